@@ -1,0 +1,1 @@
+# hearthd and hearth-engine.

@@ -1,0 +1,332 @@
+/*
+ * backend.h - the engine's door to the processors: a table of ops that are the fused kernels.
+ *
+ * A vtable of tiny ops launches hundreds of kernels a step; one fused forward per model cannot be read.
+ * Here the ops are the fused steps of a transformer block, so that an architecture file reads like the paper
+ * and CUDA still launches five kernels a layer. kernels/cpu is the specification: plain loops first, a tuned
+ * twin that gives the same bits second. kernels/cuda is compared with it, op by op, in tests/ops.
+ *
+ * Three lifetimes. Weights are immutable and belong to a model. KV pages belong to sequences and live in
+ * pools. Activations belong to the device's workspace and to the step under way: ops name them (ACT_*)
+ * and never see a pointer, so that each backend keeps them in the form its kernels like best (CUDA writes
+ * fp16, permuted, with sub-block sums, ready for the next matrix).
+ *
+ * Errors stick: ops return void, the first failure is kept in the device and `sync` or `step_wait` reports it.
+ * After a sticky HEARTH_EDEVICE the device is dead and the engine exits; hearthd starts another.
+ *
+ * Threads: one thread (the engine's device thread) calls everything here. A backend may use threads of its own.
+ */
+#ifndef HEARTH_BACKEND_H
+#define HEARTH_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/dtype.h"
+#include "libclient/err.h"
+
+enum {
+    KV_PAGE = 16,       /* tokens in a page of KV */
+    BATCH_ROWS_MAX = 512, /* rows in one step, prefill and decode together */
+    BATCH_SEQS_MAX = 64,  /* sequences in one step */
+    SLOTS_MAX = 256,      /* sampling slots: sequences admitted at once */
+    LOGPROBS_MAX = 20,    /* alternatives reported per token */
+};
+
+struct device; /* one opened device: workspace, streams, sticky error; opaque */
+
+/* --- weights ------------------------------------------------------------------------------------------- */
+
+/* How the ops use a matrix. CUDA interleaves and permutes by role; the CPU takes no notice. */
+enum weight_role {
+    WEIGHT_EMBED,   /* one part: token rows, read by id (embed); may be the same tensor as the head */
+    WEIGHT_QKV,     /* three parts: q, k, v */
+    WEIGHT_PROJ,    /* one part: attention output, FFN down */
+    WEIGHT_GATE_UP, /* two parts: gate, up (or one: up alone, for an ungated FFN) */
+    WEIGHT_HEAD,    /* one part: logits */
+};
+
+struct weight_part {
+    enum dtype type;
+    uint32_t n_out;   /* rows of this part */
+    const void *data; /* row-major blocks as in the model file, [n_out, n_in]; must outlive the weight where
+                         `keeps_source` is set, else only the weight_load call */
+};
+
+/* Up to three matrices over the same input, used by one op in one pass. */
+struct weight {
+    enum weight_role role;
+    uint32_t n_in;
+    uint32_t n_out; /* sum over parts */
+    uint32_t n_part;
+    struct weight_part part[3];
+    void *dev; /* the backend's own form; NULL on the CPU, which reads the mapped file */
+};
+
+/* --- KV ------------------------------------------------------------------------------------------------ */
+
+/*
+ * A pool of pages for one layer group: layers that share KV heads, head size and window. A page holds KV_PAGE
+ * tokens of every layer of the group, contiguously:
+ *     page = [n_layer][K then V][n_kv][KV_PAGE][d_head]      of `type`
+ * so that a page moves between tiers as one copy.
+ */
+struct kv_desc {
+    uint32_t n_layer;
+    uint32_t n_kv;
+    uint32_t d_head;
+    uint32_t window;  /* tokens visible, 0 = all */
+    enum dtype type;  /* DT_F32 or DT_F16 today; q8_0, fp8 and recurrent state have their place here later */
+    uint32_t n_page;  /* pages in the pool; the CPU commits memory only as pages are first written */
+};
+static inline uint64_t kv_layer_bytes(const struct kv_desc *d)
+{
+    return 2 * dtype_bytes(d->type, (uint64_t)d->n_kv * KV_PAGE * d->d_head);
+}
+static inline uint64_t kv_page_bytes(const struct kv_desc *d)
+{
+    return d->n_layer * kv_layer_bytes(d);
+}
+struct kv_pool; /* opaque */
+
+/* --- a step -------------------------------------------------------------------------------------------- */
+
+/*
+ * One step advances up to BATCH_SEQS_MAX sequences by one or more tokens each. Rows of a sequence are
+ * consecutive and in position order. All arrays are the caller's and are copied by step_begin.
+ */
+struct batch_seq {
+    uint32_t row0, n_row;  /* rows of this sequence in the step */
+    uint32_t pos0;         /* position of its first row; KV [0, pos0) is already in the pages */
+    const uint32_t *pages; /* block table of pool `kv`: ceil((pos0 + n_row) / KV_PAGE) page numbers */
+};
+struct batch {
+    uint32_t n_row, n_seq, n_out;
+    const int32_t *token;   /* [n_row] token ids; TOKEN_OF_SLOT(s) takes what slot s sampled last, on the device */
+    const struct batch_seq *seq; /* [n_seq] */
+    const uint32_t *out_row;     /* [n_out] rows whose logits are wanted, ascending */
+    struct kv_pool *kv;          /* the pool of this step's pages (one group today) */
+    bool invariant; /* prefill through the same arithmetic as decode: a row's bits do not depend on the rows
+                       beside it. The CPU is always invariant. */
+};
+#define TOKEN_OF_SLOT(s) (-1 - (int32_t)(s))
+
+/* --- ops ----------------------------------------------------------------------------------------------- */
+
+/* Activations of the step. */
+enum act {
+    ACT_X,    /* residual stream  [n_row, d_model] f32 */
+    ACT_Q,    /* queries          [n_row, n_head, d_head] */
+    ACT_ATT,  /* attention output [n_row, n_head, d_head] */
+    ACT_FF,   /* FFN hidden       [n_row, d_ff] */
+    ACT_LOGITS, /* [n_out, n_vocab] f32 */
+    ACT_COUNT
+};
+
+enum norm_kind { NORM_RMS, NORM_LAYER };
+
+/* y = norm(x) * w + b. Vectors are device memory of `vec_load`. */
+struct norm {
+    enum norm_kind kind;
+    float eps;
+    const float *w; /* [n] */
+    const float *b; /* [n] or NULL */
+};
+
+enum rope_kind { ROPE_NONE, ROPE_NORM /* pairs (2i, 2i+1) */, ROPE_NEOX /* pairs (i, i + n_rot/2) */ };
+struct rope {
+    enum rope_kind kind;
+    uint32_t n_rot;        /* leading dimensions of a head that turn */
+    const float *inv_freq; /* [n_rot/2] f32 device memory; frequency factors are already in it */
+    float scale;           /* multiplies cos and sin (YaRN's mscale); 1 otherwise */
+};
+
+struct op_embed {
+    const struct weight *w; /* WEIGHT_EMBED */
+    float scale;            /* 1, or sqrt(d_model) for gemma */
+};
+
+/* ACT_X -> norm -> Q|K|V (+ bias) -> per-head q/k norm -> RoPE -> ACT_Q, and K, V appended to the pages. */
+struct op_qkv {
+    uint32_t layer;         /* index within the pool's group */
+    uint32_t n_head, n_kv, d_head;
+    struct norm norm;
+    const struct weight *w;    /* WEIGHT_QKV */
+    const float *bias;         /* [n_out] or NULL */
+    const struct norm *q_norm; /* over d_head, or NULL */
+    const struct norm *k_norm;
+    const struct rope *rope;
+};
+
+/* ACT_Q and the pages -> ACT_ATT. Causal, GQA. */
+struct op_attend {
+    uint32_t layer;
+    uint32_t n_head, n_kv, d_head;
+    uint32_t window; /* tokens visible, the own one included; 0 = all */
+    float scale;     /* 1/sqrt(d_head) as a rule */
+    float softcap;   /* scores become softcap * tanh(score / softcap); 0 = none */
+};
+
+/* ACT_X += norm?(in * W (+ bias)) */
+struct op_proj {
+    enum act in; /* ACT_ATT or ACT_FF */
+    const struct weight *w; /* WEIGHT_PROJ */
+    const float *bias;      /* [n_out] or NULL */
+    const struct norm *post_norm; /* gemma: over the product before it is added; NULL otherwise */
+};
+
+enum glu_kind { GLU_SWIGLU, GLU_GEGLU, GLU_GELU /* ungated: up alone */ };
+
+/* ACT_X -> norm -> gate, up -> act(gate) * up -> ACT_FF */
+struct op_ffn_up {
+    struct norm norm;
+    const struct weight *w; /* WEIGHT_GATE_UP */
+    const float *bias;      /* [n_out] or NULL */
+    enum glu_kind glu;
+};
+
+/* rows out_row of ACT_X -> norm -> ACT_LOGITS */
+struct op_head {
+    struct norm norm;
+    const struct weight *w; /* WEIGHT_HEAD */
+    float scale;            /* multiplies the logits; 1 */
+    float softcap;          /* 0 = none */
+};
+
+/* --- sampling ------------------------------------------------------------------------------------------ */
+
+struct logit_bias {
+    uint32_t id;
+    float bias; /* -INFINITY forbids */
+};
+
+/*
+ * How a slot picks its tokens. In this order: penalties, bias, mask, temperature, top-k, top-p, min-p.
+ * Cut-offs are thresholds on the logit, so equal logits stay or go together and no sort order matters:
+ * top_k keeps every token at least as good as the k-th best; top_p the smallest set of the best whose share
+ * of the sum (of what top_k left) reaches p; min_p those with probability >= min_p times the best's.
+ * Of what is left, the token with the greatest logit/temp + Gumbel(seed, index, id) wins, the lowest id on a
+ * tie. temp 0 takes the best logit after penalties, bias and mask, lowest id on a tie.
+ * The Gumbel noise is philox.h's, a pure function of (seed, index, id).
+ */
+struct sample_params {
+    float temp;
+    uint32_t top_k;        /* 0 = off */
+    float top_p;           /* 1 = off */
+    float min_p;           /* 0 = off */
+    float rep_penalty;     /* 1 = off: positive logits of seen tokens are divided, negative multiplied by it */
+    float presence_penalty;  /* 0 = off: subtracted once from the logits of seen tokens */
+    float frequency_penalty; /* 0 = off: subtracted once per occurrence */
+    uint32_t penalty_last;   /* tokens of history that count, prompt included; 0 = the whole timeline */
+    uint64_t seed;
+    uint32_t n_bias;
+    const struct logit_bias *bias; /* copied */
+    uint32_t n_logprobs;           /* alternatives to report, <= LOGPROBS_MAX; log-softmax of the raw logits */
+};
+
+struct op_sample {
+    uint32_t n;                   /* rows of ACT_LOGITS sampled, the first n of out_row */
+    const uint32_t *slot;         /* [n] */
+    const uint32_t *index;        /* [n] completion index: the `index` of the random numbers */
+    const uint32_t *const *mask;  /* NULL, or [n] bitmaps of n_vocab allowed tokens, NULL entries = all allowed */
+};
+
+struct logprob {
+    uint32_t id;
+    float logprob;
+};
+struct sampled {
+    uint32_t slot;
+    uint32_t token;
+    float logprob; /* of the token; set where n_logprobs > 0 */
+    uint32_t n_top;
+    struct logprob top[LOGPROBS_MAX];
+};
+
+/* --- the table ----------------------------------------------------------------------------------------- */
+
+struct device_params {
+    int index;        /* which of the backend's devices */
+    uint32_t threads; /* CPU: worker threads, 0 = the machine's cores */
+    const char *variant; /* CPU: "auto", "reference", "avx2", "avx512"; CUDA: "auto", "eager", "graph" */
+};
+
+struct device_info {
+    char name[96];      /* "AMD EPYC ... (avx2, 2 threads)", "NVIDIA H100 80GB HBM3" */
+    bool gpu;
+    bool keeps_source;  /* weights read the mapped model file: it must stay mapped */
+    enum dtype kv_type; /* what KV is kept in by default */
+    uint32_t ahead;     /* steps the caller may have in flight: 1 on the CPU */
+    uint64_t mem_total, mem_free; /* bytes */
+    uint64_t hot_allocs; /* allocations, graph instantiations and host syncs since warm-up: 0 on a healthy path */
+};
+
+/* The workspace's size: grow-only, kept by the device, shared by its models. */
+struct workspace_dims {
+    uint32_t d_model, d_q /* n_head * d_head */, d_kv, d_ff, n_vocab;
+    uint32_t n_row, n_out;
+};
+
+struct backend {
+    const char *name; /* "cpu", "cuda" */
+
+    /* Opens a device. HEARTH_EDEVICE with the reason where there is none, it is too old or too small. */
+    int (*open)(struct device **out, const struct device_params *p, struct hearth_err *e);
+    void (*close)(struct device *d);
+    void (*info)(struct device *d, struct device_info *out);
+
+    /* Makes room for steps of these dimensions. HEARTH_ENOMEM leaves the old workspace as it was. */
+    int (*reserve)(struct device *d, const struct workspace_dims *dims, struct hearth_err *e);
+
+    /* Takes a matrix: fills w->dev from w->part. HEARTH_EUNSUPPORTED names a type it cannot multiply by. */
+    int (*weight_load)(struct device *d, struct weight *w, struct hearth_err *e);
+    void (*weight_free)(struct device *d, struct weight *w);
+    /* Copies n floats to device memory; free with vec_free. */
+    int (*vec_load)(struct device *d, const float *src, size_t n, float **out, struct hearth_err *e);
+    void (*vec_free)(struct device *d, float *v);
+
+    int (*kv_new)(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e);
+    void (*kv_free)(struct device *d, struct kv_pool *p);
+    void (*kv_copy)(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src); /* whole page, in step order */
+    void (*kv_read)(struct device *d, struct kv_pool *p, uint32_t page, void *host);   /* after sync() */
+    void (*kv_write)(struct device *d, struct kv_pool *p, uint32_t page, const void *host);
+    void (*kv_clear)(struct device *d, struct kv_pool *p, uint32_t page); /* zero, before another uid gets it; may give memory back */
+
+    /* A step: begin, ops in order, end. `key` is equal for steps that run the same ops over the same shape of
+     * batch on the same model, so that CUDA may replay a captured graph. */
+    void (*step_begin)(struct device *d, const struct batch *b, uint64_t key);
+    void (*embed)(struct device *d, const struct op_embed *op);
+    void (*qkv)(struct device *d, const struct op_qkv *op);
+    void (*attend)(struct device *d, const struct op_attend *op);
+    void (*proj_add)(struct device *d, const struct op_proj *op);
+    void (*ffn_up)(struct device *d, const struct op_ffn_up *op);
+    void (*head)(struct device *d, const struct op_head *op);
+    void (*sample)(struct device *d, const struct op_sample *op);
+    uint64_t (*step_end)(struct device *d); /* the step's ticket: 1, 2, 3 ... */
+
+    /* Waits until the step is done and copies what it sampled (in op_sample order) to out[n]; n may be 0.
+     * At most device_info.ahead tickets may be outstanding. */
+    int (*step_wait)(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);
+
+    /* A slot's sampling state: parameters and the token history that penalties read. The sampled tokens are
+     * appended by `sample` itself. A slot set again starts anew. */
+    int (*slot_set)(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history,
+                    uint32_t n_history, uint32_t n_vocab, struct hearth_err *e);
+
+    /* Reads rows of an activation as f32, in the order the specification gives. Slow; eval and tests. */
+    int (*act_read)(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e);
+    /* Writes rows of an activation; for tests of single ops, between step_begin and step_end. */
+    int (*act_write)(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in, struct hearth_err *e);
+
+    /* Waits for everything and reports the sticky error. */
+    int (*sync)(struct device *d, struct hearth_err *e);
+};
+
+/* All backends of this build, best first, NULL-terminated. */
+extern const struct backend *const backends[];
+
+/* The backend of that name, or NULL. */
+const struct backend *backend_find(const char *name);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * dtype.h - the tensor element types hearth knows: one row per type in dtype.c.
+ *
+ * The numbers are GGUF's (ggml_type), so that a file's type field indexes the table directly.
+ */
+#ifndef HEARTH_DTYPE_H
+#define HEARTH_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum dtype {
+    DT_F32 = 0,
+    DT_F16 = 1,
+    DT_Q4_0 = 2,
+    DT_Q8_0 = 8,
+    DT_Q4_K = 12,
+    DT_Q5_K = 13,
+    DT_Q6_K = 14,
+    DT_BF16 = 30,
+    DT_COUNT = 31 /* one past the largest number we know; rows between are empty */
+};
+
+struct dtype_info {
+    const char *name;     /* "Q4_K"; NULL in an empty row */
+    uint32_t block_len;   /* elements per block; a row's length is a multiple of it */
+    uint32_t block_bytes; /* bytes per block */
+    /* Expands n elements (a multiple of block_len) at src into f32. This is the specification of the type. */
+    void (*to_f32)(const void *src, float *dst, size_t n);
+    /* Packs n floats into dst, rounding to nearest; NULL where hearth never writes the type. */
+    void (*from_f32)(const float *src, void *dst, size_t n);
+};
+
+/* The row of a type, or NULL where hearth does not know it. Any int is a valid argument. */
+const struct dtype_info *dtype_get(int type);
+
+/* Bytes of n elements of a type, or 0 where n is no multiple of the block or the product overflows. */
+uint64_t dtype_bytes(int type, uint64_t n);
+
+#endif

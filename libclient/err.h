@@ -1,0 +1,26 @@
+/*
+ * err.h - the one way a function of ours says what went wrong.
+ *
+ * Fallible functions return 0 or a negative HEARTH_E* code and fill a caller-owned `struct hearth_err`
+ * (both from hearth.h). The function that decides the error writes the message; callers propagate it
+ * unchanged. Outputs are written on success only. `e` may be NULL where the caller wants only the code.
+ */
+#ifndef HEARTH_ERR_H
+#define HEARTH_ERR_H
+
+#include "libclient/hearth.h"
+
+/* Writes code and message (printf-like, cut to fit) into *e and returns the code, so that
+ * `return err_set(e, HEARTH_EINVAL, "...")` is the whole error path. */
+int err_set(struct hearth_err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* The stable symbol of a code for the wire ("MODEL_NOT_FOUND"), never NULL; unknown codes are "INTERNAL". */
+const char *err_name(int code);
+
+/* The code of a symbol, or HEARTH_EINTERNAL where the name is not ours (a newer peer). */
+int err_code(const char *name);
+
+/* True where the request is at fault ([1, ...] on the wire), false where the server failed ([0, ...]). */
+int err_is_request(int code);
+
+#endif
