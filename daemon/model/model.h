@@ -1,0 +1,59 @@
+/*
+ * model.h - a model: hyperparameters, weights on a device, and the forward pass of its architecture.
+ *
+ * Immutable once loaded and shared by every sequence. Nothing here knows of sequences, sampling or time.
+ * Thread: loading and forward belong to the device thread; hparams may be read anywhere.
+ */
+#ifndef HEARTH_MODEL_H
+#define HEARTH_MODEL_H
+
+#include "daemon/model/gguf.h"
+#include "kernels/backend.h"
+
+struct hparams {
+    char arch[32];
+    char name[96];
+    char type[16]; /* "Q4_K_M", "F16", from general.file_type */
+    uint32_t n_layer, d_model, n_head, n_kv, d_head, d_ff, n_vocab, n_ctx;
+    uint32_t n_rot;
+    float norm_eps, rope_base;
+    uint64_t n_param;
+    uint64_t weight_bytes;
+};
+
+struct arch;  /* a row of arch.c: name, bind, forward */
+struct layer; /* arch.h */
+
+struct model {
+    struct hparams hp;
+    const struct arch *arch;
+    const struct backend *be;
+    struct device *dev;
+    struct gguf *gguf; /* borrowed */
+    struct weight tok_embd, out; /* [n_vocab, d_model] each; one tensor where tied */
+    struct norm out_norm;
+    struct rope rope;
+    struct layer *layers; /* [n_layer] */
+};
+
+/* Reads and checks the hyperparameters only; touches no tensor data. HEARTH_EUNSUPPORTED names an architecture or
+ * tensor type we do not run, HEARTH_EBADMODEL what is missing or inconsistent. */
+int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *e);
+
+/* Called with bytes done and in all while weights go to the device; returning false stops with HEARTH_ECANCELLED. */
+typedef bool model_progress(void *arg, uint64_t done, uint64_t total);
+
+/* Binds every tensor, checks shapes, gives weights to the device. `g` must outlive the model. */
+int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
+               void *arg, struct hearth_err *e);
+void model_free(struct model *m);
+
+/* The pool that this model's KV lives in, but for n_page. */
+void model_kv_desc(const struct model *m, enum dtype type, struct kv_desc *out);
+/* Adds what this model's steps need to *dims (maximum of both). n_row and n_out are the caller's. */
+void model_workspace(const struct model *m, struct workspace_dims *dims);
+
+/* All layers and the head over the batch given to step_begin; logits of its out rows are then in ACT_LOGITS. */
+void model_forward(const struct model *m);
+
+#endif

@@ -1,0 +1,64 @@
+/*
+ * tok.h - a model's vocabulary: text to ids and back, exactly.
+ *
+ * Two kinds: byte-level BPE ("gpt2": tok-bpe.c, words cut by pretok.c) and SentencePiece ("llama": tok-spm.c).
+ * A vocabulary needs only the metadata of a GGUF file: it works without tensors and for any architecture.
+ *
+ * Immutable after loading; any thread may use it. Working memory of a call is allocated within it.
+ */
+#ifndef HEARTH_TOK_H
+#define HEARTH_TOK_H
+
+#include "daemon/model/gguf.h"
+
+struct vocab;
+
+enum tok_attr { TOK_NORMAL = 1, TOK_UNKNOWN, TOK_CONTROL, TOK_USER, TOK_UNUSED, TOK_BYTE }; /* GGUF's token_type */
+
+/* Borrows g, which must outlive the vocabulary. */
+int vocab_load(struct vocab **out, const struct gguf *g, struct hearth_err *e);
+void vocab_free(struct vocab *v);
+
+uint32_t vocab_size(const struct vocab *v);
+const char *vocab_kind(const struct vocab *v); /* "gpt2/llama-bpe", "llama" */
+int32_t vocab_bos(const struct vocab *v);      /* -1: none */
+int32_t vocab_eos(const struct vocab *v);
+bool vocab_add_bos(const struct vocab *v);     /* what the model asks for, with the default of its kind */
+bool vocab_is_end(const struct vocab *v, int32_t id); /* eos, eot, eom and the chat end tokens: generation stops here */
+int32_t vocab_find(const struct vocab *v, const char *text); /* the id of exactly this token text; -1 */
+
+struct ids {
+    int32_t *v;
+    size_t n, cap;
+};
+void ids_fini(struct ids *ids);
+int ids_push(struct ids *ids, int32_t id); /* 0 or HEARTH_ENOMEM */
+
+enum { TOK_BOS = 1 /* prepend BOS where the vocabulary has one */, TOK_SPECIAL = 2 /* parse special tokens in the text */ };
+
+/* Appends the ids of text[0..n) (any bytes). HEARTH_ENOMEM; HEARTH_EPARAMS where the text is too long. */
+int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, struct ids *out, struct hearth_err *e);
+
+/* The bytes a token stands for in running text: written to out[0..cap), returns their number (what it would need
+ * where cap is less). Control tokens give nothing unless `special`. SentencePiece's dummy space is NOT removed here:
+ * tok_first_space() tells the one caller who starts a text to drop it. Ids out of range give 0. */
+size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, size_t cap);
+bool tok_adds_space(const struct vocab *v); /* SentencePiece add_space_prefix: encode put a space before the text */
+
+/* Chat templates that tmpl.c renders. */
+struct tmpl_msg {
+    const char *role;
+    const char *text;
+    size_t n;
+};
+enum tmpl_kind { TMPL_NONE, TMPL_CHATML, TMPL_LLAMA3 };
+enum tmpl_kind tmpl_kind(const struct gguf *g); /* recognised from tokenizer.chat_template */
+const char *tmpl_name(enum tmpl_kind k);        /* "chatml", "llama-3", NULL */
+
+/* Appends the ids of the rendered messages and of the header that opens the assistant's turn. Markup is parsed as
+ * special tokens, the messages' text never is: a user cannot forge a turn. `first`: nothing comes before (BOS as the
+ * template has it); `close`: first end the open assistant turn. HEARTH_ENOTEMPLATE where k is TMPL_NONE. */
+int tmpl_render(const struct vocab *v, enum tmpl_kind k, const struct tmpl_msg *msgs, size_t n, bool first, bool close,
+                struct ids *out, struct hearth_err *e);
+
+#endif
