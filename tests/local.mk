@@ -1,1 +1,41 @@
-# Tests: each is a program that speaks TAP through cmocka (CMOCKA_MESSAGE_OUTPUT=TAP), run by automake's harness.
+# The test suite, run by automake's harness with its TAP driver: `make check`, or `contrib/check` from a fresh clone.
+#
+# To add a test program (cmocka, one group per program, exit status as cmocka gives it), add one block:
+#
+#     check_PROGRAMS += tests/unit/thing
+#     TESTS += tests/unit/thing
+#     tests_unit_thing_SOURCES = tests/unit/thing.c
+#     tests_unit_thing_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+#     tests_unit_thing_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
+#
+# To add a shell test (an executable that prints TAP itself: "1..N", then "ok I - name" or "not ok I - name"; a whole
+# script that cannot run here prints "1..0 # SKIP why"):
+#
+#     dist_check_SCRIPTS += tests/cli/thing.sh
+#     TESTS += tests/cli/thing.sh
+#
+# Tests run in the build folder with the environment below. They may run at the same time: no fixed ports or paths, a
+# private mktemp -d for sockets and state, no sleeps. Data that is too large for the repository lies beside the
+# checkout in $HEARTH_SHARED; where a file is absent the test skips (cmocka's skip(), or "ok I # SKIP why") and the
+# skip is counted. A test that runs longer than $HEARTH_TEST_TIMEOUT seconds (300) fails.
+AM_TESTS_ENVIRONMENT = \
+	top_srcdir='$(abs_top_srcdir)'; top_builddir='$(abs_top_builddir)'; \
+	HEARTH_SHARED="$${HEARTH_SHARED:-$(abs_top_srcdir)/../shared}"; \
+	CMOCKA_MESSAGE_OUTPUT=TAP; \
+	export top_srcdir top_builddir HEARTH_SHARED CMOCKA_MESSAGE_OUTPUT;
+
+TEST_EXTENSIONS = .sh
+LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/contrib/build-aux/tap-driver.sh
+SH_LOG_DRIVER = $(LOG_DRIVER)
+LOG_COMPILER = $(top_srcdir)/tests/run-tap
+SH_LOG_COMPILER = $(LOG_COMPILER)
+EXTRA_DIST += tests/run-tap
+
+# Tests in which two threads of ours meet; contrib/check --sanitize runs them under the thread sanitizer.
+THREAD_TESTS =
+print-thread-tests:
+	@echo $(THREAD_TESTS)
+.PHONY: print-thread-tests
+
+dist_check_SCRIPTS += tests/check-scripts
+TESTS += tests/check-scripts
