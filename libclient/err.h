@@ -14,13 +14,10 @@
  * `return err_set(e, HEARTH_EINVAL, "...")` is the whole error path. */
 int err_set(struct hearth_err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* The stable symbol of a code for the wire ("MODEL_NOT_FOUND"), never NULL; unknown codes are "INTERNAL". */
-const char *err_name(int code);
+/* hearth.h has these two for applications; inside, they go by the module's prefix. */
+#define err_name       hearth_error_name
+#define err_is_request hearth_error_is_request
 
 /* The code of a symbol, or HEARTH_EINTERNAL where the name is not ours (a newer peer). */
 int err_code(const char *name);
-
-/* True where the request is at fault ([1, ...] on the wire), false where the server failed ([0, ...]). */
-int err_is_request(int code);
-
 #endif

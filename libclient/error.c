@@ -8,7 +8,7 @@
 static const struct {
     int code;
     const char *name;
-    int request;
+    bool request;
 } errors[] = {
 #define X(name, number, symbol, request) {number, symbol, request},
     HEARTH_ERRORS(X)
@@ -43,10 +43,10 @@ int err_code(const char *name)
     return HEARTH_EINTERNAL;
 }
 
-int err_is_request(int code)
+bool err_is_request(int code)
 {
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
         if (errors[i].code == code)
             return errors[i].request;
-    return 0;
+    return false;
 }

@@ -1,13 +1,103 @@
-/* hearth.h - libhearth, the client library. (The essay and the API follow; this is the error table.) */
+/*
+ * hearth.h - libhearth, the client library of hearthd.
+ *
+ * hearthd keeps language models and their KV caches warm and shares them among everything on the machine. A client
+ * is one connected Unix socket; requests and answers are MessagePack-RPC frames (libclient/PROTOCOL.md). This
+ * header is all of the library.
+ *
+ * Mechanism
+ *
+ *   A `struct hearth` is one connection: a socket and two buffers. Nothing happens behind your back: no thread, no
+ *   signal handler, no timer, no global state. Bytes move only inside hearth_io() and the blocking calls. One
+ *   connection carries any number of generations at once; their tokens arrive interleaved, each event marked with
+ *   the number that hearth_submit() gave.
+ *
+ * Which layer to use
+ *
+ *   run     hearth_run(), hearth_status(), hearth_sessions_list() ... wait for the answer. For programs that do one
+ *           thing at a time. Most need nothing else:
+ *
+ *               struct hearth *h;
+ *               struct hearth_err err;
+ *               struct hearth_generate g;
+ *               struct hearth_generate_result *r;
+ *
+ *               if (hearth_open(&h, NULL, &err))
+ *                   return fail(err.msg);
+ *               hearth_generate_init(&g, sizeof g);
+ *               g.model = "tale";
+ *               g.text = hearth_text("Once upon a time");
+ *               if (hearth_run(h, &g, NULL, NULL, NULL, &r, &err))
+ *                   return fail(err.msg);
+ *               fwrite(r->text.data, 1, r->text.len, stdout);
+ *               hearth_free(r);
+ *               hearth_close(h);
+ *
+ *   stream  hearth_submit(), hearth_next(), hearth_cancel(): several generations at once, or tokens mixed with other
+ *           work. hearth_wait() blocks between them where you have no event loop.
+ *
+ *   io      hearth_fd(), hearth_events(), hearth_io(): for an event loop. Watch the descriptor for what
+ *           hearth_events() asks, hand what happened to hearth_io(), then call hearth_next() until it returns 0.
+ *           hearth-libevent.h does exactly this for libevent, in a page.
+ *
+ *   The layers mix freely on one connection: a blocking call made while streams run keeps their events for the next
+ *   hearth_next(). Only hearth_wait() and the run layer ever block.
+ *
+ * Back-pressure
+ *
+ *   While a whole frame waits that hearth_next() has not taken, the library reads no further and the daemon parks
+ *   your streams, at no loss. A slow reader costs nobody else anything.
+ *
+ * Threads
+ *
+ *   A connection belongs to one thread at a time; use one per thread, or your own lock. Different connections need
+ *   no care. hearth_socket_path() reads the environment.
+ *
+ * Ownership
+ *
+ *   Strings and arrays in a parameter struct are borrowed for the call. A result (`T **out`) is yours: one block with
+ *   everything it points to inside, freed by one hearth_free(). An event's body belongs to the connection until the
+ *   next hearth_next(), unless hearth_take() makes it yours. Outputs are written on success only.
+ *
+ * Errors
+ *
+ *   Fallible functions return 0 (or a count) or a negative HEARTH_E*, and fill `err` with the code and a sentence
+ *   that names what is wrong; `err` may be NULL. An error of a request leaves the connection usable. HEARTH_ECONNECT
+ *   and HEARTH_EPROTOCOL end it: every later call fails the same way and hearth_close() is all that is left to do.
+ *   The library never prints, never exits and raises no SIGPIPE.
+ *
+ * Text
+ *
+ *   Prompts may hold any bytes, so they are a pointer and a length. Texts that come back are valid UTF-8. All text
+ *   that is NUL-terminated in your hand is also counted without the NUL.
+ *
+ * Growing
+ *
+ *   Parameter structs are set up by their init function, which is given sizeof, so a program built against an older
+ *   header goes on working with a newer library. Result structs change only with the library's soname.
+ */
 #ifndef HEARTH_H
 #define HEARTH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#if defined(__GNUC__)
+#define HEARTH_API __attribute__((visibility("default")))
+#else
+#define HEARTH_API
+#endif
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct timespec; /* for a strictly C99 <time.h>, which has none */
+
+/* --- errors -------------------------------------------------------------------------------------------- */
 
 #define HEARTH_ERR_MSG 200
 struct hearth_err {
@@ -19,35 +109,36 @@ struct hearth_err {
  * Every error there is: constant, number, the symbol on the wire, and whose fault it is (1: the request's,
  * 0: the server's). Numbers and symbols never change their meaning.
  */
-#define HEARTH_ERRORS(X)                                  \
-    X(EINVALID, -1, "INVALID_REQUEST", 1)   /* not a well-formed RPC message */ \
-    X(EPARAMS, -2, "INVALID_PARAMS", 1)     /* a field has the wrong type or a value out of range */ \
-    X(EMETHOD, -3, "UNKNOWN_METHOD", 1)                   \
-    X(EUNSUPPORTED, -4, "UNSUPPORTED", 1)   /* known, but not in this version, build or model */ \
-    X(EVERSION, -5, "VERSION", 1)           /* no protocol version in common */ \
-    X(ETOOBIG, -6, "TOO_LARGE", 1)          /* over a limit that hello states */ \
-    X(ELIMIT, -7, "LIMIT", 1)               /* too much at once: connections, streams, sessions */ \
-    X(EDENIED, -8, "PERMISSION", 1)                       \
-    X(ENOMODEL, -10, "MODEL_NOT_FOUND", 1)                \
-    X(EBADMODEL, -11, "MODEL_INVALID", 1)   /* the file is damaged or not a model */ \
-    X(EMODELMISMATCH, -12, "MODEL_MISMATCH", 1) /* the session is bound to another model */ \
-    X(ENOSESSION, -13, "SESSION_NOT_FOUND", 1)            \
-    X(ESESSIONEXISTS, -14, "SESSION_EXISTS", 1)           \
-    X(ESESSIONBUSY, -15, "SESSION_BUSY", 1) /* a generation is running in it */ \
-    X(ENOSTREAM, -16, "STREAM_NOT_FOUND", 1)              \
-    X(ENOTEMPLATE, -17, "NO_TEMPLATE", 1)   /* the model's chat template is absent or not one we render */ \
-    X(ECONTEXT, -18, "CONTEXT_FULL", 1)     /* the prompt alone does not fit */ \
-    X(ECONFLICT, -19, "CONFLICT", 1)        /* the request id was used for something else */ \
-    X(ECANCELLED, -20, "CANCELLED", 1)                    \
-    X(EINTERNAL, -30, "INTERNAL", 0)                      \
-    X(EENGINE, -31, "ENGINE_FAILED", 0)     /* the engine died or would not start */ \
-    X(ENOMEM, -32, "OUT_OF_MEMORY", 0)                    \
-    X(ESTORE, -33, "STORE", 0)              /* the session database cannot be read or written */ \
-    X(EDEVICE, -34, "DEVICE", 0)            /* the GPU failed or is missing */ \
-    X(ESHUTDOWN, -35, "SHUTTING_DOWN", 0)                 \
-    X(EIO, -36, "IO", 0)                    /* a file could not be read or written */ \
-    X(ECONNECT, -40, "CONNECT", 0)          /* client side: no daemon, or the connection broke */ \
-    X(EPROTOCOL, -41, "PROTOCOL", 0)        /* client side: the peer sent something that is not the protocol */
+#define HEARTH_ERRORS(X)                                                                                 \
+    X(EINVALID, -1, "INVALID_REQUEST", 1) /* not a well-formed RPC message */                            \
+    X(EPARAMS, -2, "INVALID_PARAMS", 1)   /* a field has the wrong type or a value out of range */       \
+    X(EMETHOD, -3, "UNKNOWN_METHOD", 1)                                                                  \
+    X(EUNSUPPORTED, -4, "UNSUPPORTED", 1) /* known, but not in this version, build or model */           \
+    X(EVERSION, -5, "VERSION", 1)         /* no protocol version in common */                            \
+    X(ETOOBIG, -6, "TOO_LARGE", 1)        /* over a limit that hello states */                           \
+    X(ELIMIT, -7, "LIMIT", 1)             /* too much at once: connections, streams, sessions */         \
+    X(EDENIED, -8, "PERMISSION", 1)                                                                      \
+    X(ENOMODEL, -10, "MODEL_NOT_FOUND", 1)                                                               \
+    X(EBADMODEL, -11, "MODEL_INVALID", 1)       /* the file is damaged or not a model */                 \
+    X(EMODELMISMATCH, -12, "MODEL_MISMATCH", 1) /* the session is bound to another model */              \
+    X(ENOSESSION, -13, "SESSION_NOT_FOUND", 1)                                                           \
+    X(ESESSIONEXISTS, -14, "SESSION_EXISTS", 1)                                                          \
+    X(ESESSIONBUSY, -15, "SESSION_BUSY", 1) /* a generation is running in it */                          \
+    X(ENOSTREAM, -16, "STREAM_NOT_FOUND", 1)                                                             \
+    X(ENOTEMPLATE, -17, "NO_TEMPLATE", 1) /* the model's chat template is absent or not one we render */ \
+    X(ECONTEXT, -18, "CONTEXT_FULL", 1)   /* the prompt alone does not fit */                            \
+    X(ECONFLICT, -19, "CONFLICT", 1)      /* the request id was used for something else */               \
+    X(ECANCELLED, -20, "CANCELLED", 1)                                                                   \
+    X(EINTERNAL, -30, "INTERNAL", 0)                                                                     \
+    X(EENGINE, -31, "ENGINE_FAILED", 0) /* the engine died or would not start */                         \
+    X(ENOMEM, -32, "OUT_OF_MEMORY", 0)                                                                   \
+    X(ESTORE, -33, "STORE", 0)   /* the session database cannot be read or written */                    \
+    X(EDEVICE, -34, "DEVICE", 0) /* the GPU failed or is missing */                                      \
+    X(ESHUTDOWN, -35, "SHUTTING_DOWN", 0)                                                                \
+    X(EIO, -36, "IO", 0)             /* a file could not be read or written */                           \
+    X(ECONNECT, -40, "CONNECT", 0)   /* client side: no daemon, or the connection broke */               \
+    X(EPROTOCOL, -41, "PROTOCOL", 0) /* client side: the peer sent something that is not the protocol */ \
+    X(ETIMEOUT, -42, "TIMEOUT", 0)   /* client side: the time given to a blocking call is over */
 
 enum hearth_errno {
     HEARTH_OK = 0,
@@ -55,6 +146,428 @@ enum hearth_errno {
     HEARTH_ERRORS(X)
 #undef X
 };
+
+/* The symbol of a code ("MODEL_NOT_FOUND"), the one that starts an error on the wire; "INTERNAL" for unknown codes. */
+HEARTH_API const char *hearth_error_name(int code);
+
+/* True where the request is at fault, false where the server (or the way to it) failed. */
+HEARTH_API bool hearth_error_is_request(int code);
+
+/* --- pieces of messages -------------------------------------------------------------------------------- */
+
+/* Any bytes, NULs included. In results data[len] is a NUL that len does not count. */
+struct hearth_bytes {
+    const char *data; /* NULL: absent */
+    size_t len;
+};
+struct hearth_ids {
+    const int32_t *v; /* token ids; NULL: absent */
+    size_t n;
+};
+struct hearth_strs {
+    const char **v;
+    size_t n;
+};
+
+/* The bytes of a C string, borrowed. */
+static inline struct hearth_bytes hearth_text(const char *s)
+{
+    struct hearth_bytes b;
+    b.data = s;
+    b.len = s ? strlen(s) : 0;
+    return b;
+}
+
+/* A message of a chat. Its content is a string or an array of typed parts; "text" is the only type today. */
+struct hearth_part {
+    const char *type;
+    struct hearth_bytes text;
+};
+struct hearth_message {
+    const char *role;            /* "system", "user", "assistant" */
+    struct hearth_bytes content; /* a string ... */
+    struct hearth_part *parts;   /* ... or parts; not both */
+    size_t n_parts;
+};
+
+struct hearth_bias {
+    int64_t id;
+    double bias; /* added to the token's logit, -100..100 */
+};
+
+/* How tokens are drawn. hearth_generate_init() sets the defaults given here. */
+struct hearth_sampling {
+    double temperature;        /* 0.8; 0 = greedy: always the best token */
+    int64_t top_k;             /* 40; 0 = off */
+    double top_p;              /* 0.95; 1 = off */
+    double min_p;              /* 0.05; 0 = off */
+    double repetition_penalty; /* 1 = off */
+    double presence_penalty;   /* 0 = off */
+    double frequency_penalty;  /* 0 = off */
+    int64_t penalty_last;      /* 64 tokens of history count for penalties; 0 = all of it */
+    bool has_seed;             /* false: the daemon draws a seed and reports it */
+    uint64_t seed;             /* the same seed gives the same text, whatever else is running */
+    struct hearth_bias *logit_bias;
+    size_t n_logit_bias;
+};
+
+/* What was reused and what was computed: prompt_tokens = reused_tokens + computed_tokens, history included. */
+struct hearth_usage {
+    int64_t prompt_tokens;
+    int64_t reused_tokens;     /* KV that this request did not have to compute */
+    int64_t computed_tokens;   /* at least one */
+    int64_t completion_tokens; /* an end token is not counted */
+};
+struct hearth_timings {       /* milliseconds */
+    double queue_ms;          /* from the request to its admission, loading left out */
+    double load_ms;           /* waiting for the model to load */
+    double prefill_ms;        /* from admission to the first token */
+    double decode_ms;         /* from the first token to the last */
+    double total_ms;          /* from the request to its end */
+    double tokens_per_second; /* of decode; 0 where fewer than two tokens came */
+};
+
+/* An alternative for a token, and a token with its alternatives, best first. */
+struct hearth_logprob {
+    int64_t id;
+    double logprob;
+    struct hearth_bytes text; /* the token's bytes, not always whole UTF-8 */
+};
+struct hearth_token_logprobs {
+    int64_t id;
+    double logprob;
+    struct hearth_logprob *top;
+    size_t n_top;
+};
+
+/* --- io: the connection -------------------------------------------------------------------------------- */
+
+struct hearth;
+
+/*
+ * Where the daemon listens: $HEARTH_SOCKET, else $XDG_RUNTIME_DIR/hearth/hearth.sock, else (no such variable)
+ * /run/hearth/hearth.sock for root and /tmp/hearth-UID/hearth.sock for others. That directory in /tmp must be a real
+ * directory, owned by the user and closed to others, where it exists at all: anybody could have made it
+ * (HEARTH_EDENIED). Writes a NUL-terminated path; 108 bytes are always enough, as sun_path has no more.
+ */
+HEARTH_API int hearth_socket_path(char *buf, size_t size, struct hearth_err *err);
+
+/* Connects to the daemon at `path`, or at hearth_socket_path() where it is NULL. Never blocks. HEARTH_ECONNECT where
+ * nothing answers: start a daemon and try again (the `hearth` command does). Sends nothing yet: the greeting
+ * (`hello`) travels with the first request. */
+HEARTH_API int hearth_open(struct hearth **out, const char *path, struct hearth_err *err);
+
+/* The same over a connected stream socket. On success the descriptor is the connection's: made non-blocking and
+ * close-on-exec, closed by hearth_close(). */
+HEARTH_API int hearth_adopt(struct hearth **out, int fd, struct hearth_err *err);
+
+/* Closes the socket and frees the connection with all events not yet taken. The daemon cancels what this connection
+ * was generating; sessions keep every token that was produced. NULL is fine. */
+HEARTH_API void hearth_close(struct hearth *h);
+
+/* A name for the daemon's log, "my-editor 1.2". Before the first request; copied, cut at 63 bytes. */
+HEARTH_API void hearth_set_client(struct hearth *h, const char *name);
+
+enum { HEARTH_READ = 1, HEARTH_WRITE = 2 };
+
+/* The descriptor to watch, and for what: a set of HEARTH_READ and HEARTH_WRITE, to be asked again after every call
+ * on this connection. */
+HEARTH_API int hearth_fd(const struct hearth *h);
+HEARTH_API int hearth_events(const struct hearth *h);
+
+/* Moves bytes: reads where `ready` has HEARTH_READ, writes where it has HEARTH_WRITE. One read and one write at most,
+ * so a busy daemon cannot keep a caller here. Then call hearth_next() until it returns 0. */
+HEARTH_API int hearth_io(struct hearth *h, int ready, struct hearth_err *err);
+
+/*
+ * Blocks until something happened, for programs without an event loop. Returns HEARTH_WAIT_IO after bytes moved or
+ * where hearth_next() has something at once, HEARTH_WAIT_FD where `fd` (your own: stdin, a self-pipe written by a
+ * signal handler; -1 for none) became readable, HEARTH_WAIT_TIMEOUT, or a negative code. Signals do not interrupt it:
+ * use a self-pipe, which has no race. NULL waits for ever.
+ */
+enum { HEARTH_WAIT_TIMEOUT = 0, HEARTH_WAIT_IO = 1, HEARTH_WAIT_FD = 2 };
+HEARTH_API int hearth_wait(struct hearth *h, int fd, const struct timespec *timeout, struct hearth_err *err);
+
+/* --- stream: generations ------------------------------------------------------------------------------- */
+
+/*
+ * A generation. It goes on from a session (a timeline of tokens that the daemon keeps) or stands alone, and is given
+ * one of: messages (rendered with the model's chat template), text (appended raw), or token ids.
+ */
+struct hearth_generate {
+    size_t size;         /* of this struct, as the caller knows it; hearth_generate_init() sets it */
+    const char *model;   /* a name or an absolute path; may be NULL where `session` exists already */
+    const char *session; /* a name or an id, made where no such session exists; NULL = none is kept */
+    const char *request; /* your id for this request, unique among your uid's; NULL = the library makes one */
+    /* exactly one of the three: */
+    struct hearth_message *messages; /* new messages where there is a session, else the whole conversation */
+    size_t n_messages;
+    struct hearth_bytes text;
+    struct hearth_ids tokens;
+    int64_t max_tokens;      /* -1 = until the context is full */
+    struct hearth_strs stop; /* strings that end the text; not part of it */
+    struct hearth_sampling sampling;
+    int64_t logprobs; /* alternatives reported per token, 0..20; -1 = none and no logprobs at all */
+    bool stream;      /* true: BEGIN and TOKENS events before DONE; false: DONE alone */
+    bool special;     /* `text`: "<|im_start|>" and the like are control tokens (true) or plain text (false) */
+};
+
+/* Sets every default; `size` is sizeof *g. */
+HEARTH_API void hearth_generate_init(struct hearth_generate *g, size_t size);
+
+/* Bodies of events, see enum hearth_event_type. */
+struct hearth_stream_begin {
+    int64_t stream;      /* the daemon's number, what its log calls it */
+    const char *session; /* id; NULL where none is kept */
+    const char *request;
+};
+struct hearth_stream_tokens {
+    int64_t stream;
+    int64_t index;            /* completion tokens before these */
+    int64_t count;            /* tokens here; one frame may carry several */
+    struct hearth_bytes text; /* may be empty: a token's text is held back until it is whole UTF-8 */
+    struct hearth_ids tokens;
+    struct hearth_token_logprobs *logprobs; /* one per token where they were asked for */
+    size_t n_logprobs;
+};
+struct hearth_model_progress {
+    const char *model;
+    int64_t done, total; /* bytes */
+};
+struct hearth_notice {
+    const char *name;    /* symbol, e.g. ENGINE_RESTARTED */
+    const char *message; /* for a person */
+    int64_t stream;      /* -1: not about one stream */
+};
+struct hearth_generate_result {
+    const char *session; /* id; NULL where none is kept */
+    const char *request;
+    int64_t stream;
+    struct hearth_bytes text; /* all of it: the frames' texts in a row */
+    struct hearth_ids tokens;
+    const char *finish_reason; /* stop, length, context_full, cancelled, error */
+    struct hearth_usage usage;
+    struct hearth_timings timings;
+    uint64_t seed; /* as given or drawn */
+    struct hearth_token_logprobs *logprobs;
+    size_t n_logprobs;
+    const char *error; /* "NAME: message" where finish_reason is error: the text so far stands */
+};
+
+enum hearth_event_type {
+    HEARTH_EVENT_BEGIN = 1, /* body.begin: admitted */
+    HEARTH_EVENT_TOKENS,    /* body.tokens */
+    HEARTH_EVENT_PROGRESS,  /* body.progress: a model that this connection waits for is loading; request is 0 */
+    HEARTH_EVENT_NOTICE,    /* body.notice: request is 0 where it is not about one stream */
+    HEARTH_EVENT_DONE,      /* body.result: the last event of a generation ... */
+    HEARTH_EVENT_ERROR,     /* ... or this: refused or failed, `err` says why; no body */
+};
+struct hearth_event {
+    enum hearth_event_type type;
+    uint32_t request; /* hearth_submit()'s number */
+    union {
+        void *any;
+        const struct hearth_stream_begin *begin;
+        const struct hearth_stream_tokens *tokens;
+        const struct hearth_model_progress *progress;
+        const struct hearth_notice *notice;
+        const struct hearth_generate_result *result;
+    } body;
+    struct hearth_err err;
+};
+
+/* Queues a generation and returns its number (never 0) in *request. Sends nothing by itself: hearth_io(), hearth_wait()
+ * or a blocking call does. */
+HEARTH_API int hearth_submit(struct hearth *h, const struct hearth_generate *g, uint32_t *request,
+                             struct hearth_err *err);
+
+/* Takes the next event: 1 with *ev set, 0 when there is none yet, or the connection's error. Never blocks and does no
+ * I/O. Each generation ends with exactly one DONE or ERROR, unless the connection breaks. */
+HEARTH_API int hearth_next(struct hearth *h, struct hearth_event *ev, struct hearth_err *err);
+
+/* Makes the body of the last event yours, to be freed with hearth_free(); NULL where it has none or was taken. */
+HEARTH_API void *hearth_take(struct hearth *h);
+
+/* Asks the daemon to stop a generation. Its DONE still comes, with finish_reason "cancelled" (or another, where it
+ * ended first). Works from the moment of hearth_submit(). HEARTH_ENOSTREAM where no generation of that number is
+ * running. */
+HEARTH_API int hearth_cancel(struct hearth *h, uint32_t request, struct hearth_err *err);
+
+/* --- run: blocking calls --------------------------------------------------------------------------------- */
+
+/*
+ * Each sends one request and waits for its answer; `timeout` is for the whole call, NULL waits for ever. After
+ * HEARTH_ETIMEOUT the connection goes on and the late answer is dropped.
+ */
+
+/* Frees a result of any kind. NULL is fine. */
+HEARTH_API void hearth_free(void *result);
+
+/* Called with the events of the running call, and with notices and progress. Bodies are borrowed. Returning other than
+ * 0 from a generation's event cancels it; the call then returns its result, finish_reason "cancelled". */
+typedef int hearth_on_event(void *arg, const struct hearth_event *ev);
+
+/* Runs a generation to its end; on_event may be NULL. A timeout cancels it. */
+HEARTH_API int hearth_run(struct hearth *h, const struct hearth_generate *g, hearth_on_event *on_event, void *arg,
+                          const struct timespec *timeout, struct hearth_generate_result **out, struct hearth_err *err);
+
+/* What the daemon is and allows. */
+struct hearth_limits {
+    int64_t frame_bytes;  /* one request */
+    int64_t depth;        /* nesting */
+    int64_t tokens;       /* ids in one message */
+    int64_t streams;      /* running at once, per connection */
+    int64_t connections;  /* per uid */
+    int64_t stop_strings; /* per request, as the next two */
+    int64_t logit_bias;
+    int64_t logprobs;
+};
+struct hearth_hello_result {
+    int64_t version;    /* of the protocol, the one in use */
+    const char *server; /* "hearth 0.1.0" */
+    struct hearth_strs features;
+    struct hearth_limits limits;
+};
+HEARTH_API int hearth_hello(struct hearth *h, struct hearth_hello_result **out, const struct timespec *timeout,
+                            struct hearth_err *err);
+
+/* Sessions: only one's own are seen. `session` is a name or an id. */
+struct hearth_session {
+    const char *id;    /* 16 hex digits */
+    const char *name;  /* NULL: unnamed */
+    const char *model; /* as it was named when the session began */
+    const char *path;  /* of the model file */
+    int64_t tokens;    /* length of the timeline */
+    int64_t turns;
+    double created, used; /* seconds since the epoch */
+    bool busy;            /* a generation is running in it */
+};
+struct hearth_sessions_list_result {
+    struct hearth_session *sessions; /* last used first */
+    size_t n_sessions;
+};
+struct hearth_turn {  /* what was appended, for people; the tokens are the truth */
+    const char *role; /* system, user, assistant, text (raw), completion (what followed raw text) */
+    struct hearth_bytes text;
+    int64_t n_tokens;
+    double created;
+};
+struct hearth_session_show_result {
+    struct hearth_session session;
+    struct hearth_turn *turns;
+    size_t n_turns;
+    struct hearth_ids tokens; /* where asked for */
+};
+HEARTH_API int hearth_sessions_list(struct hearth *h, struct hearth_sessions_list_result **out,
+                                    const struct timespec *timeout, struct hearth_err *err);
+HEARTH_API int hearth_sessions_show(struct hearth *h, const char *session, bool tokens,
+                                    struct hearth_session_show_result **out, const struct timespec *timeout,
+                                    struct hearth_err *err);
+HEARTH_API int hearth_sessions_rename(struct hearth *h, const char *session, const char *name,
+                                      const struct timespec *timeout, struct hearth_err *err);
+HEARTH_API int hearth_sessions_remove(struct hearth *h, const char *session, const struct timespec *timeout,
+                                      struct hearth_err *err);
+
+/* Models: list knows names and files only; show asks the engine, which reads the file. `model` is a name or a path. */
+struct hearth_model {
+    const char *name, *path;
+    int64_t bytes;
+    double modified; /* seconds since the epoch */
+    bool loaded;
+    /* hearth_models_show() only: */
+    const char *arch;      /* "llama" */
+    const char *type;      /* "Q4_K_M" */
+    const char *tokenizer; /* "gpt2/llama-bpe" */
+    const char *chat;      /* the chat template: "chatml", "llama-3"; NULL = none that we render */
+    int64_t parameters, context, layers, d_model, heads, kv_heads, d_head, d_ff, vocab;
+};
+struct hearth_models_list_result {
+    struct hearth_model *models;
+    size_t n_models;
+};
+struct hearth_model_load_result {
+    const char *model, *path;
+    double load_ms;
+    bool was_loaded; /* already there */
+};
+HEARTH_API int hearth_models_list(struct hearth *h, struct hearth_models_list_result **out,
+                                  const struct timespec *timeout, struct hearth_err *err);
+HEARTH_API int hearth_models_show(struct hearth *h, const char *model, struct hearth_model **out,
+                                  const struct timespec *timeout, struct hearth_err *err);
+/* on_event (may be NULL) sees the progress. */
+HEARTH_API int hearth_models_load(struct hearth *h, const char *model, hearth_on_event *on_event, void *arg,
+                                  const struct timespec *timeout, struct hearth_model_load_result **out,
+                                  struct hearth_err *err);
+HEARTH_API int hearth_models_unload(struct hearth *h, const char *model, const struct timespec *timeout,
+                                    struct hearth_err *err);
+
+/* The daemon, its engine and the models in memory. */
+struct hearth_loaded_model {
+    const char *name, *path;
+    const char *where;                           /* "cpu", "cuda:0" */
+    int64_t bytes;                               /* of weights held */
+    int64_t context;                             /* the model's limit */
+    int64_t context_used;                        /* the longest sequence, running or cached */
+    int64_t sequences;                           /* running */
+    int64_t pages_used, pages_total, page_bytes; /* KV */
+    bool vocab_only;                             /* only its tokenizer is held */
+};
+struct hearth_engine_status {
+    int64_t pid;         /* 0: none */
+    const char *state;   /* "absent", "starting", "running" */
+    const char *backend; /* "cpu", "cuda" */
+    const char *device;
+    int64_t steps, rows, rows_max, tokens_computed; /* since the engine started; rows / steps is the mean batch */
+    int64_t queued, running;                        /* generations */
+    int64_t restarts;                               /* of the engine, since the daemon started */
+    struct hearth_loaded_model *models;
+    size_t n_models;
+};
+struct hearth_status_result {
+    int64_t pid;
+    const char *version, *socket;
+    double uptime; /* seconds */
+    int64_t connections, streams, sessions;
+    int64_t rss_bytes; /* of the daemon */
+    struct hearth_engine_status engine;
+};
+HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,
+                             struct hearth_err *err);
+
+/* Text to token ids and back. Needs the model's vocabulary only. */
+enum { HEARTH_BOS_AUTO = -1, HEARTH_BOS_NO = 0, HEARTH_BOS_YES = 1 };
+struct hearth_tokenize_result {
+    struct hearth_ids ids;
+};
+struct hearth_detokenize_result {
+    struct hearth_bytes bytes; /* exactly */
+    struct hearth_bytes text;  /* as UTF-8, bad bytes as U+FFFD */
+};
+/* special: parse control tokens in the text. bos: one of HEARTH_BOS_*. */
+HEARTH_API int hearth_tokenize(struct hearth *h, const char *model, struct hearth_bytes text, bool special, int bos,
+                               struct hearth_tokenize_result **out, const struct timespec *timeout,
+                               struct hearth_err *err);
+HEARTH_API int hearth_detokenize(struct hearth *h, const char *model, struct hearth_ids tokens,
+                                 struct hearth_detokenize_result **out, const struct timespec *timeout,
+                                 struct hearth_err *err);
+
+/* Runs token ids through a model and reports the best logits at each position; then goes on greedily. */
+struct hearth_logit {
+    int64_t id;
+    double logit;
+};
+struct hearth_top { /* one position, best first */
+    struct hearth_logit *v;
+    size_t n;
+};
+struct hearth_eval_result {
+    struct hearth_top *top; /* one per position */
+    size_t n_top;
+    struct hearth_ids greedy; /* what follows the last position; includes an end token and stops there */
+};
+/* top: 0..1000 per position; greedy: how many tokens to go on. */
+HEARTH_API int hearth_eval(struct hearth *h, const char *model, struct hearth_ids tokens, int64_t top, int64_t greedy,
+                           struct hearth_eval_result **out, const struct timespec *timeout, struct hearth_err *err);
 
 #ifdef __cplusplus
 }
