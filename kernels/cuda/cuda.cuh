@@ -1,0 +1,316 @@
+/*
+ * cuda.cuh - what the files of the CUDA backend share: the device, its workspace, the launch, the weights' device
+ * form, the step's metadata, and the layout of activations. Included by kernels/cuda/ alone.
+ *
+ * The backend is C with templates: no STL, no exceptions. Kernels first in a file, launchers last. Every kernel is
+ * launched through cuda_launch(), every runtime call is checked with cuda_ok(); the first failure sticks in the device.
+ *
+ * A step is recorded (step.cu): ops are appended to a list and run at step_end, eagerly, under capture, or not at all
+ * where a captured graph of the same shape is replayed. So what an op's launcher reads from the host must be the same
+ * at every replay, and what changes from step to step (tokens, positions, lengths, block tables, slots) lies in
+ * `struct step_dev` in device memory. Grids and template choices follow `cap`, the bucket of rows, not the row count.
+ */
+#ifndef HEARTH_CUDA_CUH
+#define HEARTH_CUDA_CUH
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+extern "C" {
+#include "kernels/backend.h"
+}
+
+enum {
+    GEMM_ROWS = 64,     /* rows one GEMM launch takes; more rows are several launches */
+    ATTEND_CHUNK = 256, /* tokens of KV per attention work item: fixed, so that a sum's order follows positions alone */
+    GRAPHS_MAX = 64,
+    AHEAD = 3, /* steps in flight */
+    RING = AHEAD + 1,
+};
+
+/* --- activations ---------------------------------------------------------------------------------------------- */
+
+/*
+ * The prepared form of a matrix input: fp16 in the order in which mma fragments want it, with sub-block sums.
+ * A row is ceil(k / 256) records of PREP_REC halves:
+ *     4 groups of 64 elements, each padded to 72 halves (so that four lanes' 16-byte loads hit different banks);
+ *       within a group, every 4 consecutive elements lie in the order 0,2,1,3: a lane's 8 bytes are then the
+ *       B fragment's (x0,x2),(x1,x3), which is how nibbles come out of `w & 0x000f000f` and `w >> 8`
+ *     8 halves: S_hi of the 8 sub-blocks of 32; 8 halves: S_lo; S = sum of the *rounded* elements, split hi + lo
+ * One form serves every weight type. Elements past k are finite (weights there are zero).
+ *
+ * The plain form is row-major fp16 (the cuBLASLt prefill path reads it): `plain` says which one a buffer holds.
+ */
+enum { PREP_GROUP = 72, PREP_SUM = 4 * PREP_GROUP, PREP_REC = PREP_SUM + 16 };
+
+struct act_buf {
+    __half *p;
+    uint32_t ld;    /* halves from row to row */
+    uint32_t plain; /* 1 = row-major fp16, 0 = prepared */
+};
+
+__host__ __device__ static inline uint32_t prep_halves(uint32_t k) { return (k + 255) / 256 * PREP_REC; }
+/* Offset of element k in a prepared row, and of its sub-block's S_hi (S_lo is 8 further). */
+__host__ __device__ static inline uint32_t prep_at(uint32_t k)
+{
+    uint32_t j = k & 3;
+    return (k >> 8) * PREP_REC + (k >> 6 & 3) * PREP_GROUP + (k & 60) + (j == 1 ? 2 : j == 2 ? 1 : j);
+}
+__host__ __device__ static inline uint32_t prep_sum_at(uint32_t k) { return (k >> 8) * PREP_REC + PREP_SUM + (k >> 5 & 7); }
+__device__ static inline uint32_t act_at(const act_buf &a, uint32_t row, uint32_t k)
+{
+    return row * a.ld + (a.plain ? k : prep_at(k));
+}
+
+/* f32 to fp16, saturating: an inf or NaN in an activation would reach every later token through KV. */
+__device__ static inline __half half_sat(float v) { return __float2half_rn(fminf(fmaxf(v, -65504.f), 65504.f)); }
+
+/* Padded element count of every workspace row. */
+static inline uint32_t pad256(uint32_t n) { return (n + 255) & ~255u; }
+
+struct workspace {
+    struct workspace_dims dims; /* physical capacity */
+    uint32_t rows;              /* capacity in rows: dims.n_row and n_out rounded up to GEMM_ROWS */
+    void *block;                /* the one allocation behind everything below */
+    uint64_t bytes;
+    float *x;        /* [rows, ldx] f32: ACT_X */
+    uint32_t ldx;    /* pad256(d_model) */
+    __half *xn;      /* [rows, ldxn] prepared norm(x), for GEMMs that do not make it themselves */
+    uint32_t ldxn;   /* prep_halves(d_model) */
+    __half *q;       /* [rows, ldq] fp16 row-major: ACT_Q, after bias, norm and RoPE, not scaled */
+    uint32_t ldq;    /* pad256(d_q) */
+    act_buf att, ff; /* ACT_ATT [rows, d_q], ACT_FF [rows, d_ff]; `plain` is set per step */
+    float *tmp;      /* [rows, ldtmp] f32: products that another kernel finishes (post-norm, q/k norm, NEOX pairs) */
+    uint32_t ldtmp;  /* pad256(max(d_model, d_q + 2 d_kv, 2 d_ff)) */
+    float *logits;   /* [n_out rounded up, ldl] f32: ACT_LOGITS */
+    uint32_t ldl;    /* pad256(n_vocab) */
+    uint32_t out_rows;
+    float *part;     /* attention partials, attend.cu */
+    uint64_t part_bytes;
+    uint32_t *ticket; /* [TICKETS] zero between kernels: the last arriver resets what it used */
+    __half *wscratch; /* prefill: one dequantised slice of a matrix */
+    uint64_t wscratch_bytes;
+    float *split;     /* [SPLIT_FLOATS] split-K partials of the GEMM body */
+};
+enum { TICKETS = 1 << 16, SPLIT_FLOATS = 1 << 21 };
+
+/* --- the step's metadata, in device memory ---------------------------------------------------------------------- */
+
+enum { NO_SLOT = 0xffffffffu };
+
+/* Rows from n_row up to the bucket are padded with token 0, position 0, kv_slot NO_SLOT: they may be computed and
+ * stored in the workspace, never in KV. Out rows from n_out up are 0. */
+struct step_dev {
+    uint32_t n_row, n_seq, n_out, n_sample;
+    int32_t token[BATCH_ROWS_MAX];   /* ids, or TOKEN_OF_SLOT */
+    uint32_t pos[BATCH_ROWS_MAX];
+    uint32_t seq[BATCH_ROWS_MAX];    /* sequence of the row */
+    uint32_t kv_slot[BATCH_ROWS_MAX]; /* page * KV_PAGE + pos % KV_PAGE: where the row's K and V go */
+    uint32_t out_row[BATCH_ROWS_MAX];
+    uint32_t row0[BATCH_SEQS_MAX], n_rows[BATCH_SEQS_MAX], pos0[BATCH_SEQS_MAX];
+    uint32_t pages0[BATCH_SEQS_MAX]; /* where the sequence's block table starts in pages[] */
+    uint32_t slot[BATCH_ROWS_MAX], index[BATCH_ROWS_MAX], mask[BATCH_ROWS_MAX]; /* sample; mask: row of masks or NO_SLOT */
+};
+
+/* --- KV ------------------------------------------------------------------------------------------------------- */
+
+struct kv_pool {
+    struct kv_desc desc;
+    uint8_t *base; /* [n_page] pages */
+    uint64_t page_bytes, layer_bytes;
+    int owner_index;
+};
+/* One layer of a pool, by value to kernels. GPU pools are fp16. */
+struct kv_view {
+    __half *base;        /* page 0, this layer, K */
+    uint64_t page_step;  /* halves from page to page */
+    uint32_t v_off;      /* halves from K to V */
+    uint32_t n_kv, d_head;
+};
+__device__ static inline __half *kv_k(const kv_view &v, uint32_t slot, uint32_t head)
+{
+    return v.base + (slot / KV_PAGE) * v.page_step + ((uint64_t)head * KV_PAGE + slot % KV_PAGE) * v.d_head;
+}
+__device__ static inline __half *kv_v(const kv_view &v, uint32_t slot, uint32_t head) { return kv_k(v, slot, head) + v.v_off; }
+
+/* cos and sin of a = pos * inv_freq (rounded to f32, as the specification does): reduced by 2 pi in three parts. */
+__device__ static inline void rope_turn(float a, float *s, float *c)
+{
+    float k = rintf(a * 0.15915494309189535f);
+    a = fmaf(-k, 6.28125f, a);
+    a = fmaf(-k, 1.9350051879882812e-3f, a);
+    a = fmaf(-k, 3.0199159819567e-7f, a);
+    *s = __sinf(a), *c = __cosf(a); /* 2^-21 absolute on [-pi, pi]: K and Q are fp16 */
+}
+
+/* --- weights -------------------------------------------------------------------------------------------------- */
+
+/* Tiles of 16 rows x 256 k in T16 records (gemm.cuh says the layout by type); a part's tiles follow one another,
+ * [n_tile][n_rec] records, unless pack_plan() interleaves gate and up. */
+struct wpart {
+    enum dtype type;
+    uint32_t n_out, row0;    /* rows of the part, and its first row in the merged output */
+    uint32_t tile0, n_tile;  /* filled by pack_plan() */
+    uint64_t off;            /* bytes from `packed` to its first record; filled by pack_plan() */
+    uint8_t *raw;            /* rows as in the file: embedding, and the reference variant */
+    uint64_t raw_row_bytes;
+};
+struct wdev {
+    enum weight_role role;
+    uint32_t n_in, n_out, n_rec, n_part, n_tile;
+    struct wpart part[3];
+    uint8_t *packed;
+    uint64_t packed_bytes; /* filled by pack_plan() */
+    uint32_t interleaved;  /* gate and up share tiles: 8 rows each; filled by pack_plan() */
+    struct wdev *next;     /* list of the device's weights */
+};
+static inline const wdev *wdev_of(const struct weight *w) { return (const wdev *)w->dev; }
+
+/* --- the device ----------------------------------------------------------------------------------------------- */
+
+enum variant { VARIANT_GRAPH, VARIANT_EAGER, VARIANT_REFERENCE };
+
+struct step_rec; /* step.cu */
+struct sampler;  /* sample.cu */
+struct uploader; /* upload.cu */
+struct lt;       /* prefill.cu */
+
+struct device {
+    int index, sms, cc; /* cc: 90 for sm_90 */
+    uint64_t l2_bytes, smem_max;
+    char name[96];
+    enum variant variant;
+    bool pdl;        /* the chip has programmatic dependent launch and the variant wants it */
+    bool pdl_chain;  /* the launch before this one on the stream may be overlapped */
+    cudaStream_t stream, copy; /* steps and everything in step order; weight uploads */
+    cudaEvent_t uploaded;
+    struct hearth_err err; /* the first failure; code 0 = none */
+    uint64_t hot_allocs, launches;
+    bool hot;        /* between step_begin and step_end of a shape seen before: allocations are counted */
+    bool capturing;
+    struct workspace ws;
+    step_dev *step;       /* device memory */
+    uint32_t *pages;      /* device memory: block tables, one after the other */
+    uint32_t pages_cap;
+    struct kv_pool *kv;   /* the step's pool */
+    uint32_t cap, out_cap; /* the step's buckets of rows and of out rows */
+    uint32_t n_row, n_seq, n_out; /* host's copy: eager launchers may use them, captured ones must not */
+    uint32_t max_pos;     /* host's copy, likewise: longest sequence of the step */
+    bool fast_prefill;    /* this step's matrices go through cuBLASLt */
+    struct step_rec *rec;
+    struct sampler *sampler;
+    struct uploader *up;
+    struct lt *lt;
+    struct wdev *weights;
+};
+
+/* Keeps the first failure of the device; false where `rc` is one. */
+bool cuda_fail(struct device *d, cudaError_t rc, const char *what, const char *file, int line);
+#define cuda_ok(d, call) cuda_fail(d, (call), #call, __FILE__, __LINE__)
+/* A failure that is not the runtime's: an op called with what the backend cannot do. */
+void cuda_refuse(struct device *d, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* Device memory, counted; NULL and *e (may be NULL) on failure, which does not stick. */
+void *cuda_alloc(struct device *d, uint64_t bytes, const char *what, struct hearth_err *e);
+void cuda_free(struct device *d, void *p);
+
+static inline kv_view kv_view_of(const struct kv_pool *p, uint32_t layer)
+{
+    kv_view v;
+    v.base = (__half *)(p->base + layer * p->layer_bytes);
+    v.page_step = p->page_bytes / 2;
+    v.v_off = (uint32_t)(p->layer_bytes / 4);
+    v.n_kv = p->desc.n_kv, v.d_head = p->desc.d_head;
+    return v;
+}
+
+/*
+ * The one place where kernels are launched. LAUNCH_PDL: the kernel calls pdl_wait() before it touches anything that an
+ * earlier kernel writes or reads (weights and vectors are constants), and pdl_go() as soon as its successor may start.
+ * Every kernel launched with LAUNCH_PDL must call pdl_wait(), or completion is not transitive.
+ * Dynamic shared memory above 48 KiB: call cuda_smem() once, in the file's init.
+ */
+enum { LAUNCH_PLAIN = 0, LAUNCH_PDL = 1 };
+
+template <typename... P, typename... A>
+static inline void cuda_launch(struct device *d, void (*k)(P...), dim3 grid, uint32_t block, size_t smem, int flags, A... args)
+{
+    if (d->err.code || !grid.x || !grid.y || !grid.z)
+        return;
+    cudaLaunchAttribute attr;
+    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid;
+    c.blockDim = dim3(block);
+    c.dynamicSmemBytes = smem;
+    c.stream = d->stream;
+    c.attrs = &attr;
+    c.numAttrs = d->pdl && d->pdl_chain && (flags & LAUNCH_PDL) ? 1 : 0;
+    d->pdl_chain = true;
+    d->launches++;
+    cuda_ok(d, cudaLaunchKernelEx(&c, k, P(args)...));
+}
+template <typename K> static inline void cuda_smem(struct device *d, K *k, size_t bytes)
+{
+    cuda_ok(d, cudaFuncSetAttribute((const void *)k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    cuda_ok(d, cudaFuncSetAttribute((const void *)k, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
+}
+
+__device__ static inline void pdl_wait()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ static inline void pdl_go()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* --- who does what -------------------------------------------------------------------------------------------- */
+
+/* pack.cu: T16 from file blocks. pack_plan fills tile0, n_tile, off, n_tile, packed_bytes; HEARTH_EUNSUPPORTED names the
+ * type. pack_rows packs rows [row0, row0 + n) of a part, n and row0 multiples of 16 but for the part's end, from a copy
+ * of the file's bytes in device memory, on stream s. unpack_f16 writes rows [row0, row0 + n) of the merged output, in
+ * logical order, as fp16 [n, ld] row-major, on d->stream. */
+int pack_plan(struct wdev *w, struct hearth_err *e);
+void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, uint32_t n, const uint8_t *raw, cudaStream_t s);
+void unpack_f16(struct device *d, const struct wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld);
+
+/* gemm_*.cu: the fused GEMM ops over rows [row0, row0 + cap) of the step, cap <= GEMM_ROWS a bucket (1, 2, 4, 8, 16, 24,
+ * 32, 48, 64). head: rows are out rows; x is read through step->out_row. A row's bits depend neither on cap nor on row0. */
+void gemm_init(struct device *d);
+void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap);
+void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t cap);
+void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t cap);
+void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t cap);
+
+/* gemm_ref.cu: the same four, slow and plain, from the untouched file layout (variant "reference"). */
+void ref_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap);
+void ref_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t cap);
+void ref_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t cap);
+void ref_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t cap);
+
+/* finish.cu: what follows a product in ws.tmp (f32, [rows, ldtmp]), for paths that cannot do it in their epilogue.
+ * tail_qkv: bias, q/k norm, RoPE (both kinds), ACT_Q and the KV append from merged rows q|k|v of ws.tmp.
+ * tail_proj: x += norm?(tmp + bias). tail_glu: ws.ff = act(gate) * up from rows gate|up of ws.tmp, in ws.ff's form. */
+void tail_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap);
+void tail_proj(struct device *d, const struct op_proj *op, uint32_t n_out, uint32_t row0, uint32_t cap);
+void tail_glu(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, uint32_t row0, uint32_t cap);
+/* norm(ws.x rows) into out (row r of the step at out row r, or compact by out_row where `gather`). */
+void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf *out, bool gather, uint32_t row0, uint32_t cap);
+/* f32 [n, k] in device memory to rows row0.. of an activation buffer and back (act_write, act_read). */
+void act_from_f32(struct device *d, const float *src, uint32_t k, const act_buf *out, uint32_t row0, uint32_t n);
+void act_to_f32(struct device *d, const act_buf *in, uint32_t k, float *dst, uint32_t row0, uint32_t n);
+
+/* embed.cu, attend.cu, sample.cu, prefill.cu, upload.cu */
+void embed_run(struct device *d, const struct op_embed *op);
+void attend_init(struct device *d);
+uint64_t attend_part_bytes(const struct device *d, const struct workspace_dims *dims);
+void attend_run(struct device *d, const struct op_attend *op);
+
+#endif
