@@ -2,12 +2,15 @@
  * gguf.h - a bounded reader of GGUF v2 and v3 files (format: ggml's docs/gguf.md).
  *
  * Opening maps the file read-only and checks everything before use: offsets and sizes in checked 64-bit arithmetic
- * against the file's size, caps on counts, types of keys, shapes against the type's block. After gguf_open nothing
- * here can fail for a reason that lies in the file. Values are found by key in O(1) or by a short scan; strings are
- * not NUL-terminated and point into the map.
+ * against the file's size, caps on counts, types of keys, tensor sizes against their types. Values are found by key
+ * in O(1). Strings are not NUL-terminated and point into the map; numbers in arrays may lie unaligned there, hence
+ * the accessors. Lengths are kept outside the map: a file that is overwritten under us gives wrong values, never a
+ * wrong address.
  *
- * A file that shrinks under us would raise SIGBUS on the next touch; gguf_open installs a handler-guarded check
- * (see gguf.c) so that loading ends in HEARTH_EBADMODEL instead of a dead engine.
+ * A file that is truncated under us would raise SIGBUS on the next touch. gguf_open installs a handler (once per
+ * process) that puts zeros in the place of a lost page of one of our maps and remembers it; gguf_check tells. Faults
+ * elsewhere go to whatever handler was there before. So loading and every step end in an error, not a dead engine:
+ * call gguf_check after loading and after each step, and throw the step's results away where it fails.
  *
  * Immutable after opening; any thread may read.
  */
@@ -17,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "kernels/dtype.h"
 #include "libclient/err.h"
@@ -29,20 +33,23 @@ struct gguf_str {
 };
 struct gguf_tensor {
     struct gguf_str name;
-    uint32_t n_dim;    /* 1..4 */
-    uint64_t dim[4];   /* dim[0] varies fastest; unused ones are 1 */
-    int type;          /* ggml number; dtype_get(type) may be NULL for types hearth does not know */
-    const void *data;  /* into the map; NULL where the type is unknown */
-    uint64_t bytes;
+    uint32_t n_dim;   /* 1..4 */
+    uint64_t dim[4];  /* dim[0] varies fastest; unused ones are 1 */
+    uint32_t type;    /* ggml number; dtype_get(type) may be NULL for types hearth does not know */
+    const void *data; /* into the map, aligned; NULL where the type is unknown */
+    uint64_t bytes;   /* 0 where the type is unknown */
 };
 
 int gguf_open(struct gguf **out, const char *path, struct hearth_err *e);
 void gguf_close(struct gguf *g);
 
+/* HEARTH_EBADMODEL where the file has shrunk since it was opened or a page of it was lost. Cheap: one fstat. */
+int gguf_check(const struct gguf *g, struct hearth_err *e);
+
 uint64_t gguf_file_bytes(const struct gguf *g);
 size_t gguf_n_tensor(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
-const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
+const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name); /* NULL where absent */
 
 /* Values. Each returns 0; HEARTH_EBADMODEL naming key and expected type where it is there with another type or out
  * of range; and 1 where the key is absent (*out untouched). Integers of any width are accepted where they fit. */
@@ -50,9 +57,37 @@ int gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct hearth
 int gguf_f32(const struct gguf *g, const char *key, float *out, struct hearth_err *e);
 int gguf_bool(const struct gguf *g, const char *key, bool *out, struct hearth_err *e);
 int gguf_str(const struct gguf *g, const char *key, struct gguf_str *out, struct hearth_err *e);
-/* Arrays: of strings (walked in order), of f32, of i32/u32. *n is the count; elements point into the map. */
-int gguf_strs(const struct gguf *g, const char *key, const struct gguf_str **out, size_t *n, struct hearth_err *e);
-int gguf_f32s(const struct gguf *g, const char *key, const float **out, size_t *n, struct hearth_err *e);
-int gguf_i32s(const struct gguf *g, const char *key, const int32_t **out, size_t *n, struct hearth_err *e);
+
+/* Arrays. */
+struct gguf_nums {
+    const unsigned char *p; /* n numbers of four bytes, unaligned */
+    size_t n;
+};
+int gguf_f32s(const struct gguf *g, const char *key, struct gguf_nums *out, struct hearth_err *e);
+int gguf_i32s(const struct gguf *g, const char *key, struct gguf_nums *out, struct hearth_err *e); /* or u32 */
+static inline float gguf_f32_at(const struct gguf_nums *a, size_t i)
+{
+    float v;
+    memcpy(&v, a->p + 4 * i, 4);
+    return v;
+}
+static inline int32_t gguf_i32_at(const struct gguf_nums *a, size_t i)
+{
+    int32_t v;
+    memcpy(&v, a->p + 4 * i, 4);
+    return v;
+}
+
+struct gguf_strs { /* a walk over an array of strings */
+    const unsigned char *p, *end;
+    size_t n; /* strings left */
+};
+int gguf_strs(const struct gguf *g, const char *key, struct gguf_strs *out, struct hearth_err *e);
+bool gguf_strs_next(struct gguf_strs *w, struct gguf_str *out); /* false at the end */
+
+static inline bool gguf_str_is(struct gguf_str a, const char *b)
+{
+    return a.n == strlen(b) && !memcmp(a.s, b, a.n);
+}
 
 #endif
