@@ -39,3 +39,21 @@ print-thread-tests:
 
 dist_check_SCRIPTS += tests/check-scripts
 TESTS += tests/check-scripts
+
+check_PROGRAMS += tests/unit/conf
+TESTS += tests/unit/conf
+tests_unit_conf_SOURCES = tests/unit/conf.c
+tests_unit_conf_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_conf_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/sd
+TESTS += tests/unit/sd
+tests_unit_sd_SOURCES = tests/unit/sd.c
+tests_unit_sd_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_sd_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/store
+TESTS += tests/unit/store
+tests_unit_store_SOURCES = tests/unit/store.c
+tests_unit_store_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_unit_store_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(CMOCKA_LIBS)

@@ -1,0 +1,285 @@
+/* conf.c - the configuration: a table of keys, a line reader, the defaults from the environment. Before the loop. */
+#include "config.h"
+
+#include "daemon/conf.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define FIELD(name) offsetof(struct conf, name)
+
+const struct conf_key conf_keys[] = {
+    /* key                       type         field                           least  most            default */
+    {"socket", CONF_PATH, FIELD(socket), 0, 0, 0},
+    {"state_dir", CONF_PATH, FIELD(state_dir), 0, 0, 0},
+    {"model_dir", CONF_PATHS, FIELD(model_dirs), 0, 0, 0},
+    {"engine", CONF_PATH, FIELD(engine), 0, 0, 0},
+    {"threads", CONF_INT, FIELD(threads), 0, 1024, 0},
+    {"log_level", CONF_LEVEL, FIELD(log_level), 0, 0, LOG_LEVEL_INFO},
+    {"log_file", CONF_PATH, FIELD(log_file), 0, 0, 0},
+    {"connections", CONF_INT, FIELD(connections), 1, 65536, 256},
+    {"connections_per_uid", CONF_INT, FIELD(connections_per_uid), 1, 65536, 64},
+    {"streams", CONF_INT, FIELD(streams), 1, 4096, 256},
+    {"streams_per_uid", CONF_INT, FIELD(streams_per_uid), 1, 4096, 64},
+    {"sessions_per_uid", CONF_INT, FIELD(sessions_per_uid), 1, 1000000, 10000},
+    {"requests_per_connection", CONF_INT, FIELD(requests_per_connection), 1, 65536, 128},
+    {"unsent_bytes", CONF_SIZE, FIELD(unsent_bytes), 64 << 10, 1 << 30, 8 << 20},
+    {"frame_timeout", CONF_INT, FIELD(frame_timeout), 1, 3600, 30},
+    {"shutdown_grace", CONF_INT, FIELD(shutdown_grace), 0, 3600, 5},
+    {"stream_retries", CONF_INT, FIELD(stream_retries), 0, 100, 2},
+    {NULL, CONF_STRING, 0, 0, 0, 0},
+};
+
+static void *field(struct conf *c, const struct conf_key *k)
+{
+    return (char *)c + k->offset;
+}
+
+void conf_init(struct conf *c)
+{
+    memset(c, 0, sizeof(*c));
+    for (const struct conf_key *k = conf_keys; k->key != NULL; k++)
+        if (k->type == CONF_INT || k->type == CONF_SIZE || k->type == CONF_LEVEL)
+            *(int64_t *)field(c, k) = k->dflt;
+}
+
+void conf_fini(struct conf *c)
+{
+    for (const struct conf_key *k = conf_keys; k->key != NULL; k++)
+        if (k->type == CONF_STRING || k->type == CONF_PATH)
+            free(*(char **)field(c, k));
+    for (size_t i = 0; i < c->n_model_dirs; i++)
+        free(c->model_dirs[i]);
+    free(c->model_dirs);
+    memset(c, 0, sizeof(*c));
+}
+
+static int join(char **out, struct hearth_err *e, const char *a, const char *b)
+{
+    if (asprintf(out, "%s%s", a, b) < 0)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    return 0;
+}
+
+/* An absolute path; "~/" is the home directory. */
+static int parse_path(const char *key, const char *value, char **out, struct hearth_err *e)
+{
+    if (value[0] == '~' && value[1] == '/') {
+        const char *home = getenv("HOME");
+        if (home == NULL || home[0] != '/')
+            return err_set(e, HEARTH_EPARAMS, "%s: \"%.100s\" needs HOME, which is not set", key, value);
+        return join(out, e, home, value + 1);
+    }
+    if (value[0] != '/')
+        return err_set(e, HEARTH_EPARAMS, "%s: \"%.100s\" is not an absolute path", key, value);
+    return join(out, e, value, "");
+}
+
+static int parse_number(const struct conf_key *k, const char *value, int64_t *out, struct hearth_err *e)
+{
+    char *end;
+    errno = 0;
+    long long v = strtoll(value, &end, 10);
+    int64_t unit = 1;
+    if (k->type == CONF_SIZE && end != value && *end != '\0' && end[1] == '\0')
+        for (const char *u = "KMG"; *u != '\0'; u++) {
+            unit <<= 10;
+            if (toupper((unsigned char)*end) == *u) {
+                end++;
+                break;
+            }
+        }
+    if (end == value || *end != '\0')
+        return err_set(e, HEARTH_EPARAMS, "%s: \"%.100s\" is not a %s", k->key, value,
+                       k->type == CONF_SIZE ? "size (a number of bytes, or with K, M or G)" : "whole number");
+    if (errno != 0 || v > INT64_MAX / unit || v < 0 || v * unit < k->min || v * unit > k->max)
+        return err_set(e, HEARTH_EPARAMS, "%s: %.40s is not between %lld and %lld", k->key, value, (long long)k->min,
+                       (long long)k->max);
+    *out = v * unit;
+    return 0;
+}
+
+static int add_model_dir(struct conf *c, char *dir, struct hearth_err *e)
+{
+    char **v = reallocarray(c->model_dirs, c->n_model_dirs + 1, sizeof(*v));
+    if (v == NULL) {
+        free(dir);
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    }
+    c->model_dirs = v;
+    v[c->n_model_dirs++] = dir;
+    return 0;
+}
+
+int conf_set(struct conf *c, const char *key, const char *value, struct hearth_err *e)
+{
+    const struct conf_key *k = conf_keys;
+    while (k->key != NULL && strcmp(k->key, key) != 0)
+        k++;
+    if (k->key == NULL)
+        return err_set(e, HEARTH_EPARAMS, "\"%.60s\" is not a configuration key", key);
+    if (*value == '\0')
+        return err_set(e, HEARTH_EPARAMS, "%s: a value is missing", key);
+
+    char *s = NULL;
+    int rc;
+    switch (k->type) {
+    case CONF_STRING:
+    case CONF_PATH:
+        rc = k->type == CONF_PATH ? parse_path(key, value, &s, e) : join(&s, e, value, "");
+        if (rc != 0)
+            return rc;
+        free(*(char **)field(c, k));
+        *(char **)field(c, k) = s;
+        return 0;
+    case CONF_PATHS:
+        rc = parse_path(key, value, &s, e);
+        return rc != 0 ? rc : add_model_dir(c, s, e);
+    case CONF_LEVEL:
+        rc = log_level_find(value);
+        if (rc < 0)
+            return err_set(e, HEARTH_EPARAMS, "%s: \"%.40s\" is none of error, warn, info, debug", key, value);
+        *(int64_t *)field(c, k) = rc;
+        return 0;
+    case CONF_INT:
+    case CONF_SIZE:
+        return parse_number(k, value, field(c, k), e);
+    }
+    return 0;
+}
+
+/* Cuts blanks off both ends, in place. */
+static char *trim(char *s)
+{
+    while (isspace((unsigned char)*s))
+        s++;
+    char *end = s + strlen(s);
+    while (end > s && isspace((unsigned char)end[-1]))
+        end--;
+    *end = '\0';
+    return s;
+}
+
+static int load_line(struct conf *c, char *line, size_t len, struct hearth_err *e)
+{
+    if (strlen(line) != len)
+        return err_set(e, HEARTH_EPARAMS, "a NUL byte");
+    char *s = trim(line);
+    if (*s == '\0' || *s == '#')
+        return 0;
+    char *eq = strchr(s, '=');
+    if (eq == NULL)
+        return err_set(e, HEARTH_EPARAMS, "want \"key = value\", got \"%.60s\"", s);
+    *eq = '\0';
+    return conf_set(c, trim(s), trim(eq + 1), e);
+}
+
+int conf_load(struct conf *c, const char *file, struct hearth_err *e)
+{
+    FILE *f = fopen(file, "re");
+    if (f == NULL)
+        return err_set(e, HEARTH_EIO, "%s: %s", file, strerror(errno));
+    char *line = NULL;
+    size_t cap = 0;
+    int rc = 0;
+    ssize_t len;
+    for (int n = 1; rc == 0 && (len = getline(&line, &cap, f)) >= 0; n++) {
+        struct hearth_err why;
+        rc = load_line(c, line, (size_t)len, &why);
+        if (rc != 0)
+            err_set(e, rc, "%s:%d: %s", file, n, why.msg);
+    }
+    if (rc == 0 && ferror(f))
+        rc = err_set(e, HEARTH_EIO, "%s: %s", file, strerror(errno));
+    free(line);
+    fclose(f);
+    return rc;
+}
+
+/* An XDG directory: the variable where it is an absolute path, else HOME and `in_home`. */
+static int xdg(const char *variable, const char *in_home, const char *tail, char **out, struct hearth_err *e)
+{
+    const char *v = getenv(variable);
+    if (v != NULL && v[0] == '/')
+        return join(out, e, v, tail);
+    const char *home = getenv("HOME");
+    if (home == NULL || home[0] != '/')
+        return err_set(e, HEARTH_EPARAMS, "neither %s nor HOME is set to an absolute path", variable);
+    char *base;
+    int rc = join(&base, e, home, in_home);
+    if (rc != 0)
+        return rc;
+    rc = join(out, e, base, tail);
+    free(base);
+    return rc;
+}
+
+int conf_default_file(char **file, struct hearth_err *e)
+{
+    if (geteuid() == 0 && getenv("XDG_CONFIG_HOME") == NULL)
+        return join(file, e, "/etc/hearth/hearth.conf", "");
+    return xdg("XDG_CONFIG_HOME", "/.config", "/hearth/hearth.conf", file, e);
+}
+
+static int default_socket(char **out, struct hearth_err *e)
+{
+    const char *dir = getenv("XDG_RUNTIME_DIR");
+    if (dir != NULL && dir[0] == '/')
+        return join(out, e, dir, "/hearth/hearth.sock");
+    if (geteuid() == 0)
+        return join(out, e, "/run/hearth/hearth.sock", "");
+    if (asprintf(out, "/tmp/hearth-%u/hearth.sock", (unsigned)geteuid()) < 0)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    return 0;
+}
+
+/* Where models lie on people's machines. A folder that is not there is no error: models.c skips it. */
+static int default_model_dirs(struct conf *c, const char *built_in, struct hearth_err *e)
+{
+    static const struct {
+        const char *variable, *in_home, *tail;
+    } dirs[] = {
+        {"XDG_DATA_HOME", "/.local/share", "/hearth/models"},
+        {"HF_HOME", "/.cache/huggingface", "/hub"},
+        {"LMSTUDIO_HOME", "/.lmstudio", "/models"},
+        {"XDG_CACHE_HOME", "/.cache", "/lm-studio/models"},
+    };
+    char *dir;
+    int rc = 0;
+    if (built_in != NULL) {
+        rc = join(&dir, e, built_in, "");
+        rc = rc != 0 ? rc : add_model_dir(c, dir, e);
+    }
+    const char *hub = getenv("HF_HUB_CACHE");
+    if (rc == 0 && hub != NULL && hub[0] == '/') {
+        rc = join(&dir, e, hub, "");
+        rc = rc != 0 ? rc : add_model_dir(c, dir, e);
+    }
+    for (size_t i = 0; rc == 0 && i < sizeof(dirs) / sizeof(dirs[0]); i++)
+        if (xdg(dirs[i].variable, dirs[i].in_home, dirs[i].tail, &dir, NULL) == 0)
+            rc = add_model_dir(c, dir, e);
+    return rc;
+}
+
+int conf_finish(struct conf *c, const char *built_in_models, struct hearth_err *e)
+{
+    int rc = 0;
+    if (c->socket == NULL)
+        rc = default_socket(&c->socket, e);
+    if (rc == 0 && strlen(c->socket) >= sizeof(((struct sockaddr_un *)0)->sun_path))
+        rc = err_set(e, HEARTH_EPARAMS, "socket: a path of %zu bytes, the system's limit is %zu: %.80s...",
+                     strlen(c->socket), sizeof(((struct sockaddr_un *)0)->sun_path) - 1, c->socket);
+    if (rc == 0 && c->state_dir == NULL) {
+        rc = xdg("XDG_STATE_HOME", "/.local/state", "/hearth", &c->state_dir, e);
+        if (rc != 0 && geteuid() == 0)
+            rc = join(&c->state_dir, e, "/var/lib/hearth", "");
+    }
+    if (rc == 0)
+        rc = default_model_dirs(c, built_in_models, e);
+    return rc;
+}

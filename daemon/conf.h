@@ -1,0 +1,59 @@
+/*
+ * conf.h - what hearthd can be told: one table of keys (conf_keys), read from a file of `key = value` lines and from
+ * the command line. A key is one row in conf.c and one entry in hearth.conf.5 (tests/check-docs compares them).
+ */
+#ifndef DAEMON_CONF_H
+#define DAEMON_CONF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/log.h"
+#include "libclient/err.h"
+
+struct conf {
+    char *socket; /* never NULL after conf_finish, like state_dir */
+    char *state_dir;
+    char *engine;      /* path of hearth-engine; NULL = look for it */
+    char *log_file;    /* NULL = stderr, or state_dir/hearthd.log when detached */
+    char **model_dirs; /* searched in this order */
+    size_t n_model_dirs;
+    int64_t log_level; /* enum log_level */
+    int64_t connections, connections_per_uid;
+    int64_t streams, streams_per_uid;
+    int64_t sessions_per_uid;
+    int64_t requests_per_connection; /* unanswered at once */
+    int64_t unsent_bytes;            /* per connection, before a peer that does not read is dropped */
+    int64_t frame_timeout;           /* seconds for the rest of a frame that has begun */
+    int64_t shutdown_grace;          /* seconds for running streams to end by themselves */
+    int64_t stream_retries;          /* engine crashes that one stream survives */
+    int64_t threads;                 /* of the engine; 0 = one per core */
+};
+
+enum conf_type { CONF_STRING, CONF_PATH, CONF_PATHS, CONF_INT, CONF_SIZE, CONF_LEVEL };
+
+struct conf_key {
+    const char *key;
+    enum conf_type type;
+    size_t offset; /* in struct conf */
+    int64_t min, max, dflt;
+};
+extern const struct conf_key conf_keys[]; /* ends with key NULL */
+
+void conf_init(struct conf *c); /* the defaults */
+void conf_fini(struct conf *c);
+
+/* HEARTH_EPARAMS names the key, what is wrong and what would be right. */
+int conf_set(struct conf *c, const char *key, const char *value, struct hearth_err *e);
+
+/* Reads a file; a missing one is HEARTH_EIO. Errors begin with "FILE:LINE: ". */
+int conf_load(struct conf *c, const char *file, struct hearth_err *e);
+
+/* $XDG_CONFIG_HOME/hearth/hearth.conf, or /etc/hearth/hearth.conf for root; malloc'd. */
+int conf_default_file(char **file, struct hearth_err *e);
+
+/* Fills in what depends on the environment and was not set: the socket, the state directory, the model folders.
+ * `built_in_models` comes first where it is not NULL. */
+int conf_finish(struct conf *c, const char *built_in_models, struct hearth_err *e);
+
+#endif

@@ -1,0 +1,74 @@
+/*
+ * store.h - sessions on disk: the one door to SQLite. Loop thread; every call blocks on the file, so none is made per
+ * token: a turn is written once, when it has ended.
+ *
+ * The token timeline is the truth: the ids of a session's turns, one after the other, are what the engine computes
+ * from. The texts beside them are for people. Rows are outside input (a damaged or foreign file): what does not hold
+ * together is HEARTH_ESTORE, naming the session and what is wrong with it.
+ */
+#ifndef DAEMON_STORE_H
+#define DAEMON_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "libclient/err.h"
+
+enum { STORE_ID_LEN = 16, STORE_VERSION = 1 };
+
+struct store;
+
+struct store_session {
+    char id[STORE_ID_LEN + 1]; /* lower-case hex digits */
+    uid_t uid;
+    char *name;  /* unique per uid */
+    char *model; /* as the client named it */
+    char *path;
+    bool turn_open; /* the timeline ends inside an assistant turn */
+    double created, used;
+    int64_t n_tok, n_turns;
+};
+
+struct store_turn {
+    const char *role;
+    const char *text; /* any bytes */
+    size_t len;
+    const int32_t *ids;
+    size_t n_ids;
+    double created;
+};
+
+/* Opens DIR/sessions.db, creating both as needed, and brings it up to STORE_VERSION. A database of a newer version,
+ * a damaged one or one that cannot be written is refused and left untouched. */
+int store_open(struct store **out, const char *dir, struct hearth_err *e);
+void store_close(struct store *st);
+
+/* A session of that uid, by id where `ref` is 16 hex digits, else by name; HEARTH_ENOSESSION. */
+int store_get(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
+void store_session_free(struct store_session *s);
+
+/* All of a uid's, the last used first; the caller frees each and the array. */
+int store_list(struct store *st, uid_t uid, struct store_session ***out, size_t *n, struct hearth_err *e);
+int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);
+
+/* The ids of all turns, in order; malloc'd, NULL for none. */
+int store_timeline(struct store *st, const struct store_session *s, int32_t **ids, size_t *n, struct hearth_err *e);
+
+/* The turns in order, without ids but with their number; one malloc'd block. */
+int store_turns(struct store *st, const struct store_session *s, struct store_turn **turns, size_t *n,
+                struct hearth_err *e);
+
+/* Appends turns and writes turn_open and used, all or nothing. `create`: the session's row as well, and
+ * HEARTH_ESESSIONEXISTS where the name is taken. */
+int store_commit(struct store *st, const struct store_session *s, bool create, const struct store_turn *turns, size_t n,
+                 struct hearth_err *e);
+
+int store_rename(struct store *st, const struct store_session *s, const char *name, struct hearth_err *e);
+int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e);
+
+/* True for what is an id and therefore never a name. */
+bool store_is_id(const char *ref);
+
+#endif

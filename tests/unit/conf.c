@@ -1,0 +1,153 @@
+/* conf.c - the configuration: every key takes what it should, and says what is wrong with what it should not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/conf.h"
+
+static int load(struct conf *c, const char *text, size_t len, struct hearth_err *e)
+{
+    char path[] = "/tmp/hearth-conf-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, len), len);
+    close(fd);
+    conf_init(c);
+    int rc = conf_load(c, path, e);
+    unlink(path);
+    return rc;
+}
+
+static void test_file(void **state)
+{
+    (void)state;
+    static const char text[] = "# a comment\n"
+                               "\n"
+                               "  socket =  /run/x y/hearth.sock  \r\n"
+                               "log_level=debug\n"
+                               "model_dir = /a\n"
+                               "model_dir = ~/b\n"
+                               "unsent_bytes = 2M\n"
+                               "streams=7";
+    setenv("HOME", "/home/someone", 1);
+    struct conf c;
+    struct hearth_err e;
+    if (load(&c, text, sizeof(text) - 1, &e) != 0)
+        fail_msg("%s", e.msg);
+    assert_string_equal(c.socket, "/run/x y/hearth.sock");
+    assert_int_equal(c.log_level, LOG_LEVEL_DEBUG);
+    assert_int_equal(c.n_model_dirs, 2);
+    assert_string_equal(c.model_dirs[0], "/a");
+    assert_string_equal(c.model_dirs[1], "/home/someone/b");
+    assert_int_equal(c.unsent_bytes, 2 << 20);
+    assert_int_equal(c.streams, 7);
+    assert_int_equal(c.streams_per_uid, 64); /* the default, as hearth.conf.5 gives it */
+    conf_fini(&c);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *names;
+    } bad[] = {
+        {"nonsense = 1\n", "\"nonsense\""},
+        {"streams\n", "key = value"},
+        {"streams = \n", "streams"},
+        {"\nstreams = 0\n", ":2: streams: 0"},
+        {"streams = 4097\n", "1 and 4096"},
+        {"streams = -1\n", "-1"},
+        {"streams = 12x\n", "12x"},
+        {"streams = 99999999999999999999\n", "streams"},
+        {"unsent_bytes = 9T\n", "9T"},
+        {"unsent_bytes = 9223372036854775807G\n", "unsent_bytes"},
+        {"unsent_bytes = 1\n", "unsent_bytes"},
+        {"socket = hearth.sock\n", "absolute"},
+        {"log_level = loud\n", "loud"},
+        {"= 1\n", "key"},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct conf c;
+        struct hearth_err e = {0};
+        int rc = load(&c, bad[i].text, strlen(bad[i].text), &e);
+        if (rc != HEARTH_EPARAMS || strstr(e.msg, bad[i].names) == NULL)
+            fail_msg("%s -> %d \"%s\", want \"%s\" named", bad[i].text, rc, e.msg, bad[i].names);
+        conf_fini(&c);
+    }
+    struct conf c;
+    struct hearth_err e;
+    assert_int_equal(load(&c, "streams = 1\0 2\n", 15, &e), HEARTH_EPARAMS);
+    conf_fini(&c);
+    conf_init(&c);
+    assert_int_equal(conf_load(&c, "/nonexistent/hearth.conf", &e), HEARTH_EIO);
+    conf_fini(&c);
+}
+
+static void test_environment(void **state)
+{
+    (void)state;
+    struct conf c;
+    struct hearth_err e;
+    setenv("HOME", "/home/someone", 1);
+    setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
+    setenv("XDG_STATE_HOME", "relative: not to be used", 1);
+    setenv("XDG_DATA_HOME", "/data", 1);
+    setenv("HF_HOME", "/hf", 1);
+    unsetenv("HF_HUB_CACHE");
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("LMSTUDIO_HOME");
+    conf_init(&c);
+    assert_int_equal(conf_set(&c, "model_dir", "/first", &e), 0);
+    assert_int_equal(conf_finish(&c, "/built-in", &e), 0);
+    assert_string_equal(c.socket, "/run/user/7/hearth/hearth.sock");
+    assert_string_equal(c.state_dir, "/home/someone/.local/state/hearth");
+    static const char *const want[] = {"/first",
+                                       "/built-in",
+                                       "/data/hearth/models",
+                                       "/hf/hub",
+                                       "/home/someone/.lmstudio/models",
+                                       "/home/someone/.cache/lm-studio/models"};
+    assert_int_equal(c.n_model_dirs, sizeof(want) / sizeof(want[0]));
+    for (size_t i = 0; i < c.n_model_dirs; i++)
+        assert_string_equal(c.model_dirs[i], want[i]);
+    conf_fini(&c);
+}
+
+static void test_socket_length(void **state)
+{
+    (void)state;
+    struct conf c;
+    struct hearth_err e;
+    char path[109];
+    memset(path, 'a', sizeof(path));
+    path[0] = '/';
+    path[108] = '\0';
+    conf_init(&c);
+    assert_int_equal(conf_set(&c, "socket", path, &e), 0);
+    assert_int_equal(conf_finish(&c, NULL, &e), HEARTH_EPARAMS);
+    assert_non_null(strstr(e.msg, "108 bytes"));
+    assert_non_null(strstr(e.msg, "limit is 107"));
+    conf_fini(&c);
+    path[107] = '\0';
+    conf_init(&c);
+    assert_int_equal(conf_set(&c, "socket", path, &e), 0);
+    assert_int_equal(conf_finish(&c, NULL, &e), 0);
+    conf_fini(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_socket_length),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,336 @@
+/* store.c - sessions on disk: what was committed is there after any reopening, and nothing else is. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "daemon/store.h"
+
+struct box {
+    char base[32], dir[64], db[96];
+    struct store *st;
+};
+
+static int setup(void **state)
+{
+    struct box *b = calloc(1, sizeof(*b));
+    strcpy(b->base, "/tmp/hearth-store-XXXXXX");
+    assert_non_null(mkdtemp(b->base));
+    snprintf(b->dir, sizeof(b->dir), "%s/deep/state", b->base);
+    snprintf(b->db, sizeof(b->db), "%s/sessions.db", b->dir);
+    struct hearth_err e = {0};
+    if (store_open(&b->st, b->dir, &e) != 0)
+        fail_msg("%s", e.msg);
+    *state = b;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct box *b = *state;
+    store_close(b->st);
+    char cmd[64];
+    snprintf(cmd, sizeof(cmd), "rm -rf '%s'", b->base);
+    assert_int_equal(system(cmd), 0);
+    free(b);
+    return 0;
+}
+
+static void reopen(struct box *b)
+{
+    store_close(b->st);
+    b->st = NULL;
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+}
+
+static struct store_session row(const char *id, uid_t uid, const char *name)
+{
+    struct store_session s = {.uid = uid,
+                              .name = (char *)name,
+                              .model = "tale",
+                              .path = "/models/tale.gguf",
+                              .created = 1000.5,
+                              .used = 1000.5};
+    snprintf(s.id, sizeof(s.id), "%s", id);
+    return s;
+}
+
+#define ID_A "00000000000000aa"
+#define ID_B "00000000000000bb"
+#define ID_C "00000000000000cc"
+
+static const int32_t ids_one[] = {1, 258, 65536, INT32_MAX}, ids_two[] = {7, 0};
+static const struct store_turn one = {"text", "x", 1, ids_one, 4, 1};
+
+static void commit_ok(struct box *b, const struct store_session *s, bool create, const struct store_turn *t, size_t n)
+{
+    struct hearth_err e = {0};
+    if (store_commit(b->st, s, create, t, n, &e) != 0)
+        fail_msg("%s", e.msg);
+}
+
+static void test_round_trip(void **state)
+{
+    struct box *b = *state;
+    struct store_session s = row(ID_A, 1000, "notes");
+    struct store_turn t[] = {{"text", "once\0upon\xff", 10, ids_one, 4, 1000.5}, {"completion", "", 0, NULL, 0, 1001}};
+    commit_ok(b, &s, true, t, 2);
+    reopen(b);
+    struct store_turn more = {"user", "go on", 5, ids_two, 2, 1002};
+    s.turn_open = true;
+    s.used = 1002;
+    commit_ok(b, &s, false, &more, 1);
+    reopen(b);
+
+    struct store_session *got;
+    assert_int_equal(store_get(b->st, 1000, "notes", &got, NULL), 0);
+    assert_string_equal(got->id, ID_A);
+    assert_string_equal(got->model, "tale");
+    assert_string_equal(got->path, "/models/tale.gguf");
+    assert_true(got->turn_open);
+    assert_true(got->created == 1000.5 && got->used == 1002);
+    assert_int_equal(got->n_tok, 6);
+    assert_int_equal(got->n_turns, 3);
+
+    int32_t *ids;
+    size_t n;
+    assert_int_equal(store_timeline(b->st, got, &ids, &n, NULL), 0);
+    static const int32_t want[] = {1, 258, 65536, INT32_MAX, 7, 0};
+    assert_int_equal(n, 6);
+    assert_memory_equal(ids, want, sizeof(want));
+    free(ids);
+
+    struct store_turn *turns;
+    assert_int_equal(store_turns(b->st, got, &turns, &n, NULL), 0);
+    assert_int_equal(n, 3);
+    assert_string_equal(turns[0].role, "text");
+    assert_int_equal(turns[0].len, 10);
+    assert_memory_equal(turns[0].text, "once\0upon\xff", 10);
+    assert_int_equal(turns[0].n_ids, 4);
+    assert_int_equal(turns[1].len, 0);
+    assert_string_equal(turns[2].role, "user");
+    free(turns);
+    store_session_free(got);
+
+    struct stat sb;
+    assert_int_equal(stat(b->db, &sb), 0);
+    assert_int_equal(sb.st_mode & 0777, 0600);
+    assert_int_equal(stat(b->dir, &sb), 0);
+    assert_int_equal(sb.st_mode & 0777, 0700);
+}
+
+static void test_uids_apart(void **state)
+{
+    struct box *b = *state;
+    struct store_session mine = row(ID_A, 1000, "notes"), theirs = row(ID_B, 1001, "notes");
+    commit_ok(b, &mine, true, NULL, 0);
+    commit_ok(b, &theirs, true, NULL, 0); /* the same name is another session */
+    struct store_session *got, **v;
+    size_t n;
+    assert_int_equal(store_get(b->st, 1001, "notes", &got, NULL), 0);
+    assert_string_equal(got->id, ID_B);
+    store_session_free(got);
+    assert_int_equal(store_get(b->st, 1001, ID_A, &got, NULL), HEARTH_ENOSESSION);
+    assert_int_equal(store_list(b->st, 1000, &v, &n, NULL), 0);
+    assert_int_equal(n, 1);
+    assert_string_equal(v[0]->id, ID_A);
+    store_session_free(v[0]);
+    free(v);
+    int64_t count;
+    assert_int_equal(store_count(b->st, 1002, &count, NULL), 0);
+    assert_int_equal(count, 0);
+}
+
+static void test_names(void **state)
+{
+    struct box *b = *state;
+    struct store_session a = row(ID_A, 1000, "a"), c = row(ID_C, 1000, "a"), other = row(ID_B, 1000, "b");
+    commit_ok(b, &a, true, &one, 1);
+    struct hearth_err e;
+    assert_int_equal(store_commit(b->st, &c, true, &one, 1, &e), HEARTH_ESESSIONEXISTS);
+    struct store_session *got;
+    assert_int_equal(store_get(b->st, 1000, ID_C, &got, NULL), HEARTH_ENOSESSION); /* all or nothing */
+    commit_ok(b, &other, true, NULL, 0);
+    assert_int_equal(store_rename(b->st, &other, "a", &e), HEARTH_ESESSIONEXISTS);
+    assert_int_equal(store_rename(b->st, &other, "c", &e), 0);
+    assert_int_equal(store_get(b->st, 1000, "c", &got, NULL), 0);
+    assert_string_equal(got->id, ID_B);
+    store_session_free(got);
+
+    assert_int_equal(store_remove(b->st, &a, &e), 0);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), HEARTH_ENOSESSION);
+    assert_int_equal(store_commit(b->st, &a, false, &one, 1, &e), HEARTH_ENOSESSION); /* removed meanwhile */
+    int32_t *ids;
+    size_t n;
+    assert_int_equal(store_timeline(b->st, &a, &ids, &n, NULL), 0); /* its turns went with it */
+    assert_int_equal(n, 0);
+}
+
+/* Runs SQL on the file behind the store's back. */
+static void tamper(struct box *b, const char *sql)
+{
+    store_close(b->st);
+    b->st = NULL;
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(b->db, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+static char *slurp(const char *path, size_t *len)
+{
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    struct stat sb;
+    fstat(fd, &sb);
+    char *p = malloc((size_t)sb.st_size + 1);
+    *len = (size_t)read(fd, p, (size_t)sb.st_size);
+    close(fd);
+    return p;
+}
+
+static void test_newer_version(void **state)
+{
+    struct box *b = *state;
+    tamper(b, "PRAGMA user_version = 99");
+    size_t n, m;
+    char *before = slurp(b->db, &n);
+    struct hearth_err e = {0};
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_null(b->st);
+    assert_non_null(strstr(e.msg, "version 99"));
+    char *after = slurp(b->db, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(before, after, n);
+    free(before);
+    free(after);
+}
+
+static void test_not_a_database(void **state)
+{
+    struct box *b = *state;
+    store_close(b->st);
+    b->st = NULL;
+    char junk[4096];
+    memset(junk, 'x', sizeof(junk));
+    int fd = open(b->db, O_WRONLY | O_TRUNC);
+    assert_int_equal(write(fd, junk, sizeof(junk)), sizeof(junk));
+    close(fd);
+    struct hearth_err e = {0};
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "sessions.db is damaged"));
+    size_t n;
+    char *after = slurp(b->db, &n);
+    assert_int_equal(n, sizeof(junk));
+    assert_memory_equal(after, junk, n);
+    free(after);
+}
+
+static void test_damaged_rows(void **state)
+{
+    struct box *b = *state;
+    struct store_session a = row(ID_A, 1000, "a"), good = row(ID_B, 1000, "b");
+    commit_ok(b, &a, true, &one, 1);
+    commit_ok(b, &good, true, &one, 1);
+    static const char *const damage[] = {
+        "UPDATE turns SET tokens = x'010203' WHERE session = '" ID_A "'",
+        "UPDATE turns SET tokens = x'ffffffff' WHERE session = '" ID_A "'",
+        "UPDATE turns SET tokens = 'text' WHERE session = '" ID_A "'",
+    };
+    struct hearth_err e = {0};
+    int32_t *ids;
+    size_t n;
+    for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
+        tamper(b, damage[i]);
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+        assert_int_equal(store_timeline(b->st, &a, &ids, &n, &e), HEARTH_ESTORE);
+        assert_non_null(strstr(e.msg, ID_A));
+        assert_int_equal(store_timeline(b->st, &good, &ids, &n, &e), 0);
+        assert_int_equal(n, 4);
+        free(ids);
+    }
+    tamper(b, "UPDATE sessions SET path = 'relative' WHERE id = '" ID_A "'");
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    struct store_session *got, **v;
+    assert_int_equal(store_get(b->st, 1000, "a", &got, &e), HEARTH_ESTORE);
+    assert_int_equal(store_list(b->st, 1000, &v, &n, &e), 0); /* the sound one is still there */
+    assert_int_equal(n, 1);
+    assert_string_equal(v[0]->id, ID_B);
+    store_session_free(v[0]);
+    free(v);
+}
+
+/* A child as a uid that may not write there: as root another uid, as anyone else the mode is enough. */
+static void test_read_only(void **state)
+{
+    struct box *b = *state;
+    chmod(b->base, 0555);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+            _exit(3);
+        char dir[64];
+        snprintf(dir, sizeof(dir), "%s/mine", b->base);
+        struct store *st = NULL;
+        struct hearth_err e = {0};
+        int rc = store_open(&st, dir, &e);
+        _exit(rc == HEARTH_ESTORE && strstr(e.msg, dir) != NULL && strstr(e.msg, "ermission") != NULL ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    chmod(b->base, 0755);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void test_killed(void **state)
+{
+    struct box *b = *state;
+    struct store_session s = row(ID_A, 1000, "a");
+    commit_ok(b, &s, true, &one, 1);
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) { /* its own handle; dies without closing it */
+        struct store *st;
+        if (store_open(&st, b->dir, NULL) == 0 && store_commit(st, &s, false, &one, 1, NULL) == 0)
+            (void)!write(ready[1], "x", 1);
+        kill(getpid(), SIGKILL);
+    }
+    close(ready[1]);
+    char c;
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    close(ready[0]);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    reopen(b);
+    struct store_session *got;
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
+    assert_int_equal(got->n_tok, 8);
+    store_session_free(got);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_uids_apart, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_newer_version, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_not_a_database, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_rows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
