@@ -26,10 +26,15 @@ enum {
     WIRE_FRAME_MAX = 8 << 20,       /* bytes in one frame from a client */
     WIRE_LINK_FRAME_MAX = 64 << 20, /* bytes in one frame on the engine link */
     WIRE_DEPTH_MAX = 16,            /* nesting of arrays and maps */
+    WIRE_VALUE_BYTES = 4,           /* a frame limit of N bytes allows N / 4 values: bounds what unpacking allocates */
     WIRE_NAME_MAX = 256,            /* bytes in a session name, request id, method */
-    WIRE_TOKENS_MAX = 1 << 20,      /* token ids in one message */
+    WIRE_PATH_MAX = 4096,
+    WIRE_TOKENS_MAX = 1 << 20, /* token ids in one message */
+    WIRE_MESSAGES_MAX = 4096,  /* in one request */
+    WIRE_PARTS_MAX = 1024,     /* in one message */
     WIRE_STOPS_MAX = 16,
-    WIRE_BIAS_MAX = 1024,
+    WIRE_BIAS_MAX = 1024,  /* logit_bias entries ... */
+    WIRE_BIAS_LIMIT = 100, /* ... and what each may add or take */
     WIRE_LOGPROBS_MAX = 20,
 };
 
@@ -192,6 +197,42 @@ struct wire_method {
     const struct wire_type *params; /* of the request, or the event's body */
     const struct wire_type *result; /* NULL for an event */
 };
+/* Indices of wire_methods[]: &wire_methods[WIRE_GENERATE]. */
+enum {
+    WIRE_HELLO,
+    WIRE_GENERATE,
+    WIRE_CANCEL,
+    WIRE_SESSIONS_LIST,
+    WIRE_SESSIONS_SHOW,
+    WIRE_SESSIONS_RENAME,
+    WIRE_SESSIONS_REMOVE,
+    WIRE_MODELS_LIST,
+    WIRE_MODELS_SHOW,
+    WIRE_MODELS_LOAD,
+    WIRE_MODELS_UNLOAD,
+    WIRE_STATUS,
+    WIRE_TOKENIZE,
+    WIRE_DETOKENIZE,
+    WIRE_EVAL,
+    WIRE_STREAM_BEGIN,
+    WIRE_STREAM_TOKENS,
+    WIRE_MODEL_PROGRESS,
+    WIRE_NOTICE,
+    WIRE_ENGINE_HELLO,
+    WIRE_ENGINE_GENERATE,
+    WIRE_ENGINE_CANCEL,
+    WIRE_ENGINE_LOAD,
+    WIRE_ENGINE_UNLOAD,
+    WIRE_ENGINE_MODEL,
+    WIRE_ENGINE_STATUS,
+    WIRE_ENGINE_TOKENIZE,
+    WIRE_ENGINE_DETOKENIZE,
+    WIRE_ENGINE_EVAL,
+    WIRE_ENGINE_SHUTDOWN,
+    WIRE_ENGINE_BEGIN,
+    WIRE_ENGINE_TOKENS,
+    WIRE_METHODS, /* how many */
+};
 extern const struct wire_method wire_methods[];                           /* ends with name NULL */
 const struct wire_method *wire_method_find(const char *name, size_t len); /* NULL: unknown */
 
@@ -231,15 +272,16 @@ struct wire_frame {
 
 /*
  * Structural scan, allocation-free: is there one whole well-formed message at data[0..len)?
- * Returns its length, 0 where more bytes are needed, or a negative code: HEARTH_ETOOBIG for more than `max`
- * bytes (told as soon as the counts claim it), HEARTH_EINVALID for bytes that are not msgpack, counts beyond
- * what `max` could hold, or nesting over WIRE_DEPTH_MAX. Scanning is linear and restarts from 0: `state` (zero at
- * first, zeroed by the caller after each frame) keeps the place between calls.
+ * Returns its length, 0 where more bytes are needed, or a negative code: HEARTH_ETOOBIG for more than `max` bytes or
+ * max / WIRE_VALUE_BYTES values (told as soon as a count claims it), HEARTH_EINVALID for bytes that are not msgpack
+ * or nesting over WIRE_DEPTH_MAX. Linear however the bytes come: `state` keeps the place between calls with a growing
+ * len. It is zero at first and the caller zeroes it after each frame.
  */
 struct wire_scan {
     size_t pos;
+    uint64_t values, owed;
     uint32_t depth;
-    uint64_t left[WIRE_DEPTH_MAX + 1];
+    uint32_t left[WIRE_DEPTH_MAX + 1];
 };
 ptrdiff_t wire_scan(struct wire_scan *state, const uint8_t *data, size_t len, size_t max, struct hearth_err *e);
 

@@ -1,0 +1,34 @@
+/*
+ * scan.h - the head of one msgpack value, decoded without allocating: what the scanner and the frame splitter share.
+ */
+#ifndef HEARTH_SCAN_H
+#define HEARTH_SCAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum scan_kind {
+    SCAN_NIL,
+    SCAN_BOOL,
+    SCAN_UINT,
+    SCAN_INT,
+    SCAN_FLOAT,
+    SCAN_STR,
+    SCAN_BIN,
+    SCAN_EXT,
+    SCAN_ARRAY,
+    SCAN_MAP
+};
+
+struct scan_head {
+    enum scan_kind kind;
+    size_t head;     /* bytes of the head: the tag with its length or number */
+    size_t payload;  /* bytes that follow it: str, bin, ext */
+    uint64_t values; /* values that follow it: array, map (two for each pair) */
+    uint64_t number; /* SCAN_UINT, and SCAN_BOOL */
+};
+
+/* Decodes the head at p[0..len): 1, 0 where more bytes are needed, -1 for the one byte that is no msgpack (0xc1). */
+int scan_head(struct scan_head *h, const uint8_t *p, size_t len);
+
+#endif

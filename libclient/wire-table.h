@@ -1,0 +1,63 @@
+/*
+ * wire-table.h - how a message is described: for the codec (wire.c), the tables (wire-tables.c) and the tests that
+ * iterate them. Everybody else uses wire.h.
+ *
+ * One row per field says its key on the wire (the member's name), its type, where it lies in the struct, what range
+ * it has and what it is where it is absent. pack, unpack, defaults, the round-trip test and the fuzzer all walk the
+ * same rows, so a new field is one member and one row.
+ */
+#ifndef HEARTH_WIRE_TABLE_H
+#define HEARTH_WIRE_TABLE_H
+
+#include "libclient/wire.h"
+
+enum wire_field_type {
+    WIRE_BOOL,    /* bool */
+    WIRE_INT,     /* int64_t */
+    WIRE_UINT,    /* uint64_t, with a bool beside it where FIELD_HAS is set */
+    WIRE_FLOAT,   /* double; integers are taken too */
+    WIRE_STR,     /* const char *: UTF-8 without NUL */
+    WIRE_BYTES,   /* struct wire_bytes */
+    WIRE_IDS,     /* struct wire_ids: each 0..INT32_MAX */
+    WIRE_STRS,    /* struct wire_strs: none of them empty */
+    WIRE_STRUCT,  /* an embedded struct: a map */
+    WIRE_ARRAY,   /* T * and a count: an array of maps */
+    WIRE_PAIRS,   /* struct wire_bias * or struct wire_logit * and a count: an array of [id, number] */
+    WIRE_TOPS,    /* struct wire_top * and a count: an array of arrays of [id, logit] */
+    WIRE_CONTENT, /* of struct wire_message: a str (content) or an array of maps (parts) */
+};
+
+enum {
+    FIELD_REQUIRED = 1, /* unpack refuses a message without it; pack writes it even where it is empty */
+    FIELD_SPARSE = 2,   /* pack leaves it out where it has its default */
+    FIELD_BIN = 4,      /* WIRE_BYTES: always bin on the wire */
+    FIELD_HAS = 8,      /* WIRE_UINT: absent where the bool at `beside` is false */
+};
+
+struct wire_field {
+    const char *name;
+    uint8_t type;
+    uint8_t flags;
+    uint16_t offset;
+    uint16_t beside; /* offset of the count, of the bool, or of the parts */
+    union {
+        struct {
+            int64_t lo, hi, def; /* WIRE_INT: the value; strings, bytes, arrays: how many */
+        } i;
+        struct {
+            double lo, hi, def;
+        } f;
+    };
+    const struct wire_type *sub; /* WIRE_STRUCT, WIRE_ARRAY, WIRE_CONTENT */
+    const char *const *one_of;   /* WIRE_STR: what is supported, NULL-terminated; NULL = anything */
+};
+
+struct wire_type {
+    const char *name; /* what error messages call it: "generate" */
+    size_t size;
+    const struct wire_field *fields;                     /* ends with name NULL; at most 64 */
+    const char *const *reserved;                         /* keys refused as UNSUPPORTED, NULL-terminated; or NULL */
+    int (*check)(const void *msg, struct hearth_err *e); /* what no single field can tell; or NULL */
+};
+
+#endif

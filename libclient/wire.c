@@ -1,0 +1,739 @@
+/*
+ * wire.c - the codec: one walk over the field tables to pack, one to unpack. The only file that sees msgpack-c.
+ *
+ * Unpacking builds msgpack-c's object tree and copies what the table names into one block. The tree is bounded
+ * because every frame passed wire_scan() first, which allows WIRE_VALUE_BYTES of limit per value; the copies are
+ * bounded because an element of an array exists before its struct is allocated and the rows cap how many there are.
+ */
+#include "libclient/wire-table.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <msgpack.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MEMBER(T, msg, off)       ((T *)((char *)(msg) + (off)))
+#define CONST_MEMBER(T, msg, off) ((const T *)((const char *)(msg) + (off)))
+
+/* How many bytes of s are whole, valid UTF-8: n where all of it is. */
+static size_t utf8_prefix(const char *s, size_t n)
+{
+    const uint8_t *p = (const uint8_t *)s;
+    size_t i = 0;
+    while (i < n) {
+        if (p[i] < 0x80) {
+            i++;
+            continue;
+        }
+        size_t more = p[i] >= 0xc2 && p[i] < 0xe0 ? 1 : (p[i] & 0xf0) == 0xe0 ? 2 : p[i] >= 0xf0 && p[i] < 0xf5 ? 3 : 0;
+        if (!more || more >= n - i)
+            return i;
+        /* the second byte is narrower after these four: overlong forms, surrogates, beyond U+10FFFF */
+        uint8_t lo = p[i] == 0xe0 ? 0xa0 : p[i] == 0xf0 ? 0x90 : 0x80;
+        uint8_t hi = p[i] == 0xed ? 0x9f : p[i] == 0xf4 ? 0x8f : 0xbf;
+        if (p[i + 1] < lo || p[i + 1] > hi)
+            return i;
+        for (size_t k = 2; k <= more; k++)
+            if ((p[i + k] & 0xc0) != 0x80)
+                return i;
+        i += more + 1;
+    }
+    return i;
+}
+
+/* --- packing -------------------------------------------------------------------------------------------- */
+
+void wire_buf_fini(struct wire_buf *b)
+{
+    free(b->data);
+    *b = (struct wire_buf){0};
+}
+
+/* One frame on its way into b. The first error sticks, so the walk needs no error plumbing. */
+struct packer {
+    msgpack_packer pk;
+    struct wire_buf *b;
+    size_t start; /* of the frame */
+    struct hearth_err *e;
+    int code;
+};
+
+static int pack_sink(void *arg, const char *data, size_t n)
+{
+    struct packer *p = arg;
+    struct wire_buf *b = p->b;
+
+    if (p->code)
+        return -1;
+    if (n > WIRE_LINK_FRAME_MAX - (b->len - p->start)) {
+        p->code = err_set(p->e, HEARTH_ETOOBIG, "the message is over %d bytes", WIRE_LINK_FRAME_MAX);
+        return -1;
+    }
+    if (n > b->cap - b->len) {
+        size_t cap = b->cap ? b->cap : 256;
+        while (cap - b->len < n)
+            cap *= 2;
+        uint8_t *grown = realloc(b->data, cap);
+        if (!grown) {
+            p->code = err_set(p->e, HEARTH_ENOMEM, "no memory for a message of %zu bytes", cap);
+            return -1;
+        }
+        b->data = grown;
+        b->cap = cap;
+    }
+    memcpy(b->data + b->len, data, n);
+    b->len += n;
+    return 0;
+}
+
+static void pack_begin(struct packer *p, struct wire_buf *b, struct hearth_err *e)
+{
+    *p = (struct packer){.b = b, .start = b->len, .e = e};
+    msgpack_packer_init(&p->pk, p, pack_sink);
+}
+
+static int pack_end(struct packer *p)
+{
+    if (p->code)
+        p->b->len = p->start;
+    return p->code;
+}
+
+static void pack_str(struct packer *p, const char *s, size_t n)
+{
+    msgpack_pack_str(&p->pk, n);
+    msgpack_pack_str_body(&p->pk, s, n);
+}
+
+static void pack_bytes(struct packer *p, const struct wire_bytes *s, bool bin)
+{
+    if (!bin && utf8_prefix(s->data, s->len) == s->len) {
+        pack_str(p, s->data, s->len);
+    } else {
+        msgpack_pack_bin(&p->pk, s->len);
+        msgpack_pack_bin_body(&p->pk, s->data, s->len);
+    }
+}
+
+static void pack_number(struct packer *p, const char *where, const char *name, double v)
+{
+    if (!isfinite(v) && !p->code)
+        p->code = err_set(p->e, HEARTH_EPARAMS, "%s.%s: is not a finite number", where, name);
+    msgpack_pack_double(&p->pk, v);
+}
+
+static void pack_pairs(struct packer *p, const char *where, const char *name, const struct wire_bias *v, size_t n)
+{
+    msgpack_pack_array(&p->pk, n);
+    for (size_t i = 0; i < n; i++) {
+        msgpack_pack_array(&p->pk, 2);
+        msgpack_pack_int64(&p->pk, v[i].id);
+        pack_number(p, where, name, v[i].bias);
+    }
+}
+
+/* wire_top is packed and unpacked through wire_bias: the same two members. */
+static_assert(sizeof(struct wire_logit) == sizeof(struct wire_bias) &&
+                  offsetof(struct wire_logit, logit) == offsetof(struct wire_bias, bias),
+              "pairs have one shape");
+
+static bool present(const struct wire_field *f, const void *msg)
+{
+    if (f->flags & FIELD_REQUIRED)
+        return true;
+    switch (f->type) {
+    case WIRE_INT:
+        return !(f->flags & FIELD_SPARSE) || *CONST_MEMBER(int64_t, msg, f->offset) != f->i.def;
+    case WIRE_UINT:
+        return !(f->flags & FIELD_HAS) || *CONST_MEMBER(bool, msg, f->beside);
+    case WIRE_STR:
+    case WIRE_BYTES: /* these begin with their pointer */
+    case WIRE_IDS:
+    case WIRE_STRS:
+    case WIRE_ARRAY:
+    case WIRE_PAIRS:
+    case WIRE_TOPS:
+        return *CONST_MEMBER(void *, msg, f->offset) != NULL;
+    default:
+        return true;
+    }
+}
+
+static void pack_struct(struct packer *p, const struct wire_type *t, const void *msg);
+
+static void pack_array(struct packer *p, const struct wire_type *t, const char *v, size_t n)
+{
+    msgpack_pack_array(&p->pk, n);
+    for (size_t i = 0; i < n; i++)
+        pack_struct(p, t, v + i * t->size);
+}
+
+static void pack_field(struct packer *p, const struct wire_type *t, const struct wire_field *f, const void *msg)
+{
+    switch ((enum wire_field_type)f->type) {
+    case WIRE_BOOL:
+        (*CONST_MEMBER(bool, msg, f->offset) ? msgpack_pack_true : msgpack_pack_false)(&p->pk);
+        break;
+    case WIRE_INT:
+        msgpack_pack_int64(&p->pk, *CONST_MEMBER(int64_t, msg, f->offset));
+        break;
+    case WIRE_UINT:
+        msgpack_pack_uint64(&p->pk, *CONST_MEMBER(uint64_t, msg, f->offset));
+        break;
+    case WIRE_FLOAT:
+        pack_number(p, t->name, f->name, *CONST_MEMBER(double, msg, f->offset));
+        break;
+    case WIRE_STR: {
+        const char *s = *CONST_MEMBER(char *, msg, f->offset);
+        if (!s && !p->code)
+            p->code = err_set(p->e, HEARTH_EPARAMS, "%s.%s: is missing", t->name, f->name);
+        if (s && utf8_prefix(s, strlen(s)) != strlen(s) && !p->code)
+            p->code = err_set(p->e, HEARTH_EPARAMS, "%s.%s: is not valid UTF-8", t->name, f->name);
+        if (s)
+            pack_str(p, s, strlen(s));
+        break;
+    }
+    case WIRE_BYTES:
+        pack_bytes(p, CONST_MEMBER(struct wire_bytes, msg, f->offset), f->flags & FIELD_BIN);
+        break;
+    case WIRE_IDS: {
+        const struct wire_ids *ids = CONST_MEMBER(struct wire_ids, msg, f->offset);
+        msgpack_pack_array(&p->pk, ids->n);
+        for (size_t i = 0; i < ids->n; i++)
+            msgpack_pack_int32(&p->pk, ids->v[i]);
+        break;
+    }
+    case WIRE_STRS: {
+        const struct wire_strs *strs = CONST_MEMBER(struct wire_strs, msg, f->offset);
+        msgpack_pack_array(&p->pk, strs->n);
+        for (size_t i = 0; i < strs->n; i++)
+            pack_str(p, strs->v[i], strlen(strs->v[i]));
+        break;
+    }
+    case WIRE_STRUCT:
+        pack_struct(p, f->sub, CONST_MEMBER(void, msg, f->offset));
+        break;
+    case WIRE_ARRAY:
+        pack_array(p, f->sub, *CONST_MEMBER(char *, msg, f->offset), *CONST_MEMBER(size_t, msg, f->beside));
+        break;
+    case WIRE_PAIRS:
+        pack_pairs(p, t->name, f->name, *CONST_MEMBER(struct wire_bias *, msg, f->offset),
+                   *CONST_MEMBER(size_t, msg, f->beside));
+        break;
+    case WIRE_TOPS: {
+        const struct wire_top *top = *CONST_MEMBER(struct wire_top *, msg, f->offset);
+        size_t n = *CONST_MEMBER(size_t, msg, f->beside);
+        msgpack_pack_array(&p->pk, n);
+        for (size_t i = 0; i < n; i++)
+            pack_pairs(p, t->name, f->name, (const struct wire_bias *)(const void *)top[i].v, top[i].n);
+        break;
+    }
+    case WIRE_CONTENT: {
+        const struct wire_message *m = msg;
+        if (m->parts)
+            pack_array(p, f->sub, (const char *)m->parts, m->n_parts);
+        else
+            pack_bytes(p, &m->content, false);
+        break;
+    }
+    }
+}
+
+static void pack_struct(struct packer *p, const struct wire_type *t, const void *msg)
+{
+    size_t n = 0;
+    for (const struct wire_field *f = t->fields; f->name; f++)
+        n += present(f, msg);
+    msgpack_pack_map(&p->pk, n);
+    for (const struct wire_field *f = t->fields; f->name && !p->code; f++)
+        if (present(f, msg)) {
+            pack_str(p, f->name, strlen(f->name));
+            pack_field(p, t, f, msg);
+        }
+}
+
+int wire_pack_request(struct wire_buf *b, uint32_t id, const struct wire_method *m, const void *params,
+                      struct hearth_err *e)
+{
+    struct packer p;
+    pack_begin(&p, b, e);
+    msgpack_pack_array(&p.pk, 4);
+    msgpack_pack_int(&p.pk, WIRE_FRAME_REQUEST);
+    msgpack_pack_uint32(&p.pk, id);
+    pack_str(&p, m->name, strlen(m->name));
+    msgpack_pack_array(&p.pk, 1);
+    pack_struct(&p, m->params, params);
+    return pack_end(&p);
+}
+
+int wire_pack_result(struct wire_buf *b, uint32_t id, const struct wire_method *m, const void *result,
+                     struct hearth_err *e)
+{
+    struct packer p;
+    pack_begin(&p, b, e);
+    msgpack_pack_array(&p.pk, 4);
+    msgpack_pack_int(&p.pk, WIRE_FRAME_RESPONSE);
+    msgpack_pack_uint32(&p.pk, id);
+    msgpack_pack_nil(&p.pk);
+    pack_struct(&p, m->result, result);
+    return pack_end(&p);
+}
+
+int wire_pack_error(struct wire_buf *b, uint32_t id, int code, const char *msg, struct hearth_err *e)
+{
+    /* A message may quote a peer's bytes, or have been cut inside a character. */
+    char line[HEARTH_ERR_MSG + 64];
+    int n = snprintf(line, sizeof line, "%s: %s", err_name(code), msg);
+    size_t len = (size_t)n < sizeof line ? (size_t)n : sizeof line - 1;
+    for (size_t ok; (ok = utf8_prefix(line, len)) < len;)
+        line[ok] = '?';
+
+    struct packer p;
+    pack_begin(&p, b, e);
+    msgpack_pack_array(&p.pk, 4);
+    msgpack_pack_int(&p.pk, WIRE_FRAME_RESPONSE);
+    msgpack_pack_uint32(&p.pk, id);
+    msgpack_pack_array(&p.pk, 2);
+    msgpack_pack_int(&p.pk, err_is_request(code));
+    pack_str(&p, line, len);
+    msgpack_pack_nil(&p.pk);
+    return pack_end(&p);
+}
+
+int wire_pack_event(struct wire_buf *b, const struct wire_method *m, const void *body, const char *as_method,
+                    const char *as_code, struct hearth_err *e)
+{
+    struct packer p;
+    pack_begin(&p, b, e);
+    msgpack_pack_array(&p.pk, 3);
+    msgpack_pack_int(&p.pk, WIRE_FRAME_EVENT);
+    if (as_method) {
+        pack_str(&p, as_method, strlen(as_method));
+        msgpack_pack_array(&p.pk, 2);
+        pack_str(&p, as_code, strlen(as_code));
+        msgpack_pack_array(&p.pk, 2);
+        pack_str(&p, m->name, strlen(m->name));
+    } else {
+        pack_str(&p, m->name, strlen(m->name));
+        msgpack_pack_array(&p.pk, 1);
+    }
+    pack_struct(&p, m->params, body);
+    return pack_end(&p);
+}
+
+/* --- unpacking ------------------------------------------------------------------------------------------ */
+
+/* A message is a chain of these: the struct starts the first one's data, what it points to follows. */
+struct block {
+    struct block *next;
+    size_t used, cap;
+    max_align_t data[];
+};
+
+struct reader {
+    struct block *first, *last;
+    struct hearth_err *e;
+};
+
+/* Where the walk is, for error messages: "generate.messages[2].role". */
+struct path {
+    const struct path *up;
+    const char *name; /* NULL: element `index` of `up` */
+    size_t index;
+};
+
+static struct block *block_new(size_t cap)
+{
+    struct block *b = malloc(sizeof *b + cap);
+    if (b)
+        *b = (struct block){.cap = cap};
+    return b;
+}
+
+/* Zeroed memory that lives as long as the message, or NULL. n == 0 gives a pointer too: empty is not absent. */
+static void *take(struct reader *r, size_t n, size_t align)
+{
+    struct block *b = r->last;
+    size_t at = (b->used + align - 1) / align * align;
+    if (at > b->cap || n > b->cap - at) {
+        b->next = block_new(n > 4096 ? n : 4096);
+        if (!b->next) {
+            err_set(r->e, HEARTH_ENOMEM, "no memory for a message");
+            return NULL;
+        }
+        r->last = b = b->next;
+        at = 0;
+    }
+    b->used = at + n;
+    return memset((char *)b->data + at, 0, n);
+}
+
+void wire_free(void *msg)
+{
+    if (!msg)
+        return;
+    struct block *b = (struct block *)(void *)((char *)msg - offsetof(struct block, data));
+    while (b) {
+        struct block *next = b->next;
+        free(b);
+        b = next;
+    }
+}
+
+static size_t path_write(const struct path *path, char *buf, size_t size)
+{
+    size_t n = path->up ? path_write(path->up, buf, size) : 0;
+    if (n >= size)
+        return n;
+    int more = path->name ? snprintf(buf + n, size - n, "%s%s", path->up ? "." : "", path->name)
+                          : snprintf(buf + n, size - n, "[%zu]", path->index);
+    return n + (size_t)more;
+}
+
+__attribute__((format(printf, 4, 5))) static int refuse(struct reader *r, const struct path *path, int code,
+                                                        const char *fmt, ...)
+{
+    char where[96], what[HEARTH_ERR_MSG];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    path_write(path, where, sizeof where);
+    return err_set(r->e, code, "%s: %.100s", where, what);
+}
+
+static int read_int(struct reader *r, const struct path *path, const msgpack_object *o, int64_t lo, int64_t hi,
+                    int64_t *out)
+{
+    if (o->type == MSGPACK_OBJECT_POSITIVE_INTEGER) {
+        if (hi < 0 || o->via.u64 > (uint64_t)hi)
+            return refuse(r, path, HEARTH_EPARAMS, "%" PRIu64 " is over %" PRId64, o->via.u64, hi);
+        *out = (int64_t)o->via.u64;
+    } else if (o->type == MSGPACK_OBJECT_NEGATIVE_INTEGER) {
+        *out = o->via.i64;
+    } else {
+        return refuse(r, path, HEARTH_EPARAMS, "must be an integer");
+    }
+    if (*out < lo)
+        return refuse(r, path, HEARTH_EPARAMS, "%" PRId64 " is under %" PRId64, *out, lo);
+    return 0;
+}
+
+static int read_float(struct reader *r, const struct path *path, const msgpack_object *o, double lo, double hi,
+                      double *out)
+{
+    double v;
+    if (o->type == MSGPACK_OBJECT_FLOAT32 || o->type == MSGPACK_OBJECT_FLOAT64)
+        v = o->via.f64;
+    else if (o->type == MSGPACK_OBJECT_POSITIVE_INTEGER)
+        v = (double)o->via.u64;
+    else if (o->type == MSGPACK_OBJECT_NEGATIVE_INTEGER)
+        v = (double)o->via.i64;
+    else
+        return refuse(r, path, HEARTH_EPARAMS, "must be a number");
+    if (!isfinite(v))
+        return refuse(r, path, HEARTH_EPARAMS, "is not a finite number");
+    if (v < lo)
+        return refuse(r, path, HEARTH_EPARAMS, "%g is under %g", v, lo);
+    if (v > hi)
+        return refuse(r, path, HEARTH_EPARAMS, "%g is over %g", v, hi);
+    *out = v;
+    return 0;
+}
+
+/* Copies n bytes and a NUL. */
+static char *copy(struct reader *r, const char *s, size_t n)
+{
+    char *to = take(r, n + 1, 1);
+    if (to && n)
+        memcpy(to, s, n);
+    return to;
+}
+
+static int read_str(struct reader *r, const struct path *path, const msgpack_object *o, int64_t lo, int64_t hi,
+                    const char **out)
+{
+    if (o->type != MSGPACK_OBJECT_STR)
+        return refuse(r, path, HEARTH_EPARAMS, "must be a string");
+    const char *s = o->via.str.ptr;
+    size_t n = o->via.str.size;
+    if (n < (size_t)lo)
+        return refuse(r, path, HEARTH_EPARAMS, "is empty");
+    if (n > (size_t)hi)
+        return refuse(r, path, HEARTH_EPARAMS, "is longer than %" PRId64 " bytes", hi);
+    if (memchr(s, 0, n))
+        return refuse(r, path, HEARTH_EPARAMS, "has a NUL in it");
+    if (utf8_prefix(s, n) != n)
+        return refuse(r, path, HEARTH_EPARAMS, "is not valid UTF-8");
+    char *to = copy(r, s, n);
+    if (!to)
+        return HEARTH_ENOMEM;
+    *out = to;
+    return 0;
+}
+
+static int read_bytes(struct reader *r, const struct path *path, const msgpack_object *o, struct wire_bytes *out)
+{
+    if (o->type != MSGPACK_OBJECT_STR && o->type != MSGPACK_OBJECT_BIN)
+        return refuse(r, path, HEARTH_EPARAMS, "must be a string");
+    const char *s = o->type == MSGPACK_OBJECT_STR ? o->via.str.ptr : o->via.bin.ptr;
+    size_t n = o->type == MSGPACK_OBJECT_STR ? o->via.str.size : o->via.bin.size;
+    char *to = copy(r, s, n);
+    if (!to)
+        return HEARTH_ENOMEM;
+    *out = (struct wire_bytes){to, n};
+    return 0;
+}
+
+/* Checks that o is an array within the row's counts and allocates its elements. */
+static int read_array(struct reader *r, const struct path *path, const msgpack_object *o, const struct wire_field *f,
+                      size_t size, size_t align, void **v, size_t *n)
+{
+    if (o->type != MSGPACK_OBJECT_ARRAY)
+        return refuse(r, path, HEARTH_EPARAMS, "must be an array");
+    size_t count = o->via.array.size;
+    if (count < (size_t)f->i.lo)
+        return refuse(r, path, HEARTH_EPARAMS, "is empty");
+    if (count > (size_t)f->i.hi)
+        return refuse(r, path, HEARTH_EPARAMS, "has %zu elements, over %" PRId64, count, f->i.hi);
+    if (!(*v = take(r, count * size, align)))
+        return HEARTH_ENOMEM;
+    *n = count;
+    return 0;
+}
+
+static int read_pairs(struct reader *r, const struct path *path, const msgpack_object *o, const struct wire_field *f,
+                      double limit, struct wire_bias **out, size_t *n)
+{
+    void *v;
+    int rc = read_array(r, path, o, f, sizeof **out, _Alignof(struct wire_bias), &v, n);
+    struct wire_bias *pair = v;
+    for (size_t i = 0; !rc && i < *n; i++) {
+        struct path at = {path, NULL, i};
+        const msgpack_object *p = &o->via.array.ptr[i];
+        if (p->type != MSGPACK_OBJECT_ARRAY || p->via.array.size != 2)
+            return refuse(r, &at, HEARTH_EPARAMS, "must be [id, number]");
+        rc = read_int(r, &at, &p->via.array.ptr[0], 0, INT32_MAX, &pair[i].id);
+        if (!rc)
+            rc = read_float(r, &at, &p->via.array.ptr[1], -limit, limit, &pair[i].bias);
+    }
+    if (!rc)
+        *out = pair;
+    return rc;
+}
+
+static int read_struct(struct reader *r, const struct path *path, const struct wire_type *t, const msgpack_object *o,
+                       void *out);
+
+static int read_structs(struct reader *r, const struct path *path, const msgpack_object *o, const struct wire_field *f,
+                        void **out, size_t *n)
+{
+    int rc = read_array(r, path, o, f, f->sub->size, _Alignof(max_align_t), out, n);
+    for (size_t i = 0; !rc && i < *n; i++) {
+        struct path at = {path, NULL, i};
+        rc = read_struct(r, &at, f->sub, &o->via.array.ptr[i], (char *)*out + i * f->sub->size);
+    }
+    return rc;
+}
+
+static int read_one_of(struct reader *r, const struct path *path, const struct wire_field *f, const char *s)
+{
+    char known[64] = "";
+    for (const char *const *k = f->one_of; *k; k++) {
+        if (!strcmp(*k, s))
+            return 0;
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", *k);
+    }
+    return refuse(r, path, HEARTH_EUNSUPPORTED, "\"%.30s\" is not supported, only %s", s, known);
+}
+
+static int read_field(struct reader *r, const struct path *path, const struct wire_field *f, const msgpack_object *o,
+                      void *msg)
+{
+    int rc = 0;
+    void *v = NULL;
+    switch ((enum wire_field_type)f->type) {
+    case WIRE_BOOL:
+        if (o->type != MSGPACK_OBJECT_BOOLEAN)
+            return refuse(r, path, HEARTH_EPARAMS, "must be true or false");
+        *MEMBER(bool, msg, f->offset) = o->via.boolean;
+        return 0;
+    case WIRE_INT:
+        return read_int(r, path, o, f->i.lo, f->i.hi, MEMBER(int64_t, msg, f->offset));
+    case WIRE_UINT:
+        if (o->type == MSGPACK_OBJECT_NEGATIVE_INTEGER)
+            return refuse(r, path, HEARTH_EPARAMS, "%" PRId64 " is under 0", o->via.i64);
+        if (o->type != MSGPACK_OBJECT_POSITIVE_INTEGER)
+            return refuse(r, path, HEARTH_EPARAMS, "must be an integer");
+        *MEMBER(uint64_t, msg, f->offset) = o->via.u64;
+        if (f->flags & FIELD_HAS)
+            *MEMBER(bool, msg, f->beside) = true;
+        return 0;
+    case WIRE_FLOAT:
+        return read_float(r, path, o, f->f.lo, f->f.hi, MEMBER(double, msg, f->offset));
+    case WIRE_STR: {
+        const char **s = MEMBER(const char *, msg, f->offset);
+        rc = read_str(r, path, o, f->i.lo, f->i.hi, s);
+        return rc || !f->one_of ? rc : read_one_of(r, path, f, *s);
+    }
+    case WIRE_BYTES:
+        return read_bytes(r, path, o, MEMBER(struct wire_bytes, msg, f->offset));
+    case WIRE_IDS: {
+        struct wire_ids *ids = MEMBER(struct wire_ids, msg, f->offset);
+        rc = read_array(r, path, o, f, sizeof *ids->v, _Alignof(int32_t), &v, &ids->n);
+        for (size_t i = 0; !rc && i < ids->n; i++) {
+            int64_t id = 0;
+            struct path at = {path, NULL, i};
+            rc = read_int(r, &at, &o->via.array.ptr[i], 0, INT32_MAX, &id);
+            ((int32_t *)v)[i] = (int32_t)id;
+        }
+        ids->v = v;
+        return rc;
+    }
+    case WIRE_STRS: {
+        struct wire_strs *strs = MEMBER(struct wire_strs, msg, f->offset);
+        rc = read_array(r, path, o, f, sizeof *strs->v, _Alignof(char *), &v, &strs->n);
+        strs->v = v;
+        for (size_t i = 0; !rc && i < strs->n; i++) {
+            struct path at = {path, NULL, i};
+            rc = read_str(r, &at, &o->via.array.ptr[i], 1, WIRE_PATH_MAX, &strs->v[i]);
+        }
+        return rc;
+    }
+    case WIRE_STRUCT:
+        return read_struct(r, path, f->sub, o, MEMBER(void, msg, f->offset));
+    case WIRE_ARRAY:
+        rc = read_structs(r, path, o, f, &v, MEMBER(size_t, msg, f->beside));
+        *MEMBER(void *, msg, f->offset) = v;
+        return rc;
+    case WIRE_PAIRS:
+        return read_pairs(r, path, o, f, WIRE_BIAS_LIMIT, MEMBER(struct wire_bias *, msg, f->offset),
+                          MEMBER(size_t, msg, f->beside));
+    case WIRE_TOPS: {
+        size_t *n = MEMBER(size_t, msg, f->beside);
+        rc = read_array(r, path, o, f, sizeof(struct wire_top), _Alignof(struct wire_top), &v, n);
+        struct wire_top *top = v;
+        for (size_t i = 0; !rc && i < *n; i++) {
+            struct path at = {path, NULL, i};
+            struct wire_bias *pairs = NULL;
+            rc = read_pairs(r, &at, &o->via.array.ptr[i], f, HUGE_VAL, &pairs, &top[i].n);
+            top[i].v = (struct wire_logit *)(void *)pairs;
+        }
+        *MEMBER(struct wire_top *, msg, f->offset) = top;
+        return rc;
+    }
+    case WIRE_CONTENT: {
+        struct wire_message *m = msg;
+        if (o->type != MSGPACK_OBJECT_ARRAY)
+            return read_bytes(r, path, o, &m->content);
+        rc = read_structs(r, path, o, f, &v, &m->n_parts);
+        m->parts = v;
+        return rc;
+    }
+    }
+    return rc;
+}
+
+static bool key_is(const msgpack_object *key, const char *name)
+{
+    return key->via.str.size == strlen(name) && !memcmp(key->via.str.ptr, name, key->via.str.size);
+}
+
+void wire_defaults(const struct wire_type *t, void *msg)
+{
+    memset(msg, 0, t->size);
+    for (const struct wire_field *f = t->fields; f->name; f++) {
+        if (f->type == WIRE_BOOL)
+            *MEMBER(bool, msg, f->offset) = f->i.def;
+        else if (f->type == WIRE_INT)
+            *MEMBER(int64_t, msg, f->offset) = f->i.def;
+        else if (f->type == WIRE_FLOAT)
+            *MEMBER(double, msg, f->offset) = f->f.def;
+        else if (f->type == WIRE_STRUCT)
+            wire_defaults(f->sub, MEMBER(void, msg, f->offset));
+    }
+}
+
+static int read_struct(struct reader *r, const struct path *path, const struct wire_type *t, const msgpack_object *o,
+                       void *out)
+{
+    /* Lua cannot tell an empty map from an empty array, and Neovim sends the latter. */
+    bool empty_array = o->type == MSGPACK_OBJECT_ARRAY && o->via.array.size == 0;
+    if (o->type != MSGPACK_OBJECT_MAP && !empty_array)
+        return refuse(r, path, HEARTH_EPARAMS, "must be a map");
+
+    uint64_t given = 0;             /* rows whose key was there */
+    uint64_t absent = ~(uint64_t)0; /* rows without a value; nil is none */
+    wire_defaults(t, out);
+    for (size_t k = 0; !empty_array && k < o->via.map.size; k++) {
+        const msgpack_object *key = &o->via.map.ptr[k].key, *value = &o->via.map.ptr[k].val;
+        if (key->type != MSGPACK_OBJECT_STR)
+            return refuse(r, path, HEARTH_EPARAMS, "has a key that is not a string");
+        const struct wire_field *f = t->fields;
+        while (f->name && !key_is(key, f->name))
+            f++;
+        if (!f->name) {
+            for (const char *const *name = t->reserved; name && *name; name++)
+                if (key_is(key, *name) && value->type != MSGPACK_OBJECT_NIL)
+                    return refuse(r, path, HEARTH_EUNSUPPORTED, "%s is reserved and not supported by this version",
+                                  *name);
+            continue;
+        }
+        uint64_t bit = (uint64_t)1 << (f - t->fields);
+        struct path at = {path, f->name, 0};
+        if (given & bit)
+            return refuse(r, &at, HEARTH_EPARAMS, "is given twice");
+        given |= bit;
+        if (value->type == MSGPACK_OBJECT_NIL)
+            continue;
+        absent &= ~bit;
+        int rc = read_field(r, &at, f, value, out);
+        if (rc)
+            return rc;
+    }
+    for (const struct wire_field *f = t->fields; f->name; f++) {
+        struct path at = {path, f->name, 0};
+        if (f->flags & FIELD_REQUIRED && absent >> (f - t->fields) & 1)
+            return refuse(r, &at, HEARTH_EPARAMS, "is missing");
+    }
+    return t->check ? t->check(out, r->e) : 0;
+}
+
+int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void **out, struct hearth_err *e)
+{
+    msgpack_unpacked tree;
+    msgpack_unpacked_init(&tree);
+    struct reader r = {.e = e};
+    size_t off = 0;
+
+    int rc = msgpack_unpack_next(&tree, (const char *)body, len, &off);
+    if (rc == MSGPACK_UNPACK_NOMEM_ERROR) {
+        rc = err_set(e, HEARTH_ENOMEM, "no memory for a message of %zu bytes", len);
+        goto out;
+    }
+    if (rc != MSGPACK_UNPACK_SUCCESS || off != len) {
+        rc = err_set(e, HEARTH_EINVALID, "the message is not well-formed msgpack");
+        goto out;
+    }
+    /* Most messages fit the first block: the struct, and strings no longer than they came. */
+    r.first = r.last = block_new(t->size + 2 * (len < 4096 ? len : 4096));
+    if (!r.first) {
+        rc = err_set(e, HEARTH_ENOMEM, "no memory for a message");
+        goto out;
+    }
+    void *msg = take(&r, t->size, _Alignof(max_align_t));
+    struct path top = {NULL, t->name, 0};
+    rc = read_struct(&r, &top, t, &tree.data, msg);
+    if (rc)
+        wire_free(msg);
+    else
+        *out = msg;
+out:
+    msgpack_unpacked_destroy(&tree);
+    return rc;
+}
