@@ -2,6 +2,8 @@
  * frame.c - the envelope of a message: [0, id, method, params], [1, id, error, result], [2, method, params], taken
  * apart without unpacking what it carries.
  */
+#include "config.h"
+
 #include "libclient/scan.h"
 #include "libclient/wire.h"
 

@@ -11,7 +11,7 @@ libclient_libcore_la_SOURCES = \
     libclient/scan.h \
     libclient/wire-table.h \
     libclient/wire.h
-libclient_libcore_la_CFLAGS = $(AM_CFLAGS) -fvisibility=hidden $(MSGPACK_CFLAGS)
+libclient_libcore_la_CFLAGS = $(AM_CFLAGS) $(MSGPACK_CFLAGS)
 libclient_libcore_la_LIBADD = $(MSGPACK_LIBS)
 
 include_HEADERS += libclient/hearth.h
