@@ -14,3 +14,5 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/sd.c daemon/sd.h \
 	daemon/store.c daemon/store.h
 daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS)
+
+include daemon/engine/local.mk

@@ -57,3 +57,28 @@ TESTS += tests/unit/store
 tests_unit_store_SOURCES = tests/unit/store.c
 tests_unit_store_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_unit_store_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/kv
+TESTS += tests/unit/kv
+tests_unit_kv_SOURCES = tests/unit/kv.c
+tests_unit_kv_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_kv_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/sched
+TESTS += tests/unit/sched
+tests_unit_sched_SOURCES = tests/unit/sched.c
+tests_unit_sched_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_sched_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/text
+TESTS += tests/unit/text
+tests_unit_text_SOURCES = tests/unit/text.c
+tests_unit_text_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_text_LDADD = daemon/libengine.a libclient/libcore.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/post
+TESTS += tests/unit/post
+THREAD_TESTS += tests/unit/post
+tests_unit_post_SOURCES = tests/unit/post.c
+tests_unit_post_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_post_LDADD = daemon/libengine.a libclient/libcore.la $(CMOCKA_LIBS) -lpthread

@@ -1,0 +1,254 @@
+/* sched.c - the plan of a step; see sched.h. Pure. Thread: the device thread's. */
+#include "daemon/engine/sched.h"
+
+#include <assert.h>
+#include <string.h>
+
+_Static_assert(BATCH_SEQS_MAX <= 64 && BATCH_SEQS_MAX <= SLOTS_MAX, "the slots in use are one 64-bit map");
+
+void sched_init(struct sched *s, uint32_t rows_max, uint32_t rows_mixed, uint32_t out_max)
+{
+    assert(rows_max >= BATCH_SEQS_MAX && out_max >= BATCH_SEQS_MAX);
+    memset(s, 0, sizeof *s);
+    s->rows_max = rows_max;
+    s->rows_mixed = rows_mixed;
+    s->out_max = out_max;
+    for (int i = 0; i < SEQ_STATES; i++)
+        TAILQ_INIT(&s->list[i]);
+    TAILQ_INIT(&s->groups);
+}
+
+void sched_group_add(struct sched *s, struct sched_group *g)
+{
+    TAILQ_INSERT_HEAD(&s->groups, g, link);
+}
+
+void sched_group_remove(struct sched *s, struct sched_group *g)
+{
+    assert(g->n_seq == 0);
+    TAILQ_REMOVE(&s->groups, g, link);
+}
+
+void sched_push(struct sched *s, struct sched_group *g, struct seq *q)
+{
+    q->group = g;
+    g->n_seq++;
+    q->kv.uid = q->uid;
+    q->arrival = ++s->arrivals;
+    seq_set_state(s, q, SEQ_WAIT);
+}
+
+/* Tokens of the timeline that have yet to go through the model before the next one can be sampled. */
+static uint32_t rows_due(const struct seq *q)
+{
+    uint32_t len = seq_len(q);
+    if (q->n_fed < q->n_prompt) /* the prompt is computed whole, even where nothing may follow it */
+        return len - q->n_fed;
+    return len < q->n_limit ? len - q->n_fed : 0;
+}
+
+/* Gives up pages and slot. What is known to be computed stays findable while nobody needs its pages. */
+static void let_go(struct sched *s, struct seq *q, uint32_t n_keep)
+{
+    uint32_t n = q->n_fed < n_keep ? q->n_fed : n_keep;
+    kv_release(q->group->kv, &q->kv, q->token, n < q->n_known ? n : q->n_known);
+    s->slots &= ~(UINT64_C(1) << q->slot);
+    q->slot_set = false;
+    q->n_fed = 0;
+}
+
+static void preempt(struct sched *s, struct seq *q)
+{
+    let_go(s, q, q->n_known);
+    seq_set_state(s, q, SEQ_WAIT);
+}
+
+static struct seq *youngest_running(struct sched *s, const struct sched_group *g)
+{
+    struct seq *q;
+    TAILQ_FOREACH_REVERSE(q, &s->list[SEQ_RUN], seq_list, link)
+    if (q->group == g)
+        return q;
+    return NULL;
+}
+
+/* Room for the sequence's whole timeline, from younger ones if need be. False: it was itself the youngest. */
+static bool make_room(struct sched *s, struct seq *q)
+{
+    while (!kv_grow(q->group->kv, &q->kv, seq_len(q))) {
+        struct seq *victim = youngest_running(s, q->group);
+        preempt(s, victim);
+        if (victim == q)
+            return false;
+    }
+    return true;
+}
+
+/* Books up to n rows of a running sequence in the plan. */
+static void book(struct plan *p, struct seq *q, uint32_t n, uint32_t out_max)
+{
+    uint32_t due = rows_due(q);
+    struct plan_seq *ps = &p->seq[p->n_seq];
+    if (n > due)
+        n = due;
+    if (q->eval && q->eval_top && n > out_max - p->n_out)
+        n = out_max - p->n_out;
+    bool last = n == due;
+    bool goes_on = last && seq_len(q) < q->n_limit;
+    if (n == 0 || (goes_on && p->n_out == out_max))
+        return;
+    *ps = (struct plan_seq){.seq = q, .n_row = n, .pos0 = q->n_fed, .index = seq_len(q) - q->n_prompt};
+    ps->sample = goes_on && !q->eval;
+    ps->n_out = q->eval && q->eval_top ? n : goes_on;
+    p->n_seq++;
+    p->n_row += n;
+    p->n_out += ps->n_out;
+    p->n_sample += ps->sample;
+    p->eval |= q->eval;
+    p->invariant |= q->invariant;
+
+    q->n_fed += n;
+    q->inflight++;
+    if (ps->sample)
+        q->n_pending++;
+    uint32_t counted = q->n_fed < q->n_prompt ? q->n_fed : q->n_prompt;
+    if (counted > q->n_counted) {
+        p->n_computed += q->eval ? 0 : counted - q->n_counted;
+        q->n_counted = counted;
+    }
+}
+
+/* Running sequences, oldest first: who is preempted for another is always younger, so not in the plan yet. */
+static void plan_running(struct sched *s, struct sched_group *g, struct plan *p, uint32_t *prompt_rows)
+{
+    struct seq *q, *next;
+    uint32_t decoding = 0;
+    TAILQ_FOREACH (q, &s->list[SEQ_RUN], link)
+        decoding += q->group == g && rows_due(q) == 1;
+    *prompt_rows = s->rows_max - decoding;
+    if (decoding && *prompt_rows > s->rows_mixed)
+        *prompt_rows = s->rows_mixed;
+    for (q = TAILQ_FIRST(&s->list[SEQ_RUN]); q; q = next) {
+        uint32_t due = rows_due(q), had = p->n_row;
+        if (q->group == g && due && !make_room(s, q))
+            break; /* q was the youngest: nobody comes after it */
+        next = TAILQ_NEXT(q, link);
+        if (q->group != g || !due)
+            continue;
+        if (due == 1) {
+            book(p, q, 1, s->out_max);
+        } else {
+            book(p, q, *prompt_rows, s->out_max);
+            *prompt_rows -= p->n_row - had;
+        }
+    }
+}
+
+static bool admit(struct sched *s, struct seq *q, double now)
+{
+    struct kv *kv = q->group->kv;
+    uint32_t running = 0;
+    struct seq *other;
+    TAILQ_FOREACH (other, &s->list[SEQ_RUN], link)
+        running += other->group == q->group;
+    uint32_t n_match = q->n_known ? q->n_known - 1 : 0; /* one token is always computed */
+    uint32_t reused = q->eval ? 0 : kv_match(kv, &q->kv, q->token, n_match);
+    /* Each of the running will want a page before long: admitting into those would only preempt at once. */
+    if (!kv_grow(kv, &q->kv, q->n_known) || kv_available(kv) < running) {
+        kv_release(kv, &q->kv, q->token, reused);
+        return false;
+    }
+    q->n_fed = reused;
+    if (q->time.admit == 0) {
+        q->time.admit = now;
+        q->n_reused = q->n_counted = reused < q->n_prompt ? reused : q->n_prompt;
+    }
+    q->slot = (uint32_t)__builtin_ctzll(~s->slots);
+    s->slots |= UINT64_C(1) << q->slot;
+    seq_set_state(s, q, SEQ_RUN);
+    return true;
+}
+
+static void plan_waiting(struct sched *s, struct sched_group *g, struct plan *p, uint32_t prompt_rows, double now)
+{
+    struct seq *q, *next;
+    for (q = TAILQ_FIRST(&s->list[SEQ_WAIT]); q; q = next) {
+        next = TAILQ_NEXT(q, link);
+        if (q->group != g)
+            continue;
+        if (!prompt_rows || s->count[SEQ_RUN] == BATCH_SEQS_MAX || q->inflight || !admit(s, q, now))
+            break; /* in order of arrival: nobody overtakes */
+        uint32_t had = p->n_row;
+        book(p, q, prompt_rows, s->out_max);
+        prompt_rows -= p->n_row - had;
+    }
+}
+
+/* Puts the sequences that sample first, those with other logits last, and gives out the rows. */
+static void arrange(struct plan *p)
+{
+    struct plan_seq sorted[BATCH_SEQS_MAX];
+    uint32_t n = 0, row = 0;
+    for (int pass = 0; pass < 3; pass++)
+        for (uint32_t i = 0; i < p->n_seq; i++) {
+            const struct plan_seq *ps = &p->seq[i];
+            int rank = ps->sample ? 0 : ps->n_out ? 2 : 1;
+            if (rank == pass)
+                sorted[n++] = *ps;
+        }
+    for (uint32_t i = 0; i < n; i++) {
+        sorted[i].row0 = row;
+        row += sorted[i].n_row;
+        p->seq[i] = sorted[i];
+    }
+}
+
+bool sched_next(struct sched *s, struct plan *p, double now)
+{
+    struct sched_group *g;
+    TAILQ_FOREACH (g, &s->groups, link) {
+        if (!g->n_seq)
+            continue;
+        uint32_t prompt_rows;
+        memset(p, 0, offsetof(struct plan, seq));
+        p->group = g;
+        plan_running(s, g, p, &prompt_rows);
+        plan_waiting(s, g, p, prompt_rows, now);
+        if (p->n_seq == 0)
+            continue;
+        arrange(p);
+        TAILQ_REMOVE(&s->groups, g, link); /* the others' turn */
+        TAILQ_INSERT_TAIL(&s->groups, g, link);
+        return true;
+    }
+    return false;
+}
+
+static void drop_if_done(struct sched *s, struct seq *q)
+{
+    if (q->inflight)
+        return;
+    q->group->n_seq--;
+    seq_set_state(s, q, SEQ_NEW);
+    seq_free(q);
+}
+
+void sched_done(struct sched *s, const struct plan_seq *ps)
+{
+    struct seq *q = ps->seq;
+    q->inflight--;
+    if (ps->sample)
+        q->n_pending--;
+    if (q->state == SEQ_RUN)
+        kv_publish(q->group->kv, &q->kv, q->token, q->n_fed < q->n_known ? q->n_fed : q->n_known);
+    else if (q->state == SEQ_DRAIN)
+        drop_if_done(s, q);
+}
+
+void sched_end(struct sched *s, struct seq *q, uint32_t n_keep)
+{
+    if (q->state == SEQ_RUN)
+        let_go(s, q, n_keep);
+    seq_set_state(s, q, SEQ_DRAIN);
+    drop_if_done(s, q);
+}

@@ -1,0 +1,78 @@
+/*
+ * sched.h - who takes part in the next step: continuous batching, chunked prefill, admission, preemption.
+ *
+ * Pure: no device, and time only as an argument. The engine asks for a plan, carries it out, and tells the sequences
+ * what was sampled; a plan may be made while earlier ones are still under way.
+ *
+ * A step is of one model (a group: one KV pool). Every sequence that is decoding has its row in it; what the row
+ * budget leaves goes to prompts, oldest first, several in one step, cut where the budget ends. While others decode a
+ * prompt gets smaller pieces (`rows_mixed`), so that its arrival is not felt as a pause. Models take turns, a step
+ * each.
+ *
+ * Admission is in order of arrival, and only with pages for the whole prompt. When a running sequence needs a page
+ * and there is none, the youngest one of its group gives up its pages and waits at its place in the line, to be
+ * computed again (or found in the cache) later; the oldest always proceeds, so all end.
+ *
+ * Thread: the device thread's.
+ */
+#ifndef HEARTH_ENGINE_SCHED_H
+#define HEARTH_ENGINE_SCHED_H
+
+#include "daemon/engine/seq.h"
+
+struct sched_group {
+    struct kv *kv;
+    uint32_t n_seq; /* sequences of it in any list */
+    TAILQ_ENTRY(sched_group) link;
+};
+
+struct sched {
+    /* Limits; the engine may change them between steps. */
+    uint32_t rows_max;   /* rows in a step */
+    uint32_t rows_mixed; /* prompt rows in a step that others decode in */
+    uint32_t out_max;    /* rows with logits in a step */
+    /* Inner. */
+    struct seq_list list[SEQ_STATES];
+    uint32_t count[SEQ_STATES];
+    TAILQ_HEAD(, sched_group) groups;
+    uint64_t arrivals;
+    uint64_t slots; /* bitmap of those in use */
+};
+
+/* A sequence's part in a step. */
+struct plan_seq {
+    struct seq *seq;
+    uint32_t row0, n_row;
+    uint32_t pos0;  /* position of the first row */
+    bool sample;    /* its last row gives the next token ... */
+    uint32_t index; /* ... which is completion token `index` */
+    uint32_t n_out; /* its last n_out rows have logits */
+};
+struct plan {
+    struct sched_group *group;
+    uint32_t n_row, n_seq;
+    uint32_t n_sample; /* the first n_sample sequences sample; their rows with logits come first */
+    uint32_t n_out;
+    uint32_t n_computed; /* prompt rows that count as computed: usage's computed_tokens, summed */
+    bool invariant, eval;
+    struct plan_seq seq[BATCH_SEQS_MAX];
+};
+
+void sched_init(struct sched *s, uint32_t rows_max, uint32_t rows_mixed, uint32_t out_max);
+void sched_group_add(struct sched *s, struct sched_group *g);
+void sched_group_remove(struct sched *s, struct sched_group *g);
+
+/* Takes the sequence into the line. */
+void sched_push(struct sched *s, struct sched_group *g, struct seq *q);
+
+/* Plans a step and books it; false where nothing can be done (before a step under way has ended, or at all). */
+bool sched_next(struct sched *s, struct plan *p, double now);
+
+/* The step of this entry is done; call once per entry of a plan, after its token was pushed. */
+void sched_done(struct sched *s, const struct plan_seq *ps);
+
+/* Ends a sequence: its pages and slot are free at once. The first n_keep tokens of its KV stay findable. Frees it
+ * as soon as no step under way names it. */
+void sched_end(struct sched *s, struct seq *q, uint32_t n_keep);
+
+#endif

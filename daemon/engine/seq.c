@@ -1,0 +1,61 @@
+/* seq.c - making, freeing and moving sequences; see seq.h. */
+#include "daemon/engine/seq.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/sched.h"
+
+struct seq *seq_new(const int32_t *token, uint32_t n, uint32_t n_token)
+{
+    struct seq *q = calloc(1, sizeof *q);
+    if (!q)
+        return NULL;
+    q->cap_token = n_token > n ? n_token : n;
+    q->token = malloc((q->cap_token + 1) * sizeof *q->token); /* never of size 0 */
+    if (!q->token) {
+        free(q);
+        return NULL;
+    }
+    memcpy(q->token, token, n * sizeof *token);
+    q->n_known = n;
+    return q;
+}
+
+void seq_free(struct seq *q)
+{
+    if (!q)
+        return;
+    assert(q->state == SEQ_NEW && q->kv.n == 0);
+    free(q->kv.page);
+    free(q->token);
+    free(q->bias);
+    free(q);
+}
+
+void seq_push_token(struct seq *q, int32_t token)
+{
+    assert(q->n_known < q->cap_token);
+    q->token[q->n_known++] = token;
+}
+
+void seq_set_state(struct sched *s, struct seq *q, enum seq_state state)
+{
+    if (q->state != SEQ_NEW) {
+        TAILQ_REMOVE(&s->list[q->state], q, link);
+        s->count[q->state]--;
+    }
+    q->state = state;
+    if (state == SEQ_NEW)
+        return;
+    /* In order of arrival: nearly always at the end. */
+    struct seq *before = TAILQ_LAST(&s->list[state], seq_list);
+    while (before && before->arrival > q->arrival)
+        before = TAILQ_PREV(before, seq_list, link);
+    if (before)
+        TAILQ_INSERT_AFTER(&s->list[state], before, q, link);
+    else
+        TAILQ_INSERT_HEAD(&s->list[state], q, link);
+    s->count[state]++;
+}

@@ -1,0 +1,83 @@
+/*
+ * seq.h - a sequence: one KV timeline on its way through the scheduler.
+ *
+ * The loop thread makes one for every request and gives it to the device thread (engine_submit), which frees it.
+ * A state is a list, and seq_set_state() is the only one that moves sequences between lists.
+ *
+ * The timeline is token[0..n_known), then n_pending tokens that steps in flight are sampling: the device knows those
+ * already and feeds them to itself, the host does not yet. KV of [0, n_fed) is computed or on its way.
+ */
+#ifndef HEARTH_ENGINE_SEQ_H
+#define HEARTH_ENGINE_SEQ_H
+
+#include <sys/queue.h>
+
+#include "daemon/engine/kv.h"
+
+struct sched_group;
+
+enum seq_state {
+    SEQ_NEW,   /* in no list */
+    SEQ_WAIT,  /* to be admitted, for the first time or after it gave its pages to an older one */
+    SEQ_RUN,   /* has pages and a slot; in every step that has room for it */
+    SEQ_DRAIN, /* ended; steps in flight still name it */
+    SEQ_STATES
+};
+
+struct seq_times { /* seconds on the engine's clock; 0 = not yet */
+    double submit, admit, first, last;
+    double load; /* a duration: waited for the model */
+};
+
+struct seq {
+    /* The request: set by the loop thread, constant after submission. */
+    uint64_t id;
+    void *owner; /* the loop's; given back in events, never looked into */
+    struct resident *model;
+    int64_t uid;
+    uint32_t n_prompt; /* tokens before the stream's first */
+    uint32_t n_limit;  /* length of the timeline at which it ends; the pool's size may lower it */
+    uint32_t n_wanted; /* as n_limit, but by the request alone: tells `length` from `context_full` */
+    bool invariant;    /* recovery: the same bits as when it ran first */
+    bool eval;         /* logits of every position are wanted; samples nothing, reuses nothing */
+    uint32_t eval_top;
+    struct sample_params sampling;
+    struct logit_bias *bias; /* owned; sampling.bias */
+
+    /* The device thread's. */
+    enum seq_state state;
+    TAILQ_ENTRY(seq) link;
+    struct sched_group *group;
+    uint64_t arrival; /* rank: the older goes first */
+    int32_t *token;   /* [n_known], owned */
+    uint32_t n_known, cap_token;
+    uint32_t n_pending;
+    uint32_t n_fed;
+    uint32_t n_counted; /* prompt tokens [n_reused, n_counted) were counted as computed */
+    uint32_t n_reused;  /* at first admission */
+    uint32_t inflight;  /* entries in steps under way */
+    uint32_t slot;      /* SEQ_RUN only */
+    bool slot_set;      /* the device knows the slot's parameters */
+    bool told;          /* its admission was announced */
+    struct kv_table kv;
+    struct seq_times time;
+};
+TAILQ_HEAD(seq_list, seq);
+
+/* A sequence with room for a timeline of n_token ids, of which token[0..n) are given. NULL: no memory. */
+struct seq *seq_new(const int32_t *token, uint32_t n, uint32_t n_token);
+void seq_free(struct seq *q);
+
+/* Appends the token that a step sampled; the room is there. */
+void seq_push_token(struct seq *q, int32_t token);
+
+/* The timeline's length, tokens in flight included. */
+static inline uint32_t seq_len(const struct seq *q)
+{
+    return q->n_known + q->n_pending;
+}
+
+struct sched;
+void seq_set_state(struct sched *s, struct seq *q, enum seq_state state);
+
+#endif

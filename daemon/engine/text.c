@@ -1,0 +1,180 @@
+/* text.c - detokenising with hold-back; see text.h. Thread: the loop's. */
+#include "config.h"
+
+#include "daemon/engine/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int text_init(struct text *t, const struct vocab *v, const char *const *stop, size_t n_stop, struct hearth_err *e)
+{
+    for (size_t i = 0; i < n_stop; i++) {
+        size_t n = strlen(stop[i]);
+        if (n == 0)
+            return err_set(e, HEARTH_EPARAMS, "stop[%zu] is empty", i);
+        if (n > TEXT_STOP_MAX)
+            return err_set(e, HEARTH_EPARAMS, "stop[%zu] has %zu bytes; %d are allowed", i, n, TEXT_STOP_MAX);
+    }
+    *t = (struct text){.vocab = v, .stop = stop, .n_stop = n_stop};
+    return 0;
+}
+
+void text_fini(struct text *t)
+{
+    free(t->held);
+    t->held = NULL;
+}
+
+static int reserve(struct text *t, size_t more, struct hearth_err *e)
+{
+    if (t->n_held + more <= t->cap)
+        return 0;
+    size_t cap = 2 * (t->n_held + more) + 64;
+    char *held = realloc(t->held, cap);
+    if (!held)
+        return err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", cap);
+    t->held = held;
+    t->cap = cap;
+    return 0;
+}
+
+/*
+ * Whether c may follow part[0..n) in a well-formed character, and how long that character is (Unicode, table 3-7).
+ * The second byte's range is what keeps out overlong forms, surrogates and what lies beyond U+10FFFF.
+ */
+static size_t utf8_len(unsigned char first)
+{
+    return first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+}
+
+static bool utf8_follows(const unsigned char *part, size_t n, unsigned char c)
+{
+    unsigned char lo = 0x80, hi = 0xbf;
+    if (n == 1) {
+        lo = part[0] == 0xe0 ? 0xa0 : part[0] == 0xf0 ? 0x90 : 0x80;
+        hi = part[0] == 0xed ? 0x9f : part[0] == 0xf4 ? 0x8f : 0xbf;
+    }
+    return lo <= c && c <= hi;
+}
+
+static void put(struct text *t, const void *s, size_t n)
+{
+    memcpy(t->held + t->n_held, s, n);
+    t->n_held += n;
+}
+
+/* Adds bytes to the held text; each longest run that cannot become a character is one U+FFFD, as browsers do it. */
+static void put_bytes(struct text *t, const unsigned char *s, size_t n)
+{
+    static const char bad[] = "\xef\xbf\xbd";
+    for (size_t i = 0; i < n;) {
+        if (t->n_part && !utf8_follows(t->part, t->n_part, s[i])) {
+            put(t, bad, 3);
+            t->n_part = 0;
+            continue; /* the byte may begin another */
+        }
+        if (!t->n_part && !utf8_len(s[i])) {
+            put(t, bad, 3);
+            i++;
+            continue;
+        }
+        t->part[t->n_part++] = s[i++];
+        if (t->n_part == utf8_len(t->part[0])) {
+            put(t, t->part, t->n_part);
+            t->n_part = 0;
+        }
+    }
+}
+
+/* Where the stop string that is complete first begins, or n_held. Of those that end at one place, the longest. */
+static size_t find_stop(const struct text *t)
+{
+    size_t begin = t->n_held, end = SIZE_MAX;
+    for (size_t i = 0; i < t->n_stop; i++) {
+        size_t n = strlen(t->stop[i]);
+        const char *at = t->n_held >= n ? memmem(t->held, t->n_held, t->stop[i], n) : NULL;
+        if (!at)
+            continue;
+        size_t b = (size_t)(at - t->held);
+        if (b + n < end || (b + n == end && b < begin)) {
+            begin = b;
+            end = b + n;
+        }
+    }
+    return begin;
+}
+
+/* How much of the held text's end may be the beginning of a stop string. */
+static size_t possible_stop(const struct text *t)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < t->n_stop; i++) {
+        size_t n = strlen(t->stop[i]) - 1;
+        for (n = n < t->n_held ? n : t->n_held; n > most; n--)
+            if (!memcmp(t->held + t->n_held - n, t->stop[i], n))
+                most = n;
+    }
+    return most;
+}
+
+static void forget_told(struct text *t)
+{
+    t->n_held -= t->n_told;
+    memmove(t->held, t->held + t->n_told, t->n_held);
+    t->n_told = 0;
+}
+
+static void tell(struct text *t, size_t upto, const char **out, size_t *n)
+{
+    t->n_told = upto;
+    *out = t->held ? t->held : "";
+    *n = upto;
+}
+
+int text_push_bytes(struct text *t, const char *bytes, size_t len, const char **out, size_t *n, struct hearth_err *e)
+{
+    if (t->n_told)
+        forget_told(t);
+    int rc = reserve(t, 3 * (len + 1), e); /* every byte may become a U+FFFD, and so may an unfinished character */
+    if (rc)
+        return rc;
+    if (!t->stopped)
+        put_bytes(t, (const unsigned char *)bytes, len);
+    size_t stop = find_stop(t);
+    if (stop < t->n_held) {
+        t->stopped = true;
+        t->n_part = 0;
+        t->n_held = stop;
+    }
+    tell(t, t->stopped ? t->n_held : t->n_held - possible_stop(t), out, n);
+    return 0;
+}
+
+int text_push(struct text *t, int32_t id, const char **out, size_t *n, struct hearth_err *e)
+{
+    char piece[512], *big = NULL, *bytes = piece;
+    size_t len = tok_piece(t->vocab, id, false, piece, sizeof piece);
+    if (len > sizeof piece) {
+        bytes = big = malloc(len);
+        if (!big)
+            return err_set(e, HEARTH_ENOMEM, "no memory for a token of %zu bytes", len);
+        tok_piece(t->vocab, id, false, big, len);
+    }
+    int rc = text_push_bytes(t, bytes, len, out, n, e);
+    free(big);
+    return rc;
+}
+
+int text_end(struct text *t, const char **out, size_t *n, struct hearth_err *e)
+{
+    if (t->n_told)
+        forget_told(t);
+    int rc = reserve(t, 3, e);
+    if (rc)
+        return rc;
+    if (t->n_part && !t->stopped)
+        put(t, "\xef\xbf\xbd", 3);
+    t->n_part = 0;
+    tell(t, t->n_held, out, n);
+    return 0;
+}
