@@ -1,0 +1,330 @@
+/*
+ * conn.c - the io layer: where the daemon is, the socket, its two buffers. Never blocks but in conn_wait().
+ */
+#include "config.h"
+
+#include "libclient/conn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { READ_SIZE = 64 << 10 };
+
+/* --- where ---------------------------------------------------------------------------------------------- */
+
+/* Anybody may create a directory in /tmp, so ours counts only where it is a directory, ours, and closed to others. */
+static int check_private(const char *dir, struct hearth_err *e)
+{
+    struct stat st;
+    if (lstat(dir, &st))
+        return errno == ENOENT ? 0 : err_set(e, HEARTH_EDENIED, "%s: %s", dir, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return err_set(e, HEARTH_EDENIED, "%s is not a directory", dir);
+    if (st.st_uid != geteuid())
+        return err_set(e, HEARTH_EDENIED, "%s belongs to uid %u, not to you", dir, (unsigned)st.st_uid);
+    if (st.st_mode & 077)
+        return err_set(e, HEARTH_EDENIED, "%s has mode %04o, it must be 0700", dir, (unsigned)st.st_mode & 07777);
+    return 0;
+}
+
+int hearth_socket_path(char *buf, size_t size, struct hearth_err *e)
+{
+    const char *path = getenv("HEARTH_SOCKET"), *run = getenv("XDG_RUNTIME_DIR");
+    char dir[64];
+    int n;
+
+    if (path && *path) {
+        n = snprintf(buf, size, "%s", path);
+    } else if (run && *run == '/') {
+        n = snprintf(buf, size, "%s/hearth/hearth.sock", run);
+    } else if (geteuid() == 0) {
+        n = snprintf(buf, size, "/run/hearth/hearth.sock");
+    } else {
+        snprintf(dir, sizeof dir, "/tmp/hearth-%u", (unsigned)geteuid());
+        if (check_private(dir, e))
+            return HEARTH_EDENIED;
+        n = snprintf(buf, size, "%s/hearth.sock", dir);
+    }
+    size_t max = sizeof((struct sockaddr_un *)0)->sun_path;
+    if (n < 0 || (size_t)n >= size || (size_t)n >= max)
+        return err_set(e, HEARTH_EINVALID, "the socket path has %d bytes, a socket's name has room for %zu", n,
+                       (size < max ? size : max) - 1);
+    return 0;
+}
+
+/* --- open and close ------------------------------------------------------------------------------------- */
+
+int hearth_adopt(struct hearth **out, int fd, struct hearth_err *e)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+        return err_set(e, HEARTH_ECONNECT, "descriptor %d: %s", fd, strerror(errno));
+
+    struct hearth *h = calloc(1, sizeof *h);
+    if (!h)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a connection");
+    h->fd = fd;
+    h->queue_tail = &h->queue;
+    /* Request ids must differ from those of this uid's other programs. Early in boot the clock has to do. */
+    if (getrandom(&h->salt, sizeof h->salt, GRND_NONBLOCK) != sizeof h->salt) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        h->salt = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + ((uint64_t)getpid() << 40);
+    }
+    hearth_set_client(h, "libhearth " PACKAGE_VERSION);
+    *out = h;
+    return 0;
+}
+
+int hearth_open(struct hearth **out, const char *path, struct hearth_err *e)
+{
+    struct sockaddr_un sun = {.sun_family = AF_UNIX};
+    int rc;
+
+    if (!path) {
+        rc = hearth_socket_path(sun.sun_path, sizeof sun.sun_path, e);
+        if (rc)
+            return rc;
+    } else {
+        if (strlen(path) >= sizeof sun.sun_path)
+            return err_set(e, HEARTH_EINVALID, "the socket path has %zu bytes, a socket's name has room for %zu",
+                           strlen(path), sizeof sun.sun_path - 1);
+        strcpy(sun.sun_path, path);
+    }
+
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return err_set(e, HEARTH_ECONNECT, "socket: %s", strerror(errno));
+    /* A Unix socket connects at once or not at all; EAGAIN is a daemon that has stopped accepting. */
+    if (connect(fd, (struct sockaddr *)&sun, sizeof sun)) {
+        rc = err_set(e, HEARTH_ECONNECT, "no daemon answers at %s: %s", sun.sun_path, strerror(errno));
+        goto fail;
+    }
+    rc = hearth_adopt(out, fd, e);
+    if (!rc)
+        return 0;
+fail:
+    close(fd);
+    return rc;
+}
+
+void hearth_close(struct hearth *h)
+{
+    if (!h)
+        return;
+    close(h->fd);
+    while (h->queue) {
+        struct queued *q = h->queue;
+        h->queue = q->next;
+        wire_free(q->ev.body.any);
+        free(q);
+    }
+    while (h->pending) {
+        struct pending *p = h->pending;
+        h->pending = p->next;
+        free(p);
+    }
+    wire_free(h->body);
+    wire_buf_fini(&h->in);
+    wire_buf_fini(&h->out);
+    wire_buf_fini(&h->welcome);
+    free(h);
+}
+
+void hearth_set_client(struct hearth *h, const char *name)
+{
+    snprintf(h->client, sizeof h->client, "%s", name);
+}
+
+int conn_die_as(struct hearth *h, struct hearth_err *e, const struct hearth_err *why)
+{
+    if (!h->dead.code)
+        h->dead = *why;
+    if (e)
+        *e = h->dead;
+    return h->dead.code;
+}
+
+int conn_die(struct hearth *h, struct hearth_err *e, int code, const char *fmt, ...)
+{
+    struct hearth_err why = {.code = code};
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(why.msg, sizeof why.msg, fmt, ap);
+    va_end(ap);
+    return conn_die_as(h, e, &why);
+}
+
+/* --- bytes ---------------------------------------------------------------------------------------------- */
+
+int hearth_fd(const struct hearth *h)
+{
+    return h->fd;
+}
+
+int hearth_events(const struct hearth *h)
+{
+    return (h->whole ? 0 : HEARTH_READ) | (h->out_pos < h->out.len ? HEARTH_WRITE : 0);
+}
+
+/* Looks whether the frame at in_pos is whole. */
+static int scan_front(struct hearth *h, struct hearth_err *e)
+{
+    struct hearth_err why;
+    if (h->in_pos == h->in.len)
+        return 0;
+    ptrdiff_t n = wire_scan(&h->scan, h->in.data + h->in_pos, h->in.len - h->in_pos, WIRE_LINK_FRAME_MAX, &why);
+    if (n < 0)
+        return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
+    if (n > 0) {
+        h->whole = (size_t)n;
+        h->scan = (struct wire_scan){0};
+    }
+    return 0;
+}
+
+size_t conn_frame(const struct hearth *h, const uint8_t **frame)
+{
+    *frame = h->in.data + h->in_pos;
+    return h->whole;
+}
+
+int conn_drop(struct hearth *h, struct hearth_err *e)
+{
+    h->in_pos += h->whole;
+    h->whole = 0;
+    if (h->in_pos == h->in.len)
+        h->in_pos = h->in.len = 0;
+    return scan_front(h, e);
+}
+
+/* Makes room for READ_SIZE bytes: moves what is left to the front, then grows. */
+static int make_room(struct hearth *h, struct hearth_err *e)
+{
+    struct wire_buf *b = &h->in;
+    if (b->cap - b->len >= READ_SIZE)
+        return 0;
+    if (h->in_pos) {
+        memmove(b->data, b->data + h->in_pos, b->len - h->in_pos);
+        b->len -= h->in_pos;
+        h->in_pos = 0;
+    }
+    if (b->cap - b->len >= READ_SIZE)
+        return 0;
+    size_t cap = 2 * b->cap + READ_SIZE;
+    uint8_t *data = realloc(b->data, cap);
+    if (!data)
+        return conn_die(h, e, HEARTH_ENOMEM, "no memory for %zu bytes of input", cap);
+    b->data = data;
+    b->cap = cap;
+    return 0;
+}
+
+static int io_read(struct hearth *h, struct hearth_err *e)
+{
+    int rc = make_room(h, e);
+    if (rc)
+        return rc;
+    ssize_t n = recv(h->fd, h->in.data + h->in.len, READ_SIZE, 0);
+    if (n == 0)
+        return conn_die(h, e, HEARTH_ECONNECT, "the daemon closed the connection");
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR
+                   ? 0
+                   : conn_die(h, e, HEARTH_ECONNECT, "reading from the daemon: %s", strerror(errno));
+    h->in.len += (size_t)n;
+    return scan_front(h, e);
+}
+
+static int io_write(struct hearth *h, struct hearth_err *e)
+{
+    ssize_t n = send(h->fd, h->out.data + h->out_pos, h->out.len - h->out_pos, MSG_NOSIGNAL);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n < 0 && errno != EPIPE && errno != ECONNRESET)
+        return conn_die(h, e, HEARTH_ECONNECT, "writing to the daemon: %s", strerror(errno));
+    /* A daemon that hung up may have said why: reading tells, so what cannot be sent is only forgotten here. */
+    h->out_pos = n < 0 ? h->out.len : h->out_pos + (size_t)n;
+    if (h->out_pos == h->out.len)
+        h->out_pos = h->out.len = 0;
+    return 0;
+}
+
+int hearth_io(struct hearth *h, int ready, struct hearth_err *e)
+{
+    int rc = 0;
+    if (h->dead.code)
+        return conn_die_as(h, e, &h->dead);
+    if (ready & HEARTH_WRITE && h->out_pos < h->out.len)
+        rc = io_write(h, e);
+    if (!rc && ready & HEARTH_READ && !h->whole)
+        rc = io_read(h, e);
+    return rc;
+}
+
+/* --- waiting -------------------------------------------------------------------------------------------- */
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t conn_deadline(const struct timespec *timeout)
+{
+    if (!timeout)
+        return -1;
+    int64_t sec = timeout->tv_sec < 0 ? 0 : timeout->tv_sec < 1000000000 ? timeout->tv_sec : 1000000000;
+    return now_ns() + sec * 1000000000 + timeout->tv_nsec;
+}
+
+/* For poll: rounded up, so that a wait is never shorter than asked. */
+static int ms_until(int64_t deadline)
+{
+    if (deadline < 0)
+        return -1;
+    int64_t left = (deadline - now_ns() + 999999) / 1000000;
+    return left < 0 ? 0 : left > 1000000000 ? 1000000000 : (int)left;
+}
+
+int conn_wait(struct hearth *h, int fd, int64_t deadline, struct hearth_err *e)
+{
+    if (h->dead.code)
+        return conn_die_as(h, e, &h->dead);
+    int want = hearth_events(h), n;
+    struct pollfd p[2] = {
+        {.fd = h->fd, .events = (short)((want & HEARTH_READ ? POLLIN : 0) | (want & HEARTH_WRITE ? POLLOUT : 0))},
+        {.fd = fd, .events = POLLIN},
+    };
+    do
+        n = poll(p, 2, ms_until(deadline));
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return conn_die(h, e, HEARTH_ECONNECT, "poll: %s", strerror(errno));
+    if (n == 0)
+        return HEARTH_WAIT_TIMEOUT;
+    if (p[1].revents)
+        return HEARTH_WAIT_FD;
+    int ready = (p[0].revents & POLLOUT ? HEARTH_WRITE : 0) | (p[0].revents & ~POLLOUT ? HEARTH_READ : 0);
+    int rc = hearth_io(h, ready, e);
+    return rc ? rc : HEARTH_WAIT_IO;
+}
+
+int hearth_wait(struct hearth *h, int fd, const struct timespec *timeout, struct hearth_err *e)
+{
+    if (h->queue || h->whole)
+        return HEARTH_WAIT_IO;
+    return conn_wait(h, fd, conn_deadline(timeout), e);
+}

@@ -1,0 +1,176 @@
+/*
+ * run.c - the run layer: submit, wait, return. Nothing here that the layers below could not do.
+ */
+#include "libclient/conn.h"
+
+#include <string.h>
+
+/* Waits for the end of request `id`. Other requests' events are kept for hearth_next(). `out` is where the result's
+ * pointer goes, a T ** of any T; NULL for none. */
+static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void *arg, const struct timespec *timeout,
+                 void *out, struct hearth_err *e)
+{
+    int64_t deadline = conn_deadline(timeout);
+    bool cancelled = false;
+
+    for (;;) {
+        struct hearth_event ev;
+        int rc = stream_pull(h, &ev, e);
+        if (rc == 0) {
+            rc = conn_wait(h, -1, deadline, e);
+            if (rc == HEARTH_WAIT_TIMEOUT) {
+                hearth_cancel(h, id, NULL); /* refused where it is no generation */
+                stream_abandon(h, id);
+                return err_set(e, HEARTH_ETIMEOUT, "the daemon did not answer in time");
+            }
+            if (rc > 0)
+                continue;
+        }
+        if (rc < 0)
+            return rc;
+
+        bool ours = ev.request == id;
+        if (ours && ev.type == HEARTH_EVENT_ERROR)
+            return err_set(e, ev.err.code, "%s", ev.err.msg);
+        if (ours && ev.type == HEARTH_EVENT_DONE) {
+            if (out)
+                memcpy(out, &ev.body.any, sizeof ev.body.any);
+            else
+                hearth_free(ev.body.any);
+            return 0;
+        }
+        if (!ours && (ev.request || !on_event)) {
+            rc = stream_push(h, &ev, e);
+            if (rc)
+                return rc;
+            continue;
+        }
+        if (on_event && on_event(arg, &ev) && !cancelled) {
+            cancelled = true;
+            hearth_cancel(h, id, NULL);
+        }
+        hearth_free(ev.body.any);
+    }
+}
+
+static int call(struct hearth *h, int method, const void *params, hearth_on_event *on_event, void *arg, void *out,
+                const struct timespec *timeout, struct hearth_err *e)
+{
+    uint32_t id;
+    int rc = stream_submit(h, &wire_methods[method], params, NULL, &id, e);
+    return rc ? rc : await(h, id, on_event, arg, timeout, out, e);
+}
+
+int hearth_run(struct hearth *h, const struct hearth_generate *g, hearth_on_event *on_event, void *arg,
+               const struct timespec *timeout, struct hearth_generate_result **out, struct hearth_err *e)
+{
+    uint32_t id;
+    int rc = hearth_submit(h, g, &id, e);
+    return rc ? rc : await(h, id, on_event, arg, timeout, out, e);
+}
+
+int hearth_hello(struct hearth *h, struct hearth_hello_result **out, const struct timespec *timeout,
+                 struct hearth_err *e)
+{
+    int64_t deadline = conn_deadline(timeout);
+    int rc = stream_greet(h, e);
+    while (!rc && !h->welcome.data) {
+        struct hearth_event ev;
+        rc = stream_pull(h, &ev, e);
+        if (rc == 1) {
+            rc = stream_push(h, &ev, e);
+        } else if (rc == 0 && !h->welcome.data) {
+            rc = conn_wait(h, -1, deadline, e);
+            rc = rc == HEARTH_WAIT_TIMEOUT ? err_set(e, HEARTH_ETIMEOUT, "the daemon did not answer in time")
+                 : rc > 0                  ? 0
+                                           : rc;
+        }
+    }
+    void *result = NULL;
+    if (!rc)
+        rc = wire_unpack(wire_methods[WIRE_HELLO].result, h->welcome.data, h->welcome.len, &result, e);
+    if (!rc)
+        *out = result;
+    return rc;
+}
+
+static const struct wire_empty nothing;
+
+int hearth_sessions_list(struct hearth *h, struct hearth_sessions_list_result **out, const struct timespec *timeout,
+                         struct hearth_err *e)
+{
+    return call(h, WIRE_SESSIONS_LIST, &nothing, NULL, NULL, out, timeout, e);
+}
+
+int hearth_sessions_show(struct hearth *h, const char *session, bool tokens, struct hearth_session_show_result **out,
+                         const struct timespec *timeout, struct hearth_err *e)
+{
+    struct wire_session_ref p = {.session = session, .tokens = tokens};
+    return call(h, WIRE_SESSIONS_SHOW, &p, NULL, NULL, out, timeout, e);
+}
+
+int hearth_sessions_rename(struct hearth *h, const char *session, const char *name, const struct timespec *timeout,
+                           struct hearth_err *e)
+{
+    struct wire_session_rename p = {.session = session, .name = name};
+    return call(h, WIRE_SESSIONS_RENAME, &p, NULL, NULL, NULL, timeout, e);
+}
+
+int hearth_sessions_remove(struct hearth *h, const char *session, const struct timespec *timeout, struct hearth_err *e)
+{
+    struct wire_session_ref p = {.session = session};
+    return call(h, WIRE_SESSIONS_REMOVE, &p, NULL, NULL, NULL, timeout, e);
+}
+
+int hearth_models_list(struct hearth *h, struct hearth_models_list_result **out, const struct timespec *timeout,
+                       struct hearth_err *e)
+{
+    return call(h, WIRE_MODELS_LIST, &nothing, NULL, NULL, out, timeout, e);
+}
+
+int hearth_models_show(struct hearth *h, const char *model, struct hearth_model **out, const struct timespec *timeout,
+                       struct hearth_err *e)
+{
+    struct wire_model_ref p = {.model = model};
+    return call(h, WIRE_MODELS_SHOW, &p, NULL, NULL, out, timeout, e);
+}
+
+int hearth_models_load(struct hearth *h, const char *model, hearth_on_event *on_event, void *arg,
+                       const struct timespec *timeout, struct hearth_model_load_result **out, struct hearth_err *e)
+{
+    struct wire_model_ref p = {.model = model};
+    return call(h, WIRE_MODELS_LOAD, &p, on_event, arg, out, timeout, e);
+}
+
+int hearth_models_unload(struct hearth *h, const char *model, const struct timespec *timeout, struct hearth_err *e)
+{
+    struct wire_model_ref p = {.model = model};
+    return call(h, WIRE_MODELS_UNLOAD, &p, NULL, NULL, NULL, timeout, e);
+}
+
+int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,
+                  struct hearth_err *e)
+{
+    return call(h, WIRE_STATUS, &nothing, NULL, NULL, out, timeout, e);
+}
+
+int hearth_tokenize(struct hearth *h, const char *model, struct hearth_bytes text, bool special, int bos,
+                    struct hearth_tokenize_result **out, const struct timespec *timeout, struct hearth_err *e)
+{
+    struct wire_tokenize p = {.model = model, .text = text, .special = special, .bos = bos};
+    return call(h, WIRE_TOKENIZE, &p, NULL, NULL, out, timeout, e);
+}
+
+int hearth_detokenize(struct hearth *h, const char *model, struct hearth_ids tokens,
+                      struct hearth_detokenize_result **out, const struct timespec *timeout, struct hearth_err *e)
+{
+    struct wire_detokenize p = {.model = model, .tokens = tokens};
+    return call(h, WIRE_DETOKENIZE, &p, NULL, NULL, out, timeout, e);
+}
+
+int hearth_eval(struct hearth *h, const char *model, struct hearth_ids tokens, int64_t top, int64_t greedy,
+                struct hearth_eval_result **out, const struct timespec *timeout, struct hearth_err *e)
+{
+    struct wire_eval p = {.model = model, .tokens = tokens, .top = top, .greedy = greedy};
+    return call(h, WIRE_EVAL, &p, NULL, NULL, out, timeout, e);
+}

@@ -1,0 +1,301 @@
+/*
+ * stream.c - the stream layer: requests that wait for answers, and the events that come meanwhile.
+ */
+#include "libclient/conn.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- requests ------------------------------------------------------------------------------------------- */
+
+static struct pending **find(struct hearth *h, uint32_t id)
+{
+    struct pending **p = &h->pending;
+    while (*p && (*p)->id != id)
+        p = &(*p)->next;
+    return p;
+}
+
+static int submit(struct hearth *h, const struct wire_method *m, const void *params, const char *request, uint32_t *id,
+                  struct hearth_err *e)
+{
+    size_t n = request ? strlen(request) + 1 : 1, start = h->out.len;
+    struct pending *p = calloc(1, sizeof *p + n);
+    if (!p)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a request");
+    p->method = m;
+    p->stream = -1;
+    p->id = ++h->last_id ? h->last_id : ++h->last_id;
+    if (request)
+        memcpy(p->request, request, n);
+
+    int rc = wire_pack_request(&h->out, p->id, m, params, e);
+    if (rc)
+        goto fail;
+    /* The daemon would end the connection over a frame beyond the limits; here it is only this request's error. */
+    struct wire_scan scan = {0};
+    ptrdiff_t ok = wire_scan(&scan, h->out.data + start, h->out.len - start, WIRE_FRAME_MAX, e);
+    if (ok < 0) {
+        rc = (int)ok;
+        h->out.len = start;
+        goto fail;
+    }
+    p->next = h->pending;
+    h->pending = p;
+    *id = p->id;
+    return 0;
+fail:
+    free(p);
+    return rc;
+}
+
+int stream_greet(struct hearth *h, struct hearth_err *e)
+{
+    struct wire_hello hello;
+    uint32_t id;
+    if (h->greeted)
+        return 0;
+    wire_defaults(wire_methods[WIRE_HELLO].params, &hello);
+    hello.client = h->client;
+    int rc = submit(h, &wire_methods[WIRE_HELLO], &hello, NULL, &id, e);
+    h->greeted = !rc;
+    return rc;
+}
+
+int stream_submit(struct hearth *h, const struct wire_method *m, const void *params, const char *request, uint32_t *id,
+                  struct hearth_err *e)
+{
+    if (h->dead.code)
+        return conn_die_as(h, e, &h->dead);
+    int rc = stream_greet(h, e);
+    return rc ? rc : submit(h, m, params, request, id, e);
+}
+
+void stream_abandon(struct hearth *h, uint32_t id)
+{
+    struct pending *p = *find(h, id);
+    if (p)
+        p->dropped = true;
+}
+
+void hearth_generate_init(struct hearth_generate *g, size_t size)
+{
+    struct hearth_generate full;
+    wire_defaults(wire_methods[WIRE_GENERATE].params, &full);
+    full.size = size;
+    memset(g, 0, size);
+    memcpy(g, &full, size < sizeof full ? size : sizeof full);
+}
+
+int hearth_submit(struct hearth *h, const struct hearth_generate *g, uint32_t *request, struct hearth_err *e)
+{
+    struct hearth_generate full;
+    char name[40];
+
+    /* The caller's struct may be shorter or longer than ours: an older or a newer hearth.h. */
+    if (g->size < sizeof g->size)
+        return err_set(e, HEARTH_EPARAMS, "generate: hearth_generate_init() was not called");
+    for (size_t i = sizeof full; i < g->size; i++)
+        if (((const char *)g)[i])
+            return err_set(e, HEARTH_EUNSUPPORTED, "generate: a field newer than this libhearth is set");
+    wire_defaults(wire_methods[WIRE_GENERATE].params, &full);
+    memcpy(&full, g, g->size < sizeof full ? g->size : sizeof full);
+
+    /* Every generation has a request id, so that its stream can be told from others and cancelled before it begins. */
+    if (!full.request) {
+        snprintf(name, sizeof name, "%016" PRIx64 "-%" PRIu32, h->salt, h->last_id);
+        full.request = name;
+    }
+    return stream_submit(h, &wire_methods[WIRE_GENERATE], &full, full.request, request, e);
+}
+
+int hearth_cancel(struct hearth *h, uint32_t request, struct hearth_err *e)
+{
+    struct pending *p = *find(h, request);
+    struct wire_cancel cancel;
+    uint32_t id;
+
+    if (h->dead.code)
+        return conn_die_as(h, e, &h->dead);
+    if (!p || p->method != &wire_methods[WIRE_GENERATE])
+        return err_set(e, HEARTH_ENOSTREAM, "no generation of number %" PRIu32 " is running", request);
+    wire_defaults(wire_methods[WIRE_CANCEL].params, &cancel);
+    cancel.stream = p->stream;
+    cancel.request = p->stream < 0 ? p->request : NULL;
+    int rc = stream_submit(h, &wire_methods[WIRE_CANCEL], &cancel, NULL, &id, e);
+    if (!rc)
+        stream_abandon(h, id); /* the generation's own end tells */
+    return rc;
+}
+
+/* --- events --------------------------------------------------------------------------------------------- */
+
+static int on_hello(struct hearth *h, const struct wire_frame *f, struct hearth_err *e)
+{
+    void *result;
+    struct hearth_err why;
+
+    if (f->is_error)
+        return conn_die_as(h, e, &f->err);
+    if (wire_unpack(wire_methods[WIRE_HELLO].result, f->body, f->body_len, &result, &why))
+        return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
+    wire_free(result);
+    h->welcome.data = malloc(f->body_len);
+    if (!h->welcome.data)
+        return conn_die(h, e, HEARTH_ENOMEM, "no memory for the daemon's greeting");
+    memcpy(h->welcome.data, f->body, f->body_len);
+    h->welcome.len = h->welcome.cap = f->body_len;
+    return 0;
+}
+
+static int on_response(struct hearth *h, const struct wire_frame *f, struct hearth_event *ev, struct hearth_err *e)
+{
+    struct pending **at = find(h, f->id), *p = *at;
+    struct hearth_err why;
+    int rc = 1;
+
+    if (!p)
+        return 0;
+    *at = p->next;
+    if (p->method == &wire_methods[WIRE_HELLO]) {
+        rc = on_hello(h, f, e);
+    } else if (p->dropped) {
+        rc = 0;
+    } else if (f->is_error) {
+        *ev = (struct hearth_event){.type = HEARTH_EVENT_ERROR, .request = p->id, .err = f->err};
+    } else {
+        *ev = (struct hearth_event){.type = HEARTH_EVENT_DONE, .request = p->id};
+        if (wire_unpack(p->method->result, f->body, f->body_len, &ev->body.any, &why))
+            rc = conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
+    }
+    free(p);
+    return rc;
+}
+
+/* The generation that a stream number belongs to; NULL where it is not (or no longer) ours. */
+static struct pending *of_stream(struct hearth *h, int64_t stream)
+{
+    for (struct pending *p = h->pending; p; p = p->next)
+        if (p->stream >= 0 && p->stream == stream)
+            return p;
+    return NULL;
+}
+
+static struct pending *of_begin(struct hearth *h, const struct hearth_stream_begin *begin)
+{
+    for (struct pending *p = h->pending; p; p = p->next)
+        if (p->stream < 0 && *p->request && begin->request && !strcmp(p->request, begin->request)) {
+            p->stream = begin->stream;
+            return p;
+        }
+    return NULL;
+}
+
+static int on_event(struct hearth *h, const struct wire_frame *f, struct hearth_event *ev, struct hearth_err *e)
+{
+    const struct wire_method *m = wire_method_find(f->method, f->method_len);
+    struct pending *p = NULL;
+    bool everybodys = false;
+    struct hearth_err why;
+
+    if (!m || m->kind != WIRE_EVENT)
+        return 0; /* of a newer daemon */
+    *ev = (struct hearth_event){0};
+    if (wire_unpack(m->params, f->body, f->body_len, &ev->body.any, &why))
+        return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
+    switch (m - wire_methods) {
+    case WIRE_STREAM_BEGIN:
+        ev->type = HEARTH_EVENT_BEGIN;
+        p = of_begin(h, ev->body.begin);
+        break;
+    case WIRE_STREAM_TOKENS:
+        ev->type = HEARTH_EVENT_TOKENS;
+        p = of_stream(h, ev->body.tokens->stream);
+        break;
+    case WIRE_MODEL_PROGRESS:
+        ev->type = HEARTH_EVENT_PROGRESS;
+        everybodys = true;
+        break;
+    case WIRE_NOTICE:
+        ev->type = HEARTH_EVENT_NOTICE;
+        p = of_stream(h, ev->body.notice->stream);
+        everybodys = !p;
+        break;
+    }
+    if (!everybodys && (!p || p->dropped)) {
+        wire_free(ev->body.any);
+        return 0;
+    }
+    ev->request = p ? p->id : 0;
+    return 1;
+}
+
+int stream_pull(struct hearth *h, struct hearth_event *ev, struct hearth_err *e)
+{
+    const uint8_t *data;
+    size_t n;
+
+    while (!h->dead.code && (n = conn_frame(h, &data))) {
+        struct wire_frame f;
+        struct hearth_err why;
+        int got;
+        if (wire_frame_open(&f, data, n, &why))
+            return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
+        if (f.kind == WIRE_FRAME_REQUEST)
+            return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: a request, but only clients ask");
+        got = f.kind == WIRE_FRAME_RESPONSE ? on_response(h, &f, ev, e) : on_event(h, &f, ev, e);
+        if (got < 0)
+            return got;
+        conn_drop(h, NULL); /* an error of the frame after is told when its turn comes */
+        if (got)
+            return 1;
+    }
+    return h->dead.code ? conn_die_as(h, e, &h->dead) : 0;
+}
+
+int stream_push(struct hearth *h, const struct hearth_event *ev, struct hearth_err *e)
+{
+    struct queued *q = malloc(sizeof *q);
+    if (!q) {
+        wire_free(ev->body.any);
+        return conn_die(h, e, HEARTH_ENOMEM, "no memory for an event");
+    }
+    *q = (struct queued){.ev = *ev};
+    *h->queue_tail = q;
+    h->queue_tail = &q->next;
+    return 0;
+}
+
+int hearth_next(struct hearth *h, struct hearth_event *ev, struct hearth_err *e)
+{
+    int got = 1;
+    wire_free(h->body);
+    h->body = NULL;
+    if (h->queue) {
+        struct queued *q = h->queue;
+        *ev = q->ev;
+        h->queue = q->next;
+        if (!h->queue)
+            h->queue_tail = &h->queue;
+        free(q);
+    } else {
+        got = stream_pull(h, ev, e);
+    }
+    if (got == 1)
+        h->body = ev->body.any;
+    return got;
+}
+
+void *hearth_take(struct hearth *h)
+{
+    void *body = h->body;
+    h->body = NULL;
+    return body;
+}
+
+void hearth_free(void *result)
+{
+    wire_free(result);
+}
