@@ -1,0 +1,41 @@
+/* cmd-chat.c - hearth chat: a conversation in a session. */
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/cmd.h"
+
+static int run(const struct cmd *cmd, int argc, char **argv)
+{
+    struct gen gen;
+    gen_init(&gen);
+    const struct opt own[] = {
+        {"json", 0, OPT_FLAG, &gen.json, 0, 0, NULL, "one JSON object per answer instead of text"},
+        OPT_END,
+    };
+    opts_parse(cmd, &argc, &argv, gen.opts, own);
+    if (argc)
+        return usage(cmd, "no argument is expected; `hearth run --chat` takes a prompt");
+
+    /* A conversation is worth keeping, so one that was not named gets a name that nobody else has. */
+    char name[48];
+    if (!gen.session) {
+        time_t now = time(NULL);
+        size_t n = strftime(name, sizeof name, "chat-%Y%m%d-%H%M%S", localtime(&now));
+        snprintf(name + n, sizeof name - n, "-%d", (int)getpid());
+        gen.session = name;
+    }
+    struct hearth *h;
+    int status = daemon_open(&h);
+    if (status == STATUS_OK) {
+        status = chat_loop(h, &gen);
+        hearth_close(h);
+        if (gen.session == name && isatty(STDIN_FILENO))
+            fprintf(stderr, "`hearth resume %s` goes on with this\n", name);
+    }
+    free(gen.g.stop.v);
+    return status;
+}
+
+const struct cmd cmd_chat = {"chat", "[-m MODEL] [-s SESSION] [OPTION...]",
+                             "a conversation; each line of stdin is a message", run};

@@ -1,0 +1,56 @@
+/* cmd-resume.c - hearth resume: go on with a session that exists. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cmd.h"
+
+/* To a person, the last exchange says where they are. */
+static void show_last_turns(const struct hearth_session_show_result *s)
+{
+    bool colour = colour_wanted();
+    for (size_t i = s->n_turns > 2 ? s->n_turns - 2 : 0; i < s->n_turns; i++) {
+        bool theirs = !strcmp(s->turns[i].role, "user");
+        if (colour)
+            fputs("\033[2m", stdout);
+        if (theirs)
+            fputs(">>> ", stdout);
+        print_text(s->turns[i].text.data, s->turns[i].text.len);
+        puts(colour ? "\033[0m" : "");
+    }
+}
+
+static int run(const struct cmd *cmd, int argc, char **argv)
+{
+    struct gen gen;
+    gen_init(&gen);
+    const struct opt own[] = {
+        {"json", 0, OPT_FLAG, &gen.json, 0, 0, NULL, "one JSON object per answer instead of text"},
+        OPT_END,
+    };
+    opts_parse(cmd, &argc, &argv, gen.opts, own);
+    if (argc != 1 || gen.session)
+        return usage(cmd, "name the session to go on with");
+    gen.session = argv[0];
+
+    struct hearth *h;
+    int status = daemon_open(&h);
+    if (status != STATUS_OK)
+        goto out;
+    struct hearth_session_show_result *s;
+    struct hearth_err err;
+    if (hearth_sessions_show(h, gen.session, false, &s, NULL, &err)) {
+        status = fail(&err);
+    } else {
+        if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
+            show_last_turns(s);
+        hearth_free(s);
+        status = chat_loop(h, &gen);
+    }
+    hearth_close(h);
+out:
+    free(gen.g.stop.v);
+    return status;
+}
+
+const struct cmd cmd_resume = {"resume", "SESSION [OPTION...]", "a conversation in a session that exists", run};

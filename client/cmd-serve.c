@@ -1,0 +1,30 @@
+/* cmd-serve.c - hearth serve: become the daemon, in the foreground. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cmd.h"
+
+/* Everything after the verb is hearthd's own: it knows its options, and hearthd(8) has them. */
+static int run(const struct cmd *cmd, int argc, char **argv)
+{
+    (void)cmd;
+    char path[PATH_MAX];
+    if (!program_find("hearthd", path, sizeof path)) {
+        fputs("hearth: hearthd is not installed beside this program\n", stderr);
+        return STATUS_ERROR;
+    }
+    char **args = calloc((size_t)argc + 2, sizeof *args);
+    if (!args)
+        abort();
+    args[0] = path;
+    args[1] = (char *)"--foreground";
+    memcpy(args + 2, argv + 1, (size_t)(argc - 1) * sizeof *args);
+    execv(path, args);
+    perror(path);
+    free(args);
+    return STATUS_ERROR;
+}
+
+const struct cmd cmd_serve = {"serve", "[HEARTHD-OPTION...]", "run the daemon in the foreground", run};

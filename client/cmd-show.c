@@ -1,0 +1,60 @@
+/* cmd-show.c - hearth show: what a model is. */
+#include <stdlib.h>
+
+#include "client/cmd.h"
+
+static void print_model(const struct hearth_model *m)
+{
+    struct table t = {0};
+    char text[4][64];
+    table_add(&t, 2, "name", m->name);
+    table_add(&t, 2, "path", m->path);
+    table_add(&t, 2, "size", human_bytes(m->bytes));
+    table_add(&t, 2, "architecture", m->arch);
+    table_add(&t, 2, "weights", m->type);
+    snprintf(text[0], sizeof text[0], "%.1f M", (double)m->parameters / 1e6);
+    table_add(&t, 2, "parameters", text[0]);
+    snprintf(text[1], sizeof text[1], "%lld tokens", (long long)m->context);
+    table_add(&t, 2, "context", text[1]);
+    snprintf(text[2], sizeof text[2], "%lld layers of %lld, %lld heads, %lld KV heads of %lld, FFN %lld",
+             (long long)m->layers, (long long)m->d_model, (long long)m->heads, (long long)m->kv_heads,
+             (long long)m->d_head, (long long)m->d_ff);
+    table_add(&t, 2, "shape", text[2]);
+    snprintf(text[3], sizeof text[3], "%lld tokens", (long long)m->vocab);
+    table_add(&t, 2, "vocabulary", text[3]);
+    table_add(&t, 2, "tokenizer", m->tokenizer);
+    table_add(&t, 2, "chat template", m->chat ? m->chat : "none that is known");
+    table_add(&t, 2, "in memory", m->loaded ? "yes" : "no");
+    table_print(&t);
+}
+
+static int run(const struct cmd *cmd, int argc, char **argv)
+{
+    bool json = false;
+    const struct opt own[] = {{"json", 0, OPT_FLAG, &json, 0, 0, NULL, "one JSON object"}, OPT_END};
+    opts_parse(cmd, &argc, &argv, own, NULL);
+    if (argc != 1)
+        return usage(cmd, "name one model");
+
+    struct hearth *h;
+    int status = daemon_open(&h);
+    if (status != STATUS_OK)
+        return status;
+    char *model = model_resolve(argv[0]);
+    struct hearth_model *m;
+    struct hearth_err err;
+    if (hearth_models_show(h, model, &m, NULL, &err)) {
+        status = fail(&err);
+    } else {
+        if (json)
+            status = print_json(json_model(m, true));
+        else
+            print_model(m);
+        hearth_free(m);
+    }
+    free(model);
+    hearth_close(h);
+    return status;
+}
+
+const struct cmd cmd_show = {"show", "MODEL [--json]", "what a model is", run};

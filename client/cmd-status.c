@@ -1,0 +1,67 @@
+/* cmd-status.c - hearth status: the daemon and its engine. */
+#include "client/cmd.h"
+
+static json_t *json_engine(const struct hearth_engine_status *e)
+{
+    return json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "pid", (json_int_t)e->pid, "state",
+                     json_str(e->state), "backend", json_str(e->backend), "device", json_str(e->device), "steps",
+                     (json_int_t)e->steps, "rows", (json_int_t)e->rows, "rows_max", (json_int_t)e->rows_max,
+                     "tokens_computed", (json_int_t)e->tokens_computed, "queued", (json_int_t)e->queued, "running",
+                     (json_int_t)e->running, "restarts", (json_int_t)e->restarts, "models", json_loaded_models(e));
+}
+
+static json_t *json_status(const struct hearth_status_result *r)
+{
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o}", "pid", (json_int_t)r->pid, "version",
+                     json_str(r->version), "socket", json_str(r->socket), "uptime", r->uptime, "connections",
+                     (json_int_t)r->connections, "streams", (json_int_t)r->streams, "sessions", (json_int_t)r->sessions,
+                     "rss_bytes", (json_int_t)r->rss_bytes, "engine", json_engine(&r->engine));
+}
+
+static void print_status(const struct hearth_status_result *r)
+{
+    const struct hearth_engine_status *e = &r->engine;
+    printf("hearthd %s, process %lld, up %.0f s, %s\n", r->version, (long long)r->pid, r->uptime,
+           human_bytes(r->rss_bytes));
+    printf("  socket   %s\n", r->socket);
+    printf("  clients  %lld, %lld streams, %lld sessions\n", (long long)r->connections, (long long)r->streams,
+           (long long)r->sessions);
+    if (!e->pid) {
+        printf("engine %s\n", e->state);
+        return;
+    }
+    printf("engine %s, process %lld, %s: %s\n", e->state, (long long)e->pid, e->backend, e->device);
+    printf("  work     %lld running, %lld queued\n", (long long)e->running, (long long)e->queued);
+    printf("  steps    %lld of %.2f rows on average, %lld at most; %lld tokens computed\n", (long long)e->steps,
+           e->steps ? (double)e->rows / (double)e->steps : 0, (long long)e->rows_max, (long long)e->tokens_computed);
+    printf("  models   %zu in memory; started again %lld times\n", e->n_models, (long long)e->restarts);
+}
+
+static int run(const struct cmd *cmd, int argc, char **argv)
+{
+    bool json = false;
+    const struct opt own[] = {{"json", 0, OPT_FLAG, &json, 0, 0, NULL, "one JSON object"}, OPT_END};
+    opts_parse(cmd, &argc, &argv, own, NULL);
+    if (argc)
+        return usage(cmd, "no argument is expected");
+
+    struct hearth *h;
+    int status = daemon_open(&h);
+    if (status != STATUS_OK)
+        return status;
+    struct hearth_status_result *r;
+    struct hearth_err err;
+    if (hearth_status(h, &r, NULL, &err)) {
+        hearth_close(h);
+        return fail(&err);
+    }
+    if (json)
+        status = print_json(json_status(r));
+    else
+        print_status(r);
+    hearth_free(r);
+    hearth_close(h);
+    return status;
+}
+
+const struct cmd cmd_status = {"status", "[--json]", "the daemon, its engine and their counters", run};

@@ -1,0 +1,150 @@
+/*
+ * cmd.h - the hearth command: one file per verb (cmd-*.c), one row per verb in main.c, and what verbs share.
+ *
+ * The command is libhearth's first user and includes nothing of ours but hearth.h. It is one thread that does one
+ * thing and ends, so a verb returns its exit status and the process's end is the cleanup of what it read from argv.
+ */
+#ifndef CLIENT_CMD_H
+#define CLIENT_CMD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "libclient/hearth.h"
+
+/* Exit statuses; hearth.1 documents them. */
+enum {
+    STATUS_OK = 0,
+    STATUS_ERROR = 1,         /* the daemon refused or failed; stderr says why */
+    STATUS_USAGE = 2,         /* the command line is wrong */
+    STATUS_NO_DAEMON = 3,     /* none answers, and none could or should be started */
+    STATUS_INTERRUPTED = 130, /* Ctrl+C: what was generated so far has been printed */
+};
+
+struct cmd {
+    const char *name;
+    const char *args;                                         /* of the usage line */
+    const char *summary;                                      /* one line of `hearth --help` */
+    int (*run)(const struct cmd *cmd, int argc, char **argv); /* argv[0] is the verb */
+};
+
+extern const struct cmd cmd_serve, cmd_run, cmd_chat, cmd_list, cmd_ps, cmd_show, cmd_load, cmd_stop, cmd_sessions,
+    cmd_resume, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status;
+
+/* --- opts.c: the command line --------------------------------------------------------------------------- */
+
+enum opt_type {
+    OPT_FLAG,  /* bool */
+    OPT_TEXT,  /* const char * */
+    OPT_TEXTS, /* struct hearth_strs; may be given again and again */
+    OPT_INT,   /* int64_t, min..max */
+    OPT_REAL,  /* double, min..max */
+    OPT_SEED,  /* struct hearth_sampling: its seed */
+};
+struct opt {
+    const char *name;
+    int letter; /* 0: none */
+    enum opt_type type;
+    void *to;
+    double min, max;
+    const char *arg; /* what the usage calls the value */
+    const char *doc;
+};
+#define OPT_END      \
+    {                \
+        .name = NULL \
+    }
+
+/* Reads the options of two tables (`more` may be NULL) wherever they stand; "--" ends them. *argc and *argv become the
+ * operands. A wrong command line ends the program with STATUS_USAGE, --help with STATUS_OK: nothing is open yet. */
+void opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt *opts, const struct opt *more);
+
+/* Says what is wrong with the command line, and how it should be; returns STATUS_USAGE. */
+int usage(const struct cmd *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* A list of token ids, "1 2 3", separated by spaces or commas; malloc'd. False where it is not one. */
+bool ids_parse(const char *text, struct hearth_ids *out);
+
+/* --- daemon.c: finding and starting it ------------------------------------------------------------------ */
+
+extern bool no_start; /* --no-start or $HEARTH_NO_START: never start a daemon */
+
+/* Connects, and starts a daemon where none answers. Returns STATUS_OK, or says why not and returns the status. */
+int daemon_open(struct hearth **out);
+
+/* The same, but never starts one. */
+int daemon_open_running(struct hearth **out);
+
+/* Where our program `name` lies: beside this one in a build folder, or as installed. False: nowhere. */
+bool program_find(const char *name, char *path, size_t size);
+
+/* What the daemon should be asked for where a person says MODEL: an absolute path where that names a file, else the
+ * name as it is. NULL gives the default model ($HEARTH_MODEL, else tale). malloc'd. */
+char *model_resolve(const char *model);
+
+/* --- generate.c: one generation, as `run`, `chat` and `resume` make it -------------------------------------- */
+
+struct gen {
+    const char *model, *session, *system; /* as given; NULL: not */
+    bool json, stats, chat;
+    struct hearth_generate g;
+    struct opt opts[24]; /* the table that all three verbs share, pointing into this struct */
+};
+void gen_init(struct gen *gen);
+
+/* Submits gen->g and prints its text as it comes, unless gen->json. Ctrl+C cancels, a second one gives up waiting.
+ * Where no model is given, an existing session's is taken, else the default one. Returns 0 or a HEARTH_E* code. */
+int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **out, struct hearth_err *err);
+
+/* What to tell of a result besides its text: --stats, a full context, an engine's error. Returns the exit status. */
+int gen_report(const struct gen *gen, const struct hearth_generate_result *r);
+
+/* The conversation of `chat` and `resume`: lines from stdin, answers to stdout, until the end of stdin. */
+int chat_loop(struct hearth *h, struct gen *gen);
+
+/* For load and generate: the bar on stderr (a terminal only), and clearing it. */
+void progress_show(const struct hearth_model_progress *p);
+void progress_clear(void);
+
+/* --- output.c --------------------------------------------------------------------------------------------- */
+
+/* "hearth: NAME: message" on stderr; returns the exit status of such an error. */
+int fail(const struct hearth_err *err);
+
+/* stdin to its end; malloc'd, false with *err set where it cannot be read or is larger than a request may be. */
+bool read_stdin(struct hearth_bytes *out, struct hearth_err *err);
+
+/* Writes text that somebody else made to stdout: on a terminal its control characters are shown as '?'. */
+void print_text(const char *data, size_t len);
+
+/* Colours and bars are for terminals; NO_COLOR turns colours off. */
+bool colour_wanted(void);
+
+/* Rows of columns, printed with aligned left edges. Cells are copied. */
+struct table {
+    char **cell;
+    size_t n_col, n_cell;
+};
+void table_add(struct table *t, size_t n_col, ...); /* n_col strings */
+void table_print(struct table *t);                  /* and frees it */
+
+/* "4.6 MB" and "3 min ago", for people; into one of four static buffers. */
+const char *human_bytes(int64_t bytes);
+const char *human_ago(double when);
+
+/* --- json.c: results as jansson values, and one way to print them ---------------------------------------------- */
+
+json_t *json_text(const char *data, size_t len); /* bad UTF-8 (a file's name) as U+FFFD */
+json_t *json_str(const char *s);                 /* NULL: null */
+json_t *json_ids(struct hearth_ids ids);
+json_t *json_result(const struct hearth_generate_result *r);
+json_t *json_session(const struct hearth_session *s);
+json_t *json_model(const struct hearth_model *m, bool details);
+json_t *json_loaded_models(const struct hearth_engine_status *e);
+int print_json(json_t *value); /* one line to stdout, and frees it; the exit status */
+
+#endif

@@ -1,0 +1,141 @@
+/*
+ * daemon.c - finding hearthd, and starting it where none answers.
+ *
+ * Starting is race-safe because it is hearthd's affair: it detaches when its socket answers and only then does the
+ * process started here end; a second hearthd finds the first one's lock, waits for it and ends well too. So two
+ * commands that start a daemon at once both connect to the same one.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/cmd.h"
+
+extern char **environ;
+bool no_start;
+
+bool program_find(const char *name, char *path, size_t size)
+{
+    /* %1$s is where this program lies, %2$s the other's name: the build folder first, then an installed tree that may
+     * have been moved as a whole, then where configure said. */
+    static const char *const places[] = {
+        "%1$s/../daemon/%2$s",  "%1$s/%2$s",     "%1$s/../sbin/%2$s",
+        "%1$s/../libexec/%2$s", SBINDIR "/%2$s", LIBEXECDIR "/%2$s",
+    };
+    char self[PATH_MAX];
+    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (len < 0)
+        return false;
+    self[len] = '\0';
+    const char *dir = dirname(self);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        int n = snprintf(path, size, places[i], dir, name);
+#pragma GCC diagnostic pop
+        if (n > 0 && (size_t)n < size && !access(path, X_OK))
+            return true;
+    }
+    return false;
+}
+
+/* Runs hearthd until it has detached. Its stderr is ours, so that it says itself why it cannot start. */
+static int daemon_start(void)
+{
+    char path[PATH_MAX];
+    if (!program_find("hearthd", path, sizeof path)) {
+        fputs("hearth: no daemon answers, and hearthd is not installed beside this program\n", stderr);
+        return STATUS_NO_DAEMON;
+    }
+    posix_spawn_file_actions_t files;
+    if (posix_spawn_file_actions_init(&files))
+        abort();
+    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    char *argv[] = {path, NULL};
+    pid_t pid;
+    int rc = posix_spawn(&pid, path, &files, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    if (rc) {
+        fprintf(stderr, "hearth: %s cannot be started: %s\n", path, strerror(rc));
+        return STATUS_NO_DAEMON;
+    }
+    int wstatus;
+    while (waitpid(pid, &wstatus, 0) < 0)
+        if (errno != EINTR)
+            return STATUS_NO_DAEMON;
+    return STATUS_OK; /* whatever became of it: the connection decides */
+}
+
+static int open_named(struct hearth **out, struct hearth_err *err)
+{
+    int rc = hearth_open(out, NULL, err);
+    if (!rc)
+        hearth_set_client(*out, "hearth");
+    return rc;
+}
+
+int daemon_open_running(struct hearth **out)
+{
+    struct hearth_err err;
+    return open_named(out, &err) ? fail(&err) : STATUS_OK;
+}
+
+int daemon_open(struct hearth **out)
+{
+    struct hearth_err err;
+    int rc = open_named(out, &err);
+    if (rc == HEARTH_ECONNECT && !no_start && !getenv("HEARTH_NO_START")) {
+        int status = daemon_start();
+        if (status != STATUS_OK)
+            return status;
+        rc = open_named(out, &err);
+    }
+    return rc ? fail(&err) : STATUS_OK;
+}
+
+/* A file in the working directory is meant only where it is a model: `hearth run -m tale` beside a file named "tale"
+ * means the model of that name. */
+static bool is_gguf(const char *path)
+{
+    char magic[4];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    bool yes = read(fd, magic, sizeof magic) == sizeof magic && !memcmp(magic, "GGUF", sizeof magic);
+    close(fd);
+    return yes;
+}
+
+char *model_resolve(const char *model)
+{
+    if (!model) {
+        const char *env = getenv("HEARTH_MODEL");
+        model = env && *env ? env : "tale";
+    }
+    char *path = strdup(model);
+    if (path && *model != '/' && (strchr(model, '/') || is_gguf(model))) {
+        /* The folder is resolved and the file's name kept: a download cache links names to files called by hash. */
+        char *for_dir = strdup(model), *for_base = strdup(model), *dir = NULL, *whole = NULL;
+        if (for_dir && for_base && (dir = realpath(dirname(for_dir), NULL)) &&
+            asprintf(&whole, "%s/%s", strcmp(dir, "/") ? dir : "", basename(for_base)) >= 0) {
+            free(path);
+            path = whole;
+        }
+        free(dir);
+        free(for_dir);
+        free(for_base);
+    }
+    if (!path)
+        abort();
+    return path;
+}

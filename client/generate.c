@@ -1,0 +1,208 @@
+/* generate.c - one generation as run, chat and resume make it: options, streaming, Ctrl+C. See cmd.h. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cmd.h"
+
+void gen_init(struct gen *gen)
+{
+    *gen = (struct gen){0};
+    hearth_generate_init(&gen->g, sizeof gen->g);
+    struct hearth_generate *g = &gen->g;
+    struct hearth_sampling *s = &g->sampling;
+    const struct opt table[] = {
+        {"model", 'm', OPT_TEXT, &gen->model, 0, 0, "MODEL", "a name or a path; without it the session's, or tale"},
+        {"session", 's', OPT_TEXT, &gen->session, 0, 0, "NAME", "go on with the session, or begin it"},
+        {"max-tokens", 'n', OPT_INT, &g->max_tokens, -1, 1 << 30, "N", "tokens at most; -1: until the context is full"},
+        {"system", 0, OPT_TEXT, &gen->system, 0, 0, "TEXT", "a system message before the first one"},
+        {"temp", 0, OPT_REAL, &s->temperature, 0, 100, "T", "temperature; 0 takes the best token always (0.8)"},
+        {"top-k", 0, OPT_INT, &s->top_k, 0, 1 << 30, "K", "of the K best tokens; 0: off (40)"},
+        {"top-p", 0, OPT_REAL, &s->top_p, 0, 1, "P", "of the best that reach P together; 1: off (0.95)"},
+        {"min-p", 0, OPT_REAL, &s->min_p, 0, 1, "P", "at least P times as likely as the best; 0: off (0.05)"},
+        {"seed", 0, OPT_SEED, s, 0, 0, "N", "the same seed gives the same text; drawn where none is given"},
+        {"stop", 0, OPT_TEXTS, &g->stop, 0, 0, "TEXT", "ends the text where this appears; again for more"},
+        {"repeat-penalty", 0, OPT_REAL, &s->repetition_penalty, 0, 100, "R", "divides logits of seen tokens; 1: off"},
+        {"presence-penalty", 0, OPT_REAL, &s->presence_penalty, -100, 100, "R", "taken off logits of seen tokens"},
+        {"frequency-penalty", 0, OPT_REAL, &s->frequency_penalty, -100, 100, "R", "the same, for each time seen"},
+        {"penalty-last", 0, OPT_INT, &s->penalty_last, 0, 1 << 30, "N", "tokens that count as seen; 0: all (64)"},
+        {"stats", 0, OPT_FLAG, &gen->stats, 0, 0, NULL, "say on stderr what was reused, and how fast it was"},
+        OPT_END,
+    };
+    memcpy(gen->opts, table, sizeof table);
+}
+
+/* --- Ctrl+C: a byte in a pipe, so that hearth_wait() sees it without a race -------------------------------------- */
+
+static int interrupt_pipe[2] = {-1, -1};
+static struct sigaction interrupt_before;
+
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    int saved = errno;
+    if (write(interrupt_pipe[1], "", 1) < 0) {
+        /* Full: it has been interrupted often enough. */
+    }
+    errno = saved;
+}
+
+static void interrupts_begin(void)
+{
+    if (interrupt_pipe[0] < 0 && pipe2(interrupt_pipe, O_CLOEXEC | O_NONBLOCK)) {
+        perror("hearth: pipe");
+        exit(STATUS_ERROR);
+    }
+    struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, &interrupt_before);
+}
+
+static void interrupts_end(void)
+{
+    sigaction(SIGINT, &interrupt_before, NULL);
+    char waste[16];
+    while (read(interrupt_pipe[0], waste, sizeof waste) > 0)
+        continue;
+}
+
+/* --- a generation ------------------------------------------------------------------------------------------------ */
+
+static void show_event(const struct gen *gen, const struct hearth_event *ev)
+{
+    switch (ev->type) {
+    case HEARTH_EVENT_PROGRESS:
+        progress_show(ev->body.progress);
+        break;
+    case HEARTH_EVENT_NOTICE:
+        progress_clear();
+        fprintf(stderr, "hearth: %s: %s\n", ev->body.notice->name, ev->body.notice->message);
+        break;
+    case HEARTH_EVENT_TOKENS:
+        progress_clear();
+        if (!gen->json) {
+            print_text(ev->body.tokens->text.data, ev->body.tokens->text.len);
+            fflush(stdout);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+/* Waits for the end of one submitted generation. */
+static int gen_wait(struct hearth *h, const struct gen *gen, uint32_t request, struct hearth_generate_result **out,
+                    struct hearth_err *err)
+{
+    int interrupts = 0;
+    for (;;) {
+        struct hearth_event ev;
+        int rc;
+        while ((rc = hearth_next(h, &ev, err)) > 0) {
+            if (ev.request && ev.request != request)
+                continue;
+            show_event(gen, &ev);
+            if (ev.type == HEARTH_EVENT_DONE) {
+                *out = hearth_take(h);
+                return 0;
+            }
+            if (ev.type == HEARTH_EVENT_ERROR) {
+                *err = ev.err;
+                return err->code;
+            }
+        }
+        if (rc < 0)
+            return rc;
+        rc = hearth_wait(h, interrupt_pipe[0], NULL, err);
+        if (rc < 0)
+            return rc;
+        char byte;
+        if (rc != HEARTH_WAIT_FD || read(interrupt_pipe[0], &byte, 1) != 1)
+            continue;
+        if (interrupts++) {
+            fputc('\n', stderr);
+            exit(STATUS_INTERRUPTED); /* the daemon cancels what a lost connection was generating */
+        }
+        rc = hearth_cancel(h, request, err);
+        if (rc < 0 && rc != HEARTH_ENOSTREAM)
+            return rc;
+    }
+}
+
+static int gen_once(struct hearth *h, const struct gen *gen, struct hearth_generate_result **out,
+                    struct hearth_err *err)
+{
+    uint32_t request;
+    int rc = hearth_submit(h, &gen->g, &request, err);
+    if (rc)
+        return rc;
+    interrupts_begin();
+    rc = gen_wait(h, gen, request, out, err);
+    interrupts_end();
+    progress_clear();
+    return rc;
+}
+
+int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **out, struct hearth_err *err)
+{
+    char *model = gen->model || !gen->session ? model_resolve(gen->model) : NULL;
+    gen->g.model = model;
+    gen->g.session = gen->session;
+    gen->g.stream = !gen->json;
+    int rc = gen_once(h, gen, out, err);
+    if (!model && rc == HEARTH_ENOSESSION) { /* a session that begins here, on the default model */
+        gen->g.model = model = model_resolve(NULL);
+        rc = gen_once(h, gen, out, err);
+    }
+    gen->g.model = NULL;
+    free(model);
+    return rc;
+}
+
+int gen_report(const struct gen *gen, const struct hearth_generate_result *r)
+{
+    const char *why = r->finish_reason ? r->finish_reason : "";
+    if (!strcmp(why, "context_full"))
+        fputs("hearth: the context is full\n", stderr);
+    if (!strcmp(why, "error"))
+        fprintf(stderr, "hearth: %s\n", r->error ? r->error : "INTERNAL: the generation failed");
+    if (gen->stats)
+        fprintf(stderr, "reused %lld of %lld prompt tokens; %lld tokens, %.1f ms to the first, %.0f tokens/s\n",
+                (long long)r->usage.reused_tokens, (long long)r->usage.prompt_tokens,
+                (long long)r->usage.completion_tokens, r->timings.queue_ms + r->timings.load_ms + r->timings.prefill_ms,
+                r->timings.tokens_per_second);
+    if (!strcmp(why, "cancelled"))
+        return STATUS_INTERRUPTED;
+    return strcmp(why, "error") ? STATUS_OK : STATUS_ERROR;
+}
+
+/* --- the bar ------------------------------------------------------------------------------------------------------ */
+
+static bool bar_drawn;
+
+void progress_show(const struct hearth_model_progress *p)
+{
+    enum { WIDTH = 40 };
+    if (!isatty(STDERR_FILENO) || p->total <= 0)
+        return;
+    double part = (double)p->done / (double)p->total;
+    part = part < 0 ? 0 : part > 1 ? 1 : part;
+    char bar[WIDTH + 1];
+    memset(bar, ' ', WIDTH);
+    memset(bar, '#', (size_t)(part * WIDTH));
+    bar[WIDTH] = '\0';
+    fprintf(stderr, "\rloading [%s] %3.0f %% of %s ", bar, part * 100, human_bytes(p->total));
+    bar_drawn = true;
+}
+
+void progress_clear(void)
+{
+    if (bar_drawn)
+        fputs("\r\033[K", stderr);
+    bar_drawn = false;
+}

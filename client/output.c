@@ -1,0 +1,156 @@
+/* output.c - what people see: errors, text from a model, tables, sizes and ages. See cmd.h. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/cmd.h"
+
+enum { STDIN_MAX = 64 << 20 }; /* more than any request may hold: the daemon's limit gives the exact error */
+
+int fail(const struct hearth_err *err)
+{
+    progress_clear();
+    fprintf(stderr, "hearth: %s: %s\n", hearth_error_name(err->code), err->msg);
+    return err->code == HEARTH_ECONNECT ? STATUS_NO_DAEMON : STATUS_ERROR;
+}
+
+bool read_stdin(struct hearth_bytes *out, struct hearth_err *err)
+{
+    size_t len = 0, cap = 4096;
+    char *data = malloc(cap);
+    for (;;) {
+        if (!data)
+            abort();
+        size_t n = fread(data + len, 1, cap - len - 1, stdin);
+        len += n;
+        if (n == 0)
+            break;
+        if (len > STDIN_MAX) {
+            err->code = HEARTH_ETOOBIG;
+            snprintf(err->msg, sizeof err->msg, "stdin holds more than %d bytes", STDIN_MAX);
+            free(data);
+            return false;
+        }
+        if (cap - len == 1)
+            data = realloc(data, cap *= 2);
+    }
+    if (ferror(stdin)) {
+        err->code = HEARTH_EIO;
+        snprintf(err->msg, sizeof err->msg, "stdin: %s", strerror(errno));
+        free(data);
+        return false;
+    }
+    data[len] = '\0';
+    out->data = data;
+    out->len = len;
+    return true;
+}
+
+/* A model may write anything, escape sequences too: what could move the cursor or reprogram the terminal is shown as
+ * '?'. Text is UTF-8, so C1 controls are C2 followed by 80..9F. */
+void print_text(const char *data, size_t len)
+{
+    if (!isatty(STDOUT_FILENO)) {
+        fwrite(data, 1, len, stdout);
+        return;
+    }
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)data[i];
+        bool c0 = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
+        bool c1 = c == 0xc2 && i + 1 < len && (unsigned char)data[i + 1] < 0xa0;
+        if (c1)
+            i++;
+        putchar(c0 || c1 ? '?' : c);
+    }
+}
+
+bool colour_wanted(void)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(STDOUT_FILENO) && !(no_color && *no_color) && term && strcmp(term, "dumb");
+}
+
+void table_add(struct table *t, size_t n_col, ...)
+{
+    char **cell = realloc(t->cell, (t->n_cell + n_col) * sizeof *cell);
+    if (!cell)
+        abort();
+    t->cell = cell;
+    t->n_col = n_col;
+    va_list ap;
+    va_start(ap, n_col);
+    for (size_t i = 0; i < n_col; i++) {
+        const char *s = va_arg(ap, const char *);
+        if (!(t->cell[t->n_cell++] = strdup(s ? s : "-")))
+            abort();
+    }
+    va_end(ap);
+}
+
+/* Columns a terminal needs for UTF-8 text, near enough: one per character. */
+static size_t width(const char *s)
+{
+    size_t n = 0;
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
+void table_print(struct table *t)
+{
+    for (size_t i = 0; i < t->n_cell; i++) {
+        size_t col = i % t->n_col, widest = 0, own = width(t->cell[i]);
+        for (size_t j = col; j < t->n_cell; j += t->n_col)
+            widest = width(t->cell[j]) > widest ? width(t->cell[j]) : widest;
+        print_text(t->cell[i], strlen(t->cell[i]));
+        if (col + 1 < t->n_col)
+            printf("%*s", (int)(widest - own + 2), "");
+        else
+            putchar('\n');
+    }
+    for (size_t i = 0; i < t->n_cell; i++)
+        free(t->cell[i]);
+    free(t->cell);
+    *t = (struct table){0};
+}
+
+static char *scratch(size_t *size)
+{
+    static char buf[4][32];
+    static unsigned turn;
+    *size = sizeof buf[0];
+    return buf[turn++ % 4];
+}
+
+const char *human_bytes(int64_t bytes)
+{
+    static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};
+    size_t size, u = 0;
+    char *buf = scratch(&size);
+    double v = (double)bytes;
+    while (v >= 1000 && u + 1 < sizeof unit / sizeof *unit) {
+        v /= 1000;
+        u++;
+    }
+    snprintf(buf, size, u ? "%.1f %s" : "%.0f %s", v, unit[u]);
+    return buf;
+}
+
+const char *human_ago(double when)
+{
+    size_t size;
+    char *buf = scratch(&size);
+    double s = difftime(time(NULL), (time_t)when);
+    if (s < 60)
+        snprintf(buf, size, "now");
+    else if (s < 3600)
+        snprintf(buf, size, "%.0f min ago", s / 60);
+    else if (s < 86400)
+        snprintf(buf, size, "%.0f h ago", s / 3600);
+    else
+        snprintf(buf, size, "%.0f days ago", s / 86400);
+    return buf;
+}

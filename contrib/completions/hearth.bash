@@ -1,0 +1,50 @@
+# bash completion for hearth(1)
+_hearth_names()
+{
+    hearth --no-start "$@" --json 2>/dev/null | sed 's/},{/}\n{/g' |
+        sed -n 's/.*"name":"\([^"\\]*\)".*/\1/p'
+}
+
+_hearth()
+{
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb= i
+    COMPREPLY=()
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        [[ ${COMP_WORDS[i]} == -* ]] || { verb=${COMP_WORDS[i]}; break; }
+    done
+    if [[ -z $verb ]]; then
+        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume rm tokenize eval bench status
+            --no-start --version --help" -- "$cur"))
+        return
+    fi
+    case $prev in
+    -m | --model)
+        COMPREPLY=($(compgen -W "$(_hearth_names list)" -- "$cur") $(compgen -f -X '!*.gguf' -- "$cur"))
+        return ;;
+    -s | --session)
+        COMPREPLY=($(compgen -W "$(_hearth_names sessions)" -- "$cur"))
+        return ;;
+    esac
+    local generate="--model --session --max-tokens --system --temp --top-k --top-p --min-p --seed --stop
+        --repeat-penalty --presence-penalty --frequency-penalty --penalty-last --stats --json"
+    local words=
+    case $verb in
+    run) words="$generate --chat --raw --logprobs" ;;
+    chat) words=$generate ;;
+    resume) words=$generate; [[ $cur == -* ]] || words=$(_hearth_names sessions) ;;
+    rm) words=$(_hearth_names sessions) ;;
+    sessions)
+        words="list show rename rm --json --tokens"
+        case $prev in show | rename | rm) words=$(_hearth_names sessions) ;; esac ;;
+    show | load | bench)
+        words="--json"
+        [[ $verb == bench ]] && words+=" --prompt --depth --socket"
+        [[ $cur == -* ]] || words=$(_hearth_names list) ;;
+    stop) words="--daemon --now $(_hearth_names ps)" ;;
+    tokenize) words="--model --special --bos --no-bos --decode --json" ;;
+    eval) words="--model --tokens --top --greedy --json" ;;
+    list | ps | status) words="--json" ;;
+    esac
+    COMPREPLY=($(compgen -W "$words --help --no-start" -- "$cur"))
+}
+complete -F _hearth hearth

@@ -1,0 +1,53 @@
+#!/bin/sh
+# exit.sh - exit statuses and what is said with them.
+. "$top_srcdir/tests/cli/lib.sh"
+
+status 2 "no verb" "$hearth"
+status 2 "a verb that is none" "$hearth" frobnicate
+err_has "is named" "frobnicate"
+status 2 "an unknown option" "$hearth" run --frobnicate x
+err_has "is named, with the usage" "usage: hearth run"
+status 2 "a value that is no number" "$hearth" run --temp warm x
+err_has "is named with its option" "--temp"
+status 2 "a number out of range" "$hearth" run --top-p 1.5 x
+status 2 "not a number" "$hearth" run --temp nan x
+status 2 "a negative seed" "$hearth" run --seed -1 x
+status 2 "an option without its value" "$hearth" run -m
+status 2 "two prompts" "$hearth" run one two
+status 2 "stop without a model" "$hearth" stop
+status 2 "show without a model" "$hearth" show
+status 2 "sessions with a word that is none" "$hearth" sessions shuffle
+status 2 "eval with letters for ids" "$hearth" eval --tokens "1 b"
+status 0 "--version" "$hearth" --version
+status 0 "--help" "$hearth" --help
+for verb in serve run chat list ps show load stop sessions resume rm tokenize eval bench status; do
+    grep -q "^  $verb " "$dir/out"
+    result $? "--help lists $verb"
+    grep -q "^\.It Cm $verb\b" "$top_srcdir/client/hearth.1"
+    result $? "hearth.1 describes $verb"
+done
+for verb in run chat resume sessions list show load ps stop status tokenize eval bench; do
+    missing=
+    for option in $("$hearth" $verb --help | sed -n 's/^  .*--\([a-z-]*\).*/\1/p' | grep -vxE 'help|no-start'); do
+        grep -q -- "Fl -$option\b" "$top_srcdir/client/hearth.1" || grep -q -- ", -$option\b" "$top_srcdir/client/hearth.1" ||
+            missing="$missing --$option"
+    done
+    is "hearth.1 has every option of $verb" "$missing" ""
+done
+
+status 3 "no daemon and none may be started" "$hearth" --no-start list
+status 3 "the same by the environment" env HEARTH_NO_START=1 "$hearth" list
+status 1 "a model that is not there" "$hearth" run -m no-such-model -n 1 x
+err_has "is named" "hearth: MODEL_NOT_FOUND: "
+err_has "by its name" "no-such-model"
+status 1 "a path that is not there" "$hearth" run -m "$dir/no.gguf" -n 1 x
+err_has "is named in full" "$dir/no.gguf"
+printf 'GGUF and then nothing' >"$dir/bad.gguf"
+status 1 "a damaged model" "$hearth" run -m "$dir/bad.gguf" -n 1 x
+err_has "is said to be" "hearth: MODEL_INVALID: "
+status 1 "an empty prompt" "$hearth" run -n 1 ""
+status 1 "a session nobody knows" "$hearth" rm nobody
+status 0 "and after all this a request works" "$hearth" run -n 1 "Once"
+"$hearth" run -n 1 x >/dev/full 2>"$dir/err"
+is "output that cannot be written is an error" "$?" 1
+done_testing

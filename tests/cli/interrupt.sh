@@ -1,0 +1,26 @@
+#!/bin/sh
+# interrupt.sh - Ctrl+C cancels the generation, not the daemon, and what was generated stays in the session.
+. "$top_srcdir/tests/cli/lib.sh"
+
+# -n -1 with the end token made unlikely would go on for a thousand tokens; the interrupt comes with the first of them.
+# A background job of sh ignores SIGINT, so Python starts the command as a terminal would.
+cat >"$dir/interrupt.py" <<'P'
+import os, signal, subprocess, sys
+p = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+first = os.read(p.stdout.fileno(), 65536)
+p.send_signal(signal.SIGINT)
+rest = p.stdout.read()
+sys.stdout.buffer.write(first + rest)
+sys.exit(p.wait())
+P
+status 0 "a session" "$hearth" run -s story -n 1 "Once"
+status 130 "Ctrl+C ends the command with 130" python3 "$dir/interrupt.py" "$hearth" run -s story --temp 1.5 --top-k 0 --top-p 1 --min-p 0 --seed 3 " there"
+printed=$(cat "$dir/out"; echo .)
+status 0 "the daemon lives" "$hearth" sessions show story --json
+json_is "the session is free" "d['busy'] is False"
+is "and holds what was printed" "$(json "$dir/out" "d['transcript'][-1]['text'] + '.'")" "$printed"
+status 0 "it goes on" "$hearth" run -s story -n 2 --json " and"
+json_is "from there" "d['usage']['reused_tokens'] > 1 and d['finish_reason'] == 'length'"
+status 0 "status" "$hearth" status --json
+json_is "nothing is left running" "d['streams'] == 0 and d['engine']['running'] == 0"
+done_testing

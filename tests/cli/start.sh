@@ -1,0 +1,30 @@
+#!/bin/sh
+# start.sh - a command that finds no daemon starts one; many at once start one between them; a dead socket is no obstacle.
+. "$top_srcdir/tests/cli/lib.sh"
+
+for i in 1 2 3 4; do
+    "$hearth" status --json >"$dir/status.$i" 2>"$dir/err.$i" &
+done
+wait
+pids=$(for i in 1 2 3 4; do json "$dir/status.$i" "d['pid']"; done 2>"$dir/err" | sort -u | wc -l)
+cat "$dir"/err.? | sed 's/^/# /'
+is "four commands at once start one daemon" "$pids" 1
+pid=$(json "$dir/status.1" "d['pid']")
+status 0 "the next command finds it" "$hearth" status --json
+json_is "the same" "d['pid'] == $pid"
+tr '\0' '\n' <"/proc/$pid/environ" >/dev/null && [ "$(readlink "/proc/$pid/fd/0")" = /dev/null ]
+result $? "the daemon does not hold the terminal's stdin"
+! readlink "/proc/$pid/fd/1" "/proc/$pid/fd/2" | grep -q "$dir/status\|$dir/err"
+result $? "nor the command's output"
+
+kill -KILL "$pid"
+while kill -0 "$pid" 2>/dev/null; do :; done
+[ -S "$HEARTH_SOCKET" ]
+result $? "a killed daemon leaves its socket"
+status 0 "and the next command starts another all the same" "$hearth" status --json
+json_is "which is another" "d['pid'] != $pid"
+
+status 0 "stop --daemon" "$hearth" stop --daemon
+! [ -S "$HEARTH_SOCKET" ]
+result $? "takes the socket with it"
+done_testing

@@ -1,0 +1,86 @@
+#!/bin/sh
+# verbs.sh - every verb answers, and its JSON has the shape that scripts were promised.
+. "$top_srcdir/tests/cli/lib.sh"
+
+status 0 "run" "$hearth" run -n 8 --temp 0 "Once upon a time"
+is "run prints the text alone" "$(grep -c . "$dir/out") $(wc -c <"$dir/err")" "1 0"
+cp "$dir/out" "$dir/text"
+status 0 "run --json" "$hearth" run -n 8 --temp 0 --json "Once upon a time"
+json_is "run --json: keys" "{'text', 'session', 'usage', 'timings', 'finish_reason'} <= set(d)"
+json_is "run --json: no session is kept" "d['session'] is None"
+json_is "run --json: usage adds up" \
+    "d['usage']['prompt_tokens'] == d['usage']['reused_tokens'] + d['usage']['computed_tokens'] > 0"
+json_is "run --json: eight tokens" \
+    "d['usage']['completion_tokens'] == 8 == len(d['tokens']) and d['finish_reason'] == 'length'"
+json_is "run --json: timings" "all(d['timings'][k] >= 0 for k in ('queue_ms', 'load_ms', 'prefill_ms', 'decode_ms', 'total_ms'))"
+is "the streamed text is the result's" "$(json "$dir/out" "d['text']")" "$(cat "$dir/text")"
+status 0 "run --logprobs" "$hearth" run -n 3 --logprobs 2 --json "Once upon a time"
+json_is "logprobs: one entry per token, two alternatives each" \
+    "[len(t['top']) for t in d['logprobs']] == [2, 2, 2] and all(t['logprob'] <= 0 for t in d['logprobs'])"
+status 0 "run --seed" "$hearth" run -n 16 --temp 1 --seed 5 "The king"
+cp "$dir/out" "$dir/text"
+status 0 "run --seed again" "$hearth" run -n 16 --temp 1 --seed 5 "The king"
+is "the same seed gives the same text" "$(cat "$dir/out")" "$(cat "$dir/text")"
+status 0 "run --stop" "$hearth" run -n 60 --temp 0 --stop " a" --json "Once upon a time there was"
+json_is "a stop string ends the text and is not in it" "' a' not in d['text'] and d['finish_reason'] == 'stop'"
+status 0 "run --chat" "$hearth" run -n 12 --temp 0 --chat --json "Tell me the tale of the fox."
+json_is "a chat answer has text" "len(d['text']) > 0"
+status 0 "run --stats" "$hearth" run -n 4 --stats "Once upon a time"
+is "--stats is one line on stderr" \
+    "$(grep -cE '^reused [0-9]+ of [0-9]+ prompt tokens; 4 tokens, [0-9.]+ ms to the first, [0-9]+ tokens/s$' "$dir/err")" 1
+
+status 0 "list --json" "$hearth" list --json
+json_is "list names the embedded model" "any('tale' in m['name'] and m['path'].startswith('/') and m['bytes'] > 4e6 for m in d['models'])"
+status 0 "list" "$hearth" list
+status 0 "show --json" "$hearth" show tale --json
+json_is "show knows the shape" \
+    "(d['arch'], d['layers'], d['d_model'], d['heads'], d['kv_heads'], d['context'], d['vocab']) == ('llama', 8, 256, 4, 2, 1024, 4096)"
+json_is "show knows the chat template" "d['chat'] == 'chatml'"
+path=$(json "$dir/out" "d['path']")
+status 0 "show" "$hearth" show tale
+status 0 "load --json" "$hearth" load tale --json
+json_is "load says that it was there" "d['was_loaded'] is True and d['load_ms'] >= 0"
+status 0 "ps --json" "$hearth" ps --json
+json_is "ps has the model with its weights" "len(d['models']) == 1 and d['models'][0]['path'] == '$path' and d['models'][0]['bytes'] > 4e6"
+status 0 "ps" "$hearth" ps
+(cd "$(dirname "$path")" && "$hearth" run -n 2 -m "./$(basename "$path")" x) >/dev/null 2>"$dir/err"
+result $? "a relative path names a model"
+(cd "$(dirname "$path")" && "$hearth" run -n 2 -m "$(basename "$path")" x) >/dev/null 2>"$dir/err"
+result $? "so does the name of a model file that lies here"
+status 0 "ps again" "$hearth" ps --json
+json_is "... and it is the same model, held once" "len(d['models']) == 1"
+
+status 0 "status --json" "$hearth" status --json
+json_is "status has what scripts count" \
+    "d['pid'] > 1 and d['engine']['pid'] > 1 and d['pid'] != d['engine']['pid'] and all(d['engine'][k] > 0 for k in ('steps', 'rows', 'rows_max', 'tokens_computed'))"
+status 0 "status" "$hearth" status
+cp "$dir/out" "$dir/text"
+
+printf 'Once upon a time' >"$dir/prompt"
+"$hearth" tokenize --json <"$dir/prompt" >"$dir/out"
+json_is "tokenize --json is ids and nothing else" "set(d) == {'ids'} and len(d['ids']) > 2 and all(type(i) is int for i in d['ids'])"
+ids=$(json "$dir/out" "' '.join(map(str, d['ids']))")
+is "tokenize without --json" "$("$hearth" tokenize -m tale <"$dir/prompt")" "$ids"
+status 0 "eval --json" "$hearth" eval -m tale --tokens "$ids" --top 8 --greedy 4 --json
+json_is "eval: one row of 8 per position" \
+    "set(d) == {'top', 'greedy'} and [len(r) for r in d['top']] == [8] * len('$ids'.split())"
+json_is "eval: best first, and greedy takes the best" \
+    "all(r == sorted(r, key=lambda x: -x[1]) for r in d['top']) and d['greedy'][0] == d['top'][-1][0][0] and len(d['greedy']) == 4"
+greedy=$(json "$dir/out" "d['greedy']")
+status 0 "run -n 4 --temp 0 --json" "$hearth" run -n 4 --temp 0 --json "Once upon a time"
+is "eval's greedy ids are run's" "$(json "$dir/out" "d['tokens']")" "$greedy"
+status 0 "eval" "$hearth" eval --tokens "$ids" --top 2
+
+status 0 "bench --json" "$hearth" bench tale --prompt 16 --depth 0 --json
+json_is "bench is JSON" "isinstance(d, dict)"
+status 0 "bench --socket --json" "$hearth" bench "$path" --prompt 16 --depth 0 --socket --json
+status 0 "stop MODEL" "$hearth" stop tale
+status 0 "ps when it was stopped" "$hearth" ps --json
+json_is "the model is gone" "d['models'] == []"
+for verb in serve run chat list ps show load stop sessions resume rm tokenize eval bench status; do
+    [ $verb = serve ] || status 0 "$verb --help" "$hearth" $verb --help
+done
+status 0 "stop --daemon" "$hearth" stop --daemon
+status 3 "then no daemon answers" "$hearth" --no-start status
+err_has "... which the error says by name" "hearth: CONNECT: "
+done_testing
