@@ -1,0 +1,196 @@
+/*
+ * cpu.h - inside the CPU backend: the device, the panel form of activations, and the table of variants.
+ *
+ * THE DOT PRODUCT, once for all variants. Of a weight row w and an activation x, both [K]:
+ *   - w[k] is the f32 value that dtype.c's to_f32 gives; w and x are continued with zeros to a multiple of LANES;
+ *   - sum[l] = fma(w[k], x[k], sum[l]) for k = l, l + 16, l + 32 ... ascending, from +0, for each lane l;
+ *   - sum[l] += sum[l + s] for all l < s, for s = 8, 4, 2, 1; the dot product is sum[0].
+ * The reference does exactly this; the tuned variants do the same operations on many lanes, rows and tokens at once.
+ * So all give the same bits, and a result depends on nothing but its own row and its own weights: not on the rows
+ * beside it, the chunk of a prefill, or the number of threads.
+ *
+ * Norms and the softmax's denominator use the same lanes and tree. Attention adds p[t] * v[t] in ascending t. exp is
+ * fmath.h's.
+ *
+ * Thread: a device belongs to the thread that opened it; kernels run on the pool's threads and touch only their items.
+ */
+#ifndef HEARTH_CPU_H
+#define HEARTH_CPU_H
+
+#include "kernels/backend.h"
+#include "kernels/cpu/pool.h"
+
+enum {
+    LANES = 16,      /* partial sums of a dot product */
+    KB = 256,        /* columns of a panel's block */
+    ROPE_TABLES = 4, /* different rotations in one step: gemma has two */
+};
+
+/*
+ * A panel is an activation as matrices want it: cut into blocks of KB columns, each block [n_row][KB], so that the
+ * tile of rows and columns under work is contiguous and no power-of-two stride thrashes a cache set. With one row it
+ * is simply the row. Columns from n_col to the next multiple of LANES are zero.
+ */
+struct panel {
+    float *v; /* [ceil(n_col / KB)][n_row][KB] */
+    uint32_t n_row, n_col;
+};
+static inline size_t panel_stride(const struct panel *p) /* floats between blocks */
+{
+    return (size_t)p->n_row * KB;
+}
+static inline float *panel_row(const struct panel *p, uint32_t row) /* its columns [0, KB) */
+{
+    return p->v + (size_t)row * KB;
+}
+static inline uint32_t round_up(uint32_t n, uint32_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* Keys and values of one layer and one KV head, page by page. */
+struct kv_view {
+    enum dtype type;
+    uint32_t d_head;
+    const char *base;      /* page 0, at this layer and head's K */
+    size_t page_stride;    /* bytes from page to page */
+    size_t v_offset;       /* bytes from K to V */
+    const uint32_t *pages; /* block table of the sequence */
+};
+struct attend_args {
+    struct kv_view kv;
+    uint32_t t0, t1;     /* visible positions [t0, t1) */
+    uint32_t n_head;     /* query heads that share these keys */
+    const float *q;      /* [n_head, d_head] */
+    float *out;          /* [n_head, d_head] */
+    float scale, softcap;
+    float *scores;       /* scratch [n_head, round_up(t1 - t0, LANES)] */
+    float *tmp;          /* scratch ATTEND_TMP(d_head) floats */
+};
+enum { ATTEND_HEADS = 4 }; /* query heads attend takes at a time */
+#define ATTEND_TMP(d_head) (2 * (size_t)KV_PAGE * round_up(d_head, LANES))
+
+/* A variant: the loops that take the time. Each has one meaning, written down by kernels/cpu/reference.c. */
+struct cpu_kernels {
+    const char *name;
+    bool (*usable)(void);
+    /* y[row * ldy + o - o0] = dot(row o of the part, row of x), o in [o0, o1); scratch: MATMUL_SCRATCH(n_in) bytes */
+    void (*matmul)(const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0, uint32_t o1,
+                   float *y, size_t ldy, float *scratch);
+    /* n values of x to y, which goes on `ystride` floats further every KB columns (KB: contiguous). y may be x. */
+    void (*norm)(const struct norm *p, const float *x, uint32_t n, float *y, size_t ystride);
+    void (*glu)(enum glu_kind kind, const float *gate, const float *up, float *y, uint32_t n);
+    void (*attend)(const struct attend_args *a);
+    void (*softcap)(float *x, uint32_t n, float cap);
+    /* Turns the first n_rot elements of each head; cs [n_rot] is cos, sin by pair. */
+    void (*rope)(enum rope_kind kind, const float *cs, uint32_t n_rot, float *v, uint32_t n_head, uint32_t d_head);
+    void (*exp)(const float *x, float sub, float div, float *y, uint32_t n); /* y = exp((x - sub) / div) */
+    void (*f16)(const float *x, uint16_t *y, uint32_t n);                    /* KV in F16 */
+};
+extern const struct cpu_kernels cpu_reference;
+#ifdef __x86_64__
+extern const struct cpu_kernels cpu_avx2, cpu_avx512;
+#endif
+
+enum { MATMUL_TOKENS = 96, MATMUL_ROWS = 16 }; /* one pass of the tuned matmul: a panel of weights and its sums */
+static inline size_t matmul_scratch(uint32_t n_in) /* floats */
+{
+    size_t tuned = (size_t)MATMUL_ROWS * KB + (size_t)MATMUL_TOKENS * MATMUL_ROWS * LANES;
+    size_t row = round_up(n_in, KB); /* the reference expands one row */
+    return row > tuned ? row : tuned;
+}
+
+struct kv_pool {
+    struct kv_desc desc;
+    char *base;
+    size_t stride, bytes; /* a page's room, whole system pages; the mapping */
+};
+
+/* A buffer that only grows. */
+struct scratch {
+    float *v;
+    size_t room; /* floats */
+};
+
+struct rope_table {
+    struct rope rope;
+    struct scratch cs; /* [n_row, n_rot]: cos, sin by pair */
+};
+
+/* sample.c: what a slot remembers between steps. */
+struct slot {
+    bool set;
+    struct sample_params p; /* bias: our copy */
+    uint32_t n_vocab;
+    int32_t last;        /* token sampled last, or -1 */
+    int32_t *history;    /* [n_history], kept only where a penalty needs it */
+    uint32_t n_history, room;
+    uint32_t *count;     /* [n_vocab] occurrences in the window of penalty_last */
+};
+
+struct device {
+    const struct cpu_kernels *k;
+    struct pool *pool;
+    uint32_t n_thread;
+    struct hearth_err err; /* the step's first error; its code is 0 where all is well */
+    uint64_t ticket;
+    uint64_t hot_allocs;
+
+    struct workspace_dims dims;
+    void *workspace;
+    struct panel normed, att, ff; /* inputs of matrices; n_row and n_col are the step's */
+    float *x;                     /* [n_row, d_model] */
+    float *q, *kv;                /* [n_row, d_q], [n_row, 2, d_kv] */
+    float *y;                     /* [n_row, d_model] product before a post-norm */
+    float *logits;                /* [n_out, n_vocab] */
+    struct scratch *scratch;      /* [n_thread] */
+    uint32_t d_model, d_q, n_logit; /* columns of x, q and logits in this step */
+    uint32_t max_keys;              /* positions that the step's longest sequence sees, rounded up to LANES */
+
+    struct batch batch; /* of the step under way; arrays below */
+    int32_t token[BATCH_ROWS_MAX];
+    uint32_t pos[BATCH_ROWS_MAX], seq_of[BATCH_ROWS_MAX], out_row[BATCH_ROWS_MAX];
+    struct batch_seq seq[BATCH_SEQS_MAX];
+    uint32_t *pages; /* block tables, one after the other */
+    size_t pages_room;
+    struct rope_table rope[ROPE_TABLES];
+    uint32_t n_rope;
+
+    struct sampled sampled[BATCH_ROWS_MAX];
+    uint32_t n_sampled;
+    struct slot slot[SLOTS_MAX];
+};
+
+/* Keeps the first error of the step; later ops of the step do nothing. */
+void cpu_fail(struct device *d, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Makes room for n floats, 64-byte aligned, old contents lost; false and a sticky error where memory is out. */
+bool cpu_scratch(struct device *d, struct scratch *s, size_t n);
+
+/* kv.c */
+int cpu_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e);
+void cpu_kv_free(struct device *d, struct kv_pool *p);
+void cpu_kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src);
+void cpu_kv_read(struct device *d, struct kv_pool *p, uint32_t page, void *host);
+void cpu_kv_write(struct device *d, struct kv_pool *p, uint32_t page, const void *host);
+void cpu_kv_clear(struct device *d, struct kv_pool *p, uint32_t page);
+
+/* step.c */
+void cpu_step_begin(struct device *d, const struct batch *b, uint64_t key);
+uint64_t cpu_step_end(struct device *d);
+int cpu_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);
+
+/* ops.c */
+void cpu_embed(struct device *d, const struct op_embed *op);
+void cpu_qkv(struct device *d, const struct op_qkv *op);
+void cpu_attend(struct device *d, const struct op_attend *op);
+void cpu_proj_add(struct device *d, const struct op_proj *op);
+void cpu_ffn_up(struct device *d, const struct op_ffn_up *op);
+void cpu_head(struct device *d, const struct op_head *op);
+
+/* sample.c */
+void cpu_sample(struct device *d, const struct op_sample *op);
+int cpu_slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history,
+                 uint32_t n_history, uint32_t n_vocab, struct hearth_err *e);
+void cpu_slot_fini(struct slot *s);
+
+#endif

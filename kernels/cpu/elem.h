@@ -1,0 +1,64 @@
+/*
+ * elem.h - the specification of what one element or one lane set undergoes; scalar, for the reference and for the
+ * tails of the tuned variants.
+ */
+#ifndef HEARTH_CPU_ELEM_H
+#define HEARTH_CPU_ELEM_H
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/fmath.h"
+
+/* The fixed tree over the lanes' sums; s is used up. */
+static inline float lanes_sum(float *s)
+{
+    for (int half = LANES / 2; half; half /= 2)
+        for (int l = 0; l < half; l++)
+            s[l] += s[l + half];
+    return s[0];
+}
+
+static inline float elem_sigmoid(float x)
+{
+    return 1.0f / (1.0f + fm_exp(-x));
+}
+
+/* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), written with the sigmoid: (1 + tanh u) / 2 = sigmoid(2u). */
+static inline float elem_gelu(float x)
+{
+    float u = fmaf(x * x, 0.044715f * 1.5957691216f, 1.5957691216f) * x;
+    return x * elem_sigmoid(u);
+}
+
+static inline float elem_glu(enum glu_kind kind, float gate, float up)
+{
+    switch (kind) {
+    case GLU_SWIGLU:
+        return gate * elem_sigmoid(gate) * up;
+    case GLU_GEGLU:
+        return elem_gelu(gate) * up;
+    case GLU_GELU:
+        break;
+    }
+    return elem_gelu(up);
+}
+
+/* cap * tanh(x / cap), with tanh u = 1 - 2 / (e^2u + 1). */
+static inline float elem_softcap(float x, float cap)
+{
+    float u = x / cap;
+    return cap * (1.0f - 2.0f / (fm_exp(u + u) + 1.0f));
+}
+
+static inline void elem_rope(enum rope_kind kind, const float *cs, uint32_t n_rot, float *v, uint32_t n_head,
+                             uint32_t d_head)
+{
+    uint32_t pair = kind == ROPE_NORM ? 2 : 1, other = kind == ROPE_NORM ? 1 : n_rot / 2;
+    for (uint32_t h = 0; h < n_head; h++, v += d_head)
+        for (uint32_t i = 0; i < n_rot / 2; i++) {
+            float c = cs[2 * i], s = cs[2 * i + 1], a = v[pair * i], b = v[pair * i + other];
+            v[pair * i] = fmaf(a, c, -(b * s));
+            v[pair * i + other] = fmaf(a, s, b * c);
+        }
+}
+
+#endif

@@ -1,0 +1,94 @@
+/*
+ * kv.c - KV pools of the CPU: address space for every page at once, memory only for pages in use.
+ *
+ * The pool is one MAP_NORESERVE mapping, so that its size costs nothing; the kernel commits zeroed memory when a page
+ * is first written and takes it back when the page is cleared. Each KV page begins on a system page for that.
+ * Thread: the device's.
+ */
+#include "kernels/cpu/cpu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int cpu_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e)
+{
+    (void)d;
+    uint64_t heads, page, bytes, system = (uint64_t)sysconf(_SC_PAGESIZE);
+    if (desc->type != DT_F32 && desc->type != DT_F16) {
+        const struct dtype_info *t = dtype_get(desc->type);
+        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the CPU keeps F32 or F16", t ? t->name : "unknown");
+    }
+    if (!desc->n_layer || !desc->n_kv || !desc->d_head || !desc->n_page)
+        return err_set(e, HEARTH_EPARAMS, "KV pool of %u layers, %u heads of %u, %u pages: none may be 0",
+                       (unsigned)desc->n_layer, (unsigned)desc->n_kv, (unsigned)desc->d_head, (unsigned)desc->n_page);
+    if (__builtin_mul_overflow((uint64_t)desc->n_layer * desc->n_kv, (uint64_t)desc->d_head, &heads) ||
+        __builtin_mul_overflow(heads, (uint64_t)(2 * KV_PAGE * sizeof(float)), &page) || page > UINT64_MAX / 2 ||
+        __builtin_mul_overflow((kv_page_bytes(desc) + system - 1) / system * system, (uint64_t)desc->n_page, &bytes) ||
+        bytes > SIZE_MAX / 2)
+        return err_set(e, HEARTH_ENOMEM, "KV pool of %u pages of %u layers is too large", (unsigned)desc->n_page,
+                       (unsigned)desc->n_layer);
+    struct kv_pool *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a KV pool");
+    p->desc = *desc;
+    p->bytes = bytes;
+    p->stride = bytes / desc->n_page;
+    p->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p->base == MAP_FAILED) {
+        int err = errno;
+        free(p);
+        return err_set(e, HEARTH_ENOMEM, "cannot reserve %llu bytes of address space for KV: %s",
+                       (unsigned long long)bytes, strerror(err));
+    }
+    *out = p;
+    return 0;
+}
+
+void cpu_kv_free(struct device *d, struct kv_pool *p)
+{
+    (void)d;
+    if (!p)
+        return;
+    munmap(p->base, p->bytes);
+    free(p);
+}
+
+static char *kv_page(struct device *d, struct kv_pool *p, uint32_t page)
+{
+    if (page < p->desc.n_page)
+        return p->base + page * p->stride;
+    cpu_fail(d, HEARTH_EPARAMS, "KV page %u of a pool of %u", (unsigned)page, (unsigned)p->desc.n_page);
+    return NULL;
+}
+
+void cpu_kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src)
+{
+    char *to = kv_page(d, p, dst), *from = kv_page(d, p, src);
+    if (to && from && to != from)
+        memcpy(to, from, kv_page_bytes(&p->desc));
+}
+
+void cpu_kv_read(struct device *d, struct kv_pool *p, uint32_t page, void *host)
+{
+    char *from = kv_page(d, p, page);
+    if (from)
+        memcpy(host, from, kv_page_bytes(&p->desc));
+}
+
+void cpu_kv_write(struct device *d, struct kv_pool *p, uint32_t page, const void *host)
+{
+    char *to = kv_page(d, p, page);
+    if (to)
+        memcpy(to, host, kv_page_bytes(&p->desc));
+}
+
+void cpu_kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
+{
+    char *at = kv_page(d, p, page);
+    /* The next touch finds zeros; until then the memory is the machine's again. */
+    if (at && madvise(at, p->stride, MADV_DONTNEED))
+        memset(at, 0, p->stride);
+}

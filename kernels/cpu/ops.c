@@ -1,0 +1,484 @@
+/*
+ * ops.c - the fused steps of a transformer block, composed from a variant's kernels and spread over the pool.
+ *
+ * Every item owns its rows or columns of the result, so threads never add to the same number, and nothing here
+ * depends on how many there are. Thread: the device's, and the pool's inside pool_run.
+ */
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    TMP_FLOATS = 16 * BATCH_ROWS_MAX, /* a block of columns of all rows, before it goes where it belongs */
+    TMP_COLS_MAX = 256,
+    ITEM_WORK = 1 << 14, /* multiply-adds below which an item costs more to hand out than to do */
+};
+
+/* A product under way: which weights, how many output rows an item takes. */
+struct product {
+    struct device *d;
+    const struct weight *w;
+    const struct panel *x;
+    uint32_t chunk;  /* output rows an item takes, a multiple of MATMUL_ROWS */
+    uint32_t n_item; /* over all parts; a part begins a new item */
+    const void *op;
+};
+
+static struct product product(struct device *d, const struct weight *w, const struct panel *x, const void *op)
+{
+    uint32_t share = w->n_out / (8 * d->n_thread);
+    uint64_t least = ITEM_WORK / ((uint64_t)w->n_in * x->n_row) + 1;
+    struct product p = {.d = d, .w = w, .x = x, .op = op};
+    p.chunk = round_up(share > least ? share : (uint32_t)least, MATMUL_ROWS);
+    for (uint32_t i = 0; i < w->n_part; i++)
+        p.n_item += (w->part[i].n_out + p.chunk - 1) / p.chunk;
+    return p;
+}
+
+/* The output rows [*o0, *o1) of the part that an item stands for. */
+static uint32_t product_rows(const struct product *p, uint32_t item, uint32_t *o0, uint32_t *o1)
+{
+    uint32_t part = 0, n;
+    for (; item >= (n = (p->w->part[part].n_out + p->chunk - 1) / p->chunk); part++)
+        item -= n;
+    uint32_t end = p->w->part[part].n_out;
+    *o0 = item * p->chunk;
+    *o1 = end - *o0 > p->chunk ? *o0 + p->chunk : end;
+    return part;
+}
+
+/* Scratch of a thread: what the variant's matmul wants, then two blocks of TMP_FLOATS. */
+static bool product_scratch(struct device *d, uint32_t n_in)
+{
+    for (uint32_t i = 0; i < d->n_thread; i++)
+        if (!cpu_scratch(d, &d->scratch[i], matmul_scratch(n_in) + 2 * TMP_FLOATS))
+            return false;
+    return true;
+}
+
+/* Columns that fit in a block of TMP_FLOATS, a multiple of MATMUL_ROWS. */
+static uint32_t tmp_cols(const struct panel *x)
+{
+    uint32_t n = TMP_FLOATS / x->n_row;
+    return (n > TMP_COLS_MAX ? TMP_COLS_MAX : n) / MATMUL_ROWS * MATMUL_ROWS;
+}
+
+static bool fits(struct device *d, const char *what, uint64_t n, uint64_t limit)
+{
+    if (n && n <= limit)
+        return true;
+    cpu_fail(d, HEARTH_EPARAMS, "%s %llu: 1 to %llu were reserved", what, (unsigned long long)n,
+             (unsigned long long)limit);
+    return false;
+}
+
+static bool product_begin(struct device *d, const char *what, const struct weight *w, struct panel *x)
+{
+    if (w->n_in != x->n_col)
+        cpu_fail(d, HEARTH_EPARAMS, "%s multiplies %u columns, the activation has %u", what, (unsigned)w->n_in,
+                 (unsigned)x->n_col);
+    if (d->err.code || !product_scratch(d, w->n_in))
+        return false;
+    uint32_t pad = round_up(x->n_col, LANES); /* the lanes' zeros: see cpu.h */
+    for (uint32_t k = x->n_col; k < pad; k++)
+        for (uint32_t r = 0; r < x->n_row; r++)
+            panel_row(x, r)[k / KB * panel_stride(x) + k % KB] = 0.0f;
+    return true;
+}
+
+/* --- norm ------------------------------------------------------------------------------------------------ */
+
+struct norm_rows {
+    struct device *d;
+    const struct norm *norm;
+    const uint32_t *rows; /* of x; NULL: all */
+};
+
+static void norm_item(void *arg, uint32_t item, uint32_t thread)
+{
+    const struct norm_rows *n = arg;
+    struct device *d = n->d;
+    (void)thread;
+    uint32_t row = n->rows ? n->rows[item] : item;
+    d->k->norm(n->norm, d->x + (size_t)row * d->d_model, d->d_model, panel_row(&d->normed, item),
+               panel_stride(&d->normed));
+}
+
+static void norm_rows(struct device *d, const struct norm *norm, const uint32_t *rows, uint32_t n_row)
+{
+    struct norm_rows n = {d, norm, rows};
+    d->normed.n_row = n_row;
+    d->normed.n_col = d->d_model;
+    pool_run(d->pool, n_row, norm_item, &n);
+}
+
+/* --- embed ----------------------------------------------------------------------------------------------- */
+
+void cpu_embed(struct device *d, const struct op_embed *op)
+{
+    const struct weight *w = op->w;
+    if (d->err.code || !fits(d, "d_model", w->n_in, d->dims.d_model))
+        return;
+    d->d_model = w->n_in;
+    const struct dtype_info *t = dtype_get(w->part[0].type);
+    uint64_t row_bytes = dtype_bytes(w->part[0].type, w->n_in);
+    for (uint32_t r = 0; r < d->batch.n_row; r++) {
+        int32_t id = d->token[r];
+        if (id < 0) {
+            uint32_t slot = (uint32_t)(-1 - id);
+            if (slot >= SLOTS_MAX || d->slot[slot].last < 0) {
+                cpu_fail(d, HEARTH_EPARAMS, "row %u takes the token of slot %u, which has sampled none", (unsigned)r,
+                         (unsigned)slot);
+                return;
+            }
+            id = d->slot[slot].last;
+        }
+        if ((uint32_t)id >= w->n_out) {
+            cpu_fail(d, HEARTH_EPARAMS, "row %u has token %d of a vocabulary of %u", (unsigned)r, (int)id,
+                     (unsigned)w->n_out);
+            return;
+        }
+        float *x = d->x + (size_t)r * d->d_model;
+        t->to_f32((const char *)w->part[0].data + (uint64_t)id * row_bytes, x, w->n_in);
+        if (op->scale != 1.0f)
+            for (uint32_t i = 0; i < w->n_in; i++)
+                x[i] *= op->scale;
+    }
+}
+
+/* --- qkv ------------------------------------------------------------------------------------------------- */
+
+/* The rotation's cos and sin of every row: computed by the first layer, found by the others. */
+static const float *rope_table(struct device *d, const struct rope *rope)
+{
+    for (uint32_t i = 0; i < d->n_rope; i++) {
+        const struct rope *have = &d->rope[i].rope;
+        if (have->inv_freq == rope->inv_freq && have->n_rot == rope->n_rot && have->scale == rope->scale)
+            return d->rope[i].cs.v;
+    }
+    if (d->n_rope == ROPE_TABLES)
+        d->n_rope = 0;
+    struct rope_table *t = &d->rope[d->n_rope];
+    if (!cpu_scratch(d, &t->cs, (size_t)d->batch.n_row * rope->n_rot))
+        return NULL;
+    float *cs = t->cs.v;
+    for (uint32_t r = 0; r < d->batch.n_row; r++)
+        for (uint32_t i = 0; i < rope->n_rot / 2; i++, cs += 2) {
+            double angle = (double)d->pos[r] * (double)rope->inv_freq[i];
+            cs[0] = (float)cos(angle) * rope->scale;
+            cs[1] = (float)sin(angle) * rope->scale;
+        }
+    t->rope = *rope;
+    d->n_rope++;
+    return t->cs.v;
+}
+
+static void qkv_item(void *arg, uint32_t item, uint32_t thread)
+{
+    const struct product *p = arg;
+    const struct op_qkv *op = p->op;
+    struct device *d = p->d;
+    uint32_t o0, o1, part = product_rows(p, item, &o0, &o1);
+    size_t d_kv = (size_t)op->n_kv * op->d_head;
+    float *y = part == 0 ? d->q : d->kv + (part - 1) * d_kv;
+    d->k->matmul(&p->w->part[part], p->w->n_in, p->x, o0, o1, y + o0, part == 0 ? d->d_q : 2 * d_kv,
+                 d->scratch[thread].v);
+}
+
+static void head_norms(struct device *d, const struct norm *norm, float *v, uint32_t n_head, uint32_t d_head)
+{
+    for (uint32_t h = 0; norm && h < n_head; h++, v += d_head)
+        d->k->norm(norm, v, d_head, v, KB);
+}
+
+/* Writes n_kv vectors to their places in the page of position pos. */
+static void kv_append(struct device *d, char *at, const float *v, uint32_t n_kv, uint32_t d_head, uint32_t pos)
+{
+    enum dtype type = d->batch.kv->desc.type;
+    for (uint32_t h = 0; h < n_kv; h++, v += d_head) {
+        size_t elem = ((size_t)h * KV_PAGE + pos % KV_PAGE) * d_head;
+        if (type == DT_F16)
+            d->k->f16(v, (uint16_t *)at + elem, d_head);
+        else
+            memcpy((float *)at + elem, v, d_head * sizeof *v);
+    }
+}
+
+struct qkv_finish {
+    struct device *d;
+    const struct op_qkv *op;
+    const float *cs; /* [n_row, n_rot] */
+};
+
+/* Bias, head norms, rotation and the KV pages of one row. */
+static void qkv_finish_item(void *arg, uint32_t row, uint32_t thread)
+{
+    const struct qkv_finish *f = arg;
+    const struct op_qkv *op = f->op;
+    struct device *d = f->d;
+    (void)thread;
+    uint32_t d_q = d->d_q, d_kv = op->n_kv * op->d_head, pos = d->pos[row];
+    float *q = d->q + (size_t)row * d_q, *k = d->kv + (size_t)row * 2 * d_kv, *v = k + d_kv;
+    if (op->bias) {
+        for (uint32_t i = 0; i < d_q; i++)
+            q[i] += op->bias[i];
+        for (uint32_t i = 0; i < 2 * d_kv; i++) /* k, then v */
+            k[i] += op->bias[d_q + i];
+    }
+    head_norms(d, op->q_norm, q, op->n_head, op->d_head);
+    head_norms(d, op->k_norm, k, op->n_kv, op->d_head);
+    if (f->cs) {
+        const float *cs = f->cs + (size_t)row * op->rope->n_rot;
+        d->k->rope(op->rope->kind, cs, op->rope->n_rot, q, op->n_head, op->d_head);
+        d->k->rope(op->rope->kind, cs, op->rope->n_rot, k, op->n_kv, op->d_head);
+    }
+    const struct kv_pool *pool = d->batch.kv;
+    uint32_t page = d->seq[d->seq_of[row]].pages[pos / KV_PAGE];
+    char *at = pool->base + page * pool->stride + op->layer * kv_layer_bytes(&pool->desc);
+    kv_append(d, at, k, op->n_kv, op->d_head, pos);
+    kv_append(d, at + kv_layer_bytes(&pool->desc) / 2, v, op->n_kv, op->d_head, pos);
+}
+
+static bool kv_fits(struct device *d, uint32_t layer, uint32_t n_head, uint32_t n_kv, uint32_t d_head)
+{
+    const struct kv_desc *desc = &d->batch.kv->desc;
+    if (layer < desc->n_layer && n_kv == desc->n_kv && d_head == desc->d_head && n_head % n_kv == 0)
+        return fits(d, "d_q", (uint64_t)n_head * d_head, d->dims.d_q);
+    cpu_fail(d, HEARTH_EPARAMS, "layer %u of %u/%u heads of %u does not fit KV of %u layers, %u heads of %u",
+             (unsigned)layer, (unsigned)n_head, (unsigned)n_kv, (unsigned)d_head, (unsigned)desc->n_layer,
+             (unsigned)desc->n_kv, (unsigned)desc->d_head);
+    return false;
+}
+
+void cpu_qkv(struct device *d, const struct op_qkv *op)
+{
+    const struct weight *w = op->w;
+    if (d->err.code || !kv_fits(d, op->layer, op->n_head, op->n_kv, op->d_head) ||
+        !fits(d, "d_kv", (uint64_t)op->n_kv * op->d_head, d->dims.d_kv))
+        return;
+    uint32_t d_kv = op->n_kv * op->d_head;
+    if (w->n_part != 3 || w->part[0].n_out != op->n_head * op->d_head || w->part[1].n_out != d_kv ||
+        w->part[2].n_out != d_kv) {
+        cpu_fail(d, HEARTH_EPARAMS, "qkv weight of %u parts does not give %u/%u heads of %u", (unsigned)w->n_part,
+                 (unsigned)op->n_head, (unsigned)op->n_kv, (unsigned)op->d_head);
+        return;
+    }
+    struct qkv_finish finish = {.d = d, .op = op};
+    if (op->rope && op->rope->kind != ROPE_NONE) {
+        if (!fits(d, "n_rot", op->rope->n_rot, op->d_head) || !(finish.cs = rope_table(d, op->rope)))
+            return;
+    }
+    d->d_q = op->n_head * op->d_head;
+    norm_rows(d, &op->norm, NULL, d->batch.n_row);
+    if (!product_begin(d, "qkv", w, &d->normed))
+        return;
+    struct product p = product(d, w, &d->normed, op);
+    pool_run(d->pool, p.n_item, qkv_item, &p);
+    pool_run(d->pool, d->batch.n_row, qkv_finish_item, &finish);
+}
+
+/* --- attend ---------------------------------------------------------------------------------------------- */
+
+struct attend {
+    struct device *d;
+    const struct op_attend *op;
+    uint32_t heads; /* query heads an item takes, all of one KV head */
+    uint32_t n_tile; /* items a row */
+};
+
+/* Some heads of one row that share keys. */
+static void attend_item(void *arg, uint32_t item, uint32_t thread)
+{
+    const struct attend *a = arg;
+    const struct op_attend *op = a->op;
+    struct device *d = a->d;
+    const struct kv_pool *pool = d->batch.kv;
+    uint32_t row = item / a->n_tile, group = op->n_head / op->n_kv, tiles = a->n_tile / op->n_kv;
+    uint32_t kv = item % a->n_tile / tiles, first = item % tiles * a->heads;
+    uint32_t n_head = group - first < a->heads ? group - first : a->heads, head = kv * group + first;
+    size_t head_bytes = dtype_bytes(pool->desc.type, (uint64_t)KV_PAGE * op->d_head);
+    uint32_t t1 = d->pos[row] + 1;
+    float *scratch = d->scratch[thread].v, *out = scratch, *tmp = out + (size_t)n_head * op->d_head;
+    struct attend_args args = {
+        .kv = {.type = pool->desc.type,
+               .d_head = op->d_head,
+               .base = pool->base + op->layer * kv_layer_bytes(&pool->desc) + kv * head_bytes,
+               .page_stride = pool->stride,
+               .v_offset = kv_layer_bytes(&pool->desc) / 2,
+               .pages = d->seq[d->seq_of[row]].pages},
+        .t0 = op->window && op->window < t1 ? t1 - op->window : 0,
+        .t1 = t1,
+        .n_head = n_head,
+        .q = d->q + (size_t)row * d->d_q + (size_t)head * op->d_head,
+        .out = out,
+        .scale = op->scale,
+        .softcap = op->softcap,
+        .tmp = tmp,
+        .scores = tmp + ATTEND_TMP(op->d_head),
+    };
+    d->k->attend(&args);
+    float *to = panel_row(&d->att, row);
+    uint32_t col = head * op->d_head;
+    for (uint32_t i = 0; i < n_head * op->d_head; i++, col++) /* a head may lie across two blocks */
+        to[col / KB * panel_stride(&d->att) + col % KB] = out[i];
+}
+
+void cpu_attend(struct device *d, const struct op_attend *op)
+{
+    if (d->err.code || !kv_fits(d, op->layer, op->n_head, op->n_kv, op->d_head))
+        return;
+    uint32_t group = op->n_head / op->n_kv;
+    struct attend a = {.d = d, .op = op, .heads = group < ATTEND_HEADS ? group : ATTEND_HEADS};
+    if ((uint64_t)d->batch.n_row * op->n_kv < d->n_thread)
+        a.heads = 1; /* one row: more, smaller items, so that every core has one */
+    a.n_tile = op->n_kv * ((group + a.heads - 1) / a.heads);
+    size_t need = (size_t)a.heads * (op->d_head + (size_t)d->max_keys) + ATTEND_TMP(op->d_head);
+    for (uint32_t i = 0; i < d->n_thread; i++)
+        if (!cpu_scratch(d, &d->scratch[i], need))
+            return;
+    d->att.n_row = d->batch.n_row;
+    d->att.n_col = op->n_head * op->d_head;
+    pool_run(d->pool, d->batch.n_row * a.n_tile, attend_item, &a);
+}
+
+/* --- proj_add -------------------------------------------------------------------------------------------- */
+
+static void proj_item(void *arg, uint32_t item, uint32_t thread)
+{
+    const struct product *p = arg;
+    const struct op_proj *op = p->op;
+    struct device *d = p->d;
+    uint32_t o0, o1, cols = tmp_cols(p->x);
+    product_rows(p, item, &o0, &o1);
+    float *scratch = d->scratch[thread].v, *tmp = scratch + matmul_scratch(p->w->n_in);
+    for (uint32_t o = o0; o < o1; o += cols) {
+        uint32_t n = o1 - o < cols ? o1 - o : cols;
+        d->k->matmul(&p->w->part[0], p->w->n_in, p->x, o, o + n, tmp, n, scratch);
+        for (uint32_t r = 0; r < p->x->n_row; r++) {
+            float *from = tmp + (size_t)r * n;
+            float *to = (op->post_norm ? d->y : d->x) + (size_t)r * d->d_model + o;
+            for (uint32_t i = 0; op->bias && i < n; i++)
+                from[i] += op->bias[o + i];
+            for (uint32_t i = 0; i < n; i++)
+                to[i] = op->post_norm ? from[i] : to[i] + from[i];
+        }
+    }
+}
+
+static void post_norm_item(void *arg, uint32_t row, uint32_t thread)
+{
+    const struct norm_rows *n = arg;
+    struct device *d = n->d;
+    (void)thread;
+    float *y = d->y + (size_t)row * d->d_model, *x = d->x + (size_t)row * d->d_model;
+    d->k->norm(n->norm, y, d->d_model, y, KB);
+    for (uint32_t i = 0; i < d->d_model; i++)
+        x[i] += y[i];
+}
+
+void cpu_proj_add(struct device *d, const struct op_proj *op)
+{
+    struct panel *x = op->in == ACT_ATT ? &d->att : &d->ff;
+    if (d->err.code || !product_begin(d, "proj_add", op->w, x))
+        return;
+    if (op->w->n_out != d->d_model) {
+        cpu_fail(d, HEARTH_EPARAMS, "proj_add gives %u columns, the residual stream has %u", (unsigned)op->w->n_out,
+                 (unsigned)d->d_model);
+        return;
+    }
+    struct product p = product(d, op->w, x, op);
+    pool_run(d->pool, p.n_item, proj_item, &p);
+    if (op->post_norm) {
+        struct norm_rows n = {d, op->post_norm, NULL};
+        pool_run(d->pool, d->batch.n_row, post_norm_item, &n);
+    }
+}
+
+/* --- ffn_up ---------------------------------------------------------------------------------------------- */
+
+static void add_bias(float *v, const float *bias, uint32_t n_row, uint32_t n)
+{
+    for (uint32_t r = 0; r < n_row; r++, v += n)
+        for (uint32_t i = 0; i < n; i++)
+            v[i] += bias[i];
+}
+
+/* Gate and up of the same columns, so that the activation needs no second pass over the threads. */
+static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
+{
+    const struct product *p = arg;
+    const struct op_ffn_up *op = p->op;
+    const struct weight *w = p->w;
+    struct device *d = p->d;
+    uint32_t o0, o1, cols = tmp_cols(p->x);
+    product_rows(p, item, &o0, &o1);
+    float *scratch = d->scratch[thread].v, *gate = scratch + matmul_scratch(w->n_in), *up = gate + TMP_FLOATS;
+    const struct weight_part *w_up = &w->part[w->n_part - 1];
+    for (uint32_t o = o0; o < o1; o += cols) {
+        uint32_t n = o1 - o < cols ? o1 - o : cols;
+        if (w->n_part == 2)
+            d->k->matmul(&w->part[0], w->n_in, p->x, o, o + n, gate, n, scratch);
+        d->k->matmul(w_up, w->n_in, p->x, o, o + n, up, n, scratch);
+        if (op->bias && w->n_part == 2)
+            add_bias(gate, op->bias + o, p->x->n_row, n);
+        if (op->bias)
+            add_bias(up, op->bias + (w->n_part - 1) * w->part[0].n_out + o, p->x->n_row, n);
+        for (uint32_t i = 0, m; i < n; i += m) { /* up to the end of a panel's block at a time */
+            uint32_t col = o + i, room = KB - col % KB;
+            m = n - i < room ? n - i : room;
+            for (uint32_t r = 0; r < p->x->n_row; r++)
+                d->k->glu(op->glu, gate + (size_t)r * n + i, up + (size_t)r * n + i,
+                          panel_row(&d->ff, r) + col / KB * panel_stride(&d->ff) + col % KB, m);
+        }
+    }
+}
+
+void cpu_ffn_up(struct device *d, const struct op_ffn_up *op)
+{
+    const struct weight *w = op->w;
+    if (d->err.code || !fits(d, "d_ff", w->part[0].n_out, d->dims.d_ff))
+        return;
+    if (w->n_part != (op->glu == GLU_GELU ? 1u : 2u) || w->part[w->n_part - 1].n_out != w->part[0].n_out) {
+        cpu_fail(d, HEARTH_EPARAMS, "ffn_up weight of %u parts does not suit its activation", (unsigned)w->n_part);
+        return;
+    }
+    norm_rows(d, &op->norm, NULL, d->batch.n_row);
+    if (!product_begin(d, "ffn_up", w, &d->normed))
+        return;
+    d->ff.n_row = d->batch.n_row;
+    d->ff.n_col = w->part[0].n_out;
+    struct product p = product(d, w, &d->normed, op);
+    pool_run(d->pool, (w->part[0].n_out + p.chunk - 1) / p.chunk, ffn_up_item, &p); /* both parts in one item */
+}
+
+/* --- head ------------------------------------------------------------------------------------------------ */
+
+static void head_item(void *arg, uint32_t item, uint32_t thread)
+{
+    const struct product *p = arg;
+    const struct op_head *op = p->op;
+    struct device *d = p->d;
+    uint32_t o0, o1;
+    product_rows(p, item, &o0, &o1);
+    float *y = d->logits + o0;
+    d->k->matmul(&p->w->part[0], p->w->n_in, p->x, o0, o1, y, d->n_logit, d->scratch[thread].v);
+    for (uint32_t r = 0; r < p->x->n_row; r++, y += d->n_logit) {
+        for (uint32_t i = 0; op->scale != 1.0f && i < o1 - o0; i++)
+            y[i] *= op->scale;
+        if (op->softcap > 0.0f)
+            d->k->softcap(y, o1 - o0, op->softcap);
+    }
+}
+
+void cpu_head(struct device *d, const struct op_head *op)
+{
+    if (d->err.code || !d->batch.n_out || !fits(d, "n_vocab", op->w->n_out, d->dims.n_vocab))
+        return;
+    norm_rows(d, &op->norm, d->out_row, d->batch.n_out);
+    if (!product_begin(d, "head", op->w, &d->normed))
+        return;
+    d->n_logit = op->w->n_out;
+    struct product p = product(d, op->w, &d->normed, op);
+    pool_run(d->pool, p.n_item, head_item, &p);
+}

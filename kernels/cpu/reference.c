@@ -1,0 +1,138 @@
+/*
+ * reference.c - the plain loops that say what each kernel means. The tuned variants give the same bits; the dot
+ * product is written down in cpu.h. Thread: the pool's, each its own items.
+ */
+#include "kernels/cpu/elem.h"
+
+static bool ref_usable(void)
+{
+    return true;
+}
+
+static float dot(const float *w, const float *x, uint32_t n)
+{
+    float sum[LANES] = {0};
+    for (uint32_t k = 0; k < n; k++)
+        sum[k % LANES] = fmaf(w[k], x[k], sum[k % LANES]);
+    return lanes_sum(sum);
+}
+
+static float dot_panel(const float *w, const struct panel *x, uint32_t row)
+{
+    float sum[LANES] = {0};
+    for (uint32_t k = 0; k < x->n_col; k++)
+        sum[k % LANES] = fmaf(w[k], panel_row(x, row)[k / KB * panel_stride(x) + k % KB], sum[k % LANES]);
+    return lanes_sum(sum);
+}
+
+static void ref_matmul(const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0, uint32_t o1,
+                       float *y, size_t ldy, float *scratch)
+{
+    const struct dtype_info *t = dtype_get(w->type);
+    size_t row_bytes = (size_t)n_in / t->block_len * t->block_bytes;
+    for (uint32_t o = o0; o < o1; o++) {
+        t->to_f32((const char *)w->data + o * row_bytes, scratch, n_in);
+        for (uint32_t r = 0; r < x->n_row; r++)
+            y[r * ldy + o - o0] = dot_panel(scratch, x, r);
+    }
+}
+
+static void ref_norm(const struct norm *p, const float *x, uint32_t n, float *y, size_t ystride)
+{
+    float mean = 0.0f, sq[LANES] = {0};
+    if (p->kind == NORM_LAYER) {
+        float sum[LANES] = {0};
+        for (uint32_t i = 0; i < n; i++)
+            sum[i % LANES] += x[i];
+        mean = lanes_sum(sum) / (float)n;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        float c = x[i] - mean;
+        sq[i % LANES] = fmaf(c, c, sq[i % LANES]);
+    }
+    float inv = 1.0f / sqrtf(lanes_sum(sq) / (float)n + p->eps);
+    for (uint32_t i = 0; i < n; i++) {
+        float v = (x[i] - mean) * inv * p->w[i];
+        y[i / KB * ystride + i % KB] = p->b ? v + p->b[i] : v;
+    }
+}
+
+static void ref_glu(enum glu_kind kind, const float *gate, const float *up, float *y, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = elem_glu(kind, kind == GLU_GELU ? 0.0f : gate[i], up[i]);
+}
+
+static void ref_softcap(float *x, uint32_t n, float cap)
+{
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = elem_softcap(x[i], cap);
+}
+
+static void ref_rope(enum rope_kind kind, const float *cs, uint32_t n_rot, float *v, uint32_t n_head, uint32_t d_head)
+{
+    elem_rope(kind, cs, n_rot, v, n_head, d_head);
+}
+
+static void ref_exp(const float *x, float sub, float div, float *y, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = fm_exp((x[i] - sub) / div);
+}
+
+static void ref_f16(const float *x, uint16_t *y, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = f16_of_f32(x[i]);
+}
+
+/* The K or V vector of position t, as f32. */
+static void kv_at(const struct kv_view *kv, uint32_t t, size_t offset, float *out)
+{
+    const struct dtype_info *ty = dtype_get(kv->type);
+    const char *page = kv->base + kv->pages[t / KV_PAGE] * kv->page_stride + offset;
+    ty->to_f32(page + (size_t)(t % KV_PAGE) * kv->d_head * ty->block_bytes, out, kv->d_head);
+}
+
+static void ref_attend(const struct attend_args *a)
+{
+    uint32_t n = a->t1 - a->t0, d_head = a->kv.d_head;
+    for (uint32_t h = 0; h < a->n_head; h++) {
+        const float *q = a->q + (size_t)h * d_head;
+        float *out = a->out + (size_t)h * d_head, *s = a->scores, max = -INFINITY, sum[LANES] = {0};
+        for (uint32_t i = 0; i < n; i++) {
+            kv_at(&a->kv, a->t0 + i, 0, a->tmp);
+            s[i] = dot(a->tmp, q, d_head) * a->scale;
+            if (a->softcap > 0.0f)
+                s[i] = elem_softcap(s[i], a->softcap);
+            max = s[i] > max ? s[i] : max;
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            s[i] = fm_exp(s[i] - max);
+            sum[i % LANES] += s[i];
+        }
+        float inv = 1.0f / lanes_sum(sum);
+        for (uint32_t d = 0; d < d_head; d++)
+            out[d] = 0.0f;
+        for (uint32_t i = 0; i < n; i++) {
+            kv_at(&a->kv, a->t0 + i, a->kv.v_offset, a->tmp);
+            for (uint32_t d = 0; d < d_head; d++)
+                out[d] = fmaf(s[i], a->tmp[d], out[d]);
+        }
+        for (uint32_t d = 0; d < d_head; d++)
+            out[d] *= inv;
+    }
+}
+
+const struct cpu_kernels cpu_reference = {
+    .name = "reference",
+    .usable = ref_usable,
+    .matmul = ref_matmul,
+    .norm = ref_norm,
+    .glu = ref_glu,
+    .attend = ref_attend,
+    .softcap = ref_softcap,
+    .rope = ref_rope,
+    .exp = ref_exp,
+    .f16 = ref_f16,
+};

@@ -1,0 +1,157 @@
+/*
+ * step.c - a step on the CPU: the batch is checked and copied here, the ops then run at once, one by one.
+ *
+ * Errors belong to the step: the first is kept, the ops after it do nothing, step_wait or sync hands it over and the
+ * next step starts clean. Thread: the device's.
+ */
+#include "kernels/cpu/cpu.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void cpu_fail(struct device *d, int code, const char *fmt, ...)
+{
+    if (d->err.code)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    d->err.code = code;
+    vsnprintf(d->err.msg, sizeof d->err.msg, fmt, ap);
+    va_end(ap);
+}
+
+bool cpu_scratch(struct device *d, struct scratch *s, size_t n)
+{
+    if (n <= s->room)
+        return true;
+    n += n / 2; /* contexts grow token by token: do not follow them so */
+    float *v = aligned_alloc(64, (n * sizeof(float) + 63) / 64 * 64);
+    if (!v) {
+        cpu_fail(d, HEARTH_ENOMEM, "no memory for %zu bytes of scratch", n * sizeof(float));
+        return false;
+    }
+    d->hot_allocs++;
+    free(s->v);
+    s->v = v;
+    s->room = n;
+    return true;
+}
+
+/* Rows belong to sequences in order and without gaps; every page they need is in the pool. */
+static bool batch_check(struct device *d, const struct batch *b)
+{
+    if (!b->n_row || b->n_row > BATCH_ROWS_MAX || b->n_row > d->dims.n_row)
+        cpu_fail(d, HEARTH_EPARAMS, "step of %u rows: 1 to %u were reserved", (unsigned)b->n_row,
+                 (unsigned)d->dims.n_row);
+    else if (b->n_seq > BATCH_SEQS_MAX)
+        cpu_fail(d, HEARTH_EPARAMS, "step of %u sequences, limit %d", (unsigned)b->n_seq, BATCH_SEQS_MAX);
+    else if (b->n_out > d->dims.n_out || b->n_out > b->n_row)
+        cpu_fail(d, HEARTH_EPARAMS, "step wants logits of %u of its %u rows, %u were reserved", (unsigned)b->n_out,
+                 (unsigned)b->n_row, (unsigned)d->dims.n_out);
+    uint32_t row = 0;
+    for (uint32_t s = 0; s < b->n_seq && !d->err.code; s++) {
+        const struct batch_seq *q = &b->seq[s];
+        uint64_t end = (uint64_t)q->pos0 + q->n_row;
+        if (q->row0 != row || !q->n_row || q->n_row > b->n_row - row || end > INT32_MAX) {
+            cpu_fail(d, HEARTH_EPARAMS, "sequence %u of the step has rows %u+%u at position %u; row %u is next of %u",
+                     (unsigned)s, (unsigned)q->row0, (unsigned)q->n_row, (unsigned)q->pos0, (unsigned)row,
+                     (unsigned)b->n_row);
+            break;
+        }
+        for (uint64_t p = 0; p < (end + KV_PAGE - 1) / KV_PAGE; p++)
+            if (q->pages[p] >= b->kv->desc.n_page) {
+                cpu_fail(d, HEARTH_EPARAMS, "sequence %u names KV page %u of a pool of %u", (unsigned)s,
+                         (unsigned)q->pages[p], (unsigned)b->kv->desc.n_page);
+                break;
+            }
+        row += q->n_row;
+    }
+    if (!d->err.code && row != b->n_row)
+        cpu_fail(d, HEARTH_EPARAMS, "sequences of the step cover %u of its %u rows", (unsigned)row,
+                 (unsigned)b->n_row);
+    for (uint32_t i = 0; i < b->n_out && !d->err.code; i++)
+        if (b->out_row[i] >= b->n_row || (i && b->out_row[i] <= b->out_row[i - 1]))
+            cpu_fail(d, HEARTH_EPARAMS, "out_row %u is %u: rows ascend and are below %u", (unsigned)i,
+                     (unsigned)b->out_row[i], (unsigned)b->n_row);
+    return !d->err.code;
+}
+
+/* Room for the block tables, and for the longest row of attention scores. */
+static bool batch_room(struct device *d, const struct batch *b)
+{
+    size_t n_page = 0, longest = 0;
+    for (uint32_t s = 0; s < b->n_seq; s++) {
+        size_t end = (size_t)b->seq[s].pos0 + b->seq[s].n_row;
+        n_page += (end + KV_PAGE - 1) / KV_PAGE;
+        longest = end > longest ? end : longest;
+    }
+    if (n_page > d->pages_room) {
+        uint32_t *pages = realloc(d->pages, 2 * n_page * sizeof *pages);
+        if (!pages) {
+            cpu_fail(d, HEARTH_ENOMEM, "no memory for %zu block table entries", n_page);
+            return false;
+        }
+        d->hot_allocs++;
+        d->pages = pages;
+        d->pages_room = 2 * n_page;
+    }
+    d->max_keys = round_up((uint32_t)longest, LANES);
+    return true;
+}
+
+void cpu_step_begin(struct device *d, const struct batch *b, uint64_t key)
+{
+    (void)key;
+    d->n_sampled = 0;
+    d->n_rope = 0;
+    memset(&d->batch, 0, sizeof d->batch);
+    if (!batch_check(d, b) || !batch_room(d, b))
+        return;
+    d->batch = *b;
+    memcpy(d->token, b->token, b->n_row * sizeof *b->token);
+    memcpy(d->out_row, b->out_row, b->n_out * sizeof *b->out_row);
+    uint32_t *pages = d->pages;
+    for (uint32_t s = 0; s < b->n_seq; s++) {
+        struct batch_seq *q = &d->seq[s];
+        *q = b->seq[s];
+        size_t n = ((size_t)q->pos0 + q->n_row + KV_PAGE - 1) / KV_PAGE;
+        memcpy(pages, q->pages, n * sizeof *pages);
+        q->pages = pages;
+        pages += n;
+        for (uint32_t i = 0; i < q->n_row; i++) {
+            d->pos[q->row0 + i] = q->pos0 + i;
+            d->seq_of[q->row0 + i] = s;
+        }
+    }
+    /* The ops that write an activation say how wide it is; until then, for a test that writes one: as reserved. */
+    d->normed.n_row = d->att.n_row = d->ff.n_row = b->n_row;
+    d->d_model = d->dims.d_model;
+    d->d_q = d->att.n_col = d->dims.d_q;
+    d->ff.n_col = d->dims.d_ff;
+    d->n_logit = d->dims.n_vocab;
+}
+
+uint64_t cpu_step_end(struct device *d)
+{
+    return ++d->ticket;
+}
+
+int cpu_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
+{
+    if (d->err.code) {
+        struct hearth_err err = d->err;
+        d->err.code = 0;
+        return err_set(e, err.code, "%s", err.msg);
+    }
+    if (ticket != d->ticket)
+        return err_set(e, HEARTH_EPARAMS, "step %llu is not the last one, %llu", (unsigned long long)ticket,
+                       (unsigned long long)d->ticket);
+    if (n > d->n_sampled)
+        return err_set(e, HEARTH_EPARAMS, "%u tokens wanted of a step that sampled %u", (unsigned)n,
+                       (unsigned)d->n_sampled);
+    if (n)
+        memcpy(out, d->sampled, n * sizeof *out);
+    return 0;
+}

@@ -1,0 +1,73 @@
+/*
+ * philox.h - the only source of randomness: Philox4x32-10 (Salmon et al., SC 2011), counter-based, in C and CUDA.
+ *
+ * The noise of a token is a pure function of (seed, index, token id): no state is kept, so that the same seed gives
+ * the same text whatever shares the batch, on the CPU and on a GPU. One evaluation serves four neighbouring ids.
+ */
+#ifndef HEARTH_PHILOX_H
+#define HEARTH_PHILOX_H
+
+#include "kernels/fmath.h"
+
+struct philox {
+    uint32_t v[4];
+};
+
+QUANT_FN struct philox philox4x32(struct philox ctr, uint32_t k0, uint32_t k1)
+{
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)0xD2511F53u * ctr.v[0], b = (uint64_t)0xCD9E8D57u * ctr.v[2];
+        struct philox next = {{(uint32_t)(b >> 32) ^ ctr.v[1] ^ k0, (uint32_t)b,
+                               (uint32_t)(a >> 32) ^ ctr.v[3] ^ k1, (uint32_t)a}};
+        ctr = next;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return ctr;
+}
+
+/* The random words of ids 4 * group .. 4 * group + 3 at completion index `index`. */
+QUANT_FN struct philox philox_group(uint64_t seed, uint32_t index, uint32_t group)
+{
+    struct philox ctr = {{group, index, 0, 0}};
+    return philox4x32(ctr, (uint32_t)seed, (uint32_t)(seed >> 32));
+}
+
+/*
+ * A standard Gumbel variate, -log(-log u) with u = (n + 1/2) / 2^32. Where u is near 1 it is 1 - u that is exact in
+ * f32, and the large values, those that let an unlikely token win, come from there: so log1p there.
+ */
+QUANT_FN float philox_gumbel(uint32_t n)
+{
+    float e;
+    if (n >= 0xB504F334u) { /* u >= sqrt(1/2) */
+        float f = -fmaf((float)(~n), 2.3283064365386963e-10f, 1.1641532182693481e-10f);
+        e = -fm_log1p_reduced(f);
+    } else {
+        e = -fm_log(fmaf((float)n, 2.3283064365386963e-10f, 1.1641532182693481e-10f));
+    }
+    return -fm_log(e);
+}
+
+/* No word n gives more noise than this: lets a sampler pass over a token without computing two logarithms. */
+QUANT_FN float philox_gumbel_bound(uint32_t n)
+{
+    uint32_t m = ~n;
+    int zeros = 0;
+    if (m == 0)
+        zeros = 32;
+    else
+#ifdef __CUDA_ARCH__
+        zeros = __clz((int)m);
+#else
+        zeros = __builtin_clz(m);
+#endif
+    return (float)(zeros + 1) * 0.69315f; /* e = -log u >= 1 - u >= 2^-(zeros + 1) */
+}
+
+QUANT_FN float philox_token_gumbel(uint64_t seed, uint32_t index, uint32_t id)
+{
+    return philox_gumbel(philox_group(seed, index, id >> 2).v[id & 3]);
+}
+
+#endif
