@@ -17,8 +17,8 @@ QUANT_FN struct philox philox4x32(struct philox ctr, uint32_t k0, uint32_t k1)
 {
     for (int round = 0; round < 10; round++) {
         uint64_t a = (uint64_t)0xD2511F53u * ctr.v[0], b = (uint64_t)0xCD9E8D57u * ctr.v[2];
-        struct philox next = {{(uint32_t)(b >> 32) ^ ctr.v[1] ^ k0, (uint32_t)b,
-                               (uint32_t)(a >> 32) ^ ctr.v[3] ^ k1, (uint32_t)a}};
+        struct philox next = {
+            {(uint32_t)(b >> 32) ^ ctr.v[1] ^ k0, (uint32_t)b, (uint32_t)(a >> 32) ^ ctr.v[3] ^ k1, (uint32_t)a}};
         ctr = next;
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;

@@ -82,3 +82,9 @@ THREAD_TESTS += tests/unit/post
 tests_unit_post_SOURCES = tests/unit/post.c
 tests_unit_post_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_post_LDADD = daemon/libengine.a libclient/libcore.la $(CMOCKA_LIBS) -lpthread
+
+check_PROGRAMS += tests/unit/dtype
+TESTS += tests/unit/dtype
+tests_unit_dtype_SOURCES = tests/unit/dtype.c
+tests_unit_dtype_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_dtype_LDADD = kernels/libkernels.a $(CMOCKA_LIBS) -lm

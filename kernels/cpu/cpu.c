@@ -17,7 +17,8 @@
 enum { THREADS_MAX = 256 };
 
 static const struct cpu_kernels *const variants[] = {
-    &cpu_reference, NULL,
+    &cpu_reference,
+    NULL,
 };
 
 static const struct cpu_kernels *variant_find(const char *name, struct hearth_err *e)

@@ -59,13 +59,13 @@ struct kv_view {
 };
 struct attend_args {
     struct kv_view kv;
-    uint32_t t0, t1;     /* visible positions [t0, t1) */
-    uint32_t n_head;     /* query heads that share these keys */
-    const float *q;      /* [n_head, d_head] */
-    float *out;          /* [n_head, d_head] */
+    uint32_t t0, t1; /* visible positions [t0, t1) */
+    uint32_t n_head; /* query heads that share these keys */
+    const float *q;  /* [n_head, d_head] */
+    float *out;      /* [n_head, d_head] */
     float scale, softcap;
-    float *scores;       /* scratch [n_head, round_up(t1 - t0, LANES)] */
-    float *tmp;          /* scratch ATTEND_TMP(d_head) floats */
+    float *scores; /* scratch [n_head, round_up(t1 - t0, LANES)] */
+    float *tmp;    /* scratch ATTEND_TMP(d_head) floats */
 };
 enum { ATTEND_HEADS = 4 }; /* query heads attend takes at a time */
 #define ATTEND_TMP(d_head) (2 * (size_t)KV_PAGE * round_up(d_head, LANES))
@@ -92,7 +92,7 @@ extern const struct cpu_kernels cpu_reference;
 extern const struct cpu_kernels cpu_avx2, cpu_avx512;
 #endif
 
-enum { MATMUL_TOKENS = 96, MATMUL_ROWS = 16 }; /* one pass of the tuned matmul: a panel of weights and its sums */
+enum { MATMUL_TOKENS = 96, MATMUL_ROWS = 16 };     /* one pass of the tuned matmul: a panel of weights and its sums */
 static inline size_t matmul_scratch(uint32_t n_in) /* floats */
 {
     size_t tuned = (size_t)MATMUL_ROWS * KB + (size_t)MATMUL_TOKENS * MATMUL_ROWS * LANES;
@@ -122,10 +122,10 @@ struct slot {
     bool set;
     struct sample_params p; /* bias: our copy */
     uint32_t n_vocab;
-    int32_t last;        /* token sampled last, or -1 */
-    int32_t *history;    /* [n_history], kept only where a penalty needs it */
+    int32_t last;     /* token sampled last, or -1 */
+    int32_t *history; /* [n_history], kept only where a penalty needs it */
     uint32_t n_history, room;
-    uint32_t *count;     /* [n_vocab] occurrences in the window of penalty_last */
+    uint32_t *count; /* [n_vocab] occurrences in the window of penalty_last */
 };
 
 struct device {
@@ -138,12 +138,12 @@ struct device {
 
     struct workspace_dims dims;
     void *workspace;
-    struct panel normed, att, ff; /* inputs of matrices; n_row and n_col are the step's */
-    float *x;                     /* [n_row, d_model] */
-    float *q, *kv;                /* [n_row, d_q], [n_row, 2, d_kv] */
-    float *y;                     /* [n_row, d_model] product before a post-norm */
-    float *logits;                /* [n_out, n_vocab] */
-    struct scratch *scratch;      /* [n_thread] */
+    struct panel normed, att, ff;   /* inputs of matrices; n_row and n_col are the step's */
+    float *x;                       /* [n_row, d_model] */
+    float *q, *kv;                  /* [n_row, d_q], [n_row, 2, d_kv] */
+    float *y;                       /* [n_row, d_model] product before a post-norm */
+    float *logits;                  /* [n_out, n_vocab] */
+    struct scratch *scratch;        /* [n_thread] */
     uint32_t d_model, d_q, n_logit; /* columns of x, q and logits in this step */
     uint32_t max_keys;              /* positions that the step's longest sequence sees, rounded up to LANES */
 

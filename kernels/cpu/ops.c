@@ -283,7 +283,7 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
 struct attend {
     struct device *d;
     const struct op_attend *op;
-    uint32_t heads; /* query heads an item takes, all of one KV head */
+    uint32_t heads;  /* query heads an item takes, all of one KV head */
     uint32_t n_tile; /* items a row */
 };
 

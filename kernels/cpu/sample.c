@@ -16,17 +16,17 @@
 #include <string.h>
 
 enum {
-    WEIGHT_BITS = 40,  /* e^0 as a fixed-point weight; 2^40 * 2^23 tokens fit 64 bits */
-    BUCKETS = 2048,    /* of (max - logit) / temp, 64 to a unit; beyond 28 units a weight is 0 */
-    ROW_TMP = 6,       /* scratch of a row, in vocabularies */
+    WEIGHT_BITS = 40, /* e^0 as a fixed-point weight; 2^40 * 2^23 tokens fit 64 bits */
+    BUCKETS = 2048,   /* of (max - logit) / temp, 64 to a unit; beyond 28 units a weight is 0 */
+    ROW_TMP = 6,      /* scratch of a row, in vocabularies */
 };
 
 struct row_tmp {
-    float *adjusted;  /* [n] logits after penalties, bias, mask */
-    float *logit;     /* [n] candidates in ascending id */
-    uint32_t *id;     /* [n] */
-    float *weight;    /* [n] exp((logit - max) / temp) */
-    float *buf;       /* [2n] */
+    float *adjusted; /* [n] logits after penalties, bias, mask */
+    float *logit;    /* [n] candidates in ascending id */
+    uint32_t *id;    /* [n] */
+    float *weight;   /* [n] exp((logit - max) / temp) */
+    float *buf;      /* [2n] */
 };
 
 static uint32_t argmax(const float *l, uint32_t n)
@@ -262,7 +262,10 @@ static void sample_item(void *arg, uint32_t row, uint32_t thread)
     const struct slot *s = &d->slot[j->op->slot[row]];
     uint32_t n = d->n_logit;
     float *v = d->scratch[thread].v;
-    struct row_tmp t = {.adjusted = v, .logit = v + n, .weight = v + 2 * (size_t)n, .buf = v + 3 * (size_t)n,
+    struct row_tmp t = {.adjusted = v,
+                        .logit = v + n,
+                        .weight = v + 2 * (size_t)n,
+                        .buf = v + 3 * (size_t)n,
                         .id = (uint32_t *)(v + 5 * (size_t)n)};
     const float *raw = d->logits + (size_t)row * n;
     const float *l = adjust(s, raw, j->op->mask ? j->op->mask[row] : NULL, n, t.adjusted);

@@ -69,8 +69,7 @@ static bool batch_check(struct device *d, const struct batch *b)
         row += q->n_row;
     }
     if (!d->err.code && row != b->n_row)
-        cpu_fail(d, HEARTH_EPARAMS, "sequences of the step cover %u of its %u rows", (unsigned)row,
-                 (unsigned)b->n_row);
+        cpu_fail(d, HEARTH_EPARAMS, "sequences of the step cover %u of its %u rows", (unsigned)row, (unsigned)b->n_row);
     for (uint32_t i = 0; i < b->n_out && !d->err.code; i++)
         if (b->out_row[i] >= b->n_row || (i && b->out_row[i] <= b->out_row[i - 1]))
             cpu_fail(d, HEARTH_EPARAMS, "out_row %u is %u: rows ascend and are below %u", (unsigned)i,
