@@ -7,6 +7,24 @@ kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/dtype
 kernels_libkernels_a_CFLAGS = $(AM_CFLAGS) -pthread
 KERNELS_LIBS = kernels/libkernels.a -lpthread -lm
 
+# CUDA: C with templates. Plain objects in the same archive, linked by CC: nothing of libstdc++ is used, the runtime is
+# static and opens the driver itself.
+cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/attend.cuh kernels/cuda/dequant.cuh
+cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/step.cu kernels/cuda/embed.cu \
+	kernels/cuda/finish.cu kernels/cuda/gemm_ref.cu kernels/cuda/gemm_none.cu kernels/cuda/attend.cu kernels/cuda/sample.cu \
+	kernels/cuda/prefill.cu
+EXTRA_DIST += $(cuda_headers) $(cuda_sources)
+NVCCFLAGS = -std=c++17 -O3 -I$(top_srcdir) -I$(top_builddir) -Xcompiler -Wall,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
+
+SUFFIXES = .cu
+.cu.o:
+	@$(MKDIR_P) $(@D)
+	@echo "  NVCC     $@"; $(NVCC) $(NVCCFLAGS) $(NVCC_GENCODE) -c -o $@ $<
+
 if HAVE_CUDA
-# The cuda engineers' objects go here.
+cuda_objects = $(cuda_sources:.cu=.o)
+$(cuda_objects): $(cuda_headers) kernels/backend.h kernels/philox.h kernels/fmath.h kernels/quant.h
+kernels_libkernels_a_LIBADD = $(cuda_objects)
+KERNELS_LIBS += $(CUDA_LIBS)
+CLEANFILES += $(cuda_objects)
 endif

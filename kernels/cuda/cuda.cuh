@@ -102,6 +102,7 @@ enum { NO_SLOT = 0xffffffffu };
 /* Rows from n_row up to the bucket are padded with token 0, position 0, kv_slot NO_SLOT: they may be computed and
  * stored in the workspace, never in KV. Out rows from n_out up are 0. */
 struct step_dev {
+    uint64_t ticket; /* written to the result ring when all is done */
     uint32_t n_row, n_seq, n_out, n_sample;
     int32_t token[BATCH_ROWS_MAX];   /* ids, or TOKEN_OF_SLOT */
     uint32_t pos[BATCH_ROWS_MAX];
@@ -119,7 +120,6 @@ struct kv_pool {
     struct kv_desc desc;
     uint8_t *base; /* [n_page] pages */
     uint64_t page_bytes, layer_bytes;
-    int owner_index;
 };
 /* One layer of a pool, by value to kernels. GPU pools are fp16. */
 struct kv_view {
@@ -134,15 +134,28 @@ __device__ static inline __half *kv_k(const kv_view &v, uint32_t slot, uint32_t 
 }
 __device__ static inline __half *kv_v(const kv_view &v, uint32_t slot, uint32_t head) { return kv_k(v, slot, head) + v.v_off; }
 
-/* cos and sin of a = pos * inv_freq (rounded to f32, as the specification does): reduced by 2 pi in three parts. */
-__device__ static inline void rope_turn(float a, float *s, float *c)
+/* cos and sin of pos * inv_freq. The specification takes the angle in double; here it is a pair of floats, reduced by
+ * 2 pi in three parts: 2^-21 absolute is enough where Q and K are fp16. */
+__device__ static inline void rope_turn(float pos, float inv_freq, float *s, float *c)
 {
-    float k = rintf(a * 0.15915494309189535f);
+    float a = pos * inv_freq, low = fmaf(pos, inv_freq, -a), k = rintf(a * 0.15915494309189535f);
     a = fmaf(-k, 6.28125f, a);
     a = fmaf(-k, 1.9350051879882812e-3f, a);
-    a = fmaf(-k, 3.0199159819567e-7f, a);
-    *s = __sinf(a), *c = __cosf(a); /* 2^-21 absolute on [-pi, pi]: K and Q are fp16 */
+    a = fmaf(-k, 3.0199159819567e-7f, a) + low;
+    *s = __sinf(a), *c = __cosf(a);
 }
+
+/* The specification's activations (kernels/cpu/elem.h) to f32 accuracy. */
+__device__ static inline float act_sigmoid(float x) { return 1.f / (1.f + __expf(-x)); }
+__device__ static inline float act_gelu(float x)
+{
+    return x * act_sigmoid(fmaf(x * x, 0.044715f * 1.5957691216f, 1.5957691216f) * x);
+}
+__device__ static inline float glu_act(enum glu_kind glu, float gate) /* multiply by up, or by 1 for GLU_GELU */
+{
+    return glu == GLU_SWIGLU ? gate * act_sigmoid(gate) : act_gelu(gate);
+}
+__device__ static inline float act_softcap(float x, float cap) { return cap * tanhf(x / cap); }
 
 /* --- weights -------------------------------------------------------------------------------------------------- */
 
@@ -181,6 +194,7 @@ struct device {
     uint64_t l2_bytes, smem_max;
     char name[96];
     enum variant variant;
+    bool reference;  /* matrices stay as in the file and go through gemm_ref.cu */
     bool pdl;        /* the chip has programmatic dependent launch and the variant wants it */
     bool pdl_chain;  /* the launch before this one on the stream may be overlapped */
     cudaStream_t stream, copy; /* steps and everything in step order; weight uploads */
@@ -197,6 +211,7 @@ struct device {
     uint32_t cap, out_cap; /* the step's buckets of rows and of out rows */
     uint32_t n_row, n_seq, n_out; /* host's copy: eager launchers may use them, captured ones must not */
     uint32_t max_pos;     /* host's copy, likewise: longest sequence of the step */
+    bool decode;          /* every sequence of the step has one row */
     bool fast_prefill;    /* this step's matrices go through cuBLASLt */
     struct step_rec *rec;
     struct sampler *sampler;

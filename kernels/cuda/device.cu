@@ -1,0 +1,362 @@
+/*
+ * device.cu - opening a GPU, its memory and workspace, KV pools, small vectors, and the backend's table.
+ *
+ * The first failure of the runtime sticks in the device (cuda_fail); out of memory does not: it is an ordinary refusal.
+ * Thread: the engine's device thread.
+ */
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/local.cuh"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool cuda_fail(struct device *d, cudaError_t rc, const char *what, const char *file, int line)
+{
+    if (rc == cudaSuccess)
+        return true;
+    if (!d->err.code) {
+        const char *base = strrchr(file, '/');
+        err_set(&d->err, HEARTH_EDEVICE, "GPU %d (%s): %s at %s:%d: %.80s", d->index, d->name, cudaGetErrorString(rc),
+                base ? base + 1 : file, line, what);
+    }
+    return false;
+}
+
+void cuda_refuse(struct device *d, int code, const char *fmt, ...)
+{
+    if (d->err.code)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    d->err.code = code;
+    vsnprintf(d->err.msg, sizeof(d->err.msg), fmt, ap);
+    va_end(ap);
+}
+
+void *cuda_alloc(struct device *d, uint64_t bytes, const char *what, struct hearth_err *e)
+{
+    void *p = NULL;
+    if (d->hot)
+        d->hot_allocs++;
+    cudaError_t rc = cudaMalloc(&p, bytes ? bytes : 1);
+    if (rc == cudaSuccess)
+        return p;
+    if (rc == cudaErrorMemoryAllocation) {
+        size_t avail = 0, total = 0;
+        cudaGetLastError(); /* not sticky: the device goes on */
+        cudaMemGetInfo(&avail, &total);
+        err_set(e, HEARTH_ENOMEM, "GPU %d (%s): no room for %s: %llu MiB wanted, %llu of %llu MiB free", d->index, d->name,
+                what, (unsigned long long)(bytes >> 20), (unsigned long long)(avail >> 20), (unsigned long long)(total >> 20));
+        return NULL;
+    }
+    cuda_ok(d, rc);
+    if (e)
+        *e = d->err;
+    return NULL;
+}
+
+void cuda_free(struct device *d, void *p)
+{
+    if (p)
+        cuda_ok(d, cudaFree(p));
+}
+
+/* --- open, close --------------------------------------------------------------------------------------------- */
+
+static void dev_close(struct device *d)
+{
+    if (!d)
+        return;
+    cudaDeviceSynchronize();
+    prefill_fini(d);
+    sample_fini(d);
+    step_fini(d);
+    upload_fini(d);
+    cudaFree(d->ws.block);
+    cudaFree(d->ws.part);
+    if (d->stream)
+        cudaStreamDestroy(d->stream);
+    if (d->copy)
+        cudaStreamDestroy(d->copy);
+    if (d->uploaded)
+        cudaEventDestroy(d->uploaded);
+    free(d);
+}
+
+static int variant_of(const char *s, enum variant *out, struct hearth_err *e)
+{
+    static const struct {
+        const char *name;
+        enum variant v;
+    } names[] = {{"auto", VARIANT_GRAPH}, {"graph", VARIANT_GRAPH}, {"eager", VARIANT_EAGER}, {"reference", VARIANT_REFERENCE}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (!s || !strcmp(s, names[i].name)) {
+            *out = names[i].v;
+            return 0;
+        }
+    return err_set(e, HEARTH_EPARAMS, "the CUDA backend has no variant \"%.40s\": auto, graph, eager or reference", s);
+}
+
+static int dev_open(struct device **out, const struct device_params *p, struct hearth_err *e)
+{
+    enum variant v = VARIANT_GRAPH;
+    int n = 0, rc = variant_of(p->variant, &v, e);
+    if (rc)
+        return rc;
+    cudaError_t ce = cudaGetDeviceCount(&n);
+    if (ce != cudaSuccess)
+        return err_set(e, HEARTH_EDEVICE, "no usable GPU: %s", cudaGetErrorString(ce));
+    if (p->index < 0 || p->index >= n)
+        return err_set(e, HEARTH_EDEVICE, "GPU %d does not exist: this machine has %d", p->index, n);
+    struct device *d = (struct device *)calloc(1, sizeof(*d));
+    if (!d)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a device");
+    d->index = p->index;
+    d->variant = v;
+    d->reference = v == VARIANT_REFERENCE;
+    cudaDeviceProp prop;
+    if (!cuda_ok(d, cudaGetDeviceProperties(&prop, p->index)))
+        goto fail;
+    snprintf(d->name, sizeof(d->name), "%.95s", prop.name);
+    d->cc = prop.major * 10 + prop.minor;
+    d->sms = prop.multiProcessorCount;
+    d->l2_bytes = (uint64_t)prop.l2CacheSize;
+    d->smem_max = prop.sharedMemPerBlockOptin;
+    d->pdl = d->cc >= 90 && v == VARIANT_GRAPH;
+    if (d->cc < 75) {
+        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s) has compute capability %d.%d: 7.5 is the oldest that runs", d->index,
+                    d->name, prop.major, prop.minor);
+        goto fail;
+    }
+    if (!cuda_ok(d, cudaSetDevice(p->index)))
+        goto fail;
+    if (!embed_runs_here()) {
+        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): this engine was built without code for sm_%d", d->index, d->name, d->cc);
+        goto fail;
+    }
+    if (!cuda_ok(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) ||
+        !cuda_ok(d, cudaStreamCreateWithFlags(&d->copy, cudaStreamNonBlocking)) ||
+        !cuda_ok(d, cudaEventCreateWithFlags(&d->uploaded, cudaEventDisableTiming)))
+        goto fail;
+    upload_init(d);
+    step_init(d);
+    sample_init(d);
+    attend_init(d);
+    gemm_init(d);
+    if (!d->reference)
+        prefill_init(d);
+    if (d->err.code)
+        goto fail;
+    *out = d;
+    return 0;
+fail:
+    rc = d->err.code;
+    if (e)
+        *e = d->err;
+    dev_close(d);
+    return rc;
+}
+
+static void dev_info(struct device *d, struct device_info *out)
+{
+    size_t avail = 0, total = 0;
+    memset(out, 0, sizeof(*out));
+    snprintf(out->name, sizeof(out->name), "%s", d->name);
+    out->gpu = true;
+    out->kv_type = DT_F16;
+    out->ahead = AHEAD;
+    cuda_ok(d, cudaMemGetInfo(&avail, &total));
+    out->mem_total = total;
+    out->mem_free = avail;
+    out->hot_allocs = d->hot_allocs;
+}
+
+/* --- workspace ----------------------------------------------------------------------------------------------- */
+
+static uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+/* Cuts the next `bytes` of a block; with base NULL it only counts. */
+static void *cut(uint8_t *base, uint64_t *used, uint64_t bytes)
+{
+    void *p = base ? base + *used : NULL;
+    *used += (bytes + 1023) & ~1023ull;
+    return p;
+}
+
+/* Lays the workspace out over `base`; the bytes it takes. */
+static uint64_t lay(struct workspace *w, uint8_t *base)
+{
+    const struct workspace_dims *s = &w->dims;
+    uint64_t used = 0, r = w->rows;
+    w->ldx = pad256(s->d_model);
+    w->ldxn = prep_halves(s->d_model);
+    w->ldq = pad256(s->d_q);
+    w->ldtmp = pad256(max_u32(s->d_model, max_u32(s->d_q + 2 * s->d_kv, 2 * s->d_ff)));
+    w->ldl = pad256(s->n_vocab);
+    w->att.ld = prep_halves(s->d_q);
+    w->ff.ld = prep_halves(s->d_ff);
+    w->x = (float *)cut(base, &used, r * w->ldx * 4);
+    w->xn = (__half *)cut(base, &used, r * w->ldxn * 2);
+    w->q = (__half *)cut(base, &used, r * w->ldq * 2);
+    w->att.p = (__half *)cut(base, &used, r * w->att.ld * 2);
+    w->ff.p = (__half *)cut(base, &used, r * w->ff.ld * 2);
+    w->tmp = (float *)cut(base, &used, r * w->ldtmp * 4);
+    w->logits = (float *)cut(base, &used, (uint64_t)w->out_rows * w->ldl * 4);
+    w->ticket = (uint32_t *)cut(base, &used, TICKETS * 4);
+    w->split = (float *)cut(base, &used, SPLIT_FLOATS * 4ull);
+    w->wscratch_bytes = s->n_row > 128 ? 32ull << 20 : 0;
+    w->wscratch = (__half *)cut(base, &used, w->wscratch_bytes);
+    return used;
+}
+
+static int dev_reserve(struct device *d, const struct workspace_dims *want, struct hearth_err *e)
+{
+    struct workspace w = d->ws;
+    struct workspace_dims *s = &w.dims;
+    s->d_model = max_u32(s->d_model, want->d_model);
+    s->d_q = max_u32(s->d_q, want->d_q);
+    s->d_kv = max_u32(s->d_kv, want->d_kv);
+    s->d_ff = max_u32(s->d_ff, want->d_ff);
+    s->n_vocab = max_u32(s->n_vocab, want->n_vocab);
+    s->n_row = max_u32(s->n_row, want->n_row);
+    s->n_out = max_u32(s->n_out, want->n_out);
+    if (s->n_row > BATCH_ROWS_MAX || s->n_out > s->n_row)
+        return err_set(e, HEARTH_EPARAMS, "workspace of %u rows and %u out rows: at most %d rows, and no more out rows", s->n_row,
+                       s->n_out, BATCH_ROWS_MAX);
+    if (d->ws.block && !memcmp(s, &d->ws.dims, sizeof(*s)))
+        return 0;
+    w.rows = (s->n_row + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
+    w.out_rows = (s->n_out + 7) & ~7u;
+    w.bytes = lay(&w, NULL);
+    uint8_t *block = (uint8_t *)cuda_alloc(d, w.bytes, "the workspace", e);
+    if (!block)
+        return d->err.code ? d->err.code : HEARTH_ENOMEM;
+    lay(&w, block);
+    /* What is never written (padding) must be finite: it meets zero weights. */
+    cuda_ok(d, cudaMemsetAsync(block, 0, w.bytes, d->stream));
+    cuda_ok(d, cudaStreamSynchronize(d->stream));
+    step_forget(d); /* captured graphs hold the old addresses */
+    cuda_free(d, d->ws.block);
+    w.block = block;
+    w.part = d->ws.part, w.part_bytes = d->ws.part_bytes;
+    d->ws = w;
+    return step_reserve(d, e);
+}
+
+/* --- vectors and KV ------------------------------------------------------------------------------------------- */
+
+static int vec_load(struct device *d, const float *src, size_t n, float **out, struct hearth_err *e)
+{
+    float *v = (float *)cuda_alloc(d, n * 4, "a vector", e);
+    if (!v)
+        return d->err.code ? d->err.code : HEARTH_ENOMEM;
+    if (!cuda_ok(d, cudaMemcpy(v, src, n * 4, cudaMemcpyHostToDevice))) {
+        if (e)
+            *e = d->err;
+        return d->err.code;
+    }
+    *out = v;
+    return 0;
+}
+
+static void vec_free(struct device *d, float *v)
+{
+    if (!v)
+        return;
+    step_forget(d);
+    cuda_free(d, v);
+}
+
+static int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e)
+{
+    if (desc->type != DT_F16)
+        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the GPU keeps F16", dtype_get(desc->type) ? dtype_get(desc->type)->name : "?");
+    if (!attend_takes(desc->d_head))
+        return err_set(e, HEARTH_EUNSUPPORTED, "head size %u: the GPU has attention for 64, 80, 96, 128 and 256", desc->d_head);
+    struct kv_pool *p = (struct kv_pool *)calloc(1, sizeof(*p));
+    if (!p)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a KV pool");
+    p->desc = *desc;
+    p->layer_bytes = kv_layer_bytes(desc);
+    p->page_bytes = kv_page_bytes(desc);
+    p->base = (uint8_t *)cuda_alloc(d, p->page_bytes * desc->n_page, "KV pages", e);
+    if (!p->base) {
+        free(p);
+        return d->err.code ? d->err.code : HEARTH_ENOMEM;
+    }
+    /* Attention multiplies masked tokens by zero, so that a page's never written part must be finite. */
+    cuda_ok(d, cudaMemsetAsync(p->base, 0, p->page_bytes * desc->n_page, d->stream));
+    *out = p;
+    return 0;
+}
+
+static void kv_free(struct device *d, struct kv_pool *p)
+{
+    if (!p)
+        return;
+    step_forget(d);
+    cuda_free(d, p->base);
+    free(p);
+}
+
+static bool kv_page_ok(struct device *d, const struct kv_pool *p, uint32_t page)
+{
+    if (page < p->desc.n_page)
+        return true;
+    cuda_refuse(d, HEARTH_EINTERNAL, "KV page %u of a pool of %u", page, p->desc.n_page);
+    return false;
+}
+
+static void kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src)
+{
+    if (kv_page_ok(d, p, dst) && kv_page_ok(d, p, src))
+        cuda_ok(d, cudaMemcpyAsync(p->base + dst * p->page_bytes, p->base + src * p->page_bytes, p->page_bytes,
+                                   cudaMemcpyDeviceToDevice, d->stream));
+}
+
+static void kv_read(struct device *d, struct kv_pool *p, uint32_t page, void *host)
+{
+    if (kv_page_ok(d, p, page) &&
+        cuda_ok(d, cudaMemcpyAsync(host, p->base + page * p->page_bytes, p->page_bytes, cudaMemcpyDeviceToHost, d->stream)))
+        cuda_ok(d, cudaStreamSynchronize(d->stream));
+}
+
+static void kv_write(struct device *d, struct kv_pool *p, uint32_t page, const void *host)
+{
+    if (kv_page_ok(d, p, page) &&
+        cuda_ok(d, cudaMemcpyAsync(p->base + page * p->page_bytes, host, p->page_bytes, cudaMemcpyHostToDevice, d->stream)))
+        cuda_ok(d, cudaStreamSynchronize(d->stream));
+}
+
+static void kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
+{
+    if (kv_page_ok(d, p, page))
+        cuda_ok(d, cudaMemsetAsync(p->base + page * p->page_bytes, 0, p->page_bytes, d->stream));
+}
+
+static int dev_sync(struct device *d, struct hearth_err *e)
+{
+    if (!d->err.code)
+        cuda_ok(d, cudaStreamSynchronize(d->stream));
+    int rc = d->err.code;
+    if (rc && e)
+        *e = d->err;
+    if (rc != HEARTH_EDEVICE)
+        d->err.code = 0; /* a call that asked too much, not the device's end */
+    return rc ? rc : step_failed(d, e);
+}
+
+/* --- the table ------------------------------------------------------------------------------------------------ */
+
+extern "C" {
+extern const struct backend backend_cuda;
+const struct backend backend_cuda = {
+    "cuda", dev_open, dev_close, dev_info, dev_reserve,
+    weight_load, weight_free, vec_load, vec_free,
+    kv_new, kv_free, kv_copy, kv_read, kv_write, kv_clear,
+    step_begin, op_embed_push, op_qkv_push, op_attend_push, op_proj_push, op_ffn_up_push, op_head_push, op_sample_push,
+    step_end, step_wait, slot_set, act_read, act_write, dev_sync,
+};
+}

@@ -1,0 +1,68 @@
+/*
+ * local.cuh - what device.cu, step.cu, upload.cu, sample.cu and prefill.cu ask of each other. Kernels need cuda.cuh only.
+ */
+#ifndef HEARTH_CUDA_LOCAL_CUH
+#define HEARTH_CUDA_LOCAL_CUH
+
+#include "kernels/cuda/cuda.cuh"
+
+/* upload.cu: weights from the mapped file through pinned buffers. */
+void upload_init(struct device *d);
+void upload_fini(struct device *d);
+int weight_load(struct device *d, struct weight *w, struct hearth_err *e);
+void weight_free(struct device *d, struct weight *w);
+
+/* step.cu: recording, capture, replay, results. */
+void step_init(struct device *d);
+void step_fini(struct device *d);
+int step_reserve(struct device *d, struct hearth_err *e); /* after the workspace changed */
+void step_forget(struct device *d); /* drops captured graphs; waits for what uses them */
+void step_begin(struct device *d, const struct batch *b, uint64_t key);
+void op_embed_push(struct device *d, const struct op_embed *op);
+void op_qkv_push(struct device *d, const struct op_qkv *op);
+void op_attend_push(struct device *d, const struct op_attend *op);
+void op_proj_push(struct device *d, const struct op_proj *op);
+void op_ffn_up_push(struct device *d, const struct op_ffn_up *op);
+void op_head_push(struct device *d, const struct op_head *op);
+void op_sample_push(struct device *d, const struct op_sample *op);
+uint64_t step_end(struct device *d);
+int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);
+int step_failed(struct device *d, struct hearth_err *e); /* what was wrong with the last step, once */
+int act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e);
+int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in, struct hearth_err *e);
+
+/* What a step gave, in pinned memory that the GPU writes: `ticket` last. */
+struct result {
+    volatile uint64_t ticket;
+    struct sampled out[BATCH_ROWS_MAX];
+};
+/* Ends a step without `sample`: writes its ticket. */
+void done_run(struct device *d, struct result *ring);
+
+/* sample.cu */
+void sample_init(struct device *d);
+void sample_fini(struct device *d);
+void sample_run(struct device *d, uint32_t cap, uint32_t n_vocab, struct result *ring);
+int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history, uint32_t n_history,
+             uint32_t n_vocab, struct hearth_err *e);
+/* The last token of each slot, in device memory: what TOKEN_OF_SLOT means. */
+const int32_t *slot_tokens(const struct device *d);
+/* Makes room for a step's allowed-token masks: [n] rows of words u32 in device memory; NULL on failure. */
+uint32_t *mask_room(struct device *d, uint32_t n, uint32_t words);
+
+/* prefill.cu: the four matrix ops through cuBLASLt, over all rows of the step. */
+void prefill_init(struct device *d);
+void prefill_fini(struct device *d);
+bool prefill_has(const struct device *d);
+void prefill_qkv(struct device *d, const struct op_qkv *op);
+void prefill_proj(struct device *d, const struct op_proj *op);
+void prefill_ffn_up(struct device *d, const struct op_ffn_up *op);
+
+/* embed.cu: false where this build holds no code for the current GPU. */
+bool embed_runs_here(void);
+/* attend.cu */
+bool attend_takes(uint32_t d_head);
+/* Room for the partials of a step with these lengths; may drop captured graphs. */
+void attend_reserve(struct device *d, const step_dev *m);
+
+#endif

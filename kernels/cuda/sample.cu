@@ -1,0 +1,566 @@
+/*
+ * sample.cu - from logits to a token without the host: one kernel, a few blocks a row, which meet at barriers of their
+ * own only for the passes that a slot's parameters ask for. Greedy and plain temperature need none.
+ *
+ * Cut-offs are found by radix histograms over the order-preserving bits of a logit, 11 + 11 + 10 of them: counts for
+ * top-k, exp() in 40-bit fixed point for top-p. Integers add up to the same whatever the order, so a token depends on
+ * its own row alone. A slot's penalties, bias and history lie in device memory; the last token of a slot is what the next
+ * step's embedding reads. The last row to finish writes the step's ticket for the host.
+ */
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/local.cuh"
+#include "kernels/philox.h"
+
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS = 512, ROWS = 64, BLOCKS = 128, BINS = 2048 };
+
+struct slot_dev {
+    struct sample_params p; /* p.bias is not used here */
+    uint32_t n_vocab;
+    float *bias;     /* [n_vocab] or NULL */
+    uint32_t *count; /* [n_vocab] occurrences in the window, or NULL where nothing is penalised */
+    int32_t *ring;   /* [p.penalty_last] the window, or NULL where it is the whole timeline */
+    uint32_t ring_at, ring_used;
+};
+
+/* What the blocks of a row share; zero between launches. */
+struct row_dev {
+    unsigned long long max, best, raw_max, sum, top[LOGPROBS_MAX];
+    uint32_t arrived, finished;
+    uint32_t count[3][BINS];
+    unsigned long long weight[3][BINS];
+};
+
+struct slot_mem { /* host: grow-only */
+    float *bias;
+    uint32_t *count;
+    int32_t *ring;
+    uint32_t n_bias, n_count, n_ring;
+};
+
+struct sampler {
+    slot_dev *slot;
+    int32_t *last; /* [SLOTS_MAX] */
+    row_dev *row;  /* [ROWS] */
+    uint32_t *rows_done;
+    uint32_t *mask;
+    uint64_t mask_words;
+    struct slot_mem mem[SLOTS_MAX];
+    float *host_bias; /* [n_vocab] scratch of slot_set */
+    uint32_t host_bias_n;
+};
+
+struct sample_args {
+    const float *logits;
+    uint32_t ldl, n_vocab, row0;
+    const step_dev *s;
+    slot_dev *slot;
+    int32_t *last;
+    row_dev *row;
+    uint32_t *rows_done;
+    const uint32_t *mask;
+    struct result *ring;
+};
+
+__device__ static inline uint32_t key_of(float v) /* greater floats, greater keys */
+{
+    uint32_t u = __float_as_uint(v + 0.f); /* +0 and -0 are one */
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+__device__ static inline float value_of(uint32_t key) { return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
+__device__ static inline unsigned long long rank_of(float v, uint32_t id) /* best first, then the lowest id */
+{
+    return (unsigned long long)key_of(v) << 32 | (uint32_t)~id;
+}
+
+/* The blocks of a row meet. All are resident: a launch has at most BLOCKS of them. */
+__device__ static void meet(row_dev *r, uint32_t *met)
+{
+    __syncthreads();
+    if (!threadIdx.x) {
+        uint32_t want = ++*met * gridDim.x, have;
+        __threadfence();
+        atomicAdd(&r->arrived, 1);
+        do
+            have = *(volatile uint32_t *)&r->arrived;
+        while (have < want);
+        __threadfence();
+    }
+    __syncthreads();
+}
+
+__device__ static void max_into(unsigned long long v, unsigned long long *to)
+{
+    for (int i = 16; i; i /= 2) {
+        unsigned long long o = __shfl_xor_sync(~0u, v, i);
+        v = o > v ? o : v;
+    }
+    if (threadIdx.x % 32 == 0 && v)
+        atomicMax(to, v);
+}
+
+struct view {
+    const float *raw;
+    const slot_dev *sl;
+    const uint32_t *mask;
+    uint32_t n;
+};
+
+/* The logit after penalties, bias and mask, in that order. */
+__device__ static inline float logit(const view &w, uint32_t id)
+{
+    const slot_dev *sl = w.sl;
+    float v = w.raw[id];
+    if (sl->count) {
+        uint32_t c = sl->count[id];
+        if (c) {
+            v = v > 0 ? v / sl->p.rep_penalty : v * sl->p.rep_penalty;
+            v = fmaf(-sl->p.frequency_penalty, (float)c, v - sl->p.presence_penalty);
+        }
+    }
+    if (sl->bias)
+        v += sl->bias[id];
+    if (w.mask && !(w.mask[id / 32] >> id % 32 & 1))
+        v = -INFINITY;
+    return v == v ? v : -INFINITY;
+}
+
+/* Calls f(id) for the ids of this thread: four neighbours at a time. */
+template <typename F> __device__ static inline void each(uint32_t n, F f)
+{
+    for (uint32_t id = 4 * (blockIdx.x * THREADS + threadIdx.x); id < n; id += 4 * THREADS * gridDim.x)
+        for (uint32_t i = id; i < id + 4 && i < n; i++)
+            f(i);
+}
+
+/* Where the sum from the best bin down reaches `want`: *bin, and what lies above it. All threads get the answer. */
+template <typename T> __device__ static void find_bin(const T *hist, unsigned long long want, uint32_t *bin, unsigned long long *above)
+{
+    __shared__ unsigned long long seg[THREADS], found_above;
+    __shared__ uint32_t found;
+    const uint32_t per = BINS / THREADS;
+    uint32_t top = BINS - 1 - threadIdx.x * per; /* this thread's bins: top, top - 1, ... */
+    unsigned long long own = 0;
+    for (uint32_t i = 0; i < per; i++)
+        own += __ldcg(&hist[top - i]);
+    seg[threadIdx.x] = own;
+    if (!threadIdx.x)
+        found = 0, found_above = 0;
+    __syncthreads();
+    for (uint32_t d = 1; d < THREADS; d *= 2) {
+        unsigned long long v = threadIdx.x >= d ? seg[threadIdx.x - d] : 0;
+        __syncthreads();
+        seg[threadIdx.x] += v;
+        __syncthreads();
+    }
+    unsigned long long before = seg[threadIdx.x] - own;
+    if (before < want && seg[threadIdx.x] >= want)
+        for (uint32_t i = 0; i < per; i++) {
+            unsigned long long h = __ldcg(&hist[top - i]);
+            if (before + h >= want) {
+                found = top - i, found_above = before;
+                break;
+            }
+            before += h;
+        }
+    __syncthreads();
+    *bin = found, *above = found_above;
+    __syncthreads();
+}
+
+/*
+ * The least key such that the tokens at or above it weigh `want` or more; weigh(id, v, key) gives a token's weight, 0 to
+ * leave it out. want is asked for after the first pass, when the whole weight is known.
+ */
+template <typename T, typename W, typename G>
+__device__ static uint32_t cut(row_dev *r, T hist[3][BINS], T *sh, const view &w, uint32_t *met, W weigh, G goal)
+{
+    const uint32_t shift[3] = {21, 10, 0}, bits[3] = {11, 11, 10};
+    uint32_t prefix = 0, bin;
+    unsigned long long want = 0, above;
+    for (int level = 0; level < 3; level++) {
+        for (uint32_t i = threadIdx.x; i < BINS; i += THREADS)
+            sh[i] = 0;
+        __syncthreads();
+        each(w.n, [&](uint32_t id) {
+            float v = logit(w, id);
+            uint32_t key = key_of(v);
+            if (level && key >> (shift[level] + bits[level]) != prefix)
+                return;
+            T x = (T)weigh(v, key);
+            if (x)
+                atomicAdd(&sh[key >> shift[level] & ((1u << bits[level]) - 1)], x);
+        });
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < BINS; i += THREADS)
+            if (sh[i])
+                atomicAdd(&hist[level][i], sh[i]);
+        meet(r, met);
+        if (!level) {
+            __shared__ unsigned long long total;
+            if (!threadIdx.x)
+                total = 0;
+            __syncthreads();
+            unsigned long long own = 0;
+            for (uint32_t i = threadIdx.x; i < BINS; i += THREADS)
+                own += __ldcg(&hist[0][i]);
+            atomicAdd(&total, own);
+            __syncthreads();
+            want = goal(total);
+        }
+        find_bin(hist[level], want, &bin, &above);
+        want -= above;
+        prefix = prefix << bits[level] | bin;
+    }
+    return prefix;
+}
+
+__device__ static inline unsigned long long fixed(float x) { return (unsigned long long)(x * 1099511627776.f); } /* x in [0, 1] */
+
+/* Appends the token to what the slot's penalties count. */
+__device__ static void remember(slot_dev *sl, uint32_t token)
+{
+    if (!sl->count)
+        return;
+    if (sl->ring) {
+        if (sl->ring_used == sl->p.penalty_last)
+            sl->count[sl->ring[sl->ring_at]]--;
+        else
+            sl->ring_used++;
+        sl->ring[sl->ring_at] = (int32_t)token;
+        sl->ring_at = (sl->ring_at + 1) % sl->p.penalty_last;
+    }
+    sl->count[token]++;
+}
+
+__global__ void __launch_bounds__(THREADS) sample(sample_args a)
+{
+    __shared__ unsigned long long hist[BINS];
+    __shared__ bool last;
+    pdl_go();
+    pdl_wait();
+    uint32_t i = a.row0 + blockIdx.y, met = 0;
+    const step_dev *s = a.s;
+    if (i >= s->n_sample)
+        return;
+    row_dev *r = a.row + blockIdx.y;
+    slot_dev *sl = a.slot + s->slot[i];
+    const struct sample_params *p = &sl->p;
+    view w = {a.logits + (uint64_t)i * a.ldl, sl, s->mask[i] == NO_SLOT ? NULL : a.mask + (uint64_t)s->mask[i] * ((a.n_vocab + 31) / 32), a.n_vocab};
+    float temp = p->temp, top_v = 0;
+    bool cut_k = temp > 0 && p->top_k && p->top_k < w.n, cut_p = temp > 0 && p->top_p < 1.f, cut_m = temp > 0 && p->min_p >= FLT_MIN;
+    uint32_t least = key_of(-FLT_MAX); /* keys below are out: forbidden tokens to begin with */
+
+    float log_z = 0;
+    if (p->n_logprobs) { /* of the raw logits */
+        unsigned long long m = 0;
+        each(w.n, [&](uint32_t id) {
+            unsigned long long k = rank_of(w.raw[id], id);
+            m = k > m ? k : m;
+        });
+        max_into(m, &r->raw_max);
+        meet(r, &met);
+        float raw = value_of((uint32_t)(__ldcg(&r->raw_max) >> 32));
+        unsigned long long sum = 0;
+        each(w.n, [&](uint32_t id) { sum += fixed(fm_exp(w.raw[id] - raw)); });
+        for (int d = 16; d; d /= 2)
+            sum += __shfl_xor_sync(~0u, sum, d);
+        if (threadIdx.x % 32 == 0)
+            atomicAdd(&r->sum, sum);
+        unsigned long long below = ~0ull;
+        for (uint32_t k = 0; k < p->n_logprobs; k++) {
+            m = 0;
+            each(w.n, [&](uint32_t id) {
+                unsigned long long v = rank_of(w.raw[id], id);
+                if (v < below && v > m)
+                    m = v;
+            });
+            max_into(m, &r->top[k]);
+            meet(r, &met);
+            below = __ldcg(&r->top[k]);
+        }
+        log_z = raw + logf((float)((double)__ldcg(&r->sum) * 9.094947017729282e-13));
+    }
+    if (temp > 0) {
+        unsigned long long m = 0;
+        each(w.n, [&](uint32_t id) {
+            unsigned long long k = rank_of(logit(w, id), id);
+            m = k > m ? k : m;
+        });
+        max_into(m, &r->max);
+        meet(r, &met);
+        top_v = value_of((uint32_t)(__ldcg(&r->max) >> 32));
+        if (!(fabsf(top_v) < INFINITY)) /* an infinite or absent best logit leaves no choice */
+            temp = 0, cut_k = cut_p = cut_m = false;
+    }
+    if (cut_k)
+        least = max(least, cut(r, r->count, (uint32_t *)hist, w, &met, [](float, uint32_t) { return 1u; }, [&](unsigned long long) { return (unsigned long long)p->top_k; }));
+    uint32_t least_m = cut_m ? key_of(fmaf(temp, fm_log(p->min_p), top_v)) : 0;
+    if (cut_p) {
+        float share = p->top_p > 0 ? p->top_p : 0.f;
+        least = max(least, cut(r, r->weight, hist, w, &met,
+                               [&](float v, uint32_t key) { return key < least ? 0ull : fixed(fm_exp((v - top_v) / temp)); },
+                               [&](unsigned long long all) {
+                                   unsigned long long want = (unsigned long long)ceil((double)share * (double)all);
+                                   return want ? want : 1ull;
+                               }));
+    }
+    unsigned long long best = 0;
+    uint32_t group = ~0u;
+    struct philox noise = {};
+    each(w.n, [&](uint32_t id) {
+        float v = logit(w, id);
+        if (v == -INFINITY)
+            return;
+        if (temp > 0) {
+            if (key_of(v) < least || key_of(v) < least_m)
+                return;
+            if (id >> 2 != group) {
+                group = id >> 2;
+                noise = philox_group(p->seed, s->index[i], group);
+            }
+            uint32_t word = (id & 2) ? (id & 1 ? noise.v[3] : noise.v[2]) : (id & 1 ? noise.v[1] : noise.v[0]);
+            v = v / temp + philox_gumbel(word);
+        }
+        unsigned long long k = rank_of(v, id);
+        best = k > best ? k : best;
+    });
+    max_into(best, &r->best);
+    __threadfence();
+    __syncthreads();
+    if (!threadIdx.x)
+        last = atomicAdd(&r->finished, 1) == gridDim.x - 1;
+    __syncthreads();
+    if (!last)
+        return;
+    __threadfence();
+    if (!threadIdx.x) {
+        unsigned long long won = __ldcg(&r->best);
+        uint32_t token = won ? ~(uint32_t)won : 0; /* all forbidden: id 0 */
+        struct sampled *out = &a.ring[s->ticket % RING].out[i];
+        out->slot = s->slot[i], out->token = token, out->logprob = p->n_logprobs ? w.raw[token] - log_z : 0.f;
+        out->n_top = p->n_logprobs;
+        for (uint32_t k = 0; k < p->n_logprobs; k++) {
+            uint32_t id = ~(uint32_t)__ldcg(&r->top[k]);
+            out->top[k].id = id, out->top[k].logprob = w.raw[id] - log_z;
+        }
+        a.last[s->slot[i]] = (int32_t)token;
+        remember(sl, token);
+        r->max = r->best = r->raw_max = r->sum = 0;
+        for (uint32_t k = 0; k < p->n_logprobs; k++)
+            r->top[k] = 0;
+        r->arrived = r->finished = 0;
+        __threadfence_system();
+        if (atomicAdd(a.rows_done, 1) == s->n_sample - 1) {
+            *a.rows_done = 0;
+            __threadfence_system();
+            a.ring[s->ticket % RING].ticket = s->ticket;
+        }
+    }
+    if (cut_k)
+        for (uint32_t k = threadIdx.x; k < 3 * BINS; k += THREADS)
+            r->count[0][k] = 0;
+    if (cut_p)
+        for (uint32_t k = threadIdx.x; k < 3 * BINS; k += THREADS)
+            r->weight[0][k] = 0;
+}
+
+__global__ void done(const step_dev *s, struct result *ring)
+{
+    pdl_wait();
+    __threadfence_system();
+    ring[s->ticket % RING].ticket = s->ticket;
+}
+
+__global__ void slot_init(slot_dev *to, slot_dev v, int32_t *last, int32_t token)
+{
+    *to = v;
+    *last = token;
+}
+
+/* Counts the history's tokens. */
+__global__ void slot_count(uint32_t *count, const int32_t *history, uint32_t n, uint32_t n_vocab)
+{
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && (uint32_t)history[i] < n_vocab)
+        atomicAdd(&count[history[i]], 1);
+}
+
+/* --- host ----------------------------------------------------------------------------------------------------- */
+
+void sample_init(struct device *d)
+{
+    struct sampler *s = (struct sampler *)calloc(1, sizeof(*s));
+    if (!s) {
+        cuda_refuse(d, HEARTH_ENOMEM, "no memory for sampling slots");
+        return;
+    }
+    d->sampler = s;
+    if (!cuda_ok(d, cudaMalloc((void **)&s->slot, SLOTS_MAX * sizeof(slot_dev))) ||
+        !cuda_ok(d, cudaMalloc((void **)&s->last, SLOTS_MAX * 4)) || !cuda_ok(d, cudaMalloc((void **)&s->row, ROWS * sizeof(row_dev))) ||
+        !cuda_ok(d, cudaMalloc((void **)&s->rows_done, 4)))
+        return;
+    cuda_ok(d, cudaMemsetAsync(s->slot, 0, SLOTS_MAX * sizeof(slot_dev), d->stream));
+    cuda_ok(d, cudaMemsetAsync(s->last, 0, SLOTS_MAX * 4, d->stream));
+    cuda_ok(d, cudaMemsetAsync(s->row, 0, ROWS * sizeof(row_dev), d->stream));
+    cuda_ok(d, cudaMemsetAsync(s->rows_done, 0, 4, d->stream));
+}
+
+void sample_fini(struct device *d)
+{
+    struct sampler *s = d->sampler;
+    if (!s)
+        return;
+    for (int i = 0; i < SLOTS_MAX; i++) {
+        cudaFree(s->mem[i].bias);
+        cudaFree(s->mem[i].count);
+        cudaFree(s->mem[i].ring);
+    }
+    cudaFree(s->slot);
+    cudaFree(s->last);
+    cudaFree(s->row);
+    cudaFree(s->rows_done);
+    cudaFree(s->mask);
+    free(s->host_bias);
+    free(s);
+    d->sampler = NULL;
+}
+
+const int32_t *slot_tokens(const struct device *d) { return d->sampler->last; }
+
+uint32_t *mask_room(struct device *d, uint32_t n, uint32_t words)
+{
+    struct sampler *s = d->sampler;
+    uint64_t want = (uint64_t)n * words;
+    if (want > s->mask_words) {
+        struct hearth_err e = {};
+        cuda_ok(d, cudaStreamSynchronize(d->stream));
+        step_forget(d);
+        cuda_free(d, s->mask);
+        s->mask_words = 0;
+        want = (uint64_t)BATCH_SEQS_MAX * words > want ? (uint64_t)BATCH_SEQS_MAX * words : want;
+        s->mask = (uint32_t *)cuda_alloc(d, want * 4, "token masks", &e);
+        if (!s->mask) {
+            cuda_refuse(d, e.code, "%s", e.msg);
+            return NULL;
+        }
+        s->mask_words = want;
+    }
+    return s->mask;
+}
+
+/* A slot's buffer, grown to n elements of 4 bytes. */
+static int room(struct device *d, void **p, uint32_t *have, uint32_t n, struct hearth_err *e)
+{
+    if (n <= *have)
+        return 0;
+    if (*p)
+        cuda_ok(d, cudaStreamSynchronize(d->stream));
+    cuda_free(d, *p);
+    *have = 0;
+    *p = cuda_alloc(d, n * 4ull, "a sampling slot", e);
+    if (!*p)
+        return d->err.code ? d->err.code : HEARTH_ENOMEM;
+    *have = n;
+    return 0;
+}
+
+static int params_check(const struct sample_params *p, uint32_t n_vocab, struct hearth_err *e)
+{
+    const struct {
+        const char *name;
+        float value, least, most;
+    } ranges[] = {
+        {"temperature", p->temp, 0.f, FLT_MAX},
+        {"top_p", p->top_p, 0.f, FLT_MAX},
+        {"min_p", p->min_p, 0.f, 1.f},
+        {"repetition penalty", p->rep_penalty, FLT_MIN, FLT_MAX},
+        {"presence penalty", p->presence_penalty, -FLT_MAX, FLT_MAX},
+        {"frequency penalty", p->frequency_penalty, -FLT_MAX, FLT_MAX},
+    };
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
+        if (!(ranges[i].value >= ranges[i].least && ranges[i].value <= ranges[i].most)) /* NaN fails too */
+            return err_set(e, HEARTH_EPARAMS, "%s %g is not between %g and %g", ranges[i].name, (double)ranges[i].value,
+                           (double)ranges[i].least, (double)ranges[i].most);
+    if (p->n_logprobs > LOGPROBS_MAX)
+        return err_set(e, HEARTH_EPARAMS, "%u logprobs wanted, limit %d", p->n_logprobs, LOGPROBS_MAX);
+    for (uint32_t i = 0; i < p->n_bias; i++)
+        if (p->bias[i].id >= n_vocab || !(p->bias[i].bias <= FLT_MAX))
+            return err_set(e, HEARTH_EPARAMS, "logit bias %g of token %u: vocabulary of %u, bias below infinity", (double)p->bias[i].bias,
+                           p->bias[i].id, n_vocab);
+    return 0;
+}
+
+int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history, uint32_t n_history,
+             uint32_t n_vocab, struct hearth_err *e)
+{
+    struct sampler *s = d->sampler;
+    if (slot >= SLOTS_MAX)
+        return err_set(e, HEARTH_EPARAMS, "sampling slot %u of %d", slot, SLOTS_MAX);
+    int rc = params_check(p, n_vocab, e);
+    for (uint32_t i = 0; !rc && i < n_history; i++)
+        if (history[i] < 0 || (uint32_t)history[i] >= n_vocab)
+            rc = err_set(e, HEARTH_EPARAMS, "token %d of the history is outside the vocabulary of %u", history[i], n_vocab);
+    if (rc)
+        return rc;
+    if (d->err.code) {
+        if (e)
+            *e = d->err;
+        return d->err.code;
+    }
+    struct slot_mem *m = &s->mem[slot];
+    slot_dev v = {};
+    v.p = *p, v.p.bias = NULL, v.n_vocab = n_vocab;
+    bool counted = p->rep_penalty != 1.f || p->presence_penalty != 0.f || p->frequency_penalty != 0.f;
+    if (p->n_bias) {
+        if (s->host_bias_n < n_vocab) {
+            float *b = (float *)realloc(s->host_bias, n_vocab * sizeof(float));
+            if (!b)
+                return err_set(e, HEARTH_ENOMEM, "no memory for logit biases");
+            s->host_bias = b, s->host_bias_n = n_vocab;
+        }
+        memset(s->host_bias, 0, n_vocab * sizeof(float));
+        for (uint32_t i = 0; i < p->n_bias; i++)
+            s->host_bias[p->bias[i].id] += p->bias[i].bias;
+        if ((rc = room(d, (void **)&m->bias, &m->n_bias, n_vocab, e)))
+            return rc;
+        cuda_ok(d, cudaMemcpyAsync(m->bias, s->host_bias, n_vocab * 4ull, cudaMemcpyHostToDevice, d->stream));
+        cuda_ok(d, cudaStreamSynchronize(d->stream)); /* host_bias is used again */
+        v.bias = m->bias;
+    }
+    if (counted) {
+        uint32_t window = p->penalty_last, n = window && n_history > window ? window : n_history;
+        if ((rc = room(d, (void **)&m->count, &m->n_count, n_vocab, e)) ||
+            (rc = room(d, (void **)&m->ring, &m->n_ring, n > window ? n : window, e)))
+            return rc;
+        cuda_ok(d, cudaMemsetAsync(m->count, 0, n_vocab * 4ull, d->stream));
+        if (n) {
+            cuda_ok(d, cudaMemcpyAsync(m->ring, history + (n_history - n), n * 4ull, cudaMemcpyHostToDevice, d->stream));
+            d->pdl_chain = false;
+            cuda_launch(d, slot_count, dim3((n + 255) / 256), 256, 0, LAUNCH_PLAIN, m->count, m->ring, n, n_vocab);
+        }
+        v.count = m->count;
+        v.ring = window ? m->ring : NULL;
+        v.ring_used = n, v.ring_at = window ? n % window : 0;
+    }
+    d->pdl_chain = false;
+    cuda_launch(d, slot_init, dim3(1), 1, 0, LAUNCH_PLAIN, s->slot + slot, v, s->last + slot, n_history ? history[n_history - 1] : 0);
+    if (d->err.code && e)
+        *e = d->err;
+    return d->err.code;
+}
+
+void sample_run(struct device *d, uint32_t cap, uint32_t n_vocab, struct result *ring)
+{
+    struct sampler *s = d->sampler;
+    for (uint32_t row = 0; row < cap; row += ROWS) {
+        uint32_t rows = cap - row < ROWS ? cap - row : ROWS, blocks = BLOCKS / rows;
+        sample_args a = {d->ws.logits, d->ws.ldl, n_vocab, row, d->step, s->slot, s->last, s->row, s->rows_done, s->mask, ring};
+        cuda_launch(d, sample, dim3(blocks < 1 ? 1 : blocks, rows), THREADS, 0, LAUNCH_PDL, a);
+    }
+}
+
+void done_run(struct device *d, struct result *ring) { cuda_launch(d, done, dim3(1), 1, 0, LAUNCH_PDL, d->step, ring); }

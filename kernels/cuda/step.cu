@@ -1,0 +1,570 @@
+/*
+ * step.cu - a step: its metadata, the list of its ops, capture and replay, and its results.
+ *
+ * Ops are only noted between step_begin and step_end. step_end sends the metadata (one copy from pinned memory) and then
+ * runs the list; a decode step (one row a sequence) of a shape seen before is a captured graph, replayed by one call.
+ * So replay needs no cooperation of the ops, and nothing runs before its metadata is there. Reading or writing an
+ * activation in the middle of a step (tests) runs what is noted so far and leaves the step eager.
+ *
+ * Results come back through pinned memory that the last kernel writes, `ticket` last: step_wait polls, no call into the
+ * runtime and no event. Up to AHEAD steps are in flight, each with its own metadata and result of the ring.
+ * Thread: the engine's device thread.
+ */
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/local.cuh"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum op_kind { OP_EMBED, OP_QKV, OP_ATTEND, OP_PROJ, OP_FFN_UP, OP_HEAD, OP_SAMPLE };
+
+struct op {
+    enum op_kind kind;
+    union {
+        struct op_embed embed;
+        struct op_qkv qkv;
+        struct op_attend attend;
+        struct op_proj proj;
+        struct op_ffn_up ffn_up;
+        struct op_head head;
+    };
+};
+
+/* A shape of step that was run before, with its graph where it is a decode step. */
+struct shape {
+    uint64_t key;
+    const struct kv_pool *kv;
+    uint32_t cap, out_cap, n_op;
+    uint32_t mode;        /* decode, sample, fast_prefill: bits */
+    cudaGraphExec_t exec; /* NULL = run eagerly */
+    uint64_t used;        /* ticket of the last use; 0 = empty */
+};
+
+struct step_rec {
+    struct op *op;
+    uint32_t n_op, op_cap;
+    struct shape shape[GRAPHS_MAX];
+    uint8_t *meta[RING]; /* pinned: step_dev, then the block tables */
+    uint32_t n_page;     /* in this step's block tables */
+    struct result *ring; /* pinned, [RING] */
+    uint64_t key, ticket; /* of this step; of the last step_end */
+    bool open, sample, eager;
+    uint32_t width[ACT_COUNT];
+    struct hearth_err failed[RING]; /* what was wrong with the step of that ticket: not the device's failure, the caller's */
+};
+
+static step_dev *meta_of(struct device *d)
+{
+    return (step_dev *)d->rec->meta[(d->rec->ticket + 1) % RING];
+}
+
+static int pages_room(struct device *d, uint32_t n)
+{
+    struct step_rec *r = d->rec;
+    if (n <= d->pages_cap)
+        return 0;
+    uint32_t cap = d->pages_cap ? d->pages_cap : 1u << 16;
+    while (cap < n)
+        cap *= 2;
+    if (d->hot)
+        d->hot_allocs++;
+    cuda_ok(d, cudaStreamSynchronize(d->stream));
+    step_forget(d);
+    for (int i = 0; i < RING; i++) {
+        uint8_t *m = NULL;
+        if (!cuda_ok(d, cudaHostAlloc((void **)&m, sizeof(step_dev) + cap * 4ull, cudaHostAllocDefault)))
+            return d->err.code;
+        if (r->meta[i]) {
+            memcpy(m, r->meta[i], sizeof(step_dev) + d->pages_cap * 4ull);
+            cudaFreeHost(r->meta[i]);
+        } else
+            memset(m, 0, sizeof(step_dev));
+        r->meta[i] = m;
+    }
+    cuda_free(d, d->step);
+    if (!cuda_ok(d, cudaMalloc((void **)&d->step, sizeof(step_dev) + cap * 4ull)))
+        return d->err.code;
+    cuda_ok(d, cudaMemset(d->step, 0, sizeof(step_dev)));
+    d->pages = (uint32_t *)(d->step + 1);
+    d->pages_cap = cap;
+    return d->err.code;
+}
+
+void step_init(struct device *d)
+{
+    struct step_rec *r = (struct step_rec *)calloc(1, sizeof(*r));
+    if (!r) {
+        cuda_refuse(d, HEARTH_ENOMEM, "no memory for steps");
+        return;
+    }
+    d->rec = r;
+    if (!cuda_ok(d, cudaHostAlloc((void **)&r->ring, RING * sizeof(struct result), cudaHostAllocMapped)))
+        return;
+    memset(r->ring, 0, RING * sizeof(struct result));
+    pages_room(d, 1);
+}
+
+void step_fini(struct device *d)
+{
+    struct step_rec *r = d->rec;
+    if (!r)
+        return;
+    step_forget(d);
+    for (int i = 0; i < RING; i++)
+        cudaFreeHost(r->meta[i]);
+    cudaFreeHost(r->ring);
+    cudaFree(d->step);
+    free(r->op);
+    free(r);
+    d->rec = NULL;
+}
+
+void step_forget(struct device *d)
+{
+    struct step_rec *r = d->rec;
+    for (int i = 0; r && i < GRAPHS_MAX; i++)
+        if (r->shape[i].used) {
+            if (r->shape[i].exec) {
+                cuda_ok(d, cudaStreamSynchronize(d->stream));
+                cuda_ok(d, cudaGraphExecDestroy(r->shape[i].exec));
+            }
+            r->shape[i].used = 0;
+        }
+}
+
+int step_reserve(struct device *d, struct hearth_err *e)
+{
+    if (d->err.code && e)
+        *e = d->err;
+    return d->err.code;
+}
+
+/* The bucket of n rows: what grids and templates follow. Whole GEMM launches, then the smallest that takes the rest. */
+static uint32_t bucket(uint32_t n)
+{
+    static const uint32_t small[] = {1, 2, 4, 8, 16, 24, 32, 48, 64};
+    uint32_t whole = n / GEMM_ROWS * GEMM_ROWS, rest = n - whole;
+    if (!rest)
+        return whole;
+    int i = 0;
+    while (small[i] < rest)
+        i++;
+    return whole + small[i];
+}
+
+void step_begin(struct device *d, const struct batch *b, uint64_t key)
+{
+    struct step_rec *r = d->rec;
+    r->n_op = 0;
+    r->open = true, r->eager = d->variant != VARIANT_GRAPH, r->sample = false;
+    d->decode = true;
+    r->key = key;
+    if (d->err.code)
+        return;
+    if (!b->n_row || b->n_row > d->ws.dims.n_row || b->n_seq > BATCH_SEQS_MAX || b->n_out > d->ws.out_rows || b->n_out > b->n_row) {
+        cuda_refuse(d, HEARTH_EINTERNAL, "step of %u rows, %u sequences, %u out rows: the workspace has room for %u, %d, %u", b->n_row,
+                    b->n_seq, b->n_out, d->ws.dims.n_row, BATCH_SEQS_MAX, d->ws.out_rows);
+        return;
+    }
+    uint64_t n_page = 0;
+    for (uint32_t s = 0; s < b->n_seq; s++)
+        n_page += ((uint64_t)b->seq[s].pos0 + b->seq[s].n_row + KV_PAGE - 1) / KV_PAGE;
+    if (n_page > (1u << 26) || pages_room(d, (uint32_t)n_page)) {
+        cuda_refuse(d, HEARTH_EINTERNAL, "block tables of %llu pages in one step", (unsigned long long)n_page);
+        return;
+    }
+    d->kv = b->kv;
+    d->n_row = b->n_row, d->n_seq = b->n_seq, d->n_out = b->n_out;
+    d->cap = bucket(b->n_row), d->out_cap = b->n_out ? bucket(b->n_out) : 0;
+    d->max_pos = 0;
+    d->fast_prefill = b->n_row > 128 && !b->invariant && !d->reference && prefill_has(d);
+    d->ws.att.plain = d->ws.ff.plain = d->fast_prefill;
+
+    step_dev *m = meta_of(d);
+    uint32_t *pages = (uint32_t *)(m + 1), at = 0;
+    m->n_row = b->n_row, m->n_seq = b->n_seq, m->n_out = b->n_out, m->n_sample = 0;
+    for (uint32_t s = 0; s < b->n_seq; s++) {
+        const struct batch_seq *q = &b->seq[s];
+        uint32_t len = q->pos0 + q->n_row, n = (len + KV_PAGE - 1) / KV_PAGE;
+        if (q->row0 > b->n_row || q->n_row > b->n_row - q->row0) {
+            cuda_refuse(d, HEARTH_EINTERNAL, "sequence %u has rows %u+%u of %u", s, q->row0, q->n_row, b->n_row);
+            return;
+        }
+        m->row0[s] = q->row0, m->n_rows[s] = q->n_row, m->pos0[s] = q->pos0, m->pages0[s] = at;
+        memcpy(pages + at, q->pages, n * 4ull);
+        for (uint32_t i = 0; i < q->n_row; i++) {
+            uint32_t row = q->row0 + i, pos = q->pos0 + i;
+            m->pos[row] = pos, m->seq[row] = s;
+            m->kv_slot[row] = q->pages[pos / KV_PAGE] * KV_PAGE + pos % KV_PAGE;
+        }
+        at += n;
+        if (len > d->max_pos)
+            d->max_pos = len;
+        if (q->n_row != 1)
+            d->decode = false;
+    }
+    r->n_page = at;
+    memcpy(m->token, b->token, b->n_row * 4ull);
+    memcpy(m->out_row, b->out_row, b->n_out * 4ull);
+    uint32_t cap = d->cap < BATCH_ROWS_MAX ? d->cap : BATCH_ROWS_MAX;
+    for (uint32_t i = b->n_row; i < cap; i++)
+        m->token[i] = 0, m->pos[i] = 0, m->seq[i] = 0, m->kv_slot[i] = NO_SLOT;
+    for (uint32_t i = b->n_out; i < d->out_cap; i++)
+        m->out_row[i] = 0;
+    attend_reserve(d, m);
+    const struct workspace_dims *w = &d->ws.dims;
+    const uint32_t width[ACT_COUNT] = {w->d_model, w->d_q, w->d_q, w->d_ff, w->n_vocab};
+    memcpy(r->width, width, sizeof(width));
+}
+
+/* --- noting ops ----------------------------------------------------------------------------------------------- */
+
+static struct op *push(struct device *d, enum op_kind kind)
+{
+    struct step_rec *r = d->rec;
+    if (r->n_op == r->op_cap) {
+        uint32_t cap = r->op_cap ? 2 * r->op_cap : 512;
+        struct op *op = (struct op *)realloc(r->op, cap * sizeof(*op));
+        if (!op) {
+            cuda_refuse(d, HEARTH_ENOMEM, "no memory for a step of %u ops", r->n_op);
+            return NULL;
+        }
+        r->op = op, r->op_cap = cap;
+    }
+    struct op *op = &r->op[r->n_op++];
+    op->kind = kind;
+    return op;
+}
+
+void op_embed_push(struct device *d, const struct op_embed *op)
+{
+    struct op *o = push(d, OP_EMBED);
+    if (o)
+        o->embed = *op;
+    d->rec->width[ACT_X] = op->w->n_in;
+}
+void op_qkv_push(struct device *d, const struct op_qkv *op)
+{
+    struct op *o = push(d, OP_QKV);
+    if (o)
+        o->qkv = *op;
+    d->rec->width[ACT_X] = op->w->n_in;
+    d->rec->width[ACT_Q] = op->n_head * op->d_head;
+}
+void op_attend_push(struct device *d, const struct op_attend *op)
+{
+    struct op *o = push(d, OP_ATTEND);
+    if (o)
+        o->attend = *op;
+    d->rec->width[ACT_Q] = d->rec->width[ACT_ATT] = op->n_head * op->d_head;
+}
+void op_proj_push(struct device *d, const struct op_proj *op)
+{
+    struct op *o = push(d, OP_PROJ);
+    if (o)
+        o->proj = *op;
+    d->rec->width[op->in] = op->w->n_in;
+    d->rec->width[ACT_X] = op->w->n_out;
+}
+void op_ffn_up_push(struct device *d, const struct op_ffn_up *op)
+{
+    struct op *o = push(d, OP_FFN_UP);
+    if (o)
+        o->ffn_up = *op;
+    d->rec->width[ACT_X] = op->w->n_in;
+    d->rec->width[ACT_FF] = op->w->n_out / (op->glu == GLU_GELU ? 1 : 2);
+}
+void op_head_push(struct device *d, const struct op_head *op)
+{
+    struct op *o = push(d, OP_HEAD);
+    if (o)
+        o->head = *op;
+    d->rec->width[ACT_X] = op->w->n_in;
+    d->rec->width[ACT_LOGITS] = op->w->n_out;
+}
+
+void op_sample_push(struct device *d, const struct op_sample *op)
+{
+    struct step_rec *r = d->rec;
+    if (d->err.code || !op->n)
+        return;
+    if (op->n > d->n_out) {
+        cuda_refuse(d, HEARTH_EINTERNAL, "%u rows to sample of %u out rows", op->n, d->n_out);
+        return;
+    }
+    step_dev *m = meta_of(d);
+    uint32_t words = (r->width[ACT_LOGITS] + 31) / 32, n_mask = 0;
+    for (uint32_t i = 0; op->mask && i < op->n; i++)
+        n_mask += op->mask[i] != NULL;
+    uint32_t *room = n_mask ? mask_room(d, op->n, words) : NULL;
+    m->n_sample = op->n;
+    for (uint32_t i = 0; i < op->n; i++) {
+        m->slot[i] = op->slot[i], m->index[i] = op->index[i], m->mask[i] = NO_SLOT;
+        if (room && op->mask[i]) {
+            m->mask[i] = i;
+            cuda_ok(d, cudaMemcpyAsync(room + (uint64_t)i * words, op->mask[i], words * 4ull, cudaMemcpyHostToDevice, d->stream));
+        }
+    }
+    r->sample = true;
+    push(d, OP_SAMPLE);
+}
+
+/* --- running them --------------------------------------------------------------------------------------------- */
+
+template <typename Op, typename F> static void in_chunks(struct device *d, const Op *op, uint32_t cap, F f)
+{
+    for (uint32_t row = 0; row < cap; row += GEMM_ROWS)
+        f(d, op, row, cap - row < GEMM_ROWS ? cap - row : GEMM_ROWS);
+}
+
+static void run(struct device *d)
+{
+    struct step_rec *r = d->rec;
+    bool ref = d->reference;
+    d->pdl_chain = false; /* the first kernel follows a copy */
+    for (uint32_t i = 0; i < r->n_op && !d->err.code; i++) {
+        const struct op *o = &r->op[i];
+        switch (o->kind) {
+        case OP_EMBED:
+            embed_run(d, &o->embed);
+            break;
+        case OP_QKV:
+            if (d->fast_prefill)
+                prefill_qkv(d, &o->qkv);
+            else
+                in_chunks(d, &o->qkv, d->cap, ref ? ref_qkv : gemm_qkv);
+            break;
+        case OP_ATTEND:
+            attend_run(d, &o->attend);
+            break;
+        case OP_PROJ:
+            if (d->fast_prefill)
+                prefill_proj(d, &o->proj);
+            else
+                in_chunks(d, &o->proj, d->cap, ref ? ref_proj : gemm_proj);
+            break;
+        case OP_FFN_UP:
+            if (d->fast_prefill)
+                prefill_ffn_up(d, &o->ffn_up);
+            else
+                in_chunks(d, &o->ffn_up, d->cap, ref ? ref_ffn_up : gemm_ffn_up);
+            break;
+        case OP_HEAD:
+            in_chunks(d, &o->head, d->out_cap, ref ? ref_head : gemm_head);
+            break;
+        case OP_SAMPLE:
+            sample_run(d, d->out_cap, r->width[ACT_LOGITS], r->ring);
+            break;
+        }
+    }
+}
+
+static void send_meta(struct device *d)
+{
+    struct step_rec *r = d->rec;
+    step_dev *m = meta_of(d);
+    m->ticket = r->ticket + 1;
+    cuda_ok(d, cudaMemcpyAsync(d->step, m, sizeof(*m) + r->n_page * 4ull, cudaMemcpyHostToDevice, d->stream));
+}
+
+/* Runs what is noted so far, in the middle of a step. */
+static void flush(struct device *d)
+{
+    struct step_rec *r = d->rec;
+    if (!r->open || d->err.code)
+        return;
+    send_meta(d);
+    run(d);
+    r->n_op = 0;
+    r->eager = true;
+}
+
+/* The table's row of this step's shape, made in the place of the least recently used where there is none. */
+static struct shape *shape_of(struct device *d, bool *seen)
+{
+    struct step_rec *r = d->rec;
+    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (d->fast_prefill ? 4 : 0);
+    struct shape *old = &r->shape[0];
+    for (int i = 0; i < GRAPHS_MAX; i++) {
+        struct shape *s = &r->shape[i];
+        if (s->used && s->key == r->key && s->kv == d->kv && s->cap == d->cap && s->out_cap == d->out_cap && s->n_op == r->n_op &&
+            s->mode == mode) {
+            *seen = true;
+            return s;
+        }
+        if (s->used < old->used)
+            old = s;
+    }
+    if (old->exec)
+        cuda_ok(d, cudaGraphExecDestroy(old->exec)); /* deferred by the runtime until its launches are done */
+    *old = (struct shape){r->key, d->kv, d->cap, d->out_cap, r->n_op, mode, NULL, 0};
+    *seen = false;
+    return old;
+}
+
+/* Captures the step's ops as a graph. NULL where that failed without harm: the step then runs eagerly. */
+static cudaGraphExec_t capture(struct device *d)
+{
+    struct step_rec *r = d->rec;
+    cudaGraph_t g = NULL;
+    cudaGraphExec_t exec = NULL;
+    if (!cuda_ok(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal)))
+        return NULL;
+    d->capturing = true;
+    run(d);
+    if (!r->sample)
+        done_run(d, r->ring);
+    d->capturing = false;
+    if (!cuda_ok(d, cudaStreamEndCapture(d->stream, &g)))
+        return NULL;
+    if (!d->err.code)
+        cuda_ok(d, cudaGraphInstantiate(&exec, g, 0));
+    cudaGraphDestroy(g);
+    return exec;
+}
+
+uint64_t step_end(struct device *d)
+{
+    struct step_rec *r = d->rec;
+    uint64_t ticket = r->ticket + 1;
+    if (!d->err.code) {
+        bool seen = false;
+        struct shape *s = shape_of(d, &seen);
+        d->hot = seen;
+        s->used = ticket;
+        if (!r->eager && d->decode && !s->exec)
+            s->exec = capture(d);
+        send_meta(d);
+        if (!r->eager && s->exec)
+            cuda_ok(d, cudaGraphLaunch(s->exec, d->stream));
+        else {
+            run(d);
+            if (!r->sample)
+                done_run(d, r->ring);
+        }
+        d->hot = false;
+    }
+    struct hearth_err *mine = &r->failed[ticket % RING];
+    mine->code = 0;
+    if (d->err.code && d->err.code != HEARTH_EDEVICE) {
+        *mine = d->err;
+        d->err.code = 0;
+    }
+    r->open = false;
+    r->ticket = ticket;
+    return ticket;
+}
+
+int step_failed(struct device *d, struct hearth_err *e)
+{
+    struct hearth_err *mine = &d->rec->failed[d->rec->ticket % RING];
+    int rc = mine->code;
+    if (rc && e)
+        *e = *mine;
+    mine->code = 0;
+    return rc;
+}
+
+int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
+{
+    struct result *res = &d->rec->ring[ticket % RING];
+    struct timespec pause = {0, 5000};
+    struct hearth_err *mine = &d->rec->failed[ticket % RING];
+    if (mine->code) {
+        int rc = mine->code;
+        if (e)
+            *e = *mine;
+        mine->code = 0;
+        return rc;
+    }
+    for (uint64_t spin = 0; !d->err.code && __atomic_load_n(&res->ticket, __ATOMIC_ACQUIRE) < ticket; spin++) {
+        if (spin < 2000)
+            continue;
+        /* A kernel that failed never writes its ticket: ask now and then. */
+        if (spin % 256 == 0) {
+            cudaError_t rc = cudaStreamQuery(d->stream);
+            if (rc == cudaSuccess && __atomic_load_n(&res->ticket, __ATOMIC_ACQUIRE) < ticket)
+                cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): step %llu ended without a result", d->index, d->name,
+                            (unsigned long long)ticket);
+            else if (rc != cudaSuccess && rc != cudaErrorNotReady)
+                cuda_ok(d, rc);
+        }
+        nanosleep(&pause, NULL);
+    }
+    if (d->err.code) {
+        if (e)
+            *e = d->err;
+        return d->err.code;
+    }
+    if (n)
+        memcpy(out, (const void *)res->out, n * sizeof(*out));
+    return 0;
+}
+
+/* --- activations for tests and eval ---------------------------------------------------------------------------- */
+
+static uint32_t act_rows(const struct device *d, enum act a) { return a == ACT_LOGITS ? d->ws.out_rows : d->ws.rows; }
+
+/* f32 rows that lie in device memory as they are; NULL for the fp16 forms. */
+static float *act_f32(struct device *d, enum act a, uint32_t *ld)
+{
+    *ld = a == ACT_X ? d->ws.ldx : d->ws.ldl;
+    return a == ACT_X ? d->ws.x : a == ACT_LOGITS ? d->ws.logits : NULL;
+}
+
+static act_buf act_f16(struct device *d, enum act a)
+{
+    act_buf q = {d->ws.q, d->ws.ldq, 1};
+    return a == ACT_Q ? q : a == ACT_ATT ? d->ws.att : d->ws.ff;
+}
+
+static int act_check(struct device *d, enum act a, uint32_t row0, uint32_t n_row, struct hearth_err *e)
+{
+    if (a < 0 || a >= ACT_COUNT || row0 > act_rows(d, a) || n_row > act_rows(d, a) - row0)
+        return err_set(e, HEARTH_EPARAMS, "activation %d has no rows %u+%u", (int)a, row0, n_row);
+    flush(d);
+    return 0;
+}
+
+int act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e)
+{
+    uint32_t ld, w = d->rec->width[a];
+    int rc = act_check(d, a, row0, n_row, e);
+    if (rc)
+        return rc;
+    const float *src = act_f32(d, a, &ld);
+    if (src)
+        src += (uint64_t)row0 * ld;
+    else {
+        act_buf b = act_f16(d, a);
+        src = d->ws.tmp, ld = w;
+        act_to_f32(d, &b, w, d->ws.tmp, row0, n_row);
+    }
+    cuda_ok(d, cudaMemcpy2DAsync(out, w * 4ull, src, ld * 4ull, w * 4ull, n_row, cudaMemcpyDeviceToHost, d->stream));
+    cuda_ok(d, cudaStreamSynchronize(d->stream));
+    if (d->err.code && e)
+        *e = d->err;
+    return d->err.code;
+}
+
+int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in, struct hearth_err *e)
+{
+    uint32_t ld, w = d->rec->width[a];
+    int rc = act_check(d, a, row0, n_row, e);
+    if (rc)
+        return rc;
+    float *f32 = act_f32(d, a, &ld), *dst = f32 ? f32 + (uint64_t)row0 * ld : d->ws.tmp;
+    if (!f32)
+        ld = w;
+    cuda_ok(d, cudaMemcpy2DAsync(dst, ld * 4ull, in, w * 4ull, w * 4ull, n_row, cudaMemcpyHostToDevice, d->stream));
+    if (!f32) {
+        act_buf b = act_f16(d, a);
+        act_from_f32(d, d->ws.tmp, w, &b, row0, n_row);
+    }
+    cuda_ok(d, cudaStreamSynchronize(d->stream));
+    if (d->err.code && e)
+        *e = d->err;
+    return d->err.code;
+}

@@ -1,0 +1,225 @@
+/*
+ * upload.cu - weights from the mapped file to the GPU: helper threads copy a slice into one of four pinned buffers, a
+ * copy engine moves it, a kernel packs it into T16 tiles (pack.cu). weight_load returns when its last slice left the
+ * file's memory, not when it is packed: the step stream waits for that by an event.
+ *
+ * One thread's memcpy from the page cache is slower than the bus (about 10 of 55 GB/s), hence the helpers.
+ * Thread: the engine's device thread; helpers touch nothing but the bytes they copy.
+ */
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/local.cuh"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PINS = 4, HELPERS_MAX = 11, PIECE = 512 << 10 };
+static const uint64_t PIN_BYTES = 16ull << 20;
+
+struct uploader {
+    uint8_t *pin[PINS]; /* pinned host memory */
+    uint8_t *dev[PINS]; /* its twin on the GPU */
+    cudaEvent_t free[PINS];
+    uint32_t next;
+    /* the copy under way, shared with the helpers */
+    pthread_mutex_t lock;
+    pthread_cond_t work, idle;
+    pthread_t helper[HELPERS_MAX];
+    uint32_t n_helper, busy;
+    uint64_t generation; /* of the copy: a helper takes part once in each */
+    bool stop;
+    uint8_t *dst;
+    const uint8_t *src;
+    uint64_t bytes, taken;
+};
+
+/* Copies pieces of the slice until none is left. Called with the lock held. */
+static void copy_pieces(struct uploader *u)
+{
+    while (u->taken < u->bytes) {
+        uint64_t at = u->taken, n = u->bytes - at < PIECE ? u->bytes - at : PIECE;
+        u->taken += n;
+        pthread_mutex_unlock(&u->lock);
+        memcpy(u->dst + at, u->src + at, n);
+        pthread_mutex_lock(&u->lock);
+    }
+}
+
+static void *helper_main(void *arg)
+{
+    struct uploader *u = (struct uploader *)arg;
+    uint64_t seen = 0;
+    pthread_mutex_lock(&u->lock);
+    for (;;) {
+        while (!u->stop && u->generation == seen)
+            pthread_cond_wait(&u->work, &u->lock);
+        if (u->stop)
+            break;
+        seen = u->generation;
+        u->busy++;
+        copy_pieces(u);
+        if (!--u->busy)
+            pthread_cond_signal(&u->idle);
+    }
+    pthread_mutex_unlock(&u->lock);
+    return NULL;
+}
+
+static void copy_wide(struct uploader *u, uint8_t *dst, const uint8_t *src, uint64_t n)
+{
+    pthread_mutex_lock(&u->lock);
+    u->dst = dst, u->src = src, u->bytes = n, u->taken = 0;
+    if (n > 2 * PIECE) {
+        u->generation++;
+        pthread_cond_broadcast(&u->work);
+    }
+    copy_pieces(u);
+    while (u->busy)
+        pthread_cond_wait(&u->idle, &u->lock);
+    pthread_mutex_unlock(&u->lock);
+}
+
+void upload_init(struct device *d)
+{
+    struct uploader *u = (struct uploader *)calloc(1, sizeof(*u));
+    if (!u) {
+        cuda_refuse(d, HEARTH_ENOMEM, "no memory for uploads");
+        return;
+    }
+    d->up = u;
+    pthread_mutex_init(&u->lock, NULL);
+    pthread_cond_init(&u->work, NULL);
+    pthread_cond_init(&u->idle, NULL);
+    for (int i = 0; i < PINS; i++) {
+        if (!cuda_ok(d, cudaHostAlloc((void **)&u->pin[i], PIN_BYTES, cudaHostAllocDefault)) ||
+            !cuda_ok(d, cudaMalloc((void **)&u->dev[i], PIN_BYTES)) ||
+            !cuda_ok(d, cudaEventCreateWithFlags(&u->free[i], cudaEventDisableTiming)))
+            return;
+    }
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t want = cores < 2 ? 0 : cores - 1 > HELPERS_MAX ? HELPERS_MAX : (uint32_t)cores - 1;
+    while (u->n_helper < want && !pthread_create(&u->helper[u->n_helper], NULL, helper_main, u))
+        u->n_helper++; /* fewer helpers only take longer */
+}
+
+void upload_fini(struct device *d)
+{
+    struct uploader *u = d->up;
+    if (!u)
+        return;
+    pthread_mutex_lock(&u->lock);
+    u->stop = true;
+    pthread_cond_broadcast(&u->work);
+    pthread_mutex_unlock(&u->lock);
+    for (uint32_t i = 0; i < u->n_helper; i++)
+        pthread_join(u->helper[i], NULL);
+    for (int i = 0; i < PINS; i++) {
+        cudaFreeHost(u->pin[i]);
+        cudaFree(u->dev[i]);
+        if (u->free[i])
+            cudaEventDestroy(u->free[i]);
+    }
+    pthread_mutex_destroy(&u->lock);
+    pthread_cond_destroy(&u->work);
+    pthread_cond_destroy(&u->idle);
+    free(u);
+    d->up = NULL;
+}
+
+/* Moves rows of a part, in slices of whole tiles; `packed` says whether they are packed or kept as they are. */
+static void upload_part(struct device *d, struct wdev *w, uint32_t i, const uint8_t *src, bool packed)
+{
+    struct uploader *u = d->up;
+    struct wpart *p = &w->part[i];
+    uint32_t step = (uint32_t)(PIN_BYTES / p->raw_row_bytes) & ~15u;
+    for (uint32_t row = 0; row < p->n_out && !d->err.code; row += step) {
+        uint32_t n = p->n_out - row < step ? p->n_out - row : step, b = u->next++ % PINS;
+        uint64_t bytes = n * p->raw_row_bytes, at = row * p->raw_row_bytes;
+        cuda_ok(d, cudaEventSynchronize(u->free[b]));
+        copy_wide(u, u->pin[b], src + at, bytes);
+        cuda_ok(d, cudaMemcpyAsync(packed ? u->dev[b] : p->raw + at, u->pin[b], bytes, cudaMemcpyHostToDevice, d->copy));
+        if (packed)
+            pack_rows(d, w, i, row, n, u->dev[b], d->copy);
+        cuda_ok(d, cudaEventRecord(u->free[b], d->copy));
+    }
+}
+
+static void wdev_free(struct device *d, struct wdev *w)
+{
+    for (uint32_t i = 0; i < w->n_part; i++)
+        cuda_free(d, w->part[i].raw);
+    cuda_free(d, w->packed);
+    free(w);
+}
+
+int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
+{
+    bool raw = w->role == WEIGHT_EMBED || d->reference;
+    struct wdev *v = (struct wdev *)calloc(1, sizeof(*v));
+    int rc = HEARTH_ENOMEM;
+    if (!v)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a weight");
+    v->role = w->role, v->n_in = w->n_in, v->n_out = w->n_out, v->n_part = w->n_part;
+    v->n_rec = (w->n_in + 255) / 256;
+    for (uint32_t i = 0, row = 0; i < w->n_part; i++) {
+        struct wpart *p = &v->part[i];
+        const struct dtype_info *t = dtype_get(w->part[i].type);
+        if (!t || !t->name || w->n_in % t->block_len || w->n_in > (512u << 10)) {
+            rc = err_set(e, HEARTH_EUNSUPPORTED, "a matrix of type %s with %u columns: the GPU cannot multiply by it",
+                         t && t->name ? t->name : "?", w->n_in);
+            goto fail;
+        }
+        p->type = w->part[i].type;
+        p->n_out = w->part[i].n_out;
+        p->row0 = row;
+        row += p->n_out;
+        p->raw_row_bytes = dtype_bytes(p->type, w->n_in);
+    }
+    if (raw) {
+        for (uint32_t i = 0; i < v->n_part; i++)
+            if (!(v->part[i].raw = (uint8_t *)cuda_alloc(d, v->part[i].raw_row_bytes * v->part[i].n_out, "weights", e)))
+                goto fail;
+    } else {
+        rc = pack_plan(v, e);
+        if (rc)
+            goto fail;
+        rc = HEARTH_ENOMEM;
+        if (!(v->packed = (uint8_t *)cuda_alloc(d, v->packed_bytes, "weights", e)))
+            goto fail;
+        /* rows past the last whole tile and columns past n_in weigh nothing */
+        cuda_ok(d, cudaMemsetAsync(v->packed, 0, v->packed_bytes, d->copy));
+    }
+    for (uint32_t i = 0; i < v->n_part; i++)
+        upload_part(d, v, i, (const uint8_t *)w->part[i].data, !raw);
+    cuda_ok(d, cudaEventRecord(d->uploaded, d->copy));
+    cuda_ok(d, cudaStreamWaitEvent(d->stream, d->uploaded, 0));
+    if (d->err.code) {
+        rc = d->err.code;
+        if (e)
+            *e = d->err;
+        goto fail;
+    }
+    v->next = d->weights;
+    d->weights = v;
+    w->dev = v;
+    return 0;
+fail:
+    wdev_free(d, v);
+    return d->err.code ? d->err.code : rc;
+}
+
+void weight_free(struct device *d, struct weight *w)
+{
+    struct wdev *v = (struct wdev *)w->dev;
+    if (!v)
+        return;
+    step_forget(d);
+    for (struct wdev **at = &d->weights; *at; at = &(*at)->next)
+        if (*at == v) {
+            *at = v->next;
+            break;
+        }
+    wdev_free(d, v);
+    w->dev = NULL;
+}
