@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include <histedit.h>
 
@@ -19,6 +20,36 @@ struct lines {
     char *line;
     size_t cap;
 };
+
+/* Ctrl+C at the prompt drops the line. libedit's own handling of signals (EL_SIGNAL) sends the signal to the whole
+ * process group, so reading a character is ours: it comes back for our handler. */
+static volatile sig_atomic_t at_prompt_interrupted;
+
+static void on_prompt_interrupt(int sig)
+{
+    (void)sig;
+    at_prompt_interrupted = 1;
+}
+
+static int next_char(EditLine *el, wchar_t *out)
+{
+    (void)el;
+    mbstate_t state = {0};
+    for (;;) {
+        char byte;
+        ssize_t n = read(STDIN_FILENO, &byte, 1);
+        if (n < 0 && errno == EINTR && !at_prompt_interrupted)
+            continue;
+        if (n <= 0)
+            return (int)n;
+        size_t used = mbrtowc(out, &byte, 1, &state);
+        if (used != (size_t)-2) { /* a whole character, or a byte of none, which is taken as it is */
+            if (used == (size_t)-1)
+                *out = (unsigned char)byte;
+            return 1;
+        }
+    }
+}
 
 static char *prompt_text(EditLine *el)
 {
@@ -56,7 +87,7 @@ static void lines_open(struct lines *in)
         history(in->history, &he, H_LOAD, in->file);
     el_set(in->el, EL_PROMPT, prompt_text);
     el_set(in->el, EL_EDITOR, "emacs");
-    el_set(in->el, EL_SIGNAL, 1);
+    el_set(in->el, EL_GETCFN, next_char);
     el_set(in->el, EL_HIST, history, in->history);
     el_source(in->el, NULL);
 }
@@ -90,7 +121,8 @@ static bool lines_next(struct lines *in, struct hearth_bytes *out)
     }
     for (;;) {
         int len;
-        errno = 0;
+        at_prompt_interrupted = 0;
+        el_resize(in->el);
         const char *line = el_gets(in->el, &len);
         if (line && len > 0) {
             HistEvent he;
@@ -100,19 +132,11 @@ static bool lines_next(struct lines *in, struct hearth_bytes *out)
             out->len = (size_t)len - (line[len - 1] == '\n');
             return true;
         }
-        if (!(len == -1 && errno == EINTR)) {
-            putchar('\n');
-            return false;
-        }
         putchar('\n');
+        if (!at_prompt_interrupted)
+            return false;
         el_reset(in->el);
     }
-}
-
-/* Ctrl+C at the prompt drops the line: el_gets() must come back for it, and that is all. */
-static void on_prompt_interrupt(int sig)
-{
-    (void)sig;
 }
 
 /* One exchange. Returns the exit status it would mean. */

@@ -22,18 +22,20 @@ void gen_init(struct gen *gen)
         {"max-tokens", 'n', OPT_INT, &g->max_tokens, -1, 1 << 30, "N", "tokens at most; -1: until the context is full"},
         {"system", 0, OPT_TEXT, &gen->system, 0, 0, "TEXT", "a system message before the first one"},
         {"temp", 0, OPT_REAL, &s->temperature, 0, 100, "T", "temperature; 0 takes the best token always (0.8)"},
-        {"top-k", 0, OPT_INT, &s->top_k, 0, 1 << 30, "K", "of the K best tokens; 0: off (40)"},
+        {"top-k", 0, OPT_INT, &s->top_k, 0, 1000000, "K", "of the K best tokens; 0: off (40)"},
         {"top-p", 0, OPT_REAL, &s->top_p, 0, 1, "P", "of the best that reach P together; 1: off (0.95)"},
         {"min-p", 0, OPT_REAL, &s->min_p, 0, 1, "P", "at least P times as likely as the best; 0: off (0.05)"},
         {"seed", 0, OPT_SEED, s, 0, 0, "N", "the same seed gives the same text; drawn where none is given"},
         {"stop", 0, OPT_TEXTS, &g->stop, 0, 0, "TEXT", "ends the text where this appears; again for more"},
-        {"repeat-penalty", 0, OPT_REAL, &s->repetition_penalty, 0, 100, "R", "divides logits of seen tokens; 1: off"},
+        {"repeat-penalty", 0, OPT_REAL, &s->repetition_penalty, 0.01, 100, "R",
+         "divides logits of seen tokens; 1: off"},
         {"presence-penalty", 0, OPT_REAL, &s->presence_penalty, -100, 100, "R", "taken off logits of seen tokens"},
         {"frequency-penalty", 0, OPT_REAL, &s->frequency_penalty, -100, 100, "R", "the same, for each time seen"},
-        {"penalty-last", 0, OPT_INT, &s->penalty_last, 0, 1 << 30, "N", "tokens that count as seen; 0: all (64)"},
+        {"penalty-last", 0, OPT_INT, &s->penalty_last, 0, 1 << 20, "N", "tokens that count as seen; 0: all (64)"},
         {"stats", 0, OPT_FLAG, &gen->stats, 0, 0, NULL, "say on stderr what was reused, and how fast it was"},
         OPT_END,
     };
+    _Static_assert(sizeof table <= sizeof gen->opts, "struct gen has no room for the table");
     memcpy(gen->opts, table, sizeof table);
 }
 

@@ -156,7 +156,7 @@ void opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt
             continue;
         if (o->type == OPT_SEED)
             exit(usage(cmd, "--%s wants a whole number from 0 on, not '%s'", o->name, optarg));
-        exit(usage(cmd, "--%s wants %s from %g to %g, not '%s'", o->name,
+        exit(usage(cmd, "--%s wants %s from %.10g to %.10g, not '%s'", o->name,
                    o->type == OPT_INT ? "a whole number" : "a number", o->min, o->max, optarg));
     }
     *argc -= optind;

@@ -12,13 +12,13 @@ build_packages="autoconf automake libtool make gcc libc6-dev pkg-config libevent
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
-# need_packages NAME...: installs what is missing, as root or through sudo.
-need_packages() {
-    if ! command -v dpkg-query >/dev/null 2>&1; then
+# packages NAME...: installs what is missing, as root or through sudo. False, with a word on stderr, where it cannot.
+packages() {
+    missing=
+    command -v dpkg-query >/dev/null 2>&1 || {
         say "not a Debian system: taking it that these are installed: $*"
         return 0
-    fi
-    missing=
+    }
     for p in "$@"; do
         case $(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null) in
         installed) ;;
@@ -27,14 +27,22 @@ need_packages() {
     done
     [ -n "$missing" ] || return 0
     say "installing$missing"
-    if [ "$(id -u)" = 0 ]; then sudo=; elif command -v sudo >/dev/null 2>&1; then sudo=sudo; else
-        die "please install, as root:$missing"
+    sudo=
+    if [ "$(id -u)" != 0 ]; then
+        sudo=sudo
+        command -v sudo >/dev/null 2>&1 || {
+            say "please install, as root:$missing"
+            return 1
+        }
     fi
-    # One update: the lists of a fresh system are empty, and those of an old one name versions that are gone.
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq update >/dev/null || die "apt-get update failed"
+    # A fresh system has no lists, and the lists of an old one name versions that are gone: update once.
     # shellcheck disable=SC2086
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install $missing \
-        </dev/null >/dev/null || die "apt-get could not install:$missing"
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq update >/dev/null &&
+        $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install $missing \
+            </dev/null >/dev/null || {
+        say "apt-get could not install:$missing"
+        return 1
+    }
 }
 
 # build FOLDER LOG [CONFIGURE-OPTION...] - configure and make in $top/FOLDER; what the tools print goes to LOG there.

@@ -1,0 +1,54 @@
+#!/bin/sh
+# chat-terminal.sh - what a person sees: chat on a pseudo-terminal, its line editing, Ctrl+C in an answer and at the prompt.
+. "$top_srcdir/tests/cli/lib.sh"
+
+cat >"$dir/chat.py" <<'P'
+"""A person at a terminal: waits for a text, then types. Fails where the text does not come within 60 s."""
+import os, pty, re, select, sys, time
+pid, fd = pty.fork()
+if pid == 0:
+    os.environ["TERM"] = "xterm"
+    os.execv(sys.argv[1], sys.argv[1:])
+seen = b""
+def expect(pattern, within=60):
+    global seen
+    end = time.monotonic() + within
+    while not re.search(pattern, seen, re.S):
+        if time.monotonic() > end or not select.select([fd], [], [], end - time.monotonic())[0]:
+            sys.exit("# no %r in %r" % (pattern, seen))
+        try:
+            data = os.read(fd, 4096)
+        except OSError:
+            data = b""
+        if not data:
+            sys.exit("# the end before %r, after %r" % (pattern, seen))
+        seen += data
+    seen = seen[re.search(pattern, seen, re.S).end():]
+def type(text):
+    os.write(fd, text)
+expect(rb">>> ")
+type(b"dropped\x03")  # Ctrl+C at the prompt: the line is gone, the chat is not
+expect(rb">>> ")
+print("ok 1 - Ctrl+C at the prompt gives a new one")
+type(b"Tell me\x7f\x7f\x7f\x7f\x7f\x7f\x7fTell me a story.\r")
+expect(rb"story\.\r\n.*?[a-z]{2}.*?")
+type(b"\x03")  # in the answer
+expect(rb">>> ")
+print("ok 2 - Ctrl+C in an answer gives the prompt back")
+type(b"\x10")  # Ctrl+P: the last line again
+expect(rb"Tell me a story\.")
+print("ok 3 - the history has the last line")
+type(b"\x15\x04")  # Ctrl+U, Ctrl+D
+while True:
+    try:
+        if not os.read(fd, 4096):
+            break
+    except OSError:
+        break
+print("%s 4 - Ctrl+D ends the chat well" % ("ok" if os.waitpid(pid, 0)[1] == 0 else "not ok"))
+P
+python3 "$dir/chat.py" "$hearth" chat -s talk --temp 1.5 --top-k 0 --top-p 1 --min-p 0 --seed 3 || echo "not ok - the terminal"
+n=4
+status 0 "the session" "$hearth" sessions show talk --json
+json_is "has what was typed, edited" "d['transcript'][0]['text'] == 'Tell me a story.' and d['transcript'][1]['role'] == 'assistant'"
+done_testing
