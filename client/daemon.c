@@ -28,8 +28,7 @@ bool program_find(const char *name, char *path, size_t size)
     /* %1$s is where this program lies, %2$s the other's name: the build folder first, then an installed tree that may
      * have been moved as a whole, then where configure said. */
     static const char *const places[] = {
-        "%1$s/../daemon/%2$s",  "%1$s/%2$s",     "%1$s/../sbin/%2$s",
-        "%1$s/../libexec/%2$s", SBINDIR "/%2$s", LIBEXECDIR "/%2$s",
+        "%1$s/%2$s", "%1$s/../sbin/%2$s", "%1$s/../libexec/%2$s", SBINDIR "/%2$s", LIBEXECDIR "/%2$s",
     };
     char self[PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);

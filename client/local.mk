@@ -1,11 +1,11 @@
 # The hearth command: a plain program on hearth.h, linked with libhearth's core so that it runs from the build folder.
-bin_PROGRAMS += client/hearth
-client_hearth_SOURCES = \
+bin_PROGRAMS += hearth
+hearth_SOURCES = \
 	client/main.c client/cmd.h client/opts.c client/daemon.c client/generate.c client/chat.c client/output.c \
 	client/json.c client/cmd-bench.c client/cmd-chat.c client/cmd-eval.c client/cmd-list.c client/cmd-load.c \
 	client/cmd-ps.c client/cmd-resume.c client/cmd-rm.c client/cmd-run.c client/cmd-serve.c client/cmd-sessions.c \
 	client/cmd-show.c client/cmd-status.c client/cmd-stop.c client/cmd-tokenize.c
-client_hearth_CPPFLAGS = $(AM_CPPFLAGS) -DSBINDIR='"$(sbindir)"' -DLIBEXECDIR='"$(libexecdir)"'
-client_hearth_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(EDIT_CFLAGS)
-client_hearth_LDADD = libclient/libcore.la $(JANSSON_LIBS) $(EDIT_LIBS)
+hearth_CPPFLAGS = $(AM_CPPFLAGS) -DSBINDIR='"$(sbindir)"' -DLIBEXECDIR='"$(libexecdir)"'
+hearth_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(EDIT_CFLAGS)
+hearth_LDADD = libclient/libcore.la $(JANSSON_LIBS) $(EDIT_LIBS)
 dist_man_MANS += client/hearth.1

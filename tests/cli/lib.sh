@@ -2,7 +2,7 @@
 #
 # Nothing is started here: the first command starts the daemon, as it would for a person. It, its socket, its state and
 # its log lie in $dir, which goes away at the end.
-hearth=$top_builddir/client/hearth
+hearth=$top_builddir/hearth
 dir=$(mktemp -d "${TMPDIR:-/tmp}/hearth-cli.XXXXXX") || exit 1
 export HEARTH_SOCKET="$dir/hearth.sock" HOME="$dir" TMPDIR="$dir" XDG_RUNTIME_DIR="$dir/run"
 export XDG_STATE_HOME="$dir/state" XDG_CONFIG_HOME="$dir/config" XDG_DATA_HOME="$dir/data"
