@@ -9,10 +9,34 @@ daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS)
 # What hearthd is made of, apart from main(): the unit tests link it too.
 noinst_LIBRARIES += daemon/libdaemon.a
 daemon_libdaemon_a_SOURCES = \
+	daemon/acl.c daemon/acl.h \
 	daemon/conf.c daemon/conf.h \
+	daemon/conn.c daemon/conn.h \
+	daemon/dispatch.c daemon/dispatch.h \
+	daemon/forward.c daemon/forward.h \
+	daemon/link.c daemon/link.h \
 	daemon/log.c daemon/log.h \
+	daemon/models.c daemon/models.h \
+	daemon/msg-generate.c \
+	daemon/msg-hello.c \
+	daemon/msg-models.c \
+	daemon/msg-sessions.c \
+	daemon/msg-status.c \
+	daemon/msg-text.c \
+	daemon/output.c daemon/output.h \
 	daemon/sd.c daemon/sd.h \
-	daemon/store.c daemon/store.h
+	daemon/server.c daemon/server.h \
+	daemon/session.c daemon/session.h \
+	daemon/store.c daemon/store.h \
+	daemon/stream.c daemon/stream.h
 daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS)
+
+# A hearthd that runs from its build folder uses the tree's models; an installed one looks where configure said.
+sbin_PROGRAMS += hearthd
+hearthd_SOURCES = daemon/main.c
+hearthd_CPPFLAGS = $(AM_CPPFLAGS) -DHEARTH_LIBEXECDIR='"$(libexecdir)"' -DHEARTH_DATADIR='"$(datadir)/hearth"' \
+	-DHEARTH_BUILDDIR='"$(abs_top_builddir)"' -DHEARTH_SRCDIR='"$(abs_top_srcdir)"'
+hearthd_CFLAGS = $(AM_CFLAGS)
+hearthd_LDADD = daemon/libdaemon.a libclient/libcore.la $(LIBEVENT_LIBS) $(SQLITE_LIBS)
 
 include daemon/engine/local.mk

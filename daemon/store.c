@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,6 +70,7 @@ static const char *const sql[N_SQL] = {
 };
 
 struct store {
+    int dir_fd; /* locked: one hearthd at a time appends to these sessions */
     sqlite3 *db;
     sqlite3_stmt *stmt[N_SQL];
 };
@@ -99,6 +101,17 @@ static int make_dirs(const char *dir, struct hearth_err *e)
     }
     free(path);
     return rc;
+}
+
+static int lock_dir(struct store *st, const char *dir, struct hearth_err *e)
+{
+    st->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (st->dir_fd < 0)
+        return err_set(e, HEARTH_ESTORE, "%s: %s", dir, strerror(errno));
+    if (flock(st->dir_fd, LOCK_EX | LOCK_NB) != 0)
+        return err_set(e, HEARTH_ESTORE, "%s: %s", dir,
+                       errno == EWOULDBLOCK ? "in use by another hearthd" : strerror(errno));
+    return 0;
 }
 
 /* SQLite would create the file with the umask's mode; and it opens a file that is read-only without a word. */
@@ -203,7 +216,10 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
         free(st);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
+    st->dir_fd = -1;
     int rc = make_dirs(dir, e);
+    if (rc == 0)
+        rc = lock_dir(st, dir, e);
     if (rc == 0)
         rc = make_file(path, e);
     if (rc == 0)
@@ -224,6 +240,8 @@ void store_close(struct store *st)
     for (int i = 0; i < N_SQL; i++)
         sqlite3_finalize(st->stmt[i]);
     sqlite3_close(st->db);
+    if (st->dir_fd >= 0)
+        close(st->dir_fd);
     free(st);
 }
 

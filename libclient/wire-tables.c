@@ -389,6 +389,9 @@ static const struct wire_field status_result_fields[] = {
 };
 TYPE(status_result, "status result");
 
+static const struct wire_field shutdown_fields[] = {BOOL(wire_shutdown, now, false), {0}};
+TYPE(shutdown, "shutdown");
+
 /* --- tokenize, detokenize, eval ------------------------------------------------------------------------- */
 
 static const struct wire_field tokenize_fields[] = {
@@ -534,6 +537,7 @@ const struct wire_method wire_methods[] = {
     CALL(WIRE_MODELS_LOAD, "models.load", model_ref, model_load_result),
     CALL(WIRE_MODELS_UNLOAD, "models.unload", model_ref, empty),
     CALL(WIRE_STATUS, "status", empty, status_result),
+    CALL(WIRE_SHUTDOWN, "shutdown", shutdown, empty),
     CALL(WIRE_TOKENIZE, "tokenize", tokenize, tokenize_result),
     CALL(WIRE_DETOKENIZE, "detokenize", detokenize, detokenize_result),
     CALL(WIRE_EVAL, "eval", eval, eval_result),

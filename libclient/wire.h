@@ -117,6 +117,10 @@ struct wire_model_ref { /* models.show, models.load, models.unload */
     const char *model;
 };
 
+struct wire_shutdown { /* of hearthd: for root and the user that it runs as */
+    bool now;          /* false: running streams get some seconds to end; true: they are cut off and kept as they are */
+};
+
 struct wire_tokenize {
     const char *model;
     struct wire_bytes text;
@@ -211,6 +215,7 @@ enum {
     WIRE_MODELS_LOAD,
     WIRE_MODELS_UNLOAD,
     WIRE_STATUS,
+    WIRE_SHUTDOWN,
     WIRE_TOKENIZE,
     WIRE_DETOKENIZE,
     WIRE_EVAL,

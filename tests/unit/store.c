@@ -176,6 +176,16 @@ static void test_names(void **state)
     assert_int_equal(n, 0);
 }
 
+static void test_one_owner(void **state)
+{
+    struct box *b = *state;
+    struct store *other = NULL;
+    struct hearth_err e = {0};
+    assert_int_equal(store_open(&other, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "in use"));
+    reopen(b);
+}
+
 /* Runs SQL on the file behind the store's back. */
 static void tamper(struct box *b, const char *sql)
 {
@@ -298,10 +308,12 @@ static void test_killed(void **state)
     struct box *b = *state;
     struct store_session s = row(ID_A, 1000, "a");
     commit_ok(b, &s, true, &one, 1);
+    store_close(b->st);
+    b->st = NULL;
     int ready[2];
     assert_int_equal(pipe(ready), 0);
     pid_t pid = fork();
-    if (pid == 0) { /* its own handle; dies without closing it */
+    if (pid == 0) { /* dies without closing it */
         struct store *st;
         if (store_open(&st, b->dir, NULL) == 0 && store_commit(st, &s, false, &one, 1, NULL) == 0)
             (void)!write(ready[1], "x", 1);
@@ -313,7 +325,7 @@ static void test_killed(void **state)
     close(ready[0]);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    reopen(b);
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
     struct store_session *got;
     assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
     assert_int_equal(got->n_tok, 8);
@@ -326,6 +338,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(test_uids_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_owner, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newer_version, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_a_database, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_rows, setup, teardown),

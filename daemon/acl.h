@@ -1,0 +1,35 @@
+/* acl.h - who may do what, and how much of it at once. A peer is its uid, as the kernel gave it. Loop thread. */
+#ifndef DAEMON_ACL_H
+#define DAEMON_ACL_H
+
+#include <stdint.h>
+#include <sys/queue.h>
+#include <sys/types.h>
+
+#include "libclient/err.h"
+
+enum acl_perm {
+    PERM_ANY,   /* whoever could connect */
+    PERM_ADMIN, /* root and the uid that hearthd runs as */
+};
+
+/* What one uid has going; it lives while there is any of it. */
+struct account {
+    uid_t uid;
+    int64_t connections, streams;
+    unsigned refs;
+    LIST_ENTRY(account) entry;
+};
+
+LIST_HEAD(acl, account);
+
+/* The uid's account, made where there was none; NULL without memory. Each needs its acl_put(). */
+struct account *acl_get(struct acl *acl, uid_t uid);
+void acl_put(struct account *a);
+
+int acl_check(enum acl_perm perm, const char *what, uid_t uid, struct hearth_err *e);
+
+/* True where the peer may name a model file by any path: what hearthd can read, this peer could read itself. */
+int acl_trusts_paths(uid_t uid);
+
+#endif

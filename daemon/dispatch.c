@@ -1,0 +1,183 @@
+/* dispatch.c - the method table: one row per request that clients may make. Loop thread. */
+#include "daemon/dispatch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/log.h"
+#include "daemon/stream.h"
+
+static const struct handler {
+    int method; /* index of wire_methods[] */
+    enum acl_perm perm;
+    void (*run)(struct call *call);
+} handlers[] = {
+    {WIRE_HELLO, PERM_ANY, msg_hello},
+    {WIRE_GENERATE, PERM_ANY, msg_generate},
+    {WIRE_CANCEL, PERM_ANY, msg_cancel},
+    {WIRE_SESSIONS_LIST, PERM_ANY, msg_sessions_list},
+    {WIRE_SESSIONS_SHOW, PERM_ANY, msg_sessions_show},
+    {WIRE_SESSIONS_RENAME, PERM_ANY, msg_sessions_rename},
+    {WIRE_SESSIONS_REMOVE, PERM_ANY, msg_sessions_remove},
+    {WIRE_MODELS_LIST, PERM_ANY, msg_models_list},
+    {WIRE_MODELS_SHOW, PERM_ANY, msg_models_show},
+    {WIRE_MODELS_LOAD, PERM_ANY, msg_models_load},
+    {WIRE_MODELS_UNLOAD, PERM_ADMIN, msg_models_unload},
+    {WIRE_STATUS, PERM_ANY, msg_status},
+    {WIRE_TOKENIZE, PERM_ANY, msg_tokenize},
+    {WIRE_DETOKENIZE, PERM_ANY, msg_detokenize},
+    {WIRE_EVAL, PERM_ANY, msg_eval},
+    {WIRE_SHUTDOWN, PERM_ADMIN, msg_shutdown},
+};
+
+static const struct {
+    int method;
+    void (*run)(struct server *s, const void *body);
+} engine_events[] = {
+    {WIRE_ENGINE_BEGIN, stream_on_begin},
+    {WIRE_ENGINE_TOKENS, stream_on_tokens},
+    {WIRE_MODEL_PROGRESS, msg_on_model_progress},
+};
+
+#define LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+/* --- calls ---------------------------------------------------------------------------------------------- */
+
+static struct call *call_new(struct conn *c, uint32_t id, const struct wire_method *m, void *params)
+{
+    struct call *call = calloc(1, sizeof(*call));
+    if (call == NULL)
+        return NULL;
+    *call = (struct call){.server = c->server, .conn = c, .id = id, .method = m, .params = params};
+    call->account = acl_get(&c->server->acl, c->account->uid);
+    TAILQ_INSERT_TAIL(&c->calls, call, entry);
+    c->n_calls++;
+    return call;
+}
+
+static void leave_conn(struct call *call)
+{
+    if (call->conn == NULL)
+        return;
+    TAILQ_REMOVE(&call->conn->calls, call, entry);
+    call->conn->n_calls--;
+    call->conn = NULL;
+}
+
+static void call_free(struct call *call)
+{
+    leave_conn(call);
+    if (call->path != NULL)
+        TAILQ_REMOVE(&call->server->forwards, call, forward_entry);
+    free(call->path);
+    wire_free(call->params);
+    acl_put(call->account);
+    free(call);
+}
+
+void call_reply(struct call *call, const void *result)
+{
+    if (call->conn != NULL)
+        conn_result(call->conn, call->id, call->method, result);
+    call_free(call);
+}
+
+void call_fail(struct call *call, const struct hearth_err *e)
+{
+    if (!err_is_request(e->code))
+        log_error("%s: %s", call->method->name, e->msg);
+    if (call->conn != NULL)
+        conn_error(call->conn, call->id, e->code, e->msg);
+    call_free(call);
+}
+
+void call_orphan(struct call *call)
+{
+    leave_conn(call);
+    if (call->on_gone != NULL)
+        call->on_gone(call);
+}
+
+/* --- frames --------------------------------------------------------------------------------------------- */
+
+static const struct handler *handler_find(const struct wire_method *m)
+{
+    for (size_t i = 0; i < LEN(handlers); i++)
+        if (m == &wire_methods[handlers[i].method])
+            return &handlers[i];
+    return NULL;
+}
+
+static bool is_live(const struct conn *c, uint32_t id)
+{
+    const struct call *call;
+    TAILQ_FOREACH (call, &c->calls, entry)
+        if (call->id == id)
+            return true;
+    return false;
+}
+
+/* Everything that must hold before the handler sees the request. */
+static int check(struct conn *c, const struct wire_frame *f, const struct handler **h, void **params,
+                 struct hearth_err *e)
+{
+    const struct wire_method *m = wire_method_get(f->method, f->method_len, e);
+    if (m == NULL)
+        return e->code;
+    *h = handler_find(m);
+    if (*h == NULL)
+        return err_set(e, HEARTH_EMETHOD, "method %s is not for clients", m->name);
+    if (is_live(c, f->id))
+        return err_set(e, HEARTH_EINVALID, "message id %lu belongs to a request that is not answered yet",
+                       (unsigned long)f->id);
+    if (c->n_calls >= c->server->conf->requests_per_connection)
+        return err_set(e, HEARTH_ELIMIT, "%lld requests of this connection are not answered yet, the limit",
+                       (long long)c->n_calls);
+    int rc = acl_check((*h)->perm, m->name, c->account->uid, e);
+    if (rc == 0)
+        rc = wire_unpack(m->params, f->body, f->body_len, params, e);
+    return rc;
+}
+
+/* A notification has no answer; a client that sends one is told by the only way there is. */
+static void notice(struct conn *c, const char *message)
+{
+    struct wire_notice n = {.name = err_name(HEARTH_EINVALID), .message = message, .stream = -1};
+    conn_event(c, &wire_methods[WIRE_NOTICE], &n);
+}
+
+void dispatch_frame(struct conn *c, const struct wire_frame *f)
+{
+    if (f->kind != WIRE_FRAME_REQUEST) {
+        notice(c, f->kind == WIRE_FRAME_EVENT ? "clients send requests: this notification was ignored"
+                                              : "nothing was asked: this response was ignored");
+        return;
+    }
+    struct hearth_err e;
+    const struct handler *h = NULL;
+    void *params = NULL;
+    int rc = check(c, f, &h, &params, &e);
+    if (rc != 0) {
+        conn_error(c, f->id, rc, e.msg);
+        return;
+    }
+    struct call *call = call_new(c, f->id, &wire_methods[h->method], params);
+    if (call == NULL) {
+        wire_free(params);
+        conn_error(c, f->id, HEARTH_ENOMEM, "out of memory");
+        return;
+    }
+    h->run(call);
+    c->greeted = true;
+}
+
+void dispatch_engine_event(struct server *s, const struct wire_method *m, const void *body)
+{
+    for (size_t i = 0; i < LEN(engine_events); i++)
+        if (m == &wire_methods[engine_events[i].method]) {
+            engine_events[i].run(s, body);
+            return;
+        }
+    log_warn("the engine sent an event that is not for hearthd: %s", m->name);
+}

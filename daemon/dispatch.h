@@ -1,0 +1,59 @@
+/*
+ * dispatch.h - from frames to handlers: the method table, calls, and the engine's events. Loop thread.
+ *
+ * A call is a request that has not been answered. Its handler answers at once or later, in any order; answering frees
+ * it. A peer that goes away takes nothing with it: the call loses its connection, is told (on_gone) and is answered
+ * into the void when its work is done.
+ */
+#ifndef DAEMON_DISPATCH_H
+#define DAEMON_DISPATCH_H
+
+#include "daemon/conn.h"
+
+struct call {
+    struct server *server;
+    struct conn *conn;       /* NULL once the peer has gone */
+    struct account *account; /* whose request it is; outlives the connection */
+    uint32_t id;
+    const struct wire_method *method;
+    void *params; /* unpacked */
+    void (*on_gone)(struct call *call);
+    void *arg;  /* the handler's */
+    char *path; /* of the model that the call is about, where it is on server->forwards (forward.c) */
+    void (*finish)(struct call *call, void *result); /* of a forwarded call */
+    TAILQ_ENTRY(call) entry, forward_entry;
+};
+
+/* A whole frame from a client. */
+void dispatch_frame(struct conn *c, const struct wire_frame *f);
+
+/* An event from the engine. */
+void dispatch_engine_event(struct server *s, const struct wire_method *m, const void *body);
+
+/* The two ends of a call: both free it. */
+void call_reply(struct call *call, const void *result);
+void call_fail(struct call *call, const struct hearth_err *e);
+
+/* The peer has gone. */
+void call_orphan(struct call *call);
+
+/* The handlers, one family per msg-*.c. */
+void msg_hello(struct call *call);
+void msg_generate(struct call *call);
+void msg_cancel(struct call *call);
+void msg_sessions_list(struct call *call);
+void msg_sessions_show(struct call *call);
+void msg_sessions_rename(struct call *call);
+void msg_sessions_remove(struct call *call);
+void msg_models_list(struct call *call);
+void msg_models_show(struct call *call);
+void msg_models_load(struct call *call);
+void msg_models_unload(struct call *call);
+void msg_tokenize(struct call *call);
+void msg_detokenize(struct call *call);
+void msg_eval(struct call *call);
+void msg_status(struct call *call);
+void msg_shutdown(struct call *call);
+void msg_on_model_progress(struct server *s, const void *body);
+
+#endif

@@ -1,0 +1,35 @@
+/* forward.c - a call on its way through the engine and back. Loop thread. */
+#include "daemon/forward.h"
+
+#include <stdlib.h>
+
+#include "daemon/link.h"
+#include "daemon/models.h"
+
+int forward_resolve(const struct call *call, const char *model, char **path, struct hearth_err *e)
+{
+    return models_resolve(call->server->conf, model, acl_trusts_paths(call->account->uid), path, e);
+}
+
+static void on_done(void *arg, const void *result, const struct hearth_err *err)
+{
+    struct call *call = arg;
+    if (err != NULL) {
+        call_fail(call, err);
+        return;
+    }
+    if (call->finish != NULL)
+        call->finish(call, (void *)result);
+    call_reply(call, result);
+}
+
+void forward(struct call *call, const struct wire_method *m, const void *params, char *path,
+             void (*finish)(struct call *call, void *result))
+{
+    struct hearth_err e;
+    call->finish = finish;
+    call->path = path;
+    TAILQ_INSERT_TAIL(&call->server->forwards, call, forward_entry);
+    if (link_ask(call->server->link, m, params, on_done, call, &e) != 0)
+        call_fail(call, &e);
+}

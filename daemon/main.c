@@ -1,0 +1,291 @@
+/* main.c - hearthd: options, the way into the background, and where its parts lie. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/conf.h"
+#include "daemon/log.h"
+#include "daemon/sd.h"
+#include "daemon/server.h"
+
+static const struct option options[] = {
+    {"config", required_argument, NULL, 'c'},    {"engine", required_argument, NULL, 'e'},
+    {"foreground", no_argument, NULL, 'f'},      {"help", no_argument, NULL, 'h'},
+    {"log-level", required_argument, NULL, 'l'}, {"ready-fd", required_argument, NULL, 'r'},
+    {"socket", required_argument, NULL, 's'},    {"state", required_argument, NULL, 'd'},
+    {"version", no_argument, NULL, 'V'},         {NULL, 0, NULL, 0},
+};
+
+static const char usage[] =
+    "Usage: hearthd [--foreground] [--config FILE] [--socket PATH] [--state DIR] [--engine PATH]\n"
+    "               [--log-level error|warn|info|debug] [--ready-fd FD]\n"
+    "Keeps language models warm and shares them. See hearthd(8).\n";
+
+struct args {
+    const char *config, *engine, *log_level, *socket, *state;
+    bool foreground;
+    int ready_fd;
+};
+
+/* 0, or the exit status plus one. */
+static int parse(int argc, char **argv, struct args *a)
+{
+    *a = (struct args){.ready_fd = -1};
+    int c;
+    while ((c = getopt_long(argc, argv, "c:e:fhl:r:s:d:V", options, NULL)) != -1) {
+        char *end;
+        long fd;
+        switch (c) {
+        case 'c':
+            a->config = optarg;
+            break;
+        case 'e':
+            a->engine = optarg;
+            break;
+        case 'f':
+            a->foreground = true;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            return 1;
+        case 'l':
+            a->log_level = optarg;
+            break;
+        case 'r':
+            fd = strtol(optarg, &end, 10);
+            if (*optarg == '\0' || *end != '\0' || fd < 0 || fd > INT_MAX || fcntl((int)fd, F_GETFD) < 0) {
+                fprintf(stderr, "hearthd: --ready-fd: \"%s\" is not an open descriptor\n", optarg);
+                return 3;
+            }
+            a->ready_fd = (int)fd;
+            fcntl(a->ready_fd, F_SETFD, FD_CLOEXEC);
+            break;
+        case 's':
+            a->socket = optarg;
+            break;
+        case 'd':
+            a->state = optarg;
+            break;
+        case 'V':
+            puts("hearthd " PACKAGE_VERSION);
+            return 1;
+        default:
+            fputs(usage, stderr);
+            return 3;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "hearthd: \"%s\" is not an option\n%s", argv[optind], usage);
+        return 3;
+    }
+    return 0;
+}
+
+/* --- where things lie ----------------------------------------------------------------------------------- */
+
+/* The folder of this program; a program run from its build folder uses the engine and the models of the tree. */
+static void own_dir(char dir[static PATH_MAX])
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    self[n > 0 ? n : 0] = '\0';
+    snprintf(dir, PATH_MAX, "%s", n > 0 ? dirname(self) : ".");
+}
+
+static bool find_engine(const char *dir, char path[static PATH_MAX])
+{
+    if (snprintf(path, PATH_MAX, "%s/hearth-engine", dir) < PATH_MAX && access(path, X_OK) == 0)
+        return true;
+    snprintf(path, PATH_MAX, "%s/hearth-engine", HEARTH_LIBEXECDIR);
+    return access(path, X_OK) == 0;
+}
+
+/* --- configuration -------------------------------------------------------------------------------------- */
+
+/* A file that was asked for must be there; the default one may be missing. */
+static int load_file(struct conf *c, const struct args *a, struct hearth_err *e)
+{
+    char *file = NULL;
+    if (a->config != NULL)
+        return conf_load(c, a->config, e);
+    if (conf_default_file(&file, NULL) != 0)
+        return 0;
+    int rc = access(file, F_OK) == 0 ? conf_load(c, file, e) : 0;
+    free(file);
+    return rc;
+}
+
+static int set(struct conf *c, const char *key, const char *value, struct hearth_err *e)
+{
+    if (value == NULL)
+        return 0;
+    char path[PATH_MAX]; /* a path on the command line may be relative */
+    if (value[0] != '/' && strcmp(key, "log_level") != 0) {
+        char cwd[PATH_MAX];
+        if (getcwd(cwd, sizeof(cwd)) == NULL || snprintf(path, sizeof(path), "%s/%s", cwd, value) >= (int)sizeof(path))
+            return err_set(e, HEARTH_EPARAMS, "%s: \"%.100s\" cannot be made an absolute path", key, value);
+        value = path;
+    }
+    return conf_set(c, key, value, e);
+}
+
+static int configure(struct conf *c, const struct args *a, const char *dir, struct hearth_err *e)
+{
+    conf_init(c);
+    int rc = load_file(c, a, e);
+    if (rc == 0)
+        rc = set(c, "socket", a->socket != NULL ? a->socket : getenv("HEARTH_SOCKET"), e);
+    if (rc == 0)
+        rc = set(c, "state_dir", a->state, e);
+    if (rc == 0)
+        rc = set(c, "engine", a->engine, e);
+    if (rc == 0)
+        rc = set(c, "log_level", a->log_level, e);
+    bool in_tree = strcmp(dir, HEARTH_BUILDDIR) == 0;
+    if (rc == 0)
+        rc = conf_finish(c, in_tree ? HEARTH_SRCDIR "/contrib/models" : HEARTH_DATADIR "/models", e);
+    return rc;
+}
+
+/* --- the background ------------------------------------------------------------------------------------- */
+
+/* Goes into the background: returns in the daemon only. The process that was started ends when the daemon listens (or
+ * has found another one that does), so that whoever started it may connect then. */
+static int detach(struct hearth_err *e)
+{
+    int ready[2];
+    if (pipe2(ready, O_CLOEXEC) != 0)
+        return err_set(e, HEARTH_EIO, "pipe: %s", strerror(errno));
+    pid_t pid = fork();
+    if (pid < 0)
+        return err_set(e, HEARTH_EIO, "fork: %s", strerror(errno));
+    if (pid == 0) {
+        close(ready[0]);
+        setsid();
+        return ready[1];
+    }
+    close(ready[1]);
+    char status;
+    ssize_t n;
+    while ((n = read(ready[0], &status, 1)) < 0 && errno == EINTR)
+        continue;
+    if (n == 1)
+        _exit(EXIT_SUCCESS);
+    int wstatus;
+    if (waitpid(pid, &wstatus, 0) != pid || !WIFEXITED(wstatus))
+        _exit(EXIT_FAILURE);
+    _exit(WEXITSTATUS(wstatus));
+}
+
+/* Lets go of the terminal and of whatever the starter had open. */
+static int let_go(const struct conf *c, const struct server *s, struct hearth_err *e)
+{
+    char path[PATH_MAX];
+    if (c->log_file != NULL)
+        snprintf(path, sizeof(path), "%s", c->log_file);
+    else
+        snprintf(path, sizeof(path), "%s/hearthd.log", c->state_dir);
+    int log = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0)
+        return err_set(e, HEARTH_EIO, "/dev/null: %s", strerror(errno));
+    if (log < 0 && c->log_file != NULL)
+        return err_set(e, HEARTH_EIO, "%s: %s", path, strerror(errno));
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    dup2(log >= 0 ? log : null, STDERR_FILENO); /* a state directory that cannot be written has been told of */
+    if (log >= 0)
+        close(log);
+    close(null);
+    (void)s;
+    return chdir("/") == 0 ? 0 : err_set(e, HEARTH_EIO, "/: %s", strerror(errno));
+}
+
+/* A log file in the foreground; stderr may be journald's. */
+static int open_log(const struct conf *c, struct hearth_err *e)
+{
+    log_set_level((enum log_level)c->log_level);
+    if (c->log_file == NULL) {
+        log_set_fd(STDERR_FILENO, getenv("JOURNAL_STREAM") != NULL);
+        return 0;
+    }
+    int fd = open(c->log_file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_set(e, HEARTH_EIO, "%s: %s", c->log_file, strerror(errno));
+    dup2(fd, STDERR_FILENO); /* the engine's words go there too */
+    close(fd);
+    return 0;
+}
+
+static void tell_ready(int fd)
+{
+    if (fd < 0)
+        return;
+    (void)!write(fd, "R", 1);
+    close(fd);
+}
+
+int main(int argc, char **argv)
+{
+    struct args a;
+    struct conf conf;
+    struct sd sd;
+    struct server server;
+    struct hearth_err e;
+    char dir[PATH_MAX], engine[PATH_MAX];
+
+    int rc = parse(argc, argv, &a);
+    if (rc != 0)
+        return rc - 1;
+    umask(077);
+    signal(SIGPIPE, SIG_IGN);
+    own_dir(dir);
+    int detached = -1;
+    rc = sd_init(&sd, &e);
+    if (rc == 0)
+        rc = configure(&conf, &a, dir, &e);
+    if (rc == 0 && a.foreground)
+        rc = open_log(&conf, &e);
+    if (rc == 0 && !a.foreground) {
+        log_set_level((enum log_level)conf.log_level);
+        detached = rc = detach(&e);
+        rc = rc < 0 ? rc : 0;
+    }
+    if (rc != 0) {
+        fprintf(stderr, "hearthd: %s\n", e.msg);
+        return EXIT_FAILURE;
+    }
+
+    const char *found = conf.engine;
+    if (found == NULL && find_engine(dir, engine))
+        found = engine;
+    rc = server_init(&server, &conf, &sd, found, &e);
+    if (rc == 0 && detached >= 0)
+        rc = let_go(&conf, &server, &e);
+    if (rc >= 0) {
+        tell_ready(a.ready_fd); /* also where another hearthd answers already: the socket is there */
+        tell_ready(detached);
+    }
+    if (rc == 0) {
+        log_info("hearthd %s listens on %s", PACKAGE_VERSION, conf.socket);
+        sd_tell(&sd, "READY=1");
+        rc = server_run(&server, &e);
+        server_fini(&server);
+        log_info("hearthd ends");
+    }
+    if (rc < 0)
+        log_error("%s", e.msg);
+    conf_fini(&conf);
+    return rc < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

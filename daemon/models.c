@@ -1,0 +1,266 @@
+/* models.c - model files by name and stat. Loop thread; bounded, because folders are outside input too. */
+#include "config.h"
+
+#include "daemon/models.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+enum {
+    DEPTH_MAX = 5,        /* the Hugging Face cache: hub/models--A--B/snapshots/HASH/file.gguf */
+    ENTRIES_MAX = 100000, /* directory entries looked at in one scan */
+};
+
+struct scan {
+    struct models_entry *v;
+    size_t n, cap;
+    int entries;
+    struct hearth_err *e;
+};
+
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), m = strlen(tail);
+    return n > m && strcasecmp(s + n - m, tail) == 0;
+}
+
+/* Of a model in several files the first stands for all: "-00001-of-00003". */
+static bool is_later_part(const char *stem)
+{
+    size_t n = strlen(stem);
+    unsigned part, parts;
+    int used = 0;
+    return n > 15 && sscanf(stem + n - 15, "-%5u-of-%5u%n", &part, &parts, &used) == 2 && used == 15 && part != 1;
+}
+
+static char *stem_of(const char *file)
+{
+    return strndup(file, strlen(file) - strlen(".gguf"));
+}
+
+char *models_name(const char *path)
+{
+    const char *base = strrchr(path, '/');
+    base = base != NULL ? base + 1 : path;
+    return ends_with(base, ".gguf") ? stem_of(base) : strdup(base);
+}
+
+static int add(struct scan *s, const char *path, const char *file, const struct stat *sb)
+{
+    if (s->n == s->cap) {
+        size_t cap = s->cap != 0 ? s->cap * 2 : 16;
+        struct models_entry *v = reallocarray(s->v, cap, sizeof(*v));
+        if (v == NULL)
+            return err_set(s->e, HEARTH_ENOMEM, "out of memory");
+        s->v = v;
+        s->cap = cap;
+    }
+    char *name = stem_of(file);
+    if (name == NULL)
+        return err_set(s->e, HEARTH_ENOMEM, "out of memory");
+    if (is_later_part(name)) {
+        free(name);
+        return 0;
+    }
+    struct models_entry *m = &s->v[s->n];
+    *m = (struct models_entry){.name = name, .path = strdup(path), .bytes = sb->st_size};
+    m->modified = (double)sb->st_mtim.tv_sec + (double)sb->st_mtim.tv_nsec * 1e-9;
+    if (m->path == NULL) {
+        free(name);
+        return err_set(s->e, HEARTH_ENOMEM, "out of memory");
+    }
+    s->n++;
+    return 0;
+}
+
+/* A folder that cannot be read holds no models for us: no error. Links to files are followed (the Hugging Face cache is
+ * made of them), links to folders are not, so there are no loops. */
+static int walk(struct scan *s, const char *dir, int depth)
+{
+    DIR *d = opendir(dir);
+    if (d == NULL)
+        return 0;
+    int rc = 0;
+    struct dirent *de;
+    while (rc == 0 && (de = readdir(d)) != NULL && ++s->entries <= ENTRIES_MAX) {
+        char path[PATH_MAX];
+        struct stat sb;
+        bool gguf = ends_with(de->d_name, ".gguf");
+        if (de->d_name[0] == '.' || (!gguf && de->d_type != DT_DIR && de->d_type != DT_UNKNOWN) ||
+            snprintf(path, sizeof(path), "%s/%s", dir, de->d_name) >= (int)sizeof(path))
+            continue;
+        if (gguf ? stat(path, &sb) != 0 : lstat(path, &sb) != 0)
+            continue;
+        if (S_ISDIR(sb.st_mode) && depth > 1)
+            rc = walk(s, path, depth - 1);
+        else if (S_ISREG(sb.st_mode) && gguf)
+            rc = add(s, path, de->d_name, &sb);
+    }
+    closedir(d);
+    return rc;
+}
+
+/* The folder resolved and the file's name kept: the Hugging Face cache links names to files that are called by hash.
+ * One file has one path then, however it was named. NULL with errno. */
+static char *canonical(const char *path)
+{
+    const char *base = strrchr(path, '/');
+    char *dir = strndup(path, base > path ? (size_t)(base - path) : 1), *whole = NULL;
+    char *real = dir != NULL ? realpath(dir, NULL) : NULL;
+    if (real != NULL && asprintf(&whole, "%s%s", strcmp(real, "/") != 0 ? real : "", base) < 0)
+        whole = NULL;
+    free(dir);
+    free(real);
+    return whole;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct models_entry *x = a, *y = b;
+    int c = strcmp(x->name, y->name);
+    return c != 0 ? c : strcmp(x->path, y->path);
+}
+
+int models_scan(const struct conf *conf, struct models_entry **out, size_t *n, struct hearth_err *e)
+{
+    struct scan s = {.e = e};
+    for (size_t i = 0; i < conf->n_model_dirs; i++) {
+        size_t before = s.n;
+        char *dir = realpath(conf->model_dirs[i], NULL);
+        int rc = dir != NULL ? walk(&s, dir, DEPTH_MAX) : 0;
+        free(dir);
+        if (rc != 0) {
+            models_free(s.v, s.n);
+            return rc;
+        }
+        if (s.n > before)
+            qsort(s.v + before, s.n - before, sizeof(*s.v), by_name);
+    }
+    *out = s.v;
+    *n = s.n;
+    return 0;
+}
+
+void models_free(struct models_entry *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        free(v[i].name);
+        free(v[i].path);
+    }
+    free(v);
+}
+
+/* --- names ---------------------------------------------------------------------------------------------- */
+
+/* What follows the model's own name: "-q4_k_m", ".Q8_0", "-IQ3_XS", "-f16", "-BF16", "-UD-Q4_K_XL"; else the end. */
+static size_t length_without_quant(const char *name)
+{
+    static const char *const starts[] = {"q", "iq", "tq", "mxfp", "nvfp", "f16", "f32", "bf16", "fp16", "fp8"};
+    size_t len = strlen(name);
+    for (size_t i = len; i-- > 1;) {
+        if (name[i] != '-' && name[i] != '.')
+            continue;
+        const char *tail = name + i + 1;
+        bool quant = false;
+        for (size_t k = 0; k < sizeof(starts) / sizeof(starts[0]) && !quant; k++) {
+            size_t n = strlen(starts[k]);
+            /* "q4_k_m", but not "qwen" */
+            quant =
+                strncasecmp(tail, starts[k], n) == 0 && (k >= 5 ? tail[n] == '\0' : tail[n] >= '0' && tail[n] <= '9');
+        }
+        if (!quant)
+            return len;
+        if (i > 3 && strncasecmp(name + i - 3, "-UD", 3) == 0)
+            i -= 3;
+        return i;
+    }
+    return len;
+}
+
+static bool is_it(const struct models_entry *m, const char *want)
+{
+    const char *file = strrchr(m->path, '/') + 1;
+    return strcasecmp(m->name, want) == 0 || strcasecmp(file, want) == 0;
+}
+
+static bool is_quant_of(const struct models_entry *m, const char *want)
+{
+    size_t n = length_without_quant(m->name);
+    return strlen(want) == n && strncasecmp(m->name, want, n) == 0;
+}
+
+/* The first folder wins where one name is in several; different names are a question back. */
+static int pick(const struct models_entry *v, size_t n, const char *want, const struct models_entry **out,
+                struct hearth_err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (is_it(&v[i], want)) {
+            *out = &v[i];
+            return 0;
+        }
+    const struct models_entry *found = NULL;
+    char names[120] = "";
+    size_t used = 0, n_found = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_quant_of(&v[i], want) || (found != NULL && strcmp(v[i].name, found->name) == 0))
+            continue;
+        if (found == NULL)
+            found = &v[i];
+        n_found++;
+        if (used < sizeof(names))
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", n_found > 1 ? ", " : "", v[i].name);
+    }
+    if (n_found == 0)
+        return err_set(e, HEARTH_ENOMODEL, "there is no model \"%.100s\" in the model folders", want);
+    if (n_found > 1)
+        return err_set(e, HEARTH_ENOMODEL, "model \"%.40s\" may be any of %s", want, names);
+    *out = found;
+    return 0;
+}
+
+static int resolve_path(const struct models_entry *v, size_t n, const char *model, int trusted, char **path,
+                        struct hearth_err *e)
+{
+    struct stat sb;
+    char *real = canonical(model);
+    int rc = 0;
+    if (real == NULL || stat(real, &sb) != 0)
+        rc = err_set(e, HEARTH_ENOMODEL, "%.120s: %s", model, strerror(errno));
+    else if (!S_ISREG(sb.st_mode))
+        rc = err_set(e, HEARTH_ENOMODEL, "%.120s: not a regular file", model);
+    size_t i = 0;
+    while (!trusted && i < n && (real == NULL || strcmp(v[i].path, real) != 0))
+        i++;
+    if (!trusted && i == n) /* said of every other path alike, so that nobody can ask what files there are */
+        rc = err_set(e, HEARTH_EDENIED, "\"%.80s\" is not in hearthd's model folders, and hearthd runs as another user",
+                     model);
+    if (rc != 0)
+        free(real);
+    else
+        *path = real;
+    return rc;
+}
+
+int models_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e)
+{
+    if (model[0] == '\0' || (model[0] != '/' && strchr(model, '/') != NULL))
+        return err_set(e, HEARTH_EPARAMS, "model: \"%.100s\" is neither a name nor an absolute path", model);
+    struct models_entry *v = NULL;
+    size_t n = 0;
+    bool is_path = model[0] == '/';
+    int rc = is_path && trusted ? 0 : models_scan(conf, &v, &n, e);
+    const struct models_entry *m = NULL;
+    if (rc == 0 && is_path)
+        rc = resolve_path(v, n, model, trusted, path, e);
+    else if (rc == 0 && (rc = pick(v, n, model, &m, e)) == 0 && (*path = strdup(m->path)) == NULL)
+        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+    models_free(v, n);
+    return rc;
+}

@@ -1,0 +1,30 @@
+/* models.h - which model files there are, by name and stat only: hearthd never opens one. Loop thread. */
+#ifndef DAEMON_MODELS_H
+#define DAEMON_MODELS_H
+
+#include <stdint.h>
+
+#include "daemon/conf.h"
+
+struct models_entry {
+    char *name; /* the file's name without .gguf */
+    char *path;
+    int64_t bytes;
+    double modified;
+};
+
+/* Every model in the configured folders, the folders in their order and each one sorted by name. */
+int models_scan(const struct conf *conf, struct models_entry **out, size_t *n, struct hearth_err *e);
+void models_free(struct models_entry *v, size_t n);
+
+/*
+ * The path that a client's name for a model means: an absolute path of a file; or a file's name, with or without
+ * .gguf; or that name without its quantisation suffix, where only one model fits. `trusted`: the peer may name any
+ * path, others only models that models_scan() lists. *path is malloc'd.
+ */
+int models_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e);
+
+/* The name of a model file, from its path; malloc'd. */
+char *models_name(const char *path);
+
+#endif

@@ -1,0 +1,132 @@
+/* msg-models.c - models.list by name and stat; models.show, load and unload through the engine. Loop thread. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "daemon/forward.h"
+#include "daemon/link.h"
+#include "daemon/models.h"
+#include "daemon/stream.h"
+
+/* --- list ----------------------------------------------------------------------------------------------- */
+
+static bool is_loaded(const struct wire_engine_status *es, const char *path)
+{
+    for (size_t i = 0; es != NULL && i < es->n_models; i++)
+        if (es->models[i].path != NULL && !es->models[i].vocab_only && strcmp(es->models[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+/* The engine's status, or NULL where there is none to ask: then nothing is loaded. */
+static void list(void *arg, const void *result, const struct hearth_err *err)
+{
+    struct call *call = arg;
+    struct models_entry *v = NULL;
+    struct wire_model *w = NULL;
+    size_t n = 0;
+    struct hearth_err e;
+    (void)err;
+    int rc = models_scan(call->server->conf, &v, &n, &e);
+    if (rc == 0 && (w = calloc(n + 1, sizeof(*w))) == NULL)
+        rc = err_set(&e, HEARTH_ENOMEM, "out of memory");
+    if (rc == 0) {
+        for (size_t i = 0; i < n; i++)
+            w[i] = (struct wire_model){.name = v[i].name,
+                                       .path = v[i].path,
+                                       .bytes = v[i].bytes,
+                                       .modified = v[i].modified,
+                                       .loaded = is_loaded(result, v[i].path)};
+        struct wire_models_list_result r = {.models = w, .n_models = n};
+        call_reply(call, &r);
+    } else {
+        call_fail(call, &e);
+    }
+    models_free(v, n);
+    free(w);
+}
+
+void msg_models_list(struct call *call)
+{
+    static const struct wire_empty nothing;
+    struct link *l = call->server->link;
+    if (link_state(l) != LINK_RUNNING ||
+        link_ask(l, &wire_methods[WIRE_ENGINE_STATUS], &nothing, list, call, NULL) != 0)
+        list(call, NULL, NULL);
+}
+
+/* --- one model ------------------------------------------------------------------------------------------ */
+
+static void finish_show(struct call *call, void *result)
+{
+    struct wire_model *m = result;
+    struct stat sb;
+    m->path = call->path;
+    m->name = ((const struct wire_model_ref *)call->params)->model;
+    if (stat(call->path, &sb) == 0) {
+        m->bytes = sb.st_size;
+        m->modified = (double)sb.st_mtim.tv_sec;
+    }
+}
+
+static void finish_load(struct call *call, void *result)
+{
+    struct wire_model_load_result *r = result;
+    r->model = ((const struct wire_model_ref *)call->params)->model;
+    r->path = call->path;
+}
+
+static void ask(struct call *call, const struct wire_method *m, void (*finish)(struct call *call, void *result))
+{
+    const struct wire_model_ref *ref = call->params;
+    struct hearth_err e;
+    char *path;
+    if (server_check_open(call->server, &e) != 0 || forward_resolve(call, ref->model, &path, &e) != 0) {
+        call_fail(call, &e);
+        return;
+    }
+    struct wire_engine_path p = {.path = path};
+    forward(call, m, &p, path, finish);
+}
+
+void msg_models_show(struct call *call)
+{
+    ask(call, &wire_methods[WIRE_ENGINE_MODEL], finish_show);
+}
+
+void msg_models_load(struct call *call)
+{
+    ask(call, &wire_methods[WIRE_ENGINE_LOAD], finish_load);
+}
+
+void msg_models_unload(struct call *call)
+{
+    static const struct wire_empty nothing;
+    if (link_state(call->server->link) == LINK_ABSENT)
+        call_reply(call, &nothing); /* no engine, no model: starting one to unload it would be absurd */
+    else
+        ask(call, &wire_methods[WIRE_ENGINE_UNLOAD], NULL);
+}
+
+/* --- loading -------------------------------------------------------------------------------------------- */
+
+/* To every connection that waits for that model, once each. */
+void msg_on_model_progress(struct server *s, const void *body)
+{
+    static uint64_t mark;
+    const struct wire_model_progress *p = body;
+    const struct call *call;
+    mark++;
+    stream_on_progress(s, p, mark);
+    TAILQ_FOREACH (call, &s->forwards, forward_entry) {
+        struct conn *c = call->conn;
+        if (c == NULL || c->progress_mark == mark || strcmp(call->path, p->model) != 0)
+            continue;
+        c->progress_mark = mark;
+        char *name = models_name(call->path);
+        struct wire_model_progress named = {
+            .model = name != NULL ? name : p->model, .done = p->done, .total = p->total};
+        conn_event(c, &wire_methods[WIRE_MODEL_PROGRESS], &named);
+        free(name);
+    }
+}

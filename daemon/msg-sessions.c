@@ -1,0 +1,131 @@
+/* msg-sessions.c - list, show, rename, remove: one's own sessions only, for those are all that the store is asked for.
+ */
+#include <stdlib.h>
+
+#include "daemon/dispatch.h"
+#include "daemon/session.h"
+#include "daemon/store.h"
+
+static void describe(const struct server *s, const struct store_session *from, struct wire_session *to)
+{
+    *to = (struct wire_session){.id = from->id,
+                                .name = from->name,
+                                .model = from->model,
+                                .path = from->path,
+                                .tokens = from->n_tok,
+                                .turns = from->n_turns,
+                                .created = from->created,
+                                .used = from->used,
+                                .busy = session_is_busy(s, from->id)};
+}
+
+void msg_sessions_list(struct call *call)
+{
+    struct server *s = call->server;
+    struct store_session **v = NULL;
+    struct wire_session *w = NULL;
+    size_t n = 0;
+    struct hearth_err e;
+    int rc = s->store != NULL ? store_list(s->store, call->account->uid, &v, &n, &e)
+                              : err_set(&e, HEARTH_ESTORE, "%s", s->store_err.msg);
+    if (rc == 0 && (w = calloc(n + 1, sizeof(*w))) == NULL)
+        rc = err_set(&e, HEARTH_ENOMEM, "out of memory");
+    if (rc == 0) {
+        for (size_t i = 0; i < n; i++)
+            describe(s, v[i], &w[i]);
+        struct wire_sessions_list_result r = {.sessions = w, .n_sessions = n};
+        call_reply(call, &r);
+    } else {
+        call_fail(call, &e);
+    }
+    for (size_t i = 0; i < n; i++)
+        store_session_free(v[i]);
+    free(v);
+    free(w);
+}
+
+static int show(struct call *call, const struct store_session *row, struct hearth_err *e)
+{
+    struct server *s = call->server;
+    const struct wire_session_ref *ref = call->params;
+    struct store_turn *turns = NULL;
+    struct wire_turn *w = NULL;
+    int32_t *ids = NULL;
+    size_t n = 0, n_ids = 0;
+    int rc = store_turns(s->store, row, &turns, &n, e);
+    if (rc == 0 && ref->tokens)
+        rc = store_timeline(s->store, row, &ids, &n_ids, e);
+    if (rc == 0 && (w = calloc(n + 1, sizeof(*w))) == NULL)
+        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+    if (rc == 0) {
+        for (size_t i = 0; i < n; i++)
+            w[i] = (struct wire_turn){.role = turns[i].role,
+                                      .text = {.data = turns[i].text, .len = turns[i].len},
+                                      .n_tokens = (int64_t)turns[i].n_ids,
+                                      .created = turns[i].created};
+        struct wire_session_show_result r = {.turns = w, .n_turns = n, .tokens = {.v = ids, .n = n_ids}};
+        describe(s, row, &r.session);
+        call_reply(call, &r);
+    }
+    free(turns);
+    free(w);
+    free(ids);
+    return rc;
+}
+
+void msg_sessions_show(struct call *call)
+{
+    const struct wire_session_ref *ref = call->params;
+    struct store_session *row = NULL;
+    struct hearth_err e;
+    int rc = session_get(call->server, call->account->uid, ref->session, &row, &e);
+    if (rc == 0)
+        rc = show(call, row, &e);
+    if (rc != 0)
+        call_fail(call, &e);
+    store_session_free(row);
+}
+
+static int rename_session(struct call *call, const char *name, const struct store_session *row, struct hearth_err *e)
+{
+    int rc = session_check_name(name, e);
+    if (rc != 0)
+        return rc;
+    if (session_is_reserved(call->server, call->account->uid, name))
+        return err_set(e, HEARTH_ESESSIONEXISTS, "a generation is creating session \"%.80s\"", name);
+    return store_rename(call->server->store, row, name, e);
+}
+
+void msg_sessions_rename(struct call *call)
+{
+    static const struct wire_empty nothing;
+    const struct wire_session_rename *p = call->params;
+    struct store_session *row = NULL;
+    struct hearth_err e;
+    int rc = session_get(call->server, call->account->uid, p->session, &row, &e);
+    if (rc == 0)
+        rc = rename_session(call, p->name, row, &e);
+    if (rc == 0)
+        call_reply(call, &nothing);
+    else
+        call_fail(call, &e);
+    store_session_free(row);
+}
+
+void msg_sessions_remove(struct call *call)
+{
+    static const struct wire_empty nothing;
+    const struct wire_session_ref *ref = call->params;
+    struct store_session *row = NULL;
+    struct hearth_err e;
+    int rc = session_get(call->server, call->account->uid, ref->session, &row, &e);
+    if (rc == 0 && session_is_busy(call->server, row->id))
+        rc = err_set(&e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", row->name);
+    if (rc == 0)
+        rc = store_remove(call->server->store, row, &e);
+    if (rc == 0)
+        call_reply(call, &nothing);
+    else
+        call_fail(call, &e);
+    store_session_free(row);
+}

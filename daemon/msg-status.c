@@ -1,0 +1,69 @@
+/* msg-status.c - status and shutdown. Loop thread. */
+#include "config.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "daemon/dispatch.h"
+#include "daemon/link.h"
+#include "daemon/log.h"
+#include "daemon/store.h"
+
+static int64_t rss_bytes(void)
+{
+    long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f == NULL)
+        return 0;
+    if (fscanf(f, "%*s %lld", &pages) != 1)
+        pages = 0;
+    fclose(f);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* `result` is the engine's own status, or NULL where there is no engine to ask. */
+static void reply(void *arg, const void *result, const struct hearth_err *err)
+{
+    struct call *call = arg;
+    struct server *s = call->server;
+    (void)err;
+    struct wire_status_result r = {
+        .pid = getpid(),
+        .version = PACKAGE_VERSION,
+        .socket = s->conf->socket,
+        .uptime = server_now() - s->started,
+        .connections = s->n_conns,
+        .streams = s->n_streams,
+        .rss_bytes = rss_bytes(),
+    };
+    if (r.uptime < 0) /* the clock was set back */
+        r.uptime = 0;
+    if (s->store == NULL || store_count(s->store, call->account->uid, &r.sessions, NULL) != 0)
+        r.sessions = 0;
+    if (result != NULL)
+        r.engine = *(const struct wire_engine_status *)result;
+    r.engine.pid = link_pid(s->link);
+    r.engine.state = link_state_name(s->link);
+    r.engine.restarts = link_restarts(s->link);
+    call_reply(call, &r);
+}
+
+void msg_status(struct call *call)
+{
+    static const struct wire_empty nothing;
+    struct link *l = call->server->link;
+    if (link_state(l) != LINK_RUNNING ||
+        link_ask(l, &wire_methods[WIRE_ENGINE_STATUS], &nothing, reply, call, NULL) != 0)
+        reply(call, NULL, NULL);
+}
+
+void msg_shutdown(struct call *call)
+{
+    static const struct wire_empty nothing;
+    const struct wire_shutdown *p = call->params;
+    struct server *s = call->server;
+    bool now = p->now;
+    log_info("shutdown asked for by uid %u%s", (unsigned)call->account->uid, now ? ", at once" : "");
+    call_reply(call, &nothing);
+    server_shutdown(s, now);
+}

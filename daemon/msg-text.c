@@ -1,0 +1,43 @@
+/* msg-text.c - tokenize, detokenize, eval: the engine's work, by a model's path. Loop thread. */
+#include "daemon/forward.h"
+
+static bool resolve(struct call *call, const char *model, char **path)
+{
+    struct hearth_err e;
+    int rc = server_check_open(call->server, &e);
+    if (rc == 0)
+        rc = forward_resolve(call, model, path, &e);
+    if (rc != 0)
+        call_fail(call, &e);
+    return rc == 0;
+}
+
+void msg_tokenize(struct call *call)
+{
+    struct wire_tokenize p = *(const struct wire_tokenize *)call->params;
+    char *path;
+    if (!resolve(call, p.model, &path))
+        return;
+    p.model = path;
+    forward(call, &wire_methods[WIRE_ENGINE_TOKENIZE], &p, path, NULL);
+}
+
+void msg_detokenize(struct call *call)
+{
+    struct wire_detokenize p = *(const struct wire_detokenize *)call->params;
+    char *path;
+    if (!resolve(call, p.model, &path))
+        return;
+    p.model = path;
+    forward(call, &wire_methods[WIRE_ENGINE_DETOKENIZE], &p, path, NULL);
+}
+
+void msg_eval(struct call *call)
+{
+    struct wire_eval p = *(const struct wire_eval *)call->params;
+    char *path;
+    if (!resolve(call, p.model, &path))
+        return;
+    p.model = path;
+    forward(call, &wire_methods[WIRE_ENGINE_EVAL], &p, path, NULL);
+}

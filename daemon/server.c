@@ -1,0 +1,358 @@
+/* server.c - the lock, the listening socket, the loop, and the order in which it all ends. Loop thread. */
+#include "config.h"
+
+#include "daemon/server.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/conn.h"
+#include "daemon/link.h"
+#include "daemon/log.h"
+#include "daemon/store.h"
+#include "daemon/stream.h"
+
+enum {
+    BACKLOG = 128,
+    ACCEPT_PAUSE_MS = 500, /* when the process is out of descriptors */
+    CANCEL_MS = 2000,      /* for cancelled streams to end at a shutdown */
+    ENGINE_MS = 3000,      /* for the engine to exit */
+};
+
+double server_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void set_timer(struct event *ev, int64_t ms)
+{
+    struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+    event_add(ev, &tv);
+}
+
+/* --- the socket ----------------------------------------------------------------------------------------- */
+
+/* The directory is ours alone, or else somebody could put another socket in its place. Its parent exists
+ * (/run/user/UID, /tmp), so one level is made. */
+static int make_socket_dir(const char *socket_path, struct hearth_err *e)
+{
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof(dir), "%s", socket_path);
+    char *slash = strrchr(dir, '/');
+    if (slash == dir)
+        return 0;
+    *slash = '\0';
+    struct stat sb;
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        return err_set(e, HEARTH_EIO, "%.150s: %s", dir, strerror(errno));
+    if (lstat(dir, &sb) != 0)
+        return err_set(e, HEARTH_EIO, "%.150s: %s", dir, strerror(errno));
+    if (!S_ISDIR(sb.st_mode))
+        return err_set(e, HEARTH_EDENIED, "%.150s is not a directory", dir);
+    if (sb.st_uid != geteuid() && sb.st_uid != 0)
+        return err_set(e, HEARTH_EDENIED, "%.120s belongs to user %u: a socket in it would not be safe", dir,
+                       (unsigned)sb.st_uid);
+    if ((sb.st_mode & S_IWOTH) != 0 || (sb.st_uid == geteuid() && (sb.st_mode & S_IWGRP) != 0))
+        return err_set(e, HEARTH_EDENIED, "%.120s can be written by others: a socket in it would not be safe", dir);
+    return 0;
+}
+
+static int try_connect(const struct sockaddr_un *addr)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return 0;
+    /* EAGAIN: somebody listens and is busy. */
+    int answers = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) == 0 || errno == EAGAIN;
+    close(fd);
+    return answers;
+}
+
+static int lock_byte(int fd, int cmd, short type, off_t at)
+{
+    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+    return fcntl(fd, cmd, &l);
+}
+
+/*
+ * Two clients may start a daemon at once, and one daemon may start while another ends. The lock file has two bytes:
+ * byte 0 is held while somebody starts, so the others wait until he listens; byte 1 as long as he lives. So who gets
+ * byte 0 and not byte 1 meets a daemon that listens (then there is nothing to do) or one that ends (then he waits).
+ * A socket without the lock is a dead daemon's and is removed.
+ */
+static int take_lock(struct server *s, const struct sockaddr_un *addr, struct hearth_err *e)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s.lock", addr->sun_path);
+    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (s->lock_fd < 0)
+        return err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno));
+    if (lock_byte(s->lock_fd, F_OFD_SETLKW, F_WRLCK, 0) != 0)
+        return err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno));
+    if (lock_byte(s->lock_fd, F_OFD_SETLK, F_WRLCK, 1) == 0)
+        return 0;
+    if (try_connect(addr))
+        return 1;
+    if (lock_byte(s->lock_fd, F_OFD_SETLKW, F_WRLCK, 1) != 0)
+        return err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno));
+    return 0;
+}
+
+static int listen_at(struct server *s, struct hearth_err *e)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", s->conf->socket); /* its length was checked by conf */
+    int rc = make_socket_dir(addr.sun_path, e);
+    if (rc == 0)
+        rc = take_lock(s, &addr, e);
+    if (rc != 0)
+        return rc;
+    struct stat sb;
+    if (lstat(addr.sun_path, &sb) == 0) {
+        if (!S_ISSOCK(sb.st_mode))
+            return err_set(e, HEARTH_EIO, "%s is in the way and not a socket", addr.sun_path);
+        if (unlink(addr.sun_path) != 0)
+            return err_set(e, HEARTH_EIO, "%s: %s", addr.sun_path, strerror(errno));
+    }
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* The umask is 077: the socket is 0600 from its first moment. */
+    if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0 || listen(fd, BACKLOG) != 0) {
+        rc = err_set(e, HEARTH_EIO, "%s: %s", addr.sun_path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    s->listen_fd = fd;
+    return 0;
+}
+
+static void on_accept(evutil_socket_t fd, short what, void *arg)
+{
+    struct server *s = arg;
+    (void)what;
+    for (int i = 0; i < 16; i++) { /* then the others' turn */
+        int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (peer < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
+            return;
+        if (peer < 0) { /* out of descriptors or memory: a level-triggered loop would spin */
+            log_error("accept: %s", strerror(errno));
+            event_del(s->accept);
+            set_timer(s->again, ACCEPT_PAUSE_MS);
+            return;
+        }
+        struct conn *c;
+        struct hearth_err e;
+        if (conn_new(s, peer, &c, &e) != 0)
+            log_warn("connection refused: %s", e.msg);
+    }
+}
+
+static void on_again(evutil_socket_t fd, short what, void *arg)
+{
+    struct server *s = arg;
+    (void)fd, (void)what;
+    if (s->listen_fd >= 0)
+        event_add(s->accept, NULL);
+}
+
+static void stop_listening(struct server *s)
+{
+    if (s->listen_fd < 0)
+        return;
+    if (s->accept != NULL)
+        event_del(s->accept);
+    if (s->again != NULL)
+        event_del(s->again);
+    if (!s->activated)
+        unlink(s->conf->socket);
+    close(s->listen_fd);
+    s->listen_fd = -1;
+}
+
+/* --- the end -------------------------------------------------------------------------------------------- */
+
+static void enter(struct server *s, enum server_phase phase)
+{
+    static const char *const names[] = {"running", "finishing", "cancelling", "stopping", "done"};
+    s->phase = phase;
+    log_debug("shutdown: %s", names[phase]);
+    switch (phase) {
+    case SERVER_RUNNING:
+        break;
+    case SERVER_FINISHING:
+        sd_tell(s->sd, "STOPPING=1");
+        stop_listening(s);
+        set_timer(s->phase_timer, s->conf->shutdown_grace * 1000);
+        break;
+    case SERVER_CANCELLING:
+        set_timer(s->phase_timer, CANCEL_MS);
+        stream_cancel_all(s);
+        break;
+    case SERVER_STOPPING:
+        set_timer(s->phase_timer, ENGINE_MS);
+        link_stop(s->link);
+        break;
+    case SERVER_DONE:
+        event_base_loopbreak(s->base);
+        break;
+    }
+    server_step(s);
+}
+
+void server_step(struct server *s)
+{
+    if ((s->phase == SERVER_FINISHING || s->phase == SERVER_CANCELLING) && s->n_streams == 0)
+        enter(s, SERVER_STOPPING);
+    else if (s->phase == SERVER_STOPPING && link_state(s->link) == LINK_ABSENT)
+        enter(s, SERVER_DONE);
+}
+
+static void on_phase_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct server *s = arg;
+    (void)fd, (void)what;
+    if (s->phase == SERVER_FINISHING)
+        enter(s, SERVER_CANCELLING);
+    else if (s->phase == SERVER_CANCELLING)
+        enter(s, SERVER_STOPPING);
+    else
+        enter(s, SERVER_DONE);
+}
+
+void server_shutdown(struct server *s, bool now)
+{
+    if (s->phase == SERVER_RUNNING)
+        enter(s, SERVER_FINISHING);
+    else
+        now = true;
+    if (now && s->phase < SERVER_DONE)
+        enter(s, SERVER_DONE);
+}
+
+int server_check_open(const struct server *s, struct hearth_err *e)
+{
+    return s->phase == SERVER_RUNNING ? 0 : err_set(e, HEARTH_ESHUTDOWN, "hearthd is shutting down");
+}
+
+static void on_signal(evutil_socket_t signal, short what, void *arg)
+{
+    struct server *s = arg;
+    (void)what;
+    log_info("%s: shutting down%s", signal == SIGINT ? "SIGINT" : "SIGTERM",
+             s->phase == SERVER_RUNNING ? "" : " at once");
+    server_shutdown(s, false);
+}
+
+static void on_watchdog(evutil_socket_t fd, short what, void *arg)
+{
+    struct server *s = arg;
+    (void)fd, (void)what;
+    sd_tell(s->sd, "WATCHDOG=1");
+}
+
+/* --- life ----------------------------------------------------------------------------------------------- */
+
+static int init_events(struct server *s, struct hearth_err *e)
+{
+    struct event_config *cfg = event_config_new();
+    if (cfg != NULL) {
+        event_config_set_flag(cfg, EVENT_BASE_FLAG_NOLOCK);
+        s->base = event_base_new_with_config(cfg);
+        event_config_free(cfg);
+    }
+    if (s->base == NULL)
+        return err_set(e, HEARTH_EINTERNAL, "the event loop cannot be made");
+    s->sigterm = evsignal_new(s->base, SIGTERM, on_signal, s);
+    s->sigint = evsignal_new(s->base, SIGINT, on_signal, s);
+    s->again = event_new(s->base, -1, 0, on_again, s);
+    s->phase_timer = event_new(s->base, -1, 0, on_phase_timer, s);
+    s->watchdog = event_new(s->base, -1, EV_PERSIST, on_watchdog, s);
+    s->accept = event_new(s->base, s->listen_fd, EV_READ | EV_PERSIST, on_accept, s);
+    if (s->sigterm == NULL || s->sigint == NULL || s->again == NULL || s->phase_timer == NULL || s->watchdog == NULL ||
+        s->accept == NULL || event_add(s->sigterm, NULL) != 0 || event_add(s->sigint, NULL) != 0 ||
+        event_add(s->accept, NULL) != 0)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    if (s->sd->watchdog_us > 0)
+        set_timer(s->watchdog, (int64_t)(s->sd->watchdog_us / 2000));
+    return 0;
+}
+
+int server_init(struct server *s, const struct conf *conf, const struct sd *sd, const char *engine,
+                struct hearth_err *e)
+{
+    *s = (struct server){.conf = conf, .sd = sd, .lock_fd = -1, .listen_fd = -1, .started = server_now()};
+    LIST_INIT(&s->acl);
+    TAILQ_INIT(&s->conns);
+    TAILQ_INIT(&s->dirty);
+    TAILQ_INIT(&s->dead);
+    TAILQ_INIT(&s->streams);
+    TAILQ_INIT(&s->forwards);
+    int rc = 0;
+    if (sd->listen_fd >= 0) {
+        s->listen_fd = sd->listen_fd;
+        s->activated = true;
+    } else {
+        rc = listen_at(s, e);
+    }
+    if (rc == 0)
+        rc = init_events(s, e);
+    if (rc == 0)
+        rc = link_new(&s->link, s, engine, e);
+    if (rc != 0) {
+        server_fini(s);
+        return rc;
+    }
+    /* Without the database there is still a server: what needs no session goes on, the rest is told why not. */
+    if (store_open(&s->store, conf->state_dir, &s->store_err) != 0)
+        log_error("%s; named sessions are not available", s->store_err.msg);
+    if (s->lock_fd >= 0)
+        lock_byte(s->lock_fd, F_OFD_SETLK, F_UNLCK, 0);
+    return 0;
+}
+
+void server_fini(struct server *s)
+{
+    stop_listening(s);
+    link_free(s->link);
+    s->link = NULL;
+    stream_end_all(s);
+    conn_flush_all(s);
+    struct conn *c;
+    while ((c = TAILQ_FIRST(&s->conns)) != NULL)
+        conn_drop(c, "hearthd ends");
+    conn_reap(s);
+    store_close(s->store);
+    struct event *events[] = {s->accept, s->again, s->sigterm, s->sigint, s->watchdog, s->phase_timer};
+    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
+        if (events[i] != NULL)
+            event_free(events[i]);
+    if (s->base != NULL)
+        event_base_free(s->base);
+    if (s->lock_fd >= 0)
+        close(s->lock_fd);
+}
+
+int server_run(struct server *s, struct hearth_err *e)
+{
+    while (s->phase != SERVER_DONE) {
+        if (event_base_loop(s->base, EVLOOP_ONCE) < 0)
+            return err_set(e, HEARTH_EINTERNAL, "the event loop failed: %s", strerror(errno));
+        link_flush(s->link);
+        conn_flush_all(s);
+        conn_reap(s);
+    }
+    return 0;
+}

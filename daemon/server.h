@@ -1,0 +1,83 @@
+/*
+ * server.h - hearthd as a whole: what its modules share, the listening socket, the loop and its end. Loop thread; there
+ * is no other.
+ */
+#ifndef DAEMON_SERVER_H
+#define DAEMON_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "daemon/acl.h"
+#include "daemon/conf.h"
+#include "daemon/sd.h"
+#include "libclient/wire.h"
+
+struct call;
+struct conn;
+struct event;
+struct event_base;
+struct link;
+struct store;
+struct stream;
+
+TAILQ_HEAD(conn_list, conn);
+TAILQ_HEAD(stream_list, stream);
+TAILQ_HEAD(call_list, call);
+
+/* Only server_step() moves on, and never back. */
+enum server_phase {
+    SERVER_RUNNING,
+    SERVER_FINISHING,  /* no new connections or requests; running streams have the grace period to end */
+    SERVER_CANCELLING, /* the rest is cancelled; their ends are awaited */
+    SERVER_STOPPING,   /* the engine is told to exit */
+    SERVER_DONE,
+};
+
+struct server {
+    const struct conf *conf;
+    const struct sd *sd;
+    struct event_base *base;
+    enum server_phase phase;
+    double started; /* seconds since the epoch */
+
+    int lock_fd;    /* held as long as hearthd lives */
+    int listen_fd;  /* -1 once it stops accepting */
+    bool activated; /* the socket is the supervisor's: it is not removed */
+    struct event *accept, *again, *sigterm, *sigint, *watchdog, *phase_timer;
+
+    struct acl acl;
+    struct conn_list conns, dirty, dead; /* every live one; with something to write; to be freed after this turn */
+    int64_t n_conns;
+
+    struct stream_list streams;
+    int64_t n_streams, last_stream;
+    struct call_list forwards; /* calls that wait for the engine to load a model */
+
+    struct store *store; /* NULL: the state directory cannot be used, and this is why: */
+    struct hearth_err store_err;
+    struct link *link;
+};
+
+/* Takes the lock, the socket and the state. 0, an error, or 1 where another hearthd answers on that socket. */
+int server_init(struct server *s, const struct conf *conf, const struct sd *sd, const char *engine,
+                struct hearth_err *e);
+void server_fini(struct server *s);
+
+/* Turns the loop until the shutdown is done. */
+int server_run(struct server *s, struct hearth_err *e);
+
+/* Begins the graceful end, or with `now` the immediate one; calling it again only ever hastens it. */
+void server_shutdown(struct server *s, bool now);
+
+/* A stream or the engine has ended: an end that waited for it may go on. */
+void server_step(struct server *s);
+
+/* HEARTH_ESHUTDOWN where no new work is taken any more. */
+int server_check_open(const struct server *s, struct hearth_err *e);
+
+double server_now(void); /* seconds since the epoch */
+
+#endif

@@ -1,0 +1,223 @@
+/* session.c - opening a timeline for a generation and writing down what became of it. Loop thread. */
+#include "daemon/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "daemon/models.h"
+#include "daemon/stream.h"
+
+/* --- who runs in what ----------------------------------------------------------------------------------- */
+
+bool session_is_busy(const struct server *s, const char *id)
+{
+    for (const struct stream *st = TAILQ_FIRST(&s->streams); st != NULL; st = stream_next(st))
+        if (stream_is_running(st) && strcmp(stream_session(st)->row.id, id) == 0)
+            return true;
+    return false;
+}
+
+bool session_is_reserved(const struct server *s, uid_t uid, const char *name)
+{
+    for (const struct stream *st = TAILQ_FIRST(&s->streams); st != NULL; st = stream_next(st)) {
+        const struct session *ss = stream_session(st);
+        if (stream_is_running(st) && ss->is_new && ss->row.uid == uid && ss->row.name != NULL &&
+            strcmp(ss->row.name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+int session_check_name(const char *name, struct hearth_err *e)
+{
+    if (name[0] == '\0')
+        return err_set(e, HEARTH_EPARAMS, "session: a name is empty");
+    for (const unsigned char *p = (const unsigned char *)name; *p != '\0'; p++)
+        if (*p < 0x20 || *p == 0x7f)
+            return err_set(e, HEARTH_EPARAMS, "session: a name with the control character 0x%02x", *p);
+    if (store_is_id(name))
+        return err_set(e, HEARTH_EPARAMS, "session: \"%s\" is an id, not a name", name);
+    return 0;
+}
+
+int session_get(struct server *s, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e)
+{
+    if (s->store == NULL)
+        return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
+    return store_get(s->store, uid, ref, out, e);
+}
+
+/* --- opening -------------------------------------------------------------------------------------------- */
+
+static int new_id(char id[STORE_ID_LEN + 1], struct hearth_err *e)
+{
+    uint8_t r[STORE_ID_LEN / 2];
+    if (getrandom(r, sizeof(r), 0) != sizeof(r))
+        return err_set(e, HEARTH_EINTERNAL, "no random numbers");
+    for (size_t i = 0; i < sizeof(r); i++)
+        snprintf(id + 2 * i, 3, "%02x", r[i]);
+    return 0;
+}
+
+/* A session bound to one model goes on with that model: by any of its names, or by none. */
+static int check_model(struct server *s, uid_t uid, const char *model, const struct store_session *row,
+                       struct hearth_err *e)
+{
+    if (model == NULL || strcmp(model, row->model) == 0 || strcmp(model, row->path) == 0)
+        return 0;
+    char *path;
+    int rc = models_resolve(s->conf, model, acl_trusts_paths(uid), &path, e);
+    if (rc != 0)
+        return rc;
+    if (strcmp(path, row->path) != 0)
+        rc = err_set(e, HEARTH_EMODELMISMATCH, "session \"%.60s\" is bound to the model \"%.60s\", not \"%.60s\"",
+                     row->name, row->model, model);
+    free(path);
+    return rc;
+}
+
+static int open_stored(struct server *s, uid_t uid, const struct wire_generate *g, struct session *ss,
+                       struct hearth_err *e)
+{
+    struct store_session *row;
+    int rc = session_get(s, uid, g->session, &row, e);
+    if (rc != 0)
+        return rc;
+    ss->row = *row; /* its strings move along */
+    free(row);
+    if (session_is_busy(s, ss->row.id))
+        return err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", ss->row.name);
+    rc = check_model(s, uid, g->model, &ss->row, e);
+    if (rc == 0)
+        rc = store_timeline(s->store, &ss->row, &ss->ids, &ss->n_ids, e);
+    return rc;
+}
+
+static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, struct session *ss,
+                    struct hearth_err *e)
+{
+    int rc;
+    if (g->session != NULL) {
+        int64_t n;
+        rc = session_check_name(g->session, e);
+        if (rc == 0)
+            rc = store_count(s->store, uid, &n, e);
+        if (rc != 0)
+            return rc;
+        if (n >= s->conf->sessions_per_uid)
+            return err_set(e, HEARTH_ELIMIT, "user %u has %lld sessions, the limit", (unsigned)uid, (long long)n);
+        if (session_is_reserved(s, uid, g->session))
+            return err_set(e, HEARTH_ESESSIONBUSY, "a generation is creating session \"%.80s\"", g->session);
+        if (g->model == NULL)
+            return err_set(e, HEARTH_ENOSESSION, "there is no session \"%.80s\", and no model to create it with",
+                           g->session);
+    }
+    rc = new_id(ss->row.id, e);
+    if (rc == 0)
+        rc = models_resolve(s->conf, g->model, acl_trusts_paths(uid), &ss->row.path, e);
+    if (rc != 0)
+        return rc;
+    ss->is_new = true;
+    ss->row.uid = uid;
+    ss->row.created = ss->row.used = server_now();
+    ss->row.model = strdup(g->model);
+    if (g->session != NULL)
+        ss->row.name = strdup(g->session);
+    if (ss->row.model == NULL || (g->session != NULL && ss->row.name == NULL))
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    return 0;
+}
+
+int session_open(struct server *s, uid_t uid, const struct wire_generate *g, struct session **out, struct hearth_err *e)
+{
+    struct session *ss = calloc(1, sizeof(*ss));
+    if (ss == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    int rc = HEARTH_ENOSESSION;
+    if (g->session != NULL)
+        rc = open_stored(s, uid, g, ss, e);
+    if (rc == HEARTH_ENOSESSION && (g->session == NULL || !store_is_id(g->session)))
+        rc = open_new(s, uid, g, ss, e);
+    if (rc != 0) {
+        session_free(ss);
+        return rc;
+    }
+    *out = ss;
+    return 0;
+}
+
+void session_free(struct session *ss)
+{
+    if (ss == NULL)
+        return;
+    free(ss->row.name);
+    free(ss->row.model);
+    free(ss->row.path);
+    free(ss->ids);
+    free(ss);
+}
+
+/* --- writing -------------------------------------------------------------------------------------------- */
+
+/* A message's content as one text; *joined is malloc'd where it had parts. */
+static int content(const struct wire_message *m, struct wire_bytes *out, char **joined, struct hearth_err *e)
+{
+    *joined = NULL;
+    *out = m->content;
+    if (m->n_parts == 0)
+        return 0;
+    size_t len = 0;
+    for (size_t i = 0; i < m->n_parts; i++)
+        len += m->parts[i].text.len;
+    char *p = *joined = malloc(len + 1);
+    if (p == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    for (size_t i = 0; i < m->n_parts; i++) {
+        if (m->parts[i].text.len > 0)
+            memcpy(p, m->parts[i].text.data, m->parts[i].text.len);
+        p += m->parts[i].text.len;
+    }
+    *out = (struct wire_bytes){.data = *joined, .len = len};
+    return 0;
+}
+
+int session_commit(struct server *s, struct session *ss, const struct wire_generate *g, const struct wire_ids *appended,
+                   const struct wire_ids *completion, const struct wire_bytes *text, bool turn_open,
+                   struct hearth_err *e)
+{
+    if (ss->row.name == NULL)
+        return 0;
+    /* One row per message for people to read; the ids are those of the whole input, so the last row has them. */
+    size_t n = g->n_messages > 0 ? g->n_messages : 1;
+    double now = server_now();
+    struct store_turn *turns = calloc(n + 1, sizeof(*turns));
+    char **joined = calloc(n, sizeof(*joined));
+    int rc = turns != NULL && joined != NULL ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct wire_bytes b = g->text;
+        if (g->n_messages > 0)
+            rc = content(&g->messages[i], &b, &joined[i], e);
+        turns[i] = (struct store_turn){
+            .role = g->n_messages > 0 ? g->messages[i].role : "text", .text = b.data, .len = b.len, .created = now};
+    }
+    if (rc == 0) {
+        turns[n - 1].ids = appended->v;
+        turns[n - 1].n_ids = appended->n;
+        turns[n] = (struct store_turn){.role = g->n_messages > 0 ? "assistant" : "completion",
+                                       .text = text->data,
+                                       .len = text->len,
+                                       .ids = completion->v,
+                                       .n_ids = completion->n,
+                                       .created = now};
+        ss->row.used = now;
+        ss->row.turn_open = turn_open;
+        rc = store_commit(s->store, &ss->row, ss->is_new, turns, n + 1, e);
+    }
+    for (size_t i = 0; joined != NULL && i < n; i++)
+        free(joined[i]);
+    free(joined);
+    free(turns);
+    return rc;
+}

@@ -1,0 +1,41 @@
+/*
+ * session.h - a token timeline while a generation runs on it; owned by the stream. Loop thread.
+ *
+ * A session in the store is read when a generation opens it and written when the generation ends. Between, it is busy:
+ * nothing else may run in it. One that a generation creates is in the store only from that end on; until then its
+ * name is reserved by the running stream.
+ */
+#ifndef DAEMON_SESSION_H
+#define DAEMON_SESSION_H
+
+#include "daemon/server.h"
+#include "daemon/store.h"
+
+struct session {
+    struct store_session row; /* name NULL: unnamed, neither listed nor kept */
+    bool is_new;              /* not in the store yet */
+    int32_t *ids;             /* the timeline before this generation */
+    size_t n_ids;
+};
+
+/* What the request's `session` and `model` mean for that uid. */
+int session_open(struct server *s, uid_t uid, const struct wire_generate *g, struct session **out,
+                 struct hearth_err *e);
+void session_free(struct session *ss);
+
+/* The running stream on that stored session, or NULL; and the one that is creating a session of that name. */
+bool session_is_busy(const struct server *s, const char *id);
+bool session_is_reserved(const struct server *s, uid_t uid, const char *name);
+
+/* A session in the store for the client's reference. */
+int session_get(struct server *s, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
+
+/* 0 where the string may name a session. */
+int session_check_name(const char *name, struct hearth_err *e);
+
+/* Writes what a generation appended: the request's input with its ids, then the completion. */
+int session_commit(struct server *s, struct session *ss, const struct wire_generate *g, const struct wire_ids *appended,
+                   const struct wire_ids *completion, const struct wire_bytes *text, bool turn_open,
+                   struct hearth_err *e);
+
+#endif

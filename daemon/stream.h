@@ -1,0 +1,43 @@
+/*
+ * stream.h - one generation, from the request to its answer. Loop thread.
+ *
+ * What the engine made is appended here first (this is where a journal record goes) and delivered from here: a stream
+ * knows how much of itself its peer has been sent. A peer that does not read costs nothing but that number: the stream
+ * is parked, and goes on with larger frames when there is room again. No token is dropped and nobody else waits.
+ */
+#ifndef DAEMON_STREAM_H
+#define DAEMON_STREAM_H
+
+#include "daemon/dispatch.h"
+#include "daemon/session.h"
+
+struct stream;
+
+/* Starts the call's generation on the session, which becomes the stream's in any case. The call is answered at the end,
+ * or by the caller where this fails. */
+int stream_start(struct call *call, struct session *ss, struct hearth_err *e);
+
+/* Asks for the end: the engine answers with what there is by then. */
+void stream_cancel(struct stream *st);
+void stream_cancel_all(struct server *s);
+
+/* Ends all here and now, when the engine is gone for good. */
+void stream_end_all(struct server *s);
+
+/* The peer can take frames again. */
+void stream_unpark(struct conn *c);
+
+/* A running stream of that uid by its number, or by the client's request id; NULL. */
+struct stream *stream_find(struct server *s, uid_t uid, int64_t number, const char *request);
+const struct session *stream_session(const struct stream *st);
+bool stream_is_running(const struct stream *st);     /* false: only its delivery is left */
+struct stream *stream_next(const struct stream *st); /* in server->streams */
+
+/* Connections whose streams wait for that model get `body` as model.progress, under the client's name for it. */
+void stream_on_progress(struct server *s, const struct wire_model_progress *body, uint64_t mark);
+
+/* Events of the engine. */
+void stream_on_begin(struct server *s, const void *body);
+void stream_on_tokens(struct server *s, const void *body);
+
+#endif
