@@ -1,8 +1,13 @@
 /* cmd-stop.c - hearth stop: unload a model, or end the daemon. */
+#include "config.h"
+
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
+#include <unistd.h>
 
 #include "client/cmd.h"
 
@@ -15,8 +20,8 @@ static int stop_model(struct hearth *h, const char *name)
     return rc ? fail(&err) : STATUS_OK;
 }
 
-/* A daemon is ended as any is, with SIGTERM: what runs may finish first. With --now, SIGQUIT: it may not. Its end is
- * seen on the connection, which closes last. */
+/* A daemon is ended as any is, with SIGTERM: what runs may finish first. A second signal takes that time from it. Its
+ * end is seen on a descriptor of the process: a connection closes earlier, and a number may be another's by then. */
 static int stop_daemon(struct hearth *h, bool now)
 {
     struct hearth_status_result *r;
@@ -25,14 +30,17 @@ static int stop_daemon(struct hearth *h, bool now)
         return fail(&err);
     pid_t pid = (pid_t)r->pid;
     hearth_free(r);
-    if (pid <= 1 || kill(pid, now ? SIGQUIT : SIGTERM)) {
+    int fd = pidfd_open(pid, 0);
+    if (fd < 0 || pidfd_send_signal(fd, SIGTERM, NULL, 0) || (now && pidfd_send_signal(fd, SIGINT, NULL, 0))) {
         fprintf(stderr, "hearth: the daemon, process %d, cannot be ended: %s\n", (int)pid, strerror(errno));
+        if (fd >= 0)
+            close(fd);
         return STATUS_ERROR;
     }
-    struct hearth_event ev;
-    while (hearth_wait(h, -1, NULL, &err) >= 0)
-        while (hearth_next(h, &ev, &err) > 0)
-            continue;
+    struct pollfd ended = {.fd = fd, .events = POLLIN};
+    while (poll(&ended, 1, -1) < 0 && errno == EINTR)
+        continue;
+    close(fd);
     return STATUS_OK;
 }
 
