@@ -88,3 +88,58 @@ TESTS += tests/unit/dtype
 tests_unit_dtype_SOURCES = tests/unit/dtype.c
 tests_unit_dtype_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_dtype_LDADD = kernels/libkernels.a $(CMOCKA_LIBS) -lm
+
+# The wire and libhearth.
+check_PROGRAMS += tests/unit/wire
+TESTS += tests/unit/wire
+tests_unit_wire_SOURCES = tests/unit/wire.c tests/unit/wire-random.h tests/unit/wire-same.h
+tests_unit_wire_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_wire_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/scan
+TESTS += tests/unit/scan
+tests_unit_scan_SOURCES = tests/unit/scan.c
+tests_unit_scan_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_scan_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/conn
+TESTS += tests/unit/conn
+tests_unit_conn_SOURCES = tests/unit/conn.c
+tests_unit_conn_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_conn_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/wire-echo
+tests_unit_wire_echo_SOURCES = tests/unit/wire-echo.c
+tests_unit_wire_echo_CFLAGS = $(AM_CFLAGS)
+tests_unit_wire_echo_LDADD = libclient/libcore.la
+dist_check_SCRIPTS += tests/unit/wire-msgpack.sh
+TESTS += tests/unit/wire-msgpack.sh
+EXTRA_DIST += tests/unit/wire-msgpack.py
+
+dist_check_SCRIPTS += tests/unit/header.sh
+TESTS += tests/unit/header.sh
+
+# Fuzz targets. `make check` replays the corpus under any compiler; --enable-fuzzing (clang) links libFuzzer instead:
+# tests/fuzz/fuzz-scan tests/fuzz/corpus/scan.
+if ENABLE_FUZZING
+FUZZ_MAIN =
+FUZZ_FLAGS = -fsanitize=fuzzer
+else
+FUZZ_MAIN = tests/fuzz/replay.c
+FUZZ_FLAGS =
+endif
+EXTRA_DIST += tests/fuzz/corpus tests/fuzz/replay.c
+
+check_PROGRAMS += tests/fuzz/fuzz-scan
+tests_fuzz_fuzz_scan_SOURCES = tests/fuzz/fuzz-scan.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_scan_CFLAGS = $(AM_CFLAGS) $(FUZZ_FLAGS)
+tests_fuzz_fuzz_scan_LDADD = libclient/libcore.la
+
+check_PROGRAMS += tests/fuzz/fuzz-wire
+tests_fuzz_fuzz_wire_SOURCES = tests/fuzz/fuzz-wire.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_wire_CFLAGS = $(AM_CFLAGS) $(FUZZ_FLAGS)
+tests_fuzz_fuzz_wire_LDADD = libclient/libcore.la
+
+if !ENABLE_FUZZING
+TESTS += tests/fuzz/fuzz-scan tests/fuzz/fuzz-wire
+endif
