@@ -17,6 +17,10 @@
 enum { THREADS_MAX = 256 };
 
 static const struct cpu_kernels *const variants[] = {
+#ifdef __x86_64__
+    &cpu_avx512,
+    &cpu_avx2,
+#endif
     &cpu_reference,
     NULL,
 };
