@@ -103,12 +103,26 @@ static void own_dir(char dir[static PATH_MAX])
     snprintf(dir, PATH_MAX, "%s", n > 0 ? dirname(self) : ".");
 }
 
+/* Beside us; else in an installed tree that may have been moved as a whole; else where configure said. */
 static bool find_engine(const char *dir, char path[static PATH_MAX])
 {
     if (snprintf(path, PATH_MAX, "%s/hearth-engine", dir) < PATH_MAX && access(path, X_OK) == 0)
         return true;
+    if (snprintf(path, PATH_MAX, "%s/../libexec/hearth-engine", dir) < PATH_MAX && access(path, X_OK) == 0)
+        return true;
     snprintf(path, PATH_MAX, "%s/hearth-engine", HEARTH_LIBEXECDIR);
     return access(path, X_OK) == 0;
+}
+
+/* The embedded model's folder, by the same rule; clients see this path, so it is a plain one. */
+static void find_models(const char *dir, char path[static PATH_MAX])
+{
+    char moved[PATH_MAX];
+    if (strcmp(dir, HEARTH_BUILDDIR) == 0)
+        snprintf(path, PATH_MAX, "%s/contrib/models", HEARTH_SRCDIR);
+    else if (snprintf(moved, sizeof(moved), "%s/../share/hearth/models", dir) >= PATH_MAX ||
+             realpath(moved, path) == NULL)
+        snprintf(path, PATH_MAX, "%s/models", HEARTH_DATADIR);
 }
 
 /* --- configuration -------------------------------------------------------------------------------------- */
@@ -152,9 +166,10 @@ static int configure(struct conf *c, const struct args *a, const char *dir, stru
         rc = set(c, "engine", a->engine, e);
     if (rc == 0)
         rc = set(c, "log_level", a->log_level, e);
-    bool in_tree = strcmp(dir, HEARTH_BUILDDIR) == 0;
+    char models[PATH_MAX];
+    find_models(dir, models);
     if (rc == 0)
-        rc = conf_finish(c, in_tree ? HEARTH_SRCDIR "/contrib/models" : HEARTH_DATADIR "/models", e);
+        rc = conf_finish(c, models, e);
     return rc;
 }
 
