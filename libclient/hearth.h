@@ -534,6 +534,10 @@ struct hearth_status_result {
 HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,
                              struct hearth_err *err);
 
+/* Ends the daemon, where one may: its own user or root. now: cuts running streams off, else they get some seconds to
+ * end; their tokens are kept either way. The answer comes first, the end of the connection after it. */
+HEARTH_API int hearth_shutdown(struct hearth *h, bool now, const struct timespec *timeout, struct hearth_err *err);
+
 /* Text to token ids and back. Needs the model's vocabulary only. */
 enum { HEARTH_BOS_AUTO = -1, HEARTH_BOS_NO = 0, HEARTH_BOS_YES = 1 };
 struct hearth_tokenize_result {

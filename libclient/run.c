@@ -154,6 +154,12 @@ int hearth_status(struct hearth *h, struct hearth_status_result **out, const str
     return call(h, WIRE_STATUS, &nothing, NULL, NULL, out, timeout, e);
 }
 
+int hearth_shutdown(struct hearth *h, bool now, const struct timespec *timeout, struct hearth_err *e)
+{
+    struct wire_shutdown p = {.now = now};
+    return call(h, WIRE_SHUTDOWN, &p, NULL, NULL, NULL, timeout, e);
+}
+
 int hearth_tokenize(struct hearth *h, const char *model, struct hearth_bytes text, bool special, int bos,
                     struct hearth_tokenize_result **out, const struct timespec *timeout, struct hearth_err *e)
 {

@@ -27,7 +27,7 @@ static int submit(struct hearth *h, const struct wire_method *m, const void *par
         return err_set(e, HEARTH_ENOMEM, "no memory for a request");
     p->method = m;
     p->stream = -1;
-    p->id = ++h->last_id ? h->last_id : ++h->last_id;
+    p->id = ++h->last_id ? h->last_id : ++h->last_id; /* never 0 */
     if (request)
         memcpy(p->request, request, n);
 
@@ -156,8 +156,8 @@ static int on_response(struct hearth *h, const struct wire_frame *f, struct hear
     struct hearth_err why;
     int rc = 1;
 
-    if (!p)
-        return 0;
+    if (!p) /* no request has id 0: such an answer says why the daemon is about to hang up */
+        return f->id == 0 && f->is_error ? conn_die_as(h, e, &f->err) : 0;
     *at = p->next;
     if (p->method == &wire_methods[WIRE_HELLO]) {
         rc = on_hello(h, f, e);

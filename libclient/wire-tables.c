@@ -547,7 +547,7 @@ const struct wire_method wire_methods[] = {
     EVENT(WIRE_NOTICE, "notice", false, notice),
     LINK(WIRE_ENGINE_HELLO, "engine.hello", engine_hello, engine_hello_result),
     LINK(WIRE_ENGINE_GENERATE, "engine.generate", engine_generate, engine_result),
-    LINK(WIRE_ENGINE_CANCEL, "engine.cancel", engine_cancel, cancel_result),
+    LINK(WIRE_ENGINE_CANCEL, "engine.cancel", engine_cancel, empty),
     LINK(WIRE_ENGINE_LOAD, "engine.load", engine_path, model_load_result),
     LINK(WIRE_ENGINE_UNLOAD, "engine.unload", engine_path, empty),
     LINK(WIRE_ENGINE_MODEL, "engine.model", engine_path, model),

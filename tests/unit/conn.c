@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -462,6 +463,18 @@ static void the_end_of_the_connection_comes_after_its_last_frame(void **state)
     assert_int_equal(hearth_status(p->h, &status, NULL, &err), HEARTH_ECONNECT);
 }
 
+/* The daemon cannot name the request where it could not read the frame, or lets nobody in: it answers id 0 and hangs
+ * up. */
+static void an_error_of_no_request_ends_the_connection(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_status_result *status = NULL;
+    refuse(p, 0, HEARTH_ELIMIT, "64 connections are open, the limit");
+    shutdown(p->fd, SHUT_RDWR);
+    assert_int_equal(hearth_status(p->h, &status, NULL, &err), HEARTH_ELIMIT);
+    assert_string_equal(err.msg, "64 connections are open, the limit");
+}
+
 static void what_is_not_the_protocol_ends_the_connection(void **state)
 {
     static const struct {
@@ -632,6 +645,64 @@ static void the_socket_path_follows_the_environment(void **state)
     unsetenv("HEARTH_SOCKET");
 }
 
+/* Without XDG_RUNTIME_DIR an ordinary user's socket lies in /tmp, where anybody may have been first. Only root can
+ * become a user that nobody is; the child says by its exit status which step was wrong. */
+static int as_a_stranger(uid_t uid)
+{
+    char dir[64], path[108], want[108];
+    if (setuid(uid))
+        return 77;
+    unsetenv("HEARTH_SOCKET");
+    unsetenv("XDG_RUNTIME_DIR");
+    umask(0);
+    snprintf(dir, sizeof dir, "/tmp/hearth-%u", (unsigned)uid);
+    snprintf(want, sizeof want, "%s/hearth.sock", dir);
+    int bad = hearth_socket_path(path, sizeof path, &err) || strcmp(path, want) ? 1 : 0; /* not there: fine */
+    if (!bad && (mkdir(dir, 0755) || hearth_socket_path(path, sizeof path, &err) != HEARTH_EDENIED))
+        bad = 2;
+    if (!bad && (chmod(dir, 0700) || hearth_socket_path(path, sizeof path, &err)))
+        bad = 3;
+    rmdir(dir);
+    if (!bad && (symlink("/root", dir) || hearth_socket_path(path, sizeof path, &err) != HEARTH_EDENIED))
+        bad = 4;
+    unlink(dir);
+    return bad;
+}
+
+static void a_directory_in_tmp_is_checked(void **state)
+{
+    (void)state;
+    int status;
+    if (geteuid() != 0)
+        skip();
+    uid_t uid = 1000000 + (uid_t)getpid();
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(as_a_stranger(uid));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+
+    /* and one that is somebody else's, though closed */
+    char dir[64];
+    snprintf(dir, sizeof dir, "/tmp/hearth-%u", (unsigned)uid);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        char path[108];
+        unsetenv("HEARTH_SOCKET");
+        unsetenv("XDG_RUNTIME_DIR");
+        _exit(setuid(uid) || hearth_socket_path(path, sizeof path, &err) != HEARTH_EDENIED);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    rmdir(dir);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static void no_daemon_is_told_so(void **state)
 {
     (void)state;
@@ -663,12 +734,14 @@ int main(void)
         WITH_PEER(hello_is_answered_once_and_told_often),
         WITH_PEER(a_refused_hello_ends_the_connection),
         WITH_PEER(the_end_of_the_connection_comes_after_its_last_frame),
+        WITH_PEER(an_error_of_no_request_ends_the_connection),
         cmocka_unit_test(what_is_not_the_protocol_ends_the_connection),
         WITH_PEER(frames_come_in_any_pieces),
         WITH_PEER(an_event_not_taken_stops_the_reading),
         WITH_PEER(bad_parameters_never_leave),
         WITH_PEER(parameter_structs_of_other_ages_work),
         cmocka_unit_test(the_socket_path_follows_the_environment),
+        cmocka_unit_test(a_directory_in_tmp_is_checked),
         cmocka_unit_test(no_daemon_is_told_so),
     };
     return cmocka_run_group_tests_name("conn", tests, NULL, NULL);
