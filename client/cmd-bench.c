@@ -1,4 +1,9 @@
-/* cmd-bench.c - hearth bench: how fast a model is, in the engine alone or (--socket) as a client sees it. */
+/*
+ * cmd-bench.c - hearth bench: how fast a model is, in the engine alone or (--socket) as a client sees it.
+ *
+ * The engine measures itself (hearth-engine --bench); here are the same tests, by the same names and in the same JSON,
+ * through a daemon. What the daemon, the link and the socket cost is the difference.
+ */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,14 +11,21 @@
 
 #include "client/cmd.h"
 
-enum { REPEATS = 5, DECODE_TOKENS = 32 };
+enum { RUNS = 5, TG_TOKENS = 32, TESTS_MAX = 16 };
 
-/* An id per call: a small linear congruence, so that no prompt of a run shares a prefix with another one and finds
- * its KV. */
-static int32_t some_id(uint32_t *state, int64_t vocab)
+struct bench {
+    const char *prompt, *depth, *backend, *variant, *threads; /* as given; lists, "none", or NULL */
+    bool json, socket;
+};
+
+/* --- through a daemon ----------------------------------------------------------------------------------------- */
+
+/* An id per call: a linear congruence, so that no two prompts of a run begin alike and share KV. */
+static int32_t some_id(int64_t vocab)
 {
-    *state = *state * 1664525u + 1013904223u;
-    return (int32_t)((*state >> 8) % (uint32_t)vocab);
+    static uint32_t state = 1;
+    state = state * 1664525u + 1013904223u;
+    return (int32_t)((state >> 8) % (uint32_t)vocab);
 }
 
 static int by_value(const void *a, const void *b)
@@ -22,20 +34,19 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median rate of REPEATS generations that follow n_prompt fresh tokens: of the prompt where n_new is 1, else of
- * the new tokens. */
-static int measure(struct hearth *h, const struct hearth_model *m, int64_t n_prompt, int64_t n_new, double *rate,
+/* The median milliseconds of RUNS generations after n_prompt fresh tokens: of the prompt where n_new is 1, else of
+ * the new tokens after the first. */
+static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_prompt, int32_t n_new, double *median,
                    struct hearth_err *err)
 {
-    static uint32_t state = 1;
-    double rates[REPEATS];
+    double ms[RUNS];
+    int rc = 0;
     int32_t *ids = malloc((size_t)n_prompt * sizeof *ids);
     if (!ids)
         abort();
-    int rc = 0;
-    for (int i = -1; i < REPEATS && !rc; i++) { /* the first warms up and does not count */
-        for (int64_t t = 0; t < n_prompt; t++)
-            ids[t] = some_id(&state, m->vocab);
+    for (int i = -1; i < RUNS && !rc; i++) { /* the first is for warming up */
+        for (int32_t t = 0; t < n_prompt; t++)
+            ids[t] = some_id(m->vocab);
         struct hearth_generate g;
         struct hearth_generate_result *r;
         hearth_generate_init(&g, sizeof g);
@@ -43,93 +54,152 @@ static int measure(struct hearth *h, const struct hearth_model *m, int64_t n_pro
         g.tokens = (struct hearth_ids){ids, (size_t)n_prompt};
         g.max_tokens = n_new;
         g.sampling.temperature = 0;
-        rc = hearth_run(h, &g, NULL, NULL, NULL, &r, err);
-        if (rc)
+        if ((rc = hearth_run(h, &g, NULL, NULL, NULL, &r, err)))
             break;
-        if (i >= 0)
-            rates[i] = n_new > 1 ? r->timings.tokens_per_second
-                                 : (double)r->usage.computed_tokens * 1000 / r->timings.prefill_ms;
+        /* An end token may come early: what counts is the time of a token, of which there must be two. */
+        double rate = r->timings.tokens_per_second;
+        if (n_new > 1 && rate <= 0) {
+            rc = err->code = HEARTH_EINTERNAL;
+            snprintf(err->msg, sizeof err->msg, "%s ends its text at once: tg cannot be measured", m->name);
+        } else if (i >= 0) {
+            ms[i] = n_new == 1 ? r->timings.prefill_ms : TG_TOKENS * 1000 / rate;
+        }
         hearth_free(r);
     }
     free(ids);
-    if (rc)
-        return rc;
-    qsort(rates, REPEATS, sizeof *rates, by_value);
-    *rate = rates[REPEATS / 2];
+    if (!rc) {
+        qsort(ms, RUNS, sizeof *ms, by_value);
+        *median = ms[RUNS / 2];
+    }
+    return rc;
+}
+
+static int bench_tests(struct hearth *h, const struct hearth_model *m, const char *name, struct hearth_ids sizes,
+                       json_t *results, struct hearth_err *err)
+{
+    bool tg = !strcmp(name, "tg@");
+    for (size_t i = 0; i < sizes.n; i++) {
+        /* A depth of 0 still needs a token to go on from; TG_TOKENS intervals are one more token. */
+        int32_t n_prompt = sizes.v[i] > 0 ? sizes.v[i] : 1, n_timed = tg ? TG_TOKENS : n_prompt;
+        double ms;
+        int rc = measure(h, m, n_prompt, tg ? TG_TOKENS + 1 : 1, &ms, err);
+        if (rc)
+            return rc;
+        char test[32];
+        snprintf(test, sizeof test, "%s%d", name, (int)sizes.v[i]);
+        json_array_append_new(results, json_pack("{s:s, s:f, s:f, s:i, s:i}", "test", test, "ms", ms, "tok_per_s",
+                                                 n_timed * 1000 / ms, "tokens", (int)n_timed, "runs", RUNS));
+    }
     return 0;
 }
 
-static int bench_socket(struct hearth *h, const struct hearth_model *m, int64_t prompt, int64_t depth, bool json)
+static int bench_socket(struct hearth *h, const struct hearth_model *m, const struct bench *b, struct hearth_ids prompt,
+                        struct hearth_ids depth)
 {
     struct hearth_err err;
-    double pp = 0, tg = 0;
-    int rc = measure(h, m, prompt, 1, &pp, &err);
-    /* A depth of 0 still needs one token to go on from. */
-    if (!rc)
-        rc = measure(h, m, depth ? depth : 1, DECODE_TOKENS + 1, &tg, &err);
-    if (rc)
+    json_t *results = json_array();
+    if (bench_tests(h, m, "pp", prompt, results, &err) || bench_tests(h, m, "tg@", depth, results, &err)) {
+        json_decref(results);
         return fail(&err);
-    char pp_name[32], tg_name[32];
-    snprintf(pp_name, sizeof pp_name, "pp%lld", (long long)prompt);
-    snprintf(tg_name, sizeof tg_name, "tg@%lld", (long long)depth);
-    if (json)
-        return print_json(json_pack("{s:o, s:f, s:f}", "model", json_str(m->name), pp_name, pp, tg_name, tg));
-    printf("%-8s %10.1f tokens/s\n%-8s %10.1f tokens/s\n", pp_name, pp, tg_name, tg);
+    }
+    if (b->json)
+        return print_json(json_pack("{s:o, s:o, s:o, s:o, s:o}", "model", json_str(m->name), "path", json_str(m->path),
+                                    "arch", json_str(m->arch), "type", json_str(m->type), "results", results));
+    struct table t = {0};
+    table_add(&t, 3, "TEST", "MS", "TOK/S");
+    size_t i;
+    json_t *r;
+    json_array_foreach(results, i, r)
+    {
+        char ms[32], rate[32];
+        snprintf(ms, sizeof ms, "%.2f", json_real_value(json_object_get(r, "ms")));
+        snprintf(rate, sizeof rate, "%.1f", json_real_value(json_object_get(r, "tok_per_s")));
+        table_add(&t, 3, json_string_value(json_object_get(r, "test")), ms, rate);
+    }
+    table_print(&t);
+    json_decref(results);
     return STATUS_OK;
 }
 
-/* In the engine alone: it becomes the engine, which measures and prints. */
-static int bench_engine(const char *path, int64_t prompt, int64_t depth, bool json)
+/* --- in the engine alone ----------------------------------------------------------------------------------------- */
+
+/* This process becomes the engine, which reads the options, measures and prints. */
+static int bench_engine(const char *model, const struct bench *b)
 {
-    char engine[PATH_MAX], n_prompt[24], n_depth[24];
-    if (!program_find("hearth-engine", engine, sizeof engine)) {
+    char path[PATH_MAX];
+    if (!program_find("hearth-engine", path, sizeof path)) {
         fputs("hearth: hearth-engine is not installed beside this program\n", stderr);
         return STATUS_ERROR;
     }
-    snprintf(n_prompt, sizeof n_prompt, "%lld", (long long)prompt);
-    snprintf(n_depth, sizeof n_depth, "%lld", (long long)depth);
-    execl(engine, engine, "--bench", path, "--prompt", n_prompt, "--depth", n_depth, json ? "--json" : (char *)NULL,
-          (char *)NULL);
-    perror(engine);
+    const char *const given[][2] = {{"--prompt", b->prompt},   {"--depth", b->depth},     {"--backend", b->backend},
+                                    {"--variant", b->variant}, {"--threads", b->threads}, {"--bench", model}};
+    const char *argv[2 * sizeof given / sizeof *given + 3];
+    size_t n = 0;
+    argv[n++] = path;
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        if (!given[i][1])
+            continue;
+        argv[n++] = given[i][0];
+        argv[n++] = given[i][1];
+    }
+    if (b->json)
+        argv[n++] = "--json";
+    argv[n] = NULL;
+    execv(path, (char *const *)argv);
+    perror(path);
     return STATUS_ERROR;
+}
+
+static bool sizes_parse(const char *text, struct hearth_ids *out)
+{
+    if (!strcmp(text, "none"))
+        return true;
+    return ids_parse(text, out) && out->n <= TESTS_MAX;
 }
 
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
-    int64_t prompt = 128, depth = 0;
-    bool json = false, through_socket = false;
+    struct bench b = {.prompt = "128", .depth = "0"};
     const struct opt own[] = {
-        {"prompt", 0, OPT_INT, &prompt, 1, 1 << 20, "N", "tokens of the prompt in ppN (128)"},
-        {"depth", 0, OPT_INT, &depth, 0, 1 << 20, "N", "tokens before the 32 of tg@N (0)"},
-        {"socket", 0, OPT_FLAG, &through_socket, 0, 0, NULL, "as a client of the daemon sees it"},
-        {"json", 0, OPT_FLAG, &json, 0, 0, NULL, "one JSON object"},
+        {"prompt", 0, OPT_TEXT, &b.prompt, 0, 0, "N,...", "tokens of the prompt in ppN (128), or none"},
+        {"depth", 0, OPT_TEXT, &b.depth, 0, 0, "N,...", "tokens before the 32 of tg@N (0), or none"},
+        {"socket", 0, OPT_FLAG, &b.socket, 0, 0, NULL, "as a client of the daemon sees it"},
+        {"backend", 0, OPT_TEXT, &b.backend, 0, 0, "NAME", "not with --socket: cpu, cuda or auto"},
+        {"variant", 0, OPT_TEXT, &b.variant, 0, 0, "NAME", "not with --socket: of the backend, e.g. reference"},
+        {"threads", 0, OPT_TEXT, &b.threads, 0, 0, "N", "not with --socket: of the CPU"},
+        {"json", 0, OPT_FLAG, &b.json, 0, 0, NULL, "one JSON object"},
         OPT_END,
     };
     opts_parse(cmd, &argc, &argv, own, NULL);
     if (argc != 1)
         return usage(cmd, "name one model");
+    if (b.socket && (b.backend || b.variant || b.threads))
+        return usage(cmd, "--socket measures the daemon's engine as it is");
 
+    struct hearth_ids prompt = {0}, depth = {0};
     char *model = model_resolve(argv[0]);
-    if (*model == '/' && !through_socket)
-        return bench_engine(model, prompt, depth, json);
-    /* Where the model of a name lies is the daemon's knowledge. */
     struct hearth *h;
-    int status = daemon_open(&h);
-    if (status == STATUS_OK) {
+    int status;
+    if (!sizes_parse(b.prompt, &prompt) || !sizes_parse(b.depth, &depth)) {
+        status = usage(cmd, "--prompt and --depth want up to %d numbers, as in \"128,512\"", TESTS_MAX);
+    } else if (*model == '/' && !b.socket) {
+        status = bench_engine(model, &b);
+    } else if (!(status = daemon_open(&h))) { /* where the model of a name lies is the daemon's knowledge */
         struct hearth_model *m;
         struct hearth_err err;
         if (hearth_models_show(h, model, &m, NULL, &err)) {
             status = fail(&err);
         } else {
-            status =
-                through_socket ? bench_socket(h, m, prompt, depth, json) : bench_engine(m->path, prompt, depth, json);
+            status = b.socket ? bench_socket(h, m, &b, prompt, depth) : bench_engine(m->path, &b);
             hearth_free(m);
         }
         hearth_close(h);
     }
+    free((void *)prompt.v);
+    free((void *)depth.v);
     free(model);
     return status;
 }
 
-const struct cmd cmd_bench = {"bench", "MODEL [--prompt N] [--depth N] [--socket] [--json]", "how fast a model is",
-                              run};
+const struct cmd cmd_bench = {"bench", "MODEL [--prompt N,...] [--depth N,...] [--socket] [--json]",
+                              "how fast a model is", run};
