@@ -305,7 +305,7 @@ out:
 static int read_header(struct reader *r, uint64_t *n_tensor, uint64_t *n_key)
 {
     char magic[4];
-    uint32_t version;
+    uint32_t version = 0; /* gcc does not see that a failed read returns */
     int ret = take(r, magic, 4, "the header", nowhere);
     if (ret)
         return ret;
@@ -345,7 +345,7 @@ int gguf_open(struct gguf **out, const char *path, struct hearth_err *e)
         g->seed = (uintptr_t)g; /* before the pool is ready, at boot */
 
     struct reader r = {g->map.base, g->map.base, g->map.base + g->map.size, e};
-    uint64_t n_tensor, n_key;
+    uint64_t n_tensor = 0, n_key = 0;
     uint32_t align = 32;
     ret = read_header(&r, &n_tensor, &n_key);
     if (!ret)
