@@ -416,7 +416,7 @@ struct hearth_limits {
     int64_t frame_bytes;  /* one request */
     int64_t depth;        /* nesting */
     int64_t tokens;       /* ids in one message */
-    int64_t streams;      /* running at once, per connection */
+    int64_t streams;      /* running at once, per uid */
     int64_t connections;  /* per uid */
     int64_t stop_strings; /* per request, as the next two */
     int64_t logit_bias;
