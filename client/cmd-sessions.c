@@ -69,10 +69,12 @@ static int show(struct hearth *h, const char *session, bool json, bool tokens)
     return status;
 }
 
-static int rename_session(struct hearth *h, const char *session, const char *name)
+static int rename_session(struct hearth *h, const char *session, const char *name, bool json)
 {
     struct hearth_err err;
-    return hearth_sessions_rename(h, session, name, NULL, &err) ? fail(&err) : STATUS_OK;
+    if (hearth_sessions_rename(h, session, name, NULL, &err))
+        return fail(&err);
+    return json ? print_json(json_pack("{s:o, s:o}", "session", json_str(session), "name", json_str(name))) : STATUS_OK;
 }
 
 static int run(const struct cmd *cmd, int argc, char **argv)
@@ -103,7 +105,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     else if (operands == 1)
         status = show(h, argv[1], json, tokens);
     else
-        status = rename_session(h, argv[1], argv[2]);
+        status = rename_session(h, argv[1], argv[2], json);
     hearth_close(h);
     return status;
 }

@@ -46,10 +46,11 @@ static int stop_daemon(struct hearth *h, bool now)
 
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
-    bool daemon = false, now = false;
+    bool daemon = false, now = false, json = false;
     const struct opt own[] = {
         {"daemon", 0, OPT_FLAG, &daemon, 0, 0, NULL, "end the daemon, when what runs has finished"},
         {"now", 0, OPT_FLAG, &now, 0, 0, NULL, "with --daemon: cancel what runs"},
+        {"json", 0, OPT_FLAG, &json, 0, 0, NULL, "{\"stopped\":...}: the model, or \"hearthd\""},
         OPT_END,
     };
     opts_parse(cmd, &argc, &argv, own, NULL);
@@ -61,8 +62,10 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (status != STATUS_OK)
         return status;
     status = daemon ? stop_daemon(h, now) : stop_model(h, argv[0]);
+    if (json && status == STATUS_OK)
+        status = print_json(json_pack("{s:o}", "stopped", json_str(daemon ? "hearthd" : argv[0])));
     hearth_close(h);
     return status;
 }
 
-const struct cmd cmd_stop = {"stop", "MODEL | --daemon [--now]", "unload a model, or end the daemon", run};
+const struct cmd cmd_stop = {"stop", "MODEL | --daemon [--now] [--json]", "unload a model, or end the daemon", run};

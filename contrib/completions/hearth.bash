@@ -32,15 +32,15 @@ _hearth()
     run) words="$generate --chat --raw --logprobs" ;;
     chat) words=$generate ;;
     resume) words=$generate; [[ $cur == -* ]] || words=$(_hearth_names sessions) ;;
-    rm) words=$(_hearth_names sessions) ;;
+    rm) words="--json $(_hearth_names sessions)" ;;
     sessions)
         words="list show rename rm --json --tokens"
-        case $prev in show | rename | rm) words=$(_hearth_names sessions) ;; esac ;;
+        case $prev in show | rename | rm) words="--json $(_hearth_names sessions)" ;; esac ;;
     show | load | bench)
         words="--json"
         [[ $verb == bench ]] && words+=" --prompt --depth --socket"
         [[ $cur == -* ]] || words=$(_hearth_names list) ;;
-    stop) words="--daemon --now $(_hearth_names ps)" ;;
+    stop) words="--daemon --now --json $(_hearth_names ps)" ;;
     tokenize) words="--model --special --bos --no-bos --decode --json" ;;
     eval) words="--model --tokens --top --greedy --json" ;;
     list | ps | status) words="--json" ;;

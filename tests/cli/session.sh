@@ -27,7 +27,8 @@ status 0 "run without -s" "$hearth" run -n 2 "Once"
 status 0 "is not listed" "$hearth" sessions --json
 json_is "one session still" "len(d['sessions']) == 1"
 
-status 0 "sessions rename" "$hearth" sessions rename fable tail
+status 0 "sessions rename" "$hearth" sessions rename fable tail --json
+json_is "says what it did" "d == {'session': 'fable', 'name': 'tail'}"
 status 0 "the new name" "$hearth" sessions show tail --json
 json_is "is the same session" "d['id'] == '$id'"
 status 1 "the old one is gone" "$hearth" sessions show fable
@@ -58,7 +59,9 @@ status 0 "and goes on with it" "$hearth" run -s talk -n 2 --json " and"
 json_is "computing what it no longer has" \
     "d['usage']['computed_tokens'] == d['usage']['prompt_tokens'] > $(json "$dir/before" "len(d['ids'])")"
 
-status 0 "rm" "$hearth" rm tail other
+status 1 "rm of two, one of which is not there" "$hearth" rm nobody tail --json
+json_is "removes the other" "d == {'removed': ['tail']}"
+status 0 "rm" "$hearth" rm other
 status 1 "a removed session is gone" "$hearth" sessions rm tail
 status 0 "sessions list" "$hearth" sessions list --json
 json_is "one is left" "[s['name'] for s in d['sessions']] == ['talk']"

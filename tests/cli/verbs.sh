@@ -75,7 +75,8 @@ status 0 "bench --json" "$hearth" bench tale --prompt 16 --depth 0 --json
 json_is "bench: two tests with their rates" "[(r['test'], r['tok_per_s'] > 0) for r in d['results']] == [('pp16', True), ('tg@0', True)]"
 status 0 "bench --socket --json" "$hearth" bench "$path" --prompt 16 --depth 0 --socket --json
 json_is "the same tests through the socket" "[(r['test'], r['tok_per_s'] > 0) for r in d['results']] == [('pp16', True), ('tg@0', True)]"
-status 0 "stop MODEL" "$hearth" stop tale
+status 0 "stop MODEL" "$hearth" stop tale --json
+json_is "says what it stopped" "d == {'stopped': 'tale'}"
 status 0 "ps when it was stopped" "$hearth" ps --json
 json_is "the model is gone" "d['models'] == []"
 for verb in serve run chat list ps show load stop sessions resume rm tokenize eval bench status; do
