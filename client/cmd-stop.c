@@ -3,9 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/pidfd.h>
 #include <unistd.h>
 
@@ -20,28 +18,22 @@ static int stop_model(struct hearth *h, const char *name)
     return rc ? fail(&err) : STATUS_OK;
 }
 
-/* A daemon is ended as any is, with SIGTERM: what runs may finish first. A second signal takes that time from it. Its
- * end is seen on a descriptor of the process: a connection closes earlier, and a number may be another's by then. */
+/* Asks the daemon to end and waits until it has: a connection closes earlier than the process ends, and a process
+ * number may be another's by then, so the wait is on a descriptor of the process. */
 static int stop_daemon(struct hearth *h, bool now)
 {
     struct hearth_status_result *r;
     struct hearth_err err;
     if (hearth_status(h, &r, NULL, &err))
         return fail(&err);
-    pid_t pid = (pid_t)r->pid;
+    struct pollfd ended = {.fd = pidfd_open((pid_t)r->pid, 0), .events = POLLIN};
     hearth_free(r);
-    int fd = pidfd_open(pid, 0);
-    if (fd < 0 || pidfd_send_signal(fd, SIGTERM, NULL, 0) || (now && pidfd_send_signal(fd, SIGINT, NULL, 0))) {
-        fprintf(stderr, "hearth: the daemon, process %d, cannot be ended: %s\n", (int)pid, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return STATUS_ERROR;
-    }
-    struct pollfd ended = {.fd = fd, .events = POLLIN};
-    while (poll(&ended, 1, -1) < 0 && errno == EINTR)
+    int status = hearth_shutdown(h, now, NULL, &err) ? fail(&err) : STATUS_OK;
+    while (status == STATUS_OK && ended.fd >= 0 && poll(&ended, 1, -1) < 0 && errno == EINTR)
         continue;
-    close(fd);
-    return STATUS_OK;
+    if (ended.fd >= 0)
+        close(ended.fd);
+    return status;
 }
 
 static int run(const struct cmd *cmd, int argc, char **argv)
