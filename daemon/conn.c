@@ -249,19 +249,6 @@ static void flush(struct conn *c)
     }
 }
 
-void conn_flush_all(struct server *s)
-{
-    struct conn *c;
-    while ((c = TAILQ_FIRST(&s->dirty)) != NULL) {
-        TAILQ_REMOVE(&s->dirty, c, dirty_entry);
-        c->is_dirty = false;
-        if (c->doomed != NULL)
-            conn_drop(c, c->doomed);
-        else if (!event_pending(c->writable, EV_WRITE, NULL))
-            flush(c);
-    }
-}
-
 /* --- in ------------------------------------------------------------------------------------------------- */
 
 /* Bytes that cannot be framed: say why, then close. */
@@ -350,19 +337,36 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     handle_frames(c);
 }
 
-static void on_writable(evutil_socket_t fd, short what, void *arg)
+/* Writes what there is; a peer that has caught up may go on. */
+static void flush_and_unpark(struct conn *c)
 {
-    struct conn *c = arg;
-    (void)fd, (void)what;
     flush(c);
-    if (c->fd < 0 || !c->parked || backlog(c) >= CONN_LOW)
+    if (c->fd < 0 || !c->parked || c->closing || backlog(c) >= CONN_LOW)
         return;
     c->parked = false;
     stream_unpark(c);
-    if (!c->closing)
-        handle_frames(c); /* what came before it was parked */
+    handle_frames(c); /* what came before it was parked */
     if (!c->parked && !c->closing)
         event_add(c->readable, NULL);
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    flush_and_unpark(arg);
+}
+
+void conn_flush_all(struct server *s)
+{
+    struct conn *c;
+    while ((c = TAILQ_FIRST(&s->dirty)) != NULL) {
+        TAILQ_REMOVE(&s->dirty, c, dirty_entry);
+        c->is_dirty = false;
+        if (c->doomed != NULL)
+            conn_drop(c, c->doomed);
+        else if (!event_pending(c->writable, EV_WRITE, NULL))
+            flush_and_unpark(c);
+    }
 }
 
 static void on_frame_timeout(evutil_socket_t fd, short what, void *arg)

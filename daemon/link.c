@@ -384,6 +384,10 @@ static int handle_frames(struct link *l)
             on_event(l, &f);
         pos += (size_t)len;
         l->scan = (struct wire_scan){0};
+        if (l->why[0] != '\0') { /* condemned by what it said: the rest does not count */
+            rc = HEARTH_EPROTOCOL;
+            break;
+        }
     }
     if (pos > 0) {
         memmove(l->in.data, l->in.data + pos, l->in.len - pos);

@@ -143,3 +143,17 @@ tests_fuzz_fuzz_wire_LDADD = libclient/libcore.la
 if !ENABLE_FUZZING
 TESTS += tests/fuzz/fuzz-scan tests/fuzz/fuzz-wire
 endif
+# Black-box tests of hearthd, with a fake engine and a harness of their own.
+check_PROGRAMS += tests/daemon/fake-engine
+tests_daemon_fake_engine_SOURCES = tests/daemon/fake-engine.c
+tests_daemon_fake_engine_LDADD = libclient/libcore.la
+check_LIBRARIES += tests/daemon/libharness.a
+tests_daemon_libharness_a_SOURCES = tests/daemon/harness.c tests/daemon/harness.h
+tests_daemon_libharness_a_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+DAEMON_TEST_LIBS = tests/daemon/libharness.a libclient/libcore.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/daemon/stream
+TESTS += tests/daemon/stream
+tests_daemon_stream_SOURCES = tests/daemon/stream.c
+tests_daemon_stream_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_daemon_stream_LDADD = $(DAEMON_TEST_LIBS)

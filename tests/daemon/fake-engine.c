@@ -1,0 +1,265 @@
+/*
+ * fake-engine.c - an engine without a model, for testing hearthd: it speaks the link and does what the prompt says.
+ *
+ * A prompt's bytes are its tokens (ids below 256); completions are ids from 1000 up, token I reading "tI ". So the
+ * script of a stream that is taken up again is found in its history. Words of a script:
+ *
+ *     n=K        make K tokens, then stop (3)       gate       one token per tokenize request of "tick"
+ *     size=B     B bytes of text per token          hang       no token at all, until it is cancelled
+ *     die=K      die at token K, the first time     die!=K     die at token K, every time
+ *     fail=K     an error at token K                garbage=K  bytes that are no frame at token K
+ *     tail       one "!" held back to the end       skip=K     leave out token K
+ *
+ * $FAKE_ENGINE: "exit" before hello, "mute" (no hello), "version" (another one).
+ */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libclient/wire.h"
+
+enum { LINK = 3, MAX_STREAMS = 512 };
+
+static struct stream {
+    uint32_t rpc;
+    int64_t number, n, made, size, die, fail, garbage, skip, ticks;
+    bool live, gate, hang, tail, cancelled, die_again, open;
+    struct wire_usage usage;
+    uint64_t seed;
+} streams[MAX_STREAMS];
+
+static struct wire_buf out;
+static int64_t steps, rows;
+
+static void flush(void)
+{
+    for (size_t at = 0; at < out.len;) {
+        ssize_t n = write(LINK, out.data + at, out.len - at);
+        if (n < 0) {
+            struct pollfd p = {LINK, POLLOUT, 0};
+            if (poll(&p, 1, -1) < 0)
+                exit(0);
+            continue;
+        }
+        at += (size_t)n;
+    }
+    out.len = 0;
+}
+
+static int64_t word(const char *script, const char *key, int64_t dflt)
+{
+    const char *p = strstr(script, key);
+    return p == NULL ? dflt : strtoll(p + strlen(key), NULL, 10);
+}
+
+static void generate(uint32_t rpc, const struct wire_engine_generate *g)
+{
+    struct stream *st = streams;
+    while (st->live)
+        st++;
+    *st = (struct stream){.rpc = rpc, .number = g->stream, .live = true, .made = g->resumed};
+    st->seed = g->req.sampling.seed;
+
+    /* What is appended: the bytes of the input, a message as "<role:content>". */
+    int32_t ids[65536];
+    size_t n = 0;
+    char text[65536] = "";
+    if (g->req.n_messages > 0) {
+        for (size_t i = 0; i < g->req.n_messages; i++)
+            snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s<%s:%s", g->turn_open && i == 0 ? ">" : "",
+                     g->req.messages[i].role, g->req.messages[i].content.data);
+    } else if (g->req.text.data != NULL) {
+        snprintf(text, sizeof(text), "%s", g->req.text.data);
+    }
+    for (; text[n] != '\0'; n++)
+        ids[n] = (unsigned char)text[n];
+    for (size_t i = 0; i < g->req.tokens.n && i < 1000; i++)
+        ids[n++] = g->req.tokens.v[i];
+    struct wire_engine_begin b = {.stream = g->stream, .appended = {.v = ids, .n = n}};
+
+    /* The script of a stream taken up again: the last run of bytes before its own completion. */
+    if (n == 0) {
+        size_t end = g->history.n - (size_t)g->resumed, at = end;
+        while (at > 0 && g->history.v[at - 1] < 256)
+            at--;
+        for (size_t i = at; i < end; i++)
+            text[i - at] = (char)g->history.v[i];
+        text[end - at] = '\0';
+    }
+    st->n = word(text, "n=", 3);
+    st->size = word(text, "size=", 0);
+    st->die = word(text, "die=", -1);
+    st->die_again = strstr(text, "die!=") != NULL;
+    if (st->die_again)
+        st->die = word(text, "die!=", -1);
+    else if (g->resumed > 0)
+        st->die = -1;
+    st->fail = word(text, "fail=", -1);
+    st->garbage = word(text, "garbage=", -1);
+    st->skip = word(text, "skip=", -1);
+    st->gate = strstr(text, "gate") != NULL;
+    st->hang = strstr(text, "hang") != NULL;
+    st->tail = strstr(text, "tail") != NULL;
+    st->open = g->req.n_messages > 0 || g->turn_open;
+    st->usage.prompt_tokens = (int64_t)(g->history.n + n);
+    st->usage.reused_tokens = g->history.n > 0 ? (int64_t)g->history.n - 1 : 0;
+    st->usage.computed_tokens = st->usage.prompt_tokens - st->usage.reused_tokens;
+    wire_pack_event(&out, &wire_methods[WIRE_ENGINE_BEGIN], &b, NULL, NULL, NULL);
+}
+
+static void finish(struct stream *st, const char *why)
+{
+    struct wire_engine_result r = {.finish_reason = why, .usage = st->usage, .seed = st->seed, .turn_open = st->open};
+    if (st->tail)
+        r.tail = (struct wire_bytes){"!", 1};
+    r.usage.completion_tokens = st->made;
+    st->live = false;
+    wire_pack_result(&out, st->rpc, &wire_methods[WIRE_ENGINE_GENERATE], &r, NULL);
+}
+
+static void step(struct stream *st)
+{
+    if (st->cancelled) {
+        finish(st, "cancelled");
+        return;
+    }
+    if (st->hang || (st->gate && st->ticks == 0))
+        return;
+    st->ticks--;
+    if (st->made == st->die) {
+        flush();
+        kill(getpid(), SIGKILL);
+    }
+    if (st->made == st->fail) {
+        st->live = false;
+        wire_pack_error(&out, st->rpc, HEARTH_EBADMODEL, "as the prompt said", NULL);
+        return;
+    }
+    if (st->made == st->garbage) {
+        flush();
+        (void)!write(LINK, "\xc1\xc1\xc1\xc1", 4);
+    }
+    if (st->made == st->n) {
+        finish(st, "stop");
+        return;
+    }
+    int32_t id = (int32_t)(1000 + st->made);
+    static char text[1 << 16];
+    int len = snprintf(text, sizeof(text), "t%lld ", (long long)st->made);
+    if (st->size > len) {
+        memset(text + len, '.', (size_t)(st->size - len));
+        len = (int)st->size;
+    }
+    struct wire_engine_tokens t = {.stream = st->number, .index = st->made, .tokens = {&id, 1}};
+    t.text = (struct wire_bytes){text, (size_t)len};
+    if (st->made++ != st->skip)
+        wire_pack_event(&out, &wire_methods[WIRE_ENGINE_TOKENS], &t, NULL, NULL, NULL);
+    rows++;
+}
+
+static void load(uint32_t id, const struct wire_engine_path *p)
+{
+    for (int64_t i = 1; i <= 2; i++) {
+        struct wire_model_progress m = {.model = p->path, .done = i * 50, .total = 100};
+        wire_pack_event(&out, &wire_methods[WIRE_MODEL_PROGRESS], &m, NULL, NULL, NULL);
+    }
+    struct wire_model_load_result r = {.load_ms = 1};
+    wire_pack_result(&out, id, &wire_methods[WIRE_ENGINE_LOAD], &r, NULL);
+}
+
+static void tokenize(uint32_t id, const struct wire_tokenize *t)
+{
+    int32_t ids[256];
+    struct wire_tokenize_result r = {.ids = {ids, 0}};
+    while (r.ids.n < t->text.len && r.ids.n < 256) {
+        ids[r.ids.n] = (unsigned char)t->text.data[r.ids.n];
+        r.ids.n++;
+    }
+    if (strcmp(t->text.data, "tick") == 0)
+        for (int i = 0; i < MAX_STREAMS; i++)
+            streams[i].ticks++;
+    wire_pack_result(&out, id, &wire_methods[WIRE_ENGINE_TOKENIZE], &r, NULL);
+}
+
+static void request(const struct wire_frame *f)
+{
+    const struct wire_method *m = wire_method_find(f->method, f->method_len);
+    void *p = NULL;
+    struct hearth_err e;
+    if (m == NULL || wire_unpack(m->params, f->body, f->body_len, &p, &e) != 0) {
+        fprintf(stderr, "fake-engine: %s\n", m == NULL ? "unknown method" : e.msg);
+        exit(2);
+    }
+    const char *how = getenv("FAKE_ENGINE");
+    if (m == &wire_methods[WIRE_ENGINE_HELLO]) {
+        struct wire_engine_hello_result r = {WIRE_VERSION, getpid(), "fake", "none"};
+        if (how != NULL && strcmp(how, "version") == 0)
+            r.version = 99;
+        if (how == NULL || strcmp(how, "mute") != 0)
+            wire_pack_result(&out, f->id, m, &r, NULL);
+    } else if (m == &wire_methods[WIRE_ENGINE_GENERATE]) {
+        generate(f->id, p);
+    } else if (m == &wire_methods[WIRE_ENGINE_CANCEL]) {
+        struct wire_cancel_result r = {false};
+        for (int i = 0; i < MAX_STREAMS; i++)
+            if (streams[i].live && streams[i].number == ((struct wire_engine_cancel *)p)->stream)
+                r.cancelled = streams[i].cancelled = true;
+        wire_pack_result(&out, f->id, m, &r, NULL);
+    } else if (m == &wire_methods[WIRE_ENGINE_STATUS]) {
+        struct wire_engine_status r = {.pid = getpid(), .backend = "fake", .steps = steps, .rows = rows};
+        wire_pack_result(&out, f->id, m, &r, NULL);
+    } else if (m == &wire_methods[WIRE_ENGINE_LOAD]) {
+        load(f->id, p);
+    } else if (m == &wire_methods[WIRE_ENGINE_TOKENIZE]) {
+        tokenize(f->id, p);
+    } else if (m == &wire_methods[WIRE_ENGINE_MODEL]) {
+        struct wire_model r = {.name = "?", .path = "?", .arch = "fake"};
+        wire_pack_result(&out, f->id, m, &r, NULL);
+    } else if (m == &wire_methods[WIRE_ENGINE_SHUTDOWN]) {
+        exit(0);
+    } else {
+        wire_pack_error(&out, f->id, HEARTH_EUNSUPPORTED, "the fake engine cannot", NULL);
+    }
+    wire_free(p);
+}
+
+int main(void)
+{
+    static uint8_t in[WIRE_LINK_FRAME_MAX];
+    size_t len = 0;
+    struct wire_scan scan = {0};
+    const char *how = getenv("FAKE_ENGINE");
+    if (how != NULL && strcmp(how, "exit") == 0)
+        return 7;
+    for (;;) {
+        bool busy = false;
+        for (int i = 0; i < MAX_STREAMS; i++)
+            busy |= streams[i].live &&
+                    (streams[i].cancelled || (!streams[i].hang && (!streams[i].gate || streams[i].ticks > 0)));
+        struct pollfd p = {LINK, POLLIN, 0};
+        poll(&p, 1, busy ? 0 : -1);
+        ssize_t n = p.revents != 0 ? read(LINK, in + len, sizeof(in) - len) : -1;
+        if (n == 0)
+            return 0;
+        len += n > 0 ? (size_t)n : 0;
+        ptrdiff_t got;
+        while ((got = wire_scan(&scan, in, len, WIRE_LINK_FRAME_MAX, NULL)) > 0) {
+            struct wire_frame f;
+            if (wire_frame_open(&f, in, (size_t)got, NULL) == 0 && f.kind == WIRE_FRAME_REQUEST)
+                request(&f);
+            memmove(in, in + got, len - (size_t)got);
+            len -= (size_t)got;
+            scan = (struct wire_scan){0};
+        }
+        if (got < 0)
+            return 3;
+        steps++;
+        for (int i = 0; i < MAX_STREAMS; i++)
+            if (streams[i].live)
+                step(&streams[i]);
+        flush();
+    }
+}

@@ -1,0 +1,90 @@
+/*
+ * harness.h - black-box tests of hearthd: a daemon of one's own in a fresh folder, with the fake engine, and peers that
+ * talk to it. No sleeps: the daemon says when it listens, and a peer waits for frames (20 s at most, then the test
+ * fails). Everything asserts; a test reads as what should happen.
+ */
+#ifndef TESTS_DAEMON_HARNESS_H
+#define TESTS_DAEMON_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include <cmocka.h>
+
+#include "libclient/wire.h"
+
+struct box {
+    char dir[64];    /* 0700 */
+    char socket[96]; /* dir/run/hearth.sock */
+    char state[96], conf[96], log[96], models[96];
+    const char *engine; /* hearth-engine's path; the fake one by default */
+    pid_t pid;          /* 0: not running */
+};
+
+/* cmocka fixtures: a running daemon with two models, "fake" and "other". */
+int box_setup(void **state);
+int box_teardown(void **state);
+/* The same without starting it. */
+int box_setup_idle(void **state);
+
+/* Lines for the configuration file, before box_start(). */
+void box_configure(struct box *b, const char *lines);
+void box_start(struct box *b);
+/* Its command line, with `extra` (NULL-terminated) appended: the process, not waited for. Its end or its writing to
+ * *ready tells more. */
+pid_t box_spawn(struct box *b, const char *const extra[], int *ready);
+/* Sends the signal (0: none) and waits for the end; its exit status. */
+int box_stop(struct box *b, int signal);
+int wait_exit(pid_t pid); /* exit status, or 128 + signal */
+/* What the log says holds `text`. */
+int box_log_has(const struct box *b, const char *text);
+char *box_model(const struct box *b, const char *name); /* path of models/NAME.gguf, which is made; malloc'd */
+
+struct peer {
+    int fd;
+    uint32_t last_id;
+    uint8_t *in;
+    size_t len, cap;
+    /* what events of the frames read so far have told */
+    int n_begin, n_tokens_events, n_progress, n_notices;
+    int64_t stream;   /* of the last stream.begin */
+    char session[20]; /* its session, "" where there is none */
+    char request[64];
+    char *text; /* of all stream.tokens, one after the other */
+    size_t n_text;
+    int64_t n_tok;
+    bool closed;
+};
+
+struct peer *peer_open(const struct box *b);
+struct peer *peer_try(const struct box *b); /* NULL: nobody answers */
+void peer_close(struct peer *p);
+
+void peer_send(struct peer *p, const void *data, size_t len);
+uint32_t peer_ask(struct peer *p, int method, const void *params);
+
+/* Reads until the answer to `id`: its result (wire_free), or NULL with *e filled. Events on the way are counted. */
+void *peer_answer(struct peer *p, uint32_t id, int method, struct hearth_err *e);
+/* Both at once; want 0 or an error code. */
+void *peer_call(struct peer *p, int method, const void *params);
+void peer_refused(struct peer *p, int method, const void *params, int code, const char *names);
+/* Reads until at least so many tokens have come in events. */
+void peer_await_tokens(struct peer *p, int64_t n);
+void peer_await_begin(struct peer *p, int n);
+/* Reads the error that answers raw bytes: the code; id is the error's. */
+int peer_error(struct peer *p, uint32_t *id, struct hearth_err *e);
+/* Reads until the daemon closes. */
+void peer_await_close(struct peer *p);
+
+/* generate with the defaults, on the model "fake". */
+struct wire_generate request(const char *text, const char *session);
+/* A whole generation with a text: must work; returns its result. */
+struct wire_generate_result *run(struct peer *p, const char *text, const char *session);
+/* That a normal request works, on a new connection. */
+void box_works(const struct box *b);
+
+#endif

@@ -1,0 +1,325 @@
+/* stream.c - generations through hearthd: order, cancel, slow readers, engines that die. */
+#include "tests/daemon/harness.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+static void tick(struct peer *p)
+{
+    struct wire_tokenize t;
+    wire_defaults(wire_methods[WIRE_TOKENIZE].params, &t);
+    t.model = "fake";
+    t.text = (struct wire_bytes){"tick", 4};
+    wire_free(peer_call(p, WIRE_TOKENIZE, &t));
+}
+
+static struct wire_status_result *status(struct peer *p)
+{
+    struct wire_empty none = {0};
+    return peer_call(p, WIRE_STATUS, &none);
+}
+
+static void test_order(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate g = request("n=4 tail", NULL);
+    g.request = "mine";
+    struct wire_generate_result *r = peer_call(p, WIRE_GENERATE, &g);
+    assert_int_equal(p->n_begin, 1);
+    assert_string_equal(p->request, "mine");
+    assert_string_equal(p->session, ""); /* none is kept */
+    assert_string_equal(p->text, "t0 t1 t2 t3 !");
+    assert_string_equal(r->text.data, "t0 t1 t2 t3 !");
+    assert_string_equal(r->request, "mine");
+    assert_null(r->session);
+    assert_int_equal(r->tokens.n, 4);
+    assert_int_equal(r->tokens.v[3], 1003);
+    assert_int_equal(r->usage.prompt_tokens, 8);
+    assert_int_equal(r->usage.completion_tokens, 4);
+    wire_free(r);
+
+    g.stream = false; /* the result only */
+    p->n_begin = 0;
+    r = peer_call(p, WIRE_GENERATE, &g);
+    assert_int_equal(p->n_begin, 0);
+    assert_string_equal(r->text.data, "t0 t1 t2 t3 !");
+    assert_true(r->seed < (uint64_t)1 << 53); /* drawn, and reported */
+    wire_free(r);
+
+    g.sampling.has_seed = true;
+    g.sampling.seed = UINT64_MAX;
+    r = peer_call(p, WIRE_GENERATE, &g);
+    assert_true(r->seed == UINT64_MAX);
+    wire_free(r);
+    peer_close(p);
+}
+
+static void test_out_of_order(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate g = request("hang", NULL);
+    uint32_t slow = peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 1);
+    wire_free(status(p)); /* answered before it */
+    struct wire_cancel c = {.stream = p->stream};
+    struct wire_cancel_result *cr = peer_call(p, WIRE_CANCEL, &c);
+    assert_true(cr->cancelled);
+    wire_free(cr);
+    struct hearth_err e;
+    struct wire_generate_result *r = peer_answer(p, slow, WIRE_GENERATE, &e);
+    assert_string_equal(r->finish_reason, "cancelled");
+    wire_free(r);
+    cr = peer_call(p, WIRE_CANCEL, &c); /* nothing of that number runs any more */
+    assert_false(cr->cancelled);
+    wire_free(cr);
+    peer_close(p);
+}
+
+static void test_cancel_by_request(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *other = peer_open(b);
+    struct wire_generate g = request("gate n=9", "s");
+    g.request = "r1";
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 1);
+    tick(other);
+    tick(other);
+    peer_await_tokens(p, 2);
+    peer_refused(other, WIRE_GENERATE, &g, HEARTH_ECONFLICT, "r1");
+    struct wire_cancel c = {.stream = -1, .request = "r1"};
+    wire_free(peer_call(other, WIRE_CANCEL, &c));
+    struct hearth_err e;
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_string_equal(r->finish_reason, "cancelled");
+    assert_string_equal(r->text.data, "t0 t1 ");
+    wire_free(r);
+    r = run(p, "n=1", "s"); /* what was made until then was kept: 8 + 2 + 3 */
+    assert_int_equal(r->usage.prompt_tokens, 13);
+    wire_free(r);
+    peer_close(p);
+    peer_close(other);
+}
+
+static void test_disconnect_cancels(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *other = peer_open(b);
+    struct wire_generate g = request("gate n=9", "s");
+    peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 1);
+    tick(other);
+    peer_await_tokens(p, 1);
+    peer_close(p);
+    for (;;) { /* it ends as soon as the engine has answered */
+        struct wire_status_result *st = status(other);
+        bool over = st->streams == 0;
+        wire_free(st);
+        if (over)
+            break;
+    }
+    struct wire_generate_result *r = run(other, "n=1", "s");
+    assert_int_equal(r->usage.prompt_tokens, 8 + 1 + 3);
+    wire_free(r);
+    peer_close(other);
+}
+
+/* 6 MB for a peer that does not read, while another one reads its own. */
+static void test_slow_reader(void **state)
+{
+    struct box *b = *state;
+    struct peer *slow = peer_open(b), *quick = peer_open(b);
+    int small = 4096;
+    setsockopt(slow->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    struct wire_generate g = request("n=30000 size=200", "slow");
+    uint32_t id = peer_ask(slow, WIRE_GENERATE, &g);
+    peer_await_begin(slow, 1);
+    struct wire_generate_result *r = run(quick, "n=2000", NULL);
+    assert_int_equal(r->usage.completion_tokens, 2000);
+    wire_free(r);
+    /* Its turn ends and is written although nobody has read it. */
+    struct wire_session_ref ref = {.session = "slow"};
+    struct hearth_err e;
+    struct wire_session_show_result *s = NULL;
+    while (s == NULL)
+        s = peer_answer(quick, peer_ask(quick, WIRE_SESSIONS_SHOW, &ref), WIRE_SESSIONS_SHOW, &e);
+    assert_int_equal(s->session.tokens, 30000 + 16);
+    assert_false(s->session.busy);
+    wire_free(s);
+    struct wire_status_result *st = status(quick);
+    assert_int_equal(st->streams, 1); /* still to be delivered */
+    wire_free(st);
+    r = peer_answer(slow, id, WIRE_GENERATE, &e); /* which checks every index */
+    assert_non_null(r);
+    assert_int_equal(slow->n_tok, 30000);
+    assert_int_equal(slow->n_text, 30000 * 200);
+    assert_int_equal(r->text.len, slow->n_text);
+    assert_memory_equal(r->text.data, slow->text, slow->n_text);
+    assert_true(slow->n_tokens_events < 30000); /* it was parked, and caught up with larger frames */
+    wire_free(r);
+    peer_close(slow);
+    peer_close(quick);
+}
+
+static void test_engine_dies(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate_result *r = run(p, "n=5 die=3 tail", "s");
+    assert_string_equal(r->text.data, "t0 t1 t2 t3 t4 !");
+    assert_string_equal(r->finish_reason, "stop");
+    assert_int_equal(r->usage.prompt_tokens, 14);
+    assert_int_equal(r->usage.reused_tokens + r->usage.computed_tokens, 14);
+    assert_int_equal(p->n_notices, 1);
+    wire_free(r);
+    struct wire_status_result *st = status(p);
+    assert_int_equal(st->engine.restarts, 1);
+    wire_free(st);
+    r = run(p, "n=1", "s"); /* the timeline is as if nothing had been */
+    assert_int_equal(r->usage.prompt_tokens, 14 + 5 + 3);
+    wire_free(r);
+    peer_close(p);
+}
+
+/* A request that kills every engine fails; a stream beside it goes on. */
+static void test_engine_killer(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *victim = peer_open(b), *clock = peer_open(b);
+    struct wire_generate g = request("gate n=3", "v"), k = request("die!=0", NULL);
+    uint32_t vid = peer_ask(victim, WIRE_GENERATE, &g);
+    peer_await_begin(victim, 1);
+    tick(clock);
+    peer_await_tokens(victim, 1);
+    uint32_t kid = peer_ask(p, WIRE_GENERATE, &k);
+    bool over = false;
+    while (!over) { /* each tick gives the victim a token, when an engine has it */
+        struct wire_tokenize t = {.model = "fake", .text = {"tick", 4}, .bos = -1};
+        struct hearth_err e = {0};
+        wire_free(peer_answer(clock, peer_ask(clock, WIRE_TOKENIZE, &t), WIRE_TOKENIZE, &e));
+        assert_true(e.code == 0 || e.code == HEARTH_EENGINE); /* it may die over the tick as well */
+        struct wire_status_result *st = status(clock);
+        over = st->streams == 0;
+        wire_free(st);
+    }
+    struct hearth_err e = {0};
+    assert_null(peer_answer(p, kid, WIRE_GENERATE, &e));
+    assert_int_equal(e.code, HEARTH_EENGINE);
+    assert_non_null(strstr(e.msg, "killed by signal 9"));
+    struct wire_generate_result *r = peer_answer(victim, vid, WIRE_GENERATE, &e);
+    assert_non_null(r);
+    assert_string_equal(r->text.data, "t0 t1 t2 ");
+    assert_string_equal(victim->text, "t0 t1 t2 ");
+    wire_free(r);
+    peer_close(p);
+    peer_close(victim);
+    peer_close(clock);
+    box_works(b);
+}
+
+static void test_engine_talks_nonsense(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate g = request("garbage=1", "new"), h = request("skip=1 n=3", "new");
+    struct hearth_err e = {0};
+    struct wire_generate_result *r = peer_answer(p, peer_ask(p, WIRE_GENERATE, &g), WIRE_GENERATE, &e);
+    assert_non_null(r); /* one token came */
+    assert_string_equal(r->finish_reason, "error");
+    assert_non_null(strstr(r->error, "ENGINE_FAILED"));
+    assert_string_equal(r->text.data, "t0 ");
+    wire_free(r);
+    r = peer_answer(p, peer_ask(p, WIRE_GENERATE, &h), WIRE_GENERATE, &e); /* a hole in the tokens */
+    assert_non_null(r);
+    assert_string_equal(r->text.data, "t0 ");
+    wire_free(r);
+    peer_close(p);
+    box_works(b);
+}
+
+static void test_failures(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate g = request("fail=0", "new");
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EBADMODEL, "as the prompt said");
+    struct wire_session_ref ref = {.session = "new"};
+    peer_refused(p, WIRE_SESSIONS_SHOW, &ref, HEARTH_ENOSESSION, "new"); /* not left behind */
+    wire_free(run(p, "n=1", "old"));
+    g.session = "old";
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EBADMODEL, "");
+    ref.session = "old";
+    struct wire_session_show_result *s = peer_call(p, WIRE_SESSIONS_SHOW, &ref);
+    assert_int_equal(s->session.tokens, 4); /* unchanged */
+    wire_free(s);
+    g = request("fail=2", "old"); /* after two tokens: those are kept */
+    struct hearth_err e;
+    struct wire_generate_result *r = peer_answer(p, peer_ask(p, WIRE_GENERATE, &g), WIRE_GENERATE, &e);
+    assert_string_equal(r->finish_reason, "error");
+    assert_string_equal(r->error, "MODEL_INVALID: as the prompt said");
+    wire_free(r);
+    s = peer_call(p, WIRE_SESSIONS_SHOW, &ref);
+    assert_int_equal(s->session.tokens, 4 + 6 + 2);
+    wire_free(s);
+    peer_close(p);
+}
+
+static void test_engine_will_not_start(void **state)
+{
+    static const char *const how[] = {"exit", "version"}, *const says[] = {"before it was ready", "version 99"};
+    struct box *b = *state;
+    for (size_t i = 0; i < 2; i++) {
+        setenv("FAKE_ENGINE", how[i], 1);
+        box_start(b);
+        unsetenv("FAKE_ENGINE");
+        struct peer *p = peer_open(b);
+        struct wire_generate g = request("n=1", NULL);
+        peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, says[i]);
+        wire_free(status(p));
+        peer_close(p);
+        box_stop(b, SIGTERM);
+    }
+    b->engine = "/nonexistent/hearth-engine";
+    box_start(b);
+    struct peer *p = peer_open(b);
+    struct wire_generate g = request("n=1", NULL);
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, "127");
+    peer_close(p);
+    assert_true(box_log_has(b, "cannot be executed"));
+}
+
+static void test_progress(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *other = peer_open(b);
+    struct wire_model_ref m = {.model = "fake"};
+    struct wire_model_load_result *r = peer_call(p, WIRE_MODELS_LOAD, &m);
+    assert_int_equal(p->n_progress, 2);
+    assert_string_equal(r->model, "fake");
+    wire_free(r);
+    wire_free(status(other));
+    assert_int_equal(other->n_progress, 0); /* it does not wait for that model */
+    peer_close(p);
+    peer_close(other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_order, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_out_of_order, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_cancel_by_request, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_disconnect_cancels, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_slow_reader, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_engine_dies, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_engine_killer, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_engine_talks_nonsense, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_failures, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_engine_will_not_start, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_progress, box_setup, box_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
