@@ -2,6 +2,7 @@
  */
 #include "tests/unit/wire-random.h"
 
+#include <ctype.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -430,6 +431,60 @@ static void error_table_is_sound(void **state)
     assert_int_equal(err_code("NO_SUCH"), HEARTH_EINTERNAL);
 }
 
+/* --- PROTOCOL.md ---------------------------------------------------------------------------------------- */
+
+static char *text_of(const char *path)
+{
+    char full[4096];
+    const char *top = getenv("top_srcdir");
+    snprintf(full, sizeof full, "%s/%s", top ? top : ".", path);
+    FILE *f = fopen(full, "r");
+    assert_non_null(f);
+    char *text = give(&arena, 1 << 20);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) > 1000);
+    fclose(f);
+    return text;
+}
+
+/* Is `word` there, not as a part of a longer one? */
+static bool mentions(const char *text, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *p = text; (p = strstr(p, word)); p++)
+        if ((p == text || (!isalnum(p[-1]) && p[-1] != '_')) && !isalnum(p[n]) && p[n] != '_')
+            return true;
+    return false;
+}
+
+static void assert_fields_documented(const char *text, const struct wire_type *t)
+{
+    for (const struct wire_field *f = t->fields; f->name; f++) {
+        if (!mentions(text, f->name))
+            fail_msg("PROTOCOL.md does not mention %s of %s", f->name, t->name);
+        if (f->sub)
+            assert_fields_documented(text, f->sub);
+    }
+    for (const char *const *r = t->reserved; r && *r; r++)
+        assert_true(mentions(text, *r));
+}
+
+static void the_specification_has_every_name(void **state)
+{
+    (void)state;
+    const char *text = text_of("libclient/PROTOCOL.md");
+    for (const struct wire_method *m = wire_methods; m->name; m++) {
+        if (!mentions(text, m->name))
+            fail_msg("PROTOCOL.md does not mention the method %s", m->name);
+        assert_fields_documented(text, m->params);
+        if (m->result)
+            assert_fields_documented(text, m->result);
+    }
+#define X(name, number, symbol, request) assert_non_null(strstr(text, "| `" symbol "` | " #request " |"));
+    HEARTH_ERRORS(X)
+#undef X
+    arena_fini(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,6 +497,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_sent_is_refused_and_leaves_the_buffer),
         cmocka_unit_test(truncated_bodies_are_refused),
         cmocka_unit_test(error_table_is_sound),
+        cmocka_unit_test(the_specification_has_every_name),
     };
     return cmocka_run_group_tests_name("wire", tests, NULL, NULL);
 }
