@@ -58,6 +58,13 @@ tests_unit_store_SOURCES = tests/unit/store.c
 tests_unit_store_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_unit_store_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/device
+TESTS += tests/unit/device
+THREAD_TESTS += tests/unit/device
+tests_unit_device_SOURCES = tests/unit/device.c
+tests_unit_device_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_device_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+
 check_PROGRAMS += tests/unit/kv
 TESTS += tests/unit/kv
 tests_unit_kv_SOURCES = tests/unit/kv.c

@@ -1,9 +1,20 @@
 # hearth-engine: everything but main() and the bench is a library, which the tests link too.
 noinst_LIBRARIES += daemon/libengine.a
 daemon_libengine_a_SOURCES = \
+	daemon/engine/device.h \
+	daemon/engine/engine.c daemon/engine/engine.h \
+	daemon/engine/eval.c daemon/engine/eval.h \
+	daemon/engine/generate.c \
 	daemon/engine/kv.c daemon/engine/kv.h \
+	daemon/engine/link.c daemon/engine/link.h \
+	daemon/engine/load.c \
+	daemon/engine/models.c daemon/engine/models.h \
 	daemon/engine/post.c daemon/engine/post.h \
+	daemon/engine/prompt.c \
+	daemon/engine/sample.c daemon/engine/sample.h \
 	daemon/engine/sched.c daemon/engine/sched.h \
 	daemon/engine/seq.c daemon/engine/seq.h \
+	daemon/engine/serve.c daemon/engine/serve.h \
+	daemon/engine/step.c \
 	daemon/engine/text.c daemon/engine/text.h
 daemon_libengine_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(XXHASH_CFLAGS)

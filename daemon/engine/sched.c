@@ -91,7 +91,7 @@ static void book(struct plan *p, struct seq *q, uint32_t n, uint32_t out_max)
     struct plan_seq *ps = &p->seq[p->n_seq];
     if (n > due)
         n = due;
-    if (q->eval && q->eval_top && n > out_max - p->n_out)
+    if (q->eval && q->eval->top && n > out_max - p->n_out)
         n = out_max - p->n_out;
     bool last = n == due;
     bool goes_on = last && seq_len(q) < q->n_limit;
@@ -99,12 +99,12 @@ static void book(struct plan *p, struct seq *q, uint32_t n, uint32_t out_max)
         return;
     *ps = (struct plan_seq){.seq = q, .n_row = n, .pos0 = q->n_fed, .index = seq_len(q) - q->n_prompt};
     ps->sample = goes_on && !q->eval;
-    ps->n_out = q->eval && q->eval_top ? n : goes_on;
+    ps->n_out = q->eval && q->eval->top ? n : goes_on;
     p->n_seq++;
     p->n_row += n;
     p->n_out += ps->n_out;
     p->n_sample += ps->sample;
-    p->eval |= q->eval;
+    p->eval |= q->eval != NULL;
     p->invariant |= q->invariant;
 
     q->n_fed += n;

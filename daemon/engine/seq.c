@@ -31,6 +31,7 @@ void seq_free(struct seq *q)
     free(q->kv.page);
     free(q->token);
     free(q->bias);
+    eval_free(q->eval);
     free(q);
 }
 

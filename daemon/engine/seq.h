@@ -12,6 +12,7 @@
 
 #include <sys/queue.h>
 
+#include "daemon/engine/eval.h"
 #include "daemon/engine/kv.h"
 
 struct sched_group;
@@ -39,8 +40,7 @@ struct seq {
     uint32_t n_limit;  /* length of the timeline at which it ends; the pool's size may lower it */
     uint32_t n_wanted; /* as n_limit, but by the request alone: tells `length` from `context_full` */
     bool invariant;    /* recovery: the same bits as when it ran first */
-    bool eval;         /* logits of every position are wanted; samples nothing, reuses nothing */
-    uint32_t eval_top;
+    struct eval *eval; /* NULL, or logits are wanted: samples nothing, reuses nothing. Owned */
     struct sample_params sampling;
     struct logit_bias *bias; /* owned; sampling.bias */
 

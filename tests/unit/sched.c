@@ -368,8 +368,7 @@ static void eval_wants_every_row(void **state)
     world_init(5, 1, 64, 128, 128);
     int32_t p1[100] = {1}, p2[10] = {2};
     struct request *ev = submit(&w.pool[0], -2, p1, 100, 0), *gen = submit(&w.pool[0], 0, p2, 10, 30);
-    ev->seq->eval = true;
-    ev->seq->eval_top = 3;
+    ev->seq->eval = eval_new(100, 3, 4, 0);
     uint32_t rows = 0;
     struct plan p;
     while (ev->live) {

@@ -1,0 +1,78 @@
+/*
+ * device.h - what the files of the device thread share: engine.c (the loop), step.c (one step), load.c (models).
+ * Nothing outside them includes this.
+ */
+#ifndef HEARTH_ENGINE_DEVICE_H
+#define HEARTH_ENGINE_DEVICE_H
+
+#include <semaphore.h>
+
+#include "daemon/engine/engine.h"
+
+enum {
+    AHEAD_MAX = 8,  /* steps in flight */
+    ROWS_CPU = 256, /* rows in a step: enough for a matrix to be read once for many */
+    ROWS_GPU = BATCH_ROWS_MAX,
+    OUT_MAX = BATCH_SEQS_MAX,
+    ROWS_MIXED = 64, /* prompt rows beside decoding rows, before it is known what they cost */
+};
+
+/* A step under way. */
+struct flight {
+    uint64_t ticket;
+    double begin;
+    struct plan plan;
+};
+
+struct engine {
+    /* Constant after engine_open. */
+    struct engine_params params;
+    const struct backend *be;
+    struct device_info info;
+    uint32_t ahead;
+    pthread_t thread;
+
+    /* Both threads. */
+    struct post inbox, outbox;
+    struct engine_counters counters;
+    _Atomic bool hold, stop;
+    sem_t opened; /* posted once by the device thread */
+    struct hearth_err open_err;
+
+    /* The loop thread's: events taken and not yet given out. */
+    struct post_list taken;
+
+    /* The device thread's. */
+    struct device *dev;
+    struct sched sched;
+    struct flight flight[AHEAD_MAX]; /* ring */
+    uint32_t first_flight, n_flight;
+    struct post_list todo; /* orders taken and not yet carried out */
+    struct post_list out;  /* events of this turn */
+    struct workspace_dims dims;
+    uint64_t serial;
+    struct resident *loading;
+    double last_progress;
+    double row_seconds;            /* what a prompt row costs, lately; 0 = not known */
+    struct hearth_err fatal;       /* code 0: the device is well */
+    TAILQ_HEAD(, resident) loaded; /* most recently used last */
+    float *logits;                 /* [n_vocab of the largest model] a row for eval */
+};
+
+/* Queues an event of that many bytes, zeroed. Never NULL: where there is no memory for it the process ends. */
+void *event_new(struct engine *eng, enum event_kind kind, size_t bytes);
+
+/* Ends a sequence and says so. */
+void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err);
+
+/* step.c: submits the next step if there is one, else finishes the oldest; false: nothing to do. */
+bool step_turn(struct engine *eng);
+/* Waits for every step under way. */
+void step_drain(struct engine *eng);
+
+/* load.c: gives the model to the device, or takes it back. */
+int load_model(struct engine *eng, struct resident *m, struct hearth_err *e);
+int unload_model(struct engine *eng, struct resident *m, struct hearth_err *e);
+void load_count(struct resident *m); /* refreshes what status reads */
+
+#endif

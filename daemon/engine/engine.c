@@ -1,0 +1,385 @@
+/* engine.c - the device thread's loop and the door to it; see engine.h. Below the line everything is the device
+ * thread's. */
+#include "config.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/engine/device.h"
+
+/* What the loop thread asks for. */
+enum order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_LOAD, ORDER_UNLOAD, ORDER_WAKE };
+struct order {
+    struct post_item item;
+    enum order_kind kind;
+    struct seq *seq;        /* SUBMIT; owned */
+    uint64_t seq_id;        /* CANCEL */
+    struct resident *model; /* LOAD, UNLOAD */
+    void *owner;
+};
+
+double engine_now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+/* An engine that cannot even say that memory is gone ends; hearthd starts another and carries the streams on. */
+static void *must_alloc(size_t n)
+{
+    void *p = calloc(1, n);
+    if (!p) {
+        fputs("hearth-engine: out of memory\n", stderr);
+        _exit(1);
+    }
+    return p;
+}
+
+static void send_order(struct engine *eng, struct order o)
+{
+    struct order *copy = must_alloc(sizeof *copy);
+    struct post_list l;
+    *copy = o;
+    post_list_init(&l);
+    post_list_push(&l, &copy->item);
+    post_send(&eng->inbox, &l);
+}
+
+void engine_submit(struct engine *eng, struct seq *q)
+{
+    send_order(eng, (struct order){.kind = ORDER_SUBMIT, .seq = q});
+}
+
+void engine_cancel(struct engine *eng, uint64_t seq_id)
+{
+    send_order(eng, (struct order){.kind = ORDER_CANCEL, .seq_id = seq_id});
+}
+
+void engine_load(struct engine *eng, struct resident *m, void *owner)
+{
+    send_order(eng, (struct order){.kind = ORDER_LOAD, .model = m, .owner = owner});
+}
+
+void engine_unload(struct engine *eng, struct resident *m, void *owner)
+{
+    send_order(eng, (struct order){.kind = ORDER_UNLOAD, .model = m, .owner = owner});
+}
+
+void engine_hold(struct engine *eng, bool hold)
+{
+    atomic_store(&eng->hold, hold);
+    if (!hold)
+        send_order(eng, (struct order){.kind = ORDER_WAKE});
+}
+
+int engine_fd(const struct engine *eng)
+{
+    return eng->outbox.fd;
+}
+
+struct event *engine_next(struct engine *eng)
+{
+    if (!eng->taken.first)
+        post_take(&eng->outbox, &eng->taken);
+    return (struct event *)post_list_pop(&eng->taken);
+}
+
+void event_free(struct event *ev)
+{
+    if (ev && ev->kind == EV_STEP) {
+        struct event_step *st = (struct event_step *)ev;
+        for (uint32_t i = 0; i < st->n; i++)
+            free(st->token[i].detail);
+    } else if (ev && ev->kind == EV_END) {
+        eval_free(((struct event_end *)ev)->eval);
+    }
+    free(ev);
+}
+
+const char *engine_backend(const struct engine *eng)
+{
+    return eng->be->name;
+}
+
+const char *engine_device(const struct engine *eng)
+{
+    return eng->info.name;
+}
+
+bool engine_on_gpu(const struct engine *eng)
+{
+    return eng->info.gpu;
+}
+
+const struct engine_counters *engine_counters(const struct engine *eng)
+{
+    return &eng->counters;
+}
+
+static void *device_main(void *arg);
+
+int engine_open(struct engine **out, const struct engine_params *p, struct hearth_err *e)
+{
+    struct engine *eng = calloc(1, sizeof *eng);
+    if (!eng)
+        return err_set(e, HEARTH_ENOMEM, "no memory for the engine");
+    eng->params = *p;
+    post_list_init(&eng->taken);
+    post_list_init(&eng->todo);
+    post_list_init(&eng->out);
+    TAILQ_INIT(&eng->loaded);
+    sem_init(&eng->opened, 0, 0);
+    int rc = post_init(&eng->inbox, e);
+    if (rc)
+        goto fail_sem;
+    if ((rc = post_init(&eng->outbox, e)))
+        goto fail_inbox;
+    if (pthread_create(&eng->thread, NULL, device_main, eng)) {
+        rc = err_set(e, HEARTH_ENOMEM, "cannot start the device thread");
+        goto fail_outbox;
+    }
+    while (sem_wait(&eng->opened) < 0) {
+    }
+    if (eng->open_err.code) {
+        *e = eng->open_err;
+        rc = e->code;
+        goto fail_thread;
+    }
+    *out = eng;
+    return 0;
+
+fail_thread:
+    pthread_join(eng->thread, NULL);
+fail_outbox:
+    post_fini(&eng->outbox);
+fail_inbox:
+    post_fini(&eng->inbox);
+fail_sem:
+    sem_destroy(&eng->opened);
+    free(eng);
+    return rc;
+}
+
+void engine_close(struct engine *eng)
+{
+    struct order *o;
+    struct event *ev;
+    atomic_store(&eng->stop, true);
+    send_order(eng, (struct order){.kind = ORDER_WAKE});
+    pthread_join(eng->thread, NULL);
+    post_take(&eng->inbox, &eng->todo); /* orders that came too late */
+    while ((o = (struct order *)post_list_pop(&eng->todo))) {
+        seq_free(o->seq);
+        free(o);
+    }
+    while ((ev = engine_next(eng)))
+        event_free(ev);
+    post_fini(&eng->outbox);
+    post_fini(&eng->inbox);
+    sem_destroy(&eng->opened);
+    free(eng);
+}
+
+/* --- the device thread ---------------------------------------------------------------------------------- */
+
+void *event_new(struct engine *eng, enum event_kind kind, size_t bytes)
+{
+    struct event *ev = must_alloc(bytes);
+    ev->kind = kind;
+    post_list_push(&eng->out, &ev->item);
+    return ev;
+}
+
+void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err)
+{
+    struct event_end *ev = event_new(eng, EV_END, sizeof *ev);
+    ev->owner = q->owner;
+    ev->reason = reason;
+    if (err)
+        ev->err = *err;
+    ev->n_reused = q->n_reused;
+    ev->n_computed = q->n_counted - q->n_reused;
+    ev->time = q->time;
+    ev->eval = q->eval;
+    q->eval = NULL;
+    if (q->state == SEQ_NEW) { /* refused before it came into the line */
+        seq_free(q);
+        return;
+    }
+    struct resident *m = q->model;
+    sched_end(&eng->sched, q, q->n_known);
+    load_count(m);
+}
+
+/* A sequence that could never have pages enough is refused; one that may outgrow the pool ends there. */
+static int fit(struct seq *q, struct hearth_err *e)
+{
+    uint64_t room = (uint64_t)q->model->n_page * KV_PAGE;
+    if (q->n_known > room)
+        return err_set(e, HEARTH_ECONTEXT, "the prompt has %u tokens; the KV pool of %u pages holds %llu", q->n_known,
+                       q->model->n_page, (unsigned long long)room);
+    if (q->n_limit > room)
+        q->n_limit = (uint32_t)room;
+    return 0;
+}
+
+static void submit(struct engine *eng, struct seq *q)
+{
+    struct hearth_err err = {0};
+    if (!q->model->model) {
+        double begin = engine_now();
+        int rc = load_model(eng, q->model, &err);
+        q->time.load = engine_now() - begin;
+        if (rc) {
+            end_seq(eng, q, END_ERROR, &err);
+            return;
+        }
+    }
+    if (fit(q, &err)) {
+        end_seq(eng, q, END_ERROR, &err);
+        return;
+    }
+    TAILQ_REMOVE(&eng->loaded, q->model, loaded_link); /* most recently used last */
+    TAILQ_INSERT_TAIL(&eng->loaded, q->model, loaded_link);
+    sched_push(&eng->sched, &q->model->group, q);
+    load_count(q->model);
+}
+
+static void cancel(struct engine *eng, uint64_t id)
+{
+    struct seq *q;
+    for (int state = SEQ_WAIT; state <= SEQ_RUN; state++)
+        TAILQ_FOREACH (q, &eng->sched.list[state], link)
+            if (q->id == id) {
+                end_seq(eng, q, END_CANCELLED, NULL);
+                return;
+            }
+}
+
+static void load_or_unload(struct engine *eng, const struct order *o)
+{
+    struct hearth_err err = {0};
+    bool load = o->kind == ORDER_LOAD, was_loaded = o->model->model != NULL;
+    double begin = engine_now();
+    if (load != was_loaded)
+        load ? load_model(eng, o->model, &err) : unload_model(eng, o->model, &err);
+    struct event_model *ev = event_new(eng, load ? EV_LOADED : EV_UNLOADED, sizeof *ev);
+    ev->model = o->model;
+    ev->owner = o->owner;
+    ev->err = err;
+    ev->seconds = engine_now() - begin;
+    ev->was_loaded = was_loaded;
+}
+
+static void carry_out_orders(struct engine *eng)
+{
+    struct order *o;
+    post_take(&eng->inbox, &eng->todo);
+    while (!eng->fatal.code && (o = (struct order *)post_list_pop(&eng->todo))) {
+        switch (o->kind) {
+        case ORDER_SUBMIT:
+            submit(eng, o->seq);
+            break;
+        case ORDER_CANCEL:
+            cancel(eng, o->seq_id);
+            break;
+        case ORDER_LOAD:
+        case ORDER_UNLOAD:
+            load_or_unload(eng, o);
+            break;
+        case ORDER_WAKE:
+            break;
+        }
+        free(o);
+    }
+    atomic_store(&eng->counters.queued, eng->sched.count[SEQ_WAIT]);
+    atomic_store(&eng->counters.running, eng->sched.count[SEQ_RUN]);
+}
+
+/* Lets go of every sequence. After a device error nothing is told of steps under way. */
+static void end_all(struct engine *eng, const struct hearth_err *err)
+{
+    for (uint32_t i = 0; i < eng->n_flight; i++) {
+        const struct plan *p = &eng->flight[(eng->first_flight + i) % AHEAD_MAX].plan;
+        for (uint32_t k = 0; k < p->n_seq; k++)
+            sched_done(&eng->sched, &p->seq[k]);
+    }
+    eng->n_flight = 0;
+    for (int state = SEQ_WAIT; state <= SEQ_RUN; state++) {
+        struct seq *q;
+        while ((q = TAILQ_FIRST(&eng->sched.list[state])))
+            end_seq(eng, q, END_ERROR, err);
+    }
+}
+
+static int open_device(struct engine *eng, struct hearth_err *e)
+{
+    struct device_params p = {.threads = eng->params.threads, .variant = eng->params.variant};
+    bool any = !strcmp(eng->params.backend, "auto");
+    int rc = err_set(e, HEARTH_EDEVICE, "this build has no backend \"%.40s\"", eng->params.backend);
+    for (int i = 0; backends[i] && !eng->be; i++) {
+        if (!any && strcmp(backends[i]->name, eng->params.backend))
+            continue;
+        if (!(rc = backends[i]->open(&eng->dev, &p, e)))
+            eng->be = backends[i];
+        else if (any)
+            fprintf(stderr, "hearth-engine: no %s: %s\n", backends[i]->name, e->msg);
+    }
+    if (rc)
+        return rc;
+    eng->be->info(eng->dev, &eng->info);
+    eng->ahead = eng->info.ahead < 1 ? 1 : eng->info.ahead > AHEAD_MAX ? AHEAD_MAX : eng->info.ahead;
+    if (eng->params.ahead && eng->params.ahead < eng->ahead)
+        eng->ahead = eng->params.ahead;
+    sched_init(&eng->sched, eng->info.gpu ? ROWS_GPU : ROWS_CPU, ROWS_MIXED, OUT_MAX);
+    return 0;
+}
+
+static void close_device(struct engine *eng)
+{
+    struct hearth_err err = {.code = HEARTH_ESHUTDOWN, .msg = "the engine is shutting down"};
+    struct resident *m;
+    if (!eng->fatal.code)
+        step_drain(eng);
+    end_all(eng, &err);
+    while ((m = TAILQ_FIRST(&eng->loaded)))
+        unload_model(eng, m, &err);
+    eng->be->close(eng->dev);
+    free(eng->logits);
+}
+
+static void *device_main(void *arg)
+{
+    struct engine *eng = arg;
+    open_device(eng, &eng->open_err);
+    bool failed = eng->be == NULL;
+    if (!failed)
+        eng->open_err.code = 0;
+    sem_post(&eng->opened);
+    if (failed)
+        return NULL;
+    while (!atomic_load(&eng->stop) && !eng->fatal.code) {
+        carry_out_orders(eng);
+        bool held = atomic_load(&eng->hold);
+        if (held)
+            step_drain(eng);
+        bool idle = held || !step_turn(eng);
+        post_send(&eng->outbox, &eng->out);
+        if (idle && !eng->fatal.code && !atomic_load(&eng->stop))
+            post_wait(&eng->inbox);
+    }
+    if (eng->fatal.code) {
+        end_all(eng, &eng->fatal);
+        struct event_fatal *ev = event_new(eng, EV_FATAL, sizeof *ev);
+        ev->err = eng->fatal;
+    }
+    post_send(&eng->outbox, &eng->out);
+    close_device(eng);
+    post_send(&eng->outbox, &eng->out);
+    return NULL;
+}

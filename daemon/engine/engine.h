@@ -1,0 +1,136 @@
+/*
+ * engine.h - the narrow door to the device thread.
+ *
+ * Behind it: scheduler, sequences, KV, weights, kernels. Before it: the link, templates, tokenizers, text. The door is
+ * narrow so that the two never meet otherwise. What goes in is a sequence of token ids with limits and sampling
+ * parameters, a cancellation, a model to load or unload; what comes out are token ids and endings. Text never enters
+ * the device thread, and it never waits for the loop thread, nor the loop thread for it: both own what they hold, and
+ * give it away through post.h. The exceptions are two: counters for `status`, which are atomic, and what is constant
+ * (a mapped model file, its vocabulary).
+ *
+ * So the device thread can be driven by a test without a socket, the loop thread answers status and tokenize while a
+ * step runs for seconds, and a backend with steps in flight needs nothing from the rest of the program.
+ *
+ * Rules. Every submitted sequence gets EV_ADMIT at most once, EV_STEP tokens after it, and exactly one EV_END, which
+ * is the last that is heard of it. A cancellation of something that has ended does nothing. EV_FATAL is the last event
+ * of all: every sequence that had arrived has had its EV_END, and the process must end.
+ *
+ * What is counted: `rows` is every row that went through a model. `tokens_computed` is prompt tokens only, each once:
+ * the sum of all usages' computed_tokens. Rows of completion tokens, of eval, and of prompts computed again after a
+ * preemption are in `rows` alone.
+ *
+ * Thread: everything here is the loop thread's to call.
+ */
+#ifndef HEARTH_ENGINE_H
+#define HEARTH_ENGINE_H
+
+#include <stdatomic.h>
+
+#include "daemon/engine/models.h"
+#include "daemon/engine/post.h"
+#include "daemon/engine/seq.h"
+
+struct engine;
+
+struct engine_params {
+    const char *backend; /* "auto": the best one that opens, or a name */
+    const char *variant; /* of the backend; "auto" */
+    uint32_t threads;    /* CPU: 0 = the machine's */
+    uint32_t ahead;      /* steps in flight, 0 = as the device says; it never exceeds what the device allows */
+    uint64_t kv_bytes;   /* of a model's KV pool, 0 = chosen by what the device has */
+};
+
+/* Opens the device and starts the thread. */
+int engine_open(struct engine **out, const struct engine_params *p, struct hearth_err *e);
+/* Stops after the step under way and frees everything, sequences that have not ended included. */
+void engine_close(struct engine *eng);
+
+const char *engine_backend(const struct engine *eng); /* "cpu" */
+const char *engine_device(const struct engine *eng);  /* its description */
+bool engine_on_gpu(const struct engine *eng);
+
+/* --- in -------------------------------------------------------------------------------------------------- */
+
+/* Takes the sequence. Its model is loaded first where need be. */
+void engine_submit(struct engine *eng, struct seq *q);
+void engine_cancel(struct engine *eng, uint64_t seq_id);
+/* Answered by EV_LOADED, EV_UNLOADED with the owner given. A busy model is not unloaded: HEARTH_ELIMIT. */
+void engine_load(struct engine *eng, struct resident *m, void *owner);
+void engine_unload(struct engine *eng, struct resident *m, void *owner);
+/* Starts no steps while held: the loop's output is full. */
+void engine_hold(struct engine *eng, bool hold);
+
+/* --- out ------------------------------------------------------------------------------------------------- */
+
+enum event_kind { EV_ADMIT, EV_STEP, EV_END, EV_PROGRESS, EV_LOADED, EV_UNLOADED, EV_FATAL };
+struct event {
+    struct post_item item;
+    enum event_kind kind;
+};
+
+struct event_admit { /* EV_ADMIT */
+    struct event ev;
+    void *owner;
+};
+
+struct step_token {
+    void *owner;
+    int32_t id;
+    struct sampled *detail; /* owned; NULL where the sequence asked for no logprobs */
+};
+struct event_step { /* EV_STEP: at most one token per sequence */
+    struct event ev;
+    uint32_t n;
+    struct step_token token[];
+};
+
+enum end_reason {
+    END_STOP /* an end token, not among the tokens */,
+    END_LENGTH,
+    END_CONTEXT,
+    END_CANCELLED,
+    END_ERROR
+};
+struct event_end { /* EV_END */
+    struct event ev;
+    void *owner;
+    enum end_reason reason;
+    struct hearth_err err; /* END_ERROR */
+    uint32_t n_reused, n_computed;
+    struct seq_times time;
+    struct eval *eval; /* owned; what seq.eval pointed to */
+};
+
+struct event_model { /* EV_PROGRESS, EV_LOADED, EV_UNLOADED */
+    struct event ev;
+    struct resident *model;
+    void *owner;           /* NULL in EV_PROGRESS */
+    struct hearth_err err; /* code 0: done */
+    uint64_t done, total;  /* bytes */
+    double seconds;
+    bool was_loaded;
+};
+
+struct event_fatal { /* EV_FATAL */
+    struct event ev;
+    struct hearth_err err;
+};
+
+/* Readable when events have come. */
+int engine_fd(const struct engine *eng);
+/* The next event, or NULL; the caller frees it with event_free. */
+struct event *engine_next(struct engine *eng);
+void event_free(struct event *ev);
+
+/* --- counters -------------------------------------------------------------------------------------------- */
+
+struct engine_counters {
+    _Atomic uint64_t steps, rows, rows_max, tokens_computed;
+    _Atomic uint32_t queued, running;
+};
+const struct engine_counters *engine_counters(const struct engine *eng);
+
+/* The engine's clock: seconds, monotonic. */
+double engine_now(void);
+
+#endif

@@ -1,0 +1,289 @@
+/* generate.c - streams and eval: from a request to a sequence, from its tokens to frames. Thread: the loop's. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/sample.h"
+#include "daemon/engine/serve.h"
+
+/* KV of eval belongs to nobody who could ask for it. */
+static const int64_t eval_uid = -2;
+
+enum { EVAL_LOGITS_MAX = 4 << 20 /* (id, logit) pairs in one answer: it must fit a frame */ };
+
+static struct request *find_stream(struct server *s, int64_t stream)
+{
+    struct request *r;
+    TAILQ_FOREACH (r, &s->requests, link)
+        if (r->msg && r->msg->stream == stream)
+            return r;
+    return NULL;
+}
+
+static int runnable(struct resident *m, struct hearth_err *e)
+{
+    if (m->hp_err.code) {
+        *e = m->hp_err;
+        return e->code;
+    }
+    return 0;
+}
+
+/* The timeline, history and what is appended, as a sequence with its limits. */
+static int make_seq(struct request *r, struct seq **out, struct hearth_err *e)
+{
+    const struct wire_engine_generate *g = r->msg;
+    const struct hparams *hp = &r->model->hp;
+    size_t total = g->history.n + r->appended.n, prompt = total - (size_t)g->resumed;
+    /* A prompt that fills the context is of use only where no token is to follow. */
+    size_t most = g->req.max_tokens == 0 ? hp->n_ctx : hp->n_ctx - 1;
+    if (prompt > most)
+        return err_set(e, HEARTH_ECONTEXT, "the prompt has %zu tokens (%zu of history); the context of the model is %u",
+                       prompt, g->history.n - (size_t)g->resumed, hp->n_ctx);
+    uint64_t wanted = g->req.max_tokens < 0 ? UINT32_MAX : prompt + (uint64_t)g->req.max_tokens;
+    uint32_t limit = wanted < hp->n_ctx ? (uint32_t)wanted : hp->n_ctx;
+    if (total > limit)
+        return err_set(e, HEARTH_EPARAMS, "resumed: %lld tokens are there, and %u is the limit", (long long)g->resumed,
+                       limit - (uint32_t)prompt);
+    struct seq *q = seq_new(g->history.v, (uint32_t)g->history.n, limit);
+    if (!q)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a sequence of %u tokens", limit);
+    for (size_t i = 0; i < r->appended.n; i++)
+        seq_push_token(q, r->appended.v[i]);
+    int rc = sample_params_make(&g->req.sampling, g->req.logprobs, hp->n_vocab, &q->sampling, &q->bias, e);
+    if (rc) {
+        seq_free(q);
+        return rc;
+    }
+    q->uid = g->uid;
+    q->n_prompt = (uint32_t)prompt;
+    q->n_limit = limit;
+    q->n_wanted = wanted < UINT32_MAX ? (uint32_t)wanted : UINT32_MAX;
+    q->invariant = g->resumed > 0;
+    *out = q;
+    return 0;
+}
+
+/* Tells the text what the stream has told already. */
+static int replay(struct request *r, struct hearth_err *e)
+{
+    const struct wire_ids *h = &r->msg->history;
+    const char *out;
+    size_t n;
+    int rc = 0;
+    for (size_t i = h->n - (size_t)r->msg->resumed; i < h->n && !rc; i++)
+        rc = text_push(&r->text, h->v[i], &out, &n, e);
+    r->n_completion = (uint32_t)r->msg->resumed;
+    return rc;
+}
+
+static void give_to_device(struct server *s, struct request *r, struct seq *q)
+{
+    q->id = r->seq_id = ++s->last_seq;
+    q->owner = r;
+    q->model = r->model;
+    q->time.submit = engine_now();
+    engine_submit(s->engine, q);
+}
+
+int generate_begin(struct server *s, uint32_t rpc_id, struct wire_engine_generate *msg, bool *taken,
+                   struct hearth_err *e)
+{
+    struct resident *m;
+    struct seq *q = NULL;
+    int rc;
+    if (find_stream(s, msg->stream))
+        return err_set(e, HEARTH_ECONFLICT, "stream %lld is running", (long long)msg->stream);
+    if (msg->resumed > (int64_t)msg->history.n)
+        return err_set(e, HEARTH_EPARAMS, "resumed is %lld, but the history has %zu tokens", (long long)msg->resumed,
+                       msg->history.n);
+    if ((rc = models_get(&s->models, msg->path, &m, e)))
+        return rc;
+    struct request *r = request_new(s, rpc_id, &wire_methods[WIRE_ENGINE_GENERATE], m);
+    if (!r) {
+        models_put(&s->models, m);
+        return err_set(e, HEARTH_ENOMEM, "no memory for a request");
+    }
+    if ((rc = runnable(m, e)))
+        goto fail;
+    /* Ids alone need no vocabulary: a model without one still runs, its text is empty. */
+    if ((rc = models_vocab(m, e)) && (msg->req.n_messages || msg->req.text.data || msg->req.stop.n))
+        goto fail;
+    if ((rc = prompt_check_ids("history", msg->history.v, msg->history.n, m->hp.n_vocab, e)))
+        goto fail;
+    r->msg = msg;
+    if ((rc = text_init(&r->text, m->vocab, msg->req.stop.v, msg->req.stop.n, e)) ||
+        (rc = prompt_make(msg, m, &r->appended, e)) || (rc = make_seq(r, &q, e)))
+        goto fail;
+    if ((rc = replay(r, e))) {
+        seq_free(q);
+        goto fail;
+    }
+    *taken = true;
+    r->seed = q->sampling.seed;
+    give_to_device(s, r, q);
+    return 0;
+
+fail:
+    r->msg = NULL; /* still the caller's */
+    request_free(s, r);
+    return rc;
+}
+
+int eval_begin(struct server *s, uint32_t rpc_id, const struct wire_eval *msg, struct hearth_err *e)
+{
+    struct resident *m;
+    struct hearth_err ignored;
+    uint64_t n = msg->tokens.n, limit = n + (uint64_t)msg->greedy;
+    int rc = models_get(&s->models, msg->model, &m, e);
+    if (rc)
+        return rc;
+    struct request *r = request_new(s, rpc_id, &wire_methods[WIRE_ENGINE_EVAL], m);
+    if (!r) {
+        models_put(&s->models, m);
+        return err_set(e, HEARTH_ENOMEM, "no memory for a request");
+    }
+    if ((rc = runnable(m, e)) || (rc = prompt_check_ids("tokens", msg->tokens.v, n, m->hp.n_vocab, e)))
+        goto fail;
+    models_vocab(m, &ignored); /* for its end tokens, where it has any */
+    if (limit > m->hp.n_ctx)
+        rc = err_set(e, HEARTH_ECONTEXT, "%llu tokens and %lld to follow; the context of the model is %u",
+                     (unsigned long long)n, (long long)msg->greedy, m->hp.n_ctx);
+    else if (n * (uint64_t)msg->top > EVAL_LOGITS_MAX)
+        rc = err_set(e, HEARTH_ETOOBIG, "top %lld at %llu positions is more than %d logits", (long long)msg->top,
+                     (unsigned long long)n, EVAL_LOGITS_MAX);
+    if (rc)
+        goto fail;
+    struct seq *q = seq_new(msg->tokens.v, (uint32_t)n, (uint32_t)limit);
+    if (q)
+        q->eval = eval_new((uint32_t)n, (uint32_t)msg->top, m->hp.n_vocab, (uint32_t)msg->greedy);
+    if (!q || !q->eval) {
+        seq_free(q);
+        rc = err_set(e, HEARTH_ENOMEM, "no memory for eval of %llu tokens", (unsigned long long)n);
+        goto fail;
+    }
+    q->uid = eval_uid;
+    q->n_prompt = (uint32_t)n;
+    q->n_limit = q->n_wanted = (uint32_t)limit;
+    give_to_device(s, r, q);
+    return 0;
+
+fail:
+    request_free(s, r);
+    return rc;
+}
+
+void generate_cancel(struct server *s, int64_t stream)
+{
+    struct request *r = find_stream(s, stream);
+    if (r)
+        engine_cancel(s->engine, r->seq_id);
+}
+
+void generate_admitted(struct server *s, struct request *r)
+{
+    if (!r->msg)
+        return; /* eval */
+    struct wire_engine_begin body = {.stream = r->msg->stream, .appended = {r->appended.v, r->appended.n}};
+    serve_event(s, &wire_methods[WIRE_ENGINE_BEGIN], &body);
+}
+
+/* The bytes of a token, cut to cap. */
+static struct wire_bytes piece(const struct vocab *v, int32_t id, char *out, size_t cap)
+{
+    size_t n = v ? tok_piece(v, id, true, out, cap) : 0;
+    return (struct wire_bytes){out, n < cap ? n : cap};
+}
+
+void generate_token(struct server *s, struct request *r, const struct step_token *t)
+{
+    struct wire_engine_tokens body = {.stream = r->msg->stream, .index = r->n_completion, .tokens = {&t->id, 1}};
+    struct wire_token_logprobs lp;
+    struct wire_logprob top[LOGPROBS_MAX];
+    char text[LOGPROBS_MAX][64];
+    if (r->stopped || r->err.code)
+        return;
+    if (!r->text.vocab)
+        body.text = (struct wire_bytes){"", 0};
+    else if (text_push(&r->text, t->id, &body.text.data, &body.text.len, &r->err))
+        engine_cancel(s->engine, r->seq_id);
+    if (t->detail && r->msg->req.logprobs >= 0) {
+        const struct sampled *d = t->detail;
+        size_t n = r->msg->req.logprobs == 0 ? 0 : d->n_top;
+        for (size_t i = 0; i < n; i++)
+            top[i] = (struct wire_logprob){d->top[i].id, (double)d->top[i].logprob,
+                                           piece(r->model->vocab, (int32_t)d->top[i].id, text[i], sizeof text[i])};
+        lp = (struct wire_token_logprobs){t->id, (double)d->logprob, top, n};
+        body.logprobs = &lp;
+        body.n_logprobs = 1;
+    }
+    r->n_completion++;
+    serve_event(s, &wire_methods[WIRE_ENGINE_TOKENS], &body);
+    if (r->text.stopped) {
+        r->stopped = true;
+        engine_cancel(s->engine, r->seq_id);
+    }
+}
+
+static double ms(double seconds)
+{
+    return seconds > 0 ? 1e3 * seconds : 0;
+}
+
+static void timings(struct wire_timings *out, const struct seq_times *t, uint32_t n_token)
+{
+    double now = engine_now();
+    *out = (struct wire_timings){.load_ms = ms(t->load), .total_ms = ms(now - t->submit)};
+    if (!t->admit)
+        return;
+    out->queue_ms = ms(t->admit - t->submit - t->load);
+    out->prefill_ms = ms((t->first ? t->first : now) - t->admit);
+    out->decode_ms = ms(t->last - t->first);
+    if (n_token > 1 && t->last > t->first)
+        out->tokens_per_second = (n_token - 1) / (t->last - t->first);
+}
+
+static void eval_end(struct server *s, struct request *r, const struct event_end *ev)
+{
+    const struct eval *got = ev->eval;
+    struct wire_logit *logit = malloc((size_t)got->n_row * got->n_per_row * sizeof *logit + 1);
+    struct wire_top *top = malloc(got->n_row * sizeof *top + 1);
+    if (logit && top) {
+        for (size_t i = 0; i < (size_t)got->n_row * got->n_per_row; i++)
+            logit[i] = (struct wire_logit){got->best[i].id, (double)got->best[i].logprob};
+        for (size_t i = 0; i < got->n_row; i++)
+            top[i] = (struct wire_top){logit + i * got->n_per_row, got->n_per_row};
+        struct wire_eval_result res = {top, got->n_row, {got->greedy, got->n_greedy}};
+        serve_result(s, r->rpc_id, r->method, &res);
+    } else {
+        struct hearth_err err;
+        err_set(&err, HEARTH_ENOMEM, "no memory for %u rows of logits", got->n_row);
+        serve_error(s, r->rpc_id, &err);
+    }
+    free(logit);
+    free(top);
+}
+
+void generate_end(struct server *s, struct request *r, const struct event_end *ev)
+{
+    static const char *const reasons[] = {"stop", "length", "context_full", "cancelled"};
+    if (ev->reason == END_ERROR || r->err.code) {
+        serve_error(s, r->rpc_id, r->err.code ? &r->err : &ev->err);
+    } else if (ev->eval) {
+        eval_end(s, r, ev);
+    } else {
+        const struct wire_engine_generate *g = r->msg;
+        struct wire_engine_result res = {.finish_reason = r->stopped ? "stop" : reasons[ev->reason], .seed = r->seed};
+        text_end(&r->text, &res.tail.data, &res.tail.len, NULL);
+        res.usage.reused_tokens = ev->n_reused;
+        res.usage.computed_tokens = ev->n_computed;
+        res.usage.prompt_tokens = res.usage.reused_tokens + res.usage.computed_tokens;
+        res.usage.completion_tokens = r->n_completion;
+        /* A rendered turn stays open until the next one closes it; raw text does not change what was before it. */
+        res.turn_open = g->turn_open || g->req.n_messages > 0;
+        timings(&res.timings, &ev->time, r->n_completion - (uint32_t)g->resumed);
+        serve_result(s, r->rpc_id, r->method, &res);
+    }
+    request_free(s, r);
+}

@@ -1,0 +1,195 @@
+/* link.c - frames over the socketpair; see link.h. Thread: the loop's. */
+#include "config.h"
+
+#include "daemon/engine/link.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    READ_BYTES = 64 << 10,
+    OUT_FULL = 4 << 20, /* bytes that wait for hearthd before the engine pauses ... */
+    OUT_LOW = 1 << 20,  /* ... and goes on */
+};
+
+struct link {
+    int fd;
+    const struct link_calls *calls;
+    void *arg;
+    struct event_base *base;
+    struct event *on_read, *on_write, *on_wake;
+    uint8_t *in; /* [0, n_in): from the beginning of a frame */
+    size_t n_in, cap_in;
+    struct wire_scan scan;
+    struct wire_buf out; /* [sent, out.len) waits */
+    size_t sent;
+    bool full;
+    struct hearth_err err;
+};
+
+struct wire_buf *link_out(struct link *l)
+{
+    return &l->out;
+}
+
+void link_stop(struct link *l)
+{
+    event_base_loopbreak(l->base);
+}
+
+static void set_full(struct link *l)
+{
+    size_t waiting = l->out.len - l->sent;
+    if (waiting < OUT_LOW ? l->full : waiting > OUT_FULL && !l->full) {
+        l->full = !l->full;
+        l->calls->full(l->arg, l->full);
+    }
+}
+
+/* Writes what the socket takes; the rest when it takes more. */
+static void flush(struct link *l)
+{
+    while (l->sent < l->out.len) {
+        ssize_t n = write(l->fd, l->out.data + l->sent, l->out.len - l->sent);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) {
+            event_add(l->on_write, NULL);
+            break;
+        }
+        if (n < 0) { /* hearthd is gone: reading says the same */
+            link_stop(l);
+            break;
+        }
+        l->sent += (size_t)n;
+    }
+    if (l->sent == l->out.len) {
+        l->sent = l->out.len = 0;
+    } else if (l->sent > l->out.len / 2) { /* moved at most once per byte */
+        memmove(l->out.data, l->out.data + l->sent, l->out.len - l->sent);
+        l->out.len -= l->sent;
+        l->sent = 0;
+    }
+    set_full(l);
+}
+
+static void take_frames(struct link *l)
+{
+    size_t at = 0;
+    ptrdiff_t n;
+    while ((n = wire_scan(&l->scan, l->in + at, l->n_in - at, WIRE_LINK_FRAME_MAX, &l->err)) > 0) {
+        l->calls->frame(l->arg, l->in + at, (size_t)n);
+        at += (size_t)n;
+        memset(&l->scan, 0, sizeof l->scan);
+    }
+    if (n < 0)
+        link_stop(l); /* l->err says why */
+    l->n_in -= at;
+    memmove(l->in, l->in + at, l->n_in);
+}
+
+static void on_read(evutil_socket_t fd, short what, void *arg)
+{
+    struct link *l = arg;
+    (void)what;
+    if (l->cap_in - l->n_in < READ_BYTES) { /* a frame's size is bounded by the scan, so this is too */
+        uint8_t *in = realloc(l->in, 2 * l->cap_in + READ_BYTES);
+        if (!in) {
+            err_set(&l->err, HEARTH_ENOMEM, "no memory for a frame of more than %zu bytes", l->n_in);
+            link_stop(l);
+            return;
+        }
+        l->in = in;
+        l->cap_in = 2 * l->cap_in + READ_BYTES;
+    }
+    ssize_t n = read(fd, l->in + l->n_in, l->cap_in - l->n_in);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        link_stop(l);
+        return;
+    }
+    l->n_in += (size_t)n;
+    take_frames(l);
+    flush(l);
+}
+
+static void on_write(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    flush(arg);
+}
+
+static void on_wake(evutil_socket_t fd, short what, void *arg)
+{
+    struct link *l = arg;
+    (void)fd, (void)what;
+    l->calls->wake(l->arg);
+    flush(l);
+}
+
+int link_open(struct link **out, int fd, int wake_fd, const struct link_calls *calls, void *arg, struct hearth_err *e)
+{
+    struct link *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(e, HEARTH_ENOMEM, "no memory for the link");
+    l->fd = fd;
+    l->calls = calls;
+    l->arg = arg;
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
+        free(l);
+        return err_set(e, HEARTH_EIO, "descriptor %d: %s", fd, strerror(errno));
+    }
+    if (!(l->base = event_base_new()) || !(l->on_read = event_new(l->base, fd, EV_READ | EV_PERSIST, on_read, l)) ||
+        !(l->on_write = event_new(l->base, fd, EV_WRITE, on_write, l)) ||
+        !(l->on_wake = event_new(l->base, wake_fd, EV_READ | EV_PERSIST, on_wake, l)) ||
+        event_add(l->on_read, NULL) < 0 || event_add(l->on_wake, NULL) < 0) {
+        link_close(l);
+        return err_set(e, HEARTH_EIO, "cannot watch descriptor %d", fd);
+    }
+    *out = l;
+    return 0;
+}
+
+void link_close(struct link *l)
+{
+    if (l->on_read)
+        event_free(l->on_read);
+    if (l->on_write)
+        event_free(l->on_write);
+    if (l->on_wake)
+        event_free(l->on_wake);
+    if (l->base)
+        event_base_free(l->base);
+    close(l->fd);
+    wire_buf_fini(&l->out);
+    free(l->in);
+    free(l);
+}
+
+/* The last words: hearthd reads them or is gone. */
+static void send_rest(struct link *l)
+{
+    struct pollfd pfd = {.fd = l->fd, .events = POLLOUT};
+    while (l->sent < l->out.len) {
+        ssize_t n = write(l->fd, l->out.data + l->sent, l->out.len - l->sent);
+        if (n >= 0)
+            l->sent += (size_t)n;
+        else if (errno != EINTR && (errno != EAGAIN || poll(&pfd, 1, 1000) != 1))
+            return;
+    }
+}
+
+int link_run(struct link *l, struct hearth_err *e)
+{
+    event_base_dispatch(l->base);
+    send_rest(l);
+    if (!l->err.code)
+        return 0;
+    return err_set(e, HEARTH_EPROTOCOL, "%s", l->err.msg);
+}

@@ -1,0 +1,33 @@
+/*
+ * link.h - the engine's end of the socketpair to hearthd: whole frames in, whole frames out, one event loop.
+ *
+ * The only file of the engine that knows libevent. Output is written once per wake, after everything that the wake
+ * brought was handled; when hearthd does not read it, `full` asks the engine to pause rather than to buffer.
+ *
+ * Thread: the loop's.
+ */
+#ifndef HEARTH_ENGINE_LINK_H
+#define HEARTH_ENGINE_LINK_H
+
+#include "libclient/wire.h"
+
+struct link;
+
+struct link_calls {
+    void (*frame)(void *arg, const uint8_t *data, size_t len); /* a whole frame, scanned */
+    void (*wake)(void *arg);                                   /* the other descriptor is readable */
+    void (*full)(void *arg, bool full);                        /* too much output waits; it does no longer */
+};
+
+/* Takes over fd, and watches wake_fd. */
+int link_open(struct link **out, int fd, int wake_fd, const struct link_calls *calls, void *arg, struct hearth_err *e);
+void link_close(struct link *l);
+
+/* Where frames are appended to be sent. */
+struct wire_buf *link_out(struct link *l);
+
+/* Runs until the peer closes or link_stop, and sends what is left. HEARTH_EPROTOCOL: the peer does not speak it. */
+int link_run(struct link *l, struct hearth_err *e);
+void link_stop(struct link *l);
+
+#endif

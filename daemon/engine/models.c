@@ -1,0 +1,149 @@
+/* models.c - the table of models; see models.h. Thread: the loop's. */
+#include "daemon/engine/models.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MODELS_KEPT = 32 /* files kept mapped that are neither loaded nor in use */ };
+
+void models_init(struct models *t)
+{
+    TAILQ_INIT(&t->list);
+    t->n = 0;
+    t->clock = 0;
+}
+
+static void resident_free(struct models *t, struct resident *m)
+{
+    assert(!m->users && !atomic_load(&m->loaded));
+    TAILQ_REMOVE(&t->list, m, link);
+    t->n--;
+    vocab_free(m->vocab);
+    gguf_close(m->gguf);
+    free(m->path);
+    free(m);
+}
+
+void models_fini(struct models *t)
+{
+    struct resident *m;
+    while ((m = TAILQ_FIRST(&t->list))) {
+        m->users = 0;
+        resident_free(t, m);
+    }
+}
+
+/* Unmaps what is of no use, least recently used first. */
+static void trim(struct models *t)
+{
+    struct resident *m, *next, *oldest;
+    for (m = TAILQ_FIRST(&t->list); m; m = next) {
+        next = TAILQ_NEXT(m, link);
+        if (m->replaced && !m->users && !atomic_load(&m->loaded))
+            resident_free(t, m);
+    }
+    while (t->n > MODELS_KEPT) {
+        oldest = NULL;
+        TAILQ_FOREACH (m, &t->list, link)
+            if (!m->users && !atomic_load(&m->loaded) && (!oldest || m->used < oldest->used))
+                oldest = m;
+        if (!oldest)
+            return;
+        resident_free(t, oldest);
+    }
+}
+
+static int identify(const char *path, struct file_id *id, struct hearth_err *e)
+{
+    struct stat st;
+    if (path[0] != '/')
+        return err_set(e, HEARTH_EPARAMS, "model: \"%.120s\" is not an absolute path", path);
+    if (stat(path, &st) < 0) {
+        int code = errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOMODEL : HEARTH_EIO;
+        return err_set(e, code, "%.120s: %s", path, strerror(errno));
+    }
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, HEARTH_ENOMODEL, "%.120s is not a file", path);
+    *id = (struct file_id){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
+    return 0;
+}
+
+static bool same_file(const struct file_id *a, const struct file_id *b)
+{
+    return a->dev == b->dev && a->ino == b->ino && a->size == b->size && a->mtime.tv_sec == b->mtime.tv_sec &&
+           a->mtime.tv_nsec == b->mtime.tv_nsec;
+}
+
+static int resident_new(struct models *t, const char *path, const struct file_id *id, struct resident **out,
+                        struct hearth_err *e)
+{
+    struct resident *m = calloc(1, sizeof *m);
+    if (!m || !(m->path = strdup(path))) {
+        free(m);
+        return err_set(e, HEARTH_ENOMEM, "no memory for a model");
+    }
+    int rc = gguf_open(&m->gguf, path, e);
+    if (rc) {
+        free(m->path);
+        free(m);
+        return rc;
+    }
+    m->id = *id;
+    model_hparams(&m->hp, m->gguf, &m->hp_err);
+    m->tmpl = tmpl_kind(m->gguf);
+    TAILQ_INSERT_TAIL(&t->list, m, link);
+    t->n++;
+    *out = m;
+    return 0;
+}
+
+int models_get(struct models *t, const char *path, struct resident **out, struct hearth_err *e)
+{
+    struct file_id id;
+    struct resident *m, *found = NULL;
+    int rc = identify(path, &id, e);
+    if (rc)
+        return rc;
+    TAILQ_FOREACH (m, &t->list, link) {
+        if (same_file(&m->id, &id))
+            found = m;
+        else if (!strcmp(m->path, path))
+            m->replaced = true;
+    }
+    if (!found && (rc = resident_new(t, path, &id, &found, e)))
+        return rc;
+    found->replaced = false;
+    found->users++;
+    found->used = ++t->clock;
+    *out = found;
+    trim(t);
+    return 0;
+}
+
+void models_put(struct models *t, struct resident *m)
+{
+    assert(m->users > 0);
+    m->users--;
+    trim(t);
+}
+
+int models_vocab(struct resident *m, struct hearth_err *e)
+{
+    if (!m->vocab && !m->vocab_err.code)
+        vocab_load(&m->vocab, m->gguf, &m->vocab_err);
+    if (m->vocab)
+        return 0;
+    *e = m->vocab_err;
+    return e->code;
+}
+
+struct resident *models_idle_replaced(struct models *t)
+{
+    struct resident *m;
+    TAILQ_FOREACH (m, &t->list, link)
+        if (m->replaced && !m->users && atomic_load(&m->loaded))
+            return m;
+    return NULL;
+}

@@ -1,0 +1,77 @@
+/*
+ * models.h - the table of models: from a path to a mapped file, its vocabulary, and what the device holds of it.
+ *
+ * A file is known by device, inode, size and time of change: the same file under two names is one model, and a file
+ * that was replaced is another. A model that only tokenises or answers questions about itself is mapped, not loaded.
+ *
+ * A resident has two owners. The loop thread opens the file, looks things up in it and counts its users; the device
+ * thread loads and unloads it. The loop frees a resident only when nobody uses it and the device holds nothing of it.
+ */
+#ifndef HEARTH_ENGINE_MODELS_H
+#define HEARTH_ENGINE_MODELS_H
+
+#include <stdatomic.h>
+#include <sys/queue.h>
+#include <sys/stat.h>
+
+#include "daemon/engine/sched.h"
+#include "daemon/model/model.h"
+#include "daemon/model/tok.h"
+
+struct file_id {
+    dev_t dev;
+    ino_t ino;
+    off_t size;
+    struct timespec mtime;
+};
+
+struct resident {
+    /* The loop thread's. Constant once set. */
+    TAILQ_ENTRY(resident) link;
+    char *path;
+    struct file_id id;
+    struct gguf *gguf;
+    struct vocab *vocab;         /* NULL before models_vocab, or where there is none */
+    struct hearth_err vocab_err; /* why there is none */
+    struct hparams hp;           /* valid where hp_err.code is 0 */
+    struct hearth_err hp_err;    /* why the model cannot run */
+    enum tmpl_kind tmpl;
+    uint32_t users; /* requests that hold it */
+    uint64_t used;  /* the table's clock at the last use */
+    bool replaced;  /* the path leads to another file now */
+
+    /* The device thread's. */
+    TAILQ_ENTRY(resident) loaded_link;
+    struct model *model; /* NULL: not loaded */
+    struct kv_pool *pool;
+    struct sched_group group;
+    uint32_t n_page;
+    uint64_t serial; /* of this loading, for step keys */
+
+    /* Written by the device thread, read by the loop's status. */
+    _Atomic bool loaded;
+    _Atomic uint32_t pages_used, pages_total, sequences, context_used;
+    _Atomic uint64_t page_bytes;
+};
+
+struct models {
+    TAILQ_HEAD(, resident) list;
+    uint32_t n;
+    uint64_t clock;
+};
+void models_init(struct models *t);
+/* The device must have let go of everything. */
+void models_fini(struct models *t);
+
+/* Maps the file if it is not, and holds it until models_put. The path must be absolute. */
+int models_get(struct models *t, const char *path, struct resident **out, struct hearth_err *e);
+void models_put(struct models *t, struct resident *m);
+
+/* The model's vocabulary, loaded at first need and kept. To be called before the device gets the model, which reads
+ * the vocabulary too: after that nothing of it changes. */
+int models_vocab(struct resident *m, struct hearth_err *e);
+
+/* The next resident that is of no use any more but loaded, for the loop to unload; NULL: none. */
+struct resident *models_idle_replaced(struct models *t);
+
+#endif

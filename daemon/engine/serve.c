@@ -1,0 +1,453 @@
+/* serve.c - the methods of the engine link, and the device thread's events. Thread: the loop's. */
+#include "config.h"
+
+#include "daemon/engine/serve.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void serve_error(struct server *s, uint32_t rpc_id, const struct hearth_err *err)
+{
+    struct hearth_err e;
+    if (wire_pack_error(link_out(s->link), rpc_id, err->code, err->msg, &e)) {
+        fprintf(stderr, "hearth-engine: cannot answer: %s\n", e.msg);
+        link_stop(s->link); /* silence would be worse: hearthd waits for the answer */
+    }
+}
+
+void serve_result(struct server *s, uint32_t rpc_id, const struct wire_method *m, const void *result)
+{
+    struct hearth_err e;
+    if (wire_pack_result(link_out(s->link), rpc_id, m, result, &e))
+        serve_error(s, rpc_id, &e);
+}
+
+void serve_event(struct server *s, const struct wire_method *m, const void *body)
+{
+    struct hearth_err e;
+    if (wire_pack_event(link_out(s->link), m, body, NULL, NULL, &e)) {
+        fprintf(stderr, "hearth-engine: cannot send %s: %s\n", m->name, e.msg);
+        link_stop(s->link); /* a stream with a hole in it is none */
+    }
+}
+
+struct request *request_new(struct server *s, uint32_t rpc_id, const struct wire_method *m, struct resident *model)
+{
+    struct request *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->rpc_id = rpc_id;
+    r->method = m;
+    r->model = model;
+    TAILQ_INSERT_TAIL(&s->requests, r, link);
+    return r;
+}
+
+void request_free(struct server *s, struct request *r)
+{
+    TAILQ_REMOVE(&s->requests, r, link);
+    models_put(&s->models, r->model);
+    text_fini(&r->text);
+    ids_fini(&r->appended);
+    wire_free(r->msg);
+    free(r);
+}
+
+/* --- methods --------------------------------------------------------------------------------------------- */
+
+/*
+ * A handler answers, or leaves a request behind that will be, and returns 0; else the error is the answer.
+ * `msg` is freed after the call unless *taken is set.
+ */
+typedef int handler(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                    struct hearth_err *e);
+
+static int on_hello(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                    struct hearth_err *e)
+{
+    const struct wire_engine_hello *hello = msg;
+    (void)taken;
+    if (hello->version != WIRE_VERSION)
+        return err_set(e, HEARTH_EVERSION, "the engine speaks version %d, not %lld", WIRE_VERSION,
+                       (long long)hello->version);
+    struct wire_engine_hello_result res = {WIRE_VERSION, getpid(), engine_backend(s->engine), engine_device(s->engine)};
+    serve_result(s, id, m, &res);
+    return 0;
+}
+
+static int on_generate(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                       struct hearth_err *e)
+{
+    (void)m;
+    return generate_begin(s, id, msg, taken, e);
+}
+
+static int on_cancel(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                     struct hearth_err *e)
+{
+    (void)taken, (void)e;
+    generate_cancel(s, ((struct wire_engine_cancel *)msg)->stream);
+    serve_result(s, id, m, &(struct wire_empty){0});
+    return 0;
+}
+
+static int load_or_unload(struct server *s, uint32_t id, const struct wire_method *m, const char *path, bool load,
+                          struct hearth_err *e)
+{
+    struct resident *model;
+    struct hearth_err ignored;
+    int rc = models_get(&s->models, path, &model, e);
+    if (rc)
+        return rc;
+    models_vocab(model, &ignored);
+    struct request *r = request_new(s, id, m, model);
+    if (!r) {
+        models_put(&s->models, model);
+        return err_set(e, HEARTH_ENOMEM, "no memory for a request");
+    }
+    (load ? engine_load : engine_unload)(s->engine, model, r);
+    return 0;
+}
+
+static int on_load(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                   struct hearth_err *e)
+{
+    (void)taken;
+    return load_or_unload(s, id, m, ((struct wire_engine_path *)msg)->path, true, e);
+}
+
+static int on_unload(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                     struct hearth_err *e)
+{
+    (void)taken;
+    return load_or_unload(s, id, m, ((struct wire_engine_path *)msg)->path, false, e);
+}
+
+static int on_model(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                    struct hearth_err *e)
+{
+    struct resident *model;
+    struct hearth_err ignored;
+    struct gguf_str arch = {"", 0};
+    char arch_name[64];
+    (void)taken;
+    int rc = models_get(&s->models, ((struct wire_engine_path *)msg)->path, &model, e);
+    if (rc)
+        return rc;
+    models_vocab(model, &ignored);
+    const struct hparams *hp = &model->hp;
+    gguf_str(model->gguf, "general.architecture", &arch, &ignored);
+    snprintf(arch_name, sizeof arch_name, "%.*s", (int)(arch.n < 60 ? arch.n : 60), arch.s);
+    struct wire_model res = {
+        .name = model->path,
+        .path = model->path,
+        .bytes = model->id.size,
+        .modified = (double)model->id.mtime.tv_sec + 1e-9 * (double)model->id.mtime.tv_nsec,
+        .loaded = atomic_load(&model->loaded),
+        .arch = arch_name,
+        .tokenizer = model->vocab ? vocab_kind(model->vocab) : NULL,
+        .chat = tmpl_name(model->tmpl),
+        .vocab = model->vocab ? vocab_size(model->vocab) : 0,
+    };
+    if (!model->hp_err.code) {
+        res.type = hp->type;
+        res.parameters = (int64_t)hp->n_param;
+        res.context = hp->n_ctx;
+        res.layers = hp->n_layer;
+        res.d_model = hp->d_model;
+        res.heads = hp->n_head;
+        res.kv_heads = hp->n_kv;
+        res.d_head = hp->d_head;
+        res.d_ff = hp->d_ff;
+        res.vocab = hp->n_vocab;
+    }
+    serve_result(s, id, m, &res);
+    models_put(&s->models, model);
+    return 0;
+}
+
+static int on_status(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                     struct hearth_err *e)
+{
+    const struct engine_counters *c = engine_counters(s->engine);
+    const struct resident *model;
+    size_t n = 0;
+    (void)msg, (void)taken;
+    struct wire_loaded_model *rows = calloc(s->models.n + 1, sizeof *rows);
+    if (!rows)
+        return err_set(e, HEARTH_ENOMEM, "no memory for %u models", s->models.n);
+    TAILQ_FOREACH (model, &s->models.list, link) {
+        bool loaded = atomic_load(&model->loaded);
+        if (!loaded && !model->vocab)
+            continue;
+        rows[n++] = (struct wire_loaded_model){
+            .path = model->path,
+            .where = loaded ? (engine_on_gpu(s->engine) ? "cuda:0" : "cpu") : NULL,
+            .bytes = loaded ? (int64_t)model->hp.weight_bytes : 0,
+            .context = model->hp_err.code ? 0 : model->hp.n_ctx,
+            .context_used = atomic_load(&model->context_used),
+            .sequences = atomic_load(&model->sequences),
+            .pages_used = atomic_load(&model->pages_used),
+            .pages_total = loaded ? atomic_load(&model->pages_total) : 0,
+            .page_bytes = loaded ? (int64_t)atomic_load(&model->page_bytes) : 0,
+            .vocab_only = !loaded,
+        };
+    }
+    struct wire_engine_status res = {
+        .pid = getpid(),
+        .state = "running",
+        .backend = engine_backend(s->engine),
+        .device = engine_device(s->engine),
+        .steps = (int64_t)atomic_load(&c->steps),
+        .rows = (int64_t)atomic_load(&c->rows),
+        .rows_max = (int64_t)atomic_load(&c->rows_max),
+        .tokens_computed = (int64_t)atomic_load(&c->tokens_computed),
+        .queued = atomic_load(&c->queued),
+        .running = atomic_load(&c->running),
+        .models = rows,
+        .n_models = n,
+    };
+    serve_result(s, id, m, &res);
+    free(rows);
+    return 0;
+}
+
+/* A model held for its vocabulary only. */
+static int get_vocab(struct server *s, const char *path, struct resident **out, struct hearth_err *e)
+{
+    int rc = models_get(&s->models, path, out, e);
+    if (!rc && (rc = models_vocab(*out, e)))
+        models_put(&s->models, *out);
+    return rc;
+}
+
+static int on_tokenize(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                       struct hearth_err *e)
+{
+    const struct wire_tokenize *t = msg;
+    struct resident *model;
+    struct ids ids = {0};
+    (void)taken;
+    int rc = get_vocab(s, t->model, &model, e);
+    if (rc)
+        return rc;
+    bool bos = t->bos < 0 ? vocab_add_bos(model->vocab) : t->bos > 0;
+    int flags = (bos ? TOK_BOS : 0) | (t->special ? TOK_SPECIAL : 0);
+    if (!(rc = tok_encode(model->vocab, t->text.data ? t->text.data : "", t->text.len, flags, &ids, e)))
+        serve_result(s, id, m, &(struct wire_tokenize_result){{ids.v, ids.n}});
+    ids_fini(&ids);
+    models_put(&s->models, model);
+    return rc;
+}
+
+/* The bytes of the ids as a text of their own: without an added BOS and SentencePiece's dummy space. */
+static int detokenize(const struct vocab *v, struct wire_ids ids, char **out, size_t *n, struct hearth_err *e)
+{
+    size_t first = ids.n && vocab_add_bos(v) && ids.v[0] == vocab_bos(v), need = 0, at = 0;
+    for (size_t i = first; i < ids.n; i++)
+        need += tok_piece(v, ids.v[i], true, NULL, 0);
+    char *s = malloc(need + 1);
+    if (!s)
+        return err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", need);
+    for (size_t i = first; i < ids.n; i++)
+        at += tok_piece(v, ids.v[i], true, s + at, need - at);
+    if (at && s[0] == ' ' && tok_adds_space(v))
+        memmove(s, s + 1, --at);
+    *out = s;
+    *n = at;
+    return 0;
+}
+
+static int on_detokenize(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                         struct hearth_err *e)
+{
+    const struct wire_detokenize *d = msg;
+    struct resident *model;
+    struct text text = {0};
+    char *bytes = NULL, *all = NULL;
+    const char *part;
+    size_t n = 0, n_part, n_all = 0;
+    (void)taken;
+    int rc = get_vocab(s, d->model, &model, e);
+    if (rc)
+        return rc;
+    if ((rc = prompt_check_ids("tokens", d->tokens.v, d->tokens.n, vocab_size(model->vocab), e)) ||
+        (rc = detokenize(model->vocab, d->tokens, &bytes, &n, e)) ||
+        (rc = text_push_bytes(&text, bytes, n, &part, &n_part, e)))
+        goto out;
+    if (!(all = malloc(n_part + 4))) { /* room for an unfinished character at the end */
+        rc = err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", n_part);
+        goto out;
+    }
+    memcpy(all, part, n_all = n_part);
+    if ((rc = text_end(&text, &part, &n_part, e)))
+        goto out;
+    memcpy(all + n_all, part, n_part);
+    n_all += n_part;
+    serve_result(s, id, m, &(struct wire_detokenize_result){{bytes, n}, {all, n_all}});
+out:
+    free(all);
+    free(bytes);
+    text_fini(&text);
+    models_put(&s->models, model);
+    return rc;
+}
+
+static int on_eval(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                   struct hearth_err *e)
+{
+    (void)m, (void)taken;
+    return eval_begin(s, id, msg, e);
+}
+
+static int on_shutdown(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                       struct hearth_err *e)
+{
+    (void)msg, (void)taken, (void)e;
+    serve_result(s, id, m, &(struct wire_empty){0});
+    link_stop(s->link);
+    return 0;
+}
+
+static handler *const handlers[WIRE_METHODS] = {
+    [WIRE_ENGINE_HELLO] = on_hello,   [WIRE_ENGINE_GENERATE] = on_generate, [WIRE_ENGINE_CANCEL] = on_cancel,
+    [WIRE_ENGINE_LOAD] = on_load,     [WIRE_ENGINE_UNLOAD] = on_unload,     [WIRE_ENGINE_MODEL] = on_model,
+    [WIRE_ENGINE_STATUS] = on_status, [WIRE_ENGINE_TOKENIZE] = on_tokenize, [WIRE_ENGINE_DETOKENIZE] = on_detokenize,
+    [WIRE_ENGINE_EVAL] = on_eval,     [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
+};
+
+static int dispatch(struct server *s, const struct wire_frame *f, struct hearth_err *e)
+{
+    void *msg;
+    bool taken = false;
+    const struct wire_method *m = wire_method_get(f->method, f->method_len, e);
+    if (!m)
+        return e->code;
+    handler *h = handlers[m - wire_methods];
+    if (!h)
+        return err_set(e, HEARTH_EMETHOD, "%s is not a method of the engine link", m->name);
+    int rc = wire_unpack(m->params, f->body, f->body_len, &msg, e);
+    if (rc)
+        return rc;
+    rc = h(s, f->id, m, msg, &taken, e);
+    if (!taken)
+        wire_free(msg);
+    return rc;
+}
+
+static void on_frame(void *arg, const uint8_t *data, size_t len)
+{
+    struct server *s = arg;
+    struct wire_frame f = {0};
+    struct hearth_err err;
+    int rc = wire_frame_open(&f, data, len, &err);
+    if (f.kind != WIRE_FRAME_REQUEST)
+        return; /* hearthd sends requests only; anything else is nothing to answer */
+    if (rc || (rc = dispatch(s, &f, &err)))
+        serve_error(s, f.id, &err);
+}
+
+/* --- events of the device thread ------------------------------------------------------------------------- */
+
+static void on_model_event(struct server *s, const struct event_model *ev)
+{
+    if (ev->ev.kind == EV_PROGRESS) {
+        struct wire_model_progress body = {ev->model->path, (int64_t)ev->done, (int64_t)ev->total};
+        serve_event(s, &wire_methods[WIRE_MODEL_PROGRESS], &body);
+        return;
+    }
+    struct request *r = ev->owner;
+    if (!r) { /* a replaced file's model, unloaded by ourselves */
+        models_put(&s->models, ev->model);
+        return;
+    }
+    if (ev->err.code) {
+        serve_error(s, r->rpc_id, &ev->err);
+    } else {
+        struct wire_model_load_result res = {ev->model->path, ev->model->path, 1e3 * ev->seconds, ev->was_loaded};
+        struct wire_empty empty = {0};
+        serve_result(s, r->rpc_id, r->method, ev->ev.kind == EV_LOADED ? (const void *)&res : &empty);
+    }
+    request_free(s, r);
+}
+
+static void on_event(struct server *s, const struct event *ev)
+{
+    switch (ev->kind) {
+    case EV_ADMIT:
+        generate_admitted(s, ((const struct event_admit *)ev)->owner);
+        break;
+    case EV_STEP: {
+        const struct event_step *st = (const struct event_step *)ev;
+        for (uint32_t i = 0; i < st->n; i++)
+            generate_token(s, st->token[i].owner, &st->token[i]);
+        break;
+    }
+    case EV_END: {
+        const struct event_end *end = (const struct event_end *)ev;
+        generate_end(s, end->owner, end);
+        break;
+    }
+    case EV_PROGRESS:
+    case EV_LOADED:
+    case EV_UNLOADED:
+        on_model_event(s, (const struct event_model *)ev);
+        break;
+    case EV_FATAL:
+        s->fatal = ((const struct event_fatal *)ev)->err;
+        link_stop(s->link);
+        break;
+    }
+}
+
+static void on_wake(void *arg)
+{
+    struct server *s = arg;
+    struct event *ev;
+    while ((ev = engine_next(s->engine))) {
+        on_event(s, ev);
+        event_free(ev);
+    }
+    struct resident *m = models_idle_replaced(&s->models);
+    if (m) { /* its file was replaced and nobody uses it any more */
+        m->users++;
+        m->replaced = false; /* asked for once */
+        engine_unload(s->engine, m, NULL);
+    }
+}
+
+static void on_full(void *arg, bool full)
+{
+    struct server *s = arg;
+    engine_hold(s->engine, full);
+}
+
+int server_init(struct server *s, struct engine *engine, int link_fd, struct hearth_err *e)
+{
+    static const struct link_calls calls = {on_frame, on_wake, on_full};
+    memset(s, 0, sizeof *s);
+    s->engine = engine;
+    TAILQ_INIT(&s->requests);
+    models_init(&s->models);
+    return link_open(&s->link, link_fd, engine_fd(engine), &calls, s, e);
+}
+
+void server_fini(struct server *s)
+{
+    struct request *r;
+    while ((r = TAILQ_FIRST(&s->requests)))
+        request_free(s, r);
+    models_fini(&s->models);
+    link_close(s->link);
+}
+
+int server_run(struct server *s, struct hearth_err *e)
+{
+    int rc = link_run(s->link, e);
+    if (rc || !s->fatal.code)
+        return rc;
+    *e = s->fatal;
+    return e->code;
+}

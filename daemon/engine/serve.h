@@ -1,0 +1,66 @@
+/*
+ * serve.h - what the files of the loop thread share: serve.c (methods), generate.c (streams and eval), prompt.c.
+ */
+#ifndef HEARTH_ENGINE_SERVE_H
+#define HEARTH_ENGINE_SERVE_H
+
+#include "daemon/engine/engine.h"
+#include "daemon/engine/link.h"
+#include "daemon/engine/text.h"
+
+/* A request that the device thread is working on. */
+struct request {
+    TAILQ_ENTRY(request) link;
+    uint32_t rpc_id;
+    const struct wire_method *method;
+    struct resident *model; /* held */
+    uint64_t seq_id;        /* generate, eval */
+
+    /* generate */
+    struct wire_engine_generate *msg; /* owned; the stop strings are in it */
+    struct ids appended;
+    struct text text;
+    uint32_t n_completion; /* tokens of the stream so far */
+    uint64_t seed;
+    bool stopped;          /* a stop string came: what is sampled after it does not count */
+    struct hearth_err err; /* code 0, or why the stream cannot go on */
+};
+
+struct server {
+    struct engine *engine;
+    struct link *link;
+    struct models models;
+    TAILQ_HEAD(, request) requests;
+    uint64_t last_seq;
+    struct hearth_err fatal; /* code 0, or the device error that ends the process */
+};
+
+int server_init(struct server *s, struct engine *engine, int link_fd, struct hearth_err *e);
+void server_fini(struct server *s); /* after engine_close */
+/* Serves until the link closes, shutdown is asked for, or the device fails: then the error. */
+int server_run(struct server *s, struct hearth_err *e);
+
+/* Answers; where the result itself cannot be sent, with why. */
+void serve_result(struct server *s, uint32_t rpc_id, const struct wire_method *m, const void *result);
+void serve_error(struct server *s, uint32_t rpc_id, const struct hearth_err *err);
+void serve_event(struct server *s, const struct wire_method *m, const void *body);
+
+/* A new request in the list, holding the model; NULL: no memory. */
+struct request *request_new(struct server *s, uint32_t rpc_id, const struct wire_method *m, struct resident *model);
+void request_free(struct server *s, struct request *r);
+
+/* generate.c. `msg` becomes the handler's where *taken is set. */
+int generate_begin(struct server *s, uint32_t rpc_id, struct wire_engine_generate *msg, bool *taken,
+                   struct hearth_err *e);
+int eval_begin(struct server *s, uint32_t rpc_id, const struct wire_eval *msg, struct hearth_err *e);
+void generate_cancel(struct server *s, int64_t stream);
+void generate_admitted(struct server *s, struct request *r);
+void generate_token(struct server *s, struct request *r, const struct step_token *t);
+void generate_end(struct server *s, struct request *r, const struct event_end *ev);
+
+/* prompt.c: the ids that a request appends to its history. */
+int prompt_make(const struct wire_engine_generate *g, const struct resident *m, struct ids *out, struct hearth_err *e);
+/* Every id must be in the vocabulary; `what` names the field. */
+int prompt_check_ids(const char *what, const int32_t *id, size_t n, uint32_t n_vocab, struct hearth_err *e);
+
+#endif

@@ -1,0 +1,248 @@
+/* step.c - one step: a plan becomes a batch, runs, and its tokens become events. Thread: the device thread's. */
+#include "config.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "daemon/engine/device.h"
+
+/* Prompt pieces beside decoding sequences may take this long: the pause that a reader of another stream sees. */
+static const double mixed_seconds = 0.1;
+
+static struct resident *model_of(const struct plan *p)
+{
+    return (struct resident *)((char *)p->group - offsetof(struct resident, group));
+}
+
+static void announce(struct engine *eng, struct seq *q)
+{
+    if (q->told)
+        return;
+    q->told = true;
+    struct event_admit *ev = event_new(eng, EV_ADMIT, sizeof *ev);
+    ev->owner = q->owner;
+}
+
+static int set_slots(struct engine *eng, const struct plan *p, uint32_t n_vocab, struct hearth_err *e)
+{
+    for (uint32_t i = 0; i < p->n_sample; i++) {
+        struct seq *q = p->seq[i].seq;
+        if (q->slot_set)
+            continue;
+        int rc = eng->be->slot_set(eng->dev, q->slot, &q->sampling, q->token, q->n_known, n_vocab, e);
+        if (rc)
+            return rc;
+        q->slot_set = true;
+    }
+    return 0;
+}
+
+static void run_actions(struct engine *eng, struct resident *m)
+{
+    struct kv_action a;
+    while (kv_next_action(m->group.kv, &a)) {
+        if (a.kind == KV_COPY)
+            eng->be->kv_copy(eng->dev, m->pool, a.page, a.from);
+        else
+            eng->be->kv_clear(eng->dev, m->pool, a.page);
+    }
+}
+
+/* Equal for steps that launch the same work: what a captured graph is found by. */
+static uint64_t step_key(const struct resident *m, const struct plan *p)
+{
+    uint64_t shape[] = {m->serial, p->n_row, p->n_seq, p->n_out, p->n_sample, p->invariant};
+    return XXH3_64bits(shape, sizeof shape);
+}
+
+static int submit(struct engine *eng, struct flight *f, struct hearth_err *e)
+{
+    const struct plan *p = &f->plan;
+    struct resident *m = model_of(p);
+    int32_t token[BATCH_ROWS_MAX];
+    struct batch_seq seq[BATCH_SEQS_MAX];
+    uint32_t out_row[OUT_MAX], slot[BATCH_SEQS_MAX], index[BATCH_SEQS_MAX], n_out = 0;
+
+    f->begin = engine_now();
+    run_actions(eng, m);
+    int rc = set_slots(eng, p, m->hp.n_vocab, e);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < p->n_seq; i++) {
+        const struct plan_seq *ps = &p->seq[i];
+        struct seq *q = ps->seq;
+        announce(eng, q);
+        seq[i] = (struct batch_seq){ps->row0, ps->n_row, ps->pos0, q->kv.page};
+        for (uint32_t r = 0; r < ps->n_row; r++) {
+            uint32_t pos = ps->pos0 + r; /* what the host does not know yet, the slot has sampled last */
+            token[ps->row0 + r] = pos < q->n_known ? q->token[pos] : TOKEN_OF_SLOT(q->slot);
+        }
+        for (uint32_t r = ps->n_row - ps->n_out; r < ps->n_row; r++)
+            out_row[n_out++] = ps->row0 + r;
+        slot[i] = q->slot;
+        index[i] = ps->index;
+    }
+    post_send(&eng->outbox, &eng->out); /* admissions are told before the work, not after it */
+
+    struct batch b = {
+        .n_row = p->n_row,
+        .n_seq = p->n_seq,
+        .n_out = n_out,
+        .token = token,
+        .seq = seq,
+        .out_row = out_row,
+        .kv = m->pool,
+        .invariant = p->invariant,
+    };
+    eng->be->step_begin(eng->dev, &b, step_key(m, p));
+    model_forward(m->model);
+    if (p->n_sample)
+        eng->be->sample(eng->dev, &(struct op_sample){.n = p->n_sample, .slot = slot, .index = index});
+    f->ticket = eng->be->step_end(eng->dev);
+
+    struct engine_counters *c = &eng->counters;
+    atomic_fetch_add(&c->steps, 1);
+    atomic_fetch_add(&c->rows, p->n_row);
+    atomic_fetch_add(&c->tokens_computed, p->n_computed);
+    if (p->n_row > atomic_load(&c->rows_max))
+        atomic_store(&c->rows_max, p->n_row);
+    return 0;
+}
+
+static void end_at_limit(struct engine *eng, struct seq *q)
+{
+    if (q->n_fed >= q->n_prompt && q->n_known >= q->n_limit && q->n_pending == 0)
+        end_seq(eng, q, q->n_known >= q->n_wanted ? END_LENGTH : END_CONTEXT, NULL);
+}
+
+static bool is_end(const struct resident *m, int32_t id)
+{
+    return m->vocab && vocab_is_end(m->vocab, id);
+}
+
+/* Takes a token that a sequence sampled; false where it ended the sequence. */
+static bool take_token(struct engine *eng, const struct plan_seq *ps, const struct sampled *s, struct event_step *ev,
+                       double now)
+{
+    struct seq *q = ps->seq;
+    if (q->time.first == 0)
+        q->time.first = now;
+    q->time.last = now;
+    if (is_end(q->model, (int32_t)s->token)) {
+        sched_done(&eng->sched, ps);
+        end_seq(eng, q, END_STOP, NULL);
+        return false;
+    }
+    struct step_token *t = &ev->token[ev->n++];
+    t->owner = q->owner;
+    t->id = (int32_t)s->token;
+    if (q->sampling.n_logprobs && (t->detail = malloc(sizeof *t->detail)))
+        *t->detail = *s;
+    seq_push_token(q, t->id);
+    return true;
+}
+
+/* Takes the logits of an eval sequence's rows, and its greedy choice; false where that ended the sequence. */
+static bool take_logits(struct engine *eng, const struct plan_seq *ps, uint32_t out0, int *rc, struct hearth_err *e)
+{
+    struct seq *q = ps->seq;
+    struct eval *ev = q->eval;
+    uint32_t n_vocab = q->model->hp.n_vocab;
+    for (uint32_t i = 0; i < ps->n_out; i++) {
+        if ((*rc = eng->be->act_read(eng->dev, ACT_LOGITS, out0 + i, 1, eng->logits, e)))
+            return false;
+        if (ev->top)
+            eval_row(ev, eng->logits, n_vocab);
+    }
+    if (q->n_fed < q->n_known || q->n_known >= q->n_limit)
+        return true;
+    int32_t id = eval_best(eng->logits, n_vocab);
+    ev->greedy[ev->n_greedy++] = id;
+    if (is_end(q->model, id)) {
+        sched_done(&eng->sched, ps);
+        end_seq(eng, q, END_STOP, NULL);
+        return false;
+    }
+    seq_push_token(q, id);
+    return true;
+}
+
+/* Waits for the oldest step and takes what it gave. */
+static int finish(struct engine *eng, struct hearth_err *e)
+{
+    struct flight *f = &eng->flight[eng->first_flight];
+    const struct plan *p = &f->plan;
+    struct sampled sampled[BATCH_SEQS_MAX];
+    int rc = eng->be->step_wait(eng->dev, f->ticket, sampled, p->n_sample, e);
+    if (rc)
+        return rc;
+    eng->first_flight = (eng->first_flight + 1) % AHEAD_MAX;
+    eng->n_flight--;
+
+    double now = engine_now();
+    if (p->n_row >= 32 && eng->n_flight == 0) { /* what a row costs when there are many */
+        double cost = (now - f->begin) / p->n_row;
+        eng->row_seconds = eng->row_seconds ? 0.8 * eng->row_seconds + 0.2 * cost : cost;
+        double rows = mixed_seconds / eng->row_seconds;
+        eng->sched.rows_mixed = rows < 16 ? 16 : rows > eng->sched.rows_max ? eng->sched.rows_max : (uint32_t)rows;
+    }
+    struct event_step *ev = NULL;
+    if (p->n_sample)
+        ev = event_new(eng, EV_STEP, sizeof *ev + p->n_sample * sizeof ev->token[0]);
+    uint32_t out = p->n_sample; /* sampled rows come first among the logits */
+    for (uint32_t i = 0; i < p->n_seq; i++) {
+        const struct plan_seq *ps = &p->seq[i];
+        struct seq *q = ps->seq;
+        bool live = q->state != SEQ_DRAIN; /* a token sampled after the end is dropped */
+        uint32_t out0 = out;
+        out += ps->sample ? 0 : ps->n_out;
+        if (live && ps->sample && !take_token(eng, ps, &sampled[i], ev, now))
+            continue;
+        if (live && ps->n_out && q->eval && !take_logits(eng, ps, out0, &rc, e)) {
+            if (rc)
+                return rc;
+            continue;
+        }
+        sched_done(&eng->sched, ps);
+        if (live)
+            end_at_limit(eng, q);
+    }
+    return 0;
+}
+
+static void fail(struct engine *eng, const struct hearth_err *e)
+{
+    eng->fatal = *e;
+    if (!eng->fatal.code)
+        err_set(&eng->fatal, HEARTH_EDEVICE, "the device failed without a reason");
+}
+
+void step_drain(struct engine *eng)
+{
+    struct hearth_err err = {0};
+    while (eng->n_flight && !eng->fatal.code)
+        if (finish(eng, &err))
+            fail(eng, &err);
+}
+
+bool step_turn(struct engine *eng)
+{
+    struct hearth_err err = {0};
+    struct flight *f = &eng->flight[(eng->first_flight + eng->n_flight) % AHEAD_MAX];
+    if (eng->n_flight < eng->ahead && sched_next(&eng->sched, &f->plan, engine_now())) {
+        eng->n_flight++;
+        if (submit(eng, f, &err))
+            fail(eng, &err);
+        else if (f->plan.eval)
+            step_drain(eng); /* its logits are there only until the next step */
+        if (eng->fatal.code || f->plan.eval || eng->n_flight < eng->ahead)
+            return true;
+    }
+    if (eng->n_flight == 0)
+        return false;
+    if (finish(eng, &err))
+        fail(eng, &err);
+    return true;
+}
