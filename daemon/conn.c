@@ -249,6 +249,15 @@ static void flush(struct conn *c)
     }
 }
 
+bool conn_all_sent(const struct server *s)
+{
+    const struct conn *c;
+    TAILQ_FOREACH (c, &s->conns, entry)
+        if (backlog(c) > 0)
+            return false;
+    return true;
+}
+
 /* --- in ------------------------------------------------------------------------------------------------- */
 
 /* Bytes that cannot be framed: say why, then close. */
@@ -341,6 +350,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 static void flush_and_unpark(struct conn *c)
 {
     flush(c);
+    server_step(c->server); /* an end of hearthd waits for the last answers */
     if (c->fd < 0 || !c->parked || c->closing || backlog(c) >= CONN_LOW)
         return;
     c->parked = false;

@@ -55,4 +55,7 @@ int conn_notify_as(struct conn *c, const struct wire_strs *as, struct hearth_err
 void conn_flush_all(struct server *s);
 void conn_reap(struct server *s);
 
+/* True where no peer has anything left to read. */
+bool conn_all_sent(const struct server *s);
+
 #endif

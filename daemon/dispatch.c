@@ -71,6 +71,7 @@ static void call_free(struct call *call)
     if (call->path != NULL)
         TAILQ_REMOVE(&call->server->forwards, call, forward_entry);
     free(call->path);
+    free(call->name);
     wire_free(call->params);
     acl_put(call->account);
     free(call);

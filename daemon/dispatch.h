@@ -18,8 +18,10 @@ struct call {
     const struct wire_method *method;
     void *params; /* unpacked */
     void (*on_gone)(struct call *call);
-    void *arg;  /* the handler's */
-    char *path; /* of the model that the call is about, where it is on server->forwards (forward.c) */
+    void *arg;                                       /* the handler's */
+    const char *model;                               /* what a forwarded call is about, as the client named it, ... */
+    char *path;                                      /* ... and its path: the call is on server->forwards (forward.c) */
+    char *name;                                      /* the name that models.list gives it; NULL without memory */
     void (*finish)(struct call *call, void *result); /* of a forwarded call */
     TAILQ_ENTRY(call) entry, forward_entry;
 };

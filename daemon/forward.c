@@ -23,12 +23,14 @@ static void on_done(void *arg, const void *result, const struct hearth_err *err)
     call_reply(call, result);
 }
 
-void forward(struct call *call, const struct wire_method *m, const void *params, char *path,
+void forward(struct call *call, const struct wire_method *m, const void *params, const char *model, char *path,
              void (*finish)(struct call *call, void *result))
 {
     struct hearth_err e;
     call->finish = finish;
+    call->model = model;
     call->path = path;
+    call->name = models_name(path);
     TAILQ_INSERT_TAIL(&call->server->forwards, call, forward_entry);
     if (link_ask(call->server->link, m, params, on_done, call, &e) != 0)
         call_fail(call, &e);

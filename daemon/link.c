@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,9 +163,11 @@ static int spawn(struct link *l, struct hearth_err *e)
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
         return err_set(e, HEARTH_EENGINE, "the engine cannot be started: %s", strerror(errno));
-    char threads[24];
+    /* Two engines never hold the device at once: the lock is in the state directory, if there is one. */
+    char threads[24], lock[PATH_MAX];
     snprintf(threads, sizeof(threads), "%lld", (long long)l->server->conf->threads);
-    char *const argv[] = {l->engine, "--threads", threads, NULL};
+    snprintf(lock, sizeof(lock), "%s/engine.lock", l->server->conf->state_dir);
+    char *const argv[] = {l->engine, "--threads", threads, l->server->store != NULL ? "--lock" : NULL, lock, NULL};
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)
         become_engine(l->engine, argv, pair[1], parent);

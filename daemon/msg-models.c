@@ -62,7 +62,7 @@ static void finish_show(struct call *call, void *result)
     struct wire_model *m = result;
     struct stat sb;
     m->path = call->path;
-    m->name = ((const struct wire_model_ref *)call->params)->model;
+    m->name = call->name != NULL ? call->name : call->model;
     if (stat(call->path, &sb) == 0) {
         m->bytes = sb.st_size;
         m->modified = (double)sb.st_mtim.tv_sec;
@@ -72,7 +72,7 @@ static void finish_show(struct call *call, void *result)
 static void finish_load(struct call *call, void *result)
 {
     struct wire_model_load_result *r = result;
-    r->model = ((const struct wire_model_ref *)call->params)->model;
+    r->model = call->model;
     r->path = call->path;
 }
 
@@ -86,7 +86,7 @@ static void ask(struct call *call, const struct wire_method *m, void (*finish)(s
         return;
     }
     struct wire_engine_path p = {.path = path};
-    forward(call, m, &p, path, finish);
+    forward(call, m, &p, ref->model, path, finish);
 }
 
 void msg_models_show(struct call *call)
@@ -123,10 +123,7 @@ void msg_on_model_progress(struct server *s, const void *body)
         if (c == NULL || c->progress_mark == mark || strcmp(call->path, p->model) != 0)
             continue;
         c->progress_mark = mark;
-        char *name = models_name(call->path);
-        struct wire_model_progress named = {
-            .model = name != NULL ? name : p->model, .done = p->done, .total = p->total};
+        struct wire_model_progress named = {.model = call->model, .done = p->done, .total = p->total};
         conn_event(c, &wire_methods[WIRE_MODEL_PROGRESS], &named);
-        free(name);
     }
 }

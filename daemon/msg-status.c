@@ -2,11 +2,13 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "daemon/dispatch.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
+#include "daemon/models.h"
 #include "daemon/store.h"
 
 static int64_t rss_bytes(void)
@@ -42,10 +44,18 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
         r.sessions = 0;
     if (result != NULL)
         r.engine = *(const struct wire_engine_status *)result;
+    char **names = calloc(r.engine.n_models + 1, sizeof(*names)); /* the engine knows paths only */
+    for (size_t i = 0; names != NULL && i < r.engine.n_models; i++)
+        if (r.engine.models[i].path != NULL)
+            r.engine.models[i].name = names[i] = models_name(r.engine.models[i].path);
     r.engine.pid = link_pid(s->link);
     r.engine.state = link_state_name(s->link);
     r.engine.restarts = link_restarts(s->link);
+    size_t n = r.engine.n_models;
     call_reply(call, &r);
+    for (size_t i = 0; names != NULL && i < n; i++)
+        free(names[i]);
+    free(names);
 }
 
 void msg_status(struct call *call)

@@ -15,29 +15,32 @@ static bool resolve(struct call *call, const char *model, char **path)
 void msg_tokenize(struct call *call)
 {
     struct wire_tokenize p = *(const struct wire_tokenize *)call->params;
+    const char *model = p.model;
     char *path;
-    if (!resolve(call, p.model, &path))
+    if (!resolve(call, model, &path))
         return;
     p.model = path;
-    forward(call, &wire_methods[WIRE_ENGINE_TOKENIZE], &p, path, NULL);
+    forward(call, &wire_methods[WIRE_ENGINE_TOKENIZE], &p, model, path, NULL);
 }
 
 void msg_detokenize(struct call *call)
 {
     struct wire_detokenize p = *(const struct wire_detokenize *)call->params;
+    const char *model = p.model;
     char *path;
-    if (!resolve(call, p.model, &path))
+    if (!resolve(call, model, &path))
         return;
     p.model = path;
-    forward(call, &wire_methods[WIRE_ENGINE_DETOKENIZE], &p, path, NULL);
+    forward(call, &wire_methods[WIRE_ENGINE_DETOKENIZE], &p, model, path, NULL);
 }
 
 void msg_eval(struct call *call)
 {
     struct wire_eval p = *(const struct wire_eval *)call->params;
+    const char *model = p.model;
     char *path;
-    if (!resolve(call, p.model, &path))
+    if (!resolve(call, model, &path))
         return;
     p.model = path;
-    forward(call, &wire_methods[WIRE_ENGINE_EVAL], &p, path, NULL);
+    forward(call, &wire_methods[WIRE_ENGINE_EVAL], &p, model, path, NULL);
 }

@@ -46,7 +46,10 @@ static int init_listen(struct sd *sd, struct hearth_err *e)
     if (!is_listening_unix(LISTEN_FDS_START))
         return err_set(e, HEARTH_EPARAMS, "LISTEN_FDS: descriptor %d is not a listening AF_UNIX stream socket",
                        LISTEN_FDS_START);
-    if (fcntl(LISTEN_FDS_START, F_SETFD, FD_CLOEXEC) != 0)
+    /* It comes as the supervisor made it: blocking, and for every child to inherit. */
+    int flags = fcntl(LISTEN_FDS_START, F_GETFL);
+    if (flags < 0 || fcntl(LISTEN_FDS_START, F_SETFL, flags | O_NONBLOCK) != 0 ||
+        fcntl(LISTEN_FDS_START, F_SETFD, FD_CLOEXEC) != 0)
         return err_set(e, HEARTH_EIO, "LISTEN_FDS: %s", strerror(errno));
     sd->listen_fd = LISTEN_FDS_START;
     return 0;

@@ -27,7 +27,7 @@ enum {
     BACKLOG = 128,
     ACCEPT_PAUSE_MS = 500, /* when the process is out of descriptors */
     CANCEL_MS = 2000,      /* for cancelled streams to end at a shutdown */
-    ENGINE_MS = 3000,      /* for the engine to exit */
+    ENGINE_MS = 3000,      /* for the engine to exit and the last answers to be read */
 };
 
 double server_now(void)
@@ -128,8 +128,9 @@ static int listen_at(struct server *s, struct hearth_err *e)
             return err_set(e, HEARTH_EIO, "%s: %s", addr.sun_path, strerror(errno));
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* The umask is 077: the socket is 0600 from its first moment. */
-    if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0 || listen(fd, BACKLOG) != 0) {
+    /* Nobody can connect before it listens, and then the mode is right. */
+    if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0 || chmod(addr.sun_path, 0600) != 0 ||
+        listen(fd, BACKLOG) != 0) {
         rc = err_set(e, HEARTH_EIO, "%s: %s", addr.sun_path, strerror(errno));
         if (fd >= 0)
             close(fd);
@@ -216,7 +217,7 @@ void server_step(struct server *s)
 {
     if ((s->phase == SERVER_FINISHING || s->phase == SERVER_CANCELLING) && s->n_streams == 0)
         enter(s, SERVER_STOPPING);
-    else if (s->phase == SERVER_STOPPING && link_state(s->link) == LINK_ABSENT)
+    else if (s->phase == SERVER_STOPPING && link_state(s->link) == LINK_ABSENT && conn_all_sent(s))
         enter(s, SERVER_DONE);
 }
 

@@ -32,7 +32,7 @@ enum server_phase {
     SERVER_RUNNING,
     SERVER_FINISHING,  /* no new connections or requests; running streams have the grace period to end */
     SERVER_CANCELLING, /* the rest is cancelled; their ends are awaited */
-    SERVER_STOPPING,   /* the engine is told to exit */
+    SERVER_STOPPING,   /* the engine is told to exit, the last answers go out */
     SERVER_DONE,
 };
 

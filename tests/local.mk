@@ -164,3 +164,9 @@ TESTS += tests/daemon/stream
 tests_daemon_stream_SOURCES = tests/daemon/stream.c
 tests_daemon_stream_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_daemon_stream_LDADD = $(DAEMON_TEST_LIBS)
+
+check_PROGRAMS += tests/daemon/start
+TESTS += tests/daemon/start
+tests_daemon_start_SOURCES = tests/daemon/start.c
+tests_daemon_start_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_daemon_start_LDADD = $(DAEMON_TEST_LIBS)

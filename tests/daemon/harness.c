@@ -116,7 +116,7 @@ void box_start(struct box *b)
     char byte;
     b->pid = box_spawn(b, foreground, &ready);
     if (read(ready, &byte, 1) != 1) {
-        char cmd[128];
+        char cmd[160];
         snprintf(cmd, sizeof(cmd), "sed 's/^/# /' '%s'", b->log);
         (void)!system(cmd);
         fail_msg("hearthd did not start");

@@ -20,7 +20,7 @@
 struct box {
     char dir[64];    /* 0700 */
     char socket[96]; /* dir/run/hearth.sock */
-    char state[96], conf[96], log[96], models[96];
+    char state[80], conf[80], log[128], models[80];
     const char *engine; /* hearth-engine's path; the fake one by default */
     pid_t pid;          /* 0: not running */
 };

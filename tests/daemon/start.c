@@ -1,0 +1,384 @@
+/* start.c - how hearthd begins and ends: one daemon per socket, nothing left behind, systemd's ways. */
+#include "config.h"
+
+#include "tests/daemon/harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *const foreground[] = {"--foreground", NULL};
+
+static void stop_by_request(const struct box *b, bool now)
+{
+    struct peer *p = peer_open(b);
+    struct wire_shutdown s = {.now = now};
+    wire_free(peer_call(p, WIRE_SHUTDOWN, &s));
+    peer_await_close(p);
+    peer_close(p);
+}
+
+static pid_t daemon_pid(const struct box *b)
+{
+    struct peer *p = peer_open(b);
+    struct wire_empty none = {0};
+    struct wire_status_result *st = peer_call(p, WIRE_STATUS, &none);
+    pid_t pid = (pid_t)st->pid;
+    wire_free(st);
+    peer_close(p);
+    return pid;
+}
+
+static void test_modes(void **state)
+{
+    struct box *b = *state;
+    struct stat sb;
+    char dir[96];
+    assert_int_equal(stat(b->socket, &sb), 0);
+    assert_int_equal(sb.st_mode & 0777, 0600);
+    snprintf(dir, sizeof(dir), "%s/run", b->dir);
+    assert_int_equal(stat(dir, &sb), 0);
+    assert_int_equal(sb.st_mode & 0777, 0700);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    assert_int_equal(stat(b->socket, &sb), -1); /* nobody finds a door without a house */
+}
+
+/* Eight at once, detached, as eight clients would start them. */
+static void test_starters(void **state)
+{
+    enum { N = 8 };
+    struct box *b = *state;
+    pid_t starters[N];
+    int ready[N];
+    for (int i = 0; i < N; i++)
+        starters[i] = box_spawn(b, NULL, &ready[i]);
+    pid_t pid = 0;
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(wait_exit(starters[i]), 0);
+        pid_t answers = daemon_pid(b); /* whose starter ends finds a daemon, and it is the one */
+        assert_true(pid == 0 || pid == answers);
+        pid = answers;
+        close(ready[i]);
+    }
+    box_works(b);
+    stop_by_request(b, false);
+}
+
+static void test_detached_log(void **state)
+{
+    struct box *b = *state;
+    int ready;
+    char byte;
+    pid_t starter = box_spawn(b, NULL, &ready);
+    assert_int_equal(wait_exit(starter), 0);
+    assert_int_equal(read(ready, &byte, 1), 1);
+    assert_int_equal(read(ready, &byte, 1), 0); /* it lets go of its starter's descriptors */
+    close(ready);
+    pid_t pid = daemon_pid(b);
+    assert_true(pid != starter);
+    assert_int_equal(getsid(pid), pid);
+    stop_by_request(b, false);
+    snprintf(b->log, sizeof(b->log), "%s/hearthd.log", b->state);
+    assert_true(box_log_has(b, "listens on"));
+}
+
+static void test_second_ends_quietly(void **state)
+{
+    struct box *b = *state;
+    int ready;
+    char byte;
+    pid_t second = box_spawn(b, foreground, &ready);
+    assert_int_equal(wait_exit(second), 0);
+    assert_int_equal(read(ready, &byte, 1), 1); /* the socket is there, so its starter may go on */
+    close(ready);
+    box_works(b);
+    assert_false(box_log_has(b, "error"));
+}
+
+static void test_stale_socket(void **state)
+{
+    struct box *b = *state;
+    box_start(b);
+    box_stop(b, SIGKILL);
+    struct stat sb;
+    assert_int_equal(stat(b->socket, &sb), 0); /* left behind */
+    assert_null(peer_try(b));
+    box_start(b);
+    box_works(b);
+}
+
+/* One daemon is ending, and another one starts: it waits, then takes over. */
+static void test_takes_over(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate g = request("hang", "s");
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 1);
+    struct wire_shutdown s = {0};
+    struct peer *q = peer_open(b);
+    wire_free(peer_call(q, WIRE_SHUTDOWN, &s)); /* finishing: it does not listen any more */
+    assert_null(peer_try(b));
+    int ready;
+    char byte;
+    pid_t old = b->pid, next = box_spawn(b, foreground, &ready);
+    struct hearth_err e;
+    kill(old, SIGTERM); /* at once */
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_string_equal(r->finish_reason, "cancelled");
+    wire_free(r);
+    assert_int_equal(wait_exit(old), 0);
+    b->pid = next;
+    assert_int_equal(read(ready, &byte, 1), 1);
+    close(ready);
+    box_works(b);
+    peer_close(p);
+    peer_close(q);
+}
+
+static void test_graceful(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *q = peer_open(b);
+    struct wire_generate g = request("gate n=2", "s");
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 1);
+    kill(b->pid, SIGTERM);
+    while (true) { /* refused from the moment that the signal is seen */
+        struct wire_generate more = request("n=1", NULL);
+        struct hearth_err e = {0};
+        void *r = peer_answer(q, peer_ask(q, WIRE_GENERATE, &more), WIRE_GENERATE, &e);
+        wire_free(r);
+        if (r == NULL) {
+            assert_int_equal(e.code, HEARTH_ESHUTDOWN);
+            break;
+        }
+    }
+    struct hearth_err e;
+    kill(b->pid, SIGTERM); /* the second one is at once; what there is stays */
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_string_equal(r->finish_reason, "cancelled");
+    wire_free(r);
+    assert_int_equal(box_stop(b, 0), 0);
+    peer_close(p);
+    peer_close(q);
+}
+
+/* Streams that end within the grace period end as they should. */
+static void test_grace(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate g = request("n=20000 size=100", "s");
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 1);
+    kill(b->pid, SIGTERM);
+    struct hearth_err e;
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_string_equal(r->finish_reason, "stop");
+    assert_int_equal(r->usage.completion_tokens, 20000);
+    wire_free(r);
+    peer_close(p);
+    assert_int_equal(box_stop(b, 0), 0);
+    box_start(b);
+    p = peer_open(b);
+    r = run(p, "n=1", "s");
+    assert_int_equal(r->usage.prompt_tokens, 16 + 20000 + 3);
+    wire_free(r);
+    peer_close(p);
+}
+
+static void test_shutdown_now(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate g = request("hang", NULL);
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 1);
+    stop_by_request(b, true);
+    struct hearth_err e;
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_string_equal(r->finish_reason, "cancelled");
+    wire_free(r);
+    peer_close(p);
+    assert_int_equal(box_stop(b, 0), 0);
+}
+
+static int try_with(struct box *b, const char *option, const char *value)
+{
+    const char *const extra[] = {"--foreground", option, value, NULL};
+    int ready;
+    pid_t pid = box_spawn(b, extra, &ready);
+    close(ready);
+    return wait_exit(pid);
+}
+
+static void test_refuses_to_start(void **state)
+{
+    struct box *b = *state;
+    char path[256], longest[128];
+    assert_int_equal(try_with(b, "--config", "/nonexistent"), 1);
+    assert_true(box_log_has(b, "/nonexistent: No such file"));
+    assert_int_equal(try_with(b, "--log-level", "loud"), 1);
+    assert_true(box_log_has(b, "\"loud\" is none of"));
+    assert_int_equal(try_with(b, "--ready-fd", "77"), 2);
+    assert_int_equal(try_with(b, "--nonsense", "x"), 2);
+
+    memset(longest, 'x', sizeof(longest));
+    snprintf(path, sizeof(path), "%s/%.*s", b->dir, 110, longest);
+    assert_int_equal(try_with(b, "--socket", path), 1);
+    assert_true(box_log_has(b, "the system's limit is 107"));
+
+    snprintf(path, sizeof(path), "%s/open", b->dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(chmod(path, 0777), 0);
+    snprintf(path, sizeof(path), "%s/open/s", b->dir);
+    assert_int_equal(try_with(b, "--socket", path), 1);
+    assert_true(box_log_has(b, "can be written by others"));
+
+    snprintf(path, sizeof(path), "%s/file", b->dir);
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    assert_int_equal(try_with(b, "--socket", path), 1);
+    assert_true(box_log_has(b, "in the way"));
+    struct stat sb;
+    assert_int_equal(stat(path, &sb), 0); /* a file that is no socket is not removed */
+
+    if (geteuid() == 0) {
+        snprintf(path, sizeof(path), "%s/theirs", b->dir);
+        assert_int_equal(mkdir(path, 0755), 0);
+        assert_int_equal(chown(path, 1234, 1234), 0);
+        snprintf(path, sizeof(path), "%s/theirs/s", b->dir);
+        assert_int_equal(try_with(b, "--socket", path), 1);
+        assert_true(box_log_has(b, "belongs to user 1234"));
+    }
+}
+
+/* The supervisor's socket: taken over, answered on, and left in place; and the state is told. */
+static void test_systemd(void **state)
+{
+    struct box *b = *state;
+    char notify[96], got[64], watchdog[32];
+    snprintf(notify, sizeof(notify), "%s/notify", b->dir);
+    struct sockaddr_un to = {.sun_family = AF_UNIX}, at = {.sun_family = AF_UNIX};
+    snprintf(to.sun_path, sizeof(to.sun_path), "%s", notify);
+    snprintf(b->socket, sizeof(b->socket), "%s/activated", b->dir);
+    snprintf(at.sun_path, sizeof(at.sun_path), "%s", b->socket);
+    int told = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), door = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(told, (struct sockaddr *)&to, sizeof(to)), 0);
+    assert_int_equal(bind(door, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(listen(door, 8), 0);
+    struct peer *early = peer_open(b); /* it waits in the backlog */
+    struct wire_empty none = {0};
+    uint32_t id = peer_ask(early, WIRE_STATUS, &none);
+
+    b->pid = fork();
+    if (b->pid == 0) {
+        char pid[16], program[4096];
+        snprintf(pid, sizeof(pid), "%d", (int)getpid());
+        dup2(door, 3);
+        setenv("LISTEN_PID", pid, 1);
+        setenv("LISTEN_FDS", "1", 1);
+        setenv("NOTIFY_SOCKET", notify, 1);
+        setenv("WATCHDOG_USEC", "100000", 1);
+        snprintf(program, sizeof(program), "%s/hearthd", getenv("top_builddir") ? getenv("top_builddir") : ".");
+        execl(program, "hearthd", "--foreground", "--config", b->conf, "--state", b->state, "--socket", b->socket,
+              NULL);
+        _exit(126);
+    }
+    ssize_t n = recv(told, got, sizeof(got), 0);
+    assert_int_equal(n, 7);
+    assert_memory_equal(got, "READY=1", 7);
+    struct hearth_err e;
+    wire_free(peer_answer(early, id, WIRE_STATUS, &e));
+    n = recv(told, watchdog, sizeof(watchdog), 0);
+    assert_int_equal(n, 10);
+    assert_memory_equal(watchdog, "WATCHDOG=1", 10);
+    kill(b->pid, SIGTERM);
+    do
+        n = recv(told, got, sizeof(got), 0);
+    while (n == 10 && memcmp(got, "WATCHDOG=1", 10) == 0);
+    assert_int_equal(n, 10);
+    assert_memory_equal(got, "STOPPING=1", 10);
+    peer_close(early);
+    assert_int_equal(box_stop(b, 0), 0);
+    struct stat sb;
+    assert_int_equal(stat(b->socket, &sb), 0);
+    close(told);
+    close(door);
+}
+
+static void test_connections(void **state)
+{
+    struct box *b = *state;
+    box_configure(b, "connections_per_uid = 64\nconnections = 70\n");
+    box_start(b);
+    struct peer *p[64];
+    for (int i = 0; i < 64; i++)
+        p[i] = peer_open(b);
+    struct wire_empty none = {0};
+    for (int i = 0; i < 64; i++)
+        wire_free(peer_call(p[i], WIRE_STATUS, &none));
+    struct peer *over = peer_open(b);
+    struct hearth_err e;
+    uint32_t id;
+    assert_int_equal(peer_error(over, &id, &e), HEARTH_ELIMIT);
+    assert_int_equal(id, 0);
+    assert_non_null(strstr(e.msg, "64 connections"));
+    peer_await_close(over);
+    peer_close(over);
+    wire_free(peer_call(p[63], WIRE_STATUS, &none)); /* the others notice nothing */
+    peer_close(p[0]);
+    for (;;) { /* and when one goes there is room again */
+        struct wire_status_result *st = peer_call(p[1], WIRE_STATUS, &none);
+        bool room = st->connections == 63;
+        wire_free(st);
+        if (room)
+            break;
+    }
+    over = peer_open(b);
+    wire_free(peer_call(over, WIRE_STATUS, &none));
+    peer_close(over);
+    for (int i = 1; i < 64; i++)
+        peer_close(p[i]);
+}
+
+static void test_memory(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_empty none = {0};
+    struct wire_status_result *st = peer_call(p, WIRE_STATUS, &none);
+    assert_true(st->rss_bytes > 0);
+    print_message("# idle: %lld kB resident\n", (long long)st->rss_bytes / 1024);
+#if !defined(__SANITIZE_ADDRESS__)
+    assert_true(st->rss_bytes < 10 << 20);
+#endif
+    wire_free(st);
+    peer_close(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_modes, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_starters, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_detached_log, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_second_ends_quietly, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_stale_socket, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_takes_over, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_graceful, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_grace, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_shutdown_now, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_refuses_to_start, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_systemd, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_connections, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_memory, box_setup, box_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
