@@ -294,6 +294,7 @@ template <int D> static size_t split_smem(uint32_t tile_rows) { return (WARPS * 
 
 void attend_init(struct device *d)
 {
+    attend_long_init(d);
     cuda_smem(d, attend_split<64>, split_smem<64>(16));
     cuda_smem(d, attend_split<80>, split_smem<80>(16));
     cuda_smem(d, attend_split<96>, split_smem<96>(16));
@@ -346,7 +347,10 @@ void attend_run(struct device *d, const struct op_attend *op)
     a.n_head = op->n_head, a.group = op->n_head / op->n_kv, a.window = op->window;
     a.scale = op->scale, a.softcap = op->softcap;
     a.part = d->ws.part, a.ticket = d->ws.ticket;
+    /* Where results are wanted row-major (fast prefill), longer runs of rows go to attend_long.cu. */
     a.rows_max = BATCH_ROWS_MAX;
+    if (a.out.plain && attend_long(d, op, a, &a.rows_max))
+        return;
     a.tile_rows = a.group >= 16 ? 16 : (d->decode ? a.group : 16);
     switch (op->d_head) {
     case 64:

@@ -22,6 +22,10 @@ struct attend_args {
     uint32_t tile_rows;      /* live rows of a tile at most: shared memory */
 };
 
+/* attend_long.cu: takes the sequences of more than *rows_max rows, which it sets; true where that was all of them. */
+void attend_long_init(struct device *d);
+bool attend_long(struct device *d, const struct op_attend *op, attend_args a, uint32_t *rows_max);
+
 template <int N> struct vec;
 template <> struct vec<4> {
     typedef uint2 type;

@@ -210,6 +210,7 @@ struct device {
     struct kv_pool *kv;   /* the step's pool */
     uint32_t cap, out_cap; /* the step's buckets of rows and of out rows */
     uint32_t n_row, n_seq, n_out; /* host's copy: eager launchers may use them, captured ones must not */
+    const step_dev *host; /* likewise */
     uint32_t max_pos;     /* host's copy, likewise: longest sequence of the step */
     bool decode;          /* every sequence of the step has one row */
     bool fast_prefill;    /* this step's matrices go through cuBLASLt */

@@ -145,7 +145,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
     sample_init(d);
     attend_init(d);
     gemm_init(d);
-    if (!d->reference)
+    if (v != VARIANT_REFERENCE)
         prefill_init(d);
     if (d->err.code)
         goto fail;

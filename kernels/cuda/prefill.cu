@@ -1,7 +1,309 @@
+/*
+ * prefill.cu - long prompts: a matrix is expanded to fp16, a slice at a time that stays in L2, and multiplied by cuBLASLt.
+ *
+ * The library is opened at run time; without it, or where its header was missing at build time, every row goes through
+ * the GEMM body. Its algorithm is chosen by trial once per shape and kept: the heuristics' first choice can be far off.
+ * Rows are rounded up to 64, so that there are few shapes. Results differ from the body's in the last bits (another
+ * order of summation, gate and up rounded to fp16), which is why `invariant` steps never come here.
+ */
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/dequant.cuh"
 #include "kernels/cuda/local.cuh"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+enum { LT_SHAPES = 256, LT_TRIES = 8 };
+static const uint64_t LT_WORKSPACE = 32ull << 20;
+
+#define LT_CALLS(X)                                                                                                    \
+    X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)                       \
+    X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)                      \
+    X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)        \
+    X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
+
+/* y[rows, n] (+)= x[rows, k] w[n, k]^T */
+struct lt_shape {
+    uint32_t rows, n, k, ldx, ldy, ldw;
+    bool half_out, add;
+    cublasLtMatrixLayout_t w, x, y;
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct lt {
+    void *lib;
+#define X(f) decltype(&f) f##_;
+    LT_CALLS(X)
+#undef X
+    cublasLtHandle_t handle;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatmulPreference_t pref;
+    void *workspace;
+    struct lt_shape shape[LT_SHAPES];
+    uint32_t n_shape;
+};
+
+static bool lt_ok(struct device *d, cublasStatus_t rc, const char *what)
+{
+    if (rc != CUBLAS_STATUS_SUCCESS)
+        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): %s failed with %d", d->index, d->name, what, (int)rc);
+    return rc == CUBLAS_STATUS_SUCCESS;
+}
+
+void prefill_init(struct device *d)
+{
+    char name[96];
+    const char *const where[] = {"", "/usr/local/cuda/lib64/"};
+    void *lib = NULL;
+    for (int i = 0; i < 2 && !lib; i++) {
+        snprintf(name, sizeof(name), "%slibcublasLt.so.%d", where[i], CUBLAS_VER_MAJOR);
+        lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    }
+    if (!lib)
+        return;
+    struct lt *lt = (struct lt *)calloc(1, sizeof(*lt));
+    if (!lt) {
+        dlclose(lib);
+        return;
+    }
+    lt->lib = lib;
+    d->lt = lt;
+    bool all = true;
+#define X(f) all = (lt->f##_ = (decltype(&f))dlsym(lib, #f)) && all;
+    LT_CALLS(X)
+#undef X
+    cublasOperation_t t = CUBLAS_OP_T;
+    if (!all || lt->cublasLtCreate_(&lt->handle) || lt->cublasLtMatmulDescCreate_(&lt->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) ||
+        lt->cublasLtMatmulDescSetAttribute_(lt->desc, CUBLASLT_MATMUL_DESC_TRANSA, &t, sizeof(t)) ||
+        lt->cublasLtMatmulPreferenceCreate_(&lt->pref) ||
+        lt->cublasLtMatmulPreferenceSetAttribute_(lt->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &LT_WORKSPACE, sizeof(LT_WORKSPACE)) ||
+        cudaMalloc(&lt->workspace, LT_WORKSPACE)) {
+        cudaGetLastError(); /* the device goes on without it */
+        prefill_fini(d);
+    }
+}
+
+void prefill_fini(struct device *d)
+{
+    struct lt *lt = d->lt;
+    if (!lt)
+        return;
+    for (uint32_t i = 0; i < lt->n_shape; i++) {
+        lt->cublasLtMatrixLayoutDestroy_(lt->shape[i].w);
+        lt->cublasLtMatrixLayoutDestroy_(lt->shape[i].x);
+        lt->cublasLtMatrixLayoutDestroy_(lt->shape[i].y);
+    }
+    if (lt->pref)
+        lt->cublasLtMatmulPreferenceDestroy_(lt->pref);
+    if (lt->desc)
+        lt->cublasLtMatmulDescDestroy_(lt->desc);
+    if (lt->handle)
+        lt->cublasLtDestroy_(lt->handle);
+    cudaFree(lt->workspace);
+    dlclose(lt->lib);
+    free(lt);
+    d->lt = NULL;
+}
+
+bool prefill_has(const struct device *d) { return d->lt != NULL; }
+
+static cublasStatus_t lt_run(struct device *d, const struct lt_shape *s, const cublasLtMatmulAlgo_t *algo, const __half *w, const __half *x,
+                             void *y, float beta)
+{
+    const float one = 1;
+    return d->lt->cublasLtMatmul_(d->lt->handle, d->lt->desc, &one, w, s->w, x, s->x, &beta, y, s->y, y, s->y, algo, d->lt->workspace,
+                                  LT_WORKSPACE, d->stream);
+}
+
+/* Tries what the library proposes on the operands at hand, and keeps the fastest. y is written again and again: `add`
+ * shapes are tried into the workspace's spare rows of products. */
+static bool lt_tune(struct device *d, struct lt_shape *s, const __half *w, const __half *x, void *y)
+{
+    struct lt *lt = d->lt;
+    cublasLtMatmulHeuristicResult_t got[LT_TRIES];
+    int n = 0, best = -1;
+    float best_ms = 0;
+    if (!lt_ok(d, lt->cublasLtMatrixLayoutCreate_(&s->w, CUDA_R_16F, s->k, s->n, s->ldw), "cublasLtMatrixLayoutCreate") ||
+        !lt_ok(d, lt->cublasLtMatrixLayoutCreate_(&s->x, CUDA_R_16F, s->k, s->rows, s->ldx), "cublasLtMatrixLayoutCreate") ||
+        !lt_ok(d, lt->cublasLtMatrixLayoutCreate_(&s->y, s->half_out ? CUDA_R_16F : CUDA_R_32F, s->n, s->rows, s->ldy), "cublasLtMatrixLayoutCreate") ||
+        !lt_ok(d, lt->cublasLtMatmulAlgoGetHeuristic_(lt->handle, lt->desc, s->w, s->x, s->y, s->y, lt->pref, LT_TRIES, got, &n),
+               "cublasLtMatmulAlgoGetHeuristic"))
+        return false;
+    cudaEvent_t from, to;
+    cuda_ok(d, cudaEventCreate(&from));
+    cuda_ok(d, cudaEventCreate(&to));
+    for (int i = 0; i < n && !d->err.code; i++) {
+        float ms = 0;
+        if (got[i].state != CUBLAS_STATUS_SUCCESS || lt_run(d, s, &got[i].algo, w, x, y, 0))
+            continue;
+        cuda_ok(d, cudaEventRecord(from, d->stream));
+        for (int k = 0; k < 3; k++)
+            lt_run(d, s, &got[i].algo, w, x, y, 0);
+        cuda_ok(d, cudaEventRecord(to, d->stream));
+        cuda_ok(d, cudaEventSynchronize(to));
+        cuda_ok(d, cudaEventElapsedTime(&ms, from, to));
+        if (best < 0 || ms < best_ms)
+            best = i, best_ms = ms;
+    }
+    cudaEventDestroy(from);
+    cudaEventDestroy(to);
+    if (best < 0) {
+        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): cuBLASLt has no algorithm for %u x %u x %u", d->index, d->name, s->rows, s->n, s->k);
+        return false;
+    }
+    s->algo = got[best].algo;
+    return true;
+}
+
+static void lt_gemm(struct device *d, struct lt_shape want, const __half *w, const __half *x, void *y)
+{
+    struct lt *lt = d->lt;
+    struct lt_shape *s = NULL;
+    if (d->err.code)
+        return;
+    for (uint32_t i = 0; i < lt->n_shape && !s; i++) {
+        struct lt_shape *o = &lt->shape[i];
+        if (o->rows == want.rows && o->n == want.n && o->k == want.k && o->ldx == want.ldx && o->ldy == want.ldy && o->ldw == want.ldw &&
+            o->half_out == want.half_out && o->add == want.add)
+            s = o;
+    }
+    if (!s) {
+        if (lt->n_shape == LT_SHAPES) {
+            cuda_refuse(d, HEARTH_EINTERNAL, "more than %d shapes of prefill", LT_SHAPES);
+            return;
+        }
+        if (d->hot)
+            d->hot_allocs++;
+        s = &lt->shape[lt->n_shape];
+        *s = want;
+        /* the residual must not be added to more than once: tried elsewhere, with the same leading dimension */
+        if (!lt_tune(d, s, w, x, want.add ? d->ws.tmp : y))
+            return;
+        lt->n_shape++;
+    }
+    lt_ok(d, lt_run(d, s, &s->algo, w, x, y, want.add ? 1.f : 0.f), "cublasLtMatmul");
+}
+
+/* --- the ops --------------------------------------------------------------------------------------------------- */
+
+__global__ void raw_f16(wpart w, uint32_t n_in, uint32_t row0, __half *dst, uint32_t ld)
+{
+    uint32_t k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k < n_in)
+        dst[(uint64_t)blockIdx.y * ld + k] = half_sat(dq_at(w.type, w.raw + (row0 + blockIdx.y) * w.raw_row_bytes, k));
+}
+
+/* Rows of the merged output as fp16, from whichever form the weight is kept in. */
+static void expand(struct device *d, const wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld)
+{
+    if (w->packed) {
+        unpack_f16(d, w, row0, n, dst, ld);
+        return;
+    }
+    for (uint32_t i = 0; i < w->n_part; i++) {
+        const wpart *p = &w->part[i];
+        uint32_t from = row0 > p->row0 ? row0 : p->row0, to = row0 + n < p->row0 + p->n_out ? row0 + n : p->row0 + p->n_out;
+        if (from < to) {
+            d->pdl_chain = false;
+            cuda_launch(d, raw_f16, dim3((w->n_in + 255) / 256, to - from), 256, 0, LAUNCH_PLAIN, *p, w->n_in, from - p->row0,
+                        dst + (uint64_t)(from - row0) * ld, ld);
+        }
+    }
+}
+
+static uint32_t rows_of(const struct device *d) { return (d->n_row + 63) & ~63u; }
+
+/* y[row][o] (+)= x[row] . w[o], slice by slice of w's rows. */
+static void product(struct device *d, const wdev *w, const act_buf &x, void *y, uint32_t ldy, bool half_out, bool add)
+{
+    uint32_t ldw = (w->n_in + 7) & ~7u, fit = (uint32_t)(d->ws.wscratch_bytes / 2 / ldw) & ~127u;
+    uint32_t slices = (w->n_out + fit - 1) / fit, step = ((w->n_out + slices - 1) / slices + 127) & ~127u;
+    for (uint32_t o = 0; o < w->n_out && !d->err.code; o += step) {
+        uint32_t n = w->n_out - o < step ? w->n_out - o : step;
+        expand(d, w, o, n, d->ws.wscratch, ldw);
+        struct lt_shape s = {rows_of(d), n, w->n_in, x.ld, ldy, ldw, half_out, add};
+        lt_gemm(d, s, d->ws.wscratch, x.p, half_out ? (void *)((__half *)y + o) : (void *)((float *)y + o));
+    }
+    d->pdl_chain = false; /* the next kernel follows one that is not ours */
+}
+
+static act_buf normed(struct device *d, const struct norm *n, uint32_t k)
+{
+    act_buf x = {d->ws.xn, pad256(k), 1};
+    norm_rows(d, n, k, &x, false, 0, d->cap);
+    return x;
+}
+
+void prefill_qkv(struct device *d, const struct op_qkv *op)
+{
+    const wdev *w = wdev_of(op->w);
+    product(d, w, normed(d, &op->norm, w->n_in), d->ws.tmp, d->ws.ldtmp, false, false);
+    tail_qkv(d, op, 0, d->cap);
+}
+
+void prefill_proj(struct device *d, const struct op_proj *op)
+{
+    const wdev *w = wdev_of(op->w);
+    const act_buf &x = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
+    if (!op->bias && !op->post_norm) {
+        product(d, w, x, d->ws.x, d->ws.ldx, false, true);
+        return;
+    }
+    product(d, w, x, d->ws.tmp, d->ws.ldtmp, false, false);
+    tail_proj(d, op, w->n_out, 0, d->cap);
+}
+
+/* tail_glu() for products in fp16: eight elements a thread, to the plain form. */
+__global__ void glu_half(const __half *t, uint32_t ldt, uint32_t d_ff, const float *bias, enum glu_kind glu, act_buf out)
+{
+    pdl_go();
+    pdl_wait();
+    uint32_t k = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
+    if (k >= d_ff)
+        return;
+    const __half *g = t + (uint64_t)blockIdx.y * ldt + k;
+    union {
+        uint4 v;
+        __half h[8];
+    } a, b, o;
+    a.v = *(const uint4 *)g;
+    if (glu != GLU_GELU)
+        b.v = *(const uint4 *)(g + d_ff);
+    for (int i = 0; i < 8; i++) {
+        float x = __half2float(a.h[i]) + (bias ? bias[k + i] : 0.f);
+        float u = glu == GLU_GELU ? 1.f : __half2float(b.h[i]) + (bias ? bias[d_ff + k + i] : 0.f);
+        o.h[i] = half_sat(glu_act(glu, x) * u);
+    }
+    *(uint4 *)(out.p + (uint64_t)blockIdx.y * out.ld + k) = o.v;
+}
+
+void prefill_ffn_up(struct device *d, const struct op_ffn_up *op)
+{
+    const wdev *w = wdev_of(op->w);
+    uint32_t d_ff = op->glu == GLU_GELU ? w->n_out : w->n_out / 2;
+    act_buf x = normed(d, &op->norm, w->n_in);
+    if (d_ff % 8) {
+        product(d, w, x, d->ws.tmp, d->ws.ldtmp, false, false);
+        tail_glu(d, op, d_ff, 0, d->cap);
+        return;
+    }
+    product(d, w, x, d->ws.tmp, d->ws.ldtmp, true, false);
+    cuda_launch(d, glu_half, dim3((d_ff / 8 + 127) / 128, d->cap), 128, 0, LAUNCH_PDL, (const __half *)d->ws.tmp, d->ws.ldtmp, d_ff, op->bias,
+                op->glu, d->ws.ff);
+}
+
+#else /* built without cuBLASLt's header */
+
 void prefill_init(struct device *) {}
 void prefill_fini(struct device *) {}
 bool prefill_has(const struct device *) { return false; }
 void prefill_qkv(struct device *, const struct op_qkv *) {}
 void prefill_proj(struct device *, const struct op_proj *) {}
 void prefill_ffn_up(struct device *, const struct op_ffn_up *) {}
+
+#endif

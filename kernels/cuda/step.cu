@@ -179,10 +179,11 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
     d->n_row = b->n_row, d->n_seq = b->n_seq, d->n_out = b->n_out;
     d->cap = bucket(b->n_row), d->out_cap = b->n_out ? bucket(b->n_out) : 0;
     d->max_pos = 0;
-    d->fast_prefill = b->n_row > 128 && !b->invariant && !d->reference && prefill_has(d);
+    d->fast_prefill = b->n_row > 128 && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
     d->ws.att.plain = d->ws.ff.plain = d->fast_prefill;
 
     step_dev *m = meta_of(d);
+    d->host = m;
     uint32_t *pages = (uint32_t *)(m + 1), at = 0;
     m->n_row = b->n_row, m->n_seq = b->n_seq, m->n_out = b->n_out, m->n_sample = 0;
     for (uint32_t s = 0; s < b->n_seq; s++) {
