@@ -7,12 +7,15 @@ libclient_libcore_la_SOURCES = \
     libclient/run.c \
     libclient/scan.c \
     libclient/stream.c \
+    libclient/utf8.c \
+    libclient/wire-pack.c \
     libclient/wire-tables.c \
-    libclient/wire.c \
+    libclient/wire-unpack.c \
     libclient/conn.h \
     libclient/err.h \
     libclient/hearth.h \
     libclient/scan.h \
+    libclient/utf8.h \
     libclient/wire-table.h \
     libclient/wire.h
 libclient_libcore_la_CFLAGS = $(AM_CFLAGS) $(MSGPACK_CFLAGS)

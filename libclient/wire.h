@@ -1,9 +1,9 @@
 /*
  * wire.h - every message that crosses a socket of ours, as a struct; PROTOCOL.md says what the fields mean.
  *
- * The codec is one walk over tables: a struct per message, a table of its fields (wire.c), a row per method in
- * wire_methods[]. The client protocol and the engine link (methods "engine.*") share frames and codec, so the
- * engine can be driven alone in a test. Nothing here does I/O.
+ * The codec is one walk over tables: a struct per message, a table of its fields, a row per method in
+ * wire_methods[] (wire-tables.c). The client protocol and the engine link (methods "engine.*") share frames and codec,
+ * so the engine can be driven alone in a test. Nothing here does I/O.
  *
  * Ownership: a packed frame is bytes in a struct wire_buf, the caller's. An unpacked message is one block with
  * everything it points to inside; wire_free() frees it. Pointers in a struct that is to be packed are borrowed

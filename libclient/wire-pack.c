@@ -1,0 +1,292 @@
+/*
+ * wire-pack.c - structs to frames: one walk over the field tables, written through msgpack-c's packer. With
+ * wire-unpack.c the only place that sees msgpack-c.
+ */
+#include "libclient/utf8.h"
+#include "libclient/wire-table.h"
+
+#include <assert.h>
+#include <math.h>
+#include <msgpack.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MEMBER(T, msg, off) ((const T *)((const char *)(msg) + (off)))
+
+void wire_buf_fini(struct wire_buf *b)
+{
+    free(b->data);
+    *b = (struct wire_buf){0};
+}
+
+/* One frame on its way into b. The first error sticks, so the walk needs no error plumbing. */
+struct packer {
+    msgpack_packer pk;
+    struct wire_buf *b;
+    size_t start; /* of the frame */
+    struct hearth_err *e;
+    int code;
+};
+
+static int pack_sink(void *arg, const char *data, size_t n)
+{
+    struct packer *p = arg;
+    struct wire_buf *b = p->b;
+
+    if (p->code)
+        return -1;
+    if (n > WIRE_LINK_FRAME_MAX - (b->len - p->start)) {
+        p->code = err_set(p->e, HEARTH_ETOOBIG, "the message is over %d bytes", WIRE_LINK_FRAME_MAX);
+        return -1;
+    }
+    if (n > b->cap - b->len) {
+        size_t cap = b->cap ? b->cap : 256;
+        while (cap - b->len < n)
+            cap *= 2;
+        uint8_t *grown = realloc(b->data, cap);
+        if (!grown) {
+            p->code = err_set(p->e, HEARTH_ENOMEM, "no memory for a message of %zu bytes", cap);
+            return -1;
+        }
+        b->data = grown;
+        b->cap = cap;
+    }
+    memcpy(b->data + b->len, data, n);
+    b->len += n;
+    return 0;
+}
+
+static void pack_begin(struct packer *p, struct wire_buf *b, struct hearth_err *e)
+{
+    *p = (struct packer){.b = b, .start = b->len, .e = e};
+    msgpack_packer_init(&p->pk, p, pack_sink);
+}
+
+static int pack_end(struct packer *p)
+{
+    if (p->code)
+        p->b->len = p->start;
+    return p->code;
+}
+
+static void pack_str(struct packer *p, const char *s, size_t n)
+{
+    msgpack_pack_str(&p->pk, n);
+    msgpack_pack_str_body(&p->pk, s, n);
+}
+
+static void pack_bytes(struct packer *p, const struct wire_bytes *s, bool bin)
+{
+    if (!bin && utf8_prefix(s->data, s->len) == s->len) {
+        pack_str(p, s->data, s->len);
+    } else {
+        msgpack_pack_bin(&p->pk, s->len);
+        msgpack_pack_bin_body(&p->pk, s->data, s->len);
+    }
+}
+
+static void pack_number(struct packer *p, const char *where, const char *name, double v)
+{
+    if (!isfinite(v) && !p->code)
+        p->code = err_set(p->e, HEARTH_EPARAMS, "%s.%s: is not a finite number", where, name);
+    msgpack_pack_double(&p->pk, v);
+}
+
+static void pack_pairs(struct packer *p, const char *where, const char *name, const struct wire_bias *v, size_t n)
+{
+    msgpack_pack_array(&p->pk, n);
+    for (size_t i = 0; i < n; i++) {
+        msgpack_pack_array(&p->pk, 2);
+        msgpack_pack_int64(&p->pk, v[i].id);
+        pack_number(p, where, name, v[i].bias);
+    }
+}
+
+/* wire_top is packed, and unpacked, through wire_bias: the same two members. */
+static_assert(sizeof(struct wire_logit) == sizeof(struct wire_bias) &&
+                  offsetof(struct wire_logit, logit) == offsetof(struct wire_bias, bias),
+              "pairs have one shape");
+
+static bool present(const struct wire_field *f, const void *msg)
+{
+    if (f->flags & FIELD_REQUIRED)
+        return true;
+    switch (f->type) {
+    case WIRE_INT:
+        return !(f->flags & FIELD_SPARSE) || *MEMBER(int64_t, msg, f->offset) != f->i.def;
+    case WIRE_UINT:
+        return !(f->flags & FIELD_HAS) || *MEMBER(bool, msg, f->beside);
+    case WIRE_STR:
+    case WIRE_BYTES: /* these begin with their pointer */
+    case WIRE_IDS:
+    case WIRE_STRS:
+    case WIRE_ARRAY:
+    case WIRE_PAIRS:
+    case WIRE_TOPS:
+        return *MEMBER(void *, msg, f->offset) != NULL;
+    default:
+        return true;
+    }
+}
+
+static void pack_struct(struct packer *p, const struct wire_type *t, const void *msg);
+
+static void pack_array(struct packer *p, const struct wire_type *t, const char *v, size_t n)
+{
+    msgpack_pack_array(&p->pk, n);
+    for (size_t i = 0; i < n; i++)
+        pack_struct(p, t, v + i * t->size);
+}
+
+static void pack_field(struct packer *p, const struct wire_type *t, const struct wire_field *f, const void *msg)
+{
+    switch ((enum wire_field_type)f->type) {
+    case WIRE_BOOL:
+        (*MEMBER(bool, msg, f->offset) ? msgpack_pack_true : msgpack_pack_false)(&p->pk);
+        break;
+    case WIRE_INT:
+        msgpack_pack_int64(&p->pk, *MEMBER(int64_t, msg, f->offset));
+        break;
+    case WIRE_UINT:
+        msgpack_pack_uint64(&p->pk, *MEMBER(uint64_t, msg, f->offset));
+        break;
+    case WIRE_FLOAT:
+        pack_number(p, t->name, f->name, *MEMBER(double, msg, f->offset));
+        break;
+    case WIRE_STR: {
+        const char *s = *MEMBER(char *, msg, f->offset);
+        if (!s && !p->code)
+            p->code = err_set(p->e, HEARTH_EPARAMS, "%s.%s: is missing", t->name, f->name);
+        if (s && utf8_prefix(s, strlen(s)) != strlen(s) && !p->code)
+            p->code = err_set(p->e, HEARTH_EPARAMS, "%s.%s: is not valid UTF-8", t->name, f->name);
+        if (s)
+            pack_str(p, s, strlen(s));
+        break;
+    }
+    case WIRE_BYTES:
+        pack_bytes(p, MEMBER(struct wire_bytes, msg, f->offset), f->flags & FIELD_BIN);
+        break;
+    case WIRE_IDS: {
+        const struct wire_ids *ids = MEMBER(struct wire_ids, msg, f->offset);
+        msgpack_pack_array(&p->pk, ids->n);
+        for (size_t i = 0; i < ids->n; i++)
+            msgpack_pack_int32(&p->pk, ids->v[i]);
+        break;
+    }
+    case WIRE_STRS: {
+        const struct wire_strs *strs = MEMBER(struct wire_strs, msg, f->offset);
+        msgpack_pack_array(&p->pk, strs->n);
+        for (size_t i = 0; i < strs->n; i++)
+            pack_str(p, strs->v[i], strlen(strs->v[i]));
+        break;
+    }
+    case WIRE_STRUCT:
+        pack_struct(p, f->sub, MEMBER(void, msg, f->offset));
+        break;
+    case WIRE_ARRAY:
+        pack_array(p, f->sub, *MEMBER(char *, msg, f->offset), *MEMBER(size_t, msg, f->beside));
+        break;
+    case WIRE_PAIRS:
+        pack_pairs(p, t->name, f->name, *MEMBER(struct wire_bias *, msg, f->offset), *MEMBER(size_t, msg, f->beside));
+        break;
+    case WIRE_TOPS: {
+        const struct wire_top *top = *MEMBER(struct wire_top *, msg, f->offset);
+        size_t n = *MEMBER(size_t, msg, f->beside);
+        msgpack_pack_array(&p->pk, n);
+        for (size_t i = 0; i < n; i++)
+            pack_pairs(p, t->name, f->name, (const struct wire_bias *)(const void *)top[i].v, top[i].n);
+        break;
+    }
+    case WIRE_CONTENT: {
+        const struct wire_message *m = msg;
+        if (m->parts)
+            pack_array(p, f->sub, (const char *)m->parts, m->n_parts);
+        else
+            pack_bytes(p, &m->content, false);
+        break;
+    }
+    }
+}
+
+static void pack_struct(struct packer *p, const struct wire_type *t, const void *msg)
+{
+    size_t n = 0;
+    for (const struct wire_field *f = t->fields; f->name; f++)
+        n += present(f, msg);
+    msgpack_pack_map(&p->pk, n);
+    for (const struct wire_field *f = t->fields; f->name && !p->code; f++)
+        if (present(f, msg)) {
+            pack_str(p, f->name, strlen(f->name));
+            pack_field(p, t, f, msg);
+        }
+}
+
+int wire_pack_request(struct wire_buf *b, uint32_t id, const struct wire_method *m, const void *params,
+                      struct hearth_err *e)
+{
+    struct packer p;
+    pack_begin(&p, b, e);
+    msgpack_pack_array(&p.pk, 4);
+    msgpack_pack_int(&p.pk, WIRE_FRAME_REQUEST);
+    msgpack_pack_uint32(&p.pk, id);
+    pack_str(&p, m->name, strlen(m->name));
+    msgpack_pack_array(&p.pk, 1);
+    pack_struct(&p, m->params, params);
+    return pack_end(&p);
+}
+
+int wire_pack_result(struct wire_buf *b, uint32_t id, const struct wire_method *m, const void *result,
+                     struct hearth_err *e)
+{
+    struct packer p;
+    pack_begin(&p, b, e);
+    msgpack_pack_array(&p.pk, 4);
+    msgpack_pack_int(&p.pk, WIRE_FRAME_RESPONSE);
+    msgpack_pack_uint32(&p.pk, id);
+    msgpack_pack_nil(&p.pk);
+    pack_struct(&p, m->result, result);
+    return pack_end(&p);
+}
+
+int wire_pack_error(struct wire_buf *b, uint32_t id, int code, const char *msg, struct hearth_err *e)
+{
+    /* A message may quote a peer's bytes, or have been cut inside a character. */
+    char line[HEARTH_ERR_MSG + 64];
+    int n = snprintf(line, sizeof line, "%s: %s", err_name(code), msg);
+    size_t len = (size_t)n < sizeof line ? (size_t)n : sizeof line - 1;
+    for (size_t ok; (ok = utf8_prefix(line, len)) < len;)
+        line[ok] = '?';
+
+    struct packer p;
+    pack_begin(&p, b, e);
+    msgpack_pack_array(&p.pk, 4);
+    msgpack_pack_int(&p.pk, WIRE_FRAME_RESPONSE);
+    msgpack_pack_uint32(&p.pk, id);
+    msgpack_pack_array(&p.pk, 2);
+    msgpack_pack_int(&p.pk, err_is_request(code));
+    pack_str(&p, line, len);
+    msgpack_pack_nil(&p.pk);
+    return pack_end(&p);
+}
+
+int wire_pack_event(struct wire_buf *b, const struct wire_method *m, const void *body, const char *as_method,
+                    const char *as_code, struct hearth_err *e)
+{
+    struct packer p;
+    pack_begin(&p, b, e);
+    msgpack_pack_array(&p.pk, 3);
+    msgpack_pack_int(&p.pk, WIRE_FRAME_EVENT);
+    if (as_method) {
+        pack_str(&p, as_method, strlen(as_method));
+        msgpack_pack_array(&p.pk, 2);
+        pack_str(&p, as_code, strlen(as_code));
+        msgpack_pack_array(&p.pk, 2);
+        pack_str(&p, m->name, strlen(m->name));
+    } else {
+        pack_str(&p, m->name, strlen(m->name));
+        msgpack_pack_array(&p.pk, 1);
+    }
+    pack_struct(&p, m->params, body);
+    return pack_end(&p);
+}
