@@ -170,3 +170,15 @@ TESTS += tests/daemon/start
 tests_daemon_start_SOURCES = tests/daemon/start.c
 tests_daemon_start_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_daemon_start_LDADD = $(DAEMON_TEST_LIBS)
+
+check_PROGRAMS += tests/daemon/hostile
+TESTS += tests/daemon/hostile
+tests_daemon_hostile_SOURCES = tests/daemon/hostile.c
+tests_daemon_hostile_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_daemon_hostile_LDADD = $(DAEMON_TEST_LIBS)
+
+check_PROGRAMS += tests/daemon/session
+TESTS += tests/daemon/session
+tests_daemon_session_SOURCES = tests/daemon/session.c
+tests_daemon_session_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_daemon_session_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)

@@ -1,0 +1,405 @@
+/* session.c - sessions through the socket: created, gone on with, listed, renamed, removed, kept over a restart. */
+#include "config.h"
+
+#include "tests/daemon/harness.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <sqlite3.h>
+
+static struct wire_session_show_result *show(struct peer *p, const char *ref, bool tokens)
+{
+    struct wire_session_ref r = {.session = ref, .tokens = tokens};
+    return peer_call(p, WIRE_SESSIONS_SHOW, &r);
+}
+
+static void assert_turn(const struct wire_session_show_result *s, size_t i, const char *role, const char *text,
+                        int64_t n_tokens)
+{
+    assert_true(i < s->n_turns);
+    assert_string_equal(s->turns[i].role, role);
+    assert_int_equal(s->turns[i].text.len, strlen(text));
+    assert_memory_equal(s->turns[i].text.data, text, strlen(text));
+    assert_int_equal(s->turns[i].n_tokens, n_tokens);
+}
+
+static void test_timeline(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate_result *r = run(p, "ab n=2", "notes");
+    char id[20];
+    snprintf(id, sizeof(id), "%s", r->session);
+    assert_int_equal(strlen(id), 16);
+    assert_string_equal(p->session, id);
+    wire_free(r);
+    struct wire_generate g = request("c n=1", id); /* by its id, and without naming the model again */
+    g.model = NULL;
+    r = peer_call(p, WIRE_GENERATE, &g);
+    assert_string_equal(r->session, id);
+    assert_int_equal(r->usage.prompt_tokens, 6 + 2 + 5);
+    wire_free(r);
+
+    static const int32_t want[] = {'a', 'b', ' ', 'n', '=', '2', 1000, 1001, 'c', ' ', 'n', '=', '1', 1000};
+    for (int i = 0; i < 2; i++) {
+        struct wire_session_show_result *s = show(p, "notes", true);
+        assert_int_equal(s->tokens.n, sizeof(want) / sizeof(want[0]));
+        assert_memory_equal(s->tokens.v, want, sizeof(want));
+        assert_int_equal(s->n_turns, 4);
+        assert_turn(s, 0, "text", "ab n=2", 6);
+        assert_turn(s, 1, "completion", "t0 t1 ", 2);
+        assert_turn(s, 3, "completion", "t0 ", 1);
+        assert_string_equal(s->session.id, id);
+        assert_string_equal(s->session.name, "notes");
+        assert_string_equal(s->session.model, "fake");
+        assert_int_equal(s->session.tokens, 14);
+        assert_true(s->session.used >= s->session.created && s->session.created > 1e9);
+        wire_free(s);
+        peer_close(p);
+        assert_int_equal(box_stop(b, i == 0 ? SIGTERM : SIGKILL), i == 0 ? 0 : 128 + SIGKILL);
+        box_start(b); /* and it is all there again, after an end and after a kill */
+        p = peer_open(b);
+    }
+    r = run(p, "n=1", "notes");
+    assert_int_equal(r->usage.prompt_tokens, 14 + 3);
+    wire_free(r);
+    peer_close(p);
+}
+
+static void test_chat(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_message m[] = {{.role = "system", .content = {"be", 2}}, {.role = "user", .content = {"n=1", 3}}};
+    struct wire_generate g = request(NULL, "talk");
+    g.messages = m;
+    g.n_messages = 2;
+    wire_free(peer_call(p, WIRE_GENERATE, &g));
+    g.messages = m + 1;
+    g.n_messages = 1;
+    struct wire_generate_result *r = peer_call(p, WIRE_GENERATE, &g);
+    /* the fake engine closes an open turn with one more ">" */
+    int64_t first = (int64_t)strlen("<system:be<user:n=1") + 1, second = (int64_t)strlen("><user:n=1");
+    assert_int_equal(r->usage.prompt_tokens, first + second);
+    wire_free(r);
+    struct wire_session_show_result *s = show(p, "talk", false);
+    assert_int_equal(s->n_turns, 5);
+    assert_turn(s, 0, "system", "be", 0);
+    assert_turn(s, 1, "user", "n=1", first - 1);
+    assert_turn(s, 2, "assistant", "t0 ", 1);
+    assert_turn(s, 3, "user", "n=1", second);
+    assert_null(s->tokens.v);
+    wire_free(s);
+    peer_close(p);
+}
+
+static void test_tokens(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    static const int32_t ids[] = {'n', '=', '1'};
+    struct wire_generate g = request(NULL, "t");
+    g.tokens = (struct wire_ids){ids, 3};
+    wire_free(peer_call(p, WIRE_GENERATE, &g));
+    struct wire_session_show_result *s = show(p, "t", true);
+    assert_memory_equal(s->tokens.v, ids, sizeof(ids));
+    wire_free(s);
+    peer_close(p);
+}
+
+static void test_names(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate g = request("n=1", "a\nb");
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EPARAMS, "control character");
+    g.session = "0123456789abcdef"; /* an id that is not there is no name for a new one */
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ENOSESSION, "0123456789abcdef");
+    g.session = "new";
+    g.model = NULL;
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ENOSESSION, "no model");
+    g.model = "nonesuch";
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ENOMODEL, "nonesuch");
+    g.model = "../fake";
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EPARAMS, "absolute path");
+    g.model = "/nonexistent.gguf";
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ENOMODEL, "No such file");
+    g.model = b->models;
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ENOMODEL, "regular file");
+
+    wire_free(run(p, "n=1", "one"));
+    wire_free(run(p, "n=1", "\xc3\xa4\xc3\xb6"));
+    struct wire_session_rename rn = {.session = "one", .name = "\xc3\xa4\xc3\xb6"};
+    peer_refused(p, WIRE_SESSIONS_RENAME, &rn, HEARTH_ESESSIONEXISTS, "");
+    rn.name = "0123456789abcdef";
+    peer_refused(p, WIRE_SESSIONS_RENAME, &rn, HEARTH_EPARAMS, "an id");
+    rn.name = "two";
+    wire_free(peer_call(p, WIRE_SESSIONS_RENAME, &rn));
+    struct wire_session_ref ref = {.session = "one"};
+    peer_refused(p, WIRE_SESSIONS_SHOW, &ref, HEARTH_ENOSESSION, "one");
+    wire_free(show(p, "two", false));
+    ref.session = "two";
+    wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &ref));
+    peer_refused(p, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ENOSESSION, "two");
+    struct wire_empty none = {0};
+    struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &none);
+    assert_int_equal(l->n_sessions, 1);
+    assert_string_equal(l->sessions[0].name, "\xc3\xa4\xc3\xb6");
+    wire_free(l);
+    peer_close(p);
+}
+
+static void test_bound_to_a_model(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    char *path = box_model(b, "fake");
+    wire_free(run(p, "n=1", "s"));
+    struct wire_generate g = request("n=1", "s");
+    g.model = "other";
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EMODELMISMATCH, "other");
+    g.model = path; /* the same file by another name */
+    wire_free(peer_call(p, WIRE_GENERATE, &g));
+    g.model = "fake.gguf";
+    wire_free(peer_call(p, WIRE_GENERATE, &g));
+    free(path);
+    peer_close(p);
+}
+
+static void test_model_names(void **state)
+{
+    struct box *b = *state;
+    free(box_model(b, "Tiny-1B-Q4_K_M"));
+    free(box_model(b, "Tiny-1B-f16"));
+    free(box_model(b, "solo-UD-IQ3_XS"));
+    free(box_model(b, "qwen-q8-chat"));
+    free(box_model(b, "big-00001-of-00002"));
+    free(box_model(b, "big-00002-of-00002"));
+    struct peer *p = peer_open(b);
+    struct wire_model_ref m = {.model = "tiny-1b"};
+    peer_refused(p, WIRE_MODELS_LOAD, &m, HEARTH_ENOMODEL, "Tiny-1B-Q4_K_M, Tiny-1B-f16");
+    static const char *const good[] = {"Tiny-1B-f16", "tiny-1b-F16.gguf", "solo", "qwen-q8-chat"};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        m.model = good[i];
+        wire_free(peer_call(p, WIRE_MODELS_LOAD, &m));
+    }
+    static const char *const bad[] = {"qwen", "tiny", "sol", "Tiny-1B-Q4", ""};
+    for (size_t i = 0; i < 4; i++) {
+        m.model = bad[i];
+        peer_refused(p, WIRE_MODELS_LOAD, &m, HEARTH_ENOMODEL, bad[i]);
+    }
+    struct wire_empty none = {0};
+    struct wire_models_list_result *l = peer_call(p, WIRE_MODELS_LIST, &none);
+    bool later = false, first = false;
+    for (size_t i = 0; i < l->n_models; i++) {
+        first |= strcmp(l->models[i].name, "big-00001-of-00002") == 0;
+        later |= strcmp(l->models[i].name, "big-00002-of-00002") == 0;
+    }
+    assert_true(first && !later);
+    wire_free(l);
+    m.model = "solo";
+    struct wire_model *show_model = peer_call(p, WIRE_MODELS_SHOW, &m);
+    assert_string_equal(show_model->name, "solo-UD-IQ3_XS");
+    assert_string_equal(show_model->arch, "fake");
+    wire_free(show_model);
+    peer_close(p);
+}
+
+static void test_busy(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *q = peer_open(b);
+    struct wire_generate g = request("hang", "s");
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 1);
+    peer_refused(q, WIRE_GENERATE, &g, HEARTH_ESESSIONBUSY, "creating");
+    struct wire_cancel c = {.stream = p->stream};
+    wire_free(peer_call(q, WIRE_CANCEL, &c));
+    struct hearth_err e;
+    wire_free(peer_answer(p, id, WIRE_GENERATE, &e));
+    struct wire_session_ref ref = {.session = "s"};
+    peer_refused(q, WIRE_SESSIONS_SHOW, &ref, HEARTH_ENOSESSION, "s"); /* cancelled before a token: not left behind */
+
+    wire_free(run(p, "n=1", "s"));
+    id = peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 3);
+    peer_refused(q, WIRE_GENERATE, &g, HEARTH_ESESSIONBUSY, "running");
+    peer_refused(q, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ESESSIONBUSY, "running");
+    struct wire_session_rename rn = {.session = "s", .name = "renamed"}; /* while it runs: its turn finds it again */
+    wire_free(peer_call(q, WIRE_SESSIONS_RENAME, &rn));
+    struct wire_session_show_result *s = show(q, "renamed", false);
+    assert_true(s->session.busy);
+    wire_free(s);
+    c.stream = p->stream;
+    wire_free(peer_call(q, WIRE_CANCEL, &c));
+    wire_free(peer_answer(p, id, WIRE_GENERATE, &e));
+    struct wire_generate_result *r = run(p, "n=1", "renamed");
+    assert_int_equal(r->usage.prompt_tokens, 4 + 3);
+    wire_free(r);
+    peer_close(p);
+    peer_close(q);
+}
+
+static void test_limit(void **state)
+{
+    struct box *b = *state;
+    box_configure(b, "sessions_per_uid = 2\nstreams_per_uid = 3\n");
+    box_start(b);
+    struct peer *p = peer_open(b);
+    wire_free(run(p, "n=1", "a"));
+    wire_free(run(p, "n=1", "b"));
+    struct wire_generate g = request("n=1", "c"), h = request("hang", NULL);
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "2 sessions");
+    wire_free(run(p, "n=1", "a"));
+    for (int i = 0; i < 3; i++)
+        peer_ask(p, WIRE_GENERATE, &h);
+    peer_await_begin(p, 6);
+    peer_refused(p, WIRE_GENERATE, &h, HEARTH_ELIMIT, "3 streams");
+    peer_close(p);
+}
+
+/* Without a usable state directory named sessions are refused with the reason, and the rest works. */
+static void without_store(struct box *b, const char *reason)
+{
+    box_start(b);
+    struct peer *p = peer_open(b);
+    struct wire_generate g = request("n=1", "s");
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ESTORE, reason);
+    struct wire_empty none = {0};
+    peer_refused(p, WIRE_SESSIONS_LIST, &none, HEARTH_ESTORE, reason);
+    wire_free(peer_call(p, WIRE_STATUS, &none));
+    peer_close(p);
+    box_works(b);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+}
+
+static void test_no_store(void **state)
+{
+    struct box *b = *state;
+    box_start(b);
+    box_stop(b, SIGTERM);
+    char db[96], cmd[192];
+    snprintf(db, sizeof(db), "%s/sessions.db", b->state);
+    sqlite3 *h;
+    assert_int_equal(sqlite3_open(db, &h), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(h, "PRAGMA user_version = 7", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(h);
+    without_store(b, "version 7");
+    snprintf(cmd, sizeof(cmd), "head -c 5000 /dev/zero | tr '\\0' 'x' > '%s'", db);
+    assert_int_equal(system(cmd), 0);
+    without_store(b, "damaged");
+    snprintf(b->state, sizeof(b->state), "/proc/nowhere"); /* where not even root may write */
+    without_store(b, "/proc/nowhere");
+}
+
+/* Another uid, over the same socket: it sees its own sessions only, and may not name files by path. */
+static int as_another_user(struct box *b, pid_t *child)
+{
+    *child = fork();
+    if (*child != 0)
+        return 0;
+    if (setgid(65534) != 0 || setuid(65534) != 0)
+        _exit(9);
+    struct peer *p = peer_open(b);
+    struct wire_empty none = {0};
+    struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &none);
+    if (l->n_sessions != 0)
+        _exit(1);
+    struct wire_session_ref ref = {.session = "mine"};
+    peer_refused(p, WIRE_SESSIONS_SHOW, &ref, HEARTH_ENOSESSION, "mine");
+    peer_refused(p, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ENOSESSION, "mine");
+    struct wire_cancel c = {.stream = 2};
+    struct wire_cancel_result *r = peer_call(p, WIRE_CANCEL, &c);
+    if (r->cancelled)
+        _exit(2);
+    struct wire_generate g = request("n=1", "mine"); /* the name is free for this uid */
+    g.model = "/etc/passwd";
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EDENIED, "another user");
+    g.model = "/nonexistent"; /* and whether there is such a file is not told */
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EDENIED, "another user");
+    g.model = "fake";
+    struct wire_generate_result *made = peer_call(p, WIRE_GENERATE, &g);
+    if (made->usage.prompt_tokens != 3)
+        _exit(3);
+    struct wire_model_ref m = {.model = "fake"};
+    peer_refused(p, WIRE_MODELS_UNLOAD, &m, HEARTH_EDENIED, "models.unload");
+    struct wire_shutdown s = {.now = true};
+    peer_refused(p, WIRE_SHUTDOWN, &s, HEARTH_EDENIED, "shutdown");
+    _exit(0);
+}
+
+static void test_other_uid(void **state)
+{
+    struct box *b = *state;
+    if (geteuid() != 0)
+        skip();
+    struct peer *p = peer_open(b);
+    wire_free(run(p, "n=1", "mine"));
+    struct wire_generate g = request("hang", NULL);
+    peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 2);
+    assert_int_equal(p->stream, 2);
+    char dir[80];
+    snprintf(dir, sizeof(dir), "%s/run", b->dir);
+    chmod(b->dir, 0755);
+    chmod(dir, 0755);
+    chmod(b->socket, 0666);
+    pid_t child;
+    as_another_user(b, &child);
+    assert_int_equal(wait_exit(child), 0);
+    struct wire_session_show_result *s = show(p, "mine", false);
+    assert_int_equal(s->session.tokens, 4);
+    wire_free(s);
+    peer_close(p);
+}
+
+/* The bytes that Neovim's client is sent: [2, METHOD, [CODE, [event, body]]]. */
+static void test_notify_as(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    const char *as[] = {"nvim_exec_lua", "on(...)"};
+    struct wire_hello h = {.version_min = 1, .version_max = 1, .notify_as = {as, 2}};
+    struct wire_generate g = request("n=1", NULL);
+    peer_ask(p, WIRE_HELLO, &h); /* pipelined */
+    peer_ask(p, WIRE_GENERATE, &g);
+    static const char begin[] = "\x93\x02\xadnvim_exec_lua\x92\xa7on(...)\x92\xacstream.begin\x81\xa6stream\x01";
+    static const char tokens[] = "\x93\x02\xadnvim_exec_lua\x92\xa7on(...)\x92\xadstream.tokens\x85\xa6stream\x01"
+                                 "\xa5index\x00\xa5"
+                                 "count\x01\xa4text\xa3t0 \xa6tokens\x91\xcd\x03\xe8";
+    char got[8192];
+    size_t len = 0;
+    void *at_begin = NULL, *at_tokens = NULL;
+    while (at_tokens == NULL) {
+        ssize_t n = read(p->fd, got + len, sizeof(got) - len);
+        assert_true(n > 0);
+        len += (size_t)n;
+        at_begin = memmem(got, len, begin, sizeof(begin) - 1);
+        at_tokens = memmem(got, len, tokens, sizeof(tokens) - 1);
+    }
+    assert_non_null(at_begin);
+    assert_true(at_begin < at_tokens);
+    peer_close(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_timeline, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_chat, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_tokens, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_names, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_bound_to_a_model, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_model_names, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_busy, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_limit, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_no_store, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_other_uid, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_notify_as, box_setup, box_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
