@@ -37,6 +37,8 @@ print-thread-tests:
 	@echo $(THREAD_TESTS)
 .PHONY: print-thread-tests
 
+include tests/ops/local.mk
+
 dist_check_SCRIPTS += tests/check-scripts
 TESTS += tests/check-scripts
 
@@ -182,3 +184,4 @@ TESTS += tests/daemon/session
 tests_daemon_session_SOURCES = tests/daemon/session.c
 tests_daemon_session_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_session_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
+include tests/ops/local.mk

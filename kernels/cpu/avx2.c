@@ -123,17 +123,9 @@ VFN v16i v16i_and(v16i x, int mask)
     __m256i m = _mm256_set1_epi32(mask);
     return (v16i){_mm256_and_si256(x.a, m), _mm256_and_si256(x.b, m)};
 }
-VFN v16i v16i_or(v16i x, v16i y)
-{
-    return (v16i){_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)};
-}
 VFN v16i v16i_srl(v16i x, int n)
 {
     return (v16i){_mm256_srli_epi32(x.a, n), _mm256_srli_epi32(x.b, n)};
-}
-VFN v16i v16i_sll(v16i x, int n)
-{
-    return (v16i){_mm256_slli_epi32(x.a, n), _mm256_slli_epi32(x.b, n)};
 }
 VFN v16 v16_of_int(v16i x)
 {

@@ -97,17 +97,9 @@ VFN v16i v16i_and(v16i x, int mask)
 {
     return _mm512_and_si512(x, _mm512_set1_epi32(mask));
 }
-VFN v16i v16i_or(v16i x, v16i y)
-{
-    return _mm512_or_si512(x, y);
-}
 VFN v16i v16i_srl(v16i x, int n)
 {
     return _mm512_srli_epi32(x, (unsigned)n);
-}
-VFN v16i v16i_sll(v16i x, int n)
-{
-    return _mm512_slli_epi32(x, (unsigned)n);
 }
 VFN v16 v16_of_int(v16i x)
 {

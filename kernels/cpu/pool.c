@@ -2,12 +2,13 @@
 #include "kernels/cpu/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPINS = 20000 }; /* some 100 us: longer than the gaps inside a step, far shorter than an idle daemon's */
+enum { SPINS = 5000 }; /* some 50 us: longer than the gaps inside a step, far shorter than an idle daemon's */
 
 struct worker {
     struct pool *pool;
@@ -98,8 +99,11 @@ void pool_run(struct pool *p, uint32_t n_item, void (*fn)(void *arg, uint32_t it
         pthread_mutex_unlock(&p->lock);
     }
     work(p, 0);
-    while (atomic_load_explicit(&p->done, memory_order_acquire) != n_item)
-        cpu_relax();
+    for (int spin = 0; atomic_load_explicit(&p->done, memory_order_acquire) != n_item; spin++)
+        if (spin < SPINS)
+            cpu_relax();
+        else
+            sched_yield(); /* the one we wait for may want this very core */
 }
 
 int pool_new(struct pool **out, uint32_t n_thread, struct hearth_err *e)
