@@ -184,4 +184,3 @@ TESTS += tests/daemon/session
 tests_daemon_session_SOURCES = tests/daemon/session.c
 tests_daemon_session_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_session_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
-include tests/ops/local.mk
