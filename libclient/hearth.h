@@ -62,14 +62,15 @@
  * Errors
  *
  *   Fallible functions return 0 (or a count) or a negative HEARTH_E*, and fill `err` with the code and a sentence
- *   that names what is wrong; `err` may be NULL. An error of a request leaves the connection usable. HEARTH_ECONNECT
- *   and HEARTH_EPROTOCOL end it: every later call fails the same way and hearth_close() is all that is left to do.
- *   The library never prints, never exits and raises no SIGPIPE.
+ *   that names what is wrong; `err` may be NULL. An error of a request leaves the connection usable. A broken
+ *   connection (HEARTH_ECONNECT, HEARTH_EPROTOCOL, or what the daemon said before it hung up) stays broken:
+ * hearth_next() and every later call fail the same way, and hearth_close() is all that is left to do. The library never
+ * prints, never exits and raises no SIGPIPE.
  *
  * Text
  *
- *   Prompts may hold any bytes, so they are a pointer and a length. Texts that come back are valid UTF-8. All text
- *   that is NUL-terminated in your hand is also counted without the NUL.
+ *   Prompts may hold any bytes, NULs too, so they are a pointer and a length. Texts that come back are valid UTF-8, and
+ *   end in a NUL that their length does not count. Names are C strings in UTF-8.
  *
  * Growing
  *
@@ -335,7 +336,7 @@ struct hearth_model_progress {
     int64_t done, total; /* bytes */
 };
 struct hearth_notice {
-    const char *name;    /* symbol, e.g. ENGINE_RESTARTED */
+    const char *name;    /* symbol, e.g. RECOVERING: an engine died, the stream goes on */
     const char *message; /* for a person */
     int64_t stream;      /* -1: not about one stream */
 };
