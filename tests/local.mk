@@ -39,8 +39,8 @@ print-thread-tests:
 
 include tests/ops/local.mk
 
-dist_check_SCRIPTS += tests/check-scripts
-TESTS += tests/check-scripts
+dist_check_SCRIPTS += tests/check-scripts tests/check-docs tests/check-layers
+TESTS += tests/check-scripts tests/check-docs tests/check-layers
 
 check_PROGRAMS += tests/unit/conf
 TESTS += tests/unit/conf
