@@ -184,3 +184,10 @@ TESTS += tests/daemon/session
 tests_daemon_session_SOURCES = tests/daemon/session.c
 tests_daemon_session_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_session_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
+
+check_PROGRAMS += tests/unit/tok
+TESTS += tests/unit/tok
+tests_unit_tok_SOURCES = tests/unit/tok.c
+tests_unit_tok_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
+tests_unit_tok_LDADD = daemon/libmodel.a kernels/libkernels.a libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
+	$(CMOCKA_LIBS) $(JANSSON_LIBS) -lm -lpthread

@@ -29,7 +29,7 @@ struct model {
     const struct arch *arch;
     const struct backend *be;
     struct device *dev;
-    struct gguf *gguf; /* borrowed */
+    struct gguf *gguf;           /* borrowed */
     struct weight tok_embd, out; /* [n_vocab, d_model] each; one tensor where tied */
     struct norm out_norm;
     struct rope rope;

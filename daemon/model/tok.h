@@ -23,9 +23,9 @@ uint32_t vocab_size(const struct vocab *v);
 const char *vocab_kind(const struct vocab *v); /* "gpt2/llama-bpe", "llama" */
 int32_t vocab_bos(const struct vocab *v);      /* -1: none */
 int32_t vocab_eos(const struct vocab *v);
-bool vocab_add_bos(const struct vocab *v);     /* what the model asks for, with the default of its kind */
+bool vocab_add_bos(const struct vocab *v);            /* what the model asks for, with the default of its kind */
 bool vocab_is_end(const struct vocab *v, int32_t id); /* eos, eot, eom and the chat end tokens: generation stops here */
-int32_t vocab_find(const struct vocab *v, const char *text); /* the id of exactly this token text; -1 */
+int32_t vocab_special(const struct vocab *v, const char *text); /* the special token of exactly this text; -1 */
 
 struct ids {
     int32_t *v;
@@ -34,14 +34,19 @@ struct ids {
 void ids_fini(struct ids *ids);
 int ids_push(struct ids *ids, int32_t id); /* 0 or HEARTH_ENOMEM */
 
-enum { TOK_BOS = 1 /* prepend BOS where the vocabulary has one */, TOK_SPECIAL = 2 /* parse special tokens in the text */ };
+enum {
+    TOK_BOS = 1,     /* prepend BOS where the vocabulary has one (ask vocab_add_bos whether it should be) */
+    TOK_SPECIAL = 2, /* parse special tokens in the text; user-defined tokens always are */
+    TOK_MESSAGE = 4, /* the text is a chat message: nothing in it may become markup, whatever its type */
+};
 
 /* Appends the ids of text[0..n) (any bytes). HEARTH_ENOMEM; HEARTH_EPARAMS where the text is too long. */
 int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, struct ids *out, struct hearth_err *e);
 
 /* The bytes a token stands for in running text: written to out[0..cap), returns their number (what it would need
  * where cap is less). Control tokens give nothing unless `special`. SentencePiece's dummy space is NOT removed here:
- * tok_first_space() tells the one caller who starts a text to drop it. Ids out of range give 0. */
+ * tok_adds_space() tells the one caller who starts a text to drop it (encode also puts one after each special token).
+ * Ids out of range give 0. */
 size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, size_t cap);
 bool tok_adds_space(const struct vocab *v); /* SentencePiece add_space_prefix: encode put a space before the text */
 

@@ -1,0 +1,246 @@
+/*
+ * pretok.c - pre-tokenizer patterns, matched by PCRE2.
+ *
+ * The patterns are those that the models were trained with. Three things are spelled out so that the same text gives
+ * the same ids on every machine and in llama.cpp: white space is Unicode's White_Space, and not PCRE2's \s, which has
+ * one character more (U+180E); letters, numbers and punctuation of Unicode 15.1 are added to \p{..}, because Debian
+ * 12's PCRE2 knows only Unicode 14; and a byte that is not UTF-8 counts as one symbol, as the U+FFFD would that other
+ * engines put in its place (here the byte itself stays).
+ */
+#include "daemon/model/pretok.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+/* Class members, to be put between brackets. */
+#define SPACE "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+#define LETTER                                                                                                      \
+    "\\p{L}\\x{1123F}\\x{11240}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}\\x{13441}-\\x{13446}" \
+    "\\x{1B132}\\x{1B155}\\x{1DF25}-\\x{1DF2A}\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}\\x{2B739}"                 \
+    "\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
+#define NUMBER "\\p{N}\\x{11F50}-\\x{11F59}\\x{1D2C0}-\\x{1D2D3}\\x{1E4F0}-\\x{1E4F9}"
+#define PUNCT  "\\p{P}\\x{11B00}-\\x{11B09}\\x{11F43}-\\x{11F4F}"
+
+#define GPT2                                                                                                     \
+    "'(?:[stmd]|re|ve|ll)| ?[" LETTER "]+| ?[" NUMBER "]+| ?[^" SPACE LETTER NUMBER "]+|[" SPACE "]+(?![^" SPACE \
+    "])|[" SPACE "]+"
+/* Llama 3 and its relatives differ in how many digits go together. */
+#define LLAMA3(digits)                                                                                        \
+    "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]+|[" NUMBER "]" digits \
+    "| ?[^" SPACE LETTER NUMBER "]+[\\r\\n]*|[" SPACE "]*[\\r\\n]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
+
+static const char *const gpt2[] = {GPT2, NULL};
+static const char *const llama3[] = {LLAMA3("{1,3}"), NULL};
+static const char *const qwen2[] = {LLAMA3(""), NULL};
+static const char *const starcoder[] = {"[" NUMBER "]", GPT2, NULL};
+static const char *const deepseek_coder[] = {
+    "[\\r\\n]", "[" SPACE "]?[" LETTER "]+", "[" SPACE "]?[" PUNCT "]+",
+    /* U+0800 to U+9FA5 but for white space, and U+AC00 to U+D7FF */
+    "[\\x{800}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}"
+    "\\x{3001}-\\x{9FA5}\\x{AC00}-\\x{D7FF}]+",
+    "[" NUMBER "]", NULL};
+static const char *const plain[] = {"[" PUNCT "$+<=>^~|]+", GPT2, "[" NUMBER "]+", "[0-9][0-9][0-9]", NULL};
+
+/* The first name of each group is the one we test; the others are names for the same patterns. */
+static const struct pretok_kind kinds[] = {
+    {"gpt-2", gpt2, false, false},
+    {"phi-2", gpt2, false, false},
+    {"mpt", gpt2, false, false},
+    {"olmo", gpt2, false, false},
+    {"llama-bpe", llama3, true, true},
+    {"llama3", llama3, true, true},
+    {"llama-v3", llama3, true, true},
+    {"smaug-bpe", llama3, false, false},
+    {"dbrx", llama3, false, false},
+    {"qwen2", qwen2, false, false},
+    {"deepseek-r1-qwen", qwen2, false, false},
+    {"stablelm2", qwen2, false, false},
+    {"deepseek-coder", deepseek_coder, false, false},
+    {"starcoder", starcoder, false, false},
+    {"refact", starcoder, false, false},
+    {"smollm", starcoder, false, false},
+    {"codeshell", starcoder, false, false},
+    {"command-r", starcoder, false, false},
+    {"default", plain, false, false},
+};
+
+const struct pretok_kind *pretok_find(const char *name, size_t n)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strlen(kinds[i].name) == n && !memcmp(kinds[i].name, name, n))
+            return &kinds[i];
+    return NULL;
+}
+
+enum { PATTERNS_MAX = 5, MATCH_LIMIT = 50 * 1000 * 1000, HEAP_LIMIT_KIB = 64 * 1024 };
+
+struct pretok {
+    pcre2_code *code[PATTERNS_MAX];
+    size_t n;
+};
+
+int pretok_open(struct pretok **out, const struct pretok_kind *kind, struct hearth_err *e)
+{
+    struct pretok *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(e, HEARTH_ENOMEM, "no memory for the pre-tokenizer");
+    for (; kind->patterns[p->n]; p->n++) {
+        int at_fault;
+        PCRE2_SIZE where;
+        p->code[p->n] = pcre2_compile((PCRE2_SPTR)kind->patterns[p->n], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
+                                      &at_fault, &where, NULL);
+        if (!p->code[p->n]) {
+            unsigned char msg[100] = "";
+            size_t which = p->n;
+            pcre2_get_error_message(at_fault, msg, sizeof msg);
+            pretok_close(p);
+            return err_set(e, HEARTH_EINTERNAL, "pre-tokenizer %s, pattern %zu: %s at %zu", kind->name, which,
+                           (char *)msg, (size_t)where);
+        }
+        /* Where no memory may be made executable this fails, and matching is interpreted: slower, the same words. */
+        pcre2_jit_compile(p->code[p->n], PCRE2_JIT_COMPLETE);
+    }
+    *out = p;
+    return 0;
+}
+
+void pretok_close(struct pretok *p)
+{
+    if (!p)
+        return;
+    for (size_t i = 0; i < PATTERNS_MAX; i++)
+        pcre2_code_free(p->code[i]);
+    free(p);
+}
+
+/* Length of the well-formed UTF-8 character at s, or 0. */
+static size_t utf8_char(const unsigned char *s, size_t n)
+{
+    size_t len = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+    if (!len || len > n)
+        return 0;
+    for (size_t i = 1; i < len; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
+    bool surrogate = s[0] == 0xed && s[1] > 0x9f, beyond = s[0] == 0xf4 && s[1] > 0x8f;
+    return overlong || surrogate || beyond ? 0 : len;
+}
+
+/*
+ * What the patterns see: text itself, or, where it is not UTF-8, a copy in which U+0001 takes the place of each bad
+ * byte. To every pattern here U+0001 is what U+FFFD is: no letter, number, punctuation or white space. And it is one
+ * byte long, so offsets stay as they are. *copy is malloc'd or NULL.
+ */
+static int as_utf8(const char *text, size_t n, const char **out, char **copy, struct hearth_err *e)
+{
+    *out = text;
+    *copy = NULL;
+    for (size_t i = 0; i < n;) {
+        size_t len = utf8_char((const unsigned char *)text + i, n - i);
+        if (!len) {
+            if (!*copy) {
+                *copy = malloc(n);
+                if (!*copy)
+                    return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
+                memcpy(*copy, text, n);
+                *out = *copy;
+            }
+            (*copy)[i] = 1;
+            len = 1;
+        }
+        i += len;
+    }
+    return 0;
+}
+
+struct ends {
+    uint32_t *v;
+    size_t n, cap;
+};
+
+static int ends_push(struct ends *a, size_t end)
+{
+    if (a->n == a->cap) {
+        size_t cap = a->cap ? a->cap * 2 : 256;
+        uint32_t *v = realloc(a->v, cap * sizeof *v);
+        if (!v)
+            return HEARTH_ENOMEM;
+        a->v = v;
+        a->cap = cap;
+    }
+    a->v[a->n++] = (uint32_t)end;
+    return 0;
+}
+
+/* Cuts text[from..to) at every match of code: what matches is a word, what lies between matches is one too. The
+ * pattern sees nothing outside, so a lookahead takes `to` for the end of the text. */
+static int cut(const pcre2_code *code, pcre2_match_data *md, pcre2_match_context *mc, const char *text, size_t from,
+               size_t to, struct ends *out, struct hearth_err *e)
+{
+    PCRE2_SPTR subject = (PCRE2_SPTR)text + from;
+    const PCRE2_SIZE *span = pcre2_get_ovector_pointer(md);
+    size_t at = 0, len = to - from;
+    int ret = 0;
+    while (!ret && at < len) {
+        int rc = pcre2_match(code, subject, len, at, PCRE2_NO_UTF_CHECK, md, mc);
+        if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+            rc = pcre2_match(code, subject, len, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, md, mc);
+        if (rc == PCRE2_ERROR_NOMATCH)
+            break;
+        if (rc < 0)
+            return err_set(e, rc == PCRE2_ERROR_NOMEMORY ? HEARTH_ENOMEM : HEARTH_EPARAMS,
+                           "the text at byte %zu cannot be cut into words (PCRE2 error %d)", from + at, rc);
+        if (span[0] > at)
+            ret = ends_push(out, from + span[0]);
+        if (!ret)
+            ret = ends_push(out, from + span[1]);
+        at = span[1];
+    }
+    if (!ret && at < len)
+        ret = ends_push(out, to);
+    return ret ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
+}
+
+int pretok_split(const struct pretok *p, const char *text, size_t n, uint32_t **ends, size_t *n_word,
+                 struct hearth_err *e)
+{
+    const char *seen;
+    char *copy;
+    int ret = as_utf8(text, n, &seen, &copy, e);
+    if (ret)
+        return ret;
+    struct ends now = {0}, next = {0};
+    pcre2_match_data *md = pcre2_match_data_create(1, NULL);
+    pcre2_match_context *mc = pcre2_match_context_create(NULL);
+    if (!md || !mc || (n && ends_push(&now, n))) {
+        ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
+        goto out;
+    }
+    pcre2_set_match_limit(mc, MATCH_LIMIT);
+    pcre2_set_heap_limit(mc, HEAP_LIMIT_KIB);
+    for (size_t i = 0; i < p->n; i++) {
+        next.n = 0;
+        for (size_t w = 0, from = 0; w < now.n; from = now.v[w++]) {
+            ret = cut(p->code[i], md, mc, seen, from, now.v[w], &next, e);
+            if (ret)
+                goto out;
+        }
+        struct ends swap = now;
+        now = next;
+        next = swap;
+    }
+    *ends = now.v;
+    *n_word = now.n;
+    now.v = NULL;
+out:
+    free(now.v);
+    free(next.v);
+    free(copy);
+    pcre2_match_data_free(md);
+    pcre2_match_context_free(mc);
+    return ret;
+}

@@ -1,0 +1,213 @@
+/*
+ * tok-bpe.c - byte-level BPE: text is cut into words (pretok.c), a word into bytes, and neighbours are merged in the
+ * order in which the merges were learned.
+ */
+#include "daemon/model/vocab.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* The alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100 onwards. Returns the byte that a
+ * code point stands for, or -1. */
+static int alphabet_byte(uint32_t cp)
+{
+    static const uint8_t odd[68] = {0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,
+                                    14,  15,  16,  17,  18,  19,  20,  21,  22,  23,  24,  25,  26,  27,
+                                    28,  29,  30,  31,  32,  127, 128, 129, 130, 131, 132, 133, 134, 135,
+                                    136, 137, 138, 139, 140, 141, 142, 143, 144, 145, 146, 147, 148, 149,
+                                    150, 151, 152, 153, 154, 155, 156, 157, 158, 159, 160, 173};
+    if (cp >= 0x100)
+        return cp < 0x100 + sizeof odd ? odd[cp - 0x100] : -1;
+    bool self = (cp >= 0x21 && cp <= 0x7e) || (cp >= 0xa1 && cp != 0xad);
+    return self ? (int)cp : -1;
+}
+
+/* Undoes the alphabet: writes at most n bytes to out, returns their number, or -1 where text is not written in it. */
+static int alphabet_decode(const char *text, size_t n, char *out)
+{
+    int len = 0;
+    for (size_t i = 0; i < n;) {
+        unsigned char c = (unsigned char)text[i++];
+        uint32_t cp = c;
+        if (c >= 0x80) { /* all of the alphabet is one or two bytes long in UTF-8 */
+            if ((c & 0xe0) != 0xc0 || i == n || ((unsigned char)text[i] & 0xc0) != 0x80)
+                return -1;
+            cp = (uint32_t)(c & 0x1f) << 6 | ((unsigned char)text[i++] & 0x3f);
+        }
+        int byte = alphabet_byte(cp);
+        if (byte < 0)
+            return -1;
+        out[len++] = (char)byte;
+    }
+    return len;
+}
+
+static uint32_t *merge_slot(const struct vocab *v, uint32_t left, uint32_t right)
+{
+    uint32_t key[2] = {left, right};
+    for (size_t at = XXH3_64bits_withSeed(key, sizeof key, v->map.seed) & v->merge_mask;;
+         at = (at + 1) & v->merge_mask) {
+        uint32_t *slot = &v->merge_slot[at];
+        if (!*slot || (v->merges[*slot - 1].left == left && v->merges[*slot - 1].right == right))
+            return slot;
+    }
+}
+
+/* "left right", both in the alphabet; the space is the first one after the first byte. */
+static int load_merge(struct vocab *v, struct gguf_str line, char *buf, struct hearth_err *e)
+{
+    const char *space = line.n > 1 ? memchr(line.s + 1, ' ', line.n - 1) : NULL;
+    if (!space)
+        return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.merges: entry %u is not two parts", v->n_merge);
+    int left = alphabet_decode(line.s, (size_t)(space - line.s), buf);
+    int right = left <= 0 ? -1 : alphabet_decode(space + 1, (size_t)(line.s + line.n - space - 1), buf + left);
+    if (right <= 0)
+        return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.merges: entry %u is not written in the byte alphabet",
+                       v->n_merge);
+    struct merge m;
+    if (piece_intern(v, buf, (size_t)left, &m.left) || piece_intern(v, buf + left, (size_t)right, &m.right) ||
+        piece_intern(v, buf, (size_t)(left + right), &m.id))
+        return err_set(e, HEARTH_ENOMEM, "no memory for the merges");
+    v->merges[v->n_merge] = m;
+    uint32_t *slot = merge_slot(v, m.left, m.right);
+    if (!*slot) /* of two equal merges the first counts */
+        *slot = v->n_merge + 1;
+    v->n_merge++;
+    return 0;
+}
+
+static int load_merges(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
+    struct gguf_strs lines;
+    struct gguf_str line;
+    int ret = gguf_strs(g, "tokenizer.ggml.merges", &lines, e);
+    if (ret)
+        return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.merges is missing");
+    size_t cap = 16, longest = 0;
+    while (cap < 2 * lines.n)
+        cap *= 2;
+    for (struct gguf_strs w = lines; gguf_strs_next(&w, &line);)
+        longest = line.n > longest ? line.n : longest;
+    char *buf = malloc(longest + 1);
+    v->merges = malloc((lines.n + 1) * sizeof *v->merges);
+    v->merge_slot = calloc(cap, sizeof *v->merge_slot);
+    v->merge_mask = cap - 1;
+    if (!buf || !v->merges || !v->merge_slot)
+        ret = err_set(e, HEARTH_ENOMEM, "no memory for %zu merges", lines.n);
+    else
+        ret = 0;
+    while (!ret && gguf_strs_next(&lines, &line))
+        ret = load_merge(v, line, buf, e);
+    free(buf);
+    return ret;
+}
+
+int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hearth_err *e)
+{
+    struct gguf_str name = {"default", 7};
+    int ret = pre ? 0 : gguf_str(g, "tokenizer.ggml.pre", &name, e);
+    if (ret < 0)
+        return ret;
+    if (pre)
+        name = (struct gguf_str){pre, strlen(pre)};
+    v->pre_kind = pretok_find(name.s, name.n);
+    if (!v->pre_kind)
+        return err_set(e, HEARTH_EUNSUPPORTED, "pre-tokenizer \"%.*s\" (tokenizer.ggml.pre) is not one hearth has",
+                       (int)(name.n < 60 ? name.n : 60), name.s);
+    ret = pretok_open(&v->pre, v->pre_kind, e);
+    if (ret)
+        return ret;
+
+    for (uint32_t i = 0; i < v->n_tok; i++) {
+        struct piece *p = &v->piece[i];
+        char *out = v->arena + v->arena_len;
+        if (p->attr == TOK_CONTROL || p->attr == TOK_UNKNOWN)
+            continue;
+        /* A user-defined token is written as it reads. It may come out of merging as well where that is the same. */
+        int len = alphabet_decode(p->s, p->n, out);
+        p->in_text = len > 0 && (p->attr != TOK_USER || ((size_t)len == p->n && !memcmp(out, p->s, p->n)));
+        if (p->in_text) {
+            p->s = out;
+            p->n = (uint32_t)len;
+            v->arena_len += (size_t)len;
+        }
+    }
+    ret = piece_index(v, e);
+    if (!ret)
+        ret = load_merges(v, g, e);
+    for (int b = 0; b < 256; b++)
+        v->byte_id[b] = piece_find(v, &(char){(char)b}, 1);
+    return ret;
+}
+
+static bool bpe_pair(const struct vocab *v, const char *text, const struct sym *a, const struct sym *b,
+                     uint32_t *urgency, int32_t *id)
+{
+    (void)text;
+    if (a->id < 0 || b->id < 0)
+        return false;
+    uint32_t rank = *merge_slot(v, (uint32_t)a->id, (uint32_t)b->id);
+    if (!rank)
+        return false;
+    *urgency = rank - 1;
+    *id = (int32_t)v->merges[rank - 1].id;
+    return true;
+}
+
+/* A byte that the vocabulary cannot write becomes U+FFFD: some models lack the bytes that never occur in UTF-8. */
+static int push_byte(const struct vocab *v, unsigned char byte, struct ids *out)
+{
+    if (v->byte_id[byte] >= 0)
+        return ids_push(out, v->byte_id[byte]);
+    static const unsigned char replacement[3] = {0xef, 0xbf, 0xbd};
+    int ret = 0;
+    for (int i = 0; i < 3 && !ret; i++)
+        if (v->byte_id[replacement[i]] >= 0)
+            ret = ids_push(out, v->byte_id[replacement[i]]);
+    return ret;
+}
+
+static int encode_word(const struct vocab *v, const char *text, size_t from, size_t to, struct merger *m,
+                       struct ids *out)
+{
+    /* A single byte and a whole word that is a token need no merging. The latter holds for every vocabulary that says
+     * so; for others a token may exist that no chain of merges leads to. */
+    if (to - from == 1)
+        return push_byte(v, (unsigned char)text[from], out);
+    if (v->pre_kind->ignore_merges) {
+        int32_t id = piece_find(v, text + from, to - from);
+        if (id >= 0)
+            return ids_push(out, id);
+    }
+    int ret = 0;
+    m->n_sym = 0;
+    for (size_t i = from; i < to && !ret; i++)
+        ret = merger_push(m, (uint32_t)i, 1, v->byte_id[(unsigned char)text[i]]);
+    if (!ret)
+        ret = merger_run(m, v, text, bpe_pair);
+    for (int32_t i = 0; i >= 0 && !ret; i = m->sym[i].next) {
+        const struct sym *s = &m->sym[i];
+        if (s->id >= 0 && (uint32_t)s->id < v->n_tok)
+            ret = ids_push(out, s->id);
+        else
+            for (uint32_t b = 0; b < s->len && !ret; b++)
+                ret = push_byte(v, (unsigned char)text[s->start + b], out);
+    }
+    return ret;
+}
+
+int bpe_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e)
+{
+    uint32_t *ends;
+    size_t n_word;
+    int ret = pretok_split(v->pre, text, n, &ends, &n_word, e);
+    if (ret)
+        return ret;
+    struct merger m = {0};
+    for (size_t w = 0, from = 0; w < n_word && !ret; from = ends[w++])
+        ret = encode_word(v, text, from, ends[w], &m, out);
+    merger_fini(&m);
+    free(ends);
+    return ret ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n) : 0;
+}

@@ -1,0 +1,145 @@
+/*
+ * tok-special.c - finds special tokens in a text.
+ *
+ * Where occurrences overlap, the longest token wins wherever it stands, then the one further left: the order in which
+ * other engines cut the text, one token after the other. Instead of searching the text once per token (quadratic for
+ * vocabularies with thousands), a trie finds every occurrence in one pass.
+ */
+#include "daemon/model/vocab.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPECIAL_LEN_MAX = 256 }; /* longer texts are not searched for: this bounds the time per byte of text */
+
+static uint32_t child_of(const struct vocab *v, uint32_t node, unsigned char byte)
+{
+    if (!node)
+        return v->special_first[byte];
+    uint32_t c = v->special[node].child;
+    while (c && v->special[c].byte != byte)
+        c = v->special[c].next;
+    return c;
+}
+
+int special_load(struct vocab *v, struct hearth_err *e)
+{
+    size_t total = 1;
+    for (uint32_t i = 0; i < v->n_tok; i++)
+        if (v->piece[i].attr == TOK_CONTROL || v->piece[i].attr == TOK_USER || v->piece[i].attr == TOK_UNKNOWN)
+            total += v->piece[i].n <= SPECIAL_LEN_MAX ? v->piece[i].n : 0;
+    if (total > UINT32_MAX / 2)
+        return err_set(e, HEARTH_EBADMODEL, "the special tokens' texts are %zu bytes long", total);
+    v->special = malloc(total * sizeof *v->special);
+    if (!v->special)
+        return err_set(e, HEARTH_ENOMEM, "no memory for the special tokens");
+    v->special[0] = (struct special_node){.id = -1};
+    v->n_special = 1;
+    for (uint32_t i = 0; i < v->n_tok; i++) {
+        const struct piece *p = &v->piece[i];
+        if ((p->attr != TOK_CONTROL && p->attr != TOK_USER && p->attr != TOK_UNKNOWN) || p->n > SPECIAL_LEN_MAX ||
+            !p->n)
+            continue;
+        uint32_t node = 0;
+        for (uint32_t b = 0; b < p->n; b++) {
+            unsigned char byte = (unsigned char)p->s[b];
+            uint32_t next = child_of(v, node, byte);
+            if (!next) {
+                next = v->n_special++;
+                v->special[next] = (struct special_node){.id = -1, .byte = byte};
+                if (node) {
+                    v->special[next].next = v->special[node].child;
+                    v->special[node].child = next;
+                } else {
+                    v->special_first[byte] = next;
+                }
+            }
+            node = next;
+        }
+        if (v->special[node].id < 0)
+            v->special[node].id = (int32_t)i;
+    }
+    return 0;
+}
+
+int32_t vocab_special(const struct vocab *v, const char *text)
+{
+    uint32_t node = 0;
+    for (; *text; text++) {
+        node = child_of(v, node, (unsigned char)*text);
+        if (!node)
+            return -1;
+    }
+    return v->special[node].id;
+}
+
+static bool wanted(const struct piece *p, int flags)
+{
+    if (p->attr != TOK_USER)
+        return flags & TOK_SPECIAL;
+    /* Some files call their turn markers user-defined, which are tokens in any text: not in a chat message. */
+    return !(flags & TOK_MESSAGE) || p->s[0] != '<';
+}
+
+static int by_length(const void *a, const void *b)
+{
+    const struct cut *x = a, *y = b;
+    if (x->len != y->len)
+        return x->len > y->len ? -1 : 1;
+    if (x->id != y->id)
+        return x->id < y->id ? -1 : 1;
+    return x->start < y->start ? -1 : x->start > y->start;
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const struct cut *x = a, *y = b;
+    return x->start < y->start ? -1 : x->start > y->start;
+}
+
+int special_cut(const struct vocab *v, const char *text, size_t n, int flags, struct cut **out, size_t *n_out,
+                struct hearth_err *e)
+{
+    struct cut *found = NULL;
+    unsigned char *taken = NULL;
+    size_t n_found = 0, cap = 0, kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t node = 0;
+        for (size_t j = i; j < n && (node = child_of(v, node, (unsigned char)text[j])); j++) {
+            int32_t id = v->special[node].id;
+            if (id < 0 || !wanted(&v->piece[id], flags))
+                continue;
+            if (n_found == cap) {
+                cap = cap ? cap * 2 : 16;
+                struct cut *more = realloc(found, cap * sizeof *found);
+                if (!more)
+                    goto no_memory;
+                found = more;
+            }
+            found[n_found++] = (struct cut){(uint32_t)i, (uint32_t)(j - i + 1), id};
+        }
+    }
+    if (n_found) {
+        taken = calloc(1, n);
+        if (!taken)
+            goto no_memory;
+        qsort(found, n_found, sizeof *found, by_length);
+        for (size_t i = 0; i < n_found; i++) {
+            /* What was taken before is at least as long, so an overlap covers one of the two ends. */
+            struct cut c = found[i];
+            if (taken[c.start] || taken[c.start + c.len - 1])
+                continue;
+            memset(taken + c.start, 1, c.len);
+            found[kept++] = c;
+        }
+        qsort(found, kept, sizeof *found, by_start);
+    }
+    free(taken);
+    *out = found;
+    *n_out = kept;
+    return 0;
+
+no_memory:
+    free(found);
+    return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
+}

@@ -1,0 +1,139 @@
+/*
+ * tok-spm.c - SentencePiece as the "llama" vocabularies use it: neighbours merge into the token of the best score,
+ * and what is no token falls back to byte tokens.
+ *
+ * SentencePiece writes a space as U+2581, so that character itself cannot be told from a space once it is tokenised:
+ * the one loss of these vocabularies, and not ours to mend.
+ */
+#include "daemon/model/vocab.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char low_line[] = "\xe2\x96\x81"; /* U+2581 */
+
+/* Copies with U+2581 written as a space; returns the length. */
+static size_t unescape(const char *s, size_t n, char *out)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < n;) {
+        if (n - i >= 3 && !memcmp(s + i, low_line, 3)) {
+            out[len++] = ' ';
+            i += 3;
+        } else {
+            out[len++] = s[i++];
+        }
+    }
+    return len;
+}
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+}
+
+/* "<0xAB>" -> 0xAB, or -1. */
+static int byte_token(const char *s, size_t n)
+{
+    if (n != 6 || memcmp(s, "<0x", 3) || s[5] != '>' || hex(s[3]) < 0 || hex(s[4]) < 0)
+        return -1;
+    return hex(s[3]) << 4 | hex(s[4]);
+}
+
+int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
+    int ret = gguf_f32s(g, "tokenizer.ggml.scores", &v->scores, e);
+    if (ret)
+        return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.scores is missing");
+    if (v->scores.n != v->n_tok)
+        return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.scores has %zu entries for %u tokens", v->scores.n,
+                       v->n_tok);
+    memset(v->byte_id, 0xff, sizeof v->byte_id);
+    for (uint32_t i = 0; i < v->n_tok; i++) {
+        struct piece *p = &v->piece[i];
+        char *out = v->arena + v->arena_len;
+        if (isnan(gguf_f32_at(&v->scores, i)))
+            return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.scores: entry %u is not a number", i);
+        if (p->attr == TOK_BYTE) {
+            int byte = byte_token(p->s, p->n);
+            if (byte < 0)
+                return err_set(e, HEARTH_EBADMODEL, "token %u is of type byte and its text is not <0xHH>", i);
+            if (v->byte_id[byte] < 0)
+                v->byte_id[byte] = (int32_t)i;
+            out[0] = (char)byte;
+            p->s = out;
+            p->n = 1;
+            v->arena_len++;
+        } else if (p->attr == TOK_NORMAL || p->attr == TOK_UNUSED) {
+            p->n = (uint32_t)unescape(p->s, p->n, out);
+            p->s = out;
+            p->in_text = true;
+            v->arena_len += p->n;
+        } else if (p->attr == TOK_USER) {
+            p->in_text = true; /* its text is written plainly */
+        }
+    }
+    return piece_index(v, e);
+}
+
+/* Floats in descending order as integers in ascending order. */
+static uint32_t urgency_of(float score)
+{
+    uint32_t u;
+    score += 0.0f; /* -0 and 0 are one score */
+    memcpy(&u, &score, 4);
+    return u & 0x80000000u ? u : ~u & 0x7fffffffu;
+}
+
+static bool spm_pair(const struct vocab *v, const char *text, const struct sym *a, const struct sym *b,
+                     uint32_t *urgency, int32_t *id)
+{
+    int32_t found = piece_find(v, text + a->start, (size_t)a->len + b->len);
+    if (found < 0)
+        return false;
+    *urgency = urgency_of(gguf_f32_at(&v->scores, (size_t)found));
+    *id = found;
+    return true;
+}
+
+int spm_encode(const struct vocab *v, const char *text, size_t n, bool space, struct ids *out, struct hearth_err *e)
+{
+    struct merger m = {0};
+    char *buf = malloc(n + 1);
+    int ret = buf ? 0 : HEARTH_ENOMEM;
+    size_t len = 0;
+    if (!ret) {
+        if (space)
+            buf[len++] = ' ';
+        len += unescape(text, n, buf + len);
+    }
+    for (size_t i = 0; i < len && !ret;) {
+        /* A symbol is as long as its first byte claims: bytes that are not UTF-8 end as byte tokens anyhow. */
+        unsigned char c = (unsigned char)buf[i];
+        size_t size = c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+        if (size > len - i)
+            size = len - i;
+        ret = merger_push(&m, (uint32_t)i, (uint32_t)size, piece_find(v, buf + i, size));
+        i += size;
+    }
+    if (!ret)
+        ret = merger_run(&m, v, buf, spm_pair);
+    for (int32_t i = m.n_sym ? 0 : -1; i >= 0 && !ret; i = m.sym[i].next) {
+        const struct sym *s = &m.sym[i];
+        if (s->id >= 0)
+            ret = ids_push(out, s->id);
+        else
+            for (uint32_t b = 0; b < s->len && !ret; b++) {
+                int32_t id = v->byte_id[(unsigned char)buf[s->start + b]];
+                if (id >= 0 || v->unk >= 0)
+                    ret = ids_push(out, id >= 0 ? id : v->unk);
+            }
+    }
+    merger_fini(&m);
+    free(buf);
+    return ret ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n) : 0;
+}

@@ -1,0 +1,403 @@
+/* tok.c - loading a vocabulary, and what its two kinds share: see tok.h and vocab.h. */
+#include "daemon/model/vocab.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <xxhash.h>
+
+enum {
+    TOKENS_MAX = 1 << 22,
+    TEXT_MAX = 1 << 25, /* bytes in one call: working memory is up to 60 times as much */
+    ENDS_MAX = 64,
+};
+
+/*
+ * Tokens that end a turn or a document, by their text: few files name more than one of them by key. They count as
+ * control tokens whatever type the file gives them, so that no plain text becomes one of them.
+ */
+static const char *const end_texts[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>",
+                                        "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>",
+                                        "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>",
+                                        /* "<|end_of_sentence|>" as DeepSeek writes it, with wide bars and U+2581 */
+                                        "<\xef\xbd\x9c"
+                                        "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+                                        /* padding and file ends of fill-in-the-middle */
+                                        "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>",
+                                        "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>"};
+
+/* Markup of fill-in-the-middle: control tokens too, but they end nothing. */
+static const char *const markup_texts[] = {"<|fim_prefix|>",
+                                           "<fim-prefix>",
+                                           "<fim_prefix>",
+                                           "<\xef\xbd\x9c"
+                                           "fim\xe2\x96\x81"
+                                           "begin\xef\xbd\x9c>",
+                                           "<PRE>",
+                                           "\xe2\x96\x81<PRE>",
+                                           "<|code_prefix|>",
+                                           "<|fim_suffix|>",
+                                           "<fim-suffix>",
+                                           "<fim_suffix>",
+                                           "<\xef\xbd\x9c"
+                                           "fim\xe2\x96\x81hole\xef\xbd\x9c>",
+                                           "<SUF>",
+                                           "\xe2\x96\x81<SUF>",
+                                           "<|code_suffix|>",
+                                           "<|fim_middle|>",
+                                           "<fim-middle>",
+                                           "<fim_middle>",
+                                           "<\xef\xbd\x9c"
+                                           "fim\xe2\x96\x81"
+                                           "end\xef\xbd\x9c>",
+                                           "<MID>",
+                                           "\xe2\x96\x81<MID>",
+                                           "<|code_middle|>"};
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+/* --- pieces -------------------------------------------------------------------------------------------- */
+
+static uint32_t *map_slot(const struct vocab *v, const char *s, size_t n)
+{
+    const struct piece_map *m = &v->map;
+    for (size_t at = XXH3_64bits_withSeed(s, n, m->seed) & m->mask;; at = (at + 1) & m->mask) {
+        uint32_t *slot = &m->slot[at];
+        if (!*slot || (v->piece[*slot - 1].n == n && !memcmp(v->piece[*slot - 1].s, s, n)))
+            return slot;
+    }
+}
+
+int32_t piece_find(const struct vocab *v, const char *text, size_t n)
+{
+    return n > v->max_len ? -1 : (int32_t)*map_slot(v, text, n) - 1;
+}
+
+static int map_resize(struct vocab *v, size_t cap)
+{
+    struct piece_map old = v->map;
+    v->map.slot = calloc(cap, sizeof *v->map.slot);
+    if (!v->map.slot) {
+        v->map = old;
+        return HEARTH_ENOMEM;
+    }
+    v->map.mask = cap - 1;
+    for (size_t i = 0; old.slot && i <= old.mask; i++)
+        if (old.slot[i])
+            *map_slot(v, v->piece[old.slot[i] - 1].s, v->piece[old.slot[i] - 1].n) = old.slot[i];
+    free(old.slot);
+    return 0;
+}
+
+int piece_index(struct vocab *v, struct hearth_err *e)
+{
+    size_t cap = 16;
+    while (cap < 2 * (size_t)v->n_piece)
+        cap *= 2;
+    if (map_resize(v, cap))
+        return err_set(e, HEARTH_ENOMEM, "no memory for %u tokens", v->n_piece);
+    for (uint32_t i = 0; i < v->n_piece; i++) {
+        const struct piece *p = &v->piece[i];
+        if (!p->in_text || !p->n)
+            continue;
+        uint32_t *slot = map_slot(v, p->s, p->n);
+        if (!*slot) { /* of equal tokens the first is used */
+            *slot = i + 1;
+            v->map.n++;
+        }
+        v->max_len = p->n > v->max_len ? p->n : v->max_len;
+    }
+    return 0;
+}
+
+int piece_intern(struct vocab *v, const char *s, size_t n, uint32_t *id)
+{
+    uint32_t *slot = map_slot(v, s, n);
+    if (*slot) {
+        *id = *slot - 1;
+        return 0;
+    }
+    if (2 * (v->map.n + 1) > v->map.mask) {
+        if (map_resize(v, 2 * (v->map.mask + 1)))
+            return HEARTH_ENOMEM;
+        slot = map_slot(v, s, n);
+    }
+    if (v->n_piece == v->cap_piece) {
+        uint32_t cap = v->cap_piece * 2;
+        struct piece *piece = realloc(v->piece, cap * sizeof *piece);
+        if (!piece)
+            return HEARTH_ENOMEM;
+        v->piece = piece;
+        v->cap_piece = cap;
+    }
+    char *copy = malloc(n); /* rare: a sound vocabulary has a token for each part of each merge */
+    if (!copy)
+        return HEARTH_ENOMEM;
+    memcpy(copy, s, n);
+    v->piece[v->n_piece] = (struct piece){.s = copy, .n = (uint32_t)n};
+    *id = v->n_piece++;
+    *slot = *id + 1;
+    v->map.n++;
+    return 0;
+}
+
+/* --- loading ------------------------------------------------------------------------------------------- */
+
+static bool among(const struct piece *p, const char *const *texts, size_t n)
+{
+    if (!p->n || !memchr("<[_\xe2", p->s[0], 4)) /* spares nearly every token the search */
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (strlen(texts[i]) == p->n && !memcmp(texts[i], p->s, p->n))
+            return true;
+    return false;
+}
+
+static int end_push(struct vocab *v, int32_t id)
+{
+    if (id < 0 || vocab_is_end(v, id) || v->n_end == ENDS_MAX) /* only a made-up file has so many */
+        return 0;
+    int32_t *end = realloc(v->end, (v->n_end + 1) * sizeof *end);
+    if (!end)
+        return HEARTH_ENOMEM;
+    v->end = end;
+    v->end[v->n_end++] = id;
+    return 0;
+}
+
+static int load_id(const struct vocab *v, const struct gguf *g, const char *key, int32_t *id, struct hearth_err *e)
+{
+    uint32_t n;
+    int ret = gguf_u32(g, key, &n, e);
+    if (ret)
+        return ret < 0 ? ret : 0;
+    if (n >= v->n_tok)
+        return err_set(e, HEARTH_EBADMODEL, "key %s is %u; there are %u tokens", key, n, v->n_tok);
+    *id = (int32_t)n;
+    return 0;
+}
+
+static int load_tokens(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
+    struct gguf_strs texts;
+    struct gguf_nums types = {0};
+    int ret = gguf_strs(g, "tokenizer.ggml.tokens", &texts, e);
+    if (ret)
+        return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.tokens is missing");
+    ret = gguf_i32s(g, "tokenizer.ggml.token_type", &types, e);
+    if (ret < 0)
+        return ret;
+    if (!texts.n || texts.n > TOKENS_MAX)
+        return err_set(e, HEARTH_EBADMODEL, "%zu tokens; 1 to %d are possible", texts.n, TOKENS_MAX);
+    if (!ret && types.n != texts.n)
+        return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.token_type has %zu entries for %zu tokens", types.n,
+                       texts.n);
+    v->n_tok = v->n_piece = v->cap_piece = (uint32_t)texts.n;
+    v->piece = calloc(v->n_tok, sizeof *v->piece);
+    v->arena = malloc((size_t)(texts.end - texts.p) + 1); /* a decoded piece is never longer than its text */
+    if (!v->piece || !v->arena)
+        return err_set(e, HEARTH_ENOMEM, "no memory for %u tokens", v->n_tok);
+    for (uint32_t i = 0; i < v->n_tok; i++) {
+        struct piece *p = &v->piece[i];
+        struct gguf_str s;
+        if (!gguf_strs_next(&texts, &s))
+            return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.tokens ends at entry %u: the file has changed", i);
+        int32_t attr = types.n ? gguf_i32_at(&types, i) : TOK_NORMAL;
+        if (attr < 0 || attr > TOK_BYTE)
+            return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.token_type: entry %u is %d", i, attr);
+        *p = (struct piece){.s = s.s, .n = (uint32_t)s.n, .attr = attr ? (uint8_t)attr : TOK_NORMAL};
+        bool end = among(p, end_texts, COUNT(end_texts));
+        if (end || among(p, markup_texts, COUNT(markup_texts)))
+            p->attr = TOK_CONTROL;
+        if (end && end_push(v, (int32_t)i))
+            return err_set(e, HEARTH_ENOMEM, "no memory for the vocabulary");
+    }
+    return 0;
+}
+
+int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, struct hearth_err *e)
+{
+    struct gguf_str model;
+    int ret = gguf_str(g, "tokenizer.ggml.model", &model, e);
+    if (ret)
+        return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.model is missing");
+    bool spm = gguf_str_is(model, "llama");
+    if (!spm && !gguf_str_is(model, "gpt2"))
+        return err_set(e, HEARTH_EUNSUPPORTED, "tokenizer \"%.*s\" (tokenizer.ggml.model); hearth has gpt2 and llama",
+                       (int)(model.n < 40 ? model.n : 40), model.s);
+    struct vocab *v = calloc(1, sizeof *v);
+    if (!v)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a vocabulary");
+    v->spm = spm;
+    v->bos = v->eos = v->unk = -1;
+    if (getrandom(&v->map.seed, sizeof v->map.seed, GRND_NONBLOCK) < 0)
+        v->map.seed = (uintptr_t)v;
+
+    ret = load_tokens(v, g, e);
+    if (!ret && spm && v->n_tok > 2) { /* SentencePiece's own numbers, where the file gives none */
+        v->unk = 0;
+        v->bos = 1;
+        v->eos = 2;
+    }
+    int32_t eot = -1, eom = -1;
+    struct {
+        const char *key;
+        int32_t *id;
+    } named[] = {{"tokenizer.ggml.bos_token_id", &v->bos},
+                 {"tokenizer.ggml.eos_token_id", &v->eos},
+                 {"tokenizer.ggml.unknown_token_id", &v->unk},
+                 {"tokenizer.ggml.eot_token_id", &eot},
+                 {"tokenizer.ggml.eom_token_id", &eom}};
+    for (size_t i = 0; i < COUNT(named) && !ret; i++)
+        ret = load_id(v, g, named[i].key, named[i].id, e);
+    if (!ret && (end_push(v, v->eos) || end_push(v, eot) || end_push(v, eom)))
+        ret = err_set(e, HEARTH_ENOMEM, "no memory for the vocabulary");
+    if (!ret)
+        ret = spm ? spm_load(v, g, e) : bpe_load(v, g, pre, e);
+    if (!ret)
+        ret = special_load(v, e);
+    if (!ret) {
+        v->add_bos = spm || v->pre_kind->add_bos;
+        v->add_space = spm;
+        ret = gguf_bool(g, "tokenizer.ggml.add_bos_token", &v->add_bos, e);
+        if (ret >= 0)
+            ret = gguf_bool(g, "tokenizer.ggml.add_space_prefix", &v->add_space, e);
+        if (ret > 0)
+            ret = 0;
+    }
+    if (ret) {
+        vocab_free(v);
+        return ret;
+    }
+    v->add_bos &= v->bos >= 0;
+    v->add_space &= spm;
+    if (spm)
+        snprintf(v->kind, sizeof v->kind, "llama");
+    else
+        snprintf(v->kind, sizeof v->kind, "gpt2/%s", v->pre_kind->name);
+    *out = v;
+    return 0;
+}
+
+int vocab_load(struct vocab **out, const struct gguf *g, struct hearth_err *e)
+{
+    return vocab_load_as(out, g, NULL, e);
+}
+
+void vocab_free(struct vocab *v)
+{
+    if (!v)
+        return;
+    for (uint32_t i = v->n_tok; i < v->n_piece; i++)
+        free((char *)v->piece[i].s);
+    pretok_close(v->pre);
+    free(v->piece);
+    free(v->arena);
+    free(v->map.slot);
+    free(v->merges);
+    free(v->merge_slot);
+    free(v->end);
+    free(v->special);
+    free(v);
+}
+
+/* --- asking -------------------------------------------------------------------------------------------- */
+
+uint32_t vocab_size(const struct vocab *v)
+{
+    return v->n_tok;
+}
+
+const char *vocab_kind(const struct vocab *v)
+{
+    return v->kind;
+}
+
+int32_t vocab_bos(const struct vocab *v)
+{
+    return v->bos;
+}
+
+int32_t vocab_eos(const struct vocab *v)
+{
+    return v->eos;
+}
+
+bool vocab_add_bos(const struct vocab *v)
+{
+    return v->add_bos;
+}
+
+bool vocab_is_end(const struct vocab *v, int32_t id)
+{
+    for (size_t i = 0; i < v->n_end; i++)
+        if (v->end[i] == id)
+            return true;
+    return false;
+}
+
+bool tok_adds_space(const struct vocab *v)
+{
+    return v->add_space;
+}
+
+size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, size_t cap)
+{
+    if (id < 0 || (uint32_t)id >= v->n_tok)
+        return 0;
+    const struct piece *p = &v->piece[id];
+    if (!special && (p->attr == TOK_CONTROL || p->attr == TOK_UNKNOWN))
+        return 0;
+    if (cap)
+        memcpy(out, p->s, p->n < cap ? p->n : cap);
+    return p->n;
+}
+
+void ids_fini(struct ids *ids)
+{
+    free(ids->v);
+    *ids = (struct ids){0};
+}
+
+int ids_push(struct ids *ids, int32_t id)
+{
+    if (ids->n == ids->cap) {
+        size_t cap = ids->cap ? ids->cap * 2 : 64;
+        int32_t *v = realloc(ids->v, cap * sizeof *v);
+        if (!v)
+            return HEARTH_ENOMEM;
+        ids->v = v;
+        ids->cap = cap;
+    }
+    ids->v[ids->n++] = id;
+    return 0;
+}
+
+int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, struct ids *out, struct hearth_err *e)
+{
+    struct cut *cuts;
+    size_t n_cut, was = out->n, at = 0;
+    if (n > TEXT_MAX)
+        return err_set(e, HEARTH_EPARAMS, "a text of %zu bytes; the limit is %d", n, TEXT_MAX);
+    int ret = special_cut(v, text, n, flags, &cuts, &n_cut, e);
+    if (ret)
+        return ret;
+    if ((flags & TOK_BOS) && v->bos >= 0 && ids_push(out, v->bos))
+        ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
+    /* SentencePiece puts its space before every stretch of text that follows a special token or nothing. */
+    for (size_t i = 0; i <= n_cut && !ret; i++) {
+        size_t to = i < n_cut ? cuts[i].start : n;
+        if (to > at)
+            ret = v->spm ? spm_encode(v, text + at, to - at, v->add_space, out, e)
+                         : bpe_encode(v, text + at, to - at, out, e);
+        if (!ret && i < n_cut) {
+            if (ids_push(out, cuts[i].id))
+                ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
+            at = to + cuts[i].len;
+        }
+    }
+    free(cuts);
+    if (ret)
+        out->n = was;
+    return ret;
+}

@@ -1,0 +1,124 @@
+/*
+ * vocab.h - the inside of a vocabulary, shared by tok*.c; everyone else includes tok.h.
+ *
+ * Every token has a piece: the bytes it stands for in running text. Byte-level BPE writes its tokens in an alphabet
+ * of 256 printable characters, SentencePiece writes a space as U+2581; both are undone once, when the vocabulary is
+ * loaded. From then on text is bytes: a token is looked up by the bytes of the text, and detokenising is a copy.
+ */
+#ifndef HEARTH_VOCAB_H
+#define HEARTH_VOCAB_H
+
+#include "daemon/model/pretok.h"
+#include "daemon/model/tok.h"
+
+struct piece {
+    const char *s; /* into the arena or the mapped file */
+    uint32_t n;
+    uint8_t attr; /* enum tok_attr */
+    bool in_text; /* plain text may become this token */
+};
+
+/* Bytes to id, open addressing, seeded at random (see gguf.c). */
+struct piece_map {
+    uint32_t *slot; /* id + 1; 0: free */
+    size_t mask, n;
+    uint64_t seed;
+};
+
+/* A BPE merge: symbols left and right become `id`. Symbols are ids; those from n_tok on are merges' intermediate
+ * results that are no tokens. */
+struct merge {
+    uint32_t left, right, id;
+};
+
+/* Trie of the special tokens' texts. */
+struct special_node {
+    uint32_t child, next; /* 0: none */
+    int32_t id;           /* -1: no token ends here */
+    uint8_t byte;
+};
+
+struct vocab {
+    bool spm;
+    char kind[48];
+    const struct pretok_kind *pre_kind; /* BPE */
+    struct pretok *pre;
+    uint32_t n_tok;
+    struct piece *piece; /* [n_piece], tokens first */
+    uint32_t n_piece, cap_piece;
+    char *arena; /* decoded pieces */
+    size_t arena_len;
+    struct piece_map map;
+    uint32_t max_len; /* longest piece in `map` */
+
+    struct merge *merges; /* [n_merge], position = rank */
+    uint32_t n_merge;
+    uint32_t *merge_slot; /* rank + 1 by (left, right) */
+    size_t merge_mask;
+
+    struct gguf_nums scores; /* SentencePiece; n = 0: none */
+
+    int32_t byte_id[256];  /* the token of a single byte; -1 */
+    int32_t bos, eos, unk; /* -1: none */
+    bool add_bos, add_space;
+
+    int32_t *end; /* ids that end a generation */
+    size_t n_end;
+    struct special_node *special; /* [n_special]; the root is 0 */
+    uint32_t n_special;
+    uint32_t special_first[256]; /* the root's children by byte */
+};
+
+/* The piece's id where text[0..n) may become it, or -1. */
+int32_t piece_find(const struct vocab *v, const char *text, size_t n);
+
+/*
+ * Greedy pair merging over a doubly linked list of symbols with a heap of candidate pairs, as BPE and SentencePiece
+ * share it: the best pair is merged until none is left; O(n log n) for any input. `pair` tells whether two neighbours
+ * merge, into which symbol, and how urgently (lower is sooner; ties go to the leftmost).
+ */
+struct sym {
+    uint32_t start, len; /* bytes of the text; len 0: merged away */
+    int32_t prev, next;  /* -1: none */
+    int32_t id;          /* -1: no token */
+};
+struct merge_item {
+    uint64_t key; /* urgency << 32 | left */
+    uint32_t right, len;
+};
+struct merger {
+    struct sym *sym;
+    size_t n_sym, cap_sym;
+    struct merge_item *heap;
+    size_t n_heap, cap_heap;
+};
+typedef bool merge_pair(const struct vocab *v, const char *text, const struct sym *a, const struct sym *b,
+                        uint32_t *urgency, int32_t *id);
+void merger_fini(struct merger *m);
+int merger_push(struct merger *m, uint32_t start, uint32_t len, int32_t id); /* 0 or HEARTH_ENOMEM */
+int merger_run(struct merger *m, const struct vocab *v, const char *text, merge_pair *pair);
+
+/* Text without special tokens to ids. 0, HEARTH_ENOMEM, or what the pre-tokenizer says. */
+int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hearth_err *e);
+int bpe_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e);
+int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
+int spm_encode(const struct vocab *v, const char *text, size_t n, bool space, struct ids *out, struct hearth_err *e);
+
+/* For loading: adds a symbol that is no token; its id through *id. */
+int piece_intern(struct vocab *v, const char *s, size_t n, uint32_t *id);
+int piece_index(struct vocab *v, struct hearth_err *e); /* fills map from pieces with in_text */
+
+/* vocab_load with another pre-tokenizer than the file names; NULL: the file's. */
+int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, struct hearth_err *e);
+
+/* tok-special.c: the trie and the cut of a text into special tokens and what is between. */
+int special_load(struct vocab *v, struct hearth_err *e);
+struct cut {
+    uint32_t start, len;
+    int32_t id;
+};
+/* In text order, not overlapping; *out is malloc'd. */
+int special_cut(const struct vocab *v, const char *text, size_t n, int flags, struct cut **out, size_t *n_out,
+                struct hearth_err *e);
+
+#endif

@@ -1,0 +1,334 @@
+/*
+ * tok.c - vocabularies against llama.cpp's ids (data beside the checkout; the embedded model is always there), and
+ * what must hold for any input: no crash, no loss, no quadratic time.
+ */
+#include "daemon/model/vocab.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+struct loaded {
+    struct gguf *g;
+    struct vocab *v;
+};
+
+static const char *shared(const char *rest)
+{
+    static char path[4096];
+    const char *dir = getenv("HEARTH_SHARED");
+    snprintf(path, sizeof path, "%s/%s", dir ? dir : "../shared", rest);
+    return path;
+}
+
+static const char *embedded(void)
+{
+    static char path[4096];
+    const char *dir = getenv("top_srcdir");
+    snprintf(path, sizeof path, "%s/contrib/models/tale-q4_k_m.gguf", dir ? dir : "..");
+    return path;
+}
+
+static struct loaded load(const char *path, const char *pre)
+{
+    struct loaded l;
+    struct hearth_err e = {0};
+    if (access(path, R_OK))
+        skip();
+    if (gguf_open(&l.g, path, &e) || vocab_load_as(&l.v, l.g, pre, &e))
+        fail_msg("%s: %s", path, e.msg);
+    return l;
+}
+
+static void unload(struct loaded *l)
+{
+    vocab_free(l->v);
+    gguf_close(l->g);
+}
+
+/* What the ids stand for, less an added BOS and SentencePiece's spaces: at the start and after special tokens. */
+static char *decode(const struct vocab *v, const struct ids *ids, size_t *len)
+{
+    size_t cap = 1, n = 0;
+    for (size_t i = 0; i < ids->n; i++)
+        cap += tok_piece(v, ids->v[i], true, NULL, 0);
+    char *out = malloc(cap);
+    bool fresh = true;
+    for (size_t i = vocab_add_bos(v); i < ids->n; i++) {
+        size_t k = tok_piece(v, ids->v[i], true, out + n, cap - n);
+        bool control = !tok_piece(v, ids->v[i], false, NULL, 0);
+        if (fresh && tok_adds_space(v) && !control) {
+            assert_int_equal(out[n], ' ');
+            memmove(out + n, out + n + 1, --k);
+        }
+        fresh = control;
+        n += k;
+    }
+    *len = n;
+    return out;
+}
+
+static void encode(const struct vocab *v, const char *text, size_t n, int flags, struct ids *ids)
+{
+    struct hearth_err e = {0};
+    if (tok_encode(v, text, n, flags | (vocab_add_bos(v) ? TOK_BOS : 0), ids, &e))
+        fail_msg("%s", e.msg);
+}
+
+static void check_lossless(const struct vocab *v, const char *text, size_t n, int flags)
+{
+    struct ids ids = {0};
+    size_t len;
+    encode(v, text, n, flags, &ids);
+    char *back = decode(v, &ids, &len);
+    if (len != n || memcmp(back, text, n))
+        fail_msg("%zu bytes became %zu: %.60s / %.60s", n, len, text, back);
+    free(back);
+    ids_fini(&ids);
+}
+
+/* --- the vectors --------------------------------------------------------------------------------------- */
+
+static void vectors(const char *gguf, const char *json, const char *pre)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s", gguf);
+    struct loaded l = load(path, pre);
+    json_error_t je;
+    json_t *root = access(shared(json), R_OK) ? NULL : json_load_file(shared(json), 0, &je), *c;
+    if (!root) {
+        unload(&l);
+        skip();
+    }
+    size_t i, wrong = 0;
+    json_array_foreach(json_object_get(root, "cases"), i, c)
+    {
+        const char *text = json_string_value(json_object_get(c, "text"));
+        size_t n = json_string_length(json_object_get(c, "text"));
+        int flags = json_is_true(json_object_get(c, "parse_special")) ? TOK_SPECIAL : 0;
+        json_t *want = json_object_get(c, "ids");
+        struct ids ids = {0};
+        encode(l.v, text, n, flags, &ids);
+        bool same = ids.n == json_array_size(want);
+        for (size_t k = 0; same && k < ids.n; k++)
+            same = ids.v[k] == json_integer_value(json_array_get(want, k));
+        if (!same) {
+            wrong++;
+            print_error("%s: case %zu differs: %.80s\n", json, i, text);
+        }
+        ids_fini(&ids);
+        check_lossless(l.v, text, n, flags);
+    }
+    assert_true(i > 0);
+    json_decref(root);
+    unload(&l);
+    assert_int_equal(wrong, 0);
+}
+
+#define VECTORS(name, gguf, json, pre)    \
+    static void test_##name(void **state) \
+    {                                     \
+        (void)state;                      \
+        vectors(gguf, json, pre);         \
+    }
+VECTORS(tale, embedded(), "vocab/tale.json", NULL)
+VECTORS(gpt_2, shared("vocab/gpt-2.gguf"), "vocab/gpt-2.json", NULL)
+VECTORS(llama_bpe, shared("vocab/llama-bpe.gguf"), "vocab/llama-bpe.json", NULL)
+VECTORS(qwen2, shared("vocab/llama-bpe.gguf"), "vocab/llama-bpe.pre-qwen2.json", "qwen2")
+VECTORS(deepseek_coder, shared("vocab/deepseek-coder.gguf"), "vocab/deepseek-coder.json", NULL)
+VECTORS(starcoder, shared("vocab/starcoder.gguf"), "vocab/starcoder.json", NULL)
+VECTORS(llama_spm, shared("vocab/llama-spm.gguf"), "vocab/llama-spm.json", NULL)
+
+/* --- any input ----------------------------------------------------------------------------------------- */
+
+static const char *const files[] = {"vocab/gpt-2.gguf", "vocab/llama-bpe.gguf", "vocab/starcoder.gguf",
+                                    "vocab/llama-spm.gguf", "vocab/deepseek-coder.gguf"};
+
+/* Deepseek-coder has no tokens for the 13 bytes that never occur in UTF-8. */
+static bool has_all_bytes(const struct vocab *v)
+{
+    for (int b = 0; b < 256; b++)
+        if (v->byte_id[b] < 0)
+            return false;
+    return true;
+}
+
+static void garble(const struct vocab *v)
+{
+    static const char *const bits[] = {"\xe2\x80\x83",
+                                       "\xf0\x9f\xa6\x99",
+                                       "\xff",
+                                       "\xc3",
+                                       "'ll",
+                                       "'S",
+                                       "<|eot_id|>",
+                                       "<s>",
+                                       "</s>",
+                                       "<|im_start|>",
+                                       "123456",
+                                       " \t\r\n",
+                                       "\n\n",
+                                       "   ",
+                                       "\xe0\xa4\xb9\xe0\xa4\xbf",
+                                       "\xe4\xb8\xad\xe6\x96\x87",
+                                       "a",
+                                       "Z",
+                                       ".",
+                                       "\xed\xa0\x80",
+                                       "\xc0\x80"};
+    char buf[512];
+    uint32_t r = 12345;
+    bool whole = has_all_bytes(v);
+    for (int round = 0; round < 2000; round++) {
+        size_t n = 0;
+        while (n < sizeof buf - 16) {
+            r = r * 1664525 + 1013904223;
+            if ((r >> 29) == 0)
+                break;
+            if ((r >> 28) & 1) {
+                buf[n++] = (char)(r >> 12);
+            } else {
+                const char *bit = bits[(r >> 8) % (sizeof bits / sizeof *bits)];
+                memcpy(buf + n, bit, strlen(bit));
+                n += strlen(bit);
+            }
+        }
+        for (int flags = 0; flags <= TOK_SPECIAL; flags += TOK_SPECIAL) {
+            if (whole) {
+                check_lossless(v, buf, n, flags);
+            } else {
+                struct ids ids = {0};
+                encode(v, buf, n, flags, &ids);
+                ids_fini(&ids);
+            }
+        }
+    }
+}
+
+static void test_garbage(void **state)
+{
+    (void)state;
+    struct loaded l = load(embedded(), NULL);
+    garble(l.v);
+    unload(&l);
+}
+
+static void test_garbage_shared(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct loaded l = load(shared(files[i]), NULL);
+        garble(l.v);
+        unload(&l);
+    }
+}
+
+/* A megabyte of one thing must take time in proportion: seconds would mean something quadratic. */
+static void long_runs(const struct vocab *v, const char *name)
+{
+    static const char *const units[] = {"a", " ", "\n", "1", "!", "\xff", "ab", " \n", "<", "\xe4\xb8\xad", "' ", "x "};
+    size_t n = 1000 * 1000;
+    char *text = malloc(n);
+    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+        struct timespec a, b;
+        struct ids ids = {0};
+        size_t k = strlen(units[u]), full = n / k * k;
+        for (size_t i = 0; i < full; i++)
+            text[i] = units[u][i % k];
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
+        encode(v, text, full, TOK_SPECIAL, &ids);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
+        ids_fini(&ids);
+        double s = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9;
+        if (getenv("VERBOSE_TIMES"))
+            print_message("%s: 1 MB of '%s': %.3f s\n", name, units[u], s);
+        if (s > 20) /* usually 0.1 s; sanitizers and valgrind cost a factor of 50 */
+            fail_msg("%s: 1 MB of '%s' takes %.1f s", name, units[u], s);
+    }
+    free(text);
+}
+
+static void test_long_runs(void **state)
+{
+    (void)state;
+    struct loaded l = load(embedded(), NULL);
+    long_runs(l.v, "tale");
+    unload(&l);
+}
+
+static void test_long_runs_shared(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct loaded l = load(shared(files[i]), NULL);
+        long_runs(l.v, files[i]);
+        unload(&l);
+    }
+}
+
+/* --- special tokens ------------------------------------------------------------------------------------ */
+
+static void test_special(void **state)
+{
+    (void)state;
+    struct loaded l = load(embedded(), NULL);
+    static const char text[] = "<|im_start|>user\nHi<|im_end|>";
+    struct ids with = {0}, without = {0};
+    encode(l.v, text, strlen(text), TOK_SPECIAL, &with);
+    encode(l.v, text, strlen(text), 0, &without);
+    assert_int_equal(with.v[0], 1);
+    assert_int_equal(with.v[with.n - 1], 2);
+    for (size_t i = 0; i < without.n; i++)
+        assert_true(without.v[i] > 5);
+    assert_int_equal(vocab_special(l.v, "<|im_end|>"), 2);
+    assert_int_equal(vocab_special(l.v, "<|im_en"), -1);
+    assert_int_equal(vocab_special(l.v, ""), -1);
+    assert_true(vocab_is_end(l.v, 0));
+    assert_true(vocab_is_end(l.v, 2));
+    assert_false(vocab_is_end(l.v, 1));
+    assert_int_equal(tok_piece(l.v, 2, false, NULL, 0), 0);
+    assert_int_equal(tok_piece(l.v, 2, true, NULL, 0), 10);
+    assert_int_equal(tok_piece(l.v, -1, true, NULL, 0), 0);
+    assert_int_equal(tok_piece(l.v, 1 << 30, true, NULL, 0), 0);
+    assert_string_equal(vocab_kind(l.v), "gpt2/gpt-2");
+    ids_fini(&with);
+    ids_fini(&without);
+    unload(&l);
+}
+
+static void test_unknown_pre(void **state)
+{
+    (void)state;
+    struct loaded l;
+    struct hearth_err e = {0};
+    assert_int_equal(gguf_open(&l.g, embedded(), &e), 0);
+    assert_int_equal(vocab_load_as(&l.v, l.g, "nobody-knows", &e), HEARTH_EUNSUPPORTED);
+    assert_non_null(strstr(e.msg, "nobody-knows"));
+    gguf_close(l.g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tale),
+        cmocka_unit_test(test_gpt_2),
+        cmocka_unit_test(test_llama_bpe),
+        cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_deepseek_coder),
+        cmocka_unit_test(test_starcoder),
+        cmocka_unit_test(test_llama_spm),
+        cmocka_unit_test(test_special),
+        cmocka_unit_test(test_unknown_pre),
+        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_garbage_shared),
+        cmocka_unit_test(test_long_runs),
+        cmocka_unit_test(test_long_runs_shared),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
