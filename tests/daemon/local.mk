@@ -1,0 +1,55 @@
+# hearthd's tests: its parts, then the daemon as a black box.
+check_PROGRAMS += tests/unit/conf
+TESTS += tests/unit/conf
+tests_unit_conf_SOURCES = tests/unit/conf.c
+tests_unit_conf_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_conf_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/sd
+TESTS += tests/unit/sd
+tests_unit_sd_SOURCES = tests/unit/sd.c
+tests_unit_sd_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_sd_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/store
+TESTS += tests/unit/store
+tests_unit_store_SOURCES = tests/unit/store.c
+tests_unit_store_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_unit_store_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(CMOCKA_LIBS)
+
+# Black-box tests of hearthd, with a fake engine and a harness of their own.
+check_PROGRAMS += tests/daemon/fake-engine
+tests_daemon_fake_engine_SOURCES = tests/daemon/fake-engine.c
+tests_daemon_fake_engine_LDADD = libclient/libcore.la
+check_LIBRARIES += tests/daemon/libharness.a
+tests_daemon_libharness_a_SOURCES = tests/daemon/harness.c tests/daemon/harness.h
+tests_daemon_libharness_a_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+DAEMON_TEST_LIBS = tests/daemon/libharness.a libclient/libcore.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/daemon/stream
+TESTS += tests/daemon/stream
+tests_daemon_stream_SOURCES = tests/daemon/stream.c
+tests_daemon_stream_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_daemon_stream_LDADD = $(DAEMON_TEST_LIBS)
+
+check_PROGRAMS += tests/daemon/start
+TESTS += tests/daemon/start
+tests_daemon_start_SOURCES = tests/daemon/start.c
+tests_daemon_start_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_daemon_start_LDADD = $(DAEMON_TEST_LIBS)
+
+check_PROGRAMS += tests/daemon/hostile
+TESTS += tests/daemon/hostile
+tests_daemon_hostile_SOURCES = tests/daemon/hostile.c
+tests_daemon_hostile_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_daemon_hostile_LDADD = $(DAEMON_TEST_LIBS)
+
+check_PROGRAMS += tests/daemon/session
+TESTS += tests/daemon/session
+tests_daemon_session_SOURCES = tests/daemon/session.c
+tests_daemon_session_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_daemon_session_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
+
+dist_check_SCRIPTS += tests/daemon/neovim.sh
+TESTS += tests/daemon/neovim.sh
+EXTRA_DIST += tests/daemon/neovim.lua
