@@ -1,0 +1,46 @@
+/* cases.c - the case table of the ops tests. A kernel or a type is tested by adding a row. */
+#include "tests/ops/rig.h"
+
+#define LLAMA .norm = NORM_RMS, .rope = ROPE_NORM, .glu = GLU_SWIGLU, .embed_scale = 1.0f, .kv_type = DT_F32
+#define NEOX  .norm = NORM_RMS, .rope = ROPE_NEOX, .glu = GLU_SWIGLU, .embed_scale = 1.0f, .kv_type = DT_F32
+
+const struct op_case op_cases[] = {
+    /* every type: one row, then a ragged batch around the borders of pages */
+    {"f32", DT_F32, 64, 96, 50, 4, 4, 64, LLAMA, .n_rot = 64, .seq = {{0, 1}}},
+    {"f32 ragged", DT_F32, 64, 96, 50, 4, 4, 64, LLAMA, .n_rot = 64,
+     .seq = {{15, 1}, {16, 1}, {0, 17}, {14, 5}, {31, 2}}},
+    {"f16", DT_F16, 128, 80, 66, 4, 2, 64, LLAMA, .n_rot = 64, .seq = {{3, 1}}},
+    {"f16 ragged", DT_F16, 128, 80, 66, 4, 2, 64, LLAMA, .n_rot = 64, .seq = {{0, 16}, {16, 1}, {17, 3}}},
+    {"bf16", DT_BF16, 96, 112, 40, 3, 1, 64, NEOX, .n_rot = 64, .seq = {{40, 1}}},
+    {"bf16 ragged", DT_BF16, 96, 112, 40, 3, 1, 64, NEOX, .n_rot = 64, .seq = {{0, 4}, {15, 2}}},
+    {"q4_0 896 wide", DT_Q4_0, 896, 160, 35, 14, 2, 64, NEOX, .n_rot = 64, .bias = true, .seq = {{20, 1}}},
+    {"q4_0 896 ragged", DT_Q4_0, 896, 160, 35, 14, 2, 64, NEOX, .n_rot = 64, .bias = true, .seq = {{0, 5}, {47, 2}}},
+    {"q8_0 896 wide", DT_Q8_0, 896, 608, 35, 14, 2, 64, NEOX, .n_rot = 64, .bias = true, .seq = {{0, 1}}},
+    {"q8_0 ragged", DT_Q8_0, 288, 160, 33, 6, 1, 96, NEOX, .n_rot = 96, .seq = {{0, 7}, {1, 1}, {2, 1}}},
+    {"q4_k", DT_Q4_K, 256, 768, 47, 4, 2, 64, LLAMA, .n_rot = 64, .seq = {{33, 1}}},
+    {"q4_k ragged", DT_Q4_K, 256, 768, 47, 4, 2, 64, LLAMA, .n_rot = 64, .seq = {{0, 33}, {31, 1}, {32, 1}}},
+    {"q5_k", DT_Q5_K, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .seq = {{100, 1}}},
+    {"q5_k ragged", DT_Q5_K, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .seq = {{0, 3}, {99, 4}}},
+    {"q6_k", DT_Q6_K, 768, 512, 31, 6, 2, 128, LLAMA, .n_rot = 128, .seq = {{5, 1}}},
+    {"q6_k ragged", DT_Q6_K, 768, 512, 31, 6, 2, 128, LLAMA, .n_rot = 128, .seq = {{16, 16}, {0, 1}, {15, 2}}},
+    /* shapes: one of everything, and sizes that no vector width divides */
+    {"one", DT_F32, 1, 1, 1, 1, 1, 2, LLAMA, .n_rot = 2, .seq = {{0, 1}}},
+    {"odd", DT_F32, 33, 17, 15, 3, 3, 6, LLAMA, .n_rot = 4, .seq = {{0, 3}, {7, 1}}},
+    {"odd f16 kv", DT_F16, 257, 255, 129, 5, 1, 20, .norm = NORM_LAYER, .rope = ROPE_NEOX, .glu = GLU_GELU,
+     .embed_scale = 1.0f, .kv_type = DT_F16, .n_rot = 10, .bias = true, .seq = {{0, 2}, {30, 5}}},
+    {"many tokens", DT_Q4_K, 256, 256, 20, 4, 1, 64, LLAMA, .n_rot = 64, .seq = {{0, 101}, {3, 1}}},
+    /* groups of query heads: 7 of head size 128, 8 of 80 */
+    {"gqa 7", DT_F16, 48, 64, 20, 7, 1, 128, NEOX, .n_rot = 128, .seq = {{17, 1}, {0, 2}}},
+    {"gqa 8 of 80", DT_F16, 48, 64, 20, 16, 2, 80, NEOX, .n_rot = 80, .seq = {{17, 1}, {0, 18}}},
+    {"f16 kv", DT_Q4_K, 256, 256, 47, 4, 2, 64, .norm = NORM_RMS, .rope = ROPE_NORM, .glu = GLU_SWIGLU,
+     .embed_scale = 1.0f, .kv_type = DT_F16, .n_rot = 64, .seq = {{20, 1}, {0, 20}}},
+    /* architectures */
+    {"gemma2", DT_F16, 256, 128, 64, 4, 2, 256, .norm = NORM_RMS, .rope = ROPE_NEOX, .glu = GLU_GEGLU, .n_rot = 256,
+     .post_norm = true, .window = 16, .att_softcap = 50.0f, .softcap = 30.0f, .embed_scale = 16.0f, .kv_type = DT_F32,
+     .seq = {{0, 20}, {40, 3}, {15, 1}, {16, 1}}},
+    {"qwen3", DT_F16, 64, 64, 33, 4, 2, 96, NEOX, .n_rot = 96, .head_norms = true, .seq = {{0, 5}, {16, 1}}},
+    {"starcoder2", DT_F16, 64, 100, 33, 4, 2, 64, .norm = NORM_LAYER, .rope = ROPE_NEOX, .glu = GLU_GELU, .n_rot = 64,
+     .embed_scale = 1.0f, .kv_type = DT_F32, .bias = true, .seq = {{0, 5}, {16, 1}}},
+    {"partial rope", DT_F32, 64, 64, 33, 2, 2, 64, LLAMA, .n_rot = 32, .seq = {{0, 5}, {90, 1}}},
+};
+const size_t n_op_cases = sizeof op_cases / sizeof *op_cases;

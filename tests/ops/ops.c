@@ -1,0 +1,363 @@
+/*
+ * ops.c - every op of a backend against an independent computation in double precision, over the case table.
+ *
+ *     tests/ops/ops [BACKEND [VARIANT]]      "cpu" by default; exit status 77 where the machine has no such device
+ *
+ * Each op gets its own random input, written and read through act_write and act_read, so that an error is seen where
+ * it is made. Tolerance: relative to the greatest magnitude in the row of results. On the CPU everything is f32 with
+ * at most some hundred roundings of 6e-8 in a chain of partial sums, so 4e-6; a GPU rounds activations to f16
+ * (5e-4 each), which average out over a row: 2e-3.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/ops/rig.h"
+
+static const struct backend *backend;
+static const char *variant = "auto";
+static double tolerance;
+
+/* --- the independent computation ------------------------------------------------------------------------- */
+
+static double *matrix(const uint8_t *packed, enum dtype type, uint32_t n_in, uint32_t n_out)
+{
+    size_t n = (size_t)n_in * n_out;
+    float *f = malloc(n * sizeof *f);
+    double *m = malloc(n * sizeof *m);
+    assert_true(f && m);
+    dtype_get(type)->to_f32(packed, f, n);
+    for (size_t i = 0; i < n; i++)
+        m[i] = (double)f[i];
+    free(f);
+    return m;
+}
+
+static void norm(enum norm_kind kind, double eps, const float *w, const float *b, const double *x, uint32_t n,
+                 double *y)
+{
+    double mean = 0, var = 0;
+    for (uint32_t i = 0; kind == NORM_LAYER && i < n; i++)
+        mean += x[i] / n;
+    for (uint32_t i = 0; i < n; i++)
+        var += (x[i] - mean) * (x[i] - mean) / n;
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = (x[i] - mean) / sqrt(var + eps) * (double)w[i] + (b ? (double)b[i] : 0.0);
+}
+
+static void multiply(const double *m, const double *x, uint32_t n_in, uint32_t n_out, double *y)
+{
+    for (uint32_t o = 0; o < n_out; o++) {
+        y[o] = 0;
+        for (uint32_t k = 0; k < n_in; k++)
+            y[o] += m[(size_t)o * n_in + k] * x[k];
+    }
+}
+
+static void rotate(const struct op_case *c, uint32_t pos, const float *inv_freq, double *v)
+{
+    uint32_t half = c->n_rot / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        double *a = c->rope == ROPE_NORM ? v + 2 * i : v + i, *b = c->rope == ROPE_NORM ? a + 1 : a + half;
+        double t = pos * (double)inv_freq[i], x = *a, y = *b;
+        *a = x * cos(t) - y * sin(t);
+        *b = x * sin(t) + y * cos(t);
+    }
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static void to_double(const float *f, double *d, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        d[i] = (double)f[i];
+}
+
+static void compare(const char *what, const struct op_case *c, uint32_t row, const float *got, const double *want,
+                    uint32_t n, double tol)
+{
+    double scale = 1e-6;
+    for (uint32_t i = 0; i < n; i++)
+        scale = fmax(scale, fabs(want[i]));
+    for (uint32_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - want[i]) <= tol * scale))
+            fail_msg("%s, case '%s', row %u, column %u: %.9g, exactly %.9g (greatest of the row %.3g)", what, c->name,
+                     (unsigned)row, (unsigned)i, (double)got[i], want[i], scale);
+}
+
+/* --- the case under test --------------------------------------------------------------------------------- */
+
+struct fixture {
+    const struct op_case *c;
+    struct numbers n;
+    struct rig r;
+    uint32_t n_row, n_seq, d_q, d_kv, widest;
+    uint32_t pos[BATCH_ROWS_MAX], seq[BATCH_ROWS_MAX];
+    float *in, *got;   /* [n_row, widest] */
+    double *x, *y, *z; /* [widest] */
+};
+
+static void check_embed(struct fixture *f)
+{
+    const struct op_case *c = f->c;
+    double *m = matrix(f->n.head, f->n.head_type, c->d_model, c->n_vocab);
+    struct op_embed op = op_embed(&f->r);
+    f->r.be->embed(f->r.d, &op);
+    rig_read(&f->r, ACT_X, 0, f->n_row, f->got);
+    for (uint32_t r = 0; r < f->n_row; r++) {
+        const double *row = m + (size_t)rig_token(c, f->seq[r], f->pos[r]) * c->d_model;
+        for (uint32_t i = 0; i < c->d_model; i++)
+            f->x[i] = row[i] * (double)c->embed_scale;
+        compare("embed", c, r, f->got + (size_t)r * c->d_model, f->x, c->d_model, tolerance);
+    }
+    free(m);
+}
+
+/* The vector of (K or V, KV head, position) of a sequence, as the pages have it. */
+static void page_vector(struct fixture *f, uint32_t seq, uint32_t layer, int v, uint32_t head, uint32_t pos, float *out)
+{
+    const struct op_case *c = f->c;
+    size_t n = (size_t)LAYERS * 2 * c->n_kv * KV_PAGE * c->d_head;
+    static uint8_t page[1 << 20];
+    assert_true(dtype_bytes(c->kv_type, n) <= sizeof page);
+    f->r.be->kv_read(f->r.d, f->r.kv, f->r.pages[seq][pos / KV_PAGE], page);
+    size_t at = ((((size_t)layer * 2 + (size_t)v) * c->n_kv + head) * KV_PAGE + pos % KV_PAGE) * c->d_head;
+    dtype_get(c->kv_type)->to_f32(page + dtype_bytes(c->kv_type, at), out, c->d_head);
+}
+
+static void check_qkv(struct fixture *f)
+{
+    const struct op_case *c = f->c;
+    const struct numbers *n = &f->n;
+    double *m[3];
+    for (int i = 0; i < 3; i++)
+        m[i] = matrix(n->packed[i], n->type[i], c->d_model, n->n_out[i]);
+    random_floats(1, f->in, (size_t)f->n_row * c->d_model);
+    rig_write(&f->r, ACT_X, f->n_row, f->in);
+    struct op_qkv op = op_qkv(&f->r, 1);
+    f->r.be->qkv(f->r.d, &op);
+    rig_read(&f->r, ACT_Q, 0, f->n_row, f->got);
+    for (uint32_t r = 0; r < f->n_row; r++)
+        for (int part = 0; part < 3; part++) {
+            uint32_t width = n->n_out[part], heads = width / c->d_head;
+            const float *bias = n->bias_qkv + (part == 0 ? 0 : f->d_q + (uint32_t)(part - 1) * f->d_kv);
+            to_double(f->in + (size_t)r * c->d_model, f->x, c->d_model);
+            norm(c->norm, 1e-5, n->norm_w, c->norm == NORM_LAYER ? n->norm_b : NULL, f->x, c->d_model, f->y);
+            multiply(m[part], f->y, c->d_model, width, f->z);
+            for (uint32_t i = 0; c->bias && i < width; i++)
+                f->z[i] += (double)bias[i];
+            for (uint32_t h = 0; h < heads; h++) {
+                double *v = f->z + h * c->d_head;
+                if (part < 2 && c->head_norms)
+                    norm(NORM_RMS, 1e-6, part ? n->k_norm : n->q_norm, NULL, v, c->d_head, v);
+                if (part < 2)
+                    rotate(c, f->pos[r], n->inv_freq, v);
+                if (part > 0) { /* F16 KV rounds once more, half a unit of 2^-11 at most */
+                    float kv[256];
+                    page_vector(f, f->seq[r], 1, part == 2, h, f->pos[r], kv);
+                    compare(part == 1 ? "qkv (k)" : "qkv (v)", c, r, kv, v, c->d_head,
+                            16 * tolerance + (c->kv_type == DT_F16 ? 5e-4 : 0));
+                }
+            }
+            if (part == 0)
+                compare("qkv (q)", c, r, f->got + (size_t)r * f->d_q, f->z, f->d_q, tolerance);
+        }
+    for (int i = 0; i < 3; i++)
+        free(m[i]);
+}
+
+static void check_attend(struct fixture *f)
+{
+    const struct op_case *c = f->c;
+    random_floats(2, f->in, (size_t)f->n_row * f->d_q);
+    for (size_t i = 0; i < (size_t)f->n_row * f->d_q; i++)
+        f->in[i] *= 4.0f; /* peaks in the softmax */
+    rig_write(&f->r, ACT_Q, f->n_row, f->in);
+    struct op_attend op = op_attend(&f->r, 1);
+    f->r.be->attend(f->r.d, &op);
+    rig_read(&f->r, ACT_ATT, 0, f->n_row, f->got);
+    for (uint32_t r = 0; r < f->n_row; r++)
+        for (uint32_t h = 0; h < c->n_head; h++) {
+            uint32_t t1 = f->pos[r] + 1, t0 = c->window && c->window < t1 ? t1 - c->window : 0;
+            const float *q = f->in + (size_t)r * f->d_q + h * c->d_head;
+            double sum = 0, out[256] = {0};
+            for (uint32_t t = t0; t < t1; t++) { /* scores are at most some 20: no need to take the greatest off */
+                float k[256], v[256];
+                double s = 0;
+                page_vector(f, f->seq[r], 1, 0, h / (c->n_head / c->n_kv), t, k);
+                page_vector(f, f->seq[r], 1, 1, h / (c->n_head / c->n_kv), t, v);
+                for (uint32_t i = 0; i < c->d_head; i++)
+                    s += (double)q[i] * (double)k[i];
+                s /= sqrt((double)c->d_head);
+                s = c->att_softcap > 0 ? (double)c->att_softcap * tanh(s / (double)c->att_softcap) : s;
+                sum += exp(s);
+                for (uint32_t i = 0; i < c->d_head; i++)
+                    out[i] += exp(s) * (double)v[i];
+            }
+            for (uint32_t i = 0; i < c->d_head; i++)
+                out[i] /= sum;
+            /* an error of 1e-7 in a score of 20 is one of 2e-6 in its weight */
+            compare("attend", c, r, f->got + (size_t)r * f->d_q + h * c->d_head, out, c->d_head, 8 * tolerance);
+        }
+}
+
+static void check_proj(struct fixture *f, enum part part)
+{
+    const struct op_case *c = f->c;
+    const struct numbers *n = &f->n;
+    uint32_t n_in = n->n_in[part];
+    double *m = matrix(n->packed[part], n->type[part], n_in, c->d_model);
+    float *x = malloc((size_t)f->n_row * c->d_model * sizeof *x);
+    assert_non_null(x);
+    random_floats(3, x, (size_t)f->n_row * c->d_model);
+    random_floats(4, f->in, (size_t)f->n_row * n_in);
+    rig_write(&f->r, ACT_X, f->n_row, x);
+    rig_write(&f->r, part == P_O ? ACT_ATT : ACT_FF, f->n_row, f->in);
+    struct op_proj op = part == P_O ? op_o(&f->r) : op_down(&f->r);
+    f->r.be->proj_add(f->r.d, &op);
+    rig_read(&f->r, ACT_X, 0, f->n_row, f->got);
+    const float *bias = part == P_O ? n->bias_o : n->bias_down;
+    for (uint32_t r = 0; r < f->n_row; r++) {
+        to_double(f->in + (size_t)r * n_in, f->x, n_in);
+        multiply(m, f->x, n_in, c->d_model, f->y);
+        for (uint32_t i = 0; c->bias && i < c->d_model; i++)
+            f->y[i] += (double)bias[i];
+        if (c->post_norm)
+            norm(NORM_RMS, 1e-6, n->post_w, NULL, f->y, c->d_model, f->y);
+        for (uint32_t i = 0; i < c->d_model; i++)
+            f->y[i] += (double)x[(size_t)r * c->d_model + i];
+        compare("proj_add", c, r, f->got + (size_t)r * c->d_model, f->y, c->d_model, tolerance);
+    }
+    free(m);
+    free(x);
+}
+
+static void check_ffn(struct fixture *f)
+{
+    const struct op_case *c = f->c;
+    const struct numbers *n = &f->n;
+    double *gate = matrix(n->packed[P_GATE], n->type[P_GATE], c->d_model, c->d_ff);
+    double *up = matrix(n->packed[P_UP], n->type[P_UP], c->d_model, c->d_ff);
+    double *g = malloc(c->d_ff * sizeof *g);
+    assert_non_null(g);
+    random_floats(5, f->in, (size_t)f->n_row * c->d_model);
+    rig_write(&f->r, ACT_X, f->n_row, f->in);
+    struct op_ffn_up op = op_ffn(&f->r);
+    f->r.be->ffn_up(f->r.d, &op);
+    rig_read(&f->r, ACT_FF, 0, f->n_row, f->got);
+    for (uint32_t r = 0; r < f->n_row; r++) {
+        to_double(f->in + (size_t)r * c->d_model, f->x, c->d_model);
+        norm(c->norm, 1e-5, n->norm_w, c->norm == NORM_LAYER ? n->norm_b : NULL, f->x, c->d_model, f->y);
+        multiply(gate, f->y, c->d_model, c->d_ff, g);
+        multiply(up, f->y, c->d_model, c->d_ff, f->z);
+        for (uint32_t i = 0; i < c->d_ff; i++) {
+            double bg = c->bias ? (double)n->bias_ffn[i] : 0, bu = c->bias ? (double)n->bias_ffn[c->d_ff + i] : 0;
+            if (c->glu == GLU_GELU)
+                f->z[i] = gelu(f->z[i] + bg); /* one part: its bias comes first */
+            else if (c->glu == GLU_GEGLU)
+                f->z[i] = gelu(g[i] + bg) * (f->z[i] + bu);
+            else
+                f->z[i] = (g[i] + bg) / (1 + exp(-g[i] - bg)) * (f->z[i] + bu);
+        }
+        compare("ffn_up", c, r, f->got + (size_t)r * c->d_ff, f->z, c->d_ff, tolerance);
+    }
+    free(gate);
+    free(up);
+    free(g);
+}
+
+static void check_head(struct fixture *f)
+{
+    const struct op_case *c = f->c;
+    double *m = matrix(f->n.head, f->n.head_type, c->d_model, c->n_vocab);
+    random_floats(6, f->in, (size_t)f->n_row * c->d_model);
+    rig_write(&f->r, ACT_X, f->n_row, f->in);
+    struct op_head op = op_head(&f->r);
+    f->r.be->head(f->r.d, &op);
+    rig_read(&f->r, ACT_LOGITS, 0, f->n_row, f->got);
+    for (uint32_t r = 0; r < f->n_row; r++) {
+        to_double(f->in + (size_t)r * c->d_model, f->x, c->d_model);
+        norm(c->norm, 1e-5, f->n.norm_w, c->norm == NORM_LAYER ? f->n.norm_b : NULL, f->x, c->d_model, f->y);
+        multiply(m, f->y, c->d_model, c->n_vocab, f->z);
+        for (uint32_t i = 0; i < c->n_vocab; i++) {
+            f->z[i] *= 0.5;
+            if (c->softcap > 0)
+                f->z[i] = (double)c->softcap * tanh(f->z[i] / (double)c->softcap);
+        }
+        compare("head", c, r, f->got + (size_t)r * c->n_vocab, f->z, c->n_vocab, 4 * tolerance);
+    }
+    free(m);
+}
+
+static void test_case(void **state)
+{
+    struct fixture f = {.c = *state};
+    const struct op_case *c = f.c;
+    struct device *d = rig_device(backend, variant, 2);
+    assert_non_null(d);
+    numbers_init(&f.n, c);
+    rig_init(&f.r, &f.n, backend, d);
+    f.n_row = case_rows(c, &f.n_seq);
+    f.d_q = c->n_head * c->d_head;
+    f.d_kv = c->n_kv * c->d_head;
+    const uint32_t widths[] = {c->d_model, f.d_q, f.d_kv, c->d_ff, c->n_vocab};
+    for (size_t i = 0; i < 5; i++)
+        f.widest = widths[i] > f.widest ? widths[i] : f.widest;
+    uint32_t row = 0;
+    for (uint32_t s = 0; s < f.n_seq; s++)
+        for (uint32_t i = 0; i < c->seq[s].n_row; i++, row++) {
+            f.pos[row] = c->seq[s].pos0 + i;
+            f.seq[row] = s;
+        }
+    f.in = malloc((size_t)f.n_row * f.widest * sizeof *f.in);
+    f.got = malloc((size_t)f.n_row * f.widest * sizeof *f.got);
+    f.x = malloc(f.widest * sizeof *f.x);
+    f.y = malloc(f.widest * sizeof *f.y);
+    f.z = malloc(f.widest * sizeof *f.z);
+    assert_true(f.in && f.got && f.x && f.y && f.z);
+    rig_fill_kv(&f.r);
+    rig_begin(&f.r, c->seq, 0, f.n_seq);
+    check_embed(&f);
+    check_qkv(&f);
+    check_attend(&f);
+    check_proj(&f, P_O);
+    check_ffn(&f);
+    check_proj(&f, P_DOWN);
+    check_head(&f);
+    rig_end(&f.r);
+    rig_fini(&f.r);
+    numbers_fini(&f.n);
+    backend->close(d);
+    free(f.in), free(f.got), free(f.x), free(f.y), free(f.z);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "cpu";
+    if (argc > 2)
+        variant = argv[2];
+    backend = backend_find(name);
+    struct device *d = backend ? rig_device(backend, variant, 1) : NULL;
+    if (!d) {
+        printf("1..0 # SKIP no %s device, or not in this build\n", name);
+        return 77;
+    }
+    backend->close(d);
+    tolerance = strcmp(name, "cpu") ? 2e-3 : 4e-6;
+    struct CMUnitTest *tests = calloc(n_op_cases, sizeof *tests);
+    if (!tests)
+        return 1;
+    for (size_t i = 0; i < n_op_cases; i++)
+        tests[i] = (struct CMUnitTest){op_cases[i].name, test_case, NULL, NULL, (void *)&op_cases[i]};
+    int failed = _cmocka_run_group_tests(name, tests, n_op_cases, NULL, NULL);
+    free(tests);
+    return failed;
+}

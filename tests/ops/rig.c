@@ -1,0 +1,342 @@
+/* rig.c - see rig.h. */
+#include "tests/ops/rig.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/quant.h"
+
+static uint64_t mix(uint64_t *s)
+{
+    uint64_t z = *s += 0x9e3779b97f4a7c15u; /* splitmix64 */
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+void random_floats(uint64_t seed, float *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        v[i] = (float)((int64_t)mix(&seed) >> 40) / 8388608.0f;
+}
+
+static float *random_vec(uint64_t seed, size_t n, float mean, float spread)
+{
+    float *v = malloc(n * sizeof *v);
+    assert_non_null(v);
+    random_floats(seed, v, n);
+    for (size_t i = 0; i < n; i++)
+        v[i] = mean + spread * v[i];
+    return v;
+}
+
+/* Random blocks whose weights are of the order of 1 / sqrt(n_in), as trained ones are. */
+static uint8_t *random_matrix(uint64_t seed, enum dtype type, uint32_t n_in, uint32_t n_out)
+{
+    size_t n = (size_t)n_in * n_out, bytes = dtype_bytes(type, n);
+    const struct dtype_info *t = dtype_get(type);
+    uint8_t *m = malloc(bytes);
+    assert_non_null(m);
+    float std = 1.0f / sqrtf((float)n_in);
+    if (t->from_f32) {
+        float *v = random_vec(seed, n, 0.0f, 2.0f * std);
+        t->from_f32(v, m, n);
+        free(v);
+        return m;
+    }
+    for (size_t i = 0; i < bytes; i++)
+        m[i] = (uint8_t)(mix(&seed) >> 32);
+    for (size_t b = 0; b < bytes; b += t->block_bytes) {
+        float scale = std * (0.5f + (float)(mix(&seed) % 1024) / 1024.0f);
+        uint16_t d;
+        switch (type) {
+        case DT_Q4_0:
+            d = f16_of_f32(scale / 5.0f);
+            memcpy(m + b, &d, 2);
+            break;
+        case DT_Q8_0:
+            d = f16_of_f32(scale / 73.0f);
+            memcpy(m + b, &d, 2);
+            break;
+        case DT_Q4_K:
+        case DT_Q5_K:
+            d = f16_of_f32(scale / 31.0f / (type == DT_Q4_K ? 4.6f : 9.2f));
+            memcpy(m + b, &d, 2);
+            d = f16_of_f32(scale / 31.0f * 1.6f);
+            memcpy(m + b + 2, &d, 2);
+            break;
+        default: /* Q6_K */
+            d = f16_of_f32(scale / 74.0f / 18.5f);
+            memcpy(m + b + t->block_bytes - 2, &d, 2);
+        }
+    }
+    return m;
+}
+
+void numbers_init(struct numbers *n, const struct op_case *c)
+{
+    memset(n, 0, sizeof *n);
+    n->c = c;
+    uint32_t d_q = c->n_head * c->d_head, d_kv = c->n_kv * c->d_head;
+    const uint32_t shape[PARTS][2] = {{c->d_model, d_q},    {c->d_model, d_kv},    {c->d_model, d_kv},
+                                      {d_q, c->d_model},    {c->d_model, c->d_ff}, {c->d_model, c->d_ff},
+                                      {c->d_ff, c->d_model}};
+    for (int i = 0; i < PARTS; i++) {
+        n->n_in[i] = shape[i][0];
+        n->n_out[i] = shape[i][1];
+        n->type[i] = shape[i][0] % dtype_get(c->type)->block_len ? DT_F16 : c->type;
+        n->packed[i] = random_matrix(100 + (uint64_t)i, n->type[i], shape[i][0], shape[i][1]);
+    }
+    n->head_type = c->d_model % dtype_get(c->type)->block_len ? DT_F16 : c->type;
+    n->head = random_matrix(200, n->head_type, c->d_model, c->n_vocab);
+    n->norm_w = random_vec(300, c->d_model, 1.0f, 0.2f);
+    n->norm_b = random_vec(301, c->d_model, 0.0f, 0.2f);
+    n->post_w = random_vec(302, c->d_model, 1.0f, 0.2f);
+    n->q_norm = random_vec(303, c->d_head, 1.0f, 0.2f);
+    n->k_norm = random_vec(304, c->d_head, 1.0f, 0.2f);
+    n->bias_qkv = random_vec(305, d_q + 2 * d_kv, 0.0f, 0.5f);
+    n->bias_o = random_vec(306, c->d_model, 0.0f, 0.5f);
+    n->bias_ffn = random_vec(307, 2 * (size_t)c->d_ff, 0.0f, 0.5f);
+    n->bias_down = random_vec(308, c->d_model, 0.0f, 0.5f);
+    n->inv_freq = malloc((c->n_rot / 2 + 1) * sizeof(float));
+    assert_non_null(n->inv_freq);
+    for (uint32_t i = 0; i < c->n_rot / 2; i++)
+        n->inv_freq[i] = (float)pow(10000.0, -2.0 * i / c->n_rot);
+}
+
+void numbers_fini(struct numbers *n)
+{
+    for (int i = 0; i < PARTS; i++)
+        free(n->packed[i]);
+    float *vec[] = {n->norm_w,   n->norm_b, n->post_w,   n->q_norm,    n->k_norm,
+                    n->bias_qkv, n->bias_o, n->bias_ffn, n->bias_down, n->inv_freq};
+    for (size_t i = 0; i < sizeof vec / sizeof *vec; i++)
+        free(vec[i]);
+    free(n->head);
+}
+
+struct device *rig_device(const struct backend *be, const char *variant, uint32_t threads)
+{
+    struct device *d;
+    struct hearth_err e;
+    struct device_params p = {.threads = threads, .variant = variant};
+    if (be->open(&d, &p, &e) == 0)
+        return d;
+    print_message("# %s, %s: %s\n", be->name, variant, e.msg);
+    return NULL;
+}
+
+static void ok(int rc, const struct hearth_err *e)
+{
+    if (rc)
+        fail_msg("%s", e->msg);
+}
+
+static struct weight loaded(struct rig *r, enum weight_role role, int first, int n_part)
+{
+    const struct numbers *n = r->n;
+    struct hearth_err e;
+    struct weight w = {.role = role, .n_in = n->n_in[first], .n_part = (uint32_t)n_part};
+    for (int i = 0; i < n_part; i++) {
+        w.part[i] = (struct weight_part){n->type[first + i], n->n_out[first + i], n->packed[first + i]};
+        w.n_out += n->n_out[first + i];
+    }
+    ok(r->be->weight_load(r->d, &w, &e), &e);
+    return w;
+}
+
+static float *vec(struct rig *r, int i, const float *v, size_t n)
+{
+    struct hearth_err e;
+    ok(r->be->vec_load(r->d, v, n, &r->vec[i], &e), &e);
+    return r->vec[i];
+}
+
+uint32_t case_rows(const struct op_case *c, uint32_t *n_seq)
+{
+    uint32_t n = 0, s = 0;
+    for (; s < SEQS_MAX && c->seq[s].n_row; s++)
+        n += c->seq[s].n_row;
+    *n_seq = s;
+    return n;
+}
+
+void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, struct device *d)
+{
+    const struct op_case *c = n->c;
+    struct hearth_err e;
+    uint32_t n_seq, n_row = case_rows(c, &n_seq), d_q = c->n_head * c->d_head, d_kv = c->n_kv * c->d_head;
+    memset(r, 0, sizeof *r);
+    r->n = n, r->be = be, r->d = d;
+    struct workspace_dims dims = {c->d_model, d_q, d_kv, c->d_ff, c->n_vocab, n_row, n_row};
+    ok(be->reserve(d, &dims, &e), &e);
+    struct kv_desc desc = {LAYERS, c->n_kv, c->d_head, c->window, c->kv_type, RIG_PAGES};
+    ok(be->kv_new(d, &desc, &r->kv, &e), &e);
+    r->qkv = loaded(r, WEIGHT_QKV, P_Q, 3);
+    r->o = loaded(r, WEIGHT_PROJ, P_O, 1);
+    r->ffn = c->glu == GLU_GELU ? loaded(r, WEIGHT_GATE_UP, P_UP, 1) : loaded(r, WEIGHT_GATE_UP, P_GATE, 2);
+    r->down = loaded(r, WEIGHT_PROJ, P_DOWN, 1);
+    r->head = (struct weight){WEIGHT_HEAD, c->d_model, c->n_vocab, 1, {{n->head_type, c->n_vocab, n->head}}, NULL};
+    ok(be->weight_load(d, &r->head, &e), &e);
+    r->norm = (struct norm){c->norm, 1e-5f, vec(r, 0, n->norm_w, c->d_model),
+                            c->norm == NORM_LAYER ? vec(r, 1, n->norm_b, c->d_model) : NULL};
+    r->post = (struct norm){NORM_RMS, 1e-6f, vec(r, 2, n->post_w, c->d_model), NULL};
+    r->q_norm = (struct norm){NORM_RMS, 1e-6f, vec(r, 3, n->q_norm, c->d_head), NULL};
+    r->k_norm = (struct norm){NORM_RMS, 1e-6f, vec(r, 4, n->k_norm, c->d_head), NULL};
+    r->bias_qkv = vec(r, 5, n->bias_qkv, d_q + 2 * d_kv);
+    r->bias_o = vec(r, 6, n->bias_o, c->d_model);
+    r->bias_ffn = vec(r, 7, n->bias_ffn, 2 * (size_t)c->d_ff);
+    r->bias_down = vec(r, 8, n->bias_down, c->d_model);
+    r->rope = (struct rope){c->rope, c->n_rot, vec(r, 9, n->inv_freq, c->n_rot / 2), 1.0f};
+    for (uint32_t s = 0; s < SEQS_MAX; s++)
+        for (uint32_t i = 0; i < 16; i++)
+            r->pages[s][i] = (i * SEQS_MAX + (s + i) % SEQS_MAX) % RIG_PAGES;
+}
+
+void rig_fini(struct rig *r)
+{
+    struct weight *w[] = {&r->qkv, &r->o, &r->ffn, &r->down, &r->head};
+    for (size_t i = 0; i < sizeof w / sizeof *w; i++)
+        r->be->weight_free(r->d, w[i]);
+    for (size_t i = 0; i < sizeof r->vec / sizeof *r->vec; i++)
+        r->be->vec_free(r->d, r->vec[i]);
+    r->be->kv_free(r->d, r->kv);
+}
+
+int32_t rig_token(const struct op_case *c, uint32_t seq, uint32_t pos)
+{
+    return (int32_t)((seq * 31 + pos * 7 + 3) % c->n_vocab);
+}
+
+void rig_begin(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, uint32_t n_seq)
+{
+    struct batch_seq bs[SEQS_MAX];
+    static int32_t token[BATCH_ROWS_MAX];
+    static uint32_t out[BATCH_ROWS_MAX];
+    uint32_t row = 0;
+    for (uint32_t s = 0; s < n_seq; s++) {
+        bs[s] = (struct batch_seq){row, seq[s].n_row, seq[s].pos0, r->pages[first_seq + s]};
+        for (uint32_t i = 0; i < seq[s].n_row; i++, row++) {
+            token[row] = rig_token(r->n->c, first_seq + s, seq[s].pos0 + i);
+            out[row] = row;
+        }
+    }
+    struct batch b = {.n_row = row,
+                      .n_seq = n_seq,
+                      .n_out = row,
+                      .token = token,
+                      .seq = bs,
+                      .out_row = out,
+                      .kv = r->kv,
+                      .invariant = true};
+    r->be->step_begin(r->d, &b, 0);
+}
+
+void rig_end(struct rig *r)
+{
+    struct hearth_err e;
+    ok(r->be->step_wait(r->d, r->be->step_end(r->d), NULL, 0, &e), &e);
+}
+
+void rig_fill_kv(struct rig *r)
+{
+    const struct op_case *c = r->n->c;
+    size_t n = (size_t)LAYERS * 2 * c->n_kv * KV_PAGE * c->d_head;
+    float *v = malloc(n * sizeof *v);
+    void *page = malloc(dtype_bytes(c->kv_type, n));
+    assert_true(v && page);
+    for (uint32_t p = 0; p < RIG_PAGES; p++) {
+        random_floats(1000 + p, v, n);
+        dtype_get(c->kv_type)->from_f32(v, page, n);
+        r->be->kv_write(r->d, r->kv, p, page);
+    }
+    free(v);
+    free(page);
+}
+
+struct op_embed op_embed(const struct rig *r)
+{
+    return (struct op_embed){&r->head, r->n->c->embed_scale};
+}
+
+struct op_qkv op_qkv(const struct rig *r, uint32_t layer)
+{
+    const struct op_case *c = r->n->c;
+    return (struct op_qkv){.layer = layer,
+                           .n_head = c->n_head,
+                           .n_kv = c->n_kv,
+                           .d_head = c->d_head,
+                           .norm = r->norm,
+                           .w = &r->qkv,
+                           .bias = c->bias ? r->bias_qkv : NULL,
+                           .q_norm = c->head_norms ? &r->q_norm : NULL,
+                           .k_norm = c->head_norms ? &r->k_norm : NULL,
+                           .rope = &r->rope};
+}
+
+struct op_attend op_attend(const struct rig *r, uint32_t layer)
+{
+    const struct op_case *c = r->n->c;
+    return (struct op_attend){layer,         c->n_head, c->n_kv, c->d_head, c->window, 1.0f / sqrtf((float)c->d_head),
+                              c->att_softcap};
+}
+
+struct op_proj op_o(const struct rig *r)
+{
+    const struct op_case *c = r->n->c;
+    return (struct op_proj){ACT_ATT, &r->o, c->bias ? r->bias_o : NULL, c->post_norm ? &r->post : NULL};
+}
+
+struct op_ffn_up op_ffn(const struct rig *r)
+{
+    const struct op_case *c = r->n->c;
+    return (struct op_ffn_up){r->norm, &r->ffn, c->bias ? r->bias_ffn : NULL, c->glu};
+}
+
+struct op_proj op_down(const struct rig *r)
+{
+    const struct op_case *c = r->n->c;
+    return (struct op_proj){ACT_FF, &r->down, c->bias ? r->bias_down : NULL, c->post_norm ? &r->post : NULL};
+}
+
+struct op_head op_head(const struct rig *r)
+{
+    return (struct op_head){r->norm, &r->head, 0.5f, r->n->c->softcap};
+}
+
+void rig_forward(struct rig *r)
+{
+    struct op_embed embed = op_embed(r);
+    r->be->embed(r->d, &embed);
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        struct op_qkv qkv = op_qkv(r, layer);
+        struct op_attend att = op_attend(r, layer);
+        struct op_proj o = op_o(r), down = op_down(r);
+        struct op_ffn_up ffn = op_ffn(r);
+        r->be->qkv(r->d, &qkv);
+        r->be->attend(r->d, &att);
+        r->be->proj_add(r->d, &o);
+        r->be->ffn_up(r->d, &ffn);
+        r->be->proj_add(r->d, &down);
+    }
+    struct op_head head = op_head(r);
+    r->be->head(r->d, &head);
+}
+
+void rig_read(struct rig *r, enum act a, uint32_t row0, uint32_t n_row, float *out)
+{
+    struct hearth_err e;
+    ok(r->be->act_read(r->d, a, row0, n_row, out, &e), &e);
+}
+
+void rig_write(struct rig *r, enum act a, uint32_t n_row, const float *in)
+{
+    struct hearth_err e;
+    ok(r->be->act_write(r->d, a, 0, n_row, in, &e), &e);
+}

@@ -1,0 +1,96 @@
+/*
+ * rig.h - one layer of a made-up transformer on a backend under test: its shape (a row of the case table), random
+ * weights of one type, and a step that can be run op by op or whole.
+ */
+#ifndef TESTS_OPS_RIG_H
+#define TESTS_OPS_RIG_H
+
+#include "kernels/backend.h"
+
+enum { SEQS_MAX = 6, PARTS = 7, LAYERS = 2 };
+enum part { P_Q, P_K, P_V, P_O, P_GATE, P_UP, P_DOWN };
+
+struct seq_shape {
+    uint32_t pos0, n_row; /* KV of [0, pos0) is there before the step */
+};
+
+/* A row of the table: everything an op's result depends on, but for the random numbers. */
+struct op_case {
+    const char *name;
+    enum dtype type; /* of all matrices whose rows are whole blocks of it, else F16 */
+    uint32_t d_model, d_ff, n_vocab, n_head, n_kv, d_head;
+    enum norm_kind norm;
+    enum rope_kind rope;
+    uint32_t n_rot;
+    enum glu_kind glu;
+    bool bias, head_norms, post_norm;
+    uint32_t window;
+    float att_softcap, softcap, embed_scale;
+    enum dtype kv_type;
+    struct seq_shape seq[SEQS_MAX]; /* n_row 0 ends */
+};
+extern const struct op_case op_cases[];
+extern const size_t n_op_cases;
+
+/* The case's numbers: the same for every backend. */
+struct numbers {
+    const struct op_case *c;
+    enum dtype type[PARTS]; /* as used */
+    uint8_t *packed[PARTS]; /* the matrices as in a file; P_Q .. P_V are three parts of one weight */
+    uint32_t n_in[PARTS], n_out[PARTS];
+    enum dtype head_type;
+    uint8_t *head;                                     /* [n_vocab, d_model], embedding too */
+    float *norm_w, *norm_b, *post_w, *q_norm, *k_norm; /* [d_model] x 3, [d_head] x 2 */
+    float *bias_qkv, *bias_o, *bias_ffn, *bias_down;
+    float *inv_freq;
+};
+void numbers_init(struct numbers *n, const struct op_case *c);
+void numbers_fini(struct numbers *n);
+/* n floats in [-1, 1], a pure function of the seed. */
+void random_floats(uint64_t seed, float *v, size_t n);
+
+/* The case on a device. */
+struct rig {
+    const struct numbers *n;
+    const struct backend *be;
+    struct device *d;
+    struct kv_pool *kv;
+    struct weight qkv, o, ffn, down, head;
+    struct norm norm, post, q_norm, k_norm;
+    float *vec[10];
+    struct rope rope;
+    float *bias_qkv, *bias_o, *bias_ffn, *bias_down;
+    uint32_t pages[SEQS_MAX][16]; /* block tables: pages of the sequences interleaved, so that none is contiguous */
+};
+enum { RIG_PAGES = 96 };
+
+/* Opens a device. NULL where the machine has none (the reason is printed): the test then skips. */
+struct device *rig_device(const struct backend *be, const char *variant, uint32_t threads);
+void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, struct device *d);
+void rig_fini(struct rig *r); /* not the device */
+
+/* Begins a step over the case's sequences (or over the given ones), all rows wanted. */
+void rig_begin(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, uint32_t n_seq);
+void rig_end(struct rig *r);
+/* Random KV in every page, the same on every backend; kept to what kv_type can say. */
+void rig_fill_kv(struct rig *r);
+
+struct op_embed op_embed(const struct rig *r);
+struct op_qkv op_qkv(const struct rig *r, uint32_t layer);
+struct op_attend op_attend(const struct rig *r, uint32_t layer);
+struct op_proj op_o(const struct rig *r);
+struct op_ffn_up op_ffn(const struct rig *r);
+struct op_proj op_down(const struct rig *r);
+struct op_head op_head(const struct rig *r);
+/* All of it, LAYERS times. */
+void rig_forward(struct rig *r);
+
+/* rows x columns of an activation; fails the test on an error */
+void rig_read(struct rig *r, enum act a, uint32_t row0, uint32_t n_row, float *out);
+void rig_write(struct rig *r, enum act a, uint32_t n_row, const float *in);
+
+/* The token of (sequence, position). */
+int32_t rig_token(const struct op_case *c, uint32_t seq, uint32_t pos);
+uint32_t case_rows(const struct op_case *c, uint32_t *n_seq);
+
+#endif
