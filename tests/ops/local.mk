@@ -19,3 +19,9 @@ THREAD_TESTS += tests/ops/same
 tests_ops_same_SOURCES = tests/ops/same.c $(OPS_RIG)
 tests_ops_same_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_ops_same_LDADD = kernels/libkernels.a libclient/libcore.la $(CMOCKA_LIBS) -lpthread -lm
+
+check_PROGRAMS += tests/ops/sample
+TESTS += tests/ops/sample
+tests_ops_sample_SOURCES = tests/ops/sample.c $(OPS_RIG)
+tests_ops_sample_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_ops_sample_LDADD = kernels/libkernels.a libclient/libcore.la $(CMOCKA_LIBS) -lpthread -lm
