@@ -303,8 +303,9 @@ static void handle_frames(struct conn *c)
         wire_buf_fini(&c->in);
     if (c->closing)
         return;
-    if (c->parked) {
+    if (c->parked) { /* its own slowness to read is no reason to hold the rest of a frame against it */
         event_del(c->readable);
+        event_del(c->frame_timer);
     } else if (c->in.len > 0 && !event_pending(c->frame_timer, EV_TIMEOUT, NULL)) {
         struct timeval tv = {.tv_sec = c->server->conf->frame_timeout};
         event_add(c->frame_timer, &tv);
@@ -383,6 +384,8 @@ static void on_frame_timeout(evutil_socket_t fd, short what, void *arg)
 {
     struct conn *c = arg;
     (void)fd, (void)what;
+    if (c->parked)
+        return;
     char msg[80];
     snprintf(msg, sizeof(msg), "a frame was begun and not finished within %lld s",
              (long long)c->server->conf->frame_timeout);

@@ -203,8 +203,25 @@ static int detach(struct hearth_err *e)
     _exit(WEXITSTATUS(wstatus));
 }
 
-/* Lets go of the terminal and of whatever the starter had open. */
-static int let_go(const struct conf *c, const struct server *s, struct hearth_err *e)
+/* Closes what the starter happened to have open, so that nobody waits for the end of a pipe; a and b stay, or are -1.
+ */
+static void close_inherited(int a, int b)
+{
+    int lo = a < b ? a : b, hi = a < b ? b : a;
+    unsigned from = STDERR_FILENO + 1;
+    if (lo >= (int)from) {
+        close_range(from, (unsigned)lo - 1, 0);
+        from = (unsigned)lo + 1;
+    }
+    if (hi >= (int)from) {
+        close_range(from, (unsigned)hi - 1, 0);
+        from = (unsigned)hi + 1;
+    }
+    close_range(from, ~0U, 0);
+}
+
+/* Lets go of the terminal and of the starter's folder; from here on words go to the log. */
+static int let_go(const struct conf *c, struct hearth_err *e)
 {
     char path[PATH_MAX];
     if (c->log_file != NULL)
@@ -223,7 +240,6 @@ static int let_go(const struct conf *c, const struct server *s, struct hearth_er
     if (log >= 0)
         close(log);
     close(null);
-    (void)s;
     return chdir("/") == 0 ? 0 : err_set(e, HEARTH_EIO, "/: %s", strerror(errno));
 }
 
@@ -274,6 +290,7 @@ int main(int argc, char **argv)
         rc = open_log(&conf, &e);
     if (rc == 0 && !a.foreground) {
         log_set_level((enum log_level)conf.log_level);
+        close_inherited(a.ready_fd, sd.listen_fd);
         detached = rc = detach(&e);
         rc = rc < 0 ? rc : 0;
     }
@@ -287,7 +304,7 @@ int main(int argc, char **argv)
         found = engine;
     rc = server_init(&server, &conf, &sd, found, &e);
     if (rc == 0 && detached >= 0)
-        rc = let_go(&conf, &server, &e);
+        rc = let_go(&conf, &e);
     if (rc >= 0) {
         tell_ready(a.ready_fd); /* also where another hearthd answers already: the socket is there */
         tell_ready(detached);

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "daemon/dispatch.h"
+#include "daemon/log.h"
 
 static const char *const features[] = {"sessions", "streams", "logprobs", "notify_as", "eval", "shutdown"};
 
@@ -13,6 +14,7 @@ static int hello(struct call *call, struct hearth_err *e)
     if (h->version_min > WIRE_VERSION || h->version_max < WIRE_VERSION)
         return err_set(e, HEARTH_EVERSION, "this hearthd speaks version %d, the client %lld to %lld", WIRE_VERSION,
                        (long long)h->version_min, (long long)h->version_max);
+    log_debug("pid %d is \"%s\"", (int)call->conn->pid, h->client != NULL ? h->client : "");
     return conn_notify_as(call->conn, &h->notify_as, e);
 }
 

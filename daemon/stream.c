@@ -226,6 +226,10 @@ static void end_by_engine(struct stream *st, const struct wire_engine_result *r)
     if (r->tail.len > 0 && output_append(&st->output, &none, &r->tail, NULL, 0, &e) != 0)
         set_error(st, &e);
     st->end.tail = (struct wire_bytes){0};
+    if (strcmp(st->end.finish_reason, "error") == 0 && st->error[0] == '\0') {
+        err_set(&e, HEARTH_EENGINE, "the engine gave up on it");
+        set_error(st, &e);
+    }
     if (st->crashes > 0) { /* the engine saw only the last part of it */
         struct wire_usage *u = &st->end.usage;
         u->prompt_tokens = (int64_t)(st->session->n_ids + st->n_appended);

@@ -10,7 +10,7 @@
  *     fail=K     an error at token K                garbage=K  bytes that are no frame at token K
  *     tail       one "!" held back to the end       skip=K     leave out token K
  *
- * $FAKE_ENGINE: "exit" before hello, "mute" (no hello), "version" (another one).
+ * $FAKE_ENGINE: "exit" before hello, "version" (another one).
  */
 #include <poll.h>
 #include <signal.h>
@@ -198,8 +198,7 @@ static void request(const struct wire_frame *f)
         struct wire_engine_hello_result r = {WIRE_VERSION, getpid(), "fake", "none"};
         if (how != NULL && strcmp(how, "version") == 0)
             r.version = 99;
-        if (how == NULL || strcmp(how, "mute") != 0)
-            wire_pack_result(&out, f->id, m, &r, NULL);
+        wire_pack_result(&out, f->id, m, &r, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_GENERATE]) {
         generate(f->id, p);
     } else if (m == &wire_methods[WIRE_ENGINE_CANCEL]) {

@@ -73,10 +73,14 @@ static void test_starters(void **state)
 static void test_detached_log(void **state)
 {
     struct box *b = *state;
-    int ready;
+    int ready, open_by_chance[2];
     char byte;
+    assert_int_equal(pipe(open_by_chance), 0);
     pid_t starter = box_spawn(b, NULL, &ready);
+    close(open_by_chance[1]);
     assert_int_equal(wait_exit(starter), 0);
+    assert_int_equal(read(open_by_chance[0], &byte, 1), 0);
+    close(open_by_chance[0]);
     assert_int_equal(read(ready, &byte, 1), 1);
     assert_int_equal(read(ready, &byte, 1), 0); /* it lets go of its starter's descriptors */
     close(ready);

@@ -1,0 +1,136 @@
+/* output.c - however far behind its reader is, the pieces of an output are the output: every token once, in order, with
+ * the text and the logprobs that belong to it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/output.h"
+
+static uint64_t rng(uint64_t *x)
+{
+    *x ^= *x << 13, *x ^= *x >> 7, *x ^= *x << 17;
+    return *x;
+}
+
+struct reader {
+    int64_t n;
+    char *text;
+    size_t len, pieces;
+    int lps;
+};
+
+/* Token i reads "i," in text, and its logprob is -i, with i as its only alternative. */
+static void read_one(struct reader *r, const struct wire_stream_tokens *f)
+{
+    assert_int_equal(f->index, r->n);
+    assert_int_equal(f->count, f->tokens.n);
+    assert_true(f->count > 0 || f->text.len > 0);
+    assert_true(f->count <= 1024);
+    assert_int_equal(f->n_logprobs, r->lps ? f->count : 0);
+    for (int64_t i = 0; i < f->count; i++) {
+        assert_int_equal(f->tokens.v[i], r->n + i);
+        if (!r->lps)
+            continue;
+        char want[32];
+        snprintf(want, sizeof(want), "%lld", (long long)(r->n + i));
+        assert_true(f->logprobs[i].logprob == -(double)(r->n + i));
+        assert_string_equal(f->logprobs[i].top[0].text.data, want);
+    }
+    r->n += f->count;
+    r->text = realloc(r->text, r->len + f->text.len + 1);
+    memcpy(r->text + r->len, f->text.data, f->text.len);
+    r->len += f->text.len;
+    r->text[r->len] = '\0';
+    r->pieces++;
+}
+
+static void one_run(uint64_t seed, int lag, int lps)
+{
+    uint64_t x = seed;
+    struct output o = {0};
+    struct reader r = {.lps = lps};
+    char *want = calloc(1, 1 << 20), text[4096];
+    size_t len = 0;
+    int32_t next = 0, held = 0; /* tokens whose text is held back */
+    for (int step = 0; step < 2000; step++) {
+        int32_t ids[4];
+        char digits[4][16];
+        struct wire_logprob top[4];
+        struct wire_token_logprobs lp[4];
+        size_t n = rng(&x) % 4;
+        for (size_t i = 0; i < n; i++) {
+            ids[i] = next++;
+            snprintf(digits[i], sizeof(digits[i]), "%d", ids[i]);
+            top[i] = (struct wire_logprob){.id = ids[i], .text = {digits[i], strlen(digits[i])}};
+            lp[i] = (struct wire_token_logprobs){.id = ids[i], .logprob = -ids[i], .top = &top[i], .n_top = 1};
+        }
+        bool hold = rng(&x) % 3 == 0;
+        struct wire_bytes t = {text, 0};
+        while (!hold && held < next)
+            t.len += (size_t)snprintf(text + t.len, sizeof(text) - t.len, "%d,", held++);
+        memcpy(want + len, text, t.len);
+        len += t.len;
+        struct wire_ids w = {ids, n};
+        assert_int_equal(output_append(&o, &w, &t, lp, lps ? n : 0, NULL), 0);
+        struct wire_stream_tokens f;
+        if (rng(&x) % (uint64_t)lag == 0)
+            while (output_next(&o, &f))
+                read_one(&r, &f);
+    }
+    struct wire_stream_tokens f;
+    while (output_next(&o, &f))
+        read_one(&r, &f);
+    assert_false(output_next(&o, &f));
+    assert_int_equal(r.n, next);
+    assert_int_equal(r.len, len);
+    assert_string_equal(r.text, want);
+    assert_int_equal(o.n_text, len);
+    assert_memory_equal(o.text, want, len);
+    output_fini(&o);
+    free(r.text);
+    free(want);
+}
+
+static void test_pieces(void **state)
+{
+    (void)state;
+    static const int lags[] = {1, 2, 50, 5000};
+    for (uint64_t seed = 1; seed <= 5; seed++)
+        for (size_t i = 0; i < sizeof(lags) / sizeof(lags[0]); i++)
+            one_run(seed * 7919, lags[i], i % 2 == 0);
+}
+
+/* One append may be larger than a piece; it is never cut. */
+static void test_large(void **state)
+{
+    (void)state;
+    struct output o = {0};
+    char *big = malloc(200000);
+    memset(big, 'x', 200000);
+    int32_t id = 0;
+    struct wire_ids w = {&id, 1};
+    struct wire_bytes t = {big, 200000};
+    assert_int_equal(output_append(&o, &w, &t, NULL, 0, NULL), 0);
+    id = 1;
+    assert_int_equal(output_append(&o, &w, &t, NULL, 0, NULL), 0);
+    struct wire_stream_tokens f;
+    for (int i = 0; i < 2; i++) {
+        assert_true(output_next(&o, &f));
+        assert_int_equal(f.index, i);
+        assert_int_equal(f.text.len, 200000);
+    }
+    assert_false(output_next(&o, &f));
+    output_fini(&o);
+    free(big);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces), cmocka_unit_test(test_large)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
