@@ -136,7 +136,7 @@ static void become_engine(const char *engine, char *const argv[], int fd, pid_t 
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    static const int handled[] = {SIGTERM, SIGINT, SIGCHLD, SIGPIPE, SIGHUP};
+    static const int handled[] = {SIGTERM, SIGINT, SIGCHLD, SIGPIPE, SIGHUP, SIGXFSZ};
     for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
         signal(handled[i], SIG_DFL);
     /* The engine exits when the link closes; this is for one that is too busy to see it, or it would hold the GPU. */

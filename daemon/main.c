@@ -281,6 +281,7 @@ int main(int argc, char **argv)
         return rc - 1;
     umask(077);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write(2), like a full disk */
     own_dir(dir);
     int detached = -1;
     rc = sd_init(&sd, &e);

@@ -5,8 +5,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -144,6 +146,30 @@ static void test_takes_over(void **state)
     box_works(b);
     peer_close(p);
     peer_close(q);
+}
+
+/* No engine outlives its daemon, however that ends. */
+static void test_engine_goes_too(void **state)
+{
+    static const int signals[] = {SIGKILL, SIGTERM};
+    struct box *b = *state;
+    for (size_t i = 0; i < 2; i++) {
+        box_start(b);
+        struct peer *p = peer_open(b);
+        struct wire_generate g = request("hang", NULL);
+        peer_ask(p, WIRE_GENERATE, &g);
+        peer_await_begin(p, 1);
+        struct wire_empty none = {0};
+        struct wire_status_result *st = peer_call(p, WIRE_STATUS, &none);
+        struct pollfd engine = {.fd = pidfd_open((pid_t)st->engine.pid, 0), .events = POLLIN};
+        assert_string_equal(st->engine.state, "running");
+        wire_free(st);
+        assert_true(engine.fd >= 0);
+        peer_close(p);
+        box_stop(b, signals[i]);
+        assert_int_equal(poll(&engine, 1, 20000), 1);
+        close(engine.fd);
+    }
 }
 
 static void test_graceful(void **state)
@@ -376,6 +402,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_second_ends_quietly, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_stale_socket, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_takes_over, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_engine_goes_too, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_graceful, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_grace, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_shutdown_now, box_setup, box_teardown),
