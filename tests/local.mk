@@ -142,3 +142,12 @@ tests_unit_tok_SOURCES = tests/unit/tok.c
 tests_unit_tok_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
 tests_unit_tok_LDADD = daemon/libmodel.a kernels/libkernels.a libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
 	$(CMOCKA_LIBS) $(JANSSON_LIBS) -lm -lpthread
+
+check_PROGRAMS += tests/golden/golden
+TESTS += tests/golden/golden
+tests_golden_golden_SOURCES = tests/golden/golden.c
+tests_golden_golden_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
+tests_golden_golden_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
+	$(CMOCKA_LIBS) $(JANSSON_LIBS)
+EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-rope3.gguf \
+	tests/golden/data/tiny-llama-rope3.json

@@ -16,13 +16,14 @@ struct hparams {
     char type[16]; /* "Q4_K_M", "F16", from general.file_type */
     uint32_t n_layer, d_model, n_head, n_kv, d_head, d_ff, n_vocab, n_ctx;
     uint32_t n_rot;
-    float norm_eps, rope_base;
+    float norm_eps, rope_base, rope_divisor; /* divisor: of positions, linear scaling */
     uint64_t n_param;
     uint64_t weight_bytes;
 };
 
 struct arch;  /* a row of arch.c: name, bind, forward */
 struct layer; /* arch.h */
+struct vec;   /* model.c */
 
 struct model {
     struct hparams hp;
@@ -34,6 +35,7 @@ struct model {
     struct norm out_norm;
     struct rope rope;
     struct layer *layers; /* [n_layer] */
+    struct vec *vecs;     /* every vector on the device, to free */
 };
 
 /* Reads and checks the hyperparameters only; touches no tensor data. HEARTH_EUNSUPPORTED names an architecture or

@@ -1,0 +1,281 @@
+/*
+ * model.c - binds the tensors of a file to an architecture and hands them to a device. Thread: the device's.
+ *
+ * Two passes over the same bind functions: the first finds every tensor and checks type and shape, the second loads.
+ * So a file with one wrong shape costs no upload, and an error never depends on how much fitted on the device.
+ */
+#include "daemon/model/arch.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct vec {
+    struct vec *next;
+    float *v; /* device memory */
+};
+
+struct binder {
+    struct model *m;
+    bool load;     /* second pass */
+    int32_t layer; /* -1: tensors of no layer */
+    uint64_t done, total;
+    model_progress *cb;
+    void *arg;
+    struct hearth_err *e;
+};
+
+const struct hparams *bind_hparams(const struct binder *b)
+{
+    return &b->m->hp;
+}
+
+/* Checks one tensor: its type is one the ops know, and it is [n_out, n_in], or [n_in] where n_out is 0. */
+static int find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out, const struct gguf_tensor **out)
+{
+    char full[160];
+    if (b->layer < 0)
+        snprintf(full, sizeof full, "%s", name);
+    else
+        snprintf(full, sizeof full, "blk.%d.%s", b->layer, name);
+    const struct gguf_tensor *t = gguf_tensor_find(b->m->gguf, full);
+    if (!t)
+        return err_set(b->e, HEARTH_EBADMODEL, "tensor %s is missing", full);
+    if (!t->data)
+        return err_set(b->e, HEARTH_EUNSUPPORTED, "tensor %s is of ggml type %u, which hearth does not know", full,
+                       t->type);
+    if (t->n_dim != (n_out ? 2u : 1u) || t->dim[0] != n_in || t->dim[1] != (n_out ? n_out : 1))
+        return err_set(b->e, HEARTH_EBADMODEL,
+                       "tensor %s is %" PRIu64 " x %" PRIu64 " (%u dimensions); %u x %u is expected", full, t->dim[0],
+                       t->dim[1], t->n_dim, n_in, n_out ? n_out : 1);
+    *out = t;
+    return 0;
+}
+
+static int progress(struct binder *b, uint64_t bytes)
+{
+    b->done += bytes;
+    if (b->cb && !b->cb(b->arg, b->done, b->total))
+        return err_set(b->e, HEARTH_ECANCELLED, "loading was cancelled");
+    return 0;
+}
+
+int bind_matrix(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, const struct bind_part *parts,
+                uint32_t n_part)
+{
+    struct weight made = {.role = role, .n_in = n_in, .n_part = n_part};
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n_part; i++) {
+        const struct gguf_tensor *t;
+        int ret = find(b, parts[i].name, n_in, parts[i].n_out, &t);
+        if (ret)
+            return ret;
+        made.part[i] = (struct weight_part){(enum dtype)t->type, parts[i].n_out, t->data};
+        made.n_out += parts[i].n_out;
+        bytes += t->bytes;
+    }
+    if (!b->load) {
+        b->total += bytes;
+        return 0;
+    }
+    int ret = b->m->be->weight_load(b->m->dev, &made, b->e);
+    if (ret)
+        return ret;
+    *w = made;
+    return progress(b, bytes);
+}
+
+/* Device memory that the model owns; freed by model_free. */
+static int keep_vector(struct binder *b, const float *src, size_t n, const float **out)
+{
+    struct model *m = b->m;
+    struct vec *v = calloc(1, sizeof *v);
+    if (!v)
+        return err_set(b->e, HEARTH_ENOMEM, "no memory for a vector of %zu", n);
+    int ret = m->be->vec_load(m->dev, src, n, &v->v, b->e);
+    if (ret) {
+        free(v);
+        return ret;
+    }
+    v->next = m->vecs;
+    m->vecs = v;
+    *out = v->v;
+    return 0;
+}
+
+int bind_vector(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part)
+{
+    uint64_t n = 0, bytes = 0;
+    for (uint32_t i = 0; i < n_part; i++)
+        n += parts[i].n_out;
+    float *host = malloc(n * sizeof *host);
+    if (!host)
+        return err_set(b->e, HEARTH_ENOMEM, "no memory for a vector of %" PRIu64, n);
+    int ret = 0;
+    for (uint32_t i = 0, at = 0; i < n_part && !ret; at += parts[i++].n_out) {
+        const struct gguf_tensor *t;
+        ret = find(b, parts[i].name, parts[i].n_out, 0, &t);
+        if (ret)
+            break;
+        if (t->type != DT_F32 && t->type != DT_F16 && t->type != DT_BF16) {
+            ret = err_set(b->e, HEARTH_EUNSUPPORTED, "%s of type %s; F32, F16 and BF16 are possible", parts[i].name,
+                          dtype_get((int)t->type)->name);
+            break;
+        }
+        bytes += t->bytes;
+        if (b->load)
+            dtype_get((int)t->type)->to_f32(t->data, host + at, parts[i].n_out);
+    }
+    if (!ret && !b->load)
+        b->total += bytes;
+    else if (!ret && !(ret = keep_vector(b, host, n, out)))
+        ret = progress(b, bytes);
+    free(host);
+    return ret;
+}
+
+int bind_rms_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n)
+{
+    *norm = (struct norm){.kind = NORM_RMS, .eps = b->m->hp.norm_eps};
+    return bind_vector(b, &norm->w, &(struct bind_part){name, n}, 1);
+}
+
+/* inv_freq[i] = base^(-2i/n_rot) / divisor / factor[i], the factors (Llama 3.1) being a tensor where there are any. */
+static int bind_rope(struct binder *b)
+{
+    struct model *m = b->m;
+    uint32_t n = m->hp.n_rot / 2;
+    m->rope = (struct rope){.kind = m->arch->rope, .n_rot = m->hp.n_rot, .scale = 1};
+    float *freq = malloc(n * sizeof *freq), *factor = malloc(n * sizeof *factor);
+    int ret = freq && factor ? 0 : err_set(b->e, HEARTH_ENOMEM, "no memory for %u frequencies", n);
+    for (uint32_t i = 0; i < n && !ret; i++)
+        factor[i] = 1;
+    if (!ret && gguf_tensor_find(m->gguf, "rope_freqs.weight")) {
+        const struct gguf_tensor *t;
+        ret = find(b, "rope_freqs.weight", n, 0, &t);
+        if (!ret && t->type != DT_F32)
+            ret = err_set(b->e, HEARTH_EUNSUPPORTED, "rope_freqs.weight of type %s; F32 is possible",
+                          dtype_get((int)t->type)->name);
+        if (!ret)
+            dtype_get(DT_F32)->to_f32(t->data, factor, n);
+    }
+    for (uint32_t i = 0; i < n && !ret; i++) {
+        if (!(factor[i] >= 1e-3f && factor[i] <= 1e6f))
+            ret = err_set(b->e, HEARTH_EBADMODEL, "rope_freqs.weight: entry %u is %g; 0.001 to 1000000 is possible", i,
+                          (double)factor[i]);
+        freq[i] = (float)(pow(m->hp.rope_base, -2.0 * i / m->hp.n_rot) / m->hp.rope_divisor / factor[i]);
+    }
+    if (!ret && b->load)
+        ret = keep_vector(b, freq, n, &m->rope.inv_freq);
+    free(freq);
+    free(factor);
+    return ret;
+}
+
+static int bind_all(struct binder *b)
+{
+    struct model *m = b->m;
+    const struct hparams *hp = &m->hp;
+    bool tied = !gguf_tensor_find(m->gguf, "output.weight");
+    b->layer = -1;
+    int ret = bind_matrix(b, &m->tok_embd, WEIGHT_EMBED, hp->d_model,
+                          &(struct bind_part){"token_embd.weight", hp->n_vocab}, 1);
+    if (!ret)
+        ret = bind_rope(b);
+    for (uint32_t i = 0; i < hp->n_layer && !ret; i++) {
+        b->layer = (int32_t)i;
+        ret = m->arch->bind_layer(b, &m->layers[i]);
+    }
+    b->layer = -1;
+    if (!ret)
+        ret = bind_rms_norm(b, &m->out_norm, "output_norm.weight", hp->d_model);
+    if (!ret)
+        ret = bind_matrix(b, &m->out, WEIGHT_HEAD, hp->d_model,
+                          &(struct bind_part){tied ? "token_embd.weight" : "output.weight", hp->n_vocab}, 1);
+    return ret;
+}
+
+int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
+               void *arg, struct hearth_err *e)
+{
+    struct model *m = calloc(1, sizeof *m);
+    if (!m)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a model");
+    m->be = be;
+    m->dev = dev;
+    m->gguf = g;
+    int ret = model_hparams(&m->hp, g, e);
+    if (!ret) {
+        m->arch = arch_find(m->hp.arch, strlen(m->hp.arch));
+        m->layers = calloc(m->hp.n_layer, sizeof *m->layers);
+        if (!m->layers)
+            ret = err_set(e, HEARTH_ENOMEM, "no memory for %u layers", m->hp.n_layer);
+    }
+    struct binder b = {.m = m, .cb = cb, .arg = arg, .e = e};
+    if (!ret)
+        ret = bind_all(&b);
+    b.load = true;
+    if (!ret)
+        ret = bind_all(&b);
+    if (!ret)
+        ret = gguf_check(g, e);
+    if (ret) {
+        model_free(m);
+        return ret;
+    }
+    *out = m;
+    return 0;
+}
+
+static void free_weight(struct model *m, struct weight *w)
+{
+    if (w->n_part)
+        m->be->weight_free(m->dev, w);
+}
+
+void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    for (uint32_t i = 0; m->layers && i < m->hp.n_layer; i++) {
+        struct layer *l = &m->layers[i];
+        struct weight *all[] = {&l->qkv, &l->attn_out, &l->gate_up, &l->down};
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+            free_weight(m, all[k]);
+    }
+    free_weight(m, &m->tok_embd);
+    free_weight(m, &m->out);
+    for (struct vec *v; (v = m->vecs);) {
+        m->vecs = v->next;
+        m->be->vec_free(m->dev, v->v);
+        free(v);
+    }
+    free(m->layers);
+    free(m);
+}
+
+void model_kv_desc(const struct model *m, enum dtype type, struct kv_desc *out)
+{
+    *out = (struct kv_desc){.n_layer = m->hp.n_layer, .n_kv = m->hp.n_kv, .d_head = m->hp.d_head, .type = type};
+}
+
+static void at_least(uint32_t *v, uint32_t n)
+{
+    if (*v < n)
+        *v = n;
+}
+
+void model_workspace(const struct model *m, struct workspace_dims *dims)
+{
+    at_least(&dims->d_model, m->hp.d_model);
+    at_least(&dims->d_q, m->hp.n_head * m->hp.d_head);
+    at_least(&dims->d_kv, m->hp.n_kv * m->hp.d_head);
+    at_least(&dims->d_ff, m->hp.d_ff);
+    at_least(&dims->n_vocab, m->hp.n_vocab);
+}
+
+void model_forward(const struct model *m)
+{
+    m->arch->forward(m);
+}
