@@ -14,11 +14,13 @@
 #define FIELD(name) offsetof(struct conf, name)
 
 const struct conf_key conf_keys[] = {
-    /* key                       type         field                           least  most            default */
+    /* key, type, field, least, most, default */
     {"socket", CONF_PATH, FIELD(socket), 0, 0, 0},
     {"state_dir", CONF_PATH, FIELD(state_dir), 0, 0, 0},
     {"model_dir", CONF_PATHS, FIELD(model_dirs), 0, 0, 0},
     {"engine", CONF_PATH, FIELD(engine), 0, 0, 0},
+    {"backend", CONF_WORD, FIELD(backend), 0, 0, 0, "auto cpu cuda "},
+    {"kv_bytes", CONF_SIZE, FIELD(kv_bytes), 0, INT64_MAX, 0},
     {"threads", CONF_INT, FIELD(threads), 0, 1024, 0},
     {"log_level", CONF_LEVEL, FIELD(log_level), 0, 0, LOG_LEVEL_INFO},
     {"log_file", CONF_PATH, FIELD(log_file), 0, 0, 0},
@@ -32,7 +34,7 @@ const struct conf_key conf_keys[] = {
     {"frame_timeout", CONF_INT, FIELD(frame_timeout), 1, 3600, 30},
     {"shutdown_grace", CONF_INT, FIELD(shutdown_grace), 0, 3600, 5},
     {"stream_retries", CONF_INT, FIELD(stream_retries), 0, 100, 2},
-    {NULL, CONF_STRING, 0, 0, 0, 0},
+    {0},
 };
 
 static void *field(struct conf *c, const struct conf_key *k)
@@ -51,7 +53,7 @@ void conf_init(struct conf *c)
 void conf_fini(struct conf *c)
 {
     for (const struct conf_key *k = conf_keys; k->key != NULL; k++)
-        if (k->type == CONF_STRING || k->type == CONF_PATH)
+        if (k->type == CONF_WORD || k->type == CONF_PATH)
             free(*(char **)field(c, k));
     for (size_t i = 0; i < c->n_model_dirs; i++)
         free(c->model_dirs[i]);
@@ -104,6 +106,15 @@ static int parse_number(const struct conf_key *k, const char *value, int64_t *ou
     return 0;
 }
 
+static int parse_word(const struct conf_key *k, const char *value, char **out, struct hearth_err *e)
+{
+    size_t n = strcspn(value, " ");
+    for (const char *w = k->words; value[n] == '\0' && *w != '\0'; w += strcspn(w, " ") + 1)
+        if (strcspn(w, " ") == n && strncmp(w, value, n) == 0)
+            return join(out, e, value, "");
+    return err_set(e, HEARTH_EPARAMS, "%s: \"%.40s\" is none of %s", k->key, value, k->words);
+}
+
 static int add_model_dir(struct conf *c, char *dir, struct hearth_err *e)
 {
     char **v = reallocarray(c->model_dirs, c->n_model_dirs + 1, sizeof(*v));
@@ -129,9 +140,9 @@ int conf_set(struct conf *c, const char *key, const char *value, struct hearth_e
     char *s = NULL;
     int rc;
     switch (k->type) {
-    case CONF_STRING:
+    case CONF_WORD:
     case CONF_PATH:
-        rc = k->type == CONF_PATH ? parse_path(key, value, &s, e) : join(&s, e, value, "");
+        rc = k->type == CONF_PATH ? parse_path(key, value, &s, e) : parse_word(k, value, &s, e);
         if (rc != 0)
             return rc;
         free(*(char **)field(c, k));

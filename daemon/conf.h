@@ -28,15 +28,18 @@ struct conf {
     int64_t shutdown_grace;          /* seconds for running streams to end by themselves */
     int64_t stream_retries;          /* engine crashes that one stream survives */
     int64_t threads;                 /* of the engine; 0 = one per core */
+    int64_t kv_bytes;                /* of each model's KV pool; 0 = the engine's choice */
+    char *backend;                   /* auto, cpu, cuda; NULL = auto */
 };
 
-enum conf_type { CONF_STRING, CONF_PATH, CONF_PATHS, CONF_INT, CONF_SIZE, CONF_LEVEL };
+enum conf_type { CONF_WORD, CONF_PATH, CONF_PATHS, CONF_INT, CONF_SIZE, CONF_LEVEL };
 
 struct conf_key {
     const char *key;
     enum conf_type type;
     size_t offset; /* in struct conf */
     int64_t min, max, dflt;
+    const char *words; /* CONF_WORD: what it may be, with a blank after each */
 };
 extern const struct conf_key conf_keys[]; /* ends with key NULL */
 

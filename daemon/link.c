@@ -163,11 +163,21 @@ static int spawn(struct link *l, struct hearth_err *e)
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
         return err_set(e, HEARTH_EENGINE, "the engine cannot be started: %s", strerror(errno));
-    /* Two engines never hold the device at once: the lock is in the state directory, if there is one. */
-    char threads[24], lock[PATH_MAX];
-    snprintf(threads, sizeof(threads), "%lld", (long long)l->server->conf->threads);
-    snprintf(lock, sizeof(lock), "%s/engine.lock", l->server->conf->state_dir);
-    char *const argv[] = {l->engine, "--threads", threads, l->server->store != NULL ? "--lock" : NULL, lock, NULL};
+    const struct conf *conf = l->server->conf;
+    char threads[24], kv_bytes[24], lock[PATH_MAX];
+    snprintf(threads, sizeof(threads), "%lld", (long long)conf->threads);
+    snprintf(kv_bytes, sizeof(kv_bytes), "%lld", (long long)conf->kv_bytes);
+    snprintf(lock, sizeof(lock), "%s/engine.lock", conf->state_dir);
+    char *argv[12] = {l->engine, "--threads", threads, "--kv-bytes", kv_bytes};
+    size_t n = 5;
+    if (conf->backend != NULL) {
+        argv[n++] = "--backend";
+        argv[n++] = conf->backend;
+    }
+    if (l->server->store != NULL) { /* two engines never hold the device at once; the state directory has the lock */
+        argv[n++] = "--lock";
+        argv[n++] = lock;
+    }
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)
         become_engine(l->engine, argv, pair[1], parent);

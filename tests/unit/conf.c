@@ -34,6 +34,7 @@ static void test_file(void **state)
                                "model_dir = /a\n"
                                "model_dir = ~/b\n"
                                "unsent_bytes = 2M\n"
+                               "backend = cuda\n"
                                "streams=7";
     setenv("HOME", "/home/someone", 1);
     struct conf c;
@@ -46,6 +47,7 @@ static void test_file(void **state)
     assert_string_equal(c.model_dirs[0], "/a");
     assert_string_equal(c.model_dirs[1], "/home/someone/b");
     assert_int_equal(c.unsent_bytes, 2 << 20);
+    assert_string_equal(c.backend, "cuda");
     assert_int_equal(c.streams, 7);
     assert_int_equal(c.streams_per_uid, 64); /* the default, as hearth.conf.5 gives it */
     conf_fini(&c);
@@ -71,6 +73,9 @@ static void test_refused(void **state)
         {"socket = hearth.sock\n", "absolute"},
         {"log_level = loud\n", "loud"},
         {"= 1\n", "key"},
+        {"backend = rocm\n", "none of auto cpu cuda"},
+        {"backend = cp\n", "none of auto cpu cuda"},
+        {"backend = cpu cuda\n", "none of auto cpu cuda"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct conf c;
