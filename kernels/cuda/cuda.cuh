@@ -93,7 +93,7 @@ struct workspace {
     uint64_t wscratch_bytes;
     float *split;     /* [SPLIT_FLOATS] split-K partials of the GEMM body */
 };
-enum { TICKETS = 1 << 16, SPLIT_FLOATS = 1 << 21 };
+enum { TICKETS = 1 << 16, SPLIT_FLOATS = 1 << 22 };
 
 /* --- the step's metadata, in device memory ---------------------------------------------------------------------- */
 

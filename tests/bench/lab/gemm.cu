@@ -1,0 +1,517 @@
+/*
+ * gemm.cu - the laboratory of the decode GEMM: checks its numerics against double, then times whole decode steps at real
+ * shapes over distinct random weights, through the backend's own table (graph, PDL, attention and sampling included).
+ *
+ *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/gemm.cu build/kernels/libkernels.a ... -o lab
+ *   lab check      every type x shapes x rows against double on the host, and rows' bits at 1 row against all others
+ *   lab ops        q|k|v, gate|up and head against the plain kernels of gemm_ref.cu
+ *   lab step SHAPE CONTEXT ROWS...   decode steps, SHAPE = 8b, 1b or 1.5b
+ */
+#include "kernels/cuda/cuda.cuh"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+extern "C" {
+#include "kernels/quant.h"
+extern const struct backend backend_cuda;
+}
+
+static const struct backend *bk = &backend_cuda;
+static struct device *dev;
+static struct hearth_err err;
+static int bad;
+
+#define MUST(x)                                                                     \
+    do {                                                                            \
+        if (x) {                                                                    \
+            printf("%s:%d %s: %s\n", __FILE__, __LINE__, #x, err.msg);              \
+            exit(1);                                                                \
+        }                                                                           \
+    } while (0)
+
+static uint64_t seed = 12345;
+static uint32_t rnd(void)
+{
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(seed >> 33);
+}
+static float uniform(void) { return (float)(rnd() % 20001) / 10000.f - 1.f; }
+static uint16_t half_bits(float v)
+{
+    __half h = __float2half(v);
+    return *(uint16_t *)&h;
+}
+
+/* n elements of a type, about 0.02 in size. */
+static void random_blocks(enum dtype t, uint8_t *p, uint64_t n)
+{
+    uint64_t bytes = dtype_bytes(t, n);
+    for (uint64_t i = 0; i < bytes / 4; i++)
+        ((uint32_t *)p)[i] = rnd() << 1 ^ rnd() >> 7;
+    for (uint64_t i = bytes / 4 * 4; i < bytes; i++)
+        p[i] = (uint8_t)rnd();
+    float s = 0.75f + (float)(rnd() % 1000) / 2000.f;
+    switch (t) {
+    case DT_Q4_K:
+    case DT_Q5_K:
+        for (uint64_t b = 0; b < n / 256; b++) {
+            uint16_t d[2] = {half_bits(s * 0.02f / 140), half_bits(s * 0.02f / 20)};
+            memcpy(p + b * (t == DT_Q4_K ? 144 : 176), d, 4);
+        }
+        break;
+    case DT_Q6_K:
+        for (uint64_t b = 0; b < n / 256; b++) {
+            uint16_t d = half_bits(s * 0.02f / 1000);
+            memcpy(p + b * 210 + 208, &d, 2);
+        }
+        break;
+    case DT_Q8_0:
+    case DT_Q4_0:
+        for (uint64_t b = 0; b < n / 32; b++) {
+            uint16_t d = half_bits(s * 0.02f / (t == DT_Q8_0 ? 73 : 5));
+            memcpy(p + b * (t == DT_Q8_0 ? 34 : 18), &d, 2);
+        }
+        break;
+    case DT_F16:
+        for (uint64_t i = 0; i < n; i++)
+            ((uint16_t *)p)[i] = half_bits(uniform() * 0.03f);
+        break;
+    case DT_BF16:
+        for (uint64_t i = 0; i < n; i++) {
+            float v = uniform() * 0.03f;
+            uint32_t u;
+            memcpy(&u, &v, 4);
+            ((uint16_t *)p)[i] = (uint16_t)(u >> 16);
+        }
+        break;
+    default:
+        for (uint64_t i = 0; i < n; i++)
+            ((float *)p)[i] = uniform() * 0.03f;
+    }
+}
+
+static void need(uint32_t d_model, uint32_t d_q, uint32_t d_kv, uint32_t d_ff, uint32_t vocab, uint32_t rows)
+{
+    struct workspace_dims w = {d_model, d_q, d_kv, d_ff, vocab, rows, rows};
+    MUST(bk->reserve(dev, &w, &err));
+}
+
+static struct weight make(enum weight_role role, uint32_t n_in, uint32_t n_part, const enum dtype *t, const uint32_t *n_out, const uint8_t *const *data)
+{
+    struct weight w = {};
+    w.role = role, w.n_in = n_in, w.n_part = n_part;
+    for (uint32_t i = 0; i < n_part; i++) {
+        w.part[i].type = t[i], w.part[i].n_out = n_out[i], w.part[i].data = data[i];
+        w.n_out += n_out[i];
+    }
+    MUST(bk->weight_load(dev, &w, &err));
+    return w;
+}
+
+static void sync_or_die(const char *what)
+{
+    if (bk->sync(dev, &err)) {
+        printf("%s: %s\n", what, err.msg);
+        exit(1);
+    }
+}
+
+/* --- check ------------------------------------------------------------------------------------------------------ */
+
+static const uint32_t caps[] = {1, 2, 4, 8, 16, 24, 32, 48, 64};
+
+static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
+{
+    uint64_t n = (uint64_t)n_out * n_in;
+    uint8_t *raw = (uint8_t *)malloc(dtype_bytes(t, n) + 4);
+    random_blocks(t, raw, n);
+    const uint8_t *data[1] = {raw};
+    struct weight w = make(WEIGHT_PROJ, n_in, 1, &t, &n_out, data);
+    float *x = (float *)malloc(64ull * n_in * 4), *dx, *row = (float *)malloc(n_in * 4), *y = (float *)malloc(64ull * n_out * 4),
+          *y1 = (float *)malloc(64ull * n_out * 4);
+    for (uint64_t i = 0; i < 64ull * n_in; i++)
+        x[i] = __half2float(__float2half(uniform() * 2));
+    cudaMalloc((void **)&dx, 64ull * n_in * 4);
+    cudaMemcpy(dx, x, 64ull * n_in * 4, cudaMemcpyHostToDevice);
+    cudaDeviceSynchronize(); /* a pageable copy may still be on its way, and the device's stream does not wait for it */
+    need(n_out, n_in, 64, n_in, 64, 64);
+    act_buf &in = dev->ws.att;
+    in.plain = 0;
+    cudaMemsetAsync(in.p, 0, 64ull * in.ld * 2, dev->stream);
+    act_from_f32(dev, dx, n_in, &in, 0, 64);
+    struct op_proj op = {ACT_ATT, &w, NULL, NULL};
+    double num = 0, den = 0, worst = 0;
+    uint32_t differ = 0, reps = 0;
+    for (uint32_t i = 0; i < sizeof(caps) / 4; i++) {
+        cudaMemsetAsync(dev->ws.x, 0, 64ull * dev->ws.ldx * 4, dev->stream);
+        if (caps[i] == 1)
+            for (uint32_t r = 0; r < 64; r++) {
+                dev->pdl_chain = false;
+                gemm_proj(dev, &op, r, 1);
+            }
+        else
+            gemm_proj(dev, &op, 0, caps[i]);
+        sync_or_die("gemm_proj");
+        cudaMemcpy2D(caps[i] == 1 ? y1 : y, n_out * 4ull, dev->ws.x, dev->ws.ldx * 4ull, n_out * 4ull, 64, cudaMemcpyDeviceToHost);
+        if (caps[i] > 1)
+            for (uint32_t r = 0; r < caps[i]; r++)
+                differ += memcmp(y + (uint64_t)r * n_out, y1 + (uint64_t)r * n_out, n_out * 4ull) != 0;
+    }
+    for (uint32_t k = 0; k < 97; k++, reps++) {
+        uint32_t o = k < 32 ? k % n_out : k < 48 ? n_out - 1 - (k - 32) % n_out : rnd() % n_out;
+        dtype_get(t)->to_f32(raw + o * dtype_bytes(t, n_in), row, n_in);
+        for (uint32_t r = 0; r < 64; r += 7) {
+            double s = 0, m = 0;
+            for (uint32_t i = 0; i < n_in; i++)
+                s += (double)row[i] * x[(uint64_t)r * n_in + i], m += fabs((double)row[i] * x[(uint64_t)r * n_in + i]);
+            double e = fabs(y1[(uint64_t)r * n_out + o] - s);
+            num += e * e, den += s * s;
+            if (!(e / m < worst))
+                worst = isnan(e) ? 1e9 : e / m;
+        }
+    }
+    double rel = sqrt(num / den);
+    bool ok = rel < 3e-6 && worst < 1e-5 && !differ;
+    /* fp16 rows back from the tiles: the file's value rounded once */
+    __half *back;
+    uint32_t ld = (n_in + 7) & ~7u, wrong = 0, rows = n_out < 4096 ? n_out : 4096;
+    cudaMalloc((void **)&back, (uint64_t)rows * ld * 2);
+    unpack_f16(dev, wdev_of(&w), n_out - rows, rows, back, ld);
+    sync_or_die("unpack");
+    __half *hb = (__half *)malloc((uint64_t)rows * ld * 2);
+    cudaMemcpy(hb, back, (uint64_t)rows * ld * 2, cudaMemcpyDeviceToHost);
+    for (uint32_t o = 0; o < rows; o += rows > 500 ? 7 : 1) {
+        dtype_get(t)->to_f32(raw + (n_out - rows + o) * dtype_bytes(t, n_in), row, n_in);
+        for (uint32_t i = 0; i < n_in; i++)
+            wrong += half_bits(row[i]) != half_bits(__half2float(hb[(uint64_t)o * ld + i]));
+    }
+    ok = ok && !wrong;
+    printf("%-5s %6u x %-6u relative error %.1e, worst %.1e of sum |w x|; rows that differ by batch %u; unpacked wrong %u%s\n", dtype_get(t)->name, n_out,
+           n_in, rel, worst, differ, wrong, ok ? "" : "   FAILED");
+    fflush(stdout);
+    bad += !ok;
+    bk->weight_free(dev, &w);
+    cudaFree(dx), cudaFree(back);
+    free(raw), free(x), free(row), free(y), free(y1), free(hb);
+}
+
+static void check(void)
+{
+    static const enum dtype types[] = {DT_Q4_K, DT_Q6_K, DT_Q5_K, DT_Q8_0, DT_Q4_0, DT_F16, DT_BF16, DT_F32};
+    static const uint32_t shapes[][2] = {{4096, 4096}, {4096, 14336}, {2048, 8192}, {1536, 8960}, {1536, 1536}, {896, 896}, {512, 256}, {100, 768}, {16, 2048}, {1001, 5632}};
+    for (uint32_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        for (uint32_t j = 0; j < sizeof(shapes) / 8; j++)
+            if (shapes[j][1] % dtype_get(types[i])->block_len == 0 && (i < 2 || j != 1))
+                check_one(types[i], shapes[j][0], shapes[j][1]);
+}
+
+/* --- ops -------------------------------------------------------------------------------------------------------- */
+
+static double distance(const float *a, const float *b, uint64_t n)
+{
+    double num = 0, den = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        if (isnan(a[i]) || isnan(b[i]))
+            return 1e9;
+        num += ((double)a[i] - b[i]) * ((double)a[i] - b[i]), den += (double)b[i] * b[i];
+    }
+    return sqrt(num / (den + 1e-30));
+}
+
+static float *vec(uint32_t n, float scale, float at)
+{
+    float *h = (float *)malloc(n * 4ull), *d;
+    for (uint32_t i = 0; i < n; i++)
+        h[i] = at + uniform() * scale;
+    MUST(bk->vec_load(dev, h, n, &d, &err));
+    free(h);
+    return d;
+}
+
+static void put_x(uint32_t d_model)
+{
+    float *h = (float *)malloc(64ull * d_model * 4), *dst = dev->ws.x;
+    seed = 4711;
+    for (uint64_t i = 0; i < 64ull * d_model; i++)
+        h[i] = uniform() * 3;
+    cudaMemcpy2D(dst, dev->ws.ldx * 4ull, h, d_model * 4ull, d_model * 4ull, 64, cudaMemcpyHostToDevice);
+    free(h);
+}
+
+static float *halves(const __half *d, uint64_t n)
+{
+    __half *h = (__half *)malloc(n * 2);
+    float *f = (float *)malloc(n * 4);
+    cudaMemcpy(h, d, n * 2, cudaMemcpyDeviceToHost);
+    for (uint64_t i = 0; i < n; i++)
+        f[i] = __half2float(h[i]);
+    free(h);
+    return f;
+}
+
+/* One op both ways at several batches. What it left: q then KV; ff; logits. */
+static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_t n_kv, uint32_t d_head, enum rope_kind rope, bool qk_norm, enum dtype t, enum dtype tv,
+                    enum norm_kind nk, enum glu_kind glu, uint32_t d_ff)
+{
+    uint32_t d_q = n_head * d_head, d_kv = n_kv * d_head, outs[3] = {d_q, d_kv, d_kv}, ffs[2] = {d_ff, d_ff}, vocab = 1000;
+    enum dtype types[3] = {t, t, tv};
+    uint8_t *raw[6];
+    uint32_t rows[6] = {d_q, d_kv, d_kv, d_ff, d_ff, vocab};
+    for (int i = 0; i < 6; i++) {
+        enum dtype ti = i == 2 ? tv : t;
+        raw[i] = (uint8_t *)malloc(dtype_bytes(ti, (uint64_t)rows[i] * d_model) + 4);
+        random_blocks(ti, raw[i], (uint64_t)rows[i] * d_model);
+    }
+    struct weight w[2][3];
+    for (int ref = 0; ref < 2; ref++) {
+        dev->reference = ref;
+        w[ref][0] = make(WEIGHT_QKV, d_model, 3, types, outs, (const uint8_t *const *)raw);
+        w[ref][1] = make(WEIGHT_GATE_UP, d_model, glu == GLU_GELU ? 1 : 2, types, ffs, (const uint8_t *const *)raw + 3);
+        w[ref][2] = make(WEIGHT_HEAD, d_model, 1, types, &vocab, (const uint8_t *const *)raw + 5);
+    }
+    dev->reference = false;
+    need(d_model, d_q, d_kv, d_ff, vocab, 64);
+    dev->ws.ff.plain = 0;
+    struct kv_desc kd = {1, n_kv, d_head, 0, DT_F16, 8};
+    struct kv_pool *kv;
+    MUST(bk->kv_new(dev, &kd, &kv, &err));
+    dev->kv = kv;
+    step_dev *m = (step_dev *)calloc(1, sizeof(*m));
+    for (uint32_t i = 0; i < 64; i++)
+        m->pos[i] = i * 37 + 5, m->kv_slot[i] = i, m->out_row[i] = i;
+    cudaMemcpy(dev->step, m, sizeof(*m), cudaMemcpyHostToDevice);
+    struct norm n = {nk, 1e-5f, vec(d_model, 0.2f, 1), nk == NORM_LAYER ? vec(d_model, 0.1f, 0) : NULL};
+    struct norm qn = {NORM_RMS, 1e-6f, vec(d_head, 0.2f, 1), NULL};
+    struct rope rp = {rope, d_head, vec(d_head / 2, 0.3f, 0.35f), 1};
+    struct op_qkv oq = {0, n_head, n_kv, d_head, n, NULL, vec(d_q + 2 * d_kv, 0.3f, 0), qk_norm ? &qn : NULL, qk_norm ? &qn : NULL, &rp};
+    struct op_ffn_up of = {n, NULL, vec(2 * d_ff, 0.3f, 0), glu};
+    struct op_head oh = {n, NULL, 1, 30};
+    uint64_t nq = 64ull * dev->ws.ldq, nkv = kv_page_bytes(&kd) / 2 * 4, nff = 64ull * dev->ws.ff.ld, nl = 64ull * dev->ws.ldl;
+    float *first[4] = {0};
+    printf("%-34s", name);
+    bool ok = true;
+    for (int pass = 0; pass < 5; pass++) { /* reference, then 64, 1, 8, 24 rows a launch */
+        uint32_t cap = pass == 0 || pass == 1 ? 64 : pass == 2 ? 1 : pass == 3 ? 8 : 24, ref = pass == 0;
+        put_x(d_model);
+        cudaMemset(dev->ws.q, 0, nq * 2), cudaMemset(kv->base, 0, nkv * 2), cudaMemset(dev->ws.ff.p, 0, nff * 2), cudaMemset(dev->ws.logits, 0, nl * 4);
+        oq.w = &w[ref][0], of.w = &w[ref][1], oh.w = &w[ref][2];
+        for (uint32_t r = 0; r < 64; r += cap) {
+            uint32_t c = 64 - r < cap ? 16 : cap;
+            dev->pdl_chain = false;
+            (ref ? ref_qkv : gemm_qkv)(dev, &oq, r, c), (ref ? ref_ffn_up : gemm_ffn_up)(dev, &of, r, c), (ref ? ref_head : gemm_head)(dev, &oh, r, c);
+        }
+        sync_or_die(name);
+        float *now[4] = {halves(dev->ws.q, nq), halves((__half *)kv->base, nkv), halves(dev->ws.ff.p, nff), (float *)malloc(nl * 4)};
+        cudaMemcpy(now[3], dev->ws.logits, nl * 4, cudaMemcpyDeviceToHost);
+        if (pass == 2) /* one row leaves the sums to its reader */
+            for (uint64_t i = 0; i < nff; i++)
+                if (i % dev->ws.ff.ld % PREP_REC >= PREP_SUM)
+                    now[2][i] = first[2][i];
+        for (int i = 0; i < 4; i++) {
+            uint64_t len = i == 0 ? nq : i == 1 ? nkv : i == 2 ? nff : nl;
+            if (pass == 0 || pass == 1) {
+                if (pass == 1) {
+                    double e = distance(now[i], first[i], len);
+                    printf(" %.1e", e);
+                    ok = ok && e < 2e-3;
+                    free(first[i]);
+                }
+                first[i] = now[i];
+            } else {
+                if (memcmp(now[i], first[i], len * 4)) {
+                    uint64_t at = 0;
+                    while (!memcmp(now[i] + at, first[i] + at, 4))
+                        at++;
+                    printf(" [%d: batch %u differs at %llu: %g, %g]", i, cap, (unsigned long long)at, now[i][at], first[i][at]);
+                    ok = false;
+                }
+                free(now[i]);
+            }
+        }
+    }
+    printf("%s\n", ok ? "" : "   FAILED");
+    fflush(stdout);
+    bad += !ok;
+    for (int i = 0; i < 4; i++)
+        free(first[i]);
+    for (int ref = 0; ref < 2; ref++)
+        for (int i = 0; i < 3; i++)
+            bk->weight_free(dev, &w[ref][i]);
+    for (int i = 0; i < 6; i++)
+        free(raw[i]);
+    dev->kv = NULL;
+    bk->kv_free(dev, kv);
+    free(m);
+}
+
+static void ops(void)
+{
+    ops_one("8B layer, Q4_K + Q6_K v", 4096, 32, 8, 128, ROPE_NORM, false, DT_Q4_K, DT_Q6_K, NORM_RMS, GLU_SWIGLU, 14336);
+    ops_one("1B layer, Q4_K", 2048, 32, 8, 64, ROPE_NORM, false, DT_Q4_K, DT_Q4_K, NORM_RMS, GLU_SWIGLU, 8192);
+    ops_one("1.5B layer, NEOX", 1536, 12, 2, 128, ROPE_NEOX, false, DT_Q4_K, DT_Q6_K, NORM_RMS, GLU_SWIGLU, 8960);
+    ops_one("0.5B layer, NEOX, Q8_0", 896, 14, 2, 64, ROPE_NEOX, false, DT_Q8_0, DT_Q8_0, NORM_RMS, GLU_SWIGLU, 4864);
+    ops_one("q/k norm, GeGLU, Q5_K + Q6_K", 1024, 8, 4, 128, ROPE_NEOX, true, DT_Q5_K, DT_Q6_K, NORM_RMS, GLU_GEGLU, 3072);
+    ops_one("LayerNorm, GELU, F16", 384, 6, 2, 64, ROPE_NEOX, false, DT_F16, DT_F16, NORM_LAYER, GLU_GELU, 1536);
+    ops_one("heads of 80, Q4_0 + Q8_0", 640, 8, 8, 80, ROPE_NORM, false, DT_Q4_0, DT_Q8_0, NORM_RMS, GLU_SWIGLU, 1728);
+}
+
+/* --- steps ------------------------------------------------------------------------------------------------------ */
+
+struct shape {
+    const char *name;
+    uint32_t n_layer, d_model, n_head, n_kv, d_head, d_ff, vocab;
+    enum rope_kind rope;
+};
+static const struct shape shapes[] = {
+    {"8b", 32, 4096, 32, 8, 128, 14336, 128256, ROPE_NORM},
+    {"1b", 16, 2048, 32, 8, 64, 8192, 128256, ROPE_NORM},
+    {"1.5b", 28, 1536, 12, 2, 128, 8960, 151936, ROPE_NEOX},
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void step(const struct shape *s, uint32_t context, int n_rows, char **rows)
+{
+    uint32_t d_q = s->n_head * s->d_head, d_kv = s->n_kv * s->d_head, L = s->n_layer;
+    need(s->d_model, d_q, d_kv, s->d_ff, s->vocab, 64);
+    uint64_t most = (uint64_t)s->vocab * s->d_model;
+    uint8_t *q4 = (uint8_t *)malloc(dtype_bytes(DT_Q4_K, (uint64_t)s->d_ff * s->d_model)), *q6 = (uint8_t *)malloc(dtype_bytes(DT_Q6_K, most));
+    random_blocks(DT_Q4_K, q4, (uint64_t)s->d_ff * s->d_model);
+    random_blocks(DT_Q6_K, q6, most);
+    uint8_t *emb = (uint8_t *)malloc(dtype_bytes(DT_Q6_K, 256ull * s->d_model));
+    memcpy(emb, q6, dtype_bytes(DT_Q6_K, 256ull * s->d_model));
+    struct weight *w = (struct weight *)calloc(4 * L + 2, sizeof(*w));
+    const uint8_t *data[3] = {q4, q4, q4};
+    double t0 = now(), bytes = 0;
+    for (uint32_t l = 0; l < L; l++) {
+        bool more = l < L / 8 || l >= 7 * L / 8 || (l - L / 8) % 3 == 2;
+        enum dtype t[3] = {DT_Q4_K, DT_Q4_K, more ? DT_Q6_K : DT_Q4_K};
+        uint32_t qkv[3] = {d_q, d_kv, d_kv}, ff[2] = {s->d_ff, s->d_ff};
+        data[2] = more ? q6 : q4;
+        w[4 * l] = make(WEIGHT_QKV, s->d_model, 3, t, qkv, data);
+        w[4 * l + 1] = make(WEIGHT_PROJ, d_q, 1, t, &s->d_model, data);
+        w[4 * l + 2] = make(WEIGHT_GATE_UP, s->d_model, 2, t, ff, data);
+        w[4 * l + 3] = make(WEIGHT_PROJ, s->d_ff, 1, t + 2, &s->d_model, data + 2);
+        for (int i = 0; i < 4; i++)
+            bytes += wdev_of(&w[4 * l + i])->packed_bytes;
+    }
+    enum dtype t6 = DT_Q6_K;
+    uint32_t few = 256;
+    data[0] = q6;
+    w[4 * L] = make(WEIGHT_HEAD, s->d_model, 1, &t6, &s->vocab, data);
+    bytes += wdev_of(&w[4 * L])->packed_bytes;
+    data[0] = emb;
+    w[4 * L + 1] = make(WEIGHT_EMBED, s->d_model, 1, &t6, &few, data);
+    sync_or_die("load");
+    printf("%s: %.3f GB a step, %.0f ms to load; roofline at 3.12 TB/s %.0f steps/s\n", s->name, bytes / 1e9, (now() - t0) * 1e3, 3.12e12 / bytes);
+    struct norm n = {NORM_RMS, 1e-5f, vec(s->d_model, 0.1f, 1), NULL};
+    struct rope rp = {s->rope, s->d_head, vec(s->d_head / 2, 0.3f, 0.35f), 1};
+    float *bias = s->rope == ROPE_NEOX ? vec(d_q + 2 * d_kv, 0.1f, 0) : NULL;
+    uint32_t most_rows = 1;
+    for (int i = 0; i < n_rows; i++)
+        most_rows = (uint32_t)atoi(rows[i]) > most_rows ? (uint32_t)atoi(rows[i]) : most_rows;
+    uint32_t per_seq = (context + 1200) / KV_PAGE;
+    struct kv_desc kd = {L, s->n_kv, s->d_head, 0, DT_F16, per_seq * most_rows};
+    struct kv_pool *kv;
+    MUST(bk->kv_new(dev, &kd, &kv, &err));
+    uint32_t *pages = (uint32_t *)malloc(per_seq * most_rows * 4ull);
+    for (uint32_t i = 0; i < per_seq * most_rows; i++)
+        pages[i] = i;
+    for (int k = 0; k < n_rows; k++) {
+        uint32_t R = (uint32_t)atoi(rows[k]), slot[64], index[64], out_row[64];
+        int32_t token[64];
+        struct batch_seq seq[64];
+        struct sample_params sp = {};
+        sp.top_p = 1, sp.rep_penalty = 1;
+        for (uint32_t r = 0; r < R; r++) {
+            int32_t h = 1;
+            slot[r] = out_row[r] = r, token[r] = 7 + r, index[r] = 0;
+            MUST(bk->slot_set(dev, r, &sp, &h, 1, s->vocab, &err));
+        }
+        enum { STEPS = 160 };
+        double ms[STEPS];
+        uint64_t ticket[STEPS];
+        struct sampled out[64];
+        double last = 0;
+        uint32_t hash = 0;
+        for (int i = 0; i < STEPS; i++) {
+            for (uint32_t r = 0; r < R; r++)
+                seq[r] = {r, 1, context + i, pages + r * per_seq};
+            struct batch b = {R, R, R, token, seq, out_row, kv, false};
+            bk->step_begin(dev, &b, 1);
+            struct op_embed oe = {&w[4 * L + 1], 1};
+            bk->embed(dev, &oe);
+            for (uint32_t l = 0; l < L; l++) {
+                struct op_qkv oq = {l, s->n_head, s->n_kv, s->d_head, n, &w[4 * l], bias, NULL, NULL, &rp};
+                struct op_attend oa = {l, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf(s->d_head), 0};
+                struct op_proj oo = {ACT_ATT, &w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &w[4 * l + 3], NULL, NULL};
+                struct op_ffn_up of = {n, &w[4 * l + 2], NULL, GLU_SWIGLU};
+                bk->qkv(dev, &oq), bk->attend(dev, &oa), bk->proj_add(dev, &oo), bk->ffn_up(dev, &of), bk->proj_add(dev, &od);
+            }
+            struct op_head oh = {n, &w[4 * L], 1, 0};
+            bk->head(dev, &oh);
+            struct op_sample os = {R, slot, index, NULL};
+            bk->sample(dev, &os);
+            ticket[i] = bk->step_end(dev);
+            if (i >= 2) {
+                MUST(bk->step_wait(dev, ticket[i - 2], out, R, &err));
+                double t = now();
+                ms[i] = (t - last) * 1e3, last = t;
+                hash = hash * 31 + out[0].token;
+            }
+            for (uint32_t r = 0; r < R; r++)
+                index[r]++, token[r] = 7 + (i * 5 + r) % 200;
+        }
+        MUST(bk->step_wait(dev, ticket[STEPS - 2], out, R, &err));
+        MUST(bk->step_wait(dev, ticket[STEPS - 1], out, R, &err));
+        qsort(ms + 40, STEPS - 40, sizeof(double), by_size);
+        double m = ms[40 + (STEPS - 40) / 2];
+        printf("  %s context %u rows %-2u  %.3f ms  %6.0f steps/s  %7.0f tok/s  %.1f %% of the weights' roofline  (hash %08x)\n", s->name, context, R, m, 1e3 / m,
+               R * 1e3 / m, 100 * bytes / 3.12e9 / m, hash);
+        fflush(stdout);
+    }
+    sync_or_die("steps");
+    for (uint32_t i = 0; i < 4 * L + 2; i++)
+        bk->weight_free(dev, &w[i]);
+    bk->kv_free(dev, kv);
+    free(w), free(q4), free(q6), free(emb), free(pages);
+}
+
+
+int main(int argc, char **argv)
+{
+    struct device_params p = {};
+    p.variant = getenv("VARIANT");
+    if (bk->open(&dev, &p, &err)) {
+        printf("%s\n", err.msg);
+        return 77;
+    }
+    const char *what = argc > 1 ? argv[1] : "check";
+    if (!strcmp(what, "check"))
+        check();
+    else if (!strcmp(what, "ops"))
+        ops();
+    else if (argc > 4)
+        for (uint32_t i = 0; i < 3; i++)
+            if (!strcmp(shapes[i].name, argv[2]))
+                step(&shapes[i], (uint32_t)atoi(argv[3]), argc - 4, argv + 4);
+    bk->close(dev);
+    if (bad)
+        printf("%d FAILED\n", bad);
+    return bad != 0;
+}
