@@ -23,7 +23,7 @@ enum {
     ENGINE_FD = 3, /* the link in the engine, after stdin, stdout, stderr */
     READ_SIZE = 64 << 10,
     PAUSE_FIRST_MS = 100, /* after a crash, doubling with every crash that follows soon, up to ... */
-    PAUSE_MOST_MS = 10000,
+    PAUSE_MOST_MS = 3000,
     CALM_S = 30, /* an engine that ran this long was not in a crash loop */
     HELLO_S = 30,
 };
@@ -53,6 +53,7 @@ struct link {
     uint32_t last_id;
     struct wire_engine_hello_result *hello;
     double spawned;
+    bool was_ready; /* this engine, or the last one, has said hello */
     int64_t pause_ms, starts;
     char why[120]; /* what is known about a death, before the exit status is */
 };
@@ -187,6 +188,7 @@ static int spawn(struct link *l, struct hearth_err *e)
         return err_set(e, HEARTH_EENGINE, "the engine cannot be started: %s", strerror(errno));
     }
     l->why[0] = '\0';
+    l->was_ready = false;
     l->pid = pid;
     l->fd = pair[0];
     l->readable = event_new(l->server->base, l->fd, EV_READ | EV_PERSIST, on_readable, l);
@@ -215,6 +217,7 @@ static void on_hello(void *arg, const void *result, const struct hearth_err *err
     }
     event_del(l->timer);
     l->state = LINK_RUNNING;
+    l->was_ready = true;
     log_info("engine %d runs on %s (%s)", (int)l->pid, r->backend != NULL ? r->backend : "?",
              r->device != NULL ? r->device : "?");
 }
@@ -285,14 +288,13 @@ static void over(struct link *l, int status)
 {
     bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0; /* an idle engine may leave by itself */
     bool wanted = l->state == LINK_STOPPING || (clean && TAILQ_EMPTY(&l->asks));
-    bool started = l->state != LINK_STARTING;
     char how[64];
     if (WIFSIGNALED(status))
         snprintf(how, sizeof(how), "was killed by signal %d", WTERMSIG(status));
     else
         snprintf(how, sizeof(how), "exited with status %d", WEXITSTATUS(status));
     struct hearth_err e;
-    err_set(&e, HEARTH_EENGINE, "the engine %s%s%s%s", how, started ? "" : " before it was ready",
+    err_set(&e, HEARTH_EENGINE, "the engine %s%s%s%s", how, l->was_ready ? "" : " before it was ready",
             l->why[0] != '\0' ? ": " : "", l->why);
     if (wanted && clean)
         log_info("engine %d has exited", (int)l->pid);
@@ -526,6 +528,11 @@ const char *link_state_name(const struct link *l)
 {
     static const char *const names[] = {"absent", "restarting", "starting", "running", "stopping"};
     return names[l->state];
+}
+
+bool link_was_ready(const struct link *l)
+{
+    return l->was_ready;
 }
 
 int64_t link_restarts(const struct link *l)

@@ -307,6 +307,11 @@ static void probe(struct server *s)
 
 static void on_engine_death(struct stream *st, const struct hearth_err *err)
 {
+    /* An engine that does not even start will not do so for a new request; what was under way may wait for better. */
+    if (!link_was_ready(st->server->link) && !st->suspect) {
+        end_here(st, err);
+        return;
+    }
     st->suspect = true;
     st->retries++;
     st->crashes++;
