@@ -17,8 +17,12 @@ result $? "the daemon does not hold the terminal's stdin"
 ! readlink "/proc/$pid/fd/1" "/proc/$pid/fd/2" | grep -q "$dir/status\|$dir/err"
 result $? "nor the command's output"
 
-kill -KILL "$pid"
-while kill -0 "$pid" 2>/dev/null; do :; done
+python3 -c '
+import os, select, signal, sys
+pid = int(sys.argv[1])
+ended = os.pidfd_open(pid)
+os.kill(pid, signal.SIGKILL)
+select.select([ended], [], [])' "$pid"
 [ -S "$HEARTH_SOCKET" ]
 result $? "a killed daemon leaves its socket"
 status 0 "and the next command starts another all the same" "$hearth" status --json
