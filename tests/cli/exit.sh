@@ -42,7 +42,7 @@ err_has "is named" "hearth: MODEL_NOT_FOUND: "
 err_has "by its name" "no-such-model"
 status 1 "a path that is not there" "$hearth" run -m "$dir/no.gguf" -n 1 x
 err_has "is named in full" "$dir/no.gguf"
-printf 'GGUF and then nothing' >"$dir/bad.gguf"
+printf 'GGUF\3\0\0\0 and then nothing' >"$dir/bad.gguf"
 status 1 "a damaged model" "$hearth" run -m "$dir/bad.gguf" -n 1 x
 err_has "is said to be" "hearth: MODEL_INVALID: "
 status 1 "an empty prompt" "$hearth" run -n 1 ""
