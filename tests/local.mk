@@ -151,3 +151,9 @@ tests_golden_golden_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.
 	$(CMOCKA_LIBS) $(JANSSON_LIBS)
 EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-rope3.gguf \
 	tests/golden/data/tiny-llama-rope3.json
+
+check_PROGRAMS += tests/unit/gguf
+TESTS += tests/unit/gguf
+tests_unit_gguf_SOURCES = tests/unit/gguf.c tests/unit/gguf-build.h
+tests_unit_gguf_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_gguf_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)

@@ -7,10 +7,10 @@
  * the accessors. Lengths are kept outside the map: a file that is overwritten under us gives wrong values, never a
  * wrong address.
  *
- * A file that is truncated under us would raise SIGBUS on the next touch. gguf_open installs a handler (once per
- * process) that puts zeros in the place of a lost page of one of our maps and remembers it; gguf_check tells. Faults
- * elsewhere go to whatever handler was there before. So loading and every step end in an error, not a dead engine:
- * call gguf_check after loading and after each step, and throw the step's results away where it fails.
+ * A file that is truncated under us would raise SIGBUS on the next touch. gguf_open installs a handler that puts zeros
+ * in the place of a lost page of one of our maps and remembers it; gguf_check tells. Faults elsewhere go to whatever
+ * handler was there before. So loading and every step end in an error, not a dead engine: call gguf_check after loading
+ * and after each step, and throw the step's results away where it fails.
  *
  * Immutable after opening; any thread may read.
  */

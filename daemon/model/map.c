@@ -7,8 +7,8 @@
  * reading the file into memory (twice the memory, a slow start) and siglongjmp out of kernels (leaks their locks and
  * stops only one of many threads).
  *
- * The handler is installed once per process, with the first mapping. A fault at any other address goes to the handler
- * that was there before.
+ * The handler is installed with a mapping, where it is not there already. A fault at any other address goes to the
+ * handler that was there before.
  *
  * Any thread may open and close; a mapping belongs to whoever opened it.
  */
@@ -36,7 +36,7 @@ static struct {
 
 static struct sigaction before;
 static size_t page_size;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of installing */
 
 /* Only async-signal-safe calls here; mmap is a bare system call on Linux. */
 static void on_sigbus(int sig, siginfo_t *info, void *context)
@@ -65,16 +65,22 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
 
 static void install(void)
 {
+    struct sigaction now, ours = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+    sigemptyset(&ours.sa_mask);
+    pthread_mutex_lock(&lock);
     page_size = (size_t)sysconf(_SC_PAGESIZE);
-    struct sigaction sa = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
-    sigemptyset(&sa.sa_mask);
-    sigaction(SIGBUS, &sa, &before);
+    sigaction(SIGBUS, NULL, &now);
+    if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_sigbus) {
+        before = now;
+        sigaction(SIGBUS, &ours, NULL);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 int map_open(struct map *m, const char *path, struct hearth_err *e)
 {
     int ret;
-    pthread_once(&once, install);
+    install();
 
     /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
