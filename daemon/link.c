@@ -439,10 +439,12 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     (void)fd, (void)what;
     if (read_some(l) >= 0)
         return;
-    /* Closed or broken: whatever it still is, it is of no use. SIGCHLD brings the rest. */
+    /* Closed or broken: whatever it still is, it is of no use. SIGCHLD brings the rest. One that was told to exit is
+     * doing so, and server_step() does not wait for it for ever. */
     event_del(l->readable);
     event_del(l->writable);
-    kill(l->pid, SIGKILL);
+    if (l->state != LINK_STOPPING)
+        kill(l->pid, SIGKILL);
 }
 
 static void on_child(evutil_socket_t fd, short what, void *arg)
