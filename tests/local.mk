@@ -157,3 +157,15 @@ TESTS += tests/unit/gguf
 tests_unit_gguf_SOURCES = tests/unit/gguf.c tests/unit/gguf-build.h
 tests_unit_gguf_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_gguf_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/tmpl
+TESTS += tests/unit/tmpl
+tests_unit_tmpl_SOURCES = tests/unit/tmpl.c tests/unit/gguf-build.h
+tests_unit_tmpl_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_tmpl_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/model
+TESTS += tests/unit/model
+tests_unit_model_SOURCES = tests/unit/model.c tests/unit/gguf-build.h
+tests_unit_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_model_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
