@@ -132,8 +132,19 @@ tests_fuzz_fuzz_wire_SOURCES = tests/fuzz/fuzz-wire.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_wire_CFLAGS = $(AM_CFLAGS) $(FUZZ_FLAGS)
 tests_fuzz_fuzz_wire_LDADD = libclient/libcore.la
 
+check_PROGRAMS += tests/fuzz/fuzz-gguf
+tests_fuzz_fuzz_gguf_SOURCES = tests/fuzz/fuzz-gguf.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_gguf_CFLAGS = $(AM_CFLAGS) $(FUZZ_FLAGS)
+tests_fuzz_fuzz_gguf_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS)
+
+check_PROGRAMS += tests/fuzz/fuzz-tok
+tests_fuzz_fuzz_tok_SOURCES = tests/fuzz/fuzz-tok.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_tok_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(FUZZ_FLAGS)
+tests_fuzz_fuzz_tok_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
+	$(CMOCKA_LIBS)
+
 if !ENABLE_FUZZING
-TESTS += tests/fuzz/fuzz-scan tests/fuzz/fuzz-wire
+TESTS += tests/fuzz/fuzz-scan tests/fuzz/fuzz-wire tests/fuzz/fuzz-gguf tests/fuzz/fuzz-tok
 endif
 
 check_PROGRAMS += tests/unit/tok
