@@ -24,7 +24,6 @@ enum {
     READ_SIZE = 64 << 10,
     PAUSE_FIRST_MS = 100, /* after a crash, doubling with every crash that follows soon, up to ... */
     PAUSE_MOST_MS = 3000,
-    CALM_S = 30, /* an engine that ran this long was not in a crash loop */
     HELLO_S = 30,
 };
 
@@ -52,7 +51,6 @@ struct link {
     struct ask_list asks;
     uint32_t last_id;
     struct wire_engine_hello_result *hello;
-    double spawned;
     bool was_ready; /* this engine, or the last one, has said hello */
     int64_t pause_ms, starts;
     char why[120]; /* what is known about a death, before the exit status is */
@@ -193,7 +191,6 @@ static int spawn(struct link *l, struct hearth_err *e)
     l->fd = pair[0];
     l->readable = event_new(l->server->base, l->fd, EV_READ | EV_PERSIST, on_readable, l);
     l->writable = event_new(l->server->base, l->fd, EV_WRITE, on_writable, l);
-    l->spawned = server_now();
     l->starts++;
     if (l->readable == NULL || l->writable == NULL || event_add(l->readable, NULL) != 0) {
         kill(pid, SIGKILL); /* and on_child clears up */
@@ -309,8 +306,6 @@ static void over(struct link *l, int status)
     if (wanted) {
         l->state = LINK_ABSENT;
     } else {
-        if (server_now() - l->spawned > CALM_S)
-            l->pause_ms = PAUSE_FIRST_MS;
         l->state = LINK_PAUSE;
         set_timer(l, l->pause_ms);
         l->pause_ms = l->pause_ms * 2 < PAUSE_MOST_MS ? l->pause_ms * 2 : PAUSE_MOST_MS;
@@ -371,6 +366,8 @@ static void on_event(struct link *l, const struct wire_frame *f)
     } else if (wire_unpack(m->params, f->body, f->body_len, &body, &e) != 0) {
         log_warn("engine %d: %s: %s", (int)l->pid, m->name, e.msg);
     } else {
+        if (m == &wire_methods[WIRE_ENGINE_TOKENS])
+            l->pause_ms = PAUSE_FIRST_MS; /* it works */
         dispatch_engine_event(l->server, m, body);
         wire_free(body);
     }

@@ -102,7 +102,7 @@ void msg_models_load(struct call *call)
 void msg_models_unload(struct call *call)
 {
     static const struct wire_empty nothing;
-    if (link_state(call->server->link) == LINK_ABSENT)
+    if (link_pid(call->server->link) == 0)
         call_reply(call, &nothing); /* no engine, no model: starting one to unload it would be absurd */
     else
         ask(call, &wire_methods[WIRE_ENGINE_UNLOAD], NULL);

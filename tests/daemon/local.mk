@@ -59,3 +59,9 @@ tests_daemon_session_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
 dist_check_SCRIPTS += tests/daemon/neovim.sh
 TESTS += tests/daemon/neovim.sh
 EXTRA_DIST += tests/daemon/neovim.lua
+
+check_PROGRAMS += tests/daemon/crash
+TESTS += tests/daemon/crash
+tests_daemon_crash_SOURCES = tests/daemon/crash.c
+tests_daemon_crash_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_daemon_crash_LDADD = $(DAEMON_TEST_LIBS)
