@@ -50,6 +50,12 @@ tests_unit_device_SOURCES = tests/unit/device.c
 tests_unit_device_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_device_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
+check_PROGRAMS += tests/daemon/engine-link
+TESTS += tests/daemon/engine-link
+tests_daemon_engine_link_SOURCES = tests/daemon/engine-link.c tests/daemon/drive.c tests/daemon/drive.h
+tests_daemon_engine_link_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
+tests_daemon_engine_link_LDADD = libclient/libcore.la $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
+
 check_PROGRAMS += tests/unit/kv
 TESTS += tests/unit/kv
 tests_unit_kv_SOURCES = tests/unit/kv.c

@@ -60,7 +60,7 @@ struct engine {
 };
 
 /* Queues an event of that many bytes, zeroed. Never NULL: where there is no memory for it the process ends. */
-void *event_new(struct engine *eng, enum event_kind kind, size_t bytes);
+void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes);
 
 /* Ends a sequence and says so. */
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err);

@@ -82,14 +82,17 @@ int engine_fd(const struct engine *eng)
     return eng->outbox.fd;
 }
 
-struct event *engine_next(struct engine *eng)
+void engine_take(struct engine *eng)
 {
-    if (!eng->taken.first)
-        post_take(&eng->outbox, &eng->taken);
-    return (struct event *)post_list_pop(&eng->taken);
+    post_take(&eng->outbox, &eng->taken);
 }
 
-void event_free(struct event *ev)
+struct engine_event *engine_next(struct engine *eng)
+{
+    return (struct engine_event *)post_list_pop(&eng->taken);
+}
+
+void engine_event_free(struct engine_event *ev)
 {
     if (ev && ev->kind == EV_STEP) {
         struct event_step *st = (struct event_step *)ev;
@@ -168,7 +171,7 @@ fail_sem:
 void engine_close(struct engine *eng)
 {
     struct order *o;
-    struct event *ev;
+    struct engine_event *ev;
     atomic_store(&eng->stop, true);
     send_order(eng, (struct order){.kind = ORDER_WAKE});
     pthread_join(eng->thread, NULL);
@@ -177,8 +180,9 @@ void engine_close(struct engine *eng)
         seq_free(o->seq);
         free(o);
     }
+    engine_take(eng);
     while ((ev = engine_next(eng)))
-        event_free(ev);
+        engine_event_free(ev);
     post_fini(&eng->outbox);
     post_fini(&eng->inbox);
     sem_destroy(&eng->opened);
@@ -187,9 +191,9 @@ void engine_close(struct engine *eng)
 
 /* --- the device thread ---------------------------------------------------------------------------------- */
 
-void *event_new(struct engine *eng, enum event_kind kind, size_t bytes)
+void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes)
 {
-    struct event *ev = must_alloc(bytes);
+    struct engine_event *ev = must_alloc(bytes);
     ev->kind = kind;
     post_list_push(&eng->out, &ev->item);
     return ev;
@@ -197,7 +201,7 @@ void *event_new(struct engine *eng, enum event_kind kind, size_t bytes)
 
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err)
 {
-    struct event_end *ev = event_new(eng, EV_END, sizeof *ev);
+    struct event_end *ev = engine_event_new(eng, EV_END, sizeof *ev);
     ev->owner = q->owner;
     ev->reason = reason;
     if (err)
@@ -268,7 +272,7 @@ static void load_or_unload(struct engine *eng, const struct order *o)
     double begin = engine_now();
     if (load != was_loaded)
         load ? load_model(eng, o->model, &err) : unload_model(eng, o->model, &err);
-    struct event_model *ev = event_new(eng, load ? EV_LOADED : EV_UNLOADED, sizeof *ev);
+    struct event_model *ev = engine_event_new(eng, load ? EV_LOADED : EV_UNLOADED, sizeof *ev);
     ev->model = o->model;
     ev->owner = o->owner;
     ev->err = err;
@@ -375,7 +379,7 @@ static void *device_main(void *arg)
     }
     if (eng->fatal.code) {
         end_all(eng, &eng->fatal);
-        struct event_fatal *ev = event_new(eng, EV_FATAL, sizeof *ev);
+        struct event_fatal *ev = engine_event_new(eng, EV_FATAL, sizeof *ev);
         ev->err = eng->fatal;
     }
     post_send(&eng->outbox, &eng->out);

@@ -63,13 +63,13 @@ void engine_hold(struct engine *eng, bool hold);
 /* --- out ------------------------------------------------------------------------------------------------- */
 
 enum event_kind { EV_ADMIT, EV_STEP, EV_END, EV_PROGRESS, EV_LOADED, EV_UNLOADED, EV_FATAL };
-struct event {
+struct engine_event {
     struct post_item item;
     enum event_kind kind;
 };
 
 struct event_admit { /* EV_ADMIT */
-    struct event ev;
+    struct engine_event ev;
     void *owner;
 };
 
@@ -79,7 +79,7 @@ struct step_token {
     struct sampled *detail; /* owned; NULL where the sequence asked for no logprobs */
 };
 struct event_step { /* EV_STEP: at most one token per sequence */
-    struct event ev;
+    struct engine_event ev;
     uint32_t n;
     struct step_token token[];
 };
@@ -92,7 +92,7 @@ enum end_reason {
     END_ERROR
 };
 struct event_end { /* EV_END */
-    struct event ev;
+    struct engine_event ev;
     void *owner;
     enum end_reason reason;
     struct hearth_err err; /* END_ERROR */
@@ -102,7 +102,7 @@ struct event_end { /* EV_END */
 };
 
 struct event_model { /* EV_PROGRESS, EV_LOADED, EV_UNLOADED */
-    struct event ev;
+    struct engine_event ev;
     struct resident *model;
     void *owner;           /* NULL in EV_PROGRESS */
     struct hearth_err err; /* code 0: done */
@@ -112,15 +112,16 @@ struct event_model { /* EV_PROGRESS, EV_LOADED, EV_UNLOADED */
 };
 
 struct event_fatal { /* EV_FATAL */
-    struct event ev;
+    struct engine_event ev;
     struct hearth_err err;
 };
 
-/* Readable when events have come. */
+/* Readable when events have come; engine_take() then fetches them all, engine_next() gives them one by one (NULL: no
+ * more), and the caller frees each. */
 int engine_fd(const struct engine *eng);
-/* The next event, or NULL; the caller frees it with event_free. */
-struct event *engine_next(struct engine *eng);
-void event_free(struct event *ev);
+void engine_take(struct engine *eng);
+struct engine_event *engine_next(struct engine *eng);
+void engine_event_free(struct engine_event *ev);
 
 /* --- counters -------------------------------------------------------------------------------------------- */
 

@@ -22,7 +22,7 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
     if (done < total && now - eng->last_progress < progress_seconds)
         return !atomic_load(&eng->stop);
     eng->last_progress = now;
-    struct event_model *ev = event_new(eng, EV_PROGRESS, sizeof *ev);
+    struct event_model *ev = engine_event_new(eng, EV_PROGRESS, sizeof *ev);
     ev->model = eng->loading;
     ev->done = done;
     ev->total = total;

@@ -18,3 +18,9 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/step.c \
 	daemon/engine/text.c daemon/engine/text.h
 daemon_libengine_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(XXHASH_CFLAGS)
+
+libexec_PROGRAMS += hearth-engine
+hearth_engine_SOURCES = daemon/engine/main.c daemon/engine/bench.c daemon/engine/bench.h
+hearth_engine_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(XXHASH_CFLAGS)
+hearth_engine_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la \
+	$(LIBEVENT_LIBS) $(JANSSON_LIBS) $(PCRE2_LIBS) $(XXHASH_LIBS)

@@ -373,7 +373,7 @@ static void on_model_event(struct server *s, const struct event_model *ev)
     request_free(s, r);
 }
 
-static void on_event(struct server *s, const struct event *ev)
+static void on_event(struct server *s, const struct engine_event *ev)
 {
     switch (ev->kind) {
     case EV_ADMIT:
@@ -405,10 +405,11 @@ static void on_event(struct server *s, const struct event *ev)
 static void on_wake(void *arg)
 {
     struct server *s = arg;
-    struct event *ev;
+    struct engine_event *ev;
+    engine_take(s->engine);
     while ((ev = engine_next(s->engine))) {
         on_event(s, ev);
-        event_free(ev);
+        engine_event_free(ev);
     }
     struct resident *m = models_idle_replaced(&s->models);
     if (m) { /* its file was replaced and nobody uses it any more */

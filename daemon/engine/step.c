@@ -21,7 +21,7 @@ static void announce(struct engine *eng, struct seq *q)
     if (q->told)
         return;
     q->told = true;
-    struct event_admit *ev = event_new(eng, EV_ADMIT, sizeof *ev);
+    struct event_admit *ev = engine_event_new(eng, EV_ADMIT, sizeof *ev);
     ev->owner = q->owner;
 }
 
@@ -169,6 +169,21 @@ static bool take_logits(struct engine *eng, const struct plan_seq *ps, uint32_t 
     return true;
 }
 
+/* Weights are read from the mapped file while it runs: where that was cut short, what came out is worth nothing. */
+static void end_if_damaged(struct engine *eng, struct resident *m)
+{
+    struct hearth_err err;
+    struct seq *q, *next;
+    if (!eng->info.keeps_source || !gguf_check(m->gguf, &err))
+        return;
+    for (int state = SEQ_WAIT; state <= SEQ_RUN; state++)
+        for (q = TAILQ_FIRST(&eng->sched.list[state]); q; q = next) {
+            next = TAILQ_NEXT(q, link);
+            if (q->model == m)
+                end_seq(eng, q, END_ERROR, &err);
+        }
+}
+
 /* Waits for the oldest step and takes what it gave. */
 static int finish(struct engine *eng, struct hearth_err *e)
 {
@@ -181,6 +196,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
     eng->first_flight = (eng->first_flight + 1) % AHEAD_MAX;
     eng->n_flight--;
 
+    end_if_damaged(eng, model_of(p));
     double now = engine_now();
     if (p->n_row >= 32 && eng->n_flight == 0) { /* what a row costs when there are many */
         double cost = (now - f->begin) / p->n_row;
@@ -190,7 +206,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
     }
     struct event_step *ev = NULL;
     if (p->n_sample)
-        ev = event_new(eng, EV_STEP, sizeof *ev + p->n_sample * sizeof ev->token[0]);
+        ev = engine_event_new(eng, EV_STEP, sizeof *ev + p->n_sample * sizeof ev->token[0]);
     uint32_t out = p->n_sample; /* sampled rows come first among the logits */
     for (uint32_t i = 0; i < p->n_seq; i++) {
         const struct plan_seq *ps = &p->seq[i];

@@ -1,0 +1,60 @@
+/*
+ * drive.h - a hearth-engine of one's own over a socket pair: what hearthd does, without hearthd.
+ *
+ * Every call checks that the codec accepts what comes. Answers are kept until they are asked for, so several requests
+ * may be under way. One thread.
+ */
+#ifndef TESTS_DRIVE_H
+#define TESTS_DRIVE_H
+
+#include <sys/types.h>
+
+#include "libclient/wire.h"
+
+enum { DRIVE_STREAMS = 512, DRIVE_TOKENS = 2048 };
+
+/* What was heard of a stream. */
+struct heard {
+    int64_t stream;
+    int32_t appended[DRIVE_TOKENS];
+    int32_t token[DRIVE_TOKENS];
+    size_t n_appended, n_token, n_frame;
+    bool begun, ended;
+    char *text; /* frames in a row, and the tail */
+    size_t n_text;
+    double logprob[DRIVE_TOKENS];
+    size_t n_top[DRIVE_TOKENS];
+    struct wire_engine_result result; /* finish_reason and tail point into `block` */
+    void *block;
+    struct hearth_err err; /* code 0, or the error that answered it */
+};
+
+struct drive {
+    int fd;
+    pid_t pid;
+    uint32_t last_id;
+    int64_t last_stream;
+    struct wire_buf in, out;
+    struct heard *heard[DRIVE_STREAMS];
+    uint32_t rpc[DRIVE_STREAMS]; /* of each stream */
+    size_t n_heard;
+    size_t n_progress;
+};
+
+/* Starts $top_builddir/hearth-engine with these arguments more (NULL-terminated). */
+void drive_open(struct drive *d, char *const *args);
+/* Closes the link and returns the exit status, as waitpid gives it. */
+int drive_close(struct drive *d);
+
+/* One request and its answer: *out is the unpacked result (wire_free), or NULL where *e says why not. */
+int drive_call(struct drive *d, int method, const void *params, void **out, struct hearth_err *e);
+
+/* A generation: fill *g (drive_defaults), begin it, wait. */
+void drive_defaults(struct wire_engine_generate *g, const char *path);
+struct heard *drive_begin(struct drive *d, struct wire_engine_generate *g);
+void drive_wait(struct drive *d, const struct heard *h);
+/* Until the stream has this many tokens, or has ended. */
+void drive_wait_tokens(struct drive *d, const struct heard *h, size_t n);
+struct heard *drive_generate(struct drive *d, struct wire_engine_generate *g);
+
+#endif
