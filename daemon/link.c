@@ -22,7 +22,7 @@
 enum {
     ENGINE_FD = 3, /* the link in the engine, after stdin, stdout, stderr */
     READ_SIZE = 64 << 10,
-    PAUSE_FIRST_MS = 100, /* after a crash, doubling with every crash that follows soon, up to ... */
+    PAUSE_FIRST_MS = 100, /* after a crash, doubling with every crash before another token, up to ... */
     PAUSE_MOST_MS = 3000,
     HELLO_S = 30,
 };
