@@ -65,3 +65,7 @@ TESTS += tests/daemon/crash
 tests_daemon_crash_SOURCES = tests/daemon/crash.c
 tests_daemon_crash_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_daemon_crash_LDADD = $(DAEMON_TEST_LIBS)
+
+# The protocol as another implementation sees it.
+dist_check_SCRIPTS += tests/daemon/independent.py
+TESTS += tests/daemon/independent.py
