@@ -78,12 +78,12 @@ static int replay(struct request *r, struct hearth_err *e)
     return rc;
 }
 
-static void give_to_device(struct server *s, struct request *r, struct seq *q)
+static void give_to_device(struct server *s, struct request *r, struct seq *q, double arrived)
 {
     q->id = r->seq_id = ++s->last_seq;
     q->owner = r;
     q->model = r->model;
-    q->time.submit = engine_now();
+    q->time.submit = arrived;
     engine_submit(s->engine, q);
 }
 
@@ -92,6 +92,7 @@ int generate_begin(struct server *s, uint32_t rpc_id, struct wire_engine_generat
 {
     struct resident *m;
     struct seq *q = NULL;
+    double arrived = engine_now();
     int rc;
     if (find_stream(s, msg->stream))
         return err_set(e, HEARTH_ECONFLICT, "stream %lld is running", (long long)msg->stream);
@@ -122,7 +123,7 @@ int generate_begin(struct server *s, uint32_t rpc_id, struct wire_engine_generat
     }
     *taken = true;
     r->seed = q->sampling.seed;
-    give_to_device(s, r, q);
+    give_to_device(s, r, q, arrived);
     return 0;
 
 fail:
@@ -135,6 +136,7 @@ int eval_begin(struct server *s, uint32_t rpc_id, const struct wire_eval *msg, s
 {
     struct resident *m;
     struct hearth_err ignored;
+    double arrived = engine_now();
     uint64_t n = msg->tokens.n, limit = n + (uint64_t)msg->greedy;
     int rc = models_get(&s->models, msg->model, &m, e);
     if (rc)
@@ -166,7 +168,7 @@ int eval_begin(struct server *s, uint32_t rpc_id, const struct wire_eval *msg, s
     q->uid = eval_uid;
     q->n_prompt = (uint32_t)n;
     q->n_limit = q->n_wanted = (uint32_t)limit;
-    give_to_device(s, r, q);
+    give_to_device(s, r, q, arrived);
     return 0;
 
 fail:

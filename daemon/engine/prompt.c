@@ -49,7 +49,8 @@ static int message_text(const struct wire_message *msg, size_t i, struct tmpl_ms
     out->text = s;
     out->n = n;
     for (size_t k = 0; k < msg->n_parts; k++) {
-        memcpy(s, msg->parts[k].text.data, msg->parts[k].text.len);
+        if (msg->parts[k].text.len)
+            memcpy(s, msg->parts[k].text.data, msg->parts[k].text.len);
         s += msg->parts[k].text.len;
     }
     return 0;

@@ -18,7 +18,8 @@ struct seq *seq_new(const int32_t *token, uint32_t n, uint32_t n_token)
         free(q);
         return NULL;
     }
-    memcpy(q->token, token, n * sizeof *token);
+    if (n)
+        memcpy(q->token, token, n * sizeof *token);
     q->n_known = n;
     return q;
 }
