@@ -34,13 +34,6 @@ VFN vf vf_fma(vf a, vf b, vf c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
-/* The first step of the lanes' tree, on sums stored as NV parts, `part` floats apart; then the second. */
-VFN __m128 vf_fold(const float *sums, size_t part)
-{
-    vf s = _mm256_add_ps(vf_load(sums), vf_load(sums + part));
-    return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
-}
-
 /* --- sixteen lanes ------------------------------------------------------------------------------------------ */
 
 typedef struct {
@@ -57,6 +50,17 @@ VFN v16 v16_set1(float f)
 VFN v16 v16_load(const float *p)
 {
     return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+/* The lower lanes from memory, the upper from a register. */
+VFN v16 v16_join(const float *lower, vf upper)
+{
+    return (v16){_mm256_loadu_ps(lower), upper};
+}
+/* The first two steps of the lanes' tree. */
+VFN __m128 v16_fold(v16 v)
+{
+    __m256 s = _mm256_add_ps(v.a, v.b);
+    return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
 }
 VFN void v16_store(float *p, v16 v)
 {

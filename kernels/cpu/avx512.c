@@ -27,13 +27,6 @@ VFN vf vf_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
-VFN __m128 vf_fold(const float *sums, size_t part)
-{
-    (void)part;
-    __m256 s = _mm256_add_ps(_mm256_loadu_ps(sums), _mm256_loadu_ps(sums + 8));
-    return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
-}
-
 typedef __m512 v16;
 typedef __m512i v16i;
 
@@ -44,6 +37,17 @@ VFN v16 v16_set1(float f)
 VFN v16 v16_load(const float *p)
 {
     return _mm512_loadu_ps(p);
+}
+VFN v16 v16_join(const float *lower, vf upper)
+{
+    (void)lower; /* one register has them all */
+    return upper;
+}
+VFN __m128 v16_fold(v16 v)
+{
+    __m256 hi = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
+    __m256 s = _mm256_add_ps(_mm512_castps512_ps256(v), hi);
+    return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
 }
 VFN void v16_store(float *p, v16 v)
 {

@@ -3,14 +3,15 @@
  *
  * THE DOT PRODUCT, once for all variants. Of a weight row w and an activation x, both [K]:
  *   - w[k] is the f32 value that dtype.c's to_f32 gives; w and x are continued with zeros to a multiple of LANES;
- *   - sum[l] = fma(w[k], x[k], sum[l]) for k = l, l + 16, l + 32 ... ascending, from +0, for each lane l;
- *   - sum[l] += sum[l + s] for all l < s, for s = 8, 4, 2, 1; the dot product is sum[0].
+ *   - within each block of KB columns: sum[l] = fma(w[k], x[k], sum[l]) for k = l, l + 16, l + 32 ... ascending, from
+ *     +0, for each lane l; then sum[l] += sum[l + s] for all l < s, for s = 8, 4, 2, 1;
+ *   - the dot product is the sum of the blocks' sum[0], ascending, from +0.
  * The reference does exactly this; the tuned variants do the same operations on many lanes, rows and tokens at once.
  * So all give the same bits, and a result depends on nothing but its own row and its own weights: not on the rows
  * beside it, the chunk of a prefill, or the number of threads.
  *
- * Norms and the softmax's denominator use the same lanes and tree. Attention adds p[t] * v[t] in ascending t. exp is
- * fmath.h's.
+ * Norms, q . k and the softmax's denominator use the same lanes and tree, over their whole length as one block.
+ * Attention adds p[t] * v[t] in ascending t. exp is fmath.h's.
  *
  * Thread: a device belongs to the thread that opened it; kernels run on the pool's threads and touch only their items.
  */
@@ -22,7 +23,7 @@
 
 enum {
     LANES = 16,      /* partial sums of a dot product */
-    KB = 256,        /* columns of a panel's block */
+    KB = 512,        /* columns of a panel's block */
     ROPE_TABLES = 4, /* different rotations in one step: gemma has two */
 };
 
@@ -92,10 +93,10 @@ extern const struct cpu_kernels cpu_reference;
 extern const struct cpu_kernels cpu_avx2, cpu_avx512;
 #endif
 
-enum { MATMUL_TOKENS = 96, MATMUL_ROWS = 16 };     /* one pass of the tuned matmul: a panel of weights and its sums */
+enum { MATMUL_TOKENS = 128, MATMUL_ROWS = 8 };     /* one pass of the tuned matmul */
 static inline size_t matmul_scratch(uint32_t n_in) /* floats */
 {
-    size_t tuned = (size_t)MATMUL_ROWS * KB + (size_t)MATMUL_TOKENS * MATMUL_ROWS * LANES;
+    size_t tuned = (size_t)MATMUL_ROWS * KB;
     size_t row = round_up(n_in, KB); /* the reference expands one row */
     return row > tuned ? row : tuned;
 }

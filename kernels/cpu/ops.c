@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    TMP_FLOATS = 16 * BATCH_ROWS_MAX, /* a block of columns of all rows, before it goes where it belongs */
+    TMP_FLOATS = 32 * BATCH_ROWS_MAX, /* a block of columns of all rows, before it goes where it belongs */
     TMP_COLS_MAX = 256,
     ITEM_WORK = 1 << 14, /* multiply-adds below which an item costs more to hand out than to do */
 };

@@ -17,12 +17,13 @@ static float dot(const float *w, const float *x, uint32_t n)
     return lanes_sum(sum);
 }
 
+/* One block of KB columns after the other. */
 static float dot_panel(const float *w, const struct panel *x, uint32_t row)
 {
-    float sum[LANES] = {0};
-    for (uint32_t k = 0; k < x->n_col; k++)
-        sum[k % LANES] = fmaf(w[k], panel_row(x, row)[k / KB * panel_stride(x) + k % KB], sum[k % LANES]);
-    return lanes_sum(sum);
+    float total = 0.0f;
+    for (uint32_t k = 0; k < x->n_col; k += KB)
+        total += dot(w + k, panel_row(x, row) + k / KB * panel_stride(x), x->n_col - k < KB ? x->n_col - k : KB);
+    return total;
 }
 
 static void ref_matmul(const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0, uint32_t o1,

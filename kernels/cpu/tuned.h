@@ -166,62 +166,77 @@ VFN void q6_k_chunk(const void *block, const float *s, int j, float *dst, const 
 
 /* --- one token: the dot products of some rows --------------------------------------------------------------- */
 
+/* The whole tree of one sum, and of four at once, transposed so that four cost little more than one. */
 VFN float v16_sum(v16 acc)
 {
     float s[LANES];
     v16_store(s, acc);
     return lanes_sum(s);
 }
+VFN __m128 v16_sum4(v16 v0, v16 v1, v16 v2, v16 v3)
+{
+    __m128 a = v16_fold(v0), b = v16_fold(v1), c = v16_fold(v2), d = v16_fold(v3);
+    __m128 ab = _mm_add_ps(_mm_movelh_ps(a, b), _mm_movehl_ps(b, a));
+    __m128 cd = _mm_add_ps(_mm_movelh_ps(c, d), _mm_movehl_ps(d, c));
+    return _mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xdd));
+}
 
 /*
- * For each type: T_dots(rows o0..o1 times x), T_panel (n_row rows from `row`, columns k0.. of which klen are real, to
- * panel [n_row][KB]). `len` weights make a block of `size` bytes and `chunks` chunks.
+ * For each type: T_dots (rows o0..o1 times x) and T_panel (n_row rows from w, columns k0.. of which klen are real, to
+ * panel [n_row][KB]). `len` weights make a block of `size` bytes and `chunks` chunks. Four rows lie one after the
+ * other, so what they read is one stretch of memory, and the stretch of the next four is fetched meanwhile.
  */
 enum { PREFETCH = 1024 };
 #define DEFINE_TYPE(T, len, size, chunks)                                                                             \
     TARGET static void TUNED(T##_dots)(const char *w, size_t row_bytes, uint32_t n_in, const float *x, uint32_t o0,   \
                                        uint32_t o1, float *y)                                                         \
     {                                                                                                                 \
-        uint32_t n_block = n_in / (len), o = o0;                                                                      \
+        uint32_t o = o0;                                                                                              \
         size_t ahead = 4 * row_bytes + PREFETCH;                                                                      \
+        float s[4][16];                                                                                               \
         for (; o + 4 <= o1; o += 4) {                                                                                 \
             const char *w0 = w + o * row_bytes, *w1 = w0 + row_bytes, *w2 = w1 + row_bytes, *w3 = w2 + row_bytes;     \
-            v16 a0 = v16_set1(0.0f), a1 = a0, a2 = a0, a3 = a0;                                                       \
-            float s[4][16];                                                                                           \
-            for (uint32_t i = 0; i < n_block; i++) {                                                                  \
-                const float *xb = x + (size_t)i * (len);                                                              \
-                size_t at = (size_t)i * (size);                                                                       \
-                for (size_t p = 0; p < 4 * (size); p += 64)                                                           \
-                    _mm_prefetch(w0 + ahead + 4 * at + p, _MM_HINT_T0);                                               \
-                T##_prep(w0 + at, s[0]);                                                                              \
-                T##_prep(w1 + at, s[1]);                                                                              \
-                T##_prep(w2 + at, s[2]);                                                                              \
-                T##_prep(w3 + at, s[3]);                                                                              \
-                IN_MEMORY(s);                                                                                         \
-                _Pragma("GCC unroll 1") for (int j = 0; j < (chunks); j++)                                            \
-                {                                                                                                     \
-                    T##_chunk(w0 + at, s[0], j, NULL, xb, &a0);                                                       \
-                    T##_chunk(w1 + at, s[1], j, NULL, xb, &a1);                                                       \
-                    T##_chunk(w2 + at, s[2], j, NULL, xb, &a2);                                                       \
-                    T##_chunk(w3 + at, s[3], j, NULL, xb, &a3);                                                       \
+            const char *fetch = w0 + ahead;                                                                           \
+            __m128 total = _mm_setzero_ps();                                                                          \
+            for (uint32_t k = 0; k < n_in;) {                                                                         \
+                uint32_t end = n_in - k < KB ? n_in : k + KB;                                                         \
+                v16 a0 = v16_set1(0.0f), a1 = a0, a2 = a0, a3 = a0;                                                   \
+                for (; k < end; k += (len), w0 += (size), w1 += (size), w2 += (size), w3 += (size)) {                 \
+                    for (size_t p = 0; p < 4 * (size); p += 64)                                                       \
+                        _mm_prefetch(fetch + p, _MM_HINT_T0);                                                         \
+                    fetch += 4 * (size);                                                                              \
+                    T##_prep(w0, s[0]);                                                                               \
+                    T##_prep(w1, s[1]);                                                                               \
+                    T##_prep(w2, s[2]);                                                                               \
+                    T##_prep(w3, s[3]);                                                                               \
+                    IN_MEMORY(s);                                                                                     \
+                    _Pragma("GCC unroll 1") for (int j = 0; j < (chunks); j++)                                        \
+                    {                                                                                                 \
+                        T##_chunk(w0, s[0], j, NULL, x + k, &a0);                                                     \
+                        T##_chunk(w1, s[1], j, NULL, x + k, &a1);                                                     \
+                        T##_chunk(w2, s[2], j, NULL, x + k, &a2);                                                     \
+                        T##_chunk(w3, s[3], j, NULL, x + k, &a3);                                                     \
+                    }                                                                                                 \
                 }                                                                                                     \
+                total = _mm_add_ps(total, v16_sum4(a0, a1, a2, a3));                                                  \
             }                                                                                                         \
-            y[o - o0] = v16_sum(a0);                                                                                  \
-            y[o - o0 + 1] = v16_sum(a1);                                                                              \
-            y[o - o0 + 2] = v16_sum(a2);                                                                              \
-            y[o - o0 + 3] = v16_sum(a3);                                                                              \
+            _mm_storeu_ps(y + (o - o0), total);                                                                       \
         }                                                                                                             \
         for (; o < o1; o++) {                                                                                         \
-            v16 a0 = v16_set1(0.0f);                                                                                  \
-            float s[16];                                                                                              \
-            for (uint32_t i = 0; i < n_block; i++) {                                                                  \
-                const char *b = w + o * row_bytes + (size_t)i * (size);                                               \
-                T##_prep(b, s);                                                                                       \
-                IN_MEMORY(s);                                                                                         \
-                _Pragma("GCC unroll 1") for (int j = 0; j < (chunks); j++)                                            \
-                    T##_chunk(b, s, j, NULL, x + (size_t)i * (len), &a0);                                             \
+            const char *b = w + o * row_bytes;                                                                        \
+            float total = 0.0f;                                                                                       \
+            for (uint32_t k = 0; k < n_in;) {                                                                         \
+                uint32_t end = n_in - k < KB ? n_in : k + KB;                                                         \
+                v16 a0 = v16_set1(0.0f);                                                                              \
+                for (; k < end; k += (len), b += (size)) {                                                            \
+                    T##_prep(b, s[0]);                                                                                \
+                    IN_MEMORY(s);                                                                                     \
+                    _Pragma("GCC unroll 1") for (int j = 0; j < (chunks); j++)                                        \
+                        T##_chunk(b, s[0], j, NULL, x + k, &a0);                                                      \
+                }                                                                                                     \
+                total += v16_sum(a0);                                                                                 \
             }                                                                                                         \
-            y[o - o0] = v16_sum(a0);                                                                                  \
+            y[o - o0] = total;                                                                                        \
         }                                                                                                             \
     }                                                                                                                 \
     TARGET static void TUNED(T##_panel)(const char *w, size_t row_bytes, uint32_t k0, uint32_t klen, uint32_t n_row,  \
@@ -260,109 +275,94 @@ static const struct type_kernels {
 /* --- the tile: 4 rows x up to 3 vectors --------------------------------------------------------------------- */
 
 /*
- * sums[part][4 * t + r][VW] (+)= row r . vector t, lanes [part * VW, + VW) of them, over klen columns, a multiple of
- * LANES. The three bodies differ in the number of vectors alone; twelve sums, three vectors and a row are the sixteen
- * registers of AVX2.
+ * out[4 * t + r] = row r . vector t over klen columns, a multiple of LANES, as one block. The three bodies differ in
+ * the number of vectors alone; twelve sums, three vectors and a row are the sixteen registers of AVX2, which therefore
+ * goes over the columns once for the lower lanes and once more for the upper.
  */
-#define TILE_LOAD(t)                                                 \
-    vf s##t##0 = first ? vf_zero() : vf_load(to + (4 * t) * VW);     \
-    vf s##t##1 = first ? vf_zero() : vf_load(to + (4 * t + 1) * VW); \
-    vf s##t##2 = first ? vf_zero() : vf_load(to + (4 * t + 2) * VW); \
-    vf s##t##3 = first ? vf_zero() : vf_load(to + (4 * t + 3) * VW)
-#define TILE_STORE(t)                                                               \
-    vf_store(to + (4 * t) * VW, s##t##0), vf_store(to + (4 * t + 1) * VW, s##t##1), \
-        vf_store(to + (4 * t + 2) * VW, s##t##2), vf_store(to + (4 * t + 3) * VW, s##t##3)
+#define TILE_BEGIN                                                                             \
+    float lower[12 * VW];                                                                      \
+    for (int part = 0; part < NV; part++) {                                                    \
+        const float *w0 = ws[0] + part * VW, *w1 = ws[1] + part * VW, *w2 = ws[2] + part * VW, \
+                    *w3 = ws[3] + part * VW;                                                   \
+        const float *x0 = x + part * VW;
+#define TILE_ZERO(t) vf s##t##0 = vf_zero(), s##t##1 = vf_zero(), s##t##2 = vf_zero(), s##t##3 = vf_zero()
 #define TILE_ROW(r, ...)          \
     {                             \
         vf w = vf_load(w##r + k); \
         __VA_ARGS__               \
     }
-#define TILE_BEGIN                                                                             \
-    for (int part = 0; part < NV; part++, sums += 12 * VW) {                                   \
-        const float *w0 = ws[0] + part * VW, *w1 = ws[1] + part * VW, *w2 = ws[2] + part * VW, \
-                    *w3 = ws[3] + part * VW;                                                   \
-        const float *x0 = x + part * VW;                                                       \
-        float *to = sums;
+#define TILE_END(t)                                                                                               \
+    {                                                                                                             \
+        float *lo = lower + 4 * t * VW;                                                                           \
+        if (part + 1 < NV)                                                                                        \
+            vf_store(lo, s##t##0), vf_store(lo + VW, s##t##1), vf_store(lo + 2 * VW, s##t##2),                    \
+                vf_store(lo + 3 * VW, s##t##3);                                                                   \
+        else                                                                                                      \
+            _mm_storeu_ps(out + 4 * t, v16_sum4(v16_join(lo, s##t##0), v16_join(lo + VW, s##t##1),                \
+                                                v16_join(lo + 2 * VW, s##t##2), v16_join(lo + 3 * VW, s##t##3))); \
+    }
 
-TARGET static void TUNED(tile3)(const float *const ws[4], const float *x, size_t ldx, uint32_t klen, float *sums,
-                                bool first)
+TARGET static void TUNED(tile3)(const float *const ws[4], const float *x, size_t ldx, uint32_t klen, float *out)
 {
     TILE_BEGIN
     const float *x1 = x0 + ldx, *x2 = x1 + ldx;
-    TILE_LOAD(0);
-    TILE_LOAD(1);
-    TILE_LOAD(2);
-    for (uint32_t k = 0; k < klen; k += LANES) {
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    TILE_ZERO(2);
+    for (size_t k = 0; k < klen; k += LANES) {
         vf v0 = vf_load(x0 + k), v1 = vf_load(x1 + k), v2 = vf_load(x2 + k);
         TILE_ROW(0, s00 = vf_fma(w, v0, s00); s10 = vf_fma(w, v1, s10); s20 = vf_fma(w, v2, s20);)
         TILE_ROW(1, s01 = vf_fma(w, v0, s01); s11 = vf_fma(w, v1, s11); s21 = vf_fma(w, v2, s21);)
         TILE_ROW(2, s02 = vf_fma(w, v0, s02); s12 = vf_fma(w, v1, s12); s22 = vf_fma(w, v2, s22);)
         TILE_ROW(3, s03 = vf_fma(w, v0, s03); s13 = vf_fma(w, v1, s13); s23 = vf_fma(w, v2, s23);)
     }
-    TILE_STORE(0);
-    TILE_STORE(1);
-    TILE_STORE(2);
+    TILE_END(0);
+    TILE_END(1);
+    TILE_END(2);
 }
 }
 
-TARGET static void TUNED(tile2)(const float *const ws[4], const float *x, size_t ldx, uint32_t klen, float *sums,
-                                bool first)
+TARGET static void TUNED(tile2)(const float *const ws[4], const float *x, size_t ldx, uint32_t klen, float *out)
 {
     TILE_BEGIN
     const float *x1 = x0 + ldx;
-    TILE_LOAD(0);
-    TILE_LOAD(1);
-    for (uint32_t k = 0; k < klen; k += LANES) {
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    for (size_t k = 0; k < klen; k += LANES) {
         vf v0 = vf_load(x0 + k), v1 = vf_load(x1 + k);
         TILE_ROW(0, s00 = vf_fma(w, v0, s00); s10 = vf_fma(w, v1, s10);)
         TILE_ROW(1, s01 = vf_fma(w, v0, s01); s11 = vf_fma(w, v1, s11);)
         TILE_ROW(2, s02 = vf_fma(w, v0, s02); s12 = vf_fma(w, v1, s12);)
         TILE_ROW(3, s03 = vf_fma(w, v0, s03); s13 = vf_fma(w, v1, s13);)
     }
-    TILE_STORE(0);
-    TILE_STORE(1);
+    TILE_END(0);
+    TILE_END(1);
 }
 }
 
-TARGET static void TUNED(tile1)(const float *const ws[4], const float *x, size_t ldx, uint32_t klen, float *sums,
-                                bool first)
+TARGET static void TUNED(tile1)(const float *const ws[4], const float *x, uint32_t klen, float *out)
 {
-    (void)ldx;
     TILE_BEGIN
-    TILE_LOAD(0);
-    for (uint32_t k = 0; k < klen; k += LANES) {
+    TILE_ZERO(0);
+    for (size_t k = 0; k < klen; k += LANES) {
         vf v0 = vf_load(x0 + k);
         TILE_ROW(0, s00 = vf_fma(w, v0, s00);)
         TILE_ROW(1, s01 = vf_fma(w, v0, s01);)
         TILE_ROW(2, s02 = vf_fma(w, v0, s02);)
         TILE_ROW(3, s03 = vf_fma(w, v0, s03);)
     }
-    TILE_STORE(0);
+    TILE_END(0);
 }
 }
 
-enum { TILE_SUMS = 12 * LANES }; /* floats */
-VFN void tile(uint32_t n_vec, const float *const ws[4], const float *x, size_t ldx, uint32_t klen, float *sums,
-              bool first)
+VFN void tile(uint32_t n_vec, const float *const ws[4], const float *x, size_t ldx, uint32_t klen, float out[12])
 {
     if (n_vec == 3)
-        TUNED(tile3)(ws, x, ldx, klen, sums, first);
+        TUNED(tile3)(ws, x, ldx, klen, out);
     else if (n_vec == 2)
-        TUNED(tile2)(ws, x, ldx, klen, sums, first);
+        TUNED(tile2)(ws, x, ldx, klen, out);
     else
-        TUNED(tile1)(ws, x, ldx, klen, sums, first);
-}
-
-/* The rest of the lanes' tree for the four rows of one vector, transposed so that four trees cost little more than
- * one. */
-VFN __m128 tile_fold(const float *sums, uint32_t vec)
-{
-    const float *s = sums + 4 * vec * VW;
-    __m128 a = vf_fold(s, 12 * VW), b = vf_fold(s + VW, 12 * VW), c = vf_fold(s + 2 * VW, 12 * VW),
-           d = vf_fold(s + 3 * VW, 12 * VW);
-    __m128 ab = _mm_add_ps(_mm_movelh_ps(a, b), _mm_movehl_ps(b, a));
-    __m128 cd = _mm_add_ps(_mm_movelh_ps(c, d), _mm_movehl_ps(d, c));
-    return _mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xdd));
+        TUNED(tile1)(ws, x, klen, out);
 }
 
 /* --- matmul ------------------------------------------------------------------------------------------------- */
@@ -383,6 +383,16 @@ TARGET static void TUNED(panel)(const struct weight_part *w, uint32_t n_in, uint
     }
 }
 
+/* to[0..4) += v, or as many as there are */
+VFN void add_some(float *to, const float *v, uint32_t n)
+{
+    if (n >= 4)
+        _mm_storeu_ps(to, _mm_add_ps(_mm_loadu_ps(to), _mm_loadu_ps(v)));
+    else
+        for (uint32_t i = 0; i < n; i++)
+            to[i] += v[i];
+}
+
 TARGET static void TUNED(matmul)(const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0,
                                  uint32_t o1, float *y, size_t ldy, float *scratch)
 {
@@ -391,32 +401,29 @@ TARGET static void TUNED(matmul)(const struct weight_part *w, uint32_t n_in, con
         type_kernels[w->type].dots(w->data, (size_t)n_in / t->block_len * t->block_bytes, n_in, x->v, o0, o1, y);
         return;
     }
-    float *panel = scratch, *sums = scratch + MATMUL_ROWS * KB;
-    for (uint32_t o = o0; o < o1; o += MATMUL_ROWS) {
-        uint32_t n_out = o1 - o < MATMUL_ROWS ? o1 - o : MATMUL_ROWS;
-        for (uint32_t r0 = 0; r0 < x->n_row; r0 += MATMUL_TOKENS) {
-            uint32_t r1 = x->n_row - r0 < MATMUL_TOKENS ? x->n_row : r0 + MATMUL_TOKENS;
-            for (uint32_t k0 = 0; k0 < n_in; k0 += KB) {
-                uint32_t klen = n_in - k0 < KB ? round_up(n_in - k0, LANES) : KB;
-                const float *xb = x->v + k0 / KB * panel_stride(x);
-                float *to = sums;
+    /* Block by block of columns, so that the tokens' part stays in L2 while all the weight rows pass by. */
+    float *panel = scratch, sums[12];
+    for (uint32_t r0 = 0; r0 < x->n_row; r0 += MATMUL_TOKENS) {
+        uint32_t n_row = x->n_row - r0 < MATMUL_TOKENS ? x->n_row - r0 : MATMUL_TOKENS;
+        float *yr = y + r0 * ldy;
+        for (uint32_t r = 0; r < n_row; r++)
+            memset(yr + r * ldy, 0, (o1 - o0) * sizeof *yr);
+        for (uint32_t k0 = 0; k0 < n_in; k0 += KB) {
+            uint32_t klen = n_in - k0 < KB ? round_up(n_in - k0, LANES) : KB;
+            const float *xb = x->v + k0 / KB * panel_stride(x) + (size_t)r0 * KB;
+            for (uint32_t o = o0; o < o1; o += MATMUL_ROWS) {
+                uint32_t n_out = o1 - o < MATMUL_ROWS ? o1 - o : MATMUL_ROWS;
                 TUNED(panel)(w, n_in, o, n_out, k0, panel);
-                for (uint32_t r = r0; r < r1; r += 3)
-                    for (uint32_t g = 0; g < n_out; g += 4, to += TILE_SUMS) {
-                        /* Rows past n_out hold an old panel's numbers; their sums are not looked at. */
+                for (uint32_t r = 0; r < n_row; r += 3)
+                    for (uint32_t g = 0; g < n_out; g += 4) { /* past n_out: an old panel's rows, not kept */
                         const float *ws[4] = {panel + g * KB, panel + (g + 1) * KB, panel + (g + 2) * KB,
                                               panel + (g + 3) * KB};
-                        tile(r1 - r < 3 ? r1 - r : 3, ws, xb + (size_t)r * KB, KB, klen, to, k0 == 0);
+                        uint32_t n_vec = n_row - r < 3 ? n_row - r : 3;
+                        tile(n_vec, ws, xb + (size_t)r * KB, KB, klen, sums);
+                        for (uint32_t t = 0; t < n_vec; t++)
+                            add_some(yr + (r + t) * ldy + (o - o0) + g, sums + 4 * t, n_out - g);
                     }
             }
-            const float *from = sums;
-            for (uint32_t r = r0; r < r1; r += 3)
-                for (uint32_t g = 0; g < n_out; g += 4, from += TILE_SUMS)
-                    for (uint32_t t = 0; t < 3 && r + t < r1; t++) {
-                        float four[4], *out = y + (r + t) * ldy + (o - o0) + g;
-                        _mm_storeu_ps(four, tile_fold(from, t));
-                        memcpy(out, four, (n_out - g < 4 ? n_out - g : 4) * sizeof *out);
-                    }
         }
     }
 }
@@ -597,12 +604,10 @@ VFN void page_scores(const struct attend_args *a, const float *k, size_t ld, uin
             ws[r] = k + (i + r < n ? i + r : n - 1) * ld;
         for (uint32_t h = 0; h < a->n_head; h += 3) {
             uint32_t m = a->n_head - h < 3 ? a->n_head - h : 3;
-            float sums[TILE_SUMS], four[4];
-            tile(m, ws, q + h * ld, ld, (uint32_t)ld, sums, true);
-            for (uint32_t t = 0; t < m; t++) {
-                _mm_storeu_ps(four, tile_fold(sums, t));
-                memcpy(s + (h + t) * lds + i, four, (n - i < 4 ? n - i : 4) * sizeof *four);
-            }
+            float sums[12];
+            tile(m, ws, q + h * ld, ld, (uint32_t)ld, sums);
+            for (uint32_t t = 0; t < m; t++)
+                memcpy(s + (h + t) * lds + i, sums + 4 * t, (n - i < 4 ? n - i : 4) * sizeof *s);
         }
     }
 }
