@@ -155,15 +155,21 @@ static bool bpe_pair(const struct vocab *v, const char *text, const struct sym *
     return true;
 }
 
+/* Symbols beyond the tokens are parts of merges that a made-up or damaged vocabulary has no token for. */
+static bool is_token(const struct vocab *v, int32_t id)
+{
+    return id >= 0 && (uint32_t)id < v->n_tok;
+}
+
 /* A byte that the vocabulary cannot write becomes U+FFFD: some models lack the bytes that never occur in UTF-8. */
 static int push_byte(const struct vocab *v, unsigned char byte, struct ids *out)
 {
-    if (v->byte_id[byte] >= 0)
+    if (is_token(v, v->byte_id[byte]))
         return ids_push(out, v->byte_id[byte]);
     static const unsigned char replacement[3] = {0xef, 0xbf, 0xbd};
     int ret = 0;
     for (int i = 0; i < 3 && !ret; i++)
-        if (v->byte_id[replacement[i]] >= 0)
+        if (is_token(v, v->byte_id[replacement[i]]))
             ret = ids_push(out, v->byte_id[replacement[i]]);
     return ret;
 }
@@ -177,7 +183,7 @@ static int encode_word(const struct vocab *v, const char *text, size_t from, siz
         return push_byte(v, (unsigned char)text[from], out);
     if (v->pre_kind->ignore_merges) {
         int32_t id = piece_find(v, text + from, to - from);
-        if (id >= 0)
+        if (is_token(v, id))
             return ids_push(out, id);
     }
     int ret = 0;
@@ -188,7 +194,7 @@ static int encode_word(const struct vocab *v, const char *text, size_t from, siz
         ret = merger_run(m, v, text, bpe_pair);
     for (int32_t i = 0; i >= 0 && !ret; i = m->sym[i].next) {
         const struct sym *s = &m->sym[i];
-        if (s->id >= 0 && (uint32_t)s->id < v->n_tok)
+        if (is_token(v, s->id))
             ret = ids_push(out, s->id);
         else
             for (uint32_t b = 0; b < s->len && !ret; b++)

@@ -12,6 +12,10 @@ enum {
     ENDS_MAX = 64,
 };
 
+/* As DeepSeek writes its markup, with full-width bars and U+2581, which SentencePiece has for a space. */
+#define WIDE(text) ("<\xef\xbd\x9c" text "\xef\xbd\x9c>")
+#define LOW        "\xe2\x96\x81"
+
 /*
  * Tokens that end a turn or a document, by their text: few files name more than one of them by key. They count as
  * control tokens whatever type the file gives them, so that no plain text becomes one of them.
@@ -19,40 +23,16 @@ enum {
 static const char *const end_texts[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>",
                                         "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>",
                                         "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>",
-                                        /* "<|end_of_sentence|>" as DeepSeek writes it, with wide bars and U+2581 */
-                                        "<\xef\xbd\x9c"
-                                        "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+                                        WIDE("end" LOW "of" LOW "sentence"),
                                         /* padding and file ends of fill-in-the-middle */
                                         "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>",
                                         "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>"};
 
 /* Markup of fill-in-the-middle: control tokens too, but they end nothing. */
-static const char *const markup_texts[] = {"<|fim_prefix|>",
-                                           "<fim-prefix>",
-                                           "<fim_prefix>",
-                                           "<\xef\xbd\x9c"
-                                           "fim\xe2\x96\x81"
-                                           "begin\xef\xbd\x9c>",
-                                           "<PRE>",
-                                           "\xe2\x96\x81<PRE>",
-                                           "<|code_prefix|>",
-                                           "<|fim_suffix|>",
-                                           "<fim-suffix>",
-                                           "<fim_suffix>",
-                                           "<\xef\xbd\x9c"
-                                           "fim\xe2\x96\x81hole\xef\xbd\x9c>",
-                                           "<SUF>",
-                                           "\xe2\x96\x81<SUF>",
-                                           "<|code_suffix|>",
-                                           "<|fim_middle|>",
-                                           "<fim-middle>",
-                                           "<fim_middle>",
-                                           "<\xef\xbd\x9c"
-                                           "fim\xe2\x96\x81"
-                                           "end\xef\xbd\x9c>",
-                                           "<MID>",
-                                           "\xe2\x96\x81<MID>",
-                                           "<|code_middle|>"};
+static const char *const markup_texts[] = {
+    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", WIDE("fim" LOW "begin"), "<PRE>", LOW "<PRE>", "<|code_prefix|>",
+    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", WIDE("fim" LOW "hole"),  "<SUF>", LOW "<SUF>", "<|code_suffix|>",
+    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", WIDE("fim" LOW "end"),   "<MID>", LOW "<MID>", "<|code_middle|>"};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 

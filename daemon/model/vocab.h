@@ -58,7 +58,7 @@ struct vocab {
 
     struct gguf_nums scores; /* SentencePiece; n = 0: none */
 
-    int32_t byte_id[256];  /* the token of a single byte; -1 */
+    int32_t byte_id[256];  /* the symbol of a single byte; -1 */
     int32_t bos, eos, unk; /* -1: none */
     bool add_bos, add_space;
 

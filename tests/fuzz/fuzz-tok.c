@@ -9,6 +9,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+#define LOW     "\xe2\x96\x81" /* a space */
+#define LOW_THE (LOW "the")
+#define LOW_A   (LOW "a")
+#define LOW_LOW (LOW LOW)
+
 static struct vocab *bpe, *spm;
 
 static struct vocab *load(const char *path)
@@ -26,22 +31,8 @@ static struct vocab *load(const char *path)
 /* 256 byte tokens, a few words, a user-defined token. */
 static struct vocab *load_spm(void)
 {
-    static const char *const words[] = {"\xe2\x96\x81",
-                                        "a",
-                                        "b",
-                                        "e",
-                                        "h",
-                                        "t",
-                                        "th",
-                                        "he",
-                                        "the",
-                                        "\xe2\x96\x81the",
-                                        "\xe2\x96\x81"
-                                        "a",
-                                        "\xe2\x96\x81\xe2\x96\x81",
-                                        "\xc3\xa9",
-                                        "aa",
-                                        "aaaa"};
+    static const char *const words[] = {LOW,   "a",     "b",   "e",     "h",        "t",  "th",  "he",
+                                        "the", LOW_THE, LOW_A, LOW_LOW, "\xc3\xa9", "aa", "aaaa"};
     enum { WORDS = sizeof words / sizeof *words, N = 3 + 256 + WORDS + 1 };
     struct build b = {0};
     char path[64];
