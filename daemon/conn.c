@@ -17,7 +17,7 @@
 #include "daemon/stream.h"
 
 enum {
-    READ_LEAST = 4 << 10, /* room before a read; grows by doubling while frames need it */
+    READ_LEAST = 2 << 10, /* room before a read; grows by doubling while frames need it */
     READ_MOST = 256 << 10,
     KEEP = 64 << 10, /* an empty buffer larger than this is given back */
 };

@@ -179,7 +179,7 @@ static int open_db(struct store *st, const char *path, struct hearth_err *e)
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
     if (sqlite3_open_v2(path, &st->db, flags, NULL) != SQLITE_OK)
         return err_set(e, HEARTH_ESTORE, "%s: %s", path, st->db != NULL ? sqlite3_errmsg(st->db) : "out of memory");
-    sqlite3_busy_timeout(st->db, 1000);
+    sqlite3_busy_timeout(st->db, 250); /* for somebody's sqlite3(1); the loop waits meanwhile, so not for long */
     sqlite3_db_config(st->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 
     /* The version first: journal_mode already writes to the file. */

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/pidfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -378,6 +379,34 @@ static void test_connections(void **state)
         peer_close(p[i]);
 }
 
+/* Out of descriptors: who is in goes on, who is not waits at the door, and comes in when there is room. */
+static void test_descriptors(void **state)
+{
+    enum { N = 40 };
+    struct box *b = *state;
+    struct rlimit all, few;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    few = all;
+    few.rlim_cur = 30;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    box_start(b);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+    struct peer *p[N];
+    struct wire_empty none = {0};
+    for (int i = 0; i < N; i++)
+        p[i] = peer_open(b); /* the kernel's backlog takes them all */
+    uint32_t id = peer_ask(p[N - 1], WIRE_STATUS, &none);
+    for (int i = 0; i < 3; i++)
+        wire_free(peer_call(p[0], WIRE_STATUS, &none));
+    for (int i = 0; i < N - 1; i++)
+        peer_close(p[i]);
+    struct hearth_err e;
+    wire_free(peer_answer(p[N - 1], id, WIRE_STATUS, &e));
+    assert_true(box_log_has(b, "accept: Too many open files"));
+    peer_close(p[N - 1]);
+    box_works(b);
+}
+
 static void test_memory(void **state)
 {
     struct box *b = *state;
@@ -409,6 +438,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refuses_to_start, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_systemd, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_connections, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_descriptors, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_memory, box_setup, box_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
