@@ -186,3 +186,10 @@ TESTS += tests/unit/model
 tests_unit_model_SOURCES = tests/unit/model.c tests/unit/gguf-build.h
 tests_unit_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_model_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+
+# The command, on a private daemon, engine and the embedded model: what a person and a script see.
+CLI_TESTS = tests/cli/chat-terminal.sh tests/cli/examples.sh tests/cli/exit.sh tests/cli/install.sh \
+	tests/cli/interrupt.sh tests/cli/session.sh tests/cli/start.sh tests/cli/stdin.sh tests/cli/verbs.sh
+dist_check_SCRIPTS += $(CLI_TESTS)
+TESTS += $(CLI_TESTS)
+EXTRA_DIST += tests/cli/lib.sh
