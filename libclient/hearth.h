@@ -262,8 +262,9 @@ HEARTH_API int hearth_open(struct hearth **out, const char *path, struct hearth_
  * close-on-exec, closed by hearth_close(). */
 HEARTH_API int hearth_adopt(struct hearth **out, int fd, struct hearth_err *err);
 
-/* Closes the socket and frees the connection with all events not yet taken. The daemon cancels what this connection
- * was generating; sessions keep every token that was produced. NULL is fine. */
+/* Closes the socket and frees the connection with all events not yet taken. What this connection was
+ * generating goes on for some seconds, for hearth_attach(), and is cancelled then: to end it, hearth_cancel() and wait
+ * for its DONE. Sessions keep every token that was produced. NULL is fine. */
 HEARTH_API void hearth_close(struct hearth *h);
 
 /* A name for the daemon's log, "my-editor 1.2". Before the first request; copied, cut at 63 bytes. */
@@ -299,7 +300,10 @@ struct hearth_generate {
     size_t size;         /* of this struct, as the caller knows it; hearth_generate_init() sets it */
     const char *model;   /* a name or an absolute path; may be NULL where `session` exists already */
     const char *session; /* a name or an id, made where no such session exists; NULL = none is kept */
-    const char *request; /* your id for this request, unique among your uid's; NULL = the library makes one */
+    /* Your id for this request, among your uid's. The same request with the same id once more, within 24 hours, gets
+     * what the first one made, and goes on with it where it is running: it never generates twice. Other content under
+     * an id that was used is HEARTH_ECONFLICT. NULL = the library makes one. */
+    const char *request;
     /* exactly one of the three: */
     struct hearth_message *messages; /* new messages where there is a session, else the whole conversation */
     size_t n_messages;
@@ -336,7 +340,8 @@ struct hearth_model_progress {
     int64_t done, total; /* bytes */
 };
 struct hearth_notice {
-    const char *name;    /* symbol, e.g. RECOVERING: an engine died, the stream goes on */
+    const char *name;    /* symbol: RECOVERING: an engine died, the stream goes on; NOT_JOURNALED: the stream would not
+                            survive the daemon */
     const char *message; /* for a person */
     int64_t stream;      /* -1: not about one stream */
 };
@@ -380,6 +385,16 @@ struct hearth_event {
 /* Queues a generation and returns its number (never 0) in *request. Sends nothing by itself: hearth_io(), hearth_wait()
  * or a blocking call does. */
 HEARTH_API int hearth_submit(struct hearth *h, const struct hearth_generate *g, uint32_t *request,
+                             struct hearth_err *err);
+
+/*
+ * Goes on with a generation that was begun elsewhere: by another connection, by a process that has died, before a crash
+ * of the daemon. Names it by the number that its BEGIN carried, or where `request` is not NULL by its request id. BEGIN
+ * comes again, then every token from `from` on (how many you have already), then DONE; for a finished one too, for
+ * 24 hours. Text that was held back to the end of the stream has no token of its own: it comes again. Only one's own
+ * uid's. HEARTH_ENOSTREAM where there is none.
+ */
+HEARTH_API int hearth_attach(struct hearth *h, int64_t stream, const char *request, int64_t from, uint32_t *number,
                              struct hearth_err *err);
 
 /* Takes the next event: 1 with *ev set, 0 when there is none yet, or the connection's error. Never blocks and does no

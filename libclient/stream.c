@@ -111,6 +111,20 @@ int hearth_submit(struct hearth *h, const struct hearth_generate *g, uint32_t *r
     return stream_submit(h, &wire_methods[WIRE_GENERATE], &full, full.request, request, e);
 }
 
+int hearth_attach(struct hearth *h, int64_t stream, const char *request, int64_t from, uint32_t *number,
+                  struct hearth_err *e)
+{
+    struct wire_attach a = {.stream = request ? -1 : stream, .request = request, .from = from};
+    if (!request && stream < 0)
+        return err_set(e, HEARTH_EPARAMS, "stream.attach: neither a stream nor a request is named");
+    if (from < 0)
+        return err_set(e, HEARTH_EPARAMS, "stream.attach.from: %" PRId64 " is negative", from);
+    int rc = stream_submit(h, &wire_methods[WIRE_STREAM_ATTACH], &a, request, number, e);
+    if (!rc)
+        (*find(h, *number))->stream = a.stream;
+    return rc;
+}
+
 int hearth_cancel(struct hearth *h, uint32_t request, struct hearth_err *e)
 {
     struct pending *p = *find(h, request);
@@ -119,7 +133,7 @@ int hearth_cancel(struct hearth *h, uint32_t request, struct hearth_err *e)
 
     if (h->dead.code)
         return conn_die_as(h, e, &h->dead);
-    if (!p || p->method != &wire_methods[WIRE_GENERATE])
+    if (!p || (p->method != &wire_methods[WIRE_GENERATE] && p->method != &wire_methods[WIRE_STREAM_ATTACH]))
         return err_set(e, HEARTH_ENOSTREAM, "no generation of number %" PRIu32 " is running", request);
     wire_defaults(wire_methods[WIRE_CANCEL].params, &cancel);
     cancel.stream = p->stream;
@@ -186,7 +200,8 @@ static struct pending *of_stream(struct hearth *h, int64_t stream)
 static struct pending *of_begin(struct hearth *h, const struct hearth_stream_begin *begin)
 {
     for (struct pending *p = h->pending; p; p = p->next)
-        if (p->stream < 0 && *p->request && begin->request && !strcmp(p->request, begin->request)) {
+        if (p->stream == begin->stream ||
+            (p->stream < 0 && *p->request && begin->request && !strcmp(p->request, begin->request))) {
             p->stream = begin->stream;
             return p;
         }

@@ -230,6 +230,22 @@ static const struct wire_field cancel_fields[] = {
 };
 TYPE(cancel, "cancel", .check = cancel_check);
 
+static int attach_check(const void *msg, struct hearth_err *e)
+{
+    const struct wire_attach *m = msg;
+    if ((m->stream >= 0) == !!m->request)
+        return err_set(e, HEARTH_EPARAMS, "stream.attach: one of stream, request is needed");
+    return 0;
+}
+
+static const struct wire_field attach_fields[] = {
+    INT(wire_attach, stream, -1, INT64_MAX, -1, SPARSE),
+    WORD(wire_attach, request),
+    INT(wire_attach, from, 0, INT64_MAX, 0),
+    {0},
+};
+TYPE(attach, "stream.attach", .check = attach_check);
+
 static const struct wire_field cancel_result_fields[] = {BOOL(wire_cancel_result, cancelled, false), {0}};
 TYPE(cancel_result, "cancel result");
 
@@ -518,6 +534,37 @@ TYPE(engine_cancel, "engine.cancel");
 static const struct wire_field engine_path_fields[] = {PATH(wire_engine_path, path, REQUIRED), {0}};
 TYPE(engine_path, "params");
 
+/* --- the journal ---------------------------------------------------------------------------------------- */
+
+static const struct wire_field journal_head_fields[] = {
+    COUNTER(wire_journal_head, stream, REQUIRED),
+    INT(wire_journal_head, uid, 0, UINT32_MAX, 0, REQUIRED),
+    UINT(wire_journal_head, hash),
+    WORD(wire_journal_head, session, REQUIRED),
+    WORD(wire_journal_head, name),
+    PATH(wire_journal_head, model, REQUIRED),
+    PATH(wire_journal_head, path, REQUIRED),
+    BOOL(wire_journal_head, is_new, false),
+    AMOUNT(wire_journal_head, created),
+    COUNTER(wire_journal_head, history),
+    BOOL(wire_journal_head, turn_open, false),
+    {.name = "req",
+     .type = WIRE_STRUCT,
+     .flags = FIELD_REQUIRED,
+     .offset = AT(wire_journal_head, req, struct wire_generate),
+     .sub = &engine_generate_req_type},
+    {0},
+};
+TYPE(journal_head, "journal.head");
+
+static const struct wire_field journal_end_fields[] = {
+    AMOUNT(wire_journal_end, time),
+    STR(wire_journal_end, error, 0, WIRE_PATH_MAX),
+    STRUCT(wire_journal_end, result, engine_result, REQUIRED),
+    {0},
+};
+TYPE(journal_end, "journal.end");
+
 /* --- methods -------------------------------------------------------------------------------------------- */
 
 #define CALL(id, n, p, r)  [id] = {n, WIRE_REQUEST, false, &p##_type, &r##_type}
@@ -528,6 +575,7 @@ const struct wire_method wire_methods[] = {
     CALL(WIRE_HELLO, "hello", hello, hello_result),
     CALL(WIRE_GENERATE, "generate", generate, generate_result),
     CALL(WIRE_CANCEL, "cancel", cancel, cancel_result),
+    CALL(WIRE_STREAM_ATTACH, "stream.attach", attach, generate_result),
     CALL(WIRE_SESSIONS_LIST, "sessions.list", empty, sessions_list_result),
     CALL(WIRE_SESSIONS_SHOW, "sessions.show", session_ref, session_show_result),
     CALL(WIRE_SESSIONS_RENAME, "sessions.rename", session_rename, empty),
@@ -558,10 +606,12 @@ const struct wire_method wire_methods[] = {
     LINK(WIRE_ENGINE_SHUTDOWN, "engine.shutdown", empty, empty),
     EVENT(WIRE_ENGINE_BEGIN, "engine.begin", true, engine_begin),
     EVENT(WIRE_ENGINE_TOKENS, "engine.tokens", true, engine_tokens),
+    EVENT(WIRE_JOURNAL_HEAD, "journal.head", true, journal_head),
+    EVENT(WIRE_JOURNAL_END, "journal.end", true, journal_end),
     {0},
 };
 
-static const char *const reserved_methods[] = {"embed", "stream.attach", "sessions.fork", NULL};
+static const char *const reserved_methods[] = {"embed", "sessions.fork", NULL};
 
 static bool same(const char *name, const char *s, size_t len)
 {

@@ -100,6 +100,12 @@ struct wire_cancel_result {
     bool cancelled; /* false: nothing of that id was running */
 };
 
+struct wire_attach { /* stream.attach: one of the two */
+    int64_t stream;  /* -1 = absent */
+    const char *request;
+    int64_t from; /* completion tokens that the client has already */
+};
+
 struct wire_empty {
     char unused; /* C has no empty structs */
 };
@@ -189,6 +195,28 @@ struct wire_engine_path { /* engine.load (events model.progress meanwhile), engi
 /* engine.status -> wire_engine_status; engine.model -> wire_model; engine.tokenize/detokenize/eval take the client's
  * structs with `model` a path and give the client's results. engine.shutdown: finish nothing, exit 0. */
 
+/* --- the journal (daemon/journal.h): records of a stream, packed as events ------------------------------ */
+
+/* journal.head: all that it takes to go on. engine.begin, engine.tokens and journal.end follow. */
+struct wire_journal_head {
+    int64_t stream, uid;
+    uint64_t hash;            /* of the request's content: tells a retry from another request of the same id */
+    const char *session;      /* id */
+    const char *name;         /* NULL: unnamed, not kept */
+    const char *model;        /* as the client named it */
+    const char *path;         /* of the model file */
+    bool is_new;              /* the session is made by this stream */
+    double created;           /* of the session */
+    int64_t history;          /* tokens in the session's timeline before this stream ... */
+    bool turn_open;           /* ... and whether it ends inside an assistant turn */
+    struct wire_generate req; /* the client's request, with the seed that was drawn */
+};
+struct wire_journal_end {
+    double time;                      /* seconds since the epoch, for retention only */
+    const char *error;                /* "NAME: message" where finish_reason is error */
+    struct wire_engine_result result; /* its tail is in the last engine.tokens already */
+};
+
 /* --- the table ------------------------------------------------------------------------------------------ */
 
 struct wire_type; /* a struct's field table: wire-table.h, for the codec and its tests only */
@@ -206,6 +234,7 @@ enum {
     WIRE_HELLO,
     WIRE_GENERATE,
     WIRE_CANCEL,
+    WIRE_STREAM_ATTACH,
     WIRE_SESSIONS_LIST,
     WIRE_SESSIONS_SHOW,
     WIRE_SESSIONS_RENAME,
@@ -236,13 +265,15 @@ enum {
     WIRE_ENGINE_SHUTDOWN,
     WIRE_ENGINE_BEGIN,
     WIRE_ENGINE_TOKENS,
+    WIRE_JOURNAL_HEAD,
+    WIRE_JOURNAL_END,
     WIRE_METHODS, /* how many */
 };
 extern const struct wire_method wire_methods[];                           /* ends with name NULL */
 const struct wire_method *wire_method_find(const char *name, size_t len); /* NULL: unknown */
 
 /* The same, but says why not: HEARTH_EMETHOD, or HEARTH_EUNSUPPORTED for a name reserved for later (embed,
- * stream.attach, sessions.fork). */
+ * sessions.fork). */
 const struct wire_method *wire_method_get(const char *name, size_t len, struct hearth_err *e);
 
 /* A growing byte buffer; zero-initialise, wire_buf_fini frees. */

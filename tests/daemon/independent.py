@@ -203,7 +203,7 @@ try:
     check(r["tokens"] == [77, 77], "logit bias", r)
 
     # refused by name
-    for method in "embed", "stream.attach", "sessions.fork":
+    for method in "embed", "sessions.fork":
         e = c.error(method)
         check(e[0] == 1 and e[1].startswith("UNSUPPORTED: ") and method in e[1], "%s is reserved" % method, e)
     for field, v in ("adapter", "x"), ("grammar", "x"), ("tools", []), ("n", 2):
