@@ -33,7 +33,7 @@ struct cmd {
 };
 
 extern const struct cmd cmd_serve, cmd_run, cmd_chat, cmd_list, cmd_ps, cmd_show, cmd_load, cmd_stop, cmd_sessions,
-    cmd_resume, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status;
+    cmd_resume, cmd_attach, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status;
 
 /* --- opts.c: the command line --------------------------------------------------------------------------- */
 
@@ -99,6 +99,10 @@ void gen_init(struct gen *gen);
 /* Submits gen->g and prints its text as it comes, unless gen->json. Ctrl+C cancels, a second one gives up waiting.
  * Where no model is given, an existing session's is taken, else the default one. Returns 0 or a HEARTH_E* code. */
 int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **out, struct hearth_err *err);
+
+/* The same for a generation that was begun before. */
+int gen_attach(struct hearth *h, const struct gen *gen, int64_t stream, const char *request, int64_t from,
+               struct hearth_generate_result **out, struct hearth_err *err);
 
 /* What to tell of a result besides its text: --stats, a full context, an engine's error. Returns the exit status. */
 int gen_report(const struct gen *gen, const struct hearth_generate_result *r);

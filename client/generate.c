@@ -128,7 +128,7 @@ static int gen_wait(struct hearth *h, const struct gen *gen, uint32_t request, s
             continue;
         if (interrupts++) {
             fputc('\n', stderr);
-            exit(STATUS_INTERRUPTED); /* the daemon cancels what a lost connection was generating */
+            exit(STATUS_INTERRUPTED); /* the daemon has been told to cancel */
         }
         rc = hearth_cancel(h, request, err);
         if (rc < 0 && rc != HEARTH_ENOSTREAM)
@@ -136,18 +136,30 @@ static int gen_wait(struct hearth *h, const struct gen *gen, uint32_t request, s
     }
 }
 
+static int gen_finish(struct hearth *h, const struct gen *gen, uint32_t request, struct hearth_generate_result **out,
+                      struct hearth_err *err)
+{
+    interrupts_begin();
+    int rc = gen_wait(h, gen, request, out, err);
+    interrupts_end();
+    progress_clear();
+    return rc;
+}
+
 static int gen_once(struct hearth *h, const struct gen *gen, struct hearth_generate_result **out,
                     struct hearth_err *err)
 {
     uint32_t request;
     int rc = hearth_submit(h, &gen->g, &request, err);
-    if (rc)
-        return rc;
-    interrupts_begin();
-    rc = gen_wait(h, gen, request, out, err);
-    interrupts_end();
-    progress_clear();
-    return rc;
+    return rc ? rc : gen_finish(h, gen, request, out, err);
+}
+
+int gen_attach(struct hearth *h, const struct gen *gen, int64_t stream, const char *id, int64_t from,
+               struct hearth_generate_result **out, struct hearth_err *err)
+{
+    uint32_t request;
+    int rc = hearth_attach(h, stream, id, from, &request, err);
+    return rc ? rc : gen_finish(h, gen, request, out, err);
 }
 
 int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **out, struct hearth_err *err)

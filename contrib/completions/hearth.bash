@@ -13,7 +13,7 @@ _hearth()
         [[ ${COMP_WORDS[i]} == -* ]] || { verb=${COMP_WORDS[i]}; break; }
     done
     if [[ -z $verb ]]; then
-        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume rm tokenize eval bench status
+        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach rm tokenize eval bench status
             --no-start --version --help" -- "$cur"))
         return
     fi
@@ -32,6 +32,7 @@ _hearth()
     run) words="$generate --chat --raw --logprobs" ;;
     chat) words=$generate ;;
     resume) words=$generate; [[ $cur == -* ]] || words=$(_hearth_names sessions) ;;
+    attach) words="--from --request --stats --json" ;;
     rm) words="--json $(_hearth_names sessions)" ;;
     sessions)
         words="list show rename rm --json --tokens"

@@ -3,7 +3,7 @@ function __hearth_names
     hearth --no-start $argv --json 2>/dev/null | sed 's/},{/}\n{/g' | sed -n 's/.*"name":"\([^"\\]*\)".*/\1/p'
 end
 
-set -l verbs serve run chat list ps show load stop sessions resume rm tokenize eval bench status
+set -l verbs serve run chat list ps show load stop sessions resume attach rm tokenize eval bench status
 set -l none "not __fish_seen_subcommand_from $verbs"
 complete -c hearth -n $none -f
 complete -c hearth -n $none -l no-start -d 'never start a daemon'
@@ -18,6 +18,7 @@ complete -c hearth -n $none -a load -d 'bring a model into memory'
 complete -c hearth -n $none -a stop -d 'unload a model, or end the daemon'
 complete -c hearth -n $none -a sessions -d 'list, show, rename, remove sessions'
 complete -c hearth -n $none -a resume -d 'a conversation in a session that exists'
+complete -c hearth -n $none -a attach -d 'go on with a generation that was begun before'
 complete -c hearth -n $none -a rm -d 'remove sessions'
 complete -c hearth -n $none -a tokenize -d 'text to token ids, and back'
 complete -c hearth -n $none -a eval -d 'logits of a model'
@@ -62,3 +63,5 @@ complete -c hearth -n '__fish_seen_subcommand_from bench' -l prompt -x -d 'token
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l depth -x -d 'tokens before'
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l socket -d 'as a client sees it'
 complete -c hearth -n "__fish_seen_subcommand_from $verbs" -l json -d JSON
+complete -c hearth -n '__fish_seen_subcommand_from attach' -l from -x -d 'tokens to leave out'
+complete -c hearth -n '__fish_seen_subcommand_from attach' -l request -d 'STREAM is a request id'

@@ -1,0 +1,55 @@
+/* cmd-attach.c - hearth attach: a generation that was begun before, by whatever client, goes on here. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cmd.h"
+
+/* A stream's number, or else a request id. */
+static int64_t as_number(const char *s)
+{
+    char *end;
+    errno = 0;
+    long long n = strtoll(s, &end, 10);
+    return *s >= '0' && *s <= '9' && !*end && !errno ? n : -1;
+}
+
+static int run(const struct cmd *cmd, int argc, char **argv)
+{
+    struct gen gen = {0};
+    int64_t from = 0;
+    bool request = false;
+    const struct opt own[] = {
+        {"from", 0, OPT_INT, &from, 0, 1 << 30, "INDEX", "leave out so many tokens, which you have already (0)"},
+        {"request", 0, OPT_FLAG, &request, 0, 0, NULL, "STREAM is a request id, not a number"},
+        {"stats", 0, OPT_FLAG, &gen.stats, 0, 0, NULL, "say on stderr what was reused, and how fast it was"},
+        {"json", 0, OPT_FLAG, &gen.json, 0, 0, NULL, "one JSON object at the end, of the whole stream"},
+        OPT_END,
+    };
+    opts_parse(cmd, &argc, &argv, own, NULL);
+    if (argc != 1)
+        return usage(cmd, "name one stream");
+    int64_t stream = as_number(argv[0]);
+    if (!request && stream < 0)
+        return usage(cmd, "a stream is a number (or say --request)");
+
+    struct hearth *h;
+    int status = daemon_open(&h);
+    if (status != STATUS_OK)
+        return status;
+    struct hearth_generate_result *r;
+    struct hearth_err err;
+    if (gen_attach(h, &gen, stream, request ? argv[0] : NULL, from, &r, &err)) {
+        status = fail(&err);
+    } else {
+        if (gen.json)
+            print_json(json_result(r));
+        status = gen_report(&gen, r);
+        hearth_free(r);
+    }
+    hearth_close(h);
+    return status;
+}
+
+const struct cmd cmd_attach = {"attach", "STREAM [--from INDEX] [--request] [--json]",
+                               "go on with a generation that was begun before", run};
