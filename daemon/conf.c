@@ -33,6 +33,8 @@ const struct conf_key conf_keys[] = {
     {"unsent_bytes", CONF_SIZE, FIELD(unsent_bytes), 64 << 10, 1 << 30, 8 << 20},
     {"frame_timeout", CONF_INT, FIELD(frame_timeout), 1, 3600, 30},
     {"shutdown_grace", CONF_INT, FIELD(shutdown_grace), 0, 3600, 5},
+    {"attach_grace", CONF_INT, FIELD(attach_grace), 0, 86400, 30},
+    {"journal_bytes", CONF_SIZE, FIELD(journal_bytes), 1 << 20, 1 << 30, 256 << 20},
     {"stream_retries", CONF_INT, FIELD(stream_retries), 0, 100, 2},
     {0},
 };

@@ -27,6 +27,8 @@ struct conf {
     int64_t frame_timeout;           /* seconds for the rest of a frame that has begun */
     int64_t shutdown_grace;          /* seconds for running streams to end by themselves */
     int64_t stream_retries;          /* engine crashes that one stream survives */
+    int64_t attach_grace;            /* seconds that a stream goes on without a reader */
+    int64_t journal_bytes;           /* of finished streams that are kept for attaching */
     int64_t threads;                 /* of the engine; 0 = one per core */
     int64_t kv_bytes;                /* of each model's KV pool; 0 = the engine's choice */
     char *backend;                   /* auto, cpu, cuda; NULL = auto */

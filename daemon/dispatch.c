@@ -16,6 +16,7 @@ static const struct handler {
     {WIRE_HELLO, PERM_ANY, msg_hello},
     {WIRE_GENERATE, PERM_ANY, msg_generate},
     {WIRE_CANCEL, PERM_ANY, msg_cancel},
+    {WIRE_STREAM_ATTACH, PERM_ANY, msg_stream_attach},
     {WIRE_SESSIONS_LIST, PERM_ANY, msg_sessions_list},
     {WIRE_SESSIONS_SHOW, PERM_ANY, msg_sessions_show},
     {WIRE_SESSIONS_RENAME, PERM_ANY, msg_sessions_rename},

@@ -16,8 +16,11 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/acl.c daemon/acl.h \
 	daemon/conf.c daemon/conf.h \
 	daemon/conn.c daemon/conn.h \
+	daemon/deliver.c \
 	daemon/dispatch.c daemon/dispatch.h \
 	daemon/forward.c daemon/forward.h \
+	daemon/journal.c daemon/journal.h \
+	daemon/journal-read.c daemon/journal-read.h \
 	daemon/link.c daemon/link.h \
 	daemon/log.c daemon/log.h \
 	daemon/models.c daemon/models.h \
@@ -28,12 +31,13 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/msg-status.c \
 	daemon/msg-text.c \
 	daemon/output.c daemon/output.h \
+	daemon/recover.c \
 	daemon/sd.c daemon/sd.h \
 	daemon/server.c daemon/server.h \
 	daemon/session.c daemon/session.h \
 	daemon/store.c daemon/store.h \
-	daemon/stream.c daemon/stream.h
-daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS)
+	daemon/stream.c daemon/stream.h daemon/stream-inside.h
+daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS)
 
 # A hearthd that runs from its build folder uses the tree's models; an installed one looks where configure said.
 sbin_PROGRAMS += hearthd
@@ -42,6 +46,6 @@ hearthd_CPPFLAGS = $(AM_CPPFLAGS) -DHEARTH_LIBEXECDIR='"$(libexecdir)"' -DHEARTH
 	-DHEARTH_BUILDDIR='"$(abs_top_builddir)"' -DHEARTH_SRCDIR='"$(abs_top_srcdir)"'
 hearthd_CFLAGS = $(AM_CFLAGS)
 dist_man_MANS += daemon/hearthd.8 daemon/hearth.conf.5
-hearthd_LDADD = daemon/libdaemon.a libclient/libcore.la $(LIBEVENT_LIBS) $(SQLITE_LIBS)
+hearthd_LDADD = daemon/libdaemon.a libclient/libcore.la $(LIBEVENT_LIBS) $(SQLITE_LIBS) $(XXHASH_LIBS) -lpthread
 
 include daemon/engine/local.mk

@@ -1,16 +1,14 @@
-/* msg-generate.c - generate and cancel. Loop thread. */
+/* msg-generate.c - generate, stream.attach and cancel. Loop thread. */
 #include "daemon/dispatch.h"
+#include "daemon/journal.h"
 #include "daemon/stream.h"
 
 static int check(const struct call *call, struct hearth_err *e)
 {
     struct server *s = call->server;
-    const struct wire_generate *g = call->params;
     int rc = server_check_open(s, e);
     if (rc != 0)
         return rc;
-    if (g->request != NULL && stream_find(s, call->account->uid, -1, g->request) != NULL)
-        return err_set(e, HEARTH_ECONFLICT, "request \"%.80s\" is running already", g->request);
     if (call->account->streams >= s->conf->streams_per_uid)
         return err_set(e, HEARTH_ELIMIT, "user %u has %lld streams running, the limit", (unsigned)call->account->uid,
                        (long long)call->account->streams);
@@ -19,16 +17,47 @@ static int check(const struct call *call, struct hearth_err *e)
     return 0;
 }
 
+/* The same request once more gets the stream that it made before: it never generates twice. */
+static int retry(struct call *call, const uint64_t *hash, struct hearth_err *e)
+{
+    const struct wire_generate *g = call->params;
+    struct stream *st;
+    if (g->request == NULL)
+        return HEARTH_ENOSTREAM;
+    int rc = stream_get(call->server, call->account->uid, -1, g->request, hash, &st, e);
+    if (rc == 0)
+        stream_attach(st, call, g->stream, 0);
+    return rc;
+}
+
 void msg_generate(struct call *call)
 {
     struct hearth_err e;
     struct session *ss;
-    int rc = check(call, &e);
+    uint64_t hash;
+    int rc = journal_hash(call->params, &hash, &e);
+    if (rc == 0)
+        rc = retry(call, &hash, &e);
+    if (rc == 0)
+        return;
+    if (rc == HEARTH_ENOSTREAM)
+        rc = check(call, &e);
     if (rc == 0)
         rc = session_open(call->server, call->account->uid, call->params, &ss, &e);
     if (rc == 0)
-        rc = stream_start(call, ss, &e);
+        rc = stream_start(call, ss, &hash, &e);
     if (rc != 0)
+        call_fail(call, &e);
+}
+
+void msg_stream_attach(struct call *call)
+{
+    const struct wire_attach *a = call->params;
+    struct stream *st;
+    struct hearth_err e;
+    if (stream_get(call->server, call->account->uid, a->stream, a->request, NULL, &st, &e) == 0)
+        stream_attach(st, call, true, a->from);
+    else
         call_fail(call, &e);
 }
 

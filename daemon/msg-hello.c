@@ -4,7 +4,7 @@
 #include "daemon/dispatch.h"
 #include "daemon/log.h"
 
-static const char *const features[] = {"sessions", "streams", "logprobs", "notify_as", "eval", "shutdown"};
+static const char *const features[] = {"sessions", "streams", "logprobs", "notify_as", "eval", "shutdown", "attach"};
 
 static int hello(struct call *call, struct hearth_err *e)
 {

@@ -81,22 +81,21 @@ int output_append(struct output *o, const struct wire_ids *ids, const struct wir
     return 0;
 }
 
-bool output_next(struct output *o, struct wire_stream_tokens *f)
+bool output_next(const struct output *o, struct output_at *at, struct wire_stream_tokens *f)
 {
-    struct output_mark from = o->sent, to = from;
-    while (o->next_mark < o->n_marks) {
-        const struct output_mark *m = &o->marks[o->next_mark];
+    struct output_mark from = {.ids = at->ids, .text = at->text}, to = from;
+    while (at->mark < o->n_marks) {
+        const struct output_mark *m = &o->marks[at->mark];
         bool first = to.ids == from.ids && to.text == from.text;
         if (!first && (m->ids - from.ids > PIECE_TOKENS || m->text - from.text > PIECE_BYTES))
             break;
         to = *m;
-        o->next_mark++;
+        at->mark++;
     }
-    if (o->next_mark == o->n_marks)
-        o->next_mark = o->n_marks = 0;
     if (to.ids == from.ids && to.text == from.text)
         return false;
-    o->sent = to;
+    at->ids = to.ids;
+    at->text = to.text;
     f->index = (int64_t)from.ids;
     f->count = (int64_t)(to.ids - from.ids);
     f->tokens = (struct wire_ids){.v = o->ids + from.ids, .n = to.ids - from.ids};
@@ -108,4 +107,24 @@ bool output_next(struct output *o, struct wire_stream_tokens *f)
         f->n_logprobs = to.ids - from.ids;
     }
     return true;
+}
+
+void output_seek(const struct output *o, size_t from, struct output_at *at)
+{
+    size_t low = 0, high = o->n_marks;
+    while (low < high) { /* the first mark at or behind `from` */
+        size_t mid = low + (high - low) / 2;
+        if (o->marks[mid].ids < from)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    *at = (struct output_at){0};
+    if (from == 0)
+        return;
+    *at = (struct output_at){.ids = from, .text = low > 0 ? o->marks[low - 1].text : 0, .mark = low};
+    if (low == o->n_marks)
+        at->ids = o->n_ids;
+    else if (o->marks[low].ids == from)
+        *at = (struct output_at){.ids = from, .text = o->marks[low].text, .mark = low + 1};
 }

@@ -1,9 +1,9 @@
 /*
- * output.h - what a generation has made so far, and how much of it has been handed on. Pure; embedded in a stream.
+ * output.h - what a generation has made so far, and how far a reader of it has come. Pure; embedded in a stream.
  *
- *     ids      0 ......... sent ......... n_ids          text and logprobs are cut at the same marks: a piece
- *     text     0 ......... sent ......... n_text         never holds a token without the text that belongs to
- *     marks            [ one per append ]                the frame of that token
+ *     ids      0 ......... at ......... n_ids          text and logprobs are cut at the same marks: a piece
+ *     text     0 ......... at ......... n_text         never holds a token without the text that belongs to
+ *     marks    [ one per append          ]             the frame of that token
  */
 #ifndef DAEMON_OUTPUT_H
 #define DAEMON_OUTPUT_H
@@ -21,9 +21,13 @@ struct output {
     size_t n_text, cap_text;
     struct wire_token_logprobs *logprobs; /* one per id, or none at all */
     size_t n_logprobs, cap_logprobs;
-    struct output_mark *marks; /* of what has not been handed on */
-    size_t n_marks, cap_marks, next_mark;
-    struct output_mark sent;
+    struct output_mark *marks;
+    size_t n_marks, cap_marks;
+};
+
+/* Where a reader is; zero is the beginning. */
+struct output_at {
+    size_t ids, text, mark; /* marks before it */
 };
 
 void output_fini(struct output *o);
@@ -34,6 +38,9 @@ int output_append(struct output *o, const struct wire_ids *ids, const struct wir
 
 /* The next piece to hand on: true and index, count, tokens, text and logprobs of *f, borrowed until the next append.
  * Where the reader is behind, one piece is many tokens. */
-bool output_next(struct output *o, struct wire_stream_tokens *f);
+bool output_next(const struct output *o, struct output_at *at, struct wire_stream_tokens *f);
+
+/* Goes on at token `from`, or at the end where there are not so many. The text of a mark goes with its last token. */
+void output_seek(const struct output *o, size_t from, struct output_at *at);
 
 #endif

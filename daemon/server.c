@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "daemon/conn.h"
+#include "daemon/journal.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
 #include "daemon/store.h"
@@ -318,7 +319,9 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     }
     /* Without the database there is still a server: what needs no session goes on, the rest is told why not. */
     if (store_open(&s->store, conf->state_dir, &s->store_err) != 0)
-        log_error("%s; named sessions are not available", s->store_err.msg);
+        log_error("%s; named sessions are not available, and streams have no journal", s->store_err.msg);
+    else if (journal_open(&s->journal, s, conf->state_dir, e) != 0)
+        log_error("%s; streams have no journal", e->msg);
     if (s->lock_fd >= 0)
         lock_byte(s->lock_fd, F_OFD_SETLK, F_UNLCK, 0);
     return 0;
@@ -335,6 +338,7 @@ void server_fini(struct server *s)
     while ((c = TAILQ_FIRST(&s->conns)) != NULL)
         conn_drop(c, "hearthd ends");
     conn_reap(s);
+    journal_close(s->journal);
     store_close(s->store);
     struct event *events[] = {s->accept, s->again, s->sigterm, s->sigint, s->watchdog, s->phase_timer};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
@@ -348,6 +352,7 @@ void server_fini(struct server *s)
 
 int server_run(struct server *s, struct hearth_err *e)
 {
+    stream_recover(s);
     while (s->phase != SERVER_DONE) {
         if (event_base_loop(s->base, EVLOOP_ONCE) < 0)
             return err_set(e, HEARTH_EINTERNAL, "the event loop failed: %s", strerror(errno));

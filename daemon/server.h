@@ -19,6 +19,7 @@ struct call;
 struct conn;
 struct event;
 struct event_base;
+struct journal;
 struct link;
 struct store;
 struct stream;
@@ -58,6 +59,7 @@ struct server {
 
     struct store *store; /* NULL: the state directory cannot be used, and this is why: */
     struct hearth_err store_err;
+    struct journal *journal; /* NULL: streams do not survive hearthd, and the log says why */
     struct link *link;
 };
 

@@ -148,6 +148,55 @@ int session_open(struct server *s, uid_t uid, const struct wire_generate *g, str
     return 0;
 }
 
+int session_of_head(const struct wire_journal_head *head, struct session **out, struct hearth_err *e)
+{
+    struct session *ss = calloc(1, sizeof(*ss));
+    if (ss == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    int rc = 0;
+    ss->is_new = head->is_new;
+    ss->row = (struct store_session){.uid = (uid_t)head->uid, .turn_open = head->turn_open, .created = head->created};
+    ss->row.name = head->name != NULL ? strdup(head->name) : NULL;
+    ss->row.model = strdup(head->model);
+    ss->row.path = strdup(head->path);
+    if (ss->row.model == NULL || ss->row.path == NULL || (head->name != NULL && ss->row.name == NULL))
+        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+    else if (!store_is_id(head->session))
+        rc = err_set(e, HEARTH_ESTORE, "\"%.40s\" is no session id", head->session);
+    if (rc != 0) {
+        session_free(ss);
+        return rc;
+    }
+    memcpy(ss->row.id, head->session, sizeof(ss->row.id));
+    *out = ss;
+    return 0;
+}
+
+int session_reopen(struct server *s, const struct wire_journal_head *head, struct session **out, struct hearth_err *e)
+{
+    struct session *ss;
+    int rc = session_of_head(head, &ss, e);
+    if (rc != 0 || head->is_new || head->name == NULL) {
+        *out = ss;
+        return rc;
+    }
+    struct store_session *row;
+    rc = session_get(s, ss->row.uid, ss->row.id, &row, e);
+    if (rc == 0) {
+        rc = store_timeline(s->store, row, &ss->ids, &ss->n_ids, e);
+        store_session_free(row);
+    }
+    if (rc == 0 && ss->n_ids != (size_t)head->history)
+        rc = err_set(e, HEARTH_ESTORE, "session %s has %zu tokens, and had %lld when the stream began", ss->row.id,
+                     ss->n_ids, (long long)head->history);
+    if (rc != 0) {
+        session_free(ss);
+        return rc;
+    }
+    *out = ss;
+    return 0;
+}
+
 void session_free(struct session *ss)
 {
     if (ss == NULL)
@@ -184,11 +233,9 @@ static int content(const struct wire_message *m, struct wire_bytes *out, char **
 }
 
 int session_commit(struct server *s, struct session *ss, const struct wire_generate *g, const struct wire_ids *appended,
-                   const struct wire_ids *completion, const struct wire_bytes *text, bool turn_open,
+                   const struct wire_ids *completion, const struct wire_bytes *text, bool turn_open, int64_t stream,
                    struct hearth_err *e)
 {
-    if (ss->row.name == NULL)
-        return 0;
     /* One row per message for people to read; the ids are those of the whole input, so the last row has them. */
     size_t n = g->n_messages > 0 ? g->n_messages : 1;
     double now = server_now();
@@ -213,7 +260,7 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
                                        .created = now};
         ss->row.used = now;
         ss->row.turn_open = turn_open;
-        rc = store_commit(s->store, &ss->row, ss->is_new, turns, n + 1, e);
+        rc = store_commit(s->store, &ss->row, ss->is_new, turns, n + 1, stream, e);
     }
     for (size_t i = 0; joined != NULL && i < n; i++)
         free(joined[i]);

@@ -33,9 +33,15 @@ int session_get(struct server *s, uid_t uid, const char *ref, struct store_sessi
 /* 0 where the string may name a session. */
 int session_check_name(const char *name, struct hearth_err *e);
 
-/* Writes what a generation appended: the request's input with its ids, then the completion. */
+/* Writes what a generation appended: the request's input with its ids, then the completion; and that `stream` is
+ * written. */
 int session_commit(struct server *s, struct session *ss, const struct wire_generate *g, const struct wire_ids *appended,
-                   const struct wire_ids *completion, const struct wire_bytes *text, bool turn_open,
+                   const struct wire_ids *completion, const struct wire_bytes *text, bool turn_open, int64_t stream,
                    struct hearth_err *e);
+
+/* The session of a stream from the journal: as the head says, for looking at; or for going on in it, with its timeline,
+ * which must be as long as it was. */
+int session_of_head(const struct wire_journal_head *head, struct session **out, struct hearth_err *e);
+int session_reopen(struct server *s, const struct wire_journal_head *head, struct session **out, struct hearth_err *e);
 
 #endif

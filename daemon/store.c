@@ -24,6 +24,8 @@ static const char *const migrations[STORE_VERSION] = {
     "CREATE TABLE turns("
     "  session TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE, seq INTEGER NOT NULL, role TEXT NOT NULL,"
     "  text BLOB NOT NULL, tokens BLOB NOT NULL, created REAL NOT NULL, UNIQUE(session, seq));",
+    /* streams of the journal whose turns are in here */
+    "CREATE TABLE folded(stream INTEGER PRIMARY KEY);",
 };
 
 enum sql {
@@ -41,6 +43,10 @@ enum sql {
     SQL_INSERT_TURN,
     SQL_RENAME,
     SQL_REMOVE,
+    SQL_FOLD,
+    SQL_IS_FOLDED,
+    SQL_LAST_STREAM,
+    SQL_FORGET_STREAMS,
     N_SQL,
 };
 
@@ -67,6 +73,10 @@ static const char *const sql[N_SQL] = {
                         " (SELECT coalesce(max(seq) + 1, 0) FROM turns WHERE session = ?1), ?2, ?3, ?4, ?5)",
     [SQL_RENAME] = "UPDATE sessions SET name = ?2 WHERE id = ?1",
     [SQL_REMOVE] = "DELETE FROM sessions WHERE id = ?1",
+    [SQL_FOLD] = "INSERT INTO folded(stream) VALUES(?1)",
+    [SQL_IS_FOLDED] = "SELECT count(*) FROM folded WHERE stream = ?1",
+    [SQL_LAST_STREAM] = "SELECT coalesce(max(stream), 0) FROM folded",
+    [SQL_FORGET_STREAMS] = "DELETE FROM folded WHERE stream < ?1 AND stream < (SELECT max(stream) FROM folded)",
 };
 
 struct store {
@@ -545,7 +555,7 @@ static int insert_turn(struct store *st, const struct store_session *s, const st
 }
 
 int store_commit(struct store *st, const struct store_session *s, bool create, const struct store_turn *turns, size_t n,
-                 struct hearth_err *e)
+                 int64_t stream, struct hearth_err *e)
 {
     int rc = run(st, use(st, SQL_BEGIN), "the session database", e);
     if (rc != 0)
@@ -553,6 +563,8 @@ int store_commit(struct store *st, const struct store_session *s, bool create, c
     rc = create ? insert_session(st, s, e) : update_session(st, s, e);
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = insert_turn(st, s, &turns[i], e);
+    if (rc == 0)
+        rc = store_fold_nothing(st, stream, e);
     if (rc == 0)
         rc = run(st, use(st, SQL_COMMIT), "storing a turn", e);
     if (rc != 0 && !sqlite3_get_autocommit(st->db))
@@ -576,4 +588,49 @@ int store_remove(struct store *st, const struct store_session *s, struct hearth_
     sqlite3_stmt *q = use(st, SQL_REMOVE);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     return run(st, q, "removing a session", e);
+}
+
+/* --- streams -------------------------------------------------------------------------------------------- */
+
+int store_fold_nothing(struct store *st, int64_t stream, struct hearth_err *e)
+{
+    sqlite3_stmt *q = use(st, SQL_FOLD);
+    sqlite3_bind_int64(q, 1, stream);
+    return run(st, q, "remembering a stream", e);
+}
+
+/* A statement that gives one number. */
+static int get_number(struct store *st, sqlite3_stmt *q, int64_t *v, struct hearth_err *e)
+{
+    int rc = 0;
+    if (sqlite3_step(q) == SQLITE_ROW)
+        *v = sqlite3_column_int64(q, 0);
+    else
+        rc = fail(st, "looking for streams", e);
+    sqlite3_reset(q);
+    return rc;
+}
+
+int store_is_folded(struct store *st, int64_t stream, bool *folded, struct hearth_err *e)
+{
+    int64_t n = 0;
+    sqlite3_stmt *q = use(st, SQL_IS_FOLDED);
+    sqlite3_bind_int64(q, 1, stream);
+    int rc = get_number(st, q, &n, e);
+    *folded = n > 0;
+    return rc;
+}
+
+int store_last_stream(struct store *st, int64_t *stream, struct hearth_err *e)
+{
+    return get_number(st, use(st, SQL_LAST_STREAM), stream, e);
+}
+
+void store_forget_streams(struct store *st, int64_t oldest)
+{
+    struct hearth_err e;
+    sqlite3_stmt *q = use(st, SQL_FORGET_STREAMS);
+    sqlite3_bind_int64(q, 1, oldest);
+    if (run(st, q, "forgetting streams", &e) != 0)
+        log_warn("%s", e.msg);
 }

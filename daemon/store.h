@@ -16,7 +16,7 @@
 
 #include "libclient/err.h"
 
-enum { STORE_ID_LEN = 16, STORE_VERSION = 1 };
+enum { STORE_ID_LEN = 16, STORE_VERSION = 2 };
 
 struct store;
 
@@ -61,9 +61,16 @@ int store_turns(struct store *st, const struct store_session *s, struct store_tu
                 struct hearth_err *e);
 
 /* Appends turns and writes turn_open and used, all or nothing. `create`: the session's row as well, and
- * HEARTH_ESESSIONEXISTS where the name is taken. */
+ * HEARTH_ESESSIONEXISTS where the name is taken. The same transaction remembers that `stream` has been folded in. */
 int store_commit(struct store *st, const struct store_session *s, bool create, const struct store_turn *turns, size_t n,
-                 struct hearth_err *e);
+                 int64_t stream, struct hearth_err *e);
+
+/* Streams whose journal needs no folding any more. Remembering one that left nothing keeps its number from being given
+ * again; forgetting is for those below `oldest`, which have no journal. */
+int store_fold_nothing(struct store *st, int64_t stream, struct hearth_err *e);
+int store_is_folded(struct store *st, int64_t stream, bool *folded, struct hearth_err *e);
+int store_last_stream(struct store *st, int64_t *stream, struct hearth_err *e); /* 0: none */
+void store_forget_streams(struct store *st, int64_t oldest);
 
 int store_rename(struct store *st, const struct store_session *s, const char *name, struct hearth_err *e);
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e);

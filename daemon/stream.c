@@ -1,8 +1,7 @@
 /* stream.c - generations under way: asked of the engine, delivered to the peer, written to the session. Loop thread. */
 #include "config.h"
 
-#include "daemon/stream.h"
-
+#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,39 +10,13 @@
 
 #include "daemon/link.h"
 #include "daemon/log.h"
-#include "daemon/output.h"
+#include "daemon/store.h"
+#include "daemon/stream-inside.h"
 
 enum { CRASHES_MAX = 16 }; /* that one stream lives through in all, progress or not */
 
-struct stream {
-    struct server *server;
-    struct call *call; /* the request, its peer, its uid; answering it is the stream's end */
-    struct session *session;
-    int64_t number;
-    bool asked;      /* an engine has it */
-    bool cancelled;  /* its end is wanted */
-    bool began;      /* `appended` is known */
-    bool announced;  /* stream.begin was sent */
-    bool ended;      /* `end` is known and the session written; what is left is delivery */
-    bool suspect;    /* ran when an engine died; taken up again alone until it has shown that it is not the reason */
-    int64_t retries; /* engine deaths since the last token */
-    int crashes;     /* engine deaths in all */
-    double started_ms;
-    int32_t *appended; /* the ids of the request's input */
-    size_t n_appended;
-    struct output output;
-    struct wire_engine_result end;
-    char error[HEARTH_ERR_MSG + 32]; /* "NAME: message" where the end is an error */
-    TAILQ_ENTRY(stream) entry;
-};
-
 static void on_result(void *arg, const void *result, const struct hearth_err *err);
 static void probe(struct server *s);
-
-static const struct wire_generate *request(const struct stream *st)
-{
-    return st->call->params;
-}
 
 static double now_ms(void)
 {
@@ -54,96 +27,105 @@ static double now_ms(void)
 
 /* --- life ----------------------------------------------------------------------------------------------- */
 
-static void stream_free(struct stream *st)
+struct stream *stream_new(struct server *s, uid_t uid, struct hearth_err *e)
 {
+    struct stream *st = calloc(1, sizeof(*st));
+    struct account *account = acl_get(&s->acl, uid);
+    if (st == NULL || account == NULL) {
+        acl_put(account);
+        free(st);
+        err_set(e, HEARTH_ENOMEM, "out of memory");
+        return NULL;
+    }
+    *st = (struct stream){.server = s, .account = account, .started_ms = now_ms()};
+    TAILQ_INIT(&st->readers);
+    return st;
+}
+
+void stream_free(struct stream *st)
+{
+    if (st->grace != NULL)
+        event_free(st->grace);
     session_free(st->session);
+    acl_put(st->account);
+    wire_free(st->block);
     free(st->appended);
     output_fini(&st->output);
     free(st);
 }
 
-/* Out of the lists; the call has been answered. */
-static void stream_remove(struct stream *st, struct account *account)
+void stream_insert(struct stream *st)
+{
+    TAILQ_INSERT_TAIL(&st->server->streams, st, entry);
+    st->server->n_streams++;
+    st->account->streams++;
+}
+
+void stream_remove(struct stream *st)
 {
     struct server *s = st->server;
     TAILQ_REMOVE(&s->streams, st, entry);
     s->n_streams--;
-    account->streams--;
-    acl_put(account);
+    st->account->streams--;
     stream_free(st);
     server_step(s);
 }
 
-/* --- delivery ------------------------------------------------------------------------------------------- */
+/* --- the journal ---------------------------------------------------------------------------------------- */
 
-static void send_begin(struct stream *st)
+/* Goes on without: the stream is as good as before, as long as hearthd lives. */
+static void lose_journal(struct stream *st, const struct hearth_err *e)
 {
-    struct wire_stream_begin b = {.stream = st->number, .request = request(st)->request};
-    if (st->session->row.name != NULL)
-        b.session = st->session->row.id;
-    st->announced = true;
-    conn_event(st->call->conn, &wire_methods[WIRE_STREAM_BEGIN], &b);
+    log_error("%s", e->msg);
+    struct wire_notice n = {.name = "NOT_JOURNALED", .message = e->msg, .stream = st->number};
+    struct reader *r;
+    TAILQ_FOREACH (r, &st->readers, entry)
+        conn_event(r->call->conn, &wire_methods[WIRE_NOTICE], &n);
 }
 
-static void send_result(struct stream *st)
+static void record(struct stream *st, const struct wire_method *m, const void *body)
 {
-    struct output *o = &st->output;
-    struct wire_generate_result r = {
-        .session = st->session->row.name != NULL ? st->session->row.id : NULL,
-        .request = request(st)->request,
+    struct hearth_err e;
+    if (st->journal != NULL && st->journal->fd >= 0 && journal_add(st->server->journal, st->journal, m, body, &e) != 0)
+        lose_journal(st, &e);
+}
+
+static int record_head(struct stream *st, struct hearth_err *e)
+{
+    struct server *s = st->server;
+    const struct store_session *row = &st->session->row;
+    if (s->journal == NULL)
+        return 0; /* the log has said why */
+    struct wire_journal_head h = {
         .stream = st->number,
-        .text = {.data = o->text != NULL ? o->text : "", .len = o->n_text},
-        .tokens = {.v = o->ids, .n = o->n_ids},
-        .finish_reason = st->end.finish_reason,
-        .usage = st->end.usage,
-        .timings = st->end.timings,
-        .seed = request(st)->sampling.seed,
-        .logprobs = o->logprobs,
-        .n_logprobs = o->n_logprobs,
-        .error = st->error[0] != '\0' ? st->error : NULL,
+        .uid = st->account->uid,
+        .hash = st->hash,
+        .session = row->id,
+        .name = row->name,
+        .model = row->model,
+        .path = row->path,
+        .is_new = st->session->is_new,
+        .created = row->created,
+        .history = (int64_t)st->session->n_ids,
+        .turn_open = row->turn_open,
+        .req = *st->request,
     };
-    call_reply(st->call, &r);
+    return journal_begin(s->journal, &h, &st->journal, e);
 }
 
-/* Sends what the peer has room for; the answer when all is sent, and that is the end of the stream. */
-static void deliver(struct stream *st)
+/* The last record, the turn, and the journal's fate. Only then may anybody hear of the end. */
+static void write_down(struct stream *st)
 {
-    struct wire_stream_tokens f;
-    while (st->call->conn != NULL && request(st)->stream && st->began) {
-        if (st->call->conn->parked)
-            return;
-        f.stream = st->number;
-        if (!st->announced)
-            send_begin(st);
-        else if (output_next(&st->output, &f))
-            conn_event(st->call->conn, &wire_methods[WIRE_STREAM_TOKENS], &f);
-        else
-            break;
-    }
-    if (!st->ended)
-        return;
-    struct account *account = acl_get(&st->server->acl, st->call->account->uid);
-    send_result(st);
-    stream_remove(st, account);
-    acl_put(account);
-}
-
-static bool has_undelivered(const struct stream *st)
-{
-    return st->ended || (st->began && !st->announced) || st->output.n_marks > 0;
-}
-
-void stream_unpark(struct conn *c)
-{
-    struct stream *st = TAILQ_FIRST(&c->server->streams);
-    while (st != NULL && !c->parked) {
-        if (st->call->conn == c && request(st)->stream && has_undelivered(st)) {
-            deliver(st);
-            st = TAILQ_FIRST(&c->server->streams); /* that may have been the end of it */
-        } else {
-            st = TAILQ_NEXT(st, entry);
-        }
-    }
+    struct server *s = st->server;
+    struct journal_entry *je = st->journal;
+    struct wire_journal_end end = {.time = server_now(), .error = st->error[0] ? st->error : NULL, .result = st->end};
+    struct hearth_err e;
+    st->journal = NULL;
+    if (je != NULL && je->fd >= 0 && journal_end(s->journal, je, &end, &e) != 0)
+        log_error("%s", e.msg);
+    stream_fold(st);
+    if (je != NULL && !je->ended)
+        journal_remove(s->journal, je); /* it would be taken for unfinished */
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */
@@ -165,33 +147,45 @@ static bool is_kept(const struct stream *st)
     return strcmp(why, "error") != 0 && strcmp(why, "cancelled") != 0;
 }
 
-/* `end` is filled: writes the turn, then delivers. Nothing is acknowledged before it is written. */
-static void end(struct stream *st)
+void stream_fold(struct stream *st)
 {
-    st->asked = false;
-    st->ended = true;
+    struct server *s = st->server;
     struct wire_ids appended = {.v = st->appended, .n = st->n_appended};
     struct wire_ids made = {.v = st->output.ids, .n = st->output.n_ids};
     struct wire_bytes text = {.data = st->output.text, .len = st->output.n_text};
     struct hearth_err e;
-    if (is_kept(st) &&
-        session_commit(st->server, st->session, request(st), &appended, &made, &text, st->end.turn_open, &e) != 0) {
+    if (s->store == NULL)
+        return;
+    if (st->session->row.name == NULL || !is_kept(st)) {
+        if (store_fold_nothing(s->store, st->number, &e) != 0)
+            log_warn("stream %lld: %s", (long long)st->number, e.msg);
+    } else if (session_commit(s, st->session, st->request, &appended, &made, &text, st->end.turn_open, st->number,
+                              &e) != 0) {
+        /* The journal has it: the next start tries again, if the session has not gone on by then. */
         log_error("session %s: %s", st->session->row.id, e.msg);
         set_error(st, &e);
     }
+}
+
+/* `end` is filled: writes the turn, then delivers. Nothing is acknowledged before it is written. */
+static void end(struct stream *st)
+{
     bool suspect = st->suspect;
     struct server *s = st->server;
+    st->asked = false;
+    st->ended = true;
+    write_down(st);
     deliver(st);
     if (suspect)
         probe(s);
 }
 
 /* An end that the engine did not give: what is known here stands for its figures. */
-static void end_here(struct stream *st, const struct hearth_err *e)
+void stream_end_here(struct stream *st, const struct hearth_err *e)
 {
     int64_t prompt = (int64_t)(st->session->n_ids + st->n_appended);
     st->end = (struct wire_engine_result){.finish_reason = "cancelled", .turn_open = st->session->row.turn_open};
-    if (st->began && request(st)->n_messages > 0)
+    if (st->began && st->request->n_messages > 0)
         st->end.turn_open = true;
     st->end.usage.prompt_tokens = st->end.usage.computed_tokens = prompt;
     st->end.usage.completion_tokens = (int64_t)st->output.n_ids;
@@ -202,35 +196,41 @@ static void end_here(struct stream *st, const struct hearth_err *e)
         end(st);
         return;
     }
-    /* Nothing was made: the request failed, and that is its answer. */
-    struct account *account = acl_get(&st->server->acl, st->call->account->uid);
+    /* Nothing was made: the request failed, that is its answer, and the same id may try again. */
     struct server *s = st->server;
     bool suspect = st->suspect;
-    call_fail(st->call, e);
-    stream_remove(st, account);
-    acl_put(account);
+    if (st->journal != NULL)
+        journal_remove(s->journal, st->journal);
+    deliver_failure(st, e);
     if (suspect)
         probe(s);
 }
 
-static void end_by_engine(struct stream *st, const struct wire_engine_result *r)
+const char *stream_reason(const char *finish_reason)
 {
     static const char *const reasons[] = {"stop", "length", "context_full", "cancelled", "error"};
     size_t i = 0;
-    while (i < 4 && strcmp(reasons[i], r->finish_reason) != 0)
+    while (i < 4 && strcmp(reasons[i], finish_reason) != 0)
         i++;
+    return reasons[i];
+}
+
+static void end_by_engine(struct stream *st, const struct wire_engine_result *r)
+{
     st->end = *r;
-    st->end.finish_reason = reasons[i];
-    struct wire_ids none = {0};
+    st->end.finish_reason = stream_reason(r->finish_reason);
+    struct wire_engine_tokens tail = {.stream = st->number, .index = (int64_t)st->output.n_ids, .text = r->tail};
     struct hearth_err e;
-    if (r->tail.len > 0 && output_append(&st->output, &none, &r->tail, NULL, 0, &e) != 0)
+    if (r->tail.len > 0 && output_append(&st->output, &tail.tokens, &r->tail, NULL, 0, &e) != 0)
         set_error(st, &e);
+    else if (r->tail.len > 0)
+        record(st, &wire_methods[WIRE_ENGINE_TOKENS], &tail);
     st->end.tail = (struct wire_bytes){0};
     if (strcmp(st->end.finish_reason, "error") == 0 && st->error[0] == '\0') {
         err_set(&e, HEARTH_EENGINE, "the engine gave up on it");
         set_error(st, &e);
     }
-    if (st->crashes > 0) { /* the engine saw only the last part of it */
+    if (st->again) { /* the engine saw only the last part of it */
         struct wire_usage *u = &st->end.usage;
         u->prompt_tokens = (int64_t)(st->session->n_ids + st->n_appended);
         u->completion_tokens = (int64_t)st->output.n_ids;
@@ -251,15 +251,15 @@ static void put(int32_t *to, const int32_t *from, size_t n)
 }
 
 /* Asks for the rest: after a crash the history is all there is so far, and `resumed` says how much of it is ours. */
-static int submit(struct stream *st, struct hearth_err *e)
+int stream_submit(struct stream *st, struct hearth_err *e)
 {
     struct wire_engine_generate g = {
         .stream = st->number,
-        .uid = st->call->account->uid,
+        .uid = st->account->uid,
         .path = st->session->row.path,
         .history = {.v = st->session->ids, .n = st->session->n_ids},
         .turn_open = st->session->row.turn_open,
-        .req = *request(st),
+        .req = *st->request,
     };
     int32_t *all = NULL;
     g.req.session = g.req.request = NULL;
@@ -301,30 +301,30 @@ static void probe(struct server *s)
             next = st;
     }
     struct hearth_err e;
-    if (next != NULL && submit(next, &e) != 0)
-        end_here(next, &e);
+    if (next != NULL && stream_submit(next, &e) != 0)
+        stream_end_here(next, &e);
 }
 
 static void on_engine_death(struct stream *st, const struct hearth_err *err)
 {
     /* An engine that does not even start will not do so for a new request; what was under way may wait for better. */
-    if (!link_was_ready(st->server->link) && !st->suspect) {
-        end_here(st, err);
+    if (!link_was_ready(st->server->link) && !st->suspect && !st->again) {
+        stream_end_here(st, err);
         return;
     }
-    st->suspect = true;
+    st->suspect = st->again = true;
     st->retries++;
     st->crashes++;
     if (st->retries > st->server->conf->stream_retries || st->crashes > CRASHES_MAX ||
         st->server->phase != SERVER_RUNNING) {
-        end_here(st, err);
+        stream_end_here(st, err);
         return;
     }
     log_warn("stream %lld: taken up again at token %zu", (long long)st->number, st->output.n_ids);
-    if (st->call->conn != NULL) {
-        struct wire_notice n = {.name = "RECOVERING", .message = err->msg, .stream = st->number};
-        conn_event(st->call->conn, &wire_methods[WIRE_NOTICE], &n);
-    }
+    struct wire_notice n = {.name = "RECOVERING", .message = err->msg, .stream = st->number};
+    struct reader *r;
+    TAILQ_FOREACH (r, &st->readers, entry)
+        conn_event(r->call->conn, &wire_methods[WIRE_NOTICE], &n);
     probe(st->server);
 }
 
@@ -335,11 +335,11 @@ static void on_result(void *arg, const void *result, const struct hearth_err *er
     if (err == NULL)
         end_by_engine(st, result);
     else if (st->cancelled)
-        end_here(st, NULL);
+        stream_end_here(st, NULL);
     else if (err->code == HEARTH_EENGINE || err->code == HEARTH_EDEVICE)
         on_engine_death(st, err);
     else
-        end_here(st, err);
+        stream_end_here(st, err);
 }
 
 static struct stream *by_number(struct server *s, int64_t number)
@@ -351,22 +351,28 @@ static struct stream *by_number(struct server *s, int64_t number)
     return NULL;
 }
 
+int stream_set_appended(struct stream *st, const struct wire_ids *ids)
+{
+    st->appended = calloc(ids->n + 1, sizeof(*st->appended));
+    if (st->appended == NULL)
+        return HEARTH_ENOMEM;
+    put(st->appended, ids->v, ids->n);
+    st->n_appended = ids->n;
+    st->began = true;
+    return 0;
+}
+
 void stream_on_begin(struct server *s, const void *body)
 {
     const struct wire_engine_begin *b = body;
     struct stream *st = by_number(s, b->stream);
     if (st == NULL || st->began || st->ended)
         return; /* over already; or taken up again, and begun before */
-    if (b->appended.n > 0) {
-        st->appended = malloc(b->appended.n * sizeof(*st->appended));
-        if (st->appended == NULL) {
-            stream_cancel(st);
-            return;
-        }
-        memcpy(st->appended, b->appended.v, b->appended.n * sizeof(*st->appended));
-        st->n_appended = b->appended.n;
+    if (stream_set_appended(st, &b->appended) != 0) {
+        stream_cancel(st);
+        return;
     }
-    st->began = true;
+    record(st, &wire_methods[WIRE_ENGINE_BEGIN], b);
     deliver(st);
 }
 
@@ -387,6 +393,7 @@ void stream_on_tokens(struct server *s, const void *body)
         stream_cancel(st);
         return;
     }
+    record(st, &wire_methods[WIRE_ENGINE_TOKENS], t);
     bool suspect = st->suspect;
     if (t->tokens.n > 0) {
         st->retries = 0;
@@ -401,35 +408,35 @@ void stream_on_progress(struct server *s, const struct wire_model_progress *body
 {
     struct stream *st;
     TAILQ_FOREACH (st, &s->streams, entry) {
-        struct conn *c = st->call->conn;
-        if (c == NULL || st->began || c->progress_mark == mark || strcmp(st->session->row.path, body->model) != 0)
+        if (st->began || strcmp(st->session->row.path, body->model) != 0)
             continue;
-        c->progress_mark = mark;
         struct wire_model_progress p = {.model = st->session->row.model, .done = body->done, .total = body->total};
-        conn_event(c, &wire_methods[WIRE_MODEL_PROGRESS], &p);
+        struct reader *r;
+        TAILQ_FOREACH (r, &st->readers, entry) {
+            if (r->call->conn->progress_mark == mark)
+                continue;
+            r->call->conn->progress_mark = mark;
+            conn_event(r->call->conn, &wire_methods[WIRE_MODEL_PROGRESS], &p);
+        }
     }
 }
 
 /* --- from outside --------------------------------------------------------------------------------------- */
 
-static void on_gone(struct call *call)
-{
-    struct stream *st = call->arg;
-    if (!st->ended)
-        stream_cancel(st);
-}
-
-int stream_start(struct call *call, struct session *ss, struct hearth_err *e)
+int stream_start(struct call *call, struct session *ss, const uint64_t *hash, struct hearth_err *e)
 {
     struct server *s = call->server;
     struct wire_generate *g = call->params;
-    struct stream *st = calloc(1, sizeof(*st));
+    struct stream *st = stream_new(s, call->account->uid, e);
     if (st == NULL) {
         session_free(ss);
-        return err_set(e, HEARTH_ENOMEM, "out of memory");
+        return HEARTH_ENOMEM;
     }
-    *st = (struct stream){.server = s, .call = call, .session = ss, .number = s->last_stream + 1};
-    st->started_ms = now_ms();
+    st->session = ss;
+    st->number = s->last_stream + 1;
+    st->hash = *hash;
+    st->request = st->block = g;
+    call->params = NULL;
     int rc = 0;
     if (!g->sampling.has_seed) {
         /* Drawn here, so that a stream which is taken up again goes on with the same numbers; 53 bits, which every
@@ -439,18 +446,22 @@ int stream_start(struct call *call, struct session *ss, struct hearth_err *e)
         g->sampling.seed >>= 11;
         g->sampling.has_seed = true;
     }
+    struct hearth_err lost = {0};
     if (rc == 0)
-        rc = submit(st, e);
+        record_head(st, &lost);
+    if (rc == 0)
+        rc = stream_submit(st, e);
     if (rc != 0) {
+        if (st->journal != NULL)
+            journal_remove(s->journal, st->journal);
         stream_free(st);
         return rc;
     }
     s->last_stream = st->number;
-    TAILQ_INSERT_TAIL(&s->streams, st, entry);
-    s->n_streams++;
-    acl_get(&s->acl, call->account->uid)->streams++;
-    call->arg = st;
-    call->on_gone = on_gone;
+    stream_insert(st);
+    deliver_to(st, call, g->stream, 0);
+    if (lost.code != 0)
+        lose_journal(st, &lost);
     return 0;
 }
 
@@ -466,7 +477,7 @@ void stream_cancel(struct stream *st)
     st->cancelled = true;
     struct wire_engine_cancel c = {.stream = st->number};
     if (!st->asked)
-        end_here(st, NULL);
+        stream_end_here(st, NULL);
     else
         link_ask(st->server->link, &wire_methods[WIRE_ENGINE_CANCEL], &c, on_cancelled, NULL, NULL);
 }
@@ -486,26 +497,54 @@ void stream_end_all(struct server *s)
 {
     struct stream *st;
     while ((st = TAILQ_FIRST(&s->streams)) != NULL) {
-        if (!st->ended) {
-            end_here(st, NULL);
-        } else { /* it waits for a peer that does not read */
-            call_orphan(st->call);
-            deliver(st);
-        }
+        if (!st->ended)
+            stream_end_here(st, NULL);
+        else /* it waits for a peer that does not read */
+            call_orphan(TAILQ_FIRST(&st->readers)->call);
     }
 }
 
-struct stream *stream_find(struct server *s, uid_t uid, int64_t number, const char *id)
+static struct stream *find(struct server *s, uid_t uid, int64_t number, const char *id, bool ended)
 {
     struct stream *st;
     TAILQ_FOREACH (st, &s->streams, entry) {
-        if (st->ended || st->call->account->uid != uid)
+        if ((st->ended && !ended) || st->account->uid != uid)
             continue;
-        const char *its = request(st)->request;
+        const char *its = st->request->request;
         if (id != NULL ? its != NULL && strcmp(its, id) == 0 : st->number == number)
             return st;
     }
     return NULL;
+}
+
+struct stream *stream_find(struct server *s, uid_t uid, int64_t number, const char *id)
+{
+    return find(s, uid, number, id, false);
+}
+
+int stream_get(struct server *s, uid_t uid, int64_t number, const char *id, const uint64_t *hash, struct stream **out,
+               struct hearth_err *e)
+{
+    struct stream *st = find(s, uid, number, id, true);
+    struct journal_entry *je = NULL;
+    if (st == NULL && s->journal != NULL)
+        je = journal_find(s->journal, uid, number, id);
+    if (st == NULL && (je == NULL || !je->ended)) {
+        if (id != NULL)
+            return err_set(e, HEARTH_ENOSTREAM, "there is no stream of the request \"%.80s\"", id);
+        return err_set(e, HEARTH_ENOSTREAM, "there is no stream %lld", (long long)number);
+    }
+    if (hash != NULL && *hash != (st != NULL ? st->hash : je->hash))
+        return err_set(e, HEARTH_ECONFLICT, "request \"%.80s\" was made before, and with other content", id);
+    if (st == NULL)
+        return recover_finished(s, je, out, e);
+    *out = st;
+    return 0;
+}
+
+void stream_attach(struct stream *st, struct call *call, bool events, int64_t from)
+{
+    deliver_to(st, call, events, from);
 }
 
 const struct session *stream_session(const struct stream *st)

@@ -1,9 +1,11 @@
 /*
  * stream.h - one generation, from the request to its answer. Loop thread.
  *
- * What the engine made is appended here first (this is where a journal record goes) and delivered from here: a stream
- * knows how much of itself its peer has been sent. A peer that does not read costs nothing but that number: the stream
- * is parked, and goes on with larger frames when there is room again. No token is dropped and nobody else waits.
+ * What the engine made is kept here, written to the journal (journal.h), and delivered to the stream's readers: the
+ * call that began it and those that attached. Each has a number that says how much it has been sent, so one that does
+ * not read costs nothing but that number: it goes on with larger frames when it has room again. No token is dropped and
+ * nobody else waits. A stream without readers goes on for conf.attach_grace seconds; one that an earlier hearthd left
+ * behind goes on to its end.
  */
 #ifndef DAEMON_STREAM_H
 #define DAEMON_STREAM_H
@@ -15,7 +17,18 @@ struct stream;
 
 /* Starts the call's generation on the session, which becomes the stream's in any case. The call is answered at the end,
  * or by the caller where this fails. */
-int stream_start(struct call *call, struct session *ss, struct hearth_err *e);
+int stream_start(struct call *call, struct session *ss, const uint64_t *hash, struct hearth_err *e);
+
+/* That uid's stream, running or finished, by number or by request id. `hash`: it must have been the same request, else
+ * HEARTH_ECONFLICT; HEARTH_ENOSTREAM. What is found must be attached to at once. */
+int stream_get(struct server *s, uid_t uid, int64_t number, const char *request, const uint64_t *hash,
+               struct stream **out, struct hearth_err *e);
+
+/* The call gets the stream's events from token `from` on, and its answer. */
+void stream_attach(struct stream *st, struct call *call, bool events, int64_t from);
+
+/* Takes up what an earlier hearthd left behind. Once, when the loop begins. */
+void stream_recover(struct server *s);
 
 /* Asks for the end: the engine answers with what there is by then. */
 void stream_cancel(struct stream *st);

@@ -227,7 +227,8 @@ static void on_event(struct peer *p, const struct wire_frame *f)
         const struct wire_stream_begin *b = body;
         p->n_begin++;
         p->stream = b->stream;
-        p->n_tok = 0;
+        p->n_tok = p->first;
+        p->first = 0;
         p->n_text = 0;
         snprintf(p->session, sizeof(p->session), "%s", b->session != NULL ? b->session : "");
         snprintf(p->request, sizeof(p->request), "%s", b->request != NULL ? b->request : "");

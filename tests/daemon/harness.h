@@ -56,7 +56,8 @@ struct peer {
     char request[64];
     char *text; /* of all stream.tokens, one after the other */
     size_t n_text;
-    int64_t n_tok;
+    int64_t n_tok; /* index of the next one */
+    int64_t first; /* index of the first one, for who attaches; 0 again once it has begun */
     bool closed;
 };
 

@@ -40,6 +40,7 @@ static void test_order(void **state)
     assert_int_equal(r->usage.completion_tokens, 4);
     wire_free(r);
 
+    g.request = NULL; /* another request */
     g.stream = false; /* the result only */
     p->n_begin = 0;
     r = peer_call(p, WIRE_GENERATE, &g);
@@ -89,7 +90,9 @@ static void test_cancel_by_request(void **state)
     tick(other);
     tick(other);
     peer_await_tokens(p, 2);
-    peer_refused(other, WIRE_GENERATE, &g, HEARTH_ECONFLICT, "r1");
+    struct wire_generate same_id = request("n=1", NULL);
+    same_id.request = "r1";
+    peer_refused(other, WIRE_GENERATE, &same_id, HEARTH_ECONFLICT, "r1");
     struct wire_cancel c = {.stream = -1, .request = "r1"};
     wire_free(peer_call(other, WIRE_CANCEL, &c));
     struct hearth_err e;
@@ -104,6 +107,15 @@ static void test_cancel_by_request(void **state)
     peer_close(other);
 }
 
+static int setup_no_grace(void **state)
+{
+    box_setup_idle(state);
+    box_configure(*state, "attach_grace = 0\n");
+    box_start(*state);
+    return 0;
+}
+
+/* Where nobody may attach: at once. (By default a stream goes on for a while: tests/daemon/journal.c.) */
 static void test_disconnect_cancels(void **state)
 {
     struct box *b = *state;
@@ -312,7 +324,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_order, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_out_of_order, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_cancel_by_request, box_setup, box_teardown),
-        cmocka_unit_test_setup_teardown(test_disconnect_cancels, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_disconnect_cancels, setup_no_grace, box_teardown),
         cmocka_unit_test_setup_teardown(test_slow_reader, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_dies, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_killer, box_setup, box_teardown),

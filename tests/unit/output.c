@@ -56,6 +56,7 @@ static void one_run(uint64_t seed, int lag, int lps)
     struct reader r = {.lps = lps};
     char *want = calloc(1, 1 << 20), text[4096];
     size_t len = 0;
+    struct output_at at = {0};
     int32_t next = 0, held = 0; /* tokens whose text is held back */
     for (int step = 0; step < 2000; step++) {
         int32_t ids[4];
@@ -79,13 +80,13 @@ static void one_run(uint64_t seed, int lag, int lps)
         assert_int_equal(output_append(&o, &w, &t, lp, lps ? n : 0, NULL), 0);
         struct wire_stream_tokens f;
         if (rng(&x) % (uint64_t)lag == 0)
-            while (output_next(&o, &f))
+            while (output_next(&o, &at, &f))
                 read_one(&r, &f);
     }
     struct wire_stream_tokens f;
-    while (output_next(&o, &f))
+    while (output_next(&o, &at, &f))
         read_one(&r, &f);
-    assert_false(output_next(&o, &f));
+    assert_false(output_next(&o, &at, &f));
     assert_int_equal(r.n, next);
     assert_int_equal(r.len, len);
     assert_string_equal(r.text, want);
@@ -110,6 +111,7 @@ static void test_large(void **state)
 {
     (void)state;
     struct output o = {0};
+    struct output_at at = {0};
     char *big = malloc(200000);
     memset(big, 'x', 200000);
     int32_t id = 0;
@@ -120,17 +122,55 @@ static void test_large(void **state)
     assert_int_equal(output_append(&o, &w, &t, NULL, 0, NULL), 0);
     struct wire_stream_tokens f;
     for (int i = 0; i < 2; i++) {
-        assert_true(output_next(&o, &f));
+        assert_true(output_next(&o, &at, &f));
         assert_int_equal(f.index, i);
         assert_int_equal(f.text.len, 200000);
     }
-    assert_false(output_next(&o, &f));
+    assert_false(output_next(&o, &at, &f));
     output_fini(&o);
     free(big);
 }
 
+/* A reader that starts later gets what is left: from a mark, inside of one, behind the last. */
+static void test_seek(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t from, index, count;
+        const char *text;
+    } cases[] = {{0, 0, 5, "abcd!"}, {1, 1, 4, "bcd!"}, {2, 2, 3, "cd!"}, {3, 3, 2, "cd!"},
+                 {4, 4, 1, "d!"},    {5, 5, 0, "!"},    {9, 5, 0, NULL}};
+    struct output o = {0};
+    int32_t ids[] = {0, 1, 2, 3, 4};
+    const struct {
+        struct wire_ids ids;
+        struct wire_bytes text;
+    } appends[] = {{{ids, 1}, {"a", 1}},
+                   {{ids + 1, 1}, {"b", 1}},
+                   {{ids + 2, 2}, {"c", 1}},
+                   {{ids + 4, 1}, {"d", 1}},
+                   {{NULL, 0}, {"!", 1}}};
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(output_append(&o, &appends[i].ids, &appends[i].text, NULL, 0, NULL), 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct output_at at;
+        struct wire_stream_tokens f;
+        output_seek(&o, cases[i].from, &at);
+        assert_int_equal(output_next(&o, &at, &f), cases[i].text != NULL);
+        if (cases[i].text == NULL)
+            continue;
+        assert_int_equal(f.index, cases[i].index);
+        assert_int_equal(f.count, cases[i].count);
+        assert_int_equal(f.text.len, strlen(cases[i].text));
+        assert_memory_equal(f.text.data, cases[i].text, f.text.len);
+        assert_false(output_next(&o, &at, &f));
+    }
+    output_fini(&o);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces), cmocka_unit_test(test_large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces), cmocka_unit_test(test_large),
+                                       cmocka_unit_test(test_seek)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,12 +70,13 @@ static struct store_session row(const char *id, uid_t uid, const char *name)
 #define ID_C "00000000000000cc"
 
 static const int32_t ids_one[] = {1, 258, 65536, INT32_MAX}, ids_two[] = {7, 0};
+static int64_t folded; /* every commit is of another stream */
 static const struct store_turn one = {"text", "x", 1, ids_one, 4, 1};
 
 static void commit_ok(struct box *b, const struct store_session *s, bool create, const struct store_turn *t, size_t n)
 {
     struct hearth_err e = {0};
-    if (store_commit(b->st, s, create, t, n, &e) != 0)
+    if (store_commit(b->st, s, create, t, n, ++folded, &e) != 0)
         fail_msg("%s", e.msg);
 }
 
@@ -157,7 +158,7 @@ static void test_names(void **state)
     struct store_session a = row(ID_A, 1000, "a"), c = row(ID_C, 1000, "a"), other = row(ID_B, 1000, "b");
     commit_ok(b, &a, true, &one, 1);
     struct hearth_err e;
-    assert_int_equal(store_commit(b->st, &c, true, &one, 1, &e), HEARTH_ESESSIONEXISTS);
+    assert_int_equal(store_commit(b->st, &c, true, &one, 1, ++folded, &e), HEARTH_ESESSIONEXISTS);
     struct store_session *got;
     assert_int_equal(store_get(b->st, 1000, ID_C, &got, NULL), HEARTH_ENOSESSION); /* all or nothing */
     commit_ok(b, &other, true, NULL, 0);
@@ -169,7 +170,7 @@ static void test_names(void **state)
 
     assert_int_equal(store_remove(b->st, &a, &e), 0);
     assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), HEARTH_ENOSESSION);
-    assert_int_equal(store_commit(b->st, &a, false, &one, 1, &e), HEARTH_ENOSESSION); /* removed meanwhile */
+    assert_int_equal(store_commit(b->st, &a, false, &one, 1, ++folded, &e), HEARTH_ENOSESSION); /* removed meanwhile */
     int32_t *ids;
     size_t n;
     assert_int_equal(store_timeline(b->st, &a, &ids, &n, NULL), 0); /* its turns went with it */
@@ -315,7 +316,7 @@ static void test_killed(void **state)
     pid_t pid = fork();
     if (pid == 0) { /* dies without closing it */
         struct store *st;
-        if (store_open(&st, b->dir, NULL) == 0 && store_commit(st, &s, false, &one, 1, NULL) == 0)
+        if (store_open(&st, b->dir, NULL) == 0 && store_commit(st, &s, false, &one, 1, ++folded, NULL) == 0)
             (void)!write(ready[1], "x", 1);
         kill(getpid(), SIGKILL);
     }

@@ -1,0 +1,408 @@
+/* journal.c - files of records, one per stream; see journal.h. Loop thread, but for sync_all(). */
+#include "config.h"
+
+#include "daemon/journal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "daemon/journal-read.h"
+#include "daemon/log.h"
+#include "daemon/store.h"
+
+enum {
+    SYNC_MS = 50, /* from the first unsynced record; leaves the disk as long again of the 100 ms */
+    KEEP_S = 24 * 3600,
+    FILES_MAX = 8192,
+};
+
+TAILQ_HEAD(journal_list, journal_entry);
+
+struct journal {
+    struct server *server;
+    int dir_fd;
+    struct journal_list entries; /* by number */
+    int64_t bytes, files;
+    struct event *timer;
+    struct wire_buf buf; /* the record under construction */
+    pthread_t syncer;
+    bool has_syncer, dir_dirty;
+    int pipe[2]; /* to the syncer: numbers of files, 0 for the directory */
+};
+
+static void name_of(int64_t number, char name[static 32])
+{
+    snprintf(name, 32, "%lld", (long long)number);
+}
+
+/* --- the disk ------------------------------------------------------------------------------------------- */
+
+/* The syncer's thread. It opens files by number: descriptors that wait for a slow disk would add up. */
+static void *sync_all(void *arg)
+{
+    const struct journal *j = arg;
+    int64_t number;
+    while (read(j->pipe[0], &number, sizeof(number)) == sizeof(number)) {
+        char name[32];
+        name_of(number, name);
+        int fd = openat(j->dir_fd, number == 0 ? "." : name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0)
+            continue; /* removed meanwhile */
+        if (fdatasync(fd) != 0)
+            log_error("journal of stream %s: %s", name, strerror(errno));
+        close(fd);
+    }
+    return NULL;
+}
+
+/* False where the syncer has enough to do: the caller tries again. */
+static bool ask_sync(struct journal *j, int64_t number)
+{
+    return write(j->pipe[1], &number, sizeof(number)) == sizeof(number);
+}
+
+static void arm(struct journal *j)
+{
+    struct timeval tv = {.tv_usec = SYNC_MS * 1000};
+    if (!event_pending(j->timer, EV_TIMEOUT, NULL))
+        event_add(j->timer, &tv);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct journal *j = arg;
+    (void)fd, (void)what;
+    bool left = false;
+    struct journal_entry *je;
+    TAILQ_FOREACH (je, &j->entries, entry) {
+        if (je->dirty)
+            je->dirty = !ask_sync(j, je->number);
+        left |= je->dirty;
+    }
+    if (j->dir_dirty)
+        j->dir_dirty = !ask_sync(j, 0);
+    if (left || j->dir_dirty)
+        arm(j);
+}
+
+static int start_syncer(struct journal *j, struct hearth_err *e)
+{
+    if (pipe2(j->pipe, O_CLOEXEC) != 0 || fcntl(j->pipe[1], F_SETFL, O_NONBLOCK) != 0)
+        return err_set(e, HEARTH_ESTORE, "the journal's pipe: %s", strerror(errno));
+    sigset_t all, before;
+    sigfillset(&all); /* signals are the loop's */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&j->syncer, NULL, sync_all, j);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return err_set(e, HEARTH_ESTORE, "the journal's thread: %s", strerror(rc));
+    j->has_syncer = true;
+    return 0;
+}
+
+/* --- life ----------------------------------------------------------------------------------------------- */
+
+static int open_dir(struct journal *j, const char *state_dir, struct hearth_err *e)
+{
+    struct stat sb;
+    int state = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (state < 0)
+        return err_set(e, HEARTH_ESTORE, "%.150s: %s", state_dir, strerror(errno));
+    if (mkdirat(state, "journal", 0700) == 0 || errno == EEXIST)
+        j->dir_fd = openat(state, "journal", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int why = errno;
+    close(state);
+    if (j->dir_fd < 0 || fstat(j->dir_fd, &sb) != 0)
+        return err_set(e, HEARTH_ESTORE, "%.120s/journal: %s", state_dir, strerror(why));
+    if (sb.st_uid != geteuid())
+        return err_set(e, HEARTH_ESTORE, "%.120s/journal belongs to user %u", state_dir, (unsigned)sb.st_uid);
+    return 0;
+}
+
+int journal_open(struct journal **out, struct server *s, const char *state_dir, struct hearth_err *e)
+{
+    struct journal *j = calloc(1, sizeof(*j));
+    if (j == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    *j = (struct journal){.server = s, .dir_fd = -1, .pipe = {-1, -1}};
+    TAILQ_INIT(&j->entries);
+    j->timer = event_new(s->base, -1, 0, on_timer, j);
+    int rc = j->timer != NULL ? open_dir(j, state_dir, e) : err_set(e, HEARTH_ENOMEM, "out of memory");
+    if (rc == 0)
+        rc = start_syncer(j, e);
+    if (rc != 0) {
+        journal_close(j);
+        return rc;
+    }
+    *out = j;
+    return 0;
+}
+
+static void forget(struct journal *j, struct journal_entry *je)
+{
+    TAILQ_REMOVE(&j->entries, je, entry);
+    j->bytes -= je->bytes;
+    j->files--;
+    if (je->fd >= 0)
+        close(je->fd);
+    free(je->request);
+    free(je);
+}
+
+void journal_close(struct journal *j)
+{
+    if (j == NULL)
+        return;
+    if (j->has_syncer) {
+        fcntl(j->pipe[1], F_SETFL, 0); /* nobody waits for the loop any more */
+        on_timer(-1, 0, j);
+        close(j->pipe[1]);
+        j->pipe[1] = -1;
+        pthread_join(j->syncer, NULL);
+    }
+    struct journal_entry *je;
+    while ((je = TAILQ_FIRST(&j->entries)) != NULL)
+        forget(j, je);
+    for (int i = 0; i < 2; i++)
+        if (j->pipe[i] >= 0)
+            close(j->pipe[i]);
+    if (j->dir_fd >= 0)
+        close(j->dir_fd);
+    if (j->timer != NULL)
+        event_free(j->timer);
+    wire_buf_fini(&j->buf);
+    free(j);
+}
+
+void journal_remove(struct journal *j, struct journal_entry *je)
+{
+    char name[32];
+    name_of(je->number, name);
+    if (unlinkat(j->dir_fd, name, 0) != 0)
+        log_warn("journal of stream %s: %s", name, strerror(errno));
+    forget(j, je);
+}
+
+/* Finished streams go when they are old, or when there is too much of them. The clock decides about nothing else. */
+static void expire(struct journal *j, const struct journal_entry *newest)
+{
+    double now = server_now();
+    struct journal_entry *je = TAILQ_FIRST(&j->entries), *next;
+    bool any = false;
+    for (; je != NULL; je = next) {
+        next = TAILQ_NEXT(je, entry);
+        bool full = j->bytes > j->server->conf->journal_bytes || j->files > FILES_MAX;
+        if (je->ended && je != newest && (full || je->time + KEEP_S < now)) {
+            journal_remove(j, je);
+            any = true;
+        }
+    }
+    if (any && j->server->store != NULL && (je = TAILQ_FIRST(&j->entries)) != NULL)
+        store_forget_streams(j->server->store, je->number);
+}
+
+static struct journal_entry *entry_new(struct journal *j, const struct wire_journal_head *head, struct hearth_err *e)
+{
+    struct journal_entry *je = calloc(1, sizeof(*je));
+    if (je == NULL || (head->req.request != NULL && (je->request = strdup(head->req.request)) == NULL)) {
+        free(je);
+        err_set(e, HEARTH_ENOMEM, "out of memory");
+        return NULL;
+    }
+    je->number = head->stream;
+    je->uid = (uid_t)head->uid;
+    je->hash = head->hash;
+    je->fd = -1;
+    TAILQ_INSERT_TAIL(&j->entries, je, entry);
+    j->files++;
+    return je;
+}
+
+/* --- writing -------------------------------------------------------------------------------------------- */
+
+int journal_add(struct journal *j, struct journal_entry *je, const struct wire_method *m, const void *body,
+                struct hearth_err *e)
+{
+    if (je->fd < 0)
+        return err_set(e, HEARTH_ESTORE, "stream %lld's journal has ended", (long long)je->number);
+    int rc = journal_pack(&j->buf, je->bytes, m, body, e);
+    if (rc == 0) {
+        ssize_t n;
+        while ((n = write(je->fd, j->buf.data, j->buf.len)) < 0 && errno == EINTR)
+            continue;
+        if (n != (ssize_t)j->buf.len)
+            rc = err_set(e, HEARTH_ESTORE, "stream %lld's journal cannot be written: %s", (long long)je->number,
+                         n < 0 ? strerror(errno) : "no space");
+    }
+    if (rc != 0) {
+        if (ftruncate(je->fd, je->bytes) != 0)
+            log_warn("journal of stream %lld: %s", (long long)je->number, strerror(errno));
+        close(je->fd);
+        je->fd = -1;
+        return rc;
+    }
+    je->bytes += (int64_t)j->buf.len;
+    j->bytes += (int64_t)j->buf.len;
+    je->dirty = true;
+    arm(j);
+    return 0;
+}
+
+int journal_begin(struct journal *j, const struct wire_journal_head *head, struct journal_entry **out,
+                  struct hearth_err *e)
+{
+    char name[32];
+    name_of(head->stream, name);
+    struct journal_entry *je = entry_new(j, head, e);
+    if (je == NULL)
+        return HEARTH_ENOMEM;
+    je->fd = openat(j->dir_fd, name, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (je->fd < 0) {
+        int rc = err_set(e, HEARTH_ESTORE, "stream %s's journal cannot be made: %s", name, strerror(errno));
+        forget(j, je);
+        return rc;
+    }
+    j->dir_dirty = true;
+    int rc = journal_add(j, je, &wire_methods[WIRE_JOURNAL_HEAD], head, e);
+    if (rc != 0) {
+        journal_remove(j, je);
+        return rc;
+    }
+    *out = je;
+    return 0;
+}
+
+int journal_end(struct journal *j, struct journal_entry *je, const struct wire_journal_end *end, struct hearth_err *e)
+{
+    int rc = journal_add(j, je, &wire_methods[WIRE_JOURNAL_END], end, e);
+    if (rc != 0)
+        return rc;
+    close(je->fd);
+    je->fd = -1;
+    je->ended = true;
+    je->time = end->time;
+    expire(j, je);
+    return 0;
+}
+
+/* --- reading -------------------------------------------------------------------------------------------- */
+
+struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number, const char *request)
+{
+    struct journal_entry *je;
+    double now = server_now();
+    TAILQ_FOREACH_REVERSE(je, &j->entries, journal_list, entry)
+    {
+        if (je->uid != uid || (je->ended && je->time + KEEP_S < now))
+            continue;
+        if (request != NULL ? je->request != NULL && strcmp(je->request, request) == 0 : je->number == number)
+            return je;
+    }
+    return NULL;
+}
+
+int journal_load(struct journal *j, const struct journal_entry *je, struct journal_copy *c, struct hearth_err *e)
+{
+    char name[32];
+    name_of(je->number, name);
+    int64_t good;
+    int fd = journal_read(j->dir_fd, name, je->number, c, &good, e);
+    if (fd < 0)
+        return fd;
+    close(fd);
+    if (c->end != NULL)
+        return 0;
+    journal_copy_fini(c);
+    return err_set(e, HEARTH_ESTORE, "stream %s's journal is damaged", name);
+}
+
+static void replay_one(struct journal *j, int64_t number, journal_take *take, void *arg)
+{
+    char name[32], bad[40];
+    struct journal_copy c;
+    struct hearth_err e = {0};
+    int64_t good;
+    name_of(number, name);
+    int fd = journal_read(j->dir_fd, name, number, &c, &good, &e);
+    if (fd < 0) {
+        snprintf(bad, sizeof(bad), "%s.bad", name);
+        bool moved = renameat(j->dir_fd, name, j->dir_fd, bad) == 0;
+        log_error("journal of stream %s: %s: %s", name, e.msg, moved ? "set aside as NUMBER.bad" : strerror(errno));
+        return;
+    }
+    if (e.code != 0) {
+        log_warn("journal of stream %s: %s: what follows byte %lld is dropped", name, e.msg, (long long)good);
+        if (ftruncate(fd, good) != 0)
+            log_warn("journal of stream %s: %s", name, strerror(errno));
+    }
+    struct journal_entry *je = entry_new(j, c.head, &e);
+    if (je == NULL) {
+        log_error("journal of stream %s: %s", name, e.msg);
+        close(fd);
+    } else {
+        je->bytes = good;
+        j->bytes += good;
+        je->ended = c.end != NULL;
+        je->time = je->ended ? c.end->time : 0;
+        je->fd = fd;
+        if (je->ended) {
+            close(fd);
+            je->fd = -1;
+        }
+        take(arg, je, &c);
+    }
+    journal_copy_fini(&c);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+int64_t journal_replay(struct journal *j, journal_take *take, void *arg)
+{
+    int64_t *numbers = NULL, highest = 0;
+    size_t n = 0, cap = 0;
+    int fd = openat(j->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    for (struct dirent *d; dir != NULL && (d = readdir(dir)) != NULL;) {
+        char *end, name[32];
+        long long number = strtoll(d->d_name, &end, 10);
+        if (number <= 0 || number == INT64_MAX)
+            continue;
+        if (number > highest)
+            highest = number; /* a file that was set aside keeps its number */
+        name_of(number, name);
+        if (strcmp(name, d->d_name) != 0)
+            continue;
+        if (n == cap) {
+            int64_t *grown = reallocarray(numbers, cap = cap * 2 + 64, sizeof(*numbers));
+            if (grown == NULL)
+                break;
+            numbers = grown;
+        }
+        numbers[n++] = number;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+    if (n > 0)
+        qsort(numbers, n, sizeof(*numbers), by_number);
+    for (size_t i = 0; i < n; i++)
+        replay_one(j, numbers[i], take, arg);
+    free(numbers);
+    expire(j, NULL);
+    return highest;
+}

@@ -1,0 +1,83 @@
+/*
+ * journal.h - what running streams have made, in files that outlive hearthd's kill -9. Loop thread; a thread of its own
+ * does nothing but fdatasync, because that takes as long as the disk likes.
+ *
+ * One file per stream, STATE/journal/NUMBER, rather than one for all: a damaged file costs one stream, retention is
+ * unlink(2), and a finished stream's output is read again from a file that holds nothing else.
+ *
+ *     file     "HEARTHJ\n"  version u32  0 u32  record ...                          (little endian)
+ *     record   length u32   XXH3-64 of the payload, seeded with the record's offset, u64   payload
+ *     payload  an event frame of wire.h:  journal.head, engine.begin, engine.tokens ..., journal.end
+ *
+ * So the records are packed, bounded, scanned and unpacked by the wire's codec and its tests. A record counts when all
+ * of it is there and fits: what follows the first that does not is dropped and named in the log. What has no head, or
+ * is no file of ours (a link, another owner, another version), is renamed to NUMBER.bad and left to people.
+ *
+ * A record is in the kernel when journal_add() returns, and on the disk 100 ms later: the first survives any crash of
+ * ours, the second bounds what a loss of power takes. A stream is unfinished until its journal.end. Finished ones stay
+ * for 24 hours, or until all files together are over conf.journal_bytes, the oldest first.
+ */
+#ifndef DAEMON_JOURNAL_H
+#define DAEMON_JOURNAL_H
+
+#include "daemon/output.h"
+#include "daemon/server.h"
+
+struct journal;
+
+/* A stream's file, in the journal's list until it is removed. */
+struct journal_entry {
+    int64_t number;
+    uid_t uid;
+    char *request; /* the client's id, or NULL */
+    uint64_t hash; /* of the request's content */
+    bool ended;
+    double time; /* of the end; wall clock, for retention only */
+    int64_t bytes;
+    int fd; /* while it is written, else -1 */
+    bool dirty;
+    TAILQ_ENTRY(journal_entry) entry;
+};
+
+/* A file's content, as far as it counts. */
+struct journal_copy {
+    struct wire_journal_head *head;  /* wire_free */
+    struct wire_engine_begin *begin; /* NULL: was not admitted yet */
+    struct wire_journal_end *end;    /* NULL: unfinished */
+    struct output output;
+};
+void journal_copy_fini(struct journal_copy *c);
+
+/* Opens (and makes) STATE/journal. HEARTH_ESTORE names what is in the way. */
+int journal_open(struct journal **out, struct server *s, const char *state_dir, struct hearth_err *e);
+void journal_close(struct journal *j);
+
+/* Reads every file, in the order of their numbers. `take` gets each and may move the copy's content to itself. Returns
+ * the highest number there is. */
+typedef void journal_take(void *arg, struct journal_entry *je, struct journal_copy *c);
+int64_t journal_replay(struct journal *j, journal_take *take, void *arg);
+
+/* Makes the file of a new stream, with its head. */
+int journal_begin(struct journal *j, const struct wire_journal_head *head, struct journal_entry **out,
+                  struct hearth_err *e);
+
+/* Appends a record. Where it cannot be written the file ends before it, nothing more is ever appended (fd is -1), and
+ * the caller goes on without. */
+int journal_add(struct journal *j, struct journal_entry *je, const struct wire_method *m, const void *body,
+                struct hearth_err *e);
+
+/* Appends the last record, and lets older files go where it is time. */
+int journal_end(struct journal *j, struct journal_entry *je, const struct wire_journal_end *end, struct hearth_err *e);
+
+void journal_remove(struct journal *j, struct journal_entry *je);
+
+/* That uid's stream, by number or by request id; NULL. */
+struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number, const char *request);
+
+/* Reads a file again. */
+int journal_load(struct journal *j, const struct journal_entry *je, struct journal_copy *c, struct hearth_err *e);
+
+/* What makes two requests the same: all of it but its id and how its answer is delivered. */
+int journal_hash(const struct wire_generate *g, uint64_t *hash, struct hearth_err *e);
+
+#endif

@@ -1,0 +1,111 @@
+/* recover.c - streams from their journals: unfinished ones go on, finished ones are read again. Loop thread. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/log.h"
+#include "daemon/store.h"
+#include "daemon/stream-inside.h"
+
+/* A stream as the journal has it; takes the copy's content where it can be made. */
+static int from_copy(struct server *s, struct journal_copy *c, struct session *ss, struct stream **out,
+                     struct hearth_err *e)
+{
+    struct stream *st = stream_new(s, (uid_t)c->head->uid, e);
+    if (st == NULL || (c->begin != NULL && stream_set_appended(st, &c->begin->appended) != 0)) {
+        if (st != NULL)
+            stream_free(st);
+        session_free(ss);
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    }
+    st->session = ss;
+    st->number = c->head->stream;
+    st->hash = c->head->hash;
+    st->request = &c->head->req;
+    st->block = c->head;
+    st->output = c->output;
+    st->again = true;
+    if (c->end != NULL) {
+        st->ended = true;
+        st->end = c->end->result;
+        st->end.finish_reason = stream_reason(c->end->result.finish_reason);
+        st->end.tail = (struct wire_bytes){0};
+        snprintf(st->error, sizeof(st->error), "%s", c->end->error != NULL ? c->end->error : "");
+    }
+    c->head = NULL;
+    c->output = (struct output){0};
+    *out = st;
+    return 0;
+}
+
+int recover_finished(struct server *s, const struct journal_entry *je, struct stream **out, struct hearth_err *e)
+{
+    struct journal_copy c;
+    struct session *ss;
+    int rc = journal_load(s->journal, je, &c, e);
+    if (rc != 0)
+        return rc;
+    rc = session_of_head(c.head, &ss, e);
+    if (rc == 0)
+        rc = from_copy(s, &c, ss, out, e);
+    if (rc == 0)
+        stream_insert(*out);
+    journal_copy_fini(&c);
+    return rc;
+}
+
+/* 1 where the stream has nothing left to be done, 0, or an error: it cannot go on. */
+static int reopen(struct server *s, const struct journal_copy *c, struct session **ss, struct hearth_err *e)
+{
+    bool folded;
+    int rc = store_is_folded(s->store, c->head->stream, &folded, e);
+    if (rc != 0 || folded)
+        return rc != 0 ? rc : 1;
+    if (c->end != NULL && c->head->name == NULL)
+        return 1;
+    return session_reopen(s, c->head, ss, e);
+}
+
+static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
+{
+    struct server *s = arg;
+    struct session *ss = NULL;
+    struct stream *st;
+    struct hearth_err e;
+    bool finished = c->end != NULL;
+    int rc = reopen(s, c, &ss, &e);
+    if (rc == 0)
+        rc = from_copy(s, c, ss, &st, &e);
+    if (rc < 0)
+        log_error("stream %lld of an earlier hearthd cannot %s: %s", (long long)je->number,
+                  finished ? "be written to its session" : "go on", e.msg);
+    if (rc != 0) {
+        if (!finished) /* 1: it was folded, but its end could not be written */
+            journal_remove(s->journal, je);
+        return;
+    }
+    if (finished) {
+        stream_fold(st);
+        stream_free(st);
+        return;
+    }
+    st->journal = je;
+    stream_insert(st);
+    log_info("stream %lld of an earlier hearthd goes on at token %zu", (long long)st->number, st->output.n_ids);
+    if (stream_submit(st, &e) != 0)
+        stream_end_here(st, &e);
+}
+
+void stream_recover(struct server *s)
+{
+    struct hearth_err e;
+    if (s->journal == NULL)
+        return;
+    if (store_last_stream(s->store, &s->last_stream, &e) != 0)
+        log_warn("%s", e.msg);
+    int64_t highest = journal_replay(s->journal, take, s);
+    if (highest > s->last_stream)
+        s->last_stream = highest;
+}
