@@ -114,7 +114,7 @@ static void test_many(void **state)
         want[i] = peer_call(p[i], WIRE_GENERATE, &g);
         p[i]->n_tok = 0;
     }
-    char name[N][8];
+    char name[N][16];
     for (int i = 0; i < N; i++) {
         snprintf(name[i], sizeof(name[i]), "s%d", i);
         struct wire_generate g = tale(prompts[i], name[i], 0.8);
