@@ -15,13 +15,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define LOW_LOW (LOW LOW)
 
 static struct vocab *bpe, *spm;
+static struct gguf *files[2]; /* a vocabulary borrows its file */
 
-static struct vocab *load(const char *path)
+static struct vocab *load(const char *path, struct gguf **g)
 {
-    struct gguf *g;
     struct vocab *v;
     struct hearth_err e = {0};
-    if (gguf_open(&g, path, &e) || vocab_load(&v, g, &e)) {
+    if (gguf_open(g, path, &e) || vocab_load(&v, *g, &e)) {
         fprintf(stderr, "%s: %s\n", path, e.msg);
         exit(1);
     }
@@ -57,7 +57,7 @@ static struct vocab *load_spm(void)
     for (int i = 0; i < N; i++)
         put(&b, &(float){-(float)i}, 4);
     int fd = build_file(&b, path);
-    struct vocab *v = load(path);
+    struct vocab *v = load(path, &files[1]);
     close(fd);
     free(b.p);
     return v;
@@ -100,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         char path[4096];
         const char *dir = getenv("top_srcdir");
         snprintf(path, sizeof path, "%s/contrib/models/tale-q4_k_m.gguf", dir ? dir : ".");
-        bpe = load(path);
+        bpe = load(path, &files[0]);
         spm = load_spm();
     }
     for (int flags = 0; flags <= TOK_SPECIAL; flags += TOK_SPECIAL) {
