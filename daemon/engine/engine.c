@@ -168,13 +168,19 @@ fail_sem:
     return rc;
 }
 
-void engine_close(struct engine *eng)
+bool engine_close(struct engine *eng, double seconds)
 {
     struct order *o;
     struct engine_event *ev;
+    struct timespec until;
     atomic_store(&eng->stop, true);
     send_order(eng, (struct order){.kind = ORDER_WAKE});
-    pthread_join(eng->thread, NULL);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)(1e9 * (seconds - (time_t)seconds));
+    until.tv_sec += (time_t)seconds + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (pthread_timedjoin_np(eng->thread, NULL, &until))
+        return false;
     post_take(&eng->inbox, &eng->todo); /* orders that came too late */
     while ((o = (struct order *)post_list_pop(&eng->todo))) {
         seq_free(o->seq);
@@ -187,6 +193,7 @@ void engine_close(struct engine *eng)
     post_fini(&eng->inbox);
     sem_destroy(&eng->opened);
     free(eng);
+    return true;
 }
 
 /* --- the device thread ---------------------------------------------------------------------------------- */

@@ -42,8 +42,9 @@ struct engine_params {
 
 /* Opens the device and starts the thread. */
 int engine_open(struct engine **out, const struct engine_params *p, struct hearth_err *e);
-/* Stops after the step under way and frees everything, sequences that have not ended included. */
-void engine_close(struct engine *eng);
+/* Stops after the step under way and frees everything, sequences that have not ended included. False where that step
+ * takes longer than `seconds`: then nothing was freed, and the process should just end. */
+bool engine_close(struct engine *eng, double seconds);
 
 const char *engine_backend(const struct engine *eng); /* "cpu" */
 const char *engine_device(const struct engine *eng);  /* its description */

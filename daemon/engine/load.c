@@ -15,19 +15,22 @@ enum {
     POOL_PAGES_MAX = 1 << 22,
 };
 
+/* Between two pieces of a model the others take a step: a load delays nobody's tokens by more than a piece. */
 static bool on_progress(void *arg, uint64_t done, uint64_t total)
 {
     struct engine *eng = arg;
     double now = engine_now();
-    if (done < total && now - eng->last_progress < progress_seconds)
-        return !atomic_load(&eng->stop);
-    eng->last_progress = now;
-    struct event_model *ev = engine_event_new(eng, EV_PROGRESS, sizeof *ev);
-    ev->model = eng->loading;
-    ev->done = done;
-    ev->total = total;
+    if (!atomic_load(&eng->hold))
+        step_turn(eng);
+    if (done == total || now - eng->last_progress >= progress_seconds) {
+        eng->last_progress = now;
+        struct event_model *ev = engine_event_new(eng, EV_PROGRESS, sizeof *ev);
+        ev->model = eng->loading;
+        ev->done = done;
+        ev->total = total;
+    }
     post_send(&eng->outbox, &eng->out);
-    return !atomic_load(&eng->stop);
+    return !atomic_load(&eng->stop) && !eng->fatal.code;
 }
 
 /*
@@ -94,7 +97,10 @@ static int load(struct engine *eng, struct resident *m, struct hearth_err *e)
     int rc = model_load(&m->model, m->gguf, eng->be, eng->dev, on_progress, eng, e);
     if (rc)
         return rc;
-    if ((rc = make_workspace(eng, m, e)) || (rc = make_pool(eng, m, e))) {
+    step_drain(eng); /* the workspace may move */
+    if (eng->fatal.code)
+        rc = err_set(e, eng->fatal.code, "%s", eng->fatal.msg);
+    if (rc || (rc = make_workspace(eng, m, e)) || (rc = make_pool(eng, m, e))) {
         model_free(m->model);
         m->model = NULL;
         return rc;
@@ -117,11 +123,6 @@ int load_model(struct engine *eng, struct resident *m, struct hearth_err *e)
     struct resident *old;
     if (m->hp_err.code) {
         *e = m->hp_err;
-        return e->code;
-    }
-    step_drain(eng); /* the workspace may move */
-    if (eng->fatal.code) {
-        *e = eng->fatal;
         return e->code;
     }
     eng->loading = m;

@@ -52,6 +52,9 @@ static bool number(const char *name, const char *s, uint64_t max, uint64_t *out)
     return true;
 }
 
+/* How long the end waits for the step under way. */
+static const double patience = 0.5;
+
 static int serve(const struct engine_params *p, int link_fd)
 {
     struct hearth_err err;
@@ -64,14 +67,16 @@ static int serve(const struct engine_params *p, int link_fd)
     }
     if ((rc = server_init(&server, engine, link_fd, &err))) {
         fprintf(stderr, "hearth-engine: %s\n", err.msg);
-        engine_close(engine);
+        engine_close(engine, patience);
         return EXIT_FAILURE;
     }
     if ((rc = server_run(&server, &err)))
         fprintf(stderr, "hearth-engine: %s: %s\n", err_name(rc), err.msg);
-    engine_close(engine);
+    rc = rc ? EXIT_FAILURE : EXIT_SUCCESS;
+    if (!engine_close(engine, patience))
+        _exit(rc); /* a step of seconds, for nobody: the lock and the device are wanted */
     server_fini(&server);
-    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+    return rc;
 }
 
 int main(int argc, char **argv)

@@ -37,6 +37,7 @@ struct device {
 static uint32_t toy_ahead;
 static uint64_t toy_fail_at; /* the step_wait that fails; 0 = none */
 static bool toy_no_load;
+static uint64_t toy_load_steps; /* loading goes on until others have done so many */
 
 static uint64_t extend(uint64_t h, int32_t id)
 {
@@ -183,8 +184,9 @@ int model_load(struct model **out, struct gguf *g, const struct backend *be, str
 {
     if (toy_no_load)
         return err_set(e, HEARTH_EBADMODEL, "the toy does not load");
-    if (!cb(arg, 50, 100) || !cb(arg, 100, 100))
-        return err_set(e, HEARTH_ECANCELLED, "the engine is closing");
+    for (uint64_t steps = dev->submitted, i = 1; i <= 20 || dev->submitted < steps + toy_load_steps; i++)
+        if (!cb(arg, i < 20 ? i : 20, 20))
+            return err_set(e, HEARTH_ECANCELLED, "the engine is closing");
     *out = calloc(1, sizeof **out);
     (*out)->be = be;
     (*out)->dev = dev;
@@ -414,7 +416,7 @@ static void any_number_of_steps_in_flight(void **state)
         assert_true(atomic_load(&c->rows) > atomic_load(&c->steps));
         assert_true(stops > 0);
         assert_true(w.n_progress > 0);
-        engine_close(w.eng);
+        assert_true(engine_close(w.eng, 30));
     }
 }
 
@@ -429,6 +431,7 @@ static void cancelled_before_it_began(void **state)
     engine_submit(w.eng, make(&w, &h[1], (int32_t[]){3, 2, 1}, 3, 50));
     engine_cancel(w.eng, h[0].id);
     engine_cancel(w.eng, 12345); /* nobody */
+    ask(&w, engine_load);        /* all of this has arrived */
     engine_hold(w.eng, false);
     hear_all(&w);
     assert_int_equal(h[0].end.reason, END_CANCELLED);
@@ -436,7 +439,7 @@ static void cancelled_before_it_began(void **state)
     assert_int_equal(h[0].end.n_computed, 0);
     assert_int_not_equal(h[1].end.reason, END_CANCELLED);
     check_heard(&h[1]);
-    engine_close(w.eng);
+    assert_true(engine_close(w.eng, 30));
 }
 
 static void a_failed_device_ends_everything(void **state)
@@ -466,7 +469,7 @@ static void a_failed_device_ends_everything(void **state)
         }
         assert_true(failed > 0);
         assert_int_equal(w.fatal.code, HEARTH_EDEVICE);
-        engine_close(w.eng);
+        assert_true(engine_close(w.eng, 30));
     }
 }
 
@@ -486,7 +489,7 @@ static void a_model_that_does_not_load(void **state)
     hear_all(&w);
     assert_int_not_equal(b.end.reason, END_ERROR);
     check_heard(&b);
-    engine_close(w.eng);
+    assert_true(engine_close(w.eng, 30));
 }
 
 static void eval_is_what_generate_does(void **state)
@@ -516,7 +519,7 @@ static void eval_is_what_generate_does(void **state)
     assert_true(ev.n_greedy == 8 || ev.greedy[ev.n_greedy - 1] == END_TOKEN);
     for (int i = 0; i < 8; i++)
         check_heard(&gen[i]);
-    engine_close(w.eng);
+    assert_true(engine_close(w.eng, 30));
 }
 
 static void a_busy_model_is_not_unloaded(void **state)
@@ -540,7 +543,33 @@ static void a_busy_model_is_not_unloaded(void **state)
     ask(&w, engine_load);
     assert_int_equal(w.answer.code, 0);
     assert_true(atomic_load(&w.m.loaded));
-    engine_close(w.eng);
+    assert_true(engine_close(w.eng, 30));
+}
+
+/* While a second model comes in, the first one's streams go on. */
+static void a_load_does_not_stop_the_others(void **state)
+{
+    (void)state;
+    static struct heard h;
+    struct world w;
+    world_open(&w, 2);
+    w.m.vocab = NULL;
+    struct resident second = {.hp = w.m.hp};
+    engine_hold(w.eng, true);
+    engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 300));
+    ask(&w, engine_load); /* the order before it was carried out: the stream has not begun */
+    toy_load_steps = 100; /* would never end if the others had to wait for it */
+    engine_load(w.eng, &second, &w);
+    engine_hold(w.eng, false);
+    w.answered = false;
+    while (!w.answered)
+        hear_one(&w);
+    assert_int_equal(w.answer.code, 0);
+    hear_all(&w);
+    check_heard(&h);
+    assert_int_equal(h.n_got, 300);
+    assert_true(engine_close(w.eng, 30));
+    toy_load_steps = 0;
 }
 
 /* A pool smaller than the context: what cannot fit is refused with the numbers, what may outgrow it ends there. */
@@ -553,7 +582,7 @@ static void the_pool_is_a_limit(void **state)
     for (int i = 0; i < MAX_LEN; i++)
         id[i] = 1;
     world_open(&w, 2);
-    engine_close(w.eng);
+    assert_true(engine_close(w.eng, 30));
     struct engine_params p = {.backend = "auto", .variant = "auto", .kv_bytes = 4 * 2 * KV_PAGE * 2 * 4};
     struct hearth_err e;
     assert_int_equal(engine_open(&w.eng, &p, &e), 0);
@@ -566,7 +595,7 @@ static void the_pool_is_a_limit(void **state)
     assert_int_equal(grows.end.reason, END_CONTEXT);
     assert_int_equal(grows.n_got, 54);
     check_heard(&grows);
-    engine_close(w.eng);
+    assert_true(engine_close(w.eng, 30));
 }
 
 static void closing_with_work_under_way(void **state)
@@ -581,20 +610,17 @@ static void closing_with_work_under_way(void **state)
             engine_submit(w.eng, make(&w, &h[k], (int32_t[]){1, 2, k}, 3, 300));
         for (uint32_t k = rnd(30); k; k--)
             hear_one(&w);
-        engine_close(w.eng); /* leaks would be told by the sanitizer */
+        assert_true(engine_close(w.eng, 30)); /* leaks would be told by the sanitizer */
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_number_of_steps_in_flight),
-        cmocka_unit_test(cancelled_before_it_began),
-        cmocka_unit_test(a_failed_device_ends_everything),
-        cmocka_unit_test(a_model_that_does_not_load),
-        cmocka_unit_test(eval_is_what_generate_does),
-        cmocka_unit_test(a_busy_model_is_not_unloaded),
-        cmocka_unit_test(the_pool_is_a_limit),
+        cmocka_unit_test(any_number_of_steps_in_flight),   cmocka_unit_test(cancelled_before_it_began),
+        cmocka_unit_test(a_failed_device_ends_everything), cmocka_unit_test(a_model_that_does_not_load),
+        cmocka_unit_test(eval_is_what_generate_does),      cmocka_unit_test(a_busy_model_is_not_unloaded),
+        cmocka_unit_test(a_load_does_not_stop_the_others), cmocka_unit_test(the_pool_is_a_limit),
         cmocka_unit_test(closing_with_work_under_way),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
