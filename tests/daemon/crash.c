@@ -70,7 +70,6 @@ static void killed_at(struct box *b, double temperature, int64_t at)
     struct wire_generate g = tale("Once upon a time there was a king", NULL, temperature);
     struct wire_generate_result *want = peer_call(p, WIRE_GENERATE, &g);
     assert_int_equal(want->tokens.n, TOKENS);
-    g.request = "killed";
     p->n_tok = 0;
     uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 2);
@@ -141,18 +140,19 @@ static void test_many(void **state)
     peer_close(q);
 }
 
-/* hearthd itself is killed: what it had acknowledged is there, and the session goes on from it. */
+/* hearthd itself is killed, and the engine with it: the stream goes on in the next one, and the same request with the
+ * same id gets it, from its first token on. */
 static void test_daemon_killed(void **state)
 {
     struct box *b = *state;
     struct peer *p = peer_open(b);
-    struct wire_generate g = tale("Once upon a time", "s", 0), more = tale(" The", "s", 0);
+    struct wire_generate g = tale("Once upon a time", "s", 0.8), more = tale(" The", "control", 0.8);
     wire_free(peer_call(p, WIRE_GENERATE, &g));
     g.session = "control";
     wire_free(peer_call(p, WIRE_GENERATE, &g));
-    more.session = "control";
     struct wire_generate_result *want = peer_call(p, WIRE_GENERATE, &more);
     more.session = "s";
+    more.request = "once";
     p->n_tok = 0;
     peer_ask(p, WIRE_GENERATE, &more);
     peer_await_begin(p, 4);
@@ -163,6 +163,16 @@ static void test_daemon_killed(void **state)
     p = peer_open(b);
     struct wire_generate_result *got = peer_call(p, WIRE_GENERATE, &more);
     assert_same(want, got);
+    assert_int_equal(p->n_tok, want->tokens.n);
+    struct wire_session_ref ref = {.session = "s", .tokens = true};
+    struct wire_session_show_result *s = peer_call(p, WIRE_SESSIONS_SHOW, &ref);
+    ref.session = "control";
+    struct wire_session_show_result *c = peer_call(p, WIRE_SESSIONS_SHOW, &ref);
+    assert_int_equal(s->tokens.n, c->tokens.n); /* every token once */
+    assert_memory_equal(s->tokens.v, c->tokens.v, c->tokens.n * sizeof(*c->tokens.v));
+    assert_int_equal(s->n_turns, c->n_turns);
+    wire_free(s);
+    wire_free(c);
     wire_free(want);
     wire_free(got);
     peer_close(p);
