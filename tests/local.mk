@@ -85,7 +85,7 @@ check_PROGRAMS += tests/unit/dtype
 TESTS += tests/unit/dtype
 tests_unit_dtype_SOURCES = tests/unit/dtype.c
 tests_unit_dtype_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_dtype_LDADD = kernels/libkernels.a $(CMOCKA_LIBS) -lm
+tests_unit_dtype_LDADD = $(KERNELS_LIBS) $(CMOCKA_LIBS)
 
 # The wire and libhearth.
 check_PROGRAMS += tests/unit/wire
@@ -157,7 +157,7 @@ check_PROGRAMS += tests/unit/tok
 TESTS += tests/unit/tok
 tests_unit_tok_SOURCES = tests/unit/tok.c
 tests_unit_tok_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
-tests_unit_tok_LDADD = daemon/libmodel.a kernels/libkernels.a libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
+tests_unit_tok_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
 	$(CMOCKA_LIBS) $(JANSSON_LIBS) -lm -lpthread
 
 check_PROGRAMS += tests/golden/golden
@@ -192,3 +192,10 @@ TESTS += tests/daemon/journal
 tests_daemon_journal_SOURCES = tests/daemon/journal.c
 tests_daemon_journal_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_journal_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
+
+# The command, on a private daemon, engine and the embedded model: what a person and a script see.
+CLI_TESTS = tests/cli/chat-terminal.sh tests/cli/examples.sh tests/cli/exit.sh tests/cli/install.sh \
+	tests/cli/interrupt.sh tests/cli/session.sh tests/cli/start.sh tests/cli/stdin.sh tests/cli/verbs.sh
+dist_check_SCRIPTS += $(CLI_TESTS)
+TESTS += $(CLI_TESTS)
+EXTRA_DIST += tests/cli/lib.sh

@@ -30,6 +30,7 @@ struct bench {
     uint32_t *pages[2]; /* block tables of two sequences */
     uint32_t chunk;     /* prompt rows in a step, as the scheduler cuts them */
     uint32_t ahead;
+    bool invariant; /* the same arithmetic for any batch: to check; not to time */
     int32_t *token; /* a prompt of any length: ids spread over the vocabulary */
     float *logits;
     struct hearth_err err;
@@ -52,7 +53,7 @@ static uint64_t run_step(struct bench *b, const struct part *part, uint32_t n_pa
     }
     struct batch batch = {
         .n_row = row, .n_seq = n_part, .n_out = n_out, .token = token, .seq = seq, .out_row = out_row, .kv = b->pool};
-    uint64_t shape[] = {row, n_part, n_out, sample};
+    uint64_t shape[] = {row, n_part, n_out, sample, b->invariant};
     b->be->step_begin(b->dev, &batch, XXH3_64bits(shape, sizeof shape));
     model_forward(b->model);
     if (sample)
@@ -356,8 +357,12 @@ int bench_main(const struct bench_params *p)
         most = prompt[i] > most ? prompt[i] : most;
     for (size_t i = 0; i < n_depth; i++)
         most = depth[i] + TG_TOKENS > most ? depth[i] + TG_TOKENS : most;
-    if ((rc = open_backend(&b, p->engine)) || (rc = open_model(&b, p->model, most)) || (rc = check(&b)))
+    if ((rc = open_backend(&b, p->engine)) || (rc = open_model(&b, p->model, most)))
         goto out;
+    b.invariant = true;
+    if ((rc = check(&b)))
+        goto out;
+    b.invariant = false;
     for (size_t i = 0; i < n_prompt && !rc; i++)
         rc = measure(&b, false, prompt[i], &r[n++]);
     for (size_t i = 0; i < n_depth && !rc; i++)

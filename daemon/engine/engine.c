@@ -223,7 +223,7 @@ void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const st
         return;
     }
     struct resident *m = q->model;
-    sched_end(&eng->sched, q, q->n_known);
+    sched_end(&eng->sched, q, reason == END_ERROR ? 0 : q->n_known); /* what failed is not to be found again */
     load_count(m);
 }
 

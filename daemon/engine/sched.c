@@ -118,6 +118,26 @@ static void book(struct plan *p, struct seq *q, uint32_t n, uint32_t out_max)
     }
 }
 
+/*
+ * Of `left` prompt rows, what q leaves to the prompts that came after it: a first piece each, half of all at most. So a
+ * long prompt is not slowed by more than half, and a short one behind it is answered in its first step.
+ */
+static uint32_t left_to_younger(const struct sched *s, const struct seq *q, uint32_t left)
+{
+    enum { PIECE = 32 };
+    uint32_t n = 0;
+    const struct seq *o = TAILQ_NEXT(q, link); /* running */
+    for (; o && n < left / 2; o = TAILQ_NEXT(o, link)) {
+        uint32_t due = o->group == q->group ? rows_due(o) : 0;
+        n += due < 2 ? 0 : due < PIECE ? due : PIECE;
+    }
+    o = TAILQ_FIRST(&s->list[SEQ_WAIT]);
+    for (; o && n < left / 2; o = TAILQ_NEXT(o, link))
+        if (o->group == q->group)
+            n += o->n_known < PIECE ? o->n_known : PIECE;
+    return n < left / 2 ? n : left / 2;
+}
+
 /* Running sequences, oldest first: who is preempted for another is always younger, so not in the plan yet. */
 static void plan_running(struct sched *s, struct sched_group *g, struct plan *p, uint32_t *prompt_rows)
 {
@@ -138,7 +158,7 @@ static void plan_running(struct sched *s, struct sched_group *g, struct plan *p,
         if (due == 1) {
             book(p, q, 1, s->out_max);
         } else {
-            book(p, q, *prompt_rows, s->out_max);
+            book(p, q, *prompt_rows - left_to_younger(s, q, *prompt_rows), s->out_max);
             *prompt_rows -= p->n_row - had;
         }
     }
@@ -179,7 +199,7 @@ static void plan_waiting(struct sched *s, struct sched_group *g, struct plan *p,
         if (!prompt_rows || s->count[SEQ_RUN] == BATCH_SEQS_MAX || q->inflight || !admit(s, q, now))
             break; /* in order of arrival: nobody overtakes */
         uint32_t had = p->n_row;
-        book(p, q, prompt_rows, s->out_max);
+        book(p, q, prompt_rows - left_to_younger(s, q, prompt_rows), s->out_max);
         prompt_rows -= p->n_row - had;
     }
 }

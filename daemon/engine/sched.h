@@ -5,9 +5,9 @@
  * what was sampled; a plan may be made while earlier ones are still under way.
  *
  * A step is of one model (a group: one KV pool). Every sequence that is decoding has its row in it; what the row
- * budget leaves goes to prompts, oldest first, several in one step, cut where the budget ends. While others decode a
- * prompt gets smaller pieces (`rows_mixed`), so that its arrival is not felt as a pause. Models take turns, a step
- * each.
+ * budget leaves goes to prompts, oldest first but with a piece for those behind it, cut where the budget ends. While
+ * others decode a prompt gets smaller pieces (`rows_mixed`), so that its arrival is not felt as a pause. Models take
+ * turns, a step each.
  *
  * Admission is in order of arrival, and only with pages for the whole prompt. When a running sequence needs a page
  * and there is none, the youngest one of its group gives up its pages and waits at its place in the line, to be

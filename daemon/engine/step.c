@@ -184,6 +184,14 @@ static void end_if_damaged(struct engine *eng, struct resident *m)
         }
 }
 
+/* Ends all that took part in a step that could not be done. */
+static void end_step(struct engine *eng, const struct plan *p, const struct hearth_err *err)
+{
+    for (uint32_t i = 0; i < p->n_seq; i++)
+        if (p->seq[i].seq->state != SEQ_DRAIN)
+            end_seq(eng, p->seq[i].seq, END_ERROR, err);
+}
+
 /* Waits for the oldest step and takes what it gave. */
 static int finish(struct engine *eng, struct hearth_err *e)
 {
@@ -191,7 +199,9 @@ static int finish(struct engine *eng, struct hearth_err *e)
     const struct plan *p = &f->plan;
     struct sampled sampled[BATCH_SEQS_MAX];
     int rc = eng->be->step_wait(eng->dev, f->ticket, sampled, p->n_sample, e);
-    if (rc)
+    if (rc == HEARTH_ENOMEM && eng->n_flight == 1)
+        end_step(eng, p, e); /* an ordinary refusal: the device is well */
+    else if (rc)
         return rc;
     eng->first_flight = (eng->first_flight + 1) % AHEAD_MAX;
     eng->n_flight--;

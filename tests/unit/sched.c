@@ -361,6 +361,26 @@ static void prompts_come_in_pieces(void **state)
     world_fini();
 }
 
+/* A short prompt does not wait for the long one before it, and takes no more than half from it. */
+static void short_prompts_pass_long_ones(void **state)
+{
+    (void)state;
+    world_init(6, 1, 64, 64, 64);
+    int32_t lng[200] = {9}, shrt[10] = {3};
+    struct request *a = submit(&w.pool[0], 0, lng, 200, 1), *b[8];
+    for (int i = 0; i < 8; i++) {
+        shrt[1] = i;
+        b[i] = submit(&w.pool[0], 0, shrt, 10, 1);
+    }
+    turn(1);
+    turn(1);
+    assert_int_equal(a->seq->n_fed, 32);
+    assert_false(b[0]->live || b[1]->live); /* done in the first step */
+    while (turn(1)) {
+    }
+    world_fini();
+}
+
 /* eval: all its rows have logits, within the budget, and it samples nothing. */
 static void eval_wants_every_row(void **state)
 {
@@ -402,6 +422,7 @@ int main(void)
         cmocka_unit_test(youngest_gives_way),
         cmocka_unit_test(prompts_come_in_pieces),
         cmocka_unit_test(eval_wants_every_row),
+        cmocka_unit_test(short_prompts_pass_long_ones),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
 }

@@ -1,0 +1,219 @@
+/*
+ * step.c - what surrounds the ops on the CPU: batches, weights and pages that make no sense are refused by name and
+ * harm nothing, and KV pages are copied, read, written and cleared whole.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/ops/rig.h"
+
+static const struct backend *be;
+
+struct fixture {
+    struct numbers n;
+    struct device *d;
+    struct rig r;
+};
+
+static void fixture_init(struct fixture *f)
+{
+    numbers_init(&f->n, &op_cases[1]);
+    f->d = rig_device(be, "auto", 2);
+    assert_non_null(f->d);
+    rig_init(&f->r, &f->n, be, f->d);
+    rig_fill_kv(&f->r);
+}
+
+static void fixture_fini(struct fixture *f)
+{
+    rig_fini(&f->r);
+    be->close(f->d);
+    numbers_fini(&f->n);
+}
+
+/* Runs a whole step over the batch; the code that step_wait gives. */
+static int run(struct fixture *f, const struct batch *b, struct hearth_err *e)
+{
+    be->step_begin(f->d, b, 0);
+    rig_forward(&f->r);
+    return be->step_wait(f->d, be->step_end(f->d), NULL, 0, e);
+}
+
+static void test_batches(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct hearth_err e;
+    fixture_init(&f);
+    int32_t token[4] = {0, 1, 2, 3};
+    uint32_t pages[2] = {0, 1}, bad_pages[2] = {0, RIG_PAGES}, out[4] = {0, 1, 2, 3}, falling[2] = {1, 0},
+             beyond[1] = {2};
+    const struct batch_seq good[2] = {{0, 2, 0, pages}, {2, 2, 5, pages + 1}};
+    const struct batch_seq gap[2] = {{0, 1, 0, pages}, {2, 2, 5, pages + 1}};
+    const struct batch_seq empty[1] = {{0, 0, 0, pages}}, far[1] = {{0, 2, UINT32_MAX, pages}};
+    const struct batch_seq bad[1] = {{0, 2, 15, bad_pages}}, more[1] = {{0, 3, 0, pages}};
+    const struct batch ok = {4, 2, 4, token, good, out, f.r.kv, true};
+    struct batch cases[10];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        cases[i] = ok;
+    cases[0].n_row = 0;
+    cases[1].n_row = BATCH_ROWS_MAX + 1;
+    cases[2].n_seq = BATCH_SEQS_MAX + 1;
+    cases[3].seq = gap;
+    cases[4] = (struct batch){2, 1, 0, token, empty, out, f.r.kv, true};
+    cases[5] = (struct batch){2, 1, 0, token, far, out, f.r.kv, true};
+    cases[6] = (struct batch){2, 1, 0, token, bad, out, f.r.kv, true};
+    cases[7] = (struct batch){2, 1, 0, token, more, out, f.r.kv, true};
+    cases[8].n_out = 2, cases[8].out_row = falling;
+    cases[9] = (struct batch){2, 1, 1, token, good, beyond, f.r.kv, true};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int rc = run(&f, &cases[i], &e);
+        if (rc != HEARTH_EPARAMS)
+            fail_msg("batch %zu gave %d", i, rc);
+        assert_true(strlen(e.msg) > 10);
+        assert_int_equal(run(&f, &ok, &e), 0); /* the error was that step's alone */
+    }
+    static const int32_t bad_tokens[] = {50, INT32_MAX, TOKEN_OF_SLOT(0), TOKEN_OF_SLOT(SLOTS_MAX), INT32_MIN};
+    for (size_t i = 0; i < sizeof bad_tokens / sizeof *bad_tokens; i++) {
+        token[2] = bad_tokens[i];
+        assert_int_equal(run(&f, &ok, &e), HEARTH_EPARAMS);
+    }
+    token[2] = 0;
+    assert_int_equal(run(&f, &ok, &e), 0);
+    fixture_fini(&f);
+}
+
+/* A row may take the token that a slot sampled, without the host in between. */
+static void test_token_of_slot(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct hearth_err e;
+    struct sampled s;
+    fixture_init(&f);
+    const struct op_case *c = f.n.c;
+    uint32_t pages[1] = {0}, out[1] = {0}, slot[1] = {7}, index[1] = {0};
+    int32_t token[1] = {4};
+    struct batch_seq seq[1] = {{0, 1, 0, pages}};
+    struct batch b = {1, 1, 1, token, seq, out, f.r.kv, true};
+    struct sample_params p = {.temp = 0.0f, .top_p = 1.0f, .rep_penalty = 1.0f};
+    assert_int_equal(be->slot_set(f.d, 7, &p, NULL, 0, c->n_vocab, &e), 0);
+    be->step_begin(f.d, &b, 0);
+    rig_forward(&f.r);
+    be->sample(f.d, &(struct op_sample){1, slot, index, NULL});
+    assert_int_equal(be->step_wait(f.d, be->step_end(f.d), &s, 1, &e), 0);
+    float named[64], given[64];
+    token[0] = TOKEN_OF_SLOT(7);
+    seq[0].pos0 = 1;
+    assert_int_equal(run(&f, &b, &e), 0);
+    rig_read(&f.r, ACT_LOGITS, 0, 1, named);
+    token[0] = (int32_t)s.token;
+    assert_int_equal(run(&f, &b, &e), 0);
+    rig_read(&f.r, ACT_LOGITS, 0, 1, given);
+    assert_memory_equal(named, given, c->n_vocab * sizeof *named);
+    fixture_fini(&f);
+}
+
+static void test_ops_refuse(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct hearth_err e;
+    fixture_init(&f);
+    struct seq_shape seq = {0, 1};
+    struct op_qkv qkv = op_qkv(&f.r, LAYERS); /* a layer too many */
+    rig_begin(&f.r, &seq, 0, 1);
+    be->qkv(f.d, &qkv);
+    assert_int_equal(be->step_wait(f.d, be->step_end(f.d), NULL, 0, &e), HEARTH_EPARAMS);
+    struct op_attend att = op_attend(&f.r, 0);
+    att.n_kv = 3; /* not the pool's */
+    rig_begin(&f.r, &seq, 0, 1);
+    be->attend(f.d, &att);
+    assert_int_equal(be->sync(f.d, &e), HEARTH_EPARAMS);
+    struct op_proj proj = op_o(&f.r);
+    proj.w = &f.r.down; /* another width */
+    rig_begin(&f.r, &seq, 0, 1);
+    be->proj_add(f.d, &proj);
+    assert_int_equal(be->sync(f.d, &e), HEARTH_EPARAMS);
+    assert_int_equal(be->sync(f.d, &e), 0);
+    fixture_fini(&f);
+}
+
+static void test_load_refuses(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct hearth_err e;
+    fixture_init(&f);
+    static const uint8_t data[1024];
+    struct weight w = {WEIGHT_PROJ, 100, 1, 1, {{DT_Q4_K, 1, data}}, NULL};
+    assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EBADMODEL); /* no whole blocks */
+    w = (struct weight){WEIGHT_PROJ, 64, 1, 1, {{(enum dtype)3, 1, data}}, NULL};
+    assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EUNSUPPORTED);
+    w = (struct weight){WEIGHT_PROJ, 64, 2, 1, {{DT_F32, 1, data}}, NULL}; /* n_out is not the parts' */
+    assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EPARAMS);
+    w = (struct weight){WEIGHT_PROJ, 64, 1, 1, {{DT_F32, 1, data + 1}}, NULL};
+    assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EBADMODEL);
+    struct kv_pool *kv;
+    struct kv_desc desc = {1, 1, 64, 0, DT_Q8_0, 4};
+    assert_int_equal(be->kv_new(f.d, &desc, &kv, &e), HEARTH_EUNSUPPORTED);
+    desc = (struct kv_desc){1, 0, 64, 0, DT_F32, 4};
+    assert_int_equal(be->kv_new(f.d, &desc, &kv, &e), HEARTH_EPARAMS);
+    desc = (struct kv_desc){UINT32_MAX, UINT32_MAX, UINT32_MAX, 0, DT_F32, UINT32_MAX};
+    assert_int_equal(be->kv_new(f.d, &desc, &kv, &e), HEARTH_ENOMEM);
+    struct device *d;
+    struct device_params p = {.threads = 1, .variant = "sse9"};
+    assert_int_equal(be->open(&d, &p, &e), HEARTH_EPARAMS);
+    p = (struct device_params){.index = 1};
+    assert_int_equal(be->open(&d, &p, &e), HEARTH_EDEVICE);
+    struct workspace_dims dims = {UINT32_MAX, 1, 1, 1, 1, 1, 1};
+    assert_int_equal(be->reserve(f.d, &dims, &e), HEARTH_EPARAMS);
+    fixture_fini(&f);
+}
+
+static void test_pages(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct hearth_err e;
+    fixture_init(&f);
+    const struct op_case *c = f.n.c;
+    struct kv_desc desc = {LAYERS, c->n_kv, c->d_head, 0, c->kv_type, RIG_PAGES};
+    size_t n = kv_page_bytes(&desc);
+    uint8_t *a = malloc(n), *b = malloc(n), *zero = calloc(1, n);
+    assert_true(a && b && zero);
+    be->kv_read(f.d, f.r.kv, 3, a);
+    be->kv_copy(f.d, f.r.kv, 4, 3);
+    be->kv_read(f.d, f.r.kv, 4, b);
+    assert_memory_equal(a, b, n);
+    assert_memory_not_equal(a, zero, n);
+    be->kv_clear(f.d, f.r.kv, 4);
+    be->kv_read(f.d, f.r.kv, 4, b);
+    assert_memory_equal(b, zero, n);
+    be->kv_read(f.d, f.r.kv, 3, b); /* its neighbour was left alone */
+    assert_memory_equal(a, b, n);
+    be->kv_write(f.d, f.r.kv, 4, a);
+    be->kv_read(f.d, f.r.kv, 4, b);
+    assert_memory_equal(a, b, n);
+    assert_int_equal(be->sync(f.d, &e), 0);
+    be->kv_copy(f.d, f.r.kv, RIG_PAGES, 0);
+    assert_int_equal(be->sync(f.d, &e), HEARTH_EPARAMS);
+    free(a), free(b), free(zero);
+    fixture_fini(&f);
+}
+
+int main(void)
+{
+    be = backend_find("cpu");
+    assert_null(backend_find("abacus"));
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_batches),      cmocka_unit_test(test_token_of_slot), cmocka_unit_test(test_ops_refuse),
+        cmocka_unit_test(test_load_refuses), cmocka_unit_test(test_pages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
