@@ -59,13 +59,9 @@ struct gguf {
     struct index key_index, tensor_index;
 };
 
-/* A name as a person can read it: bytes that would garble a terminal become '?'. */
-struct shown {
-    char s[72];
-};
-static struct shown show(struct gguf_str name)
+struct gguf_label gguf_label(struct gguf_str name)
 {
-    struct shown out;
+    struct gguf_label out;
     size_t n = name.n < sizeof out.s - 1 ? name.n : sizeof out.s - 1;
     for (size_t i = 0; i < n; i++)
         out.s[i] = (unsigned char)name.s[i] < 0x20 || (unsigned char)name.s[i] > 0x7e ? '?' : name.s[i];
@@ -83,7 +79,7 @@ struct reader {
 static int cut_off(struct reader *r, const char *what, struct gguf_str in)
 {
     return err_set(r->e, HEARTH_EBADMODEL, "the file ends within %s%s%s (at byte %zu)", what, in.n ? " of " : "",
-                   show(in).s, (size_t)(r->p - r->base));
+                   gguf_label(in).s, (size_t)(r->p - r->base));
 }
 
 static int take(struct reader *r, void *out, size_t n, const char *what, struct gguf_str in)
@@ -103,7 +99,7 @@ static int take_str(struct reader *r, struct gguf_str *out, uint64_t max, const 
         return ret;
     if (n > max)
         return err_set(r->e, HEARTH_EBADMODEL, "%s%s%s is %llu bytes long; the limit is %llu", what, in.n ? " of " : "",
-                       show(in).s, (unsigned long long)n, (unsigned long long)max);
+                       gguf_label(in).s, (unsigned long long)n, (unsigned long long)max);
     if ((uint64_t)(r->end - r->p) < n)
         return cut_off(r, what, in);
     *out = (struct gguf_str){(const char *)r->p, (size_t)n};
@@ -166,10 +162,10 @@ static int skip_value(struct reader *r, struct key *k)
         type = k->elem;
         n = k->n;
         if (type >= V_COUNT || type == V_ARR)
-            return err_set(r->e, HEARTH_EBADMODEL, "key %s: an array of %s", show(k->name).s,
+            return err_set(r->e, HEARTH_EBADMODEL, "key %s: an array of %s", gguf_label(k->name).s,
                            type == V_ARR ? "arrays, which is not read" : "an unknown type");
         if (n > ELEMENTS_MAX)
-            return err_set(r->e, HEARTH_EBADMODEL, "key %s: %llu elements; the limit is %d", show(k->name).s,
+            return err_set(r->e, HEARTH_EBADMODEL, "key %s: %llu elements; the limit is %d", gguf_label(k->name).s,
                            (unsigned long long)n, ELEMENTS_MAX);
     }
     k->p = r->p;
@@ -205,13 +201,13 @@ static int read_keys(struct gguf *g, struct reader *r, size_t n)
         if (ret)
             return ret;
         if (k->type >= V_COUNT)
-            return err_set(r->e, HEARTH_EBADMODEL, "key %s has the unknown type %u", show(k->name).s, k->type);
+            return err_set(r->e, HEARTH_EBADMODEL, "key %s has the unknown type %u", gguf_label(k->name).s, k->type);
         ret = skip_value(r, k);
         if (ret)
             return ret;
         uint32_t *slot = index_slot(g, &g->key_index, k->name);
         if (*slot)
-            return err_set(r->e, HEARTH_EBADMODEL, "key %s is there twice", show(k->name).s);
+            return err_set(r->e, HEARTH_EBADMODEL, "key %s is there twice", gguf_label(k->name).s);
         *slot = (uint32_t)g->n_key + 1;
     }
     return 0;
@@ -226,16 +222,16 @@ static int read_tensor(struct reader *r, struct gguf_tensor *t, uint64_t *offset
     if (ret)
         return ret;
     if (t->n_dim < 1 || t->n_dim > 4)
-        return err_set(r->e, HEARTH_EBADMODEL, "tensor %s has %u dimensions; 1 to 4 are possible", show(t->name).s,
-                       t->n_dim);
+        return err_set(r->e, HEARTH_EBADMODEL, "tensor %s has %u dimensions; 1 to 4 are possible",
+                       gguf_label(t->name).s, t->n_dim);
     uint64_t n = 1;
     for (uint32_t i = 0; i < 4; i++) {
         t->dim[i] = 1;
         if (i < t->n_dim && (ret = take(r, &t->dim[i], 8, "the shape", t->name)))
             return ret;
         if (t->dim[i] < 1 || t->dim[i] > DIM_MAX || __builtin_mul_overflow(n, t->dim[i], &n))
-            return err_set(r->e, HEARTH_EBADMODEL, "tensor %s: dimension %u of %llu is out of range", show(t->name).s,
-                           i, (unsigned long long)t->dim[i]);
+            return err_set(r->e, HEARTH_EBADMODEL, "tensor %s: dimension %u of %llu is out of range",
+                           gguf_label(t->name).s, i, (unsigned long long)t->dim[i]);
     }
     ret = take(r, &t->type, 4, "the type", t->name);
     if (!ret)
@@ -247,10 +243,10 @@ static int read_tensor(struct reader *r, struct gguf_tensor *t, uint64_t *offset
         return 0; /* whoever needs this tensor refuses its type by number; others may ignore it */
     if (t->dim[0] % type->block_len)
         return err_set(r->e, HEARTH_EBADMODEL, "tensor %s: rows of %llu are no multiple of %s's block of %u",
-                       show(t->name).s, (unsigned long long)t->dim[0], type->name, type->block_len);
+                       gguf_label(t->name).s, (unsigned long long)t->dim[0], type->name, type->block_len);
     t->bytes = dtype_bytes((int)t->type, n);
     if (!t->bytes)
-        return err_set(r->e, HEARTH_EBADMODEL, "tensor %s is too large", show(t->name).s);
+        return err_set(r->e, HEARTH_EBADMODEL, "tensor %s is too large", gguf_label(t->name).s);
     return 0;
 }
 
@@ -272,7 +268,7 @@ static int read_tensors(struct gguf *g, struct reader *r, size_t n, uint32_t ali
             goto out;
         uint32_t *slot = index_slot(g, &g->tensor_index, t->name);
         if (*slot) {
-            ret = err_set(r->e, HEARTH_EBADMODEL, "tensor %s is there twice", show(t->name).s);
+            ret = err_set(r->e, HEARTH_EBADMODEL, "tensor %s is there twice", gguf_label(t->name).s);
             goto out;
         }
         *slot = (uint32_t)g->n_tensor + 1;
@@ -283,14 +279,14 @@ static int read_tensors(struct gguf *g, struct reader *r, size_t n, uint32_t ali
     for (size_t i = 0; i < n; i++) {
         struct gguf_tensor *t = &g->tensors[i];
         if (offset[i] % align) {
-            ret = err_set(r->e, HEARTH_EBADMODEL, "tensor %s: offset %llu is not aligned to %u", show(t->name).s,
+            ret = err_set(r->e, HEARTH_EBADMODEL, "tensor %s: offset %llu is not aligned to %u", gguf_label(t->name).s,
                           (unsigned long long)offset[i], align);
             goto out;
         }
         if (start > size || offset[i] > size - start || t->bytes > size - start - offset[i]) {
             ret = err_set(r->e, HEARTH_EBADMODEL,
                           "the file ends within the data of tensor %s (%llu bytes at offset %llu; the file has %llu)",
-                          show(t->name).s, (unsigned long long)t->bytes, (unsigned long long)offset[i],
+                          gguf_label(t->name).s, (unsigned long long)t->bytes, (unsigned long long)offset[i],
                           (unsigned long long)size);
             goto out;
         }
@@ -411,7 +407,7 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *nam
 
 static int wrong_type(const struct key *k, const char *want, struct hearth_err *e)
 {
-    return err_set(e, HEARTH_EBADMODEL, "key %s is %s%s where %s is expected", show(k->name).s,
+    return err_set(e, HEARTH_EBADMODEL, "key %s is %s%s where %s is expected", gguf_label(k->name).s,
                    k->type == V_ARR ? "an array of " : "of type ",
                    value_types[k->type == V_ARR ? k->elem : k->type].name, want);
 }

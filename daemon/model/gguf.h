@@ -85,6 +85,13 @@ struct gguf_strs { /* a walk over an array of strings */
 int gguf_strs(const struct gguf *g, const char *key, struct gguf_strs *out, struct hearth_err *e);
 bool gguf_strs_next(struct gguf_strs *w, struct gguf_str *out); /* false at the end */
 
+/* A string of the file as a message may have it: cut to fit, and '?' for every byte that would garble a terminal or is
+ * no ASCII. Error messages go over the wire, where text is UTF-8. */
+struct gguf_label {
+    char s[96];
+};
+struct gguf_label gguf_label(struct gguf_str s);
+
 static inline bool gguf_str_is(struct gguf_str a, const char *b)
 {
     return a.n == strlen(b) && !memcmp(a.s, b, a.n);

@@ -85,8 +85,8 @@ static float rope_divisor(struct reader *r)
     if (!type.n || gguf_str_is(type, "linear"))
         return factor;
     if (!gguf_str_is(type, "none"))
-        refuse(r, HEARTH_EUNSUPPORTED, "RoPE scaling \"%.*s\" (%s); none and linear are supported",
-               (int)(type.n < 40 ? type.n : 40), type.s, key);
+        refuse(r, HEARTH_EUNSUPPORTED, "RoPE scaling \"%s\" (%s); none and linear are supported", gguf_label(type).s,
+               key);
     return 1;
 }
 
@@ -98,15 +98,6 @@ static const char *file_type(uint32_t t)
         [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M", [18] = "Q6_K",   [32] = "BF16",
     };
     return t < sizeof names / sizeof *names && names[t] ? names[t] : "mixed";
-}
-
-/* A string for people: cut to fit, without what is no printable ASCII. */
-static void label(char *out, size_t cap, struct gguf_str s)
-{
-    size_t n = s.n < cap - 1 ? s.n : cap - 1;
-    for (size_t i = 0; i < n; i++)
-        out[i] = s.s[i] < 0x20 || s.s[i] > 0x7e ? '?' : s.s[i];
-    out[n] = 0;
 }
 
 static void read_vocabulary(struct reader *r, struct hparams *hp)
@@ -136,13 +127,13 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     int ret = gguf_str(g, "general.architecture", &arch, e);
     if (ret)
         return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key general.architecture is missing");
-    label(hp.arch, sizeof hp.arch, arch);
+    snprintf(hp.arch, sizeof hp.arch, "%.31s", gguf_label(arch).s);
     if (!arch_find(arch.s, arch.n))
         return err_set(e, HEARTH_EUNSUPPORTED, "architecture \"%s\" is not one hearth runs", hp.arch);
     uint32_t type = 0;
     if ((ret = gguf_str(g, "general.name", &name, e)) < 0 || (ret = gguf_u32(g, "general.file_type", &type, e)) < 0)
         return ret;
-    label(hp.name, sizeof hp.name, name);
+    snprintf(hp.name, sizeof hp.name, "%s", gguf_label(name).s);
     snprintf(hp.type, sizeof hp.type, "%s", ret ? "" : file_type(type));
 
     struct reader r = {g, hp.arch, e, 0};

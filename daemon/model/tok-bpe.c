@@ -113,8 +113,8 @@ int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hear
         name = (struct gguf_str){pre, strlen(pre)};
     v->pre_kind = pretok_find(name.s, name.n);
     if (!v->pre_kind)
-        return err_set(e, HEARTH_EUNSUPPORTED, "pre-tokenizer \"%.*s\" (tokenizer.ggml.pre) is not one hearth has",
-                       (int)(name.n < 60 ? name.n : 60), name.s);
+        return err_set(e, HEARTH_EUNSUPPORTED, "pre-tokenizer \"%s\" (tokenizer.ggml.pre) is not one hearth has",
+                       gguf_label(name).s);
     ret = pretok_open(&v->pre, v->pre_kind, e);
     if (ret)
         return ret;

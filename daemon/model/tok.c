@@ -203,8 +203,8 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
         return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.model is missing");
     bool spm = gguf_str_is(model, "llama");
     if (!spm && !gguf_str_is(model, "gpt2"))
-        return err_set(e, HEARTH_EUNSUPPORTED, "tokenizer \"%.*s\" (tokenizer.ggml.model); hearth has gpt2 and llama",
-                       (int)(model.n < 40 ? model.n : 40), model.s);
+        return err_set(e, HEARTH_EUNSUPPORTED, "tokenizer \"%s\" (tokenizer.ggml.model); hearth has gpt2 and llama",
+                       gguf_label(model).s);
     struct vocab *v = calloc(1, sizeof *v);
     if (!v)
         return err_set(e, HEARTH_ENOMEM, "no memory for a vocabulary");

@@ -18,6 +18,9 @@ static void check(int ret, const struct hearth_err *e)
 {
     if (ret && (ret > 0 || e->code != ret || !e->msg[0]))
         abort();
+    for (const char *c = e->msg; ret && *c; c++) /* it goes over the wire and to terminals */
+        if (*c < 0x20 || *c > 0x7e)
+            abort();
 }
 
 static void use_vocab(const struct gguf *g)
