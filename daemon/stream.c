@@ -234,6 +234,8 @@ static void end_by_engine(struct stream *st, const struct wire_engine_result *r)
         struct wire_usage *u = &st->end.usage;
         u->prompt_tokens = (int64_t)(st->session->n_ids + st->n_appended);
         u->completion_tokens = (int64_t)st->output.n_ids;
+        if (u->computed_tokens < 1)
+            u->computed_tokens = 1;
         if (u->computed_tokens > u->prompt_tokens)
             u->computed_tokens = u->prompt_tokens;
         u->reused_tokens = u->prompt_tokens - u->computed_tokens;

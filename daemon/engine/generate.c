@@ -72,7 +72,7 @@ static int replay(struct request *r, struct hearth_err *e)
     const char *out;
     size_t n;
     int rc = 0;
-    for (size_t i = h->n - (size_t)r->msg->resumed; i < h->n && !rc; i++)
+    for (size_t i = h->n - (size_t)r->msg->resumed; i < h->n && !rc && r->text.vocab; i++)
         rc = text_push(&r->text, h->v[i], &out, &n, e);
     r->n_completion = (uint32_t)r->msg->resumed;
     return rc;
@@ -124,6 +124,10 @@ int generate_begin(struct server *s, uint32_t rpc_id, struct wire_engine_generat
     *taken = true;
     r->seed = q->sampling.seed;
     give_to_device(s, r, q, arrived);
+    if (r->text.stopped) { /* the stream had its last token, and lost only its end */
+        r->stopped = true;
+        engine_cancel(s->engine, r->seq_id);
+    }
     return 0;
 
 fail:
