@@ -187,12 +187,6 @@ tests_unit_model_SOURCES = tests/unit/model.c tests/unit/gguf-build.h
 tests_unit_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_model_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/daemon/journal
-TESTS += tests/daemon/journal
-tests_daemon_journal_SOURCES = tests/daemon/journal.c
-tests_daemon_journal_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
-tests_daemon_journal_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
-
 # The command, on a private daemon, engine and the embedded model: what a person and a script see.
 CLI_TESTS = tests/cli/chat-terminal.sh tests/cli/examples.sh tests/cli/exit.sh tests/cli/install.sh \
 	tests/cli/interrupt.sh tests/cli/session.sh tests/cli/start.sh tests/cli/stdin.sh tests/cli/verbs.sh
