@@ -1,12 +1,12 @@
 /*
  * attend.cu - attention over paged fp16 KV for few rows a sequence: decode, short prompts, and the invariant mode.
  *
- * A work item is (sequence, KV head, tile of 16 rows, chunk of 256 tokens). The rows of a tile are the query heads of a KV
- * head's group over one or more tokens, so that grouped queries share what they read. Items are spread over a static
+ * A work item is (sequence, KV head, tile of 16 rows, chunk of 256 tokens). The rows of a tile are the query heads of a
+ * KV head's group over one or more tokens, so that grouped queries share what they read. Items are spread over a static
  * grid; how many there are is worked out on the device from the step's positions, so that one captured graph serves any
- * context length. Eight warps take 32 tokens of the chunk each; K and V go from global memory straight into mma
- * fragments: a dot product does not mind in which order its dimensions come, nor a product's columns, so that every
- * lane loads 16 contiguous bytes and no shared memory is passed through.
+ * context length. K and V go from global memory straight into mma fragments: a dot product does not mind in which order
+ * its dimensions come, nor a product in which order its columns do, so that no shared memory is passed through and all
+ * of a warp's loads are under way at once.
  *
  * Chunks are fixed in position, their partial sums are merged in chunk order by the last to arrive: a row's bits depend
  * on its own position and KV alone. Masked tokens weigh exactly zero.
@@ -14,7 +14,7 @@
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/local.cuh"
 
-enum { WARPS = 8, WARP_TOKENS = ATTEND_CHUNK / WARPS };
+enum { WARPS = 8, WARP_TOKENS = ATTEND_CHUNK / WARPS, CHUNK_PAGES = ATTEND_CHUNK / KV_PAGE };
 
 /* What the sequences of the step come to, worked out by every block: [s] and its prefix sums. */
 struct plan {
@@ -25,15 +25,22 @@ struct plan {
     uint32_t chunk0[BATCH_SEQS_MAX], n_chunk[BATCH_SEQS_MAX], n_tile[BATCH_SEQS_MAX], pages[BATCH_SEQS_MAX];
 };
 
-__device__ static inline uint32_t first_visible(uint32_t pos, uint32_t window) { return window && pos + 1 > window ? pos + 1 - window : 0; }
+__device__ static inline uint32_t first_visible(uint32_t pos, uint32_t window)
+{
+    return window && pos + 1 > window ? pos + 1 - window : 0;
+}
 
 __device__ static void plan_make(plan *p, const attend_args &a)
 {
     const step_dev *s = a.s;
-    uint32_t lane = threadIdx.x, carry[3] = {0, 0, 0};
+    uint32_t lane = threadIdx.x, carry[3] = {0, 0, 0}, n_seq = s->n_seq;
     for (uint32_t base = 0; base < BATCH_SEQS_MAX; base += 32) {
         uint32_t i = base + lane, v[3] = {0, 0, 0};
-        if (i < s->n_seq) {
+        if (base >= n_seq && base) { /* nothing more: searches still look at these */
+            p->item[i] = carry[0];
+            continue;
+        }
+        if (i < n_seq) {
             uint32_t row0 = s->row0[i], n = s->n_rows[i], lo = max(row0, a.row_lo), hi = min(row0 + n, a.row_hi);
             n = n <= a.rows_max && hi > lo ? hi - lo : 0;
             p->row[i] = lo, p->n_row[i] = n, p->pos[i] = s->pos0[i] + lo - row0, p->pages[i] = s->pages0[i];
@@ -56,218 +63,356 @@ __device__ static void plan_make(plan *p, const attend_args &a)
         p->item[BATCH_SEQS_MAX] = carry[0];
 }
 
+/*
+ * What a chunk's 256 tokens look like to eight warps. Scores: each warp takes two pages of 16 tokens, all of K's
+ * dimensions. Values: each takes SPAN dimensions and a part of the tokens, so that a lane loads 16 bytes where it can.
+ * All loads of a phase are under way at once; pages past the end are the last page again, whose tokens weigh nothing
+ * there, so that no load hangs on a condition.
+ */
 template <int D> struct shape {
-    static constexpr int J = (D + 31) / 32;             /* 32 dimensions of QK a step */
-    static constexpr int VW = D % 64 ? 4 : 8;           /* halves of V a lane loads at once */
-    static constexpr int NB = (D + 8 * VW - 1) / (8 * VW);
-    typedef typename vec<VW>::type vload;
+    static constexpr int J = (D + 31) / 32; /* 32 dimensions of QK a step */
+    static constexpr int SPAN = D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
+    static constexpr int NT = SPAN / 8;     /* n-tiles: lane g holds dimensions NT * g + i */
+    static constexpr int GROUPS = D / SPAN; /* of dimensions */
+    static constexpr int PARTS = GROUPS == 1 ? 8 : GROUPS == 2 ? 4 : GROUPS <= 4 ? 2 : 1; /* of tokens */
+    static constexpr int STEPS = CHUNK_PAGES / PARTS;                                     /* pages of V a warp takes */
+    static constexpr int BATCH = STEPS < 4 ? STEPS : 4;                                   /* pages of V under way */
+    static constexpr int PLD = ATTEND_CHUNK + 8; /* halves from row to row of the probabilities */
+    static constexpr int OLD = D + 8;            /* floats from row to row of the sums */
+    typedef typename vec<NT>::type vload;
 };
 
-/* Scores of 16 rows x 32 tokens: c[n] holds tokens 8n + 2t, +1 of rows g and g + 8. */
-template <int D> __device__ static inline void scores(float c[4][4], const attend_args &a, const __half *qg, const __half *qh, uint32_t head,
-                                                      const uint32_t page[2], int pages_live, int g, int t)
+template <int D> struct scratch {
+    uint4 q[shape<D>::J][2][32];                /* A fragments */
+    float o[shape<D>::PARTS][8][shape<D>::OLD]; /* eight rows' sums */
+    __half p[16 * shape<D>::PLD];
+    float m[WARPS][16], l[WARPS][16], quad[16][D / 4];
+    uint32_t page[CHUNK_PAGES];
+    uint32_t row[16], head[16]; /* of the tile's rows: row of the step, query head */
+    int pos[16];                /* -1: no row */
+    bool last;
+};
+
+__device__ static inline float exp2_fast(float x)
 {
-    for (int n = 0; n < 4; n++)
-        for (int i = 0; i < 4; i++)
-            c[n][i] = 0;
-    const uint4 zero = make_uint4(0, 0, 0, 0);
-    const __half *k[2];
-    for (int i = 0; i < 2; i++)
-        k[i] = kv_k(a.kv, page[i] * KV_PAGE + g, head) + 8 * t;
-#pragma unroll
-    for (int j = 0; j < shape<D>::J; j++) {
-        bool in = D % 32 == 0 || 32 * j + 8 * t < D;
-        uint4 x = in && qg ? *(const uint4 *)(qg + 32 * j + 8 * t) : zero, y = in && qh ? *(const uint4 *)(qh + 32 * j + 8 * t) : zero;
-#pragma unroll
-        for (int n = 0; n < 4; n++) {
-            uint4 b = in && n / 2 < pages_live ? *(const uint4 *)(k[n / 2] + (n & 1) * 8 * D + 32 * j) : zero;
-            mma16816(c[n], x.x, y.x, x.y, y.y, b.x, b.y);
-            mma16816(c[n], x.z, y.z, x.w, y.w, b.z, b.w);
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Four neighbouring dimensions of a row's result; their sum stays in x->quad. */
+template <int D>
+__device__ static inline void store_quad(const attend_args &a, scratch<D> *x, uint32_t r, uint32_t dim,
+                                         const float v[4])
+{
+    union {
+        __half h[4];
+        uint2 u;
+    } o;
+    float sum = 0;
+    uint32_t k = x->head[r] * D + dim;
+    for (int i = 0; i < 4; i++) {
+        __half h = half_sat(v[i]);
+        sum += __half2float(h);
+        o.h[a.out.plain ? i : i == 1 ? 2 : i == 2 ? 1 : i] = h;
+    }
+    *(uint2 *)(a.out.p + (uint64_t)x->row[r] * a.out.ld + (a.out.plain ? k : prep_at(k))) = o.u;
+    x->quad[r][dim / 4] = sum;
+}
+
+/* The sub-block sums of the tile's rows, where heads are made of whole sub-blocks. */
+template <int D> __device__ static inline void store_sums(const attend_args &a, scratch<D> *x, uint32_t rows)
+{
+    constexpr int B = D / 32;
+    for (uint32_t i = threadIdx.x; i < rows * B; i += WARPS * 32) {
+        uint32_t r = i / B, b = i % B, k = x->head[r] * D + 32 * b;
+        float sum = 0;
+        for (int q = 0; q < 8; q++)
+            sum += x->quad[r][8 * b + q];
+        __half hi = half_sat(sum), *s = a.out.p + (uint64_t)x->row[r] * a.out.ld + prep_sum_at(k);
+        s[0] = hi, s[8] = half_sat(sum - __half2float(hi));
+    }
+}
+
+/* Where row r's partial sums of chunk ch (counted from the sequence's first) lie. */
+template <int D>
+__device__ static inline float *partial(const attend_args &a, const scratch<D> *x, const plan &p, uint32_t s,
+                                        uint32_t r, uint32_t ch)
+{
+    return a.part +
+           ((uint64_t)(p.part[s] + (x->row[r] - p.row[s]) * p.n_chunk[s] + ch) * a.n_head + x->head[r]) * (D + 4);
+}
+
+/* All chunks of a tile's rows. Four threads share four dimensions, chunk c of the context is thread c % 4's:
+ * the order is fixed by positions, and chunks that a row does not see add exact zeros. */
+template <int D>
+__device__ static inline void merge(const attend_args &a, scratch<D> *x, const plan &p, uint32_t s, uint32_t rows,
+                                    uint32_t c_lo, uint32_t n_chunk)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint64_t step = (uint64_t)a.n_head * (D + 4);
+    uint32_t first = c_lo - p.chunk0[s];
+    for (uint32_t r = warp; r < rows; r += WARPS) {
+        const float *from = partial<D>(a, x, p, s, r, first) + D;
+        float top = -INFINITY, den = 0;
+        for (uint32_t k = (lane - c_lo) & 31; k < n_chunk; k += 32)
+            top = fmaxf(top, __ldcg(from + k * step));
+        for (int i = 16; i; i /= 2)
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, i));
+        for (uint32_t k = (lane - c_lo) & 31; k < n_chunk; k += 32) {
+            float2 ml = __ldcg((const float2 *)(from + k * step));
+            den += exp2_fast(ml.x - top) * ml.y; /* a row sees something in each of its chunks or weighs exp2(-inf) */
         }
+        for (int i = 16; i; i /= 2)
+            den += __shfl_xor_sync(~0u, den, i);
+        if (!lane)
+            x->m[0][r] = top, x->l[0][r] = 1.f / den;
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < rows * D;
+         i += WARPS * 32) { /* rows * D is a multiple of 16: fours stay together */
+        uint32_t row = i / D, dim = i % D & ~3u, sub = i & 3;
+        const float *from = partial<D>(a, x, p, s, row, first);
+        float top = x->m[0][row], v[4] = {0, 0, 0, 0};
+#pragma unroll 4
+        for (uint32_t k = (sub - c_lo) & 3; k < n_chunk; k += 4) {
+            float f = exp2_fast(__ldcg(from + k * step + D) - top);
+            float4 y = __ldcg((const float4 *)(from + k * step + dim));
+            v[0] += f * y.x, v[1] += f * y.y, v[2] += f * y.z, v[3] += f * y.w;
+        }
+        uint32_t four = 0xfu << (threadIdx.x % 32 & ~3);
+        for (int e = 0; e < 4; e++) {
+            v[e] += __shfl_xor_sync(four, v[e], 1);
+            v[e] += __shfl_xor_sync(four, v[e], 2);
+            v[e] *= x->l[0][row];
+        }
+        if (!sub)
+            store_quad<D>(a, x, row, dim, v);
+    }
+}
+
+/* Asks L2 for what this warp will read of a chunk's K and V: whole lines, two lanes a row of a page. */
+template <int D> __device__ static inline void prefetch(const attend_args &a, uint32_t page, uint32_t head, int lane)
+{
+    const char *k = (const char *)kv_k(a.kv, page * KV_PAGE, head);
+#pragma unroll
+    for (int i = lane & 15; i < KV_PAGE * D * 2 / 128; i += 16) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(k + 128 * i));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(k + 2 * (uint64_t)a.kv.v_off + 128 * i));
     }
 }
 
 template <int D> __global__ void __launch_bounds__(WARPS * 32, D <= 128 ? 2 : 1) attend_split(attend_args a)
 {
     typedef shape<D> S;
-    extern __shared__ float sm[]; /* [WARPS][rows][D] sums, [WARPS][16] maxima, [WARPS][16] denominators */
     __shared__ plan p;
-    __shared__ bool last;
+    extern __shared__ __align__(16) uint8_t raw[];
+    scratch<D> *x = (scratch<D> *)raw;
     pdl_go();
     if (threadIdx.x < 32)
         plan_make(&p, a); /* the step's metadata were there before any of its kernels */
     __syncthreads();
-    pdl_wait();
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    float *sm_m = sm + WARPS * a.tile_rows * D, *sm_l = sm_m + WARPS * 16;
+    int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
     uint32_t total = p.item[BATCH_SEQS_MAX];
+    bool waited = false;
     for (uint32_t item = blockIdx.x; item < total; item += gridDim.x) {
-        uint32_t s = __popc(__ballot_sync(~0u, p.item[lane + 1] <= item)) + __popc(__ballot_sync(~0u, p.item[lane + 33] <= item));
-        uint32_t at = item - p.item[s], head = at % a.kv.n_kv, ch = at / a.kv.n_kv % p.n_chunk[s], tile = at / a.kv.n_kv / p.n_chunk[s];
+        uint32_t s = __popc(__ballot_sync(~0u, p.item[lane + 1] <= item)) +
+                     __popc(__ballot_sync(~0u, p.item[lane + 33] <= item));
+        uint32_t at = item - p.item[s], n_kv = a.kv.n_kv, rest = at / n_kv, head = at - rest * n_kv,
+                 tile = rest / p.n_chunk[s], ch = rest - tile * p.n_chunk[s];
         uint32_t rows = min(16u, p.n_row[s] * a.group - 16 * tile); /* live rows of the tile */
         uint32_t pos_lo = p.pos[s] + 16 * tile / a.group, pos_hi = p.pos[s] + (16 * tile + rows - 1) / a.group;
-        uint32_t c_lo = first_visible(pos_lo, a.window) / ATTEND_CHUNK, c_hi = pos_hi / ATTEND_CHUNK, chunk = p.chunk0[s] + ch;
+        uint32_t c_lo = first_visible(pos_lo, a.window) / ATTEND_CHUNK, c_hi = pos_hi / ATTEND_CHUNK,
+                 chunk = p.chunk0[s] + ch;
         if (chunk < c_lo || chunk > c_hi)
             continue;
-        uint32_t tok0 = chunk * ATTEND_CHUNK + warp * WARP_TOKENS;
-        /* rows g and g + 8 of the tile */
-        uint32_t rg = 16 * tile + g, rh = rg + 8;
-        bool live_g = (uint32_t)g < rows, live_h = (uint32_t)g + 8 < rows;
-        uint32_t row_g = p.row[s] + rg / a.group, row_h = p.row[s] + rh / a.group;
-        const __half *qg = live_g ? a.q + (uint64_t)row_g * a.ldq + (head * a.group + rg % a.group) * D : NULL;
-        const __half *qh = live_h ? a.q + (uint64_t)row_h * a.ldq + (head * a.group + rh % a.group) * D : NULL;
-        int pos_g = live_g ? (int)(p.pos[s] + rg / a.group) : -1, pos_h = live_h ? (int)(p.pos[s] + rh / a.group) : -1;
-
-        float c[4][4], m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
-        float o[S::NB][S::VW][4];
-#pragma unroll
-        for (int b = 0; b < S::NB; b++)
-#pragma unroll
-            for (int i = 0; i < S::VW; i++)
-                o[b][i][0] = o[b][i][1] = o[b][i][2] = o[b][i][3] = 0;
-        if (tok0 <= pos_hi) {
-            int pages_live = tok0 + KV_PAGE <= pos_hi ? 2 : 1;
-            uint32_t page[2];
-            page[0] = a.pages[p.pages[s] + tok0 / KV_PAGE];
-            page[1] = pages_live == 2 ? a.pages[p.pages[s] + tok0 / KV_PAGE + 1] : page[0];
-            scores<D>(c, a, qg, qh, head, page, pages_live, g, t);
-            int lo_g = (int)first_visible(pos_g, a.window), lo_h = (int)first_visible(pos_h, a.window);
-#pragma unroll
-            for (int n = 0; n < 4; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    int tok = (int)tok0 + 8 * n + 2 * t + (i & 1);
-                    float v = c[n][i] * a.scale;
-                    if (a.softcap != 0)
-                        v = act_softcap(v, a.softcap);
-                    v *= 1.4426950408889634f;
-                    bool see = i < 2 ? tok <= pos_g && tok >= lo_g : tok <= pos_h && tok >= lo_h;
-                    c[n][i] = see ? v : -INFINITY;
-                    m[i / 2] = fmaxf(m[i / 2], c[n][i]);
-                }
-            uint32_t pr[4][2]; /* probabilities, fp16 pairs: what multiplies V is also what is summed */
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                m[r] = fmaxf(m[r], __shfl_xor_sync(~0u, m[r], 1));
-                m[r] = fmaxf(m[r], __shfl_xor_sync(~0u, m[r], 2));
-                float base = m[r] == -INFINITY ? 0.f : m[r];
-#pragma unroll
-                for (int n = 0; n < 4; n++) {
-                    __half2 h = __floats2half2_rn(exp2f(c[n][2 * r] - base), exp2f(c[n][2 * r + 1] - base));
-                    float2 f = __half22float2(h);
-                    l[r] += f.x + f.y;
-                    pr[n][r] = *(uint32_t *)&h;
-                }
-                l[r] += __shfl_xor_sync(~0u, l[r], 1);
-                l[r] += __shfl_xor_sync(~0u, l[r], 2);
-            }
-#pragma unroll
-            for (int k = 0; k < 2; k++) {
-                if (k >= pages_live)
-                    break;
-                const __half *v = kv_v(a.kv, page[k] * KV_PAGE + 2 * t, head) + S::VW * g;
-#pragma unroll
-                for (int b = 0; b < S::NB; b++) {
-                    union {
-                        typename S::vload v;
-                        uint32_t w[S::VW / 2];
-                    } r[4];
-                    bool in = D % (8 * S::VW) == 0 || 8 * S::VW * b + S::VW * g < D;
-#pragma unroll
-                    for (int i = 0; i < 4; i++) /* tokens 2t, 2t + 1, 2t + 8, 2t + 9 */
-                        r[i].v = in ? *(const typename S::vload *)(v + ((i & 1) + 8 * (i / 2)) * D + 8 * S::VW * b) : typename S::vload();
-#pragma unroll
-                    for (int i = 0; i < S::VW; i++) {
-                        uint32_t pick = i & 1 ? 0x7632 : 0x5410;
-                        mma16816(o[b][i], pr[2 * k][0], pr[2 * k][1], pr[2 * k + 1][0], pr[2 * k + 1][1],
-                                 __byte_perm(r[0].w[i / 2], r[1].w[i / 2], pick), __byte_perm(r[2].w[i / 2], r[3].w[i / 2], pick));
-                    }
-                }
-            }
+        uint32_t tok0 = chunk * ATTEND_CHUNK, n_chunk = c_hi - c_lo + 1;
+        if (tid < CHUNK_PAGES)
+            x->page[tid] = a.pages[p.pages[s] + min(tok0 / KV_PAGE + tid, pos_hi / KV_PAGE)];
+        if (tid >= 32 && tid < 48) {
+            uint32_t r = tid - 32, pr = 16 * tile + r, q = pr / a.group;
+            x->row[r] = p.row[s] + q, x->head[r] = head * a.group + pr - q * a.group,
+            x->pos[r] = r < rows ? (int)(p.pos[s] + q) : -1;
         }
-        /* the eight warps' sums, in warp order */
-        if (!t) {
-            sm_m[warp * 16 + g] = m[0], sm_m[warp * 16 + g + 8] = m[1];
-            sm_l[warp * 16 + g] = l[0], sm_l[warp * 16 + g + 8] = l[1];
+        if (!waited) {
+            /* only this step's own rows of K and V are not there yet */
+            prefetch<D>(a, a.pages[p.pages[s] + min(tok0 / KV_PAGE + 2 * warp + lane / 16, pos_hi / KV_PAGE)], head,
+                        lane);
+            pdl_wait();
+        }
+        waited = true;
+        __syncthreads();
+        uint4 k[S::J][4];
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const __half *from = kv_k(a.kv, x->page[2 * warp + n / 2] * KV_PAGE + (n & 1) * 8 + g, head) + 8 * t;
+#pragma unroll
+            for (int j = 0; j < S::J; j++)
+                if (D % 32 == 0 || 32 * j + 8 * t < D)
+                    k[j][n] = *(const uint4 *)(from + 32 * j);
+                else
+                    k[j][n] = make_uint4(0, 0, 0, 0);
+        }
+        /* queries, as fragments: row r's eight dimensions 8c are lane (r % 8, c % 4)'s */
+        for (int i = tid; i < 16 * 4 * S::J; i += WARPS * 32) {
+            uint32_t r = i / (4 * S::J), c = i % (4 * S::J);
+            uint4 w = make_uint4(0, 0, 0, 0);
+            if (r < rows && 8 * c < D)
+                w = *(const uint4 *)(a.q + (uint64_t)x->row[r] * a.ldq + x->head[r] * D + 8 * c);
+            uint32_t *f = (uint32_t *)&x->q[c / 4][0][(r & 7) * 4 + c % 4] + r / 8;
+            f[0] = w.x, f[2] = w.y, f[128] = w.z, f[130] = w.w;
         }
         __syncthreads();
+        float c[4][4] = {};
+#pragma unroll
+        for (int j = 0; j < S::J; j++) {
+            uint4 u = x->q[j][0][lane], w = x->q[j][1][lane];
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                mma16816(c[n], u.x, u.y, u.z, u.w, k[j][n].x, k[j][n].y);
+                mma16816(c[n], w.x, w.y, w.z, w.w, k[j][n].z, k[j][n].w);
+            }
+        }
+        /* the first values are on their way while the softmax is worked out */
+        int group = warp % S::GROUPS, part = warp / S::GROUPS;
+        bool works = part < S::PARTS;
+        const uint32_t *vpage = x->page + (works ? part * S::STEPS : 0);
+        const __half *vb =
+            a.kv.base + a.kv.v_off + ((uint64_t)head * KV_PAGE + 2 * t) * D + group * S::SPAN + S::NT * g;
+        union {
+            typename S::vload v;
+            uint32_t w[S::NT / 2];
+        } v[S::BATCH][4];
+        auto fetch = [&](int from) {
+#pragma unroll
+            for (int b = 0; b < S::BATCH; b++) {
+                const __half *vp = vb + vpage[from + b] * a.kv.page_step;
+#pragma unroll
+                for (int i = 0; i < 4; i++) /* tokens 2t, 2t + 1, 2t + 8, 2t + 9 */
+                    v[b][i].v = *(const typename S::vload *)(vp + ((i & 1) + 8 * (i / 2)) * D);
+            }
+        };
+        fetch(0);
+        float m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
+#pragma unroll
         for (int r = 0; r < 2; r++) {
-            uint32_t row = g + 8 * r;
-            if (row >= rows)
-                continue;
-            float top = -INFINITY;
-            for (int w = 0; w < WARPS; w++)
-                top = fmaxf(top, sm_m[w * 16 + row]);
-            float f = m[r] == -INFINITY ? 0.f : exp2f(m[r] - top);
-            float *to = sm + (warp * a.tile_rows + row) * D;
+            int pos = x->pos[g + 8 * r], lo = (int)first_visible(pos, a.window);
 #pragma unroll
-            for (int b = 0; b < S::NB; b++)
-#pragma unroll
-                for (int i = 0; i < S::VW; i++)
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        int dim = 8 * S::VW * b + S::VW * (2 * t + e) + i;
-                        if (D % (8 * S::VW) == 0 || dim < D)
-                            to[dim] = o[b][i][2 * r + e] * f;
-                    }
-        }
-        __syncthreads();
-        uint32_t n_chunk = c_hi - c_lo + 1;
-        for (uint32_t i = threadIdx.x; i < rows * D; i += WARPS * 32) {
-            uint32_t row = i / D, dim = i % D, r = 16 * tile + row, qh_ = head * a.group + r % a.group;
-            float top = -INFINITY, den = 0, v = 0;
-            for (int w = 0; w < WARPS; w++)
-                top = fmaxf(top, sm_m[w * 16 + row]);
-            for (int w = 0; w < WARPS; w++) {
-                float mw = sm_m[w * 16 + row];
-                den += mw == -INFINITY ? 0.f : exp2f(mw - top) * sm_l[w * 16 + row];
-                v += sm[(w * a.tile_rows + row) * D + dim];
+            for (int i = 0; i < 8; i++) {
+                int tok = (int)tok0 + warp * WARP_TOKENS + 8 * (i / 2) + 2 * t + (i & 1);
+                float *e = &c[i / 2][2 * r + (i & 1)], w = *e * a.scale;
+                if (a.softcap != 0)
+                    w = act_softcap(w, a.softcap);
+                *e = tok <= pos && tok >= lo ? w * 1.4426950408889634f : -INFINITY;
+                m[r] = fmaxf(m[r], *e);
             }
-            if (n_chunk == 1)
-                attend_store<D>(a.out, p.row[s] + r / a.group, qh_, dim, v / den);
-            else {
-                uint32_t trow = r / a.group;
-                float *to = a.part + ((uint64_t)(p.part[s] + trow * p.n_chunk[s] + ch) * a.n_head + qh_) * (D + 2);
-                to[dim] = v;
-                if (!dim)
-                    to[D] = top, to[D + 1] = den;
+            m[r] = fmaxf(m[r], __shfl_xor_sync(~0u, m[r], 1));
+            m[r] = fmaxf(m[r], __shfl_xor_sync(~0u, m[r], 2));
+            if (!t)
+                x->m[warp][g + 8 * r] = m[r];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+#pragma unroll
+            for (int w = 0; w < WARPS; w++)
+                m[r] = fmaxf(m[r], x->m[w][g + 8 * r]);
+            float base = m[r] == -INFINITY ? 0.f : m[r];
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                /* what multiplies V is also what is summed: the rounded probability */
+                __half2 h = __floats2half2_rn(exp2_fast(c[n][2 * r] - base), exp2_fast(c[n][2 * r + 1] - base));
+                float2 f = __half22float2(h);
+                l[r] += f.x + f.y;
+                *(__half2 *)(x->p + (g + 8 * r) * S::PLD + warp * WARP_TOKENS + 8 * n + 2 * t) = h;
             }
-        }
-        if (n_chunk == 1) {
-            __syncthreads();
-            continue;
-        }
-        /* the last chunk to arrive merges all, in chunk order */
-        __threadfence();
-        __syncthreads();
-        uint32_t *ticket = a.ticket + (p.tile[s] + tile) * a.kv.n_kv + head;
-        if (!threadIdx.x) {
-            last = atomicAdd(ticket, 1) == n_chunk - 1;
-            if (last)
-                *ticket = 0;
+            l[r] += __shfl_xor_sync(~0u, l[r], 1);
+            l[r] += __shfl_xor_sync(~0u, l[r], 2);
+            if (!t)
+                x->l[warp][g + 8 * r] = l[r];
         }
         __syncthreads();
-        if (last) {
-            __threadfence();
-            for (uint32_t i = threadIdx.x; i < rows * D; i += WARPS * 32) {
-                uint32_t row = i / D, dim = i % D, r = 16 * tile + row, qh_ = head * a.group + r % a.group;
-                const float *from = a.part + ((uint64_t)(p.part[s] + r / a.group * p.n_chunk[s] + c_lo - p.chunk0[s]) * a.n_head + qh_) * (D + 2);
-                uint64_t step = (uint64_t)a.n_head * (D + 2);
-                float top = -INFINITY, den = 0, v = 0;
-#pragma unroll 8
-                for (uint32_t k = 0; k < n_chunk; k++)
-                    top = fmaxf(top, __ldcg(from + k * step + D));
-#pragma unroll 8
-                for (uint32_t k = 0; k < n_chunk; k++) {
-                    float mk = __ldcg(from + k * step + D), f = mk == -INFINITY ? 0.f : exp2f(mk - top);
-                    den += f * __ldcg(from + k * step + D + 1);
-                    v += f * __ldcg(from + k * step + dim);
+        float o[S::NT][4] = {};
+        const __half *pa = x->p + (lane & 15) * S::PLD + (lane >> 4) * 8 + (works ? part : 0) * S::STEPS * KV_PAGE;
+#pragma unroll
+        for (int from = 0; from < S::STEPS; from += S::BATCH) {
+            if (from)
+                fetch(from);
+#pragma unroll
+            for (int b = 0; b < S::BATCH; b++) {
+                uint32_t f[4];
+                ldm4(f, shared_at(pa + (from + b) * KV_PAGE));
+#pragma unroll
+                for (int i = 0; i < S::NT; i++) {
+                    uint32_t pick = i & 1 ? 0x7632 : 0x5410;
+                    mma16816(o[i], f[0], f[1], f[2], f[3], __byte_perm(v[b][0].w[i / 2], v[b][1].w[i / 2], pick),
+                             __byte_perm(v[b][2].w[i / 2], v[b][3].w[i / 2], pick));
                 }
-                attend_store<D>(a.out, p.row[s] + r / a.group, qh_, dim, v / den);
             }
         }
+        /* the parts of the tokens, added in order: rows 0 to 7 of the tile, then, where there are more, 8 to 15 */
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            if (r && rows <= 8)
+                break;
+            if (r)
+                __syncthreads();
+            if (works && g + 8 * r < (int)rows) {
+                float *to = &x->o[part][g][group * S::SPAN + S::NT * 2 * t]; /* column 2t + e of n-tile i */
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+#pragma unroll
+                    for (int i = 0; i < S::NT; i += 2)
+                        *(float2 *)(to + S::NT * e + i) = make_float2(o[i][2 * r + e], o[i + 1][2 * r + e]);
+            }
+            __syncthreads();
+            for (uint32_t i = tid; i < min(rows - 8 * r, 8u) * (D / 4); i += WARPS * 32) {
+                uint32_t sub = i / (D / 4), row = sub + 8 * r, dim = i % (D / 4) * 4;
+                float den = 0, top = -INFINITY, y[4] = {};
+#pragma unroll
+                for (int w = 0; w < WARPS; w++)
+                    den += x->l[w][row], top = fmaxf(top, x->m[w][row]);
+#pragma unroll
+                for (int q = 0; q < S::PARTS; q++) {
+                    float4 f = *(const float4 *)&x->o[q][sub][dim];
+                    y[0] += f.x, y[1] += f.y, y[2] += f.z, y[3] += f.w;
+                }
+                if (n_chunk == 1) {
+                    den = 1.f / den;
+                    for (int e = 0; e < 4; e++)
+                        y[e] *= den;
+                    store_quad<D>(a, x, row, dim, y);
+                } else {
+                    float *to = partial<D>(a, x, p, s, row, ch);
+                    *(float4 *)(to + dim) = make_float4(y[0], y[1], y[2], y[3]);
+                    if (!dim)
+                        *(float2 *)(to + D) = make_float2(top, den);
+                }
+            }
+        }
+        __syncthreads();
+        if (n_chunk > 1) {
+            /* the last chunk to arrive merges all, in chunk order */
+            if (!tid) {
+                uint32_t *ticket = a.ticket + (p.tile[s] + tile) * n_kv + head;
+                __threadfence(); /* the block's stores, which the barrier has ordered before this */
+                x->last = atomicAdd(ticket, 1) == n_chunk - 1;
+                __threadfence();
+                if (x->last)
+                    *ticket = 0;
+            }
+            __syncthreads();
+            if (!x->last)
+                continue;
+            merge<D>(a, x, p, s, rows, c_lo, n_chunk);
+            __syncthreads();
+        }
+        if (D % 32 == 0 && !a.out.plain)
+            store_sums<D>(a, x, rows);
         __syncthreads();
     }
+    if (!waited)
+        pdl_wait();
 }
 
 /* Sub-block sums of prepared rows whose heads do not end on multiples of 32. */
@@ -288,18 +433,19 @@ __global__ void attend_sums(act_buf out, uint32_t n)
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-bool attend_takes(uint32_t d_head) { return d_head == 64 || d_head == 80 || d_head == 96 || d_head == 128 || d_head == 256; }
-
-template <int D> static size_t split_smem(uint32_t tile_rows) { return (WARPS * tile_rows * D + WARPS * 32) * sizeof(float); }
+bool attend_takes(uint32_t d_head)
+{
+    return d_head == 64 || d_head == 80 || d_head == 96 || d_head == 128 || d_head == 256;
+}
 
 void attend_init(struct device *d)
 {
     attend_long_init(d);
-    cuda_smem(d, attend_split<64>, split_smem<64>(16));
-    cuda_smem(d, attend_split<80>, split_smem<80>(16));
-    cuda_smem(d, attend_split<96>, split_smem<96>(16));
-    cuda_smem(d, attend_split<128>, split_smem<128>(16) < d->smem_max ? split_smem<128>(16) : d->smem_max);
-    cuda_smem(d, attend_split<256>, split_smem<256>(16) < d->smem_max ? split_smem<256>(16) : d->smem_max);
+    cuda_smem(d, attend_split<64>, sizeof(scratch<64>));
+    cuda_smem(d, attend_split<80>, sizeof(scratch<80>));
+    cuda_smem(d, attend_split<96>, sizeof(scratch<96>));
+    cuda_smem(d, attend_split<128>, sizeof(scratch<128>));
+    cuda_smem(d, attend_split<256>, sizeof(scratch<256>));
 }
 
 void attend_reserve(struct device *d, const step_dev *m)
@@ -309,7 +455,8 @@ void attend_reserve(struct device *d, const step_dev *m)
         uint64_t chunks = (m->pos0[s] + m->n_rows[s]) / ATTEND_CHUNK + 1;
         pairs += chunks * (m->n_rows[s] < GEMM_ROWS ? m->n_rows[s] : GEMM_ROWS);
     }
-    uint64_t want = pairs * heads * (d->kv->desc.d_head + 2) * sizeof(float), have = d->ws.part_bytes ? d->ws.part_bytes : 64ull << 20;
+    uint64_t want = pairs * heads * (d->kv->desc.d_head + 4) * sizeof(float),
+             have = d->ws.part_bytes ? d->ws.part_bytes : 64ull << 20;
     if (want <= d->ws.part_bytes)
         return;
     while (have < want)
@@ -328,14 +475,21 @@ void attend_reserve(struct device *d, const step_dev *m)
         cuda_refuse(d, e.code, "%s", e.msg);
 }
 
+static void prepared_sums(struct device *d, const attend_args &a, uint32_t d_head)
+{
+    if (d_head % 32 && !a.out.plain)
+        cuda_launch(d, attend_sums, dim3((a.n_head * d_head + 4095) / 4096, d->cap), 128, 0, LAUNCH_PDL, a.out,
+                    a.n_head * d_head);
+}
+
 template <int D> static void split(struct device *d, attend_args a)
 {
     for (uint32_t lo = 0; lo < d->cap; lo += GEMM_ROWS) {
         a.row_lo = lo, a.row_hi = lo + GEMM_ROWS;
-        cuda_launch(d, attend_split<D>, dim3(d->sms * (D <= 128 ? 2 : 1)), WARPS * 32, split_smem<D>(a.tile_rows), LAUNCH_PDL, a);
+        cuda_launch(d, attend_split<D>, dim3(d->sms * (D <= 128 ? 2 : 1)), WARPS * 32, sizeof(scratch<D>), LAUNCH_PDL,
+                    a);
     }
-    if (D % 32 && !a.out.plain)
-        cuda_launch(d, attend_sums, dim3((a.n_head * D + 4095) / 4096, d->cap), 128, 0, LAUNCH_PDL, a.out, a.n_head * D);
+    prepared_sums(d, a, D);
 }
 
 void attend_run(struct device *d, const struct op_attend *op)
@@ -347,11 +501,12 @@ void attend_run(struct device *d, const struct op_attend *op)
     a.n_head = op->n_head, a.group = op->n_head / op->n_kv, a.window = op->window;
     a.scale = op->scale, a.softcap = op->softcap;
     a.part = d->ws.part, a.ticket = d->ws.ticket;
-    /* Where results are wanted row-major (fast prefill), longer runs of rows go to attend_long.cu. */
+    /* Longer runs of rows go to attend_long.cu, whose bits depend on how a prompt is cut. */
     a.rows_max = BATCH_ROWS_MAX;
-    if (a.out.plain && attend_long(d, op, a, &a.rows_max))
+    if (!d->decode && !d->invariant && attend_long(d, op, a, &a.rows_max)) {
+        prepared_sums(d, a, op->d_head);
         return;
-    a.tile_rows = a.group >= 16 ? 16 : (d->decode ? a.group : 16);
+    }
     switch (op->d_head) {
     case 64:
         split<64>(d, a);
@@ -369,6 +524,7 @@ void attend_run(struct device *d, const struct op_attend *op)
         split<256>(d, a);
         break;
     default:
-        cuda_refuse(d, HEARTH_EUNSUPPORTED, "head size %u: the GPU has attention for 64, 80, 96, 128 and 256", op->d_head);
+        cuda_refuse(d, HEARTH_EUNSUPPORTED, "head size %u: the GPU has attention for 64, 80, 96, 128 and 256",
+                    op->d_head);
     }
 }

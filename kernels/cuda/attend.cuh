@@ -15,11 +15,10 @@ struct attend_args {
     const uint32_t *pages;
     uint32_t n_head, group, window; /* group: query heads a KV head */
     float scale, softcap;
-    float *part;      /* [(row, chunk)][n_head][D sums, maximum, denominator] */
-    uint32_t *ticket; /* [tile][n_kv] chunks that arrived */
+    float *part;             /* [(row, chunk)][n_head][D sums, maximum, denominator, 2 unused] */
+    uint32_t *ticket;        /* [tile][n_kv] chunks that arrived */
     uint32_t row_lo, row_hi; /* rows of the step that this launch takes */
     uint32_t rows_max;       /* sequences with more rows are the other kernel's */
-    uint32_t tile_rows;      /* live rows of a tile at most: shared memory */
 };
 
 /* attend_long.cu: takes the sequences of more than *rows_max rows, which it sets; true where that was all of them. */
@@ -27,45 +26,42 @@ void attend_long_init(struct device *d);
 bool attend_long(struct device *d, const struct op_attend *op, attend_args a, uint32_t *rows_max);
 
 template <int N> struct vec;
+template <> struct vec<2> {
+    typedef uint32_t type;
+};
 template <> struct vec<4> {
     typedef uint2 type;
 };
 template <> struct vec<8> {
     typedef uint4 type;
 };
+__device__ static inline uint32_t shared_at(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+__device__ static inline void ldm4(uint32_t r[4], uint32_t at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
 
-__device__ static inline void mma16816(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+__device__ static inline void mma16816(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                       uint32_t b1)
 {
 #if __CUDA_ARCH__ >= 800
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 #else /* Turing: two halves of k */
     asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a0), "r"(a1), "r"(b0));
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b0));
     asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a2), "r"(a3), "r"(b1));
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a2), "r"(a3), "r"(b1));
 #endif
-}
-
-/* Element `dim` of a head's result. Where heads are multiples of 32 a warp stores 32 neighbours, and their sum. */
-template <int D> __device__ static inline void attend_store(const act_buf &out, uint32_t row, uint32_t head, uint32_t dim, float v)
-{
-    uint32_t k = head * D + dim;
-    __half h = half_sat(v);
-    out.p[(uint64_t)row * out.ld + (out.plain ? k : prep_at(k))] = h;
-    if (D % 32 || out.plain)
-        return;
-    float sum = __half2float(h);
-    for (int i = 16; i; i /= 2)
-        sum += __shfl_xor_sync(~0u, sum, i);
-    if (k % 32 == 0) {
-        __half hi = half_sat(sum);
-        __half *s = out.p + (uint64_t)row * out.ld + prep_sum_at(k);
-        s[0] = hi, s[8] = half_sat(sum - __half2float(hi));
-    }
 }
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * attend_long.cu - attention for many rows a sequence (fast prefill): a block takes 128 rows (query heads of a group times
- * tokens) and walks the KV in blocks that pass through shared memory, with a running softmax: FlashAttention-2 over paged
- * KV. Sequences of a few rows in the same step are attend.cu's, which can split a long context over many blocks.
+ * attend_long.cu - attention for many rows a sequence: a block takes 128 rows (query heads of a group times
+ * tokens) and walks the KV in blocks that pass through shared memory, with a running softmax: FlashAttention-2 over
+ * paged KV. Sequences of a few rows in the same step are attend.cu's, which can split a long context over many blocks.
  */
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/local.cuh"
@@ -9,19 +9,18 @@
 enum { LONG_ROWS = 128, LONG_THREADS = 256, SHORT_MAX = 16 };
 
 template <int D> struct tiles {
-    static constexpr int BN = D > 128 ? 32 : 64;          /* tokens of KV a turn */
-    static constexpr int ROW = D * 2 + 16;                /* bytes: an odd number of 16, so that ldmatrix meets no bank twice */
-    static constexpr int BYTES = BN * ROW;                /* of K, or of V */
-    static constexpr int SMEM = 4 * BYTES;                /* two stages of K and V */
+    static constexpr int BN = D > 128 ? 32 : 64; /* tokens of KV a turn */
+    static constexpr int ROW = D * 2 + 16;       /* bytes: an odd number of 16, so that ldmatrix meets no bank twice */
+    static constexpr int BYTES = BN * ROW;       /* of K, or of V */
+    static constexpr int SMEM = 4 * BYTES;       /* two stages of K and V */
 };
-
-__device__ static inline uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
 /* 16 bytes to shared memory; zeros where there is nothing to read. */
 __device__ static inline void copy16(void *dst, const void *src, bool in)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_at(dst)), "l"(src), "r"(in ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_at(dst)), "l"(src), "r"(in ? 16 : 0)
+                 : "memory");
 #else
     *(uint4 *)dst = in ? *(const uint4 *)src : make_uint4(0, 0, 0, 0);
 #endif
@@ -38,16 +37,17 @@ template <int LEFT> __device__ static inline void copy_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 #endif
 }
-__device__ static inline void ldm4(uint32_t r[4], uint32_t at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
-}
 __device__ static inline void ldm4t(uint32_t r[4], uint32_t at)
 {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
 }
 
-template <int D> __device__ static inline void load_block(uint8_t *to, const attend_args &a, const uint32_t *pages, uint32_t head, uint32_t tok0, uint32_t len)
+template <int D>
+__device__ static inline void load_block(uint8_t *to, const attend_args &a, const uint32_t *pages, uint32_t head,
+                                         uint32_t tok0, uint32_t len)
 {
     typedef tiles<D> T;
     constexpr int C = D / 8; /* 16-byte pieces of a row */
@@ -97,8 +97,10 @@ template <int D> __global__ void __launch_bounds__(LONG_THREADS, 1) attend_rows(
     const __half *qh = a.q + (uint64_t)(row0 + rh / a.group) * a.ldq + (head * a.group + rh % a.group) * D + 2 * t;
 #pragma unroll
     for (int k = 0; k < KS; k++) {
-        q[k][0] = live_g ? *(const uint32_t *)(qg + 16 * k) : 0, q[k][1] = live_h ? *(const uint32_t *)(qh + 16 * k) : 0;
-        q[k][2] = live_g ? *(const uint32_t *)(qg + 16 * k + 8) : 0, q[k][3] = live_h ? *(const uint32_t *)(qh + 16 * k + 8) : 0;
+        q[k][0] = live_g ? *(const uint32_t *)(qg + 16 * k) : 0,
+        q[k][1] = live_h ? *(const uint32_t *)(qh + 16 * k) : 0;
+        q[k][2] = live_g ? *(const uint32_t *)(qg + 16 * k + 8) : 0,
+        q[k][3] = live_h ? *(const uint32_t *)(qh + 16 * k + 8) : 0;
     }
     float o[DT][4], m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
 #pragma unroll
@@ -190,19 +192,43 @@ template <int D> __global__ void __launch_bounds__(LONG_THREADS, 1) attend_rows(
             }
         __syncthreads();
     }
+    /* results pass through shared memory (every warp is done with it), so that rows leave in whole sub-blocks */
+    constexpr int OLD = D + 8;
+    __half *out = (__half *)sm8;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         l[r] += __shfl_xor_sync(~0u, l[r], 1);
         l[r] += __shfl_xor_sync(~0u, l[r], 2);
-        if (!(r ? live_h : live_g))
-            continue;
-        uint32_t p = r ? rh : rg;
-        float inv = 1.f / l[r];
-        __half *to = a.out.p + (uint64_t)(row0 + p / a.group) * a.out.ld + (head * a.group + p % a.group) * D + 2 * t;
+        float inv = (r ? live_h : live_g) ? 1.f / l[r] : 0.f;
 #pragma unroll
-        for (int i = 0; i < DT; i++) {
-            __half2 h = __halves2half2(half_sat(o[i][2 * r] * inv), half_sat(o[i][2 * r + 1] * inv));
-            *(__half2 *)(to + 8 * i) = h;
+        for (int i = 0; i < DT; i++)
+            *(__half2 *)(out + (warp * 16 + g + 8 * r) * OLD + 8 * i + 2 * t) =
+                __halves2half2(half_sat(o[i][2 * r] * inv), half_sat(o[i][2 * r + 1] * inv));
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < LONG_ROWS * D / 4; i += LONG_THREADS) { /* whole warps: four neighbours a lane */
+        uint32_t r = i / (D / 4), dim = i % (D / 4) * 4, p = first + r;
+        uint32_t k = (head * a.group + p % a.group) * D + dim;
+        union {
+            uint2 u;
+            __half h[4];
+        } v, w;
+        v.u = *(const uint2 *)(out + r * OLD + dim);
+        float sum = (__half2float(v.h[0]) + __half2float(v.h[1])) + (__half2float(v.h[2]) + __half2float(v.h[3]));
+        for (int d = 1; d < 8; d *= 2)
+            sum += __shfl_xor_sync(~0u, sum, d);
+        if (p >= n)
+            continue;
+        __half *to = a.out.p + (uint64_t)(row0 + p / a.group) * a.out.ld;
+        if (a.out.plain) {
+            *(uint2 *)(to + k) = v.u;
+            continue;
+        }
+        w.h[0] = v.h[0], w.h[1] = v.h[2], w.h[2] = v.h[1], w.h[3] = v.h[3];
+        *(uint2 *)(to + prep_at(k)) = w.u;
+        if (D % 32 == 0 && k % 32 == 0) {
+            __half hi = half_sat(sum);
+            to[prep_sum_at(k)] = hi, to[prep_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
         }
     }
 }

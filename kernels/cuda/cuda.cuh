@@ -50,24 +50,36 @@ struct act_buf {
     uint32_t plain; /* 1 = row-major fp16, 0 = prepared */
 };
 
-__host__ __device__ static inline uint32_t prep_halves(uint32_t k) { return (k + 255) / 256 * PREP_REC; }
+__host__ __device__ static inline uint32_t prep_halves(uint32_t k)
+{
+    return (k + 255) / 256 * PREP_REC;
+}
 /* Offset of element k in a prepared row, and of its sub-block's S_hi (S_lo is 8 further). */
 __host__ __device__ static inline uint32_t prep_at(uint32_t k)
 {
     uint32_t j = k & 3;
     return (k >> 8) * PREP_REC + (k >> 6 & 3) * PREP_GROUP + (k & 60) + (j == 1 ? 2 : j == 2 ? 1 : j);
 }
-__host__ __device__ static inline uint32_t prep_sum_at(uint32_t k) { return (k >> 8) * PREP_REC + PREP_SUM + (k >> 5 & 7); }
+__host__ __device__ static inline uint32_t prep_sum_at(uint32_t k)
+{
+    return (k >> 8) * PREP_REC + PREP_SUM + (k >> 5 & 7);
+}
 __device__ static inline uint32_t act_at(const act_buf &a, uint32_t row, uint32_t k)
 {
     return row * a.ld + (a.plain ? k : prep_at(k));
 }
 
 /* f32 to fp16, saturating: an inf or NaN in an activation would reach every later token through KV. */
-__device__ static inline __half half_sat(float v) { return __float2half_rn(fminf(fmaxf(v, -65504.f), 65504.f)); }
+__device__ static inline __half half_sat(float v)
+{
+    return __float2half_rn(fminf(fmaxf(v, -65504.f), 65504.f));
+}
 
 /* Padded element count of every workspace row. */
-static inline uint32_t pad256(uint32_t n) { return (n + 255) & ~255u; }
+static inline uint32_t pad256(uint32_t n)
+{
+    return (n + 255) & ~255u;
+}
 
 struct workspace {
     struct workspace_dims dims; /* physical capacity */
@@ -86,12 +98,12 @@ struct workspace {
     float *logits;   /* [n_out rounded up, ldl] f32: ACT_LOGITS */
     uint32_t ldl;    /* pad256(n_vocab) */
     uint32_t out_rows;
-    float *part;     /* attention partials, attend.cu */
+    float *part; /* attention partials, attend.cu */
     uint64_t part_bytes;
     uint32_t *ticket; /* [TICKETS] zero between kernels: the last arriver resets what it used */
     __half *wscratch; /* prefill: one dequantised slice of a matrix */
     uint64_t wscratch_bytes;
-    float *split;     /* [SPLIT_FLOATS] split-K partials of the GEMM body */
+    float *split; /* [SPLIT_FLOATS] split-K partials of the GEMM body */
 };
 enum { TICKETS = 1 << 16, SPLIT_FLOATS = 1 << 22 };
 
@@ -104,35 +116,39 @@ enum { NO_SLOT = 0xffffffffu };
 struct step_dev {
     uint64_t ticket; /* written to the result ring when all is done */
     uint32_t n_row, n_seq, n_out, n_sample;
-    int32_t token[BATCH_ROWS_MAX];   /* ids, or TOKEN_OF_SLOT */
+    int32_t token[BATCH_ROWS_MAX]; /* ids, or TOKEN_OF_SLOT */
     uint32_t pos[BATCH_ROWS_MAX];
-    uint32_t seq[BATCH_ROWS_MAX];    /* sequence of the row */
+    uint32_t seq[BATCH_ROWS_MAX];     /* sequence of the row */
     uint32_t kv_slot[BATCH_ROWS_MAX]; /* page * KV_PAGE + pos % KV_PAGE: where the row's K and V go */
     uint32_t out_row[BATCH_ROWS_MAX];
     uint32_t row0[BATCH_SEQS_MAX], n_rows[BATCH_SEQS_MAX], pos0[BATCH_SEQS_MAX];
     uint32_t pages0[BATCH_SEQS_MAX]; /* where the sequence's block table starts in pages[] */
-    uint32_t slot[BATCH_ROWS_MAX], index[BATCH_ROWS_MAX], mask[BATCH_ROWS_MAX]; /* sample; mask: row of masks or NO_SLOT */
+    uint32_t slot[BATCH_ROWS_MAX], index[BATCH_ROWS_MAX],
+        mask[BATCH_ROWS_MAX]; /* sample; mask: row of masks or NO_SLOT */
 };
 
 /* --- KV ------------------------------------------------------------------------------------------------------- */
 
 struct kv_pool {
     struct kv_desc desc;
-    uint8_t *base; /* [n_page] pages */
+    uint8_t *base; /* [n_page] pages, as the contract lays them out */
     uint64_t page_bytes, layer_bytes;
 };
 /* One layer of a pool, by value to kernels. GPU pools are fp16. */
 struct kv_view {
-    __half *base;        /* page 0, this layer, K */
-    uint64_t page_step;  /* halves from page to page */
-    uint32_t v_off;      /* halves from K to V */
+    __half *base;       /* page 0, this layer, K */
+    uint64_t page_step; /* halves from page to page */
+    uint32_t v_off;     /* halves from K to V */
     uint32_t n_kv, d_head;
 };
 __device__ static inline __half *kv_k(const kv_view &v, uint32_t slot, uint32_t head)
 {
     return v.base + (slot / KV_PAGE) * v.page_step + ((uint64_t)head * KV_PAGE + slot % KV_PAGE) * v.d_head;
 }
-__device__ static inline __half *kv_v(const kv_view &v, uint32_t slot, uint32_t head) { return kv_k(v, slot, head) + v.v_off; }
+__device__ static inline __half *kv_v(const kv_view &v, uint32_t slot, uint32_t head)
+{
+    return kv_k(v, slot, head) + v.v_off;
+}
 
 /* cos and sin of pos * inv_freq. The specification takes the angle in double; here it is a pair of floats, reduced by
  * 2 pi in three parts: 2^-21 absolute is enough where Q and K are fp16. */
@@ -146,7 +162,10 @@ __device__ static inline void rope_turn(float pos, float inv_freq, float *s, flo
 }
 
 /* The specification's activations (kernels/cpu/elem.h) to f32 accuracy. */
-__device__ static inline float act_sigmoid(float x) { return 1.f / (1.f + __expf(-x)); }
+__device__ static inline float act_sigmoid(float x)
+{
+    return 1.f / (1.f + __expf(-x));
+}
 __device__ static inline float act_gelu(float x)
 {
     return x * act_sigmoid(fmaf(x * x, 0.044715f * 1.5957691216f, 1.5957691216f) * x);
@@ -155,7 +174,10 @@ __device__ static inline float glu_act(enum glu_kind glu, float gate) /* multipl
 {
     return glu == GLU_SWIGLU ? gate * act_sigmoid(gate) : act_gelu(gate);
 }
-__device__ static inline float act_softcap(float x, float cap) { return cap * tanhf(x / cap); }
+__device__ static inline float act_softcap(float x, float cap)
+{
+    return cap * tanhf(x / cap);
+}
 
 /* --- weights -------------------------------------------------------------------------------------------------- */
 
@@ -163,10 +185,10 @@ __device__ static inline float act_softcap(float x, float cap) { return cap * ta
  * [n_tile][n_rec] records, unless pack_plan() interleaves gate and up. */
 struct wpart {
     enum dtype type;
-    uint32_t n_out, row0;    /* rows of the part, and its first row in the merged output */
-    uint32_t tile0, n_tile;  /* filled by pack_plan() */
-    uint64_t off;            /* bytes from `packed` to its first record; filled by pack_plan() */
-    uint8_t *raw;            /* rows as in the file: embedding, and the reference variant */
+    uint32_t n_out, row0;   /* rows of the part, and its first row in the merged output */
+    uint32_t tile0, n_tile; /* filled by pack_plan() */
+    uint64_t off;           /* bytes from `packed` to its first record; filled by pack_plan() */
+    uint8_t *raw;           /* rows as in the file: embedding, and the reference variant */
     uint64_t raw_row_bytes;
 };
 struct wdev {
@@ -178,7 +200,10 @@ struct wdev {
     uint32_t interleaved;  /* gate and up share tiles: 8 rows each; filled by pack_plan() */
     struct wdev *next;     /* list of the device's weights */
 };
-static inline const wdev *wdev_of(const struct weight *w) { return (const wdev *)w->dev; }
+static inline const wdev *wdev_of(const struct weight *w)
+{
+    return (const wdev *)w->dev;
+}
 
 /* --- the device ----------------------------------------------------------------------------------------------- */
 
@@ -194,26 +219,27 @@ struct device {
     uint64_t l2_bytes, smem_max;
     char name[96];
     enum variant variant;
-    bool reference;  /* matrices stay as in the file and go through gemm_ref.cu */
-    bool pdl;        /* the chip has programmatic dependent launch and the variant wants it */
-    bool pdl_chain;  /* the launch before this one on the stream may be overlapped */
+    bool reference;            /* matrices stay as in the file and go through gemm_ref.cu */
+    bool pdl;                  /* the chip has programmatic dependent launch and the variant wants it */
+    bool pdl_chain;            /* the launch before this one on the stream may be overlapped */
     cudaStream_t stream, copy; /* steps and everything in step order; weight uploads */
     cudaEvent_t uploaded;
     struct hearth_err err; /* the first failure; code 0 = none */
     uint64_t hot_allocs, launches;
-    bool hot;        /* between step_begin and step_end of a shape seen before: allocations are counted */
+    bool hot; /* between step_begin and step_end of a shape seen before: allocations are counted */
     bool capturing;
     struct workspace ws;
-    step_dev *step;       /* device memory */
-    uint32_t *pages;      /* device memory: block tables, one after the other */
+    step_dev *step;  /* device memory */
+    uint32_t *pages; /* device memory: block tables, one after the other */
     uint32_t pages_cap;
-    struct kv_pool *kv;   /* the step's pool */
-    uint32_t cap, out_cap; /* the step's buckets of rows and of out rows */
+    struct kv_pool *kv;           /* the step's pool */
+    uint32_t cap, out_cap;        /* the step's buckets of rows and of out rows */
     uint32_t n_row, n_seq, n_out; /* host's copy: eager launchers may use them, captured ones must not */
-    const step_dev *host; /* likewise */
-    uint32_t max_pos;     /* host's copy, likewise: longest sequence of the step */
-    bool decode;          /* every sequence of the step has one row */
-    bool fast_prefill;    /* this step's matrices go through cuBLASLt */
+    const step_dev *host;         /* likewise */
+    uint32_t max_pos;             /* host's copy, likewise: longest sequence of the step */
+    bool decode;                  /* every sequence of the step has one row */
+    bool invariant;               /* no row's bits may depend on the rows beside it or on the cut of a prompt */
+    bool fast_prefill;            /* this step's matrices go through cuBLASLt */
     struct step_rec *rec;
     struct sampler *sampler;
     struct uploader *up;
@@ -250,7 +276,8 @@ static inline kv_view kv_view_of(const struct kv_pool *p, uint32_t layer)
 enum { LAUNCH_PLAIN = 0, LAUNCH_PDL = 1 };
 
 template <typename... P, typename... A>
-static inline void cuda_launch(struct device *d, void (*k)(P...), dim3 grid, uint32_t block, size_t smem, int flags, A... args)
+static inline void cuda_launch(struct device *d, void (*k)(P...), dim3 grid, uint32_t block, size_t smem, int flags,
+                               A... args)
 {
     if (d->err.code || !grid.x || !grid.y || !grid.z)
         return;
@@ -289,16 +316,18 @@ __device__ static inline void pdl_go()
 
 /* --- who does what -------------------------------------------------------------------------------------------- */
 
-/* pack.cu: T16 from file blocks. pack_plan fills tile0, n_tile, off, n_tile, packed_bytes; HEARTH_EUNSUPPORTED names the
- * type. pack_rows packs rows [row0, row0 + n) of a part, n and row0 multiples of 16 but for the part's end, from a copy
- * of the file's bytes in device memory, on stream s. unpack_f16 writes rows [row0, row0 + n) of the merged output, in
- * logical order, as fp16 [n, ld] row-major, on d->stream. */
+/* pack.cu: T16 from file blocks. pack_plan fills tile0, n_tile, off, n_tile, packed_bytes; HEARTH_EUNSUPPORTED names
+ * the type. pack_rows packs rows [row0, row0 + n) of a part, n and row0 multiples of 16 but for the part's end, from a
+ * copy of the file's bytes in device memory, on stream s. unpack_f16 writes rows [row0, row0 + n) of the merged output,
+ * in logical order, as fp16 [n, ld] row-major, on d->stream. */
 int pack_plan(struct wdev *w, struct hearth_err *e);
-void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, uint32_t n, const uint8_t *raw, cudaStream_t s);
+void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, uint32_t n, const uint8_t *raw,
+               cudaStream_t s);
 void unpack_f16(struct device *d, const struct wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld);
 
-/* gemm_*.cu: the fused GEMM ops over rows [row0, row0 + cap) of the step, cap <= GEMM_ROWS a bucket (1, 2, 4, 8, 16, 24,
- * 32, 48, 64). head: rows are out rows; x is read through step->out_row. A row's bits depend neither on cap nor on row0. */
+/* gemm_*.cu: the fused GEMM ops over rows [row0, row0 + cap) of the step, cap <= GEMM_ROWS a bucket (1, 2, 4, 8, 16,
+ * 24, 32, 48, 64). head: rows are out rows; x is read through step->out_row. A row's bits depend neither on cap nor on
+ * row0. */
 void gemm_init(struct device *d);
 void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap);
 void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t cap);
@@ -318,7 +347,8 @@ void tail_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t
 void tail_proj(struct device *d, const struct op_proj *op, uint32_t n_out, uint32_t row0, uint32_t cap);
 void tail_glu(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, uint32_t row0, uint32_t cap);
 /* norm(ws.x rows) into out (row r of the step at out row r, or compact by out_row where `gather`). */
-void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf *out, bool gather, uint32_t row0, uint32_t cap);
+void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf *out, bool gather, uint32_t row0,
+               uint32_t cap);
 /* f32 [n, k] in device memory to rows row0.. of an activation buffer and back (act_write, act_read). */
 void act_from_f32(struct device *d, const float *src, uint32_t k, const act_buf *out, uint32_t row0, uint32_t n);
 void act_to_f32(struct device *d, const act_buf *in, uint32_t k, float *dst, uint32_t row0, uint32_t n);

@@ -8,7 +8,10 @@
 #include "kernels/cuda/cuda.cuh"
 
 /* Blocks of 34, 144 or 210 bytes keep their halves on even addresses. */
-__device__ static inline float dq_half(const uint8_t *p) { return __half2float(*(const __half *)p); }
+__device__ static inline float dq_half(const uint8_t *p)
+{
+    return __half2float(*(const __half *)p);
+}
 
 /* Scale and min (six bits each) of sub-block j from the 12 bytes of a Q4_K or Q5_K block. */
 __device__ static inline void dq_scale_min(const uint8_t *s, uint32_t j, uint32_t *sc, uint32_t *m)
@@ -48,7 +51,8 @@ __device__ static inline float dq_at(enum dtype type, const uint8_t *row, uint32
     case DT_Q6_K: {
         const uint8_t *b = row + k / 256 * 210;
         uint32_t n = k / 128 % 2, r = k % 128, l = r % 32, quarter = r / 32;
-        int q = (b[n * 64 + (quarter & 1) * 32 + l] >> (quarter >> 1) * 4 & 15) | (b[128 + n * 32 + l] >> 2 * quarter & 3) << 4;
+        int q = (b[n * 64 + (quarter & 1) * 32 + l] >> (quarter >> 1) * 4 & 15) |
+                (b[128 + n * 32 + l] >> 2 * quarter & 3) << 4;
         return dq_half(b + 208) * (int8_t)b[192 + n * 8 + quarter * 2 + l / 16] * (q - 32);
     }
     default:

@@ -47,8 +47,9 @@ void *cuda_alloc(struct device *d, uint64_t bytes, const char *what, struct hear
         size_t avail = 0, total = 0;
         cudaGetLastError(); /* not sticky: the device goes on */
         cudaMemGetInfo(&avail, &total);
-        err_set(e, HEARTH_ENOMEM, "GPU %d (%s): no room for %s: %llu MiB wanted, %llu of %llu MiB free", d->index, d->name,
-                what, (unsigned long long)(bytes >> 20), (unsigned long long)(avail >> 20), (unsigned long long)(total >> 20));
+        err_set(e, HEARTH_ENOMEM, "GPU %d (%s): no room for %s: %llu MiB wanted, %llu of %llu MiB free", d->index,
+                d->name, what, (unsigned long long)(bytes >> 20), (unsigned long long)(avail >> 20),
+                (unsigned long long)(total >> 20));
         return NULL;
     }
     cuda_ok(d, rc);
@@ -90,7 +91,8 @@ static int variant_of(const char *s, enum variant *out, struct hearth_err *e)
     static const struct {
         const char *name;
         enum variant v;
-    } names[] = {{"auto", VARIANT_GRAPH}, {"graph", VARIANT_GRAPH}, {"eager", VARIANT_EAGER}, {"reference", VARIANT_REFERENCE}};
+    } names[] = {
+        {"auto", VARIANT_GRAPH}, {"graph", VARIANT_GRAPH}, {"eager", VARIANT_EAGER}, {"reference", VARIANT_REFERENCE}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (!s || !strcmp(s, names[i].name)) {
             *out = names[i].v;
@@ -126,14 +128,15 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
     d->smem_max = prop.sharedMemPerBlockOptin;
     d->pdl = d->cc >= 90 && v == VARIANT_GRAPH;
     if (d->cc < 75) {
-        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s) has compute capability %d.%d: 7.5 is the oldest that runs", d->index,
-                    d->name, prop.major, prop.minor);
+        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s) has compute capability %d.%d: 7.5 is the oldest that runs",
+                    d->index, d->name, prop.major, prop.minor);
         goto fail;
     }
     if (!cuda_ok(d, cudaSetDevice(p->index)))
         goto fail;
     if (!embed_runs_here()) {
-        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): this engine was built without code for sm_%d", d->index, d->name, d->cc);
+        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): this engine was built without code for sm_%d", d->index, d->name,
+                    d->cc);
         goto fail;
     }
     if (!cuda_ok(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) ||
@@ -175,7 +178,10 @@ static void dev_info(struct device *d, struct device_info *out)
 
 /* --- workspace ----------------------------------------------------------------------------------------------- */
 
-static uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
 
 /* Cuts the next `bytes` of a block; with base NULL it only counts. */
 static void *cut(uint8_t *base, uint64_t *used, uint64_t bytes)
@@ -223,8 +229,8 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     s->n_row = max_u32(s->n_row, want->n_row);
     s->n_out = max_u32(s->n_out, want->n_out);
     if (s->n_row > BATCH_ROWS_MAX || s->n_out > s->n_row)
-        return err_set(e, HEARTH_EPARAMS, "workspace of %u rows and %u out rows: at most %d rows, and no more out rows", s->n_row,
-                       s->n_out, BATCH_ROWS_MAX);
+        return err_set(e, HEARTH_EPARAMS, "workspace of %u rows and %u out rows: at most %d rows, and no more out rows",
+                       s->n_row, s->n_out, BATCH_ROWS_MAX);
     if (d->ws.block && !memcmp(s, &d->ws.dims, sizeof(*s)))
         return 0;
     w.rows = (s->n_row + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
@@ -272,9 +278,11 @@ static void vec_free(struct device *d, float *v)
 static int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e)
 {
     if (desc->type != DT_F16)
-        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the GPU keeps F16", dtype_get(desc->type) ? dtype_get(desc->type)->name : "?");
+        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the GPU keeps F16",
+                       dtype_get(desc->type) ? dtype_get(desc->type)->name : "?");
     if (!attend_takes(desc->d_head))
-        return err_set(e, HEARTH_EUNSUPPORTED, "head size %u: the GPU has attention for 64, 80, 96, 128 and 256", desc->d_head);
+        return err_set(e, HEARTH_EUNSUPPORTED, "head size %u: the GPU has attention for 64, 80, 96, 128 and 256",
+                       desc->d_head);
     struct kv_pool *p = (struct kv_pool *)calloc(1, sizeof(*p));
     if (!p)
         return err_set(e, HEARTH_ENOMEM, "no memory for a KV pool");
@@ -318,15 +326,15 @@ static void kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t 
 
 static void kv_read(struct device *d, struct kv_pool *p, uint32_t page, void *host)
 {
-    if (kv_page_ok(d, p, page) &&
-        cuda_ok(d, cudaMemcpyAsync(host, p->base + page * p->page_bytes, p->page_bytes, cudaMemcpyDeviceToHost, d->stream)))
+    if (kv_page_ok(d, p, page) && cuda_ok(d, cudaMemcpyAsync(host, p->base + page * p->page_bytes, p->page_bytes,
+                                                             cudaMemcpyDeviceToHost, d->stream)))
         cuda_ok(d, cudaStreamSynchronize(d->stream));
 }
 
 static void kv_write(struct device *d, struct kv_pool *p, uint32_t page, const void *host)
 {
-    if (kv_page_ok(d, p, page) &&
-        cuda_ok(d, cudaMemcpyAsync(p->base + page * p->page_bytes, host, p->page_bytes, cudaMemcpyHostToDevice, d->stream)))
+    if (kv_page_ok(d, p, page) && cuda_ok(d, cudaMemcpyAsync(p->base + page * p->page_bytes, host, p->page_bytes,
+                                                             cudaMemcpyHostToDevice, d->stream)))
         cuda_ok(d, cudaStreamSynchronize(d->stream));
 }
 
@@ -353,10 +361,9 @@ static int dev_sync(struct device *d, struct hearth_err *e)
 extern "C" {
 extern const struct backend backend_cuda;
 const struct backend backend_cuda = {
-    "cuda", dev_open, dev_close, dev_info, dev_reserve,
-    weight_load, weight_free, vec_load, vec_free,
-    kv_new, kv_free, kv_copy, kv_read, kv_write, kv_clear,
-    step_begin, op_embed_push, op_qkv_push, op_attend_push, op_proj_push, op_ffn_up_push, op_head_push, op_sample_push,
-    step_end, step_wait, slot_set, act_read, act_write, dev_sync,
+    "cuda",        dev_open,    dev_close,      dev_info,     dev_reserve,    weight_load,  weight_free,    vec_load,
+    vec_free,      kv_new,      kv_free,        kv_copy,      kv_read,        kv_write,     kv_clear,       step_begin,
+    op_embed_push, op_qkv_push, op_attend_push, op_proj_push, op_ffn_up_push, op_head_push, op_sample_push, step_end,
+    step_wait,     slot_set,    act_read,       act_write,    dev_sync,
 };
 }

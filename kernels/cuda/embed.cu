@@ -1,12 +1,13 @@
 /*
- * embed.cu - token rows into the residual stream: ACT_X = embedding[token] * scale. A token may be named by the slot that
- * sampled it, so that the host need not have seen it yet.
+ * embed.cu - token rows into the residual stream: ACT_X = embedding[token] * scale. A token may be named by the slot
+ * that sampled it, so that the host need not have seen it yet.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/dequant.cuh"
 #include "kernels/cuda/local.cuh"
 
-__global__ void embed(const step_dev *s, const int32_t *slots, wpart w, uint32_t n_in, float scale, float *x, uint32_t ldx)
+__global__ void embed(const step_dev *s, const int32_t *slots, wpart w, uint32_t n_in, float scale, float *x,
+                      uint32_t ldx)
 {
     pdl_go();
     pdl_wait();
@@ -27,6 +28,6 @@ bool embed_runs_here(void)
 void embed_run(struct device *d, const struct op_embed *op)
 {
     const wdev *w = wdev_of(op->w);
-    cuda_launch(d, embed, dim3((w->n_in + 255) / 256, d->cap), 256, 0, LAUNCH_PDL, d->step, slot_tokens(d), w->part[0], w->n_in,
-                op->scale, d->ws.x, d->ws.ldx);
+    cuda_launch(d, embed, dim3((w->n_in + 255) / 256, d->cap), 256, 0, LAUNCH_PDL, d->step, slot_tokens(d), w->part[0],
+                w->n_in, op->scale, d->ws.x, d->ws.ldx);
 }

@@ -66,7 +66,8 @@ template <typename F> __device__ static inline float2 norm_stats(F f, uint32_t n
 }
 
 /* One block a row. */
-__global__ void norm_row(const float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, act_buf out, uint32_t row0)
+__global__ void norm_row(const float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, act_buf out,
+                         uint32_t row0)
 {
     __shared__ float shared[32];
     pdl_go();
@@ -177,7 +178,8 @@ __global__ void __launch_bounds__(128) qkv_finish(qkv_tail a)
 }
 
 /* One block a row. */
-__global__ void proj_finish(const float *t, uint32_t ldt, uint32_t n, const float *bias, struct norm nm, float *x, uint32_t ldx, uint32_t row0)
+__global__ void proj_finish(const float *t, uint32_t ldt, uint32_t n, const float *bias, struct norm nm, float *x,
+                            uint32_t ldx, uint32_t row0)
 {
     __shared__ float shared[32];
     pdl_go();
@@ -196,7 +198,8 @@ __global__ void proj_finish(const float *t, uint32_t ldt, uint32_t n, const floa
         x[k] += (at(k) - st.x) * st.y * nm.w[k] + (nm.b ? nm.b[k] : 0.f);
 }
 
-__global__ void glu_finish(const float *t, uint32_t ldt, uint32_t d_ff, const float *bias, enum glu_kind glu, act_buf out, uint32_t row0)
+__global__ void glu_finish(const float *t, uint32_t ldt, uint32_t d_ff, const float *bias, enum glu_kind glu,
+                           act_buf out, uint32_t row0)
 {
     pdl_go();
     pdl_wait();
@@ -217,7 +220,8 @@ __global__ void glu_finish(const float *t, uint32_t ldt, uint32_t d_ff, const fl
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf *out, bool gather, uint32_t row0, uint32_t cap)
+void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf *out, bool gather, uint32_t row0,
+               uint32_t cap)
 {
     cuda_launch(d, norm_row, dim3(cap), k > 1024 ? 512 : 128, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, k, *n,
                 gather ? d->step->out_row : (const uint32_t *)NULL, *out, row0);
@@ -261,6 +265,6 @@ void tail_proj(struct device *d, const struct op_proj *op, uint32_t n_out, uint3
 
 void tail_glu(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, uint32_t row0, uint32_t cap)
 {
-    cuda_launch(d, glu_finish, dim3((pad256(d_ff) + 1023) / 1024, cap), 256, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp, d_ff, op->bias, op->glu,
-                d->ws.ff, row0);
+    cuda_launch(d, glu_finish, dim3((pad256(d_ff) + 1023) / 1024, cap), 256, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp,
+                d_ff, op->bias, op->glu, d->ws.ff, row0);
 }

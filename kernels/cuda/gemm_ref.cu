@@ -6,7 +6,8 @@
 #include "kernels/cuda/dequant.cuh"
 
 /* out[row][w.row0 + o] = sum_k in[row][k] * w[o][k]; 8 warps a block, one output each. */
-__global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_t ldo, uint32_t row0, float scale, float softcap)
+__global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_t ldo, uint32_t row0, float scale,
+                         float softcap)
 {
     pdl_go();
     pdl_wait();
@@ -29,12 +30,12 @@ __global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-static void product(struct device *d, const wdev *w, const act_buf &in, float *out, uint32_t ldo, uint32_t row0, uint32_t cap, float scale,
-                    float softcap)
+static void product(struct device *d, const wdev *w, const act_buf &in, float *out, uint32_t ldo, uint32_t row0,
+                    uint32_t cap, float scale, float softcap)
 {
     for (uint32_t i = 0; i < w->n_part; i++)
-        cuda_launch(d, ref_gemm, dim3((w->part[i].n_out + 7) / 8, cap), 256, 0, LAUNCH_PDL, w->part[i], w->n_in, in, out, ldo, row0,
-                    scale, softcap);
+        cuda_launch(d, ref_gemm, dim3((w->part[i].n_out + 7) / 8, cap), 256, 0, LAUNCH_PDL, w->part[i], w->n_in, in,
+                    out, ldo, row0, scale, softcap);
 }
 
 static act_buf normed(struct device *d, const struct norm *n, uint32_t k, bool gather, uint32_t row0, uint32_t cap)
@@ -68,5 +69,6 @@ void ref_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uin
 void ref_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t cap)
 {
     const wdev *w = wdev_of(op->w);
-    product(d, w, normed(d, &op->norm, w->n_in, true, row0, cap), d->ws.logits, d->ws.ldl, row0, cap, op->scale, op->softcap);
+    product(d, w, normed(d, &op->norm, w->n_in, true, row0, cap), d->ws.logits, d->ws.ldl, row0, cap, op->scale,
+            op->softcap);
 }

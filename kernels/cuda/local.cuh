@@ -1,5 +1,6 @@
 /*
- * local.cuh - what device.cu, step.cu, upload.cu, sample.cu and prefill.cu ask of each other. Kernels need cuda.cuh only.
+ * local.cuh - what device.cu, step.cu, upload.cu, sample.cu and prefill.cu ask of each other. Kernels need cuda.cuh
+ * only.
  */
 #ifndef HEARTH_CUDA_LOCAL_CUH
 #define HEARTH_CUDA_LOCAL_CUH
@@ -16,7 +17,7 @@ void weight_free(struct device *d, struct weight *w);
 void step_init(struct device *d);
 void step_fini(struct device *d);
 int step_reserve(struct device *d, struct hearth_err *e); /* after the workspace changed */
-void step_forget(struct device *d); /* drops captured graphs; waits for what uses them */
+void step_forget(struct device *d);                       /* drops captured graphs; waits for what uses them */
 void step_begin(struct device *d, const struct batch *b, uint64_t key);
 void op_embed_push(struct device *d, const struct op_embed *op);
 void op_qkv_push(struct device *d, const struct op_qkv *op);

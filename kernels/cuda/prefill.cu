@@ -1,5 +1,6 @@
 /*
- * prefill.cu - long prompts: a matrix is expanded to fp16, a slice at a time that stays in L2, and multiplied by cuBLASLt.
+ * prefill.cu - long prompts: a matrix is expanded to fp16, a slice at a time that stays in L2, and multiplied by
+ * cuBLASLt.
  *
  * The library is opened at run time; without it, or where its header was missing at build time, every row goes through
  * the GEMM body. Its algorithm is chosen by trial once per shape and kept: the heuristics' first choice can be far off.
@@ -21,11 +22,12 @@
 enum { LT_SHAPES = 256, LT_TRIES = 8 };
 static const uint64_t LT_WORKSPACE = 32ull << 20;
 
-#define LT_CALLS(X)                                                                                                    \
-    X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)                       \
-    X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)                      \
-    X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)        \
-    X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
+#define LT_CALLS(X)                                                                                               \
+    X(cublasLtCreate)                                                                                             \
+    X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute) \
+        X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate)            \
+            X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)                            \
+                X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
 
 /* y[rows, n] (+)= x[rows, k] w[n, k]^T */
 struct lt_shape {
@@ -78,10 +80,12 @@ void prefill_init(struct device *d)
     LT_CALLS(X)
 #undef X
     cublasOperation_t t = CUBLAS_OP_T;
-    if (!all || lt->cublasLtCreate_(&lt->handle) || lt->cublasLtMatmulDescCreate_(&lt->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) ||
+    if (!all || lt->cublasLtCreate_(&lt->handle) ||
+        lt->cublasLtMatmulDescCreate_(&lt->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) ||
         lt->cublasLtMatmulDescSetAttribute_(lt->desc, CUBLASLT_MATMUL_DESC_TRANSA, &t, sizeof(t)) ||
         lt->cublasLtMatmulPreferenceCreate_(&lt->pref) ||
-        lt->cublasLtMatmulPreferenceSetAttribute_(lt->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &LT_WORKSPACE, sizeof(LT_WORKSPACE)) ||
+        lt->cublasLtMatmulPreferenceSetAttribute_(lt->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &LT_WORKSPACE,
+                                                  sizeof(LT_WORKSPACE)) ||
         cudaMalloc(&lt->workspace, LT_WORKSPACE)) {
         cudaGetLastError(); /* the device goes on without it */
         prefill_fini(d);
@@ -110,14 +114,17 @@ void prefill_fini(struct device *d)
     d->lt = NULL;
 }
 
-bool prefill_has(const struct device *d) { return d->lt != NULL; }
+bool prefill_has(const struct device *d)
+{
+    return d->lt != NULL;
+}
 
-static cublasStatus_t lt_run(struct device *d, const struct lt_shape *s, const cublasLtMatmulAlgo_t *algo, const __half *w, const __half *x,
-                             void *y, float beta)
+static cublasStatus_t lt_run(struct device *d, const struct lt_shape *s, const cublasLtMatmulAlgo_t *algo,
+                             const __half *w, const __half *x, void *y, float beta)
 {
     const float one = 1;
-    return d->lt->cublasLtMatmul_(d->lt->handle, d->lt->desc, &one, w, s->w, x, s->x, &beta, y, s->y, y, s->y, algo, d->lt->workspace,
-                                  LT_WORKSPACE, d->stream);
+    return d->lt->cublasLtMatmul_(d->lt->handle, d->lt->desc, &one, w, s->w, x, s->x, &beta, y, s->y, y, s->y, algo,
+                                  d->lt->workspace, LT_WORKSPACE, d->stream);
 }
 
 /* Tries what the library proposes on the operands at hand, and keeps the fastest. y is written again and again: `add`
@@ -128,10 +135,15 @@ static bool lt_tune(struct device *d, struct lt_shape *s, const __half *w, const
     cublasLtMatmulHeuristicResult_t got[LT_TRIES];
     int n = 0, best = -1;
     float best_ms = 0;
-    if (!lt_ok(d, lt->cublasLtMatrixLayoutCreate_(&s->w, CUDA_R_16F, s->k, s->n, s->ldw), "cublasLtMatrixLayoutCreate") ||
-        !lt_ok(d, lt->cublasLtMatrixLayoutCreate_(&s->x, CUDA_R_16F, s->k, s->rows, s->ldx), "cublasLtMatrixLayoutCreate") ||
-        !lt_ok(d, lt->cublasLtMatrixLayoutCreate_(&s->y, s->half_out ? CUDA_R_16F : CUDA_R_32F, s->n, s->rows, s->ldy), "cublasLtMatrixLayoutCreate") ||
-        !lt_ok(d, lt->cublasLtMatmulAlgoGetHeuristic_(lt->handle, lt->desc, s->w, s->x, s->y, s->y, lt->pref, LT_TRIES, got, &n),
+    if (!lt_ok(d, lt->cublasLtMatrixLayoutCreate_(&s->w, CUDA_R_16F, s->k, s->n, s->ldw),
+               "cublasLtMatrixLayoutCreate") ||
+        !lt_ok(d, lt->cublasLtMatrixLayoutCreate_(&s->x, CUDA_R_16F, s->k, s->rows, s->ldx),
+               "cublasLtMatrixLayoutCreate") ||
+        !lt_ok(d, lt->cublasLtMatrixLayoutCreate_(&s->y, s->half_out ? CUDA_R_16F : CUDA_R_32F, s->n, s->rows, s->ldy),
+               "cublasLtMatrixLayoutCreate") ||
+        !lt_ok(d,
+               lt->cublasLtMatmulAlgoGetHeuristic_(lt->handle, lt->desc, s->w, s->x, s->y, s->y, lt->pref, LT_TRIES,
+                                                   got, &n),
                "cublasLtMatmulAlgoGetHeuristic"))
         return false;
     cudaEvent_t from, to;
@@ -153,7 +165,8 @@ static bool lt_tune(struct device *d, struct lt_shape *s, const __half *w, const
     cudaEventDestroy(from);
     cudaEventDestroy(to);
     if (best < 0) {
-        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): cuBLASLt has no algorithm for %u x %u x %u", d->index, d->name, s->rows, s->n, s->k);
+        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): cuBLASLt has no algorithm for %u x %u x %u", d->index, d->name,
+                    s->rows, s->n, s->k);
         return false;
     }
     s->algo = got[best].algo;
@@ -168,8 +181,8 @@ static void lt_gemm(struct device *d, struct lt_shape want, const __half *w, con
         return;
     for (uint32_t i = 0; i < lt->n_shape && !s; i++) {
         struct lt_shape *o = &lt->shape[i];
-        if (o->rows == want.rows && o->n == want.n && o->k == want.k && o->ldx == want.ldx && o->ldy == want.ldy && o->ldw == want.ldw &&
-            o->half_out == want.half_out && o->add == want.add)
+        if (o->rows == want.rows && o->n == want.n && o->k == want.k && o->ldx == want.ldx && o->ldy == want.ldy &&
+            o->ldw == want.ldw && o->half_out == want.half_out && o->add == want.add)
             s = o;
     }
     if (!s) {
@@ -207,16 +220,20 @@ static void expand(struct device *d, const wdev *w, uint32_t row0, uint32_t n, _
     }
     for (uint32_t i = 0; i < w->n_part; i++) {
         const wpart *p = &w->part[i];
-        uint32_t from = row0 > p->row0 ? row0 : p->row0, to = row0 + n < p->row0 + p->n_out ? row0 + n : p->row0 + p->n_out;
+        uint32_t from = row0 > p->row0 ? row0 : p->row0,
+                 to = row0 + n < p->row0 + p->n_out ? row0 + n : p->row0 + p->n_out;
         if (from < to) {
             d->pdl_chain = false;
-            cuda_launch(d, raw_f16, dim3((w->n_in + 255) / 256, to - from), 256, 0, LAUNCH_PLAIN, *p, w->n_in, from - p->row0,
-                        dst + (uint64_t)(from - row0) * ld, ld);
+            cuda_launch(d, raw_f16, dim3((w->n_in + 255) / 256, to - from), 256, 0, LAUNCH_PLAIN, *p, w->n_in,
+                        from - p->row0, dst + (uint64_t)(from - row0) * ld, ld);
         }
     }
 }
 
-static uint32_t rows_of(const struct device *d) { return (d->n_row + 63) & ~63u; }
+static uint32_t rows_of(const struct device *d)
+{
+    return (d->n_row + 63) & ~63u;
+}
 
 /* y[row][o] (+)= x[row] . w[o], slice by slice of w's rows. */
 static void product(struct device *d, const wdev *w, const act_buf &x, void *y, uint32_t ldy, bool half_out, bool add)
@@ -259,7 +276,8 @@ void prefill_proj(struct device *d, const struct op_proj *op)
 }
 
 /* tail_glu() for products in fp16: eight elements a thread, to the plain form. */
-__global__ void glu_half(const __half *t, uint32_t ldt, uint32_t d_ff, const float *bias, enum glu_kind glu, act_buf out)
+__global__ void glu_half(const __half *t, uint32_t ldt, uint32_t d_ff, const float *bias, enum glu_kind glu,
+                         act_buf out)
 {
     pdl_go();
     pdl_wait();
@@ -293,17 +311,30 @@ void prefill_ffn_up(struct device *d, const struct op_ffn_up *op)
         return;
     }
     product(d, w, x, d->ws.tmp, d->ws.ldtmp, true, false);
-    cuda_launch(d, glu_half, dim3((d_ff / 8 + 127) / 128, d->cap), 128, 0, LAUNCH_PDL, (const __half *)d->ws.tmp, d->ws.ldtmp, d_ff, op->bias,
-                op->glu, d->ws.ff);
+    cuda_launch(d, glu_half, dim3((d_ff / 8 + 127) / 128, d->cap), 128, 0, LAUNCH_PDL, (const __half *)d->ws.tmp,
+                d->ws.ldtmp, d_ff, op->bias, op->glu, d->ws.ff);
 }
 
 #else /* built without cuBLASLt's header */
 
-void prefill_init(struct device *) {}
-void prefill_fini(struct device *) {}
-bool prefill_has(const struct device *) { return false; }
-void prefill_qkv(struct device *, const struct op_qkv *) {}
-void prefill_proj(struct device *, const struct op_proj *) {}
-void prefill_ffn_up(struct device *, const struct op_ffn_up *) {}
+void prefill_init(struct device *)
+{
+}
+void prefill_fini(struct device *)
+{
+}
+bool prefill_has(const struct device *)
+{
+    return false;
+}
+void prefill_qkv(struct device *, const struct op_qkv *)
+{
+}
+void prefill_proj(struct device *, const struct op_proj *)
+{
+}
+void prefill_ffn_up(struct device *, const struct op_ffn_up *)
+{
+}
 
 #endif

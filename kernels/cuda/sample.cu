@@ -4,8 +4,8 @@
  *
  * Cut-offs are found by radix histograms over the order-preserving bits of a logit, 11 + 11 + 10 of them: counts for
  * top-k, exp() in 40-bit fixed point for top-p. Integers add up to the same whatever the order, so a token depends on
- * its own row alone. A slot's penalties, bias and history lie in device memory; the last token of a slot is what the next
- * step's embedding reads. The last row to finish writes the step's ticket for the host.
+ * its own row alone. A slot's penalties, bias and history lie in device memory; the last token of a slot is what the
+ * next step's embedding reads. The last row to finish writes the step's ticket for the host.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
@@ -70,7 +70,10 @@ __device__ static inline uint32_t key_of(float v) /* greater floats, greater key
     uint32_t u = __float_as_uint(v + 0.f); /* +0 and -0 are one */
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
-__device__ static inline float value_of(uint32_t key) { return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
+__device__ static inline float value_of(uint32_t key)
+{
+    return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+}
 __device__ static inline unsigned long long rank_of(float v, uint32_t id) /* best first, then the lowest id */
 {
     return (unsigned long long)key_of(v) << 32 | (uint32_t)~id;
@@ -137,7 +140,8 @@ template <typename F> __device__ static inline void each(uint32_t n, F f)
 }
 
 /* Where the sum from the best bin down reaches `want`: *bin, and what lies above it. All threads get the answer. */
-template <typename T> __device__ static void find_bin(const T *hist, unsigned long long want, uint32_t *bin, unsigned long long *above)
+template <typename T>
+__device__ static void find_bin(const T *hist, unsigned long long want, uint32_t *bin, unsigned long long *above)
 {
     __shared__ unsigned long long seg[THREADS], found_above;
     __shared__ uint32_t found;
@@ -172,8 +176,8 @@ template <typename T> __device__ static void find_bin(const T *hist, unsigned lo
 }
 
 /*
- * The least key such that the tokens at or above it weigh `want` or more; weigh(id, v, key) gives a token's weight, 0 to
- * leave it out. want is asked for after the first pass, when the whole weight is known.
+ * The least key such that the tokens at or above it weigh `want` or more; weigh(id, v, key) gives a token's weight, 0
+ * to leave it out. want is asked for after the first pass, when the whole weight is known.
  */
 template <typename T, typename W, typename G>
 __device__ static uint32_t cut(row_dev *r, T hist[3][BINS], T *sh, const view &w, uint32_t *met, W weigh, G goal)
@@ -218,7 +222,10 @@ __device__ static uint32_t cut(row_dev *r, T hist[3][BINS], T *sh, const view &w
     return prefix;
 }
 
-__device__ static inline unsigned long long fixed(float x) { return (unsigned long long)(x * 1099511627776.f); } /* x in [0, 1] */
+__device__ static inline unsigned long long fixed(float x)
+{
+    return (unsigned long long)(x * 1099511627776.f);
+} /* x in [0, 1] */
 
 /* Appends the token to what the slot's penalties count. */
 __device__ static void remember(slot_dev *sl, uint32_t token)
@@ -249,9 +256,11 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
     row_dev *r = a.row + blockIdx.y;
     slot_dev *sl = a.slot + s->slot[i];
     const struct sample_params *p = &sl->p;
-    view w = {a.logits + (uint64_t)i * a.ldl, sl, s->mask[i] == NO_SLOT ? NULL : a.mask + (uint64_t)s->mask[i] * ((a.n_vocab + 31) / 32), a.n_vocab};
+    view w = {a.logits + (uint64_t)i * a.ldl, sl,
+              s->mask[i] == NO_SLOT ? NULL : a.mask + (uint64_t)s->mask[i] * ((a.n_vocab + 31) / 32), a.n_vocab};
     float temp = p->temp, top_v = 0;
-    bool cut_k = temp > 0 && p->top_k && p->top_k < w.n, cut_p = temp > 0 && p->top_p < 1.f, cut_m = temp > 0 && p->min_p >= FLT_MIN;
+    bool cut_k =
+        temp > 0 && p->top_k && p->top_k<w.n, cut_p = temp> 0 && p->top_p<1.f, cut_m = temp> 0 && p->min_p >= FLT_MIN;
     uint32_t least = key_of(-FLT_MAX); /* keys below are out: forbidden tokens to begin with */
 
     float log_z = 0;
@@ -297,19 +306,24 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
             temp = 0, cut_k = cut_p = cut_m = false;
     }
     if (cut_k)
-        least = max(least, cut(r, r->count, (uint32_t *)hist, w, &met, [](float, uint32_t) { return 1u; }, [&](unsigned long long) { return (unsigned long long)p->top_k; }));
+        least = max(least, cut(
+                               r, r->count, (uint32_t *)hist, w, &met, [](float, uint32_t) { return 1u; },
+                               [&](unsigned long long) { return (unsigned long long)p->top_k; }));
     uint32_t least_m = cut_m ? key_of(fmaf(temp, fm_log(p->min_p), top_v)) : 0;
     if (cut_p) {
         float share = p->top_p > 0 ? p->top_p : 0.f;
-        least = max(least, cut(r, r->weight, hist, w, &met,
-                               [&](float v, uint32_t key) { return key < least ? 0ull : fixed(fm_exp((v - top_v) / temp)); },
-                               [&](unsigned long long all) {
-                                   unsigned long long want = (unsigned long long)ceil((double)share * (double)all);
-                                   return want ? want : 1ull;
-                               }));
+        least = max(least,
+                    cut(
+                        r, r->weight, hist, w, &met,
+                        [&](float v, uint32_t key) { return key < least ? 0ull : fixed(fm_exp((v - top_v) / temp)); },
+                        [&](unsigned long long all) {
+                            unsigned long long want = (unsigned long long)ceil((double)share * (double)all);
+                            return want ? want : 1ull;
+                        }));
     }
     unsigned long long best = 0;
     uint32_t group = ~0u;
+    float top_z = -INFINITY; /* the best of this thread */
     struct philox noise = {};
     each(w.n, [&](uint32_t id) {
         float v = logit(w, id);
@@ -323,7 +337,11 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
                 noise = philox_group(p->seed, s->index[i], group);
             }
             uint32_t word = (id & 2) ? (id & 1 ? noise.v[3] : noise.v[2]) : (id & 1 ? noise.v[1] : noise.v[0]);
-            v = v / temp + philox_gumbel(word);
+            v /= temp;
+            if (v + philox_gumbel_bound(word) < top_z) /* hopeless: saves two logarithms */
+                return;
+            v += philox_gumbel(word);
+            top_z = v > top_z ? v : top_z;
         }
         unsigned long long k = rank_of(v, id);
         best = k > best ? k : best;
@@ -400,7 +418,8 @@ void sample_init(struct device *d)
     }
     d->sampler = s;
     if (!cuda_ok(d, cudaMalloc((void **)&s->slot, SLOTS_MAX * sizeof(slot_dev))) ||
-        !cuda_ok(d, cudaMalloc((void **)&s->last, SLOTS_MAX * 4)) || !cuda_ok(d, cudaMalloc((void **)&s->row, ROWS * sizeof(row_dev))) ||
+        !cuda_ok(d, cudaMalloc((void **)&s->last, SLOTS_MAX * 4)) ||
+        !cuda_ok(d, cudaMalloc((void **)&s->row, ROWS * sizeof(row_dev))) ||
         !cuda_ok(d, cudaMalloc((void **)&s->rows_done, 4)))
         return;
     cuda_ok(d, cudaMemsetAsync(s->slot, 0, SLOTS_MAX * sizeof(slot_dev), d->stream));
@@ -429,7 +448,10 @@ void sample_fini(struct device *d)
     d->sampler = NULL;
 }
 
-const int32_t *slot_tokens(const struct device *d) { return d->sampler->last; }
+const int32_t *slot_tokens(const struct device *d)
+{
+    return d->sampler->last;
+}
 
 uint32_t *mask_room(struct device *d, uint32_t n, uint32_t words)
 {
@@ -489,8 +511,8 @@ static int params_check(const struct sample_params *p, uint32_t n_vocab, struct 
         return err_set(e, HEARTH_EPARAMS, "%u logprobs wanted, limit %d", p->n_logprobs, LOGPROBS_MAX);
     for (uint32_t i = 0; i < p->n_bias; i++)
         if (p->bias[i].id >= n_vocab || !(p->bias[i].bias <= FLT_MAX))
-            return err_set(e, HEARTH_EPARAMS, "logit bias %g of token %u: vocabulary of %u, bias below infinity", (double)p->bias[i].bias,
-                           p->bias[i].id, n_vocab);
+            return err_set(e, HEARTH_EPARAMS, "logit bias %g of token %u: vocabulary of %u, bias below infinity",
+                           (double)p->bias[i].bias, p->bias[i].id, n_vocab);
     return 0;
 }
 
@@ -503,7 +525,8 @@ int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, con
     int rc = params_check(p, n_vocab, e);
     for (uint32_t i = 0; !rc && i < n_history; i++)
         if (history[i] < 0 || (uint32_t)history[i] >= n_vocab)
-            rc = err_set(e, HEARTH_EPARAMS, "token %d of the history is outside the vocabulary of %u", history[i], n_vocab);
+            rc = err_set(e, HEARTH_EPARAMS, "token %d of the history is outside the vocabulary of %u", history[i],
+                         n_vocab);
     if (rc)
         return rc;
     if (d->err.code) {
@@ -538,7 +561,8 @@ int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, con
             return rc;
         cuda_ok(d, cudaMemsetAsync(m->count, 0, n_vocab * 4ull, d->stream));
         if (n) {
-            cuda_ok(d, cudaMemcpyAsync(m->ring, history + (n_history - n), n * 4ull, cudaMemcpyHostToDevice, d->stream));
+            cuda_ok(d,
+                    cudaMemcpyAsync(m->ring, history + (n_history - n), n * 4ull, cudaMemcpyHostToDevice, d->stream));
             d->pdl_chain = false;
             cuda_launch(d, slot_count, dim3((n + 255) / 256), 256, 0, LAUNCH_PLAIN, m->count, m->ring, n, n_vocab);
         }
@@ -547,7 +571,8 @@ int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, con
         v.ring_used = n, v.ring_at = window ? n % window : 0;
     }
     d->pdl_chain = false;
-    cuda_launch(d, slot_init, dim3(1), 1, 0, LAUNCH_PLAIN, s->slot + slot, v, s->last + slot, n_history ? history[n_history - 1] : 0);
+    cuda_launch(d, slot_init, dim3(1), 1, 0, LAUNCH_PLAIN, s->slot + slot, v, s->last + slot,
+                n_history ? history[n_history - 1] : 0);
     if (d->err.code && e)
         *e = d->err;
     return d->err.code;
@@ -558,9 +583,13 @@ void sample_run(struct device *d, uint32_t cap, uint32_t n_vocab, struct result 
     struct sampler *s = d->sampler;
     for (uint32_t row = 0; row < cap; row += ROWS) {
         uint32_t rows = cap - row < ROWS ? cap - row : ROWS, blocks = BLOCKS / rows;
-        sample_args a = {d->ws.logits, d->ws.ldl, n_vocab, row, d->step, s->slot, s->last, s->row, s->rows_done, s->mask, ring};
+        sample_args a = {d->ws.logits, d->ws.ldl, n_vocab,      row,     d->step, s->slot,
+                         s->last,      s->row,    s->rows_done, s->mask, ring};
         cuda_launch(d, sample, dim3(blocks < 1 ? 1 : blocks, rows), THREADS, 0, LAUNCH_PDL, a);
     }
 }
 
-void done_run(struct device *d, struct result *ring) { cuda_launch(d, done, dim3(1), 1, 0, LAUNCH_PDL, d->step, ring); }
+void done_run(struct device *d, struct result *ring)
+{
+    cuda_launch(d, done, dim3(1), 1, 0, LAUNCH_PDL, d->step, ring);
+}

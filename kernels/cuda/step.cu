@@ -1,9 +1,9 @@
 /*
  * step.cu - a step: its metadata, the list of its ops, capture and replay, and its results.
  *
- * Ops are only noted between step_begin and step_end. step_end sends the metadata (one copy from pinned memory) and then
- * runs the list; a decode step (one row a sequence) of a shape seen before is a captured graph, replayed by one call.
- * So replay needs no cooperation of the ops, and nothing runs before its metadata is there. Reading or writing an
+ * Ops are only noted between step_begin and step_end. step_end sends the metadata (one copy from pinned memory) and
+ * then runs the list; a decode step (one row a sequence) of a shape seen before is a captured graph, replayed by one
+ * call. So replay needs no cooperation of the ops, and nothing runs before its metadata is there. Reading or writing an
  * activation in the middle of a step (tests) runs what is noted so far and leaves the step eager.
  *
  * Results come back through pinned memory that the last kernel writes, `ticket` last: step_wait polls, no call into the
@@ -13,10 +13,12 @@
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
+
+enum { SPINS = 1000 }; /* about 40 us of looking before step_wait sleeps between looks */
 
 enum op_kind { OP_EMBED, OP_QKV, OP_ATTEND, OP_PROJ, OP_FFN_UP, OP_HEAD, OP_SAMPLE };
 
@@ -46,13 +48,14 @@ struct step_rec {
     struct op *op;
     uint32_t n_op, op_cap;
     struct shape shape[GRAPHS_MAX];
-    uint8_t *meta[RING]; /* pinned: step_dev, then the block tables */
-    uint32_t n_page;     /* in this step's block tables */
-    struct result *ring; /* pinned, [RING] */
+    uint8_t *meta[RING];  /* pinned: step_dev, then the block tables */
+    uint32_t n_page;      /* in this step's block tables */
+    struct result *ring;  /* pinned, [RING] */
     uint64_t key, ticket; /* of this step; of the last step_end */
     bool open, sample, eager;
     uint32_t width[ACT_COUNT];
-    struct hearth_err failed[RING]; /* what was wrong with the step of that ticket: not the device's failure, the caller's */
+    struct hearth_err
+        failed[RING]; /* what was wrong with the step of that ticket: not the device's failure, the caller's */
 };
 
 static step_dev *meta_of(struct device *d)
@@ -100,6 +103,7 @@ void step_init(struct device *d)
         return;
     }
     d->rec = r;
+    prctl(PR_SET_TIMERSLACK, 1000); /* this thread's sleeps in step_wait are meant: 50 us is the default */
     if (!cuda_ok(d, cudaHostAlloc((void **)&r->ring, RING * sizeof(struct result), cudaHostAllocMapped)))
         return;
     memset(r->ring, 0, RING * sizeof(struct result));
@@ -163,8 +167,10 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
     r->key = key;
     if (d->err.code)
         return;
-    if (!b->n_row || b->n_row > d->ws.dims.n_row || b->n_seq > BATCH_SEQS_MAX || b->n_out > d->ws.out_rows || b->n_out > b->n_row) {
-        cuda_refuse(d, HEARTH_EINTERNAL, "step of %u rows, %u sequences, %u out rows: the workspace has room for %u, %d, %u", b->n_row,
+    if (!b->n_row || b->n_row > d->ws.dims.n_row || b->n_seq > BATCH_SEQS_MAX || b->n_out > d->ws.out_rows ||
+        b->n_out > b->n_row) {
+        cuda_refuse(d, HEARTH_EINTERNAL,
+                    "step of %u rows, %u sequences, %u out rows: the workspace has room for %u, %d, %u", b->n_row,
                     b->n_seq, b->n_out, d->ws.dims.n_row, BATCH_SEQS_MAX, d->ws.out_rows);
         return;
     }
@@ -179,6 +185,7 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
     d->n_row = b->n_row, d->n_seq = b->n_seq, d->n_out = b->n_out;
     d->cap = bucket(b->n_row), d->out_cap = b->n_out ? bucket(b->n_out) : 0;
     d->max_pos = 0;
+    d->invariant = b->invariant;
     d->fast_prefill = b->n_row > 128 && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
     d->ws.att.plain = d->ws.ff.plain = d->fast_prefill;
 
@@ -305,7 +312,8 @@ void op_sample_push(struct device *d, const struct op_sample *op)
         m->slot[i] = op->slot[i], m->index[i] = op->index[i], m->mask[i] = NO_SLOT;
         if (room && op->mask[i]) {
             m->mask[i] = i;
-            cuda_ok(d, cudaMemcpyAsync(room + (uint64_t)i * words, op->mask[i], words * 4ull, cudaMemcpyHostToDevice, d->stream));
+            cuda_ok(d, cudaMemcpyAsync(room + (uint64_t)i * words, op->mask[i], words * 4ull, cudaMemcpyHostToDevice,
+                                       d->stream));
         }
     }
     r->sample = true;
@@ -390,8 +398,8 @@ static struct shape *shape_of(struct device *d, bool *seen)
     struct shape *old = &r->shape[0];
     for (int i = 0; i < GRAPHS_MAX; i++) {
         struct shape *s = &r->shape[i];
-        if (s->used && s->key == r->key && s->kv == d->kv && s->cap == d->cap && s->out_cap == d->out_cap && s->n_op == r->n_op &&
-            s->mode == mode) {
+        if (s->used && s->key == r->key && s->kv == d->kv && s->cap == d->cap && s->out_cap == d->out_cap &&
+            s->n_op == r->n_op && s->mode == mode) {
             *seen = true;
             return s;
         }
@@ -471,7 +479,7 @@ int step_failed(struct device *d, struct hearth_err *e)
 int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
 {
     struct result *res = &d->rec->ring[ticket % RING];
-    struct timespec pause = {0, 5000};
+    struct timespec pause = {0, 10000};
     struct hearth_err *mine = &d->rec->failed[ticket % RING];
     if (mine->code) {
         int rc = mine->code;
@@ -481,8 +489,12 @@ int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n
         return rc;
     }
     for (uint64_t spin = 0; !d->err.code && __atomic_load_n(&res->ticket, __ATOMIC_ACQUIRE) < ticket; spin++) {
-        if (spin < 2000)
+        if (spin < SPINS) {
+#ifdef __x86_64__
+            __builtin_ia32_pause();
+#endif
             continue;
+        }
         /* A kernel that failed never writes its ticket: ask now and then. */
         if (spin % 256 == 0) {
             cudaError_t rc = cudaStreamQuery(d->stream);
@@ -506,7 +518,10 @@ int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n
 
 /* --- activations for tests and eval ---------------------------------------------------------------------------- */
 
-static uint32_t act_rows(const struct device *d, enum act a) { return a == ACT_LOGITS ? d->ws.out_rows : d->ws.rows; }
+static uint32_t act_rows(const struct device *d, enum act a)
+{
+    return a == ACT_LOGITS ? d->ws.out_rows : d->ws.rows;
+}
 
 /* f32 rows that lie in device memory as they are; NULL for the fp16 forms. */
 static float *act_f32(struct device *d, enum act a, uint32_t *ld)

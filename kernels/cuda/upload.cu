@@ -138,7 +138,8 @@ static void upload_part(struct device *d, struct wdev *w, uint32_t i, const uint
         uint64_t bytes = n * p->raw_row_bytes, at = row * p->raw_row_bytes;
         cuda_ok(d, cudaEventSynchronize(u->free[b]));
         copy_wide(u, u->pin[b], src + at, bytes);
-        cuda_ok(d, cudaMemcpyAsync(packed ? u->dev[b] : p->raw + at, u->pin[b], bytes, cudaMemcpyHostToDevice, d->copy));
+        cuda_ok(d,
+                cudaMemcpyAsync(packed ? u->dev[b] : p->raw + at, u->pin[b], bytes, cudaMemcpyHostToDevice, d->copy));
         if (packed)
             pack_rows(d, w, i, row, n, u->dev[b], d->copy);
         cuda_ok(d, cudaEventRecord(u->free[b], d->copy));
