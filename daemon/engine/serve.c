@@ -359,7 +359,8 @@ static void on_model_event(struct server *s, const struct event_model *ev)
         return;
     }
     struct request *r = ev->owner;
-    if (!r) { /* a replaced file's model, unloaded by ourselves */
+    if (!r) { /* a replaced file's model, unloaded by ourselves: now it may go */
+        ev->model->replaced = true;
         models_put(&s->models, ev->model);
         return;
     }
@@ -414,7 +415,7 @@ static void on_wake(void *arg)
     struct resident *m = models_idle_replaced(&s->models);
     if (m) { /* its file was replaced and nobody uses it any more */
         m->users++;
-        m->replaced = false; /* asked for once */
+        m->replaced = false; /* until the answer: asked for once */
         engine_unload(s->engine, m, NULL);
     }
 }

@@ -604,6 +604,12 @@ static void a_replaced_file_is_another_model(void **state)
         assert_int_equal(first->result.usage.reused_tokens, 0);
         assert_true(again->result.usage.reused_tokens > 0);
     }
+    struct wire_engine_status *st = status();
+    int rows = 0;
+    for (size_t i = 0; i < st->n_models; i++)
+        rows += !strcmp(st->models[i].path, path);
+    assert_int_equal(rows, 1); /* the old one is gone */
+    wire_free(st);
     unlink(path);
     rmdir(dir);
 }
