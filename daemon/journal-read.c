@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,6 +33,11 @@ static uint64_t get_le(const uint8_t *from, int n)
     for (int i = 0; i < n; i++)
         v |= (uint64_t)from[i] << (8 * i);
     return v;
+}
+
+void journal_name(int64_t number, char name[static 32])
+{
+    snprintf(name, 32, "%lld", (long long)number);
 }
 
 /* --- writing -------------------------------------------------------------------------------------------- */

@@ -5,6 +5,9 @@
 
 #include "daemon/journal.h"
 
+/* The name of a stream's file. */
+void journal_name(int64_t number, char name[static 32]);
+
 /* A record for the offset `at`, in place of what `b` holds; at 0 the file's header comes first. */
 int journal_pack(struct wire_buf *b, int64_t at, const struct wire_method *m, const void *body, struct hearth_err *e);
 

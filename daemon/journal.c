@@ -1,4 +1,4 @@
-/* journal.c - files of records, one per stream; see journal.h. Loop thread, but for sync_all(). */
+/* journal.c - files of records, one per stream; see journal.h. Loop thread. */
 #include "config.h"
 
 #include "daemon/journal.h"
@@ -7,16 +7,14 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "daemon/journal-read.h"
+#include "daemon/journal-sync.h"
 #include "daemon/log.h"
 #include "daemon/store.h"
 
@@ -35,41 +33,9 @@ struct journal {
     int64_t bytes, files;
     struct event *timer;
     struct wire_buf buf; /* the record under construction */
-    pthread_t syncer;
-    bool has_syncer, dir_dirty;
-    int pipe[2]; /* to the syncer: numbers of files, 0 for the directory */
+    struct journal_sync *sync;
+    bool dir_dirty;
 };
-
-static void name_of(int64_t number, char name[static 32])
-{
-    snprintf(name, 32, "%lld", (long long)number);
-}
-
-/* --- the disk ------------------------------------------------------------------------------------------- */
-
-/* The syncer's thread. It opens files by number: descriptors that wait for a slow disk would add up. */
-static void *sync_all(void *arg)
-{
-    const struct journal *j = arg;
-    int64_t number;
-    while (read(j->pipe[0], &number, sizeof(number)) == sizeof(number)) {
-        char name[32];
-        name_of(number, name);
-        int fd = openat(j->dir_fd, number == 0 ? "." : name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        if (fd < 0)
-            continue; /* removed meanwhile */
-        if (fdatasync(fd) != 0)
-            log_error("journal of stream %s: %s", name, strerror(errno));
-        close(fd);
-    }
-    return NULL;
-}
-
-/* False where the syncer has enough to do: the caller tries again. */
-static bool ask_sync(struct journal *j, int64_t number)
-{
-    return write(j->pipe[1], &number, sizeof(number)) == sizeof(number);
-}
 
 static void arm(struct journal *j)
 {
@@ -86,28 +52,13 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     struct journal_entry *je;
     TAILQ_FOREACH (je, &j->entries, entry) {
         if (je->dirty)
-            je->dirty = !ask_sync(j, je->number);
+            je->dirty = !journal_sync_ask(j->sync, je->number);
         left |= je->dirty;
     }
     if (j->dir_dirty)
-        j->dir_dirty = !ask_sync(j, 0);
+        j->dir_dirty = !journal_sync_ask(j->sync, JOURNAL_SYNC_DIR);
     if (left || j->dir_dirty)
         arm(j);
-}
-
-static int start_syncer(struct journal *j, struct hearth_err *e)
-{
-    if (pipe2(j->pipe, O_CLOEXEC) != 0 || fcntl(j->pipe[1], F_SETFL, O_NONBLOCK) != 0)
-        return err_set(e, HEARTH_ESTORE, "the journal's pipe: %s", strerror(errno));
-    sigset_t all, before;
-    sigfillset(&all); /* signals are the loop's */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&j->syncer, NULL, sync_all, j);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0)
-        return err_set(e, HEARTH_ESTORE, "the journal's thread: %s", strerror(rc));
-    j->has_syncer = true;
-    return 0;
 }
 
 /* --- life ----------------------------------------------------------------------------------------------- */
@@ -134,12 +85,12 @@ int journal_open(struct journal **out, struct server *s, const char *state_dir, 
     struct journal *j = calloc(1, sizeof(*j));
     if (j == NULL)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    *j = (struct journal){.server = s, .dir_fd = -1, .pipe = {-1, -1}};
+    *j = (struct journal){.server = s, .dir_fd = -1};
     TAILQ_INIT(&j->entries);
     j->timer = event_new(s->base, -1, 0, on_timer, j);
     int rc = j->timer != NULL ? open_dir(j, state_dir, e) : err_set(e, HEARTH_ENOMEM, "out of memory");
     if (rc == 0)
-        rc = start_syncer(j, e);
+        rc = journal_sync_start(&j->sync, j->dir_fd, e);
     if (rc != 0) {
         journal_close(j);
         return rc;
@@ -163,19 +114,11 @@ void journal_close(struct journal *j)
 {
     if (j == NULL)
         return;
-    if (j->has_syncer) {
-        fcntl(j->pipe[1], F_SETFL, 0); /* nobody waits for the loop any more */
-        on_timer(-1, 0, j);
-        close(j->pipe[1]);
-        j->pipe[1] = -1;
-        pthread_join(j->syncer, NULL);
-    }
+    on_timer(-1, 0, j);
+    journal_sync_stop(j->sync);
     struct journal_entry *je;
     while ((je = TAILQ_FIRST(&j->entries)) != NULL)
         forget(j, je);
-    for (int i = 0; i < 2; i++)
-        if (j->pipe[i] >= 0)
-            close(j->pipe[i]);
     if (j->dir_fd >= 0)
         close(j->dir_fd);
     if (j->timer != NULL)
@@ -187,7 +130,7 @@ void journal_close(struct journal *j)
 void journal_remove(struct journal *j, struct journal_entry *je)
 {
     char name[32];
-    name_of(je->number, name);
+    journal_name(je->number, name);
     if (unlinkat(j->dir_fd, name, 0) != 0)
         log_warn("journal of stream %s: %s", name, strerror(errno));
     forget(j, je);
@@ -202,10 +145,10 @@ static void expire(struct journal *j, const struct journal_entry *newest)
     for (; je != NULL; je = next) {
         next = TAILQ_NEXT(je, entry);
         bool full = j->bytes > j->server->conf->journal_bytes || j->files > FILES_MAX;
-        if (je->ended && je != newest && (full || je->time + KEEP_S < now)) {
-            journal_remove(j, je);
-            any = true;
-        }
+        if (!je->ended || je == newest || (!full && je->time + KEEP_S >= now))
+            continue;
+        journal_remove(j, je);
+        any = true;
     }
     if (any && j->server->store != NULL && (je = TAILQ_FIRST(&j->entries)) != NULL)
         store_forget_streams(j->server->store, je->number);
@@ -262,7 +205,7 @@ int journal_begin(struct journal *j, const struct wire_journal_head *head, struc
                   struct hearth_err *e)
 {
     char name[32];
-    name_of(head->stream, name);
+    journal_name(head->stream, name);
     struct journal_entry *je = entry_new(j, head, e);
     if (je == NULL)
         return HEARTH_ENOMEM;
@@ -314,7 +257,7 @@ struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number,
 int journal_load(struct journal *j, const struct journal_entry *je, struct journal_copy *c, struct hearth_err *e)
 {
     char name[32];
-    name_of(je->number, name);
+    journal_name(je->number, name);
     int64_t good;
     int fd = journal_read(j->dir_fd, name, je->number, c, &good, e);
     if (fd < 0)
@@ -332,7 +275,7 @@ static void replay_one(struct journal *j, int64_t number, journal_take *take, vo
     struct journal_copy c;
     struct hearth_err e = {0};
     int64_t good;
-    name_of(number, name);
+    journal_name(number, name);
     int fd = journal_read(j->dir_fd, name, number, &c, &good, &e);
     if (fd < 0) {
         snprintf(bad, sizeof(bad), "%s.bad", name);
@@ -383,7 +326,7 @@ int64_t journal_replay(struct journal *j, journal_take *take, void *arg)
             continue;
         if (number > highest)
             highest = number; /* a file that was set aside keeps its number */
-        name_of(number, name);
+        journal_name(number, name);
         if (strcmp(name, d->d_name) != 0)
             continue;
         if (n == cap) {

@@ -21,6 +21,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/forward.c daemon/forward.h \
 	daemon/journal.c daemon/journal.h \
 	daemon/journal-read.c daemon/journal-read.h \
+	daemon/journal-sync.c daemon/journal-sync.h \
 	daemon/link.c daemon/link.h \
 	daemon/log.c daemon/log.h \
 	daemon/models.c daemon/models.h \

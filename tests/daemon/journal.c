@@ -179,6 +179,7 @@ static void test_grace(void **state)
     peer_close(p);
     peer_close(second);
     peer_close(clock);
+    assert_int_equal(box_stop(b, SIGTERM), 0); /* and has let go of everything, where that is checked */
 }
 
 /* Two readers of one stream, one of them late, and the same connection twice. */
@@ -262,6 +263,7 @@ static void test_retry(void **state)
     peer_refused(p, WIRE_GENERATE, &fails, HEARTH_EBADMODEL, "as the prompt said");
     peer_refused(p, WIRE_GENERATE, &fails, HEARTH_EBADMODEL, "as the prompt said");
     peer_close(p);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
 }
 
 static int64_t after_restart(struct box *b, const char *session)
