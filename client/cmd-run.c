@@ -30,6 +30,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     const struct opt own[] = {
         {"chat", 0, OPT_FLAG, &gen.chat, 0, 0, NULL, "the prompt is a message, rendered with the chat template"},
         {"raw", 0, OPT_FLAG, &no_special, 0, 0, NULL, "take special tokens in the prompt as plain text"},
+        {"request", 0, OPT_TEXT, &gen.g.request, 0, 0, "ID", "once more with the same ID: the same answer, made once"},
         {"logprobs", 0, OPT_INT, &gen.g.logprobs, 0, 20, "N", "with --json: log-probabilities, N alternatives each"},
         {"json", 0, OPT_FLAG, &gen.json, 0, 0, NULL, "one JSON object at the end instead of text"},
         OPT_END,

@@ -75,6 +75,11 @@ static void interrupts_end(void)
 
 /* --- a generation ------------------------------------------------------------------------------------------------ */
 
+/* Where a stream is. */
+struct place {
+    int64_t stream, tokens; /* -1: not known */
+};
+
 static void show_event(const struct gen *gen, const struct hearth_event *ev)
 {
     switch (ev->type) {
@@ -97,11 +102,21 @@ static void show_event(const struct gen *gen, const struct hearth_event *ev)
     }
 }
 
+/* How to have the rest of a stream whose connection has broken. */
+static void show_way_back(const struct place *at)
+{
+    progress_clear();
+    if (at->stream >= 0)
+        fprintf(stderr, "\nhearth: `hearth attach %lld --from %lld` goes on with it\n", (long long)at->stream,
+                (long long)at->tokens);
+}
+
 /* Waits for the end of one submitted generation. */
 static int gen_wait(struct hearth *h, const struct gen *gen, uint32_t request, struct hearth_generate_result **out,
                     struct hearth_err *err)
 {
     int interrupts = 0;
+    struct place at = {-1, 0};
     for (;;) {
         struct hearth_event ev;
         int rc;
@@ -109,6 +124,10 @@ static int gen_wait(struct hearth *h, const struct gen *gen, uint32_t request, s
             if (ev.request && ev.request != request)
                 continue;
             show_event(gen, &ev);
+            if (ev.type == HEARTH_EVENT_BEGIN)
+                at.stream = ev.body.begin->stream;
+            if (ev.type == HEARTH_EVENT_TOKENS)
+                at.tokens = ev.body.tokens->index + ev.body.tokens->count;
             if (ev.type == HEARTH_EVENT_DONE) {
                 *out = hearth_take(h);
                 return 0;
@@ -118,11 +137,12 @@ static int gen_wait(struct hearth *h, const struct gen *gen, uint32_t request, s
                 return err->code;
             }
         }
-        if (rc < 0)
+        if (rc == 0)
+            rc = hearth_wait(h, interrupt_pipe[0], NULL, err);
+        if (rc < 0) {
+            show_way_back(&at);
             return rc;
-        rc = hearth_wait(h, interrupt_pipe[0], NULL, err);
-        if (rc < 0)
-            return rc;
+        }
         char byte;
         if (rc != HEARTH_WAIT_FD || read(interrupt_pipe[0], &byte, 1) != 1)
             continue;
@@ -169,7 +189,8 @@ int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **o
     gen->g.session = gen->session;
     gen->g.stream = !gen->json;
     int rc = gen_once(h, gen, out, err);
-    if (!model && rc == HEARTH_ENOSESSION) { /* a session that begins here, on the default model */
+    /* A session that begins here, on the default model; or a retry of a request that did. */
+    if (!model && (rc == HEARTH_ENOSESSION || (rc == HEARTH_ECONFLICT && gen->g.request))) {
         gen->g.model = model = model_resolve(NULL);
         rc = gen_once(h, gen, out, err);
     }

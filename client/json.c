@@ -75,11 +75,11 @@ static json_t *json_logprobs(const struct hearth_generate_result *r)
 
 json_t *json_result(const struct hearth_generate_result *r)
 {
-    json_t *o =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "text",
-                  r->text.data ? json_text(r->text.data, r->text.len) : json_str(""), "session", json_str(r->session),
-                  "request", json_str(r->request), "usage", json_usage(&r->usage), "timings", json_timings(&r->timings),
-                  "finish_reason", json_str(r->finish_reason), "tokens", json_ids(r->tokens));
+    json_t *o = json_pack("{s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o}", "text",
+                          r->text.data ? json_text(r->text.data, r->text.len) : json_str(""), "session",
+                          json_str(r->session), "request", json_str(r->request), "stream", (json_int_t)r->stream,
+                          "usage", json_usage(&r->usage), "timings", json_timings(&r->timings), "finish_reason",
+                          json_str(r->finish_reason), "tokens", json_ids(r->tokens));
     /* A seed has 64 bits and JSON's integers here have 63: the rest is a string, as JavaScript would need anyway. */
     char seed[24];
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)r->seed);

@@ -29,7 +29,7 @@ _hearth()
         --repeat-penalty --presence-penalty --frequency-penalty --penalty-last --stats --json"
     local words=
     case $verb in
-    run) words="$generate --chat --raw --logprobs" ;;
+    run) words="$generate --chat --raw --logprobs --request" ;;
     chat) words=$generate ;;
     resume) words=$generate; [[ $cur == -* ]] || words=$(_hearth_names sessions) ;;
     attach) words="--from --request --stats --json" ;;

@@ -65,3 +65,4 @@ complete -c hearth -n '__fish_seen_subcommand_from bench' -l socket -d 'as a cli
 complete -c hearth -n "__fish_seen_subcommand_from $verbs" -l json -d JSON
 complete -c hearth -n '__fish_seen_subcommand_from attach' -l from -x -d 'tokens to leave out'
 complete -c hearth -n '__fish_seen_subcommand_from attach' -l request -d 'STREAM is a request id'
+complete -c hearth -n '__fish_seen_subcommand_from run' -l request -x -d 'name the request'

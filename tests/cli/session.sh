@@ -50,6 +50,25 @@ json_is "with the KV of the first turn" "d['usage']['reused_tokens'] >= $first -
 status 1 "resume of a session that is not there" "$hearth" resume nothing
 err_has "is refused by name" "hearth: SESSION_NOT_FOUND: "
 
+# A request that was made stays made: the same id again, attach by its number and by its id, and with another prompt.
+status 0 "run --request" "$hearth" run -s again -n 6 --request r1 --json "The cat"
+cp "$dir/out" "$dir/first"
+number=$(json "$dir/first" "d['stream']") text=$(json "$dir/first" "d['text']")
+status 0 "once more" "$hearth" run -s again -n 6 --request r1 --json "The cat"
+json_is "is the same answer" "d['text'] == json.load(open('$dir/first'))['text'] and d['stream'] == $number"
+status 0 "and the session" "$hearth" sessions show again --json
+json_is "has it once" "d['tokens'] == $(json "$dir/first" "d['usage']['prompt_tokens'] + 6")"
+status 0 "attach" "$hearth" attach "$number"
+is "prints it" "$(cat "$dir/out")" "$text"
+status 0 "attach --request --json" "$hearth" attach r1 --request --json --from 6
+json_is "has all of it" "d['text'] == json.load(open('$dir/first'))['text']"
+status 1 "the id with another prompt" "$hearth" run -s again -n 6 --request r1 "The dog"
+err_has "is refused by name" "hearth: CONFLICT: "
+status 1 "attach to a stream that is not there" "$hearth" attach 99999
+err_has "is refused by name" "hearth: STREAM_NOT_FOUND: "
+status 2 "attach to no number" "$hearth" attach r1
+"$hearth" rm again
+
 # The daemon goes and comes back: the sessions are there, and their KV is computed again from the stored tokens.
 "$hearth" sessions show talk --json --tokens >"$dir/before"
 status 0 "stop --daemon" "$hearth" stop --daemon
