@@ -30,8 +30,9 @@ is "and so is the engine" "$(readlink "/proc/$engine/exe")" "$(find "$root" -pat
 pc=$(find "$root" -name hearth.pc)
 prefix=${pc%/lib/pkgconfig/hearth.pc}
 cc=${CC:-cc}
-# shellcheck disable=SC2046
-$cc "$top_srcdir/libclient/examples/blocking.c" -o "$dir/blocking" \
+sanitize=$(sed -n 's/^HEARTH_LDFLAGS = //p' "$top_builddir/Makefile") # a sanitized library wants a sanitized program
+# shellcheck disable=SC2046,SC2086
+$cc $sanitize "$top_srcdir/libclient/examples/blocking.c" -o "$dir/blocking" \
     $(PKG_CONFIG_PATH=${pc%/hearth.pc} pkg-config --define-variable=prefix="$prefix" --cflags --libs hearth) >"$dir/err" 2>&1
 result $? "a program builds with hearth.pc"
 sed 's/^/# /' "$dir/err"
