@@ -187,70 +187,74 @@ VFN __m128 v16_sum4(v16 v0, v16 v1, v16 v2, v16 v3)
  * other, so what they read is one stretch of memory, and the stretch of the next four is fetched meanwhile.
  */
 enum { PREFETCH = 1024 };
-#define DEFINE_TYPE(T, len, size, chunks)                                                                             \
-    TARGET static void TUNED(T##_dots)(const char *w, size_t row_bytes, uint32_t n_in, const float *x, uint32_t o0,   \
-                                       uint32_t o1, float *y)                                                         \
-    {                                                                                                                 \
-        uint32_t o = o0;                                                                                              \
-        size_t ahead = 4 * row_bytes + PREFETCH;                                                                      \
-        float s[4][16];                                                                                               \
-        for (; o + 4 <= o1; o += 4) {                                                                                 \
-            const char *w0 = w + o * row_bytes, *w1 = w0 + row_bytes, *w2 = w1 + row_bytes, *w3 = w2 + row_bytes;     \
-            const char *fetch = w0 + ahead;                                                                           \
-            __m128 total = _mm_setzero_ps();                                                                          \
-            for (uint32_t k = 0; k < n_in;) {                                                                         \
-                uint32_t end = n_in - k < KB ? n_in : k + KB;                                                         \
-                v16 a0 = v16_set1(0.0f), a1 = a0, a2 = a0, a3 = a0;                                                   \
-                for (; k < end; k += (len), w0 += (size), w1 += (size), w2 += (size), w3 += (size)) {                 \
-                    for (size_t p = 0; p < 4 * (size); p += 64)                                                       \
-                        _mm_prefetch(fetch + p, _MM_HINT_T0);                                                         \
-                    fetch += 4 * (size);                                                                              \
-                    T##_prep(w0, s[0]);                                                                               \
-                    T##_prep(w1, s[1]);                                                                               \
-                    T##_prep(w2, s[2]);                                                                               \
-                    T##_prep(w3, s[3]);                                                                               \
-                    IN_MEMORY(s);                                                                                     \
-                    _Pragma("GCC unroll 1") for (int j = 0; j < (chunks); j++)                                        \
-                    {                                                                                                 \
-                        T##_chunk(w0, s[0], j, NULL, x + k, &a0);                                                     \
-                        T##_chunk(w1, s[1], j, NULL, x + k, &a1);                                                     \
-                        T##_chunk(w2, s[2], j, NULL, x + k, &a2);                                                     \
-                        T##_chunk(w3, s[3], j, NULL, x + k, &a3);                                                     \
-                    }                                                                                                 \
-                }                                                                                                     \
-                total = _mm_add_ps(total, v16_sum4(a0, a1, a2, a3));                                                  \
-            }                                                                                                         \
-            _mm_storeu_ps(y + (o - o0), total);                                                                       \
-        }                                                                                                             \
-        for (; o < o1; o++) {                                                                                         \
-            const char *b = w + o * row_bytes;                                                                        \
-            float total = 0.0f;                                                                                       \
-            for (uint32_t k = 0; k < n_in;) {                                                                         \
-                uint32_t end = n_in - k < KB ? n_in : k + KB;                                                         \
-                v16 a0 = v16_set1(0.0f);                                                                              \
-                for (; k < end; k += (len), b += (size)) {                                                            \
-                    T##_prep(b, s[0]);                                                                                \
-                    IN_MEMORY(s);                                                                                     \
-                    _Pragma("GCC unroll 1") for (int j = 0; j < (chunks); j++)                                        \
-                        T##_chunk(b, s[0], j, NULL, x + k, &a0);                                                      \
-                }                                                                                                     \
-                total += v16_sum(a0);                                                                                 \
-            }                                                                                                         \
-            y[o - o0] = total;                                                                                        \
-        }                                                                                                             \
-    }                                                                                                                 \
-    TARGET static void TUNED(T##_panel)(const char *w, size_t row_bytes, uint32_t k0, uint32_t klen, uint32_t n_row,  \
-                                        float *panel)                                                                 \
-    {                                                                                                                 \
-        float s[16];                                                                                                  \
-        for (uint32_t r = 0; r < n_row; r++, w += row_bytes, panel += KB) {                                           \
-            const char *b = w + (size_t)k0 / (len) * (size);                                                          \
-            for (uint32_t k = 0; k + (len) <= klen; k += (len), b += (size)) {                                        \
-                T##_prep(b, s);                                                                                       \
-                IN_MEMORY(s);                                                                                         \
-                _Pragma("GCC unroll 1") for (int j = 0; j < (chunks); j++) T##_chunk(b, s, j, panel + k, NULL, NULL); \
-            }                                                                                                         \
-        }                                                                                                             \
+#define DEFINE_TYPE(T, len, size, chunks)                                                                              \
+    TARGET static void TUNED(T##_dots)(const char *w, size_t row_bytes, uint32_t n_in, const float *x, size_t xstride, \
+                                       uint32_t o0, uint32_t o1, float *y)                                             \
+    {                                                                                                                  \
+        uint32_t o = o0;                                                                                               \
+        size_t ahead = 4 * row_bytes + PREFETCH;                                                                       \
+        float s[4][16];                                                                                                \
+        for (; o + 4 <= o1; o += 4) {                                                                                  \
+            const char *w0 = w + o * row_bytes, *w1 = w0 + row_bytes, *w2 = w1 + row_bytes, *w3 = w2 + row_bytes;      \
+            const char *fetch = w0 + ahead;                                                                            \
+            __m128 total = _mm_setzero_ps();                                                                           \
+            for (uint32_t k = 0; k < n_in;) {                                                                          \
+                uint32_t end = n_in - k < KB ? n_in : k + KB;                                                          \
+                const float *xb = x + k / KB * xstride;                                                                \
+                v16 a0 = v16_set1(0.0f), a1 = a0, a2 = a0, a3 = a0;                                                    \
+                for (; k < end; k += (len), xb += (len)) {                                                             \
+                    for (size_t p = 0; p < 4 * (size); p += 64)                                                        \
+                        _mm_prefetch(fetch + p, _MM_HINT_T0);                                                          \
+                    fetch += 4 * (size);                                                                               \
+                    T##_prep(w0, s[0]);                                                                                \
+                    T##_prep(w1, s[1]);                                                                                \
+                    T##_prep(w2, s[2]);                                                                                \
+                    T##_prep(w3, s[3]);                                                                                \
+                    IN_MEMORY(s);                                                                                      \
+                    _Pragma("GCC unroll 1") for (int j = 0; j < (chunks); j++)                                         \
+                    {                                                                                                  \
+                        T##_chunk(w0, s[0], j, NULL, xb, &a0);                                                         \
+                        T##_chunk(w1, s[1], j, NULL, xb, &a1);                                                         \
+                        T##_chunk(w2, s[2], j, NULL, xb, &a2);                                                         \
+                        T##_chunk(w3, s[3], j, NULL, xb, &a3);                                                         \
+                    }                                                                                                  \
+                    w0 += (size), w1 += (size), w2 += (size), w3 += (size);                                            \
+                }                                                                                                      \
+                total = _mm_add_ps(total, v16_sum4(a0, a1, a2, a3));                                                   \
+            }                                                                                                          \
+            _mm_storeu_ps(y + (o - o0), total);                                                                        \
+        }                                                                                                              \
+        for (; o < o1; o++) {                                                                                          \
+            const char *b = w + o * row_bytes;                                                                         \
+            float total = 0.0f;                                                                                        \
+            for (uint32_t k = 0; k < n_in;) {                                                                          \
+                uint32_t end = n_in - k < KB ? n_in : k + KB;                                                          \
+                const float *xb = x + k / KB * xstride;                                                                \
+                v16 a0 = v16_set1(0.0f);                                                                               \
+                for (; k < end; k += (len), b += (size), xb += (len)) {                                                \
+                    T##_prep(b, s[0]);                                                                                 \
+                    IN_MEMORY(s);                                                                                      \
+                    _Pragma("GCC unroll 1") for (int j = 0; j < (chunks); j++) T##_chunk(b, s[0], j, NULL, xb, &a0);   \
+                }                                                                                                      \
+                total += v16_sum(a0);                                                                                  \
+            }                                                                                                          \
+            y[o - o0] = total;                                                                                         \
+        }                                                                                                              \
+    }                                                                                                                  \
+    TARGET static void TUNED(T##_panel)(const char *w, size_t row_bytes, uint32_t k0, uint32_t klen, uint32_t n_row,   \
+                                        float *panel)                                                                  \
+    {                                                                                                                  \
+        float s[16];                                                                                                   \
+        for (uint32_t r = 0; r < n_row; r++, w += row_bytes, panel += KB) {                                            \
+            const char *b = w + (size_t)k0 / (len) * (size), *fetch = b + MATMUL_ROWS * row_bytes;                     \
+            for (size_t p = 0; p < klen / (len) * (size); p += 64)                                                     \
+                _mm_prefetch(fetch + p, _MM_HINT_T0);                                                                  \
+            for (uint32_t k = 0; k + (len) <= klen; k += (len), b += (size)) {                                         \
+                T##_prep(b, s);                                                                                        \
+                IN_MEMORY(s);                                                                                          \
+                _Pragma("GCC unroll 1") for (int j = 0; j < (chunks); j++) T##_chunk(b, s, j, panel + k, NULL, NULL);  \
+            }                                                                                                          \
+        }                                                                                                              \
     }
 
 DEFINE_TYPE(f32, LANES, LANES * 4, 1)
@@ -263,7 +267,8 @@ DEFINE_TYPE(q5_k, QK_K, sizeof(struct block_q5_k), 4)
 DEFINE_TYPE(q6_k, QK_K, sizeof(struct block_q6_k), 2)
 
 static const struct type_kernels {
-    void (*dots)(const char *w, size_t row_bytes, uint32_t n_in, const float *x, uint32_t o0, uint32_t o1, float *y);
+    void (*dots)(const char *w, size_t row_bytes, uint32_t n_in, const float *x, size_t xstride, uint32_t o0,
+                 uint32_t o1, float *y);
     void (*panel)(const char *w, size_t row_bytes, uint32_t k0, uint32_t klen, uint32_t n_row, float *panel);
 } type_kernels[DT_COUNT] = {
     [DT_F32] = {TUNED(f32_dots), TUNED(f32_panel)},    [DT_F16] = {TUNED(f16_dots), TUNED(f16_panel)},
@@ -367,6 +372,9 @@ VFN void tile(uint32_t n_vec, const float *const ws[4], const float *x, size_t l
 
 /* --- matmul ------------------------------------------------------------------------------------------------- */
 
+/* Up to so many tokens, expanding the weights for each costs less than writing them to a panel. */
+enum { DOTS_TOKENS = 2 };
+
 /* Columns [k0, k0 + KB) of some weight rows as f32, continued with zeros to whole lanes. */
 TARGET static void TUNED(panel)(const struct weight_part *w, uint32_t n_in, uint32_t row, uint32_t n_row, uint32_t k0,
                                 float *panel)
@@ -396,9 +404,14 @@ VFN void add_some(float *to, const float *v, uint32_t n)
 TARGET static void TUNED(matmul)(const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0,
                                  uint32_t o1, float *y, size_t ldy, float *scratch)
 {
-    if (x->n_row == 1 && n_in % LANES == 0) {
+    if (x->n_row <= DOTS_TOKENS && n_in % LANES == 0) {
         const struct dtype_info *t = dtype_get(w->type);
-        type_kernels[w->type].dots(w->data, (size_t)n_in / t->block_len * t->block_bytes, n_in, x->v, o0, o1, y);
+        size_t row_bytes = (size_t)n_in / t->block_len * t->block_bytes;
+        uint32_t some = x->n_row == 1 ? o1 - o0 : MATMUL_ROWS; /* rows that L1 keeps for the next token */
+        for (uint32_t o = o0; o < o1; o += some)
+            for (uint32_t r = 0; r < x->n_row; r++)
+                type_kernels[w->type].dots(w->data, row_bytes, n_in, panel_row(x, r), panel_stride(x), o,
+                                           o1 - o < some ? o1 : o + some, y + r * ldy + (o - o0));
         return;
     }
     /* Block by block of columns, so that the tokens' part stays in L2 while all the weight rows pass by. */
