@@ -151,7 +151,7 @@ static size_t parse(struct journal_copy *c, int64_t number, const uint8_t *data,
         err_set(e, HEARTH_ESTORE, "not a journal");
         return 0;
     }
-    if (get_le(data + 8, 4) != FILE_VERSION) {
+    if (get_le(data + 8, 8) != FILE_VERSION) { /* the zero is for what a later version may have to say */
         err_set(e, HEARTH_ESTORE, "of version %lu, this hearthd knows %d", (unsigned long)get_le(data + 8, 4),
                 FILE_VERSION);
         return 0;

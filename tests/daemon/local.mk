@@ -5,6 +5,12 @@ tests_unit_conf_SOURCES = tests/unit/conf.c
 tests_unit_conf_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_conf_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/journal
+TESTS += tests/unit/journal
+tests_unit_journal_SOURCES = tests/unit/journal.c
+tests_unit_journal_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_journal_LDADD = daemon/libdaemon.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/output
 TESTS += tests/unit/output
 tests_unit_output_SOURCES = tests/unit/output.c

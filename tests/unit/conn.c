@@ -286,6 +286,49 @@ static void cancel_goes_by_request_before_the_stream_has_a_number(void **state)
     assert_string_equal(ev.body.result->finish_reason, "cancelled");
 }
 
+/* By number it knows its events at once, by request id from its begin on; either can be cancelled. */
+static void attach_goes_on_with_a_stream(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    uint32_t a, b;
+    assert_int_equal(hearth_attach(p->h, 12, NULL, 3, &a, &err), 0);
+    assert_int_equal(hearth_attach(p->h, 0, "theirs", 0, &b, &err), 0);
+    expect(p, WIRE_HELLO);
+    greet(p, p->frame.id);
+    struct wire_attach *w = expect(p, WIRE_STREAM_ATTACH);
+    uint32_t id_a = p->frame.id;
+    assert_true(w->stream == 12 && w->request == NULL && w->from == 3);
+    w = expect(p, WIRE_STREAM_ATTACH);
+    assert_true(w->stream == -1 && w->from == 0);
+    assert_string_equal(w->request, "theirs");
+
+    begin(p, 13, "theirs");
+    begin(p, 12, "of who began it");
+    tokens(p, 12, 3, "D");
+    tokens(p, 13, 0, "X");
+    finish(p, id_a, 12, "ABCD", "length");
+    const struct {
+        int type;
+        uint32_t request;
+    } want[] = {{HEARTH_EVENT_BEGIN, b},
+                {HEARTH_EVENT_BEGIN, a},
+                {HEARTH_EVENT_TOKENS, a},
+                {HEARTH_EVENT_TOKENS, b},
+                {HEARTH_EVENT_DONE, a}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        assert_int_equal(next(p, &ev), 1);
+        assert_int_equal(ev.type, want[i].type);
+        assert_int_equal(ev.request, want[i].request);
+    }
+    assert_string_equal(ev.body.result->text.data, "ABCD");
+    assert_int_equal(hearth_cancel(p->h, b, &err), 0);
+    struct wire_cancel *c = expect(p, WIRE_CANCEL);
+    assert_int_equal(c->stream, 13);
+    assert_int_equal(hearth_attach(p->h, -1, NULL, 0, &a, &err), HEARTH_EPARAMS);
+    assert_int_equal(hearth_attach(p->h, 1, NULL, -1, &a, &err), HEARTH_EPARAMS);
+}
+
 static int count_tokens(void *arg, const struct hearth_event *ev)
 {
     int *n = arg;
@@ -728,6 +771,7 @@ int main(void)
         WITH_PEER(two_streams_on_one_connection_are_told_apart),
         WITH_PEER(a_refusal_is_an_event_and_the_connection_lives),
         WITH_PEER(cancel_goes_by_request_before_the_stream_has_a_number),
+        WITH_PEER(attach_goes_on_with_a_stream),
         WITH_PEER(blocking_calls_keep_other_streams_events),
         WITH_PEER(run_returns_the_result_and_shows_its_events),
         WITH_PEER(timeouts_leave_the_connection_usable),
