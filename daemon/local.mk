@@ -14,6 +14,7 @@ daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS)
 noinst_LIBRARIES += daemon/libdaemon.a
 daemon_libdaemon_a_SOURCES = \
 	daemon/acl.c daemon/acl.h \
+	daemon/blame.c daemon/blame.h \
 	daemon/conf.c daemon/conf.h \
 	daemon/conn.c daemon/conn.h \
 	daemon/deliver.c \

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/blame.h"
 #include "daemon/conn.h"
 #include "daemon/journal.h"
 #include "daemon/link.h"
@@ -302,6 +303,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     TAILQ_INIT(&s->dead);
     TAILQ_INIT(&s->streams);
     TAILQ_INIT(&s->forwards);
+    TAILQ_INIT(&s->blames);
     int rc = 0;
     if (sd->listen_fd >= 0) {
         s->listen_fd = sd->listen_fd;
@@ -339,6 +341,7 @@ void server_fini(struct server *s)
         conn_drop(c, "hearthd ends");
     conn_reap(s);
     journal_close(s->journal);
+    blame_fini(s);
     store_close(s->store);
     struct event *events[] = {s->accept, s->again, s->sigterm, s->sigint, s->watchdog, s->phase_timer};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)

@@ -15,6 +15,7 @@
 #include "daemon/sd.h"
 #include "libclient/wire.h"
 
+struct blame;
 struct call;
 struct conn;
 struct event;
@@ -27,6 +28,7 @@ struct stream;
 TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(stream_list, stream);
 TAILQ_HEAD(call_list, call);
+TAILQ_HEAD(blame_list, blame);
 
 /* Only server_step() moves on, and never back. */
 enum server_phase {
@@ -55,6 +57,8 @@ struct server {
 
     struct stream_list streams;
     int64_t n_streams, last_stream;
+    struct blame_list blames; /* models that kill engines: blame.c */
+    int n_blames;
     struct call_list forwards; /* calls that wait for the engine to load a model */
 
     struct store *store; /* NULL: the state directory cannot be used, and this is why: */

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "daemon/blame.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
 #include "daemon/store.h"
@@ -319,6 +320,8 @@ static void on_engine_death(struct stream *st, const struct hearth_err *err)
     st->crashes++;
     if (st->retries > st->server->conf->stream_retries || st->crashes > CRASHES_MAX ||
         st->server->phase != SERVER_RUNNING) {
+        if (st->server->phase == SERVER_RUNNING && st->retries == st->crashes)
+            blame_add(st->server, st->account->uid, st->session->row.path, err->msg);
         stream_end_here(st, err);
         return;
     }
@@ -400,6 +403,7 @@ void stream_on_tokens(struct server *s, const void *body)
     if (t->tokens.n > 0) {
         st->retries = 0;
         st->suspect = false;
+        blame_clear(st->server, st->account->uid, st->session->row.path);
     }
     deliver(st);
     if (suspect)
@@ -439,8 +443,8 @@ int stream_start(struct call *call, struct session *ss, const uint64_t *hash, st
     st->hash = *hash;
     st->request = st->block = g;
     call->params = NULL;
-    int rc = 0;
-    if (!g->sampling.has_seed) {
+    int rc = blame_check(s, st->account->uid, ss->row.path, e);
+    if (rc == 0 && !g->sampling.has_seed) {
         /* Drawn here, so that a stream which is taken up again goes on with the same numbers; 53 bits, which every
          * client's number type can hold. */
         if (getrandom(&g->sampling.seed, sizeof(g->sampling.seed), 0) != sizeof(g->sampling.seed))

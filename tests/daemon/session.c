@@ -347,6 +347,10 @@ static int as_another_user(struct box *b, pid_t *child)
     struct wire_cancel_result *r = peer_call(p, WIRE_CANCEL, &c);
     if (r->cancelled)
         _exit(2);
+    for (int64_t i = 1; i <= 2; i++) { /* one has ended, one runs */
+        struct wire_attach a = {.stream = i};
+        peer_refused(p, WIRE_STREAM_ATTACH, &a, HEARTH_ENOSTREAM, "there is no stream");
+    }
     struct wire_generate g = request("n=1", "mine"); /* the name is free for this uid */
     g.model = "/etc/passwd";
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_EDENIED, "another user");

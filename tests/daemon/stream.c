@@ -115,6 +115,14 @@ static int setup_no_grace(void **state)
     return 0;
 }
 
+static int setup_no_retries(void **state)
+{
+    box_setup_idle(state);
+    box_configure(*state, "stream_retries = 0\n");
+    box_start(*state);
+    return 0;
+}
+
 /* Where nobody may attach: at once. (By default a stream goes on for a while: tests/daemon/journal.c.) */
 static void test_disconnect_cancels(void **state)
 {
@@ -232,6 +240,28 @@ static void test_engine_killer(void **state)
     box_works(b);
 }
 
+/* Three streams in a row that no engine survives: the fourth is not tried. Another model still is. */
+static void test_model_refused(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate g = request("die!=0", NULL);
+    for (int i = 0; i < 3; i++)
+        peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, "killed by signal 9");
+    struct wire_status_result *st = status(p);
+    int64_t restarts = st->engine.restarts;
+    wire_free(st);
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, "no engine survived the last 3 generations with this model");
+    g = request("n=1", NULL); /* nor is an innocent one: who could tell? */
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, "refused for");
+    st = status(p);
+    assert_int_equal(st->engine.restarts, restarts);
+    wire_free(st);
+    g.model = "other";
+    wire_free(peer_call(p, WIRE_GENERATE, &g));
+    peer_close(p);
+}
+
 static void test_engine_talks_nonsense(void **state)
 {
     struct box *b = *state;
@@ -328,6 +358,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_slow_reader, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_dies, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_killer, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_model_refused, setup_no_retries, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_talks_nonsense, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_failures, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_will_not_start, box_setup_idle, box_teardown),
