@@ -156,10 +156,13 @@ static int set(struct conf *c, const char *key, const char *value, struct hearth
 
 static int configure(struct conf *c, const struct args *a, const char *dir, struct hearth_err *e)
 {
+    const char *socket = a->socket != NULL ? a->socket : getenv("HEARTH_SOCKET");
+    if (a->socket == NULL && socket != NULL && socket[0] == '\0')
+        socket = NULL; /* set and empty is unset, as it is to clients */
     conf_init(c);
     int rc = load_file(c, a, e);
     if (rc == 0)
-        rc = set(c, "socket", a->socket != NULL ? a->socket : getenv("HEARTH_SOCKET"), e);
+        rc = set(c, "socket", socket, e);
     if (rc == 0)
         rc = set(c, "state_dir", a->state, e);
     if (rc == 0)

@@ -31,4 +31,13 @@ json_is "which is another" "d['pid'] != $pid"
 status 0 "stop --daemon" "$hearth" stop --daemon
 ! [ -S "$HEARTH_SOCKET" ]
 result $? "takes the socket with it"
+
+mkdir -m 700 "$dir/run"
+(
+    HEARTH_SOCKET=
+    status 0 "an empty HEARTH_SOCKET is none" "$hearth" status --json
+    json_is "the socket lies in XDG_RUNTIME_DIR" "d['socket'] == '$dir/run/hearth/hearth.sock'"
+    "$hearth" stop --daemon
+)
+n=$((n + 2))
 done_testing
