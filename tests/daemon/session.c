@@ -118,6 +118,9 @@ static void test_names(void **state)
     struct peer *p = peer_open(b);
     struct wire_generate g = request("n=1", "a\nb");
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_EPARAMS, "control character");
+    g.session = "a\xc2\x9b"
+                "b"; /* U+009B begins an escape sequence */
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EPARAMS, "control character 0x9b");
     g.session = "0123456789abcdef"; /* an id that is not there is no name for a new one */
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_ENOSESSION, "0123456789abcdef");
     g.session = "new";
