@@ -102,10 +102,13 @@ int daemon_open(struct hearth **out)
     return rc ? fail(&err) : STATUS_OK;
 }
 
-/* A file in the working directory is meant only where it is a model: `hearth run -m tale` beside a file named "tale"
- * means the model of that name. */
+/* A file in the working directory is meant only where it is a model, or says so: `hearth run -m tale` beside a file
+ * named "tale" means the model of that name. */
 static bool is_gguf(const char *path)
 {
+    size_t len = strlen(path);
+    if (len > 5 && !strcmp(path + len - 5, ".gguf") && !access(path, F_OK))
+        return true; /* damaged or not, and the error says which file it was */
     char magic[4];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)

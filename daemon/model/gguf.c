@@ -340,24 +340,26 @@ int gguf_open(struct gguf **out, const char *path, struct hearth_err *e)
     if (getrandom(&g->seed, sizeof g->seed, GRND_NONBLOCK) < 0)
         g->seed = (uintptr_t)g; /* before the pool is ready, at boot */
 
-    struct reader r = {g->map.base, g->map.base, g->map.base + g->map.size, e};
+    struct hearth_err why = {0};
+    struct reader r = {g->map.base, g->map.base, g->map.base + g->map.size, &why};
     uint64_t n_tensor = 0, n_key = 0;
     uint32_t align = 32;
     ret = read_header(&r, &n_tensor, &n_key);
     if (!ret)
         ret = read_keys(g, &r, n_key);
-    if (!ret && (ret = gguf_u32(g, "general.alignment", &align, e)) > 0)
+    if (!ret && (ret = gguf_u32(g, "general.alignment", &align, &why)) > 0)
         ret = 0;
     if (!ret && (align < ALIGN_MIN || align > ALIGN_MAX || (align & (align - 1))))
-        ret = err_set(e, HEARTH_EBADMODEL, "general.alignment is %u; a power of two from %d to %d is possible", align,
-                      ALIGN_MIN, ALIGN_MAX);
+        ret = err_set(&why, HEARTH_EBADMODEL, "general.alignment is %u; a power of two from %d to %d is possible",
+                      align, ALIGN_MIN, ALIGN_MAX);
     if (!ret)
         ret = read_tensors(g, &r, n_tensor, align);
     if (!ret)
-        ret = gguf_check(g, e);
+        ret = gguf_check(g, &why);
     if (ret) {
+        const char *slash = strrchr(path, '/');
         gguf_close(g);
-        return ret;
+        return err_set(e, ret, "%.80s: %s", slash ? slash + 1 : path, why.msg);
     }
     *out = g;
     return 0;

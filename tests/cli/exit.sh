@@ -44,7 +44,9 @@ status 1 "a path that is not there" "$hearth" run -m "$dir/no.gguf" -n 1 x
 err_has "is named in full" "$dir/no.gguf"
 printf 'GGUF\3\0\0\0 and then nothing' >"$dir/bad.gguf"
 status 1 "a damaged model" "$hearth" run -m "$dir/bad.gguf" -n 1 x
-err_has "is said to be" "hearth: MODEL_INVALID: "
+err_has "is said to be" "hearth: MODEL_INVALID: bad.gguf: "
+(cd "$dir" && "$hearth" run -m bad.gguf -n 1 x 2>err)
+err_has "and that it is the one which lies here" "hearth: MODEL_INVALID: bad.gguf: "
 status 1 "an empty prompt" "$hearth" run -n 1 ""
 status 1 "a session nobody knows" "$hearth" rm nobody
 status 0 "and after all this a request works" "$hearth" run -n 1 "Once"
