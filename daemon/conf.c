@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,6 +222,10 @@ static int xdg(const char *variable, const char *in_home, const char *tail, char
     if (v != NULL && v[0] == '/')
         return join(out, e, v, tail);
     const char *home = getenv("HOME");
+    if (home == NULL && geteuid() != 0) { /* root without HOME is the system's daemon, which has places of its own */
+        const struct passwd *user = getpwuid(geteuid());
+        home = user != NULL ? user->pw_dir : NULL;
+    }
     if (home == NULL || home[0] != '/')
         return err_set(e, HEARTH_EPARAMS, "neither %s nor HOME is set to an absolute path", variable);
     char *base;

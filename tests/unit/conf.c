@@ -1,4 +1,5 @@
 /* conf.c - the configuration: every key takes what it should, and says what is wrong with what it should not. */
+#include <pwd.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -124,6 +125,27 @@ static void test_environment(void **state)
     conf_fini(&c);
 }
 
+/* Without HOME the password database knows it; root's daemon has the system's place. */
+static void test_no_home(void **state)
+{
+    (void)state;
+    struct conf c;
+    struct hearth_err e;
+    char want[4096];
+    const struct passwd *user = getpwuid(geteuid());
+    if (geteuid() != 0 && (user == NULL || user->pw_dir[0] != '/'))
+        skip();
+    snprintf(want, sizeof(want), "%s", "/var/lib/hearth");
+    if (geteuid() != 0)
+        snprintf(want, sizeof(want), "%s/.local/state/hearth", user->pw_dir);
+    unsetenv("HOME");
+    unsetenv("XDG_STATE_HOME");
+    conf_init(&c);
+    assert_int_equal(conf_finish(&c, NULL, &e), 0);
+    assert_string_equal(c.state_dir, want);
+    conf_fini(&c);
+}
+
 static void test_socket_length(void **state)
 {
     (void)state;
@@ -149,10 +171,8 @@ static void test_socket_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_socket_length),
+        cmocka_unit_test(test_file),    cmocka_unit_test(test_refused),       cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_no_home), cmocka_unit_test(test_socket_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
