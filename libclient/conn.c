@@ -123,6 +123,8 @@ void hearth_close(struct hearth *h)
 {
     if (!h)
         return;
+    if (!h->dead.code)
+        hearth_io(h, HEARTH_WRITE, NULL); /* a cancel on its way is worth an attempt */
     close(h->fd);
     while (h->queue) {
         struct queued *q = h->queue;

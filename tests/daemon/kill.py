@@ -51,8 +51,11 @@ def start(kill_at=None):
         raise Wrong("hearthd did not start")
 
 
-def bury():
-    daemon.wait(60)
+def bury(asked=False):
+    """Waits for hearthd's end, which was asked for or a kill."""
+    status = daemon.wait(60)
+    if status != (0 if asked else -signal.SIGKILL):
+        raise Wrong("hearthd ended with status %d" % status)
     db = sqlite3.connect(tmp + "/state/hearth/sessions.db")
     found = db.execute("PRAGMA integrity_check").fetchall()
     db.close()
@@ -219,7 +222,7 @@ def one(target, phase, i, round, want):
     if inside:  # a daemon of its own kind: its head, appended ids and tokens are writes; a fold is four or more
         daemon.terminate()
         c.close()
-        bury()
+        bury(asked=True)
         start(("/journal/", at + 1) if phase == "journal" else ("sessions.db-wal", rng.randrange(1, 5)))
     try:
         st.generate()
@@ -293,7 +296,7 @@ try:
         done[target, phase] = done.get((target, phase), 0) + 1
     if not wrong:
         daemon.terminate()
-        bury()
+        bury(asked=True)
 finally:
     if daemon and daemon.poll() is None:
         daemon.kill()

@@ -65,7 +65,7 @@ static int setup(void **state)
     append(f, 1, WIRE_ENGINE_BEGIN, &b);
     for (int32_t i = 0; i < TOKENS; i++) {
         int32_t id = 100 + i;
-        char text[8];
+        char text[16];
         snprintf(text, sizeof(text), "<%d>", i);
         struct wire_logprob top = {.id = id, .logprob = -0.5, .text = {text, 3}};
         struct wire_token_logprobs lp = {.id = id, .logprob = -0.5, .top = &top, .n_top = 1};
