@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "kernels/backend.h"
 
@@ -257,7 +258,7 @@ int main(int argc, char **argv)
     be->info(d, &info);
     be->close(d);
     printf("%s\n", info.name);
-    ceilings(threads ? threads : 2);
+    ceilings(threads ? threads : (uint32_t)sysconf(_SC_NPROCESSORS_ONLN));
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         bench(&shapes[i], threads, variant);
     return 0;
