@@ -321,6 +321,10 @@ struct backend {
 
     /* Waits for everything and reports the sticky error. */
     int (*sync)(struct device *d, struct hearth_err *e);
+
+    /* Measures how fast the device reads memory that no cache holds, in bytes per second: the ceiling of a decode
+     * step. Takes a good part of a second and a buffer of its own; for the bench. */
+    int (*read_rate)(struct device *d, double *bytes_per_s, struct hearth_err *e);
 };
 
 /* All backends of this build, best first, NULL-terminated. */

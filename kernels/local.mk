@@ -2,7 +2,7 @@
 noinst_LIBRARIES += kernels/libkernels.a
 kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/dtype.h kernels/dtype.c kernels/quant.h \
 	kernels/fmath.h kernels/philox.h \
-	kernels/cpu/cpu.h kernels/cpu/cpu.c kernels/cpu/pool.h kernels/cpu/pool.c kernels/cpu/kv.c kernels/cpu/step.c \
+	kernels/cpu/cpu.h kernels/cpu/cpu.c kernels/cpu/pool.h kernels/cpu/pool.c kernels/cpu/kv.c kernels/cpu/rate.c kernels/cpu/step.c \
 	kernels/cpu/ops.c kernels/cpu/sample.c kernels/cpu/elem.h kernels/cpu/reference.c kernels/cpu/tuned.h \
 	kernels/cpu/avx2.c kernels/cpu/avx512.c
 kernels_libkernels_a_CFLAGS = $(AM_CFLAGS) -pthread
@@ -15,7 +15,7 @@ cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/attend.
 cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/step.cu kernels/cuda/embed.cu \
 	kernels/cuda/finish.cu kernels/cuda/gemm_ref.cu kernels/cuda/gemm.cu kernels/cuda/gemm_k.cu kernels/cuda/gemm_b.cu \
 	kernels/cuda/pack.cu kernels/cuda/attend.cu kernels/cuda/attend_long.cu kernels/cuda/sample.cu \
-	kernels/cuda/prefill.cu
+	kernels/cuda/prefill.cu kernels/cuda/rate.cu
 EXTRA_DIST += $(cuda_headers) $(cuda_sources)
 NVCCFLAGS = -std=c++17 -O3 -I$(top_srcdir) -I$(top_builddir) -Xcompiler -Wall,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 

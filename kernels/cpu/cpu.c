@@ -334,4 +334,5 @@ const struct backend backend_cpu = {
     .act_read = cpu_act_read,
     .act_write = cpu_act_write,
     .sync = cpu_sync,
+    .read_rate = cpu_read_rate,
 };

@@ -175,6 +175,9 @@ void cpu_kv_read(struct device *d, struct kv_pool *p, uint32_t page, void *host)
 void cpu_kv_write(struct device *d, struct kv_pool *p, uint32_t page, const void *host);
 void cpu_kv_clear(struct device *d, struct kv_pool *p, uint32_t page);
 
+/* rate.c */
+int cpu_read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e);
+
 /* step.c */
 void cpu_step_begin(struct device *d, const struct batch *b, uint64_t key);
 uint64_t cpu_step_end(struct device *d);

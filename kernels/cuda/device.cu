@@ -365,5 +365,6 @@ const struct backend backend_cuda = {
     vec_free,      kv_new,      kv_free,        kv_copy,      kv_read,        kv_write,     kv_clear,       step_begin,
     op_embed_push, op_qkv_push, op_attend_push, op_proj_push, op_ffn_up_push, op_head_push, op_sample_push, step_end,
     step_wait,     slot_set,    act_read,       act_write,    dev_sync,
+    read_rate,
 };
 }

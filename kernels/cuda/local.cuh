@@ -59,6 +59,9 @@ void prefill_qkv(struct device *d, const struct op_qkv *op);
 void prefill_proj(struct device *d, const struct op_proj *op);
 void prefill_ffn_up(struct device *d, const struct op_ffn_up *op);
 
+/* rate.cu */
+int read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e);
+
 /* embed.cu: false where this build holds no code for the current GPU. */
 bool embed_runs_here(void);
 /* attend.cu */
