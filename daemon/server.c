@@ -72,6 +72,10 @@ static int make_socket_dir(const char *socket_path, struct hearth_err *e)
     return 0;
 }
 
+/*
+ * Whether a daemon answers there. One that was killed just after it had forked may leave a child for a moment that has
+ * its descriptors and has not come to its exec: connecting works then, but who listened is no more.
+ */
 static int try_connect(const struct sockaddr_un *addr)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -79,6 +83,10 @@ static int try_connect(const struct sockaddr_un *addr)
         return 0;
     /* EAGAIN: somebody listens and is busy. */
     int answers = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) == 0 || errno == EAGAIN;
+    struct ucred listener;
+    socklen_t len = sizeof(listener);
+    if (answers && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &len) == 0 && listener.pid > 0)
+        answers = kill(listener.pid, 0) == 0 || errno != ESRCH;
     close(fd);
     return answers;
 }

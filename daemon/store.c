@@ -13,7 +13,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { LOCK_MOMENTS = 50 };
 
 /* migrations[v] takes a database from version v to v + 1, inside one transaction. Never edit one that was released. */
 static const char *const migrations[STORE_VERSION] = {
@@ -118,7 +121,12 @@ static int lock_dir(struct store *st, const char *dir, struct hearth_err *e)
     st->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (st->dir_fd < 0)
         return err_set(e, HEARTH_ESTORE, "%s: %s", dir, strerror(errno));
-    if (flock(st->dir_fd, LOCK_EX | LOCK_NB) != 0)
+    /* A killed hearthd's lock may outlive it in a child that is on its way to exec: by moments. */
+    static const struct timespec moment = {.tv_nsec = 10 * 1000 * 1000};
+    int rc = -1;
+    for (int i = 0; i < LOCK_MOMENTS && (rc = flock(st->dir_fd, LOCK_EX | LOCK_NB)) != 0 && errno == EWOULDBLOCK; i++)
+        nanosleep(&moment, NULL);
+    if (rc != 0)
         return err_set(e, HEARTH_ESTORE, "%s: %s", dir,
                        errno == EWOULDBLOCK ? "in use by another hearthd" : strerror(errno));
     return 0;
