@@ -316,8 +316,9 @@ static void on_engine_death(struct stream *st, const struct hearth_err *err)
         return;
     }
     st->suspect = st->again = true;
-    st->retries++;
     st->crashes++;
+    if (err->code != HEARTH_EDEVICE) /* that engine is about to exit, which is told, and counts, apart */
+        st->retries++;
     if (st->retries > st->server->conf->stream_retries || st->crashes > CRASHES_MAX ||
         st->server->phase != SERVER_RUNNING) {
         if (st->server->phase == SERVER_RUNNING && st->retries == st->crashes)

@@ -7,6 +7,7 @@
  *     n=K        make K tokens, then stop (3)       gate       one token per tokenize request of "tick"
  *     size=B     B bytes of text per token          hang       no token at all, until it is cancelled
  *     die=K      die at token K, the first time     die!=K     die at token K, every time
+ *     fault=K    a dead device at token K, once
  *     fail=K     an error at token K                garbage=K  bytes that are no frame at token K
  *     tail       one "!" held back to the end       skip=K     leave out token K
  *
@@ -25,7 +26,7 @@ enum { LINK = 3, MAX_STREAMS = 512 };
 
 static struct stream {
     uint32_t rpc;
-    int64_t number, n, made, size, die, fail, garbage, skip, ticks;
+    int64_t number, n, made, size, die, fault, fail, garbage, skip, ticks;
     bool live, gate, hang, tail, cancelled, die_again, open;
     struct wire_usage usage;
     uint64_t seed;
@@ -97,6 +98,7 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
         st->die = word(text, "die!=", -1);
     else if (g->resumed > 0)
         st->die = -1;
+    st->fault = g->resumed > 0 ? -1 : word(text, "fault=", -1);
     st->fail = word(text, "fail=", -1);
     st->garbage = word(text, "garbage=", -1);
     st->skip = word(text, "skip=", -1);
@@ -132,6 +134,13 @@ static void step(struct stream *st)
     if (st->made == st->die) {
         flush();
         kill(getpid(), SIGKILL);
+    }
+    if (st->made == st->fault) { /* every stream has lost its device, and then the engine exits */
+        for (int i = 0; i < MAX_STREAMS; i++)
+            if (streams[i].live)
+                wire_pack_error(&out, streams[i].rpc, HEARTH_EDEVICE, "the device is lost", NULL);
+        flush();
+        exit(1);
     }
     if (st->made == st->fail) {
         st->live = false;

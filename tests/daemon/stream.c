@@ -115,6 +115,14 @@ static int setup_no_grace(void **state)
     return 0;
 }
 
+static int setup_one_retry(void **state)
+{
+    box_setup_idle(state);
+    box_configure(*state, "stream_retries = 1\n");
+    box_start(*state);
+    return 0;
+}
+
 static int setup_no_retries(void **state)
 {
     box_setup_idle(state);
@@ -200,6 +208,18 @@ static void test_engine_dies(void **state)
     wire_free(st);
     r = run(p, "n=1", "s"); /* the timeline is as if nothing had been */
     assert_int_equal(r->usage.prompt_tokens, 14 + 5 + 3);
+    wire_free(r);
+    peer_close(p);
+}
+
+/* A device that is lost costs an engine, and no stream; and it counts as one death, not two. */
+static void test_device_lost(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate_result *r = run(p, "n=5 fault=3", "s");
+    assert_string_equal(r->text.data, "t0 t1 t2 t3 t4 ");
+    assert_true(p->n_notices > 0);
     wire_free(r);
     peer_close(p);
 }
@@ -357,6 +377,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_disconnect_cancels, setup_no_grace, box_teardown),
         cmocka_unit_test_setup_teardown(test_slow_reader, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_dies, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_device_lost, setup_one_retry, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_killer, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_model_refused, setup_no_retries, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_talks_nonsense, box_setup, box_teardown),
