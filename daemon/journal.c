@@ -22,6 +22,7 @@ enum {
     SYNC_MS = 50, /* from the first unsynced record; leaves the disk as long again of the 100 ms */
     KEEP_S = 24 * 3600,
     FILES_MAX = 8192,
+    BUF_KEEP = 64 << 10, /* a larger buffer was for one large request */
 };
 
 TAILQ_HEAD(journal_list, journal_entry);
@@ -196,6 +197,8 @@ int journal_add(struct journal *j, struct journal_entry *je, const struct wire_m
     }
     je->bytes += (int64_t)j->buf.len;
     j->bytes += (int64_t)j->buf.len;
+    if (j->buf.cap > BUF_KEEP)
+        wire_buf_fini(&j->buf);
     je->dirty = true;
     arm(j);
     return 0;

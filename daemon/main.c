@@ -6,6 +6,7 @@
 #include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -283,6 +284,8 @@ int main(int argc, char **argv)
     if (rc != 0)
         return rc - 1;
     umask(077);
+    /* Said once, this stays: left alone, glibc learns from one big request to keep such memory for ever. */
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write(2), like a full disk */
     own_dir(dir);

@@ -285,6 +285,30 @@ static void test_claims_cost_nothing(void **state)
         peer_close(p[i]);
 }
 
+/* What one large request took is given back when it is over. */
+static void test_memory_is_given_back(void **state)
+{
+    struct guarded *g = *state;
+    struct wire_empty none = {0};
+    struct wire_status_result *st = peer_call(g->clock, WIRE_STATUS, &none);
+    int64_t before = st->rss_bytes;
+    wire_free(st);
+    enum { LEN = 6 << 20 };
+    char *text = malloc(LEN);
+    assert_non_null(text);
+    memset(text, 'x', LEN);
+    memcpy(text, "n=1 ", 4);
+    struct wire_generate r = request("", NULL);
+    r.text = (struct wire_bytes){.data = text, .len = LEN};
+    struct peer *p = peer_open(g->box);
+    wire_free(peer_call(p, WIRE_GENERATE, &r));
+    peer_close(p);
+    free(text);
+    st = peer_call(g->clock, WIRE_STATUS, &none);
+    assert_growth(before, st->rss_bytes, 2 << 20);
+    wire_free(st);
+}
+
 /* A peer that asks and never reads: it is not read any more either, and its answers are bounded. */
 static void test_never_reads(void **state)
 {
@@ -341,6 +365,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_hello, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slow_frame, setup, teardown),
         cmocka_unit_test_setup_teardown(test_claims_cost_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_memory_is_given_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_never_reads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_random, setup, teardown),
     };
