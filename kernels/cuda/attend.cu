@@ -484,9 +484,12 @@ static void prepared_sums(struct device *d, const attend_args &a, uint32_t d_hea
 
 template <int D> static void split(struct device *d, attend_args a)
 {
+    /* No more blocks than a decode step can have items: the rest of the GPU then starts the next product's weights. */
+    uint32_t most = d->sms * (D <= 128 ? 2 : 1),
+             items = d->decode && a.group <= 16 ? d->cap * a.kv.n_kv * d->depth : most;
     for (uint32_t lo = 0; lo < d->cap; lo += GEMM_ROWS) {
         a.row_lo = lo, a.row_hi = lo + GEMM_ROWS;
-        cuda_launch(d, attend_split<D>, dim3(d->sms * (D <= 128 ? 2 : 1)), WARPS * 32, sizeof(scratch<D>), LAUNCH_PDL,
+        cuda_launch(d, attend_split<D>, dim3(items < most ? items : most), WARPS * 32, sizeof(scratch<D>), LAUNCH_PDL,
                     a);
     }
     prepared_sums(d, a, D);

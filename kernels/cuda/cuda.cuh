@@ -25,7 +25,8 @@ enum {
     GEMM_ROWS = 64,     /* rows one GEMM launch takes; more rows are several launches */
     ATTEND_CHUNK = 256, /* tokens of KV per attention work item: fixed, so that a sum's order follows positions alone */
     GRAPHS_MAX = 64,
-    AHEAD = 3, /* steps in flight */
+    SWITCH_ROWS = 64, /* more rows than this go through cuBLASLt where a step allows it: measured, see README.md */
+    AHEAD = 3,        /* steps in flight */
     RING = AHEAD + 1,
 };
 
@@ -245,6 +246,7 @@ struct device {
     struct uploader *up;
     struct lt *lt;
     struct wdev *weights;
+    uint32_t depth; /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
 };
 
 /* Keeps the first failure of the device; false where `rc` is one. */

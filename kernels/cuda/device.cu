@@ -212,7 +212,7 @@ static uint64_t lay(struct workspace *w, uint8_t *base)
     w->logits = (float *)cut(base, &used, (uint64_t)w->out_rows * w->ldl * 4);
     w->ticket = (uint32_t *)cut(base, &used, TICKETS * 4);
     w->split = (float *)cut(base, &used, SPLIT_FLOATS * 4ull);
-    w->wscratch_bytes = s->n_row > 128 ? 32ull << 20 : 0;
+    w->wscratch_bytes = s->n_row > SWITCH_ROWS ? 32ull << 20 : 0;
     w->wscratch = (__half *)cut(base, &used, w->wscratch_bytes);
     return used;
 }
@@ -364,7 +364,6 @@ const struct backend backend_cuda = {
     "cuda",        dev_open,    dev_close,      dev_info,     dev_reserve,    weight_load,  weight_free,    vec_load,
     vec_free,      kv_new,      kv_free,        kv_copy,      kv_read,        kv_write,     kv_clear,       step_begin,
     op_embed_push, op_qkv_push, op_attend_push, op_proj_push, op_ffn_up_push, op_head_push, op_sample_push, step_end,
-    step_wait,     slot_set,    act_read,       act_write,    dev_sync,
-    read_rate,
+    step_wait,     slot_set,    act_read,       act_write,    dev_sync,       read_rate,
 };
 }

@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/dequant.cuh"
 #include "kernels/cuda/local.cuh"
+#include "kernels/cuda/t16.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,11 +23,12 @@
 enum { LT_SHAPES = 256, LT_TRIES = 8 };
 static const uint64_t LT_WORKSPACE = 32ull << 20;
 
-#define LT_CALLS(X)                                                                                               \
-    X(cublasLtCreate)                                                                                             \
-    X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute) \
-        X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate)            \
-            X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)                            \
+#define LT_CALLS(X)                                                                                    \
+    X(cublasLtCreate)                                                                                  \
+    X(cublasLtDestroy)                                                                                 \
+    X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)         \
+        X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) \
+            X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)                 \
                 X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
 
 /* y[rows, n] (+)= x[rows, k] w[n, k]^T */
@@ -211,22 +213,144 @@ __global__ void raw_f16(wpart w, uint32_t n_in, uint32_t row0, __half *dst, uint
         dst[(uint64_t)blockIdx.y * ld + k] = half_sat(dq_at(w.type, w.raw + (row0 + blockIdx.y) * w.raw_row_bytes, k));
 }
 
+/* Where the rows of a part that a slice wants lie, and where they go. */
+struct tiles_job {
+    const uint8_t *from;         /* the part's first record */
+    uint32_t n_rec, tile0, rows; /* rows of the part in a tile: 16, or 8 where gate and up share one */
+    uint32_t half0, half1;       /* which halves of a tile: rows 0..7, 8..15 */
+    uint32_t row0, n;            /* the part's rows wanted */
+    __half *to;
+    uint32_t ld;
+};
+
+/* A small integer as a float without the conversion unit, which is slow. */
+__device__ static inline float small_float(uint32_t q)
+{
+    return __uint_as_float(0x4b000000u | q) - 8388608.f;
+}
+
+/*
+ * Q4_K and Q6_K, a warp a record, in the order in which its lanes find the bits: unpack_f16() asks for one row at a
+ * time and reads every record sixteen times. Rows leave through shared memory, 512 bytes at a time: what a lane holds
+ * is scattered over a row, and half-written sectors cost twice. Layout: t16.cuh.
+ */
+enum { EXPAND_WARPS = 4 };
+template <int TYPE> __global__ void __launch_bounds__(EXPAND_WARPS * 32) expand_tiles(tiles_job j)
+{
+    __shared__ uint4 rows[EXPAND_WARPS][8][33];
+    uint32_t rec = blockIdx.x * EXPAND_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
+    if (rec >= j.n_rec)
+        return;
+    uint4(*out)[33] = rows[threadIdx.x / 32];
+    uint32_t tile = j.tile0 + blockIdx.y;
+    const uint8_t *u = j.from + (uint64_t)tile * j.n_rec * t16_record(TYPE) +
+                       (uint64_t)t16_unit_at(j.n_rec, 1, rec, 0) * t16_unit(TYPE);
+    for (uint32_t h = j.half0; h <= j.half1; h++) {
+        /* sixteen bytes c of a row lie at c ^ (c >> 3): four lanes that write 128 bytes apart meet no bank twice */
+        if (TYPE == DT_Q4_K) {
+            uint32_t a = ((const uint32_t *)(u + 2048))[lane], e = ((const uint16_t *)(u + 2176))[lane];
+            float2 d = __half22float2(((const __half2 *)(u + 2240))[8 * h + g]);
+            uint32_t m[2] = {h ? e >> 6 & 63 : a >> 24 & 63, h ? a >> 30 | (e >> 12) << 2 : e & 63};
+#pragma unroll
+            for (int p = 0; p < 2; p++) {
+                uint4 w4 = ((const uint4 *)(u + (2 * h + p) * 512))[lane];
+                uint32_t w[4] = {w4.x, w4.y, w4.z, w4.w};
+#pragma unroll
+                for (int up = 0; up < 2; up++) {
+                    float scale = d.x * small_float(a >> (12 * h + 6 * up) & 63), least = d.y * small_float(m[up]);
+#pragma unroll
+                    for (int half = 0; half < 2; half++) {
+                        union {
+                            uint4 v;
+                            __half2 h[4];
+                        } o;
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                            uint32_t x = w[2 * half + i / 2] >> (16 * (i & 1) + 4 * up);
+                            o.h[i] = __floats2half2_rn(scale * small_float(x & 15) - least,
+                                                       scale * small_float(x >> 8 & 15) - least);
+                        }
+                        uint32_t c = 8 * t + 4 * up + 2 * p + half;
+                        out[g][c ^ (c >> 3)] = o.v;
+                    }
+                }
+            }
+        } else {
+            float d = __half2float(((const __half *)(u + 3328))[8 * h + g]);
+            uint4 s4 = ((const uint4 *)(u + 3072))[8 * h + g], x4 = ((const uint4 *)(u + 2048 + h * 512))[lane];
+            uint32_t sc[4] = {s4.x, s4.y, s4.z, s4.w}, x[4] = {x4.x, x4.y, x4.z, x4.w};
+#pragma unroll
+            for (int p = 0; p < 2; p++) {
+                uint4 w4 = ((const uint4 *)(u + (2 * h + p) * 512))[lane];
+                uint32_t w[4] = {w4.x, w4.y, w4.z, w4.w};
+#pragma unroll
+                for (int i = 0; i < 8; i++) { /* s = 8p + i: k 16s + 4t .. + 3 */
+                    int s = 8 * p + i, q = s >> 1;
+                    float scale = d * (small_float(sc[s >> 2] >> 8 * (s & 3) & 255) - 128.f), f[4];
+#pragma unroll
+                    for (int m = 0; m < 4; m++) {
+                        uint32_t lo = w[i >> 1] >> (8 * m + 4 * (s & 1)) & 15;
+                        uint32_t hi = x[q >> 1] >> (2 * ((m & 1) + 4 * (q & 1) + 2 * (s & 1)) + 16 * (m >> 1)) & 3;
+                        f[m] = scale * (small_float(lo | hi << 4) - 32.f);
+                    }
+                    union {
+                        uint2 v;
+                        __half2 h[2];
+                    } o;
+                    o.h[0] = __floats2half2_rn(f[0], f[1]), o.h[1] = __floats2half2_rn(f[2], f[3]);
+                    uint32_t c = 2 * s + (t >> 1);
+                    ((uint2 *)&out[g][c ^ (c >> 3)])[t & 1] = o.v;
+                }
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (uint32_t r = 0; r < 8; r++) {
+            uint32_t row = tile * j.rows + (j.rows == 16 ? 8 * h : 0) + r - j.row0;
+            if (row < j.n)
+                ((uint4 *)(j.to + (uint64_t)row * j.ld + 256 * rec))[lane] = out[r][lane ^ (lane >> 3)];
+        }
+        __syncwarp();
+    }
+}
+
+static bool expand_part(struct device *d, const wdev *w, uint32_t i, uint32_t from, uint32_t n, __half *dst,
+                        uint32_t ld)
+{
+    const wpart *p = &w->part[i];
+    if (p->type != DT_Q4_K && p->type != DT_Q6_K)
+        return false;
+    tiles_job j = {};
+    j.from = w->packed + p->off, j.n_rec = w->n_rec;
+    j.rows = w->interleaved ? 8 : 16;
+    j.half0 = w->interleaved ? i : 0, j.half1 = w->interleaved ? i : 1;
+    j.tile0 = from / j.rows, j.row0 = from, j.n = n;
+    j.to = dst, j.ld = ld;
+    dim3 grid((w->n_rec + EXPAND_WARPS - 1) / EXPAND_WARPS, (from + n + j.rows - 1) / j.rows - j.tile0);
+    d->pdl_chain = false; /* what multiplied the last slice is not ours */
+    if (p->type == DT_Q4_K)
+        cuda_launch(d, expand_tiles<DT_Q4_K>, grid, EXPAND_WARPS * 32, 0, LAUNCH_PLAIN, j);
+    else
+        cuda_launch(d, expand_tiles<DT_Q6_K>, grid, EXPAND_WARPS * 32, 0, LAUNCH_PLAIN, j);
+    return true;
+}
+
 /* Rows of the merged output as fp16, from whichever form the weight is kept in. */
 static void expand(struct device *d, const wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld)
 {
-    if (w->packed) {
-        unpack_f16(d, w, row0, n, dst, ld);
-        return;
-    }
     for (uint32_t i = 0; i < w->n_part; i++) {
         const wpart *p = &w->part[i];
         uint32_t from = row0 > p->row0 ? row0 : p->row0,
                  to = row0 + n < p->row0 + p->n_out ? row0 + n : p->row0 + p->n_out;
-        if (from < to) {
-            d->pdl_chain = false;
+        if (from >= to)
+            continue;
+        __half *at = dst + (uint64_t)(from - row0) * ld;
+        d->pdl_chain = false;
+        if (!w->packed)
             cuda_launch(d, raw_f16, dim3((w->n_in + 255) / 256, to - from), 256, 0, LAUNCH_PLAIN, *p, w->n_in,
-                        from - p->row0, dst + (uint64_t)(from - row0) * ld, ld);
-        }
+                        from - p->row0, at, ld);
+        else if (!expand_part(d, w, i, from - p->row0, to - from, at, ld))
+            unpack_f16(d, w, from, to - from, at, ld);
     }
 }
 

@@ -38,7 +38,7 @@ struct op {
 struct shape {
     uint64_t key;
     const struct kv_pool *kv;
-    uint32_t cap, out_cap, n_op;
+    uint32_t cap, out_cap, depth, n_op;
     uint32_t mode;        /* decode, sample, fast_prefill: bits */
     cudaGraphExec_t exec; /* NULL = run eagerly */
     uint64_t used;        /* ticket of the last use; 0 = empty */
@@ -186,7 +186,7 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
     d->cap = bucket(b->n_row), d->out_cap = b->n_out ? bucket(b->n_out) : 0;
     d->max_pos = 0;
     d->invariant = b->invariant;
-    d->fast_prefill = b->n_row > 128 && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
+    d->fast_prefill = b->n_row > SWITCH_ROWS && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
     d->ws.att.plain = d->ws.ff.plain = d->fast_prefill;
 
     step_dev *m = meta_of(d);
@@ -221,6 +221,9 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
         m->token[i] = 0, m->pos[i] = 0, m->seq[i] = 0, m->kv_slot[i] = NO_SLOT;
     for (uint32_t i = b->n_out; i < d->out_cap; i++)
         m->out_row[i] = 0;
+    d->depth = 1;
+    while (d->depth * ATTEND_CHUNK < d->max_pos && d->depth * d->cap * d->kv->desc.n_kv < 2u * d->sms)
+        d->depth *= 2;
     attend_reserve(d, m);
     const struct workspace_dims *w = &d->ws.dims;
     const uint32_t width[ACT_COUNT] = {w->d_model, w->d_q, w->d_q, w->d_ff, w->n_vocab};
@@ -399,7 +402,7 @@ static struct shape *shape_of(struct device *d, bool *seen)
     for (int i = 0; i < GRAPHS_MAX; i++) {
         struct shape *s = &r->shape[i];
         if (s->used && s->key == r->key && s->kv == d->kv && s->cap == d->cap && s->out_cap == d->out_cap &&
-            s->n_op == r->n_op && s->mode == mode) {
+            s->depth == d->depth && s->n_op == r->n_op && s->mode == mode) {
             *seen = true;
             return s;
         }
@@ -408,7 +411,7 @@ static struct shape *shape_of(struct device *d, bool *seen)
     }
     if (old->exec)
         cuda_ok(d, cudaGraphExecDestroy(old->exec)); /* deferred by the runtime until its launches are done */
-    *old = (struct shape){r->key, d->kv, d->cap, d->out_cap, r->n_op, mode, NULL, 0};
+    *old = (struct shape){r->key, d->kv, d->cap, d->out_cap, d->depth, r->n_op, mode, NULL, 0};
     *seen = false;
     return old;
 }
