@@ -12,6 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "libclient/utf8.h"
+
 #define FIELD(name) offsetof(struct conf, name)
 
 const struct conf_key conf_keys[] = {
@@ -292,6 +294,8 @@ int conf_finish(struct conf *c, const char *built_in_models, struct hearth_err *
     if (rc == 0 && strlen(c->socket) >= sizeof(((struct sockaddr_un *)0)->sun_path))
         rc = err_set(e, HEARTH_EPARAMS, "socket: a path of %zu bytes, the system's limit is %zu: %.80s...",
                      strlen(c->socket), sizeof(((struct sockaddr_un *)0)->sun_path) - 1, c->socket);
+    if (rc == 0 && utf8_prefix(c->socket, strlen(c->socket)) != strlen(c->socket))
+        rc = err_set(e, HEARTH_EPARAMS, "socket: the path is not valid UTF-8"); /* status could not tell it */
     if (rc == 0 && c->state_dir == NULL) {
         rc = xdg("XDG_STATE_HOME", "/.local/state", "/hearth", &c->state_dir, e);
         if (rc != 0 && geteuid() == 0)

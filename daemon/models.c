@@ -13,6 +13,8 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "libclient/utf8.h"
+
 enum {
     DEPTH_MAX = 5,        /* the Hugging Face cache: hub/models--A--B/snapshots/HASH/file.gguf */
     ENTRIES_MAX = 100000, /* directory entries looked at in one scan */
@@ -95,6 +97,9 @@ static int walk(struct scan *s, const char *dir, int depth)
         bool gguf = ends_with(de->d_name, ".gguf");
         if (de->d_name[0] == '.' || (!gguf && de->d_type != DT_DIR && de->d_type != DT_UNKNOWN) ||
             snprintf(path, sizeof(path), "%s/%s", dir, de->d_name) >= (int)sizeof(path))
+            continue;
+        size_t len = strlen(path);
+        if (utf8_prefix(path, len) != len) /* nobody could ask for it by the protocol, nor be told of it */
             continue;
         if (gguf ? stat(path, &sb) != 0 : lstat(path, &sb) != 0)
             continue;

@@ -183,6 +183,7 @@ static void test_model_names(void **state)
     free(box_model(b, "qwen-q8-chat"));
     free(box_model(b, "big-00001-of-00002"));
     free(box_model(b, "big-00002-of-00002"));
+    free(box_model(b, "nobody-can-name-\xff")); /* is passed over, and the others are listed */
     struct peer *p = peer_open(b);
     struct wire_model_ref m = {.model = "tiny-1b"};
     peer_refused(p, WIRE_MODELS_LOAD, &m, HEARTH_ENOMODEL, "Tiny-1B-Q4_K_M, Tiny-1B-f16");

@@ -163,6 +163,13 @@ static void test_socket_length(void **state)
     conf_fini(&c);
     path[107] = '\0';
     conf_init(&c);
+    path[50] = '\xff';
+    assert_int_equal(conf_set(&c, "socket", path, &e), 0);
+    assert_int_equal(conf_finish(&c, NULL, &e), HEARTH_EPARAMS);
+    assert_non_null(strstr(e.msg, "not valid UTF-8"));
+    conf_fini(&c);
+    path[50] = 'a';
+    conf_init(&c);
     assert_int_equal(conf_set(&c, "socket", path, &e), 0);
     assert_int_equal(conf_finish(&c, NULL, &e), 0);
     conf_fini(&c);
