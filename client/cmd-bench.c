@@ -4,6 +4,8 @@
  * The engine measures itself (hearth-engine --bench); here are the same tests, by the same names and in the same JSON,
  * through a daemon. What the daemon, the link and the socket cost is the difference.
  */
+#include "config.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +16,10 @@
 enum { RUNS = 5, TG_TOKENS = 32, TESTS_MAX = 16 };
 
 struct bench {
-    const char *prompt, *depth, *backend, *variant, *threads; /* as given; lists, "none", or NULL */
-    bool json, socket;
+    const char *prompt, *depth, *batch, *resume;    /* as given; lists, "none", or NULL */
+    const char *backend, *variant, *threads, *name; /* as given, or NULL */
+    const char *commit;
+    bool json, csv, load, socket;
 };
 
 /* --- through a daemon ----------------------------------------------------------------------------------------- */
@@ -35,7 +39,7 @@ static int by_value(const void *a, const void *b)
 }
 
 /* The median milliseconds of RUNS generations after n_prompt fresh tokens: of the prompt where n_new is 1, else of
- * the new tokens after the first. */
+ * one of the new tokens after the first. */
 static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_prompt, int32_t n_new, double *median,
                    struct hearth_err *err)
 {
@@ -62,7 +66,7 @@ static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_pro
             rc = err->code = HEARTH_EINTERNAL;
             snprintf(err->msg, sizeof err->msg, "%s ends its text at once: tg cannot be measured", m->name);
         } else if (i >= 0) {
-            ms[i] = n_new == 1 ? r->timings.prefill_ms : TG_TOKENS * 1000 / rate;
+            ms[i] = n_new == 1 ? r->timings.prefill_ms : 1000 / rate;
         }
         hearth_free(r);
     }
@@ -80,7 +84,7 @@ static int bench_tests(struct hearth *h, const struct hearth_model *m, const cha
     bool tg = !strcmp(name, "tg@");
     for (size_t i = 0; i < sizes.n; i++) {
         /* A depth of 0 still needs a token to go on from; TG_TOKENS intervals are one more token. */
-        int32_t n_prompt = sizes.v[i] > 0 ? sizes.v[i] : 1, n_timed = tg ? TG_TOKENS : n_prompt;
+        int32_t n_prompt = sizes.v[i] > 0 ? sizes.v[i] : 1, n_timed = tg ? 1 : n_prompt;
         double ms;
         int rc = measure(h, m, n_prompt, tg ? TG_TOKENS + 1 : 1, &ms, err);
         if (rc)
@@ -105,10 +109,21 @@ static int bench_socket(struct hearth *h, const struct hearth_model *m, const st
     if (b->json)
         return print_json(json_pack("{s:o, s:o, s:o, s:o, s:o}", "model", json_str(m->name), "path", json_str(m->path),
                                     "arch", json_str(m->arch), "type", json_str(m->type), "results", results));
-    struct table t = {0};
-    table_add(&t, 3, "TEST", "MS", "TOK/S");
     size_t i;
     json_t *r;
+    if (b->csv) {
+        puts("commit,device,model,test,ms,tok_per_s,ceiling_share,logits_hash");
+        json_array_foreach(results, i, r)
+        {
+            printf("%s,socket,%s,%s,%.4f,%.1f,,\n", b->commit, b->name ? b->name : m->name,
+                   json_string_value(json_object_get(r, "test")), json_real_value(json_object_get(r, "ms")),
+                   json_real_value(json_object_get(r, "tok_per_s")));
+        }
+        json_decref(results);
+        return STATUS_OK;
+    }
+    struct table t = {0};
+    table_add(&t, 3, "TEST", "MS", "TOK/S");
     json_array_foreach(results, i, r)
     {
         char ms[32], rate[32];
@@ -131,9 +146,11 @@ static int bench_engine(const char *model, const struct bench *b)
         fputs("hearth: hearth-engine is not installed beside this program\n", stderr);
         return STATUS_ERROR;
     }
-    const char *const given[][2] = {{"--prompt", b->prompt},   {"--depth", b->depth},     {"--backend", b->backend},
-                                    {"--variant", b->variant}, {"--threads", b->threads}, {"--bench", model}};
-    const char *argv[2 * sizeof given / sizeof *given + 3];
+    const char *const given[][2] = {{"--prompt", b->prompt},   {"--depth", b->depth},     {"--batch", b->batch},
+                                    {"--resume", b->resume},   {"--backend", b->backend}, {"--variant", b->variant},
+                                    {"--threads", b->threads}, {"--name", b->name},       {"--commit", b->commit},
+                                    {"--bench", model}};
+    const char *argv[2 * sizeof given / sizeof *given + 5];
     size_t n = 0;
     argv[n++] = path;
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
@@ -142,8 +159,12 @@ static int bench_engine(const char *model, const struct bench *b)
         argv[n++] = given[i][0];
         argv[n++] = given[i][1];
     }
+    if (b->load)
+        argv[n++] = "--load";
     if (b->json)
         argv[n++] = "--json";
+    if (b->csv)
+        argv[n++] = "--csv";
     argv[n] = NULL;
     execv(path, (char *const *)argv);
     perror(path);
@@ -159,22 +180,33 @@ static bool sizes_parse(const char *text, struct hearth_ids *out)
 
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
-    struct bench b = {.prompt = "128", .depth = "0"};
+    struct bench b = {.prompt = "128", .depth = "0", .commit = PACKAGE_VERSION};
     const struct opt own[] = {
         {"prompt", 0, OPT_TEXT, &b.prompt, 0, 0, "N,...", "tokens of the prompt in ppN (128), or none"},
         {"depth", 0, OPT_TEXT, &b.depth, 0, 0, "N,...", "tokens before the 32 of tg@N (0), or none"},
+        {"batch", 0, OPT_TEXT, &b.batch, 0, 0, "N,...",
+         "not with --socket: sequences that decode together, batchN@512"},
+        {"resume", 0, OPT_TEXT, &b.resume, 0, 0, "N,...", "not with --socket: tokens resident before resume@N"},
+        {"load", 0, OPT_FLAG, &b.load, 0, 0, NULL, "not with --socket: from the file to the first token"},
         {"socket", 0, OPT_FLAG, &b.socket, 0, 0, NULL, "as a client of the daemon sees it"},
         {"backend", 0, OPT_TEXT, &b.backend, 0, 0, "NAME", "not with --socket: cpu, cuda or auto"},
         {"variant", 0, OPT_TEXT, &b.variant, 0, 0, "NAME", "not with --socket: of the backend, e.g. reference"},
         {"threads", 0, OPT_TEXT, &b.threads, 0, 0, "N", "not with --socket: of the CPU"},
         {"json", 0, OPT_FLAG, &b.json, 0, 0, NULL, "one JSON object"},
+        {"csv", 0, OPT_FLAG, &b.csv, 0, 0, NULL, "a line of CSV per test"},
+        {"name", 0, OPT_TEXT, &b.name, 0, 0, "NAME", "the model's, for --csv and --json"},
+        {"commit", 0, OPT_TEXT, &b.commit, 0, 0, "ID", "of the build, for --csv and --json"},
         OPT_END,
     };
     opts_parse(cmd, &argc, &argv, own, NULL);
     if (argc != 1)
         return usage(cmd, "name one model");
+    if (b.json && b.csv)
+        return usage(cmd, "--json or --csv, not both");
     if (b.socket && (b.backend || b.variant || b.threads))
         return usage(cmd, "--socket measures the daemon's engine as it is");
+    if (b.socket && (b.batch || b.resume || b.load))
+        return usage(cmd, "--batch, --resume and --load are not measured through --socket");
 
     struct hearth_ids prompt = {0}, depth = {0};
     char *model = model_resolve(argv[0]);

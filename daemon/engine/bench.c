@@ -1,4 +1,4 @@
-/* bench.c - measures a model on a device; see bench.h. One thread. */
+/* bench.c - the bench's order of work and its report; see bench.h. One thread. */
 #include "config.h"
 
 #include "daemon/engine/bench.h"
@@ -7,380 +7,220 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
-#include "daemon/engine/device.h"
 #include "libclient/wire.h"
 
-enum {
-    RUNS = 5,
-    TG_TOKENS = 32,
-    TESTS_MAX = 16,
-    CHECK_TOKENS = 37, /* over two pages, and no multiple of anything */
+enum { LIST_MAX = 16, TESTS_MAX = 4 * LIST_MAX + 2 };
+
+struct list {
+    uint32_t v[LIST_MAX];
+    size_t n;
 };
 
-struct bench {
-    const struct backend *be;
-    struct device *dev;
-    struct device_info info;
-    struct gguf *gguf;
-    struct hparams hp;
-    struct model *model;
-    struct kv_pool *pool;
-    uint32_t *pages[2]; /* block tables of two sequences */
-    uint32_t chunk;     /* prompt rows in a step, as the scheduler cuts them */
-    uint32_t ahead;
-    bool invariant; /* the same arithmetic for any batch: to check; not to time */
-    int32_t *token; /* a prompt of any length: ids spread over the vocabulary */
-    float *logits;
-    struct hearth_err err;
+struct report {
+    const struct bench_params *p;
+    char name[96];
+    struct bench_check check;
+    struct bench_result test[TESTS_MAX];
+    size_t n;
 };
 
-struct part {
-    uint32_t who, pos0, n_row; /* sequence and rows of it */
-};
+/* --- the report ------------------------------------------------------------------------------------------ */
 
-/* One step over parts of sequences; with logits of the last row of each of the first n_out parts. */
-static uint64_t run_step(struct bench *b, const struct part *part, uint32_t n_part, uint32_t n_out,
-                         const int32_t *token, bool sample, uint32_t index)
+static double tokens_per_s(const struct bench_result *r)
 {
-    struct batch_seq seq[2];
-    uint32_t out_row[2], row = 0, slot = 0;
-    for (uint32_t i = 0; i < n_part; i++) {
-        seq[i] = (struct batch_seq){row, part[i].n_row, part[i].pos0, b->pages[part[i].who]};
-        row += part[i].n_row;
-        out_row[i] = row - 1;
-    }
-    struct batch batch = {
-        .n_row = row, .n_seq = n_part, .n_out = n_out, .token = token, .seq = seq, .out_row = out_row, .kv = b->pool};
-    uint64_t shape[] = {row, n_part, n_out, sample, b->invariant};
-    b->be->step_begin(b->dev, &batch, XXH3_64bits(shape, sizeof shape));
-    model_forward(b->model);
-    if (sample)
-        b->be->sample(b->dev, &(struct op_sample){.n = 1, .slot = &slot, .index = &index});
-    return b->be->step_end(b->dev);
+    return 1e3 * r->n_token / r->ms;
 }
 
-/* A prompt in chunks, up to the last token's logits. Steps go ahead as far as the device lets them. */
-static int prefill(struct bench *b, uint32_t who, uint32_t n, uint32_t chunk)
+static double bytes_per_s(const struct bench_result *r)
 {
-    uint64_t ticket = 0, oldest = 1;
-    uint32_t waiting = 0;
-    int rc = 0;
-    for (uint32_t pos = 0; pos < n && !rc; pos += chunk) {
-        uint32_t rows = n - pos < chunk ? n - pos : chunk;
-        struct part part = {who, pos, rows};
-        if (waiting == b->ahead) {
-            rc = b->be->step_wait(b->dev, oldest++, NULL, 0, &b->err);
-            waiting--;
+    return 1e3 * r->bytes / r->ms;
+}
+
+static const char *hash_text(const struct bench_result *r, char buf[20])
+{
+    buf[0] = 0;
+    if (r->hashed)
+        snprintf(buf, 20, "%016llx", (unsigned long long)r->hash);
+    return buf;
+}
+
+/* What was checked, as a sentence. */
+static void print_check(const struct bench *b, const struct bench_check *c, const char *lead)
+{
+    printf("%sceiling_gbps %.1f, read by this program; ", lead, 1e-9 * b->ceiling);
+    if (c->compared)
+        printf("logit_error_vs_cpu %.5f, %.5f as prompts are computed (%u tokens)\n", c->decode, c->prefill,
+               c->n_token);
+    else
+        printf("logits not compared with the CPU's: %s\n", c->why_not);
+}
+
+static void print_table(const struct bench *b, const struct report *rep)
+{
+    printf("%s (%s, %s) on %s\n", rep->name, b->hp.arch, b->hp.type, b->info.name);
+    print_check(b, &rep->check, "");
+    printf("%-18s %10s %12s %8s %8s  %s\n", "test", "ms", "tok/s", "GB/s", "ceiling", "logits");
+    for (size_t i = 0; i < rep->n; i++) {
+        const struct bench_result *r = &rep->test[i];
+        char rate[24] = "", gb[24] = "", share[24] = "", hash[20];
+        if (r->n_token > 0)
+            snprintf(rate, sizeof rate, "%.1f", tokens_per_s(r));
+        if (r->bytes > 0) {
+            snprintf(gb, sizeof gb, "%.1f", 1e-9 * bytes_per_s(r));
+            snprintf(share, sizeof share, "%.1f%%", 100 * bytes_per_s(r) / b->ceiling);
         }
-        if (rc)
-            break;
-        ticket = run_step(b, &part, 1, pos + rows == n, b->token + pos, false, 0);
-        if (waiting++ == 0)
-            oldest = ticket;
-    }
-    for (; waiting && !rc; waiting--)
-        rc = b->be->step_wait(b->dev, oldest++, NULL, 0, &b->err);
-    return rc;
-}
-
-/* TG_TOKENS tokens from a context of `depth`, each fed to the next step on the device. */
-static int decode(struct bench *b, uint32_t depth)
-{
-    struct sampled s;
-    int32_t token = b->token[depth];
-    uint64_t ticket[AHEAD_MAX];
-    uint32_t waiting = 0, done = 0;
-    int rc = 0;
-    for (uint32_t i = 0; i < TG_TOKENS; i++) {
-        struct part part = {0, depth + i, 1};
-        if (waiting == b->ahead) {
-            if ((rc = b->be->step_wait(b->dev, ticket[done++ % AHEAD_MAX], &s, 1, &b->err)))
-                return rc;
-            waiting--;
-        }
-        ticket[i % AHEAD_MAX] = run_step(b, &part, 1, 1, &token, true, i);
-        waiting++;
-        token = TOKEN_OF_SLOT(0);
-    }
-    for (; waiting && !rc; waiting--)
-        rc = b->be->step_wait(b->dev, ticket[done++ % AHEAD_MAX], &s, 1, &b->err);
-    return rc;
-}
-
-static int read_logits(struct bench *b, uint32_t out, float *to)
-{
-    return b->be->act_read(b->dev, ACT_LOGITS, out, 1, to, &b->err);
-}
-
-static int set_slot(struct bench *b, uint32_t depth)
-{
-    struct sample_params greedy = {.top_p = 1, .rep_penalty = 1};
-    return b->be->slot_set(b->dev, 0, &greedy, b->token, depth + 1, b->hp.n_vocab, &b->err);
-}
-
-/* --- correctness ----------------------------------------------------------------------------------------- */
-
-static int compare(struct bench *b, const float *want, const float *got, const char *how)
-{
-    size_t bytes = b->hp.n_vocab * sizeof *want;
-    if (!memcmp(want, got, bytes))
-        return 0;
-    uint32_t i = 0;
-    while (!memcmp(&want[i], &got[i], sizeof *want))
-        i++;
-    return err_set(&b->err, HEARTH_EDEVICE, "%s: logit %u is %.9g, not %.9g: results depend on the batch", how, i,
-                   (double)got[i], (double)want[i]);
-}
-
-static int check(struct bench *b)
-{
-    uint32_t n = CHECK_TOKENS < b->hp.n_ctx ? CHECK_TOKENS : b->hp.n_ctx, chunks[] = {1, 7, n - 1};
-    char how[64];
-    int rc;
-    float *want = malloc(b->hp.n_vocab * sizeof *want);
-    if (!want)
-        return err_set(&b->err, HEARTH_ENOMEM, "no memory for %u logits", b->hp.n_vocab);
-    if ((rc = prefill(b, 0, n, n)) || (rc = read_logits(b, 0, want)))
-        goto out;
-    for (uint32_t i = 0; i < b->hp.n_vocab; i++)
-        if (want[i] != want[i]) {
-            rc = err_set(&b->err, HEARTH_EDEVICE, "logit %u is not a number", i);
-            goto out;
-        }
-    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
-        snprintf(how, sizeof how, "a prompt in pieces of %u", chunks[i]);
-        if ((rc = prefill(b, 0, n, chunks[i])) || (rc = read_logits(b, 0, b->logits)) ||
-            (rc = compare(b, want, b->logits, how)))
-            goto out;
-    }
-    /* The last row once more, after a stranger's whole prompt in the same step. */
-    struct part both[] = {{0, n - 1, 1}, {1, 0, n}};
-    int32_t token[1 + CHECK_TOKENS];
-    token[0] = b->token[n - 1];
-    for (uint32_t i = 0; i < n; i++)
-        token[1 + i] = b->token[2 * i + 1];
-    uint64_t ticket = run_step(b, both, 2, 2, token, false, 0);
-    if (!(rc = b->be->step_wait(b->dev, ticket, NULL, 0, &b->err)) && !(rc = read_logits(b, 0, b->logits)))
-        rc = compare(b, want, b->logits, "beside another sequence");
-out:
-    free(want);
-    return rc;
-}
-
-/* --- timing ---------------------------------------------------------------------------------------------- */
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-struct result {
-    char test[24];
-    uint32_t n_token;
-    double ms;
-    uint64_t hash; /* of the last logits */
-};
-
-static int measure(struct bench *b, bool tg, uint32_t n, struct result *out)
-{
-    double ms[RUNS];
-    int rc;
-    snprintf(out->test, sizeof out->test, tg ? "tg@%u" : "pp%u", n);
-    out->n_token = tg ? TG_TOKENS : n;
-    if (tg && n && (rc = prefill(b, 0, n, b->chunk)))
-        return rc;
-    for (int i = -1; i < RUNS; i++) { /* the first is for warming up */
-        if (tg && (rc = set_slot(b, n)))
-            return rc;
-        double begin = engine_now();
-        if ((rc = tg ? decode(b, n) : prefill(b, 0, n, b->chunk)))
-            return rc;
-        if (i >= 0)
-            ms[i] = 1e3 * (engine_now() - begin);
-    }
-    qsort(ms, RUNS, sizeof *ms, by_value);
-    out->ms = ms[RUNS / 2];
-    if ((rc = read_logits(b, 0, b->logits)))
-        return rc;
-    out->hash = XXH3_64bits(b->logits, b->hp.n_vocab * sizeof *b->logits);
-    return 0;
-}
-
-/* Bytes of weights that a decoded token reads: all but an embedding table that is not the head as well. */
-static double bytes_per_token(const struct bench *b)
-{
-    const struct weight_part *embd = &b->model->tok_embd.part[0], *head = &b->model->out.part[0];
-    double all = (double)b->hp.weight_bytes;
-    if (embd->data != head->data)
-        all -= (double)dtype_bytes((int)embd->type, (uint64_t)b->hp.n_vocab * b->hp.d_model);
-    return all;
-}
-
-static void print_table(const struct bench *b, const char *name, const struct result *r, size_t n)
-{
-    printf("%s (%s, %s) on %s\n", name, b->hp.arch, b->hp.type, b->info.name);
-    printf("%-10s %10s %12s %8s  %s\n", "test", "ms", "tok/s", "GB/s", "logits");
-    for (size_t i = 0; i < n; i++) {
-        double rate = 1e3 * r[i].n_token / r[i].ms;
-        char gb[16] = "";
-        if (r[i].test[0] == 't')
-            snprintf(gb, sizeof gb, "%.1f", 1e-9 * rate * bytes_per_token(b));
-        printf("%-10s %10.2f %12.1f %8s  %016llx\n", r[i].test, r[i].ms, rate, gb, (unsigned long long)r[i].hash);
+        printf("%-18s %10.3f %12s %8s %8s  %s\n", r->test, r->ms, rate, gb, share, hash_text(r, hash));
     }
 }
 
-static int print_json(const struct bench *b, const char *path, const char *name, const struct result *r, size_t n)
+/* A field of CSV, in quotes: device names have commas. */
+static void print_quoted(const char *s)
+{
+    putchar('"');
+    for (; *s; s++)
+        printf(*s == '"' ? "\"\"" : "%c", *s);
+    putchar('"');
+}
+
+static void print_csv(const struct bench *b, const struct report *rep)
+{
+    print_check(b, &rep->check, "# ");
+    puts("commit,device,model,test,ms,tok_per_s,ceiling_share,logits_hash");
+    for (size_t i = 0; i < rep->n; i++) {
+        const struct bench_result *r = &rep->test[i];
+        char rate[24] = "", share[24] = "", hash[20];
+        if (r->n_token > 0)
+            snprintf(rate, sizeof rate, "%.1f", tokens_per_s(r));
+        if (r->bytes > 0)
+            snprintf(share, sizeof share, "%.3f", bytes_per_s(r) / b->ceiling);
+        printf("%s,", rep->p->commit);
+        print_quoted(b->info.name);
+        printf(",%s,%s,%.4f,%s,%s,%s\n", rep->name, r->test, r->ms, rate, share, hash_text(r, hash));
+    }
+}
+
+static int print_json(const struct bench *b, const struct report *rep)
 {
     json_t *rows = json_array();
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < rep->n; i++) {
+        const struct bench_result *r = &rep->test[i];
         char hash[20];
-        double rate = 1e3 * r[i].n_token / r[i].ms;
-        snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r[i].hash);
-        json_t *row = json_pack("{s:s, s:f, s:f, s:i, s:i, s:s}", "test", r[i].test, "ms", r[i].ms, "tok_per_s", rate,
-                                "tokens", (int)r[i].n_token, "runs", RUNS, "logits_hash", hash);
-        if (r[i].test[0] == 't')
-            json_object_set_new(row, "gb_per_s", json_real(1e-9 * rate * bytes_per_token(b)));
+        json_t *row = json_pack("{s:s, s:f, s:i}", "test", r->test, "ms", r->ms, "runs", BENCH_RUNS);
+        if (r->n_token > 0) {
+            json_object_set_new(row, "tok_per_s", json_real(tokens_per_s(r)));
+            json_object_set_new(row, "tokens", json_integer((json_int_t)r->n_token));
+        }
+        if (r->bytes > 0) {
+            json_object_set_new(row, "gb_per_s", json_real(1e-9 * bytes_per_s(r)));
+            json_object_set_new(row, "ceiling_share", json_real(bytes_per_s(r) / b->ceiling));
+        }
+        if (r->hashed)
+            json_object_set_new(row, "logits_hash", json_string(hash_text(r, hash)));
         json_array_append_new(rows, row);
     }
-    json_t *all = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "model", name, "path", path, "arch", b->hp.arch,
-                            "type", b->hp.type, "backend", b->be->name, "device", b->info.name, "results", rows);
+    json_t *all = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:o}", "commit", rep->p->commit, "model",
+                            rep->name, "path", rep->p->model, "arch", b->hp.arch, "type", b->hp.type, "backend",
+                            b->be->name, "device", b->info.name, "ceiling_gbps", 1e-9 * b->ceiling, "results", rows);
+    if (all && rep->check.compared) {
+        json_object_set_new(all, "logit_error_vs_cpu", json_real(rep->check.decode));
+        json_object_set_new(all, "logit_error_prefill_vs_cpu", json_real(rep->check.prefill));
+    }
     int rc = all ? json_dumpf(all, stdout, JSON_INDENT(1)) : -1;
     putchar('\n');
     json_decref(all);
     return rc;
 }
 
-/* --- set-up ---------------------------------------------------------------------------------------------- */
+/* --- the work -------------------------------------------------------------------------------------------- */
 
 /* "128,512" to numbers; "" and "none" to none. */
-static int parse_list(const char *what, const char *s, uint32_t min, uint32_t *out, size_t *n, struct hearth_err *e)
+static int parse_list(const char *what, const char *s, uint32_t min, uint32_t max, struct list *out,
+                      struct hearth_err *e)
 {
-    *n = 0;
+    out->n = 0;
     if (!*s || !strcmp(s, "none"))
         return 0;
     for (;;) {
         char *end;
         unsigned long v = strtoul(s, &end, 10);
-        if (end == s || *s == '-' || (*end && *end != ',') || v < min || v > WIRE_TOKENS_MAX)
-            return err_set(e, HEARTH_EPARAMS, "--%s: \"%s\" is not a list of numbers within %u..%d", what, s, min,
-                           WIRE_TOKENS_MAX);
-        if (*n == TESTS_MAX)
-            return err_set(e, HEARTH_EPARAMS, "--%s: more than %d", what, TESTS_MAX);
-        out[(*n)++] = (uint32_t)v;
+        if (end == s || *s == '-' || (*end && *end != ',') || v < min || v > max)
+            return err_set(e, HEARTH_EPARAMS, "--%s: \"%s\" is not a list of numbers within %u..%u", what, s, min, max);
+        if (out->n == LIST_MAX)
+            return err_set(e, HEARTH_EPARAMS, "--%s: more than %d", what, LIST_MAX);
+        out->v[out->n++] = (uint32_t)v;
         if (!*end)
             return 0;
         s = end + 1;
     }
 }
 
-static int open_backend(struct bench *b, const struct engine_params *p)
+static uint32_t most_of(const struct list *l, uint32_t more, uint32_t least)
 {
-    struct device_params dp = {.threads = p->threads, .variant = p->variant};
-    int rc = err_set(&b->err, HEARTH_EDEVICE, "this build has no backend \"%.40s\"", p->backend);
-    for (int i = 0; backends[i] && !b->be; i++)
-        if ((!strcmp(p->backend, "auto") || !strcmp(p->backend, backends[i]->name)) &&
-            !(rc = backends[i]->open(&b->dev, &dp, &b->err)))
-            b->be = backends[i];
-    if (rc)
-        return rc;
-    b->be->info(b->dev, &b->info);
-    b->chunk = b->info.gpu ? ROWS_GPU : ROWS_CPU;
-    b->ahead = b->info.ahead < 1 ? 1 : b->info.ahead > AHEAD_MAX ? AHEAD_MAX : b->info.ahead;
-    return 0;
+    for (size_t i = 0; i < l->n; i++)
+        least = l->v[i] + more > least ? l->v[i] + more : least;
+    return least;
 }
 
-/* Model, workspace, a pool for two sequences of n_token. */
-static int open_model(struct bench *b, const char *path, uint32_t n_token)
+static int run(struct bench *b, struct report *rep)
 {
-    struct workspace_dims dims = {.n_row = b->chunk, .n_out = OUT_MAX};
-    struct kv_desc desc;
-    uint32_t n_page = n_token / KV_PAGE + 1;
+    const struct bench_params *p = rep->p;
+    struct list prompt, depth, batch, resume;
+    double begin = engine_now();
     int rc;
-    if ((rc = gguf_open(&b->gguf, path, &b->err)) || (rc = model_hparams(&b->hp, b->gguf, &b->err)))
+    if ((rc = parse_list("prompt", p->prompt, 1, WIRE_TOKENS_MAX, &prompt, &b->err)) ||
+        (rc = parse_list("depth", p->depth, 0, WIRE_TOKENS_MAX, &depth, &b->err)) ||
+        (rc = parse_list("batch", p->batch, 2, BATCH_SEQS_MAX, &batch, &b->err)) ||
+        (rc = parse_list("resume", p->resume, 1, WIRE_TOKENS_MAX, &resume, &b->err)))
         return rc;
-    if (n_token > b->hp.n_ctx)
-        return err_set(&b->err, HEARTH_ECONTEXT, "%u tokens are asked for; the context of the model is %u", n_token,
-                       b->hp.n_ctx);
-    if ((rc = model_load(&b->model, b->gguf, b->be, b->dev, NULL, NULL, &b->err)))
-        return rc;
-    model_workspace(b->model, &dims);
-    model_kv_desc(b->model, b->info.kv_type, &desc);
-    desc.n_page = 2 * n_page;
-    if ((rc = b->be->reserve(b->dev, &dims, &b->err)) || (rc = b->be->kv_new(b->dev, &desc, &b->pool, &b->err)))
-        return rc;
-    uint32_t n_id = n_token > 2 * CHECK_TOKENS ? n_token : 2 * CHECK_TOKENS;
-    b->token = malloc(n_id * sizeof *b->token);
-    b->logits = malloc(b->hp.n_vocab * sizeof *b->logits);
-    b->pages[0] = malloc(n_page * sizeof **b->pages);
-    b->pages[1] = malloc(n_page * sizeof **b->pages);
-    if (!b->token || !b->logits || !b->pages[0] || !b->pages[1])
-        return err_set(&b->err, HEARTH_ENOMEM, "no memory for %u tokens", n_token);
-    for (uint32_t i = 0; i < n_id; i++)
-        b->token[i] = (int32_t)((i * 7919u + 13) % b->hp.n_vocab);
-    for (uint32_t i = 0; i < n_page; i++) { /* interleaved: pages of a sequence do not lie side by side */
-        b->pages[0][i] = 2 * i;
-        b->pages[1][i] = 2 * i + 1;
-    }
-    return 0;
-}
+    struct bench_room room = {.n_first = most_of(&prompt, 0, 1),
+                              .n_who = most_of(&batch, 0, 2),
+                              .n_other = batch.n ? BENCH_BATCH_DEPTH + BENCH_TG_TOKENS + 1 : 0};
+    room.n_first = most_of(&depth, BENCH_TG_TOKENS + 1, room.n_first);
+    room.n_first = most_of(&resume, BENCH_RESUME_TOKENS, room.n_first);
+    room.n_first = room.n_first > room.n_other ? room.n_first : room.n_other;
 
-static void close_all(struct bench *b)
-{
-    free(b->token);
-    free(b->logits);
-    free(b->pages[0]);
-    free(b->pages[1]);
-    if (b->pool)
-        b->be->kv_free(b->dev, b->pool);
-    if (b->model)
-        model_free(b->model);
-    if (b->gguf)
-        gguf_close(b->gguf);
-    if (b->be)
-        b->be->close(b->dev);
+    if ((rc = bench_open_device(b, p->engine)) || (rc = bench_load(b, p->model, &room)))
+        return rc;
+    double cold = 1e3 * (engine_now() - begin);
+    if ((rc = bench_check(b, p->model, &rep->check)) || (rc = b->be->read_rate(b->dev, &b->ceiling, &b->err)))
+        return rc;
+    for (size_t i = 0; i < prompt.n && !rc; i++)
+        rc = bench_time_prompt(b, prompt.v[i], &rep->test[rep->n++]);
+    for (size_t i = 0; i < depth.n && !rc; i++)
+        rc = bench_time_decode(b, 1, depth.v[i], &rep->test[rep->n++]);
+    for (size_t i = 0; i < batch.n && !rc; i++)
+        rc = bench_time_decode(b, batch.v[i], BENCH_BATCH_DEPTH, &rep->test[rep->n++]);
+    for (size_t i = 0; i < resume.n && !rc; i++)
+        rc = bench_time_resume(b, resume.v[i], &rep->test[rep->n++]);
+    if (rc || !p->load)
+        return rc;
+    rep->test[rep->n + 1] = (struct bench_result){.test = "load_cold_process", .ms = cold};
+    rc = bench_time_load(b, p->model, &room, &rep->test[rep->n]);
+    rep->n += 2;
+    return rc;
 }
 
 int bench_main(const struct bench_params *p)
 {
     struct bench b = {0};
-    uint32_t prompt[TESTS_MAX], depth[TESTS_MAX], most = CHECK_TOKENS;
-    size_t n_prompt, n_depth, n = 0;
-    struct result r[2 * TESTS_MAX];
-    int rc;
-    if ((rc = parse_list("prompt", p->prompt, 1, prompt, &n_prompt, &b.err)) ||
-        (rc = parse_list("depth", p->depth, 0, depth, &n_depth, &b.err)))
-        goto out;
-    for (size_t i = 0; i < n_prompt; i++)
-        most = prompt[i] > most ? prompt[i] : most;
-    for (size_t i = 0; i < n_depth; i++)
-        most = depth[i] + TG_TOKENS > most ? depth[i] + TG_TOKENS : most;
-    if ((rc = open_backend(&b, p->engine)) || (rc = open_model(&b, p->model, most)))
-        goto out;
-    b.invariant = true;
-    if ((rc = check(&b)))
-        goto out;
-    b.invariant = false;
-    for (size_t i = 0; i < n_prompt && !rc; i++)
-        rc = measure(&b, false, prompt[i], &r[n++]);
-    for (size_t i = 0; i < n_depth && !rc; i++)
-        rc = measure(&b, true, depth[i], &r[n++]);
+    struct report rep = {.p = p};
+    int rc = run(&b, &rep);
     if (rc)
         goto out;
     const char *slash = strrchr(p->model, '/');
-    char name[96];
-    snprintf(name, sizeof name, "%s", slash ? slash + 1 : p->model);
-    char *dot = strrchr(name, '.');
-    if (dot && !strcmp(dot, ".gguf"))
+    snprintf(rep.name, sizeof rep.name, "%s", p->name ? p->name : slash ? slash + 1 : p->model);
+    char *dot = strrchr(rep.name, '.');
+    if (!p->name && dot && !strcmp(dot, ".gguf"))
         *dot = 0;
-    if (p->json)
-        print_json(&b, p->model, name, r, n);
+    if (p->format == BENCH_JSON)
+        print_json(&b, &rep);
+    else if (p->format == BENCH_CSV)
+        print_csv(&b, &rep);
     else
-        print_table(&b, name, r, n);
+        print_table(&b, &rep);
 out:
-    close_all(&b);
+    bench_close(&b);
     if (rc)
         fprintf(stderr, "hearth-engine: %s: %s\n", err_name(rc), b.err.msg);
     return rc ? 1 : 0;

@@ -1,25 +1,125 @@
 /*
  * bench.h - hearth-engine --bench: how fast a model runs here, without daemon, link or scheduler around it.
  *
- * It checks before it times: the same prompt cut into other chunks, with a stranger in the batch, and decoded row by
- * row must give the same logits, to the bit. A fast wrong engine reports nothing.
+ * It checks before it times (bench-check.c): the same prompt cut into other chunks, with a stranger in the batch, and
+ * decoded row by row must give the same logits, to the bit, and on a GPU they must be near the CPU's. A fast wrong
+ * engine reports nothing.
+ *
+ * Tests are named as everywhere in tests/bench/results: ppN a prompt of N tokens to its last logits; tg@D a token after
+ * D; batchN@D a step of N sequences after D each; resume@D a follow-up of 8 tokens with D resident, to its first token;
+ * load_cached from the request to the first token of a prompt of one, in a process that has the device;
+ * load_cold_process the same from this program's first line.
  */
 #ifndef HEARTH_ENGINE_BENCH_H
 #define HEARTH_ENGINE_BENCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-struct engine_params;
+#include "daemon/engine/engine.h"
+
+enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 
 struct bench_params {
     const char *model;  /* path */
-    const char *prompt; /* "128,512": pp128, pp512: that many tokens to the last one's logits */
-    const char *depth;  /* "0,4096": tg@0, tg@4096: 32 tokens from that depth */
-    bool json;
+    const char *prompt; /* "128,512": pp128, pp512 */
+    const char *depth;  /* "0,4096": tg@0, tg@4096 */
+    const char *batch;  /* "2,4": batch2@512, batch4@512 */
+    const char *resume; /* "4096": resume@4096 */
+    bool load;          /* load_cached, load_cold_process */
+    const char *name;   /* of the model in the report; NULL = the file's */
+    const char *commit; /* for the report */
+    enum bench_format format;
     const struct engine_params *engine; /* backend, variant, threads */
 };
 
 /* Prints the results (medians of 5) to stdout; returns an exit status. */
 int bench_main(const struct bench_params *p);
+
+/* --- within the bench ------------------------------------------------------------------------------------ */
+
+enum {
+    BENCH_RUNS = 5,
+    BENCH_TG_TOKENS = 32,      /* that a tg or batch test decodes */
+    BENCH_BATCH_DEPTH = 512,   /* of batchN */
+    BENCH_RESUME_TOKENS = 8,   /* of resume@D's follow-up */
+    BENCH_CHECK_TOKENS = 37,   /* over two pages, and no multiple of anything */
+    BENCH_COMPARE_TOKENS = 192 /* compared with the CPU: enough for a GPU's fast prefill */
+};
+
+/* A model on a device, with KV for some sequences. */
+struct bench {
+    const struct backend *be;
+    struct device *dev;
+    struct device_info info;
+    struct gguf *gguf;
+    struct hparams hp;
+    struct model *model;
+    struct kv_pool *pool;
+    struct kv_desc kv;
+    uint32_t n_who;                  /* sequences */
+    uint32_t *pages[BATCH_SEQS_MAX]; /* their block tables */
+    uint32_t chunk;                  /* prompt rows in a step, as the scheduler cuts them */
+    uint32_t ahead;
+    bool invariant;      /* the same arithmetic for any batch: to check; not to time */
+    uint32_t n_deep;     /* sequences that hold BENCH_BATCH_DEPTH tokens */
+    uint64_t last, done; /* tickets: of the last step; of the last that was waited for */
+    int32_t *token;      /* a prompt of any length: ids spread over the vocabulary */
+    float *logits;       /* one row */
+    double ceiling;      /* bytes per second */
+    struct hearth_err err;
+};
+
+struct bench_result {
+    char test[24];
+    double ms;      /* of a prompt, or of a step */
+    double n_token; /* in it; 0: no rate */
+    double bytes;   /* that it had to read; 0: not said */
+    bool hashed;
+    uint64_t hash; /* of the last logits */
+};
+
+struct bench_check {
+    bool compared;          /* with the CPU */
+    uint32_t n_token;       /* of the prompt compared */
+    double decode, prefill; /* greatest difference of a logit: in decode's arithmetic, as prompts are computed */
+    const char *why_not;
+};
+
+/* Room that the tests want: tokens of the first sequence, number of sequences, tokens of each other one. The checks'
+ * comes on top where they need more. */
+struct bench_room {
+    uint32_t n_first, n_who, n_other;
+};
+
+/* bench-run.c. All return 0 or an error in b->err. */
+int bench_open_device(struct bench *b, const struct engine_params *p);
+int bench_open_model(struct bench *b, const char *path, const struct bench_room *room);
+void bench_close_model(struct bench *b);
+void bench_close(struct bench *b);
+/* One step over parts of sequences, submitted; with logits of the last row of each of the first n_out parts, and where
+ * `sample` is set their tokens, part i's of slot i. */
+struct bench_part {
+    uint32_t who, pos0, n_row;
+};
+void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part, uint32_t n_out, const int32_t *token,
+                bool sample, uint32_t index);
+/* Waits until no more than `left` steps are under way; each sampled n_sample tokens. */
+int bench_wait(struct bench *b, uint32_t left, uint32_t n_sample);
+/* A prompt in chunks, up to the last token's logits. Steps go ahead as far as the device lets them. */
+int bench_prefill(struct bench *b, uint32_t who, uint32_t n, uint32_t chunk);
+int bench_read_logits(struct bench *b, uint32_t out, float *to);
+
+/* bench-time.c: one test each. */
+int bench_time_prompt(struct bench *b, uint32_t n, struct bench_result *out);
+int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct bench_result *out);
+int bench_time_resume(struct bench *b, uint32_t depth, struct bench_result *out);
+/* From the file to the first token of a prompt of one; the vocabulary is read too, a request needs it before that. */
+int bench_load(struct bench *b, const char *path, const struct bench_room *room);
+int bench_time_load(struct bench *b, const char *path, const struct bench_room *room, struct bench_result *out);
+
+/* bench-check.c */
+int bench_check(struct bench *b, const char *path, struct bench_check *out);
 
 #endif

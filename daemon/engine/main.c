@@ -22,7 +22,8 @@
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--backend auto|cpu|cuda] [--variant NAME]\n"
     "                     [--threads N] [--ahead N] [--kv-bytes N]\n"
-    "       hearth-engine --bench MODEL [--prompt N,...] [--depth N,...] [--json] [--backend ...]\n"
+    "       hearth-engine --bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...] [--load]\n"
+    "                     [--json | --csv] [--name NAME] [--commit ID] [--backend ...]\n"
     "\n"
     "Started by hearthd, with a socket pair as descriptor 3 (--link). --bench measures a model and exits.\n";
 
@@ -92,7 +93,13 @@ int main(int argc, char **argv)
         OPT_BENCH,
         OPT_PROMPT,
         OPT_DEPTH,
+        OPT_BATCH,
+        OPT_RESUME,
+        OPT_LOAD,
+        OPT_NAME,
+        OPT_COMMIT,
         OPT_JSON,
+        OPT_CSV,
         OPT_HELP,
         OPT_VERSION
     };
@@ -107,13 +114,20 @@ int main(int argc, char **argv)
         {"bench", required_argument, 0, OPT_BENCH},
         {"prompt", required_argument, 0, OPT_PROMPT},
         {"depth", required_argument, 0, OPT_DEPTH},
+        {"batch", required_argument, 0, OPT_BATCH},
+        {"resume", required_argument, 0, OPT_RESUME},
+        {"load", no_argument, 0, OPT_LOAD},
+        {"name", required_argument, 0, OPT_NAME},
+        {"commit", required_argument, 0, OPT_COMMIT},
         {"json", no_argument, 0, OPT_JSON},
+        {"csv", no_argument, 0, OPT_CSV},
         {"help", no_argument, 0, OPT_HELP},
         {"version", no_argument, 0, OPT_VERSION},
         {0},
     };
     struct engine_params p = {.backend = "auto", .variant = "auto"};
-    struct bench_params bench = {.prompt = "128", .depth = "0"};
+    struct bench_params bench = {
+        .prompt = "128", .depth = "0", .batch = "none", .resume = "none", .commit = PACKAGE_VERSION};
     const char *lock = NULL;
     struct hearth_err err;
     uint64_t v, link_fd = 3;
@@ -154,8 +168,26 @@ int main(int argc, char **argv)
         case OPT_DEPTH:
             bench.depth = optarg;
             break;
+        case OPT_BATCH:
+            bench.batch = optarg;
+            break;
+        case OPT_RESUME:
+            bench.resume = optarg;
+            break;
+        case OPT_LOAD:
+            bench.load = true;
+            break;
+        case OPT_NAME:
+            bench.name = optarg;
+            break;
+        case OPT_COMMIT:
+            bench.commit = optarg;
+            break;
         case OPT_JSON:
-            bench.json = true;
+            bench.format = BENCH_JSON;
+            break;
+        case OPT_CSV:
+            bench.format = BENCH_CSV;
             break;
         case OPT_HELP:
             fputs(usage, stdout);

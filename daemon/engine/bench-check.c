@@ -1,0 +1,151 @@
+/* bench-check.c - what must be right before the bench times anything; see bench.h. One thread. */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/bench.h"
+
+static const uint64_t compare_bytes_max = UINT64_C(8) << 30;  /* of weights: the CPU must be done in seconds */
+static const uint64_t compare_bytes_long = UINT64_C(2) << 30; /* with BENCH_COMPARE_TOKENS */
+
+/* --- a row's bits do not depend on its company -------------------------------------------------------------- */
+
+static int same_bits(struct bench *b, const float *want, const float *got, const char *how)
+{
+    size_t bytes = b->hp.n_vocab * sizeof *want;
+    if (!memcmp(want, got, bytes))
+        return 0;
+    uint32_t i = 0;
+    while (!memcmp(&want[i], &got[i], sizeof *want))
+        i++;
+    return err_set(&b->err, HEARTH_EDEVICE, "%s: logit %u is %.9g, not %.9g: results depend on the batch", how, i,
+                   (double)got[i], (double)want[i]);
+}
+
+static int check_invariant(struct bench *b)
+{
+    uint32_t n = BENCH_CHECK_TOKENS < b->hp.n_ctx ? BENCH_CHECK_TOKENS : b->hp.n_ctx, chunks[] = {1, 7, n - 1};
+    char how[64];
+    int rc;
+    float *want = malloc(b->hp.n_vocab * sizeof *want);
+    if (!want)
+        return err_set(&b->err, HEARTH_ENOMEM, "no memory for %u logits", b->hp.n_vocab);
+    if ((rc = bench_prefill(b, 0, n, n)) || (rc = bench_read_logits(b, 0, want)))
+        goto out;
+    for (uint32_t i = 0; i < b->hp.n_vocab; i++)
+        if (want[i] != want[i]) {
+            rc = err_set(&b->err, HEARTH_EDEVICE, "logit %u is not a number", i);
+            goto out;
+        }
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        snprintf(how, sizeof how, "a prompt in pieces of %u", chunks[i]);
+        if ((rc = bench_prefill(b, 0, n, chunks[i])) || (rc = bench_read_logits(b, 0, b->logits)) ||
+            (rc = same_bits(b, want, b->logits, how)))
+            goto out;
+    }
+    /* The last row once more, before a stranger's whole prompt in the same step. */
+    struct bench_part both[] = {{0, n - 1, 1}, {1, 0, n}};
+    int32_t token[1 + BENCH_CHECK_TOKENS];
+    token[0] = b->token[n - 1];
+    for (uint32_t i = 0; i < n; i++)
+        token[1 + i] = b->token[2 * i + 1];
+    bench_step(b, both, 2, 2, token, false, 0);
+    if (!(rc = bench_wait(b, 0, 0)) && !(rc = bench_read_logits(b, 0, b->logits)))
+        rc = same_bits(b, want, b->logits, "beside another sequence");
+out:
+    free(want);
+    return rc;
+}
+
+/* --- a GPU's logits are near the CPU's ------------------------------------------------------------------------ */
+
+/* Logits of the last rows of a prompt of n tokens in one step. */
+static int last_rows(struct bench *b, uint32_t n, uint32_t n_out, float *out)
+{
+    struct batch_seq seq = {0, n, 0, b->pages[0]};
+    uint32_t row[BATCH_SEQS_MAX];
+    for (uint32_t i = 0; i < n_out; i++)
+        row[i] = n - n_out + i;
+    struct batch batch = {.n_row = n,
+                          .n_seq = 1,
+                          .n_out = n_out,
+                          .token = b->token,
+                          .seq = &seq,
+                          .out_row = row,
+                          .kv = b->pool,
+                          .invariant = b->invariant};
+    b->be->step_begin(b->dev, &batch, n);
+    model_forward(b->model);
+    b->last = b->be->step_end(b->dev);
+    int rc = bench_wait(b, 0, 0);
+    return rc ? rc : b->be->act_read(b->dev, ACT_LOGITS, 0, n_out, out, &b->err);
+}
+
+/* The greatest difference; NaN where one of them is no number. */
+static double distance(const float *x, const float *y, size_t n)
+{
+    double worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        double off = fabs((double)x[i] - (double)y[i]);
+        if (!(off <= worst))
+            worst = off;
+        if (off != off)
+            break;
+    }
+    return worst;
+}
+
+static int compare_with_cpu(struct bench *b, const char *path, struct bench_check *out)
+{
+    enum { OUT = 32 };
+    struct engine_params params = {.backend = "cpu", .variant = "auto"};
+    uint32_t n = b->hp.weight_bytes > compare_bytes_long ? BENCH_CHECK_TOKENS : BENCH_COMPARE_TOKENS;
+    n = n < b->hp.n_ctx ? n : b->hp.n_ctx;
+    uint32_t n_out = n < OUT ? n : OUT;
+    struct bench_room room = {.n_first = n, .n_who = 1};
+    size_t n_logit = (size_t)n_out * b->hp.n_vocab;
+    struct bench cpu = {0};
+    float *want = malloc(n_logit * sizeof *want), *got = malloc(n_logit * sizeof *got);
+    int rc = 0;
+    if (!want || !got)
+        rc = err_set(&b->err, HEARTH_ENOMEM, "no memory for %zu logits", n_logit);
+    else if (bench_open_device(&cpu, &params) || bench_open_model(&cpu, path, &room) || last_rows(&cpu, n, n_out, want))
+        rc = err_set(&b->err, cpu.err.code, "on the CPU: %.200s", cpu.err.msg);
+    if (rc)
+        goto out;
+    b->invariant = true;
+    if ((rc = last_rows(b, n, n_out, got)))
+        goto out;
+    out->decode = distance(want, got, n_logit);
+    b->invariant = false;
+    if ((rc = last_rows(b, n, n_out, got)))
+        goto out;
+    out->prefill = distance(want, got, n_logit);
+    out->n_token = n;
+    out->compared = true;
+out:
+    bench_close(&cpu);
+    free(want);
+    free(got);
+    return rc;
+}
+
+int bench_check(struct bench *b, const char *path, struct bench_check *out)
+{
+    *out = (struct bench_check){0};
+    b->invariant = true;
+    int rc = check_invariant(b);
+    b->invariant = false;
+    if (rc)
+        return rc;
+    if (!b->info.gpu)
+        out->why_not = "this is the CPU";
+    else if (b->hp.weight_bytes > compare_bytes_max)
+        out->why_not = "the model is too large for the CPU";
+    else
+        rc = compare_with_cpu(b, path, out);
+    return rc;
+}

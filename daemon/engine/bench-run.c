@@ -1,0 +1,161 @@
+/* bench-run.c - a model on a device for the bench: set-up, and steps of it; see bench.h. One thread. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "daemon/engine/bench.h"
+#include "daemon/engine/device.h"
+
+enum { STRIDE = 7919 }; /* of pages and ids: a prime meets each of a number that it does not divide once */
+
+/* --- steps ----------------------------------------------------------------------------------------------- */
+
+void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part, uint32_t n_out, const int32_t *token,
+                bool sample, uint32_t index)
+{
+    struct batch_seq seq[BATCH_SEQS_MAX];
+    uint32_t out_row[OUT_MAX], slot[BATCH_SEQS_MAX], at[BATCH_SEQS_MAX], row = 0;
+    for (uint32_t i = 0; i < n_part; i++) {
+        seq[i] = (struct batch_seq){row, part[i].n_row, part[i].pos0, b->pages[part[i].who]};
+        row += part[i].n_row;
+        out_row[i] = row - 1;
+        slot[i] = i;
+        at[i] = index;
+    }
+    struct batch batch = {.n_row = row,
+                          .n_seq = n_part,
+                          .n_out = n_out,
+                          .token = token,
+                          .seq = seq,
+                          .out_row = out_row,
+                          .kv = b->pool,
+                          .invariant = b->invariant};
+    uint64_t shape[] = {row, n_part, n_out, sample, b->invariant};
+    b->be->step_begin(b->dev, &batch, XXH3_64bits(shape, sizeof shape));
+    model_forward(b->model);
+    if (sample)
+        b->be->sample(b->dev, &(struct op_sample){.n = n_out, .slot = slot, .index = at});
+    b->last = b->be->step_end(b->dev);
+}
+
+int bench_wait(struct bench *b, uint32_t left, uint32_t n_sample)
+{
+    struct sampled s[BATCH_SEQS_MAX];
+    int rc = 0;
+    while (!rc && b->last - b->done > left)
+        rc = b->be->step_wait(b->dev, ++b->done, s, n_sample, &b->err);
+    return rc;
+}
+
+int bench_prefill(struct bench *b, uint32_t who, uint32_t n, uint32_t chunk)
+{
+    int rc = 0;
+    for (uint32_t pos = 0; pos < n && !rc; pos += chunk) {
+        struct bench_part part = {who, pos, n - pos < chunk ? n - pos : chunk};
+        if (!(rc = bench_wait(b, b->ahead - 1, 0)))
+            bench_step(b, &part, 1, pos + part.n_row == n, b->token + who + pos, false, 0);
+    }
+    return rc ? rc : bench_wait(b, 0, 0);
+}
+
+int bench_read_logits(struct bench *b, uint32_t out, float *to)
+{
+    return b->be->act_read(b->dev, ACT_LOGITS, out, 1, to, &b->err);
+}
+
+/* --- set-up ---------------------------------------------------------------------------------------------- */
+
+int bench_open_device(struct bench *b, const struct engine_params *p)
+{
+    struct device_params dp = {.threads = p->threads, .variant = p->variant};
+    int rc = err_set(&b->err, HEARTH_EDEVICE, "this build has no backend \"%.40s\"", p->backend);
+    for (int i = 0; backends[i] && !b->be; i++)
+        if ((!strcmp(p->backend, "auto") || !strcmp(p->backend, backends[i]->name)) &&
+            !(rc = backends[i]->open(&b->dev, &dp, &b->err)))
+            b->be = backends[i];
+    if (rc)
+        return rc;
+    b->be->info(b->dev, &b->info);
+    b->chunk = b->info.gpu ? ROWS_GPU : ROWS_CPU;
+    b->ahead = b->info.ahead < 1 ? 1 : b->info.ahead > AHEAD_MAX ? AHEAD_MAX : b->info.ahead;
+    return 0;
+}
+
+/* Block tables: consecutive pages of a sequence lie far apart, as they do after a day's work. */
+static int give_pages(struct bench *b, uint32_t n_first, uint32_t n_other)
+{
+    uint64_t next = 0;
+    for (uint32_t i = 0; i < b->n_who; i++) {
+        uint32_t n = i ? n_other : n_first;
+        if (!(b->pages[i] = malloc(n * sizeof **b->pages)))
+            return err_set(&b->err, HEARTH_ENOMEM, "no memory for %u page numbers", n);
+        for (uint32_t k = 0; k < n; k++)
+            b->pages[i][k] = (uint32_t)(next++ * STRIDE % b->kv.n_page);
+    }
+    return 0;
+}
+
+int bench_open_model(struct bench *b, const char *path, const struct bench_room *room)
+{
+    struct workspace_dims dims = {.n_row = b->chunk, .n_out = OUT_MAX};
+    uint32_t most = room->n_first > room->n_other ? room->n_first : room->n_other;
+    int rc;
+    if ((rc = gguf_open(&b->gguf, path, &b->err)) || (rc = model_hparams(&b->hp, b->gguf, &b->err)))
+        return rc;
+    if (most > b->hp.n_ctx)
+        return err_set(&b->err, HEARTH_ECONTEXT, "%u tokens are asked for; the context of the model is %u", most,
+                       b->hp.n_ctx);
+    uint32_t check = b->hp.n_ctx < BENCH_COMPARE_TOKENS ? b->hp.n_ctx : BENCH_COMPARE_TOKENS;
+    most = most > check ? most : check;
+    uint32_t first = (room->n_first > check ? room->n_first : check) / KV_PAGE + 1;
+    uint32_t other = (room->n_other > check ? room->n_other : check) / KV_PAGE + 1;
+    if ((rc = model_load(&b->model, b->gguf, b->be, b->dev, NULL, NULL, &b->err)))
+        return rc;
+    model_workspace(b->model, &dims);
+    model_kv_desc(b->model, b->info.kv_type, &b->kv);
+    b->n_who = room->n_who;
+    b->kv.n_page = first + (b->n_who - 1) * other;
+    b->kv.n_page += b->kv.n_page % STRIDE == 0;
+    if ((rc = b->be->reserve(b->dev, &dims, &b->err)) || (rc = b->be->kv_new(b->dev, &b->kv, &b->pool, &b->err)) ||
+        (rc = give_pages(b, first, other)))
+        return rc;
+    uint32_t n_id = 2 * most + BATCH_SEQS_MAX; /* sequence i's prompt begins at token i */
+    b->token = malloc(n_id * sizeof *b->token);
+    b->logits = malloc(b->hp.n_vocab * sizeof *b->logits);
+    if (!b->token || !b->logits)
+        return err_set(&b->err, HEARTH_ENOMEM, "no memory for %u tokens", n_id);
+    for (uint32_t i = 0; i < n_id; i++)
+        b->token[i] = (int32_t)((i * (uint32_t)STRIDE + 13) % b->hp.n_vocab);
+    return 0;
+}
+
+void bench_close_model(struct bench *b)
+{
+    free(b->token);
+    free(b->logits);
+    b->token = NULL;
+    b->logits = NULL;
+    for (uint32_t i = 0; i < BATCH_SEQS_MAX; i++) {
+        free(b->pages[i]);
+        b->pages[i] = NULL;
+    }
+    if (b->pool)
+        b->be->kv_free(b->dev, b->pool);
+    if (b->model)
+        model_free(b->model);
+    if (b->gguf)
+        gguf_close(b->gguf);
+    b->pool = NULL;
+    b->model = NULL;
+    b->gguf = NULL;
+    b->n_deep = 0;
+}
+
+void bench_close(struct bench *b)
+{
+    bench_close_model(b);
+    if (b->be)
+        b->be->close(b->dev);
+}

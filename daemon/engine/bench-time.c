@@ -1,0 +1,169 @@
+/* bench-time.c - the bench's tests, each the median of some runs; see bench.h. One thread. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "daemon/engine/bench.h"
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double ms[BENCH_RUNS])
+{
+    qsort(ms, BENCH_RUNS, sizeof *ms, by_value);
+    return ms[BENCH_RUNS / 2];
+}
+
+static int hash_logits(struct bench *b, uint32_t n, struct bench_result *out)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < n && !(rc = bench_read_logits(b, i, b->logits)); i++)
+        out->hash = XXH3_64bits_withSeed(b->logits, b->hp.n_vocab * sizeof *b->logits, out->hash);
+    out->hashed = !rc;
+    return rc;
+}
+
+/* Bytes of weights that a step reads: all but an embedding table that is not the head as well. */
+static double weight_bytes(const struct bench *b)
+{
+    const struct weight_part *embd = &b->model->tok_embd.part[0], *head = &b->model->out.part[0];
+    double all = (double)b->hp.weight_bytes;
+    if (embd->data != head->data)
+        all -= (double)dtype_bytes((int)embd->type, (uint64_t)b->hp.n_vocab * b->hp.d_model);
+    return all;
+}
+
+/* Slots pick the best token; their history is the sequence's own, as the engine gives it. */
+static int set_slots(struct bench *b, uint32_t n, uint32_t n_history)
+{
+    struct sample_params greedy = {.top_p = 1, .rep_penalty = 1};
+    int rc = 0;
+    for (uint32_t i = 0; i < n && !rc; i++)
+        rc = b->be->slot_set(b->dev, i, &greedy, b->token + i, n_history, b->hp.n_vocab, &b->err);
+    return rc;
+}
+
+int bench_time_prompt(struct bench *b, uint32_t n, struct bench_result *out)
+{
+    double ms[BENCH_RUNS];
+    int rc;
+    for (int i = -1; i < BENCH_RUNS; i++) { /* the first is for warming up */
+        double begin = engine_now();
+        if ((rc = bench_prefill(b, 0, n, b->chunk)))
+            return rc;
+        if (i >= 0)
+            ms[i] = 1e3 * (engine_now() - begin);
+    }
+    *out = (struct bench_result){.ms = median(ms), .n_token = n};
+    snprintf(out->test, sizeof out->test, "pp%u", n);
+    return hash_logits(b, 1, out);
+}
+
+/* BENCH_TG_TOKENS tokens of each of n sequences, each token fed to the next step on the device. */
+static int decode(struct bench *b, uint32_t n, uint32_t depth)
+{
+    int32_t token[BATCH_SEQS_MAX];
+    struct bench_part part[BATCH_SEQS_MAX];
+    int rc = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        token[i] = b->token[i + depth];
+        part[i] = (struct bench_part){i, depth, 1};
+    }
+    for (uint32_t t = 0; t < BENCH_TG_TOKENS && !(rc = bench_wait(b, b->ahead - 1, n)); t++) {
+        bench_step(b, part, n, n, token, true, t);
+        for (uint32_t i = 0; i < n; i++) {
+            token[i] = TOKEN_OF_SLOT(i);
+            part[i].pos0++;
+        }
+    }
+    return rc ? rc : bench_wait(b, 0, n);
+}
+
+int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct bench_result *out)
+{
+    double ms[BENCH_RUNS];
+    int rc = 0;
+    if (n_seq == 1)
+        rc = depth ? bench_prefill(b, 0, depth, b->chunk) : 0;
+    else
+        for (; b->n_deep < n_seq && !rc; b->n_deep += !rc)
+            rc = bench_prefill(b, b->n_deep, depth, b->chunk);
+    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first is for warming up */
+        if ((rc = set_slots(b, n_seq, depth + 1)))
+            return rc;
+        double begin = engine_now();
+        rc = decode(b, n_seq, depth);
+        if (i >= 0)
+            ms[i] = 1e3 * (engine_now() - begin) / BENCH_TG_TOKENS;
+    }
+    if (rc)
+        return rc;
+    double token_bytes = (double)kv_page_bytes(&b->kv) / KV_PAGE, seen = depth + BENCH_TG_TOKENS / 2;
+    *out = (struct bench_result){
+        .ms = median(ms), .n_token = n_seq, .bytes = weight_bytes(b) + n_seq * seen * token_bytes};
+    if (n_seq == 1)
+        snprintf(out->test, sizeof out->test, "tg@%u", depth);
+    else
+        snprintf(out->test, sizeof out->test, "batch%u@%u", n_seq, depth);
+    return hash_logits(b, n_seq, out);
+}
+
+int bench_time_resume(struct bench *b, uint32_t depth, struct bench_result *out)
+{
+    struct bench_part part = {0, depth, BENCH_RESUME_TOKENS};
+    double ms[BENCH_RUNS];
+    int rc = bench_prefill(b, 0, depth, b->chunk);
+    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first is for warming up */
+        double begin = engine_now();
+        if ((rc = set_slots(b, 1, depth + part.n_row)))
+            return rc;
+        bench_step(b, &part, 1, 1, b->token + depth, true, 0);
+        rc = bench_wait(b, 0, 1);
+        if (i >= 0)
+            ms[i] = 1e3 * (engine_now() - begin);
+    }
+    if (rc)
+        return rc;
+    *out = (struct bench_result){.ms = median(ms)};
+    snprintf(out->test, sizeof out->test, "resume@%u", depth);
+    return hash_logits(b, 1, out);
+}
+
+int bench_load(struct bench *b, const char *path, const struct bench_room *room)
+{
+    struct bench_part part = {0, 0, 1};
+    struct vocab *vocab = NULL;
+    int rc = bench_open_model(b, path, room);
+    if (rc)
+        return rc;
+    struct hearth_err none; /* a model without a tokenizer is measured all the same */
+    vocab_load(&vocab, b->gguf, &none);
+    if (!(rc = set_slots(b, 1, 1))) {
+        bench_step(b, &part, 1, 1, b->token, true, 0);
+        rc = bench_wait(b, 0, 1);
+    }
+    vocab_free(vocab);
+    return rc;
+}
+
+int bench_time_load(struct bench *b, const char *path, const struct bench_room *room, struct bench_result *out)
+{
+    double ms[BENCH_RUNS];
+    int rc = 0;
+    for (int i = 0; i < BENCH_RUNS && !rc; i++) {
+        bench_close_model(b);
+        double begin = engine_now();
+        rc = bench_load(b, path, room);
+        ms[i] = 1e3 * (engine_now() - begin);
+    }
+    if (rc)
+        return rc;
+    *out = (struct bench_result){.test = "load_cached", .ms = median(ms)};
+    return hash_logits(b, 1, out);
+}
