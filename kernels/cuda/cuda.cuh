@@ -34,37 +34,39 @@ enum {
 
 /*
  * The prepared form of a matrix input: fp16 in the order in which mma fragments want it, with sub-block sums.
- * A row is ceil(k / 256) records of PREP_REC halves:
+ * Records of 256 elements, PREP_REC halves each, lie [ceil(k / 256)][BATCH_ROWS_MAX rows]: a step's rows of a record are
+ * one piece, and one bulk copy brings them. In a record:
  *     4 groups of 64 elements, each padded to 72 halves (so that four lanes' 16-byte loads hit different banks);
  *       within a group, every 4 consecutive elements lie in the order 0,2,1,3: a lane's 8 bytes are then the
  *       B fragment's (x0,x2),(x1,x3), which is how nibbles come out of `w & 0x000f000f` and `w >> 8`
  *     8 halves: S_hi of the 8 sub-blocks of 32; 8 halves: S_lo; S = sum of the *rounded* elements, split hi + lo
+ *     padding, so that the 16-byte loads of neighbouring rows hit different banks
  * One form serves every weight type. Elements past k are finite (weights there are zero).
  *
  * The plain form is row-major fp16 (the cuBLASLt prefill path reads it): `plain` says which one a buffer holds.
  */
-enum { PREP_GROUP = 72, PREP_SUM = 4 * PREP_GROUP, PREP_REC = PREP_SUM + 16 };
+enum {
+    PREP_GROUP = 72,
+    PREP_SUM = 4 * PREP_GROUP,
+    PREP_REC = PREP_SUM + 64,
+    PREP_STEP = BATCH_ROWS_MAX * PREP_REC, /* halves from record to record of a row */
+};
 
 struct act_buf {
     __half *p;
-    uint32_t ld;    /* halves from row to row */
+    uint32_t ld;    /* halves from row to row: PREP_REC in the prepared form */
     uint32_t plain; /* 1 = row-major fp16, 0 = prepared */
 };
 
-__host__ __device__ static inline uint32_t prep_halves(uint32_t k)
-{
-    return (k + 255) / 256 * PREP_REC;
-}
+/* Halves of a buffer of prepared rows. */
+__host__ __device__ static inline uint64_t prep_halves(uint32_t k) { return (k + 255) / 256 * (uint64_t)PREP_STEP; }
 /* Offset of element k in a prepared row, and of its sub-block's S_hi (S_lo is 8 further). */
 __host__ __device__ static inline uint32_t prep_at(uint32_t k)
 {
     uint32_t j = k & 3;
-    return (k >> 8) * PREP_REC + (k >> 6 & 3) * PREP_GROUP + (k & 60) + (j == 1 ? 2 : j == 2 ? 1 : j);
+    return (k >> 8) * PREP_STEP + (k >> 6 & 3) * PREP_GROUP + (k & 60) + (j == 1 ? 2 : j == 2 ? 1 : j);
 }
-__host__ __device__ static inline uint32_t prep_sum_at(uint32_t k)
-{
-    return (k >> 8) * PREP_REC + PREP_SUM + (k >> 5 & 7);
-}
+__host__ __device__ static inline uint32_t prep_sum_at(uint32_t k) { return (k >> 8) * PREP_STEP + PREP_SUM + (k >> 5 & 7); }
 __device__ static inline uint32_t act_at(const act_buf &a, uint32_t row, uint32_t k)
 {
     return row * a.ld + (a.plain ? k : prep_at(k));
@@ -90,7 +92,7 @@ struct workspace {
     float *x;        /* [rows, ldx] f32: ACT_X */
     uint32_t ldx;    /* pad256(d_model) */
     __half *xn;      /* [rows, ldxn] prepared norm(x), for GEMMs that do not make it themselves */
-    uint32_t ldxn;   /* prep_halves(d_model) */
+    uint32_t ldxn;   /* PREP_REC */
     __half *q;       /* [rows, ldq] fp16 row-major: ACT_Q, after bias, norm and RoPE, not scaled */
     uint32_t ldq;    /* pad256(d_q) */
     act_buf att, ff; /* ACT_ATT [rows, d_q], ACT_FF [rows, d_ff]; `plain` is set per step */

@@ -197,17 +197,15 @@ static uint64_t lay(struct workspace *w, uint8_t *base)
     const struct workspace_dims *s = &w->dims;
     uint64_t used = 0, r = w->rows;
     w->ldx = pad256(s->d_model);
-    w->ldxn = prep_halves(s->d_model);
+    w->ldxn = w->att.ld = w->ff.ld = PREP_REC; /* a step in the plain form sets its own */
     w->ldq = pad256(s->d_q);
     w->ldtmp = pad256(max_u32(s->d_model, max_u32(s->d_q + 2 * s->d_kv, 2 * s->d_ff)));
     w->ldl = pad256(s->n_vocab);
-    w->att.ld = prep_halves(s->d_q);
-    w->ff.ld = prep_halves(s->d_ff);
     w->x = (float *)cut(base, &used, r * w->ldx * 4);
-    w->xn = (__half *)cut(base, &used, r * w->ldxn * 2);
+    w->xn = (__half *)cut(base, &used, prep_halves(s->d_model) * 2);
     w->q = (__half *)cut(base, &used, r * w->ldq * 2);
-    w->att.p = (__half *)cut(base, &used, r * w->att.ld * 2);
-    w->ff.p = (__half *)cut(base, &used, r * w->ff.ld * 2);
+    w->att.p = (__half *)cut(base, &used, prep_halves(s->d_q) * 2);
+    w->ff.p = (__half *)cut(base, &used, prep_halves(s->d_ff) * 2);
     w->tmp = (float *)cut(base, &used, r * w->ldtmp * 4);
     w->logits = (float *)cut(base, &used, (uint64_t)w->out_rows * w->ldl * 4);
     w->ticket = (uint32_t *)cut(base, &used, TICKETS * 4);

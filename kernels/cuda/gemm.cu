@@ -7,21 +7,26 @@
 #include "kernels/cuda/gemm.cuh"
 
 /* norm(x) of a row a block, prepared; the same sums as narrow's own prologue. */
-__global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, __half *out,
-                                                       uint32_t ldo, uint32_t row0)
+__global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t ldx, uint32_t n, struct norm nm,
+                                                       const uint32_t *gather, __half *out, uint32_t row0)
 {
     __shared__ float sums[16];
     pdl_go();
-    pdl_wait();
-    uint32_t row = row0 + blockIdx.x, src = gather ? gather[row] : row;
-    norm_chunks(x + (uint64_t)src * ldx, n, nm, (n + 255) / 256, out + (uint64_t)row * ldo, sums, threadIdx.x >> 5, threadIdx.x & 31);
+    uint32_t row = row0 + blockIdx.x;
+    auto src = [&]() {
+        pdl_wait();
+        return x + (uint64_t)(gather ? gather[row] : row) * ldx;
+    };
+    norm_chunks(src, n, nm, (n + 255) / 256, out + row * PREP_REC, PREP_STEP, sums, threadIdx.x >> 5, threadIdx.x & 31);
 }
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
 enum { NARROW_REC = 256 /* records of a row that one block's shared memory holds beside a stage */ };
 
-void gemm_init(struct device *) {}
+void gemm_init(struct device *)
+{
+}
 
 static gemm_args args_of(const wdev *w, uint32_t row0, uint32_t cap)
 {
@@ -48,34 +53,52 @@ static void from_norm(struct device *d, gemm_args *a, const struct norm *n, cons
         a->xf = d->ws.x, a->ldxf = d->ws.ldx, a->norm = *n, a->gather = gather;
         return;
     }
-    cuda_launch(d, gemm_norm, dim3(a->cap), CONSUMERS, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, a->k, *n, gather, d->ws.xn, d->ws.ldxn, a->row0);
-    a->x = d->ws.xn, a->ldx = d->ws.ldxn;
+    cuda_launch(d, gemm_norm, dim3(a->cap), CONSUMERS, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, a->k, *n, gather, d->ws.xn,
+                a->row0);
+    a->x = d->ws.xn;
 }
 
-static bool run_types(struct device *d, enum dtype ta, enum dtype tb, gemm_args &a)
+static gemm_fn *gemm_of(enum dtype t)
 {
-    return gemm_run_k(d, ta, tb, a) || gemm_run_b(d, ta, tb, a);
+    switch (t) {
+    case DT_Q4_K:
+        return gemm_q4_k;
+    case DT_Q5_K:
+        return gemm_q5_k;
+    case DT_Q6_K:
+        return gemm_q6_k;
+    case DT_Q8_0:
+        return gemm_q8_0;
+    case DT_Q4_0:
+        return gemm_q4_0;
+    case DT_F16:
+        return gemm_f16;
+    case DT_BF16:
+        return gemm_bf16;
+    default: /* pack_plan() let nothing else in */
+        return gemm_f32;
+    }
 }
 
-/* The types of a weight, where one launch takes them all. */
-static bool one_launch(const wdev *w, enum dtype *tb)
+/* The body that takes all parts of a weight in one launch, or NULL. */
+static gemm_fn *one_body(const wdev *w)
 {
-    *tb = w->part[0].type;
+    enum dtype a = w->part[0].type, b = a;
     for (uint32_t i = 1; i < w->n_part; i++)
-        if (w->part[i].type != w->part[0].type) {
-            if (*tb != w->part[0].type && *tb != w->part[i].type)
-                return false;
-            *tb = w->part[i].type;
+        if (w->part[i].type != a) {
+            if (b != a && b != w->part[i].type)
+                return NULL;
+            b = w->part[i].type;
         }
-    return *tb == w->part[0].type || (w->part[0].type == DT_Q4_K && *tb == DT_Q6_K);
+    return a == b ? gemm_of(a) : a == DT_Q4_K && b == DT_Q6_K ? gemm_q46_k : NULL;
 }
 
 static void run(struct device *d, const wdev *w, gemm_args &a)
 {
-    enum dtype tb;
+    gemm_fn *body = one_body(w);
     a.part_sums = d->ws.split, a.ticket = d->ws.ticket;
-    if (one_launch(w, &tb)) {
-        run_types(d, w->part[0].type, tb, a);
+    if (body) {
+        body(d, a);
         return;
     }
     for (uint32_t i = 0; i < w->n_part; i++) {
@@ -84,7 +107,7 @@ static void run(struct device *d, const wdev *w, gemm_args &a)
         one.pair = 0;
         for (uint32_t j = 0; j < one.n_part; j++)
             one.part[j].second = 0;
-        run_types(d, w->part[i].type, w->part[i].type, one);
+        gemm_of(w->part[i].type)(d, one);
     }
 }
 
@@ -101,8 +124,7 @@ void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t
     if (op->rope)
         a.rope = *op->rope;
     bool neox = a.rope.kind == ROPE_NEOX;
-    enum dtype tb;
-    bool here = !op->q_norm && !op->k_norm && op->d_head % 2 == 0 && one_launch(w, &tb) &&
+    bool here = !op->q_norm && !op->k_norm && op->d_head % 2 == 0 && one_body(w) &&
                 (!neox || (a.rope.n_rot == op->d_head && op->d_head >= 32 && 128 % op->d_head == 0));
     if (!here) {
         to_tmp(d, a);
@@ -126,7 +148,7 @@ void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32
     gemm_args a = args_of(w, row0, cap);
     const act_buf &in = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
     a.narrow = cap == 1 && d->cc >= 90 && a.n_rec <= NARROW_REC;
-    a.x = in.p, a.ldx = in.ld;
+    a.x = in.p;
     if (op->post_norm) {
         to_tmp(d, a);
         run(d, w, a);

@@ -3,8 +3,7 @@
  *
  * `narrow` is for one row. A block takes tiles of 16 rows; its eight consumer warps take a chunk of K each, a ninth
  * streams the weights into a ring of stages, one contiguous bulk copy of eight units a stage. It does not wait for the
- * kernel before: only activations do. It lets the next kernel in when its last copy is on its way, so that the next
- * one's first copies fill the memory's idle time while this one drains. The norm is made by every block.
+ * kernel before: only activations do. The norm is made by every block.
  *
  * `wide` is for 2 to 64 rows (and for chips without bulk copies, where it reads weights and activations straight from
  * memory). A block takes groups of eight tiles, a warp each, so that a record of activations, streamed beside the
@@ -19,10 +18,10 @@
 #include "kernels/cuda/t16.cuh"
 
 enum gemm_ep {
-    EP_TMP,    /* to ws.tmp: another kernel finishes */
-    EP_QKV,    /* bias, RoPE, queries and KV */
-    EP_PROJ,   /* added to ws.x */
-    EP_GLU,    /* act(gate) * up, prepared for `down` */
+    EP_TMP,  /* to ws.tmp: another kernel finishes */
+    EP_QKV,  /* bias, RoPE, queries and KV */
+    EP_PROJ, /* added to ws.x */
+    EP_GLU,  /* act(gate) * up, prepared for `down` */
     EP_LOGITS,
 };
 
@@ -42,7 +41,7 @@ struct gemm_args {
     bool narrow;
     /* activations: prepared rows, or f32 rows to be normed (narrow) */
     const __half *x;
-    uint32_t ldx, k;
+    uint32_t k;
     const float *xf;
     uint32_t ldxf;
     struct norm norm;
@@ -66,28 +65,41 @@ struct gemm_args {
     uint32_t *ticket;
 };
 
-enum { WARPS = 8, CONSUMERS = WARPS * 32, BLOCK = CONSUMERS + 32, FLUSH = 8 /* narrow: tiles finished at once */ };
+enum { WARPS = 8, CONSUMERS = WARPS * 32, BLOCK = CONSUMERS + 32, FLUSH = 4 /* narrow: tiles finished at once */ };
 
 /* --- Hopper's copies and barriers ------------------------------------------------------------------------------- */
 
 #if __CUDA_ARCH__ >= 900
-__device__ static inline uint32_t smem_of(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-__device__ static inline void bar_init(uint64_t *b, int n) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_of(b)), "r"(n)); }
+__device__ static inline uint32_t smem_of(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+__device__ static inline void bar_init(uint64_t *b, int n)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_of(b)), "r"(n));
+}
 __device__ static inline void bar_wait(uint64_t *b, uint32_t phase)
 {
-    asm volatile("{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra D; bra W; D: }" ::"r"(smem_of(b)), "r"(phase)
+    asm volatile("{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra D; bra W; D: }" ::"r"(
+                     smem_of(b)),
+                 "r"(phase)
                  : "memory");
 }
-__device__ static inline void bar_arrive(uint64_t *b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_of(b)) : "memory"); }
+__device__ static inline void bar_arrive(uint64_t *b)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_of(b)) : "memory");
+}
 __device__ static inline void bar_expect(uint64_t *b, uint32_t n)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_of(b)), "r"(n) : "memory");
 }
 __device__ static inline void bulk(void *dst, const void *src, uint32_t n, uint64_t *b, uint64_t policy)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(smem_of(dst)),
-                 "l"(src), "r"(n), "r"(smem_of(b)), "l"(policy)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+            "r"(smem_of(dst)),
+        "l"(src), "r"(n), "r"(smem_of(b)), "l"(policy)
+        : "memory");
 }
 __device__ static inline uint64_t evict_first()
 {
@@ -102,24 +114,23 @@ __device__ static inline uint64_t evict_last()
     return p;
 }
 #endif
-__device__ static inline void consumers_sync() { asm volatile("bar.sync 1, %0;" ::"n"((int)CONSUMERS) : "memory"); }
+template <int N = CONSUMERS> __device__ static inline void consumers_sync()
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(N) : "memory");
+}
 
 /* --- activations ------------------------------------------------------------------------------------------------ */
 
 /*
- * Eight consecutive elements of a row, k % 8 == 0, to their place in a prepared record; the four lanes of a sub-block
- * call together. The sum is formed as finish.cu forms it: fours in order, then pairs of fours.
+ * A prepared record by one warp: eight consecutive elements a lane, in the record's order. The four lanes of a
+ * sub-block form its sum as finish.cu forms it: fours in order, then pairs of fours.
  */
-__device__ static inline void put_eight(__half *rec, uint32_t lane, const __half h[8])
+__device__ static inline void put_sums(__half *rec, uint32_t lane, uint4 v)
 {
-    __half o[8] = {h[0], h[2], h[1], h[3], h[4], h[6], h[5], h[7]};
-    *(uint4 *)(rec + (lane >> 3) * PREP_GROUP + (lane & 7) * 8) = *(const uint4 *)o;
-    float f[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        f[i] = __half2float(h[i]);
-    float a = __fadd_rn(__fadd_rn(__fadd_rn(f[0], f[1]), f[2]), f[3]), b = __fadd_rn(__fadd_rn(__fadd_rn(f[4], f[5]), f[6]), f[7]);
-    float s = __fadd_rn(a, b);
+    float2 a = __half22float2(*(const __half2 *)&v.x), b = __half22float2(*(const __half2 *)&v.y); /* 0, 2; 1, 3 */
+    float2 c = __half22float2(*(const __half2 *)&v.z), d = __half22float2(*(const __half2 *)&v.w);
+    float s = __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(a.x, b.x), a.y), b.y),
+                        __fadd_rn(__fadd_rn(__fadd_rn(c.x, d.x), c.y), d.y));
     s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 1));
     s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 2));
     if (!(lane & 3)) {
@@ -128,18 +139,31 @@ __device__ static inline void put_eight(__half *rec, uint32_t lane, const __half
         rec[PREP_SUM + 8 + (lane >> 2)] = half_sat(__fsub_rn(s, __half2float(hi)));
     }
 }
+__device__ static inline uint32_t eight_at(uint32_t lane)
+{
+    return (lane >> 3) * PREP_GROUP + (lane & 7) * 8;
+}
 
-/* A chunk of a prepared row, by one warp; sums are formed anew (narrow's SwiGLU does not write them). */
+/* narrow's own row, without the padding between rows. */
+enum { X_REC = PREP_SUM + 16 };
+
+#if __CUDA_ARCH__ >= 900
+/* A chunk of a prepared row to shared memory, by one warp; sums are formed anew (narrow's SwiGLU does not write them).
+ */
 __device__ static inline void take_chunk(const __half *src, __half *dst, uint32_t r0, uint32_t r1, uint32_t lane)
 {
-#pragma unroll 4
-    for (uint32_t r = r0; r < r1; r++) {
-        uint4 v = __ldcg((const uint4 *)(src + r * PREP_REC + (lane >> 3) * PREP_GROUP + (lane & 7) * 8));
-        const __half *p = (const __half *)&v;
-        __half h[8] = {p[0], p[2], p[1], p[3], p[4], p[6], p[5], p[7]};
-        put_eight(dst + r * PREP_REC, lane, h);
-    }
+    uint32_t at = eight_at(lane);
+#pragma unroll 1
+    for (uint32_t r = r0; r < r1; r++)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem_of(dst + r * X_REC + at)),
+                     "l"(src + r * PREP_STEP + at)
+                     : "memory");
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#pragma unroll 1
+    for (uint32_t r = r0; r < r1; r++)
+        put_sums(dst + r * X_REC, lane, *(const uint4 *)(dst + r * X_REC + at));
 }
+#endif
 
 __device__ static inline void load_eight(float v[8], const float *x, uint32_t k, uint32_t n)
 {
@@ -168,15 +192,22 @@ __device__ static inline float eight_warps(float s, float *shared, uint32_t warp
 }
 
 /*
- * norm(x) of a row of n into prepared records, by eight warps, a chunk each. Up to KEEP records of a chunk stay in
- * registers between the passes. The rest is read again. shared: 16 floats.
+ * norm(x) of a row of n into prepared records, by eight warps, a chunk each. row() waits for the kernel before and
+ * gives x; the norm's weights, which nobody writes, are on their way by then. Up to KEEP records of a chunk stay in
+ * registers, the rest is read again. step: halves from record to record at dst; shared: 16 floats.
  */
-__device__ static inline void norm_chunks(const float *x, uint32_t n, const struct norm &nm, uint32_t n_rec, __half *dst, float *shared,
-                                          uint32_t warp, uint32_t lane)
+template <class X>
+__device__ static inline void norm_chunks(X row, uint32_t n, const struct norm &nm, uint32_t n_rec, __half *dst,
+                                          uint32_t step, float *shared, uint32_t warp, uint32_t lane)
 {
-    enum { KEEP = 4 };
+    enum { KEEP = 2 };
     uint32_t r0 = t16_chunk(n_rec, warp), r1 = t16_chunk(n_rec, warp + 1);
-    float v[KEEP][8], far[8], mean = 0, s = 0;
+    float v[KEEP][8], wt[KEEP][8], far[8], mean = 0, s = 0;
+#pragma unroll
+    for (int i = 0; i < KEEP; i++)
+        if (r0 + i < r1)
+            load_eight(wt[i], nm.w, (r0 + i) * 256 + lane * 8, n);
+    const float *x = row();
 #pragma unroll
     for (int i = 0; i < KEEP; i++)
         if (r0 + i < r1)
@@ -211,23 +242,26 @@ __device__ static inline void norm_chunks(const float *x, uint32_t n, const stru
         square(far, r);
     }
     float scale = rsqrtf(__fadd_rn(eight_warps(s, shared + WARPS, warp, lane) / n, nm.eps));
-    auto put = [&](const float *f, uint32_t r) {
+    auto put = [&](const float *f, const float *w, uint32_t r) {
         __half h[8];
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             uint32_t k = r * 256 + lane * 8 + j;
-            float y = k < n ? __fmul_rn(__fmul_rn(__fsub_rn(f[j], mean), scale), nm.w[k]) : 0.f;
+            float y = k < n ? __fmul_rn(__fmul_rn(__fsub_rn(f[j], mean), scale), w[j]) : 0.f;
             h[j] = half_sat(nm.b && k < n ? __fadd_rn(y, nm.b[k]) : y);
         }
-        put_eight(dst + r * PREP_REC, lane, h);
+        __half o[8] = {h[0], h[2], h[1], h[3], h[4], h[6], h[5], h[7]};
+        *(uint4 *)(dst + r * step + eight_at(lane)) = *(const uint4 *)o;
+        put_sums(dst + r * step, lane, *(const uint4 *)o);
     };
 #pragma unroll
     for (int i = 0; i < KEEP; i++)
         if (r0 + i < r1)
-            put(v[i], r0 + i);
+            put(v[i], wt[i], r0 + i);
     for (uint32_t r = r0 + KEEP; r < r1; r++) {
         load_eight(far, x, r * 256 + lane * 8, n);
-        put(far, r);
+        load_eight(wt[0], nm.w, r * 256 + lane * 8, n);
+        put(far, wt[0], r);
     }
 }
 
@@ -249,7 +283,8 @@ __device__ static inline uint32_t tile_at(const gemm_args &a, uint32_t i)
     return a.tile_lo + u / a.pair * 2 * a.pair + u % a.pair + (i & 1) * a.pair;
 }
 
-__device__ static inline void put_qkv(const gemm_args &a, uint32_t part, uint32_t head, uint32_t i, uint32_t col, uint32_t slot, float v)
+__device__ static inline void put_qkv(const gemm_args &a, uint32_t part, uint32_t head, uint32_t i, uint32_t col,
+                                      uint32_t slot, float v)
 {
     if (part == 0)
         a.q[(uint64_t)(a.row0 + col) * a.ldq + head * a.d_head + i] = half_sat(v);
@@ -258,106 +293,178 @@ __device__ static inline void put_qkv(const gemm_args &a, uint32_t part, uint32_
 }
 
 /*
- * Finishes n tiles for all columns. val(i, r, col) is the product of row r of the i-th tile, tile(i) its number.
- * WIDE blocks hold whole sub-blocks of hidden units and write their sums too.
+ * What follows is done in items: a rotation's pair of rows for q|k|v, a row otherwise. An item's operands are fetched
+ * apart from its end, so that narrow has them before its sums are there.
  */
-template <int WIDE, class V, class T> __device__ static inline void finish_tiles(const gemm_args &a, uint32_t n, V val, T tile, uint32_t tid)
+struct item {
+    float a, b, freq, pos;
+    uint32_t slot;
+};
+__device__ static inline uint32_t n_items(const gemm_args &a, uint32_t n)
 {
+    return n * (a.ep == EP_QKV ? 8 : 16) * a.cap;
+}
+
+/* Where item i lies: tiles and rows within the block's n tiles, the part and the row there. */
+struct place {
+    uint32_t col, ta, tb, ra, rb, part, row, row2;
+    bool ok;
+};
+template <int WIDE, class T> __device__ static inline place place_of(const gemm_args &a, uint32_t i, uint32_t n, T tile)
+{
+    place o;
     if (a.ep == EP_QKV) {
         bool neox = a.rope.kind == ROPE_NEOX;
-        uint32_t half = a.rope.n_rot / 2, pt = neox ? half / 16 : 0; /* tiles between the rows of a pair */
-        for (uint32_t i = tid; i < n * 8 * a.cap; i += CONSUMERS) {
-            uint32_t col = i / (n * 8), j = i % (n * 8), ta, tb, ra, rb;
-            if (neox) { /* 16 pairs from two tiles; narrow has them side by side, wide pt apart */
-                uint32_t d = WIDE ? pt : 1, u = j / 16;
-                ta = u / d * 2 * d + u % d, tb = ta + d, ra = rb = j % 16;
-            } else
-                ta = tb = j / 8, ra = j % 8 * 2, rb = ra + 1;
-            const gemm_part &p = part_of(a, tile(ta));
-            uint32_t first = (tile(ta) - p.tile0) * 16 + ra;
-            if (tile(tb) >= a.tile_hi || first >= p.n_out)
-                continue;
-            uint32_t part = &p - a.part, head = first / a.d_head, k = first % a.d_head, k2 = neox ? k + half : k + 1;
-            float x = val(ta, ra, col), y = val(tb, rb, col);
-            if (a.bias)
-                x += a.bias[p.row0 + first], y += a.bias[p.row0 + first + k2 - k];
-            if (part < 2 && a.rope.kind != ROPE_NONE && (neox || k2 < a.rope.n_rot)) {
-                float sn, cs;
-                rope_turn((float)a.step->pos[a.row0 + col], a.rope.inv_freq[neox ? k : k / 2], &sn, &cs);
-                sn *= a.rope.scale, cs *= a.rope.scale;
-                float xr = __fmaf_rn(x, cs, -__fmul_rn(y, sn));
-                y = __fmaf_rn(x, sn, __fmul_rn(y, cs)), x = xr;
-            }
-            uint32_t slot = part ? a.step->kv_slot[a.row0 + col] : 0;
-            put_qkv(a, part, head, k, col, slot, x);
-            put_qkv(a, part, head, k2, col, slot, y);
-        }
-        return;
-    }
-    if (a.ep == EP_GLU) {
-        uint32_t e = a.glu_rows, d_ff = a.part[0].n_out;
-        for (uint32_t i = tid; i < (n * e * a.cap + 31) / 32 * 32; i += CONSUMERS) {
-            uint32_t col = i / (n * e), j = i % (n * e), t = j / e, r = j % e, u = tile(t) * e + r;
-            float v = 0;
-            if (col < a.cap && u < d_ff && tile(t) < a.tile_hi) {
-                v = val(t, r, col) + (a.bias ? a.bias[u] : 0.f);
-                v = glu_act(a.glu, v);
-                if (e == 8)
-                    v *= val(t, r + 8, col) + (a.bias ? a.bias[d_ff + u] : 0.f);
-            }
-            __half h = half_sat(v);
-            __half *row = a.ff.p + (uint64_t)(a.row0 + col) * a.ff.ld;
-            bool mine = col < a.cap && u < (d_ff + 255) / 256 * 256 && tile(t) < a.tile_hi;
-            if (mine)
-                row[prep_at(u)] = h;
-            if (WIDE) {
-                float f = __half2float(h), s = f;
-#pragma unroll
-                for (int w = 1; w < 4; w++) { /* fours in order: lane 4i of each adds 4i + 1, 2, 3 */
-                    float o = __shfl_down_sync(~0u, f, w);
-                    s = __fadd_rn(s, o);
-                }
-#pragma unroll
-                for (int w = 4; w < 32; w *= 2)
-                    s = __fadd_rn(s, __shfl_xor_sync(~0u, s, w));
-                if (mine && u % 32 == 0) {
-                    __half hi = half_sat(s);
-                    row[prep_sum_at(u)] = hi;
-                    row[prep_sum_at(u) + 8] = half_sat(__fsub_rn(s, __half2float(hi)));
-                }
-            }
-        }
-        return;
-    }
-    for (uint32_t i = tid; i < n * 16 * a.cap; i += CONSUMERS) {
-        uint32_t col = i / (n * 16), j = i % (n * 16), t = j / 16;
-        if (tile(t) >= a.tile_hi)
-            continue;
-        const gemm_part &p = part_of(a, tile(t));
-        uint32_t row = (tile(t) - p.tile0) * 16 + j % 16;
-        if (row >= p.n_out)
-            continue;
-        float v = val(t, j % 16, col), *o = a.out + (uint64_t)(a.row0 + col) * a.ldout + p.row0 + row;
-        if (a.ep == EP_PROJ)
-            *o = __fadd_rn(__ldcg(o), a.bias ? __fadd_rn(v, a.bias[row]) : v);
-        else if (a.ep == EP_LOGITS) {
-            v *= a.scale;
-            *o = a.softcap != 0 ? act_softcap(v, a.softcap) : v;
+        uint32_t half = a.rope.n_rot / 2, j = WIDE ? i % (n * 8) : i;
+        o.col = WIDE ? i / (n * 8) : 0;
+        if (neox) { /* 16 pairs from two tiles; narrow has them side by side, wide half a head apart */
+            uint32_t d = WIDE ? half / 16 : 1, u = j / 16;
+            o.ta = u / d * 2 * d + u % d, o.tb = o.ta + d, o.ra = o.rb = j % 16;
         } else
-            *o = v;
+            o.ta = o.tb = j / 8, o.ra = j % 8 * 2, o.rb = o.ra + 1;
+        const gemm_part &p = part_of(a, tile(o.ta));
+        o.part = &p - a.part;
+        o.row = (tile(o.ta) - p.tile0) * 16 + o.ra;
+        o.row2 = o.row + (neox ? half : 1);
+        o.ok = tile(o.tb) < a.tile_hi && o.row < p.n_out;
+    } else {
+        uint32_t j = WIDE ? i % (n * 16) : i;
+        o.col = WIDE ? i / (n * 16) : 0;
+        o.ta = o.tb = j / 16, o.ra = o.rb = j % 16;
+        const gemm_part &p = part_of(a, tile(o.ta));
+        o.part = &p - a.part;
+        o.row = o.row2 = (tile(o.ta) - p.tile0) * 16 + o.ra;
+        o.ok = tile(o.ta) < a.tile_hi && o.row < p.n_out;
+    }
+    return o;
+}
+
+template <int WIDE, class T>
+__device__ static inline item fetch_item(const gemm_args &a, uint32_t i, uint32_t n, T tile)
+{
+    item m = {0, 0, 0, 0, NO_SLOT};
+    if ((a.ep != EP_QKV && a.ep != EP_PROJ) || i >= n_items(a, n))
+        return m;
+    place p = place_of<WIDE>(a, i, n, tile);
+    if (!p.ok)
+        return m;
+    uint32_t row0 = a.part[p.part].row0, row = a.row0 + p.col;
+    if (a.bias)
+        m.a = a.bias[row0 + p.row], m.b = a.bias[row0 + p.row2];
+    if (a.ep == EP_PROJ)
+        m.freq = __ldcg(a.out + (uint64_t)row * a.ldout + p.row);
+    else if (p.part < 2 && a.rope.kind != ROPE_NONE) {
+        uint32_t k = p.row % a.d_head;
+        bool neox = a.rope.kind == ROPE_NEOX;
+        m.freq = a.rope.inv_freq[neox ? k : k < a.rope.n_rot ? k / 2 : 0];
+        m.pos = (float)a.step->pos[row];
+    }
+    if (a.ep == EP_QKV && p.part)
+        m.slot = a.step->kv_slot[row];
+    return m;
+}
+
+template <int WIDE, class T, class V>
+__device__ static inline void finish_item(const gemm_args &a, uint32_t i, uint32_t n, T tile, V val, const item &m)
+{
+    place p = place_of<WIDE>(a, i, n, tile);
+    if (!p.ok)
+        return;
+    float x = val(p.ta, p.ra, p.col);
+    if (a.ep != EP_QKV) {
+        float *o = a.out + (uint64_t)(a.row0 + p.col) * a.ldout + a.part[p.part].row0 + p.row;
+        if (a.ep == EP_PROJ)
+            x = __fadd_rn(m.freq, __fadd_rn(x, m.a));
+        else if (a.ep == EP_LOGITS) {
+            x *= a.scale;
+            x = a.softcap != 0 ? act_softcap(x, a.softcap) : x;
+        }
+        *o = x;
+        return;
+    }
+    uint32_t head = p.row / a.d_head, k = p.row % a.d_head, k2 = k + p.row2 - p.row;
+    float y = __fadd_rn(val(p.tb, p.rb, p.col), m.b);
+    x = __fadd_rn(x, m.a);
+    if (p.part < 2 && a.rope.kind != ROPE_NONE && (a.rope.kind == ROPE_NEOX || k2 < a.rope.n_rot)) {
+        float sn, cs;
+        rope_turn(m.pos, m.freq, &sn, &cs);
+        sn *= a.rope.scale, cs *= a.rope.scale;
+        float xr = __fmaf_rn(x, cs, -__fmul_rn(y, sn));
+        y = __fmaf_rn(x, sn, __fmul_rn(y, cs)), x = xr;
+    }
+    put_qkv(a, p.part, head, k, p.col, m.slot, x);
+    put_qkv(a, p.part, head, k2, p.col, m.slot, y);
+}
+
+/* Hidden units of n tiles for all columns; WIDE blocks hold whole sub-blocks of them and write their sums too. */
+template <int WIDE, class T, class V>
+__device__ static inline void finish_glu(const gemm_args &a, uint32_t n, T tile, V val, uint32_t tid, uint32_t threads)
+{
+    uint32_t e = a.glu_rows, d_ff = a.part[0].n_out;
+    for (uint32_t i = tid; i < (n * e * a.cap + 31) / 32 * 32; i += threads) {
+        uint32_t col = WIDE ? i / (n * e) : 0, j = WIDE ? i % (n * e) : i, t = e == 8 ? j / 8 : j / 16, r = j & (e - 1),
+                 u = tile(t) * e + r;
+        bool mine = col < a.cap && u < (d_ff + 255) / 256 * 256 && tile(t) < a.tile_hi;
+        float v = 0;
+        if (mine && u < d_ff) {
+            v = glu_act(a.glu, __fadd_rn(val(t, r, col), a.bias ? a.bias[u] : 0.f));
+            if (e == 8)
+                v *= __fadd_rn(val(t, r + 8, col), a.bias ? a.bias[d_ff + u] : 0.f);
+        }
+        __half h = half_sat(v), *row = a.ff.p + (uint64_t)(a.row0 + col) * a.ff.ld;
+        if (mine)
+            row[prep_at(u)] = h;
+        if (WIDE) {
+            float f = __half2float(h), s = f;
+#pragma unroll
+            for (int w = 1; w < 4; w++) /* fours in order: lane 4i adds 4i + 1, 2, 3 */
+                s = __fadd_rn(s, __shfl_down_sync(~0u, f, w));
+#pragma unroll
+            for (int w = 4; w < 32; w *= 2)
+                s = __fadd_rn(s, __shfl_xor_sync(~0u, s, w));
+            if (mine && u % 32 == 0) {
+                __half hi = half_sat(s);
+                row[prep_sum_at(u)] = hi;
+                row[prep_sum_at(u) + 8] = half_sat(__fsub_rn(s, __half2float(hi)));
+            }
+        }
     }
 }
 
-/* --- one row -------------------------------------------------------------------------------------------------------- */
+template <class T, class V>
+__device__ static inline void finish_wide(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads)
+{
+    enum { BATCH = 4 }; /* items whose operands are on their way together */
+    if (a.ep == EP_GLU) {
+        finish_glu<1>(a, WARPS, tile, val, tid, threads);
+        return;
+    }
+    for (uint32_t i = tid; i < n_items(a, WARPS); i += BATCH * threads) {
+        item m[BATCH];
+#pragma unroll
+        for (int j = 0; j < BATCH; j++)
+            m[j] = fetch_item<1>(a, i + j * threads, WARPS, tile);
+#pragma unroll
+        for (int j = 0; j < BATCH; j++)
+            if (i + j * threads < n_items(a, WARPS))
+                finish_item<1>(a, i + j * threads, WARPS, tile, val, m[j]);
+    }
+}
+
+/* --- one row --------------------------------------------------------------------------------------------------------
+ */
 
 template <int TA, int TB> struct ring_of {
     static constexpr uint32_t UA = t16_unit(TA), UB = t16_unit(TB), PA = t16_per(TA), PB = t16_per(TB);
     static constexpr uint32_t U = UA > UB ? UA : UB, STAGE = U * CHUNKS;
-    static constexpr uint32_t REC = UA * PA > UB * PB ? UA * PA : UB * PB; /* wide keeps whole records */
+    static constexpr uint32_t REC = UA * PA > UB *PB ? UA *PA : UB *PB; /* wide keeps whole records */
 };
 
 /* Shared memory besides the ring: barriers, two buffers of partial sums, the norm's sums, the row. */
-__host__ __device__ static inline uint32_t narrow_fixed(uint32_t n_rec) { return 256 + 2 * WARPS * FLUSH * 16 * 4 + 64 + n_rec * PREP_REC * 2; }
+__host__ __device__ static inline uint32_t narrow_fixed(uint32_t n_rec)
+{
+    return 256 + 2 * WARPS * FLUSH * 16 * 4 + 64 + n_rec * X_REC * 2;
+}
 
 template <int TA, int TB> __global__ void __launch_bounds__(BLOCK, 2) gemm_narrow(const __grid_constant__ gemm_args a)
 {
@@ -368,8 +475,10 @@ template <int TA, int TB> __global__ void __launch_bounds__(BLOCK, 2) gemm_narro
     float *red = (float *)(sm + 256), *sums = red + 2 * WARPS * FLUSH * 16;
     __half *xs = (__half *)(sums + 16);
     uint8_t *ring = sm + narrow_fixed(a.n_rec);
-    uint32_t tid = threadIdx.x, warp = tid >> 5, lane = tid & 31, n_rec = a.n_rec, base = n_rec / CHUNKS, rem = n_rec % CHUNKS;
+    uint32_t tid = threadIdx.x, warp = tid >> 5, lane = tid & 31, n_rec = a.n_rec, base = n_rec / CHUNKS,
+             rem = n_rec % CHUNKS;
     uint32_t tiles = a.tile_hi - a.tile_lo, n;
+    pdl_go();
     if (a.pair)
         n = 2 * ((tiles / 2 - blockIdx.x + gridDim.x - 1) / gridDim.x);
     else
@@ -400,107 +509,144 @@ template <int TA, int TB> __global__ void __launch_bounds__(BLOCK, 2) gemm_narro
                         s = 0, phase ^= 1;
                 }
             }
-            pdl_go();
         }
         pdl_wait();
         return;
     }
     uint32_t r0 = t16_chunk(n_rec, warp), r1 = t16_chunk(n_rec, warp + 1);
-    pdl_wait();
-    if (a.xf) {
-        uint32_t row = a.gather ? a.gather[a.row0] : a.row0;
-        norm_chunks(a.xf + (uint64_t)row * a.ldxf, a.k, a.norm, n_rec, xs, sums, warp, lane);
-    } else
-        take_chunk(a.x + (uint64_t)a.row0 * a.ldx, xs, r0, r1, lane);
+    if (a.xf)
+        norm_chunks(
+            [&]() {
+                pdl_wait();
+                uint32_t row = a.gather ? a.gather[a.row0] : a.row0;
+                return a.xf + (uint64_t)row * a.ldxf;
+            },
+            a.k, a.norm, n_rec, xs, X_REC, sums, warp, lane);
+    else {
+        pdl_wait();
+        take_chunk(a.x + a.row0 * PREP_REC, xs, r0, r1, lane);
+    }
     __syncwarp();
-    uint32_t s = 0, phase = 0;
-    for (uint32_t i = 0, done = 0; i < n; i++) {
-        uint32_t tile = tile_at(a, i);
-        bool second = TA != TB && part_of(a, tile).second;
-        float acc[1][4] = {{0, 0, 0, 0}};
+    struct type_a {
+        enum { value = TA };
+    };
+    struct type_b {
+        enum { value = TB };
+    };
+    uint32_t s = 0, phase = 0, flushed = 0; /* tiles finished */
+    auto group_tile = [&](uint32_t t) { return tile_at(a, flushed + t); };
+    item m = fetch_item<0>(a, tid, min(n, (uint32_t)FLUSH), group_tile);
+#pragma unroll 1
+    for (uint32_t i = 0; i < n; i++) {
+        float acc[4] = {0, 0, 0, 0};
         auto run = [&](auto type) {
             constexpr int T = decltype(type)::value;
             constexpr uint32_t per = t16_per(T), unit = t16_unit(T);
-            for (uint32_t c = 0; c < base + (rem != 0); c++) {
-                const __half *x = xs + (r0 + c) * PREP_REC;
-                xfrag v = {x, x + PREP_SUM, 0, 0};
+            const __half *x = xs + r0 * X_REC;
+#pragma unroll 1
+            for (uint32_t c = 0; c < base + (rem != 0); c++, x += X_REC)
 #pragma unroll 1
                 for (uint32_t q = 0; q < per; q++) {
                     bar_wait(full + s, phase);
-                    if (c < r1 - r0)
-                        t16_mul<T, 1>(ring + s * R::STAGE + warp * unit, q, v, lane, acc);
+                    if (c < r1 - r0) {
+                        float part[1][4] = {{0, 0, 0, 0}};
+                        xfrag v = {x, x + PREP_SUM, 0, 0};
+                        t16_mul<T, 1>(ring + s * R::STAGE + warp * unit, q, v, lane, part);
+#pragma unroll
+                        for (int j = 0; j < 4; j++)
+                            acc[j] = __fadd_rn(acc[j], part[0][j]);
+                    }
                     __syncwarp();
                     if (!lane)
                         bar_arrive(empty + s);
                     if (++s == a.stages)
                         s = 0, phase ^= 1;
                 }
-            }
         };
-        struct type_a { enum { value = TA }; };
-        struct type_b { enum { value = TB }; };
-        if (second)
+        if (TA != TB && part_of(a, tile_at(a, i)).second)
             run(type_b());
         else
             run(type_a());
-        float *buf = red + (done / FLUSH & 1) * WARPS * FLUSH * 16;
-        uint32_t fl = done % FLUSH;
+        float *buf = red + (flushed / FLUSH & 1) * WARPS * FLUSH * 16;
+        uint32_t fl = i - flushed;
         if (!(lane & 3)) {
-            buf[(warp * FLUSH + fl) * 16 + (lane >> 2)] = acc[0][0];
-            buf[(warp * FLUSH + fl) * 16 + (lane >> 2) + 8] = acc[0][2];
+            buf[(warp * FLUSH + fl) * 16 + (lane >> 2)] = acc[0];
+            buf[(warp * FLUSH + fl) * 16 + (lane >> 2) + 8] = acc[2];
         }
-        done++;
-        if (fl + 1 == FLUSH || i + 1 == n) {
-            consumers_sync();
-            uint32_t first = i - fl;
-            auto val = [&](uint32_t t, uint32_t r, uint32_t) {
-                float v = 0;
+        if (fl + 1 < FLUSH && i + 1 < n)
+            continue;
+        consumers_sync();
+        auto val = [&](uint32_t t, uint32_t r, uint32_t) {
+            float v = 0;
 #pragma unroll
-                for (int w = 0; w < WARPS; w++)
-                    v = __fadd_rn(v, buf[(w * FLUSH + t) * 16 + r]);
-                return v;
-            };
-            finish_tiles<0>(a, fl + 1, val, [&](uint32_t t) { return tile_at(a, first + t); }, tid);
-        }
+            for (int w = 0; w < WARPS; w++)
+                v = __fadd_rn(v, buf[(w * FLUSH + t) * 16 + r]);
+            return v;
+        };
+        if (a.ep == EP_GLU)
+            finish_glu<0>(a, fl + 1, group_tile, val, tid, CONSUMERS);
+        else if (tid < n_items(a, fl + 1))
+            finish_item<0>(a, tid, fl + 1, group_tile, val, m);
+        flushed = i + 1;
+        if (flushed < n && a.ep != EP_GLU)
+            m = fetch_item<0>(a, tid, min(n - flushed, (uint32_t)FLUSH), group_tile);
     }
 #endif
 }
 
-/* --- 2 to 64 rows ----------------------------------------------------------------------------------------------------- */
+/* --- 2 to 64 rows
+ * ----------------------------------------------------------------------------------------------------- */
 
 enum { STAGED_LD = 132 /* floats from column to column: 128 rows, padded */ };
-template <int NT> __host__ __device__ constexpr uint32_t wide_fixed() { return 256 + 16 + NT * 8 * STAGED_LD * 4; }
-/* A stage: records of eight tiles, then the activations' groups, then their sums. 592 bytes a row for types that read
- * four at a time, 576 for those that read eight: different banks for different columns. */
-template <int TA> __host__ __device__ constexpr uint32_t x_step() { return TA == DT_Q4_K || TA == DT_Q5_K || t16_per(TA) >= 4 ? 288 : 304; }
-template <int TA, int TB, int NT> __host__ __device__ constexpr uint32_t wide_stage()
+template <int COLS> __host__ __device__ constexpr uint32_t wide_fixed()
 {
-    return ring_of<TA, TB>::REC * WARPS + NT * 8 * (x_step<TA>() * 2 + 32);
+    return 256 + 16 + COLS * STAGED_LD * 4;
+}
+/* A stage: records of eight tiles, then the rows' activations. */
+template <int TA, int TB, int COLS> __host__ __device__ constexpr uint32_t wide_stage()
+{
+    return ring_of<TA, TB>::REC * WARPS + COLS * PREP_REC * 2;
 }
 
-template <int TA, int TB, int NT> __global__ void __launch_bounds__(BLOCK, NT <= 2 ? 2 : 1) gemm_wide(const __grid_constant__ gemm_args a)
+template <int T, int NT>
+__device__ static inline void unit_add(const uint8_t *r, uint32_t q, const xfrag &v, int lane, float (&acc)[NT][4])
 {
+    float part[NT][4];
+    zero(part);
+    t16_mul<T, NT>(r, q, v, lane, part);
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+        for (int i = 0; i < 4; i++)
+            acc[n][i] = __fadd_rn(acc[n][i], part[n][i]);
+}
+
+/* SETS of eight warps, NT * 8 columns each: sixteen warps hide more of each other's waits than eight with twice the
+ * columns. */
+template <int TA, int TB, int NT, int SETS>
+__global__ void __launch_bounds__(SETS *CONSUMERS + 32, SETS == 1 ? 2 : 1)
+    gemm_wide(const __grid_constant__ gemm_args a)
+{
+    constexpr uint32_t THREADS = SETS * CONSUMERS;
     using R = ring_of<TA, TB>;
     extern __shared__ __align__(128) uint8_t sm[];
     float *staged = (float *)(sm + 256 + 16);
     uint32_t *last = (uint32_t *)(sm + 256);
-    uint32_t tid = threadIdx.x, warp = tid >> 5, lane = tid & 31, n_rec = a.n_rec;
+    uint32_t tid = threadIdx.x, warp = tid >> 5 & 7, set = tid >> 8, lane = tid & 31, n_rec = a.n_rec;
     uint32_t groups = (a.tile_hi - a.tile_lo + WARPS - 1) / WARPS, items = groups * a.split;
 #if __CUDA_ARCH__ >= 900
-    constexpr uint32_t STAGE = wide_stage<TA, TB, NT>(), XS = x_step<TA>();
+    constexpr uint32_t COLS = SETS * NT * 8, STAGE = wide_stage<TA, TB, COLS>();
     uint64_t *full = (uint64_t *)sm, *empty = full + 16;
-    uint8_t *ring = sm + wide_fixed<NT>();
+    uint8_t *ring = sm + wide_fixed<COLS>();
     if (!tid) {
         for (uint32_t s = 0; s < a.stages; s++)
-            bar_init(full + s, 1), bar_init(empty + s, WARPS);
+            bar_init(full + s, 1), bar_init(empty + s, WARPS * SETS);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
-    if (warp == WARPS) { /* the producer: weights of the first stages before the wait, activations after it */
+    pdl_go();
+    if (set == SETS) { /* the producer: weights of the first stages before the wait, activations after it */
         uint64_t first = evict_first(), keep = evict_last();
-        uint32_t total = 0, fill = 0;
-        for (uint32_t it = blockIdx.x; it < items; it += gridDim.x)
-            total += a.split == 1 ? n_rec : t16_chunk(n_rec, it % CHUNKS + 1) - t16_chunk(n_rec, it % CHUNKS);
+        uint32_t fill = 0;
         auto weights = [&](uint32_t group, uint32_t r, uint32_t s) {
             uint32_t bytes = 0;
             for (uint32_t w = 0; w < WARPS; w++) {
@@ -509,7 +655,7 @@ template <int TA, int TB, int NT> __global__ void __launch_bounds__(BLOCK, NT <=
                     bytes += TA != TB && part_of(a, tile).second ? R::UB * R::PB : R::UA * R::PA;
             }
             if (!lane)
-                bar_expect(full + s, bytes + a.cap * (288 * 2 + 32));
+                bar_expect(full + s, bytes + a.cap * PREP_REC * 2);
             __syncwarp();
             for (uint32_t i = lane; i < WARPS * R::PA; i += 32) {
                 uint32_t w = i / R::PA, q = i % R::PA, tile = a.tile_lo + group * WARPS + w;
@@ -518,22 +664,21 @@ template <int TA, int TB, int NT> __global__ void __launch_bounds__(BLOCK, NT <=
                 const gemm_part &p = part_of(a, tile);
                 bool second = TA != TB && p.second;
                 uint32_t unit = second ? R::UB : R::UA, per = second ? R::PB : R::PA;
-                bulk(ring + s * STAGE + w * R::REC + q * unit, a.w + p.off + ((uint64_t)(tile - p.tile0) * n_rec * per + t16_unit_at(n_rec, per, r, q)) * unit,
+                bulk(ring + s * STAGE + w * R::REC + q * unit,
+                     a.w + p.off + ((uint64_t)(tile - p.tile0) * n_rec * per + t16_unit_at(n_rec, per, r, q)) * unit,
                      unit, full + s, first);
             }
         };
         auto activations = [&](uint32_t r, uint32_t s) {
-            uint8_t *x = ring + s * STAGE + R::REC * WARPS;
-            for (uint32_t c = lane; c < a.cap; c += 32) {
-                const __half *src = a.x + (uint64_t)(a.row0 + c) * a.ldx + r * PREP_REC;
-                bulk(x + c * XS * 2, src, 288 * 2, full + s, keep);
-                bulk(x + NT * 8 * XS * 2 + c * 32, src + PREP_SUM, 32, full + s, keep);
-            }
+            if (!lane)
+                bulk(ring + s * STAGE + R::REC * WARPS, a.x + (uint64_t)r * PREP_STEP + a.row0 * PREP_REC,
+                     a.cap * PREP_REC * 2, full + s, keep);
         };
         for (int pass = 0; pass < 2; pass++) {
             uint32_t s = 0, phase = 1, k = 0;
             for (uint32_t it = blockIdx.x; it < items; it += gridDim.x) {
-                uint32_t r0 = a.split == 1 ? 0 : t16_chunk(n_rec, it % CHUNKS), r1 = a.split == 1 ? n_rec : t16_chunk(n_rec, it % CHUNKS + 1);
+                uint32_t r0 = a.split == 1 ? 0 : t16_chunk(n_rec, it % CHUNKS),
+                         r1 = a.split == 1 ? n_rec : t16_chunk(n_rec, it % CHUNKS + 1);
                 for (uint32_t r = r0; r < r1; r++, k++) {
                     if (!pass && k == a.stages)
                         break;
@@ -551,18 +696,15 @@ template <int TA, int TB, int NT> __global__ void __launch_bounds__(BLOCK, NT <=
                     break;
             }
             if (!pass) {
-                if (total <= a.stages)
-                    pdl_go();
                 pdl_wait();
                 asm volatile("fence.proxy.async;" ::: "memory"); /* the copies read what ordinary stores wrote */
-            } else
-                pdl_go();
+            }
         }
         return;
     }
     uint32_t s = 0, phase = 0;
 #else
-    if (warp == WARPS)
+    if (set == SETS)
         return;
 #endif
     pdl_wait();
@@ -572,32 +714,31 @@ template <int TA, int TB, int NT> __global__ void __launch_bounds__(BLOCK, NT <=
         bool on = tile < a.tile_hi;
         const gemm_part &p = part_of(a, on ? tile : a.tile_lo);
         bool second = TA != TB && p.second;
-        float total[NT][4];
-        zero(total);
+        uint32_t row = warp * 16 + (lane >> 2), col = set * NT * 8 + 2 * (lane & 3);
+        float acc[NT][4];
         for (uint32_t c = c0; c < c1; c++) {
-            float acc[NT][4];
             zero(acc);
             for (uint32_t r = t16_chunk(n_rec, c); r < t16_chunk(n_rec, c + 1); r++) {
 #if __CUDA_ARCH__ >= 900
                 const uint8_t *w = ring + s * STAGE + warp * R::REC;
-                const __half *x = (const __half *)(ring + s * STAGE + R::REC * WARPS);
-                xfrag v = {x + (lane >> 2) * XS, x + NT * 8 * XS + (lane >> 2) * 16, 8 * XS, 8 * 16};
+                const __half *x =
+                    (const __half *)(ring + s * STAGE + R::REC * WARPS) + (set * NT * 8 + (lane >> 2)) * PREP_REC;
                 bar_wait(full + s, phase);
                 auto at = [&](uint32_t q, uint32_t unit, uint32_t) { return w + q * unit; };
 #else
                 const uint8_t *w = a.w + p.off;
-                const __half *x = a.x + (uint64_t)(a.row0 + (lane >> 2)) * a.ldx + r * PREP_REC;
-                xfrag v = {x, x + PREP_SUM, 8 * a.ldx, 8 * a.ldx};
+                const __half *x = a.x + (uint64_t)r * PREP_STEP + (a.row0 + set * NT * 8 + (lane >> 2)) * PREP_REC;
                 auto at = [&](uint32_t q, uint32_t unit, uint32_t per) {
                     return w + ((uint64_t)(tile - p.tile0) * n_rec * per + t16_unit_at(n_rec, per, r, q)) * unit;
                 };
 #endif
+                xfrag v = {x, x + PREP_SUM, 8 * PREP_REC, 8 * PREP_REC};
                 if (on && second)
                     for (uint32_t q = 0; q < R::PB; q++)
-                        t16_mul<TB, NT>(at(q, R::UB, R::PB), q, v, lane, acc);
+                        unit_add<TB, NT>(at(q, R::UB, R::PB), q, v, lane, acc);
                 else if (on)
                     for (uint32_t q = 0; q < R::PA; q++)
-                        t16_mul<TA, NT>(at(q, R::UA, R::PA), q, v, lane, acc);
+                        unit_add<TA, NT>(at(q, R::UA, R::PA), q, v, lane, acc);
 #if __CUDA_ARCH__ >= 900
                 __syncwarp();
                 if (!lane)
@@ -606,21 +747,22 @@ template <int TA, int TB, int NT> __global__ void __launch_bounds__(BLOCK, NT <=
                     s = 0, phase ^= 1;
 #endif
             }
+            if (a.split > 1)
+                break;
+            if (!c)
+                consumers_sync<THREADS>(); /* the last item's readers are done */
 #pragma unroll
             for (int n = 0; n < NT; n++)
-                for (int i = 0; i < 4; i++)
-                    total[n][i] = __fadd_rn(total[n][i], acc[n][i]);
+                for (int i = 0; i < 4; i++) {
+                    float *o = staged + (n * 8 + col + (i & 1)) * STAGED_LD + row + (i >> 1) * 8;
+                    *o = __fadd_rn(c ? *o : 0.f, acc[n][i]);
+                }
         }
-        uint32_t row = warp * 16 + (lane >> 2), col = 2 * (lane & 3);
         auto tile_of = [&](uint32_t t) { return tile0 + t; };
+        auto in_staged = [&](uint32_t t, uint32_t r, uint32_t c) { return staged[c * STAGED_LD + t * 16 + r]; };
         if (a.split == 1) {
-            consumers_sync(); /* the last item's readers are done */
-#pragma unroll
-            for (int n = 0; n < NT; n++)
-                for (int i = 0; i < 4; i++)
-                    staged[(n * 8 + col + (i & 1)) * STAGED_LD + row + (i >> 1) * 8] = total[n][i];
-            consumers_sync();
-            finish_tiles<1>(a, WARPS, [&](uint32_t t, uint32_t r, uint32_t c) { return staged[c * STAGED_LD + t * 16 + r]; }, tile_of, tid);
+            consumers_sync<THREADS>();
+            finish_wide(a, tile_of, in_staged, tid, THREADS);
             continue;
         }
         /* a chunk's sums [group][chunk][col][128] */
@@ -630,30 +772,40 @@ template <int TA, int TB, int NT> __global__ void __launch_bounds__(BLOCK, NT <=
             for (int i = 0; i < 4; i++) {
                 uint32_t c = n * 8 + col + (i & 1);
                 if (c < a.cap)
-                    __stcg(sums + ((uint64_t)c0 * a.cap + c) * 128 + row + (i >> 1) * 8, total[n][i]);
+                    __stcg(sums + ((uint64_t)c0 * a.cap + c) * 128 + row + (i >> 1) * 8, acc[n][i]);
             }
         __threadfence();
-        consumers_sync();
+        consumers_sync<THREADS>();
         if (!tid) {
             *last = atomicAdd(a.ticket + group, 1) == CHUNKS - 1;
             if (*last)
                 a.ticket[group] = 0;
             __threadfence();
         }
-        consumers_sync();
-        if (*last)
-            finish_tiles<1>(a, WARPS, [&](uint32_t t, uint32_t r, uint32_t c) {
-                float v = 0;
+        consumers_sync<THREADS>();
+        if (*last) {
+            for (uint32_t i = tid; i < a.cap * 32; i += THREADS) { /* four rows of a column */
+                uint32_t c = i / 32, r = i % 32 * 4;
+                float4 v[CHUNKS], t = {0, 0, 0, 0};
 #pragma unroll
                 for (int k = 0; k < CHUNKS; k++)
-                    v = __fadd_rn(v, __ldcg(sums + ((uint64_t)k * a.cap + c) * 128 + t * 16 + r));
-                return v;
-            }, tile_of, tid);
-        consumers_sync();
+                    v[k] = __ldcg((const float4 *)(sums + ((uint64_t)k * a.cap + c) * 128 + r));
+#pragma unroll
+                for (int k = 0; k < CHUNKS; k++) {
+                    t.x = __fadd_rn(t.x, v[k].x), t.y = __fadd_rn(t.y, v[k].y);
+                    t.z = __fadd_rn(t.z, v[k].z), t.w = __fadd_rn(t.w, v[k].w);
+                }
+                *(float4 *)(staged + c * STAGED_LD + r) = t;
+            }
+            consumers_sync<THREADS>();
+            finish_wide(a, tile_of, in_staged, tid, THREADS);
+        }
+        consumers_sync<THREADS>();
     }
 }
 
-/* --- launching ------------------------------------------------------------------------------------------------------ */
+/* --- launching ------------------------------------------------------------------------------------------------------
+ */
 
 /* The shared memory of two resident blocks, or of one. */
 static inline uint32_t smem_for(const struct device *d, int blocks)
@@ -670,47 +822,53 @@ template <typename K> static inline void smem_once(struct device *d, K *k, uint3
     *done |= 1u << d->index;
 }
 
-static inline uint32_t min_u(uint32_t a, uint32_t b) { return a < b ? a : b; }
-
-template <int TA, int TB, int NT> static void run_wide(struct device *d, gemm_args &a)
+static inline uint32_t min_u(uint32_t a, uint32_t b)
 {
-    static uint32_t done;
-    bool bulk_copies = d->cc >= 90;
-    uint32_t groups = (a.tile_hi - a.tile_lo + WARPS - 1) / WARPS, blocks = NT <= 2 ? 2 : 1;
-    uint32_t stage = wide_stage<TA, TB, NT>(), room = smem_for(d, blocks) - wide_fixed<NT>();
-    if (bulk_copies && room < 2 * stage)
-        blocks = 1, room = smem_for(d, 1) - wide_fixed<NT>();
-    a.stages = min_u(room / stage, 16);
-    a.split = groups < (uint32_t)d->sms && (uint64_t)groups * CHUNKS * a.cap * 128 <= SPLIT_FLOATS && groups <= TICKETS && a.n_rec >= CHUNKS ? CHUNKS : 1;
-    smem_once(d, gemm_wide<TA, TB, NT>, &done);
-    cuda_launch(d, gemm_wide<TA, TB, NT>, dim3(min_u(groups * a.split, d->sms * blocks)), BLOCK,
-                bulk_copies ? wide_fixed<NT>() + a.stages * stage : wide_fixed<NT>(), LAUNCH_PDL, a);
+    return a < b ? a : b;
 }
 
-/* NTS: which widths exist; a narrower batch takes the next wider one. */
-template <int TA, int TB, int NT2, int NT4> static void run_gemm(struct device *d, gemm_args &a)
+template <int TA, int TB, int NT, int SETS> static void run_wide(struct device *d, gemm_args &a)
+{
+    static uint32_t done;
+    constexpr uint32_t cols = SETS * NT * 8, stage = wide_stage<TA, TB, cols>(), fixed = wide_fixed<cols>();
+    bool bulk_copies = d->cc >= 90;
+    uint32_t groups = (a.tile_hi - a.tile_lo + WARPS - 1) / WARPS, blocks = SETS == 1 ? 2 : 1;
+    if (bulk_copies && smem_for(d, blocks) < fixed + 2 * stage)
+        blocks = 1;
+    a.stages = min_u((smem_for(d, blocks) - fixed) / stage, 16);
+    a.split = groups < (uint32_t)d->sms && (uint64_t)groups * CHUNKS * a.cap * 128 <= SPLIT_FLOATS &&
+                      groups <= TICKETS && a.n_rec >= CHUNKS
+                  ? CHUNKS
+                  : 1;
+    smem_once(d, gemm_wide<TA, TB, NT, SETS>, &done);
+    cuda_launch(d, gemm_wide<TA, TB, NT, SETS>, dim3(min_u(groups * a.split, d->sms * blocks)), SETS * CONSUMERS + 32,
+                fixed + (bulk_copies ? a.stages * stage : 0), LAUNCH_PDL, a);
+}
+
+/* NT2: whether 16 columns have a width of their own. */
+template <int TA, int TB, int NT2> static void run_gemm(struct device *d, gemm_args &a)
 {
     static uint32_t done;
     if (a.narrow) {
-        uint32_t fixed = narrow_fixed(a.n_rec), stage = ring_of<TA, TB>::STAGE, room = smem_for(d, 2);
-        if (room < fixed + 2 * stage)
-            room = smem_for(d, 1);
-        a.stages = min_u((room - fixed) / stage, 16);
+        uint32_t fixed = narrow_fixed(a.n_rec), stage = ring_of<TA, TB>::STAGE,
+                 blocks = smem_for(d, 2) < fixed + 2 * stage ? 1 : 2;
         uint32_t units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1);
+        a.stages = min_u((smem_for(d, blocks) - fixed) / stage, 16);
         smem_once(d, gemm_narrow<TA, TB>, &done);
-        cuda_launch(d, gemm_narrow<TA, TB>, dim3(min_u(units, d->sms)), BLOCK, fixed + a.stages * stage, LAUNCH_PDL, a);
+        cuda_launch(d, gemm_narrow<TA, TB>, dim3(min_u(units, d->sms * blocks)), BLOCK, fixed + a.stages * stage,
+                    LAUNCH_PDL, a);
     } else if (a.cap <= 8)
-        run_wide<TA, TB, 1>(d, a);
+        run_wide<TA, TB, 1, 1>(d, a);
     else if (a.cap <= 16 && NT2)
-        run_wide<TA, TB, 2>(d, a);
-    else if (a.cap <= 32 && NT4)
-        run_wide<TA, TB, 4>(d, a);
+        run_wide<TA, TB, 2, 1>(d, a);
+    else if (a.cap <= 32)
+        run_wide<TA, TB, 4, 1>(d, a);
     else
-        run_wide<TA, TB, 8>(d, a);
+        run_wide<TA, TB, 4, 2>(d, a);
 }
 
-/* One per pair of types: gemm_k.cu, gemm_b.cu. False where there is none. */
-bool gemm_run_k(struct device *d, enum dtype ta, enum dtype tb, gemm_args &a);
-bool gemm_run_b(struct device *d, enum dtype ta, enum dtype tb, gemm_args &a);
+/* One per type, or pair of types in one q|k|v: gemm_q4_k.cu and its sisters. */
+typedef void gemm_fn(struct device *d, gemm_args &a);
+gemm_fn gemm_q4_k, gemm_q6_k, gemm_q46_k, gemm_q5_k, gemm_q8_0, gemm_q4_0, gemm_f16, gemm_bf16, gemm_f32;
 
 #endif

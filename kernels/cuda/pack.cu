@@ -1,8 +1,8 @@
 /*
  * pack.cu - weights from the file's blocks into T16 units (t16.cuh has the layout) and back, on the GPU.
  *
- * A word of a unit may hold bits of two rows that arrive in different slices of the upload (gate and up share tiles), so
- * words are or-ed into a zeroed buffer; slices are packed in stream order, and within a slice a word has one thread.
+ * A word of a unit may hold bits of two rows that arrive in different slices of the upload (gate and up share tiles),
+ * so words are or-ed into a zeroed buffer; slices are packed in stream order, and within a slice a word has one thread.
  */
 #include "kernels/cuda/dequant.cuh"
 #include "kernels/cuda/t16.cuh"
@@ -25,14 +25,20 @@ struct slice {
     }
 };
 
-__device__ static inline uint32_t u16_at(const uint8_t *p) { return *(const uint16_t *)p; }
+__device__ static inline uint32_t u16_at(const uint8_t *p)
+{
+    return *(const uint16_t *)p;
+}
 
 /* Low nibble and upper two bits of element k of a Q6_K block. */
 __device__ static inline uint32_t q6_lo(const uint8_t *b, uint32_t k)
 {
     return b[64 * (k / 128) + 32 * (k / 32 & 1) + k % 32] >> (k / 64 & 1) * 4 & 15;
 }
-__device__ static inline uint32_t q6_hi(const uint8_t *b, uint32_t k) { return b[128 + 32 * (k / 128) + k % 32] >> 2 * (k / 32 & 3) & 3; }
+__device__ static inline uint32_t q6_hi(const uint8_t *b, uint32_t k)
+{
+    return b[128 + 32 * (k / 128) + k % 32] >> 2 * (k / 32 & 3) & 3;
+}
 
 /* Two f16 scales of rows' blocks, `bytes` long, where the first exists. */
 __device__ static inline uint32_t two_d(const uint8_t *row, uint32_t block, uint32_t bytes, uint32_t blocks)
@@ -48,7 +54,8 @@ __device__ static inline uint32_t two_d(const uint8_t *row, uint32_t block, uint
 /* Word w of unit q of record r of a tile, as far as this slice knows it. */
 __device__ static uint32_t pack_word(const slice &s, uint32_t tile, uint32_t r, uint32_t q, uint32_t w)
 {
-    uint32_t plane = w >> 7, h = plane >> 1, p = plane & 1, lane = w >> 2 & 31, g = lane >> 2, t = lane & 3, j = w & 3, v = 0;
+    uint32_t plane = w >> 7, h = plane >> 1, p = plane & 1, lane = w >> 2 & 31, g = lane >> 2, t = lane & 3, j = w & 3,
+             v = 0;
     uint32_t planes = 512, n_in = s.n_in;
     switch (s.type) {
     case DT_Q4_K:
@@ -95,7 +102,8 @@ __device__ static uint32_t pack_word(const slice &s, uint32_t tile, uint32_t r, 
                     e |= m1;
                 }
                 if (c) {
-                    dq_scale_min(c + at + 4, 2 * (l & 3), &sc, &m0), dq_scale_min(c + at + 4, 2 * (l & 3) + 1, &sc, &m1);
+                    dq_scale_min(c + at + 4, 2 * (l & 3), &sc, &m0),
+                        dq_scale_min(c + at + 4, 2 * (l & 3) + 1, &sc, &m1);
                     e |= m0 << 6 | m1 >> 2 << 12;
                 }
                 v |= e << 16 * i;
@@ -120,7 +128,8 @@ __device__ static uint32_t pack_word(const slice &s, uint32_t tile, uint32_t r, 
             w -= 512;
             const uint8_t *b = s.row(tile, w >> 7, g);
             for (uint32_t i = 0; b && i < 8; i++) { /* element m = i & 3 of word 2j + (i >> 2) */
-                uint32_t m = i & 3, k = 32 * (2 * j + (i >> 2)) + 4 * t + m, pos = 2 * ((m & 1) + 4 * (i >> 2)) + 16 * (m >> 1);
+                uint32_t m = i & 3, k = 32 * (2 * j + (i >> 2)) + 4 * t + m,
+                         pos = 2 * ((m & 1) + 4 * (i >> 2)) + 16 * (m >> 1);
                 v |= q6_hi(b + at, k) << pos | q6_hi(b + at, k + 16) << (pos + 4);
             }
             return v;
@@ -128,7 +137,8 @@ __device__ static uint32_t pack_word(const slice &s, uint32_t tile, uint32_t r, 
         if (w < 832) {
             w -= 768;
             const uint8_t *b = s.row(tile, w >> 5, w >> 2 & 7);
-            return b ? (u16_at(b + at + 192 + 4 * (w & 3)) | u16_at(b + at + 194 + 4 * (w & 3)) << 16) ^ 0x80808080u : 0;
+            return b ? (u16_at(b + at + 192 + 4 * (w & 3)) | u16_at(b + at + 194 + 4 * (w & 3)) << 16) ^ 0x80808080u
+                     : 0;
         }
         w -= 832;
         for (uint32_t i = 0; i < 2; i++) {
@@ -188,7 +198,8 @@ __global__ void pack_tiles(slice s)
 }
 
 /* Elements k .. k + 7 (k % 8 == 0) of row (h, g) of a tile. */
-__device__ static void unpack_eight(uint32_t type, const uint8_t *tile, uint32_t n_rec, uint32_t h, uint32_t g, uint32_t k, float out[8])
+__device__ static void unpack_eight(uint32_t type, const uint8_t *tile, uint32_t n_rec, uint32_t h, uint32_t g,
+                                    uint32_t k, float out[8])
 {
     uint32_t rec = k >> 8, per = t16_per(type), unit = t16_unit(type), q = 0, row = 8 * h + g;
     k &= 255;
@@ -206,7 +217,8 @@ __device__ static void unpack_eight(uint32_t type, const uint8_t *tile, uint32_t
         uint32_t S = type == DT_Q5_K ? 2560 : 2048, lane = g << 2 | t, up = k >> 5 & 1, p = k >> 4 & 1, j = k >> 2 & 3;
         const uint32_t *w = (const uint32_t *)(u + (2 * h + p) * 512 + lane * 16) + j;
         uint32_t a = ((const uint32_t *)(u + S))[lane], e = ((const uint16_t *)(u + S + 128))[lane];
-        uint32_t sc = a >> (12 * h + 6 * up) & 63, m = h ? (up ? a >> 30 | (e >> 12) << 2 : e >> 6 & 63) : (up ? e & 63 : a >> 24 & 63);
+        uint32_t sc = a >> (12 * h + 6 * up) & 63,
+                 m = h ? (up ? a >> 30 | (e >> 12) << 2 : e >> 6 & 63) : (up ? e & 63 : a >> 24 & 63);
         float2 d = __half22float2(((const __half2 *)(u + S + 192))[row]);
         uint32_t five = type == DT_Q5_K ? ((const uint32_t *)(u + 2048 + lane * 16))[2 * h + p] : 0;
         for (uint32_t i = 0; i < 8; i++) {
@@ -219,8 +231,11 @@ __device__ static void unpack_eight(uint32_t type, const uint8_t *tile, uint32_t
     case DT_Q6_K:
         for (uint32_t i = 0; i < 8; i++) {
             uint32_t m = i & 3, lane = g << 2 | ((k >> 2 & 3) + (i >> 2)), w = s >> 1;
-            uint32_t lo = ((const uint32_t *)(u + (2 * h + (w >> 2)) * 512 + lane * 16))[w & 3] >> (8 * m + 4 * (s & 1)) & 15;
-            uint32_t hi = ((const uint32_t *)(u + 2048 + h * 512 + lane * 16))[w >> 1] >> (2 * ((m & 1) + 4 * (w & 1) + 2 * (s & 1)) + 16 * (m >> 1)) & 3;
+            uint32_t lo =
+                ((const uint32_t *)(u + (2 * h + (w >> 2)) * 512 + lane * 16))[w & 3] >> (8 * m + 4 * (s & 1)) & 15;
+            uint32_t hi = ((const uint32_t *)(u + 2048 + h * 512 + lane * 16))[w >> 1] >>
+                              (2 * ((m & 1) + 4 * (w & 1) + 2 * (s & 1)) + 16 * (m >> 1)) &
+                          3;
             int sc = (int)(u[3072 + row * 16 + s]) - 128;
             out[i] = __half2float(((const __half *)(u + 3328))[row]) * (float)sc * (float)((int)(lo | hi << 4) - 32);
         }
@@ -235,7 +250,9 @@ __device__ static void unpack_eight(uint32_t type, const uint8_t *tile, uint32_t
     case DT_Q4_0:
         for (uint32_t i = 0; i < 8; i++) {
             uint32_t lane = g << 2 | ((k >> 2 & 3) + (i >> 2)), w = s >> 1;
-            uint32_t v = ((const uint32_t *)(u + (2 * h + (w >> 2)) * 512 + lane * 16))[w & 3] >> (8 * (i & 3) + 4 * (s & 1)) & 15;
+            uint32_t v =
+                ((const uint32_t *)(u + (2 * h + (w >> 2)) * 512 + lane * 16))[w & 3] >> (8 * (i & 3) + 4 * (s & 1)) &
+                15;
             out[i] = __half2float(((const __half *)(u + 2048))[row * 8 + (k >> 5)]) * (float)((int)v - 8);
         }
         return;
@@ -255,7 +272,8 @@ __device__ static void unpack_eight(uint32_t type, const uint8_t *tile, uint32_t
 /* A warp a row and record, a lane eight elements. */
 __global__ void unpack_rows(wdev w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld)
 {
-    uint32_t at = blockIdx.y * 16 + threadIdx.x / 32, k = blockIdx.x * 256 + threadIdx.x % 32 * 8, row = row0 + at, i = 0;
+    uint32_t at = blockIdx.y * 16 + threadIdx.x / 32, k = blockIdx.x * 256 + threadIdx.x % 32 * 8, row = row0 + at,
+             i = 0;
     if (at >= n || k >= w.n_in)
         return;
     while (i + 1 < w.n_part && row >= w.part[i + 1].row0)
@@ -282,14 +300,23 @@ int pack_plan(struct wdev *w, struct hearth_err *e)
 {
     for (uint32_t i = 0; i < w->n_part; i++)
         switch (w->part[i].type) {
-        case DT_F32: case DT_F16: case DT_BF16: case DT_Q4_0: case DT_Q8_0: case DT_Q4_K: case DT_Q5_K: case DT_Q6_K:
+        case DT_F32:
+        case DT_F16:
+        case DT_BF16:
+        case DT_Q4_0:
+        case DT_Q8_0:
+        case DT_Q4_K:
+        case DT_Q5_K:
+        case DT_Q6_K:
             break;
         default: {
             const struct dtype_info *t = dtype_get(w->part[i].type);
-            return err_set(e, HEARTH_EUNSUPPORTED, "weights of type %s: the GPU cannot multiply by them", t && t->name ? t->name : "?");
+            return err_set(e, HEARTH_EUNSUPPORTED, "weights of type %s: the GPU cannot multiply by them",
+                           t && t->name ? t->name : "?");
         }
         }
-    w->interleaved = w->role == WEIGHT_GATE_UP && w->n_part == 2 && w->part[0].type == w->part[1].type && w->part[0].n_out == w->part[1].n_out;
+    w->interleaved = w->role == WEIGHT_GATE_UP && w->n_part == 2 && w->part[0].type == w->part[1].type &&
+                     w->part[0].n_out == w->part[1].n_out;
     w->n_tile = 0, w->packed_bytes = 0;
     for (uint32_t i = 0; i < w->n_part; i++) {
         struct wpart *p = &w->part[i];
@@ -306,11 +333,21 @@ int pack_plan(struct wdev *w, struct hearth_err *e)
     return 0;
 }
 
-void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, uint32_t n, const uint8_t *raw, cudaStream_t st)
+void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, uint32_t n, const uint8_t *raw,
+               cudaStream_t st)
 {
     const struct wpart &p = w->part[part];
     uint32_t rows = w->interleaved ? 8 : 16, tile0 = row0 / rows, tiles = (row0 + n + rows - 1) / rows - tile0;
-    slice s = {raw, p.raw_row_bytes, row0, n, w->n_in, w->n_rec, (uint32_t)p.type, tile0, w->interleaved ? part : 2u, w->packed + p.off};
+    slice s = {raw,
+               p.raw_row_bytes,
+               row0,
+               n,
+               w->n_in,
+               w->n_rec,
+               (uint32_t)p.type,
+               tile0,
+               w->interleaved ? part : 2u,
+               w->packed + p.off};
     pack_tiles<<<dim3(w->n_rec, tiles), 256, 0, st>>>(s);
     cuda_ok(d, cudaGetLastError());
 }

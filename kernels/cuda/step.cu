@@ -188,6 +188,8 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
     d->invariant = b->invariant;
     d->fast_prefill = b->n_row > SWITCH_ROWS && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
     d->ws.att.plain = d->ws.ff.plain = d->fast_prefill;
+    d->ws.att.ld = d->fast_prefill ? pad256(d->ws.dims.d_q) : PREP_REC;
+    d->ws.ff.ld = d->fast_prefill ? pad256(d->ws.dims.d_ff) : PREP_REC;
 
     step_dev *m = meta_of(d);
     d->host = m;

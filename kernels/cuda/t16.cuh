@@ -34,15 +34,27 @@
 
 enum { CHUNKS = 8 };
 
+/* Halves of a unit written out: at one n-tile for fewer instructions, with more rolled up for fewer registers. */
+template <int NT> struct unroll {
+    static constexpr int value = NT == 1 ? 2 : 1;
+};
+
 __host__ __device__ constexpr uint32_t t16_unit(int type)
 {
-    return type == DT_Q5_K ? 2816 : type == DT_Q6_K ? 3360 : type == DT_Q8_0 ? 2176 : type == DT_Q4_K || type == DT_Q4_0 ? 2304 : 2048;
+    return type == DT_Q5_K                      ? 2816
+           : type == DT_Q6_K                    ? 3360
+           : type == DT_Q8_0                    ? 2176
+           : type == DT_Q4_K || type == DT_Q4_0 ? 2304
+                                                : 2048;
 }
 __host__ __device__ constexpr uint32_t t16_per(int type)
 {
     return type == DT_Q8_0 ? 2 : type == DT_F16 || type == DT_BF16 ? 4 : type == DT_F32 ? 8 : 1;
 }
-__host__ __device__ constexpr uint32_t t16_record(int type) { return t16_unit(type) * t16_per(type); }
+__host__ __device__ constexpr uint32_t t16_record(int type)
+{
+    return t16_unit(type) * t16_per(type);
+}
 
 /* First record of chunk c. */
 __host__ __device__ static inline uint32_t t16_chunk(uint32_t n_rec, uint32_t c)
@@ -93,19 +105,20 @@ __device__ static inline uint32_t h2of(float lo, float hi)
 }
 
 /* d = a * b + c; a: rows g (a0, a2), g + 8 (a1, a3). Turing has half of the instruction. */
-__device__ static inline void mma(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+__device__ static inline void mma(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                  uint32_t b1)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 #elif defined(__CUDA_ARCH__)
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a0), "r"(a1), "r"(b0));
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a2), "r"(a3), "r"(b1));
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b0));
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a2), "r"(a3), "r"(b1));
 #endif
 }
 
@@ -123,7 +136,10 @@ __device__ static inline void add_scaled(float *acc, const float *q, float sg, f
 struct xfrag {
     const __half *x, *sum;
     uint32_t step, sum_step;
-    __device__ uint4 eight(int nt, uint32_t at) const { return *(const uint4 *)(x + nt * step + at); }
+    __device__ uint4 eight(int nt, uint32_t at) const
+    {
+        return *(const uint4 *)(x + nt * step + at);
+    }
     __device__ uint2 four(int nt, uint32_t s, uint32_t t) const /* k 16s + 4t + 0..3 */
     {
         return *(const uint2 *)(x + nt * step + (s >> 2) * PREP_GROUP + (s & 3) * 16 + 4 * t);
@@ -137,7 +153,15 @@ template <int NT> __device__ static inline void zero(float (&a)[NT][4])
         a[n][0] = a[n][1] = a[n][2] = a[n][3] = 0;
 }
 
-__device__ static inline void four_of(uint32_t *o, uint4 v) { o[0] = v.x, o[1] = v.y, o[2] = v.z, o[3] = v.w; }
+__device__ static inline void four_of(uint32_t *o, uint4 v)
+{
+    o[0] = v.x, o[1] = v.y, o[2] = v.z, o[3] = v.w;
+}
+
+__device__ static inline void two_of(uint32_t *o, uint2 v)
+{
+    o[0] = v.x, o[1] = v.y;
+}
 
 /* A six-bit integer to both halves, as fp16. */
 __device__ static inline uint32_t six(uint32_t v)
@@ -147,70 +171,72 @@ __device__ static inline uint32_t six(uint32_t v)
 }
 
 /* Q4_K and Q5_K. 1024 + q less 1024, times sc, in one exact fma; the upper nibble without a shift as 1024 + 16q. */
-template <int FIVE, int NT> __device__ static inline void unit_k45(const uint8_t *r, const xfrag &v, int lane, float (&acc)[NT][4])
+template <int FIVE, int NT>
+__device__ static inline void unit_k45(const uint8_t *r, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     constexpr uint32_t S = FIVE ? 2560 : 2048, M = 0x64006400u;
     int g = lane >> 2, t = lane & 3;
     uint32_t s = ((const uint32_t *)(r + S))[lane], e = ((const uint16_t *)(r + S + 128))[lane];
     uint32_t g0 = six(s), g1 = six(s >> 6), h0 = six(s >> 12), h1 = six(s >> 18);
-    uint32_t ng0 = h2mul(g0, 0xE400E400u), nh0 = h2mul(h0, 0xE400E400u);   /* -1024 sc */
-    uint32_t ng1 = h2mul(g1, 0xD400D400u), nh1 = h2mul(h1, 0xD400D400u);   /* -64 sc */
-    g1 = h2mul(g1, 0x2C002C00u), h1 = h2mul(h1, 0x2C002C00u);              /* sc / 16 */
+    uint32_t ng0 = h2mul(g0, 0xE400E400u), nh0 = h2mul(h0, 0xE400E400u); /* -1024 sc */
+    uint32_t ng1 = h2mul(g1, 0xD400D400u), nh1 = h2mul(h1, 0xD400D400u); /* -64 sc */
+    g1 = h2mul(g1, 0x2C002C00u), h1 = h2mul(h1, 0x2C002C00u);            /* sc / 16 */
     uint32_t mg = h2sub((s >> 24 & 63) | (e & 63) << 16 | M, M);
     uint32_t mh = h2sub((e >> 6 & 63) | (s >> 30 | (e >> 12) << 2) << 16 | M, M);
-    float q0[NT][4], q1[NT][4];
-    zero(q0), zero(q1);
-    uint32_t fg[2], fh[2];
-    if (FIVE) {
-        uint4 f = ((const uint4 *)(r + 2048))[lane];
-        fg[0] = f.x, fg[1] = f.y, fh[0] = f.z, fh[1] = f.w;
-    }
-#pragma unroll
+    float q[NT][4]; /* one chain of sums: another set of registers costs wide a block, and narrow has warps enough */
+    zero(q);
+#pragma unroll(unroll <NT>::value)
     for (int p = 0; p < 2; p++) {
-        uint32_t a[4], b[4];
+        uint32_t a[4], b[4], fg = 0, fh = 0;
+        if (FIVE)
+            fg = ((const uint32_t *)(r + 2048 + lane * 16))[p], fh = ((const uint32_t *)(r + 2048 + lane * 16))[2 + p];
         four_of(a, ((const uint4 *)r)[p * 32 + lane]);
         four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
 #pragma unroll
-        for (int u2 = 0; u2 < 2; u2++) {
-            uint32_t lo[NT][4], hi[NT][4]; /* fragments for two words */
-#pragma unroll
-            for (int n = 0; n < NT; n++) {
-                four_of(lo[n], v.eight(n, t * PREP_GROUP + 16 * p + 8 * u2));
-                four_of(hi[n], v.eight(n, t * PREP_GROUP + 32 + 16 * p + 8 * u2));
-            }
+        for (int u2 = 0; u2 < 2; u2++) { /* two words: the A fragments of four mma, then every column's */
+            uint32_t A[2][8];
 #pragma unroll
             for (int w = 0; w < 2; w++) {
                 int u = 2 * u2 + w;
                 uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8;
-                uint32_t al = lop_or(a[u], 0x000f000f, M), bl = lop_or(b[u], 0x000f000f, M), cl = lop_or(a8, 0x000f000f, M),
-                         dl = lop_or(b8, 0x000f000f, M), ah = lop_or(a[u], 0x00f000f0, M), bh = lop_or(b[u], 0x00f000f0, M),
+                uint32_t al = lop_or(a[u], 0x000f000f, M), bl = lop_or(b[u], 0x000f000f, M),
+                         cl = lop_or(a8, 0x000f000f, M), dl = lop_or(b8, 0x000f000f, M),
+                         ah = lop_or(a[u], 0x00f000f0, M), bh = lop_or(b[u], 0x00f000f0, M),
                          ch = lop_or(a8, 0x00f000f0, M), dh = lop_or(b8, 0x00f000f0, M);
                 if (FIVE) { /* bit j to 4 for the low nibble, j + 4 to 8 for the high one */
-                    uint32_t f0 = u < 2 ? fg[p] << (4 - 2 * u) : fg[p] >> 2 * u, f1 = u < 2 ? fg[p] << (3 - 2 * u) : fg[p] >> (2 * u + 1);
-                    uint32_t f2 = u < 2 ? fh[p] << (4 - 2 * u) : fh[p] >> 2 * u, f3 = u < 2 ? fh[p] << (3 - 2 * u) : fh[p] >> (2 * u + 1);
-                    al = lop_or(f0, 0x00100010, al), ah = lop_or(f0, 0x01000100, ah), cl = lop_or(f1, 0x00100010, cl), ch = lop_or(f1, 0x01000100, ch);
-                    bl = lop_or(f2, 0x00100010, bl), bh = lop_or(f2, 0x01000100, bh), dl = lop_or(f3, 0x00100010, dl), dh = lop_or(f3, 0x01000100, dh);
+                    uint32_t f0 = u < 2 ? fg << (4 - 2 * u) : fg >> 2 * u,
+                             f1 = u < 2 ? fg << (3 - 2 * u) : fg >> (2 * u + 1);
+                    uint32_t f2 = u < 2 ? fh << (4 - 2 * u) : fh >> 2 * u,
+                             f3 = u < 2 ? fh << (3 - 2 * u) : fh >> (2 * u + 1);
+                    al = lop_or(f0, 0x00100010, al), ah = lop_or(f0, 0x01000100, ah), cl = lop_or(f1, 0x00100010, cl),
+                    ch = lop_or(f1, 0x01000100, ch);
+                    bl = lop_or(f2, 0x00100010, bl), bh = lop_or(f2, 0x01000100, bh), dl = lop_or(f3, 0x00100010, dl),
+                    dh = lop_or(f3, 0x01000100, dh);
                 }
-                al = h2fma(al, g0, ng0), bl = h2fma(bl, h0, nh0), cl = h2fma(cl, g0, ng0), dl = h2fma(dl, h0, nh0);
-                ah = h2fma(ah, g1, ng1), bh = h2fma(bh, h1, nh1), ch = h2fma(ch, g1, ng1), dh = h2fma(dh, h1, nh1);
+                A[w][0] = h2fma(al, g0, ng0), A[w][1] = h2fma(bl, h0, nh0), A[w][2] = h2fma(cl, g0, ng0),
+                A[w][3] = h2fma(dl, h0, nh0);
+                A[w][4] = h2fma(ah, g1, ng1), A[w][5] = h2fma(bh, h1, nh1), A[w][6] = h2fma(ch, g1, ng1),
+                A[w][7] = h2fma(dh, h1, nh1);
+            }
 #pragma unroll
-                for (int n = 0; n < NT; n++) {
-                    mma(q0[n], al, bl, cl, dl, lo[n][2 * w], lo[n][2 * w + 1]);
-                    mma(q1[n], ah, bh, ch, dh, hi[n][2 * w], hi[n][2 * w + 1]);
-                }
+            for (int n = 0; n < NT; n++) {
+                uint4 lo = v.eight(n, t * PREP_GROUP + 16 * p + 8 * u2),
+                      hi = v.eight(n, t * PREP_GROUP + 32 + 16 * p + 8 * u2);
+                mma(q[n], A[0][0], A[0][1], A[0][2], A[0][3], lo.x, lo.y);
+                mma(q[n], A[0][4], A[0][5], A[0][6], A[0][7], hi.x, hi.y);
+                mma(q[n], A[1][0], A[1][1], A[1][2], A[1][3], lo.z, lo.w);
+                mma(q[n], A[1][4], A[1][5], A[1][6], A[1][7], hi.z, hi.w);
             }
         }
     }
-    float2 dg = __half22float2(((const __half2 *)(r + S + 192))[g]), dh = __half22float2(((const __half2 *)(r + S + 192))[g + 8]);
+    float2 dg = __half22float2(((const __half2 *)(r + S + 192))[g]),
+           dh = __half22float2(((const __half2 *)(r + S + 192))[g + 8]);
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         const uint32_t *sum = (const uint32_t *)(v.sum + n * v.sum_step);
         float m[4] = {0, 0, 0, 0};
         mma(m, mg, mh, mg, mh, sum[t], sum[4 + t]);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            q0[n][i] = __fadd_rn(q0[n][i], q1[n][i]);
-        add_scaled(acc[n], q0[n], dg.x, dh.x);
+        add_scaled(acc[n], q[n], dg.x, dh.x);
         add_scaled(acc[n], m, -dg.y, -dh.y);
     }
 }
@@ -221,23 +247,23 @@ __device__ static inline float f32_of_i8(uint32_t w, int i)
     return __fadd_rn(__uint_as_float(__byte_perm(w, 0x4B000000u, 0x7440 | i)), -8388736.f);
 }
 
-template <int NT> __device__ static inline void unit_q6_k(const uint8_t *r, const xfrag &v, int lane, float (&acc)[NT][4])
+template <int NT>
+__device__ static inline void unit_q6_k(const uint8_t *r, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     constexpr uint32_t M = 0x64006400u;
     int g = lane >> 2, t = lane & 3;
-    uint32_t sg[4], sh[4], fg[4], fh[4];
-    four_of(sg, ((const uint4 *)(r + 3072))[g]), four_of(sh, ((const uint4 *)(r + 3072))[g + 8]);
-    four_of(fg, ((const uint4 *)(r + 2048))[lane]), four_of(fh, ((const uint4 *)(r + 2560))[lane]);
     float rec[NT][4];
     zero(rec);
-#pragma unroll
+#pragma unroll(unroll <NT>::value)
     for (int p = 0; p < 2; p++) {
-        uint32_t a[4], b[4];
+        uint32_t a[4], b[4], sg[2], sh[2], fg[2], fh[2];
+        two_of(sg, ((const uint2 *)(r + 3072 + g * 16))[p]), two_of(sh, ((const uint2 *)(r + 3200 + g * 16))[p]);
+        two_of(fg, ((const uint2 *)(r + 2048 + lane * 16))[p]), two_of(fh, ((const uint2 *)(r + 2560 + lane * 16))[p]);
         four_of(a, ((const uint4 *)r)[p * 32 + lane]);
         four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
 #pragma unroll
         for (int u = 0; u < 4; u++) {
-            int h = 2 * p + u / 2, s = 2 * (4 * p + u);
+            int h = u / 2, s = 2 * (4 * p + u), c = 2 * u % 4;
             /* upper bits to 4 for the low nibble, 8 for the high one */
             uint32_t f0 = u & 1 ? fg[h] >> 4 : fg[h] << 4, f1 = u & 1 ? fg[h] >> 6 : fg[h] << 2;
             uint32_t f2 = u & 1 ? fh[h] >> 4 : fh[h] << 4, f3 = u & 1 ? fh[h] >> 6 : fh[h] << 2;
@@ -250,8 +276,8 @@ template <int NT> __device__ static inline void unit_q6_k(const uint8_t *r, cons
             uint32_t bh = h2fma(lop_or(f2, 0x03000300, lop_or(b[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
             uint32_t ch = h2fma(lop_or(f1, 0x03000300, lop_or(a8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
             uint32_t dh = h2fma(lop_or(f3, 0x03000300, lop_or(b8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
-            float cg0 = f32_of_i8(sg[s / 4], s % 4), ch0 = f32_of_i8(sh[s / 4], s % 4);
-            float cg1 = f32_of_i8(sg[s / 4], s % 4 + 1), ch1 = f32_of_i8(sh[s / 4], s % 4 + 1);
+            float cg0 = f32_of_i8(sg[h], c), ch0 = f32_of_i8(sh[h], c), cg1 = f32_of_i8(sg[h], c + 1),
+                  ch1 = f32_of_i8(sh[h], c + 1);
 #pragma unroll
             for (int n = 0; n < NT; n++) {
                 float q0[4] = {0, 0, 0, 0}, q1[4] = {0, 0, 0, 0};
@@ -269,58 +295,64 @@ template <int NT> __device__ static inline void unit_q6_k(const uint8_t *r, cons
         add_scaled(acc[n], rec[n], dg, dh);
 }
 
-template <int NT> __device__ static inline void unit_q4_0(const uint8_t *r, const xfrag &v, int lane, float (&acc)[NT][4])
+template <int NT>
+__device__ static inline void unit_q4_0(const uint8_t *r, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     constexpr uint32_t M = 0x64006400u;
     int g = lane >> 2, t = lane & 3;
-    uint32_t dg[4], dh[4];
-    four_of(dg, ((const uint4 *)(r + 2048))[g]), four_of(dh, ((const uint4 *)(r + 2048))[g + 8]);
-#pragma unroll
+#pragma unroll(unroll <NT>::value)
     for (int p = 0; p < 2; p++) {
-        uint32_t a[4], b[4];
+        uint32_t a[4], b[4], dg[2], dh[2];
+        two_of(dg, ((const uint2 *)(r + 2048 + g * 16))[p]), two_of(dh, ((const uint2 *)(r + 2176 + g * 16))[p]);
         four_of(a, ((const uint4 *)r)[p * 32 + lane]);
         four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
 #pragma unroll
         for (int u = 0; u < 4; u++) {
-            int j = 4 * p + u, s = 2 * j;
+            int s = 2 * (4 * p + u);
             uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8;
-            uint32_t al = h2sub(lop_or(a[u], 0x000f000f, M), 0x64086408u), bl = h2sub(lop_or(b[u], 0x000f000f, M), 0x64086408u);
-            uint32_t cl = h2sub(lop_or(a8, 0x000f000f, M), 0x64086408u), dl = h2sub(lop_or(b8, 0x000f000f, M), 0x64086408u);
-            uint32_t ah = h2fma(lop_or(a[u], 0x00f000f0, M), 0x2C002C00u, 0xD480D480u), bh = h2fma(lop_or(b[u], 0x00f000f0, M), 0x2C002C00u, 0xD480D480u);
-            uint32_t ch = h2fma(lop_or(a8, 0x00f000f0, M), 0x2C002C00u, 0xD480D480u), dhh = h2fma(lop_or(b8, 0x00f000f0, M), 0x2C002C00u, 0xD480D480u);
-            float2 fg = __half22float2(*(const __half2 *)&dg[j / 2]), fh = __half22float2(*(const __half2 *)&dh[j / 2]);
+            uint32_t al = h2sub(lop_or(a[u], 0x000f000f, M), 0x64086408u),
+                     bl = h2sub(lop_or(b[u], 0x000f000f, M), 0x64086408u);
+            uint32_t cl = h2sub(lop_or(a8, 0x000f000f, M), 0x64086408u),
+                     dl = h2sub(lop_or(b8, 0x000f000f, M), 0x64086408u);
+            uint32_t ah = h2fma(lop_or(a[u], 0x00f000f0, M), 0x2C002C00u, 0xD480D480u),
+                     bh = h2fma(lop_or(b[u], 0x00f000f0, M), 0x2C002C00u, 0xD480D480u);
+            uint32_t ch = h2fma(lop_or(a8, 0x00f000f0, M), 0x2C002C00u, 0xD480D480u),
+                     dhh = h2fma(lop_or(b8, 0x00f000f0, M), 0x2C002C00u, 0xD480D480u);
+            float2 fg = __half22float2(*(const __half2 *)&dg[u / 2]), fh = __half22float2(*(const __half2 *)&dh[u / 2]);
 #pragma unroll
             for (int n = 0; n < NT; n++) {
                 float q[4] = {0, 0, 0, 0};
                 uint2 x0 = v.four(n, s, t), x1 = v.four(n, s + 1, t);
                 mma(q, al, bl, cl, dl, x0.x, x0.y);
                 mma(q, ah, bh, ch, dhh, x1.x, x1.y);
-                add_scaled(acc[n], q, j & 1 ? fg.y : fg.x, j & 1 ? fh.y : fh.x);
+                add_scaled(acc[n], q, u & 1 ? fg.y : fg.x, u & 1 ? fh.y : fh.x);
             }
         }
     }
 }
 
-template <int NT> __device__ static inline void unit_q8_0(const uint8_t *r, int unit, const xfrag &v, int lane, float (&acc)[NT][4])
+template <int NT>
+__device__ static inline void unit_q8_0(const uint8_t *r, int unit, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     constexpr uint32_t B = 0x64806480u; /* 1024 + 128 */
     int g = lane >> 2, t = lane & 3;
-    uint2 wg = ((const uint2 *)(r + 2048))[g], wh = ((const uint2 *)(r + 2048))[g + 8];
-    uint32_t dg[2] = {wg.x, wg.y}, dh[2] = {wh.x, wh.y};
-#pragma unroll
+#pragma unroll(unroll <NT>::value)
     for (int p = 0; p < 2; p++) {
         uint32_t a[4], b[4];
         four_of(a, ((const uint4 *)r)[p * 32 + lane]);
         four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
-        float2 fg = __half22float2(*(const __half2 *)&dg[p]), fh = __half22float2(*(const __half2 *)&dh[p]);
+        float2 fg = __half22float2(((const __half2 *)(r + 2048))[2 * g + p]),
+               fh = __half22float2(((const __half2 *)(r + 2112))[2 * g + p]);
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             float q[NT][4];
             zero(q);
 #pragma unroll
             for (int i = 2 * j; i < 2 * j + 2; i++) {
-                uint32_t a0 = h2sub(__byte_perm(a[i], 0x64646464u, 0x4240), B), a2 = h2sub(__byte_perm(a[i], 0x64646464u, 0x4341), B);
-                uint32_t a1 = h2sub(__byte_perm(b[i], 0x64646464u, 0x4240), B), a3 = h2sub(__byte_perm(b[i], 0x64646464u, 0x4341), B);
+                uint32_t a0 = h2sub(__byte_perm(a[i], 0x64646464u, 0x4240), B),
+                         a2 = h2sub(__byte_perm(a[i], 0x64646464u, 0x4341), B);
+                uint32_t a1 = h2sub(__byte_perm(b[i], 0x64646464u, 0x4240), B),
+                         a3 = h2sub(__byte_perm(b[i], 0x64646464u, 0x4341), B);
 #pragma unroll
                 for (int n = 0; n < NT; n++) {
                     uint2 x = v.four(n, 8 * unit + 4 * p + i, t);
@@ -334,7 +366,8 @@ template <int NT> __device__ static inline void unit_q8_0(const uint8_t *r, int 
     }
 }
 
-template <int BF, int NT> __device__ static inline void unit_f16(const uint8_t *r, int unit, const xfrag &v, int lane, float (&acc)[NT][4])
+template <int BF, int NT>
+__device__ static inline void unit_f16(const uint8_t *r, int unit, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     int t = lane & 3;
 #pragma unroll
@@ -358,7 +391,8 @@ template <int BF, int NT> __device__ static inline void unit_f16(const uint8_t *
 }
 
 /* hi + lo / 2048: 22 bits of the weight. */
-template <int NT> __device__ static inline void unit_f32(const uint8_t *r, int unit, const xfrag &v, int lane, float (&acc)[NT][4])
+template <int NT>
+__device__ static inline void unit_f32(const uint8_t *r, int unit, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     int t = lane & 3;
     float lo[NT][4];
@@ -371,7 +405,8 @@ template <int NT> __device__ static inline void unit_f32(const uint8_t *r, int u
             float4 w = ((const float4 *)r)[(2 * i + p) * 32 + lane];
             h[i][0] = h2of(w.x, w.z), h[i][1] = h2of(w.y, w.w);
             float2 a = __half22float2(*(const __half2 *)&h[i][0]), b = __half22float2(*(const __half2 *)&h[i][1]);
-            l[i][0] = h2of((w.x - a.x) * 2048, (w.z - a.y) * 2048), l[i][1] = h2of((w.y - b.x) * 2048, (w.w - b.y) * 2048);
+            l[i][0] = h2of((w.x - a.x) * 2048, (w.z - a.y) * 2048),
+            l[i][1] = h2of((w.y - b.x) * 2048, (w.w - b.y) * 2048);
         }
 #pragma unroll
         for (int n = 0; n < NT; n++) {
@@ -385,8 +420,9 @@ template <int NT> __device__ static inline void unit_f32(const uint8_t *r, int u
         add_scaled(acc[n], lo[n], 1.f / 2048, 1.f / 2048);
 }
 
-/* acc += one unit times its activations. */
-template <int T, int NT> __device__ static inline void t16_mul(const uint8_t *r, int unit, const xfrag &v, int lane, float (&acc)[NT][4])
+/* acc += one unit times its activations; callers pass zeros and add, so that units can be worked on side by side. */
+template <int T, int NT>
+__device__ static inline void t16_mul(const uint8_t *r, int unit, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     if constexpr (T == DT_Q4_K || T == DT_Q5_K)
         unit_k45<T == DT_Q5_K, NT>(r, v, lane, acc);

@@ -1,11 +1,12 @@
 /*
- * gemm.cu - the laboratory of the decode GEMM: checks its numerics against double, then times whole decode steps at real
- * shapes over distinct random weights, through the backend's own table (graph, PDL, attention and sampling included).
+ * gemm.cu - the laboratory of the decode GEMM: checks its numerics against double, then times whole decode steps at
+ * real shapes over distinct random weights, through the backend's own table (graph, PDL, attention and sampling
+ * included).
  *
- *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/gemm.cu build/kernels/libkernels.a ... -o lab
- *   lab check      every type x shapes x rows against double on the host, and rows' bits at 1 row against all others
- *   lab ops        q|k|v, gate|up and head against the plain kernels of gemm_ref.cu
- *   lab step SHAPE CONTEXT ROWS...   decode steps, SHAPE = 8b, 1b or 1.5b
+ *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/gemm.cu
+ * build/kernels/libkernels.a ... -o lab lab check      every type x shapes x rows against double on the host, and rows'
+ * bits at 1 row against all others lab ops        q|k|v, gate|up and head against the plain kernels of gemm_ref.cu lab
+ * step SHAPE CONTEXT ROWS...   decode steps, SHAPE = 8b, 1b or 1.5b
  */
 #include "kernels/cuda/cuda.cuh"
 
@@ -25,12 +26,12 @@ static struct device *dev;
 static struct hearth_err err;
 static int bad;
 
-#define MUST(x)                                                                     \
-    do {                                                                            \
-        if (x) {                                                                    \
-            printf("%s:%d %s: %s\n", __FILE__, __LINE__, #x, err.msg);              \
-            exit(1);                                                                \
-        }                                                                           \
+#define MUST(x)                                                        \
+    do {                                                               \
+        if (x) {                                                       \
+            printf("%s:%d %s: %s\n", __FILE__, __LINE__, #x, err.msg); \
+            exit(1);                                                   \
+        }                                                              \
     } while (0)
 
 static uint64_t seed = 12345;
@@ -39,7 +40,10 @@ static uint32_t rnd(void)
     seed = seed * 6364136223846793005ull + 1442695040888963407ull;
     return (uint32_t)(seed >> 33);
 }
-static float uniform(void) { return (float)(rnd() % 20001) / 10000.f - 1.f; }
+static float uniform(void)
+{
+    return (float)(rnd() % 20001) / 10000.f - 1.f;
+}
 static uint16_t half_bits(float v)
 {
     __half h = __float2half(v);
@@ -100,7 +104,8 @@ static void need(uint32_t d_model, uint32_t d_q, uint32_t d_kv, uint32_t d_ff, u
     MUST(bk->reserve(dev, &w, &err));
 }
 
-static struct weight make(enum weight_role role, uint32_t n_in, uint32_t n_part, const enum dtype *t, const uint32_t *n_out, const uint8_t *const *data)
+static struct weight make(enum weight_role role, uint32_t n_in, uint32_t n_part, const enum dtype *t,
+                          const uint32_t *n_out, const uint8_t *const *data)
 {
     struct weight w = {};
     w.role = role, w.n_in = n_in, w.n_part = n_part;
@@ -131,8 +136,8 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
     random_blocks(t, raw, n);
     const uint8_t *data[1] = {raw};
     struct weight w = make(WEIGHT_PROJ, n_in, 1, &t, &n_out, data);
-    float *x = (float *)malloc(64ull * n_in * 4), *dx, *row = (float *)malloc(n_in * 4), *y = (float *)malloc(64ull * n_out * 4),
-          *y1 = (float *)malloc(64ull * n_out * 4);
+    float *x = (float *)malloc(64ull * n_in * 4), *dx, *row = (float *)malloc(n_in * 4),
+          *y = (float *)malloc(64ull * n_out * 4), *y1 = (float *)malloc(64ull * n_out * 4);
     for (uint64_t i = 0; i < 64ull * n_in; i++)
         x[i] = __half2float(__float2half(uniform() * 2));
     cudaMalloc((void **)&dx, 64ull * n_in * 4);
@@ -140,8 +145,8 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
     cudaDeviceSynchronize(); /* a pageable copy may still be on its way, and the device's stream does not wait for it */
     need(n_out, n_in, 64, n_in, 64, 64);
     act_buf &in = dev->ws.att;
-    in.plain = 0;
-    cudaMemsetAsync(in.p, 0, 64ull * in.ld * 2, dev->stream);
+    in.plain = 0, in.ld = PREP_REC;
+    cudaMemsetAsync(in.p, 0, prep_halves(n_in) * 2, dev->stream);
     act_from_f32(dev, dx, n_in, &in, 0, 64);
     struct op_proj op = {ACT_ATT, &w, NULL, NULL};
     double num = 0, den = 0, worst = 0;
@@ -156,7 +161,8 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
         else
             gemm_proj(dev, &op, 0, caps[i]);
         sync_or_die("gemm_proj");
-        cudaMemcpy2D(caps[i] == 1 ? y1 : y, n_out * 4ull, dev->ws.x, dev->ws.ldx * 4ull, n_out * 4ull, 64, cudaMemcpyDeviceToHost);
+        cudaMemcpy2D(caps[i] == 1 ? y1 : y, n_out * 4ull, dev->ws.x, dev->ws.ldx * 4ull, n_out * 4ull, 64,
+                     cudaMemcpyDeviceToHost);
         if (caps[i] > 1)
             for (uint32_t r = 0; r < caps[i]; r++)
                 differ += memcmp(y + (uint64_t)r * n_out, y1 + (uint64_t)r * n_out, n_out * 4ull) != 0;
@@ -184,14 +190,15 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
     sync_or_die("unpack");
     __half *hb = (__half *)malloc((uint64_t)rows * ld * 2);
     cudaMemcpy(hb, back, (uint64_t)rows * ld * 2, cudaMemcpyDeviceToHost);
-    for (uint32_t o = 0; o < rows; o += rows > 500 ? 7 : 1) {
+    for (uint32_t o = 0; o<rows; o += rows> 500 ? 7 : 1) {
         dtype_get(t)->to_f32(raw + (n_out - rows + o) * dtype_bytes(t, n_in), row, n_in);
         for (uint32_t i = 0; i < n_in; i++)
             wrong += half_bits(row[i]) != half_bits(__half2float(hb[(uint64_t)o * ld + i]));
     }
     ok = ok && !wrong;
-    printf("%-5s %6u x %-6u relative error %.1e, worst %.1e of sum |w x|; rows that differ by batch %u; unpacked wrong %u%s\n", dtype_get(t)->name, n_out,
-           n_in, rel, worst, differ, wrong, ok ? "" : "   FAILED");
+    printf("%-5s %6u x %-6u relative error %.1e, worst %.1e of sum |w x|; rows that differ by batch %u; unpacked wrong "
+           "%u%s\n",
+           dtype_get(t)->name, n_out, n_in, rel, worst, differ, wrong, ok ? "" : "   FAILED");
     fflush(stdout);
     bad += !ok;
     bk->weight_free(dev, &w);
@@ -202,7 +209,8 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
 static void check(void)
 {
     static const enum dtype types[] = {DT_Q4_K, DT_Q6_K, DT_Q5_K, DT_Q8_0, DT_Q4_0, DT_F16, DT_BF16, DT_F32};
-    static const uint32_t shapes[][2] = {{4096, 4096}, {4096, 14336}, {2048, 8192}, {1536, 8960}, {1536, 1536}, {896, 896}, {512, 256}, {100, 768}, {16, 2048}, {1001, 5632}};
+    static const uint32_t shapes[][2] = {{4096, 4096}, {4096, 14336}, {2048, 8192}, {1536, 8960}, {1536, 1536},
+                                         {896, 896},   {512, 256},    {100, 768},   {16, 2048},   {1001, 5632}};
     for (uint32_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         for (uint32_t j = 0; j < sizeof(shapes) / 8; j++)
             if (shapes[j][1] % dtype_get(types[i])->block_len == 0 && (i < 2 || j != 1))
@@ -254,10 +262,12 @@ static float *halves(const __half *d, uint64_t n)
 }
 
 /* One op both ways at several batches. What it left: q then KV; ff; logits. */
-static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_t n_kv, uint32_t d_head, enum rope_kind rope, bool qk_norm, enum dtype t, enum dtype tv,
-                    enum norm_kind nk, enum glu_kind glu, uint32_t d_ff)
+static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_t n_kv, uint32_t d_head,
+                    enum rope_kind rope, bool qk_norm, enum dtype t, enum dtype tv, enum norm_kind nk,
+                    enum glu_kind glu, uint32_t d_ff)
 {
-    uint32_t d_q = n_head * d_head, d_kv = n_kv * d_head, outs[3] = {d_q, d_kv, d_kv}, ffs[2] = {d_ff, d_ff}, vocab = 1000;
+    uint32_t d_q = n_head * d_head, d_kv = n_kv * d_head, outs[3] = {d_q, d_kv, d_kv}, ffs[2] = {d_ff, d_ff},
+             vocab = 1000;
     enum dtype types[3] = {t, t, tv};
     uint8_t *raw[6];
     uint32_t rows[6] = {d_q, d_kv, d_kv, d_ff, d_ff, vocab};
@@ -275,7 +285,7 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
     }
     dev->reference = false;
     need(d_model, d_q, d_kv, d_ff, vocab, 64);
-    dev->ws.ff.plain = 0;
+    dev->ws.ff.plain = 0, dev->ws.ff.ld = PREP_REC;
     struct kv_desc kd = {1, n_kv, d_head, 0, DT_F16, 8};
     struct kv_pool *kv;
     MUST(bk->kv_new(dev, &kd, &kv, &err));
@@ -287,29 +297,35 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
     struct norm n = {nk, 1e-5f, vec(d_model, 0.2f, 1), nk == NORM_LAYER ? vec(d_model, 0.1f, 0) : NULL};
     struct norm qn = {NORM_RMS, 1e-6f, vec(d_head, 0.2f, 1), NULL};
     struct rope rp = {rope, d_head, vec(d_head / 2, 0.3f, 0.35f), 1};
-    struct op_qkv oq = {0, n_head, n_kv, d_head, n, NULL, vec(d_q + 2 * d_kv, 0.3f, 0), qk_norm ? &qn : NULL, qk_norm ? &qn : NULL, &rp};
+    struct op_qkv oq = {
+        0,  n_head, n_kv, d_head, n, NULL, vec(d_q + 2 * d_kv, 0.3f, 0), qk_norm ? &qn : NULL, qk_norm ? &qn : NULL,
+        &rp};
     struct op_ffn_up of = {n, NULL, vec(2 * d_ff, 0.3f, 0), glu};
     struct op_head oh = {n, NULL, 1, 30};
-    uint64_t nq = 64ull * dev->ws.ldq, nkv = kv_page_bytes(&kd) / 2 * 4, nff = 64ull * dev->ws.ff.ld, nl = 64ull * dev->ws.ldl;
+    uint64_t nq = 64ull * dev->ws.ldq, nkv = kv_page_bytes(&kd) / 2 * 4, nff = prep_halves(d_ff),
+             nl = 64ull * dev->ws.ldl;
     float *first[4] = {0};
     printf("%-34s", name);
     bool ok = true;
     for (int pass = 0; pass < 5; pass++) { /* reference, then 64, 1, 8, 24 rows a launch */
         uint32_t cap = pass == 0 || pass == 1 ? 64 : pass == 2 ? 1 : pass == 3 ? 8 : 24, ref = pass == 0;
         put_x(d_model);
-        cudaMemset(dev->ws.q, 0, nq * 2), cudaMemset(kv->base, 0, nkv * 2), cudaMemset(dev->ws.ff.p, 0, nff * 2), cudaMemset(dev->ws.logits, 0, nl * 4);
+        cudaMemset(dev->ws.q, 0, nq * 2), cudaMemset(kv->base, 0, nkv * 2), cudaMemset(dev->ws.ff.p, 0, nff * 2),
+            cudaMemset(dev->ws.logits, 0, nl * 4);
         oq.w = &w[ref][0], of.w = &w[ref][1], oh.w = &w[ref][2];
         for (uint32_t r = 0; r < 64; r += cap) {
             uint32_t c = 64 - r < cap ? 16 : cap;
             dev->pdl_chain = false;
-            (ref ? ref_qkv : gemm_qkv)(dev, &oq, r, c), (ref ? ref_ffn_up : gemm_ffn_up)(dev, &of, r, c), (ref ? ref_head : gemm_head)(dev, &oh, r, c);
+            (ref ? ref_qkv : gemm_qkv)(dev, &oq, r, c), (ref ? ref_ffn_up : gemm_ffn_up)(dev, &of, r, c),
+                (ref ? ref_head : gemm_head)(dev, &oh, r, c);
         }
         sync_or_die(name);
-        float *now[4] = {halves(dev->ws.q, nq), halves((__half *)kv->base, nkv), halves(dev->ws.ff.p, nff), (float *)malloc(nl * 4)};
+        float *now[4] = {halves(dev->ws.q, nq), halves((__half *)kv->base, nkv), halves(dev->ws.ff.p, nff),
+                         (float *)malloc(nl * 4)};
         cudaMemcpy(now[3], dev->ws.logits, nl * 4, cudaMemcpyDeviceToHost);
         if (pass == 2) /* one row leaves the sums to its reader */
             for (uint64_t i = 0; i < nff; i++)
-                if (i % dev->ws.ff.ld % PREP_REC >= PREP_SUM)
+                if (i % PREP_REC >= PREP_SUM)
                     now[2][i] = first[2][i];
         for (int i = 0; i < 4; i++) {
             uint64_t len = i == 0 ? nq : i == 1 ? nkv : i == 2 ? nff : nl;
@@ -326,7 +342,8 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
                     uint64_t at = 0;
                     while (!memcmp(now[i] + at, first[i] + at, 4))
                         at++;
-                    printf(" [%d: batch %u differs at %llu: %g, %g]", i, cap, (unsigned long long)at, now[i][at], first[i][at]);
+                    printf(" [%d: batch %u differs at %llu: %g, %g]", i, cap, (unsigned long long)at, now[i][at],
+                           first[i][at]);
                     ok = false;
                 }
                 free(now[i]);
@@ -350,11 +367,13 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
 
 static void ops(void)
 {
-    ops_one("8B layer, Q4_K + Q6_K v", 4096, 32, 8, 128, ROPE_NORM, false, DT_Q4_K, DT_Q6_K, NORM_RMS, GLU_SWIGLU, 14336);
+    ops_one("8B layer, Q4_K + Q6_K v", 4096, 32, 8, 128, ROPE_NORM, false, DT_Q4_K, DT_Q6_K, NORM_RMS, GLU_SWIGLU,
+            14336);
     ops_one("1B layer, Q4_K", 2048, 32, 8, 64, ROPE_NORM, false, DT_Q4_K, DT_Q4_K, NORM_RMS, GLU_SWIGLU, 8192);
     ops_one("1.5B layer, NEOX", 1536, 12, 2, 128, ROPE_NEOX, false, DT_Q4_K, DT_Q6_K, NORM_RMS, GLU_SWIGLU, 8960);
     ops_one("0.5B layer, NEOX, Q8_0", 896, 14, 2, 64, ROPE_NEOX, false, DT_Q8_0, DT_Q8_0, NORM_RMS, GLU_SWIGLU, 4864);
-    ops_one("q/k norm, GeGLU, Q5_K + Q6_K", 1024, 8, 4, 128, ROPE_NEOX, true, DT_Q5_K, DT_Q6_K, NORM_RMS, GLU_GEGLU, 3072);
+    ops_one("q/k norm, GeGLU, Q5_K + Q6_K", 1024, 8, 4, 128, ROPE_NEOX, true, DT_Q5_K, DT_Q6_K, NORM_RMS, GLU_GEGLU,
+            3072);
     ops_one("LayerNorm, GELU, F16", 384, 6, 2, 64, ROPE_NEOX, false, DT_F16, DT_F16, NORM_LAYER, GLU_GELU, 1536);
     ops_one("heads of 80, Q4_0 + Q8_0", 640, 8, 8, 80, ROPE_NORM, false, DT_Q4_0, DT_Q8_0, NORM_RMS, GLU_SWIGLU, 1728);
 }
@@ -390,7 +409,8 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
     uint32_t d_q = s->n_head * s->d_head, d_kv = s->n_kv * s->d_head, L = s->n_layer;
     need(s->d_model, d_q, d_kv, s->d_ff, s->vocab, 64);
     uint64_t most = (uint64_t)s->vocab * s->d_model;
-    uint8_t *q4 = (uint8_t *)malloc(dtype_bytes(DT_Q4_K, (uint64_t)s->d_ff * s->d_model)), *q6 = (uint8_t *)malloc(dtype_bytes(DT_Q6_K, most));
+    uint8_t *q4 = (uint8_t *)malloc(dtype_bytes(DT_Q4_K, (uint64_t)s->d_ff * s->d_model)),
+            *q6 = (uint8_t *)malloc(dtype_bytes(DT_Q6_K, most));
     random_blocks(DT_Q4_K, q4, (uint64_t)s->d_ff * s->d_model);
     random_blocks(DT_Q6_K, q6, most);
     uint8_t *emb = (uint8_t *)malloc(dtype_bytes(DT_Q6_K, 256ull * s->d_model));
@@ -418,7 +438,8 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
     data[0] = emb;
     w[4 * L + 1] = make(WEIGHT_EMBED, s->d_model, 1, &t6, &few, data);
     sync_or_die("load");
-    printf("%s: %.3f GB a step, %.0f ms to load; roofline at 3.12 TB/s %.0f steps/s\n", s->name, bytes / 1e9, (now() - t0) * 1e3, 3.12e12 / bytes);
+    printf("%s: %.3f GB a step, %.0f ms to load; roofline at 3.12 TB/s %.0f steps/s\n", s->name, bytes / 1e9,
+           (now() - t0) * 1e3, 3.12e12 / bytes);
     struct norm n = {NORM_RMS, 1e-5f, vec(s->d_model, 0.1f, 1), NULL};
     struct rope rp = {s->rope, s->d_head, vec(s->d_head / 2, 0.3f, 0.35f), 1};
     float *bias = s->rope == ROPE_NEOX ? vec(d_q + 2 * d_kv, 0.1f, 0) : NULL;
@@ -461,7 +482,8 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
                 struct op_attend oa = {l, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf(s->d_head), 0};
                 struct op_proj oo = {ACT_ATT, &w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &w[4 * l + 3], NULL, NULL};
                 struct op_ffn_up of = {n, &w[4 * l + 2], NULL, GLU_SWIGLU};
-                bk->qkv(dev, &oq), bk->attend(dev, &oa), bk->proj_add(dev, &oo), bk->ffn_up(dev, &of), bk->proj_add(dev, &od);
+                bk->qkv(dev, &oq), bk->attend(dev, &oa), bk->proj_add(dev, &oo), bk->ffn_up(dev, &of),
+                    bk->proj_add(dev, &od);
             }
             struct op_head oh = {n, &w[4 * L], 1, 0};
             bk->head(dev, &oh);
@@ -481,8 +503,9 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
         MUST(bk->step_wait(dev, ticket[STEPS - 1], out, R, &err));
         qsort(ms + 40, STEPS - 40, sizeof(double), by_size);
         double m = ms[40 + (STEPS - 40) / 2];
-        printf("  %s context %u rows %-2u  %.3f ms  %6.0f steps/s  %7.0f tok/s  %.1f %% of the weights' roofline  (hash %08x)\n", s->name, context, R, m, 1e3 / m,
-               R * 1e3 / m, 100 * bytes / 3.12e9 / m, hash);
+        printf("  %s context %u rows %-2u  %.3f ms  %6.0f steps/s  %7.0f tok/s  %.1f %% of the weights' roofline  "
+               "(hash %08x)\n",
+               s->name, context, R, m, 1e3 / m, R * 1e3 / m, 100 * bytes / 3.12e9 / m, hash);
         fflush(stdout);
     }
     sync_or_die("steps");
@@ -491,7 +514,6 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
     bk->kv_free(dev, kv);
     free(w), free(q4), free(q6), free(emb), free(pages);
 }
-
 
 int main(int argc, char **argv)
 {
