@@ -4,6 +4,7 @@ kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/dtype
 	kernels/fmath.h kernels/philox.h \
 	kernels/cpu/cpu.h kernels/cpu/cpu.c kernels/cpu/pool.h kernels/cpu/pool.c kernels/cpu/kv.c kernels/cpu/rate.c kernels/cpu/step.c \
 	kernels/cpu/ops.c kernels/cpu/sample.c kernels/cpu/elem.h kernels/cpu/reference.c kernels/cpu/tuned.h \
+	kernels/cpu/tuned-dot.h kernels/cpu/tuned-vec.h \
 	kernels/cpu/avx2.c kernels/cpu/avx512.c
 kernels_libkernels_a_CFLAGS = $(AM_CFLAGS) -pthread
 EXTRA_DIST += kernels/README.md

@@ -10,7 +10,10 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "daemon/journal-read.h"
 
 static void tick(struct peer *p)
 {
@@ -446,6 +449,62 @@ static void test_expires(void **state)
     peer_close(p);
 }
 
+/* A finished stream's journal, as hearthd would have left it. */
+static void plant(const struct box *b, int64_t stream, double ended)
+{
+    char path[160];
+    struct wire_buf buf = {0};
+    struct wire_journal_head h = {
+        .stream = stream, .uid = geteuid(), .session = "00000000000000aa", .model = "fake", .path = "/fake.gguf"};
+    h.req = request("n=0", NULL);
+    int32_t id = 'n';
+    struct wire_engine_begin begin = {.stream = stream, .appended = {&id, 1}};
+    struct wire_journal_end end = {.time = ended, .result = {.finish_reason = "stop"}};
+    const struct {
+        int method;
+        const void *body;
+    } records[] = {{WIRE_JOURNAL_HEAD, &h}, {WIRE_ENGINE_BEGIN, &begin}, {WIRE_JOURNAL_END, &end}};
+    path_of(b, stream, "", path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    off_t at = 0;
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(journal_pack(&buf, at, &wire_methods[records[i].method], records[i].body, NULL), 0);
+        assert_int_equal(write(fd, buf.data, buf.len), buf.len);
+        at += (off_t)buf.len;
+    }
+    close(fd);
+    wire_buf_fini(&buf);
+}
+
+/* A clock that jumps decides how long finished streams are kept, and about nothing else. */
+static void test_clock(void **state)
+{
+    struct box *b = *state;
+    const double day = 24 * 3600, now = (double)time(NULL);
+    box_works(b);
+    kill_daemon(b);
+    plant(b, 11, now - day - 60);
+    plant(b, 12, now - day + 600);
+    plant(b, 13, now + 3650 * day); /* it was set back since */
+    plant(b, 14, -1e18);
+    box_start(b);
+    struct peer *p = peer_open(b);
+    for (int64_t i = 11; i <= 14; i++) {
+        struct wire_attach a = attach(i, NULL, 0);
+        char path[160];
+        path_of(b, i, "", path);
+        bool kept = i == 12 || i == 13;
+        if (kept)
+            wire_free(peer_call(p, WIRE_STREAM_ATTACH, &a));
+        else
+            peer_refused(p, WIRE_STREAM_ATTACH, &a, HEARTH_ENOSTREAM, "");
+        assert_int_equal(access(path, F_OK) == 0, kept);
+    }
+    wire_free(run(p, "n=1", NULL));
+    assert_int_equal(p->stream, 15); /* numbers go on behind what there was */
+    peer_close(p);
+}
+
 static int setup_small(void **state)
 {
     box_setup_idle(state);
@@ -472,6 +531,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_fold_once, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_full_disk, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_damaged, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_clock, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_expires, setup_small, box_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,7 +80,7 @@ check_PROGRAMS += tests/daemon/journal
 TESTS += tests/daemon/journal
 tests_daemon_journal_SOURCES = tests/daemon/journal.c
 tests_daemon_journal_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
-tests_daemon_journal_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
+tests_daemon_journal_LDADD = daemon/libdaemon.a $(DAEMON_TEST_LIBS) $(SQLITE_LIBS) $(XXHASH_LIBS)
 
 # Kills at random; HEARTH_KILLS=500 is the whole campaign. What is preloaded into hearthd kills it inside of a write.
 check_LTLIBRARIES = tests/daemon/kill-at.la
