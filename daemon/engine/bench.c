@@ -46,9 +46,9 @@ static const char *hash_text(const struct bench_result *r, char buf[20])
 }
 
 /* What was checked, as a sentence. */
-static void print_check(const struct bench *b, const struct bench_check *c, const char *lead)
+static void print_check(const struct bench *b, const struct bench_check *c)
 {
-    printf("%sceiling_gbps %.1f, read by this program; ", lead, 1e-9 * b->ceiling);
+    printf("ceiling_gbps %.1f; ", 1e-9 * b->ceiling);
     if (c->compared)
         printf("logit_error_vs_cpu %.5f, %.5f as prompts are computed (%u tokens)\n", c->decode, c->prefill,
                c->n_token);
@@ -59,7 +59,7 @@ static void print_check(const struct bench *b, const struct bench_check *c, cons
 static void print_table(const struct bench *b, const struct report *rep)
 {
     printf("%s (%s, %s) on %s\n", rep->name, b->hp.arch, b->hp.type, b->info.name);
-    print_check(b, &rep->check, "");
+    print_check(b, &rep->check);
     printf("%-18s %10s %12s %8s %8s  %s\n", "test", "ms", "tok/s", "GB/s", "ceiling", "logits");
     for (size_t i = 0; i < rep->n; i++) {
         const struct bench_result *r = &rep->test[i];
@@ -85,7 +85,8 @@ static void print_quoted(const char *s)
 
 static void print_csv(const struct bench *b, const struct report *rep)
 {
-    print_check(b, &rep->check, "# ");
+    printf("# %s: ", rep->name);
+    print_check(b, &rep->check);
     puts("commit,device,model,test,ms,tok_per_s,ceiling_share,logits_hash");
     for (size_t i = 0; i < rep->n; i++) {
         const struct bench_result *r = &rep->test[i];

@@ -3,7 +3,8 @@
  * the checkout), through the model and the default CPU backend alone.
  *
  * Every wanted logit within 0.001. A greedy id may differ only where the reference's own lead over its second best is
- * under 0.002; from there the golden id goes on.
+ * under 0.002; from there the golden id goes on. HEARTH_BACKEND=cuda runs them on a GPU, whose activations are F16:
+ * within 0.03 and 0.06.
  */
 #include "daemon/model/model.h"
 
@@ -17,8 +18,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define TOLERANCE 0.001
-#define EXCUSE    0.002
+static double tolerance = 0.001, excuse = 0.002;
 
 enum { ROWS = 64 };
 
@@ -41,7 +41,9 @@ struct run {
 
 static void run_open(struct run *r, const char *path)
 {
-    r->be = backend_find("cpu");
+    const char *backend = getenv("HEARTH_BACKEND");
+    if (!(r->be = backend_find(backend ? backend : "cpu")))
+        fail_msg("this build has no backend \"%s\"", backend);
     MUST(gguf_open(&r->g, path, &e));
     MUST(r->be->open(&r->dev, &(struct device_params){.variant = getenv("HEARTH_CPU_VARIANT")}, &e));
     MUST(model_load(&r->m, r->g, r->be, r->dev, NULL, NULL, &e));
@@ -134,7 +136,7 @@ static void check_case(struct run *r, const json_t *c, double *worst, size_t *ex
         int32_t want = (int32_t)json_integer_value(json_array_get(greedy, i)), got = best(last, n_vocab);
         if (got != want) {
             double lead = json_number_value(json_array_get(gap, i));
-            if (lead >= EXCUSE)
+            if (lead >= excuse)
                 fail_msg("greedy id %zu is %d, not %d, where the reference leads by %g", i, got, want, lead);
             ++*excused;
         }
@@ -157,7 +159,7 @@ static void golden(const char *gguf, const char *json)
     json_array_foreach(json_object_get(root, "cases"), i, c) check_case(&r, c, &worst, &excused);
     assert_true(i > 0);
     print_message("# %s: worst logit off by %.6f, %zu ids excused\n", r.m->hp.name, worst, excused);
-    assert_true(worst <= TOLERANCE); /* false for NaN too */
+    assert_true(worst <= tolerance); /* false for NaN too */
     json_decref(root);
     run_close(&r);
 }
@@ -204,5 +206,8 @@ int main(void)
         cmocka_unit_test(test_q8_0),   cmocka_unit_test(test_q6_k),  cmocka_unit_test(test_q5_k_m),
         cmocka_unit_test(test_q4_k_m), cmocka_unit_test(test_q4_0),  cmocka_unit_test(test_qwen2),
     };
+    const char *backend = getenv("HEARTH_BACKEND");
+    if (backend && strcmp(backend, "cpu") != 0)
+        tolerance = 0.03, excuse = 0.06;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
