@@ -1,5 +1,5 @@
 /* gemm_f.cu - the GEMM bodies of F16, BF16 and F32. */
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/gemm_body.cuh"
 
 void gemm_f16(struct device *d, gemm_args &a)
 {

@@ -1,5 +1,5 @@
 /* gemm_q46_k.cu - the GEMM bodies of q|k|v where V is Q6_K beside Q4_K. */
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/gemm_body.cuh"
 
 void gemm_q46_k(struct device *d, gemm_args &a)
 {
