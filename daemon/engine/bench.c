@@ -49,6 +49,8 @@ static const char *hash_text(const struct bench_result *r, char buf[20])
 static void print_check(const struct bench *b, const struct bench_check *c)
 {
     printf("ceiling_gbps %.1f; ", 1e-9 * b->ceiling);
+    if (c->failed[0])
+        printf("CHECK FAILED: %s; ", c->failed);
     if (c->compared)
         printf("logit_error_vs_cpu %.5f, %.5f as prompts are computed (%u tokens)\n", c->decode, c->prefill,
                c->n_token);
@@ -123,6 +125,8 @@ static int print_json(const struct bench *b, const struct report *rep)
     json_t *all = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:o}", "commit", rep->p->commit, "model",
                             rep->name, "path", rep->p->model, "arch", b->hp.arch, "type", b->hp.type, "backend",
                             b->be->name, "device", b->info.name, "ceiling_gbps", 1e-9 * b->ceiling, "results", rows);
+    if (all && rep->check.failed[0])
+        json_object_set_new(all, "check_failed", json_string(rep->check.failed));
     if (all && rep->check.compared) {
         json_object_set_new(all, "logit_error_vs_cpu", json_real(rep->check.decode));
         json_object_set_new(all, "logit_error_prefill_vs_cpu", json_real(rep->check.prefill));
@@ -184,7 +188,12 @@ static int run(struct bench *b, struct report *rep)
     if ((rc = bench_open_device(b, p->engine)) || (rc = bench_load(b, p->model, &room)))
         return rc;
     double cold = 1e3 * (engine_now() - begin);
-    if ((rc = bench_check(b, p->model, &rep->check)) || (rc = b->be->read_rate(b->dev, &b->ceiling, &b->err)))
+    if ((rc = bench_check(b, p->model, &rep->check))) {
+        if (!p->anyway || !rep->check.failed[0])
+            return rc;
+        fprintf(stderr, "hearth-engine: %s; measured anyway\n", rep->check.failed);
+    }
+    if ((rc = b->be->read_rate(b->dev, &b->ceiling, &b->err)))
         return rc;
     for (size_t i = 0; i < prompt.n && !rc; i++)
         rc = bench_time_prompt(b, prompt.v[i], &rep->test[rep->n++]);
@@ -224,5 +233,5 @@ out:
     bench_close(&b);
     if (rc)
         fprintf(stderr, "hearth-engine: %s: %s\n", err_name(rc), b.err.msg);
-    return rc ? 1 : 0;
+    return rc || rep.check.failed[0] ? 1 : 0;
 }

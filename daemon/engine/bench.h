@@ -28,6 +28,7 @@ struct bench_params {
     const char *batch;  /* "2,4": batch2@512, batch4@512 */
     const char *resume; /* "4096": resume@4096 */
     bool load;          /* load_cached, load_cold_process */
+    bool anyway;        /* times a model whose check failed, says so in the report, and fails in the end */
     const char *name;   /* of the model in the report; NULL = the file's */
     const char *commit; /* for the report */
     enum bench_format format;
@@ -81,6 +82,7 @@ struct bench_result {
 };
 
 struct bench_check {
+    char failed[256];       /* why the check failed; "" = it did not */
     bool compared;          /* with the CPU */
     uint32_t n_token;       /* of the prompt compared */
     double decode, prefill; /* greatest difference of a logit: in decode's arithmetic, as prompts are computed */

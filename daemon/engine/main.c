@@ -23,7 +23,7 @@ static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--backend auto|cpu|cuda] [--variant NAME]\n"
     "                     [--threads N] [--ahead N] [--kv-bytes N]\n"
     "       hearth-engine --bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...] [--load]\n"
-    "                     [--json | --csv] [--name NAME] [--commit ID] [--backend ...]\n"
+    "                     [--anyway] [--json | --csv] [--name NAME] [--commit ID] [--backend ...]\n"
     "\n"
     "Started by hearthd, with a socket pair as descriptor 3 (--link). --bench measures a model and exits.\n";
 
@@ -96,6 +96,7 @@ int main(int argc, char **argv)
         OPT_BATCH,
         OPT_RESUME,
         OPT_LOAD,
+        OPT_ANYWAY,
         OPT_NAME,
         OPT_COMMIT,
         OPT_JSON,
@@ -117,6 +118,7 @@ int main(int argc, char **argv)
         {"batch", required_argument, 0, OPT_BATCH},
         {"resume", required_argument, 0, OPT_RESUME},
         {"load", no_argument, 0, OPT_LOAD},
+        {"anyway", no_argument, 0, OPT_ANYWAY},
         {"name", required_argument, 0, OPT_NAME},
         {"commit", required_argument, 0, OPT_COMMIT},
         {"json", no_argument, 0, OPT_JSON},
@@ -176,6 +178,9 @@ int main(int argc, char **argv)
             break;
         case OPT_LOAD:
             bench.load = true;
+            break;
+        case OPT_ANYWAY:
+            bench.anyway = true;
             break;
         case OPT_NAME:
             bench.name = optarg;
