@@ -360,9 +360,10 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
         uint32_t token = won ? ~(uint32_t)won : 0; /* all forbidden: id 0 */
         struct sampled *out = &a.ring[s->ticket % RING].out[i];
         out->slot = s->slot[i], out->token = token, out->logprob = p->n_logprobs ? w.raw[token] - log_z : 0.f;
-        out->n_top = p->n_logprobs;
-        for (uint32_t k = 0; k < p->n_logprobs; k++) {
+        out->n_top = 0;
+        for (uint32_t k = 0; k < p->n_logprobs && __ldcg(&r->top[k]); k++) { /* a small vocabulary ends sooner */
             uint32_t id = ~(uint32_t)__ldcg(&r->top[k]);
+            out->n_top++;
             out->top[k].id = id, out->top[k].logprob = w.raw[id] - log_z;
         }
         a.last[s->slot[i]] = (int32_t)token;

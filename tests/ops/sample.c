@@ -33,11 +33,14 @@ static const struct sample_params plain = {.temp = 1.0f, .top_p = 1.0f, .rep_pen
 static void bed_init(struct bed *b, uint32_t n_vocab)
 {
     struct hearth_err e;
-    struct workspace_dims dims = {16, 16, 16, 16, n_vocab, ROWS, ROWS};
-    struct kv_desc desc = {1, 1, 16, 0, DT_F32, 4};
+    struct workspace_dims dims = {64, 64, 64, 64, n_vocab, ROWS, ROWS};
+    struct kv_desc desc = {1, 1, 64, 0, DT_F32, 4};
+    struct device_info info;
     b->n_vocab = n_vocab;
     b->d = rig_device(be, variant, 2);
     assert_non_null(b->d);
+    be->info(b->d, &info);
+    desc.type = info.kv_type;
     if (be->reserve(b->d, &dims, &e) || be->kv_new(b->d, &desc, &b->kv, &e))
         fail_msg("%s", e.msg);
 }
