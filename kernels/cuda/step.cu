@@ -134,6 +134,7 @@ void step_forget(struct device *d)
                 cuda_ok(d, cudaStreamSynchronize(d->stream));
                 cuda_ok(d, cudaGraphExecDestroy(r->shape[i].exec));
             }
+            r->shape[i].exec = NULL; /* the row is taken again by a step that destroys what is there */
             r->shape[i].used = 0;
         }
 }
