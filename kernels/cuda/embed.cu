@@ -28,6 +28,10 @@ bool embed_runs_here(void)
 void embed_run(struct device *d, const struct op_embed *op)
 {
     const wdev *w = wdev_of(op->w);
+    if (!w->part[0].raw) {
+        cuda_refuse(d, HEARTH_EINTERNAL, "embedding from a matrix that was not loaded as one");
+        return;
+    }
     cuda_launch(d, embed, dim3((w->n_in + 255) / 256, d->cap), 256, 0, LAUNCH_PDL, d->step, slot_tokens(d), w->part[0],
                 w->n_in, op->scale, d->ws.x, d->ws.ldx);
 }

@@ -184,6 +184,9 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->down = loaded(r, WEIGHT_PROJ, P_DOWN, 1);
     r->head = (struct weight){WEIGHT_HEAD, c->d_model, c->n_vocab, 1, {{n->head_type, c->n_vocab, n->head}}, NULL};
     ok(be->weight_load(d, &r->head, &e), &e);
+    r->embed = r->head;
+    r->embed.role = WEIGHT_EMBED, r->embed.dev = NULL;
+    ok(be->weight_load(d, &r->embed, &e), &e);
     r->norm = (struct norm){c->norm, 1e-5f, vec(r, 0, n->norm_w, c->d_model),
                             c->norm == NORM_LAYER ? vec(r, 1, n->norm_b, c->d_model) : NULL};
     r->post = (struct norm){NORM_RMS, 1e-6f, vec(r, 2, n->post_w, c->d_model), NULL};
@@ -201,7 +204,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
 
 void rig_fini(struct rig *r)
 {
-    struct weight *w[] = {&r->qkv, &r->o, &r->ffn, &r->down, &r->head};
+    struct weight *w[] = {&r->embed, &r->qkv, &r->o, &r->ffn, &r->down, &r->head};
     for (size_t i = 0; i < sizeof w / sizeof *w; i++)
         r->be->weight_free(r->d, w[i]);
     for (size_t i = 0; i < sizeof r->vec / sizeof *r->vec; i++)
@@ -262,7 +265,7 @@ void rig_fill_kv(struct rig *r)
 
 struct op_embed op_embed(const struct rig *r)
 {
-    return (struct op_embed){&r->head, r->n->c->embed_scale};
+    return (struct op_embed){&r->embed, r->n->c->embed_scale};
 }
 
 struct op_qkv op_qkv(const struct rig *r, uint32_t layer)

@@ -55,7 +55,7 @@ struct rig {
     const struct backend *be;
     struct device *d;
     struct kv_pool *kv;
-    struct weight qkv, o, ffn, down, head;
+    struct weight embed, qkv, o, ffn, down, head; /* embed and head: one tensor */
     struct norm norm, post, q_norm, k_norm;
     float *vec[10];
     struct rope rope;
