@@ -126,9 +126,8 @@ template <int D> __device__ static inline void store_sums(const attend_args &a, 
     constexpr int B = D / 32;
     for (uint32_t i = threadIdx.x; i < rows * B; i += WARPS * 32) {
         uint32_t r = i / B, b = i % B, k = x->head[r] * D + 32 * b;
-        float sum = 0;
-        for (int q = 0; q < 8; q++)
-            sum += x->quad[r][8 * b + q];
+        const float *q = &x->quad[r][8 * b]; /* pairs of fours, as gemm.cuh's put_sums() adds them: to the bit */
+        float sum = ((q[0] + q[1]) + (q[2] + q[3])) + ((q[4] + q[5]) + (q[6] + q[7]));
         __half hi = half_sat(sum), *s = a.out.p + (uint64_t)x->row[r] * a.out.ld + prep_sum_at(k);
         s[0] = hi, s[8] = half_sat(sum - __half2float(hi));
     }
@@ -422,11 +421,12 @@ __global__ void attend_sums(act_buf out, uint32_t n)
     pdl_wait();
     uint32_t k = (blockIdx.x * blockDim.x + threadIdx.x) * 32;
     __half *r = out.p + (uint64_t)blockIdx.y * out.ld;
-    float sum = 0;
+    float four[8] = {0};
     if (k >= n)
         return;
-    for (uint32_t i = k; i < k + 32 && i < n; i++)
-        sum += __half2float(r[prep_at(i)]);
+    for (uint32_t i = 0; i < 32 && k + i < n; i++)
+        four[i / 4] += __half2float(r[prep_at(k + i)]);
+    float sum = ((four[0] + four[1]) + (four[2] + four[3])) + ((four[4] + four[5]) + (four[6] + four[7]));
     __half hi = half_sat(sum);
     r[prep_sum_at(k)] = hi, r[prep_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
 }
