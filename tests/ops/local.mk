@@ -31,3 +31,6 @@ TESTS += tests/ops/step
 tests_ops_step_SOURCES = tests/ops/step.c $(OPS_RIG)
 tests_ops_step_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_ops_step_LDADD = $(KERNELS_LIBS) libclient/libcore.la $(CMOCKA_LIBS)
+
+# What ran on a GPU, and how: see tests/bench/results/README.md.
+EXTRA_DIST += tests/bench/run-h100 tests/bench/results
