@@ -46,6 +46,8 @@ void sample_fini(struct device *d);
 void sample_run(struct device *d, uint32_t cap, uint32_t n_vocab, struct result *ring);
 int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history, uint32_t n_history,
              uint32_t n_vocab, struct hearth_err *e);
+/* Slots that are set, each once, for this vocabulary; refuses the step otherwise. */
+bool sample_check(struct device *d, const struct op_sample *op, uint32_t n_vocab);
 /* The last token of each slot, in device memory: what TOKEN_OF_SLOT means. */
 const int32_t *slot_tokens(const struct device *d);
 /* Makes room for a step's allowed-token masks: [n] rows of words u32 in device memory; NULL on failure. */

@@ -39,6 +39,7 @@ struct slot_mem { /* host: grow-only */
     uint32_t *count;
     int32_t *ring;
     uint32_t n_bias, n_count, n_ring;
+    uint32_t n_vocab; /* of the last slot_set; 0 = never set */
 };
 
 struct sampler {
@@ -449,6 +450,25 @@ void sample_fini(struct device *d)
     d->sampler = NULL;
 }
 
+bool sample_check(struct device *d, const struct op_sample *op, uint32_t n_vocab)
+{
+    uint8_t seen[SLOTS_MAX] = {};
+    for (uint32_t i = 0; i < op->n; i++) {
+        uint32_t slot = op->slot[i];
+        if (slot >= SLOTS_MAX || !d->sampler->mem[slot].n_vocab || seen[slot]) {
+            cuda_refuse(d, HEARTH_EPARAMS, "sample row %u names slot %u, which is not set or named twice", i, slot);
+            return false;
+        }
+        seen[slot] = 1;
+        if (d->sampler->mem[slot].n_vocab != n_vocab) {
+            cuda_refuse(d, HEARTH_EPARAMS, "slot %u was set for a vocabulary of %u, the logits have %u", slot,
+                        d->sampler->mem[slot].n_vocab, n_vocab);
+            return false;
+        }
+    }
+    return true;
+}
+
 const int32_t *slot_tokens(const struct device *d)
 {
     return d->sampler->last;
@@ -572,6 +592,7 @@ int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, con
         v.ring_used = n, v.ring_at = window ? n % window : 0;
     }
     d->pdl_chain = false;
+    m->n_vocab = n_vocab;
     cuda_launch(d, slot_init, dim3(1), 1, 0, LAUNCH_PLAIN, s->slot + slot, v, s->last + slot,
                 n_history ? history[n_history - 1] : 0);
     if (d->err.code && e)

@@ -305,9 +305,11 @@ void op_sample_push(struct device *d, const struct op_sample *op)
     if (d->err.code || !op->n)
         return;
     if (op->n > d->n_out) {
-        cuda_refuse(d, HEARTH_EINTERNAL, "%u rows to sample of %u out rows", op->n, d->n_out);
+        cuda_refuse(d, HEARTH_EPARAMS, "%u rows to sample of %u out rows", op->n, d->n_out);
         return;
     }
+    if (!sample_check(d, op, r->width[ACT_LOGITS]))
+        return;
     step_dev *m = meta_of(d);
     uint32_t words = (r->width[ACT_LOGITS] + 31) / 32, n_mask = 0;
     for (uint32_t i = 0; op->mask && i < op->n; i++)
