@@ -48,7 +48,9 @@ struct engine {
     struct flight flight[AHEAD_MAX]; /* ring */
     uint32_t first_flight, n_flight;
     struct post_list todo; /* orders taken and not yet carried out */
-    struct post_list out;  /* events of this turn */
+    struct post_list out;  /* events not handed over yet */
+    bool out_urgent;       /* one of them does not wait */
+    double told;           /* when the last were handed over */
     struct workspace_dims dims;
     uint64_t serial;
     struct resident *loading;
@@ -61,6 +63,9 @@ struct engine {
 
 /* Queues an event of that many bytes, zeroed. Never NULL: where there is no memory for it the process ends. */
 void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes);
+
+/* Hands the events over, unless they may wait (see engine.c) and `now` is false. */
+void engine_tell(struct engine *eng, bool now);
 
 /* Ends a sequence and says so. */
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err);

@@ -29,7 +29,7 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
         ev->done = done;
         ev->total = total;
     }
-    post_send(&eng->outbox, &eng->out);
+    engine_tell(eng, false);
     return !atomic_load(&eng->stop) && !eng->fatal.code;
 }
 

@@ -84,7 +84,7 @@ static int submit(struct engine *eng, struct flight *f, struct hearth_err *e)
         slot[i] = q->slot;
         index[i] = ps->index;
     }
-    post_send(&eng->outbox, &eng->out); /* admissions are told before the work, not after it */
+    engine_tell(eng, false); /* admissions are told before the work, not after it */
 
     struct batch b = {
         .n_row = p->n_row,
@@ -127,8 +127,10 @@ static bool take_token(struct engine *eng, const struct plan_seq *ps, const stru
                        double now)
 {
     struct seq *q = ps->seq;
-    if (q->time.first == 0)
+    if (q->time.first == 0) {
         q->time.first = now;
+        eng->out_urgent = true;
+    }
     q->time.last = now;
     if (is_end(q->model, (int32_t)s->token)) {
         sched_done(&eng->sched, ps);
