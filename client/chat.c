@@ -1,6 +1,9 @@
 /* chat.c - a conversation: lines in, answers out. On a terminal the line is edited by libedit and has a history. */
+#include "config.h"
+
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +25,10 @@ struct lines {
 };
 
 /* Ctrl+C at the prompt drops the line. libedit's own handling of signals (EL_SIGNAL) sends the signal to the whole
- * process group, so reading a character is ours: it comes back for our handler. */
+ * process group, so reading a character is ours. SIGINT is blocked at the prompt but for the wait itself (ppoll), so
+ * one that comes just before the wait ends it too. */
 static volatile sig_atomic_t at_prompt_interrupted;
+static sigset_t waiting_mask;
 
 static void on_prompt_interrupt(int sig)
 {
@@ -37,9 +42,13 @@ static int next_char(EditLine *el, wchar_t *out)
     mbstate_t state = {0};
     for (;;) {
         char byte;
-        ssize_t n = read(STDIN_FILENO, &byte, 1);
-        if (n < 0 && errno == EINTR && !at_prompt_interrupted)
+        struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+        int ready = ppoll(&in, 1, NULL, &waiting_mask);
+        if (at_prompt_interrupted)
+            return -1;
+        if (ready < 0 && errno == EINTR)
             continue;
+        ssize_t n = read(STDIN_FILENO, &byte, 1);
         if (n <= 0)
             return (int)n;
         size_t used = mbrtowc(out, &byte, 1, &state);
@@ -121,9 +130,14 @@ static bool lines_next(struct lines *in, struct hearth_bytes *out)
     }
     for (;;) {
         int len;
+        sigset_t interrupt;
+        sigemptyset(&interrupt);
+        sigaddset(&interrupt, SIGINT);
+        sigprocmask(SIG_BLOCK, &interrupt, &waiting_mask);
         at_prompt_interrupted = 0;
         el_resize(in->el);
         const char *line = el_gets(in->el, &len);
+        sigprocmask(SIG_SETMASK, &waiting_mask, NULL);
         if (line && len > 0) {
             HistEvent he;
             if (in->history && len > 1)
