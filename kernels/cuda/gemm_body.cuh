@@ -40,7 +40,7 @@ template <int TA, int TB> __global__ void __launch_bounds__(BLOCK, 2) gemm_narro
         n = (tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
     if (!tid) {
         for (uint32_t s = 0; s < a.stages; s++)
-            bar_init(full + s, 1), bar_init(empty + s, WARPS);
+            bar_init(full + s, 1), bar_init(empty + s, WARPS * WARP_ARRIVALS);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
@@ -111,9 +111,7 @@ template <int TA, int TB> __global__ void __launch_bounds__(BLOCK, 2) gemm_narro
                         for (int j = 0; j < 4; j++)
                             acc[j] = __fadd_rn(acc[j], part[0][j]);
                     }
-                    __syncwarp();
-                    if (!lane)
-                        bar_arrive(empty + s);
+                    bar_release(empty + s, lane);
                     if (++s == a.stages)
                         s = 0, phase ^= 1;
                 }
@@ -194,7 +192,7 @@ __global__ void __launch_bounds__(SETS *CONSUMERS + 32, SETS == 1 ? 2 : 1)
     uint8_t *ring = sm + wide_fixed<COLS>();
     if (!tid) {
         for (uint32_t s = 0; s < a.stages; s++)
-            bar_init(full + s, 1), bar_init(empty + s, WARPS * SETS);
+            bar_init(full + s, 1), bar_init(empty + s, WARPS * SETS * WARP_ARRIVALS);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
@@ -295,9 +293,7 @@ __global__ void __launch_bounds__(SETS *CONSUMERS + 32, SETS == 1 ? 2 : 1)
                     for (uint32_t q = 0; q < R::PA; q++)
                         unit_add<TA, NT>(at(q, R::UA, R::PA), q, v, lane, acc);
 #if __CUDA_ARCH__ >= 900
-                __syncwarp();
-                if (!lane)
-                    bar_arrive(empty + s);
+                bar_release(empty + s, lane);
                 if (++s == a.stages)
                     s = 0, phase ^= 1;
 #endif
