@@ -29,7 +29,7 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
         ev->done = done;
         ev->total = total;
     }
-    engine_tell(eng, false);
+    engine_tell(eng, true); /* a piece may take long: nothing waits for the next */
     return !atomic_load(&eng->stop) && !eng->fatal.code;
 }
 
