@@ -14,9 +14,21 @@ AC_DEFUN([AX_HEARTH_CUDA], [
   AS_IF([test "x$with_cuda" = xyes && test "x$NVCC" = xno], [AC_MSG_ERROR([--with-cuda=yes, but no nvcc was found])])
   CUDA_ARCH_ALL="75,80,86,89,90,100,120"
   AS_IF([test "x$NVCC" != xno], [
-    cuda_dir=`dirname "$NVCC"`; cuda_dir=`cd "$cuda_dir/.." && pwd -P`
-    CUDA_LIBDIR="$cuda_dir/lib64"
-    AS_IF([test -d "$CUDA_LIBDIR"], [], [CUDA_LIBDIR="$cuda_dir/lib"])
+    # nvcc may be a wrapper or a link far from its toolkit (/usr/local/bin/nvcc): it says itself where that is.
+    AC_MSG_CHECKING([for the CUDA toolkit of $NVCC])
+    cuda_dir=`"$NVCC" --dryrun -c -x cu /dev/null -o /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p' | sed 1q`
+    AS_IF([test "x$cuda_dir" = x], [cuda_dir=`dirname "$NVCC"`/..])
+    cuda_dir=`cd "$cuda_dir" && pwd -P`
+    CUDA_LIBDIR=
+    for d in "$cuda_dir/lib64" "$cuda_dir/lib" "$cuda_dir/targets/`uname -m`-linux/lib" "/usr/lib/`uname -m`-linux-gnu"; do
+      AS_IF([test "x$CUDA_LIBDIR" = x && test -f "$d/libcudart_static.a"], [CUDA_LIBDIR=$d])
+    done
+    AC_MSG_RESULT([${CUDA_LIBDIR:-no libcudart_static.a}])
+    AS_IF([test "x$CUDA_LIBDIR" = x], [
+      AS_IF([test "x$with_cuda" != xauto], [AC_MSG_ERROR([$NVCC is there, but no libcudart_static.a under $cuda_dir])])
+      AC_MSG_WARN([$NVCC is there, but no libcudart_static.a under $cuda_dir: building without CUDA])
+      NVCC=no])])
+  AS_IF([test "x$NVCC" != xno], [
     CUDA_LIBS="-L$CUDA_LIBDIR -lcudart_static -lpthread -ldl -lrt"
     CUDA_CPPFLAGS="-I$cuda_dir/include"
     cuda_arch_list=$with_cuda_arch
