@@ -24,6 +24,10 @@ const struct conf_key conf_keys[] = {
     {"engine", CONF_PATH, FIELD(engine), 0, 0, 0},
     {"backend", CONF_WORD, FIELD(backend), 0, 0, 0, "auto cpu cuda "},
     {"kv_bytes", CONF_SIZE, FIELD(kv_bytes), 0, INT64_MAX, 0},
+    {"kv_ram", CONF_AUTO, FIELD(kv_ram), 0, INT64_MAX, CONF_IS_AUTO},
+    {"kv_disk", CONF_AUTO, FIELD(kv_disk), 0, INT64_MAX, CONF_IS_AUTO},
+    {"kv_disk_per_uid", CONF_AUTO, FIELD(kv_disk_per_uid), 0, INT64_MAX, CONF_IS_AUTO},
+    {"kv_age", CONF_INT, FIELD(kv_age), 0, 36500, 30},
     {"threads", CONF_INT, FIELD(threads), 0, 1024, 0},
     {"log_level", CONF_LEVEL, FIELD(log_level), 0, 0, LOG_LEVEL_INFO},
     {"log_file", CONF_PATH, FIELD(log_file), 0, 0, 0},
@@ -51,7 +55,7 @@ void conf_init(struct conf *c)
 {
     memset(c, 0, sizeof(*c));
     for (const struct conf_key *k = conf_keys; k->key != NULL; k++)
-        if (k->type == CONF_INT || k->type == CONF_SIZE || k->type == CONF_LEVEL)
+        if (k->type == CONF_INT || k->type == CONF_SIZE || k->type == CONF_AUTO || k->type == CONF_LEVEL)
             *(int64_t *)field(c, k) = k->dflt;
 }
 
@@ -93,7 +97,7 @@ static int parse_number(const struct conf_key *k, const char *value, int64_t *ou
     errno = 0;
     long long v = strtoll(value, &end, 10);
     int64_t unit = 1;
-    if (k->type == CONF_SIZE && end != value && *end != '\0' && end[1] == '\0')
+    if (k->type != CONF_INT && end != value && *end != '\0' && end[1] == '\0')
         for (const char *u = "KMG"; *u != '\0'; u++) {
             unit <<= 10;
             if (toupper((unsigned char)*end) == *u) {
@@ -102,8 +106,9 @@ static int parse_number(const struct conf_key *k, const char *value, int64_t *ou
             }
         }
     if (end == value || *end != '\0')
-        return err_set(e, HEARTH_EPARAMS, "%s: \"%.100s\" is not a %s", k->key, value,
-                       k->type == CONF_SIZE ? "size (a number of bytes, or with K, M or G)" : "whole number");
+        return err_set(e, HEARTH_EPARAMS, "%s: \"%.100s\" is not a %s%s", k->key, value,
+                       k->type == CONF_INT ? "whole number" : "size (a number of bytes, or with K, M or G)",
+                       k->type == CONF_AUTO ? ", or auto" : "");
     if (errno != 0 || v > INT64_MAX / unit || v < 0 || v * unit < k->min || v * unit > k->max)
         return err_set(e, HEARTH_EPARAMS, "%s: %.40s is not between %lld and %lld", k->key, value, (long long)k->min,
                        (long long)k->max);
@@ -162,6 +167,12 @@ int conf_set(struct conf *c, const char *key, const char *value, struct hearth_e
             return err_set(e, HEARTH_EPARAMS, "%s: \"%.40s\" is none of error, warn, info, debug", key, value);
         *(int64_t *)field(c, k) = rc;
         return 0;
+    case CONF_AUTO:
+        if (strcmp(value, "auto") == 0) {
+            *(int64_t *)field(c, k) = CONF_IS_AUTO;
+            return 0;
+        }
+        return parse_number(k, value, field(c, k), e);
     case CONF_INT:
     case CONF_SIZE:
         return parse_number(k, value, field(c, k), e);

@@ -31,10 +31,17 @@ struct conf {
     int64_t journal_bytes;           /* of finished streams that are kept for attaching */
     int64_t threads;                 /* of the engine; 0 = one per core */
     int64_t kv_bytes;                /* of each model's KV pool; 0 = the engine's choice */
+    int64_t kv_ram;                  /* bytes of KV that the engine keeps in host memory; CONF_IS_AUTO = its choice */
+    int64_t kv_disk;                 /* bytes of KV files; 0 = none; CONF_IS_AUTO = a share of the filesystem */
+    int64_t kv_disk_per_uid;         /* of one user's; CONF_IS_AUTO = as kv_disk */
+    int64_t kv_age;                  /* days that a KV file is kept unused; 0 = any number */
     char *backend;                   /* auto, cpu, cuda; NULL = auto */
 };
 
-enum conf_type { CONF_WORD, CONF_PATH, CONF_PATHS, CONF_INT, CONF_SIZE, CONF_LEVEL };
+/* CONF_AUTO is a CONF_SIZE that may also be the word auto. */
+enum conf_type { CONF_WORD, CONF_PATH, CONF_PATHS, CONF_INT, CONF_SIZE, CONF_AUTO, CONF_LEVEL };
+
+enum { CONF_IS_AUTO = -1 };
 
 struct conf_key {
     const char *key;

@@ -36,6 +36,9 @@ static void test_file(void **state)
                                "model_dir = ~/b\n"
                                "unsent_bytes = 2M\n"
                                "backend = cuda\n"
+                               "kv_disk = 3G\n"
+                               "kv_ram = 1M\n"
+                               "kv_ram = auto\n"
                                "streams=7";
     setenv("HOME", "/home/someone", 1);
     struct conf c;
@@ -49,6 +52,9 @@ static void test_file(void **state)
     assert_string_equal(c.model_dirs[1], "/home/someone/b");
     assert_int_equal(c.unsent_bytes, 2 << 20);
     assert_string_equal(c.backend, "cuda");
+    assert_int_equal(c.kv_disk, 3LL << 30);
+    assert_int_equal(c.kv_ram, CONF_IS_AUTO);
+    assert_int_equal(c.kv_disk_per_uid, CONF_IS_AUTO);
     assert_int_equal(c.streams, 7);
     assert_int_equal(c.streams_per_uid, 64); /* the default, as hearth.conf.5 gives it */
     conf_fini(&c);
@@ -74,6 +80,9 @@ static void test_refused(void **state)
         {"socket = hearth.sock\n", "absolute"},
         {"log_level = loud\n", "loud"},
         {"= 1\n", "key"},
+        {"kv_disk = -1\n", "kv_disk: -1"},
+        {"kv_disk = automatic\n", "or auto"},
+        {"kv_age = auto\n", "kv_age"},
         {"backend = rocm\n", "none of auto cpu cuda"},
         {"backend = cp\n", "none of auto cpu cuda"},
         {"backend = cpu cuda\n", "none of auto cpu cuda"},
