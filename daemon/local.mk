@@ -37,7 +37,9 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/sd.c daemon/sd.h \
 	daemon/server.c daemon/server.h \
 	daemon/session.c daemon/session.h \
-	daemon/store.c daemon/store.h \
+	daemon/store.c daemon/store.h daemon/store-inside.h \
+	daemon/store-open.c \
+	daemon/store-sql.c \
 	daemon/stream.c daemon/stream.h daemon/stream-inside.h
 daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS)
 

@@ -1,0 +1,58 @@
+/*
+ * store-inside.h - what the parts of the store share: the database, the statements, how they run. Nobody else includes
+ * it: SQLite is the store's affair alone.
+ *
+ * store-sql.c has the texts, store-open.c the opening and the versions, store.c sessions and their turns.
+ */
+#ifndef DAEMON_STORE_INSIDE_H
+#define DAEMON_STORE_INSIDE_H
+
+#include <sqlite3.h>
+
+#include "daemon/store.h"
+
+enum sql {
+    SQL_BEGIN,
+    SQL_COMMIT,
+    SQL_ROLLBACK,
+    SQL_GET_ID,
+    SQL_GET_NAME,
+    SQL_LIST,
+    SQL_COUNT,
+    SQL_TOKENS,
+    SQL_TURNS,
+    SQL_INSERT,
+    SQL_UPDATE,
+    SQL_INSERT_TURN,
+    SQL_RENAME,
+    SQL_REMOVE,
+    SQL_FOLD,
+    SQL_IS_FOLDED,
+    SQL_LAST_STREAM,
+    SQL_FORGET_STREAMS,
+    N_SQL,
+};
+
+struct store {
+    int dir_fd; /* locked: one hearthd at a time appends to these sessions */
+    sqlite3 *db;
+    sqlite3_stmt *stmt[N_SQL];
+};
+
+extern const char *const store_migrations[STORE_VERSION];
+extern const char *const store_sql[N_SQL];
+
+/* Fills *e with what SQLite says of `what`; HEARTH_ESTORE. */
+int store_fail(const struct store *st, const char *what, struct hearth_err *e);
+
+/* A statement, ready for its values. */
+sqlite3_stmt *store_use(struct store *st, enum sql which);
+
+/* Runs one that gives no rows; and one that gives a number. */
+int store_run(struct store *st, sqlite3_stmt *q, const char *what, struct hearth_err *e);
+int store_number(struct store *st, sqlite3_stmt *q, const char *what, int64_t *v, struct hearth_err *e);
+
+/* A text column without NULs, copied; NULL where it is anything else. */
+char *store_text(sqlite3_stmt *q, int i);
+
+#endif

@@ -1,0 +1,184 @@
+/* store-open.c - the database's file: made, locked, checked, brought up to our version. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/store-inside.h"
+
+enum { LOCK_MOMENTS = 50 };
+
+static int make_dirs(const char *dir, struct hearth_err *e)
+{
+    char *path = strdup(dir);
+    if (path == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    int rc = 0;
+    for (char *p = path + 1; rc == 0; p++) {
+        if (*p != '/' && *p != '\0')
+            continue;
+        char end = *p;
+        *p = '\0';
+        if (mkdir(path, 0700) != 0 && errno != EEXIST)
+            rc = err_set(e, HEARTH_ESTORE, "%s: cannot be made: %s", path, strerror(errno));
+        *p = end;
+        if (end == '\0')
+            break;
+    }
+    free(path);
+    return rc;
+}
+
+static int lock_dir(struct store *st, const char *dir, struct hearth_err *e)
+{
+    st->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (st->dir_fd < 0)
+        return err_set(e, HEARTH_ESTORE, "%s: %s", dir, strerror(errno));
+    /* A killed hearthd's lock may outlive it in a child that is on its way to exec: by moments. */
+    static const struct timespec moment = {.tv_nsec = 10 * 1000 * 1000};
+    int rc = -1;
+    for (int i = 0; i < LOCK_MOMENTS && (rc = flock(st->dir_fd, LOCK_EX | LOCK_NB)) != 0 && errno == EWOULDBLOCK; i++)
+        nanosleep(&moment, NULL);
+    if (rc != 0)
+        return err_set(e, HEARTH_ESTORE, "%s: %s", dir,
+                       errno == EWOULDBLOCK ? "in use by another hearthd" : strerror(errno));
+    return 0;
+}
+
+/* SQLite would create the file with the umask's mode; and it opens a file that is read-only without a word. */
+static int make_file(const char *path, struct hearth_err *e)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_set(e, HEARTH_ESTORE, "%s: cannot be written: %s", path, strerror(errno));
+    close(fd);
+    return 0;
+}
+
+int store_fail(const struct store *st, const char *what, struct hearth_err *e)
+{
+    return err_set(e, HEARTH_ESTORE, "%s: %s", what, sqlite3_errmsg(st->db));
+}
+
+static int exec(struct store *st, const char *text, struct hearth_err *e)
+{
+    if (sqlite3_exec(st->db, text, NULL, NULL, NULL) != SQLITE_OK)
+        return store_fail(st, "the session database", e);
+    return 0;
+}
+
+static int user_version(struct store *st, int64_t *v, struct hearth_err *e)
+{
+    sqlite3_stmt *q = NULL;
+    int rc = 0;
+    if (sqlite3_prepare_v2(st->db, "PRAGMA user_version", -1, &q, NULL) != SQLITE_OK || sqlite3_step(q) != SQLITE_ROW)
+        rc = store_fail(st, "the session database", e);
+    else
+        *v = sqlite3_column_int64(q, 0);
+    sqlite3_finalize(q);
+    return rc;
+}
+
+static int migrate(struct store *st, int64_t from, struct hearth_err *e)
+{
+    for (int64_t v = from; v < STORE_VERSION; v++) {
+        char set[64];
+        snprintf(set, sizeof(set), "PRAGMA user_version = %lld; COMMIT", (long long)v + 1);
+        int rc = exec(st, "BEGIN IMMEDIATE", e);
+        if (rc == 0)
+            rc = exec(st, store_migrations[v], e);
+        if (rc == 0)
+            rc = exec(st, set, e);
+        if (rc != 0) {
+            exec(st, "ROLLBACK", NULL);
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int prepare_all(struct store *st, struct hearth_err *e)
+{
+    for (int i = 0; i < N_SQL; i++)
+        if (sqlite3_prepare_v3(st->db, store_sql[i], -1, SQLITE_PREPARE_PERSISTENT, &st->stmt[i], NULL) != SQLITE_OK)
+            return store_fail(st, "the session database", e);
+    return 0;
+}
+
+static int open_db(struct store *st, const char *path, struct hearth_err *e)
+{
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
+    if (sqlite3_open_v2(path, &st->db, flags, NULL) != SQLITE_OK)
+        return err_set(e, HEARTH_ESTORE, "%s: %s", path, st->db != NULL ? sqlite3_errmsg(st->db) : "out of memory");
+    sqlite3_busy_timeout(st->db, 250); /* for somebody's sqlite3(1); the loop waits meanwhile, so not for long */
+    sqlite3_db_config(st->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+
+    /* The version first: journal_mode already writes to the file. */
+    int64_t version = -1;
+    struct hearth_err why;
+    int rc = user_version(st, &version, &why);
+    if (rc != 0)
+        return err_set(e, rc, "%s is damaged or not a database (%.60s): move it away to start afresh", path, why.msg);
+    if (version < 0 || version > STORE_VERSION)
+        return err_set(e, HEARTH_ESTORE, "%s is of version %lld, this hearthd knows versions up to %d: left as it is",
+                       path, (long long)version, STORE_VERSION);
+
+    /*
+     * WAL with synchronous=NORMAL: a commit survives any crash of hearthd and its kill -9 without an fsync. FULL would
+     * add one per turn, on the loop that feeds everybody's streams, to guard the last turns against power loss only.
+     * The cache is small because a turn is read once, when its session goes on.
+     */
+    rc = exec(st,
+              "PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON; PRAGMA cache_size = -256;"
+              "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304",
+              e);
+    if (rc == 0)
+        rc = migrate(st, version, e);
+    if (rc == 0)
+        rc = prepare_all(st, e);
+    return rc;
+}
+
+int store_open(struct store **out, const char *dir, struct hearth_err *e)
+{
+    struct store *st = calloc(1, sizeof(*st));
+    char *path = NULL;
+    if (st == NULL || asprintf(&path, "%s/sessions.db", dir) < 0) {
+        free(st);
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    }
+    st->dir_fd = -1;
+    int rc = make_dirs(dir, e);
+    if (rc == 0)
+        rc = lock_dir(st, dir, e);
+    if (rc == 0)
+        rc = make_file(path, e);
+    if (rc == 0)
+        rc = open_db(st, path, e);
+    free(path);
+    if (rc != 0) {
+        store_close(st);
+        return rc;
+    }
+    *out = st;
+    return 0;
+}
+
+void store_close(struct store *st)
+{
+    if (st == NULL)
+        return;
+    for (int i = 0; i < N_SQL; i++)
+        sqlite3_finalize(st->stmt[i]);
+    sqlite3_close(st->db);
+    if (st->dir_fd >= 0)
+        close(st->dir_fd);
+    free(st);
+}

@@ -1,0 +1,47 @@
+/* store-sql.c - every SQL text of the store, in two tables: the steps that make the schema, and the statements. */
+#include "config.h"
+
+#include "daemon/store-inside.h"
+
+/* store_migrations[v] takes a database from version v to v + 1, inside one transaction. Never edit one that was
+ * released. */
+const char *const store_migrations[STORE_VERSION] = {
+    "CREATE TABLE sessions("
+    "  id TEXT PRIMARY KEY, uid INTEGER NOT NULL, name TEXT NOT NULL, model TEXT NOT NULL, path TEXT NOT NULL,"
+    "  turn_open INTEGER NOT NULL, created REAL NOT NULL, used REAL NOT NULL, UNIQUE(uid, name)) WITHOUT ROWID;"
+    /* tokens: int32, little endian, one after the other */
+    "CREATE TABLE turns("
+    "  session TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE, seq INTEGER NOT NULL, role TEXT NOT NULL,"
+    "  text BLOB NOT NULL, tokens BLOB NOT NULL, created REAL NOT NULL, UNIQUE(session, seq));",
+    /* streams of the journal whose turns are in here */
+    "CREATE TABLE folded(stream INTEGER PRIMARY KEY);",
+};
+
+#define SESSION                                                                       \
+    "SELECT id, name, model, path, turn_open, created, used,"                         \
+    " (SELECT count(*) FROM turns WHERE session = s.id),"                             \
+    " (SELECT coalesce(sum(length(tokens)), 0) FROM turns WHERE session = s.id), uid" \
+    " FROM sessions s WHERE uid = ?1"
+
+const char *const store_sql[N_SQL] = {
+    [SQL_BEGIN] = "BEGIN IMMEDIATE",
+    [SQL_COMMIT] = "COMMIT",
+    [SQL_ROLLBACK] = "ROLLBACK",
+    [SQL_GET_ID] = SESSION " AND id = ?2",
+    [SQL_GET_NAME] = SESSION " AND name = ?2",
+    [SQL_LIST] = SESSION " ORDER BY used DESC, id",
+    [SQL_COUNT] = "SELECT count(*) FROM sessions WHERE uid = ?1",
+    [SQL_TOKENS] = "SELECT tokens FROM turns WHERE session = ?1 ORDER BY seq",
+    [SQL_TURNS] = "SELECT role, text, length(tokens), created FROM turns WHERE session = ?1 ORDER BY seq",
+    [SQL_INSERT] = "INSERT INTO sessions(id, uid, name, model, path, turn_open, created, used)"
+                   " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    [SQL_UPDATE] = "UPDATE sessions SET turn_open = ?2, used = ?3 WHERE id = ?1",
+    [SQL_INSERT_TURN] = "INSERT INTO turns(session, seq, role, text, tokens, created) VALUES(?1,"
+                        " (SELECT coalesce(max(seq) + 1, 0) FROM turns WHERE session = ?1), ?2, ?3, ?4, ?5)",
+    [SQL_RENAME] = "UPDATE sessions SET name = ?2 WHERE id = ?1",
+    [SQL_REMOVE] = "DELETE FROM sessions WHERE id = ?1",
+    [SQL_FOLD] = "INSERT INTO folded(stream) VALUES(?1)",
+    [SQL_IS_FOLDED] = "SELECT count(*) FROM folded WHERE stream = ?1",
+    [SQL_LAST_STREAM] = "SELECT coalesce(max(stream), 0) FROM folded",
+    [SQL_FORGET_STREAMS] = "DELETE FROM folded WHERE stream < ?1 AND stream < (SELECT max(stream) FROM folded)",
+};
