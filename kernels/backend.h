@@ -289,9 +289,28 @@ struct backend {
     int (*kv_new)(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e);
     void (*kv_free)(struct device *d, struct kv_pool *p);
     void (*kv_copy)(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src); /* whole page, in step order */
-    void (*kv_read)(struct device *d, struct kv_pool *p, uint32_t page, void *host);   /* after sync() */
-    void (*kv_write)(struct device *d, struct kv_pool *p, uint32_t page, const void *host);
     void (*kv_clear)(struct device *d, struct kv_pool *p, uint32_t page); /* zero, before another uid gets it; may give memory back */
+
+    /*
+     * Moves of whole pages between a pool and memory of host_alloc, beside the steps: pages[i] goes to or comes from
+     * host[i], kv_page_bytes each. A move begins when what was submitted before it (steps, copies, clears) is done, and
+     * delays nothing submitted later; the moves of one direction are done in order. Until kv_moved says 1
+     *   - the caller keeps the pool, the host memory and the pages: no step writes to them, nor reads one being loaded.
+     *     The two arrays are read in the call alone;
+     *   - a load may be seen in part; what is submitted afterwards finds it whole.
+     * A ticket of 0: refused (a page that the pool has not, a dead device; the error sticks), nothing will come of it.
+     */
+    uint64_t (*kv_save)(struct device *d, struct kv_pool *p, const uint32_t *pages, void *const *host, uint32_t n);
+    uint64_t (*kv_load)(struct device *d, struct kv_pool *p, const uint32_t *pages, const void *const *host,
+                        uint32_t n);
+    /* 1 = done, 0 = under way, negative = never: the device failed, or no move has that ticket. Does not wait. */
+    int (*kv_moved)(struct device *d, uint64_t ticket, struct hearth_err *e);
+    int (*kv_move_wait)(struct device *d, uint64_t ticket, struct hearth_err *e); /* 0 = done */
+
+    /* Host memory for moves, on a system page's boundary, not cleared: pinned for a GPU, which takes the thread
+     * about a second for some GB. Take slabs, before they are wanted. HEARTH_ENOMEM is an ordinary refusal. */
+    int (*host_alloc)(struct device *d, uint64_t bytes, void **out, struct hearth_err *e);
+    void (*host_free)(struct device *d, void *p); /* its moves are done */
 
     /* A step: begin, ops in order, end. `key` is equal for steps that run the same ops over the same shape of
      * batch on the same model, so that CUDA may replay a captured graph. */
@@ -319,7 +338,7 @@ struct backend {
     /* Writes rows of an activation; for tests of single ops, between step_begin and step_end. */
     int (*act_write)(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in, struct hearth_err *e);
 
-    /* Waits for everything and reports the sticky error. */
+    /* Waits for everything, moves included, and reports the sticky error. */
     int (*sync)(struct device *d, struct hearth_err *e);
 
     /* Measures how fast the device reads memory that no cache holds, in bytes per second: the ceiling of a decode

@@ -134,7 +134,7 @@ struct device {
     struct pool *pool;
     uint32_t n_thread;
     struct hearth_err err; /* the step's first error; its code is 0 where all is well */
-    uint64_t ticket;
+    uint64_t ticket, moves; /* the last step's, and the last move's */
     uint64_t hot_allocs;
 
     struct workspace_dims dims;
@@ -171,9 +171,13 @@ bool cpu_scratch(struct device *d, struct scratch *s, size_t n);
 int cpu_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e);
 void cpu_kv_free(struct device *d, struct kv_pool *p);
 void cpu_kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src);
-void cpu_kv_read(struct device *d, struct kv_pool *p, uint32_t page, void *host);
-void cpu_kv_write(struct device *d, struct kv_pool *p, uint32_t page, const void *host);
 void cpu_kv_clear(struct device *d, struct kv_pool *p, uint32_t page);
+uint64_t cpu_kv_save(struct device *d, struct kv_pool *p, const uint32_t *pages, void *const *host, uint32_t n);
+uint64_t cpu_kv_load(struct device *d, struct kv_pool *p, const uint32_t *pages, const void *const *host, uint32_t n);
+int cpu_kv_moved(struct device *d, uint64_t ticket, struct hearth_err *e);
+int cpu_kv_move_wait(struct device *d, uint64_t ticket, struct hearth_err *e);
+int cpu_host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e);
+void cpu_host_free(struct device *d, void *p);
 
 /* rate.c */
 int cpu_read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e);

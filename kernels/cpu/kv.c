@@ -71,18 +71,63 @@ void cpu_kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src
         memcpy(to, from, kv_page_bytes(&p->desc));
 }
 
-void cpu_kv_read(struct device *d, struct kv_pool *p, uint32_t page, void *host)
+/* --- moves: memcpy at the call; the ticket is done when it is given ------------------------------------------------
+ */
+
+static bool pages_ok(struct device *d, struct kv_pool *p, const uint32_t *pages, uint32_t n)
 {
-    char *from = kv_page(d, p, page);
-    if (from)
-        memcpy(host, from, kv_page_bytes(&p->desc));
+    for (uint32_t i = 0; i < n; i++)
+        if (!kv_page(d, p, pages[i]))
+            return false;
+    return true;
 }
 
-void cpu_kv_write(struct device *d, struct kv_pool *p, uint32_t page, const void *host)
+uint64_t cpu_kv_save(struct device *d, struct kv_pool *p, const uint32_t *pages, void *const *host, uint32_t n)
 {
-    char *to = kv_page(d, p, page);
-    if (to)
-        memcpy(to, host, kv_page_bytes(&p->desc));
+    if (!pages_ok(d, p, pages, n))
+        return 0;
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(host[i], kv_page(d, p, pages[i]), kv_page_bytes(&p->desc));
+    return ++d->moves;
+}
+
+uint64_t cpu_kv_load(struct device *d, struct kv_pool *p, const uint32_t *pages, const void *const *host, uint32_t n)
+{
+    if (!pages_ok(d, p, pages, n))
+        return 0;
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(kv_page(d, p, pages[i]), host[i], kv_page_bytes(&p->desc));
+    return ++d->moves;
+}
+
+int cpu_kv_moved(struct device *d, uint64_t ticket, struct hearth_err *e)
+{
+    if (ticket && ticket <= d->moves)
+        return 1;
+    return err_set(e, HEARTH_EPARAMS, "no move of KV pages has ticket %llu", (unsigned long long)ticket);
+}
+
+int cpu_kv_move_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
+{
+    int rc = cpu_kv_moved(d, ticket, e);
+    return rc < 0 ? rc : 0;
+}
+
+int cpu_host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e)
+{
+    (void)d;
+    uint64_t system = (uint64_t)sysconf(_SC_PAGESIZE);
+    void *p = bytes && bytes <= SIZE_MAX / 2 ? aligned_alloc(system, (bytes + system - 1) / system * system) : NULL;
+    if (!p)
+        return err_set(e, HEARTH_ENOMEM, "no host memory for KV pages: %llu bytes wanted", (unsigned long long)bytes);
+    *out = p;
+    return 0;
+}
+
+void cpu_host_free(struct device *d, void *p)
+{
+    (void)d;
+    free(p);
 }
 
 void cpu_kv_clear(struct device *d, struct kv_pool *p, uint32_t page)

@@ -215,6 +215,7 @@ enum variant { VARIANT_GRAPH, VARIANT_EAGER, VARIANT_REFERENCE };
 struct step_rec; /* step.cu */
 struct sampler;  /* sample.cu */
 struct uploader; /* upload.cu */
+struct mover;    /* move.cu */
 struct lt;       /* prefill.cu */
 
 struct device {
@@ -225,7 +226,7 @@ struct device {
     bool reference;            /* matrices stay as in the file and go through gemm_ref.cu */
     bool pdl;                  /* the chip has programmatic dependent launch and the variant wants it */
     bool pdl_chain;            /* the launch before this one on the stream may be overlapped */
-    cudaStream_t stream, copy; /* steps and everything in step order; weight uploads */
+    cudaStream_t stream, copy; /* steps and everything in step order; weight uploads (moves have their own: move.cu) */
     cudaEvent_t uploaded;
     struct hearth_err err; /* the first failure; code 0 = none */
     uint64_t hot_allocs, launches;
@@ -246,6 +247,7 @@ struct device {
     struct step_rec *rec;
     struct sampler *sampler;
     struct uploader *up;
+    struct mover *mover;
     struct lt *lt;
     struct wdev *weights;
     uint32_t depth; /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */

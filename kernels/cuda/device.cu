@@ -75,6 +75,7 @@ static void dev_close(struct device *d)
     sample_fini(d);
     step_fini(d);
     upload_fini(d);
+    move_fini(d);
     cudaFree(d->ws.block);
     cudaFree(d->ws.part);
     if (d->stream)
@@ -144,6 +145,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
         !cuda_ok(d, cudaEventCreateWithFlags(&d->uploaded, cudaEventDisableTiming)))
         goto fail;
     upload_init(d);
+    move_init(d);
     step_init(d);
     sample_init(d);
     attend_init(d);
@@ -303,11 +305,12 @@ static void kv_free(struct device *d, struct kv_pool *p)
     if (!p)
         return;
     step_forget(d);
+    move_drain(d);
     cuda_free(d, p->base);
     free(p);
 }
 
-static bool kv_page_ok(struct device *d, const struct kv_pool *p, uint32_t page)
+bool kv_page_ok(struct device *d, const struct kv_pool *p, uint32_t page)
 {
     if (page < p->desc.n_page)
         return true;
@@ -322,20 +325,6 @@ static void kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t 
                                    cudaMemcpyDeviceToDevice, d->stream));
 }
 
-static void kv_read(struct device *d, struct kv_pool *p, uint32_t page, void *host)
-{
-    if (kv_page_ok(d, p, page) && cuda_ok(d, cudaMemcpyAsync(host, p->base + page * p->page_bytes, p->page_bytes,
-                                                             cudaMemcpyDeviceToHost, d->stream)))
-        cuda_ok(d, cudaStreamSynchronize(d->stream));
-}
-
-static void kv_write(struct device *d, struct kv_pool *p, uint32_t page, const void *host)
-{
-    if (kv_page_ok(d, p, page) && cuda_ok(d, cudaMemcpyAsync(p->base + page * p->page_bytes, host, p->page_bytes,
-                                                             cudaMemcpyHostToDevice, d->stream)))
-        cuda_ok(d, cudaStreamSynchronize(d->stream));
-}
-
 static void kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
 {
     if (kv_page_ok(d, p, page))
@@ -344,8 +333,8 @@ static void kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
 
 static int dev_sync(struct device *d, struct hearth_err *e)
 {
-    if (!d->err.code)
-        cuda_ok(d, cudaStreamSynchronize(d->stream));
+    if (!d->err.code && cuda_ok(d, cudaStreamSynchronize(d->stream)))
+        move_drain(d);
     int rc = d->err.code;
     if (rc && e)
         *e = d->err;
@@ -359,9 +348,10 @@ static int dev_sync(struct device *d, struct hearth_err *e)
 extern "C" {
 extern const struct backend backend_cuda;
 const struct backend backend_cuda = {
-    "cuda",        dev_open,    dev_close,      dev_info,     dev_reserve,    weight_load,  weight_free,    vec_load,
-    vec_free,      kv_new,      kv_free,        kv_copy,      kv_read,        kv_write,     kv_clear,       step_begin,
-    op_embed_push, op_qkv_push, op_attend_push, op_proj_push, op_ffn_up_push, op_head_push, op_sample_push, step_end,
-    step_wait,     slot_set,    act_read,       act_write,    dev_sync,       read_rate,
+    "cuda",      dev_open,       dev_close,    dev_info,       dev_reserve,  weight_load,    weight_free,
+    vec_load,    vec_free,       kv_new,       kv_free,        kv_copy,      kv_clear,       kv_save,
+    kv_load,     kv_moved,       kv_move_wait, host_alloc,     host_free,    step_begin,     op_embed_push,
+    op_qkv_push, op_attend_push, op_proj_push, op_ffn_up_push, op_head_push, op_sample_push, step_end,
+    step_wait,   slot_set,       act_read,     act_write,      dev_sync,     read_rate,
 };
 }

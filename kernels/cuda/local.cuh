@@ -1,5 +1,5 @@
 /*
- * local.cuh - what device.cu, step.cu, upload.cu, sample.cu and prefill.cu ask of each other. Kernels need cuda.cuh
+ * local.cuh - what device.cu, step.cu, upload.cu, move.cu, sample.cu and prefill.cu ask of each other. Kernels need cuda.cuh
  * only.
  */
 #ifndef HEARTH_CUDA_LOCAL_CUH
@@ -12,6 +12,20 @@ void upload_init(struct device *d);
 void upload_fini(struct device *d);
 int weight_load(struct device *d, struct weight *w, struct hearth_err *e);
 void weight_free(struct device *d, struct weight *w);
+
+/* device.cu: refuses a page that the pool has not. */
+bool kv_page_ok(struct device *d, const struct kv_pool *p, uint32_t page);
+
+/* move.cu: KV pages to and from the host. */
+void move_init(struct device *d);
+void move_fini(struct device *d);
+void move_drain(struct device *d); /* waits for every move */
+uint64_t kv_save(struct device *d, struct kv_pool *p, const uint32_t *pages, void *const *host, uint32_t n);
+uint64_t kv_load(struct device *d, struct kv_pool *p, const uint32_t *pages, const void *const *host, uint32_t n);
+int kv_moved(struct device *d, uint64_t ticket, struct hearth_err *e);
+int kv_move_wait(struct device *d, uint64_t ticket, struct hearth_err *e);
+int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e);
+void host_free(struct device *d, void *p);
 
 /* step.cu: recording, capture, replay, results. */
 void step_init(struct device *d);

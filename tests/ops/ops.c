@@ -128,7 +128,7 @@ static void page_vector(struct fixture *f, uint32_t seq, uint32_t layer, int v, 
     size_t n = (size_t)LAYERS * 2 * c->n_kv * KV_PAGE * c->d_head;
     static uint8_t page[1 << 20];
     assert_true(dtype_bytes(c->kv_type, n) <= sizeof page);
-    f->r.be->kv_read(f->r.d, f->r.kv, f->r.pages[seq][pos / KV_PAGE], page);
+    rig_page_read(&f->r, f->r.pages[seq][pos / KV_PAGE], page);
     size_t at = ((((size_t)layer * 2 + (size_t)v) * c->n_kv + head) * KV_PAGE + pos % KV_PAGE) * c->d_head;
     dtype_get(c->kv_type)->to_f32(page + dtype_bytes(c->kv_type, at), out, c->d_head);
 }

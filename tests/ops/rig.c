@@ -178,6 +178,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     ok(be->reserve(d, &dims, &e), &e);
     struct kv_desc desc = {LAYERS, c->n_kv, c->d_head, c->window, c->kv_type, RIG_PAGES};
     ok(be->kv_new(d, &desc, &r->kv, &e), &e);
+    ok(be->host_alloc(d, kv_page_bytes(&desc), &r->host, &e), &e);
     r->qkv = loaded(r, WEIGHT_QKV, P_Q, 3);
     r->o = loaded(r, WEIGHT_PROJ, P_O, 1);
     r->ffn = c->glu == GLU_GELU ? loaded(r, WEIGHT_GATE_UP, P_UP, 1) : loaded(r, WEIGHT_GATE_UP, P_GATE, 2);
@@ -209,6 +210,7 @@ void rig_fini(struct rig *r)
         r->be->weight_free(r->d, w[i]);
     for (size_t i = 0; i < sizeof r->vec / sizeof *r->vec; i++)
         r->be->vec_free(r->d, r->vec[i]);
+    r->be->host_free(r->d, r->host);
     r->be->kv_free(r->d, r->kv);
 }
 
@@ -247,17 +249,37 @@ void rig_end(struct rig *r)
     ok(r->be->step_wait(r->d, r->be->step_end(r->d), NULL, 0, &e), &e);
 }
 
+size_t rig_page_bytes(const struct rig *r)
+{
+    const struct op_case *c = r->n->c;
+    return dtype_bytes(c->kv_type, (size_t)LAYERS * 2 * c->n_kv * KV_PAGE * c->d_head);
+}
+
+void rig_page_read(struct rig *r, uint32_t page, void *out)
+{
+    struct hearth_err e;
+    ok(r->be->kv_move_wait(r->d, r->be->kv_save(r->d, r->kv, &page, &r->host, 1), &e), &e);
+    memcpy(out, r->host, rig_page_bytes(r));
+}
+
+void rig_page_write(struct rig *r, uint32_t page, const void *in)
+{
+    struct hearth_err e;
+    const void *host = memcpy(r->host, in, rig_page_bytes(r));
+    ok(r->be->kv_move_wait(r->d, r->be->kv_load(r->d, r->kv, &page, &host, 1), &e), &e);
+}
+
 void rig_fill_kv(struct rig *r)
 {
     const struct op_case *c = r->n->c;
     size_t n = (size_t)LAYERS * 2 * c->n_kv * KV_PAGE * c->d_head;
     float *v = malloc(n * sizeof *v);
-    void *page = malloc(dtype_bytes(c->kv_type, n));
+    void *page = malloc(rig_page_bytes(r));
     assert_true(v && page);
     for (uint32_t p = 0; p < RIG_PAGES; p++) {
         random_floats(1000 + p, v, n);
         dtype_get(c->kv_type)->from_f32(v, page, n);
-        r->be->kv_write(r->d, r->kv, p, page);
+        rig_page_write(r, p, page);
     }
     free(v);
     free(page);

@@ -60,6 +60,7 @@ struct rig {
     float *vec[10];
     struct rope rope;
     float *bias_qkv, *bias_o, *bias_ffn, *bias_down;
+    void *host; /* a page, in memory for moves */
     uint32_t pages[SEQS_MAX][16]; /* block tables: pages of the sequences interleaved, so that none is contiguous */
 };
 enum { RIG_PAGES = 96 };
@@ -72,6 +73,10 @@ void rig_fini(struct rig *r); /* not the device */
 /* Begins a step over the case's sequences (or over the given ones), all rows wanted. */
 void rig_begin(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, uint32_t n_seq);
 void rig_end(struct rig *r);
+/* A page's bytes, out of the pool and into it; waits. */
+void rig_page_read(struct rig *r, uint32_t page, void *out);
+void rig_page_write(struct rig *r, uint32_t page, const void *in);
+size_t rig_page_bytes(const struct rig *r);
 /* Random KV in every page, the same on every backend; kept to what kv_type can say. */
 void rig_fill_kv(struct rig *r);
 

@@ -88,7 +88,7 @@ static void run(const struct numbers *n, const char *variant, uint32_t threads, 
         rig_end(&r);
     }
     for (uint32_t p = 0; p < RIG_PAGES; p++)
-        be->kv_read(d, r.kv, p, t->kv + p * (t->kv_bytes / RIG_PAGES));
+        rig_page_read(&r, p, t->kv + p * (t->kv_bytes / RIG_PAGES));
     rig_fini(&r);
     be->close(d);
 }

@@ -182,23 +182,21 @@ static void test_pages(void **state)
     struct fixture f;
     struct hearth_err e;
     fixture_init(&f);
-    const struct op_case *c = f.n.c;
-    struct kv_desc desc = {LAYERS, c->n_kv, c->d_head, 0, c->kv_type, RIG_PAGES};
-    size_t n = kv_page_bytes(&desc);
+    size_t n = rig_page_bytes(&f.r);
     uint8_t *a = malloc(n), *b = malloc(n), *zero = calloc(1, n);
     assert_true(a && b && zero);
-    be->kv_read(f.d, f.r.kv, 3, a);
+    rig_page_read(&f.r, 3, a);
     be->kv_copy(f.d, f.r.kv, 4, 3);
-    be->kv_read(f.d, f.r.kv, 4, b);
+    rig_page_read(&f.r, 4, b);
     assert_memory_equal(a, b, n);
     assert_memory_not_equal(a, zero, n);
     be->kv_clear(f.d, f.r.kv, 4);
-    be->kv_read(f.d, f.r.kv, 4, b);
+    rig_page_read(&f.r, 4, b);
     assert_memory_equal(b, zero, n);
-    be->kv_read(f.d, f.r.kv, 3, b); /* its neighbour was left alone */
+    rig_page_read(&f.r, 3, b); /* its neighbour was left alone */
     assert_memory_equal(a, b, n);
-    be->kv_write(f.d, f.r.kv, 4, a);
-    be->kv_read(f.d, f.r.kv, 4, b);
+    rig_page_write(&f.r, 4, a);
+    rig_page_read(&f.r, 4, b);
     assert_memory_equal(a, b, n);
     assert_int_equal(be->sync(f.d, &e), 0);
     be->kv_copy(f.d, f.r.kv, RIG_PAGES, 0);
