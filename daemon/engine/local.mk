@@ -6,6 +6,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/eval.c daemon/engine/eval.h \
 	daemon/engine/generate.c \
 	daemon/engine/kv.c daemon/engine/kv.h \
+	daemon/engine/kvfile.h daemon/engine/kvio.h daemon/engine/kvprint.h \
 	daemon/engine/link.c daemon/engine/link.h \
 	daemon/engine/load.c \
 	daemon/engine/models.c daemon/engine/models.h \

@@ -1,0 +1,128 @@
+/*
+ * kvfile.h - KV on disk: one file holds one run ("extent") of consecutive full pages of one timeline.
+ *
+ * The format is in kv-format.md. What matters here: a file is for one fingerprint (struct kv_print) and one uid, every
+ * byte of it lies under a checksum, and it comes into being complete: it is written under a temporary name, synced,
+ * renamed, and the folder synced. So a file is either as it was written or refused, and a refused one costs a
+ * recomputation, never a wrong hit.
+ *
+ * Reading is hostile: a file is opened under the folder's descriptor without following links, must be a regular file
+ * of our own that nobody else may write, and everything in it is checked before it is used. What a refusal means:
+ *     HEARTH_ESTORE          damaged, or not what its name says: to be set aside (kvfile_set_aside)
+ *     HEARTH_EUNSUPPORTED    whole, but of another version of the format or with entries of a kind we do not know
+ *     HEARTH_EMODELMISMATCH  whole, but for another fingerprint; the message names the parts that differ
+ *     HEARTH_EIO             the system's doing (permission, no descriptors left); nothing is said of the file
+ *     HEARTH_ENOMEM
+ * Absence is not an error: whoever evicts files does so at any time, and kvfile_open returns 1.
+ *
+ * Threads: no state is shared; each struct belongs to one thread, which is the I/O thread's (kvio.h) in the engine.
+ */
+#ifndef HEARTH_ENGINE_KVFILE_H
+#define HEARTH_ENGINE_KVFILE_H
+
+#include "kernels/backend.h"
+
+enum {
+    KVFILE_PAGES_MAX = 4096, /* pages in one file; longer runs go into several */
+    KVFILE_NAME = 64,        /* room for a file's name: "FP16HEX-EXTENT32HEX.kv", NUL included */
+};
+
+/* XXH3-128. All zero stands for "nothing before": the parent of a timeline's first page. */
+struct kv_hash {
+    uint64_t lo, hi;
+};
+static inline bool kv_hash_same(const struct kv_hash *a, const struct kv_hash *b)
+{
+    return a->lo == b->lo && a->hi == b->hi;
+}
+
+/* What KV depends on besides the token ids. Part of the file as it is here: no padding, unused bytes are zero.
+ * kvprint.h makes one from a model. */
+struct kv_print {
+    struct kv_hash model;     /* metadata but the tokenizer's, tensor records, samples of every tensor */
+    struct kv_hash tokenizer; /* the metadata of the tokenizer */
+    struct kv_hash rope;      /* kind, dimensions, base, scaling, frequency factors */
+    uint64_t page_bytes;      /* kv_page_bytes of the pool */
+    uint32_t n_layer, n_kv, d_head, window;
+    uint32_t kv_type;     /* enum dtype */
+    uint32_t page_tokens; /* KV_PAGE */
+    uint32_t numerics;    /* KV_NUMERICS of kvprint.h */
+    uint32_t zero;
+    char backend[16]; /* "cpu", "cuda": their bits differ. Zero-padded */
+};
+
+/* The 64 bits that stand for a fingerprint in file names; equality is decided by the whole. */
+uint64_t kv_print_id(const struct kv_print *p);
+
+/* Writes what differs ("the model and the KV type (f16, not f32)") and returns out; "" where nothing does. */
+const char *kv_print_diff(const struct kv_print *have, const struct kv_print *want, char out[HEARTH_ERR_MSG]);
+
+/* The chain: a page's hash is over its parent's hash, the uid and its ids, so it stands for the whole timeline. */
+struct kv_hash kvfile_chain(const struct kv_hash *parent, int64_t uid, const int32_t id[KV_PAGE]);
+
+/* One page of an extent. */
+struct kvfile_page {
+    int32_t id[KV_PAGE];
+    struct kv_hash hash;
+};
+
+/* What an extent is, apart from its bytes. */
+struct kvfile_extent {
+    int64_t uid;
+    uint32_t pos;             /* position of the first token; a multiple of KV_PAGE */
+    uint32_t n;               /* pages, 1..KVFILE_PAGES_MAX */
+    struct kv_hash parent;    /* of the page before the first; zero at pos 0 */
+    struct kvfile_page *page; /* [n] */
+};
+
+/* --- the folder ------------------------------------------------------------------------------------------ */
+
+/* Opens the folder, which must exist, be ours, and be writable by nobody else. */
+int kvfile_dir_open(int *dir, const char *path, struct hearth_err *e);
+
+/* Whether the name is one of a file for this fingerprint; NULL: for any. */
+bool kvfile_is_name(const char *name, const struct kv_print *p);
+
+/* Renames the file to NAME.bad, which replaces an earlier one of that name. Returns 0 also where it has gone. */
+int kvfile_set_aside(int dir, const char *name, struct hearth_err *e);
+
+/* --- reading --------------------------------------------------------------------------------------------- */
+
+struct kvfile;
+
+/* Opens a file and checks all of its head: 0, 1 where there is no such file, or an error as above. `uid` is the one
+ * it must belong to, or NULL for any (a scan). */
+int kvfile_open(struct kvfile **out, int dir, const char *name, const struct kv_print *want, const int64_t *uid,
+                struct hearth_err *e);
+void kvfile_close(struct kvfile *f);
+
+/* What it holds; borrowed until kvfile_close. */
+const struct kvfile_extent *kvfile_extent(const struct kvfile *f);
+uint64_t kvfile_bytes(const struct kvfile *f); /* the file's length */
+
+/* Asks the system to read pages [i, i + n) ahead. */
+void kvfile_ahead(const struct kvfile *f, uint32_t i, uint32_t n);
+
+/* Reads page i into `out` (page_bytes of host memory) after comparing it with what the caller expects there, and
+ * checks its bytes. What `out` holds after an error must not be used. */
+int kvfile_read(struct kvfile *f, uint32_t i, const struct kvfile_page *expect, void *out, struct hearth_err *e);
+
+/* --- writing --------------------------------------------------------------------------------------------- */
+
+/* A file being written. The pages come in order, in as many pieces as the caller likes. */
+struct kvfile_writer;
+
+/* Starts a file. The extent's ids are copied, its hashes computed here (what `page[].hash` holds is not read). Errors
+ * of all three are HEARTH_EIO (with the system's reason: a full disk, a read-only file system) and HEARTH_ENOMEM; after
+ * one the only use of the writer is kvfile_abort. */
+int kvfile_begin(struct kvfile_writer **out, int dir, const struct kv_print *print, const struct kvfile_extent *x,
+                 struct hearth_err *e);
+/* The next page: page_bytes of host memory, borrowed for the call. */
+int kvfile_put(struct kvfile_writer *w, const void *page, struct hearth_err *e);
+/* After the last page: writes the head, syncs, renames, syncs the folder. On success the file is there under `name`
+ * and survives a power failure; a file of that name, which could only hold the same, is replaced. */
+int kvfile_commit(struct kvfile_writer *w, char name[KVFILE_NAME], uint64_t *bytes, struct hearth_err *e);
+/* Frees the writer, after a commit too; without one it removes what was written. */
+void kvfile_abort(struct kvfile_writer *w);
+
+#endif

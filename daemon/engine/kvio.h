@@ -1,0 +1,110 @@
+/*
+ * kvio.h - the thread that reads and writes KV files, so that the device thread never waits for a disk.
+ *
+ * The owner (the device thread) submits jobs and takes events; both go through post.h and neither blocks. Each job gets
+ * any number of events and exactly one KVIO_END, which is the last that is heard of it. A page buffer given to a job is
+ * the I/O thread's until an event gives it back: KVIO_PIECE for the pages it names, KVIO_END for all of the job's. That
+ * holds after kvio_cancel too: the buffers come back with the KVIO_END (HEARTH_ECANCELLED, or success where the job was
+ * done before the cancellation came), not before.
+ *
+ *   read   chosen pages of one file into given buffers. Delivered in groups of KVIO_GROUP bytes as they arrive and are
+ *          verified, in the order asked for, so that the upload of one group overlaps with the reading of the next.
+ *          Where a page fails the job ends there; what came before counts.
+ *   write  one extent. Its ids are known at the beginning, its pages come in as many pieces as the owner likes
+ *          (kvio_put), so that an extent may be larger than the host memory there is for it. KVIO_PIECE gives buffers
+ *          back once their bytes are with the system; KVIO_END says that the file is durable, and its name.
+ *   scan   the heads of all files of one fingerprint: a KVIO_FILE each.
+ *
+ * Reads go before scans, and scans before writes: somebody waits for them. Between two groups the thread looks for new
+ * jobs and cancellations. Jobs of one kind are done in the order of their submission; but a write whose pages have not
+ * come holds up nobody.
+ *
+ * A file that is refused is set aside (renamed to NAME.bad) and told by a KVIO_BAD before the job's next event; the
+ * owner logs it and forgets what it knew of that name. A file that is gone is a quiet miss: KVIO_END with `missing`.
+ */
+#ifndef HEARTH_ENGINE_KVIO_H
+#define HEARTH_ENGINE_KVIO_H
+
+#include <stdatomic.h>
+
+#include "daemon/engine/kvfile.h"
+#include "daemon/engine/post.h"
+
+enum { KVIO_GROUP = 8 << 20 /* bytes read or written at a stretch; at least one page */ };
+
+struct kvio;
+
+/* Opens the folder and starts the thread. `wake`, where not NULL, is called on the I/O thread after events have been
+ * posted; it must not block (the device thread's sends itself an order). */
+int kvio_open(struct kvio **out, const char *dir, void (*wake)(void *arg), void *arg, struct hearth_err *e);
+/* Cancels everything, waits for the read or write under way (a sync included), removes unfinished files and frees
+ * events not taken. No buffer is touched after it returns. */
+void kvio_close(struct kvio *io);
+
+/* --- jobs: ids are never 0 and never used again; all of a job is copied, but not the buffers --------------- */
+
+struct kvio_page {
+    uint32_t index;            /* in the file */
+    struct kvfile_page expect; /* what the index of the owner says is there; compared with the file */
+    void *buf;                 /* page_bytes of host memory */
+};
+struct kvio_read {
+    void *owner; /* given back in the job's events */
+    const struct kv_print *print;
+    int64_t uid;
+    const char *file;
+    uint32_t n;
+    const struct kvio_page *page; /* [n] */
+};
+uint64_t kvio_read(struct kvio *io, const struct kvio_read *job);
+
+struct kvio_write {
+    void *owner;
+    const struct kv_print *print;
+    const struct kvfile_extent *extent; /* page[].hash is not read */
+};
+uint64_t kvio_write(struct kvio *io, const struct kvio_write *job);
+/* The next n pages of a write job. After the last one the file is finished by itself; more than the extent has is a
+ * programmer's error. Where the job has ended already (a full disk; its KVIO_END is on its way) this does nothing:
+ * KVIO_END gives back all of a job's buffers, those put after it was posted included. */
+void kvio_put(struct kvio *io, uint64_t job, const void *const *buf, uint32_t n);
+
+uint64_t kvio_scan(struct kvio *io, void *owner, const struct kv_print *print);
+
+void kvio_cancel(struct kvio *io, uint64_t job);
+
+/* --- events ---------------------------------------------------------------------------------------------- */
+
+enum kvio_kind { KVIO_PIECE, KVIO_FILE, KVIO_BAD, KVIO_END };
+struct kvio_event {
+    struct post_item item;
+    enum kvio_kind kind;
+    uint64_t job;
+    void *owner;
+    char file[KVFILE_NAME]; /* FILE, BAD; END of a read or of a write that succeeded */
+    uint64_t bytes;         /* FILE: its length. END: the file's length (write), bytes read (read), of heads (scan) */
+    double seconds;         /* END: that the I/O thread spent on the job */
+    struct hearth_err err;  /* END: code 0 is success. BAD: why */
+    bool missing;           /* END of a read: the file is gone; err says so too */
+    bool aside;             /* BAD: it was renamed; else it is still there and err says why */
+    uint32_t first, n;      /* PIECE: entries [first, first + n) of the job's pages. END: pages done in all */
+    struct kvfile_extent extent; /* FILE: what it holds; freed with the event */
+};
+
+/* As the engine's: readable when events have come; take fetches them all, next gives them one by one (NULL: no more),
+ * the caller frees each. */
+int kvio_fd(const struct kvio *io);
+void kvio_take(struct kvio *io);
+struct kvio_event *kvio_next(struct kvio *io);
+void kvio_event_free(struct kvio_event *ev);
+
+/* --- measured; any thread may read ------------------------------------------------------------------------ */
+
+struct kvio_counters {
+    _Atomic uint64_t read_bytes, written_bytes; /* of pages and heads, of jobs that ended well or not */
+    _Atomic uint64_t files_written, files_bad;  /* bad: set aside */
+    _Atomic double read_rate, write_rate; /* bytes/s, lately: verified reads; writes with their syncs. 0: unknown */
+};
+const struct kvio_counters *kvio_counters(const struct kvio *io);
+
+#endif

@@ -1,0 +1,23 @@
+/*
+ * kvprint.h - the fingerprint of a model's KV: what kvfile.h's struct kv_print is made from.
+ *
+ * It is cheap, so that it can be taken at every load: metadata and tensor records are hashed whole, of every tensor
+ * the first, middle and last 4 KiB, so that a fine-tune with the same metadata differs.
+ */
+#ifndef HEARTH_ENGINE_KVPRINT_H
+#define HEARTH_ENGINE_KVPRINT_H
+
+#include "daemon/engine/kvfile.h"
+#include "daemon/model/model.h"
+
+/*
+ * To be raised by whoever changes what bits a token's K and V have, on any backend, or how a page is laid out: then
+ * files of before are another fingerprint's, and are computed again.
+ */
+enum { KV_NUMERICS = 1 };
+
+/* The fingerprint of a loaded model whose KV lives in a pool of `desc` (n_page does not matter). HEARTH_EBADMODEL
+ * where the model file has changed under us. Thread: any; touches the mapped file. */
+int kv_print_make(struct kv_print *out, const struct model *m, const struct kv_desc *desc, struct hearth_err *e);
+
+#endif
