@@ -26,6 +26,12 @@ tests_ops_sample_SOURCES = tests/ops/sample.c $(OPS_RIG)
 tests_ops_sample_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_ops_sample_LDADD = $(KERNELS_LIBS) libclient/libcore.la $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/ops/moves
+TESTS += tests/ops/moves
+tests_ops_moves_SOURCES = tests/ops/moves.c $(OPS_RIG)
+tests_ops_moves_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_ops_moves_LDADD = $(KERNELS_LIBS) libclient/libcore.la $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/ops/step
 TESTS += tests/ops/step
 tests_ops_step_SOURCES = tests/ops/step.c $(OPS_RIG)

@@ -1,0 +1,361 @@
+/*
+ * moves.c - KV pages between pool and host: bytes exact, ordered after what was submitted before, seen by what is
+ * submitted after, any number under way, and nobody else's steps touched by them.
+ *
+ *     tests/ops/moves [BACKEND [VARIANT]]   exit status 77 where the machine has no such device
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/ops/rig.h"
+
+static const struct backend *be;
+static const char *variant = "auto";
+
+/* Decode rows alone, so that a GPU captures the step and replays it; two pages a sequence at least. */
+static const struct op_case decode = {"decode",
+                                      DT_Q4_K,
+                                      256,
+                                      768,
+                                      47,
+                                      4,
+                                      2,
+                                      64,
+                                      .norm = NORM_RMS,
+                                      .rope = ROPE_NORM,
+                                      .glu = GLU_SWIGLU,
+                                      .n_rot = 64,
+                                      .embed_scale = 1.0f,
+                                      .kv_type = DT_F16,
+                                      .seq = {{33, 1}, {18, 1}, {40, 1}}};
+enum { SEQS = 3 };
+
+struct bed {
+    struct numbers n;
+    struct device *d;
+    struct rig r;
+    size_t page;            /* bytes */
+    uint8_t *slab, *mirror; /* [RIG_PAGES] pages: memory for moves; what the pool should hold */
+    uint32_t all[RIG_PAGES];
+    void *host[RIG_PAGES]; /* page i's place in the slab */
+};
+
+static void bed_init(struct bed *b)
+{
+    struct hearth_err e;
+    numbers_init(&b->n, &decode);
+    b->d = rig_device(be, variant, 2);
+    assert_non_null(b->d);
+    rig_init(&b->r, &b->n, be, b->d);
+    rig_fill_kv(&b->r);
+    b->page = rig_page_bytes(&b->r);
+    if (be->host_alloc(b->d, RIG_PAGES * b->page, (void **)&b->slab, &e))
+        fail_msg("%s", e.msg);
+    memset(b->slab, 0xa5, RIG_PAGES * b->page);
+    b->mirror = malloc(RIG_PAGES * b->page);
+    assert_non_null(b->mirror);
+    for (uint32_t i = 0; i < RIG_PAGES; i++) {
+        b->all[i] = i;
+        b->host[i] = b->slab + i * b->page;
+        rig_page_read(&b->r, i, b->mirror + i * b->page);
+        assert_memory_not_equal(b->mirror + i * b->page, b->mirror + (i ? i - 1 : 1) * b->page, b->page);
+    }
+}
+
+static void bed_fini(struct bed *b)
+{
+    struct hearth_err e;
+    if (be->sync(b->d, &e))
+        fail_msg("%s", e.msg);
+    be->host_free(b->d, b->slab);
+    free(b->mirror);
+    rig_fini(&b->r);
+    be->close(b->d);
+    numbers_fini(&b->n);
+}
+
+static uint64_t save(struct bed *b, const uint32_t *pages, void *const *host, uint32_t n)
+{
+    uint64_t t = be->kv_save(b->d, b->r.kv, pages, host, n);
+    assert_int_not_equal(t, 0);
+    return t;
+}
+
+static uint64_t load(struct bed *b, const uint32_t *pages, void *const *host, uint32_t n)
+{
+    uint64_t t = be->kv_load(b->d, b->r.kv, pages, (const void *const *)host, n);
+    assert_int_not_equal(t, 0);
+    return t;
+}
+
+static void wait_for(struct bed *b, uint64_t ticket)
+{
+    struct hearth_err e;
+    if (be->kv_move_wait(b->d, ticket, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(be->kv_moved(b->d, ticket, &e), 1);
+}
+
+/* As an engine does it: asks between other things. */
+static void poll_for(struct bed *b, uint64_t ticket)
+{
+    struct hearth_err e;
+    int rc;
+    while (!(rc = be->kv_moved(b->d, ticket, &e)))
+        ;
+    if (rc < 0)
+        fail_msg("%s", e.msg);
+}
+
+static void assert_pool(struct bed *b)
+{
+    uint8_t *page = malloc(b->page);
+    assert_non_null(page);
+    for (uint32_t i = 0; i < RIG_PAGES; i++) {
+        rig_page_read(&b->r, i, page);
+        if (memcmp(page, b->mirror + i * b->page, b->page))
+            fail_msg("page %u is not what it should be", (unsigned)i);
+    }
+    free(page);
+}
+
+/* Scattered pages, runs that are neighbours on one side or on both, and all at once. */
+static void test_exact(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_init(&b);
+    static const uint32_t from[] = {5, 6, 7, 90, 2, 3, 95, 0}, to[] = {40, 41, 42, 50, 49, 48, 1, 94};
+    enum { N = sizeof from / sizeof *from };
+    void *host[N];
+    for (uint32_t i = 0; i < N; i++)
+        host[i] = b.host[i < 5 ? 10 + i : 30 - i]; /* upwards, then downwards */
+    wait_for(&b, save(&b, from, host, N));
+    for (uint32_t i = 0; i < N; i++)
+        assert_memory_equal(host[i], b.mirror + from[i] * b.page, b.page);
+    assert_int_equal(b.slab[9 * b.page + b.page - 1], 0xa5); /* beside it nothing was written */
+    assert_int_equal(b.slab[15 * b.page], 0xa5);
+    wait_for(&b, load(&b, to, host, N));
+    for (uint32_t i = 0; i < N; i++)
+        memcpy(b.mirror + to[i] * b.page, b.mirror + from[i] * b.page, b.page);
+    assert_pool(&b);
+    wait_for(&b, save(&b, b.all, b.host, RIG_PAGES));
+    assert_memory_equal(b.slab, b.mirror, RIG_PAGES * b.page);
+    wait_for(&b, save(&b, NULL, NULL, 0)); /* nothing is a move as well */
+    bed_fini(&b);
+}
+
+/* A save sees the copies, clears and steps before it, a load comes after them; and the reverse. */
+static void test_order(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_init(&b);
+    uint8_t *zero = calloc(1, b.page);
+    assert_non_null(zero);
+    for (uint32_t i = 0; i < 8; i++) {
+        uint32_t dst = 80 + i;
+        be->kv_copy(b.d, b.r.kv, dst, i);
+        uint64_t copied = save(&b, &dst, &b.host[dst], 1);
+        be->kv_clear(b.d, b.r.kv, i);
+        uint64_t cleared = save(&b, &i, &b.host[i], 1);
+        wait_for(&b, cleared);
+        assert_memory_equal(b.host[i], zero, b.page);
+        wait_for(&b, copied);
+        assert_memory_equal(b.host[dst], b.mirror + i * b.page, b.page);
+        memcpy(b.mirror + dst * b.page, b.mirror + i * b.page, b.page);
+        be->kv_clear(b.d, b.r.kv, i); /* once more: the load must come after it */
+        poll_for(&b, load(&b, &i, &b.host[dst], 1));
+        be->kv_copy(b.d, b.r.kv, 70 + i, i); /* and this after the load */
+        memcpy(b.mirror + (70 + i) * b.page, b.mirror + i * b.page, b.page);
+    }
+    assert_pool(&b);
+    free(zero);
+    bed_fini(&b);
+}
+
+/* A step writes into a page; the save that follows at once has what it wrote. */
+static void test_after_step(void **state)
+{
+    (void)state;
+    struct bed b;
+    struct hearth_err e;
+    bed_init(&b);
+    uint8_t *want = malloc(b.page);
+    assert_non_null(want);
+    for (int again = 0; again < 5; again++)
+        for (uint32_t s = 0; s < SEQS; s++) {
+            uint32_t page = b.r.pages[s][decode.seq[s].pos0 / KV_PAGE];
+            rig_page_write(&b.r, page, b.mirror + page * b.page);
+            rig_begin(&b.r, decode.seq, 0, SEQS);
+            rig_forward(&b.r);
+            uint64_t step = be->step_end(b.d);
+            uint64_t t = save(&b, &page, &b.host[page], 1);
+            poll_for(&b, t);
+            assert_int_equal(be->step_wait(b.d, step, NULL, 0, &e), 0);
+            rig_page_read(&b.r, page, want);
+            assert_memory_equal(b.host[page], want, b.page);
+            assert_memory_not_equal(b.host[page], b.mirror + page * b.page, b.page);
+        }
+    free(want);
+    bed_fini(&b);
+}
+
+static void step(struct bed *b, float *logits)
+{
+    rig_begin(&b->r, decode.seq, 0, SEQS);
+    rig_forward(&b->r);
+    rig_end(&b->r);
+    rig_read(&b->r, ACT_LOGITS, 0, SEQS, logits);
+}
+
+/* Pages that went to the host and came back, to other places, give a step the same bits. */
+static void test_restored(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_init(&b);
+    float want[SEQS * 64], got[SEQS * 64];
+    size_t n = SEQS * decode.n_vocab * sizeof *want;
+    step(&b, want);
+    wait_for(&b, save(&b, b.all, b.host, RIG_PAGES));
+    for (uint32_t i = 0; i < RIG_PAGES; i++)
+        be->kv_clear(b.d, b.r.kv, i);
+    step(&b, got);
+    assert_memory_not_equal(got, want, n); /* it can tell */
+    uint32_t turned[RIG_PAGES];
+    for (uint32_t i = 0; i < RIG_PAGES; i++)
+        turned[i] = RIG_PAGES - 1 - i;
+    for (uint32_t s = 0; s < SEQS; s++)
+        for (uint32_t i = 0; i < 16; i++)
+            b.r.pages[s][i] = turned[b.r.pages[s][i]];
+    poll_for(&b, load(&b, turned, b.host, RIG_PAGES));
+    step(&b, got);
+    assert_memory_equal(got, want, n);
+    bed_fini(&b);
+}
+
+/* Moves of other pages beside steps change neither, and steps do not allocate or wait for them. */
+static void test_beside_steps(void **state)
+{
+    (void)state;
+    struct bed b;
+    struct device_info before, after;
+    struct hearth_err e;
+    bed_init(&b);
+    enum { HALF = RIG_PAGES / 2 };
+    float want[SEQS * 64], got[SEQS * 64];
+    size_t n = SEQS * decode.n_vocab * sizeof *want;
+    for (uint32_t s = 0; s < SEQS; s++) /* the steps live in the first half */
+        for (uint32_t i = 0; i < 16; i++)
+            b.r.pages[s][i] %= HALF;
+    step(&b, want);
+    step(&b, want);
+    be->info(b.d, &before);
+    uint64_t saved = 0, loaded = 0;
+    for (int i = 0; i < 40; i++) {
+        saved = save(&b, b.all + HALF, b.host, HALF / 2);
+        rig_begin(&b.r, decode.seq, 0, SEQS);
+        rig_forward(&b.r);
+        uint64_t t = be->step_end(b.d);
+        poll_for(&b, saved);
+        loaded = load(&b, b.all + HALF + HALF / 2, b.host, HALF / 2);
+        assert_int_equal(be->step_wait(b.d, t, NULL, 0, &e), 0);
+        rig_read(&b.r, ACT_LOGITS, 0, SEQS, got);
+        assert_memory_equal(got, want, n);
+    }
+    wait_for(&b, loaded);
+    be->info(b.d, &after);
+    assert_int_equal(after.hot_allocs, before.hot_allocs);
+    for (uint32_t i = 0; i < HALF / 2; i++)
+        memcpy(b.mirror + (HALF + HALF / 2 + i) * b.page, b.mirror + (HALF + i) * b.page, b.page);
+    for (uint32_t i = HALF; i < RIG_PAGES; i++) {
+        rig_page_read(&b.r, i, b.slab);
+        assert_memory_equal(b.slab, b.mirror + i * b.page, b.page);
+    }
+    bed_fini(&b);
+}
+
+/* More moves than a backend may have events for, asked about in any order. */
+static void test_many(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_init(&b);
+    enum { MOVES = 3 * RIG_PAGES };
+    uint64_t saved[MOVES], loaded[RIG_PAGES];
+    for (uint32_t i = 0; i < MOVES; i++) {
+        uint32_t page = i * 7 % RIG_PAGES;
+        saved[i] = save(&b, &page, &b.host[page], 1);
+        for (uint32_t k = 0; k < i && i < 20; k++)
+            assert_int_not_equal(saved[k], saved[i]);
+    }
+    for (uint32_t i = 0; i < MOVES; i++)
+        wait_for(&b, saved[i * 5 % MOVES]);
+    assert_memory_equal(b.slab, b.mirror, RIG_PAGES * b.page);
+    for (uint32_t i = 0; i < RIG_PAGES; i++) {
+        uint32_t to = RIG_PAGES - 1 - i;
+        loaded[i] = load(&b, &to, &b.host[i], 1);
+    }
+    for (uint32_t i = 0; i < RIG_PAGES; i++)
+        poll_for(&b, loaded[i * 11 % RIG_PAGES]);
+    for (uint32_t i = 0; i < RIG_PAGES; i++)
+        memcpy(b.mirror + (RIG_PAGES - 1 - i) * b.page, b.host[i], b.page);
+    assert_pool(&b);
+    for (uint32_t i = 0; i < MOVES; i++)
+        wait_for(&b, saved[i]); /* what is done stays done */
+    bed_fini(&b);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct bed b;
+    struct hearth_err e;
+    void *p;
+    bed_init(&b);
+    uint64_t t = save(&b, b.all, b.host, 1);
+    wait_for(&b, t);
+    assert_true(be->kv_moved(b.d, 0, &e) < 0);
+    assert_true(be->kv_moved(b.d, t + 100, &e) < 0);
+    assert_true(be->kv_move_wait(b.d, UINT64_MAX, &e) < 0);
+    assert_true(strlen(e.msg) > 10);
+    uint32_t bad[2] = {3, RIG_PAGES};
+    uint8_t was = b.slab[3 * b.page] = 0x5a;
+    assert_int_equal(be->kv_save(b.d, b.r.kv, bad, &b.host[3], 2), 0);
+    assert_true(be->sync(b.d, &e) < 0);
+    assert_non_null(strstr(e.msg, "KV page 96"));
+    assert_int_equal(be->sync(b.d, &e), 0);
+    assert_int_equal(b.slab[3 * b.page], was); /* all or nothing */
+    assert_int_equal(be->kv_load(b.d, b.r.kv, bad, (const void *const *)&b.host[3], 2), 0);
+    assert_true(be->sync(b.d, &e) < 0);
+    assert_pool(&b);
+    assert_int_equal(be->host_alloc(b.d, 0, &p, &e), HEARTH_ENOMEM);
+    be->host_free(b.d, NULL);
+    bed_fini(&b);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "cpu";
+    if (argc > 2)
+        variant = argv[2];
+    be = backend_find(name);
+    struct device *d = be ? rig_device(be, variant, 1) : NULL;
+    if (!d) {
+        printf("1..0 # SKIP no %s device, or not in this build\n", name);
+        return 77;
+    }
+    be->close(d);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exact),        cmocka_unit_test(test_order), cmocka_unit_test(test_after_step),
+        cmocka_unit_test(test_restored),     cmocka_unit_test(test_many),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_beside_steps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
