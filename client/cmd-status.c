@@ -1,13 +1,43 @@
 /* cmd-status.c - hearth status: the daemon and its engine. */
 #include "client/cmd.h"
 
+static json_t *json_kv(const struct hearth_kv_tiers *k)
+{
+    const struct {
+        const char *key;
+        int64_t v;
+    } counts[] = {
+        {"host_pages", k->host_pages},
+        {"host_bytes", k->host_bytes},
+        {"host_limit", k->host_limit},
+        {"disk_pages", k->disk_pages},
+        {"disk_bytes", k->disk_bytes},
+        {"pages_saved", k->pages_saved},
+        {"bytes_saved", k->bytes_saved},
+        {"pages_restored", k->pages_restored},
+        {"bytes_restored", k->bytes_restored},
+        {"pages_dropped", k->pages_dropped},
+        {"files_written", k->files_written},
+        {"bytes_written", k->bytes_written},
+        {"bytes_read", k->bytes_read},
+        {"files_bad", k->files_bad},
+        {"moving", k->moving},
+    };
+    json_t *o = json_pack("{s:f, s:f, s:f, s:f}", "prefill_rate", k->prefill_rate, "device_rate", k->device_rate,
+                          "read_rate", k->read_rate, "write_rate", k->write_rate);
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        json_object_set_new(o, counts[i].key, json_integer(counts[i].v));
+    return o;
+}
+
 static json_t *json_engine(const struct hearth_engine_status *e)
 {
-    return json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "pid", (json_int_t)e->pid, "state",
-                     json_str(e->state), "backend", json_str(e->backend), "device", json_str(e->device), "steps",
-                     (json_int_t)e->steps, "rows", (json_int_t)e->rows, "rows_max", (json_int_t)e->rows_max,
+    return json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "pid", (json_int_t)e->pid,
+                     "state", json_str(e->state), "backend", json_str(e->backend), "device", json_str(e->device),
+                     "steps", (json_int_t)e->steps, "rows", (json_int_t)e->rows, "rows_max", (json_int_t)e->rows_max,
                      "tokens_computed", (json_int_t)e->tokens_computed, "queued", (json_int_t)e->queued, "running",
-                     (json_int_t)e->running, "restarts", (json_int_t)e->restarts, "models", json_loaded_models(e));
+                     (json_int_t)e->running, "restarts", (json_int_t)e->restarts, "kv", json_kv(&e->kv), "models",
+                     json_loaded_models(e));
 }
 
 static json_t *json_status(const struct hearth_status_result *r)
@@ -16,6 +46,17 @@ static json_t *json_status(const struct hearth_status_result *r)
                      json_str(r->version), "socket", json_str(r->socket), "uptime", r->uptime, "connections",
                      (json_int_t)r->connections, "streams", (json_int_t)r->streams, "sessions", (json_int_t)r->sessions,
                      "rss_bytes", (json_int_t)r->rss_bytes, "engine", json_engine(&r->engine));
+}
+
+/* Beside the models' own pages, which `hearth ps` shows. */
+static void print_kv(const struct hearth_kv_tiers *k)
+{
+    printf("  KV       %s in host memory", human_bytes(k->host_bytes));
+    printf(", %s in files; %lld pages saved, %lld restored, %lld dropped", human_bytes(k->disk_bytes),
+           (long long)k->pages_saved, (long long)k->pages_restored, (long long)k->pages_dropped);
+    if (k->files_bad)
+        printf("; %lld files damaged", (long long)k->files_bad);
+    putchar('\n');
 }
 
 static void print_status(const struct hearth_status_result *r)
@@ -34,6 +75,7 @@ static void print_status(const struct hearth_status_result *r)
     printf("  work     %lld running, %lld queued\n", (long long)e->running, (long long)e->queued);
     printf("  steps    %lld of %.2f rows on average, %lld at most; %lld tokens computed\n", (long long)e->steps,
            e->steps ? (double)e->rows / (double)e->steps : 0, (long long)e->rows_max, (long long)e->tokens_computed);
+    print_kv(&e->kv);
     printf("  models   %zu in memory; started again %lld times\n", e->n_models, (long long)e->restarts);
 }
 

@@ -45,16 +45,16 @@ json_t *json_ids(struct hearth_ids ids)
 
 static json_t *json_usage(const struct hearth_usage *u)
 {
-    return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u->prompt_tokens, "reused_tokens",
-                     (json_int_t)u->reused_tokens, "computed_tokens", (json_int_t)u->computed_tokens,
-                     "completion_tokens", (json_int_t)u->completion_tokens);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u->prompt_tokens, "reused_tokens",
+                     (json_int_t)u->reused_tokens, "restored_tokens", (json_int_t)u->restored_tokens, "computed_tokens",
+                     (json_int_t)u->computed_tokens, "completion_tokens", (json_int_t)u->completion_tokens);
 }
 
 static json_t *json_timings(const struct hearth_timings *t)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "queue_ms", t->queue_ms, "load_ms", t->load_ms, "prefill_ms",
-                     t->prefill_ms, "decode_ms", t->decode_ms, "total_ms", t->total_ms, "tokens_per_second",
-                     t->tokens_per_second);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "queue_ms", t->queue_ms, "load_ms", t->load_ms,
+                     "restore_ms", t->restore_ms, "prefill_ms", t->prefill_ms, "decode_ms", t->decode_ms, "total_ms",
+                     t->total_ms, "tokens_per_second", t->tokens_per_second);
 }
 
 static json_t *json_logprobs(const struct hearth_generate_result *r)

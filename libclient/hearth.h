@@ -215,13 +215,15 @@ struct hearth_sampling {
 /* What was reused and what was computed: prompt_tokens = reused_tokens + computed_tokens, history included. */
 struct hearth_usage {
     int64_t prompt_tokens;
-    int64_t reused_tokens;     /* KV that this request did not have to compute */
+    int64_t reused_tokens;     /* KV that this request did not have to compute ... */
+    int64_t restored_tokens;   /* ... and, of these, what came back from host memory or disk for it */
     int64_t computed_tokens;   /* at least one */
     int64_t completion_tokens; /* an end token is not counted */
 };
 struct hearth_timings {       /* milliseconds */
-    double queue_ms;          /* from the request to its admission, loading left out */
+    double queue_ms;          /* from the request to its admission, load and restore left out */
     double load_ms;           /* waiting for the model to load */
+    double restore_ms;        /* waiting for KV to come back from host memory or disk; not in queue_ms either */
     double prefill_ms;        /* from admission to the first token */
     double decode_ms;         /* from the first token to the last */
     double total_ms;          /* from the request to its end */
@@ -528,6 +530,21 @@ struct hearth_loaded_model {
     int64_t pages_used, pages_total, page_bytes; /* KV */
     bool vocab_only;                             /* only its tokenizer is held */
 };
+/* Where KV lives besides the models' own pages on the device: in host memory, and in files. Counters go from the
+ * engine's start; rates are of lately, 0 where nothing was measured yet. */
+struct hearth_kv_tiers {
+    int64_t host_pages, host_bytes, host_limit; /* held in host memory; limit in bytes */
+    int64_t disk_pages, disk_bytes;             /* known to be in files, of the models loaded since the start */
+    int64_t pages_saved, pages_restored;        /* device to host; host to device */
+    int64_t pages_dropped;                      /* out of host memory, for others */
+    int64_t bytes_saved, bytes_restored;        /* over the device's link */
+    int64_t bytes_written, bytes_read;          /* of files */
+    int64_t files_written, files_bad;           /* bad: damaged, set aside */
+    int64_t moving;                             /* saves and restores under way */
+    double prefill_rate;                        /* tokens/s that computing gives */
+    double device_rate;                         /* bytes/s, host memory to device */
+    double read_rate, write_rate;               /* bytes/s, of the disk */
+};
 struct hearth_engine_status {
     int64_t pid;         /* 0: none */
     const char *state;   /* "absent", "starting", "running" */
@@ -536,6 +553,7 @@ struct hearth_engine_status {
     int64_t steps, rows, rows_max, tokens_computed; /* since the engine started; rows / steps is the mean batch */
     int64_t queued, running;                        /* generations */
     int64_t restarts;                               /* of the engine, since the daemon started */
+    struct hearth_kv_tiers kv;
     struct hearth_loaded_model *models;
     size_t n_models;
 };

@@ -74,22 +74,16 @@ static const struct wire_field sampling_fields[] = {
 TYPE(sampling, "sampling");
 
 static const struct wire_field usage_fields[] = {
-    COUNTER(wire_usage, prompt_tokens),
-    COUNTER(wire_usage, reused_tokens),
-    COUNTER(wire_usage, computed_tokens),
-    COUNTER(wire_usage, completion_tokens),
-    {0},
+    COUNTER(wire_usage, prompt_tokens),   COUNTER(wire_usage, reused_tokens),     COUNTER(wire_usage, restored_tokens),
+    COUNTER(wire_usage, computed_tokens), COUNTER(wire_usage, completion_tokens), {0},
 };
 TYPE(usage, "usage");
 
 static const struct wire_field timings_fields[] = {
-    AMOUNT(wire_timings, queue_ms),
-    AMOUNT(wire_timings, load_ms),
-    AMOUNT(wire_timings, prefill_ms),
-    AMOUNT(wire_timings, decode_ms),
-    AMOUNT(wire_timings, total_ms),
-    AMOUNT(wire_timings, tokens_per_second),
-    {0},
+    AMOUNT(wire_timings, queue_ms),          AMOUNT(wire_timings, load_ms),
+    AMOUNT(wire_timings, restore_ms),        AMOUNT(wire_timings, prefill_ms),
+    AMOUNT(wire_timings, decode_ms),         AMOUNT(wire_timings, total_ms),
+    AMOUNT(wire_timings, tokens_per_second), {0},
 };
 TYPE(timings, "timings");
 
@@ -374,6 +368,20 @@ static const struct wire_field loaded_model_fields[] = {
 };
 TYPE(loaded_model, "loaded model");
 
+static const struct wire_field kv_tiers_fields[] = {
+    COUNTER(wire_kv_tiers, host_pages),     COUNTER(wire_kv_tiers, host_bytes),
+    COUNTER(wire_kv_tiers, host_limit),     COUNTER(wire_kv_tiers, disk_pages),
+    COUNTER(wire_kv_tiers, disk_bytes),     COUNTER(wire_kv_tiers, pages_saved),
+    COUNTER(wire_kv_tiers, pages_restored), COUNTER(wire_kv_tiers, pages_dropped),
+    COUNTER(wire_kv_tiers, bytes_saved),    COUNTER(wire_kv_tiers, bytes_restored),
+    COUNTER(wire_kv_tiers, bytes_written),  COUNTER(wire_kv_tiers, bytes_read),
+    COUNTER(wire_kv_tiers, files_written),  COUNTER(wire_kv_tiers, files_bad),
+    COUNTER(wire_kv_tiers, moving),         AMOUNT(wire_kv_tiers, prefill_rate),
+    AMOUNT(wire_kv_tiers, device_rate),     AMOUNT(wire_kv_tiers, read_rate),
+    AMOUNT(wire_kv_tiers, write_rate),      {0},
+};
+TYPE(kv_tiers, "kv tiers");
+
 static const struct wire_field engine_status_fields[] = {
     COUNTER(wire_engine_status, pid),
     WORD(wire_engine_status, state),
@@ -386,6 +394,7 @@ static const struct wire_field engine_status_fields[] = {
     COUNTER(wire_engine_status, queued),
     COUNTER(wire_engine_status, running),
     COUNTER(wire_engine_status, restarts),
+    STRUCT(wire_engine_status, kv, kv_tiers),
     ARRAY(wire_engine_status, models, loaded_model, INT32_MAX, REQUIRED),
     {0},
 };
@@ -531,6 +540,27 @@ TYPE(engine_result, "engine.generate result");
 static const struct wire_field engine_cancel_fields[] = {COUNTER(wire_engine_cancel, stream, REQUIRED), {0}};
 TYPE(engine_cancel, "engine.cancel");
 
+static const struct wire_field engine_kv_saved_fields[] = {
+    WORD(wire_engine_kv_saved, file, REQUIRED),
+    WORD(wire_engine_kv_saved, fingerprint, REQUIRED),
+    INT(wire_engine_kv_saved, uid, 0, UINT32_MAX, 0, REQUIRED),
+    COUNTER(wire_engine_kv_saved, bytes, REQUIRED),
+    COUNTER(wire_engine_kv_saved, tokens, REQUIRED),
+    COUNTER(wire_engine_kv_saved, pos, REQUIRED),
+    {0},
+};
+TYPE(engine_kv_saved, "engine.kv_saved");
+
+static const struct wire_field engine_kv_used_fields[] = {WORD(wire_engine_kv_used, file, REQUIRED), {0}};
+TYPE(engine_kv_used, "engine.kv_used");
+
+static const struct wire_field engine_kv_bad_fields[] = {
+    WORD(wire_engine_kv_bad, file, REQUIRED),
+    STR(wire_engine_kv_bad, why, 0, WIRE_PATH_MAX, REQUIRED),
+    {0},
+};
+TYPE(engine_kv_bad, "engine.kv_bad");
+
 static const struct wire_field engine_path_fields[] = {PATH(wire_engine_path, path, REQUIRED), {0}};
 TYPE(engine_path, "params");
 
@@ -606,6 +636,9 @@ const struct wire_method wire_methods[] = {
     LINK(WIRE_ENGINE_SHUTDOWN, "engine.shutdown", empty, empty),
     EVENT(WIRE_ENGINE_BEGIN, "engine.begin", true, engine_begin),
     EVENT(WIRE_ENGINE_TOKENS, "engine.tokens", true, engine_tokens),
+    EVENT(WIRE_ENGINE_KV_SAVED, "engine.kv_saved", true, engine_kv_saved),
+    EVENT(WIRE_ENGINE_KV_USED, "engine.kv_used", true, engine_kv_used),
+    EVENT(WIRE_ENGINE_KV_BAD, "engine.kv_bad", true, engine_kv_bad),
     EVENT(WIRE_JOURNAL_HEAD, "journal.head", true, journal_head),
     EVENT(WIRE_JOURNAL_END, "journal.end", true, journal_end),
     {0},

@@ -73,6 +73,7 @@ enum {
 #define wire_model_progress       hearth_model_progress
 #define wire_notice               hearth_notice
 #define wire_loaded_model         hearth_loaded_model
+#define wire_kv_tiers             hearth_kv_tiers
 #define wire_engine_status        hearth_engine_status
 #define wire_status_result        hearth_status_result
 #define wire_tokenize_result      hearth_tokenize_result
@@ -189,6 +190,20 @@ struct wire_engine_result {
 struct wire_engine_cancel {
     int64_t stream;
 };
+struct wire_engine_kv_saved { /* event engine.kv_saved: a file of KV is durable; hearthd enters it last */
+    const char *file;         /* its name in the folder of --kv-dir */
+    const char *fingerprint;  /* 16 hex digits: of the model and all else that its KV depends on */
+    int64_t uid;
+    int64_t bytes;       /* the file's length */
+    int64_t tokens, pos; /* it holds KV of [pos, pos + tokens) of a timeline */
+};
+struct wire_engine_kv_used { /* event engine.kv_used: KV came back from this file */
+    const char *file;
+};
+struct wire_engine_kv_bad { /* event engine.kv_bad: the file was not as it should be and is renamed FILE.bad */
+    const char *file;
+    const char *why;
+};
 struct wire_engine_path { /* engine.load (events model.progress meanwhile), engine.unload, engine.model */
     const char *path;
 };
@@ -265,6 +280,9 @@ enum {
     WIRE_ENGINE_SHUTDOWN,
     WIRE_ENGINE_BEGIN,
     WIRE_ENGINE_TOKENS,
+    WIRE_ENGINE_KV_SAVED,
+    WIRE_ENGINE_KV_USED,
+    WIRE_ENGINE_KV_BAD,
     WIRE_JOURNAL_HEAD,
     WIRE_JOURNAL_END,
     WIRE_METHODS, /* how many */
