@@ -29,20 +29,9 @@ double engine_now(void)
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* An engine that cannot even say that memory is gone ends; hearthd starts another and carries the streams on. */
-static void *must_alloc(size_t n)
-{
-    void *p = calloc(1, n);
-    if (!p) {
-        fputs("hearth-engine: out of memory\n", stderr);
-        _exit(1);
-    }
-    return p;
-}
-
 static void send_order(struct engine *eng, struct order o)
 {
-    struct order *copy = must_alloc(sizeof *copy);
+    struct order *copy = post_alloc(sizeof *copy);
     struct post_list l;
     *copy = o;
     post_list_init(&l);
@@ -200,7 +189,7 @@ bool engine_close(struct engine *eng, double seconds)
 
 void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes)
 {
-    struct engine_event *ev = must_alloc(bytes);
+    struct engine_event *ev = post_alloc(bytes);
     ev->kind = kind;
     eng->out_urgent |= kind != EV_STEP;
     post_list_push(&eng->out, &ev->item);

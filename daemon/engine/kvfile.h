@@ -13,7 +13,8 @@
  *     HEARTH_EMODELMISMATCH  whole, but for another fingerprint; the message names the parts that differ
  *     HEARTH_EIO             the system's doing (permission, no descriptors left); nothing is said of the file
  *     HEARTH_ENOMEM
- * Absence is not an error: whoever evicts files does so at any time, and kvfile_open returns 1.
+ * Absence is not an error: whoever evicts files does so at any time, and kvfile_open returns 1. Messages do not repeat
+ * the file's name.
  *
  * Threads: no state is shared; each struct belongs to one thread, which is the I/O thread's (kvio.h) in the engine.
  */
@@ -24,7 +25,7 @@
 
 enum {
     KVFILE_PAGES_MAX = 4096, /* pages in one file; longer runs go into several */
-    KVFILE_NAME = 64,        /* room for a file's name: "FP16HEX-EXTENT32HEX.kv", NUL included */
+    KVFILE_NAME = 64,        /* room for a file's name: "FINGERPRINT16HEX-CHAIN32HEX.kv", NUL included */
 };
 
 /* XXH3-128. All zero stands for "nothing before": the parent of a timeline's first page. */
@@ -100,12 +101,16 @@ void kvfile_close(struct kvfile *f);
 const struct kvfile_extent *kvfile_extent(const struct kvfile *f);
 uint64_t kvfile_bytes(const struct kvfile *f); /* the file's length */
 
+/* The page at position `pos` (of its first token), in the timeline whose hash and ids `expect` says; -1 where the file
+ * holds no such page. */
+int32_t kvfile_find(const struct kvfile *f, uint32_t pos, const struct kvfile_page *expect);
+
 /* Asks the system to read pages [i, i + n) ahead. */
 void kvfile_ahead(const struct kvfile *f, uint32_t i, uint32_t n);
 
-/* Reads page i into `out` (page_bytes of host memory) after comparing it with what the caller expects there, and
- * checks its bytes. What `out` holds after an error must not be used. */
-int kvfile_read(struct kvfile *f, uint32_t i, const struct kvfile_page *expect, void *out, struct hearth_err *e);
+/* Reads page i into `out` (page_bytes of host memory) and checks its bytes. What `out` holds after an error must not be
+ * used. */
+int kvfile_read(struct kvfile *f, uint32_t i, void *out, struct hearth_err *e);
 
 /* --- writing --------------------------------------------------------------------------------------------- */
 
@@ -113,14 +118,15 @@ int kvfile_read(struct kvfile *f, uint32_t i, const struct kvfile_page *expect, 
 struct kvfile_writer;
 
 /* Starts a file. The extent's ids are copied, its hashes computed here (what `page[].hash` holds is not read). Errors
- * of all three are HEARTH_EIO (with the system's reason: a full disk, a read-only file system) and HEARTH_ENOMEM; after
- * one the only use of the writer is kvfile_abort. */
+ * are HEARTH_EIO (with the system's reason: a full disk, a read-only file system) and HEARTH_ENOMEM; after
+ * an error the only use of the writer is kvfile_abort. */
 int kvfile_begin(struct kvfile_writer **out, int dir, const struct kv_print *print, const struct kvfile_extent *x,
                  struct hearth_err *e);
 /* The next page: page_bytes of host memory, borrowed for the call. */
 int kvfile_put(struct kvfile_writer *w, const void *page, struct hearth_err *e);
 /* After the last page: writes the head, syncs, renames, syncs the folder. On success the file is there under `name`
- * and survives a power failure; a file of that name, which could only hold the same, is replaced. */
+ * and survives a power failure. The name says where the extent ends, not where it begins: a file of that name which
+ * holds no more than this one is replaced, one which holds more is kept and HEARTH_ECONFLICT returned. */
 int kvfile_commit(struct kvfile_writer *w, char name[KVFILE_NAME], uint64_t *bytes, struct hearth_err *e);
 /* Frees the writer, after a commit too; without one it removes what was written. */
 void kvfile_abort(struct kvfile_writer *w);

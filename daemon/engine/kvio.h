@@ -20,7 +20,8 @@
  * come holds up nobody.
  *
  * A file that is refused is set aside (renamed to NAME.bad) and told by a KVIO_BAD before the job's next event; the
- * owner logs it and forgets what it knew of that name. A file that is gone is a quiet miss: KVIO_END with `missing`.
+ * owner logs it and forgets what it knew of that name. A file that is gone, or that holds other pages than the owner
+ * believed (it was replaced by a longer one), is a quiet miss: KVIO_END with `missing`.
  */
 #ifndef HEARTH_ENGINE_KVIO_H
 #define HEARTH_ENGINE_KVIO_H
@@ -44,8 +45,8 @@ void kvio_close(struct kvio *io);
 /* --- jobs: ids are never 0 and never used again; all of a job is copied, but not the buffers --------------- */
 
 struct kvio_page {
-    uint32_t index;            /* in the file */
-    struct kvfile_page expect; /* what the index of the owner says is there; compared with the file */
+    uint32_t pos;              /* of its first token */
+    struct kvfile_page expect; /* what the owner knows of it; compared with the file */
     void *buf;                 /* page_bytes of host memory */
 };
 struct kvio_read {
@@ -85,7 +86,7 @@ struct kvio_event {
     uint64_t bytes;         /* FILE: its length. END: the file's length (write), bytes read (read), of heads (scan) */
     double seconds;         /* END: that the I/O thread spent on the job */
     struct hearth_err err;  /* END: code 0 is success. BAD: why */
-    bool missing;           /* END of a read: the file is gone; err says so too */
+    bool missing;           /* END of a read: no such file, or no such page in it; err says which */
     bool aside;             /* BAD: it was renamed; else it is still there and err says why */
     uint32_t first, n;      /* PIECE: entries [first, first + n) of the job's pages. END: pages done in all */
     struct kvfile_extent extent; /* FILE: what it holds; freed with the event */

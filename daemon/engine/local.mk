@@ -6,7 +6,9 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/eval.c daemon/engine/eval.h \
 	daemon/engine/generate.c \
 	daemon/engine/kv.c daemon/engine/kv.h \
-	daemon/engine/kvfile.h daemon/engine/kvio.h daemon/engine/kvprint.h \
+	daemon/engine/kvfile.c daemon/engine/kvfile.h daemon/engine/kvfile-format.h daemon/engine/kvfile-write.c \
+	daemon/engine/kvio.c daemon/engine/kvio.h \
+	daemon/engine/kvprint.c daemon/engine/kvprint.h \
 	daemon/engine/link.c daemon/engine/link.h \
 	daemon/engine/load.c \
 	daemon/engine/models.c daemon/engine/models.h \

@@ -217,6 +217,7 @@ int main(int argc, char **argv)
         return bench_main(&bench);
     }
     signal(SIGPIPE, SIG_IGN); /* a closed link is an error of write(), not a death */
+    signal(SIGXFSZ, SIG_IGN); /* nor is a limit on the size of files */
     signal(SIGINT, SIG_IGN);  /* Ctrl+C at a daemon in the foreground is for the daemon, which then closes the link */
     if (lock && take_lock(lock, &lock_fd, &err)) {
         fprintf(stderr, "hearth-engine: %s\n", err.msg);

@@ -6,9 +6,21 @@
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+void *post_alloc(size_t bytes)
+{
+    void *p = calloc(1, bytes);
+    if (!p) {
+        fputs("hearth-engine: out of memory\n", stderr);
+        _exit(1);
+    }
+    return p;
+}
 
 void post_list_init(struct post_list *l)
 {

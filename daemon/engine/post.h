@@ -18,6 +18,10 @@ struct post_item {
     struct post_item *next;
 };
 
+/* Memory for an item, zeroed; free() it. Never NULL: a thread that cannot even say that memory is gone ends the
+ * process, and hearthd starts another. */
+void *post_alloc(size_t bytes);
+
 /* A queue of items; a thread's own. `post_list_init` before use. */
 struct post_list {
     struct post_item *first, **last;

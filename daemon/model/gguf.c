@@ -405,6 +405,19 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *nam
     return at ? &g->tensors[at - 1] : NULL;
 }
 
+size_t gguf_n_key(const struct gguf *g)
+{
+    return g->n_key;
+}
+
+struct gguf_str gguf_key_at(const struct gguf *g, size_t i, struct gguf_str *raw)
+{
+    const struct key *k = &g->keys[i];
+    const char *after = k->name.s + k->name.n;
+    *raw = (struct gguf_str){after, (size_t)((const char *)k->end - after)};
+    return k->name;
+}
+
 /* --- values -------------------------------------------------------------------------------------------- */
 
 static int wrong_type(const struct key *k, const char *want, struct hearth_err *e)

@@ -51,6 +51,10 @@ size_t gguf_n_tensor(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name); /* NULL where absent */
 
+/* Every key in the file's order, for digests: *raw is the value as it is stored, its type (and count) before it. */
+size_t gguf_n_key(const struct gguf *g);
+struct gguf_str gguf_key_at(const struct gguf *g, size_t i, struct gguf_str *raw);
+
 /* Values. Each returns 0; HEARTH_EBADMODEL naming key and expected type where it is there with another type or out
  * of range; and 1 where the key is absent (*out untouched). Integers of any width are accepted where they fit. */
 int gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct hearth_err *e);

@@ -1,0 +1,60 @@
+/* kvfile-format.h - a KV file as it lies on the disk, for its reader (kvfile.c) and writer (kvfile-write.c) alone. The
+ * format is described in kv-format.md. Numbers are little-endian, as is every machine hearth runs on. */
+#ifndef HEARTH_ENGINE_KVFILE_FORMAT_H
+#define HEARTH_ENGINE_KVFILE_FORMAT_H
+
+#include <assert.h>
+
+#include "daemon/engine/kvfile.h"
+
+enum { KVDISK_VERSION = 1, KVDISK_BLOCK = 4096 /* the head's length is a multiple, so the first page is aligned */ };
+#define KVDISK_MAGIC "HEARTHKV"
+
+/* What an entry is. A reader refuses a file with a kind that it does not know: an architecture that keeps a state
+ * beside its KV cannot do with the KV alone. */
+enum { KVDISK_PAGE = 1, KVDISK_STATE = 2 /* reserved: a snapshot of recurrent or window state */ };
+
+struct kvdisk_head {
+    char magic[8];
+    uint32_t version;
+    uint32_t head_bytes;     /* this struct, the entries, zeros up to a multiple of KVDISK_BLOCK */
+    struct kv_hash head_sum; /* over head_bytes, itself as zero. In every version up to here it is the same */
+    uint64_t file_bytes;
+    int64_t uid;
+    struct kv_hash parent;
+    uint32_t pos, n_entry;
+    struct kv_print print;
+    uint8_t zero[80];
+};
+struct kvdisk_entry {
+    uint32_t kind, pos;
+    int32_t id[KV_PAGE];
+    struct kv_hash hash;
+    uint64_t offset, bytes;
+    struct kv_hash sum; /* over the bytes */
+    uint64_t zero;
+};
+static_assert(sizeof(struct kv_print) == 104, "part of the file");
+static_assert(sizeof(struct kvdisk_head) == 256, "part of the file");
+static_assert(sizeof(struct kvdisk_entry) == 128, "part of the file");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they are");
+
+static inline uint32_t kvdisk_head_bytes(uint32_t n_entry)
+{
+    uint32_t n = (uint32_t)sizeof(struct kvdisk_head) + n_entry * (uint32_t)sizeof(struct kvdisk_entry);
+    return (n + KVDISK_BLOCK - 1) / KVDISK_BLOCK * KVDISK_BLOCK;
+}
+
+static inline struct kvdisk_entry *kvdisk_entries(struct kvdisk_head *h)
+{
+    return (struct kvdisk_entry *)(h + 1);
+}
+
+/* The sum over a head in memory, whatever its field for it holds. */
+struct kv_hash kvdisk_head_sum(struct kvdisk_head *h, uint32_t head_bytes);
+struct kv_hash kvdisk_sum(const void *p, size_t n);
+
+/* The name of an extent with this fingerprint that ends in a page of this hash. */
+void kvdisk_name(char out[KVFILE_NAME], const struct kv_print *print, const struct kv_hash *last);
+
+#endif

@@ -1,0 +1,109 @@
+/* kvprint.c - the fingerprint of a model's KV; see kvprint.h. */
+#include "config.h"
+
+#include "daemon/engine/kvprint.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+enum { SAMPLE = 4096 /* bytes; three of them of each tensor */ };
+
+static struct kv_hash digest(XXH3_state_t *s)
+{
+    XXH128_hash_t h = XXH3_128bits_digest(s);
+    return (struct kv_hash){h.low64, h.high64};
+}
+
+/* Lengths go in as well: "ab" "c" is not "a" "bc". */
+static void add_str(XXH3_state_t *s, struct gguf_str v)
+{
+    uint64_t n = v.n;
+    XXH3_128bits_update(s, &n, sizeof n);
+    XXH3_128bits_update(s, v.s, v.n);
+}
+
+static bool is_tokenizer(struct gguf_str key)
+{
+    static const char prefix[] = "tokenizer.";
+    return key.n >= sizeof prefix - 1 && !memcmp(key.s, prefix, sizeof prefix - 1);
+}
+
+static void add_keys(XXH3_state_t *s, const struct gguf *g, bool tokenizer)
+{
+    for (size_t i = 0; i < gguf_n_key(g); i++) {
+        struct gguf_str raw, name = gguf_key_at(g, i, &raw);
+        if (is_tokenizer(name) != tokenizer)
+            continue;
+        add_str(s, name);
+        add_str(s, raw);
+    }
+}
+
+static void add_tensor(XXH3_state_t *s, const struct gguf_tensor *t)
+{
+    const char *p = t->data;
+    add_str(s, t->name);
+    XXH3_128bits_update(s, t->dim, sizeof t->dim);
+    XXH3_128bits_update(s, &t->type, sizeof t->type);
+    if (t->bytes <= 3 * SAMPLE) {
+        XXH3_128bits_update(s, p, t->bytes);
+        return;
+    }
+    XXH3_128bits_update(s, p, SAMPLE);
+    XXH3_128bits_update(s, p + (t->bytes - SAMPLE) / 2, SAMPLE);
+    XXH3_128bits_update(s, p + t->bytes - SAMPLE, SAMPLE);
+}
+
+static struct kv_hash model_digest(XXH3_state_t *s, const struct gguf *g)
+{
+    uint64_t bytes = gguf_file_bytes(g);
+    XXH3_128bits_reset(s);
+    XXH3_128bits_update(s, &bytes, sizeof bytes);
+    add_keys(s, g, false);
+    for (size_t i = 0; i < gguf_n_tensor(g); i++)
+        add_tensor(s, gguf_tensor_at(g, i));
+    return digest(s);
+}
+
+static struct kv_hash rope_digest(XXH3_state_t *s, const struct model *m)
+{
+    const struct gguf_tensor *factors = gguf_tensor_find(m->gguf, "rope_freqs.weight");
+    uint32_t kind = m->rope.kind;
+    XXH3_128bits_reset(s);
+    XXH3_128bits_update(s, &kind, sizeof kind);
+    XXH3_128bits_update(s, &m->rope.n_rot, sizeof m->rope.n_rot);
+    XXH3_128bits_update(s, &m->rope.scale, sizeof m->rope.scale);
+    XXH3_128bits_update(s, &m->hp.rope_base, sizeof m->hp.rope_base);
+    XXH3_128bits_update(s, &m->hp.rope_divisor, sizeof m->hp.rope_divisor);
+    if (factors)
+        XXH3_128bits_update(s, factors->data, factors->bytes);
+    return digest(s);
+}
+
+int kv_print_make(struct kv_print *out, const struct model *m, const struct kv_desc *desc, struct hearth_err *e)
+{
+    XXH3_state_t *s = XXH3_createState();
+    if (!s)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a digest");
+    struct kv_print p = {
+        .model = model_digest(s, m->gguf),
+        .rope = rope_digest(s, m),
+        .page_bytes = kv_page_bytes(desc),
+        .n_layer = desc->n_layer,
+        .n_kv = desc->n_kv,
+        .d_head = desc->d_head,
+        .window = desc->window,
+        .kv_type = desc->type,
+        .page_tokens = KV_PAGE,
+        .numerics = KV_NUMERICS,
+    };
+    XXH3_128bits_reset(s);
+    add_keys(s, m->gguf, true);
+    p.tokenizer = digest(s);
+    strncpy(p.backend, m->be->name, sizeof p.backend - 1);
+    XXH3_freeState(s);
+    int rc = gguf_check(m->gguf, e); /* zeros read in the place of what was cut off are no fingerprint */
+    if (!rc)
+        *out = p;
+    return rc;
+}
