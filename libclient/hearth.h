@@ -459,16 +459,29 @@ struct hearth_session {
     int64_t turns;
     double created, used; /* seconds since the epoch */
     bool busy;            /* a generation is running in it */
+    int64_t bytes;        /* of texts and tokens that are stored */
+    bool pinned;          /* never removed for its age or for room */
+    double expires;       /* when it is removed if nobody uses it; 0: never */
 };
 struct hearth_sessions_list_result {
     struct hearth_session *sessions; /* last used first */
     size_t n_sessions;
+};
+struct hearth_made { /* how a turn was generated */
+    const char *finish_reason;
+    struct hearth_usage usage;
+    struct hearth_timings timings;
+    struct hearth_sampling sampling; /* with the seed that was used */
 };
 struct hearth_turn {  /* what was appended, for people; the tokens are the truth */
     const char *role; /* system, user, assistant, text (raw), completion (what followed raw text) */
     struct hearth_bytes text;
     int64_t n_tokens;
     double created;
+    bool has_made; /* of assistant and completion */
+    struct hearth_made made;
+    struct hearth_ids tokens; /* export and import only */
+    bool continues; /* these too: the rest of the turn before, whose text and tokens did not fit in one page */
 };
 struct hearth_session_show_result {
     struct hearth_session session;
@@ -484,6 +497,54 @@ HEARTH_API int hearth_sessions_show(struct hearth *h, const char *session, bool 
 HEARTH_API int hearth_sessions_rename(struct hearth *h, const char *session, const char *name,
                                       const struct timespec *timeout, struct hearth_err *err);
 HEARTH_API int hearth_sessions_remove(struct hearth *h, const char *session, const struct timespec *timeout,
+                                      struct hearth_err *err);
+HEARTH_API int hearth_sessions_pin(struct hearth *h, const char *session, bool pinned, const struct timespec *timeout,
+                                   struct hearth_err *err);
+
+/*
+ * A whole session, to be kept elsewhere or imported: page by page, from 0 on, `next` by `next`. Turns that are appended
+ * meanwhile come along; `session` and `turn_open` of the last page say what all pages together are. Ask by the id that
+ * the first page tells, so that all are of one session.
+ */
+struct hearth_session_page {
+    int64_t version; /* of what this page holds: HEARTH_EXPORT_VERSION */
+    struct hearth_session session;
+    bool turn_open; /* the timeline ends inside an assistant's turn */
+    struct hearth_turn *turns;
+    size_t n_turns;
+    int64_t next; /* -1: this was the last page */
+};
+enum { HEARTH_EXPORT_VERSION = 1 };
+HEARTH_API int hearth_sessions_export(struct hearth *h, const char *session, int64_t from,
+                                      struct hearth_session_page **out, const struct timespec *timeout,
+                                      struct hearth_err *err);
+
+/*
+ * And back, page by page on one connection, one import at a time. The session is there when the last page has been
+ * answered; before, and where that does not come, nothing is. All ids must be of the model's vocabulary. Set `size` to
+ * sizeof (struct hearth_session_import); what is zero is not given.
+ */
+struct hearth_session_import {
+    size_t size;
+    int64_t page;              /* 0, 1, 2 ... */
+    bool more;                 /* another page follows */
+    struct hearth_turn *turns; /* in order */
+    size_t n_turns;            /* at most about 1 MiB of texts and ids in a page, or it may not fit in a frame */
+    int64_t version;           /* of the document; the rest counts in page 0 only */
+    const char *name;          /* of the new session */
+    const char *model;         /* a name or a path on this machine */
+    const char *tokenizer;     /* as models.show told it where the session comes from; must be the same here */
+    int64_t vocab;             /* the same */
+    double created;            /* seconds since the epoch */
+    bool turn_open, pinned;
+    bool replace; /* a session of that name is removed, in the same moment */
+};
+struct hearth_imported {
+    bool has_session; /* after the last page */
+    struct hearth_session session;
+};
+HEARTH_API int hearth_sessions_import(struct hearth *h, const struct hearth_session_import *page,
+                                      struct hearth_imported **out, const struct timespec *timeout,
                                       struct hearth_err *err);
 
 /* Models: list knows names and files only; show asks the engine, which reads the file. `model` is a name or a path. */
@@ -571,6 +632,14 @@ HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out
 /* Ends the daemon, where one may: its own user or root. now: cuts running streams off, else they get some seconds to
  * end; their tokens are kept either way. The answer comes first, the end of the connection after it. */
 HEARTH_API int hearth_shutdown(struct hearth *h, bool now, const struct timespec *timeout, struct hearth_err *err);
+
+/* A copy of the session database, whole and consistent whatever is running, in one file: absolute path, on the daemon's
+ * machine, mode 0600. For its own user and root. An existing file is replaced where that is asked for, at once. */
+struct hearth_backup_result {
+    int64_t bytes;
+};
+HEARTH_API int hearth_backup(struct hearth *h, const char *path, bool replace, struct hearth_backup_result **out,
+                             const struct timespec *timeout, struct hearth_err *err);
 
 /* Text to token ids and back. Needs the model's vocabulary only. */
 enum { HEARTH_BOS_AUTO = -1, HEARTH_BOS_NO = 0, HEARTH_BOS_YES = 1 };

@@ -122,6 +122,40 @@ int hearth_sessions_remove(struct hearth *h, const char *session, const struct t
     return call(h, WIRE_SESSIONS_REMOVE, &p, NULL, NULL, NULL, timeout, e);
 }
 
+int hearth_sessions_pin(struct hearth *h, const char *session, bool pinned, const struct timespec *timeout,
+                        struct hearth_err *e)
+{
+    struct wire_session_pin p = {.session = session, .pinned = pinned};
+    return call(h, WIRE_SESSIONS_PIN, &p, NULL, NULL, NULL, timeout, e);
+}
+
+int hearth_sessions_export(struct hearth *h, const char *session, int64_t from, struct hearth_session_page **out,
+                           const struct timespec *timeout, struct hearth_err *e)
+{
+    struct wire_session_export p = {.session = session, .from = from};
+    return call(h, WIRE_SESSIONS_EXPORT, &p, NULL, NULL, out, timeout, e);
+}
+
+int hearth_sessions_import(struct hearth *h, const struct hearth_session_import *page, struct hearth_imported **out,
+                           const struct timespec *timeout, struct hearth_err *e)
+{
+    struct hearth_session_import full = {0};
+    if (page->size < sizeof page->size)
+        return err_set(e, HEARTH_EPARAMS, "sessions.import: size is not set");
+    for (size_t i = sizeof full; i < page->size; i++)
+        if (((const char *)page)[i])
+            return err_set(e, HEARTH_EUNSUPPORTED, "sessions.import: a field newer than this libhearth is set");
+    memcpy(&full, page, page->size < sizeof full ? page->size : sizeof full);
+    return call(h, WIRE_SESSIONS_IMPORT, &full, NULL, NULL, out, timeout, e);
+}
+
+int hearth_backup(struct hearth *h, const char *path, bool replace, struct hearth_backup_result **out,
+                  const struct timespec *timeout, struct hearth_err *e)
+{
+    struct wire_backup p = {.path = path, .replace = replace};
+    return call(h, WIRE_BACKUP, &p, NULL, NULL, out, timeout, e);
+}
+
 int hearth_models_list(struct hearth *h, struct hearth_models_list_result **out, const struct timespec *timeout,
                        struct hearth_err *e)
 {

@@ -113,9 +113,12 @@ static bool present(const struct wire_field *f, const void *msg)
     if (f->flags & FIELD_REQUIRED)
         return true;
     switch (f->type) {
+    case WIRE_BOOL:
+        return !(f->flags & FIELD_SPARSE) || *MEMBER(bool, msg, f->offset) != (bool)f->i.def;
     case WIRE_INT:
         return !(f->flags & FIELD_SPARSE) || *MEMBER(int64_t, msg, f->offset) != f->i.def;
     case WIRE_UINT:
+    case WIRE_STRUCT:
         return !(f->flags & FIELD_HAS) || *MEMBER(bool, msg, f->beside);
     case WIRE_STR:
     case WIRE_BYTES: /* these begin with their pointer */

@@ -20,7 +20,7 @@ enum wire_field_type {
     WIRE_BYTES,   /* struct wire_bytes */
     WIRE_IDS,     /* struct wire_ids: each 0..INT32_MAX */
     WIRE_STRS,    /* struct wire_strs: none of them empty */
-    WIRE_STRUCT,  /* an embedded struct: a map */
+    WIRE_STRUCT,  /* an embedded struct: a map; with a bool beside it where FIELD_HAS is set */
     WIRE_ARRAY,   /* T * and a count: an array of maps */
     WIRE_PAIRS,   /* struct wire_bias * or struct wire_logit * and a count: an array of [id, number] */
     WIRE_TOPS,    /* struct wire_top * and a count: an array of arrays of [id, logit] */
@@ -31,7 +31,7 @@ enum {
     FIELD_REQUIRED = 1, /* unpack refuses a message without it; pack writes it even where it is empty */
     FIELD_SPARSE = 2,   /* pack leaves it out where it has its default */
     FIELD_BIN = 4,      /* WIRE_BYTES: always bin on the wire */
-    FIELD_HAS = 8,      /* WIRE_UINT: absent where the bool at `beside` is false */
+    FIELD_HAS = 8,      /* WIRE_UINT, WIRE_STRUCT: absent where the bool at `beside` is false */
 };
 
 struct wire_field {

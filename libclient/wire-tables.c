@@ -10,7 +10,7 @@
 /* Offset of a member that must have type C, or this does not compile. */
 #define AT(T, m, C) (offsetof(struct T, m) + 0 * sizeof(_Generic(((struct T *)0)->m, C : 1)))
 
-#define BOOL(T, m, d)             {.name = #m, .type = WIRE_BOOL, .offset = AT(T, m, bool), .i = {.def = d}}
+#define BOOL(T, m, d, ...)        {.name = #m, .type = WIRE_BOOL, .offset = AT(T, m, bool), .i = {.def = d}, ##__VA_ARGS__}
 #define INT(T, m, l, h, d, ...)   {.name = #m, .type = WIRE_INT, .offset = AT(T, m, int64_t), .i = {l, h, d}, ##__VA_ARGS__}
 #define COUNTER(T, m, ...)        INT(T, m, 0, INT64_MAX, 0, ##__VA_ARGS__)
 #define UINT(T, m)                {.name = #m, .type = WIRE_UINT, .offset = AT(T, m, uint64_t)}
@@ -24,6 +24,7 @@
 #define IDS(T, m, l, ...)         {.name = #m, .type = WIRE_IDS, .offset = AT(T, m, struct wire_ids), .i = {.lo = l, .hi = WIRE_TOKENS_MAX}, ##__VA_ARGS__}
 #define STRS(T, m, h, ...)        {.name = #m, .type = WIRE_STRS, .offset = AT(T, m, struct wire_strs), .i = {.hi = h}, ##__VA_ARGS__}
 #define STRUCT(T, m, t, ...)      {.name = #m, .type = WIRE_STRUCT, .offset = AT(T, m, struct wire_##t), .sub = &t##_type, ##__VA_ARGS__}
+#define STRUCT_IF(T, m, t, has)   {.name = #m, .type = WIRE_STRUCT, .flags = FIELD_HAS, .offset = AT(T, m, struct wire_##t), .beside = AT(T, has, bool), .sub = &t##_type}
 #define ARRAY(T, m, t, h, ...)    {.name = #m, .type = WIRE_ARRAY, .offset = AT(T, m, struct wire_##t *), .beside = AT(T, n_##m, size_t), .i = {.hi = h}, .sub = &t##_type, ##__VA_ARGS__}
 #define PAIRS(T, m, h)            {.name = #m, .type = WIRE_PAIRS, .offset = AT(T, m, struct wire_bias *), .beside = AT(T, n_##m, size_t), .i = {.hi = h}}
 #define REQUIRED                  .flags = FIELD_REQUIRED
@@ -254,11 +255,19 @@ TYPE(notice, "notice");
 /* --- sessions ------------------------------------------------------------------------------------------- */
 
 static const struct wire_field session_fields[] = {
-    WORD(wire_session, id, REQUIRED), WORD(wire_session, name),
-    PATH(wire_session, model),        PATH(wire_session, path),
-    COUNTER(wire_session, tokens),    COUNTER(wire_session, turns),
-    AMOUNT(wire_session, created),    AMOUNT(wire_session, used),
-    BOOL(wire_session, busy, false),  {0},
+    WORD(wire_session, id, REQUIRED),
+    WORD(wire_session, name),
+    PATH(wire_session, model),
+    PATH(wire_session, path),
+    COUNTER(wire_session, tokens),
+    COUNTER(wire_session, turns),
+    AMOUNT(wire_session, created),
+    AMOUNT(wire_session, used),
+    BOOL(wire_session, busy, false),
+    COUNTER(wire_session, bytes),
+    BOOL(wire_session, pinned, false),
+    AMOUNT(wire_session, expires),
+    {0},
 };
 TYPE(session, "session");
 
@@ -275,11 +284,23 @@ static const struct wire_field session_ref_fields[] = {
 };
 TYPE(session_ref, "params");
 
+static const struct wire_field made_fields[] = {
+    WORD(wire_made, finish_reason, REQUIRED),
+    STRUCT(wire_made, usage, usage),
+    STRUCT(wire_made, timings, timings),
+    STRUCT(wire_made, sampling, sampling),
+    {0},
+};
+TYPE(made, "made");
+
 static const struct wire_field turn_fields[] = {
     WORD(wire_turn, role, REQUIRED),
     BYTES(wire_turn, text),
     COUNTER(wire_turn, n_tokens),
     AMOUNT(wire_turn, created),
+    STRUCT_IF(wire_turn, made, made, has_made),
+    IDS(wire_turn, tokens, 0),
+    BOOL(wire_turn, continues, false, SPARSE),
     {0},
 };
 TYPE(turn, "turn");
@@ -298,6 +319,75 @@ static const struct wire_field session_rename_fields[] = {
     {0},
 };
 TYPE(session_rename, "params");
+
+static const struct wire_field session_pin_fields[] = {
+    WORD(wire_session_pin, session, REQUIRED),
+    BOOL(wire_session_pin, pinned, true),
+    {0},
+};
+TYPE(session_pin, "params");
+
+static const struct wire_field session_export_fields[] = {
+    WORD(wire_session_export, session, REQUIRED),
+    COUNTER(wire_session_export, from),
+    {0},
+};
+TYPE(session_export, "params");
+
+static const struct wire_field session_page_fields[] = {
+    COUNTER(wire_session_page, version, REQUIRED),
+    STRUCT(wire_session_page, session, session, REQUIRED),
+    BOOL(wire_session_page, turn_open, false),
+    ARRAY(wire_session_page, turns, turn, INT32_MAX, REQUIRED),
+    INT(wire_session_page, next, -1, INT64_MAX, -1, SPARSE),
+    {0},
+};
+TYPE(session_page, "sessions.export result");
+
+static int session_import_check(const void *msg, struct hearth_err *e)
+{
+    const struct wire_session_import *m = msg;
+    if (m->page > 0)
+        return 0;
+    if (m->version != WIRE_EXPORT_VERSION)
+        return err_set(e, HEARTH_EUNSUPPORTED, "sessions.import.version: %lld is not known, only %d",
+                       (long long)m->version, WIRE_EXPORT_VERSION);
+    if (!m->name)
+        return err_set(e, HEARTH_EPARAMS, "sessions.import.name: is missing");
+    if (!m->model)
+        return err_set(e, HEARTH_EPARAMS, "sessions.import.model: is missing");
+    return 0;
+}
+
+static const struct wire_field session_import_fields[] = {
+    COUNTER(wire_session_import, page),
+    BOOL(wire_session_import, more, false),
+    ARRAY(wire_session_import, turns, turn, WIRE_MESSAGES_MAX),
+    COUNTER(wire_session_import, version),
+    WORD(wire_session_import, name),
+    PATH(wire_session_import, model),
+    WORD(wire_session_import, tokenizer),
+    COUNTER(wire_session_import, vocab),
+    FLOAT(wire_session_import, created, 0, 1e12, 0),
+    BOOL(wire_session_import, turn_open, false),
+    BOOL(wire_session_import, pinned, false),
+    BOOL(wire_session_import, replace, false),
+    {0},
+};
+TYPE(session_import, "sessions.import", .check = session_import_check);
+
+static const struct wire_field imported_fields[] = {STRUCT_IF(wire_imported, session, session, has_session), {0}};
+TYPE(imported, "sessions.import result");
+
+static const struct wire_field backup_fields[] = {
+    PATH(wire_backup, path, REQUIRED),
+    BOOL(wire_backup, replace, false),
+    {0},
+};
+TYPE(backup, "params");
+
+static const struct wire_field backup_result_fields[] = {COUNTER(wire_backup_result, bytes), {0}};
+TYPE(backup_result, "backup result");
 
 /* --- models --------------------------------------------------------------------------------------------- */
 
@@ -610,6 +700,10 @@ const struct wire_method wire_methods[] = {
     CALL(WIRE_SESSIONS_SHOW, "sessions.show", session_ref, session_show_result),
     CALL(WIRE_SESSIONS_RENAME, "sessions.rename", session_rename, empty),
     CALL(WIRE_SESSIONS_REMOVE, "sessions.remove", session_ref, empty),
+    CALL(WIRE_SESSIONS_PIN, "sessions.pin", session_pin, empty),
+    CALL(WIRE_SESSIONS_EXPORT, "sessions.export", session_export, session_page),
+    CALL(WIRE_SESSIONS_IMPORT, "sessions.import", session_import, imported),
+    CALL(WIRE_BACKUP, "backup", backup, backup_result),
     CALL(WIRE_MODELS_LIST, "models.list", empty, models_list_result),
     CALL(WIRE_MODELS_SHOW, "models.show", model_ref, model),
     CALL(WIRE_MODELS_LOAD, "models.load", model_ref, model_load_result),
@@ -641,6 +735,7 @@ const struct wire_method wire_methods[] = {
     EVENT(WIRE_ENGINE_KV_BAD, "engine.kv_bad", true, engine_kv_bad),
     EVENT(WIRE_JOURNAL_HEAD, "journal.head", true, journal_head),
     EVENT(WIRE_JOURNAL_END, "journal.end", true, journal_end),
+    EVENT(WIRE_TURN_MADE, "turn.made", true, made),
     {0},
 };
 

@@ -298,6 +298,8 @@ static int read_field(struct reader *r, const struct path *path, const struct wi
         return rc;
     }
     case WIRE_STRUCT:
+        if (f->flags & FIELD_HAS)
+            *MEMBER(bool, msg, f->beside) = true;
         return read_struct(r, path, f->sub, o, MEMBER(void, msg, f->offset));
     case WIRE_ARRAY:
         rc = read_structs(r, path, o, f, &v, MEMBER(size_t, msg, f->beside));

@@ -31,6 +31,8 @@ enum {
     WIRE_PATH_MAX = 4096,
     WIRE_TOKENS_MAX = 1 << 20, /* token ids in one message */
     WIRE_MESSAGES_MAX = 4096,  /* in one request */
+    WIRE_PAGE_BYTES = 1 << 20, /* of texts and ids in one page of an export, about */
+    WIRE_EXPORT_VERSION = 1,   /* of what sessions.export gives and sessions.import takes */
     WIRE_PARTS_MAX = 1024,     /* in one message */
     WIRE_STOPS_MAX = 16,
     WIRE_BIAS_MAX = 1024,  /* logit_bias entries ... */
@@ -65,8 +67,13 @@ enum {
 #define wire_stream_tokens        hearth_stream_tokens
 #define wire_session              hearth_session
 #define wire_sessions_list_result hearth_sessions_list_result
+#define wire_made                 hearth_made
 #define wire_turn                 hearth_turn
 #define wire_session_show_result  hearth_session_show_result
+#define wire_session_page         hearth_session_page
+#define wire_session_import       hearth_session_import
+#define wire_imported             hearth_imported
+#define wire_backup_result        hearth_backup_result
 #define wire_model                hearth_model
 #define wire_models_list_result   hearth_models_list_result
 #define wire_model_load_result    hearth_model_load_result
@@ -118,6 +125,20 @@ struct wire_session_ref { /* sessions.show, sessions.remove */
 struct wire_session_rename {
     const char *session;
     const char *name;
+};
+
+struct wire_session_export {
+    const char *session;
+    int64_t from; /* the `next` of the page before, or 0 */
+};
+struct wire_session_pin {
+    const char *session;
+    bool pinned;
+};
+
+struct wire_backup {
+    const char *path; /* absolute: hearthd writes it */
+    bool replace;
 };
 
 struct wire_model_ref { /* models.show, models.load, models.unload */
@@ -232,6 +253,9 @@ struct wire_journal_end {
     struct wire_engine_result result; /* its tail is in the last engine.tokens already */
 };
 
+/* turn.made: how a completion was made, as the store keeps it beside the turn: hearth_made, packed as an event, so that
+ * what a damaged database holds is checked like what a peer sends. */
+
 /* --- the table ------------------------------------------------------------------------------------------ */
 
 struct wire_type; /* a struct's field table: wire-table.h, for the codec and its tests only */
@@ -254,6 +278,10 @@ enum {
     WIRE_SESSIONS_SHOW,
     WIRE_SESSIONS_RENAME,
     WIRE_SESSIONS_REMOVE,
+    WIRE_SESSIONS_PIN,
+    WIRE_SESSIONS_EXPORT,
+    WIRE_SESSIONS_IMPORT,
+    WIRE_BACKUP,
     WIRE_MODELS_LIST,
     WIRE_MODELS_SHOW,
     WIRE_MODELS_LOAD,
@@ -285,6 +313,7 @@ enum {
     WIRE_ENGINE_KV_BAD,
     WIRE_JOURNAL_HEAD,
     WIRE_JOURNAL_END,
+    WIRE_TURN_MADE,
     WIRE_METHODS, /* how many */
 };
 extern const struct wire_method wire_methods[];                           /* ends with name NULL */

@@ -149,6 +149,8 @@ static void random_field(struct arena *a, const struct wire_field *f, void *msg)
     }
     case WIRE_STRUCT:
         random_struct(a, f->sub, (char *)msg + f->offset);
+        if (f->flags & FIELD_HAS)
+            AT(bool, msg, f->beside) = true;
         break;
     case WIRE_ARRAY:
         AT(void *, msg, f->offset) = random_structs(a, f->sub, n);

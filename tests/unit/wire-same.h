@@ -68,6 +68,8 @@ static bool same_field(const struct wire_field *f, void *a, void *b)
         return true;
     }
     case WIRE_STRUCT:
+        if (f->flags & FIELD_HAS && AT(bool, a, f->beside) != AT(bool, b, f->beside))
+            return false;
         return !differs(f->sub, (char *)a + f->offset, (char *)b + f->offset);
     case WIRE_ARRAY:
         return same_structs(f->sub, AT(void *, a, f->offset), AT(size_t, a, f->beside), AT(void *, b, f->offset),
