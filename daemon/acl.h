@@ -16,7 +16,7 @@ enum acl_perm {
 /* What one uid has going; it lives while there is any of it. */
 struct account {
     uid_t uid;
-    int64_t connections, streams;
+    int64_t connections, streams, imports;
     unsigned refs;
     LIST_ENTRY(account) entry;
 };

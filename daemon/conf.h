@@ -22,20 +22,22 @@ struct conf {
     int64_t connections, connections_per_uid;
     int64_t streams, streams_per_uid;
     int64_t sessions_per_uid;
-    int64_t requests_per_connection; /* unanswered at once */
-    int64_t unsent_bytes;            /* per connection, before a peer that does not read is dropped */
-    int64_t frame_timeout;           /* seconds for the rest of a frame that has begun */
-    int64_t shutdown_grace;          /* seconds for running streams to end by themselves */
-    int64_t stream_retries;          /* engine crashes that one stream survives */
-    int64_t attach_grace;            /* seconds that a stream goes on without a reader */
-    int64_t journal_bytes;           /* of finished streams that are kept for attaching */
-    int64_t threads;                 /* of the engine; 0 = one per core */
-    int64_t kv_bytes;                /* of each model's KV pool; 0 = the engine's choice */
-    int64_t kv_ram;                  /* bytes of KV that the engine keeps in host memory; CONF_IS_AUTO = its choice */
-    int64_t kv_disk;                 /* bytes of KV files; 0 = none; CONF_IS_AUTO = a share of the filesystem */
-    int64_t kv_disk_per_uid;         /* of one user's; CONF_IS_AUTO = as kv_disk */
-    int64_t kv_age;                  /* days that a KV file is kept unused; 0 = any number */
-    char *backend;                   /* auto, cpu, cuda; NULL = auto */
+    int64_t session_age;                          /* days without use; 0 = for ever */
+    int64_t session_bytes, session_bytes_per_uid; /* texts and tokens; 0 = no limit */
+    int64_t requests_per_connection;              /* unanswered at once */
+    int64_t unsent_bytes;                         /* per connection, before a peer that does not read is dropped */
+    int64_t frame_timeout;                        /* seconds for the rest of a frame that has begun */
+    int64_t shutdown_grace;                       /* seconds for running streams to end by themselves */
+    int64_t stream_retries;                       /* engine crashes that one stream survives */
+    int64_t attach_grace;                         /* seconds that a stream goes on without a reader */
+    int64_t journal_bytes;                        /* of finished streams that are kept for attaching */
+    int64_t threads;                              /* of the engine; 0 = one per core */
+    int64_t kv_bytes;                             /* of each model's KV pool; 0 = the engine's choice */
+    int64_t kv_ram;          /* bytes of KV that the engine keeps in host memory; CONF_IS_AUTO = its choice */
+    int64_t kv_disk;         /* bytes of KV files; 0 = none; CONF_IS_AUTO = a share of the filesystem */
+    int64_t kv_disk_per_uid; /* of one user's; CONF_IS_AUTO = as kv_disk */
+    int64_t kv_age;          /* days that a KV file is kept unused; 0 = any number */
+    char *backend;           /* auto, cpu, cuda; NULL = auto */
 };
 
 /* CONF_AUTO is a CONF_SIZE that may also be the word auto. */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "daemon/dispatch.h"
+#include "daemon/import.h"
 #include "daemon/log.h"
 #include "daemon/stream.h"
 
@@ -48,6 +49,7 @@ static void conn_free(struct conn *c)
     wire_buf_fini(&c->out);
     free(c->notify_method);
     free(c->notify_code);
+    import_free(c->import);
     acl_put(c->account);
     free(c);
 }

@@ -34,6 +34,7 @@ struct conn {
 
     struct call_list calls; /* not answered yet */
     int64_t n_calls;
+    struct import *import; /* a session that is coming in, or NULL */
     TAILQ_ENTRY(conn) entry, dirty_entry;
 };
 

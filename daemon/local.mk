@@ -14,17 +14,21 @@ daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS)
 noinst_LIBRARIES += daemon/libdaemon.a
 daemon_libdaemon_a_SOURCES = \
 	daemon/acl.c daemon/acl.h \
+	daemon/age.c daemon/age.h \
+	daemon/backup.c daemon/backup.h \
 	daemon/blame.c daemon/blame.h \
 	daemon/conf.c daemon/conf.h \
 	daemon/conn.c daemon/conn.h \
 	daemon/deliver.c \
 	daemon/dispatch.c daemon/dispatch.h \
 	daemon/forward.c daemon/forward.h \
+	daemon/import.c daemon/import.h \
 	daemon/journal.c daemon/journal.h \
 	daemon/journal-read.c daemon/journal-read.h \
 	daemon/journal-sync.c daemon/journal-sync.h \
 	daemon/link.c daemon/link.h \
 	daemon/log.c daemon/log.h \
+	daemon/made.c daemon/made.h \
 	daemon/models.c daemon/models.h \
 	daemon/msg-generate.c \
 	daemon/msg-hello.c \
@@ -38,9 +42,12 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/server.c daemon/server.h \
 	daemon/session.c daemon/session.h \
 	daemon/store.c daemon/store.h daemon/store-inside.h \
+	daemon/store-copy.c \
 	daemon/store-open.c \
 	daemon/store-sql.c \
-	daemon/stream.c daemon/stream.h daemon/stream-inside.h
+	daemon/store-turns.c \
+	daemon/stream.c daemon/stream.h daemon/stream-inside.h \
+	daemon/tidy.c daemon/tidy.h
 daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS)
 
 # A hearthd that runs from its build folder uses the tree's models; an installed one looks where configure said.

@@ -1,23 +1,11 @@
-/* msg-sessions.c - list, show, rename, remove: one's own sessions only, for those are all that the store is asked for.
- */
+/* msg-sessions.c - list, show, rename, remove, pin, export: one's own sessions only, for those are all that the store
+ * is asked for. */
 #include <stdlib.h>
 
 #include "daemon/dispatch.h"
+#include "daemon/made.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
-
-static void describe(const struct server *s, const struct store_session *from, struct wire_session *to)
-{
-    *to = (struct wire_session){.id = from->id,
-                                .name = from->name,
-                                .model = from->model,
-                                .path = from->path,
-                                .tokens = from->n_tok,
-                                .turns = from->n_turns,
-                                .created = from->created,
-                                .used = from->used,
-                                .busy = session_is_busy(s, from->id)};
-}
 
 void msg_sessions_list(struct call *call)
 {
@@ -32,7 +20,7 @@ void msg_sessions_list(struct call *call)
         rc = err_set(&e, HEARTH_ENOMEM, "out of memory");
     if (rc == 0) {
         for (size_t i = 0; i < n; i++)
-            describe(s, v[i], &w[i]);
+            session_describe(s, v[i], &w[i]);
         struct wire_sessions_list_result r = {.sessions = w, .n_sessions = n};
         call_reply(call, &r);
     } else {
@@ -49,26 +37,21 @@ static int show(struct call *call, const struct store_session *row, struct heart
     struct server *s = call->server;
     const struct wire_session_ref *ref = call->params;
     struct store_turn *turns = NULL;
-    struct wire_turn *w = NULL;
+    struct made_turns w = {0};
     int32_t *ids = NULL;
     size_t n = 0, n_ids = 0;
     int rc = store_turns(s->store, row, &turns, &n, e);
     if (rc == 0 && ref->tokens)
         rc = store_timeline(s->store, row, &ids, &n_ids, e);
-    if (rc == 0 && (w = calloc(n + 1, sizeof(*w))) == NULL)
-        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+    if (rc == 0)
+        rc = made_turns(turns, n, false, &w, e);
     if (rc == 0) {
-        for (size_t i = 0; i < n; i++)
-            w[i] = (struct wire_turn){.role = turns[i].role,
-                                      .text = {.data = turns[i].text, .len = turns[i].len},
-                                      .n_tokens = (int64_t)turns[i].n_ids,
-                                      .created = turns[i].created};
-        struct wire_session_show_result r = {.turns = w, .n_turns = n, .tokens = {.v = ids, .n = n_ids}};
-        describe(s, row, &r.session);
+        struct wire_session_show_result r = {.turns = w.v, .n_turns = n, .tokens = {.v = ids, .n = n_ids}};
+        session_describe(s, row, &r.session);
         call_reply(call, &r);
     }
-    free(turns);
-    free(w);
+    store_turns_free(turns, n);
+    made_turns_fini(&w);
     free(ids);
     return rc;
 }
@@ -126,6 +109,58 @@ void msg_sessions_remove(struct call *call)
     if (rc == 0)
         call_reply(call, &nothing);
     else
+        call_fail(call, &e);
+    store_session_free(row);
+}
+
+void msg_sessions_pin(struct call *call)
+{
+    static const struct wire_empty nothing;
+    const struct wire_session_pin *p = call->params;
+    struct store_session *row = NULL;
+    struct hearth_err e;
+    int rc = session_get(call->server, call->account->uid, p->session, &row, &e);
+    if (rc == 0)
+        rc = store_pin(call->server->store, row, p->pinned, &e);
+    if (rc == 0)
+        call_reply(call, &nothing);
+    else
+        call_fail(call, &e);
+    store_session_free(row);
+}
+
+/* --- pages ---------------------------------------------------------------------------------------------- */
+
+static int export(struct call *call, const struct store_session *row, struct hearth_err *e)
+{
+    const struct wire_session_export *p = call->params;
+    struct wire_session_page r = {.version = WIRE_EXPORT_VERSION, .turn_open = row->turn_open, .next = p->from};
+    struct store_turn *turns = NULL;
+    struct made_turns w = {0};
+    size_t n = 0;
+    int rc = store_page(call->server->store, row, &r.next, WIRE_PAGE_BYTES, WIRE_MESSAGES_MAX, &turns, &n, e);
+    if (rc == 0)
+        rc = made_turns(turns, n, true, &w, e);
+    if (rc == 0) {
+        r.turns = w.v;
+        r.n_turns = n;
+        session_describe(call->server, row, &r.session);
+        call_reply(call, &r);
+    }
+    store_turns_free(turns, n);
+    made_turns_fini(&w);
+    return rc;
+}
+
+void msg_sessions_export(struct call *call)
+{
+    const struct wire_session_export *p = call->params;
+    struct store_session *row = NULL;
+    struct hearth_err e;
+    int rc = session_get(call->server, call->account->uid, p->session, &row, &e);
+    if (rc == 0)
+        rc = export(call, row, &e);
+    if (rc != 0)
         call_fail(call, &e);
     store_session_free(row);
 }

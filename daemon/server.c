@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/backup.h"
 #include "daemon/blame.h"
 #include "daemon/conn.h"
 #include "daemon/journal.h"
@@ -24,6 +25,7 @@
 #include "daemon/log.h"
 #include "daemon/store.h"
 #include "daemon/stream.h"
+#include "daemon/tidy.h"
 
 enum {
     BACKLOG = 128,
@@ -340,6 +342,8 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
 void server_fini(struct server *s)
 {
     stop_listening(s);
+    backup_stop(s->backup);
+    tidy_free(s->tidy);
     link_free(s->link);
     s->link = NULL;
     stream_end_all(s);
@@ -364,6 +368,9 @@ void server_fini(struct server *s)
 int server_run(struct server *s, struct hearth_err *e)
 {
     stream_recover(s);
+    struct hearth_err why;
+    if (s->store != NULL && tidy_new(&s->tidy, s, &why) != 0) /* after that: what goes on is in use */
+        log_error("%s; no session is removed for its age", why.msg);
     while (s->phase != SERVER_DONE) {
         if (event_base_loop(s->base, EVLOOP_ONCE) < 0)
             return err_set(e, HEARTH_EINTERNAL, "the event loop failed: %s", strerror(errno));

@@ -15,15 +15,18 @@
 #include "daemon/sd.h"
 #include "libclient/wire.h"
 
+struct backup;
 struct blame;
 struct call;
 struct conn;
 struct event;
 struct event_base;
+struct import;
 struct journal;
 struct link;
 struct store;
 struct stream;
+struct tidy;
 
 TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(stream_list, stream);
@@ -65,6 +68,8 @@ struct server {
     struct hearth_err store_err;
     struct journal *journal; /* NULL: streams do not survive hearthd, and the log says why */
     struct link *link;
+    struct tidy *tidy;     /* NULL: there is no database */
+    struct backup *backup; /* NULL: none is under way */
 };
 
 /* Takes the lock, the socket and the state. 0, an error, or 1 where another hearthd answers on that socket. */

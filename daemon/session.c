@@ -6,8 +6,10 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "daemon/made.h"
 #include "daemon/models.h"
 #include "daemon/stream.h"
+#include "daemon/tidy.h"
 
 /* --- who runs in what ----------------------------------------------------------------------------------- */
 
@@ -50,9 +52,25 @@ int session_get(struct server *s, uid_t uid, const char *ref, struct store_sessi
     return store_get(s->store, uid, ref, out, e);
 }
 
+void session_describe(const struct server *s, const struct store_session *from, struct wire_session *to)
+{
+    *to = (struct wire_session){.id = from->id,
+                                .name = from->name,
+                                .model = from->model,
+                                .path = from->path,
+                                .tokens = from->n_tok,
+                                .turns = from->n_turns,
+                                .created = from->created,
+                                .used = from->used,
+                                .busy = session_is_busy(s, from->id),
+                                .bytes = from->bytes,
+                                .pinned = from->pinned,
+                                .expires = tidy_expires(s, from)};
+}
+
 /* --- opening -------------------------------------------------------------------------------------------- */
 
-static int new_id(char id[STORE_ID_LEN + 1], struct hearth_err *e)
+int session_new_id(char id[STORE_ID_LEN + 1], struct hearth_err *e)
 {
     uint8_t r[STORE_ID_LEN / 2];
     if (getrandom(r, sizeof(r), 0) != sizeof(r))
@@ -92,6 +110,8 @@ static int open_stored(struct server *s, uid_t uid, const struct wire_generate *
         return err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", ss->row.name);
     rc = check_model(s, uid, g->model, &ss->row, e);
     if (rc == 0)
+        rc = tidy_check_room(s, uid, &ss->row, e);
+    if (rc == 0)
         rc = store_timeline(s->store, &ss->row, &ss->ids, &ss->n_ids, e);
     return rc;
 }
@@ -109,13 +129,16 @@ static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, 
             return rc;
         if (n >= s->conf->sessions_per_uid)
             return err_set(e, HEARTH_ELIMIT, "user %u has %lld sessions, the limit", (unsigned)uid, (long long)n);
+        rc = tidy_check_room(s, uid, NULL, e);
+        if (rc != 0)
+            return rc;
         if (session_is_reserved(s, uid, g->session))
             return err_set(e, HEARTH_ESESSIONBUSY, "a generation is creating session \"%.80s\"", g->session);
         if (g->model == NULL)
             return err_set(e, HEARTH_ENOSESSION, "there is no session \"%.80s\", and no model to create it with",
                            g->session);
     }
-    rc = new_id(ss->row.id, e);
+    rc = session_new_id(ss->row.id, e);
     if (rc == 0)
         rc = models_resolve(s->conf, g->model, acl_trusts_paths(uid), &ss->row.path, e);
     if (rc != 0)
@@ -234,14 +257,15 @@ static int content(const struct wire_message *m, struct wire_bytes *out, char **
 }
 
 int session_commit(struct server *s, struct session *ss, const struct wire_generate *g, const struct wire_ids *appended,
-                   const struct wire_ids *completion, const struct wire_bytes *text, bool turn_open, int64_t stream,
-                   struct hearth_err *e)
+                   const struct wire_ids *completion, const struct wire_bytes *text, const struct wire_made *made,
+                   bool turn_open, int64_t stream, struct hearth_err *e)
 {
     /* One row per message for people to read; the ids are those of the whole input, so the last row has them. */
     size_t n = g->n_messages > 0 ? g->n_messages : 1;
     double now = server_now();
     struct store_turn *turns = calloc(n + 1, sizeof(*turns));
     char **joined = calloc(n, sizeof(*joined));
+    struct wire_buf packed = {0};
     int rc = turns != NULL && joined != NULL ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
     for (size_t i = 0; rc == 0 && i < n; i++) {
         struct wire_bytes b = g->text;
@@ -250,6 +274,8 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
         turns[i] = (struct store_turn){
             .role = g->n_messages > 0 ? g->messages[i].role : "text", .text = b.data, .len = b.len, .created = now};
     }
+    if (rc == 0)
+        rc = made_pack(made, &packed, e);
     if (rc == 0) {
         turns[n - 1].ids = appended->v;
         turns[n - 1].n_ids = appended->n;
@@ -258,7 +284,9 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
                                        .len = text->len,
                                        .ids = completion->v,
                                        .n_ids = completion->n,
-                                       .created = now};
+                                       .created = now,
+                                       .made = packed.data,
+                                       .made_len = packed.len};
         ss->row.used = now;
         ss->row.turn_open = turn_open;
         rc = store_commit(s->store, &ss->row, ss->is_new, turns, n + 1, stream, e);
@@ -267,5 +295,6 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
         free(joined[i]);
     free(joined);
     free(turns);
+    wire_buf_fini(&packed);
     return rc;
 }

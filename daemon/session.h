@@ -18,6 +18,11 @@ struct session {
     size_t n_ids;
 };
 
+int session_new_id(char id[STORE_ID_LEN + 1], struct hearth_err *e);
+
+/* What sessions.list and its like say of one; borrows the strings. */
+void session_describe(const struct server *s, const struct store_session *from, struct wire_session *to);
+
 /* What the request's `session` and `model` mean for that uid. */
 int session_open(struct server *s, uid_t uid, const struct wire_generate *g, struct session **out,
                  struct hearth_err *e);
@@ -33,11 +38,11 @@ int session_get(struct server *s, uid_t uid, const char *ref, struct store_sessi
 /* 0 where the string may name a session. */
 int session_check_name(const char *name, struct hearth_err *e);
 
-/* Writes what a generation appended: the request's input with its ids, then the completion; and that `stream` is
- * written. */
+/* Writes what a generation appended: the request's input with its ids, then the completion and how it was made; and
+ * that `stream` is written. */
 int session_commit(struct server *s, struct session *ss, const struct wire_generate *g, const struct wire_ids *appended,
-                   const struct wire_ids *completion, const struct wire_bytes *text, bool turn_open, int64_t stream,
-                   struct hearth_err *e);
+                   const struct wire_ids *completion, const struct wire_bytes *text, const struct wire_made *made,
+                   bool turn_open, int64_t stream, struct hearth_err *e);
 
 /* The session of a stream from the journal: as the head says, for looking at; or for going on in it, with its timeline,
  * which must be as long as it was. */

@@ -2,7 +2,8 @@
  * store-inside.h - what the parts of the store share: the database, the statements, how they run. Nobody else includes
  * it: SQLite is the store's affair alone.
  *
- * store-sql.c has the texts, store-open.c the opening and the versions, store.c sessions and their turns.
+ * store-sql.c has the texts, store-open.c the opening and the versions, store-copy.c copies of the file, store.c
+ * sessions, store-turns.c what they hold.
  */
 #ifndef DAEMON_STORE_INSIDE_H
 #define DAEMON_STORE_INSIDE_H
@@ -18,12 +19,18 @@ enum sql {
     SQL_GET_ID,
     SQL_GET_NAME,
     SQL_LIST,
+    SQL_LIST_OLD,
     SQL_COUNT,
+    SQL_BYTES,
+    SQL_UIDS,
+    SQL_GET_CLOCK,
+    SQL_SET_CLOCK,
     SQL_TOKENS,
     SQL_TURNS,
     SQL_INSERT,
     SQL_UPDATE,
     SQL_INSERT_TURN,
+    SQL_PIN,
     SQL_RENAME,
     SQL_REMOVE,
     SQL_FOLD,
@@ -36,6 +43,7 @@ enum sql {
 struct store {
     int dir_fd; /* locked: one hearthd at a time appends to these sessions */
     sqlite3 *db;
+    char *path;
     sqlite3_stmt *stmt[N_SQL];
 };
 
@@ -51,6 +59,13 @@ sqlite3_stmt *store_use(struct store *st, enum sql which);
 /* Runs one that gives no rows; and one that gives a number. */
 int store_run(struct store *st, sqlite3_stmt *q, const char *what, struct hearth_err *e);
 int store_number(struct store *st, sqlite3_stmt *q, const char *what, int64_t *v, struct hearth_err *e);
+
+int store_begin(struct store *st, struct hearth_err *e);
+int store_end(struct store *st, int rc, const char *what, struct hearth_err *e); /* commits, or undoes where rc < 0 */
+
+/* One more turn of a session. */
+int store_insert_turn(struct store *st, const struct store_session *s, const struct store_turn *t,
+                      struct hearth_err *e);
 
 /* A text column without NULs, copied; NULL where it is anything else. */
 char *store_text(sqlite3_stmt *q, int i);

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/log.h"
 #include "daemon/store-inside.h"
 
 enum { LOCK_MOMENTS = 50 };
@@ -86,22 +87,40 @@ static int user_version(struct store *st, int64_t *v, struct hearth_err *e)
     return rc;
 }
 
+/* What it was stays beside it: a step that turns out to be wrong, or an older hearthd, can go back to it. */
+static int keep_old(const struct store *st, int64_t version, struct hearth_err *e)
+{
+    char *to;
+    if (asprintf(&to, "%s.v%lld", st->path, (long long)version) < 0)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    struct hearth_err why;
+    int rc = store_copy(st->path, to, true, NULL, NULL, &why);
+    if (rc == 0)
+        log_info("the session database goes from version %lld to %d; %s is as it was", (long long)version,
+                 STORE_VERSION, to);
+    else
+        err_set(e, HEARTH_ESTORE, "no copy of the old session database can be kept, so it stays as it is: %s", why.msg);
+    free(to);
+    return rc != 0 ? HEARTH_ESTORE : 0;
+}
+
+/* All steps or none. */
 static int migrate(struct store *st, int64_t from, struct hearth_err *e)
 {
-    for (int64_t v = from; v < STORE_VERSION; v++) {
-        char set[64];
-        snprintf(set, sizeof(set), "PRAGMA user_version = %lld; COMMIT", (long long)v + 1);
-        int rc = exec(st, "BEGIN IMMEDIATE", e);
-        if (rc == 0)
-            rc = exec(st, store_migrations[v], e);
-        if (rc == 0)
-            rc = exec(st, set, e);
-        if (rc != 0) {
-            exec(st, "ROLLBACK", NULL);
-            return rc;
-        }
-    }
-    return 0;
+    if (from == STORE_VERSION)
+        return 0;
+    int rc = from > 0 ? keep_old(st, from, e) : 0;
+    if (rc == 0)
+        rc = exec(st, "BEGIN IMMEDIATE", e);
+    for (int64_t v = from; rc == 0 && v < STORE_VERSION; v++)
+        rc = exec(st, store_migrations[v], e);
+    char set[64];
+    snprintf(set, sizeof(set), "PRAGMA user_version = %d; COMMIT", STORE_VERSION);
+    if (rc == 0)
+        rc = exec(st, set, e);
+    if (rc != 0 && !sqlite3_get_autocommit(st->db))
+        exec(st, "ROLLBACK", NULL);
+    return rc;
 }
 
 static int prepare_all(struct store *st, struct hearth_err *e)
@@ -112,8 +131,9 @@ static int prepare_all(struct store *st, struct hearth_err *e)
     return 0;
 }
 
-static int open_db(struct store *st, const char *path, struct hearth_err *e)
+static int open_db(struct store *st, struct hearth_err *e)
 {
+    const char *path = st->path;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
     if (sqlite3_open_v2(path, &st->db, flags, NULL) != SQLITE_OK)
         return err_set(e, HEARTH_ESTORE, "%s: %s", path, st->db != NULL ? sqlite3_errmsg(st->db) : "out of memory");
@@ -149,8 +169,7 @@ static int open_db(struct store *st, const char *path, struct hearth_err *e)
 int store_open(struct store **out, const char *dir, struct hearth_err *e)
 {
     struct store *st = calloc(1, sizeof(*st));
-    char *path = NULL;
-    if (st == NULL || asprintf(&path, "%s/sessions.db", dir) < 0) {
+    if (st == NULL || asprintf(&st->path, "%s/sessions.db", dir) < 0) {
         free(st);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
@@ -159,16 +178,20 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
     if (rc == 0)
         rc = lock_dir(st, dir, e);
     if (rc == 0)
-        rc = make_file(path, e);
+        rc = make_file(st->path, e);
     if (rc == 0)
-        rc = open_db(st, path, e);
-    free(path);
+        rc = open_db(st, e);
     if (rc != 0) {
         store_close(st);
         return rc;
     }
     *out = st;
     return 0;
+}
+
+const char *store_path(const struct store *st)
+{
+    return st->path;
 }
 
 void store_close(struct store *st)
@@ -180,5 +203,6 @@ void store_close(struct store *st)
     sqlite3_close(st->db);
     if (st->dir_fd >= 0)
         close(st->dir_fd);
+    free(st->path);
     free(st);
 }

@@ -15,29 +15,47 @@ const char *const store_migrations[STORE_VERSION] = {
     "  text BLOB NOT NULL, tokens BLOB NOT NULL, created REAL NOT NULL, UNIQUE(session, seq));",
     /* streams of the journal whose turns are in here */
     "CREATE TABLE folded(stream INTEGER PRIMARY KEY);",
+    /* bytes: of all texts and tokens, a sum that store_commit keeps; made: an event turn.made, how it was generated */
+    "ALTER TABLE sessions ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sessions ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE sessions SET bytes ="
+    "  (SELECT coalesce(sum(length(text) + length(tokens)), 0) FROM turns WHERE session = sessions.id);"
+    "ALTER TABLE turns ADD COLUMN made BLOB;"
+    "CREATE INDEX sessions_used ON sessions(used);"
+    /* one row: what age.h saw last */
+    "CREATE TABLE clock(one INTEGER PRIMARY KEY CHECK (one = 1), wall REAL NOT NULL, doubt REAL NOT NULL);",
 };
 
-#define SESSION                                                                       \
-    "SELECT id, name, model, path, turn_open, created, used,"                         \
-    " (SELECT count(*) FROM turns WHERE session = s.id),"                             \
-    " (SELECT coalesce(sum(length(tokens)), 0) FROM turns WHERE session = s.id), uid" \
-    " FROM sessions s WHERE uid = ?1"
+#define SESSION                                                                                      \
+    "SELECT id, name, model, path, turn_open, created, used,"                                        \
+    " (SELECT count(*) FROM turns WHERE session = s.id),"                                            \
+    " (SELECT coalesce(sum(length(tokens)), 0) FROM turns WHERE session = s.id), uid, bytes, pinned" \
+    " FROM sessions s WHERE "
 
 const char *const store_sql[N_SQL] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
     [SQL_COMMIT] = "COMMIT",
     [SQL_ROLLBACK] = "ROLLBACK",
-    [SQL_GET_ID] = SESSION " AND id = ?2",
-    [SQL_GET_NAME] = SESSION " AND name = ?2",
-    [SQL_LIST] = SESSION " ORDER BY used DESC, id",
+    [SQL_GET_ID] = SESSION "uid = ?1 AND id = ?2",
+    [SQL_GET_NAME] = SESSION "uid = ?1 AND name = ?2",
+    [SQL_LIST] = SESSION "uid = ?1 ORDER BY used DESC, id",
+    [SQL_LIST_OLD] = SESSION "used < ?1 AND pinned = 0 ORDER BY used, id",
     [SQL_COUNT] = "SELECT count(*) FROM sessions WHERE uid = ?1",
+    [SQL_BYTES] = "SELECT coalesce(sum(bytes), 0) FROM sessions WHERE uid = ?1",
+    [SQL_UIDS] = "SELECT DISTINCT uid FROM sessions",
+    [SQL_GET_CLOCK] = "SELECT wall, doubt FROM clock",
+    [SQL_SET_CLOCK] = "INSERT INTO clock(one, wall, doubt) VALUES(1, ?1, ?2)"
+                      " ON CONFLICT(one) DO UPDATE SET wall = ?1, doubt = ?2",
     [SQL_TOKENS] = "SELECT tokens FROM turns WHERE session = ?1 ORDER BY seq",
-    [SQL_TURNS] = "SELECT role, text, length(tokens), created FROM turns WHERE session = ?1 ORDER BY seq",
-    [SQL_INSERT] = "INSERT INTO sessions(id, uid, name, model, path, turn_open, created, used)"
-                   " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    [SQL_UPDATE] = "UPDATE sessions SET turn_open = ?2, used = ?3 WHERE id = ?1",
-    [SQL_INSERT_TURN] = "INSERT INTO turns(session, seq, role, text, tokens, created) VALUES(?1,"
-                        " (SELECT coalesce(max(seq) + 1, 0) FROM turns WHERE session = ?1), ?2, ?3, ?4, ?5)",
+    /* The lengths come before what they are of: a turn that is passed over is not read. */
+    [SQL_TURNS] = "SELECT length(text), length(tokens), role, created, text, tokens, made FROM turns"
+                  " WHERE session = ?1 ORDER BY seq",
+    [SQL_INSERT] = "INSERT INTO sessions(id, uid, name, model, path, turn_open, created, used, bytes, pinned)"
+                   " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    [SQL_UPDATE] = "UPDATE sessions SET turn_open = ?2, used = ?3, bytes = bytes + ?4 WHERE id = ?1",
+    [SQL_INSERT_TURN] = "INSERT INTO turns(session, seq, role, text, tokens, created, made) VALUES(?1,"
+                        " (SELECT coalesce(max(seq) + 1, 0) FROM turns WHERE session = ?1), ?2, ?3, ?4, ?5, ?6)",
+    [SQL_PIN] = "UPDATE sessions SET pinned = ?2 WHERE id = ?1",
     [SQL_RENAME] = "UPDATE sessions SET name = ?2 WHERE id = ?1",
     [SQL_REMOVE] = "DELETE FROM sessions WHERE id = ?1",
     [SQL_FOLD] = "INSERT INTO folded(stream) VALUES(?1)",

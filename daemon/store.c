@@ -1,4 +1,4 @@
-/* store.c - sessions, their turns and the streams that are folded into them. */
+/* store.c - sessions, the streams that are folded into them, and how statements run. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -41,6 +41,20 @@ int store_number(struct store *st, sqlite3_stmt *q, const char *what, int64_t *v
     return rc;
 }
 
+int store_begin(struct store *st, struct hearth_err *e)
+{
+    return store_run(st, store_use(st, SQL_BEGIN), "the session database", e);
+}
+
+int store_end(struct store *st, int rc, const char *what, struct hearth_err *e)
+{
+    if (rc == 0)
+        rc = store_run(st, store_use(st, SQL_COMMIT), what, e);
+    if (rc != 0 && !sqlite3_get_autocommit(st->db))
+        store_run(st, store_use(st, SQL_ROLLBACK), "undoing it", NULL);
+    return rc;
+}
+
 char *store_text(sqlite3_stmt *q, int i)
 {
     if (sqlite3_column_type(q, i) != SQLITE_TEXT)
@@ -74,6 +88,8 @@ static int session_from_row(sqlite3_stmt *q, struct store_session **out, struct 
     s->n_turns = sqlite3_column_int64(q, 7);
     s->n_tok = sqlite3_column_int64(q, 8) / (int64_t)sizeof(int32_t);
     s->uid = (uid_t)sqlite3_column_int64(q, 9);
+    s->bytes = sqlite3_column_int64(q, 10);
+    s->pinned = sqlite3_column_int(q, 11) != 0;
     if (s->name == NULL || s->model == NULL || s->path == NULL || s->path[0] != '/')
         rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its name, model or path is not text", id);
 out:
@@ -124,12 +140,10 @@ int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
     return store_number(st, q, "counting sessions", n, e);
 }
 
-int store_list(struct store *st, uid_t uid, struct store_session ***out, size_t *n, struct hearth_err *e)
+static int list(struct store *st, sqlite3_stmt *q, struct store_session ***out, size_t *n, struct hearth_err *e)
 {
     struct store_session **v = NULL;
     size_t len = 0, cap = 0;
-    sqlite3_stmt *q = store_use(st, SQL_LIST);
-    sqlite3_bind_int64(q, 1, uid);
     int rc = 0, got;
     while ((got = sqlite3_step(q)) == SQLITE_ROW) {
         if (len == cap) {
@@ -168,103 +182,82 @@ int store_list(struct store *st, uid_t uid, struct store_session ***out, size_t 
     return 0;
 }
 
-/* Appends a row's little-endian ids to *v. */
-static int append_ids(sqlite3_stmt *q, int column, const char *id, int32_t **v, size_t *n, struct hearth_err *e)
+int store_list(struct store *st, uid_t uid, struct store_session ***out, size_t *n, struct hearth_err *e)
 {
-    size_t bytes = (size_t)sqlite3_column_bytes(q, column);
-    const uint8_t *p = sqlite3_column_blob(q, column);
-    if (sqlite3_column_type(q, column) != SQLITE_BLOB || bytes % 4 != 0)
-        return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn's tokens are %zu bytes", id, bytes);
-    if (bytes == 0)
-        return 0;
-    if (p == NULL)
-        return err_set(e, HEARTH_ENOMEM, "out of memory");
-    int32_t *grown = reallocarray(*v, *n + bytes / 4, sizeof(**v));
-    if (grown == NULL)
-        return err_set(e, HEARTH_ENOMEM, "out of memory");
-    *v = grown;
-    for (size_t i = 0; i < bytes; i += 4) {
-        uint32_t t = (uint32_t)p[i] | (uint32_t)p[i + 1] << 8 | (uint32_t)p[i + 2] << 16 | (uint32_t)p[i + 3] << 24;
-        if (t > INT32_MAX)
-            return err_set(e, HEARTH_ESTORE, "session %s is damaged: token %zu is negative", id, *n);
-        grown[(*n)++] = (int32_t)t;
-    }
-    return 0;
+    sqlite3_stmt *q = store_use(st, SQL_LIST);
+    sqlite3_bind_int64(q, 1, uid);
+    return list(st, q, out, n, e);
 }
 
-int store_timeline(struct store *st, const struct store_session *s, int32_t **ids, size_t *n, struct hearth_err *e)
+int store_list_old(struct store *st, double before, struct store_session ***out, size_t *n, struct hearth_err *e)
 {
-    int32_t *v = NULL;
+    sqlite3_stmt *q = store_use(st, SQL_LIST_OLD);
+    sqlite3_bind_double(q, 1, before);
+    return list(st, q, out, n, e);
+}
+
+int store_bytes(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_use(st, SQL_BYTES);
+    sqlite3_bind_int64(q, 1, uid);
+    return store_number(st, q, "adding sessions up", n, e);
+}
+
+int store_uids(struct store *st, uid_t **uids, size_t *n, struct hearth_err *e)
+{
+    uid_t *v = NULL;
     size_t len = 0;
-    sqlite3_stmt *q = store_use(st, SQL_TOKENS);
-    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
+    sqlite3_stmt *q = store_use(st, SQL_UIDS);
     int rc = 0, got;
-    while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW)
-        rc = append_ids(q, 0, s->id, &v, &len, e);
+    while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
+        uid_t *grown = reallocarray(v, len + 1, sizeof(*v));
+        if (grown == NULL) {
+            rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+            break;
+        }
+        v = grown;
+        v[len++] = (uid_t)sqlite3_column_int64(q, 0);
+    }
     if (rc == 0 && got != SQLITE_DONE)
-        rc = store_fail(st, "reading a session's tokens", e);
+        rc = store_fail(st, "listing users", e);
     sqlite3_reset(q);
     if (rc != 0) {
         free(v);
         return rc;
     }
-    *ids = v;
+    *uids = v;
     *n = len;
     return 0;
 }
 
-/* Two passes over the rows: the sizes, then one block of turns followed by their strings. */
-int store_turns(struct store *st, const struct store_session *s, struct store_turn **turns, size_t *n,
-                struct hearth_err *e)
+/* --- the clock ------------------------------------------------------------------------------------------ */
+
+int store_get_clock(struct store *st, double *wall, double *doubt, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_TURNS);
-    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
-    size_t rows = 0, bytes = 0;
-    int got;
-    while ((got = sqlite3_step(q)) == SQLITE_ROW) {
-        rows++;
-        bytes += (size_t)sqlite3_column_bytes(q, 0) + (size_t)sqlite3_column_bytes(q, 1) + 2;
-    }
-    struct store_turn *v = NULL;
-    int rc = got == SQLITE_DONE ? 0 : store_fail(st, "reading a session's turns", e);
-    if (rc == 0 && (v = calloc(1, rows * sizeof(*v) + bytes + 1)) == NULL)
-        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
-    char *p = (char *)(v + rows);
-    sqlite3_reset(q);
-    for (size_t i = 0; rc == 0 && i < rows; i++) {
-        if (sqlite3_step(q) != SQLITE_ROW) {
-            rc = store_fail(st, "reading a session's turns", e);
-            break;
-        }
-        struct store_turn *t = &v[i];
-        const void *role = sqlite3_column_text(q, 0);
-        size_t role_len = (size_t)sqlite3_column_bytes(q, 0);
-        const void *text = sqlite3_column_blob(q, 1);
-        t->len = (size_t)sqlite3_column_bytes(q, 1);
-        t->n_ids = (size_t)sqlite3_column_int64(q, 2) / 4;
-        t->created = sqlite3_column_double(q, 3);
-        if (role != NULL)
-            memcpy(p, role, role_len);
-        t->role = p;
-        p += role_len + 1;
-        if (text != NULL)
-            memcpy(p, text, t->len);
-        t->text = p;
-        p += t->len + 1;
+    sqlite3_stmt *q = store_use(st, SQL_GET_CLOCK);
+    int got = sqlite3_step(q), rc = 0;
+    *wall = *doubt = 0;
+    if (got == SQLITE_ROW) {
+        *wall = sqlite3_column_double(q, 0);
+        *doubt = sqlite3_column_double(q, 1);
+    } else if (got != SQLITE_DONE) {
+        rc = store_fail(st, "reading the clock", e);
     }
     sqlite3_reset(q);
-    if (rc != 0) {
-        free(v);
-        return rc;
-    }
-    *turns = v;
-    *n = rows;
-    return 0;
+    return rc;
+}
+
+int store_set_clock(struct store *st, double wall, double doubt, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_use(st, SQL_SET_CLOCK);
+    sqlite3_bind_double(q, 1, wall);
+    sqlite3_bind_double(q, 2, doubt);
+    return store_run(st, q, "keeping the clock", e);
 }
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-static int insert_session(struct store *st, const struct store_session *s, struct hearth_err *e)
+static int insert_session(struct store *st, const struct store_session *s, int64_t bytes, struct hearth_err *e)
 {
     sqlite3_stmt *q = store_use(st, SQL_INSERT);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
@@ -275,61 +268,70 @@ static int insert_session(struct store *st, const struct store_session *s, struc
     sqlite3_bind_int(q, 6, s->turn_open);
     sqlite3_bind_double(q, 7, s->created);
     sqlite3_bind_double(q, 8, s->used);
+    sqlite3_bind_int64(q, 9, bytes);
+    sqlite3_bind_int(q, 10, s->pinned);
     int rc = store_run(st, q, "creating a session", e);
     if (rc != 0 && sqlite3_extended_errcode(st->db) == SQLITE_CONSTRAINT_UNIQUE)
         rc = err_set(e, HEARTH_ESESSIONEXISTS, "there is a session \"%.80s\" already", s->name);
     return rc;
 }
 
-static int update_session(struct store *st, const struct store_session *s, struct hearth_err *e)
+static int update_session(struct store *st, const struct store_session *s, int64_t bytes, struct hearth_err *e)
 {
     sqlite3_stmt *q = store_use(st, SQL_UPDATE);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     sqlite3_bind_int(q, 2, s->turn_open);
     sqlite3_bind_double(q, 3, s->used);
+    sqlite3_bind_int64(q, 4, bytes);
     int rc = store_run(st, q, "updating a session", e);
     if (rc == 0 && sqlite3_changes(st->db) != 1)
         rc = err_set(e, HEARTH_ENOSESSION, "session %s has been removed", s->id);
     return rc;
 }
 
-static int insert_turn(struct store *st, const struct store_session *s, const struct store_turn *t,
-                       struct hearth_err *e)
+static int64_t bytes_of(const struct store_turn *turns, size_t n)
 {
-    uint8_t *le = malloc(t->n_ids * 4 + 1);
-    if (le == NULL)
-        return err_set(e, HEARTH_ENOMEM, "out of memory");
-    for (size_t i = 0; i < t->n_ids; i++)
-        for (int b = 0; b < 4; b++)
-            le[i * 4 + (size_t)b] = (uint8_t)((uint32_t)t->ids[i] >> (8 * b));
-    sqlite3_stmt *q = store_use(st, SQL_INSERT_TURN);
-    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
-    sqlite3_bind_text(q, 2, t->role, -1, SQLITE_STATIC);
-    sqlite3_bind_blob64(q, 3, t->len > 0 ? t->text : "", t->len, SQLITE_STATIC);
-    sqlite3_bind_blob64(q, 4, le, t->n_ids * 4, SQLITE_STATIC);
-    sqlite3_bind_double(q, 5, t->created);
-    int rc = store_run(st, q, "storing a turn", e);
-    sqlite3_clear_bindings(q);
-    free(le);
-    return rc;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += (int64_t)(turns[i].len + turns[i].n_ids * sizeof(int32_t));
+    return bytes;
 }
 
 int store_commit(struct store *st, const struct store_session *s, bool create, const struct store_turn *turns, size_t n,
                  int64_t stream, struct hearth_err *e)
 {
-    int rc = store_run(st, store_use(st, SQL_BEGIN), "the session database", e);
+    int rc = store_begin(st, e);
     if (rc != 0)
         return rc;
-    rc = create ? insert_session(st, s, e) : update_session(st, s, e);
+    rc = (create ? insert_session : update_session)(st, s, bytes_of(turns, n), e);
     for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = insert_turn(st, s, &turns[i], e);
+        rc = store_insert_turn(st, s, &turns[i], e);
     if (rc == 0)
         rc = store_fold_nothing(st, stream, e);
+    return store_end(st, rc, "storing a turn", e);
+}
+
+int store_import(struct store *st, const struct store_session *s, const struct store_session *replaced,
+                 const struct store_turn *turns, size_t n, struct hearth_err *e)
+{
+    int rc = store_begin(st, e);
+    if (rc != 0)
+        return rc;
+    if (replaced != NULL)
+        rc = store_remove(st, replaced, e);
     if (rc == 0)
-        rc = store_run(st, store_use(st, SQL_COMMIT), "storing a turn", e);
-    if (rc != 0 && !sqlite3_get_autocommit(st->db))
-        store_run(st, store_use(st, SQL_ROLLBACK), "undoing a turn", NULL);
-    return rc;
+        rc = insert_session(st, s, bytes_of(turns, n), e);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = store_insert_turn(st, s, &turns[i], e);
+    return store_end(st, rc, "storing a session", e);
+}
+
+int store_pin(struct store *st, const struct store_session *s, bool pinned, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_use(st, SQL_PIN);
+    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
+    sqlite3_bind_int(q, 2, pinned);
+    return store_run(st, q, "pinning a session", e);
 }
 
 int store_rename(struct store *st, const struct store_session *s, const char *name, struct hearth_err *e)

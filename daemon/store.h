@@ -9,6 +9,7 @@
 #ifndef DAEMON_STORE_H
 #define DAEMON_STORE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +17,7 @@
 
 #include "libclient/err.h"
 
-enum { STORE_ID_LEN = 16, STORE_VERSION = 2 };
+enum { STORE_ID_LEN = 16, STORE_VERSION = 3 };
 
 struct store;
 
@@ -29,6 +30,8 @@ struct store_session {
     bool turn_open; /* the timeline ends inside an assistant turn */
     double created, used;
     int64_t n_tok, n_turns;
+    int64_t bytes; /* of texts and ids */
+    bool pinned;
 };
 
 struct store_turn {
@@ -38,10 +41,16 @@ struct store_turn {
     const int32_t *ids;
     size_t n_ids;
     double created;
+    const void *made; /* an event turn.made, or NULL: how it was generated */
+    size_t made_len;
+    bool continues; /* in a page: the rest of the turn before */
 };
 
-/* Opens DIR/sessions.db, creating both as needed, and brings it up to STORE_VERSION. A database of a newer version,
- * a damaged one or one that cannot be written is refused and left untouched. */
+/*
+ * Opens DIR/sessions.db, creating both as needed, and brings it up to STORE_VERSION: all steps in one transaction,
+ * after a copy of the old file was kept as sessions.db.v1 (or whatever its version was). A database of a newer version,
+ * a damaged one or one that cannot be written is refused and left untouched.
+ */
 int store_open(struct store **out, const char *dir, struct hearth_err *e);
 void store_close(struct store *st);
 
@@ -53,12 +62,31 @@ void store_session_free(struct store_session *s);
 int store_list(struct store *st, uid_t uid, struct store_session ***out, size_t *n, struct hearth_err *e);
 int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);
 
+/* For limits: bytes of all of a uid's sessions; who has any; those of all uids that were not used since `before` and
+ * are not pinned, the oldest first. */
+int store_bytes(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);
+int store_uids(struct store *st, uid_t **uids, size_t *n, struct hearth_err *e);
+int store_list_old(struct store *st, double before, struct store_session ***out, size_t *n, struct hearth_err *e);
+
+/* What age.h wants to have kept: zeros where nothing is. */
+int store_get_clock(struct store *st, double *wall, double *doubt, struct hearth_err *e);
+int store_set_clock(struct store *st, double wall, double doubt, struct hearth_err *e);
+
 /* The ids of all turns, in order; malloc'd, NULL for none. */
 int store_timeline(struct store *st, const struct store_session *s, int32_t **ids, size_t *n, struct hearth_err *e);
 
-/* The turns in order, without ids but with their number; one malloc'd block. */
+/* The turns in order, without ids but with their number. */
 int store_turns(struct store *st, const struct store_session *s, struct store_turn **turns, size_t *n,
                 struct hearth_err *e);
+void store_turns_free(struct store_turn *turns, size_t n);
+
+/*
+ * A page of the turns, with all that they have: `*at` is 0 and then what the last call made of it, -1 at the end. A
+ * page holds about `bytes` of texts and ids and at most `most` turns; the last turn may be cut, and goes on in the next
+ * page.
+ */
+int store_page(struct store *st, const struct store_session *s, int64_t *at, size_t bytes, size_t most,
+               struct store_turn **turns, size_t *n, struct hearth_err *e);
 
 /* Appends turns and writes turn_open and used, all or nothing. `create`: the session's row as well, and
  * HEARTH_ESESSIONEXISTS where the name is taken. The same transaction remembers that `stream` has been folded in. */
@@ -72,8 +100,19 @@ int store_is_folded(struct store *st, int64_t stream, bool *folded, struct heart
 int store_last_stream(struct store *st, int64_t *stream, struct hearth_err *e); /* 0: none */
 void store_forget_streams(struct store *st, int64_t oldest);
 
+/* Writes a whole session, or nothing. `replaced` (or NULL) is removed in the same transaction. */
+int store_import(struct store *st, const struct store_session *s, const struct store_session *replaced,
+                 const struct store_turn *turns, size_t n, struct hearth_err *e);
+
+int store_pin(struct store *st, const struct store_session *s, bool pinned, struct hearth_err *e);
 int store_rename(struct store *st, const struct store_session *s, const char *name, struct hearth_err *e);
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e);
+
+/* Copies the database file at `from`, which may be in use, into the new file at `to`, mode 0600: whole, on the disk and
+ * at once there, or not at all. An existing file is HEARTH_EIO, or replaced. Any thread; `*stop` ends it early. */
+int store_copy(const char *from, const char *to, bool replace, const atomic_bool *stop, int64_t *bytes,
+               struct hearth_err *e);
+const char *store_path(const struct store *st);
 
 /* True for what is an id and therefore never a name. */
 bool store_is_id(const char *ref);

@@ -13,6 +13,7 @@
 #include "daemon/log.h"
 #include "daemon/store.h"
 #include "daemon/stream-inside.h"
+#include "daemon/tidy.h"
 
 enum { CRASHES_MAX = 16 }; /* that one stream lives through in all, progress or not */
 
@@ -154,17 +155,23 @@ void stream_fold(struct stream *st)
     struct wire_ids appended = {.v = st->appended, .n = st->n_appended};
     struct wire_ids made = {.v = st->output.ids, .n = st->output.n_ids};
     struct wire_bytes text = {.data = st->output.text, .len = st->output.n_text};
+    struct wire_made how = {.finish_reason = st->end.finish_reason,
+                            .usage = st->end.usage,
+                            .timings = st->end.timings,
+                            .sampling = st->request->sampling};
     struct hearth_err e;
     if (s->store == NULL)
         return;
     if (st->session->row.name == NULL || !is_kept(st)) {
         if (store_fold_nothing(s->store, st->number, &e) != 0)
             log_warn("stream %lld: %s", (long long)st->number, e.msg);
-    } else if (session_commit(s, st->session, st->request, &appended, &made, &text, st->end.turn_open, st->number,
+    } else if (session_commit(s, st->session, st->request, &appended, &made, &text, &how, st->end.turn_open, st->number,
                               &e) != 0) {
         /* The journal has it: the next start tries again, if the session has not gone on by then. */
         log_error("session %s: %s", st->session->row.id, e.msg);
         set_error(st, &e);
+    } else {
+        tidy_uid(s, st->account->uid);
     }
 }
 

@@ -1,0 +1,125 @@
+/*
+ * backup.c - the method backup. A database of gigabytes takes its time to be read and synced, and no stream shall feel
+ * that: the copy is made in a thread with connections of its own (store_copy), one at a time, and the loop is told
+ * through an eventfd.
+ */
+#include "config.h"
+
+#include "daemon/backup.h"
+
+#include <event2/event.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "daemon/log.h"
+#include "daemon/store.h"
+
+struct backup {
+    struct server *server;
+    struct call *call;
+    pthread_t thread;
+    struct event *done;
+    int fd; /* eventfd */
+    atomic_bool stop;
+    const char *from;
+    char *to;
+    bool replace;
+    /* the thread's until fd is readable */
+    int rc;
+    int64_t bytes;
+    struct hearth_err err;
+};
+
+static void *backup_main(void *arg)
+{
+    struct backup *b = arg;
+    b->rc = store_copy(b->from, b->to, b->replace, &b->stop, &b->bytes, &b->err);
+    uint64_t one = 1;
+    (void)!write(b->fd, &one, sizeof(one)); /* cannot fail: it is the only one */
+    return NULL;
+}
+
+static void backup_free(struct backup *b)
+{
+    if (b->done != NULL)
+        event_free(b->done);
+    if (b->fd >= 0)
+        close(b->fd);
+    free(b->to);
+    free(b);
+}
+
+/* The thread has ended or is about to. */
+static void finish(struct backup *b)
+{
+    pthread_join(b->thread, NULL);
+    b->server->backup = NULL;
+    struct wire_backup_result r = {.bytes = b->bytes};
+    if (b->rc == 0)
+        log_info("the session database was copied to %s, %lld bytes", b->to, (long long)b->bytes);
+    if (b->rc == 0)
+        call_reply(b->call, &r);
+    else
+        call_fail(b->call, &b->err);
+    backup_free(b);
+}
+
+static void on_done(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    finish(arg);
+}
+
+void backup_stop(struct backup *b)
+{
+    if (b == NULL)
+        return;
+    atomic_store(&b->stop, true);
+    finish(b);
+}
+
+static int start(struct server *s, struct call *call, struct hearth_err *e)
+{
+    const struct wire_backup *p = call->params;
+    if (s->store == NULL)
+        return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
+    if (s->backup != NULL)
+        return err_set(e, HEARTH_ELIMIT, "a backup is under way");
+    struct backup *b = calloc(1, sizeof(*b));
+    if (b == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    *b = (struct backup){.server = s, .call = call, .from = store_path(s->store), .replace = p->replace};
+    b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    b->to = strdup(p->path);
+    b->done = b->fd >= 0 ? event_new(s->base, b->fd, EV_READ, on_done, b) : NULL;
+    int rc = 0;
+    if (b->to == NULL || b->done == NULL || event_add(b->done, NULL) != 0)
+        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+    sigset_t all, before;
+    sigfillset(&all); /* signals are the loop's */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (rc == 0 && pthread_create(&b->thread, NULL, backup_main, b) != 0)
+        rc = err_set(e, HEARTH_EINTERNAL, "no thread for the backup");
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0) {
+        backup_free(b);
+        return rc;
+    }
+    s->backup = b;
+    return 0;
+}
+
+void msg_backup(struct call *call)
+{
+    struct hearth_err e;
+    int rc = server_check_open(call->server, &e);
+    if (rc == 0)
+        rc = start(call->server, call, &e);
+    if (rc != 0)
+        call_fail(call, &e);
+}

@@ -1,0 +1,302 @@
+/* import.c - the method sessions.import: pages of turns become a session; see import.h. Loop thread. */
+#include "config.h"
+
+#include "daemon/import.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/dispatch.h"
+#include "daemon/forward.h"
+#include "daemon/link.h"
+#include "daemon/made.h"
+#include "daemon/session.h"
+#include "daemon/tidy.h"
+
+enum {
+    IMPORT_MAX = 256 << 20, /* bytes that one may take in memory, where session_bytes sets no other limit */
+    TURN_COST = 512,        /* what a turn counts for at least: more than it takes */
+};
+
+struct import {
+    struct server *server;
+    struct account *account; /* whose; has one import at a time */
+    struct store_session row;
+    bool replace;
+    int64_t vocab, pages, cost;
+    struct store_turn *turns;
+    size_t n, cap;
+};
+
+void import_free(struct import *im)
+{
+    if (im == NULL)
+        return;
+    for (size_t i = 0; i < im->n; i++) {
+        free((void *)im->turns[i].text);
+        free((void *)im->turns[i].ids);
+        free((void *)im->turns[i].made);
+    }
+    free(im->turns);
+    free(im->row.name);
+    free(im->row.model);
+    free(im->row.path);
+    im->account->imports--;
+    acl_put(im->account);
+    free(im);
+}
+
+/* --- one page ------------------------------------------------------------------------------------------- */
+
+/* A role is a word of sessions.show; the store keeps the pointer. */
+static const char *role_of(const char *role)
+{
+    static const char *const roles[] = {"system", "user", "assistant", "text", "completion"};
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+        if (strcmp(role, roles[i]) == 0)
+            return roles[i];
+    return NULL;
+}
+
+/* p, which is malloc'd or NULL and has `had` bytes, with `len` more; NULL without memory, and p is as it was. */
+static void *joined(const void *p, size_t had, const void *more, size_t len)
+{
+    char *grown = realloc((void *)p, had + len + 1);
+    if (grown != NULL && len > 0)
+        memcpy(grown + had, more, len);
+    return grown;
+}
+
+static int check_turn(const struct import *im, const struct wire_turn *t, size_t at, struct hearth_err *e)
+{
+    if (role_of(t->role) == NULL)
+        return err_set(e, HEARTH_EPARAMS, "sessions.import.turns[%zu].role: \"%.40s\" is none that a turn can have", at,
+                       t->role);
+    if (t->continues && im->n == 0)
+        return err_set(e, HEARTH_EPARAMS, "sessions.import.turns[%zu].continues: there is no turn before it", at);
+    if (t->continues && strcmp(t->role, im->turns[im->n - 1].role) != 0)
+        return err_set(e, HEARTH_EPARAMS, "sessions.import.turns[%zu].role: \"%.40s\" continues a turn of %s", at,
+                       t->role, im->turns[im->n - 1].role);
+    for (size_t i = 0; i < t->tokens.n; i++)
+        if (t->tokens.v[i] >= im->vocab)
+            return err_set(e, HEARTH_EPARAMS,
+                           "sessions.import.turns[%zu].tokens[%zu]: %d is not in the vocabulary of %lld tokens", at, i,
+                           (int)t->tokens.v[i], (long long)im->vocab);
+    return 0;
+}
+
+static int add_turn(struct import *im, const struct wire_turn *t, size_t at, struct hearth_err *e)
+{
+    int rc = check_turn(im, t, at, e);
+    if (rc != 0)
+        return rc;
+    int64_t most = im->server->conf->session_bytes > 0 ? im->server->conf->session_bytes : IMPORT_MAX;
+    im->cost += TURN_COST;
+    im->row.bytes += (int64_t)(t->text.len + t->tokens.n * sizeof(int32_t));
+    if (im->row.bytes > most || im->cost > IMPORT_MAX)
+        return err_set(e, HEARTH_ETOOBIG, "sessions.import: the session is larger than %lld bytes", (long long)most);
+    if (!t->continues) {
+        if (im->n == im->cap) {
+            size_t cap = im->cap > 0 ? 2 * im->cap : 64;
+            struct store_turn *v = reallocarray(im->turns, cap, sizeof(*v));
+            if (v == NULL)
+                return err_set(e, HEARTH_ENOMEM, "out of memory");
+            im->turns = v;
+            im->cap = cap;
+        }
+        im->turns[im->n++] = (struct store_turn){.role = role_of(t->role), .created = t->created};
+    }
+    struct store_turn *to = &im->turns[im->n - 1];
+    char *text = joined(to->text, to->len, t->text.data, t->text.len);
+    if (text == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    to->text = text;
+    to->len += t->text.len;
+    int32_t *ids = joined(to->ids, to->n_ids * sizeof(*ids), t->tokens.v, t->tokens.n * sizeof(*ids));
+    if (ids == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    to->ids = ids;
+    to->n_ids += t->tokens.n;
+    im->row.n_tok += (int64_t)t->tokens.n;
+    if (!t->has_made || t->continues)
+        return 0;
+    struct wire_buf b = {0};
+    rc = made_pack(&t->made, &b, e);
+    to->made = b.data; /* its buffer is the turn's now */
+    to->made_len = rc == 0 ? b.len : 0;
+    im->cost += (int64_t)b.cap;
+    return rc;
+}
+
+/* --- the end -------------------------------------------------------------------------------------------- */
+
+/* Who has the name already; NULL. */
+static int taken(struct import *im, struct store_session **old, struct hearth_err *e)
+{
+    struct server *s = im->server;
+    uid_t uid = im->row.uid;
+    *old = NULL;
+    int rc = store_get(s->store, uid, im->row.name, old, e);
+    if (rc == HEARTH_ENOSESSION)
+        rc = 0;
+    if (rc == 0 && *old != NULL && !im->replace)
+        rc = err_set(e, HEARTH_ESESSIONEXISTS, "there is a session \"%.80s\" already", im->row.name);
+    if (rc == 0 && ((*old != NULL && session_is_busy(s, (*old)->id)) || session_is_reserved(s, uid, im->row.name)))
+        rc = err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", im->row.name);
+    int64_t n = 0;
+    if (rc == 0 && *old == NULL)
+        rc = store_count(s->store, uid, &n, e);
+    if (rc == 0 && n >= s->conf->sessions_per_uid)
+        rc = err_set(e, HEARTH_ELIMIT, "user %u has %lld sessions, the limit", (unsigned)uid, (long long)n);
+    if (rc == 0)
+        rc = tidy_check_room(s, uid, NULL, e);
+    return rc;
+}
+
+static int commit(struct import *im, struct hearth_err *e)
+{
+    struct store_session *old;
+    int rc = session_check_name(im->row.name, e);
+    if (rc == 0)
+        rc = taken(im, &old, e);
+    else
+        old = NULL;
+    if (rc == 0)
+        rc = session_new_id(im->row.id, e);
+    im->row.used = server_now(); /* or a limit on its age would take it at once */
+    if (im->row.created <= 0)
+        im->row.created = im->row.used;
+    if (rc == 0)
+        rc = store_import(im->server->store, &im->row, old, im->turns, im->n, e);
+    store_session_free(old);
+    return rc;
+}
+
+/* Takes a page into the connection's import and answers the call. What is wrong with a page ends the import. */
+static void take(struct call *call)
+{
+    const struct wire_session_import *p = call->params;
+    struct import *im = call->conn->import;
+    struct hearth_err e;
+    struct wire_imported r;
+    int rc = 0;
+    wire_defaults(call->method->result, &r);
+    for (size_t i = 0; rc == 0 && i < p->n_turns; i++)
+        rc = add_turn(im, &p->turns[i], i, &e);
+    im->pages++;
+    if (rc == 0 && !p->more)
+        rc = commit(im, &e);
+    if (rc == 0 && p->more) {
+        call_reply(call, &r);
+        return;
+    }
+    call->conn->import = NULL;
+    if (rc == 0) {
+        r.has_session = true;
+        im->row.n_turns = (int64_t)im->n;
+        session_describe(im->server, &im->row, &r.session);
+        call_reply(call, &r);
+    } else {
+        call_fail(call, &e);
+    }
+    struct server *s = im->server;
+    uid_t uid = im->row.uid;
+    import_free(im);
+    if (rc == 0)
+        tidy_uid(s, uid);
+}
+
+/* --- the beginning -------------------------------------------------------------------------------------- */
+
+/* The engine has looked at the model. */
+static void on_model(void *arg, const void *result, const struct hearth_err *err)
+{
+    struct call *call = arg;
+    const struct wire_session_import *p = call->params;
+    const struct wire_model *m = result;
+    struct hearth_err e = {0};
+    struct import *im = call->conn != NULL ? call->conn->import : NULL;
+    if (err != NULL)
+        e = *err;
+    else if (im == NULL)
+        err_set(&e, HEARTH_ECANCELLED, "the connection has gone");
+    else if (p->vocab > 0 && p->vocab != m->vocab)
+        err_set(&e, HEARTH_EMODELMISMATCH, "the session is of a model with %lld tokens, \"%.60s\" has %lld",
+                (long long)p->vocab, p->model, (long long)m->vocab);
+    else if (p->tokenizer != NULL && (m->tokenizer == NULL || strcmp(p->tokenizer, m->tokenizer) != 0))
+        err_set(&e, HEARTH_EMODELMISMATCH, "the session is of a model with the tokenizer %.60s, \"%.60s\" has %.60s",
+                p->tokenizer, p->model, m->tokenizer != NULL ? m->tokenizer : "none");
+    if (e.code != 0) {
+        if (im != NULL) {
+            call->conn->import = NULL;
+            import_free(im);
+        }
+        call_fail(call, &e);
+        return;
+    }
+    im->vocab = m->vocab;
+    take(call);
+}
+
+static int begin(struct call *call, struct hearth_err *e)
+{
+    const struct wire_session_import *p = call->params;
+    struct server *s = call->server;
+    struct account *account = call->account;
+    if (account->imports > 0)
+        return err_set(e, HEARTH_ELIMIT, "user %u is importing a session already", (unsigned)account->uid);
+    int rc = session_check_name(p->name, e);
+    if (rc != 0)
+        return rc;
+    struct import *im = calloc(1, sizeof(*im));
+    if (im == NULL || (im->account = acl_get(&s->acl, account->uid)) == NULL) {
+        free(im);
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    }
+    im->server = s;
+    im->account->imports++;
+    im->replace = p->replace;
+    im->row = (struct store_session){
+        .uid = account->uid, .turn_open = p->turn_open, .pinned = p->pinned, .created = p->created};
+    im->row.name = strdup(p->name);
+    im->row.model = strdup(p->model);
+    rc = im->row.name != NULL && im->row.model != NULL ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
+    struct store_session *old = NULL;
+    if (rc == 0)
+        rc = taken(im, &old, e); /* now rather than after all pages have come; then again */
+    store_session_free(old);
+    if (rc == 0)
+        rc = forward_resolve(call, p->model, &im->row.path, e);
+    struct wire_engine_path path = {.path = im->row.path};
+    call->conn->import = im;
+    if (rc == 0)
+        rc = link_ask(s->link, &wire_methods[WIRE_ENGINE_MODEL], &path, on_model, call, e);
+    if (rc != 0) {
+        call->conn->import = NULL;
+        import_free(im);
+    }
+    return rc;
+}
+
+void msg_sessions_import(struct call *call)
+{
+    const struct wire_session_import *p = call->params;
+    struct conn *c = call->conn;
+    struct hearth_err e;
+    int rc = server_check_open(call->server, &e);
+    if (rc == 0 && call->server->store == NULL)
+        rc = err_set(&e, HEARTH_ESTORE, "%s", call->server->store_err.msg);
+    if (rc == 0 && p->page == 0 && c->import == NULL) {
+        rc = begin(call, &e);
+        if (rc == 0)
+            return; /* on_model() goes on */
+    } else if (rc == 0 && (c->import == NULL || p->page != c->import->pages || p->page == 0)) {
+        /* Its first page may still be with the engine: whoever sends a second meanwhile is out of turn too. */
+        rc = err_set(&e, HEARTH_ECONFLICT, "sessions.import.page: %lld is not the next of an import",
+                     (long long)p->page);
+    } else if (rc == 0) {
+        take(call);
+        return;
+    }
+    call_fail(call, &e);
+}

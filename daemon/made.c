@@ -1,0 +1,64 @@
+/* made.c - turns between the store and the wire; see made.h. */
+#include "daemon/made.h"
+
+#include <stdlib.h>
+
+#include "daemon/log.h"
+
+int made_pack(const struct wire_made *made, struct wire_buf *b, struct hearth_err *e)
+{
+    return wire_pack_event(b, &wire_methods[WIRE_TURN_MADE], made, NULL, NULL, e);
+}
+
+/* NULL where the bytes are not what made_pack() makes. */
+static void *unpack(const uint8_t *data, size_t len)
+{
+    struct wire_scan scan = {0};
+    struct wire_frame f;
+    struct hearth_err e;
+    void *made = NULL;
+    if (wire_scan(&scan, data, len, WIRE_FRAME_MAX, &e) == (ptrdiff_t)len && wire_frame_open(&f, data, len, &e) == 0 &&
+        wire_method_find(f.method, f.method_len) == &wire_methods[WIRE_TURN_MADE] &&
+        wire_unpack(wire_methods[WIRE_TURN_MADE].params, f.body, f.body_len, &made, &e) == 0)
+        return made;
+    log_warn("the session database has a turn whose making cannot be read");
+    return NULL;
+}
+
+int made_turns(const struct store_turn *turns, size_t n, bool whole, struct made_turns *out, struct hearth_err *e)
+{
+    *out = (struct made_turns){.n = n};
+    out->v = calloc(n + 1, sizeof(*out->v));
+    out->blocks = calloc(n + 1, sizeof(*out->blocks));
+    if (out->v == NULL || out->blocks == NULL) {
+        made_turns_fini(out);
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct store_turn *t = &turns[i];
+        struct wire_turn *w = &out->v[i];
+        wire_defaults(wire_methods[WIRE_TURN_MADE].params, &w->made);
+        w->role = t->role;
+        w->text = (struct wire_bytes){.data = t->text, .len = t->len};
+        w->n_tokens = (int64_t)t->n_ids;
+        w->created = t->created;
+        if (whole) {
+            w->tokens = (struct wire_ids){.v = t->ids, .n = t->n_ids};
+            w->continues = t->continues;
+        }
+        out->blocks[i] = t->made != NULL ? unpack(t->made, t->made_len) : NULL;
+        w->has_made = out->blocks[i] != NULL;
+        if (w->has_made)
+            w->made = *(const struct wire_made *)out->blocks[i];
+    }
+    return 0;
+}
+
+void made_turns_fini(struct made_turns *t)
+{
+    for (size_t i = 0; t->blocks != NULL && i < t->n; i++)
+        wire_free(t->blocks[i]);
+    free(t->blocks);
+    free(t->v);
+    *t = (struct made_turns){0};
+}

@@ -1,0 +1,115 @@
+/*
+ * store-copy.c - a copy of the database in one file, while somebody uses it. Any thread: it has connections of its own.
+ *
+ * SQLite's backup reads one moment of the database whatever is committed meanwhile, for that is what WAL gives a
+ * reader. The copy gets a temporary name beside its place; when it is whole and synced it is renamed, so there is never
+ * half of one, and a file that is there is left alone or replaced at once.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/store-inside.h"
+
+enum { STEP_PAGES = 1024, BUSY_MS = 10000 };
+
+static int fail_at(const char *path, const char *why, struct hearth_err *e)
+{
+    return err_set(e, HEARTH_EIO, "%.120s: %s", path, why);
+}
+
+static int open_at(const char *path, sqlite3 **db, struct hearth_err *e)
+{
+    if (sqlite3_open_v2(path, db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
+        return fail_at(path, *db != NULL ? sqlite3_errmsg(*db) : "out of memory", e);
+    sqlite3_busy_timeout(*db, BUSY_MS);
+    return 0;
+}
+
+/* All pages, from the database at `from` into the empty file at `to`. */
+static int copy_pages(const char *from, const char *to, const atomic_bool *stop, struct hearth_err *e)
+{
+    sqlite3 *source = NULL, *copy = NULL;
+    sqlite3_backup *b = NULL;
+    int rc = open_at(from, &source, e);
+    if (rc == 0)
+        rc = open_at(to, &copy, e);
+    /* Nobody needs the half of a copy back, and it is synced as a whole. */
+    if (rc == 0 && sqlite3_exec(copy, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL) != 0)
+        rc = fail_at(to, sqlite3_errmsg(copy), e);
+    if (rc == 0 && (b = sqlite3_backup_init(copy, "main", source, "main")) == NULL)
+        rc = fail_at(to, sqlite3_errmsg(copy), e);
+    /* One read transaction over all steps: without it, a commit between two would start the copy afresh. */
+    if (rc == 0 && sqlite3_exec(source, "BEGIN; SELECT count(*) FROM sqlite_master", NULL, NULL, NULL) != SQLITE_OK)
+        rc = fail_at(from, sqlite3_errmsg(source), e);
+    int got = SQLITE_OK;
+    while (rc == 0 && got == SQLITE_OK) {
+        if (stop != NULL && *stop)
+            rc = err_set(e, HEARTH_ESHUTDOWN, "hearthd is shutting down");
+        else
+            got = sqlite3_backup_step(b, STEP_PAGES);
+    }
+    if (rc == 0 && got != SQLITE_DONE)
+        rc = fail_at(to, sqlite3_errstr(got), e);
+    sqlite3_backup_finish(b);
+    sqlite3_close(copy);
+    sqlite3_close(source);
+    return rc;
+}
+
+static int sync_dir(const char *path, struct hearth_err *e)
+{
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof(dir), "%s", path);
+    char *slash = strrchr(dir, '/');
+    slash[slash == dir] = '\0';
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd >= 0 && fsync(fd) == 0 ? 0 : fail_at(dir, strerror(errno), e);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+/* To its place; a file system that cannot rename without replacing is asked whether there is something. */
+static int put(const char *tmp, const char *to, bool replace, struct hearth_err *e)
+{
+    if (renameat2(AT_FDCWD, tmp, AT_FDCWD, to, replace ? 0 : RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno == EINVAL && !replace && access(to, F_OK) != 0 && rename(tmp, to) == 0)
+        return 0;
+    return fail_at(to, errno == EINVAL ? strerror(EEXIST) : strerror(errno), e);
+}
+
+int store_copy(const char *from, const char *to, bool replace, const atomic_bool *stop, int64_t *bytes,
+               struct hearth_err *e)
+{
+    char tmp[PATH_MAX];
+    struct stat sb;
+    if (to[0] != '/' || snprintf(tmp, sizeof(tmp), "%s.XXXXXX", to) >= (int)sizeof(tmp))
+        return err_set(e, HEARTH_EPARAMS, "\"%.100s\" is no absolute path of a file", to);
+    if (!replace && lstat(to, &sb) == 0) /* before the work; put() decides */
+        return fail_at(to, strerror(EEXIST), e);
+    int fd = mkostemp(tmp, O_CLOEXEC); /* mode 0600 */
+    if (fd < 0)
+        return fail_at(to, strerror(errno), e);
+    int rc = copy_pages(from, tmp, stop, e);
+    if (rc == 0 && (fsync(fd) != 0 || fstat(fd, &sb) != 0))
+        rc = fail_at(tmp, strerror(errno), e);
+    if (rc == 0)
+        rc = put(tmp, to, replace, e);
+    if (rc != 0)
+        unlink(tmp);
+    else
+        rc = sync_dir(to, e);
+    close(fd);
+    if (rc == 0 && bytes != NULL)
+        *bytes = sb.st_size;
+    return rc;
+}

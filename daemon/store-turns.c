@@ -1,0 +1,254 @@
+/* store-turns.c - what sessions hold: token timelines, texts, pages of both. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/store-inside.h"
+#include "libclient/utf8.h"
+#include "libclient/wire.h"
+
+/* --- reading -------------------------------------------------------------------------------------------- */
+
+/* n ids, little endian; `first` is the number of the first one in its turn, for the complaint. */
+static int read_ids(int32_t *to, const uint8_t *p, size_t n, const char *id, size_t first, struct hearth_err *e)
+{
+    for (size_t i = 0; i < n; i++, p += 4) {
+        uint32_t t = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        if (t > INT32_MAX)
+            return err_set(e, HEARTH_ESTORE, "session %s is damaged: token %zu is negative", id, first + i);
+        to[i] = (int32_t)t;
+    }
+    return 0;
+}
+
+/* The ids in a column, borrowed from the row. */
+static int ids_of(sqlite3_stmt *q, int column, const char *id, const uint8_t **p, size_t *n, struct hearth_err *e)
+{
+    size_t bytes = (size_t)sqlite3_column_bytes(q, column);
+    *p = sqlite3_column_blob(q, column);
+    *n = bytes / 4;
+    if (sqlite3_column_type(q, column) != SQLITE_BLOB || bytes % 4 != 0)
+        return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn's tokens are %zu bytes", id, bytes);
+    if (bytes > 0 && *p == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    return 0;
+}
+
+int store_timeline(struct store *st, const struct store_session *s, int32_t **ids, size_t *n, struct hearth_err *e)
+{
+    int32_t *v = NULL;
+    size_t len = 0;
+    sqlite3_stmt *q = store_use(st, SQL_TOKENS);
+    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
+    int rc = 0, got;
+    while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
+        const uint8_t *p;
+        size_t more;
+        rc = ids_of(q, 0, s->id, &p, &more, e);
+        if (rc != 0 || more == 0)
+            continue;
+        int32_t *grown = reallocarray(v, len + more, sizeof(*v));
+        if (grown == NULL) {
+            rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+            continue;
+        }
+        v = grown;
+        rc = read_ids(v + len, p, more, s->id, len, e);
+        len += more;
+    }
+    if (rc == 0 && got != SQLITE_DONE)
+        rc = store_fail(st, "reading a session's tokens", e);
+    sqlite3_reset(q);
+    if (rc != 0) {
+        free(v);
+        return rc;
+    }
+    *ids = v;
+    *n = len;
+    return 0;
+}
+
+/* --- turns ---------------------------------------------------------------------------------------------- */
+
+enum { COL_TEXT_LEN, COL_TOKENS_LEN, COL_ROLE, COL_CREATED, COL_TEXT, COL_TOKENS, COL_MADE };
+
+/* A part of a turn: of its text's bytes and of its ids. */
+struct cut {
+    size_t text, n_text, ids, n_ids;
+};
+
+static bool is_role(const char *role, size_t len)
+{
+    return role != NULL && len > 0 && len <= WIRE_NAME_MAX && strlen(role) == len && utf8_prefix(role, len) == len;
+}
+
+/* The row's turn, as much of it as `c` says; one block, which begins at the role. */
+static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struct store_turn *t, struct hearth_err *e)
+{
+    const char *role = (const char *)sqlite3_column_text(q, COL_ROLE);
+    size_t role_len = (size_t)sqlite3_column_bytes(q, COL_ROLE), made_len = (size_t)sqlite3_column_bytes(q, COL_MADE);
+    const char *text = sqlite3_column_blob(q, COL_TEXT);
+    size_t text_len = (size_t)sqlite3_column_bytes(q, COL_TEXT), n_ids = 0;
+    const void *made = sqlite3_column_blob(q, COL_MADE);
+    const uint8_t *ids = NULL;
+    if (!is_role(role, role_len) || sqlite3_column_type(q, COL_TEXT) != SQLITE_BLOB)
+        return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn's role or text is of another type", id);
+    int rc = c->n_ids > 0 ? ids_of(q, COL_TOKENS, id, &ids, &n_ids, e) : 0;
+    if (rc != 0)
+        return rc;
+    if (c->text + c->n_text > text_len || (c->n_ids > 0 && c->ids + c->n_ids > n_ids))
+        return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn is shorter than it says", id);
+    if (c->text > 0 || c->ids > 0)
+        made_len = 0; /* it came with the first part */
+
+    int32_t *to = malloc(c->n_ids * sizeof(*to) + made_len + role_len + c->n_text + 2);
+    if (to == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    rc = c->n_ids > 0 ? read_ids(to, ids + 4 * c->ids, c->n_ids, id, c->ids, e) : 0;
+    if (rc != 0) {
+        free(to);
+        return rc;
+    }
+    char *p = (char *)(to + c->n_ids);
+    *t = (struct store_turn){.ids = to, .len = c->n_text, .n_ids = c->n_ids, .made_len = made_len};
+    t->created = sqlite3_column_double(q, COL_CREATED);
+    t->made = made_len > 0 ? memcpy(p, made, made_len) : NULL;
+    t->role = memcpy(p + made_len, role, role_len + 1);
+    p += made_len + role_len + 1;
+    if (c->n_text > 0)
+        memcpy(p, text + c->text, c->n_text);
+    p[c->n_text] = '\0';
+    t->text = p;
+    return 0;
+}
+
+void store_turns_free(struct store_turn *turns, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free((void *)turns[i].ids); /* its block, ids or not */
+    free(turns);
+}
+
+struct turns {
+    struct store_turn *v;
+    size_t n, cap;
+};
+
+static int grow(struct turns *t, struct hearth_err *e)
+{
+    if (t->n < t->cap)
+        return 0;
+    size_t cap = t->cap > 0 ? 2 * t->cap : 16;
+    struct store_turn *v = reallocarray(t->v, cap, sizeof(*v));
+    if (v == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    t->v = v;
+    t->cap = cap;
+    return 0;
+}
+
+static int give(struct store *st, sqlite3_stmt *q, int rc, int got, struct turns *t, struct store_turn **turns,
+                size_t *n, struct hearth_err *e)
+{
+    if (rc == 0 && got != SQLITE_DONE && got != SQLITE_ROW)
+        rc = store_fail(st, "reading a session's turns", e);
+    sqlite3_reset(q);
+    if (rc != 0) {
+        store_turns_free(t->v, t->n);
+        return rc;
+    }
+    *turns = t->v;
+    *n = t->n;
+    return 0;
+}
+
+int store_turns(struct store *st, const struct store_session *s, struct store_turn **turns, size_t *n,
+                struct hearth_err *e)
+{
+    struct turns t = {0};
+    sqlite3_stmt *q = store_use(st, SQL_TURNS);
+    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
+    int rc = 0, got;
+    while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
+        struct cut whole = {.n_text = (size_t)sqlite3_column_int64(q, COL_TEXT_LEN)};
+        rc = grow(&t, e);
+        if (rc == 0)
+            rc = read_turn(q, s->id, &whole, &t.v[t.n], e);
+        if (rc == 0)
+            t.v[t.n++].n_ids = (size_t)sqlite3_column_int64(q, COL_TOKENS_LEN) / 4;
+    }
+    return give(st, q, rc, got, &t, turns, n, e);
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* A position counts one for each turn, its bytes of text and its ids, one after the other. */
+int store_page(struct store *st, const struct store_session *s, int64_t *at, size_t bytes, size_t most,
+               struct store_turn **turns, size_t *n, struct hearth_err *e)
+{
+    enum { ID_BYTES = 5 }; /* at most, on the wire */
+    struct turns t = {0};
+    int64_t base = 0, next = -1;
+    sqlite3_stmt *q = store_use(st, SQL_TURNS);
+    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
+    int rc = 0, got;
+    while (rc == 0 && next < 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
+        size_t len = (size_t)sqlite3_column_int64(q, COL_TEXT_LEN);
+        size_t n_ids = (size_t)sqlite3_column_int64(q, COL_TOKENS_LEN) / 4;
+        int64_t size = 1 + (int64_t)(len + n_ids), in = *at - base;
+        base += size;
+        if (in >= size)
+            continue; /* of an earlier page */
+        if (t.n == most || bytes < ID_BYTES) {
+            next = base - size;
+            continue;
+        }
+        size_t had = in > 0 ? (size_t)in - 1 : 0;
+        struct cut c = {.text = least(had, len)};
+        c.ids = had - c.text;
+        c.n_text = least(len - c.text, bytes);
+        bytes -= c.n_text;
+        c.n_ids = least(n_ids - c.ids, bytes / ID_BYTES);
+        bytes -= c.n_ids * ID_BYTES;
+        rc = grow(&t, e);
+        if (rc == 0)
+            rc = read_turn(q, s->id, &c, &t.v[t.n], e);
+        if (rc != 0)
+            continue;
+        t.v[t.n++].continues = in > 0;
+        if (c.text + c.n_text < len || c.ids + c.n_ids < n_ids)
+            next = base - size + 1 + (int64_t)(c.text + c.n_text + c.ids + c.n_ids);
+    }
+    rc = give(st, q, rc, got, &t, turns, n, e);
+    if (rc == 0)
+        *at = next;
+    return rc;
+}
+
+/* --- writing -------------------------------------------------------------------------------------------- */
+
+int store_insert_turn(struct store *st, const struct store_session *s, const struct store_turn *t, struct hearth_err *e)
+{
+    uint8_t *le = malloc(t->n_ids * 4 + 1);
+    if (le == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    for (size_t i = 0; i < t->n_ids; i++)
+        for (int b = 0; b < 4; b++)
+            le[i * 4 + (size_t)b] = (uint8_t)((uint32_t)t->ids[i] >> (8 * b));
+    sqlite3_stmt *q = store_use(st, SQL_INSERT_TURN);
+    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
+    sqlite3_bind_text(q, 2, t->role, -1, SQLITE_STATIC);
+    sqlite3_bind_blob64(q, 3, t->len > 0 ? t->text : "", t->len, SQLITE_STATIC);
+    sqlite3_bind_blob64(q, 4, le, t->n_ids * 4, SQLITE_STATIC);
+    sqlite3_bind_double(q, 5, t->created);
+    if (t->made != NULL)
+        sqlite3_bind_blob64(q, 6, t->made, t->made_len, SQLITE_STATIC);
+    int rc = store_run(st, q, "storing a turn", e);
+    sqlite3_clear_bindings(q);
+    free(le);
+    return rc;
+}

@@ -1,0 +1,175 @@
+/* tidy.c - sessions that nobody uses; see tidy.h. Loop thread. */
+#include "config.h"
+
+#include "daemon/tidy.h"
+
+#include <event2/event.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "daemon/age.h"
+#include "daemon/log.h"
+#include "daemon/session.h"
+
+enum { EVERY_S = 3600, DAY_S = 24 * 3600 };
+
+struct tidy {
+    struct server *server;
+    struct event *timer;
+    struct age age;
+    bool told; /* that the clock is not believed */
+};
+
+static double boot_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* --- removing ------------------------------------------------------------------------------------------- */
+
+static bool may_go(const struct server *s, const struct store_session *row)
+{
+    return !row->pinned && !session_is_busy(s, row->id);
+}
+
+static bool removed(struct server *s, const struct store_session *row, const char *why)
+{
+    struct hearth_err e;
+    if (store_remove(s->store, row, &e) != 0) {
+        log_error("session \"%s\" (%s) of user %u is to go, %s: %s", row->name, row->id, (unsigned)row->uid, why,
+                  e.msg);
+        return false;
+    }
+    log_info("session \"%s\" (%s) of user %u, %lld bytes, is removed: %s", row->name, row->id, (unsigned)row->uid,
+             (long long)row->bytes, why);
+    return true;
+}
+
+void tidy_uid(struct server *s, uid_t uid)
+{
+    struct store_session **v = NULL;
+    size_t n = 0;
+    int64_t limit = s->conf->session_bytes_per_uid, total = 0;
+    struct hearth_err e;
+    if (limit == 0 || s->store == NULL)
+        return;
+    if (store_bytes(s->store, uid, &total, &e) != 0 || (total > limit && store_list(s->store, uid, &v, &n, &e) != 0)) {
+        log_error("%s", e.msg);
+        return;
+    }
+    for (size_t i = n; i-- > 0;) { /* the last used is the first in the list, and stays: it is what grew */
+        if (i > 0 && total > limit && may_go(s, v[i]) && removed(s, v[i], "over session_bytes_per_uid"))
+            total -= v[i]->bytes;
+        store_session_free(v[i]);
+    }
+    free(v);
+}
+
+static void remove_old(struct server *s)
+{
+    struct store_session **v = NULL;
+    size_t n = 0;
+    struct hearth_err e;
+    double before = server_now() - (double)s->conf->session_age * DAY_S;
+    if (store_list_old(s->store, before, &v, &n, &e) != 0) {
+        log_error("%s", e.msg);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (may_go(s, v[i]))
+            removed(s, v[i], "not used for session_age days");
+        store_session_free(v[i]);
+    }
+    free(v);
+}
+
+/* --- the hour ------------------------------------------------------------------------------------------- */
+
+static void turn(struct tidy *t)
+{
+    struct server *s = t->server;
+    struct hearth_err e;
+    bool believed = age_look(&t->age, server_now(), boot_now());
+    if (store_set_clock(s->store, t->age.wall, t->age.doubt, &e) != 0) {
+        log_warn("%s", e.msg);
+        believed = false; /* a jump would not be noticed over a restart */
+    }
+    if (s->conf->session_age > 0 && believed)
+        remove_old(s);
+    if (s->conf->session_age > 0 && !believed && !t->told)
+        log_info("the clock has jumped, or nobody was here for long: no session is removed for its age for %.0f hours",
+                 t->age.doubt / 3600);
+    t->told = !believed;
+    uid_t *uids = NULL;
+    size_t n = 0;
+    if (s->conf->session_bytes_per_uid > 0 && store_uids(s->store, &uids, &n, &e) != 0)
+        log_warn("%s", e.msg);
+    for (size_t i = 0; i < n; i++)
+        tidy_uid(s, uids[i]);
+    free(uids);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    turn(arg);
+}
+
+int tidy_new(struct tidy **out, struct server *s, struct hearth_err *e)
+{
+    struct tidy *t = calloc(1, sizeof(*t));
+    struct timeval hour = {.tv_sec = EVERY_S};
+    double wall = 0, doubt = 0;
+    if (t == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    t->server = s;
+    t->timer = event_new(s->base, -1, EV_PERSIST, on_timer, t);
+    int rc = t->timer != NULL && event_add(t->timer, &hour) == 0 ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
+    if (rc == 0)
+        rc = store_get_clock(s->store, &wall, &doubt, e);
+    if (rc != 0) {
+        tidy_free(t);
+        return rc;
+    }
+    age_start(&t->age, wall, doubt, server_now(), boot_now());
+    turn(t);
+    *out = t;
+    return 0;
+}
+
+void tidy_free(struct tidy *t)
+{
+    if (t == NULL)
+        return;
+    if (t->timer != NULL)
+        event_free(t->timer);
+    free(t);
+}
+
+/* --- asking --------------------------------------------------------------------------------------------- */
+
+int tidy_check_room(struct server *s, uid_t uid, const struct store_session *row, struct hearth_err *e)
+{
+    const struct conf *c = s->conf;
+    int64_t total;
+    if (row != NULL && c->session_bytes > 0 && row->bytes >= c->session_bytes)
+        return err_set(e, HEARTH_ELIMIT, "session \"%.80s\" holds %lld bytes, the limit (session_bytes) is %lld",
+                       row->name, (long long)row->bytes, (long long)c->session_bytes);
+    if (c->session_bytes_per_uid == 0)
+        return 0;
+    tidy_uid(s, uid);
+    int rc = store_bytes(s->store, uid, &total, e);
+    if (rc == 0 && total > c->session_bytes_per_uid)
+        rc = err_set(e, HEARTH_ELIMIT,
+                     "the sessions of user %u hold %lld bytes, the limit (session_bytes_per_uid) is %lld, and none may "
+                     "be removed",
+                     (unsigned)uid, (long long)total, (long long)c->session_bytes_per_uid);
+    return rc;
+}
+
+double tidy_expires(const struct server *s, const struct store_session *row)
+{
+    return s->conf->session_age == 0 || row->pinned ? 0 : row->used + (double)s->conf->session_age * DAY_S;
+}

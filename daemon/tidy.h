@@ -1,0 +1,27 @@
+/*
+ * tidy.h - what hearthd removes by itself, at its start and every hour: sessions that nobody uses. Loop thread.
+ *
+ * The policy, in the words of hearth.conf(5): by age only while the clock can be believed (age.h); for room the least
+ * recently used first; never what is pinned or in use; each by name in the log.
+ */
+#ifndef DAEMON_TIDY_H
+#define DAEMON_TIDY_H
+
+#include "daemon/server.h"
+#include "daemon/store.h"
+
+struct tidy;
+
+int tidy_new(struct tidy **out, struct server *s, struct hearth_err *e);
+void tidy_free(struct tidy *t);
+
+/* Makes room among a uid's sessions where they hold more than they may. */
+void tidy_uid(struct server *s, uid_t uid);
+
+/* HEARTH_ELIMIT where that uid, or that session of it (NULL: none yet), has as much as it may have. */
+int tidy_check_room(struct server *s, uid_t uid, const struct store_session *row, struct hearth_err *e);
+
+/* When a session is removed for its age if nobody uses it; 0: never. */
+double tidy_expires(const struct server *s, const struct store_session *row);
+
+#endif
