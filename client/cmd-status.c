@@ -1,4 +1,6 @@
 /* cmd-status.c - hearth status: the daemon and its engine. */
+#include <string.h>
+
 #include "client/cmd.h"
 
 static json_t *json_kv(const struct hearth_kv_tiers *k)
@@ -76,6 +78,10 @@ static void print_status(const struct hearth_status_result *r)
     printf("  steps    %lld of %.2f rows on average, %lld at most; %lld tokens computed\n", (long long)e->steps,
            e->steps ? (double)e->rows / (double)e->steps : 0, (long long)e->rows_max, (long long)e->tokens_computed);
     print_kv(&e->kv);
+    for (size_t i = 0; i < e->n_models; i++)
+        if (e->models[i].self_check && strncmp(e->models[i].self_check, "passed", 6) != 0)
+            printf("  WARNING  %s runs on the CPU: the %s device failed its self-check: %s\n", e->models[i].name,
+                   e->backend, e->models[i].self_check);
     printf("  models   %zu in memory; started again %lld times\n", e->n_models, (long long)e->restarts);
 }
 

@@ -163,11 +163,12 @@ static int spawn(struct link *l, struct hearth_err *e)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
         return err_set(e, HEARTH_EENGINE, "the engine cannot be started: %s", strerror(errno));
     const struct conf *conf = l->server->conf;
-    char threads[24], kv_bytes[24], lock[PATH_MAX];
+    char threads[24], kv_bytes[24], lock[PATH_MAX], checked[PATH_MAX];
     snprintf(threads, sizeof(threads), "%lld", (long long)conf->threads);
     snprintf(kv_bytes, sizeof(kv_bytes), "%lld", (long long)conf->kv_bytes);
     snprintf(lock, sizeof(lock), "%s/engine.lock", conf->state_dir);
-    char *argv[12] = {l->engine, "--threads", threads, "--kv-bytes", kv_bytes};
+    snprintf(checked, sizeof(checked), "%s/checked", conf->state_dir);
+    char *argv[16] = {l->engine, "--threads", threads, "--kv-bytes", kv_bytes};
     size_t n = 5;
     if (conf->backend != NULL) {
         argv[n++] = "--backend";
@@ -176,6 +177,8 @@ static int spawn(struct link *l, struct hearth_err *e)
     if (l->server->store != NULL) { /* two engines never hold the device at once; the state directory has the lock */
         argv[n++] = "--lock";
         argv[n++] = lock;
+        argv[n++] = "--checked"; /* what its self-checks found is the state directory's too */
+        argv[n++] = checked;
     }
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)

@@ -254,6 +254,8 @@ struct device_params {
 
 struct device_info {
     char name[96];      /* "AMD EPYC ... (avx2, 2 threads)", "NVIDIA H100 80GB HBM3" */
+    char id[160];       /* all that its results may depend on beside this program: the chip, its serial, its driver.
+                           "": not known, and what was found out about it is not to be remembered */
     bool gpu;
     bool keeps_source;  /* weights read the mapped model file: it must stay mapped */
     enum dtype kv_type; /* what KV is kept in by default */

@@ -590,6 +590,8 @@ struct hearth_loaded_model {
     int64_t sequences;                           /* running */
     int64_t pages_used, pages_total, page_bytes; /* KV */
     bool vocab_only;                             /* only its tokenizer is held */
+    const char *self_check;                      /* of its device: NULL where none is needed; "passed", "passed before"
+                                                    (and remembered); else what was wrong: then the CPU runs it */
 };
 /* Where KV lives besides the models' own pages on the device: in host memory, and in files. Counters go from the
  * engine's start; rates are of lately, 0 where nothing was measured yet. */

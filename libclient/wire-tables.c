@@ -454,6 +454,7 @@ static const struct wire_field loaded_model_fields[] = {
     COUNTER(wire_loaded_model, pages_total),
     COUNTER(wire_loaded_model, page_bytes),
     BOOL(wire_loaded_model, vocab_only, false),
+    STR(wire_loaded_model, self_check, 1, HEARTH_ERR_MSG),
     {0},
 };
 TYPE(loaded_model, "loaded model");

@@ -175,6 +175,20 @@ tests_unit_gguf_SOURCES = tests/unit/gguf.c tests/unit/gguf-build.h
 tests_unit_gguf_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_gguf_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/selfcheck
+TESTS += tests/unit/selfcheck
+tests_unit_selfcheck_SOURCES = tests/unit/selfcheck.c
+tests_unit_selfcheck_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_selfcheck_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) \
+	$(XXHASH_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/trust
+TESTS += tests/unit/trust
+tests_unit_trust_SOURCES = tests/unit/trust.c
+tests_unit_trust_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_trust_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) \
+	$(XXHASH_LIBS) $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/tmpl
 TESTS += tests/unit/tmpl
 tests_unit_tmpl_SOURCES = tests/unit/tmpl.c tests/unit/gguf-build.h

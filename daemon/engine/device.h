@@ -52,6 +52,12 @@ struct engine {
     bool out_urgent;       /* one of them does not wait */
     double told;           /* when the last were handed over */
     struct workspace_dims dims;
+    struct {
+        const struct backend *be; /* NULL: not opened yet */
+        struct device *dev;
+        struct device_info info;
+        struct workspace_dims dims;
+    } cpu; /* where models go that failed their self-check on `dev`; see selfcheck.h */
     uint64_t serial;
     struct resident *loading;
     double last_progress;
@@ -75,8 +81,15 @@ bool step_turn(struct engine *eng);
 /* Waits for every step under way. */
 void step_drain(struct engine *eng);
 
+/* The device that a loaded model is on. */
+static inline const struct device_info *info_of(const struct engine *eng, const struct resident *m)
+{
+    return m->model->dev == eng->dev ? &eng->info : &eng->cpu.info;
+}
+
 /* load.c: gives the model to the device, or takes it back. */
 int load_model(struct engine *eng, struct resident *m, struct hearth_err *e);
+void load_fini(struct engine *eng); /* closes what it opened, every model being gone */
 int unload_model(struct engine *eng, struct resident *m, struct hearth_err *e);
 void load_count(struct resident *m); /* refreshes what status reads */
 

@@ -103,11 +103,6 @@ const char *engine_device(const struct engine *eng)
     return eng->info.name;
 }
 
-bool engine_on_gpu(const struct engine *eng)
-{
-    return eng->info.gpu;
-}
-
 const struct engine_counters *engine_counters(const struct engine *eng)
 {
     return &eng->counters;
@@ -366,6 +361,7 @@ static void close_device(struct engine *eng)
     end_all(eng, &err);
     while ((m = TAILQ_FIRST(&eng->loaded)))
         unload_model(eng, m, &err);
+    load_fini(eng);
     eng->be->close(eng->dev);
     free(eng->logits);
 }

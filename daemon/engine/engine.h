@@ -37,6 +37,7 @@ struct engine_params {
     const char *variant; /* of the backend; "auto" */
     uint32_t threads;    /* CPU: 0 = the machine's */
     uint32_t ahead;      /* steps in flight, 0 = as the device says; it never exceeds what the device allows */
+    const char *checked; /* file of the self-checks passed (trust.h); NULL: none is remembered */
     uint64_t kv_bytes;   /* of a model's KV pool, 0 = chosen by what the device has */
 };
 
@@ -48,7 +49,6 @@ bool engine_close(struct engine *eng, double seconds);
 
 const char *engine_backend(const struct engine *eng); /* "cpu" */
 const char *engine_device(const struct engine *eng);  /* its description */
-bool engine_on_gpu(const struct engine *eng);
 
 /* --- in -------------------------------------------------------------------------------------------------- */
 

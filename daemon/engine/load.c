@@ -2,10 +2,12 @@
 #include "config.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/engine/device.h"
+#include "daemon/engine/trust.h"
 
 static const double progress_seconds = 0.1;
 
@@ -37,10 +39,11 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
  * How many pages: as asked, else for several full contexts within a share of the machine. On the CPU a page costs
  * memory only once it is written; on a GPU the pool is taken whole, beside the weights that are there already.
  */
-static uint32_t pool_pages(const struct engine *eng, const struct hparams *hp, const struct kv_desc *desc)
+static uint32_t pool_pages(const struct engine *eng, const struct model *m, const struct kv_desc *desc)
 {
+    const struct hparams *hp = &m->hp;
     struct device_info info;
-    eng->be->info(eng->dev, &info);
+    m->be->info(m->dev, &info);
     uint64_t page = kv_page_bytes(desc), bytes = eng->params.kv_bytes;
     uint64_t context = (hp->n_ctx / KV_PAGE + 1) * page;
     if (!bytes) {
@@ -54,12 +57,14 @@ static uint32_t pool_pages(const struct engine *eng, const struct hparams *hp, c
 
 static int make_pool(struct engine *eng, struct resident *m, struct hearth_err *e)
 {
+    const struct backend *be = m->model->be;
+    struct device *dev = m->model->dev;
     struct kv_desc desc;
-    model_kv_desc(m->model, eng->info.kv_type, &desc);
-    m->n_page = pool_pages(eng, &m->hp, &desc);
+    model_kv_desc(m->model, info_of(eng, m)->kv_type, &desc);
+    m->n_page = pool_pages(eng, m->model, &desc);
     for (;;) { /* what the device says is free need not be there in one piece */
         desc.n_page = m->n_page;
-        int rc = eng->be->kv_new(eng->dev, &desc, &m->pool, e);
+        int rc = be->kv_new(dev, &desc, &m->pool, e);
         if (!rc)
             break;
         if (rc != HEARTH_ENOMEM || m->n_page < 2 || eng->params.kv_bytes)
@@ -68,7 +73,7 @@ static int make_pool(struct engine *eng, struct resident *m, struct hearth_err *
     }
     int rc = kv_new(&m->group.kv, m->n_page, e);
     if (rc) {
-        eng->be->kv_free(eng->dev, m->pool);
+        be->kv_free(dev, m->pool);
         return rc;
     }
     atomic_store(&m->page_bytes, kv_page_bytes(&desc));
@@ -78,7 +83,7 @@ static int make_pool(struct engine *eng, struct resident *m, struct hearth_err *
 
 static int make_workspace(struct engine *eng, const struct resident *m, struct hearth_err *e)
 {
-    struct workspace_dims dims = eng->dims;
+    struct workspace_dims *have = m->model->dev == eng->dev ? &eng->dims : &eng->cpu.dims, dims = *have;
     dims.n_row = eng->sched.rows_max;
     dims.n_out = eng->sched.out_max;
     model_workspace(m->model, &dims);
@@ -86,25 +91,84 @@ static int make_workspace(struct engine *eng, const struct resident *m, struct h
     if (!logits)
         return err_set(e, HEARTH_ENOMEM, "no memory for %u logits", dims.n_vocab);
     eng->logits = logits;
-    int rc = eng->be->reserve(eng->dev, &dims, e);
+    int rc = m->model->be->reserve(m->model->dev, &dims, e);
     if (!rc)
-        eng->dims = dims;
+        *have = dims;
     return rc;
 }
 
-static int load(struct engine *eng, struct resident *m, struct hearth_err *e)
+/* The model's weights on a device, and the workspace that its steps need. */
+static int place(struct engine *eng, struct resident *m, const struct backend *be, struct device *dev,
+                 struct hearth_err *e)
 {
-    int rc = model_load(&m->model, m->gguf, eng->be, eng->dev, on_progress, eng, e);
+    int rc = model_load(&m->model, m->gguf, be, dev, on_progress, eng, e);
     if (rc)
         return rc;
     step_drain(eng); /* the workspace may move */
     if (eng->fatal.code)
         rc = err_set(e, eng->fatal.code, "%s", eng->fatal.msg);
-    if (rc || (rc = make_workspace(eng, m, e)) || (rc = make_pool(eng, m, e))) {
-        model_free(m->model);
-        m->model = NULL;
+    return rc ? rc : make_workspace(eng, m, e);
+}
+
+static void displace(struct resident *m)
+{
+    model_free(m->model);
+    m->model = NULL;
+}
+
+static int open_cpu(struct engine *eng, struct hearth_err *e)
+{
+    struct device_params p = {.threads = eng->params.threads, .variant = "auto"};
+    int rc = HEARTH_EDEVICE;
+    for (int i = 0; backends[i] && !eng->cpu.be; i++)
+        if (!strcmp(backends[i]->name, "cpu") && !(rc = backends[i]->open(&eng->cpu.dev, &p, e)))
+            eng->cpu.be = backends[i];
+    if (!eng->cpu.be)
+        return rc;
+    eng->cpu.be->info(eng->cpu.dev, &eng->cpu.info);
+    return 0;
+}
+
+void load_fini(struct engine *eng)
+{
+    if (eng->cpu.be)
+        eng->cpu.be->close(eng->cpu.dev);
+}
+
+/* The CPU takes the model in the place of a device that does not compute it rightly. */
+static int fall_back(struct engine *eng, struct resident *m, const char *why, struct hearth_err *e)
+{
+    struct hearth_err err = {0};
+    if (!m->distrust && !(m->distrust = strdup(why)))
+        return err_set(e, HEARTH_ENOMEM, "no memory for a reason");
+    displace(m);
+    int rc = eng->cpu.be ? 0 : open_cpu(eng, &err);
+    if (!rc)
+        rc = place(eng, m, eng->cpu.be, eng->cpu.dev, &err);
+    if (rc)
+        return err_set(e, err.code, "%.90s fails its self-check (%.60s), and on the CPU: %.100s", eng->info.name, why,
+                       err.msg);
+    fprintf(stderr, "hearth-engine: %s runs on the CPU instead, which is much slower\n", m->path);
+    return 0;
+}
+
+static int load(struct engine *eng, struct resident *m, struct hearth_err *e)
+{
+    struct trust trust = {.ok = true, .remembered = true};
+    int rc = place(eng, m, eng->be, eng->dev, e);
+    if (!rc && eng->info.gpu) /* the CPU is what a GPU is compared with */
+        rc = trust_model(m->model, eng->params.checked, &trust, e);
+    if (!rc && !trust.ok)
+        rc = fall_back(eng, m, trust.why, e);
+    if (rc || (rc = make_pool(eng, m, e))) {
+        displace(m);
         return rc;
     }
+    atomic_store(&m->on_gpu, info_of(eng, m)->gpu);
+    atomic_store(&m->self_check, !eng->info.gpu     ? NULL
+                                 : !trust.ok        ? m->distrust
+                                 : trust.remembered ? "passed before"
+                                                    : "passed");
     return 0;
 }
 
@@ -148,9 +212,8 @@ int unload_model(struct engine *eng, struct resident *m, struct hearth_err *e)
     TAILQ_REMOVE(&eng->loaded, m, loaded_link);
     kv_free(m->group.kv);
     m->group.kv = NULL;
-    eng->be->kv_free(eng->dev, m->pool);
-    model_free(m->model);
-    m->model = NULL;
+    m->model->be->kv_free(m->model->dev, m->pool);
+    displace(m);
     atomic_store(&m->pages_used, 0);
     atomic_store(&m->context_used, 0);
     atomic_store(&m->loaded, false); /* last: from here on the loop thread may free it */

@@ -16,10 +16,12 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/prompt.c \
 	daemon/engine/sample.c daemon/engine/sample.h \
 	daemon/engine/sched.c daemon/engine/sched.h \
+	daemon/engine/selfcheck.c daemon/engine/selfcheck.h daemon/engine/selfcheck-ops.c daemon/engine/selfcheck-ref.c \
 	daemon/engine/seq.c daemon/engine/seq.h \
 	daemon/engine/serve.c daemon/engine/serve.h \
 	daemon/engine/step.c \
-	daemon/engine/text.c daemon/engine/text.h
+	daemon/engine/text.c daemon/engine/text.h \
+	daemon/engine/trust.c daemon/engine/trust.h
 daemon_libengine_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(XXHASH_CFLAGS)
 
 libexec_PROGRAMS += hearth-engine

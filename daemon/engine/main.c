@@ -20,8 +20,8 @@
 #include "daemon/engine/serve.h"
 
 static const char usage[] =
-    "usage: hearth-engine [--link FD] [--lock PATH] [--backend auto|cpu|cuda] [--variant NAME]\n"
-    "                     [--threads N] [--ahead N] [--kv-bytes N]\n"
+    "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
+    "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N]\n"
     "       hearth-engine --bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...] [--load]\n"
     "                     [--anyway] [--json | --csv] [--name NAME] [--commit ID] [--backend ...]\n"
     "\n"
@@ -85,6 +85,7 @@ int main(int argc, char **argv)
     enum {
         OPT_LINK = 256,
         OPT_LOCK,
+        OPT_CHECKED,
         OPT_BACKEND,
         OPT_VARIANT,
         OPT_THREADS,
@@ -107,6 +108,7 @@ int main(int argc, char **argv)
     static const struct option options[] = {
         {"link", required_argument, 0, OPT_LINK},
         {"lock", required_argument, 0, OPT_LOCK},
+        {"checked", required_argument, 0, OPT_CHECKED},
         {"backend", required_argument, 0, OPT_BACKEND},
         {"variant", required_argument, 0, OPT_VARIANT},
         {"threads", required_argument, 0, OPT_THREADS},
@@ -143,6 +145,9 @@ int main(int argc, char **argv)
             break;
         case OPT_LOCK:
             lock = optarg;
+            break;
+        case OPT_CHECKED:
+            p.checked = optarg;
             break;
         case OPT_BACKEND:
             p.backend = optarg;

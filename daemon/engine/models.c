@@ -23,6 +23,7 @@ static void resident_free(struct models *t, struct resident *m)
     vocab_free(m->vocab);
     gguf_close(m->gguf);
     free(m->path);
+    free(m->distrust);
     free(m);
 }
 

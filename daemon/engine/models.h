@@ -47,9 +47,11 @@ struct resident {
     struct sched_group group;
     uint32_t n_page;
     uint64_t serial; /* of this loading, for step keys */
+    char *distrust;  /* what a self-check that failed found first; owned, kept until the resident goes */
 
     /* Written by the device thread, read by the loop's status. */
-    _Atomic bool loaded;
+    _Atomic bool loaded, on_gpu;
+    _Atomic(const char *) self_check; /* "passed", "passed before", or distrust; NULL: the device needs none */
     _Atomic uint32_t pages_used, pages_total, sequences, context_used;
     _Atomic uint64_t page_bytes;
 };

@@ -184,7 +184,8 @@ static int on_status(struct server *s, uint32_t id, const struct wire_method *m,
             continue;
         rows[n++] = (struct wire_loaded_model){
             .path = model->path,
-            .where = loaded ? (engine_on_gpu(s->engine) ? "cuda:0" : "cpu") : NULL,
+            .where = loaded ? (atomic_load(&model->on_gpu) ? "cuda:0" : "cpu") : NULL,
+            .self_check = loaded ? atomic_load(&model->self_check) : NULL,
             .bytes = loaded ? (int64_t)model->hp.weight_bytes : 0,
             .context = model->hp_err.code ? 0 : model->hp.n_ctx,
             .context_used = atomic_load(&model->context_used),

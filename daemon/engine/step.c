@@ -25,13 +25,13 @@ static void announce(struct engine *eng, struct seq *q)
     ev->owner = q->owner;
 }
 
-static int set_slots(struct engine *eng, const struct plan *p, uint32_t n_vocab, struct hearth_err *e)
+static int set_slots(const struct resident *m, const struct plan *p, struct hearth_err *e)
 {
     for (uint32_t i = 0; i < p->n_sample; i++) {
         struct seq *q = p->seq[i].seq;
         if (q->slot_set)
             continue;
-        int rc = eng->be->slot_set(eng->dev, q->slot, &q->sampling, q->token, q->n_known, n_vocab, e);
+        int rc = m->model->be->slot_set(m->model->dev, q->slot, &q->sampling, q->token, q->n_known, m->hp.n_vocab, e);
         if (rc)
             return rc;
         q->slot_set = true;
@@ -39,14 +39,15 @@ static int set_slots(struct engine *eng, const struct plan *p, uint32_t n_vocab,
     return 0;
 }
 
-static void run_actions(struct engine *eng, struct resident *m)
+static void run_actions(struct resident *m)
 {
+    const struct backend *be = m->model->be;
     struct kv_action a;
     while (kv_next_action(m->group.kv, &a)) {
         if (a.kind == KV_COPY)
-            eng->be->kv_copy(eng->dev, m->pool, a.page, a.from);
+            be->kv_copy(m->model->dev, m->pool, a.page, a.from);
         else
-            eng->be->kv_clear(eng->dev, m->pool, a.page);
+            be->kv_clear(m->model->dev, m->pool, a.page);
     }
 }
 
@@ -61,13 +62,15 @@ static int submit(struct engine *eng, struct flight *f, struct hearth_err *e)
 {
     const struct plan *p = &f->plan;
     struct resident *m = model_of(p);
+    const struct backend *be = m->model->be;
+    struct device *dev = m->model->dev;
     int32_t token[BATCH_ROWS_MAX];
     struct batch_seq seq[BATCH_SEQS_MAX];
     uint32_t out_row[OUT_MAX], slot[BATCH_SEQS_MAX], index[BATCH_SEQS_MAX], n_out = 0;
 
     f->begin = engine_now();
-    run_actions(eng, m);
-    int rc = set_slots(eng, p, m->hp.n_vocab, e);
+    run_actions(m);
+    int rc = set_slots(m, p, e);
     if (rc)
         return rc;
     for (uint32_t i = 0; i < p->n_seq; i++) {
@@ -96,11 +99,11 @@ static int submit(struct engine *eng, struct flight *f, struct hearth_err *e)
         .kv = m->pool,
         .invariant = p->invariant,
     };
-    eng->be->step_begin(eng->dev, &b, step_key(m, p));
+    be->step_begin(dev, &b, step_key(m, p));
     model_forward(m->model);
     if (p->n_sample)
-        eng->be->sample(eng->dev, &(struct op_sample){.n = p->n_sample, .slot = slot, .index = index});
-    f->ticket = eng->be->step_end(eng->dev);
+        be->sample(dev, &(struct op_sample){.n = p->n_sample, .slot = slot, .index = index});
+    f->ticket = be->step_end(dev);
 
     struct engine_counters *c = &eng->counters;
     atomic_fetch_add(&c->steps, 1);
@@ -151,9 +154,10 @@ static bool take_logits(struct engine *eng, const struct plan_seq *ps, uint32_t 
 {
     struct seq *q = ps->seq;
     struct eval *ev = q->eval;
+    const struct model *model = q->model->model;
     uint32_t n_vocab = q->model->hp.n_vocab;
     for (uint32_t i = 0; i < ps->n_out; i++) {
-        if ((*rc = eng->be->act_read(eng->dev, ACT_LOGITS, out0 + i, 1, eng->logits, e)))
+        if ((*rc = model->be->act_read(model->dev, ACT_LOGITS, out0 + i, 1, eng->logits, e)))
             return false;
         if (ev->top)
             eval_row(ev, eng->logits, n_vocab);
@@ -176,7 +180,7 @@ static void end_if_damaged(struct engine *eng, struct resident *m)
 {
     struct hearth_err err;
     struct seq *q, *next;
-    if (!eng->info.keeps_source || !gguf_check(m->gguf, &err))
+    if (!info_of(eng, m)->keeps_source || !gguf_check(m->gguf, &err))
         return;
     for (int state = SEQ_WAIT; state <= SEQ_RUN; state++)
         for (q = TAILQ_FIRST(&eng->sched.list[state]); q; q = next) {
@@ -199,8 +203,9 @@ static int finish(struct engine *eng, struct hearth_err *e)
 {
     struct flight *f = &eng->flight[eng->first_flight];
     const struct plan *p = &f->plan;
+    const struct model *model = model_of(p)->model;
     struct sampled sampled[BATCH_SEQS_MAX];
-    int rc = eng->be->step_wait(eng->dev, f->ticket, sampled, p->n_sample, e);
+    int rc = model->be->step_wait(model->dev, f->ticket, sampled, p->n_sample, e);
     if (rc == HEARTH_ENOMEM && eng->n_flight == 1)
         end_step(eng, p, e); /* an ordinary refusal: the device is well */
     else if (rc)
@@ -261,11 +266,13 @@ bool step_turn(struct engine *eng)
     struct flight *f = &eng->flight[(eng->first_flight + eng->n_flight) % AHEAD_MAX];
     if (eng->n_flight < eng->ahead && sched_next(&eng->sched, &f->plan, engine_now())) {
         eng->n_flight++;
+        /* Logits for eval are there only until the next step, and the CPU beside a GPU has one step at a time. */
+        bool alone = f->plan.eval || model_of(&f->plan)->model->dev != eng->dev;
         if (submit(eng, f, &err))
             fail(eng, &err);
-        else if (f->plan.eval)
-            step_drain(eng); /* its logits are there only until the next step */
-        if (eng->fatal.code || f->plan.eval || eng->n_flight < eng->ahead)
+        else if (alone)
+            step_drain(eng);
+        if (eng->fatal.code || alone || eng->n_flight < eng->ahead)
             return true;
     }
     if (eng->n_flight == 0)

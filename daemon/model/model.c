@@ -10,10 +10,12 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct vec {
     struct vec *next;
-    float *v; /* device memory */
+    float *v;     /* device memory */
+    float host[]; /* the same numbers */
 };
 
 struct binder {
@@ -90,9 +92,10 @@ int bind_matrix(struct binder *b, struct weight *w, enum weight_role role, uint3
 static int keep_vector(struct binder *b, const float *src, size_t n, const float **out)
 {
     struct model *m = b->m;
-    struct vec *v = calloc(1, sizeof *v);
+    struct vec *v = malloc(sizeof *v + n * sizeof *src);
     if (!v)
         return err_set(b->e, HEARTH_ENOMEM, "no memory for a vector of %zu", n);
+    memcpy(v->host, src, n * sizeof *src);
     int ret = m->be->vec_load(m->dev, src, n, &v->v, b->e);
     if (ret) {
         free(v);
@@ -253,6 +256,14 @@ void model_free(struct model *m)
     }
     free(m->layers);
     free(m);
+}
+
+const float *model_vector(const struct model *m, const float *v)
+{
+    for (const struct vec *at = m->vecs; at; at = at->next)
+        if (at->v == v)
+            return at->host;
+    return NULL;
 }
 
 void model_kv_desc(const struct model *m, enum dtype type, struct kv_desc *out)

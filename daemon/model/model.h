@@ -50,6 +50,9 @@ int model_load(struct model **out, struct gguf *g, const struct backend *be, str
                void *arg, struct hearth_err *e);
 void model_free(struct model *m);
 
+/* The numbers of a vector that the model gave to its device (a norm's weights, a bias); NULL: it is none of them. */
+const float *model_vector(const struct model *m, const float *v);
+
 /* The pool that this model's KV lives in, but for n_page. */
 void model_kv_desc(const struct model *m, enum dtype type, struct kv_desc *out);
 /* Adds what this model's steps need to *dims (maximum of both). n_row and n_out are the caller's. */

@@ -221,7 +221,7 @@ struct lt;       /* prefill.cu */
 struct device {
     int index, sms, cc; /* cc: 90 for sm_90 */
     uint64_t l2_bytes, smem_max;
-    char name[96];
+    char name[96], id[160]; /* see device_info */
     enum variant variant;
     bool reference;            /* matrices stay as in the file and go through gemm_ref.cu */
     bool pdl;                  /* the chip has programmatic dependent launch and the variant wants it */

@@ -102,6 +102,24 @@ static int variant_of(const char *s, enum variant *out, struct hearth_err *e)
     return err_set(e, HEARTH_EPARAMS, "the CUDA backend has no variant \"%.40s\": auto, graph, eager or reference", s);
 }
 
+/* The chip's serial, its architecture and the driver: the runtime knows of the latter what it can do, the kernel's
+ * module its version. */
+static void dev_id(struct device *d, const cudaDeviceProp *prop)
+{
+    char module[80] = "";
+    int api = 0;
+    cuda_ok(d, cudaDriverGetVersion(&api));
+    FILE *f = fopen("/sys/module/nvidia/version", "re");
+    if (f && !fgets(module, sizeof(module), f))
+        module[0] = 0;
+    if (f)
+        fclose(f);
+    module[strcspn(module, "\n")] = 0;
+    for (int i = 0; i < 16; i++)
+        snprintf(d->id + 2 * i, sizeof(d->id) - 2 * i, "%02x", (unsigned char)prop->uuid.bytes[i]);
+    snprintf(d->id + 32, sizeof(d->id) - 32, " sm_%d %d %s", d->cc, api, module);
+}
+
 static int dev_open(struct device **out, const struct device_params *p, struct hearth_err *e)
 {
     enum variant v = VARIANT_GRAPH;
@@ -128,6 +146,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
     d->l2_bytes = (uint64_t)prop.l2CacheSize;
     d->smem_max = prop.sharedMemPerBlockOptin;
     d->pdl = d->cc >= 90 && v == VARIANT_GRAPH;
+    dev_id(d, &prop);
     if (d->cc < 75) {
         cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s) has compute capability %d.%d: 7.5 is the oldest that runs",
                     d->index, d->name, prop.major, prop.minor);
@@ -169,6 +188,7 @@ static void dev_info(struct device *d, struct device_info *out)
     size_t avail = 0, total = 0;
     memset(out, 0, sizeof(*out));
     snprintf(out->name, sizeof(out->name), "%s", d->name);
+    snprintf(out->id, sizeof(out->id), "%s", d->id);
     out->gpu = true;
     out->kv_type = DT_F16;
     out->ahead = AHEAD;

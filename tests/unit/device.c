@@ -9,11 +9,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "daemon/engine/engine.h"
+#include "daemon/engine/trust.h"
 
 enum { VOCAB = 12, END_TOKEN = 0, PAGES = 64, AHEAD = 4, MAX_LEN = 400 };
 
@@ -36,7 +38,8 @@ struct device {
 };
 static uint32_t toy_ahead;
 static uint64_t toy_fail_at; /* the step_wait that fails; 0 = none */
-static bool toy_no_load;
+static bool toy_no_load, toy_gpu, toy_distrusted;
+static uint32_t toy_checks;     /* self-checks asked for */
 static uint64_t toy_load_steps; /* loading goes on until others have done so many */
 
 static uint64_t extend(uint64_t h, int32_t id)
@@ -73,7 +76,18 @@ static void toy_close(struct device *d)
 static void toy_info(struct device *d, struct device_info *out)
 {
     (void)d;
-    *out = (struct device_info){.name = "toy", .kv_type = DT_F32, .ahead = toy_ahead, .mem_total = 1 << 30};
+    *out = (struct device_info){.name = "toy",
+                                .gpu = toy_gpu,
+                                .kv_type = DT_F32,
+                                .ahead = toy_ahead,
+                                .mem_total = 1 << 30,
+                                .mem_free = 1 << 30};
+}
+/* The same toy, as the CPU beside it: no steps ahead. */
+static void toy_cpu_info(struct device *d, struct device_info *out)
+{
+    (void)d;
+    *out = (struct device_info){.name = "toy's CPU", .kv_type = DT_F32, .ahead = 1, .mem_total = 1 << 30};
 }
 static int toy_reserve(struct device *d, const struct workspace_dims *dims, struct hearth_err *e)
 {
@@ -177,7 +191,41 @@ static const struct backend toy = {
     .slot_set = toy_slot_set,
     .act_read = toy_act_read,
 };
-const struct backend *const backends[] = {&toy, NULL};
+/* One step at a time. */
+static void toy_cpu_step_begin(struct device *d, const struct batch *b, uint64_t key)
+{
+    assert_int_equal(d->submitted, d->waited);
+    toy_step_begin(d, b, key);
+}
+static const struct backend toy_cpu = {
+    .name = "cpu",
+    .open = toy_open,
+    .close = toy_close,
+    .info = toy_cpu_info,
+    .reserve = toy_reserve,
+    .kv_new = toy_kv_new,
+    .kv_free = toy_kv_free,
+    .kv_copy = toy_kv_copy,
+    .kv_clear = toy_kv_clear,
+    .step_begin = toy_cpu_step_begin,
+    .sample = toy_sample,
+    .step_end = toy_step_end,
+    .step_wait = toy_step_wait,
+    .slot_set = toy_slot_set,
+    .act_read = toy_act_read,
+};
+const struct backend *const backends[] = {&toy, &toy_cpu, NULL};
+
+int trust_model(const struct model *m, const char *record, struct trust *out, struct hearth_err *e)
+{
+    (void)e;
+    toy_checks++;
+    assert_string_equal(record, "/nowhere/checked");
+    assert_ptr_equal(m->be, &toy); /* the CPU is not asked */
+    *out = (struct trust){.ok = !toy_distrusted};
+    snprintf(out->why, sizeof out->why, "the toy cannot count");
+    return 0;
+}
 
 int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
                void *arg, struct hearth_err *e)
@@ -247,18 +295,28 @@ struct world {
     struct hearth_err answer, fatal;
 };
 
-static void world_open(struct world *w, uint32_t ahead)
+static void world_open_on(struct world *w, uint32_t ahead, bool gpu)
 {
-    struct engine_params p = {.backend = "toy", .variant = "auto", .kv_bytes = (uint64_t)PAGES * 2 * KV_PAGE * 2 * 4};
+    struct engine_params p = {.backend = "toy",
+                              .variant = "auto",
+                              .checked = "/nowhere/checked",
+                              .kv_bytes = (uint64_t)PAGES * 2 * KV_PAGE * 2 * 4};
     struct hearth_err e;
     memset(w, 0, sizeof *w);
     toy_ahead = ahead;
     toy_fail_at = 0;
-    toy_no_load = false;
+    toy_gpu = gpu;
+    toy_no_load = toy_distrusted = false;
+    toy_checks = 0;
     w->m.hp.n_vocab = VOCAB;
     w->m.hp.n_ctx = MAX_LEN;
     w->m.vocab = (struct vocab *)&toy; /* any pointer: only vocab_is_end above sees it */
     assert_int_equal(engine_open(&w->eng, &p, &e), 0);
+}
+
+static void world_open(struct world *w, uint32_t ahead)
+{
+    world_open_on(w, ahead, false);
 }
 
 static struct seq *make(struct world *w, struct heard *h, const int32_t *prompt, uint32_t n, uint32_t max)
@@ -614,13 +672,60 @@ static void closing_with_work_under_way(void **state)
     }
 }
 
+/* A GPU that fails with one model keeps the others; that one runs on the CPU, beside them, with the same results. */
+static void a_distrusted_device(void **state)
+{
+    (void)state;
+    static struct heard h[40];
+    struct world w;
+    struct resident other = {.path = (char[]){"other"}};
+    world_open_on(&w, AHEAD, true);
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, 0);
+    assert_true(w.m.on_gpu);
+    assert_string_equal(w.m.self_check, "passed");
+    assert_int_equal(toy_checks, 1);
+
+    toy_distrusted = true;
+    other.hp = w.m.hp;
+    other.vocab = w.m.vocab;
+    w.answered = false;
+    engine_load(w.eng, &other, &w);
+    while (!w.answered)
+        hear_one(&w);
+    assert_int_equal(w.answer.code, 0);
+    assert_false(other.on_gpu);
+    assert_string_equal(other.self_check, "the toy cannot count");
+    assert_int_equal(toy_checks, 2);
+    for (int i = 0; i < 40; i++) {
+        int32_t prompt[30];
+        uint32_t n = 1 + rnd(30);
+        for (uint32_t k = 0; k < n; k++)
+            prompt[k] = (int32_t)(1 + rnd(VOCAB - 1));
+        struct seq *q = make(&w, &h[i], prompt, n, rnd(60));
+        if (i % 2)
+            q->model = &other;
+        engine_submit(w.eng, q);
+    }
+    hear_all(&w);
+    for (int i = 0; i < 40; i++)
+        check_heard(&h[i]);
+    assert_true(engine_close(w.eng, 30));
+    free(other.distrust);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_number_of_steps_in_flight),   cmocka_unit_test(cancelled_before_it_began),
-        cmocka_unit_test(a_failed_device_ends_everything), cmocka_unit_test(a_model_that_does_not_load),
-        cmocka_unit_test(eval_is_what_generate_does),      cmocka_unit_test(a_busy_model_is_not_unloaded),
-        cmocka_unit_test(a_load_does_not_stop_the_others), cmocka_unit_test(the_pool_is_a_limit),
+        cmocka_unit_test(any_number_of_steps_in_flight),
+        cmocka_unit_test(cancelled_before_it_began),
+        cmocka_unit_test(a_failed_device_ends_everything),
+        cmocka_unit_test(a_distrusted_device),
+        cmocka_unit_test(a_model_that_does_not_load),
+        cmocka_unit_test(eval_is_what_generate_does),
+        cmocka_unit_test(a_busy_model_is_not_unloaded),
+        cmocka_unit_test(a_load_does_not_stop_the_others),
+        cmocka_unit_test(the_pool_is_a_limit),
         cmocka_unit_test(closing_with_work_under_way),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);

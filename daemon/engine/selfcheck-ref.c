@@ -1,0 +1,590 @@
+/*
+ * selfcheck-ref.c - what an op should give, from a reference backend and a few rows of its weights; see selfcheck.h.
+ *
+ * The reference is any backend, driven through its table: it gets the op with a weight cut down to the sampled rows,
+ * and the vectors cut alike. Norms are over the whole input and rotation over whole heads, so those are never cut.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/selfcheck.h"
+
+static uint32_t hashed(uint32_t x)
+{
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
+
+void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t seq)
+{
+    uint32_t seed = hashed(op << 16 | (uint32_t)a << 8 | (seq + 1));
+    /* Queries are large enough for attention to have peaks, the residual stream small enough not to hide a product. */
+    float unit = a == ACT_Q ? 8.0f / 1024 : 1.0f / 1024;
+    for (uint32_t i = 0; i < n; i++)
+        v[i] = (float)((int32_t)(hashed(seed + i) & 2047) - 1024) * unit;
+}
+
+void expect_free(struct expect *x)
+{
+    free(x->col);
+    free(x->want);
+    free(x->scale);
+    memset(x, 0, sizeof *x);
+}
+
+static int expect_new(struct expect *x, uint32_t n_row, uint32_t n_col, struct hearth_err *e)
+{
+    size_t n = (size_t)n_row * n_col;
+    *x = (struct expect){.n_col = n_col,
+                         .col = malloc(n_col * sizeof *x->col),
+                         .want = malloc(n * sizeof *x->want),
+                         .scale = malloc(n * sizeof *x->scale)};
+    if (x->col && x->want && x->scale)
+        return 0;
+    return err_set(e, HEARTH_ENOMEM, "no memory to check %u columns", n_col);
+}
+
+/* --- pages ----------------------------------------------------------------------------------------------- */
+
+/* Through host memory that the backend may copy from at its own pace. */
+static int pages_move(const struct backend *be, struct device *d, struct kv_pool *p, const struct kv_desc *desc,
+                      uint8_t *to, const uint8_t *from, struct hearth_err *e)
+{
+    uint64_t bytes = kv_page_bytes(desc), ticket;
+    uint32_t pages[CHECK_PAGES];
+    void *at[CHECK_PAGES], *room;
+    int rc = be->host_alloc(d, bytes * CHECK_PAGES, &room, e);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < CHECK_PAGES; i++) {
+        pages[i] = i;
+        at[i] = (uint8_t *)room + i * bytes;
+    }
+    if (from) {
+        memcpy(room, from, bytes * CHECK_PAGES);
+        ticket = be->kv_load(d, p, pages, (const void *const *)at, CHECK_PAGES);
+    } else
+        ticket = be->kv_save(d, p, pages, at, CHECK_PAGES);
+    rc = ticket ? be->kv_move_wait(d, ticket, e) : be->sync(d, e);
+    if (!rc && to)
+        memcpy(to, room, bytes * CHECK_PAGES);
+    be->host_free(d, room);
+    return rc;
+}
+
+int pages_put(const struct backend *be, struct device *d, struct kv_pool *p, const struct kv_desc *desc,
+              const uint8_t *from, struct hearth_err *e)
+{
+    return pages_move(be, d, p, desc, NULL, from, e);
+}
+
+int pages_get(const struct backend *be, struct device *d, struct kv_pool *p, const struct kv_desc *desc, uint8_t *to,
+              struct hearth_err *e)
+{
+    return pages_move(be, d, p, desc, to, NULL, e);
+}
+
+/* --- the reference's device ------------------------------------------------------------------------------ */
+
+int reference_open(struct reference *r, const struct model *m, const struct backend *be,
+                   const struct device_params *params, enum dtype kv_type, struct hearth_err *e)
+{
+    struct workspace_dims dims = {.n_row = CHECK_SEQS, .n_out = CHECK_SEQS};
+    memset(r, 0, sizeof *r);
+    r->m = m;
+    r->be = be;
+    r->desc = (struct kv_desc){.n_layer = 1, .n_kv = 1, .d_head = m->hp.d_head, .type = kv_type, .n_page = CHECK_PAGES};
+    int rc = be->open(&r->d, params, e);
+    if (rc)
+        return rc;
+    model_workspace(m, &dims);
+    if (!(r->page = malloc(kv_page_bytes(&r->desc) * CHECK_PAGES)))
+        rc = err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
+    if (rc || (rc = be->reserve(r->d, &dims, e)) || (rc = be->kv_new(r->d, &r->desc, &r->pool, e)))
+        reference_close(r);
+    return rc;
+}
+
+void reference_close(struct reference *r)
+{
+    if (!r->d)
+        return;
+    if (r->pool)
+        r->be->kv_free(r->d, r->pool);
+    r->be->close(r->d);
+    free(r->page);
+    memset(r, 0, sizeof *r);
+}
+
+static void begin(struct reference *r, const struct check_batch *b)
+{
+    static const int32_t no_token[CHECK_SEQS];
+    struct batch_seq seq[CHECK_SEQS];
+    uint32_t row[CHECK_SEQS];
+    for (uint32_t i = 0; i < b->n; i++) {
+        seq[i] = (struct batch_seq){i, 1, b->pos[i], b->pages[i]};
+        row[i] = i;
+    }
+    struct batch batch = {.n_row = b->n,
+                          .n_seq = b->n,
+                          .n_out = b->n,
+                          .token = b->token[0] >= 0 ? b->token : no_token,
+                          .seq = seq,
+                          .out_row = row,
+                          .kv = r->pool,
+                          .invariant = true};
+    r->be->step_begin(r->d, &batch, 0);
+}
+
+static int end(struct reference *r, struct sampled *out, uint32_t n, struct hearth_err *e)
+{
+    return r->be->step_wait(r->d, r->be->step_end(r->d), out, n, e);
+}
+
+/* --- weights and vectors, cut down ----------------------------------------------------------------------- */
+
+enum { VECS = 8 };
+
+struct cut {
+    struct reference *r;
+    struct weight w;   /* of the sampled rows */
+    uint8_t *bytes[3]; /* of its parts, where they had to be gathered */
+    float *row;        /* room for one row */
+    float *vec[VECS];  /* on the reference's device */
+    uint32_t n_vec;
+    float *host[VECS]; /* vectors that were cut */
+    uint32_t n_host;
+};
+
+static void cut_free(struct cut *c)
+{
+    if (c->w.n_part)
+        c->r->be->weight_free(c->r->d, &c->w);
+    for (uint32_t i = 0; i < c->n_vec; i++)
+        c->r->be->vec_free(c->r->d, c->vec[i]);
+    for (uint32_t i = 0; i < c->n_host; i++)
+        free(c->host[i]);
+    for (int i = 0; i < 3; i++)
+        free(c->bytes[i]);
+    free(c->row);
+}
+
+/* Takes rows col[0..n) of a part of `from` as the next part. */
+static int cut_part(struct cut *c, const struct weight *from, uint32_t part, const uint32_t *col, uint32_t n,
+                    struct hearth_err *e)
+{
+    const struct weight_part *p = &from->part[part];
+    uint64_t row_bytes = dtype_bytes((int)p->type, from->n_in);
+    uint8_t *to = aligned_alloc(64, (row_bytes * n + 63) / 64 * 64);
+    if (!to)
+        return err_set(e, HEARTH_ENOMEM, "no memory for %u rows of weights", n);
+    c->bytes[c->w.n_part] = to;
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(to + i * row_bytes, (const uint8_t *)p->data + col[i] * row_bytes, row_bytes);
+    c->w.part[c->w.n_part++] = (struct weight_part){p->type, n, to};
+    c->w.n_out += n;
+    return 0;
+}
+
+static int cut_load(struct cut *c, const struct weight *from, struct hearth_err *e)
+{
+    c->w.role = from->role;
+    c->w.n_in = from->n_in;
+    if (!(c->row = malloc(from->n_in * sizeof *c->row)))
+        return err_set(e, HEARTH_ENOMEM, "no memory for a row of %u weights", from->n_in);
+    return c->r->be->weight_load(c->r->d, &c->w, e);
+}
+
+/* A vector of the model's device on the reference's; NULL stays NULL. */
+static int cut_vector(struct cut *c, const float *host, uint32_t n, const float **out, struct hearth_err *e)
+{
+    *out = NULL;
+    if (!host)
+        return 0;
+    int rc = c->r->be->vec_load(c->r->d, host, n, &c->vec[c->n_vec], e);
+    if (!rc)
+        *out = c->vec[c->n_vec++];
+    return rc;
+}
+
+static int cut_norm(struct cut *c, const struct norm *from, uint32_t n, struct norm *to, struct hearth_err *e)
+{
+    *to = *from;
+    int rc = cut_vector(c, model_vector(c->r->m, from->w), n, &to->w, e);
+    return rc ? rc : cut_vector(c, model_vector(c->r->m, from->b), n, &to->b, e);
+}
+
+/* The columns col[p][0..n) of each part p's bias, which begins at first[p]. */
+static int cut_bias(struct cut *c, const float *bias, const uint32_t *const col[3], const uint32_t *first, uint32_t n,
+                    const float **out, struct hearth_err *e)
+{
+    const float *host = model_vector(c->r->m, bias);
+    *out = NULL;
+    if (!host)
+        return 0;
+    float *v = malloc((size_t)c->w.n_part * n * sizeof *v);
+    if (!v)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a bias");
+    c->host[c->n_host++] = v;
+    for (uint32_t p = 0; p < c->w.n_part; p++)
+        for (uint32_t i = 0; i < n; i++)
+            v[p * n + i] = host[first[p] + col[p][i]];
+    return cut_vector(c, v, c->w.n_part * n, out, e);
+}
+
+/* How large the sum is that gives row i of a part, for inputs of mean square 1 times `gain` (NULL: 1). */
+static float row_size(struct cut *c, uint32_t part, uint32_t i, const float *gain)
+{
+    const struct weight_part *p = &c->w.part[part];
+    uint32_t n = c->w.n_in;
+    double sum = 0;
+    dtype_get((int)p->type)->to_f32((const uint8_t *)p->data + i * dtype_bytes((int)p->type, n), c->row, n);
+    for (uint32_t k = 0; k < n; k++) {
+        double v = (double)c->row[k] * (gain ? (double)gain[k] : 1.0);
+        sum += v * v;
+    }
+    return (float)sqrt(sum);
+}
+
+static int write_input(struct reference *r, const struct check_batch *b, uint32_t i, enum act a, uint32_t n,
+                       struct hearth_err *e)
+{
+    float *v = malloc((size_t)n * sizeof *v);
+    int rc = v ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for an activation of %u", n);
+    for (uint32_t row = 0; row < b->n && !rc; row++) {
+        check_input(v, n, i, a, b->seq[row]);
+        rc = r->be->act_write(r->d, a, row, 1, v, e);
+    }
+    free(v);
+    return rc;
+}
+
+/* n of total columns: one from each of n equal stretches, the first and the last among them, others in each batch. */
+static void sample_columns(uint32_t *col, uint32_t n, uint32_t total, uint32_t i, uint32_t n_row)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t lo = (uint32_t)((uint64_t)total * k / n), hi = (uint32_t)((uint64_t)total * (k + 1) / n);
+        col[k] = lo + hashed(i << 20 ^ n_row << 16 ^ k) % (hi - lo);
+    }
+    col[0] = 0;
+    col[n - 1] = total - 1;
+}
+
+/* --- the ops --------------------------------------------------------------------------------------------- */
+
+static int run_embed(struct reference *r, const struct check_op *op, const struct check_batch *b, struct expect *x,
+                     struct hearth_err *e)
+{
+    uint32_t n = op->embed.w->n_in;
+    struct weight w = *op->embed.w;
+    struct op_embed mine = op->embed;
+    w.dev = NULL;
+    mine.w = &w;
+    int rc = r->be->weight_load(r->d, &w, e);
+    if (rc || (rc = expect_new(x, b->n, n, e)))
+        return rc;
+    begin(r, b);
+    r->be->embed(r->d, &mine);
+    rc = r->be->act_read(r->d, ACT_X, 0, b->n, x->want, e);
+    int ended = end(r, NULL, 0, rc ? NULL : e);
+    r->be->weight_free(r->d, &w);
+    for (uint32_t k = 0; k < n; k++)
+        x->col[k] = k;
+    for (size_t k = 0; k < (size_t)b->n * n; k++)
+        x->scale[k] = 0;
+    x->exact = true;
+    return rc ? rc : ended;
+}
+
+/* K or V of one head at the rows' positions, out of pages of one head. */
+static void read_rows(const struct kv_desc *desc, const uint8_t *pages, uint32_t layer, bool v, uint32_t head,
+                      const struct check_batch *b, float *out)
+{
+    const struct dtype_info *t = dtype_get((int)desc->type);
+    for (uint32_t row = 0; row < b->n; row++) {
+        uint64_t at =
+            ((((uint64_t)layer * 2 + v) * desc->n_kv + head) * KV_PAGE + b->pos[row] % KV_PAGE) * desc->d_head;
+        const uint8_t *page = pages + b->pages[row][b->pos[row] / KV_PAGE] * kv_page_bytes(desc);
+        t->to_f32(page + dtype_bytes((int)desc->type, at), out + (size_t)row * desc->d_head, desc->d_head);
+    }
+}
+
+static int run_qkv(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
+                   struct expect out[3], uint32_t head[3], struct hearth_err *e)
+{
+    const struct op_qkv *q = &op->qkv;
+    uint32_t n = q->d_head, d_q = q->n_head * n, d_kv = q->n_kv * n, first[3] = {0, d_q, d_q + d_kv};
+    const uint32_t *cols[3];
+    struct op_qkv mine = *q;
+    struct norm q_norm, k_norm;
+    struct rope rope;
+    struct cut c = {.r = r};
+    int rc = 0;
+    head[0] = hashed(i * 8 + b->n) % q->n_head;
+    head[1] = hashed(i * 8 + b->n + 64) % q->n_kv;
+    head[2] = hashed(i * 8 + b->n + 128) % q->n_kv;
+    for (uint32_t p = 0; p < 3 && !rc; p++) {
+        if ((rc = expect_new(&out[p], b->n, n, e)))
+            break;
+        for (uint32_t k = 0; k < n; k++)
+            out[p].col[k] = head[p] * n + k;
+        cols[p] = out[p].col;
+        rc = cut_part(&c, q->w, p, out[p].col, n, e);
+    }
+    mine.layer = 0;
+    mine.n_head = mine.n_kv = 1;
+    mine.w = &c.w;
+    if (rc || (rc = cut_load(&c, q->w, e)) || (rc = cut_norm(&c, &q->norm, q->w->n_in, &mine.norm, e)) ||
+        (rc = cut_bias(&c, q->bias, cols, first, n, &mine.bias, e)))
+        goto out;
+    if (q->q_norm && (rc = cut_norm(&c, q->q_norm, n, &q_norm, e)))
+        goto out;
+    if (q->k_norm && (rc = cut_norm(&c, q->k_norm, n, &k_norm, e)))
+        goto out;
+    mine.q_norm = q->q_norm ? &q_norm : NULL;
+    mine.k_norm = q->k_norm ? &k_norm : NULL;
+    if (q->rope) {
+        rope = *q->rope;
+        mine.rope = &rope;
+        if ((rc = cut_vector(&c, model_vector(r->m, q->rope->inv_freq), rope.n_rot / 2, &rope.inv_freq, e)))
+            goto out;
+    }
+    begin(r, b);
+    if (!(rc = write_input(r, b, i, ACT_X, q->w->n_in, e))) {
+        r->be->qkv(r->d, &mine);
+        rc = r->be->act_read(r->d, ACT_Q, 0, b->n, out[0].want, e);
+    }
+    int ended = end(r, NULL, 0, rc ? NULL : e);
+    if (rc || (rc = ended) || (rc = pages_get(r->be, r->d, r->pool, &r->desc, r->page, e)))
+        goto out;
+    read_rows(&r->desc, r->page, 0, false, 0, b, out[1].want);
+    read_rows(&r->desc, r->page, 0, true, 0, b, out[2].want);
+    for (uint32_t p = 0; p < 3; p++) {
+        float most = 0; /* rotation mixes a head's columns */
+        const struct norm *after = p == 0 ? q->q_norm : p == 1 ? q->k_norm : NULL;
+        const float *gain = after ? model_vector(r->m, after->w) : NULL;
+        for (uint32_t k = 0; k < n; k++) /* after a norm of its own a head's columns are of the size of its weights */
+            most = fmaxf(most, after ? fabsf(gain[k]) : row_size(&c, p, k, model_vector(r->m, q->norm.w)));
+        for (size_t k = 0; k < (size_t)b->n * n; k++)
+            out[p].scale[k] = most;
+        for (uint32_t k = 0; k < n && p; k++)
+            out[p].col[k] = k; /* a page has the head by itself */
+    }
+out:
+    cut_free(&c);
+    return rc;
+}
+
+/* One query head and its keys, out of the device's pages. */
+static int run_attend(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
+                      const uint8_t *kv, const struct kv_desc *desc, struct expect *x, struct hearth_err *e)
+{
+    struct op_attend mine = op->attend;
+    uint32_t n = mine.d_head, d_q = mine.n_head * n, width = r->m->hp.n_head * r->m->hp.d_head;
+    uint32_t head = hashed(i * 8 + b->n) % mine.n_head, from = head / (mine.n_head / mine.n_kv);
+    uint64_t head_bytes = dtype_bytes((int)desc->type, (uint64_t)KV_PAGE * n);
+    for (uint32_t p = 0; p < CHECK_PAGES; p++)
+        for (uint32_t v = 0; v < 2; v++)
+            memcpy(r->page + (p * 2 + v) * head_bytes,
+                   kv + p * kv_page_bytes(desc) + ((mine.layer * 2 + v) * (uint64_t)desc->n_kv + from) * head_bytes,
+                   head_bytes);
+    float *q = calloc(width, sizeof *q), *in = malloc(d_q * sizeof *in);
+    int rc = q && in ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for queries");
+    if (rc || (rc = expect_new(x, b->n, n, e)) || (rc = pages_put(r->be, r->d, r->pool, &r->desc, r->page, e)))
+        goto out;
+    mine.layer = 0;
+    mine.n_head = mine.n_kv = 1;
+    begin(r, b);
+    for (uint32_t row = 0; row < b->n && !rc; row++) {
+        check_input(in, d_q, i, ACT_Q, b->seq[row]);
+        memcpy(q, in + head * n, n * sizeof *q);
+        rc = r->be->act_write(r->d, ACT_Q, row, 1, q, e);
+    }
+    if (!rc) {
+        r->be->attend(r->d, &mine);
+        rc = r->be->act_read(r->d, ACT_ATT, 0, b->n, x->want, e);
+    }
+    int ended = end(r, NULL, 0, rc ? NULL : e);
+    rc = rc ? rc : ended;
+    for (uint32_t k = 0; k < n; k++)
+        x->col[k] = head * n + k;
+    for (size_t k = 0; k < (size_t)b->n * n; k++)
+        x->scale[k] = 1; /* as large as values get */
+out:
+    free(q);
+    free(in);
+    return rc;
+}
+
+static int run_proj(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
+                    struct expect *x, struct hearth_err *e)
+{
+    const struct weight *w = op->proj.w;
+    bool few = w->n_out > SELFCHECK_ROWS && !op->proj.post_norm; /* a norm is over all of them */
+    uint32_t n = few ? SELFCHECK_ROWS : w->n_out, zero = 0;
+    struct op_proj mine = op->proj;
+    struct norm post;
+    struct cut c = {.r = r};
+    float *in = malloc(w->n_out * sizeof *in), *some = calloc(n, sizeof *some);
+    /* A residual stream as narrow as the sample is what an embedding of that width makes. */
+    struct weight narrow = {.role = WEIGHT_EMBED, .n_in = n, .n_out = 1, .n_part = 1, .part = {{DT_F32, 1, some}}};
+    struct check_batch first = *b;
+    memset(first.token, 0, sizeof first.token);
+    int rc = in && some ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for a row of %u", w->n_out);
+    if (rc || (rc = expect_new(x, b->n, n, e)))
+        goto out;
+    sample_columns(x->col, n, w->n_out, i, b->n);
+    mine.w = &c.w;
+    if ((rc = cut_part(&c, w, 0, x->col, n, e)) || (rc = cut_load(&c, w, e)) ||
+        (rc = cut_bias(&c, op->proj.bias, (const uint32_t *const[3]){x->col}, &zero, n, &mine.bias, e)) ||
+        (mine.post_norm && (rc = cut_norm(&c, op->proj.post_norm, n, &post, e))) ||
+        (rc = r->be->weight_load(r->d, &narrow, e)))
+        goto out;
+    if (mine.post_norm)
+        mine.post_norm = &post;
+    begin(r, &first);
+    r->be->embed(r->d, &(struct op_embed){.w = &narrow, .scale = 1});
+    rc = write_input(r, b, i, mine.in, w->n_in, e);
+    for (uint32_t row = 0; row < b->n && !rc; row++) {
+        check_input(in, w->n_out, i, ACT_X, b->seq[row]);
+        for (uint32_t k = 0; k < n; k++)
+            some[k] = in[x->col[k]];
+        rc = r->be->act_write(r->d, ACT_X, row, 1, some, e);
+    }
+    if (!rc) {
+        r->be->proj_add(r->d, &mine);
+        rc = r->be->act_read(r->d, ACT_X, 0, b->n, x->want, e);
+    }
+    int ended = end(r, NULL, 0, rc ? NULL : e);
+    r->be->weight_free(r->d, &narrow);
+    if (rc || (rc = ended))
+        goto out;
+    for (uint32_t k = 0; k < n; k++) {
+        float size = mine.post_norm ? fabsf(model_vector(r->m, op->proj.post_norm->w)[k]) : row_size(&c, 0, k, NULL);
+        for (uint32_t row = 0; row < b->n; row++)
+            x->scale[row * n + k] = size;
+    }
+    x->exact = true;
+out:
+    cut_free(&c);
+    free(in);
+    free(some);
+    return rc;
+}
+
+static int run_ffn_up(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
+                      struct expect *x, struct hearth_err *e)
+{
+    const struct weight *w = op->ffn_up.w;
+    uint32_t d_ff = w->part[0].n_out, n = d_ff < SELFCHECK_ROWS ? d_ff : SELFCHECK_ROWS, first[2] = {0, d_ff};
+    struct op_ffn_up mine = op->ffn_up;
+    struct cut c = {.r = r};
+    int rc = expect_new(x, b->n, n, e);
+    if (rc)
+        return rc;
+    sample_columns(x->col, n, d_ff, i, b->n);
+    for (uint32_t p = 0; p < w->n_part && !rc; p++)
+        rc = cut_part(&c, w, p, x->col, n, e);
+    mine.w = &c.w;
+    if (rc || (rc = cut_load(&c, w, e)) || (rc = cut_norm(&c, &mine.norm, w->n_in, &mine.norm, e)) ||
+        (rc = cut_bias(&c, op->ffn_up.bias, (const uint32_t *const[3]){x->col, x->col}, first, n, &mine.bias, e)))
+        goto out;
+    begin(r, b);
+    if (!(rc = write_input(r, b, i, ACT_X, w->n_in, e))) {
+        r->be->ffn_up(r->d, &mine);
+        rc = r->be->act_read(r->d, ACT_FF, 0, b->n, x->want, e);
+    }
+    int ended = end(r, NULL, 0, rc ? NULL : e);
+    if (rc || (rc = ended))
+        goto out;
+    const float *gain = model_vector(r->m, op->ffn_up.norm.w), *bias = model_vector(r->m, op->ffn_up.bias);
+    for (uint32_t k = 0; k < n; k++) {
+        float size = 2;
+        for (uint32_t p = 0; p < w->n_part; p++)
+            size *= row_size(&c, p, k, gain) + (bias ? fabsf(bias[first[p] + x->col[k]]) : 0);
+        for (uint32_t row = 0; row < b->n; row++)
+            x->scale[row * n + k] = size;
+    }
+out:
+    cut_free(&c);
+    return rc;
+}
+
+static int run_head(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
+                    struct expect *x, struct hearth_err *e)
+{
+    const struct weight *w = op->head.w;
+    uint32_t n = w->n_out < SELFCHECK_ROWS ? w->n_out : SELFCHECK_ROWS;
+    struct op_head mine = op->head;
+    struct cut c = {.r = r};
+    int rc = expect_new(x, b->n, n, e);
+    if (rc)
+        return rc;
+    sample_columns(x->col, n, w->n_out, i, b->n);
+    mine.w = &c.w;
+    if ((rc = cut_part(&c, w, 0, x->col, n, e)) || (rc = cut_load(&c, w, e)) ||
+        (rc = cut_norm(&c, &mine.norm, w->n_in, &mine.norm, e)))
+        goto out;
+    begin(r, b);
+    if (!(rc = write_input(r, b, i, ACT_X, w->n_in, e))) {
+        r->be->head(r->d, &mine);
+        rc = r->be->act_read(r->d, ACT_LOGITS, 0, b->n, x->want, e);
+    }
+    int ended = end(r, NULL, 0, rc ? NULL : e);
+    if (rc || (rc = ended))
+        goto out;
+    for (uint32_t k = 0; k < n; k++) {
+        float size = fabsf(mine.scale) * row_size(&c, 0, k, model_vector(r->m, op->head.norm.w));
+        for (uint32_t row = 0; row < b->n; row++)
+            x->scale[row * n + k] = size;
+    }
+out:
+    cut_free(&c);
+    return rc;
+}
+
+int reference_run(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
+                  const uint8_t *kv, const struct kv_desc *desc, struct expect out[3], uint32_t head[3],
+                  struct hearth_err *e)
+{
+    memset(out, 0, 3 * sizeof *out);
+    switch (op->kind) {
+    case OP_EMBED:
+        return run_embed(r, op, b, out, e);
+    case OP_QKV:
+        return run_qkv(r, op, i, b, out, head, e);
+    case OP_ATTEND:
+        return run_attend(r, op, i, b, kv, desc, out, e);
+    case OP_PROJ:
+        return run_proj(r, op, i, b, out, e);
+    case OP_FFN_UP:
+        return run_ffn_up(r, op, i, b, out, e);
+    case OP_HEAD:
+        return run_head(r, op, i, b, out, e);
+    }
+    return 0;
+}
+
+int reference_sample(struct reference *r, const struct check_batch *b, const float *logits,
+                     const struct sample_params *p, const int32_t *history, uint32_t n_history, uint32_t index,
+                     struct sampled *out, struct hearth_err *e)
+{
+    uint32_t slot[CHECK_SEQS], at[CHECK_SEQS];
+    for (uint32_t i = 0; i < b->n; i++) {
+        slot[i] = SLOTS_MAX - 1 - b->seq[i];
+        at[i] = index;
+        int rc = r->be->slot_set(r->d, slot[i], &p[b->seq[i]], history, n_history, r->m->hp.n_vocab, e);
+        if (rc)
+            return rc;
+    }
+    begin(r, b);
+    int rc = r->be->act_write(r->d, ACT_LOGITS, 0, b->n, logits, e);
+    if (!rc)
+        r->be->sample(r->d, &(struct op_sample){.n = b->n, .slot = slot, .index = at});
+    int ended = end(r, out, b->n, rc ? NULL : e);
+    return rc ? rc : ended;
+}

@@ -1,0 +1,455 @@
+/* selfcheck.c - the order of the check, its steps on the device, and what counts as an error; see selfcheck.h. */
+#include "config.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/engine/selfcheck.h"
+
+enum { BATCHES = 2, SPARE = 2 /* pages that no sequence has */ };
+
+/* An error is measured against the value and against what was added up to it. A GPU rounds normed activations to fp16:
+ * 3e-4 of a sum's size as a rule, and results that it keeps in fp16 half a unit more. What enters a product as it is
+ * leaves it with the rounding of f32 sums alone. A CPU is exact but for the order of its sums. */
+struct tolerance {
+    double rounded, exact;
+};
+static const struct tolerance of_gpu = {2e-3, 5e-4}, of_cpu = {2e-5, 2e-5};
+
+struct check {
+    const struct model *m;
+    const struct backend *be;
+    struct device *d;
+    const struct tolerance *tol;
+    struct reference ref;
+    struct op_list list;
+    struct check_batch batch[BATCHES];
+    struct kv_desc desc;
+    struct kv_pool *pool;
+    uint64_t page_bytes;
+    uint8_t *fill, *now;                /* [CHECK_PAGES] pages: before, and as the device left them */
+    float *out[BATCHES][SELFCHECK_OPS]; /* what each op gave, whole rows */
+    float *logits[BATCHES];             /* of the whole step, one by one */
+    double device_ms;
+    char *failed;
+};
+
+static double now_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return 1e3 * (double)ts.tv_sec + 1e-6 * (double)ts.tv_nsec;
+}
+
+/* Keeps the first finding. */
+static void __attribute__((format(printf, 2, 3))) found(struct check *c, const char *fmt, ...)
+{
+    va_list ap;
+    if (c->failed[0])
+        return;
+    va_start(ap, fmt);
+    vsnprintf(c->failed, HEARTH_ERR_MSG, fmt, ap);
+    va_end(ap);
+}
+
+/* --- set-up ---------------------------------------------------------------------------------------------- */
+
+/* Sequence 0 is longer than a chunk of 256 of attention, where the context allows; sequence 1 begins a second page. */
+static void make_batches(struct check *c)
+{
+    static const uint32_t pos[CHECK_SEQS] = {277, 21, 2}, first_page[CHECK_SEQS] = {0, 18, 20};
+    const struct hparams *hp = &c->m->hp;
+    static const uint32_t seqs[BATCHES][CHECK_SEQS] = {{0}, {1, 0, 2}};
+    for (uint32_t i = 0; i < BATCHES; i++) {
+        struct check_batch *b = &c->batch[i];
+        b->n = i ? CHECK_SEQS : 1;
+        for (uint32_t row = 0; row < b->n; row++) {
+            uint32_t s = seqs[i][row];
+            b->seq[row] = s;
+            b->pos[row] = pos[s] < hp->n_ctx ? pos[s] : hp->n_ctx - 1;
+            b->token[row] = s == 0 ? (int32_t)(hp->n_vocab / 2) : s == 1 ? (int32_t)hp->n_vocab - 1 : 0;
+            for (uint32_t p = 0; p <= b->pos[row] / KV_PAGE; p++)
+                b->pages[row][p] = (first_page[s] + p) * 7 % CHECK_PAGES;
+        }
+    }
+}
+static const uint32_t spare[SPARE] = {21 * 7 % CHECK_PAGES, 22 * 7 % CHECK_PAGES};
+
+static int make_kv(struct check *c, enum dtype type, struct hearth_err *e)
+{
+    model_kv_desc(c->m, type, &c->desc);
+    c->desc.n_layer = c->list.n_layer ? c->list.n_layer : 1;
+    c->desc.n_page = CHECK_PAGES;
+    c->page_bytes = kv_page_bytes(&c->desc);
+    uint32_t n = 2 * c->desc.n_layer * c->desc.n_kv * KV_PAGE * c->desc.d_head;
+    float *v = malloc((size_t)n * sizeof *v);
+    c->fill = malloc(c->page_bytes * CHECK_PAGES);
+    c->now = malloc(c->page_bytes * CHECK_PAGES);
+    int rc = v && c->fill && c->now ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
+    if (!rc) { /* every page is the first one, turned by some numbers */
+        check_input(v, n, SELFCHECK_OPS, ACT_X, 0);
+        dtype_get((int)type)->from_f32(v, c->fill, n);
+        uint64_t turn = c->page_bytes / n * 37;
+        for (uint32_t p = 1; p < CHECK_PAGES; p++) {
+            uint8_t *to = c->fill + p * c->page_bytes;
+            uint64_t at = turn * p % c->page_bytes;
+            memcpy(to, c->fill + at, c->page_bytes - at);
+            memcpy(to + c->page_bytes - at, c->fill, at);
+        }
+        rc = c->be->kv_new(c->d, &c->desc, &c->pool, e);
+    }
+    free(v);
+    return rc ? rc : pages_put(c->be, c->d, c->pool, &c->desc, c->fill, e);
+}
+
+static void check_fini(struct check *c)
+{
+    for (uint32_t i = 0; i < BATCHES; i++) {
+        for (uint32_t k = 0; k < SELFCHECK_OPS; k++)
+            free(c->out[i][k]);
+        free(c->logits[i]);
+    }
+    if (c->pool)
+        c->be->kv_free(c->d, c->pool);
+    reference_close(&c->ref);
+    free(c->fill);
+    free(c->now);
+}
+
+static void begin(struct check *c, const struct check_batch *b, uint64_t key)
+{
+    struct batch_seq seq[CHECK_SEQS];
+    uint32_t row[CHECK_SEQS];
+    for (uint32_t i = 0; i < b->n; i++) {
+        seq[i] = (struct batch_seq){i, 1, b->pos[i], b->pages[i]};
+        row[i] = i;
+    }
+    struct batch batch = {
+        .n_row = b->n, .n_seq = b->n, .n_out = b->n, .token = b->token, .seq = seq, .out_row = row, .kv = c->pool};
+    c->be->step_begin(c->d, &batch, key);
+}
+
+/* --- one by one ------------------------------------------------------------------------------------------ */
+
+static int write_inputs(struct check *c, uint32_t i, const struct check_batch *b, float *room, struct hearth_err *e)
+{
+    const struct check_op *op = &c->list.op[i];
+    static const enum act in[] = {ACT_COUNT, ACT_X, ACT_Q, ACT_X, ACT_X, ACT_X};
+    const struct weight *w = ops_weight(op);
+    int rc = 0;
+    for (uint32_t row = 0; row < b->n && !rc && op->kind != OP_EMBED; row++) {
+        uint32_t n = op->kind == OP_ATTEND ? ops_width(op) : op->kind == OP_PROJ ? w->n_out : w->n_in;
+        check_input(room, n, i, in[op->kind], b->seq[row]);
+        rc = c->be->act_write(c->d, in[op->kind], row, 1, room, e);
+        if (rc || op->kind != OP_PROJ)
+            continue;
+        check_input(room, w->n_in, i, op->proj.in, b->seq[row]);
+        rc = c->be->act_write(c->d, op->proj.in, row, 1, room, e);
+    }
+    return rc;
+}
+
+/* Every op on its made-up input. A producer comes before its consumer, so activations have their widths by then. */
+static int run_ops(struct check *c, uint32_t batch, struct hearth_err *e)
+{
+    const struct check_batch *b = &c->batch[batch];
+    const struct hparams *hp = &c->m->hp;
+    uint32_t widest = hp->d_model > hp->d_ff ? hp->d_model : hp->d_ff;
+    widest = widest > hp->n_head * hp->d_head ? widest : hp->n_head * hp->d_head;
+    float *room = malloc(widest * sizeof *room);
+    int rc = room ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for an activation of %u", widest);
+    if (rc)
+        return rc;
+    begin(c, b, 0x5e1fc4ec + batch);
+    for (uint32_t i = 0; i < c->list.n && !rc; i++) {
+        const struct check_op *op = &c->list.op[i];
+        if (!(c->out[batch][i] = malloc((size_t)b->n * ops_width(op) * sizeof(float)))) {
+            rc = err_set(e, HEARTH_ENOMEM, "no memory for %u columns", ops_width(op));
+            break;
+        }
+        if ((rc = write_inputs(c, i, b, room, e)))
+            break;
+        ops_run(c->be, c->d, op);
+        rc = c->be->act_read(c->d, ops_output(op), 0, b->n, c->out[batch][i], e);
+    }
+    free(room);
+    uint64_t ticket = c->be->step_end(c->d);
+    int ended = c->be->step_wait(c->d, ticket, NULL, 0, rc ? NULL : e);
+    return rc ? rc : ended;
+}
+
+/* Compares a row's columns with what is expected of them. */
+static void compare(struct check *c, const char *what, const struct expect *x, const float *got, uint32_t row,
+                    uint32_t n_row)
+{
+    double tol = x->exact ? c->tol->exact : c->tol->rounded;
+    for (uint32_t k = 0; k < x->n_col; k++) {
+        double want = (double)x->want[row * x->n_col + k], have = (double)got[x->col[k]];
+        double limit = tol * (fabs(want) + (double)x->scale[row * x->n_col + k]) + 1e-30;
+        if (fabs(have - want) <= limit)
+            continue;
+        found(c, "%s, row %u of %u: column %u is %.6g, not %.6g (%.2g is allowed)", what, row, n_row, x->col[k], have,
+              want, limit);
+        return;
+    }
+}
+
+/* K and V where they were appended. */
+static void compare_pages(struct check *c, const char *what, uint32_t layer, const struct check_batch *b,
+                          const struct expect x[3], const uint32_t head[3])
+{
+    const struct kv_desc *d = &c->desc;
+    float v[1024]; /* the most that hparams.c lets a head have */
+    for (uint32_t part = 1; part < 3; part++)
+        for (uint32_t row = 0; row < b->n; row++) {
+            char text[160];
+            uint64_t at = (((uint64_t)layer * 2 + part - 1) * d->n_kv + head[part]) * KV_PAGE + b->pos[row] % KV_PAGE;
+            const uint8_t *page = c->now + b->pages[row][b->pos[row] / KV_PAGE] * c->page_bytes;
+            dtype_get((int)d->type)->to_f32(page + dtype_bytes((int)d->type, at * d->d_head), v, d->d_head);
+            snprintf(text, sizeof text, "%s: %s of KV head %u in its page", what, part == 1 ? "K" : "V", head[part]);
+            compare(c, text, &x[part], v, row, b->n);
+        }
+}
+
+static void compare_alone(struct check *c, uint32_t i, const char *what)
+{
+    uint32_t n = ops_width(&c->list.op[i]);
+    for (uint32_t batch = 0; batch < BATCHES; batch++)
+        for (size_t k = 0; k < (size_t)c->batch[batch].n * n; k++)
+            if (!isfinite(c->out[batch][i][k])) {
+                found(c, "%s, row %zu of %u: column %zu is not finite", what, k / n, c->batch[batch].n, k % n);
+                return;
+            }
+    for (uint32_t k = 0; k < n; k++) /* sequence 0 is row 0 alone and row 1 of three */
+        if (memcmp(&c->out[0][i][k], &c->out[1][i][n + k], sizeof(float))) {
+            found(c, "%s: column %u is %.9g alone and %.9g in a batch of three", what, k, (double)c->out[0][i][k],
+                  (double)c->out[1][i][n + k]);
+            return;
+        }
+}
+
+/* What a page should be beside what was appended to it: as it was. */
+static void compare_rest(struct check *c)
+{
+    uint64_t vec = dtype_bytes((int)c->desc.type, c->desc.d_head);
+    for (uint32_t batch = 0; batch < BATCHES; batch++)
+        for (uint32_t row = 0; row < c->batch[batch].n; row++) {
+            const struct check_batch *b = &c->batch[batch];
+            uint64_t page = b->pages[row][b->pos[row] / KV_PAGE] * c->page_bytes;
+            for (uint32_t h = 0; h < 2 * c->list.n_layer * c->desc.n_kv; h++) {
+                uint64_t at = page + ((uint64_t)h * KV_PAGE + b->pos[row] % KV_PAGE) * vec;
+                memcpy(c->fill + at, c->now + at, vec);
+            }
+        }
+    for (uint64_t k = 0; k < c->page_bytes * CHECK_PAGES; k++)
+        if (c->fill[k] != c->now[k]) {
+            found(c, "qkv: byte %llu of KV page %llu changed, which no row of the step owns",
+                  (unsigned long long)(k % c->page_bytes), (unsigned long long)(k / c->page_bytes));
+            return;
+        }
+}
+
+static int check_op(struct check *c, uint32_t i, uint32_t batch, struct hearth_err *e)
+{
+    const struct check_op *op = &c->list.op[i];
+    const struct check_batch *b = &c->batch[batch];
+    struct expect x[3];
+    uint32_t head[3] = {0};
+    char what[96];
+    ops_describe(op, what);
+    int rc = reference_run(&c->ref, op, i, b, c->now, &c->desc, x, head, e);
+    for (uint32_t row = 0; row < b->n && !rc; row++)
+        compare(c, what, &x[0], c->out[batch][i] + (size_t)row * ops_width(op), row, b->n);
+    if (!rc && op->kind == OP_QKV)
+        compare_pages(c, what, op->qkv.layer, b, x, head);
+    if (!rc && batch == BATCHES - 1)
+        compare_alone(c, i, what);
+    for (int p = 0; p < 3; p++)
+        expect_free(&x[p]);
+    return rc;
+}
+
+/* --- in a row -------------------------------------------------------------------------------------------- */
+
+/* How the three sequences sample: one with every cut-off, one greedily after penalties, one from all. */
+static const struct sample_params sampling[CHECK_SEQS] = {
+    {.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.02f, .rep_penalty = 1, .seed = 7},
+    {.temp = 0, .top_p = 1, .rep_penalty = 1.3f, .presence_penalty = 0.25f, .frequency_penalty = 0.5f, .seed = 8},
+    {.temp = 1, .top_p = 1, .rep_penalty = 1, .seed = 9},
+};
+static const int32_t history[] = {0, 1, 1, 0, 1};
+enum { N_HISTORY = sizeof history / sizeof *history, SAMPLE_INDEX = 3 };
+
+/* All ops as one step, and a token of each row. Reading in its middle makes the backend do them one by one. */
+static int run_step(struct check *c, uint32_t batch, bool one_by_one, uint32_t index, float *logits,
+                    struct sampled *out, struct hearth_err *e)
+{
+    const struct check_batch *b = &c->batch[batch];
+    uint32_t slot[CHECK_SEQS], at[CHECK_SEQS];
+    int rc = 0;
+    float *x = one_by_one ? malloc(c->m->hp.d_model * sizeof *x) : NULL;
+    if (one_by_one && !x)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a row");
+    for (uint32_t i = 0; i < b->n && !rc; i++) {
+        slot[i] = SLOTS_MAX - 1 - b->seq[i];
+        at[i] = index;
+        rc = c->be->slot_set(c->d, slot[i], &sampling[b->seq[i]], history, N_HISTORY, c->m->hp.n_vocab, e);
+    }
+    if (!rc) {
+        begin(c, b, 0xc4a1 + batch);
+        for (uint32_t i = 0; i < c->list.n && !rc; i++) {
+            ops_run(c->be, c->d, &c->list.op[i]);
+            if (one_by_one && i == 0)
+                rc = c->be->act_read(c->d, ACT_X, 0, 1, x, e);
+        }
+        c->be->sample(c->d, &(struct op_sample){.n = b->n, .slot = slot, .index = at});
+        uint64_t ticket = c->be->step_end(c->d);
+        int ended = c->be->step_wait(c->d, ticket, out, b->n, rc ? NULL : e);
+        rc = rc ? rc : ended;
+    }
+    free(x);
+    return rc ? rc : c->be->act_read(c->d, ACT_LOGITS, 0, b->n, logits, e);
+}
+
+/*
+ * The tokens that the reference takes from the same logits; what the device took at first is in first[]. The noise is
+ * the same to the bit but a device's sums are not, so that once in a long while a threshold falls between: what fails
+ * at two indices is no such case.
+ */
+static int check_tokens(struct check *c, uint32_t batch, struct sampled *first, struct hearth_err *e)
+{
+    const struct check_batch *b = &c->batch[batch];
+    struct sampled again[CHECK_SEQS], want[CHECK_SEQS], *got = first;
+    bool wrong[CHECK_SEQS] = {true, true, true}, any = true;
+    for (uint32_t index = SAMPLE_INDEX; index < SAMPLE_INDEX + 2 && any; index++, got = again) {
+        double begun = now_ms();
+        int rc = run_step(c, batch, true, index, c->logits[batch], got, e);
+        c->device_ms += now_ms() - begun;
+        if (rc || (rc = reference_sample(&c->ref, b, c->logits[batch], sampling, history, N_HISTORY, index, want, e)))
+            return rc;
+        any = false;
+        for (uint32_t row = 0; row < b->n; row++)
+            any |= wrong[row] = wrong[row] && got[row].token != want[row].token;
+    }
+    for (uint32_t row = 0; row < b->n && any; row++)
+        if (wrong[row])
+            found(c, "sample (%u tokens), row %u of %u: token %u, not %u", c->m->hp.n_vocab, row, b->n,
+                  again[row].token, want[row].token);
+    return 0;
+}
+
+/* The fast path twice, a captured graph and its replay: the same bits as one by one. */
+static int check_step(struct check *c, uint32_t batch, struct hearth_err *e)
+{
+    const struct check_batch *b = &c->batch[batch];
+    uint32_t n_vocab = c->m->hp.n_vocab;
+    size_t n = (size_t)b->n * n_vocab;
+    struct sampled first[CHECK_SEQS], then[CHECK_SEQS];
+    float *again = malloc(n * sizeof *again);
+    c->logits[batch] = malloc(n * sizeof *again);
+    int rc = again && c->logits[batch] ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for %u logits", n_vocab);
+    if (!rc)
+        rc = check_tokens(c, batch, first, e);
+    double begun = now_ms();
+    for (uint32_t turn = 0; turn < 2 && !rc && !c->failed[0]; turn++) {
+        const char *how = turn ? "a replayed step" : "a whole step";
+        if ((rc = run_step(c, batch, false, SAMPLE_INDEX, again, then, e)))
+            break;
+        for (size_t k = 0; k < n && !c->failed[0]; k++)
+            if (memcmp(&again[k], &c->logits[batch][k], sizeof *again))
+                found(c, "%s (%s, %s), row %zu of %u: logit %zu is %.9g, and %.9g one by one", how, c->m->hp.arch,
+                      c->m->hp.type, k / n_vocab, b->n, k % n_vocab, (double)again[k], (double)c->logits[batch][k]);
+        for (uint32_t row = 0; row < b->n; row++)
+            if (then[row].token != first[row].token)
+                found(c, "sample (%s, %u tokens), row %u of %u: token %u, and %u one by one", how, n_vocab, row, b->n,
+                      then[row].token, first[row].token);
+    }
+    c->device_ms += now_ms() - begun;
+    free(again);
+    return rc;
+}
+
+/* Copies and clears of pages, in the order of submission. */
+static int check_copies(struct check *c, struct hearth_err *e)
+{
+    double begun = now_ms();
+    memcpy(c->fill, c->now, c->page_bytes * CHECK_PAGES);
+    c->be->kv_copy(c->d, c->pool, spare[0], 0);
+    c->be->kv_clear(c->d, c->pool, spare[1]);
+    memcpy(c->fill + spare[0] * c->page_bytes, c->fill, c->page_bytes);
+    memset(c->fill + spare[1] * c->page_bytes, 0, c->page_bytes);
+    int rc = c->be->sync(c->d, e);
+    if (!rc)
+        rc = pages_get(c->be, c->d, c->pool, &c->desc, c->now, e);
+    c->device_ms += now_ms() - begun;
+    for (uint32_t p = 0; p < CHECK_PAGES && !rc; p++)
+        if (memcmp(c->now + p * c->page_bytes, c->fill + p * c->page_bytes, c->page_bytes))
+            found(c, "%s: page %u is not what it should be after it", p == spare[1] ? "kv_clear" : "kv_copy", p);
+    return rc;
+}
+
+static int run(struct check *c, struct hearth_err *e)
+{
+    int rc = 0;
+    double begun = now_ms();
+    for (uint32_t batch = 0; batch < BATCHES && !rc; batch++)
+        rc = run_ops(c, batch, e);
+    if (rc || (rc = pages_get(c->be, c->d, c->pool, &c->desc, c->now, e)))
+        return rc;
+    c->device_ms += now_ms() - begun;
+    for (uint32_t i = 0; i < c->list.n && !rc; i++)
+        for (uint32_t batch = 0; batch < BATCHES && !rc; batch++)
+            rc = check_op(c, i, batch, e);
+    compare_rest(c);
+    for (uint32_t batch = 0; batch < BATCHES && !rc && !c->failed[0]; batch++)
+        rc = check_step(c, batch, e);
+    if (rc || c->failed[0])
+        return rc;
+    for (uint32_t k = 0; k < c->m->hp.n_vocab; k++)
+        if (memcmp(&c->logits[0][k], &c->logits[1][c->m->hp.n_vocab + k], sizeof(float))) {
+            found(c, "a whole step (%s, %s): logit %u is %.9g alone and %.9g in a batch of three", c->m->hp.arch,
+                  c->m->hp.type, k, (double)c->logits[0][k], (double)c->logits[1][c->m->hp.n_vocab + k]);
+            break;
+        }
+    if ((rc = pages_get(c->be, c->d, c->pool, &c->desc, c->now, e)))
+        return rc;
+    return check_copies(c, e);
+}
+
+int selfcheck_run(const struct model *m, const struct backend *ref, const struct device_params *params,
+                  struct selfcheck *out, struct hearth_err *e)
+{
+    struct device_info info;
+    struct model mine = *m; /* the ops that are collected point into it */
+    double begun = now_ms();
+    struct check *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, HEARTH_ENOMEM, "no memory for the self-check");
+    memset(out, 0, sizeof *out);
+    m->be->info(m->dev, &info);
+    c->m = &mine;
+    c->be = m->be;
+    c->d = m->dev;
+    c->failed = out->failed;
+    c->tol = info.gpu ? &of_gpu : &of_cpu;
+    ops_collect(&mine, &c->list);
+    make_batches(c);
+    int rc = c->list.too_many ? err_set(e, HEARTH_EUNSUPPORTED, "more than %d different ops", SELFCHECK_OPS) : 0;
+    if (!rc)
+        rc = make_kv(c, info.kv_type, e);
+    c->device_ms = now_ms() - begun;
+    if (!rc)
+        rc = reference_open(&c->ref, &mine, ref, params, info.kv_type, e);
+    if (!rc)
+        rc = run(c, e);
+    out->n_op = c->list.n;
+    out->device_ms = c->device_ms;
+    check_fini(c);
+    free(c);
+    out->ms = now_ms() - begun;
+    return rc;
+}

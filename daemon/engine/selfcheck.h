@@ -1,0 +1,130 @@
+/*
+ * selfcheck.h - a device proves on a model's own tensors that it computes what the reference does, before it serves.
+ *
+ * The ops that a model uses are found by running its forward pass on a backend that only writes down what it is asked
+ * for (selfcheck-ops.c), and each (op, types, shape) is then done once, with made-up activations, by the model's device
+ * and by the reference, for one row and for three rows of three sequences at positions above 1. Pages of KV are part of
+ * it: what qkv appends, that nothing else of a page changes, copies and clears. Then all of these ops in a row,
+ * sampling included, as a step of the backend's fast path (a captured graph, then its replay): the same bits as one by
+ * one.
+ *
+ * What bounds the reference's work: of every matrix it multiplies SELFCHECK_ROWS sampled rows (others for each batch),
+ * of qkv and attention one head of each of q, k and v; so some million multiply-adds for a model of any size. What is
+ * not sampled is compared all the same, but with itself: every number of the device must be finite and, to the bit, the
+ * same alone as among three rows.
+ *
+ * WHAT FOLLOWS A FAILURE. The device is not trusted with this model: load.c gives the model to the CPU, in the same
+ * process, beside the other models, which passed. Restarting the whole engine on the CPU was the alternative: it would
+ * have taken every other model's streams with it, for a fault of one kernel. A model on the CPU has steps of its own,
+ * waited for at once (step.c), and says why in `status`. Where even that fails, loading fails with both reasons.
+ *
+ * Thread: the device's, between steps.
+ */
+#ifndef HEARTH_ENGINE_SELFCHECK_H
+#define HEARTH_ENGINE_SELFCHECK_H
+
+#include "daemon/model/model.h"
+
+enum { SELFCHECK_ROWS = 64 };
+
+struct selfcheck {
+    uint32_t n_op; /* different ones that were checked */
+    double ms;     /* in all, and the share of it in which the device worked */
+    double device_ms;
+    char failed[HEARTH_ERR_MSG]; /* op, types, shape and error; "" = all is well */
+};
+
+/* Returns 0 where the check could be made, whatever it found. The model's workspace is reserved, no step is under way,
+ * and slots from SLOTS_MAX - 3 on are free. `ref` is opened with `params` for the time of the check. */
+int selfcheck_run(const struct model *m, const struct backend *ref, const struct device_params *params,
+                  struct selfcheck *out, struct hearth_err *e);
+
+/* --- selfcheck-ops.c ------------------------------------------------------------------------------------- */
+
+enum op_kind { OP_EMBED, OP_QKV, OP_ATTEND, OP_PROJ, OP_FFN_UP, OP_HEAD };
+enum { SELFCHECK_OPS = 64 }; /* different ones in a model; no model is near */
+
+struct check_op {
+    enum op_kind kind;
+    union {
+        struct op_embed embed;
+        struct op_qkv qkv;
+        struct op_attend attend;
+        struct op_proj proj;
+        struct op_ffn_up ffn_up;
+        struct op_head head;
+    };
+};
+struct op_list {
+    struct check_op op[SELFCHECK_OPS];
+    uint32_t n, n_layer; /* layers of KV that they use: a qkv of another kind appends to another one */
+    bool too_many;
+};
+
+/* The different ops of a model, in the order of their first use. They point into *m. */
+void ops_collect(struct model *m, struct op_list *out);
+/* Does one. */
+void ops_run(const struct backend *be, struct device *d, const struct check_op *op);
+/* "qkv (Q4_K, Q4_K, Q6_K; 4096 to 6144)" */
+const char *ops_describe(const struct check_op *op, char buf[96]);
+
+const struct weight *ops_weight(const struct check_op *op); /* NULL: attend */
+enum act ops_output(const struct check_op *op);
+uint32_t ops_width(const struct check_op *op); /* columns of its output */
+
+/* --- selfcheck-ref.c ------------------------------------------------------------------------------------- */
+
+enum { CHECK_SEQS = 3, CHECK_PAGES = 23 /* a prime: every stride meets all */ };
+
+/* Rows of one step, each of a sequence of its own. */
+struct check_batch {
+    uint32_t n;
+    uint32_t seq[CHECK_SEQS]; /* which; decides what its inputs are */
+    uint32_t pos[CHECK_SEQS];
+    int32_t token[CHECK_SEQS];
+    uint32_t pages[CHECK_SEQS][CHECK_PAGES];
+};
+/* An op's made-up input for a sequence: multiples of 2^-10 up to 1, which fp16 holds exactly. */
+void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t seq);
+
+/* What the reference says some columns of an op's results are. */
+struct expect {
+    uint32_t n_col;
+    uint32_t *col; /* [n_col] */
+    float *want;   /* [n, n_col] */
+    float *scale;  /* [n, n_col] what an error is measured against: the size of what was added up */
+    bool exact;    /* the inputs suffer no rounding on their way into the product */
+};
+void expect_free(struct expect *x);
+
+struct reference {
+    const struct model *m;
+    const struct backend *be;
+    struct device *d;
+    struct kv_pool *pool; /* one layer of one head */
+    struct kv_desc desc;
+    uint8_t *page; /* room for one of its pages */
+};
+int reference_open(struct reference *r, const struct model *m, const struct backend *be,
+                   const struct device_params *params, enum dtype kv_type, struct hearth_err *e);
+void reference_close(struct reference *r);
+
+/*
+ * Sampled columns of what op number i gives for the batch. qkv gives three parts (q, k, v), of one head each, *head
+ * being which; the others one. attend reads the pages of `kv`, in the form of `desc`, as the device left them.
+ */
+int reference_run(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
+                  const uint8_t *kv, const struct kv_desc *desc, struct expect out[3], uint32_t head[3],
+                  struct hearth_err *e);
+/* The token that it samples from each row of logits [n, n_vocab]. */
+int reference_sample(struct reference *r, const struct check_batch *b, const float *logits,
+                     const struct sample_params *p, const int32_t *history, uint32_t n_history, uint32_t index,
+                     struct sampled *out, struct hearth_err *e);
+
+/* Whole pages to and from a pool, no step being under way. */
+int pages_put(const struct backend *be, struct device *d, struct kv_pool *p, const struct kv_desc *desc,
+              const uint8_t *from, struct hearth_err *e);
+int pages_get(const struct backend *be, struct device *d, struct kv_pool *p, const struct kv_desc *desc, uint8_t *to,
+              struct hearth_err *e);
+
+#endif
