@@ -62,6 +62,15 @@ tests_unit_kv_SOURCES = tests/unit/kv.c
 tests_unit_kv_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_kv_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/kvfile
+TESTS += tests/unit/kvfile
+tests_unit_kvfile_SOURCES = tests/unit/kvfile.c tests/unit/kvfile-sample.h
+tests_unit_kvfile_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(XXHASH_CFLAGS)
+tests_unit_kvfile_LDADD = daemon/libengine.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+dist_check_SCRIPTS += tests/unit/kvfile.sh
+TESTS += tests/unit/kvfile.sh
+EXTRA_DIST += tests/unit/kvfile.py
+
 check_PROGRAMS += tests/unit/sched
 TESTS += tests/unit/sched
 tests_unit_sched_SOURCES = tests/unit/sched.c

@@ -24,6 +24,8 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/trust.c daemon/engine/trust.h
 daemon_libengine_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(XXHASH_CFLAGS)
 
+EXTRA_DIST += daemon/engine/kv-format.md
+
 libexec_PROGRAMS += hearth-engine
 hearth_engine_SOURCES = daemon/engine/main.c daemon/engine/bench.h \
 	daemon/engine/bench.c daemon/engine/bench-check.c daemon/engine/bench-run.c daemon/engine/bench-time.c
