@@ -42,12 +42,23 @@ static json_t *json_engine(const struct hearth_engine_status *e)
                      json_loaded_models(e));
 }
 
+static json_t *json_kv_files(const struct hearth_kv_files *k)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < k->n_shares; i++)
+        json_array_append_new(a, json_pack("{s:I, s:I, s:I}", "uid", (json_int_t)k->shares[i].uid, "files",
+                                           (json_int_t)k->shares[i].files, "bytes", (json_int_t)k->shares[i].bytes));
+    return json_pack("{s:I, s:I, s:o}", "limit", (json_int_t)k->limit, "limit_per_uid", (json_int_t)k->limit_per_uid,
+                     "shares", a);
+}
+
 static json_t *json_status(const struct hearth_status_result *r)
 {
-    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o}", "pid", (json_int_t)r->pid, "version",
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "pid", (json_int_t)r->pid, "version",
                      json_str(r->version), "socket", json_str(r->socket), "uptime", r->uptime, "connections",
                      (json_int_t)r->connections, "streams", (json_int_t)r->streams, "sessions", (json_int_t)r->sessions,
-                     "rss_bytes", (json_int_t)r->rss_bytes, "engine", json_engine(&r->engine));
+                     "rss_bytes", (json_int_t)r->rss_bytes, "kv_files", json_kv_files(&r->kv_files), "engine",
+                     json_engine(&r->engine));
 }
 
 /* Beside the models' own pages, which `hearth ps` shows. */
@@ -61,6 +72,17 @@ static void print_kv(const struct hearth_kv_tiers *k)
     putchar('\n');
 }
 
+static void print_kv_files(const struct hearth_kv_files *k)
+{
+    if (!k->limit)
+        puts("  KV files none are kept");
+    for (size_t i = 0; i < k->n_shares; i++) {
+        printf("  KV files user %lld: %lld, %s", (long long)k->shares[i].uid, (long long)k->shares[i].files,
+               human_bytes(k->shares[i].bytes));
+        printf(" of %s\n", human_bytes(k->limit_per_uid));
+    }
+}
+
 static void print_status(const struct hearth_status_result *r)
 {
     const struct hearth_engine_status *e = &r->engine;
@@ -69,6 +91,7 @@ static void print_status(const struct hearth_status_result *r)
     printf("  socket   %s\n", r->socket);
     printf("  clients  %lld, %lld streams, %lld sessions\n", (long long)r->connections, (long long)r->streams,
            (long long)r->sessions);
+    print_kv_files(&r->kv_files);
     if (!e->pid) {
         printf("engine %s\n", e->state);
         return;

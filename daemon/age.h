@@ -10,7 +10,8 @@
  * What was seen last, and the doubt that is left, are kept in the database: a restart does not end a doubt. A machine
  * that was really off for so long only keeps its old things for a day of use more.
  *
- * This is also for the KV folder's files. Removing for room needs none of it: order is enough there.
+ * Removing for room needs none of it: order is enough there. KV files have a clock of their own (kvrule.h), because
+ * their order has to be right too, and they can be computed again.
  */
 #ifndef DAEMON_AGE_H
 #define DAEMON_AGE_H

@@ -43,6 +43,9 @@ static const struct {
     {WIRE_ENGINE_BEGIN, stream_on_begin},
     {WIRE_ENGINE_TOKENS, stream_on_tokens},
     {WIRE_MODEL_PROGRESS, msg_on_model_progress},
+    {WIRE_ENGINE_KV_SAVED, msg_on_kv_saved},
+    {WIRE_ENGINE_KV_USED, msg_on_kv_used},
+    {WIRE_ENGINE_KV_BAD, msg_on_kv_bad},
 };
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))

@@ -62,5 +62,8 @@ void msg_eval(struct call *call);
 void msg_status(struct call *call);
 void msg_shutdown(struct call *call);
 void msg_on_model_progress(struct server *s, const void *body);
+void msg_on_kv_saved(struct server *s, const void *body);
+void msg_on_kv_used(struct server *s, const void *body);
+void msg_on_kv_bad(struct server *s, const void *body);
 
 #endif

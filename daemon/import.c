@@ -9,6 +9,7 @@
 #include "daemon/dispatch.h"
 #include "daemon/forward.h"
 #include "daemon/link.h"
+#include "daemon/kvdir.h"
 #include "daemon/made.h"
 #include "daemon/session.h"
 #include "daemon/tidy.h"
@@ -168,6 +169,8 @@ static int commit(struct import *im, struct hearth_err *e)
         im->row.created = im->row.used;
     if (rc == 0)
         rc = store_import(im->server->store, &im->row, old, im->turns, im->n, e);
+    if (rc == 0 && old != NULL)
+        kvdir_forget(im->server->kv, old->id);
     store_session_free(old);
     return rc;
 }

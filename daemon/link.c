@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "daemon/dispatch.h"
+#include "daemon/kvdir.h"
 #include "daemon/log.h"
 
 enum {
@@ -163,12 +164,12 @@ static int spawn(struct link *l, struct hearth_err *e)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
         return err_set(e, HEARTH_EENGINE, "the engine cannot be started: %s", strerror(errno));
     const struct conf *conf = l->server->conf;
-    char threads[24], kv_bytes[24], lock[PATH_MAX], checked[PATH_MAX];
+    char threads[24], kv_bytes[24], kv_ram[24], lock[PATH_MAX], checked[PATH_MAX];
     snprintf(threads, sizeof(threads), "%lld", (long long)conf->threads);
     snprintf(kv_bytes, sizeof(kv_bytes), "%lld", (long long)conf->kv_bytes);
     snprintf(lock, sizeof(lock), "%s/engine.lock", conf->state_dir);
     snprintf(checked, sizeof(checked), "%s/checked", conf->state_dir);
-    char *argv[16] = {l->engine, "--threads", threads, "--kv-bytes", kv_bytes};
+    char *argv[20] = {l->engine, "--threads", threads, "--kv-bytes", kv_bytes};
     size_t n = 5;
     if (conf->backend != NULL) {
         argv[n++] = "--backend";
@@ -179,6 +180,15 @@ static int spawn(struct link *l, struct hearth_err *e)
         argv[n++] = lock;
         argv[n++] = "--checked"; /* what its self-checks found is the state directory's too */
         argv[n++] = checked;
+    }
+    if (conf->kv_ram != CONF_IS_AUTO) {
+        snprintf(kv_ram, sizeof(kv_ram), "%lld", (long long)conf->kv_ram);
+        argv[n++] = "--kv-ram";
+        argv[n++] = kv_ram;
+    }
+    if (l->server->kv != NULL && conf->kv_disk != 0) {
+        argv[n++] = "--kv-dir";
+        argv[n++] = (char *)kvdir_path(l->server->kv);
     }
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)

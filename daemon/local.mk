@@ -26,12 +26,15 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/journal.c daemon/journal.h \
 	daemon/journal-read.c daemon/journal-read.h \
 	daemon/journal-sync.c daemon/journal-sync.h \
+	daemon/kvdir.c daemon/kvdir.h daemon/kvdir-inside.h daemon/kvdir-start.c \
+	daemon/kvrule.c daemon/kvrule.h \
 	daemon/link.c daemon/link.h \
 	daemon/log.c daemon/log.h \
 	daemon/made.c daemon/made.h \
 	daemon/models.c daemon/models.h \
 	daemon/msg-generate.c \
 	daemon/msg-hello.c \
+	daemon/msg-kv.c \
 	daemon/msg-models.c \
 	daemon/msg-sessions.c \
 	daemon/msg-status.c \
@@ -41,6 +44,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/sd.c daemon/sd.h \
 	daemon/server.c daemon/server.h \
 	daemon/session.c daemon/session.h \
+	daemon/store-kv.c daemon/store-kv.h \
 	daemon/store.c daemon/store.h daemon/store-inside.h \
 	daemon/store-copy.c \
 	daemon/store-open.c \

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "daemon/dispatch.h"
+#include "daemon/kvdir.h"
 #include "daemon/made.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
@@ -106,10 +107,12 @@ void msg_sessions_remove(struct call *call)
         rc = err_set(&e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", row->name);
     if (rc == 0)
         rc = store_remove(call->server->store, row, &e);
-    if (rc == 0)
+    if (rc == 0) {
+        kvdir_forget(call->server->kv, row->id);
         call_reply(call, &nothing);
-    else
+    } else {
         call_fail(call, &e);
+    }
     store_session_free(row);
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/dispatch.h"
+#include "daemon/kvdir.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
 #include "daemon/models.h"
@@ -21,6 +22,21 @@ static int64_t rss_bytes(void)
         pages = 0;
     fclose(f);
     return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* What the peer may see of who has how much; malloc'd. */
+static struct wire_kv_share *kv_shares(const struct call *call, size_t *n)
+{
+    struct kvdir_usage *v;
+    uid_t uid = call->account->uid;
+    size_t n_v = kvdir_usage(call->server->kv, &v);
+    struct wire_kv_share *w = calloc(n_v + 1, sizeof(*w));
+    *n = 0;
+    for (size_t i = 0; w != NULL && i < n_v; i++)
+        if (v[i].uid == uid || acl_check(PERM_ADMIN, "status", uid, NULL) == 0)
+            w[(*n)++] = (struct wire_kv_share){.uid = v[i].uid, .files = v[i].files, .bytes = v[i].bytes};
+    free(v);
+    return w;
 }
 
 /* `result` is the engine's own status, or NULL where there is no engine to ask. */
@@ -42,6 +58,11 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
         r.uptime = 0;
     if (s->store == NULL || store_count(s->store, call->account->uid, &r.sessions, NULL) != 0)
         r.sessions = 0;
+    struct wire_kv_share *shares = NULL;
+    if (s->kv != NULL) {
+        kvdir_limits(s->kv, &r.kv_files.limit, &r.kv_files.limit_per_uid);
+        r.kv_files.shares = shares = kv_shares(call, &r.kv_files.n_shares);
+    }
     if (result != NULL)
         r.engine = *(const struct wire_engine_status *)result;
     char **names = calloc(r.engine.n_models + 1, sizeof(*names)); /* the engine knows paths only */
@@ -56,6 +77,7 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
     for (size_t i = 0; names != NULL && i < n; i++)
         free(names[i]);
     free(names);
+    free(shares);
 }
 
 void msg_status(struct call *call)

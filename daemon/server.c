@@ -21,6 +21,7 @@
 #include "daemon/blame.h"
 #include "daemon/conn.h"
 #include "daemon/journal.h"
+#include "daemon/kvdir.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
 #include "daemon/store.h"
@@ -334,6 +335,8 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
         log_error("%s; named sessions are not available, and streams have no journal", s->store_err.msg);
     else if (journal_open(&s->journal, s, conf->state_dir, e) != 0)
         log_error("%s; streams have no journal", e->msg);
+    if (s->store != NULL && kvdir_open(&s->kv, conf, s->store, e) != 0)
+        log_error("%s; KV is not kept on the disk", e->msg);
     if (s->lock_fd >= 0)
         lock_byte(s->lock_fd, F_OFD_SETLK, F_UNLCK, 0);
     return 0;
@@ -353,6 +356,7 @@ void server_fini(struct server *s)
         conn_drop(c, "hearthd ends");
     conn_reap(s);
     journal_close(s->journal);
+    kvdir_close(s->kv);
     blame_fini(s);
     store_close(s->store);
     struct event *events[] = {s->accept, s->again, s->sigterm, s->sigint, s->watchdog, s->phase_timer};

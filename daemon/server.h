@@ -23,6 +23,7 @@ struct event;
 struct event_base;
 struct import;
 struct journal;
+struct kvdir;
 struct link;
 struct store;
 struct stream;
@@ -67,6 +68,7 @@ struct server {
     struct store *store; /* NULL: the state directory cannot be used, and this is why: */
     struct hearth_err store_err;
     struct journal *journal; /* NULL: streams do not survive hearthd, and the log says why */
+    struct kvdir *kv;        /* NULL: there are no KV files, and the log says why */
     struct link *link;
     struct tidy *tidy;     /* NULL: there is no database */
     struct backup *backup; /* NULL: none is under way */

@@ -3,7 +3,7 @@
  * it: SQLite is the store's affair alone.
  *
  * store-sql.c has the texts, store-open.c the opening and the versions, store-copy.c copies of the file, store.c
- * sessions, store-turns.c what they hold.
+ * sessions, store-turns.c what they hold, store-kv.c the manifest of the KV files.
  */
 #ifndef DAEMON_STORE_INSIDE_H
 #define DAEMON_STORE_INSIDE_H
@@ -37,6 +37,14 @@ enum sql {
     SQL_IS_FOLDED,
     SQL_LAST_STREAM,
     SQL_FORGET_STREAMS,
+    SQL_KV_LOST,
+    SQL_KV_LIST,
+    SQL_KV_SAVE,
+    SQL_KV_TOUCH,
+    SQL_KV_REMOVE,
+    SQL_KV_REMOVE_ROW,
+    SQL_KV_CLOCK,
+    SQL_KV_TICK,
     N_SQL,
 };
 

@@ -24,6 +24,13 @@ const char *const store_migrations[STORE_VERSION] = {
     "CREATE INDEX sessions_used ON sessions(used);"
     /* one row: what age.h saw last */
     "CREATE TABLE clock(one INTEGER PRIMARY KEY CHECK (one = 1), wall REAL NOT NULL, doubt REAL NOT NULL);",
+    /* the KV files that count, and the clock that `created` and `used` are of */
+    "CREATE TABLE kv_file("
+    "  name TEXT NOT NULL UNIQUE, fingerprint TEXT NOT NULL, session TEXT NOT NULL, uid INTEGER NOT NULL,"
+    "  bytes INTEGER NOT NULL, tokens INTEGER NOT NULL, pos INTEGER NOT NULL, created REAL NOT NULL,"
+    "  used REAL NOT NULL);"
+    "CREATE TABLE kv_clock(id INTEGER PRIMARY KEY CHECK(id = 0), seen REAL NOT NULL, wall REAL NOT NULL);"
+    "INSERT INTO kv_clock(id, seen, wall) VALUES(0, 0, 0);",
 };
 
 #define SESSION                                                                                      \
@@ -61,5 +68,15 @@ const char *const store_sql[N_SQL] = {
     [SQL_FOLD] = "INSERT INTO folded(stream) VALUES(?1)",
     [SQL_IS_FOLDED] = "SELECT count(*) FROM folded WHERE stream = ?1",
     [SQL_LAST_STREAM] = "SELECT coalesce(max(stream), 0) FROM folded",
+    [SQL_KV_LOST] = "DELETE FROM kv_file WHERE session <> ''"
+                    " AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = kv_file.session)",
+    [SQL_KV_LIST] = "SELECT name, fingerprint, session, uid, bytes, tokens, pos, created, used, rowid FROM kv_file",
+    [SQL_KV_SAVE] = "INSERT OR REPLACE INTO kv_file(name, fingerprint, session, uid, bytes, tokens, pos, created, used)"
+                    " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    [SQL_KV_TOUCH] = "UPDATE kv_file SET used = ?2 WHERE name = ?1",
+    [SQL_KV_REMOVE] = "DELETE FROM kv_file WHERE name = ?1",
+    [SQL_KV_REMOVE_ROW] = "DELETE FROM kv_file WHERE rowid = ?1",
+    [SQL_KV_CLOCK] = "SELECT seen, wall FROM kv_clock WHERE id = 0",
+    [SQL_KV_TICK] = "INSERT OR REPLACE INTO kv_clock(id, seen, wall) VALUES(0, ?1, ?2)",
     [SQL_FORGET_STREAMS] = "DELETE FROM folded WHERE stream < ?1 AND stream < (SELECT max(stream) FROM folded)",
 };

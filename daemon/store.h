@@ -17,7 +17,7 @@
 
 #include "libclient/err.h"
 
-enum { STORE_ID_LEN = 16, STORE_VERSION = 3 };
+enum { STORE_ID_LEN = 16, STORE_VERSION = 4 };
 
 struct store;
 

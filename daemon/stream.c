@@ -269,6 +269,7 @@ int stream_submit(struct stream *st, struct hearth_err *e)
         .path = st->session->row.path,
         .history = {.v = st->session->ids, .n = st->session->n_ids},
         .turn_open = st->session->row.turn_open,
+        .label = st->session->row.name != NULL ? st->session->row.id : NULL,
         .req = *st->request,
     };
     int32_t *all = NULL;

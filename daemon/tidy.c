@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "daemon/age.h"
+#include "daemon/kvdir.h"
 #include "daemon/log.h"
 #include "daemon/session.h"
 
@@ -42,6 +43,7 @@ static bool removed(struct server *s, const struct store_session *row, const cha
                   e.msg);
         return false;
     }
+    kvdir_forget(s->kv, row->id);
     log_info("session \"%s\" (%s) of user %u, %lld bytes, is removed: %s", row->name, row->id, (unsigned)row->uid,
              (long long)row->bytes, why);
     return true;

@@ -620,12 +620,22 @@ struct hearth_engine_status {
     struct hearth_loaded_model *models;
     size_t n_models;
 };
+/* KV files on the disk: those of one's own user; root and the daemon's own user see everybody's. */
+struct hearth_kv_share {
+    int64_t uid, files, bytes;
+};
+struct hearth_kv_files {
+    int64_t limit, limit_per_uid; /* bytes, as things are: a full disk lowers them. 0: no files */
+    struct hearth_kv_share *shares;
+    size_t n_shares;
+};
 struct hearth_status_result {
     int64_t pid;
     const char *version, *socket;
     double uptime; /* seconds */
     int64_t connections, streams, sessions;
     int64_t rss_bytes; /* of the daemon */
+    struct hearth_kv_files kv_files;
     struct hearth_engine_status engine;
 };
 HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,

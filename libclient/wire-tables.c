@@ -491,6 +491,22 @@ static const struct wire_field engine_status_fields[] = {
 };
 TYPE(engine_status, "engine status");
 
+static const struct wire_field kv_share_fields[] = {
+    COUNTER(wire_kv_share, uid, REQUIRED),
+    COUNTER(wire_kv_share, files),
+    COUNTER(wire_kv_share, bytes),
+    {0},
+};
+TYPE(kv_share, "kv share");
+
+static const struct wire_field kv_files_fields[] = {
+    COUNTER(wire_kv_files, limit),
+    COUNTER(wire_kv_files, limit_per_uid),
+    ARRAY(wire_kv_files, shares, kv_share, INT32_MAX),
+    {0},
+};
+TYPE(kv_files, "kv files");
+
 static const struct wire_field status_result_fields[] = {
     COUNTER(wire_status_result, pid, REQUIRED),
     WORD(wire_status_result, version),
@@ -500,6 +516,7 @@ static const struct wire_field status_result_fields[] = {
     COUNTER(wire_status_result, streams),
     COUNTER(wire_status_result, sessions),
     COUNTER(wire_status_result, rss_bytes),
+    STRUCT(wire_status_result, kv_files, kv_files),
     STRUCT(wire_status_result, engine, engine_status, REQUIRED),
     {0},
 };
@@ -591,6 +608,7 @@ static const struct wire_field engine_generate_fields[] = {
     IDS(wire_engine_generate, history, 0),
     BOOL(wire_engine_generate, turn_open, false),
     COUNTER(wire_engine_generate, resumed),
+    STR(wire_engine_generate, label, 1, 16),
     {.name = "req",
      .type = WIRE_STRUCT,
      .flags = FIELD_REQUIRED,
@@ -638,6 +656,7 @@ static const struct wire_field engine_kv_saved_fields[] = {
     COUNTER(wire_engine_kv_saved, bytes, REQUIRED),
     COUNTER(wire_engine_kv_saved, tokens, REQUIRED),
     COUNTER(wire_engine_kv_saved, pos, REQUIRED),
+    STR(wire_engine_kv_saved, label, 1, 16),
     {0},
 };
 TYPE(engine_kv_saved, "engine.kv_saved");

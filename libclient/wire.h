@@ -81,6 +81,8 @@ enum {
 #define wire_notice               hearth_notice
 #define wire_loaded_model         hearth_loaded_model
 #define wire_kv_tiers             hearth_kv_tiers
+#define wire_kv_share             hearth_kv_share
+#define wire_kv_files             hearth_kv_files
 #define wire_engine_status        hearth_engine_status
 #define wire_status_result        hearth_status_result
 #define wire_tokenize_result      hearth_tokenize_result
@@ -187,6 +189,7 @@ struct wire_engine_generate {
     bool turn_open;          /* the timeline ends inside an assistant turn */
     int64_t resumed;         /* the last `resumed` ids of history are this stream's own completion so far: they are
                                 not streamed again, and index and random counters go on from there */
+    const char *label;       /* hearthd's; comes back with the files that the turn's KV is written to */
     struct wire_generate req;
 };
 struct wire_engine_begin { /* event engine.begin: admitted */
@@ -217,6 +220,7 @@ struct wire_engine_kv_saved { /* event engine.kv_saved: a file of KV is durable;
     int64_t uid;
     int64_t bytes;       /* the file's length */
     int64_t tokens, pos; /* it holds KV of [pos, pos + tokens) of a timeline */
+    const char *label;   /* of the engine.generate in whose turn it was written; NULL for none */
 };
 struct wire_engine_kv_used { /* event engine.kv_used: KV came back from this file */
     const char *file;

@@ -39,7 +39,10 @@ struct engine_params {
     uint32_t ahead;      /* steps in flight, 0 = as the device says; it never exceeds what the device allows */
     const char *checked; /* file of the self-checks passed (trust.h); NULL: none is remembered */
     uint64_t kv_bytes;   /* of a model's KV pool, 0 = chosen by what the device has */
+    uint64_t kv_ram;     /* of KV in host memory, 0 = none, ENGINE_KV_RAM_AUTO = chosen by what the machine has */
+    const char *kv_dir;  /* the folder of KV files; NULL = none are kept */
 };
+#define ENGINE_KV_RAM_AUTO UINT64_MAX
 
 /* Opens the device and starts the thread. */
 int engine_open(struct engine **out, const struct engine_params *p, struct hearth_err *e);

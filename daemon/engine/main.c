@@ -21,7 +21,7 @@
 
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
-    "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N]\n"
+    "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N] [--kv-dir PATH]\n"
     "       hearth-engine --bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...] [--load]\n"
     "                     [--anyway] [--json | --csv] [--name NAME] [--commit ID] [--backend ...]\n"
     "\n"
@@ -91,6 +91,8 @@ int main(int argc, char **argv)
         OPT_THREADS,
         OPT_AHEAD,
         OPT_KV_BYTES,
+        OPT_KV_RAM,
+        OPT_KV_DIR,
         OPT_BENCH,
         OPT_PROMPT,
         OPT_DEPTH,
@@ -114,6 +116,8 @@ int main(int argc, char **argv)
         {"threads", required_argument, 0, OPT_THREADS},
         {"ahead", required_argument, 0, OPT_AHEAD},
         {"kv-bytes", required_argument, 0, OPT_KV_BYTES},
+        {"kv-ram", required_argument, 0, OPT_KV_RAM},
+        {"kv-dir", required_argument, 0, OPT_KV_DIR},
         {"bench", required_argument, 0, OPT_BENCH},
         {"prompt", required_argument, 0, OPT_PROMPT},
         {"depth", required_argument, 0, OPT_DEPTH},
@@ -129,7 +133,7 @@ int main(int argc, char **argv)
         {"version", no_argument, 0, OPT_VERSION},
         {0},
     };
-    struct engine_params p = {.backend = "auto", .variant = "auto"};
+    struct engine_params p = {.backend = "auto", .variant = "auto", .kv_ram = ENGINE_KV_RAM_AUTO};
     struct bench_params bench = {
         .prompt = "128", .depth = "0", .batch = "none", .resume = "none", .commit = PACKAGE_VERSION};
     const char *lock = NULL;
@@ -165,6 +169,12 @@ int main(int argc, char **argv)
             break;
         case OPT_KV_BYTES:
             ok = number("kv-bytes", optarg, UINT64_MAX, &p.kv_bytes);
+            break;
+        case OPT_KV_RAM:
+            ok = number("kv-ram", optarg, INT64_MAX, &p.kv_ram);
+            break;
+        case OPT_KV_DIR:
+            p.kv_dir = optarg;
             break;
         case OPT_BENCH:
             bench.model = optarg;

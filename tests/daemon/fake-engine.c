@@ -10,9 +10,13 @@
  *     fault=K    a dead device at token K, once
  *     fail=K     an error at token K                garbage=K  bytes that are no frame at token K
  *     tail       one "!" held back to the end       skip=K     leave out token K
+ *     save=N     N files of KV when it has ended    kvsize=B   of B bytes each (100)
+ *     kvlie      and announces one byte too many    kvused=S   the first file of stream S is of use
+ *     kvorphan   with the label of no session       kvbad=S    it is set aside
  *
  * $FAKE_ENGINE: "exit" before hello, "version" (another one).
  */
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,12 +31,15 @@ enum { LINK = 3, MAX_STREAMS = 512 };
 static struct stream {
     uint32_t rpc;
     int64_t number, n, made, size, die, fault, fail, garbage, skip, ticks;
-    bool live, gate, hang, tail, cancelled, die_again, open;
+    int64_t save, kvsize, kvused, kvbad, uid;
+    bool live, gate, hang, tail, cancelled, die_again, open, kvlie;
+    char label[20];
     struct wire_usage usage;
     uint64_t seed;
 } streams[MAX_STREAMS];
 
 static struct wire_buf out;
+static const char *kv_dir; /* --kv-dir */
 static int64_t steps, rows;
 
 static void flush(void)
@@ -105,11 +112,59 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     st->gate = strstr(text, "gate") != NULL;
     st->hang = strstr(text, "hang") != NULL;
     st->tail = strstr(text, "tail") != NULL;
+    st->save = word(text, "save=", 0);
+    st->kvsize = word(text, "kvsize=", 100);
+    st->kvused = word(text, "kvused=", -1);
+    st->kvbad = word(text, "kvbad=", -1);
+    st->kvlie = strstr(text, "kvlie") != NULL;
+    st->uid = g->uid;
+    snprintf(st->label, sizeof(st->label), "%s", g->label != NULL ? g->label : "");
+    if (strstr(text, "kvorphan") != NULL)
+        strcpy(st->label, "0123456789abcdef");
     st->open = g->req.n_messages > 0 || g->turn_open;
     st->usage.prompt_tokens = (int64_t)(g->history.n + n);
     st->usage.reused_tokens = g->history.n > 0 ? (int64_t)g->history.n - 1 : 0;
     st->usage.computed_tokens = st->usage.prompt_tokens - st->usage.reused_tokens;
     wire_pack_event(&out, &wire_methods[WIRE_ENGINE_BEGIN], &b, NULL, NULL, NULL);
+}
+
+/* The Ith file of a stream; returns its path, in `name` its name. */
+static const char *kv_path(int64_t stream, int64_t i, char name[static 64])
+{
+    static char path[4096];
+    snprintf(name, 64, "000000000000fa4e-%024llx%08llx.kv", (long long)stream, (long long)i);
+    snprintf(path, sizeof(path), "%s/%s", kv_dir, name);
+    return path;
+}
+
+static void save_kv(const struct stream *st)
+{
+    char name[64], bad[4100];
+    for (int64_t i = 0; kv_dir != NULL && i < st->save; i++) {
+        int fd = open(kv_path(st->number, i, name), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
+        if (fd < 0 || ftruncate(fd, st->kvsize) != 0)
+            exit(4);
+        close(fd);
+        struct wire_engine_kv_saved k = {.file = name, .fingerprint = "000000000000fa4e", .uid = st->uid};
+        k.bytes = st->kvsize + st->kvlie;
+        k.tokens = 16;
+        k.pos = 16 * i;
+        k.label = st->label[0] != '\0' ? st->label : NULL;
+        wire_pack_event(&out, &wire_methods[WIRE_ENGINE_KV_SAVED], &k, NULL, NULL, NULL);
+    }
+    if (kv_dir != NULL && st->kvused >= 0) {
+        struct wire_engine_kv_used k = {.file = name};
+        kv_path(st->kvused, 0, name);
+        wire_pack_event(&out, &wire_methods[WIRE_ENGINE_KV_USED], &k, NULL, NULL, NULL);
+    }
+    if (kv_dir != NULL && st->kvbad >= 0) {
+        struct wire_engine_kv_bad k = {.file = name, .why = "as the prompt said"};
+        const char *path = kv_path(st->kvbad, 0, name);
+        snprintf(bad, sizeof(bad), "%s.bad", path);
+        if (rename(path, bad) != 0)
+            exit(5);
+        wire_pack_event(&out, &wire_methods[WIRE_ENGINE_KV_BAD], &k, NULL, NULL, NULL);
+    }
 }
 
 static void finish(struct stream *st, const char *why)
@@ -120,6 +175,7 @@ static void finish(struct stream *st, const char *why)
     r.usage.completion_tokens = st->made;
     st->live = false;
     wire_pack_result(&out, st->rpc, &wire_methods[WIRE_ENGINE_GENERATE], &r, NULL);
+    save_kv(st);
 }
 
 static void step(struct stream *st)
@@ -234,8 +290,11 @@ static void request(const struct wire_frame *f)
     wire_free(p);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], "--kv-dir") == 0)
+            kv_dir = argv[i + 1];
     static uint8_t in[WIRE_LINK_FRAME_MAX];
     size_t len = 0;
     struct wire_scan scan = {0};

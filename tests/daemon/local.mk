@@ -11,6 +11,12 @@ tests_unit_journal_SOURCES = tests/unit/journal.c
 tests_unit_journal_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_journal_LDADD = daemon/libdaemon.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/kvrule
+TESTS += tests/unit/kvrule
+tests_unit_kvrule_SOURCES = tests/unit/kvrule.c
+tests_unit_kvrule_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_kvrule_LDADD = daemon/libdaemon.a libclient/libcore.la -lm $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/output
 TESTS += tests/unit/output
 tests_unit_output_SOURCES = tests/unit/output.c
@@ -61,6 +67,12 @@ TESTS += tests/daemon/session
 tests_daemon_session_SOURCES = tests/daemon/session.c
 tests_daemon_session_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_session_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
+
+check_PROGRAMS += tests/daemon/kv
+TESTS += tests/daemon/kv
+tests_daemon_kv_SOURCES = tests/daemon/kv.c
+tests_daemon_kv_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_daemon_kv_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
 
 dist_check_SCRIPTS += tests/daemon/neovim.sh
 TESTS += tests/daemon/neovim.sh

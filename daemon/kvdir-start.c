@@ -1,0 +1,168 @@
+/* kvdir-start.c - the folder and the manifest made one, before an engine runs; and damaged files set aside. */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/kvdir-inside.h"
+#include "daemon/log.h"
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+/* --- set aside ------------------------------------------------------------------------------------------ */
+
+struct bad {
+    char name[NAME_MAX + 1];
+    int64_t bytes;
+    struct timespec time;
+};
+
+static int newest_first(const void *pa, const void *pb)
+{
+    const struct bad *a = pa, *b = pb;
+    if (a->time.tv_sec != b->time.tv_sec)
+        return a->time.tv_sec > b->time.tv_sec ? -1 : 1;
+    if (a->time.tv_nsec != b->time.tv_nsec)
+        return a->time.tv_nsec > b->time.tv_nsec ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+static DIR *open_dir(const struct kvdir *d)
+{
+    int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (dir == NULL && fd >= 0)
+        close(fd);
+    return dir;
+}
+
+/* The last few stay, as long as they are a sixteenth of what KV may have. */
+void kvdir_trim_bad(struct kvdir *d)
+{
+    struct bad v[KVDIR_BAD + 1];
+    size_t n = 0;
+    int64_t bytes = 0, most, per_uid;
+    struct stat sb;
+    struct hearth_err e;
+    DIR *dir = open_dir(d);
+    if (dir == NULL)
+        return;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        struct bad *b = &v[n];
+        if (!ends_with(entry->d_name, ".bad") || kvdir_stat(d, entry->d_name, &b->bytes, &e) != 0 ||
+            fstatat(d->fd, entry->d_name, &sb, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        b->time = sb.st_ctim; /* of the renaming */
+        snprintf(b->name, sizeof(b->name), "%s", entry->d_name);
+        qsort(v, ++n, sizeof(*v), newest_first);
+        if (n > KVDIR_BAD && unlinkat(d->fd, v[--n].name, 0) == 0) /* one that stays is met again, and not counted */
+            log_info("damaged KV file %s removed: there are %d newer ones", v[n].name, KVDIR_BAD);
+    }
+    closedir(dir);
+    kvdir_limits(d, &most, &per_uid);
+    for (size_t i = 0; i < n; i++) {
+        bytes += v[i].bytes;
+        if (bytes > most / 16 && unlinkat(d->fd, v[i].name, 0) == 0)
+            log_info("damaged KV file %s (%lld bytes) removed: too large to keep", v[i].name, (long long)v[i].bytes);
+    }
+}
+
+void kvdir_set_aside(struct kvdir *d, const char *name, const char *why)
+{
+    char bad[STORE_KV_NAME + 5];
+    snprintf(bad, sizeof(bad), "%s.bad", name);
+    if (renameat(d->fd, name, d->fd, bad) != 0)
+        log_error("KV file %s: %s, and cannot be set aside: %s", name, why, strerror(errno));
+    else
+        log_warn("KV file %s: %s: set aside as %s", name, why, bad);
+}
+
+/* --- the start ------------------------------------------------------------------------------------------ */
+
+/* True where the row's file is there and as it was written. */
+static bool is_whole(struct kvdir *d, const struct store_kv *row)
+{
+    int64_t bytes;
+    struct hearth_err e;
+    int rc = kvdir_stat(d, row->name, &bytes, &e);
+    if (rc == 1) {
+        log_info("KV file %s is gone", row->name);
+    } else if (rc != 0) {
+        log_warn("KV file %s is not followed: %s", row->name, e.msg);
+    } else if (bytes != row->bytes) {
+        char why[80];
+        snprintf(why, sizeof(why), "%lld bytes, and %lld were written", (long long)bytes, (long long)row->bytes);
+        kvdir_set_aside(d, row->name, why);
+    }
+    return rc == 0 && bytes == row->bytes;
+}
+
+static int rows(struct kvdir *d, struct hearth_err *e)
+{
+    struct store_kv *v;
+    size_t n;
+    double now = kvdir_now(d);
+    int rc = store_kv_list(d->store, &v, &n, e);
+    if (rc != 0)
+        return rc;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        if (!is_whole(d, &v[i])) {
+            struct hearth_err why;
+            if (store_kv_remove(d->store, v[i].name, &why) != 0)
+                log_warn("KV file %s: %s", v[i].name, why.msg);
+            continue;
+        }
+        double stored = v[i].used;
+        if (stored > now) /* of a clock that was lost */
+            v[i].used = now;
+        rc = kvdir_insert(d, &v[i], stored, e);
+    }
+    free(v);
+    return rc;
+}
+
+static int files(struct kvdir *d, struct hearth_err *e)
+{
+    size_t n_gone = 0;
+    DIR *dir = open_dir(d);
+    if (dir == NULL)
+        return err_set(e, HEARTH_ESTORE, "%.150s: %s", d->path, strerror(errno));
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        const char *name = entry->d_name;
+        int64_t bytes;
+        struct hearth_err why;
+        bool is_ours = store_kv_is_name(name);
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (is_ours && kvdir_find(d, name) != NULL))
+            continue;
+        if (kvdir_stat(d, name, &bytes, &why) != 0)
+            log_warn("%s/%s is not hearth's: %s: left as it is", d->path, name, why.msg);
+        else if (is_ours || ends_with(name, ".tmp"))
+            n_gone += unlinkat(d->fd, name, 0) == 0;
+        else if (!ends_with(name, ".bad"))
+            log_warn("%s/%s is not hearth's: left as it is", d->path, name);
+    }
+    closedir(dir);
+    if (n_gone > 0)
+        log_info("%zu KV files whose writing was cut short are removed", n_gone);
+    return 0;
+}
+
+int kvdir_reconcile(struct kvdir *d, struct hearth_err *e)
+{
+    int rc = rows(d, e);
+    if (rc == 0)
+        rc = files(d, e);
+    if (rc == 0)
+        kvdir_trim_bad(d);
+    return rc;
+}

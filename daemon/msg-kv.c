@@ -1,0 +1,48 @@
+/* msg-kv.c - what the engine says of KV files, and what becomes of a session's when it is removed. Loop thread. */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "daemon/dispatch.h"
+#include "daemon/kvdir.h"
+#include "daemon/session.h"
+
+/* A session may have been removed while its last turn was being written. */
+static bool is_there(struct server *s, uid_t uid, const char *session)
+{
+    struct store_session *row;
+    if (session_is_busy(s, session))
+        return true;
+    if (!store_is_id(session) || store_get(s->store, uid, session, &row, NULL) != 0)
+        return false;
+    store_session_free(row);
+    return true;
+}
+
+void msg_on_kv_saved(struct server *s, const void *body)
+{
+    const struct wire_engine_kv_saved *k = body;
+    struct store_kv f = {.uid = (uid_t)k->uid, .bytes = k->bytes, .tokens = k->tokens, .pos = k->pos};
+    if (s->kv == NULL)
+        return;
+    snprintf(f.name, sizeof(f.name), "%s", k->file);
+    snprintf(f.fingerprint, sizeof(f.fingerprint), "%s", k->fingerprint);
+    snprintf(f.session, sizeof(f.session), "%s", k->label != NULL ? k->label : "");
+    kvdir_saved(s->kv, &f);
+    if (k->label != NULL && !is_there(s, f.uid, f.session))
+        kvdir_forget(s->kv, f.session);
+}
+
+void msg_on_kv_used(struct server *s, const void *body)
+{
+    const struct wire_engine_kv_used *k = body;
+    if (s->kv != NULL)
+        kvdir_used(s->kv, k->file);
+}
+
+void msg_on_kv_bad(struct server *s, const void *body)
+{
+    const struct wire_engine_kv_bad *k = body;
+    if (s->kv != NULL)
+        kvdir_bad(s->kv, k->file, k->why);
+}

@@ -1,0 +1,162 @@
+/* store-kv.c - the manifest of the KV folder in SQLite, see store-kv.h. */
+#include "config.h"
+
+#include "daemon/store-kv.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/log.h"
+#include "daemon/store-inside.h"
+
+bool store_kv_is_name(const char *name)
+{
+    static const char hex[] = "0123456789abcdef";
+    const char *hash = name + STORE_KV_FINGERPRINT + 1;
+    return strlen(name) == STORE_KV_NAME && strspn(name, hex) == STORE_KV_FINGERPRINT &&
+           name[STORE_KV_FINGERPRINT] == '-' && strspn(hash, hex) == STORE_KV_HASH &&
+           strcmp(hash + STORE_KV_HASH, ".kv") == 0;
+}
+
+bool store_kv_is_sound(const struct store_kv *f)
+{
+    return store_kv_is_name(f->name) && strncmp(f->name, f->fingerprint, STORE_KV_FINGERPRINT) == 0 &&
+           (f->session[0] == '\0' || store_is_id(f->session)) && f->bytes > 0 && f->bytes <= STORE_KV_BYTES_MAX &&
+           f->tokens > 0 && f->tokens <= INT32_MAX && f->pos >= 0 && f->pos <= INT32_MAX && isfinite(f->created) &&
+           isfinite(f->used);
+}
+
+/* Copies a text column of at most `room` - 1 bytes; false where it is anything else. */
+static bool text(sqlite3_stmt *q, int i, char *to, size_t room)
+{
+    char *s = store_text(q, i);
+    bool fits = s != NULL && strlen(s) < room;
+    if (fits)
+        strcpy(to, s);
+    free(s);
+    return fits;
+}
+
+/* False where the row is not one of ours. A name that can be told is in f->name even then. */
+static bool from_row(sqlite3_stmt *q, struct store_kv *f)
+{
+    *f = (struct store_kv){0};
+    if (!text(q, 0, f->name, sizeof(f->name)) || !text(q, 1, f->fingerprint, sizeof(f->fingerprint)) ||
+        !text(q, 2, f->session, sizeof(f->session)))
+        return false;
+    int64_t uid = sqlite3_column_int64(q, 3);
+    f->uid = (uid_t)uid;
+    f->bytes = sqlite3_column_int64(q, 4);
+    f->tokens = sqlite3_column_int64(q, 5);
+    f->pos = sqlite3_column_int64(q, 6);
+    f->created = sqlite3_column_double(q, 7);
+    f->used = sqlite3_column_double(q, 8);
+    return uid >= 0 && uid <= UINT32_MAX && store_kv_is_sound(f);
+}
+
+int store_kv_list(struct store *st, struct store_kv **out, size_t *n, struct hearth_err *e)
+{
+    struct store_kv *v = NULL;
+    size_t len = 0, cap = 0;
+    int rc = store_run(st, store_use(st, SQL_KV_LOST), "dropping rows of removed sessions", e), got = SQLITE_DONE;
+    sqlite3_stmt *q = store_use(st, SQL_KV_LIST);
+    while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
+        if (len == cap) {
+            cap = cap != 0 ? cap * 2 : 64;
+            struct store_kv *grown = reallocarray(v, cap, sizeof(*v));
+            if (grown == NULL) {
+                rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+                break;
+            }
+            v = grown;
+        }
+        if (from_row(q, &v[len])) {
+            len++;
+            continue;
+        }
+        log_warn("the manifest's row of KV file \"%.60s\" is damaged: dropped", v[len].name);
+        sqlite3_stmt *drop = store_use(st, SQL_KV_REMOVE_ROW);
+        sqlite3_bind_int64(drop, 1, sqlite3_column_int64(q, 9));
+        rc = store_run(st, drop, "dropping a damaged row", e);
+    }
+    if (rc == 0 && got != SQLITE_DONE)
+        rc = store_fail(st, "reading the manifest of KV files", e);
+    sqlite3_reset(q);
+    if (rc != 0) {
+        free(v);
+        return rc;
+    }
+    *out = v;
+    *n = len;
+    return 0;
+}
+
+/* --- writing -------------------------------------------------------------------------------------------- */
+
+static int save(struct store *st, const struct store_kv *f, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_use(st, SQL_KV_SAVE);
+    sqlite3_bind_text(q, 1, f->name, -1, SQLITE_STATIC);
+    sqlite3_bind_text(q, 2, f->fingerprint, -1, SQLITE_STATIC);
+    sqlite3_bind_text(q, 3, f->session, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(q, 4, f->uid);
+    sqlite3_bind_int64(q, 5, f->bytes);
+    sqlite3_bind_int64(q, 6, f->tokens);
+    sqlite3_bind_int64(q, 7, f->pos);
+    sqlite3_bind_double(q, 8, f->created);
+    sqlite3_bind_double(q, 9, f->used);
+    return store_run(st, q, "storing a KV file's row", e);
+}
+
+static int touch(struct store *st, const struct store_kv *f, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_use(st, SQL_KV_TOUCH);
+    sqlite3_bind_text(q, 1, f->name, -1, SQLITE_STATIC);
+    sqlite3_bind_double(q, 2, f->used);
+    return store_run(st, q, "storing a KV file's use", e);
+}
+
+int store_kv_save(struct store *st, const struct store_kv *f, const struct store_kv *const *touched, size_t n,
+                  double seen, double wall, struct hearth_err *e)
+{
+    int rc = store_begin(st, e);
+    if (rc != 0)
+        return rc;
+    if (f != NULL)
+        rc = save(st, f, e);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = touch(st, touched[i], e);
+    if (rc == 0) {
+        sqlite3_stmt *q = store_use(st, SQL_KV_TICK);
+        sqlite3_bind_double(q, 1, seen);
+        sqlite3_bind_double(q, 2, wall);
+        rc = store_run(st, q, "storing the KV files' clock", e);
+    }
+    return store_end(st, rc, "storing a KV file's row", e);
+}
+
+int store_kv_remove(struct store *st, const char *name, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_use(st, SQL_KV_REMOVE);
+    sqlite3_bind_text(q, 1, name, -1, SQLITE_STATIC);
+    return store_run(st, q, "removing a KV file's row", e);
+}
+
+/* --- the clock ------------------------------------------------------------------------------------------ */
+
+int store_kv_clock(struct store *st, double *seen, double *wall, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_use(st, SQL_KV_CLOCK);
+    int rc = 0, got = sqlite3_step(q);
+    *seen = *wall = 0;
+    if (got == SQLITE_ROW) {
+        *seen = sqlite3_column_double(q, 0);
+        *wall = sqlite3_column_double(q, 1);
+    } else if (got != SQLITE_DONE) {
+        rc = store_fail(st, "reading the KV files' clock", e);
+    }
+    sqlite3_reset(q);
+    return rc;
+}
