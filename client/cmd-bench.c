@@ -16,8 +16,8 @@
 enum { RUNS = 5, TG_TOKENS = 32, TESTS_MAX = 16 };
 
 struct bench {
-    const char *prompt, *depth, *batch, *resume;    /* as given; lists, "none", or NULL */
-    const char *backend, *variant, *threads, *name; /* as given, or NULL */
+    const char *prompt, *depth, *batch, *resume, *kv; /* as given; lists, "none", or NULL */
+    const char *backend, *variant, *threads, *name;   /* as given, or NULL */
     const char *commit;
     bool json, csv, load, socket;
 };
@@ -147,9 +147,9 @@ static int bench_engine(const char *model, const struct bench *b)
         return STATUS_ERROR;
     }
     const char *const given[][2] = {{"--prompt", b->prompt},   {"--depth", b->depth},     {"--batch", b->batch},
-                                    {"--resume", b->resume},   {"--backend", b->backend}, {"--variant", b->variant},
-                                    {"--threads", b->threads}, {"--name", b->name},       {"--commit", b->commit},
-                                    {"--bench", model}};
+                                    {"--resume", b->resume},   {"--kv", b->kv},           {"--backend", b->backend},
+                                    {"--variant", b->variant}, {"--threads", b->threads}, {"--name", b->name},
+                                    {"--commit", b->commit},   {"--bench", model}};
     const char *argv[2 * sizeof given / sizeof *given + 5];
     size_t n = 0;
     argv[n++] = path;
@@ -187,6 +187,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         {"batch", 0, OPT_TEXT, &b.batch, 0, 0, "N,...",
          "not with --socket: sequences that decode together, batchN@512"},
         {"resume", 0, OPT_TEXT, &b.resume, 0, 0, "N,...", "not with --socket: tokens resident before resume@N"},
+        {"kv", 0, OPT_TEXT, &b.kv, 0, 0, "N,...",
+         "not with --socket: tokens whose KV goes to the host and back, kv_save@N"},
         {"load", 0, OPT_FLAG, &b.load, 0, 0, NULL, "not with --socket: from the file to the first token"},
         {"socket", 0, OPT_FLAG, &b.socket, 0, 0, NULL, "as a client of the daemon sees it"},
         {"backend", 0, OPT_TEXT, &b.backend, 0, 0, "NAME", "not with --socket: cpu, cuda or auto"},
@@ -205,8 +207,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return usage(cmd, "--json or --csv, not both");
     if (b.socket && (b.backend || b.variant || b.threads))
         return usage(cmd, "--socket measures the daemon's engine as it is");
-    if (b.socket && (b.batch || b.resume || b.load))
-        return usage(cmd, "--batch, --resume and --load are not measured through --socket");
+    if (b.socket && (b.batch || b.resume || b.kv || b.load))
+        return usage(cmd, "--batch, --resume, --kv and --load are not measured through --socket");
 
     struct hearth_ids prompt = {0}, depth = {0};
     char *model = model_resolve(argv[0]);

@@ -39,7 +39,7 @@ _hearth()
         case $prev in show | rename | rm) words="--json $(_hearth_names sessions)" ;; esac ;;
     show | load | bench)
         words="--json"
-        [[ $verb == bench ]] && words+=" --prompt --depth --batch --resume --load --socket --csv"
+        [[ $verb == bench ]] && words+=" --prompt --depth --batch --resume --kv --load --socket --csv"
         [[ $cur == -* ]] || words=$(_hearth_names list) ;;
     stop) words="--daemon --now --json $(_hearth_names ps)" ;;
     tokenize) words="--model --special --bos --no-bos --decode --json" ;;

@@ -14,7 +14,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double ms[BENCH_RUNS])
+double bench_median(double ms[BENCH_RUNS])
 {
     qsort(ms, BENCH_RUNS, sizeof *ms, by_value);
     return ms[BENCH_RUNS / 2];
@@ -39,8 +39,7 @@ static double weight_bytes(const struct bench *b)
     return all;
 }
 
-/* Slots pick the best token; their history is the sequence's own, as the engine gives it. */
-static int set_slots(struct bench *b, uint32_t n, uint32_t n_history)
+int bench_set_slots(struct bench *b, uint32_t n, uint32_t n_history)
 {
     struct sample_params greedy = {.top_p = 1, .rep_penalty = 1};
     int rc = 0;
@@ -60,7 +59,7 @@ int bench_time_prompt(struct bench *b, uint32_t n, struct bench_result *out)
         if (i >= 0)
             ms[i] = 1e3 * (engine_now() - begin);
     }
-    *out = (struct bench_result){.ms = median(ms), .n_token = n};
+    *out = (struct bench_result){.ms = bench_median(ms), .n_token = n};
     snprintf(out->test, sizeof out->test, "pp%u", n);
     return hash_logits(b, 1, out);
 }
@@ -95,7 +94,7 @@ int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct be
         for (; b->n_deep < n_seq && !rc; b->n_deep += !rc)
             rc = bench_prefill(b, b->n_deep, depth, b->chunk);
     for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first is for warming up */
-        if ((rc = set_slots(b, n_seq, depth + 1)))
+        if ((rc = bench_set_slots(b, n_seq, depth + 1)))
             return rc;
         double begin = engine_now();
         rc = decode(b, n_seq, depth);
@@ -106,7 +105,7 @@ int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct be
         return rc;
     double token_bytes = (double)kv_page_bytes(&b->kv) / KV_PAGE, seen = depth + BENCH_TG_TOKENS / 2;
     *out = (struct bench_result){
-        .ms = median(ms), .n_token = n_seq, .bytes = weight_bytes(b) + n_seq * seen * token_bytes};
+        .ms = bench_median(ms), .n_token = n_seq, .bytes = weight_bytes(b) + n_seq * seen * token_bytes};
     if (n_seq == 1)
         snprintf(out->test, sizeof out->test, "tg@%u", depth);
     else
@@ -121,7 +120,7 @@ int bench_time_resume(struct bench *b, uint32_t depth, struct bench_result *out)
     int rc = bench_prefill(b, 0, depth, b->chunk);
     for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first is for warming up */
         double begin = engine_now();
-        if ((rc = set_slots(b, 1, depth + part.n_row)))
+        if ((rc = bench_set_slots(b, 1, depth + part.n_row)))
             return rc;
         bench_step(b, &part, 1, 1, b->token + depth, true, 0);
         rc = bench_wait(b, 0, 1);
@@ -130,7 +129,7 @@ int bench_time_resume(struct bench *b, uint32_t depth, struct bench_result *out)
     }
     if (rc)
         return rc;
-    *out = (struct bench_result){.ms = median(ms)};
+    *out = (struct bench_result){.ms = bench_median(ms)};
     snprintf(out->test, sizeof out->test, "resume@%u", depth);
     return hash_logits(b, 1, out);
 }
@@ -144,7 +143,7 @@ int bench_load(struct bench *b, const char *path, const struct bench_room *room)
         return rc;
     struct hearth_err none; /* a model without a tokenizer is measured all the same */
     vocab_load(&vocab, b->gguf, &none);
-    if (!(rc = set_slots(b, 1, 1))) {
+    if (!(rc = bench_set_slots(b, 1, 1))) {
         bench_step(b, &part, 1, 1, b->token, true, 0);
         rc = bench_wait(b, 0, 1);
     }
@@ -164,6 +163,6 @@ int bench_time_load(struct bench *b, const char *path, const struct bench_room *
     }
     if (rc)
         return rc;
-    *out = (struct bench_result){.test = "load_cached", .ms = median(ms)};
+    *out = (struct bench_result){.test = "load_cached", .ms = bench_median(ms)};
     return hash_logits(b, 1, out);
 }

@@ -10,7 +10,7 @@
 
 #include "libclient/wire.h"
 
-enum { LIST_MAX = 16, TESTS_MAX = 4 * LIST_MAX + 2 };
+enum { LIST_MAX = 16, TESTS_MAX = (4 + BENCH_KV_ROWS) * LIST_MAX + 2 };
 
 struct list {
     uint32_t v[LIST_MAX];
@@ -62,7 +62,7 @@ static void print_table(const struct bench *b, const struct report *rep)
 {
     printf("%s (%s, %s) on %s\n", rep->name, b->hp.arch, b->hp.type, b->info.name);
     print_check(b, &rep->check);
-    printf("%-18s %10s %12s %8s %8s  %s\n", "test", "ms", "tok/s", "GB/s", "ceiling", "logits");
+    printf("%-22s %10s %12s %8s %8s  %s\n", "test", "ms", "tok/s", "GB/s", "ceiling", "logits");
     for (size_t i = 0; i < rep->n; i++) {
         const struct bench_result *r = &rep->test[i];
         char rate[24] = "", gb[24] = "", share[24] = "", hash[20];
@@ -72,7 +72,7 @@ static void print_table(const struct bench *b, const struct report *rep)
             snprintf(gb, sizeof gb, "%.1f", 1e-9 * bytes_per_s(r));
             snprintf(share, sizeof share, "%.1f%%", 100 * bytes_per_s(r) / b->ceiling);
         }
-        printf("%-18s %10.3f %12s %8s %8s  %s\n", r->test, r->ms, rate, gb, share, hash_text(r, hash));
+        printf("%-22s %10.3f %12s %8s %8s  %s\n", r->test, r->ms, rate, gb, share, hash_text(r, hash));
     }
 }
 
@@ -170,19 +170,21 @@ static uint32_t most_of(const struct list *l, uint32_t more, uint32_t least)
 static int run(struct bench *b, struct report *rep)
 {
     const struct bench_params *p = rep->p;
-    struct list prompt, depth, batch, resume;
+    struct list prompt, depth, batch, resume, kv;
     double begin = engine_now();
     int rc;
     if ((rc = parse_list("prompt", p->prompt, 1, WIRE_TOKENS_MAX, &prompt, &b->err)) ||
         (rc = parse_list("depth", p->depth, 0, WIRE_TOKENS_MAX, &depth, &b->err)) ||
         (rc = parse_list("batch", p->batch, 2, BATCH_SEQS_MAX, &batch, &b->err)) ||
-        (rc = parse_list("resume", p->resume, 1, WIRE_TOKENS_MAX, &resume, &b->err)))
+        (rc = parse_list("resume", p->resume, 1, WIRE_TOKENS_MAX, &resume, &b->err)) ||
+        (rc = parse_list("kv", p->kv, BENCH_KV_MIN, WIRE_TOKENS_MAX, &kv, &b->err)))
         return rc;
     struct bench_room room = {.n_first = most_of(&prompt, 0, 1),
                               .n_who = most_of(&batch, 0, 2),
                               .n_other = batch.n ? BENCH_BATCH_DEPTH + BENCH_TG_TOKENS + 1 : 0};
     room.n_first = most_of(&depth, BENCH_TG_TOKENS + 1, room.n_first);
     room.n_first = most_of(&resume, BENCH_RESUME_TOKENS, room.n_first);
+    room.n_first = most_of(&kv, 1, room.n_first);
     room.n_first = room.n_first > room.n_other ? room.n_first : room.n_other;
 
     if ((rc = bench_open_device(b, p->engine)) || (rc = bench_load(b, p->model, &room)))
@@ -203,6 +205,8 @@ static int run(struct bench *b, struct report *rep)
         rc = bench_time_decode(b, batch.v[i], BENCH_BATCH_DEPTH, &rep->test[rep->n++]);
     for (size_t i = 0; i < resume.n && !rc; i++)
         rc = bench_time_resume(b, resume.v[i], &rep->test[rep->n++]);
+    for (size_t i = 0; i < kv.n && !rc; i++)
+        rc = bench_time_kv(b, kv.v[i], rep->test, &rep->n);
     if (rc || !p->load)
         return rc;
     rep->test[rep->n + 1] = (struct bench_result){.test = "load_cold_process", .ms = cold};

@@ -7,8 +7,10 @@
  *
  * Tests are named as everywhere in tests/bench/results: ppN a prompt of N tokens to its last logits; tg@D a token after
  * D; batchN@D a step of N sequences after D each; resume@D a follow-up of 8 tokens with D resident, to its first token;
- * load_cached from the request to the first token of a prompt of one, in a process that has the device;
- * load_cold_process the same from this program's first line.
+ * kv_save@D, kv_restore@D the pages of D tokens to host memory and back (kv_pin@D: the taking of that memory);
+ * tg@0_still, tg@0_saving, tg@0_restoring a token while nothing is moved and while moves are always under way, and
+ * kv_save@D_busy, kv_restore@D_busy what D tokens' pages then take; load_cached from the request to the first token of
+ * a prompt of one, in a process that has the device; load_cold_process the same from this program's first line.
  */
 #ifndef HEARTH_ENGINE_BENCH_H
 #define HEARTH_ENGINE_BENCH_H
@@ -27,6 +29,7 @@ struct bench_params {
     const char *depth;  /* "0,4096": tg@0, tg@4096 */
     const char *batch;  /* "2,4": batch2@512, batch4@512 */
     const char *resume; /* "4096": resume@4096 */
+    const char *kv;     /* "4096": kv_save@4096, kv_restore@4096, and decode beside them */
     bool load;          /* load_cached, load_cold_process */
     bool anyway;        /* times a model whose check failed, says so in the report, and fails in the end */
     const char *name;   /* of the model in the report; NULL = the file's */
@@ -45,6 +48,8 @@ enum {
     BENCH_TG_TOKENS = 32,      /* that a tg or batch test decodes */
     BENCH_BATCH_DEPTH = 512,   /* of batchN */
     BENCH_RESUME_TOKENS = 8,   /* of resume@D's follow-up */
+    BENCH_KV_ROWS = 8,         /* tests of one depth of --kv */
+    BENCH_KV_MIN = 128,        /* the least such depth: pages to move in eight pieces */
     BENCH_CHECK_TOKENS = 37,   /* over two pages, and no multiple of anything */
     BENCH_COMPARE_TOKENS = 192 /* compared with the CPU: enough for a GPU's fast prefill */
 };
@@ -117,9 +122,15 @@ int bench_read_logits(struct bench *b, uint32_t out, float *to);
 int bench_time_prompt(struct bench *b, uint32_t n, struct bench_result *out);
 int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct bench_result *out);
 int bench_time_resume(struct bench *b, uint32_t depth, struct bench_result *out);
+double bench_median(double ms[BENCH_RUNS]);
+/* Slots 0..n-1 pick the best token; their history is the sequence's own, as the engine gives it. */
+int bench_set_slots(struct bench *b, uint32_t n, uint32_t n_history);
 /* From the file to the first token of a prompt of one; the vocabulary is read too, a request needs it before that. */
 int bench_load(struct bench *b, const char *path, const struct bench_room *room);
 int bench_time_load(struct bench *b, const char *path, const struct bench_room *room, struct bench_result *out);
+
+/* bench-kv.c: BENCH_KV_ROWS tests at most, appended to out[*n]. */
+int bench_time_kv(struct bench *b, uint32_t depth, struct bench_result *out, size_t *n);
 
 /* bench-check.c */
 int bench_check(struct bench *b, const char *path, struct bench_check *out);

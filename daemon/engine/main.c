@@ -22,8 +22,9 @@
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N] [--kv-dir PATH]\n"
-    "       hearth-engine --bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...] [--load]\n"
-    "                     [--anyway] [--json | --csv] [--name NAME] [--commit ID] [--backend ...]\n"
+    "       hearth-engine --bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...]\n"
+    "                     [--kv N,...] [--load] [--anyway] [--json | --csv] [--name NAME] [--commit ID]\n"
+    "                     [--backend ...]\n"
     "\n"
     "Started by hearthd, with a socket pair as descriptor 3 (--link). --bench measures a model and exits.\n";
 
@@ -98,6 +99,7 @@ int main(int argc, char **argv)
         OPT_DEPTH,
         OPT_BATCH,
         OPT_RESUME,
+        OPT_KV,
         OPT_LOAD,
         OPT_ANYWAY,
         OPT_NAME,
@@ -123,6 +125,7 @@ int main(int argc, char **argv)
         {"depth", required_argument, 0, OPT_DEPTH},
         {"batch", required_argument, 0, OPT_BATCH},
         {"resume", required_argument, 0, OPT_RESUME},
+        {"kv", required_argument, 0, OPT_KV},
         {"load", no_argument, 0, OPT_LOAD},
         {"anyway", no_argument, 0, OPT_ANYWAY},
         {"name", required_argument, 0, OPT_NAME},
@@ -135,7 +138,7 @@ int main(int argc, char **argv)
     };
     struct engine_params p = {.backend = "auto", .variant = "auto", .kv_ram = ENGINE_KV_RAM_AUTO};
     struct bench_params bench = {
-        .prompt = "128", .depth = "0", .batch = "none", .resume = "none", .commit = PACKAGE_VERSION};
+        .prompt = "128", .depth = "0", .batch = "none", .resume = "none", .kv = "none", .commit = PACKAGE_VERSION};
     const char *lock = NULL;
     struct hearth_err err;
     uint64_t v, link_fd = 3;
@@ -190,6 +193,9 @@ int main(int argc, char **argv)
             break;
         case OPT_RESUME:
             bench.resume = optarg;
+            break;
+        case OPT_KV:
+            bench.kv = optarg;
             break;
         case OPT_LOAD:
             bench.load = true;

@@ -73,6 +73,9 @@ status 0 "eval" "$hearth" eval --tokens "$ids" --top 2
 
 status 0 "bench --json" "$hearth" bench tale --prompt 16 --depth 0 --json
 json_is "bench: two tests with their rates" "[(r['test'], r['tok_per_s'] > 0) for r in d['results']] == [('pp16', True), ('tg@0', True)]"
+status 0 "bench --kv" "$hearth" bench tale --prompt none --depth none --kv 128 --json
+json_is "bench: KV out and back, alone and beside a decode" \
+    "[r['test'] for r in d['results'] if r['ms'] > 0] == ['kv_pin@128', 'kv_save@128', 'kv_restore@128', 'tg@0_saving', 'kv_save@128_busy', 'tg@0_restoring', 'kv_restore@128_busy', 'tg@0_still']"
 status 0 "bench --socket --json" "$hearth" bench "$path" --prompt 16 --depth 0 --socket --json
 json_is "the same tests through the socket" "[(r['test'], r['tok_per_s'] > 0) for r in d['results']] == [('pp16', True), ('tg@0', True)]"
 status 0 "stop MODEL" "$hearth" stop tale --json

@@ -1,0 +1,200 @@
+/*
+ * bench-kv.c - the bench's moves of KV between the tiers; see bench.h. One thread.
+ *
+ * The pages moved lie apart in the pool, as they do after a day's work, and in a row on the host. Before anything is
+ * reported, pages that went out and came back must give the next token the same logits, to the bit.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/bench.h"
+#include "daemon/engine/device.h"
+
+enum {
+    FLIGHT = 4, /* moves under way beside a decode: steps go ahead, and a move waits for those before it */
+    PIECES = 2 * FLIGHT
+};
+enum dir { SAVE, LOAD, STILL, DIRS };
+
+/* The full pages of the first sequence and their place on the host. */
+struct kept {
+    struct bench *b;
+    uint32_t n;
+    size_t page; /* bytes */
+    uint8_t *slab;
+    void **host; /* [n] */
+};
+
+static int keep(struct kept *k, struct bench *b, uint32_t depth)
+{
+    *k = (struct kept){b, .n = depth / KV_PAGE, .page = kv_page_bytes(&b->kv)};
+    int rc = b->be->host_alloc(b->dev, (uint64_t)k->n * k->page, (void **)&k->slab, &b->err);
+    if (rc)
+        return rc;
+    k->host = malloc(k->n * sizeof *k->host);
+    if (!k->host)
+        return err_set(&b->err, HEARTH_ENOMEM, "no memory for %u pages' places", k->n);
+    for (uint32_t i = 0; i < k->n; i++)
+        k->host[i] = k->slab + i * k->page;
+    return 0;
+}
+
+static void let_go(struct kept *k)
+{
+    if (k->slab)
+        k->b->be->host_free(k->b->dev, k->slab);
+    free(k->host);
+}
+
+/* Submits a move of pages [first, first + n); 0 and the device's error where it was refused. */
+static int move(struct kept *k, enum dir dir, uint32_t first, uint32_t n, uint64_t *ticket)
+{
+    struct bench *b = k->b;
+    const uint32_t *pages = b->pages[0] + first;
+    void **host = k->host + first;
+    *ticket = dir == SAVE ? b->be->kv_save(b->dev, b->pool, pages, host, n)
+                          : b->be->kv_load(b->dev, b->pool, pages, (const void *const *)host, n);
+    if (*ticket)
+        return 0;
+    int rc = b->be->sync(b->dev, &b->err);
+    return rc ? rc : err_set(&b->err, HEARTH_EINTERNAL, "a move of KV pages was refused");
+}
+
+/* All pages at once, from the call until they are known to be there. */
+static int time_moves(struct kept *k, enum dir dir, double *ms)
+{
+    struct bench *b = k->b;
+    double all[BENCH_RUNS];
+    int rc = 0;
+    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first is for warming up */
+        uint64_t ticket;
+        for (uint32_t p = 0; dir == LOAD && p < k->n; p++)
+            b->be->kv_clear(b->dev, b->pool, b->pages[0][p]);
+        if ((rc = b->be->sync(b->dev, &b->err)))
+            break;
+        double begin = engine_now();
+        rc = move(k, dir, 0, k->n, &ticket);
+        while (!rc)
+            rc = b->be->kv_moved(b->dev, ticket, &b->err);
+        rc = rc > 0 ? 0 : rc;
+        if (i >= 0)
+            all[i] = 1e3 * (engine_now() - begin);
+    }
+    if (!rc)
+        *ms = bench_median(all);
+    return rc;
+}
+
+/* --- beside a decode ---------------------------------------------------------------------------------------- */
+
+/* Keeps FLIGHT moves under way, piece after piece; *done counts the bytes of those that ended. */
+static int keep_moving(struct kept *k, enum dir dir, uint64_t flight[FLIGHT], uint32_t *next, double *done)
+{
+    uint32_t each = k->n / PIECES;
+    int rc = 0;
+    for (int i = 0; i < FLIGHT && rc >= 0; i++) {
+        if (flight[i] && !(rc = k->b->be->kv_moved(k->b->dev, flight[i], &k->b->err)))
+            continue;
+        if (rc > 0)
+            *done += (double)each * (double)k->page;
+        if (rc >= 0)
+            rc = move(k, dir, (*next)++ % PIECES * each, each, &flight[i]);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+/* Decodes BENCH_TG_TOKENS of the second sequence. *ms is a token's, *bytes what was moved meanwhile. */
+static int decode_beside(struct kept *k, enum dir dir, double *ms, double *bytes)
+{
+    struct bench *b = k->b;
+    struct bench_part part = {1, 0, 1};
+    int32_t token = b->token[1];
+    uint64_t flight[FLIGHT] = {0};
+    uint32_t next = 0;
+    int rc = bench_set_slots(b, 1, 1);
+    *bytes = 0;
+    if (!rc && dir != STILL) /* the decode begins with the moves under way, as others' do */
+        rc = keep_moving(k, dir, flight, &next, bytes);
+    double begin = engine_now();
+    for (uint32_t t = 0; t < BENCH_TG_TOKENS && !rc && !(rc = bench_wait(b, b->ahead - 1, 1)); t++) {
+        bench_step(b, &part, 1, 1, &token, true, t);
+        token = TOKEN_OF_SLOT(0);
+        part.pos0++;
+        if (dir != STILL)
+            rc = keep_moving(k, dir, flight, &next, bytes);
+    }
+    rc = rc ? rc : bench_wait(b, 0, 1);
+    *ms = 1e3 * (engine_now() - begin) / BENCH_TG_TOKENS;
+    for (int i = 0; i < FLIGHT && !rc; i++)
+        if (flight[i])
+            rc = b->be->kv_move_wait(b->dev, flight[i], &b->err);
+    return rc;
+}
+
+static int time_beside(struct kept *k, uint32_t depth, struct bench_result *out, size_t *n)
+{
+    static const char *const name[DIRS] = {[SAVE] = "saving", [LOAD] = "restoring", [STILL] = "still"};
+    static const char *const what[DIRS] = {[SAVE] = "kv_save", [LOAD] = "kv_restore"};
+    double ms[DIRS][BENCH_RUNS], rate[DIRS][BENCH_RUNS], bytes = 0;
+    int rc = 0;
+    for (int i = -1; i < BENCH_RUNS && !rc; i++) /* in turns: what drifts, drifts for all of them */
+        for (int dir = 0; dir < DIRS && !rc; dir++) {
+            int at = i < 0 ? 0 : i;
+            rc = decode_beside(k, dir, &ms[dir][at], &bytes);
+            rate[dir][at] = bytes / ms[dir][at] / BENCH_TG_TOKENS; /* bytes per ms */
+        }
+    for (int dir = 0; dir < DIRS && !rc; dir++) {
+        struct bench_result *r = &out[(*n)++];
+        *r = (struct bench_result){.ms = bench_median(ms[dir]), .n_token = 1};
+        snprintf(r->test, sizeof r->test, "tg@0_%s", name[dir]);
+        double each = bench_median(rate[dir]);
+        if (dir == STILL || !(each > 0))
+            continue;
+        r = &out[(*n)++];
+        *r = (struct bench_result){.ms = (double)k->n * (double)k->page / each, .n_token = depth};
+        snprintf(r->test, sizeof r->test, "%s@%u_busy", what[dir], depth);
+    }
+    return rc;
+}
+
+/* --- the tests ----------------------------------------------------------------------------------------------- */
+
+/* Logits of the token after `depth` others. */
+static int next_logits(struct bench *b, uint32_t depth, float *to)
+{
+    struct bench_part part = {0, depth, 1};
+    bench_step(b, &part, 1, 1, b->token + depth, false, 0);
+    int rc = bench_wait(b, 0, 0);
+    return rc ? rc : bench_read_logits(b, 0, to);
+}
+
+int bench_time_kv(struct bench *b, uint32_t depth, struct bench_result *out, size_t *n)
+{
+    struct kept k = {0};
+    double pin = 0, save = 0, load = 0, begin = engine_now();
+    float *want = malloc(b->hp.n_vocab * sizeof *want);
+    int rc = want ? keep(&k, b, depth) : err_set(&b->err, HEARTH_ENOMEM, "no memory for %u logits", b->hp.n_vocab);
+    pin = 1e3 * (engine_now() - begin);
+    if (rc || (rc = bench_prefill(b, 0, depth, b->chunk)) || (rc = next_logits(b, depth, want)) ||
+        (rc = time_moves(&k, SAVE, &save)) || (rc = time_moves(&k, LOAD, &load)) ||
+        (rc = next_logits(b, depth, b->logits)))
+        goto out;
+    if (memcmp(want, b->logits, b->hp.n_vocab * sizeof *want)) {
+        rc = err_set(&b->err, HEARTH_EINTERNAL, "pages that were saved and restored give other logits");
+        goto out;
+    }
+    out[(*n)++] = (struct bench_result){.ms = pin};
+    out[(*n)++] = (struct bench_result){.ms = save, .n_token = depth};
+    out[(*n)++] = (struct bench_result){.ms = load, .n_token = depth};
+    snprintf(out[*n - 3].test, sizeof out->test, "kv_pin@%u", depth);
+    snprintf(out[*n - 2].test, sizeof out->test, "kv_save@%u", depth);
+    snprintf(out[*n - 1].test, sizeof out->test, "kv_restore@%u", depth);
+    rc = time_beside(&k, depth, out, n);
+out:
+    let_go(&k);
+    free(want);
+    return rc;
+}
