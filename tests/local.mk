@@ -169,12 +169,27 @@ tests_unit_tok_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
 tests_unit_tok_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
 	$(CMOCKA_LIBS) $(JANSSON_LIBS) -lm -lpthread
 
+GOLDEN_RUN = tests/golden/run.h tests/golden/run.c
 check_PROGRAMS += tests/golden/golden
 TESTS += tests/golden/golden
-tests_golden_golden_SOURCES = tests/golden/golden.c
+tests_golden_golden_SOURCES = tests/golden/golden.c $(GOLDEN_RUN)
 tests_golden_golden_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
 tests_golden_golden_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
 	$(CMOCKA_LIBS) $(JANSSON_LIBS)
+
+check_PROGRAMS += tests/golden/invariant
+TESTS += tests/golden/invariant
+tests_golden_invariant_SOURCES = tests/golden/invariant.c $(GOLDEN_RUN)
+tests_golden_invariant_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_golden_invariant_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
+	$(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/golden/hot
+TESTS += tests/golden/hot
+tests_golden_hot_SOURCES = tests/golden/hot.c $(GOLDEN_RUN)
+tests_golden_hot_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_golden_hot_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
+	$(CMOCKA_LIBS)
 EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-rope3.gguf \
 	tests/golden/data/tiny-llama-rope3.json
 

@@ -6,86 +6,21 @@
  * under 0.002; from there the golden id goes on. HEARTH_BACKEND=cuda runs them on a GPU, whose activations are F16:
  * within 0.03 and 0.06.
  */
-#include "daemon/model/model.h"
+#include "tests/golden/run.h"
 
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 
 static double tolerance = 0.001, excuse = 0.002;
 
 enum { ROWS = 64 };
 
-struct run {
-    const struct backend *be;
-    struct device *dev;
-    struct gguf *g;
-    struct model *m;
-    struct kv_pool *pool;
-    uint32_t *pages;
-    float *logits; /* [ROWS, n_vocab] */
-};
-
-#define MUST(call)                            \
-    do {                                      \
-        struct hearth_err e = {0};            \
-        if (call)                             \
-            fail_msg("%s: %s", #call, e.msg); \
-    } while (0)
-
-static void run_open(struct run *r, const char *path)
-{
-    const char *backend = getenv("HEARTH_BACKEND");
-    if (!(r->be = backend_find(backend ? backend : "cpu")))
-        fail_msg("this build has no backend \"%s\"", backend);
-    MUST(gguf_open(&r->g, path, &e));
-    MUST(r->be->open(&r->dev, &(struct device_params){.variant = getenv("HEARTH_CPU_VARIANT")}, &e));
-    MUST(model_load(&r->m, r->g, r->be, r->dev, NULL, NULL, &e));
-    const struct hparams *hp = &r->m->hp;
-    struct workspace_dims dims = {.n_row = ROWS, .n_out = ROWS};
-    struct kv_desc desc;
-    struct device_info info;
-    model_workspace(r->m, &dims);
-    MUST(r->be->reserve(r->dev, &dims, &e));
-    r->be->info(r->dev, &info);
-    model_kv_desc(r->m, info.kv_type, &desc);
-    desc.n_page = hp->n_ctx / KV_PAGE;
-    MUST(r->be->kv_new(r->dev, &desc, &r->pool, &e));
-    r->pages = malloc(desc.n_page * sizeof *r->pages);
-    for (uint32_t i = 0; i < desc.n_page; i++)
-        r->pages[i] = desc.n_page - 1 - i; /* any order will do */
-    r->logits = malloc((size_t)ROWS * hp->n_vocab * sizeof *r->logits);
-}
-
-static void run_close(struct run *r)
-{
-    r->be->kv_free(r->dev, r->pool);
-    model_free(r->m);
-    r->be->close(r->dev);
-    gguf_close(r->g);
-    free(r->pages);
-    free(r->logits);
-}
-
 /* Tokens at positions pos.. of the one sequence; the logits of all of them. */
-static void step(struct run *r, const int32_t *token, uint32_t n, uint32_t pos)
+static void step(struct run *r, const int32_t *token, uint32_t n, uint32_t pos, float *logits)
 {
-    uint32_t out_row[ROWS];
-    for (uint32_t i = 0; i < n; i++)
-        out_row[i] = i;
-    struct batch_seq seq = {0, n, pos, r->pages};
-    struct batch b = {n, 1, n, token, &seq, out_row, r->pool, .invariant = true};
-    r->be->step_begin(r->dev, &b, n);
-    model_forward(r->m);
-    uint64_t ticket = r->be->step_end(r->dev);
-    MUST(r->be->step_wait(r->dev, ticket, NULL, 0, &e));
-    MUST(r->be->act_read(r->dev, ACT_LOGITS, 0, n, r->logits, &e));
+    run_step(r, &(struct piece){token, n, pos, n, r->pages}, 1, true, logits);
 }
 
 static int32_t best(const float *logits, uint32_t n)
@@ -109,7 +44,7 @@ static double check_top(const float *logits, const json_t *top)
     return worst;
 }
 
-static void check_case(struct run *r, const json_t *c, double *worst, size_t *excused)
+static void check_case(struct run *r, const json_t *c, float *logits, double *worst, size_t *excused)
 {
     const json_t *tokens = json_object_get(c, "tokens"), *top = json_object_get(c, "top");
     const json_t *greedy = json_object_get(c, "greedy"), *gap = json_object_get(c, "greedy_gap");
@@ -120,13 +55,13 @@ static void check_case(struct run *r, const json_t *c, double *worst, size_t *ex
         chunk = n - pos < ROWS ? n - pos : ROWS;
         for (uint32_t i = 0; i < chunk; i++)
             ids[i] = (int32_t)json_integer_value(json_array_get(tokens, pos + i));
-        step(r, ids, chunk, pos);
+        step(r, ids, chunk, pos, logits);
         for (uint32_t i = 0; i < chunk; i++) {
-            double off = check_top(r->logits + (size_t)i * n_vocab, json_array_get(top, pos + i));
+            double off = check_top(logits + (size_t)i * n_vocab, json_array_get(top, pos + i));
             *worst = off > *worst ? off : *worst;
         }
     }
-    const float *last = r->logits + (size_t)(chunk - 1) * n_vocab;
+    const float *last = logits + (size_t)(chunk - 1) * n_vocab;
     const json_t *all = json_object_get(c, "last_logits");
     for (size_t i = 0; i < json_array_size(all); i++) {
         double off = fabs((double)last[i] - json_number_value(json_array_get(all, i)));
@@ -140,74 +75,106 @@ static void check_case(struct run *r, const json_t *c, double *worst, size_t *ex
                 fail_msg("greedy id %zu is %d, not %d, where the reference leads by %g", i, got, want, lead);
             ++*excused;
         }
-        step(r, &want, 1, n + (uint32_t)i);
-        last = r->logits;
+        step(r, &want, 1, n + (uint32_t)i, logits);
+        last = logits;
     }
 }
 
 static void golden(const char *gguf, const char *json)
 {
-    if (access(gguf, R_OK) || access(json, R_OK))
+    char gguf_path[4096], json_path[4096];
+    if (!run_path(gguf_path, gguf) || !run_path(json_path, json))
         skip();
-    struct run r = {0};
-    run_open(&r, gguf);
+    struct run r;
+    run_open(&r, gguf_path, run_backend(), NULL, 0, 0, ROWS);
+    float *logits = malloc((size_t)ROWS * r.m->hp.n_vocab * sizeof *logits);
+    assert_non_null(logits);
     json_error_t je;
-    json_t *root = json_load_file(json, 0, &je), *c;
+    json_t *root = json_load_file(json_path, 0, &je), *c;
     assert_non_null(root);
     double worst = 0;
     size_t i, excused = 0;
-    json_array_foreach(json_object_get(root, "cases"), i, c) check_case(&r, c, &worst, &excused);
+    json_array_foreach(json_object_get(root, "cases"), i, c) check_case(&r, c, logits, &worst, &excused);
     assert_true(i > 0);
     print_message("# %s: worst logit off by %.6f, %zu ids excused\n", r.m->hp.name, worst, excused);
     assert_true(worst <= tolerance); /* false for NaN too */
     json_decref(root);
+    free(logits);
     run_close(&r);
 }
 
-static const char *path_in(char buf[4096], const char *var, const char *absent, const char *rest)
-{
-    const char *dir = getenv(var);
-    snprintf(buf, 4096, "%s/%s", dir ? dir : absent, rest);
-    return buf;
-}
-
-static void carried(const char *gguf, const char *json)
-{
-    char a[4096], b[4096];
-    golden(path_in(a, "top_srcdir", "..", gguf), path_in(b, "top_srcdir", "..", json));
-}
-
-static void beside(const char *gguf, const char *json)
-{
-    char a[4096], b[4096];
-    golden(path_in(a, "HEARTH_SHARED", "../shared", gguf), path_in(b, "HEARTH_SHARED", "../shared", json));
-}
-
-#define TEST(name, where, gguf, json)     \
+#define TEST(name, gguf, json)            \
     static void test_##name(void **state) \
     {                                     \
         (void)state;                      \
-        where(gguf, json);                \
+        golden(gguf, json);               \
     }
-TEST(tale, carried, "contrib/models/tale-q4_k_m.gguf", "tests/golden/data/tale-q4_k_m.json")
-TEST(rope3, carried, "tests/golden/data/tiny-llama-rope3.gguf", "tests/golden/data/tiny-llama-rope3.json")
-TEST(f16, beside, "models/tale/tale-f16.gguf", "golden/tale-f16.json")
-TEST(q8_0, beside, "models/tale/tale-q8_0.gguf", "golden/tale-q8_0.json")
-TEST(q6_k, beside, "models/tale/tale-q6_k.gguf", "golden/tale-q6_k.json")
-TEST(q5_k_m, beside, "models/tale/tale-q5_k_m.gguf", "golden/tale-q5_k_m.json")
-TEST(q4_k_m, beside, "models/tale/tale-q4_k_m.gguf", "golden/tale-q4_k_m.json")
-TEST(q4_0, beside, "models/tale/tale-q4_0.gguf", "golden/tale-q4_0.json")
-TEST(qwen2, beside, "models/tiny/qwen2.gguf", "golden/tiny-qwen2.json")
+TEST(tale, "contrib/models/tale-q4_k_m.gguf", "tests/golden/data/tale-q4_k_m.json")
+TEST(rope3, "tests/golden/data/tiny-llama-rope3.gguf", "tests/golden/data/tiny-llama-rope3.json")
+TEST(f16, "models/tale/tale-f16.gguf", "golden/tale-f16.json")
+TEST(q8_0, "models/tale/tale-q8_0.gguf", "golden/tale-q8_0.json")
+TEST(q6_k, "models/tale/tale-q6_k.gguf", "golden/tale-q6_k.json")
+TEST(q5_k_m, "models/tale/tale-q5_k_m.gguf", "golden/tale-q5_k_m.json")
+TEST(q4_k_m, "models/tale/tale-q4_k_m.gguf", "golden/tale-q4_k_m.json")
+TEST(q4_0, "models/tale/tale-q4_0.gguf", "golden/tale-q4_0.json")
+
+/* A tiny model of each architecture: it gives its golden logits, or it is refused by the architecture's name. */
+static void tiny(const char *name, const char *arch)
+{
+    char gguf[64], json[64], path[4096], quoted[64];
+    snprintf(gguf, sizeof gguf, "models/tiny/%s.gguf", name);
+    snprintf(json, sizeof json, "golden/tiny-%s.json", name);
+    snprintf(quoted, sizeof quoted, "architecture \"%s\"", arch);
+    struct hparams hp;
+    struct hearth_err why = {0};
+    struct gguf *g;
+    if (!run_path(path, gguf))
+        skip();
+    MUST(gguf_open(&g, path, &e));
+    int rc = model_hparams(&hp, g, &why);
+    if (rc) {
+        assert_int_equal(rc, HEARTH_EUNSUPPORTED);
+        if (!strstr(why.msg, quoted))
+            fail_msg("%s: \"%s\"", name, why.msg);
+        struct run r = {.be = run_backend()};
+        MUST(r.be->open(&r.dev, &(struct device_params){.threads = 1}, &e));
+        assert_int_equal(model_load(&r.m, g, r.be, r.dev, NULL, NULL, &why), HEARTH_EUNSUPPORTED);
+        assert_non_null(strstr(why.msg, quoted));
+        r.be->close(r.dev);
+    }
+    gguf_close(g);
+    if (!rc)
+        golden(gguf, json);
+    else
+        print_message("# %s: %s\n", name, why.msg);
+}
+
+#define TINY(name, file, arch)            \
+    static void test_##name(void **state) \
+    {                                     \
+        (void)state;                      \
+        tiny(file, arch);                 \
+    }
+TINY(qwen2, "qwen2", "qwen2")
+TINY(llama_rope3, "llama-rope3", "llama")
+TINY(gemma2, "gemma2", "gemma2")
+TINY(gemma3, "gemma3", "gemma3")
+TINY(phi3, "phi3", "phi3")
+TINY(qwen3, "qwen3", "qwen3")
+TINY(qwen3moe, "qwen3moe", "qwen3moe")
+TINY(starcoder2, "starcoder2", "starcoder2")
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tale),   cmocka_unit_test(test_rope3), cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_q8_0),   cmocka_unit_test(test_q6_k),  cmocka_unit_test(test_q5_k_m),
-        cmocka_unit_test(test_q4_k_m), cmocka_unit_test(test_q4_0),  cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_tale),        cmocka_unit_test(test_rope3),    cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_q8_0),        cmocka_unit_test(test_q6_k),     cmocka_unit_test(test_q5_k_m),
+        cmocka_unit_test(test_q4_k_m),      cmocka_unit_test(test_q4_0),     cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_gemma2),      cmocka_unit_test(test_gemma3),   cmocka_unit_test(test_phi3),
+        cmocka_unit_test(test_qwen3),       cmocka_unit_test(test_qwen3moe), cmocka_unit_test(test_starcoder2),
+        cmocka_unit_test(test_llama_rope3),
     };
-    const char *backend = getenv("HEARTH_BACKEND");
-    if (backend && strcmp(backend, "cpu") != 0)
+    if (run_on_gpu())
         tolerance = 0.03, excuse = 0.06;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

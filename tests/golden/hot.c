@@ -1,0 +1,151 @@
+/*
+ * hot.c - no allocation, no graph instantiation and no host synchronisation once a model is warm, as the device counts
+ * them (device_info.hot_allocs): contexts grow, sequences come and go, their sampling changes.
+ *
+ * Steps go ahead and feed on slots' own tokens, as the engine's do. Warm is a device that has done each shape of step
+ * once, at the longest context. On the CPU, whose counter counts the growth of its scratch, the test also shows that it
+ * can fail: a cold device counts. That the GPU does no more than it should is then its counter's word.
+ */
+#include "tests/golden/run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+enum { SEQS = 8, CONTEXT = 900, PAGES = CONTEXT / KV_PAGE + 1 };
+static const uint32_t batches[] = {1, 2, 3, 5, SEQS};
+enum { BATCHES = sizeof batches / sizeof *batches };
+static char path[4096];
+
+/* Sampling as different as it gets; `which` counts up. */
+static void set_slots(struct run *r, uint32_t n, uint32_t which)
+{
+    static const int32_t history[] = {5, 6, 7, 5, 6, 5};
+    static const struct logit_bias bias[] = {{3, -1e30f}, {9, 2}};
+    const struct sample_params kinds[] = {
+        {.top_p = 1, .rep_penalty = 1},
+        {.temp = 0.7f, .top_k = 40, .top_p = 0.9f, .rep_penalty = 1, .seed = which},
+        {.temp = 1.2f, .top_p = 1, .min_p = 0.05f, .rep_penalty = 1, .seed = which},
+        {.temp = 1, .top_p = 1, .rep_penalty = 1.2f, .presence_penalty = 0.5f, .frequency_penalty = 0.1f, .seed = 3},
+        {.temp = 0.9f, .top_p = 0.5f, .rep_penalty = 1, .n_bias = 2, .bias = bias, .seed = 4},
+        {.temp = 0.9f, .top_p = 1, .rep_penalty = 1, .n_logprobs = 5, .seed = 5},
+    };
+    for (uint32_t i = 0; i < n; i++)
+        MUST(r->be->slot_set(r->dev, i, &kinds[(which + i) % 6], history, 6, r->m->hp.n_vocab, &e));
+}
+
+static void wait_until(struct run *r, uint64_t last, uint64_t *done, uint32_t left, uint32_t n)
+{
+    struct sampled s[SEQS];
+    while (last - *done > left)
+        MUST(r->be->step_wait(r->dev, ++*done, s, n, &e));
+}
+
+/* n sequences decode `steps` tokens from position pos on. */
+static void decode(struct run *r, uint32_t n, uint32_t pos, uint32_t steps, uint64_t *last)
+{
+    static const uint32_t at[SEQS] = {0, 1, 2, 3, 4, 5, 6, 7};
+    uint64_t done = *last;
+    for (uint32_t k = 0; k < steps; k++, pos++) {
+        struct batch_seq seq[SEQS];
+        int32_t token[SEQS];
+        uint32_t index[SEQS];
+        for (uint32_t i = 0; i < n; i++) {
+            seq[i] = (struct batch_seq){i, 1, pos, r->pages + i * PAGES};
+            token[i] = k ? TOKEN_OF_SLOT(i) : (int32_t)(17 * i + 1);
+            index[i] = k;
+        }
+        struct batch b = {.n_row = n, .n_seq = n, .n_out = n, .token = token, .seq = seq, .out_row = at, .kv = r->pool};
+        uint32_t shape[] = {n};
+        r->be->step_begin(r->dev, &b, XXH3_64bits(shape, sizeof shape));
+        model_forward(r->m);
+        r->be->sample(r->dev, &(struct op_sample){.n = n, .slot = at, .index = index});
+        *last = r->be->step_end(r->dev);
+        wait_until(r, *last, &done, r->info.ahead - 1, n);
+    }
+    wait_until(r, *last, &done, 0, n);
+}
+
+static void prompt(struct run *r, uint32_t n, uint64_t *last)
+{
+    static int32_t token[BATCH_ROWS_MAX];
+    for (uint32_t i = 0; i < n; i++)
+        token[i] = (int32_t)(i * 7 % 1000);
+    run_step(r, &(struct piece){token, n, 0, 1, r->pages}, 1, false, NULL);
+    ++*last;
+}
+
+static uint64_t counted(struct run *r)
+{
+    struct device_info info;
+    r->be->info(r->dev, &info);
+    return info.hot_allocs;
+}
+
+static void work(struct run *r, uint64_t *last)
+{
+    uint32_t which = 0;
+    for (uint32_t i = 0; i < BATCHES; i++)
+        for (uint32_t pos = 1; pos + 3 < CONTEXT; pos += 53) { /* growing contexts, new sampling, other batches */
+            uint32_t n = batches[(i + pos) % BATCHES];
+            set_slots(r, n, which++);
+            decode(r, n, pos, 3, last);
+        }
+    prompt(r, 70, last);
+    prompt(r, 200, last);
+    for (uint32_t i = 0; i < BATCHES; i++) {
+        set_slots(r, batches[i], which++);
+        decode(r, batches[i], CONTEXT - 300, run_on_gpu() ? 290 : 20, last);
+    }
+}
+
+static void a_warm_device_counts_nothing(void **state)
+{
+    static const uint32_t deep[] = {250, 510, CONTEXT - 4}; /* a GPU's attention goes over to more chunks */
+    (void)state;
+    struct run r;
+    uint64_t last = 0;
+    run_open(&r, path, run_backend(), NULL, 0, SEQS * PAGES, BATCH_ROWS_MAX);
+    set_slots(&r, SEQS, 0);
+    for (uint32_t i = 0; i < BATCHES; i++)
+        for (uint32_t k = 0; k < 3; k++)
+            decode(&r, batches[i], deep[k], 4, &last);
+    for (uint32_t i = 0; i < 2; i++) {
+        prompt(&r, 70, &last);
+        prompt(&r, 200, &last);
+    }
+    uint64_t warm = counted(&r);
+    work(&r, &last);
+    uint64_t after = counted(&r);
+    print_message("# %s: %llu steps, counted %llu until warm and %llu after\n", r.info.name, (unsigned long long)last,
+                  (unsigned long long)warm, (unsigned long long)(after - warm));
+    assert_int_equal(after - warm, 0);
+    run_close(&r);
+}
+
+static void a_cold_device_counts(void **state)
+{
+    (void)state;
+    struct run r;
+    uint64_t last = 0;
+    if (run_on_gpu())
+        skip(); /* a GPU's first step of a shape is its warming up */
+    run_open(&r, path, run_backend(), NULL, 0, SEQS * PAGES, BATCH_ROWS_MAX);
+    work(&r, &last);
+    assert_true(counted(&r) > 0);
+    run_close(&r);
+}
+
+int main(void)
+{
+    if (!run_path(path, "contrib/models/tale-q4_k_m.gguf")) {
+        puts("1..0 # SKIP no tale");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_warm_device_counts_nothing),
+        cmocka_unit_test(a_cold_device_counts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,243 @@
+/*
+ * invariant.c - a row's logits do not depend on how its prompt was cut, on where its KV lay meanwhile, or on who was in
+ * the step: the same bits, on prompts of 65 to 900 random tokens of tale. Graph and eager steps of a GPU are compared
+ * as two devices; so are the CPU's with all threads and with one.
+ *
+ * On a GPU that is so where the batch says `invariant`. Prompts computed the fast way, and both ways against the CPU's
+ * F32, are compared by the greatest difference of a logit.
+ *
+ * HEARTH_PROMPTS is how many prompts (4 on the CPU, 20 on a GPU), HEARTH_SEED what they are made from.
+ */
+#include "tests/golden/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+enum { LEN_MIN = 65, LEN_MAX = 900, OUT = 8, PAGES = LEN_MAX / KV_PAGE + 1 };
+
+/* An F16 activation is off by up to 2^-11 of itself: what this comes to in a logit of tale is the requirement. */
+static const double off_max = 0.03;
+
+static uint64_t seed = 1;
+static char path[4096];
+
+static uint64_t drawn(uint64_t i)
+{
+    uint64_t z = seed + i * 0x9e3779b97f4a7c15u; /* splitmix64 */
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+/* Shortest, longest, the borders of a step, then any. */
+static uint32_t prompt_length(uint32_t i)
+{
+    static const uint32_t first[] = {LEN_MIN, LEN_MAX, 257, 513};
+    return i < 4 ? first[i] : LEN_MIN + (uint32_t)(drawn(i) % (LEN_MAX - LEN_MIN + 1));
+}
+
+static void prompt_tokens(uint32_t i, uint32_t n, uint32_t n_vocab, int32_t *out)
+{
+    for (uint32_t k = 0; k < n; k++)
+        out[k] = (int32_t)(drawn((uint64_t)(i + 1) << 32 | k) % n_vocab);
+}
+
+/* Some of a prompt from `from` on in pieces of `chunk`, the short piece first; the logits of its last OUT rows. */
+static void feed(struct run *r, const uint32_t *pages, const int32_t *token, uint32_t from, uint32_t n, uint32_t chunk,
+                 bool invariant, float *logits)
+{
+    uint32_t n_vocab = r->m->hp.n_vocab, first = (n - from) % chunk;
+    for (uint32_t pos = from, len; pos < n; pos += len) {
+        len = pos == from && first ? first : chunk;
+        uint32_t left = n - pos - len, n_out = left >= OUT ? 0 : OUT - left < len ? OUT - left : len;
+        struct piece p = {token + pos, len, pos, n_out, pages};
+        run_step(r, &p, 1, invariant, logits + (size_t)(OUT - left - n_out) * n_vocab);
+    }
+}
+
+static void same(const char *how, uint32_t n, const float *want, const float *got, uint32_t n_vocab)
+{
+    size_t bytes = (size_t)OUT * n_vocab * sizeof *want;
+    if (XXH3_64bits(want, bytes) == XXH3_64bits(got, bytes))
+        return;
+    size_t i = 0;
+    while (!memcmp(&want[i], &got[i], sizeof *want))
+        i++;
+    fail_msg("%u tokens, %s: row %zu before the last, logit %zu is %.9g, not %.9g", n, how, OUT - 1 - i / n_vocab,
+             i % n_vocab, (double)got[i], (double)want[i]);
+}
+
+static void furthest(const float *a, const float *b, uint32_t n_vocab, double *most)
+{
+    for (size_t i = 0; i < (size_t)OUT * n_vocab; i++) {
+        double off = fabs((double)a[i] - (double)b[i]);
+        if (!(off <= *most))
+            *most = off;
+    }
+}
+
+static uint32_t n_prompts(void)
+{
+    const char *n = getenv("HEARTH_PROMPTS");
+    return n ? (uint32_t)atoi(n) : run_on_gpu() ? 20 : 4;
+}
+
+/* Two sequences' worth of pages, and those that KV comes back to. */
+static void open_tale(struct run *r, const char *variant, uint32_t threads)
+{
+    run_open(r, path, run_backend(), variant, threads, 3 * PAGES, BATCH_ROWS_MAX);
+}
+
+static void the_cut_of_a_prompt(void **state)
+{
+    (void)state;
+    static const uint32_t chunks[] = {1, 7, 64, 65, 512};
+    static int32_t token[LEN_MAX];
+    char how[64];
+    struct run r;
+    open_tale(&r, NULL, 0);
+    uint32_t n_vocab = r.m->hp.n_vocab;
+    float *want = malloc(2 * OUT * n_vocab * sizeof *want), *got = want + OUT * n_vocab;
+    assert_non_null(want);
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < n_prompts(); i++) {
+        uint32_t n = prompt_length(i);
+        prompt_tokens(i, n, n_vocab, token);
+        feed(&r, r.pages, token, 0, n, n <= BATCH_ROWS_MAX ? n : (n + 1) / 2, true, want);
+        all = XXH3_64bits_withSeed(want, OUT * n_vocab * sizeof *want, all);
+        for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
+            snprintf(how, sizeof how, "in pieces of %u", chunks[c]);
+            feed(&r, r.pages + c % 2 * PAGES, token, 0, n, chunks[c], true, got);
+            same(how, n, want, got, n_vocab);
+        }
+    }
+    print_message("# %u prompts of seed %llu on %s: logits' hash %016llx\n", n_prompts(), (unsigned long long)seed,
+                  r.info.name, (unsigned long long)all);
+    free(want);
+    run_close(&r);
+}
+
+static void resumed_and_beside_others(void **state)
+{
+    (void)state;
+    static int32_t token[LEN_MAX], other[LEN_MAX];
+    struct run r;
+    open_tale(&r, NULL, 0);
+    uint32_t n_vocab = r.m->hp.n_vocab;
+    uint64_t bytes = kv_page_bytes(&r.kv);
+    float *want = malloc(3 * OUT * n_vocab * sizeof *want), *got = want + OUT * n_vocab;
+    void *slab, *host[PAGES];
+    assert_non_null(want);
+    MUST(r.be->host_alloc(r.dev, bytes * PAGES, &slab, &e));
+    for (uint32_t p = 0; p < PAGES; p++)
+        host[p] = (char *)slab + p * bytes;
+    for (uint32_t i = 0; i < n_prompts(); i++) {
+        uint32_t n = prompt_length(i), half = 1 + (uint32_t)(drawn(77 + i) % (n - OUT - 1));
+        prompt_tokens(i, n, n_vocab, token);
+        prompt_tokens(i + 1000, LEN_MAX, n_vocab, other);
+        feed(&r, r.pages, token, 0, n, 256, true, want);
+        /* Cold in other pages, then away to host memory, others' work, and back in yet other pages. */
+        uint32_t held = (half + KV_PAGE - 1) / KV_PAGE;
+        feed(&r, r.pages + PAGES, token, 0, half, 256, true, got);
+        uint64_t t = r.be->kv_save(r.dev, r.pool, r.pages + PAGES, host, held);
+        MUST(r.be->kv_move_wait(r.dev, t, &e));
+        feed(&r, r.pages + PAGES, other, 0, LEN_MIN, 64, true, got);
+        t = r.be->kv_load(r.dev, r.pool, r.pages + 2 * PAGES, (const void *const *)host, held);
+        MUST(r.be->kv_move_wait(r.dev, t, &e));
+        feed(&r, r.pages + 2 * PAGES, token, half, n, 100, true, got);
+        same("resumed", n, want, got, n_vocab);
+        /* The last rows once more, in a step with a prompt of somebody else before and after. */
+        uint32_t len = n - half < 40 ? n - half : 40;
+        struct piece step[] = {{other, 30, 0, 0, r.pages + PAGES},
+                               {token + n - len, len, n - len, len < OUT ? len : OUT, r.pages},
+                               {other + 30, 1, 0, 0, r.pages + PAGES + 2}};
+        if (len < OUT)
+            continue;
+        run_step(&r, step, 3, true, got);
+        same("beside others", n, want, got, n_vocab);
+    }
+    r.be->host_free(r.dev, slab);
+    free(want);
+    run_close(&r);
+}
+
+static void two_devices(void **state)
+{
+    (void)state;
+    static int32_t token[LEN_MAX];
+    struct run a, b;
+    open_tale(&a, run_on_gpu() ? "graph" : NULL, 0);
+    open_tale(&b, run_on_gpu() ? "eager" : NULL, 1);
+    uint32_t n_vocab = a.m->hp.n_vocab;
+    float *want = malloc(2 * OUT * n_vocab * sizeof *want), *got = want + OUT * n_vocab;
+    assert_non_null(want);
+    for (uint32_t i = 0; i < n_prompts(); i++) {
+        uint32_t n = prompt_length(i);
+        prompt_tokens(i, n, n_vocab, token);
+        uint32_t from = n < 200 ? 0 : n - 200; /* the end of it row by row: as decoding is */
+        feed(&a, a.pages, token, 0, from, 64, true, want);
+        feed(&b, b.pages, token, 0, from, 64, true, got);
+        feed(&a, a.pages, token, from, n, 1, true, want);
+        feed(&b, b.pages, token, from, n, 1, true, got);
+        same(run_on_gpu() ? "eager" : "with one thread", n, want, got, n_vocab);
+        feed(&a, a.pages, token, from, n, 1, false, want); /* and outside the invariant mode, where decoding is */
+        same("decoded", n, got, want, n_vocab);
+    }
+    free(want);
+    run_close(&a);
+    run_close(&b);
+}
+
+static void the_fast_way_is_near(void **state)
+{
+    (void)state;
+    static int32_t token[LEN_MAX];
+    struct run r, exact;
+    open_tale(&r, NULL, 0);
+    run_open(&exact, path, backend_find("cpu"), NULL, 0, PAGES, BATCH_ROWS_MAX);
+    uint32_t n_vocab = r.m->hp.n_vocab;
+    float *want = malloc(3 * OUT * n_vocab * sizeof *want), *slow = want + OUT * n_vocab, *fast = slow + OUT * n_vocab;
+    double most_slow = 0, most_fast = 0, most_between = 0;
+    assert_non_null(want);
+    for (uint32_t i = 0; i < n_prompts(); i++) {
+        uint32_t n = prompt_length(i);
+        prompt_tokens(i, n, n_vocab, token);
+        feed(&exact, exact.pages, token, 0, n, 256, true, want);
+        feed(&r, r.pages, token, 0, n, 512, true, slow);
+        feed(&r, r.pages, token, 0, n, 512, false, fast);
+        furthest(want, slow, n_vocab, &most_slow);
+        furthest(want, fast, n_vocab, &most_fast);
+        furthest(slow, fast, n_vocab, &most_between);
+    }
+    print_message("# greatest difference of a logit, %u prompts of seed %llu: invariant %.5f and fast %.5f from F32, "
+                  "%.5f between\n",
+                  n_prompts(), (unsigned long long)seed, most_slow, most_fast, most_between);
+    if (run_on_gpu())
+        assert_true(most_slow <= off_max && most_fast <= off_max);
+    else
+        assert_true(most_slow == 0 && most_fast == 0);
+    free(want);
+    run_close(&r);
+    run_close(&exact);
+}
+
+int main(void)
+{
+    const char *s = getenv("HEARTH_SEED");
+    if (s)
+        seed = strtoull(s, NULL, 10);
+    if (!run_path(path, "contrib/models/tale-q4_k_m.gguf")) {
+        puts("1..0 # SKIP no tale");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cut_of_a_prompt),
+        cmocka_unit_test(resumed_and_beside_others),
+        cmocka_unit_test(two_devices),
+        cmocka_unit_test(the_fast_way_is_near),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,92 @@
+/* run.c - see run.h. */
+#include "tests/golden/run.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+const struct backend *run_backend(void)
+{
+    const char *name = getenv("HEARTH_BACKEND");
+    const struct backend *be = backend_find(name ? name : "cpu");
+    if (!be)
+        fail_msg("this build has no backend \"%s\"", name);
+    return be;
+}
+
+bool run_on_gpu(void)
+{
+    return strcmp(run_backend()->name, "cpu") != 0;
+}
+
+void run_open(struct run *r, const char *path, const struct backend *be, const char *variant, uint32_t threads,
+              uint32_t n_page, uint32_t n_row)
+{
+    struct workspace_dims dims = {.n_row = n_row, .n_out = n_row};
+    memset(r, 0, sizeof *r);
+    r->be = be;
+    if (!variant && !strcmp(be->name, "cpu"))
+        variant = getenv("HEARTH_CPU_VARIANT");
+    MUST(gguf_open(&r->g, path, &e));
+    MUST(be->open(&r->dev, &(struct device_params){.variant = variant, .threads = threads}, &e));
+    be->info(r->dev, &r->info);
+    MUST(model_load(&r->m, r->g, be, r->dev, NULL, NULL, &e));
+    model_workspace(r->m, &dims);
+    MUST(be->reserve(r->dev, &dims, &e));
+    model_kv_desc(r->m, r->info.kv_type, &r->kv);
+    r->kv.n_page = n_page ? n_page : (r->m->hp.n_ctx + KV_PAGE - 1) / KV_PAGE;
+    MUST(be->kv_new(r->dev, &r->kv, &r->pool, &e));
+    r->pages = malloc(r->kv.n_page * sizeof *r->pages);
+    assert_non_null(r->pages);
+    for (uint32_t i = 0; i < r->kv.n_page; i++)
+        r->pages[i] = r->kv.n_page - 1 - i;
+}
+
+void run_close(struct run *r)
+{
+    r->be->kv_free(r->dev, r->pool);
+    model_free(r->m);
+    r->be->close(r->dev);
+    gguf_close(r->g);
+    free(r->pages);
+}
+
+void run_step(struct run *r, const struct piece *p, uint32_t n_piece, bool invariant, float *logits)
+{
+    int32_t token[BATCH_ROWS_MAX];
+    uint32_t out_row[BATCH_ROWS_MAX], n_row = 0, n_out = 0;
+    struct batch_seq seq[BATCH_SEQS_MAX];
+    for (uint32_t i = 0; i < n_piece; i++) {
+        assert_true(p[i].n <= BATCH_ROWS_MAX - n_row && p[i].n_out <= p[i].n);
+        seq[i] = (struct batch_seq){n_row, p[i].n, p[i].pos, p[i].pages};
+        memcpy(token + n_row, p[i].token, p[i].n * sizeof *token);
+        for (uint32_t k = p[i].n - p[i].n_out; k < p[i].n; k++)
+            out_row[n_out++] = n_row + k;
+        n_row += p[i].n;
+    }
+    struct batch b = {.n_row = n_row,
+                      .n_seq = n_piece,
+                      .n_out = n_out,
+                      .token = token,
+                      .seq = seq,
+                      .out_row = out_row,
+                      .kv = r->pool,
+                      .invariant = invariant};
+    uint32_t shape[] = {n_row, n_piece, n_out, invariant};
+    r->be->step_begin(r->dev, &b, XXH3_64bits(shape, sizeof shape));
+    model_forward(r->m);
+    uint64_t ticket = r->be->step_end(r->dev);
+    MUST(r->be->step_wait(r->dev, ticket, NULL, 0, &e));
+    if (logits && n_out)
+        MUST(r->be->act_read(r->dev, ACT_LOGITS, 0, n_out, logits, &e));
+}
+
+const char *run_path(char buf[4096], const char *name)
+{
+    bool ours = !strncmp(name, "contrib/", 8) || !strncmp(name, "tests/", 6);
+    const char *dir = getenv(ours ? "top_srcdir" : "HEARTH_SHARED");
+    snprintf(buf, 4096, "%s/%s", dir ? dir : ours ? ".." : "../shared", name);
+    return access(buf, R_OK) ? NULL : buf;
+}
