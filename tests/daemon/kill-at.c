@@ -1,7 +1,7 @@
 /*
- * kill-at.c - preloaded into hearthd, kills it in the middle of a write: $KILL_AT is "NAME N", and the Nth write to a
- * file with NAME in its path writes the first half of its bytes, and is the last thing that the process does. Random
- * moments from outside would almost never meet such a write.
+ * kill-at.c - preloaded into hearthd, kills it in the middle of a write: $KILL_AT is "NAME N GATE", and the Nth
+ * write to a file with NAME in its path, of those made since the file GATE is there, writes the first half of its bytes
+ * and is the last thing that the process does. Random moments from outside would almost never meet such a write.
  */
 #include "config.h"
 
@@ -13,12 +13,12 @@
 #include <unistd.h>
 
 static long left; /* writes until then; 0: not for this process */
-static char name[32];
+static char name[32], gate[256];
 
 __attribute__((constructor)) static void init(void)
 {
     const char *at = getenv("KILL_AT");
-    if (at == NULL || sscanf(at, "%31s %ld", name, &left) != 2)
+    if (at == NULL || sscanf(at, "%31s %ld %255s", name, &left, gate) != 3)
         left = 0;
     unsetenv("KILL_AT"); /* the engine that hearthd starts is to live */
 }
@@ -33,7 +33,7 @@ static int is_last(int fd)
     if (n <= 0)
         return 0;
     path[n] = '\0';
-    return strstr(path, name) != NULL && --left == 0;
+    return strstr(path, name) != NULL && access(gate, F_OK) == 0 && --left == 0;
 }
 
 #define VISIBLE    __attribute__((visibility("default")))

@@ -26,6 +26,7 @@ for name in "HEARTH_SOCKET", "KILL_AT":
     env.pop(name, None)
 os.mkdir(tmp + "/run", 0o700)
 preload = BUILD + "/tests/daemon/.libs/kill-at.so"
+gate = tmp + "/armed"
 daemon = None
 torn = 0  # kills in the middle of a write
 
@@ -35,11 +36,11 @@ class Wrong(Exception):
 
 
 def start(kill_at=None):
-    """A daemon; with kill_at = (NAME, N) one that dies in the Nth write to such a file."""
+    """A daemon; with kill_at = (NAME, N) one that dies in the Nth write to such a file after arm()."""
     global daemon
     e = env
     if kill_at:
-        e = dict(env, LD_PRELOAD=preload, KILL_AT="%s %d" % kill_at)
+        e = dict(env, LD_PRELOAD=preload, KILL_AT="%s %d %s" % (*kill_at, gate))
         e["ASAN_OPTIONS"] = e.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
     r, w = os.pipe()
     daemon = subprocess.Popen([BUILD + "/hearthd", "--foreground", "--ready-fd", str(w)], env=e, pass_fds=[w],
@@ -47,12 +48,18 @@ def start(kill_at=None):
     os.close(w)
     ready = os.read(r, 1)
     os.close(r)
-    if not ready and not kill_at:
+    if not ready:
         raise Wrong("hearthd did not start")
+
+
+def arm():
+    open(gate, "w").close()
 
 
 def bury(asked=False):
     """Waits for hearthd's end, which was asked for or a kill."""
+    if os.path.exists(gate):
+        os.unlink(gate)
     status = daemon.wait(60)
     if status != (0 if asked else -signal.SIGKILL):
         raise Wrong("hearthd ended with status %d" % status)
@@ -224,6 +231,7 @@ def one(target, phase, i, round, want):
         c.close()
         bury(asked=True)
         start(("/journal/", at + 1) if phase == "journal" else ("sessions.db-wal", rng.randrange(1, 5)))
+        arm()
     try:
         st.generate()
         if phase == "prefill":
