@@ -18,29 +18,20 @@ static void print_rows(const struct hearth_engine_status *e)
 
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
-    bool json = false;
-    const struct opt own[] = {{"json", 0, OPT_FLAG, &json, 0, 0, NULL, "{\"models\": [...]}"}, OPT_END};
-    opts_parse(cmd, &argc, &argv, own, NULL);
-    if (argc)
-        return usage(cmd, "no argument is expected");
-
     struct hearth *h;
-    int status = daemon_open(&h);
+    bool json;
+    int status = verb_begin(cmd, &argc, &argv, NULL, &json, &h);
     if (status != STATUS_OK)
         return status;
     struct hearth_status_result *r;
     struct hearth_err err;
-    if (hearth_status(h, &r, NULL, &err)) {
-        hearth_close(h);
-        return fail(&err);
-    }
+    if (hearth_status(h, &r, NULL, &err))
+        return verb_end(h, NULL, fail(&err));
     if (json)
         status = print_json(json_pack("{s:o}", "models", json_loaded_models(&r->engine)));
     else
         print_rows(&r->engine);
-    hearth_free(r);
-    hearth_close(h);
-    return status;
+    return verb_end(h, r, status);
 }
 
 const struct cmd cmd_ps = {"ps", "[--json]", "models in memory", run};

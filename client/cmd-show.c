@@ -30,31 +30,23 @@ static void print_model(const struct hearth_model *m)
 
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
-    bool json = false;
-    const struct opt own[] = {{"json", 0, OPT_FLAG, &json, 0, 0, NULL, "one JSON object"}, OPT_END};
-    opts_parse(cmd, &argc, &argv, own, NULL);
-    if (argc != 1)
-        return usage(cmd, "name one model");
-
     struct hearth *h;
-    int status = daemon_open(&h);
+    bool json;
+    int status = verb_begin(cmd, &argc, &argv, "model", &json, &h);
     if (status != STATUS_OK)
         return status;
     char *model = model_resolve(argv[0]);
     struct hearth_model *m;
     struct hearth_err err;
-    if (hearth_models_show(h, model, &m, NULL, &err)) {
-        status = fail(&err);
-    } else {
-        if (json)
-            status = print_json(json_model(m, true));
-        else
-            print_model(m);
-        hearth_free(m);
-    }
+    int rc = hearth_models_show(h, model, &m, NULL, &err);
     free(model);
-    hearth_close(h);
-    return status;
+    if (rc)
+        return verb_end(h, NULL, fail(&err));
+    if (json)
+        status = print_json(json_model(m, true));
+    else
+        print_model(m);
+    return verb_end(h, m, status);
 }
 
 const struct cmd cmd_show = {"show", "MODEL [--json]", "what a model is", run};

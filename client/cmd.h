@@ -86,6 +86,15 @@ bool program_find(const char *name, char *path, size_t size);
  * name as it is. NULL gives the default model ($HEARTH_MODEL, else tale). malloc'd. */
 char *model_resolve(const char *model);
 
+/* --- verb.c: the frame that most verbs share ------------------------------------------------------------- */
+
+/* Reads --json and the operands (one `operand`, or none where that is NULL) and connects. Anything but STATUS_OK is the
+ * verb's exit status, and has been explained. */
+int verb_begin(const struct cmd *cmd, int *argc, char ***argv, const char *operand, bool *json, struct hearth **out);
+
+/* Frees the answer (or NULL) and the connection; returns the status. */
+int verb_end(struct hearth *h, void *result, int status);
+
 /* --- generate.c: one generation, as `run`, `chat` and `resume` make it -------------------------------------- */
 
 struct gen {
