@@ -1,114 +1,265 @@
-/* cmd-sessions.c - hearth sessions: list, show and rename them; rm is a verb of its own, and `sessions rm` is that. */
+/* cmd-sessions.c - hearth sessions: a verb of verbs, one row each; rm is also a verb of its own. */
 #include <string.h>
+#include <unistd.h>
 
 #include "client/cmd.h"
 
-static int list(struct hearth *h, bool json)
+/* --- list ------------------------------------------------------------------------------------------------------- */
+
+static const char *kept(const struct hearth_session *s)
 {
+    return s->busy ? "running" : s->pinned ? "pinned" : s->expires > 0 ? human_in(s->expires) : "-";
+}
+
+static void print_list(const struct hearth_sessions_list_result *r)
+{
+    struct table t = {0};
+    table_add(&t, 8, "NAME", "ID", "MODEL", "TURNS", "TOKENS", "SIZE", "USED", "KEPT");
+    for (size_t i = 0; i < r->n_sessions; i++) {
+        const struct hearth_session *s = &r->sessions[i];
+        char turns[24], tokens[24];
+        snprintf(turns, sizeof turns, "%lld", (long long)s->turns);
+        snprintf(tokens, sizeof tokens, "%lld", (long long)s->tokens);
+        table_add(&t, 8, s->name, s->id, s->model, turns, tokens, human_bytes(s->bytes), human_ago(s->used), kept(s));
+    }
+    table_print(&t);
+}
+
+static int run_list(const struct cmd *cmd, int argc, char **argv)
+{
+    struct hearth *h;
+    bool json;
+    int status = verb_begin(cmd, &argc, &argv, NULL, &json, &h);
+    if (status != STATUS_OK)
+        return status;
     struct hearth_sessions_list_result *r;
     struct hearth_err err;
     if (hearth_sessions_list(h, &r, NULL, &err))
-        return fail(&err);
-    int status = STATUS_OK;
+        return verb_end(h, NULL, fail(&err));
     if (json) {
         json_t *a = json_array();
         for (size_t i = 0; i < r->n_sessions; i++)
             json_array_append_new(a, json_session(&r->sessions[i]));
         status = print_json(json_pack("{s:o}", "sessions", a));
     } else {
-        struct table t = {0};
-        table_add(&t, 6, "NAME", "ID", "MODEL", "TURNS", "TOKENS", "USED");
-        for (size_t i = 0; i < r->n_sessions; i++) {
-            const struct hearth_session *s = &r->sessions[i];
-            char turns[24], tokens[24];
-            snprintf(turns, sizeof turns, "%lld", (long long)s->turns);
-            snprintf(tokens, sizeof tokens, "%lld", (long long)s->tokens);
-            table_add(&t, 6, s->name, s->id, s->model, turns, tokens, s->busy ? "running" : human_ago(s->used));
-        }
-        table_print(&t);
+        print_list(r);
     }
-    hearth_free(r);
-    return status;
+    return verb_end(h, r, status);
 }
+
+/* --- show ------------------------------------------------------------------------------------------------------- */
 
 static json_t *json_turns(const struct hearth_session_show_result *r)
 {
     json_t *a = json_array();
     for (size_t i = 0; i < r->n_turns; i++) {
         const struct hearth_turn *t = &r->turns[i];
-        json_array_append_new(a, json_pack("{s:o, s:o, s:I, s:f}", "role", json_str(t->role), "text",
-                                           json_text(t->text.data ? t->text.data : "", t->text.len), "n_tokens",
-                                           (json_int_t)t->n_tokens, "created", t->created));
+        json_t *o = json_pack("{s:o, s:o, s:I, s:f}", "role", json_str(t->role), "text",
+                              json_text(t->text.data ? t->text.data : "", t->text.len), "n_tokens",
+                              (json_int_t)t->n_tokens, "created", t->created);
+        if (t->has_made)
+            json_object_set_new(o, "made", json_made(&t->made));
+        json_array_append_new(a, o);
     }
     return a;
 }
 
-static int show(struct hearth *h, const char *session, bool json, bool tokens)
+static void print_facts(const struct hearth_session *s)
 {
+    struct table t = {0};
+    char text[2][64];
+    table_add(&t, 2, "name", s->name);
+    table_add(&t, 2, "id", s->id);
+    table_add(&t, 2, "model", s->model);
+    table_add(&t, 2, "path", s->path);
+    snprintf(text[0], sizeof text[0], "%lld tokens in %lld turns", (long long)s->tokens, (long long)s->turns);
+    table_add(&t, 2, "length", text[0]);
+    table_add(&t, 2, "size", human_bytes(s->bytes));
+    table_add(&t, 2, "begun", human_ago(s->created));
+    table_add(&t, 2, "used", human_ago(s->used));
+    table_add(&t, 2, "kept",
+              s->busy          ? "a generation is running in it"
+              : s->expires > 0 ? kept(s)
+                               : "until it is removed");
+    if (s->pinned)
+        table_add(&t, 2, "pinned", "yes");
+    table_print(&t);
+}
+
+static int run_show(const struct cmd *cmd, int argc, char **argv)
+{
+    bool json = false, tokens = false;
+    const struct opt own[] = {
+        {"json", 0, OPT_FLAG, &json, 0, 0, NULL, "one JSON object"},
+        {"tokens", 0, OPT_FLAG, &tokens, 0, 0, NULL, "with --json: the timeline's token ids too"},
+        OPT_END,
+    };
+    opts_parse(cmd, &argc, &argv, own, NULL);
+    if (argc != 1)
+        return usage(cmd, "name one session");
+    struct hearth *h;
+    int status = daemon_open(&h);
+    if (status != STATUS_OK)
+        return status;
     struct hearth_session_show_result *r;
     struct hearth_err err;
-    if (hearth_sessions_show(h, session, tokens, &r, NULL, &err))
-        return fail(&err);
-    int status = STATUS_OK;
+    if (hearth_sessions_show(h, argv[0], tokens, &r, NULL, &err))
+        return verb_end(h, NULL, fail(&err));
     if (json) {
         json_t *o = json_session(&r->session);
         json_object_set_new(o, "transcript", json_turns(r));
         if (tokens)
             json_object_set_new(o, "ids", json_ids(r->tokens));
-        status = print_json(o);
-    } else {
-        for (size_t i = 0; i < r->n_turns; i++) {
-            const struct hearth_turn *t = &r->turns[i];
-            printf("--- %s, %lld tokens\n", t->role, (long long)t->n_tokens);
-            print_text(t->text.data, t->text.len);
-            if (!t->text.len || t->text.data[t->text.len - 1] != '\n')
-                putchar('\n');
-        }
+        return verb_end(h, r, print_json(o));
     }
-    hearth_free(r);
-    return status;
+    print_facts(&r->session);
+    for (size_t i = 0; i < r->n_turns; i++) {
+        const struct hearth_turn *t = &r->turns[i];
+        printf("\n--- %s, %lld tokens\n", t->role, (long long)t->n_tokens);
+        print_text(t->text.data, t->text.len);
+        if (!t->text.len || t->text.data[t->text.len - 1] != '\n')
+            putchar('\n');
+    }
+    return verb_end(h, r, status);
 }
 
-static int rename_session(struct hearth *h, const char *session, const char *name, bool json)
-{
-    struct hearth_err err;
-    if (hearth_sessions_rename(h, session, name, NULL, &err))
-        return fail(&err);
-    return json ? print_json(json_pack("{s:o, s:o}", "session", json_str(session), "name", json_str(name))) : STATUS_OK;
-}
+/* --- rename, pin ------------------------------------------------------------------------------------------------- */
 
-static int run(const struct cmd *cmd, int argc, char **argv)
+static int run_rename(const struct cmd *cmd, int argc, char **argv)
 {
-    if (argc > 1 && !strcmp(argv[1], "rm"))
-        return cmd_rm.run(&cmd_rm, argc - 1, argv + 1);
-
-    bool json = false, tokens = false;
-    const struct opt own[] = {
-        {"json", 0, OPT_FLAG, &json, 0, 0, NULL, "one JSON object"},
-        {"tokens", 0, OPT_FLAG, &tokens, 0, 0, NULL, "show --json: the timeline's token ids too"},
-        OPT_END,
-    };
+    bool json = false;
+    const struct opt own[] = {{"json", 0, OPT_FLAG, &json, 0, 0, NULL, "{\"session\":...,\"name\":...}"}, OPT_END};
     opts_parse(cmd, &argc, &argv, own, NULL);
-    const char *what = argc ? argv[0] : "list";
-    int operands = !strcmp(what, "list") ? 0 : !strcmp(what, "show") ? 1 : !strcmp(what, "rename") ? 2 : -1;
-    if (operands < 0)
-        return usage(cmd, "'%s' is not one of list, show, rename and rm", what);
-    if (argc && argc - 1 != operands)
-        return usage(cmd, "%s takes %d names", what, operands);
-
+    if (argc != 2)
+        return usage(cmd, "name a session, and say what its name shall be");
     struct hearth *h;
     int status = daemon_open(&h);
     if (status != STATUS_OK)
         return status;
-    if (operands == 0)
-        status = list(h, json);
-    else if (operands == 1)
-        status = show(h, argv[1], json, tokens);
-    else
-        status = rename_session(h, argv[1], argv[2], json);
-    hearth_close(h);
-    return status;
+    struct hearth_err err;
+    if (hearth_sessions_rename(h, argv[0], argv[1], NULL, &err))
+        status = fail(&err);
+    else if (json)
+        status = print_json(json_pack("{s:o, s:o}", "session", json_str(argv[0]), "name", json_str(argv[1])));
+    return verb_end(h, NULL, status);
 }
 
-const struct cmd cmd_sessions = {"sessions", "[list | show SESSION | rename SESSION NAME | rm SESSION...] [--json]",
-                                 "sessions: list, show, rename, remove", run};
+static int pin(const struct cmd *cmd, int argc, char **argv, bool pinned)
+{
+    struct hearth *h;
+    bool json;
+    int status = verb_begin(cmd, &argc, &argv, "session", &json, &h);
+    if (status != STATUS_OK)
+        return status;
+    struct hearth_err err;
+    if (hearth_sessions_pin(h, argv[0], pinned, NULL, &err))
+        status = fail(&err);
+    else if (json)
+        status = print_json(json_pack("{s:o, s:b}", "session", json_str(argv[0]), "pinned", pinned));
+    return verb_end(h, NULL, status);
+}
+
+static int run_pin(const struct cmd *cmd, int argc, char **argv)
+{
+    return pin(cmd, argc, argv, true);
+}
+
+static int run_unpin(const struct cmd *cmd, int argc, char **argv)
+{
+    return pin(cmd, argc, argv, false);
+}
+
+/* --- export, import ------------------------------------------------------------------------------------------------
+ */
+
+static int run_export(const struct cmd *cmd, int argc, char **argv)
+{
+    bool markdown = false, json = false;
+    const struct opt own[] = {
+        {"markdown", 0, OPT_FLAG, &markdown, 0, 0, NULL, "the texts alone, as Markdown"},
+        {"json", 0, OPT_FLAG, &json, 0, 0, NULL, "one JSON object, for `sessions import` (the default)"},
+        OPT_END,
+    };
+    opts_parse(cmd, &argc, &argv, own, NULL);
+    if (argc != 1)
+        return usage(cmd, "name one session");
+    if (markdown && json)
+        return usage(cmd, "--markdown or --json");
+    struct hearth *h;
+    int status = daemon_open(&h);
+    return status == STATUS_OK ? verb_end(h, NULL, sessions_export(h, argv[0], markdown)) : status;
+}
+
+static int run_import(const struct cmd *cmd, int argc, char **argv)
+{
+    struct import_as as = {0};
+    const struct opt own[] = {
+        {"name", 0, OPT_TEXT, &as.name, 0, 0, "NAME", "call it so, not as it was called"},
+        {"model", 'm', OPT_TEXT, &as.model, 0, 0, "MODEL", "for this model; its tokenizer must be the same"},
+        {"force", 0, OPT_FLAG, &as.force, 0, 0, NULL, "in place of the session that has the name"},
+        {"json", 0, OPT_FLAG, &as.json, 0, 0, NULL, "one JSON object: the new session"},
+        OPT_END,
+    };
+    opts_parse(cmd, &argc, &argv, own, NULL);
+    if (argc > 1 || (argc == 0 && isatty(STDIN_FILENO)))
+        return usage(cmd, "name one file");
+    struct hearth *h;
+    int status = daemon_open(&h);
+    return status == STATUS_OK ? verb_end(h, NULL, sessions_import(h, argc ? argv[0] : "-", &as)) : status;
+}
+
+/* --- the verb ------------------------------------------------------------------------------------------------------
+ */
+
+static int run_rm(const struct cmd *cmd, int argc, char **argv)
+{
+    (void)cmd;
+    return cmd_rm.run(&cmd_rm, argc, argv);
+}
+
+static const struct cmd subs[] = {
+    {"sessions list", "[--json]", "sessions, the last used first", run_list},
+    {"sessions show", "SESSION [--tokens] [--json]", "what a session is, and what was said in it", run_show},
+    {"sessions rename", "SESSION NAME [--json]", "give it another name", run_rename},
+    {"sessions rm", "SESSION... | --all [--yes] [--json]", "remove sessions", run_rm},
+    {"sessions pin", "SESSION [--json]", "never remove it for its age or for room", run_pin},
+    {"sessions unpin", "SESSION [--json]", "the opposite", run_unpin},
+    {"sessions export", "SESSION [--markdown | --json]", "the whole session, or its text, to standard output",
+     run_export},
+    {"sessions import", "[FILE | -] [--name NAME] [-m MODEL] [--force] [--json]", "a session from what export wrote",
+     run_import},
+};
+#define N_SUBS (sizeof subs / sizeof *subs)
+
+static int help(const struct cmd *cmd)
+{
+    printf("usage: hearth sessions %s\n%s\n\n", cmd->args, cmd->summary);
+    for (size_t i = 0; i < N_SUBS; i++)
+        printf("  %-16s %s\n", subs[i].name + strlen("sessions "), subs[i].summary);
+    fputs("\n`hearth sessions WHAT --help` lists its options. Without WHAT: list.\n", stdout);
+    return STATUS_OK;
+}
+
+static int run(const struct cmd *cmd, int argc, char **argv)
+{
+    int at = 1;
+    while (at < argc && argv[at][0] == '-') /* `sessions --json`, `sessions --json show NAME` */
+        at++;
+    if (at == argc) {
+        for (int i = 1; i < argc; i++)
+            if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+                return help(cmd);
+        return run_list(&subs[0], argc, argv);
+    }
+    for (size_t i = 0; i < N_SUBS; i++) {
+        if (strcmp(argv[at], subs[i].name + strlen("sessions ")))
+            continue;
+        for (; at > 0; at--) /* the options that stood before it follow it */
+            argv[at] = argv[at - 1];
+        return subs[i].run(&subs[i], argc - 1, argv + 1);
+    }
+    return usage(cmd, "'%s' is not one of list, show, rename, rm, pin, unpin, export and import", argv[at]);
+}
+
+const struct cmd cmd_sessions = {"sessions", "[WHAT] [OPTION...] [ARGUMENT...]",
+                                 "sessions: list, show, rename, remove, pin, export, import", run};

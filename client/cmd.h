@@ -33,7 +33,7 @@ struct cmd {
 };
 
 extern const struct cmd cmd_serve, cmd_run, cmd_chat, cmd_list, cmd_ps, cmd_show, cmd_load, cmd_stop, cmd_sessions,
-    cmd_resume, cmd_attach, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status;
+    cmd_resume, cmd_attach, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status, cmd_backup;
 
 /* --- opts.c: the command line --------------------------------------------------------------------------- */
 
@@ -123,6 +123,24 @@ int chat_loop(struct hearth *h, struct gen *gen);
 void progress_show(const struct hearth_model_progress *p);
 void progress_clear(void);
 
+/* --- sessions-export.c, sessions-import.c, markdown.c: sessions as documents ------------------------------ */
+
+int sessions_export(struct hearth *h, const char *session, bool markdown);
+
+struct import_as { /* NULL: as in the document */
+    const char *name, *model;
+    bool force, json;
+};
+int sessions_import(struct hearth *h, const char *file, const struct import_as *as);
+
+void markdown_head(const struct hearth_session *s);
+void markdown_turn(const struct hearth_turn *t);
+
+/* --- utf8.c ------------------------------------------------------------------------------------------------ */
+
+bool utf8_is(const char *s, size_t n);
+char *utf8_mend(const char *s, size_t n, size_t *out_n); /* what is not UTF-8 as U+FFFD; malloc'd, NUL-terminated */
+
 /* --- output.c --------------------------------------------------------------------------------------------- */
 
 /* "hearth: NAME: message" on stderr; returns the exit status of such an error. */
@@ -145,19 +163,25 @@ struct table {
 void table_add(struct table *t, size_t n_col, ...); /* n_col strings */
 void table_print(struct table *t);                  /* and frees it */
 
-/* "4.6 MB" and "3 min ago", for people; into one of four static buffers. */
+/* "4.6 MB" and "3 min ago", for people; into one of eight static buffers. */
 const char *human_bytes(int64_t bytes);
 const char *human_ago(double when);
+const char *human_in(double when); /* "3 days" from now, or "soon" */
 
 /* --- json.c: results as jansson values, and one way to print them ---------------------------------------------- */
 
 json_t *json_text(const char *data, size_t len); /* bad UTF-8 (a file's name) as U+FFFD */
 json_t *json_str(const char *s);                 /* NULL: null */
 json_t *json_ids(struct hearth_ids ids);
+json_t *json_usage(const struct hearth_usage *u);
+json_t *json_timings(const struct hearth_timings *t);
+json_t *json_seed(uint64_t seed); /* a string where it is over 63 bits */
 json_t *json_result(const struct hearth_generate_result *r);
 json_t *json_session(const struct hearth_session *s);
 json_t *json_model(const struct hearth_model *m, bool details);
 json_t *json_loaded_models(const struct hearth_engine_status *e);
-int print_json(json_t *value); /* one line to stdout, and frees it; the exit status */
+json_t *json_made(const struct hearth_made *made);
+bool made_parse(const json_t *o, struct hearth_made *out); /* borrows o's strings; false: a member of another type */
+int print_json(json_t *value);                             /* one line to stdout, and frees it; the exit status */
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "client/cmd.h"
 
-/* Texts of the daemon are valid UTF-8. Names and paths of files are any bytes, and jansson refuses what is not UTF-8:
- * then every byte that is not ASCII becomes U+FFFD, which keeps the value readable and the document valid. */
+/* Texts of the daemon are valid UTF-8. Names and paths of files are any bytes, and so is what somebody has sent as a
+ * prompt; jansson refuses what is not UTF-8: the bytes that are not become U+FFFD. */
 json_t *json_text(const char *data, size_t len)
 {
     if (!data)
@@ -13,20 +13,10 @@ json_t *json_text(const char *data, size_t len)
     json_t *s = json_stringn(data, len);
     if (s)
         return s;
-    char *out = malloc(3 * len + 1);
-    if (!out)
-        abort();
-    size_t n = 0;
-    for (size_t i = 0; i < len; i++) {
-        if ((unsigned char)data[i] < 0x80) {
-            out[n++] = data[i];
-        } else {
-            memcpy(out + n, "\xef\xbf\xbd", 3);
-            n += 3;
-        }
-    }
-    s = json_stringn(out, n);
-    free(out);
+    size_t n;
+    char *mended = utf8_mend(data, len, &n);
+    s = json_stringn(mended, n);
+    free(mended);
     return s;
 }
 
@@ -41,20 +31,6 @@ json_t *json_ids(struct hearth_ids ids)
     for (size_t i = 0; i < ids.n; i++)
         json_array_append_new(a, json_integer(ids.v[i]));
     return a;
-}
-
-static json_t *json_usage(const struct hearth_usage *u)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "prompt_tokens", (json_int_t)u->prompt_tokens, "reused_tokens",
-                     (json_int_t)u->reused_tokens, "restored_tokens", (json_int_t)u->restored_tokens, "computed_tokens",
-                     (json_int_t)u->computed_tokens, "completion_tokens", (json_int_t)u->completion_tokens);
-}
-
-static json_t *json_timings(const struct hearth_timings *t)
-{
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "queue_ms", t->queue_ms, "load_ms", t->load_ms,
-                     "restore_ms", t->restore_ms, "prefill_ms", t->prefill_ms, "decode_ms", t->decode_ms, "total_ms",
-                     t->total_ms, "tokens_per_second", t->tokens_per_second);
 }
 
 static json_t *json_logprobs(const struct hearth_generate_result *r)
@@ -80,10 +56,7 @@ json_t *json_result(const struct hearth_generate_result *r)
                           json_str(r->session), "request", json_str(r->request), "stream", (json_int_t)r->stream,
                           "usage", json_usage(&r->usage), "timings", json_timings(&r->timings), "finish_reason",
                           json_str(r->finish_reason), "tokens", json_ids(r->tokens));
-    /* A seed has 64 bits and JSON's integers here have 63: the rest is a string, as JavaScript would need anyway. */
-    char seed[24];
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)r->seed);
-    json_object_set_new(o, "seed", r->seed <= INT64_MAX ? json_integer((json_int_t)r->seed) : json_string(seed));
+    json_object_set_new(o, "seed", json_seed(r->seed));
     if (r->n_logprobs)
         json_object_set_new(o, "logprobs", json_logprobs(r));
     if (r->error)
@@ -93,9 +66,10 @@ json_t *json_result(const struct hearth_generate_result *r)
 
 json_t *json_session(const struct hearth_session *s)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:f, s:f, s:b}", "id", json_str(s->id), "name", json_str(s->name),
-                     "model", json_str(s->model), "path", json_str(s->path), "tokens", (json_int_t)s->tokens, "turns",
-                     (json_int_t)s->turns, "created", s->created, "used", s->used, "busy", s->busy);
+    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:f, s:f, s:b, s:I, s:b, s:f}", "id", json_str(s->id), "name",
+                     json_str(s->name), "model", json_str(s->model), "path", json_str(s->path), "tokens",
+                     (json_int_t)s->tokens, "turns", (json_int_t)s->turns, "created", s->created, "used", s->used,
+                     "busy", s->busy, "bytes", (json_int_t)s->bytes, "pinned", s->pinned, "expires", s->expires);
 }
 
 json_t *json_model(const struct hearth_model *m, bool details)

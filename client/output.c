@@ -119,10 +119,10 @@ void table_print(struct table *t)
 
 static char *scratch(size_t *size)
 {
-    static char buf[4][32];
+    static char buf[8][32];
     static unsigned turn;
     *size = sizeof buf[0];
-    return buf[turn++ % 4];
+    return buf[turn++ % 8];
 }
 
 const char *human_bytes(int64_t bytes)
@@ -152,5 +152,19 @@ const char *human_ago(double when)
         snprintf(buf, size, "%.0f h ago", s / 3600);
     else
         snprintf(buf, size, "%.0f days ago", s / 86400);
+    return buf;
+}
+
+const char *human_in(double when)
+{
+    size_t size;
+    char *buf = scratch(&size);
+    double s = difftime((time_t)when, time(NULL));
+    if (s < 3600)
+        snprintf(buf, size, "soon removed");
+    else if (s < 2 * 86400)
+        snprintf(buf, size, "%.0f h", s / 3600);
+    else
+        snprintf(buf, size, "%.0f days", s / 86400);
     return buf;
 }

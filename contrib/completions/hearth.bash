@@ -13,7 +13,7 @@ _hearth()
         [[ ${COMP_WORDS[i]} == -* ]] || { verb=${COMP_WORDS[i]}; break; }
     done
     if [[ -z $verb ]]; then
-        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach rm tokenize eval bench status
+        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach rm backup tokenize eval bench status
             --no-start --version --help" -- "$cur"))
         return
     fi
@@ -33,10 +33,26 @@ _hearth()
     chat) words=$generate ;;
     resume) words=$generate; [[ $cur == -* ]] || words=$(_hearth_names sessions) ;;
     attach) words="--from --request --stats --json" ;;
-    rm) words="--json $(_hearth_names sessions)" ;;
+    rm) words="--all --yes --json $(_hearth_names sessions)" ;;
     sessions)
-        words="list show rename rm --json --tokens"
-        case $prev in show | rename | rm) words="--json $(_hearth_names sessions)" ;; esac ;;
+        words="list show rename rm pin unpin export import --json"
+        for ((i++; i < COMP_CWORD; i++)); do
+            case ${COMP_WORDS[i]} in
+            list) words="--json" ;;
+            show) words="--json --tokens $(_hearth_names sessions)" ;;
+            rename | pin | unpin) words="--json $(_hearth_names sessions)" ;;
+            rm) words="--all --yes --json $(_hearth_names sessions)" ;;
+            export) words="--markdown --json $(_hearth_names sessions)" ;;
+            import)
+                words="--name --model --force --json"
+                [[ $cur == -* ]] || words=$(compgen -f -- "$cur") ;;
+            *) continue ;;
+            esac
+            break
+        done ;;
+    backup)
+        words="--force --json"
+        [[ $cur == -* ]] || words=$(compgen -f -- "$cur") ;;
     show | load | bench)
         words="--json"
         [[ $verb == bench ]] && words+=" --prompt --depth --batch --resume --kv --load --socket --csv"

@@ -3,7 +3,7 @@ function __hearth_names
     hearth --no-start $argv --json 2>/dev/null | sed 's/},{/}\n{/g' | sed -n 's/.*"name":"\([^"\\]*\)".*/\1/p'
 end
 
-set -l verbs serve run chat list ps show load stop sessions resume attach rm tokenize eval bench status
+set -l verbs serve run chat list ps show load stop sessions resume attach rm backup tokenize eval bench status
 set -l none "not __fish_seen_subcommand_from $verbs"
 complete -c hearth -n $none -f
 complete -c hearth -n $none -l no-start -d 'never start a daemon'
@@ -16,10 +16,11 @@ complete -c hearth -n $none -a ps -d 'models in memory'
 complete -c hearth -n $none -a show -d 'what a model is'
 complete -c hearth -n $none -a load -d 'bring a model into memory'
 complete -c hearth -n $none -a stop -d 'unload a model, or end the daemon'
-complete -c hearth -n $none -a sessions -d 'list, show, rename, remove sessions'
+complete -c hearth -n $none -a sessions -d 'list, show, rename, remove, pin, export, import sessions'
 complete -c hearth -n $none -a resume -d 'a conversation in a session that exists'
 complete -c hearth -n $none -a attach -d 'go on with a generation that was begun before'
 complete -c hearth -n $none -a rm -d 'remove sessions'
+complete -c hearth -n $none -a backup -d 'copy all sessions, while the daemon works'
 complete -c hearth -n $none -a tokenize -d 'text to token ids, and back'
 complete -c hearth -n $none -a eval -d 'logits of a model'
 complete -c hearth -n $none -a bench -d 'how fast a model is'
@@ -50,8 +51,14 @@ complete -c hearth -n '__fish_seen_subcommand_from stop' -f -a '(__hearth_names 
 complete -c hearth -n '__fish_seen_subcommand_from stop' -l daemon -d 'end the daemon'
 complete -c hearth -n '__fish_seen_subcommand_from stop' -l now -d 'cancel what runs'
 complete -c hearth -n '__fish_seen_subcommand_from resume rm' -f -a '(__hearth_names sessions)'
-complete -c hearth -n '__fish_seen_subcommand_from sessions' -f -a 'list show rename rm (__hearth_names sessions)'
-complete -c hearth -n '__fish_seen_subcommand_from sessions' -l tokens -d 'token ids too'
+complete -c hearth -n '__fish_seen_subcommand_from sessions' -a 'list show rename rm pin unpin export import (__hearth_names sessions)'
+complete -c hearth -n '__fish_seen_subcommand_from sessions' -l tokens -d 'show: token ids too'
+complete -c hearth -n '__fish_seen_subcommand_from sessions' -l markdown -d 'export: the texts alone'
+complete -c hearth -n '__fish_seen_subcommand_from sessions' -l name -x -d 'import: call it so'
+complete -c hearth -n '__fish_seen_subcommand_from sessions' -s m -l model -r -a '(__hearth_names list)' -d 'import: for this model'
+complete -c hearth -n '__fish_seen_subcommand_from sessions backup' -l force -d 'replace what is there'
+complete -c hearth -n '__fish_seen_subcommand_from rm sessions' -l all -d 'rm: every one that is not pinned'
+complete -c hearth -n '__fish_seen_subcommand_from rm sessions' -s y -l yes -d 'rm: do not ask'
 complete -c hearth -n '__fish_seen_subcommand_from tokenize' -l special -d 'special tokens are special'
 complete -c hearth -n '__fish_seen_subcommand_from tokenize' -l bos
 complete -c hearth -n '__fish_seen_subcommand_from tokenize' -l no-bos

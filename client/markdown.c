@@ -1,0 +1,79 @@
+/*
+ * markdown.c - a session as Markdown, for people. See cmd.h.
+ *
+ * What was said is quoted: each of its lines begins with "> ". A quote is a container, so headings, lists, tables and
+ * code fences in it are shown as such and end with it, whatever they left open, and the document's own headings cannot
+ * be imitated. A machine gets the exact text back by taking the two characters off.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/cmd.h"
+
+/* A carriage return ends a line of Markdown too; a NUL is not allowed in it. */
+static void print_quoted(const char *s, size_t n)
+{
+    fputs("> ", stdout);
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '\n' || s[i] == '\r') {
+            i += s[i] == '\r' && i + 1 < n && s[i + 1] == '\n';
+            if (i + 1 < n)
+                fputs("\n> ", stdout);
+        } else if (s[i]) {
+            size_t run = strcspn(s + i, "\r\n"); /* the text is NUL-terminated */
+            print_text(s + i, run);
+            i += run - 1;
+        } else {
+            fputs("\xef\xbf\xbd", stdout);
+        }
+    }
+    putchar('\n');
+}
+
+/* One line, in which nothing is markup. */
+static void print_plain(const char *s)
+{
+    for (; *s; s++) {
+        if (strchr("\\`*_{}[]()<>#+-.!|~&$:@", *s))
+            putchar('\\');
+        print_text(s, 1);
+    }
+}
+
+static const char *date(double when, char *out, size_t size)
+{
+    time_t t = (time_t)when;
+    struct tm tm;
+    if (!localtime_r(&t, &tm) || !strftime(out, size, "%Y-%m-%d %H:%M", &tm))
+        snprintf(out, size, "%.0f", when);
+    return out;
+}
+
+void markdown_head(const struct hearth_session *s)
+{
+    char created[64], used[64];
+    fputs("# ", stdout);
+    print_plain(s->name ? s->name : s->id);
+    fputs("\n\nModel ", stdout);
+    print_plain(s->model);
+    printf(", begun %s, last used %s, %lld tokens in %lld turns\n", date(s->created, created, sizeof created),
+           date(s->used, used, sizeof used), (long long)s->tokens, (long long)s->turns);
+}
+
+void markdown_turn(const struct hearth_turn *t)
+{
+    char when[64];
+    fputs("\n## ", stdout);
+    print_plain(t->role);
+    printf("\n\n*%s", date(t->created, when, sizeof when));
+    if (t->has_made) {
+        printf(", %lld tokens, ", (long long)t->made.usage.completion_tokens);
+        print_plain(t->made.finish_reason);
+    }
+    fputs("*\n\n", stdout);
+    size_t n;
+    char *text = utf8_mend(t->text.data ? t->text.data : "", t->text.len, &n);
+    print_quoted(text, n);
+    free(text);
+}

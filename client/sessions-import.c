@@ -1,0 +1,277 @@
+/*
+ * sessions-import.c - hearth sessions import: a document of `sessions export` becomes a session. See cmd.h.
+ *
+ * A document may be anybody's: here its JSON is checked for types and ranges, so that a mistake is named by its place
+ * in the file; that the ids are the model's, that nothing is too large and that no session is in the way is the
+ * daemon's affair, which trusts no client.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cmd.h"
+
+enum { PAGE_BYTES = 1 << 20, PAGE_TURNS = 4096, ID_BYTES = 5 };
+
+/* A page on its way: turns collect in `v`. What they point to is the document's, or one of `blocks`. */
+struct import {
+    struct hearth *h;
+    struct hearth_session_import page;
+    struct hearth_turn *v;
+    size_t n, bytes;
+    void **blocks;
+    size_t n_blocks;
+    struct hearth_imported *done;
+    struct hearth_err err;
+};
+
+/* Frees it at the end. */
+static void *keep(struct import *im, void *p)
+{
+    void **v = realloc(im->blocks, (im->n_blocks + 1) * sizeof *v);
+    if (!v)
+        abort();
+    im->blocks = v;
+    return v[im->n_blocks++] = p;
+}
+
+static void *block(struct import *im, size_t size)
+{
+    void *p = malloc(size ? size : 1);
+    if (!p)
+        abort();
+    return keep(im, p);
+}
+
+static int wrong(struct import *im, const char *what, size_t turn)
+{
+    im->err.code = HEARTH_EPARAMS;
+    snprintf(im->err.msg, sizeof im->err.msg, "turns[%zu]: %s", turn, what);
+    return im->err.code;
+}
+
+/* --- pages ------------------------------------------------------------------------------------------------------- */
+
+static int send_page(struct import *im, bool more)
+{
+    im->page.turns = im->v;
+    im->page.n_turns = im->n;
+    im->page.more = more;
+    hearth_free(im->done);
+    im->done = NULL;
+    int rc = hearth_sessions_import(im->h, &im->page, &im->done, NULL, &im->err);
+    im->page.page++;
+    im->n = im->bytes = 0;
+    return rc;
+}
+
+/* Cuts a turn where a page is full. */
+static int add(struct import *im, struct hearth_turn t)
+{
+    for (;;) {
+        size_t room = PAGE_BYTES - im->bytes;
+        size_t text = t.text.len < room ? t.text.len : room;
+        size_t ids = (room - text) / ID_BYTES < t.tokens.n ? (room - text) / ID_BYTES : t.tokens.n;
+        struct hearth_turn *part = &im->v[im->n++];
+        *part = t;
+        part->text.len = text;
+        part->tokens.n = ids;
+        part->has_made = t.has_made && !t.continues;
+        im->bytes += text + ids * ID_BYTES;
+        t.text.data += text;
+        t.text.len -= text;
+        if (ids)
+            t.tokens.v += ids;
+        t.tokens.n -= ids;
+        t.continues = true;
+        bool whole = !t.text.len && !t.tokens.n;
+        if (whole && im->n < PAGE_TURNS && PAGE_BYTES - im->bytes >= ID_BYTES)
+            return 0;
+        int rc = send_page(im, true);
+        if (rc || whole)
+            return rc;
+    }
+}
+
+/* --- the document --------------------------------------------------------------------------------------------------
+ */
+
+static bool hex_parse(const char *hex, char *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (; *hex; hex += 2, out++) {
+        const char *hi = strchr(digits, hex[0]), *lo = hex[1] ? strchr(digits, hex[1]) : NULL;
+        if (!hi || !lo)
+            return false;
+        *out = (char)((hi - digits) << 4 | (lo - digits));
+    }
+    return true;
+}
+
+/* The text, or the bytes where it was none. */
+static bool text_parse(struct import *im, const json_t *o, struct hearth_bytes *out)
+{
+    const json_t *text = json_object_get(o, "text"), *hex = json_object_get(o, "text_hex");
+    if (!hex) {
+        *out = (struct hearth_bytes){json_string_value(text), json_string_length(text)};
+        return json_is_string(text);
+    }
+    if (!json_is_string(hex) || json_string_length(hex) != strlen(json_string_value(hex)))
+        return false;
+    char *bytes = block(im, json_string_length(hex) / 2);
+    *out = (struct hearth_bytes){bytes, json_string_length(hex) / 2};
+    return hex_parse(json_string_value(hex), bytes);
+}
+
+static bool tokens_parse(struct import *im, const json_t *a, struct hearth_ids *out)
+{
+    size_t n = json_array_size(a);
+    int32_t *v = block(im, n * sizeof *v);
+    *out = (struct hearth_ids){v, n};
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(a, i);
+        json_int_t x = json_integer_value(id);
+        if (!json_is_integer(id) || x < 0 || x > INT32_MAX)
+            return false;
+        v[i] = (int32_t)x;
+    }
+    return json_is_array(a);
+}
+
+static int add_turn(struct import *im, const json_t *o, size_t i)
+{
+    const json_t *made = json_object_get(o, "made"), *created = json_object_get(o, "created");
+    struct hearth_turn t = {.role = json_string_value(json_object_get(o, "role")),
+                            .created = json_number_value(created)};
+    if (!t.role)
+        return wrong(im, "\"role\" is missing or no string", i);
+    if (created && !json_is_number(created))
+        return wrong(im, "\"created\" is no number", i);
+    if (!text_parse(im, o, &t.text))
+        return wrong(im, "\"text\" is missing or no string, or \"text_hex\" no hex digits", i);
+    if (!tokens_parse(im, json_object_get(o, "tokens"), &t.tokens))
+        return wrong(im, "\"tokens\" is missing, or has what is no id from 0 to 2147483647", i);
+    if (made) {
+        t.has_made = made_parse(made, &t.made);
+        keep(im, t.made.sampling.logit_bias); /* the only one with memory of its own */
+        if (!t.has_made)
+            return wrong(im, "\"made\" has a member of another type", i);
+    }
+    return add(im, t);
+}
+
+static bool has_type(const json_t *doc, const char *key, json_type type)
+{
+    const json_t *v = json_object_get(doc, key);
+    return !v || json_typeof(v) == type;
+}
+
+/* What must hold before anything is sent. */
+static int check(struct import *im, const json_t *doc)
+{
+    const json_t *version = json_object_get(doc, "hearth_session"), *turns = json_object_get(doc, "turns");
+    const json_t *n = json_object_get(doc, "n_turns");
+    const char *why = NULL;
+    if (!json_is_integer(version))
+        why = "this is no document of `hearth sessions export`: \"hearth_session\" is missing";
+    else if (json_integer_value(version) == HEARTH_EXPORT_VERSION && !json_is_array(turns))
+        why = "\"turns\" is missing or no array";
+    else if (!has_type(doc, "name", JSON_STRING) || !has_type(doc, "model", JSON_OBJECT))
+        why = "\"name\" is no string or \"model\" no object";
+    else if (n && (json_int_t)json_array_size(turns) != json_integer_value(n))
+        why = "\"turns\" has not as many as \"n_turns\" says";
+    if (!why)
+        return 0;
+    im->err.code = HEARTH_EPARAMS;
+    snprintf(im->err.msg, sizeof im->err.msg, "%s", why);
+    return im->err.code;
+}
+
+static int send_all(struct import *im, const json_t *doc)
+{
+    const json_t *turns = json_object_get(doc, "turns");
+    im->page.page = 0;
+    im->n = im->bytes = 0;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < json_array_size(turns); i++)
+        rc = add_turn(im, json_array_get(turns, i), i);
+    return rc ? rc : send_page(im, false);
+}
+
+/* The model of the document: as it was named when the session began; else by its file's name, which finds it in another
+ * folder too; else by its path. */
+static int send_to_some_model(struct import *im, const json_t *doc)
+{
+    static const char *const keys[] = {"named", "name", "path"};
+    const json_t *model = json_object_get(doc, "model");
+    int rc = HEARTH_ENOMODEL;
+    im->err.code = rc;
+    snprintf(im->err.msg, sizeof im->err.msg, "the document names no model: say --model");
+    for (size_t i = 0; rc == HEARTH_ENOMODEL && i < sizeof keys / sizeof *keys; i++) {
+        im->page.model = json_string_value(json_object_get(model, keys[i]));
+        if (im->page.model)
+            rc = send_all(im, doc);
+    }
+    return rc;
+}
+
+static int import(struct import *im, const json_t *doc, const struct import_as *as)
+{
+    const json_t *model = json_object_get(doc, "model");
+    int rc = check(im, doc);
+    if (rc)
+        return rc;
+    im->page = (struct hearth_session_import){
+        .size = sizeof im->page,
+        .version = json_integer_value(json_object_get(doc, "hearth_session")),
+        .name = as->name ? as->name : json_string_value(json_object_get(doc, "name")),
+        .tokenizer = json_string_value(json_object_get(model, "tokenizer")),
+        .vocab = json_integer_value(json_object_get(model, "vocab")),
+        .created = json_number_value(json_object_get(doc, "created")),
+        .turn_open = json_is_true(json_object_get(doc, "turn_open")),
+        .pinned = json_is_true(json_object_get(doc, "pinned")),
+        .replace = as->force,
+    };
+    if (!as->model)
+        return send_to_some_model(im, doc);
+    char *path = model_resolve(as->model);
+    im->page.model = path;
+    rc = send_all(im, doc);
+    free(path);
+    return rc;
+}
+
+int sessions_import(struct hearth *h, const char *file, const struct import_as *as)
+{
+    json_error_t at;
+    FILE *f = strcmp(file, "-") ? fopen(file, "re") : stdin;
+    if (!f) {
+        fprintf(stderr, "hearth: IO: %s: %s\n", file, strerror(errno));
+        return STATUS_ERROR;
+    }
+    json_t *doc = json_loadf(f, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
+    if (f != stdin)
+        fclose(f);
+    if (!doc) {
+        fprintf(stderr, "hearth: INVALID_PARAMS: %s, line %d: %s\n", file, at.line, at.text);
+        return STATUS_ERROR;
+    }
+    struct import im = {.h = h, .v = calloc(PAGE_TURNS, sizeof *im.v)};
+    if (!im.v)
+        abort();
+    int rc = import(&im, doc, as), status = STATUS_OK;
+    const struct hearth_session *s = rc == 0 ? &im.done->session : NULL;
+    if (!s)
+        status = fail(&im.err);
+    else if (as->json)
+        status = print_json(json_session(s));
+    else
+        printf("%s: %lld turns, %lld tokens, for %s\n", s->name, (long long)s->turns, (long long)s->tokens, s->model);
+    hearth_free(im.done);
+    for (size_t i = 0; i < im.n_blocks; i++)
+        free(im.blocks[i]);
+    free(im.blocks);
+    free(im.v);
+    json_decref(doc);
+    return status;
+}

@@ -1,0 +1,48 @@
+/* utf8.c - text that must be UTF-8, out of bytes that may not be. See cmd.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cmd.h"
+
+/* Length of the whole, valid character at s (no overlong forms, no surrogates, up to U+10FFFF), or 0. */
+static size_t character(const unsigned char *s, size_t n)
+{
+    if (s[0] < 0x80)
+        return 1;
+    size_t len = s[0] >= 0xc2 && s[0] <= 0xdf ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4 : 0;
+    if (!len || n < len)
+        return 0;
+    unsigned char lo = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned char hi = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+    if (s[1] < lo || s[1] > hi)
+        return 0;
+    for (size_t i = 2; i < len; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    return len;
+}
+
+bool utf8_is(const char *s, size_t n)
+{
+    for (size_t i = 0, len; i < n; i += len)
+        if (!(len = character((const unsigned char *)s + i, n - i)))
+            return false;
+    return true;
+}
+
+char *utf8_mend(const char *s, size_t n, size_t *out_n)
+{
+    char *out = malloc(3 * n + 1);
+    if (!out)
+        abort();
+    size_t to = 0;
+    for (size_t i = 0; i < n;) {
+        size_t len = character((const unsigned char *)s + i, n - i);
+        memcpy(out + to, len ? s + i : "\xef\xbf\xbd", len ? len : 3);
+        to += len ? len : 3;
+        i += len ? len : 1;
+    }
+    out[to] = '\0';
+    *out_n = to;
+    return out;
+}
