@@ -23,7 +23,9 @@ struct call {
     char *path;                                      /* ... and its path: the call is on server->forwards (forward.c) */
     char *name;                                      /* the name that models.list gives it; NULL without memory */
     void (*finish)(struct call *call, void *result); /* of a forwarded call */
-    TAILQ_ENTRY(call) entry, forward_entry;
+    int64_t after;                                   /* a stream whose end this waits for on server->heirs, ... */
+    void (*again)(struct call *call);                /* ... and what is done then (takeover.c) */
+    TAILQ_ENTRY(call) entry, forward_entry, heir_entry;
 };
 
 /* A whole frame from a client. */

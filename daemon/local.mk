@@ -51,6 +51,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/store-sql.c \
 	daemon/store-turns.c \
 	daemon/stream.c daemon/stream.h daemon/stream-inside.h \
+	daemon/takeover.c daemon/takeover.h \
 	daemon/tidy.c daemon/tidy.h
 daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS)
 

@@ -2,6 +2,7 @@
 #include "daemon/dispatch.h"
 #include "daemon/journal.h"
 #include "daemon/stream.h"
+#include "daemon/takeover.h"
 
 static int check(const struct call *call, struct hearth_err *e)
 {
@@ -32,10 +33,11 @@ static int retry(struct call *call, const uint64_t *hash, struct hearth_err *e)
 
 void msg_generate(struct call *call)
 {
+    const struct wire_generate *g = call->params;
     struct hearth_err e;
     struct session *ss;
     uint64_t hash;
-    int rc = journal_hash(call->params, &hash, &e);
+    int rc = journal_hash(g, &hash, &e);
     if (rc == 0)
         rc = retry(call, &hash, &e);
     if (rc == 0)
@@ -43,7 +45,9 @@ void msg_generate(struct call *call)
     if (rc == HEARTH_ENOSTREAM)
         rc = check(call, &e);
     if (rc == 0)
-        rc = session_open(call->server, call->account->uid, call->params, &ss, &e);
+        rc = session_open(call->server, call->account->uid, g, &ss, &e);
+    if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, g->session, msg_generate))
+        return;
     if (rc == 0)
         rc = stream_start(call, ss, &hash, &e);
     if (rc != 0)

@@ -7,6 +7,7 @@
 #include "daemon/made.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
+#include "daemon/takeover.h"
 
 void msg_sessions_list(struct call *call)
 {
@@ -105,6 +106,10 @@ void msg_sessions_remove(struct call *call)
     int rc = session_get(call->server, call->account->uid, ref->session, &row, &e);
     if (rc == 0 && session_is_busy(call->server, row->id))
         rc = err_set(&e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", row->name);
+    if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, row->id, msg_sessions_remove)) {
+        store_session_free(row);
+        return;
+    }
     if (rc == 0)
         rc = store_remove(call->server->store, row, &e);
     if (rc == 0) {

@@ -314,6 +314,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     TAILQ_INIT(&s->dead);
     TAILQ_INIT(&s->streams);
     TAILQ_INIT(&s->forwards);
+    TAILQ_INIT(&s->heirs);
     TAILQ_INIT(&s->blames);
     int rc = 0;
     if (sd->listen_fd >= 0) {
@@ -344,6 +345,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
 
 void server_fini(struct server *s)
 {
+    s->phase = SERVER_DONE; /* where the loop failed it was not there yet */
     stop_listening(s);
     backup_stop(s->backup);
     tidy_free(s->tidy);

@@ -64,6 +64,7 @@ struct server {
     struct blame_list blames; /* models that kill engines: blame.c */
     int n_blames;
     struct call_list forwards; /* calls that wait for the engine to load a model */
+    struct call_list heirs;    /* calls that wait for the end of a stream which nobody reads */
 
     struct store *store; /* NULL: the state directory cannot be used, and this is why: */
     struct hearth_err store_err;

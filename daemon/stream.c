@@ -13,6 +13,7 @@
 #include "daemon/log.h"
 #include "daemon/store.h"
 #include "daemon/stream-inside.h"
+#include "daemon/takeover.h"
 #include "daemon/tidy.h"
 
 enum { CRASHES_MAX = 16 }; /* that one stream lives through in all, progress or not */
@@ -186,6 +187,7 @@ static void end(struct stream *st)
     deliver(st);
     if (suspect)
         probe(s);
+    takeover_step(s);
 }
 
 /* An end that the engine did not give: what is known here stands for its figures. */
@@ -212,6 +214,7 @@ void stream_end_here(struct stream *st, const struct hearth_err *e)
     deliver_failure(st, e);
     if (suspect)
         probe(s);
+    takeover_step(s);
 }
 
 const char *stream_reason(const char *finish_reason)
@@ -570,6 +573,16 @@ const struct session *stream_session(const struct stream *st)
 bool stream_is_running(const struct stream *st)
 {
     return !st->ended;
+}
+
+bool stream_is_left(const struct stream *st)
+{
+    return st->grace != NULL && TAILQ_EMPTY(&st->readers);
+}
+
+int64_t stream_number(const struct stream *st)
+{
+    return st->number;
 }
 
 struct stream *stream_next(const struct stream *st)

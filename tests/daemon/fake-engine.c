@@ -6,6 +6,7 @@
  *
  *     n=K        make K tokens, then stop (3)       gate       one token per tokenize request of "tick"
  *     size=B     B bytes of text per token          hang       no token at all, until it is cancelled
+ *     deaf       cancelling takes a "tick"
  *     die=K      die at token K, the first time     die!=K     die at token K, every time
  *     fault=K    a dead device at token K, once
  *     fail=K     an error at token K                garbage=K  bytes that are no frame at token K
@@ -32,7 +33,7 @@ static struct stream {
     uint32_t rpc;
     int64_t number, n, made, size, die, fault, fail, garbage, skip, ticks;
     int64_t save, kvsize, kvused, kvbad, uid;
-    bool live, gate, hang, tail, cancelled, die_again, open, kvlie;
+    bool live, gate, hang, deaf, tail, cancelled, die_again, open, kvlie;
     char label[20];
     struct wire_usage usage;
     uint64_t seed;
@@ -111,6 +112,7 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     st->skip = word(text, "skip=", -1);
     st->gate = strstr(text, "gate") != NULL;
     st->hang = strstr(text, "hang") != NULL;
+    st->deaf = strstr(text, "deaf") != NULL;
     st->tail = strstr(text, "tail") != NULL;
     st->save = word(text, "save=", 0);
     st->kvsize = word(text, "kvsize=", 100);
@@ -180,6 +182,8 @@ static void finish(struct stream *st, const char *why)
 
 static void step(struct stream *st)
 {
+    if (st->cancelled && st->deaf && st->ticks <= 0)
+        return;
     if (st->cancelled) {
         finish(st, "cancelled");
         return;
@@ -304,8 +308,8 @@ int main(int argc, char **argv)
     for (;;) {
         bool busy = false;
         for (int i = 0; i < MAX_STREAMS; i++)
-            busy |= streams[i].live &&
-                    (streams[i].cancelled || (!streams[i].hang && (!streams[i].gate || streams[i].ticks > 0)));
+            busy |= streams[i].live && ((streams[i].cancelled && !streams[i].deaf) ||
+                                        (!streams[i].hang && (!streams[i].gate || streams[i].ticks > 0)));
         struct pollfd p = {LINK, POLLIN, 0};
         poll(&p, 1, busy ? 0 : -1);
         ssize_t n = p.revents != 0 ? read(LINK, in + len, sizeof(in) - len) : -1;

@@ -74,6 +74,12 @@ tests_daemon_kv_SOURCES = tests/daemon/kv.c
 tests_daemon_kv_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_kv_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
 
+check_PROGRAMS += tests/daemon/takeover
+TESTS += tests/daemon/takeover
+tests_daemon_takeover_SOURCES = tests/daemon/takeover.c
+tests_daemon_takeover_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_daemon_takeover_LDADD = $(DAEMON_TEST_LIBS)
+
 dist_check_SCRIPTS += tests/daemon/neovim.sh
 TESTS += tests/daemon/neovim.sh
 EXTRA_DIST += tests/daemon/neovim.lua

@@ -1,0 +1,22 @@
+/*
+ * takeover.h - a session whose generation nobody reads any more. Loop thread.
+ *
+ * A client died, or its user pressed Ctrl+C and went away; the stream goes on for attach_grace, so that it can be
+ * attached to. Whoever of the same user wants to go on with the session meanwhile does not have to wait for that: the
+ * stream is cancelled, what it has made is kept as of any cancelled one, and the request is carried out when that is
+ * written down. Attaching first keeps it. A stream that an earlier hearthd left behind is not taken over: its reader
+ * was cut off by hearthd and is expected back.
+ */
+#ifndef DAEMON_TAKEOVER_H
+#define DAEMON_TAKEOVER_H
+
+#include "daemon/dispatch.h"
+
+/* The call was refused because of a generation in that session (an id or a name). True where nobody reads it: then it
+ * is being cancelled, and again(call) comes after its end, perhaps before this returns. */
+bool takeover_wait(struct call *call, const char *session, void (*again)(struct call *call));
+
+/* A stream has ended: who waited for it goes on. */
+void takeover_step(struct server *s);
+
+#endif

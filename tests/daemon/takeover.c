@@ -1,0 +1,171 @@
+/* takeover.c - a session whose client has gone can be gone on with at once, by its user, and nothing made is lost. */
+#include "config.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "tests/daemon/harness.h"
+
+static void tick(struct peer *p)
+{
+    struct wire_tokenize t;
+    wire_defaults(wire_methods[WIRE_TOKENIZE].params, &t);
+    t.model = "fake";
+    t.text = (struct wire_bytes){"tick", 4};
+    wire_free(peer_call(p, WIRE_TOKENIZE, &t));
+}
+
+/* A generation that makes two tokens and waits, whose client goes away then; its number. */
+static int64_t leave(struct box *b, const char *script, const char *session)
+{
+    struct peer *p = peer_open(b), *clock = peer_open(b);
+    struct wire_generate g = request(script, session);
+    g.request = "left";
+    peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 1);
+    tick(clock);
+    tick(clock);
+    peer_await_tokens(p, 2);
+    int64_t stream = p->stream;
+    peer_close(p);
+    wire_free(peer_call(clock, WIRE_STATUS, NULL));
+    peer_close(clock);
+    return stream;
+}
+
+static int64_t tokens_of(struct peer *p, const char *session)
+{
+    struct wire_session_ref ref = {.session = session};
+    struct wire_session_show_result *r = peer_call(p, WIRE_SESSIONS_SHOW, &ref);
+    int64_t n = r->session.tokens;
+    wire_free(r);
+    return n;
+}
+
+static void test_generate(void **state)
+{
+    struct box *b = *state;
+    int64_t left = leave(b, "gate n=9", "s"); /* 8 + 2 */
+    struct peer *p = peer_open(b);
+    struct wire_generate_result *r = run(p, "n=1", "s"); /* 3 + 1 */
+    assert_string_equal(r->finish_reason, "stop");
+    assert_int_equal(r->usage.prompt_tokens, 8 + 2 + 3);
+    wire_free(r);
+    assert_int_equal(tokens_of(p, "s"), 8 + 2 + 3 + 1);
+
+    /* What was left behind can still be had, as far as it came. */
+    struct wire_attach a = {.stream = left, .from = 1};
+    p->first = 1;
+    r = peer_call(p, WIRE_STREAM_ATTACH, &a);
+    assert_string_equal(r->finish_reason, "cancelled");
+    assert_string_equal(r->text.data, "t0 t1 ");
+    assert_string_equal(p->text, "t1 ");
+    wire_free(r);
+    peer_close(p);
+    assert_true(box_log_has(b, "nobody reads it, and its session is wanted"));
+}
+
+/* Who is attached keeps it. */
+static void test_attached(void **state)
+{
+    struct box *b = *state;
+    int64_t left = leave(b, "gate n=3", "s");
+    struct peer *p = peer_open(b), *q = peer_open(b), *clock = peer_open(b);
+    struct wire_attach a = {.stream = left, .from = 2};
+    p->first = 2;
+    uint32_t id = peer_ask(p, WIRE_STREAM_ATTACH, &a);
+    peer_await_begin(p, 1);
+    struct wire_generate g = request("n=1", "s");
+    struct wire_session_ref ref = {.session = "s"};
+    peer_refused(q, WIRE_GENERATE, &g, HEARTH_ESESSIONBUSY, "session \"s\"");
+    peer_refused(q, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ENOSESSION, "s"); /* it is being created */
+    tick(clock);
+    tick(clock); /* the end takes one, too */
+    struct hearth_err e;
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_STREAM_ATTACH, &e);
+    assert_non_null(r);
+    assert_string_equal(r->text.data, "t0 t1 t2 ");
+    assert_string_equal(r->finish_reason, "stop");
+    wire_free(r);
+
+    /* And the same request once more is no other: it attaches. */
+    g = request("gate n=3", "s");
+    g.request = "left";
+    r = peer_call(q, WIRE_GENERATE, &g);
+    assert_int_equal(r->stream, left);
+    wire_free(r);
+    peer_close(p);
+    peer_close(q);
+    peer_close(clock);
+}
+
+static void test_remove(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    wire_free(run(p, "n=1", "s"));
+    leave(b, "gate n=9", "s");
+    struct wire_session_ref ref = {.session = "s"};
+    wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &ref));
+    peer_refused(p, WIRE_SESSIONS_SHOW, &ref, HEARTH_ENOSESSION, "\"s\"");
+    wire_free(run(p, "n=1", "s"));
+    assert_int_equal(tokens_of(p, "s"), 4);
+    peer_close(p);
+}
+
+/* Several wait for one end, and one of them does not wait for it. */
+static void test_waiting(void **state)
+{
+    struct box *b = *state;
+    leave(b, "gate deaf n=9", "s"); /* 13 + 2 */
+    struct peer *first = peer_open(b), *gone = peer_open(b), *last = peer_open(b), *clock = peer_open(b);
+    struct wire_generate g = request("n=1", "s");
+    struct hearth_err e;
+    uint32_t id = peer_ask(first, WIRE_GENERATE, &g);
+    wire_free(peer_call(clock, WIRE_STATUS, NULL));
+    peer_ask(gone, WIRE_GENERATE, &g);
+    wire_free(peer_call(clock, WIRE_STATUS, NULL));
+    peer_close(gone);
+    g = request("n=2", "s");
+    uint32_t id_last = peer_ask(last, WIRE_GENERATE, &g);
+    wire_free(peer_call(clock, WIRE_STATUS, NULL));
+    tick(clock);
+    struct wire_generate_result *r = peer_answer(first, id, WIRE_GENERATE, &e);
+    assert_non_null(r);
+    wire_free(r);
+    assert_null(peer_answer(last, id_last, WIRE_GENERATE, &e)); /* the first one's is being read */
+    assert_int_equal(e.code, HEARTH_ESESSIONBUSY);
+    assert_int_equal(tokens_of(clock, "s"), 13 + 2 + 3 + 1);
+    peer_close(first);
+    peer_close(last);
+    peer_close(clock);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+}
+
+static void test_shutdown(void **state)
+{
+    struct box *b = *state;
+    leave(b, "gate deaf n=9", "s");
+    struct peer *p = peer_open(b), *q = peer_open(b);
+    struct wire_generate g = request("n=1", "s");
+    struct hearth_err e;
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    wire_free(peer_call(q, WIRE_STATUS, NULL));
+    peer_close(q);
+    kill(b->pid, SIGTERM);
+    assert_null(peer_answer(p, id, WIRE_GENERATE, &e));
+    assert_int_equal(e.code, HEARTH_ESHUTDOWN);
+    peer_close(p);
+    assert_int_equal(box_stop(b, 0), 0);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, box_setup, box_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_generate), TEST(test_attached), TEST(test_remove), TEST(test_waiting), TEST(test_shutdown),
+    };
+    return cmocka_run_group_tests_name("daemon/takeover", tests, NULL, NULL);
+}
