@@ -48,6 +48,7 @@ TESTS += tests/unit/device
 THREAD_TESTS += tests/unit/device
 tests_unit_device_SOURCES = tests/unit/device.c
 tests_unit_device_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_device_LDFLAGS = -Wl,--wrap=clock_gettime,--wrap=post_send
 tests_unit_device_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
 check_PROGRAMS += tests/daemon/engine-link

@@ -9,9 +9,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "daemon/engine/engine.h"
@@ -39,8 +41,9 @@ struct device {
 static uint32_t toy_ahead;
 static uint64_t toy_fail_at; /* the step_wait that fails; 0 = none */
 static bool toy_no_load, toy_gpu, toy_distrusted;
-static uint32_t toy_checks;     /* self-checks asked for */
-static uint64_t toy_load_steps; /* loading goes on until others have done so many */
+static uint32_t toy_checks;                /* self-checks asked for */
+static _Atomic double toy_now, toy_step_s; /* a clock that goes on with the steps, and by how much */
+static uint64_t toy_load_steps;            /* loading goes on until others have done so many */
 
 static uint64_t extend(uint64_t h, int32_t id)
 {
@@ -156,6 +159,7 @@ static int toy_step_wait(struct device *d, uint64_t ticket, struct sampled *out,
         return err_set(e, HEARTH_EDEVICE, "the toy broke");
     assert_int_equal(n, d->ring[(ticket - 1) % AHEAD].n);
     memcpy(out, d->ring[(ticket - 1) % AHEAD].s, n * sizeof *out);
+    toy_now = toy_now + toy_step_s;
     return 0;
 }
 static int toy_slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history,
@@ -714,6 +718,117 @@ static void a_distrusted_device(void **state)
     free(other.distrust);
 }
 
+/* --- when tokens are handed over ------------------------------------------------------------------------- */
+
+/* The toy's clock for the engine's, and what each hand-over had in it: the linker puts these two functions in the place
+ * of the real ones (tests/local.mk). */
+static _Atomic bool told_on;
+static struct {
+    pthread_t loop;
+    const struct heard *watched;
+    uint32_t n, of[400], tokens[400]; /* hand-overs of the watched one's tokens: how many, and of all sequences */
+    bool ends[400];
+    double at[400];
+} told;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *t);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
+{
+    if (!told_on || clock != CLOCK_MONOTONIC)
+        return __real_clock_gettime(clock, t);
+    t->tv_sec = (time_t)toy_now;
+    t->tv_nsec = (long)((toy_now - (double)t->tv_sec) * 1e9);
+    return 0;
+}
+
+void __real_post_send(struct post *p, struct post_list *l);
+void __wrap_post_send(struct post *p, struct post_list *l);
+void __wrap_post_send(struct post *p, struct post_list *l)
+{
+    uint32_t of = 0, tokens = 0;
+    bool ends = false;
+    bool events = told_on && !pthread_equal(pthread_self(), told.loop); /* the loop thread sends orders */
+    for (struct post_item *i = events ? l->first : NULL; i; i = i->next) {
+        const struct event_step *st = (const struct event_step *)i;
+        ends |= st->ev.kind == EV_END;
+        for (uint32_t k = 0; st->ev.kind == EV_STEP && k < st->n; k++) {
+            tokens++;
+            of += st->token[k].owner == told.watched;
+        }
+    }
+    if (of && told.n < 400) {
+        told.of[told.n] = of;
+        told.tokens[told.n] = tokens;
+        told.ends[told.n] = ends;
+        told.at[told.n++] = toy_now;
+    }
+    __real_post_send(p, l);
+}
+
+/* One sequence of `max` tokens, in steps of that length; with `beside`, another begins while it runs and is watched. */
+static void tell(uint32_t max, double step, bool beside)
+{
+    static struct heard a, b;
+    struct world w;
+    world_open(&w, 1);
+    w.m.vocab = NULL; /* no end tokens */
+    ask(&w, engine_load);
+    memset(&told, 0, sizeof told);
+    told.loop = pthread_self();
+    told.watched = beside ? &b : &a;
+    toy_now = 1000;
+    toy_step_s = step;
+    told_on = true;
+    engine_submit(w.eng, make(&w, &a, (int32_t[]){1, 2, 3}, 3, max));
+    if (beside) {
+        hear_one(&w);
+        engine_submit(w.eng, make(&w, &b, (int32_t[]){4, 5, 6}, 3, max));
+    }
+    hear_all(&w);
+    check_heard(&a);
+    assert_true(engine_close(w.eng, 30));
+    told_on = false;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < told.n; i++)
+        n += told.of[i];
+    assert_int_equal(n, max);
+}
+
+static void tokens_are_handed_over_together(void **state)
+{
+    (void)state;
+    const double ms = 1.0 / 1024; /* sums of it are exact */
+
+    /* No time passes: the first token goes alone and at once, the others wait for the end. */
+    tell(40, 0, false);
+    assert_int_equal(told.n, 2);
+    assert_int_equal(told.of[0], 1);
+    assert_int_equal(told.of[1], 39);
+    assert_true(told.ends[1]);
+
+    /* Steps of half a millisecond: those of two go together, no more and no fewer. */
+    tell(42, ms / 2, false);
+    assert_int_equal(told.of[0], 1);
+    for (uint32_t i = 1; i < told.n; i++) {
+        double waited = told.at[i] - told.at[i - 1];
+        assert_true(told.ends[i] || told.of[i] > 1);
+        assert_true(told.ends[i] || (waited >= 2e-3 && waited < 2e-3 + ms));
+    }
+    assert_in_range(told.n, 42 / 6, 42 / 4 + 2);
+
+    /* Steps of three: nothing waits. */
+    tell(20, 3 * ms, false);
+    assert_int_equal(told.n, 20);
+    for (uint32_t i = 0; i < 20; i++)
+        assert_int_equal(told.of[i], 1);
+
+    /* The first token of one that begins while another's tokens wait takes them along at once. */
+    tell(100, 0, true);
+    assert_int_equal(told.of[0], 1);
+    assert_true(told.n >= 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -727,6 +842,7 @@ int main(void)
         cmocka_unit_test(a_load_does_not_stop_the_others),
         cmocka_unit_test(the_pool_is_a_limit),
         cmocka_unit_test(closing_with_work_under_way),
+        cmocka_unit_test(tokens_are_handed_over_together),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }
