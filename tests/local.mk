@@ -72,6 +72,13 @@ dist_check_SCRIPTS += tests/unit/kvfile.sh
 TESTS += tests/unit/kvfile.sh
 EXTRA_DIST += tests/unit/kvfile.py
 
+check_PROGRAMS += tests/unit/kvio
+TESTS += tests/unit/kvio
+THREAD_TESTS += tests/unit/kvio
+tests_unit_kvio_SOURCES = tests/unit/kvio.c tests/unit/kvfile-sample.h
+tests_unit_kvio_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(XXHASH_CFLAGS)
+tests_unit_kvio_LDADD = daemon/libengine.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+
 check_PROGRAMS += tests/unit/sched
 TESTS += tests/unit/sched
 tests_unit_sched_SOURCES = tests/unit/sched.c
