@@ -729,6 +729,7 @@ static struct {
     uint32_t n, of[400], tokens[400]; /* hand-overs of the watched one's tokens: how many, and of all sequences */
     bool ends[400];
     double at[400];
+    bool admitted, ended; /* alone: before its first token; while the other one runs */
 } told;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *t);
@@ -747,27 +748,35 @@ void __wrap_post_send(struct post *p, struct post_list *l);
 void __wrap_post_send(struct post *p, struct post_list *l)
 {
     uint32_t of = 0, tokens = 0;
-    bool ends = false;
+    bool ends = false, its_end = false, admits = false;
     bool events = told_on && !pthread_equal(pthread_self(), told.loop); /* the loop thread sends orders */
     for (struct post_item *i = events ? l->first : NULL; i; i = i->next) {
         const struct event_step *st = (const struct event_step *)i;
-        ends |= st->ev.kind == EV_END;
+        const void *owner = st->ev.kind == EV_ADMIT ? ((const struct event_admit *)i)->owner
+                            : st->ev.kind == EV_END ? ((const struct event_end *)i)->owner
+                                                    : NULL;
+        admits |= st->ev.kind == EV_ADMIT && owner == told.watched;
+        its_end |= st->ev.kind == EV_END && owner == told.watched;
+        ends |= st->ev.kind == EV_END && owner != told.watched;
         for (uint32_t k = 0; st->ev.kind == EV_STEP && k < st->n; k++) {
             tokens++;
             of += st->token[k].owner == told.watched;
         }
     }
+    told.admitted |= admits && told.n == 0 && of == 0;
+    told.ended |= its_end && !ends;
     if (of && told.n < 400) {
         told.of[told.n] = of;
         told.tokens[told.n] = tokens;
-        told.ends[told.n] = ends;
+        told.ends[told.n] = ends || its_end;
         told.at[told.n++] = toy_now;
     }
     __real_post_send(p, l);
 }
 
-/* One sequence of `max` tokens, in steps of that length; with `beside`, another begins while it runs and is watched. */
-static void tell(uint32_t max, double step, bool beside)
+/* One sequence of `max` tokens, in steps of that length; `beside` it, or `later`, one of a quarter of that
+ * begins, and is watched. */
+static void tell(uint32_t max, double step, bool beside, bool later)
 {
     static struct heard a, b;
     struct world w;
@@ -776,15 +785,17 @@ static void tell(uint32_t max, double step, bool beside)
     ask(&w, engine_load);
     memset(&told, 0, sizeof told);
     told.loop = pthread_self();
-    told.watched = beside ? &b : &a;
+    told.watched = beside || later ? &b : &a;
     toy_now = 1000;
     toy_step_s = step;
     told_on = true;
+    engine_hold(w.eng, beside);
     engine_submit(w.eng, make(&w, &a, (int32_t[]){1, 2, 3}, 3, max));
-    if (beside) {
+    if (later)
         hear_one(&w);
-        engine_submit(w.eng, make(&w, &b, (int32_t[]){4, 5, 6}, 3, max));
-    }
+    if (beside || later)
+        engine_submit(w.eng, make(&w, &b, (int32_t[]){4, 5, 6}, 3, max / 4));
+    engine_hold(w.eng, false);
     hear_all(&w);
     check_heard(&a);
     assert_true(engine_close(w.eng, 30));
@@ -792,7 +803,9 @@ static void tell(uint32_t max, double step, bool beside)
     uint32_t n = 0;
     for (uint32_t i = 0; i < told.n; i++)
         n += told.of[i];
-    assert_int_equal(n, max);
+    assert_int_equal(n, told.watched == &b ? max / 4 : max);
+    assert_int_equal(told.of[0], 1); /* the first token comes at once, as do the admission before it and the end */
+    assert_true(told.admitted && told.ended);
 }
 
 static void tokens_are_handed_over_together(void **state)
@@ -801,15 +814,13 @@ static void tokens_are_handed_over_together(void **state)
     const double ms = 1.0 / 1024; /* sums of it are exact */
 
     /* No time passes: the first token goes alone and at once, the others wait for the end. */
-    tell(40, 0, false);
+    tell(40, 0, false, false);
     assert_int_equal(told.n, 2);
-    assert_int_equal(told.of[0], 1);
     assert_int_equal(told.of[1], 39);
     assert_true(told.ends[1]);
 
     /* Steps of half a millisecond: those of two go together, no more and no fewer. */
-    tell(42, ms / 2, false);
-    assert_int_equal(told.of[0], 1);
+    tell(42, ms / 2, false, false);
     for (uint32_t i = 1; i < told.n; i++) {
         double waited = told.at[i] - told.at[i - 1];
         assert_true(told.ends[i] || told.of[i] > 1);
@@ -818,15 +829,14 @@ static void tokens_are_handed_over_together(void **state)
     assert_in_range(told.n, 42 / 6, 42 / 4 + 2);
 
     /* Steps of three: nothing waits. */
-    tell(20, 3 * ms, false);
+    tell(20, 3 * ms, false, false);
     assert_int_equal(told.n, 20);
     for (uint32_t i = 0; i < 20; i++)
         assert_int_equal(told.of[i], 1);
 
-    /* The first token of one that begins while another's tokens wait takes them along at once. */
-    tell(100, 0, true);
-    assert_int_equal(told.of[0], 1);
-    assert_true(told.n >= 2);
+    /* And of one that begins while another's tokens wait. */
+    tell(100, 0, true, false);
+    tell(300, 0, false, true);
 }
 
 int main(void)
