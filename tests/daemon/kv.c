@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -401,6 +402,67 @@ static void test_folder(void **state)
     assert_int_equal(rows(b), 1);
 }
 
+/* A disk that takes no more: what has no row is not kept, and nobody's text is the worse for it. */
+static void test_full_disk(void **state)
+{
+    struct box *b = *state;
+    int64_t one = save(b, "save=1", NULL);
+    struct peer *p = peer_open(b);
+    struct rlimit l = {10, RLIM_INFINITY};
+    assert_int_equal(prlimit(b->pid, RLIMIT_FSIZE, &l, NULL), 0);
+    struct wire_generate_result *r = run(p, "save=2 n=4", NULL);
+    assert_string_equal(r->text.data, "t0 t1 t2 t3 ");
+    assert_string_equal(r->finish_reason, "stop");
+    int64_t two = r->stream;
+    wire_free(r);
+    wire_free(peer_call(p, WIRE_STATUS, NULL));
+    assert_false(has_file(b, two, 0) || has_file(b, two, 1));
+    assert_true(has_file(b, one, 0));
+    assert_int_equal(usage(b).shares[0].files, 1);
+    l.rlim_cur = RLIM_INFINITY;
+    assert_int_equal(prlimit(b->pid, RLIMIT_FSIZE, &l, NULL), 0);
+    int64_t three = save(b, "save=1", NULL);
+    peer_close(p);
+    again(b);
+    assert_true(has_file(b, one, 0) && has_file(b, three, 0));
+    assert_int_equal(rows(b), 2);
+}
+
+/* What a newer hearthd has written is its own. */
+static void test_newer(void **state)
+{
+    struct box *b = *state;
+    int64_t one = save(b, "save=1", NULL);
+    int64_t version = sql(b, "PRAGMA user_version");
+    char text[60];
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    sql(b, "PRAGMA user_version = 99");
+    box_start(b);
+    box_works(b);
+    save(b, "save=1", NULL);
+    assert_int_equal(n_files(b), 1);
+    assert_int_equal(usage(b).limit, 0);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    snprintf(text, sizeof(text), "PRAGMA user_version = %lld", (long long)version);
+    sql(b, text);
+    box_start(b);
+    assert_true(has_file(b, one, 0));
+    assert_int_equal(rows(b), 1);
+}
+
+/* The folder is taken away under a running daemon: KV goes where nobody finds it, and that is all. */
+static void test_folder_gone(void **state)
+{
+    struct box *b = *state;
+    char cmd[300];
+    save(b, "n=1", NULL);
+    snprintf(cmd, sizeof(cmd), "mv '%s/kv' '%s/kv.away' && echo x > '%s/kv'", b->state, b->state, b->state);
+    assert_int_equal(system(cmd), 0);
+    box_works(b);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    without_kv(b, "Not a directory");
+}
+
 /* Rows are outside input: one that cannot be is dropped, and its file with it. */
 static void test_damaged_rows(void **state)
 {
@@ -432,9 +494,10 @@ static void test_damaged_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RUNS(test_manifest), RUNS(test_reconciled),      RUNS(test_foreign), RUNS(test_lie),
-        RUNS(test_bad),      ALONE(test_limit),          ALONE(test_quota),  ALONE(test_session_together),
-        RUNS(test_clock),    RUNS(test_removed_session), ALONE(test_folder), RUNS(test_damaged_rows),
+        RUNS(test_manifest),  RUNS(test_reconciled),      RUNS(test_foreign),     RUNS(test_lie),
+        RUNS(test_bad),       ALONE(test_limit),          ALONE(test_quota),      ALONE(test_session_together),
+        RUNS(test_clock),     RUNS(test_removed_session), ALONE(test_folder),     RUNS(test_damaged_rows),
+        RUNS(test_full_disk), RUNS(test_newer),           RUNS(test_folder_gone),
     };
     return cmocka_run_group_tests_name("daemon/kv", tests, NULL, NULL);
 }
