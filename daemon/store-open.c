@@ -1,6 +1,7 @@
 /* store-open.c - the database's file: made, locked, checked, brought up to our version. */
 #include "config.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -87,12 +88,29 @@ static int user_version(struct store *st, int64_t *v, struct hearth_err *e)
     return rc;
 }
 
+/* Of a copy that was cut off: sessions.db.vN.XXXXXX. */
+static void remove_leftovers(const struct store *st)
+{
+    int fd = openat(st->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    for (struct dirent *d; dir != NULL && (d = readdir(dir)) != NULL;) {
+        int version, at = 0;
+        if (sscanf(d->d_name, "sessions.db.v%d.%n", &version, &at) == 1 && at > 0 && strlen(d->d_name + at) == 6)
+            unlinkat(st->dir_fd, d->d_name, 0);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+}
+
 /* What it was stays beside it: a step that turns out to be wrong, or an older hearthd, can go back to it. */
 static int keep_old(const struct store *st, int64_t version, struct hearth_err *e)
 {
     char *to;
     if (asprintf(&to, "%s.v%lld", st->path, (long long)version) < 0)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
+    remove_leftovers(st);
     struct hearth_err why;
     int rc = store_copy(st->path, to, true, NULL, NULL, &why);
     if (rc == 0)

@@ -35,6 +35,26 @@ tests_unit_store_SOURCES = tests/unit/store.c
 tests_unit_store_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_unit_store_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/age
+TESTS += tests/unit/age
+tests_unit_age_SOURCES = tests/unit/age.c
+tests_unit_age_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_age_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS) -lm
+
+check_PROGRAMS += tests/unit/store-life
+TESTS += tests/unit/store-life
+THREAD_TESTS += tests/unit/store-life
+tests_unit_store_life_SOURCES = tests/unit/store-life.c
+tests_unit_store_life_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_unit_store_life_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(CMOCKA_LIBS) -lpthread
+
+check_PROGRAMS += tests/unit/migrate
+TESTS += tests/unit/migrate
+tests_unit_migrate_SOURCES = tests/unit/migrate.c
+tests_unit_migrate_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_unit_migrate_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(CMOCKA_LIBS)
+EXTRA_DIST += tests/unit/data/sessions-v1.sql
+
 # Black-box tests of hearthd, with a fake engine and a harness of their own.
 check_PROGRAMS += tests/daemon/fake-engine
 tests_daemon_fake_engine_SOURCES = tests/daemon/fake-engine.c

@@ -1,0 +1,324 @@
+/* store-life.c - sessions as a whole in the store: read in pages, imported, pinned, counted, copied while they change.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "daemon/store.h"
+
+struct box {
+    char dir[40];
+    struct store *st;
+};
+
+static int setup(void **state)
+{
+    struct box *b = calloc(1, sizeof(*b));
+    strcpy(b->dir, "/tmp/hearth-life-XXXXXX");
+    assert_non_null(mkdtemp(b->dir));
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    *state = b;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct box *b = *state;
+    store_close(b->st);
+    char cmd[64];
+    snprintf(cmd, sizeof(cmd), "rm -rf '%s'", b->dir);
+    assert_int_equal(system(cmd), 0);
+    free(b);
+    return 0;
+}
+
+#define ID_A "00000000000000aa"
+#define ID_B "00000000000000bb"
+
+static struct store_session row(const char *id, uid_t uid, const char *name, double used)
+{
+    struct store_session s = {
+        .uid = uid, .name = (char *)name, .model = "tale", .path = "/m/tale.gguf", .created = 1000, .used = used};
+    snprintf(s.id, sizeof(s.id), "%s", id);
+    return s;
+}
+
+enum { N_TURNS = 5 };
+static char texts[N_TURNS][300];
+static int32_t ids[N_TURNS][200];
+static struct store_turn turns[N_TURNS];
+
+/* Empty ones, one without text, one without ids, large ones. */
+static void make_turns(void)
+{
+    static const size_t lens[N_TURNS] = {0, 300, 7, 0, 299}, n_ids[N_TURNS] = {0, 200, 0, 150, 1};
+    static const char *const roles[N_TURNS] = {"system", "user", "assistant", "text", "completion"};
+    for (int i = 0; i < N_TURNS; i++) {
+        for (size_t j = 0; j < sizeof(texts[i]); j++)
+            texts[i][j] = (char)(i * 31 + (int)j); /* NULs and no UTF-8 */
+        for (int j = 0; j < 200; j++)
+            ids[i][j] = i * 1000000 + j;
+        turns[i] = (struct store_turn){.role = roles[i],
+                                       .text = texts[i],
+                                       .len = lens[i],
+                                       .ids = ids[i],
+                                       .n_ids = n_ids[i],
+                                       .created = i + 0.5,
+                                       .made = i == 4 ? "made" : NULL,
+                                       .made_len = i == 4 ? 4 : 0};
+    }
+}
+
+/* All pages of a size, put together again, are the turns. */
+static void check_pages(struct box *b, const struct store_session *s, size_t bytes, size_t most)
+{
+    struct hearth_err e;
+    int64_t at = 0;
+    int turn = -1, pages = 0;
+    size_t len = 0, n_ids = 0, whole = 0;
+    while (at >= 0) {
+        struct store_turn *v;
+        size_t n;
+        if (store_page(b->st, s, &at, bytes, most, &v, &n, &e) != 0)
+            fail_msg("%s", e.msg);
+        assert_true(n <= most && (n > 0 || at < 0));
+        size_t page = 0;
+        for (size_t i = 0; i < n; i++) {
+            if (!v[i].continues) {
+                if (turn >= 0)
+                    whole += len == turns[turn].len && n_ids == turns[turn].n_ids;
+                turn++;
+                len = n_ids = 0;
+                assert_true(turn < N_TURNS);
+                assert_int_equal(v[i].made_len, turns[turn].made_len);
+            } else {
+                assert_int_equal(i, 0);
+                assert_null(v[i].made);
+            }
+            assert_string_equal(v[i].role, turns[turn].role);
+            assert_true(v[i].created == turns[turn].created);
+            assert_true(len + v[i].len <= turns[turn].len && n_ids + v[i].n_ids <= turns[turn].n_ids);
+            assert_memory_equal(v[i].text, turns[turn].text + len, v[i].len);
+            if (v[i].n_ids > 0)
+                assert_memory_equal(v[i].ids, turns[turn].ids + n_ids, v[i].n_ids * 4);
+            len += v[i].len;
+            n_ids += v[i].n_ids;
+            page += v[i].len + v[i].n_ids * 5;
+        }
+        assert_true(page <= bytes);
+        store_turns_free(v, n);
+        pages++;
+        assert_true(pages < 10000);
+    }
+    whole += turn >= 0 && len == turns[turn].len && n_ids == turns[turn].n_ids;
+    assert_int_equal(turn, N_TURNS - 1);
+    assert_int_equal(whole, N_TURNS);
+}
+
+static void test_pages(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e;
+    make_turns();
+    struct store_session s = row(ID_A, 1000, "a", 1000);
+    assert_int_equal(store_import(b->st, &s, NULL, turns, N_TURNS, &e), 0);
+    for (size_t bytes = 5; bytes < 400; bytes++)
+        check_pages(b, &s, bytes, 4096);
+    for (size_t most = 1; most <= N_TURNS + 1; most++) {
+        check_pages(b, &s, 1 << 20, most);
+        check_pages(b, &s, 64, most);
+    }
+    /* Past the end, and a place that no page gave: an empty page, no harm. */
+    static const int64_t odd[] = {INT64_MAX, INT64_MAX - 1, 963, 100000};
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+        struct store_turn *v;
+        size_t n;
+        int64_t at = odd[i];
+        assert_int_equal(store_page(b->st, &s, &at, 1000, 10, &v, &n, &e), 0);
+        assert_int_equal(at, -1);
+        store_turns_free(v, n);
+    }
+}
+
+static void test_import(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e;
+    make_turns();
+    struct store_session s = row(ID_A, 1000, "a", 5), other = row(ID_B, 1000, "a", 6), *got;
+    s.pinned = s.turn_open = true;
+    assert_int_equal(store_import(b->st, &s, NULL, turns, N_TURNS, &e), 0);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, &e), 0);
+    assert_true(got->pinned && got->turn_open);
+    assert_int_equal(got->n_turns, N_TURNS);
+    assert_int_equal(got->bytes, 300 + 7 + 299 + 4 * (200 + 150 + 1));
+    store_session_free(got);
+    /* The name is taken: nothing happens. In its place: the old one is gone, turns and all. */
+    assert_int_equal(store_import(b->st, &other, NULL, turns, 1, &e), HEARTH_ESESSIONEXISTS);
+    assert_int_equal(store_import(b->st, &other, &s, turns, 2, &e), 0);
+    assert_int_equal(store_get(b->st, 1000, ID_A, &got, &e), HEARTH_ENOSESSION);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, &e), 0);
+    assert_string_equal(got->id, ID_B);
+    assert_int_equal(got->n_turns, 2);
+    store_session_free(got);
+    struct store_turn *v;
+    size_t n;
+    assert_int_equal(store_turns(b->st, &s, &v, &n, &e), 0);
+    assert_int_equal(n, 0);
+    store_turns_free(v, n);
+}
+
+static void test_limits(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e;
+    make_turns();
+    static const char *const id[] = {"0000000000000001", "0000000000000002", "0000000000000003", "0000000000000004"};
+    for (int i = 0; i < 4; i++) {
+        struct store_session s = row(id[i], i == 3 ? 7 : 1000, id[i] + 15, 100 - i);
+        assert_int_equal(store_import(b->st, &s, NULL, &turns[1], 1, &e), 0);
+    }
+    int64_t bytes;
+    assert_int_equal(store_bytes(b->st, 1000, &bytes, &e), 0);
+    assert_int_equal(bytes, 3 * (300 + 800));
+    assert_int_equal(store_bytes(b->st, 1, &bytes, &e), 0);
+    assert_int_equal(bytes, 0);
+    uid_t *uids;
+    size_t n;
+    assert_int_equal(store_uids(b->st, &uids, &n, &e), 0);
+    assert_int_equal(n, 2);
+    free(uids);
+    struct store_session pinned = row(id[2], 1000, "3", 98), **v;
+    assert_int_equal(store_pin(b->st, &pinned, true, &e), 0);
+    assert_int_equal(store_list_old(b->st, 100, &v, &n, &e), 0); /* all uids', the oldest first, no pinned one */
+    assert_int_equal(n, 2);
+    assert_string_equal(v[0]->id, id[3]);
+    assert_string_equal(v[1]->id, id[1]);
+    store_session_free(v[0]);
+    store_session_free(v[1]);
+    free(v);
+    assert_int_equal(store_pin(b->st, &pinned, false, &e), 0);
+    assert_int_equal(store_list_old(b->st, 100, &v, &n, &e), 0);
+    assert_int_equal(n, 3);
+    while (n > 0)
+        store_session_free(v[--n]);
+    free(v);
+    double wall, doubt;
+    assert_int_equal(store_get_clock(b->st, &wall, &doubt, &e), 0);
+    assert_true(wall == 0 && doubt == 0);
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(store_set_clock(b->st, i * 1e9, i, &e), 0);
+        assert_int_equal(store_get_clock(b->st, &wall, &doubt, &e), 0);
+        assert_true(wall == i * 1e9 && doubt == i);
+    }
+}
+
+/* --- copies ---------------------------------------------------------------------------------------------- */
+
+struct copier {
+    struct box *b;
+    char to[80];
+    int rc;
+    struct hearth_err e;
+};
+
+static void *copy_main(void *arg)
+{
+    struct copier *c = arg;
+    c->rc = store_copy(store_path(c->b->st), c->to, false, NULL, NULL, &c->e);
+    return NULL;
+}
+
+static int64_t number(const char *path, const char *sql)
+{
+    sqlite3 *db;
+    sqlite3_stmt *q;
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &q, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(q), SQLITE_ROW);
+    int64_t n = sqlite3_column_int64(q, 0);
+    sqlite3_finalize(q);
+    sqlite3_close(db);
+    return n;
+}
+
+/* Every copy that is made while turns come in is whole, and has all that were there when it began. */
+static void test_copy_meanwhile(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e;
+    make_turns();
+    struct store_session s = row(ID_A, 1000, "a", 1000);
+    assert_int_equal(store_import(b->st, &s, NULL, turns, N_TURNS, &e), 0);
+    int64_t stream = 0;
+    for (int i = 0; i < 10; i++) {
+        struct copier c = {.b = b};
+        pthread_t thread;
+        int64_t before = N_TURNS + stream;
+        snprintf(c.to, sizeof(c.to), "%s/copy%d", b->dir, i);
+        assert_int_equal(pthread_create(&thread, NULL, copy_main, &c), 0);
+        for (int j = 0; j < 50; j++)
+            if (store_commit(b->st, &s, false, &turns[1], 1, ++stream, &e) != 0)
+                fail_msg("%s", e.msg); /* a copy is in nobody's way */
+        pthread_join(thread, NULL);
+        if (c.rc != 0)
+            fail_msg("%s", c.e.msg);
+        int64_t has = number(c.to, "SELECT count(*) FROM turns");
+        assert_true(has >= before && has <= N_TURNS + stream);
+        assert_int_equal(number(c.to, "SELECT count(*) FROM folded") + N_TURNS, has); /* whole transactions */
+        assert_int_equal(number(c.to, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+        struct stat sb;
+        assert_int_equal(stat(c.to, &sb), 0);
+        assert_int_equal(sb.st_mode & 0777, 0600);
+    }
+}
+
+static void test_copy_in_the_way(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e;
+    char to[80], cmd[128];
+    snprintf(to, sizeof(to), "%s/copy", b->dir);
+    int fd = open(to, O_CREAT | O_WRONLY, 0644);
+    assert_int_equal(write(fd, "mine", 4), 4);
+    close(fd);
+    assert_int_equal(store_copy(store_path(b->st), to, false, NULL, NULL, &e), HEARTH_EIO);
+    struct stat sb;
+    assert_int_equal(stat(to, &sb), 0);
+    assert_int_equal(sb.st_size, 4);
+    int64_t bytes;
+    assert_int_equal(store_copy(store_path(b->st), to, true, NULL, &bytes, &e), 0);
+    assert_int_equal(stat(to, &sb), 0);
+    assert_int_equal(sb.st_size, bytes);
+    assert_int_equal(sb.st_mode & 0777, 0600);
+    assert_int_equal(store_copy(store_path(b->st), "relative", false, NULL, NULL, &e), HEARTH_EPARAMS);
+    assert_int_equal(store_copy(store_path(b->st), "/no/such/place", false, NULL, NULL, &e), HEARTH_EIO);
+    assert_non_null(strstr(e.msg, "/no/such/place"));
+    static const atomic_bool stop = true;
+    snprintf(to, sizeof(to), "%s/stopped", b->dir);
+    assert_int_equal(store_copy(store_path(b->st), to, false, &stop, NULL, &e), HEARTH_ESHUTDOWN);
+    snprintf(cmd, sizeof(cmd), "test $(ls '%s' | grep -c -e stopped -e 'copy[.]') = 0", b->dir);
+    assert_int_equal(system(cmd), 0); /* nothing is left of what failed */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_pages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_import, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy_meanwhile, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy_in_the_way, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
