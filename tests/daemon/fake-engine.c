@@ -284,7 +284,7 @@ static void request(const struct wire_frame *f)
     } else if (m == &wire_methods[WIRE_ENGINE_TOKENIZE]) {
         tokenize(f->id, p);
     } else if (m == &wire_methods[WIRE_ENGINE_MODEL]) {
-        struct wire_model r = {.name = "?", .path = "?", .arch = "fake"};
+        struct wire_model r = {.name = "?", .path = "?", .arch = "fake", .tokenizer = "fake", .vocab = 2000};
         wire_pack_result(&out, f->id, m, &r, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_SHUTDOWN]) {
         exit(0);

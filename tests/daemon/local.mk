@@ -100,6 +100,12 @@ tests_daemon_takeover_SOURCES = tests/daemon/takeover.c
 tests_daemon_takeover_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_daemon_takeover_LDADD = $(DAEMON_TEST_LIBS)
 
+check_PROGRAMS += tests/daemon/life
+TESTS += tests/daemon/life
+tests_daemon_life_SOURCES = tests/daemon/life.c
+tests_daemon_life_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_daemon_life_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
+
 dist_check_SCRIPTS += tests/daemon/neovim.sh
 TESTS += tests/daemon/neovim.sh
 EXTRA_DIST += tests/daemon/neovim.lua
