@@ -100,7 +100,13 @@ __device__ static inline uint32_t h2sub(uint32_t a, uint32_t b)
 __device__ static inline uint32_t h2of(float lo, float hi)
 {
     uint32_t r;
+#if __CUDA_ARCH__ >= 800
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+#else /* Turing rounds one at a time, to the same bits */
+    asm("{ .reg .f16 a, b; cvt.rn.f16.f32 a, %1; cvt.rn.f16.f32 b, %2; mov.b32 %0, {a, b}; }"
+        : "=r"(r)
+        : "f"(lo), "f"(hi));
+#endif
     return r;
 }
 
