@@ -17,20 +17,10 @@ enum {
     FLIGHT = 4, /* moves under way beside a decode: steps go ahead, and a move waits for those before it */
     PIECES = 2 * FLIGHT
 };
-enum dir { SAVE, LOAD, STILL, DIRS };
 
-/* The full pages of the first sequence and their place on the host. */
-struct kept {
-    struct bench *b;
-    uint32_t n;
-    size_t page; /* bytes */
-    uint8_t *slab;
-    void **host; /* [n] */
-};
-
-static int keep(struct kept *k, struct bench *b, uint32_t depth)
+int bench_keep(struct bench_kept *k, struct bench *b, uint32_t depth)
 {
-    *k = (struct kept){b, .n = depth / KV_PAGE, .page = kv_page_bytes(&b->kv)};
+    *k = (struct bench_kept){b, .n = depth / KV_PAGE, .page = kv_page_bytes(&b->kv)};
     int rc = b->be->host_alloc(b->dev, (uint64_t)k->n * k->page, (void **)&k->slab, &b->err);
     if (rc)
         return rc;
@@ -42,21 +32,20 @@ static int keep(struct kept *k, struct bench *b, uint32_t depth)
     return 0;
 }
 
-static void let_go(struct kept *k)
+void bench_let_go(struct bench_kept *k)
 {
     if (k->slab)
         k->b->be->host_free(k->b->dev, k->slab);
     free(k->host);
 }
 
-/* Submits a move of pages [first, first + n); 0 and the device's error where it was refused. */
-static int move(struct kept *k, enum dir dir, uint32_t first, uint32_t n, uint64_t *ticket)
+int bench_move(struct bench_kept *k, enum bench_move dir, uint32_t first, uint32_t n, uint64_t *ticket)
 {
     struct bench *b = k->b;
     const uint32_t *pages = b->pages[0] + first;
     void **host = k->host + first;
-    *ticket = dir == SAVE ? b->be->kv_save(b->dev, b->pool, pages, host, n)
-                          : b->be->kv_load(b->dev, b->pool, pages, (const void *const *)host, n);
+    *ticket = dir == BENCH_SAVE ? b->be->kv_save(b->dev, b->pool, pages, host, n)
+                                : b->be->kv_load(b->dev, b->pool, pages, (const void *const *)host, n);
     if (*ticket)
         return 0;
     int rc = b->be->sync(b->dev, &b->err);
@@ -64,19 +53,19 @@ static int move(struct kept *k, enum dir dir, uint32_t first, uint32_t n, uint64
 }
 
 /* All pages at once, from the call until they are known to be there. */
-static int time_moves(struct kept *k, enum dir dir, double *ms)
+static int time_moves(struct bench_kept *k, enum bench_move dir, double *ms)
 {
     struct bench *b = k->b;
     double all[BENCH_RUNS];
     int rc = 0;
     for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first is for warming up */
         uint64_t ticket;
-        for (uint32_t p = 0; dir == LOAD && p < k->n; p++)
+        for (uint32_t p = 0; dir == BENCH_LOAD && p < k->n; p++)
             b->be->kv_clear(b->dev, b->pool, b->pages[0][p]);
         if ((rc = b->be->sync(b->dev, &b->err)))
             break;
         double begin = engine_now();
-        rc = move(k, dir, 0, k->n, &ticket);
+        rc = bench_move(k, dir, 0, k->n, &ticket);
         while (!rc)
             rc = b->be->kv_moved(b->dev, ticket, &b->err);
         rc = rc > 0 ? 0 : rc;
@@ -91,7 +80,7 @@ static int time_moves(struct kept *k, enum dir dir, double *ms)
 /* --- beside a decode ---------------------------------------------------------------------------------------- */
 
 /* Keeps FLIGHT moves under way, piece after piece; *done counts the bytes of those that ended. */
-static int keep_moving(struct kept *k, enum dir dir, uint64_t flight[FLIGHT], uint32_t *next, double *done)
+static int keep_moving(struct bench_kept *k, enum bench_move dir, uint64_t flight[FLIGHT], uint32_t *next, double *done)
 {
     uint32_t each = k->n / PIECES;
     int rc = 0;
@@ -101,13 +90,13 @@ static int keep_moving(struct kept *k, enum dir dir, uint64_t flight[FLIGHT], ui
         if (rc > 0)
             *done += (double)each * (double)k->page;
         if (rc >= 0)
-            rc = move(k, dir, (*next)++ % PIECES * each, each, &flight[i]);
+            rc = bench_move(k, dir, (*next)++ % PIECES * each, each, &flight[i]);
     }
     return rc < 0 ? rc : 0;
 }
 
 /* Decodes BENCH_TG_TOKENS of the second sequence. *ms is a token's, *bytes what was moved meanwhile. */
-static int decode_beside(struct kept *k, enum dir dir, double *ms, double *bytes)
+static int decode_beside(struct bench_kept *k, enum bench_move dir, double *ms, double *bytes)
 {
     struct bench *b = k->b;
     struct bench_part part = {1, 0, 1};
@@ -116,14 +105,14 @@ static int decode_beside(struct kept *k, enum dir dir, double *ms, double *bytes
     uint32_t next = 0;
     int rc = bench_set_slots(b, 1, 1);
     *bytes = 0;
-    if (!rc && dir != STILL) /* the decode begins with the moves under way, as others' do */
+    if (!rc && dir != BENCH_STILL) /* the decode begins with the moves under way, as others' do */
         rc = keep_moving(k, dir, flight, &next, bytes);
     double begin = engine_now();
     for (uint32_t t = 0; t < BENCH_TG_TOKENS && !rc && !(rc = bench_wait(b, b->ahead - 1, 1)); t++) {
         bench_step(b, &part, 1, 1, &token, true, t);
         token = TOKEN_OF_SLOT(0);
         part.pos0++;
-        if (dir != STILL)
+        if (dir != BENCH_STILL)
             rc = keep_moving(k, dir, flight, &next, bytes);
     }
     rc = rc ? rc : bench_wait(b, 0, 1);
@@ -134,24 +123,25 @@ static int decode_beside(struct kept *k, enum dir dir, double *ms, double *bytes
     return rc;
 }
 
-static int time_beside(struct kept *k, uint32_t depth, struct bench_result *out, size_t *n)
+static int time_beside(struct bench_kept *k, uint32_t depth, struct bench_result *out, size_t *n)
 {
-    static const char *const name[DIRS] = {[SAVE] = "saving", [LOAD] = "restoring", [STILL] = "still"};
-    static const char *const what[DIRS] = {[SAVE] = "kv_save", [LOAD] = "kv_restore"};
-    double ms[DIRS][BENCH_RUNS], rate[DIRS][BENCH_RUNS], bytes = 0;
+    static const char *const name[BENCH_MOVES] = {
+        [BENCH_SAVE] = "saving", [BENCH_LOAD] = "restoring", [BENCH_STILL] = "still"};
+    static const char *const what[BENCH_MOVES] = {[BENCH_SAVE] = "kv_save", [BENCH_LOAD] = "kv_restore"};
+    double ms[BENCH_MOVES][BENCH_RUNS], rate[BENCH_MOVES][BENCH_RUNS], bytes = 0;
     int rc = 0;
     for (int i = -1; i < BENCH_RUNS && !rc; i++) /* in turns: what drifts, drifts for all of them */
-        for (int dir = 0; dir < DIRS && !rc; dir++) {
+        for (int dir = 0; dir < BENCH_MOVES && !rc; dir++) {
             int at = i < 0 ? 0 : i;
             rc = decode_beside(k, dir, &ms[dir][at], &bytes);
             rate[dir][at] = bytes / ms[dir][at] / BENCH_TG_TOKENS; /* bytes per ms */
         }
-    for (int dir = 0; dir < DIRS && !rc; dir++) {
+    for (int dir = 0; dir < BENCH_MOVES && !rc; dir++) {
         struct bench_result *r = &out[(*n)++];
         *r = (struct bench_result){.ms = bench_median(ms[dir]), .n_token = 1};
         snprintf(r->test, sizeof r->test, "tg@0_%s", name[dir]);
         double each = bench_median(rate[dir]);
-        if (dir == STILL || !(each > 0))
+        if (dir == BENCH_STILL || !(each > 0))
             continue;
         r = &out[(*n)++];
         *r = (struct bench_result){.ms = (double)k->n * (double)k->page / each, .n_token = depth};
@@ -162,8 +152,7 @@ static int time_beside(struct kept *k, uint32_t depth, struct bench_result *out,
 
 /* --- the tests ----------------------------------------------------------------------------------------------- */
 
-/* Logits of the token after `depth` others. */
-static int next_logits(struct bench *b, uint32_t depth, float *to)
+int bench_next_logits(struct bench *b, uint32_t depth, float *to)
 {
     struct bench_part part = {0, depth, 1};
     bench_step(b, &part, 1, 1, b->token + depth, false, 0);
@@ -173,14 +162,15 @@ static int next_logits(struct bench *b, uint32_t depth, float *to)
 
 int bench_time_kv(struct bench *b, uint32_t depth, struct bench_result *out, size_t *n)
 {
-    struct kept k = {0};
+    struct bench_kept k = {0};
     double pin = 0, save = 0, load = 0, begin = engine_now();
     float *want = malloc(b->hp.n_vocab * sizeof *want);
-    int rc = want ? keep(&k, b, depth) : err_set(&b->err, HEARTH_ENOMEM, "no memory for %u logits", b->hp.n_vocab);
+    int rc =
+        want ? bench_keep(&k, b, depth) : err_set(&b->err, HEARTH_ENOMEM, "no memory for %u logits", b->hp.n_vocab);
     pin = 1e3 * (engine_now() - begin);
-    if (rc || (rc = bench_prefill(b, 0, depth, b->chunk)) || (rc = next_logits(b, depth, want)) ||
-        (rc = time_moves(&k, SAVE, &save)) || (rc = time_moves(&k, LOAD, &load)) ||
-        (rc = next_logits(b, depth, b->logits)))
+    if (rc || (rc = bench_prefill(b, 0, depth, b->chunk)) || (rc = bench_next_logits(b, depth, want)) ||
+        (rc = time_moves(&k, BENCH_SAVE, &save)) || (rc = time_moves(&k, BENCH_LOAD, &load)) ||
+        (rc = bench_next_logits(b, depth, b->logits)))
         goto out;
     if (memcmp(want, b->logits, b->hp.n_vocab * sizeof *want)) {
         rc = err_set(&b->err, HEARTH_EINTERNAL, "pages that were saved and restored give other logits");
@@ -194,7 +184,7 @@ int bench_time_kv(struct bench *b, uint32_t depth, struct bench_result *out, siz
     snprintf(out[*n - 1].test, sizeof out->test, "kv_restore@%u", depth);
     rc = time_beside(&k, depth, out, n);
 out:
-    let_go(&k);
+    bench_let_go(&k);
     free(want);
     return rc;
 }

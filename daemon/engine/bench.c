@@ -62,7 +62,7 @@ static void print_table(const struct bench *b, const struct report *rep)
 {
     printf("%s (%s, %s) on %s\n", rep->name, b->hp.arch, b->hp.type, b->info.name);
     print_check(b, &rep->check);
-    printf("%-22s %10s %12s %8s %8s  %s\n", "test", "ms", "tok/s", "GB/s", "ceiling", "logits");
+    printf("%-28s %10s %12s %8s %8s  %s\n", "test", "ms", "tok/s", "GB/s", "ceiling", "logits");
     for (size_t i = 0; i < rep->n; i++) {
         const struct bench_result *r = &rep->test[i];
         char rate[24] = "", gb[24] = "", share[24] = "", hash[20];
@@ -72,7 +72,7 @@ static void print_table(const struct bench *b, const struct report *rep)
             snprintf(gb, sizeof gb, "%.1f", 1e-9 * bytes_per_s(r));
             snprintf(share, sizeof share, "%.1f%%", 100 * bytes_per_s(r) / b->ceiling);
         }
-        printf("%-22s %10.3f %12s %8s %8s  %s\n", r->test, r->ms, rate, gb, share, hash_text(r, hash));
+        printf("%-28s %10.3f %12s %8s %8s  %s\n", r->test, r->ms, rate, gb, share, hash_text(r, hash));
     }
 }
 
@@ -206,7 +206,8 @@ static int run(struct bench *b, struct report *rep)
     for (size_t i = 0; i < resume.n && !rc; i++)
         rc = bench_time_resume(b, resume.v[i], &rep->test[rep->n++]);
     for (size_t i = 0; i < kv.n && !rc; i++)
-        rc = bench_time_kv(b, kv.v[i], rep->test, &rep->n);
+        if (!(rc = bench_time_kv(b, kv.v[i], rep->test, &rep->n)) && p->engine->kv_dir)
+            rc = bench_time_disk(b, p->engine->kv_dir, kv.v[i], rep->test, &rep->n);
     if (rc || !p->load)
         return rc;
     rep->test[rep->n + 1] = (struct bench_result){.test = "load_cold_process", .ms = cold};

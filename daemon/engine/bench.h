@@ -48,7 +48,7 @@ enum {
     BENCH_TG_TOKENS = 32,      /* that a tg or batch test decodes */
     BENCH_BATCH_DEPTH = 512,   /* of batchN */
     BENCH_RESUME_TOKENS = 8,   /* of resume@D's follow-up */
-    BENCH_KV_ROWS = 8,         /* tests of one depth of --kv */
+    BENCH_KV_ROWS = 12,        /* tests of one depth of --kv */
     BENCH_KV_MIN = 128,        /* the least such depth: pages to move in eight pieces */
     BENCH_CHECK_TOKENS = 37,   /* over two pages, and no multiple of anything */
     BENCH_COMPARE_TOKENS = 192 /* compared with the CPU: enough for a GPU's fast prefill */
@@ -78,7 +78,7 @@ struct bench {
 };
 
 struct bench_result {
-    char test[24];
+    char test[32];
     double ms;      /* of a prompt, or of a step */
     double n_token; /* in it; 0: no rate */
     double bytes;   /* that it had to read; 0: not said */
@@ -129,8 +129,27 @@ int bench_set_slots(struct bench *b, uint32_t n, uint32_t n_history);
 int bench_load(struct bench *b, const char *path, const struct bench_room *room);
 int bench_time_load(struct bench *b, const char *path, const struct bench_room *room, struct bench_result *out);
 
-/* bench-kv.c: BENCH_KV_ROWS tests at most, appended to out[*n]. */
+/* The full pages of the first sequence's first `depth` tokens, and their place on the host. */
+struct bench_kept {
+    struct bench *b;
+    uint32_t n;
+    size_t page; /* bytes */
+    uint8_t *slab;
+    void **host; /* [n] */
+};
+enum bench_move { BENCH_SAVE, BENCH_LOAD, BENCH_STILL, BENCH_MOVES };
+
+/* bench-kv.c */
+int bench_keep(struct bench_kept *k, struct bench *b, uint32_t depth);
+void bench_let_go(struct bench_kept *k); /* after a bench_keep that failed or was never called, too */
+/* Submits a move of pages [first, first + n). */
+int bench_move(struct bench_kept *k, enum bench_move dir, uint32_t first, uint32_t n, uint64_t *ticket);
+/* Logits of the token after `depth` others. */
+int bench_next_logits(struct bench *b, uint32_t depth, float *to);
+/* BENCH_KV_ROWS tests at most of both, appended to out[*n]. */
 int bench_time_kv(struct bench *b, uint32_t depth, struct bench_result *out, size_t *n);
+/* bench-disk.c: after bench_time_kv of that depth, whose pages it takes; its file is in `dir`, a folder of our own. */
+int bench_time_disk(struct bench *b, const char *dir, uint32_t depth, struct bench_result *out, size_t *n);
 
 /* bench-check.c */
 int bench_check(struct bench *b, const char *path, struct bench_check *out);

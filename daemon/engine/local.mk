@@ -29,7 +29,7 @@ EXTRA_DIST += daemon/engine/kv-format.md
 libexec_PROGRAMS += hearth-engine
 hearth_engine_SOURCES = daemon/engine/main.c daemon/engine/bench.h \
 	daemon/engine/bench.c daemon/engine/bench-check.c daemon/engine/bench-run.c daemon/engine/bench-time.c \
-	daemon/engine/bench-kv.c
+	daemon/engine/bench-kv.c daemon/engine/bench-disk.c
 hearth_engine_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(XXHASH_CFLAGS)
 hearth_engine_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la \
 	$(LIBEVENT_LIBS) $(JANSSON_LIBS) $(PCRE2_LIBS) $(XXHASH_LIBS)
