@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "client/cmd.h"
+#include "commit.h"
 
 enum { RUNS = 5, TG_TOKENS = 32, TESTS_MAX = 16 };
 
@@ -180,7 +181,7 @@ static bool sizes_parse(const char *text, struct hearth_ids *out)
 
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
-    struct bench b = {.prompt = "128", .depth = "0", .commit = PACKAGE_VERSION};
+    struct bench b = {.prompt = "128", .depth = "0", .commit = HEARTH_COMMIT};
     const struct opt own[] = {
         {"prompt", 0, OPT_TEXT, &b.prompt, 0, 0, "N,...", "tokens of the prompt in ppN (128), or none"},
         {"depth", 0, OPT_TEXT, &b.depth, 0, 0, "N,...", "tokens before the 32 of tg@N (0), or none"},
@@ -197,7 +198,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         {"json", 0, OPT_FLAG, &b.json, 0, 0, NULL, "one JSON object"},
         {"csv", 0, OPT_FLAG, &b.csv, 0, 0, NULL, "a line of CSV per test"},
         {"name", 0, OPT_TEXT, &b.name, 0, 0, "NAME", "the model's, for --csv and --json"},
-        {"commit", 0, OPT_TEXT, &b.commit, 0, 0, "ID", "of the build, for --csv and --json"},
+        {"commit", 0, OPT_TEXT, &b.commit, 0, 0, "ID", "of the build (as built), for --csv and --json"},
         OPT_END,
     };
     opts_parse(cmd, &argc, &argv, own, NULL);

@@ -16,6 +16,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "commit.h"
 #include "daemon/engine/bench.h"
 #include "daemon/engine/serve.h"
 
@@ -138,7 +139,7 @@ int main(int argc, char **argv)
     };
     struct engine_params p = {.backend = "auto", .variant = "auto", .kv_ram = ENGINE_KV_RAM_AUTO};
     struct bench_params bench = {
-        .prompt = "128", .depth = "0", .batch = "none", .resume = "none", .kv = "none", .commit = PACKAGE_VERSION};
+        .prompt = "128", .depth = "0", .batch = "none", .resume = "none", .kv = "none", .commit = HEARTH_COMMIT};
     const char *lock = NULL;
     struct hearth_err err;
     uint64_t v, link_fd = 3;
