@@ -1,12 +1,15 @@
 /*
- * kill-at.c - preloaded into hearthd, kills it in the middle of a write: $KILL_AT is "NAME N GATE", and the Nth
- * write to a file with NAME in its path, of those made since the file GATE is there, writes the first half of its bytes
- * and is the last thing that the process does. Random moments from outside would almost never meet such a write.
+ * kill-at.c - preloaded into hearthd and its engine, kills one of them in the middle of a write: $KILL_AT, and for the
+ * engine $KILL_ENGINE_AT, is "NAME N GATE", and the Nth write to a file with NAME in its path, of those made since the
+ * file GATE is there, writes the first half of its bytes and is the last thing that the process does. Random moments
+ * from outside would almost never meet such a write.
  */
 #include "config.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +20,10 @@ static char name[32], gate[256];
 
 __attribute__((constructor)) static void init(void)
 {
-    const char *at = getenv("KILL_AT");
+    bool engine = strcmp(program_invocation_short_name, "hearth-engine") == 0;
+    const char *at = getenv(engine ? "KILL_ENGINE_AT" : "KILL_AT");
     if (at == NULL || sscanf(at, "%31s %ld %255s", name, &left, gate) != 3)
         left = 0;
-    unsetenv("KILL_AT"); /* the engine that hearthd starts is to live */
 }
 
 static int is_last(int fd)

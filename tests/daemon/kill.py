@@ -1,114 +1,41 @@
 #!/usr/bin/python3
 """Kills clients, engines and daemons at random moments of streams; every stream must end as if nothing had been.
 
-$HEARTH_KILLS is how many (18, one of each kind), $HEARTH_SEED repeats a campaign. A client's death is its connection's: the kernel does
-the same for a process. In the middle of a write hearthd is killed by kill-at.c. Prints TAP.
+$HEARTH_KILLS is how many (21, one of each kind), $HEARTH_SEED repeats a campaign. The clients that are killed are
+processes of the command `hearth`. In the middle of a write hearthd and its engine are killed by kill-at.c. After each
+kill the session goes on with another turn, which must be the undisturbed one's too, whatever KV it finds. Prints TAP.
 """
-import os, random, shutil, signal, socket, sqlite3, subprocess, sys, tempfile, time
+import os, random, signal, subprocess, sys, time
 
-try:
-    import msgpack
-except ImportError:
-    print("1..0 # SKIP python3-msgpack is not installed")
-    sys.exit(0)
+sys.dont_write_bytecode = True
+from campaign import BUILD, Box, Wrong
 
-BUILD = os.environ["top_builddir"]
-KILLS = int(os.environ.get("HEARTH_KILLS", "18"))
+KILLS = int(os.environ.get("HEARTH_KILLS", "21"))
 SEED = int(os.environ.get("HEARTH_SEED", random.SystemRandom().randrange(1 << 32)))
 TARGETS = "client", "engine", "daemon"
-PHASES = "queued", "prefill", "decode", "journal", "fold", "ended"
+PHASES = "queued", "prefill", "decode", "journal", "fold", "kv", "ended"
 rng = random.Random(SEED)
-tmp = tempfile.mkdtemp(prefix="hearth-kill.")
-sock = tmp + "/run/hearth/hearth.sock"
-env = dict(os.environ, XDG_RUNTIME_DIR=tmp + "/run", XDG_STATE_HOME=tmp + "/state", XDG_CONFIG_HOME=tmp + "/config",
-           XDG_DATA_HOME=tmp + "/data", HOME=tmp)
-for name in "HEARTH_SOCKET", "KILL_AT":
-    env.pop(name, None)
-os.mkdir(tmp + "/run", 0o700)
-preload = BUILD + "/tests/daemon/.libs/kill-at.so"
-gate = tmp + "/armed"
-daemon = None
-torn = 0  # kills in the middle of a write
-
-
-class Wrong(Exception):
-    pass
-
-
-def start(kill_at=None):
-    """A daemon; with kill_at = (NAME, N) one that dies in the Nth write to such a file after arm()."""
-    global daemon
-    e = env
-    if kill_at:
-        e = dict(env, LD_PRELOAD=preload, KILL_AT="%s %d %s" % (*kill_at, gate))
-        e["ASAN_OPTIONS"] = e.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
-    r, w = os.pipe()
-    daemon = subprocess.Popen([BUILD + "/hearthd", "--foreground", "--ready-fd", str(w)], env=e, pass_fds=[w],
-                              stdin=subprocess.DEVNULL, stderr=open(tmp + "/log", "ab"))
-    os.close(w)
-    ready = os.read(r, 1)
-    os.close(r)
-    if not ready:
-        raise Wrong("hearthd did not start")
-
-
-def arm():
-    open(gate, "w").close()
+box = Box("kill")
+torn = dict.fromkeys(("journal", "fold", "kv"), 0)  # kills in the middle of a write
+restored = 0  # tokens whose KV came back from files
 
 
 def bury(asked=False):
-    """Waits for hearthd's end, which was asked for or a kill."""
-    if os.path.exists(gate):
-        os.unlink(gate)
-    status = daemon.wait(60)
-    if status != (0 if asked else -signal.SIGKILL):
-        raise Wrong("hearthd ended with status %d" % status)
-    db = sqlite3.connect(tmp + "/state/hearth/sessions.db")
-    found = db.execute("PRAGMA integrity_check").fetchall()
-    db.close()
+    """hearthd's end, which was asked for or a kill; the database opens clean."""
+    box.bury(0 if asked else -signal.SIGKILL)
+    found = box.sql("PRAGMA integrity_check")
     if found != [("ok",)]:
         raise Wrong("the database: %s" % found)
 
 
-class Client:
-    def __init__(self):
-        self.s = socket.socket(socket.AF_UNIX)
-        self.s.settimeout(60)
-        self.s.connect(sock)
-        self.un = msgpack.Unpacker(raw=False, strict_map_key=False)
-        self.id = 0
-
-    def submit(self, method, **params):
-        self.id += 1
-        self.s.sendall(msgpack.packb([0, self.id, method, [params]]))
-        return self.id
-
-    def read(self):
-        """A message; None at the end of the connection."""
-        while True:
-            for m in self.un:
-                return m
-            try:
-                data = self.s.recv(65536)
-            except ConnectionError:
-                data = b""
-            if not data:
-                return None
-            self.un.feed(data)
-
-    def call(self, method, **params):
-        i = self.submit(method, **params)
-        while True:
-            m = self.read()
-            if m is None:
-                raise Wrong("hearthd hung up over %s" % method)
-            if m[0] == 1 and m[1] == i:
-                if m[2]:
-                    raise Wrong("%s: %s" % (method, m[2][1]))
-                return m[3]
-
-    def close(self):
-        self.s.close()
+def check_kv():
+    """The folder is what the manifest says. Only while no engine runs."""
+    kv = box.state + "/kv/"
+    files = {f: os.stat(kv + f).st_size for f in os.listdir(kv)}
+    rows = dict(box.sql("SELECT name, bytes FROM kv_file"))
+    if files != rows:
+        raise Wrong("KV files %s, rows %s" % (sorted(set(files.items()) - set(rows.items())),
+                                              sorted(set(rows.items()) - set(files.items()))))
 
 
 class Stream:
@@ -122,13 +49,13 @@ class Stream:
     def generate(self):
         """Asks, or asks again: from the beginning, and what was there must come again."""
         self.known, self.tokens, self.frames = self.tokens, [], []
-        self.client = Client()
+        self.client = box.client()
         self.id = self.client.submit("generate", **self.params)
 
     def attach(self, by_number):
         self.known = []
         self.frames = [f for f in self.frames if f[1] > 0]  # the text held back to the end comes again
-        self.client = Client()
+        self.client = box.client()
         who = {"stream": self.number} if by_number else {"request": self.params["request"]}
         self.id = self.client.submit("stream.attach", **{"from": len(self.tokens)}, **who)
 
@@ -204,63 +131,169 @@ def timeline(c, case, round):
     return s["tokens"], len(s["turns"])
 
 
+def next_turn(c, case, round):
+    """What the session says next, and what it says where nothing was kept: the same again."""
+    global restored
+    p = dict(params(case, round), request="n%d" % round)
+    if case["session"]:
+        p.update(text=" And then", max_tokens=8, stop=[])
+    r = c.call("generate", **p)
+    restored += r["usage"].get("restored_tokens", 0) if round >= 0 else 0
+    return r["text"], r["tokens"]
+
+
 def undisturbed(case, i):
-    c, st = Client(), Stream(params(case, -1 - i))
+    c, st = box.client(), Stream(params(case, -1 - i))
     first_turn(c, case, -1 - i)
     st.generate()
     st.until(lambda s: False)
-    st.result["timeline"] = timeline(c, case, -1 - i)
-    st.check(st.result)
+    want = st.result
+    want["timeline"] = timeline(c, case, -1 - i)
+    st.check(want)
+    want["told"] = []  # bytes of text that are out after so many tokens
+    for n in range(len(want["tokens"]) + 1):
+        st.tokens = want["tokens"][:n]
+        st.frames = []
+        st.attach(True)
+        st.until(lambda s: False)
+        want["told"].append(len(want["text"].encode()) - len("".join(f[2] for f in st.frames).encode()))
+        st.client.close()
+    want["next"] = next_turn(c, case, -1 - i)
     c.close()
-    return st.result
+    return want
 
 
-def one(target, phase, i, round, want):
-    """One kill, and what became of the stream."""
-    global torn
-    case = CASES[i]
-    c, st = Client(), Stream(params(case, round))
+def command(case, round):
+    """The request as the command makes it."""
+    args = ["-m", "tale", "--request", "r%d" % round, "-n", str(case["max_tokens"])]
+    args += ["--temp", str(case["sampling"]["temperature"])]
+    if "seed" in case["sampling"]:
+        args += ["--seed", str(case["sampling"]["seed"])]
+    for stop in case["stop"]:
+        args += ["--stop", stop]
+    if case["session"]:
+        args += ["-s", "s%d" % round]
+    return [BUILD + "/hearth", "run", "--no-start", *args, case["text"]]
+
+
+def output(args):
+    p = subprocess.run(args, env=box.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    return p.stdout, p.stderr.decode(errors="replace")
+
+
+def kill_client(phase, case, round, want):
+    """Kills a process of the command; another one goes on, and gets the rest or all of it."""
+    c = box.client()
     first_turn(c, case, round)
-    engine = c.call("status")["engine"]["pid"]
+    n = len(want["tokens"])
+    text, told = want["text"].encode(), want["told"]
+    need = {"queued": 0, "prefill": 0, "ended": len(text) + 1}.get(phase, len(text))
+    if phase in ("decode", "journal"):
+        need = told[rng.randrange(1, max(2, n))]
+    child = subprocess.Popen(command(case, round), env=box.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL)
+    got = data = b""
+    if phase == "prefill":
+        while child.poll() is None and c.call("status")["streams"] == 0:
+            pass
+    while len(got) < need and (data := os.read(child.stdout.fileno(), 4096)):
+        got += data
+    time.sleep({"queued": 0.008, "prefill": 0.004, "decode": 0.002, "kv": 0.02}.get(phase, 0) * rng.random())
+    child.kill()
+    got += child.stdout.read()
+    child.wait()
+    if not text.startswith(got):
+        raise Wrong("the command wrote %r, undisturbed %r" % (got, text))
+    if rng.randrange(2):
+        rest, why = output([BUILD + "/hearth", "attach", "--no-start", "--request", "--from",
+                            str(rng.choice([k for k in range(n + 1) if told[k] == len(got)])), "r%d" % round])
+        if rest == b"" and "there is no stream" in why and got == b"":  # it had not asked yet
+            rest, why = output(command(case, round))
+    else:
+        rest, why = output(command(case, round))
+        if rest[:len(got)] != got:
+            raise Wrong("the retry wrote %r after %r: %s" % (rest, got, why))
+        rest = rest[len(got):]
+    if got + rest != text:
+        raise Wrong("the command wrote %r, and then %r: %s; undisturbed %r" % (got, rest, why, text))
+    c.close()
+
+
+def await_death(engine):
+    """Waits for an engine that is about to die in a write; false where it had nothing left to write."""
+    for _ in range(100):
+        try:
+            os.kill(engine, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def kill_server(target, phase, case, round, want):
+    """Kills the engine or hearthd; the stream goes on, or is asked for again."""
+    c, st = box.client(), Stream(params(case, round))
+    first_turn(c, case, round)
     n = len(want["tokens"])
     at = {"queued": 0, "prefill": 0, "decode": rng.randrange(1, max(2, n - 1)), "journal": rng.randrange(1, max(2, n)),
-          "fold": n, "ended": n}[phase]
-    inside = target == "daemon" and phase in ("journal", "fold")
-    if inside:  # a daemon of its own kind: its head, appended ids and tokens are writes; a fold is four or more
-        daemon.terminate()
+          "fold": n, "kv": n, "ended": n}[phase]
+    # A daemon of its own kind. Its head, appended ids and tokens are writes to the journal; a fold is four or more
+    # to the database, a file's row two or three; a file is a write for each page and one for its head.
+    inside = {("daemon", "journal"): ("daemon", "/journal/", at + 1),
+              ("daemon", "fold"): ("daemon", "sessions.db-wal", rng.randrange(1, 5)),
+              ("daemon", "kv"): ("daemon", "sessions.db-wal", rng.randrange(1, 3)),
+              ("engine", "kv"): ("engine", "/kv/", rng.randrange(1, 5))}.get((target, phase))
+    if inside:
+        box.daemon.terminate()
         c.close()
         bury(asked=True)
-        start(("/journal/", at + 1) if phase == "journal" else ("sessions.db-wal", rng.randrange(1, 5)))
-        arm()
+        box.start(*inside)
+        c = box.client()
+        c.call("models.load", model="tale")
+        if phase != "kv" or target == "engine":
+            box.arm()
+    engine = c.call("status")["engine"]["pid"]
+    dies = inside and phase != "kv"
     try:
         st.generate()
         if phase == "prefill":
             st.until(lambda s: s.number is not None)
         elif phase != "queued":
-            st.until(lambda s: inside is False and phase != "ended" and len(s.tokens) >= at)
+            st.until(lambda s: not dies and phase not in ("kv", "ended") and len(s.tokens) >= at)
         if phase in ("queued", "prefill", "decode"):
             time.sleep(rng.random() * 0.004)
     except (ConnectionError, FileNotFoundError):
-        if not inside:
+        if not dies:
             raise
     c.close()
-    if target == "client":
-        st.client.close()
-    elif target == "engine" and engine:
-        try:
-            os.kill(engine, rng.choice((signal.SIGKILL, signal.SIGSEGV)))
-        except ProcessLookupError:
-            pass
-    elif target == "daemon":
-        if not inside:
-            daemon.kill()
+    if target == "engine":
+        if phase == "kv" and await_death(engine):
+            torn[phase] += 1
+        elif engine:
+            try:
+                os.kill(engine, rng.choice((signal.SIGKILL, signal.SIGSEGV)))
+            except ProcessLookupError:
+                pass
+    else:
+        if phase == "kv":  # its row is written about now
+            box.arm()
+            time.sleep(rng.random() * 0.03)
+            torn[phase] += box.daemon.poll() is not None
+            box.daemon.kill()
+        elif not inside:
+            box.daemon.kill()
         elif st.result:
             raise Wrong("the write that was to be the last did not come")
         st.until(lambda s: s.result)  # what had been sent before
-        torn += inside
+        if dies:
+            torn[phase] += 1
         bury()
-        start()
-    if target != "engine" or st.result: # what has ended can be had again
+        box.start()
+        c = box.client()
+        if not c.call("status")["engine"]["pid"]:
+            check_kv()
+        c.close()
+    if target != "engine" or st.result:  # what has ended can be had again
         ended, st.result = st.result, None
         known = st.number is not None
         how = rng.randrange(3) if known else 2
@@ -274,18 +307,26 @@ def one(target, phase, i, round, want):
     if st.result is None:
         raise Wrong("the connection ended before the stream")
     st.check(want)
-    c = Client()
-    if timeline(c, case, round) != want["timeline"]:
-        raise Wrong("the session's timeline is %r, undisturbed %r" % (timeline(c, case, round), want["timeline"]))
+
+
+def one(target, phase, i, round, want):
+    """One kill, and what became of the stream and its session."""
+    if target == "client":
+        kill_client(phase, CASES[i], round, want)
+    else:
+        kill_server(target, phase, CASES[i], round, want)
+    c = box.client()
+    for what, got in ("timeline", timeline(c, CASES[i], round)), ("next", next_turn(c, CASES[i], round)):
+        if got != want[what]:
+            raise Wrong("the session's %s: %r, undisturbed %r" % (what, got, want[what]))
     c.close()
-    return st
 
 
 print("# seed %d, %d kills" % (SEED, KILLS))
 done = {}
 wrong = None
 try:
-    start()
+    box.start()
     wants = [undisturbed(case, i) for i, case in enumerate(CASES)]
     plan = [(t, p) for p in PHASES for t in TARGETS]
     plan = (plan * (KILLS // len(plan) + 1))[:KILLS]
@@ -302,18 +343,18 @@ try:
             wrong = "kill %d, the %s, %s, case %d: %s: %s" % (round, target, phase, i, type(e).__name__, e)
             break
         done[target, phase] = done.get((target, phase), 0) + 1
-    if not wrong:
-        daemon.terminate()
+    for _ in range(2 if not wrong else 0):  # and once more, for what the last engine left
+        box.daemon.terminate()
         bury(asked=True)
+        box.start()
+    if not wrong:
+        check_kv()
 finally:
-    if daemon and daemon.poll() is None:
-        daemon.kill()
-        daemon.wait()
-    log = open(tmp + "/log", errors="replace").read().splitlines()
-    shutil.rmtree(tmp, ignore_errors=True)
+    log = box.log().splitlines()
+    box.remove()
 for p in PHASES:
     print("# %-8s" % p + "".join("  %s %d" % (t, done.get((t, p), 0)) for t in TARGETS))
-print("# in the middle of a write: %d" % torn)
+print("# in the middle of a write: %s; %d tokens came back from files" % (torn, restored))
 if wrong:
     print("# " + wrong.replace("\n", "\n# ")[:3000])
     print("\n".join("# log: " + l for l in log[-40:]))

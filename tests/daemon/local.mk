@@ -130,5 +130,6 @@ tests_daemon_journal_LDADD = daemon/libdaemon.a $(DAEMON_TEST_LIBS) $(SQLITE_LIB
 check_LTLIBRARIES = tests/daemon/kill-at.la
 tests_daemon_kill_at_la_SOURCES = tests/daemon/kill-at.c
 tests_daemon_kill_at_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
+EXTRA_DIST += tests/daemon/campaign.py
 dist_check_SCRIPTS += tests/daemon/kill.py
 TESTS += tests/daemon/kill.py

@@ -1,0 +1,131 @@
+"""What the campaigns share (kill.py, damage.py): a daemon of one's own in a fresh folder, and a client without a library."""
+import os, shutil, signal, socket, sqlite3, subprocess, sys, tempfile
+
+try:
+    import msgpack
+except ImportError:
+    print("1..0 # SKIP python3-msgpack is not installed")
+    sys.exit(0)
+
+BUILD = os.environ["top_builddir"]
+
+
+class Wrong(Exception):
+    pass
+
+
+class Refused(Exception):
+    """An error reply; [0] is its name."""
+
+
+class Box:
+    def __init__(self, name):
+        self.dir = tempfile.mkdtemp(prefix="hearth-%s." % name)
+        self.socket = self.dir + "/run/hearth/hearth.sock"
+        self.state = self.dir + "/state/hearth"
+        self.gate = self.dir + "/armed"
+        self.daemon = None
+        d = self.dir
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=d + "/run", XDG_STATE_HOME=d + "/state", HOME=d,
+                        XDG_CONFIG_HOME=d + "/config", XDG_DATA_HOME=d + "/data")
+        for name in "HEARTH_SOCKET", "KILL_AT", "KILL_ENGINE_AT":
+            self.env.pop(name, None)
+        os.mkdir(d + "/run", 0o700)
+
+    def start(self, who=None, name=None, n=0):
+        """A daemon; with `who` it, or its engine, dies in the Nth write to a file of that name after arm()."""
+        env = self.env
+        if who:
+            variable = "KILL_ENGINE_AT" if who == "engine" else "KILL_AT"
+            env = dict(env, LD_PRELOAD=BUILD + "/tests/daemon/.libs/kill-at.so",
+                       **{variable: "%s %d %s" % (name, n, self.gate)})
+            env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+        r, w = os.pipe()
+        with open(self.dir + "/log", "ab") as log:
+            self.daemon = subprocess.Popen([BUILD + "/hearthd", "--foreground", "--ready-fd", str(w)], env=env,
+                                           pass_fds=[w], stdin=subprocess.DEVNULL, stderr=log)
+        os.close(w)
+        ready = os.read(r, 1)
+        os.close(r)
+        if not ready:
+            raise Wrong("hearthd did not start")
+
+    def arm(self):
+        open(self.gate, "w").close()
+
+    def stop(self):
+        self.daemon.terminate()
+        self.bury(0)
+
+    def kill(self):
+        self.daemon.kill()
+        self.bury(-signal.SIGKILL)
+
+    def bury(self, want):
+        """Waits for hearthd's end, which has that status."""
+        if os.path.exists(self.gate):
+            os.unlink(self.gate)
+        status = self.daemon.wait(60)
+        if status != want:
+            raise Wrong("hearthd ended with status %d" % status)
+
+    def sql(self, text, *args):
+        db = sqlite3.connect(self.state + "/sessions.db")
+        rows = db.execute(text, args).fetchall()
+        db.commit()
+        db.close()
+        return rows
+
+    def client(self):
+        return Client(self.socket)
+
+    def log(self):
+        with open(self.dir + "/log", errors="replace") as f:
+            return f.read()
+
+    def remove(self):
+        if self.daemon and self.daemon.poll() is None:
+            self.daemon.kill()
+            self.daemon.wait()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Client:
+    def __init__(self, path):
+        self.s = socket.socket(socket.AF_UNIX)
+        self.s.settimeout(60)
+        self.s.connect(path)
+        self.un = msgpack.Unpacker(raw=False, strict_map_key=False)
+        self.id = 0
+
+    def submit(self, method, **params):
+        self.id += 1
+        self.s.sendall(msgpack.packb([0, self.id, method, [params]]))
+        return self.id
+
+    def read(self):
+        """A message; None at the end of the connection."""
+        while True:
+            for m in self.un:
+                return m
+            try:
+                data = self.s.recv(65536)
+            except ConnectionError:
+                data = b""
+            if not data:
+                return None
+            self.un.feed(data)
+
+    def call(self, method, **params):
+        i = self.submit(method, **params)
+        while True:
+            m = self.read()
+            if m is None:
+                raise Wrong("hearthd hung up over %s" % method)
+            if m[0] == 1 and m[1] == i:
+                if m[2]:
+                    raise Refused(*m[2][1].split(": ", 1))
+                return m[3]
+
+    def close(self):
+        self.s.close()
