@@ -1,16 +1,30 @@
 /* cmd-ps.c - hearth ps: the models in memory. */
 #include "client/cmd.h"
 
-static void print_rows(const struct hearth_engine_status *e)
+/* The beginning of its digest, as `show` has it in full: tells what lies behind a name. */
+static void model_id(struct hearth *h, const char *path, char id[static 16])
+{
+    struct hearth_model *m;
+    struct hearth_err err;
+    snprintf(id, 16, "-");
+    if (hearth_models_show(h, path, &m, NULL, &err))
+        return; /* its file has gone */
+    if (m->digest)
+        snprintf(id, 16, "%.12s", m->digest);
+    hearth_free(m);
+}
+
+static void print_rows(struct hearth *h, const struct hearth_engine_status *e)
 {
     struct table t = {0};
-    table_add(&t, 6, "NAME", "SIZE", "WHERE", "CONTEXT", "RUNNING", "KV");
+    table_add(&t, 7, "NAME", "ID", "SIZE", "WHERE", "CONTEXT", "RUNNING", "KV");
     for (size_t i = 0; i < e->n_models; i++) {
         const struct hearth_loaded_model *m = &e->models[i];
-        char context[48], running[24];
+        char id[16], context[48], running[24];
+        model_id(h, m->path, id);
         snprintf(context, sizeof context, "%lld/%lld", (long long)m->context_used, (long long)m->context);
         snprintf(running, sizeof running, "%lld", (long long)m->sequences);
-        table_add(&t, 6, m->name, human_bytes(m->bytes), m->vocab_only ? "vocabulary" : m->where, context, running,
+        table_add(&t, 7, m->name, id, human_bytes(m->bytes), m->vocab_only ? "vocabulary" : m->where, context, running,
                   human_bytes(m->pages_used * m->page_bytes));
     }
     table_print(&t);
@@ -30,7 +44,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (json)
         status = print_json(json_pack("{s:o}", "models", json_loaded_models(&r->engine)));
     else
-        print_rows(&r->engine);
+        print_rows(h, &r->engine);
     return verb_end(h, r, status);
 }
 

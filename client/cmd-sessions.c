@@ -14,13 +14,14 @@ static const char *kept(const struct hearth_session *s)
 static void print_list(const struct hearth_sessions_list_result *r)
 {
     struct table t = {0};
-    table_add(&t, 8, "NAME", "ID", "MODEL", "TURNS", "TOKENS", "SIZE", "USED", "KEPT");
+    table_add(&t, 9, "NAME", "ID", "MODEL", "TURNS", "TOKENS", "SIZE", "KV", "USED", "KEPT");
     for (size_t i = 0; i < r->n_sessions; i++) {
         const struct hearth_session *s = &r->sessions[i];
         char turns[24], tokens[24];
         snprintf(turns, sizeof turns, "%lld", (long long)s->turns);
         snprintf(tokens, sizeof tokens, "%lld", (long long)s->tokens);
-        table_add(&t, 8, s->name, s->id, s->model, turns, tokens, human_bytes(s->bytes), human_ago(s->used), kept(s));
+        table_add(&t, 9, s->name, s->id, s->model, turns, tokens, human_bytes(s->bytes), human_bytes(s->kv_bytes),
+                  human_ago(s->used), kept(s));
     }
     table_print(&t);
 }
@@ -75,6 +76,7 @@ static void print_facts(const struct hearth_session *s)
     snprintf(text[0], sizeof text[0], "%lld tokens in %lld turns", (long long)s->tokens, (long long)s->turns);
     table_add(&t, 2, "length", text[0]);
     table_add(&t, 2, "size", human_bytes(s->bytes));
+    table_add(&t, 2, "KV files", human_bytes(s->kv_bytes));
     table_add(&t, 2, "begun", human_ago(s->created));
     table_add(&t, 2, "used", human_ago(s->used));
     table_add(&t, 2, "kept",

@@ -9,6 +9,7 @@ static void print_model(const struct hearth_model *m)
     char text[4][64];
     table_add(&t, 2, "name", m->name);
     table_add(&t, 2, "path", m->path);
+    table_add(&t, 2, "id", m->digest);
     table_add(&t, 2, "size", human_bytes(m->bytes));
     table_add(&t, 2, "architecture", m->arch);
     table_add(&t, 2, "weights", m->type);

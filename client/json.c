@@ -66,10 +66,11 @@ json_t *json_result(const struct hearth_generate_result *r)
 
 json_t *json_session(const struct hearth_session *s)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:f, s:f, s:b, s:I, s:b, s:f}", "id", json_str(s->id), "name",
+    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:f, s:f, s:b, s:I, s:I, s:b, s:f}", "id", json_str(s->id), "name",
                      json_str(s->name), "model", json_str(s->model), "path", json_str(s->path), "tokens",
                      (json_int_t)s->tokens, "turns", (json_int_t)s->turns, "created", s->created, "used", s->used,
-                     "busy", s->busy, "bytes", (json_int_t)s->bytes, "pinned", s->pinned, "expires", s->expires);
+                     "busy", s->busy, "bytes", (json_int_t)s->bytes, "kv_bytes", (json_int_t)s->kv_bytes, "pinned",
+                     s->pinned, "expires", s->expires);
 }
 
 json_t *json_model(const struct hearth_model *m, bool details)
@@ -78,8 +79,9 @@ json_t *json_model(const struct hearth_model *m, bool details)
                           (json_int_t)m->bytes, "modified", m->modified, "loaded", m->loaded);
     if (!details)
         return o;
-    json_t *more = json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch",
-                             json_str(m->arch), "type", json_str(m->type), "tokenizer", json_str(m->tokenizer), "chat",
+    json_t *more = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch",
+                             json_str(m->arch), "type", json_str(m->type), "digest", json_str(m->digest), "tokenizer",
+                             json_str(m->tokenizer), "tokenizer_digest", json_str(m->tokenizer_digest), "chat",
                              json_str(m->chat), "parameters", (json_int_t)m->parameters, "context",
                              (json_int_t)m->context, "layers", (json_int_t)m->layers, "d_model", (json_int_t)m->d_model,
                              "heads", (json_int_t)m->heads, "kv_heads", (json_int_t)m->kv_heads, "d_head",

@@ -226,6 +226,7 @@ static int import(struct import *im, const json_t *doc, const struct import_as *
         .version = json_integer_value(json_object_get(doc, "hearth_session")),
         .name = as->name ? as->name : json_string_value(json_object_get(doc, "name")),
         .tokenizer = json_string_value(json_object_get(model, "tokenizer")),
+        .tokenizer_digest = json_string_value(json_object_get(model, "tokenizer_digest")),
         .vocab = json_integer_value(json_object_get(model, "vocab")),
         .created = json_number_value(json_object_get(doc, "created")),
         .turn_open = json_is_true(json_object_get(doc, "turn_open")),

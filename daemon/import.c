@@ -229,6 +229,9 @@ static void on_model(void *arg, const void *result, const struct hearth_err *err
     else if (p->tokenizer != NULL && (m->tokenizer == NULL || strcmp(p->tokenizer, m->tokenizer) != 0))
         err_set(&e, HEARTH_EMODELMISMATCH, "the session is of a model with the tokenizer %.60s, \"%.60s\" has %.60s",
                 p->tokenizer, p->model, m->tokenizer != NULL ? m->tokenizer : "none");
+    else if (p->tokenizer_digest != NULL &&
+             (m->tokenizer_digest == NULL || strcmp(p->tokenizer_digest, m->tokenizer_digest) != 0))
+        err_set(&e, HEARTH_EMODELMISMATCH, "the session is of a model with another tokenizer than \"%.60s\"", p->model);
     if (e.code != 0) {
         if (im != NULL) {
             call->conn->import = NULL;

@@ -271,6 +271,29 @@ void kvdir_forget(struct kvdir *d, const char *session)
         }
 }
 
+static int by_id(const void *a, const void *b)
+{
+    const struct wire_session *const *x = a, *const *y = b;
+    return strcmp((*x)->id, (*y)->id);
+}
+
+void kvdir_describe(const struct kvdir *d, struct wire_session *v, size_t n)
+{
+    struct wire_session **sorted = d != NULL && n > 0 ? calloc(n, sizeof(struct wire_session *)) : NULL;
+    for (size_t i = 0; sorted != NULL && i < n; i++)
+        sorted[i] = &v[i];
+    if (sorted != NULL)
+        qsort(sorted, n, sizeof(struct wire_session *), by_id);
+    for (size_t i = 0; sorted != NULL && i < KVDIR_BUCKETS; i++)
+        for (const struct kvfile *f = d->buckets[i]; f != NULL; f = f->next) {
+            struct wire_session key = {.id = f->row.session}, *k = &key;
+            struct wire_session **found = bsearch(&k, sorted, n, sizeof(struct wire_session *), by_id);
+            if (found != NULL)
+                (*found)->kv_bytes += f->row.bytes;
+        }
+    free(sorted);
+}
+
 size_t kvdir_usage(const struct kvdir *d, struct kvdir_usage **out)
 {
     size_t n = 0;

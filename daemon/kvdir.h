@@ -35,6 +35,9 @@ void kvdir_bad(struct kvdir *d, const char *name, const char *why);
 /* The session is removed, and its files with it. Nothing where d is NULL. */
 void kvdir_forget(struct kvdir *d, const char *session);
 
+/* Sets kv_bytes of sessions: what the files have that were written in their turns. Nothing where d is NULL. */
+void kvdir_describe(const struct kvdir *d, struct wire_session *v, size_t n);
+
 /* What a user has. */
 struct kvdir_usage {
     uid_t uid;

@@ -23,6 +23,7 @@ void msg_sessions_list(struct call *call)
     if (rc == 0) {
         for (size_t i = 0; i < n; i++)
             session_describe(s, v[i], &w[i]);
+        kvdir_describe(s->kv, w, n);
         struct wire_sessions_list_result r = {.sessions = w, .n_sessions = n};
         call_reply(call, &r);
     } else {
@@ -50,6 +51,7 @@ static int show(struct call *call, const struct store_session *row, struct heart
     if (rc == 0) {
         struct wire_session_show_result r = {.turns = w.v, .n_turns = n, .tokens = {.v = ids, .n = n_ids}};
         session_describe(s, row, &r.session);
+        kvdir_describe(s->kv, &r.session, 1);
         call_reply(call, &r);
     }
     store_turns_free(turns, n);

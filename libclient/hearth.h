@@ -460,6 +460,7 @@ struct hearth_session {
     double created, used; /* seconds since the epoch */
     bool busy;            /* a generation is running in it */
     int64_t bytes;        /* of texts and tokens that are stored */
+    int64_t kv_bytes;     /* of KV files that were written in its turns */
     bool pinned;          /* never removed for its age or for room */
     double expires;       /* when it is removed if nobody uses it; 0: never */
 };
@@ -533,9 +534,10 @@ struct hearth_session_import {
     int64_t version;           /* of the document; the rest counts in page 0 only */
     const char *name;          /* of the new session */
     const char *model;         /* a name or a path on this machine */
-    const char *tokenizer;     /* as models.show told it where the session comes from; must be the same here */
-    int64_t vocab;             /* the same */
-    double created;            /* seconds since the epoch */
+    /* As models.show told them where the session comes from: what is given must be the same here. */
+    const char *tokenizer, *tokenizer_digest;
+    int64_t vocab;
+    double created; /* seconds since the epoch */
     bool turn_open, pinned;
     bool replace; /* a session of that name is removed, in the same moment */
 };
@@ -556,8 +558,10 @@ struct hearth_model {
     /* hearth_models_show() only: */
     const char *arch;      /* "llama" */
     const char *type;      /* "Q4_K_M" */
+    const char *digest;    /* of its metadata and samples of every tensor: 32 hex digits that tell models apart */
     const char *tokenizer; /* "gpt2/llama-bpe" */
-    const char *chat;      /* the chat template: "chatml", "llama-3"; NULL = none that we render */
+    const char *tokenizer_digest; /* the same digest: the same ids for the same text */
+    const char *chat;             /* the chat template: "chatml", "llama-3"; NULL = none that we render */
     int64_t parameters, context, layers, d_model, heads, kv_heads, d_head, d_ff, vocab;
 };
 struct hearth_models_list_result {

@@ -255,19 +255,13 @@ TYPE(notice, "notice");
 /* --- sessions ------------------------------------------------------------------------------------------- */
 
 static const struct wire_field session_fields[] = {
-    WORD(wire_session, id, REQUIRED),
-    WORD(wire_session, name),
-    PATH(wire_session, model),
-    PATH(wire_session, path),
-    COUNTER(wire_session, tokens),
-    COUNTER(wire_session, turns),
-    AMOUNT(wire_session, created),
-    AMOUNT(wire_session, used),
-    BOOL(wire_session, busy, false),
-    COUNTER(wire_session, bytes),
-    BOOL(wire_session, pinned, false),
-    AMOUNT(wire_session, expires),
-    {0},
+    WORD(wire_session, id, REQUIRED), WORD(wire_session, name),
+    PATH(wire_session, model),        PATH(wire_session, path),
+    COUNTER(wire_session, tokens),    COUNTER(wire_session, turns),
+    AMOUNT(wire_session, created),    AMOUNT(wire_session, used),
+    BOOL(wire_session, busy, false),  COUNTER(wire_session, bytes),
+    COUNTER(wire_session, kv_bytes),  BOOL(wire_session, pinned, false),
+    AMOUNT(wire_session, expires),    {0},
 };
 TYPE(session, "session");
 
@@ -367,6 +361,7 @@ static const struct wire_field session_import_fields[] = {
     WORD(wire_session_import, name),
     PATH(wire_session_import, model),
     WORD(wire_session_import, tokenizer),
+    WORD(wire_session_import, tokenizer_digest),
     COUNTER(wire_session_import, vocab),
     FLOAT(wire_session_import, created, 0, 1e12, 0),
     BOOL(wire_session_import, turn_open, false),
@@ -399,7 +394,9 @@ static const struct wire_field model_fields[] = {
     BOOL(wire_model, loaded, false),
     WORD(wire_model, arch),
     WORD(wire_model, type),
+    WORD(wire_model, digest),
     WORD(wire_model, tokenizer),
+    WORD(wire_model, tokenizer_digest),
     WORD(wire_model, chat),
     COUNTER(wire_model, parameters, SPARSE),
     COUNTER(wire_model, context, SPARSE),

@@ -3,6 +3,7 @@
 
 #include "daemon/engine/kvprint.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -65,6 +66,13 @@ static struct kv_hash model_digest(XXH3_state_t *s, const struct gguf *g)
     return digest(s);
 }
 
+static struct kv_hash tokenizer_digest(XXH3_state_t *s, const struct gguf *g)
+{
+    XXH3_128bits_reset(s);
+    add_keys(s, g, true);
+    return digest(s);
+}
+
 static struct kv_hash rope_digest(XXH3_state_t *s, const struct model *m)
 {
     const struct gguf_tensor *factors = gguf_tensor_find(m->gguf, "rope_freqs.weight");
@@ -97,13 +105,28 @@ int kv_print_make(struct kv_print *out, const struct model *m, const struct kv_d
         .page_tokens = KV_PAGE,
         .numerics = KV_NUMERICS,
     };
-    XXH3_128bits_reset(s);
-    add_keys(s, m->gguf, true);
-    p.tokenizer = digest(s);
+    p.tokenizer = tokenizer_digest(s, m->gguf);
     strncpy(p.backend, m->be->name, sizeof p.backend - 1);
     XXH3_freeState(s);
     int rc = gguf_check(m->gguf, e); /* zeros read in the place of what was cut off are no fingerprint */
     if (!rc)
         *out = p;
     return rc;
+}
+
+static void to_hex(char out[static KV_DIGEST], struct kv_hash h)
+{
+    snprintf(out, KV_DIGEST, "%016llx%016llx", (unsigned long long)h.hi, (unsigned long long)h.lo);
+}
+
+int kv_print_digests(const struct gguf *g, char weights[static KV_DIGEST], char tokenizer[static KV_DIGEST],
+                     struct hearth_err *e)
+{
+    XXH3_state_t *s = XXH3_createState();
+    if (!s)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a digest");
+    to_hex(weights, model_digest(s, g));
+    to_hex(tokenizer, tokenizer_digest(s, g));
+    XXH3_freeState(s);
+    return gguf_check(g, e);
 }

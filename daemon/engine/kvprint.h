@@ -20,4 +20,10 @@ enum { KV_NUMERICS = 1 };
  * where the model file has changed under us. Thread: any; touches the mapped file. */
 int kv_print_make(struct kv_print *out, const struct model *m, const struct kv_desc *desc, struct hearth_err *e);
 
+/* The same digests of a file's weights and of its tokenizer, in hex, for people and for documents that name a model.
+ * HEARTH_EBADMODEL as above. */
+enum { KV_DIGEST = 2 * sizeof(struct kv_hash) + 1 };
+int kv_print_digests(const struct gguf *g, char weights[static KV_DIGEST], char tokenizer[static KV_DIGEST],
+                     struct hearth_err *e);
+
 #endif

@@ -1,6 +1,7 @@
 /* serve.c - the methods of the engine link, and the device thread's events. Thread: the loop's. */
 #include "config.h"
 
+#include "daemon/engine/kvprint.h"
 #include "daemon/engine/serve.h"
 
 #include <stdio.h>
@@ -131,11 +132,15 @@ static int on_model(struct server *s, uint32_t id, const struct wire_method *m, 
     struct resident *model;
     struct hearth_err ignored;
     struct gguf_str arch = {"", 0};
-    char arch_name[64];
+    char arch_name[64], weights[KV_DIGEST], tokenizer[KV_DIGEST];
     (void)taken;
     int rc = models_get(&s->models, ((struct wire_engine_path *)msg)->path, &model, e);
     if (rc)
         return rc;
+    if ((rc = kv_print_digests(model->gguf, weights, tokenizer, e))) {
+        models_put(&s->models, model);
+        return rc;
+    }
     models_vocab(model, &ignored);
     const struct hparams *hp = &model->hp;
     gguf_str(model->gguf, "general.architecture", &arch, &ignored);
@@ -147,7 +152,9 @@ static int on_model(struct server *s, uint32_t id, const struct wire_method *m, 
         .modified = (double)model->id.mtime.tv_sec + 1e-9 * (double)model->id.mtime.tv_nsec,
         .loaded = atomic_load(&model->loaded),
         .arch = arch_name,
+        .digest = weights,
         .tokenizer = model->vocab ? vocab_kind(model->vocab) : NULL,
+        .tokenizer_digest = tokenizer,
         .chat = tmpl_name(model->tmpl),
         .vocab = model->vocab ? vocab_size(model->vocab) : 0,
     };

@@ -57,6 +57,7 @@ refused "an id that is no integer" "d['turns'][0]['tokens'][0] = 1.5" "turns[0]:
 refused "a huge id" "d['turns'][0]['tokens'][0] = 1 << 40" "turns[0]: \"tokens\""
 refused "another tokenizer" "d['model']['tokenizer'] = 'spm'" "MODEL_MISMATCH: "
 refused "another vocabulary" "d['model']['vocab'] = 32000" "MODEL_MISMATCH: "
+refused "the same kind of tokenizer with other words" "d['model']['tokenizer_digest'] = '0' * 32" "MODEL_MISMATCH: "
 refused "a model that is not here" "d['model'] = {'named': 'no-such-model'}" "MODEL_NOT_FOUND: "
 refused "no model" "d['model'] = {}" "--model"
 refused "a role that there is not" "d['turns'][0]['role'] = 'tool'" "\"tool\""
