@@ -264,6 +264,7 @@ struct device_info {
     enum dtype kv_type; /* what KV is kept in by default */
     uint32_t ahead;     /* steps the caller may have in flight: 1 on the CPU */
     uint64_t mem_total, mem_free; /* bytes */
+    uint64_t mem_kept; /* of mem_free: in copies that make things quicker, given back when the memory is wanted */
     uint64_t hot_allocs; /* allocations, graph instantiations and host syncs since warm-up: 0 on a healthy path */
 };
 

@@ -17,7 +17,7 @@ cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/move.c
 	kernels/cuda/finish.cu kernels/cuda/gemm_ref.cu kernels/cuda/gemm.cu kernels/cuda/gemm_q4_k.cu kernels/cuda/gemm_q6_k.cu \
 	kernels/cuda/gemm_q46_k.cu kernels/cuda/gemm_q5_k.cu kernels/cuda/gemm_q_0.cu kernels/cuda/gemm_f.cu kernels/cuda/pack.cu \
 	kernels/cuda/attend.cu kernels/cuda/attend_long.cu kernels/cuda/sample.cu \
-	kernels/cuda/prefill.cu kernels/cuda/rate.cu
+	kernels/cuda/prefill.cu kernels/cuda/kept.cu kernels/cuda/rate.cu
 EXTRA_DIST += $(cuda_headers) $(cuda_sources)
 NVCCFLAGS = -std=c++17 -O3 -I$(top_srcdir) -I$(top_builddir) -Xcompiler -Wall,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 

@@ -203,6 +203,7 @@ struct wdev {
     uint8_t *packed;
     uint64_t packed_bytes; /* filled by pack_plan() */
     uint32_t interleaved;  /* gate and up share tiles: 8 rows each; filled by pack_plan() */
+    __half *kept;          /* all rows expanded, [n_out][kept_ld()], or NULL: kept.cu */
     struct wdev *next;     /* list of the device's weights */
 };
 static inline const wdev *wdev_of(const struct weight *w)
@@ -252,6 +253,9 @@ struct device {
     struct mover *mover;
     struct lt *lt;
     struct wdev *weights;
+    uint64_t kept_bytes;          /* in expanded copies */
+    uint64_t kept_room;           /* for more of them, where kept_asked */
+    bool kept_asked;
     uint32_t depth; /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
 };
 

@@ -41,6 +41,11 @@ void *cuda_alloc(struct device *d, uint64_t bytes, const char *what, struct hear
     if (d->hot)
         d->hot_allocs++;
     cudaError_t rc = cudaMalloc(&p, bytes ? bytes : 1);
+    if (rc == cudaErrorMemoryAllocation && kept_drop(d)) {
+        cudaGetLastError();
+        rc = cudaMalloc(&p, bytes ? bytes : 1);
+    }
+    d->kept_asked = false;
     if (rc == cudaSuccess)
         return p;
     if (rc == cudaErrorMemoryAllocation) {
@@ -62,6 +67,7 @@ void cuda_free(struct device *d, void *p)
 {
     if (p)
         cuda_ok(d, cudaFree(p));
+    d->kept_asked = false;
 }
 
 /* --- open, close --------------------------------------------------------------------------------------------- */
@@ -194,7 +200,8 @@ static void dev_info(struct device *d, struct device_info *out)
     out->ahead = AHEAD;
     cuda_ok(d, cudaMemGetInfo(&avail, &total));
     out->mem_total = total;
-    out->mem_free = avail;
+    out->mem_free = avail + d->kept_bytes;
+    out->mem_kept = d->kept_bytes;
     out->hot_allocs = d->hot_allocs;
 }
 

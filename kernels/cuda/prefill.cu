@@ -1,6 +1,6 @@
 /*
- * prefill.cu - long prompts: a matrix is expanded to fp16, a slice at a time that stays in L2, and multiplied by
- * cuBLASLt.
+ * prefill.cu - long prompts: matrices as fp16, multiplied by cuBLASLt. Expanded copies are kept where there is room
+ * (kept.cu); elsewhere a matrix is expanded a slice at a time, which stays in L2.
  *
  * The library is opened at run time; without it, or where its header was missing at build time, every row goes through
  * the GEMM body. Its algorithm is chosen by trial once per shape and kept: the heuristics' first choice can be far off.
@@ -23,13 +23,14 @@
 enum { LT_SHAPES = 256, LT_TRIES = 8 };
 static const uint64_t LT_WORKSPACE = 32ull << 20;
 
-#define LT_CALLS(X)                                                                                         \
-    X(cublasLtCreate)                                                                                       \
-    X(cublasLtDestroy)                                                                                      \
-    X(cublasLtMatmulDescCreate)                                                                             \
-    X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate)            \
-        X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) \
-            X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
+#define LT_CALLS(X)                                                                                                  \
+    X(cublasLtCreate)                                                                                                \
+    X(cublasLtDestroy)                                                                                               \
+    X(cublasLtMatmulDescCreate)                                                                                      \
+    X(cublasLtMatmulDescDestroy)                                                                                     \
+    X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)                   \
+        X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute) \
+            X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
 
 /* y[rows, n] (+)= x[rows, k] w[n, k]^T */
 struct lt_shape {
@@ -94,16 +95,24 @@ void prefill_init(struct device *d)
     }
 }
 
+static void lt_forget(struct lt *lt, struct lt_shape *s)
+{
+    if (s->w)
+        lt->cublasLtMatrixLayoutDestroy_(s->w);
+    if (s->x)
+        lt->cublasLtMatrixLayoutDestroy_(s->x);
+    if (s->y)
+        lt->cublasLtMatrixLayoutDestroy_(s->y);
+    *s = (struct lt_shape){};
+}
+
 void prefill_fini(struct device *d)
 {
     struct lt *lt = d->lt;
     if (!lt)
         return;
-    for (uint32_t i = 0; i < lt->n_shape; i++) {
-        lt->cublasLtMatrixLayoutDestroy_(lt->shape[i].w);
-        lt->cublasLtMatrixLayoutDestroy_(lt->shape[i].x);
-        lt->cublasLtMatrixLayoutDestroy_(lt->shape[i].y);
-    }
+    for (uint32_t i = 0; i < LT_SHAPES; i++)
+        lt_forget(lt, &lt->shape[i]);
     if (lt->pref)
         lt->cublasLtMatmulPreferenceDestroy_(lt->pref);
     if (lt->desc)
@@ -181,24 +190,23 @@ static void lt_gemm(struct device *d, struct lt_shape want, const __half *w, con
     struct lt_shape *s = NULL;
     if (d->err.code)
         return;
-    for (uint32_t i = 0; i < lt->n_shape && !s; i++) {
+    for (uint32_t i = 0; i < LT_SHAPES && !s; i++) {
         struct lt_shape *o = &lt->shape[i];
         if (o->rows == want.rows && o->n == want.n && o->k == want.k && o->ldx == want.ldx && o->ldy == want.ldy &&
             o->ldw == want.ldw && o->half_out == want.half_out && o->add == want.add)
             s = o;
     }
     if (!s) {
-        if (lt->n_shape == LT_SHAPES) {
-            cuda_refuse(d, HEARTH_EINTERNAL, "more than %d shapes of prefill", LT_SHAPES);
-            return;
-        }
         if (d->hot)
             d->hot_allocs++;
-        s = &lt->shape[lt->n_shape];
+        s = &lt->shape[lt->n_shape % LT_SHAPES]; /* the oldest, where there are that many */
+        lt_forget(lt, s);
         *s = want;
         /* the residual must not be added to more than once: tried elsewhere, with the same leading dimension */
-        if (!lt_tune(d, s, w, x, want.add ? d->ws.tmp : y))
+        if (!lt_tune(d, s, w, x, want.add ? d->ws.tmp : y)) {
+            lt_forget(lt, s);
             return;
+        }
         lt->n_shape++;
     }
     lt_ok(d, lt_run(d, s, &s->algo, w, x, y, want.add ? 1.f : 0.f), "cublasLtMatmul");
@@ -359,15 +367,24 @@ static uint32_t rows_of(const struct device *d)
     return (d->n_row + 63) & ~63u;
 }
 
-/* y[row][o] (+)= x[row] . w[o], slice by slice of w's rows. */
-static void product(struct device *d, const wdev *w, const act_buf &x, void *y, uint32_t ldy, bool half_out, bool add)
+/* y[row][o] (+)= x[row] . w[o]: at once from an expanded copy, slice by slice of w's rows where there is no room for
+ * one. */
+static void product(struct device *d, wdev *w, const act_buf &x, void *y, uint32_t ldy, bool half_out, bool add)
 {
-    uint32_t ldw = (w->n_in + 7) & ~7u, fit = (uint32_t)(d->ws.wscratch_bytes / 2 / ldw) & ~127u;
+    uint32_t ldw = kept_ld(w), rows = rows_of(d);
+    if (!w->kept && kept_new(d, w))
+        expand(d, w, 0, w->n_out, w->kept, ldw);
+    if (w->kept) {
+        lt_gemm(d, {rows, w->n_out, w->n_in, x.ld, ldy, ldw, half_out, add}, w->kept, x.p, y);
+        d->pdl_chain = false; /* the next kernel follows one that is not ours */
+        return;
+    }
+    uint32_t fit = (uint32_t)(d->ws.wscratch_bytes / 2 / ldw) & ~127u;
     uint32_t slices = (w->n_out + fit - 1) / fit, step = ((w->n_out + slices - 1) / slices + 127) & ~127u;
     for (uint32_t o = 0; o < w->n_out && !d->err.code; o += step) {
         uint32_t n = w->n_out - o < step ? w->n_out - o : step;
         expand(d, w, o, n, d->ws.wscratch, ldw);
-        struct lt_shape s = {rows_of(d), n, w->n_in, x.ld, ldy, ldw, half_out, add};
+        struct lt_shape s = {rows, n, w->n_in, x.ld, ldy, ldw, half_out, add};
         lt_gemm(d, s, d->ws.wscratch, x.p, half_out ? (void *)((__half *)y + o) : (void *)((float *)y + o));
     }
     d->pdl_chain = false; /* the next kernel follows one that is not ours */
@@ -382,14 +399,14 @@ static act_buf normed(struct device *d, const struct norm *n, uint32_t k)
 
 void prefill_qkv(struct device *d, const struct op_qkv *op)
 {
-    const wdev *w = wdev_of(op->w);
+    wdev *w = (wdev *)op->w->dev;
     product(d, w, normed(d, &op->norm, w->n_in), d->ws.tmp, d->ws.ldtmp, false, false);
     tail_qkv(d, op, 0, d->cap);
 }
 
 void prefill_proj(struct device *d, const struct op_proj *op)
 {
-    const wdev *w = wdev_of(op->w);
+    wdev *w = (wdev *)op->w->dev;
     const act_buf &x = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
     if (!op->bias && !op->post_norm) {
         product(d, w, x, d->ws.x, d->ws.ldx, false, true);
@@ -426,7 +443,7 @@ __global__ void glu_half(const __half *t, uint32_t ldt, uint32_t d_ff, const flo
 
 void prefill_ffn_up(struct device *d, const struct op_ffn_up *op)
 {
-    const wdev *w = wdev_of(op->w);
+    wdev *w = (wdev *)op->w->dev;
     uint32_t d_ff = op->glu == GLU_GELU ? w->n_out : w->n_out / 2;
     act_buf x = normed(d, &op->norm, w->n_in);
     if (d_ff % 8) {

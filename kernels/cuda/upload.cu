@@ -150,6 +150,7 @@ static void wdev_free(struct device *d, struct wdev *w)
 {
     for (uint32_t i = 0; i < w->n_part; i++)
         cuda_free(d, w->part[i].raw);
+    kept_free(d, w);
     cuda_free(d, w->packed);
     free(w);
 }

@@ -1,0 +1,70 @@
+/*
+ * kept.cu - expanded copies of matrices: the fp16 form that cuBLASLt reads, kept in GPU memory that nobody else wants.
+ *
+ * Expanding a matrix costs as much as some 150 rows of its product, and is the same work for every piece of a prompt. A
+ * copy is made by the first step that multiplies by it, as long as a good part of the memory stays free. Copies are
+ * borrowed room: cuda_alloc() takes all of them back before it refuses anybody, and the next long step makes again what
+ * still fits. Without a copy prefill.cu expands slices as it goes.
+ */
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/local.cuh"
+
+/* What stays free of `total`: other processes cannot take copies back, and the driver wants memory of its own, for
+ * graphs and for modules that are loaded late. */
+static uint64_t reserve(uint64_t total)
+{
+    const uint64_t least = 2ull << 30;
+    return total / 4 > least ? total / 4 : least;
+}
+
+static uint64_t copy_bytes(const wdev *w)
+{
+    return (uint64_t)w->n_out * kept_ld(w) * sizeof(__half);
+}
+
+__half *kept_new(struct device *d, struct wdev *w)
+{
+    uint64_t want = copy_bytes(w);
+    if (!d->kept_asked) {
+        size_t avail = 0, total = 0;
+        cuda_ok(d, cudaMemGetInfo(&avail, &total));
+        d->kept_room = avail > reserve(total) ? avail - reserve(total) : 0;
+        d->kept_asked = true;
+    }
+    if (d->err.code || d->kept_room < want)
+        return NULL;
+    if (d->hot)
+        d->hot_allocs++;
+    void *p = NULL;
+    cudaError_t rc = cudaMalloc(&p, want);
+    if (rc == cudaErrorMemoryAllocation) { /* another process was faster: not tried again until memory comes free */
+        cudaGetLastError();
+        d->kept_room = 0;
+        return NULL;
+    }
+    if (!cuda_ok(d, rc))
+        return NULL;
+    w->kept = (__half *)p;
+    d->kept_room -= want;
+    d->kept_bytes += want;
+    return w->kept;
+}
+
+void kept_free(struct device *d, struct wdev *w)
+{
+    if (!w->kept)
+        return;
+    d->kept_bytes -= copy_bytes(w);
+    cuda_free(d, w->kept);
+    w->kept = NULL;
+}
+
+bool kept_drop(struct device *d)
+{
+    if (!d->kept_bytes)
+        return false;
+    cuda_ok(d, cudaStreamSynchronize(d->stream)); /* steps under way read them */
+    for (struct wdev *w = d->weights; w; w = w->next)
+        kept_free(d, w);
+    return true;
+}
