@@ -120,7 +120,7 @@ static void test_round_trip(void **state)
     assert_int_equal(turns[0].n_ids, 4);
     assert_int_equal(turns[1].len, 0);
     assert_string_equal(turns[2].role, "user");
-    free(turns);
+    store_turns_free(turns, n);
     store_session_free(got);
 
     struct stat sb;
