@@ -174,6 +174,8 @@ int main(void)
         cmocka_unit_test(test_qwen3),       cmocka_unit_test(test_qwen3moe), cmocka_unit_test(test_starcoder2),
         cmocka_unit_test(test_llama_rope3),
     };
+    if (!run_possible())
+        return 77;
     if (run_on_gpu())
         tolerance = 0.03, excuse = 0.06;
     return cmocka_run_group_tests(tests, NULL, NULL);

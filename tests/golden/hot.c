@@ -139,6 +139,8 @@ static void a_cold_device_counts(void **state)
 
 int main(void)
 {
+    if (!run_possible())
+        return 77;
     if (!run_path(path, "contrib/models/tale-q4_k_m.gguf")) {
         puts("1..0 # SKIP no tale");
         return 77;

@@ -229,6 +229,8 @@ int main(void)
     const char *s = getenv("HEARTH_SEED");
     if (s)
         seed = strtoull(s, NULL, 10);
+    if (!run_possible())
+        return 77;
     if (!run_path(path, "contrib/models/tale-q4_k_m.gguf")) {
         puts("1..0 # SKIP no tale");
         return 77;

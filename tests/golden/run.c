@@ -21,6 +21,20 @@ bool run_on_gpu(void)
     return strcmp(run_backend()->name, "cpu") != 0;
 }
 
+bool run_possible(void)
+{
+    const char *name = getenv("HEARTH_BACKEND");
+    const struct backend *be = backend_find(name ? name : "cpu");
+    struct hearth_err e = {.msg = "not in this build"};
+    struct device *d;
+    if (be && !be->open(&d, &(struct device_params){.threads = 1}, &e)) {
+        be->close(d);
+        return true;
+    }
+    printf("1..0 # SKIP %s: %s\n", name, e.msg);
+    return false;
+}
+
 void run_open(struct run *r, const char *path, const struct backend *be, const char *variant, uint32_t threads,
               uint32_t n_page, uint32_t n_row)
 {

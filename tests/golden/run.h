@@ -35,6 +35,8 @@ struct run {
 /* The backend of the environment, or "cpu"; fails the test where this build has none of that name. */
 const struct backend *run_backend(void);
 bool run_on_gpu(void); /* the backend is not "cpu" */
+/* False where the machine has no device of that backend (the reason is printed): the program then exits with 77. */
+bool run_possible(void);
 
 /* `variant` NULL: the environment's. `n_page` 0: the model's context. Steps of up to n_row rows, all with logits. */
 void run_open(struct run *r, const char *path, const struct backend *be, const char *variant, uint32_t threads,
