@@ -79,6 +79,13 @@ tests_unit_kvio_SOURCES = tests/unit/kvio.c tests/unit/kvfile-sample.h
 tests_unit_kvio_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(XXHASH_CFLAGS)
 tests_unit_kvio_LDADD = daemon/libengine.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
+check_PROGRAMS += tests/unit/kvprint
+TESTS += tests/unit/kvprint
+tests_unit_kvprint_SOURCES = tests/unit/kvprint.c
+tests_unit_kvprint_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_kvprint_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) \
+	$(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/sched
 TESTS += tests/unit/sched
 tests_unit_sched_SOURCES = tests/unit/sched.c
@@ -166,8 +173,13 @@ tests_fuzz_fuzz_tok_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(FUZZ_FLAGS)
 tests_fuzz_fuzz_tok_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
 	$(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/fuzz/fuzz-kvfile
+tests_fuzz_fuzz_kvfile_SOURCES = tests/fuzz/fuzz-kvfile.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_kvfile_CFLAGS = $(AM_CFLAGS) $(FUZZ_FLAGS)
+tests_fuzz_fuzz_kvfile_LDADD = daemon/libengine.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS)
+
 if !ENABLE_FUZZING
-TESTS += tests/fuzz/fuzz-scan tests/fuzz/fuzz-wire tests/fuzz/fuzz-gguf tests/fuzz/fuzz-tok
+TESTS += tests/fuzz/fuzz-scan tests/fuzz/fuzz-wire tests/fuzz/fuzz-gguf tests/fuzz/fuzz-tok tests/fuzz/fuzz-kvfile
 endif
 
 check_PROGRAMS += tests/unit/tok

@@ -1,0 +1,116 @@
+/*
+ * fuzz-kvfile.c - any bytes as a KV file: as they are, with the head's checksum made right, and with its chain made
+ * right as well, so that what lies behind the checksums is reached too. Each is opened for the fingerprint and under
+ * the name that it claims. It ends in success or in an error with a message; what opened is wholly within the file.
+ */
+#include "config.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/engine/kvfile-format.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static int dir = -1;
+static char folder[256];
+
+static void at_end(void)
+{
+    rmdir(folder);
+}
+
+static void check(int ret, const struct hearth_err *e)
+{
+    if (ret > 0 || e->code != ret || !e->msg[0])
+        abort();
+    for (const char *c = e->msg; *c; c++) /* it goes into the log and to terminals */
+        if (*c < 0x20 || *c > 0x7e)
+            abort();
+}
+
+static void read_it(const char *name, const struct kv_print *print, size_t size)
+{
+    struct kvfile *f;
+    struct hearth_err e = {0};
+    int ret = kvfile_open(&f, dir, name, print, NULL, &e);
+    if (ret) {
+        check(ret, &e);
+        return;
+    }
+    const struct kvfile_extent *x = kvfile_extent(f);
+    struct kv_hash above = x->parent;
+    char *page = malloc(print->page_bytes);
+    if (!page || x->n < 1 || kvfile_bytes(f) != size || x->n * print->page_bytes >= size)
+        abort();
+    for (uint32_t i = 0; i < x->n; i++) {
+        above = kvfile_chain(&above, x->uid, x->page[i].id);
+        if (!kv_hash_same(&above, &x->page[i].hash) || kvfile_find(f, x->pos + i * KV_PAGE, &x->page[i]) != (int32_t)i)
+            abort();
+        kvfile_ahead(f, i, x->n - i);
+        if ((ret = kvfile_read(f, i, page, &e)))
+            check(ret, &e);
+    }
+    free(page);
+    kvfile_close(f);
+}
+
+static void try_it(const void *data, size_t size, const struct kv_print *print, const struct kv_hash *last)
+{
+    char name[KVFILE_NAME];
+    kvdisk_name(name, print, last);
+    int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    if (fd < 0 || write(fd, data, size) != (ssize_t)size)
+        abort();
+    close(fd);
+    read_it(name, print, size);
+    unlinkat(dir, name, 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct hearth_err e;
+    if (dir < 0) {
+        const char *tmp = getenv("TMPDIR");
+        snprintf(folder, sizeof folder, "%.200s/hearth-fuzz-kvfile-XXXXXX", tmp ? tmp : "/tmp");
+        if (!mkdtemp(folder) || kvfile_dir_open(&dir, folder, &e) || atexit(at_end))
+            abort();
+    }
+    struct kv_print print = {.page_bytes = 1};
+    struct kv_hash last = {0};
+    struct kvdisk_head *h = malloc(size ? size : 1);
+    memcpy(h, data, size);
+    uint32_t n = 0;
+    if (size >= sizeof *h) {
+        print = h->print;
+        if ((size - sizeof *h) / sizeof(struct kvdisk_entry) >= h->n_entry)
+            n = h->n_entry;
+    }
+    if (n)
+        last = kvdisk_entries(h)[n - 1].hash;
+    try_it(h, size, &print, &last);
+    if (!n)
+        goto out;
+    if (h->head_bytes <= size && h->head_bytes >= sizeof *h) {
+        h->head_sum = kvdisk_head_sum(h, h->head_bytes);
+        try_it(h, size, &print, &last);
+    }
+    h->head_bytes = kvdisk_head_bytes(n <= KVFILE_PAGES_MAX ? n : 1);
+    if (h->head_bytes > size)
+        goto out;
+    last = h->parent;
+    for (uint32_t i = 0; i < n; i++) {
+        struct kvdisk_entry *en = &kvdisk_entries(h)[i];
+        if ((char *)(en + 1) > (char *)h + h->head_bytes)
+            goto out;
+        en->hash = last = kvfile_chain(&last, h->uid, en->id);
+    }
+    h->head_sum = kvdisk_head_sum(h, h->head_bytes);
+    try_it(h, size, &print, &last);
+out:
+    free(h);
+    return 0;
+}
