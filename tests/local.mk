@@ -79,6 +79,12 @@ tests_unit_kvio_SOURCES = tests/unit/kvio.c tests/unit/kvfile-sample.h
 tests_unit_kvio_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(XXHASH_CFLAGS)
 tests_unit_kvio_LDADD = daemon/libengine.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
+# The disk tier beside what the disk can do; run by hand, built by `make tests/bench/bench-kv`.
+EXTRA_PROGRAMS += tests/bench/bench-kv
+tests_bench_bench_kv_SOURCES = tests/bench/bench-kv.c
+tests_bench_bench_kv_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)
+tests_bench_bench_kv_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) -lpthread
+
 check_PROGRAMS += tests/unit/kvprint
 TESTS += tests/unit/kvprint
 tests_unit_kvprint_SOURCES = tests/unit/kvprint.c
