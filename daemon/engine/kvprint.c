@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 enum { SAMPLE = 4096 /* bytes; three of them of each tensor */ };
@@ -40,29 +42,48 @@ static void add_keys(XXH3_state_t *s, const struct gguf *g, bool tokenizer)
     }
 }
 
-static void add_tensor(XXH3_state_t *s, const struct gguf_tensor *t)
+/* Calls fn for the parts of a tensor's data that stand for it. */
+static void each_sample(const struct gguf_tensor *t, void (*fn)(void *arg, const char *p, size_t n), void *arg)
 {
     const char *p = t->data;
-    add_str(s, t->name);
-    XXH3_128bits_update(s, t->dim, sizeof t->dim);
-    XXH3_128bits_update(s, &t->type, sizeof t->type);
     if (t->bytes <= 3 * SAMPLE) {
-        XXH3_128bits_update(s, p, t->bytes);
+        fn(arg, p, t->bytes);
         return;
     }
-    XXH3_128bits_update(s, p, SAMPLE);
-    XXH3_128bits_update(s, p + (t->bytes - SAMPLE) / 2, SAMPLE);
-    XXH3_128bits_update(s, p + t->bytes - SAMPLE, SAMPLE);
+    fn(arg, p, SAMPLE);
+    fn(arg, p + (t->bytes - SAMPLE) / 2, SAMPLE);
+    fn(arg, p + t->bytes - SAMPLE, SAMPLE);
+}
+
+static void add_sample(void *arg, const char *p, size_t n)
+{
+    XXH3_128bits_update(arg, p, n);
+}
+
+/* A file that nobody has read yet: all samples are asked for before the first is waited for. */
+static void want_sample(void *arg, const char *p, size_t n)
+{
+    uintptr_t page = *(const uintptr_t *)arg, from = (uintptr_t)p & ~(page - 1);
+    if (n)
+        madvise((void *)from, (uintptr_t)p + n - from, MADV_WILLNEED);
 }
 
 static struct kv_hash model_digest(XXH3_state_t *s, const struct gguf *g)
 {
     uint64_t bytes = gguf_file_bytes(g);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     XXH3_128bits_reset(s);
     XXH3_128bits_update(s, &bytes, sizeof bytes);
     add_keys(s, g, false);
     for (size_t i = 0; i < gguf_n_tensor(g); i++)
-        add_tensor(s, gguf_tensor_at(g, i));
+        each_sample(gguf_tensor_at(g, i), want_sample, &page);
+    for (size_t i = 0; i < gguf_n_tensor(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        add_str(s, t->name);
+        XXH3_128bits_update(s, t->dim, sizeof t->dim);
+        XXH3_128bits_update(s, &t->type, sizeof t->type);
+        each_sample(t, add_sample, s);
+    }
     return digest(s);
 }
 
