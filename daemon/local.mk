@@ -49,6 +49,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/store-copy.c \
 	daemon/store-open.c \
 	daemon/store-sql.c \
+	daemon/store-sum.c \
 	daemon/store-turns.c \
 	daemon/stream.c daemon/stream.h daemon/stream-inside.h \
 	daemon/takeover.c daemon/takeover.h \

@@ -3,7 +3,8 @@
  * it: SQLite is the store's affair alone.
  *
  * store-sql.c has the texts, store-open.c the opening and the versions, store-copy.c copies of the file, store.c
- * sessions, store-turns.c what they hold, store-kv.c the manifest of the KV files.
+ * sessions, store-turns.c what they hold, store-kv.c the manifest of the KV files, store-sum.c
+ * the rows' checksums.
  */
 #ifndef DAEMON_STORE_INSIDE_H
 #define DAEMON_STORE_INSIDE_H
@@ -60,6 +61,9 @@ extern const char *const store_sql[N_SQL];
 
 /* Fills *e with what SQLite says of `what`; HEARTH_ESTORE. */
 int store_fail(const struct store *st, const char *what, struct hearth_err *e);
+
+/* store-sum.c: the function row_sum() of the texts. */
+int store_define_sum(struct store *st, struct hearth_err *e);
 
 /* A statement, ready for its values. */
 sqlite3_stmt *store_use(struct store *st, enum sql which);

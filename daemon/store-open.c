@@ -178,6 +178,8 @@ static int open_db(struct store *st, struct hearth_err *e)
               "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304",
               e);
     if (rc == 0)
+        rc = store_define_sum(st, e);
+    if (rc == 0)
         rc = migrate(st, version, e);
     if (rc == 0)
         rc = prepare_all(st, e);

@@ -31,13 +31,21 @@ const char *const store_migrations[STORE_VERSION] = {
     "  used REAL NOT NULL);"
     "CREATE TABLE kv_clock(id INTEGER PRIMARY KEY CHECK(id = 0), seen REAL NOT NULL, wall REAL NOT NULL);"
     "INSERT INTO kv_clock(id, seen, wall) VALUES(0, 0, 0);",
+    /* what the rows hold, see store-sum.c */
+    "ALTER TABLE sessions ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE sessions SET sum = row_sum(id, uid, name, model, path, turn_open, bytes, created);"
+    "ALTER TABLE turns ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE turns SET sum = row_sum(session, seq, role, text, tokens, created, made);",
 };
 
-#define SESSION                                                                                      \
-    "SELECT id, name, model, path, turn_open, created, used,"                                        \
-    " (SELECT count(*) FROM turns WHERE session = s.id),"                                            \
-    " (SELECT coalesce(sum(length(tokens)), 0) FROM turns WHERE session = s.id), uid, bytes, pinned" \
-    " FROM sessions s WHERE "
+/* `used` and `pinned` are left out: they decide about no more than when it goes. */
+#define SESSION_SUM(name, turn_open, bytes) "row_sum(id, uid, " name ", model, path, " turn_open ", " bytes ", created)"
+
+#define SESSION                                                                                       \
+    "SELECT id, name, model, path, turn_open, created, used,"                                         \
+    " (SELECT count(*) FROM turns WHERE session = s.id),"                                             \
+    " (SELECT coalesce(sum(length(tokens)), 0) FROM turns WHERE session = s.id), uid, bytes, pinned," \
+    " sum = " SESSION_SUM("name", "turn_open", "bytes") " FROM sessions s WHERE "
 
 const char *const store_sql[N_SQL] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -53,17 +61,22 @@ const char *const store_sql[N_SQL] = {
     [SQL_GET_CLOCK] = "SELECT wall, doubt FROM clock",
     [SQL_SET_CLOCK] = "INSERT INTO clock(one, wall, doubt) VALUES(1, ?1, ?2)"
                       " ON CONFLICT(one) DO UPDATE SET wall = ?1, doubt = ?2",
-    [SQL_TOKENS] = "SELECT tokens FROM turns WHERE session = ?1 ORDER BY seq",
+    [SQL_TOKENS] = "SELECT tokens, seq, length(text) + length(tokens),"
+                   " sum = row_sum(session, seq, role, text, tokens, created, made)"
+                   " FROM turns WHERE session = ?1 ORDER BY seq",
     /* The lengths come before what they are of: a turn that is passed over is not read. */
     [SQL_TURNS] = "SELECT length(text), length(tokens), role, created, text, tokens, made FROM turns"
                   " WHERE session = ?1 ORDER BY seq",
-    [SQL_INSERT] = "INSERT INTO sessions(id, uid, name, model, path, turn_open, created, used, bytes, pinned)"
-                   " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-    [SQL_UPDATE] = "UPDATE sessions SET turn_open = ?2, used = ?3, bytes = bytes + ?4 WHERE id = ?1",
-    [SQL_INSERT_TURN] = "INSERT INTO turns(session, seq, role, text, tokens, created, made) VALUES(?1,"
-                        " (SELECT coalesce(max(seq) + 1, 0) FROM turns WHERE session = ?1), ?2, ?3, ?4, ?5, ?6)",
+    [SQL_INSERT] = "INSERT INTO sessions(id, uid, name, model, path, turn_open, created, used, bytes, pinned,"
+                   " sum) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
+                   " row_sum(?1, ?2, ?3, ?4, ?5, ?6, ?9, ?7))",
+    [SQL_UPDATE] = "UPDATE sessions SET turn_open = ?2, used = ?3, bytes = bytes + ?4,"
+                   " sum = " SESSION_SUM("name", "?2", "bytes + ?4") " WHERE id = ?1",
+    [SQL_INSERT_TURN] = "INSERT INTO turns(session, seq, role, text, tokens, created, made, sum)"
+                        " SELECT ?1, n, ?2, ?3, ?4, ?5, ?6, row_sum(?1, n, ?2, ?3, ?4, ?5, ?6)"
+                        " FROM (SELECT coalesce(max(seq) + 1, 0) AS n FROM turns WHERE session = ?1)",
     [SQL_PIN] = "UPDATE sessions SET pinned = ?2 WHERE id = ?1",
-    [SQL_RENAME] = "UPDATE sessions SET name = ?2 WHERE id = ?1",
+    [SQL_RENAME] = "UPDATE sessions SET name = ?2, sum = " SESSION_SUM("?2", "turn_open", "bytes") " WHERE id = ?1",
     [SQL_REMOVE] = "DELETE FROM sessions WHERE id = ?1",
     [SQL_FOLD] = "INSERT INTO folded(stream) VALUES(?1)",
     [SQL_IS_FOLDED] = "SELECT count(*) FROM folded WHERE stream = ?1",

@@ -39,6 +39,7 @@ int store_timeline(struct store *st, const struct store_session *s, int32_t **id
 {
     int32_t *v = NULL;
     size_t len = 0;
+    int64_t turn = 0, bytes = 0;
     sqlite3_stmt *q = store_use(st, SQL_TOKENS);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     int rc = 0, got;
@@ -46,6 +47,13 @@ int store_timeline(struct store *st, const struct store_session *s, int32_t **id
         const uint8_t *p;
         size_t more;
         rc = ids_of(q, 0, s->id, &p, &more, e);
+        bytes += sqlite3_column_int64(q, 2);
+        if (rc == 0 && sqlite3_column_int64(q, 1) != turn)
+            rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: turn %lld is missing", s->id, (long long)turn);
+        else if (rc == 0 && sqlite3_column_int(q, 3) != 1)
+            rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: turn %lld is not as it was written", s->id,
+                         (long long)turn);
+        turn++;
         if (rc != 0 || more == 0)
             continue;
         int32_t *grown = reallocarray(v, len + more, sizeof(*v));
@@ -59,6 +67,9 @@ int store_timeline(struct store *st, const struct store_session *s, int32_t **id
     }
     if (rc == 0 && got != SQLITE_DONE)
         rc = store_fail(st, "reading a session's tokens", e);
+    if (rc == 0 && bytes != s->bytes)
+        rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its turns have %lld bytes, and %lld were written", s->id,
+                     (long long)bytes, (long long)s->bytes);
     sqlite3_reset(q);
     if (rc != 0) {
         free(v);

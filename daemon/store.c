@@ -92,6 +92,8 @@ static int session_from_row(sqlite3_stmt *q, struct store_session **out, struct 
     s->pinned = sqlite3_column_int(q, 11) != 0;
     if (s->name == NULL || s->model == NULL || s->path == NULL || s->path[0] != '/')
         rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its name, model or path is not text", id);
+    else if (sqlite3_column_int(q, 12) != 1)
+        rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its row is not as it was written", id);
 out:
     free(id);
     if (rc != 0)

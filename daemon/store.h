@@ -17,7 +17,7 @@
 
 #include "libclient/err.h"
 
-enum { STORE_ID_LEN = 16, STORE_VERSION = 4 };
+enum { STORE_ID_LEN = 16, STORE_VERSION = 5 };
 
 struct store;
 

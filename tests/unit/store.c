@@ -257,6 +257,11 @@ static void test_damaged_rows(void **state)
         "UPDATE turns SET tokens = x'010203' WHERE session = '" ID_A "'",
         "UPDATE turns SET tokens = x'ffffffff' WHERE session = '" ID_A "'",
         "UPDATE turns SET tokens = 'text' WHERE session = '" ID_A "'",
+        "UPDATE turns SET tokens = x'01000000' WHERE session = '" ID_A "'", /* ids, but others */
+        "UPDATE turns SET text = x'41' WHERE session = '" ID_A "'",
+        "UPDATE turns SET seq = 7 WHERE session = '" ID_A "'",
+        "UPDATE turns SET session = session, role = 'user' WHERE session = '" ID_A "'",
+        "DELETE FROM turns WHERE session = '" ID_A "'",
     };
     struct hearth_err e = {0};
     int32_t *ids;
@@ -264,11 +269,16 @@ static void test_damaged_rows(void **state)
     for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
         tamper(b, damage[i]);
         assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
-        assert_int_equal(store_timeline(b->st, &a, &ids, &n, &e), HEARTH_ESTORE);
+        struct store_session *whole;
+        assert_int_equal(store_get(b->st, 1000, "a", &whole, &e), 0);
+        assert_int_equal(store_timeline(b->st, whole, &ids, &n, &e), HEARTH_ESTORE);
         assert_non_null(strstr(e.msg, ID_A));
-        assert_int_equal(store_timeline(b->st, &good, &ids, &n, &e), 0);
+        store_session_free(whole);
+        assert_int_equal(store_get(b->st, 1000, "b", &whole, &e), 0);
+        assert_int_equal(store_timeline(b->st, whole, &ids, &n, &e), 0);
         assert_int_equal(n, 4);
         free(ids);
+        store_session_free(whole);
     }
     tamper(b, "UPDATE sessions SET path = 'relative' WHERE id = '" ID_A "'");
     assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
