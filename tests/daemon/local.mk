@@ -133,3 +133,5 @@ tests_daemon_kill_at_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_buildd
 EXTRA_DIST += tests/daemon/campaign.py
 dist_check_SCRIPTS += tests/daemon/kill.py
 TESTS += tests/daemon/kill.py
+dist_check_SCRIPTS += tests/daemon/damage.py
+TESTS += tests/daemon/damage.py
