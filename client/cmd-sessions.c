@@ -260,7 +260,10 @@ static int run(const struct cmd *cmd, int argc, char **argv)
             argv[at] = argv[at - 1];
         return subs[i].run(&subs[i], argc - 1, argv + 1);
     }
-    return usage(cmd, "'%s' is not one of list, show, rename, rm, pin, unpin, export and import", argv[at]);
+    return usage(cmd,
+                 "'%s' is not one of list, show, rename, rm, pin, unpin, export and import; what is in a session "
+                 "is told by `hearth sessions show NAME`",
+                 argv[at]);
 }
 
 const struct cmd cmd_sessions = {"sessions", "[WHAT] [OPTION...] [ARGUMENT...]",

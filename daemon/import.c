@@ -15,8 +15,9 @@
 #include "daemon/tidy.h"
 
 enum {
-    IMPORT_MAX = 256 << 20, /* bytes that one may take in memory, where session_bytes sets no other limit */
-    TURN_COST = 512,        /* what a turn counts for at least: more than it takes */
+    IMPORT_MAX = 64 << 20,     /* bytes that one may take in memory, where session_bytes sets no other limit */
+    TURN_MAX = WIRE_FRAME_MAX, /* of texts and ids in a turn: more than a generation can make */
+    TURN_COST = 512,           /* what a turn counts for at least: more than it takes */
 };
 
 struct import {
@@ -108,6 +109,8 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
         im->turns[im->n++] = (struct store_turn){.role = role_of(t->role), .created = t->created};
     }
     struct store_turn *to = &im->turns[im->n - 1];
+    if (to->len + t->text.len + (to->n_ids + t->tokens.n) * sizeof(*to->ids) > TURN_MAX)
+        return err_set(e, HEARTH_ETOOBIG, "sessions.import.turns[%zu]: the turn is larger than %d bytes", at, TURN_MAX);
     char *text = joined(to->text, to->len, t->text.data, t->text.len);
     if (text == NULL)
         return err_set(e, HEARTH_ENOMEM, "out of memory");

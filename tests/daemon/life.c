@@ -279,6 +279,34 @@ static void test_import_pages(void **state)
     peer_close(q);
 }
 
+/* A turn that goes on and on, and a session that does: each is refused when it is too much, and not kept until then. */
+static void test_import_endless(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    static char text[WIRE_PAGE_BYTES + 1];
+    memset(text, 'x', WIRE_PAGE_BYTES);
+    struct wire_turn t = a_turn("user", text, some, 0);
+    for (int whole = 0; whole < 2; whole++) {
+        struct wire_session_import im = import_of("mine");
+        im.turns = &t;
+        im.n_turns = 1;
+        im.more = true;
+        int most = whole ? 64 : 8; /* MiB */
+        for (int i = 0; i < most; i++) {
+            t.continues = !whole && i > 0;
+            im.page = i;
+            wire_free(peer_call(p, WIRE_SESSIONS_IMPORT, &im));
+        }
+        im.page = most;
+        t.continues = !whole;
+        peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_ETOOBIG, "larger than");
+        assert_int_equal(count(p), 0);
+    }
+    box_works(b);
+    peer_close(p);
+}
+
 /* --- pins and limits ------------------------------------------------------------------------------------- */
 
 static void sql(struct box *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -543,6 +571,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_import, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_import_refused, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_import_pages, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_import_endless, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_age, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_room, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup, box_setup, box_teardown),
