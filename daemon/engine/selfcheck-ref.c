@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/selfcheck.h"
+#include "daemon/engine/selfcheck-cut.h"
 
 static uint32_t hashed(uint32_t x)
 {
@@ -145,111 +145,6 @@ static int end(struct reference *r, struct sampled *out, uint32_t n, struct hear
     return r->be->step_wait(r->d, r->be->step_end(r->d), out, n, e);
 }
 
-/* --- weights and vectors, cut down ----------------------------------------------------------------------- */
-
-enum { VECS = 8 };
-
-struct cut {
-    struct reference *r;
-    struct weight w;   /* of the sampled rows */
-    uint8_t *bytes[3]; /* of its parts, where they had to be gathered */
-    float *row;        /* room for one row */
-    float *vec[VECS];  /* on the reference's device */
-    uint32_t n_vec;
-    float *host[VECS]; /* vectors that were cut */
-    uint32_t n_host;
-};
-
-static void cut_free(struct cut *c)
-{
-    if (c->w.n_part)
-        c->r->be->weight_free(c->r->d, &c->w);
-    for (uint32_t i = 0; i < c->n_vec; i++)
-        c->r->be->vec_free(c->r->d, c->vec[i]);
-    for (uint32_t i = 0; i < c->n_host; i++)
-        free(c->host[i]);
-    for (int i = 0; i < 3; i++)
-        free(c->bytes[i]);
-    free(c->row);
-}
-
-/* Takes rows col[0..n) of a part of `from` as the next part. */
-static int cut_part(struct cut *c, const struct weight *from, uint32_t part, const uint32_t *col, uint32_t n,
-                    struct hearth_err *e)
-{
-    const struct weight_part *p = &from->part[part];
-    uint64_t row_bytes = dtype_bytes((int)p->type, from->n_in);
-    uint8_t *to = aligned_alloc(64, (row_bytes * n + 63) / 64 * 64);
-    if (!to)
-        return err_set(e, HEARTH_ENOMEM, "no memory for %u rows of weights", n);
-    c->bytes[c->w.n_part] = to;
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(to + i * row_bytes, (const uint8_t *)p->data + col[i] * row_bytes, row_bytes);
-    c->w.part[c->w.n_part++] = (struct weight_part){p->type, n, to};
-    c->w.n_out += n;
-    return 0;
-}
-
-static int cut_load(struct cut *c, const struct weight *from, struct hearth_err *e)
-{
-    c->w.role = from->role;
-    c->w.n_in = from->n_in;
-    if (!(c->row = malloc(from->n_in * sizeof *c->row)))
-        return err_set(e, HEARTH_ENOMEM, "no memory for a row of %u weights", from->n_in);
-    return c->r->be->weight_load(c->r->d, &c->w, e);
-}
-
-/* A vector of the model's device on the reference's; NULL stays NULL. */
-static int cut_vector(struct cut *c, const float *host, uint32_t n, const float **out, struct hearth_err *e)
-{
-    *out = NULL;
-    if (!host)
-        return 0;
-    int rc = c->r->be->vec_load(c->r->d, host, n, &c->vec[c->n_vec], e);
-    if (!rc)
-        *out = c->vec[c->n_vec++];
-    return rc;
-}
-
-static int cut_norm(struct cut *c, const struct norm *from, uint32_t n, struct norm *to, struct hearth_err *e)
-{
-    *to = *from;
-    int rc = cut_vector(c, model_vector(c->r->m, from->w), n, &to->w, e);
-    return rc ? rc : cut_vector(c, model_vector(c->r->m, from->b), n, &to->b, e);
-}
-
-/* The columns col[p][0..n) of each part p's bias, which begins at first[p]. */
-static int cut_bias(struct cut *c, const float *bias, const uint32_t *const col[3], const uint32_t *first, uint32_t n,
-                    const float **out, struct hearth_err *e)
-{
-    const float *host = model_vector(c->r->m, bias);
-    *out = NULL;
-    if (!host)
-        return 0;
-    float *v = malloc((size_t)c->w.n_part * n * sizeof *v);
-    if (!v)
-        return err_set(e, HEARTH_ENOMEM, "no memory for a bias");
-    c->host[c->n_host++] = v;
-    for (uint32_t p = 0; p < c->w.n_part; p++)
-        for (uint32_t i = 0; i < n; i++)
-            v[p * n + i] = host[first[p] + col[p][i]];
-    return cut_vector(c, v, c->w.n_part * n, out, e);
-}
-
-/* How large the sum is that gives row i of a part, for inputs of mean square 1 times `gain` (NULL: 1). */
-static float row_size(struct cut *c, uint32_t part, uint32_t i, const float *gain)
-{
-    const struct weight_part *p = &c->w.part[part];
-    uint32_t n = c->w.n_in;
-    double sum = 0;
-    dtype_get((int)p->type)->to_f32((const uint8_t *)p->data + i * dtype_bytes((int)p->type, n), c->row, n);
-    for (uint32_t k = 0; k < n; k++) {
-        double v = (double)c->row[k] * (gain ? (double)gain[k] : 1.0);
-        sum += v * v;
-    }
-    return (float)sqrt(sum);
-}
-
 static int write_input(struct reference *r, const struct check_batch *b, uint32_t i, enum act a, uint32_t n,
                        struct hearth_err *e)
 {
@@ -368,7 +263,7 @@ static int run_qkv(struct reference *r, const struct check_op *op, uint32_t i, c
         const struct norm *after = p == 0 ? q->q_norm : p == 1 ? q->k_norm : NULL;
         const float *gain = after ? model_vector(r->m, after->w) : NULL;
         for (uint32_t k = 0; k < n; k++) /* after a norm of its own a head's columns are of the size of its weights */
-            most = fmaxf(most, after ? fabsf(gain[k]) : row_size(&c, p, k, model_vector(r->m, q->norm.w)));
+            most = fmaxf(most, after ? fabsf(gain[k]) : cut_row_size(&c, p, k, model_vector(r->m, q->norm.w)));
         for (size_t k = 0; k < (size_t)b->n * n; k++)
             out[p].scale[k] = most;
         for (uint32_t k = 0; k < n && p; k++)
@@ -464,7 +359,8 @@ static int run_proj(struct reference *r, const struct check_op *op, uint32_t i, 
     if (rc || (rc = ended))
         goto out;
     for (uint32_t k = 0; k < n; k++) {
-        float size = mine.post_norm ? fabsf(model_vector(r->m, op->proj.post_norm->w)[k]) : row_size(&c, 0, k, NULL);
+        float size =
+            mine.post_norm ? fabsf(model_vector(r->m, op->proj.post_norm->w)[k]) : cut_row_size(&c, 0, k, NULL);
         for (uint32_t row = 0; row < b->n; row++)
             x->scale[row * n + k] = size;
     }
@@ -505,7 +401,7 @@ static int run_ffn_up(struct reference *r, const struct check_op *op, uint32_t i
     for (uint32_t k = 0; k < n; k++) {
         float size = 2;
         for (uint32_t p = 0; p < w->n_part; p++)
-            size *= row_size(&c, p, k, gain) + (bias ? fabsf(bias[first[p] + x->col[k]]) : 0);
+            size *= cut_row_size(&c, p, k, gain) + (bias ? fabsf(bias[first[p] + x->col[k]]) : 0);
         for (uint32_t row = 0; row < b->n; row++)
             x->scale[row * n + k] = size;
     }
@@ -538,7 +434,7 @@ static int run_head(struct reference *r, const struct check_op *op, uint32_t i, 
     if (rc || (rc = ended))
         goto out;
     for (uint32_t k = 0; k < n; k++) {
-        float size = fabsf(mine.scale) * row_size(&c, 0, k, model_vector(r->m, op->head.norm.w));
+        float size = fabsf(mine.scale) * cut_row_size(&c, 0, k, model_vector(r->m, op->head.norm.w));
         for (uint32_t row = 0; row < b->n; row++)
             x->scale[row * n + k] = size;
     }
