@@ -79,6 +79,9 @@ int store_end(struct store *st, int rc, const char *what, struct hearth_err *e);
 int store_insert_turn(struct store *st, const struct store_session *s, const struct store_turn *t,
                       struct hearth_err *e);
 
+/* True for what can be seconds since the epoch: neither infinite nor far from all times. */
+bool store_is_time(double t);
+
 /* A text column without NULs, copied; NULL where it is anything else. */
 char *store_text(sqlite3_stmt *q, int i);
 

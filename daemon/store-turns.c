@@ -103,8 +103,9 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
     size_t text_len = (size_t)sqlite3_column_bytes(q, COL_TEXT), n_ids = 0;
     const void *made = sqlite3_column_blob(q, COL_MADE);
     const uint8_t *ids = NULL;
-    if (!is_role(role, role_len) || sqlite3_column_type(q, COL_TEXT) != SQLITE_BLOB)
-        return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn's role or text is of another type", id);
+    double created = sqlite3_column_double(q, COL_CREATED);
+    if (!is_role(role, role_len) || sqlite3_column_type(q, COL_TEXT) != SQLITE_BLOB || !store_is_time(created))
+        return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn's role, text or time cannot be one", id);
     int rc = c->n_ids > 0 ? ids_of(q, COL_TOKENS, id, &ids, &n_ids, e) : 0;
     if (rc != 0)
         return rc;
@@ -123,7 +124,7 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
     }
     char *p = (char *)(to + c->n_ids);
     *t = (struct store_turn){.ids = to, .len = c->n_text, .n_ids = c->n_ids, .made_len = made_len};
-    t->created = sqlite3_column_double(q, COL_CREATED);
+    t->created = created;
     t->made = made_len > 0 ? memcpy(p, made, made_len) : NULL;
     t->role = memcpy(p + made_len, role, role_len + 1);
     p += made_len + role_len + 1;

@@ -55,6 +55,11 @@ int store_end(struct store *st, int rc, const char *what, struct hearth_err *e)
     return rc;
 }
 
+bool store_is_time(double t)
+{
+    return t > -1e12 && t < 1e12;
+}
+
 char *store_text(sqlite3_stmt *q, int i)
 {
     if (sqlite3_column_type(q, i) != SQLITE_TEXT)
@@ -92,6 +97,8 @@ static int session_from_row(sqlite3_stmt *q, struct store_session **out, struct 
     s->pinned = sqlite3_column_int(q, 11) != 0;
     if (s->name == NULL || s->model == NULL || s->path == NULL || s->path[0] != '/')
         rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its name, model or path is not text", id);
+    else if (!store_is_time(s->created) || !store_is_time(s->used) || s->bytes < 0)
+        rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its times or its size cannot be", id);
     else if (sqlite3_column_int(q, 12) != 1)
         rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its row is not as it was written", id);
 out:

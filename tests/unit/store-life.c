@@ -223,6 +223,154 @@ static void test_limits(void **state)
     }
 }
 
+/* --- damage ---------------------------------------------------------------------------------------------- */
+
+static int tried, refused;
+
+/* Whatever the file holds: each call works or says what is damaged, and what it gives can be sent to a client. */
+static void use_all(struct box *b)
+{
+    struct hearth_err e;
+    struct store_session **v = NULL, *s;
+    size_t n = 0;
+    tried++;
+    if (store_open(&b->st, b->dir, &e) != 0) {
+        b->st = NULL;
+        refused++;
+        assert_non_null(strstr(e.msg, "session"));
+        return;
+    }
+    int bad = store_list(b->st, 1000, &v, &n, &e) != 0;
+    for (size_t i = 0; i < n; i++) {
+        s = v[i];
+        assert_true(s->bytes >= 0 && s->n_tok >= 0 && s->used > -1e18 && s->used < 1e18 && s->created < 1e18);
+        struct store_turn *t;
+        int32_t *timeline;
+        size_t m;
+        int64_t at = 0;
+        int rc = store_timeline(b->st, s, &timeline, &m, &e);
+        for (size_t j = 0; rc == 0 && j < m; j++)
+            assert_true(timeline[j] >= 0);
+        if (rc == 0)
+            free(timeline);
+        bad |= rc != 0;
+        if ((rc = store_turns(b->st, s, &t, &m, &e)) == 0) {
+            for (size_t j = 0; j < m; j++)
+                assert_true(t[j].created > -1e18 && t[j].created < 1e18 && t[j].role[0] != '\0');
+            store_turns_free(t, m);
+        }
+        bad |= rc != 0;
+        for (int pages = 0; rc == 0 && at >= 0; pages++) {
+            assert_true(pages < 1000000);
+            if ((rc = store_page(b->st, s, &at, 1000, 3, &t, &m, &e)) == 0)
+                store_turns_free(t, m);
+        }
+        bad |= rc != 0;
+        store_session_free(s);
+    }
+    free(v);
+    refused += bad || n < 1;
+    struct store_session mine = row("00000000000000cc", 2000, "other", 1); /* another session is none the worse */
+    if (!bad && store_commit(b->st, &mine, true, &turns[1], 1, 99, &e) == 0) {
+        assert_int_equal(store_get(b->st, 2000, "other", &s, &e), 0);
+        store_session_free(s);
+    }
+    double wall, doubt;
+    store_get_clock(b->st, &wall, &doubt, &e);
+    store_close(b->st);
+    b->st = NULL;
+}
+
+static void test_damaged_rows(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e;
+    static const char *const columns[] = {
+        "sessions SET id",    "sessions SET uid",       "sessions SET name",    "sessions SET model",
+        "sessions SET path",  "sessions SET turn_open", "sessions SET created", "sessions SET used",
+        "sessions SET bytes", "sessions SET pinned",    "turns SET seq",        "turns SET role",
+        "turns SET text",     "turns SET tokens",       "turns SET created",    "turns SET made",
+        "clock SET wall",     "clock SET doubt",
+    };
+    static const char *const values[] = {"-1",
+                                         "''",
+                                         "'x'",
+                                         "1e300",
+                                         "-9e999",
+                                         "x''",
+                                         "x'ff'",
+                                         "9223372036854775807",
+                                         "zeroblob(100003)",
+                                         "cast(x'61006200' AS TEXT)",
+                                         "'\xff\xc0'"};
+    make_turns();
+    char path[80];
+    snprintf(path, sizeof(path), "%s/sessions.db", b->dir);
+    for (size_t c = 0; c < sizeof(columns) / sizeof(columns[0]); c++)
+        for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
+            struct store_session s = row(ID_A, 1000, "a", 5);
+            if (b->st == NULL)
+                assert_int_equal(store_open(&b->st, b->dir, &e), 0);
+            assert_int_equal(store_import(b->st, &s, NULL, turns, N_TURNS, &e), 0);
+            assert_int_equal(store_set_clock(b->st, 1, 1, &e), 0);
+            store_close(b->st);
+            b->st = NULL;
+            char sql[200];
+            sqlite3 *db;
+            /* OR IGNORE: what the schema itself refuses need not be tried */
+            snprintf(sql, sizeof(sql), "UPDATE OR IGNORE %s = %s", columns[c], values[v]);
+            assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+            assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+            sqlite3_close(db);
+            use_all(b);
+            assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+            assert_int_equal(
+                sqlite3_exec(db, "DELETE FROM turns; DELETE FROM sessions; DELETE FROM folded", NULL, NULL, NULL),
+                SQLITE_OK);
+            sqlite3_close(db);
+        }
+    print_message("%d rows damaged, %d of them noticed\n", tried, refused);
+    assert_true(tried >= 198 && refused > 60);
+}
+
+static void test_damaged_files(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e;
+    char path[80], cmd[300];
+    make_turns();
+    struct store_session s = row(ID_A, 1000, "a", 5);
+    assert_int_equal(store_import(b->st, &s, NULL, turns, N_TURNS, &e), 0);
+    store_close(b->st);
+    b->st = NULL;
+    snprintf(path, sizeof(path), "%s/sessions.db", b->dir);
+    snprintf(cmd, sizeof(cmd), "cp '%s' '%s.good'", path, path);
+    assert_int_equal(system(cmd), 0);
+    struct stat sb;
+    assert_int_equal(stat(path, &sb), 0);
+    tried = refused = 0;
+    uint64_t seed = 1;
+    for (int i = 0; i < 200; i++) {
+        snprintf(cmd, sizeof(cmd),
+                 "cd '%s' && rm -f sessions.db-wal sessions.db-shm && cp sessions.db.good sessions.db", b->dir);
+        assert_int_equal(system(cmd), 0);
+        int fd = open(path, O_RDWR);
+        if (i % 4 == 0) { /* cut off */
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            assert_int_equal(ftruncate(fd, (off_t)((seed >> 33) % (uint64_t)sb.st_size)), 0);
+        }
+        for (int k = 0; k < i % 7 && i % 4 != 0; k++) { /* some bytes are others */
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            uint8_t byte = (uint8_t)(seed >> 24);
+            assert_int_equal(pwrite(fd, &byte, 1, (off_t)((seed >> 33) % (uint64_t)sb.st_size)), 1);
+        }
+        close(fd);
+        use_all(b);
+    }
+    print_message("%d files damaged, %d of them noticed\n", tried, refused);
+    assert_true(refused > 40);
+}
+
 /* --- copies ---------------------------------------------------------------------------------------------- */
 
 struct copier {
@@ -317,6 +465,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_pages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_import, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_rows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy_meanwhile, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy_in_the_way, setup, teardown),
     };
