@@ -153,7 +153,8 @@ static int files(struct kvdir *d, struct hearth_err *e)
     }
     closedir(dir);
     if (n_gone > 0)
-        log_info("%zu KV files whose writing was cut short are removed", n_gone);
+        log_info("%zu KV files without a row are removed: their writing was cut short, or their session is no more",
+                 n_gone);
     return 0;
 }
 

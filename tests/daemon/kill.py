@@ -247,6 +247,8 @@ def kill_server(target, phase, case, round, want):
         box.daemon.terminate()
         c.close()
         bury(asked=True)
+        for f in os.listdir(box.state + "/kv") if phase == "kv" else ():
+            os.unlink(box.state + "/kv/" + f)  # what is there already is not written again
         box.start(*inside)
         c = box.client()
         c.call("models.load", model="tale")

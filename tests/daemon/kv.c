@@ -159,7 +159,7 @@ static void test_reconciled(void **state)
     assert_true(has_file(b, one, 2));
     assert_int_equal(n_files(b), 1);
     assert_int_equal(rows(b), 1);
-    assert_true(box_log_has(b, "3 KV files whose writing was cut short"));
+    assert_true(box_log_has(b, "3 KV files without a row are removed"));
     box_works(b);
 }
 
