@@ -34,10 +34,13 @@ static void print_quoted(const char *s, size_t n)
 /* One line, in which nothing is markup. */
 static void print_plain(const char *s)
 {
-    for (; *s; s++) {
-        if (strchr("\\`*_{}[]()<>#+-.!|~&$:@", *s))
-            putchar('\\');
-        print_text(s, 1);
+    static const char markup[] = "\\`*_{}[]()<>#+-.!|~&$:@";
+    while (*s) {
+        size_t run = strcspn(s, markup);
+        print_text(s, run);
+        if (s[run])
+            printf("\\%c", s[run++]);
+        s += run;
     }
 }
 

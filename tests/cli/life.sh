@@ -84,6 +84,12 @@ is "has its own headings alone" "$(grep -c '^#' "$dir/out")" 3
 is "and what was said line by line" "$(sed -n '/^> /s/^> //p' "$dir/out" | head -3)" '# Tell me
 ```
 > a tale'
+printf 'a\r# b\rc\r\n## d\n~~~\n\n<!-- e' | "$hearth" run --chat -s forged -n 4 >/dev/null 2>&1
+"$hearth" sessions rename forged '# [x](y) *z*'
+status 0 "what imitates the document" "$hearth" sessions export '# [x](y) *z*' --markdown
+is "is quoted, every line of it" "$(tr '\r' '\n' <"$dir/out" | grep -c '^# b\|^c\|^## d\|^~~~\|^<!')" 0
+is "its name is no markup" "$(head -n 1 "$dir/out")" '# \# \[x\]\(y\) \*z\*'
+"$hearth" rm '# [x](y) *z*'
 status 2 "--markdown with --json" "$hearth" sessions export talk --markdown --json
 status 1 "export of nobody" "$hearth" sessions export nobody
 

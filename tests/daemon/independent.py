@@ -225,6 +225,37 @@ try:
     check(r["finish_reason"] == "context_full" and r["usage"]["completion_tokens"] >= 24, "a full context says so",
           (r["finish_reason"], r["usage"]))
 
+    # a session leaves, page by page, and comes back by another name
+    def export(name):
+        turns, at = [], 0
+        while at is not None:
+            page = c.call("sessions.export", session=name, **{"from": at})
+            turns += page["turns"]
+            at = page.get("next")
+        return page, turns
+    page, turns = export("chat")
+    ids = [i for t in turns for i in t["tokens"]]
+    check(page["version"] == 1 and ids == c.call("sessions.show", session="chat", tokens=True)["tokens"],
+          "an export has the timeline", page)
+    made = [t["made"] for t in turns if t["role"] == "assistant"]
+    check(made and all(m["usage"]["completion_tokens"] > 0 and "seed" in m["sampling"] for m in made),
+          "and how it was made", made)
+    for i, t in enumerate(turns):
+        r = c.call("sessions.import", page=i, more=i + 1 < len(turns), turns=[t], version=1, name="chat copy", model="tale",
+                   turn_open=page["turn_open"])
+    check(r["session"]["tokens"] == len(ids) and export("chat copy")[1] == turns, "an import in pages is the same", r)
+    more = {"messages": [{"role": "user", "content": "And then?"}], "max_tokens": 8, "sampling": GREEDY}
+    check(c.generate(session="chat", **more)["text"] == c.generate(session="chat copy", **more)["text"],
+          "and goes on in the same words")
+    e = c.error("sessions.import", version=1, name="chat copy", model="tale", turns=turns)
+    check(e[0] == 1 and e[1].startswith("SESSION_EXISTS: "), "which is not written over", e)
+    e = c.error("sessions.import", version=2, name="new", model="tale", turns=turns)
+    check(e[0] == 1 and e[1].startswith("UNSUPPORTED: ") and "2" in e[1], "of an unknown version nothing is taken", e)
+    c.call("sessions.remove", session="chat copy")
+    b = c.call("backup", path=tmp + "/copy.db")
+    check(os.stat(tmp + "/copy.db").st_size == b["bytes"] and os.stat(tmp + "/copy.db").st_mode & 0o777 == 0o600,
+          "a backup is a file of its own", b)
+
     # tokenize, detokenize, eval
     raw = b"caf\xc3\xa9 \xff\x00 <|im_end|>"
     ids = c.call("tokenize", model="tale", text=raw, special=False)["ids"]

@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -459,6 +462,30 @@ static void test_copy_in_the_way(void **state)
     assert_int_equal(system(cmd), 0); /* nothing is left of what failed */
 }
 
+/* A disk that takes no more: an error, and nothing of the copy is left. */
+static void test_copy_full_disk(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e;
+    make_turns();
+    struct store_session s = row(ID_A, 1000, "a", 5);
+    assert_int_equal(store_import(b->st, &s, NULL, turns, N_TURNS, &e), 0);
+    char to[80], cmd[128];
+    snprintf(to, sizeof(to), "%s/copy", b->dir);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct rlimit small = {8192, 8192};
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &small);
+        _exit(store_copy(store_path(b->st), to, false, NULL, NULL, &e) == HEARTH_EIO && strstr(e.msg, to) ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    snprintf(cmd, sizeof(cmd), "test $(ls '%s' | grep -c copy) = 0", b->dir);
+    assert_int_equal(system(cmd), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,6 +496,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damaged_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy_meanwhile, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy_in_the_way, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy_full_disk, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
