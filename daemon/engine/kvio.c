@@ -15,6 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Bytes that the system is asked to read before they are wanted: a disk gives its rate only where it has enough to do.
+ */
+static const uint64_t ahead_bytes = 32 << 20;
+
 enum job_kind { JOB_READ, JOB_SCAN, JOB_WRITE, JOB_KINDS }; /* the first goes first */
 
 /* Made by the owner and given away. */
@@ -32,7 +36,7 @@ struct job {
     const void **buf;            /* WRITE: [n], of which n_put have come */
 
     /* The I/O thread's. */
-    uint32_t n_put, n_done;
+    uint32_t n_put, n_done, n_ahead;
     struct kvfile *file;          /* READ, open */
     struct kvfile_writer *writer; /* WRITE, begun */
     DIR *folder;                  /* SCAN, begun */
@@ -350,18 +354,19 @@ static uint32_t group_pages(const struct job *j)
     return n < 1 ? 1 : n > j->n ? j->n : (uint32_t)n;
 }
 
-/* The system starts on the group after the one at hand; its pages lie together as a rule. */
-static void read_ahead(const struct job *j, uint32_t first, uint32_t n)
+/* The system is asked for what comes next; pages that follow each other in the file lie together. */
+static void read_ahead(struct job *j)
 {
-    for (uint32_t k = first; k < j->n && k < first + n;) {
-        int32_t at = kvfile_find(j->file, j->page[k].pos, &j->page[k].expect);
-        uint32_t run = 1;
-        while (k + run < j->n && k + run < first + n && j->page[k + run].pos == j->page[k].pos + run * KV_PAGE)
+    uint64_t most = ahead_bytes / j->print.page_bytes, end = j->n_done + (most < 1 ? 1 : most);
+    while (j->n_ahead < j->n && j->n_ahead < end) {
+        const struct kvio_page *p = &j->page[j->n_ahead];
+        int32_t at = kvfile_find(j->file, p->pos, &p->expect);
+        uint32_t run = 1, left = at < 0 ? 0 : kvfile_extent(j->file)->n - (uint32_t)at;
+        while (run < j->n - j->n_ahead && j->n_ahead + run < end && p[run].pos == p->pos + run * KV_PAGE)
             run++;
-        uint32_t left = at < 0 ? 0 : kvfile_extent(j->file)->n - (uint32_t)at;
         if (left)
             kvfile_ahead(j->file, (uint32_t)at, run < left ? run : left);
-        k += run;
+        j->n_ahead += run;
     }
 }
 
@@ -378,11 +383,9 @@ static void read_some(struct kvio *io, struct job *j)
             end_missing(io, j, "is not there");
             return;
         }
-        if (!rc)
-            read_ahead(j, 0, n);
     }
     if (!rc)
-        read_ahead(j, first + n, n);
+        read_ahead(j);
     while (!rc && !missing && j->n_done < j->n && j->n_done < first + n) {
         const struct kvio_page *p = &j->page[j->n_done];
         int32_t at = kvfile_find(j->file, p->pos, &p->expect);
