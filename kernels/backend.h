@@ -140,9 +140,6 @@ struct rope {
     uint32_t n_rot;        /* leading dimensions of a head that turn */
     const float *inv_freq; /* [n_rot/2] f32 device memory; frequency factors are already in it */
     float scale;           /* multiplies cos and sin (YaRN's mscale); 1 otherwise */
-    bool skew;             /* every pair turns by 45 degrees more. Scores do not change, q and k turning alike; but where
-                              a key has most of its length in one dimension of a slow pair, it now has it in two, and
-                              fp16 takes less away */
 };
 
 struct op_embed {

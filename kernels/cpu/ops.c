@@ -154,8 +154,7 @@ static const float *rope_table(struct device *d, const struct rope *rope)
 {
     for (uint32_t i = 0; i < d->n_rope; i++) {
         const struct rope *have = &d->rope[i].rope;
-        if (have->inv_freq == rope->inv_freq && have->n_rot == rope->n_rot && have->scale == rope->scale &&
-            have->skew == rope->skew)
+        if (have->inv_freq == rope->inv_freq && have->n_rot == rope->n_rot && have->scale == rope->scale)
             return d->rope[i].cs.v;
     }
     if (d->n_rope == ROPE_TABLES)
@@ -166,7 +165,7 @@ static const float *rope_table(struct device *d, const struct rope *rope)
     float *cs = t->cs.v;
     for (uint32_t r = 0; r < d->batch.n_row; r++)
         for (uint32_t i = 0; i < rope->n_rot / 2; i++, cs += 2) {
-            double angle = (double)d->pos[r] * (double)rope->inv_freq[i] + (rope->skew ? M_PI_4 : 0.0);
+            double angle = (double)d->pos[r] * (double)rope->inv_freq[i];
             cs[0] = (float)cos(angle) * rope->scale;
             cs[1] = (float)sin(angle) * rope->scale;
         }

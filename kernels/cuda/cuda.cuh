@@ -155,15 +155,13 @@ __device__ static inline __half *kv_v(const kv_view &v, uint32_t slot, uint32_t 
 
 /* cos and sin of pos * inv_freq. The specification takes the angle in double; here it is a pair of floats, reduced by
  * 2 pi in three parts: 2^-21 absolute is enough where Q and K are fp16. */
-__device__ static inline void rope_turn(float pos, float inv_freq, bool skew, float *s, float *c)
+__device__ static inline void rope_turn(float pos, float inv_freq, float *s, float *c)
 {
-    const float root = 0.70710678f; /* sin and cos of 45 degrees */
     float a = pos * inv_freq, low = fmaf(pos, inv_freq, -a), k = rintf(a * 0.15915494309189535f);
     a = fmaf(-k, 6.28125f, a);
     a = fmaf(-k, 1.9350051879882812e-3f, a);
     a = fmaf(-k, 3.0199159819567e-7f, a) + low;
-    float sn = __sinf(a), cs = __cosf(a);
-    *s = skew ? root * (sn + cs) : sn, *c = skew ? root * (cs - sn) : cs;
+    *s = __sinf(a), *c = __cosf(a);
 }
 
 /* The specification's activations (kernels/cpu/elem.h) to f32 accuracy. */

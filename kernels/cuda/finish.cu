@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(128) qkv_finish(qkv_tail a)
         for (uint32_t i = lane; i < half; i += 32) {
             uint32_t p = neox ? i : 2 * i, q = neox ? i + half : 2 * i + 1;
             float sn, cs, x = v[p], y = v[q];
-            rope_turn(pos, a.rope.inv_freq[i], a.rope.skew, &sn, &cs);
+            rope_turn(pos, a.rope.inv_freq[i], &sn, &cs);
             sn *= a.rope.scale, cs *= a.rope.scale;
             v[p] = x * cs - y * sn, v[q] = x * sn + y * cs;
         }

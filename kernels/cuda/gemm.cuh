@@ -403,7 +403,7 @@ __device__ static inline void finish_item(const gemm_args &a, uint32_t i, uint32
     x = __fadd_rn(x, m.a);
     if (p.part < 2 && a.rope.kind != ROPE_NONE && (a.rope.kind == ROPE_NEOX || k2 < a.rope.n_rot)) {
         float sn, cs;
-        rope_turn(m.pos, m.freq, a.rope.skew, &sn, &cs);
+        rope_turn(m.pos, m.freq, &sn, &cs);
         sn *= a.rope.scale, cs *= a.rope.scale;
         float xr = __fmaf_rn(x, cs, -__fmul_rn(y, sn));
         y = __fmaf_rn(x, sn, __fmul_rn(y, cs)), x = xr;

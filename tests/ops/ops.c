@@ -64,7 +64,7 @@ static void rotate(const struct op_case *c, uint32_t pos, const float *inv_freq,
     uint32_t half = c->n_rot / 2;
     for (uint32_t i = 0; i < half; i++) {
         double *a = c->rope == ROPE_NORM ? v + 2 * i : v + i, *b = c->rope == ROPE_NORM ? a + 1 : a + half;
-        double t = pos * (double)inv_freq[i] + (c->skew ? M_PI / 4 : 0), x = *a, y = *b;
+        double t = pos * (double)inv_freq[i], x = *a, y = *b;
         *a = x * cos(t) - y * sin(t);
         *b = x * sin(t) + y * cos(t);
     }
