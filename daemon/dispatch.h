@@ -25,6 +25,7 @@ struct call {
     void (*finish)(struct call *call, void *result); /* of a forwarded call */
     int64_t after;                                   /* a stream whose end this waits for on server->heirs, ... */
     void (*again)(struct call *call);                /* ... and what is done then (takeover.c) */
+    bool unwanted;                                   /* and cancelled at once: it was, while it waited */
     TAILQ_ENTRY(call) entry, forward_entry, heir_entry;
 };
 

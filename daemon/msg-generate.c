@@ -72,5 +72,7 @@ void msg_cancel(struct call *call)
     struct wire_cancel_result r = {.cancelled = st != NULL};
     if (st != NULL)
         stream_cancel(st);
+    else if (c->request != NULL)
+        r.cancelled = takeover_cancel(call->server, call->account->uid, c->request);
     call_reply(call, &r);
 }

@@ -38,6 +38,20 @@ bool takeover_wait(struct call *call, const char *session, void (*again)(struct 
     return true;
 }
 
+bool takeover_cancel(struct server *s, uid_t uid, const char *request)
+{
+    struct call *call;
+    TAILQ_FOREACH (call, &s->heirs, heir_entry) {
+        const struct wire_generate *g = call->params;
+        if (call->method == &wire_methods[WIRE_GENERATE] && call->account->uid == uid && g->request != NULL &&
+            strcmp(g->request, request) == 0) {
+            call->unwanted = true;
+            return true;
+        }
+    }
+    return false;
+}
+
 static struct call *next_heir(struct server *s)
 {
     struct call *call;
@@ -53,6 +67,12 @@ void takeover_step(struct server *s)
     while ((call = next_heir(s)) != NULL) {
         TAILQ_REMOVE(&s->heirs, call, heir_entry);
         call->on_gone = NULL;
+        bool unwanted = call->unwanted;
+        uid_t uid = call->account->uid;
+        int64_t last = s->last_stream;
         call->again(call);
+        struct stream *st = unwanted && s->last_stream != last ? stream_find(s, uid, s->last_stream, NULL) : NULL;
+        if (st != NULL)
+            stream_cancel(st);
     }
 }

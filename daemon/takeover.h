@@ -16,6 +16,10 @@
  * is being cancelled, and again(call) comes after its end, perhaps before this returns. */
 bool takeover_wait(struct call *call, const char *session, void (*again)(struct call *call));
 
+/* A generate of that user that waits, by its request id, is to be cancelled as soon as it has begun; false: none does.
+ */
+bool takeover_cancel(struct server *s, uid_t uid, const char *request);
+
 /* A stream has ended: who waited for it goes on. */
 void takeover_step(struct server *s);
 

@@ -143,6 +143,31 @@ static void test_waiting(void **state)
     assert_int_equal(box_stop(b, SIGTERM), 0);
 }
 
+/* Cancelling by request id works from the moment it was sent. */
+static void test_cancel(void **state)
+{
+    struct box *b = *state;
+    leave(b, "gate deaf n=9", "s");
+    struct peer *p = peer_open(b), *q = peer_open(b);
+    struct wire_generate g = request("gate n=5", "s");
+    struct wire_cancel cancel = {.stream = -1, .request = "later"};
+    g.request = "later";
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    wire_free(peer_call(q, WIRE_STATUS, NULL));
+    struct wire_cancel_result *c = peer_call(q, WIRE_CANCEL, &cancel);
+    assert_true(c->cancelled);
+    wire_free(c);
+    tick(q);
+    struct hearth_err e;
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_non_null(r);
+    assert_string_equal(r->finish_reason, "cancelled");
+    wire_free(r);
+    peer_close(p);
+    peer_close(q);
+    box_works(b);
+}
+
 static void test_shutdown(void **state)
 {
     struct box *b = *state;
@@ -165,7 +190,8 @@ static void test_shutdown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_generate), TEST(test_attached), TEST(test_remove), TEST(test_waiting), TEST(test_shutdown),
+        TEST(test_generate), TEST(test_attached), TEST(test_remove),
+        TEST(test_waiting),  TEST(test_cancel),   TEST(test_shutdown),
     };
     return cmocka_run_group_tests_name("daemon/takeover", tests, NULL, NULL);
 }
