@@ -4,7 +4,8 @@
 #include "daemon/dispatch.h"
 #include "daemon/log.h"
 
-static const char *const features[] = {"sessions", "streams", "logprobs", "notify_as", "eval", "shutdown", "attach"};
+static const char *const features[] = {"sessions", "streams", "logprobs", "notify_as", "eval",
+                                       "shutdown", "attach",  "export",   "backup"};
 
 static int hello(struct call *call, struct hearth_err *e)
 {
