@@ -15,7 +15,7 @@
 #include "daemon/tidy.h"
 
 enum {
-    IMPORT_MAX = 64 << 20,     /* bytes that one may take in memory, where session_bytes sets no other limit */
+    IMPORT_MAX = 64 << 20,     /* bytes that one may take in memory, where session_bytes is not less */
     TURN_MAX = WIRE_FRAME_MAX, /* of texts and ids in a turn: more than a generation can make */
     TURN_COST = 512,           /* what a turn counts for at least: more than it takes */
 };
@@ -92,11 +92,15 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
     int rc = check_turn(im, t, at, e);
     if (rc != 0)
         return rc;
-    int64_t most = im->server->conf->session_bytes > 0 ? im->server->conf->session_bytes : IMPORT_MAX;
+    int64_t most = im->server->conf->session_bytes;
+    if (most <= 0 || most > IMPORT_MAX)
+        most = IMPORT_MAX;
     im->cost += TURN_COST;
     im->row.bytes += (int64_t)(t->text.len + t->tokens.n * sizeof(int32_t));
     if (im->row.bytes > most || im->cost > IMPORT_MAX)
         return err_set(e, HEARTH_ETOOBIG, "sessions.import: the session is larger than %lld bytes", (long long)most);
+    if (im->row.n_tok + (int64_t)t->tokens.n > WIRE_TOKENS_MAX)
+        return err_set(e, HEARTH_ETOOBIG, "sessions.import: the timeline is longer than %d tokens", WIRE_TOKENS_MAX);
     if (!t->continues) {
         if (im->n == im->cap) {
             size_t cap = im->cap > 0 ? 2 * im->cap : 64;

@@ -57,7 +57,7 @@ int store_end(struct store *st, int rc, const char *what, struct hearth_err *e)
 
 bool store_is_time(double t)
 {
-    return t > -1e12 && t < 1e12;
+    return t >= -1e12 && t <= 1e12;
 }
 
 char *store_text(sqlite3_stmt *q, int i)

@@ -291,7 +291,7 @@ static const struct wire_field turn_fields[] = {
     WORD(wire_turn, role, REQUIRED),
     BYTES(wire_turn, text),
     COUNTER(wire_turn, n_tokens),
-    AMOUNT(wire_turn, created),
+    FLOAT(wire_turn, created, -1e12, 1e12, 0),
     STRUCT_IF(wire_turn, made, made, has_made),
     IDS(wire_turn, tokens, 0),
     BOOL(wire_turn, continues, false, SPARSE),

@@ -303,6 +303,23 @@ static void test_import_endless(void **state)
         peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_ETOOBIG, "larger than");
         assert_int_equal(count(p), 0);
     }
+    /* So is a timeline that is longer than any model's, though its bytes are not many; and a time that is none. */
+    static int32_t many[100000];
+    struct wire_session_import im = import_of("mine");
+    t = a_turn("user", "", many, 100000);
+    struct wire_turn turns[] = {t, t, t, t, t, t};
+    im.turns = turns;
+    im.n_turns = 6;
+    im.more = true;
+    wire_free(peer_call(p, WIRE_SESSIONS_IMPORT, &im));
+    im.page = 1;
+    peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_ETOOBIG, "1048576 tokens");
+    im = import_of("mine");
+    im.turns = &t;
+    im.n_turns = 1;
+    t.created = 1e13;
+    peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_EPARAMS, "created");
+    assert_int_equal(count(p), 0);
     box_works(b);
     peer_close(p);
 }
