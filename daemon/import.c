@@ -9,7 +9,6 @@
 #include "daemon/dispatch.h"
 #include "daemon/forward.h"
 #include "daemon/link.h"
-#include "daemon/kvdir.h"
 #include "daemon/made.h"
 #include "daemon/session.h"
 #include "daemon/tidy.h"
@@ -177,7 +176,7 @@ static int commit(struct import *im, struct hearth_err *e)
     if (rc == 0)
         rc = store_import(im->server->store, &im->row, old, im->turns, im->n, e);
     if (rc == 0 && old != NULL)
-        kvdir_forget(im->server->kv, old->id);
+        session_forget(im->server, old->id);
     store_session_free(old);
     return rc;
 }

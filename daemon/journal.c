@@ -166,6 +166,8 @@ static struct journal_entry *entry_new(struct journal *j, const struct wire_jour
     je->number = head->stream;
     je->uid = (uid_t)head->uid;
     je->hash = head->hash;
+    if (head->name != NULL)
+        snprintf(je->session, sizeof(je->session), "%s", head->session);
     je->fd = -1;
     TAILQ_INSERT_TAIL(&j->entries, je, entry);
     j->files++;
@@ -255,6 +257,16 @@ struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number,
             return je;
     }
     return NULL;
+}
+
+void journal_forget(struct journal *j, const char *session)
+{
+    struct journal_entry *je = j != NULL ? TAILQ_FIRST(&j->entries) : NULL, *next;
+    for (; je != NULL; je = next) {
+        next = TAILQ_NEXT(je, entry);
+        if (je->ended && strcmp(je->session, session) == 0)
+            journal_remove(j, je);
+    }
 }
 
 int journal_load(struct journal *j, const struct journal_entry *je, struct journal_copy *c, struct hearth_err *e)

@@ -29,8 +29,9 @@ struct journal;
 struct journal_entry {
     int64_t number;
     uid_t uid;
-    char *request; /* the client's id, or NULL */
-    uint64_t hash; /* of the request's content */
+    char *request;    /* the client's id, or NULL */
+    char session[17]; /* the session's id; "" where it is unnamed */
+    uint64_t hash;    /* of the request's content */
     bool ended;
     double time; /* of the end; wall clock, for retention only */
     int64_t bytes;
@@ -73,6 +74,9 @@ void journal_remove(struct journal *j, struct journal_entry *je);
 
 /* That uid's stream, by number or by request id; NULL. */
 struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number, const char *request);
+
+/* The session is removed: what its streams made goes with it. */
+void journal_forget(struct journal *j, const char *session);
 
 /* Reads a file again. */
 int journal_load(struct journal *j, const struct journal_entry *je, struct journal_copy *c, struct hearth_err *e);

@@ -45,9 +45,9 @@ void kvdir_touch(struct kvdir *d, struct kvfile *f, double now);
 /* Removes what has to go. */
 void kvdir_evict(struct kvdir *d);
 
-/* Renames a damaged file, and lets older ones of its kind go. */
+/* Renames a damaged file; and lets all but the last of its kind go, KVDIR_BAD at most. */
 void kvdir_set_aside(struct kvdir *d, const char *name, const char *why);
-void kvdir_trim_bad(struct kvdir *d);
+void kvdir_trim_bad(struct kvdir *d, size_t keep);
 
 /* --- kvdir-start.c */
 

@@ -47,7 +47,7 @@ static DIR *open_dir(const struct kvdir *d)
 }
 
 /* The last few stay, as long as they are a sixteenth of what KV may have. */
-void kvdir_trim_bad(struct kvdir *d)
+void kvdir_trim_bad(struct kvdir *d, size_t keep)
 {
     struct bad v[KVDIR_BAD + 1];
     size_t n = 0;
@@ -65,8 +65,8 @@ void kvdir_trim_bad(struct kvdir *d)
         b->time = sb.st_ctim; /* of the renaming */
         snprintf(b->name, sizeof(b->name), "%s", entry->d_name);
         qsort(v, ++n, sizeof(*v), newest_first);
-        if (n > KVDIR_BAD && unlinkat(d->fd, v[--n].name, 0) == 0) /* one that stays is met again, and not counted */
-            log_info("damaged KV file %s removed: there are %d newer ones", v[n].name, KVDIR_BAD);
+        if (n > keep && unlinkat(d->fd, v[--n].name, 0) == 0) /* one that stays is met again, and not counted */
+            log_info("damaged KV file %s removed: there are newer ones, or a session was removed", v[n].name);
     }
     closedir(dir);
     kvdir_limits(d, &most, &per_uid);
@@ -164,6 +164,6 @@ int kvdir_reconcile(struct kvdir *d, struct hearth_err *e)
     if (rc == 0)
         rc = files(d, e);
     if (rc == 0)
-        kvdir_trim_bad(d);
+        kvdir_trim_bad(d, KVDIR_BAD);
     return rc;
 }

@@ -258,7 +258,7 @@ void kvdir_bad(struct kvdir *d, const char *name, const char *why)
     log_warn("KV file %.80s was set aside: %.200s", name, why != NULL ? why : "it is damaged");
     if (f != NULL)
         kvdir_drop(d, f);
-    kvdir_trim_bad(d);
+    kvdir_trim_bad(d, KVDIR_BAD);
 }
 
 void kvdir_forget(struct kvdir *d, const char *session)
@@ -269,6 +269,8 @@ void kvdir_forget(struct kvdir *d, const char *session)
             if (strcmp(f->row.session, session) == 0 && remove_file(d, f->row.name))
                 kvdir_drop(d, f);
         }
+    if (d != NULL)
+        kvdir_trim_bad(d, 0);
 }
 
 static int by_id(const void *a, const void *b)

@@ -32,7 +32,8 @@ void kvdir_saved(struct kvdir *d, const struct store_kv *file);
 void kvdir_used(struct kvdir *d, const char *name);
 void kvdir_bad(struct kvdir *d, const char *name, const char *why);
 
-/* The session is removed, and its files with it. Nothing where d is NULL. */
+/* The session is removed, and its files with it; so are all that were set aside, of which nobody knows any more whose
+ * they were. Nothing where d is NULL. */
 void kvdir_forget(struct kvdir *d, const char *session);
 
 /* Sets kv_bytes of sessions: what the files have that were written in their turns. Nothing where d is NULL. */

@@ -115,7 +115,7 @@ void msg_sessions_remove(struct call *call)
     if (rc == 0)
         rc = store_remove(call->server->store, row, &e);
     if (rc == 0) {
-        kvdir_forget(call->server->kv, row->id);
+        session_forget(call->server, row->id);
         call_reply(call, &nothing);
     } else {
         call_fail(call, &e);

@@ -7,6 +7,8 @@
 #include <sys/random.h>
 
 #include "daemon/made.h"
+#include "daemon/journal.h"
+#include "daemon/kvdir.h"
 #include "daemon/models.h"
 #include "daemon/stream.h"
 #include "daemon/tidy.h"
@@ -219,6 +221,12 @@ int session_reopen(struct server *s, const struct wire_journal_head *head, struc
     }
     *out = ss;
     return 0;
+}
+
+void session_forget(struct server *s, const char *id)
+{
+    kvdir_forget(s->kv, id);
+    journal_forget(s->journal, id);
 }
 
 void session_free(struct session *ss)

@@ -26,6 +26,9 @@ void session_describe(const struct server *s, const struct store_session *from, 
 /* What the request's `session` and `model` mean for that uid. */
 int session_open(struct server *s, uid_t uid, const struct wire_generate *g, struct session **out,
                  struct hearth_err *e);
+/* The session's row has gone: so does what else there is of it on the disk, its KV and its streams' journals. */
+void session_forget(struct server *s, const char *id);
+
 void session_free(struct session *ss);
 
 /* The running stream on that stored session, or NULL; and the one that is creating a session of that name. */

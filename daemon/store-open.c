@@ -174,7 +174,7 @@ static int open_db(struct store *st, struct hearth_err *e)
      * The cache is small because a turn is read once, when its session goes on.
      */
     rc = exec(st,
-              "PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON; PRAGMA cache_size = -256;"
+              "PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; PRAGMA foreign_keys = ON; PRAGMA cache_size = -256;"
               "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304",
               e);
     if (rc == 0)

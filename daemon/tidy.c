@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "daemon/age.h"
-#include "daemon/kvdir.h"
 #include "daemon/log.h"
 #include "daemon/session.h"
 
@@ -43,7 +42,7 @@ static bool removed(struct server *s, const struct store_session *row, const cha
                   e.msg);
         return false;
     }
-    kvdir_forget(s->kv, row->id);
+    session_forget(s, row->id);
     log_info("session \"%s\" (%s) of user %u, %lld bytes, is removed: %s", row->name, row->id, (unsigned)row->uid,
              (long long)row->bytes, why);
     return true;

@@ -346,11 +346,17 @@ static void test_removed_session(void **state)
     int64_t a1 = save(b, "save=1", "a"), a2 = save(b, "save=2", "a"), other = save(b, "save=1", "b");
     int64_t none = save(b, "save=1", NULL);
     struct peer *p = peer_open(b);
+    put_file(b, "000000000000fa4e-00000000000000000000000000000001.kv.bad", 10); /* whose it was nobody knows */
+    struct wire_attach at = {.stream = a2}, at_other = {.stream = other};
+    wire_free(peer_call(p, WIRE_STREAM_ATTACH, &at));
     struct wire_session_ref ref = {.session = "a"};
     wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &ref));
     assert_false(has_file(b, a1, 0) || has_file(b, a2, 0) || has_file(b, a2, 1));
     assert_true(has_file(b, other, 0) && has_file(b, none, 0));
     assert_int_equal(rows(b), 2);
+    assert_int_equal(n_files(b), 2);
+    peer_refused(p, WIRE_STREAM_ATTACH, &at, HEARTH_ENOSTREAM, ""); /* nor is its text to be had that way */
+    wire_free(peer_call(p, WIRE_STREAM_ATTACH, &at_other));
 
     /* What was still being written when its session was removed does not stay either. */
     int64_t late = save(b, "save=2 kvorphan", "b");
