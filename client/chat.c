@@ -136,6 +136,7 @@ static bool lines_next(struct lines *in, struct hearth_bytes *out)
         sigprocmask(SIG_BLOCK, &interrupt, &waiting_mask);
         at_prompt_interrupted = 0;
         el_resize(in->el);
+        el_set(in->el, EL_PREP_TERM, 1); /* or what is typed just after the prompt is echoed twice */
         const char *line = el_gets(in->el, &len);
         sigprocmask(SIG_SETMASK, &waiting_mask, NULL);
         if (line && len > 0) {
