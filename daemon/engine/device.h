@@ -8,6 +8,7 @@
 #include <semaphore.h>
 
 #include "daemon/engine/engine.h"
+#include "daemon/engine/tier.h"
 
 enum {
     AHEAD_MAX = 8,  /* steps in flight */
@@ -35,6 +36,7 @@ struct engine {
     /* Both threads. */
     struct post inbox, outbox;
     struct engine_counters counters;
+    struct tier_counters tiers;
     _Atomic bool hold, stop;
     sem_t opened; /* posted once by the device thread */
     struct hearth_err open_err;
@@ -45,6 +47,8 @@ struct engine {
     /* The device thread's. */
     struct device *dev;
     struct sched sched;
+    struct tier *tier;
+    double finish_by;                /* > 0: saves end by then, and EV_FINISHED is told */
     struct flight flight[AHEAD_MAX]; /* ring */
     uint32_t first_flight, n_flight;
     struct post_list todo; /* orders taken and not yet carried out */
@@ -73,11 +77,16 @@ void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes);
 /* Hands the events over, unless they may wait (see engine.c) and `now` is false. */
 void engine_tell(struct engine *eng, bool now);
 
+/* The device failed: ends everything. */
+void engine_fail(struct engine *eng, const struct hearth_err *e);
+
 /* Ends a sequence and says so. */
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err);
 
 /* step.c: submits the next step if there is one, else finishes the oldest; false: nothing to do. */
 bool step_turn(struct engine *eng);
+/* Carries out what the model's page table asks for: copies, clearings. */
+void step_actions(struct resident *m);
 /* Waits for every step under way. */
 void step_drain(struct engine *eng);
 

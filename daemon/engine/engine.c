@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <assert.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "daemon/engine/device.h"
 
 /* What the loop thread asks for. */
-enum order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_LOAD, ORDER_UNLOAD, ORDER_WAKE };
+enum order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_LOAD, ORDER_UNLOAD, ORDER_FINISH, ORDER_WAKE };
 struct order {
     struct post_item item;
     enum order_kind kind;
@@ -20,6 +21,7 @@ struct order {
     uint64_t seq_id;        /* CANCEL */
     struct resident *model; /* LOAD, UNLOAD */
     void *owner;
+    double seconds; /* FINISH */
 };
 
 double engine_now(void)
@@ -57,6 +59,11 @@ void engine_load(struct engine *eng, struct resident *m, void *owner)
 void engine_unload(struct engine *eng, struct resident *m, void *owner)
 {
     send_order(eng, (struct order){.kind = ORDER_UNLOAD, .model = m, .owner = owner});
+}
+
+void engine_finish(struct engine *eng, double seconds)
+{
+    send_order(eng, (struct order){.kind = ORDER_FINISH, .seconds = seconds});
 }
 
 void engine_hold(struct engine *eng, bool hold)
@@ -106,6 +113,11 @@ const char *engine_device(const struct engine *eng)
 const struct engine_counters *engine_counters(const struct engine *eng)
 {
     return &eng->counters;
+}
+
+const struct tier_counters *engine_tiers(const struct engine *eng)
+{
+    return &eng->tiers;
 }
 
 static void *device_main(void *arg);
@@ -207,6 +219,20 @@ void engine_tell(struct engine *eng, bool now)
     eng->told = t;
 }
 
+void engine_fail(struct engine *eng, const struct hearth_err *e)
+{
+    eng->fatal = *e;
+    if (!eng->fatal.code)
+        err_set(&eng->fatal, HEARTH_EDEVICE, "the device failed without a reason");
+}
+
+/* Tokens of [from, to) among the first n. */
+static uint32_t within(uint32_t from, uint32_t to, uint32_t n)
+{
+    to = to < n ? to : n;
+    return to > from ? to - from : 0;
+}
+
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err)
 {
     struct event_end *ev = engine_event_new(eng, EV_END, sizeof *ev);
@@ -216,6 +242,7 @@ void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const st
         ev->err = *err;
     ev->n_reused = q->n_reused;
     ev->n_computed = q->n_counted - q->n_reused;
+    ev->n_restored = within(q->restored_from, q->restored_to, q->n_reused);
     ev->time = q->time;
     ev->eval = q->eval;
     q->eval = NULL;
@@ -224,6 +251,8 @@ void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const st
         return;
     }
     struct resident *m = q->model;
+    if (reason != END_ERROR)
+        tier_save(eng->tier, q, engine_now());
     sched_end(&eng->sched, q, reason == END_ERROR ? 0 : q->n_known); /* what failed is not to be found again */
     load_count(m);
 }
@@ -258,13 +287,18 @@ static void submit(struct engine *eng, struct seq *q)
     }
     TAILQ_REMOVE(&eng->loaded, q->model, loaded_link); /* most recently used last */
     TAILQ_INSERT_TAIL(&eng->loaded, q->model, loaded_link);
-    sched_push(&eng->sched, &q->model->group, q);
+    if (!tier_submit(eng->tier, q, engine_now()))
+        sched_push(&eng->sched, &q->model->group, q);
     load_count(q->model);
 }
 
 static void cancel(struct engine *eng, uint64_t id)
 {
-    struct seq *q;
+    struct seq *q = tier_cancel(eng->tier, id);
+    if (q) {
+        end_seq(eng, q, END_CANCELLED, NULL);
+        return;
+    }
     for (int state = SEQ_WAIT; state <= SEQ_RUN; state++)
         TAILQ_FOREACH (q, &eng->sched.list[state], link)
             if (q->id == id) {
@@ -304,6 +338,9 @@ static void carry_out_orders(struct engine *eng)
         case ORDER_UNLOAD:
             load_or_unload(eng, o);
             break;
+        case ORDER_FINISH:
+            eng->finish_by = engine_now() + o->seconds;
+            break;
         case ORDER_WAKE:
             break;
         }
@@ -322,11 +359,45 @@ static void end_all(struct engine *eng, const struct hearth_err *err)
             sched_done(&eng->sched, &p->seq[k]);
     }
     eng->n_flight = 0;
+    struct seq *waiting;
+    while ((waiting = tier_cancel_any(eng->tier)))
+        end_seq(eng, waiting, END_ERROR, err);
     for (int state = SEQ_WAIT; state <= SEQ_RUN; state++) {
         struct seq *q;
         while ((q = TAILQ_FIRST(&eng->sched.list[state])))
             end_seq(eng, q, END_ERROR, err);
     }
+}
+
+static void on_tier(void *arg, const struct tier_event *what)
+{
+    struct event_kv *ev = engine_event_new(arg, EV_KV, sizeof *ev);
+    ev->what = *what;
+    snprintf(ev->file, sizeof ev->file, "%s", what->file);
+    snprintf(ev->why, sizeof ev->why, "%s", what->why ? what->why : "");
+    ev->what.file = ev->what.why = NULL; /* they are in the event itself */
+}
+
+/* Without a folder for files the engine works on, and says so. */
+static int open_tiers(struct engine *eng, struct hearth_err *e)
+{
+    struct tier_params p = {
+        .be = eng->be,
+        .dev = eng->dev,
+        .gpu = eng->info.gpu,
+        .dir = eng->params.kv_dir,
+        .ram = eng->params.kv_ram,
+        .policy = eng->params.restore,
+        .counters = &eng->tiers,
+        .tell = on_tier,
+        .arg = eng,
+    };
+    int rc = tier_open(&eng->tier, &p, e);
+    if (rc && eng->tier) {
+        fprintf(stderr, "hearth-engine: no KV files: %s\n", e->msg);
+        rc = 0;
+    }
+    return rc;
 }
 
 static int open_device(struct engine *eng, struct hearth_err *e)
@@ -349,7 +420,11 @@ static int open_device(struct engine *eng, struct hearth_err *e)
     if (eng->params.ahead && eng->params.ahead < eng->ahead)
         eng->ahead = eng->params.ahead;
     sched_init(&eng->sched, eng->info.gpu ? ROWS_GPU : ROWS_CPU, ROWS_MIXED, OUT_MAX);
-    return 0;
+    if ((rc = open_tiers(eng, e))) {
+        eng->be->close(eng->dev);
+        eng->be = NULL;
+    }
+    return rc;
 }
 
 static void close_device(struct engine *eng)
@@ -359,11 +434,49 @@ static void close_device(struct engine *eng)
     if (!eng->fatal.code)
         step_drain(eng);
     end_all(eng, &err);
+    tier_close(eng->tier);
+    eng->tier = NULL;
     while ((m = TAILQ_FIRST(&eng->loaded)))
         unload_model(eng, m, &err);
     load_fini(eng);
     eng->be->close(eng->dev);
     free(eng->logits);
+}
+
+/* Moves KV on between two steps. True: come again soon. */
+static bool tiers_turn(struct engine *eng)
+{
+    struct hearth_err err;
+    struct seq *q;
+    double now = engine_now();
+    int rc = tier_turn(eng->tier, now, &err);
+    if (rc < 0)
+        engine_fail(eng, &err);
+    while ((q = tier_ready(eng->tier)))
+        sched_push(&eng->sched, &q->model->group, q);
+    if (eng->finish_by > 0 && (!tier_saving(eng->tier) || now >= eng->finish_by)) {
+        engine_event_new(eng, EV_FINISHED, sizeof(struct engine_event));
+        eng->finish_by = 0;
+    }
+    return rc > 0;
+}
+
+/* Until an order comes, a file has moved on, or it is time to look again; where copies are under way, for those. */
+static void wait_for_work(struct engine *eng, bool copying)
+{
+    struct hearth_err err;
+    struct pollfd pfd[2] = {{eng->inbox.fd, POLLIN, 0}, {tier_fd(eng->tier), POLLIN, 0}};
+    double seconds = tier_patience(eng->tier);
+    if (copying) {
+        if (tier_wait(eng->tier, &err))
+            engine_fail(eng, &err);
+        return;
+    }
+    if (tier_idle(eng->tier))
+        return;
+    if (eng->finish_by > 0)
+        seconds = 0.01;
+    poll(pfd, 2, seconds < 0 ? -1 : (int)(1e3 * seconds)); /* a signal only looks once more */
 }
 
 static void *device_main(void *arg)
@@ -381,10 +494,11 @@ static void *device_main(void *arg)
         bool held = atomic_load(&eng->hold);
         if (held)
             step_drain(eng);
-        bool idle = held || !step_turn(eng);
+        bool copying = tiers_turn(eng);
+        bool idle = eng->fatal.code || held || !step_turn(eng);
         engine_tell(eng, idle);
         if (idle && !eng->fatal.code && !atomic_load(&eng->stop))
-            post_wait(&eng->inbox);
+            wait_for_work(eng, copying);
     }
     if (eng->fatal.code) {
         end_all(eng, &eng->fatal);

@@ -29,6 +29,7 @@
 #include "daemon/engine/models.h"
 #include "daemon/engine/post.h"
 #include "daemon/engine/seq.h"
+#include "daemon/engine/tier.h"
 
 struct engine;
 
@@ -39,10 +40,10 @@ struct engine_params {
     uint32_t ahead;      /* steps in flight, 0 = as the device says; it never exceeds what the device allows */
     const char *checked; /* file of the self-checks passed (trust.h); NULL: none is remembered */
     uint64_t kv_bytes;   /* of a model's KV pool, 0 = chosen by what the device has */
-    uint64_t kv_ram;     /* of KV in host memory, 0 = none, ENGINE_KV_RAM_AUTO = chosen by what the machine has */
+    uint64_t kv_ram;     /* of KV in host memory, 0 = none, TIER_RAM_AUTO = chosen by what the machine has */
     const char *kv_dir;  /* the folder of KV files; NULL = none are kept */
+    enum tier_policy restore;
 };
-#define ENGINE_KV_RAM_AUTO UINT64_MAX
 
 /* Opens the device and starts the thread. */
 int engine_open(struct engine **out, const struct engine_params *p, struct hearth_err *e);
@@ -61,12 +62,14 @@ void engine_cancel(struct engine *eng, uint64_t seq_id);
 /* Answered by EV_LOADED, EV_UNLOADED with the owner given. A busy model is not unloaded: HEARTH_ELIMIT. */
 void engine_load(struct engine *eng, struct resident *m, void *owner);
 void engine_unload(struct engine *eng, struct resident *m, void *owner);
+/* Lets saves of KV end, for some seconds at most. Answered by EV_FINISHED. */
+void engine_finish(struct engine *eng, double seconds);
 /* Starts no steps while held: the loop's output is full. */
 void engine_hold(struct engine *eng, bool hold);
 
 /* --- out ------------------------------------------------------------------------------------------------- */
 
-enum event_kind { EV_ADMIT, EV_STEP, EV_END, EV_PROGRESS, EV_LOADED, EV_UNLOADED, EV_FATAL };
+enum event_kind { EV_ADMIT, EV_STEP, EV_END, EV_PROGRESS, EV_LOADED, EV_UNLOADED, EV_KV, EV_FINISHED, EV_FATAL };
 struct engine_event {
     struct post_item item;
     enum event_kind kind;
@@ -101,6 +104,7 @@ struct event_end { /* EV_END */
     enum end_reason reason;
     struct hearth_err err; /* END_ERROR */
     uint32_t n_reused, n_computed;
+    uint32_t n_restored; /* of the reused */
     struct seq_times time;
     struct eval *eval; /* owned; what seq.eval pointed to */
 };
@@ -113,6 +117,13 @@ struct event_model { /* EV_PROGRESS, EV_LOADED, EV_UNLOADED */
     uint64_t done, total;  /* bytes */
     double seconds;
     bool was_loaded;
+};
+
+struct event_kv { /* EV_KV: a file of KV was saved, used, or found bad */
+    struct engine_event ev;
+    struct tier_event what; /* its strings are below */
+    char file[KVFILE_NAME];
+    char why[HEARTH_ERR_MSG];
 };
 
 struct event_fatal { /* EV_FATAL */
@@ -134,6 +145,7 @@ struct engine_counters {
     _Atomic uint32_t queued, running;
 };
 const struct engine_counters *engine_counters(const struct engine *eng);
+const struct tier_counters *engine_tiers(const struct engine *eng);
 
 /* The engine's clock: seconds, monotonic. */
 double engine_now(void);

@@ -240,10 +240,10 @@ static double ms(double seconds)
 static void timings(struct wire_timings *out, const struct seq_times *t, uint32_t n_token)
 {
     double now = engine_now();
-    *out = (struct wire_timings){.load_ms = ms(t->load), .total_ms = ms(now - t->submit)};
+    *out = (struct wire_timings){.load_ms = ms(t->load), .restore_ms = ms(t->restore), .total_ms = ms(now - t->submit)};
     if (!t->admit)
         return;
-    out->queue_ms = ms(t->admit - t->submit - t->load);
+    out->queue_ms = ms(t->admit - t->submit - t->load - t->restore);
     out->prefill_ms = ms((t->first ? t->first : now) - t->admit);
     out->decode_ms = ms(t->last - t->first);
     if (n_token > 1 && t->last > t->first)
@@ -283,6 +283,7 @@ void generate_end(struct server *s, struct request *r, const struct event_end *e
         struct wire_engine_result res = {.finish_reason = r->stopped ? "stop" : reasons[ev->reason], .seed = r->seed};
         text_end(&r->text, &res.tail.data, &res.tail.len, NULL);
         res.usage.reused_tokens = ev->n_reused;
+        res.usage.restored_tokens = ev->n_restored;
         res.usage.computed_tokens = ev->n_computed;
         res.usage.prompt_tokens = res.usage.reused_tokens + res.usage.computed_tokens;
         res.usage.completion_tokens = r->n_completion;

@@ -314,7 +314,7 @@ static uint32_t table_last(const struct kv_table *t)
     return t->n ? t->page[t->n - 1] : KV_NONE;
 }
 
-uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
+uint32_t kv_match_pages(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
 {
     assert(t->n == 0);
     if (!table_reserve(t, pages_for(n)))
@@ -327,8 +327,14 @@ uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_
         t->page[t->n++] = p;
     }
     t->n_cached = t->n;
+    return t->n;
+}
 
-    uint32_t matched = t->n * KV_PAGE, len;
+uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
+{
+    uint32_t matched = kv_match_pages(kv, t, ids, n) * KV_PAGE, len;
+    if (t->cap < pages_for(n))
+        return 0; /* no memory for the table */
     uint32_t left = n - matched < KV_PAGE ? n - matched : KV_PAGE - 1;
     uint32_t p = cache_find_partial(kv, table_last(t), t->uid, ids + matched, left, &len);
     if (!len)

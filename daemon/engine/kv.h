@@ -56,6 +56,9 @@ void kv_free(struct kv *kv);
 /* Fills the empty table with cached pages for the longest known beginning of ids[0..n) and returns its length. */
 uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n);
 
+/* The same with full pages alone: takes nobody's pages, copies nothing. Returns the number of pages. */
+uint32_t kv_match_pages(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n);
+
 /* Makes the table long enough for n tokens. False, with nothing taken, where there are not that many pages. */
 bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t n);
 

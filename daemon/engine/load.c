@@ -2,11 +2,13 @@
 #include "config.h"
 
 #include <assert.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/engine/device.h"
+#include "daemon/engine/kvprint.h"
 #include "daemon/engine/trust.h"
 
 static const double progress_seconds = 0.1;
@@ -55,6 +57,23 @@ static uint32_t pool_pages(const struct engine *eng, const struct model *m, cons
     return n < 1 ? 1 : n > POOL_PAGES_MAX ? POOL_PAGES_MAX : (uint32_t)n;
 }
 
+/*
+ * A model whose KV has no fingerprint is served all the same: its KV ends with its pool. So does the KV of one that the
+ * CPU has taken over from a device that fails its self-check: the tiers' memory and copies are the device's.
+ */
+static void attach(struct engine *eng, struct resident *m, const struct kv_desc *desc)
+{
+    struct kv_print print;
+    struct hearth_err err;
+    m->shelf = NULL;
+    if (m->model->dev != eng->dev)
+        return;
+    if (kv_print_make(&print, m->model, desc, &err))
+        fprintf(stderr, "hearth-engine: %s: KV is not kept: %s\n", m->path, err.msg);
+    else
+        tier_attach(eng->tier, m, &print);
+}
+
 static int make_pool(struct engine *eng, struct resident *m, struct hearth_err *e)
 {
     const struct backend *be = m->model->be;
@@ -78,6 +97,7 @@ static int make_pool(struct engine *eng, struct resident *m, struct hearth_err *
     }
     atomic_store(&m->page_bytes, kv_page_bytes(&desc));
     atomic_store(&m->pages_total, m->n_page);
+    attach(eng, m, &desc);
     return 0;
 }
 
@@ -203,11 +223,39 @@ int load_model(struct engine *eng, struct resident *m, struct hearth_err *e)
     return 0;
 }
 
+/* The KV of turns that have just ended is copied out of the pool first; the others' steps go on meanwhile. */
+static void finish_saves(struct engine *eng, struct resident *m)
+{
+    static const double most = 5; /* a disk that takes longer is not waited for */
+    struct hearth_err err;
+    double until = engine_now() + most;
+    int rc = 0;
+    while (eng->tier && !eng->fatal.code && tier_busy(eng->tier, m) && rc >= 0) {
+        if (engine_now() > until)
+            tier_detach(eng->tier, m);
+        if ((rc = tier_turn(eng->tier, engine_now(), &err)) < 0)
+            engine_fail(eng, &err);
+        if (!atomic_load(&eng->hold) && step_turn(eng))
+            engine_tell(eng, false);
+        else if (rc == 0)
+            poll(&(struct pollfd){tier_fd(eng->tier), POLLIN, 0}, 1, 10);
+        else if (rc > 0)
+            rc = tier_wait(eng->tier, &err);
+    }
+}
+
 int unload_model(struct engine *eng, struct resident *m, struct hearth_err *e)
 {
     step_drain(eng); /* a step under way may name what has ended */
     if (m->group.n_seq)
         return err_set(e, HEARTH_ELIMIT, "the model is busy with %u requests", m->group.n_seq);
+    finish_saves(eng, m);
+    step_drain(eng);
+    if (eng->tier && eng->fatal.code) {
+        *e = eng->fatal; /* copies may be under way for ever: it goes at the end, after the tiers */
+        return e->code;
+    }
+    m->shelf = NULL;
     sched_group_remove(&eng->sched, &m->group);
     TAILQ_REMOVE(&eng->loaded, m, loaded_link);
     kv_free(m->group.kv);

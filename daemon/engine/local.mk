@@ -21,6 +21,11 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/serve.c daemon/engine/serve.h \
 	daemon/engine/step.c \
 	daemon/engine/text.c daemon/engine/text.h \
+	daemon/engine/tier.c daemon/engine/tier.h daemon/engine/tier-inside.h \
+	daemon/engine/tier-host.c daemon/engine/tier-host.h \
+	daemon/engine/tier-index.c daemon/engine/tier-index.h \
+	daemon/engine/tier-restore.c \
+	daemon/engine/tier-save.c \
 	daemon/engine/trust.c daemon/engine/trust.h
 daemon_libengine_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(XXHASH_CFLAGS)
 

@@ -22,7 +22,8 @@
 
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
-    "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N] [--kv-dir PATH]\n"
+    "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
+    "                     [--restore cost|always|never]\n"
     "       hearth-engine --bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...]\n"
     "                     [--kv N,...] [--load] [--anyway] [--json | --csv] [--name NAME] [--commit ID]\n"
     "                     [--backend ...]\n"
@@ -53,6 +54,18 @@ static bool number(const char *name, const char *s, uint64_t max, uint64_t *out)
     }
     *out = v;
     return true;
+}
+
+static bool restore_policy(const char *s, enum tier_policy *out)
+{
+    static const char *const names[] = {[TIER_BY_COST] = "cost", [TIER_ALWAYS] = "always", [TIER_NEVER] = "never"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(s, names[i])) {
+            *out = (enum tier_policy)i;
+            return true;
+        }
+    fprintf(stderr, "hearth-engine: --restore: \"%s\" is not one of cost, always, never\n", s);
+    return false;
 }
 
 /* How long the end waits for the step under way. */
@@ -95,6 +108,7 @@ int main(int argc, char **argv)
         OPT_KV_BYTES,
         OPT_KV_RAM,
         OPT_KV_DIR,
+        OPT_RESTORE,
         OPT_BENCH,
         OPT_PROMPT,
         OPT_DEPTH,
@@ -121,6 +135,7 @@ int main(int argc, char **argv)
         {"kv-bytes", required_argument, 0, OPT_KV_BYTES},
         {"kv-ram", required_argument, 0, OPT_KV_RAM},
         {"kv-dir", required_argument, 0, OPT_KV_DIR},
+        {"restore", required_argument, 0, OPT_RESTORE},
         {"bench", required_argument, 0, OPT_BENCH},
         {"prompt", required_argument, 0, OPT_PROMPT},
         {"depth", required_argument, 0, OPT_DEPTH},
@@ -137,7 +152,7 @@ int main(int argc, char **argv)
         {"version", no_argument, 0, OPT_VERSION},
         {0},
     };
-    struct engine_params p = {.backend = "auto", .variant = "auto", .kv_ram = ENGINE_KV_RAM_AUTO};
+    struct engine_params p = {.backend = "auto", .variant = "auto", .kv_ram = TIER_RAM_AUTO};
     struct bench_params bench = {
         .prompt = "128", .depth = "0", .batch = "none", .resume = "none", .kv = "none", .commit = HEARTH_COMMIT};
     const char *lock = NULL;
@@ -175,10 +190,13 @@ int main(int argc, char **argv)
             ok = number("kv-bytes", optarg, UINT64_MAX, &p.kv_bytes);
             break;
         case OPT_KV_RAM:
-            ok = number("kv-ram", optarg, INT64_MAX, &p.kv_ram);
+            ok = !strcmp(optarg, "auto") || number("kv-ram", optarg, INT64_MAX, &p.kv_ram);
             break;
         case OPT_KV_DIR:
             p.kv_dir = optarg;
+            break;
+        case OPT_RESTORE:
+            ok = restore_policy(optarg, &p.restore);
             break;
         case OPT_BENCH:
             bench.model = optarg;

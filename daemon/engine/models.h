@@ -18,6 +18,8 @@
 #include "daemon/model/model.h"
 #include "daemon/model/tok.h"
 
+struct tier_shelf; /* tier-index.h */
+
 struct file_id {
     dev_t dev;
     ino_t ino;
@@ -45,6 +47,7 @@ struct resident {
     struct model *model; /* NULL: not loaded */
     struct kv_pool *pool;
     struct sched_group group;
+    struct tier_shelf *shelf; /* where its KV is kept beyond the pool; NULL: nowhere */
     uint32_t n_page;
     uint64_t serial; /* of this loading, for step keys */
     char *distrust;  /* what a self-check that failed found first; owned, kept until the resident goes */

@@ -27,7 +27,7 @@ enum seq_state {
 
 struct seq_times { /* seconds on the engine's clock; 0 = not yet */
     double submit, admit, first, last;
-    double load; /* a duration: waited for the model */
+    double load, restore; /* durations: waited for the model, and for KV to come back */
 };
 
 struct seq {
@@ -55,6 +55,8 @@ struct seq {
     uint32_t n_fed;
     uint32_t n_counted; /* prompt tokens [n_reused, n_counted) were counted as computed */
     uint32_t n_reused;  /* at first admission */
+    uint32_t restored_from, restored_to; /* tokens whose KV came back from host memory or a file for it */
+    double tier_since;                   /* the tiers have had it since */
     uint32_t inflight;  /* entries in steps under way */
     uint32_t slot;      /* SEQ_RUN only */
     bool slot_set;      /* the device knows the slot's parameters */

@@ -175,6 +175,31 @@ static int on_model(struct server *s, uint32_t id, const struct wire_method *m, 
     return 0;
 }
 
+static void count_tiers(struct wire_kv_tiers *out, const struct tier_counters *c)
+{
+    *out = (struct wire_kv_tiers){
+        .host_pages = (int64_t)atomic_load(&c->host_pages),
+        .host_bytes = (int64_t)atomic_load(&c->host_bytes),
+        .host_limit = (int64_t)atomic_load(&c->host_limit),
+        .disk_pages = (int64_t)atomic_load(&c->file_pages),
+        .disk_bytes = (int64_t)atomic_load(&c->file_bytes),
+        .pages_saved = (int64_t)atomic_load(&c->pages_saved),
+        .pages_restored = (int64_t)atomic_load(&c->pages_restored),
+        .pages_dropped = (int64_t)atomic_load(&c->pages_dropped),
+        .bytes_saved = (int64_t)atomic_load(&c->bytes_saved),
+        .bytes_restored = (int64_t)atomic_load(&c->bytes_restored),
+        .bytes_written = (int64_t)atomic_load(&c->bytes_written),
+        .bytes_read = (int64_t)atomic_load(&c->bytes_read),
+        .files_written = (int64_t)atomic_load(&c->files_written),
+        .files_bad = (int64_t)atomic_load(&c->files_bad),
+        .moving = (int64_t)atomic_load(&c->moving),
+        .prefill_rate = atomic_load(&c->prefill_rate),
+        .device_rate = atomic_load(&c->device_rate),
+        .read_rate = atomic_load(&c->read_rate),
+        .write_rate = atomic_load(&c->write_rate),
+    };
+}
+
 static int on_status(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                      struct hearth_err *e)
 {
@@ -203,6 +228,8 @@ static int on_status(struct server *s, uint32_t id, const struct wire_method *m,
             .vocab_only = !loaded,
         };
     }
+    struct wire_kv_tiers kv;
+    count_tiers(&kv, engine_tiers(s->engine));
     struct wire_engine_status res = {
         .pid = getpid(),
         .state = "running",
@@ -214,6 +241,7 @@ static int on_status(struct server *s, uint32_t id, const struct wire_method *m,
         .tokens_computed = (int64_t)atomic_load(&c->tokens_computed),
         .queued = atomic_load(&c->queued),
         .running = atomic_load(&c->running),
+        .kv = kv,
         .models = rows,
         .n_models = n,
     };
@@ -313,9 +341,14 @@ static int on_eval(struct server *s, uint32_t id, const struct wire_method *m, v
 static int on_shutdown(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                        struct hearth_err *e)
 {
-    (void)msg, (void)taken, (void)e;
-    serve_result(s, id, m, &(struct wire_empty){0});
-    link_stop(s->link);
+    static const double finish_seconds = 2; /* hearthd's own patience is a little more */
+    (void)m, (void)msg, (void)taken;
+    if (s->stopping)
+        return err_set(e, HEARTH_ESHUTDOWN, "the engine is shutting down already");
+    /* What was answered already is kept: KV on its way to a file gets there. */
+    s->stopping = true;
+    s->stop_id = id;
+    engine_finish(s->engine, finish_seconds);
     return 0;
 }
 
@@ -382,6 +415,27 @@ static void on_model_event(struct server *s, const struct event_model *ev)
     request_free(s, r);
 }
 
+static void on_kv(struct server *s, const struct event_kv *ev)
+{
+    const struct tier_event *what = &ev->what;
+    char print[17];
+    snprintf(print, sizeof print, "%016llx", (unsigned long long)what->print);
+    struct wire_engine_kv_saved saved = {
+        ev->file, print, what->uid, (int64_t)what->bytes, what->tokens, what->pos,
+    };
+    switch (what->kind) {
+    case TIER_SAVED:
+        serve_event(s, &wire_methods[WIRE_ENGINE_KV_SAVED], &saved);
+        break;
+    case TIER_USED:
+        serve_event(s, &wire_methods[WIRE_ENGINE_KV_USED], &(struct wire_engine_kv_used){ev->file});
+        break;
+    case TIER_BAD:
+        serve_event(s, &wire_methods[WIRE_ENGINE_KV_BAD], &(struct wire_engine_kv_bad){ev->file, ev->why});
+        break;
+    }
+}
+
 static void on_event(struct server *s, const struct engine_event *ev)
 {
     switch (ev->kind) {
@@ -403,6 +457,13 @@ static void on_event(struct server *s, const struct engine_event *ev)
     case EV_LOADED:
     case EV_UNLOADED:
         on_model_event(s, (const struct event_model *)ev);
+        break;
+    case EV_KV:
+        on_kv(s, (const struct event_kv *)ev);
+        break;
+    case EV_FINISHED:
+        serve_result(s, s->stop_id, &wire_methods[WIRE_ENGINE_SHUTDOWN], &(struct wire_empty){0});
+        link_stop(s->link);
         break;
     case EV_FATAL:
         s->fatal = ((const struct event_fatal *)ev)->err;

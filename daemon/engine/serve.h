@@ -32,6 +32,8 @@ struct server {
     struct models models;
     TAILQ_HEAD(, request) requests;
     uint64_t last_seq;
+    bool stopping; /* engine.shutdown was asked for, by stop_id */
+    uint32_t stop_id;
     struct hearth_err fatal; /* code 0, or the device error that ends the process */
 };
 

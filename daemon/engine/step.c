@@ -39,7 +39,7 @@ static int set_slots(const struct resident *m, const struct plan *p, struct hear
     return 0;
 }
 
-static void run_actions(struct resident *m)
+void step_actions(struct resident *m)
 {
     const struct backend *be = m->model->be;
     struct kv_action a;
@@ -69,7 +69,7 @@ static int submit(struct engine *eng, struct flight *f, struct hearth_err *e)
     uint32_t out_row[OUT_MAX], slot[BATCH_SEQS_MAX], index[BATCH_SEQS_MAX], n_out = 0;
 
     f->begin = engine_now();
-    run_actions(m);
+    step_actions(m);
     int rc = set_slots(m, p, e);
     if (rc)
         return rc;
@@ -132,6 +132,7 @@ static bool take_token(struct engine *eng, const struct plan_seq *ps, const stru
     struct seq *q = ps->seq;
     if (q->time.first == 0) {
         q->time.first = now;
+        tier_computed(eng->tier, q->model, q->n_counted - q->n_reused, now - q->time.admit);
         eng->out_urgent = true;
     }
     q->time.last = now;
@@ -245,19 +246,12 @@ static int finish(struct engine *eng, struct hearth_err *e)
     return 0;
 }
 
-static void fail(struct engine *eng, const struct hearth_err *e)
-{
-    eng->fatal = *e;
-    if (!eng->fatal.code)
-        err_set(&eng->fatal, HEARTH_EDEVICE, "the device failed without a reason");
-}
-
 void step_drain(struct engine *eng)
 {
     struct hearth_err err = {0};
     while (eng->n_flight && !eng->fatal.code)
         if (finish(eng, &err))
-            fail(eng, &err);
+            engine_fail(eng, &err);
 }
 
 bool step_turn(struct engine *eng)
@@ -269,7 +263,7 @@ bool step_turn(struct engine *eng)
         /* Logits for eval are there only until the next step, and the CPU beside a GPU has one step at a time. */
         bool alone = f->plan.eval || model_of(&f->plan)->model->dev != eng->dev;
         if (submit(eng, f, &err))
-            fail(eng, &err);
+            engine_fail(eng, &err);
         else if (alone)
             step_drain(eng);
         if (eng->fatal.code || alone || eng->n_flight < eng->ahead)
@@ -278,6 +272,6 @@ bool step_turn(struct engine *eng)
     if (eng->n_flight == 0)
         return false;
     if (finish(eng, &err))
-        fail(eng, &err);
+        engine_fail(eng, &err);
     return true;
 }

@@ -116,6 +116,10 @@ tests_daemon_crash_SOURCES = tests/daemon/crash.c
 tests_daemon_crash_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_daemon_crash_LDADD = $(DAEMON_TEST_LIBS)
 
+# KV that comes back, through the real engine.
+dist_check_SCRIPTS += tests/daemon/tiers.py
+TESTS += tests/daemon/tiers.py
+
 # The protocol as another implementation sees it.
 dist_check_SCRIPTS += tests/daemon/independent.py
 TESTS += tests/daemon/independent.py

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "daemon/engine/engine.h"
+#include "daemon/engine/kvprint.h"
 #include "daemon/engine/trust.h"
 
 enum { VOCAB = 12, END_TOKEN = 0, PAGES = 64, AHEAD = 4, MAX_LEN = 400 };
@@ -231,6 +232,13 @@ int trust_model(const struct model *m, const char *record, struct trust *out, st
     return 0;
 }
 
+int kv_print_make(struct kv_print *out, const struct model *m, const struct kv_desc *desc, struct hearth_err *e)
+{
+    (void)m, (void)e;
+    *out = (struct kv_print){.page_bytes = kv_page_bytes(desc)};
+    return 0;
+}
+
 int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
                void *arg, struct hearth_err *e)
 {
@@ -268,6 +276,12 @@ void model_forward(const struct model *m)
 {
     (void)m;
 }
+const struct dtype_info *dtype_get(int type)
+{
+    (void)type;
+    return NULL;
+}
+
 uint64_t dtype_bytes(int type, uint64_t n)
 {
     (void)type;
@@ -380,6 +394,10 @@ static void hear(struct world *w, struct engine_event *ev)
     case EV_UNLOADED:
         w->answered = true;
         w->answer = ((struct event_model *)ev)->err;
+        break;
+    case EV_KV: /* without a folder and host memory there is nothing to tell */
+    case EV_FINISHED:
+        fail();
         break;
     case EV_FATAL:
         w->fatal = ((struct event_fatal *)ev)->err;

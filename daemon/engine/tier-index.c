@@ -1,0 +1,270 @@
+/* tier-index.c - pages of KV by content; see tier-index.h. Pure. Thread: the device thread's. */
+#include "daemon/engine/tier-index.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { ENTRIES_MAX = 2 << 20 /* some 350 MB; what comes after is not kept */ };
+
+void index_init(struct tier_index *x, struct host *host)
+{
+    *x = (struct tier_index){.host = host};
+    TAILQ_INIT(&x->shelves);
+    TAILQ_INIT(&x->lru);
+}
+
+static void shelf_free(struct tier_index *x, struct tier_shelf *s)
+{
+    struct tier_file *f;
+    for (uint32_t b = 0; b < s->n_bucket; b++)
+        for (struct tier_entry *en = s->bucket[b], *next; en; en = next) {
+            next = en->next;
+            if (en->host)
+                host_give(x->host, en->host);
+            free(en);
+        }
+    for (uint32_t b = 0; b < FILE_BUCKETS; b++)
+        while ((f = TAILQ_FIRST(&s->files[b]))) {
+            TAILQ_REMOVE(&s->files[b], f, link);
+            free(f);
+        }
+    TAILQ_REMOVE(&x->shelves, s, link);
+    free(s->bucket);
+    free(s);
+}
+
+void index_fini(struct tier_index *x)
+{
+    struct tier_shelf *s;
+    while ((s = TAILQ_FIRST(&x->shelves)))
+        shelf_free(x, s);
+}
+
+struct tier_shelf *index_shelf(struct tier_index *x, const struct kv_print *print)
+{
+    struct tier_shelf *s;
+    TAILQ_FOREACH (s, &x->shelves, link)
+        if (!memcmp(&s->print, print, sizeof *print))
+            return s;
+    if (!(s = calloc(1, sizeof *s)))
+        return NULL;
+    s->print = *print;
+    s->n_bucket = 256;
+    for (uint32_t b = 0; b < FILE_BUCKETS; b++)
+        TAILQ_INIT(&s->files[b]);
+    if (!(s->bucket = calloc(s->n_bucket, sizeof *s->bucket))) {
+        free(s);
+        return NULL;
+    }
+    TAILQ_INSERT_TAIL(&x->shelves, s, link);
+    return s;
+}
+
+/* --- entries -------------------------------------------------------------------------------------------- */
+
+struct tier_entry *index_known(const struct tier_shelf *s, const struct kv_hash *hash)
+{
+    struct tier_entry *en = s->bucket[hash->lo & (s->n_bucket - 1)];
+    while (en && !kv_hash_same(&en->hash, hash))
+        en = en->next;
+    return en;
+}
+
+struct tier_entry *index_find(const struct tier_shelf *s, const struct kv_hash *hash, const struct kv_hash *parent,
+                              int64_t uid, const int32_t *id)
+{
+    struct tier_entry *en = index_known(s, hash);
+    bool same = en && kv_hash_same(&en->parent, parent) && en->uid == uid && !memcmp(en->id, id, sizeof en->id);
+    return same ? en : NULL;
+}
+
+/* A table that cannot grow is only slower. */
+static void grow(struct tier_shelf *s)
+{
+    uint32_t n = 2 * s->n_bucket;
+    struct tier_entry **bucket = calloc(n, sizeof *bucket);
+    if (!bucket)
+        return;
+    for (uint32_t b = 0; b < s->n_bucket; b++)
+        for (struct tier_entry *en = s->bucket[b], *next; en; en = next) {
+            next = en->next;
+            en->next = bucket[en->hash.lo & (n - 1)];
+            bucket[en->hash.lo & (n - 1)] = en;
+        }
+    free(s->bucket);
+    s->bucket = bucket;
+    s->n_bucket = n;
+}
+
+struct tier_entry *index_add(struct tier_index *x, struct tier_shelf *s, const struct kv_hash *hash,
+                             const struct kv_hash *parent, int64_t uid, uint32_t pos, const int32_t *id)
+{
+    struct tier_entry *en = index_known(s, hash);
+    if (en)
+        return index_find(s, hash, parent, uid, id);
+    if (x->n_entry >= ENTRIES_MAX || !(en = calloc(1, sizeof *en)))
+        return NULL;
+    if (s->n_entry >= s->n_bucket)
+        grow(s);
+    en->shelf = s;
+    en->hash = *hash;
+    en->parent = *parent;
+    en->uid = uid;
+    en->pos = pos;
+    memcpy(en->id, id, sizeof en->id);
+    en->next = s->bucket[hash->lo & (s->n_bucket - 1)];
+    s->bucket[hash->lo & (s->n_bucket - 1)] = en;
+    s->n_entry++;
+    x->n_entry++;
+    return en;
+}
+
+static void free_if_nowhere(struct tier_index *x, struct tier_entry *en)
+{
+    struct tier_shelf *s = en->shelf;
+    if (en->users || en->saving || en->host || en->file)
+        return;
+    struct tier_entry **at = &s->bucket[en->hash.lo & (s->n_bucket - 1)];
+    while (*at != en)
+        at = &(*at)->next;
+    *at = en->next;
+    s->n_entry--;
+    x->n_entry--;
+    free(en);
+}
+
+/* --- host memory ---------------------------------------------------------------------------------------- */
+
+static void lru_push(struct tier_index *x, struct tier_entry *en)
+{
+    TAILQ_INSERT_TAIL(&x->lru, en, lru);
+    x->kept += en->shelf->print.page_bytes;
+}
+
+static void lru_remove(struct tier_index *x, struct tier_entry *en)
+{
+    TAILQ_REMOVE(&x->lru, en, lru);
+    x->kept -= en->shelf->print.page_bytes;
+}
+
+void index_hold(struct tier_index *x, struct tier_entry *en)
+{
+    if (en->users++ == 0 && en->host)
+        lru_remove(x, en);
+}
+
+void index_let_go(struct tier_index *x, struct tier_entry *en)
+{
+    assert(en->users > 0);
+    if (--en->users)
+        return;
+    if (en->host && !en->ready)
+        index_drop_host(x, en);
+    if (en->host)
+        lru_push(x, en);
+    else
+        free_if_nowhere(x, en);
+}
+
+void index_touch(struct tier_index *x, struct tier_entry *en)
+{
+    if (en->users || !en->host)
+        return;
+    lru_remove(x, en);
+    lru_push(x, en);
+}
+
+void index_set_host(struct tier_index *x, struct tier_entry *en, struct host_page *page)
+{
+    assert(!en->host && en->users);
+    en->host = page;
+    en->ready = false;
+    x->host_pages++;
+    x->host_bytes += en->shelf->print.page_bytes;
+}
+
+void index_drop_host(struct tier_index *x, struct tier_entry *en)
+{
+    host_give(x->host, en->host);
+    en->host = NULL;
+    en->ready = false;
+    x->host_pages--;
+    x->host_bytes -= en->shelf->print.page_bytes;
+}
+
+bool index_drop_oldest(struct tier_index *x)
+{
+    struct tier_entry *en = TAILQ_FIRST(&x->lru);
+    if (!en)
+        return false;
+    lru_remove(x, en);
+    index_drop_host(x, en);
+    x->dropped++;
+    free_if_nowhere(x, en);
+    return true;
+}
+
+/* --- files ---------------------------------------------------------------------------------------------- */
+
+static struct tier_files *file_bucket(struct tier_shelf *s, const char *name)
+{
+    return &s->files[XXH3_64bits(name, strlen(name)) % FILE_BUCKETS];
+}
+
+static struct tier_file *find_file(struct tier_shelf *s, const char *name)
+{
+    struct tier_file *f;
+    TAILQ_FOREACH (f, file_bucket(s, name), link)
+        if (!strcmp(f->name, name))
+            return f;
+    return NULL;
+}
+
+void index_file(struct tier_index *x, struct tier_shelf *s, const char *name, uint64_t bytes,
+                const struct kvfile_extent *extent)
+{
+    struct tier_file *f = find_file(s, name);
+    struct kv_hash parent = extent->parent;
+    if (!f) {
+        if (!(f = calloc(1, sizeof *f)))
+            return; /* it will be computed, or found at the next start */
+        strncpy(f->name, name, sizeof f->name - 1);
+        TAILQ_INSERT_HEAD(file_bucket(s, name), f, link);
+    }
+    x->file_bytes += bytes - f->bytes; /* a longer one may have taken its place */
+    f->bytes = bytes;
+    for (uint32_t i = 0; i < extent->n; i++) {
+        const struct kvfile_page *p = &extent->page[i];
+        struct tier_entry *en = index_add(x, s, &p->hash, &parent, extent->uid, extent->pos + i * KV_PAGE, p->id);
+        if (!en)
+            break; /* what follows it could not be reached */
+        if (!en->file) {
+            en->file = f;
+            f->pages++;
+            x->file_pages++;
+        }
+        parent = p->hash;
+    }
+}
+
+void index_forget(struct tier_index *x, struct tier_shelf *s, const char *name)
+{
+    struct tier_file *f = find_file(s, name);
+    if (!f)
+        return;
+    for (uint32_t b = 0; b < s->n_bucket && f->pages; b++)
+        for (struct tier_entry *en = s->bucket[b], *next; en; en = next) {
+            next = en->next;
+            if (en->file != f)
+                continue;
+            en->file = NULL;
+            f->pages--;
+            x->file_pages--;
+            free_if_nowhere(x, en);
+        }
+    x->file_bytes -= f->bytes;
+    TAILQ_REMOVE(file_bucket(s, name), f, link);
+    free(f);
+}

@@ -1,0 +1,107 @@
+/*
+ * tier-index.h - which pages of KV are in host memory, in files, or in both, and how they are found.
+ *
+ * Pure: no device, no I/O, no clock. A page is found by the chain hash of its timeline up to its end (kvfile.h), and
+ * believed only where its parent's hash, its uid and its ids are equal too; so a walk from the root compares every id.
+ * What stands between a page and a wrong parent is a 128-bit hash, where kv.h has the parent itself: files outlive the
+ * process, and pointers do not.
+ *
+ * A shelf holds the pages of one fingerprint. It outlives the model's loading: pages go with their content, not with
+ * the pool that they were computed in.
+ *
+ * Thread: the device thread's.
+ */
+#ifndef HEARTH_ENGINE_TIER_INDEX_H
+#define HEARTH_ENGINE_TIER_INDEX_H
+
+#include <sys/queue.h>
+
+#include "daemon/engine/kvfile.h"
+#include "daemon/engine/tier-host.h"
+
+enum { FILE_BUCKETS = 256 };
+
+struct tier_file {
+    TAILQ_ENTRY(tier_file) link;
+    char name[KVFILE_NAME];
+    uint64_t bytes;
+    uint32_t pages; /* entries that name it */
+    double told;    /* when its use was last told of */
+};
+
+TAILQ_HEAD(tier_files, tier_file);
+
+struct tier_entry {
+    struct tier_entry *next; /* in the bucket */
+    TAILQ_ENTRY(tier_entry) lru;
+    struct tier_shelf *shelf;
+    struct kv_hash hash, parent;
+    int64_t uid;
+    int32_t id[KV_PAGE];
+    struct host_page *host; /* NULL: not in host memory */
+    bool ready;             /* its content is there; else somebody is about to put it there */
+    bool saving;            /* on its way to a file, or to host memory alone where there are no files */
+    uint32_t users;         /* jobs that need the entry and its host memory to stay */
+    struct tier_file *file; /* NULL: in no file */
+    uint32_t pos;           /* of its first token */
+};
+
+struct tier_shelf {
+    TAILQ_ENTRY(tier_shelf) link;
+    struct kv_print print;
+    uint64_t scan; /* the job that reads the folder; 0 = done */
+    bool scanned;  /* it was asked for */
+    struct tier_rate {
+        double amount, seconds;
+    } prefill;
+    _Atomic double prefill_rate; /* tokens/s that computing gives, lately; 0 = unknown */
+    struct tier_entry **bucket;
+    uint32_t n_bucket, n_entry;
+    struct tier_files files[FILE_BUCKETS];
+};
+
+struct tier_index {
+    TAILQ_HEAD(, tier_shelf) shelves;
+    TAILQ_HEAD(tier_lru, tier_entry) lru; /* in host memory, used by no job; the least recently used first */
+    uint64_t kept;                        /* bytes of those */
+    uint64_t host_pages, host_bytes, file_pages, file_bytes, dropped;
+    uint32_t n_entry;
+    struct host *host; /* borrowed */
+};
+
+void index_init(struct tier_index *x, struct host *host);
+void index_fini(struct tier_index *x); /* no job is left */
+
+/* The fingerprint's shelf, made where there is none; NULL: no memory. */
+struct tier_shelf *index_shelf(struct tier_index *x, const struct kv_print *print);
+
+/* The page of exactly that content after `parent`, or NULL. */
+struct tier_entry *index_find(const struct tier_shelf *s, const struct kv_hash *hash, const struct kv_hash *parent,
+                              int64_t uid, const int32_t *id);
+/* The page of that hash, where the caller has compared the rest before. */
+struct tier_entry *index_known(const struct tier_shelf *s, const struct kv_hash *hash);
+
+/* The same as index_find, but made where there is none. NULL: no memory, too many, or another content has that hash. */
+struct tier_entry *index_add(struct tier_index *x, struct tier_shelf *s, const struct kv_hash *hash,
+                             const struct kv_hash *parent, int64_t uid, uint32_t pos, const int32_t *id);
+
+/* Enters a file: the pages of the extent that are in no other are in this one from now on. */
+void index_file(struct tier_index *x, struct tier_shelf *s, const char *name, uint64_t bytes,
+                const struct kvfile_extent *extent);
+/* Forgets a file that is gone or bad. */
+void index_forget(struct tier_index *x, struct tier_shelf *s, const char *name);
+
+/* A job needs the entry, or no longer does. What nobody needs and is nowhere is freed; what is in host memory becomes
+ * the most recently used. */
+void index_hold(struct tier_index *x, struct tier_entry *en);
+void index_let_go(struct tier_index *x, struct tier_entry *en);
+/* Makes an entry the most recently used. A timeline is touched from its end on: its first pages are dropped last. */
+void index_touch(struct tier_index *x, struct tier_entry *en);
+
+/* Gives the entry host memory (not ready), or takes it away. */
+void index_set_host(struct tier_index *x, struct tier_entry *en, struct host_page *page);
+void index_drop_host(struct tier_index *x, struct tier_entry *en);
+/* Takes host memory from the least recently used; false: none is to be had. */
+bool index_drop_oldest(struct tier_index *x);
+
+#endif

@@ -1,0 +1,332 @@
+/*
+ * tier-restore.c - pages come back to the device before a generation; see tier.h. Thread: the device thread's.
+ *
+ * A restore goes through its pages in order, with three marks: [0, n_found) are in host memory or were asked for from
+ * a file, [0, n_asked) are on their way to the device, [0, n_loaded) are there. `limit` is where it ends; whatever goes
+ * wrong only lowers it.
+ */
+#include "config.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/device.h"
+#include "daemon/engine/tier-inside.h"
+
+static const uint64_t fetch_bytes = 32 << 20;  /* of one order to the I/O thread */
+static const uint64_t ahead_bytes = 128 << 20; /* found but not yet on the device */
+
+/* A restore is judged after that share of what computing would take, and not before that many seconds. */
+static const double grace_share = 0.1, grace_least = 0.02;
+
+/* --- whether and what ------------------------------------------------------------------------------------ */
+
+/* Another's restore on the same model that fetches page i with that hash. */
+static bool comes_anyway(const struct tier *t, const struct resident *m, uint32_t i, const struct kv_hash *hash)
+{
+    const struct restore *r;
+    TAILQ_FOREACH (r, &t->restores, link)
+        if (r->model == m && i >= r->first && i < r->first + r->limit && kv_hash_same(&r->from[i - r->first], hash))
+            return true;
+    return false;
+}
+
+/*
+ * How many of the pages to restore, the others to compute: the cost of either goes by the page, so the best cut is
+ * where restoring has won most. Disk and link work at the same time; the slower one counts.
+ */
+static uint32_t best_cut(const struct tier *t, const struct tier_shelf *s, struct tier_entry *const *en, uint32_t n)
+{
+    double read_rate = t->io ? atomic_load(&kvio_counters(t->io)->read_rate) : 0;
+    double load_rate = atomic_load(&t->p.counters->device_rate), tokens = s->prefill_rate, page = tier_page_bytes(s);
+    double load = load_rate > 0 ? page / load_rate : 0, read = read_rate > 0 ? page / read_rate : 0;
+    double compute = tokens > 0 ? KV_PAGE / tokens : 0, won = 0, most = 0;
+    uint32_t best = 0;
+    if (t->p.policy != TIER_BY_COST || compute == 0)
+        return t->p.policy == TIER_NEVER ? 0 : n;
+    for (uint32_t i = 0; i < n; i++) {
+        double cost = en[i]->ready || read < load ? load : read;
+        won += compute - cost;
+        if (won > most) {
+            most = won;
+            best = i + 1;
+        }
+    }
+    return best;
+}
+
+/* A folder that takes long to look through is not waited for longer than computing would take. */
+static bool waits_for_scan(const struct tier_shelf *s, const struct seq *q, double now)
+{
+    static const double least = 0.1;
+    if (!s->scan)
+        return false;
+    double waited = q->tier_since > 0 ? now - q->tier_since : 0;
+    double most = s->prefill_rate > 0 ? grace_share * q->n_known / s->prefill_rate : 0;
+    return s->prefill_rate == 0 || waited < (most > least ? most : least);
+}
+
+/* Pages for the restore's n; fewer where the pool is too full. */
+static uint32_t take_pages(struct restore *r, uint32_t n)
+{
+    struct kv *kv = r->model->group.kv;
+    uint32_t room = kv_available(kv), running = r->model->group.n_seq; /* each wants a page before long */
+    room = room > running ? room - running : 0;
+    n = n < room ? n : room;
+    if (n == 0 || !kv_grow(kv, &r->table, (r->first + n) * KV_PAGE))
+        return 0;
+    step_actions(r->model); /* they are cleared before they are filled, not after */
+    return n;
+}
+
+enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
+{
+    static const struct kv_hash root = {0, 0};
+    struct resident *m = q->model;
+    uint32_t full = (q->n_known ? q->n_known - 1 : 0) / KV_PAGE, n = 0; /* one token is always computed */
+    enum restore_begun result = RESTORE_NOT;
+    if (!m->shelf || q->eval || full == 0 || t->p.policy == TIER_NEVER)
+        return RESTORE_NOT;
+    if (waits_for_scan(m->shelf, q, now))
+        return RESTORE_LATER;
+    struct restore *r = calloc(1, sizeof *r);
+    struct kv_hash *hash = tier_chain(q->uid, q->token, full);
+    struct tier_entry **entry = calloc(full, sizeof *entry);
+    if (!r || !hash || !entry)
+        goto out;
+    r->model = m;
+    r->table.uid = q->uid;
+    r->first = kv_match_pages(m->group.kv, &r->table, q->token, full * KV_PAGE);
+    if (r->first < full && comes_anyway(t, m, r->first, &hash[r->first])) {
+        result = RESTORE_LATER;
+        goto out_table;
+    }
+    for (; r->first + n < full; n++) {
+        uint32_t i = r->first + n;
+        entry[n] = index_find(m->shelf, &hash[i], i ? &hash[i - 1] : &root, q->uid, q->token + (size_t)i * KV_PAGE);
+        if (!entry[n] || !(entry[n]->ready || entry[n]->file))
+            break;
+    }
+    n = best_cut(t, m->shelf, entry, n);
+    if (n == 0 || !(n = take_pages(r, n)))
+        goto out_table;
+    r->seq = q;
+    r->n = r->limit = n;
+    r->hash = hash;
+    r->from = hash + r->first;
+    r->entry = entry;
+    r->begin = now;
+    r->compute = m->shelf->prefill_rate > 0 && t->p.policy == TIER_BY_COST ? n * KV_PAGE / m->shelf->prefill_rate : 0;
+    TAILQ_INSERT_TAIL(&t->restores, r, link);
+    return RESTORE_BEGUN;
+
+out_table:
+    kv_release(m->group.kv, &r->table, NULL, 0);
+out:
+    free(entry);
+    free(hash);
+    free(r);
+    return result;
+}
+
+/* --- from files to host memory --------------------------------------------------------------------------- */
+
+/* Orders pages of one file; false: none now. */
+static bool fetch_run(struct tier *t, struct restore *r, struct tier_entry *en)
+{
+    struct tier_shelf *s = r->model->shelf;
+    const struct tier_file *file = en->file;
+    uint64_t most = fetch_bytes / tier_page_bytes(s);
+    uint32_t left = r->limit - r->n_found;
+    most = most < 1 ? 1 : most > left ? left : most;
+    struct fetch *f = calloc(1, sizeof *f + most * sizeof f->entry[0]);
+    struct kvio_page *page = calloc(most, sizeof *page);
+    if (!f || !page)
+        goto fail;
+    f->shelf = s;
+    f->restore = r;
+    f->first = r->n_found;
+    while (f->n < most && en && !en->host && en->file == file) {
+        struct host_page *host;
+        index_hold(&t->index, en); /* before room is made for it */
+        if (!(host = tier_host_page(t, s))) {
+            index_let_go(&t->index, en);
+            break;
+        }
+        index_set_host(&t->index, en, host);
+        index_hold(&t->index, en); /* once for the fetch, once for the restore */
+        page[f->n] = (struct kvio_page){.pos = en->pos, .buf = host->mem};
+        page[f->n].expect.hash = en->hash;
+        memcpy(page[f->n].expect.id, en->id, sizeof en->id);
+        f->entry[f->n++] = r->entry[r->n_found++] = en;
+        en = r->n_found < r->limit ? index_known(s, &r->from[r->n_found]) : NULL;
+    }
+    if (f->n == 0)
+        goto fail;
+    f->job = kvio_read(
+        t->io,
+        &(struct kvio_read){.print = &s->print, .uid = f->entry[0]->uid, .file = file->name, .n = f->n, .page = page});
+    t->io_jobs++;
+    r->n_fetch++;
+    TAILQ_INSERT_TAIL(&t->fetches, f, link);
+    free(page);
+    return true;
+
+fail:
+    free(page);
+    free(f);
+    return false;
+}
+
+static void find_some(struct tier *t, struct restore *r)
+{
+    struct tier_shelf *s = r->model->shelf;
+    uint64_t ahead = ahead_bytes / tier_page_bytes(s);
+    while (r->n_found < r->limit && r->n_found - r->n_loaded < (ahead < 2 ? 2 : ahead)) {
+        struct tier_entry *en = index_known(s, &r->from[r->n_found]);
+        if (en && en->ready) {
+            index_hold(&t->index, en);
+            r->entry[r->n_found++] = en;
+        } else if (en && en->host) {
+            return; /* somebody is filling it */
+        } else if (!en || !en->file) {
+            r->limit = r->n_found; /* dropped or evicted meanwhile */
+        } else if (r->n_fetch == READS_MAX || !fetch_run(t, r, en)) {
+            return;
+        }
+    }
+}
+
+static void lower_limit(struct restore *r, uint32_t limit)
+{
+    if (limit < r->n_asked)
+        limit = r->n_asked;
+    if (limit < r->limit)
+        r->limit = limit;
+}
+
+void fetch_event(struct tier *t, struct fetch *f, const struct kvio_event *ev, double now)
+{
+    if (ev->kind == KVIO_PIECE) {
+        for (uint32_t i = 0; i < ev->n; i++)
+            f->entry[ev->first + i]->ready = true;
+        return;
+    }
+    if (f->entry[0]->file && ev->n)
+        tier_used(t, f->entry[0]->file, now);
+    if (ev->missing)
+        index_forget(&t->index, f->shelf, ev->file);
+    if (f->restore && ev->n < f->n)
+        lower_limit(f->restore, f->first + ev->n);
+    fetch_free(t, f);
+}
+
+void fetch_free(struct tier *t, struct fetch *f)
+{
+    if (f->restore)
+        f->restore->n_fetch--;
+    for (uint32_t i = 0; i < f->n; i++)
+        index_let_go(&t->index, f->entry[i]);
+    TAILQ_REMOVE(&t->fetches, f, link);
+    free(f);
+}
+
+/* --- from host memory to the device ---------------------------------------------------------------------- */
+
+static int load_some(struct tier *t, struct restore *r, struct hearth_err *e)
+{
+    uint32_t most = tier_piece(t, r->model->shelf);
+    uint32_t end = r->n_found < r->limit ? r->n_found : r->limit;
+    void *host[PIECE_MAX];
+    int rc = 0;
+    while (!rc && tier_may_move(t, TO_DEVICE)) {
+        uint32_t n = 0;
+        while (n < most && r->n_asked + n < end && r->entry[r->n_asked + n]->ready) {
+            host[n] = r->entry[r->n_asked + n]->host->mem;
+            n++;
+        }
+        if (n == 0)
+            break;
+        struct move m = {.restore = r, .n = n, .bytes = n * tier_page_bytes(r->model->shelf)};
+        const uint32_t *pages = r->table.page + r->first + r->n_asked;
+        r->n_asked += n;
+        rc = tier_move(t, TO_DEVICE, m, r->model->pool, pages, host, e);
+    }
+    return rc;
+}
+
+void restore_loaded(struct tier *t, struct restore *r, uint32_t n)
+{
+    for (; n; n--)
+        index_let_go(&t->index, r->entry[r->n_loaded++]);
+}
+
+/* --- its end --------------------------------------------------------------------------------------------- */
+
+void restore_stop(struct restore *r)
+{
+    lower_limit(r, 0);
+}
+
+/* Computing would be further by now. */
+static bool falls_behind(const struct restore *r, double now)
+{
+    double elapsed = now - r->begin, grace = grace_share * r->compute;
+    if (r->compute == 0 || elapsed < (grace > grace_least ? grace : grace_least))
+        return false;
+    return elapsed * r->n > r->compute * r->n_loaded;
+}
+
+void restore_free(struct tier *t, struct restore *r)
+{
+    struct fetch *f;
+    for (uint32_t i = r->n_loaded; i < r->n_found; i++)
+        index_let_go(&t->index, r->entry[i]);
+    TAILQ_FOREACH (f, &t->fetches, link)
+        if (f->restore == r)
+            f->restore = NULL;
+    const struct seq *q = r->seq;
+    kv_release(r->model->group.kv, &r->table, q ? q->token : NULL, q ? (r->first + r->n_loaded) * KV_PAGE : 0);
+    TAILQ_REMOVE(&t->restores, r, link);
+    free(r->hash);
+    free(r->entry);
+    free(r);
+}
+
+static void finish(struct tier *t, struct restore *r)
+{
+    struct fetch *f;
+    TAILQ_FOREACH (f, &t->fetches, link)
+        if (f->restore == r)
+            kvio_cancel(t->io, f->job);
+    for (uint32_t i = r->n_loaded; i-- > 0;) { /* from the end on: the first pages are dropped last */
+        struct tier_entry *en = index_known(r->model->shelf, &r->from[i]);
+        if (en)
+            index_touch(&t->index, en);
+    }
+    struct seq *q = r->seq;
+    if (q) {
+        q->restored_from = r->first * KV_PAGE;
+        q->restored_to = (r->first + r->n_loaded) * KV_PAGE;
+        TAILQ_INSERT_TAIL(&t->ready, q, link);
+    }
+    restore_free(t, r);
+    t->look_again = true;
+}
+
+int restore_turn(struct tier *t, double now, struct hearth_err *e)
+{
+    struct restore *r, *next;
+    int rc = 0;
+    for (r = TAILQ_FIRST(&t->restores); r && !rc; r = next) {
+        next = TAILQ_NEXT(r, link);
+        find_some(t, r);
+        rc = load_some(t, r, e);
+        if (falls_behind(r, now))
+            restore_stop(r);
+        if (!rc && r->n_loaded == r->n_asked && r->n_asked >= r->limit)
+            finish(t, r);
+    }
+    return rc;
+}

@@ -1,0 +1,287 @@
+/*
+ * tier-save.c - the pages of an ended turn go to host memory and into a file; see tier.h. Thread: the device thread's.
+ *
+ * A save goes through its pages in order, with four marks: [0, n_asked) are on their way to host memory or there,
+ * [0, n_copied) are there, [0, n_put) are with the I/O thread, [0, n_back) it has given back. Host memory limits how
+ * far the first is ahead of the last, and nothing else is waited for; the pool's pages are let go with the last copy.
+ */
+#include "config.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/tier-inside.h"
+
+/* After a file could not be written (a full disk, most likely) none is tried for some time. */
+static const double disk_pause = 10;
+
+/* --- the end of a turn ----------------------------------------------------------------------------------- */
+
+static bool wants_saving(const struct tier *t, const struct tier_entry *en, bool to_file)
+{
+    if (en && (en->saving || en->file))
+        return false;
+    return to_file || (t->ram && (!en || !en->host));
+}
+
+/* Pages [first, first + n) of the sequence. */
+static void begin(struct tier *t, struct seq *q, const struct kv_hash *hash, uint32_t first, uint32_t n, bool to_file)
+{
+    static const struct kv_hash root = {0, 0};
+    struct kvfile_page *page = calloc(n, sizeof *page);
+    struct save *s = calloc(1, sizeof *s);
+    if (!s || !page || !(s->entry = calloc(n, sizeof *s->entry)))
+        goto fail;
+    s->model = q->model;
+    s->shelf = q->model->shelf;
+    s->uid = s->table.uid = q->uid;
+    s->first = first;
+    if (kv_match_pages(q->model->group.kv, &s->table, q->token, (first + n) * KV_PAGE) < first + n)
+        goto fail_table;
+    for (; s->n < n; s->n++) {
+        uint32_t i = first + s->n;
+        const int32_t *id = q->token + (size_t)i * KV_PAGE;
+        struct tier_entry *en =
+            index_add(&t->index, s->shelf, &hash[i], i ? &hash[i - 1] : &root, q->uid, i * KV_PAGE, id);
+        if (!en)
+            break;
+        index_hold(&t->index, en);
+        en->saving = true;
+        s->entry[s->n] = en;
+        page[s->n].hash = hash[i];
+        memcpy(page[s->n].id, id, sizeof page[s->n].id);
+    }
+    if (s->n == 0)
+        goto fail_table;
+    if (to_file) {
+        struct kvfile_extent x = {
+            .uid = q->uid, .pos = first * KV_PAGE, .n = s->n, .parent = first ? hash[first - 1] : root, .page = page};
+        s->job = kvio_write(t->io, &(struct kvio_write){.print = &s->shelf->print, .extent = &x});
+        t->io_jobs++;
+    }
+    TAILQ_INSERT_TAIL(&t->saves, s, link);
+    free(page);
+    return;
+
+fail_table:
+    kv_release(q->model->group.kv, &s->table, NULL, 0);
+fail:
+    if (s)
+        free(s->entry);
+    free(s);
+    free(page);
+}
+
+void tier_save(struct tier *t, struct seq *q, double now)
+{
+    uint32_t n_tok = q->n_fed < q->n_known ? q->n_fed : q->n_known, n = n_tok / KV_PAGE;
+    bool to_file = t->io && now >= t->disk_again;
+    if (q->state != SEQ_RUN || q->eval || !q->model->shelf || n == 0 || (!t->io && !t->ram))
+        return;
+    struct kv_hash *hash = tier_chain(q->uid, q->token, n);
+    struct tier_entry **entry = calloc(n, sizeof *entry);
+    if (hash && entry) {
+        kv_publish(q->model->group.kv, &q->kv, q->token, n_tok);
+        for (uint32_t i = 0; i < n; i++)
+            entry[i] = index_known(q->model->shelf, &hash[i]);
+        for (uint32_t i = 0, run; i < n; i += run) {
+            bool wanted = wants_saving(t, entry[i], to_file);
+            for (run = 1; i + run < n && run < KVFILE_PAGES_MAX; run++)
+                if (wants_saving(t, entry[i + run], to_file) != wanted)
+                    break;
+            if (wanted)
+                begin(t, q, hash, i, run, to_file);
+        }
+        for (uint32_t i = n; i-- > 0;) { /* from the end on: the first pages are dropped last */
+            if (!entry[i])
+                continue;
+            index_touch(&t->index, entry[i]);
+            if (entry[i]->file)
+                tier_used(t, entry[i]->file, now);
+        }
+    }
+    free(entry);
+    free(hash);
+}
+
+bool tier_saving(const struct tier *t)
+{
+    return !TAILQ_EMPTY(&t->saves);
+}
+
+/* --- its way --------------------------------------------------------------------------------------------- */
+
+static void give_back_to(struct tier *t, struct save *s, uint32_t n)
+{
+    for (; s->n_back < n; s->n_back++)
+        index_let_go(&t->index, s->entry[s->n_back]);
+}
+
+/* Asks for copies of the next pages; false: not now. */
+static bool copy_some(struct tier *t, struct save *s, struct hearth_err *e, int *rc)
+{
+    uint32_t most = tier_piece(t, s->shelf), n = 0;
+    void *host[PIECE_MAX];
+    if (s->n_asked == s->n_copied) /* there already: an earlier file failed */
+        for (; s->n_asked < s->n && s->entry[s->n_asked]->ready; s->n_asked++)
+            s->n_copied++;
+    if (!tier_may_move(t, TO_HOST))
+        return false;
+    while (n < most && s->n_asked + n < s->n) {
+        struct tier_entry *en = s->entry[s->n_asked + n];
+        if (!en->host) {
+            struct host_page *p = tier_host_page(t, s->shelf);
+            if (!p)
+                break;
+            index_set_host(&t->index, en, p);
+        } else if (en->ready) {
+            break;
+        }
+        host[n++] = en->host->mem;
+    }
+    if (n == 0)
+        return false;
+    struct move m = {.save = s, .n = n, .bytes = n * tier_page_bytes(s->shelf)};
+    const uint32_t *pages = s->table.page + s->first + s->n_asked;
+    s->n_asked += n;
+    *rc = tier_move(t, TO_HOST, m, s->model->pool, pages, host, e);
+    return *rc == 0;
+}
+
+void save_copied(struct tier *t, struct save *s, uint32_t n)
+{
+    (void)t;
+    for (uint32_t i = 0; i < n; i++)
+        s->entry[s->n_copied++]->ready = true;
+}
+
+static void put_copied(struct tier *t, struct save *s)
+{
+    const void *buf[PIECE_MAX];
+    while (s->n_put < s->n_copied) {
+        uint32_t n = 0;
+        for (; n < PIECE_MAX && s->n_put + n < s->n_copied; n++)
+            buf[n] = s->entry[s->n_put + n]->host->mem;
+        if (s->job)
+            kvio_put(t->io, s->job, buf, n);
+        s->n_put += n;
+    }
+    if (!s->job)
+        give_back_to(t, s, s->n_put);
+}
+
+/* What is not on its way to host memory yet does not go. */
+static void cut(struct tier *t, struct save *s)
+{
+    for (uint32_t i = s->n_asked; i < s->n; i++) {
+        s->entry[i]->saving = false;
+        index_let_go(&t->index, s->entry[i]);
+    }
+    s->n = s->n_asked;
+}
+
+/* The file is there: its pages are in it. */
+static void enter_file(struct tier *t, struct save *s, const struct kvio_event *ev)
+{
+    struct kvfile_page *page = calloc(s->n, sizeof *page);
+    if (!page)
+        return; /* the next start finds it */
+    for (uint32_t i = 0; i < s->n; i++) {
+        page[i].hash = s->entry[i]->hash;
+        memcpy(page[i].id, s->entry[i]->id, sizeof page[i].id);
+    }
+    struct kvfile_extent x = {
+        .uid = s->uid, .pos = s->first * KV_PAGE, .n = s->n, .parent = s->entry[0]->parent, .page = page};
+    index_file(&t->index, s->shelf, ev->file, ev->bytes, &x);
+    free(page);
+    tier_tell(t, &(struct tier_event){.kind = TIER_SAVED,
+                                      .file = ev->file,
+                                      .print = kv_print_id(&s->shelf->print),
+                                      .uid = s->uid,
+                                      .bytes = ev->bytes,
+                                      .tokens = s->n * KV_PAGE,
+                                      .pos = s->first * KV_PAGE});
+}
+
+void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, double now)
+{
+    if (ev->kind == KVIO_PIECE) {
+        give_back_to(t, s, ev->first + ev->n);
+        return;
+    }
+    s->job = 0;
+    if (!ev->err.code) {
+        enter_file(t, s, ev);
+        if (t->disk_failed)
+            fputs("hearth-engine: KV files can be written again\n", stderr);
+        t->disk_failed = false;
+    } else if (ev->err.code != HEARTH_ECANCELLED) {
+        if (!t->disk_failed)
+            fprintf(stderr, "hearth-engine: KV is not saved: %s\n", ev->err.msg);
+        t->disk_failed = true;
+        t->disk_again = now + disk_pause;
+        cut(t, s);
+    }
+    give_back_to(t, s, s->n_put);
+}
+
+static bool release_pages(struct save *s)
+{
+    if (s->model && s->n_copied == s->n) {
+        kv_release(s->model->group.kv, &s->table, NULL, 0);
+        s->model = NULL;
+    }
+    return !s->model && !s->job && s->n_back == s->n;
+}
+
+static void finish(struct tier *t, struct save *s)
+{
+    for (uint32_t i = s->n; i-- > 0;) { /* from the end on: the first pages are dropped last */
+        s->entry[i]->saving = false;
+        index_hold(&t->index, s->entry[i]);
+        index_let_go(&t->index, s->entry[i]);
+    }
+    TAILQ_REMOVE(&t->saves, s, link);
+    free(s->entry);
+    free(s);
+}
+
+int save_turn(struct tier *t, struct hearth_err *e)
+{
+    struct save *s, *next;
+    int rc = 0;
+    for (s = TAILQ_FIRST(&t->saves); s && !rc; s = next) {
+        next = TAILQ_NEXT(s, link);
+        while (s->model && copy_some(t, s, e, &rc)) {
+        }
+        put_copied(t, s);
+        if (!rc && release_pages(s))
+            finish(t, s);
+    }
+    return rc;
+}
+
+void tier_detach(struct tier *t, struct resident *m)
+{
+    struct save *s;
+    TAILQ_FOREACH (s, &t->saves, link)
+        if (s->model == m) {
+            cut(t, s);
+            if (s->job)
+                kvio_cancel(t->io, s->job);
+        }
+}
+
+void save_free(struct tier *t, struct save *s)
+{
+    s->job = 0;
+    cut(t, s);
+    save_copied(t, s, s->n_asked - s->n_copied);
+    s->n_put = s->n;
+    give_back_to(t, s, s->n);
+    if (s->model)
+        kv_release(s->model->group.kv, &s->table, NULL, 0);
+    finish(t, s);
+}

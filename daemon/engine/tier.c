@@ -1,0 +1,443 @@
+/* tier.c - the tiers' turn: events of files, copies under way, sequences that wait; see tier.h. Thread: the device
+ * thread's. */
+#include "config.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/engine/engine.h"
+#include "daemon/engine/tier-inside.h"
+
+static const uint64_t ram_most = UINT64_C(16) << 30; /* of what is taken without being asked */
+static const uint64_t staging = 64 << 20;            /* host memory for pages on their way, beside those kept */
+static const uint64_t ahead_bytes = 256 << 20;       /* pinned before it is wanted */
+static const double used_seconds = 60;               /* a file's use is told of once in that time */
+
+/* A GPU keeps that many pieces under way, and the steps do not feel them: the link has a sixtieth of its memory's rate.
+ * A CPU copies in the call, between two steps. */
+static const uint64_t piece_gpu = 16 << 20, piece_cpu = 8 << 20;
+
+static uint64_t ram_by_machine(bool gpu)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+    if (!gpu || pages <= 0 || bytes <= 0) /* the CPU's pool is RAM already */
+        return 0;
+    uint64_t quarter = (uint64_t)pages * (uint64_t)bytes / 4;
+    return quarter < ram_most ? quarter : ram_most;
+}
+
+int tier_open(struct tier **out, const struct tier_params *p, struct hearth_err *e)
+{
+    struct tier *t = calloc(1, sizeof *t);
+    *out = t;
+    if (!t)
+        return err_set(e, HEARTH_ENOMEM, "no memory for the KV tiers");
+    t->p = *p;
+    t->ram = p->ram == TIER_RAM_AUTO ? ram_by_machine(p->gpu) : p->ram;
+    t->piece = p->gpu ? piece_gpu : piece_cpu;
+    t->moves[TO_HOST].most = t->moves[TO_DEVICE].most = p->gpu ? MOVES_MAX : 1;
+    host_init(&t->host, p->be, p->dev, t->ram < UINT64_MAX - staging ? t->ram + staging : t->ram);
+    index_init(&t->index, &t->host);
+    TAILQ_INIT(&t->saves);
+    TAILQ_INIT(&t->fetches);
+    TAILQ_INIT(&t->restores);
+    TAILQ_INIT(&t->waiting);
+    TAILQ_INIT(&t->ready);
+    atomic_store(&t->p.counters->host_limit, t->ram);
+    return p->dir ? kvio_open(&t->io, p->dir, NULL, NULL, e) : 0;
+}
+
+void tier_close(struct tier *t)
+{
+    struct hearth_err ignored;
+    struct fetch *f;
+    struct save *s;
+    struct restore *r;
+    if (!t)
+        return;
+    assert(TAILQ_EMPTY(&t->waiting) && TAILQ_EMPTY(&t->ready));
+    if (t->io)
+        kvio_close(t->io);
+    for (int way = 0; way < 2; way++)
+        for (struct moves *mv = &t->moves[way]; mv->n; mv->n--, mv->first = (mv->first + 1) % MOVES_MAX)
+            t->p.be->kv_move_wait(t->p.dev, mv->ring[mv->first].ticket, &ignored);
+    while ((r = TAILQ_FIRST(&t->restores)))
+        restore_free(t, r);
+    while ((f = TAILQ_FIRST(&t->fetches)))
+        fetch_free(t, f);
+    while ((s = TAILQ_FIRST(&t->saves)))
+        save_free(t, s);
+    index_fini(&t->index);
+    host_fini(&t->host);
+    free(t);
+}
+
+int tier_fd(const struct tier *t)
+{
+    return t->io ? kvio_fd(t->io) : -1;
+}
+
+double tier_patience(const struct tier *t)
+{
+    static const double look = 0.01; /* whether a restore falls behind */
+    return TAILQ_EMPTY(&t->restores) && TAILQ_EMPTY(&t->waiting) ? -1 : look;
+}
+
+/* --- what the others use --------------------------------------------------------------------------------- */
+
+struct kv_hash *tier_chain(int64_t uid, const int32_t *ids, uint32_t n)
+{
+    struct kv_hash *h = malloc((n + 1) * sizeof *h), above = {0, 0};
+    for (uint32_t i = 0; h && i < n; i++)
+        above = h[i] = kvfile_chain(&above, uid, ids + (size_t)i * KV_PAGE);
+    return h;
+}
+
+struct host_page *tier_host_page(struct tier *t, const struct tier_shelf *s)
+{
+    struct host_page *p = host_take(&t->host, tier_page_bytes(s));
+    while (!p && index_drop_oldest(&t->index))
+        p = host_take(&t->host, tier_page_bytes(s));
+    return p;
+}
+
+void tier_tell(struct tier *t, const struct tier_event *ev)
+{
+    if (t->p.tell)
+        t->p.tell(t->p.arg, ev);
+}
+
+void tier_used(struct tier *t, struct tier_file *f, double now)
+{
+    if (f->told && now - f->told < used_seconds)
+        return;
+    f->told = now;
+    tier_tell(t, &(struct tier_event){.kind = TIER_USED, .file = f->name});
+}
+
+static void rate_add(struct tier_rate *r, double amount, double seconds, _Atomic double *out)
+{
+    static const double memory = 2; /* seconds of work */
+    r->amount += amount;
+    r->seconds += seconds;
+    if (r->seconds > memory) {
+        r->amount *= memory / 2 / r->seconds;
+        r->seconds = memory / 2;
+    }
+    if (r->seconds > 0)
+        atomic_store(out, r->amount / r->seconds);
+}
+
+void tier_computed(struct tier *t, const struct resident *m, uint32_t n_tok, double seconds)
+{
+    enum { ENOUGH = 64 /* tokens: with fewer it is the step's fixed cost that is measured */ };
+    if (!m->shelf || n_tok < ENOUGH || seconds <= 0)
+        return;
+    rate_add(&m->shelf->prefill, n_tok, seconds, &m->shelf->prefill_rate);
+    atomic_store(&t->p.counters->prefill_rate, m->shelf->prefill_rate);
+}
+
+/* --- copies ---------------------------------------------------------------------------------------------- */
+
+static void moved(struct tier *t, enum direction way, const struct move *m, double now)
+{
+    double begin = m->begin > t->moved_last ? m->begin : t->moved_last;
+    if (way == TO_HOST) {
+        atomic_fetch_add(&t->p.counters->pages_saved, m->n);
+        atomic_fetch_add(&t->p.counters->bytes_saved, m->bytes);
+        save_copied(t, m->save, m->n);
+        return;
+    }
+    rate_add(&t->device, (double)m->bytes, now - begin, &t->p.counters->device_rate);
+    t->moved_last = now;
+    atomic_fetch_add(&t->p.counters->pages_restored, m->n);
+    atomic_fetch_add(&t->p.counters->bytes_restored, m->bytes);
+    restore_loaded(t, m->restore, m->n);
+}
+
+int tier_move(struct tier *t, enum direction way, struct move m, struct kv_pool *pool, const uint32_t *pages,
+              void **host, struct hearth_err *e)
+{
+    const struct backend *be = t->p.be;
+    struct moves *mv = &t->moves[way];
+    m.begin = engine_now();
+    m.ticket = way == TO_HOST ? be->kv_save(t->p.dev, pool, pages, host, m.n)
+                              : be->kv_load(t->p.dev, pool, pages, (const void *const *)host, m.n);
+    int rc = m.ticket ? be->kv_moved(t->p.dev, m.ticket, e) : be->sync(t->p.dev, e);
+    if (rc < 0)
+        return rc;
+    if (!m.ticket)
+        return err_set(e, HEARTH_EDEVICE, "the device refused a move of %u KV pages", m.n);
+    mv->n_begun++;
+    if (rc == 1 && mv->n == 0) { /* the backend copies in the call */
+        moved(t, way, &m, engine_now());
+        return 0;
+    }
+    mv->ring[(mv->first + mv->n++) % MOVES_MAX] = m;
+    return 0;
+}
+
+bool tier_may_move(const struct tier *t, enum direction way)
+{
+    const struct moves *mv = &t->moves[way];
+    return mv->n < mv->most && (mv->most > 1 || mv->n_begun == 0);
+}
+
+static int finish_moves(struct tier *t, struct hearth_err *e)
+{
+    for (int way = 0; way < 2; way++) {
+        struct moves *mv = &t->moves[way];
+        mv->n_begun = 0;
+        while (mv->n) {
+            struct move m = mv->ring[mv->first];
+            int rc = t->p.be->kv_moved(t->p.dev, m.ticket, e);
+            if (rc < 0)
+                return rc;
+            if (rc == 0)
+                break;
+            mv->first = (mv->first + 1) % MOVES_MAX;
+            mv->n--;
+            moved(t, way, &m, engine_now());
+        }
+    }
+    return 0;
+}
+
+int tier_wait(struct tier *t, struct hearth_err *e)
+{
+    for (int way = TO_DEVICE; way >= TO_HOST; way--)
+        if (t->moves[way].n)
+            return t->p.be->kv_move_wait(t->p.dev, t->moves[way].ring[t->moves[way].first].ticket, e);
+    return 0;
+}
+
+/* --- files ----------------------------------------------------------------------------------------------- */
+
+/* What an event is about: a scan of a shelf, a fetch, or a save. */
+static void find_job(struct tier *t, uint64_t job, struct tier_shelf **shelf, struct fetch **fetch, struct save **save)
+{
+    *shelf = NULL;
+    TAILQ_FOREACH (*fetch, &t->fetches, link)
+        if ((*fetch)->job == job) {
+            *shelf = (*fetch)->shelf;
+            break;
+        }
+    TAILQ_FOREACH (*save, &t->saves, link)
+        if ((*save)->job == job) {
+            *shelf = (*save)->shelf;
+            break;
+        }
+    if (!*shelf)
+        TAILQ_FOREACH (*shelf, &t->index.shelves, link)
+            if ((*shelf)->scan == job)
+                break;
+}
+
+static void take_event(struct tier *t, const struct kvio_event *ev, double now)
+{
+    struct tier_shelf *s;
+    struct fetch *f;
+    struct save *w;
+    find_job(t, ev->job, &s, &f, &w);
+    assert(s); /* a job ends with its KVIO_END, and is known until then */
+    switch (ev->kind) {
+    case KVIO_PIECE:
+    case KVIO_END:
+        if (f)
+            fetch_event(t, f, ev, now);
+        else if (w)
+            save_event(t, w, ev, now);
+        else if (ev->kind == KVIO_END) {
+            s->scan = 0;
+            t->look_again = true;
+        }
+        break;
+    case KVIO_FILE:
+        index_file(&t->index, s, ev->file, ev->bytes, &ev->extent);
+        break;
+    case KVIO_BAD:
+        index_forget(&t->index, s, ev->file);
+        tier_tell(t, &(struct tier_event){.kind = TIER_BAD, .file = ev->file, .why = ev->err.msg});
+        break;
+    }
+    if (ev->kind == KVIO_END)
+        t->io_jobs--;
+}
+
+static void take_events(struct tier *t, double now)
+{
+    struct kvio_event *ev;
+    if (!t->io_jobs)
+        return;
+    kvio_take(t->io);
+    while ((ev = kvio_next(t->io))) {
+        take_event(t, ev, now);
+        kvio_event_free(ev);
+    }
+}
+
+void tier_attach(struct tier *t, struct resident *m, const struct kv_print *print)
+{
+    uint64_t least = t->ram + 4 * print->page_bytes; /* a page to be filled, one filled, and the same for a save */
+    m->shelf = index_shelf(&t->index, print);
+    if (!m->shelf)
+        return; /* no memory: this model lives without */
+    if (t->host.limit < least)
+        t->host.limit = least;
+    if (t->io && !m->shelf->scanned) {
+        m->shelf->scanned = true;
+        m->shelf->scan = kvio_scan(t->io, NULL, print);
+        t->io_jobs++;
+    }
+    t->page_bytes = print->page_bytes;
+}
+
+bool tier_busy(const struct tier *t, const struct resident *m)
+{
+    const struct save *s;
+    const struct restore *r;
+    TAILQ_FOREACH (s, &t->saves, link)
+        if (s->model == m)
+            return true;
+    TAILQ_FOREACH (r, &t->restores, link)
+        if (r->model == m)
+            return true;
+    return false;
+}
+
+bool tier_idle(struct tier *t)
+{
+    uint64_t want = ahead_bytes < t->ram ? ahead_bytes : t->ram;
+    return t->p.gpu && t->page_bytes && host_spare(&t->host, t->page_bytes) * t->page_bytes < want &&
+           host_grow(&t->host, t->page_bytes);
+}
+
+/* --- sequences ------------------------------------------------------------------------------------------- */
+
+bool tier_submit(struct tier *t, struct seq *q, double now)
+{
+    enum restore_begun b = restore_begin(t, q, now);
+    if (b == RESTORE_NOT)
+        return false;
+    q->model->group.n_seq++; /* so that its model stays */
+    q->tier_since = now;
+    if (b == RESTORE_LATER)
+        TAILQ_INSERT_TAIL(&t->waiting, q, link);
+    return true;
+}
+
+static struct seq *give_back(struct seq *q)
+{
+    if (q)
+        q->model->group.n_seq--;
+    return q;
+}
+
+struct seq *tier_ready(struct tier *t)
+{
+    struct seq *q = TAILQ_FIRST(&t->ready);
+    if (!q)
+        return NULL;
+    TAILQ_REMOVE(&t->ready, q, link);
+    q->time.restore = engine_now() - q->tier_since;
+    return give_back(q);
+}
+
+static struct seq *cancel(struct tier *t, uint64_t id, bool any)
+{
+    struct restore *r;
+    struct seq *q;
+    TAILQ_FOREACH (q, &t->ready, link)
+        if (any || q->id == id) {
+            TAILQ_REMOVE(&t->ready, q, link);
+            return give_back(q);
+        }
+    TAILQ_FOREACH (q, &t->waiting, link)
+        if (any || q->id == id) {
+            TAILQ_REMOVE(&t->waiting, q, link);
+            return give_back(q);
+        }
+    TAILQ_FOREACH (r, &t->restores, link)
+        if (r->seq && (any || r->seq->id == id)) {
+            q = r->seq;
+            restore_stop(r);
+            r->seq = NULL;
+            return give_back(q);
+        }
+    return NULL;
+}
+
+struct seq *tier_cancel(struct tier *t, uint64_t seq_id)
+{
+    return cancel(t, seq_id, false);
+}
+
+struct seq *tier_cancel_any(struct tier *t)
+{
+    return cancel(t, 0, true);
+}
+
+static void look_again(struct tier *t, double now)
+{
+    struct seq *q, *next;
+    t->look_again = false;
+    for (q = TAILQ_FIRST(&t->waiting); q; q = next) {
+        next = TAILQ_NEXT(q, link);
+        enum restore_begun b = restore_begin(t, q, now);
+        if (b == RESTORE_LATER)
+            continue;
+        TAILQ_REMOVE(&t->waiting, q, link);
+        if (b == RESTORE_NOT)
+            TAILQ_INSERT_TAIL(&t->ready, q, link);
+    }
+}
+
+/* --- the turn -------------------------------------------------------------------------------------------- */
+
+static void count(struct tier *t)
+{
+    struct tier_counters *c = t->p.counters;
+    const struct tier_index *x = &t->index;
+    const struct restore *r;
+    uint64_t moving = 0;
+    TAILQ_FOREACH (r, &t->restores, link)
+        moving++;
+    const struct save *s;
+    TAILQ_FOREACH (s, &t->saves, link)
+        moving++;
+    atomic_store(&c->moving, moving);
+    atomic_store(&c->host_pages, x->host_pages);
+    atomic_store(&c->host_bytes, x->host_bytes);
+    atomic_store(&c->file_pages, x->file_pages);
+    atomic_store(&c->file_bytes, x->file_bytes);
+    atomic_store(&c->pages_dropped, x->dropped);
+    if (!t->io)
+        return;
+    const struct kvio_counters *io = kvio_counters(t->io);
+    atomic_store(&c->bytes_written, atomic_load(&io->written_bytes));
+    atomic_store(&c->bytes_read, atomic_load(&io->read_bytes));
+    atomic_store(&c->files_written, atomic_load(&io->files_written));
+    atomic_store(&c->files_bad, atomic_load(&io->files_bad));
+    atomic_store(&c->read_rate, atomic_load(&io->read_rate));
+    atomic_store(&c->write_rate, atomic_load(&io->write_rate));
+}
+
+int tier_turn(struct tier *t, double now, struct hearth_err *e)
+{
+    take_events(t, now);
+    int rc = finish_moves(t, e);
+    if (rc)
+        return rc;
+    if (t->look_again || !TAILQ_EMPTY(&t->waiting))
+        look_again(t, now);
+    if ((rc = restore_turn(t, now, e)) || (rc = save_turn(t, e)))
+        return rc;
+    while (t->index.kept > t->ram && index_drop_oldest(&t->index)) {
+    }
+    count(t);
+    return t->moves[TO_HOST].n || t->moves[TO_DEVICE].n || t->moves[TO_HOST].n_begun || t->moves[TO_DEVICE].n_begun ||
+           t->look_again;
+}

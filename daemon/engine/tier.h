@@ -1,0 +1,115 @@
+/*
+ * tier.h - KV beyond the device: saves pages to host memory and files when a turn ends, and restores them before a
+ * generation that can use them.
+ *
+ * Three tiers: the model's pool on the device (kv.h), host memory, files (kvio.h). Pages are written through when a
+ * turn ends, so demotion costs nothing: what is least recently used is dropped, and lower tiers have it. The index of
+ * the lower two (tier-index.h) goes by content and fingerprint, not by pool, so a model that was unloaded, replaced by
+ * another for a while, or loaded by the next process finds its KV again.
+ *
+ *   save      the pages of an ended turn that are in no file yet: device -> host -> file. A save holds them with a
+ * block table of its own until they are copied. Turns that failed are not saved, nor is eval. Running turns are not
+ * saved either: it would write most files twice, for the case of a crash alone, where recomputing is what every other
+ * engine does always. restore   happens before the scheduler sees the sequence, so that the scheduler need not know of
+ * it: pages the device lacks are taken from the pool, filled, published in the prefix cache, and let go; then the
+ * sequence finds them as it would find anybody's. Where one cannot be had, the restore ends there: what came before
+ *             counts, and the rest is computed. A sequence whose pages another restore is fetching waits for that one.
+ *
+ * Restore or recompute is a matter of measured rates: tokens per second of prefill against bytes per second of the
+ * link and the disk. Until a rate is known, restoring is taken to be cheaper. A restore that falls behind what
+ * computing would have taken (judged after a tenth of that) is stopped with what it has.
+ *
+ * Copies and steps overlap whole pages, not layers: the pages come in pieces, and a piece is uploaded while the next is
+ * read. Letting the first layers compute while the last are copied would save at most the shorter of the copy and the
+ * tail's compute: for 4,096 tokens of an 8B, 10 ms of copy beside some 5 ms for the rest of the prompt, so 5 ms in the
+ * best case once per resumed turn; and every page would become n_layer copies of 64 KiB, which the link moves slower.
+ * The other sequences' steps overlap with all of it already.
+ *
+ * Everything is done in pieces of a few MB between steps (tier_turn), and nothing here waits, but tier_wait.
+ *
+ * Thread: the device thread's; counters may be read anywhere.
+ */
+#ifndef HEARTH_ENGINE_TIER_H
+#define HEARTH_ENGINE_TIER_H
+
+#include <stdatomic.h>
+
+#include "daemon/engine/kvfile.h"
+#include "daemon/engine/models.h"
+
+#define TIER_RAM_AUTO UINT64_MAX
+
+enum tier_policy { TIER_BY_COST, TIER_ALWAYS, TIER_NEVER };
+
+/* What the owner tells hearthd of. */
+enum tier_news { TIER_SAVED, TIER_USED, TIER_BAD };
+struct tier_event {
+    enum tier_news kind;
+    const char *file;
+    uint64_t print; /* SAVED, and what follows: the fingerprint's id */
+    int64_t uid;
+    uint64_t bytes;
+    uint32_t tokens, pos;
+    const char *why; /* BAD */
+};
+
+struct tier_counters {
+    _Atomic uint64_t host_pages, host_bytes, host_limit, file_pages, file_bytes;
+    _Atomic uint64_t pages_saved, pages_restored, pages_dropped, bytes_saved, bytes_restored;
+    _Atomic uint64_t bytes_written, bytes_read, files_written, files_bad, moving;
+    _Atomic double prefill_rate, device_rate, read_rate, write_rate;
+};
+
+struct tier_params {
+    const struct backend *be;
+    struct device *dev;
+    bool gpu;
+    const char *dir; /* of the files; NULL: none */
+    uint64_t ram;    /* bytes of host memory for pages that are kept; TIER_RAM_AUTO: by what the machine has */
+    enum tier_policy policy;
+    struct tier_counters *counters; /* the caller's, for it to read after tier_close too */
+    void (*tell)(void *arg, const struct tier_event *ev);
+    void *arg;
+};
+
+struct tier;
+
+/* A folder that cannot be used is an error of its own: the tier then works without files, and `e` says why; 0 else. */
+int tier_open(struct tier **out, const struct tier_params *p, struct hearth_err *e);
+/* Ends everything under way; no sequence is left in it. May be NULL. */
+void tier_close(struct tier *t);
+
+/* The model was loaded, and has its pool. Looks for its files, the first time. */
+void tier_attach(struct tier *t, struct resident *m, const struct kv_print *print);
+/* The model is to go: what is not on its way to host memory yet is not saved any more. */
+void tier_detach(struct tier *t, struct resident *m);
+/* Jobs need the model's pool; it must not go before there are none. */
+bool tier_busy(const struct tier *t, const struct resident *m);
+
+/* Takes the sequence, where there is something to restore for it, and gives it back by tier_ready(); false: push it. */
+bool tier_submit(struct tier *t, struct seq *q, double now);
+/* The next sequence that may be pushed; NULL: none. */
+struct seq *tier_ready(struct tier *t);
+/* Takes a sequence out, NULL where it is not here; tier_cancel_any takes one after the other. */
+struct seq *tier_cancel(struct tier *t, uint64_t seq_id);
+struct seq *tier_cancel_any(struct tier *t);
+
+/* The turn ended well; to be called while the sequence has its pages. */
+void tier_save(struct tier *t, struct seq *q, double now);
+bool tier_saving(const struct tier *t); /* files or copies are under way */
+
+/* A prompt of n tokens was computed in that time. */
+void tier_computed(struct tier *t, const struct resident *m, uint32_t n_tok, double seconds);
+
+/* Carries on: takes what has come, starts what can be. 1: call again soon, copies are under way; 0: only a descriptor
+ * (tier_fd) or new work can bring more; negative: the device failed. */
+int tier_turn(struct tier *t, double now, struct hearth_err *e);
+/* Waits for the oldest copy under way, where there is one. */
+int tier_wait(struct tier *t, struct hearth_err *e);
+/* For when there is nothing else to do: makes host memory ready that will be wanted. False: there is enough of it. */
+bool tier_idle(struct tier *t);
+/* Readable when files have moved on; -1: there are none. And how long to wait for it at most; < 0: for ever. */
+int tier_fd(const struct tier *t);
+double tier_patience(const struct tier *t);
+
+#endif
