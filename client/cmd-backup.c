@@ -41,12 +41,15 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return status;
     struct hearth_backup_result *r = NULL;
     struct hearth_err err;
-    if (hearth_backup(h, path, force, &r, NULL, &err))
+    if (hearth_backup(h, path, force, &r, NULL, &err)) {
         status = fail(&err);
-    else if (json)
+        if (err.code == HEARTH_EIO && !force && !access(path, F_OK))
+            fputs("hearth: --force replaces it\n", stderr);
+    } else if (json) {
         status = print_json(json_pack("{s:o, s:I}", "file", json_str(path), "bytes", (json_int_t)r->bytes));
-    else
+    } else {
         printf("%s: %s\n", path, human_bytes(r->bytes));
+    }
     free(path);
     return verb_end(h, r, status);
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "client/cmd.h"
 
@@ -246,6 +247,12 @@ int sessions_import(struct hearth *h, const char *file, const struct import_as *
 {
     json_error_t at;
     FILE *f = strcmp(file, "-") ? fopen(file, "re") : stdin;
+    struct stat sb;
+    if (f && !fstat(fileno(f), &sb) && S_ISDIR(sb.st_mode)) {
+        fclose(f);
+        f = NULL;
+        errno = EISDIR;
+    }
     if (!f) {
         fprintf(stderr, "hearth: IO: %s: %s\n", file, strerror(errno));
         return STATUS_ERROR;

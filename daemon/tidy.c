@@ -100,8 +100,10 @@ static void turn(struct tidy *t)
     if (s->conf->session_age > 0 && believed)
         remove_old(s);
     if (s->conf->session_age > 0 && !believed && !t->told)
-        log_info("the clock has jumped, or nobody was here for long: no session is removed for its age for %.0f hours",
-                 t->age.doubt / 3600);
+        log_info(
+            "no session is removed for its age before the clock has gone evenly for %.0f hours more: it has jumped, "
+            "or was not watched for long",
+            t->age.doubt / 3600);
     t->told = !believed;
     uid_t *uids = NULL;
     size_t n = 0;

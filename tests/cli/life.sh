@@ -75,6 +75,8 @@ status 1 "a document that was cut off" "$hearth" sessions import "$dir/cut.json"
 err_has "is named with the line" "cut.json, line "
 status 1 "a file that is not there" "$hearth" sessions import "$dir/nothing.json"
 err_has "is named" "nothing.json: No such file"
+status 1 "a folder" "$hearth" sessions import "$dir"
+err_has "is one" "Is a directory"
 status 0 "after all that" "$hearth" sessions --json
 json_is "no session was made" "'bad' not in [s['name'] for s in d['sessions']]"
 
@@ -120,6 +122,7 @@ result $? "backup into the working directory"
 is "is a file that others cannot read" "$(stat -c %a "$dir/here/copy.db")" 600
 status 1 "a file in the way" "$hearth" backup "$dir/here/copy.db"
 err_has "is named" "copy.db: File exists"
+err_has "and what to do about it" "--force"
 status 0 "backup --force" "$hearth" backup "$dir/here/copy.db" --force --json
 json_is "says how large it is" "d['bytes'] > 4096 and d['file'] == '$dir/here/copy.db'"
 "$hearth" rm kept
