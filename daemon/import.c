@@ -14,7 +14,8 @@
 #include "daemon/tidy.h"
 
 enum {
-    IMPORT_MAX = 64 << 20,     /* bytes that one may take in memory, where session_bytes is not less */
+    IMPORT_MAX =
+        16 << 20, /* bytes of one, where session_bytes is not less: what is written at once, with everybody waiting */
     TURN_MAX = WIRE_FRAME_MAX, /* of texts and ids in a turn: more than a generation can make */
     TURN_COST = 512,           /* what a turn counts for at least: more than it takes */
 };
