@@ -374,8 +374,9 @@ static void on_tier(void *arg, const struct tier_event *what)
     struct event_kv *ev = engine_event_new(arg, EV_KV, sizeof *ev);
     ev->what = *what;
     snprintf(ev->file, sizeof ev->file, "%s", what->file);
+    snprintf(ev->label, sizeof ev->label, "%s", what->label ? what->label : "");
     snprintf(ev->why, sizeof ev->why, "%s", what->why ? what->why : "");
-    ev->what.file = ev->what.why = NULL; /* they are in the event itself */
+    ev->what.file = ev->what.label = ev->what.why = NULL; /* they are in the event itself */
 }
 
 /* Without a folder for files the engine works on, and says so. */

@@ -123,6 +123,7 @@ struct event_kv { /* EV_KV: a file of KV was saved, used, or found bad */
     struct engine_event ev;
     struct tier_event what; /* its strings are below */
     char file[KVFILE_NAME];
+    char label[SEQ_LABEL + 1];
     char why[HEARTH_ERR_MSG];
 };
 

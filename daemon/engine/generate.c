@@ -1,6 +1,7 @@
 /* generate.c - streams and eval: from a request to a sequence, from its tokens to frames. Thread: the loop's. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,6 +84,8 @@ static void give_to_device(struct server *s, struct request *r, struct seq *q, d
     q->id = r->seq_id = ++s->last_seq;
     q->owner = r;
     q->model = r->model;
+    if (r->msg && r->msg->label) /* eval has none */
+        snprintf(q->label, sizeof q->label, "%s", r->msg->label);
     q->time.submit = arrived;
     engine_submit(s->engine, q);
 }

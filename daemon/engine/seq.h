@@ -25,6 +25,8 @@ enum seq_state {
     SEQ_STATES
 };
 
+enum { SEQ_LABEL = 16 };
+
 struct seq_times { /* seconds on the engine's clock; 0 = not yet */
     double submit, admit, first, last;
     double load, restore; /* durations: waited for the model, and for KV to come back */
@@ -43,6 +45,8 @@ struct seq {
     struct eval *eval; /* NULL, or logits are wanted: samples nothing, reuses nothing. Owned */
     struct sample_params sampling;
     struct logit_bias *bias; /* owned; sampling.bias */
+    /* hearthd's, of the files that its KV is written to; "" for none */
+    char label[SEQ_LABEL + 1];
 
     /* The device thread's. */
     enum seq_state state;
@@ -53,14 +57,14 @@ struct seq {
     uint32_t n_known, cap_token;
     uint32_t n_pending;
     uint32_t n_fed;
-    uint32_t n_counted; /* prompt tokens [n_reused, n_counted) were counted as computed */
-    uint32_t n_reused;  /* at first admission */
+    uint32_t n_counted;                  /* prompt tokens [n_reused, n_counted) were counted as computed */
+    uint32_t n_reused;                   /* at first admission */
     uint32_t restored_from, restored_to; /* tokens whose KV came back from host memory or a file for it */
     double tier_since;                   /* the tiers have had it since */
-    uint32_t inflight;  /* entries in steps under way */
-    uint32_t slot;      /* SEQ_RUN only */
-    bool slot_set;      /* the device knows the slot's parameters */
-    bool told;          /* its admission was announced */
+    uint32_t inflight;                   /* entries in steps under way */
+    uint32_t slot;                       /* SEQ_RUN only */
+    bool slot_set;                       /* the device knows the slot's parameters */
+    bool told;                           /* its admission was announced */
     struct kv_table kv;
     struct seq_times time;
 };

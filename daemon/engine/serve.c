@@ -421,7 +421,7 @@ static void on_kv(struct server *s, const struct event_kv *ev)
     char print[17];
     snprintf(print, sizeof print, "%016llx", (unsigned long long)what->print);
     struct wire_engine_kv_saved saved = {
-        ev->file, print, what->uid, (int64_t)what->bytes, what->tokens, what->pos,
+        ev->file, print, what->uid, (int64_t)what->bytes, what->tokens, what->pos, ev->label[0] ? ev->label : NULL,
     };
     switch (what->kind) {
     case TIER_SAVED:

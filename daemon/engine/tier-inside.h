@@ -23,6 +23,7 @@ struct save {
     struct tier_shelf *shelf;
     struct kv_table table; /* holds them, from the timeline's first one on */
     int64_t uid;
+    char label[SEQ_LABEL + 1]; /* of the sequence */
     uint32_t first, n;         /* pages of the timeline */
     struct tier_entry **entry; /* [n], held; [0, n_back) are let go */
     uint32_t n_asked, n_copied, n_put, n_back;

@@ -37,6 +37,7 @@ static void begin(struct tier *t, struct seq *q, const struct kv_hash *hash, uin
     s->model = q->model;
     s->shelf = q->model->shelf;
     s->uid = s->table.uid = q->uid;
+    memcpy(s->label, q->label, sizeof s->label);
     s->first = first;
     if (kv_match_pages(q->model->group.kv, &s->table, q->token, (first + n) * KV_PAGE) < first + n)
         goto fail_table;
@@ -200,6 +201,7 @@ static void enter_file(struct tier *t, struct save *s, const struct kvio_event *
                                       .file = ev->file,
                                       .print = kv_print_id(&s->shelf->print),
                                       .uid = s->uid,
+                                      .label = s->label,
                                       .bytes = ev->bytes,
                                       .tokens = s->n * KV_PAGE,
                                       .pos = s->first * KV_PAGE});

@@ -50,7 +50,8 @@ struct tier_event {
     int64_t uid;
     uint64_t bytes;
     uint32_t tokens, pos;
-    const char *why; /* BAD */
+    const char *label; /* of the sequence in whose turn it was written */
+    const char *why;   /* BAD */
 };
 
 struct tier_counters {
