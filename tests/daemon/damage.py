@@ -4,7 +4,7 @@
 What is damaged is recomputed or refused with words that name it, never followed, never believed; what is not goes on as
 if nothing had been, and the next request works. $HEARTH_DAMAGES is how many (80), $HEARTH_SEED repeats them. Prints TAP.
 """
-import os, random, shutil, sys
+import os, random, resource, shutil, sys
 
 sys.dont_write_bytecode = True
 from campaign import Box, Refused, Wrong
@@ -275,6 +275,51 @@ def survive(hurt, want):
         raise Wrong("what a link pointed to was written to")
 
 
+def full_disk(pristine, want):
+    """The engine's files may not grow, as on a full disk: all texts are as they should be, and nothing half is left."""
+    shutil.rmtree(box.state)
+    shutil.copytree(pristine, box.state)
+    for f in os.listdir(box.state + "/kv"):  # or there would be nothing to write
+        os.unlink(box.state + "/kv/" + f)
+    os.truncate(box.dir + "/log", 0)  # the limit is for that, too
+    box.start()
+    c = box.client()
+    c.call("models.load", model="tale")
+    engine = c.call("status")["engine"]["pid"]
+    resource.prlimit(engine, resource.RLIMIT_FSIZE, (20000, resource.RLIM_INFINITY))
+    got = Answers()
+    status = c.call("status")
+    for what in "fresh", "again", "streams", "next":
+        same(what + " on a full disk", getattr(got, what), getattr(want, what))
+    if status["engine"]["pid"] != engine or status["engine"]["restarts"]:
+        raise Wrong("the engine did not outlive a full disk")
+    c.close()
+    box.stop()
+    left = [f for f in os.listdir(box.state + "/kv") if not f.endswith(".kv")]
+    if left:
+        raise Wrong("a full disk left %s" % left)
+    if "File too large" not in box.log():
+        raise Wrong("nobody said that the disk is full")
+
+
+def removed(pristine):
+    """A session takes its files along, and no others."""
+    shutil.rmtree(box.state)
+    shutil.copytree(pristine, box.state)
+    had = set(os.listdir(pristine + "/kv"))
+    its = {f for f in had if owners[f] == "s0"}
+    if not its:
+        raise Wrong("no KV file is session s0's: %s" % owners)
+    box.start()
+    c = box.client()
+    c.call("sessions.remove", session="s0")
+    c.close()
+    left = set(os.listdir(box.state + "/kv"))
+    if left & had != had - its:
+        raise Wrong("session s0 had %s, and these are left: %s" % (its, left))
+    box.stop()
+
+
 print("# seed %d" % SEED)
 wrong, rounds = None, 0
 try:
@@ -301,8 +346,11 @@ try:
                 "%s %s: %s" % (kind, name, getattr(how, "__name__", how)) for kind, v in hurt.items() for name, how in v.items()))
             break
         rounds += 1
+    if not wrong:
+        full_disk(pristine, want)
+        removed(pristine)
 except Wrong as e:
-    wrong = "the beginning: %s" % e
+    wrong = str(e)
 finally:
     log = box.log().splitlines()
     box.remove()
@@ -311,7 +359,7 @@ for what, how in sorted(counts.items()):
 if wrong:
     print("# " + wrong.replace("\n", "\n# ")[:3000])
     print("\n".join("# log: " + l for l in log[-60:]))
-print("%sok 1 - %d damages in %d starts: recomputed or refused, and the next request works" % (
+print("%sok 1 - %d damages in %d starts: recomputed or refused, and the next request works; a full disk; a removed session" % (
     "not " if wrong else "", sum(sum(k.values()) for k in counts.values()), rounds))
 print("1..1")
 sys.exit(wrong is not None)
