@@ -60,7 +60,7 @@ bool host_grow(struct host *h, uint64_t page_bytes)
         s->free = &s->page[i];
     }
     h->bytes += n * page_bytes;
-    TAILQ_INSERT_TAIL(&h->slabs, s, link);
+    TAILQ_INSERT_HEAD(&h->slabs, s, link); /* full ones last: host_spare() counts up to the first of them */
     return true;
 }
 

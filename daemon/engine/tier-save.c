@@ -17,11 +17,16 @@
 /* After a file could not be written (a full disk, most likely) none is tried for some time. */
 static const double disk_pause = 10;
 
+/* Of one file: it is there whole or not at all, and is evicted whole. */
+static const uint64_t extent_bytes = 512 << 20;
+
 /* --- the end of a turn ----------------------------------------------------------------------------------- */
 
 static bool wants_saving(const struct tier *t, const struct tier_entry *en, bool to_file)
 {
     if (en && (en->saving || en->file))
+        return false;
+    if (en && en->host && !en->ready) /* a fetch is filling it, from a file that was forgotten meanwhile */
         return false;
     return to_file || (t->ram && (!en || !en->host));
 }
@@ -81,6 +86,8 @@ void tier_save(struct tier *t, struct seq *q, double now)
     bool to_file = t->io && now >= t->disk_again;
     if (q->state != SEQ_RUN || q->eval || !q->model->shelf || n == 0 || (!t->io && !t->ram))
         return;
+    uint64_t most = extent_bytes / tier_page_bytes(q->model->shelf);
+    most = most < 1 ? 1 : most > KVFILE_PAGES_MAX ? KVFILE_PAGES_MAX : most;
     struct kv_hash *hash = tier_chain(q->uid, q->token, n);
     struct tier_entry **entry = calloc(n, sizeof *entry);
     if (hash && entry) {
@@ -89,7 +96,7 @@ void tier_save(struct tier *t, struct seq *q, double now)
             entry[i] = index_known(q->model->shelf, &hash[i]);
         for (uint32_t i = 0, run; i < n; i += run) {
             bool wanted = wants_saving(t, entry[i], to_file);
-            for (run = 1; i + run < n && run < KVFILE_PAGES_MAX; run++)
+            for (run = 1; i + run < n && run < most; run++)
                 if (wants_saving(t, entry[i + run], to_file) != wanted)
                     break;
             if (wanted)
@@ -219,6 +226,8 @@ void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, dou
         if (t->disk_failed)
             fputs("hearth-engine: KV files can be written again\n", stderr);
         t->disk_failed = false;
+    } else if (ev->err.code == HEARTH_ECONFLICT) {
+        cut(t, s); /* a longer file has them: nothing is wrong with the disk */
     } else if (ev->err.code != HEARTH_ECANCELLED) {
         if (!t->disk_failed)
             fprintf(stderr, "hearth-engine: KV is not saved: %s\n", ev->err.msg);

@@ -77,7 +77,7 @@ void tier_close(struct tier *t)
 
 int tier_fd(const struct tier *t)
 {
-    return t->io ? kvio_fd(t->io) : -1;
+    return t->io_jobs ? kvio_fd(t->io) : -1; /* it may be readable with nothing in it: see post.h */
 }
 
 double tier_patience(const struct tier *t)
