@@ -46,10 +46,17 @@ TESTS += tests/check-scripts tests/check-docs tests/check-layers
 check_PROGRAMS += tests/unit/device
 TESTS += tests/unit/device
 THREAD_TESTS += tests/unit/device
-tests_unit_device_SOURCES = tests/unit/device.c
+tests_unit_device_SOURCES = tests/unit/device.c tests/unit/toy.c tests/unit/toy.h
 tests_unit_device_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_device_LDFLAGS = -Wl,--wrap=clock_gettime,--wrap=post_send
 tests_unit_device_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+
+check_PROGRAMS += tests/unit/tier
+TESTS += tests/unit/tier
+THREAD_TESTS += tests/unit/tier
+tests_unit_tier_SOURCES = tests/unit/tier.c tests/unit/toy.c tests/unit/toy.h
+tests_unit_tier_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_tier_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
 check_PROGRAMS += tests/daemon/engine-link
 TESTS += tests/daemon/engine-link

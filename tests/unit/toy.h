@@ -1,0 +1,63 @@
+/*
+ * toy.h - the device thread with a toy model on a toy backend, for tests that come through its door (engine.h).
+ *
+ * The toy computes, instead of attention, a hash over the prefix out of the pages that the engine names, and samples a
+ * function of it. So every token tells whether pages, positions, slots, tokens in flight and pages that were moved were
+ * right, for any number of steps in flight. The test is the loop thread.
+ */
+#ifndef HEARTH_TEST_TOY_H
+#define HEARTH_TEST_TOY_H
+
+#include "daemon/engine/engine.h"
+
+enum { VOCAB = 12, END_TOKEN = 0, AHEAD = 4, MAX_LEN = 400, TOY_PAGE_BYTES = 2 * KV_PAGE * 2 * 4 };
+
+extern uint64_t toy_fail_at;    /* the step_wait that fails; 0 = none */
+extern uint64_t toy_load_steps; /* loading goes on until others have done so many */
+extern bool toy_no_load, toy_gpu, toy_distrusted;
+extern bool toy_moves_late;                /* kv_moved says no at first */
+extern uint32_t toy_checks;                /* self-checks asked for */
+extern uint32_t toy_pages;                 /* of the pool: up to 160 */
+extern _Atomic double toy_now, toy_step_s; /* a clock that goes on with the steps, and by how much */
+uint64_t extend(uint64_t prefix, int32_t id);
+uint32_t toy_next(uint64_t prefix); /* the token after that */
+
+/* A request and what was heard of it. */
+struct heard {
+    uint64_t id;
+    int32_t prompt[MAX_LEN], got[MAX_LEN];
+    uint32_t n_prompt, n_got, max;
+    bool admitted, ended;
+    struct event_end end;
+    int32_t greedy[8];
+    uint32_t n_greedy, best[MAX_LEN], n_best;
+};
+
+struct world {
+    struct engine *eng;
+    struct resident m;
+    uint64_t last_id;
+    uint32_t live, n_progress;
+    bool answered, finished;
+    uint32_t n_kv[3]; /* EV_KV, by kind */
+    struct hearth_err answer, fatal;
+};
+
+void world_open(struct world *w, uint32_t ahead);
+void world_open_on(struct world *w, uint32_t ahead, bool gpu);
+/* With the given parameters of the tiers. */
+void world_open_with(struct world *w, const struct engine_params *more, uint32_t ahead, bool gpu);
+
+struct seq *make(struct world *w, struct heard *h, const int32_t *prompt, uint32_t n, uint32_t max);
+void hear(struct world *w, struct engine_event *ev);
+void hear_one(struct world *w);
+void hear_all(struct world *w);
+void ask(struct world *w, void (*what)(struct engine *, struct resident *, void *));
+uint64_t prefix_of(const int32_t *id, uint32_t n);
+/* The tokens are the prompt's own continuation, and the ending is the right one. */
+void check_heard(const struct heard *h);
+
+extern uint32_t rng; /* the seed of rnd() */
+uint32_t rnd(uint32_t n);
+
+#endif
