@@ -13,12 +13,9 @@
 #include "daemon/session.h"
 #include "daemon/tidy.h"
 
-enum {
-    IMPORT_MAX =
-        16 << 20, /* bytes of one, where session_bytes is not less: what is written at once, with everybody waiting */
-    TURN_MAX = WIRE_FRAME_MAX, /* of texts and ids in a turn: more than a generation can make */
-    TURN_COST = 512,           /* what a turn counts for at least: more than it takes */
-};
+/* A session is written at once, and everybody waits for that; no timeline needs more. A turn is at most what a request
+ * to generate can bring. TURN_COST is what one counts for at least: more than it takes in memory. */
+enum { IMPORT_MAX = 16 << 20, TURN_MAX = WIRE_FRAME_MAX, TURN_COST = 512 };
 
 struct import {
     struct server *server;
