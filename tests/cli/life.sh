@@ -114,6 +114,15 @@ status 0 "sessions WHAT --help" "$hearth" sessions export --help
 status 0 "sessions --help" "$hearth" sessions --help
 status 2 "sessions WHAT that is not" "$hearth" sessions explode
 
+# --- the KV on the disk belongs to its session, and goes with it
+"$hearth" run -s warm -n 100 --temp 0 "Once upon a time" >/dev/null
+"$hearth" stop --daemon
+status 0 "a session with its KV on the disk" "$hearth" sessions show warm --json
+json_is "says how much that is" "d['kv_bytes'] > 0"
+is "which is what lies there" "$(cat "$dir/state/hearth/kv/"*.kv | wc -c)" "$(json "$dir/out" "d['kv_bytes']")"
+"$hearth" rm warm
+is "and goes with it" "$(find "$dir/state/hearth/kv" -name '*.kv' | wc -l)" 0
+
 # --- backup
 "$hearth" run -s kept -n 4 "Once" >/dev/null
 mkdir "$dir/here"
