@@ -51,12 +51,12 @@ tests_unit_device_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_device_LDFLAGS = -Wl,--wrap=clock_gettime,--wrap=post_send
 tests_unit_device_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
-check_PROGRAMS += tests/unit/tier
-TESTS += tests/unit/tier
-THREAD_TESTS += tests/unit/tier
-tests_unit_tier_SOURCES = tests/unit/tier.c tests/unit/toy.c tests/unit/toy.h
-tests_unit_tier_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_tier_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+check_PROGRAMS += tests/unit/lives
+TESTS += tests/unit/lives
+THREAD_TESTS += tests/unit/lives
+tests_unit_lives_SOURCES = tests/unit/lives.c tests/unit/toy.c tests/unit/toy.h
+tests_unit_lives_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_lives_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
 check_PROGRAMS += tests/daemon/engine-link
 TESTS += tests/daemon/engine-link

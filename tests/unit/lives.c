@@ -1,5 +1,5 @@
 /*
- * tier.c - KV that comes and goes between the toy device, host memory and files, through the engine's door.
+ * lives.c - KV that comes and goes between the toy device, host memory and files, through the engine's door.
  *
  * The toy's tokens are a hash of what its pages hold, and it does moves as late as it may, so a page that was restored
  * wrongly, too early or for somebody else shows in the text, and one that was let go too early stops the test. Turns of
