@@ -64,6 +64,14 @@ tests_daemon_engine_link_SOURCES = tests/daemon/engine-link.c tests/daemon/drive
 tests_daemon_engine_link_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
 tests_daemon_engine_link_LDADD = libclient/libcore.la $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
 
+check_PROGRAMS += tests/unit/tier
+TESTS += tests/unit/tier
+THREAD_TESTS += tests/unit/tier
+tests_unit_tier_SOURCES = tests/unit/tier.c
+tests_unit_tier_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_tier_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) \
+	$(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+
 check_PROGRAMS += tests/unit/kv
 TESTS += tests/unit/kv
 tests_unit_kv_SOURCES = tests/unit/kv.c

@@ -5,7 +5,7 @@ A private hearthd with the embedded model. Each session says its two turns once 
 something between them, and the texts must be equal. Waits are for counters of `status`, which move on by themselves.
 Prints TAP.
 """
-import glob, os, shutil, signal, socket, subprocess, sys, tempfile, time
+import glob, os, resource, shutil, signal, socket, subprocess, sys, tempfile, time
 
 try:
     import msgpack
@@ -216,19 +216,19 @@ try:
     is_second(d.c.say("damaged again", FIRST) and d.c.say("damaged again", SECOND), "after damage", restored=False)
     d.stop()
 
-    # a folder that cannot be written
+    # a full disk
     shutil.rmtree(folder)
     d = Daemon()
     d.c.say("first", "Hello there", 2)
-    os.chmod(folder, 0o500)
-    if os.geteuid() == 0:
-        check(True, "a folder that cannot be written # SKIP root writes everywhere")
-    else:
-        d.c.say("unwritten", FIRST)
-        r = d.c.say("unwritten", SECOND)
-        is_second(r, "no file can be written", restored=False)
-        check("KV is not saved" in open(tmp + "/log").read(), "that nothing is saved is logged")
-    os.chmod(folder, 0o700)
+    engine = d.c.call("status")["engine"]["pid"]
+    resource.prlimit(engine, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    d.c.say("unwritten", FIRST)
+    r = d.c.say("unwritten", SECOND)
+    is_second(r, "a full disk", restored=False)
+    k = d.c.await_kv(lambda k: not k["moving"])
+    check(k["files_written"] == 0 and k["host_bytes"] == 0 and os.listdir(folder) == [],
+          "a full disk: no file, no rest of one, no host memory lost", (k, os.listdir(folder)))
+    check(open(tmp + "/log").read().count("KV is not saved") == 1, "a full disk: it is logged, once")
     d.stop()
 
     # host memory alone
