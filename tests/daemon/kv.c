@@ -408,6 +408,38 @@ static void test_folder(void **state)
     assert_int_equal(rows(b), 1);
 }
 
+/* Who has how much: a user is told of himself, root of everybody; and the one who has the most gives. */
+static void test_other_uid(void **state)
+{
+    struct box *b = *state;
+    if (geteuid() != 0)
+        skip();
+    box_configure(b, "kv_disk = 1000\n");
+    box_start(b);
+    char run_dir[80];
+    snprintf(run_dir, sizeof(run_dir), "%s/run", b->dir);
+    chmod(b->dir, 0755);
+    chmod(run_dir, 0755);
+    chmod(b->socket, 0666);
+    int64_t mine = save(b, "save=1 kvsize=300", NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (setgid(65534) != 0 || setuid(65534) != 0)
+            _exit(9);
+        if (usage(b).n_shares != 0)
+            _exit(1);
+        save(b, "save=3 kvsize=200", NULL);
+        struct wire_kv_files k = usage(b);
+        save(b, "save=1 kvsize=200", NULL);
+        _exit(k.n_shares == 1 && k.shares[0].uid == 65534 && k.shares[0].files == 3 && k.shares[0].bytes == 600 ? 0
+                                                                                                                : 2);
+    }
+    assert_int_equal(wait_exit(child), 0);
+    assert_true(has_file(b, mine, 0)); /* it is the oldest, but not his */
+    assert_int_equal(usage(b).n_shares, 2);
+    assert_int_equal(sql(b, "SELECT sum(bytes) FROM kv_file WHERE uid = 65534"), 600);
+}
+
 /* A disk that takes no more: what has no row is not kept, and nobody's text is the worse for it. */
 static void test_full_disk(void **state)
 {
@@ -500,10 +532,10 @@ static void test_damaged_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RUNS(test_manifest),  RUNS(test_reconciled),      RUNS(test_foreign),     RUNS(test_lie),
-        RUNS(test_bad),       ALONE(test_limit),          ALONE(test_quota),      ALONE(test_session_together),
-        RUNS(test_clock),     RUNS(test_removed_session), ALONE(test_folder),     RUNS(test_damaged_rows),
-        RUNS(test_full_disk), RUNS(test_newer),           RUNS(test_folder_gone),
+        RUNS(test_manifest),   RUNS(test_reconciled),      RUNS(test_foreign), RUNS(test_lie),
+        RUNS(test_bad),        ALONE(test_limit),          ALONE(test_quota),  ALONE(test_session_together),
+        RUNS(test_clock),      RUNS(test_removed_session), ALONE(test_folder), RUNS(test_damaged_rows),
+        ALONE(test_other_uid), RUNS(test_full_disk),       RUNS(test_newer),   RUNS(test_folder_gone),
     };
     return cmocka_run_group_tests_name("daemon/kv", tests, NULL, NULL);
 }
