@@ -64,7 +64,7 @@ bool host_grow(struct host *h, uint64_t page_bytes)
     return true;
 }
 
-static struct host_page *take(struct host *h, uint64_t page_bytes)
+struct host_page *host_take(struct host *h, uint64_t page_bytes)
 {
     struct host_slab *s;
     TAILQ_FOREACH (s, &h->slabs, link)
@@ -81,12 +81,12 @@ static struct host_page *take(struct host *h, uint64_t page_bytes)
     return NULL;
 }
 
-struct host_page *host_take(struct host *h, uint64_t page_bytes)
+struct host_page *host_take_new(struct host *h, uint64_t page_bytes)
 {
     struct host_slab *s, *next;
-    struct host_page *p = take(h, page_bytes);
+    struct host_page *p = host_take(h, page_bytes);
     if (!p && host_grow(h, page_bytes))
-        p = take(h, page_bytes);
+        p = host_take(h, page_bytes);
     for (s = TAILQ_FIRST(&h->slabs); s && !p; s = next) {
         next = TAILQ_NEXT(s, link);
         if (s->n_used || s->page_bytes == page_bytes)
@@ -94,7 +94,7 @@ struct host_page *host_take(struct host *h, uint64_t page_bytes)
         slab_free(h, s);
         h->refused = false;
         if (host_grow(h, page_bytes))
-            p = take(h, page_bytes);
+            p = host_take(h, page_bytes);
     }
     return p;
 }

@@ -31,8 +31,10 @@ struct host {
 void host_init(struct host *h, const struct backend *be, struct device *dev, uint64_t limit);
 void host_fini(struct host *h); /* no move is under way */
 
-/* A page of that size, or NULL where there is none and no slab may be added. */
+/* A page of that size, or NULL where there is none. The second adds a slab where need and limit allow it, in the place
+ * of one for another size if it must: with a GPU the thread stands still for some ms. */
 struct host_page *host_take(struct host *h, uint64_t page_bytes);
+struct host_page *host_take_new(struct host *h, uint64_t page_bytes);
 void host_give(struct host *h, struct host_page *page);
 uint64_t host_page_bytes(const struct host_page *page);
 

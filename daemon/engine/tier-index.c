@@ -206,6 +206,12 @@ bool index_drop_oldest(struct tier_index *x)
     return true;
 }
 
+bool index_drop_spare(struct tier_index *x, uint64_t page_bytes)
+{
+    const struct tier_entry *en = TAILQ_FIRST(&x->lru);
+    return en && en->file && en->shelf->print.page_bytes == page_bytes && index_drop_oldest(x);
+}
+
 /* --- files ---------------------------------------------------------------------------------------------- */
 
 static struct tier_files *file_bucket(struct tier_shelf *s, const char *name)

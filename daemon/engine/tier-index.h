@@ -103,5 +103,7 @@ void index_set_host(struct tier_index *x, struct tier_entry *en, struct host_pag
 void index_drop_host(struct tier_index *x, struct tier_entry *en);
 /* Takes host memory from the least recently used; false: none is to be had. */
 bool index_drop_oldest(struct tier_index *x);
+/* The same where that costs nothing for now: it is in a file too, and pages of that size are wanted. */
+bool index_drop_spare(struct tier_index *x, uint64_t page_bytes);
 
 #endif

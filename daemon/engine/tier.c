@@ -12,7 +12,7 @@
 #include "daemon/engine/tier-inside.h"
 
 static const uint64_t ram_most = UINT64_C(16) << 30; /* of what is taken without being asked */
-static const uint64_t staging = 64 << 20;            /* host memory for pages on their way, beside those kept */
+static const uint64_t staging = 128 << 20;           /* host memory for pages on their way, beside those kept */
 static const uint64_t ahead_bytes = 256 << 20;       /* pinned before it is wanted */
 static const double used_seconds = 60;               /* a file's use is told of once in that time */
 
@@ -96,11 +96,17 @@ struct kv_hash *tier_chain(int64_t uid, const int32_t *ids, uint32_t n)
     return h;
 }
 
+/* Pinning is for idle times (tier_idle) and loads: here it would be felt as a pause, so what is in files goes first. */
 struct host_page *tier_host_page(struct tier *t, const struct tier_shelf *s)
 {
-    struct host_page *p = host_take(&t->host, tier_page_bytes(s));
+    uint64_t bytes = tier_page_bytes(s);
+    struct host_page *p = t->p.gpu ? host_take(&t->host, bytes) : host_take_new(&t->host, bytes);
+    while (!p && index_drop_spare(&t->index, bytes))
+        p = host_take(&t->host, bytes);
+    if (!p)
+        p = host_take_new(&t->host, bytes);
     while (!p && index_drop_oldest(&t->index))
-        p = host_take(&t->host, tier_page_bytes(s));
+        p = host_take_new(&t->host, bytes);
     return p;
 }
 
@@ -279,6 +285,14 @@ static void take_events(struct tier *t, double now)
     }
 }
 
+/* Pins a slab where less than that is spare. */
+static bool pin_ahead(struct tier *t, uint64_t want)
+{
+    want = want < t->ram ? want : t->ram;
+    return t->p.gpu && t->page_bytes && host_spare(&t->host, t->page_bytes) * t->page_bytes < want &&
+           host_grow(&t->host, t->page_bytes);
+}
+
 void tier_attach(struct tier *t, struct resident *m, const struct kv_print *print)
 {
     uint64_t least = t->ram + 4 * print->page_bytes; /* a page to be filled, one filled, and the same for a save */
@@ -293,6 +307,8 @@ void tier_attach(struct tier *t, struct resident *m, const struct kv_print *prin
         t->io_jobs++;
     }
     t->page_bytes = print->page_bytes;
+    while (pin_ahead(t, staging)) { /* a load takes much longer */
+    }
 }
 
 bool tier_busy(const struct tier *t, const struct resident *m)
@@ -310,9 +326,7 @@ bool tier_busy(const struct tier *t, const struct resident *m)
 
 bool tier_idle(struct tier *t)
 {
-    uint64_t want = ahead_bytes < t->ram ? ahead_bytes : t->ram;
-    return t->p.gpu && t->page_bytes && host_spare(&t->host, t->page_bytes) * t->page_bytes < want &&
-           host_grow(&t->host, t->page_bytes);
+    return pin_ahead(t, ahead_bytes);
 }
 
 /* --- sequences ------------------------------------------------------------------------------------------- */
