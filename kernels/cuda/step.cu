@@ -1,7 +1,7 @@
 /*
  * step.cu - a step: its metadata, the list of its ops, capture and replay, and its results.
  *
- * Ops are only noted between step_begin and step_end. step_end sends the metadata (one copy from pinned memory) and
+ * Ops are only noted between step_begin and step_end. step_end sends the metadata (read from pinned memory) and
  * then runs the list; a decode step (one row a sequence) of a shape seen before is a captured graph, replayed by one
  * call. So replay needs no cooperation of the ops, and nothing runs before its metadata is there. Reading or writing an
  * activation in the middle of a step (tests) runs what is noted so far and leaves the step eager.
@@ -57,6 +57,15 @@ struct step_rec {
     struct hearth_err
         failed[RING]; /* what was wrong with the step of that ticket: not the device's failure, the caller's */
 };
+
+/* n words from pinned memory, which every device sees at the host's address. */
+static __global__ void fetch(uint2 *dst, const uint2 *src, uint32_t n)
+{
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        dst[i] = src[i];
+}
+static_assert(sizeof(step_dev) % 8 == 0, "fetch takes whole words");
 
 static step_dev *meta_of(struct device *d)
 {
@@ -340,7 +349,7 @@ static void run(struct device *d)
 {
     struct step_rec *r = d->rec;
     bool ref = d->reference;
-    d->pdl_chain = false; /* the first kernel follows a copy */
+    d->pdl_chain = false; /* the first kernel waits for all of the metadata */
     for (uint32_t i = 0; i < r->n_op && !d->err.code; i++) {
         const struct op *o = &r->op[i];
         switch (o->kind) {
@@ -378,12 +387,17 @@ static void run(struct device *d)
     }
 }
 
+/*
+ * The metadata comes over the bus by the hand of a kernel, not of a copy engine: there it would queue behind KV pages on
+ * their way to the device (move.cu), and every step would wait for them.
+ */
 static void send_meta(struct device *d)
 {
     struct step_rec *r = d->rec;
     step_dev *m = meta_of(d);
     m->ticket = r->ticket + 1;
-    cuda_ok(d, cudaMemcpyAsync(d->step, m, sizeof(*m) + r->n_page * 4ull, cudaMemcpyHostToDevice, d->stream));
+    uint32_t n = (uint32_t)((sizeof(*m) + r->n_page * 4ull) / 8 + r->n_page % 2);
+    cuda_launch(d, fetch, dim3((n + 255) / 256), 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, (const uint2 *)m, n);
 }
 
 /* Runs what is noted so far, in the middle of a step. */
