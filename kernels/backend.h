@@ -40,7 +40,7 @@ struct device; /* one opened device: workspace, streams, sticky error; opaque */
 
 /* How the ops use a matrix. CUDA interleaves and permutes by role; the CPU takes no notice. */
 enum weight_role {
-    WEIGHT_EMBED,   /* one part: token rows, read by id (embed); may be the same tensor as the head */
+    WEIGHT_EMBED,   /* one part: token rows, read by id (embed); also the head's matrix where they are one tensor */
     WEIGHT_QKV,     /* three parts: q, k, v */
     WEIGHT_PROJ,    /* one part: attention output, FFN down */
     WEIGHT_GATE_UP, /* two parts: gate, up (or one: up alone, for an ungated FFN) */

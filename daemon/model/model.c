@@ -193,9 +193,10 @@ static int bind_all(struct binder *b)
     b->layer = -1;
     if (!ret)
         ret = bind_rms_norm(b, &m->out_norm, "output_norm.weight", hp->d_model);
-    if (!ret)
-        ret = bind_matrix(b, &m->out, WEIGHT_HEAD, hp->d_model,
-                          &(struct bind_part){tied ? "token_embd.weight" : "output.weight", hp->n_vocab}, 1);
+    if (!ret && tied)
+        m->out = m->tok_embd;
+    else if (!ret)
+        ret = bind_matrix(b, &m->out, WEIGHT_HEAD, hp->d_model, &(struct bind_part){"output.weight", hp->n_vocab}, 1);
     return ret;
 }
 
@@ -247,8 +248,9 @@ void model_free(struct model *m)
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
             free_weight(m, all[k]);
     }
+    if (m->out.part[0].data != m->tok_embd.part[0].data)
+        free_weight(m, &m->out);
     free_weight(m, &m->tok_embd);
-    free_weight(m, &m->out);
     for (struct vec *v; (v = m->vecs);) {
         m->vecs = v->next;
         m->be->vec_free(m->dev, v->v);

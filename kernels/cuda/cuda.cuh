@@ -191,7 +191,7 @@ struct wpart {
     uint32_t n_out, row0;   /* rows of the part, and its first row in the merged output */
     uint32_t tile0, n_tile; /* filled by pack_plan() */
     uint64_t off;           /* bytes from `packed` to its first record; filled by pack_plan() */
-    uint8_t *raw;           /* rows as in the file: embedding, and the reference variant */
+    uint8_t *raw;           /* rows as in the file: the reference variant */
     uint64_t raw_row_bytes;
 };
 struct wdev {

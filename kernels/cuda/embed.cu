@@ -5,9 +5,11 @@
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/dequant.cuh"
 #include "kernels/cuda/local.cuh"
+#include "kernels/cuda/unpack.cuh"
 
-__global__ void embed(const step_dev *s, const int32_t *slots, wpart w, uint32_t n_in, float scale, float *x,
-                      uint32_t ldx)
+/* The variant `reference`: rows as in the file. */
+__global__ void embed_raw(const step_dev *s, const int32_t *slots, wpart w, uint32_t n_in, float scale, float *x,
+                          uint32_t ldx)
 {
     pdl_go();
     pdl_wait();
@@ -19,6 +21,25 @@ __global__ void embed(const step_dev *s, const int32_t *slots, wpart w, uint32_t
         x[row * ldx + k] = dq_at(w.type, w.raw + (uint32_t)min((uint32_t)id, w.n_out - 1) * w.raw_row_bytes, k) * scale;
 }
 
+/* Rows of the packed matrix, which may be the head's as well: a thread eight elements. */
+__global__ void embed(const step_dev *s, const int32_t *slots, wpart w, const uint8_t *packed, uint32_t n_rec,
+                      uint32_t n_in, float scale, float *x, uint32_t ldx)
+{
+    pdl_go();
+    pdl_wait();
+    uint32_t row = blockIdx.y, k = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
+    int32_t id = s->token[row];
+    if (id < 0)
+        id = slots[-1 - id];
+    if (k >= n_in)
+        return;
+    uint32_t at = min((uint32_t)id, w.n_out - 1);
+    float v[8];
+    unpack_eight(w.type, packed + (uint64_t)(at / 16) * n_rec * t16_record(w.type), n_rec, at / 8 & 1, at & 7, k, v);
+    for (uint32_t i = 0; i < 8 && k + i < n_in; i++)
+        x[row * ldx + k + i] = v[i] * scale;
+}
+
 bool embed_runs_here(void)
 {
     cudaFuncAttributes a;
@@ -28,10 +49,13 @@ bool embed_runs_here(void)
 void embed_run(struct device *d, const struct op_embed *op)
 {
     const wdev *w = wdev_of(op->w);
-    if (!w->part[0].raw) {
-        cuda_refuse(d, HEARTH_EINTERNAL, "embedding from a matrix that was not loaded as one");
-        return;
-    }
-    cuda_launch(d, embed, dim3((w->n_in + 255) / 256, d->cap), 256, 0, LAUNCH_PDL, d->step, slot_tokens(d), w->part[0],
-                w->n_in, op->scale, d->ws.x, d->ws.ldx);
+    const wpart &p = w->part[0];
+    if (w->n_part != 1)
+        cuda_refuse(d, HEARTH_EINTERNAL, "embedding from a matrix of %u parts", w->n_part);
+    else if (p.raw)
+        cuda_launch(d, embed_raw, dim3((w->n_in + 255) / 256, d->cap), 256, 0, LAUNCH_PDL, d->step, slot_tokens(d), p,
+                    w->n_in, op->scale, d->ws.x, d->ws.ldx);
+    else
+        cuda_launch(d, embed, dim3((w->n_in + 511) / 512, d->cap), 64, 0, LAUNCH_PDL, d->step, slot_tokens(d), p,
+                    w->packed + p.off, w->n_rec, w->n_in, op->scale, d->ws.x, d->ws.ldx);
 }

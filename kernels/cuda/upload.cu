@@ -157,7 +157,7 @@ static void wdev_free(struct device *d, struct wdev *w)
 
 int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
 {
-    bool raw = w->role == WEIGHT_EMBED || d->reference;
+    bool raw = d->reference;
     struct wdev *v = (struct wdev *)calloc(1, sizeof(*v));
     int rc = HEARTH_ENOMEM;
     if (!v)
