@@ -140,6 +140,10 @@ struct rope {
     uint32_t n_rot;        /* leading dimensions of a head that turn */
     const float *inv_freq; /* [n_rot/2] f32 device memory; frequency factors are already in it */
     float scale;           /* multiplies cos and sin (YaRN's mscale); 1 otherwise */
+    /* After the turn q and k go through a Hadamard transform of eight pairs at a time (pairs as RoPE has them, n_rot =
+     * d_head, a multiple of 16). No score changes; but what a key has in a single dimension it then has in sixteen, and
+     * fp16 takes less away. */
+    bool spread;
 };
 
 struct op_embed {

@@ -192,6 +192,33 @@ static void head_norms(struct device *d, const struct norm *norm, float *v, uint
         d->k->norm(norm, v, d_head, v, KB);
 }
 
+/* Eight pairs at a time through a Hadamard transform; see struct rope. */
+static void spread(const struct rope *rope, float *v, uint32_t n_head)
+{
+    uint32_t half = rope->n_rot / 2, step = rope->kind == ROPE_NEOX ? 1 : 2, other = rope->kind == ROPE_NEOX ? half : 1;
+    for (uint32_t g = 0; g < n_head * half / 8; g++) {
+        float *p = v + g * 8 / half * rope->n_rot + g * 8 % half * step, s[8], t[8];
+        for (int i = 0; i < 8; i++) {
+            float x = p[(uint32_t)i * step], y = p[(uint32_t)i * step + other];
+            s[i] = (x + y) * 0.25f;
+            t[i] = (x - y) * 0.25f;
+        }
+        for (int k = 1; k < 8; k *= 2)
+            for (int i = 0; i < 8; i++)
+                if (!(i & k)) {
+                    float a = s[i], b = t[i];
+                    s[i] = a + s[i | k];
+                    s[i | k] = a - s[i | k];
+                    t[i] = b + t[i | k];
+                    t[i | k] = b - t[i | k];
+                }
+        for (int i = 0; i < 8; i++) {
+            p[(uint32_t)i * step] = s[i];
+            p[(uint32_t)i * step + other] = t[i];
+        }
+    }
+}
+
 /* Writes n_kv vectors to their places in the page of position pos. */
 static void kv_append(struct device *d, char *at, const float *v, uint32_t n_kv, uint32_t d_head, uint32_t pos)
 {
@@ -232,6 +259,10 @@ static void qkv_finish_item(void *arg, uint32_t row, uint32_t thread)
         const float *cs = f->cs + (size_t)row * op->rope->n_rot;
         d->k->rope(op->rope->kind, cs, op->rope->n_rot, q, op->n_head, op->d_head);
         d->k->rope(op->rope->kind, cs, op->rope->n_rot, k, op->n_kv, op->d_head);
+        if (op->rope->spread) {
+            spread(op->rope, q, op->n_head);
+            spread(op->rope, k, op->n_kv);
+        }
     }
     const struct kv_pool *pool = d->batch.kv;
     uint32_t page = d->seq[d->seq_of[row]].pages[pos / KV_PAGE];
@@ -266,6 +297,11 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
     }
     struct qkv_finish finish = {.d = d, .op = op};
     if (op->rope && op->rope->kind != ROPE_NONE) {
+        if (op->rope->spread && (op->rope->n_rot != op->d_head || op->d_head % 16)) {
+            cpu_fail(d, HEARTH_EPARAMS, "spread heads of %u dimensions, %u of them turned: all, and whole sixteens",
+                     (unsigned)op->d_head, (unsigned)op->rope->n_rot);
+            return;
+        }
         if (!fits(d, "n_rot", op->rope->n_rot, op->d_head) || !(finish.cs = rope_table(d, op->rope)))
             return;
     }

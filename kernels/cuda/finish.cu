@@ -163,6 +163,26 @@ __global__ void __launch_bounds__(128) qkv_finish(qkv_tail a)
             v[p] = x * cs - y * sn, v[q] = x * sn + y * cs;
         }
         __syncwarp();
+        if (a.rope.spread && lane < half / 8) { /* eight pairs a lane */
+            float s[8], t[8];
+            for (int i = 0; i < 8; i++) {
+                uint32_t j = lane * 8 + i;
+                float x = v[neox ? j : 2 * j], y = v[neox ? j + half : 2 * j + 1];
+                s[i] = (x + y) * 0.25f, t[i] = (x - y) * 0.25f;
+            }
+            for (int k = 1; k < 8; k *= 2)
+                for (int i = 0; i < 8; i++)
+                    if (!(i & k)) {
+                        float a0 = s[i], b0 = t[i];
+                        s[i] = a0 + s[i | k], s[i | k] = a0 - s[i | k];
+                        t[i] = b0 + t[i | k], t[i | k] = b0 - t[i | k];
+                    }
+            for (int i = 0; i < 8; i++) {
+                uint32_t j = lane * 8 + i;
+                v[neox ? j : 2 * j] = s[i], v[neox ? j + half : 2 * j + 1] = t[i];
+            }
+        }
+        __syncwarp();
     }
     __half *out;
     if (part == 0)

@@ -408,6 +408,17 @@ __device__ static inline void finish_item(const gemm_args &a, uint32_t i, uint32
         float xr = __fmaf_rn(x, cs, -__fmul_rn(y, sn));
         y = __fmaf_rn(x, sn, __fmul_rn(y, cs)), x = xr;
     }
+    if (p.part < 2 && a.rope.spread) { /* eight neighbouring lanes have the eight pairs */
+        float s = __fadd_rn(x, y) * 0.25f, t = __fsub_rn(x, y) * 0.25f;
+#pragma unroll
+        for (int k = 1; k < 8; k *= 2) {
+            uint32_t eight = 0xffu << (threadIdx.x & 24);
+            float os = __shfl_xor_sync(eight, s, k), ot = __shfl_xor_sync(eight, t, k);
+            s = threadIdx.x & k ? __fsub_rn(os, s) : __fadd_rn(s, os);
+            t = threadIdx.x & k ? __fsub_rn(ot, t) : __fadd_rn(t, ot);
+        }
+        x = s, y = t;
+    }
     put_qkv(a, p.part, head, k, p.col, m.slot, x);
     put_qkv(a, p.part, head, k2, p.col, m.slot, y);
 }

@@ -70,6 +70,25 @@ static void rotate(const struct op_case *c, uint32_t pos, const float *inv_freq,
     }
 }
 
+/* Rows of the Hadamard matrix of sixteen over eight pairs: the sign of (i, k) is that of the bits they share. */
+static void spread(const struct op_case *c, double *v)
+{
+    uint32_t half = c->n_rot / 2;
+    for (uint32_t g = 0; c->spread && g < half; g += 8) {
+        double in[16], *at[16];
+        for (uint32_t i = 0; i < 16; i++) { /* pair i / 2, member i % 2 */
+            uint32_t pair = g + i / 2;
+            at[i] = c->rope == ROPE_NORM ? &v[2 * pair + i % 2] : &v[pair + i % 2 * half];
+            in[i] = *at[i];
+        }
+        for (uint32_t i = 0; i < 16; i++) {
+            *at[i] = 0;
+            for (uint32_t k = 0; k < 16; k++)
+                *at[i] += in[k] * (__builtin_popcount(i & k) % 2 ? -0.25 : 0.25);
+        }
+    }
+}
+
 static double gelu(double x)
 {
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
@@ -160,6 +179,8 @@ static void check_qkv(struct fixture *f)
                     norm(NORM_RMS, 1e-6, part ? n->k_norm : n->q_norm, NULL, v, c->d_head, v);
                 if (part < 2)
                     rotate(c, f->pos[r], n->inv_freq, v);
+                if (part < 2)
+                    spread(c, v);
                 if (part > 0) { /* F16 KV rounds once more, half a unit of 2^-11 at most */
                     float kv[256];
                     page_vector(f, f->seq[r], 1, part == 2, h, f->pos[r], kv);

@@ -197,7 +197,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->bias_o = vec(r, 6, n->bias_o, c->d_model);
     r->bias_ffn = vec(r, 7, n->bias_ffn, 2 * (size_t)c->d_ff);
     r->bias_down = vec(r, 8, n->bias_down, c->d_model);
-    r->rope = (struct rope){c->rope, c->n_rot, vec(r, 9, n->inv_freq, c->n_rot / 2), 1.0f};
+    r->rope = (struct rope){c->rope, c->n_rot, vec(r, 9, n->inv_freq, c->n_rot / 2), 1.0f, c->spread};
     for (uint32_t s = 0; s < SEQS_MAX; s++)
         for (uint32_t i = 0; i < 16; i++)
             r->pages[s][i] = (i * SEQS_MAX + (s + i) % SEQS_MAX) % RIG_PAGES;

@@ -22,6 +22,7 @@ struct op_case {
     enum norm_kind norm;
     enum rope_kind rope;
     uint32_t n_rot;
+    bool spread;
     enum glu_kind glu;
     bool bias, head_norms, post_norm;
     uint32_t window;
@@ -60,7 +61,7 @@ struct rig {
     float *vec[10];
     struct rope rope;
     float *bias_qkv, *bias_o, *bias_ffn, *bias_down;
-    void *host; /* a page, in memory for moves */
+    void *host;                   /* a page, in memory for moves */
     uint32_t pages[SEQS_MAX][16]; /* block tables: pages of the sequences interleaved, so that none is contiguous */
 };
 enum { RIG_PAGES = 96 };
