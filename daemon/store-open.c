@@ -173,10 +173,11 @@ static int open_db(struct store *st, struct hearth_err *e)
      * add one per turn, on the loop that feeds everybody's streams, to guard the last turns against power loss only.
      * The cache is small because a turn is read once, when its session goes on.
      */
-    rc = exec(st,
-              "PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; PRAGMA foreign_keys = ON; PRAGMA cache_size = -256;"
-              "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304",
-              e);
+    rc = exec(
+        st,
+        "PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; PRAGMA foreign_keys = ON; PRAGMA cache_size = -256;"
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304",
+        e);
     if (rc == 0)
         rc = store_define_sum(st, e);
     if (rc == 0)
