@@ -603,7 +603,7 @@ struct hearth_kv_tiers {
     int64_t host_pages, host_bytes, host_limit; /* held in host memory; limit in bytes */
     int64_t disk_pages, disk_bytes;             /* known to be in files, of the models loaded since the start */
     int64_t pages_saved, pages_restored;        /* device to host; host to device */
-    int64_t pages_dropped;                      /* out of host memory, for others */
+    int64_t pages_dropped;                      /* out of host memory, for others, and in no file */
     int64_t bytes_saved, bytes_restored;        /* over the device's link */
     int64_t bytes_written, bytes_read;          /* of files */
     int64_t files_written, files_bad;           /* bad: damaged, set aside */

@@ -201,7 +201,7 @@ bool index_drop_oldest(struct tier_index *x)
         return false;
     lru_remove(x, en);
     index_drop_host(x, en);
-    x->dropped++;
+    x->dropped += !en->file;
     free_if_nowhere(x, en);
     return true;
 }

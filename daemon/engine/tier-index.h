@@ -64,7 +64,8 @@ struct tier_index {
     TAILQ_HEAD(, tier_shelf) shelves;
     TAILQ_HEAD(tier_lru, tier_entry) lru; /* in host memory, used by no job; the least recently used first */
     uint64_t kept;                        /* bytes of those */
-    uint64_t host_pages, host_bytes, file_pages, file_bytes, dropped;
+    uint64_t host_pages, host_bytes, file_pages, file_bytes;
+    uint64_t dropped; /* pages that were nowhere else */
     uint32_t n_entry;
     struct host *host; /* borrowed */
 };

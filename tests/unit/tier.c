@@ -364,6 +364,34 @@ static void the_cheaper_way_is_taken(void **state)
     assert_int_equal(back(w, UID, N, N, 0), N);
 }
 
+/* The clock is ours: the disk is slow where we say so. */
+static void a_restore_that_falls_behind_is_stopped(void **state)
+{
+    struct world *w = *state;
+    struct hearth_err e;
+    open_tier(w, true, 0);
+    take_turn(w, make_seq(w, UID, N, N, 0));
+    settle(w);
+    for (int late = 0; late < 2; late++) {
+        restart(w, true, 0);
+        settle(w);
+        tier_computed(w->tier, &w->m, N * KV_PAGE, 10); /* computing would take ten seconds */
+        struct seq *q = make_seq(w, UID, N, N, 0), *ready;
+        assert_true(tier_submit(w->tier, q, 100));
+        assert_true(tier_turn(w->tier, late ? 101.5 : 100.5, &e) >= 0); /* nothing can have come before this one */
+        ready = tier_ready(w->tier);
+        assert_ptr_equal(ready, late ? q : NULL);
+        while (!ready && !(ready = tier_ready(w->tier))) {
+            poll(&(struct pollfd){tier_fd(w->tier), POLLIN, 0}, 1, 10000);
+            assert_true(tier_turn(w->tier, 100.9, &e) >= 0);
+        }
+        assert_int_equal(q->restored_to, late ? 0 : N * KV_PAGE);
+        seq_free(q);
+        settle(w);
+        assert_int_equal(kv_available(w->m.group.kv), POOL);
+    }
+}
+
 static void damage(const struct world *w, uint32_t page)
 {
     DIR *d = opendir(w->dir);
@@ -513,6 +541,7 @@ int main(void)
         RUNS(pages_come_back_from_files),
         RUNS(pages_come_back_from_host_memory),
         RUNS(the_cheaper_way_is_taken),
+        RUNS(a_restore_that_falls_behind_is_stopped),
         RUNS(what_came_before_the_damage_counts),
         RUNS(a_file_that_was_evicted_is_a_quiet_miss),
         RUNS(a_cancelled_restore_leaves_nothing),
