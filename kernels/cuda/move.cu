@@ -12,10 +12,11 @@
  * Nothing here is allocated after move_init. Ends of the last ENDS moves of a direction have their own events; an older
  * one is asked through the oldest that is left, which comes later: it is then told late, never early.
  *
- * A copy is at most PIECE long although a run of neighbours may be longer: a step's own metadata goes through the same
- * copy engine and gets its turn between two copies (4 MiB take 80 us on PCIe 5). Batched copies of CUDA 12.8 would save
- * some calls, but older toolkits lack them and newer ones changed them.
- * Thread: the engine's device thread.
+ * Copies of one direction share an engine, whatever their streams, and wait for each other there: a step's metadata
+ * therefore comes by a kernel (step.cu). What still is a copy to the device (a slot's parameters when a sequence
+ * enters, the masks of a grammar) waits for the loads before it; a copy is at most PIECE long (80 us on PCIe 5)
+ * although a run of neighbours may be longer, so that it gets its turn between two of them. Batched copies of CUDA 12.8
+ * would save some calls, but older toolkits lack them and newer ones changed them. Thread: the engine's device thread.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
