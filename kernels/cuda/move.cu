@@ -16,7 +16,9 @@
  * therefore comes by a kernel (step.cu). What still is a copy to the device (a slot's parameters when a sequence
  * enters, the masks of a grammar) waits for the loads before it; a copy is at most PIECE long (80 us on PCIe 5)
  * although a run of neighbours may be longer, so that it gets its turn between two of them. Batched copies of CUDA 12.8
- * would save some calls, but older toolkits lack them and newer ones changed them. Thread: the engine's device thread.
+ * would save some calls, but older toolkits lack them and newer ones changed them.
+ *
+ * Thread: the engine's device thread.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
