@@ -42,9 +42,6 @@ void kvdir_drop(struct kvdir *d, struct kvfile *f);
 /* The file, and those of its session that come before it, are of use now. */
 void kvdir_touch(struct kvdir *d, struct kvfile *f, double now);
 
-/* Removes what has to go. */
-void kvdir_evict(struct kvdir *d);
-
 /* Renames a damaged file; and lets all but the last of its kind go, KVDIR_BAD at most. */
 void kvdir_set_aside(struct kvdir *d, const char *name, const char *why);
 void kvdir_trim_bad(struct kvdir *d, size_t keep);

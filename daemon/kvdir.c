@@ -165,7 +165,11 @@ static bool remove_file(struct kvdir *d, const char *name)
 
 void kvdir_evict(struct kvdir *d)
 {
-    struct kvrule r = {.files = KVDIR_FILES, .age = (double)d->conf->kv_age * 86400};
+    static const double day =
+        86400; /* as long as a journal is kept: a request without a session leaves nothing longer */
+    if (d == NULL)
+        return;
+    struct kvrule r = {.files = KVDIR_FILES, .age = (double)d->conf->kv_age * day, .age_alone = day};
     kvdir_limits(d, &r.bytes, &r.bytes_per_uid);
     size_t n = d->n;
     struct store_kv **files = all(d);

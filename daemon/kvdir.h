@@ -32,6 +32,10 @@ void kvdir_saved(struct kvdir *d, const struct store_kv *file);
 void kvdir_used(struct kvdir *d, const char *name);
 void kvdir_bad(struct kvdir *d, const char *name, const char *why);
 
+/* Removes what has to go: after each file that is announced, at the start, and every hour (tidy.c). Nothing where d is
+ * NULL. */
+void kvdir_evict(struct kvdir *d);
+
 /* The session is removed, and its files with it; so are all that were set aside, of which nobody knows any more whose
  * they were. Nothing where d is NULL. */
 void kvdir_forget(struct kvdir *d, const char *session);

@@ -65,7 +65,10 @@ ptrdiff_t kvrule_pick(const struct kvrule *r, struct store_kv **files, size_t n,
         qsort(files, n, sizeof(*files), order);
     for (size_t i = 0; i < n; i++) {
         int64_t its = files[i]->bytes;
-        gone[i] = (r->age > 0 && now - files[i]->used > r->age) || its > r->bytes_per_uid || its > r->bytes;
+        double unused = now - files[i]->used;
+        gone[i] = (r->age > 0 && unused > r->age) ||
+                  (r->age_alone > 0 && files[i]->session[0] == '\0' && unused > r->age_alone) ||
+                  its > r->bytes_per_uid || its > r->bytes;
         if (gone[i]) {
             left--;
             continue;

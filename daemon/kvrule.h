@@ -14,6 +14,7 @@ struct kvrule {
     int64_t bytes, bytes_per_uid; /* at most */
     size_t files;                 /* likewise, of all users */
     double age;                   /* seconds unused, 0 = any */
+    double age_alone;             /* the same, of what is no session's */
 };
 
 /* What the clock says at a start: `seen` and `wall` are what the last hearthd wrote. Anything may be in them. */

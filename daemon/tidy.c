@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "daemon/age.h"
+#include "daemon/kvdir.h"
 #include "daemon/log.h"
 #include "daemon/session.h"
 
@@ -112,6 +113,7 @@ static void turn(struct tidy *t)
     for (size_t i = 0; i < n; i++)
         tidy_uid(s, uids[i]);
     free(uids);
+    kvdir_evict(s->kv);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)

@@ -310,7 +310,7 @@ static void test_session_together(void **state)
 static void test_clock(void **state)
 {
     struct box *b = *state;
-    int64_t one = save(b, "save=1", NULL);
+    int64_t one = save(b, "save=1", "s");
     static const char *const jumps[] = {
         "UPDATE kv_clock SET wall = wall - 10 * 365 * 86400.0", /* ten years ahead since the last hearthd */
         "UPDATE kv_clock SET wall = wall + 50 * 365 * 86400.0", /* back to the seventies */
@@ -325,7 +325,7 @@ static void test_clock(void **state)
         sql(b, jumps[i]);
         box_start(b);
         assert_true(has_file(b, one, 0));
-        save(b, "save=1", NULL);
+        save(b, "save=1", "s");
     }
     /* Time that has really passed counts: a month of starts, each a week after the last. */
     for (int i = 0; i < 5; i++) {
@@ -336,6 +336,18 @@ static void test_clock(void **state)
     assert_int_equal(n_files(b), 0);
     assert_int_equal(rows(b), 0);
     box_works(b);
+}
+
+/* What belongs to no session is not kept for long. */
+static void test_no_session(void **state)
+{
+    struct box *b = *state;
+    int64_t alone = save(b, "save=1", NULL), named = save(b, "save=1", "s");
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    sql(b, "UPDATE kv_clock SET wall = wall - 25 * 3600");
+    box_start(b);
+    assert_false(has_file(b, alone, 0));
+    assert_true(has_file(b, named, 0));
 }
 
 /* --- sessions ------------------------------------------------------------------------------------------- */
@@ -532,10 +544,11 @@ static void test_damaged_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RUNS(test_manifest),   RUNS(test_reconciled),      RUNS(test_foreign), RUNS(test_lie),
-        RUNS(test_bad),        ALONE(test_limit),          ALONE(test_quota),  ALONE(test_session_together),
-        RUNS(test_clock),      RUNS(test_removed_session), ALONE(test_folder), RUNS(test_damaged_rows),
-        ALONE(test_other_uid), RUNS(test_full_disk),       RUNS(test_newer),   RUNS(test_folder_gone),
+        RUNS(test_manifest),    RUNS(test_reconciled),      RUNS(test_foreign),   RUNS(test_lie),
+        RUNS(test_bad),         ALONE(test_limit),          ALONE(test_quota),    ALONE(test_session_together),
+        RUNS(test_clock),       RUNS(test_removed_session), ALONE(test_folder),   RUNS(test_damaged_rows),
+        ALONE(test_other_uid),  RUNS(test_no_session),      RUNS(test_full_disk), RUNS(test_newer),
+        RUNS(test_folder_gone),
     };
     return cmocka_run_group_tests_name("daemon/kv", tests, NULL, NULL);
 }

@@ -103,6 +103,12 @@ static void test_age(void **state)
     r.age = 0;
     assert_string_equal(picked(&r, v, 3, 100 * year), "");
 
+    r.age_alone = day; /* what is no session's */
+    memcpy(v[0].session, "0123456789abcdef", 17);
+    assert_string_equal(picked(&r, v, 3, 29.5 * day), "b");
+    memset(v[0].session, 0, 17);
+    r.age_alone = 0;
+
     /* A jump of ten years between two hearthds takes a week, and what was used lately stays; nor does it bring the
      * order about. */
     r.age = 30 * day;
