@@ -84,11 +84,16 @@ float cut_row_size(struct cut *c, uint32_t part, uint32_t i, const float *gain)
 {
     const struct weight_part *p = &c->w.part[part];
     uint32_t n = c->w.n_in;
-    double sum = 0;
+    float sum[8] = {0}; /* side by side: this is a good part of the check's time */
     dtype_get((int)p->type)->to_f32((const uint8_t *)p->data + i * dtype_bytes((int)p->type, n), c->row, n);
-    for (uint32_t k = 0; k < n; k++) {
-        double v = (double)c->row[k] * (gain ? (double)gain[k] : 1.0);
-        sum += v * v;
-    }
-    return (float)sqrt(sum);
+    for (uint32_t k = 0; gain && k < n; k++)
+        c->row[k] *= gain[k];
+    for (uint32_t k = 0; k < n / 8 * 8; k += 8)
+        for (uint32_t j = 0; j < 8; j++)
+            sum[j] += c->row[k + j] * c->row[k + j];
+    for (uint32_t k = n / 8 * 8; k < n; k++)
+        sum[0] += c->row[k] * c->row[k];
+    for (uint32_t j = 1; j < 8; j++)
+        sum[0] += sum[j];
+    return sqrtf(sum[0]);
 }
