@@ -111,6 +111,11 @@ void host_give(struct host *h, struct host_page *page)
     s->n_used--;
 }
 
+bool host_is_none(const struct host *h)
+{
+    return h->refused && TAILQ_EMPTY(&h->slabs);
+}
+
 uint64_t host_page_bytes(const struct host_page *page)
 {
     return page->slab->page_bytes;

@@ -36,6 +36,8 @@ void host_fini(struct host *h); /* no move is under way */
 struct host_page *host_take(struct host *h, uint64_t page_bytes);
 struct host_page *host_take_new(struct host *h, uint64_t page_bytes);
 void host_give(struct host *h, struct host_page *page);
+/* True where there is no memory and the system gives none: nobody needs to wait for a page. */
+bool host_is_none(const struct host *h);
 uint64_t host_page_bytes(const struct host_page *page);
 
 /* Pages of that size that could be had without waiting for the system. */

@@ -193,6 +193,8 @@ static void find_some(struct tier *t, struct restore *r)
         } else if (!en || !en->file) {
             r->limit = r->n_found; /* dropped or evicted meanwhile */
         } else if (r->n_fetch == READS_MAX || !fetch_run(t, r, en)) {
+            if (host_is_none(&t->host))
+                r->limit = r->n_found;
             return;
         }
     }

@@ -127,6 +127,24 @@ static void give_back_to(struct tier *t, struct save *s, uint32_t n)
         index_let_go(&t->index, s->entry[s->n_back]);
 }
 
+/* What is not on its way to host memory yet does not go. */
+static void cut(struct tier *t, struct save *s)
+{
+    for (uint32_t i = s->n_asked; i < s->n; i++) {
+        s->entry[i]->saving = false;
+        index_let_go(&t->index, s->entry[i]);
+    }
+    s->n = s->n_asked;
+}
+
+/* And then there is no whole file. */
+static void give_up(struct tier *t, struct save *s)
+{
+    cut(t, s);
+    if (s->job)
+        kvio_cancel(t->io, s->job);
+}
+
 /* Asks for copies of the next pages; false: not now. */
 static bool copy_some(struct tier *t, struct save *s, struct hearth_err *e, int *rc)
 {
@@ -141,8 +159,11 @@ static bool copy_some(struct tier *t, struct save *s, struct hearth_err *e, int 
         struct tier_entry *en = s->entry[s->n_asked + n];
         if (!en->host) {
             struct host_page *p = tier_host_page(t, s->shelf);
-            if (!p)
+            if (!p) {
+                if (host_is_none(&t->host))
+                    give_up(t, s);
                 break;
+            }
             index_set_host(&t->index, en, p);
         } else if (en->ready) {
             break;
@@ -178,16 +199,6 @@ static void put_copied(struct tier *t, struct save *s)
     }
     if (!s->job)
         give_back_to(t, s, s->n_put);
-}
-
-/* What is not on its way to host memory yet does not go. */
-static void cut(struct tier *t, struct save *s)
-{
-    for (uint32_t i = s->n_asked; i < s->n; i++) {
-        s->entry[i]->saving = false;
-        index_let_go(&t->index, s->entry[i]);
-    }
-    s->n = s->n_asked;
 }
 
 /* The file is there: its pages are in it. */
@@ -278,11 +289,8 @@ void tier_detach(struct tier *t, struct resident *m)
 {
     struct save *s;
     TAILQ_FOREACH (s, &t->saves, link)
-        if (s->model == m) {
-            cut(t, s);
-            if (s->job)
-                kvio_cancel(t->io, s->job);
-        }
+        if (s->model == m)
+            give_up(t, s);
 }
 
 void save_free(struct tier *t, struct save *s)

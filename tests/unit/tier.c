@@ -532,6 +532,50 @@ static void a_model_may_go_at_any_time(void **state)
     assert_int_equal(w->counters.host_pages, 0);
 }
 
+static int no_host_memory(struct device *d, uint64_t bytes, void **out, struct hearth_err *e)
+{
+    (void)d, (void)out;
+    return err_set(e, HEARTH_ENOMEM, "no %llu bytes", (unsigned long long)bytes);
+}
+
+/* A machine that gives no host memory at all: nobody waits for it, and no page of the pool is held for it. */
+static void without_host_memory_there_are_no_tiers(void **state)
+{
+    enum { LONG = 100 /* turns */ };
+    struct world *w = *state;
+    struct backend poor = *w->be;
+    const struct backend *be = w->be;
+    struct kv_counts c;
+    poor.host_alloc = no_host_memory;
+    open_tier(w, true, 0);
+    take_turn(w, make_seq(w, UID, N, N, 0));
+    settle(w);
+    tier_close(w->tier);
+    fresh_pool(w);
+    w->be = &poor;
+    open_tier(w, true, 0);
+    settle(w);
+    struct seq *q = make_seq(w, UID, N, N, 0);
+    bool taken = tier_submit(w->tier, q, engine_now());
+    for (int i = 0; i < LONG && taken; i++) {
+        turn(w);
+        taken = tier_ready(w->tier) == NULL;
+    }
+    assert_false(taken);
+    assert_int_equal(q->restored_to, 0);
+    seq_free(q);
+    take_turn(w, make_seq(w, UID, N, 0, 1));
+    for (int i = 0; i < LONG && tier_saving(w->tier); i++)
+        turn(w);
+    assert_false(tier_saving(w->tier));
+    kv_count(w->m.group.kv, &c);
+    assert_int_equal(c.held, 0);
+    tier_close(w->tier);
+    w->be = be;
+    open_tier(w, true, 0);
+    settle(w);
+}
+
 int main(void)
 {
 #define RUNS(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -548,6 +592,7 @@ int main(void)
         RUNS(two_that_want_the_same_fetch_it_once),
         RUNS(a_full_pool_takes_what_fits),
         RUNS(a_model_may_go_at_any_time),
+        RUNS(without_host_memory_there_are_no_tiers),
     };
     return cmocka_run_group_tests_name("tier", tests, NULL, NULL);
 }
