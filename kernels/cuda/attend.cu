@@ -93,13 +93,6 @@ template <int D> struct scratch {
     bool last;
 };
 
-__device__ static inline float exp2_fast(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /* Four neighbouring dimensions of a row's result; their sum stays in x->quad. */
 template <int D>
 __device__ static inline void store_quad(const attend_args &a, scratch<D> *x, uint32_t r, uint32_t dim,

@@ -35,6 +35,12 @@ template <> struct vec<4> {
 template <> struct vec<8> {
     typedef uint4 type;
 };
+__device__ static inline float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 __device__ static inline uint32_t shared_at(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);

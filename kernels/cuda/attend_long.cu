@@ -1,18 +1,25 @@
 /*
  * attend_long.cu - attention for many rows a sequence: a block takes 128 rows (query heads of a group times
  * tokens) and walks the KV in blocks that pass through shared memory, with a running softmax: FlashAttention-2 over
- * paged KV. Sequences of a few rows in the same step are attend.cu's, which can split a long context over many blocks.
+ * paged KV. A warp has 32 rows where its registers allow it: what bounds the tensor cores is how often K and V are read
+ * from shared memory. Then four warps are a tile's all, and a second group of four takes every other block of KV, so
+ * that one's softmax is worked out beside the other's products; their sums are added in the end. Sequences of a few
+ * rows in the same step are attend.cu's, which can split a long context over many blocks.
  */
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/local.cuh"
 
-enum { LONG_ROWS = 128, LONG_THREADS = 256, SHORT_MAX = 16 };
+enum { LONG_ROWS = 128, SHORT_MAX = 16 };
 
-template <int D> struct tiles {
-    static constexpr int BN = D > 128 ? 32 : 64; /* tokens of KV a turn */
-    static constexpr int ROW = D * 2 + 16;       /* bytes: an odd number of 16, so that ldmatrix meets no bank twice */
-    static constexpr int BYTES = BN * ROW;       /* of K, or of V */
-    static constexpr int SMEM = 4 * BYTES;       /* two stages of K and V */
+template <int D, int G> struct tiles {
+    static constexpr int GROUPS = G;                           /* of warps, each with all rows and its part of the KV */
+    static constexpr int MT = D > 128 ? 1 : 2;                 /* tiles of 16 rows a warp */
+    static constexpr int THREADS = LONG_ROWS / (16 * MT) * 32; /* of a group */
+    static constexpr int BN = D > 128 ? 32 : 64;               /* tokens of KV a turn */
+    static constexpr int ROW = D * 2 + 16; /* bytes: an odd number of 16, so that ldmatrix meets no bank twice */
+    static constexpr int Q = LONG_ROWS * ROW;
+    static constexpr int BYTES = BN * ROW; /* of K, or of V */
+    static constexpr int SMEM = Q + GROUPS * 2 * BYTES;
 };
 
 /* 16 bytes to shared memory; zeros where there is nothing to read. */
@@ -45,27 +52,34 @@ __device__ static inline void ldm4t(uint32_t r[4], uint32_t at)
                  : "memory");
 }
 
-template <int D>
+/* Tokens from tok0 on of K, or of V `off` halves further. */
+template <int D, class T>
 __device__ static inline void load_block(uint8_t *to, const attend_args &a, const uint32_t *pages, uint32_t head,
-                                         uint32_t tok0, uint32_t len)
+                                         uint32_t off, uint32_t tok0, uint32_t len)
 {
-    typedef tiles<D> T;
     constexpr int C = D / 8; /* 16-byte pieces of a row */
-    for (int i = threadIdx.x; i < T::BN * C; i += LONG_THREADS) {
+    for (int i = threadIdx.x % T::THREADS; i < T::BN * C; i += T::THREADS) {
         uint32_t r = i / C, c = i % C, tok = tok0 + r;
         bool in = tok < len;
         uint32_t slot = in ? pages[tok / KV_PAGE] * KV_PAGE + tok % KV_PAGE : 0;
-        const __half *k = kv_k(a.kv, slot, head) + 8 * c;
-        copy16(to + r * T::ROW + 16 * c, k, in);
-        copy16(to + T::BYTES + r * T::ROW + 16 * c, k + a.kv.v_off, in);
+        copy16(to + r * T::ROW + 16 * c, kv_k(a.kv, slot, head) + off + 8 * c, in);
     }
+    copy_commit();
 }
 
-template <int D> __global__ void __launch_bounds__(LONG_THREADS, 1) attend_rows(attend_args a)
+template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREADS, 1) attend_rows(attend_args a)
 {
-    typedef tiles<D> T;
-    constexpr int KS = D / 16, NT = T::BN / 8, DT = D / 8;
+    typedef tiles<D, G> T;
+    constexpr int KS = D / 16, NT = T::BN / 8, DT = D / 8, MT = T::MT;
     extern __shared__ __align__(128) uint8_t sm8[];
+    int part = threadIdx.x / T::THREADS; /* of the KV */
+    uint8_t *const ks = sm8 + T::Q + part * 2 * T::BYTES, *const vs = ks + T::BYTES;
+    auto sync = [&]() {
+        if (T::GROUPS == 1)
+            __syncthreads();
+        else
+            asm volatile("bar.sync %0, %1;" ::"r"(part + 1), "n"(T::THREADS) : "memory");
+    };
     pdl_go();
     pdl_wait();
     const step_dev *st = a.s;
@@ -82,131 +96,184 @@ template <int D> __global__ void __launch_bounds__(LONG_THREADS, 1) attend_rows(
     }
     uint32_t n = st->n_rows[s] * a.group, row0 = st->row0[s], pos0 = st->pos0[s];
     const uint32_t *pages = a.pages + st->pages0[s];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    uint32_t first = tile * LONG_ROWS, rg = first + warp * 16 + g, rh = rg + 8;
-    bool live_g = rg < n, live_h = rh < n;
-    int pos_g = live_g ? (int)(pos0 + rg / a.group) : -1, pos_h = live_h ? (int)(pos0 + rh / a.group) : -1;
+    int warp = threadIdx.x % T::THREADS / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    uint32_t first = tile * LONG_ROWS, mine = warp * 16 * MT;
+    int pos[MT][2], lo[MT][2]; /* -1: no row */
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            uint32_t p = first + mine + 16 * m + 8 * r + g;
+            pos[m][r] = p < n ? (int)(pos0 + p / a.group) : -1;
+            lo[m][r] = a.window && pos[m][r] + 1 > (int)a.window ? pos[m][r] + 1 - (int)a.window : 0;
+        }
     uint32_t pos_lo = pos0 + first / a.group, pos_hi = pos0 + (min(first + LONG_ROWS, n) - 1) / a.group;
     uint32_t see_lo = a.window && pos_lo + 1 > a.window ? pos_lo + 1 - a.window : 0, len = pos_hi + 1;
-    int lo_g = a.window && pos_g + 1 > (int)a.window ? pos_g + 1 - (int)a.window : 0;
-    int lo_h = a.window && pos_h + 1 > (int)a.window ? pos_h + 1 - (int)a.window : 0;
     uint32_t b0 = see_lo / T::BN, b1 = (len + T::BN - 1) / T::BN;
 
-    uint32_t q[KS][4];
-    const __half *qg = a.q + (uint64_t)(row0 + rg / a.group) * a.ldq + (head * a.group + rg % a.group) * D + 2 * t;
-    const __half *qh = a.q + (uint64_t)(row0 + rh / a.group) * a.ldq + (head * a.group + rh % a.group) * D + 2 * t;
-#pragma unroll
-    for (int k = 0; k < KS; k++) {
-        q[k][0] = live_g ? *(const uint32_t *)(qg + 16 * k) : 0,
-        q[k][1] = live_h ? *(const uint32_t *)(qh + 16 * k) : 0;
-        q[k][2] = live_g ? *(const uint32_t *)(qg + 16 * k + 8) : 0,
-        q[k][3] = live_h ? *(const uint32_t *)(qh + 16 * k + 8) : 0;
+    for (int i = threadIdx.x; i < LONG_ROWS * (D / 8); i += T::GROUPS * T::THREADS) {
+        uint32_t r = i / (D / 8), c = i % (D / 8), p = min(first + r, n - 1);
+        copy16(sm8 + r * T::ROW + 16 * c,
+               a.q + (uint64_t)(row0 + p / a.group) * a.ldq + (head * a.group + p % a.group) * D + 8 * c,
+               first + r < n);
     }
-    float o[DT][4], m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
+    copy_commit();
+    copy_wait<0>();
+    __syncthreads();
+    b0 += part;
+    if (b0 < b1)
+        load_block<D, T>(ks, a, pages, head, 0, b0 * T::BN, len);
+    float o[MT][DT][4] = {}, top[MT][2], sum[MT][2] = {};
 #pragma unroll
-    for (int i = 0; i < DT; i++)
-        o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0;
-    uint32_t k_at = ((lane & 7) + (lane >> 4) * 8) * T::ROW + (lane >> 3 & 1) * 16;
-    uint32_t v_at = ((lane & 7) + (lane >> 3 & 1) * 8) * T::ROW + (lane >> 4) * 16;
+    for (int m = 0; m < MT; m++)
+        top[m][0] = top[m][1] = -INFINITY;
+    uint32_t q_at = shared_at(sm8) + (mine + (lane & 15)) * T::ROW + (lane >> 4) * 16;
+    uint32_t k_at = shared_at(ks) + ((lane & 7) + (lane >> 4) * 8) * T::ROW + (lane >> 3 & 1) * 16;
+    uint32_t v_at = shared_at(vs) + ((lane & 7) + (lane >> 3 & 1) * 8) * T::ROW + (lane >> 4) * 16;
     const float log2e = 1.4426950408889634f, scale2 = a.scale * log2e;
 
-    load_block<D>(sm8, a, pages, head, b0 * T::BN, len);
-    copy_commit();
-    for (uint32_t b = b0; b < b1; b++) {
-        uint8_t *now = sm8 + ((b - b0) & 1) * 2 * T::BYTES;
-        if (b + 1 < b1) {
-            load_block<D>(sm8 + ((b + 1 - b0) & 1) * 2 * T::BYTES, a, pages, head, (b + 1) * T::BN, len);
-            copy_commit();
-            copy_wait<1>();
-        } else
-            copy_wait<0>();
-        __syncthreads();
-        uint32_t kb = shared_at(now) + k_at, vb = shared_at(now + T::BYTES) + v_at;
-        float c[NT][4];
+    for (uint32_t b = b0; b < b1; b += T::GROUPS) {
+        copy_wait<0>();
+        sync(); /* K is there, and V's room free */
+        load_block<D, T>(vs, a, pages, head, a.kv.v_off, b * T::BN, len);
+        float c[MT][NT][4] = {};
 #pragma unroll
-        for (int i = 0; i < NT; i++)
-            c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0;
+        for (int k = 0; k < KS; k++) {
+            uint32_t q[MT][4];
 #pragma unroll
-        for (int k = 0; k < KS; k++)
+            for (int m = 0; m < MT; m++)
+                ldm4(q[m], q_at + m * 16 * T::ROW + k * 32);
 #pragma unroll
             for (int i = 0; i < NT; i += 2) {
                 uint32_t f[4];
-                ldm4(f, kb + i * 8 * T::ROW + k * 32);
-                mma16816(c[i], q[k][0], q[k][1], q[k][2], q[k][3], f[0], f[1]);
-                mma16816(c[i + 1], q[k][0], q[k][1], q[k][2], q[k][3], f[2], f[3]);
+                ldm4(f, k_at + i * 8 * T::ROW + k * 32);
+#pragma unroll
+                for (int m = 0; m < MT; m++) {
+                    mma16816(c[m][i], q[m][0], q[m][1], q[m][2], q[m][3], f[0], f[1]);
+                    mma16816(c[m][i + 1], q[m][0], q[m][1], q[m][2], q[m][3], f[2], f[3]);
+                }
             }
-        if (a.softcap != 0) {
-#pragma unroll
-            for (int i = 0; i < NT; i++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    c[i][e] = act_softcap(c[i][e] * a.scale, a.softcap) * log2e;
         }
-        float f = a.softcap != 0 ? 1.f : scale2;
+        sync(); /* K's room is free */
+        if (b + T::GROUPS < b1)
+            load_block<D, T>(ks, a, pages, head, 0, (b + T::GROUPS) * T::BN, len);
+        float f = scale2;
+        if (a.softcap != 0) {
+            f = 1.f;
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+#pragma unroll
+                for (int i = 0; i < NT; i++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        c[m][i][e] = act_softcap(c[m][i][e] * a.scale, a.softcap) * log2e;
+        }
         int tok0 = (int)(b * T::BN) + 2 * t;
         bool edge = (b + 1) * T::BN > pos_lo + 1 || a.window;
-        float top[2] = {m[0], m[1]};
+        uint32_t p[MT][NT][2];
 #pragma unroll
-        for (int i = 0; i < NT; i++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float v = c[i][e] * f;
-                if (edge) {
-                    int tok = tok0 + 8 * i + (e & 1);
-                    bool see = e < 2 ? tok <= pos_g && tok >= lo_g : tok <= pos_h && tok >= lo_h;
-                    v = see ? v : -INFINITY;
-                }
-                c[i][e] = v;
-                top[e / 2] = fmaxf(top[e / 2], v);
-            }
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            top[r] = fmaxf(top[r], __shfl_xor_sync(~0u, top[r], 1));
-            top[r] = fmaxf(top[r], __shfl_xor_sync(~0u, top[r], 2));
-            float old = m[r] == -INFINITY ? 0.f : exp2f(m[r] - top[r]);
-            m[r] = top[r];
-            l[r] *= old;
-#pragma unroll
-            for (int i = 0; i < DT; i++)
-                o[i][2 * r] *= old, o[i][2 * r + 1] *= old;
-        }
-        float base[2] = {m[0] == -INFINITY ? 0.f : m[0], m[1] == -INFINITY ? 0.f : m[1]};
-        uint32_t p[NT][2];
-#pragma unroll
-        for (int i = 0; i < NT; i++)
+        for (int m = 0; m < MT; m++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                __half2 h = __floats2half2_rn(exp2f(c[i][2 * r] - base[r]), exp2f(c[i][2 * r + 1] - base[r]));
-                float2 x = __half22float2(h);
-                l[r] += x.x + x.y;
-                p[i][r] = *(uint32_t *)&h;
+                float now = top[m][r];
+#pragma unroll
+                for (int i = 0; i < NT; i++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        float v = c[m][i][2 * r + e] * f;
+                        if (edge) {
+                            int tok = tok0 + 8 * i + e;
+                            v = tok <= pos[m][r] && tok >= lo[m][r] ? v : -INFINITY;
+                        }
+                        c[m][i][2 * r + e] = v;
+                        now = fmaxf(now, v);
+                    }
+                now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
+                now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
+                float old = top[m][r] == -INFINITY ? 0.f : exp2_fast(top[m][r] - now);
+                float base = now == -INFINITY ? 0.f : now, l = sum[m][r] * old;
+                top[m][r] = now;
+#pragma unroll
+                for (int i = 0; i < DT; i++)
+                    o[m][i][2 * r] *= old, o[m][i][2 * r + 1] *= old;
+#pragma unroll
+                for (int i = 0; i < NT; i++) {
+                    __half2 h =
+                        __floats2half2_rn(exp2_fast(c[m][i][2 * r] - base), exp2_fast(c[m][i][2 * r + 1] - base));
+                    float2 x = __half22float2(h);
+                    l += x.x + x.y;
+                    p[m][i][r] = *(uint32_t *)&h;
+                }
+                sum[m][r] = l;
             }
+        if (b + T::GROUPS < b1)
+            copy_wait<1>();
+        else
+            copy_wait<0>();
+        sync(); /* V is there */
 #pragma unroll
         for (int k = 0; k < NT; k += 2)
 #pragma unroll
             for (int i = 0; i < DT; i += 2) {
                 uint32_t w[4];
-                ldm4t(w, vb + k * 8 * T::ROW + i * 16);
-                mma16816(o[i], p[k][0], p[k][1], p[k + 1][0], p[k + 1][1], w[0], w[1]);
-                mma16816(o[i + 1], p[k][0], p[k][1], p[k + 1][0], p[k + 1][1], w[2], w[3]);
+                ldm4t(w, v_at + k * 8 * T::ROW + i * 16);
+#pragma unroll
+                for (int m = 0; m < MT; m++) {
+                    mma16816(o[m][i], p[m][k][0], p[m][k][1], p[m][k + 1][0], p[m][k + 1][1], w[0], w[1]);
+                    mma16816(o[m][i + 1], p[m][k][0], p[m][k][1], p[m][k + 1][0], p[m][k + 1][1], w[2], w[3]);
+                }
+            }
+    }
+    if (T::GROUPS == 2) {
+        float *of = (float *)(sm8 + T::Q) + threadIdx.x % T::THREADS; /* the second group's, in the rooms of K and V */
+        __syncthreads();
+        if (part)
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+#pragma unroll
+                for (int r = 0; r < 2; r++)
+                    of[(4 * m + r) * T::THREADS] = top[m][r], of[(4 * m + 2 + r) * T::THREADS] = sum[m][r];
+#pragma unroll
+                for (int i = 0; i < 4 * DT; i++)
+                    of[(4 * MT + 4 * DT * m + i) * T::THREADS] = o[m][i / 4][i % 4];
             }
         __syncthreads();
+        if (!part)
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    float other = of[(4 * m + r) * T::THREADS], both = fmaxf(top[m][r], other);
+                    float x = top[m][r] == -INFINITY ? 0.f : exp2_fast(top[m][r] - both),
+                          y = other == -INFINITY ? 0.f : exp2_fast(other - both);
+                    sum[m][r] = sum[m][r] * x + of[(4 * m + 2 + r) * T::THREADS] * y;
+#pragma unroll
+                    for (int i = 0; i < DT; i++)
+#pragma unroll
+                        for (int e = 2 * r; e < 2 * r + 2; e++)
+                            o[m][i][e] = o[m][i][e] * x + of[(4 * MT + 4 * (DT * m + i) + e) * T::THREADS] * y;
+                }
     }
-    /* results pass through shared memory (every warp is done with it), so that rows leave in whole sub-blocks */
-    constexpr int OLD = D + 8;
+    /* results pass through shared memory, each warp's where its queries were, so that rows leave in whole sub-blocks */
+    constexpr int OLD = T::ROW / 2;
     __half *out = (__half *)sm8;
+    if (!part)
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        l[r] += __shfl_xor_sync(~0u, l[r], 1);
-        l[r] += __shfl_xor_sync(~0u, l[r], 2);
-        float inv = (r ? live_h : live_g) ? 1.f / l[r] : 0.f;
+        for (int m = 0; m < MT; m++)
 #pragma unroll
-        for (int i = 0; i < DT; i++)
-            *(__half2 *)(out + (warp * 16 + g + 8 * r) * OLD + 8 * i + 2 * t) =
-                __halves2half2(half_sat(o[i][2 * r] * inv), half_sat(o[i][2 * r + 1] * inv));
-    }
+            for (int r = 0; r < 2; r++) {
+                float l = sum[m][r];
+                l += __shfl_xor_sync(~0u, l, 1);
+                l += __shfl_xor_sync(~0u, l, 2);
+                float inv = pos[m][r] >= 0 ? 1.f / l : 0.f;
+#pragma unroll
+                for (int i = 0; i < DT; i++)
+                    *(__half2 *)(out + (mine + 16 * m + g + 8 * r) * OLD + 8 * i + 2 * t) =
+                        __halves2half2(half_sat(o[m][i][2 * r] * inv), half_sat(o[m][i][2 * r + 1] * inv));
+            }
     __syncthreads();
-    for (int i = threadIdx.x; i < LONG_ROWS * D / 4; i += LONG_THREADS) { /* whole warps: four neighbours a lane */
+    for (int i = threadIdx.x; i < LONG_ROWS * D / 4;
+         i += T::GROUPS * T::THREADS) { /* whole warps: four neighbours a lane */
         uint32_t r = i / (D / 4), dim = i % (D / 4) * 4, p = first + r;
         uint32_t k = (head * a.group + p % a.group) * D + dim;
         union {
@@ -235,13 +302,44 @@ template <int D> __global__ void __launch_bounds__(LONG_THREADS, 1) attend_rows(
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
+template <int D> static constexpr int groups_most = D > 128 ? 1 : 2;
+template <int D> static bool two_groups(const struct device *d)
+{
+    return groups_most<D> == 2 && tiles<D, 2>::SMEM <= d->smem_max;
+}
+
+template <int D> static void rows_init(struct device *d)
+{
+    if (tiles<D, 1>::SMEM <= d->smem_max)
+        cuda_smem(d, attend_rows<D, 1>, tiles<D, 1>::SMEM);
+    if (two_groups<D>(d))
+        cuda_smem(d, attend_rows<D, groups_most<D>>, tiles<D, groups_most<D>>::SMEM);
+}
+
+template <int D, int G> static void rows_launch(struct device *d, const attend_args &a, uint32_t n_tile)
+{
+    typedef tiles<D, G> T;
+    cuda_launch(d, attend_rows<D, G>, dim3(n_tile, a.kv.n_kv), G * T::THREADS, T::SMEM, LAUNCH_PDL, a);
+}
+/* False where the chip has too little shared memory for it (Turing): attend.cu takes any number of rows. */
+template <int D> static bool rows(struct device *d, const attend_args &a, uint32_t n_tile)
+{
+    if (two_groups<D>(d))
+        rows_launch<D, groups_most<D>>(d, a, n_tile);
+    else if (tiles<D, 1>::SMEM <= d->smem_max)
+        rows_launch<D, 1>(d, a, n_tile);
+    else
+        return false;
+    return true;
+}
+
 void attend_long_init(struct device *d)
 {
-    cuda_smem(d, attend_rows<64>, tiles<64>::SMEM);
-    cuda_smem(d, attend_rows<80>, tiles<80>::SMEM);
-    cuda_smem(d, attend_rows<96>, tiles<96>::SMEM);
-    cuda_smem(d, attend_rows<128>, tiles<128>::SMEM);
-    cuda_smem(d, attend_rows<256>, tiles<256>::SMEM);
+    rows_init<64>(d);
+    rows_init<80>(d);
+    rows_init<96>(d);
+    rows_init<128>(d);
+    rows_init<256>(d);
 }
 
 bool attend_long(struct device *d, const struct op_attend *op, attend_args a, uint32_t *rows_max)
@@ -254,26 +352,25 @@ bool attend_long(struct device *d, const struct op_attend *op, attend_args a, ui
         else
             n_tile += (n * a.group + LONG_ROWS - 1) / LONG_ROWS;
     }
-    dim3 grid(n_tile, op->n_kv);
-    *rows_max = SHORT_MAX;
+    bool took = false;
     switch (op->d_head) {
     case 64:
-        cuda_launch(d, attend_rows<64>, grid, LONG_THREADS, tiles<64>::SMEM, LAUNCH_PDL, a);
+        took = rows<64>(d, a, n_tile);
         break;
     case 80:
-        cuda_launch(d, attend_rows<80>, grid, LONG_THREADS, tiles<80>::SMEM, LAUNCH_PDL, a);
+        took = rows<80>(d, a, n_tile);
         break;
     case 96:
-        cuda_launch(d, attend_rows<96>, grid, LONG_THREADS, tiles<96>::SMEM, LAUNCH_PDL, a);
+        took = rows<96>(d, a, n_tile);
         break;
     case 128:
-        cuda_launch(d, attend_rows<128>, grid, LONG_THREADS, tiles<128>::SMEM, LAUNCH_PDL, a);
+        took = rows<128>(d, a, n_tile);
         break;
     case 256:
-        cuda_launch(d, attend_rows<256>, grid, LONG_THREADS, tiles<256>::SMEM, LAUNCH_PDL, a);
+        took = rows<256>(d, a, n_tile);
         break;
-    default:
-        return false;
     }
-    return n_short == 0;
+    if (took)
+        *rows_max = SHORT_MAX;
+    return took && n_short == 0;
 }

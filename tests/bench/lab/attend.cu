@@ -1,0 +1,339 @@
+/*
+ * attend.cu - the laboratory of attention: checks both kernels against double, over head sizes, groups, windows and
+ * lengths around the borders of pages and chunks, one row a sequence also alone against in a batch, to the bit; or
+ * times layers of attention in a graph over distinct random KV.
+ *
+ *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/attend.cu
+ *       build/kernels/libkernels.a ... -o lab
+ *   lab check
+ *   lab time N_HEAD N_KV D_HEAD CONTEXT ROWS...
+ */
+#include "kernels/cuda/cuda.cuh"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+extern "C" {
+extern const struct backend backend_cuda;
+}
+
+static const struct backend *bk = &backend_cuda;
+static struct device *dev;
+static struct hearth_err err;
+static int bad;
+
+#define MUST(x)                                                        \
+    do {                                                               \
+        if (x) {                                                       \
+            printf("%s:%d %s: %s\n", __FILE__, __LINE__, #x, err.msg); \
+            exit(1);                                                   \
+        }                                                              \
+    } while (0)
+
+static uint64_t seed = 12345;
+static uint32_t rnd(void)
+{
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(seed >> 33);
+}
+static float uniform(void)
+{
+    return (float)(rnd() % 20001) / 10000.f - 1.f;
+}
+
+struct heads {
+    const char *name;
+    uint32_t n_head, n_kv, d, window;
+    float softcap;
+};
+static const struct heads cases[] = {
+    {"8B", 32, 8, 128, 0, 0},          {"1B", 32, 8, 64, 0, 0},
+    {"1.5B", 12, 2, 128, 0, 0},        {"no groups", 4, 4, 64, 0, 0},
+    {"group of 7", 14, 2, 128, 0, 0},  {"group of 16", 16, 1, 128, 0, 0},
+    {"window 300", 8, 4, 128, 300, 0}, {"window 17, softcap", 8, 4, 64, 17, 30},
+    {"heads of 80", 16, 2, 80, 0, 0},  {"heads of 96", 6, 2, 96, 0, 50},
+    {"heads of 256", 4, 2, 256, 0, 0}, {"group of 3", 9, 3, 96, 512, 0},
+};
+static const uint32_t lengths[] = {1, 15, 16, 17, 255, 256, 257, 271, 512, 513, 1000, 2048, 4096, 4097, 5000};
+enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
+
+/* --- check ------------------------------------------------------------------------------------------------------ */
+
+struct fix {
+    const struct heads *c;
+    struct kv_pool *kv;
+    __half *host; /* the pool's one layer */
+    uint32_t *table[LENGTHS];
+    __half *q; /* [LENGTHS][n_head * d] */
+};
+
+/* Attention of rows [from, from + n) of the fixture in one step. */
+static void run(const struct fix *f, uint32_t from, uint32_t n, float *out)
+{
+    const struct heads *c = f->c;
+    uint32_t d_q = c->n_head * c->d, out_row[LENGTHS];
+    const workspace *ws = &dev->ws;
+    int32_t token[LENGTHS];
+    struct batch_seq seq[LENGTHS];
+    for (uint32_t i = 0; i < n; i++)
+        seq[i] = {i, 1, lengths[from + i] - 1, f->table[from + i]}, token[i] = 0, out_row[i] = i;
+    struct batch b = {n, n, n, token, seq, out_row, f->kv, false};
+    bk->step_begin(dev, &b, 1);
+    struct op_attend op = {0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
+    cudaMemcpy2D(ws->q, ws->ldq * 2, f->q + (uint64_t)from * d_q, d_q * 2, d_q * 2, n, cudaMemcpyHostToDevice);
+    cudaMemset(ws->att.p, 0xff, prep_halves(d_q) * 2); /* NaN, where nothing is written */
+    cudaDeviceSynchronize();                           /* the backend's stream does not wait for the default one */
+    bk->attend(dev, &op);
+    MUST(bk->act_read(dev, ACT_ATT, 0, n, out, &err));
+    uint64_t t = bk->step_end(dev);
+    MUST(bk->step_wait(dev, t, NULL, 0, &err));
+}
+
+/* The error of one head of the row with queries q that sees the first `len` tokens of table `row`. */
+static double exact(const struct fix *f, uint32_t row, uint32_t len, const __half *q, uint32_t head, const float *got)
+{
+    const struct heads *c = f->c;
+    uint32_t lo = c->window && len > c->window ? len - c->window : 0;
+    double *s = (double *)malloc(len * 8), top = -1e300, sum = 0, e = 0, all = 0;
+    uint64_t half = (uint64_t)c->n_kv * KV_PAGE * c->d, at = (uint64_t)(head / (c->n_head / c->n_kv)) * KV_PAGE * c->d;
+    for (uint32_t t = lo; t < len; t++) {
+        const __half *k = f->host + f->table[row][t / KV_PAGE] * 2 * half + at + t % KV_PAGE * c->d;
+        s[t] = 0;
+        for (uint32_t i = 0; i < c->d; i++)
+            s[t] += (double)__half2float(q[i]) * __half2float(k[i]);
+        s[t] /= sqrt((double)c->d);
+        if (c->softcap != 0)
+            s[t] = c->softcap * tanh(s[t] / c->softcap);
+        top = s[t] > top ? s[t] : top;
+    }
+    for (uint32_t t = lo; t < len; t++)
+        sum += s[t] = exp(s[t] - top);
+    for (uint32_t i = 0; i < c->d; i++) {
+        double y = 0;
+        for (uint32_t t = lo; t < len; t++)
+            y += s[t] *
+                 __half2float(f->host[f->table[row][t / KV_PAGE] * 2 * half + half + at + t % KV_PAGE * c->d + i]);
+        y /= sum;
+        e += (y - got[i]) * (y - got[i]), all += y * y;
+    }
+    free(s);
+    return sqrt(e / all);
+}
+
+/* Runs of rows: the other kernel. Rows that end where a length does. */
+static const struct {
+    uint32_t length, rows; /* index into lengths */
+} runs[] = {{10, 40}, {6, 130}, {14, 33}, {13, 17}};
+enum { RUNS = 4, RUN_ROWS = 220 };
+
+static double check_runs(const struct fix *f)
+{
+    const struct heads *c = f->c;
+    const workspace *ws = &dev->ws;
+    uint32_t d_q = c->n_head * c->d, row = 0, out_row[1] = {0};
+    int32_t token[RUN_ROWS] = {};
+    struct batch_seq seq[RUNS];
+    __half *q = (__half *)malloc(RUN_ROWS * d_q * 2ull);
+    float *out = (float *)malloc(RUN_ROWS * d_q * 4ull);
+    for (uint64_t i = 0; i < RUN_ROWS * (uint64_t)d_q; i++)
+        q[i] = __float2half(uniform() * 3);
+    for (int i = 0; i < RUNS; i++) {
+        uint32_t n = runs[i].rows, len = lengths[runs[i].length];
+        seq[i] = {row, n, len - n, f->table[runs[i].length]}, row += n;
+    }
+    struct batch b = {row, RUNS, 0, token, seq, out_row, f->kv, false};
+    bk->step_begin(dev, &b, 1);
+    struct op_attend op = {0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
+    cudaMemcpy2D(ws->q, ws->ldq * 2, q, d_q * 2, d_q * 2, row, cudaMemcpyHostToDevice);
+    cudaMemset(ws->att.p, 0xff, prep_halves(d_q) * 2);
+    cudaDeviceSynchronize();
+    bk->attend(dev, &op);
+    MUST(bk->act_read(dev, ACT_ATT, 0, row, out, &err));
+    uint64_t t = bk->step_end(dev);
+    MUST(bk->step_wait(dev, t, NULL, 0, &err));
+    double worst = 0;
+    for (int i = 0; i < RUNS; i++)
+        for (uint32_t r = 0; r < seq[i].n_row; r += r + 8 < seq[i].n_row ? 7 : 1)
+            for (uint32_t h = r % c->n_head; h < c->n_head; h += 11) {
+                uint64_t o = ((uint64_t)(seq[i].row0 + r) * c->n_head + h) * c->d;
+                double e = exact(f, runs[i].length, seq[i].pos0 + r + 1, q + o, h, out + o);
+                worst = !(e <= worst) ? e : worst;
+            }
+    free(q), free(out);
+    return worst;
+}
+
+static void check_one(const struct heads *c)
+{
+    uint32_t n_page = 0, d_q = c->n_head * c->d, at = 0;
+    for (int i = 0; i < LENGTHS; i++)
+        n_page += (lengths[i] + KV_PAGE - 1) / KV_PAGE;
+    n_page += 64; /* pages of nobody: NaN */
+    struct fix f = {c};
+    struct workspace_dims w = {256, d_q, c->n_kv * c->d, 256, 256, 256, 64};
+    MUST(bk->reserve(dev, &w, &err));
+    struct kv_desc kd = {1, c->n_kv, c->d, 0, DT_F16, n_page};
+    MUST(bk->kv_new(dev, &kd, &f.kv, &err));
+    uint64_t per_page = f.kv->page_bytes / 2, half = per_page / 2;
+    f.host = (__half *)malloc(n_page * per_page * 2);
+    uint32_t *order = (uint32_t *)malloc(n_page * 4);
+    for (uint32_t i = 0; i < n_page; i++)
+        order[i] = i;
+    for (uint32_t i = n_page - 1; i; i--) {
+        uint32_t k = rnd() % (i + 1), o = order[i];
+        order[i] = order[k], order[k] = o;
+    }
+    for (uint64_t i = 0; i < n_page * per_page; i++)
+        f.host[i] = __float2half(NAN);
+    for (int i = 0; i < LENGTHS; i++) {
+        uint32_t n = (lengths[i] + KV_PAGE - 1) / KV_PAGE;
+        f.table[i] = order + at, at += n;
+        for (uint32_t p = 0; p < n; p++)
+            for (uint64_t k = 0; k < per_page; k++)
+                f.host[f.table[i][p] * per_page + k] = __float2half(uniform() * (k < half ? 1.5f : 1.f));
+    }
+    cudaDeviceSynchronize();
+    cudaMemcpy(f.kv->base, f.host, n_page * per_page * 2, cudaMemcpyHostToDevice);
+    f.q = (__half *)malloc(LENGTHS * d_q * 2ull);
+    for (uint64_t i = 0; i < LENGTHS * (uint64_t)d_q; i++)
+        f.q[i] = __float2half(uniform() * 3);
+    float *got[2];
+    for (int i = 0; i < 2; i++)
+        got[i] = (float *)malloc(LENGTHS * d_q * 4ull);
+    printf("%-20s", c->name);
+    run(&f, 0, LENGTHS, got[0]);
+    double worst = 0;
+    for (uint32_t r = 0; r < LENGTHS; r++)
+        for (uint32_t h = 0; h < c->n_head; h += 3) {
+            uint64_t o = ((uint64_t)r * c->n_head + h) * c->d;
+            double e = exact(&f, r, lengths[r], f.q + o, h, got[0] + o);
+            worst = !(e <= worst) ? e : worst; /* NaN stays */
+        }
+    double rows = check_runs(&f);
+    bool ok = worst < 2e-3 && rows < 2e-3;
+    uint32_t alone = 0;
+    for (uint32_t r = 0; r < LENGTHS; r++) {
+        uint64_t o = (uint64_t)r * d_q;
+        for (int k = 0; k < 4; k++) { /* a race would move */
+            run(&f, r, 1, got[1]);
+            alone += memcmp(got[0] + o, got[1], d_q * 4) != 0;
+        }
+    }
+    ok = ok && !alone;
+    printf("  error %.1e, runs of rows %.1e, rows that differ alone: %u of %d%s\n", worst, rows, alone, 4 * LENGTHS,
+           ok ? "" : "   FAILED");
+    fflush(stdout);
+    bad += !ok;
+    for (int i = 0; i < 2; i++)
+        free(got[i]);
+    dev->kv = NULL;
+    bk->kv_free(dev, f.kv);
+    free(f.host), free(f.q), free(order);
+}
+
+/* --- time ------------------------------------------------------------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void fill_random(void *p, uint64_t bytes)
+{
+    uint64_t n = 8 << 20;
+    __half *h = (__half *)malloc(n);
+    for (uint64_t i = 0; i < n / 2; i++)
+        h[i] = __float2half(uniform());
+    for (uint64_t at = 0; at < bytes; at += n)
+        cudaMemcpy((char *)p + at, h, bytes - at < n ? bytes - at : n, cudaMemcpyHostToDevice);
+    free(h);
+}
+
+/* us a layer, of steps that are attention alone. */
+static double time_steps(const struct heads *c, struct kv_pool *kv, uint32_t layers, uint32_t context, uint32_t rows,
+                         uint32_t *pages, uint32_t per_seq)
+{
+    enum { STEPS = 24 };
+    uint32_t out_row[64];
+    int32_t token[64] = {};
+    struct batch_seq seq[64];
+    double ms[STEPS], last = 0;
+    for (uint32_t r = 0; r < rows; r++)
+        seq[r] = {r, 1, context, pages + r * per_seq}, out_row[r] = r;
+    for (int i = 0; i < STEPS; i++) {
+        struct batch b = {rows, rows, rows, token, seq, out_row, kv, false};
+        bk->step_begin(dev, &b, 7 + layers);
+        for (uint32_t l = 0; l < layers; l++) {
+            struct op_attend op = {l % kv->desc.n_layer, c->n_head, c->n_kv, c->d, 0, 1 / sqrtf((float)c->d), 0};
+            bk->attend(dev, &op);
+        }
+        uint64_t t = bk->step_end(dev);
+        MUST(bk->step_wait(dev, t, NULL, 0, &err));
+        double n = now();
+        ms[i] = (n - last) * 1e3, last = n;
+    }
+    qsort(ms + 4, STEPS - 4, sizeof(double), by_size);
+    return ms[4 + (STEPS - 4) / 2];
+}
+
+static void time_one(const struct heads *c, uint32_t context, int n, char **list)
+{
+    uint32_t most = 1, layers = 32;
+    for (int i = 0; i < n; i++)
+        most = (uint32_t)atoi(list[i]) > most ? (uint32_t)atoi(list[i]) : most;
+    uint32_t per_seq = context / KV_PAGE + 1;
+    uint32_t in_pool = most * (uint64_t)context > 100000 ? 4 : layers; /* at most some GB, and more than L2 */
+    struct workspace_dims w = {256, c->n_head * c->d, c->n_kv * c->d, 256, 256, 64, 64};
+    MUST(bk->reserve(dev, &w, &err));
+    struct kv_desc kd = {in_pool, c->n_kv, c->d, 0, DT_F16, per_seq * most};
+    struct kv_pool *kv;
+    MUST(bk->kv_new(dev, &kd, &kv, &err));
+    cudaDeviceSynchronize();
+    fill_random(kv->base, kv->page_bytes * kd.n_page);
+    uint32_t *pages = (uint32_t *)malloc(kd.n_page * 4);
+    for (uint32_t i = 0; i < kd.n_page; i++)
+        pages[i] = i;
+    for (int i = 0; i < n; i++) {
+        uint32_t rows = (uint32_t)atoi(list[i]);
+        double floor_us = 4.0 * rows * (context + 1) * c->n_kv * c->d / 3.12e6;
+        double us = (time_steps(c, kv, layers, context, rows, pages, per_seq) -
+                     time_steps(c, kv, 0, context, rows, pages, per_seq)) *
+                    1e3 / layers;
+        printf("attend %u/%u of %u, context %u, rows %u: %.1f us a layer; bytes alone %.1f at 3.12 TB/s\n", c->n_head,
+               c->n_kv, c->d, context, rows, us, floor_us);
+        fflush(stdout);
+    }
+    dev->kv = NULL;
+    bk->kv_free(dev, kv);
+    free(pages);
+}
+
+int main(int argc, char **argv)
+{
+    struct device_params p = {};
+    p.variant = getenv("VARIANT");
+    if (bk->open(&dev, &p, &err)) {
+        printf("%s\n", err.msg);
+        return 77;
+    }
+    if (argc > 6 && !strcmp(argv[1], "time")) {
+        struct heads c = {"", (uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), 0, 0};
+        time_one(&c, (uint32_t)atoi(argv[5]), argc - 6, argv + 6);
+    } else
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+            check_one(&cases[i]);
+    bk->close(dev);
+    if (bad)
+        printf("%d FAILED\n", bad);
+    return bad != 0;
+}
