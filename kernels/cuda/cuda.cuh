@@ -26,6 +26,7 @@ enum {
     ATTEND_CHUNK = 256, /* tokens of KV per attention work item: fixed, so that a sum's order follows positions alone */
     GRAPHS_MAX = 64,
     SWITCH_ROWS = 64, /* more rows than this go through cuBLASLt where a step allows it: measured, see README.md */
+    SWITCH_ROWS_KEPT = 32, /* the same where expanded copies of all matrices are there */
     AHEAD = 3,        /* steps in flight */
     RING = AHEAD + 1,
 };

@@ -68,3 +68,11 @@ bool kept_drop(struct device *d)
         kept_free(d, w);
     return true;
 }
+
+bool kept_all(const struct device *d)
+{
+    bool all = d->weights != NULL;
+    for (const struct wdev *w = d->weights; w && all; w = w->next)
+        all = w->kept || w->role == WEIGHT_EMBED || w->role == WEIGHT_HEAD;
+    return all;
+}

@@ -196,11 +196,6 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
     d->cap = bucket(b->n_row), d->out_cap = b->n_out ? bucket(b->n_out) : 0;
     d->max_pos = 0;
     d->invariant = b->invariant;
-    d->fast_prefill = b->n_row > SWITCH_ROWS && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
-    d->ws.att.plain = d->ws.ff.plain = d->fast_prefill;
-    d->ws.att.ld = d->fast_prefill ? pad256(d->ws.dims.d_q) : PREP_REC;
-    d->ws.ff.ld = d->fast_prefill ? pad256(d->ws.dims.d_ff) : PREP_REC;
-
     step_dev *m = meta_of(d);
     d->host = m;
     uint32_t *pages = (uint32_t *)(m + 1), at = 0;
@@ -225,6 +220,12 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
         if (q->n_row != 1)
             d->decode = false;
     }
+    /* Copies make the library worth while for fewer rows, but a decode step's rows keep their bits whatever is kept. */
+    uint32_t most = !d->decode && kept_all(d) ? SWITCH_ROWS_KEPT : SWITCH_ROWS;
+    d->fast_prefill = b->n_row > most && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
+    d->ws.att.plain = d->ws.ff.plain = d->fast_prefill;
+    d->ws.att.ld = d->fast_prefill ? pad256(d->ws.dims.d_q) : PREP_REC;
+    d->ws.ff.ld = d->fast_prefill ? pad256(d->ws.dims.d_ff) : PREP_REC;
     r->n_page = at;
     memcpy(m->token, b->token, b->n_row * 4ull);
     memcpy(m->out_row, b->out_row, b->n_out * 4ull);
@@ -388,8 +389,8 @@ static void run(struct device *d)
 }
 
 /*
- * The metadata comes over the bus by the hand of a kernel, not of a copy engine: there it would queue behind KV pages on
- * their way to the device (move.cu), and every step would wait for them.
+ * The metadata comes over the bus by the hand of a kernel, not of a copy engine: there it would queue behind KV pages
+ * on their way to the device (move.cu), and every step would wait for them.
  */
 static void send_meta(struct device *d)
 {
