@@ -7,7 +7,7 @@ if nothing had been, and the next request works. $HEARTH_DAMAGES is how many (80
 import os, random, resource, shutil, sys
 
 sys.dont_write_bytecode = True
-from campaign import Box, Refused, Wrong
+from harness import Box, Refused, Wrong
 
 DAMAGES = int(os.environ.get("HEARTH_DAMAGES", "80"))
 SEED = int(os.environ.get("HEARTH_SEED", random.SystemRandom().randrange(1 << 32)))

@@ -3,27 +3,11 @@
 
 Runs a private hearthd with the embedded model and checks what any other client relies on. Prints TAP.
 """
-import json, os, shutil, socket, subprocess, sys, tempfile, threading
+import json, os, socket, sys, threading
 
-try:
-    import msgpack
-except ImportError:
-    print("1..0 # SKIP python3-msgpack is not installed")
-    sys.exit(0)
-
-BUILD, SRC = os.environ["top_builddir"], os.environ["top_srcdir"]
-failed = count = 0
-
-
-def check(ok, name, why=""):
-    global failed, count
-    count += 1
-    failed += not ok
-    print("%sok %d - %s" % ("" if ok else "not ", count, name))
-    if not ok and why != "":
-        print("# " + str(why).replace("\n", "\n# ")[:2000])
-    sys.stdout.flush()
-    return ok
+sys.dont_write_bytecode = True
+import harness
+from harness import SRC, Box, check, msgpack
 
 
 class Client:
@@ -86,39 +70,21 @@ def frames(c):
     return begin, "".join(t["text"] for t in tokens), ok, at
 
 
-tmp = tempfile.mkdtemp(prefix="hearth-test.")
-env = dict(os.environ, XDG_RUNTIME_DIR=tmp + "/run", XDG_STATE_HOME=tmp + "/state", XDG_CONFIG_HOME=tmp + "/config",
-           XDG_DATA_HOME=tmp + "/data", HOME=tmp)
-env.pop("HEARTH_SOCKET", None)
-os.mkdir(tmp + "/run", 0o700)
-sock = tmp + "/run/hearth/hearth.sock"
-
-
-def start():
-    r, w = os.pipe()
-    p = subprocess.Popen([BUILD + "/hearthd", "--foreground", "--ready-fd", str(w)], env=env, pass_fds=[w],
-                         stdin=subprocess.DEVNULL, stderr=open(tmp + "/log", "ab"))
-    os.close(w)
-    ready = os.read(r, 1)
-    os.close(r)
-    return p if ready else None
-
-
 GREEDY = {"temperature": 0}
 FROG = "<|im_start|>user\nTell me the tale of the frog king.<|im_end|>\n<|im_start|>assistant\n"
 golden = json.load(open(SRC + "/tests/golden/data/tale-q4_k_m.json"))
 case = {c["prompt"]: c for c in golden["cases"]}
 
-daemon = start()
+box = Box("independent")
 try:
-    check(daemon is not None, "the daemon says when it is ready")
-    c = Client(sock)
+    box.start()
+    c = Client(box.socket)
     g = c.greeting
     check(g["version"] == 1 and g["server"].startswith("hearth ") and isinstance(g["features"], list)
           and g["limits"]["frame_bytes"] >= 1 << 20, "hello answers version, server, features and limits", g)
 
     # one round trip, hello pipelined with the first request
-    p = Client(sock, hello=False)
+    p = Client(box.socket, hello=False)
     p.send(msgpack.packb([0, 1, "hello", [{"version_min": 1, "version_max": 1}]]) +
            msgpack.packb([0, 2, "generate", [{"model": "tale", "text": "Once upon a time", "max_tokens": 8,
                                               "sampling": GREEDY}]]))
@@ -150,7 +116,7 @@ try:
     u = b["usage"]
     check(u["reused_tokens"] >= 4 + 20 - 1 and u["prompt_tokens"] == u["reused_tokens"] + u["computed_tokens"],
           "resuming computes the last token and the new ones", u)
-    d = Client(sock)
+    d = Client(box.socket)
     s = d.call("sessions.list")["sessions"]
     check(len(s) == 1 and s[0]["name"] == "s1" and s[0]["tokens"] == u["prompt_tokens"] + 10, "another client lists it", s)
     check(d.generate(session=s[0]["id"], text=".", max_tokens=1, sampling=GREEDY)["session"] == s[0]["id"],
@@ -252,8 +218,8 @@ try:
     e = c.error("sessions.import", version=2, name="new", model="tale", turns=turns)
     check(e[0] == 1 and e[1].startswith("UNSUPPORTED: ") and "2" in e[1], "of an unknown version nothing is taken", e)
     c.call("sessions.remove", session="chat copy")
-    b = c.call("backup", path=tmp + "/copy.db")
-    check(os.stat(tmp + "/copy.db").st_size == b["bytes"] and os.stat(tmp + "/copy.db").st_mode & 0o777 == 0o600,
+    b = c.call("backup", path=box.dir + "/copy.db")
+    check(os.stat(box.dir + "/copy.db").st_size == b["bytes"] and os.stat(box.dir + "/copy.db").st_mode & 0o777 == 0o600,
           "a backup is a file of its own", b)
 
     # tokenize, detokenize, eval
@@ -268,7 +234,7 @@ try:
         "eval gives the golden logits", ev["top"][:1])
 
     # cancel
-    w = Client(sock)
+    w = Client(box.socket)
     i = w.submit("generate", model="tale", text="Once", max_tokens=900, request="tocancel",
                  sampling={"temperature": 1.0, "seed": 1, "logit_bias": [[j, -100.0] for j in range(6)]})
     m = w.read()
@@ -285,7 +251,7 @@ try:
     before = c.call("status")["engine"]
     alone = [c.generate(model="tale", text=t, max_tokens=32, sampling=hot)["text"] for t in prompts]
     mid = c.call("status")["engine"]
-    got, used, clients = [None] * 16, [0] * 16, [Client(sock) for _ in prompts]
+    got, used, clients = [None] * 16, [0] * 16, [Client(box.socket) for _ in prompts]
     gate = threading.Barrier(16)
 
     def one(i):
@@ -304,34 +270,23 @@ try:
           (after["tokens_computed"] - mid["tokens_computed"], used))
 
     # events for an editor
-    v = Client(sock, notify_as=["nvim_exec_lua", "return hearth_event(...)"])
+    v = Client(box.socket, notify_as=["nvim_exec_lua", "return hearth_event(...)"])
     v.generate(model="tale", text="Once", max_tokens=2, sampling=GREEDY)
     check(all(e[0] == 2 and e[1] == "nvim_exec_lua" and e[2][0] == "return hearth_event(...)" and len(e[2]) == 2 and
               e[2][1][0] in ("stream.begin", "stream.tokens") and isinstance(e[2][1][1], dict) for e in v.events) and v.events,
           "notify_as wraps every event", v.events)
 
-    # the daemon starts again: the session is there, its KV is recomputed
+    # the daemon starts again: the session is there
     before = c.call("sessions.show", session="s2", tokens=True)["tokens"]
-    daemon.terminate()
-    daemon.wait(30)
-    daemon = start()
-    c = Client(sock)
+    box.stop()
+    box.start()
+    c = Client(box.socket)
     check(c.call("sessions.show", session="s2", tokens=True)["tokens"] == before, "a restart keeps the timeline")
     r = c.generate(session="s2", text=" And", max_tokens=4, sampling=GREEDY)
-    check(r["usage"]["prompt_tokens"] == len(before) + r["usage"]["prompt_tokens"] - len(before) and
-          r["usage"]["reused_tokens"] + r["usage"]["computed_tokens"] == r["usage"]["prompt_tokens"] >= len(before) + 1,
-          "and it goes on", r["usage"])
+    u = r["usage"]
+    check(u["reused_tokens"] + u["computed_tokens"] == u["prompt_tokens"] == len(before) + 1, "and it goes on", u)
     c.call("sessions.remove", session="s2")
     check(c.error("sessions.show", session="s2")[1].startswith("SESSION_NOT_FOUND: "), "removed is gone")
 finally:
-    if daemon and daemon.poll() is None:
-        daemon.terminate()
-        try:
-            daemon.wait(30)
-        except subprocess.TimeoutExpired:
-            daemon.kill()
-    if failed:
-        sys.stdout.write("".join("# " + l for l in open(tmp + "/log", errors="replace").readlines()[-40:]))
-    shutil.rmtree(tmp, ignore_errors=True)
-    print("1..%d" % count)
-sys.exit(failed > 0)
+    harness.end(box)
+sys.exit(harness.failed > 0)

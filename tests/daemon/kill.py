@@ -8,7 +8,7 @@ kill the session goes on with another turn, which must be the undisturbed one's 
 import os, random, signal, subprocess, sys, time
 
 sys.dont_write_bytecode = True
-from campaign import BUILD, Box, Wrong
+from harness import BUILD, Box, Wrong
 
 KILLS = int(os.environ.get("HEARTH_KILLS", "21"))
 SEED = int(os.environ.get("HEARTH_SEED", random.SystemRandom().randrange(1 << 32)))

@@ -116,6 +116,8 @@ tests_daemon_crash_SOURCES = tests/daemon/crash.c
 tests_daemon_crash_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_daemon_crash_LDADD = $(DAEMON_TEST_LIBS)
 
+EXTRA_DIST += tests/daemon/harness.py
+
 # KV that comes back, through the real engine.
 dist_check_SCRIPTS += tests/daemon/tiers.py
 TESTS += tests/daemon/tiers.py
@@ -134,7 +136,6 @@ tests_daemon_journal_LDADD = daemon/libdaemon.a $(DAEMON_TEST_LIBS) $(SQLITE_LIB
 check_LTLIBRARIES = tests/daemon/kill-at.la
 tests_daemon_kill_at_la_SOURCES = tests/daemon/kill-at.c
 tests_daemon_kill_at_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
-EXTRA_DIST += tests/daemon/campaign.py
 dist_check_SCRIPTS += tests/daemon/kill.py
 TESTS += tests/daemon/kill.py
 dist_check_SCRIPTS += tests/daemon/damage.py

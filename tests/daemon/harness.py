@@ -1,4 +1,4 @@
-"""What the campaigns share (kill.py, damage.py): a daemon of one's own in a fresh folder, and a client without a library."""
+"""What the tests in Python share: a daemon of one's own in a fresh folder, a client without a library, and TAP."""
 import os, shutil, signal, socket, sqlite3, subprocess, sys, tempfile
 
 try:
@@ -7,7 +7,27 @@ except ImportError:
     print("1..0 # SKIP python3-msgpack is not installed")
     sys.exit(0)
 
-BUILD = os.environ["top_builddir"]
+BUILD, SRC = os.environ["top_builddir"], os.environ["top_srcdir"]
+failed = count = 0
+
+
+def check(ok, name, why=""):
+    global failed, count
+    count += 1
+    failed += not ok
+    print("%sok %d - %s" % ("" if ok else "not ", count, name))
+    if not ok and why != "":
+        print("# " + str(why).replace("\n", "\n# ")[:2000])
+    sys.stdout.flush()
+    return ok
+
+
+def end(box):
+    """For a `finally`: the folder goes; its log is shown where a check or the program failed."""
+    if failed or sys.exc_info()[0]:
+        print("\n".join("# " + l for l in box.log().splitlines()[-60:]))
+    box.remove()
+    print("1..%d" % count)
 
 
 class Wrong(Exception):
@@ -31,6 +51,11 @@ class Box:
         for name in "HEARTH_SOCKET", "KILL_AT", "KILL_ENGINE_AT":
             self.env.pop(name, None)
         os.mkdir(d + "/run", 0o700)
+
+    def configure(self, *lines):
+        os.makedirs(self.dir + "/config/hearth", 0o700, exist_ok=True)
+        with open(self.dir + "/config/hearth/hearth.conf", "w") as f:
+            f.write("".join(l + "\n" for l in lines))
 
     def start(self, who=None, name=None, n=0):
         """A daemon; with `who` it, or its engine, dies in the Nth write to a file of that name after arm()."""
@@ -93,10 +118,10 @@ class Box:
 class Client:
     def __init__(self, path):
         self.s = socket.socket(socket.AF_UNIX)
-        self.s.settimeout(60)
+        self.s.settimeout(120)
         self.s.connect(path)
         self.un = msgpack.Unpacker(raw=False, strict_map_key=False)
-        self.id = 0
+        self.id, self.answers = 0, {}
 
     def submit(self, method, **params):
         self.id += 1
@@ -116,16 +141,20 @@ class Client:
                 return None
             self.un.feed(data)
 
-    def call(self, method, **params):
-        i = self.submit(method, **params)
-        while True:
+    def answer(self, id):
+        while id not in self.answers:
             m = self.read()
             if m is None:
-                raise Wrong("hearthd hung up over %s" % method)
-            if m[0] == 1 and m[1] == i:
-                if m[2]:
-                    raise Refused(*m[2][1].split(": ", 1))
-                return m[3]
+                raise Wrong("hearthd hung up over request %d" % id)
+            if m[0] == 1:
+                self.answers[m[1]] = m[2:]
+        err, result = self.answers.pop(id)
+        if err:
+            raise Refused(*err[1].split(": ", 1))
+        return result
+
+    def call(self, method, **params):
+        return self.answer(self.submit(method, **params))
 
     def close(self):
         self.s.close()
