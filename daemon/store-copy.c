@@ -87,6 +87,20 @@ static int put(const char *tmp, const char *to, bool replace, struct hearth_err 
     return fail_at(to, errno == EINVAL ? strerror(EEXIST) : strerror(errno), e);
 }
 
+/* One of the files that the database at `from` is: replaced, the rest of hearthd's life would go into no file at all.
+ */
+static bool is_in_use(const char *from, const char *to)
+{
+    static const char *const parts[] = {"", "-wal", "-shm"};
+    char part[PATH_MAX];
+    struct stat a, b;
+    for (size_t i = 0; lstat(to, &b) == 0 && i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (snprintf(part, sizeof(part), "%s%s", from, parts[i]) < (int)sizeof(part) && stat(part, &a) == 0 &&
+            a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+            return true;
+    return false;
+}
+
 int store_copy(const char *from, const char *to, bool replace, const atomic_bool *stop, int64_t *bytes,
                struct hearth_err *e)
 {
@@ -96,6 +110,8 @@ int store_copy(const char *from, const char *to, bool replace, const atomic_bool
         return err_set(e, HEARTH_EPARAMS, "\"%.100s\" is no absolute path of a file", to);
     if (!replace && lstat(to, &sb) == 0) /* before the work; put() decides */
         return fail_at(to, strerror(EEXIST), e);
+    if (is_in_use(from, to))
+        return err_set(e, HEARTH_EPARAMS, "%.120s is the database itself", to);
     int fd = mkostemp(tmp, O_CLOEXEC); /* mode 0600 */
     if (fd < 0)
         return fail_at(to, strerror(errno), e);

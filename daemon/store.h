@@ -109,7 +109,8 @@ int store_rename(struct store *st, const struct store_session *s, const char *na
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e);
 
 /* Copies the database file at `from`, which may be in use, into the new file at `to`, mode 0600: whole, on the disk and
- * at once there, or not at all. An existing file is HEARTH_EIO, or replaced. Any thread; `*stop` ends it early. */
+ * at once there, or not at all. An existing file is HEARTH_EIO, or replaced, but never the database itself. Any thread;
+ * `*stop` ends it early. */
 int store_copy(const char *from, const char *to, bool replace, const atomic_bool *stop, int64_t *bytes,
                struct hearth_err *e);
 const char *store_path(const struct store *st);

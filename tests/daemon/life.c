@@ -495,6 +495,13 @@ static void test_backup(void **state)
     peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "absolute");
     bk.path = "/nonexistent/copy";
     peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EIO, "/nonexistent/copy");
+    /* Over itself: hearthd would go on in a file that is nowhere any more. */
+    static const char *const own[] = {"", "-wal", "-shm"};
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(cmd, sizeof(cmd), "%s/../%s/sessions.db%s", b->state, strrchr(b->state, '/') + 1, own[i]);
+        bk = (struct wire_backup){.path = cmd, .replace = true};
+        peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "database itself");
+    }
     peer_close(p);
     peer_close(q);
 
