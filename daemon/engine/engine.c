@@ -24,13 +24,6 @@ struct order {
     double seconds; /* FINISH */
 };
 
-double engine_now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 static void send_order(struct engine *eng, struct order o)
 {
     struct order *copy = post_alloc(sizeof *copy);

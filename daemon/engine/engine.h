@@ -26,6 +26,7 @@
 
 #include <stdatomic.h>
 
+#include "daemon/engine/clock.h"
 #include "daemon/engine/models.h"
 #include "daemon/engine/post.h"
 #include "daemon/engine/seq.h"
@@ -147,8 +148,5 @@ struct engine_counters {
 };
 const struct engine_counters *engine_counters(const struct engine *eng);
 const struct tier_counters *engine_tiers(const struct engine *eng);
-
-/* The engine's clock: seconds, monotonic. */
-double engine_now(void);
 
 #endif

@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "daemon/engine/clock.h"
 
 /* Bytes that the system is asked to read before they are wanted: a disk gives its rate only where it has enough to do.
  */
@@ -53,11 +54,6 @@ struct order {
     uint64_t id;     /* PUT, CANCEL */
     uint32_t n;      /* PUT */
     const void *buf[];
-};
-
-/* Bytes a second, of late: what is older than the last few seconds of work counts less and less. */
-struct rate {
-    double bytes, seconds;
 };
 
 struct kvio {
@@ -259,26 +255,6 @@ void kvio_close(struct kvio *io)
 
 /* --- the I/O thread -------------------------------------------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
-static void rate_add(struct rate *r, double bytes, double seconds, _Atomic double *out)
-{
-    static const double memory = 4; /* seconds of work */
-    r->bytes += bytes;
-    r->seconds += seconds;
-    if (r->seconds > memory) {
-        r->bytes *= memory / 2 / r->seconds;
-        r->seconds = memory / 2;
-    }
-    if (r->seconds > 0)
-        atomic_store(out, r->bytes / r->seconds);
-}
-
 static struct kvio_event *tell(struct kvio *io, const struct job *j, enum kvio_kind kind)
 {
     struct kvio_event *ev = post_alloc(sizeof *ev);
@@ -374,7 +350,7 @@ static void read_some(struct kvio *io, struct job *j)
 {
     struct hearth_err err = {0};
     uint32_t first = j->n_done, n = group_pages(j);
-    double begin = now();
+    double begin = engine_now();
     int rc = 0;
     bool missing = false;
     if (!j->file) {
@@ -393,7 +369,7 @@ static void read_some(struct kvio *io, struct job *j)
         if (!missing && !(rc = kvfile_read(j->file, (uint32_t)at, p->buf, &err)))
             j->n_done++;
     }
-    double seconds = now() - begin;
+    double seconds = engine_now() - begin;
     uint64_t bytes = (j->n_done - first) * j->print.page_bytes;
     j->seconds += seconds;
     j->bytes += bytes;
@@ -434,7 +410,7 @@ static void scan_file(struct kvio *io, struct job *j, const char *name)
 static void scan_some(struct kvio *io, struct job *j)
 {
     struct hearth_err err = {0};
-    double begin = now();
+    double begin = engine_now();
     if (!j->folder) {
         int fd = openat(io->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (fd < 0 || !(j->folder = fdopendir(fd))) {
@@ -452,7 +428,7 @@ static void scan_some(struct kvio *io, struct job *j)
     int why = errno;
     if (en)
         scan_file(io, j, en->d_name);
-    j->seconds += now() - begin;
+    j->seconds += engine_now() - begin;
     if (en)
         return;
     if (why)
@@ -466,7 +442,7 @@ static void write_some(struct kvio *io, struct job *j)
 {
     struct hearth_err err = {0};
     uint32_t first = j->n_done, n = group_pages(j);
-    double begin = now();
+    double begin = engine_now();
     int rc = 0;
     bool whole = j->n_done == j->n; /* the last of a file is the sync, a turn of its own */
     if (!j->writer)
@@ -477,7 +453,7 @@ static void write_some(struct kvio *io, struct job *j)
     uint64_t bytes = (j->n_done - first) * j->print.page_bytes;
     if (whole)
         rc = kvfile_commit(j->writer, j->name, &j->bytes, &err);
-    j->seconds += now() - begin;
+    j->seconds += engine_now() - begin;
     atomic_fetch_add(&io->counters.written_bytes, bytes);
     tell_piece(io, j, first);
     if (whole && !rc) {

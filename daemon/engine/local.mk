@@ -1,6 +1,7 @@
 # hearth-engine: everything but main() and the bench is a library, which the tests link too.
 noinst_LIBRARIES += daemon/libengine.a
 daemon_libengine_a_SOURCES = \
+	daemon/engine/clock.h \
 	daemon/engine/device.h \
 	daemon/engine/engine.c daemon/engine/engine.h \
 	daemon/engine/eval.c daemon/engine/eval.h \

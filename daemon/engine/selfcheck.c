@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "daemon/engine/clock.h"
 #include "daemon/engine/selfcheck.h"
 
 enum { BATCHES = 2, SPARE = 2 /* pages that no sequence has */ };
@@ -40,9 +40,7 @@ struct check {
 
 static double now_ms(void)
 {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return 1e3 * (double)ts.tv_sec + 1e-6 * (double)ts.tv_nsec;
+    return 1e3 * engine_now();
 }
 
 /* Keeps the first finding. */

@@ -16,6 +16,7 @@
 
 #include <sys/queue.h>
 
+#include "daemon/engine/clock.h"
 #include "daemon/engine/kvfile.h"
 #include "daemon/engine/tier-host.h"
 
@@ -51,9 +52,7 @@ struct tier_shelf {
     struct kv_print print;
     uint64_t scan; /* the job that reads the folder; 0 = done */
     bool scanned;  /* it was asked for */
-    struct tier_rate {
-        double amount, seconds;
-    } prefill;
+    struct rate prefill;
     _Atomic double prefill_rate; /* tokens/s that computing gives, lately; 0 = unknown */
     struct tier_entry **bucket;
     uint32_t n_bucket, n_entry;

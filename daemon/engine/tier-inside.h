@@ -82,9 +82,9 @@ struct tier {
     double disk_again; /* no files are written before: the last one failed */
     bool disk_failed;  /* and that was said */
     struct moves moves[2];
-    struct tier_rate device; /* of copies to it */
-    double moved_last;       /* when the last of them was seen to be done */
-    uint64_t page_bytes;     /* of the model loaded last */
+    struct rate device;  /* of copies to it */
+    double moved_last;   /* when the last of them was seen to be done */
+    uint64_t page_bytes; /* of the model loaded last */
     TAILQ_HEAD(, save) saves;
     TAILQ_HEAD(, fetch) fetches;
     TAILQ_HEAD(, restore) restores;

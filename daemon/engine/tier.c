@@ -124,19 +124,6 @@ void tier_used(struct tier *t, struct tier_file *f, double now)
     tier_tell(t, &(struct tier_event){.kind = TIER_USED, .file = f->name});
 }
 
-static void rate_add(struct tier_rate *r, double amount, double seconds, _Atomic double *out)
-{
-    static const double memory = 2; /* seconds of work */
-    r->amount += amount;
-    r->seconds += seconds;
-    if (r->seconds > memory) {
-        r->amount *= memory / 2 / r->seconds;
-        r->seconds = memory / 2;
-    }
-    if (r->seconds > 0)
-        atomic_store(out, r->amount / r->seconds);
-}
-
 void tier_computed(struct tier *t, const struct resident *m, uint32_t n_tok, double seconds)
 {
     enum { ENOUGH = 64 /* tokens: with fewer it is the step's fixed cost that is measured */ };

@@ -1,0 +1,38 @@
+/*
+ * clock.h - the engine's clock, and how much of something is done in a second, of late.
+ *
+ * Thread: any; a struct rate is its owner's, what comes out of it may be read by all.
+ */
+#ifndef HEARTH_ENGINE_CLOCK_H
+#define HEARTH_ENGINE_CLOCK_H
+
+#include <stdatomic.h>
+#include <time.h>
+
+/* Seconds, monotonic. */
+static inline double engine_now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+/* Sums over the last seconds of work; what is older counts less and less. */
+struct rate {
+    double amount, seconds;
+};
+
+static inline void rate_add(struct rate *r, double amount, double seconds, _Atomic double *out)
+{
+    static const double memory = 2; /* seconds of work */
+    r->amount += amount;
+    r->seconds += seconds;
+    if (r->seconds > memory) {
+        r->amount *= memory / 2 / r->seconds;
+        r->seconds = memory / 2;
+    }
+    if (r->seconds > 0)
+        atomic_store(out, r->amount / r->seconds);
+}
+
+#endif
