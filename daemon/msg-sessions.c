@@ -147,8 +147,13 @@ static int export(struct call *call, const struct store_session *row, struct hea
     struct wire_session_page r = {.version = WIRE_EXPORT_VERSION, .turn_open = row->turn_open, .next = p->from};
     struct store_turn *turns = NULL;
     struct made_turns w = {0};
-    size_t n = 0;
-    int rc = store_page(call->server->store, row, &r.next, WIRE_PAGE_BYTES, WIRE_MESSAGES_MAX, &turns, &n, e);
+    int32_t *ids = NULL;
+    size_t n = 0, n_ids;
+    /* The whole of it is read once for its checksums: where a document is imported, what is damaged gets sound ones. */
+    int rc = p->from == 0 ? store_timeline(call->server->store, row, &ids, &n_ids, e) : 0;
+    free(ids);
+    if (rc == 0)
+        rc = store_page(call->server->store, row, &r.next, WIRE_PAGE_BYTES, WIRE_MESSAGES_MAX, &turns, &n, e);
     if (rc == 0)
         rc = made_turns(turns, n, true, &w, e);
     if (rc == 0) {

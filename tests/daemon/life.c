@@ -541,6 +541,36 @@ static void test_backup_and_end(void **state)
     assert_int_equal(system(cmd), 0);
 }
 
+/* --- damage ---------------------------------------------------------------------------------------------- */
+
+/* A document gets sums of its own where it is imported: what is damaged here would be sound there. */
+static void test_damaged_export(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    char path[128];
+    sqlite3 *db;
+    wire_free(run(p, "n=3", "sound"));
+    wire_free(run(p, "n=3", "other"));
+    peer_close(p);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    snprintf(path, sizeof(path), "%s/sessions.db", b->state);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db,
+                                  "UPDATE turns SET tokens = zeroblob(length(tokens)) WHERE seq = 1 AND"
+                                  " session = (SELECT id FROM sessions WHERE name = 'other')",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_changes(db), 1);
+    sqlite3_close(db);
+    box_start(b);
+    p = peer_open(b);
+    struct wire_session_export x = {.session = "other"};
+    peer_refused(p, WIRE_SESSIONS_EXPORT, &x, HEARTH_ESTORE, "turn 1 is not as it was written");
+    wire_free(page(p, "sound", 0));
+    peer_close(p);
+}
+
 /* --- by whom --------------------------------------------------------------------------------------------- */
 
 static int another_user(const struct box *b)
@@ -600,6 +630,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_room, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup_and_end, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_export, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_other_uid, box_setup, box_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
