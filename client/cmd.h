@@ -170,6 +170,9 @@ const char *human_in(double when); /* "3 days" from now, or "soon" */
 
 /* --- json.c: results as jansson values, and one way to print them ---------------------------------------------- */
 
+/* A decimal of 15 digits comes back as it was; times since the epoch have 10 us in them. All printers have the same:
+ * rounded to 15 and then to fewer, what was exported and imported could end in another digit. */
+#define JSON_DIGITS JSON_REAL_PRECISION(15)
 json_t *json_text(const char *data, size_t len); /* bad UTF-8 (a file's name) as U+FFFD */
 json_t *json_str(const char *s);                 /* NULL: null */
 json_t *json_ids(struct hearth_ids ids);

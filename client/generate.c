@@ -207,9 +207,10 @@ int gen_report(const struct gen *gen, const struct hearth_generate_result *r)
     if (!strcmp(why, "error"))
         fprintf(stderr, "hearth: %s\n", r->error ? r->error : "INTERNAL: the generation failed");
     if (gen->stats)
-        fprintf(stderr, "reused %lld of %lld prompt tokens; %lld tokens, %.1f ms to the first, %.0f tokens/s\n",
+        fprintf(stderr,
+                "reused %lld of %lld prompt tokens, restored %lld; %lld tokens, %.1f ms to the first, %.0f tokens/s\n",
                 (long long)r->usage.reused_tokens, (long long)r->usage.prompt_tokens,
-                (long long)r->usage.completion_tokens,
+                (long long)r->usage.restored_tokens, (long long)r->usage.completion_tokens,
                 r->timings.queue_ms + r->timings.load_ms + r->timings.restore_ms + r->timings.prefill_ms,
                 r->timings.tokens_per_second);
     if (!strcmp(why, "cancelled"))

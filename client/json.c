@@ -109,8 +109,7 @@ json_t *json_loaded_models(const struct hearth_engine_status *e)
 
 int print_json(json_t *value)
 {
-    /* Twelve digits: nine bring every float32 back exactly, times since the epoch need twelve for 10 ms. */
-    int rc = value ? json_dumpf(value, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12)) : -1;
+    int rc = value ? json_dumpf(value, stdout, JSON_COMPACT | JSON_DIGITS) : -1;
     json_decref(value);
     if (rc) {
         fputs("hearth: the result could not be written as JSON\n", stderr);

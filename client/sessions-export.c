@@ -70,7 +70,7 @@ static json_t *json_whole(const struct hearth_turn *t)
 
 static bool put_json(json_t *value)
 {
-    bool ok = value && !json_dumpf(value, stdout, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    bool ok = value && !json_dumpf(value, stdout, JSON_COMPACT | JSON_ENCODE_ANY | JSON_DIGITS);
     json_decref(value);
     return ok;
 }

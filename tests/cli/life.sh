@@ -49,6 +49,11 @@ refused() { # NAME CHANGE WORDS
     status 1 "$1" "$hearth" sessions import "$dir/bad.json" --name bad
     err_has "... is refused by name" "$3"
 }
+change "d['turns'][1]['made']['timings']['queue_ms'] = 1.02150399834512"
+"$hearth" sessions import "$dir/bad.json" --name digits >/dev/null
+"$hearth" sessions show digits --json >"$dir/out"
+json_is "a time has the digits that it was imported with" "d['transcript'][1]['made']['timings']['queue_ms'] == 1.02150399834512"
+"$hearth" rm digits >/dev/null
 refused "a newer version" "d['hearth_session'] = 2" "UNSUPPORTED: sessions.import.version: 2"
 refused "no version" "del d['hearth_session']" "hearth_session"
 refused "an id outside of the vocabulary" "d['turns'][1]['tokens'][3] = 4096" "4096 is not in the vocabulary of 4096"

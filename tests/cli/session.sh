@@ -74,9 +74,11 @@ status 2 "attach to no number" "$hearth" attach r1
 status 0 "stop --daemon" "$hearth" stop --daemon
 status 0 "a new daemon knows the session" "$hearth" sessions show talk --json --tokens
 is "token by token" "$(json "$dir/out" "d['ids']")" "$(json "$dir/before" "d['ids']")"
-status 0 "and goes on with it" "$hearth" run -s talk -n 2 --json " and"
+status 0 "and goes on with it" "$hearth" run -s talk -n 2 --json --stats " and"
 json_is "with the KV that it had" \
     "d['usage']['restored_tokens'] == d['usage']['reused_tokens'] == ($(json "$dir/before" "len(d['ids'])") - 1) // 16 * 16 > 0"
+restored=$(json "$dir/out" "d['usage']['restored_tokens']")
+err_has "and --stats says so" "reused $restored of $(json "$dir/out" "d['usage']['prompt_tokens']") prompt tokens, restored $restored; "
 
 status 1 "rm of two, one of which is not there" "$hearth" rm nobody tail --json
 json_is "removes the other" "d == {'removed': ['tail']}"

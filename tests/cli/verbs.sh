@@ -27,7 +27,7 @@ status 0 "run --chat" "$hearth" run -n 12 --temp 0 --chat --json "Tell me the ta
 json_is "a chat answer has text" "len(d['text']) > 0"
 status 0 "run --stats" "$hearth" run -n 4 --stats "Once upon a time"
 is "--stats is one line on stderr" \
-    "$(grep -cE '^reused [0-9]+ of [0-9]+ prompt tokens; 4 tokens, [0-9.]+ ms to the first, [0-9]+ tokens/s$' "$dir/err")" 1
+    "$(grep -cE '^reused [0-9]+ of [0-9]+ prompt tokens, restored 0; 4 tokens, [0-9.]+ ms to the first, [0-9]+ tokens/s$' "$dir/err")" 1
 
 status 0 "list --json" "$hearth" list --json
 json_is "list names the embedded model" "any('tale' in m['name'] and m['path'].startswith('/') and m['bytes'] > 4e6 for m in d['models'])"
