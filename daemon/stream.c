@@ -250,6 +250,8 @@ static void end_by_engine(struct stream *st, const struct wire_engine_result *r)
         if (u->computed_tokens > u->prompt_tokens)
             u->computed_tokens = u->prompt_tokens;
         u->reused_tokens = u->prompt_tokens - u->computed_tokens;
+        if (u->restored_tokens > u->reused_tokens) /* tokens of its own came back, too */
+            u->restored_tokens = u->reused_tokens;
         st->end.timings.total_ms = now_ms() - st->started_ms;
     }
     end(st);

@@ -126,6 +126,7 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     st->open = g->req.n_messages > 0 || g->turn_open;
     st->usage.prompt_tokens = (int64_t)(g->history.n + n);
     st->usage.reused_tokens = g->history.n > 0 ? (int64_t)g->history.n - 1 : 0;
+    st->usage.restored_tokens = g->resumed > 0 ? st->usage.reused_tokens : 0; /* an engine that starts has no other */
     st->usage.computed_tokens = st->usage.prompt_tokens - st->usage.reused_tokens;
     wire_pack_event(&out, &wire_methods[WIRE_ENGINE_BEGIN], &b, NULL, NULL, NULL);
 }
