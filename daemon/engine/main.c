@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,17 +31,63 @@ static const char usage[] =
     "\n"
     "Started by hearthd, with a socket pair as descriptor 3 (--link). --bench measures a model and exits.\n";
 
-/* Two engines never hold the device at once: the new one waits until the old one has ended. */
-static int take_lock(const char *path, int *fd, struct hearth_err *e)
-{
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (*fd < 0)
-        return err_set(e, HEARTH_EIO, "%.120s: %s", path, strerror(errno));
-    while (flock(*fd, LOCK_EX) < 0)
-        if (errno != EINTR)
-            return err_set(e, HEARTH_EIO, "cannot lock %.120s: %s", path, strerror(errno));
-    return 0;
-}
+/* --- options -------------------------------------------------------------------------------------------- */
+
+struct args {
+    struct engine_params engine;
+    struct bench_params bench;
+    const char *lock;
+    uint64_t link;
+};
+
+/* What an option's field is; those before OPT_SET take an argument. */
+enum opt_type {
+    OPT_TEXT,         /* const char * */
+    OPT_SIZE,         /* uint64_t, up to max */
+    OPT_SIZE_OR_AUTO, /* the same; auto leaves the default */
+    OPT_COUNT,        /* uint32_t, up to max */
+    OPT_RESTORE,      /* enum tier_policy */
+    OPT_SET,          /* bool */
+    OPT_JSON,
+    OPT_CSV,
+    OPT_HELP,
+    OPT_VERSION
+};
+
+#define AT(field) offsetof(struct args, field)
+static const struct opt {
+    const char *name;
+    enum opt_type type;
+    size_t offset;
+    uint64_t max;
+} opts[] = {
+    {"link", OPT_SIZE, AT(link), 1 << 20},
+    {"lock", OPT_TEXT, AT(lock), 0},
+    {"checked", OPT_TEXT, AT(engine.checked), 0},
+    {"backend", OPT_TEXT, AT(engine.backend), 0},
+    {"variant", OPT_TEXT, AT(engine.variant), 0},
+    {"threads", OPT_COUNT, AT(engine.threads), 1024},
+    {"ahead", OPT_COUNT, AT(engine.ahead), 8},
+    {"kv-bytes", OPT_SIZE, AT(engine.kv_bytes), UINT64_MAX},
+    {"kv-ram", OPT_SIZE_OR_AUTO, AT(engine.kv_ram), INT64_MAX},
+    {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},
+    {"restore", OPT_RESTORE, AT(engine.restore), 0},
+    {"bench", OPT_TEXT, AT(bench.model), 0},
+    {"prompt", OPT_TEXT, AT(bench.prompt), 0},
+    {"depth", OPT_TEXT, AT(bench.depth), 0},
+    {"batch", OPT_TEXT, AT(bench.batch), 0},
+    {"resume", OPT_TEXT, AT(bench.resume), 0},
+    {"kv", OPT_TEXT, AT(bench.kv), 0},
+    {"load", OPT_SET, AT(bench.load), 0},
+    {"anyway", OPT_SET, AT(bench.anyway), 0},
+    {"name", OPT_TEXT, AT(bench.name), 0},
+    {"commit", OPT_TEXT, AT(bench.commit), 0},
+    {"json", OPT_JSON, 0, 0},
+    {"csv", OPT_CSV, 0, 0},
+    {"help", OPT_HELP, 0, 0},
+    {"version", OPT_VERSION, 0, 0},
+};
+enum { OPTS = sizeof opts / sizeof *opts };
 
 static bool number(const char *name, const char *s, uint64_t max, uint64_t *out)
 {
@@ -66,6 +113,77 @@ static bool restore_policy(const char *s, enum tier_policy *out)
         }
     fprintf(stderr, "hearth-engine: --restore: \"%s\" is not one of cost, always, never\n", s);
     return false;
+}
+
+/* False: it was refused, and why is said. */
+static bool opt_take(const struct opt *o, const char *s, struct args *a)
+{
+    void *field = (char *)a + o->offset;
+    uint64_t v;
+    switch (o->type) {
+    case OPT_TEXT:
+        *(const char **)field = s;
+        return true;
+    case OPT_SIZE_OR_AUTO:
+        if (!strcmp(s, "auto"))
+            return true;
+        return number(o->name, s, o->max, field);
+    case OPT_SIZE:
+        return number(o->name, s, o->max, field);
+    case OPT_COUNT:
+        if (!number(o->name, s, o->max, &v))
+            return false;
+        *(uint32_t *)field = (uint32_t)v;
+        return true;
+    case OPT_RESTORE:
+        return restore_policy(s, field);
+    case OPT_SET:
+        *(bool *)field = true;
+        return true;
+    case OPT_JSON:
+        a->bench.format = BENCH_JSON;
+        return true;
+    case OPT_CSV:
+        a->bench.format = BENCH_CSV;
+        return true;
+    case OPT_HELP:
+        fputs(usage, stdout);
+        exit(EXIT_SUCCESS);
+    case OPT_VERSION:
+        puts("hearth-engine " PACKAGE_VERSION);
+        exit(EXIT_SUCCESS);
+    }
+    return false;
+}
+
+static bool args_parse(struct args *a, int argc, char **argv)
+{
+    struct option options[OPTS + 1] = {0};
+    int i, opt;
+    for (i = 0; i < OPTS; i++) {
+        options[i].name = opts[i].name;
+        options[i].has_arg = opts[i].type < OPT_SET ? required_argument : no_argument;
+    }
+    while ((opt = getopt_long(argc, argv, "", options, &i)) != -1)
+        if (opt != 0 || !opt_take(&opts[i], optarg, a))
+            return false;
+    if (optind < argc)
+        fprintf(stderr, "hearth-engine: what is \"%s\"?\n", argv[optind]);
+    return optind == argc;
+}
+
+/* --- serving --------------------------------------------------------------------------------------------- */
+
+/* Two engines never hold the device at once: the new one waits until the old one has ended. */
+static int take_lock(const char *path, int *fd, struct hearth_err *e)
+{
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (*fd < 0)
+        return err_set(e, HEARTH_EIO, "%.120s: %s", path, strerror(errno));
+    while (flock(*fd, LOCK_EX) < 0)
+        if (errno != EINTR)
+            return err_set(e, HEARTH_EIO, "cannot lock %.120s: %s", path, strerror(errno));
+    return 0;
 }
 
 /* How long the end waits for the step under way. */
@@ -97,171 +215,29 @@ static int serve(const struct engine_params *p, int link_fd)
 
 int main(int argc, char **argv)
 {
-    enum {
-        OPT_LINK = 256,
-        OPT_LOCK,
-        OPT_CHECKED,
-        OPT_BACKEND,
-        OPT_VARIANT,
-        OPT_THREADS,
-        OPT_AHEAD,
-        OPT_KV_BYTES,
-        OPT_KV_RAM,
-        OPT_KV_DIR,
-        OPT_RESTORE,
-        OPT_BENCH,
-        OPT_PROMPT,
-        OPT_DEPTH,
-        OPT_BATCH,
-        OPT_RESUME,
-        OPT_KV,
-        OPT_LOAD,
-        OPT_ANYWAY,
-        OPT_NAME,
-        OPT_COMMIT,
-        OPT_JSON,
-        OPT_CSV,
-        OPT_HELP,
-        OPT_VERSION
+    struct args a = {
+        .engine = {.backend = "auto", .variant = "auto", .kv_ram = TIER_RAM_AUTO},
+        .bench =
+            {.prompt = "128", .depth = "0", .batch = "none", .resume = "none", .kv = "none", .commit = HEARTH_COMMIT},
+        .link = 3,
     };
-    static const struct option options[] = {
-        {"link", required_argument, 0, OPT_LINK},
-        {"lock", required_argument, 0, OPT_LOCK},
-        {"checked", required_argument, 0, OPT_CHECKED},
-        {"backend", required_argument, 0, OPT_BACKEND},
-        {"variant", required_argument, 0, OPT_VARIANT},
-        {"threads", required_argument, 0, OPT_THREADS},
-        {"ahead", required_argument, 0, OPT_AHEAD},
-        {"kv-bytes", required_argument, 0, OPT_KV_BYTES},
-        {"kv-ram", required_argument, 0, OPT_KV_RAM},
-        {"kv-dir", required_argument, 0, OPT_KV_DIR},
-        {"restore", required_argument, 0, OPT_RESTORE},
-        {"bench", required_argument, 0, OPT_BENCH},
-        {"prompt", required_argument, 0, OPT_PROMPT},
-        {"depth", required_argument, 0, OPT_DEPTH},
-        {"batch", required_argument, 0, OPT_BATCH},
-        {"resume", required_argument, 0, OPT_RESUME},
-        {"kv", required_argument, 0, OPT_KV},
-        {"load", no_argument, 0, OPT_LOAD},
-        {"anyway", no_argument, 0, OPT_ANYWAY},
-        {"name", required_argument, 0, OPT_NAME},
-        {"commit", required_argument, 0, OPT_COMMIT},
-        {"json", no_argument, 0, OPT_JSON},
-        {"csv", no_argument, 0, OPT_CSV},
-        {"help", no_argument, 0, OPT_HELP},
-        {"version", no_argument, 0, OPT_VERSION},
-        {0},
-    };
-    struct engine_params p = {.backend = "auto", .variant = "auto", .kv_ram = TIER_RAM_AUTO};
-    struct bench_params bench = {
-        .prompt = "128", .depth = "0", .batch = "none", .resume = "none", .kv = "none", .commit = HEARTH_COMMIT};
-    const char *lock = NULL;
     struct hearth_err err;
-    uint64_t v, link_fd = 3;
-    int opt, lock_fd = -1;
+    int lock;
 
-    while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        bool ok = true;
-        switch (opt) {
-        case OPT_LINK:
-            ok = number("link", optarg, 1 << 20, &link_fd);
-            break;
-        case OPT_LOCK:
-            lock = optarg;
-            break;
-        case OPT_CHECKED:
-            p.checked = optarg;
-            break;
-        case OPT_BACKEND:
-            p.backend = optarg;
-            break;
-        case OPT_VARIANT:
-            p.variant = optarg;
-            break;
-        case OPT_THREADS:
-            if ((ok = number("threads", optarg, 1024, &v)))
-                p.threads = (uint32_t)v;
-            break;
-        case OPT_AHEAD:
-            if ((ok = number("ahead", optarg, 8, &v)))
-                p.ahead = (uint32_t)v;
-            break;
-        case OPT_KV_BYTES:
-            ok = number("kv-bytes", optarg, UINT64_MAX, &p.kv_bytes);
-            break;
-        case OPT_KV_RAM:
-            ok = !strcmp(optarg, "auto") || number("kv-ram", optarg, INT64_MAX, &p.kv_ram);
-            break;
-        case OPT_KV_DIR:
-            p.kv_dir = optarg;
-            break;
-        case OPT_RESTORE:
-            ok = restore_policy(optarg, &p.restore);
-            break;
-        case OPT_BENCH:
-            bench.model = optarg;
-            break;
-        case OPT_PROMPT:
-            bench.prompt = optarg;
-            break;
-        case OPT_DEPTH:
-            bench.depth = optarg;
-            break;
-        case OPT_BATCH:
-            bench.batch = optarg;
-            break;
-        case OPT_RESUME:
-            bench.resume = optarg;
-            break;
-        case OPT_KV:
-            bench.kv = optarg;
-            break;
-        case OPT_LOAD:
-            bench.load = true;
-            break;
-        case OPT_ANYWAY:
-            bench.anyway = true;
-            break;
-        case OPT_NAME:
-            bench.name = optarg;
-            break;
-        case OPT_COMMIT:
-            bench.commit = optarg;
-            break;
-        case OPT_JSON:
-            bench.format = BENCH_JSON;
-            break;
-        case OPT_CSV:
-            bench.format = BENCH_CSV;
-            break;
-        case OPT_HELP:
-            fputs(usage, stdout);
-            return EXIT_SUCCESS;
-        case OPT_VERSION:
-            puts("hearth-engine " PACKAGE_VERSION);
-            return EXIT_SUCCESS;
-        default:
-            ok = false;
-        }
-        if (!ok) {
-            fputs(usage, stderr);
-            return 2;
-        }
-    }
-    if (optind < argc) {
-        fprintf(stderr, "hearth-engine: what is \"%s\"?\n%s", argv[optind], usage);
+    if (!args_parse(&a, argc, argv)) {
+        fputs(usage, stderr);
         return 2;
     }
-    if (bench.model) {
-        bench.engine = &p;
-        return bench_main(&bench);
+    if (a.bench.model) {
+        a.bench.engine = &a.engine;
+        return bench_main(&a.bench);
     }
     signal(SIGPIPE, SIG_IGN); /* a closed link is an error of write(), not a death */
     signal(SIGXFSZ, SIG_IGN); /* nor is a limit on the size of files */
     signal(SIGINT, SIG_IGN);  /* Ctrl+C at a daemon in the foreground is for the daemon, which then closes the link */
-    if (lock && take_lock(lock, &lock_fd, &err)) {
+    if (a.lock && take_lock(a.lock, &lock, &err)) {
         fprintf(stderr, "hearth-engine: %s\n", err.msg);
         return EXIT_FAILURE;
     }
-    return serve(&p, (int)link_fd); /* the lock goes with the process */
+    return serve(&a.engine, (int)a.link); /* the lock goes with the process */
 }

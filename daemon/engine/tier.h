@@ -7,13 +7,15 @@
  * the lower two (tier-index.h) goes by content and fingerprint, not by pool, so a model that was unloaded, replaced by
  * another for a while, or loaded by the next process finds its KV again.
  *
- *   save      the pages of an ended turn that are in no file yet: device -> host -> file. A save holds them with a
- * block table of its own until they are copied. Turns that failed are not saved, nor is eval. Running turns are not
- * saved either: it would write most files twice, for the case of a crash alone, where recomputing is what every other
- * engine does always. restore   happens before the scheduler sees the sequence, so that the scheduler need not know of
- * it: pages the device lacks are taken from the pool, filled, published in the prefix cache, and let go; then the
- * sequence finds them as it would find anybody's. Where one cannot be had, the restore ends there: what came before
- *             counts, and the rest is computed. A sequence whose pages another restore is fetching waits for that one.
+ * A save takes the pages of an ended turn that are in no file yet from the device to host memory and from there to a
+ * file, and holds them with a block table of its own until they are copied. Turns that failed are not saved, nor is
+ * eval. Running turns are not saved either: it would write most files twice, for the case of a crash alone, where
+ * recomputing is what every other engine does always.
+ *
+ * A restore happens before the scheduler sees the sequence, so that the scheduler need not know of it: pages the device
+ * lacks are taken from the pool, filled, published in the prefix cache, and let go; then the sequence finds them as it
+ * would find anybody's. Where one cannot be had, the restore ends there: what came before counts, and the rest is
+ * computed. A sequence whose pages another restore is fetching waits for that one.
  *
  * Restore or recompute is a matter of measured rates: tokens per second of prefill against bytes per second of the
  * link and the disk. Until a rate is known, restoring is taken to be cheaper. A restore that falls behind what
