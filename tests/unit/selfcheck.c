@@ -12,10 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <cmocka.h>
 
 #include "daemon/engine/selfcheck.h"
+#include "tests/golden/run.h"
 
 static const struct backend *real;
 static const char *variant = "auto", *ref_variant = "reference";
@@ -189,13 +189,6 @@ struct bed {
     struct model *m;
 };
 
-#define MUST(call)                            \
-    do {                                      \
-        struct hearth_err e = {0};            \
-        if (call)                             \
-            fail_msg("%s: %s", #call, e.msg); \
-    } while (0)
-
 static void bed_open(struct bed *b, const char *path)
 {
     struct workspace_dims dims = {.n_row = 64, .n_out = 64};
@@ -230,14 +223,6 @@ static struct selfcheck check(struct bed *b)
     return s;
 }
 
-/* A model of the tree or beside it; NULL where it is absent. */
-static const char *path_of(const char *name, char buf[4096])
-{
-    bool carried = !strncmp(name, "contrib/", 8);
-    const char *dir = getenv(carried ? "top_srcdir" : "HEARTH_SHARED");
-    snprintf(buf, 4096, "%s/%s", dir ? dir : carried ? ".." : "../shared", name);
-    return access(buf, R_OK) ? NULL : buf;
-}
 static const char tale[] = "contrib/models/tale-q4_k_m.gguf";
 
 static void sound(const char *path)
@@ -268,7 +253,7 @@ static void a_sound_device_passes(void **state)
     for (int i = 0; i < n_named; i++)
         sound(named[i]);
     for (size_t i = 0; i < sizeof models / sizeof *models && !n_named; i++)
-        if (path_of(models[i], path))
+        if (run_path(path, models[i]))
             sound(path);
 }
 
@@ -286,7 +271,7 @@ static void every_broken_op_is_named(void **state)
     };
     char path[4096];
     struct bed b;
-    assert_non_null(path_of(tale, path));
+    assert_non_null(run_path(path, tale));
     bed_open(&b, path);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (uint32_t row = 0; row < 3; row++) {
@@ -308,7 +293,7 @@ static void a_type_is_named(void **state)
     static const int ops[] = {OP_QKV, OP_PROJ};
     struct bed b;
     char path[4096];
-    assert_non_null(path_of(tale, path));
+    assert_non_null(run_path(path, tale));
     bed_open(&b, path);
     for (size_t i = 0; i < 2; i++)
         for (int type = 0; type < DT_COUNT; type++) {
@@ -333,7 +318,7 @@ static void a_whole_step_is_compared(void **state)
     (void)state;
     struct bed b;
     char path[4096];
-    assert_non_null(path_of(tale, path));
+    assert_non_null(run_path(path, tale));
     bed_open(&b, path);
     for (int op = OP_QKV; op <= OP_HEAD; op++) { /* embed comes before anybody can look */
         broken.op = op;
