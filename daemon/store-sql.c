@@ -56,7 +56,9 @@ const char *const store_sql[N_SQL] = {
     [SQL_LIST] = SESSION "uid = ?1 ORDER BY used DESC, id",
     [SQL_LIST_OLD] = SESSION "used < ?1 AND pinned = 0 ORDER BY used, id",
     [SQL_COUNT] = "SELECT count(*) FROM sessions WHERE uid = ?1",
-    [SQL_BYTES] = "SELECT coalesce(sum(bytes), 0) FROM sessions WHERE uid = ?1",
+    /* A damaged size would take the place of all the other sessions. */
+    [SQL_BYTES] = "SELECT coalesce(sum(bytes), 0) FROM sessions WHERE uid = ?1"
+                  " AND sum = " SESSION_SUM("name", "turn_open", "bytes"),
     [SQL_UIDS] = "SELECT DISTINCT uid FROM sessions",
     [SQL_GET_CLOCK] = "SELECT wall, doubt FROM clock",
     [SQL_SET_CLOCK] = "INSERT INTO clock(one, wall, doubt) VALUES(1, ?1, ?2)"

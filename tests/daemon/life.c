@@ -446,6 +446,24 @@ static void test_room(void **state)
     peer_close(p);
 }
 
+/* A damaged size is nobody's: the other sessions do not go for it, and nothing is refused because of it. */
+static void test_room_and_damage(void **state)
+{
+    struct box *b = *state;
+    box_configure(b, "session_bytes_per_uid = 1000\n");
+    box_start(b);
+    struct peer *p = peer_open(b);
+    static const char *const names[] = {"a", "b", "c", "d"};
+    for (int i = 0; i < 4; i++)
+        wire_free(run(p, "n=1", names[i]));
+    for (int damaged = 0; damaged < 2; damaged++) { /* the sum of two is more than a number holds */
+        sql(b, "UPDATE sessions SET bytes = bytes + 9000000000000000000 WHERE name = '%s'", names[damaged]);
+        wire_free(run(p, "n=1", "d"));
+        assert_int_equal(count(p), 3 - damaged);
+    }
+    peer_close(p);
+}
+
 /* --- backup ---------------------------------------------------------------------------------------------- */
 
 static int64_t number(const char *path, const char *query)
@@ -628,6 +646,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_import_endless, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_age, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_room, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_room_and_damage, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup_and_end, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_damaged_export, box_setup, box_teardown),
