@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "daemon/journal-read.h"
+#include "tests/sql.h"
 
 static void tick(struct peer *p)
 {
@@ -48,11 +48,8 @@ static void path_of(const struct box *b, int64_t stream, const char *suffix, cha
 static void sql(const struct box *b, const char *text)
 {
     char path[128];
-    sqlite3 *db;
     snprintf(path, sizeof(path), "%s/sessions.db", b->state);
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, text, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
+    sql_run(path, text);
 }
 
 static int64_t tokens_of(struct peer *p, const char *session)

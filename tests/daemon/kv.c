@@ -5,13 +5,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/daemon/harness.h"
+#include "tests/sql.h"
 
 /* --- help ----------------------------------------------------------------------------------------------- */
 
@@ -64,24 +64,12 @@ static void put_file(const struct box *b, const char *name, off_t bytes)
     close(fd);
 }
 
-static int on_count(void *arg, int n, char **v, char **names)
-{
-    (void)n, (void)names;
-    *(int64_t *)arg = v[0] != NULL ? atoll(v[0]) : -1;
-    return 0;
-}
-
 /* Runs SQL on the database, and gives its number where it has one. */
 static int64_t sql(const struct box *b, const char *text)
 {
     char path[128];
-    sqlite3 *db;
-    int64_t v = 0;
     snprintf(path, sizeof(path), "%s/sessions.db", b->state);
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, text, on_count, &v, NULL), SQLITE_OK);
-    sqlite3_close(db);
-    return v;
+    return sql_run(path, text);
 }
 
 static int64_t rows(const struct box *b)

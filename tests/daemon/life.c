@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "tests/daemon/harness.h"
+#include "tests/sql.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -9,8 +10,6 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <sqlite3.h>
 
 static struct wire_session_page *page(struct peer *p, const char *session, int64_t from)
 {
@@ -329,17 +328,13 @@ static void test_import_endless(void **state)
 static void sql(struct box *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void sql(struct box *b, const char *fmt, ...)
 {
-    char path[128], *why = NULL, *text;
+    char path[128], *text;
     va_list ap;
     va_start(ap, fmt);
     assert_true(vasprintf(&text, fmt, ap) > 0);
     va_end(ap);
     snprintf(path, sizeof(path), "%s/sessions.db", b->state);
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    if (sqlite3_exec(db, text, NULL, NULL, &why) != SQLITE_OK)
-        fail_msg("%s: %s", text, why);
-    sqlite3_close(db);
+    sql_run(path, text);
     free(text);
 }
 
@@ -466,19 +461,6 @@ static void test_room_and_damage(void **state)
 
 /* --- backup ---------------------------------------------------------------------------------------------- */
 
-static int64_t number(const char *path, const char *query)
-{
-    sqlite3 *db;
-    sqlite3_stmt *q;
-    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_prepare_v2(db, query, -1, &q, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_step(q), SQLITE_ROW);
-    int64_t n = sqlite3_column_int64(q, 0);
-    sqlite3_finalize(q);
-    sqlite3_close(db);
-    return n;
-}
-
 static void test_backup(void **state)
 {
     struct box *b = *state;
@@ -502,9 +484,9 @@ static void test_backup(void **state)
         assert_int_equal(sb.st_size, r->bytes);
         assert_int_equal(sb.st_mode & 0777, 0600);
         wire_free(r);
-        assert_int_equal(number(path, "SELECT count(*) FROM sessions"), i);
-        assert_int_equal(number(path, "SELECT count(*) FROM turns"), 2 * i);
-        assert_int_equal(number(path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+        assert_int_equal(sql_run(path, "SELECT count(*) FROM sessions"), i);
+        assert_int_equal(sql_run(path, "SELECT count(*) FROM turns"), 2 * i);
+        assert_int_equal(sql_run(path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
     }
     peer_await_tokens(q, 10); /* it went on meanwhile */
     struct wire_backup bk = {.path = path};
@@ -554,7 +536,7 @@ static void test_backup_and_end(void **state)
     b->pid = 0;
     peer_close(p);
     if (access(path, F_OK) == 0)
-        assert_int_equal(number(path, "SELECT count(*) FROM turns"), 2);
+        assert_int_equal(sql_run(path, "SELECT count(*) FROM turns"), 2);
     snprintf(cmd, sizeof(cmd), "test $(ls '%s' | grep -c 'copy[.]db[.]') = 0", b->dir);
     assert_int_equal(system(cmd), 0);
 }

@@ -44,13 +44,13 @@ tests_unit_age_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS) -l
 check_PROGRAMS += tests/unit/store-life
 TESTS += tests/unit/store-life
 THREAD_TESTS += tests/unit/store-life
-tests_unit_store_life_SOURCES = tests/unit/store-life.c
+tests_unit_store_life_SOURCES = tests/unit/store-life.c tests/sql.h
 tests_unit_store_life_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_unit_store_life_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
 check_PROGRAMS += tests/unit/migrate
 TESTS += tests/unit/migrate
-tests_unit_migrate_SOURCES = tests/unit/migrate.c
+tests_unit_migrate_SOURCES = tests/unit/migrate.c tests/sql.h
 tests_unit_migrate_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_unit_migrate_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS)
 EXTRA_DIST += tests/unit/data/sessions-v1.sql
@@ -90,7 +90,7 @@ tests_daemon_session_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
 
 check_PROGRAMS += tests/daemon/kv
 TESTS += tests/daemon/kv
-tests_daemon_kv_SOURCES = tests/daemon/kv.c
+tests_daemon_kv_SOURCES = tests/daemon/kv.c tests/sql.h
 tests_daemon_kv_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_kv_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
 
@@ -102,7 +102,7 @@ tests_daemon_takeover_LDADD = $(DAEMON_TEST_LIBS)
 
 check_PROGRAMS += tests/daemon/life
 TESTS += tests/daemon/life
-tests_daemon_life_SOURCES = tests/daemon/life.c
+tests_daemon_life_SOURCES = tests/daemon/life.c tests/sql.h
 tests_daemon_life_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_life_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
 
@@ -128,7 +128,7 @@ TESTS += tests/daemon/independent.py
 
 check_PROGRAMS += tests/daemon/journal
 TESTS += tests/daemon/journal
-tests_daemon_journal_SOURCES = tests/daemon/journal.c
+tests_daemon_journal_SOURCES = tests/daemon/journal.c tests/sql.h
 tests_daemon_journal_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_journal_LDADD = daemon/libdaemon.a $(DAEMON_TEST_LIBS) $(SQLITE_LIBS) $(XXHASH_LIBS)
 

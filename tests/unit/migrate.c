@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "daemon/store-inside.h"
+#include "tests/sql.h"
 
 struct box {
     char dir[40], db[64], copy[80];
@@ -93,24 +94,10 @@ static void make(struct box *b, int version)
     snprintf(b->copy, sizeof(b->copy), "%s.v%d", b->db, version);
 }
 
-static int64_t number(const char *path, const char *sql)
-{
-    sqlite3 *db;
-    sqlite3_stmt *q;
-    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
-    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
-    assert_int_equal(sqlite3_step(q), SQLITE_ROW);
-    int64_t n = sqlite3_column_int64(q, 0);
-    sqlite3_finalize(q);
-    sqlite3_close(db);
-    return n;
-}
-
 static void assert_sound(const char *path)
 {
-    assert_int_equal(number(path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
-    assert_int_equal(number(path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+    assert_int_equal(sql_run(path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+    assert_int_equal(sql_run(path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
 }
 
 /* All that data/sessions-v1.sql has, through the store. */
@@ -187,7 +174,7 @@ static void assert_migrates(struct box *b, int version)
     assert_goes_on(st, version);
     store_close(st);
     assert_sound(b->db);
-    assert_int_equal(number(b->db, "PRAGMA user_version"), STORE_VERSION);
+    assert_int_equal(sql_run(b->db, "PRAGMA user_version"), STORE_VERSION);
 }
 
 static void test_every_version(void **state)
@@ -201,8 +188,8 @@ static void test_every_version(void **state)
         assert_int_equal(stat(b->copy, &sb), 0);
         assert_int_equal(sb.st_mode & 0777, 0600);
         assert_sound(b->copy);
-        assert_int_equal(number(b->copy, "PRAGMA user_version"), v);
-        assert_int_equal(number(b->copy, "SELECT count(*) FROM turns"), 8);
+        assert_int_equal(sql_run(b->copy, "PRAGMA user_version"), v);
+        assert_int_equal(sql_run(b->copy, "SELECT count(*) FROM turns"), 8);
     }
     /* What is up to date is not copied. */
     struct store *st;
@@ -256,7 +243,7 @@ static void test_no_room_for_a_copy(void **state)
     assert_int_equal(store_open(&st, b->dir, &e), HEARTH_ESTORE);
     assert_null(st);
     assert_non_null(strstr(e.msg, "stays as it is"));
-    assert_int_equal(number(b->db, "PRAGMA user_version"), 1);
+    assert_int_equal(sql_run(b->db, "PRAGMA user_version"), 1);
     run("rm -r '%s'", b->copy);
     assert_migrates(b, 1);
 }
@@ -274,8 +261,8 @@ static void test_all_steps_or_none(void **state)
     struct hearth_err e;
     assert_int_equal(store_open(&st, b->dir, &e), HEARTH_ESTORE);
     assert_non_null(strstr(e.msg, "clock"));
-    assert_int_equal(number(b->db, "PRAGMA user_version"), 1);
-    assert_int_equal(number(b->db, "SELECT count(*) FROM sqlite_master WHERE name = 'folded'"), 0);
+    assert_int_equal(sql_run(b->db, "PRAGMA user_version"), 1);
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM sqlite_master WHERE name = 'folded'"), 0);
     assert_int_equal(sqlite3_open(b->db, &db), SQLITE_OK);
     exec(db, "DROP TABLE clock");
     sqlite3_close(db);
@@ -321,7 +308,7 @@ static void test_killed(void **state)
         if (!killed_at(b, "migrate", n))
             break;
         assert_sound(b->db);
-        int64_t version = number(b->db, "PRAGMA user_version");
+        int64_t version = sql_run(b->db, "PRAGMA user_version");
         assert_true(version == 1 || version == STORE_VERSION);
         old += version == 1;
         assert_migrates(b, 1);

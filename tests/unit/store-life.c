@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-#include <sqlite3.h>
 
 #include "daemon/store.h"
+#include "tests/sql.h"
 
 struct box {
     char dir[40];
@@ -319,18 +319,11 @@ static void test_damaged_rows(void **state)
             store_close(b->st);
             b->st = NULL;
             char sql[200];
-            sqlite3 *db;
             /* OR IGNORE: what the schema itself refuses need not be tried */
             snprintf(sql, sizeof(sql), "UPDATE OR IGNORE %s = %s", columns[c], values[v]);
-            assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-            assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-            sqlite3_close(db);
+            sql_run(path, sql);
             use_all(b);
-            assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-            assert_int_equal(
-                sqlite3_exec(db, "DELETE FROM turns; DELETE FROM sessions; DELETE FROM folded", NULL, NULL, NULL),
-                SQLITE_OK);
-            sqlite3_close(db);
+            sql_run(path, "DELETE FROM turns; DELETE FROM sessions; DELETE FROM folded");
         }
     print_message("%d rows damaged, %d of them noticed\n", tried, refused);
     assert_true(tried >= 198 && refused > 60);
@@ -390,19 +383,6 @@ static void *copy_main(void *arg)
     return NULL;
 }
 
-static int64_t number(const char *path, const char *sql)
-{
-    sqlite3 *db;
-    sqlite3_stmt *q;
-    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &q, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_step(q), SQLITE_ROW);
-    int64_t n = sqlite3_column_int64(q, 0);
-    sqlite3_finalize(q);
-    sqlite3_close(db);
-    return n;
-}
-
 /* Every copy that is made while turns come in is whole, and has all that were there when it began. */
 static void test_copy_meanwhile(void **state)
 {
@@ -424,10 +404,10 @@ static void test_copy_meanwhile(void **state)
         pthread_join(thread, NULL);
         if (c.rc != 0)
             fail_msg("%s", c.e.msg);
-        int64_t has = number(c.to, "SELECT count(*) FROM turns");
+        int64_t has = sql_run(c.to, "SELECT count(*) FROM turns");
         assert_true(has >= before && has <= N_TURNS + stream);
-        assert_int_equal(number(c.to, "SELECT count(*) FROM folded") + N_TURNS, has); /* whole transactions */
-        assert_int_equal(number(c.to, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+        assert_int_equal(sql_run(c.to, "SELECT count(*) FROM folded") + N_TURNS, has); /* whole transactions */
+        assert_int_equal(sql_run(c.to, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
         struct stat sb;
         assert_int_equal(stat(c.to, &sb), 0);
         assert_int_equal(sb.st_mode & 0777, 0600);
