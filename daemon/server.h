@@ -71,7 +71,7 @@ struct server {
     struct journal *journal; /* NULL: streams do not survive hearthd, and the log says why */
     struct kvdir *kv;        /* NULL: there are no KV files, and the log says why */
     struct link *link;
-    struct tidy *tidy;     /* NULL: there is no database */
+    struct tidy *tidy;     /* NULL: there is no database, or hearthd is starting */
     struct backup *backup; /* NULL: none is under way */
 };
 

@@ -171,7 +171,7 @@ void stream_fold(struct stream *st)
         /* The journal has it: the next start tries again, if the session has not gone on by then. */
         log_error("session %s: %s", st->session->row.id, e.msg);
         set_error(st, &e);
-    } else {
+    } else if (s->tidy != NULL) { /* at a start, what else goes on is not in use yet: tidy_new() looks at all */
         tidy_uid(s, st->account->uid);
     }
 }

@@ -441,6 +441,32 @@ static void test_room(void **state)
     peer_close(p);
 }
 
+/* What a crash left to be written down makes room only when all that goes on is known to be in use. */
+static void test_room_at_start(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    static const char *const names[] = {"s", "b", "c"};
+    for (int i = 0; i < 3; i++)
+        wire_free(run(p, "n=1", names[i]));
+    wire_free(run(p, "n=4", "late"));
+    struct wire_generate g = request("gate n=2", "s");
+    peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 5);
+    peer_close(p);
+    assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
+    sql(b, "DELETE FROM turns WHERE session = (SELECT id FROM sessions WHERE name = 'late');"
+           "DELETE FROM sessions WHERE name = 'late'; DELETE FROM folded WHERE stream = 4");
+    box_configure(b, "session_bytes_per_uid = 100\n"); /* 109 with what is in the journal */
+    box_start(b);
+    p = peer_open(b);
+    wire_free(show(p, "s"));
+    wire_free(show(p, "late"));
+    assert_true(box_log_has(b, "stream 5 of an earlier hearthd goes on"));
+    assert_int_equal(count(p), 3); /* b went */
+    peer_close(p);
+}
+
 /* A damaged size is nobody's: the other sessions do not go for it, and nothing is refused because of it. */
 static void test_room_and_damage(void **state)
 {
@@ -628,6 +654,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_import_endless, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_age, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_room, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_room_at_start, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_room_and_damage, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup_and_end, box_setup, box_teardown),
