@@ -51,7 +51,6 @@ struct link {
     struct event *timer;               /* the pause, or hello's deadline */
     struct ask_list asks;
     uint32_t last_id;
-    struct wire_engine_hello_result *hello;
     bool was_ready; /* this engine, or the last one, has said hello */
     int64_t pause_ms, starts;
     char why[120]; /* what is known about a death, before the exit status is */
@@ -123,7 +122,6 @@ void link_free(struct link *l)
         event_free(l->child);
     if (l->timer != NULL)
         event_free(l->timer);
-    wire_free(l->hello);
     free(l->engine);
     free(l);
 }
@@ -313,8 +311,6 @@ static void over(struct link *l, int status)
 
     l->pid = 0;
     close_fd(l);
-    wire_free(l->hello);
-    l->hello = NULL;
     event_del(l->timer);
     if (wanted) {
         l->state = LINK_ABSENT;
@@ -362,10 +358,7 @@ static void on_response(struct link *l, const struct wire_frame *f)
         err_set(&e, HEARTH_EENGINE, "the engine's answer to %s: %.120s", a->method->name, f->is_error ? "" : e.msg);
     TAILQ_REMOVE(&l->asks, a, entry);
     a->done(a->arg, result, result != NULL ? NULL : &e);
-    if (a->method == &wire_methods[WIRE_ENGINE_HELLO] && l->state == LINK_RUNNING)
-        l->hello = result;
-    else
-        wire_free(result);
+    wire_free(result);
     free(a);
 }
 
@@ -555,9 +548,4 @@ int64_t link_restarts(const struct link *l)
 pid_t link_pid(const struct link *l)
 {
     return l->pid;
-}
-
-const struct wire_engine_hello_result *link_hello(const struct link *l)
-{
-    return l->hello;
 }

@@ -36,7 +36,6 @@ enum link_state link_state(const struct link *l);
 const char *link_state_name(const struct link *l);
 bool link_was_ready(const struct link *l); /* the last engine got as far as its hello */
 int64_t link_restarts(const struct link *l);
-pid_t link_pid(const struct link *l);                                    /* 0 = none */
-const struct wire_engine_hello_result *link_hello(const struct link *l); /* NULL before it has answered */
+pid_t link_pid(const struct link *l); /* 0 = none */
 
 #endif

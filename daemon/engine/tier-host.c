@@ -116,11 +116,6 @@ bool host_is_none(const struct host *h)
     return h->refused && TAILQ_EMPTY(&h->slabs);
 }
 
-uint64_t host_page_bytes(const struct host_page *page)
-{
-    return page->slab->page_bytes;
-}
-
 uint64_t host_spare(const struct host *h, uint64_t page_bytes)
 {
     const struct host_slab *s;

@@ -38,7 +38,6 @@ struct host_page *host_take_new(struct host *h, uint64_t page_bytes);
 void host_give(struct host *h, struct host_page *page);
 /* True where there is no memory and the system gives none: nobody needs to wait for a page. */
 bool host_is_none(const struct host *h);
-uint64_t host_page_bytes(const struct host_page *page);
 
 /* Pages of that size that could be had without waiting for the system. */
 uint64_t host_spare(const struct host *h, uint64_t page_bytes);

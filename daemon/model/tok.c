@@ -298,11 +298,6 @@ int32_t vocab_bos(const struct vocab *v)
     return v->bos;
 }
 
-int32_t vocab_eos(const struct vocab *v)
-{
-    return v->eos;
-}
-
 bool vocab_add_bos(const struct vocab *v)
 {
     return v->add_bos;

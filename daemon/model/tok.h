@@ -20,9 +20,8 @@ int vocab_load(struct vocab **out, const struct gguf *g, struct hearth_err *e);
 void vocab_free(struct vocab *v);
 
 uint32_t vocab_size(const struct vocab *v);
-const char *vocab_kind(const struct vocab *v); /* "gpt2/llama-bpe", "llama" */
-int32_t vocab_bos(const struct vocab *v);      /* -1: none */
-int32_t vocab_eos(const struct vocab *v);
+const char *vocab_kind(const struct vocab *v);        /* "gpt2/llama-bpe", "llama" */
+int32_t vocab_bos(const struct vocab *v);             /* -1: none */
 bool vocab_add_bos(const struct vocab *v);            /* what the model asks for, with the default of its kind */
 bool vocab_is_end(const struct vocab *v, int32_t id); /* eos, eot, eom and the chat end tokens: generation stops here */
 int32_t vocab_special(const struct vocab *v, const char *text); /* the special token of exactly this text; -1 */
