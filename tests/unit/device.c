@@ -337,8 +337,10 @@ void __wrap_post_send(struct post *p, struct post_list *l)
             of += st->token[k].owner == told.watched;
         }
     }
-    told.admitted |= admits && told.n == 0 && of == 0;
-    told.ended |= its_end && !ends;
+    if (admits && told.n == 0 && of == 0) /* the loop thread, which has no events, touches nothing here */
+        told.admitted = true;
+    if (its_end && !ends)
+        told.ended = true;
     if (of && told.n < 400) {
         told.of[told.n] = of;
         told.tokens[told.n] = tokens;
