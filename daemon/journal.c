@@ -17,6 +17,7 @@
 #include "daemon/journal-sync.h"
 #include "daemon/log.h"
 #include "daemon/store.h"
+#include "daemon/tidy.h"
 
 enum {
     SYNC_MS = 50, /* from the first unsynced record; leaves the disk as long again of the 100 ms */
@@ -137,16 +138,21 @@ void journal_remove(struct journal *j, struct journal_entry *je)
     forget(j, je);
 }
 
+/* A clock that has jumped makes nothing old: a retry must find what it asked for before. */
+static bool old(const struct journal *j, const struct journal_entry *je)
+{
+    return je->ended && je->time + KEEP_S < server_now() && tidy_believes(j->server);
+}
+
 /* Finished streams go when they are old, or when there is too much of them. The clock decides about nothing else. */
 static void expire(struct journal *j, const struct journal_entry *newest)
 {
-    double now = server_now();
     struct journal_entry *je = TAILQ_FIRST(&j->entries), *next;
     bool any = false;
     for (; je != NULL; je = next) {
         next = TAILQ_NEXT(je, entry);
         bool full = j->bytes > j->server->conf->journal_bytes || j->files > FILES_MAX;
-        if (!je->ended || je == newest || (!full && je->time + KEEP_S >= now))
+        if (!je->ended || je == newest || (!full && !old(j, je)))
             continue;
         journal_remove(j, je);
         any = true;
@@ -248,15 +254,21 @@ int journal_end(struct journal *j, struct journal_entry *je, const struct wire_j
 struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number, const char *request)
 {
     struct journal_entry *je;
-    double now = server_now();
     TAILQ_FOREACH_REVERSE(je, &j->entries, journal_list, entry)
     {
-        if (je->uid != uid || (je->ended && je->time + KEEP_S < now))
+        if (je->uid != uid)
             continue;
         if (request != NULL ? je->request != NULL && strcmp(je->request, request) == 0 : je->number == number)
-            return je;
+            if (!old(j, je))
+                return je;
     }
     return NULL;
+}
+
+void journal_expire(struct journal *j)
+{
+    if (j != NULL)
+        expire(j, NULL);
 }
 
 void journal_forget(struct journal *j, const char *session)

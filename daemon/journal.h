@@ -75,6 +75,9 @@ void journal_remove(struct journal *j, struct journal_entry *je);
 /* That uid's stream, by number or by request id; NULL. */
 struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number, const char *request);
 
+/* Lets finished streams go that are old or too much. */
+void journal_expire(struct journal *j);
+
 /* The session is removed: what its streams made goes with it. */
 void journal_forget(struct journal *j, const char *session);
 

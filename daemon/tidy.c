@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "daemon/age.h"
+#include "daemon/journal.h"
 #include "daemon/kvdir.h"
 #include "daemon/log.h"
 #include "daemon/session.h"
@@ -113,6 +114,7 @@ static void turn(struct tidy *t)
     for (size_t i = 0; i < n; i++)
         tidy_uid(s, uids[i]);
     free(uids);
+    journal_expire(s->journal);
     kvdir_evict(s->kv);
 }
 
@@ -139,8 +141,8 @@ int tidy_new(struct tidy **out, struct server *s, struct hearth_err *e)
         return rc;
     }
     age_start(&t->age, wall, doubt, server_now(), boot_now());
+    *out = t; /* the first turn asks it about the clock */
     turn(t);
-    *out = t;
     return 0;
 }
 
@@ -151,6 +153,11 @@ void tidy_free(struct tidy *t)
     if (t->timer != NULL)
         event_free(t->timer);
     free(t);
+}
+
+bool tidy_believes(struct server *s)
+{
+    return s->tidy != NULL && age_look(&s->tidy->age, server_now(), boot_now());
 }
 
 /* --- asking --------------------------------------------------------------------------------------------- */

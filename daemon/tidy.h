@@ -1,11 +1,14 @@
 /*
- * tidy.h - what hearthd removes by itself, at its start and every hour: sessions that nobody uses. Loop thread.
+ * tidy.h - what hearthd removes by itself, at its start and every hour: sessions that nobody uses, streams that have
+ * ended long ago, KV files. Loop thread.
  *
  * The policy, in the words of hearth.conf(5): by age only while the clock can be believed (age.h); for room the least
  * recently used first; never what is pinned or in use; each by name in the log.
  */
 #ifndef DAEMON_TIDY_H
 #define DAEMON_TIDY_H
+
+#include <stdbool.h>
 
 #include "daemon/server.h"
 #include "daemon/store.h"
@@ -14,6 +17,9 @@ struct tidy;
 
 int tidy_new(struct tidy **out, struct server *s, struct hearth_err *e);
 void tidy_free(struct tidy *t);
+
+/* May the wall clock be believed now when it says that something is old? Not while hearthd is starting. */
+bool tidy_believes(struct server *s);
 
 /* Makes room among a uid's sessions where they hold more than they may. */
 void tidy_uid(struct server *s, uid_t uid);
