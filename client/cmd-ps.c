@@ -14,18 +14,23 @@ static void model_id(struct hearth *h, const char *path, char id[static 16])
     hearth_free(m);
 }
 
+static const char *until(const struct hearth_loaded_model *m)
+{
+    return m->vocab_only ? "-" : m->sequences > 0 ? "in use" : m->expires > 0 ? human_in(m->expires) : "stopped";
+}
+
 static void print_rows(struct hearth *h, const struct hearth_engine_status *e)
 {
     struct table t = {0};
-    table_add(&t, 7, "NAME", "ID", "SIZE", "WHERE", "CONTEXT", "RUNNING", "KV");
+    table_add(&t, 8, "NAME", "ID", "SIZE", "WHERE", "CONTEXT", "RUNNING", "KV", "UNTIL");
     for (size_t i = 0; i < e->n_models; i++) {
         const struct hearth_loaded_model *m = &e->models[i];
         char id[16], context[48], running[24];
         model_id(h, m->path, id);
         snprintf(context, sizeof context, "%lld/%lld", (long long)m->context_used, (long long)m->context);
         snprintf(running, sizeof running, "%lld", (long long)m->sequences);
-        table_add(&t, 7, m->name, id, human_bytes(m->bytes), m->vocab_only ? "vocabulary" : m->where, context, running,
-                  human_bytes(m->pages_used * m->page_bytes));
+        table_add(&t, 8, m->name, id, human_bytes(m->bytes), m->vocab_only ? "vocabulary" : m->where, context, running,
+                  human_bytes(m->pages_used * m->page_bytes), until(m));
     }
     table_print(&t);
 }

@@ -1,5 +1,6 @@
 /* cmd-sessions.c - hearth sessions: a verb of verbs, one row each; rm is also a verb of its own. */
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/cmd.h"
@@ -8,7 +9,12 @@
 
 static const char *kept(const struct hearth_session *s)
 {
-    return s->busy ? "running" : s->pinned ? "pinned" : s->expires > 0 ? human_in(s->expires) : "-";
+    bool soon = s->expires < (double)time(NULL) + 3600; /* the daemon looks every hour */
+    return s->busy           ? "running"
+           : s->pinned       ? "pinned"
+           : s->expires <= 0 ? "-"
+           : soon            ? "soon removed"
+                             : human_in(s->expires);
 }
 
 static void print_list(const struct hearth_sessions_list_result *r)

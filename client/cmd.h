@@ -166,7 +166,7 @@ void table_print(struct table *t);                  /* and frees it */
 /* "4.6 MB" and "3 min ago", for people; into one of eight static buffers. */
 const char *human_bytes(int64_t bytes);
 const char *human_ago(double when);
-const char *human_in(double when); /* "3 days" from now, or "soon" */
+const char *human_in(double when); /* "3 days" from now */
 
 /* --- json.c: results as jansson values, and one way to print them ---------------------------------------------- */
 

@@ -160,8 +160,10 @@ const char *human_in(double when)
     size_t size;
     char *buf = scratch(&size);
     double s = difftime((time_t)when, time(NULL));
-    if (s < 3600)
-        snprintf(buf, size, "soon removed");
+    if (s < 60)
+        snprintf(buf, size, "%.0f s", s > 0 ? s : 0);
+    else if (s < 3600)
+        snprintf(buf, size, "%.0f min", s / 60);
     else if (s < 2 * 86400)
         snprintf(buf, size, "%.0f h", s / 3600);
     else

@@ -32,6 +32,7 @@ struct conf {
     int64_t attach_grace;                         /* seconds that a stream goes on without a reader */
     int64_t journal_bytes;                        /* of finished streams that are kept for attaching */
     int64_t threads;                              /* of the engine; 0 = one per core */
+    int64_t idle_unload;                          /* minutes that a model stays without use; 0 = for ever */
     int64_t kv_bytes;                             /* of each model's KV pool; 0 = the engine's choice */
     int64_t kv_ram;          /* bytes of KV that the engine keeps in host memory; CONF_IS_AUTO = its choice */
     int64_t kv_disk;         /* bytes of KV files; 0 = none; CONF_IS_AUTO = a share of the filesystem */

@@ -162,13 +162,14 @@ static int spawn(struct link *l, struct hearth_err *e)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
         return err_set(e, HEARTH_EENGINE, "the engine cannot be started: %s", strerror(errno));
     const struct conf *conf = l->server->conf;
-    char threads[24], kv_bytes[24], kv_ram[24], lock[PATH_MAX], checked[PATH_MAX];
+    char threads[24], kv_bytes[24], kv_ram[24], idle[24], lock[PATH_MAX], checked[PATH_MAX];
     snprintf(threads, sizeof(threads), "%lld", (long long)conf->threads);
     snprintf(kv_bytes, sizeof(kv_bytes), "%lld", (long long)conf->kv_bytes);
+    snprintf(idle, sizeof(idle), "%lld", (long long)conf->idle_unload * 60000); /* ms */
     snprintf(lock, sizeof(lock), "%s/engine.lock", conf->state_dir);
     snprintf(checked, sizeof(checked), "%s/checked", conf->state_dir);
-    char *argv[20] = {l->engine, "--threads", threads, "--kv-bytes", kv_bytes};
-    size_t n = 5;
+    char *argv[20] = {l->engine, "--threads", threads, "--kv-bytes", kv_bytes, "--idle-unload", idle};
+    size_t n = 7;
     if (conf->backend != NULL) {
         argv[n++] = "--backend";
         argv[n++] = conf->backend;

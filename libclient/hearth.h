@@ -594,6 +594,8 @@ struct hearth_loaded_model {
     int64_t sequences;                           /* running */
     int64_t pages_used, pages_total, page_bytes; /* KV */
     bool vocab_only;                             /* only its tokenizer is held */
+    double expires;                              /* when it is unloaded if nobody uses it, seconds since the epoch;
+                                                    0: it is in use, or stays */
     const char *self_check;                      /* of its device: NULL where none is needed; "passed", "passed before"
                                                     (and remembered); else what was wrong: then the CPU runs it */
 };

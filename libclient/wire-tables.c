@@ -451,6 +451,7 @@ static const struct wire_field loaded_model_fields[] = {
     COUNTER(wire_loaded_model, pages_total),
     COUNTER(wire_loaded_model, page_bytes),
     BOOL(wire_loaded_model, vocab_only, false),
+    AMOUNT(wire_loaded_model, expires),
     STR(wire_loaded_model, self_check, 1, HEARTH_ERR_MSG),
     {0},
 };

@@ -100,6 +100,10 @@ static inline const struct device_info *info_of(const struct engine *eng, const 
 int load_model(struct engine *eng, struct resident *m, struct hearth_err *e);
 void load_fini(struct engine *eng); /* closes what it opened, every model being gone */
 int unload_model(struct engine *eng, struct resident *m, struct hearth_err *e);
-void load_count(struct resident *m); /* refreshes what status reads */
+/* Unloads models that nobody has used for params.idle_ms; and the seconds to the next one's time, < 0: there is none.
+ */
+void unload_idle(struct engine *eng);
+double unload_patience(const struct engine *eng);
+void load_count(const struct engine *eng, struct resident *m); /* of a use: refreshes what status reads */
 
 #endif

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <assert.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -247,7 +248,7 @@ void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const st
     if (reason != END_ERROR)
         tier_save(eng->tier, q, engine_now());
     sched_end(&eng->sched, q, reason == END_ERROR ? 0 : q->n_known); /* what failed is not to be found again */
-    load_count(m);
+    load_count(eng, m);
 }
 
 /* A sequence that could never have pages enough is refused; one that may outgrow the pool ends there. */
@@ -282,7 +283,7 @@ static void submit(struct engine *eng, struct seq *q)
     TAILQ_INSERT_TAIL(&eng->loaded, q->model, loaded_link);
     if (!tier_submit(eng->tier, q, engine_now()))
         sched_push(&eng->sched, &q->model->group, q);
-    load_count(q->model);
+    load_count(eng, q->model);
 }
 
 static void cancel(struct engine *eng, uint64_t id)
@@ -307,6 +308,8 @@ static void load_or_unload(struct engine *eng, const struct order *o)
     double begin = engine_now();
     if (load != was_loaded)
         load ? load_model(eng, o->model, &err) : unload_model(eng, o->model, &err);
+    else if (load)
+        load_count(eng, o->model); /* a use: it stays for a while from now on */
     struct event_model *ev = engine_event_new(eng, load ? EV_LOADED : EV_UNLOADED, sizeof *ev);
     ev->model = o->model;
     ev->owner = o->owner;
@@ -455,12 +458,14 @@ static bool tiers_turn(struct engine *eng)
     return rc > 0;
 }
 
-/* Until an order comes, a file has moved on, or it is time to look again; where copies are under way, for those. */
+/* Until an order comes, a file has moved on, a model has been idle for long enough, or it is time to look again; where
+ * copies are under way, for those. */
 static void wait_for_work(struct engine *eng, bool copying)
 {
+    static const double most = 3600; /* poll's int of ms holds no year */
     struct hearth_err err;
     struct pollfd pfd[2] = {{eng->inbox.fd, POLLIN, 0}, {tier_fd(eng->tier), POLLIN, 0}};
-    double seconds = tier_patience(eng->tier);
+    double seconds = tier_patience(eng->tier), unload = unload_patience(eng);
     if (copying) {
         if (tier_wait(eng->tier, &err))
             engine_fail(eng, &err);
@@ -470,7 +475,9 @@ static void wait_for_work(struct engine *eng, bool copying)
         return;
     if (eng->finish_by > 0)
         seconds = 0.01;
-    poll(pfd, 2, seconds < 0 ? -1 : (int)(1e3 * seconds)); /* a signal only looks once more */
+    if (unload >= 0 && (seconds < 0 || unload < seconds))
+        seconds = unload < most ? unload : most;
+    poll(pfd, 2, seconds < 0 ? -1 : (int)ceil(1e3 * seconds)); /* a signal only looks once more */
 }
 
 static void *device_main(void *arg)
@@ -485,6 +492,7 @@ static void *device_main(void *arg)
         return NULL;
     while (!atomic_load(&eng->stop) && !eng->fatal.code) {
         carry_out_orders(eng);
+        unload_idle(eng);
         bool held = atomic_load(&eng->hold);
         if (held)
             step_drain(eng);

@@ -44,6 +44,7 @@ struct engine_params {
     uint64_t kv_ram;     /* of KV in host memory, 0 = none, TIER_RAM_AUTO = chosen by what the machine has */
     const char *kv_dir;  /* the folder of KV files; NULL = none are kept */
     enum tier_policy restore;
+    uint64_t idle_ms; /* a model that nobody has used for so long is unloaded; 0 = it stays */
 };
 
 /* Opens the device and starts the thread. */
@@ -60,7 +61,8 @@ const char *engine_device(const struct engine *eng);  /* its description */
 /* Takes the sequence. Its model is loaded first where need be. */
 void engine_submit(struct engine *eng, struct seq *q);
 void engine_cancel(struct engine *eng, uint64_t seq_id);
-/* Answered by EV_LOADED, EV_UNLOADED with the owner given. A busy model is not unloaded: HEARTH_ELIMIT. */
+/* Answered by EV_LOADED, EV_UNLOADED with the owner given. A busy model is not unloaded: HEARTH_ELIMIT. Of one that is
+ * unloaded for want of use (idle_ms), or of memory, nothing is told: resident.loaded says it. */
 void engine_load(struct engine *eng, struct resident *m, void *owner);
 void engine_unload(struct engine *eng, struct resident *m, void *owner);
 /* Lets saves of KV end, for some seconds at most. Answered by EV_FINISHED. */

@@ -218,7 +218,7 @@ int load_model(struct engine *eng, struct resident *m, struct hearth_err *e)
     m->serial = ++eng->serial;
     sched_group_add(&eng->sched, &m->group);
     TAILQ_INSERT_TAIL(&eng->loaded, m, loaded_link);
-    load_count(m);
+    load_count(eng, m);
     atomic_store(&m->loaded, true);
     return 0;
 }
@@ -264,11 +264,42 @@ int unload_model(struct engine *eng, struct resident *m, struct hearth_err *e)
     displace(m);
     atomic_store(&m->pages_used, 0);
     atomic_store(&m->context_used, 0);
+    atomic_store(&m->unload_at, 0);
     atomic_store(&m->loaded, false); /* last: from here on the loop thread may free it */
     return 0;
 }
 
-void load_count(struct resident *m)
+/* --- models that nobody uses ----------------------------------------------------------------------------- */
+
+static struct resident *first_to_go(const struct engine *eng)
+{
+    struct resident *m, *first = NULL;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
+        if (m->unload_at > 0 && (!first || m->unload_at < first->unload_at))
+            first = m;
+    return first;
+}
+
+void unload_idle(struct engine *eng)
+{
+    struct hearth_err ignored;
+    struct resident *m;
+    while (!eng->fatal.code && (m = first_to_go(eng)) && m->unload_at <= engine_now()) {
+        fprintf(stderr, "hearth-engine: %s is unloaded: nobody has used it for %g minutes\n", m->path,
+                (double)eng->params.idle_ms / 60000);
+        if (unload_model(eng, m, &ignored)) /* the device failed */
+            return;
+    }
+}
+
+double unload_patience(const struct engine *eng)
+{
+    const struct resident *m = first_to_go(eng);
+    double left = m ? m->unload_at - engine_now() : -1;
+    return m && left < 0 ? 0 : left;
+}
+
+void load_count(const struct engine *eng, struct resident *m)
 {
     struct kv_counts c;
     if (!m->group.kv)
@@ -277,4 +308,6 @@ void load_count(struct resident *m)
     atomic_store(&m->pages_used, c.total - c.free);
     atomic_store(&m->context_used, c.longest);
     atomic_store(&m->sequences, m->group.n_seq);
+    bool stays = m->group.n_seq || !eng->params.idle_ms;
+    atomic_store(&m->unload_at, stays ? 0 : engine_now() + 1e-3 * (double)eng->params.idle_ms);
 }

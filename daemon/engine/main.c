@@ -24,7 +24,7 @@
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
-    "                     [--restore cost|always|never]\n"
+    "                     [--restore cost|always|never] [--idle-unload MS]\n"
     "       hearth-engine --bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...]\n"
     "                     [--kv N,...] [--load] [--anyway] [--json | --csv] [--name NAME] [--commit ID]\n"
     "                     [--backend ...]\n"
@@ -72,6 +72,7 @@ static const struct opt {
     {"kv-ram", OPT_SIZE_OR_AUTO, AT(engine.kv_ram), INT64_MAX},
     {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},
     {"restore", OPT_RESTORE, AT(engine.restore), 0},
+    {"idle-unload", OPT_SIZE, AT(engine.idle_ms), INT64_MAX},
     {"bench", OPT_TEXT, AT(bench.model), 0},
     {"prompt", OPT_TEXT, AT(bench.prompt), 0},
     {"depth", OPT_TEXT, AT(bench.depth), 0},

@@ -57,6 +57,7 @@ struct resident {
     _Atomic(const char *) self_check; /* "passed", "passed before", or distrust; NULL: the device needs none */
     _Atomic uint32_t pages_used, pages_total, sequences, context_used;
     _Atomic uint64_t page_bytes;
+    _Atomic double unload_at; /* on the engine's clock, if nobody uses it until then; 0: it is in use, or stays */
 };
 
 struct models {

@@ -200,6 +200,15 @@ static void count_tiers(struct wire_kv_tiers *out, const struct tier_counters *c
     };
 }
 
+/* When the model is unloaded, on the wall's clock; 0: it is in use, or stays. */
+static double expires(const struct resident *m)
+{
+    double at = atomic_load(&m->unload_at);
+    struct timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    return at > 0 ? (double)wall.tv_sec + 1e-9 * (double)wall.tv_nsec + at - engine_now() : 0;
+}
+
 static int on_status(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                      struct hearth_err *e)
 {
@@ -226,6 +235,7 @@ static int on_status(struct server *s, uint32_t id, const struct wire_method *m,
             .pages_total = loaded ? atomic_load(&model->pages_total) : 0,
             .page_bytes = loaded ? (int64_t)atomic_load(&model->page_bytes) : 0,
             .vocab_only = !loaded,
+            .expires = expires(model),
         };
     }
     struct wire_kv_tiers kv;

@@ -242,6 +242,8 @@ static int finish(struct engine *eng, struct hearth_err *e)
         sched_done(&eng->sched, ps);
         if (live)
             end_at_limit(eng, q);
+        else
+            load_count(eng, model_of(p)); /* one less */
     }
     return 0;
 }

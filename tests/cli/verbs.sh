@@ -42,7 +42,9 @@ status 0 "load --json" "$hearth" load tale --json
 json_is "load says that it was there" "d['was_loaded'] is True and d['load_ms'] >= 0"
 status 0 "ps --json" "$hearth" ps --json
 json_is "ps has the model with its weights" "len(d['models']) == 1 and d['models'][0]['path'] == '$path' and d['models'][0]['bytes'] > 4e6"
+json_is "and says until when" "d['models'][0]['expires'] > 1.7e9"
 status 0 "ps" "$hearth" ps
+is "ps says so, too" "$(grep -cE ' UNTIL$| (30|29) min$' "$dir/out")" 2
 (cd "$(dirname "$path")" && "$hearth" run -n 2 -m "./$(basename "$path")" x) >/dev/null 2>"$dir/err"
 result $? "a relative path names a model"
 (cd "$(dirname "$path")" && "$hearth" run -n 2 -m "$(basename "$path")" x) >/dev/null 2>"$dir/err"

@@ -641,6 +641,47 @@ static void load_and_unload(void **state)
     wire_free(out);
 }
 
+static const struct wire_loaded_model *row_of(const struct wire_engine_status *s, const char *path)
+{
+    for (size_t i = 0; i < s->n_models; i++)
+        if (!strcmp(s->models[i].path, path))
+            return &s->models[i];
+    return NULL;
+}
+
+/* Nobody asks for anything but the status: the model goes by the clock alone, and its KV comes back with it. */
+static void an_idle_model_is_unloaded(void **state)
+{
+    (void)state;
+    struct drive idle, *shared = &d;
+    struct wire_engine_generate g;
+    char *args[] = {"--backend", "cpu", "--kv-ram", "100000000", "--idle-unload", "1", NULL};
+    drive_open(&idle, args);
+    prompt(&g, "Once upon a time there was a king who had a daughter, and she was so proud that no man was good enough",
+           8);
+    const struct heard *want = drive_generate(shared, &g);
+    for (int i = 0; i < 2; i++) {
+        const struct heard *h = drive_generate(&idle, &g);
+        same_tokens(h, want);
+        assert_true(h->result.timings.load_ms > 0);
+        if (i)
+            assert_true(h->result.usage.restored_tokens > 0);
+        for (bool gone = false; !gone;) {
+            struct hearth_err e;
+            void *out;
+            assert_int_equal(drive_call(&idle, WIRE_ENGINE_STATUS, &(struct wire_empty){0}, &out, &e), 0);
+            const struct wire_loaded_model *m = row_of(out, tale);
+            gone = m->vocab_only;
+            assert_true(gone ? m->expires == 0 : m->expires > 0);
+            wire_free(out);
+        }
+    }
+    assert_int_equal(drive_close(&idle), 0);
+    struct wire_engine_status *s = status();
+    assert_true(row_of(s, tale)->expires == 0); /* no limit: it stays */
+    wire_free(s);
+}
+
 /* A KV pool of a few pages: all get their turn, and end as they would with room. */
 static void a_small_pool_serves_everybody(void **state)
 {
@@ -753,6 +794,7 @@ int main(void)
         cmocka_unit_test(a_file_that_shrinks),
         cmocka_unit_test(a_replaced_file_is_another_model),
         cmocka_unit_test(load_and_unload),
+        cmocka_unit_test(an_idle_model_is_unloaded),
         cmocka_unit_test(a_small_pool_serves_everybody),
         cmocka_unit_test(ends_with_the_link),
         cmocka_unit_test(one_engine_at_a_time),

@@ -39,6 +39,7 @@ static void test_file(void **state)
                                "kv_disk = 3G\n"
                                "kv_ram = 1M\n"
                                "kv_ram = auto\n"
+                               "idle_unload = 90\n"
                                "streams=7";
     setenv("HOME", "/home/someone", 1);
     struct conf c;
@@ -56,6 +57,7 @@ static void test_file(void **state)
     assert_int_equal(c.kv_ram, CONF_IS_AUTO);
     assert_int_equal(c.kv_disk_per_uid, CONF_IS_AUTO);
     assert_int_equal(c.streams, 7);
+    assert_int_equal(c.idle_unload, 90);
     assert_int_equal(c.streams_per_uid, 64); /* the default, as hearth.conf.5 gives it */
     conf_fini(&c);
 }
@@ -83,6 +85,7 @@ static void test_refused(void **state)
         {"kv_disk = -1\n", "kv_disk: -1"},
         {"kv_disk = automatic\n", "or auto"},
         {"kv_age = auto\n", "kv_age"},
+        {"idle_unload = 525601\n", "between 0 and 525600"},
         {"backend = rocm\n", "none of auto cpu cuda"},
         {"backend = cp\n", "none of auto cpu cuda"},
         {"backend = cpu cuda\n", "none of auto cpu cuda"},

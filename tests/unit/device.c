@@ -415,6 +415,78 @@ static void tokens_are_handed_over_together(void **state)
     tell(300, 0, false, true);
 }
 
+/* --- models that nobody uses ----------------------------------------------------------------------------- */
+
+/* Two rounds of the device thread's loop, and nothing asked of a model: what the first found due is done. */
+static void go_round(struct world *w)
+{
+    static struct resident nobody;
+    for (int i = 0; i < 2; i++) {
+        w->answered = false;
+        engine_unload(w->eng, &nobody, w);
+        while (!w->answered)
+            hear_one(w);
+    }
+}
+
+static bool is_loaded_at(struct world *w, double now)
+{
+    go_round(w); /* a step that names what has ended may be under way */
+    toy_now = now;
+    go_round(w);
+    return atomic_load(&w->m.loaded);
+}
+
+static void an_idle_model_goes_by_itself(void **state)
+{
+    (void)state;
+    static struct heard a, b, c;
+    struct world w;
+    int32_t prompt[5 * KV_PAGE];
+    for (int i = 0; i < 5 * KV_PAGE; i++)
+        prompt[i] = 1 + i % 3;
+    world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20, .idle_ms = 60000}, 2, false);
+    memset(&told, 0, sizeof told);
+    told.loop = pthread_self();
+    toy_now = 1000;
+    toy_step_s = 0;
+    told_on = true;
+    engine_submit(w.eng, make(&w, &a, prompt, 5 * KV_PAGE, 10));
+    hear_all(&w);
+    assert_true(is_loaded_at(&w, 1059));
+    assert_true(w.m.unload_at == 1060);
+    assert_false(is_loaded_at(&w, 1060));
+    assert_true(w.m.unload_at == 0);
+
+    /* the next request loads it, and has what was computed before */
+    engine_submit(w.eng, make(&w, &b, prompt, 5 * KV_PAGE, 10));
+    hear_all(&w);
+    check_heard(&b);
+    assert_int_equal(b.end.n_restored, 4 * KV_PAGE);
+    assert_int_equal(b.n_got, a.n_got);
+
+    /* who waits for it keeps it, however long */
+    engine_hold(w.eng, true);
+    engine_submit(w.eng, make(&w, &c, prompt, 1, 10));
+    assert_true(is_loaded_at(&w, 9000));
+    assert_true(w.m.unload_at == 0);
+    engine_hold(w.eng, false);
+    hear_all(&w);
+    check_heard(&c);
+    assert_true(is_loaded_at(&w, 9059));
+    ask(&w, engine_load); /* a use */
+    assert_true(is_loaded_at(&w, 9100));
+    assert_false(is_loaded_at(&w, 9119.5));
+    assert_true(engine_close(w.eng, 30));
+
+    world_open(&w, 1); /* without a limit */
+    ask(&w, engine_load);
+    assert_true(is_loaded_at(&w, 1e9));
+    assert_true(w.m.unload_at == 0);
+    assert_true(engine_close(w.eng, 30));
+    told_on = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,6 +501,7 @@ int main(void)
         cmocka_unit_test(the_pool_is_a_limit),
         cmocka_unit_test(closing_with_work_under_way),
         cmocka_unit_test(tokens_are_handed_over_together),
+        cmocka_unit_test(an_idle_model_goes_by_itself),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

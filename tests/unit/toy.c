@@ -399,6 +399,7 @@ bool vocab_is_end(const struct vocab *v, int32_t id)
 
 void world_open_with(struct world *w, const struct engine_params *more, uint32_t ahead, bool gpu)
 {
+    static char name[] = "toy.gguf";
     struct engine_params p = *more;
     struct hearth_err e;
     p.backend = "toy";
@@ -413,6 +414,7 @@ void world_open_with(struct world *w, const struct engine_params *more, uint32_t
     toy_checks = 0;
     w->m.hp.n_vocab = VOCAB;
     w->m.hp.n_ctx = MAX_LEN;
+    w->m.path = name;
     w->m.vocab = (struct vocab *)&toy; /* any pointer: only vocab_is_end above sees it */
     assert_int_equal(engine_open(&w->eng, &p, &e), 0);
 }
