@@ -355,6 +355,11 @@ static void on_response(struct link *l, const struct wire_frame *f)
     }
     struct hearth_err e = f->err;
     void *result = NULL;
+    if (f->is_error && e.code == HEARTH_EDEVICE) {
+        /* All that it holds was on that device, and a driver may take long to let it go. Its end answers this too. */
+        snprintf(l->why, sizeof(l->why), "%.119s", e.msg);
+        return;
+    }
     if (!f->is_error && wire_unpack(a->method->result, f->body, f->body_len, &result, &e) != 0)
         err_set(&e, HEARTH_EENGINE, "the engine's answer to %s: %.120s", a->method->name, f->is_error ? "" : e.msg);
     TAILQ_REMOVE(&l->asks, a, entry);

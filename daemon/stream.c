@@ -330,8 +330,7 @@ static void on_engine_death(struct stream *st, const struct hearth_err *err)
     }
     st->suspect = st->again = true;
     st->crashes++;
-    if (err->code != HEARTH_EDEVICE) /* that engine is about to exit, which is told, and counts, apart */
-        st->retries++;
+    st->retries++;
     if (st->retries > st->server->conf->stream_retries || st->crashes > CRASHES_MAX ||
         st->server->phase != SERVER_RUNNING) {
         if (st->server->phase == SERVER_RUNNING && st->retries == st->crashes)
@@ -355,7 +354,7 @@ static void on_result(void *arg, const void *result, const struct hearth_err *er
         end_by_engine(st, result);
     else if (st->cancelled)
         stream_end_here(st, NULL);
-    else if (err->code == HEARTH_EENGINE || err->code == HEARTH_EDEVICE)
+    else if (err->code == HEARTH_EENGINE)
         on_engine_death(st, err);
     else
         stream_end_here(st, err);

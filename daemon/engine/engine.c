@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/engine/device.h"
+#include "daemon/engine/fault.h"
 
 /* What the loop thread asks for. */
 enum order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_LOAD, ORDER_UNLOAD, ORDER_FINISH, ORDER_WAKE };
@@ -416,11 +417,23 @@ static int open_device(struct engine *eng, struct hearth_err *e)
     eng->ahead = eng->info.ahead < 1 ? 1 : eng->info.ahead > AHEAD_MAX ? AHEAD_MAX : eng->info.ahead;
     if (eng->params.ahead && eng->params.ahead < eng->ahead)
         eng->ahead = eng->params.ahead;
-    sched_init(&eng->sched, eng->info.gpu ? ROWS_GPU : ROWS_CPU, ROWS_MIXED, OUT_MAX);
-    if ((rc = open_tiers(eng, e))) {
-        eng->be->close(eng->dev);
-        eng->be = NULL;
+    if (eng->params.fault) {
+        const struct backend *failing = fault_wrap(eng->be, eng->dev, eng->params.fault, e);
+        if (!failing) {
+            rc = e->code;
+            goto fail;
+        }
+        eng->be = failing;
+        fputs("hearth-engine: its device is going to fail, for a test (--fault)\n", stderr);
     }
+    sched_init(&eng->sched, eng->info.gpu ? ROWS_GPU : ROWS_CPU, ROWS_MIXED, OUT_MAX);
+    if ((rc = open_tiers(eng, e)))
+        goto fail;
+    return 0;
+
+fail:
+    eng->be->close(eng->dev);
+    eng->be = NULL;
     return rc;
 }
 

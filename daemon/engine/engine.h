@@ -45,6 +45,7 @@ struct engine_params {
     const char *kv_dir;  /* the folder of KV files; NULL = none are kept */
     enum tier_policy restore;
     uint64_t idle_ms; /* a model that nobody has used for so long is unloaded; 0 = it stays */
+    const char *fault; /* for tests: when the device fails (daemon/engine/fault.h); NULL: it does not by our doing */
 };
 
 /* Opens the device and starts the thread. */

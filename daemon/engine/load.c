@@ -203,7 +203,7 @@ static struct resident *oldest_idle(struct engine *eng)
 
 int load_model(struct engine *eng, struct resident *m, struct hearth_err *e)
 {
-    struct hearth_err ignored;
+    struct hearth_err ignored, sick;
     struct resident *old;
     if (m->hp_err.code) {
         *e = m->hp_err;
@@ -213,6 +213,10 @@ int load_model(struct engine *eng, struct resident *m, struct hearth_err *e)
     int rc;
     while ((rc = load(eng, m, e)) == HEARTH_ENOMEM && (old = oldest_idle(eng)))
         unload_model(eng, old, &ignored);
+    if (rc == HEARTH_EDEVICE && eng->be->sync(eng->dev, &sick) == HEARTH_EDEVICE)
+        engine_fail(eng, &sick);
+    if (eng->fatal.code) /* of this model, or of a step of the others between two of its pieces */
+        rc = err_set(e, eng->fatal.code, "%s", eng->fatal.msg);
     if (rc)
         return rc;
     m->serial = ++eng->serial;

@@ -5,6 +5,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/device.h \
 	daemon/engine/engine.c daemon/engine/engine.h \
 	daemon/engine/eval.c daemon/engine/eval.h \
+	daemon/engine/fault.c daemon/engine/fault.h \
 	daemon/engine/generate.c \
 	daemon/engine/kv.c daemon/engine/kv.h \
 	daemon/engine/kvfile.c daemon/engine/kvfile.h daemon/engine/kvfile-format.h daemon/engine/kvfile-write.c \

@@ -24,12 +24,15 @@
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
-    "                     [--restore cost|always|never] [--idle-unload MS]\n"
+    "                     [--restore cost|always|never] [--idle-unload MS] [--fault WHAT=N|PATH]\n"
     "       hearth-engine --bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...]\n"
     "                     [--kv N,...] [--load] [--anyway] [--json | --csv] [--name NAME] [--commit ID]\n"
     "                     [--backend ...]\n"
     "\n"
-    "Started by hearthd, with a socket pair as descriptor 3 (--link). --bench measures a model and exits.\n";
+    "Started by hearthd, with a socket pair as descriptor 3 (--link). --bench measures a model and exits.\n"
+    "--fault is for tests: the device fails in the Nth load, step, save, restore or any of them; or PATH is a file "
+    "that\n"
+    "says so once it appears. hearthd never asks for it.\n";
 
 /* --- options -------------------------------------------------------------------------------------------- */
 
@@ -73,6 +76,7 @@ static const struct opt {
     {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},
     {"restore", OPT_RESTORE, AT(engine.restore), 0},
     {"idle-unload", OPT_SIZE, AT(engine.idle_ms), INT64_MAX},
+    {"fault", OPT_TEXT, AT(engine.fault), 0},
     {"bench", OPT_TEXT, AT(bench.model), 0},
     {"prompt", OPT_TEXT, AT(bench.prompt), 0},
     {"depth", OPT_TEXT, AT(bench.depth), 0},
@@ -227,6 +231,10 @@ int main(int argc, char **argv)
 
     if (!args_parse(&a, argc, argv)) {
         fputs(usage, stderr);
+        return 2;
+    }
+    if (a.bench.model && a.engine.fault) {
+        fputs("hearth-engine: --fault is for an engine that serves\n", stderr);
         return 2;
     }
     if (a.bench.model) {

@@ -1,4 +1,7 @@
-"""What the tests in Python share: a daemon of one's own in a fresh folder, a client without a library, and TAP."""
+"""What the tests in Python share: a daemon of one's own in a fresh folder, a client without a library, and TAP.
+
+$HEARTH_BACKEND is what their engines compute with; without it they are on the CPU.
+"""
 import os, shutil, signal, socket, sqlite3, subprocess, sys, tempfile
 
 try:
@@ -7,6 +10,7 @@ except ImportError:
     print("1..0 # SKIP python3-msgpack is not installed")
     sys.exit(0)
 
+BACKEND = os.environ.get("HEARTH_BACKEND", "cpu")
 BUILD, SRC = os.environ["top_builddir"], os.environ["top_srcdir"]
 failed = count = 0
 
@@ -51,11 +55,12 @@ class Box:
         for name in "HEARTH_SOCKET", "KILL_AT", "KILL_ENGINE_AT":
             self.env.pop(name, None)
         os.mkdir(d + "/run", 0o700)
+        self.configure()
 
     def configure(self, *lines):
         os.makedirs(self.dir + "/config/hearth", 0o700, exist_ok=True)
         with open(self.dir + "/config/hearth/hearth.conf", "w") as f:
-            f.write("".join(l + "\n" for l in lines))
+            f.write("".join(l + "\n" for l in ("backend = " + BACKEND, *lines)))
 
     def start(self, who=None, name=None, n=0):
         """A daemon; with `who` it, or its engine, dies in the Nth write to a file of that name after arm()."""

@@ -118,6 +118,10 @@ tests_daemon_crash_LDADD = $(DAEMON_TEST_LIBS)
 
 EXTRA_DIST += tests/daemon/harness.py
 
+# A device that fails under the real engine.
+dist_check_SCRIPTS += tests/daemon/fault.py
+TESTS += tests/daemon/fault.py
+
 # KV that comes back, through the real engine.
 dist_check_SCRIPTS += tests/daemon/tiers.py
 TESTS += tests/daemon/tiers.py

@@ -1,0 +1,258 @@
+/* fault.c - see fault.h. Thread: the device's. */
+#include "config.h"
+
+#include "daemon/engine/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum point { LOAD, STEP, SAVE, RESTORE, ANY, POINTS };
+static const char *const names[POINTS] = {"load", "step", "save", "restore", "any"};
+
+/* An op has no place for anything but the device, which is the inner backend's: what is known about the fault is here.
+ */
+static struct {
+    const struct backend *inner;
+    struct backend table;
+    const char *path; /* NULL: no file is waited for */
+    enum point point;
+    uint64_t left; /* calls until it fails; 0: not known yet, or over */
+    char when[32]; /* it failed */
+    bool gpu;
+    bool poisoned; /* the step that is being told fails on the GPU */
+    bool dead;
+} fault;
+
+static bool parse(const char *s, enum point *point, uint64_t *n)
+{
+    for (int i = 0; i < POINTS; i++) {
+        size_t len = strlen(names[i]);
+        char *end;
+        if (strncmp(s, names[i], len) || s[len] != '=' || s[len + 1] < '0' || s[len + 1] > '9')
+            continue;
+        errno = 0;
+        *n = strtoull(s + len + 1, &end, 10);
+        *point = (enum point)i;
+        return !errno && *n > 0 && (!*end || !strcmp(end, "\n"));
+    }
+    return false;
+}
+
+/* Takes the file if it is there now. */
+static void look(void)
+{
+    char line[32];
+    int fd = open(fault.path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return;
+    ssize_t n = read(fd, line, sizeof line - 1);
+    close(fd);
+    if (unlink(fault.path))
+        return; /* another engine was quicker */
+    line[n > 0 ? n : 0] = '\0';
+    if (!parse(line, &fault.point, &fault.left))
+        fprintf(stderr, "hearth-engine: %s: \"%s\" is not a fault\n", fault.path, line);
+    fault.path = NULL;
+}
+
+/* A call of that kind begins: is it the one? */
+static bool strikes(enum point p)
+{
+    if (fault.path)
+        look();
+    if (fault.dead || !fault.left || (fault.point != p && fault.point != ANY) || --fault.left)
+        return false;
+    snprintf(fault.when, sizeof fault.when, "a %s", names[p]);
+    fprintf(stderr, "hearth-engine: the device fails in %s, as a test asked\n", fault.when);
+    return true;
+}
+
+static int failed(struct hearth_err *e)
+{
+    return err_set(e, HEARTH_EDEVICE, "the device failed in %s, as a test asked", fault.when);
+}
+
+/* --- calls that fail ------------------------------------------------------------------------------------- */
+
+static int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
+{
+    fault.dead |= strikes(LOAD);
+    return fault.dead ? failed(e) : fault.inner->weight_load(d, w, e);
+}
+
+static void step_begin(struct device *d, const struct batch *b, uint64_t key)
+{
+    if (strikes(STEP)) {
+        fault.poisoned = fault.gpu;
+        fault.dead = !fault.gpu;
+    }
+    if (!fault.dead) /* a poisoned step is no other's, or their graph would be launched */
+        fault.inner->step_begin(d, b, fault.poisoned ? ~key : key);
+}
+
+static void qkv(struct device *d, const struct op_qkv *op)
+{
+    struct op_qkv bad = *op;
+    if (fault.poisoned)
+        bad.norm.w = (const float *)256;
+    if (!fault.dead)
+        fault.inner->qkv(d, &bad);
+}
+
+static uint64_t step_end(struct device *d)
+{
+    fault.poisoned = false; /* from here on the device says so itself */
+    return fault.dead ? UINT64_MAX : fault.inner->step_end(d);
+}
+
+static uint64_t kv_save(struct device *d, struct kv_pool *p, const uint32_t *pages, void *const *host, uint32_t n)
+{
+    bool now = strikes(SAVE);
+    fault.dead |= now;
+    return now ? UINT64_MAX : fault.dead ? 0 : fault.inner->kv_save(d, p, pages, host, n);
+}
+
+static uint64_t kv_load(struct device *d, struct kv_pool *p, const uint32_t *pages, const void *const *host, uint32_t n)
+{
+    bool now = strikes(RESTORE);
+    fault.dead |= now;
+    return now ? UINT64_MAX : fault.dead ? 0 : fault.inner->kv_load(d, p, pages, host, n);
+}
+
+/* --- calls of a dead device ------------------------------------------------------------------------------ */
+
+#define OP(name, type)                                 \
+    static void name(struct device *d, const type *op) \
+    {                                                  \
+        if (!fault.dead)                               \
+            fault.inner->name(d, op);                  \
+    }
+OP(embed, struct op_embed)
+OP(attend, struct op_attend)
+OP(proj_add, struct op_proj)
+OP(ffn_up, struct op_ffn_up)
+OP(head, struct op_head)
+OP(sample, struct op_sample)
+
+static void kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src)
+{
+    if (!fault.dead)
+        fault.inner->kv_copy(d, p, dst, src);
+}
+
+static void kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
+{
+    if (!fault.dead)
+        fault.inner->kv_clear(d, p, page);
+}
+
+static int reserve(struct device *d, const struct workspace_dims *dims, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->reserve(d, dims, e);
+}
+
+static int vec_load(struct device *d, const float *src, size_t n, float **out, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->vec_load(d, src, n, out, e);
+}
+
+static int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->kv_new(d, desc, out, e);
+}
+
+static int kv_moved(struct device *d, uint64_t ticket, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->kv_moved(d, ticket, e);
+}
+
+static int kv_move_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->kv_move_wait(d, ticket, e);
+}
+
+static int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->host_alloc(d, bytes, out, e);
+}
+
+static int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->step_wait(d, ticket, out, n, e);
+}
+
+static int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history,
+                    uint32_t n_history, uint32_t n_vocab, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->slot_set(d, slot, p, history, n_history, n_vocab, e);
+}
+
+static int act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->act_read(d, a, row0, n_row, out, e);
+}
+
+static int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->act_write(d, a, row0, n_row, in, e);
+}
+
+static int sync_all(struct device *d, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->sync(d, e);
+}
+
+static int read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->read_rate(d, bytes_per_s, e);
+}
+
+/* --- the table ------------------------------------------------------------------------------------------- */
+
+const struct backend *fault_wrap(const struct backend *be, struct device *d, const char *when, struct hearth_err *e)
+{
+    struct device_info info;
+    memset(&fault, 0, sizeof fault);
+    if (when[0] == '/') {
+        fault.path = when;
+    } else if (!parse(when, &fault.point, &fault.left)) {
+        err_set(e, HEARTH_EPARAMS, "--fault: \"%.40s\" is neither load, step, save, restore or any with =N, nor a path",
+                when);
+        return NULL;
+    }
+    be->info(d, &info);
+    fault.gpu = info.gpu;
+    fault.inner = be;
+    fault.table = *be; /* what frees and closes goes straight there, as it does after an error */
+    fault.table.reserve = reserve;
+    fault.table.weight_load = weight_load;
+    fault.table.vec_load = vec_load;
+    fault.table.kv_new = kv_new;
+    fault.table.kv_copy = kv_copy;
+    fault.table.kv_clear = kv_clear;
+    fault.table.kv_save = kv_save;
+    fault.table.kv_load = kv_load;
+    fault.table.kv_moved = kv_moved;
+    fault.table.kv_move_wait = kv_move_wait;
+    fault.table.host_alloc = host_alloc;
+    fault.table.step_begin = step_begin;
+    fault.table.embed = embed;
+    fault.table.qkv = qkv;
+    fault.table.attend = attend;
+    fault.table.proj_add = proj_add;
+    fault.table.ffn_up = ffn_up;
+    fault.table.head = head;
+    fault.table.sample = sample;
+    fault.table.step_end = step_end;
+    fault.table.step_wait = step_wait;
+    fault.table.slot_set = slot_set;
+    fault.table.act_read = act_read;
+    fault.table.act_write = act_write;
+    fault.table.sync = sync_all;
+    fault.table.read_rate = read_rate;
+    return &fault.table;
+}

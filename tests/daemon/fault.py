@@ -1,0 +1,195 @@
+#!/usr/bin/python3
+"""The device fails under the real engine: in every kind of call, as a lost GPU does; nobody's stream is the worse.
+
+The engine has daemon/engine/fault.h between itself and the CPU, and a file says when it fails. Every text must be that of an
+undisturbed run, and the client hears of the pause. Prints TAP.
+"""
+import os, sys, time
+
+sys.dont_write_bytecode = True
+import harness
+from harness import BUILD, Box, Refused, check
+
+PAGE = 16
+LONG = "The king said to the miller that he would give him the half of his kingdom, and the miller went home. " * 24
+FIRST = "Once upon a time there was a king who had three daughters, and the youngest"
+SECOND = " But the old woman in the forest said:"
+GREEDY, DICE = {"temperature": 0}, {"temperature": 0.8, "seed": 20261121}
+
+box = Box("fault")
+file = box.dir + "/fault"
+
+
+def engine(*options):
+    """The engine that hearthd starts from here on, with these options before its own."""
+    with open(box.dir + "/engine.new", "w") as f:
+        f.write('#!/bin/sh\nexec "%s/hearth-engine" %s "$@"\n' % (BUILD, " ".join(options)))
+    os.chmod(f.name, 0o700)
+    os.rename(f.name, box.dir + "/engine")
+
+
+def fail(when):
+    """The device fails then."""
+    with open(file + ".new", "w") as f:
+        f.write(when)
+    os.rename(f.name, file)
+
+
+class Client(harness.Client):
+    """Keeps what streams are told besides their answers."""
+
+    def __init__(self):
+        super().__init__(box.socket)
+        self.heard = {}
+
+    def read(self):
+        m = super().read()
+        if m and m[0] == 2:
+            self.heard.setdefault(m[1], []).append(m[2][0])
+        return m
+
+    def until(self, done):
+        while not done():
+            m = self.read()
+            if m[0] == 1:
+                self.answers[m[1]] = m[2:]
+
+    def ask(self, text, n=40, sampling=GREEDY, **more):
+        return self.submit("generate", model="tale", text=text, max_tokens=n, sampling=sampling, **more)
+
+    def say(self, *args, **more):
+        return self.answer(self.ask(*args, **more))
+
+    def status(self):
+        return self.call("status")["engine"]
+
+
+def start(*lines):
+    box.configure("engine = %s/engine" % box.dir, "threads = 2", *lines)
+    box.start()
+    return Client()
+
+
+def same(want, got, why):
+    check((got["text"], got["tokens"], got["finish_reason"]) == (want["text"], want["tokens"], want["finish_reason"]),
+          "%s: the text of an undisturbed run" % why, (got, want))
+
+
+def happened(c, why, heard=True):
+    """It did; the client heard of a pause, where it had a stream, and of nothing worse."""
+    names = {x["name"] for x in c.heard.get("notice", [])}
+    check(names == ({"RECOVERING"} if heard else set()), "%s: what the client hears" % why, names)
+    check(not os.path.exists(file) and c.status()["restarts"] == 1, "%s: one engine was lost" % why, c.status())
+
+
+def log_has(what):
+    """Until the log says so; half a minute at most."""
+    until = time.monotonic() + 30
+    while what not in box.log() and time.monotonic() < until:
+        pass
+    return what in box.log()
+
+
+NO_TIERS = "kv_disk = 0", "kv_ram = 0"
+FAILED = "as a test asked"
+SAMPLINGS = ("greedy", GREEDY), ("dice", DICE)
+try:
+    # in peace
+    engine()
+    c = start(*NO_TIERS)
+    want = {}
+    for name, s in SAMPLINGS:
+        want["long", name] = c.say(LONG, sampling=s)
+        want["first", name] = c.say(FIRST, sampling=s, session=name)
+        want["second", name] = c.say(SECOND, sampling=s, session=name)
+    want["runs"], want["waits"] = c.say(LONG, 100), c.say("Long ago: " + LONG, 100, DICE)
+    box.stop()
+
+    # in a prompt's step, in tokens' steps, in a matrix of the load
+    engine("--fault", file)
+    for why, when, text in (("prefill", "step=1", LONG), ("late in the prefill", "step=2", LONG),
+                            ("the first token", "step=2", FIRST), ("decode", "step=20", FIRST),
+                            ("load", "load=3", FIRST), ("the first that comes", "any=1", FIRST)):
+        for name, s in SAMPLINGS:
+            c = start(*NO_TIERS)
+            fail(when)
+            same(want["long" if text is LONG else "first", name], c.say(text, sampling=s), "%s, %s" % (why, name))
+            happened(c, "%s, %s" % (why, name))
+            box.stop()
+
+    # one stream has the pool, the other one waits for it
+    c = start(*NO_TIERS, "kv_bytes = 6M")
+    runs, waits = c.ask(LONG, 100), c.ask("Long ago: " + LONG, 100, DICE)
+    c.until(lambda: c.heard.get("stream.tokens"))
+    check(c.status()["queued"] == 1, "queued: one stream waits", c.status())
+    fail("step=2")
+    same(want["runs"], c.answer(runs), "the stream that ran")
+    same(want["waits"], c.answer(waits), "the stream that waited")
+    happened(c, "queued")
+    box.stop()
+
+    # many at once
+    c = start(*NO_TIERS)
+    ids = [(name, c.ask(FIRST, sampling=s)) for name, s in SAMPLINGS * 4]
+    fail("step=30")
+    for name, id in ids:
+        same(want["first", name], c.answer(id), "many, %s" % name)
+    happened(c, "many")
+    box.stop()
+
+    # while KV is saved: its turn has ended, and another stream has not
+    for why, busy in ("save", False), ("save beside a stream", True):
+        c = start("kv_disk = 1G", "kv_ram = 0")
+        session = why
+        fail("save=1")
+        other = c.ask(LONG, 400) if busy else None
+        same(want["first", "dice"], c.say(FIRST, sampling=DICE, session=session), why)
+        check(log_has(FAILED), "%s: it did happen" % why)
+        if other:
+            check(c.answer(other)["finish_reason"] == "length", "%s: the other stream ends" % why)
+        same(want["second", "dice"], c.say(SECOND, sampling=DICE, session=session), "%s, the next turn" % why)
+        box.stop()
+
+    # while KV comes back from a file
+    for name, s in SAMPLINGS:
+        why = "restore, %s" % name
+        c = start("kv_disk = 1G", "kv_ram = 0")
+        same(want["first", name], c.say(FIRST, sampling=s, session=why), "before a %s" % why)
+        box.stop()
+        c = start()
+        fail("restore=1")
+        r = c.say(SECOND, sampling=s, session=why)
+        same(want["second", name], r, why)
+        check(r["usage"]["restored_tokens"] >= PAGE, "%s: the next engine restored" % why, r["usage"])
+        happened(c, why)
+        box.stop()
+
+    # a load that was asked for itself is told; what comes next works
+    c = start(*NO_TIERS)
+    fail("load=1")
+    try:
+        c.call("models.load", model="tale")
+        check(False, "models.load is told of the device's failure")
+    except Refused as e:
+        check(e.args[0] == "ENGINE_FAILED" and FAILED in e.args[1], "models.load is told of the device's failure", e)
+    same(want["first", "greedy"], c.say(FIRST), "after a load that failed")
+    box.stop()
+
+    # every engine's device fails: the model is refused with the reason, for a while, and others are served
+    engine("--fault", "step=1")
+    c = start(*NO_TIERS)
+    refusals = []
+    for i in range(4):
+        try:
+            c.say(FIRST)
+        except Refused as e:
+            refusals.append(e.args)
+    check(len(refusals) == 4 and all(r[0] == "ENGINE_FAILED" and FAILED in r[1] for r in refusals),
+          "no engine lives: every request is told why", refusals)
+    lost = c.status()["restarts"]
+    check("refused for" in refusals[3][1] and lost == 8, "no engine lives: after three requests none is started",
+          (refusals, lost))
+    box.stop()
+finally:
+    harness.end(box)
+sys.exit(harness.failed > 0)
