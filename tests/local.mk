@@ -69,6 +69,7 @@ TESTS += tests/unit/tier
 THREAD_TESTS += tests/unit/tier
 tests_unit_tier_SOURCES = tests/unit/tier.c
 tests_unit_tier_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_tier_LDFLAGS = -Wl,--wrap=fdatasync
 tests_unit_tier_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) \
 	$(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 

@@ -67,6 +67,20 @@ static bool waits_for_scan(const struct tier_shelf *s, const struct seq *q, doub
     return s->prefill_rate == 0 || waited < (most > least ? most : least);
 }
 
+/*
+ * A page that has left the device and host memory, while the file that it goes to is being synced. Waiting must not
+ * cost much of what computing would; without a rate of that, a disk that hangs ends it.
+ */
+static bool waits_for_file(const struct tier_shelf *s, const struct tier_entry *en, const struct seq *q, double now)
+{
+    static const double unmeasured = 5;
+    if (!en || !en->saving)
+        return false;
+    double waited = q->tier_since > 0 ? now - q->tier_since : 0;
+    double most = s->prefill_rate > 0 ? grace_share * q->n_known / s->prefill_rate : unmeasured;
+    return waited < (most > grace_least ? most : grace_least);
+}
+
 /* Pages for the restore's n; fewer where the pool is too full. */
 static uint32_t take_pages(struct restore *r, uint32_t n)
 {
@@ -107,6 +121,10 @@ enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
         entry[n] = index_find(m->shelf, &hash[i], i ? &hash[i - 1] : &root, q->uid, q->token + (size_t)i * KV_PAGE);
         if (!entry[n] || !(entry[n]->ready || entry[n]->file))
             break;
+    }
+    if (r->first + n < full && waits_for_file(m->shelf, entry[n], q, now)) {
+        result = RESTORE_LATER;
+        goto out_table;
     }
     n = best_cut(t, m->shelf, entry, n);
     if (n == 0 || !(n = take_pages(r, n)))

@@ -15,7 +15,8 @@
  * A restore happens before the scheduler sees the sequence, so that the scheduler need not know of it: pages the device
  * lacks are taken from the pool, filled, published in the prefix cache, and let go; then the sequence finds them as it
  * would find anybody's. Where one cannot be had, the restore ends there: what came before counts, and the rest is
- * computed. A sequence whose pages another restore is fetching waits for that one.
+ * computed. A sequence whose pages another restore is fetching waits for that one; one whose pages have left for a file
+ * that is not there yet waits for the file, as long as that costs little beside computing.
  *
  * Restore or recompute is a matter of measured rates: tokens per second of prefill against bytes per second of the
  * link and the disk. Until a rate is known, restoring is taken to be cheaper. A restore that falls behind what
