@@ -1,14 +1,14 @@
 #!/usr/bin/python3
 """The device fails under the real engine: in every kind of call, as a lost GPU does; nobody's stream is the worse.
 
-The engine has daemon/engine/fault.h between itself and the CPU, and a file says when it fails. Every text must be that of an
-undisturbed run, and the client hears of the pause. Prints TAP.
+The engine has daemon/engine/fault.h between itself and the CPU, and a file says when it fails. Every text must be that
+of an undisturbed run, and the client hears of the pause. Prints TAP.
 """
 import os, sys, time
 
 sys.dont_write_bytecode = True
 import harness
-from harness import BUILD, Box, Refused, check
+from harness import Box, Refused, check
 
 PAGE = 16
 LONG = "The king said to the miller that he would give him the half of his kingdom, and the miller went home. " * 24
@@ -17,22 +17,6 @@ SECOND = " But the old woman in the forest said:"
 GREEDY, DICE = {"temperature": 0}, {"temperature": 0.8, "seed": 20261121}
 
 box = Box("fault")
-file = box.dir + "/fault"
-
-
-def engine(*options):
-    """The engine that hearthd starts from here on, with these options before its own."""
-    with open(box.dir + "/engine.new", "w") as f:
-        f.write('#!/bin/sh\nexec "%s/hearth-engine" %s "$@"\n' % (BUILD, " ".join(options)))
-    os.chmod(f.name, 0o700)
-    os.rename(f.name, box.dir + "/engine")
-
-
-def fail(when):
-    """The device fails then."""
-    with open(file + ".new", "w") as f:
-        f.write(when)
-    os.rename(f.name, file)
 
 
 class Client(harness.Client):
@@ -65,7 +49,7 @@ class Client(harness.Client):
 
 
 def start(*lines):
-    box.configure("engine = %s/engine" % box.dir, "threads = 2", *lines)
+    box.configure("threads = 2", *lines)
     box.start()
     return Client()
 
@@ -79,7 +63,7 @@ def happened(c, why, heard=True):
     """It did; the client heard of a pause, where it had a stream, and of nothing worse."""
     names = {x["name"] for x in c.heard.get("notice", [])}
     check(names == ({"RECOVERING"} if heard else set()), "%s: what the client hears" % why, names)
-    check(not os.path.exists(file) and c.status()["restarts"] == 1, "%s: one engine was lost" % why, c.status())
+    check(not os.path.exists(box.fault) and c.status()["restarts"] == 1, "%s: one engine was lost" % why, c.status())
 
 
 def log_has(what):
@@ -95,7 +79,7 @@ FAILED = "as a test asked"
 SAMPLINGS = ("greedy", GREEDY), ("dice", DICE)
 try:
     # in peace
-    engine()
+    box.engine()
     c = start(*NO_TIERS)
     want = {}
     for name, s in SAMPLINGS:
@@ -106,13 +90,13 @@ try:
     box.stop()
 
     # in a prompt's step, in tokens' steps, in a matrix of the load
-    engine("--fault", file)
+    box.engine("--fault", box.fault)
     for why, when, text in (("prefill", "step=1", LONG), ("late in the prefill", "step=2", LONG),
                             ("the first token", "step=2", FIRST), ("decode", "step=20", FIRST),
                             ("load", "load=3", FIRST), ("the first that comes", "any=1", FIRST)):
         for name, s in SAMPLINGS:
             c = start(*NO_TIERS)
-            fail(when)
+            box.fail(when)
             same(want["long" if text is LONG else "first", name], c.say(text, sampling=s), "%s, %s" % (why, name))
             happened(c, "%s, %s" % (why, name))
             box.stop()
@@ -122,7 +106,7 @@ try:
     runs, waits = c.ask(LONG, 100), c.ask("Long ago: " + LONG, 100, DICE)
     c.until(lambda: c.heard.get("stream.tokens"))
     check(c.status()["queued"] == 1, "queued: one stream waits", c.status())
-    fail("step=2")
+    box.fail("step=2")
     same(want["runs"], c.answer(runs), "the stream that ran")
     same(want["waits"], c.answer(waits), "the stream that waited")
     happened(c, "queued")
@@ -131,7 +115,7 @@ try:
     # many at once
     c = start(*NO_TIERS)
     ids = [(name, c.ask(FIRST, sampling=s)) for name, s in SAMPLINGS * 4]
-    fail("step=30")
+    box.fail("step=30")
     for name, id in ids:
         same(want["first", name], c.answer(id), "many, %s" % name)
     happened(c, "many")
@@ -141,7 +125,7 @@ try:
     for why, busy in ("save", False), ("save beside a stream", True):
         c = start("kv_disk = 1G", "kv_ram = 0")
         session = why
-        fail("save=1")
+        box.fail("save=1")
         other = c.ask(LONG, 400) if busy else None
         same(want["first", "dice"], c.say(FIRST, sampling=DICE, session=session), why)
         check(log_has(FAILED), "%s: it did happen" % why)
@@ -157,7 +141,7 @@ try:
         same(want["first", name], c.say(FIRST, sampling=s, session=why), "before a %s" % why)
         box.stop()
         c = start()
-        fail("restore=1")
+        box.fail("restore=1")
         r = c.say(SECOND, sampling=s, session=why)
         same(want["second", name], r, why)
         check(r["usage"]["restored_tokens"] >= PAGE, "%s: the next engine restored" % why, r["usage"])
@@ -166,7 +150,7 @@ try:
 
     # a load that was asked for itself is told; what comes next works
     c = start(*NO_TIERS)
-    fail("load=1")
+    box.fail("load=1")
     try:
         c.call("models.load", model="tale")
         check(False, "models.load is told of the device's failure")
@@ -176,7 +160,7 @@ try:
     box.stop()
 
     # every engine's device fails: the model is refused with the reason, for a while, and others are served
-    engine("--fault", "step=1")
+    box.engine("--fault", "step=1")
     c = start(*NO_TIERS)
     refusals = []
     for i in range(4):

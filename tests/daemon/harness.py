@@ -48,6 +48,7 @@ class Box:
         self.socket = self.dir + "/run/hearth/hearth.sock"
         self.state = self.dir + "/state/hearth"
         self.gate = self.dir + "/armed"
+        self.fault = self.dir + "/fault"  # where an engine with --fault learns when its device fails
         self.daemon = None
         d = self.dir
         self.env = dict(os.environ, XDG_RUNTIME_DIR=d + "/run", XDG_STATE_HOME=d + "/state", HOME=d,
@@ -55,12 +56,26 @@ class Box:
         for name in "HEARTH_SOCKET", "KILL_AT", "KILL_ENGINE_AT":
             self.env.pop(name, None)
         os.mkdir(d + "/run", 0o700)
+        self.engine()
         self.configure()
 
     def configure(self, *lines):
         os.makedirs(self.dir + "/config/hearth", 0o700, exist_ok=True)
         with open(self.dir + "/config/hearth/hearth.conf", "w") as f:
-            f.write("".join(l + "\n" for l in ("backend = " + BACKEND, *lines)))
+            f.write("".join(l + "\n" for l in ("backend = " + BACKEND, "engine = %s/engine" % self.dir, *lines)))
+
+    def engine(self, *options):
+        """Engines that are started from here on are given these options, too."""
+        with open(self.dir + "/engine.new", "w") as f:
+            f.write('#!/bin/sh\nexec "%s/hearth-engine" %s "$@"\n' % (BUILD, " ".join(options)))
+        os.chmod(f.name, 0o700)
+        os.rename(f.name, self.dir + "/engine")
+
+    def fail(self, when):
+        """The device fails then, of an engine with the options --fault, self.fault."""
+        with open(self.fault + ".new", "w") as f:
+            f.write(when)
+        os.rename(f.name, self.fault)
 
     def start(self, who=None, name=None, n=0):
         """A daemon; with `who` it, or its engine, dies in the Nth write to a file of that name after arm()."""

@@ -1,18 +1,19 @@
 #!/usr/bin/python3
-"""Kills clients, engines and daemons at random moments of streams; every stream must end as if nothing had been.
+"""Kills clients, engines, devices and daemons at random moments of streams; every stream must end as if nothing had been.
 
-$HEARTH_KILLS is how many (21, one of each kind), $HEARTH_SEED repeats a campaign. The clients that are killed are
-processes of the command `hearth`. In the middle of a write hearthd and its engine are killed by kill-at.c. After each
-kill the session goes on with another turn, which must be the undisturbed one's too, whatever KV it finds. Prints TAP.
+$HEARTH_KILLS is how many (28, one of each kind), $HEARTH_SEED repeats a campaign. The clients that are killed are
+processes of the command `hearth`. In the middle of a write hearthd and its engine are killed by kill-at.c; the device
+fails by the engine's own option (daemon/engine/fault.h). After each kill the session goes on with another turn, which
+must be the undisturbed one's too, whatever KV it finds. Prints TAP.
 """
 import os, random, signal, subprocess, sys, time
 
 sys.dont_write_bytecode = True
 from harness import BUILD, Box, Wrong
 
-KILLS = int(os.environ.get("HEARTH_KILLS", "21"))
+KILLS = int(os.environ.get("HEARTH_KILLS", "28"))
 SEED = int(os.environ.get("HEARTH_SEED", random.SystemRandom().randrange(1 << 32)))
-TARGETS = "client", "engine", "daemon"
+TARGETS = "client", "engine", "device", "daemon"
 PHASES = "queued", "prefill", "decode", "journal", "fold", "kv", "ended"
 rng = random.Random(SEED)
 box = Box("kill")
@@ -98,6 +99,8 @@ class Stream:
                                  ("prompt", r["usage"]["prompt_tokens"], want["usage"]["prompt_tokens"])):
             if got != right:
                 raise Wrong("%s: %r, undisturbed %r" % (what, got, right))
+        if set(self.notices) - {"RECOVERING"}:
+            raise Wrong("notices: %s" % self.notices)
 
 
 LONG = "The king said to the miller that he would give him the half of his kingdom, and the miller went home. " * 24
@@ -230,20 +233,32 @@ def await_death(engine):
     return False
 
 
+def fail_device(phase, engine):
+    """Whatever it is asked next, the device fails; what has ended is being saved."""
+    if phase != "kv":
+        box.fail("any=1")
+    elif await_death(engine):
+        torn[phase] += 1
+    else:
+        os.kill(engine, signal.SIGKILL)
+
+
 def kill_server(target, phase, case, round, want):
-    """Kills the engine or hearthd; the stream goes on, or is asked for again."""
+    """Kills the engine, its device or hearthd; the stream goes on, or is asked for again."""
     c, st = box.client(), Stream(params(case, round))
     first_turn(c, case, round)
     n = len(want["tokens"])
     at = {"queued": 0, "prefill": 0, "decode": rng.randrange(1, max(2, n - 1)), "journal": rng.randrange(1, max(2, n)),
           "fold": n, "kv": n, "ended": n}[phase]
     # A daemon of its own kind. Its head, appended ids and tokens are writes to the journal; a fold is four or more
-    # to the database, a file's row two or three; a file is a write for each page and one for its head.
+    # to the database, a file's row two or three; a file is a write for each page and one for its head. A device that is
+    # to fail in a save is told beforehand, too.
     inside = {("daemon", "journal"): ("daemon", "/journal/", at + 1),
               ("daemon", "fold"): ("daemon", "sessions.db-wal", rng.randrange(1, 5)),
               ("daemon", "kv"): ("daemon", "sessions.db-wal", rng.randrange(1, 3)),
-              ("engine", "kv"): ("engine", "/kv/", rng.randrange(1, 5))}.get((target, phase))
-    if inside:
+              ("engine", "kv"): ("engine", "/kv/", rng.randrange(1, 5)),
+              ("device", "kv"): ()}.get((target, phase))
+    if inside is not None:
         box.daemon.terminate()
         c.close()
         bury(asked=True)
@@ -252,7 +267,9 @@ def kill_server(target, phase, case, round, want):
         box.start(*inside)
         c = box.client()
         c.call("models.load", model="tale")
-        if phase != "kv" or target == "engine":
+        if target == "device":
+            box.fail("save=1")
+        elif phase != "kv" or target == "engine":
             box.arm()
     engine = c.call("status")["engine"]["pid"]
     dies = inside and phase != "kv"
@@ -276,6 +293,8 @@ def kill_server(target, phase, case, round, want):
                 os.kill(engine, rng.choice((signal.SIGKILL, signal.SIGSEGV)))
             except ProcessLookupError:
                 pass
+    elif target == "device":
+        fail_device(phase, engine)
     else:
         if phase == "kv":  # its row is written about now
             box.arm()
@@ -295,7 +314,7 @@ def kill_server(target, phase, case, round, want):
         if not c.call("status")["engine"]["pid"]:
             check_kv()
         c.close()
-    if target != "engine" or st.result:  # what has ended can be had again
+    if target == "daemon" or st.result:  # what has ended can be had again
         ended, st.result = st.result, None
         known = st.number is not None
         how = rng.randrange(3) if known else 2
@@ -328,6 +347,7 @@ print("# seed %d, %d kills" % (SEED, KILLS))
 done = {}
 wrong = None
 try:
+    box.engine("--fault", box.fault)
     box.start()
     wants = [undisturbed(case, i) for i, case in enumerate(CASES)]
     plan = [(t, p) for p in PHASES for t in TARGETS]
@@ -356,7 +376,8 @@ finally:
     box.remove()
 for p in PHASES:
     print("# %-8s" % p + "".join("  %s %d" % (t, done.get((t, p), 0)) for t in TARGETS))
-print("# in the middle of a write: %s; %d tokens came back from files" % (torn, restored))
+print("# in the middle of a write: %s; %d devices failed; %d tokens came back from files" %
+      (torn, sum("the device fails in a" in l for l in log), restored))
 if wrong:
     print("# " + wrong.replace("\n", "\n# ")[:3000])
     print("\n".join("# log: " + l for l in log[-40:]))
