@@ -4,15 +4,6 @@
 
 #include "client/cmd.h"
 
-/* All names of what is not pinned, into *r's list; how many. */
-static size_t unpinned(const struct hearth_sessions_list_result *r)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < r->n_sessions; i++)
-        n += !r->sessions[i].pinned;
-    return n;
-}
-
 static bool confirmed(size_t n)
 {
     char line[16] = "";
@@ -30,25 +21,46 @@ static int remove_one(struct hearth *h, const char *session, const char *name, j
     return STATUS_OK;
 }
 
-static int remove_all(struct hearth *h, bool yes, json_t *removed)
+/* All that is not pinned: id and name by turns. */
+static int list_unpinned(struct hearth *h, json_t *to)
 {
-    struct hearth_sessions_list_result *r;
-    struct hearth_err err;
-    if (hearth_sessions_list(h, &r, NULL, &err))
-        return fail(&err);
-    int status = STATUS_OK;
-    size_t n = unpinned(r);
-    if (n && (yes || confirmed(n))) {
+    struct hearth_sessions_list_result *r = NULL;
+    do {
+        struct hearth_sessions_list_result *page;
+        struct hearth_err err;
+        int rc = hearth_sessions_list(h, r ? r->next : NULL, &page, NULL, &err);
+        hearth_free(r);
+        if (rc)
+            return fail(&err);
+        r = page;
         for (size_t i = 0; i < r->n_sessions; i++) {
             const struct hearth_session *s = &r->sessions[i];
-            if (!s->pinned && remove_one(h, s->id, s->name ? s->name : s->id, removed) != STATUS_OK)
-                status = STATUS_ERROR;
+            if (s->pinned)
+                continue;
+            json_array_append_new(to, json_str(s->id));
+            json_array_append_new(to, json_str(s->name ? s->name : s->id));
         }
-    } else if (n) {
+    } while (r->next);
+    hearth_free(r);
+    return STATUS_OK;
+}
+
+static int remove_all(struct hearth *h, bool yes, json_t *removed)
+{
+    json_t *list = json_array();
+    int status = list_unpinned(h, list);
+    size_t n = status == STATUS_OK ? json_array_size(list) : 0;
+    if (n && !yes && !confirmed(n / 2)) {
         fputs("hearth: nothing was removed\n", stderr);
         status = STATUS_ERROR;
+        n = 0;
     }
-    hearth_free(r);
+    for (size_t i = 0; i < n; i += 2) {
+        const char *id = json_string_value(json_array_get(list, i));
+        if (remove_one(h, id, json_string_value(json_array_get(list, i + 1)), removed) != STATUS_OK)
+            status = STATUS_ERROR;
+    }
+    json_decref(list);
     return status;
 }
 

@@ -1,6 +1,9 @@
 /* msg-sessions.c - list, show, rename, remove, pin, export: one's own sessions only, for those are all that the store
  * is asked for. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/dispatch.h"
 #include "daemon/kvdir.h"
@@ -9,22 +12,54 @@
 #include "daemon/store.h"
 #include "daemon/takeover.h"
 
+/* --- list ----------------------------------------------------------------------------------------------- */
+
+enum { PLACE_HEX = 16 + STORE_ID_LEN };
+
+/* A place is told as the bits of its time and its id, 32 hex digits. */
+static int read_place(const char *from, struct store_place *at, struct hearth_err *e)
+{
+    *at = (struct store_place){0};
+    if (from == NULL)
+        return 0;
+    uint64_t bits;
+    if (strlen(from) != PLACE_HEX || strspn(from, "0123456789abcdef") != PLACE_HEX ||
+        sscanf(from, "%16" SCNx64, &bits) != 1)
+        return err_set(e, HEARTH_EPARAMS, "sessions.list.from: \"%.40s\" was the `next` of no page", from);
+    memcpy(&at->used, &bits, sizeof(bits));
+    memcpy(at->id, from + 16, sizeof(at->id));
+    return 0;
+}
+
+static const char *write_place(const struct store_place *at, char to[PLACE_HEX + 1])
+{
+    uint64_t bits;
+    memcpy(&bits, &at->used, sizeof(bits));
+    snprintf(to, PLACE_HEX + 1, "%016" PRIx64 "%s", bits, at->id);
+    return at->id[0] != '\0' ? to : NULL;
+}
+
+/* A page: everybody waits while it is read. */
 void msg_sessions_list(struct call *call)
 {
+    enum { MOST = 256 };
     struct server *s = call->server;
+    const struct wire_sessions_list *p = call->params;
     struct store_session **v = NULL;
-    struct wire_session *w = NULL;
+    struct wire_session w[MOST];
+    struct store_place at;
+    char next[PLACE_HEX + 1];
     size_t n = 0;
     struct hearth_err e;
-    int rc = s->store != NULL ? store_list(s->store, call->account->uid, &v, &n, &e)
+    int rc = read_place(p->from, &at, &e);
+    if (rc == 0)
+        rc = s->store != NULL ? store_list(s->store, call->account->uid, &at, MOST, &v, &n, &e)
                               : err_set(&e, HEARTH_ESTORE, "%s", s->store_err.msg);
-    if (rc == 0 && (w = calloc(n + 1, sizeof(*w))) == NULL)
-        rc = err_set(&e, HEARTH_ENOMEM, "out of memory");
     if (rc == 0) {
         for (size_t i = 0; i < n; i++)
             session_describe(s, v[i], &w[i]);
         kvdir_describe(s->kv, w, n);
-        struct wire_sessions_list_result r = {.sessions = w, .n_sessions = n};
+        struct wire_sessions_list_result r = {.sessions = w, .n_sessions = n, .next = write_place(&at, next)};
         call_reply(call, &r);
     } else {
         call_fail(call, &e);
@@ -32,8 +67,9 @@ void msg_sessions_list(struct call *call)
     for (size_t i = 0; i < n; i++)
         store_session_free(v[i]);
     free(v);
-    free(w);
 }
+
+/* --- one ------------------------------------------------------------------------------------------------ */
 
 static int show(struct call *call, const struct store_session *row, struct hearth_err *e)
 {

@@ -21,6 +21,7 @@ enum sql {
     SQL_GET_NAME,
     SQL_LIST,
     SQL_LIST_OLD,
+    SQL_LIST_UNUSED,
     SQL_COUNT,
     SQL_BYTES,
     SQL_UIDS,
@@ -49,11 +50,19 @@ enum sql {
     N_SQL,
 };
 
+/* What the sessions of one user hold: added up once, 5 us for each, and kept. Nobody else writes to the database. */
+struct store_total {
+    uid_t uid;
+    int64_t bytes;
+};
+
 struct store {
     int dir_fd; /* locked: one hearthd at a time appends to these sessions */
     sqlite3 *db;
     char *path;
     sqlite3_stmt *stmt[N_SQL];
+    struct store_total *totals; /* of those users whose was asked for */
+    size_t n_totals;
 };
 
 extern const char *const store_migrations[STORE_VERSION];

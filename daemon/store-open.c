@@ -224,6 +224,7 @@ void store_close(struct store *st)
     sqlite3_close(st->db);
     if (st->dir_fd >= 0)
         close(st->dir_fd);
+    free(st->totals);
     free(st->path);
     free(st);
 }

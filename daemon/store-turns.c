@@ -67,7 +67,11 @@ int store_timeline(struct store *st, const struct store_session *s, int32_t **id
     }
     if (rc == 0 && got != SQLITE_DONE)
         rc = store_fail(st, "reading a session's tokens", e);
-    if (rc == 0 && bytes != s->bytes)
+    if (rc == 0 && (turn != s->n_turns || (int64_t)len != s->n_tok))
+        rc = err_set(e, HEARTH_ESTORE,
+                     "session %s is damaged: it has %lld turns of %zu tokens, and %lld of %lld were written", s->id,
+                     (long long)turn, len, (long long)s->n_turns, (long long)s->n_tok);
+    else if (rc == 0 && bytes != s->bytes)
         rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its turns have %lld bytes, and %lld were written", s->id,
                      (long long)bytes, (long long)s->bytes);
     sqlite3_reset(q);

@@ -1,6 +1,8 @@
 /* store.c - sessions, the streams that are folded into them, and how statements run. */
 #include "config.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,13 +93,13 @@ static int session_from_row(sqlite3_stmt *q, struct store_session **out, struct 
     s->created = sqlite3_column_double(q, 5);
     s->used = sqlite3_column_double(q, 6);
     s->n_turns = sqlite3_column_int64(q, 7);
-    s->n_tok = sqlite3_column_int64(q, 8) / (int64_t)sizeof(int32_t);
+    s->n_tok = sqlite3_column_int64(q, 8);
     s->uid = (uid_t)sqlite3_column_int64(q, 9);
     s->bytes = sqlite3_column_int64(q, 10);
     s->pinned = sqlite3_column_int(q, 11) != 0;
     if (s->name == NULL || s->model == NULL || s->path == NULL || s->path[0] != '/')
         rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its name, model or path is not text", id);
-    else if (!store_is_time(s->created) || !store_is_time(s->used) || s->bytes < 0)
+    else if (!store_is_time(s->created) || !store_is_time(s->used) || s->bytes < 0 || s->n_turns < 0 || s->n_tok < 0)
         rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its times or its size cannot be", id);
     else if (sqlite3_column_int(q, 12) != 1)
         rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its row is not as it was written", id);
@@ -149,33 +151,28 @@ int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
     return store_number(st, q, "counting sessions", n, e);
 }
 
-static int list(struct store *st, sqlite3_stmt *q, struct store_session ***out, size_t *n, struct hearth_err *e)
+/* Runs a listing from its place on: ?2 and ?3 are what a row has to be after, ?4 how many there may be. */
+static int list(struct store *st, sqlite3_stmt *q, double first, struct store_place *at, size_t most,
+                struct store_session ***out, size_t *n, struct hearth_err *e)
 {
-    struct store_session **v = NULL;
-    size_t len = 0, cap = 0;
-    int rc = 0, got;
-    while ((got = sqlite3_step(q)) == SQLITE_ROW) {
-        if (len == cap) {
-            cap = cap != 0 ? cap * 2 : 16;
-            struct store_session **grown = reallocarray(v, cap, sizeof(*v));
-            if (grown == NULL) {
-                rc = err_set(e, HEARTH_ENOMEM, "out of memory");
-                break;
-            }
-            v = grown;
-        }
+    struct store_session **v = calloc(most, sizeof(*v));
+    struct store_place last = {0};
+    size_t rows = 0, len = 0;
+    int rc = v != NULL ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory"), got = SQLITE_DONE;
+    sqlite3_bind_double(q, 2, at->id[0] != '\0' ? at->used : first);
+    sqlite3_bind_text(q, 3, at->id, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(q, 4, (int64_t)most);
+    for (; rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW; rows++) {
         struct hearth_err why;
+        snprintf(last.id, sizeof(last.id), "%s", (const char *)sqlite3_column_text(q, 0));
+        last.used = sqlite3_column_double(q, 6);
         rc = session_from_row(q, &v[len], &why);
-        if (rc == HEARTH_ESTORE) {
-            log_warn("%s", why.msg); /* one damaged row does not hide the others */
-            rc = 0;
-            continue;
-        }
-        if (rc != 0) {
+        if (rc == 0)
+            len++;
+        else if (rc != HEARTH_ESTORE)
             err_set(e, rc, "%s", why.msg);
-            break;
-        }
-        len++;
+        else
+            rc = 0, log_warn("%s", why.msg); /* one damaged row does not hide the others */
     }
     if (rc == 0 && got != SQLITE_DONE)
         rc = store_fail(st, "listing sessions", e);
@@ -186,30 +183,70 @@ static int list(struct store *st, sqlite3_stmt *q, struct store_session ***out, 
         free(v);
         return rc;
     }
+    if (rows < most)
+        last.id[0] = '\0';
+    *at = last;
     *out = v;
     *n = len;
     return 0;
 }
 
-int store_list(struct store *st, uid_t uid, struct store_session ***out, size_t *n, struct hearth_err *e)
+int store_list(struct store *st, uid_t uid, struct store_place *at, size_t most, struct store_session ***out, size_t *n,
+               struct hearth_err *e)
 {
     sqlite3_stmt *q = store_use(st, SQL_LIST);
     sqlite3_bind_int64(q, 1, uid);
-    return list(st, q, out, n, e);
+    return list(st, q, INFINITY, at, most, out, n, e);
 }
 
-int store_list_old(struct store *st, double before, struct store_session ***out, size_t *n, struct hearth_err *e)
+int store_list_old(struct store *st, double before, struct store_place *at, size_t most, struct store_session ***out,
+                   size_t *n, struct hearth_err *e)
 {
     sqlite3_stmt *q = store_use(st, SQL_LIST_OLD);
     sqlite3_bind_double(q, 1, before);
-    return list(st, q, out, n, e);
+    return list(st, q, -INFINITY, at, most, out, n, e);
+}
+
+int store_list_unused(struct store *st, uid_t uid, struct store_place *at, size_t most, struct store_session ***out,
+                      size_t *n, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_use(st, SQL_LIST_UNUSED);
+    sqlite3_bind_int64(q, 1, uid);
+    return list(st, q, -INFINITY, at, most, out, n, e);
+}
+
+static struct store_total *total_find(const struct store *st, uid_t uid)
+{
+    for (size_t i = 0; i < st->n_totals; i++)
+        if (st->totals[i].uid == uid)
+            return &st->totals[i];
+    return NULL;
+}
+
+/* Something was committed. */
+static void total_add(struct store *st, uid_t uid, int64_t bytes)
+{
+    struct store_total *t = total_find(st, uid);
+    if (t != NULL)
+        t->bytes += bytes;
 }
 
 int store_bytes(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
 {
+    const struct store_total *known = total_find(st, uid);
+    if (known != NULL) {
+        *n = known->bytes;
+        return 0;
+    }
     sqlite3_stmt *q = store_use(st, SQL_BYTES);
     sqlite3_bind_int64(q, 1, uid);
-    return store_number(st, q, "adding sessions up", n, e);
+    int rc = store_number(st, q, "adding sessions up", n, e);
+    struct store_total *grown = rc == 0 ? reallocarray(st->totals, st->n_totals + 1, sizeof(*grown)) : NULL;
+    if (grown != NULL) { /* or it is added up again */
+        st->totals = grown;
+        grown[st->n_totals++] = (struct store_total){.uid = uid, .bytes = *n};
+    }
+    return rc;
 }
 
 int store_uids(struct store *st, uid_t **uids, size_t *n, struct hearth_err *e)
@@ -266,7 +303,23 @@ int store_set_clock(struct store *st, double wall, double doubt, struct hearth_e
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-static int insert_session(struct store *st, const struct store_session *s, int64_t bytes, struct hearth_err *e)
+/* What turns add to their session. */
+struct amount {
+    int64_t bytes, n_turns, n_tok;
+};
+
+static struct amount amount_of(const struct store_turn *turns, size_t n)
+{
+    struct amount a = {.n_turns = (int64_t)n};
+    for (size_t i = 0; i < n; i++) {
+        a.bytes += (int64_t)(turns[i].len + turns[i].n_ids * sizeof(int32_t));
+        a.n_tok += (int64_t)turns[i].n_ids;
+    }
+    return a;
+}
+
+static int insert_session(struct store *st, const struct store_session *s, const struct amount *more,
+                          struct hearth_err *e)
 {
     sqlite3_stmt *q = store_use(st, SQL_INSERT);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
@@ -277,62 +330,82 @@ static int insert_session(struct store *st, const struct store_session *s, int64
     sqlite3_bind_int(q, 6, s->turn_open);
     sqlite3_bind_double(q, 7, s->created);
     sqlite3_bind_double(q, 8, s->used);
-    sqlite3_bind_int64(q, 9, bytes);
+    sqlite3_bind_int64(q, 9, more->bytes);
     sqlite3_bind_int(q, 10, s->pinned);
+    sqlite3_bind_int64(q, 11, more->n_turns);
+    sqlite3_bind_int64(q, 12, more->n_tok);
     int rc = store_run(st, q, "creating a session", e);
     if (rc != 0 && sqlite3_extended_errcode(st->db) == SQLITE_CONSTRAINT_UNIQUE)
         rc = err_set(e, HEARTH_ESESSIONEXISTS, "there is a session \"%.80s\" already", s->name);
     return rc;
 }
 
-static int update_session(struct store *st, const struct store_session *s, int64_t bytes, struct hearth_err *e)
+static int update_session(struct store *st, const struct store_session *s, const struct amount *more,
+                          struct hearth_err *e)
 {
     sqlite3_stmt *q = store_use(st, SQL_UPDATE);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     sqlite3_bind_int(q, 2, s->turn_open);
     sqlite3_bind_double(q, 3, s->used);
-    sqlite3_bind_int64(q, 4, bytes);
+    sqlite3_bind_int64(q, 4, more->bytes);
+    sqlite3_bind_int64(q, 5, more->n_turns);
+    sqlite3_bind_int64(q, 6, more->n_tok);
     int rc = store_run(st, q, "updating a session", e);
     if (rc == 0 && sqlite3_changes(st->db) != 1)
         rc = err_set(e, HEARTH_ENOSESSION, "session %s has been removed", s->id);
     return rc;
 }
 
-static int64_t bytes_of(const struct store_turn *turns, size_t n)
-{
-    int64_t bytes = 0;
-    for (size_t i = 0; i < n; i++)
-        bytes += (int64_t)(turns[i].len + turns[i].n_ids * sizeof(int32_t));
-    return bytes;
-}
-
 int store_commit(struct store *st, const struct store_session *s, bool create, const struct store_turn *turns, size_t n,
                  int64_t stream, struct hearth_err *e)
 {
+    struct amount more = amount_of(turns, n);
     int rc = store_begin(st, e);
     if (rc != 0)
         return rc;
-    rc = (create ? insert_session : update_session)(st, s, bytes_of(turns, n), e);
+    rc = (create ? insert_session : update_session)(st, s, &more, e);
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = store_insert_turn(st, s, &turns[i], e);
     if (rc == 0)
         rc = store_fold_nothing(st, stream, e);
-    return store_end(st, rc, "storing a turn", e);
+    rc = store_end(st, rc, "storing a turn", e);
+    if (rc == 0)
+        total_add(st, s->uid, more.bytes);
+    return rc;
+}
+
+static int remove_row(struct store *st, const struct store_session *s, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_use(st, SQL_REMOVE);
+    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
+    return store_run(st, q, "removing a session", e);
+}
+
+int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e)
+{
+    int rc = remove_row(st, s, e);
+    if (rc == 0)
+        total_add(st, s->uid, -s->bytes);
+    return rc;
 }
 
 int store_import(struct store *st, const struct store_session *s, const struct store_session *replaced,
                  const struct store_turn *turns, size_t n, struct hearth_err *e)
 {
+    struct amount more = amount_of(turns, n);
     int rc = store_begin(st, e);
     if (rc != 0)
         return rc;
     if (replaced != NULL)
-        rc = store_remove(st, replaced, e);
+        rc = remove_row(st, replaced, e);
     if (rc == 0)
-        rc = insert_session(st, s, bytes_of(turns, n), e);
+        rc = insert_session(st, s, &more, e);
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = store_insert_turn(st, s, &turns[i], e);
-    return store_end(st, rc, "storing a session", e);
+    rc = store_end(st, rc, "storing a session", e);
+    if (rc == 0)
+        total_add(st, s->uid, more.bytes - (replaced != NULL ? replaced->bytes : 0));
+    return rc;
 }
 
 int store_pin(struct store *st, const struct store_session *s, bool pinned, struct hearth_err *e)
@@ -352,13 +425,6 @@ int store_rename(struct store *st, const struct store_session *s, const char *na
     if (rc != 0 && sqlite3_extended_errcode(st->db) == SQLITE_CONSTRAINT_UNIQUE)
         rc = err_set(e, HEARTH_ESESSIONEXISTS, "there is a session \"%.80s\" already", name);
     return rc;
-}
-
-int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e)
-{
-    sqlite3_stmt *q = store_use(st, SQL_REMOVE);
-    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
-    return store_run(st, q, "removing a session", e);
 }
 
 /* --- streams -------------------------------------------------------------------------------------------- */

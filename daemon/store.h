@@ -17,7 +17,7 @@
 
 #include "libclient/err.h"
 
-enum { STORE_ID_LEN = 16, STORE_VERSION = 5 };
+enum { STORE_ID_LEN = 16, STORE_VERSION = 6 };
 
 struct store;
 
@@ -58,15 +58,27 @@ void store_close(struct store *st);
 int store_get(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
 void store_session_free(struct store_session *s);
 
-/* All of a uid's, the last used first; the caller frees each and the array. */
-int store_list(struct store *st, uid_t uid, struct store_session ***out, size_t *n, struct hearth_err *e);
+/* Where a listing goes on: after that session. An id "" is the beginning, and what there is after the last. */
+struct store_place {
+    double used;
+    char id[STORE_ID_LEN + 1];
+};
+
+/* A uid's next sessions, `most` at most, the last used first; the caller frees each and the array. */
+int store_list(struct store *st, uid_t uid, struct store_place *at, size_t most, struct store_session ***out, size_t *n,
+               struct hearth_err *e);
 int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);
 
-/* For limits: bytes of all of a uid's sessions; who has any; those of all uids that were not used since `before` and
- * are not pinned, the oldest first. */
+/* For limits: bytes of all of a uid's sessions; who has any. */
 int store_bytes(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);
 int store_uids(struct store *st, uid_t **uids, size_t *n, struct hearth_err *e);
-int store_list_old(struct store *st, double before, struct store_session ***out, size_t *n, struct hearth_err *e);
+
+/* The next that may be removed, the oldest first: not pinned, not damaged. All uids' that were not used since `before`;
+ * and a uid's, all but the one that was used last. */
+int store_list_old(struct store *st, double before, struct store_place *at, size_t most, struct store_session ***out,
+                   size_t *n, struct hearth_err *e);
+int store_list_unused(struct store *st, uid_t uid, struct store_place *at, size_t most, struct store_session ***out,
+                      size_t *n, struct hearth_err *e);
 
 /* What age.h wants to have kept: zeros where nothing is. */
 int store_get_clock(struct store *st, double *wall, double *doubt, struct hearth_err *e);

@@ -13,12 +13,14 @@
 #include "daemon/log.h"
 #include "daemon/session.h"
 
-enum { EVERY_S = 3600, DAY_S = 24 * 3600 };
+enum { EVERY_S = 3600, DAY_S = 24 * 3600, AT_ONCE = 16 }; /* sessions, before streams go on */
 
 struct tidy {
     struct server *server;
-    struct event *timer;
+    struct event *timer, *again;
     struct age age;
+    bool aging; /* sessions after `at` may be too old */
+    struct store_place at;
     bool told; /* that the clock is not believed */
 };
 
@@ -50,35 +52,46 @@ static bool removed(struct server *s, const struct store_session *row, const cha
     return true;
 }
 
-void tidy_uid(struct server *s, uid_t uid)
+/* The least recently used go until the others fit in, but the one that was used last stays: it is what grew. True where
+ * there is more to do. */
+static bool make_room(struct server *s, uid_t uid)
 {
-    struct store_session **v = NULL;
-    size_t n = 0;
+    struct store_place at = {0};
     int64_t limit = s->conf->session_bytes_per_uid, total = 0;
+    size_t n, n_gone = 0;
     struct hearth_err e;
-    if (limit == 0 || s->store == NULL)
-        return;
-    if (store_bytes(s->store, uid, &total, &e) != 0 || (total > limit && store_list(s->store, uid, &v, &n, &e) != 0)) {
+    int rc = limit > 0 ? store_bytes(s->store, uid, &total, &e) : 0;
+    bool end = rc != 0 || total <= limit;
+    while (!end && n_gone == 0) { /* what is in use is passed over */
+        struct store_session **v;
+        rc = store_list_unused(s->store, uid, &at, AT_ONCE, &v, &n, &e);
+        for (size_t i = 0; rc == 0 && i < n; i++) {
+            if (total > limit && may_go(s, v[i]) && removed(s, v[i], "over session_bytes_per_uid")) {
+                total -= v[i]->bytes;
+                n_gone++;
+            }
+            store_session_free(v[i]);
+        }
+        if (rc == 0)
+            free(v);
+        end = rc != 0 || total <= limit || at.id[0] == '\0';
+    }
+    if (rc != 0)
         log_error("%s", e.msg);
-        return;
-    }
-    for (size_t i = n; i-- > 0;) { /* the last used is the first in the list, and stays: it is what grew */
-        if (i > 0 && total > limit && may_go(s, v[i]) && removed(s, v[i], "over session_bytes_per_uid"))
-            total -= v[i]->bytes;
-        store_session_free(v[i]);
-    }
-    free(v);
+    return !end;
 }
 
-static void remove_old(struct server *s)
+/* From t->at on; true where there is more to do. */
+static bool remove_old(struct tidy *t)
 {
-    struct store_session **v = NULL;
-    size_t n = 0;
+    struct server *s = t->server;
+    struct store_session **v;
+    size_t n;
     struct hearth_err e;
     double before = server_now() - (double)s->conf->session_age * DAY_S;
-    if (store_list_old(s->store, before, &v, &n, &e) != 0) {
+    if (store_list_old(s->store, before, &t->at, AT_ONCE, &v, &n, &e) != 0) {
         log_error("%s", e.msg);
-        return;
+        return false;
     }
     for (size_t i = 0; i < n; i++) {
         if (may_go(s, v[i]))
@@ -86,9 +99,29 @@ static void remove_old(struct server *s)
         store_session_free(v[i]);
     }
     free(v);
+    return t->at.id[0] != '\0';
 }
 
 /* --- the hour ------------------------------------------------------------------------------------------- */
+
+/* A piece of the work: streams go on between two. */
+static void step(struct tidy *t)
+{
+    static const struct timeval now;
+    struct server *s = t->server;
+    uid_t *uids = NULL;
+    size_t n = 0;
+    struct hearth_err e;
+    t->aging = t->aging && remove_old(t);
+    bool more = t->aging;
+    if (s->conf->session_bytes_per_uid > 0 && store_uids(s->store, &uids, &n, &e) != 0)
+        log_warn("%s", e.msg);
+    for (size_t i = 0; i < n; i++)
+        more = make_room(s, uids[i]) || more;
+    free(uids);
+    if (more)
+        event_add(t->again, &now);
+}
 
 static void turn(struct tidy *t)
 {
@@ -99,23 +132,30 @@ static void turn(struct tidy *t)
         log_warn("%s", e.msg);
         believed = false; /* a jump would not be noticed over a restart */
     }
-    if (s->conf->session_age > 0 && believed)
-        remove_old(s);
+    t->aging = s->conf->session_age > 0 && believed;
+    t->at = (struct store_place){0};
     if (s->conf->session_age > 0 && !believed && !t->told)
         log_info(
             "no session is removed for its age before the clock has gone evenly for %.0f hours more: it has jumped, "
             "or was not watched for long",
             t->age.doubt / 3600);
     t->told = !believed;
-    uid_t *uids = NULL;
-    size_t n = 0;
-    if (s->conf->session_bytes_per_uid > 0 && store_uids(s->store, &uids, &n, &e) != 0)
-        log_warn("%s", e.msg);
-    for (size_t i = 0; i < n; i++)
-        tidy_uid(s, uids[i]);
-    free(uids);
+    step(t);
     journal_expire(s->journal);
     kvdir_evict(s->kv);
+}
+
+void tidy_uid(struct server *s, uid_t uid)
+{
+    static const struct timeval now;
+    if (s->store != NULL && make_room(s, uid) && s->tidy != NULL)
+        event_add(s->tidy->again, &now);
+}
+
+static void on_again(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    step(arg);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -133,7 +173,10 @@ int tidy_new(struct tidy **out, struct server *s, struct hearth_err *e)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     t->server = s;
     t->timer = event_new(s->base, -1, EV_PERSIST, on_timer, t);
-    int rc = t->timer != NULL && event_add(t->timer, &hour) == 0 ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
+    t->again = evtimer_new(s->base, on_again, t);
+    int rc = 0;
+    if (t->timer == NULL || t->again == NULL || event_add(t->timer, &hour) != 0)
+        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     if (rc == 0)
         rc = store_get_clock(s->store, &wall, &doubt, e);
     if (rc != 0) {
@@ -152,6 +195,8 @@ void tidy_free(struct tidy *t)
         return;
     if (t->timer != NULL)
         event_free(t->timer);
+    if (t->again != NULL)
+        event_free(t->again);
     free(t);
 }
 
@@ -175,8 +220,8 @@ int tidy_check_room(struct server *s, uid_t uid, const struct store_session *row
     int rc = store_bytes(s->store, uid, &total, e);
     if (rc == 0 && total > c->session_bytes_per_uid)
         rc = err_set(e, HEARTH_ELIMIT,
-                     "the sessions of user %u hold %lld bytes, the limit (session_bytes_per_uid) is %lld, and none may "
-                     "be removed",
+                     "the sessions of user %u hold %lld bytes, the limit (session_bytes_per_uid) is %lld, and no "
+                     "more may be removed now",
                      (unsigned)uid, (long long)total, (long long)c->session_bytes_per_uid);
     return rc;
 }

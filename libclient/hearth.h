@@ -467,6 +467,7 @@ struct hearth_session {
 struct hearth_sessions_list_result {
     struct hearth_session *sessions; /* last used first */
     size_t n_sessions;
+    const char *next; /* where the next page is from; NULL: this was the last one */
 };
 struct hearth_made { /* how a turn was generated */
     const char *finish_reason;
@@ -490,7 +491,9 @@ struct hearth_session_show_result {
     size_t n_turns;
     struct hearth_ids tokens; /* where asked for */
 };
-HEARTH_API int hearth_sessions_list(struct hearth *h, struct hearth_sessions_list_result **out,
+/* A page of the list, some hundred sessions: NULL is the first, then `next` by `next`. A session that is used meanwhile
+ * goes to the front, and later pages do not have it. */
+HEARTH_API int hearth_sessions_list(struct hearth *h, const char *from, struct hearth_sessions_list_result **out,
                                     const struct timespec *timeout, struct hearth_err *err);
 HEARTH_API int hearth_sessions_show(struct hearth *h, const char *session, bool tokens,
                                     struct hearth_session_show_result **out, const struct timespec *timeout,

@@ -96,10 +96,11 @@ int hearth_hello(struct hearth *h, struct hearth_hello_result **out, const struc
 
 static const struct wire_empty nothing;
 
-int hearth_sessions_list(struct hearth *h, struct hearth_sessions_list_result **out, const struct timespec *timeout,
-                         struct hearth_err *e)
+int hearth_sessions_list(struct hearth *h, const char *from, struct hearth_sessions_list_result **out,
+                         const struct timespec *timeout, struct hearth_err *e)
 {
-    return call(h, WIRE_SESSIONS_LIST, &nothing, NULL, NULL, out, timeout, e);
+    struct wire_sessions_list p = {.from = from};
+    return call(h, WIRE_SESSIONS_LIST, &p, NULL, NULL, out, timeout, e);
 }
 
 int hearth_sessions_show(struct hearth *h, const char *session, bool tokens, struct hearth_session_show_result **out,

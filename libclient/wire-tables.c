@@ -265,8 +265,15 @@ static const struct wire_field session_fields[] = {
 };
 TYPE(session, "session");
 
+static const struct wire_field sessions_list_fields[] = {
+    WORD(wire_sessions_list, from),
+    {0},
+};
+TYPE(sessions_list, "params");
+
 static const struct wire_field sessions_list_result_fields[] = {
     ARRAY(wire_sessions_list_result, sessions, session, INT32_MAX, REQUIRED),
+    WORD(wire_sessions_list_result, next),
     {0},
 };
 TYPE(sessions_list_result, "sessions.list result");
@@ -714,7 +721,7 @@ const struct wire_method wire_methods[] = {
     CALL(WIRE_GENERATE, "generate", generate, generate_result),
     CALL(WIRE_CANCEL, "cancel", cancel, cancel_result),
     CALL(WIRE_STREAM_ATTACH, "stream.attach", attach, generate_result),
-    CALL(WIRE_SESSIONS_LIST, "sessions.list", empty, sessions_list_result),
+    CALL(WIRE_SESSIONS_LIST, "sessions.list", sessions_list, sessions_list_result),
     CALL(WIRE_SESSIONS_SHOW, "sessions.show", session_ref, session_show_result),
     CALL(WIRE_SESSIONS_RENAME, "sessions.rename", session_rename, empty),
     CALL(WIRE_SESSIONS_REMOVE, "sessions.remove", session_ref, empty),

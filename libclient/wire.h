@@ -129,6 +129,9 @@ struct wire_session_rename {
     const char *name;
 };
 
+struct wire_sessions_list {
+    const char *from; /* the `next` of the page before, or NULL */
+};
 struct wire_session_export {
     const char *session;
     int64_t from; /* the `next` of the page before, or 0 */

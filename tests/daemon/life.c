@@ -25,8 +25,8 @@ static struct wire_session_show_result *show(struct peer *p, const char *session
 
 static size_t count(struct peer *p)
 {
-    struct wire_empty none = {0};
-    struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &none);
+    struct wire_sessions_list all = {0};
+    struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &all);
     size_t n = l->n_sessions;
     wire_free(l);
     return n;
@@ -430,7 +430,7 @@ static void test_room(void **state)
     wire_free(run(p, "n=1", "e")); /* 110 */
     pin(p, "e", true);
     g.session = "f";
-    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "none may be removed");
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "no more may be removed now");
     wire_free(run(p, "n=1", NULL));
     assert_int_equal(count(p), 3);
     pin(p, "d", false);
@@ -464,6 +464,30 @@ static void test_room_at_start(void **state)
     wire_free(show(p, "late"));
     assert_true(box_log_has(b, "stream 5 of an earlier hearthd goes on"));
     assert_int_equal(count(p), 3); /* b went */
+    peer_close(p);
+}
+
+/* Many go in pieces, between which hearthd does what it is for. */
+static void test_much_room(void **state)
+{
+    enum { N = 70 };
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    char name[8];
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof(name), "s%d", i);
+        wire_free(run(p, "n=1", name));
+    }
+    peer_close(p);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    box_configure(b, "session_bytes_per_uid = 100\n"); /* of 1,540 */
+    box_start(b);
+    p = peer_open(b);
+    while (count(p) > 4)
+        continue;
+    assert_int_equal(count(p), 4);
+    struct wire_session_ref r = {.session = "s69"};
+    wire_free(peer_call(p, WIRE_SESSIONS_SHOW, &r));
     peer_close(p);
 }
 
@@ -655,6 +679,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_age, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_room, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_room_at_start, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_much_room, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_room_and_damage, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup_and_end, box_setup, box_teardown),

@@ -149,10 +149,48 @@ static void test_names(void **state)
     ref.session = "two";
     wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &ref));
     peer_refused(p, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ENOSESSION, "two");
-    struct wire_empty none = {0};
-    struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &none);
+    struct wire_sessions_list all = {0};
+    struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &all);
     assert_int_equal(l->n_sessions, 1);
     assert_string_equal(l->sessions[0].name, "\xc3\xa4\xc3\xb6");
+    wire_free(l);
+    peer_close(p);
+}
+
+/* A long list comes in pages. */
+static void test_pages(void **state)
+{
+    enum { N = 300 };
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    char name[8];
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof(name), "s%d", i);
+        wire_free(run(p, "n=1", name));
+    }
+    struct wire_sessions_list page = {0};
+    struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &page), *m;
+    assert_int_equal(l->n_sessions, 256);
+    assert_string_equal(l->sessions[0].name, "s299");
+    assert_non_null(l->next);
+    page.from = l->next;
+    wire_free(run(p, "n=1", "s250")); /* goes to the front, and comes no second time */
+    m = peer_call(p, WIRE_SESSIONS_LIST, &page);
+    assert_int_equal(m->n_sessions, N - 256);
+    assert_string_equal(m->sessions[0].name, "s43");
+    assert_int_equal(m->sessions[0].turns, 2);
+    assert_null(m->next);
+    wire_free(m);
+    wire_free(l);
+    static const char *const wrong[] = {"s43", "0123456789abcdef0123456789abcdeg", "0123456789abcdef0123456789abcdef0",
+                                        "-123456789abcdef0123456789abcdef"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        page.from = wrong[i];
+        peer_refused(p, WIRE_SESSIONS_LIST, &page, HEARTH_EPARAMS, "sessions.list.from");
+    }
+    page.from = "ffffffffffffffff0123456789abcdef"; /* no number: after no session, before none */
+    l = peer_call(p, WIRE_SESSIONS_LIST, &page);
+    assert_int_equal(l->n_sessions, 0);
     wire_free(l);
     peer_close(p);
 }
@@ -340,8 +378,8 @@ static int as_another_user(struct box *b, pid_t *child)
     if (setgid(65534) != 0 || setuid(65534) != 0)
         _exit(9);
     struct peer *p = peer_open(b);
-    struct wire_empty none = {0};
-    struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &none);
+    struct wire_sessions_list all = {0};
+    struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &all);
     if (l->n_sessions != 0)
         _exit(1);
     struct wire_session_ref ref = {.session = "mine"};
@@ -432,6 +470,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_chat, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_tokens, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_names, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_pages, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_bound_to_a_model, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_model_names, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_busy, box_setup, box_teardown),

@@ -82,6 +82,7 @@ static void make(struct box *b, int version)
     run("rm -f '%s'/*", b->dir);
     assert_int_equal(sqlite3_open(b->db, &db), SQLITE_OK);
     exec(db, "PRAGMA journal_mode = WAL");
+    assert_int_equal(store_define_sum(&(struct store){.db = db}, NULL), 0);
     exec(db, b->v1);
     for (int v = 1; v < version; v++)
         exec(db, store_migrations[v]);
@@ -100,18 +101,19 @@ static void assert_sound(const char *path)
     assert_int_equal(sql_run(path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
 }
 
-/* All that data/sessions-v1.sql has, through the store. */
-static void assert_all_there(struct store *st)
+/* What data/sessions-v1.sql has, through the store. */
+static void assert_all_but_fables_there(struct store *st)
 {
     struct hearth_err e;
-    struct store_session **v, *s;
+    struct store_session **v;
     size_t n;
-    assert_int_equal(store_list(st, 1000, &v, &n, &e), 0);
+    assert_int_equal(store_list(st, 1000, &(struct store_place){0}, 100, &v, &n, &e), 0);
     assert_int_equal(n, 2);
     assert_string_equal(v[0]->name, "caf\u00e9 \u2615");
     assert_string_equal(v[0]->path, "/models/qwen2.5-7b-instruct-q4_k_m.gguf");
     assert_true(v[0]->turn_open && v[0]->created == 1763710000.0 && v[0]->used == 1763710042.75);
     assert_int_equal(v[0]->n_tok, 404);
+    assert_int_equal(v[0]->n_turns, 3);
     assert_false(v[1]->turn_open || v[1]->pinned);
     struct store_turn *t;
     size_t n_turns;
@@ -139,7 +141,15 @@ static void assert_all_there(struct store *st)
     for (size_t i = 0; i < n; i++)
         store_session_free(v[i]);
     free(v);
+}
+
+static void assert_all_there(struct store *st)
+{
+    struct hearth_err e;
+    struct store_session *s;
+    assert_all_but_fables_there(st);
     assert_int_equal(store_get(st, 1001, "fables", &s, &e), 0);
+    assert_true(s->n_turns > 0);
     assert_string_equal(s->id, "8877665544332211");
     store_session_free(s);
 }
@@ -197,6 +207,24 @@ static void test_every_version(void **state)
     assert_int_equal(store_open(&st, b->dir, NULL), 0);
     store_close(st);
     assert_int_equal(access(b->copy, F_OK), -1);
+}
+
+/* A row that was damaged before does not become sound by being brought up. */
+static void test_damage_stays(void **state)
+{
+    struct box *b = *state;
+    struct store *st;
+    struct store_session *s;
+    struct hearth_err e;
+    for (int v = 5; v < STORE_VERSION; v++) { /* before that there were no sums */
+        make(b, v);
+        sql_run(b->db, "UPDATE sessions SET path = path || '2' WHERE id = '8877665544332211'");
+        assert_int_equal(store_open(&st, b->dir, NULL), 0);
+        assert_int_equal(store_get(st, 1001, "fables", &s, &e), HEARTH_ESTORE);
+        assert_non_null(strstr(e.msg, "not as it was written"));
+        assert_all_but_fables_there(st);
+        store_close(st);
+    }
 }
 
 /* Each row that was there, value by value: the new database's old columns against the copy's. */
@@ -331,6 +359,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_every_version, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damage_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_values, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_room_for_a_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_all_steps_or_none, setup, teardown),

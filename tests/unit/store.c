@@ -142,7 +142,7 @@ static void test_uids_apart(void **state)
     assert_string_equal(got->id, ID_B);
     store_session_free(got);
     assert_int_equal(store_get(b->st, 1001, ID_A, &got, NULL), HEARTH_ENOSESSION);
-    assert_int_equal(store_list(b->st, 1000, &v, &n, NULL), 0);
+    assert_int_equal(store_list(b->st, 1000, &(struct store_place){0}, 100, &v, &n, NULL), 0);
     assert_int_equal(n, 1);
     assert_string_equal(v[0]->id, ID_A);
     store_session_free(v[0]);
@@ -150,6 +150,92 @@ static void test_uids_apart(void **state)
     int64_t count;
     assert_int_equal(store_count(b->st, 1002, &count, NULL), 0);
     assert_int_equal(count, 0);
+}
+
+/* Pages of any size have every session once, the last used first; and those that may go come the other way round. */
+static void test_pages(void **state)
+{
+    enum { N = 10 };
+    struct box *b = *state;
+    char id[STORE_ID_LEN + 1], name[8];
+    for (int i = 0; i < N; i++) {
+        snprintf(id, sizeof(id), "%016x", i);
+        snprintf(name, sizeof(name), "s%d", i);
+        struct store_session s = row(id, 1000, name), other = row(id, 1001, name);
+        s.used = other.used = i / 3; /* several at once */
+        s.pinned = i == 5;
+        other.id[0] = 'f';
+        commit_ok(b, &s, true, &one, 1);
+        commit_ok(b, &other, true, &one, 1);
+    }
+    struct store_session **v;
+    size_t n;
+    for (size_t most = 1; most <= N + 1; most++) {
+        struct store_place at = {0};
+        int next = N, unused = 0;
+        do {
+            assert_int_equal(store_list(b->st, 1000, &at, most, &v, &n, NULL), 0);
+            assert_in_range(n, 0, most);
+            for (size_t i = 0; i < n; i++) {
+                snprintf(id, sizeof(id), "%016x", --next);
+                assert_string_equal(v[i]->id, id);
+                assert_int_equal(v[i]->n_turns, 1);
+                store_session_free(v[i]);
+            }
+            free(v);
+        } while (at.id[0] != '\0');
+        assert_int_equal(next, 0);
+        do {
+            assert_int_equal(store_list_unused(b->st, 1000, &at, most, &v, &n, NULL), 0);
+            for (size_t i = 0; i < n; i++, unused++) {
+                snprintf(id, sizeof(id), "%016x", unused += unused == 5);
+                assert_string_equal(v[i]->id, id);
+                store_session_free(v[i]);
+            }
+            free(v);
+        } while (at.id[0] != '\0');
+        assert_int_equal(unused, N - 1); /* the last used stays */
+        size_t old = 0;
+        do {
+            assert_int_equal(store_list_old(b->st, 2, &at, most, &v, &n, NULL), 0);
+            for (size_t i = 0; i < n; i++)
+                store_session_free(v[i]);
+            free(v);
+            old += n;
+        } while (at.id[0] != '\0');
+        assert_int_equal(old, 6 - 1 + 6); /* one of them is pinned */
+    }
+}
+
+/* What the sessions of a user hold is kept and not added up again: it is the same as added up. */
+static void test_bytes(void **state)
+{
+    struct box *b = *state;
+    struct store_session a = row(ID_A, 1000, "a"), c = row(ID_B, 1000, "b"), *got;
+    int64_t n;
+    commit_ok(b, &a, true, &one, 1);
+    assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
+    assert_int_equal(n, 17);
+    commit_ok(b, &a, false, &one, 1);
+    commit_ok(b, &c, true, &one, 1);
+    assert_int_equal(store_commit(b->st, &c, true, &one, 1, ++folded, NULL),
+                     HEARTH_ESESSIONEXISTS); /* counts for nothing */
+    assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
+    assert_int_equal(n, 3 * 17);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
+    struct store_session new = row(ID_C, 1000, "a");
+    assert_int_equal(store_import(b->st, &new, got, &one, 1, NULL), 0);
+    store_session_free(got);
+    assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
+    assert_int_equal(n, 2 * 17);
+    assert_int_equal(store_get(b->st, 1000, "b", &got, NULL), 0);
+    assert_int_equal(store_remove(b->st, got, NULL), 0);
+    store_session_free(got);
+    assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
+    assert_int_equal(n, 17);
+    reopen(b);
+    assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
+    assert_int_equal(n, 17);
 }
 
 static void test_names(void **state)
@@ -262,6 +348,9 @@ static void test_damaged_rows(void **state)
         "UPDATE turns SET seq = 7 WHERE session = '" ID_A "'",
         "UPDATE turns SET session = session, role = 'user' WHERE session = '" ID_A "'",
         "DELETE FROM turns WHERE session = '" ID_A "'",
+        /* a turn of nothing at the end, which no sum of bytes misses */
+        "INSERT INTO turns(session, seq, role, text, tokens, created, sum)"
+        " SELECT session, 1, role, x'', x'', created, sum FROM turns WHERE session = '" ID_A "'",
     };
     struct hearth_err e = {0};
     int32_t *ids;
@@ -284,7 +373,8 @@ static void test_damaged_rows(void **state)
     assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
     struct store_session *got, **v;
     assert_int_equal(store_get(b->st, 1000, "a", &got, &e), HEARTH_ESTORE);
-    assert_int_equal(store_list(b->st, 1000, &v, &n, &e), 0); /* the sound one is still there */
+    assert_int_equal(store_list(b->st, 1000, &(struct store_place){0}, 100, &v, &n, &e),
+                     0); /* the sound one is still there */
     assert_int_equal(n, 1);
     assert_string_equal(v[0]->id, ID_B);
     store_session_free(v[0]);
@@ -348,6 +438,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(test_uids_apart, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bytes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_owner, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newer_version, setup, teardown),
