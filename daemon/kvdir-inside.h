@@ -9,7 +9,8 @@
 enum {
     KVDIR_FILES = 65536, /* at most: the list is in memory */
     KVDIR_BUCKETS = 4096,
-    KVDIR_BAD = 8, /* damaged files that are kept */
+    KVDIR_BAD = 8,      /* damaged files that are kept */
+    KVDIR_FRESH = 3600, /* seconds */
 };
 
 struct kvfile {
@@ -19,7 +20,8 @@ struct kvfile {
 };
 
 struct kvdir {
-    const struct conf *conf;
+    struct server *server;
+    const struct conf *conf; /* its own, as is the store */
     struct store *store;
     char *path;
     int fd;

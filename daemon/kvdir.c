@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "daemon/kvdir-inside.h"
+#include "daemon/link.h"
 #include "daemon/log.h"
 
 /* --- the folder ----------------------------------------------------------------------------------------- */
@@ -163,6 +164,19 @@ static bool remove_file(struct kvdir *d, const char *name)
     return false;
 }
 
+static void on_told(void *arg, const void *result, const struct hearth_err *err)
+{
+    (void)arg, (void)result, (void)err; /* an engine that has died knows of no file */
+}
+
+static void tell_gone(const struct kvdir *d, const char *name)
+{
+    struct wire_engine_kv_gone gone = {.file = name};
+    struct link *l = d->server->link;
+    if (link_state(l) == LINK_STARTING || link_state(l) == LINK_RUNNING)
+        link_ask(l, &wire_methods[WIRE_ENGINE_KV_GONE], &gone, on_told, NULL, NULL);
+}
+
 void kvdir_evict(struct kvdir *d)
 {
     static const double day =
@@ -180,6 +194,8 @@ void kvdir_evict(struct kvdir *d)
         int64_t its = files[i]->bytes;
         if (!gone[i] || !remove_file(d, files[i]->name))
             continue;
+        if (kvdir_now(d) - files[i]->created > KVDIR_FRESH)
+            tell_gone(d, files[i]->name);
         kvdir_drop(d, (struct kvfile *)files[i]); /* whose first member it is */
         bytes += its;
         left--;
@@ -270,8 +286,10 @@ void kvdir_forget(struct kvdir *d, const char *session)
     for (size_t i = 0; d != NULL && i < KVDIR_BUCKETS; i++)
         for (struct kvfile *f = d->buckets[i], *next; f != NULL; f = next) {
             next = f->next;
-            if (strcmp(f->row.session, session) == 0 && remove_file(d, f->row.name))
-                kvdir_drop(d, f);
+            if (strcmp(f->row.session, session) != 0 || !remove_file(d, f->row.name))
+                continue;
+            tell_gone(d, f->row.name);
+            kvdir_drop(d, f);
         }
     if (d != NULL)
         kvdir_trim_bad(d, 0);
@@ -325,20 +343,21 @@ size_t kvdir_usage(const struct kvdir *d, struct kvdir_usage **out)
 
 /* --- life ----------------------------------------------------------------------------------------------- */
 
-int kvdir_open(struct kvdir **out, const struct conf *conf, struct store *store, struct hearth_err *e)
+int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e)
 {
     struct kvdir *d = calloc(1, sizeof(*d));
-    if (d == NULL || asprintf(&d->path, "%s/kv", conf->state_dir) < 0) {
+    if (d == NULL || asprintf(&d->path, "%s/kv", s->conf->state_dir) < 0) {
         free(d);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
-    d->conf = conf;
-    d->store = store;
+    d->server = s;
+    d->conf = s->conf;
+    d->store = s->store;
     d->fd = -1;
     double seen, wall;
-    int rc = open_folder(d, conf->state_dir, e);
+    int rc = open_folder(d, d->conf->state_dir, e);
     if (rc == 0)
-        rc = store_kv_clock(store, &seen, &wall, e);
+        rc = store_kv_clock(d->store, &seen, &wall, e);
     if (rc == 0) {
         d->start = kvrule_clock(seen, wall, server_now());
         d->start_boot = boot_time();

@@ -4,7 +4,9 @@
  *
  * A file counts when it has its row in the manifest, which is written last: the engine has synced and renamed the file
  * by the time it announces it. What a crash leaves between the two is removed at the next start, before an engine runs.
- * Removing is the other way round, the file first. An engine takes a file that is gone as one that never was.
+ * Removing is the other way round, the file first. An engine takes a file that is gone as one that never was. It is
+ * told of it (engine.kv_gone), and writes those pages again when they are of use again; but not of a file that goes
+ * within KVDIR_FRESH of its making: what there is no room for is not to be written over and over.
  *
  * What is in the folder and not a plain file of this user is named in the log, left alone and never followed. A file
  * that is damaged (its row has another size; or the engine says so) is set aside as NAME.kv.bad for people to look at:
@@ -23,7 +25,7 @@
 struct kvdir;
 
 /* Makes and reconciles the folder. HEARTH_ESTORE names what is in the way; then there are no KV files. */
-int kvdir_open(struct kvdir **out, const struct conf *conf, struct store *store, struct hearth_err *e);
+int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e);
 void kvdir_close(struct kvdir *d);
 const char *kvdir_path(const struct kvdir *d);
 

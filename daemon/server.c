@@ -336,7 +336,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
         log_error("%s; named sessions are not available, and streams have no journal", s->store_err.msg);
     else if (journal_open(&s->journal, s, conf->state_dir, e) != 0)
         log_error("%s; streams have no journal", e->msg);
-    if (s->store != NULL && kvdir_open(&s->kv, conf, s->store, e) != 0)
+    if (s->store != NULL && kvdir_open(&s->kv, s, e) != 0)
         log_error("%s; KV is not kept on the disk", e->msg);
     if (s->lock_fd >= 0)
         lock_byte(s->lock_fd, F_OFD_SETLK, F_UNLCK, 0);

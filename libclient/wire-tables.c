@@ -676,6 +676,9 @@ static const struct wire_field engine_kv_bad_fields[] = {
 };
 TYPE(engine_kv_bad, "engine.kv_bad");
 
+static const struct wire_field engine_kv_gone_fields[] = {WORD(wire_engine_kv_gone, file, REQUIRED), {0}};
+TYPE(engine_kv_gone, "engine.kv_gone");
+
 static const struct wire_field engine_path_fields[] = {PATH(wire_engine_path, path, REQUIRED), {0}};
 TYPE(engine_path, "params");
 
@@ -752,6 +755,7 @@ const struct wire_method wire_methods[] = {
     LINK(WIRE_ENGINE_TOKENIZE, "engine.tokenize", tokenize, tokenize_result),
     LINK(WIRE_ENGINE_DETOKENIZE, "engine.detokenize", detokenize, detokenize_result),
     LINK(WIRE_ENGINE_EVAL, "engine.eval", eval, eval_result),
+    LINK(WIRE_ENGINE_KV_GONE, "engine.kv_gone", engine_kv_gone, empty),
     LINK(WIRE_ENGINE_SHUTDOWN, "engine.shutdown", empty, empty),
     EVENT(WIRE_ENGINE_BEGIN, "engine.begin", true, engine_begin),
     EVENT(WIRE_ENGINE_TOKENS, "engine.tokens", true, engine_tokens),

@@ -232,6 +232,9 @@ struct wire_engine_kv_bad { /* event engine.kv_bad: the file was not as it shoul
     const char *file;
     const char *why;
 };
+struct wire_engine_kv_gone { /* engine.kv_gone: hearthd has removed the file */
+    const char *file;
+};
 struct wire_engine_path { /* engine.load (events model.progress meanwhile), engine.unload, engine.model */
     const char *path;
 };
@@ -312,6 +315,7 @@ enum {
     WIRE_ENGINE_TOKENIZE,
     WIRE_ENGINE_DETOKENIZE,
     WIRE_ENGINE_EVAL,
+    WIRE_ENGINE_KV_GONE,
     WIRE_ENGINE_SHUTDOWN,
     WIRE_ENGINE_BEGIN,
     WIRE_ENGINE_TOKENS,

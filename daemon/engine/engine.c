@@ -15,7 +15,7 @@
 #include "daemon/engine/fault.h"
 
 /* What the loop thread asks for. */
-enum order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_LOAD, ORDER_UNLOAD, ORDER_FINISH, ORDER_WAKE };
+enum order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_LOAD, ORDER_UNLOAD, ORDER_KV_GONE, ORDER_FINISH, ORDER_WAKE };
 struct order {
     struct post_item item;
     enum order_kind kind;
@@ -23,7 +23,8 @@ struct order {
     uint64_t seq_id;        /* CANCEL */
     struct resident *model; /* LOAD, UNLOAD */
     void *owner;
-    double seconds; /* FINISH */
+    double seconds;         /* FINISH */
+    char file[KVFILE_NAME]; /* KV_GONE */
 };
 
 static void send_order(struct engine *eng, struct order o)
@@ -54,6 +55,13 @@ void engine_load(struct engine *eng, struct resident *m, void *owner)
 void engine_unload(struct engine *eng, struct resident *m, void *owner)
 {
     send_order(eng, (struct order){.kind = ORDER_UNLOAD, .model = m, .owner = owner});
+}
+
+void engine_kv_gone(struct engine *eng, const char file[static KVFILE_NAME])
+{
+    struct order o = {.kind = ORDER_KV_GONE};
+    memcpy(o.file, file, sizeof o.file);
+    send_order(eng, o);
 }
 
 void engine_finish(struct engine *eng, double seconds)
@@ -334,6 +342,9 @@ static void carry_out_orders(struct engine *eng)
         case ORDER_LOAD:
         case ORDER_UNLOAD:
             load_or_unload(eng, o);
+            break;
+        case ORDER_KV_GONE:
+            tier_gone(eng->tier, o->file);
             break;
         case ORDER_FINISH:
             eng->finish_by = engine_now() + o->seconds;

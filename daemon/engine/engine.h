@@ -44,7 +44,7 @@ struct engine_params {
     uint64_t kv_ram;     /* of KV in host memory, 0 = none, TIER_RAM_AUTO = chosen by what the machine has */
     const char *kv_dir;  /* the folder of KV files; NULL = none are kept */
     enum tier_policy restore;
-    uint64_t idle_ms; /* a model that nobody has used for so long is unloaded; 0 = it stays */
+    uint64_t idle_ms;  /* a model that nobody has used for so long is unloaded; 0 = it stays */
     const char *fault; /* for tests: when the device fails (daemon/engine/fault.h); NULL: it does not by our doing */
 };
 
@@ -66,6 +66,8 @@ void engine_cancel(struct engine *eng, uint64_t seq_id);
  * unloaded for want of use (idle_ms), or of memory, nothing is told: resident.loaded says it. */
 void engine_load(struct engine *eng, struct resident *m, void *owner);
 void engine_unload(struct engine *eng, struct resident *m, void *owner);
+/* The file of KV is gone: hearthd has removed it. */
+void engine_kv_gone(struct engine *eng, const char file[static KVFILE_NAME]);
 /* Lets saves of KV end, for some seconds at most. Answered by EV_FINISHED. */
 void engine_finish(struct engine *eng, double seconds);
 /* Starts no steps while held: the loop's output is full. */

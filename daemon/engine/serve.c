@@ -348,6 +348,20 @@ static int on_eval(struct server *s, uint32_t id, const struct wire_method *m, v
     return eval_begin(s, id, msg, e);
 }
 
+static int on_kv_gone(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                      struct hearth_err *e)
+{
+    const char *name = ((struct wire_engine_kv_gone *)msg)->file;
+    char file[KVFILE_NAME] = "";
+    (void)taken;
+    if (strlen(name) >= sizeof file)
+        return err_set(e, HEARTH_EPARAMS, "file: \"%.80s\" is not the name of a KV file", name);
+    strcpy(file, name);
+    engine_kv_gone(s->engine, file);
+    serve_result(s, id, m, &(struct wire_empty){0});
+    return 0;
+}
+
 static int on_shutdown(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                        struct hearth_err *e)
 {
@@ -366,7 +380,7 @@ static handler *const handlers[WIRE_METHODS] = {
     [WIRE_ENGINE_HELLO] = on_hello,   [WIRE_ENGINE_GENERATE] = on_generate, [WIRE_ENGINE_CANCEL] = on_cancel,
     [WIRE_ENGINE_LOAD] = on_load,     [WIRE_ENGINE_UNLOAD] = on_unload,     [WIRE_ENGINE_MODEL] = on_model,
     [WIRE_ENGINE_STATUS] = on_status, [WIRE_ENGINE_TOKENIZE] = on_tokenize, [WIRE_ENGINE_DETOKENIZE] = on_detokenize,
-    [WIRE_ENGINE_EVAL] = on_eval,     [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
+    [WIRE_ENGINE_EVAL] = on_eval,     [WIRE_ENGINE_KV_GONE] = on_kv_gone,   [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
 };
 
 static int dispatch(struct server *s, const struct wire_frame *f, struct hearth_err *e)

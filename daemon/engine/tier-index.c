@@ -6,7 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { ENTRIES_MAX = 2 << 20 /* some 350 MB; what comes after is not kept */ };
+enum { ENTRIES_MAX = 2 << 20 /* some 390 MB; what comes after is not kept */ };
 
 void index_init(struct tier_index *x, struct host *host)
 {
@@ -248,7 +248,7 @@ void index_file(struct tier_index *x, struct tier_shelf *s, const char *name, ui
             break; /* what follows it could not be reached */
         if (!en->file) {
             en->file = f;
-            f->pages++;
+            LIST_INSERT_HEAD(&f->pages, en, in_file);
             x->file_pages++;
         }
         parent = p->hash;
@@ -258,18 +258,15 @@ void index_file(struct tier_index *x, struct tier_shelf *s, const char *name, ui
 void index_forget(struct tier_index *x, struct tier_shelf *s, const char *name)
 {
     struct tier_file *f = find_file(s, name);
+    struct tier_entry *en;
     if (!f)
         return;
-    for (uint32_t b = 0; b < s->n_bucket && f->pages; b++)
-        for (struct tier_entry *en = s->bucket[b], *next; en; en = next) {
-            next = en->next;
-            if (en->file != f)
-                continue;
-            en->file = NULL;
-            f->pages--;
-            x->file_pages--;
-            free_if_nowhere(x, en);
-        }
+    while ((en = LIST_FIRST(&f->pages))) {
+        LIST_REMOVE(en, in_file);
+        en->file = NULL;
+        x->file_pages--;
+        free_if_nowhere(x, en);
+    }
     x->file_bytes -= f->bytes;
     TAILQ_REMOVE(file_bucket(s, name), f, link);
     free(f);

@@ -26,8 +26,8 @@ struct tier_file {
     TAILQ_ENTRY(tier_file) link;
     char name[KVFILE_NAME];
     uint64_t bytes;
-    uint32_t pages; /* entries that name it */
-    double told;    /* when its use was last told of */
+    LIST_HEAD(, tier_entry) pages; /* in it, and in no other */
+    double told;                   /* when its use was last told of */
 };
 
 TAILQ_HEAD(tier_files, tier_file);
@@ -44,7 +44,8 @@ struct tier_entry {
     bool saving;            /* on its way to a file, or to host memory alone where there are no files */
     uint32_t users;         /* jobs that need the entry and its host memory to stay */
     struct tier_file *file; /* NULL: in no file */
-    uint32_t pos;           /* of its first token */
+    LIST_ENTRY(tier_entry) in_file;
+    uint32_t pos; /* of its first token */
 };
 
 struct tier_shelf {

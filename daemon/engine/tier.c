@@ -260,6 +260,13 @@ static void take_event(struct tier *t, const struct kvio_event *ev, double now)
         t->io_jobs--;
 }
 
+void tier_gone(struct tier *t, const char *file)
+{
+    struct tier_shelf *s;
+    TAILQ_FOREACH (s, &t->index.shelves, link)
+        index_forget(&t->index, s, file);
+}
+
 static void take_events(struct tier *t, double now)
 {
     struct kvio_event *ev;

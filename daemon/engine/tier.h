@@ -102,6 +102,9 @@ struct seq *tier_cancel_any(struct tier *t);
 void tier_save(struct tier *t, struct seq *q, double now);
 bool tier_saving(const struct tier *t); /* files or copies are under way */
 
+/* The file was removed: its pages are saved again when a turn that has them ends. */
+void tier_gone(struct tier *t, const char *file);
+
 /* A prompt of n tokens was computed in that time. */
 void tier_computed(struct tier *t, const struct resident *m, uint32_t n_tok, double seconds);
 

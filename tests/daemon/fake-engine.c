@@ -287,6 +287,9 @@ static void request(const struct wire_frame *f)
     } else if (m == &wire_methods[WIRE_ENGINE_MODEL]) {
         struct wire_model r = {.name = "?", .path = "?", .arch = "fake", .tokenizer = "fake", .vocab = 2000};
         wire_pack_result(&out, f->id, m, &r, NULL);
+    } else if (m == &wire_methods[WIRE_ENGINE_KV_GONE]) {
+        fprintf(stderr, "fake-engine: %s is gone\n", ((struct wire_engine_kv_gone *)p)->file);
+        wire_pack_result(&out, f->id, m, &(struct wire_empty){0}, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_SHUTDOWN]) {
         exit(0);
     } else {

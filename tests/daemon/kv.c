@@ -294,6 +294,34 @@ static void test_session_together(void **state)
     assert_true(has_file(b, old, 0) && has_file(b, more, 0));
 }
 
+/* The engine is told which files are gone; but not of one that was made just now, which it would write again. */
+static void test_told(void **state)
+{
+    struct box *b = *state;
+    char line[80];
+    box_configure(b, "kv_disk = 1000\n");
+    box_start(b);
+    int64_t old = save(b, "save=1 kvsize=400", "a");
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    sql(b, "UPDATE kv_file SET created = created - 4000, used = used - 4000");
+    box_start(b);
+    int64_t two = save(b, "save=1 kvsize=601", "b"), three = save(b, "save=1 kvsize=1001", "b");
+    usage(b); /* the engine's status comes after what it was told before */
+    assert_true(has_file(b, two, 0));
+    assert_false(has_file(b, old, 0) || has_file(b, three, 0));
+    snprintf(line, sizeof(line), "fake-engine: %s is gone", name_of(old, 0));
+    assert_true(box_log_has(b, line));
+    snprintf(line, sizeof(line), "fake-engine: %s is gone", name_of(three, 0));
+    assert_false(box_log_has(b, line));
+
+    struct peer *p = peer_open(b); /* a session that goes takes its files along, however young */
+    wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &(struct wire_session_ref){.session = "b"}));
+    wire_free(peer_call(p, WIRE_STATUS, NULL));
+    peer_close(p);
+    snprintf(line, sizeof(line), "fake-engine: %s is gone", name_of(two, 0));
+    assert_true(box_log_has(b, line));
+}
+
 /* The wall clock may be wrong for as long as it likes. */
 static void test_clock(void **state)
 {
@@ -536,7 +564,7 @@ int main(void)
         RUNS(test_bad),         ALONE(test_limit),          ALONE(test_quota),    ALONE(test_session_together),
         RUNS(test_clock),       RUNS(test_removed_session), ALONE(test_folder),   RUNS(test_damaged_rows),
         ALONE(test_other_uid),  RUNS(test_no_session),      RUNS(test_full_disk), RUNS(test_newer),
-        RUNS(test_folder_gone),
+        RUNS(test_folder_gone), ALONE(test_told),
     };
     return cmocka_run_group_tests_name("daemon/kv", tests, NULL, NULL);
 }

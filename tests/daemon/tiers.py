@@ -121,6 +121,20 @@ try:
         r = c.answer(id)
         check(r["text"] == a2["text"] and r["usage"]["reused_tokens"] >= 6 * PAGE, "sessions that begin alike: the text",
               r["usage"])
+
+    # a session that is removed takes files along that another one reads on from: they are written again
+    c.say("giver", "Far away. " + FIRST)
+    c.say("taker", "Far away. " + FIRST)
+    c.await_kv(lambda k: not k["moving"])
+    c.call("sessions.remove", session="giver")
+    k = c.kv()
+    c.say("taker", " And", 1)
+    k2 = c.await_kv(lambda k2: k2["files_written"] > k["files_written"])
+    check(k2["files_written"] > k["files_written"], "what was in a removed session's file is written again", (k, k2))
+    box.stop()
+    c = start()
+    u = c.say("taker", " so", 1)["usage"]
+    check(u["restored_tokens"] >= (u["prompt_tokens"] - 4) // PAGE * PAGE, "and all of it comes back", u)
     box.stop()
 
     # a damaged file

@@ -30,7 +30,7 @@ struct world {
     struct tier *tier;
     struct tier_counters counters;
     int saved, used, bad;
-    char bad_file[KVFILE_NAME];
+    char bad_file[KVFILE_NAME], last_file[KVFILE_NAME]; /* of those saved */
 };
 
 static void on_tell(void *arg, const struct tier_event *ev)
@@ -38,6 +38,8 @@ static void on_tell(void *arg, const struct tier_event *ev)
     struct world *w = arg;
     w->saved += ev->kind == TIER_SAVED;
     w->used += ev->kind == TIER_USED;
+    if (ev->kind == TIER_SAVED)
+        snprintf(w->last_file, sizeof w->last_file, "%s", ev->file);
     if (ev->kind == TIER_BAD) {
         w->bad++;
         snprintf(w->bad_file, sizeof w->bad_file, "%s", ev->file);
@@ -121,6 +123,21 @@ static int setup(void **state)
     return 0;
 }
 
+static void empty_folder(const struct world *w)
+{
+    DIR *d = opendir(w->dir);
+    for (struct dirent *en; (en = readdir(d));)
+        unlinkat(dirfd(d), en->d_name, 0);
+    closedir(d);
+}
+
+static void remove_file(const struct world *w, const char *name)
+{
+    char path[64 + KVFILE_NAME + 1];
+    snprintf(path, sizeof path, "%s/%s", w->dir, name);
+    assert_int_equal(unlink(path), 0);
+}
+
 static int teardown(void **state)
 {
     struct world *w = *state;
@@ -135,10 +152,7 @@ static int teardown(void **state)
     kv_free(w->m.group.kv);
     w->be->kv_free(w->dev, w->m.pool);
     w->be->close(w->dev);
-    DIR *d = opendir(w->dir);
-    for (struct dirent *en; (en = readdir(d));)
-        unlinkat(dirfd(d), en->d_name, 0);
-    closedir(d);
+    empty_folder(w);
     rmdir(w->dir);
     free(w);
     return 0;
@@ -459,10 +473,7 @@ static void a_file_that_was_evicted_is_a_quiet_miss(void **state)
     take_turn(w, make_seq(w, UID, N, N, 0));
     settle(w);
     fresh_pool(w);
-    DIR *d = opendir(w->dir);
-    for (struct dirent *en; (en = readdir(d));)
-        unlinkat(dirfd(d), en->d_name, 0);
-    closedir(d);
+    empty_folder(w);
     assert_int_equal(back(w, UID, N, N, 0), 0);
     assert_int_equal(w->bad, 0);
     assert_int_equal(w->counters.file_pages, 0);
@@ -502,6 +513,59 @@ static void a_file_on_its_way_is_waited_for(void **state)
         assert_int_equal(pages_back(w, q), N); /* by now in any case */
         seq_free(q);
     }
+}
+
+/* A file that hearthd has removed: its pages are written again when a turn that has them ends. */
+static void a_file_that_is_told_to_be_gone_is_written_again(void **state)
+{
+    struct world *w = *state;
+    for (int ram = 0; ram < 2; ram++) {
+        open_tier(w, true, ram ? 4 * N * w->print.page_bytes : 0);
+        take_turn(w, make_seq(w, UID, N, N, 0));
+        take_turn(w, make_seq(w, UID, N, 0, 1)); /* of another file */
+        settle(w);
+        assert_int_equal(w->saved, 2);
+        remove_file(w, w->last_file);
+        tier_gone(w->tier, w->last_file);
+        tier_gone(w->tier, "0123456789abcdef-0123456789abcdef0123456789abcdef.kv"); /* of which nobody knew */
+        turn(w);
+        assert_int_equal(w->counters.file_pages, N);
+        assert_int_equal(w->counters.host_pages, ram ? 2 * N : 0);
+        take_turn(w, make_seq(w, UID, N, N, 0)); /* is there */
+        take_turn(w, make_seq(w, UID, N, 0, 1));
+        settle(w);
+        turn(w);
+        assert_int_equal(w->saved, 3);
+        assert_int_equal(w->counters.file_pages, 2 * N);
+        restart(w, true, 0);
+        assert_int_equal(back(w, UID, N, 0, 1), N);
+        assert_int_equal(back(w, UID, N, N, 0), N);
+        tier_close(w->tier);
+        fresh_pool(w);
+        empty_folder(w);
+        w->saved = 0;
+    }
+    open_tier(w, true, 0); /* for the teardown */
+}
+
+/* And one that is being read: what has come counts. */
+static void a_file_may_go_while_it_is_read(void **state)
+{
+    struct world *w = *state;
+    open_tier(w, true, 0);
+    take_turn(w, make_seq(w, UID, N, N, 0));
+    settle(w);
+    restart(w, true, 0);
+    settle(w);
+    struct seq *q = make_seq(w, UID, N, N, 0);
+    assert_true(tier_submit(w->tier, q, engine_now()));
+    turn(w);
+    tier_gone(w->tier, w->last_file);
+    while (tier_ready(w->tier) != q)
+        turn(w);
+    settle(w);
+    assert_int_equal(w->counters.file_pages, 0);
+    seq_free(q);
 }
 
 static void a_cancelled_restore_leaves_nothing(void **state)
@@ -647,6 +711,8 @@ int main(void)
         RUNS(what_came_before_the_damage_counts),
         RUNS(a_file_that_was_evicted_is_a_quiet_miss),
         RUNS(a_file_on_its_way_is_waited_for),
+        RUNS(a_file_that_is_told_to_be_gone_is_written_again),
+        RUNS(a_file_may_go_while_it_is_read),
         RUNS(a_cancelled_restore_leaves_nothing),
         RUNS(two_that_want_the_same_fetch_it_once),
         RUNS(a_full_pool_takes_what_fits),
