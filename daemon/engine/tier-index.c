@@ -12,7 +12,7 @@ void index_init(struct tier_index *x, struct host *host)
 {
     *x = (struct tier_index){.host = host};
     TAILQ_INIT(&x->shelves);
-    TAILQ_INIT(&x->lru);
+    TAILQ_INIT(&x->owners);
 }
 
 static void shelf_free(struct tier_index *x, struct tier_shelf *s)
@@ -38,8 +38,13 @@ static void shelf_free(struct tier_index *x, struct tier_shelf *s)
 void index_fini(struct tier_index *x)
 {
     struct tier_shelf *s;
+    struct tier_owner *o;
     while ((s = TAILQ_FIRST(&x->shelves)))
         shelf_free(x, s);
+    while ((o = TAILQ_FIRST(&x->owners))) {
+        TAILQ_REMOVE(&x->owners, o, link);
+        free(o);
+    }
 }
 
 struct tier_shelf *index_shelf(struct tier_index *x, const struct kv_print *print)
@@ -76,8 +81,30 @@ struct tier_entry *index_find(const struct tier_shelf *s, const struct kv_hash *
                               int64_t uid, const int32_t *id)
 {
     struct tier_entry *en = index_known(s, hash);
-    bool same = en && kv_hash_same(&en->parent, parent) && en->uid == uid && !memcmp(en->id, id, sizeof en->id);
+    bool same = en && kv_hash_same(&en->parent, parent) && en->owner->uid == uid && !memcmp(en->id, id, sizeof en->id);
     return same ? en : NULL;
+}
+
+static struct tier_owner *owner_of(struct tier_index *x, int64_t uid)
+{
+    struct tier_owner *o;
+    TAILQ_FOREACH_REVERSE(o, &x->owners, tier_owners, link)
+    if (o->uid == uid)
+        return o;
+    if ((o = calloc(1, sizeof *o))) {
+        o->uid = uid;
+        TAILQ_INIT(&o->lru);
+        TAILQ_INSERT_TAIL(&x->owners, o, link);
+    }
+    return o;
+}
+
+static void owner_let_go(struct tier_index *x, struct tier_owner *o)
+{
+    if (--o->n_entry)
+        return;
+    TAILQ_REMOVE(&x->owners, o, link);
+    free(o);
 }
 
 /* A table that cannot grow is only slower. */
@@ -104,14 +131,20 @@ struct tier_entry *index_add(struct tier_index *x, struct tier_shelf *s, const s
     struct tier_entry *en = index_known(s, hash);
     if (en)
         return index_find(s, hash, parent, uid, id);
-    if (x->n_entry >= ENTRIES_MAX || !(en = calloc(1, sizeof *en)))
+    struct tier_owner *owner = owner_of(x, uid);
+    if (!owner)
         return NULL;
+    owner->n_entry++;
+    if (x->n_entry >= ENTRIES_MAX || !(en = calloc(1, sizeof *en))) {
+        owner_let_go(x, owner);
+        return NULL;
+    }
     if (s->n_entry >= s->n_bucket)
         grow(s);
     en->shelf = s;
     en->hash = *hash;
     en->parent = *parent;
-    en->uid = uid;
+    en->owner = owner;
     en->pos = pos;
     memcpy(en->id, id, sizeof en->id);
     en->next = s->bucket[hash->lo & (s->n_bucket - 1)];
@@ -132,6 +165,7 @@ static void free_if_nowhere(struct tier_index *x, struct tier_entry *en)
     *at = en->next;
     s->n_entry--;
     x->n_entry--;
+    owner_let_go(x, en->owner);
     free(en);
 }
 
@@ -139,13 +173,18 @@ static void free_if_nowhere(struct tier_index *x, struct tier_entry *en)
 
 static void lru_push(struct tier_index *x, struct tier_entry *en)
 {
-    TAILQ_INSERT_TAIL(&x->lru, en, lru);
+    struct tier_owner *o = en->owner;
+    TAILQ_INSERT_TAIL(&o->lru, en, lru);
+    o->kept += en->shelf->print.page_bytes;
     x->kept += en->shelf->print.page_bytes;
+    TAILQ_REMOVE(&x->owners, o, link);
+    TAILQ_INSERT_TAIL(&x->owners, o, link);
 }
 
 static void lru_remove(struct tier_index *x, struct tier_entry *en)
 {
-    TAILQ_REMOVE(&x->lru, en, lru);
+    TAILQ_REMOVE(&en->owner->lru, en, lru);
+    en->owner->kept -= en->shelf->print.page_bytes;
     x->kept -= en->shelf->print.page_bytes;
 }
 
@@ -194,9 +233,22 @@ void index_drop_host(struct tier_index *x, struct tier_entry *en)
     x->host_bytes -= en->shelf->print.page_bytes;
 }
 
+/*
+ * Who holds the most has his fair share or more, so nobody loses a page to another while he has less than that; and one
+ * uid alone has it all. Of two who hold the same, it is the one who used his last the longest ago.
+ */
+static struct tier_entry *first_to_go(const struct tier_index *x)
+{
+    const struct tier_owner *o, *most = NULL;
+    TAILQ_FOREACH (o, &x->owners, link)
+        if (o->kept > (most ? most->kept : 0))
+            most = o;
+    return most ? TAILQ_FIRST(&most->lru) : NULL;
+}
+
 bool index_drop_oldest(struct tier_index *x)
 {
-    struct tier_entry *en = TAILQ_FIRST(&x->lru);
+    struct tier_entry *en = first_to_go(x);
     if (!en)
         return false;
     lru_remove(x, en);
@@ -208,7 +260,7 @@ bool index_drop_oldest(struct tier_index *x)
 
 bool index_drop_spare(struct tier_index *x, uint64_t page_bytes)
 {
-    const struct tier_entry *en = TAILQ_FIRST(&x->lru);
+    const struct tier_entry *en = first_to_go(x);
     return en && en->file && en->shelf->print.page_bytes == page_bytes && index_drop_oldest(x);
 }
 

@@ -32,12 +32,21 @@ struct tier_file {
 
 TAILQ_HEAD(tier_files, tier_file);
 
+/* A uid's part of host memory. Where room is wanted, who has the most gives. */
+struct tier_owner {
+    TAILQ_ENTRY(tier_owner) link;
+    int64_t uid;
+    uint32_t n_entry;
+    TAILQ_HEAD(, tier_entry) lru; /* in host memory, used by no job; the least recently used first */
+    uint64_t kept;                /* bytes of those */
+};
+
 struct tier_entry {
     struct tier_entry *next; /* in the bucket */
     TAILQ_ENTRY(tier_entry) lru;
     struct tier_shelf *shelf;
     struct kv_hash hash, parent;
-    int64_t uid;
+    struct tier_owner *owner;
     int32_t id[KV_PAGE];
     struct host_page *host; /* NULL: not in host memory */
     bool ready;             /* its content is there; else somebody is about to put it there */
@@ -62,8 +71,8 @@ struct tier_shelf {
 
 struct tier_index {
     TAILQ_HEAD(, tier_shelf) shelves;
-    TAILQ_HEAD(tier_lru, tier_entry) lru; /* in host memory, used by no job; the least recently used first */
-    uint64_t kept;                        /* bytes of those */
+    TAILQ_HEAD(tier_owners, tier_owner) owners; /* most recently used last */
+    uint64_t kept;                              /* bytes of all of theirs */
     uint64_t host_pages, host_bytes, file_pages, file_bytes;
     uint64_t dropped; /* pages that were nowhere else */
     uint32_t n_entry;
@@ -102,7 +111,7 @@ void index_touch(struct tier_index *x, struct tier_entry *en);
 /* Gives the entry host memory (not ready), or takes it away. */
 void index_set_host(struct tier_index *x, struct tier_entry *en, struct host_page *page);
 void index_drop_host(struct tier_index *x, struct tier_entry *en);
-/* Takes host memory from the least recently used; false: none is to be had. */
+/* Takes host memory from the least recently used of the uid who has the most; false: none is to be had. */
 bool index_drop_oldest(struct tier_index *x);
 /* The same where that costs nothing for now: it is in a file too, and pages of that size are wanted. */
 bool index_drop_spare(struct tier_index *x, uint64_t page_bytes);

@@ -183,8 +183,8 @@ static bool fetch_run(struct tier *t, struct restore *r, struct tier_entry *en)
     if (f->n == 0)
         goto fail;
     f->job = kvio_read(
-        t->io,
-        &(struct kvio_read){.print = &s->print, .uid = f->entry[0]->uid, .file = file->name, .n = f->n, .page = page});
+        t->io, &(struct kvio_read){
+                   .print = &s->print, .uid = f->entry[0]->owner->uid, .file = file->name, .n = f->n, .page = page});
     t->io_jobs++;
     r->n_fetch++;
     TAILQ_INSERT_TAIL(&t->fetches, f, link);

@@ -383,6 +383,35 @@ static void pages_come_back_from_host_memory(void **state)
     assert_int_equal(back(w, UID, N, 0, 6), N);
 }
 
+/* One user's many pages do not cost another his few, though those are older. */
+static void who_has_the_most_gives(void **state)
+{
+    struct world *w = *state;
+    open_tier(w, false, 4 * N * w->print.page_bytes);
+    for (int i = 0; i < 6; i++) {
+        take_turn(w, make_seq(w, i == 0 ? UID + 1 : UID, N, 0, i));
+        settle(w);
+        fresh_pool(w);
+    }
+    assert_int_equal(w->counters.pages_dropped, 2 * N);
+    assert_int_equal(back(w, UID + 1, N, 0, 0), N);
+    assert_int_equal(back(w, UID, N, 0, 1) + back(w, UID, N, 0, 2), 0); /* his oldest */
+    for (int i = 3; i < 6; i++)
+        assert_int_equal(back(w, UID, N, 0, i), N);
+
+    /* up to the same for both: the other one's next comes out of the many */
+    for (int i = 6; i < 9; i++) {
+        fresh_pool(w);
+        take_turn(w, make_seq(w, UID + 1, N, 0, i));
+        settle(w);
+    }
+    fresh_pool(w);
+    assert_int_equal(back(w, UID, N, 0, 3), 0);
+    assert_int_equal(back(w, UID, N, 0, 4) + back(w, UID, N, 0, 5), 2 * N);
+    assert_int_equal(back(w, UID + 1, N, 0, 7) + back(w, UID + 1, N, 0, 8), 2 * N);
+    assert_int_equal(w->counters.host_pages, 4 * N);
+}
+
 static void the_cheaper_way_is_taken(void **state)
 {
     struct world *w = *state;
@@ -706,6 +735,7 @@ int main(void)
         RUNS(host_memory_is_bounded),
         RUNS(pages_come_back_from_files),
         RUNS(pages_come_back_from_host_memory),
+        RUNS(who_has_the_most_gives),
         RUNS(the_cheaper_way_is_taken),
         RUNS(a_restore_that_falls_behind_is_stopped),
         RUNS(what_came_before_the_damage_counts),
