@@ -68,7 +68,9 @@ struct engine {
     double row_seconds;            /* what a prompt row costs, lately; 0 = not known */
     struct hearth_err fatal;       /* code 0: the device is well */
     TAILQ_HEAD(, resident) loaded; /* most recently used last */
-    float *logits;                 /* [n_vocab of the largest model] a row for eval */
+    struct seq_list no_room;       /* sequences that wait for a model's memory, in no other list */
+    uint32_t n_no_room;
+    float *logits; /* [n_vocab of the largest model] a row for eval */
 };
 
 /* Queues an event of that many bytes, zeroed. Never NULL: where there is no memory for it the process ends. */
@@ -98,6 +100,8 @@ static inline const struct device_info *info_of(const struct engine *eng, const 
 
 /* load.c: gives the model to the device, or takes it back. */
 int load_model(struct engine *eng, struct resident *m, struct hearth_err *e);
+bool load_may_evict(
+    struct engine *eng);            /* trying again may help where memory is short: none is loaded, or an idle one */
 void load_fini(struct engine *eng); /* closes what it opened, every model being gone */
 int unload_model(struct engine *eng, struct resident *m, struct hearth_err *e);
 /* Unloads models that nobody has used for params.idle_ms; and the seconds to the next one's time, < 0: there is none.

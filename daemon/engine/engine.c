@@ -135,6 +135,7 @@ int engine_open(struct engine **out, const struct engine_params *p, struct heart
     post_list_init(&eng->todo);
     post_list_init(&eng->out);
     TAILQ_INIT(&eng->loaded);
+    TAILQ_INIT(&eng->no_room);
     sem_init(&eng->opened, 0, 0);
     int rc = post_init(&eng->inbox, e);
     if (rc)
@@ -272,27 +273,48 @@ static int fit(struct seq *q, struct hearth_err *e)
     return 0;
 }
 
-static void submit(struct engine *eng, struct seq *q)
+/* False: its model has to wait for memory that other models are using. */
+static bool submit(struct engine *eng, struct seq *q)
 {
     struct hearth_err err = {0};
     if (!q->model->model) {
         double begin = engine_now();
         int rc = load_model(eng, q->model, &err);
         q->time.load = engine_now() - begin;
+        if (rc == HEARTH_ENOMEM && !TAILQ_EMPTY(&eng->loaded)) /* the idle ones are gone by now */
+            return false;
         if (rc) {
             end_seq(eng, q, END_ERROR, &err);
-            return;
+            return true;
         }
     }
     if (fit(q, &err)) {
         end_seq(eng, q, END_ERROR, &err);
-        return;
+        return true;
     }
     TAILQ_REMOVE(&eng->loaded, q->model, loaded_link); /* most recently used last */
     TAILQ_INSERT_TAIL(&eng->loaded, q->model, loaded_link);
     if (!tier_submit(eng->tier, q, engine_now()))
         sched_push(&eng->sched, &q->model->group, q);
     load_count(eng, q->model);
+    return true;
+}
+
+/*
+ * Where two models are asked for and there is memory for one, they take turns: once a sequence waits for memory, all
+ * that come after it wait behind it, also those for the model that is there, or it would wait for ever.
+ */
+static void submit_waiting(struct engine *eng)
+{
+    struct seq *q;
+    while (!eng->fatal.code && (q = TAILQ_FIRST(&eng->no_room)) && (q->model->model || load_may_evict(eng))) {
+        TAILQ_REMOVE(&eng->no_room, q, link);
+        if (!submit(eng, q)) {
+            TAILQ_INSERT_HEAD(&eng->no_room, q, link);
+            break;
+        }
+        eng->n_no_room--;
+    }
 }
 
 static void cancel(struct engine *eng, uint64_t id)
@@ -302,6 +324,13 @@ static void cancel(struct engine *eng, uint64_t id)
         end_seq(eng, q, END_CANCELLED, NULL);
         return;
     }
+    TAILQ_FOREACH (q, &eng->no_room, link)
+        if (q->id == id) {
+            TAILQ_REMOVE(&eng->no_room, q, link);
+            eng->n_no_room--;
+            end_seq(eng, q, END_CANCELLED, NULL);
+            return;
+        }
     for (int state = SEQ_WAIT; state <= SEQ_RUN; state++)
         TAILQ_FOREACH (q, &eng->sched.list[state], link)
             if (q->id == id) {
@@ -334,7 +363,10 @@ static void carry_out_orders(struct engine *eng)
     while (!eng->fatal.code && (o = (struct order *)post_list_pop(&eng->todo))) {
         switch (o->kind) {
         case ORDER_SUBMIT:
-            submit(eng, o->seq);
+            if (eng->n_no_room || !submit(eng, o->seq)) {
+                TAILQ_INSERT_TAIL(&eng->no_room, o->seq, link);
+                eng->n_no_room++;
+            }
             break;
         case ORDER_CANCEL:
             cancel(eng, o->seq_id);
@@ -354,7 +386,8 @@ static void carry_out_orders(struct engine *eng)
         }
         free(o);
     }
-    atomic_store(&eng->counters.queued, eng->sched.count[SEQ_WAIT]);
+    submit_waiting(eng);
+    atomic_store(&eng->counters.queued, eng->sched.count[SEQ_WAIT] + eng->n_no_room);
     atomic_store(&eng->counters.running, eng->sched.count[SEQ_RUN]);
 }
 
@@ -370,6 +403,10 @@ static void end_all(struct engine *eng, const struct hearth_err *err)
     struct seq *waiting;
     while ((waiting = tier_cancel_any(eng->tier)))
         end_seq(eng, waiting, END_ERROR, err);
+    for (; (waiting = TAILQ_FIRST(&eng->no_room)); eng->n_no_room--) {
+        TAILQ_REMOVE(&eng->no_room, waiting, link);
+        end_seq(eng, waiting, END_ERROR, err);
+    }
     for (int state = SEQ_WAIT; state <= SEQ_RUN; state++) {
         struct seq *q;
         while ((q = TAILQ_FIRST(&eng->sched.list[state])))

@@ -201,6 +201,11 @@ static struct resident *oldest_idle(struct engine *eng)
     return NULL;
 }
 
+bool load_may_evict(struct engine *eng)
+{
+    return TAILQ_EMPTY(&eng->loaded) || oldest_idle(eng);
+}
+
 int load_model(struct engine *eng, struct resident *m, struct hearth_err *e)
 {
     struct hearth_err ignored, sick;

@@ -126,6 +126,10 @@ TESTS += tests/daemon/fault.py
 dist_check_SCRIPTS += tests/daemon/tiers.py
 TESTS += tests/daemon/tiers.py
 
+# Two models in turns, and little room for KV.
+dist_check_SCRIPTS += tests/daemon/swap.py
+TESTS += tests/daemon/swap.py
+
 # The protocol as another implementation sees it.
 dist_check_SCRIPTS += tests/daemon/independent.py
 TESTS += tests/daemon/independent.py
