@@ -34,12 +34,13 @@ static json_t *json_kv(const struct hearth_kv_tiers *k)
 
 static json_t *json_engine(const struct hearth_engine_status *e)
 {
-    return json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "pid", (json_int_t)e->pid,
-                     "state", json_str(e->state), "backend", json_str(e->backend), "device", json_str(e->device),
-                     "steps", (json_int_t)e->steps, "rows", (json_int_t)e->rows, "rows_max", (json_int_t)e->rows_max,
-                     "tokens_computed", (json_int_t)e->tokens_computed, "queued", (json_int_t)e->queued, "running",
-                     (json_int_t)e->running, "restarts", (json_int_t)e->restarts, "kv", json_kv(&e->kv), "models",
-                     json_loaded_models(e));
+    return json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "pid",
+                     (json_int_t)e->pid, "state", json_str(e->state), "backend", json_str(e->backend), "device",
+                     json_str(e->device), "steps", (json_int_t)e->steps, "rows", (json_int_t)e->rows, "rows_max",
+                     (json_int_t)e->rows_max, "tokens_computed", (json_int_t)e->tokens_computed, "queued",
+                     (json_int_t)e->queued, "running", (json_int_t)e->running, "restarts", (json_int_t)e->restarts,
+                     "mem_total", (json_int_t)e->mem_total, "mem_free", (json_int_t)e->mem_free, "mem_kept",
+                     (json_int_t)e->mem_kept, "kv", json_kv(&e->kv), "models", json_loaded_models(e));
 }
 
 static json_t *json_kv_files(const struct hearth_kv_files *k)
@@ -59,6 +60,15 @@ static json_t *json_status(const struct hearth_status_result *r)
                      (json_int_t)r->connections, "streams", (json_int_t)r->streams, "sessions", (json_int_t)r->sessions,
                      "rss_bytes", (json_int_t)r->rss_bytes, "kv_files", json_kv_files(&r->kv_files), "engine",
                      json_engine(&r->engine));
+}
+
+static void print_memory(const struct hearth_engine_status *e)
+{
+    printf("  memory   %s free", human_bytes(e->mem_free));
+    printf(" of %s", human_bytes(e->mem_total));
+    if (e->mem_kept)
+        printf("; %s of that in copies of weights, for as long as nobody wants it", human_bytes(e->mem_kept));
+    putchar('\n');
 }
 
 /* Beside the models' own pages, which `hearth ps` shows. */
@@ -100,6 +110,7 @@ static void print_status(const struct hearth_status_result *r)
     printf("  work     %lld running, %lld queued\n", (long long)e->running, (long long)e->queued);
     printf("  steps    %lld of %.2f rows on average, %lld at most; %lld tokens computed\n", (long long)e->steps,
            e->steps ? (double)e->rows / (double)e->steps : 0, (long long)e->rows_max, (long long)e->tokens_computed);
+    print_memory(e);
     print_kv(&e->kv);
     for (size_t i = 0; i < e->n_models; i++)
         if (e->models[i].self_check && strncmp(e->models[i].self_check, "passed", 6) != 0)

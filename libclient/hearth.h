@@ -625,6 +625,8 @@ struct hearth_engine_status {
     int64_t steps, rows, rows_max, tokens_computed; /* since the engine started; rows / steps is the mean batch */
     int64_t queued, running;                        /* generations */
     int64_t restarts;                               /* of the engine, since the daemon started */
+    int64_t mem_total, mem_free; /* bytes of the device's memory, as of when it last had nothing to do, or 10 s ago */
+    int64_t mem_kept; /* of mem_free: in copies of weights that make things quicker, given back when wanted */
     struct hearth_kv_tiers kv;
     struct hearth_loaded_model *models;
     size_t n_models;

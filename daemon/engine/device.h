@@ -61,7 +61,9 @@ struct engine {
         struct device *dev;
         struct device_info info;
         struct workspace_dims dims;
-    } cpu; /* where models go that failed their self-check on `dev`; see selfcheck.h */
+    } cpu;             /* where models go that failed their self-check on `dev`; see selfcheck.h */
+    bool memory_moved; /* since it was counted last: a step, a load, an unload */
+    double memory_counted;
     uint64_t serial;
     struct resident *loading;
     double last_progress;

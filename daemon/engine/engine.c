@@ -474,6 +474,7 @@ static int open_device(struct engine *eng, struct hearth_err *e)
         eng->be = failing;
         fputs("hearth-engine: its device is going to fail, for a test (--fault)\n", stderr);
     }
+    eng->memory_moved = true;
     sched_init(&eng->sched, eng->info.gpu ? ROWS_GPU : ROWS_CPU, ROWS_MIXED, OUT_MAX);
     if ((rc = open_tiers(eng, e)))
         goto fail;
@@ -519,6 +520,23 @@ static bool tiers_turn(struct engine *eng)
     return rc > 0;
 }
 
+/* Backends make and drop copies of weights as they like. Asking is a call of the driver's, so it is for idle moments,
+ * and now and then where there are none. */
+static void count_memory(struct engine *eng, bool idle)
+{
+    static const double now_and_then = 10;
+    struct device_info info;
+    double now = engine_now();
+    if (!eng->memory_moved || (!idle && now - eng->memory_counted < now_and_then))
+        return;
+    eng->be->info(eng->dev, &info);
+    atomic_store(&eng->counters.mem_total, info.mem_total);
+    atomic_store(&eng->counters.mem_free, info.mem_free);
+    atomic_store(&eng->counters.mem_kept, info.mem_kept);
+    eng->memory_moved = false;
+    eng->memory_counted = now;
+}
+
 /* Until an order comes, a file has moved on, a model has been idle for long enough, or it is time to look again; where
  * copies are under way, for those. */
 static void wait_for_work(struct engine *eng, bool copying)
@@ -560,6 +578,8 @@ static void *device_main(void *arg)
         bool copying = tiers_turn(eng);
         bool idle = eng->fatal.code || held || !step_turn(eng);
         engine_tell(eng, idle);
+        if (!eng->fatal.code)
+            count_memory(eng, idle);
         if (idle && !eng->fatal.code && !atomic_load(&eng->stop))
             wait_for_work(eng, copying);
     }

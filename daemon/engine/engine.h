@@ -150,6 +150,8 @@ void engine_event_free(struct engine_event *ev);
 struct engine_counters {
     _Atomic uint64_t steps, rows, rows_max, tokens_computed;
     _Atomic uint32_t queued, running;
+    _Atomic uint64_t mem_total, mem_free,
+        mem_kept; /* of the device, as of when it last had nothing to do, or 10 s ago */
 };
 const struct engine_counters *engine_counters(const struct engine *eng);
 const struct tier_counters *engine_tiers(const struct engine *eng);

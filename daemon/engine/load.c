@@ -224,6 +224,7 @@ int load_model(struct engine *eng, struct resident *m, struct hearth_err *e)
         rc = err_set(e, eng->fatal.code, "%s", eng->fatal.msg);
     if (rc)
         return rc;
+    eng->memory_moved = true;
     m->serial = ++eng->serial;
     sched_group_add(&eng->sched, &m->group);
     TAILQ_INSERT_TAIL(&eng->loaded, m, loaded_link);
@@ -271,6 +272,7 @@ int unload_model(struct engine *eng, struct resident *m, struct hearth_err *e)
     m->group.kv = NULL;
     m->model->be->kv_free(m->model->dev, m->pool);
     displace(m);
+    eng->memory_moved = true;
     atomic_store(&m->pages_used, 0);
     atomic_store(&m->context_used, 0);
     atomic_store(&m->unload_at, 0);

@@ -213,6 +213,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
         return rc;
     eng->first_flight = (eng->first_flight + 1) % AHEAD_MAX;
     eng->n_flight--;
+    eng->memory_moved = true;
 
     end_if_damaged(eng, model_of(p));
     double now = engine_now();

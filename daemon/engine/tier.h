@@ -4,9 +4,9 @@
  *
  * Three tiers: the model's pool on the device (kv.h), host memory, files (kvio.h). Pages are written through when a
  * turn ends, so demotion costs nothing: what is least recently used is dropped, of host memory from the uid who has the
- * most there, and lower tiers have it. The index of
- * the lower two (tier-index.h) goes by content and fingerprint, not by pool, so a model that was unloaded, replaced by
- * another for a while, or loaded by the next process finds its KV again.
+ * most there, and lower tiers have it. The index of the lower two (tier-index.h) goes by content and fingerprint, not
+ * by pool, so a model that was unloaded, replaced by another for a while, or loaded by the next process finds its KV
+ * again.
  *
  * A save takes the pages of an ended turn that are in no file yet from the device to host memory and from there to a
  * file, and holds them with a block table of its own until they are copied. Turns that failed are not saved, nor is

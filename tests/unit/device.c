@@ -487,6 +487,42 @@ static void an_idle_model_goes_by_itself(void **state)
     told_on = false;
 }
 
+/* What the device keeps is told once it has nothing to do, and else every ten seconds. */
+static void memory_is_counted(void **state)
+{
+    (void)state;
+    static struct heard a, b;
+    struct world w;
+    world_open(&w, 1);
+    const struct engine_counters *c = engine_counters(w.eng);
+    memset(&told, 0, sizeof told);
+    told.loop = pthread_self();
+    toy_now = 1000;
+    toy_step_s = 0;
+    told_on = true;
+    w.m.vocab = NULL; /* no end tokens */
+    go_round(&w);
+    assert_int_equal(c->mem_total, 1 << 30);
+    toy_kept = 1234;
+    go_round(&w);
+    assert_int_equal(c->mem_kept, 0); /* nothing was done, nothing is asked */
+    engine_submit(w.eng, make(&w, &a, (int32_t[]){1, 2, 3}, 3, 10));
+    hear_all(&w);
+    go_round(&w);
+    assert_int_equal(c->mem_kept, 1234);
+
+    toy_kept = 5678;
+    toy_step_s = 0.5;
+    engine_submit(w.eng, make(&w, &b, (int32_t[]){3, 2, 1}, 3, 60));
+    while (b.n_got < 40) /* it is busy */
+        hear_one(&w);
+    assert_int_equal(c->mem_kept, 5678);
+    hear_all(&w);
+    assert_true(engine_close(w.eng, 30));
+    told_on = false;
+    toy_kept = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,6 +538,7 @@ int main(void)
         cmocka_unit_test(closing_with_work_under_way),
         cmocka_unit_test(tokens_are_handed_over_together),
         cmocka_unit_test(an_idle_model_goes_by_itself),
+        cmocka_unit_test(memory_is_counted),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

@@ -35,6 +35,7 @@ uint64_t toy_fail_at, toy_load_steps;
 bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
 uint32_t toy_checks, toy_pages = 64;
 _Atomic double toy_now, toy_step_s;
+_Atomic uint64_t toy_kept;
 static uint32_t toy_ahead;
 
 uint64_t extend(uint64_t h, int32_t id)
@@ -177,7 +178,8 @@ static void toy_info(struct device *d, struct device_info *out)
                                 .kv_type = DT_F32,
                                 .ahead = toy_ahead,
                                 .mem_total = 1 << 30,
-                                .mem_free = 1 << 30};
+                                .mem_free = 1 << 30,
+                                .mem_kept = toy_kept};
 }
 /* The same toy, as the CPU beside it: no steps ahead. */
 static void toy_cpu_info(struct device *d, struct device_info *out)

@@ -18,6 +18,7 @@ extern bool toy_no_load, toy_gpu, toy_distrusted;
 extern bool toy_moves_late;                /* kv_moved says no at first */
 extern uint32_t toy_checks;                /* self-checks asked for */
 extern uint32_t toy_pages;                 /* of the pool: up to 160 */
+extern _Atomic uint64_t toy_kept;          /* bytes that it keeps in copies */
 extern _Atomic double toy_now, toy_step_s; /* a clock that goes on with the steps, and by how much */
 uint64_t extend(uint64_t prefix, int32_t id);
 uint32_t toy_next(uint64_t prefix); /* the token after that */
