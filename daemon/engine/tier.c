@@ -320,6 +320,8 @@ bool tier_busy(const struct tier *t, const struct resident *m)
 
 bool tier_idle(struct tier *t)
 {
+    if (!TAILQ_EMPTY(&t->restores) || !TAILQ_EMPTY(&t->waiting)) /* a slab takes longer than the answer of a file */
+        return false;
     return pin_ahead(t, ahead_bytes);
 }
 

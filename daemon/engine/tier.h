@@ -114,7 +114,8 @@ void tier_computed(struct tier *t, const struct resident *m, uint32_t n_tok, dou
 int tier_turn(struct tier *t, double now, struct hearth_err *e);
 /* Waits for the oldest copy under way, where there is one. */
 int tier_wait(struct tier *t, struct hearth_err *e);
-/* For when there is nothing else to do: makes host memory ready that will be wanted. False: there is enough of it. */
+/* For when there is nothing else to do: makes host memory ready that will be wanted. False: there is enough of it, or
+ * somebody waits for a restore. */
 bool tier_idle(struct tier *t);
 /* Readable when files have moved on; -1: there are none. And how long to wait for it at most; < 0: for ever. */
 int tier_fd(const struct tier *t);

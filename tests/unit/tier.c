@@ -495,6 +495,28 @@ static void what_came_before_the_damage_counts(void **state)
     assert_int_equal(back(w, UID, N, N, 0), N);
 }
 
+/* With a GPU host memory is pinned where there is nothing else to do, and who waits for a file's answer is something.
+ */
+static void pinning_delays_no_restore(void **state)
+{
+    struct world *w = *state;
+    open_tier(w, true, 0);
+    take_turn(w, make_seq(w, UID, 3, 0, 1));
+    settle(w);
+    restart(w, true, 128 << 20);
+    w->tier->p.gpu = true;
+    struct seq *q = make_seq(w, UID, 3, 0, 1);
+    assert_true(tier_submit(w->tier, q, engine_now())); /* the folder is being looked through */
+    while (!tier_ready(w->tier)) {
+        assert_false(tier_idle(w->tier));
+        turn(w);
+    }
+    assert_int_equal(q->restored_to, 3 * KV_PAGE);
+    assert_true(tier_idle(w->tier));
+    w->tier->p.gpu = false;
+    seq_free(q);
+}
+
 static void a_file_that_was_evicted_is_a_quiet_miss(void **state)
 {
     struct world *w = *state;
@@ -739,6 +761,7 @@ int main(void)
         RUNS(the_cheaper_way_is_taken),
         RUNS(a_restore_that_falls_behind_is_stopped),
         RUNS(what_came_before_the_damage_counts),
+        RUNS(pinning_delays_no_restore),
         RUNS(a_file_that_was_evicted_is_a_quiet_miss),
         RUNS(a_file_on_its_way_is_waited_for),
         RUNS(a_file_that_is_told_to_be_gone_is_written_again),
