@@ -1,7 +1,11 @@
-/* kvdir-inside.h - what the files of kvdir share: kvdir.c (the list, and what is said of it while an engine runs) and
- * kvdir-start.c (the folder against the manifest at a start). Nobody else includes it. Loop thread. */
+/* kvdir-inside.h - what the files of kvdir share: kvdir.c (the list, and what is said of it while an engine runs),
+ * kvdir-go.c (which files go, and how) and kvdir-start.c (the folder against the manifest at a start). Nobody else
+ * includes it. Loop thread. */
 #ifndef DAEMON_KVDIR_INSIDE_H
 #define DAEMON_KVDIR_INSIDE_H
+
+#include <limits.h>
+#include <sys/queue.h>
 
 #include "daemon/kvdir.h"
 #include "daemon/kvrule.h"
@@ -13,20 +17,43 @@ enum {
     KVDIR_FRESH = 3600, /* seconds */
 };
 
+/*
+ * A file that counts is in two tables, by its name and by its session. Where its use is newer than the manifest knows
+ * it is `touched` too; and once it has been chosen to go it is in `going`, first come first gone.
+ */
 struct kvfile {
     struct store_kv row;
-    double stored; /* `used` as the manifest has it */
-    struct kvfile *next;
+    double stored;  /* `used` as the manifest has it */
+    bool is_going;  /* in `going` */
+    bool is_lost;   /* and whatever it is used for meanwhile: its session is no more */
+    bool is_stored; /* not in `touched` */
+    LIST_ENTRY(kvfile) by_name, by_session;
+    TAILQ_ENTRY(kvfile) going;
+    LIST_ENTRY(kvfile) touched;
+};
+LIST_HEAD(kvfile_list, kvfile);
+
+struct kvbad {
+    char name[NAME_MAX + 1];
+    int64_t bytes;
 };
 
 struct kvdir {
     struct server *server;
     const struct conf *conf; /* its own, as is the store */
     struct store *store;
+    struct event *again; /* the rest of what is going */
     char *path;
     int fd;
-    struct kvfile *buckets[KVDIR_BUCKETS]; /* by name */
+    struct kvfile_list by_name[KVDIR_BUCKETS], by_session[KVDIR_BUCKETS]; /* no session: in none */
+    struct kvfile_list touched;
+    TAILQ_HEAD(, kvfile) going;
     size_t n;
+    int64_t bytes;             /* of all */
+    struct kvdir_usage *users; /* who ever had any */
+    size_t n_users;
+    struct kvbad bad[KVDIR_BAD + 1]; /* set aside, the newest first; room for one more */
+    size_t n_bad;
     double start, start_boot; /* the clock and CLOCK_BOOTTIME when this hearthd began */
 };
 
@@ -41,11 +68,23 @@ struct kvfile *kvdir_find(const struct kvdir *d, const char *name);
 int kvdir_insert(struct kvdir *d, const struct store_kv *row, double stored, struct hearth_err *e);
 void kvdir_drop(struct kvdir *d, struct kvfile *f);
 
-/* The file, and those of its session that come before it, are of use now. */
-void kvdir_touch(struct kvdir *d, struct kvfile *f, double now);
+/* The files of that session, if any, and others. */
+struct kvfile_list *kvdir_of_session(struct kvdir *d, const char *session);
 
-/* Renames a damaged file; and lets all but the last of its kind go, KVDIR_BAD at most. */
+/* --- kvdir-go.c */
+
+/* Removes the file of that name; false where it is still there. */
+bool kvdir_remove_file(struct kvdir *d, const char *name);
+/* What is still going; at the end. */
+void kvdir_let_go(struct kvdir *d);
+void kvdir_on_again(int fd, short what, void *arg);
+/* Not to go after all. */
+void kvdir_spare(struct kvdir *d, struct kvfile *f);
+
+/* Renames a damaged file. A file that has been, `bad` by name; and lets all but the newest go, `keep` at most, as far
+ * as they are a sixteenth of what KV may have. */
 void kvdir_set_aside(struct kvdir *d, const char *name, const char *why);
+void kvdir_add_bad(struct kvdir *d, const char *bad);
 void kvdir_trim_bad(struct kvdir *d, size_t keep);
 
 /* --- kvdir-start.c */

@@ -1,4 +1,4 @@
-/* kvdir-start.c - the folder and the manifest made one, before an engine runs; and damaged files set aside. */
+/* kvdir-start.c - the folder and the manifest made one, before an engine runs. */
 #include "config.h"
 
 #include <dirent.h>
@@ -19,12 +19,20 @@ static bool ends_with(const char *name, const char *end)
     return n > m && strcmp(name + n - m, end) == 0;
 }
 
+static DIR *open_dir(const struct kvdir *d)
+{
+    int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (dir == NULL && fd >= 0)
+        close(fd);
+    return dir;
+}
+
 /* --- set aside ------------------------------------------------------------------------------------------ */
 
 struct bad {
     char name[NAME_MAX + 1];
-    int64_t bytes;
-    struct timespec time;
+    struct timespec time; /* of the renaming */
 };
 
 static int newest_first(const void *pa, const void *pb)
@@ -37,54 +45,31 @@ static int newest_first(const void *pa, const void *pb)
     return strcmp(a->name, b->name);
 }
 
-static DIR *open_dir(const struct kvdir *d)
-{
-    int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    if (dir == NULL && fd >= 0)
-        close(fd);
-    return dir;
-}
-
-/* The last few stay, as long as they are a sixteenth of what KV may have. */
-void kvdir_trim_bad(struct kvdir *d, size_t keep)
+/* Those of earlier times; the newest stay. */
+static void find_bad(struct kvdir *d)
 {
     struct bad v[KVDIR_BAD + 1];
     size_t n = 0;
-    int64_t bytes = 0, most, per_uid;
+    int64_t bytes;
     struct stat sb;
     struct hearth_err e;
     DIR *dir = open_dir(d);
     if (dir == NULL)
         return;
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        struct bad *b = &v[n];
-        if (!ends_with(entry->d_name, ".bad") || kvdir_stat(d, entry->d_name, &b->bytes, &e) != 0 ||
+        if (!ends_with(entry->d_name, ".bad") || kvdir_stat(d, entry->d_name, &bytes, &e) != 0 ||
             fstatat(d->fd, entry->d_name, &sb, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
-        b->time = sb.st_ctim; /* of the renaming */
-        snprintf(b->name, sizeof(b->name), "%s", entry->d_name);
+        v[n].time = sb.st_ctim;
+        snprintf(v[n].name, sizeof(v[n].name), "%s", entry->d_name);
         qsort(v, ++n, sizeof(*v), newest_first);
-        if (n > keep && unlinkat(d->fd, v[--n].name, 0) == 0) /* one that stays is met again, and not counted */
-            log_info("damaged KV file %s removed: there are newer ones, or a session was removed", v[n].name);
+        if (n > KVDIR_BAD && unlinkat(d->fd, v[--n].name, 0) == 0)
+            log_info("damaged KV file %s removed: there are newer ones", v[n].name);
     }
     closedir(dir);
-    kvdir_limits(d, &most, &per_uid);
-    for (size_t i = 0; i < n; i++) {
-        bytes += v[i].bytes;
-        if (bytes > most / 16 && unlinkat(d->fd, v[i].name, 0) == 0)
-            log_info("damaged KV file %s (%lld bytes) removed: too large to keep", v[i].name, (long long)v[i].bytes);
-    }
-}
-
-void kvdir_set_aside(struct kvdir *d, const char *name, const char *why)
-{
-    char bad[STORE_KV_NAME + 5];
-    snprintf(bad, sizeof(bad), "%s.bad", name);
-    if (renameat(d->fd, name, d->fd, bad) != 0)
-        log_error("KV file %s: %s, and cannot be set aside: %s", name, why, strerror(errno));
-    else
-        log_warn("KV file %s: %s: set aside as %s", name, why, bad);
+    d->n_bad = 0;
+    while (n-- > 0)
+        kvdir_add_bad(d, v[n].name);
 }
 
 /* --- the start ------------------------------------------------------------------------------------------ */
@@ -164,6 +149,6 @@ int kvdir_reconcile(struct kvdir *d, struct hearth_err *e)
     if (rc == 0)
         rc = files(d, e);
     if (rc == 0)
-        kvdir_trim_bad(d, KVDIR_BAD);
+        find_bad(d);
     return rc;
 }

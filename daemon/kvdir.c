@@ -1,9 +1,10 @@
-/* kvdir.c - the KV files that count: their list, what the engine says of them, and which have to go; see kvdir.h. */
+/* kvdir.c - the KV files that count: their list, and what the engine says of them; see kvdir.h. */
 #include "config.h"
 
 #include "daemon/kvdir.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +16,6 @@
 #include <unistd.h>
 
 #include "daemon/kvdir-inside.h"
-#include "daemon/link.h"
 #include "daemon/log.h"
 
 /* --- the folder ----------------------------------------------------------------------------------------- */
@@ -64,15 +64,12 @@ void kvdir_limits(const struct kvdir *d, int64_t *bytes, int64_t *bytes_per_uid)
     struct statvfs fs;
     *bytes = d->conf->kv_disk;
     if (fstatvfs(d->fd, &fs) == 0) {
-        int64_t size = (int64_t)(fs.f_blocks * fs.f_frsize), left = (int64_t)(fs.f_bavail * fs.f_frsize), have = 0;
+        int64_t size = (int64_t)(fs.f_blocks * fs.f_frsize), left = (int64_t)(fs.f_bavail * fs.f_frsize);
         if (*bytes == CONF_IS_AUTO)
             *bytes = size / 10 < most ? size / 10 : most;
         left -= size / 20 < free_most ? size / 20 : free_most;
-        for (size_t i = 0; i < KVDIR_BUCKETS; i++)
-            for (const struct kvfile *f = d->buckets[i]; f != NULL; f = f->next)
-                have += f->row.bytes;
-        if (*bytes > have + left)
-            *bytes = have + left > 0 ? have + left : 0;
+        if (*bytes > d->bytes + left)
+            *bytes = d->bytes + left > 0 ? d->bytes + left : 0;
     } else if (*bytes == CONF_IS_AUTO) {
         *bytes = most;
     }
@@ -94,117 +91,106 @@ double kvdir_now(const struct kvdir *d)
     return floor(d->start + (boot_time() - d->start_boot));
 }
 
-/* A name's last digits are a hash's already. */
+/* A name's last digits are a hash's already, and an id is drawn. */
 static size_t bucket(const char *name)
 {
     return strtoul(name + STORE_KV_NAME - 3 - 8, NULL, 16) % KVDIR_BUCKETS;
 }
 
+struct kvfile_list *kvdir_of_session(struct kvdir *d, const char *session)
+{
+    return &d->by_session[strlen(session) == STORE_ID_LEN ? strtoul(session + 8, NULL, 16) % KVDIR_BUCKETS : 0];
+}
+
 struct kvfile *kvdir_find(const struct kvdir *d, const char *name)
 {
-    struct kvfile *f = d->buckets[bucket(name)];
-    while (f != NULL && strcmp(f->row.name, name) != 0)
-        f = f->next;
-    return f;
+    struct kvfile *f;
+    LIST_FOREACH (f, &d->by_name[bucket(name)], by_name)
+        if (strcmp(f->row.name, name) == 0)
+            return f;
+    return NULL;
+}
+
+/* A user's sums with `files` more; NULL without memory. */
+static struct kvdir_usage *count(struct kvdir *d, uid_t uid, int64_t files, int64_t bytes)
+{
+    size_t k = 0;
+    while (k < d->n_users && d->users[k].uid != uid)
+        k++;
+    if (k == d->n_users) {
+        struct kvdir_usage *grown = reallocarray(d->users, k + 1, sizeof(*grown));
+        if (grown == NULL)
+            return NULL;
+        d->users = grown;
+        d->users[d->n_users++] = (struct kvdir_usage){.uid = uid};
+    }
+    d->users[k].files += files;
+    d->users[k].bytes += bytes;
+    d->bytes += bytes;
+    return &d->users[k];
 }
 
 int kvdir_insert(struct kvdir *d, const struct store_kv *row, double stored, struct hearth_err *e)
 {
-    struct kvfile *f = malloc(sizeof(*f)), **at = &d->buckets[bucket(row->name)];
-    if (f == NULL)
+    struct kvfile *f = malloc(sizeof(*f));
+    if (f == NULL || count(d, row->uid, 1, row->bytes) == NULL) {
+        free(f);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    *f = (struct kvfile){.row = *row, .stored = stored, .next = *at};
-    *at = f;
+    }
+    *f = (struct kvfile){.row = *row, .stored = stored, .is_stored = row->used == stored};
+    LIST_INSERT_HEAD(&d->by_name[bucket(row->name)], f, by_name);
+    if (row->session[0] != '\0')
+        LIST_INSERT_HEAD(kvdir_of_session(d, row->session), f, by_session);
+    if (!f->is_stored)
+        LIST_INSERT_HEAD(&d->touched, f, touched);
     d->n++;
     return 0;
+}
+
+/* Out of the list. */
+static void take_out(struct kvdir *d, struct kvfile *f)
+{
+    kvdir_spare(d, f);
+    if (!f->is_stored)
+        LIST_REMOVE(f, touched);
+    LIST_REMOVE(f, by_name);
+    if (f->row.session[0] != '\0')
+        LIST_REMOVE(f, by_session);
+    count(d, f->row.uid, -1, -f->row.bytes);
+    d->n--;
+    free(f);
 }
 
 void kvdir_drop(struct kvdir *d, struct kvfile *f)
 {
     struct hearth_err e;
-    struct kvfile **at = &d->buckets[bucket(f->row.name)];
     if (store_kv_remove(d->store, f->row.name, &e) != 0)
         log_warn("KV file %s: %s", f->row.name, e.msg); /* the next start finds no file for it */
-    while (*at != f)
-        at = &(*at)->next;
-    *at = f->next;
-    d->n--;
-    free(f);
+    take_out(d, f);
 }
 
-/* The files of a session are of use together: one without those before it is of none. */
-void kvdir_touch(struct kvdir *d, struct kvfile *f, double now)
+/* The file is of use now. */
+static void touch(struct kvdir *d, struct kvfile *f, double now)
 {
     f->row.used = now;
-    for (size_t i = 0; f->row.session[0] != '\0' && i < KVDIR_BUCKETS; i++)
-        for (struct kvfile *g = d->buckets[i]; g != NULL; g = g->next)
-            if (g->row.pos < f->row.pos && g->row.used < now && strcmp(g->row.session, f->row.session) == 0)
-                g->row.used = now;
+    if (f->is_stored)
+        LIST_INSERT_HEAD(&d->touched, f, touched);
+    f->is_stored = false;
+    if (!f->is_lost)
+        kvdir_spare(d, f);
 }
 
-/* Every file, in no order; malloc'd, with room for one more. */
-static struct store_kv **all(const struct kvdir *d)
+/* So are those of its session that come before it: the files of a session are of use together, and one without those
+ * before it is of none. */
+static void touch_with(struct kvdir *d, struct kvfile *f, double now)
 {
-    struct store_kv **v = calloc(d->n + 1, sizeof(*v));
-    size_t n = 0;
-    for (size_t i = 0; v != NULL && i < KVDIR_BUCKETS; i++)
-        for (struct kvfile *f = d->buckets[i]; f != NULL; f = f->next)
-            v[n++] = &f->row;
-    return v;
-}
-
-/* --- what has to go ------------------------------------------------------------------------------------- */
-
-/* False where the file is still there. */
-static bool remove_file(struct kvdir *d, const char *name)
-{
-    if (unlinkat(d->fd, name, 0) == 0 || errno == ENOENT)
-        return true;
-    log_error("KV file %s cannot be removed: %s", name, strerror(errno));
-    return false;
-}
-
-static void on_told(void *arg, const void *result, const struct hearth_err *err)
-{
-    (void)arg, (void)result, (void)err; /* an engine that has died knows of no file */
-}
-
-static void tell_gone(const struct kvdir *d, const char *name)
-{
-    struct wire_engine_kv_gone gone = {.file = name};
-    struct link *l = d->server->link;
-    if (link_state(l) == LINK_STARTING || link_state(l) == LINK_RUNNING)
-        link_ask(l, &wire_methods[WIRE_ENGINE_KV_GONE], &gone, on_told, NULL, NULL);
-}
-
-void kvdir_evict(struct kvdir *d)
-{
-    static const double day =
-        86400; /* as long as a journal is kept: a request without a session leaves nothing longer */
-    if (d == NULL)
+    struct kvfile *g;
+    touch(d, f, now);
+    if (f->row.session[0] == '\0')
         return;
-    struct kvrule r = {.files = KVDIR_FILES, .age = (double)d->conf->kv_age * day, .age_alone = day};
-    kvdir_limits(d, &r.bytes, &r.bytes_per_uid);
-    size_t n = d->n;
-    struct store_kv **files = all(d);
-    bool *gone = calloc(n + 1, sizeof(*gone));
-    ptrdiff_t n_gone = files != NULL && gone != NULL ? kvrule_pick(&r, files, n, kvdir_now(d), gone) : 0;
-    int64_t bytes = 0, left = n_gone;
-    for (size_t i = 0; n_gone > 0 && i < n; i++) {
-        int64_t its = files[i]->bytes;
-        if (!gone[i] || !remove_file(d, files[i]->name))
-            continue;
-        if (kvdir_now(d) - files[i]->created > KVDIR_FRESH)
-            tell_gone(d, files[i]->name);
-        kvdir_drop(d, (struct kvfile *)files[i]); /* whose first member it is */
-        bytes += its;
-        left--;
-    }
-    if (n_gone > 0)
-        log_info("%lld KV files (%lld bytes) gave way: %zu are left, of %lld bytes that there may be",
-                 (long long)(n_gone - left), (long long)bytes, d->n, (long long)r.bytes);
-    free(files);
-    free(gone);
+    LIST_FOREACH (g, kvdir_of_session(d, f->row.session), by_session)
+        if (g->row.pos < f->row.pos && g->row.used < now && strcmp(g->row.session, f->row.session) == 0)
+            touch(d, g, now);
 }
 
 /* --- what the engine says ------------------------------------------------------------------------------- */
@@ -212,17 +198,24 @@ void kvdir_evict(struct kvdir *d)
 /* Writes the file's row, and what has been used since the last time. */
 static int write_down(struct kvdir *d, const struct store_kv *row, struct hearth_err *e)
 {
-    struct store_kv const **touched = calloc(d->n + 1, sizeof(struct store_kv *));
-    size_t n = 0;
-    for (size_t i = 0; touched != NULL && i < KVDIR_BUCKETS; i++)
-        for (const struct kvfile *f = d->buckets[i]; f != NULL; f = f->next)
-            if (f->row.used != f->stored)
-                touched[n++] = &f->row;
-    int rc = store_kv_save(d->store, row, touched, n, kvdir_now(d), server_now(), e);
-    for (size_t i = 0; rc == 0 && i < n; i++)
-        ((struct kvfile *)touched[i])->stored = touched[i]->used;
+    struct kvfile *f;
+    size_t n = 0, i = 0;
+    LIST_FOREACH (f, &d->touched, touched)
+        n++;
+    struct store_kv const **touched = calloc(n + 1, sizeof(struct store_kv *));
+    LIST_FOREACH (f, &d->touched, touched)
+        if (touched != NULL)
+            touched[i++] = &f->row;
+    int rc = store_kv_save(d->store, row, touched, i, kvdir_now(d), server_now(), e);
     free(touched);
-    return rc;
+    if (rc != 0 || i < n)
+        return rc;
+    while ((f = LIST_FIRST(&d->touched)) != NULL) {
+        f->stored = f->row.used;
+        f->is_stored = true;
+        LIST_REMOVE(f, touched);
+    }
+    return 0;
 }
 
 static int take(struct kvdir *d, struct store_kv *row, struct hearth_err *e)
@@ -247,21 +240,19 @@ void kvdir_saved(struct kvdir *d, const struct store_kv *file)
     struct kvfile *f = store_kv_is_name(row.name) ? kvdir_find(d, row.name) : NULL;
     int rc = take(d, &row, &e);
     if (rc == 0 && f != NULL)
-        f->row = row;
-    else if (rc == 0)
+        take_out(d, f); /* another of the same name has its place and its row */
+    if (rc == 0)
         rc = kvdir_insert(d, &row, row.used, &e);
+    else if (f != NULL)
+        kvdir_drop(d, f);
     if (rc != 0) {
         log_error("KV file \"%.80s\" is not kept: %s", file->name, e.msg);
-        if (f != NULL)
-            kvdir_drop(d, f);
         if (store_kv_is_name(file->name) && kvdir_stat(d, file->name, &row.bytes, &e) == 0)
-            remove_file(d, file->name);
+            kvdir_remove_file(d, file->name);
         return;
     }
-    f = kvdir_find(d, row.name);
-    f->stored = row.used;
-    kvdir_touch(d, f, row.used);
-    kvdir_evict(d);
+    touch_with(d, kvdir_find(d, row.name), row.used);
+    kvdir_make_room(d);
 }
 
 void kvdir_used(struct kvdir *d, const char *name)
@@ -269,76 +260,46 @@ void kvdir_used(struct kvdir *d, const char *name)
     struct kvfile *f = store_kv_is_name(name) ? kvdir_find(d, name) : NULL;
     double now = kvdir_now(d);
     if (f != NULL && f->row.used < now) /* and not once for each file of a session that is restored */
-        kvdir_touch(d, f, now);
+        touch_with(d, f, now);
 }
 
 void kvdir_bad(struct kvdir *d, const char *name, const char *why)
 {
+    char bad[STORE_KV_NAME + 5];
+    int64_t bytes;
+    struct hearth_err e;
     struct kvfile *f = store_kv_is_name(name) ? kvdir_find(d, name) : NULL;
-    log_warn("KV file %.80s was set aside: %.200s", name, why != NULL ? why : "it is damaged");
+    if (why == NULL)
+        why = "it is damaged";
+    int rc = store_kv_is_name(name) ? kvdir_stat(d, name, &bytes, &e) : HEARTH_EDENIED;
+    snprintf(bad, sizeof(bad), "%.*s.bad", STORE_KV_NAME, name);
+    if (rc == 1) { /* the engine has renamed it */
+        log_warn("KV file %s: %.200s: set aside as %s", name, why, bad);
+        kvdir_add_bad(d, bad);
+    } else if (rc == 0) {
+        kvdir_set_aside(d, name, why);
+    } else {
+        log_warn("KV file \"%.80s\" is refused and left as it is: %.200s", name, why);
+    }
     if (f != NULL)
         kvdir_drop(d, f);
-    kvdir_trim_bad(d, KVDIR_BAD);
 }
 
-void kvdir_forget(struct kvdir *d, const char *session)
+/* --- what is asked -------------------------------------------------------------------------------------- */
+
+void kvdir_describe(struct kvdir *d, struct wire_session *v, size_t n)
 {
-    for (size_t i = 0; d != NULL && i < KVDIR_BUCKETS; i++)
-        for (struct kvfile *f = d->buckets[i], *next; f != NULL; f = next) {
-            next = f->next;
-            if (strcmp(f->row.session, session) != 0 || !remove_file(d, f->row.name))
-                continue;
-            tell_gone(d, f->row.name);
-            kvdir_drop(d, f);
-        }
-    if (d != NULL)
-        kvdir_trim_bad(d, 0);
+    const struct kvfile *f;
+    for (size_t i = 0; d != NULL && i < n; i++)
+        LIST_FOREACH (f, kvdir_of_session(d, v[i].id), by_session)
+            if (strcmp(f->row.session, v[i].id) == 0)
+                v[i].kv_bytes += f->row.bytes;
 }
 
-static int by_id(const void *a, const void *b)
+const struct kvdir_usage *kvdir_usage(const struct kvdir *d, size_t *n)
 {
-    const struct wire_session *const *x = a, *const *y = b;
-    return strcmp((*x)->id, (*y)->id);
-}
-
-void kvdir_describe(const struct kvdir *d, struct wire_session *v, size_t n)
-{
-    struct wire_session **sorted = d != NULL && n > 0 ? calloc(n, sizeof(struct wire_session *)) : NULL;
-    for (size_t i = 0; sorted != NULL && i < n; i++)
-        sorted[i] = &v[i];
-    if (sorted != NULL)
-        qsort(sorted, n, sizeof(struct wire_session *), by_id);
-    for (size_t i = 0; sorted != NULL && i < KVDIR_BUCKETS; i++)
-        for (const struct kvfile *f = d->buckets[i]; f != NULL; f = f->next) {
-            struct wire_session key = {.id = f->row.session}, *k = &key;
-            struct wire_session **found = bsearch(&k, sorted, n, sizeof(struct wire_session *), by_id);
-            if (found != NULL)
-                (*found)->kv_bytes += f->row.bytes;
-        }
-    free(sorted);
-}
-
-size_t kvdir_usage(const struct kvdir *d, struct kvdir_usage **out)
-{
-    size_t n = 0;
-    struct kvdir_usage *v = NULL;
-    for (size_t i = 0; i < KVDIR_BUCKETS; i++)
-        for (const struct kvfile *f = d->buckets[i]; f != NULL; f = f->next) {
-            size_t k = 0;
-            while (k < n && v[k].uid != f->row.uid)
-                k++;
-            if (k == n) {
-                struct kvdir_usage *grown = reallocarray(v, n + 1, sizeof(*v));
-                if (grown == NULL)
-                    continue;
-                v = grown;
-                v[n++] = (struct kvdir_usage){.uid = f->row.uid};
-            }
-            v[k].files++;
-            v[k].bytes += f->row.bytes;
-        }
-    *out = v;
-    return n;
+    *n = d->n_users;
+    return d->users;
 }
 
 /* --- life ----------------------------------------------------------------------------------------------- */
@@ -354,8 +315,10 @@ int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e)
     d->conf = s->conf;
     d->store = s->store;
     d->fd = -1;
+    TAILQ_INIT(&d->going);
+    d->again = evtimer_new(s->base, kvdir_on_again, d);
     double seen, wall;
-    int rc = open_folder(d, d->conf->state_dir, e);
+    int rc = d->again != NULL ? open_folder(d, d->conf->state_dir, e) : err_set(e, HEARTH_ENOMEM, "out of memory");
     if (rc == 0)
         rc = store_kv_clock(d->store, &seen, &wall, e);
     if (rc == 0) {
@@ -380,14 +343,15 @@ void kvdir_close(struct kvdir *d)
     if (d == NULL)
         return;
     struct hearth_err e;
+    kvdir_let_go(d);
     if (d->n > 0 && write_down(d, NULL, &e) != 0)
         log_warn("%s", e.msg);
     for (size_t i = 0; i < KVDIR_BUCKETS; i++)
-        while (d->buckets[i] != NULL) {
-            struct kvfile *f = d->buckets[i];
-            d->buckets[i] = f->next;
-            free(f);
-        }
+        while (!LIST_EMPTY(&d->by_name[i]))
+            take_out(d, LIST_FIRST(&d->by_name[i]));
+    if (d->again != NULL)
+        event_free(d->again);
+    free(d->users);
     if (d->fd >= 0)
         close(d->fd);
     free(d->path);

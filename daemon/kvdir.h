@@ -34,24 +34,25 @@ void kvdir_saved(struct kvdir *d, const struct store_kv *file);
 void kvdir_used(struct kvdir *d, const char *name);
 void kvdir_bad(struct kvdir *d, const char *name, const char *why);
 
-/* Removes what has to go: after each file that is announced, at the start, and every hour (tidy.c). Nothing where d is
- * NULL. */
+/* Removes what has to go, at the start and every hour (tidy.c); and after each file that is announced, only if there is
+ * too much now. A few are removed before these return, the others a few at a time. Nothing where d is NULL. */
 void kvdir_evict(struct kvdir *d);
+void kvdir_make_room(struct kvdir *d);
 
-/* The session is removed, and its files with it; so are all that were set aside, of which nobody knows any more whose
- * they were. Nothing where d is NULL. */
+/* The session is removed, and its files with it, in the same way; so are all that were set aside, of which nobody knows
+ * any more whose they were. Nothing where d is NULL. */
 void kvdir_forget(struct kvdir *d, const char *session);
 
 /* Sets kv_bytes of sessions: what the files have that were written in their turns. Nothing where d is NULL. */
-void kvdir_describe(const struct kvdir *d, struct wire_session *v, size_t n);
+void kvdir_describe(struct kvdir *d, struct wire_session *v, size_t n);
 
 /* What a user has. */
 struct kvdir_usage {
     uid_t uid;
     int64_t files, bytes;
 };
-/* One for each user who has any, malloc'd; 0 where there is none or no memory. */
-size_t kvdir_usage(const struct kvdir *d, struct kvdir_usage **out);
+/* One for each user who has or had any. */
+const struct kvdir_usage *kvdir_usage(const struct kvdir *d, size_t *n);
 /* What all may have now, and one of them. */
 void kvdir_limits(const struct kvdir *d, int64_t *bytes, int64_t *bytes_per_uid);
 

@@ -26,7 +26,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/journal.c daemon/journal.h \
 	daemon/journal-read.c daemon/journal-read.h \
 	daemon/journal-sync.c daemon/journal-sync.h \
-	daemon/kvdir.c daemon/kvdir.h daemon/kvdir-inside.h daemon/kvdir-start.c \
+	daemon/kvdir.c daemon/kvdir.h daemon/kvdir-go.c daemon/kvdir-inside.h daemon/kvdir-start.c \
 	daemon/kvrule.c daemon/kvrule.h \
 	daemon/link.c daemon/link.h \
 	daemon/log.c daemon/log.h \

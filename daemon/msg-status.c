@@ -27,15 +27,14 @@ static int64_t rss_bytes(void)
 /* What the peer may see of who has how much; malloc'd. */
 static struct wire_kv_share *kv_shares(const struct call *call, size_t *n)
 {
-    struct kvdir_usage *v;
     uid_t uid = call->account->uid;
-    size_t n_v = kvdir_usage(call->server->kv, &v);
+    size_t n_v;
+    const struct kvdir_usage *v = kvdir_usage(call->server->kv, &n_v);
     struct wire_kv_share *w = calloc(n_v + 1, sizeof(*w));
     *n = 0;
     for (size_t i = 0; w != NULL && i < n_v; i++)
-        if (v[i].uid == uid || acl_check(PERM_ADMIN, "status", uid, NULL) == 0)
+        if (v[i].files > 0 && (v[i].uid == uid || acl_check(PERM_ADMIN, "status", uid, NULL) == 0))
             w[(*n)++] = (struct wire_kv_share){.uid = v[i].uid, .files = v[i].files, .bytes = v[i].bytes};
-    free(v);
     return w;
 }
 

@@ -14,6 +14,7 @@
  *     save=N     N files of KV when it has ended    kvsize=B   of B bytes each (100)
  *     kvlie      and announces one byte too many    kvused=S   the first file of stream S is of use
  *     kvorphan   with the label of no session       kvbad=S    it is set aside
+ *     kvstay     and not: it is only said to be bad
  *
  * $FAKE_ENGINE: "exit" before hello, "version" (another one).
  */
@@ -33,7 +34,7 @@ static struct stream {
     uint32_t rpc;
     int64_t number, n, made, size, die, fault, fail, garbage, skip, ticks;
     int64_t save, kvsize, kvused, kvbad, uid;
-    bool live, gate, hang, deaf, tail, cancelled, die_again, open, kvlie;
+    bool live, gate, hang, deaf, tail, cancelled, die_again, open, kvlie, kvstay;
     char label[20];
     struct wire_usage usage;
     uint64_t seed;
@@ -118,6 +119,7 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     st->kvsize = word(text, "kvsize=", 100);
     st->kvused = word(text, "kvused=", -1);
     st->kvbad = word(text, "kvbad=", -1);
+    st->kvstay = strstr(text, "kvstay") != NULL;
     st->kvlie = strstr(text, "kvlie") != NULL;
     st->uid = g->uid;
     snprintf(st->label, sizeof(st->label), "%s", g->label != NULL ? g->label : "");
@@ -164,7 +166,7 @@ static void save_kv(const struct stream *st)
         struct wire_engine_kv_bad k = {.file = name, .why = "as the prompt said"};
         const char *path = kv_path(st->kvbad, 0, name);
         snprintf(bad, sizeof(bad), "%s.bad", path);
-        if (rename(path, bad) != 0)
+        if (!st->kvstay && rename(path, bad) != 0)
             exit(5);
         wire_pack_event(&out, &wire_methods[WIRE_ENGINE_KV_BAD], &k, NULL, NULL, NULL);
     }

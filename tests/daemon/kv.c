@@ -214,6 +214,24 @@ static void test_bad(void **state)
     assert_true(box_log_has(b, "as the prompt said"));
     again(b);
     assert_int_equal(n_files(b), 8);
+
+    /* Refused, and not renamed: hearthd does that where it is a file of ours, and says what it has done. */
+    last = save(b, "save=1", NULL);
+    snprintf(script, sizeof(script), "kvstay kvbad=%lld", (long long)last);
+    save(b, script, NULL);
+    assert_int_equal(rows(b), 0);
+    assert_false(has_file(b, last, 0));
+    snprintf(bad, sizeof(bad), "%s.bad", name_of(last, 0));
+    assert_true(has(b, bad));
+    assert_int_equal(n_files(b), 8);
+    last = save(b, "save=1", NULL);
+    assert_int_equal(unlink(in_kv(b, name_of(last, 0))), 0);
+    assert_int_equal(symlink("/etc/passwd", in_kv(b, name_of(last, 0))), 0);
+    snprintf(script, sizeof(script), "kvstay kvbad=%lld", (long long)last);
+    save(b, script, NULL);
+    assert_int_equal(rows(b), 0);
+    assert_true(has_file(b, last, 0));
+    assert_true(box_log_has(b, "is refused and left as it is"));
 }
 
 /* A minute passes for the files, and for the hearthd that comes after: no test waits for it. */
@@ -374,7 +392,14 @@ static void test_removed_session(void **state)
     int64_t a1 = save(b, "save=1", "a"), a2 = save(b, "save=2", "a"), other = save(b, "save=1", "b");
     int64_t none = save(b, "save=1", NULL);
     struct peer *p = peer_open(b);
-    put_file(b, "000000000000fa4e-00000000000000000000000000000001.kv.bad", 10); /* whose it was nobody knows */
+    char script[40], bad[256];
+    int64_t damaged = save(b, "save=1", NULL);
+    snprintf(script, sizeof(script), "kvbad=%lld", (long long)damaged);
+    save(b, script, NULL);
+    snprintf(bad, sizeof(bad), "%s.bad", name_of(damaged, 0));
+    assert_true(has(b, bad)); /* whose it was nobody knows */
+    snprintf(bad, sizeof(bad), "%s/kv/%s.bad", b->state, name_of(a1, 0));
+    assert_int_equal(rename(in_kv(b, name_of(a1, 0)), bad), 0); /* by an engine that died before it could say so */
     struct wire_attach at = {.stream = a2}, at_other = {.stream = other};
     wire_free(peer_call(p, WIRE_STREAM_ATTACH, &at));
     struct wire_session_ref ref = {.session = "a"};
@@ -391,6 +416,33 @@ static void test_removed_session(void **state)
     assert_false(has_file(b, late, 0) || has_file(b, late, 1));
     assert_int_equal(rows(b), 2);
     peer_close(p);
+}
+
+/* Many go in pieces, between which hearthd does what it is for; those that a crash leaves go at the next start. */
+static void test_many(void **state)
+{
+    struct box *b = *state;
+    int64_t other = save(b, "save=2", "other");
+    for (int round = 0; round < 2; round++) {
+        save(b, "save=150", "many");
+        assert_int_equal(rows(b), 152);
+        struct peer *p = peer_open(b);
+        struct wire_session_ref ref = {.session = "many"};
+        wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &ref));
+        if (round == 0) {
+            struct wire_models_list_result *l;
+            for (; n_files(b) > 2; wire_free(l))
+                l = peer_call(p, WIRE_MODELS_LIST, &(struct wire_empty){0});
+            peer_close(p);
+        } else {
+            peer_close(p);
+            assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
+            box_start(b);
+        }
+        assert_int_equal(n_files(b), 2);
+        assert_int_equal(rows(b), 2);
+        assert_true(has_file(b, other, 0) && has_file(b, other, 1));
+    }
 }
 
 /* --- a folder that cannot be ------------------------------------------------------------------------------ */
@@ -560,11 +612,16 @@ static void test_damaged_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RUNS(test_manifest),    RUNS(test_reconciled),      RUNS(test_foreign),   RUNS(test_lie),
-        RUNS(test_bad),         ALONE(test_limit),          ALONE(test_quota),    ALONE(test_session_together),
-        RUNS(test_clock),       RUNS(test_removed_session), ALONE(test_folder),   RUNS(test_damaged_rows),
-        ALONE(test_other_uid),  RUNS(test_no_session),      RUNS(test_full_disk), RUNS(test_newer),
-        RUNS(test_folder_gone), ALONE(test_told),
+        RUNS(test_manifest),    RUNS(test_reconciled),
+        RUNS(test_foreign),     RUNS(test_lie),
+        RUNS(test_bad),         ALONE(test_limit),
+        ALONE(test_quota),      ALONE(test_session_together),
+        RUNS(test_clock),       RUNS(test_removed_session),
+        ALONE(test_folder),     RUNS(test_damaged_rows),
+        ALONE(test_other_uid),  RUNS(test_no_session),
+        RUNS(test_full_disk),   RUNS(test_newer),
+        RUNS(test_folder_gone), RUNS(test_many),
+        ALONE(test_told),
     };
     return cmocka_run_group_tests_name("daemon/kv", tests, NULL, NULL);
 }
