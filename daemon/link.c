@@ -216,8 +216,12 @@ static void on_hello(void *arg, const void *result, const struct hearth_err *err
 {
     struct link *l = arg;
     const struct wire_engine_hello_result *r = result;
-    if (err != NULL || l->state != LINK_STARTING)
+    if (l->state != LINK_STARTING)
         return;
+    if (err != NULL) { /* it has no device, and is about to exit */
+        snprintf(l->why, sizeof(l->why), "%.119s", err->msg);
+        return;
+    }
     if (r->version != WIRE_VERSION) {
         snprintf(l->why, sizeof(l->why), "it speaks version %lld of the link, hearthd %d", (long long)r->version,
                  WIRE_VERSION);
@@ -298,7 +302,9 @@ static void over(struct link *l, int status)
     bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0; /* an idle engine may leave by itself */
     bool wanted = l->state == LINK_STOPPING || (clean && TAILQ_EMPTY(&l->asks));
     char how[64];
-    if (WIFSIGNALED(status))
+    if (l->why[0] != '\0') /* what it died of is our doing */
+        snprintf(how, sizeof(how), "failed");
+    else if (WIFSIGNALED(status))
         snprintf(how, sizeof(how), "was killed by signal %d", WTERMSIG(status));
     else
         snprintf(how, sizeof(how), "exited with status %d", WEXITSTATUS(status));

@@ -19,7 +19,7 @@ struct link_calls {
     void (*full)(void *arg, bool full);                        /* too much output waits; it does no longer */
 };
 
-/* Takes over fd, and watches wake_fd. */
+/* Takes over fd, and watches wake_fd; -1: there is none. */
 int link_open(struct link **out, int fd, int wake_fd, const struct link_calls *calls, void *arg, struct hearth_err *e);
 void link_close(struct link *l);
 

@@ -202,6 +202,7 @@ static int serve(const struct engine_params *p, int link_fd)
     int rc = engine_open(&engine, p, &err);
     if (rc) {
         fprintf(stderr, "hearth-engine: %s\n", err.msg);
+        server_refuse(link_fd, &err);
         return EXIT_FAILURE;
     }
     if ((rc = server_init(&server, engine, link_fd, &err))) {

@@ -549,3 +549,31 @@ int server_run(struct server *s, struct hearth_err *e)
     *e = s->fatal;
     return e->code;
 }
+
+/* --- refusing ------------------------------------------------------------------------------------------- */
+
+struct refusal {
+    struct link *link;
+    const struct hearth_err *why;
+};
+
+static void refuse_frame(void *arg, const uint8_t *data, size_t len)
+{
+    const struct refusal *r = arg;
+    struct wire_frame f = {0};
+    struct hearth_err err;
+    if (!wire_frame_open(&f, data, len, &err) && f.kind == WIRE_FRAME_REQUEST)
+        wire_pack_error(link_out(r->link), f.id, r->why->code, r->why->msg, NULL);
+    link_stop(r->link);
+}
+
+void server_refuse(int link_fd, const struct hearth_err *why)
+{
+    static const struct link_calls calls = {.frame = refuse_frame}; /* nothing wakes it, and one answer fills nothing */
+    struct refusal r = {.why = why};
+    struct hearth_err err;
+    if (link_open(&r.link, link_fd, -1, &calls, &r, &err))
+        return; /* run by hand: there is no link */
+    link_run(r.link, &err);
+    link_close(r.link);
+}

@@ -42,6 +42,9 @@ void server_fini(struct server *s); /* after engine_close */
 /* Serves until the link closes, shutdown is asked for, or the device fails: then the error. */
 int server_run(struct server *s, struct hearth_err *e);
 
+/* Instead of all that, where there is no engine to serve with: answers the first question with the reason. */
+void server_refuse(int link_fd, const struct hearth_err *why);
+
 /* Answers; where the result itself cannot be sent, with why. */
 void serve_result(struct server *s, uint32_t rpc_id, const struct wire_method *m, const void *result);
 void serve_error(struct server *s, uint32_t rpc_id, const struct hearth_err *err);

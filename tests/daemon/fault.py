@@ -159,6 +159,16 @@ try:
     same(want["first", "greedy"], c.say(FIRST), "after a load that failed")
     box.stop()
 
+    # no engine starts: the reason is told
+    box.engine("--variant", "nonsense")
+    c = start(*NO_TIERS)
+    try:
+        check(False, "no engine starts", c.say(FIRST))
+    except Refused as e:
+        check(e.args[0] == "ENGINE_FAILED" and "before it was ready" in e.args[1] and "variant" in e.args[1],
+              "no engine starts: the reason is told", e)
+    box.stop()
+
     # every engine's device fails: the model is refused with the reason, for a while, and others are served
     box.engine("--fault", "step=1")
     c = start(*NO_TIERS)
