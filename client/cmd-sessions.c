@@ -10,7 +10,8 @@
 static const char *kept(const struct hearth_session *s)
 {
     bool soon = s->expires < (double)time(NULL) + 3600; /* the daemon looks every hour */
-    return s->busy           ? "running"
+    return s->damaged        ? "damaged"
+           : s->busy         ? "running"
            : s->pinned       ? "pinned"
            : s->expires <= 0 ? "-"
            : soon            ? "soon removed"

@@ -141,21 +141,20 @@ void msg_sessions_remove(struct call *call)
     const struct wire_session_ref *ref = call->params;
     struct store_session *row = NULL;
     struct hearth_err e;
-    int rc = session_get(call->server, call->account->uid, ref->session, &row, &e);
+    int rc = call->server->store != NULL ? store_find(call->server->store, call->account->uid, ref->session, &row, &e)
+                                         : err_set(&e, HEARTH_ESTORE, "%s", call->server->store_err.msg);
     if (rc == 0 && session_is_busy(call->server, row->id))
-        rc = err_set(&e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", row->name);
+        rc = err_set(&e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", ref->session);
     if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, row->id, msg_sessions_remove)) {
         store_session_free(row);
         return;
     }
     if (rc == 0)
-        rc = store_remove(call->server->store, row, &e);
-    if (rc == 0) {
-        session_forget(call->server, row->id);
+        rc = session_remove(call->server, row, &e);
+    if (rc == 0)
         call_reply(call, &nothing);
-    } else {
+    else
         call_fail(call, &e);
-    }
     store_session_free(row);
 }
 

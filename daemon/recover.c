@@ -81,6 +81,8 @@ static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
     if (rc < 0)
         log_error("stream %lld of an earlier hearthd cannot %s: %s", (long long)je->number,
                   finished ? "be written to its session" : "go on", e.msg);
+    if (rc == HEARTH_ENOSESSION && finished)
+        store_fold_nothing(s->store, je->number, &e); /* every start would try, and say so */
     if (rc != 0) {
         if (!finished) /* 1: it was folded, but its end could not be written */
             journal_remove(s->journal, je);

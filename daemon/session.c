@@ -12,6 +12,7 @@
 #include "daemon/models.h"
 #include "daemon/stream.h"
 #include "daemon/tidy.h"
+#include "libclient/utf8.h"
 
 /* --- who runs in what ----------------------------------------------------------------------------------- */
 
@@ -54,8 +55,20 @@ int session_get(struct server *s, uid_t uid, const char *ref, struct store_sessi
     return store_get(s->store, uid, ref, out, e);
 }
 
+/* A name that was damaged, and may be told all the same. */
+static bool is_name(const char *name)
+{
+    return name != NULL && strlen(name) <= WIRE_NAME_MAX && utf8_prefix(name, strlen(name)) == strlen(name) &&
+           session_check_name(name, NULL) == 0;
+}
+
 void session_describe(const struct server *s, const struct store_session *from, struct wire_session *to)
 {
+    if (from->damaged) {
+        const char *name = is_name(from->name) ? from->name : NULL;
+        *to = (struct wire_session){.id = from->id, .name = name, .damaged = true};
+        return;
+    }
     *to = (struct wire_session){.id = from->id,
                                 .name = from->name,
                                 .model = from->model,
@@ -225,8 +238,21 @@ int session_reopen(struct server *s, const struct wire_journal_head *head, struc
 
 void session_forget(struct server *s, const char *id)
 {
+    if (id[0] == '\0')
+        return;
     kvdir_forget(s->kv, id);
     journal_forget(s->journal, id);
+}
+
+/* The row last: where a crash comes between, the session is there to be removed again. */
+int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e)
+{
+    session_forget(s, row->id);
+    int rc = store_remove(s->store, row, e);
+    if (rc == 0 && row->damaged)
+        log_info("session \"%.80s\" (%s) of user %u, which was damaged, is removed", row->name != NULL ? row->name : "",
+                 row->id, (unsigned)row->uid);
+    return rc;
 }
 
 void session_free(struct session *ss)

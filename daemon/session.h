@@ -26,7 +26,8 @@ void session_describe(const struct server *s, const struct store_session *from, 
 /* What the request's `session` and `model` mean for that uid. */
 int session_open(struct server *s, uid_t uid, const struct wire_generate *g, struct session **out,
                  struct hearth_err *e);
-/* The session's row has gone: so does what else there is of it on the disk, its KV and its streams' journals. */
+/* Removes it with all that there is of it on the disk; or that alone, its KV and its streams' journals. */
+int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e);
 void session_forget(struct server *s, const char *id);
 
 void session_free(struct session *ss);
@@ -35,7 +36,7 @@ void session_free(struct session *ss);
 bool session_is_busy(const struct server *s, const char *id);
 bool session_is_reserved(const struct server *s, uid_t uid, const char *name);
 
-/* A session in the store for the client's reference. */
+/* A sound session in the store for the client's reference. */
 int session_get(struct server *s, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
 
 /* 0 where the string may name a session. */

@@ -35,6 +35,8 @@ enum sql {
     SQL_PIN,
     SQL_RENAME,
     SQL_REMOVE,
+    SQL_REMOVE_NAME,
+    SQL_REMOVE_ORPHANS,
     SQL_FOLD,
     SQL_IS_FOLDED,
     SQL_LAST_STREAM,

@@ -100,6 +100,9 @@ const char *const store_sql[N_SQL] = {
     [SQL_PIN] = "UPDATE sessions SET pinned = ?2 WHERE id = ?1",
     [SQL_RENAME] =
         "UPDATE sessions SET name = ?2, sum = " SUM_OF("?2", "turn_open", "bytes", "n_turns", "n_tok") " WHERE id = ?1",
+    [SQL_REMOVE_ORPHANS] = "DELETE FROM turns WHERE session NOT IN (SELECT id FROM sessions)"
+                           " AND NOT EXISTS (SELECT 1 FROM turns WHERE session = ?1)",
+    [SQL_REMOVE_NAME] = "DELETE FROM sessions WHERE uid = ?1 AND name = ?2",
     [SQL_REMOVE] = "DELETE FROM sessions WHERE id = ?1",
     [SQL_FOLD] = "INSERT INTO folded(stream) VALUES(?1)",
     [SQL_IS_FOLDED] = "SELECT count(*) FROM folded WHERE stream = ?1",

@@ -72,20 +72,28 @@ char *store_text(sqlite3_stmt *q, int i)
     return strdup(s);
 }
 
+/* Why a row cannot be what was written; NULL where it can. */
+static const char *damage(sqlite3_stmt *q, const struct store_session *s)
+{
+    if (s->id[0] == '\0')
+        return "its id is none";
+    if (s->name == NULL || s->model == NULL || s->path == NULL || s->path[0] != '/')
+        return "its name, model or path is not text";
+    if (!store_is_time(s->created) || !store_is_time(s->used) || s->bytes < 0 || s->n_turns < 0 || s->n_tok < 0)
+        return "its times or its size cannot be";
+    return sqlite3_column_int(q, 12) != 1 ? "its row is not as it was written" : NULL;
+}
+
+/* HEARTH_ESTORE says what is wrong with the session, and *out is what is left of it. */
 static int session_from_row(sqlite3_stmt *q, struct store_session **out, struct hearth_err *e)
 {
     struct store_session *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
     char *id = store_text(q, 0);
-    int rc = 0;
-    if (s == NULL) {
-        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
-        goto out;
-    }
-    if (id == NULL || !store_is_id(id)) {
-        rc = err_set(e, HEARTH_ESTORE, "the session database is damaged: \"%.40s\" is no session id", id ? id : "");
-        goto out;
-    }
-    memcpy(s->id, id, sizeof(s->id));
+    if (id != NULL && store_is_id(id))
+        memcpy(s->id, id, sizeof(s->id));
+    free(id);
     s->name = store_text(q, 1);
     s->model = store_text(q, 2);
     s->path = store_text(q, 3);
@@ -97,19 +105,12 @@ static int session_from_row(sqlite3_stmt *q, struct store_session **out, struct 
     s->uid = (uid_t)sqlite3_column_int64(q, 9);
     s->bytes = sqlite3_column_int64(q, 10);
     s->pinned = sqlite3_column_int(q, 11) != 0;
-    if (s->name == NULL || s->model == NULL || s->path == NULL || s->path[0] != '/')
-        rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its name, model or path is not text", id);
-    else if (!store_is_time(s->created) || !store_is_time(s->used) || s->bytes < 0 || s->n_turns < 0 || s->n_tok < 0)
-        rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its times or its size cannot be", id);
-    else if (sqlite3_column_int(q, 12) != 1)
-        rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its row is not as it was written", id);
-out:
-    free(id);
-    if (rc != 0)
-        store_session_free(s);
-    else
-        *out = s;
-    return rc;
+    *out = s;
+    const char *why = damage(q, s);
+    s->damaged = why != NULL;
+    return why == NULL ? 0
+                       : err_set(e, HEARTH_ESTORE, "session %.80s is damaged: %s; it can only be removed",
+                                 s->id[0] != '\0' ? s->id : s->name, why);
 }
 
 void store_session_free(struct store_session *s)
@@ -124,7 +125,7 @@ void store_session_free(struct store_session *s)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-int store_get(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e)
+int store_find(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e)
 {
     sqlite3_stmt *q = store_use(st, store_is_id(ref) ? SQL_GET_ID : SQL_GET_NAME);
     sqlite3_bind_int64(q, 1, uid);
@@ -133,6 +134,8 @@ int store_get(struct store *st, uid_t uid, const char *ref, struct store_session
     switch (sqlite3_step(q)) {
     case SQLITE_ROW:
         rc = session_from_row(q, out, e);
+        if (rc == HEARTH_ESTORE)
+            rc = 0;
         break;
     case SQLITE_DONE:
         rc = err_set(e, HEARTH_ENOSESSION, "there is no session \"%.80s\"", ref);
@@ -142,6 +145,21 @@ int store_get(struct store *st, uid_t uid, const char *ref, struct store_session
     }
     sqlite3_reset(q);
     return rc;
+}
+
+int store_get(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e)
+{
+    struct store_session *s;
+    struct hearth_err why;
+    int rc = store_find(st, uid, ref, &s, &why);
+    if (rc == 0 && s->damaged) {
+        store_session_free(s);
+        rc = HEARTH_ESTORE;
+    }
+    if (rc != 0)
+        return err_set(e, rc, "%s", why.msg);
+    *out = s;
+    return 0;
 }
 
 int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
@@ -167,12 +185,14 @@ static int list(struct store *st, sqlite3_stmt *q, double first, struct store_pl
         snprintf(last.id, sizeof(last.id), "%s", (const char *)sqlite3_column_text(q, 0));
         last.used = sqlite3_column_double(q, 6);
         rc = session_from_row(q, &v[len], &why);
+        if (rc == HEARTH_ESTORE) {
+            log_warn("%s", why.msg);
+            rc = 0; /* it is in the list: its owner is to hear of it */
+        }
         if (rc == 0)
             len++;
-        else if (rc != HEARTH_ESTORE)
-            err_set(e, rc, "%s", why.msg);
         else
-            rc = 0, log_warn("%s", why.msg); /* one damaged row does not hide the others */
+            err_set(e, rc, "%s", why.msg);
     }
     if (rc == 0 && got != SQLITE_DONE)
         rc = store_fail(st, "listing sessions", e);
@@ -381,11 +401,33 @@ static int remove_row(struct store *st, const struct store_session *s, struct he
     return store_run(st, q, "removing a session", e);
 }
 
+/* A damaged one may have another id than its turns, or none: then those go that have no session. */
+static int remove_damaged(struct store *st, const struct store_session *s, struct hearth_err *e)
+{
+    int rc = store_begin(st, e);
+    if (rc != 0)
+        return rc;
+    sqlite3_stmt *q = store_use(st, SQL_REMOVE_ORPHANS);
+    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
+    rc = store_run(st, q, "removing a session", e);
+    if (rc == 0 && s->id[0] != '\0') {
+        rc = remove_row(st, s, e);
+    } else if (rc == 0) { /* it was found by its name */
+        q = store_use(st, SQL_REMOVE_NAME);
+        sqlite3_bind_int64(q, 1, s->uid);
+        sqlite3_bind_text(q, 2, s->name, -1, SQLITE_STATIC);
+        rc = store_run(st, q, "removing a session", e);
+    }
+    return store_end(st, rc, "removing a session", e);
+}
+
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e)
 {
-    int rc = remove_row(st, s, e);
-    if (rc == 0)
+    int rc = s->damaged ? remove_damaged(st, s, e) : remove_row(st, s, e);
+    if (rc == 0 && !s->damaged)
         total_add(st, s->uid, -s->bytes);
+    else if (rc == 0 && total_find(st, s->uid) != NULL) /* it may have been counted, before */
+        *total_find(st, s->uid) = st->totals[--st->n_totals];
     return rc;
 }
 

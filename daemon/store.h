@@ -32,6 +32,7 @@ struct store_session {
     int64_t n_tok, n_turns;
     int64_t bytes; /* of texts and ids */
     bool pinned;
+    bool damaged; /* it can only be removed: nothing else here is to be relied on, and strings may be NULL */
 };
 
 struct store_turn {
@@ -56,6 +57,8 @@ void store_close(struct store *st);
 
 /* A session of that uid, by id where `ref` is 16 hex digits, else by name; HEARTH_ENOSESSION. */
 int store_get(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
+/* The same, and a damaged one too. */
+int store_find(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
 void store_session_free(struct store_session *s);
 
 /* Where a listing goes on: after that session. An id "" is the beginning, and what there is after the last. */
@@ -64,7 +67,7 @@ struct store_place {
     char id[STORE_ID_LEN + 1];
 };
 
-/* A uid's next sessions, `most` at most, the last used first; the caller frees each and the array. */
+/* A uid's next sessions, damaged ones too, `most` at most, the last used first; the caller frees each and the array. */
 int store_list(struct store *st, uid_t uid, struct store_place *at, size_t most, struct store_session ***out, size_t *n,
                struct hearth_err *e);
 int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);

@@ -169,8 +169,10 @@ void stream_fold(struct stream *st)
     } else if (session_commit(s, st->session, st->request, &appended, &made, &text, &how, st->end.turn_open, st->number,
                               &e) != 0) {
         /* The journal has it: the next start tries again, if the session has not gone on by then. */
-        log_error("session %s: %s", st->session->row.id, e.msg);
+        log_error("stream %lld is not written to session %s: %s", (long long)st->number, st->session->row.id, e.msg);
         set_error(st, &e);
+        if (e.code == HEARTH_ESESSIONEXISTS || e.code == HEARTH_ENOSESSION) /* but not where it has no place any more */
+            store_fold_nothing(s->store, st->number, &e);
     } else if (s->tidy != NULL) { /* at a start, what else goes on is not in use yet: tidy_new() looks at all */
         tidy_uid(s, st->account->uid);
     }

@@ -35,18 +35,17 @@ static double boot_now(void)
 
 static bool may_go(const struct server *s, const struct store_session *row)
 {
-    return !row->pinned && !session_is_busy(s, row->id);
+    return !row->pinned && !row->damaged && !session_is_busy(s, row->id);
 }
 
 static bool removed(struct server *s, const struct store_session *row, const char *why)
 {
     struct hearth_err e;
-    if (store_remove(s->store, row, &e) != 0) {
+    if (session_remove(s, row, &e) != 0) {
         log_error("session \"%s\" (%s) of user %u is to go, %s: %s", row->name, row->id, (unsigned)row->uid, why,
                   e.msg);
         return false;
     }
-    session_forget(s, row->id);
     log_info("session \"%s\" (%s) of user %u, %lld bytes, is removed: %s", row->name, row->id, (unsigned)row->uid,
              (long long)row->bytes, why);
     return true;

@@ -463,6 +463,7 @@ struct hearth_session {
     int64_t kv_bytes;     /* of KV files that were written in its turns */
     bool pinned;          /* never removed for its age or for room */
     double expires;       /* when it is removed if nobody uses it; 0: never */
+    bool damaged;         /* it can only be removed; of what else is here only the id is to be relied on */
 };
 struct hearth_sessions_list_result {
     struct hearth_session *sessions; /* last used first */

@@ -255,13 +255,11 @@ TYPE(notice, "notice");
 /* --- sessions ------------------------------------------------------------------------------------------- */
 
 static const struct wire_field session_fields[] = {
-    WORD(wire_session, id, REQUIRED), WORD(wire_session, name),
-    PATH(wire_session, model),        PATH(wire_session, path),
-    COUNTER(wire_session, tokens),    COUNTER(wire_session, turns),
-    AMOUNT(wire_session, created),    AMOUNT(wire_session, used),
-    BOOL(wire_session, busy, false),  COUNTER(wire_session, bytes),
-    COUNTER(wire_session, kv_bytes),  BOOL(wire_session, pinned, false),
-    AMOUNT(wire_session, expires),    {0},
+    WORD(wire_session, id, REQUIRED), WORD(wire_session, name),           PATH(wire_session, model),
+    PATH(wire_session, path),         COUNTER(wire_session, tokens),      COUNTER(wire_session, turns),
+    AMOUNT(wire_session, created),    AMOUNT(wire_session, used),         BOOL(wire_session, busy, false),
+    COUNTER(wire_session, bytes),     COUNTER(wire_session, kv_bytes),    BOOL(wire_session, pinned, false),
+    AMOUNT(wire_session, expires),    BOOL(wire_session, damaged, false), {0},
 };
 TYPE(session, "session");
 

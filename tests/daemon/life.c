@@ -23,11 +23,14 @@ static struct wire_session_show_result *show(struct peer *p, const char *session
     return peer_call(p, WIRE_SESSIONS_SHOW, &r);
 }
 
+/* Sessions that can be used. */
 static size_t count(struct peer *p)
 {
     struct wire_sessions_list all = {0};
     struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &all);
     size_t n = l->n_sessions;
+    for (size_t i = 0; i < l->n_sessions; i++)
+        n -= l->sessions[i].damaged;
     wire_free(l);
     return n;
 }
@@ -509,6 +512,44 @@ static void test_room_and_damage(void **state)
     peer_close(p);
 }
 
+/* A damaged one is shown as such, refused, and removed when its owner says so: with its KV and its journal. */
+static void test_damaged_session(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    char db[128], kv[128];
+    snprintf(db, sizeof(db), "%s/sessions.db", b->state);
+    wire_free(run(p, "n=1 save=1", "a"));
+    wire_free(run(p, "n=1", "b"));
+    assert_int_equal(sql_run(db, "SELECT count(*) FROM kv_file"), 1);
+    sql(b, "UPDATE sessions SET path = '/other' WHERE name = 'a'");
+    sql(b, "UPDATE sessions SET name = x'1b5b32004a' WHERE name = 'b'"); /* nothing for a terminal */
+    struct wire_sessions_list all = {0};
+    struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &all);
+    assert_int_equal(l->n_sessions, 2);
+    assert_true(l->sessions[0].damaged && l->sessions[1].damaged);
+    assert_null(l->sessions[0].name);
+    assert_string_equal(l->sessions[1].name, "a");
+    struct wire_generate g = request("n=1", "a");
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ESTORE, "it can only be removed");
+    struct wire_attach at = {.stream = 1};
+    struct wire_session_ref r = {.session = "a"};
+    peer_refused(p, WIRE_SESSIONS_SHOW, &r, HEARTH_ESTORE, "it can only be removed");
+    wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &r));
+    peer_refused(p, WIRE_SESSIONS_REMOVE, &r, HEARTH_ENOSESSION, "");
+    peer_refused(p, WIRE_STREAM_ATTACH, &at, HEARTH_ENOSTREAM, "");
+    r.session = l->sessions[0].id;
+    wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &r));
+    wire_free(l);
+    assert_int_equal(count(p), 0);
+    assert_int_equal(sql_run(db, "SELECT count(*) FROM turns"), 0);
+    assert_int_equal(sql_run(db, "SELECT count(*) FROM kv_file"), 0);
+    snprintf(kv, sizeof(kv), "test $(ls '%s/kv' | wc -l) = 0", b->state);
+    assert_int_equal(system(kv), 0);
+    wire_free(run(p, "n=1", "a"));
+    peer_close(p);
+}
+
 /* --- backup ---------------------------------------------------------------------------------------------- */
 
 static void test_backup(void **state)
@@ -681,6 +722,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_room_at_start, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_much_room, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_room_and_damage, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_session, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup_and_end, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_damaged_export, box_setup, box_teardown),

@@ -373,12 +373,67 @@ static void test_damaged_rows(void **state)
     assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
     struct store_session *got, **v;
     assert_int_equal(store_get(b->st, 1000, "a", &got, &e), HEARTH_ESTORE);
-    assert_int_equal(store_list(b->st, 1000, &(struct store_place){0}, 100, &v, &n, &e),
-                     0); /* the sound one is still there */
-    assert_int_equal(n, 1);
-    assert_string_equal(v[0]->id, ID_B);
-    store_session_free(v[0]);
+    assert_non_null(strstr(e.msg, "it can only be removed"));
+    assert_int_equal(store_list(b->st, 1000, &(struct store_place){0}, 100, &v, &n, &e), 0);
+    assert_int_equal(n, 2);
+    for (size_t i = 0; i < n; i++) { /* the sound one is still there, and the other says what it is */
+        assert_int_equal(v[i]->damaged, strcmp(v[i]->id, ID_A) == 0);
+        store_session_free(v[i]);
+    }
     free(v);
+}
+
+/* Whatever is wrong with a row: it can be removed, by one of its names, and nothing of it stays. */
+static void test_remove_damaged(void **state)
+{
+    struct box *b = *state;
+    static const struct {
+        const char *how, *ref;
+    } damage[] = {
+        {"UPDATE sessions SET path = 'relative' WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET bytes = -1 WHERE name = 'a'", ID_A},
+        {"UPDATE sessions SET used = 9e999 WHERE name = 'a'", ID_A},
+        {"UPDATE sessions SET created = 'then' WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET name = x'ff00ff' WHERE name = 'a'", ID_A},
+        {"UPDATE sessions SET model = x'00' WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET n_tok = n_tok + 1 WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET sum = 0 WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET uid = 1000, name = 'b' WHERE id = '" ID_B "'", "b"}, /* another user's, it says */
+        {"PRAGMA foreign_keys = OFF; UPDATE sessions SET id = 'no id' WHERE name = 'a'", "a"},
+        {"PRAGMA foreign_keys = OFF; UPDATE sessions SET id = x'00ff' WHERE name = 'a'", "a"},
+        {"PRAGMA foreign_keys = OFF; UPDATE sessions SET id = '" ID_C "' WHERE name = 'a'", ID_C},
+    };
+    struct hearth_err e;
+    struct store_session *s, **v;
+    size_t n;
+    for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
+        struct store_session a = row(ID_A, 1000, "a"), other = row(ID_B, 1001, "other");
+        commit_ok(b, &a, true, &one, 1);
+        commit_ok(b, &other, true, &one, 1);
+        int64_t bytes;
+        assert_int_equal(store_bytes(b->st, 1000, &bytes, NULL), 0);
+        tamper(b, damage[i].how);
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+        if (store_get(b->st, 1000, damage[i].ref, &s, &e) != HEARTH_ESTORE)
+            fail_msg("%s: it is not found to be damaged", damage[i].how);
+        assert_int_equal(store_find(b->st, 1000, damage[i].ref, &s, &e), 0);
+        assert_true(s->damaged);
+        assert_int_equal(store_remove(b->st, s, &e), 0);
+        store_session_free(s);
+        assert_int_equal(store_find(b->st, 1000, damage[i].ref, &s, &e), HEARTH_ENOSESSION);
+        if (strcmp(damage[i].ref, "b") == 0) {
+            assert_int_equal(store_remove(b->st, &a, &e), 0);
+        } else {
+            assert_int_equal(store_get(b->st, 1001, "other", &s, &e), 0);
+            assert_int_equal(store_remove(b->st, s, &e), 0);
+            store_session_free(s);
+        }
+        assert_int_equal(store_list(b->st, 1000, &(struct store_place){0}, 100, &v, &n, &e), 0);
+        assert_int_equal(n, 0);
+        free(v);
+        tamper(b, "CREATE TABLE t(none CHECK(none = 0)); INSERT INTO t SELECT count(*) FROM turns; DROP TABLE t");
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    }
 }
 
 /* A child as a uid that may not write there: as root another uid, as anyone else the mode is enough. */
@@ -445,6 +500,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_newer_version, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_a_database, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_rows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_remove_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
         cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
     };
