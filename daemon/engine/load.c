@@ -172,6 +172,28 @@ static int fall_back(struct engine *eng, struct resident *m, const char *why, st
     return 0;
 }
 
+static struct resident *oldest_idle(struct engine *eng)
+{
+    struct resident *m;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
+        if (m->group.n_seq == 0)
+            return m;
+    return NULL;
+}
+
+/* Unloads the model that was idle for longest; false where there is none, or the device has failed. */
+static bool make_room(struct engine *eng)
+{
+    struct hearth_err ignored;
+    struct resident *old = oldest_idle(eng);
+    return old && !unload_model(eng, old, &ignored);
+}
+
+bool load_may_evict(struct engine *eng)
+{
+    return TAILQ_EMPTY(&eng->loaded) || oldest_idle(eng);
+}
+
 static int load(struct engine *eng, struct resident *m, struct hearth_err *e)
 {
     struct trust trust = {.ok = true, .remembered = true};
@@ -180,7 +202,11 @@ static int load(struct engine *eng, struct resident *m, struct hearth_err *e)
         rc = trust_model(m->model, eng->params.checked, &trust, e);
     if (!rc && !trust.ok)
         rc = fall_back(eng, m, trust.why, e);
-    if (rc || (rc = make_pool(eng, m, e))) {
+    if (!rc)
+        do { /* the weights are there, and stay there while others make room for its KV */
+            rc = make_pool(eng, m, e);
+        } while (rc == HEARTH_ENOMEM && make_room(eng));
+    if (rc) {
         displace(m);
         return rc;
     }
@@ -192,32 +218,18 @@ static int load(struct engine *eng, struct resident *m, struct hearth_err *e)
     return 0;
 }
 
-static struct resident *oldest_idle(struct engine *eng)
-{
-    struct resident *m;
-    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
-        if (m->group.n_seq == 0)
-            return m;
-    return NULL;
-}
-
-bool load_may_evict(struct engine *eng)
-{
-    return TAILQ_EMPTY(&eng->loaded) || oldest_idle(eng);
-}
-
 int load_model(struct engine *eng, struct resident *m, struct hearth_err *e)
 {
-    struct hearth_err ignored, sick;
-    struct resident *old;
+    struct hearth_err sick;
     if (m->hp_err.code) {
         *e = m->hp_err;
         return e->code;
     }
     eng->loading = m;
     int rc;
-    while ((rc = load(eng, m, e)) == HEARTH_ENOMEM && (old = oldest_idle(eng)))
-        unload_model(eng, old, &ignored);
+    do
+        rc = load(eng, m, e);
+    while (rc == HEARTH_ENOMEM && make_room(eng));
     if (rc == HEARTH_EDEVICE && eng->be->sync(eng->dev, &sick) == HEARTH_EDEVICE)
         engine_fail(eng, &sick);
     if (eng->fatal.code) /* of this model, or of a step of the others between two of its pieces */

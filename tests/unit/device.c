@@ -250,6 +250,42 @@ static void closing_with_work_under_way(void **state)
     }
 }
 
+/* There is memory for one of two models, and both are asked for: in order of arrival, each loaded once for its turn. */
+static void two_models_take_turns(void **state)
+{
+    (void)state;
+    enum { N = 12, GIVEN_UP = 7 };
+    static struct heard h[N];
+    struct world w;
+    struct resident other = {.path = (char[]){"other"}};
+    world_open(&w, 2);
+    toy_pools = 1;
+    other.hp = w.m.hp;
+    other.vocab = w.m.vocab;
+    engine_hold(w.eng, true);
+    for (int i = 0; i < N; i++) {
+        struct seq *q = make(&w, &h[i], (int32_t[]){1, 2, 1 + i % 3}, 3, 20);
+        if (i % 2)
+            q->model = &other;
+        engine_submit(w.eng, q);
+    }
+    ask(&w, engine_load); /* all of this has arrived */
+    assert_int_equal(w.answer.code, 0);
+    assert_int_equal(toy_loads, 2); /* the second time there was no room */
+    assert_int_equal(engine_counters(w.eng)->queued, N);
+    engine_cancel(w.eng, h[GIVEN_UP].id);
+    engine_hold(w.eng, false);
+    hear_all(&w);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(h[i].admitted, i != GIVEN_UP);
+        if (i != GIVEN_UP)
+            check_heard(&h[i]);
+    }
+    assert_int_equal(h[GIVEN_UP].end.reason, END_CANCELLED);
+    assert_int_equal(toy_loads, 2 + N - 1 - 2); /* two of one model meet where one between them has gone */
+    assert_true(engine_close(w.eng, 30));
+}
+
 /* A GPU that fails with one model keeps the others; that one runs on the CPU, beside them, with the same results. */
 static void a_distrusted_device(void **state)
 {
@@ -529,6 +565,7 @@ int main(void)
         cmocka_unit_test(any_number_of_steps_in_flight),
         cmocka_unit_test(cancelled_before_it_began),
         cmocka_unit_test(a_failed_device_ends_everything),
+        cmocka_unit_test(two_models_take_turns),
         cmocka_unit_test(a_distrusted_device),
         cmocka_unit_test(a_model_that_does_not_load),
         cmocka_unit_test(eval_is_what_generate_does),

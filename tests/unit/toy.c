@@ -33,7 +33,7 @@ struct device {
 };
 uint64_t toy_fail_at, toy_load_steps;
 bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
-uint32_t toy_checks, toy_pages = 64;
+uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools;
 _Atomic double toy_now, toy_step_s;
 _Atomic uint64_t toy_kept;
 static uint32_t toy_ahead;
@@ -194,8 +194,9 @@ static int toy_reserve(struct device *d, const struct workspace_dims *dims, stru
 }
 static int toy_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e)
 {
-    (void)e;
     assert_true(desc->n_page <= PAGES_MAX);
+    if (toy_pools && d->n_pool == toy_pools)
+        return err_set(e, HEARTH_ENOMEM, "the toy has room for %u pools", toy_pools);
     d->n_pool++;
     *out = (struct kv_pool *)d->memory;
     return 0;
@@ -336,6 +337,7 @@ int trust_model(const struct model *m, const char *record, struct trust *out, st
 int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
                void *arg, struct hearth_err *e)
 {
+    toy_loads++;
     if (toy_no_load)
         return err_set(e, HEARTH_EBADMODEL, "the toy does not load");
     for (uint64_t steps = dev->submitted, i = 1; i <= 20 || dev->submitted < steps + toy_load_steps; i++)
@@ -413,7 +415,7 @@ void world_open_with(struct world *w, const struct engine_params *more, uint32_t
     toy_fail_at = 0;
     toy_gpu = gpu;
     toy_no_load = toy_distrusted = false;
-    toy_checks = 0;
+    toy_checks = toy_loads = toy_pools = 0;
     w->m.hp.n_vocab = VOCAB;
     w->m.hp.n_ctx = MAX_LEN;
     w->m.path = name;
