@@ -20,6 +20,7 @@
 extern "C" {
 #include "kernels/backend.h"
 }
+#include "kernels/cuda/sums.cuh"
 
 enum {
     GEMM_ROWS = 64,     /* rows one GEMM launch takes; more rows are several launches */
@@ -53,6 +54,7 @@ enum {
     PREP_STEP = BATCH_ROWS_MAX * PREP_REC, /* halves from record to record of a row */
 };
 
+enum { FORM_PLAIN = 1, FORM_WG = 2 /* and 3: of wgmma's fragments by order, sums.cuh; ld is the number of rows */ };
 struct act_buf {
     __half *p;
     uint32_t ld;    /* halves from row to row: PREP_REC in the prepared form */
@@ -108,6 +110,8 @@ struct workspace {
     __half *wscratch; /* prefill: one dequantised slice of a matrix */
     uint64_t wscratch_bytes;
     float *split; /* [SPLIT_FLOATS] split-K partials of the GEMM body */
+    __half *wg_x[2]; /* gemm_wgmma.cu: a matrix input by order of k, and its products */
+    float *wg_sums;
 };
 enum { TICKETS = 1 << 16, SPLIT_FLOATS = 1 << 22 };
 
@@ -246,6 +250,7 @@ struct device {
     bool decode;                  /* every sequence of the step has one row */
     bool invariant;               /* no row's bits may depend on the rows beside it or on the cut of a prompt */
     bool fast_prefill;            /* this step's matrices go through cuBLASLt */
+    bool wgmma;                   /* ... through gemm_wgmma.cu */
     struct step_rec *rec;
     struct sampler *sampler;
     struct uploader *up;
@@ -255,6 +260,11 @@ struct device {
     uint64_t kept_bytes;          /* in expanded copies */
     uint64_t kept_room;           /* for more of them, where kept_asked */
     bool kept_asked;
+    /* gemm_wgmma.cu: products that nobody has added to x yet, and gate and up before their activation */
+    sums add, gate_up;
+    const float *add_bias;
+    uint32_t add_n;
+    struct op_ffn_up ffn_up;
     uint32_t depth; /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
 };
 
@@ -345,6 +355,19 @@ void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32
 void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t cap);
 void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t cap);
 
+/* gemm_wgmma.cu: the same over all rows of a step, at most WG_ROWS, on Hopper, where every matrix is of a type that it
+ * takes (wg_takes). A product may wait for the op after it; wg_flush ends it. wg_head: false where gemm_head() is to do it.
+ */
+enum { WG_ROWS_MIN = 9, WG_ROWS = 128 };
+bool wg_takes(const struct device *d);
+uint64_t wg_sums_bytes(const struct device *d, const struct workspace_dims *dims); /* room for products; 0 = never used */
+uint64_t wg_x_bytes(const struct workspace_dims *dims);                            /* a matrix input in one order */
+void wg_qkv(struct device *d, const struct op_qkv *op);
+void wg_proj(struct device *d, const struct op_proj *op);
+void wg_ffn_up(struct device *d, const struct op_ffn_up *op);
+bool wg_head(struct device *d, const struct op_head *op);
+void wg_flush(struct device *d);
+
 /* gemm_ref.cu: the same four, slow and plain, from the untouched file layout (variant "reference"). */
 void ref_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap);
 void ref_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t cap);
@@ -357,6 +380,17 @@ void ref_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_
 void tail_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap);
 void tail_proj(struct device *d, const struct op_proj *op, uint32_t n_out, uint32_t row0, uint32_t cap);
 void tail_glu(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, uint32_t row0, uint32_t cap);
+/* The same from products in pieces, with a form for the activation; added to x; as rows of ws.tmp. */
+void sums_qkv(struct device *d, const struct op_qkv *op, const sums *s, uint32_t cap);
+void sums_glu(struct device *d, const struct op_ffn_up *op, const sums *s, uint32_t d_ff, const act_buf *out,
+              uint32_t cap);
+void sums_to_x(struct device *d, const sums *s, const float *bias, uint32_t n, uint32_t cap);
+void sums_to_tmp(struct device *d, const sums *s, uint32_t n, uint32_t cap);
+/* norm(ws.x rows) into out, and into a second form where `two` is given; a product (NULL: none) is added to x first. */
+void norm_sums(struct device *d, const struct norm *n, uint32_t k, const sums *add, const float *bias,
+               const act_buf *out, const act_buf *two, bool gather, uint32_t row0, uint32_t cap);
+/* Prepared rows to an order of wgmma's. */
+void act_to_wg(struct device *d, const act_buf *in, uint32_t k, const act_buf *out);
 /* norm(ws.x rows) into out (row r of the step at out row r, or compact by out_row where `gather`). */
 void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf *out, bool gather, uint32_t row0,
                uint32_t cap);

@@ -221,7 +221,7 @@ static void *cut(uint8_t *base, uint64_t *used, uint64_t bytes)
 }
 
 /* Lays the workspace out over `base`; the bytes it takes. */
-static uint64_t lay(struct workspace *w, uint8_t *base)
+static uint64_t lay(const struct device *d, struct workspace *w, uint8_t *base)
 {
     const struct workspace_dims *s = &w->dims;
     uint64_t used = 0, r = w->rows;
@@ -239,6 +239,9 @@ static uint64_t lay(struct workspace *w, uint8_t *base)
     w->logits = (float *)cut(base, &used, (uint64_t)w->out_rows * w->ldl * 4);
     w->ticket = (uint32_t *)cut(base, &used, TICKETS * 4);
     w->split = (float *)cut(base, &used, SPLIT_FLOATS * 4ull);
+    w->wg_sums = (float *)cut(base, &used, wg_sums_bytes(d, s));
+    for (int i = 0; i < 2; i++)
+        w->wg_x[i] = (__half *)cut(base, &used, wg_sums_bytes(d, s) ? wg_x_bytes(s) : 0);
     w->wscratch_bytes = s->n_row > SWITCH_ROWS ? 32ull << 20 : 0;
     w->wscratch = (__half *)cut(base, &used, w->wscratch_bytes);
     return used;
@@ -262,11 +265,11 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
         return 0;
     w.rows = (s->n_row + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
     w.out_rows = (s->n_out + 7) & ~7u;
-    w.bytes = lay(&w, NULL);
+    w.bytes = lay(d, &w, NULL);
     uint8_t *block = (uint8_t *)cuda_alloc(d, w.bytes, "the workspace", e);
     if (!block)
         return d->err.code ? d->err.code : HEARTH_ENOMEM;
-    lay(&w, block);
+    lay(d, &w, block);
     /* What is never written (padding) must be finite: it meets zero weights. */
     cuda_ok(d, cudaMemsetAsync(block, 0, w.bytes, d->stream));
     cuda_ok(d, cudaStreamSynchronize(d->stream));

@@ -4,6 +4,7 @@
  * A row is computed by the same threads in the same order whatever rows lie beside it.
  */
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/sums.cuh"
 
 /* Stores four consecutive elements; the 8 lanes of a sub-block of 32 call together, so that its sum can be written. */
 __device__ static inline void store4(const act_buf &o, uint32_t row, uint32_t k, uint32_t n, const float v[4])
@@ -15,12 +16,20 @@ __device__ static inline void store4(const act_buf &o, uint32_t row, uint32_t k,
         sum += __half2float(h[i]);
     }
     __half *r = o.p + (uint64_t)row * o.ld;
-    if (o.plain) {
+    if (o.plain == FORM_PLAIN) {
         if (k < n)
             *(uint2 *)(r + k) = *(const uint2 *)h;
         return;
     }
     __half q[4] = {h[0], h[2], h[1], h[3]};
+    if (o.plain >= FORM_WG) {
+        if (k < (n + 255) / 256 * 256) {
+            __half *at = o.p + wg_at(o.plain - FORM_WG, o.ld, row, k);
+            *(uint32_t *)at = *(const uint32_t *)q;
+            *(uint32_t *)(at + o.ld * 8) = *(const uint32_t *)(q + 2);
+        }
+        return;
+    }
     for (int i = 1; i < 8; i *= 2)
         sum += __shfl_xor_sync(~0u, sum, i);
     if (k < (n + 255) / 256 * 256) {
@@ -65,15 +74,30 @@ template <typename F> __device__ static inline float2 norm_stats(F f, uint32_t n
     return make_float2(mean, rsqrtf(block_sum(s, shared) / n + nm.eps));
 }
 
-/* One block a row. */
-__global__ void norm_row(const float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, act_buf out,
-                         uint32_t row0)
+/* x += s + bias, elements k .. k + 3 of n. */
+__device__ static inline void add_four(float *x, float4 s, const float *bias, uint32_t k, uint32_t n)
+{
+    const float v[4] = {s.x, s.y, s.z, s.w};
+    for (int i = 0; i < 4; i++)
+        if (k + i < n)
+            x[k + i] += v[i] + (bias ? bias[k + i] : 0.f);
+}
+
+/* One block a row, whose last product is added first where `add` has one. `two`: a second form, where it has a place.
+ */
+__global__ void norm_row(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, sums add,
+                         const float *bias, act_buf out, act_buf two, uint32_t row0)
 {
     __shared__ float shared[32];
     pdl_go();
     pdl_wait();
     uint32_t row = row0 + blockIdx.x, src = gather ? gather[row] : row;
-    const float *r = x + (uint64_t)src * ldx;
+    float *r = x + (uint64_t)src * ldx;
+    if (add.p) {
+        for (uint32_t k = threadIdx.x * 4; k < n; k += blockDim.x * 4)
+            add_four(r, add.four(row, k), bias, k, n);
+        __syncthreads();
+    }
     float2 st = norm_stats([&](uint32_t k) { return r[k]; }, n, nm, shared);
     for (uint32_t k = threadIdx.x * 4; k < (n + 255) / 256 * 256; k += blockDim.x * 4) {
         float v[4];
@@ -82,7 +106,48 @@ __global__ void norm_row(const float *x, uint32_t ldx, uint32_t n, struct norm n
             v[i] = in ? (r[k + i] - st.x) * st.y * nm.w[k + i] + (nm.b ? nm.b[k + i] : 0.f) : 0.f;
         }
         store4(out, row, k, n, v);
+        if (two.p)
+            store4(two, row, k, n, v);
     }
+}
+
+/* x += product + bias; a block takes 1024 elements of a row. */
+__global__ void sums_add(sums s, const float *bias, uint32_t n, float *x, uint32_t ldx)
+{
+    pdl_go();
+    pdl_wait();
+    uint32_t row = blockIdx.y, k = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    if (k < n)
+        add_four(x + (uint64_t)row * ldx, s.four(row, k), bias, k, n);
+}
+
+/* The product as rows of f32. */
+__global__ void sums_rows(sums s, uint32_t n, float *out, uint32_t ld)
+{
+    pdl_go();
+    pdl_wait();
+    uint32_t k = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    if (k < n) /* rows end on multiples of 256 */
+        *(float4 *)(out + (uint64_t)blockIdx.y * ld + k) = s.four(blockIdx.y, k);
+}
+
+/* Prepared rows to the order of wgmma's fragments; a thread 16 bytes. */
+__global__ void prepared_to_wg(act_buf in, uint32_t n_rec, act_buf out)
+{
+    pdl_go();
+    pdl_wait();
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, rows = out.ld, row = i % rows, c = i / rows & 1,
+             step = i / rows >> 1 & 7, p = i / rows >> 4 & 1, rec = i / rows >> 5;
+    if (rec >= n_rec)
+        return;
+    uint32_t v[4];
+#pragma unroll
+    for (uint32_t t = 0; t < 4; t++) {
+        uint32_t k =
+            out.plain == FORM_WG ? 64 * t + 32 * (step & 1) + 16 * p + 4 * (step >> 1) : 128 * p + 16 * step + 4 * t;
+        v[t] = __ldcg((const uint32_t *)(in.p + (uint64_t)row * in.ld + prep_at(rec * 256 + k) + 2 * c));
+    }
+    *(uint4 *)(out.p + (uint64_t)i * 8) = make_uint4(v[0], v[1], v[2], v[3]);
 }
 
 /* f32 rows to an activation's form; a block takes 1024 elements of a row. */
@@ -109,9 +174,19 @@ __device__ static inline float warp_sum(float v)
     return v;
 }
 
+/* Products in ws.tmp, as `sums` gives them. */
+struct tmp_rows {
+    const float *t;
+    uint32_t ld;
+    __device__ float4 four(uint32_t row, uint32_t o) const
+    {
+        const float *p = t + (uint64_t)row * ld + o;
+        return (uintptr_t)p & 15 ? make_float4(p[0], p[1], p[2], p[3]) : *(const float4 *)p;
+    }
+};
+
 struct qkv_tail {
-    const float *t; /* [rows, ldt] merged q|k|v */
-    uint32_t ldt, n_head, n_kv, d_head, row0;
+    uint32_t n_head, n_kv, d_head, row0;
     const float *bias;
     struct norm q_norm, k_norm; /* w NULL = none */
     struct rope rope;
@@ -122,7 +197,7 @@ struct qkv_tail {
 };
 
 /* One warp a head (of q, k or v) of a row: at most 256 wide. */
-__global__ void __launch_bounds__(128) qkv_finish(qkv_tail a)
+template <class Rows> __global__ void __launch_bounds__(128) qkv_finish(Rows t, qkv_tail a)
 {
     __shared__ float buf[4][256];
     pdl_go();
@@ -132,9 +207,13 @@ __global__ void __launch_bounds__(128) qkv_finish(qkv_tail a)
     if (head >= a.n_head + 2 * a.n_kv)
         return;
     uint32_t part = head < a.n_head ? 0 : head < a.n_head + a.n_kv ? 1 : 2; /* q, k, v */
-    const float *t = a.t + (uint64_t)row * a.ldt + head * a.d_head;
-    for (uint32_t i = lane; i < a.d_head; i += 32)
-        v[i] = t[i] + (a.bias ? a.bias[head * a.d_head + i] : 0.f);
+    for (uint32_t i = lane * 4; i < a.d_head; i += 128) {
+        float4 f = t.four(row, head * a.d_head + i);
+        v[i] = f.x, v[i + 1] = f.y, v[i + 2] = f.z, v[i + 3] = f.w;
+        for (uint32_t j = i; a.bias && j < i + 4; j++)
+            v[j] += a.bias[head * a.d_head + j];
+    }
+    __syncwarp();
     const struct norm &nm = part == 0 ? a.q_norm : a.k_norm;
     if (part < 2 && nm.w) {
         float s = 0, mean = 0;
@@ -218,20 +297,26 @@ __global__ void proj_finish(const float *t, uint32_t ldt, uint32_t n, const floa
         x[k] += (at(k) - st.x) * st.y * nm.w[k] + (nm.b ? nm.b[k] : 0.f);
 }
 
-__global__ void glu_finish(const float *t, uint32_t ldt, uint32_t d_ff, const float *bias, enum glu_kind glu,
-                           act_buf out, uint32_t row0)
+template <class Rows>
+__global__ void glu_finish(Rows t, uint32_t d_ff, const float *bias, enum glu_kind glu, act_buf out, uint32_t row0)
 {
     pdl_go();
     pdl_wait();
     uint32_t row = row0 + blockIdx.y, k = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
-    const float *g = t + (uint64_t)row * ldt;
+    float4 gate = {0, 0, 0, 0}, with = {1, 1, 1, 1};
+    if (k < d_ff) {
+        gate = t.four(row, k);
+        if (glu != GLU_GELU)
+            with = t.four(row, d_ff + k);
+    }
+    const float g[4] = {gate.x, gate.y, gate.z, gate.w}, w[4] = {with.x, with.y, with.z, with.w};
     float v[4];
     for (int i = 0; i < 4; i++) {
         uint32_t j = k + i;
         v[i] = 0;
         if (j < d_ff) {
-            float a = g[j] + (bias ? bias[j] : 0.f);
-            float u = glu == GLU_GELU ? 1.f : g[d_ff + j] + (bias ? bias[d_ff + j] : 0.f);
+            float a = g[i] + (bias ? bias[j] : 0.f);
+            float u = glu == GLU_GELU ? 1.f : w[i] + (bias ? bias[d_ff + j] : 0.f);
             v[i] = glu_act(glu, a) * u;
         }
     }
@@ -240,11 +325,36 @@ __global__ void glu_finish(const float *t, uint32_t ldt, uint32_t d_ff, const fl
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
+void norm_sums(struct device *d, const struct norm *n, uint32_t k, const sums *add, const float *bias,
+               const act_buf *out, const act_buf *two, bool gather, uint32_t row0, uint32_t cap)
+{
+    sums none = {};
+    act_buf no = {};
+    cuda_launch(d, norm_row, dim3(cap), k > 1024 ? 512 : 128, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, k, *n,
+                gather ? d->step->out_row : (const uint32_t *)NULL, add ? *add : none, bias, *out, two ? *two : no,
+                row0);
+}
+
 void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf *out, bool gather, uint32_t row0,
                uint32_t cap)
 {
-    cuda_launch(d, norm_row, dim3(cap), k > 1024 ? 512 : 128, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, k, *n,
-                gather ? d->step->out_row : (const uint32_t *)NULL, *out, row0);
+    norm_sums(d, n, k, NULL, NULL, out, NULL, gather, row0, cap);
+}
+
+void sums_to_x(struct device *d, const sums *s, const float *bias, uint32_t n, uint32_t cap)
+{
+    cuda_launch(d, sums_add, dim3((n + 1023) / 1024, cap), 256, 0, LAUNCH_PDL, *s, bias, n, d->ws.x, d->ws.ldx);
+}
+
+void sums_to_tmp(struct device *d, const sums *s, uint32_t n, uint32_t cap)
+{
+    cuda_launch(d, sums_rows, dim3((n + 1023) / 1024, cap), 256, 0, LAUNCH_PDL, *s, n, d->ws.tmp, d->ws.ldtmp);
+}
+
+void act_to_wg(struct device *d, const act_buf *in, uint32_t k, const act_buf *out)
+{
+    uint32_t n_rec = (k + 255) / 256;
+    cuda_launch(d, prepared_to_wg, dim3(n_rec * out->ld / 8), 256, 0, LAUNCH_PDL, *in, n_rec, *out);
 }
 
 void act_from_f32(struct device *d, const float *src, uint32_t k, const act_buf *out, uint32_t row0, uint32_t n)
@@ -258,10 +368,10 @@ void act_to_f32(struct device *d, const act_buf *in, uint32_t k, float *dst, uin
     cuda_launch(d, to_f32, dim3((k + 255) / 256, n), 256, 0, LAUNCH_PLAIN, *in, k, dst, row0);
 }
 
-void tail_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap)
+static void finish_qkv(struct device *d, const struct op_qkv *op, const sums *s, uint32_t row0, uint32_t cap)
 {
     qkv_tail a = {};
-    a.t = d->ws.tmp, a.ldt = d->ws.ldtmp;
+    tmp_rows t = {d->ws.tmp, d->ws.ldtmp};
     a.n_head = op->n_head, a.n_kv = op->n_kv, a.d_head = op->d_head, a.row0 = row0;
     a.bias = op->bias;
     if (op->q_norm)
@@ -273,7 +383,21 @@ void tail_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t
     a.q = d->ws.q, a.ldq = d->ws.ldq;
     a.kv = kv_view_of(d->kv, op->layer);
     a.s = d->step;
-    cuda_launch(d, qkv_finish, dim3((op->n_head + 2 * op->n_kv + 3) / 4, cap), 128, 0, LAUNCH_PDL, a);
+    dim3 grid((op->n_head + 2 * op->n_kv + 3) / 4, cap);
+    if (s)
+        cuda_launch(d, qkv_finish<sums>, grid, 128, 0, LAUNCH_PDL, *s, a);
+    else
+        cuda_launch(d, qkv_finish<tmp_rows>, grid, 128, 0, LAUNCH_PDL, t, a);
+}
+
+void tail_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap)
+{
+    finish_qkv(d, op, NULL, row0, cap);
+}
+
+void sums_qkv(struct device *d, const struct op_qkv *op, const sums *s, uint32_t cap)
+{
+    finish_qkv(d, op, s, 0, cap);
 }
 
 void tail_proj(struct device *d, const struct op_proj *op, uint32_t n_out, uint32_t row0, uint32_t cap)
@@ -285,6 +409,14 @@ void tail_proj(struct device *d, const struct op_proj *op, uint32_t n_out, uint3
 
 void tail_glu(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, uint32_t row0, uint32_t cap)
 {
-    cuda_launch(d, glu_finish, dim3((pad256(d_ff) + 1023) / 1024, cap), 256, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp,
-                d_ff, op->bias, op->glu, d->ws.ff, row0);
+    tmp_rows t = {d->ws.tmp, d->ws.ldtmp};
+    cuda_launch(d, glu_finish<tmp_rows>, dim3((pad256(d_ff) + 1023) / 1024, cap), 256, 0, LAUNCH_PDL, t, d_ff, op->bias,
+                op->glu, d->ws.ff, row0);
+}
+
+void sums_glu(struct device *d, const struct op_ffn_up *op, const sums *s, uint32_t d_ff, const act_buf *out,
+              uint32_t cap)
+{
+    cuda_launch(d, glu_finish<sums>, dim3((pad256(d_ff) + 1023) / 1024, cap), 256, 0, LAUNCH_PDL, *s, d_ff, op->bias,
+                op->glu, *out, 0u);
 }

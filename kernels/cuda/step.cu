@@ -39,7 +39,7 @@ struct shape {
     uint64_t key;
     const struct kv_pool *kv;
     uint32_t cap, out_cap, depth, n_op;
-    uint32_t mode;        /* decode, sample, fast_prefill: bits */
+    uint32_t mode;        /* decode, sample, fast_prefill, wgmma: bits */
     cudaGraphExec_t exec; /* NULL = run eagerly */
     uint64_t used;        /* ticket of the last use; 0 = empty */
 };
@@ -220,9 +220,11 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
         if (q->n_row != 1)
             d->decode = false;
     }
+    d->wgmma = b->n_row >= WG_ROWS_MIN && b->n_row <= WG_ROWS && !b->invariant && wg_takes(d);
+    d->add.p = d->gate_up.p = NULL;
     /* Copies make the library worth while for fewer rows, but a decode step's rows keep their bits whatever is kept. */
     uint32_t most = !d->decode && kept_all(d) ? SWITCH_ROWS_KEPT : SWITCH_ROWS;
-    d->fast_prefill = b->n_row > most && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
+    d->fast_prefill = !d->wgmma && b->n_row > most && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
     d->ws.att.plain = d->ws.ff.plain = d->fast_prefill;
     d->ws.att.ld = d->fast_prefill ? pad256(d->ws.dims.d_q) : PREP_REC;
     d->ws.ff.ld = d->fast_prefill ? pad256(d->ws.dims.d_ff) : PREP_REC;
@@ -358,7 +360,9 @@ static void run(struct device *d)
             embed_run(d, &o->embed);
             break;
         case OP_QKV:
-            if (d->fast_prefill)
+            if (d->wgmma)
+                wg_qkv(d, &o->qkv);
+            else if (d->fast_prefill)
                 prefill_qkv(d, &o->qkv);
             else
                 in_chunks(d, &o->qkv, d->cap, ref ? ref_qkv : gemm_qkv);
@@ -367,18 +371,24 @@ static void run(struct device *d)
             attend_run(d, &o->attend);
             break;
         case OP_PROJ:
-            if (d->fast_prefill)
+            if (d->wgmma)
+                wg_proj(d, &o->proj);
+            else if (d->fast_prefill)
                 prefill_proj(d, &o->proj);
             else
                 in_chunks(d, &o->proj, d->cap, ref ? ref_proj : gemm_proj);
             break;
         case OP_FFN_UP:
-            if (d->fast_prefill)
+            if (d->wgmma)
+                wg_ffn_up(d, &o->ffn_up);
+            else if (d->fast_prefill)
                 prefill_ffn_up(d, &o->ffn_up);
             else
                 in_chunks(d, &o->ffn_up, d->cap, ref ? ref_ffn_up : gemm_ffn_up);
             break;
         case OP_HEAD:
+            if (d->wgmma && wg_head(d, &o->head))
+                break;
             in_chunks(d, &o->head, d->out_cap, ref ? ref_head : gemm_head);
             break;
         case OP_SAMPLE:
@@ -386,6 +396,8 @@ static void run(struct device *d)
             break;
         }
     }
+    if (d->wgmma)
+        wg_flush(d);
 }
 
 /*
@@ -417,7 +429,7 @@ static void flush(struct device *d)
 static struct shape *shape_of(struct device *d, bool *seen)
 {
     struct step_rec *r = d->rec;
-    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (d->fast_prefill ? 4 : 0);
+    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (d->fast_prefill ? 4 : 0) | (d->wgmma ? 8 : 0);
     struct shape *old = &r->shape[0];
     for (int i = 0; i < GRAPHS_MAX; i++) {
         struct shape *s = &r->shape[i];

@@ -34,6 +34,9 @@ const struct op_case op_cases[] = {
     {"odd f16 kv", DT_F16, 257, 255, 129, 5, 1, 20, .norm = NORM_LAYER, .rope = ROPE_NEOX, .glu = GLU_GELU,
      .embed_scale = 1.0f, .kv_type = DT_F16, .n_rot = 10, .bias = true, .seq = {{0, 2}, {30, 5}}},
     {"many tokens", DT_Q4_K, 256, 256, 20, 4, 1, 64, LLAMA, .n_rot = 64, .seq = {{0, 101}, {3, 1}}},
+    {"q5_k 40 tokens", DT_Q5_K, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .bias = true, .seq = {{0, 40}}},
+    {"q4_0 896 wide, 70 tokens", DT_Q4_0, 896, 160, 35, 14, 2, 64, NEOX, .n_rot = 64, .bias = true,
+     .seq = {{0, 9}, {3, 61}}},
     /* groups of query heads: 7 of head size 128, 8 of 80 */
     {"gqa 7", DT_F16, 48, 64, 20, 7, 1, 128, NEOX, .n_rot = 128, .seq = {{17, 1}, {0, 2}}},
     {"gqa 8 of 80", DT_F16, 48, 64, 20, 16, 2, 80, NEOX, .n_rot = 80, .spread = true, .seq = {{17, 1}, {0, 18}}},

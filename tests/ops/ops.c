@@ -1,7 +1,8 @@
 /*
  * ops.c - every op of a backend against an independent computation in double precision, over the case table.
  *
- *     tests/ops/ops [BACKEND [VARIANT]]      "cpu" by default; exit status 77 where the machine has no such device
+ *     tests/ops/ops [BACKEND [VARIANT [fast]]]   "cpu" by default; exit status 77 where the machine has no such device;
+ *                                                fast: steps outside the invariant mode
  *
  * Each op gets its own random input, written and read through act_write and act_read, so that an error is seen where
  * it is made. Tolerance: relative to the greatest magnitude in the row of results. On the CPU everything is f32 with
@@ -21,6 +22,7 @@
 
 static const struct backend *backend;
 static const char *variant = "auto";
+static bool fast;
 static double tolerance;
 
 /* --- the independent computation ------------------------------------------------------------------------- */
@@ -344,6 +346,7 @@ static void test_case(void **state)
     f.y = malloc(f.widest * sizeof *f.y);
     f.z = malloc(f.widest * sizeof *f.z);
     assert_true(f.in && f.got && f.x && f.y && f.z);
+    f.r.fast = fast;
     rig_fill_kv(&f.r);
     rig_begin(&f.r, c->seq, 0, f.n_seq);
     check_embed(&f);
@@ -365,6 +368,7 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "cpu";
     if (argc > 2)
         variant = argv[2];
+    fast = argc > 3 && !strcmp(argv[3], "fast");
     backend = backend_find(name);
     struct device *d = backend ? rig_device(backend, variant, 1) : NULL;
     if (!d) {

@@ -239,7 +239,7 @@ void rig_begin(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, u
                       .seq = bs,
                       .out_row = out,
                       .kv = r->kv,
-                      .invariant = true};
+                      .invariant = !r->fast};
     r->be->step_begin(r->d, &b, 0);
 }
 

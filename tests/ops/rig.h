@@ -62,6 +62,7 @@ struct rig {
     struct rope rope;
     float *bias_qkv, *bias_o, *bias_ffn, *bias_down;
     void *host;                   /* a page, in memory for moves */
+    bool fast;                    /* steps outside the invariant mode */
     uint32_t pages[SEQS_MAX][16]; /* block tables: pages of the sequences interleaved, so that none is contiguous */
 };
 enum { RIG_PAGES = 96 };

@@ -1,0 +1,67 @@
+/*
+ * sums.cuh - what gemm_wgmma.cu and finish.cu hand each other: products that lie in pieces, and activations in the
+ * order in which wgmma's fragments meet them.
+ *
+ * A matrix is cut into groups of `rows` rows of tiles, and the records of all groups, one after the other, are dealt
+ * out to blocks in equal shares. A block leaves the sums of each group that it had a share in; who finishes the op adds
+ * a group's pieces in the order of the blocks.
+ */
+#ifndef HEARTH_CUDA_SUMS_CUH
+#define HEARTH_CUDA_SUMS_CUH
+
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+struct sums_part {
+    uint32_t group0, row0; /* first group; first row in the merged output */
+};
+struct sums {
+    const float *p; /* [block][segs][cols][rows]; NULL = none */
+    uint32_t cols, rows, n_rec;
+    uint32_t per;  /* records of a block */
+    uint32_t segs; /* groups that a block may have a share in */
+    uint32_t n_part;
+    uint32_t glu; /* > 0: gate and up share tiles, 8 rows each, and up's rows begin here in the merged output */
+    struct sums_part part[3];
+
+    /* Rows o .. o + 3 (o % 4 == 0) of the merged output, column col. */
+    __device__ float4 four(uint32_t col, uint32_t o) const
+    {
+        uint32_t i = 0, up = glu && o >= glu;
+        while (i + 1 < n_part && o >= part[i + 1].row0)
+            i++;
+        uint32_t row = o - part[i].row0;
+        if (glu) {
+            row -= up * glu;
+            row = (row & ~7u) * 2 + (row & 7) + up * 8;
+        }
+        uint32_t group = part[i].group0 + row / rows, b = group * n_rec / per, last = (group * n_rec + n_rec - 1) / per;
+        const float *at = p + (uint64_t)col * rows + row % rows;
+        float4 t = {0, 0, 0, 0};
+#pragma unroll 4
+        for (; b <= last; b++) {
+            uint32_t seg = group - b * per / n_rec;
+            float4 v = __ldcg((const float4 *)(at + (uint64_t)(b * segs + seg) * cols * rows));
+            t.x += v.x, t.y += v.y, t.z += v.z, t.w += v.w;
+        }
+        return t;
+    }
+};
+
+/*
+ * Place of element k of a row among `rows` rows, in halves: [record][half][8 k16 steps][2][rows][8]. Sixteen bytes of a
+ * row are what the four lanes t of a quad meet in half of a step; which k these are depends on the type's order: 0
+ * (Q4_K, Q5_K): step 2u + up of half p, piece c, lane t: k 64t + 32up + 16p + 4u + {c, c + 2} 1 (Q6_K, Q4_0): step s of
+ * half p, piece c, lane t: k 128p + 16s + 4t + {c, c + 2}
+ */
+__host__ __device__ static inline uint32_t wg_at(uint32_t order, uint32_t rows, uint32_t row, uint32_t k)
+{
+    uint32_t c = k & 1, i = k >> 1 & 1, p, step, t;
+    if (order == 0)
+        t = k >> 6 & 3, p = k >> 4 & 1, step = (k >> 2 & 3) * 2 + (k >> 5 & 1);
+    else
+        t = k >> 2 & 3, p = k >> 7 & 1, step = k >> 4 & 7;
+    return (((((k >> 8) * 2 + p) * 8 + step) * 2 + c) * rows + row) * 8 + 2 * t + i;
+}
+
+#endif

@@ -1,0 +1,420 @@
+/*
+ * wgmma.cuh - the fast product for 9 to 128 rows on Hopper: T16 weights become fp16 in registers, the A operand of
+ * wgmma; activations lie in shared memory, the B operand. Included by gemm_wgmma.cu and its laboratory; sm_90a alone.
+ *
+ * A warpgroup's m64 are four tiles of 16 rows, a warp each, whose fragments have the layout of mma.m16n8k16: t16.cuh's
+ * way from nibbles to fragments serves as it is. A weight is rounded to fp16 once, as the expanded copies of prefill.cu
+ * are, so that one chain of sums runs over all of K; steps in the invariant mode never come here.
+ *
+ * Activations come in the fragments' order of k, which sums.cuh says: a step's B is then a matrix of pieces of 8 rows x
+ * 16 bytes, as wgmma wants it without swizzle.
+ */
+#ifndef HEARTH_CUDA_WGMMA_CUH
+#define HEARTH_CUDA_WGMMA_CUH
+
+#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/sums.cuh"
+
+/* The order of k of a type. */
+__host__ __device__ constexpr int wg_order(int type)
+{
+    return type == DT_Q4_K || type == DT_Q5_K ? 0 : 1;
+}
+struct wg_part {
+    uint32_t group0, n_tile, second; /* second: of type TB */
+    uint64_t off;
+};
+
+struct wg_args {
+    const uint8_t *w;
+    struct wg_part part[3];
+    uint32_t n_part, n_rec, n_group;
+    uint32_t per;              /* units of work, a record of a group of tiles, of a block */
+    uint32_t segs;             /* pieces of groups that a block may have */
+    uint32_t wstages, xstages; /* of the two rings */
+    const __half *x[2];        /* by order */
+    float *sums;               /* [block][segs][columns][rows of a group] */
+    float *out;                /* logits, where blocks have whole groups: [row][ldout] */
+    uint32_t ldout, n_out, cap;
+    float scale, softcap;
+};
+
+/* --- wgmma ------------------------------------------------------------------------------------------------------ */
+
+#define WG_R4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define WG_R16(d, i) WG_R4(d, i), WG_R4(d, i + 4), WG_R4(d, i + 8), WG_R4(d, i + 12)
+#define WG_S0        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define WG_S1        ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define WG_S2        ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define WG_S3        ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+
+/* d += a * b, b at descriptor `desc`; asynchronous. */
+template <int N> __device__ static inline void wg_mma(float (&d)[N / 2], const uint32_t *a, uint64_t desc)
+{
+    if constexpr (N == 32)
+        asm volatile("{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" WG_S0
+                     "}, {%16,%17,%18,%19}, %20, p, 1, 1, 0; }"
+                     : WG_R16(d, 0)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc));
+    else if constexpr (N == 64)
+        asm volatile(
+            "{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" WG_S0 WG_S1
+            "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0; }"
+            : WG_R16(d, 0), WG_R16(d, 16)
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc));
+    else if constexpr (N == 96)
+        asm volatile(
+            "{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" WG_S0 WG_S1
+                WG_S2 "}, {%48,%49,%50,%51}, %52, p, 1, 1, 0; }"
+            : WG_R16(d, 0), WG_R16(d, 16), WG_R16(d, 32)
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc));
+    else
+        asm volatile(
+            "{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" WG_S0 WG_S1
+                WG_S2 WG_S3 "}, {%64,%65,%66,%67}, %68, p, 1, 1, 0; }"
+            : WG_R16(d, 0), WG_R16(d, 16), WG_R16(d, 32), WG_R16(d, 48)
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc));
+}
+__device__ static inline void wg_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ static inline void wg_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int LEFT> __device__ static inline void wg_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+/* B without swizzle: pieces of 8 rows x 16 bytes; the second eight k `lead` bytes on, the next eight rows 128. */
+__device__ static inline uint64_t wg_desc(uint32_t smem, uint32_t lead)
+{
+    return (uint64_t)(smem >> 4 & 0x3fff) | (uint64_t)(lead >> 4) << 16 | (uint64_t)(128 >> 4) << 32;
+}
+
+/* --- from a unit to fragments --------------------------------------------------------------------------------- */
+
+__device__ static inline uint32_t both(float v)
+{
+    return h2of(v, v);
+}
+__device__ static inline uint32_t twice(uint32_t v, int half)
+{
+    return __byte_perm(v, 0, half ? 0x3232 : 0x1010);
+}
+__device__ static inline float low(uint32_t v)
+{
+    return __half2float(__ushort_as_half((uint16_t)v));
+}
+
+/* open(): what holds for a record; plane(): half p's words; word(): the fragments of words' two k16 steps. */
+template <int T> struct wg_unit;
+
+/*
+ * 1024 + q, times sc, plus k: k is near -1032 sc (Q5_K: -1039), what it is off is put right in c, so the sum is an
+ * integer and exact. Then times d, plus c = d z - dmin m with z = -k - 1024 sc: one rounding, and a small c's.
+ */
+template <int FIVE> struct wg_k45 {
+    uint32_t g0, g1, h0, h1, kg0, kg1, kh0, kh1, dg, dh, cg0, cg1, ch0, ch1, a[4], b[4], fg, fh;
+
+    __device__ void open(const uint8_t *r, int lane)
+    {
+        constexpr uint32_t S = FIVE ? 2560 : 2048, M = 0x64006400u;
+        int g = lane >> 2;
+        uint32_t s = ((const uint32_t *)(r + S))[lane], e = ((const uint16_t *)(r + S + 128))[lane];
+        uint32_t d2 = ((const uint32_t *)(r + S + 192))[g], e2 = ((const uint32_t *)(r + S + 192))[g + 8];
+        uint32_t mg = h2sub((s >> 24 & 63) | (e & 63) << 16 | M, M);
+        uint32_t mh = h2sub((e >> 6 & 63) | (s >> 30 | (e >> 12) << 2) << 16 | M, M);
+        g0 = six(s), g1 = six(s >> 6), h0 = six(s >> 12), h1 = six(s >> 18);
+        constexpr uint32_t LO = FIVE ? 0xE40FE40Fu : 0xE408E408u, HI = FIVE ? 0xD500D500u : 0xD480D480u,
+                           Z = FIVE ? 0xCC00CC00u : 0xC800C800u;
+        kg0 = h2mul(g0, LO), kh0 = h2mul(h0, LO);
+        kg1 = h2mul(g1, HI), kh1 = h2mul(h1, HI); /* 1024 + 16 q meets sc / 16: -64 sc - 8 sc, exact */
+        uint32_t zg0 = h2fma(g0, 0x64006400u, kg0), zh0 = h2fma(h0, 0x64006400u, kh0); /* -z */
+        uint32_t zg1 = h2mul(g1, Z), zh1 = h2mul(h1, Z);
+        g1 = h2mul(g1, 0x2C002C00u), h1 = h2mul(h1, 0x2C002C00u);
+        dg = twice(d2, 0), dh = twice(e2, 0);
+        float fd = low(d2), fm = low(d2 >> 16), gd = low(e2), gm = low(e2 >> 16);
+        cg0 = both(-fmaf(fd, low(zg0), fm * low(mg))), cg1 = both(-fmaf(fd, low(zg1), fm * low(mg >> 16)));
+        ch0 = both(-fmaf(gd, low(zh0), gm * low(mh))), ch1 = both(-fmaf(gd, low(zh1), gm * low(mh >> 16)));
+    }
+    __device__ void plane(const uint8_t *r, int p, int lane)
+    {
+        four_of(a, ((const uint4 *)r)[p * 32 + lane]);
+        four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
+        if (FIVE)
+            fg = ((const uint32_t *)(r + 2048 + lane * 16))[p], fh = ((const uint32_t *)(r + 2048 + lane * 16))[2 + p];
+    }
+    __device__ void word(int u, uint32_t *A) const
+    {
+        constexpr uint32_t M = 0x64006400u;
+        uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8;
+        uint32_t al = lop_or(a[u], 0x000f000f, M), bl = lop_or(b[u], 0x000f000f, M), cl = lop_or(a8, 0x000f000f, M),
+                 dl = lop_or(b8, 0x000f000f, M), ah = lop_or(a[u], 0x00f000f0, M), bh = lop_or(b[u], 0x00f000f0, M),
+                 ch = lop_or(a8, 0x00f000f0, M), dhi = lop_or(b8, 0x00f000f0, M);
+        if (FIVE) {
+            uint32_t f0 = u < 2 ? fg << (4 - 2 * u) : fg >> 2 * u, f1 = u < 2 ? fg << (3 - 2 * u) : fg >> (2 * u + 1);
+            uint32_t f2 = u < 2 ? fh << (4 - 2 * u) : fh >> 2 * u, f3 = u < 2 ? fh << (3 - 2 * u) : fh >> (2 * u + 1);
+            al = lop_or(f0, 0x00100010, al), ah = lop_or(f0, 0x01000100, ah), cl = lop_or(f1, 0x00100010, cl),
+            ch = lop_or(f1, 0x01000100, ch);
+            bl = lop_or(f2, 0x00100010, bl), bh = lop_or(f2, 0x01000100, bh), dl = lop_or(f3, 0x00100010, dl),
+            dhi = lop_or(f3, 0x01000100, dhi);
+        }
+        A[0] = h2fma(h2fma(al, g0, kg0), dg, cg0), A[1] = h2fma(h2fma(bl, h0, kh0), dh, ch0);
+        A[2] = h2fma(h2fma(cl, g0, kg0), dg, cg0), A[3] = h2fma(h2fma(dl, h0, kh0), dh, ch0);
+        A[4] = h2fma(h2fma(ah, g1, kg1), dg, cg1), A[5] = h2fma(h2fma(bh, h1, kh1), dh, ch1);
+        A[6] = h2fma(h2fma(ch, g1, kg1), dg, cg1), A[7] = h2fma(h2fma(dhi, h1, kh1), dh, ch1);
+    }
+};
+template <> struct wg_unit<DT_Q4_K> : wg_k45<0> {
+};
+template <> struct wg_unit<DT_Q5_K> : wg_k45<1> {
+};
+
+/* q - 32, exact, times the sub-block's factor rounded to fp16. */
+template <> struct wg_unit<DT_Q6_K> {
+    uint32_t dg, dh, a[4], b[4], sg[2], sh[2], fg[2], fh[2];
+
+    __device__ void open(const uint8_t *r, int lane)
+    {
+        int g = lane >> 2;
+        dg = ((const uint16_t *)(r + 3328))[g], dh = ((const uint16_t *)(r + 3328))[g + 8];
+        dg |= dg << 16, dh |= dh << 16;
+    }
+    __device__ void plane(const uint8_t *r, int p, int lane)
+    {
+        int g = lane >> 2;
+        four_of(a, ((const uint4 *)r)[p * 32 + lane]);
+        four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
+        two_of(sg, ((const uint2 *)(r + 3072 + g * 16))[p]), two_of(sh, ((const uint2 *)(r + 3200 + g * 16))[p]);
+        two_of(fg, ((const uint2 *)(r + 2048 + lane * 16))[p]), two_of(fh, ((const uint2 *)(r + 2560 + lane * 16))[p]);
+    }
+    __device__ void word(int u, uint32_t *A) const
+    {
+        constexpr uint32_t M = 0x64006400u, B = 0x64806480u; /* 1024 + 128 */
+        int h = u / 2;
+        uint32_t pick = u & 1 ? 0x4342 : 0x4140;
+        uint32_t ds = h2mul(h2sub(__byte_perm(sg[h], 0x64646464u, pick), B), dg),
+                 es = h2mul(h2sub(__byte_perm(sh[h], 0x64646464u, pick), B), dh);
+        uint32_t d0 = twice(ds, 0), d1 = twice(ds, 1), e0 = twice(es, 0), e1 = twice(es, 1);
+        uint32_t f0 = u & 1 ? fg[h] >> 4 : fg[h] << 4, f1 = u & 1 ? fg[h] >> 6 : fg[h] << 2;
+        uint32_t f2 = u & 1 ? fh[h] >> 4 : fh[h] << 4, f3 = u & 1 ? fh[h] >> 6 : fh[h] << 2;
+        uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8;
+        A[0] = h2mul(h2sub(lop_or(f0, 0x00300030, lop_or(a[u], 0x000f000f, M)), 0x64206420u), d0);
+        A[1] = h2mul(h2sub(lop_or(f2, 0x00300030, lop_or(b[u], 0x000f000f, M)), 0x64206420u), e0);
+        A[2] = h2mul(h2sub(lop_or(f1, 0x00300030, lop_or(a8, 0x000f000f, M)), 0x64206420u), d0);
+        A[3] = h2mul(h2sub(lop_or(f3, 0x00300030, lop_or(b8, 0x000f000f, M)), 0x64206420u), e0);
+        A[4] = h2mul(h2fma(lop_or(f0, 0x03000300, lop_or(a[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), d1);
+        A[5] = h2mul(h2fma(lop_or(f2, 0x03000300, lop_or(b[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), e1);
+        A[6] = h2mul(h2fma(lop_or(f1, 0x03000300, lop_or(a8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), d1);
+        A[7] = h2mul(h2fma(lop_or(f3, 0x03000300, lop_or(b8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), e1);
+    }
+};
+
+template <> struct wg_unit<DT_Q4_0> {
+    uint32_t a[4], b[4], dg[2], dh[2];
+
+    __device__ void open(const uint8_t *, int)
+    {
+    }
+    __device__ void plane(const uint8_t *r, int p, int lane)
+    {
+        int g = lane >> 2;
+        two_of(dg, ((const uint2 *)(r + 2048 + g * 16))[p]), two_of(dh, ((const uint2 *)(r + 2176 + g * 16))[p]);
+        four_of(a, ((const uint4 *)r)[p * 32 + lane]);
+        four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
+    }
+    __device__ void word(int u, uint32_t *A) const
+    {
+        constexpr uint32_t M = 0x64006400u;
+        uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8, d = twice(dg[u / 2], u & 1), e = twice(dh[u / 2], u & 1);
+        A[0] = h2mul(h2sub(lop_or(a[u], 0x000f000f, M), 0x64086408u), d);
+        A[1] = h2mul(h2sub(lop_or(b[u], 0x000f000f, M), 0x64086408u), e);
+        A[2] = h2mul(h2sub(lop_or(a8, 0x000f000f, M), 0x64086408u), d);
+        A[3] = h2mul(h2sub(lop_or(b8, 0x000f000f, M), 0x64086408u), e);
+        A[4] = h2mul(h2fma(lop_or(a[u], 0x00f000f0, M), 0x2C002C00u, 0xD480D480u), d);
+        A[5] = h2mul(h2fma(lop_or(b[u], 0x00f000f0, M), 0x2C002C00u, 0xD480D480u), e);
+        A[6] = h2mul(h2fma(lop_or(a8, 0x00f000f0, M), 0x2C002C00u, 0xD480D480u), d);
+        A[7] = h2mul(h2fma(lop_or(b8, 0x00f000f0, M), 0x2C002C00u, 0xD480D480u), e);
+    }
+};
+
+/* --- the kernel ------------------------------------------------------------------------------------------------- */
+
+enum { WG_FIXED = 256, WG_STAGES = 8 };
+
+__device__ static inline const wg_part &wg_part_of(const wg_args &a, uint32_t group)
+{
+    int i = 0;
+    while (i + 1 < (int)a.n_part && group >= a.part[i + 1].group0)
+        i++;
+    return a.part[i];
+}
+
+/*
+ * By columns, measured: warpgroups of a block, 64 rows each; blocks a processor; words of a lane's plane that become
+ * fragments while the words before are multiplied. Registers and shared memory are what they share out.
+ */
+template <int N> struct wg_shape {
+    enum { GROUPS = N == 96 ? 4 : 2, BLOCKS = N <= 64 ? 2 : 1, WORDS = N == 32 || N == 128 ? 2 : 1 };
+    enum {
+        REGS = BLOCKS == 2   ? 104
+               : GROUPS == 2 ? 240
+                             : 112
+    }; /* of a thread that multiplies; one that copies has 24 */
+};
+
+/* The warpgroups that multiply, then one of which a warp streams weights and another activations. */
+template <int TA, int TB, int N>
+__global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::BLOCKS)
+    gemm_wg(const __grid_constant__ wg_args a)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    constexpr uint32_t WGS = wg_shape<N>::GROUPS, WORDS = wg_shape<N>::WORDS, TILES = WGS * 4, UA = t16_unit(TA),
+                       UB = t16_unit(TB), UNIT = UA > UB ? UA : UB, WSTAGE = TILES * UNIT, XSTAGE = N * 256;
+    extern __shared__ __align__(128) uint8_t sm[];
+    uint64_t *full_w = (uint64_t *)sm, *empty_w = full_w + WG_STAGES, *full_x = empty_w + WG_STAGES,
+             *empty_x = full_x + WG_STAGES;
+    uint8_t *xring = sm + WG_FIXED, *wring = xring + a.xstages * XSTAGE;
+    uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_rec = a.n_rec;
+    uint32_t u0 = blockIdx.x * a.per, u1 = min(a.n_group * n_rec, u0 + a.per);
+    if (!threadIdx.x) {
+        for (uint32_t s = 0; s < WG_STAGES; s++) {
+            bar_init(full_w + s, 1), bar_init(empty_w + s, TILES);
+            bar_init(full_x + s, 1), bar_init(empty_x + s, TILES);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    pdl_go();
+    if (warp >= TILES)
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (warp == TILES) {
+        uint64_t policy = evict_first();
+        uint32_t s = 0, phase = 1;
+        for (uint32_t u = u0; u < u1; u++) {
+            uint32_t g = u / n_rec, r = u % n_rec;
+            const wg_part &p = wg_part_of(a, g);
+            uint32_t unit = TA != TB && p.second ? UB : UA, tile0 = (g - p.group0) * TILES,
+                     n = min(TILES, p.n_tile - tile0);
+            bar_wait(empty_w + s, phase);
+            if (!lane)
+                bar_expect(full_w + s, n * unit);
+            __syncwarp();
+            if (lane < n)
+                bulk(wring + s * WSTAGE + lane * unit,
+                     a.w + p.off + ((uint64_t)(tile0 + lane) * n_rec + t16_unit_at(n_rec, 1, r, 0)) * unit, unit,
+                     full_w + s, policy);
+            if (++s == a.wstages)
+                s = 0, phase ^= 1;
+        }
+        return;
+    }
+    if (warp == TILES + 1) {
+        pdl_wait();
+        if (!lane) {
+            asm volatile("fence.proxy.async;" ::: "memory"); /* the copies read what ordinary stores wrote */
+            uint64_t policy = evict_last();
+            uint32_t s = 0, phase = 1;
+            for (uint32_t u = u0; u < u1; u++) {
+                const __half *x = a.x[TA != TB && wg_part_of(a, u / n_rec).second ? wg_order(TB) : wg_order(TA)] +
+                                  (uint64_t)(u % n_rec) * N * 256;
+                for (int h = 0; h < 2; h++) {
+                    bar_wait(empty_x + s, phase);
+                    bar_expect(full_x + s, XSTAGE);
+                    bulk(xring + s * XSTAGE, x + h * N * 128, XSTAGE, full_x + s, policy);
+                    if (++s == a.xstages)
+                        s = 0, phase ^= 1;
+                }
+            }
+        }
+        return;
+    }
+    if (warp >= TILES)
+        return;
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::REGS));
+    uint32_t ws = 0, wphase = 0, xs = 0, xphase = 0;
+    float acc[N / 2];
+    for (uint32_t u = u0, seg = 0; u < u1; seg++) {
+        uint32_t g = u / n_rec, n = min(u1 - u, n_rec - u % n_rec);
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            acc[i] = 0;
+        auto run = [&](auto type) {
+            constexpr int T = decltype(type)::value;
+            uint32_t held = WG_STAGES; /* a stage of activations that products under way read */
+#pragma unroll 1
+            for (uint32_t i = 0; i < n; i++) {
+                const uint8_t *r = wring + ws * WSTAGE + warp * t16_unit(T);
+                wg_unit<T> w;
+                bar_wait(full_w + ws, wphase);
+                w.open(r, lane);
+#pragma unroll
+                for (int p = 0; p < 2; p++) {
+                    w.plane(r, p, lane);
+                    if (p) {
+                        bar_release(empty_w + ws, lane);
+                        if (++ws == a.wstages)
+                            ws = 0, wphase ^= 1;
+                    }
+                    uint64_t desc = wg_desc(smem_of(xring + xs * XSTAGE), N * 16);
+#pragma unroll
+                    for (int v = 0; v < 4; v += WORDS) {
+                        uint32_t A[WORDS][8];
+#pragma unroll
+                        for (int k = 0; k < WORDS; k++)
+                            w.word(v + k, A[k]);
+                        if (!v)
+                            bar_wait(full_x + xs, xphase);
+                        wg_fence();
+#pragma unroll
+                        for (int k = 0; k < WORDS; k++) {
+                            wg_mma<N>(acc, A[k], desc + (uint64_t)(2 * (v + k) * N * 32 >> 4));
+                            wg_mma<N>(acc, A[k] + 4, desc + (uint64_t)((2 * (v + k) + 1) * N * 32 >> 4));
+                        }
+                        wg_commit();
+                        wg_wait<1>();
+                        if (!v && held < WG_STAGES)
+                            bar_release(empty_x + held, lane);
+                    }
+                    held = xs;
+                    if (++xs == a.xstages)
+                        xs = 0, xphase ^= 1;
+                }
+            }
+            wg_wait<0>();
+            bar_release(empty_x + held, lane);
+        };
+        struct type_a {
+            enum { value = TA };
+        };
+        struct type_b {
+            enum { value = TB };
+        };
+        if (TA != TB && wg_part_of(a, g).second)
+            run(type_b());
+        else
+            run(type_a());
+        uint32_t row = warp * 16 + (lane >> 2), col = 2 * (lane & 3);
+        if (a.out) {
+            row += g * (WGS * 64);
+#pragma unroll
+            for (int j = 0; j < N / 2; j++) {
+                uint32_t c = col + j / 4 * 8 + (j & 1), r = row + (j & 2) * 4;
+                float v = acc[j] * a.scale;
+                if (c < a.cap && r < a.n_out)
+                    a.out[(uint64_t)c * a.ldout + r] = a.softcap != 0 ? act_softcap(v, a.softcap) : v;
+            }
+        } else {
+            float *o = a.sums + (((uint64_t)blockIdx.x * a.segs + seg) * N + col) * (WGS * 64) + row;
+#pragma unroll
+            for (int j = 0; j < N / 2; j++)
+                __stcg(o + (j / 4 * 8 + (j & 1)) * (WGS * 64) + (j & 2) * 4, acc[j]);
+        }
+        u += n;
+    }
+#endif
+}
+
+#endif

@@ -1,0 +1,341 @@
+/*
+ * wgmma.cu - the laboratory of gemm_wgmma.cu: checks its products against double over types, shapes and numbers of rows,
+ * then times whole steps at real shapes over random weights, and compares their logits with the invariant mode's.
+ *
+ *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/wgmma.cu
+ * build/kernels/libkernels.a ... -o lab
+ *   lab check    lab whole SHAPE ROWS...      SHAPE = 8b, 1b or 1.5b
+ */
+#include "kernels/cuda/cuda.cuh"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+extern "C" {
+#include "kernels/quant.h"
+extern const struct backend backend_cuda;
+}
+
+static const struct backend *bk = &backend_cuda;
+static struct device *dev;
+static struct hearth_err err;
+static int bad;
+
+#define MUST(x)                                                        \
+    do {                                                               \
+        if (x) {                                                       \
+            printf("%s:%d %s: %s\n", __FILE__, __LINE__, #x, err.msg); \
+            exit(1);                                                   \
+        }                                                              \
+    } while (0)
+
+static uint64_t seed = 12345;
+static uint32_t rnd(void)
+{
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(seed >> 33);
+}
+static float uniform(void)
+{
+    return (float)(rnd() % 20001) / 10000.f - 1.f;
+}
+static uint16_t half_bits(float v)
+{
+    __half h = __float2half(v);
+    return *(uint16_t *)&h;
+}
+
+/* n elements of a type, about 0.02 in size. */
+static void random_blocks(enum dtype t, uint8_t *p, uint64_t n)
+{
+    uint64_t bytes = dtype_bytes(t, n);
+    for (uint64_t i = 0; i < bytes / 4; i++)
+        ((uint32_t *)p)[i] = rnd() << 1 ^ rnd() >> 7;
+    for (uint64_t i = bytes / 4 * 4; i < bytes; i++)
+        p[i] = (uint8_t)rnd();
+    float s = 0.75f + (float)(rnd() % 1000) / 2000.f;
+    if (t == DT_Q4_K || t == DT_Q5_K)
+        for (uint64_t b = 0; b < n / 256; b++) { /* mins about half of the range, as files have them */
+            uint16_t d[2] = {half_bits(s * 0.02f / 140), half_bits(s * 0.02f / 20)};
+            memcpy(p + b * (t == DT_Q4_K ? 144 : 176), d, 4);
+        }
+    else if (t == DT_Q6_K)
+        for (uint64_t b = 0; b < n / 256; b++) {
+            uint16_t d = half_bits(s * 0.02f / 1000);
+            memcpy(p + b * 210 + 208, &d, 2);
+        }
+    else
+        for (uint64_t b = 0; b < n / 32; b++) {
+            uint16_t d = half_bits(s * 0.02f / 5);
+            memcpy(p + b * 18, &d, 2);
+        }
+}
+
+static void need(uint32_t d_model, uint32_t d_q, uint32_t d_kv, uint32_t d_ff, uint32_t vocab, uint32_t rows)
+{
+    struct workspace_dims w = {d_model, d_q, d_kv, d_ff, vocab, rows, rows};
+    MUST(bk->reserve(dev, &w, &err));
+}
+
+static struct weight make(enum weight_role role, uint32_t n_in, uint32_t n_part, const enum dtype *t,
+                          const uint32_t *n_out, const uint8_t *const *data)
+{
+    struct weight w = {};
+    w.role = role, w.n_in = n_in, w.n_part = n_part;
+    for (uint32_t i = 0; i < n_part; i++) {
+        w.part[i].type = t[i], w.part[i].n_out = n_out[i], w.part[i].data = data[i];
+        w.n_out += n_out[i];
+    }
+    MUST(bk->weight_load(dev, &w, &err));
+    return w;
+}
+
+static void sync_or_die(const char *what)
+{
+    if (bk->sync(dev, &err)) {
+        printf("%s: %s\n", what, err.msg);
+        exit(1);
+    }
+}
+
+/* --- check ------------------------------------------------------------------------------------------------------ */
+
+static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
+{
+    uint64_t n = (uint64_t)n_out * n_in;
+    uint8_t *raw = (uint8_t *)malloc(dtype_bytes(t, n) + 4);
+    random_blocks(t, raw, n);
+    const uint8_t *data[1] = {raw};
+    struct weight w = make(WEIGHT_PROJ, n_in, 1, &t, &n_out, data);
+    float *x = (float *)malloc(128ull * n_in * 4), *dx, *row = (float *)malloc(n_in * 4),
+          *y = (float *)malloc(128ull * n_out * 4);
+    for (uint64_t i = 0; i < 128ull * n_in; i++)
+        x[i] = __half2float(__float2half(uniform() * 2));
+    cudaMalloc((void **)&dx, 128ull * n_in * 4);
+    cudaMemcpy(dx, x, 128ull * n_in * 4, cudaMemcpyHostToDevice);
+    cudaDeviceSynchronize();
+    need(n_out, n_in, 64, n_in, 64, 128);
+    act_buf &in = dev->ws.att;
+    in.plain = 0, in.ld = PREP_REC;
+    act_from_f32(dev, dx, n_in, &in, 0, 128);
+    struct op_proj op = {ACT_ATT, &w, NULL, NULL};
+    static const uint32_t rows[] = {9, 17, 32, 33, 64, 96, 100, 128};
+    double num = 0, den = 0, worst = 0;
+    for (uint32_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+        cudaMemsetAsync(dev->ws.x, 0, 128ull * dev->ws.ldx * 4, dev->stream);
+        dev->cap = rows[k], dev->pdl_chain = false;
+        wg_proj(dev, &op), wg_flush(dev);
+        sync_or_die("wg_proj");
+        cudaMemcpy2D(y, n_out * 4ull, dev->ws.x, dev->ws.ldx * 4ull, n_out * 4ull, 128, cudaMemcpyDeviceToHost);
+        for (uint32_t i = 0; i < 40; i++) {
+            uint32_t o = i < 20 ? i % n_out : i < 30 ? n_out - 1 - (i - 20) % n_out : rnd() % n_out;
+            dtype_get(t)->to_f32(raw + o * dtype_bytes(t, n_in), row, n_in);
+            for (uint32_t r = 0; r < rows[k]; r += r % 9 + 5) {
+                double sum = 0, m = 0;
+                for (uint32_t j = 0; j < n_in; j++)
+                    sum += (double)row[j] * x[(uint64_t)r * n_in + j],
+                        m += fabs((double)row[j] * x[(uint64_t)r * n_in + j]);
+                double e = fabs(y[(uint64_t)r * n_out + o] - sum);
+                num += e * e, den += sum * sum;
+                if (!(e / m < worst))
+                    worst = isnan(e) ? 1e9 : e / m;
+            }
+        }
+    }
+    double rel = sqrt(num / den);
+    bool ok = rel < 5e-4;
+    printf("%-5s %6u x %-6u relative error %.1e, worst %.1e of sum |w x|%s\n", dtype_get(t)->name, n_out, n_in, rel,
+           worst, ok ? "" : "   FAILED");
+    fflush(stdout);
+    bad += !ok;
+    bk->weight_free(dev, &w);
+    cudaFree(dx);
+    free(raw), free(x), free(row), free(y);
+}
+
+static void check(void)
+{
+    static const enum dtype types[] = {DT_Q4_K, DT_Q6_K, DT_Q5_K, DT_Q4_0};
+    static const uint32_t shapes[][2] = {{512, 256},   {4096, 4096}, {4096, 14336}, {2048, 8192}, {1536, 8960},
+                                         {1536, 1536}, {100, 768},   {28672, 4096}, {3072, 2048}};
+    for (uint32_t i = 0; i < 4; i++)
+        for (uint32_t j = 0; j < sizeof(shapes) / 8; j++)
+            check_one(types[i], shapes[j][0], shapes[j][1]);
+}
+
+/* --- whole steps -------------------------------------------------------------------------------------------------- */
+
+struct shape {
+    const char *name;
+    uint32_t n_layer, d_model, n_head, n_kv, d_head, d_ff, vocab;
+    enum rope_kind rope;
+};
+static const struct shape shapes[] = {
+    {"8b", 32, 4096, 32, 8, 128, 14336, 128256, ROPE_NORM},
+    {"1b", 16, 2048, 32, 8, 64, 8192, 128256, ROPE_NORM},
+    {"1.5b", 28, 1536, 12, 2, 128, 8960, 151936, ROPE_NEOX},
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static float *vec(uint32_t n, float scale, float at)
+{
+    float *h = (float *)malloc(n * 4ull), *d;
+    for (uint32_t i = 0; i < n; i++)
+        h[i] = at + uniform() * scale;
+    MUST(bk->vec_load(dev, h, n, &d, &err));
+    free(h);
+    return d;
+}
+
+struct model {
+    const struct shape *s;
+    struct weight *w;
+    struct norm n;
+    struct rope rp;
+    float *bias;
+    struct kv_pool *kv;
+    uint32_t *pages, per_seq;
+};
+
+/* One step: n_seq sequences of `rows` rows each at pos0, all out rows or each sequence's last; the ticket. */
+static uint64_t step(struct model *m, uint32_t n_seq, uint32_t rows, uint32_t pos0, bool invariant)
+{
+    const struct shape *s = m->s;
+    int32_t token[128];
+    uint32_t out_row[128];
+    struct batch_seq seq[128];
+    for (uint32_t i = 0; i < n_seq * rows; i++)
+        token[i] = (int32_t)(7 + (i * 31 + pos0 * 5) % 200);
+    for (uint32_t i = 0; i < n_seq; i++) {
+        seq[i] = {i * rows, rows, pos0, m->pages + i * m->per_seq};
+        out_row[i] = (i + 1) * rows - 1;
+    }
+    struct batch b = {n_seq * rows, n_seq, n_seq, token, seq, out_row, m->kv, invariant};
+    bk->step_begin(dev, &b, 1 + rows + 1000 * invariant);
+    struct op_embed oe = {&m->w[4 * s->n_layer + 1], 1};
+    bk->embed(dev, &oe);
+    for (uint32_t l = 0; l < s->n_layer; l++) {
+        struct op_qkv oq = {l, s->n_head, s->n_kv, s->d_head, m->n, &m->w[4 * l], m->bias, NULL, NULL, &m->rp};
+        struct op_attend oa = {l, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf(s->d_head), 0};
+        struct op_proj oo = {ACT_ATT, &m->w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &m->w[4 * l + 3], NULL, NULL};
+        struct op_ffn_up of = {m->n, &m->w[4 * l + 2], NULL, GLU_SWIGLU};
+        bk->qkv(dev, &oq), bk->attend(dev, &oa), bk->proj_add(dev, &oo), bk->ffn_up(dev, &of), bk->proj_add(dev, &od);
+    }
+    struct op_head oh = {m->n, &m->w[4 * s->n_layer], 1, 0};
+    bk->head(dev, &oh);
+    return bk->step_end(dev);
+}
+
+static double timed(struct model *m, uint32_t n_seq, uint32_t rows, bool invariant)
+{
+    enum { REPS = 24 };
+    double ms[REPS];
+    for (int i = 0; i < REPS; i++) {
+        double t = now();
+        uint64_t ticket = step(m, n_seq, rows, n_seq > 1 ? 512 + i : 0, invariant);
+        if (i == REPS - 1 && getenv("QUEUED"))
+            printf("   queued in %.3f ms\n", (now() - t) * 1e3);
+        MUST(bk->step_wait(dev, ticket, NULL, 0, &err));
+        ms[i] = (now() - t) * 1e3;
+    }
+    qsort(ms + 4, REPS - 4, sizeof(double), by_size);
+    return ms[4 + (REPS - 4) / 2];
+}
+
+static void whole(const struct shape *s, int n_rows, char **rows)
+{
+    uint32_t d_q = s->n_head * s->d_head, d_kv = s->n_kv * s->d_head, L = s->n_layer;
+    need(s->d_model, d_q, d_kv, s->d_ff, s->vocab, 128);
+    uint64_t most = (uint64_t)s->vocab * s->d_model;
+    uint8_t *q4 = (uint8_t *)malloc(dtype_bytes(DT_Q4_K, (uint64_t)s->d_ff * s->d_model)),
+            *q6 = (uint8_t *)malloc(dtype_bytes(DT_Q6_K, most));
+    random_blocks(DT_Q4_K, q4, (uint64_t)s->d_ff * s->d_model);
+    random_blocks(DT_Q6_K, q6, most);
+    struct model m = {s};
+    m.w = (struct weight *)calloc(4 * L + 2, sizeof(*m.w));
+    const uint8_t *data[3] = {q4, q4, q4};
+    for (uint32_t l = 0; l < L; l++) {
+        bool more = l < L / 8 || l >= 7 * L / 8 || (l - L / 8) % 3 == 2;
+        enum dtype t[3] = {DT_Q4_K, DT_Q4_K, more ? DT_Q6_K : DT_Q4_K};
+        uint32_t qkv[3] = {d_q, d_kv, d_kv}, ff[2] = {s->d_ff, s->d_ff};
+        data[2] = more ? q6 : q4;
+        m.w[4 * l] = make(WEIGHT_QKV, s->d_model, 3, t, qkv, data);
+        m.w[4 * l + 1] = make(WEIGHT_PROJ, d_q, 1, t, &s->d_model, data);
+        m.w[4 * l + 2] = make(WEIGHT_GATE_UP, s->d_model, 2, t, ff, data);
+        m.w[4 * l + 3] = make(WEIGHT_PROJ, s->d_ff, 1, t + 2, &s->d_model, data + 2);
+    }
+    enum dtype t6 = DT_Q6_K;
+    uint32_t few = 256;
+    data[0] = q6;
+    m.w[4 * L] = make(WEIGHT_HEAD, s->d_model, 1, &t6, &s->vocab, data);
+    m.w[4 * L + 1] = make(WEIGHT_EMBED, s->d_model, 1, &t6, &few, data);
+    sync_or_die("load");
+    m.n = {NORM_RMS, 1e-5f, vec(s->d_model, 0.1f, 1), NULL};
+    m.rp = {s->rope, s->d_head, vec(s->d_head / 2, 0.3f, 0.35f), 1};
+    m.bias = s->rope == ROPE_NEOX ? vec(d_q + 2 * d_kv, 0.1f, 0) : NULL;
+    m.per_seq = 800 / KV_PAGE;
+    struct kv_desc kd = {L, s->n_kv, s->d_head, 0, DT_F16, m.per_seq * 64};
+    MUST(bk->kv_new(dev, &kd, &m.kv, &err));
+    m.pages = (uint32_t *)malloc(m.per_seq * 64 * 4ull);
+    for (uint32_t i = 0; i < m.per_seq * 64; i++)
+        m.pages[i] = i;
+    float *logits[2] = {(float *)malloc(s->vocab * 4ull), (float *)malloc(s->vocab * 4ull)};
+    for (int k = 0; k < n_rows; k++) {
+        uint32_t R = (uint32_t)atoi(rows[k]);
+        for (int inv = 0; inv < 2; inv++) {
+            MUST(bk->step_wait(dev, step(&m, 1, R, 0, inv), NULL, 0, &err));
+            MUST(bk->act_read(dev, ACT_LOGITS, 0, 1, logits[inv], &err));
+        }
+        double num = 0, den = 0, off = 0;
+        for (uint32_t i = 0; i < s->vocab; i++) {
+            double e = (double)logits[0][i] - logits[1][i];
+            num += e * e, den += (double)logits[1][i] * logits[1][i], off = fmax(off, fabs(e));
+        }
+        double rel = sqrt(num / den);
+        double a = timed(&m, 1, R, false), b = timed(&m, 1, R, true);
+        printf("%-4s prompt of %3u: %.3f ms %6.0f tok/s, invariant %.3f ms; logits relative %.1e, most %.4f%s\n",
+               s->name, R, a, R * 1e3 / a, b, rel, off, rel < 5e-2 ? "" : "   FAILED");
+        bad += !(rel < 5e-2);
+        if (R <= 64) {
+            a = timed(&m, R, 1, false), b = timed(&m, R, 1, true);
+            printf("%-4s decode of  %2u: %.3f ms %6.0f tok/s, invariant %.3f ms\n", s->name, R, a, R * 1e3 / a, b);
+        }
+        fflush(stdout);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct device_params p = {};
+    p.variant = getenv("VARIANT");
+    if (bk->open(&dev, &p, &err)) {
+        printf("%s\n", err.msg);
+        return 77;
+    }
+    if (argc > 3 && !strcmp(argv[1], "whole")) {
+        for (uint32_t i = 0; i < 3; i++)
+            if (!strcmp(shapes[i].name, argv[2]))
+                whole(&shapes[i], argc - 3, argv + 3);
+    } else
+        check();
+    sync_or_die("end");
+    bk->close(dev);
+    if (bad)
+        printf("%d FAILED\n", bad);
+    return bad != 0;
+}
