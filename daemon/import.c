@@ -173,8 +173,10 @@ static int commit(struct import *im, struct hearth_err *e)
         im->row.created = im->row.used;
     if (rc == 0)
         rc = store_import(im->server->store, &im->row, old, im->turns, im->n, e);
-    if (rc == 0 && old != NULL)
+    if (rc == 0 && old != NULL) {
         session_forget(im->server, old->id);
+        tidy_removed(im->server);
+    }
     store_session_free(old);
     return rc;
 }

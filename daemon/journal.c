@@ -37,6 +37,7 @@ struct journal {
     struct wire_buf buf; /* the record under construction */
     struct journal_sync *sync;
     bool dir_dirty;
+    bool has_bad; /* files that were set aside */
 };
 
 static void arm(struct journal *j)
@@ -271,9 +272,35 @@ void journal_expire(struct journal *j)
         expire(j, NULL);
 }
 
+static bool is_bad(const char *name)
+{
+    char *rest;
+    return strtoll(name, &rest, 10) > 0 && strcmp(rest, ".bad") == 0;
+}
+
+/* Nobody knows any more whose words are in what was set aside. Its number is not given again. */
+static void remove_bad(struct journal *j)
+{
+    int fd = openat(j->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    for (struct dirent *d; dir != NULL && (d = readdir(dir)) != NULL;) {
+        if (!is_bad(d->d_name) || unlinkat(j->dir_fd, d->d_name, 0) != 0)
+            continue;
+        store_fold_nothing(j->server->store, strtoll(d->d_name, NULL, 10), NULL);
+        log_info("damaged journal %s removed: a session was removed", d->d_name);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+    j->has_bad = false;
+}
+
 void journal_forget(struct journal *j, const char *session)
 {
     struct journal_entry *je = j != NULL ? TAILQ_FIRST(&j->entries) : NULL, *next;
+    if (j != NULL && j->has_bad)
+        remove_bad(j);
     for (; je != NULL; je = next) {
         next = TAILQ_NEXT(je, entry);
         if (je->ended && strcmp(je->session, session) == 0)
@@ -308,6 +335,7 @@ static void replay_one(struct journal *j, int64_t number, journal_take *take, vo
         snprintf(bad, sizeof(bad), "%s.bad", name);
         bool moved = renameat(j->dir_fd, name, j->dir_fd, bad) == 0;
         log_error("journal of stream %s: %s: %s", name, e.msg, moved ? "set aside as NUMBER.bad" : strerror(errno));
+        j->has_bad = true;
         return;
     }
     if (e.code != 0) {
@@ -351,6 +379,7 @@ int64_t journal_replay(struct journal *j, journal_take *take, void *arg)
         long long number = strtoll(d->d_name, &end, 10);
         if (number <= 0 || number == INT64_MAX)
             continue;
+        j->has_bad = j->has_bad || is_bad(d->d_name);
         if (number > highest)
             highest = number; /* a file that was set aside keeps its number */
         journal_name(number, name);

@@ -78,7 +78,7 @@ struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number,
 /* Lets finished streams go that are old or too much. */
 void journal_expire(struct journal *j);
 
-/* The session is removed: what its streams made goes with it. */
+/* The session is removed: what its streams made goes with it, and so does all that was set aside. */
 void journal_forget(struct journal *j, const char *session);
 
 /* Reads a file again. */

@@ -47,10 +47,10 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/store-kv.c daemon/store-kv.h \
 	daemon/store.c daemon/store.h daemon/store-inside.h \
 	daemon/store-copy.c \
-	daemon/store-open.c \
+	daemon/store-old.c daemon/store-open.c \
 	daemon/store-sql.c \
 	daemon/store-sum.c \
-	daemon/store-turns.c \
+	daemon/store-turns.c daemon/store-vfs.c \
 	daemon/stream.c daemon/stream.h daemon/stream-inside.h \
 	daemon/takeover.c daemon/takeover.h \
 	daemon/tidy.c daemon/tidy.h

@@ -249,6 +249,8 @@ int session_remove(struct server *s, const struct store_session *row, struct hea
 {
     session_forget(s, row->id);
     int rc = store_remove(s->store, row, e);
+    if (rc == 0)
+        tidy_removed(s);
     if (rc == 0 && row->damaged)
         log_info("session \"%.80s\" (%s) of user %u, which was damaged, is removed", row->name != NULL ? row->name : "",
                  row->id, (unsigned)row->uid);

@@ -27,7 +27,7 @@ static int fail_at(const char *path, const char *why, struct hearth_err *e)
 
 static int open_at(const char *path, sqlite3 **db, struct hearth_err *e)
 {
-    if (sqlite3_open_v2(path, db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
+    if (sqlite3_open_v2(path, db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, store_vfs()) != SQLITE_OK)
         return fail_at(path, *db != NULL ? sqlite3_errmsg(*db) : "out of memory", e);
     sqlite3_busy_timeout(*db, BUSY_MS);
     return 0;

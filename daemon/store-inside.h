@@ -2,9 +2,9 @@
  * store-inside.h - what the parts of the store share: the database, the statements, how they run. Nobody else includes
  * it: SQLite is the store's affair alone.
  *
- * store-sql.c has the texts, store-open.c the opening and the versions, store-copy.c copies of the file, store.c
- * sessions, store-turns.c what they hold, store-kv.c the manifest of the KV files, store-sum.c
- * the rows' checksums.
+ * store-sql.c has the texts, store-open.c the opening and the versions, store-old.c what was there before, store-copy.c
+ * copies of the file, store-vfs.c how it is written, store.c sessions, store-turns.c what they hold, store-kv.c the
+ * manifest of the KV files, store-sum.c the rows' checksums.
  */
 #ifndef DAEMON_STORE_INSIDE_H
 #define DAEMON_STORE_INSIDE_H
@@ -62,6 +62,7 @@ struct store {
     int dir_fd; /* locked: one hearthd at a time appends to these sessions */
     sqlite3 *db;
     char *path;
+    long old; /* there is a copy of the database as it was at that version; 0: none */
     sqlite3_stmt *stmt[N_SQL];
     struct store_total *totals; /* of those users whose was asked for */
     size_t n_totals;
@@ -72,6 +73,15 @@ extern const char *const store_sql[N_SQL];
 
 /* Fills *e with what SQLite says of `what`; HEARTH_ESTORE. */
 int store_fail(const struct store *st, const char *what, struct hearth_err *e);
+
+/* store-vfs.c: the name of the file layer that every connection uses. */
+const char *store_vfs(void);
+
+/* store-old.c: keeps a copy before the database leaves that version; looks whether there is one; takes a session from
+ * it. */
+int store_old_keep(struct store *st, int64_t version, struct hearth_err *e);
+void store_old_find(struct store *st);
+int store_old_remove(struct store *st, const struct store_session *s, struct hearth_err *e);
 
 /* store-sum.c: the function row_sum() of the texts. */
 int store_define_sum(struct store *st, struct hearth_err *e);

@@ -1,7 +1,6 @@
 /* store-open.c - the database's file: made, locked, checked, brought up to our version. */
 #include "config.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -88,38 +87,13 @@ static int user_version(struct store *st, int64_t *v, struct hearth_err *e)
     return rc;
 }
 
-/* Of a copy that was cut off: sessions.db.vN.XXXXXX. */
-static void remove_leftovers(const struct store *st)
+/* Copies of rows in the gaps of pages, which store-vfs.c did not write yet. Without it all works; once, at a time when
+ * all there is is copied anyway. */
+static void blank(struct store *st, int64_t version)
 {
-    int fd = openat(st->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    for (struct dirent *d; dir != NULL && (d = readdir(dir)) != NULL;) {
-        int version, at = 0;
-        if (sscanf(d->d_name, "sessions.db.v%d.%n", &version, &at) == 1 && at > 0 && strlen(d->d_name + at) == 6)
-            unlinkat(st->dir_fd, d->d_name, 0);
-    }
-    if (dir != NULL)
-        closedir(dir);
-    else if (fd >= 0)
-        close(fd);
-}
-
-/* What it was stays beside it: a step that turns out to be wrong, or an older hearthd, can go back to it. */
-static int keep_old(const struct store *st, int64_t version, struct hearth_err *e)
-{
-    char *to;
-    if (asprintf(&to, "%s.v%lld", st->path, (long long)version) < 0)
-        return err_set(e, HEARTH_ENOMEM, "out of memory");
-    remove_leftovers(st);
-    struct hearth_err why;
-    int rc = store_copy(st->path, to, true, NULL, NULL, &why);
-    if (rc == 0)
-        log_info("the session database goes from version %lld to %d; %s is as it was", (long long)version,
-                 STORE_VERSION, to);
-    else
-        err_set(e, HEARTH_ESTORE, "no copy of the old session database can be kept, so it stays as it is: %s", why.msg);
-    free(to);
-    return rc != 0 ? HEARTH_ESTORE : 0;
+    struct hearth_err e;
+    if (version > 0 && version < 6 && exec(st, "VACUUM", &e) != 0)
+        log_warn("what sessions that were removed have left in the database stays there: %s", e.msg);
 }
 
 /* All steps or none. */
@@ -127,7 +101,9 @@ static int migrate(struct store *st, int64_t from, struct hearth_err *e)
 {
     if (from == STORE_VERSION)
         return 0;
-    int rc = from > 0 ? keep_old(st, from, e) : 0;
+    int rc = from > 0 ? store_old_keep(st, from, e) : 0;
+    if (rc == 0)
+        blank(st, from);
     if (rc == 0)
         rc = exec(st, "BEGIN IMMEDIATE", e);
     for (int64_t v = from; rc == 0 && v < STORE_VERSION; v++)
@@ -153,7 +129,7 @@ static int open_db(struct store *st, struct hearth_err *e)
 {
     const char *path = st->path;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
-    if (sqlite3_open_v2(path, &st->db, flags, NULL) != SQLITE_OK)
+    if (sqlite3_open_v2(path, &st->db, flags, store_vfs()) != SQLITE_OK)
         return err_set(e, HEARTH_ESTORE, "%s: %s", path, st->db != NULL ? sqlite3_errmsg(st->db) : "out of memory");
     sqlite3_busy_timeout(st->db, 250); /* for somebody's sqlite3(1); the loop waits meanwhile, so not for long */
     sqlite3_db_config(st->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
@@ -173,17 +149,21 @@ static int open_db(struct store *st, struct hearth_err *e)
      * add one per turn, on the loop that feeds everybody's streams, to guard the last turns against power loss only.
      * The cache is small because a turn is read once, when its session goes on.
      */
-    rc = exec(
-        st,
-        "PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; PRAGMA foreign_keys = ON; PRAGMA cache_size = -256;"
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304",
-        e);
+    rc = exec(st,
+              "PRAGMA auto_vacuum = NONE; PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; PRAGMA foreign_keys "
+              "= ON; PRAGMA cache_size = -256;"
+              "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304",
+              e);
     if (rc == 0)
         rc = store_define_sum(st, e);
     if (rc == 0)
         rc = migrate(st, version, e);
     if (rc == 0)
         rc = prepare_all(st, e);
+    if (rc == 0)
+        store_old_find(st);
+    if (rc == 0)
+        store_scrub(st, &why); /* what a killed hearthd may have left in the log */
     return rc;
 }
 
@@ -208,6 +188,15 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
     }
     *out = st;
     return 0;
+}
+
+/* The pages go to the file, zeros where they are not used, and the log's text is gone. What SQLite holds of them in
+ * memory is dropped too: it has what was in the gaps, and would write it to the next log. */
+int store_scrub(struct store *st, struct hearth_err *e)
+{
+    int rc = sqlite3_wal_checkpoint_v2(st->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    sqlite3_db_release_memory(st->db);
+    return rc == SQLITE_OK ? 0 : store_fail(st, "clearing the database's log", e);
 }
 
 const char *store_path(const struct store *st)

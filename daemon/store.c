@@ -423,7 +423,9 @@ static int remove_damaged(struct store *st, const struct store_session *s, struc
 
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e)
 {
-    int rc = s->damaged ? remove_damaged(st, s, e) : remove_row(st, s, e);
+    int rc = store_old_remove(st, s, e);
+    if (rc == 0)
+        rc = s->damaged ? remove_damaged(st, s, e) : remove_row(st, s, e);
     if (rc == 0 && !s->damaged)
         total_add(st, s->uid, -s->bytes);
     else if (rc == 0 && total_find(st, s->uid) != NULL) /* it may have been counted, before */
@@ -435,7 +437,9 @@ int store_import(struct store *st, const struct store_session *s, const struct s
                  const struct store_turn *turns, size_t n, struct hearth_err *e)
 {
     struct amount more = amount_of(turns, n);
-    int rc = store_begin(st, e);
+    int rc = replaced != NULL ? store_old_remove(st, replaced, e) : 0;
+    if (rc == 0)
+        rc = store_begin(st, e);
     if (rc != 0)
         return rc;
     if (replaced != NULL)

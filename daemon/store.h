@@ -123,6 +123,10 @@ int store_pin(struct store *st, const struct store_session *s, bool pinned, stru
 int store_rename(struct store *st, const struct store_session *s, const char *name, struct hearth_err *e);
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e);
 
+/* What was removed is still in the database's log until this: some time after a removal. HEARTH_ESTORE where a copy is
+ * being made; then later. */
+int store_scrub(struct store *st, struct hearth_err *e);
+
 /* Copies the database file at `from`, which may be in use, into the new file at `to`, mode 0600: whole, on the disk and
  * at once there, or not at all. An existing file is HEARTH_EIO, or replaced, but never the database itself. Any thread;
  * `*stop` ends it early. */

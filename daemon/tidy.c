@@ -5,6 +5,7 @@
 
 #include <event2/event.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "daemon/age.h"
@@ -13,11 +14,17 @@
 #include "daemon/log.h"
 #include "daemon/session.h"
 
-enum { EVERY_S = 3600, DAY_S = 24 * 3600, AT_ONCE = 16 }; /* sessions, before streams go on */
+enum { EVERY_S = 3600, DAY_S = 24 * 3600, AT_ONCE = 16, TURNS = 256 };
+
+/* What one step does before streams go on: AT_ONCE sessions, of which one of many turns counts for several. */
+static int64_t cost(const struct store_session *row)
+{
+    return 1 + row->n_turns / TURNS;
+}
 
 struct tidy {
     struct server *server;
-    struct event *timer, *again;
+    struct event *timer, *again, *scrub;
     struct age age;
     bool aging; /* sessions after `at` may be too old */
     struct store_place at;
@@ -57,23 +64,24 @@ static bool make_room(struct server *s, uid_t uid)
 {
     struct store_place at = {0};
     int64_t limit = s->conf->session_bytes_per_uid, total = 0;
-    size_t n, n_gone = 0;
+    size_t n;
+    int64_t done = 0;
     struct hearth_err e;
     int rc = limit > 0 ? store_bytes(s->store, uid, &total, &e) : 0;
     bool end = rc != 0 || total <= limit;
-    while (!end && n_gone == 0) { /* what is in use is passed over */
+    while (!end && done == 0) { /* what is in use is passed over */
         struct store_session **v;
         rc = store_list_unused(s->store, uid, &at, AT_ONCE, &v, &n, &e);
         for (size_t i = 0; rc == 0 && i < n; i++) {
-            if (total > limit && may_go(s, v[i]) && removed(s, v[i], "over session_bytes_per_uid")) {
+            if (total > limit && done < AT_ONCE && may_go(s, v[i]) && removed(s, v[i], "over session_bytes_per_uid")) {
                 total -= v[i]->bytes;
-                n_gone++;
+                done += cost(v[i]);
             }
             store_session_free(v[i]);
         }
         if (rc == 0)
             free(v);
-        end = rc != 0 || total <= limit || at.id[0] == '\0';
+        end = rc != 0 || total <= limit || (at.id[0] == '\0' && done < AT_ONCE);
     }
     if (rc != 0)
         log_error("%s", e.msg);
@@ -92,9 +100,17 @@ static bool remove_old(struct tidy *t)
         log_error("%s", e.msg);
         return false;
     }
+    int64_t done = 0;
     for (size_t i = 0; i < n; i++) {
-        if (may_go(s, v[i]))
-            removed(s, v[i], "not used for session_age days");
+        if (done < AT_ONCE) {
+            if (may_go(s, v[i]))
+                removed(s, v[i], "not used for session_age days");
+            done += cost(v[i]);
+            if (done >= AT_ONCE && i + 1 < n) { /* the others in the next step */
+                t->at.used = v[i]->used;
+                memcpy(t->at.id, v[i]->id, sizeof(t->at.id));
+            }
+        }
         store_session_free(v[i]);
     }
     free(v);
@@ -163,6 +179,27 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     turn(arg);
 }
 
+void tidy_removed(struct server *s)
+{
+    static const struct timeval soon = {.tv_sec = 1};
+    if (s->tidy != NULL && !event_pending(s->tidy->scrub, EV_TIMEOUT, NULL))
+        event_add(s->tidy->scrub, &soon);
+}
+
+static void on_scrub(evutil_socket_t fd, short what, void *arg)
+{
+    static const struct timeval later = {.tv_sec = 60};
+    struct tidy *t = arg;
+    struct hearth_err e;
+    (void)fd, (void)what;
+    if (t->server->backup != NULL) { /* it reads the log, and the loop would wait for it */
+        tidy_removed(t->server);
+    } else if (store_scrub(t->server->store, &e) != 0) {
+        log_warn("%s; what was removed is still in it", e.msg);
+        event_add(t->scrub, &later);
+    }
+}
+
 int tidy_new(struct tidy **out, struct server *s, struct hearth_err *e)
 {
     struct tidy *t = calloc(1, sizeof(*t));
@@ -173,8 +210,9 @@ int tidy_new(struct tidy **out, struct server *s, struct hearth_err *e)
     t->server = s;
     t->timer = event_new(s->base, -1, EV_PERSIST, on_timer, t);
     t->again = evtimer_new(s->base, on_again, t);
+    t->scrub = evtimer_new(s->base, on_scrub, t);
     int rc = 0;
-    if (t->timer == NULL || t->again == NULL || event_add(t->timer, &hour) != 0)
+    if (t->timer == NULL || t->again == NULL || t->scrub == NULL || event_add(t->timer, &hour) != 0)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     if (rc == 0)
         rc = store_get_clock(s->store, &wall, &doubt, e);
@@ -196,6 +234,8 @@ void tidy_free(struct tidy *t)
         event_free(t->timer);
     if (t->again != NULL)
         event_free(t->again);
+    if (t->scrub != NULL)
+        event_free(t->scrub);
     free(t);
 }
 

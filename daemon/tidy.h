@@ -21,6 +21,9 @@ void tidy_free(struct tidy *t);
 /* May the wall clock be believed now when it says that something is old? Not while hearthd is starting. */
 bool tidy_believes(struct server *s);
 
+/* A session was removed: what is left of its text in the database is cleared away, soon and at once for all that go. */
+void tidy_removed(struct server *s);
+
 /* Makes room among a uid's sessions where they hold more than they may. */
 void tidy_uid(struct server *s, uid_t uid);
 

@@ -550,6 +550,61 @@ static void test_damaged_session(void **state)
     peer_close(p);
 }
 
+/* True where the words are in a file of the state directory. */
+static bool is_somewhere(const struct box *b, const char *words)
+{
+    char cmd[256];
+    snprintf(cmd, sizeof(cmd), "grep -rqs '%s' '%s'", words, b->state);
+    int rc = system(cmd);
+    return WEXITSTATUS(rc) == 0;
+}
+
+/* What was said in a session that is removed is nowhere any more: soon, or after a kill at the next start. */
+static void test_gone(void **state)
+{
+    struct box *b = *state;
+    struct wire_session_ref r = {.session = "s"};
+    char bad[128], cmd[300];
+    for (int round = 0; round < 3; round++) {
+        struct peer *p = peer_open(b);
+        wire_free(run(p, "n=3 nobody else says this", "s"));
+        wire_free(run(p, "n=3 nobody else says this", "s"));
+        wire_free(run(p, "n=3", "other"));
+        assert_true(is_somewhere(b, "nobody else says"));
+        wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &r));
+        while (round == 0 && is_somewhere(b, "nobody else says"))
+            assert_true(count(p) == 1);
+        peer_close(p);
+        if (round == 1)
+            assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
+        if (round == 2)
+            assert_int_equal(box_stop(b, SIGTERM), 0);
+        if (round > 0)
+            box_start(b);
+        assert_false(is_somewhere(b, "nobody else says"));
+    }
+    /* A journal that was set aside may be anybody's. */
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    snprintf(bad, sizeof(bad), "%s/journal/99.bad", b->state);
+    snprintf(cmd, sizeof(cmd), "echo nobody else says this > '%s'", bad);
+    assert_int_equal(system(cmd), 0);
+    box_start(b);
+    struct peer *p = peer_open(b);
+    assert_int_equal(access(bad, F_OK), 0);
+    r.session = "other";
+    wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &r));
+    assert_int_equal(access(bad, F_OK), -1);
+    peer_close(p);
+    assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
+    box_start(b);
+    p = peer_open(b);
+    struct wire_generate g = request("n=1", "other");
+    peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 1);
+    assert_int_equal(p->stream, 100); /* its number is not given again */
+    peer_close(p);
+}
+
 /* --- backup ---------------------------------------------------------------------------------------------- */
 
 static void test_backup(void **state)
@@ -723,6 +778,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_much_room, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_room_and_damage, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_damaged_session, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_gone, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup_and_end, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_damaged_export, box_setup, box_teardown),

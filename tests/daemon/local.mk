@@ -33,7 +33,7 @@ check_PROGRAMS += tests/unit/store
 TESTS += tests/unit/store
 tests_unit_store_SOURCES = tests/unit/store.c
 tests_unit_store_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
-tests_unit_store_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS)
+tests_unit_store_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
 check_PROGRAMS += tests/unit/age
 TESTS += tests/unit/age
@@ -48,11 +48,17 @@ tests_unit_store_life_SOURCES = tests/unit/store-life.c tests/sql.h
 tests_unit_store_life_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_unit_store_life_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
+check_PROGRAMS += tests/unit/gone
+TESTS += tests/unit/gone
+tests_unit_gone_SOURCES = tests/unit/gone.c tests/sql.h
+tests_unit_gone_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_unit_gone_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+
 check_PROGRAMS += tests/unit/migrate
 TESTS += tests/unit/migrate
 tests_unit_migrate_SOURCES = tests/unit/migrate.c tests/sql.h
 tests_unit_migrate_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
-tests_unit_migrate_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS)
+tests_unit_migrate_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 EXTRA_DIST += tests/unit/data/sessions-v1.sql
 
 # Black-box tests of hearthd, with a fake engine and a harness of their own.

@@ -227,6 +227,48 @@ static void test_damage_stays(void **state)
     }
 }
 
+/* A session that is removed is removed from the copy too, which is otherwise as it was; one that cannot be written to
+ * goes as a whole. */
+static void test_removed_from_the_copy(void **state)
+{
+    struct box *b = *state;
+    struct store *st;
+    struct store_session *s;
+    for (int v = 1; v < STORE_VERSION; v++) {
+        make(b, v);
+        assert_int_equal(store_open(&st, b->dir, NULL), 0);
+        store_close(st); /* and a later one knows of the copy as well */
+        assert_int_equal(store_open(&st, b->dir, NULL), 0);
+        run("grep -q hers '%s'", b->copy);
+        assert_int_equal(store_get(st, 1001, "fables", &s, NULL), 0);
+        assert_int_equal(store_remove(st, s, NULL), 0);
+        store_session_free(s);
+        assert_int_equal(store_scrub(st, NULL), 0);
+        run("! grep -q hers '%s'/*", b->dir);
+        assert_sound(b->copy);
+        assert_int_equal(sql_run(b->copy, "PRAGMA user_version"), v);
+        assert_int_equal(sql_run(b->copy, "SELECT count(*) FROM sessions"), 2);
+        assert_int_equal(sql_run(b->copy, "SELECT count(*) FROM turns"), 7);
+        run("test $(ls '%s' | grep -c '[.]db[.]') = 1", b->dir);
+
+        sql_run(b->copy, "DROP TABLE sessions");
+        assert_int_equal(store_get(st, 1000, "fables", &s, NULL), 0);
+        assert_int_equal(store_remove(st, s, NULL), 0);
+        store_session_free(s);
+        assert_int_equal(access(b->copy, F_OK), -1);
+        store_close(st);
+    }
+    /* An older copy goes when there is a newer one. */
+    make(b, 1);
+    assert_int_equal(store_open(&st, b->dir, NULL), 0);
+    store_close(st);
+    run("touch '%s.v1.mine'", b->db);
+    sql_run(b->db, "PRAGMA user_version = 4"); /* what it is not: the steps fail, but the copy has been made */
+    assert_int_equal(store_open(&st, b->dir, NULL), HEARTH_ESTORE);
+    assert_int_equal(access(b->copy, F_OK), -1);
+    run("test -e '%s.v4' && test -e '%s.v1.mine'", b->db, b->db);
+}
+
 /* Each row that was there, value by value: the new database's old columns against the copy's. */
 static void test_values(void **state)
 {
@@ -360,6 +402,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_every_version, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage_stays, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_removed_from_the_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_values, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_room_for_a_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_all_steps_or_none, setup, teardown),

@@ -1,0 +1,120 @@
+/*
+ * store-vfs.c - the files of our databases: SQLite's own way with them, except that what a page does not use is written
+ * as zeros.
+ *
+ * secure_delete overwrites what is deleted where it was. But a b-tree that is balanced moves cells between its pages,
+ * and a page that has been rebuilt for that keeps what was there before between its pointers and its cells: copies of
+ * rows, which stay when the rows are removed, and which nothing but VACUUM would clear, at the price of the whole file.
+ * So they are cleared on their way into the file. The gap means nothing to SQLite, and a page in which anything is not
+ * as it should be is written as it is.
+ */
+#include "config.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "daemon/store-inside.h"
+
+enum {
+    PAGE_LEAST = 512,
+    PAGE_MOST = 65536,
+    FILE_HEAD = 100, /* before the first page's head */
+    /* A page of another kind begins with a page's number, whose first byte is none of a b-tree's below this. */
+    PAGES_MOST = 0x2000000,
+};
+
+static sqlite3_vfs ours;
+static size_t base_size; /* of a file of theirs; ours is behind it */
+
+struct behind {
+    const sqlite3_io_methods *theirs;
+    sqlite3_io_methods methods; /* theirs, with our write */
+};
+
+static struct behind *behind(sqlite3_file *f)
+{
+    return (struct behind *)((char *)f + base_size);
+}
+
+static size_t be16(const uint8_t *p)
+{
+    return (size_t)p[0] << 8 | p[1];
+}
+
+/* Where the gap of a b-tree's page is; false where it is none. */
+static bool find_gap(const uint8_t *page, size_t size, size_t head, size_t *from, size_t *to)
+{
+    size_t pointers, n = be16(page + head + 3);
+    switch (page[head]) {
+    case 2: /* inside an index, a table */
+    case 5:
+        pointers = head + 12;
+        break;
+    case 10: /* a leaf of them */
+    case 13:
+        pointers = head + 8;
+        break;
+    default:
+        return false;
+    }
+    *from = pointers + 2 * n;
+    *to = be16(page + head + 5);
+    if (*to == 0)
+        *to = PAGE_MOST;
+    if (*from > *to || *to > size)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        size_t cell = be16(page + pointers + 2 * i);
+        if (cell < *to || cell >= size)
+            return false;
+    }
+    return true;
+}
+
+static int write_blanked(sqlite3_file *f, const void *data, int len, sqlite3_int64 at)
+{
+    const sqlite3_io_methods *theirs = behind(f)->theirs;
+    uint8_t page[PAGE_MOST];
+    size_t from, to;
+    sqlite3_int64 size;
+    bool is_page = len >= PAGE_LEAST && len <= PAGE_MOST && (len & (len - 1)) == 0 && at % len == 0;
+    if (!is_page || !find_gap(data, (size_t)len, at == 0 ? FILE_HEAD : 0, &from, &to) ||
+        theirs->xFileSize(f, &size) != SQLITE_OK || size / len >= PAGES_MOST)
+        return theirs->xWrite(f, data, len, at);
+    memcpy(page, data, (size_t)len);
+    memset(page + from, 0, to - from);
+    return theirs->xWrite(f, page, len, at);
+}
+
+static int open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int flags, int *out)
+{
+    sqlite3_vfs *base = vfs->pAppData;
+    int rc = base->xOpen(base, name, f, flags, out);
+    if (rc == SQLITE_OK && (flags & SQLITE_OPEN_MAIN_DB) != 0) {
+        struct behind *b = behind(f);
+        b->theirs = f->pMethods;
+        b->methods = *f->pMethods;
+        b->methods.xWrite = write_blanked;
+        f->pMethods = &b->methods;
+    }
+    return rc;
+}
+
+static void make(void)
+{
+    sqlite3_vfs *base = sqlite3_vfs_find(NULL);
+    ours = *base;
+    base_size = ((size_t)base->szOsFile + 15) / 16 * 16;
+    ours.szOsFile = (int)(base_size + sizeof(struct behind));
+    ours.zName = "hearth";
+    ours.pAppData = base;
+    ours.xOpen = open_file;
+    sqlite3_vfs_register(&ours, 0);
+}
+
+const char *store_vfs(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make);
+    return ours.zName;
+}

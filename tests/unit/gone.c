@@ -1,0 +1,219 @@
+/*
+ * gone.c - what is removed from the database is on the disk no more: not in its pages, nor in the gaps between, nor in
+ * its log.
+ */
+#include "config.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/store.h"
+#include "tests/sql.h"
+
+struct box {
+    char dir[40], db[64];
+    struct store *st;
+    uint64_t random;
+};
+
+static int setup(void **state)
+{
+    struct box *b = calloc(1, sizeof(*b));
+    strcpy(b->dir, "/tmp/hearth-gone-XXXXXX");
+    assert_non_null(mkdtemp(b->dir));
+    snprintf(b->db, sizeof(b->db), "%s/sessions.db", b->dir);
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    *state = b;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct box *b = *state;
+    store_close(b->st);
+    char cmd[64];
+    snprintf(cmd, sizeof(cmd), "rm -rf '%s'", b->dir);
+    assert_int_equal(system(cmd), 0);
+    free(b);
+    return 0;
+}
+
+static unsigned below(struct box *b, unsigned n)
+{
+    b->random = b->random * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(b->random >> 33) % n;
+}
+
+/* How often the bytes are in the folder's files. */
+static int found(const struct box *b, const void *what, size_t len)
+{
+    int n = 0;
+    struct stat sb;
+    DIR *dir = opendir(b->dir);
+    for (struct dirent *d; (d = readdir(dir)) != NULL;) {
+        int fd = openat(dirfd(dir), d->d_name, O_RDONLY);
+        if (fd >= 0 && fstat(fd, &sb) == 0 && S_ISREG(sb.st_mode) && sb.st_size > 0) {
+            char *p = mmap(NULL, (size_t)sb.st_size, PROT_READ, MAP_PRIVATE, fd, 0), *at = p, *end = p + sb.st_size;
+            assert_true(p != MAP_FAILED);
+            while ((at = memmem(at, (size_t)(end - at), what, len)) != NULL)
+                n++, at++;
+            munmap(p, (size_t)sb.st_size);
+        }
+        close(fd);
+    }
+    closedir(dir);
+    return n;
+}
+
+/* --- many sessions of all sizes, in all orders ------------------------------------------------------------------ */
+
+enum { N = 300, ROUNDS = 16, PHASES = 3, LONGEST = 15000, IDS = 50 };
+
+/* A turn of session i: a third of them say SECRET and the phase. */
+static void add_turn(struct box *b, int phase, int i, bool create)
+{
+    static char text[LONGEST];
+    static int32_t ids[IDS];
+    static int64_t stream;
+    char name[32], word[16];
+    bool secret = i % 3 == 0;
+    snprintf(word, sizeof(word), secret ? "SECRET%d" : "public%d", phase);
+    snprintf(name, sizeof(name), "%s-%d", word, i);
+    struct store_session s = {.uid = 7, .name = name, .model = "m", .path = "/m", .created = 1, .used = below(b, 1000)};
+    snprintf(s.id, sizeof(s.id), "%08x%07x%x", (unsigned)i * 2654435761u, (unsigned)i, (unsigned)phase);
+    size_t len = below(b, 8) == 0 ? below(b, LONGEST) : below(b, 300), n = below(b, IDS);
+    for (size_t k = 0; k < len; k++)
+        text[k] = word[k % strlen(word)];
+    for (size_t k = 0; k < n; k++)
+        ids[k] = (secret ? 0x5ec0de00 : 0x0ab1c000) + phase;
+    struct store_turn t = {.role = "user", .text = text, .len = len, .ids = ids, .n_ids = n, .created = 1};
+    struct hearth_err e;
+    if (store_commit(b->st, &s, create, &t, 1, ++stream, &e) != 0)
+        fail_msg("%s", e.msg);
+}
+
+static void test_sessions(void **state)
+{
+    struct box *b = *state;
+    struct store_session *s;
+    char name[32];
+    for (int phase = 0; phase < PHASES; phase++) {
+        for (int round = 0; round < ROUNDS; round++)
+            for (int i = 0; i < N; i++)
+                if (round == 0 || below(b, 2))
+                    add_turn(b, phase, i, round == 0);
+        char word[16];
+        int32_t id = 0x5ec0de00 + phase, ids[2] = {id, id};
+        snprintf(word, sizeof(word), "SECRET%d", phase);
+        assert_true(found(b, word, strlen(word)) > 100);
+        assert_true(found(b, ids, sizeof(ids)) > 100);
+        for (int i = 0; i < N; i += 3) {
+            snprintf(name, sizeof(name), "%s-%d", word, i);
+            assert_int_equal(store_get(b->st, 7, name, &s, NULL), 0);
+            assert_int_equal(store_remove(b->st, s, NULL), 0);
+            store_session_free(s);
+        }
+        assert_int_equal(store_scrub(b->st, NULL), 0);
+        assert_int_equal(found(b, "SECRET", 6), 0);
+        for (id = 0x5ec0de00; id <= 0x5ec0de00 + phase; id++)
+            assert_int_equal(found(b, &id, sizeof(id)), 0);
+        /* The others are as they were. */
+        for (int i = 1; i < N; i += i % 3) {
+            int32_t *all;
+            size_t n;
+            snprintf(name, sizeof(name), "public%d-%d", phase, i);
+            assert_int_equal(store_get(b->st, 7, name, &s, NULL), 0);
+            assert_int_equal(store_timeline(b->st, s, &all, &n, NULL), 0);
+            free(all);
+            store_session_free(s);
+        }
+    }
+    store_close(b->st);
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    assert_int_equal(found(b, "SECRET", 6), 0);
+}
+
+/* What a hearthd that was killed had no time for, the next one does. */
+static void test_left_in_the_log(void **state)
+{
+    struct box *b = *state;
+    struct store_session *s;
+    char cmd[256];
+    add_turn(b, 0, 0, true);
+    assert_int_equal(store_get(b->st, 7, "SECRET0-0", &s, NULL), 0);
+    assert_int_equal(store_remove(b->st, s, NULL), 0);
+    store_session_free(s);
+    assert_true(found(b, "SECRET", 6) > 0);
+    /* A copy of the files is what a kill leaves. */
+    snprintf(cmd, sizeof(cmd), "mkdir '%s/k' && cp '%s' '%s-wal' '%s/k/'", b->dir, b->db, b->db, b->dir);
+    assert_int_equal(system(cmd), 0);
+    store_close(b->st);
+    snprintf(cmd, sizeof(cmd), "mv '%s'/k/* '%s/'", b->dir, b->dir);
+    assert_int_equal(system(cmd), 0);
+    assert_true(found(b, "SECRET", 6) > 0);
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    assert_int_equal(found(b, "SECRET", 6), 0);
+}
+
+/* --- pages ------------------------------------------------------------------------------------------------------ */
+
+/* Whatever a file holds that is no b-tree's page, or a broken one: it is written as it is. */
+static void test_other_pages(void **state)
+{
+    struct box *b = *state;
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open_v2(b->db, &db, SQLITE_OPEN_READWRITE, "hearth"), SQLITE_OK);
+    sqlite3_file *f;
+    assert_int_equal(sqlite3_file_control(db, NULL, SQLITE_FCNTL_FILE_POINTER, &f), SQLITE_OK);
+    uint8_t page[4096], got[4096];
+    static const struct {
+        uint8_t head[12];
+        bool blanked;
+    } cases[] = {
+        {{13, 0, 0, 0, 0, 0, 0}, false},              /* no cells, and content from 65536 on */
+        {{13, 0, 0, 0, 0, 16, 0}, true},              /* no cells: all is a gap, 8 to 4096 */
+        {{10, 0, 0, 0, 1, 15, 0, 0, 15, 0}, true},    /* one at 3840 */
+        {{13, 0, 0, 0, 1, 15, 0, 0, 14, 255}, false}, /* a cell before the cells */
+        {{13, 0, 0, 0, 1, 15, 0, 0, 16, 0}, false},   /* after the page */
+        {{13, 0, 0, 255, 255, 16, 0}, false},         /* more cells than fit */
+        {{5, 0, 0, 0, 0, 16, 1}, false},              /* content after the page */
+        {{0, 0, 0, 0, 0, 16, 0}, false},              /* an overflow's */
+        {{1, 0, 0, 0, 0, 16, 0}, false},
+        {{2, 0, 0, 0, 0, 16, 0}, true},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        memset(page, 0xee, sizeof(page));
+        memcpy(page, cases[i].head, sizeof(cases[i].head));
+        assert_int_equal(f->pMethods->xWrite(f, page, 4096, 4096 * 1000), SQLITE_OK);
+        assert_int_equal(f->pMethods->xRead(f, got, 4096, 4096 * 1000), SQLITE_OK);
+        assert_int_equal(memcmp(page, got, 4096) != 0, cases[i].blanked);
+        assert_memory_equal(page, got, 8);
+        assert_int_equal(got[2048] == 0, cases[i].blanked);
+        assert_int_equal(f->pMethods->xWrite(f, page, 4000, 4096 * 1000), SQLITE_OK); /* no page's size */
+        assert_int_equal(f->pMethods->xRead(f, got, 4000, 4096 * 1000), SQLITE_OK);
+        assert_memory_equal(page, got, 4000);
+    }
+    sqlite3_close(db);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_sessions, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_left_in_the_log, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_other_pages, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
