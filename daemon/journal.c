@@ -377,7 +377,9 @@ int64_t journal_replay(struct journal *j, journal_take *take, void *arg)
     for (struct dirent *d; dir != NULL && (d = readdir(dir)) != NULL;) {
         char *end, name[32];
         long long number = strtoll(d->d_name, &end, 10);
-        if (number <= 0 || number == INT64_MAX)
+        if (number > STORE_STREAM_MAX)
+            log_warn("journal/%.60s: no stream has that number: left as it is", d->d_name);
+        if (number <= 0 || number > STORE_STREAM_MAX)
             continue;
         j->has_bad = j->has_bad || is_bad(d->d_name);
         if (number > highest)

@@ -103,10 +103,10 @@ static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
 void stream_recover(struct server *s)
 {
     struct hearth_err e;
+    if (s->store != NULL && store_last_stream(s->store, &s->last_stream, &e) != 0)
+        log_warn("%s", e.msg);
     if (s->journal == NULL)
         return;
-    if (store_last_stream(s->store, &s->last_stream, &e) != 0)
-        log_warn("%s", e.msg);
     int64_t highest = journal_replay(s->journal, take, s);
     if (highest > s->last_stream)
         s->last_stream = highest;

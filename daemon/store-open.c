@@ -53,14 +53,39 @@ static int lock_dir(struct store *st, const char *dir, struct hearth_err *e)
     return 0;
 }
 
-/* SQLite would create the file with the umask's mode; and it opens a file that is read-only without a word. */
+/* On the way to the folder there may be symbolic links, of a home that is elsewhere. SQLite is not to follow any, and
+ * does not tell those from the file's own. */
+static int find_path(struct store *st, const char *dir, struct hearth_err *e)
+{
+    char *real = realpath(dir, NULL);
+    int rc = real != NULL ? 0 : err_set(e, HEARTH_ESTORE, "%s: %s", dir, strerror(errno));
+    if (rc == 0 && asprintf(&st->path, "%s/sessions.db", real) < 0) {
+        st->path = NULL;
+        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+    }
+    free(real);
+    return rc;
+}
+
+/* SQLite would create the file with the umask's mode; and it opens a file that is read-only, or another user's, without
+ * a word. */
 static int make_file(const char *path, struct hearth_err *e)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return err_set(e, HEARTH_ESTORE, "%s: cannot be written: %s", path, strerror(errno));
-    close(fd);
-    return 0;
+    struct stat sb;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600), rc = 0;
+    if (fd < 0 && errno == ELOOP)
+        return err_set(e, HEARTH_ESTORE, "%s is a symbolic link: it is not followed", path);
+    if (fd < 0 || fstat(fd, &sb) != 0)
+        rc = err_set(e, HEARTH_ESTORE, "%s: cannot be written: %s", path, strerror(errno));
+    else if (!S_ISREG(sb.st_mode))
+        rc = err_set(e, HEARTH_ESTORE, "%s is not a plain file", path);
+    else if (sb.st_uid != geteuid())
+        rc = err_set(e, HEARTH_ESTORE, "%s belongs to user %u", path, (unsigned)sb.st_uid);
+    else if ((sb.st_mode & 077) != 0 && fchmod(fd, 0600) != 0)
+        rc = err_set(e, HEARTH_ESTORE, "%s is open to others: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return rc;
 }
 
 int store_fail(const struct store *st, const char *what, struct hearth_err *e)
@@ -133,11 +158,15 @@ static int open_db(struct store *st, struct hearth_err *e)
         return err_set(e, HEARTH_ESTORE, "%s: %s", path, st->db != NULL ? sqlite3_errmsg(st->db) : "out of memory");
     sqlite3_busy_timeout(st->db, 250); /* for somebody's sqlite3(1); the loop waits meanwhile, so not for long */
     sqlite3_db_config(st->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(st->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL); /* we have none */
+    sqlite3_db_config(st->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
 
     /* The version first: journal_mode already writes to the file. */
     int64_t version = -1;
     struct hearth_err why;
     int rc = user_version(st, &version, &why);
+    if (rc != 0 && sqlite3_errcode(st->db) == SQLITE_CANTOPEN)
+        return err_set(e, rc, "%s cannot be opened: something that is no file has the name of its -wal or -shm", path);
     if (rc != 0)
         return err_set(e, rc, "%s is damaged or not a database (%.60s): move it away to start afresh", path, why.msg);
     if (version < 0 || version > STORE_VERSION)
@@ -158,8 +187,8 @@ static int open_db(struct store *st, struct hearth_err *e)
         rc = store_define_sum(st, e);
     if (rc == 0)
         rc = migrate(st, version, e);
-    if (rc == 0)
-        rc = prepare_all(st, e);
+    if (rc == 0 && prepare_all(st, &why) != 0)
+        rc = err_set(e, HEARTH_ESTORE, "%s is damaged (%.80s): move it away to start afresh", path, why.msg);
     if (rc == 0)
         store_old_find(st);
     if (rc == 0)
@@ -170,14 +199,14 @@ static int open_db(struct store *st, struct hearth_err *e)
 int store_open(struct store **out, const char *dir, struct hearth_err *e)
 {
     struct store *st = calloc(1, sizeof(*st));
-    if (st == NULL || asprintf(&st->path, "%s/sessions.db", dir) < 0) {
-        free(st);
+    if (st == NULL)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    }
     st->dir_fd = -1;
     int rc = make_dirs(dir, e);
     if (rc == 0)
         rc = lock_dir(st, dir, e);
+    if (rc == 0)
+        rc = find_path(st, dir, e);
     if (rc == 0)
         rc = make_file(st->path, e);
     if (rc == 0)

@@ -106,7 +106,7 @@ const char *const store_sql[N_SQL] = {
     [SQL_REMOVE] = "DELETE FROM sessions WHERE id = ?1",
     [SQL_FOLD] = "INSERT INTO folded(stream) VALUES(?1)",
     [SQL_IS_FOLDED] = "SELECT count(*) FROM folded WHERE stream = ?1",
-    [SQL_LAST_STREAM] = "SELECT coalesce(max(stream), 0) FROM folded",
+    [SQL_LAST_STREAM] = "SELECT coalesce(max(stream), 0) FROM folded WHERE stream <= ?1",
     [SQL_KV_LOST] = "DELETE FROM kv_file WHERE session <> ''"
                     " AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = kv_file.session)",
     [SQL_KV_LIST] = "SELECT name, fingerprint, session, uid, bytes, tokens, pos, created, used, rowid FROM kv_file",

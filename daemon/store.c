@@ -494,7 +494,9 @@ int store_is_folded(struct store *st, int64_t stream, bool *folded, struct heart
 
 int store_last_stream(struct store *st, int64_t *stream, struct hearth_err *e)
 {
-    return store_number(st, store_use(st, SQL_LAST_STREAM), "looking for streams", stream, e);
+    sqlite3_stmt *q = store_use(st, SQL_LAST_STREAM);
+    sqlite3_bind_int64(q, 1, STORE_STREAM_MAX);
+    return store_number(st, q, "looking for streams", stream, e);
 }
 
 void store_forget_streams(struct store *st, int64_t oldest)

@@ -108,6 +108,9 @@ int store_page(struct store *st, const struct store_session *s, int64_t *at, siz
 int store_commit(struct store *st, const struct store_session *s, bool create, const struct store_turn *turns, size_t n,
                  int64_t stream, struct hearth_err *e);
 
+/* A stream's number is never above this, unless somebody or a flipped bit has written it. */
+static const int64_t STORE_STREAM_MAX = 1LL << 53;
+
 /* Streams whose journal needs no folding any more. Remembering one that left nothing keeps its number from being given
  * again; forgetting is for those below `oldest`, which have no journal. */
 int store_fold_nothing(struct store *st, int64_t stream, struct hearth_err *e);

@@ -176,6 +176,12 @@ ROWS = ["UPDATE sessions SET model = x'ff' WHERE name = ?1",
         "UPDATE sessions SET uid = 12345 WHERE name = ?1",
         "UPDATE sessions SET uid = -1 WHERE name = ?1",
         "UPDATE sessions SET turn_open = 7, created = 9e999, used = -1 WHERE name = ?1",
+        "UPDATE sessions SET used = 9e999 WHERE name = ?1",
+        "UPDATE sessions SET bytes = bytes + 9000000000000000000 WHERE name = ?1",
+        "UPDATE sessions SET n_tok = n_tok + 1 WHERE name = ?1",
+        "UPDATE sessions SET n_turns = -1 WHERE name = ?1",
+        "UPDATE sessions SET sum = sum + 1 WHERE name = ?1",
+        "UPDATE sessions SET pinned = x'ff' WHERE name = ?1",
         "DELETE FROM sessions WHERE name = ?1",
         "UPDATE turns SET tokens = substr(tokens, 1, length(tokens) - 1) WHERE session = (SELECT id FROM sessions WHERE name = ?1)",
         "UPDATE turns SET tokens = substr(tokens, 1, 8) WHERE seq = 1 AND session = (SELECT id FROM sessions WHERE name = ?1)",
@@ -183,6 +189,9 @@ ROWS = ["UPDATE sessions SET model = x'ff' WHERE name = ?1",
         "UPDATE turns SET tokens = x'00000001' || substr(tokens, 5) WHERE seq = 0 AND session = (SELECT id FROM sessions WHERE name = ?1)",
         "UPDATE turns SET tokens = 'text' WHERE seq = 2 AND session = (SELECT id FROM sessions WHERE name = ?1)",
         "UPDATE turns SET seq = seq + 10 WHERE seq = 1 AND session = (SELECT id FROM sessions WHERE name = ?1)",
+        "UPDATE turns SET text = CAST(text AS TEXT) || 'x' WHERE seq = 1 AND session = (SELECT id FROM sessions WHERE name = ?1)",
+        "UPDATE turns SET role = x'00', made = x'c1' WHERE seq = 1 AND session = (SELECT id FROM sessions WHERE name = ?1)",
+        "UPDATE turns SET session = substr(session, 2) || 'f' WHERE seq = 2 AND session = (SELECT id FROM sessions WHERE name = ?1)",
         "DELETE FROM turns WHERE seq = 1 AND session = (SELECT id FROM sessions WHERE name = ?1)"]
 KV_ROWS = ["UPDATE kv_file SET name = substr(name, 2) WHERE name = ?1",
            "UPDATE kv_file SET bytes = bytes + 1 WHERE name = ?1",
@@ -248,6 +257,23 @@ def same_or_refused(what, got, want):
         same(what, got, want)
 
 
+def removable(hurt):
+    """What is damaged goes when its owner says so, and its name is free for another."""
+    c = box.client()
+    for s in [s["id"] for s in c.call("sessions.list")["sessions"] if s.get("damaged")] + list(hurt["session"]):
+        try:
+            c.call("sessions.remove", session=s)
+        except Refused as e:
+            if e.args[0] != "SESSION_NOT_FOUND":
+                raise Wrong("session %s cannot be removed: %r" % (s, e.args))
+    if [s for s in c.call("sessions.list")["sessions"] if s.get("damaged")]:
+        raise Wrong("there are damaged sessions after all of them were removed")
+    for s in hurt["session"]:
+        if ask(c, 4, s, "Once")["usage"]["completion_tokens"] != 4:
+            raise Wrong("session %s cannot be made anew" % s)
+    c.close()
+
+
 def survive(hurt, want):
     before = len(box.log())
     box.start()
@@ -258,6 +284,7 @@ def survive(hurt, want):
         (same_or_refused if r in hurt["journal"] else same)("stream " + r, got.streams[r], want.streams[r])
     for s in sessions:
         (same_or_refused if s in hurt["session"] else same)("session " + s, got.next[s], want.next[s])
+    removable(hurt)
     box.stop()
     log = box.log()[before:]
     for r, how in hurt["journal"].items():

@@ -423,10 +423,29 @@ static void test_damaged(void **state)
         assert_int_equal(chown(path, 65534, 65534), 0);
         damaged(b, stream, "belongs to user 65534: set aside");
     }
+    snprintf(other, sizeof(other), "%s/journal/9223372036854775806", b->state); /* another would be negative */
+    put(other, whole, (size_t)n);
+    box_start(b);
+    assert_true(box_log_has(b, "no stream has that number"));
+    p = peer_open(b);
+    wire_free(run(p, "n=1", "a"));
+    assert_true(p->stream > stream && p->stream < stream + 100);
+    peer_close(p);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
     /* The directory itself. */
     snprintf(other, sizeof(other), "rm -rf '%s/journal'; ln -s /tmp '%s/journal'", b->state, b->state);
     assert_int_equal(system(other), 0);
     damaged(b, stream, "streams have no journal");
+    /* Sessions do without: numbers go on after those that the database knows. */
+    box_start(b);
+    p = peer_open(b);
+    struct wire_generate_result *r = run(p, "n=1", "a");
+    assert_string_equal(r->finish_reason, "stop");
+    wire_free(r);
+    struct wire_session_show_result *a = peer_call(p, WIRE_SESSIONS_SHOW, &(struct wire_session_ref){.session = "a"});
+    assert_int_equal(a->session.turns, 4);
+    wire_free(a);
+    peer_close(p);
 }
 
 static void test_expires(void **state)

@@ -436,6 +436,79 @@ static void test_remove_damaged(void **state)
     }
 }
 
+/* The file is a plain one and nobody else's, or it is not used; the folder may be a link, as a home elsewhere is. */
+static void test_the_file(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e = {0};
+    struct stat sb;
+    char other[128], link[96];
+    struct store_session a = row(ID_A, 1000, "a"), *got;
+    commit_ok(b, &a, true, &one, 1);
+    store_close(b->st);
+    b->st = NULL;
+    assert_int_equal(chmod(b->db, 0666), 0);
+    snprintf(link, sizeof(link), "%s/link", b->base);
+    assert_int_equal(symlink(b->dir, link), 0);
+    if (store_open(&b->st, link, &e) != 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
+    store_session_free(got);
+    assert_int_equal(stat(b->db, &sb), 0);
+    assert_int_equal(sb.st_mode & 0777, 0600);
+    store_close(b->st);
+    b->st = NULL;
+    if (geteuid() == 0) {
+        assert_int_equal(chown(b->db, 65534, 65534), 0);
+        assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+        assert_non_null(strstr(e.msg, "belongs to user 65534"));
+        assert_int_equal(chown(b->db, 0, 0), 0);
+    }
+    snprintf(other, sizeof(other), "%s/other", b->base);
+    assert_int_equal(rename(b->db, other), 0);
+    assert_int_equal(symlink(other, b->db), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "is a symbolic link"));
+    assert_int_equal(unlink(b->db), 0);
+    assert_int_equal(mkfifo(b->db, 0600), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "is not a plain file"));
+    assert_int_equal(unlink(b->db), 0);
+    assert_int_equal(rename(other, b->db), 0);
+    snprintf(other, sizeof(other), "%s-wal", b->db);
+    assert_int_equal(symlink("/etc/passwd", other), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "its -wal or -shm"));
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), 0);
+}
+
+/* A schema that is not ours: refused by name, or without effect. */
+static void test_the_schema(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e = {0};
+    struct store_session a = row(ID_A, 1000, "a"), *got;
+    int64_t stream;
+    tamper(b, "CREATE TRIGGER t AFTER INSERT ON turns BEGIN DELETE FROM sessions; END;"
+              "INSERT INTO folded VALUES(5), (9223372036854775807)");
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    assert_int_equal(store_last_stream(b->st, &stream, NULL), 0);
+    assert_int_equal(stream, 5); /* the next one's number is not to be the least there is */
+    folded = 5;
+    commit_ok(b, &a, true, &one, 1);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
+    store_session_free(got);
+    tamper(b, "ALTER TABLE sessions RENAME TO s2; CREATE VIEW sessions AS SELECT * FROM s2");
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "move it away"));
+    tamper(b, "DROP VIEW sessions; ALTER TABLE s2 RENAME TO sessions; DROP TRIGGER t");
+    assert_int_equal(store_open(&b->st, b->dir, &e), 0);
+    tamper(b, "DROP TABLE turns");
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "move it away"));
+}
+
 /* A child as a uid that may not write there: as root another uid, as anyone else the mode is enough. */
 static void test_read_only(void **state)
 {
@@ -501,6 +574,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_not_a_database, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_remove_damaged, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_schema, setup, teardown),
         cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
         cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
     };
