@@ -171,7 +171,8 @@ static bool admit(struct sched *s, struct seq *q, double now)
     struct seq *other;
     TAILQ_FOREACH (other, &s->list[SEQ_RUN], link)
         running += other->group == q->group;
-    uint32_t n_match = q->n_known ? q->n_known - 1 : 0; /* one token is always computed */
+    /* One token is always computed; where nothing may follow it is the prompt's last (rows_due), and all after it. */
+    uint32_t whole = q->n_known < q->n_limit ? q->n_known : q->n_prompt, n_match = whole ? whole - 1 : 0;
     uint32_t reused = q->eval ? 0 : kv_match(kv, &q->kv, q->token, n_match);
     /* Each of the running will want a page before long: admitting into those would only preempt at once. */
     if (!kv_grow(kv, &q->kv, q->n_known) || kv_available(kv) < running) {

@@ -78,6 +78,37 @@ static void cancelled_before_it_began(void **state)
     assert_true(engine_close(w.eng, 30));
 }
 
+/* Resumed with all its tokens, as after an engine's death between the last one and the end, and their KV is there. */
+static void who_lost_only_its_end_has_it(void **state)
+{
+    (void)state;
+    for (uint32_t ahead = 1; ahead <= AHEAD; ahead++) {
+        enum { PROMPT = 20, TOKENS = 30 };
+        static struct heard a, b, c;
+        struct world w;
+        int32_t prompt[PROMPT];
+        for (int i = 0; i < PROMPT; i++)
+            prompt[i] = 1 + i % 5;
+        world_open(&w, ahead);
+        w.m.vocab = NULL; /* no end tokens */
+        engine_submit(w.eng, make(&w, &a, prompt, PROMPT, TOKENS));
+        hear_all(&w);
+        check_heard(&a);
+        struct seq *q = make(&w, &b, prompt, PROMPT, TOKENS);
+        for (int i = 0; i < TOKENS; i++)
+            seq_push_token(q, a.got[i]);
+        engine_submit(w.eng, q);
+        engine_submit(w.eng, make(&w, &c, (int32_t[]){3}, 1, 20));
+        while (!c.ended)
+            hear_one(&w);
+        assert_true(b.ended);
+        assert_int_equal(b.end.reason, END_LENGTH);
+        assert_int_equal(b.n_got, 0);
+        assert_int_equal(b.end.n_reused + b.end.n_computed, PROMPT);
+        assert_true(engine_close(w.eng, 30));
+    }
+}
+
 static void a_failed_device_ends_everything(void **state)
 {
     (void)state;
@@ -564,6 +595,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_steps_in_flight),
         cmocka_unit_test(cancelled_before_it_began),
+        cmocka_unit_test(who_lost_only_its_end_has_it),
         cmocka_unit_test(a_failed_device_ends_everything),
         cmocka_unit_test(two_models_take_turns),
         cmocka_unit_test(a_distrusted_device),
