@@ -152,5 +152,7 @@ tests_daemon_kill_at_la_SOURCES = tests/daemon/kill-at.c
 tests_daemon_kill_at_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
 dist_check_SCRIPTS += tests/daemon/kill.py
 TESTS += tests/daemon/kill.py
+dist_check_SCRIPTS += tests/daemon/storm.py
+TESTS += tests/daemon/storm.py
 dist_check_SCRIPTS += tests/daemon/damage.py
 TESTS += tests/daemon/damage.py

@@ -1,0 +1,136 @@
+#!/usr/bin/python3
+"""Many sessions of two models at once, and all the while engines, devices and daemons are killed.
+
+Each client says its session's turns one after the other, and asks again with the same request id where it lost its
+daemon; every text must be that of an undisturbed run, of a session on its own. The pool holds a part of the sessions,
+host memory a part of their KV. kill.py kills at chosen moments of one stream; here streams wait for each other, share
+pages and are taken up again together. $HEARTH_KILLS is how many (24), $HEARTH_SEED repeats what is drawn. Prints TAP.
+"""
+import glob, os, random, shutil, signal, sys, threading, time
+
+sys.dont_write_bytecode = True
+import harness
+from harness import SRC, Box, Refused, Wrong, check
+
+KILLS = int(os.environ.get("HEARTH_KILLS", "24"))
+SEED = int(os.environ.get("HEARTH_SEED", random.SystemRandom().randrange(1 << 32)))
+CLIENTS = 8
+TURNS = ("Once upon a time there was a king who had three daughters, and the youngest",
+         " But the old woman in the forest said:", " The next morning", " And",
+         " Then the king said to the miller that he would give him the half of his kingdom, and the miller")
+rng = random.Random(SEED)
+box = Box("storm")
+os.mkdir(box.dir + "/models")
+tale = glob.glob(SRC + "/contrib/models/tale*.gguf")[0]
+shutil.copy(tale, box.dir + "/models/tale.gguf")
+with open(tale, "rb") as f:  # another model: the same, with one weight changed
+    other = bytearray(f.read())
+other[-100] ^= 1
+with open(box.dir + "/models/other.gguf", "wb") as f:
+    f.write(other)
+
+
+def params(k, turn, round):
+    """What client k says: one in two is greedy, two in four have the other model."""
+    sampling = {"temperature": 0} if k % 2 else {"temperature": 0.8, "seed": k}
+    return dict(model=("tale", "other")[k // 2 % 2], session="%s %d" % (round, k), text=TURNS[turn], max_tokens=40,
+                sampling=sampling, request="%s %d %d" % (round, k, turn))
+
+
+def said(result):
+    return result["text"], result["tokens"], result["finish_reason"]
+
+
+class Sessions(threading.Thread):
+    """A client: session after session until the end, or until something is wrong."""
+
+    over = threading.Event()
+
+    def __init__(self, k):
+        super().__init__()
+        self.k, self.turns, self.wrong = k, 0, None
+
+    def say(self, turn, round):
+        while True:  # a daemon that has gone comes again
+            try:
+                c = box.client()
+                try:
+                    return c.call("generate", **params(self.k, turn, round))
+                finally:
+                    c.close()
+            except (ConnectionError, FileNotFoundError, Wrong):
+                time.sleep(0.01)
+
+    def run(self):
+        round = 0
+        while not self.over.is_set():
+            for turn in range(len(TURNS)):
+                try:
+                    got, right = said(self.say(turn, round)), want[self.k, turn]
+                except Refused as e:
+                    got, right = e, "an answer"
+                if got != right:
+                    self.wrong = "client %d, session %d, turn %d: %r, undisturbed %r" % (self.k, round, turn, got, right)
+                    self.over.set()
+                    return
+                self.turns += 1
+            round += 1
+
+
+def strike():
+    """One of them dies; what it was."""
+    what = rng.choice(("engine", "device", "daemon"))
+    if what == "device":
+        box.fail("%s=%d" % (rng.choice(("any", "load", "step", "save", "restore")), rng.randrange(1, 20)))
+    elif what == "daemon":
+        box.kill()
+        box.start()
+    else:
+        c = box.client()
+        pid = c.call("status")["engine"]["pid"]
+        c.close()
+        try:
+            if pid:
+                os.kill(pid, rng.choice((signal.SIGKILL, signal.SIGSEGV)))
+        except ProcessLookupError:
+            pass
+    return what
+
+
+print("# seed %d, %d kills" % (SEED, KILLS))
+try:
+    lines = "model_dir = %s/models" % box.dir, "threads = 2"
+    box.configure(*lines, "kv_disk = 0", "kv_ram = 0")
+    box.start()
+    c = box.client()
+    want = {(k, turn): said(c.call("generate", **params(k, turn, "peace")))
+            for k in range(CLIENTS) for turn in range(len(TURNS))}
+    page = c.call("status")["engine"]["models"][0]["page_bytes"]
+    box.stop()
+
+    # No stream is given up for the engines that die of others: it is we who kill them.
+    box.configure(*lines, "stream_retries = 100", "kv_bytes = %d" % (32 * page), "kv_ram = %d" % (8 * page), "kv_disk = 1G")
+    box.engine("--fault", box.fault)
+    box.start()
+    clients = [Sessions(k) for k in range(CLIENTS)]
+    for t in clients:
+        t.start()
+    struck = {}
+    for _ in range(KILLS):
+        if not Sessions.over.wait(rng.uniform(0.05, 0.6)):
+            what = strike()
+            struck[what] = struck.get(what, 0) + 1
+    Sessions.over.set()
+    for t in clients:
+        t.join()
+    wrong = [t.wrong for t in clients if t.wrong]
+    print("# %d turns; struck: %s; %d devices failed" % (sum(t.turns for t in clients), struck,
+                                                          box.log().count("the device fails in a")))
+    check(not wrong, "every turn has the text of an undisturbed run", "\n".join(wrong))
+    check(all(t.turns for t in clients), "every client came to say something", [t.turns for t in clients])
+    box.stop()
+    check(box.sql("PRAGMA integrity_check") == [("ok",)], "the database is whole")
+finally:
+    Sessions.over.set()
+    harness.end(box)
+sys.exit(harness.failed > 0)
