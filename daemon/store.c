@@ -423,9 +423,14 @@ static int remove_damaged(struct store *st, const struct store_session *s, struc
 
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e)
 {
+    int (*const remove)(struct store *, const struct store_session *, struct hearth_err *) =
+        s->damaged ? remove_damaged : remove_row;
     int rc = store_old_remove(st, s, e);
     if (rc == 0)
-        rc = s->damaged ? remove_damaged(st, s, e) : remove_row(st, s, e);
+        rc = remove(st, s, e);
+    /* On a full disk the log cannot grow: emptied, it has the room that it had. */
+    if (rc == HEARTH_ESTORE && store_scrub(st, NULL) == 0)
+        rc = remove(st, s, e);
     if (rc == 0 && !s->damaged)
         total_add(st, s->uid, -s->bytes);
     else if (rc == 0 && total_find(st, s->uid) != NULL) /* it may have been counted, before */

@@ -7,12 +7,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -167,6 +169,36 @@ static void test_left_in_the_log(void **state)
     assert_int_equal(found(b, "SECRET", 6), 0);
 }
 
+/* On a full disk, here a limit on the size of files, what takes room can be removed all the same. */
+static void test_full_disk(void **state)
+{
+    struct box *b = *state;
+    struct store_session *s;
+    struct stat sb;
+    char wal[80];
+    struct rlimit limit;
+    for (int i = 0; i < 9; i++)
+        add_turn(b, 0, i, true);
+    snprintf(wal, sizeof(wal), "%s-wal", b->db);
+    assert_int_equal(stat(wal, &sb), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    struct rlimit full = {(rlim_t)sb.st_size, limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+    struct hearth_err e = {0};
+    struct store_session more = {.uid = 7, .name = "more", .model = "m", .path = "/m", .id = "00000000000000ff"};
+    int rc = store_commit(b->st, &more, true, NULL, 0, 1000, &e), got = store_get(b->st, 7, "SECRET0-0", &s, NULL);
+    int gone = got == 0 ? store_remove(b->st, s, &e) : got;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    assert_int_equal(rc, HEARTH_ESTORE);
+    if (gone != 0)
+        fail_msg("%s", e.msg);
+    store_session_free(s);
+    assert_int_equal(store_get(b->st, 7, "SECRET0-0", &s, NULL), HEARTH_ENOSESSION);
+    assert_int_equal(store_get(b->st, 7, "SECRET0-3", &s, NULL), 0);
+    store_session_free(s);
+}
+
 /* --- pages ------------------------------------------------------------------------------------------------------ */
 
 /* Whatever a file holds that is no b-tree's page, or a broken one: it is written as it is. */
@@ -213,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_sessions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left_in_the_log, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_pages, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
