@@ -12,7 +12,7 @@ KERNELS_LIBS = kernels/libkernels.a -lpthread -lm
 
 # CUDA: C with templates. Plain objects in the same archive, linked by CC: nothing of libstdc++ is used, the runtime is
 # static and opens the driver itself.
-cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/attend.cuh kernels/cuda/t16.cuh kernels/cuda/gemm.cuh kernels/cuda/gemm_body.cuh kernels/cuda/dequant.cuh kernels/cuda/unpack.cuh \
+cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/attend.cuh kernels/cuda/t16.cuh kernels/cuda/t16_int.cuh kernels/cuda/gemm.cuh kernels/cuda/gemm_few.cuh kernels/cuda/gemm_body.cuh kernels/cuda/dequant.cuh kernels/cuda/unpack.cuh \
 	kernels/cuda/sums.cuh kernels/cuda/wgmma.cuh
 cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/move.cu kernels/cuda/step.cu kernels/cuda/embed.cu \
 	kernels/cuda/finish.cu kernels/cuda/gemm_ref.cu kernels/cuda/gemm.cu kernels/cuda/gemm_q4_k.cu kernels/cuda/gemm_q6_k.cu \

@@ -6,7 +6,7 @@
  */
 #include "kernels/cuda/gemm.cuh"
 
-/* norm(x) of a row a block, prepared; the same sums as narrow's own prologue. */
+/* norm(x) of a row a block, prepared: what wide multiplies. */
 __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t ldx, uint32_t n, struct norm nm,
                                                        const uint32_t *gather, __half *out, uint32_t row0)
 {
@@ -22,13 +22,25 @@ __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t 
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-enum { NARROW_REC = 256 /* records of a row that one block's shared memory holds beside a stage */ };
+enum {
+    FEW_ROWS = 4,  /* beyond, wide is faster */
+    FEW_REC = 256, /* records of a row that one block's shared memory holds beside two stages */
+};
 
 void gemm_init(struct device *)
 {
 }
 
-static gemm_args args_of(const wdev *w, uint32_t row0, uint32_t cap)
+/* Which of the two; invariant steps ask the matrix alone. */
+static bool few(const struct device *d, const wdev *w, uint32_t cap)
+{
+    bool can = d->cc >= 90 && w->n_rec <= FEW_REC;
+    for (uint32_t i = 0; i < w->n_part; i++)
+        can = can && int_type(w->part[i].type);
+    return can && (cap <= FEW_ROWS || d->invariant);
+}
+
+static gemm_args args_of(const struct device *d, const wdev *w, uint32_t row0, uint32_t cap)
 {
     gemm_args a = {};
     a.w = w->packed;
@@ -37,6 +49,7 @@ static gemm_args args_of(const wdev *w, uint32_t row0, uint32_t cap)
     a.tile_hi = w->n_tile;
     a.row0 = row0, a.cap = cap;
     a.k = w->n_in;
+    a.few = few(d, w, cap);
     for (uint32_t i = 0; i < a.n_part; i++) {
         const wpart &p = w->part[i];
         gemm_part o = {p.tile0, p.n_tile, p.row0, p.n_out, p.type != w->part[0].type, p.off};
@@ -45,11 +58,10 @@ static gemm_args args_of(const wdev *w, uint32_t row0, uint32_t cap)
     return a;
 }
 
-/* The input is norm(x): made by narrow itself, or by a kernel before wide. */
+/* The input is norm(x): made by few itself, or by a kernel before wide. */
 static void from_norm(struct device *d, gemm_args *a, const struct norm *n, const uint32_t *gather)
 {
-    a->narrow = a->cap == 1 && d->cc >= 90 && a->n_rec <= NARROW_REC;
-    if (a->narrow) {
+    if (a->few && norm_late(*n) && a->k % 8 == 0) {
         a->xf = d->ws.x, a->ldxf = d->ws.ldx, a->norm = *n, a->gather = gather;
         return;
     }
@@ -119,7 +131,7 @@ static void to_tmp(struct device *d, gemm_args &a)
 void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap)
 {
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(w, row0, cap);
+    gemm_args a = args_of(d, w, row0, cap);
     from_norm(d, &a, &op->norm, NULL);
     if (op->rope)
         a.rope = *op->rope;
@@ -145,9 +157,8 @@ void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t
 void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t cap)
 {
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(w, row0, cap);
+    gemm_args a = args_of(d, w, row0, cap);
     const act_buf &in = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
-    a.narrow = cap == 1 && d->cc >= 90 && a.n_rec <= NARROW_REC;
     a.x = in.p;
     if (op->post_norm) {
         to_tmp(d, a);
@@ -163,7 +174,7 @@ void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, ui
 {
     const wdev *w = wdev_of(op->w);
     uint32_t d_ff = op->glu == GLU_GELU ? w->n_out : w->n_out / 2;
-    gemm_args a = args_of(w, row0, cap);
+    gemm_args a = args_of(d, w, row0, cap);
     from_norm(d, &a, &op->norm, NULL);
     if (op->glu != GLU_GELU && !w->interleaved) {
         to_tmp(d, a);
@@ -178,7 +189,7 @@ void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, ui
 void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t cap)
 {
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(w, row0, cap);
+    gemm_args a = args_of(d, w, row0, cap);
     from_norm(d, &a, &op->norm, d->step->out_row);
     a.ep = EP_LOGITS, a.out = d->ws.logits, a.ldout = d->ws.ldl, a.scale = op->scale, a.softcap = op->softcap;
     run(d, w, a);

@@ -1,16 +1,14 @@
 /*
  * gemm.cuh - the decode path's matrix product: two kernels over T16 weights (t16.cuh), and what follows a product.
  *
- * `narrow` is for one row. A block takes tiles of 16 rows; its eight consumer warps take a chunk of K each, a ninth
- * streams the weights into a ring of stages, one contiguous bulk copy of eight units a stage. It does not wait for the
- * kernel before: only activations do. The norm is made by every block.
+ * `few` (gemm_few.cuh) is for one to four rows times quantised weights, in integers. `wide` (gemm_body.cuh) is for up
+ * to 64 rows, in fp16, and for one row where weights are floats or the chip has no bulk copies (it then reads weights
+ * and activations straight from memory). A block of wide takes groups of eight tiles, a warp each, so that a record of
+ * activations, streamed beside the weights, serves 128 rows. A matrix of too few groups is cut into its chunks of K
+ * over eight blocks; the last to arrive adds the chunks in order.
  *
- * `wide` is for 2 to 64 rows (and for chips without bulk copies, where it reads weights and activations straight from
- * memory). A block takes groups of eight tiles, a warp each, so that a record of activations, streamed beside the
- * weights, serves 128 rows. A matrix of too few groups is cut into its chunks of K over eight blocks; the last to
- * arrive adds the chunks in order.
- *
- * Both form the same sums in the same order: see t16.cuh.
+ * A row's bits are the same in every launch of one of them; the invariant mode keeps a matrix to one of them whatever
+ * the number of rows.
  */
 #ifndef HEARTH_CUDA_GEMM_CUH
 #define HEARTH_CUDA_GEMM_CUH
@@ -35,11 +33,11 @@ struct gemm_args {
     struct gemm_part part[3];
     uint32_t n_part, n_rec;
     uint32_t tile_lo, tile_hi; /* tiles of this launch */
-    uint32_t pair;             /* narrow: tiles this far apart within 2 * pair are finished together; 0 = alone */
+    uint32_t pair;             /* few: tiles this far apart within 2 * pair are finished together; 0 = alone */
     uint32_t stages, split;    /* wide: split = blocks over K, 1 or CHUNKS */
     uint32_t row0, cap;
-    bool narrow;
-    /* activations: prepared rows, or f32 rows to be normed (narrow) */
+    bool few;
+    /* activations: prepared rows, or f32 rows to be normed (few) */
     const __half *x;
     uint32_t k;
     const float *xf;
@@ -65,7 +63,7 @@ struct gemm_args {
     uint32_t *ticket;
 };
 
-enum { WARPS = 8, CONSUMERS = WARPS * 32, BLOCK = CONSUMERS + 32, FLUSH = 4 /* narrow: tiles finished at once */ };
+enum { WARPS = 8, CONSUMERS = WARPS * 32, BLOCK = CONSUMERS + 32, FLUSH = 4 /* few: tiles finished at once */ };
 
 /* --- Hopper's copies and barriers ------------------------------------------------------------------------------- */
 
@@ -160,26 +158,11 @@ __device__ static inline uint32_t eight_at(uint32_t lane)
     return (lane >> 3) * PREP_GROUP + (lane & 7) * 8;
 }
 
-/* narrow's own row, without the padding between rows. */
-enum { X_REC = PREP_SUM + 16 };
-
-#if __CUDA_ARCH__ >= 900
-/* A chunk of a prepared row to shared memory, by one warp; sums are formed anew (narrow's SwiGLU does not write them).
- */
-__device__ static inline void take_chunk(const __half *src, __half *dst, uint32_t r0, uint32_t r1, uint32_t lane)
+/* An RMS norm's factor can be multiplied with what the matrix makes of the row. */
+__host__ __device__ static inline bool norm_late(const struct norm &n)
 {
-    uint32_t at = eight_at(lane);
-#pragma unroll 1
-    for (uint32_t r = r0; r < r1; r++)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem_of(dst + r * X_REC + at)),
-                     "l"(src + r * PREP_STEP + at)
-                     : "memory");
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#pragma unroll 1
-    for (uint32_t r = r0; r < r1; r++)
-        put_sums(dst + r * X_REC, lane, *(const uint4 *)(dst + r * X_REC + at));
+    return n.kind == NORM_RMS && !n.b;
 }
-#endif
 
 __device__ static inline void load_eight(float v[8], const float *x, uint32_t k, uint32_t n)
 {
@@ -310,11 +293,11 @@ __device__ static inline void put_qkv(const gemm_args &a, uint32_t part, uint32_
 
 /*
  * What follows is done in items: a rotation's pair of rows for q|k|v, a row otherwise. An item's operands are fetched
- * apart from its end, so that narrow has them before its sums are there.
+ * apart from its end, so that few has them before its sums are there. ROWS: rows of few's launch, 0 = wide.
  */
 struct item {
-    float a, b, freq, pos;
-    uint32_t slot;
+    float a, b, freq;
+    uint32_t pos, slot; /* nothing is made of what was asked for before it is wanted: that would wait for it */
 };
 __device__ static inline uint32_t n_items(const gemm_args &a, uint32_t n)
 {
@@ -326,15 +309,18 @@ struct place {
     uint32_t col, ta, tb, ra, rb, part, row, row2;
     bool ok;
 };
-template <int WIDE, class T> __device__ static inline place place_of(const gemm_args &a, uint32_t i, uint32_t n, T tile)
+template <int ROWS, class T> __device__ static inline place place_of(const gemm_args &a, uint32_t i, uint32_t n, T tile)
 {
     place o;
+    o.ok = i < n_items(a, n);
+    if (!o.ok)
+        return o;
     if (a.ep == EP_QKV) {
         bool neox = a.rope.kind == ROPE_NEOX;
-        uint32_t half = a.rope.n_rot / 2, j = WIDE ? i % (n * 8) : i;
-        o.col = WIDE ? i / (n * 8) : 0;
-        if (neox) { /* 16 pairs from two tiles; narrow has them side by side, wide half a head apart */
-            uint32_t d = WIDE ? half / 16 : 1, u = j / 16;
+        uint32_t half = a.rope.n_rot / 2, j = ROWS == 1 ? i : i % (n * 8);
+        o.col = ROWS == 1 ? 0 : i / (n * 8);
+        if (neox) { /* 16 pairs from two tiles; few has them side by side, wide half a head apart */
+            uint32_t d = ROWS ? 1 : half / 16, u = j / 16;
             o.ta = u / d * 2 * d + u % d, o.tb = o.ta + d, o.ra = o.rb = j % 16;
         } else
             o.ta = o.tb = j / 8, o.ra = j % 8 * 2, o.rb = o.ra + 1;
@@ -344,8 +330,8 @@ template <int WIDE, class T> __device__ static inline place place_of(const gemm_
         o.row2 = o.row + (neox ? half : 1);
         o.ok = tile(o.tb) < a.tile_hi && o.row < p.n_out;
     } else {
-        uint32_t j = WIDE ? i % (n * 16) : i;
-        o.col = WIDE ? i / (n * 16) : 0;
+        uint32_t j = ROWS == 1 ? i : i % (n * 16);
+        o.col = ROWS == 1 ? 0 : i / (n * 16);
         o.ta = o.tb = j / 16, o.ra = o.rb = j % 16;
         const gemm_part &p = part_of(a, tile(o.ta));
         o.part = &p - a.part;
@@ -355,35 +341,25 @@ template <int WIDE, class T> __device__ static inline place place_of(const gemm_
     return o;
 }
 
-template <int WIDE, class T>
-__device__ static inline item fetch_item(const gemm_args &a, uint32_t i, uint32_t n, T tile)
+__device__ static inline item fetch_item(const gemm_args &a, const place &p)
 {
     item m = {0, 0, 0, 0, NO_SLOT};
-    if ((a.ep != EP_QKV && a.ep != EP_PROJ) || i >= n_items(a, n))
-        return m;
-    place p = place_of<WIDE>(a, i, n, tile);
-    if (!p.ok)
-        return m;
-    uint32_t row0 = a.part[p.part].row0, row = a.row0 + p.col;
-    if (a.bias)
+    bool qkv = a.ep == EP_QKV && p.ok, proj = a.ep == EP_PROJ && p.ok,
+         turn = qkv && p.part < 2 && a.rope.kind != ROPE_NONE;
+    uint32_t row0 = a.part[p.ok ? p.part : 0].row0, row = a.row0 + p.col, k = turn ? p.row % a.d_head : 0;
+    if (a.bias && (qkv || proj))
         m.a = a.bias[row0 + p.row], m.b = a.bias[row0 + p.row2];
-    if (a.ep == EP_PROJ)
+    if (proj)
         m.freq = __ldcg(a.out + (uint64_t)row * a.ldout + p.row);
-    else if (p.part < 2 && a.rope.kind != ROPE_NONE) {
-        uint32_t k = p.row % a.d_head;
-        bool neox = a.rope.kind == ROPE_NEOX;
-        m.freq = a.rope.inv_freq[neox ? k : k < a.rope.n_rot ? k / 2 : 0];
-        m.pos = (float)a.step->pos[row];
-    }
-    if (a.ep == EP_QKV && p.part)
+    if (turn)
+        m.freq = a.rope.inv_freq[a.rope.kind == ROPE_NEOX ? k : k < a.rope.n_rot ? k / 2 : 0], m.pos = a.step->pos[row];
+    if (qkv && p.part)
         m.slot = a.step->kv_slot[row];
     return m;
 }
 
-template <int WIDE, class T, class V>
-__device__ static inline void finish_item(const gemm_args &a, uint32_t i, uint32_t n, T tile, V val, const item &m)
+template <class V> __device__ static inline void finish_item(const gemm_args &a, const place &p, V val, const item &m)
 {
-    place p = place_of<WIDE>(a, i, n, tile);
     if (!p.ok)
         return;
     float x = val(p.ta, p.ra, p.col);
@@ -403,7 +379,7 @@ __device__ static inline void finish_item(const gemm_args &a, uint32_t i, uint32
     x = __fadd_rn(x, m.a);
     if (p.part < 2 && a.rope.kind != ROPE_NONE && (a.rope.kind == ROPE_NEOX || k2 < a.rope.n_rot)) {
         float sn, cs;
-        rope_turn(m.pos, m.freq, &sn, &cs);
+        rope_turn((float)m.pos, m.freq, &sn, &cs);
         sn *= a.rope.scale, cs *= a.rope.scale;
         float xr = __fmaf_rn(x, cs, -__fmul_rn(y, sn));
         y = __fmaf_rn(x, sn, __fmul_rn(y, cs)), x = xr;
@@ -423,14 +399,14 @@ __device__ static inline void finish_item(const gemm_args &a, uint32_t i, uint32
     put_qkv(a, p.part, head, k2, p.col, m.slot, y);
 }
 
-/* Hidden units of n tiles for all columns; WIDE blocks hold whole sub-blocks of them and write their sums too. */
-template <int WIDE, class T, class V>
+/* Hidden units of n tiles for all columns; wide's blocks hold whole sub-blocks of them and write their sums too. */
+template <int ROWS, class T, class V>
 __device__ static inline void finish_glu(const gemm_args &a, uint32_t n, T tile, V val, uint32_t tid, uint32_t threads)
 {
     uint32_t e = a.glu_rows, d_ff = a.part[0].n_out;
     for (uint32_t i = tid; i < (n * e * a.cap + 31) / 32 * 32; i += threads) {
-        uint32_t col = WIDE ? i / (n * e) : 0, j = WIDE ? i % (n * e) : i, t = e == 8 ? j / 8 : j / 16, r = j & (e - 1),
-                 u = tile(t) * e + r;
+        uint32_t col = ROWS == 1 ? 0 : i / (n * e), j = ROWS == 1 ? i : i % (n * e), t = e == 8 ? j / 8 : j / 16,
+                 r = j & (e - 1), u = tile(t) * e + r;
         bool mine = col < a.cap && u < (d_ff + 255) / 256 * 256 && tile(t) < a.tile_hi;
         float v = 0;
         if (mine && u < d_ff) {
@@ -441,7 +417,7 @@ __device__ static inline void finish_glu(const gemm_args &a, uint32_t n, T tile,
         __half h = half_sat(v), *row = a.ff.p + (uint64_t)(a.row0 + col) * a.ff.ld;
         if (mine)
             row[prep_at(u)] = h;
-        if (WIDE) {
+        if (!ROWS) {
             float f = __half2float(h), s = f;
 #pragma unroll
             for (int w = 1; w < 4; w++) /* fours in order: lane 4i adds 4i + 1, 2, 3 */
@@ -463,19 +439,40 @@ __device__ static inline void finish_wide(const gemm_args &a, T tile, V val, uin
 {
     enum { BATCH = 4 }; /* items whose operands are on their way together */
     if (a.ep == EP_GLU) {
-        finish_glu<1>(a, WARPS, tile, val, tid, threads);
+        finish_glu<0>(a, WARPS, tile, val, tid, threads);
         return;
     }
     for (uint32_t i = tid; i < n_items(a, WARPS); i += BATCH * threads) {
         item m[BATCH];
 #pragma unroll
         for (int j = 0; j < BATCH; j++)
-            m[j] = fetch_item<1>(a, i + j * threads, WARPS, tile);
+            m[j] = fetch_item(a, place_of<0>(a, i + j * threads, WARPS, tile));
 #pragma unroll
         for (int j = 0; j < BATCH; j++)
-            if (i + j * threads < n_items(a, WARPS))
-                finish_item<1>(a, i + j * threads, WARPS, tile, val, m[j]);
+            finish_item(a, place_of<0>(a, i + j * threads, WARPS, tile), val, m[j]);
     }
+}
+
+/* --- launching --------------------------------------------------------------------------------------------------- */
+
+/* The shared memory of two resident blocks, or of one. */
+static inline uint32_t smem_for(const struct device *d, int blocks)
+{
+    uint32_t all = (uint32_t)d->smem_max + 1024; /* a block has 1 KiB of the system's besides its own */
+    return all / blocks - 1024;
+}
+
+template <typename K> static inline void smem_once(struct device *d, K *k, uint32_t *done)
+{
+    if (*done >> d->index & 1)
+        return;
+    cuda_smem(d, k, d->smem_max);
+    *done |= 1u << d->index;
+}
+
+static inline uint32_t min_u(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
 }
 
 /* One per type, or pair of types in one q|k|v: gemm_q4_k.cu and its sisters. */

@@ -1,154 +1,16 @@
 /*
- * gemm_body.cuh - the two kernels that gemm.cuh describes, and their launch. Included by gemm_q4_k.cu and its sisters.
+ * gemm_body.cuh - the kernel `wide` that gemm.cuh describes, and the choice between it and `few`. Included by
+ * gemm_q4_k.cu and its sisters.
  */
 #ifndef HEARTH_CUDA_GEMM_BODY_CUH
 #define HEARTH_CUDA_GEMM_BODY_CUH
 
-#include "kernels/cuda/gemm.cuh"
-
-/* --- one row --------------------------------------------------------------------------------------------------------
- */
+#include "kernels/cuda/gemm_few.cuh"
 
 template <int TA, int TB> struct ring_of {
     static constexpr uint32_t UA = t16_unit(TA), UB = t16_unit(TB), PA = t16_per(TA), PB = t16_per(TB);
-    static constexpr uint32_t U = UA > UB ? UA : UB, STAGE = U * CHUNKS;
-    static constexpr uint32_t REC = UA * PA > UB *PB ? UA *PA : UB *PB; /* wide keeps whole records */
+    static constexpr uint32_t REC = UA * PA > UB *PB ? UA *PA : UB *PB;
 };
-
-/* Shared memory besides the ring: barriers, two buffers of partial sums, the norm's sums, the row. */
-__host__ __device__ static inline uint32_t narrow_fixed(uint32_t n_rec)
-{
-    return 256 + 2 * WARPS * FLUSH * 16 * 4 + 64 + n_rec * X_REC * 2;
-}
-
-template <int TA, int TB> __global__ void __launch_bounds__(BLOCK, 2) gemm_narrow(const __grid_constant__ gemm_args a)
-{
-#if __CUDA_ARCH__ >= 900
-    using R = ring_of<TA, TB>;
-    extern __shared__ __align__(128) uint8_t sm[];
-    uint64_t *full = (uint64_t *)sm, *empty = full + 16;
-    float *red = (float *)(sm + 256), *sums = red + 2 * WARPS * FLUSH * 16;
-    __half *xs = (__half *)(sums + 16);
-    uint8_t *ring = sm + narrow_fixed(a.n_rec);
-    uint32_t tid = threadIdx.x, warp = tid >> 5, lane = tid & 31, n_rec = a.n_rec, base = n_rec / CHUNKS,
-             rem = n_rec % CHUNKS;
-    uint32_t tiles = a.tile_hi - a.tile_lo, n;
-    pdl_go();
-    if (a.pair)
-        n = 2 * ((tiles / 2 - blockIdx.x + gridDim.x - 1) / gridDim.x);
-    else
-        n = (tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
-    if (!tid) {
-        for (uint32_t s = 0; s < a.stages; s++)
-            bar_init(full + s, 1), bar_init(empty + s, WARPS * WARP_ARRIVALS);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
-    __syncthreads();
-    if (warp == WARPS) { /* the producer */
-        if (!lane) {
-            uint64_t policy = evict_first();
-            uint32_t s = 0, phase = 1;
-            for (uint32_t i = 0; i < n; i++) {
-                uint32_t tile = tile_at(a, i);
-                const gemm_part &p = part_of(a, tile);
-                bool second = TA != TB && p.second;
-                uint32_t unit = second ? R::UB : R::UA, per = second ? R::PB : R::PA, left = n_rec * per;
-                const uint8_t *src = a.w + p.off + (uint64_t)(tile - p.tile0) * n_rec * unit * per;
-                for (uint32_t step = 0; left; step++) {
-                    uint32_t u = step < base * per ? CHUNKS : rem;
-                    bar_wait(empty + s, phase);
-                    bar_expect(full + s, u * unit);
-                    bulk(ring + s * R::STAGE, src, u * unit, full + s, policy);
-                    src += u * unit, left -= u;
-                    if (++s == a.stages)
-                        s = 0, phase ^= 1;
-                }
-            }
-        }
-        pdl_wait();
-        return;
-    }
-    uint32_t r0 = t16_chunk(n_rec, warp), r1 = t16_chunk(n_rec, warp + 1);
-    if (a.xf)
-        norm_chunks(
-            [&]() {
-                pdl_wait();
-                uint32_t row = a.gather ? a.gather[a.row0] : a.row0;
-                return a.xf + (uint64_t)row * a.ldxf;
-            },
-            a.k, a.norm, n_rec, xs, X_REC, sums, warp, lane);
-    else {
-        pdl_wait();
-        take_chunk(a.x + a.row0 * PREP_REC, xs, r0, r1, lane);
-    }
-    __syncwarp();
-    struct type_a {
-        enum { value = TA };
-    };
-    struct type_b {
-        enum { value = TB };
-    };
-    uint32_t s = 0, phase = 0, flushed = 0; /* tiles finished */
-    auto group_tile = [&](uint32_t t) { return tile_at(a, flushed + t); };
-    item m = fetch_item<0>(a, tid, min(n, (uint32_t)FLUSH), group_tile);
-#pragma unroll 1
-    for (uint32_t i = 0; i < n; i++) {
-        float acc[4] = {0, 0, 0, 0};
-        auto run = [&](auto type) {
-            constexpr int T = decltype(type)::value;
-            constexpr uint32_t per = t16_per(T), unit = t16_unit(T);
-            const __half *x = xs + r0 * X_REC;
-#pragma unroll 1
-            for (uint32_t c = 0; c < base + (rem != 0); c++, x += X_REC)
-#pragma unroll 1
-                for (uint32_t q = 0; q < per; q++) {
-                    bar_wait(full + s, phase);
-                    if (c < r1 - r0) {
-                        float part[1][4] = {{0, 0, 0, 0}};
-                        xfrag v = {x, x + PREP_SUM, 0, 0};
-                        t16_mul<T, 1>(ring + s * R::STAGE + warp * unit, q, v, lane, part);
-#pragma unroll
-                        for (int j = 0; j < 4; j++)
-                            acc[j] = __fadd_rn(acc[j], part[0][j]);
-                    }
-                    bar_release(empty + s, lane);
-                    if (++s == a.stages)
-                        s = 0, phase ^= 1;
-                }
-        };
-        if (TA != TB && part_of(a, tile_at(a, i)).second)
-            run(type_b());
-        else
-            run(type_a());
-        float *buf = red + (flushed / FLUSH & 1) * WARPS * FLUSH * 16;
-        uint32_t fl = i - flushed;
-        if (!(lane & 3)) {
-            buf[(warp * FLUSH + fl) * 16 + (lane >> 2)] = acc[0];
-            buf[(warp * FLUSH + fl) * 16 + (lane >> 2) + 8] = acc[2];
-        }
-        if (fl + 1 < FLUSH && i + 1 < n)
-            continue;
-        consumers_sync();
-        auto val = [&](uint32_t t, uint32_t r, uint32_t) {
-            float v = 0;
-#pragma unroll
-            for (int w = 0; w < WARPS; w++)
-                v = __fadd_rn(v, buf[(w * FLUSH + t) * 16 + r]);
-            return v;
-        };
-        if (a.ep == EP_GLU)
-            finish_glu<0>(a, fl + 1, group_tile, val, tid, CONSUMERS);
-        else if (tid < n_items(a, fl + 1))
-            finish_item<0>(a, tid, fl + 1, group_tile, val, m);
-        flushed = i + 1;
-        if (flushed < n && a.ep != EP_GLU)
-            m = fetch_item<0>(a, tid, min(n - flushed, (uint32_t)FLUSH), group_tile);
-    }
-#endif
-}
-
-/* --- 2 to 64 rows
- * ----------------------------------------------------------------------------------------------------- */
 
 enum { STAGED_LD = 132 /* floats from column to column: 128 rows, padded */ };
 template <int COLS> __host__ __device__ constexpr uint32_t wide_fixed()
@@ -358,26 +220,6 @@ __global__ void __launch_bounds__(SETS *CONSUMERS + 32, SETS == 1 ? 2 : 1)
 /* --- launching ------------------------------------------------------------------------------------------------------
  */
 
-/* The shared memory of two resident blocks, or of one. */
-static inline uint32_t smem_for(const struct device *d, int blocks)
-{
-    uint32_t all = (uint32_t)d->smem_max + 1024; /* a block has 1 KiB of the system's besides its own */
-    return all / blocks - 1024;
-}
-
-template <typename K> static inline void smem_once(struct device *d, K *k, uint32_t *done)
-{
-    if (*done >> d->index & 1)
-        return;
-    cuda_smem(d, k, d->smem_max);
-    *done |= 1u << d->index;
-}
-
-static inline uint32_t min_u(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 template <int TA, int TB, int NT, int SETS> static void run_wide(struct device *d, gemm_args &a)
 {
     static uint32_t done;
@@ -399,16 +241,20 @@ template <int TA, int TB, int NT, int SETS> static void run_wide(struct device *
 /* NT2: whether 16 columns have a width of their own. */
 template <int TA, int TB, int NT2> static void run_gemm(struct device *d, gemm_args &a)
 {
-    static uint32_t done;
-    if (a.narrow) {
-        uint32_t fixed = narrow_fixed(a.n_rec), stage = ring_of<TA, TB>::STAGE,
-                 blocks = smem_for(d, 2) < fixed + 2 * stage ? 1 : 2;
-        uint32_t units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1);
-        a.stages = min_u((smem_for(d, blocks) - fixed) / stage, 16);
-        smem_once(d, gemm_narrow<TA, TB>, &done);
-        cuda_launch(d, gemm_narrow<TA, TB>, dim3(min_u(units, d->sms * blocks)), BLOCK, fixed + a.stages * stage,
-                    LAUNCH_PDL, a);
-    } else if (a.cap <= 8)
+    if constexpr (int_type(TA))
+        if (a.few) {
+            uint32_t rows = a.cap, m;
+            for (uint32_t row = 0; row < rows; row += m) {
+                if (rows - row >= 4 && few_fits<TA, TB, 4>(d, a.n_rec))
+                    m = 4, run_few<TA, TB, 4>(d, a, row);
+                else if (rows - row >= 2 && few_fits<TA, TB, 2>(d, a.n_rec))
+                    m = 2, run_few<TA, TB, 2>(d, a, row);
+                else
+                    m = 1, run_few<TA, TB, 1>(d, a, row);
+            }
+            return;
+        }
+    if (a.cap <= 8)
         run_wide<TA, TB, 1, 1>(d, a);
     else if (a.cap <= 16 && NT2)
         run_wide<TA, TB, 2, 1>(d, a);

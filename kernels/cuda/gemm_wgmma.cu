@@ -90,11 +90,6 @@ uint64_t wg_x_bytes(const struct workspace_dims *dims)
     return (uint64_t)pad256(k > dims->d_model ? k : dims->d_model) * WG_ROWS * sizeof(__half);
 }
 
-static uint32_t min_u(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Launches w times d->ws.wg_x; whole: blocks have whole groups. Says where the products are. */
 static sums product(struct device *d, const wdev *w, wg_args &a, uint32_t cap, bool whole)
 {

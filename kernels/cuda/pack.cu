@@ -70,11 +70,9 @@ __device__ static uint32_t pack_word(const slice &s, uint32_t tile, uint32_t r, 
         if (w < S) { /* fifth bits: word j = 2h + p of a lane */
             h = j >> 1, p = j & 1;
             const uint8_t *b = s.row(tile, h, g);
-            for (uint32_t i = 0; b && i < 16; i++) {
-                uint32_t idx = i >> 1 & 6, bits = b[at + 16 + 16 * p + i] >> 2 * t & 3; /* of sub-blocks 2t, 2t + 1 */
-                idx += i & 1;
-                uint32_t pos = (idx < 4 ? idx : idx + 4) + 16 * (i >> 1 & 1);
-                v |= (bits & 1) << pos | bits >> 1 << (pos + 4);
+            for (uint32_t i = 0; b && i < 16; i++) { /* bit i / 4 of byte i % 4, and 4 further */
+                uint32_t bits = b[at + 16 + 16 * p + i] >> 2 * t & 3, pos = 8 * (i & 3) + (i >> 2);
+                v |= (bits & 1) << pos | bits >> 1 << (pos + 4); /* of sub-blocks 2t, 2t + 1 */
             }
             return v;
         }
@@ -129,9 +127,8 @@ __device__ static uint32_t pack_word(const slice &s, uint32_t tile, uint32_t r, 
             w -= 512;
             const uint8_t *b = s.row(tile, w >> 7, g);
             for (uint32_t i = 0; b && i < 8; i++) { /* element m = i & 3 of word 2j + (i >> 2) */
-                uint32_t m = i & 3, k = 32 * (2 * j + (i >> 2)) + 4 * t + m,
-                         pos = 2 * ((m & 1) + 4 * (i >> 2)) + 16 * (m >> 1);
-                v |= q6_hi(b + at, k) << pos | q6_hi(b + at, k + 16) << (pos + 4);
+                uint32_t m = i & 3, k = 32 * (2 * j + (i >> 2)) + 4 * t + m, pos = 8 * m + 4 * (i >> 2);
+                v |= q6_hi(b + at, k) << pos | q6_hi(b + at, k + 16) << (pos + 2);
             }
             return v;
         }

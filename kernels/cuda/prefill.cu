@@ -298,7 +298,7 @@ template <int TYPE> __global__ void __launch_bounds__(EXPAND_WARPS * 32) expand_
 #pragma unroll
                     for (int m = 0; m < 4; m++) {
                         uint32_t lo = w[i >> 1] >> (8 * m + 4 * (s & 1)) & 15;
-                        uint32_t hi = x[q >> 1] >> (2 * ((m & 1) + 4 * (q & 1) + 2 * (s & 1)) + 16 * (m >> 1)) & 3;
+                        uint32_t hi = x[q >> 1] >> (8 * m + 4 * (q & 1) + 2 * (s & 1)) & 3;
                         f[m] = scale * (small_float(lo | hi << 4) - 32.f);
                     }
                     union {

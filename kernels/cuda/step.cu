@@ -39,7 +39,7 @@ struct shape {
     uint64_t key;
     const struct kv_pool *kv;
     uint32_t cap, out_cap, depth, n_op;
-    uint32_t mode;        /* decode, sample, fast_prefill, wgmma: bits */
+    uint32_t mode;        /* decode, sample, fast_prefill, wgmma, invariant: bits */
     cudaGraphExec_t exec; /* NULL = run eagerly */
     uint64_t used;        /* ticket of the last use; 0 = empty */
 };
@@ -429,7 +429,8 @@ static void flush(struct device *d)
 static struct shape *shape_of(struct device *d, bool *seen)
 {
     struct step_rec *r = d->rec;
-    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (d->fast_prefill ? 4 : 0) | (d->wgmma ? 8 : 0);
+    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (d->fast_prefill ? 4 : 0) | (d->wgmma ? 8 : 0) |
+                    (d->invariant ? 16 : 0);
     struct shape *old = &r->shape[0];
     for (int i = 0; i < GRAPHS_MAX; i++) {
         struct shape *s = &r->shape[i];

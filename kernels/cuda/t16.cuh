@@ -15,16 +15,17 @@
  *   Q4_K 2304: 0 planes [h][p]: file bytes qs[32t + 16p ..], nibbles of sub-blocks 2t (low) and 2t + 1 (high)
  *              2048 u32 a lane: sc(2t), sc(2t+1) of g, the same of g + 8, m(2t) of g, 2 bits of m(2t+1) of g + 8
  *              2176 u16 a lane: m(2t+1) of g, m(2t) of g + 8, 4 bits of m(2t+1) of g + 8;  2240 (d, dmin) a row
- *   Q5_K 2816: as Q4_K, but 2048 planes of fifth bits (u32 [h][p] a lane), then 2560, 2688, 2752
+ *   Q5_K 2816: as Q4_K, but 2048 planes of fifth bits (u32 [h][p] a lane: word u's byte i has bit u of byte i for the low
+ *              nibble, bit 4 + u for the high one), then 2560, 2688, 2752
  *   Q6_K 3360: 0 planes [h][p] of low nibbles: word 4p + i holds k 16s + 4t + 0..3 for s = 2(4p+i) (low nibble of
- *              each byte pair, order 0,1 | 2,3 by half word) and s + 1 (high); 2048 planes [h] of upper bits;
- *              3072 scales [16 rows][16]; 3328 d [16]
+ *              each byte) and s + 1 (high); 2048 planes [h] of upper bits: word j's byte i has those of byte i of
+ *              words 2j and 2j + 1, low nibble first, two bits each; 3072 scales [16 rows][16]; 3328 d [16]
  *   Q8_0 2176 x 2: planes [h][p]: word s & 3 of plane p holds k 128q + 16s + 4t + 0..3, s = 4p + i; 2048 d [16][4]
  *   Q4_0 2304: nibbles as Q6_K; 2048 d [16][8]
  *   F16, BF16 2048 x 4: planes [h][p]: k 64t + 16q + 8p + 0..7, every four in the order 0,2,1,3
  *   F32  2048 x 8: planes [h][p]: k 64t + 8q + 4p + 0..3
  *
- * Exactness: sc * q <= 1953 and q - 32, q - 128, q - 8 are integers that fp16 holds; their products with fp16
+ * Exactness, in fp16: sc * q <= 1953 and q - 32, q - 128, q - 8 are integers that fp16 holds; their products with fp16
  * activations are summed in f32 and scaled afterwards. BF16 becomes fp16 (exact from 6e-5 on), F32 is split hi + lo.
  */
 #ifndef HEARTH_CUDA_T16_CUH
@@ -54,6 +55,12 @@ __host__ __device__ constexpr uint32_t t16_per(int type)
 __host__ __device__ constexpr uint32_t t16_record(int type)
 {
     return t16_unit(type) * t16_per(type);
+}
+
+/* Whether few rows multiply in integers (t16_int.cuh). */
+__host__ __device__ constexpr bool int_type(int type)
+{
+    return type != DT_F32 && type != DT_F16 && type != DT_BF16;
 }
 
 /* First record of chunk c. */
@@ -137,7 +144,7 @@ __device__ static inline void add_scaled(float *acc, const float *q, float sg, f
 
 /*
  * Activations of a record as a lane sees them: its column's row of the prepared form (cuda.cuh), `step` halves from one
- * n-tile of 8 columns to the next. At batch 1 all eight columns are the same row: seven are computed for nothing.
+ * n-tile of 8 columns to the next.
  */
 struct xfrag {
     const __half *x, *sum;
@@ -189,7 +196,7 @@ __device__ static inline void unit_k45(const uint8_t *r, const xfrag &v, int lan
     g1 = h2mul(g1, 0x2C002C00u), h1 = h2mul(h1, 0x2C002C00u);            /* sc / 16 */
     uint32_t mg = h2sub((s >> 24 & 63) | (e & 63) << 16 | M, M);
     uint32_t mh = h2sub((e >> 6 & 63) | (s >> 30 | (e >> 12) << 2) << 16 | M, M);
-    float q[NT][4]; /* one chain of sums: another set of registers costs wide a block, and narrow has warps enough */
+    float q[NT][4]; /* one chain of sums: another set of registers costs wide a block */
     zero(q);
 #pragma unroll(unroll <NT>::value)
     for (int p = 0; p < 2; p++) {
@@ -209,11 +216,8 @@ __device__ static inline void unit_k45(const uint8_t *r, const xfrag &v, int lan
                          cl = lop_or(a8, 0x000f000f, M), dl = lop_or(b8, 0x000f000f, M),
                          ah = lop_or(a[u], 0x00f000f0, M), bh = lop_or(b[u], 0x00f000f0, M),
                          ch = lop_or(a8, 0x00f000f0, M), dh = lop_or(b8, 0x00f000f0, M);
-                if (FIVE) { /* bit j to 4 for the low nibble, j + 4 to 8 for the high one */
-                    uint32_t f0 = u < 2 ? fg << (4 - 2 * u) : fg >> 2 * u,
-                             f1 = u < 2 ? fg << (3 - 2 * u) : fg >> (2 * u + 1);
-                    uint32_t f2 = u < 2 ? fh << (4 - 2 * u) : fh >> 2 * u,
-                             f3 = u < 2 ? fh << (3 - 2 * u) : fh >> (2 * u + 1);
+                if (FIVE) { /* bit u of a byte to 4 for the low nibble, u + 4 to 8 for the high one */
+                    uint32_t f0 = fg << (4 - u), f1 = fg >> (4 + u), f2 = fh << (4 - u), f3 = fh >> (4 + u);
                     al = lop_or(f0, 0x00100010, al), ah = lop_or(f0, 0x01000100, ah), cl = lop_or(f1, 0x00100010, cl),
                     ch = lop_or(f1, 0x01000100, ch);
                     bl = lop_or(f2, 0x00100010, bl), bh = lop_or(f2, 0x01000100, bh), dl = lop_or(f3, 0x00100010, dl),
@@ -270,18 +274,17 @@ __device__ static inline void unit_q6_k(const uint8_t *r, const xfrag &v, int la
 #pragma unroll
         for (int u = 0; u < 4; u++) {
             int h = u / 2, s = 2 * (4 * p + u), c = 2 * u % 4;
-            /* upper bits to 4 for the low nibble, 8 for the high one */
-            uint32_t f0 = u & 1 ? fg[h] >> 4 : fg[h] << 4, f1 = u & 1 ? fg[h] >> 6 : fg[h] << 2;
-            uint32_t f2 = u & 1 ? fh[h] >> 4 : fh[h] << 4, f3 = u & 1 ? fh[h] >> 6 : fh[h] << 2;
+            /* upper bits of a byte: 0, 2 of the even word's low and high nibble, 4, 6 of the odd one's */
+            uint32_t f = u & 1 ? fg[h] >> 4 : fg[h], k = u & 1 ? fh[h] >> 4 : fh[h];
             uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8;
-            uint32_t al = h2sub(lop_or(f0, 0x00300030, lop_or(a[u], 0x000f000f, M)), 0x64206420u);
-            uint32_t bl = h2sub(lop_or(f2, 0x00300030, lop_or(b[u], 0x000f000f, M)), 0x64206420u);
-            uint32_t cl = h2sub(lop_or(f1, 0x00300030, lop_or(a8, 0x000f000f, M)), 0x64206420u);
-            uint32_t dl = h2sub(lop_or(f3, 0x00300030, lop_or(b8, 0x000f000f, M)), 0x64206420u);
-            uint32_t ah = h2fma(lop_or(f0, 0x03000300, lop_or(a[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
-            uint32_t bh = h2fma(lop_or(f2, 0x03000300, lop_or(b[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
-            uint32_t ch = h2fma(lop_or(f1, 0x03000300, lop_or(a8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
-            uint32_t dh = h2fma(lop_or(f3, 0x03000300, lop_or(b8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
+            uint32_t al = h2sub(lop_or(f << 4, 0x00300030, lop_or(a[u], 0x000f000f, M)), 0x64206420u);
+            uint32_t bl = h2sub(lop_or(k << 4, 0x00300030, lop_or(b[u], 0x000f000f, M)), 0x64206420u);
+            uint32_t cl = h2sub(lop_or(f >> 4, 0x00300030, lop_or(a8, 0x000f000f, M)), 0x64206420u);
+            uint32_t dl = h2sub(lop_or(k >> 4, 0x00300030, lop_or(b8, 0x000f000f, M)), 0x64206420u);
+            uint32_t ah = h2fma(lop_or(f << 6, 0x03000300, lop_or(a[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
+            uint32_t bh = h2fma(lop_or(k << 6, 0x03000300, lop_or(b[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
+            uint32_t ch = h2fma(lop_or(f >> 2, 0x03000300, lop_or(a8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
+            uint32_t dh = h2fma(lop_or(k >> 2, 0x03000300, lop_or(b8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
             float cg0 = f32_of_i8(sg[h], c), ch0 = f32_of_i8(sh[h], c), cg1 = f32_of_i8(sg[h], c + 1),
                   ch1 = f32_of_i8(sh[h], c + 1);
 #pragma unroll

@@ -32,8 +32,8 @@ __device__ static inline void unpack_eight(uint32_t type, const uint8_t *tile, u
         float2 d = __half22float2(((const __half2 *)(u + S + 192))[row]);
         uint32_t five = type == DT_Q5_K ? ((const uint32_t *)(u + 2048 + lane * 16))[2 * h + p] : 0;
         for (uint32_t i = 0; i < 8; i++) {
-            uint32_t v = w[i >> 2] >> (8 * (i & 3) + 4 * up) & 15, idx = 2 * (j + (i >> 2)) + (i & 1);
-            v |= (five >> ((idx < 4 ? idx : idx + 4) + 4 * up + 16 * (i >> 1 & 1)) & 1) << 4;
+            uint32_t v = w[i >> 2] >> (8 * (i & 3) + 4 * up) & 15;
+            v |= (five >> (8 * (i & 3) + j + (i >> 2) + 4 * up) & 1) << 4;
             out[i] = d.x * (float)sc * (float)v - d.y * (float)m;
         }
         return;
@@ -44,7 +44,7 @@ __device__ static inline void unpack_eight(uint32_t type, const uint8_t *tile, u
             uint32_t lo =
                 ((const uint32_t *)(u + (2 * h + (w >> 2)) * 512 + lane * 16))[w & 3] >> (8 * m + 4 * (s & 1)) & 15;
             uint32_t hi = ((const uint32_t *)(u + 2048 + h * 512 + lane * 16))[w >> 1] >>
-                              (2 * ((m & 1) + 4 * (w & 1) + 2 * (s & 1)) + 16 * (m >> 1)) &
+                              (8 * m + 4 * (w & 1) + 2 * (s & 1)) &
                           3;
             int sc = (int)(u[3072 + row * 16 + s]) - 128;
             out[i] = __half2float(((const __half *)(u + 3328))[row]) * (float)sc * (float)((int)(lo | hi << 4) - 32);

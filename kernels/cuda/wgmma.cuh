@@ -154,8 +154,7 @@ template <int FIVE> struct wg_k45 {
                  dl = lop_or(b8, 0x000f000f, M), ah = lop_or(a[u], 0x00f000f0, M), bh = lop_or(b[u], 0x00f000f0, M),
                  ch = lop_or(a8, 0x00f000f0, M), dhi = lop_or(b8, 0x00f000f0, M);
         if (FIVE) {
-            uint32_t f0 = u < 2 ? fg << (4 - 2 * u) : fg >> 2 * u, f1 = u < 2 ? fg << (3 - 2 * u) : fg >> (2 * u + 1);
-            uint32_t f2 = u < 2 ? fh << (4 - 2 * u) : fh >> 2 * u, f3 = u < 2 ? fh << (3 - 2 * u) : fh >> (2 * u + 1);
+            uint32_t f0 = fg << (4 - u), f1 = fg >> (4 + u), f2 = fh << (4 - u), f3 = fh >> (4 + u);
             al = lop_or(f0, 0x00100010, al), ah = lop_or(f0, 0x01000100, ah), cl = lop_or(f1, 0x00100010, cl),
             ch = lop_or(f1, 0x01000100, ch);
             bl = lop_or(f2, 0x00100010, bl), bh = lop_or(f2, 0x01000100, bh), dl = lop_or(f3, 0x00100010, dl),
@@ -198,17 +197,16 @@ template <> struct wg_unit<DT_Q6_K> {
         uint32_t ds = h2mul(h2sub(__byte_perm(sg[h], 0x64646464u, pick), B), dg),
                  es = h2mul(h2sub(__byte_perm(sh[h], 0x64646464u, pick), B), dh);
         uint32_t d0 = twice(ds, 0), d1 = twice(ds, 1), e0 = twice(es, 0), e1 = twice(es, 1);
-        uint32_t f0 = u & 1 ? fg[h] >> 4 : fg[h] << 4, f1 = u & 1 ? fg[h] >> 6 : fg[h] << 2;
-        uint32_t f2 = u & 1 ? fh[h] >> 4 : fh[h] << 4, f3 = u & 1 ? fh[h] >> 6 : fh[h] << 2;
+        uint32_t f = u & 1 ? fg[h] >> 4 : fg[h], k = u & 1 ? fh[h] >> 4 : fh[h];
         uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8;
-        A[0] = h2mul(h2sub(lop_or(f0, 0x00300030, lop_or(a[u], 0x000f000f, M)), 0x64206420u), d0);
-        A[1] = h2mul(h2sub(lop_or(f2, 0x00300030, lop_or(b[u], 0x000f000f, M)), 0x64206420u), e0);
-        A[2] = h2mul(h2sub(lop_or(f1, 0x00300030, lop_or(a8, 0x000f000f, M)), 0x64206420u), d0);
-        A[3] = h2mul(h2sub(lop_or(f3, 0x00300030, lop_or(b8, 0x000f000f, M)), 0x64206420u), e0);
-        A[4] = h2mul(h2fma(lop_or(f0, 0x03000300, lop_or(a[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), d1);
-        A[5] = h2mul(h2fma(lop_or(f2, 0x03000300, lop_or(b[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), e1);
-        A[6] = h2mul(h2fma(lop_or(f1, 0x03000300, lop_or(a8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), d1);
-        A[7] = h2mul(h2fma(lop_or(f3, 0x03000300, lop_or(b8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), e1);
+        A[0] = h2mul(h2sub(lop_or(f << 4, 0x00300030, lop_or(a[u], 0x000f000f, M)), 0x64206420u), d0);
+        A[1] = h2mul(h2sub(lop_or(k << 4, 0x00300030, lop_or(b[u], 0x000f000f, M)), 0x64206420u), e0);
+        A[2] = h2mul(h2sub(lop_or(f >> 4, 0x00300030, lop_or(a8, 0x000f000f, M)), 0x64206420u), d0);
+        A[3] = h2mul(h2sub(lop_or(k >> 4, 0x00300030, lop_or(b8, 0x000f000f, M)), 0x64206420u), e0);
+        A[4] = h2mul(h2fma(lop_or(f << 6, 0x03000300, lop_or(a[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), d1);
+        A[5] = h2mul(h2fma(lop_or(k << 6, 0x03000300, lop_or(b[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), e1);
+        A[6] = h2mul(h2fma(lop_or(f >> 2, 0x03000300, lop_or(a8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), d1);
+        A[7] = h2mul(h2fma(lop_or(k >> 2, 0x03000300, lop_or(b8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), e1);
     }
 };
 
