@@ -54,11 +54,11 @@ enum {
     PREP_STEP = BATCH_ROWS_MAX * PREP_REC, /* halves from record to record of a row */
 };
 
-enum { FORM_PLAIN = 1, FORM_WG = 2 /* and 3: of wgmma's fragments by order, sums.cuh; ld is the number of rows */ };
+enum { FORM_PLAIN = 1, FORM_WG = 2 /* and 3: of wgmma's fragments, by order: sums.cuh */ };
 struct act_buf {
     __half *p;
-    uint32_t ld;    /* halves from row to row: PREP_REC in the prepared form */
-    uint32_t plain; /* 1 = row-major fp16, 0 = prepared */
+    uint32_t ld;    /* halves from row to row: PREP_REC in the prepared form; the number of rows in FORM_WG */
+    uint32_t plain; /* 1 = row-major fp16, 0 = prepared, or FORM_WG and its order */
 };
 
 /* Halves of a buffer of prepared rows. */
@@ -110,7 +110,8 @@ struct workspace {
     __half *wscratch; /* prefill: one dequantised slice of a matrix */
     uint64_t wscratch_bytes;
     float *split; /* [SPLIT_FLOATS] split-K partials of the GEMM body */
-    __half *wg_x[2]; /* gemm_wgmma.cu: a matrix input by order of k, and its products */
+    __half *wg_x[2]; /* gemm_wgmma.cu: a matrix input by order of k, ACT_FF in `down`'s, and products */
+    __half *wg_ff;
     float *wg_sums;
 };
 enum { TICKETS = 1 << 16, SPLIT_FLOATS = 1 << 22 };
@@ -264,6 +265,7 @@ struct device {
     sums add, gate_up;
     const float *add_bias;
     uint32_t add_n;
+    bool ff_there; /* ws.wg_ff holds ACT_FF */
     struct op_ffn_up ffn_up;
     uint32_t depth; /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
 };
@@ -356,15 +358,15 @@ void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, ui
 void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t cap);
 
 /* gemm_wgmma.cu: the same over all rows of a step, at most WG_ROWS, on Hopper, where every matrix is of a type that it
- * takes (wg_takes). A product may wait for the op after it; wg_flush ends it. wg_head: false where gemm_head() is to do it.
- */
+ * takes (wg_takes). A product may wait for the op after it; wg_flush ends it. wg_ffn_up wants to know the op after it, or
+ * NULL. wg_head: false where gemm_head() is to do it. Bytes: of products and of a matrix input; 0 = never used. */
 enum { WG_ROWS_MIN = 9, WG_ROWS = 128 };
 bool wg_takes(const struct device *d);
-uint64_t wg_sums_bytes(const struct device *d, const struct workspace_dims *dims); /* room for products; 0 = never used */
-uint64_t wg_x_bytes(const struct workspace_dims *dims);                            /* a matrix input in one order */
+uint64_t wg_sums_bytes(const struct device *d, const struct workspace_dims *dims);
+uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims);
 void wg_qkv(struct device *d, const struct op_qkv *op);
 void wg_proj(struct device *d, const struct op_proj *op);
-void wg_ffn_up(struct device *d, const struct op_ffn_up *op);
+void wg_ffn_up(struct device *d, const struct op_ffn_up *op, const struct op_proj *next);
 bool wg_head(struct device *d, const struct op_head *op);
 void wg_flush(struct device *d);
 

@@ -241,7 +241,8 @@ static uint64_t lay(const struct device *d, struct workspace *w, uint8_t *base)
     w->split = (float *)cut(base, &used, SPLIT_FLOATS * 4ull);
     w->wg_sums = (float *)cut(base, &used, wg_sums_bytes(d, s));
     for (int i = 0; i < 2; i++)
-        w->wg_x[i] = (__half *)cut(base, &used, wg_sums_bytes(d, s) ? wg_x_bytes(s) : 0);
+        w->wg_x[i] = (__half *)cut(base, &used, wg_x_bytes(d, s));
+    w->wg_ff = (__half *)cut(base, &used, wg_x_bytes(d, s));
     w->wscratch_bytes = s->n_row > SWITCH_ROWS ? 32ull << 20 : 0;
     w->wscratch = (__half *)cut(base, &used, w->wscratch_bytes);
     return used;

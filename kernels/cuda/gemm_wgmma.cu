@@ -3,10 +3,116 @@
  * sequences. Not in the invariant mode: weights are rounded to fp16 here, and a row's bits depend on the batch.
  *
  * A kernel leaves its products in pieces (sums.cuh); what comes after it in the stream adds them up on its way: q|k|v's
- * tail, the norm before the next matrix, the gated activation before `down`. So a projection or gate|up waits in the
- * device for the op that follows.
+ * tail, the norm before the next matrix. So a projection waits in the device for the op that follows. Gate|up makes
+ * the activation itself, in the order that `down` wants, and waits too where `down` is not known to follow.
  */
 #include "kernels/cuda/wgmma.cuh"
+
+/* Elements k .. k + 3 of n, which begin on 16 bytes; zeros past the end. */
+__device__ static inline void load_four(const float *from, uint32_t k, uint32_t n, float *to)
+{
+    if (k + 4 <= n) {
+        float4 f = *(const float4 *)(from + k);
+        to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        to[i] = k + i < n ? from[k + i] : 0.f;
+}
+
+/*
+ * RMS norm of a row by a cluster of blocks, each a quarter of it, after the row's last product is added: one block
+ * would wait for a row's pieces four times as long. `two`: a second form, where it has a place.
+ */
+enum { QUARTERS = 4, NORM_THREADS = 256, KEEP = 2 };
+__global__ void __cluster_dims__(QUARTERS) __launch_bounds__(NORM_THREADS)
+    norm_quarters(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, sums add,
+                  const float *bias, act_buf out, act_buf two)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    __shared__ float warps[NORM_THREADS / 32], quarters[QUARTERS];
+    constexpr uint32_t STEP = QUARTERS * NORM_THREADS * 4;
+    uint32_t row = blockIdx.x / QUARTERS, quarter = blockIdx.x % QUARTERS,
+             k0 = (quarter * NORM_THREADS + threadIdx.x) * 4, end = (n + 255) / 256 * 256;
+    float v[KEEP][4], w[KEEP][4], s = 0;
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;"); /* the others' memory is there once they have started */
+    pdl_go();
+#pragma unroll
+    for (uint32_t i = 0; i < KEEP; i++)
+        load_four(nm.w, k0 + i * STEP, n, w[i]);
+    pdl_wait();
+    float *r = x + (uint64_t)(gather ? gather[row] : row) * ldx;
+    auto values = [&](uint32_t k, float *to) {
+        load_four(r, k, n, to);
+        if (!add.p)
+            return;
+        float4 sum = add.four(row, k);
+        const float o[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (k + i < n)
+                r[k + i] = to[i] += o[i] + (bias ? bias[k + i] : 0.f);
+    };
+    auto squares = [&](const float *f) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            s = fmaf(f[i], f[i], s);
+    };
+#pragma unroll
+    for (uint32_t i = 0; i < KEEP; i++)
+        if (k0 + i * STEP < n)
+            values(k0 + i * STEP, v[i]), squares(v[i]);
+    for (uint32_t k = k0 + KEEP * STEP; k < n; k += STEP) {
+        float far[4];
+        values(k, far), squares(far);
+    }
+    for (int i = 16; i; i /= 2)
+        s += __shfl_xor_sync(~0u, s, i);
+    if (threadIdx.x % 32 == 0)
+        warps[threadIdx.x / 32] = s;
+    __syncthreads();
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+    if (threadIdx.x < QUARTERS) {
+        s = 0;
+        for (uint32_t i = 0; i < NORM_THREADS / 32; i++)
+            s += warps[i];
+        asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.f32 [a], %2; }" ::"r"(
+                         smem_of(&quarters[quarter])),
+                     "r"(threadIdx.x), "f"(s)
+                     : "memory");
+    }
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    s = 0;
+    for (int i = 0; i < QUARTERS; i++)
+        s += quarters[i];
+    float scale = rsqrtf(s / n + nm.eps);
+    auto put = [&](const act_buf &o, uint32_t k, const float *f, const float *g) {
+        float y[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            y[i] = k + i < n ? f[i] * scale * g[i] + (nm.b ? nm.b[k + i] : 0.f) : 0.f;
+        const __half h[4] = {half_sat(y[0]), half_sat(y[2]), half_sat(y[1]), half_sat(y[3])};
+        __half *at = o.p + wg_at(o.plain - FORM_WG, o.ld, row, k);
+        *(uint32_t *)at = *(const uint32_t *)h;
+        *(uint32_t *)(at + o.ld * 8) = *(const uint32_t *)(h + 2);
+    };
+#pragma unroll
+    for (uint32_t i = 0; i < KEEP; i++)
+        if (k0 + i * STEP < end) {
+            put(out, k0 + i * STEP, v[i], w[i]);
+            if (two.p)
+                put(two, k0 + i * STEP, v[i], w[i]);
+        }
+    for (uint32_t k = k0 + KEEP * STEP; k < end; k += STEP) {
+        float far[4], g[4];
+        load_four(r, k, n, far), load_four(nm.w, k, n, g);
+        put(out, k, far, g);
+        if (two.p)
+            put(two, k, far, g);
+    }
+#endif
+}
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
@@ -84,10 +190,10 @@ uint64_t wg_sums_bytes(const struct device *d, const struct workspace_dims *dims
     return d->cc == 90 && dims->n_row >= WG_ROWS_MIN ? ((n + 4 * 256) * WG_ROWS + (2ull * d->sms + 8) * most) * 4 : 0;
 }
 
-uint64_t wg_x_bytes(const struct workspace_dims *dims)
+uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims)
 {
     uint32_t k = dims->d_q > dims->d_ff ? dims->d_q : dims->d_ff;
-    return (uint64_t)pad256(k > dims->d_model ? k : dims->d_model) * WG_ROWS * sizeof(__half);
+    return wg_sums_bytes(d, dims) ? (uint64_t)pad256(k > dims->d_model ? k : dims->d_model) * WG_ROWS * 2 : 0;
 }
 
 /* Launches w times d->ws.wg_x; whole: blocks have whole groups. Says where the products are. */
@@ -97,7 +203,9 @@ static sums product(struct device *d, const wdev *w, wg_args &a, uint32_t cap, b
     uint32_t tiles = f->groups * 4, unit = 0;
     sums s = {};
     a.w = w->packed, a.n_rec = w->n_rec, a.n_part = w->interleaved ? 1 : w->n_part;
-    a.x[0] = d->ws.wg_x[0], a.x[1] = d->ws.wg_x[1];
+    for (int o = 0; o < 2; o++)
+        if (!a.x[o])
+            a.x[o] = d->ws.wg_x[o];
     for (uint32_t i = 0; i < a.n_part; i++) {
         const wpart &p = w->part[i];
         a.part[i] = {a.n_group, p.n_tile, p.type != w->part[0].type, p.off};
@@ -143,7 +251,15 @@ static void normed(struct device *d, const wdev *w, const struct norm *n, bool g
 {
     act_buf out[2];
     int two = forms_of(d, w, cap, out) == 2;
-    norm_sums(d, n, w->n_in, &d->add, d->add_bias, &out[0], two ? &out[1] : NULL, gather, 0, cap);
+    if (d->gate_up.p) /* its pieces lie where this product's will */
+        wg_flush(d);
+    if (n->kind == NORM_RMS) {
+        const act_buf none = {};
+        cuda_launch(d, norm_quarters, dim3(cap * QUARTERS), NORM_THREADS, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, w->n_in,
+                    *n, gather ? d->step->out_row : (const uint32_t *)NULL, d->add, d->add_bias, out[0],
+                    two ? out[1] : none);
+    } else
+        norm_sums(d, n, w->n_in, &d->add, d->add_bias, &out[0], two ? &out[1] : NULL, gather, 0, cap);
     d->add.p = NULL;
 }
 
@@ -179,9 +295,13 @@ void wg_proj(struct device *d, const struct op_proj *op)
     if (op->in == ACT_FF && d->gate_up.p) {
         sums_glu(d, &d->ffn_up, &d->gate_up, w->n_in, &out[0], d->cap);
         d->gate_up.p = NULL;
-    } else
+    } else if (op->in == ACT_ATT || !d->ff_there)
         act_to_wg(d, op->in == ACT_ATT ? &d->ws.att : &d->ws.ff, w->n_in, &out[0]);
+    bool ff = op->in == ACT_FF && d->ff_there;
+    d->ff_there = false;
     wg_flush(d);
+    if (ff)
+        a.x[0] = a.x[1] = d->ws.wg_ff;
     sums s = product(d, w, a, d->cap, false);
     if (op->post_norm) {
         sums_to_tmp(d, &s, w->n_out, d->cap);
@@ -191,11 +311,21 @@ void wg_proj(struct device *d, const struct op_proj *op)
     d->add = s, d->add_bias = op->bias, d->add_n = w->n_out;
 }
 
-void wg_ffn_up(struct device *d, const struct op_ffn_up *op)
+/* The activation is made here where the op that reads it is known, and with it the order of k that it wants. */
+void wg_ffn_up(struct device *d, const struct op_ffn_up *op, const struct op_proj *next)
 {
     const wdev *w = wdev_of(op->w);
     wg_args a = {};
     normed(d, w, &op->norm, false, d->cap);
+    if (next && next->in == ACT_FF && w->interleaved) {
+        const wdev *down = wdev_of(next->w);
+        uint32_t cols = shape_for(d->cap)->cols, o = wg_order(down->part[0].type);
+        a.ff = {d->ws.wg_ff, cols, FORM_WG + o};
+        a.n_out = w->n_out / 2, a.bias = op->bias, a.glu = op->glu;
+        product(d, w, a, d->cap, true);
+        d->ff_there = true;
+        return;
+    }
     d->gate_up = product(d, w, a, d->cap, false);
     d->ffn_up = *op;
 }

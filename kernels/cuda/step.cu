@@ -221,7 +221,7 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
             d->decode = false;
     }
     d->wgmma = b->n_row >= WG_ROWS_MIN && b->n_row <= WG_ROWS && !b->invariant && wg_takes(d);
-    d->add.p = d->gate_up.p = NULL;
+    d->add.p = d->gate_up.p = NULL, d->ff_there = false;
     /* Copies make the library worth while for fewer rows, but a decode step's rows keep their bits whatever is kept. */
     uint32_t most = !d->decode && kept_all(d) ? SWITCH_ROWS_KEPT : SWITCH_ROWS;
     d->fast_prefill = !d->wgmma && b->n_row > most && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
@@ -380,7 +380,7 @@ static void run(struct device *d)
             break;
         case OP_FFN_UP:
             if (d->wgmma)
-                wg_ffn_up(d, &o->ffn_up);
+                wg_ffn_up(d, &o->ffn_up, i + 1 < r->n_op && o[1].kind == OP_PROJ ? &o[1].proj : NULL);
             else if (d->fast_prefill)
                 prefill_ffn_up(d, &o->ffn_up);
             else

@@ -35,14 +35,19 @@ struct sums {
             row -= up * glu;
             row = (row & ~7u) * 2 + (row & 7) + up * 8;
         }
-        uint32_t group = part[i].group0 + row / rows, b = group * n_rec / per, last = (group * n_rec + n_rec - 1) / per;
+        uint32_t group = part[i].group0 + row / rows, piece = cols * rows, b = group * n_rec / per,
+                 last = (group * n_rec + n_rec - 1) / per, seg = group - b * per / n_rec;
         const float *at = p + (uint64_t)col * rows + row % rows;
-        float4 t = {0, 0, 0, 0};
-#pragma unroll 4
-        for (; b <= last; b++) {
-            uint32_t seg = group - b * per / n_rec;
-            float4 v = __ldcg((const float4 *)(at + (uint64_t)(b * segs + seg) * cols * rows));
-            t.x += v.x, t.y += v.y, t.z += v.z, t.w += v.w;
+        float4 t = __ldcg((const float4 *)(at + (uint64_t)(b * segs + seg) * piece));
+        for (b++; b <= last; b += 4) { /* later blocks begin with this group; their loads are under way together */
+            float4 v[4] = {};
+#pragma unroll
+            for (uint32_t j = 0; j < 4; j++)
+                if (b + j <= last)
+                    v[j] = __ldcg((const float4 *)(at + (uint64_t)((b + j) * segs) * piece));
+#pragma unroll
+            for (uint32_t j = 0; j < 4; j++)
+                t.x += v[j].x, t.y += v[j].y, t.z += v[j].z, t.w += v[j].w;
         }
         return t;
     }

@@ -34,9 +34,13 @@ struct wg_args {
     uint32_t wstages, xstages; /* of the two rings */
     const __half *x[2];        /* by order */
     float *sums;               /* [block][segs][columns][rows of a group] */
-    float *out;                /* logits, where blocks have whole groups: [row][ldout] */
+    /* where blocks have whole groups: logits [row][ldout], or hidden units in an order of k */
+    float *out;
     uint32_t ldout, n_out, cap;
     float scale, softcap;
+    act_buf ff;
+    const float *bias;
+    enum glu_kind glu;
 };
 
 /* --- wgmma ------------------------------------------------------------------------------------------------------ */
@@ -395,7 +399,18 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
         else
             run(type_a());
         uint32_t row = warp * 16 + (lane >> 2), col = 2 * (lane & 3);
-        if (a.out) {
+        if (a.ff.p) { /* gate and up of a unit are rows 8 apart: in one lane */
+            uint32_t u = (g * TILES + warp) * 8 + (lane >> 2);
+#pragma unroll
+            for (int j = 0; j < N / 4; j++) {
+                uint32_t c = col + j / 2 * 8 + (j & 1), i = j / 2 * 4 + (j & 1);
+                float gate = acc[i] + (a.bias && u < a.n_out ? a.bias[u] : 0.f),
+                      up = acc[i + 2] + (a.bias && u < a.n_out ? a.bias[a.n_out + u] : 0.f);
+                if (u < (a.n_out + 255) / 256 * 256)
+                    a.ff.p[wg_at(a.ff.plain - FORM_WG, a.ff.ld, c, u)] =
+                        half_sat(u < a.n_out ? glu_act(a.glu, gate) * up : 0.f);
+            }
+        } else if (a.out) {
             row += g * (WGS * 64);
 #pragma unroll
             for (int j = 0; j < N / 2; j++) {
