@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "daemon/kvdir-inside.h"
@@ -79,16 +78,9 @@ void kvdir_limits(const struct kvdir *d, int64_t *bytes, int64_t *bytes_per_uid)
 
 /* --- the list ------------------------------------------------------------------------------------------- */
 
-static double boot_time(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 double kvdir_now(const struct kvdir *d)
 {
-    return floor(d->start + (boot_time() - d->start_boot));
+    return floor(d->start + (server_boot() - d->start_boot));
 }
 
 /* A name's last digits are a hash's already, and an id is drawn. */
@@ -323,7 +315,7 @@ int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e)
         rc = store_kv_clock(d->store, &seen, &wall, e);
     if (rc == 0) {
         d->start = kvrule_clock(seen, wall, server_now());
-        d->start_boot = boot_time();
+        d->start_boot = server_boot();
         /* At once: a week may pass between two starts, but not in each of a row of starts. */
         rc = write_down(d, NULL, e);
     }

@@ -48,13 +48,11 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
         .pid = getpid(),
         .version = PACKAGE_VERSION,
         .socket = s->conf->socket,
-        .uptime = server_now() - s->started,
+        .uptime = server_boot() - s->started,
         .connections = s->n_conns,
         .streams = s->n_streams,
         .rss_bytes = rss_bytes(),
     };
-    if (r.uptime < 0) /* the clock was set back */
-        r.uptime = 0;
     if (s->store == NULL || store_count(s->store, call->account->uid, &r.sessions, NULL) != 0)
         r.sessions = 0;
     struct wire_kv_share *shares = NULL;

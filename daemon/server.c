@@ -42,6 +42,13 @@ double server_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+double server_boot(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 static void set_timer(struct event *ev, int64_t ms)
 {
     struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
@@ -307,7 +314,7 @@ static int init_events(struct server *s, struct hearth_err *e)
 int server_init(struct server *s, const struct conf *conf, const struct sd *sd, const char *engine,
                 struct hearth_err *e)
 {
-    *s = (struct server){.conf = conf, .sd = sd, .lock_fd = -1, .listen_fd = -1, .started = server_now()};
+    *s = (struct server){.conf = conf, .sd = sd, .lock_fd = -1, .listen_fd = -1, .started = server_boot()};
     LIST_INIT(&s->acl);
     TAILQ_INIT(&s->conns);
     TAILQ_INIT(&s->dirty);

@@ -48,7 +48,7 @@ struct server {
     const struct sd *sd;
     struct event_base *base;
     enum server_phase phase;
-    double started; /* seconds since the epoch */
+    double started; /* of server_boot() */
 
     int lock_fd;    /* held as long as hearthd lives */
     int listen_fd;  /* -1 once it stops accepting */
@@ -92,6 +92,7 @@ void server_step(struct server *s);
 /* HEARTH_ESHUTDOWN where no new work is taken any more. */
 int server_check_open(const struct server *s, struct hearth_err *e);
 
-double server_now(void); /* seconds since the epoch */
+double server_now(void);  /* seconds since the epoch: it may jump */
+double server_boot(void); /* since the machine was started, suspended or not: it only goes on */
 
 #endif

@@ -6,7 +6,6 @@
 #include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "daemon/age.h"
 #include "daemon/journal.h"
@@ -30,13 +29,6 @@ struct tidy {
     struct store_place at;
     bool told; /* that the clock is not believed */
 };
-
-static double boot_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* --- removing ------------------------------------------------------------------------------------------- */
 
@@ -142,7 +134,7 @@ static void turn(struct tidy *t)
 {
     struct server *s = t->server;
     struct hearth_err e;
-    bool believed = age_look(&t->age, server_now(), boot_now());
+    bool believed = age_look(&t->age, server_now(), server_boot());
     if (store_set_clock(s->store, t->age.wall, t->age.doubt, &e) != 0) {
         log_warn("%s", e.msg);
         believed = false; /* a jump would not be noticed over a restart */
@@ -220,7 +212,7 @@ int tidy_new(struct tidy **out, struct server *s, struct hearth_err *e)
         tidy_free(t);
         return rc;
     }
-    age_start(&t->age, wall, doubt, server_now(), boot_now());
+    age_start(&t->age, wall, doubt, server_now(), server_boot());
     *out = t; /* the first turn asks it about the clock */
     turn(t);
     return 0;
@@ -241,7 +233,7 @@ void tidy_free(struct tidy *t)
 
 bool tidy_believes(struct server *s)
 {
-    return s->tidy != NULL && age_look(&s->tidy->age, server_now(), boot_now());
+    return s->tidy != NULL && age_look(&s->tidy->age, server_now(), server_boot());
 }
 
 /* --- asking --------------------------------------------------------------------------------------------- */

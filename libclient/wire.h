@@ -228,7 +228,7 @@ struct wire_engine_kv_saved { /* event engine.kv_saved: a file of KV is durable;
 struct wire_engine_kv_used { /* event engine.kv_used: KV came back from this file */
     const char *file;
 };
-struct wire_engine_kv_bad { /* event engine.kv_bad: the file was not as it should be and is renamed FILE.bad */
+struct wire_engine_kv_bad { /* event engine.kv_bad: refused; FILE.bad now where it is damaged */
     const char *file;
     const char *why;
 };

@@ -49,14 +49,14 @@ THREAD_TESTS += tests/unit/device
 tests_unit_device_SOURCES = tests/unit/device.c tests/unit/toy.c tests/unit/toy.h
 tests_unit_device_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_device_LDFLAGS = -Wl,--wrap=clock_gettime,--wrap=post_send
-tests_unit_device_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+tests_unit_device_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lm -lpthread
 
 check_PROGRAMS += tests/unit/lives
 TESTS += tests/unit/lives
 THREAD_TESTS += tests/unit/lives
 tests_unit_lives_SOURCES = tests/unit/lives.c tests/unit/toy.c tests/unit/toy.h
 tests_unit_lives_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_lives_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+tests_unit_lives_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lm -lpthread
 
 check_PROGRAMS += tests/daemon/engine-link
 TESTS += tests/daemon/engine-link

@@ -265,7 +265,7 @@ static void test_import_pages(void **state)
     wire_free(peer_call(p, WIRE_SESSIONS_IMPORT, &im)); /* it is still there */
     peer_close(p);
     p = peer_open(b);
-    wire_free(peer_call(p, WIRE_SESSIONS_LIST, &(struct wire_empty){0})); /* by now the other end is known */
+    wire_free(peer_call(p, WIRE_SESSIONS_LIST, &(struct wire_sessions_list){0})); /* by now the other end is known */
     wire_free(peer_call(q, WIRE_SESSIONS_IMPORT, &other));
     assert_int_equal(count(q), 1);
 
@@ -476,7 +476,7 @@ static void test_much_room(void **state)
     enum { N = 70 };
     struct box *b = *state;
     struct peer *p = peer_open(b);
-    char name[8];
+    char name[16];
     for (int i = 0; i < N; i++) {
         snprintf(name, sizeof(name), "s%d", i);
         wire_free(run(p, "n=1", name));

@@ -163,7 +163,7 @@ static void test_pages(void **state)
     enum { N = 300 };
     struct box *b = *state;
     struct peer *p = peer_open(b);
-    char name[8];
+    char name[16];
     for (int i = 0; i < N; i++) {
         snprintf(name, sizeof(name), "s%d", i);
         wire_free(run(p, "n=1", name));
@@ -313,7 +313,7 @@ static void without_store(struct box *b, const char *reason)
     struct wire_generate g = request("n=1", "s");
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_ESTORE, reason);
     struct wire_empty none = {0};
-    peer_refused(p, WIRE_SESSIONS_LIST, &none, HEARTH_ESTORE, reason);
+    peer_refused(p, WIRE_SESSIONS_LIST, &(struct wire_sessions_list){0}, HEARTH_ESTORE, reason);
     wire_free(peer_call(p, WIRE_STATUS, &none));
     peer_close(p);
     box_works(b);

@@ -88,7 +88,7 @@ static void add_turn(struct box *b, int phase, int i, bool create)
     static char text[LONGEST];
     static int32_t ids[IDS];
     static int64_t stream;
-    char name[32], word[16];
+    char name[48], word[24];
     bool secret = i % 3 == 0;
     snprintf(word, sizeof(word), secret ? "SECRET%d" : "public%d", phase);
     snprintf(name, sizeof(name), "%s-%d", word, i);
@@ -109,13 +109,13 @@ static void test_sessions(void **state)
 {
     struct box *b = *state;
     struct store_session *s;
-    char name[32];
+    char name[48];
     for (int phase = 0; phase < PHASES; phase++) {
         for (int round = 0; round < ROUNDS; round++)
             for (int i = 0; i < N; i++)
                 if (round == 0 || below(b, 2))
                     add_turn(b, phase, i, round == 0);
-        char word[16];
+        char word[24];
         int32_t id = 0x5ec0de00 + phase, ids[2] = {id, id};
         snprintf(word, sizeof(word), "SECRET%d", phase);
         assert_true(found(b, word, strlen(word)) > 100);

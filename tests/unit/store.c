@@ -157,7 +157,7 @@ static void test_pages(void **state)
 {
     enum { N = 10 };
     struct box *b = *state;
-    char id[STORE_ID_LEN + 1], name[8];
+    char id[STORE_ID_LEN + 1], name[16];
     for (int i = 0; i < N; i++) {
         snprintf(id, sizeof(id), "%016x", i);
         snprintf(name, sizeof(name), "s%d", i);
