@@ -16,9 +16,9 @@ struct attend_args {
     uint32_t n_head, group, window; /* group: query heads a KV head */
     float scale, softcap;
     float *part;             /* [(row, chunk)][n_head][D sums, maximum, denominator, 2 unused] */
-    uint32_t *ticket;        /* [tile][n_kv] chunks that arrived */
     uint32_t row_lo, row_hi; /* rows of the step that this launch takes */
     uint32_t rows_max;       /* sequences with more rows are the other kernel's */
+    bool one;                /* the step has one row */
 };
 
 /* attend_long.cu: takes the sequences of more than *rows_max rows, which it sets; true where that was all of them. */

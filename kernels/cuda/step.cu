@@ -236,8 +236,9 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
         m->token[i] = 0, m->pos[i] = 0, m->seq[i] = 0, m->kv_slot[i] = NO_SLOT;
     for (uint32_t i = b->n_out; i < d->out_cap; i++)
         m->out_row[i] = 0;
-    d->depth = 1;
-    while (d->depth * ATTEND_CHUNK < d->max_pos && d->depth * d->cap * d->kv->desc.n_kv < 2u * d->sms)
+    d->depth = 1; /* more where any sequence has: a merge of chunks is part of the graph then */
+    while (d->depth * ATTEND_CHUNK < d->max_pos &&
+           (d->depth == 1 || d->depth * d->cap * d->kv->desc.n_kv < 2u * d->sms))
         d->depth *= 2;
     attend_reserve(d, m);
     const struct workspace_dims *w = &d->ws.dims;

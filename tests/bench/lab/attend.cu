@@ -7,6 +7,7 @@
  *       build/kernels/libkernels.a ... -o lab
  *   lab check
  *   lab time N_HEAD N_KV D_HEAD CONTEXT ROWS...
+ *   lab times    the contexts and batches of README.md's table, heads of 8B
  */
 #include "kernels/cuda/cuda.cuh"
 
@@ -329,6 +330,15 @@ int main(int argc, char **argv)
     if (argc > 6 && !strcmp(argv[1], "time")) {
         struct heads c = {"", (uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), 0, 0};
         time_one(&c, (uint32_t)atoi(argv[5]), argc - 6, argv + 6);
+    } else if (argc > 1 && !strcmp(argv[1], "times")) {
+        static const struct {
+            uint32_t context;
+            int n;
+            const char *rows[2];
+        } table[] = {{10, 2, {"1", "8"}},   {100, 1, {"1"}},   {256, 1, {"1"}},  {1000, 1, {"1"}},
+                     {4096, 2, {"1", "8"}}, {4096, 1, {"64"}}, {12288, 1, {"1"}}};
+        for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+            time_one(&cases[0], table[i].context, table[i].n, (char **)table[i].rows);
     } else
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
             check_one(&cases[i]);
