@@ -101,19 +101,25 @@ static size_t width(const char *s)
 
 void table_print(struct table *t)
 {
+    size_t *widest = calloc(t->n_col + 1, sizeof *widest); /* of each column */
+    if (!widest)
+        abort();
     for (size_t i = 0; i < t->n_cell; i++) {
-        size_t col = i % t->n_col, widest = 0, own = width(t->cell[i]);
-        for (size_t j = col; j < t->n_cell; j += t->n_col)
-            widest = width(t->cell[j]) > widest ? width(t->cell[j]) : widest;
+        size_t own = width(t->cell[i]), *most = &widest[i % t->n_col];
+        *most = own > *most ? own : *most;
+    }
+    for (size_t i = 0; i < t->n_cell; i++) {
+        size_t col = i % t->n_col, own = width(t->cell[i]);
         print_text(t->cell[i], strlen(t->cell[i]));
         if (col + 1 < t->n_col)
-            printf("%*s", (int)(widest - own + 2), "");
+            printf("%*s", (int)(widest[col] - own + 2), "");
         else
             putchar('\n');
     }
     for (size_t i = 0; i < t->n_cell; i++)
         free(t->cell[i]);
     free(t->cell);
+    free(widest);
     *t = (struct table){0};
 }
 
