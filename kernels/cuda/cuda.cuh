@@ -360,7 +360,7 @@ void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32
 /* gemm_wgmma.cu: the same over all rows of a step, at most WG_ROWS, on Hopper, where every matrix is of a type that it
  * takes (wg_takes). A product may wait for the op after it; wg_flush ends it. wg_ffn_up wants to know the op after it, or
  * NULL. wg_head: false where gemm_head() is to do it. Bytes: of products and of a matrix input; 0 = never used. */
-enum { WG_ROWS_MIN = 9, WG_ROWS = 128 };
+enum { WG_ROWS_MIN = 5, WG_ROWS = 128 };
 bool wg_takes(const struct device *d);
 uint64_t wg_sums_bytes(const struct device *d, const struct workspace_dims *dims);
 uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims);

@@ -1,5 +1,5 @@
 /*
- * gemm_wgmma.cu - the matrix ops for 9 to 128 rows on Hopper, through wgmma.cuh: prompts of a chat turn, batches of
+ * gemm_wgmma.cu - the matrix ops for 5 to 128 rows on Hopper, through wgmma.cuh: prompts of a chat turn, batches of
  * sequences. Not in the invariant mode: weights are rounded to fp16 here, and a row's bits depend on the batch.
  *
  * A kernel leaves its products in pieces (sums.cuh); what comes after it in the stream adds them up on its way: q|k|v's

@@ -98,7 +98,7 @@ static int pages_room(struct device *d, uint32_t n)
     cuda_free(d, d->step);
     if (!cuda_ok(d, cudaMalloc((void **)&d->step, sizeof(step_dev) + cap * 4ull)))
         return d->err.code;
-    cuda_ok(d, cudaMemset(d->step, 0, sizeof(step_dev)));
+    cuda_ok(d, cudaMemset(d->step, 0, sizeof(step_dev) + cap * 4ull));
     d->pages = (uint32_t *)(d->step + 1);
     d->pages_cap = cap;
     return d->err.code;

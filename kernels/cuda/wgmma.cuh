@@ -1,5 +1,5 @@
 /*
- * wgmma.cuh - the fast product for 9 to 128 rows on Hopper: T16 weights become fp16 in registers, the A operand of
+ * wgmma.cuh - the fast product for 5 to 128 rows on Hopper: T16 weights become fp16 in registers, the A operand of
  * wgmma; activations lie in shared memory, the B operand. Included by gemm_wgmma.cu and its laboratory; sm_90a alone.
  *
  * A warpgroup's m64 are four tiles of 16 rows, a warp each, whose fragments have the layout of mma.m16n8k16: t16.cuh's

@@ -37,6 +37,11 @@ const struct op_case op_cases[] = {
     {"q5_k 40 tokens", DT_Q5_K, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .bias = true, .seq = {{0, 40}}},
     {"q4_0 896 wide, 70 tokens", DT_Q4_0, 896, 160, 35, 14, 2, 64, NEOX, .n_rot = 64, .bias = true,
      .seq = {{0, 9}, {3, 61}}},
+    /* more than one chunk of decode attention, at its borders */
+    {"one long", DT_Q4_K, 256, 256, 20, 4, 1, 64, LLAMA, .n_rot = 64, .seq = {{700, 1}}},
+    {"long, ragged", DT_Q6_K, 256, 256, 20, 8, 2, 128, LLAMA, .n_rot = 128, .spread = true,
+     .seq = {{255, 1}, {256, 1}, {511, 2}, {3, 1}}},
+    {"long, 8 rows", DT_Q4_K, 256, 256, 20, 4, 2, 64, NEOX, .n_rot = 64, .seq = {{254, 4}, {600, 2}, {257, 2}}},
     /* groups of query heads: 7 of head size 128, 8 of 80 */
     {"gqa 7", DT_F16, 48, 64, 20, 7, 1, 128, NEOX, .n_rot = 128, .seq = {{17, 1}, {0, 2}}},
     {"gqa 8 of 80", DT_F16, 48, 64, 20, 16, 2, 80, NEOX, .n_rot = 80, .spread = true, .seq = {{17, 1}, {0, 18}}},
