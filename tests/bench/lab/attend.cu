@@ -9,41 +9,7 @@
  *   lab time N_HEAD N_KV D_HEAD CONTEXT ROWS...
  *   lab times    the contexts and batches of README.md's table, heads of 8B
  */
-#include "kernels/cuda/cuda.cuh"
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-extern "C" {
-extern const struct backend backend_cuda;
-}
-
-static const struct backend *bk = &backend_cuda;
-static struct device *dev;
-static struct hearth_err err;
-static int bad;
-
-#define MUST(x)                                                        \
-    do {                                                               \
-        if (x) {                                                       \
-            printf("%s:%d %s: %s\n", __FILE__, __LINE__, #x, err.msg); \
-            exit(1);                                                   \
-        }                                                              \
-    } while (0)
-
-static uint64_t seed = 12345;
-static uint32_t rnd(void)
-{
-    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-    return (uint32_t)(seed >> 33);
-}
-static float uniform(void)
-{
-    return (float)(rnd() % 20001) / 10000.f - 1.f;
-}
+#include "tests/bench/lab/lab.cuh"
 
 struct heads {
     const char *name;

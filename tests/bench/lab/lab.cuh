@@ -1,0 +1,122 @@
+/* lab.cuh - what the laboratories share: the device by its table, random weights, and an end where something fails. */
+#ifndef HEARTH_BENCH_LAB_CUH
+#define HEARTH_BENCH_LAB_CUH
+
+#include "kernels/cuda/cuda.cuh"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+extern "C" {
+#include "kernels/quant.h"
+extern const struct backend backend_cuda;
+}
+
+static const struct backend *bk = &backend_cuda;
+static struct device *dev;
+static struct hearth_err err;
+static int bad;
+
+#define MUST(x)                                                        \
+    do {                                                               \
+        if (x) {                                                       \
+            printf("%s:%d %s: %s\n", __FILE__, __LINE__, #x, err.msg); \
+            exit(1);                                                   \
+        }                                                              \
+    } while (0)
+
+static uint64_t seed = 12345;
+static inline uint32_t rnd(void)
+{
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(seed >> 33);
+}
+static inline float uniform(void)
+{
+    return (float)(rnd() % 20001) / 10000.f - 1.f;
+}
+static inline uint16_t half_bits(float v)
+{
+    __half h = __float2half(v);
+    return *(uint16_t *)&h;
+}
+
+/* n elements of a type, about 0.02 in size. */
+static inline void random_blocks(enum dtype t, uint8_t *p, uint64_t n)
+{
+    uint64_t bytes = dtype_bytes(t, n);
+    for (uint64_t i = 0; i < bytes / 4; i++)
+        ((uint32_t *)p)[i] = rnd() << 1 ^ rnd() >> 7;
+    for (uint64_t i = bytes / 4 * 4; i < bytes; i++)
+        p[i] = (uint8_t)rnd();
+    float s = 0.75f + (float)(rnd() % 1000) / 2000.f;
+    switch (t) {
+    case DT_Q4_K:
+    case DT_Q5_K:
+        for (uint64_t b = 0; b < n / 256; b++) {
+            uint16_t d[2] = {half_bits(s * 0.02f / 140), half_bits(s * 0.02f / 20)};
+            memcpy(p + b * (t == DT_Q4_K ? 144 : 176), d, 4);
+        }
+        break;
+    case DT_Q6_K:
+        for (uint64_t b = 0; b < n / 256; b++) {
+            uint16_t d = half_bits(s * 0.02f / 1000);
+            memcpy(p + b * 210 + 208, &d, 2);
+        }
+        break;
+    case DT_Q8_0:
+    case DT_Q4_0:
+        for (uint64_t b = 0; b < n / 32; b++) {
+            uint16_t d = half_bits(s * 0.02f / (t == DT_Q8_0 ? 73 : 5));
+            memcpy(p + b * (t == DT_Q8_0 ? 34 : 18), &d, 2);
+        }
+        break;
+    case DT_F16:
+        for (uint64_t i = 0; i < n; i++)
+            ((uint16_t *)p)[i] = half_bits(uniform() * 0.03f);
+        break;
+    case DT_BF16:
+        for (uint64_t i = 0; i < n; i++) {
+            float v = uniform() * 0.03f;
+            uint32_t u;
+            memcpy(&u, &v, 4);
+            ((uint16_t *)p)[i] = (uint16_t)(u >> 16);
+        }
+        break;
+    default:
+        for (uint64_t i = 0; i < n; i++)
+            ((float *)p)[i] = uniform() * 0.03f;
+    }
+}
+
+static inline void need(uint32_t d_model, uint32_t d_q, uint32_t d_kv, uint32_t d_ff, uint32_t vocab, uint32_t rows)
+{
+    struct workspace_dims w = {d_model, d_q, d_kv, d_ff, vocab, rows, rows};
+    MUST(bk->reserve(dev, &w, &err));
+}
+
+static inline struct weight make(enum weight_role role, uint32_t n_in, uint32_t n_part, const enum dtype *t,
+                                 const uint32_t *n_out, const uint8_t *const *data)
+{
+    struct weight w = {};
+    w.role = role, w.n_in = n_in, w.n_part = n_part;
+    for (uint32_t i = 0; i < n_part; i++) {
+        w.part[i].type = t[i], w.part[i].n_out = n_out[i], w.part[i].data = data[i];
+        w.n_out += n_out[i];
+    }
+    MUST(bk->weight_load(dev, &w, &err));
+    return w;
+}
+
+static inline void sync_or_die(const char *what)
+{
+    if (bk->sync(dev, &err)) {
+        printf("%s: %s\n", what, err.msg);
+        exit(1);
+    }
+}
+
+#endif
