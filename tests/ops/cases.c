@@ -38,10 +38,10 @@ const struct op_case op_cases[] = {
     {"q4_0 896 wide, 70 tokens", DT_Q4_0, 896, 160, 35, 14, 2, 64, NEOX, .n_rot = 64, .bias = true,
      .seq = {{0, 9}, {3, 61}}},
     /* more than one chunk of decode attention, at its borders */
-    {"one long", DT_Q4_K, 256, 256, 20, 4, 1, 64, LLAMA, .n_rot = 64, .seq = {{700, 1}}},
+    {"one long", DT_Q4_K, 256, 256, 20, 4, 1, 64, LLAMA, .n_rot = 64, .seq = {{310, 1}}},
     {"long, ragged", DT_Q6_K, 256, 256, 20, 8, 2, 128, LLAMA, .n_rot = 128, .spread = true,
-     .seq = {{255, 1}, {256, 1}, {511, 2}, {3, 1}}},
-    {"long, 8 rows", DT_Q4_K, 256, 256, 20, 4, 2, 64, NEOX, .n_rot = 64, .seq = {{254, 4}, {600, 2}, {257, 2}}},
+     .seq = {{255, 1}, {256, 1}, {3, 1}, {310, 2}}},
+    {"long, 8 rows", DT_Q4_K, 256, 256, 20, 4, 2, 64, NEOX, .n_rot = 64, .seq = {{300, 2}, {257, 2}, {254, 4}}},
     /* groups of query heads: 7 of head size 128, 8 of 80 */
     {"gqa 7", DT_F16, 48, 64, 20, 7, 1, 128, NEOX, .n_rot = 128, .seq = {{17, 1}, {0, 2}}},
     {"gqa 8 of 80", DT_F16, 48, 64, 20, 16, 2, 80, NEOX, .n_rot = 80, .spread = true, .seq = {{17, 1}, {0, 18}}},

@@ -232,7 +232,7 @@ static void test_restored(void **state)
     for (uint32_t i = 0; i < RIG_PAGES; i++)
         turned[i] = RIG_PAGES - 1 - i;
     for (uint32_t s = 0; s < SEQS; s++)
-        for (uint32_t i = 0; i < 16; i++)
+        for (uint32_t i = 0; i < SEQ_PAGES; i++)
             b.r.pages[s][i] = turned[b.r.pages[s][i]];
     poll_for(&b, load(&b, turned, b.host, RIG_PAGES));
     step(&b, got);
@@ -252,7 +252,7 @@ static void test_beside_steps(void **state)
     float want[SEQS * 64], got[SEQS * 64];
     size_t n = SEQS * decode.n_vocab * sizeof *want;
     for (uint32_t s = 0; s < SEQS; s++) /* the steps live in the first half */
-        for (uint32_t i = 0; i < 16; i++)
+        for (uint32_t i = 0; i < SEQ_PAGES; i++)
             b.r.pages[s][i] %= HALF;
     step(&b, want);
     step(&b, want);
@@ -329,7 +329,9 @@ static void test_refusals(void **state)
     uint8_t was = b.slab[3 * b.page] = 0x5a;
     assert_int_equal(be->kv_save(b.d, b.r.kv, bad, &b.host[3], 2), 0);
     assert_true(be->sync(b.d, &e) < 0);
-    assert_non_null(strstr(e.msg, "KV page 96"));
+    char beyond[32];
+    snprintf(beyond, sizeof beyond, "KV page %d", RIG_PAGES);
+    assert_non_null(strstr(e.msg, beyond));
     assert_int_equal(be->sync(b.d, &e), 0);
     assert_int_equal(b.slab[3 * b.page], was); /* all or nothing */
     assert_int_equal(be->kv_load(b.d, b.r.kv, bad, (const void *const *)&b.host[3], 2), 0);

@@ -199,7 +199,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->bias_down = vec(r, 8, n->bias_down, c->d_model);
     r->rope = (struct rope){c->rope, c->n_rot, vec(r, 9, n->inv_freq, c->n_rot / 2), 1.0f, c->spread};
     for (uint32_t s = 0; s < SEQS_MAX; s++)
-        for (uint32_t i = 0; i < 16; i++)
+        for (uint32_t i = 0; i < SEQ_PAGES; i++)
             r->pages[s][i] = (i * SEQS_MAX + (s + i) % SEQS_MAX) % RIG_PAGES;
 }
 

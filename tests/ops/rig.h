@@ -7,7 +7,7 @@
 
 #include "kernels/backend.h"
 
-enum { SEQS_MAX = 6, PARTS = 7, LAYERS = 2 };
+enum { SEQS_MAX = 6, PARTS = 7, LAYERS = 2, SEQ_PAGES = 20 /* of a sequence: more than a chunk of decode attention */ };
 enum part { P_Q, P_K, P_V, P_O, P_GATE, P_UP, P_DOWN };
 
 struct seq_shape {
@@ -63,9 +63,9 @@ struct rig {
     float *bias_qkv, *bias_o, *bias_ffn, *bias_down;
     void *host;                   /* a page, in memory for moves */
     bool fast;                    /* steps outside the invariant mode */
-    uint32_t pages[SEQS_MAX][16]; /* block tables: pages of the sequences interleaved, so that none is contiguous */
+    uint32_t pages[SEQS_MAX][SEQ_PAGES]; /* block tables: pages of the sequences interleaved, so that none is contiguous */
 };
-enum { RIG_PAGES = 96 };
+enum { RIG_PAGES = SEQS_MAX * SEQ_PAGES };
 
 /* Opens a device. NULL where the machine has none (the reason is printed): the test then skips. */
 struct device *rig_device(const struct backend *be, const char *variant, uint32_t threads);
