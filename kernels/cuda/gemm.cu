@@ -4,7 +4,7 @@
  * An epilogue that a block cannot do by itself (q/k norms over a head, a post-norm over the row, heads that do not fit
  * a group of tiles, gate and up of different types) leaves the product in ws.tmp, and finish.cu's kernel ends the op.
  */
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/gemm_few.cuh"
 
 /* norm(x) of a row a block, prepared: what wide multiplies. */
 __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t ldx, uint32_t n, struct norm nm,
@@ -22,10 +22,7 @@ __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t 
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-enum {
-    FEW_ROWS = 4,  /* beyond, wide is faster */
-    FEW_REC = 256, /* records of a row that one block's shared memory holds beside two stages */
-};
+enum { FEW_ROWS = 4 /* beyond, the others are faster */ };
 
 void gemm_init(struct device *)
 {
@@ -34,7 +31,8 @@ void gemm_init(struct device *)
 /* Which of the two; invariant steps ask the matrix alone. */
 static bool few(const struct device *d, const wdev *w, uint32_t cap)
 {
-    bool can = d->cc >= 90 && w->n_rec <= FEW_REC;
+    /* one row of activations beside two stages of the widest type: cards have 99 to 227 KiB for it */
+    bool can = d->cc >= 90 && few_smem<1>::fixed(w->n_rec) + 2 * CHUNKS * t16_unit(DT_Q6_K) <= smem_for(d, 1);
     for (uint32_t i = 0; i < w->n_part; i++)
         can = can && int_type(w->part[i].type);
     return can && (cap <= FEW_ROWS || d->invariant);
