@@ -203,18 +203,6 @@ static void check_one(const struct heads *c)
 
 /* --- time ------------------------------------------------------------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void fill_random(void *p, uint64_t bytes)
 {
     uint64_t n = 8 << 20;

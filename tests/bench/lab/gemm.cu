@@ -275,30 +275,6 @@ static void ops(void)
 
 /* --- steps ------------------------------------------------------------------------------------------------------ */
 
-struct shape {
-    const char *name;
-    uint32_t n_layer, d_model, n_head, n_kv, d_head, d_ff, vocab;
-    enum rope_kind rope;
-};
-static const struct shape shapes[] = {
-    {"8b", 32, 4096, 32, 8, 128, 14336, 128256, ROPE_NORM},
-    {"1b", 16, 2048, 32, 8, 64, 8192, 128256, ROPE_NORM},
-    {"1.5b", 28, 1536, 12, 2, 128, 8960, 151936, ROPE_NEOX},
-};
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void step(const struct shape *s, uint32_t context, int n_rows, char **rows)
 {
     uint32_t d_q = s->n_head * s->d_head, d_kv = s->n_kv * s->d_head, L = s->n_layer;

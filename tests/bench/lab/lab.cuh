@@ -119,4 +119,29 @@ static inline void sync_or_die(const char *what)
     }
 }
 
+/* The shapes that are measured: Llama-3-8B, Llama-3.2-1B, Qwen2.5-1.5B. */
+struct shape {
+    const char *name;
+    uint32_t n_layer, d_model, n_head, n_kv, d_head, d_ff, vocab;
+    enum rope_kind rope;
+};
+__attribute__((unused)) static const struct shape shapes[] = {
+    {"8b", 32, 4096, 32, 8, 128, 14336, 128256, ROPE_NORM},
+    {"1b", 16, 2048, 32, 8, 64, 8192, 128256, ROPE_NORM},
+    {"1.5b", 28, 1536, 12, 2, 128, 8960, 151936, ROPE_NEOX},
+};
+
+static inline double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static inline int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 #endif

@@ -75,30 +75,6 @@ static void check(void)
 
 /* --- whole steps -------------------------------------------------------------------------------------------------- */
 
-struct shape {
-    const char *name;
-    uint32_t n_layer, d_model, n_head, n_kv, d_head, d_ff, vocab;
-    enum rope_kind rope;
-};
-static const struct shape shapes[] = {
-    {"8b", 32, 4096, 32, 8, 128, 14336, 128256, ROPE_NORM},
-    {"1b", 16, 2048, 32, 8, 64, 8192, 128256, ROPE_NORM},
-    {"1.5b", 28, 1536, 12, 2, 128, 8960, 151936, ROPE_NEOX},
-};
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static float *vec(uint32_t n, float scale, float at)
 {
     float *h = (float *)malloc(n * 4ull), *d;
