@@ -9,6 +9,12 @@ libclient_libcore_la_SOURCES = \
     libclient/stream.c \
     libclient/utf8.c \
     libclient/wire-pack.c \
+    libclient/wire-rows-daemon.c \
+    libclient/wire-rows-engine.c \
+    libclient/wire-rows-models.c \
+    libclient/wire-rows-pieces.c \
+    libclient/wire-rows-sessions.c \
+    libclient/wire-rows-streams.c \
     libclient/wire-tables.c \
     libclient/wire-unpack.c \
     libclient/conn.h \
@@ -16,6 +22,7 @@ libclient_libcore_la_SOURCES = \
     libclient/hearth.h \
     libclient/scan.h \
     libclient/utf8.h \
+    libclient/wire-rows.h \
     libclient/wire-table.h \
     libclient/wire.h
 libclient_libcore_la_CFLAGS = $(AM_CFLAGS) $(MSGPACK_CFLAGS)

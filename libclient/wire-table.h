@@ -1,6 +1,6 @@
 /*
- * wire-table.h - how a message is described: for the codec (wire-pack.c, wire-unpack.c), the tables (wire-tables.c) and
- * the tests that iterate them. Everybody else uses wire.h.
+ * wire-table.h - how a message is described: for the codec (wire-pack.c, wire-unpack.c), the rows (wire-rows-*.c)
+ * and the tests that iterate them. Everybody else uses wire.h.
  *
  * One row per field says its key on the wire (the member's name), its type, where it lies in the struct, what range
  * it has and what it is where it is absent. pack, unpack, defaults, the round-trip test and the fuzzer all walk the

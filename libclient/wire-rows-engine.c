@@ -1,0 +1,126 @@
+/*
+ * wire-rows-engine.c - the rows of the engine's link and the journal: what no client sees.
+ */
+#include "libclient/wire-rows.h"
+
+/* --- engine link -------------------------------------------------------------------------------------------------- */
+
+static const struct wire_field engine_hello_fields[] = {INT(wire_engine_hello, version, 0, INT32_MAX, 0, REQUIRED),
+                                                        {0}};
+TYPE(engine_hello, "engine.hello");
+
+static const struct wire_field engine_hello_result_fields[] = {
+    INT(wire_engine_hello_result, version, 0, INT32_MAX, 0, REQUIRED),
+    COUNTER(wire_engine_hello_result, pid),
+    WORD(wire_engine_hello_result, backend),
+    WORD(wire_engine_hello_result, device),
+    {0},
+};
+TYPE(engine_hello_result, "engine.hello result");
+
+static const struct wire_field engine_generate_fields[] = {
+    COUNTER(wire_engine_generate, stream, REQUIRED),
+    INT(wire_engine_generate, uid, 0, UINT32_MAX, 0, REQUIRED),
+    PATH(wire_engine_generate, path, REQUIRED),
+    IDS(wire_engine_generate, history, 0),
+    BOOL(wire_engine_generate, turn_open, false),
+    COUNTER(wire_engine_generate, resumed),
+    STR(wire_engine_generate, label, 1, 16),
+    {.name = "req",
+     .type = WIRE_STRUCT,
+     .flags = FIELD_REQUIRED,
+     .offset = AT(wire_engine_generate, req, struct wire_generate),
+     .sub = &wire_engine_generate_req_type},
+    {0},
+};
+TYPE(engine_generate, "engine.generate");
+
+static const struct wire_field engine_begin_fields[] = {
+    COUNTER(wire_engine_begin, stream, REQUIRED),
+    IDS(wire_engine_begin, appended, 0, REQUIRED),
+    {0},
+};
+TYPE(engine_begin, "engine.begin");
+
+static const struct wire_field engine_tokens_fields[] = {
+    COUNTER(wire_engine_tokens, stream, REQUIRED),
+    COUNTER(wire_engine_tokens, index, REQUIRED),
+    IDS(wire_engine_tokens, tokens, 0, REQUIRED),
+    BYTES(wire_engine_tokens, text, REQUIRED),
+    ARRAY(wire_engine_tokens, logprobs, token_logprobs, WIRE_TOKENS_MAX),
+    {0},
+};
+TYPE(engine_tokens, "engine.tokens");
+
+static const struct wire_field engine_result_fields[] = {
+    WORD(wire_engine_result, finish_reason, REQUIRED),
+    BYTES(wire_engine_result, tail),
+    STRUCT(wire_engine_result, usage, usage, REQUIRED),
+    STRUCT(wire_engine_result, timings, timings, REQUIRED),
+    UINT(wire_engine_result, seed),
+    BOOL(wire_engine_result, turn_open, false),
+    {0},
+};
+TYPE(engine_result, "engine.generate result");
+
+static const struct wire_field engine_cancel_fields[] = {COUNTER(wire_engine_cancel, stream, REQUIRED), {0}};
+TYPE(engine_cancel, "engine.cancel");
+
+static const struct wire_field engine_kv_saved_fields[] = {
+    WORD(wire_engine_kv_saved, file, REQUIRED),
+    WORD(wire_engine_kv_saved, fingerprint, REQUIRED),
+    INT(wire_engine_kv_saved, uid, 0, UINT32_MAX, 0, REQUIRED),
+    COUNTER(wire_engine_kv_saved, bytes, REQUIRED),
+    COUNTER(wire_engine_kv_saved, tokens, REQUIRED),
+    COUNTER(wire_engine_kv_saved, pos, REQUIRED),
+    STR(wire_engine_kv_saved, label, 1, 16),
+    {0},
+};
+TYPE(engine_kv_saved, "engine.kv_saved");
+
+static const struct wire_field engine_kv_used_fields[] = {WORD(wire_engine_kv_used, file, REQUIRED), {0}};
+TYPE(engine_kv_used, "engine.kv_used");
+
+static const struct wire_field engine_kv_bad_fields[] = {
+    WORD(wire_engine_kv_bad, file, REQUIRED),
+    STR(wire_engine_kv_bad, why, 0, WIRE_PATH_MAX, REQUIRED),
+    {0},
+};
+TYPE(engine_kv_bad, "engine.kv_bad");
+
+static const struct wire_field engine_kv_gone_fields[] = {WORD(wire_engine_kv_gone, file, REQUIRED), {0}};
+TYPE(engine_kv_gone, "engine.kv_gone");
+
+static const struct wire_field engine_path_fields[] = {PATH(wire_engine_path, path, REQUIRED), {0}};
+TYPE(engine_path, "params");
+
+/* --- the journal -------------------------------------------------------------------------------------------------- */
+
+static const struct wire_field journal_head_fields[] = {
+    COUNTER(wire_journal_head, stream, REQUIRED),
+    INT(wire_journal_head, uid, 0, UINT32_MAX, 0, REQUIRED),
+    UINT(wire_journal_head, hash),
+    WORD(wire_journal_head, session, REQUIRED),
+    WORD(wire_journal_head, name),
+    PATH(wire_journal_head, model, REQUIRED),
+    PATH(wire_journal_head, path, REQUIRED),
+    BOOL(wire_journal_head, is_new, false),
+    AMOUNT(wire_journal_head, created),
+    COUNTER(wire_journal_head, history),
+    BOOL(wire_journal_head, turn_open, false),
+    {.name = "req",
+     .type = WIRE_STRUCT,
+     .flags = FIELD_REQUIRED,
+     .offset = AT(wire_journal_head, req, struct wire_generate),
+     .sub = &wire_engine_generate_req_type},
+    {0},
+};
+TYPE(journal_head, "journal.head");
+
+static const struct wire_field journal_end_fields[] = {
+    AMOUNT(wire_journal_end, time),
+    STR(wire_journal_end, error, 0, WIRE_PATH_MAX),
+    STRUCT(wire_journal_end, result, engine_result, REQUIRED),
+    {0},
+};
+TYPE(journal_end, "journal.end");

@@ -1,0 +1,111 @@
+/*
+ * wire-rows-models.c - the rows of models.*, and what is asked of a model without a stream.
+ */
+#include "libclient/wire-rows.h"
+
+static const struct wire_field model_fields[] = {
+    PATH(wire_model, name, REQUIRED),
+    PATH(wire_model, path, REQUIRED),
+    COUNTER(wire_model, bytes),
+    AMOUNT(wire_model, modified),
+    BOOL(wire_model, loaded, false),
+    WORD(wire_model, arch),
+    WORD(wire_model, type),
+    WORD(wire_model, digest),
+    WORD(wire_model, tokenizer),
+    WORD(wire_model, tokenizer_digest),
+    WORD(wire_model, chat),
+    COUNTER(wire_model, parameters, SPARSE),
+    COUNTER(wire_model, context, SPARSE),
+    COUNTER(wire_model, layers, SPARSE),
+    COUNTER(wire_model, d_model, SPARSE),
+    COUNTER(wire_model, heads, SPARSE),
+    COUNTER(wire_model, kv_heads, SPARSE),
+    COUNTER(wire_model, d_head, SPARSE),
+    COUNTER(wire_model, d_ff, SPARSE),
+    COUNTER(wire_model, vocab, SPARSE),
+    {0},
+};
+TYPE(model, "model");
+
+static const struct wire_field models_list_result_fields[] = {
+    ARRAY(wire_models_list_result, models, model, INT32_MAX, REQUIRED),
+    {0},
+};
+TYPE(models_list_result, "models.list result");
+
+static const struct wire_field model_ref_fields[] = {PATH(wire_model_ref, model, REQUIRED), {0}};
+TYPE(model_ref, "params");
+
+static const struct wire_field model_load_result_fields[] = {
+    PATH(wire_model_load_result, model),
+    PATH(wire_model_load_result, path),
+    AMOUNT(wire_model_load_result, load_ms),
+    BOOL(wire_model_load_result, was_loaded, false),
+    {0},
+};
+TYPE(model_load_result, "models.load result");
+
+static const struct wire_field model_progress_fields[] = {
+    PATH(wire_model_progress, model, REQUIRED),
+    COUNTER(wire_model_progress, done),
+    COUNTER(wire_model_progress, total),
+    {0},
+};
+TYPE(model_progress, "model.progress");
+
+/* --- tokenize, detokenize, eval ----------------------------------------------------------------------------------- */
+
+static const struct wire_field tokenize_fields[] = {
+    PATH(wire_tokenize, model, REQUIRED),
+    BYTES(wire_tokenize, text, REQUIRED),
+    BOOL(wire_tokenize, special, false),
+    INT(wire_tokenize, bos, -1, 1, -1),
+    {0},
+};
+TYPE(tokenize, "tokenize");
+
+static const struct wire_field tokenize_result_fields[] = {
+    {.name = "ids",
+     .type = WIRE_IDS,
+     .flags = FIELD_REQUIRED,
+     .offset = offsetof(struct wire_tokenize_result, ids),
+     .i = {.hi = WIRE_LINK_FRAME_MAX}}, /* a frame of text has more tokens than a message may ask for */
+    {0},
+};
+TYPE(tokenize_result, "tokenize result");
+
+static const struct wire_field detokenize_fields[] = {
+    PATH(wire_detokenize, model, REQUIRED),
+    IDS(wire_detokenize, tokens, 0, REQUIRED),
+    {0},
+};
+TYPE(detokenize, "detokenize");
+
+static const struct wire_field detokenize_result_fields[] = {
+    BYTES(wire_detokenize_result, bytes, .flags = FIELD_REQUIRED | FIELD_BIN),
+    BYTES(wire_detokenize_result, text, REQUIRED),
+    {0},
+};
+TYPE(detokenize_result, "detokenize result");
+
+static const struct wire_field eval_fields[] = {
+    PATH(wire_eval, model, REQUIRED),
+    IDS(wire_eval, tokens, 1, REQUIRED),
+    INT(wire_eval, top, 0, 1000, 0),
+    INT(wire_eval, greedy, 0, WIRE_TOKENS_MAX, 0),
+    {0},
+};
+TYPE(eval, "eval");
+
+static const struct wire_field eval_result_fields[] = {
+    {.name = "top",
+     .type = WIRE_TOPS,
+     .flags = FIELD_REQUIRED,
+     .offset = AT(wire_eval_result, top, struct wire_top *),
+     .beside = AT(wire_eval_result, n_top, size_t),
+     .i = {.hi = WIRE_TOKENS_MAX}},
+    IDS(wire_eval_result, greedy, 0, REQUIRED),
+    {0},
+};
+TYPE(eval_result, "eval result");

@@ -1,0 +1,116 @@
+/*
+ * wire-rows-streams.c - the rows of generation and its streams.
+ */
+#include "libclient/wire-rows.h"
+
+static int generate_check(const void *msg, struct hearth_err *e)
+{
+    const struct wire_generate *m = msg;
+    int given = !!m->messages + !!m->text.data + !!m->tokens.v;
+    if (given != 1)
+        return err_set(e, HEARTH_EPARAMS, "generate: %s of messages, text, tokens is needed",
+                       given ? "only one" : "one");
+    if (!m->model && !m->session)
+        return err_set(e, HEARTH_EPARAMS, "generate.model: is missing (and no session is named)");
+    return 0;
+}
+
+static const char *const generate_reserved[] = {"adapter", "grammar", "tools", "n", NULL};
+static const struct wire_field generate_fields[] = {
+    PATH(wire_generate, model),
+    WORD(wire_generate, session),
+    WORD(wire_generate, request),
+    ARRAY(wire_generate, messages, message, WIRE_MESSAGES_MAX),
+    BYTES(wire_generate, text),
+    IDS(wire_generate, tokens, 0),
+    INT(wire_generate, max_tokens, -1, INT32_MAX, -1),
+    STRS(wire_generate, stop, WIRE_STOPS_MAX),
+    STRUCT(wire_generate, sampling, sampling),
+    INT(wire_generate, logprobs, -1, WIRE_LOGPROBS_MAX, -1, SPARSE),
+    BOOL(wire_generate, stream, true),
+    BOOL(wire_generate, special, true),
+    {0},
+};
+TYPE(generate, "generate", .reserved = generate_reserved, .check = generate_check);
+
+/* The client's request inside engine.generate: a stream that is taken up again may have nothing left to append, so
+ * none of messages, text, tokens is fine here. */
+const struct wire_type wire_engine_generate_req_type = {
+    .name = "req", .size = sizeof(struct wire_generate), .fields = generate_fields};
+
+static const struct wire_field generate_result_fields[] = {
+    WORD(wire_generate_result, session),
+    WORD(wire_generate_result, request),
+    COUNTER(wire_generate_result, stream),
+    BYTES(wire_generate_result, text, REQUIRED),
+    IDS(wire_generate_result, tokens, 0, REQUIRED),
+    WORD(wire_generate_result, finish_reason, REQUIRED),
+    STRUCT(wire_generate_result, usage, usage, REQUIRED),
+    STRUCT(wire_generate_result, timings, timings, REQUIRED),
+    UINT(wire_generate_result, seed),
+    ARRAY(wire_generate_result, logprobs, token_logprobs, WIRE_TOKENS_MAX),
+    STR(wire_generate_result, error, 0, WIRE_PATH_MAX),
+    {0},
+};
+TYPE(generate_result, "generate result");
+
+static const struct wire_field stream_begin_fields[] = {
+    COUNTER(wire_stream_begin, stream, REQUIRED),
+    WORD(wire_stream_begin, session),
+    WORD(wire_stream_begin, request),
+    {0},
+};
+TYPE(stream_begin, "stream.begin");
+
+static const struct wire_field stream_tokens_fields[] = {
+    COUNTER(wire_stream_tokens, stream, REQUIRED),
+    COUNTER(wire_stream_tokens, index, REQUIRED),
+    COUNTER(wire_stream_tokens, count, REQUIRED),
+    BYTES(wire_stream_tokens, text, REQUIRED),
+    IDS(wire_stream_tokens, tokens, 0),
+    ARRAY(wire_stream_tokens, logprobs, token_logprobs, WIRE_TOKENS_MAX),
+    {0},
+};
+TYPE(stream_tokens, "stream.tokens");
+
+static int cancel_check(const void *msg, struct hearth_err *e)
+{
+    const struct wire_cancel *m = msg;
+    if ((m->stream >= 0) == !!m->request)
+        return err_set(e, HEARTH_EPARAMS, "cancel: one of stream, request is needed");
+    return 0;
+}
+
+static const struct wire_field cancel_fields[] = {
+    INT(wire_cancel, stream, -1, INT64_MAX, -1, SPARSE),
+    WORD(wire_cancel, request),
+    {0},
+};
+TYPE(cancel, "cancel", .check = cancel_check);
+
+static int attach_check(const void *msg, struct hearth_err *e)
+{
+    const struct wire_attach *m = msg;
+    if ((m->stream >= 0) == !!m->request)
+        return err_set(e, HEARTH_EPARAMS, "stream.attach: one of stream, request is needed");
+    return 0;
+}
+
+static const struct wire_field attach_fields[] = {
+    INT(wire_attach, stream, -1, INT64_MAX, -1, SPARSE),
+    WORD(wire_attach, request),
+    INT(wire_attach, from, 0, INT64_MAX, 0),
+    {0},
+};
+TYPE(attach, "stream.attach", .check = attach_check);
+
+static const struct wire_field cancel_result_fields[] = {BOOL(wire_cancel_result, cancelled, false), {0}};
+TYPE(cancel_result, "cancel result");
+
+static const struct wire_field notice_fields[] = {
+    WORD(wire_notice, name, REQUIRED),
+    STR(wire_notice, message, 0, WIRE_PATH_MAX, REQUIRED),
+    INT(wire_notice, stream, -1, INT64_MAX, -1, SPARSE),
+    {0},
+};
+TYPE(notice, "notice");
