@@ -114,8 +114,8 @@ static void print_status(const struct hearth_status_result *r)
     print_kv(&e->kv);
     for (size_t i = 0; i < e->n_models; i++)
         if (e->models[i].self_check && strncmp(e->models[i].self_check, "passed", 6) != 0)
-            printf("  WARNING  %s runs on the CPU: the %s device failed its self-check: %s\n", e->models[i].name,
-                   e->backend, e->models[i].self_check);
+            printf("  WARNING  %s runs on the CPU, and not on the %s device: %s\n", e->models[i].name, e->backend,
+                   e->models[i].self_check);
     printf("  models   %zu in memory; started again %lld times\n", e->n_models, (long long)e->restarts);
 }
 

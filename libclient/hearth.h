@@ -601,7 +601,8 @@ struct hearth_loaded_model {
     double expires;                              /* when it is unloaded if nobody uses it, seconds since the epoch;
                                                     0: it is in use, or stays */
     const char *self_check;                      /* of its device: NULL where none is needed; "passed", "passed before"
-                                                    (and remembered); else what was wrong: then the CPU runs it */
+                                                    (and remembered); else why the CPU runs it: what was
+                                                    wrong, or what the device has not for it (room, kernels) */
 };
 /* Where KV lives besides the models' own pages on the device: in host memory, and in files. Counters go from the
  * engine's start; rates are of lately, 0 where nothing was measured yet. */

@@ -102,6 +102,8 @@ static inline const struct device_info *info_of(const struct engine *eng, const 
 
 /* load.c: gives the model to the device, or takes it back. */
 int load_model(struct engine *eng, struct resident *m, struct hearth_err *e);
+/* Whether no model holds memory of the device. */
+bool load_alone(const struct engine *eng);
 bool load_may_evict(
     struct engine *eng);            /* trying again may help where memory is short: none is loaded, or an idle one */
 void load_fini(struct engine *eng); /* closes what it opened, every model being gone */

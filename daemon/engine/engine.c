@@ -281,7 +281,7 @@ static bool submit(struct engine *eng, struct seq *q)
         double begin = engine_now();
         int rc = load_model(eng, q->model, &err);
         q->time.load = engine_now() - begin;
-        if (rc == HEARTH_ENOMEM && !TAILQ_EMPTY(&eng->loaded)) /* the idle ones are gone by now */
+        if (rc == HEARTH_ENOMEM && !load_alone(eng)) /* the idle ones are gone by now */
             return false;
         if (rc) {
             end_seq(eng, q, END_ERROR, &err);
@@ -344,14 +344,16 @@ static void load_or_unload(struct engine *eng, const struct order *o)
     struct hearth_err err = {0};
     bool load = o->kind == ORDER_LOAD, was_loaded = o->model->model != NULL;
     double begin = engine_now();
+    int rc = 0;
     if (load != was_loaded)
-        load ? load_model(eng, o->model, &err) : unload_model(eng, o->model, &err);
+        rc = load ? load_model(eng, o->model, &err) : unload_model(eng, o->model, &err);
     else if (load)
         load_count(eng, o->model); /* a use: it stays for a while from now on */
     struct event_model *ev = engine_event_new(eng, load ? EV_LOADED : EV_UNLOADED, sizeof *ev);
     ev->model = o->model;
     ev->owner = o->owner;
-    ev->err = err;
+    if (rc) /* what stood in the way at first may have gone */
+        ev->err = err;
     ev->seconds = engine_now() - begin;
     ev->was_loaded = was_loaded;
 }

@@ -17,6 +17,7 @@ enum {
     POOL_CONTEXTS = 8, /* full contexts that a pool is made for, where memory allows */
     POOL_BYTES_MIN = 256 << 20,
     POOL_PAGES_MAX = 1 << 22,
+    POOL_TOKENS_MIN = 1024, /* of a GPU's pool: one for fewer would refuse what anybody asks */
 };
 
 /* Between two pieces of a model the others take a step: a load delays nobody's tokens by more than a piece. */
@@ -79,15 +80,21 @@ static int make_pool(struct engine *eng, struct resident *m, struct hearth_err *
 {
     const struct backend *be = m->model->be;
     struct device *dev = m->model->dev;
+    const struct device_info *info = info_of(eng, m);
     struct kv_desc desc;
-    model_kv_desc(m->model, info_of(eng, m)->kv_type, &desc);
+    model_kv_desc(m->model, info->kv_type, &desc);
     m->n_page = pool_pages(eng, m->model, &desc);
+    uint32_t least = m->model->hp.n_ctx < POOL_TOKENS_MIN ? m->model->hp.n_ctx : POOL_TOKENS_MIN;
+    least = info->gpu && !eng->params.kv_bytes ? (least + KV_PAGE - 1) / KV_PAGE : 1;
+    if (m->n_page < least)
+        return err_set(e, HEARTH_ENOMEM, "%.95s has room for the KV of %u tokens beside the model; %u are the least",
+                       info->name, m->n_page * KV_PAGE, least * KV_PAGE);
     for (;;) { /* what the device says is free need not be there in one piece */
         desc.n_page = m->n_page;
         int rc = be->kv_new(dev, &desc, &m->pool, e);
         if (!rc)
             break;
-        if (rc != HEARTH_ENOMEM || m->n_page < 2 || eng->params.kv_bytes)
+        if (rc != HEARTH_ENOMEM || m->n_page / 2 < least || eng->params.kv_bytes)
             return rc;
         m->n_page /= 2;
     }
@@ -156,30 +163,55 @@ void load_fini(struct engine *eng)
         eng->cpu.be->close(eng->cpu.dev);
 }
 
-/* The CPU takes the model in the place of a device that does not compute it rightly. */
+/* The reason stays as long as the resident: the loop's status may be reading an earlier one. */
+static const char *keep_reason(struct resident *m, const char *why)
+{
+    struct reason *r = m->reasons;
+    while (r && strcmp(r->text, why))
+        r = r->next;
+    if (!r && (r = calloc(1, sizeof *r))) {
+        snprintf(r->text, sizeof r->text, "%s", why);
+        r->next = m->reasons;
+        m->reasons = r;
+    }
+    return r ? r->text : "no memory for the reason";
+}
+
+/* The CPU takes the model in the place of a device that cannot serve it. */
 static int fall_back(struct engine *eng, struct resident *m, const char *why, struct hearth_err *e)
 {
     struct hearth_err err = {0};
-    if (!m->distrust && !(m->distrust = strdup(why)))
-        return err_set(e, HEARTH_ENOMEM, "no memory for a reason");
     displace(m);
     int rc = eng->cpu.be ? 0 : open_cpu(eng, &err);
     if (!rc)
         rc = place(eng, m, eng->cpu.be, eng->cpu.dev, &err);
+    if (!rc)
+        rc = make_pool(eng, m, &err);
+    if (rc == HEARTH_EUNSUPPORTED) /* nobody's: the CPU's own words say it all */
+        return err_set(e, rc, "%s", err.msg);
     if (rc)
-        return err_set(e, err.code, "%.90s fails its self-check (%.60s), and on the CPU: %.100s", eng->info.name, why,
-                       err.msg);
-    fprintf(stderr, "hearth-engine: %s runs on the CPU instead, which is much slower\n", m->path);
+        return err_set(e, rc, "%.100s; and on the CPU: %.80s", why, err.msg);
+    fprintf(stderr, "hearth-engine: %s runs on the CPU, which is much slower: %s\n", m->path, why);
     return 0;
 }
 
-static struct resident *oldest_idle(struct engine *eng)
+/* Of those that hold the device's memory. */
+static struct resident *oldest_idle(const struct engine *eng)
 {
     struct resident *m;
     TAILQ_FOREACH (m, &eng->loaded, loaded_link)
-        if (m->group.n_seq == 0)
+        if (m->group.n_seq == 0 && m->model->dev == eng->dev)
             return m;
     return NULL;
+}
+
+bool load_alone(const struct engine *eng)
+{
+    const struct resident *m;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
+        if (m->model->dev == eng->dev)
+            return false;
+    return true;
 }
 
 /* Unloads the model that was idle for longest; false where there is none, or the device has failed. */
@@ -192,30 +224,47 @@ static bool make_room(struct engine *eng)
 
 bool load_may_evict(struct engine *eng)
 {
-    return TAILQ_EMPTY(&eng->loaded) || oldest_idle(eng);
+    return load_alone(eng) || oldest_idle(eng);
+}
+
+/* All of the model on the engine's own device, where that computes it rightly. */
+static int load_here(struct engine *eng, struct resident *m, struct trust *trust, struct hearth_err *e)
+{
+    int rc = place(eng, m, eng->be, eng->dev, e);
+    if (!rc && eng->info.gpu) /* the CPU is what a GPU is compared with */
+        rc = trust_model(m->model, eng->params.checked, trust, e);
+    if (!rc && trust->ok)
+        do { /* the weights are there, and stay there while others make room for its KV */
+            rc = make_pool(eng, m, e);
+        } while (rc == HEARTH_ENOMEM && make_room(eng));
+    return rc;
+}
+
+/* Whether what the device refused is for the CPU: it has no kernel for the model, or no room though nobody else is
+ * there. */
+static bool refused(const struct engine *eng, int rc)
+{
+    return eng->info.gpu && (rc == HEARTH_EUNSUPPORTED || (rc == HEARTH_ENOMEM && load_alone(eng)));
 }
 
 static int load(struct engine *eng, struct resident *m, struct hearth_err *e)
 {
     struct trust trust = {.ok = true, .remembered = true};
-    int rc = place(eng, m, eng->be, eng->dev, e);
-    if (!rc && eng->info.gpu) /* the CPU is what a GPU is compared with */
-        rc = trust_model(m->model, eng->params.checked, &trust, e);
-    if (!rc && !trust.ok)
-        rc = fall_back(eng, m, trust.why, e);
-    if (!rc)
-        do { /* the weights are there, and stay there while others make room for its KV */
-            rc = make_pool(eng, m, e);
-        } while (rc == HEARTH_ENOMEM && make_room(eng));
+    const char *state = NULL;
+    struct hearth_err err = {0};
+    int rc = load_here(eng, m, &trust, &err);
+    if (!rc && eng->info.gpu && trust.ok)
+        state = trust.remembered ? "passed before" : "passed";
+    else if (refused(eng, rc) || (!rc && !trust.ok)) {
+        state = keep_reason(m, rc ? err.msg : trust.why);
+        rc = fall_back(eng, m, state, &err);
+    }
     if (rc) {
         displace(m);
-        return rc;
+        return err_set(e, rc, "%s", err.msg);
     }
     atomic_store(&m->on_gpu, info_of(eng, m)->gpu);
-    atomic_store(&m->self_check, !eng->info.gpu     ? NULL
-                                 : !trust.ok        ? m->distrust
-                                 : trust.remembered ? "passed before"
-                                                    : "passed");
+    atomic_store(&m->self_check, state);
     return 0;
 }
 

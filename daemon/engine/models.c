@@ -23,7 +23,8 @@ static void resident_free(struct models *t, struct resident *m)
     vocab_free(m->vocab);
     gguf_close(m->gguf);
     free(m->path);
-    free(m->distrust);
+    for (struct reason *r; (r = m->reasons); free(r))
+        m->reasons = r->next;
     free(m);
 }
 

@@ -27,6 +27,12 @@ struct file_id {
     struct timespec mtime;
 };
 
+/* Why a model is not on the engine's device. */
+struct reason {
+    struct reason *next;
+    char text[HEARTH_ERR_MSG];
+};
+
 struct resident {
     /* The loop thread's. Constant once set. */
     TAILQ_ENTRY(resident) link;
@@ -49,12 +55,12 @@ struct resident {
     struct sched_group group;
     struct tier_shelf *shelf; /* where its KV is kept beyond the pool; NULL: nowhere */
     uint32_t n_page;
-    uint64_t serial; /* of this loading, for step keys */
-    char *distrust;  /* what a self-check that failed found first; owned, kept until the resident goes */
+    uint64_t serial;        /* of this loading, for step keys */
+    struct reason *reasons; /* of all its loadings; owned, kept until the resident goes */
 
     /* Written by the device thread, read by the loop's status. */
     _Atomic bool loaded, on_gpu;
-    _Atomic(const char *) self_check; /* "passed", "passed before", or distrust; NULL: the device needs none */
+    _Atomic(const char *) self_check; /* "passed", "passed before", or a reason; NULL: the device needs none */
     _Atomic uint32_t pages_used, pages_total, sequences, context_used;
     _Atomic uint64_t page_bytes;
     _Atomic double unload_at; /* on the engine's clock, if nobody uses it until then; 0: it is in use, or stays */

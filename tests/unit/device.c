@@ -317,11 +317,46 @@ static void two_models_take_turns(void **state)
     assert_true(engine_close(w.eng, 30));
 }
 
-/* A GPU that fails with one model keeps the others; that one runs on the CPU, beside them, with the same results. */
+/* A GPU that does not serve one model keeps the others; that one runs on the CPU, beside them, with the same results,
+ * and says why. */
+static void runs_on_the_cpu(struct world *w, struct resident *other, const char *why)
+{
+    static struct heard h[40];
+    other->hp = w->m.hp;
+    other->vocab = w->m.vocab;
+    w->answered = false;
+    engine_load(w->eng, other, w);
+    while (!w->answered)
+        hear_one(w);
+    assert_int_equal(w->answer.code, 0);
+    assert_false(other->on_gpu);
+    assert_string_equal(other->self_check, why);
+    toy_refuses = 0;
+    memset(h, 0, sizeof h);
+    for (int i = 0; i < 40; i++) {
+        int32_t prompt[30];
+        uint32_t n = 1 + rnd(30);
+        for (uint32_t k = 0; k < n; k++)
+            prompt[k] = (int32_t)(1 + rnd(VOCAB - 1));
+        struct seq *q = make(w, &h[i], prompt, n, rnd(60));
+        if (i % 2)
+            q->model = other;
+        engine_submit(w->eng, q);
+    }
+    hear_all(w);
+    for (int i = 0; i < 40; i++)
+        check_heard(&h[i]);
+}
+
+static void forget_reasons(struct resident *m)
+{
+    for (struct reason *r; (r = m->reasons); free(r))
+        m->reasons = r->next;
+}
+
 static void a_distrusted_device(void **state)
 {
     (void)state;
-    static struct heard h[40];
     struct world w;
     struct resident other = {.path = (char[]){"other"}};
     world_open_on(&w, AHEAD, true);
@@ -330,33 +365,65 @@ static void a_distrusted_device(void **state)
     assert_true(w.m.on_gpu);
     assert_string_equal(w.m.self_check, "passed");
     assert_int_equal(toy_checks, 1);
-
     toy_distrusted = true;
-    other.hp = w.m.hp;
-    other.vocab = w.m.vocab;
-    w.answered = false;
-    engine_load(w.eng, &other, &w);
-    while (!w.answered)
-        hear_one(&w);
-    assert_int_equal(w.answer.code, 0);
-    assert_false(other.on_gpu);
-    assert_string_equal(other.self_check, "the toy cannot count");
+    runs_on_the_cpu(&w, &other, "the toy cannot count");
     assert_int_equal(toy_checks, 2);
-    for (int i = 0; i < 40; i++) {
-        int32_t prompt[30];
-        uint32_t n = 1 + rnd(30);
-        for (uint32_t k = 0; k < n; k++)
-            prompt[k] = (int32_t)(1 + rnd(VOCAB - 1));
-        struct seq *q = make(&w, &h[i], prompt, n, rnd(60));
-        if (i % 2)
-            q->model = &other;
-        engine_submit(w.eng, q);
-    }
-    hear_all(&w);
-    for (int i = 0; i < 40; i++)
-        check_heard(&h[i]);
     assert_true(engine_close(w.eng, 30));
-    free(other.distrust);
+    forget_reasons(&other);
+}
+
+static void a_device_without_the_kernels(void **state)
+{
+    (void)state;
+    struct world w;
+    struct resident other = {.path = (char[]){"other"}};
+    world_open_on(&w, AHEAD, true);
+    ask(&w, engine_load);
+    toy_refuses = HEARTH_EUNSUPPORTED;
+    runs_on_the_cpu(&w, &other, "the toy is too small");
+    assert_true(w.m.loaded && w.m.on_gpu);
+    assert_int_equal(toy_checks, 1);
+    assert_true(engine_close(w.eng, 30));
+    forget_reasons(&other);
+}
+
+/* Only where nobody else holds its memory: who is idle goes first, and comes back once it is asked for. */
+static void a_device_without_room(void **state)
+{
+    (void)state;
+    struct world w;
+    struct resident other = {.path = (char[]){"other"}};
+    world_open_on(&w, AHEAD, true);
+    ask(&w, engine_load);
+    toy_refuses = HEARTH_ENOMEM;
+    runs_on_the_cpu(&w, &other, "the toy is too small");
+    assert_int_equal(toy_loads, 1 + 3 + 1); /* the other: beside the first, alone, on the CPU */
+    assert_true(w.m.loaded && w.m.on_gpu);
+    assert_true(engine_close(w.eng, 30));
+    forget_reasons(&other);
+}
+
+/* A pool for a few tokens is of no use to anybody. */
+static void a_device_without_room_for_kv(void **state)
+{
+    (void)state;
+    struct world w;
+    toy_pages = 0; /* as it likes */
+    toy_free = 2 * 10 * TOY_PAGE_BYTES;
+    world_open_on(&w, AHEAD, true);
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, 0);
+    assert_false(w.m.on_gpu);
+    assert_non_null(strstr(w.m.self_check, "room for the KV of 160 tokens"));
+    toy_free = 2 * 25 * TOY_PAGE_BYTES;
+    ask(&w, engine_unload);
+    ask(&w, engine_load);
+    assert_true(w.m.on_gpu);
+    assert_int_equal(w.m.pages_total, 25);
+    assert_true(engine_close(w.eng, 30));
+    forget_reasons(&w.m);
+    toy_pages = 64;
+    toy_free = 1 << 30;
 }
 
 /* --- when tokens are handed over ------------------------------------------------------------------------- */
@@ -593,21 +660,15 @@ static void memory_is_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_number_of_steps_in_flight),
-        cmocka_unit_test(cancelled_before_it_began),
-        cmocka_unit_test(who_lost_only_its_end_has_it),
-        cmocka_unit_test(a_failed_device_ends_everything),
-        cmocka_unit_test(two_models_take_turns),
-        cmocka_unit_test(a_distrusted_device),
-        cmocka_unit_test(a_model_that_does_not_load),
-        cmocka_unit_test(eval_is_what_generate_does),
-        cmocka_unit_test(a_busy_model_is_not_unloaded),
-        cmocka_unit_test(a_load_does_not_stop_the_others),
-        cmocka_unit_test(the_pool_is_a_limit),
-        cmocka_unit_test(closing_with_work_under_way),
-        cmocka_unit_test(tokens_are_handed_over_together),
-        cmocka_unit_test(an_idle_model_goes_by_itself),
-        cmocka_unit_test(memory_is_counted),
+        cmocka_unit_test(any_number_of_steps_in_flight),   cmocka_unit_test(cancelled_before_it_began),
+        cmocka_unit_test(who_lost_only_its_end_has_it),    cmocka_unit_test(a_failed_device_ends_everything),
+        cmocka_unit_test(two_models_take_turns),           cmocka_unit_test(a_distrusted_device),
+        cmocka_unit_test(a_device_without_the_kernels),    cmocka_unit_test(a_device_without_room),
+        cmocka_unit_test(a_device_without_room_for_kv),    cmocka_unit_test(a_model_that_does_not_load),
+        cmocka_unit_test(eval_is_what_generate_does),      cmocka_unit_test(a_busy_model_is_not_unloaded),
+        cmocka_unit_test(a_load_does_not_stop_the_others), cmocka_unit_test(the_pool_is_a_limit),
+        cmocka_unit_test(closing_with_work_under_way),     cmocka_unit_test(tokens_are_handed_over_together),
+        cmocka_unit_test(an_idle_model_goes_by_itself),    cmocka_unit_test(memory_is_counted),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

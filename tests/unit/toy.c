@@ -33,6 +33,8 @@ struct device {
 };
 uint64_t toy_fail_at, toy_load_steps;
 bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
+int toy_refuses;
+uint64_t toy_free = 1 << 30;
 uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools;
 _Atomic double toy_now, toy_step_s;
 _Atomic uint64_t toy_kept;
@@ -178,14 +180,15 @@ static void toy_info(struct device *d, struct device_info *out)
                                 .kv_type = DT_F32,
                                 .ahead = toy_ahead,
                                 .mem_total = 1 << 30,
-                                .mem_free = 1 << 30,
+                                .mem_free = toy_free,
                                 .mem_kept = toy_kept};
 }
 /* The same toy, as the CPU beside it: no steps ahead. */
 static void toy_cpu_info(struct device *d, struct device_info *out)
 {
     (void)d;
-    *out = (struct device_info){.name = "toy's CPU", .kv_type = DT_F32, .ahead = 1, .mem_total = 1 << 30};
+    *out =
+        (struct device_info){.name = "toy's CPU", .kv_type = DT_F32, .ahead = 1, .mem_total = 4 * 64 * TOY_PAGE_BYTES};
 }
 static int toy_reserve(struct device *d, const struct workspace_dims *dims, struct hearth_err *e)
 {
@@ -340,6 +343,8 @@ int model_load(struct model **out, struct gguf *g, const struct backend *be, str
     toy_loads++;
     if (toy_no_load)
         return err_set(e, HEARTH_EBADMODEL, "the toy does not load");
+    if (toy_refuses && be == &toy)
+        return err_set(e, toy_refuses, "the toy is too small");
     for (uint64_t steps = dev->submitted, i = 1; i <= 20 || dev->submitted < steps + toy_load_steps; i++)
         if (!cb(arg, i < 20 ? i : 20, 20))
             return err_set(e, HEARTH_ECANCELLED, "the engine is closing");
@@ -347,6 +352,7 @@ int model_load(struct model **out, struct gguf *g, const struct backend *be, str
     (*out)->be = be;
     (*out)->dev = dev;
     (*out)->gguf = g;
+    (*out)->hp.n_ctx = MAX_LEN;
     return 0;
 }
 int kv_print_make(struct kv_print *out, const struct model *m, const struct kv_desc *desc, struct hearth_err *e)
@@ -415,6 +421,7 @@ void world_open_with(struct world *w, const struct engine_params *more, uint32_t
     toy_fail_at = 0;
     toy_gpu = gpu;
     toy_no_load = toy_distrusted = false;
+    toy_refuses = 0;
     toy_checks = toy_loads = toy_pools = 0;
     w->m.hp.n_vocab = VOCAB;
     w->m.hp.n_ctx = MAX_LEN;

@@ -15,10 +15,12 @@ enum { VOCAB = 12, END_TOKEN = 0, AHEAD = 4, MAX_LEN = 400, TOY_PAGE_BYTES = 2 *
 extern uint64_t toy_fail_at;    /* the step_wait that fails; 0 = none */
 extern uint64_t toy_load_steps; /* loading goes on until others have done so many */
 extern bool toy_no_load, toy_gpu, toy_distrusted;
+extern int toy_refuses;                    /* what loading on the toy says, where the toy's CPU takes the model */
 extern bool toy_moves_late;                /* kv_moved says no at first */
 extern uint32_t toy_checks;                /* self-checks asked for */
 extern uint32_t toy_loads;                 /* of models, begun */
-extern uint32_t toy_pages;                 /* of the pool: up to 160 */
+extern uint32_t toy_pages;                 /* of the pool: up to 160; 0 = as the engine chooses */
+extern uint64_t toy_free;                  /* bytes */
 extern uint32_t toy_pools;                 /* there is memory for; 0 = any number */
 extern _Atomic uint64_t toy_kept;          /* bytes that it keeps in copies */
 extern _Atomic double toy_now, toy_step_s; /* a clock that goes on with the steps, and by how much */
