@@ -3,6 +3,14 @@
 
 #include <math.h>
 
+int llama_bind_biases(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    uint32_t d_q = hp->n_head * hp->d_head, d_kv = hp->n_kv * hp->d_head;
+    const struct bind_part bias[] = {{"attn_q.bias", d_q}, {"attn_k.bias", d_kv}, {"attn_v.bias", d_kv}};
+    return bind_vector(b, &l->qkv_bias, bias, 3);
+}
+
 int llama_bind_layer(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
@@ -20,7 +28,9 @@ int llama_bind_layer(struct binder *b, struct layer *l)
         ret = bind_rms_norm(b, &l->ffn_norm, "ffn_norm.weight", hp->d_model);
     if (!ret)
         ret = bind_matrix(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, gate_up, 2);
-    return ret ? ret : bind_matrix(b, &l->down, WEIGHT_PROJ, hp->d_ff, down, 1);
+    if (!ret)
+        ret = bind_matrix(b, &l->down, WEIGHT_PROJ, hp->d_ff, down, 1);
+    return ret || !bind_has(b, "attn_q.bias") ? ret : llama_bind_biases(b, l);
 }
 
 void llama_forward(const struct model *m)

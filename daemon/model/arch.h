@@ -32,6 +32,7 @@ struct arch {
 const struct arch *arch_find(const char *name, size_t n);
 
 /* For bind functions. `name` is the tensor's within the layer: "attn_q.weight" is "blk.3.attn_q.weight" in layer 3. */
+bool bind_has(const struct binder *b, const char *name);
 struct bind_part {
     const char *name;
     uint32_t n_out;
@@ -42,8 +43,9 @@ int bind_vector(struct binder *b, const float **out, const struct bind_part *par
 int bind_rms_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n);
 const struct hparams *bind_hparams(const struct binder *b);
 
-/* arch-llama.c; its relatives use them too. */
+/* arch-llama.c; its relatives use them too. Biases of q, k and v are bound where the first is there. */
 int llama_bind_layer(struct binder *b, struct layer *l);
+int llama_bind_biases(struct binder *b, struct layer *l);
 void llama_forward(const struct model *m);
 /* arch-qwen2.c */
 int qwen2_bind_layer(struct binder *b, struct layer *l);

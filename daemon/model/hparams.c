@@ -90,6 +90,16 @@ static float rope_divisor(struct reader *r)
     return 1;
 }
 
+static bool causal(struct reader *r)
+{
+    char key[128];
+    bool v = true;
+    key_of(key, r, "attention.causal");
+    if (!r->ret && gguf_bool(r->g, key, &v, r->e) < 0)
+        r->ret = HEARTH_EBADMODEL;
+    return v;
+}
+
 static const char *file_type(uint32_t t)
 {
     static const char *const names[] = {
@@ -160,6 +170,12 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     hp.norm_eps = real(&r, "attention.layer_norm_rms_epsilon", 1, REQUIRED);
     hp.rope_base = real(&r, "rope.freq_base", 1e12f, 10000);
     hp.rope_divisor = rope_divisor(&r);
+    float attn_factor = real(&r, "rope.scaling.attn_factor", 1e6f, 1);
+    if (attn_factor != 1)
+        refuse(&r, HEARTH_EUNSUPPORTED, "RoPE that multiplies by %g (%s.rope.scaling.attn_factor)", (double)attn_factor,
+               hp.arch);
+    if (!causal(&r))
+        refuse(&r, HEARTH_EUNSUPPORTED, "attention to later tokens (%s.attention.causal)", hp.arch);
     /* Within its sliding window such a model is exactly what it is without one; further it is not run. */
     uint32_t window = number(&r, "attention.sliding_window", 0, UINT32_MAX, 0);
     if (window && window < hp.n_ctx)

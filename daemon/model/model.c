@@ -22,6 +22,7 @@ struct binder {
     struct model *m;
     bool load;     /* second pass */
     int32_t layer; /* -1: tensors of no layer */
+    bool *used;    /* [gguf_n_tensor] somebody has asked for it */
     uint64_t done, total;
     model_progress *cb;
     void *arg;
@@ -33,17 +34,30 @@ const struct hparams *bind_hparams(const struct binder *b)
     return &b->m->hp;
 }
 
+static void name_of(const struct binder *b, const char *name, char out[160])
+{
+    if (b->layer < 0)
+        snprintf(out, 160, "%s", name);
+    else
+        snprintf(out, 160, "blk.%d.%s", b->layer, name);
+}
+
+bool bind_has(const struct binder *b, const char *name)
+{
+    char full[160];
+    name_of(b, name, full);
+    return gguf_tensor_find(b->m->gguf, full) != NULL;
+}
+
 /* Checks one tensor: its type is one the ops know, and it is [n_out, n_in], or [n_in] where n_out is 0. */
 static int find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out, const struct gguf_tensor **out)
 {
     char full[160];
-    if (b->layer < 0)
-        snprintf(full, sizeof full, "%s", name);
-    else
-        snprintf(full, sizeof full, "blk.%d.%s", b->layer, name);
+    name_of(b, name, full);
     const struct gguf_tensor *t = gguf_tensor_find(b->m->gguf, full);
     if (!t)
         return err_set(b->e, HEARTH_EBADMODEL, "tensor %s is missing", full);
+    b->used[t - gguf_tensor_at(b->m->gguf, 0)] = true;
     if (!t->data)
         return err_set(b->e, HEARTH_EUNSUPPORTED, "tensor %s is of ggml type %u, which hearth does not know", full,
                        t->type);
@@ -201,6 +215,16 @@ static int bind_all(struct binder *b)
     return ret;
 }
 
+/* A tensor that nobody asked for belongs to a model that computes something else, and would not say so. */
+static int all_used(const struct binder *b)
+{
+    for (size_t i = 0; i < gguf_n_tensor(b->m->gguf); i++)
+        if (!b->used[i])
+            return err_set(b->e, HEARTH_EUNSUPPORTED, "tensor %s has no place in a %s as hearth runs it",
+                           gguf_label(gguf_tensor_at(b->m->gguf, i)->name).s, b->m->hp.arch);
+    return 0;
+}
+
 int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
                void *arg, struct hearth_err *e)
 {
@@ -218,13 +242,18 @@ int model_load(struct model **out, struct gguf *g, const struct backend *be, str
             ret = err_set(e, HEARTH_ENOMEM, "no memory for %u layers", m->hp.n_layer);
     }
     struct binder b = {.m = m, .cb = cb, .arg = arg, .e = e};
+    if (!ret && !(b.used = calloc(gguf_n_tensor(g) + 1, sizeof *b.used)))
+        ret = err_set(e, HEARTH_ENOMEM, "no memory for %zu tensors", gguf_n_tensor(g));
     if (!ret)
         ret = bind_all(&b);
+    if (!ret)
+        ret = all_used(&b);
     b.load = true;
     if (!ret)
         ret = bind_all(&b);
     if (!ret)
         ret = gguf_check(g, e);
+    free(b.used);
     if (ret) {
         model_free(m);
         return ret;

@@ -18,7 +18,9 @@ struct odd {
     uint32_t type;
     const char *scaling; /* llama.rope.scaling.type */
     float eps;
-    bool biases, experts, vocab_short;
+    bool biases, experts, vocab_short, not_causal;
+    const char *more; /* a vector of 8 that no model has */
+    float attn_factor;
     float freq; /* rope_freqs.weight, all entries; 0: none */
 };
 
@@ -105,6 +107,16 @@ static struct build model_file(const struct odd *odd)
         key_str(&p.keys, key, odd->scaling);
         p.n_key++;
     }
+    if (odd->attn_factor != 0) {
+        snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", arch);
+        key_f32(&p.keys, key, odd->attn_factor);
+        p.n_key++;
+    }
+    if (odd->not_causal) {
+        snprintf(key, sizeof key, "%s.attention.causal", arch);
+        key_bool(&p.keys, key, false);
+        p.n_key++;
+    }
     add_u32(&p, "block_count", LAYERS);
     add_u32(&p, "context_length", 64);
     add_u32(&p, "embedding_length", D);
@@ -122,6 +134,8 @@ static struct build model_file(const struct odd *odd)
         add_layer(&p, i);
     add_tensor(&p, "output_norm.weight", D, 1);
     add_tensor(&p, "output.weight", D, VOCAB);
+    if (odd->more)
+        add_tensor(&p, odd->more, 8, 1);
     if (odd->freq != 0)
         add_tensor(&p, "rope_freqs.weight", HEAD / 2, 1);
 
@@ -230,6 +244,8 @@ static void test_runs(void **state)
     assert_true(distance(&plain, &(struct odd){.set_key = "rope.dimension_count", .set_u32 = 4}) > 1e-6f);
     assert_true(distance(&plain, &(struct odd){.no_tensor = "output.weight"}) > 1e-6f);
     assert_true(distance(&plain, &(struct odd){.arch = "qwen2", .biases = true}) > 1e-6f);
+    assert_true(distance(&plain, &(struct odd){.biases = true}) > 1e-6f);
+    assert_true(distance(&plain, &(struct odd){.attn_factor = 1}) == 0);
     assert_true(distance(&plain, &(struct odd){.retype = "blk.0.attn_norm.weight", .type = DT_F16}) > 1e-6f);
     assert_int_equal(load(&l, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 48}, NULL, NULL, &e), 0);
     assert_int_equal(l.m->hp.n_ctx, 48);
@@ -261,6 +277,14 @@ static void test_refused(void **state)
         {{.set_key = "rope.dimension_count", .set_u32 = 3}, HEARTH_EBADMODEL, "turns 3"},
         {{.set_key = "attention.value_length", .set_u32 = 4}, HEARTH_EUNSUPPORTED, "values of 4"},
         {{.scaling = "yarn"}, HEARTH_EUNSUPPORTED, "yarn"},
+        {{.attn_factor = 2}, HEARTH_EUNSUPPORTED, "multiplies by 2 (llama.rope.scaling.attn_factor)"},
+        {{.not_causal = true}, HEARTH_EUNSUPPORTED, "llama.attention.causal"},
+        {{.set_key = "block_count", .set_u32 = 1}, HEARTH_EUNSUPPORTED, "tensor blk.1.attn_norm.weight has no place"},
+        {{.more = "blk.0.attn_output.bias"}, HEARTH_EUNSUPPORTED, "blk.0.attn_output.bias has no place in a llama"},
+        {{.more = "blk.0.attn_q_norm.weight"}, HEARTH_EUNSUPPORTED, "blk.0.attn_q_norm.weight"},
+        {{.more = "rope_factors_long.weight", .arch = "qwen2", .biases = true}, HEARTH_EUNSUPPORTED, "in a qwen2"},
+        {{.biases = true, .no_tensor = "blk.1.attn_k.bias"}, HEARTH_EBADMODEL, "blk.1.attn_k.bias is missing"},
+        {{.biases = true, .no_tensor = "blk.1.attn_q.bias"}, HEARTH_EUNSUPPORTED, "blk.1.attn_k.bias has no place"},
         {{.experts = true}, HEARTH_EUNSUPPORTED, "experts"},
         {{.eps = -1}, HEARTH_EBADMODEL, "epsilon"},
         {{.eps = NAN}, HEARTH_EBADMODEL, "epsilon"},
