@@ -58,11 +58,17 @@ tests_unit_lives_SOURCES = tests/unit/lives.c tests/unit/toy.c tests/unit/toy.h
 tests_unit_lives_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_lives_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lm -lpthread
 
+check_PROGRAMS += tests/daemon/engine-generate
+TESTS += tests/daemon/engine-generate
+tests_daemon_engine_generate_SOURCES = tests/daemon/engine-generate.c tests/daemon/drive.c tests/daemon/drive.h
+tests_daemon_engine_generate_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
+tests_daemon_engine_generate_LDADD = libclient/libcore.la $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
+
 check_PROGRAMS += tests/daemon/engine-link
 TESTS += tests/daemon/engine-link
 tests_daemon_engine_link_SOURCES = tests/daemon/engine-link.c tests/daemon/drive.c tests/daemon/drive.h
-tests_daemon_engine_link_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
-tests_daemon_engine_link_LDADD = libclient/libcore.la $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
+tests_daemon_engine_link_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_daemon_engine_link_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/tier
 TESTS += tests/unit/tier
@@ -148,9 +154,21 @@ tests_unit_scan_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/conn
 TESTS += tests/unit/conn
-tests_unit_conn_SOURCES = tests/unit/conn.c
+tests_unit_conn_SOURCES = tests/unit/conn.c tests/unit/script.c tests/unit/script.h
 tests_unit_conn_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_conn_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/conn-end
+TESTS += tests/unit/conn-end
+tests_unit_conn_end_SOURCES = tests/unit/conn-end.c tests/unit/script.c tests/unit/script.h
+tests_unit_conn_end_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_conn_end_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/socket-path
+TESTS += tests/unit/socket-path
+tests_unit_socket_path_SOURCES = tests/unit/socket-path.c
+tests_unit_socket_path_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_socket_path_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/wire-echo
 tests_unit_wire_echo_SOURCES = tests/unit/wire-echo.c

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -24,6 +25,7 @@ void drive_open(struct drive *d, char *const *args)
     char program[4096], *argv[16] = {program};
     const char *dir = getenv("top_builddir");
     memset(d, 0, sizeof *d);
+    signal(SIGPIPE, SIG_IGN);
     snprintf(program, sizeof program, "%s/hearth-engine", dir ? dir : ".");
     for (int i = 0; args && args[i] && i < 14; i++)
         argv[i + 1] = args[i];
@@ -219,13 +221,31 @@ int drive_call(struct drive *d, int method, const void *params, void **out, stru
     return rc;
 }
 
-void drive_defaults(struct wire_engine_generate *g, const char *path)
+const char *drive_tale(void)
+{
+    static char tale[4096];
+    char path[4096];
+    const char *top = getenv("top_srcdir");
+    snprintf(path, sizeof path, "%s/contrib/models/tale-q4_k_m.gguf", top ? top : ".");
+    if (!tale[0])
+        assert_non_null(realpath(path, tale));
+    return tale;
+}
+
+void drive_defaults(struct wire_engine_generate *g)
 {
     wire_defaults(wire_methods[WIRE_ENGINE_GENERATE].params, g);
     g->uid = 1000;
-    g->path = path;
+    g->path = drive_tale();
     g->req.max_tokens = 16;
     g->req.sampling.temperature = 0;
+}
+
+void drive_prompt(struct wire_engine_generate *g, const char *text, int64_t max_tokens)
+{
+    drive_defaults(g);
+    g->req.text = hearth_text(text);
+    g->req.max_tokens = max_tokens;
 }
 
 struct heard *drive_begin(struct drive *d, struct wire_engine_generate *g)
@@ -259,4 +279,19 @@ struct heard *drive_generate(struct drive *d, struct wire_engine_generate *g)
     struct heard *h = drive_begin(d, g);
     drive_wait(d, h);
     return h;
+}
+
+void drive_same_tokens(const struct heard *a, const struct heard *b)
+{
+    assert_int_equal(a->n_token, b->n_token);
+    assert_memory_equal(a->token, b->token, a->n_token * sizeof *a->token);
+    assert_string_equal(a->text, b->text);
+}
+
+struct wire_engine_status *drive_status(struct drive *d)
+{
+    struct hearth_err e;
+    void *out;
+    assert_int_equal(drive_call(d, WIRE_ENGINE_STATUS, &(struct wire_empty){0}, &out, &e), 0);
+    return out;
 }

@@ -49,12 +49,19 @@ int drive_close(struct drive *d);
 /* One request and its answer: *out is the unpacked result (wire_free), or NULL where *e says why not. */
 int drive_call(struct drive *d, int method, const void *params, void **out, struct hearth_err *e);
 
-/* A generation: fill *g (drive_defaults), begin it, wait. */
-void drive_defaults(struct wire_engine_generate *g, const char *path);
+/* The embedded model's path. */
+const char *drive_tale(void);
+
+/* A generation on it: fill *g (drive_defaults, or drive_prompt with the text too), begin it, wait. */
+void drive_defaults(struct wire_engine_generate *g);
+void drive_prompt(struct wire_engine_generate *g, const char *text, int64_t max_tokens);
 struct heard *drive_begin(struct drive *d, struct wire_engine_generate *g);
 void drive_wait(struct drive *d, const struct heard *h);
 /* Until the stream has this many tokens, or has ended. */
 void drive_wait_tokens(struct drive *d, const struct heard *h, size_t n);
 struct heard *drive_generate(struct drive *d, struct wire_engine_generate *g);
+void drive_same_tokens(const struct heard *a, const struct heard *b);
+
+struct wire_engine_status *drive_status(struct drive *d); /* wire_free */
 
 #endif

@@ -1,0 +1,128 @@
+/*
+ * socket-path.c - where the daemon is: the path of its socket, by the environment and in /tmp, and nobody there.
+ */
+#include "config.h"
+
+#include "libclient/wire.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static struct hearth_err err;
+
+static void the_socket_path_follows_the_environment(void **state)
+{
+    (void)state;
+    char path[108], small[8], long_dir[200];
+    setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
+    setenv("HEARTH_SOCKET", "/x/y.sock", 1);
+    assert_int_equal(hearth_socket_path(path, sizeof path, &err), 0);
+    assert_string_equal(path, "/x/y.sock");
+    assert_int_equal(hearth_socket_path(small, sizeof small, &err), HEARTH_EINVALID);
+    setenv("HEARTH_SOCKET", "", 1);
+    assert_int_equal(hearth_socket_path(path, sizeof path, &err), 0);
+    assert_string_equal(path, "/run/user/7/hearth/hearth.sock");
+    memset(long_dir, 'd', sizeof long_dir - 1);
+    long_dir[0] = '/';
+    long_dir[sizeof long_dir - 1] = 0;
+    setenv("XDG_RUNTIME_DIR", long_dir, 1);
+    assert_int_equal(hearth_socket_path(path, sizeof path, &err), HEARTH_EINVALID);
+    assert_int_equal(hearth_socket_path(long_dir, sizeof long_dir, &err), HEARTH_EINVALID); /* sun_path is the limit */
+    unsetenv("XDG_RUNTIME_DIR");
+    if (geteuid() == 0) {
+        assert_int_equal(hearth_socket_path(path, sizeof path, &err), 0);
+        assert_string_equal(path, "/run/hearth/hearth.sock");
+    }
+    unsetenv("HEARTH_SOCKET");
+}
+
+/* Without XDG_RUNTIME_DIR an ordinary user's socket lies in /tmp, where anybody may have been first. Only root can
+ * become a user that nobody is; the child says by its exit status which step was wrong. */
+static int as_a_stranger(uid_t uid)
+{
+    char dir[64], path[108], want[108];
+    if (setuid(uid))
+        return 77;
+    unsetenv("HEARTH_SOCKET");
+    unsetenv("XDG_RUNTIME_DIR");
+    umask(0);
+    snprintf(dir, sizeof dir, "/tmp/hearth-%u", (unsigned)uid);
+    snprintf(want, sizeof want, "%s/hearth.sock", dir);
+    int bad = hearth_socket_path(path, sizeof path, &err) || strcmp(path, want) ? 1 : 0; /* not there: fine */
+    if (!bad && (mkdir(dir, 0755) || hearth_socket_path(path, sizeof path, &err) != HEARTH_EDENIED))
+        bad = 2;
+    if (!bad && (chmod(dir, 0700) || hearth_socket_path(path, sizeof path, &err)))
+        bad = 3;
+    rmdir(dir);
+    if (!bad && (symlink("/root", dir) || hearth_socket_path(path, sizeof path, &err) != HEARTH_EDENIED))
+        bad = 4;
+    unlink(dir);
+    return bad;
+}
+
+static void a_directory_in_tmp_is_checked(void **state)
+{
+    (void)state;
+    int status;
+    if (geteuid() != 0)
+        skip();
+    uid_t uid = 1000000 + (uid_t)getpid();
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(as_a_stranger(uid));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+
+    /* and one that is somebody else's, though closed */
+    char dir[64];
+    snprintf(dir, sizeof dir, "/tmp/hearth-%u", (unsigned)uid);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        char path[108];
+        unsetenv("HEARTH_SOCKET");
+        unsetenv("XDG_RUNTIME_DIR");
+        _exit(setuid(uid) || hearth_socket_path(path, sizeof path, &err) != HEARTH_EDENIED);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    rmdir(dir);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void no_daemon_is_told_so(void **state)
+{
+    (void)state;
+    struct hearth *h;
+    char dir[] = "/tmp/hearth-test-XXXXXX", path[64], long_path[200];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/none.sock", dir);
+    assert_int_equal(hearth_open(&h, path, &err), HEARTH_ECONNECT);
+    assert_non_null(strstr(err.msg, path));
+    memset(long_path, 'p', sizeof long_path - 1);
+    long_path[sizeof long_path - 1] = 0;
+    assert_int_equal(hearth_open(&h, long_path, &err), HEARTH_EINVALID);
+    assert_int_equal(hearth_adopt(&h, -1, &err), HEARTH_ECONNECT);
+    rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_socket_path_follows_the_environment),
+        cmocka_unit_test(a_directory_in_tmp_is_checked),
+        cmocka_unit_test(no_daemon_is_told_so),
+    };
+    return cmocka_run_group_tests_name("socket-path", tests, NULL, NULL);
+}
