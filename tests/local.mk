@@ -70,14 +70,30 @@ tests_daemon_engine_link_SOURCES = tests/daemon/engine-link.c tests/daemon/drive
 tests_daemon_engine_link_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_daemon_engine_link_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
 
+TIER_WORLD = tests/unit/world.c tests/unit/world.h
+TIER_LIBS = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
+	$(CMOCKA_LIBS) -lpthread
 check_PROGRAMS += tests/unit/tier
 TESTS += tests/unit/tier
 THREAD_TESTS += tests/unit/tier
-tests_unit_tier_SOURCES = tests/unit/tier.c
+tests_unit_tier_SOURCES = tests/unit/tier.c $(TIER_WORLD)
 tests_unit_tier_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_tier_LDFLAGS = -Wl,--wrap=fdatasync
-tests_unit_tier_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) \
-	$(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+tests_unit_tier_LDADD = $(TIER_LIBS)
+
+check_PROGRAMS += tests/unit/tier-index
+TESTS += tests/unit/tier-index
+THREAD_TESTS += tests/unit/tier-index
+tests_unit_tier_index_SOURCES = tests/unit/tier-index.c $(TIER_WORLD)
+tests_unit_tier_index_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_tier_index_LDADD = $(TIER_LIBS)
+
+check_PROGRAMS += tests/unit/tier-loss
+TESTS += tests/unit/tier-loss
+THREAD_TESTS += tests/unit/tier-loss
+tests_unit_tier_loss_SOURCES = tests/unit/tier-loss.c $(TIER_WORLD)
+tests_unit_tier_loss_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_tier_loss_LDADD = $(TIER_LIBS)
 
 check_PROGRAMS += tests/unit/kv
 TESTS += tests/unit/kv

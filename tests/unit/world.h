@@ -1,0 +1,55 @@
+/*
+ * world.h - a tier with all that it needs around it: a folder, a pool of the CPU's, a model that is none, and sequences
+ * whose pages hold what their timeline says. Nothing computes here: a page's content is made from its timeline, and
+ * looked at again when it comes back.
+ */
+#ifndef TESTS_UNIT_WORLD_H
+#define TESTS_UNIT_WORLD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "daemon/engine/device.h"
+#include "daemon/engine/tier-inside.h"
+
+enum { POOL = 64, N = 12 /* pages of a timeline */, UID = 7, BYTES = 2 * 2 * 2 * KV_PAGE * 16 * 4 /* of a page */ };
+
+struct world {
+    char dir[64];
+    const struct backend *be;
+    struct device *dev;
+    struct resident m;
+    struct model model;
+    struct kv_print print;
+    struct tier *tier;
+    struct tier_counters counters;
+    int saved, used, bad;
+    char bad_file[KVFILE_NAME], last_file[KVFILE_NAME]; /* of those saved */
+};
+
+/* cmocka fixtures: *state is the world. A test opens the tier; the teardown closes it, and finds nothing held. */
+int world_setup(void **state);
+int world_teardown(void **state);
+
+void world_open(struct world *w, bool files, uint64_t ram);
+/* The device's pages go: what an unload or a new process leaves. */
+void world_fresh_pool(struct world *w);
+/* A new process: nothing is known but the files. */
+void world_restart(struct world *w, bool files, uint64_t ram);
+void world_empty_folder(const struct world *w);
+
+/* A timeline of n pages and a token; `seed` tells one from another, from page `fork` on. */
+struct seq *world_seq(struct world *w, int64_t uid, uint32_t n, uint32_t fork, int32_t seed);
+/* Computes the sequence and ends its turn; q is gone. */
+void world_take_turn(struct world *w, struct seq *q);
+/* One turn of the tier, which waits 10 ms at most for the I/O thread; and until nothing is on its way. */
+void world_turn(struct world *w);
+void world_settle(struct world *w);
+
+/* The pages of the timeline that the device has, after the tiers had their say; their content must be right. */
+uint32_t world_pages_back(struct world *w, struct seq *q);
+uint32_t world_back(struct world *w, int64_t uid, uint32_t n, uint32_t fork, int32_t seed);
+
+#endif
