@@ -4,6 +4,7 @@
 #ifndef TESTS_SQL_H
 #define TESTS_SQL_H
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -27,6 +28,20 @@ static inline int64_t sql_run(const char *path, const char *text)
     if (sqlite3_exec(db, text, sql_on_row, &v, &why) != SQLITE_OK)
         fail_msg("%.200s: %s", text, why);
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    return v;
+}
+
+/* The same with printf's conversions. */
+static inline int64_t sql_runf(const char *path, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static inline int64_t sql_runf(const char *path, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    char *text = sqlite3_vmprintf(fmt, ap);
+    va_end(ap);
+    assert_non_null(text);
+    int64_t v = sql_run(path, text);
+    sqlite3_free(text);
     return v;
 }
 

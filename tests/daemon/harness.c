@@ -41,6 +41,7 @@ int box_setup_idle(void **state)
     assert_non_null(mkdtemp(b->dir));
     snprintf(b->socket, sizeof(b->socket), "%s/run/hearth.sock", b->dir);
     snprintf(b->state, sizeof(b->state), "%s/state", b->dir);
+    snprintf(b->db, sizeof(b->db), "%s/sessions.db", b->state);
     snprintf(b->conf, sizeof(b->conf), "%s/hearth.conf", b->dir);
     snprintf(b->log, sizeof(b->log), "%s/log", b->dir);
     snprintf(b->models, sizeof(b->models), "%s/models", b->dir);
@@ -397,6 +398,32 @@ struct wire_generate_result *run(struct peer *p, const char *text, const char *s
         assert_memory_equal(r->text.data, p->text, p->n_text);
     assert_int_equal(r->usage.completion_tokens, p->n_tok);
     return r;
+}
+
+void run_many(struct peer *p, int n)
+{
+    char name[16];
+    for (int i = 0; i < n; i++) {
+        snprintf(name, sizeof(name), "s%d", i);
+        wire_free(run(p, "n=1", name));
+    }
+}
+
+struct wire_session_show_result *peer_show(struct peer *p, const char *session)
+{
+    struct wire_session_ref r = {.session = session, .tokens = true};
+    return peer_call(p, WIRE_SESSIONS_SHOW, &r);
+}
+
+size_t peer_sessions(struct peer *p)
+{
+    struct wire_sessions_list all = {0};
+    struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &all);
+    size_t n = l->n_sessions;
+    for (size_t i = 0; i < l->n_sessions; i++)
+        n -= l->sessions[i].damaged;
+    wire_free(l);
+    return n;
 }
 
 void box_works(const struct box *b)

@@ -21,6 +21,7 @@ struct box {
     char dir[64];    /* 0700 */
     char socket[96]; /* dir/run/hearth.sock */
     char state[80], conf[80], log[128], models[80];
+    char db[96];        /* the sessions' database in state */
     const char *engine; /* hearth-engine's path; the fake one by default */
     pid_t pid;          /* 0: not running */
 };
@@ -85,6 +86,13 @@ void peer_await_close(struct peer *p);
 struct wire_generate request(const char *text, const char *session);
 /* A whole generation with a text: must work; returns its result. */
 struct wire_generate_result *run(struct peer *p, const char *text, const char *session);
+/* Sessions s0, s1, ... of one turn each. */
+void run_many(struct peer *p, int n);
+
+/* A session with its tokens; and how many there are that can be used. */
+struct wire_session_show_result *peer_show(struct peer *p, const char *session);
+size_t peer_sessions(struct peer *p);
+
 /* That a normal request works, on a new connection. */
 void box_works(const struct box *b);
 

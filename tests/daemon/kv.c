@@ -64,17 +64,9 @@ static void put_file(const struct box *b, const char *name, off_t bytes)
     close(fd);
 }
 
-/* Runs SQL on the database, and gives its number where it has one. */
-static int64_t sql(const struct box *b, const char *text)
-{
-    char path[128];
-    snprintf(path, sizeof(path), "%s/sessions.db", b->state);
-    return sql_run(path, text);
-}
-
 static int64_t rows(const struct box *b)
 {
-    return sql(b, "SELECT count(*) FROM kv_file");
+    return sql_run(b->db, "SELECT count(*) FROM kv_file");
 }
 
 /* A generation whose KV is written; the stream's number. When a status is answered after it, so are its files. */
@@ -138,7 +130,7 @@ static void test_reconciled(void **state)
     assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
     char text[200];
     snprintf(text, sizeof(text), "DELETE FROM kv_file WHERE name = '%s'", name_of(one, 0));
-    sql(b, text);
+    sql_run(b->db, text);
     assert_int_equal(unlink(in_kv(b, name_of(one, 1))), 0);
     put_file(b, name_of(77, 0), 10);
     put_file(b, "000000000000fa4e-ffffffffffffffffffffffffffffffff.kv.123.tmp", 10);
@@ -238,7 +230,7 @@ static void test_bad(void **state)
 static void a_minute_later(struct box *b)
 {
     assert_int_equal(box_stop(b, SIGTERM), 0);
-    sql(b, "UPDATE kv_clock SET wall = wall - 60");
+    sql_run(b->db, "UPDATE kv_clock SET wall = wall - 60");
     box_start(b);
 }
 
@@ -321,7 +313,7 @@ static void test_told(void **state)
     box_start(b);
     int64_t old = save(b, "save=1 kvsize=400", "a");
     assert_int_equal(box_stop(b, SIGTERM), 0);
-    sql(b, "UPDATE kv_file SET created = created - 4000, used = used - 4000");
+    sql_run(b->db, "UPDATE kv_file SET created = created - 4000, used = used - 4000");
     box_start(b);
     int64_t two = save(b, "save=1 kvsize=601", "b"), three = save(b, "save=1 kvsize=1001", "b");
     usage(b); /* the engine's status comes after what it was told before */
@@ -356,7 +348,7 @@ static void test_clock(void **state)
     };
     for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++) {
         assert_int_equal(box_stop(b, SIGTERM), 0);
-        sql(b, jumps[i]);
+        sql_run(b->db, jumps[i]);
         box_start(b);
         assert_true(has_file(b, one, 0));
         save(b, "save=1", "s");
@@ -364,7 +356,7 @@ static void test_clock(void **state)
     /* Time that has really passed counts: a month of starts, each a week after the last. */
     for (int i = 0; i < 5; i++) {
         assert_int_equal(box_stop(b, SIGTERM), 0);
-        sql(b, "UPDATE kv_clock SET wall = wall - 8 * 86400.0");
+        sql_run(b->db, "UPDATE kv_clock SET wall = wall - 8 * 86400.0");
         box_start(b);
     }
     assert_int_equal(n_files(b), 0);
@@ -378,7 +370,7 @@ static void test_no_session(void **state)
     struct box *b = *state;
     int64_t alone = save(b, "save=1", NULL), named = save(b, "save=1", "s");
     assert_int_equal(box_stop(b, SIGTERM), 0);
-    sql(b, "UPDATE kv_clock SET wall = wall - 25 * 3600");
+    sql_run(b->db, "UPDATE kv_clock SET wall = wall - 25 * 3600");
     box_start(b);
     assert_false(has_file(b, alone, 0));
     assert_true(has_file(b, named, 0));
@@ -518,7 +510,7 @@ static void test_other_uid(void **state)
     assert_int_equal(wait_exit(child), 0);
     assert_true(has_file(b, mine, 0)); /* it is the oldest, but not his */
     assert_int_equal(usage(b).n_shares, 2);
-    assert_int_equal(sql(b, "SELECT sum(bytes) FROM kv_file WHERE uid = 65534"), 600);
+    assert_int_equal(sql_run(b->db, "SELECT sum(bytes) FROM kv_file WHERE uid = 65534"), 600);
 }
 
 /* A disk that takes no more: what has no row is not kept, and nobody's text is the worse for it. */
@@ -552,10 +544,10 @@ static void test_newer(void **state)
 {
     struct box *b = *state;
     int64_t one = save(b, "save=1", NULL);
-    int64_t version = sql(b, "PRAGMA user_version");
+    int64_t version = sql_run(b->db, "PRAGMA user_version");
     char text[60];
     assert_int_equal(box_stop(b, SIGTERM), 0);
-    sql(b, "PRAGMA user_version = 99");
+    sql_run(b->db, "PRAGMA user_version = 99");
     box_start(b);
     box_works(b);
     save(b, "save=1", NULL);
@@ -563,7 +555,7 @@ static void test_newer(void **state)
     assert_int_equal(usage(b).limit, 0);
     assert_int_equal(box_stop(b, SIGTERM), 0);
     snprintf(text, sizeof(text), "PRAGMA user_version = %lld", (long long)version);
-    sql(b, text);
+    sql_run(b->db, text);
     box_start(b);
     assert_true(has_file(b, one, 0));
     assert_int_equal(rows(b), 1);
@@ -598,7 +590,7 @@ static void test_damaged_rows(void **state)
     for (size_t i = 0; i < sizeof(harm) / sizeof(harm[0]); i++) {
         int64_t one = save(b, "save=1", NULL);
         assert_int_equal(box_stop(b, SIGTERM), 0);
-        sql(b, harm[i]);
+        sql_run(b->db, harm[i]);
         box_start(b);
         if (has_file(b, one, 0) || rows(b) != 0)
             fail_msg("%s: the file is still there", harm[i]);

@@ -90,7 +90,7 @@ tests_daemon_hostile_LDADD = $(DAEMON_TEST_LIBS)
 
 check_PROGRAMS += tests/daemon/session
 TESTS += tests/daemon/session
-tests_daemon_session_SOURCES = tests/daemon/session.c
+tests_daemon_session_SOURCES = tests/daemon/session.c tests/sql.h
 tests_daemon_session_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_session_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
 
@@ -111,6 +111,18 @@ TESTS += tests/daemon/life
 tests_daemon_life_SOURCES = tests/daemon/life.c tests/sql.h
 tests_daemon_life_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_life_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
+
+check_PROGRAMS += tests/daemon/transfer
+TESTS += tests/daemon/transfer
+tests_daemon_transfer_SOURCES = tests/daemon/transfer.c tests/sql.h
+tests_daemon_transfer_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_daemon_transfer_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
+
+check_PROGRAMS += tests/daemon/backup
+TESTS += tests/daemon/backup
+tests_daemon_backup_SOURCES = tests/daemon/backup.c tests/sql.h
+tests_daemon_backup_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_daemon_backup_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
 
 dist_check_SCRIPTS += tests/daemon/neovim.sh
 TESTS += tests/daemon/neovim.sh

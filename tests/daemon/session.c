@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "tests/daemon/harness.h"
+#include "tests/sql.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -9,14 +10,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <sqlite3.h>
-
-static struct wire_session_show_result *show(struct peer *p, const char *ref, bool tokens)
-{
-    struct wire_session_ref r = {.session = ref, .tokens = tokens};
-    return peer_call(p, WIRE_SESSIONS_SHOW, &r);
-}
 
 static void assert_turn(const struct wire_session_show_result *s, size_t i, const char *role, const char *text,
                         int64_t n_tokens)
@@ -47,7 +40,7 @@ static void test_timeline(void **state)
 
     static const int32_t want[] = {'a', 'b', ' ', 'n', '=', '2', 1000, 1001, 'c', ' ', 'n', '=', '1', 1000};
     for (int i = 0; i < 2; i++) {
-        struct wire_session_show_result *s = show(p, "notes", true);
+        struct wire_session_show_result *s = peer_show(p, "notes");
         assert_int_equal(s->tokens.n, sizeof(want) / sizeof(want[0]));
         assert_memory_equal(s->tokens.v, want, sizeof(want));
         assert_int_equal(s->n_turns, 4);
@@ -87,7 +80,8 @@ static void test_chat(void **state)
     int64_t first = (int64_t)strlen("<system:be<user:n=1") + 1, second = (int64_t)strlen("><user:n=1");
     assert_int_equal(r->usage.prompt_tokens, first + second);
     wire_free(r);
-    struct wire_session_show_result *s = show(p, "talk", false);
+    struct wire_session_ref ref = {.session = "talk"};
+    struct wire_session_show_result *s = peer_call(p, WIRE_SESSIONS_SHOW, &ref);
     assert_int_equal(s->n_turns, 5);
     assert_turn(s, 0, "system", "be", 0);
     assert_turn(s, 1, "user", "n=1", first - 1);
@@ -106,7 +100,7 @@ static void test_tokens(void **state)
     struct wire_generate g = request(NULL, "t");
     g.tokens = (struct wire_ids){ids, 3};
     wire_free(peer_call(p, WIRE_GENERATE, &g));
-    struct wire_session_show_result *s = show(p, "t", true);
+    struct wire_session_show_result *s = peer_show(p, "t");
     assert_memory_equal(s->tokens.v, ids, sizeof(ids));
     wire_free(s);
     peer_close(p);
@@ -145,7 +139,7 @@ static void test_names(void **state)
     wire_free(peer_call(p, WIRE_SESSIONS_RENAME, &rn));
     struct wire_session_ref ref = {.session = "one"};
     peer_refused(p, WIRE_SESSIONS_SHOW, &ref, HEARTH_ENOSESSION, "one");
-    wire_free(show(p, "two", false));
+    wire_free(peer_show(p, "two"));
     ref.session = "two";
     wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &ref));
     peer_refused(p, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ENOSESSION, "two");
@@ -163,11 +157,7 @@ static void test_pages(void **state)
     enum { N = 300 };
     struct box *b = *state;
     struct peer *p = peer_open(b);
-    char name[16];
-    for (int i = 0; i < N; i++) {
-        snprintf(name, sizeof(name), "s%d", i);
-        wire_free(run(p, "n=1", name));
-    }
+    run_many(p, N);
     struct wire_sessions_list page = {0};
     struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &page), *m;
     assert_int_equal(l->n_sessions, 256);
@@ -274,7 +264,7 @@ static void test_busy(void **state)
     peer_refused(q, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ESESSIONBUSY, "running");
     struct wire_session_rename rn = {.session = "s", .name = "renamed"}; /* while it runs: its turn finds it again */
     wire_free(peer_call(q, WIRE_SESSIONS_RENAME, &rn));
-    struct wire_session_show_result *s = show(q, "renamed", false);
+    struct wire_session_show_result *s = peer_show(q, "renamed");
     assert_true(s->session.busy);
     wire_free(s);
     c.stream = p->stream;
@@ -325,14 +315,10 @@ static void test_no_store(void **state)
     struct box *b = *state;
     box_start(b);
     box_stop(b, SIGTERM);
-    char db[96], cmd[192];
-    snprintf(db, sizeof(db), "%s/sessions.db", b->state);
-    sqlite3 *h;
-    assert_int_equal(sqlite3_open(db, &h), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(h, "PRAGMA user_version = 7", NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(h);
+    char cmd[192];
+    sql_run(b->db, "PRAGMA user_version = 7");
     without_store(b, "version 7");
-    snprintf(cmd, sizeof(cmd), "head -c 5000 /dev/zero | tr '\\0' 'x' > '%s'", db);
+    snprintf(cmd, sizeof(cmd), "head -c 5000 /dev/zero | tr '\\0' 'x' > '%s'", b->db);
     assert_int_equal(system(cmd), 0);
     without_store(b, "damaged");
     snprintf(b->state, sizeof(b->state), "/proc/nowhere"); /* where not even root may write */
@@ -357,7 +343,7 @@ static void test_full_disk(void **state)
     assert_int_equal(strncmp(r->error, "STORE: ", 7), 0);
     assert_int_equal(r->text.len, 300000); /* the client has its text all the same */
     wire_free(r);
-    struct wire_session_show_result *s = show(p, "s", false);
+    struct wire_session_show_result *s = peer_show(p, "s");
     assert_int_equal(s->session.tokens, 3 + 2);
     assert_false(s->session.busy);
     wire_free(s);
@@ -428,7 +414,7 @@ static void test_other_uid(void **state)
     pid_t child;
     as_another_user(b, &child);
     assert_int_equal(wait_exit(child), 0);
-    struct wire_session_show_result *s = show(p, "mine", false);
+    struct wire_session_show_result *s = peer_show(p, "mine");
     assert_int_equal(s->session.tokens, 4);
     wire_free(s);
     peer_close(p);

@@ -1,0 +1,99 @@
+/* backup.c - the database copied while it is in use. */
+#include "config.h"
+
+#include "tests/daemon/harness.h"
+#include "tests/sql.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void test_backup(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *q = peer_open(b);
+    char path[128], cmd[512];
+    snprintf(path, sizeof(path), "%s/copy.db", b->dir);
+    /* Streams run all the while, and every turn that was answered before a backup is in it. */
+    struct wire_generate g = request("gate n=1000", "running");
+    peer_ask(q, WIRE_GENERATE, &g);
+    peer_await_begin(q, 1);
+    struct wire_tokenize tick = {.model = "fake", .text = {"tick", 4}, .bos = -1};
+    for (int i = 1; i <= 10; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "s%d", i);
+        wire_free(run(p, "n=3", name));
+        wire_free(peer_call(p, WIRE_TOKENIZE, &tick));
+        struct wire_backup bk = {.path = path, .replace = i > 1};
+        struct wire_backup_result *r = peer_call(p, WIRE_BACKUP, &bk);
+        struct stat sb;
+        assert_int_equal(stat(path, &sb), 0);
+        assert_int_equal(sb.st_size, r->bytes);
+        assert_int_equal(sb.st_mode & 0777, 0600);
+        wire_free(r);
+        assert_int_equal(sql_run(path, "SELECT count(*) FROM sessions"), i);
+        assert_int_equal(sql_run(path, "SELECT count(*) FROM turns"), 2 * i);
+        assert_int_equal(sql_run(path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+    }
+    peer_await_tokens(q, 10); /* it went on meanwhile */
+    struct wire_backup bk = {.path = path};
+    peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EIO, "exists");
+    bk.path = "relative";
+    peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "absolute");
+    bk.path = "/nonexistent/copy";
+    peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EIO, "/nonexistent/copy");
+    /* Over itself: hearthd would go on in a file that is nowhere any more. */
+    static const char *const own[] = {"", "-wal", "-shm"};
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(cmd, sizeof(cmd), "%s/../%s/sessions.db%s", b->state, strrchr(b->state, '/') + 1, own[i]);
+        bk = (struct wire_backup){.path = cmd, .replace = true};
+        peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "database itself");
+    }
+    peer_close(p);
+    peer_close(q);
+
+    /* Restored as hearthd.8 says: it is all there. */
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    snprintf(cmd, sizeof(cmd),
+             "cd '%s' && rm -rf sessions.db sessions.db-wal sessions.db-shm journal && cp '%s' sessions.db", b->state,
+             path);
+    assert_int_equal(system(cmd), 0);
+    box_start(b);
+    p = peer_open(b);
+    assert_int_equal(peer_sessions(p), 10);
+    struct wire_generate_result *r = run(p, "n=1", "s10");
+    assert_int_equal(r->usage.prompt_tokens, 6 + 3);
+    wire_free(r);
+    peer_close(p);
+}
+
+/* hearthd ends in the middle of one: no hang, no half of a file. */
+static void test_backup_and_end(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    char path[128], cmd[160];
+    wire_free(run(p, "n=200 size=60000", "big")); /* 12 MB */
+    snprintf(path, sizeof(path), "%s/copy.db", b->dir);
+    struct wire_backup bk = {.path = path};
+    peer_ask(p, WIRE_BACKUP, &bk);
+    struct wire_shutdown now_please = {.now = true};
+    peer_ask(p, WIRE_SHUTDOWN, &now_please);
+    assert_int_equal(wait_exit(b->pid), 0);
+    b->pid = 0;
+    peer_close(p);
+    if (access(path, F_OK) == 0)
+        assert_int_equal(sql_run(path, "SELECT count(*) FROM turns"), 2);
+    snprintf(cmd, sizeof(cmd), "test $(ls '%s' | grep -c 'copy[.]db[.]') = 0", b->dir);
+    assert_int_equal(system(cmd), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_backup, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_backup_and_end, box_setup, box_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
