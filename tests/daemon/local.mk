@@ -31,7 +31,7 @@ tests_unit_sd_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/store
 TESTS += tests/unit/store
-tests_unit_store_SOURCES = tests/unit/store.c
+tests_unit_store_SOURCES = tests/unit/store.c tests/unit/store-box.h
 tests_unit_store_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_unit_store_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
@@ -44,13 +44,13 @@ tests_unit_age_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS) -l
 check_PROGRAMS += tests/unit/store-life
 TESTS += tests/unit/store-life
 THREAD_TESTS += tests/unit/store-life
-tests_unit_store_life_SOURCES = tests/unit/store-life.c tests/sql.h
+tests_unit_store_life_SOURCES = tests/unit/store-life.c tests/unit/store-box.h tests/sql.h
 tests_unit_store_life_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_unit_store_life_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
 check_PROGRAMS += tests/unit/gone
 TESTS += tests/unit/gone
-tests_unit_gone_SOURCES = tests/unit/gone.c tests/sql.h
+tests_unit_gone_SOURCES = tests/unit/gone.c tests/unit/store-box.h tests/sql.h
 tests_unit_gone_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_unit_gone_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 

@@ -6,50 +6,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "daemon/store.h"
+#include "tests/unit/store-box.h"
 #include "tests/sql.h"
-
-struct box {
-    char dir[40], db[64];
-    struct store *st;
-    uint64_t random;
-};
-
-static int setup(void **state)
-{
-    struct box *b = calloc(1, sizeof(*b));
-    strcpy(b->dir, "/tmp/hearth-gone-XXXXXX");
-    assert_non_null(mkdtemp(b->dir));
-    snprintf(b->db, sizeof(b->db), "%s/sessions.db", b->dir);
-    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
-    *state = b;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct box *b = *state;
-    store_close(b->st);
-    char cmd[64];
-    snprintf(cmd, sizeof(cmd), "rm -rf '%s'", b->dir);
-    assert_int_equal(system(cmd), 0);
-    free(b);
-    return 0;
-}
 
 static unsigned below(struct box *b, unsigned n)
 {

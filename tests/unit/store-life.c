@@ -2,48 +2,14 @@
  */
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "daemon/store.h"
+#include "tests/unit/store-box.h"
 #include "tests/sql.h"
-
-struct box {
-    char dir[40];
-    struct store *st;
-};
-
-static int setup(void **state)
-{
-    struct box *b = calloc(1, sizeof(*b));
-    strcpy(b->dir, "/tmp/hearth-life-XXXXXX");
-    assert_non_null(mkdtemp(b->dir));
-    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
-    *state = b;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct box *b = *state;
-    store_close(b->st);
-    char cmd[64];
-    snprintf(cmd, sizeof(cmd), "rm -rf '%s'", b->dir);
-    assert_int_equal(system(cmd), 0);
-    free(b);
-    return 0;
-}
 
 #define ID_A "00000000000000aa"
 #define ID_B "00000000000000bb"

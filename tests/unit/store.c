@@ -1,50 +1,13 @@
 /* store.c - sessions on disk: what was committed is there after any reopening, and nothing else is. */
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <sqlite3.h>
 
-#include "daemon/store.h"
-
-struct box {
-    char base[32], dir[64], db[96];
-    struct store *st;
-};
-
-static int setup(void **state)
-{
-    struct box *b = calloc(1, sizeof(*b));
-    strcpy(b->base, "/tmp/hearth-store-XXXXXX");
-    assert_non_null(mkdtemp(b->base));
-    snprintf(b->dir, sizeof(b->dir), "%s/deep/state", b->base);
-    snprintf(b->db, sizeof(b->db), "%s/sessions.db", b->dir);
-    struct hearth_err e = {0};
-    if (store_open(&b->st, b->dir, &e) != 0)
-        fail_msg("%s", e.msg);
-    *state = b;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct box *b = *state;
-    store_close(b->st);
-    char cmd[64];
-    snprintf(cmd, sizeof(cmd), "rm -rf '%s'", b->base);
-    assert_int_equal(system(cmd), 0);
-    free(b);
-    return 0;
-}
+#include "tests/unit/store-box.h"
 
 static void reopen(struct box *b)
 {
