@@ -21,34 +21,19 @@ static int remove_one(struct hearth *h, const char *session, const char *name, j
     return STATUS_OK;
 }
 
-/* All that is not pinned: id and name by turns. */
-static int list_unpinned(struct hearth *h, json_t *to)
+/* Of each that is not pinned the id and the name. */
+static void add_unpinned(void *to, const struct hearth_session *s)
 {
-    struct hearth_sessions_list_result *r = NULL;
-    do {
-        struct hearth_sessions_list_result *page;
-        struct hearth_err err;
-        int rc = hearth_sessions_list(h, r ? r->next : NULL, &page, NULL, &err);
-        hearth_free(r);
-        if (rc)
-            return fail(&err);
-        r = page;
-        for (size_t i = 0; i < r->n_sessions; i++) {
-            const struct hearth_session *s = &r->sessions[i];
-            if (s->pinned)
-                continue;
-            json_array_append_new(to, json_str(s->id));
-            json_array_append_new(to, json_str(s->name ? s->name : s->id));
-        }
-    } while (r->next);
-    hearth_free(r);
-    return STATUS_OK;
+    if (s->pinned)
+        return;
+    json_array_append_new(to, json_str(s->id));
+    json_array_append_new(to, json_str(s->name ? s->name : s->id));
 }
 
 static int remove_all(struct hearth *h, bool yes, json_t *removed)
 {
     json_t *list = json_array();
-    int status = list_unpinned(h, list);
+    int status = sessions_each(h, add_unpinned, list);
     size_t n = status == STATUS_OK ? json_array_size(list) : 0;
     if (n && !yes && !confirmed(n / 2)) {
         fputs("hearth: nothing was removed\n", stderr);

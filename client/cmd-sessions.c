@@ -18,12 +18,17 @@ static const char *kept(const struct hearth_session *s)
                              : human_in(s->expires);
 }
 
-static void add_row(struct table *t, const struct hearth_session *s)
+static void add_json(void *array, const struct hearth_session *s)
+{
+    json_array_append_new(array, json_session(s));
+}
+
+static void add_row(void *table, const struct hearth_session *s)
 {
     char turns[24], tokens[24];
     snprintf(turns, sizeof turns, "%lld", (long long)s->turns);
     snprintf(tokens, sizeof tokens, "%lld", (long long)s->tokens);
-    table_add(t, 9, s->name, s->id, s->model, turns, tokens, human_bytes(s->bytes), human_bytes(s->kv_bytes),
+    table_add(table, 9, s->name, s->id, s->model, turns, tokens, human_bytes(s->bytes), human_bytes(s->kv_bytes),
               human_ago(s->used), kept(s));
 }
 
@@ -34,32 +39,20 @@ static int run_list(const struct cmd *cmd, int argc, char **argv)
     int status = verb_begin(cmd, &argc, &argv, NULL, &json, &h);
     if (status != STATUS_OK)
         return status;
-    json_t *a = json_array();
+    if (json) {
+        json_t *a = json_array();
+        status = sessions_each(h, add_json, a);
+        if (status == STATUS_OK)
+            status = print_json(json_pack("{s:O}", "sessions", a));
+        json_decref(a);
+        return verb_end(h, NULL, status);
+    }
     struct table t = {0};
-    if (!json)
-        table_add(&t, 9, "NAME", "ID", "MODEL", "TURNS", "TOKENS", "SIZE", "KV", "USED", "KEPT");
-    struct hearth_sessions_list_result *r = NULL;
-    do {
-        struct hearth_sessions_list_result *page;
-        struct hearth_err err;
-        int rc = hearth_sessions_list(h, r ? r->next : NULL, &page, NULL, &err);
-        hearth_free(r);
-        r = rc ? NULL : page;
-        if (rc)
-            status = fail(&err);
-        for (size_t i = 0; r && i < r->n_sessions; i++) {
-            if (json)
-                json_array_append_new(a, json_session(&r->sessions[i]));
-            else
-                add_row(&t, &r->sessions[i]);
-        }
-    } while (r && r->next);
-    if (status == STATUS_OK && json)
-        status = print_json(json_pack("{s:O}", "sessions", a));
-    else if (status == STATUS_OK)
+    table_add(&t, 9, "NAME", "ID", "MODEL", "TURNS", "TOKENS", "SIZE", "KV", "USED", "KEPT");
+    status = sessions_each(h, add_row, &t);
+    if (status == STATUS_OK)
         table_print(&t);
-    json_decref(a);
-    return verb_end(h, r, status);
+    return verb_end(h, NULL, status);
 }
 
 /* --- show ------------------------------------------------------------------------------------------------------- */

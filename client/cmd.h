@@ -92,6 +92,9 @@ char *model_resolve(const char *model);
  * verb's exit status, and has been explained. */
 int verb_begin(const struct cmd *cmd, int *argc, char ***argv, const char *operand, bool *json, struct hearth **out);
 
+/* Every session of the caller, as the pages come. Returns STATUS_OK, or has said why not. */
+int sessions_each(struct hearth *h, void (*on_session)(void *arg, const struct hearth_session *s), void *arg);
+
 /* Frees the answer (or NULL) and the connection; returns the status. */
 int verb_end(struct hearth *h, void *result, int status);
 

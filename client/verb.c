@@ -13,6 +13,24 @@ int verb_begin(const struct cmd *cmd, int *argc, char ***argv, const char *opera
     return daemon_open(out);
 }
 
+int sessions_each(struct hearth *h, void (*on_session)(void *arg, const struct hearth_session *s), void *arg)
+{
+    struct hearth_sessions_list_result *r = NULL;
+    do {
+        struct hearth_sessions_list_result *page;
+        struct hearth_err err;
+        int rc = hearth_sessions_list(h, r ? r->next : NULL, &page, NULL, &err);
+        hearth_free(r);
+        if (rc)
+            return fail(&err);
+        r = page;
+        for (size_t i = 0; i < r->n_sessions; i++)
+            on_session(arg, &r->sessions[i]);
+    } while (r->next);
+    hearth_free(r);
+    return STATUS_OK;
+}
+
 int verb_end(struct hearth *h, void *result, int status)
 {
     hearth_free(result);

@@ -400,6 +400,21 @@ struct wire_generate_result *run(struct peer *p, const char *text, const char *s
     return r;
 }
 
+void peer_tick(struct peer *p)
+{
+    struct wire_tokenize t;
+    wire_defaults(wire_methods[WIRE_TOKENIZE].params, &t);
+    t.model = "fake";
+    t.text = (struct wire_bytes){"tick", 4};
+    wire_free(peer_call(p, WIRE_TOKENIZE, &t));
+}
+
+struct wire_status_result *peer_status(struct peer *p)
+{
+    struct wire_empty none = {0};
+    return peer_call(p, WIRE_STATUS, &none);
+}
+
 void run_many(struct peer *p, int n)
 {
     char name[16];

@@ -79,6 +79,9 @@ void peer_await_tokens(struct peer *p, int64_t n);
 void peer_await_begin(struct peer *p, int n);
 /* Reads the error that answers raw bytes: the code; id is the error's. */
 int peer_error(struct peer *p, uint32_t *id, struct hearth_err *e);
+/* Lets the fake engine's gated streams make one token more. */
+void peer_tick(struct peer *p);
+struct wire_status_result *peer_status(struct peer *p);
 /* Reads until the daemon closes. */
 void peer_await_close(struct peer *p);
 

@@ -2,7 +2,7 @@
 
 $HEARTH_BACKEND is what their engines compute with; without it they are on the CPU.
 """
-import os, shutil, signal, socket, sqlite3, subprocess, sys, tempfile
+import glob, os, shutil, signal, socket, sqlite3, subprocess, sys, tempfile
 
 try:
     import msgpack
@@ -63,6 +63,16 @@ class Box:
         os.makedirs(self.dir + "/config/hearth", 0o700, exist_ok=True)
         with open(self.dir + "/config/hearth/hearth.conf", "w") as f:
             f.write("".join(l + "\n" for l in ("backend = " + BACKEND, "engine = %s/engine" % self.dir, *lines)))
+
+    def models(self):
+        """A folder with the embedded model, and another: the same, with one weight changed."""
+        os.mkdir(self.dir + "/models")
+        with open(glob.glob(SRC + "/contrib/models/tale*.gguf")[0], "rb") as f:
+            model = bytearray(f.read())
+        for name in "tale", "other":
+            with open("%s/models/%s.gguf" % (self.dir, name), "wb") as f:
+                f.write(model)
+            model[-100] ^= 1
 
     def engine(self, *options):
         """Engines that are started from here on are given these options, too."""

@@ -15,21 +15,6 @@
 #include "daemon/journal-read.h"
 #include "tests/sql.h"
 
-static void tick(struct peer *p)
-{
-    struct wire_tokenize t;
-    wire_defaults(wire_methods[WIRE_TOKENIZE].params, &t);
-    t.model = "fake";
-    t.text = (struct wire_bytes){"tick", 4};
-    wire_free(peer_call(p, WIRE_TOKENIZE, &t));
-}
-
-static struct wire_status_result *status(struct peer *p)
-{
-    struct wire_empty none = {0};
-    return peer_call(p, WIRE_STATUS, &none);
-}
-
 static struct wire_attach attach(int64_t stream, const char *request_id, int64_t from)
 {
     return (struct wire_attach){.stream = stream, .request = request_id, .from = from};
@@ -80,7 +65,7 @@ static void test_daemon_killed(void **state)
     peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 2);
     for (int i = 0; i < 3; i++)
-        tick(clock);
+        peer_tick(clock);
     peer_await_tokens(p, 3);
     int64_t stream = p->stream;
     kill_daemon(b);
@@ -97,7 +82,7 @@ static void test_daemon_killed(void **state)
     assert_int_equal(p->stream, stream);
     assert_string_equal(p->request, "r");
     for (int i = 0; i < 3; i++)
-        tick(clock);
+        peer_tick(clock);
     struct hearth_err e;
     struct wire_generate_result *r = peer_answer(p, id, WIRE_STREAM_ATTACH, &e);
     assert_non_null(r);
@@ -132,7 +117,7 @@ static void test_nobody_there(void **state)
     struct wire_generate g = request("n=4", "s");
     g.request = "r";
     peer_ask(p, WIRE_GENERATE, &g);
-    wire_free(status(p)); /* it has been taken */
+    wire_free(peer_status(p)); /* it has been taken */
     kill_daemon(b);
     unsetenv("FAKE_ENGINE");
     peer_close(p);
@@ -151,16 +136,16 @@ static void test_grace(void **state)
     struct wire_generate g = request("gate n=3", "s");
     peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
-    tick(clock);
+    peer_tick(clock);
     peer_await_tokens(p, 1);
     int64_t stream = p->stream;
     peer_close(p);
-    tick(clock); /* goes on without */
-    tick(clock);
+    peer_tick(clock); /* goes on without */
+    peer_tick(clock);
     p = peer_open(b);
     struct wire_attach a = attach(stream, NULL, 1);
     struct peer *second = peer_open(b);
-    tick(clock);
+    peer_tick(clock);
     wire_free(attach_to_end(p, &a, "t0 t1 t2 "));
     assert_string_equal(p->text, "t1 t2 ");
     a.from = 0;
@@ -183,8 +168,8 @@ static void test_readers(void **state)
     struct wire_generate g = request("gate n=3", NULL);
     uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
-    tick(clock);
-    tick(clock);
+    peer_tick(clock);
+    peer_tick(clock);
     peer_await_tokens(p, 2);
     struct wire_attach a = attach(p->stream, NULL, 1);
     late->first = 1;
@@ -192,8 +177,8 @@ static void test_readers(void **state)
     peer_await_tokens(late, 2);
     assert_string_equal(late->text, "t1 ");
     peer_refused(late, WIRE_STREAM_ATTACH, &a, HEARTH_ECONFLICT, "already");
-    tick(clock);
-    tick(clock);
+    peer_tick(clock);
+    peer_tick(clock);
     struct hearth_err e;
     struct wire_generate_result *r = peer_answer(late, late_id, WIRE_STREAM_ATTACH, &e);
     assert_string_equal(late->text, "t1 t2 ");
@@ -223,7 +208,7 @@ static void test_retry(void **state)
     peer_refused(other, WIRE_GENERATE, &changed, HEARTH_ECONFLICT, "\"r\"");
     struct peer *clock = peer_open(b);
     for (int i = 0; i < 4; i++)
-        tick(clock);
+        peer_tick(clock);
     struct hearth_err e;
     struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e), *q;
     q = peer_answer(other, again, WIRE_GENERATE, &e);
@@ -305,12 +290,12 @@ static void test_full_disk(void **state)
     struct wire_generate g = request("gate n=4 size=2000", "s");
     uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
-    tick(clock);
+    peer_tick(clock);
     peer_await_tokens(p, 1);
     int64_t stream = p->stream;
     limit_files(b, 3000);
     for (int i = 0; i < 2; i++)
-        tick(clock);
+        peer_tick(clock);
     peer_await_tokens(p, 3); /* goes on, and says so */
     assert_int_equal(p->n_notices, 1);
     struct peer *new = peer_open(b);
@@ -320,8 +305,8 @@ static void test_full_disk(void **state)
     assert_string_equal(r->text.data, "t0 t1 ");
     wire_free(r);
     limit_files(b, RLIM_INFINITY);
-    tick(clock);
-    tick(clock);
+    peer_tick(clock);
+    peer_tick(clock);
     struct hearth_err e;
     r = peer_answer(p, id, WIRE_GENERATE, &e);
     assert_string_equal(r->finish_reason, "stop");
@@ -367,7 +352,7 @@ static void test_damaged(void **state)
     char path[160], other[256];
     peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
-    tick(p);
+    peer_tick(p);
     peer_await_tokens(p, 1);
     kill_daemon(b);
     int64_t stream = p->stream;

@@ -6,11 +6,11 @@ daemon; every text must be that of an undisturbed run, of a session on its own. 
 host memory a part of their KV. kill.py kills at chosen moments of one stream; here streams wait for each other, share
 pages and are taken up again together. $HEARTH_KILLS is how many (24), $HEARTH_SEED repeats what is drawn. Prints TAP.
 """
-import glob, os, random, shutil, signal, sys, threading, time
+import os, random, signal, sys, threading, time
 
 sys.dont_write_bytecode = True
 import harness
-from harness import SRC, Box, Refused, Wrong, check
+from harness import Box, Refused, Wrong, check
 
 KILLS = int(os.environ.get("HEARTH_KILLS", "24"))
 SEED = int(os.environ.get("HEARTH_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -20,14 +20,7 @@ TURNS = ("Once upon a time there was a king who had three daughters, and the you
          " Then the king said to the miller that he would give him the half of his kingdom, and the miller")
 rng = random.Random(SEED)
 box = Box("storm")
-os.mkdir(box.dir + "/models")
-tale = glob.glob(SRC + "/contrib/models/tale*.gguf")[0]
-shutil.copy(tale, box.dir + "/models/tale.gguf")
-with open(tale, "rb") as f:  # another model: the same, with one weight changed
-    other = bytearray(f.read())
-other[-100] ^= 1
-with open(box.dir + "/models/other.gguf", "wb") as f:
-    f.write(other)
+box.models()
 
 
 def params(k, turn, round):

@@ -5,21 +5,6 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
-static void tick(struct peer *p)
-{
-    struct wire_tokenize t;
-    wire_defaults(wire_methods[WIRE_TOKENIZE].params, &t);
-    t.model = "fake";
-    t.text = (struct wire_bytes){"tick", 4};
-    wire_free(peer_call(p, WIRE_TOKENIZE, &t));
-}
-
-static struct wire_status_result *status(struct peer *p)
-{
-    struct wire_empty none = {0};
-    return peer_call(p, WIRE_STATUS, &none);
-}
-
 static void test_order(void **state)
 {
     struct box *b = *state;
@@ -64,7 +49,7 @@ static void test_out_of_order(void **state)
     struct wire_generate g = request("hang", NULL);
     uint32_t slow = peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
-    wire_free(status(p)); /* answered before it */
+    wire_free(peer_status(p)); /* answered before it */
     struct wire_cancel c = {.stream = p->stream};
     struct wire_cancel_result *cr = peer_call(p, WIRE_CANCEL, &c);
     assert_true(cr->cancelled);
@@ -87,8 +72,8 @@ static void test_cancel_by_request(void **state)
     g.request = "r1";
     uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
-    tick(other);
-    tick(other);
+    peer_tick(other);
+    peer_tick(other);
     peer_await_tokens(p, 2);
     struct wire_generate same_id = request("n=1", NULL);
     same_id.request = "r1";
@@ -139,11 +124,11 @@ static void test_disconnect_cancels(void **state)
     struct wire_generate g = request("gate n=9", "s");
     peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
-    tick(other);
+    peer_tick(other);
     peer_await_tokens(p, 1);
     peer_close(p);
     for (;;) { /* it ends as soon as the engine has answered */
-        struct wire_status_result *st = status(other);
+        struct wire_status_result *st = peer_status(other);
         bool over = st->streams == 0;
         wire_free(st);
         if (over)
@@ -177,7 +162,7 @@ static void test_slow_reader(void **state)
     assert_int_equal(s->session.tokens, 30000 + 16);
     assert_false(s->session.busy);
     wire_free(s);
-    struct wire_status_result *st = status(quick);
+    struct wire_status_result *st = peer_status(quick);
     assert_int_equal(st->streams, 1); /* still to be delivered */
     wire_free(st);
     r = peer_answer(slow, id, WIRE_GENERATE, &e); /* which checks every index */
@@ -204,7 +189,7 @@ static void test_engine_dies(void **state)
     assert_in_range(r->usage.restored_tokens, 1, r->usage.reused_tokens); /* the engine's also had tokens made before */
     assert_int_equal(p->n_notices, 1);
     wire_free(r);
-    struct wire_status_result *st = status(p);
+    struct wire_status_result *st = peer_status(p);
     assert_int_equal(st->engine.restarts, 1);
     wire_free(st);
     r = run(p, "n=1", "s"); /* the timeline is as if nothing had been */
@@ -233,7 +218,7 @@ static void test_engine_killer(void **state)
     struct wire_generate g = request("gate n=3", "v"), k = request("die!=0", NULL);
     uint32_t vid = peer_ask(victim, WIRE_GENERATE, &g);
     peer_await_begin(victim, 1);
-    tick(clock);
+    peer_tick(clock);
     peer_await_tokens(victim, 1);
     uint32_t kid = peer_ask(p, WIRE_GENERATE, &k);
     bool over = false;
@@ -242,7 +227,7 @@ static void test_engine_killer(void **state)
         struct hearth_err e = {0};
         wire_free(peer_answer(clock, peer_ask(clock, WIRE_TOKENIZE, &t), WIRE_TOKENIZE, &e));
         assert_true(e.code == 0 || e.code == HEARTH_EENGINE); /* it may die over the tick as well */
-        struct wire_status_result *st = status(clock);
+        struct wire_status_result *st = peer_status(clock);
         over = st->streams == 0;
         wire_free(st);
     }
@@ -269,13 +254,13 @@ static void test_model_refused(void **state)
     struct wire_generate g = request("die!=0", NULL);
     for (int i = 0; i < 3; i++)
         peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, "killed by signal 9");
-    struct wire_status_result *st = status(p);
+    struct wire_status_result *st = peer_status(p);
     int64_t restarts = st->engine.restarts;
     wire_free(st);
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, "no engine survived the last 3 generations with this model");
     g = request("n=1", NULL); /* nor is an innocent one: who could tell? */
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, "refused for");
-    st = status(p);
+    st = peer_status(p);
     assert_int_equal(st->engine.restarts, restarts);
     wire_free(st);
     g.model = "other";
@@ -341,7 +326,7 @@ static void test_engine_will_not_start(void **state)
         struct peer *p = peer_open(b);
         struct wire_generate g = request("n=1", NULL);
         peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, says[i]);
-        wire_free(status(p));
+        wire_free(peer_status(p));
         peer_close(p);
         box_stop(b, SIGTERM);
     }
@@ -363,7 +348,7 @@ static void test_progress(void **state)
     assert_int_equal(p->n_progress, 2);
     assert_string_equal(r->model, "fake");
     wire_free(r);
-    wire_free(status(other));
+    wire_free(peer_status(other));
     assert_int_equal(other->n_progress, 0); /* it does not wait for that model */
     peer_close(p);
     peer_close(other);

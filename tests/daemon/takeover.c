@@ -7,15 +7,6 @@
 
 #include "tests/daemon/harness.h"
 
-static void tick(struct peer *p)
-{
-    struct wire_tokenize t;
-    wire_defaults(wire_methods[WIRE_TOKENIZE].params, &t);
-    t.model = "fake";
-    t.text = (struct wire_bytes){"tick", 4};
-    wire_free(peer_call(p, WIRE_TOKENIZE, &t));
-}
-
 /* A generation that makes two tokens and waits, whose client goes away then; its number. */
 static int64_t leave(struct box *b, const char *script, const char *session)
 {
@@ -24,8 +15,8 @@ static int64_t leave(struct box *b, const char *script, const char *session)
     g.request = "left";
     peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
-    tick(clock);
-    tick(clock);
+    peer_tick(clock);
+    peer_tick(clock);
     peer_await_tokens(p, 2);
     int64_t stream = p->stream;
     peer_close(p);
@@ -80,8 +71,8 @@ static void test_attached(void **state)
     struct wire_session_ref ref = {.session = "s"};
     peer_refused(q, WIRE_GENERATE, &g, HEARTH_ESESSIONBUSY, "session \"s\"");
     peer_refused(q, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ENOSESSION, "s"); /* it is being created */
-    tick(clock);
-    tick(clock); /* the end takes one, too */
+    peer_tick(clock);
+    peer_tick(clock); /* the end takes one, too */
     struct hearth_err e;
     struct wire_generate_result *r = peer_answer(p, id, WIRE_STREAM_ATTACH, &e);
     assert_non_null(r);
@@ -130,7 +121,7 @@ static void test_waiting(void **state)
     g = request("n=2", "s");
     uint32_t id_last = peer_ask(last, WIRE_GENERATE, &g);
     wire_free(peer_call(clock, WIRE_STATUS, NULL));
-    tick(clock);
+    peer_tick(clock);
     struct wire_generate_result *r = peer_answer(first, id, WIRE_GENERATE, &e);
     assert_non_null(r);
     wire_free(r);
@@ -157,7 +148,7 @@ static void test_cancel(void **state)
     struct wire_cancel_result *c = peer_call(q, WIRE_CANCEL, &cancel);
     assert_true(c->cancelled);
     wire_free(c);
-    tick(q);
+    peer_tick(q);
     struct hearth_err e;
     struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
     assert_non_null(r);
