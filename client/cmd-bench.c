@@ -2,13 +2,14 @@
  * cmd-bench.c - hearth bench: how fast a model is, in the engine alone or (--socket) as a client sees it.
  *
  * The engine measures itself (hearth-engine --bench); here are the same tests, by the same names and in the same JSON,
- * through a daemon. What the daemon, the link and the socket cost is the difference.
+ * through a daemon, by this process' own clock. What the daemon, the link and the socket cost is the difference.
  */
 #include "config.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/cmd.h"
@@ -25,10 +26,16 @@ struct bench {
 
 /* --- through a daemon ----------------------------------------------------------------------------------------- */
 
-/* An id per call: a linear congruence, so that no two prompts of a run begin alike and share KV. */
+/* An id per call: a linear congruence, so that no two prompts of a run begin alike and share KV; from another state in
+ * each process, as the daemon may have the KV of the last one's. */
 static int32_t some_id(int64_t vocab)
 {
-    static uint32_t state = 1;
+    static uint32_t state;
+    struct timespec t;
+    if (!state) {
+        clock_gettime(CLOCK_REALTIME, &t);
+        state = ((uint32_t)t.tv_nsec ^ (uint32_t)t.tv_sec * 2654435761u) | 1;
+    }
     state = state * 1664525u + 1013904223u;
     return (int32_t)((state >> 8) % (uint32_t)vocab);
 }
@@ -39,8 +46,35 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median milliseconds of RUNS generations after n_prompt fresh tokens: of the prompt where n_new is 1, else of
- * one of the new tokens after the first. */
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+/* When tokens came. Some may come together; the first one always comes at once. */
+struct arrivals {
+    double first, last;
+    size_t n_first, n;
+};
+
+static int on_event(void *arg, const struct hearth_event *ev)
+{
+    struct arrivals *a = arg;
+    if (ev->type != HEARTH_EVENT_TOKENS || !ev->body.tokens->tokens.n)
+        return 0;
+    a->last = now_ms();
+    a->n += ev->body.tokens->tokens.n;
+    if (!a->n_first) {
+        a->first = a->last;
+        a->n_first = a->n;
+    }
+    return 0;
+}
+
+/* The median milliseconds of RUNS generations after n_prompt fresh tokens: from the request to the first token where
+ * n_new is 1, else of one of the tokens after that. */
 static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_prompt, int32_t n_new, double *median,
                    struct hearth_err *err)
 {
@@ -54,20 +88,21 @@ static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_pro
             ids[t] = some_id(m->vocab);
         struct hearth_generate g;
         struct hearth_generate_result *r;
+        struct arrivals a = {0};
         hearth_generate_init(&g, sizeof g);
         g.model = m->path;
         g.tokens = (struct hearth_ids){ids, (size_t)n_prompt};
         g.max_tokens = n_new;
         g.sampling.temperature = 0;
-        if ((rc = hearth_run(h, &g, NULL, NULL, NULL, &r, err)))
+        double begun = now_ms();
+        if ((rc = hearth_run(h, &g, on_event, &a, NULL, &r, err)))
             break;
-        /* An end token may come early: what counts is the time of a token, of which there must be two. */
-        double rate = r->timings.tokens_per_second;
-        if (n_new > 1 && rate <= 0) {
+        /* An end token may come early: what counts is the time of a token, of which there must be enough. */
+        if (n_new == 1 ? !a.n : a.n == a.n_first) {
             rc = err->code = HEARTH_EINTERNAL;
-            snprintf(err->msg, sizeof err->msg, "%s ends its text at once: tg cannot be measured", m->name);
+            snprintf(err->msg, sizeof err->msg, "%s ends its text at once: it cannot be measured", m->name);
         } else if (i >= 0) {
-            ms[i] = n_new == 1 ? r->timings.prefill_ms : 1000 / rate;
+            ms[i] = n_new == 1 ? a.first - begun : (a.last - a.first) / (double)(a.n - a.n_first);
         }
         hearth_free(r);
     }
@@ -98,6 +133,18 @@ static int bench_tests(struct hearth *h, const struct hearth_model *m, const cha
     return 0;
 }
 
+/* A field of CSV: in quotes where somebody has named a model so that it needs them. */
+static void print_field(const char *s)
+{
+    bool quoted = s[strcspn(s, ",\"\r\n")];
+    if (quoted)
+        putchar('"');
+    for (; *s; s++)
+        printf(*s == '"' ? "\"\"" : "%c", *s);
+    if (quoted)
+        putchar('"');
+}
+
 static int bench_socket(struct hearth *h, const struct hearth_model *m, const struct bench *b, struct hearth_ids prompt,
                         struct hearth_ids depth)
 {
@@ -108,17 +155,21 @@ static int bench_socket(struct hearth *h, const struct hearth_model *m, const st
         return fail(&err);
     }
     if (b->json)
-        return print_json(json_pack("{s:o, s:o, s:o, s:o, s:o}", "model", json_str(m->name), "path", json_str(m->path),
-                                    "arch", json_str(m->arch), "type", json_str(m->type), "results", results));
+        return print_json(json_pack("{s:o, s:o, s:o, s:o, s:o, s:s, s:o}", "commit", json_str(b->commit), "model",
+                                    json_str(b->name ? b->name : m->name), "path", json_str(m->path), "arch",
+                                    json_str(m->arch), "type", json_str(m->type), "device", "socket", "results",
+                                    results));
     size_t i;
     json_t *r;
     if (b->csv) {
         puts("commit,device,model,test,ms,tok_per_s,ceiling_share,logits_hash");
         json_array_foreach(results, i, r)
         {
-            printf("%s,socket,%s,%s,%.4f,%.1f,,\n", b->commit, b->name ? b->name : m->name,
-                   json_string_value(json_object_get(r, "test")), json_real_value(json_object_get(r, "ms")),
-                   json_real_value(json_object_get(r, "tok_per_s")));
+            print_field(b->commit);
+            fputs(",socket,", stdout);
+            print_field(b->name ? b->name : m->name);
+            printf(",%s,%.4f,%.1f,,\n", json_string_value(json_object_get(r, "test")),
+                   json_real_value(json_object_get(r, "ms")), json_real_value(json_object_get(r, "tok_per_s")));
         }
         json_decref(results);
         return STATUS_OK;

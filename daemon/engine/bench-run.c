@@ -1,6 +1,7 @@
 /* bench-run.c - a model on a device for the bench: set-up, and steps of it; see bench.h. One thread. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -37,7 +38,10 @@ void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part,
     model_forward(b->model);
     if (sample)
         b->be->sample(b->dev, &(struct op_sample){.n = n_out, .slot = slot, .index = at});
-    b->last = b->be->step_end(b->dev);
+    uint64_t ticket = b->be->step_end(b->dev);
+    if (ticket != b->last + 1) /* others' steps were between, and are done */
+        b->done = ticket - 1;
+    b->last = ticket;
 }
 
 int bench_wait(struct bench *b, uint32_t left, uint32_t n_sample)
@@ -70,11 +74,16 @@ int bench_read_logits(struct bench *b, uint32_t out, float *to)
 int bench_open_device(struct bench *b, const struct engine_params *p)
 {
     struct device_params dp = {.threads = p->threads, .variant = p->variant};
+    bool any = !strcmp(p->backend, "auto");
     int rc = err_set(&b->err, HEARTH_EDEVICE, "this build has no backend \"%.40s\"", p->backend);
-    for (int i = 0; backends[i] && !b->be; i++)
-        if ((!strcmp(p->backend, "auto") || !strcmp(p->backend, backends[i]->name)) &&
-            !(rc = backends[i]->open(&b->dev, &dp, &b->err)))
+    for (int i = 0; backends[i] && !b->be; i++) {
+        if (!any && strcmp(p->backend, backends[i]->name))
+            continue;
+        if (!(rc = backends[i]->open(&b->dev, &dp, &b->err)))
             b->be = backends[i];
+        else if (any)
+            fprintf(stderr, "hearth-engine: no %s: %s\n", backends[i]->name, b->err.msg);
+    }
     if (rc)
         return rc;
     b->be->info(b->dev, &b->info);

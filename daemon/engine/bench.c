@@ -76,13 +76,21 @@ static void print_table(const struct bench *b, const struct report *rep)
     }
 }
 
-/* A field of CSV, in quotes: device names have commas. */
 static void print_quoted(const char *s)
 {
     putchar('"');
     for (; *s; s++)
         printf(*s == '"' ? "\"\"" : "%c", *s);
     putchar('"');
+}
+
+/* A field of CSV that somebody else has named. */
+static void print_field(const char *s)
+{
+    if (s[strcspn(s, ",\"\r\n")])
+        print_quoted(s);
+    else
+        fputs(s, stdout);
 }
 
 static void print_csv(const struct bench *b, const struct report *rep)
@@ -97,13 +105,30 @@ static void print_csv(const struct bench *b, const struct report *rep)
             snprintf(rate, sizeof rate, "%.1f", tokens_per_s(r));
         if (r->bytes > 0)
             snprintf(share, sizeof share, "%.3f", bytes_per_s(r) / b->ceiling);
-        printf("%s,", rep->p->commit);
+        print_field(rep->p->commit);
+        putchar(',');
         print_quoted(b->info.name);
-        printf(",%s,%s,%.4f,%s,%s,%s\n", rep->name, r->test, r->ms, rate, share, hash_text(r, hash));
+        putchar(',');
+        print_field(rep->name);
+        printf(",%s,%.4f,%s,%s,%s\n", r->test, r->ms, rate, share, hash_text(r, hash));
     }
 }
 
-static int print_json(const struct bench *b, const struct report *rep)
+/* Names of files are any bytes, JSON is UTF-8: where they are not, what is beyond ASCII becomes "?". */
+static json_t *json_text(const char *s)
+{
+    json_t *text = json_string(s);
+    char *plain = text ? NULL : strdup(s);
+    for (char *at = plain; at && *at; at++)
+        if (*at & 0x80)
+            *at = '?';
+    if (plain)
+        text = json_string(plain);
+    free(plain);
+    return text;
+}
+
+static void print_json(const struct bench *b, const struct report *rep)
 {
     json_t *rows = json_array();
     for (size_t i = 0; i < rep->n; i++) {
@@ -122,19 +147,19 @@ static int print_json(const struct bench *b, const struct report *rep)
             json_object_set_new(row, "logits_hash", json_string(hash_text(r, hash)));
         json_array_append_new(rows, row);
     }
-    json_t *all = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:o}", "commit", rep->p->commit, "model",
-                            rep->name, "path", rep->p->model, "arch", b->hp.arch, "type", b->hp.type, "backend",
-                            b->be->name, "device", b->info.name, "ceiling_gbps", 1e-9 * b->ceiling, "results", rows);
-    if (all && rep->check.failed[0])
-        json_object_set_new(all, "check_failed", json_string(rep->check.failed));
-    if (all && rep->check.compared) {
+    json_t *all = json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:f, s:o}", "commit", json_text(rep->p->commit),
+                            "model", json_text(rep->name), "path", json_text(rep->p->model), "arch", b->hp.arch, "type",
+                            b->hp.type, "backend", b->be->name, "device", json_text(b->info.name), "ceiling_gbps",
+                            1e-9 * b->ceiling, "results", rows);
+    if (rep->check.failed[0])
+        json_object_set_new(all, "check_failed", json_text(rep->check.failed));
+    if (rep->check.compared) {
         json_object_set_new(all, "logit_error_vs_cpu", json_real(rep->check.decode));
         json_object_set_new(all, "logit_error_prefill_vs_cpu", json_real(rep->check.prefill));
     }
-    int rc = all ? json_dumpf(all, stdout, JSON_INDENT(1)) : -1;
+    json_dumpf(all, stdout, JSON_INDENT(1)); /* what could not be written is seen in the end */
     putchar('\n');
     json_decref(all);
-    return rc;
 }
 
 /* --- the work -------------------------------------------------------------------------------------------- */
@@ -234,6 +259,8 @@ int bench_main(const struct bench_params *p)
         print_csv(&b, &rep);
     else
         print_table(&b, &rep);
+    if (fflush(stdout) || ferror(stdout)) /* a full disk behind it must not look like success */
+        rc = err_set(&b.err, HEARTH_EIO, "the output could not be written");
 out:
     bench_close(&b);
     if (rc)

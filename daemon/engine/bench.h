@@ -2,8 +2,8 @@
  * bench.h - hearth-engine --bench: how fast a model runs here, without daemon, link or scheduler around it.
  *
  * It checks before it times (bench-check.c): the same prompt cut into other chunks, with a stranger in the batch, and
- * decoded row by row must give the same logits, to the bit, and on a GPU they must be near the CPU's. A fast wrong
- * engine reports nothing.
+ * decoded row by row must give the same logits, to the bit; a GPU must pass the self-check, and its logits must be near
+ * the CPU's. A fast wrong engine reports nothing.
  *
  * Tests are named as everywhere in tests/bench/results: ppN a prompt of N tokens to its last logits; tg@D a token after
  * D; batchN@D a step of N sequences after D each; resume@D a follow-up of 8 tokens with D resident, to its first token;

@@ -82,6 +82,20 @@ json_is "bench: KV out and back, alone and beside a decode" \
     "[r['test'] for r in d['results'] if r['ms'] > 0] == ['kv_pin@128', 'kv_save@128', 'kv_restore@128', 'tg@0_saving', 'kv_save@128_busy', 'tg@0_restoring', 'kv_restore@128_busy', 'tg@0_still']"
 status 0 "bench --socket --json" "$hearth" bench "$path" --prompt 16 --depth 0 --socket --json
 json_is "the same tests through the socket" "[(r['test'], r['tok_per_s'] > 0) for r in d['results']] == [('pp16', True), ('tg@0', True)]"
+computed() { "$hearth" status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["engine"]["tokens_computed"])'; }
+before=$(computed)
+status 0 "bench --socket once more" "$hearth" bench "$path" --prompt 64 --depth none --socket --csv --name 'a "b", c'
+status 0 "... and more" "$hearth" bench "$path" --prompt 64 --depth none --socket --csv --name 'a "b", c'
+is "its prompts are new ones each time" $(($(computed) - before)) $((2 * 6 * 64))
+is "bench --csv: a name with a comma is one field" \
+    "$(python3 -c 'import csv, sys; print([r[1:4] + [len(r)] for r in csv.reader(open(sys.argv[1]))][1:])' "$dir/out")" \
+    "[['socket', 'a \"b\", c', 'pp64', 8]]"
+odd=$dir/$(printf 'b\377,').gguf
+ln -s "$path" "$odd"
+status 0 "bench of a file whose name is not UTF-8" "$hearth" bench "$odd" --prompt 1 --depth none --json
+json_is "... has a name all the same" "d['model'] == 'b?,'"
+status 1 "bench into a full disk" sh -c '"$1" bench "$2" --prompt 1 --depth none >/dev/full' sh "$hearth" "$path"
+err_has "... says so" "hearth-engine: IO: the output could not be written"
 status 0 "stop MODEL" "$hearth" stop tale --json
 json_is "says what it stopped" "d == {'stopped': 'tale'}"
 status 0 "ps when it was stopped" "$hearth" ps --json
