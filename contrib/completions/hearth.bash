@@ -55,7 +55,8 @@ _hearth()
         [[ $cur == -* ]] || words=$(compgen -f -- "$cur") ;;
     show | load | bench)
         words="--json"
-        [[ $verb == bench ]] && words+=" --prompt --depth --batch --resume --kv --load --socket --csv"
+        [[ $verb == bench ]] &&
+            words+=" --prompt --depth --batch --resume --kv --load --socket --csv --backend --variant --threads --name --commit"
         [[ $cur == -* ]] || words=$(_hearth_names list) ;;
     stop) words="--daemon --now --json $(_hearth_names ps)" ;;
     tokenize) words="--model --special --bos --no-bos --decode --json" ;;

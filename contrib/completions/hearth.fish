@@ -69,6 +69,16 @@ complete -c hearth -n '__fish_seen_subcommand_from eval' -l greedy -x -d 'go on 
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l prompt -x -d 'tokens of the prompt'
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l depth -x -d 'tokens before'
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l socket -d 'as a client sees it'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l batch -x -d 'sequences together'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l resume -x -d 'tokens resident'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l kv -x -d 'tokens out and back'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l load -d 'from the file to the first token'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l backend -x -a 'auto cpu cuda' -d where
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l variant -x -d 'of the backend'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l threads -x -d 'of the CPU'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l csv -d 'a line per test'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l name -x -d "the model's"
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l commit -x -d "the build's"
 complete -c hearth -n "__fish_seen_subcommand_from $verbs" -l json -d JSON
 complete -c hearth -n '__fish_seen_subcommand_from attach' -l from -x -d 'tokens to leave out'
 complete -c hearth -n '__fish_seen_subcommand_from attach' -l request -d 'STREAM is a request id'
