@@ -51,7 +51,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/store-sql.c \
 	daemon/store-sum.c \
 	daemon/store-turns.c daemon/store-vfs.c \
-	daemon/stream.c daemon/stream.h daemon/stream-inside.h \
+	daemon/stream.c daemon/stream.h daemon/stream-inside.h daemon/fold.c daemon/fold.h \
 	daemon/takeover.c daemon/takeover.h \
 	daemon/tidy.c daemon/tidy.h
 daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS)

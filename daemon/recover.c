@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/fold.h"
 #include "daemon/log.h"
 #include "daemon/store.h"
 #include "daemon/stream-inside.h"
@@ -90,7 +91,10 @@ static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
     }
     if (finished) {
         stream_fold(st);
-        stream_free(st);
+        if (st->is_pending)
+            fold_keep(st);
+        else
+            stream_free(st);
         return;
     }
     st->journal = je;

@@ -20,6 +20,7 @@
 #include "daemon/backup.h"
 #include "daemon/blame.h"
 #include "daemon/conn.h"
+#include "daemon/fold.h"
 #include "daemon/journal.h"
 #include "daemon/kvdir.h"
 #include "daemon/link.h"
@@ -320,6 +321,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     TAILQ_INIT(&s->dirty);
     TAILQ_INIT(&s->dead);
     TAILQ_INIT(&s->streams);
+    TAILQ_INIT(&s->unwritten);
     TAILQ_INIT(&s->forwards);
     TAILQ_INIT(&s->heirs);
     TAILQ_INIT(&s->blames);
@@ -364,6 +366,7 @@ void server_fini(struct server *s)
     while ((c = TAILQ_FIRST(&s->conns)) != NULL)
         conn_drop(c, "hearthd ends");
     conn_reap(s);
+    fold_end(s);
     journal_close(s->journal);
     kvdir_close(s->kv);
     blame_fini(s);

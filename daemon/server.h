@@ -60,6 +60,7 @@ struct server {
     int64_t n_conns;
 
     struct stream_list streams;
+    struct stream_list unwritten; /* ended, and not in their sessions: fold.c */
     int64_t n_streams, last_stream;
     struct blame_list blames; /* models that kill engines: blame.c */
     int n_blames;

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "daemon/made.h"
+#include "daemon/fold.h"
 #include "daemon/journal.h"
 #include "daemon/kvdir.h"
 #include "daemon/models.h"
@@ -52,6 +53,7 @@ int session_get(struct server *s, uid_t uid, const char *ref, struct store_sessi
 {
     if (s->store == NULL)
         return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
+    fold_try(s, uid);
     return store_get(s->store, uid, ref, out, e);
 }
 
@@ -234,6 +236,19 @@ int session_reopen(struct server *s, const struct wire_journal_head *head, struc
     }
     *out = ss;
     return 0;
+}
+
+int session_check_unchanged(struct server *s, const struct session *ss, struct hearth_err *e)
+{
+    struct store_session *row;
+    int rc = ss->is_new ? 0 : store_get(s->store, ss->row.uid, ss->row.id, &row, e);
+    if (rc != 0 || ss->is_new)
+        return rc;
+    if (row->n_tok != (int64_t)ss->n_ids)
+        rc = err_set(e, HEARTH_ESTORE, "the session has %lld tokens, and had %zu when the stream began",
+                     (long long)row->n_tok, ss->n_ids);
+    store_session_free(row);
+    return rc;
 }
 
 void session_forget(struct server *s, const char *id)

@@ -42,6 +42,9 @@ int session_get(struct server *s, uid_t uid, const char *ref, struct store_sessi
 /* 0 where the string may name a session. */
 int session_check_name(const char *name, struct hearth_err *e);
 
+/* 0 where the stored session is as it was opened: nothing has been written to it since. */
+int session_check_unchanged(struct server *s, const struct session *ss, struct hearth_err *e);
+
 /* Writes what a generation appended: the request's input with its ids, then the completion and how it was made; and
  * that `stream` is written. */
 int session_commit(struct server *s, struct session *ss, const struct wire_generate *g, const struct wire_ids *appended,

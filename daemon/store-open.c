@@ -90,6 +90,9 @@ static int make_file(const char *path, struct hearth_err *e)
 
 int store_fail(const struct store *st, const char *what, struct hearth_err *e)
 {
+    int code = sqlite3_errcode(st->db) & 0xff;
+    if (code == SQLITE_FULL || code == SQLITE_IOERR) /* whoever reads this is to make room, and there */
+        return err_set(e, HEARTH_ESTORE, "%s: %s: %.120s", what, sqlite3_errmsg(st->db), st->path);
     return err_set(e, HEARTH_ESTORE, "%s: %s", what, sqlite3_errmsg(st->db));
 }
 

@@ -1,5 +1,5 @@
-/* stream-inside.h - what the files of a stream share: stream.c (the engine's side), deliver.c (the readers' side) and
- * recover.c (the journal's side). Nobody else includes it. Loop thread. */
+/* stream-inside.h - what the files of a stream share: stream.c (the engine's side), deliver.c (the readers' side),
+ * fold.c (the session's side) and recover.c (the journal's side). Nobody else includes it. Loop thread. */
 #ifndef DAEMON_STREAM_INSIDE_H
 #define DAEMON_STREAM_INSIDE_H
 
@@ -44,6 +44,8 @@ struct stream {
     struct output output;
     struct wire_engine_result end;
     char error[HEARTH_ERR_MSG + 32]; /* "NAME: message" where the end is an error */
+    const char *unwritten;           /* how it ended, where its turn could not be written at once; else NULL */
+    bool is_pending;                 /* nor since */
     TAILQ_ENTRY(stream) entry;
 };
 
@@ -60,8 +62,16 @@ int stream_submit(struct stream *st, struct hearth_err *e);
 void stream_end_here(struct stream *st, const struct hearth_err *e); /* e NULL: cancelled */
 int stream_set_appended(struct stream *st, const struct wire_ids *ids);
 
+/* Its end is this error's. */
+void stream_set_error(struct stream *st, const struct hearth_err *e);
+
+/* Whether that uid has it by that number, or by that request id. */
+bool stream_is(const struct stream *st, uid_t uid, int64_t number, const char *request);
+
 /* The stream's name for its end: one of PROTOCOL.md's, whatever somebody else called it. */
 const char *stream_reason(const char *finish_reason);
+
+/* --- fold.c */
 
 /* Writes the turn into the session, and into the same transaction that this stream's is written. */
 void stream_fold(struct stream *st);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "daemon/blame.h"
+#include "daemon/fold.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
 #include "daemon/store.h"
@@ -70,7 +71,10 @@ void stream_remove(struct stream *st)
     TAILQ_REMOVE(&s->streams, st, entry);
     s->n_streams--;
     st->account->streams--;
-    stream_free(st);
+    if (st->unwritten != NULL)
+        fold_keep(st);
+    else
+        stream_free(st);
     server_step(s);
 }
 
@@ -133,49 +137,10 @@ static void write_down(struct stream *st)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-static void set_error(struct stream *st, const struct hearth_err *e)
+void stream_set_error(struct stream *st, const struct hearth_err *e)
 {
     st->end.finish_reason = "error";
     snprintf(st->error, sizeof(st->error), "%s: %s", err_name(e->code), e->msg);
-}
-
-/* The turn is kept where it has tokens, or where having none was the model's own answer. */
-static bool is_kept(const struct stream *st)
-{
-    if (!st->began)
-        return false;
-    if (st->output.n_ids > 0)
-        return true;
-    const char *why = st->end.finish_reason;
-    return strcmp(why, "error") != 0 && strcmp(why, "cancelled") != 0;
-}
-
-void stream_fold(struct stream *st)
-{
-    struct server *s = st->server;
-    struct wire_ids appended = {.v = st->appended, .n = st->n_appended};
-    struct wire_ids made = {.v = st->output.ids, .n = st->output.n_ids};
-    struct wire_bytes text = {.data = st->output.text, .len = st->output.n_text};
-    struct wire_made how = {.finish_reason = st->end.finish_reason,
-                            .usage = st->end.usage,
-                            .timings = st->end.timings,
-                            .sampling = st->request->sampling};
-    struct hearth_err e;
-    if (s->store == NULL)
-        return;
-    if (st->session->row.name == NULL || !is_kept(st)) {
-        if (store_fold_nothing(s->store, st->number, &e) != 0)
-            log_warn("stream %lld: %s", (long long)st->number, e.msg);
-    } else if (session_commit(s, st->session, st->request, &appended, &made, &text, &how, st->end.turn_open, st->number,
-                              &e) != 0) {
-        /* The journal has it: the next start tries again, if the session has not gone on by then. */
-        log_error("stream %lld is not written to session %s: %s", (long long)st->number, st->session->row.id, e.msg);
-        set_error(st, &e);
-        if (e.code == HEARTH_ESESSIONEXISTS || e.code == HEARTH_ENOSESSION) /* but not where it has no place any more */
-            store_fold_nothing(s->store, st->number, &e);
-    } else if (s->tidy != NULL) { /* at a start, what else goes on is not in use yet: tidy_new() looks at all */
-        tidy_uid(s, st->account->uid);
-    }
 }
 
 /* `end` is filled: writes the turn, then delivers. Nothing is acknowledged before it is written. */
@@ -203,7 +168,7 @@ void stream_end_here(struct stream *st, const struct hearth_err *e)
     st->end.usage.completion_tokens = (int64_t)st->output.n_ids;
     st->end.timings.total_ms = now_ms() - st->started_ms;
     if (e != NULL)
-        set_error(st, e);
+        stream_set_error(st, e);
     if (e == NULL || st->output.n_ids > 0) {
         end(st);
         return;
@@ -235,13 +200,13 @@ static void end_by_engine(struct stream *st, const struct wire_engine_result *r)
     struct wire_engine_tokens tail = {.stream = st->number, .index = (int64_t)st->output.n_ids, .text = r->tail};
     struct hearth_err e;
     if (r->tail.len > 0 && output_append(&st->output, &tail.tokens, &r->tail, NULL, 0, &e) != 0)
-        set_error(st, &e);
+        stream_set_error(st, &e);
     else if (r->tail.len > 0)
         record(st, &wire_methods[WIRE_ENGINE_TOKENS], &tail);
     st->end.tail = (struct wire_bytes){0};
     if (strcmp(st->end.finish_reason, "error") == 0 && st->error[0] == '\0') {
         err_set(&e, HEARTH_EENGINE, "the engine gave up on it");
-        set_error(st, &e);
+        stream_set_error(st, &e);
     }
     if (st->again) { /* the engine saw only the last part of it */
         struct wire_usage *u = &st->end.usage;
@@ -525,16 +490,19 @@ void stream_end_all(struct server *s)
     }
 }
 
+bool stream_is(const struct stream *st, uid_t uid, int64_t number, const char *request)
+{
+    const char *its = st->request->request;
+    return st->account->uid == uid &&
+           (request != NULL ? its != NULL && strcmp(its, request) == 0 : st->number == number);
+}
+
 static struct stream *find(struct server *s, uid_t uid, int64_t number, const char *id, bool ended)
 {
     struct stream *st;
-    TAILQ_FOREACH (st, &s->streams, entry) {
-        if ((st->ended && !ended) || st->account->uid != uid)
-            continue;
-        const char *its = st->request->request;
-        if (id != NULL ? its != NULL && strcmp(its, id) == 0 : st->number == number)
+    TAILQ_FOREACH (st, &s->streams, entry)
+        if ((!st->ended || ended) && stream_is(st, uid, number, id))
             return st;
-    }
     return NULL;
 }
 
@@ -546,8 +514,10 @@ struct stream *stream_find(struct server *s, uid_t uid, int64_t number, const ch
 int stream_get(struct server *s, uid_t uid, int64_t number, const char *id, const uint64_t *hash, struct stream **out,
                struct hearth_err *e)
 {
-    struct stream *st = find(s, uid, number, id, true);
+    struct stream *st = find(s, uid, number, id, true), *kept = NULL;
     struct journal_entry *je = NULL;
+    if (st == NULL)
+        st = kept = fold_find(s, uid, number, id);
     if (st == NULL && s->journal != NULL)
         je = journal_find(s->journal, uid, number, id);
     if (st == NULL && (je == NULL || !je->ended)) {
@@ -559,6 +529,8 @@ int stream_get(struct server *s, uid_t uid, int64_t number, const char *id, cons
         return err_set(e, HEARTH_ECONFLICT, "request \"%.80s\" was made before, and with other content", id);
     if (st == NULL)
         return recover_finished(s, je, out, e);
+    if (kept != NULL)
+        fold_take(kept);
     *out = st;
     return 0;
 }

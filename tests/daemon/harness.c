@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -123,6 +124,12 @@ void box_start(struct box *b)
         fail_msg("hearthd did not start");
     }
     close(ready);
+}
+
+void box_limit_files(const struct box *b, unsigned long bytes)
+{
+    struct rlimit l = {bytes > 0 ? bytes : RLIM_INFINITY, RLIM_INFINITY};
+    assert_int_equal(prlimit(b->pid, RLIMIT_FSIZE, &l, NULL), 0);
 }
 
 int wait_exit(pid_t pid)

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -276,13 +275,7 @@ static void test_fold_once(void **state)
     assert_int_equal(after_restart(b, "new"), -1); /* removed, and remembered as folded */
 }
 
-static void limit_files(const struct box *b, rlim_t bytes)
-{
-    struct rlimit l = {bytes, RLIM_INFINITY};
-    assert_int_equal(prlimit(b->pid, RLIMIT_FSIZE, &l, NULL), 0);
-}
-
-/* A full disk: a limit on the size of files makes the same refusals, to hearthd alone. */
+/* A full disk. */
 static void test_full_disk(void **state)
 {
     struct box *b = *state;
@@ -293,18 +286,18 @@ static void test_full_disk(void **state)
     peer_tick(clock);
     peer_await_tokens(p, 1);
     int64_t stream = p->stream;
-    limit_files(b, 3000);
+    box_limit_files(b, 3000);
     for (int i = 0; i < 2; i++)
         peer_tick(clock);
     peer_await_tokens(p, 3); /* goes on, and says so */
     assert_int_equal(p->n_notices, 1);
     struct peer *new = peer_open(b);
-    limit_files(b, 10);
+    box_limit_files(b, 10);
     struct wire_generate_result *r = run(new, "n=2", NULL);
     assert_int_equal(new->n_notices, 1);
     assert_string_equal(r->text.data, "t0 t1 ");
     wire_free(r);
-    limit_files(b, RLIM_INFINITY);
+    box_limit_files(b, 0);
     peer_tick(clock);
     peer_tick(clock);
     struct hearth_err e;

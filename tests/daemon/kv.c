@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -519,8 +518,7 @@ static void test_full_disk(void **state)
     struct box *b = *state;
     int64_t one = save(b, "save=1", NULL);
     struct peer *p = peer_open(b);
-    struct rlimit l = {10, RLIM_INFINITY};
-    assert_int_equal(prlimit(b->pid, RLIMIT_FSIZE, &l, NULL), 0);
+    box_limit_files(b, 10);
     struct wire_generate_result *r = run(p, "save=2 n=4", NULL);
     assert_string_equal(r->text.data, "t0 t1 t2 t3 ");
     assert_string_equal(r->finish_reason, "stop");
@@ -530,8 +528,7 @@ static void test_full_disk(void **state)
     assert_false(has_file(b, two, 0) || has_file(b, two, 1));
     assert_true(has_file(b, one, 0));
     assert_int_equal(usage(b).shares[0].files, 1);
-    l.rlim_cur = RLIM_INFINITY;
-    assert_int_equal(prlimit(b->pid, RLIMIT_FSIZE, &l, NULL), 0);
+    box_limit_files(b, 0);
     int64_t three = save(b, "save=1", NULL);
     peer_close(p);
     again(b);

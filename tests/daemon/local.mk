@@ -94,6 +94,12 @@ tests_daemon_session_SOURCES = tests/daemon/session.c tests/sql.h
 tests_daemon_session_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_session_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
 
+check_PROGRAMS += tests/daemon/full
+TESTS += tests/daemon/full
+tests_daemon_full_SOURCES = tests/daemon/full.c
+tests_daemon_full_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_daemon_full_LDADD = $(DAEMON_TEST_LIBS)
+
 check_PROGRAMS += tests/daemon/kv
 TESTS += tests/daemon/kv
 tests_daemon_kv_SOURCES = tests/daemon/kv.c tests/sql.h

@@ -6,7 +6,6 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -325,36 +324,6 @@ static void test_no_store(void **state)
     without_store(b, "/proc/nowhere");
 }
 
-/* A disk that takes no more: the turn is not kept and the client is told so; nothing that was kept before is lost. */
-static void test_full_disk(void **state)
-{
-    struct box *b = *state;
-    struct rlimit all, small;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
-    small = all;
-    small.rlim_cur = 160 << 10;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0); /* the daemon inherits it */
-    box_start(b);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
-    struct peer *p = peer_open(b);
-    wire_free(run(p, "n=2", "s"));
-    struct wire_generate_result *r = run(p, "n=3000 size=100", "s");
-    assert_string_equal(r->finish_reason, "error");
-    assert_int_equal(strncmp(r->error, "STORE: ", 7), 0);
-    assert_int_equal(r->text.len, 300000); /* the client has its text all the same */
-    wire_free(r);
-    struct wire_session_show_result *s = peer_show(p, "s");
-    assert_int_equal(s->session.tokens, 3 + 2);
-    assert_false(s->session.busy);
-    wire_free(s);
-    r = run(p, "n=1", "s"); /* a small one still fits */
-    assert_string_equal(r->finish_reason, "stop");
-    assert_int_equal(r->usage.prompt_tokens, 5 + 3);
-    wire_free(r);
-    peer_close(p);
-    box_works(b);
-}
-
 /* Another uid, over the same socket: it sees its own sessions only, and may not name files by path. */
 static int as_another_user(struct box *b, pid_t *child)
 {
@@ -462,7 +431,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_busy, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_limit, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_no_store, box_setup_idle, box_teardown),
-        cmocka_unit_test_setup_teardown(test_full_disk, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_other_uid, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_notify_as, box_setup, box_teardown),
     };
