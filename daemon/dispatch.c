@@ -40,12 +40,9 @@ static const struct {
     int method;
     void (*run)(struct server *s, const void *body);
 } engine_events[] = {
-    {WIRE_ENGINE_BEGIN, stream_on_begin},
-    {WIRE_ENGINE_TOKENS, stream_on_tokens},
-    {WIRE_MODEL_PROGRESS, msg_on_model_progress},
-    {WIRE_ENGINE_KV_SAVED, msg_on_kv_saved},
-    {WIRE_ENGINE_KV_USED, msg_on_kv_used},
-    {WIRE_ENGINE_KV_BAD, msg_on_kv_bad},
+    {WIRE_ENGINE_BEGIN, stream_on_begin},         {WIRE_ENGINE_TOKENS, stream_on_tokens},
+    {WIRE_MODEL_PROGRESS, msg_on_model_progress}, {WIRE_ENGINE_KV_SAVED, msg_on_kv_saved},
+    {WIRE_ENGINE_KV_USED, msg_on_kv_used},        {WIRE_ENGINE_KV_BAD, msg_on_kv_bad},
 };
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
@@ -73,13 +70,19 @@ static void leave_conn(struct call *call)
     call->conn = NULL;
 }
 
-static void call_free(struct call *call)
+static void leave_forwards(struct call *call)
 {
-    leave_conn(call);
     if (call->path != NULL)
         TAILQ_REMOVE(&call->server->forwards, call, forward_entry);
     free(call->path);
     free(call->name);
+    call->path = call->name = NULL;
+}
+
+static void call_free(struct call *call)
+{
+    leave_conn(call);
+    leave_forwards(call);
     wire_free(call->params);
     acl_put(call->account);
     free(call);
@@ -179,6 +182,12 @@ void dispatch_frame(struct conn *c, const struct wire_frame *f)
     }
     h->run(call);
     c->greeted = true;
+}
+
+void dispatch_again(struct call *call)
+{
+    leave_forwards(call);
+    handler_find(call->method)->run(call);
 }
 
 void dispatch_engine_event(struct server *s, const struct wire_method *m, const void *body)

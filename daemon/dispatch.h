@@ -23,6 +23,7 @@ struct call {
     char *path;                                      /* ... and its path: the call is on server->forwards (forward.c) */
     char *name;                                      /* the name that models.list gives it; NULL without memory */
     void (*finish)(struct call *call, void *result); /* of a forwarded call */
+    bool is_second;                                  /* it was forwarded before, to a device that was lost */
     int64_t after;                                   /* a stream whose end this waits for on server->heirs, ... */
     void (*again)(struct call *call);                /* ... and what is done then (takeover.c) */
     bool unwanted;                                   /* and cancelled at once: it was, while it waited */
@@ -31,6 +32,9 @@ struct call {
 
 /* A whole frame from a client. */
 void dispatch_frame(struct conn *c, const struct wire_frame *f);
+
+/* A call that was forwarded goes to its handler once more, as if it had just come. */
+void dispatch_again(struct call *call);
 
 /* An event from the engine. */
 void dispatch_engine_event(struct server *s, const struct wire_method *m, const void *body);

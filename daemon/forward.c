@@ -11,9 +11,21 @@ int forward_resolve(const struct call *call, const char *model, char **path, str
     return models_resolve(call->server->conf, model, acl_trusts_paths(call->account->uid), path, e);
 }
 
+/* That a device was lost says nothing about what was asked. Once: it may be lost for good. */
+static bool is_worth_another(const struct call *call, const struct hearth_err *err)
+{
+    const struct server *s = call->server;
+    return err->code == HEARTH_EENGINE && link_lost_device(s->link) && s->phase == SERVER_RUNNING && !call->is_second;
+}
+
 static void on_done(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
+    if (err != NULL && is_worth_another(call, err)) {
+        call->is_second = true;
+        dispatch_again(call);
+        return;
+    }
     if (err != NULL) {
         call_fail(call, err);
         return;

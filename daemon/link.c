@@ -52,6 +52,7 @@ struct link {
     struct ask_list asks;
     uint32_t last_id;
     bool was_ready; /* this engine, or the last one, has said hello */
+    bool lost_device;
     int64_t pause_ms, starts;
     char why[120]; /* what is known about a death, before the exit status is */
 };
@@ -198,7 +199,7 @@ static int spawn(struct link *l, struct hearth_err *e)
         return err_set(e, HEARTH_EENGINE, "the engine cannot be started: %s", strerror(errno));
     }
     l->why[0] = '\0';
-    l->was_ready = false;
+    l->was_ready = l->lost_device = false;
     l->pid = pid;
     l->fd = pair[0];
     l->readable = event_new(l->server->base, l->fd, EV_READ | EV_PERSIST, on_readable, l);
@@ -364,6 +365,7 @@ static void on_response(struct link *l, const struct wire_frame *f)
     if (f->is_error && e.code == HEARTH_EDEVICE) {
         /* All that it holds was on that device, and a driver may take long to let it go. Its end answers this too. */
         snprintf(l->why, sizeof(l->why), "%.119s", e.msg);
+        l->lost_device = l->was_ready;
         return;
     }
     if (!f->is_error && wire_unpack(a->method->result, f->body, f->body_len, &result, &e) != 0)
@@ -550,6 +552,11 @@ const char *link_state_name(const struct link *l)
 bool link_was_ready(const struct link *l)
 {
     return l->was_ready;
+}
+
+bool link_lost_device(const struct link *l)
+{
+    return l->lost_device;
 }
 
 int64_t link_restarts(const struct link *l)

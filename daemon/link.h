@@ -34,7 +34,8 @@ void link_stop(struct link *l);
 
 enum link_state link_state(const struct link *l);
 const char *link_state_name(const struct link *l);
-bool link_was_ready(const struct link *l); /* the last engine got as far as its hello */
+bool link_was_ready(const struct link *l);   /* the last engine got as far as its hello */
+bool link_lost_device(const struct link *l); /* and it ended because its device failed */
 int64_t link_restarts(const struct link *l);
 pid_t link_pid(const struct link *l); /* 0 = none */
 

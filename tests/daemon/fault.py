@@ -148,15 +148,22 @@ try:
         happened(c, why)
         box.stop()
 
-    # a load that was asked for itself is told; what comes next works
+    # a load that was asked for itself: the next engine has it
     c = start(*NO_TIERS)
     box.fail("load=1")
-    try:
-        c.call("models.load", model="tale")
-        check(False, "models.load is told of the device's failure")
-    except Refused as e:
-        check(e.args[0] == "ENGINE_FAILED" and FAILED in e.args[1], "models.load is told of the device's failure", e)
+    r = c.call("models.load", model="tale")
+    check(not r["was_loaded"] and log_has(FAILED) and c.status()["restarts"] == 1, "models.load is tried again", r)
     same(want["first", "greedy"], c.say(FIRST), "after a load that failed")
+    box.stop()
+
+    # and it is told where that one's device fails, too
+    box.engine("--fault", "load=1")
+    c = start(*NO_TIERS)
+    try:
+        check(False, "models.load is told of the device's failure", c.call("models.load", model="tale"))
+    except Refused as e:
+        check(e.args[0] == "ENGINE_FAILED" and FAILED in e.args[1] and c.status()["restarts"] == 1,
+              "models.load is told of the device's failure", e)
     box.stop()
 
     # no engine starts: the reason is told
