@@ -3,7 +3,7 @@
  * form, the step's metadata, and the layout of activations. Included by kernels/cuda/ alone.
  *
  * The backend is C with templates: no STL, no exceptions. Kernels first in a file, launchers last. Every kernel is
- * launched through cuda_launch(), every runtime call is checked with cuda_ok(); the first failure sticks in the device.
+ * launched through cuda_launch_on(), every runtime call is checked with cuda_ok(); the first failure sticks in the device.
  *
  * A step is recorded (step.cu): ops are appended to a list and run at step_end, eagerly, under capture, or not at all
  * where a captured graph of the same shape is replayed. So what an op's launcher reads from the host must be the same
@@ -236,7 +236,7 @@ struct device {
     cudaStream_t stream, copy; /* steps and everything in step order; weight uploads (moves have their own: move.cu) */
     cudaEvent_t uploaded;
     struct hearth_err err; /* the first failure; code 0 = none */
-    uint64_t hot_allocs, launches;
+    uint64_t hot_allocs;
     bool hot; /* between step_begin and step_end of a shape seen before: allocations are counted */
     bool capturing;
     struct workspace ws;
@@ -290,10 +290,30 @@ static inline kv_view kv_view_of(const struct kv_pool *p, uint32_t layer)
     return v;
 }
 
+/* The one place where kernels are launched; false where nothing was. `early`: before the kernel before it has ended. */
+template <typename... P, typename... A>
+static inline bool cuda_launch_on(struct device *d, cudaStream_t stream, bool early, void (*k)(P...), dim3 grid,
+                                  uint32_t block, size_t smem, A... args)
+{
+    if (d->err.code || !grid.x || !grid.y || !grid.z)
+        return false;
+    cudaLaunchAttribute attr;
+    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid;
+    c.blockDim = dim3(block);
+    c.dynamicSmemBytes = smem;
+    c.stream = stream;
+    c.attrs = &attr;
+    c.numAttrs = early ? 1 : 0;
+    return cuda_ok(d, cudaLaunchKernelEx(&c, k, P(args)...));
+}
+
 /*
- * The one place where kernels are launched. LAUNCH_PDL: the kernel calls pdl_wait() before it touches anything that an
- * earlier kernel writes or reads (weights and vectors are constants), and pdl_go() as soon as its successor may start.
- * Every kernel launched with LAUNCH_PDL must call pdl_wait(), or completion is not transitive.
+ * A kernel of a step. LAUNCH_PDL: the kernel calls pdl_wait() before it touches anything that an earlier kernel writes
+ * or reads (weights and vectors are constants), and pdl_go() as soon as its successor may start. Every kernel launched
+ * with LAUNCH_PDL must call pdl_wait(), or completion is not transitive.
  * Dynamic shared memory above 48 KiB: call cuda_smem() once, in the file's init.
  */
 enum { LAUNCH_PLAIN = 0, LAUNCH_PDL = 1 };
@@ -302,21 +322,9 @@ template <typename... P, typename... A>
 static inline void cuda_launch(struct device *d, void (*k)(P...), dim3 grid, uint32_t block, size_t smem, int flags,
                                A... args)
 {
-    if (d->err.code || !grid.x || !grid.y || !grid.z)
-        return;
-    cudaLaunchAttribute attr;
-    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t c = {};
-    c.gridDim = grid;
-    c.blockDim = dim3(block);
-    c.dynamicSmemBytes = smem;
-    c.stream = d->stream;
-    c.attrs = &attr;
-    c.numAttrs = d->pdl && d->pdl_chain && (flags & LAUNCH_PDL) ? 1 : 0;
-    d->pdl_chain = true;
-    d->launches++;
-    cuda_ok(d, cudaLaunchKernelEx(&c, k, P(args)...));
+    bool early = d->pdl && d->pdl_chain && (flags & LAUNCH_PDL);
+    if (cuda_launch_on(d, d->stream, early, k, grid, block, smem, args...))
+        d->pdl_chain = true;
 }
 template <typename K> static inline void cuda_smem(struct device *d, K *k, size_t bytes)
 {

@@ -274,8 +274,7 @@ void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, u
                tile0,
                w->interleaved ? part : 2u,
                w->packed + p.off};
-    pack_tiles<<<dim3(w->n_rec, tiles), 256, 0, st>>>(s);
-    cuda_ok(d, cudaGetLastError());
+    cuda_launch_on(d, st, false, pack_tiles, dim3(w->n_rec, tiles), 256, 0, s);
 }
 
 void unpack_f16(struct device *d, const struct wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld)

@@ -16,6 +16,9 @@
 
 enum { PINS = 4, HELPERS_MAX = 11, PIECE = 512 << 10 };
 static const uint64_t PIN_BYTES = 16ull << 20;
+/* Of a matrix: 16 rows fit a pinned buffer, 128 expanded ones prefill's scratch; and tiles of 8 rows a grid. No model
+ * that anybody has made is near; only embedding and head, which go by other ways, have more rows. */
+enum { COLS_MAX = 128 << 10, ROWS_MAX = 65535 * 8 };
 
 struct uploader {
     uint8_t *pin[PINS]; /* pinned host memory */
@@ -132,7 +135,8 @@ static void upload_part(struct device *d, struct wdev *w, uint32_t i, const uint
 {
     struct uploader *u = d->up;
     struct wpart *p = &w->part[i];
-    uint32_t step = (uint32_t)(PIN_BYTES / p->raw_row_bytes) & ~15u;
+    uint64_t fit = PIN_BYTES / p->raw_row_bytes;
+    uint32_t step = fit < ROWS_MAX ? (uint32_t)fit & ~15u : ROWS_MAX & ~15u;
     for (uint32_t row = 0; row < p->n_out && !d->err.code; row += step) {
         uint32_t n = p->n_out - row < step ? p->n_out - row : step, b = u->next++ % PINS;
         uint64_t bytes = n * p->raw_row_bytes, at = row * p->raw_row_bytes;
@@ -167,9 +171,10 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
     for (uint32_t i = 0, row = 0; i < w->n_part; i++) {
         struct wpart *p = &v->part[i];
         const struct dtype_info *t = dtype_get(w->part[i].type);
-        if (!t || !t->name || w->n_in % t->block_len || w->n_in > (512u << 10)) {
-            rc = err_set(e, HEARTH_EUNSUPPORTED, "a matrix of type %s with %u columns: the GPU cannot multiply by it",
-                         t && t->name ? t->name : "?", w->n_in);
+        bool tall = w->role != WEIGHT_EMBED && w->role != WEIGHT_HEAD && w->part[i].n_out > ROWS_MAX;
+        if (!t || !t->name || w->n_in % t->block_len || w->n_in > COLS_MAX || tall) {
+            rc = err_set(e, HEARTH_EUNSUPPORTED, "a matrix of type %s, %u x %u: the GPU cannot multiply by it",
+                         t && t->name ? t->name : "?", w->n_in, w->part[i].n_out);
             goto fail;
         }
         p->type = w->part[i].type;
