@@ -204,6 +204,11 @@ static void end_by_engine(struct stream *st, const struct wire_engine_result *r)
     else if (r->tail.len > 0)
         record(st, &wire_methods[WIRE_ENGINE_TOKENS], &tail);
     st->end.tail = (struct wire_bytes){0};
+    if (r->usage.completion_tokens != (int64_t)st->output.n_ids && st->error[0] == '\0') { /* one with a hole is none */
+        err_set(&e, HEARTH_EENGINE, "the engine made %lld tokens, and %zu have come",
+                (long long)r->usage.completion_tokens, st->output.n_ids);
+        stream_set_error(st, &e);
+    }
     if (strcmp(st->end.finish_reason, "error") == 0 && st->error[0] == '\0') {
         err_set(&e, HEARTH_EENGINE, "the engine gave up on it");
         stream_set_error(st, &e);

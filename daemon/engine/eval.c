@@ -1,7 +1,7 @@
 /* eval.c - the best logits of a row; see eval.h. */
 #include "daemon/engine/eval.h"
 
-#include <assert.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -31,8 +31,11 @@ void eval_free(struct eval *ev)
     free(ev);
 }
 
+/* What is no number never wins, as in the sampler. */
 static bool better(struct logprob a, struct logprob b)
 {
+    if (isnan(a.logprob) || isnan(b.logprob))
+        return isnan(a.logprob) && isnan(b.logprob) ? a.id < b.id : isnan(b.logprob);
     return a.logprob > b.logprob || (a.logprob == b.logprob && a.id < b.id);
 }
 
@@ -81,9 +84,9 @@ void eval_row(struct eval *ev, const float *logit, uint32_t n_vocab)
 
 int32_t eval_best(const float *logit, uint32_t n_vocab)
 {
-    uint32_t best = 0;
+    struct logprob best = {0, logit[0]};
     for (uint32_t i = 1; i < n_vocab; i++)
-        if (logit[i] > logit[best])
-            best = i;
-    return (int32_t)best;
+        if (better((struct logprob){i, logit[i]}, best))
+            best = (struct logprob){i, logit[i]};
+    return (int32_t)best.id;
 }

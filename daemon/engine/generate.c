@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -205,6 +206,25 @@ static struct wire_bytes piece(const struct vocab *v, int32_t id, char *out, siz
     return (struct wire_bytes){out, n < cap ? n : cap};
 }
 
+/* The log-probabilities of a token, into the rows that they are sent from. A model may hold anything: what comes of it
+ * may be no numbers, which no frame can carry. */
+static int logprobs(struct request *r, const struct step_token *t, struct wire_logprob top[LOGPROBS_MAX],
+                    char text[LOGPROBS_MAX][64], struct wire_token_logprobs *out, struct hearth_err *e)
+{
+    const struct sampled *d = t->detail;
+    bool finite = isfinite(d->logprob);
+    size_t n = r->msg->req.logprobs == 0 ? 0 : d->n_top;
+    for (size_t i = 0; i < n; i++) {
+        top[i] = (struct wire_logprob){d->top[i].id, (double)d->top[i].logprob,
+                                       piece(r->model->vocab, (int32_t)d->top[i].id, text[i], sizeof text[i])};
+        finite = finite && isfinite(d->top[i].logprob);
+    }
+    *out = (struct wire_token_logprobs){t->id, (double)d->logprob, top, n};
+    return finite ? 0
+                  : err_set(e, HEARTH_EBADMODEL, "the model's logits are no numbers at token %u of the text",
+                            r->n_completion);
+}
+
 void generate_token(struct server *s, struct request *r, const struct step_token *t)
 {
     struct wire_engine_tokens body = {.stream = r->msg->stream, .index = r->n_completion, .tokens = {&t->id, 1}};
@@ -218,12 +238,10 @@ void generate_token(struct server *s, struct request *r, const struct step_token
     else if (text_push(&r->text, t->id, &body.text.data, &body.text.len, &r->err))
         engine_cancel(s->engine, r->seq_id);
     if (t->detail && r->msg->req.logprobs >= 0) {
-        const struct sampled *d = t->detail;
-        size_t n = r->msg->req.logprobs == 0 ? 0 : d->n_top;
-        for (size_t i = 0; i < n; i++)
-            top[i] = (struct wire_logprob){d->top[i].id, (double)d->top[i].logprob,
-                                           piece(r->model->vocab, (int32_t)d->top[i].id, text[i], sizeof text[i])};
-        lp = (struct wire_token_logprobs){t->id, (double)d->logprob, top, n};
+        if (logprobs(r, t, top, text, &lp, &r->err)) {
+            engine_cancel(s->engine, r->seq_id);
+            return;
+        }
         body.logprobs = &lp;
         body.n_logprobs = 1;
     }
@@ -253,9 +271,23 @@ static void timings(struct wire_timings *out, const struct seq_times *t, uint32_
         out->tokens_per_second = (n_token - 1) / (t->last - t->first);
 }
 
+static int eval_check(const struct eval *got, struct hearth_err *e)
+{
+    for (size_t i = 0; i < (size_t)got->n_row * got->n_per_row; i++)
+        if (!isfinite(got->best[i].logprob))
+            return err_set(e, HEARTH_EBADMODEL, "position %zu: the logit of token %u is %g", i / got->n_per_row,
+                           got->best[i].id, (double)got->best[i].logprob);
+    return 0;
+}
+
 static void eval_end(struct server *s, struct request *r, const struct event_end *ev)
 {
     const struct eval *got = ev->eval;
+    struct hearth_err err;
+    if (eval_check(got, &err)) {
+        serve_error(s, r->rpc_id, &err);
+        return;
+    }
     struct wire_logit *logit = malloc((size_t)got->n_row * got->n_per_row * sizeof *logit + 1);
     struct wire_top *top = malloc(got->n_row * sizeof *top + 1);
     if (logit && top) {
@@ -266,7 +298,6 @@ static void eval_end(struct server *s, struct request *r, const struct event_end
         struct wire_eval_result res = {top, got->n_row, {got->greedy, got->n_greedy}};
         serve_result(s, r->rpc_id, r->method, &res);
     } else {
-        struct hearth_err err;
         err_set(&err, HEARTH_ENOMEM, "no memory for %u rows of logits", got->n_row);
         serve_error(s, r->rpc_id, &err);
     }

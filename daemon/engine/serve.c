@@ -30,7 +30,7 @@ void serve_event(struct server *s, const struct wire_method *m, const void *body
     struct hearth_err e;
     if (wire_pack_event(link_out(s->link), m, body, NULL, NULL, &e)) {
         fprintf(stderr, "hearth-engine: cannot send %s: %s\n", m->name, e.msg);
-        link_stop(s->link); /* a stream with a hole in it is none */
+        _exit(EXIT_FAILURE); /* a stream with a hole in it is none: the next engine goes on where this one was heard */
     }
 }
 

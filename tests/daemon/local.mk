@@ -146,6 +146,10 @@ EXTRA_DIST += tests/daemon/harness.py
 dist_check_SCRIPTS += tests/daemon/fault.py
 TESTS += tests/daemon/fault.py
 
+# Models whose weights are no numbers.
+dist_check_SCRIPTS += tests/daemon/numbers.py
+TESTS += tests/daemon/numbers.py
+
 # KV that comes back, through the real engine.
 dist_check_SCRIPTS += tests/daemon/tiers.py
 TESTS += tests/daemon/tiers.py

@@ -284,6 +284,13 @@ static void test_engine_talks_nonsense(void **state)
     assert_non_null(r);
     assert_string_equal(r->text.data, "t0 ");
     wire_free(r);
+    h = request("skip=2 n=3", "new"); /* and one at their end, which nothing comes after */
+    r = peer_answer(p, peer_ask(p, WIRE_GENERATE, &h), WIRE_GENERATE, &e);
+    assert_non_null(r);
+    assert_string_equal(r->finish_reason, "error");
+    assert_non_null(strstr(r->error, "made 3 tokens, and 2 have come"));
+    assert_string_equal(r->text.data, "t0 t1 ");
+    wire_free(r);
     peer_close(p);
     box_works(b);
 }

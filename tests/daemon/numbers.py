@@ -1,0 +1,104 @@
+#!/usr/bin/python3
+"""Models whose weights are no numbers: what comes of them is refused by name, and nobody else's stream notices.
+
+A model of the tree is copied and some floats of it are overwritten. On a GPU the self-check gives such a model to the CPU.
+Prints TAP.
+"""
+import os, struct, sys
+
+sys.dont_write_bytecode = True
+import harness
+from harness import Box, Refused, check
+
+GOOD = harness.SRC + "/tests/golden/data/tiny-llama-rope3.gguf"
+NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd"))  # GGUF's types of values
+LONG = {"text": "one two three", "max_tokens": 400, "sampling": {"temperature": 0}}
+SHORT = {"text": "one two three", "max_tokens": 6, "sampling": {"temperature": 0}}
+
+
+def tensor_at(file, wanted):
+    """Where a tensor's data begin, and how many elements it has."""
+    at = 8
+
+    def take(form):
+        nonlocal at
+        v = struct.unpack_from("<" + form, file, at)
+        at += struct.calcsize("<" + form)
+        return v[0]
+
+    def string():
+        nonlocal at
+        n = take("Q")
+        at += n
+        return file[at - n:at]
+
+    def value(type):
+        if type == 8:
+            return string()
+        if type == 9:
+            type, n = take("I"), take("Q")
+            for _ in range(n):
+                value(type)
+        else:
+            take(NUMBERS[type])
+
+    n_tensor, n_key = take("Q"), take("Q")
+    for _ in range(n_key):
+        string()
+        value(take("I"))
+    found = None
+    for _ in range(n_tensor):
+        name, n = string(), 1
+        for _ in range(take("I")):
+            n *= take("Q")
+        take("I")
+        offset = take("Q")
+        if name == wanted:
+            found = offset, n
+    return (at + 31) // 32 * 32 + found[0], found[1]
+
+
+def written(name, tensor, what):
+    with open(GOOD, "rb") as f:
+        model = bytearray(f.read())
+    at, n = tensor_at(model, tensor)
+    what = what(n)
+    model[at:at + len(what)] = what
+    path = "%s/%s.gguf" % (box.dir, name)
+    with open(path, "wb") as f:
+        f.write(model)
+    return path
+
+
+def refused(name, c, method, says, **params):
+    try:
+        got = c.call(method, **params)
+        check(False, name, got)
+    except Refused as e:
+        check(e.args[0] == "MODEL_INVALID" and says in e.args[1], name, e.args)
+
+
+box = Box("numbers")
+try:
+    box.configure("threads = 2")
+    box.start()
+    c, other = box.client(), box.client()
+    undisturbed = other.call("generate", model=GOOD, **LONG)
+    running = other.submit("generate", model=GOOD, **LONG)
+    for name, what in (("nan", struct.pack("<f", float("nan"))), ("inf", struct.pack("<f", float("inf")))):
+        path = written(name, b"output_norm.weight", lambda n: what * n)
+        refused("%s: eval" % name, c, "eval", "position 0: the logit of token 0 is", model=path, tokens=[1, 5, 6], top=4)
+        refused("%s: log-probabilities" % name, c, "generate", "no numbers at token 0", model=path, logprobs=2, **SHORT)
+        got = c.call("generate", model=path, **SHORT)
+        check(got["tokens"] == [0] * 6 and got["finish_reason"] == "length", "%s: a NaN never wins, and nothing is lost" % name, got)
+    one = written("one", b"output.weight", lambda n: struct.pack("<e", float("nan")) * 256)  # the first token's row
+    got = c.call("eval", model=one, tokens=[1, 5, 6], top=8)
+    best = c.call("eval", model=GOOD, tokens=[1, 5, 6], top=9)
+    check(got["top"] == [[x for x in row if x[0] != 0][:8] for row in best["top"]], "one row: eval leaves it out", got)
+    got = c.call("generate", model=one, logprobs=0, **SHORT)
+    check(0 not in got["tokens"] and len(got["tokens"]) == 6, "one row: it is not sampled", got)
+    got = other.answer(running)
+    check(got["tokens"] == undisturbed["tokens"], "another's stream has the text of an undisturbed run", got)
+    check(c.call("status")["engine"]["restarts"] == 0, "no engine was lost")
+finally:
+    harness.end(box)
