@@ -26,7 +26,7 @@ struct bench {
 
 /* --- through a daemon ----------------------------------------------------------------------------------------- */
 
-/* An id per call: a linear congruence, so that no two prompts of a run begin alike and share KV; from another state in
+/* An id per call: a linear congruence, so that no two prompts begin alike and share KV; from another state in
  * each process, as the daemon may have the KV of the last one's. */
 static int32_t some_id(int64_t vocab)
 {
@@ -73,8 +73,12 @@ static int on_event(void *arg, const struct hearth_event *ev)
     return 0;
 }
 
-/* The median milliseconds of RUNS generations after n_prompt fresh tokens: from the request to the first token where
- * n_new is 1, else of one of the tokens after that. */
+/*
+ * The median milliseconds of RUNS generations after n_prompt tokens: from the request to the first token where n_new is
+ * 1, else of one of the tokens after that. A prompt that is timed is a fresh one in every run. One that a decode goes
+ * on from is computed by the first run and then resident, as it is where the engine measures itself: a GPU that has
+ * just computed a long prompt is at its power limit, and for some 50 ms its clock is slower.
+ */
 static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_prompt, int32_t n_new, double *median,
                    struct hearth_err *err)
 {
@@ -84,7 +88,7 @@ static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_pro
     if (!ids)
         abort();
     for (int i = -1; i < RUNS && !rc; i++) { /* the first is for warming up */
-        for (int32_t t = 0; t < n_prompt; t++)
+        for (int32_t t = 0; t < n_prompt && (i < 0 || n_new == 1); t++)
             ids[t] = some_id(m->vocab);
         struct hearth_generate g;
         struct hearth_generate_result *r;
