@@ -99,11 +99,14 @@ static void q6_k_to(const void *src, float *dst, size_t n)
 {
     const struct block_q6_k *b = src;
     for (size_t k = 0; k < n; k += QK_K, b++)
-        for (int i = 0; i < QK_K; i++) {
-            int half = i / 128, quarter = i / 32 % 4, l = i % 32;
-            int lo = b->ql[64 * half + 32 * (quarter & 1) + l] >> 4 * (quarter >> 1) & 15;
-            int hi = b->qh[32 * half + l] >> 2 * quarter & 3;
-            dst[k + i] = f16_to_f32(b->d) * (float)b->scales[i / 16] * (float)((lo | hi << 4) - 32);
+        for (int j = 0; j < 16; j++) { /* 16 weights share a scale: half j / 8, quarter j / 2 % 4 of it */
+            const uint8_t *ql = b->ql + 64 * (j / 8) + 16 * (j % 4), *qh = b->qh + 32 * (j / 8) + 16 * (j % 2);
+            int low = 4 * (j / 4 % 2), high = 2 * (j / 2 % 4);
+            float d = f16_to_f32(b->d) * (float)b->scales[j];
+            for (int i = 0; i < 16; i++) {
+                int q = (ql[i] >> low & 15) | (qh[i] >> high & 3) << 4;
+                dst[k + 16 * j + i] = d * (float)(q - 32);
+            }
         }
 }
 
