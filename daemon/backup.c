@@ -90,6 +90,9 @@ static int start(struct server *s, struct call *call, struct hearth_err *e)
         return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
     if (s->backup != NULL)
         return err_set(e, HEARTH_ELIMIT, "a backup is under way");
+    int rc = store_remove_all(s->store, e); /* what was removed is not to be in the copy */
+    if (rc != 0)
+        return rc;
     struct backup *b = calloc(1, sizeof(*b));
     if (b == NULL)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
@@ -97,7 +100,6 @@ static int start(struct server *s, struct call *call, struct hearth_err *e)
     b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     b->to = strdup(p->path);
     b->done = b->fd >= 0 ? event_new(s->base, b->fd, EV_READ, on_done, b) : NULL;
-    int rc = 0;
     if (b->to == NULL || b->done == NULL || event_add(b->done, NULL) != 0)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     sigset_t all, before;

@@ -48,7 +48,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/store.c daemon/store.h daemon/store-inside.h \
 	daemon/store-copy.c \
 	daemon/store-old.c daemon/store-open.c \
-	daemon/store-sql.c \
+	daemon/store-remove.c daemon/store-sql.c \
 	daemon/store-sum.c \
 	daemon/store-turns.c daemon/store-vfs.c \
 	daemon/stream.c daemon/stream.h daemon/stream-inside.h daemon/fold.c daemon/fold.h \

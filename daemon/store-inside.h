@@ -3,8 +3,8 @@
  * it: SQLite is the store's affair alone.
  *
  * store-sql.c has the texts, store-open.c the opening and the versions, store-old.c what was there before, store-copy.c
- * copies of the file, store-vfs.c how it is written, store.c sessions, store-turns.c what they hold, store-kv.c the
- * manifest of the KV files, store-sum.c the rows' checksums.
+ * copies of the file, store-vfs.c how it is written, store.c sessions, store-turns.c what they hold, store-remove.c how
+ * they go, store-kv.c the manifest of the KV files, store-sum.c the rows' checksums.
  */
 #ifndef DAEMON_STORE_INSIDE_H
 #define DAEMON_STORE_INSIDE_H
@@ -36,6 +36,10 @@ enum sql {
     SQL_RENAME,
     SQL_REMOVE,
     SQL_REMOVE_NAME,
+    SQL_UNLIST,
+    SQL_UNLISTED,
+    SQL_LAST_TURNS,
+    SQL_REMOVE_TURNS,
     SQL_REMOVE_ORPHANS,
     SQL_FOLD,
     SQL_IS_FOLDED,
@@ -66,6 +70,7 @@ struct store {
     sqlite3_stmt *stmt[N_SQL];
     struct store_total *totals; /* of those users whose was asked for */
     size_t n_totals;
+    bool has_unlisted; /* store_remove_more() has something to do, or may have */
 };
 
 extern const char *const store_migrations[STORE_VERSION];
@@ -99,6 +104,13 @@ int store_end(struct store *st, int rc, const char *what, struct hearth_err *e);
 /* One more turn of a session. */
 int store_insert_turn(struct store *st, const struct store_session *s, const struct store_turn *t,
                       struct hearth_err *e);
+
+/* store-remove.c: the session is nobody's any more, and gone if it is small; in a transaction or not. */
+int store_unlist(struct store *st, const struct store_session *s, struct hearth_err *e);
+
+/* What a user's sessions hold, where it is known: something was committed; it is to be added up again. */
+void store_total_add(struct store *st, uid_t uid, int64_t bytes);
+void store_total_forget(struct store *st, uid_t uid);
 
 /* True for what can be seconds since the epoch: neither infinite nor far from all times. */
 bool store_is_time(double t);

@@ -194,6 +194,9 @@ static int open_db(struct store *st, struct hearth_err *e)
         rc = err_set(e, HEARTH_ESTORE, "%s is damaged (%.80s): move it away to start afresh", path, why.msg);
     if (rc == 0)
         store_old_find(st);
+    st->has_unlisted = rc == 0;
+    if (rc == 0 && store_remove_all(st, &why) != 0)
+        log_warn("%s", why.msg);
     if (rc == 0)
         store_scrub(st, &why); /* what a killed hearthd may have left in the log */
     return rc;
@@ -240,6 +243,7 @@ void store_close(struct store *st)
 {
     if (st == NULL)
         return;
+    store_remove_all(st, NULL);
     for (int i = 0; i < N_SQL; i++)
         sqlite3_finalize(st->stmt[i]);
     sqlite3_close(st->db);

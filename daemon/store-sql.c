@@ -76,7 +76,7 @@ const char *const store_sql[N_SQL] = {
     [SQL_BYTES] = "SELECT coalesce(sum(bytes), 0) FROM sessions WHERE uid = ?1"
                   " AND sum = " SUM,
     /* DISTINCT would look at every session. */
-    [SQL_UIDS] = "WITH RECURSIVE u(uid) AS (SELECT min(uid) FROM sessions UNION ALL"
+    [SQL_UIDS] = "WITH RECURSIVE u(uid) AS (SELECT min(uid) FROM sessions WHERE uid >= 0 UNION ALL"
                  " SELECT (SELECT min(uid) FROM sessions WHERE uid > u.uid) FROM u WHERE u.uid IS NOT NULL)"
                  " SELECT uid FROM u WHERE uid IS NOT NULL",
     [SQL_GET_CLOCK] = "SELECT wall, doubt FROM clock",
@@ -104,11 +104,17 @@ const char *const store_sql[N_SQL] = {
                            " AND NOT EXISTS (SELECT 1 FROM turns WHERE session = ?1)",
     [SQL_REMOVE_NAME] = "DELETE FROM sessions WHERE uid = ?1 AND name = ?2",
     [SQL_REMOVE] = "DELETE FROM sessions WHERE id = ?1",
+    /* Nobody's, and under a name that no session can have. */
+    [SQL_UNLIST] = "UPDATE sessions SET uid = -1, name = id WHERE id = ?1",
+    [SQL_UNLISTED] = "SELECT id FROM sessions WHERE uid = -1 AND name = id AND " IS_ID " LIMIT 1",
+    [SQL_LAST_TURNS] = "SELECT seq, length(text) + length(tokens) FROM turns WHERE session = ?1"
+                       " ORDER BY seq DESC LIMIT ?2",
+    [SQL_REMOVE_TURNS] = "DELETE FROM turns WHERE session = ?1 AND seq >= ?2",
     [SQL_FOLD] = "INSERT INTO folded(stream) VALUES(?1)",
     [SQL_IS_FOLDED] = "SELECT count(*) FROM folded WHERE stream = ?1",
     [SQL_LAST_STREAM] = "SELECT coalesce(max(stream), 0) FROM folded WHERE stream <= ?1",
     [SQL_KV_LOST] = "DELETE FROM kv_file WHERE session <> ''"
-                    " AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = kv_file.session)",
+                    " AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = kv_file.session AND uid >= 0)",
     [SQL_KV_LIST] = "SELECT name, fingerprint, session, uid, bytes, tokens, pos, created, used, rowid FROM kv_file",
     [SQL_KV_SAVE] = "INSERT OR REPLACE INTO kv_file(name, fingerprint, session, uid, bytes, tokens, pos, created, used)"
                     " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",

@@ -243,12 +243,18 @@ static struct store_total *total_find(const struct store *st, uid_t uid)
     return NULL;
 }
 
-/* Something was committed. */
-static void total_add(struct store *st, uid_t uid, int64_t bytes)
+void store_total_add(struct store *st, uid_t uid, int64_t bytes)
 {
     struct store_total *t = total_find(st, uid);
     if (t != NULL)
         t->bytes += bytes;
+}
+
+void store_total_forget(struct store *st, uid_t uid)
+{
+    struct store_total *t = total_find(st, uid);
+    if (t != NULL)
+        *t = st->totals[--st->n_totals];
 }
 
 int store_bytes(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
@@ -390,51 +396,7 @@ int store_commit(struct store *st, const struct store_session *s, bool create, c
         rc = store_fold_nothing(st, stream, e);
     rc = store_end(st, rc, "storing a turn", e);
     if (rc == 0)
-        total_add(st, s->uid, more.bytes);
-    return rc;
-}
-
-static int remove_row(struct store *st, const struct store_session *s, struct hearth_err *e)
-{
-    sqlite3_stmt *q = store_use(st, SQL_REMOVE);
-    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
-    return store_run(st, q, "removing a session", e);
-}
-
-/* A damaged one may have another id than its turns, or none: then those go that have no session. */
-static int remove_damaged(struct store *st, const struct store_session *s, struct hearth_err *e)
-{
-    int rc = store_begin(st, e);
-    if (rc != 0)
-        return rc;
-    sqlite3_stmt *q = store_use(st, SQL_REMOVE_ORPHANS);
-    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
-    rc = store_run(st, q, "removing a session", e);
-    if (rc == 0 && s->id[0] != '\0') {
-        rc = remove_row(st, s, e);
-    } else if (rc == 0) { /* it was found by its name */
-        q = store_use(st, SQL_REMOVE_NAME);
-        sqlite3_bind_int64(q, 1, s->uid);
-        sqlite3_bind_text(q, 2, s->name, -1, SQLITE_STATIC);
-        rc = store_run(st, q, "removing a session", e);
-    }
-    return store_end(st, rc, "removing a session", e);
-}
-
-int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e)
-{
-    int (*const remove)(struct store *, const struct store_session *, struct hearth_err *) =
-        s->damaged ? remove_damaged : remove_row;
-    int rc = store_old_remove(st, s, e);
-    if (rc == 0)
-        rc = remove(st, s, e);
-    /* On a full disk the log cannot grow: emptied, it has the room that it had. */
-    if (rc == HEARTH_ESTORE && store_scrub(st, NULL) == 0)
-        rc = remove(st, s, e);
-    if (rc == 0 && !s->damaged)
-        total_add(st, s->uid, -s->bytes);
-    else if (rc == 0 && total_find(st, s->uid) != NULL) /* it may have been counted, before */
-        *total_find(st, s->uid) = st->totals[--st->n_totals];
+        store_total_add(st, s->uid, more.bytes);
     return rc;
 }
 
@@ -448,14 +410,14 @@ int store_import(struct store *st, const struct store_session *s, const struct s
     if (rc != 0)
         return rc;
     if (replaced != NULL)
-        rc = remove_row(st, replaced, e);
+        rc = store_unlist(st, replaced, e);
     if (rc == 0)
         rc = insert_session(st, s, &more, e);
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = store_insert_turn(st, s, &turns[i], e);
     rc = store_end(st, rc, "storing a session", e);
     if (rc == 0)
-        total_add(st, s->uid, more.bytes - (replaced != NULL ? replaced->bytes : 0));
+        store_total_add(st, s->uid, more.bytes - (replaced != NULL ? replaced->bytes : 0));
     return rc;
 }
 

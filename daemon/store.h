@@ -124,7 +124,12 @@ int store_import(struct store *st, const struct store_session *s, const struct s
 
 int store_pin(struct store *st, const struct store_session *s, bool pinned, struct hearth_err *e);
 int store_rename(struct store *st, const struct store_session *s, const char *name, struct hearth_err *e);
+
+/* The session is gone when this returns, and its name is free. A large one's turns are removed by and by: some of them,
+ * true in *more where there are others; or all that are left, for who cannot wait. */
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e);
+int store_remove_more(struct store *st, bool *more, struct hearth_err *e);
+int store_remove_all(struct store *st, struct hearth_err *e);
 
 /* What was removed is still in the database's log until this: some time after a removal. HEARTH_ESTORE where a copy is
  * being made; then later. */

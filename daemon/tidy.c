@@ -13,17 +13,11 @@
 #include "daemon/log.h"
 #include "daemon/session.h"
 
-enum { EVERY_S = 3600, DAY_S = 24 * 3600, AT_ONCE = 16, TURNS = 256 };
-
-/* What one step does before streams go on: AT_ONCE sessions, of which one of many turns counts for several. */
-static int64_t cost(const struct store_session *row)
-{
-    return 1 + row->n_turns / TURNS;
-}
+enum { EVERY_S = 3600, DAY_S = 24 * 3600, AT_ONCE = 16 /* sessions, before streams go on */ };
 
 struct tidy {
     struct server *server;
-    struct event *timer, *again, *scrub;
+    struct event *timer, *again, *rest, *scrub;
     struct age age;
     bool aging; /* sessions after `at` may be too old */
     struct store_place at;
@@ -67,7 +61,7 @@ static bool make_room(struct server *s, uid_t uid)
         for (size_t i = 0; rc == 0 && i < n; i++) {
             if (total > limit && done < AT_ONCE && may_go(s, v[i]) && removed(s, v[i], "over session_bytes_per_uid")) {
                 total -= v[i]->bytes;
-                done += cost(v[i]);
+                done++;
             }
             store_session_free(v[i]);
         }
@@ -97,7 +91,7 @@ static bool remove_old(struct tidy *t)
         if (done < AT_ONCE) {
             if (may_go(s, v[i]))
                 removed(s, v[i], "not used for session_age days");
-            done += cost(v[i]);
+            done++;
             if (done >= AT_ONCE && i + 1 < n) { /* the others in the next step */
                 t->at.used = v[i]->used;
                 memcpy(t->at.id, v[i]->id, sizeof(t->at.id));
@@ -173,19 +167,36 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
 void tidy_removed(struct server *s)
 {
-    static const struct timeval soon = {.tv_sec = 1};
-    if (s->tidy != NULL && !event_pending(s->tidy->scrub, EV_TIMEOUT, NULL))
-        event_add(s->tidy->scrub, &soon);
+    static const struct timeval now;
+    if (s->tidy != NULL)
+        event_add(s->tidy->rest, &now);
+}
+
+/* The turns of what was removed go a few at a time, and then the log is cleared of them, of all together. */
+static void on_rest(evutil_socket_t fd, short what, void *arg)
+{
+    static const struct timeval now, soon = {.tv_sec = 1}, later = {.tv_sec = 60};
+    struct tidy *t = arg;
+    struct hearth_err e;
+    bool more;
+    (void)fd, (void)what;
+    int rc = store_remove_more(t->server->store, &more, &e);
+    if (rc != 0)
+        log_warn("%s; it is tried again", e.msg);
+    if (rc != 0 || more)
+        event_add(t->rest, rc != 0 ? &later : &now);
+    if ((rc != 0 || !more) && !event_pending(t->scrub, EV_TIMEOUT, NULL))
+        event_add(t->scrub, &soon);
 }
 
 static void on_scrub(evutil_socket_t fd, short what, void *arg)
 {
-    static const struct timeval later = {.tv_sec = 60};
+    static const struct timeval soon = {.tv_sec = 1}, later = {.tv_sec = 60};
     struct tidy *t = arg;
     struct hearth_err e;
     (void)fd, (void)what;
     if (t->server->backup != NULL) { /* it reads the log, and the loop would wait for it */
-        tidy_removed(t->server);
+        event_add(t->scrub, &soon);
     } else if (store_scrub(t->server->store, &e) != 0) {
         log_warn("%s; what was removed is still in it", e.msg);
         event_add(t->scrub, &later);
@@ -202,9 +213,10 @@ int tidy_new(struct tidy **out, struct server *s, struct hearth_err *e)
     t->server = s;
     t->timer = event_new(s->base, -1, EV_PERSIST, on_timer, t);
     t->again = evtimer_new(s->base, on_again, t);
+    t->rest = evtimer_new(s->base, on_rest, t);
     t->scrub = evtimer_new(s->base, on_scrub, t);
     int rc = 0;
-    if (t->timer == NULL || t->again == NULL || t->scrub == NULL || event_add(t->timer, &hour) != 0)
+    if (t->timer == NULL || t->again == NULL || t->rest == NULL || t->scrub == NULL || event_add(t->timer, &hour) != 0)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     if (rc == 0)
         rc = store_get_clock(s->store, &wall, &doubt, e);
@@ -226,6 +238,8 @@ void tidy_free(struct tidy *t)
         event_free(t->timer);
     if (t->again != NULL)
         event_free(t->again);
+    if (t->rest != NULL)
+        event_free(t->rest);
     if (t->scrub != NULL)
         event_free(t->scrub);
     free(t);

@@ -114,6 +114,14 @@ static void test_large(void **state)
     assert_int_equal(a->session.bytes, c->session.bytes);
     wire_free(a);
     wire_free(c);
+    /* One of that size is gone at once, and its turns by and by. */
+    struct wire_session_ref big = {.session = "big"};
+    wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &big));
+    peer_refused(p, WIRE_SESSIONS_SHOW, &big, HEARTH_ENOSESSION, "big");
+    while (sql_run(b->db, "SELECT count(*) FROM turns") > 4)
+        assert_int_equal(peer_sessions(p), 1);
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM sessions WHERE name = 'copy'"), 1);
+    wire_free(peer_show(p, "copy"));
     peer_close(p);
 }
 

@@ -134,6 +134,74 @@ static void test_left_in_the_log(void **state)
 }
 
 /* On a full disk, here a limit on the size of files, what takes room can be removed all the same. */
+/* A large session is gone at once for everybody, and its turns go by and by; wherever that was broken off. */
+static void test_slices(void **state)
+{
+    enum { TURNS = 2000 };
+    struct box *b = *state;
+    struct hearth_err e;
+    static struct store_turn t[TURNS];
+    struct store_session s = {.uid = 7, .name = "large", .model = "m", .path = "/m", .created = 1, .used = 1}, *got;
+    struct store_place at;
+    struct store_session **list;
+    int64_t bytes;
+    size_t n;
+    uid_t *uids;
+    bool more;
+    for (int i = 0; i < TURNS; i++)
+        t[i] = (struct store_turn){.role = "user", .text = "SECRET", .len = 6, .created = 1};
+    for (int round = 0; round < 3; round++) {
+        snprintf(s.id, sizeof(s.id), "00000000000000%02x", (unsigned)round);
+        if (store_import(b->st, &s, NULL, t, TURNS, &e) != 0) /* under its old name */
+            fail_msg("%s", e.msg);
+        assert_int_equal(store_get(b->st, 7, "large", &got, NULL), 0);
+        assert_int_equal(store_remove(b->st, got, NULL), 0);
+        store_session_free(got);
+        assert_int_equal(store_get(b->st, 7, "large", &got, NULL), HEARTH_ENOSESSION);
+        assert_int_equal(store_get(b->st, 7, s.id, &got, NULL), HEARTH_ENOSESSION);
+        assert_int_equal(store_bytes(b->st, 7, &bytes, NULL), 0);
+        assert_int_equal(bytes, 0);
+        assert_int_equal(store_uids(b->st, &uids, &n, NULL), 0);
+        assert_int_equal(n, 0);
+        free(uids);
+        at = (struct store_place){0};
+        assert_int_equal(store_list_old(b->st, 1e9, &at, 10, &list, &n, NULL), 0);
+        assert_int_equal(n, 0);
+        free(list);
+        int slices = 0;
+        do
+            assert_int_equal(store_remove_more(b->st, &more, NULL), 0);
+        while (more && (++slices < 3 || round == 0));
+        assert_int_equal(more, round > 0);
+        assert_true(round > 0 || slices > 5);
+        assert_int_equal(found(b, "SECRET", 6) > 0, true);
+        if (round == 1)
+            assert_int_equal(store_remove_all(b->st, NULL), 0);
+        if (round == 2) {
+            store_close(b->st);
+            assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+        } else {
+            assert_int_equal(store_scrub(b->st, NULL), 0);
+        }
+        assert_int_equal(found(b, "SECRET", 6), 0);
+        assert_int_equal(sql_run(b->db, "SELECT (SELECT count(*) FROM sessions) + (SELECT count(*) FROM turns)"), 0);
+    }
+}
+
+/* Killed in between: the next start removes the rest, before anybody sees it. */
+static void test_slices_and_kill(void **state)
+{
+    struct box *b = *state;
+    for (int i = 0; i < 3; i++)
+        add_turn(b, 0, i, true);
+    store_close(b->st);
+    assert_int_equal(sql_run(b->db, "UPDATE sessions SET uid = -1, name = id WHERE name LIKE 'SECRET%'"), 0);
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    assert_int_equal(found(b, "SECRET", 6), 0);
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM sessions"), 2);
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), 2);
+}
+
 static void test_full_disk(void **state)
 {
     struct box *b = *state;
@@ -209,6 +277,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_sessions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left_in_the_log, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slices, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slices_and_kill, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_pages, setup, teardown),
     };
