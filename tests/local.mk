@@ -302,8 +302,14 @@ tests_unit_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_model_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
 # The command, on a private daemon, engine and the embedded model: what a person and a script see.
-CLI_TESTS = tests/cli/chat-terminal.sh tests/cli/examples.sh tests/cli/exit.sh tests/cli/install.sh \
+CLI_TESTS = tests/cli/chat-terminal.sh tests/cli/driver.sh tests/cli/examples.sh tests/cli/exit.sh tests/cli/install.sh \
 	tests/cli/interrupt.sh tests/cli/life.sh tests/cli/session.sh tests/cli/start.sh tests/cli/stdin.sh tests/cli/verbs.sh
 dist_check_SCRIPTS += $(CLI_TESTS)
 TESTS += $(CLI_TESTS)
 EXTRA_DIST += tests/cli/lib.sh
+if HAVE_CUDA
+check_LTLIBRARIES += tests/cli/fake-driver.la
+endif
+tests_cli_fake_driver_la_SOURCES = tests/cli/fake-driver.c
+tests_cli_fake_driver_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_cli_fake_driver_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)

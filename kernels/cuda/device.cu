@@ -126,6 +126,18 @@ static void dev_id(struct device *d, const cudaDeviceProp *prop)
     snprintf(d->id + 32, sizeof(d->id) - 32, " sm_%d %d %s", d->cc, api, module);
 }
 
+/* Why the runtime finds no GPU. Where there is no driver it says what it says of one that is too old. */
+static int no_gpu(cudaError_t why, struct hearth_err *e)
+{
+    int driver = 0, runtime = 0;
+    if (why != cudaErrorInsufficientDriver || cudaDriverGetVersion(&driver) || cudaRuntimeGetVersion(&runtime))
+        return err_set(e, HEARTH_EDEVICE, "no usable GPU: %s", cudaGetErrorString(why));
+    if (!driver)
+        return err_set(e, HEARTH_EDEVICE, "no usable GPU: there is no driver (libcuda.so.1)");
+    return err_set(e, HEARTH_EDEVICE, "no usable GPU: the driver is too old, for CUDA %d.%d; this engine needs %d.%d",
+                   driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+}
+
 static int dev_open(struct device **out, const struct device_params *p, struct hearth_err *e)
 {
     enum variant v = VARIANT_GRAPH;
@@ -134,7 +146,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
         return rc;
     cudaError_t ce = cudaGetDeviceCount(&n);
     if (ce != cudaSuccess)
-        return err_set(e, HEARTH_EDEVICE, "no usable GPU: %s", cudaGetErrorString(ce));
+        return no_gpu(ce, e);
     if (p->index < 0 || p->index >= n)
         return err_set(e, HEARTH_EDEVICE, "GPU %d does not exist: this machine has %d", p->index, n);
     struct device *d = (struct device *)calloc(1, sizeof(*d));
