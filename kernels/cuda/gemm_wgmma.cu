@@ -168,6 +168,12 @@ static wg_kernel *kernel_of(struct device *d, const wdev *w, uint32_t cols)
         return b == a ? by_cols<DT_Q6_K, DT_Q6_K>(d, cols) : NULL;
     case DT_Q4_0:
         return b == a ? by_cols<DT_Q4_0, DT_Q4_0>(d, cols) : NULL;
+    case DT_Q8_0:
+        return b == a ? by_cols<DT_Q8_0, DT_Q8_0>(d, cols) : NULL;
+    case DT_F16:
+        return b == a ? by_cols<DT_F16, DT_F16>(d, cols) : NULL;
+    case DT_BF16:
+        return b == a ? by_cols<DT_BF16, DT_BF16>(d, cols) : NULL;
     default:
         return NULL;
     }
@@ -220,8 +226,9 @@ static sums product(struct device *d, const wdev *w, wg_args &a, uint32_t cap, b
     /* two rings: stages of weights first, up to what hides the memory's latency, then activations */
     uint32_t room = ((uint32_t)d->smem_max + 1024) / f->blocks - 1024 - WG_FIXED, wst = tiles * unit,
              xst = f->cols * 256;
+    uint32_t hides = (3 * t16_unit(DT_Q4_K) + unit - 1) / unit;
     a.xstages = 2;
-    a.wstages = min_u((room - a.xstages * xst) / wst, 3);
+    a.wstages = min_u((room - a.xstages * xst) / wst, hides);
     a.xstages = min_u((room - a.wstages * wst) / xst, WG_STAGES);
     a.wstages = min_u((room - a.xstages * xst) / wst, WG_STAGES);
     wg_kernel *k = kernel_of(d, w, f->cols);

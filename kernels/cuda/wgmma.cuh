@@ -18,7 +18,12 @@
 /* The order of k of a type. */
 __host__ __device__ constexpr int wg_order(int type)
 {
-    return type == DT_Q4_K || type == DT_Q5_K ? 0 : 1;
+    return type == DT_Q6_K || type == DT_Q4_0 || type == DT_Q8_0 ? 1 : 0;
+}
+/* The unit of a record that comes q-th: F16's four go by halves of the order, 64t + 32up + 16h is unit 2up + h. */
+__host__ __device__ constexpr uint32_t wg_nth(int type, uint32_t q)
+{
+    return t16_per(type) == 4 ? (q & 1) * 2 + (q >> 1) : q;
 }
 struct wg_part {
     uint32_t group0, n_tile, second; /* second: of type TB */
@@ -112,14 +117,25 @@ __device__ static inline float low(uint32_t v)
     return __half2float(__ushort_as_half((uint16_t)v));
 }
 
-/* open(): what holds for a record; plane(): half p's words; word(): the fragments of words' two k16 steps. */
+/*
+ * A record's halves, 128 k each, come in PLANES, of which a unit has UNIT: what a lane loads at once, PAIRS pairs of
+ * k16 steps. open(): what holds for a unit; plane(): its p-th plane; word(): the fragments of a plane's v-th pair;
+ * step(): where that pair's i-th step stands in its half, of which the plane is the p-th.
+ */
 template <int T> struct wg_unit;
+struct wg_whole { /* a half is a plane, a record a unit */
+    enum { PLANES = 1, UNIT = 2, PAIRS = 4 };
+    __device__ static constexpr int step(int, int v, int i)
+    {
+        return 2 * v + i;
+    }
+};
 
 /*
  * 1024 + q, times sc, plus k: k is near -1032 sc (Q5_K: -1039), what it is off is put right in c, so the sum is an
  * integer and exact. Then times d, plus c = d z - dmin m with z = -k - 1024 sc: one rounding, and a small c's.
  */
-template <int FIVE> struct wg_k45 {
+template <int FIVE> struct wg_k45 : wg_whole {
     uint32_t g0, g1, h0, h1, kg0, kg1, kh0, kh1, dg, dh, cg0, cg1, ch0, ch1, a[4], b[4], fg, fh;
 
     __device__ void open(const uint8_t *r, int lane)
@@ -176,7 +192,7 @@ template <> struct wg_unit<DT_Q5_K> : wg_k45<1> {
 };
 
 /* q - 32, exact, times the sub-block's factor rounded to fp16. */
-template <> struct wg_unit<DT_Q6_K> {
+template <> struct wg_unit<DT_Q6_K> : wg_whole {
     uint32_t dg, dh, a[4], b[4], sg[2], sh[2], fg[2], fh[2];
 
     __device__ void open(const uint8_t *r, int lane)
@@ -214,7 +230,7 @@ template <> struct wg_unit<DT_Q6_K> {
     }
 };
 
-template <> struct wg_unit<DT_Q4_0> {
+template <> struct wg_unit<DT_Q4_0> : wg_whole {
     uint32_t a[4], b[4], dg[2], dh[2];
 
     __device__ void open(const uint8_t *, int)
@@ -242,6 +258,80 @@ template <> struct wg_unit<DT_Q4_0> {
     }
 };
 
+/* q + 128 from the bytes as they lie, less 1152: exact; times the block's d. A half is a unit of two planes. */
+template <> struct wg_unit<DT_Q8_0> {
+    enum { PLANES = 2, UNIT = 2, PAIRS = 2 };
+    uint32_t a[4], b[4], dg, dh;
+
+    __device__ static constexpr int step(int p, int v, int i)
+    {
+        return 4 * p + 2 * v + i;
+    }
+    __device__ void open(const uint8_t *, int)
+    {
+    }
+    __device__ void plane(const uint8_t *r, int p, int lane)
+    {
+        int g = lane >> 2;
+        dg = ((const uint32_t *)(r + 2048))[2 * g + p], dh = ((const uint32_t *)(r + 2112))[2 * g + p];
+        four_of(a, ((const uint4 *)r)[p * 32 + lane]);
+        four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
+    }
+    __device__ void word(int v, uint32_t *A) const
+    {
+        constexpr uint32_t M = 0x64646464u, B = 0x64806480u; /* 1024 + 128 */
+        uint32_t d = twice(dg, v), e = twice(dh, v);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint32_t x = a[2 * v + i], y = b[2 * v + i];
+            A[4 * i] = h2mul(h2sub(__byte_perm(x, M, 0x4240), B), d);
+            A[4 * i + 1] = h2mul(h2sub(__byte_perm(y, M, 0x4240), B), e);
+            A[4 * i + 2] = h2mul(h2sub(__byte_perm(x, M, 0x4341), B), d);
+            A[4 * i + 3] = h2mul(h2sub(__byte_perm(y, M, 0x4341), B), e);
+        }
+    }
+};
+
+/*
+ * Fragments as they lie; a half is two units of 64 k. BF16 becomes fp16, as in `wide` and in the expanded copies: its
+ * eight bits are exact from 2^-17 to 65504, and what is smaller is off by 2^-25 at most, a millionth of the weights
+ * beside it. bf16's own wgmma would round activations to eight bits.
+ */
+template <int BF> struct wg_f16 {
+    enum { PLANES = 2, UNIT = 1, PAIRS = 2 };
+    uint32_t a[8], b[8];
+
+    __device__ static constexpr int step(int p, int v, int i)
+    {
+        return 4 * v + 2 * i + p;
+    }
+    __device__ void open(const uint8_t *, int)
+    {
+    }
+    __device__ void plane(const uint8_t *r, int, int lane)
+    {
+#pragma unroll
+        for (int p = 0; p < 2; p++) {
+            four_of(a + 4 * p, ((const uint4 *)r)[p * 32 + lane]);
+            four_of(b + 4 * p, ((const uint4 *)r)[(2 + p) * 32 + lane]);
+        }
+    }
+    __device__ static uint32_t half2_of(uint32_t w)
+    {
+        return BF ? h2of(__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u)) : w;
+    }
+    __device__ void word(int v, uint32_t *A) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            A[2 * i] = half2_of(a[4 * v + i]), A[2 * i + 1] = half2_of(b[4 * v + i]);
+    }
+};
+template <> struct wg_unit<DT_F16> : wg_f16<0> {
+};
+template <> struct wg_unit<DT_BF16> : wg_f16<1> {
+};
+
 /* --- the kernel ------------------------------------------------------------------------------------------------- */
 
 enum { WG_FIXED = 256, WG_STAGES = 8 };
@@ -267,14 +357,22 @@ template <int N> struct wg_shape {
     }; /* of a thread that multiplies; one that copies has 24 */
 };
 
+/* F16's fragments are the registers that a plane is loaded into: it is multiplied whole, beside the load of the next.
+ */
+__host__ __device__ constexpr int wg_words(int type, int words)
+{
+    return t16_per(type) == 4 ? 2 : words;
+}
+
 /* The warpgroups that multiply, then one of which a warp streams weights and another activations. */
 template <int TA, int TB, int N>
 __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::BLOCKS)
     gemm_wg(const __grid_constant__ wg_args a)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    constexpr uint32_t WGS = wg_shape<N>::GROUPS, WORDS = wg_shape<N>::WORDS, TILES = WGS * 4, UA = t16_unit(TA),
-                       UB = t16_unit(TB), UNIT = UA > UB ? UA : UB, WSTAGE = TILES * UNIT, XSTAGE = N * 256;
+    constexpr uint32_t WGS = wg_shape<N>::GROUPS, WORDS = wg_words(TA, wg_shape<N>::WORDS), TILES = WGS * 4,
+                       UA = t16_unit(TA), UB = t16_unit(TB), UNIT = UA > UB ? UA : UB, WSTAGE = TILES * UNIT,
+                       XSTAGE = N * 256;
     extern __shared__ __align__(128) uint8_t sm[];
     uint64_t *full_w = (uint64_t *)sm, *empty_w = full_w + WG_STAGES, *full_x = empty_w + WG_STAGES,
              *empty_x = full_x + WG_STAGES;
@@ -298,18 +396,22 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
         for (uint32_t u = u0; u < u1; u++) {
             uint32_t g = u / n_rec, r = u % n_rec;
             const wg_part &p = wg_part_of(a, g);
-            uint32_t unit = TA != TB && p.second ? UB : UA, tile0 = (g - p.group0) * TILES,
-                     n = min(TILES, p.n_tile - tile0);
-            bar_wait(empty_w + s, phase);
-            if (!lane)
-                bar_expect(full_w + s, n * unit);
-            __syncwarp();
-            if (lane < n)
-                bulk(wring + s * WSTAGE + lane * unit,
-                     a.w + p.off + ((uint64_t)(tile0 + lane) * n_rec + t16_unit_at(n_rec, 1, r, 0)) * unit, unit,
-                     full_w + s, policy);
-            if (++s == a.wstages)
-                s = 0, phase ^= 1;
+            const bool second = TA != TB && p.second;
+            uint32_t unit = second ? UB : UA, per = t16_per(second ? TB : TA), tile0 = (g - p.group0) * TILES,
+                     n = min(TILES, p.n_tile - tile0), at = t16_unit_at(n_rec, per, r, 0),
+                     next = per > 1 ? t16_unit_at(n_rec, per, r, 1) - at : 0;
+            const uint8_t *tile = a.w + p.off + (uint64_t)(tile0 + lane) * n_rec * per * unit;
+            for (uint32_t q = 0; q < per; q++) {
+                bar_wait(empty_w + s, phase);
+                if (!lane)
+                    bar_expect(full_w + s, n * unit);
+                __syncwarp();
+                if (lane < n)
+                    bulk(wring + s * WSTAGE + lane * unit,
+                         tile + (uint64_t)(at + wg_nth(second ? TB : TA, q) * next) * unit, unit, full_w + s, policy);
+                if (++s == a.wstages)
+                    s = 0, phase ^= 1;
+            }
         }
         return;
     }
@@ -345,44 +447,52 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
             acc[i] = 0;
         auto run = [&](auto type) {
             constexpr int T = decltype(type)::value;
+            typedef wg_unit<T> W;
             uint32_t held = WG_STAGES; /* a stage of activations that products under way read */
 #pragma unroll 1
             for (uint32_t i = 0; i < n; i++) {
-                const uint8_t *r = wring + ws * WSTAGE + warp * t16_unit(T);
-                wg_unit<T> w;
-                bar_wait(full_w + ws, wphase);
-                w.open(r, lane);
+                const uint8_t *r;
+                W w;
 #pragma unroll
-                for (int p = 0; p < 2; p++) {
-                    w.plane(r, p, lane);
-                    if (p) {
+                for (int p = 0; p < 2 * W::PLANES; p++) {
+                    constexpr int HALF = W::PLANES;
+                    if (p % W::UNIT == 0) {
+                        r = wring + ws * WSTAGE + warp * t16_unit(T);
+                        bar_wait(full_w + ws, wphase);
+                        w.open(r, lane);
+                    }
+                    w.plane(r, p % W::UNIT, lane);
+                    if (p % W::UNIT == W::UNIT - 1) {
                         bar_release(empty_w + ws, lane);
                         if (++ws == a.wstages)
                             ws = 0, wphase ^= 1;
                     }
                     uint64_t desc = wg_desc(smem_of(xring + xs * XSTAGE), N * 16);
 #pragma unroll
-                    for (int v = 0; v < 4; v += WORDS) {
+                    for (int v = 0; v < W::PAIRS; v += WORDS) {
+                        bool begins = p % HALF == 0 && !v;
                         uint32_t A[WORDS][8];
 #pragma unroll
                         for (int k = 0; k < WORDS; k++)
                             w.word(v + k, A[k]);
-                        if (!v)
+                        if (begins)
                             bar_wait(full_x + xs, xphase);
                         wg_fence();
 #pragma unroll
                         for (int k = 0; k < WORDS; k++) {
-                            wg_mma<N>(acc, A[k], desc + (uint64_t)(2 * (v + k) * N * 32 >> 4));
-                            wg_mma<N>(acc, A[k] + 4, desc + (uint64_t)((2 * (v + k) + 1) * N * 32 >> 4));
+                            wg_mma<N>(acc, A[k], desc + (uint64_t)(W::step(p % HALF, v + k, 0) * N * 32 >> 4));
+                            wg_mma<N>(acc, A[k] + 4, desc + (uint64_t)(W::step(p % HALF, v + k, 1) * N * 32 >> 4));
                         }
                         wg_commit();
                         wg_wait<1>();
-                        if (!v && held < WG_STAGES)
+                        if (begins && held < WG_STAGES)
                             bar_release(empty_x + held, lane);
                     }
-                    held = xs;
-                    if (++xs == a.xstages)
-                        xs = 0, xphase ^= 1;
+                    if (p % HALF == HALF - 1) {
+                        held = xs;
+                        if (++xs == a.xstages)
+                            xs = 0, xphase ^= 1;
+                    }
                 }
             }
             wg_wait<0>();

@@ -37,6 +37,9 @@ const struct op_case op_cases[] = {
     {"q5_k 40 tokens", DT_Q5_K, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .bias = true, .seq = {{0, 40}}},
     {"q4_0 896 wide, 70 tokens", DT_Q4_0, 896, 160, 35, 14, 2, 64, NEOX, .n_rot = 64, .bias = true,
      .seq = {{0, 9}, {3, 61}}},
+    {"q8_0 100 tokens", DT_Q8_0, 608, 288, 70, 8, 2, 96, NEOX, .n_rot = 96, .bias = true, .seq = {{0, 99}, {3, 1}}},
+    {"f16 40 tokens", DT_F16, 640, 272, 70, 8, 2, 64, LLAMA, .n_rot = 64, .bias = true, .seq = {{0, 40}}},
+    {"bf16 70 tokens", DT_BF16, 320, 272, 70, 4, 2, 80, NEOX, .n_rot = 80, .seq = {{0, 61}, {3, 9}}},
     /* more than one chunk of decode attention, at its borders */
     {"one long", DT_Q4_K, 256, 256, 20, 4, 1, 64, LLAMA, .n_rot = 64, .seq = {{310, 1}}},
     {"long, ragged", DT_Q6_K, 256, 256, 20, 8, 2, 128, LLAMA, .n_rot = 128, .spread = true,

@@ -1,10 +1,11 @@
 /*
- * wgmma.cu - the laboratory of gemm_wgmma.cu: checks its products against double over types, shapes and numbers of rows,
- * then times whole steps at real shapes over random weights, and compares their logits with the invariant mode's.
+ * wgmma.cu - the laboratory of gemm_wgmma.cu: checks its products against double over types, shapes and numbers of
+ * rows, then times whole steps at real shapes over random weights, and compares their logits with the invariant mode's.
  *
  *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/wgmma.cu
  * build/kernels/libkernels.a ... -o lab
- *   lab check    lab whole SHAPE ROWS...      SHAPE = 8b, 1b or 1.5b
+ *   lab check    lab whole SHAPE TYPE ROWS...      SHAPE = 8b, 1b or 1.5b; TYPE = Q4_K_M, or one for all matrices
+ *   lab parts SHAPE TYPE ROWS...      what a prompt's step gets shorter by without one of its ops, us a layer
  */
 #include "tests/bench/lab/lab.cuh"
 
@@ -65,10 +66,10 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
 
 static void check(void)
 {
-    static const enum dtype types[] = {DT_Q4_K, DT_Q6_K, DT_Q5_K, DT_Q4_0};
+    static const enum dtype types[] = {DT_Q4_K, DT_Q6_K, DT_Q5_K, DT_Q4_0, DT_Q8_0, DT_F16, DT_BF16};
     static const uint32_t shapes[][2] = {{512, 256},   {4096, 4096}, {4096, 14336}, {2048, 8192}, {1536, 8960},
                                          {1536, 1536}, {100, 768},   {28672, 4096}, {3072, 2048}};
-    for (uint32_t i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         for (uint32_t j = 0; j < sizeof(shapes) / 8; j++)
             check_one(types[i], shapes[j][0], shapes[j][1]);
 }
@@ -93,6 +94,7 @@ struct model {
     float *bias;
     struct kv_pool *kv;
     uint32_t *pages, per_seq;
+    uint32_t skip; /* ops of a layer that are left out, bits */
 };
 
 /* One step: n_seq sequences of `rows` rows each at pos0, all out rows or each sequence's last; the ticket. */
@@ -109,7 +111,7 @@ static uint64_t step(struct model *m, uint32_t n_seq, uint32_t rows, uint32_t po
         out_row[i] = (i + 1) * rows - 1;
     }
     struct batch b = {n_seq * rows, n_seq, n_seq, token, seq, out_row, m->kv, invariant};
-    bk->step_begin(dev, &b, 1 + rows + 1000 * invariant);
+    bk->step_begin(dev, &b, 1 + rows + 1000 * invariant + 10000 * m->skip);
     struct op_embed oe = {&m->w[4 * s->n_layer + 1], 1};
     bk->embed(dev, &oe);
     for (uint32_t l = 0; l < s->n_layer; l++) {
@@ -117,7 +119,14 @@ static uint64_t step(struct model *m, uint32_t n_seq, uint32_t rows, uint32_t po
         struct op_attend oa = {l, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf(s->d_head), 0};
         struct op_proj oo = {ACT_ATT, &m->w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &m->w[4 * l + 3], NULL, NULL};
         struct op_ffn_up of = {m->n, &m->w[4 * l + 2], NULL, GLU_SWIGLU};
-        bk->qkv(dev, &oq), bk->attend(dev, &oa), bk->proj_add(dev, &oo), bk->ffn_up(dev, &of), bk->proj_add(dev, &od);
+        if (!(m->skip & 1))
+            bk->qkv(dev, &oq);
+        if (!(m->skip & 2))
+            bk->attend(dev, &oa);
+        if (!(m->skip & 4))
+            bk->proj_add(dev, &oo);
+        if (!(m->skip & 8))
+            bk->ffn_up(dev, &of), bk->proj_add(dev, &od);
     }
     struct op_head oh = {m->n, &m->w[4 * s->n_layer], 1, 0};
     bk->head(dev, &oh);
@@ -140,21 +149,38 @@ static double timed(struct model *m, uint32_t n_seq, uint32_t rows, bool invaria
     return ms[4 + (REPS - 4) / 2];
 }
 
-static void whole(const struct shape *s, int n_rows, char **rows)
+/* What is saved by leaving ops out; gate|up and down go together, as their kernels do. */
+static void parts(struct model *m, uint32_t rows)
 {
+    static const char *const what[] = {"q|k|v", "attention", "O", "gate|up and down"};
+    double all = timed(m, 1, rows, false);
+    printf("%-4s prompt of %3u: %.3f ms", m->s->name, rows, all);
+    for (int i = 0; i < 4; i++) {
+        m->skip = 1u << i;
+        printf(", %s %.1f", what[i], (all - timed(m, 1, rows, false)) * 1e3 / m->s->n_layer);
+    }
+    m->skip = 15;
+    printf("; no layers %.3f ms\n", timed(m, 1, rows, false));
+    m->skip = 0;
+}
+
+/* all: the type of every matrix; DT_COUNT is Q4_K_M's mix. */
+static void whole(const struct shape *s, enum dtype all, bool in_parts, int n_rows, char **rows)
+{
+    enum dtype four = all == DT_COUNT ? DT_Q4_K : all, six = all == DT_COUNT ? DT_Q6_K : all;
     uint32_t d_q = s->n_head * s->d_head, d_kv = s->n_kv * s->d_head, L = s->n_layer;
     need(s->d_model, d_q, d_kv, s->d_ff, s->vocab, 128);
     uint64_t most = (uint64_t)s->vocab * s->d_model;
-    uint8_t *q4 = (uint8_t *)malloc(dtype_bytes(DT_Q4_K, (uint64_t)s->d_ff * s->d_model)),
-            *q6 = (uint8_t *)malloc(dtype_bytes(DT_Q6_K, most));
-    random_blocks(DT_Q4_K, q4, (uint64_t)s->d_ff * s->d_model);
-    random_blocks(DT_Q6_K, q6, most);
+    uint8_t *q4 = (uint8_t *)malloc(dtype_bytes(four, (uint64_t)s->d_ff * s->d_model)),
+            *q6 = (uint8_t *)malloc(dtype_bytes(six, most));
+    random_blocks(four, q4, (uint64_t)s->d_ff * s->d_model);
+    random_blocks(six, q6, most);
     struct model m = {s};
     m.w = (struct weight *)calloc(4 * L + 2, sizeof(*m.w));
     const uint8_t *data[3] = {q4, q4, q4};
     for (uint32_t l = 0; l < L; l++) {
         bool more = l < L / 8 || l >= 7 * L / 8 || (l - L / 8) % 3 == 2;
-        enum dtype t[3] = {DT_Q4_K, DT_Q4_K, more ? DT_Q6_K : DT_Q4_K};
+        enum dtype t[3] = {four, four, more ? six : four};
         uint32_t qkv[3] = {d_q, d_kv, d_kv}, ff[2] = {s->d_ff, s->d_ff};
         data[2] = more ? q6 : q4;
         m.w[4 * l] = make(WEIGHT_QKV, s->d_model, 3, t, qkv, data);
@@ -162,11 +188,10 @@ static void whole(const struct shape *s, int n_rows, char **rows)
         m.w[4 * l + 2] = make(WEIGHT_GATE_UP, s->d_model, 2, t, ff, data);
         m.w[4 * l + 3] = make(WEIGHT_PROJ, s->d_ff, 1, t + 2, &s->d_model, data + 2);
     }
-    enum dtype t6 = DT_Q6_K;
     uint32_t few = 256;
     data[0] = q6;
-    m.w[4 * L] = make(WEIGHT_HEAD, s->d_model, 1, &t6, &s->vocab, data);
-    m.w[4 * L + 1] = make(WEIGHT_EMBED, s->d_model, 1, &t6, &few, data);
+    m.w[4 * L] = make(WEIGHT_HEAD, s->d_model, 1, &six, &s->vocab, data);
+    m.w[4 * L + 1] = make(WEIGHT_EMBED, s->d_model, 1, &six, &few, data);
     sync_or_die("load");
     m.n = {NORM_RMS, 1e-5f, vec(s->d_model, 0.1f, 1), NULL};
     m.rp = {s->rope, s->d_head, vec(s->d_head / 2, 0.3f, 0.35f), 1};
@@ -180,6 +205,10 @@ static void whole(const struct shape *s, int n_rows, char **rows)
     float *logits[2] = {(float *)malloc(s->vocab * 4ull), (float *)malloc(s->vocab * 4ull)};
     for (int k = 0; k < n_rows; k++) {
         uint32_t R = (uint32_t)atoi(rows[k]);
+        if (in_parts) {
+            parts(&m, R);
+            continue;
+        }
         for (int inv = 0; inv < 2; inv++) {
             MUST(bk->step_wait(dev, step(&m, 1, R, 0, inv), NULL, 0, &err));
             MUST(bk->act_read(dev, ACT_LOGITS, 0, 1, logits[inv], &err));
@@ -191,12 +220,13 @@ static void whole(const struct shape *s, int n_rows, char **rows)
         }
         double rel = sqrt(num / den);
         double a = timed(&m, 1, R, false), b = timed(&m, 1, R, true);
-        printf("%-4s prompt of %3u: %.3f ms %6.0f tok/s, invariant %.3f ms; logits relative %.1e, most %.4f%s\n",
-               s->name, R, a, R * 1e3 / a, b, rel, off, rel < 5e-2 ? "" : "   FAILED");
+        printf("%-4s %s prompt of %3u: %.3f ms %6.0f tok/s, invariant %.3f ms; logits relative %.1e, most %.4f%s\n",
+               s->name, dtype_get(four)->name, R, a, R * 1e3 / a, b, rel, off, rel < 5e-2 ? "" : "   FAILED");
         bad += !(rel < 5e-2);
         if (R <= 64) {
             a = timed(&m, R, 1, false), b = timed(&m, R, 1, true);
-            printf("%-4s decode of  %2u: %.3f ms %6.0f tok/s, invariant %.3f ms\n", s->name, R, a, R * 1e3 / a, b);
+            printf("%-4s %s decode of  %2u: %.3f ms %6.0f tok/s, invariant %.3f ms\n", s->name, dtype_get(four)->name,
+                   R, a, R * 1e3 / a, b);
         }
         fflush(stdout);
     }
@@ -210,10 +240,13 @@ int main(int argc, char **argv)
         printf("%s\n", err.msg);
         return 77;
     }
-    if (argc > 3 && !strcmp(argv[1], "whole")) {
+    if (argc > 4 && (!strcmp(argv[1], "whole") || !strcmp(argv[1], "parts"))) {
+        int t = 0;
+        while (t < DT_COUNT && !(dtype_get(t) && dtype_get(t)->name && !strcmp(dtype_get(t)->name, argv[3])))
+            t++;
         for (uint32_t i = 0; i < 3; i++)
             if (!strcmp(shapes[i].name, argv[2]))
-                whole(&shapes[i], argc - 3, argv + 3);
+                whole(&shapes[i], (enum dtype)t, argv[1][0] == 'p', argc - 4, argv + 4);
     } else
         check();
     sync_or_die("end");
