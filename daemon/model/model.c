@@ -195,7 +195,7 @@ static int bind_all(struct binder *b)
 {
     struct model *m = b->m;
     const struct hparams *hp = &m->hp;
-    bool tied = !gguf_tensor_find(m->gguf, "output.weight");
+    m->tied = !gguf_tensor_find(m->gguf, "output.weight");
     b->layer = -1;
     int ret = bind_matrix(b, &m->tok_embd, WEIGHT_EMBED, hp->d_model,
                           &(struct bind_part){"token_embd.weight", hp->n_vocab}, 1);
@@ -208,7 +208,7 @@ static int bind_all(struct binder *b)
     b->layer = -1;
     if (!ret)
         ret = bind_rms_norm(b, &m->out_norm, "output_norm.weight", hp->d_model);
-    if (!ret && tied)
+    if (!ret && m->tied)
         m->out = m->tok_embd;
     else if (!ret)
         ret = bind_matrix(b, &m->out, WEIGHT_HEAD, hp->d_model, &(struct bind_part){"output.weight", hp->n_vocab}, 1);
@@ -278,7 +278,7 @@ void model_free(struct model *m)
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
             free_weight(m, all[k]);
     }
-    if (m->out.part[0].data != m->tok_embd.part[0].data)
+    if (!m->tied)
         free_weight(m, &m->out);
     free_weight(m, &m->tok_embd);
     for (struct vec *v; (v = m->vecs);) {

@@ -31,7 +31,8 @@ struct model {
     const struct backend *be;
     struct device *dev;
     struct gguf *gguf;           /* borrowed */
-    struct weight tok_embd, out; /* [n_vocab, d_model] each; where tied, `out` is a copy of tok_embd */
+    struct weight tok_embd, out; /* [n_vocab, d_model] each */
+    bool tied;                   /* `out` is a copy of tok_embd */
     struct norm out_norm;
     struct rope rope;
     struct layer *layers; /* [n_layer] */

@@ -19,7 +19,8 @@ struct odd {
     const char *scaling; /* llama.rope.scaling.type */
     float eps;
     bool biases, experts, vocab_short, not_causal;
-    const char *more; /* a vector of 8 that no model has */
+    const char *more;  /* a vector of 8 that no model has */
+    const char *twice; /* this tensor's data are the first tensor's */
     float attn_factor;
     float freq; /* rope_freqs.weight, all entries; 0: none */
 };
@@ -48,7 +49,8 @@ static void add_tensor(struct plan *p, const char *name, uint64_t n_in, uint64_t
         return;
     if (o->reshape && !strcmp(o->reshape, name))
         n_out++, n_in += n_out == 2 ? 8 : 0; /* a vector gets longer */
-    put_tensor(&p->tensors, name, n_out > 1 ? 2 : 1, (uint64_t[]){n_in, n_out}, type, p->data.n);
+    bool twice = o->twice && !strcmp(o->twice, name);
+    put_tensor(&p->tensors, name, n_out > 1 ? 2 : 1, (uint64_t[]){n_in, n_out}, type, twice ? 0 : p->data.n);
     p->n_tensor++;
     for (uint64_t i = 0; i < n_in * n_out; i++) {
         float v = sinf((float)(i * 7 + p->n_tensor)) / 4 + (n_out == 1 ? 1 : 0);
@@ -324,9 +326,45 @@ static void test_progress(void **state)
     unload(&l);
 }
 
+static const struct backend *inner;
+static int weights;
+
+static int counted_load(struct device *d, struct weight *w, struct hearth_err *e)
+{
+    weights++;
+    return inner->weight_load(d, w, e);
+}
+
+static void counted_free(struct device *d, struct weight *w)
+{
+    weights--;
+    inner->weight_free(d, w);
+}
+
+/* Each matrix that the device has taken is given back once, whatever of the file it shares. */
+static void test_given_back(void **state)
+{
+    (void)state;
+    static const struct odd odds[] = {{0}, {.no_tensor = "output.weight"}, {.twice = "output.weight"}};
+    inner = backend_find("cpu");
+    struct backend counting = *inner;
+    counting.weight_load = counted_load;
+    counting.weight_free = counted_free;
+    for (size_t i = 0; i < sizeof odds / sizeof *odds; i++) {
+        struct loaded l;
+        struct hearth_err e = {0};
+        assert_int_equal(load(&l, &odds[i], NULL, NULL, &e), 0);
+        model_free(l.m);
+        assert_int_equal(model_load(&l.m, l.g, &counting, l.dev, NULL, NULL, &e), 0);
+        assert_int_equal(weights, 4 * LAYERS + (odds[i].no_tensor ? 1 : 2));
+        unload(&l);
+        assert_int_equal(weights, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_progress)};
+                                       cmocka_unit_test(test_progress), cmocka_unit_test(test_given_back)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
