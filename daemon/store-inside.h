@@ -36,6 +36,7 @@ enum sql {
     SQL_RENAME,
     SQL_REMOVE,
     SQL_REMOVE_NAME,
+    SQL_GIVE_IDS,
     SQL_UNLIST,
     SQL_UNLISTED,
     SQL_LAST_TURNS,

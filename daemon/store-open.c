@@ -153,6 +153,16 @@ static int prepare_all(struct store *st, struct hearth_err *e)
     return 0;
 }
 
+/* A session whose id is none could not be told in a list: it gets one, and stays damaged. */
+static void give_ids(struct store *st)
+{
+    struct hearth_err e;
+    if (store_run(st, store_use(st, SQL_GIVE_IDS), "sessions without ids", &e) != 0)
+        log_warn("%s", e.msg);
+    else if (sqlite3_changes(st->db) > 0)
+        log_warn("%d sessions have lost their ids: they are damaged, and listed under others", sqlite3_changes(st->db));
+}
+
 static int open_db(struct store *st, struct hearth_err *e)
 {
     const char *path = st->path;
@@ -194,6 +204,8 @@ static int open_db(struct store *st, struct hearth_err *e)
         rc = err_set(e, HEARTH_ESTORE, "%s is damaged (%.80s): move it away to start afresh", path, why.msg);
     if (rc == 0)
         store_old_find(st);
+    if (rc == 0)
+        give_ids(st);
     st->has_unlisted = rc == 0;
     if (rc == 0 && store_remove_all(st, &why) != 0)
         log_warn("%s", why.msg);

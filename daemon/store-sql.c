@@ -104,6 +104,8 @@ const char *const store_sql[N_SQL] = {
                            " AND NOT EXISTS (SELECT 1 FROM turns WHERE session = ?1)",
     [SQL_REMOVE_NAME] = "DELETE FROM sessions WHERE uid = ?1 AND name = ?2",
     [SQL_REMOVE] = "DELETE FROM sessions WHERE id = ?1",
+    /* Whatever the id was, the sum does not fit any more. */
+    [SQL_GIVE_IDS] = "UPDATE sessions SET id = lower(hex(randomblob(8))) WHERE NOT (" IS_ID ")",
     /* Nobody's, and under a name that no session can have. */
     [SQL_UNLIST] = "UPDATE sessions SET uid = -1, name = id WHERE id = ?1",
     [SQL_UNLISTED] = "SELECT id FROM sessions WHERE uid = -1 AND name = id AND " IS_ID " LIMIT 1",

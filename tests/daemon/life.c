@@ -220,6 +220,38 @@ static void test_damaged_session(void **state)
     peer_close(p);
 }
 
+/* Its id is none any more: it is listed all the same, and can be removed by what it is listed under. */
+static void test_damaged_id(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    static const char *const names[] = {"a", "b", "sound"};
+    for (int i = 0; i < 3; i++)
+        wire_free(run(p, "n=1", names[i]));
+    peer_close(p);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    sql_run(b->db, "UPDATE sessions SET id = 'nonsense' WHERE name = 'a'");
+    sql_run(b->db, "UPDATE sessions SET id = x'00' WHERE name = 'b'");
+    box_start(b);
+    p = peer_open(b);
+    assert_true(box_log_has(b, "2 sessions have lost their ids"));
+    struct wire_sessions_list all = {0};
+    struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &all);
+    assert_int_equal(l->n_sessions, 3);
+    for (size_t i = 0; i < 3; i++) {
+        bool sound = strcmp(l->sessions[i].name, "sound") == 0;
+        assert_int_equal(l->sessions[i].damaged, !sound);
+        struct wire_session_ref r = {.session = l->sessions[i].id};
+        if (!sound)
+            wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &r));
+    }
+    wire_free(l);
+    assert_int_equal(peer_sessions(p), 1);
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), 2);
+    wire_free(peer_show(p, "sound"));
+    peer_close(p);
+}
+
 /* True where the words are in a file of the state directory. */
 static bool is_somewhere(const struct box *b, const char *words)
 {
@@ -284,6 +316,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_much_room, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_room_and_damage, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_damaged_session, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_id, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_gone, box_setup, box_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
