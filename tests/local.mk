@@ -48,8 +48,15 @@ TESTS += tests/unit/device
 THREAD_TESTS += tests/unit/device
 tests_unit_device_SOURCES = tests/unit/device.c tests/unit/toy.c tests/unit/toy.h
 tests_unit_device_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_device_LDFLAGS = -Wl,--wrap=clock_gettime,--wrap=post_send
 tests_unit_device_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lm -lpthread
+
+check_PROGRAMS += tests/unit/device-clock
+TESTS += tests/unit/device-clock
+THREAD_TESTS += tests/unit/device-clock
+tests_unit_device_clock_SOURCES = tests/unit/device-clock.c tests/unit/toy.c tests/unit/toy.h
+tests_unit_device_clock_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_device_clock_LDFLAGS = -Wl,--wrap=clock_gettime,--wrap=post_send
+tests_unit_device_clock_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lm -lpthread
 
 check_PROGRAMS += tests/unit/lives
 TESTS += tests/unit/lives
@@ -70,7 +77,7 @@ tests_daemon_engine_link_SOURCES = tests/daemon/engine-link.c tests/daemon/drive
 tests_daemon_engine_link_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_daemon_engine_link_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
 
-TIER_WORLD = tests/unit/world.c tests/unit/world.h
+TIER_WORLD = tests/unit/tier-world.c tests/unit/tier-world.h
 TIER_LIBS = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
 	$(CMOCKA_LIBS) -lpthread
 check_PROGRAMS += tests/unit/tier

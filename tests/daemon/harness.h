@@ -42,6 +42,8 @@ pid_t box_spawn(struct box *b, const char *const extra[], int *ready);
 int box_stop(struct box *b, int signal);
 /* A full disk, to this hearthd alone: no file may become larger than that; 0: as large as it likes. */
 void box_limit_files(const struct box *b, unsigned long bytes);
+/* Other users may connect. */
+void box_open_to_all(const struct box *b);
 int wait_exit(pid_t pid); /* exit status, or 128 + signal */
 /* What the log says holds `text`. */
 int box_log_has(const struct box *b, const char *text);

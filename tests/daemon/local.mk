@@ -102,9 +102,15 @@ tests_daemon_full_LDADD = $(DAEMON_TEST_LIBS)
 
 check_PROGRAMS += tests/daemon/kv
 TESTS += tests/daemon/kv
-tests_daemon_kv_SOURCES = tests/daemon/kv.c tests/sql.h
+tests_daemon_kv_SOURCES = tests/daemon/kv.c tests/daemon/kv-files.h tests/sql.h
 tests_daemon_kv_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_kv_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
+
+check_PROGRAMS += tests/daemon/kv-go
+TESTS += tests/daemon/kv-go
+tests_daemon_kv_go_SOURCES = tests/daemon/kv-go.c tests/daemon/kv-files.h tests/sql.h
+tests_daemon_kv_go_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_daemon_kv_go_LDADD = $(DAEMON_TEST_LIBS) $(SQLITE_LIBS)
 
 check_PROGRAMS += tests/daemon/takeover
 TESTS += tests/daemon/takeover

@@ -3,7 +3,7 @@
  */
 #include "config.h"
 
-#include "tests/unit/world.h"
+#include "tests/unit/tier-world.h"
 
 #include <stdlib.h>
 

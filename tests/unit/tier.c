@@ -4,7 +4,7 @@
  */
 #include "config.h"
 
-#include "tests/unit/world.h"
+#include "tests/unit/tier-world.h"
 
 #include <poll.h>
 #include <semaphore.h>

@@ -1,7 +1,7 @@
-/* world.c - a tier with all that it needs around it; see world.h. */
+/* tier-world.c - a tier with all that it needs around it; see tier-world.h. */
 #include "config.h"
 
-#include "tests/unit/world.h"
+#include "tests/unit/tier-world.h"
 
 #include <dirent.h>
 #include <poll.h>
