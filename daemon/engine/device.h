@@ -38,7 +38,8 @@ struct engine {
     struct engine_counters counters;
     struct tier_counters tiers;
     _Atomic bool hold, stop;
-    sem_t opened; /* posted once by the device thread */
+    _Atomic double step_begun; /* when the device thread began to wait for a step of eng->dev; 0: it does not */
+    sem_t opened;              /* posted once by the device thread */
     struct hearth_err open_err;
 
     /* The loop thread's: events taken and not yet given out. */

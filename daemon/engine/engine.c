@@ -113,6 +113,16 @@ const char *engine_device(const struct engine *eng)
     return eng->info.name;
 }
 
+int engine_stuck(const struct engine *eng, struct hearth_err *e)
+{
+    static const uint32_t gpu_seconds = 60; /* a CPU may well take longer */
+    uint32_t most = eng->params.step_seconds ? eng->params.step_seconds : eng->info.gpu ? gpu_seconds : 0;
+    double begun = atomic_load(&eng->step_begun);
+    if (!most || begun <= 0 || engine_now() - begun < most)
+        return 0;
+    return err_set(e, HEARTH_EDEVICE, "%.100s has not ended a step in %u s", eng->info.name, most);
+}
+
 const struct engine_counters *engine_counters(const struct engine *eng)
 {
     return &eng->counters;

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum point { LOAD, STEP, SAVE, RESTORE, ANY, POINTS };
-static const char *const names[POINTS] = {"load", "step", "save", "restore", "any"};
+enum point { LOAD, STEP, SAVE, RESTORE, ANY, HANG, POINTS };
+static const char *const names[POINTS] = {"load", "step", "save", "restore", "any", "hang"};
 
 /* An op has no place for anything but the device, which is the inner backend's: what is known about the fault is here.
  */
@@ -64,7 +64,7 @@ static bool strikes(enum point p)
 {
     if (fault.path)
         look();
-    if (fault.dead || !fault.left || (fault.point != p && fault.point != ANY) || --fault.left)
+    if (fault.dead || !fault.left || (fault.point != p && (fault.point != ANY || p == HANG)) || --fault.left)
         return false;
     snprintf(fault.when, sizeof fault.when, "a %s", names[p]);
     fprintf(stderr, "hearth-engine: the device fails in %s, as a test asked\n", fault.when);
@@ -182,6 +182,9 @@ static int host_alloc(struct device *d, uint64_t bytes, void **out, struct heart
 
 static int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
 {
+    while (strikes(HANG))
+        for (;;)
+            pause();
     return fault.dead ? failed(e) : fault.inner->step_wait(d, ticket, out, n, e);
 }
 
@@ -220,8 +223,8 @@ const struct backend *fault_wrap(const struct backend *be, struct device *d, con
     if (when[0] == '/') {
         fault.path = when;
     } else if (!parse(when, &fault.point, &fault.left)) {
-        err_set(e, HEARTH_EPARAMS, "--fault: \"%.40s\" is neither load, step, save, restore or any with =N, nor a path",
-                when);
+        err_set(e, HEARTH_EPARAMS,
+                "--fault: \"%.40s\" is neither load, step, save, restore, any or hang with =N, nor a path", when);
         return NULL;
     }
     be->info(d, &info);

@@ -22,7 +22,7 @@ struct link {
     const struct link_calls *calls;
     void *arg;
     struct event_base *base;
-    struct event *on_read, *on_write, *on_wake;
+    struct event *on_read, *on_write, *on_wake, *on_time;
     uint8_t *in; /* [0, n_in): from the beginning of a frame */
     size_t n_in, cap_in;
     struct wire_scan scan;
@@ -133,6 +133,22 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
     flush(l);
 }
 
+static void on_time(evutil_socket_t fd, short what, void *arg)
+{
+    struct link *l = arg;
+    (void)fd, (void)what;
+    l->calls->tick(l->arg);
+    flush(l);
+}
+
+void link_tick_in(struct link *l, double seconds)
+{
+    struct timeval tv = {.tv_sec = (time_t)seconds,
+                         .tv_usec = (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))};
+    if (!event_pending(l->on_time, EV_TIMEOUT, NULL))
+        event_add(l->on_time, &tv);
+}
+
 int link_open(struct link **out, int fd, int wake_fd, const struct link_calls *calls, void *arg, struct hearth_err *e)
 {
     struct link *l = calloc(1, sizeof *l);
@@ -148,7 +164,8 @@ int link_open(struct link **out, int fd, int wake_fd, const struct link_calls *c
     if (!(l->base = event_base_new()) || !(l->on_read = event_new(l->base, fd, EV_READ | EV_PERSIST, on_read, l)) ||
         !(l->on_write = event_new(l->base, fd, EV_WRITE, on_write, l)) ||
         !(l->on_wake = event_new(l->base, wake_fd, EV_READ | EV_PERSIST, on_wake, l)) ||
-        event_add(l->on_read, NULL) < 0 || event_add(l->on_wake, NULL) < 0) {
+        !(l->on_time = event_new(l->base, -1, 0, on_time, l)) || event_add(l->on_read, NULL) < 0 ||
+        event_add(l->on_wake, NULL) < 0) {
         link_close(l);
         return err_set(e, HEARTH_EIO, "cannot watch descriptor %d", fd);
     }
@@ -164,6 +181,8 @@ void link_close(struct link *l)
         event_free(l->on_write);
     if (l->on_wake)
         event_free(l->on_wake);
+    if (l->on_time)
+        event_free(l->on_time);
     if (l->base)
         event_base_free(l->base);
     close(l->fd);

@@ -17,6 +17,7 @@ struct link_calls {
     void (*frame)(void *arg, const uint8_t *data, size_t len); /* a whole frame, scanned */
     void (*wake)(void *arg);                                   /* the other descriptor is readable */
     void (*full)(void *arg, bool full);                        /* too much output waits; it does no longer */
+    void (*tick)(void *arg);                                   /* what link_tick_in asked for */
 };
 
 /* Takes over fd, and watches wake_fd; -1: there is none. */
@@ -25,6 +26,9 @@ void link_close(struct link *l);
 
 /* Where frames are appended to be sent. */
 struct wire_buf *link_out(struct link *l);
+
+/* `tick` is called once, after that many seconds, however often it is asked for until then. */
+void link_tick_in(struct link *l, double seconds);
 
 /* Runs until the peer closes or link_stop, and sends what is left. HEARTH_EPROTOCOL: the peer does not speak it. */
 int link_run(struct link *l, struct hearth_err *e);

@@ -24,14 +24,16 @@
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
-    "                     [--restore cost|always|never] [--idle-unload MS] [--fault WHAT=N|PATH]\n"
+    "                     [--restore cost|always|never] [--idle-unload MS] [--step-seconds N]\n"
+    "                     [--fault WHAT=N|PATH]\n"
     "       hearth-engine --bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...]\n"
     "                     [--kv N,...] [--load] [--anyway] [--json | --csv] [--name NAME] [--commit ID]\n"
     "                     [--backend ...]\n"
     "\n"
     "Started by hearthd, with a socket pair as descriptor 3 (--link). --bench measures a model and exits.\n"
-    "--fault is for tests: the device fails in the Nth load, step, save, restore or any of them; or PATH is a file "
-    "that\n"
+    "--fault is for tests: the device fails in the Nth load, step, save, restore or any of them, or never ends the "
+    "Nth\n"
+    "step that is waited for (hang); or PATH is a file that\n"
     "says so once it appears. hearthd never asks for it.\n";
 
 /* --- options -------------------------------------------------------------------------------------------- */
@@ -75,6 +77,7 @@ static const struct opt {
     {"kv-ram", OPT_SIZE_OR_AUTO, AT(engine.kv_ram), INT64_MAX},
     {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},
     {"restore", OPT_RESTORE, AT(engine.restore), 0},
+    {"step-seconds", OPT_COUNT, AT(engine.step_seconds), UINT32_MAX},
     {"idle-unload", OPT_SIZE, AT(engine.idle_ms), INT64_MAX},
     {"fault", OPT_TEXT, AT(engine.fault), 0},
     {"bench", OPT_TEXT, AT(bench.model), 0},

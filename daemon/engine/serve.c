@@ -18,6 +18,8 @@ void serve_error(struct server *s, uint32_t rpc_id, const struct hearth_err *err
     }
 }
 
+enum { WATCH_SECONDS = 1 }; /* from one look at the device to the next, while somebody waits for it */
+
 void serve_result(struct server *s, uint32_t rpc_id, const struct wire_method *m, const void *result)
 {
     struct hearth_err e;
@@ -43,6 +45,7 @@ struct request *request_new(struct server *s, uint32_t rpc_id, const struct wire
     r->method = m;
     r->model = model;
     TAILQ_INSERT_TAIL(&s->requests, r, link);
+    link_tick_in(s->link, WATCH_SECONDS);
     return r;
 }
 
@@ -516,6 +519,21 @@ static void on_wake(void *arg)
     }
 }
 
+/* A device that hangs tells nobody, and cannot be stopped: what waits for it is told, and goes on in the next engine.
+ */
+static void on_tick(void *arg)
+{
+    struct server *s = arg;
+    struct request *r;
+    if (engine_stuck(s->engine, &s->fatal)) {
+        TAILQ_FOREACH (r, &s->requests, link)
+            serve_error(s, r->rpc_id, &s->fatal);
+        link_stop(s->link);
+    } else if (!TAILQ_EMPTY(&s->requests)) {
+        link_tick_in(s->link, WATCH_SECONDS);
+    }
+}
+
 static void on_full(void *arg, bool full)
 {
     struct server *s = arg;
@@ -524,7 +542,7 @@ static void on_full(void *arg, bool full)
 
 int server_init(struct server *s, struct engine *engine, int link_fd, struct hearth_err *e)
 {
-    static const struct link_calls calls = {on_frame, on_wake, on_full};
+    static const struct link_calls calls = {on_frame, on_wake, on_full, on_tick};
     memset(s, 0, sizeof *s);
     s->engine = engine;
     TAILQ_INIT(&s->requests);

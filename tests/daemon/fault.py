@@ -148,6 +148,17 @@ try:
         happened(c, why)
         box.stop()
 
+    # a step that never ends: the engine is given up, and its streams go on in the next one
+    box.engine("--fault", box.fault, "--step-seconds", "1")
+    for why, when in ("hangs in the prefill", "hang=1"), ("hangs in decode", "hang=20"):
+        c = start(*NO_TIERS)
+        box.fail(when)
+        same(want["first", "dice"], c.say(FIRST, sampling=DICE), why)
+        check("has not ended a step in 1 s" in c.heard["notice"][0]["message"], why + ": the reason is told", c.heard)
+        happened(c, why)
+        box.stop()
+    box.engine("--fault", box.fault)
+
     # a load that was asked for itself: the next engine has it
     c = start(*NO_TIERS)
     box.fail("load=1")
