@@ -90,7 +90,8 @@ void numbers_init(struct numbers *n, const struct op_case *c)
     for (int i = 0; i < PARTS; i++) {
         n->n_in[i] = shape[i][0];
         n->n_out[i] = shape[i][1];
-        n->type[i] = shape[i][0] % dtype_get(c->type)->block_len ? DT_F16 : c->type;
+        enum dtype type = c->mix[i] ? c->mix[i] : c->type;
+        n->type[i] = shape[i][0] % dtype_get(type)->block_len ? DT_F16 : type;
         n->packed[i] = random_matrix(100 + (uint64_t)i, n->type[i], shape[i][0], shape[i][1]);
     }
     n->head_type = c->d_model % dtype_get(c->type)->block_len ? DT_F16 : c->type;

@@ -28,6 +28,7 @@ struct op_case {
     uint32_t window;
     float att_softcap, softcap, embed_scale;
     enum dtype kv_type;
+    enum dtype mix[PARTS]; /* of single matrices instead of `type`; DT_F32 = 0: `type` */
     struct seq_shape seq[SEQS_MAX]; /* n_row 0 ends */
 };
 extern const struct op_case op_cases[];
