@@ -198,6 +198,7 @@ fail:
     if (e)
         *e = d->err;
     dev_close(d);
+    cudaDeviceReset(); /* the CPU goes on in this process: a context would keep some 400 MB for nobody */
     return rc;
 }
 
