@@ -191,6 +191,18 @@ void kvdir_forget(struct kvdir *d, const char *session)
 
 /* --- set aside ------------------------------------------------------------------------------------------ */
 
+bool kvdir_stat_bad(const struct kvdir *d, const char *name, struct stat *sb)
+{
+    char file[STORE_KV_NAME + 1];
+    size_t n = strlen(name);
+    if (n < 5 || strcmp(name + n - 4, ".bad") != 0 || fstatat(d->fd, name, sb, AT_SYMLINK_NOFOLLOW) != 0)
+        return false;
+    if (S_ISREG(sb->st_mode) && sb->st_uid == geteuid())
+        return true;
+    snprintf(file, sizeof(file), "%.*s", STORE_KV_NAME, name);
+    return n == STORE_KV_NAME + 4 && store_kv_is_name(file) && !S_ISDIR(sb->st_mode);
+}
+
 void kvdir_trim_bad(struct kvdir *d, size_t keep)
 {
     int64_t bytes = 0, most, per_uid;
@@ -215,10 +227,11 @@ void kvdir_trim_bad(struct kvdir *d, size_t keep)
 void kvdir_add_bad(struct kvdir *d, const char *bad)
 {
     struct kvbad new;
-    struct hearth_err e;
+    struct stat sb;
     size_t n = 1;
-    if (kvdir_stat(d, bad, &new.bytes, &e) != 0)
+    if (!kvdir_stat_bad(d, bad, &sb))
         return; /* what it is now is nobody's of ours */
+    new.bytes = S_ISREG(sb.st_mode) ? sb.st_size : 0;
     snprintf(new.name, sizeof(new.name), "%s", bad);
     for (size_t i = 0; i < d->n_bad; i++) /* an older one of that name was replaced */
         if (strcmp(d->bad[i].name, bad) != 0)

@@ -6,6 +6,7 @@
 
 #include <limits.h>
 #include <sys/queue.h>
+#include <sys/stat.h>
 
 #include "daemon/kvdir.h"
 #include "daemon/kvrule.h"
@@ -60,6 +61,10 @@ struct kvdir {
 /* What is there under that name: 0 where it is a plain file of ours, whose size is *bytes; 1 where there is nothing;
  * HEARTH_EDENIED where it is something else. In both cases *e says so. */
 int kvdir_stat(const struct kvdir *d, const char *name, int64_t *bytes, struct hearth_err *e);
+
+/* Whether that name is of a file that was set aside, and what it is: a plain file of ours, or under the name of a KV
+ * file anything that can be removed, for an engine renames what it cannot read, whoever's it is. */
+bool kvdir_stat_bad(const struct kvdir *d, const char *name, struct stat *sb);
 
 /* In whole seconds: what is used within one is used together. */
 double kvdir_now(const struct kvdir *d);

@@ -50,15 +50,12 @@ static void find_bad(struct kvdir *d)
 {
     struct bad v[KVDIR_BAD + 1];
     size_t n = 0;
-    int64_t bytes;
     struct stat sb;
-    struct hearth_err e;
     DIR *dir = open_dir(d);
     if (dir == NULL)
         return;
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        if (!ends_with(entry->d_name, ".bad") || kvdir_stat(d, entry->d_name, &bytes, &e) != 0 ||
-            fstatat(d->fd, entry->d_name, &sb, AT_SYMLINK_NOFOLLOW) != 0)
+        if (!kvdir_stat_bad(d, entry->d_name, &sb))
             continue;
         v[n].time = sb.st_ctim;
         snprintf(v[n].name, sizeof(v[n].name), "%s", entry->d_name);
@@ -125,15 +122,17 @@ static int files(struct kvdir *d, struct hearth_err *e)
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         const char *name = entry->d_name;
         int64_t bytes;
+        struct stat sb;
         struct hearth_err why;
         bool is_ours = store_kv_is_name(name);
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (is_ours && kvdir_find(d, name) != NULL))
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (is_ours && kvdir_find(d, name) != NULL) ||
+            kvdir_stat_bad(d, name, &sb))
             continue;
         if (kvdir_stat(d, name, &bytes, &why) != 0)
             log_warn("%s/%s is not hearth's: %s: left as it is", d->path, name, why.msg);
         else if (is_ours || ends_with(name, ".tmp"))
             n_gone += unlinkat(d->fd, name, 0) == 0;
-        else if (!ends_with(name, ".bad"))
+        else
             log_warn("%s/%s is not hearth's: left as it is", d->path, name);
     }
     closedir(dir);

@@ -8,9 +8,10 @@
  * told of it (engine.kv_gone), and writes those pages again when they are of use again; but not of a file that goes
  * within KVDIR_FRESH of its making: what there is no room for is not to be written over and over.
  *
- * What is in the folder and not a plain file of this user is named in the log, left alone and never followed. A file
- * that is damaged (its row has another size; or the engine says so) is set aside as NAME.kv.bad for people to look at:
- * the last KVDIR_BAD of them, and not for ever: they count as KV that was just used.
+ * What is in the folder and not a plain file of this user is named in the log, left alone and never followed; unless an
+ * engine has renamed it, as it does with what has a KV file's name and cannot be one, and then it goes like those. A
+ * file that is damaged (its row has another size; or the engine says so) is set aside as NAME.kv.bad for people to look
+ * at: the last KVDIR_BAD of them, and not for ever: they count as KV that was just used.
  *
  * A file belongs to the session in whose turn it was written, and goes with it when the session is removed: what was
  * said in it is not to be found on the disk after that. Where another session had read on from the same words, it

@@ -34,6 +34,14 @@ static inline const char *name_of(int64_t stream, int64_t i)
     return p;
 }
 
+/* What the first one is called once it has been set aside. */
+static inline const char *bad_of(int64_t stream)
+{
+    static char name[80];
+    snprintf(name, sizeof(name), "%s.bad", name_of(stream, 0));
+    return name;
+}
+
 static inline bool has(const struct box *b, const char *name)
 {
     struct stat sb;

@@ -189,14 +189,12 @@ static void test_removed_session(void **state)
     int64_t a1 = save(b, "save=1", "a"), a2 = save(b, "save=2", "a"), other = save(b, "save=1", "b");
     int64_t none = save(b, "save=1", NULL);
     struct peer *p = peer_open(b);
-    char script[40], bad[80];
+    char script[40];
     int64_t damaged = save(b, "save=1", NULL);
     snprintf(script, sizeof(script), "kvbad=%lld", (long long)damaged);
     save(b, script, NULL);
-    snprintf(bad, sizeof(bad), "%s.bad", name_of(damaged, 0));
-    assert_true(has(b, bad)); /* whose it was nobody knows */
-    snprintf(bad, sizeof(bad), "%s.bad", name_of(a1, 0));
-    assert_int_equal(rename(in_kv(b, name_of(a1, 0)), in_kv(b, bad)),
+    assert_true(has(b, bad_of(damaged))); /* whose it was nobody knows */
+    assert_int_equal(rename(in_kv(b, name_of(a1, 0)), in_kv(b, bad_of(a1))),
                      0); /* by an engine that died before it could say so */
     struct wire_attach at = {.stream = a2}, at_other = {.stream = other};
     wire_free(peer_call(p, WIRE_STREAM_ATTACH, &at));
