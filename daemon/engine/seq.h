@@ -65,6 +65,7 @@ struct seq {
     uint32_t slot;                       /* SEQ_RUN only */
     bool slot_set;                       /* the device knows the slot's parameters */
     bool told;                           /* its admission was announced */
+    struct hearth_err slot_err;          /* code 0, or why the device did not take them: it ends with its next token */
     struct kv_table kv;
     struct seq_times time;
 };

@@ -25,13 +25,21 @@ static void announce(struct engine *eng, struct seq *q)
     ev->owner = q->owner;
 }
 
+/* A sequence whose parameters a full device has no room for takes part with plain ones, as the step is planned, and
+ * ends when that is done: the others go on. */
 static int set_slots(const struct resident *m, const struct plan *p, struct hearth_err *e)
 {
+    static const struct sample_params plain = {.top_p = 1, .rep_penalty = 1};
+    const struct backend *be = m->model->be;
     for (uint32_t i = 0; i < p->n_sample; i++) {
         struct seq *q = p->seq[i].seq;
         if (q->slot_set)
             continue;
-        int rc = m->model->be->slot_set(m->model->dev, q->slot, &q->sampling, q->token, q->n_known, m->hp.n_vocab, e);
+        int rc = be->slot_set(m->model->dev, q->slot, &q->sampling, q->token, q->n_known, m->hp.n_vocab, e);
+        if (rc == HEARTH_ENOMEM) {
+            q->slot_err = *e;
+            rc = be->slot_set(m->model->dev, q->slot, &plain, q->token, q->n_known, m->hp.n_vocab, e);
+        }
         if (rc)
             return rc;
         q->slot_set = true;
@@ -130,6 +138,11 @@ static bool take_token(struct engine *eng, const struct plan_seq *ps, const stru
                        double now)
 {
     struct seq *q = ps->seq;
+    if (q->slot_err.code) {
+        sched_done(&eng->sched, ps);
+        end_seq(eng, q, END_ERROR, &q->slot_err);
+        return false;
+    }
     if (q->time.first == 0) {
         q->time.first = now;
         tier_computed(eng->tier, q->model, q->n_counted - q->n_reused, now - q->time.admit);

@@ -137,6 +137,33 @@ static void a_failed_device_ends_everything(void **state)
     }
 }
 
+/* An ordinary refusal of one request: the others have their tokens. */
+static void a_slot_without_room(void **state)
+{
+    (void)state;
+    for (uint32_t ahead = 1; ahead <= AHEAD; ahead++) {
+        static struct heard h[10];
+        struct world w;
+        memset(h, 0, sizeof h);
+        world_open(&w, ahead);
+        toy_no_slot = 77;
+        for (int i = 0; i < 10; i++) {
+            struct seq *q = make(&w, &h[i], (int32_t[]){1, 2, 1 + i}, 3, 50);
+            if (i == 4)
+                q->sampling.seed = toy_no_slot;
+            engine_submit(w.eng, q);
+        }
+        hear_all(&w);
+        for (int i = 0; i < 10; i++) {
+            check_heard(&h[i]);
+            assert_int_equal(h[i].end.reason == END_ERROR, i == 4);
+        }
+        assert_int_equal(h[4].end.err.code, HEARTH_ENOMEM);
+        assert_int_equal(h[4].n_got, 0);
+        assert_true(engine_close(w.eng, 30));
+    }
+}
+
 static void a_model_that_does_not_load(void **state)
 {
     (void)state;
@@ -426,14 +453,14 @@ static void a_device_without_room_for_kv(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_number_of_steps_in_flight),   cmocka_unit_test(cancelled_before_it_began),
-        cmocka_unit_test(who_lost_only_its_end_has_it),    cmocka_unit_test(a_failed_device_ends_everything),
-        cmocka_unit_test(two_models_take_turns),           cmocka_unit_test(a_distrusted_device),
-        cmocka_unit_test(a_device_without_the_kernels),    cmocka_unit_test(a_device_without_room),
-        cmocka_unit_test(a_device_without_room_for_kv),    cmocka_unit_test(a_model_that_does_not_load),
-        cmocka_unit_test(eval_is_what_generate_does),      cmocka_unit_test(a_busy_model_is_not_unloaded),
-        cmocka_unit_test(a_load_does_not_stop_the_others), cmocka_unit_test(the_pool_is_a_limit),
-        cmocka_unit_test(closing_with_work_under_way),
+        cmocka_unit_test(any_number_of_steps_in_flight), cmocka_unit_test(cancelled_before_it_began),
+        cmocka_unit_test(who_lost_only_its_end_has_it),  cmocka_unit_test(a_failed_device_ends_everything),
+        cmocka_unit_test(two_models_take_turns),         cmocka_unit_test(a_distrusted_device),
+        cmocka_unit_test(a_device_without_the_kernels),  cmocka_unit_test(a_device_without_room),
+        cmocka_unit_test(a_device_without_room_for_kv),  cmocka_unit_test(a_model_that_does_not_load),
+        cmocka_unit_test(a_slot_without_room),           cmocka_unit_test(eval_is_what_generate_does),
+        cmocka_unit_test(a_busy_model_is_not_unloaded),  cmocka_unit_test(a_load_does_not_stop_the_others),
+        cmocka_unit_test(the_pool_is_a_limit),           cmocka_unit_test(closing_with_work_under_way),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

@@ -34,6 +34,7 @@ struct device {
 uint64_t toy_fail_at, toy_load_steps;
 bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
 int toy_refuses;
+uint64_t toy_no_slot;
 uint64_t toy_free = 1 << 30;
 uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools;
 _Atomic double toy_now, toy_step_s;
@@ -264,8 +265,8 @@ static int toy_step_wait(struct device *d, uint64_t ticket, struct sampled *out,
 static int toy_slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history,
                         uint32_t n_history, uint32_t n_vocab, struct hearth_err *e)
 {
-    (void)d, (void)slot, (void)p, (void)history, (void)n_history, (void)n_vocab, (void)e;
-    return 0;
+    (void)d, (void)slot, (void)history, (void)n_history, (void)n_vocab;
+    return toy_no_slot && p->seed == toy_no_slot ? err_set(e, HEARTH_ENOMEM, "the toy has no room for a slot") : 0;
 }
 static int toy_act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e)
 {
@@ -422,6 +423,7 @@ void world_open_with(struct world *w, const struct engine_params *more, uint32_t
     toy_gpu = gpu;
     toy_no_load = toy_distrusted = false;
     toy_refuses = 0;
+    toy_no_slot = 0;
     toy_checks = toy_loads = toy_pools = 0;
     w->m.hp.n_vocab = VOCAB;
     w->m.hp.n_ctx = MAX_LEN;

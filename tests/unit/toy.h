@@ -14,6 +14,7 @@ enum { VOCAB = 12, END_TOKEN = 0, AHEAD = 4, MAX_LEN = 400, TOY_PAGE_BYTES = 2 *
 
 extern uint64_t toy_fail_at;    /* the step_wait that fails; 0 = none */
 extern uint64_t toy_load_steps; /* loading goes on until others have done so many */
+extern uint64_t toy_no_slot;    /* parameters with this seed find no room; 0 = none */
 extern bool toy_no_load, toy_gpu, toy_distrusted;
 extern int toy_refuses;                    /* what loading on the toy says, where the toy's CPU takes the model */
 extern bool toy_moves_late;                /* kv_moved says no at first */
