@@ -25,7 +25,7 @@ static bool is_kept(const struct stream *st)
     return strcmp(why, "error") != 0 && strcmp(why, "cancelled") != 0;
 }
 
-void stream_fold(struct stream *st)
+bool stream_fold(struct stream *st)
 {
     struct server *s = st->server;
     struct wire_ids appended = {.v = st->appended, .n = st->n_appended};
@@ -37,7 +37,7 @@ void stream_fold(struct stream *st)
                             .sampling = st->request->sampling};
     struct hearth_err e;
     if (s->store == NULL)
-        return;
+        return true;
     if (st->session->row.name == NULL || !is_kept(st)) {
         if (store_fold_nothing(s->store, st->number, &e) != 0)
             log_warn("stream %lld: %s", (long long)st->number, e.msg);
@@ -47,12 +47,15 @@ void stream_fold(struct stream *st)
         log_error("stream %lld is not written to session %s: %s", (long long)st->number, st->session->row.id, e.msg);
         st->is_pending = e.code != HEARTH_ESESSIONEXISTS && e.code != HEARTH_ENOSESSION;
         st->unwritten = st->is_pending ? st->end.finish_reason : st->unwritten;
-        stream_set_error(st, &e);
+        if (strcmp(st->end.finish_reason, "error") != 0) /* of two reasons the first */
+            stream_set_error(st, &e);
         if (!st->is_pending) /* it has no place any more */
             store_fold_nothing(s->store, st->number, &e);
+        return false;
     } else if (s->tidy != NULL) { /* at a start, what else goes on is not in use yet: tidy_new() looks at all */
         tidy_uid(s, st->account->uid);
     }
+    return true;
 }
 
 /* --- what could not be written -------------------------------------------------------------------------- */
@@ -105,10 +108,10 @@ static void try(struct stream *st)
         log_error("stream %lld is not written to session %s: %s", (long long)st->number, ss->row.id, e.msg);
         return;
     }
+    if (strcmp(st->unwritten, "error") != 0)
+        st->error[0] = '\0';
     st->end.finish_reason = st->unwritten;
-    st->error[0] = '\0';
-    stream_fold(st);
-    if (st->error[0] == '\0')
+    if (stream_fold(st))
         log_info("stream %lld is written to session %s now", (long long)st->number, ss->row.id);
 }
 
@@ -134,6 +137,16 @@ void fold_take(struct stream *st)
     try(st);
     TAILQ_REMOVE(&st->server->unwritten, st, entry);
     stream_insert(st);
+}
+
+void fold_forget(struct server *s, const char *session)
+{
+    struct stream *st, *next;
+    for (st = TAILQ_FIRST(&s->unwritten); st != NULL; st = next) {
+        next = TAILQ_NEXT(st, entry);
+        if (strcmp(st->session->row.id, session) == 0)
+            drop(st);
+    }
 }
 
 void fold_end(struct server *s)

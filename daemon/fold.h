@@ -23,6 +23,9 @@ struct stream *fold_find(struct server *s, uid_t uid, int64_t number, const char
 /* Out of here and into the server's list, for readers; written, if that can be. */
 void fold_take(struct stream *st);
 
+/* The session is removed, and what its streams made with it. */
+void fold_forget(struct server *s, const char *session);
+
 /* Writes what the uid has here, as far as that can be; and all that there is, at the end. */
 void fold_try(struct server *s, uid_t uid);
 void fold_end(struct server *s);

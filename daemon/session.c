@@ -257,6 +257,7 @@ void session_forget(struct server *s, const char *id)
         return;
     kvdir_forget(s->kv, id);
     journal_forget(s->journal, id);
+    fold_forget(s, id);
 }
 
 /* The row last: where a crash comes between, the session is there to be removed again. */

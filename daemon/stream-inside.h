@@ -73,8 +73,9 @@ const char *stream_reason(const char *finish_reason);
 
 /* --- fold.c */
 
-/* Writes the turn into the session, and into the same transaction that this stream's is written. */
-void stream_fold(struct stream *st);
+/* Writes the turn into the session, and into the same transaction that this stream's is written. False where that
+ * cannot be; the end says why, if it does not say another reason already. */
+bool stream_fold(struct stream *st);
 
 /* --- deliver.c */
 

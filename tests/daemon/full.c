@@ -121,6 +121,45 @@ static void test_written_later(void **state)
     peer_close(p);
 }
 
+/* A session that is removed takes along what was to be written to it: the request made again is a new one. */
+static void test_removed(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_generate g = a_long_one("s", "mine");
+    struct wire_session_ref ref = {.session = "s"};
+    int64_t stream = no_room(b, &g);
+    wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &ref));
+    box_limit_files(b, 0);
+    peer_refused(p, WIRE_SESSIONS_SHOW, &ref, HEARTH_ENOSESSION, "s");
+    struct wire_generate_result *r = generate(b, &g);
+    assert_true(r->stream > stream);
+    assert_string_equal(r->finish_reason, "stop");
+    wire_free(r);
+    assert_tokens(p, "s", 15 + 3000);
+    peer_close(p);
+}
+
+/* An engine that died over it is the reason that is told, and the tokens that it made are written all the same. */
+static void test_two_reasons(void **state)
+{
+    struct box *b = *state;
+    struct wire_generate g = request("n=3000 size=100 die!=2990", "s");
+    g.request = "mine";
+    for (int room = 0; room < 2; room++) {
+        struct peer *p = peer_open(b);
+        if (room)
+            box_limit_files(b, 0);
+        struct wire_generate_result *r = peer_call(p, WIRE_GENERATE, &g);
+        assert_string_equal(r->finish_reason, "error");
+        assert_int_equal(strncmp(r->error, "ENGINE_FAILED: ", 15), 0);
+        assert_int_equal(r->tokens.n, 2990);
+        wire_free(r);
+        assert_tokens(p, "s", room ? 5 + 25 + 2990 : 5);
+        peer_close(p);
+    }
+}
+
 /* While a generation runs in the session nothing comes before it. */
 static void test_not_between(void **state)
 {
@@ -168,6 +207,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_goes_on, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_same_again, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_written_later, setup_full, box_teardown),
+        cmocka_unit_test_setup_teardown(test_removed, setup_full, box_teardown),
+        cmocka_unit_test_setup_teardown(test_two_reasons, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_not_between, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_end, setup_full, box_teardown),
     };
