@@ -266,7 +266,9 @@ struct device_info {
     uint32_t ahead;     /* steps the caller may have in flight: 1 on the CPU */
     uint64_t mem_total, mem_free; /* bytes */
     uint64_t mem_kept; /* of mem_free: in copies that make things quicker, given back when the memory is wanted */
-    uint64_t hot_allocs; /* allocations, graph instantiations and host syncs since warm-up: 0 on a healthy path */
+    /* What steps and slot_set do of this, since the device was opened; they do none of it once their shape was seen
+     * before. Waits are those of the host for the device, but for step_wait, which is there to wait. */
+    uint64_t hot_allocs, hot_graphs, hot_waits;
 };
 
 /* The workspace's size: grow-only, kept by the device, shared by its models. */

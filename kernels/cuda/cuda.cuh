@@ -236,8 +236,7 @@ struct device {
     cudaStream_t stream, copy; /* steps and everything in step order; weight uploads (moves have their own: move.cu) */
     cudaEvent_t uploaded;
     struct hearth_err err; /* the first failure; code 0 = none */
-    uint64_t hot_allocs;
-    bool hot; /* between step_begin and step_end of a shape seen before: allocations are counted */
+    uint64_t hot_allocs, hot_graphs, hot_waits; /* see device_info; counted wherever they are done */
     bool capturing;
     struct workspace ws;
     step_dev *step;  /* device memory */
@@ -278,7 +277,9 @@ void cuda_refuse(struct device *d, int code, const char *fmt, ...) __attribute__
 
 /* Device memory, counted; NULL and *e (may be NULL) on failure, which does not stick. */
 void *cuda_alloc(struct device *d, uint64_t bytes, const char *what, struct hearth_err *e);
-void cuda_free(struct device *d, void *p);
+void cuda_free(struct device *d, void *p); /* counts as a wait: the runtime waits for what is under way */
+/* The host waits for all steps: counted. */
+void cuda_wait(struct device *d);
 
 static inline kv_view kv_view_of(const struct kv_pool *p, uint32_t layer)
 {

@@ -38,8 +38,7 @@ void cuda_refuse(struct device *d, int code, const char *fmt, ...)
 void *cuda_alloc(struct device *d, uint64_t bytes, const char *what, struct hearth_err *e)
 {
     void *p = NULL;
-    if (d->hot)
-        d->hot_allocs++;
+    d->hot_allocs++;
     cudaError_t rc = cudaMalloc(&p, bytes ? bytes : 1);
     if (rc == cudaErrorMemoryAllocation && kept_drop(d)) {
         cudaGetLastError();
@@ -65,9 +64,17 @@ void *cuda_alloc(struct device *d, uint64_t bytes, const char *what, struct hear
 
 void cuda_free(struct device *d, void *p)
 {
-    if (p)
+    if (p) {
+        d->hot_waits++;
         cuda_ok(d, cudaFree(p));
+    }
     d->kept_asked = false;
+}
+
+void cuda_wait(struct device *d)
+{
+    d->hot_waits++;
+    cuda_ok(d, cudaStreamSynchronize(d->stream));
 }
 
 /* --- open, close --------------------------------------------------------------------------------------------- */
@@ -216,6 +223,8 @@ static void dev_info(struct device *d, struct device_info *out)
     out->mem_free = avail + d->kept_bytes;
     out->mem_kept = d->kept_bytes;
     out->hot_allocs = d->hot_allocs;
+    out->hot_graphs = d->hot_graphs;
+    out->hot_waits = d->hot_waits;
 }
 
 /* --- workspace ----------------------------------------------------------------------------------------------- */
@@ -286,7 +295,7 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     lay(d, &w, block);
     /* What is never written (padding) must be finite: it meets zero weights. */
     cuda_ok(d, cudaMemsetAsync(block, 0, w.bytes, d->stream));
-    cuda_ok(d, cudaStreamSynchronize(d->stream));
+    cuda_wait(d);
     step_forget(d); /* captured graphs hold the old addresses */
     cuda_free(d, d->ws.block);
     w.block = block;

@@ -33,8 +33,7 @@ __half *kept_new(struct device *d, struct wdev *w)
     }
     if (d->err.code || d->kept_room < want)
         return NULL;
-    if (d->hot)
-        d->hot_allocs++;
+    d->hot_allocs++;
     void *p = NULL;
     cudaError_t rc = cudaMalloc(&p, want);
     if (rc == cudaErrorMemoryAllocation) { /* another process was faster: not tried again until memory comes free */
@@ -63,7 +62,7 @@ bool kept_drop(struct device *d)
 {
     if (!d->kept_bytes)
         return false;
-    cuda_ok(d, cudaStreamSynchronize(d->stream)); /* steps under way read them */
+    cuda_wait(d); /* steps under way read them */
     for (struct wdev *w = d->weights; w; w = w->next)
         kept_free(d, w);
     return true;

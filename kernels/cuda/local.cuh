@@ -43,6 +43,9 @@ void op_sample_push(struct device *d, const struct op_sample *op);
 uint64_t step_end(struct device *d);
 int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);
 int step_failed(struct device *d, struct hearth_err *e); /* what was wrong with the last step, once */
+/* The ticket of the next step, and the latest one that is known to be done: so is all that was submitted before it. */
+uint64_t step_next(const struct device *d);
+uint64_t step_seen(const struct device *d);
 int act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e);
 int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in, struct hearth_err *e);
 

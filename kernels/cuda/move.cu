@@ -172,11 +172,11 @@ int kv_move_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
 int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e)
 {
     void *p = NULL;
+    d->hot_allocs++;
     cudaError_t rc = bytes ? cudaHostAlloc(&p, bytes, cudaHostAllocDefault) : cudaErrorMemoryAllocation;
     if (rc == cudaErrorMemoryAllocation) {
         cudaGetLastError(); /* not sticky: the device goes on */
-        return err_set(e, HEARTH_ENOMEM, "no pinned host memory for KV pages: %llu MiB wanted",
-                       (unsigned long long)(bytes >> 20));
+        return err_set(e, HEARTH_ENOMEM, "no pinned host memory: %llu KiB wanted", (unsigned long long)(bytes >> 10));
     }
     if (!cuda_ok(d, rc))
         return err_set(e, HEARTH_EDEVICE, "%s", d->err.msg);

@@ -168,6 +168,7 @@ static bool lt_tune(struct device *d, struct lt_shape *s, const __half *w, const
         for (int k = 0; k < 3; k++)
             lt_run(d, s, &got[i].algo, w, x, y, 0);
         cuda_ok(d, cudaEventRecord(to, d->stream));
+        d->hot_waits++;
         cuda_ok(d, cudaEventSynchronize(to));
         cuda_ok(d, cudaEventElapsedTime(&ms, from, to));
         if (best < 0 || ms < best_ms)
@@ -197,8 +198,7 @@ static void lt_gemm(struct device *d, struct lt_shape want, const __half *w, con
             s = o;
     }
     if (!s) {
-        if (d->hot)
-            d->hot_allocs++;
+        d->hot_allocs++;
         s = &lt->shape[lt->n_shape % LT_SHAPES]; /* the oldest, where there are that many */
         lt_forget(lt, s);
         *s = want;

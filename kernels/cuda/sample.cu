@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS = 512, ROWS = 64, BLOCKS = 128, BINS = 2048 };
+enum { THREADS = 512, ROWS = 64, BLOCKS = 128, BINS = 2048, BIASES = 256 };
 
 struct slot_dev {
     struct sample_params p; /* p.bias is not used here */
@@ -40,6 +40,9 @@ struct slot_mem { /* host: grow-only */
     int32_t *ring;
     uint32_t n_bias, n_count, n_ring;
     uint32_t n_vocab; /* of the last slot_set; 0 = never set */
+    void *list;       /* pinned: biases and history, which slot_set's kernels read */
+    uint64_t list_bytes;
+    uint64_t list_read; /* the step whose end says that they have */
 };
 
 struct sampler {
@@ -50,8 +53,6 @@ struct sampler {
     uint32_t *mask;
     uint64_t mask_words;
     struct slot_mem mem[SLOTS_MAX];
-    float *host_bias; /* [n_vocab] scratch of slot_set */
-    uint32_t host_bias_n;
 };
 
 struct sample_args {
@@ -401,12 +402,32 @@ __global__ void slot_init(slot_dev *to, slot_dev v, int32_t *last, int32_t token
     *last = token;
 }
 
-/* Counts the history's tokens. */
-__global__ void slot_count(uint32_t *count, const int32_t *history, uint32_t n, uint32_t n_vocab)
+/* Counts the history's tokens, and keeps them where there is a window. */
+__global__ void slot_count(uint32_t *count, int32_t *ring, const int32_t *history, uint32_t n, uint32_t n_vocab)
 {
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n && (uint32_t)history[i] < n_vocab)
-        atomicAdd(&count[history[i]], 1);
+    if (i >= n)
+        return;
+    int32_t id = history[i];
+    if (ring)
+        ring[i] = id;
+    if ((uint32_t)id < n_vocab)
+        atomicAdd(&count[id], 1);
+}
+
+/* Adds the list's biases up, in its order: an id may be there more than once. One block. */
+__global__ void slot_bias(float *bias, const struct logit_bias *list, uint32_t n)
+{
+    __shared__ struct logit_bias some[BIASES];
+    for (uint32_t at = 0; at < n; at += BIASES) {
+        uint32_t have = n - at < BIASES ? n - at : BIASES;
+        for (uint32_t i = threadIdx.x; i < have; i += blockDim.x)
+            some[i] = list[at + i];
+        __syncthreads();
+        for (uint32_t i = 0; i < have && !threadIdx.x; i++)
+            bias[some[i].id] += some[i].bias;
+        __syncthreads();
+    }
 }
 
 /* --- host ----------------------------------------------------------------------------------------------------- */
@@ -439,13 +460,13 @@ void sample_fini(struct device *d)
         cudaFree(s->mem[i].bias);
         cudaFree(s->mem[i].count);
         cudaFree(s->mem[i].ring);
+        cudaFreeHost(s->mem[i].list);
     }
     cudaFree(s->slot);
     cudaFree(s->last);
     cudaFree(s->row);
     cudaFree(s->rows_done);
     cudaFree(s->mask);
-    free(s->host_bias);
     free(s);
     d->sampler = NULL;
 }
@@ -480,7 +501,7 @@ uint32_t *mask_room(struct device *d, uint32_t n, uint32_t words)
     uint64_t want = (uint64_t)n * words;
     if (want > s->mask_words) {
         struct hearth_err e = {};
-        cuda_ok(d, cudaStreamSynchronize(d->stream));
+        cuda_wait(d);
         step_forget(d);
         cuda_free(d, s->mask);
         s->mask_words = 0;
@@ -501,7 +522,7 @@ static int room(struct device *d, void **p, uint32_t *have, uint32_t n, struct h
     if (n <= *have)
         return 0;
     if (*p)
-        cuda_ok(d, cudaStreamSynchronize(d->stream));
+        cuda_wait(d);
     cuda_free(d, *p);
     *have = 0;
     *p = cuda_alloc(d, n * 4ull, "a sampling slot", e);
@@ -509,6 +530,24 @@ static int room(struct device *d, void **p, uint32_t *have, uint32_t n, struct h
         return d->err.code ? d->err.code : HEARTH_ENOMEM;
     *have = n;
     return 0;
+}
+
+/* A slot's list for that many bytes, which nobody reads any more. */
+static int list_room(struct device *d, struct slot_mem *m, uint64_t bytes, struct hearth_err *e)
+{
+    if (m->list_read > step_seen(d))
+        cuda_wait(d);
+    if (bytes <= m->list_bytes)
+        return 0;
+    uint64_t have = m->list_bytes ? m->list_bytes : 16 << 10;
+    while (have < bytes)
+        have *= 2;
+    host_free(d, m->list);
+    m->list = NULL, m->list_bytes = 0;
+    int rc = host_alloc(d, have, &m->list, e);
+    if (!rc)
+        m->list_bytes = have;
+    return rc;
 }
 
 static int params_check(const struct sample_params *p, uint32_t n_vocab, struct hearth_err *e)
@@ -559,37 +598,35 @@ int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, con
     slot_dev v = {};
     v.p = *p, v.p.bias = NULL, v.n_vocab = n_vocab;
     bool counted = p->rep_penalty != 1.f || p->presence_penalty != 0.f || p->frequency_penalty != 0.f;
+    uint32_t window = p->penalty_last, n = !counted ? 0 : window && n_history > window ? window : n_history;
+    if ((p->n_bias || n) && (rc = list_room(d, m, p->n_bias * sizeof(*p->bias) + n * 4ull, e)))
+        return rc;
+    m->list_read = step_next(d);
+    struct logit_bias *list = (struct logit_bias *)m->list;
+    int32_t *recent = (int32_t *)(list + p->n_bias);
     if (p->n_bias) {
-        if (s->host_bias_n < n_vocab) {
-            float *b = (float *)realloc(s->host_bias, n_vocab * sizeof(float));
-            if (!b)
-                return err_set(e, HEARTH_ENOMEM, "no memory for logit biases");
-            s->host_bias = b, s->host_bias_n = n_vocab;
-        }
-        memset(s->host_bias, 0, n_vocab * sizeof(float));
-        for (uint32_t i = 0; i < p->n_bias; i++)
-            s->host_bias[p->bias[i].id] += p->bias[i].bias;
         if ((rc = room(d, (void **)&m->bias, &m->n_bias, n_vocab, e)))
             return rc;
-        cuda_ok(d, cudaMemcpyAsync(m->bias, s->host_bias, n_vocab * 4ull, cudaMemcpyHostToDevice, d->stream));
-        cuda_ok(d, cudaStreamSynchronize(d->stream)); /* host_bias is used again */
+        memcpy(list, p->bias, p->n_bias * sizeof(*list));
+        cuda_ok(d, cudaMemsetAsync(m->bias, 0, n_vocab * 4ull, d->stream));
+        d->pdl_chain = false;
+        cuda_launch(d, slot_bias, dim3(1), 256, 0, LAUNCH_PLAIN, m->bias, list, p->n_bias);
         v.bias = m->bias;
     }
     if (counted) {
-        uint32_t window = p->penalty_last, n = window && n_history > window ? window : n_history;
         if ((rc = room(d, (void **)&m->count, &m->n_count, n_vocab, e)) ||
-            (rc = room(d, (void **)&m->ring, &m->n_ring, n > window ? n : window, e)))
+            (rc = room(d, (void **)&m->ring, &m->n_ring, window, e)))
             return rc;
-        cuda_ok(d, cudaMemsetAsync(m->count, 0, n_vocab * 4ull, d->stream));
-        if (n) {
-            cuda_ok(d,
-                    cudaMemcpyAsync(m->ring, history + (n_history - n), n * 4ull, cudaMemcpyHostToDevice, d->stream));
-            d->pdl_chain = false;
-            cuda_launch(d, slot_count, dim3((n + 255) / 256), 256, 0, LAUNCH_PLAIN, m->count, m->ring, n, n_vocab);
-        }
         v.count = m->count;
         v.ring = window ? m->ring : NULL;
         v.ring_used = n, v.ring_at = window ? n % window : 0;
+        cuda_ok(d, cudaMemsetAsync(m->count, 0, n_vocab * 4ull, d->stream));
+        if (n) {
+            memcpy(recent, history + (n_history - n), n * 4ull);
+            d->pdl_chain = false;
+            cuda_launch(d, slot_count, dim3((n + 255) / 256), 256, 0, LAUNCH_PLAIN, m->count, v.ring, recent, n,
+                        n_vocab);
+        }
     }
     d->pdl_chain = false;
     m->n_vocab = n_vocab;

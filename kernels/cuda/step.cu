@@ -52,6 +52,7 @@ struct step_rec {
     uint32_t n_page;      /* in this step's block tables */
     struct result *ring;  /* pinned, [RING] */
     uint64_t key, ticket; /* of this step; of the last step_end */
+    uint64_t seen;        /* the latest ticket whose step was seen to be done */
     bool open, sample, eager;
     uint32_t width[ACT_COUNT];
     struct hearth_err
@@ -80,9 +81,8 @@ static int pages_room(struct device *d, uint32_t n)
     uint32_t cap = d->pages_cap ? d->pages_cap : 1u << 16;
     while (cap < n)
         cap *= 2;
-    if (d->hot)
-        d->hot_allocs++;
-    cuda_ok(d, cudaStreamSynchronize(d->stream));
+    d->hot_allocs++;
+    cuda_wait(d);
     step_forget(d);
     for (int i = 0; i < RING; i++) {
         uint8_t *m = NULL;
@@ -140,7 +140,7 @@ void step_forget(struct device *d)
     for (int i = 0; r && i < GRAPHS_MAX; i++)
         if (r->shape[i].used) {
             if (r->shape[i].exec) {
-                cuda_ok(d, cudaStreamSynchronize(d->stream));
+                cuda_wait(d);
                 cuda_ok(d, cudaGraphExecDestroy(r->shape[i].exec));
             }
             r->shape[i].exec = NULL; /* the row is taken again by a step that destroys what is there */
@@ -224,7 +224,8 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
     d->add.p = d->gate_up.p = NULL, d->ff_there = false;
     /* Copies make the library worth while for fewer rows, but a decode step's rows keep their bits whatever is kept. */
     uint32_t most = !d->decode && kept_all(d) ? SWITCH_ROWS_KEPT : SWITCH_ROWS;
-    d->fast_prefill = !d->wgmma && b->n_row > most && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
+    d->fast_prefill =
+        !d->wgmma && b->n_row > most && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
     d->ws.att.plain = d->ws.ff.plain = d->fast_prefill;
     d->ws.att.ld = d->fast_prefill ? pad256(d->ws.dims.d_q) : PREP_REC;
     d->ws.ff.ld = d->fast_prefill ? pad256(d->ws.dims.d_ff) : PREP_REC;
@@ -427,7 +428,7 @@ static void flush(struct device *d)
 }
 
 /* The table's row of this step's shape, made in the place of the least recently used where there is none. */
-static struct shape *shape_of(struct device *d, bool *seen)
+static struct shape *shape_of(struct device *d)
 {
     struct step_rec *r = d->rec;
     uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (d->fast_prefill ? 4 : 0) | (d->wgmma ? 8 : 0) |
@@ -436,17 +437,14 @@ static struct shape *shape_of(struct device *d, bool *seen)
     for (int i = 0; i < GRAPHS_MAX; i++) {
         struct shape *s = &r->shape[i];
         if (s->used && s->key == r->key && s->kv == d->kv && s->cap == d->cap && s->out_cap == d->out_cap &&
-            s->depth == d->depth && s->n_op == r->n_op && s->mode == mode) {
-            *seen = true;
+            s->depth == d->depth && s->n_op == r->n_op && s->mode == mode)
             return s;
-        }
         if (s->used < old->used)
             old = s;
     }
     if (old->exec)
         cuda_ok(d, cudaGraphExecDestroy(old->exec)); /* deferred by the runtime until its launches are done */
     *old = (struct shape){r->key, d->kv, d->cap, d->out_cap, d->depth, r->n_op, mode, NULL, 0};
-    *seen = false;
     return old;
 }
 
@@ -456,6 +454,7 @@ static cudaGraphExec_t capture(struct device *d)
     struct step_rec *r = d->rec;
     cudaGraph_t g = NULL;
     cudaGraphExec_t exec = NULL;
+    d->hot_graphs++;
     if (!cuda_ok(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal)))
         return NULL;
     d->capturing = true;
@@ -476,9 +475,7 @@ uint64_t step_end(struct device *d)
     struct step_rec *r = d->rec;
     uint64_t ticket = r->ticket + 1;
     if (!d->err.code) {
-        bool seen = false;
-        struct shape *s = shape_of(d, &seen);
-        d->hot = seen;
+        struct shape *s = shape_of(d);
         s->used = ticket;
         if (!r->eager && d->decode && !s->exec)
             s->exec = capture(d);
@@ -490,7 +487,6 @@ uint64_t step_end(struct device *d)
             if (!r->sample)
                 done_run(d, r->ring);
         }
-        d->hot = false;
     }
     struct hearth_err *mine = &r->failed[ticket % RING];
     mine->code = 0;
@@ -501,6 +497,16 @@ uint64_t step_end(struct device *d)
     r->open = false;
     r->ticket = ticket;
     return ticket;
+}
+
+uint64_t step_next(const struct device *d)
+{
+    return d->rec->ticket + 1;
+}
+
+uint64_t step_seen(const struct device *d)
+{
+    return d->rec->seen;
 }
 
 int step_failed(struct device *d, struct hearth_err *e)
@@ -548,6 +554,8 @@ int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n
             *e = d->err;
         return d->err.code;
     }
+    if (ticket > d->rec->seen)
+        d->rec->seen = ticket;
     if (n)
         memcpy(out, (const void *)res->out, n * sizeof(*out));
     return 0;

@@ -1,10 +1,11 @@
 /*
- * hot.c - no allocation, no graph instantiation and no host synchronisation once a model is warm, as the device counts
- * them (device_info.hot_allocs): contexts grow, sequences come and go, their sampling changes.
+ * hot.c - no allocation, no graph captured or instantiated and no wait of the host once a model is warm, as the device
+ * counts them (device_info.hot_*): contexts grow, sequences come and go, their sampling changes.
  *
  * Steps go ahead and feed on slots' own tokens, as the engine's do. Warm is a device that has done each shape of step
- * once, at the longest context. On the CPU, whose counter counts the growth of its scratch, the test also shows that it
- * can fail: a cold device counts. That the GPU does no more than it should is then its counter's word.
+ * once, at the longest context, and each kind of sampling in each slot. That the test can fail a cold device shows,
+ * which counts. That there is no more than what is counted is the backend's word: it waits and allocates through few
+ * functions.
  */
 #include "tests/golden/run.h"
 
@@ -14,6 +15,7 @@
 #include <xxhash.h>
 
 enum { SEQS = 8, CONTEXT = 900, PAGES = CONTEXT / KV_PAGE + 1 };
+enum { KINDS = 6 }; /* of sampling */
 static const uint32_t batches[] = {1, 2, 3, 5, SEQS};
 enum { BATCHES = sizeof batches / sizeof *batches };
 static char path[4096];
@@ -23,7 +25,7 @@ static void set_slots(struct run *r, uint32_t n, uint32_t which)
 {
     static const int32_t history[] = {5, 6, 7, 5, 6, 5};
     static const struct logit_bias bias[] = {{3, -1e30f}, {9, 2}};
-    const struct sample_params kinds[] = {
+    const struct sample_params kinds[KINDS] = {
         {.top_p = 1, .rep_penalty = 1},
         {.temp = 0.7f, .top_k = 40, .top_p = 0.9f, .rep_penalty = 1, .seed = which},
         {.temp = 1.2f, .top_p = 1, .min_p = 0.05f, .rep_penalty = 1, .seed = which},
@@ -32,7 +34,7 @@ static void set_slots(struct run *r, uint32_t n, uint32_t which)
         {.temp = 0.9f, .top_p = 1, .rep_penalty = 1, .n_logprobs = 5, .seed = 5},
     };
     for (uint32_t i = 0; i < n; i++)
-        MUST(r->be->slot_set(r->dev, i, &kinds[(which + i) % 6], history, 6, r->m->hp.n_vocab, &e));
+        MUST(r->be->slot_set(r->dev, i, &kinds[(which + i) % KINDS], history, 6, r->m->hp.n_vocab, &e));
 }
 
 static void wait_until(struct run *r, uint64_t last, uint64_t *done, uint32_t left, uint32_t n)
@@ -76,11 +78,16 @@ static void prompt(struct run *r, uint32_t n, uint64_t *last)
     ++*last;
 }
 
-static uint64_t counted(struct run *r)
+struct counts {
+    unsigned long long allocs, graphs, waits;
+};
+
+/* Since `from`. */
+static struct counts counted(struct run *r, struct counts from)
 {
-    struct device_info info;
-    r->be->info(r->dev, &info);
-    return info.hot_allocs;
+    struct device_info i;
+    r->be->info(r->dev, &i);
+    return (struct counts){i.hot_allocs - from.allocs, i.hot_graphs - from.graphs, i.hot_waits - from.waits};
 }
 
 static void work(struct run *r, uint64_t *last)
@@ -107,7 +114,8 @@ static void a_warm_device_counts_nothing(void **state)
     struct run r;
     uint64_t last = 0;
     run_open(&r, path, run_backend(), NULL, 0, SEQS * PAGES, BATCH_ROWS_MAX);
-    set_slots(&r, SEQS, 0);
+    for (uint32_t which = 0; which < KINDS; which++)
+        set_slots(&r, SEQS, which);
     for (uint32_t i = 0; i < BATCHES; i++)
         for (uint32_t k = 0; k < 3; k++)
             decode(&r, batches[i], deep[k], 4, &last);
@@ -115,12 +123,16 @@ static void a_warm_device_counts_nothing(void **state)
         prompt(&r, 70, &last);
         prompt(&r, 200, &last);
     }
-    uint64_t warm = counted(&r);
+    struct counts warm = counted(&r, (struct counts){0});
     work(&r, &last);
-    uint64_t after = counted(&r);
-    print_message("# %s: %llu steps, counted %llu until warm and %llu after\n", r.info.name, (unsigned long long)last,
-                  (unsigned long long)warm, (unsigned long long)(after - warm));
-    assert_int_equal(after - warm, 0);
+    struct counts after = counted(&r, warm);
+    print_message(
+        "# %s: %llu steps; until warm %llu allocations, %llu graphs and %llu waits, then %llu, %llu and %llu\n",
+        r.info.name, (unsigned long long)last, warm.allocs, warm.graphs, warm.waits, after.allocs, after.graphs,
+        after.waits);
+    assert_int_equal(after.allocs, 0);
+    assert_int_equal(after.graphs, 0);
+    assert_int_equal(after.waits, 0);
     run_close(&r);
 }
 
@@ -129,11 +141,14 @@ static void a_cold_device_counts(void **state)
     (void)state;
     struct run r;
     uint64_t last = 0;
-    if (run_on_gpu())
-        skip(); /* a GPU's first step of a shape is its warming up */
     run_open(&r, path, run_backend(), NULL, 0, SEQS * PAGES, BATCH_ROWS_MAX);
+    struct counts cold = counted(&r, (struct counts){0});
+    for (uint32_t i = 0; i < 2; i++) /* a GPU waits before it writes over a slot's lists that no step has followed */
+        set_slots(&r, SEQS, 0);
     work(&r, &last);
-    assert_true(counted(&r) > 0);
+    struct counts after = counted(&r, cold);
+    assert_true(after.allocs > 0);
+    assert_true(!run_on_gpu() || (after.graphs > 0 && after.waits > 0));
     run_close(&r);
 }
 
