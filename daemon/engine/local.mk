@@ -18,7 +18,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/prompt.c \
 	daemon/engine/sample.c daemon/engine/sample.h \
 	daemon/engine/sched.c daemon/engine/sched.h \
-	daemon/engine/selfcheck.c daemon/engine/selfcheck.h daemon/engine/selfcheck-ops.c daemon/engine/selfcheck-ref.c daemon/engine/selfcheck-cut.c daemon/engine/selfcheck-cut.h \
+	daemon/engine/selfcheck.c daemon/engine/selfcheck.h daemon/engine/selfcheck-ops.c daemon/engine/selfcheck-ref.c daemon/engine/selfcheck-jobs.c daemon/engine/selfcheck-cut.c daemon/engine/selfcheck-cut.h \
 	daemon/engine/seq.c daemon/engine/seq.h \
 	daemon/engine/serve.c daemon/engine/serve.h \
 	daemon/engine/step.c \

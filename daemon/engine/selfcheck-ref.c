@@ -19,9 +19,9 @@ static uint32_t hashed(uint32_t x)
     return x ^ x >> 16;
 }
 
-void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t seq)
+void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t made)
 {
-    uint32_t seed = hashed(op << 16 | (uint32_t)a << 8 | (seq + 1));
+    uint32_t seed = hashed(op << 16 | (uint32_t)a << 8 | (made + 1));
     /* Queries are large enough for attention to have peaks, the residual stream small enough not to hide a product. */
     float unit = a == ACT_Q ? 8.0f / 1024 : 1.0f / 1024;
     for (uint32_t i = 0; i < n; i++)
@@ -93,7 +93,7 @@ int pages_get(const struct backend *be, struct device *d, struct kv_pool *p, con
 int reference_open(struct reference *r, const struct model *m, const struct backend *be,
                    const struct device_params *params, enum dtype kv_type, struct hearth_err *e)
 {
-    struct workspace_dims dims = {.n_row = CHECK_SEQS, .n_out = CHECK_SEQS};
+    struct workspace_dims dims = {.n_row = CHECK_ROWS, .n_out = CHECK_ROWS};
     memset(r, 0, sizeof *r);
     r->m = m;
     r->be = be;
@@ -120,11 +120,12 @@ void reference_close(struct reference *r)
     memset(r, 0, sizeof *r);
 }
 
+/* To the reference every row is a sequence of its own: what others left in the pages, it is given. */
 static void begin(struct reference *r, const struct check_batch *b)
 {
-    static const int32_t no_token[CHECK_SEQS];
-    struct batch_seq seq[CHECK_SEQS];
-    uint32_t row[CHECK_SEQS];
+    static const int32_t no_token[CHECK_ROWS];
+    struct batch_seq seq[CHECK_ROWS];
+    uint32_t row[CHECK_ROWS];
     for (uint32_t i = 0; i < b->n; i++) {
         seq[i] = (struct batch_seq){i, 1, b->pos[i], b->pages[i]};
         row[i] = i;
@@ -151,7 +152,7 @@ static int write_input(struct reference *r, const struct check_batch *b, uint32_
     float *v = malloc((size_t)n * sizeof *v);
     int rc = v ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for an activation of %u", n);
     for (uint32_t row = 0; row < b->n && !rc; row++) {
-        check_input(v, n, i, a, b->seq[row]);
+        check_input(v, n, i, a, b->made[row]);
         rc = r->be->act_write(r->d, a, row, 1, v, e);
     }
     free(v);
@@ -295,7 +296,7 @@ static int run_attend(struct reference *r, const struct check_op *op, uint32_t i
     mine.n_head = mine.n_kv = 1;
     begin(r, b);
     for (uint32_t row = 0; row < b->n && !rc; row++) {
-        check_input(in, d_q, i, ACT_Q, b->seq[row]);
+        check_input(in, d_q, i, ACT_Q, b->made[row]);
         memcpy(q, in + head * n, n * sizeof *q);
         rc = r->be->act_write(r->d, ACT_Q, row, 1, q, e);
     }
@@ -345,7 +346,7 @@ static int run_proj(struct reference *r, const struct check_op *op, uint32_t i, 
     r->be->embed(r->d, &(struct op_embed){.w = &narrow, .scale = 1});
     rc = write_input(r, b, i, mine.in, w->n_in, e);
     for (uint32_t row = 0; row < b->n && !rc; row++) {
-        check_input(in, w->n_out, i, ACT_X, b->seq[row]);
+        check_input(in, w->n_out, i, ACT_X, b->made[row]);
         for (uint32_t k = 0; k < n; k++)
             some[k] = in[x->col[k]];
         rc = r->be->act_write(r->d, ACT_X, row, 1, some, e);

@@ -10,22 +10,29 @@
 #include "daemon/engine/clock.h"
 #include "daemon/engine/selfcheck.h"
 
-enum { BATCHES = 2, SPARE = 2 /* pages that no sequence has */ };
+enum {
+    DECODES = 2, /* the first batches: one row, and three of three sequences */
+    BATCHES,     /* and five of two, as prompts are computed */
+    SPARE = 2    /* pages that no sequence has */
+};
 
 /* An error is measured against the value and against what was added up to it. A GPU rounds normed activations to fp16:
  * 3e-4 of a sum's size as a rule, and results that it keeps in fp16 half a unit more. What enters a product as it is
- * leaves it with the rounding of f32 sums alone. A CPU is exact but for the order of its sums. */
+ * leaves it with the rounding of f32 sums alone; for prompts weights are rounded to fp16 too. A CPU is exact but for
+ * the order of its sums. */
 struct tolerance {
-    double rounded, exact;
+    double rounded, exact, prompt;
 };
-static const struct tolerance of_gpu = {2e-3, 5e-4}, of_cpu = {2e-5, 2e-5};
+static const struct tolerance of_gpu = {2e-3, 5e-4, 2e-3}, of_cpu = {2e-5, 2e-5, 2e-5};
 
 struct check {
     const struct model *m;
     const struct backend *be;
     struct device *d;
     const struct tolerance *tol;
-    struct reference ref;
+    struct check_jobs *jobs;
+    struct check_job job[SELFCHECK_OPS * BATCHES]; /* [list.n][BATCHES] */
+    struct reference *ref;                         /* once they are done */
     struct op_list list;
     struct check_batch batch[BATCHES];
     struct kv_desc desc;
@@ -33,7 +40,7 @@ struct check {
     uint64_t page_bytes;
     uint8_t *fill, *now;                /* [CHECK_PAGES] pages: before, and as the device left them */
     float *out[BATCHES][SELFCHECK_OPS]; /* what each op gave, whole rows */
-    float *logits[BATCHES];             /* of the whole step, one by one */
+    float *logits[DECODES];             /* of the whole step, one by one */
     double device_ms;
     char *failed;
 };
@@ -56,24 +63,36 @@ static void __attribute__((format(printf, 2, 3))) found(struct check *c, const c
 
 /* --- set-up ---------------------------------------------------------------------------------------------- */
 
-/* Sequence 0 is longer than a chunk of 256 of attention, where the context allows; sequence 1 begins a second page. */
+static void make_row(struct check *c, struct check_batch *b, uint32_t seq, uint32_t pos, uint32_t made, int32_t token)
+{
+    static const uint32_t first_page[CHECK_SEQS] = {0, 18, 20};
+    uint32_t row = b->n++;
+    b->seq[row] = seq;
+    b->made[row] = made;
+    b->pos[row] = pos < c->m->hp.n_ctx ? pos : c->m->hp.n_ctx - 1;
+    b->token[row] = token;
+    for (uint32_t p = 0; p <= b->pos[row] / KV_PAGE; p++)
+        b->pages[row][p] = (first_page[seq] + p) * 7 % CHECK_PAGES;
+}
+
+/* Sequence 0 is longer than a chunk of 256 of attention, where the context allows; sequence 1 begins a second page. The
+ * prompts go on where sequences 2 and 0 end: nothing that was there before changes. */
 static void make_batches(struct check *c)
 {
-    static const uint32_t pos[CHECK_SEQS] = {277, 21, 2}, first_page[CHECK_SEQS] = {0, 18, 20};
-    const struct hparams *hp = &c->m->hp;
-    static const uint32_t seqs[BATCHES][CHECK_SEQS] = {{0}, {1, 0, 2}};
-    for (uint32_t i = 0; i < BATCHES; i++) {
-        struct check_batch *b = &c->batch[i];
-        b->n = i ? CHECK_SEQS : 1;
-        for (uint32_t row = 0; row < b->n; row++) {
-            uint32_t s = seqs[i][row];
-            b->seq[row] = s;
-            b->pos[row] = pos[s] < hp->n_ctx ? pos[s] : hp->n_ctx - 1;
-            b->token[row] = s == 0 ? (int32_t)(hp->n_vocab / 2) : s == 1 ? (int32_t)hp->n_vocab - 1 : 0;
-            for (uint32_t p = 0; p <= b->pos[row] / KV_PAGE; p++)
-                b->pages[row][p] = (first_page[s] + p) * 7 % CHECK_PAGES;
-        }
-    }
+    enum { DEEP = 277 };
+    static const uint32_t pos[CHECK_SEQS] = {DEEP, 21, 2}, three[CHECK_SEQS] = {1, 0, 2};
+    int32_t n = (int32_t)c->m->hp.n_vocab, token[CHECK_SEQS] = {n / 2, n - 1, 0};
+    bool deep = c->m->hp.n_ctx > DEEP + 2;
+    struct check_batch *p = &c->batch[DECODES];
+    make_row(c, &c->batch[0], 0, pos[0], 0, token[0]);
+    for (uint32_t i = 0; i < CHECK_SEQS; i++)
+        make_row(c, &c->batch[1], three[i], pos[three[i]], three[i], token[three[i]]);
+    p->prompt = true;
+    for (uint32_t i = 0; i < CHECK_ROWS; i++)
+        if (i < CHECK_ROWS - 2 || !deep)
+            make_row(c, p, 2, pos[2] + 1 + i, CHECK_SEQS + i, (int32_t)i * 31 % n);
+        else
+            make_row(c, p, 0, DEEP + 1 + i - (CHECK_ROWS - 2), CHECK_SEQS + i, (int32_t)i * 31 % n);
 }
 static const uint32_t spare[SPARE] = {21 * 7 % CHECK_PAGES, 22 * 7 % CHECK_PAGES};
 
@@ -106,28 +125,34 @@ static int make_kv(struct check *c, enum dtype type, struct hearth_err *e)
 
 static void check_fini(struct check *c)
 {
-    for (uint32_t i = 0; i < BATCHES; i++) {
+    jobs_free(c->jobs);
+    for (uint32_t i = 0; i < c->list.n * BATCHES; i++)
+        for (int part = 0; part < 3; part++)
+            expect_free(&c->job[i].want[part]);
+    for (uint32_t i = 0; i < BATCHES; i++)
         for (uint32_t k = 0; k < SELFCHECK_OPS; k++)
             free(c->out[i][k]);
+    for (uint32_t i = 0; i < DECODES; i++)
         free(c->logits[i]);
-    }
     if (c->pool)
         c->be->kv_free(c->d, c->pool);
-    reference_close(&c->ref);
     free(c->fill);
     free(c->now);
 }
 
 static void begin(struct check *c, const struct check_batch *b, uint64_t key)
 {
-    struct batch_seq seq[CHECK_SEQS];
-    uint32_t row[CHECK_SEQS];
+    struct batch_seq seq[CHECK_ROWS];
+    uint32_t row[CHECK_ROWS], n_seq = 0;
     for (uint32_t i = 0; i < b->n; i++) {
-        seq[i] = (struct batch_seq){i, 1, b->pos[i], b->pages[i]};
         row[i] = i;
+        if (!i || b->seq[i] != b->seq[i - 1])
+            seq[n_seq++] = (struct batch_seq){i, 0, b->pos[i], NULL};
+        seq[n_seq - 1].n_row++;
+        seq[n_seq - 1].pages = b->pages[i]; /* of its last row: all that the others have, and perhaps more */
     }
     struct batch batch = {
-        .n_row = b->n, .n_seq = b->n, .n_out = b->n, .token = b->token, .seq = seq, .out_row = row, .kv = c->pool};
+        .n_row = b->n, .n_seq = n_seq, .n_out = b->n, .token = b->token, .seq = seq, .out_row = row, .kv = c->pool};
     c->be->step_begin(c->d, &batch, key);
 }
 
@@ -141,11 +166,11 @@ static int write_inputs(struct check *c, uint32_t i, const struct check_batch *b
     int rc = 0;
     for (uint32_t row = 0; row < b->n && !rc && op->kind != OP_EMBED; row++) {
         uint32_t n = op->kind == OP_ATTEND ? ops_width(op) : op->kind == OP_PROJ ? w->n_out : w->n_in;
-        check_input(room, n, i, in[op->kind], b->seq[row]);
+        check_input(room, n, i, in[op->kind], b->made[row]);
         rc = c->be->act_write(c->d, in[op->kind], row, 1, room, e);
         if (rc || op->kind != OP_PROJ)
             continue;
-        check_input(room, w->n_in, i, op->proj.in, b->seq[row]);
+        check_input(room, w->n_in, i, op->proj.in, b->made[row]);
         rc = c->be->act_write(c->d, op->proj.in, row, 1, room, e);
     }
     return rc;
@@ -181,17 +206,17 @@ static int run_ops(struct check *c, uint32_t batch, struct hearth_err *e)
 }
 
 /* Compares a row's columns with what is expected of them. */
-static void compare(struct check *c, const char *what, const struct expect *x, const float *got, uint32_t row,
-                    uint32_t n_row)
+static void compare(struct check *c, const char *what, const struct check_batch *b, const struct expect *x,
+                    const float *got, uint32_t row)
 {
-    double tol = x->exact ? c->tol->exact : c->tol->rounded;
+    double tol = b->prompt ? c->tol->prompt : x->exact ? c->tol->exact : c->tol->rounded;
     for (uint32_t k = 0; k < x->n_col; k++) {
         double want = (double)x->want[row * x->n_col + k], have = (double)got[x->col[k]];
         double limit = tol * (fabs(want) + (double)x->scale[row * x->n_col + k]) + 1e-30;
         if (fabs(have - want) <= limit)
             continue;
-        found(c, "%s, row %u of %u: column %u is %.6g, not %.6g (%.2g is allowed)", what, row, n_row, x->col[k], have,
-              want, limit);
+        found(c, "%s, row %u of %u%s: column %u is %.6g, not %.6g (%.2g is allowed)", what, row, b->n,
+              b->prompt ? " of prompts" : "", x->col[k], have, want, limit);
         return;
     }
 }
@@ -209,7 +234,7 @@ static void compare_pages(struct check *c, const char *what, uint32_t layer, con
             const uint8_t *page = c->now + b->pages[row][b->pos[row] / KV_PAGE] * c->page_bytes;
             dtype_get((int)d->type)->to_f32(page + dtype_bytes((int)d->type, at * d->d_head), v, d->d_head);
             snprintf(text, sizeof text, "%s: %s of KV head %u in its page", what, part == 1 ? "K" : "V", head[part]);
-            compare(c, text, &x[part], v, row, b->n);
+            compare(c, text, b, &x[part], v, row);
         }
 }
 
@@ -243,6 +268,8 @@ static void compare_rest(struct check *c)
                 memcpy(c->fill + at, c->now + at, vec);
             }
         }
+    if (!memcmp(c->fill, c->now, c->page_bytes * CHECK_PAGES))
+        return;
     for (uint64_t k = 0; k < c->page_bytes * CHECK_PAGES; k++)
         if (c->fill[k] != c->now[k]) {
             found(c, "qkv: byte %llu of KV page %llu changed, which no row of the step owns",
@@ -255,20 +282,22 @@ static int check_op(struct check *c, uint32_t i, uint32_t batch, struct hearth_e
 {
     const struct check_op *op = &c->list.op[i];
     const struct check_batch *b = &c->batch[batch];
-    struct expect x[3];
-    uint32_t head[3] = {0};
+    struct check_job *j = &c->job[i * BATCHES + batch];
     char what[96];
     ops_describe(op, what);
-    int rc = reference_run(&c->ref, op, i, b, c->now, &c->desc, x, head, e);
-    for (uint32_t row = 0; row < b->n && !rc; row++)
-        compare(c, what, &x[0], c->out[batch][i] + (size_t)row * ops_width(op), row, b->n);
-    if (!rc && op->kind == OP_QKV)
-        compare_pages(c, what, op->qkv.layer, b, x, head);
-    if (!rc && batch == BATCHES - 1)
+    if (j->later)
+        j->rc = reference_run(c->ref, op, i, b, c->now, &c->desc, j->want, j->head, &j->err);
+    if (j->rc) {
+        *e = j->err;
+        return j->rc;
+    }
+    for (uint32_t row = 0; row < b->n; row++)
+        compare(c, what, b, &j->want[0], c->out[batch][i] + (size_t)row * ops_width(op), row);
+    if (op->kind == OP_QKV)
+        compare_pages(c, what, op->qkv.layer, b, j->want, j->head);
+    if (batch == BATCHES - 1)
         compare_alone(c, i, what);
-    for (int p = 0; p < 3; p++)
-        expect_free(&x[p]);
-    return rc;
+    return 0;
 }
 
 /* --- in a row -------------------------------------------------------------------------------------------- */
@@ -327,7 +356,7 @@ static int check_tokens(struct check *c, uint32_t batch, struct sampled *first, 
         double begun = now_ms();
         int rc = run_step(c, batch, true, index, c->logits[batch], got, e);
         c->device_ms += now_ms() - begun;
-        if (rc || (rc = reference_sample(&c->ref, b, c->logits[batch], sampling, history, N_HISTORY, index, want, e)))
+        if (rc || (rc = reference_sample(c->ref, b, c->logits[batch], sampling, history, N_HISTORY, index, want, e)))
             return rc;
         any = false;
         for (uint32_t row = 0; row < b->n; row++)
@@ -357,7 +386,8 @@ static int check_step(struct check *c, uint32_t batch, struct hearth_err *e)
         const char *how = turn ? "a replayed step" : "a whole step";
         if ((rc = run_step(c, batch, false, SAMPLE_INDEX, again, then, e)))
             break;
-        for (size_t k = 0; k < n && !c->failed[0]; k++)
+        bool same = !memcmp(again, c->logits[batch], n * sizeof *again);
+        for (size_t k = 0; k < n && !same && !c->failed[0]; k++)
             if (memcmp(&again[k], &c->logits[batch][k], sizeof *again))
                 found(c, "%s (%s, %s), row %zu of %u: logit %zu is %.9g, and %.9g one by one", how, c->m->hp.arch,
                       c->m->hp.type, k / n_vocab, b->n, k % n_vocab, (double)again[k], (double)c->logits[batch][k]);
@@ -399,11 +429,12 @@ static int run(struct check *c, struct hearth_err *e)
     if (rc || (rc = pages_get(c->be, c->d, c->pool, &c->desc, c->now, e)))
         return rc;
     c->device_ms += now_ms() - begun;
+    c->ref = jobs_end(c->jobs);
     for (uint32_t i = 0; i < c->list.n && !rc; i++)
         for (uint32_t batch = 0; batch < BATCHES && !rc; batch++)
             rc = check_op(c, i, batch, e);
     compare_rest(c);
-    for (uint32_t batch = 0; batch < BATCHES && !rc && !c->failed[0]; batch++)
+    for (uint32_t batch = 0; batch < DECODES && !rc && !c->failed[0]; batch++)
         rc = check_step(c, batch, e);
     if (rc || c->failed[0])
         return rc;
@@ -437,11 +468,17 @@ int selfcheck_run(const struct model *m, const struct backend *ref, const struct
     ops_collect(&mine, &c->list);
     make_batches(c);
     int rc = c->list.too_many ? err_set(e, HEARTH_EUNSUPPORTED, "more than %d different ops", SELFCHECK_OPS) : 0;
+    for (uint32_t i = 0; i < c->list.n * BATCHES; i++)
+        c->job[i] = (struct check_job){.op = &c->list.op[i / BATCHES],
+                                       .i = i / BATCHES,
+                                       .b = &c->batch[i % BATCHES],
+                                       .later = c->list.op[i / BATCHES].kind == OP_ATTEND};
+    if (!rc)
+        rc = jobs_begin(&c->jobs, &mine, ref, params, info.kv_type, c->job, c->list.n * BATCHES, e);
+    double opened = now_ms();
     if (!rc)
         rc = make_kv(c, info.kv_type, e);
-    c->device_ms = now_ms() - begun;
-    if (!rc)
-        rc = reference_open(&c->ref, &mine, ref, params, info.kv_type, e);
+    c->device_ms = now_ms() - opened;
     if (!rc)
         rc = run(c, e);
     out->n_op = c->list.n;

@@ -2,16 +2,17 @@
  * selfcheck.h - a device proves on a model's own tensors that it computes what the reference does, before it serves.
  *
  * The ops that a model uses are found by running its forward pass on a backend that only writes down what it is asked
- * for (selfcheck-ops.c), and each (op, types, shape) is then done once, with made-up activations, by the model's device
- * and by the reference, for one row and for three rows of three sequences at positions above 1. Pages of KV are part of
- * it: what qkv appends, that nothing else of a page changes, copies and clears. Then all of these ops in a row,
- * sampling included, as a step of the backend's fast path (a captured graph, then its replay): the same bits as one by
- * one.
+ * for (selfcheck-ops.c), and each (op, types, shape) is then done with made-up activations by the model's device and by
+ * the reference: for one row, for three rows of three sequences at positions above 1, and for five rows of two prompts,
+ * which a device may compute in another arithmetic (on Hopper wgmma; the library's, from some hundred rows on, is not
+ * checked: its trials take longer than the whole check may). Pages of KV are part of it: what qkv appends, that nothing
+ * else of a page changes, copies and clears. Then all of these ops in a row, sampling included, as a step of the
+ * backend's fast path (a captured graph, then its replay): the same bits as one by one.
  *
  * What bounds the reference's work: of every matrix it multiplies SELFCHECK_ROWS sampled rows (others for each batch),
- * of qkv and attention one head of each of q, k and v; so some million multiply-adds for a model of any size. What is
- * not sampled is compared all the same, but with itself: every number of the device must be finite and, to the bit, the
- * same alone as among three rows.
+ * of qkv and attention one head of each of q, k and v; so some million multiply-adds for a model of any size, which
+ * some threads do while the device does its own (selfcheck-jobs.c). What is not sampled is compared all the same, but
+ * with itself: every number of the device must be finite and, to the bit, the same alone as among three rows.
  *
  * WHAT FOLLOWS A FAILURE. The device is not trusted with this model: load.c gives the model to the CPU, in the same
  * process, beside the other models, which passed. Restarting the whole engine on the CPU was the alternative: it would
@@ -35,7 +36,8 @@ struct selfcheck {
 };
 
 /* Returns 0 where the check could be made, whatever it found. The model's workspace is reserved, no step is under way,
- * and slots from SLOTS_MAX - 3 on are free. `ref` is opened with `params` for the time of the check. */
+ * and slots from SLOTS_MAX - 3 on are free. `ref` is opened with `params` for the time of the check, once for each of
+ * its threads. */
 int selfcheck_run(const struct model *m, const struct backend *ref, const struct device_params *params,
                   struct selfcheck *out, struct hearth_err *e);
 
@@ -74,18 +76,20 @@ uint32_t ops_width(const struct check_op *op); /* columns of its output */
 
 /* --- selfcheck-ref.c ------------------------------------------------------------------------------------- */
 
-enum { CHECK_SEQS = 3, CHECK_PAGES = 23 /* a prime: every stride meets all */ };
+enum { CHECK_SEQS = 3, CHECK_ROWS = 5, CHECK_PAGES = 23 /* a prime: every stride meets all */ };
 
-/* Rows of one step, each of a sequence of its own. */
+/* Rows of one step. */
 struct check_batch {
+    bool prompt; /* several rows of a sequence: the device may compute them in another way */
     uint32_t n;
-    uint32_t seq[CHECK_SEQS]; /* which; decides what its inputs are */
-    uint32_t pos[CHECK_SEQS];
-    int32_t token[CHECK_SEQS];
-    uint32_t pages[CHECK_SEQS][CHECK_PAGES];
+    uint32_t seq[CHECK_ROWS];  /* whose; rows of one sequence follow one another */
+    uint32_t made[CHECK_ROWS]; /* which inputs are made up for it: as many as there are rows of their own */
+    uint32_t pos[CHECK_ROWS];
+    int32_t token[CHECK_ROWS];
+    uint32_t pages[CHECK_ROWS][CHECK_PAGES];
 };
-/* An op's made-up input for a sequence: multiples of 2^-10 up to 1, which fp16 holds exactly. */
-void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t seq);
+/* An op's made-up input, one of many: multiples of 2^-10 up to 1, which fp16 holds exactly. */
+void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t made);
 
 /* What the reference says some columns of an op's results are. */
 struct expect {
@@ -120,6 +124,31 @@ int reference_run(struct reference *r, const struct check_op *op, uint32_t i, co
 int reference_sample(struct reference *r, const struct check_batch *b, const float *logits,
                      const struct sample_params *p, const int32_t *history, uint32_t n_history, uint32_t index,
                      struct sampled *out, struct hearth_err *e);
+
+/* --- selfcheck-jobs.c ------------------------------------------------------------------------------------ */
+
+enum { CHECK_THREADS = 4 };
+
+/* One op for one batch. */
+struct check_job {
+    const struct check_op *op;
+    uint32_t i; /* its number */
+    const struct check_batch *b;
+    bool later; /* left out: it wants what the device has done */
+    struct expect want[3];
+    uint32_t head[3];
+    int rc;
+    struct hearth_err err;
+};
+struct check_jobs;
+
+/* Starts on the jobs, which stay where they are until jobs_end; what it gives is to be freed also where it fails. */
+int jobs_begin(struct check_jobs **out, const struct model *m, const struct backend *ref,
+               const struct device_params *params, enum dtype kv_type, struct check_job *job, uint32_t n,
+               struct hearth_err *e);
+/* Waits for all of them. Gives a reference for what is left to do. */
+struct reference *jobs_end(struct check_jobs *all);
+void jobs_free(struct check_jobs *all);
 
 /* Whole pages to and from a pool, no step being under way. */
 int pages_put(const struct backend *be, struct device *d, struct kv_pool *p, const struct kv_desc *desc,

@@ -196,7 +196,6 @@ static const struct backend *reference(void)
 
 int trust_model(const struct model *m, const char *record, struct trust *out, struct hearth_err *e)
 {
-    enum { THREADS = 4 }; /* the check's reference has some million multiply-adds to do */
     const char *name = m->hp.name[0] ? m->hp.name : m->hp.arch;
     struct device_info info;
     struct selfcheck s;
@@ -209,7 +208,7 @@ int trust_model(const struct model *m, const char *record, struct trust *out, st
         out->ok = out->remembered = true;
         return 0;
     }
-    int rc = selfcheck_run(m, reference(), &(struct device_params){.variant = "auto", .threads = THREADS}, &s, e);
+    int rc = selfcheck_run(m, reference(), &(struct device_params){.variant = "auto"}, &s, e);
     if (rc)
         return rc;
     out->ok = !s.failed[0];

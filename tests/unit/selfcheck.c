@@ -69,9 +69,13 @@ static void b_step_begin(struct device *d, const struct batch *b, uint64_t key)
 {
     broken.n_row = b->n_row;
     broken.looked_into = broken.pending = false;
-    if (broken.row < b->n_row) {
-        broken.page = b->seq[broken.row].pages[b->seq[broken.row].pos0 / KV_PAGE];
-        broken.slot = b->seq[broken.row].pos0 % KV_PAGE;
+    for (uint32_t s = 0; s < b->n_seq; s++) {
+        const struct batch_seq *q = &b->seq[s];
+        uint32_t pos = q->pos0 + broken.row - q->row0;
+        if (broken.row < q->row0 || broken.row >= q->row0 + q->n_row)
+            continue;
+        broken.page = q->pages[pos / KV_PAGE];
+        broken.slot = pos % KV_PAGE;
     }
     real->step_begin(d, b, key);
 }
@@ -126,11 +130,11 @@ static void move(struct device *d, uint32_t page, void (*change)(uint8_t *))
     assert_int_equal(real->kv_move_wait(d, real->kv_load(d, broken.kv, &page, &from, 1), &e), 0);
     real->host_free(d, host);
 }
-/* The V that was appended, of all heads; or one of the slots beside it. */
+/* The V that was appended, of all heads; or a slot that no row has. */
 static void change_kv(uint8_t *page)
 {
     const struct kv_desc *k = &broken.desc;
-    uint32_t slot = broken.op == KV_STRAY ? (broken.slot + 1) % KV_PAGE : broken.slot;
+    uint32_t slot = broken.op == KV_STRAY ? (broken.slot + 5) % KV_PAGE : broken.slot;
     for (uint32_t h = 0; h < k->n_kv; h++) {
         uint64_t at = ((((uint64_t)broken.pending_layer * 2 + 1) * k->n_kv + h) * KV_PAGE + slot) * k->d_head;
         for (uint32_t i = 0; i < k->d_head; i++)
@@ -274,7 +278,7 @@ static void every_broken_op_is_named(void **state)
     assert_non_null(run_path(path, tale));
     bed_open(&b, path);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        for (uint32_t row = 0; row < 3; row++) {
+        for (uint32_t row = 0; row < (kinds[i].op < PAGE_COPY ? 5 : 3); row++) { /* from 3 on in prompts alone */
             broken.op = kinds[i].op;
             broken.row = row;
             struct selfcheck s = check(&b);
