@@ -169,11 +169,13 @@ int kv_move_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
 
 /* --- host memory ------------------------------------------------------------------------------------------------ */
 
+/* A byte more than asked: so no two blocks are neighbours, and no run of pages goes on from one to the next, which the
+ * runtime refuses to copy. */
 int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e)
 {
     void *p = NULL;
     d->hot_allocs++;
-    cudaError_t rc = bytes ? cudaHostAlloc(&p, bytes, cudaHostAllocDefault) : cudaErrorMemoryAllocation;
+    cudaError_t rc = bytes ? cudaHostAlloc(&p, bytes + 1, cudaHostAllocDefault) : cudaErrorMemoryAllocation;
     if (rc == cudaErrorMemoryAllocation) {
         cudaGetLastError(); /* not sticky: the device goes on */
         return err_set(e, HEARTH_ENOMEM, "no pinned host memory: %llu KiB wanted", (unsigned long long)(bytes >> 10));

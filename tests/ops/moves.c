@@ -312,6 +312,42 @@ static void test_many(void **state)
     bed_fini(&b);
 }
 
+static int by_address(const void *a, const void *b)
+{
+    const char *x = *(char *const *)a, *y = *(char *const *)b;
+    return (x > y) - (x < y);
+}
+
+/* Where blocks of host memory lie side by side, pages may too, of which one is in each: no copy may take both at once.
+ */
+static void test_blocks(void **state)
+{
+    (void)state;
+    struct bed b;
+    struct hearth_err e;
+    enum { BLOCKS = 8, N = 2 * (BLOCKS - 1), BLOCK_BYTES = 2 << 20 };
+    char *block[BLOCKS];
+    bed_init(&b);
+    assert_true(2 * b.page <= BLOCK_BYTES);
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        if (be->host_alloc(b.d, BLOCK_BYTES, (void **)&block[i], &e))
+            fail_msg("%s", e.msg);
+    qsort(block, BLOCKS, sizeof *block, by_address);
+    for (uint32_t i = 0; i < N; i++) /* the end of one, the beginning of the next */
+        b.host[i] = i % 2 ? block[i / 2 + 1] : block[i / 2] + BLOCK_BYTES - b.page;
+    wait_for(&b, save(&b, b.all, b.host, N));
+    for (uint32_t i = 0; i < N; i++) {
+        assert_memory_equal(b.host[i], b.mirror + i * b.page, b.page);
+        memset(b.host[i], (int)i, b.page);
+        memset(b.mirror + i * b.page, (int)i, b.page);
+    }
+    wait_for(&b, load(&b, b.all, b.host, N));
+    assert_pool(&b);
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        be->host_free(b.d, block[i]);
+    bed_fini(&b);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -355,9 +391,9 @@ int main(int argc, char **argv)
     }
     be->close(d);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),        cmocka_unit_test(test_order), cmocka_unit_test(test_after_step),
-        cmocka_unit_test(test_restored),     cmocka_unit_test(test_many),  cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_beside_steps),
+        cmocka_unit_test(test_exact),        cmocka_unit_test(test_order),  cmocka_unit_test(test_after_step),
+        cmocka_unit_test(test_restored),     cmocka_unit_test(test_many),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_beside_steps), cmocka_unit_test(test_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
