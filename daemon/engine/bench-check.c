@@ -30,7 +30,8 @@ static int same_bits(struct bench *b, const float *want, const float *got, const
 
 static int check_invariant(struct bench *b)
 {
-    uint32_t n = BENCH_CHECK_TOKENS < b->hp.n_ctx ? BENCH_CHECK_TOKENS : b->hp.n_ctx, chunks[] = {1, 7, n - 1};
+    uint32_t n = BENCH_CHECK_TOKENS < b->hp.n_ctx ? BENCH_CHECK_TOKENS : b->hp.n_ctx,
+             chunks[] = {1, 7, n > 1 ? n - 1 : 1};
     char how[64];
     int rc;
     float *want = malloc(b->hp.n_vocab * sizeof *want);

@@ -38,7 +38,7 @@ struct engine {
     struct engine_counters counters;
     struct tier_counters tiers;
     _Atomic bool hold, stop;
-    _Atomic double step_begun; /* when the device thread began to wait for a step of eng->dev; 0: it does not */
+    _Atomic double step_begun; /* when the device thread began to wait for eng->dev; 0: it does not */
     sem_t opened;              /* posted once by the device thread */
     struct hearth_err open_err;
 
@@ -92,6 +92,8 @@ void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const st
 bool step_turn(struct engine *eng);
 /* Carries out what the model's page table asks for: copies, clearings. */
 void step_actions(struct resident *m);
+/* From here on `dev` is waited for, and may hang (engine_stuck); NULL: it is not any more. */
+void step_watch(struct engine *eng, const struct device *dev);
 /* Waits for every step under way. */
 void step_drain(struct engine *eng);
 

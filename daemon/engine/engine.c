@@ -120,7 +120,7 @@ int engine_stuck(const struct engine *eng, struct hearth_err *e)
     double begun = atomic_load(&eng->step_begun);
     if (!most || begun <= 0 || engine_now() - begun < most)
         return 0;
-    return err_set(e, HEARTH_EDEVICE, "%.100s has not ended a step in %u s", eng->info.name, most);
+    return err_set(e, HEARTH_EDEVICE, "%.100s has not ended a step or a copy in %u s", eng->info.name, most);
 }
 
 const struct engine_counters *engine_counters(const struct engine *eng)
@@ -558,7 +558,10 @@ static void wait_for_work(struct engine *eng, bool copying)
     struct pollfd pfd[2] = {{eng->inbox.fd, POLLIN, 0}, {tier_fd(eng->tier), POLLIN, 0}};
     double seconds = tier_patience(eng->tier), unload = unload_patience(eng);
     if (copying) {
-        if (tier_wait(eng->tier, &err))
+        step_watch(eng, eng->dev);
+        int rc = tier_wait(eng->tier, &err);
+        step_watch(eng, NULL);
+        if (rc)
             engine_fail(eng, &err);
         return;
     }

@@ -311,8 +311,11 @@ static void finish_saves(struct engine *eng, struct resident *m)
             engine_tell(eng, false);
         else if (rc == 0)
             poll(&(struct pollfd){tier_fd(eng->tier), POLLIN, 0}, 1, 10);
-        else if (rc > 0)
+        else if (rc > 0) {
+            step_watch(eng, eng->dev);
             rc = tier_wait(eng->tier, &err);
+            step_watch(eng, NULL);
+        }
     }
 }
 

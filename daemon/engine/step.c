@@ -212,8 +212,7 @@ static void end_step(struct engine *eng, const struct plan *p, const struct hear
             end_seq(eng, p->seq[i].seq, END_ERROR, err);
 }
 
-/* From here on the device may hang; see engine_stuck. */
-static void watched(struct engine *eng, const struct device *dev)
+void step_watch(struct engine *eng, const struct device *dev)
 {
     atomic_store(&eng->step_begun, dev && dev == eng->dev ? engine_now() : 0);
 }
@@ -225,9 +224,9 @@ static int finish(struct engine *eng, struct hearth_err *e)
     const struct plan *p = &f->plan;
     const struct model *model = model_of(p)->model;
     struct sampled sampled[BATCH_SEQS_MAX];
-    watched(eng, model->dev);
+    step_watch(eng, model->dev);
     int rc = model->be->step_wait(model->dev, f->ticket, sampled, p->n_sample, e);
-    watched(eng, NULL);
+    step_watch(eng, NULL);
     if (rc == HEARTH_ENOMEM && eng->n_flight == 1)
         end_step(eng, p, e); /* an ordinary refusal: the device is well */
     else if (rc)
@@ -286,9 +285,9 @@ bool step_turn(struct engine *eng)
         eng->n_flight++;
         /* Logits for eval are there only until the next step, and the CPU beside a GPU has one step at a time. */
         bool alone = f->plan.eval || model_of(&f->plan)->model->dev != eng->dev;
-        watched(eng, model_of(&f->plan)->model->dev);
+        step_watch(eng, model_of(&f->plan)->model->dev);
         int rc = submit(eng, f, &err);
-        watched(eng, NULL);
+        step_watch(eng, NULL);
         if (rc)
             engine_fail(eng, &err);
         else if (alone)

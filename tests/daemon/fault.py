@@ -154,7 +154,7 @@ try:
         c = start(*NO_TIERS)
         box.fail(when)
         same(want["first", "dice"], c.say(FIRST, sampling=DICE), why)
-        check("has not ended a step in 1 s" in c.heard["notice"][0]["message"], why + ": the reason is told", c.heard)
+        check("has not ended a step or a copy in 1 s" in c.heard["notice"][0]["message"], why + ": the reason is told", c.heard)
         happened(c, why)
         box.stop()
     box.engine("--fault", box.fault)
