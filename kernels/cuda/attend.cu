@@ -625,6 +625,19 @@ template <int D> static void split(struct device *d, attend_args a)
     prepared_sums(d, a, D);
 }
 
+/*
+ * Whether the step's longer runs of rows are few enough to be split too. attend_long.cu has a block for 128 rows and
+ * heads, which walks the whole context: its time follows the context, and that of chunks the items. Measured where they
+ * meet (README.md): at one and a half items a processor, at two where no row sees more than a chunk.
+ */
+static bool split_all(const struct device *d, const struct op_attend *op)
+{
+    uint64_t group = op->n_head / op->n_kv, items = 0;
+    for (uint32_t s = 0; s < d->n_seq; s++)
+        items += (d->host->n_rows[s] * group + ROWS - 1) / ROWS * op->n_kv;
+    return 2 * items <= (d->max_pos <= ATTEND_CHUNK ? 4ull : 3ull) * d->sms;
+}
+
 void attend_run(struct device *d, const struct op_attend *op)
 {
     attend_args a = {};
@@ -637,7 +650,7 @@ void attend_run(struct device *d, const struct op_attend *op)
     a.part = d->ws.part;
     /* Longer runs of rows go to attend_long.cu, whose bits depend on how a prompt is cut. */
     a.rows_max = BATCH_ROWS_MAX;
-    if (!d->decode && !d->invariant && attend_long(d, op, a, &a.rows_max)) {
+    if (!d->decode && !d->invariant && !split_all(d, op) && attend_long(d, op, a, &a.rows_max)) {
         prepared_sums(d, a, op->d_head);
         return;
     }

@@ -7,6 +7,7 @@
  *       build/kernels/libkernels.a ... -o lab
  *   lab check
  *   lab time N_HEAD N_KV D_HEAD CONTEXT ROWS...
+ *   lab runs N_HEAD N_KV D_HEAD CONTEXT ROWS...    rows of one sequence, outside the invariant mode and in it
  *   lab times    the contexts and batches of README.md's table, heads of 8B
  */
 #include "tests/bench/lab/lab.cuh"
@@ -203,6 +204,8 @@ static void check_one(const struct heads *c)
 
 /* --- time ------------------------------------------------------------------------------------------------------- */
 
+enum { MOST = 512 };
+
 static void fill_random(void *p, uint64_t bytes)
 {
     uint64_t n = 8 << 20;
@@ -214,19 +217,19 @@ static void fill_random(void *p, uint64_t bytes)
     free(h);
 }
 
-/* us a layer, of steps that are attention alone. */
+/* us a layer, of steps that are attention alone; run: rows of one sequence. */
 static double time_steps(const struct heads *c, struct kv_pool *kv, uint32_t layers, uint32_t context, uint32_t rows,
-                         uint32_t *pages, uint32_t per_seq)
+                         uint32_t *pages, uint32_t per_seq, bool run, bool invariant)
 {
     enum { STEPS = 24 };
-    uint32_t out_row[64];
-    int32_t token[64] = {};
-    struct batch_seq seq[64];
+    uint32_t out_row[MOST] = {}, n_seq = run ? 1 : rows;
+    int32_t token[MOST] = {};
+    struct batch_seq seq[MOST];
     double ms[STEPS], last = 0;
-    for (uint32_t r = 0; r < rows; r++)
-        seq[r] = {r, 1, context, pages + r * per_seq}, out_row[r] = r;
+    for (uint32_t r = 0; r < n_seq; r++)
+        seq[r] = {r, rows / n_seq, context, pages + r * per_seq}, out_row[r] = r;
     for (int i = 0; i < STEPS; i++) {
-        struct batch b = {rows, rows, rows, token, seq, out_row, kv, false};
+        struct batch b = {rows, n_seq, n_seq, token, seq, out_row, kv, invariant};
         bk->step_begin(dev, &b, 7 + layers);
         for (uint32_t l = 0; l < layers; l++) {
             struct op_attend op = {l % kv->desc.n_layer, c->n_head, c->n_kv, c->d, 0, 1 / sqrtf((float)c->d), 0};
@@ -241,16 +244,16 @@ static double time_steps(const struct heads *c, struct kv_pool *kv, uint32_t lay
     return ms[4 + (STEPS - 4) / 2];
 }
 
-static void time_one(const struct heads *c, uint32_t context, int n, char **list)
+static void time_one(const struct heads *c, uint32_t context, int n, char **list, bool run)
 {
     uint32_t most = 1, layers = 32;
     for (int i = 0; i < n; i++)
         most = (uint32_t)atoi(list[i]) > most ? (uint32_t)atoi(list[i]) : most;
-    uint32_t per_seq = context / KV_PAGE + 1;
-    uint32_t in_pool = most * (uint64_t)context > 100000 ? 4 : layers; /* at most some GB, and more than L2 */
-    struct workspace_dims w = {256, c->n_head * c->d, c->n_kv * c->d, 256, 256, 64, 64};
+    uint32_t seqs = run ? 1 : most, per_seq = (context + (run ? most : 1) + KV_PAGE - 1) / KV_PAGE;
+    uint32_t in_pool = seqs * (uint64_t)context > 100000 ? 4 : layers; /* at most some GB, and more than L2 */
+    struct workspace_dims w = {256, c->n_head * c->d, c->n_kv * c->d, 256, 256, MOST, 64};
     MUST(bk->reserve(dev, &w, &err));
-    struct kv_desc kd = {in_pool, c->n_kv, c->d, 0, DT_F16, per_seq * most};
+    struct kv_desc kd = {in_pool, c->n_kv, c->d, 0, DT_F16, per_seq * seqs};
     struct kv_pool *kv;
     MUST(bk->kv_new(dev, &kd, &kv, &err));
     cudaDeviceSynchronize();
@@ -260,12 +263,18 @@ static void time_one(const struct heads *c, uint32_t context, int n, char **list
         pages[i] = i;
     for (int i = 0; i < n; i++) {
         uint32_t rows = (uint32_t)atoi(list[i]);
-        double floor_us = 4.0 * rows * (context + 1) * c->n_kv * c->d / 3.12e6;
-        double us = (time_steps(c, kv, layers, context, rows, pages, per_seq) -
-                     time_steps(c, kv, 0, context, rows, pages, per_seq)) *
-                    1e3 / layers;
+        double us[2], floor_us = 4.0 * (run ? 1 : rows) * (context + 1) * c->n_kv * c->d / 3.12e6;
+        for (int inv = 0; inv < (run ? 2 : 1); inv++)
+            us[inv] = (time_steps(c, kv, layers, context, rows, pages, per_seq, run, inv) -
+                       time_steps(c, kv, 0, context, rows, pages, per_seq, run, inv)) *
+                      1e3 / layers;
+        if (run) {
+            printf("attend %u/%u of %u, context %u, run of %u: %.1f us a layer, invariant %.1f\n", c->n_head, c->n_kv,
+                   c->d, context, rows, us[0], us[1]);
+            continue;
+        }
         printf("attend %u/%u of %u, context %u, rows %u: %.1f us a layer; bytes alone %.1f at 3.12 TB/s\n", c->n_head,
-               c->n_kv, c->d, context, rows, us, floor_us);
+               c->n_kv, c->d, context, rows, us[0], floor_us);
         fflush(stdout);
     }
     dev->kv = NULL;
@@ -281,9 +290,9 @@ int main(int argc, char **argv)
         printf("%s\n", err.msg);
         return 77;
     }
-    if (argc > 6 && !strcmp(argv[1], "time")) {
+    if (argc > 6 && (!strcmp(argv[1], "time") || !strcmp(argv[1], "runs"))) {
         struct heads c = {"", (uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), 0, 0};
-        time_one(&c, (uint32_t)atoi(argv[5]), argc - 6, argv + 6);
+        time_one(&c, (uint32_t)atoi(argv[5]), argc - 6, argv + 6, argv[1][0] == 'r');
     } else if (argc > 1 && !strcmp(argv[1], "times")) {
         static const struct {
             uint32_t context;
@@ -292,7 +301,7 @@ int main(int argc, char **argv)
         } table[] = {{10, 2, {"1", "8"}},   {100, 1, {"1"}},   {256, 1, {"1"}},  {1000, 1, {"1"}},
                      {4096, 2, {"1", "8"}}, {4096, 1, {"64"}}, {12288, 1, {"1"}}};
         for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-            time_one(&cases[0], table[i].context, table[i].n, (char **)table[i].rows);
+            time_one(&cases[0], table[i].context, table[i].n, (char **)table[i].rows, false);
     } else
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
             check_one(&cases[i]);
