@@ -13,10 +13,9 @@
 #include "daemon/engine/bench.h"
 #include "daemon/engine/device.h"
 
-enum {
-    FLIGHT = 4, /* moves under way beside a decode: steps go ahead, and a move waits for those before it */
-    PIECES = 2 * FLIGHT
-};
+/* Beside a decode, as the engine's tiers have it. */
+enum { FLIGHT = 8 /* moves under way: steps go ahead, and a move waits for those before it */ };
+static const uint64_t piece_bytes = 16 << 20;
 
 int bench_keep(struct bench_kept *k, struct bench *b, uint32_t depth)
 {
@@ -79,18 +78,30 @@ static int time_moves(struct bench_kept *k, enum bench_move dir, double *ms)
 
 /* --- beside a decode ---------------------------------------------------------------------------------------- */
 
-/* Keeps FLIGHT moves under way, piece after piece; *done counts the bytes of those that ended. */
-static int keep_moving(struct bench_kept *k, enum bench_move dir, uint64_t flight[FLIGHT], uint32_t *next, double *done)
+struct moving {
+    struct bench_kept *k;
+    enum bench_move dir;
+    uint32_t each; /* pages in a piece */
+    uint32_t next;
+    uint64_t flight[FLIGHT]; /* 0: none */
+    double done;             /* bytes of those that ended */
+};
+
+/* Keeps FLIGHT moves under way, piece after piece. */
+static int keep_moving(struct moving *m)
 {
-    uint32_t each = k->n / PIECES;
+    struct bench *b = m->k->b;
+    double bytes = (double)m->each * (double)m->k->page;
     int rc = 0;
-    for (int i = 0; i < FLIGHT && rc >= 0; i++) {
-        if (flight[i] && !(rc = k->b->be->kv_moved(k->b->dev, flight[i], &k->b->err)))
-            continue;
-        if (rc > 0)
-            *done += (double)each * (double)k->page;
+    for (int i = 0; i < FLIGHT && rc >= 0 && m->dir != BENCH_STILL; i++) {
+        if (m->flight[i]) {
+            if (!(rc = b->be->kv_moved(b->dev, m->flight[i], &b->err)))
+                continue;
+            m->done += rc > 0 ? bytes : 0;
+            m->flight[i] = 0;
+        }
         if (rc >= 0)
-            rc = bench_move(k, dir, (*next)++ % PIECES * each, each, &flight[i]);
+            rc = bench_move(m->k, m->dir, m->next++ % (m->k->n / m->each) * m->each, m->each, &m->flight[i]);
     }
     return rc < 0 ? rc : 0;
 }
@@ -101,25 +112,24 @@ static int decode_beside(struct bench_kept *k, enum bench_move dir, double *ms, 
     struct bench *b = k->b;
     struct bench_part part = {1, 0, 1};
     int32_t token = b->token[1];
-    uint64_t flight[FLIGHT] = {0};
-    uint32_t next = 0;
+    struct moving m = {k, dir, .each = k->n / FLIGHT};
+    uint32_t most = piece_bytes < k->page ? 1 : (uint32_t)(piece_bytes / k->page);
+    m.each = m.each < most ? m.each : most;
     int rc = bench_set_slots(b, 1, 1);
-    *bytes = 0;
-    if (!rc && dir != BENCH_STILL) /* the decode begins with the moves under way, as others' do */
-        rc = keep_moving(k, dir, flight, &next, bytes);
+    rc = rc ? rc : keep_moving(&m); /* the decode begins with the moves under way, as others' do */
     double begin = engine_now();
     for (uint32_t t = 0; t < BENCH_TG_TOKENS && !rc && !(rc = bench_wait(b, b->ahead - 1, 1)); t++) {
         bench_step(b, &part, 1, 1, &token, true, t);
         token = TOKEN_OF_SLOT(0);
         part.pos0++;
-        if (dir != BENCH_STILL)
-            rc = keep_moving(k, dir, flight, &next, bytes);
+        rc = keep_moving(&m);
     }
     rc = rc ? rc : bench_wait(b, 0, 1);
     *ms = 1e3 * (engine_now() - begin) / BENCH_TG_TOKENS;
+    *bytes = m.done;
     for (int i = 0; i < FLIGHT && !rc; i++)
-        if (flight[i])
-            rc = b->be->kv_move_wait(b->dev, flight[i], &b->err);
+        if (m.flight[i])
+            rc = b->be->kv_move_wait(b->dev, m.flight[i], &b->err);
     return rc;
 }
 
