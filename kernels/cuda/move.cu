@@ -13,7 +13,7 @@
  * one is asked through the oldest that is left, which comes later: it is then told late, never early.
  *
  * Copies of one direction share an engine, whatever their streams, and wait for each other there: a step's metadata
- * therefore comes by a kernel (step.cu). What still is a copy to the device (a slot's parameters when a sequence
+ * is therefore no copy (step.cu). What still is a copy to the device (a slot's parameters when a sequence
  * enters, the masks of a grammar) waits for the loads before it; a copy is at most PIECE long (80 us on PCIe 5)
  * although a run of neighbours may be longer, so that it gets its turn between two of them. Batched copies of CUDA 12.8
  * would save some calls, but older toolkits lack them and newer ones changed them.

@@ -50,6 +50,7 @@ struct step_rec {
     struct shape shape[GRAPHS_MAX];
     uint8_t *meta[RING];  /* pinned: step_dev, then the block tables */
     uint32_t n_page;      /* in this step's block tables */
+    uint32_t put_max;     /* words of metadata that a launch may carry */
     struct result *ring;  /* pinned, [RING] */
     uint64_t key, ticket; /* of this step; of the last step_end */
     uint64_t seen;        /* the latest ticket whose step was seen to be done */
@@ -67,6 +68,18 @@ static __global__ void fetch(uint2 *dst, const uint2 *src, uint32_t n)
         dst[i] = src[i];
 }
 static_assert(sizeof(step_dev) % 8 == 0, "fetch takes whole words");
+
+/* n words out of the launch itself: 24 KB, where toolkit and driver know launches of more than 4. */
+enum { PUT_DRIVER = 12010 };
+struct put_words {
+    uint2 w[CUDART_VERSION >= PUT_DRIVER ? 3072 : 1];
+};
+static __global__ void put(uint2 *dst, const __grid_constant__ put_words src, uint32_t n)
+{
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        dst[i] = src.w[i];
+}
 
 static step_dev *meta_of(struct device *d)
 {
@@ -116,6 +129,9 @@ void step_init(struct device *d)
     if (!cuda_ok(d, cudaHostAlloc((void **)&r->ring, RING * sizeof(struct result), cudaHostAllocMapped)))
         return;
     memset(r->ring, 0, RING * sizeof(struct result));
+    int driver = 0;
+    cuda_ok(d, cudaDriverGetVersion(&driver));
+    r->put_max = driver >= PUT_DRIVER ? sizeof(put_words) / sizeof(uint2) : 0;
     pages_room(d, 1);
 }
 
@@ -403,8 +419,9 @@ static void run(struct device *d)
 }
 
 /*
- * The metadata comes over the bus by the hand of a kernel, not of a copy engine: there it would queue behind KV pages
- * on their way to the device (move.cu), and every step would wait for them.
+ * The metadata comes with a launch, which the GPU has fetched before its turn comes; where it is too long for that, by
+ * the hand of a kernel that reads the host's memory, 1.5 us later, or 9 us while KV pages are on their way to the
+ * device. A copy engine's hand would be the worst: it would queue there behind those pages (move.cu).
  */
 static void send_meta(struct device *d)
 {
@@ -412,7 +429,14 @@ static void send_meta(struct device *d)
     step_dev *m = meta_of(d);
     m->ticket = r->ticket + 1;
     uint32_t n = (uint32_t)((sizeof(*m) + r->n_page * 4ull) / 8 + r->n_page % 2);
-    cuda_launch(d, fetch, dim3((n + 255) / 256), 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, (const uint2 *)m, n);
+    dim3 grid((n + 255) / 256);
+    if (n > r->put_max) {
+        cuda_launch(d, fetch, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, (const uint2 *)m, n);
+        return;
+    }
+    put_words words;
+    memcpy(words.w, m, n * sizeof(uint2));
+    cuda_launch(d, put, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, words, n);
 }
 
 /* Runs what is noted so far, in the middle of a step. */
