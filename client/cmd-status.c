@@ -34,13 +34,14 @@ static json_t *json_kv(const struct hearth_kv_tiers *k)
 
 static json_t *json_engine(const struct hearth_engine_status *e)
 {
-    return json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "pid",
+    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "pid",
                      (json_int_t)e->pid, "state", json_str(e->state), "backend", json_str(e->backend), "device",
-                     json_str(e->device), "steps", (json_int_t)e->steps, "rows", (json_int_t)e->rows, "rows_max",
-                     (json_int_t)e->rows_max, "tokens_computed", (json_int_t)e->tokens_computed, "queued",
-                     (json_int_t)e->queued, "running", (json_int_t)e->running, "restarts", (json_int_t)e->restarts,
-                     "mem_total", (json_int_t)e->mem_total, "mem_free", (json_int_t)e->mem_free, "mem_kept",
-                     (json_int_t)e->mem_kept, "kv", json_kv(&e->kv), "models", json_loaded_models(e));
+                     json_str(e->device), "no_gpu", json_str(e->no_gpu), "steps", (json_int_t)e->steps, "rows",
+                     (json_int_t)e->rows, "rows_max", (json_int_t)e->rows_max, "tokens_computed",
+                     (json_int_t)e->tokens_computed, "queued", (json_int_t)e->queued, "running", (json_int_t)e->running,
+                     "restarts", (json_int_t)e->restarts, "mem_total", (json_int_t)e->mem_total, "mem_free",
+                     (json_int_t)e->mem_free, "mem_kept", (json_int_t)e->mem_kept, "kv", json_kv(&e->kv), "models",
+                     json_loaded_models(e));
 }
 
 static json_t *json_kv_files(const struct hearth_kv_files *k)
@@ -107,6 +108,8 @@ static void print_status(const struct hearth_status_result *r)
         return;
     }
     printf("engine %s, process %lld, %s: %s\n", e->state, (long long)e->pid, e->backend, e->device);
+    if (e->no_gpu)
+        printf("  WARNING  no GPU is used: %s\n", e->no_gpu);
     printf("  work     %lld running, %lld queued\n", (long long)e->running, (long long)e->queued);
     printf("  steps    %lld of %.2f rows on average, %lld at most; %lld tokens computed\n", (long long)e->steps,
            e->steps ? (double)e->rows / (double)e->steps : 0, (long long)e->rows_max, (long long)e->tokens_computed);

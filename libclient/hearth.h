@@ -624,6 +624,7 @@ struct hearth_engine_status {
     const char *state;   /* "absent", "starting", "running" */
     const char *backend; /* "cpu", "cuda" */
     const char *device;
+    const char *no_gpu; /* NULL, or why the CPU serves although the engine could use a GPU */
     int64_t steps, rows, rows_max, tokens_computed; /* since the engine started; rows / steps is the mean batch */
     int64_t queued, running;                        /* generations */
     int64_t restarts;                               /* of the engine, since the daemon started */

@@ -81,6 +81,7 @@ static const struct wire_field engine_status_fields[] = {
     WORD(wire_engine_status, state),
     WORD(wire_engine_status, backend),
     WORD(wire_engine_status, device),
+    STR(wire_engine_status, no_gpu, 1, HEARTH_ERR_MSG),
     COUNTER(wire_engine_status, steps),
     COUNTER(wire_engine_status, rows),
     COUNTER(wire_engine_status, rows_max),

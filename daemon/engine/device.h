@@ -41,6 +41,7 @@ struct engine {
     _Atomic double step_begun; /* when the device thread began to wait for eng->dev; 0: it does not */
     sem_t opened;              /* posted once by the device thread */
     struct hearth_err open_err;
+    char no_gpu[HEARTH_ERR_MSG]; /* why another backend than the best one serves; "": the best one does. Constant */
 
     /* The loop thread's: events taken and not yet given out. */
     struct post_list taken;

@@ -113,6 +113,11 @@ const char *engine_device(const struct engine *eng)
     return eng->info.name;
 }
 
+const char *engine_no_gpu(const struct engine *eng)
+{
+    return eng->no_gpu[0] ? eng->no_gpu : NULL;
+}
+
 int engine_stuck(const struct engine *eng, struct hearth_err *e)
 {
     static const uint32_t gpu_seconds = 60; /* a CPU may well take longer */
@@ -468,8 +473,10 @@ static int open_device(struct engine *eng, struct hearth_err *e)
             continue;
         if (!(rc = backends[i]->open(&eng->dev, &p, e)))
             eng->be = backends[i];
-        else if (any)
+        else if (any) {
             fprintf(stderr, "hearth-engine: no %s: %s\n", backends[i]->name, e->msg);
+            snprintf(eng->no_gpu, sizeof eng->no_gpu, "%s", e->msg);
+        }
     }
     if (rc)
         return rc;

@@ -154,6 +154,8 @@ struct engine_counters {
     _Atomic uint64_t mem_total, mem_free,
         mem_kept; /* of the device, as of when it last had nothing to do, or 10 s ago */
 };
+/* Why the best backend of this build is not the one that serves; NULL: it is, or another one was asked for. */
+const char *engine_no_gpu(const struct engine *eng);
 /* An error where the device has not ended a step in the time that it has for one: it never will. */
 int engine_stuck(const struct engine *eng, struct hearth_err *e);
 const struct engine_counters *engine_counters(const struct engine *eng);

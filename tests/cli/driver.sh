@@ -30,6 +30,9 @@ without "a broken driver" "unknown error" FAKE_INIT=999
 export LD_LIBRARY_PATH="$dir/fake" FAKE_DRIVER=11040
 status 0 "the daemon serves all the same" "$hearth" run -m "$model" -n 2 --json x
 status 0 "... on the CPU" "$hearth" status --json
-json_is "... which status says" "d['engine']['backend'] == 'cpu' and d['engine']['restarts'] == 0"
+json_is "... which status says, and why" \
+    "d['engine']['backend'] == 'cpu' and d['engine']['restarts'] == 0 and 'the driver is too old' in d['engine']['no_gpu']"
+status 0 "... to people, too" "$hearth" status
+is "... as a warning" "$(grep -c 'WARNING  no GPU is used: no usable GPU: the driver is too old' "$dir/out")" 1
 is "... and the log says why" "$(cat "$dir"/state/hearth/hearthd.log | grep -c 'no cuda: no usable GPU: the driver is too old')" 1
 done_testing
