@@ -520,15 +520,18 @@ static void on_wake(void *arg)
     }
 }
 
-/* A device that hangs tells nobody, and cannot be stopped: what waits for it is told, and goes on in the next engine.
- */
+/* A device that hangs tells nobody, and cannot be stopped: who waits for it is told, and goes on in the next engine. A
+ * process that was stopped itself finds the time gone by, so that one look is not enough. */
 static void on_tick(void *arg)
 {
     struct server *s = arg;
     struct request *r;
-    if (engine_stuck(s->engine, &s->fatal)) {
+    struct hearth_err err;
+    s->stuck = engine_stuck(s->engine, &err) ? s->stuck + 1 : 0;
+    if (s->stuck > 1) {
+        s->fatal = err;
         TAILQ_FOREACH (r, &s->requests, link)
-            serve_error(s, r->rpc_id, &s->fatal);
+            serve_error(s, r->rpc_id, &err);
         link_stop(s->link);
     } else if (!TAILQ_EMPTY(&s->requests)) {
         link_tick_in(s->link, WATCH_SECONDS);

@@ -32,6 +32,7 @@ struct server {
     struct models models;
     TAILQ_HEAD(, request) requests;
     uint64_t last_seq;
+    int stuck;     /* looks in a row that found the device stuck */
     bool stopping; /* engine.shutdown was asked for, by stop_id */
     uint32_t stop_id;
     struct hearth_err fatal; /* code 0, or the device error that ends the process */

@@ -149,12 +149,12 @@ try:
         box.stop()
 
     # a step that never ends: the engine is given up, and its streams go on in the next one
-    box.engine("--fault", box.fault, "--step-seconds", "1")
+    box.engine("--fault", box.fault, "--step-seconds", "4")
     for why, when in ("hangs in the prefill", "hang=1"), ("hangs in decode", "hang=20"):
         c = start(*NO_TIERS)
         box.fail(when)
         same(want["first", "dice"], c.say(FIRST, sampling=DICE), why)
-        check("has not ended a step or a copy in 1 s" in c.heard["notice"][0]["message"], why + ": the reason is told", c.heard)
+        check("has not ended a step or a copy in 4 s" in c.heard["notice"][0]["message"], why + ": the reason is told", c.heard)
         happened(c, why)
         box.stop()
     box.engine("--fault", box.fault)
