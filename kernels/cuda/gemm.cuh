@@ -34,6 +34,7 @@ struct gemm_args {
     uint32_t n_part, n_rec;
     uint32_t tile_lo, tile_hi; /* tiles of this launch */
     uint32_t pair;             /* few: tiles this far apart within 2 * pair are finished together; 0 = alone */
+    uint32_t stage;            /* few: bytes of a stage */
     uint32_t stages, split;    /* wide: split = blocks over K, 1 or CHUNKS */
     uint32_t row0, cap;
     bool few;
@@ -63,7 +64,7 @@ struct gemm_args {
     uint32_t *ticket;
 };
 
-enum { WARPS = 8, CONSUMERS = WARPS * 32, BLOCK = CONSUMERS + 32, FLUSH = 4 /* few: tiles finished at once */ };
+enum { WARPS = 8, CONSUMERS = WARPS * 32, BLOCK = CONSUMERS + 32 };
 
 /* --- Hopper's copies and barriers ------------------------------------------------------------------------------- */
 
@@ -296,8 +297,9 @@ __device__ static inline void put_qkv(const gemm_args &a, uint32_t part, uint32_
  * apart from its end, so that few has them before its sums are there. ROWS: rows of few's launch, 0 = wide.
  */
 struct item {
-    float a, b, freq;
+    float a, b, freq, old;
     uint32_t pos, slot; /* nothing is made of what was asked for before it is wanted: that would wait for it */
+    float sn, cs;
 };
 __device__ static inline uint32_t n_items(const gemm_args &a, uint32_t n)
 {
@@ -306,7 +308,7 @@ __device__ static inline uint32_t n_items(const gemm_args &a, uint32_t n)
 
 /* Where item i lies: tiles and rows within the block's n tiles, the part and the row there. */
 struct place {
-    uint32_t col, ta, tb, ra, rb, part, row, row2;
+    uint32_t col, ta, tb, ra, rb, part, row, row2, head, k; /* head, k: of q|k|v, where row lies in its part */
     bool ok;
 };
 template <int ROWS, class T> __device__ static inline place place_of(const gemm_args &a, uint32_t i, uint32_t n, T tile)
@@ -328,6 +330,7 @@ template <int ROWS, class T> __device__ static inline place place_of(const gemm_
         o.part = &p - a.part;
         o.row = (tile(o.ta) - p.tile0) * 16 + o.ra;
         o.row2 = o.row + (neox ? half : 1);
+        o.head = o.row / a.d_head, o.k = o.row - o.head * a.d_head;
         o.ok = tile(o.tb) < a.tile_hi && o.row < p.n_out;
     } else {
         uint32_t j = ROWS == 1 ? i : i % (n * 16);
@@ -341,21 +344,38 @@ template <int ROWS, class T> __device__ static inline place place_of(const gemm_
     return o;
 }
 
+/* A rotation that this pair of rows takes part in. */
+__device__ static inline bool turns(const gemm_args &a, const place &p)
+{
+    return a.ep == EP_QKV && p.ok && p.part < 2 &&
+           (a.rope.kind == ROPE_NEOX || (a.rope.kind == ROPE_NORM && p.k + 1 < a.rope.n_rot));
+}
+/* What no kernel of the step writes. */
 __device__ static inline item fetch_item(const gemm_args &a, const place &p)
 {
-    item m = {0, 0, 0, 0, NO_SLOT};
-    bool qkv = a.ep == EP_QKV && p.ok, proj = a.ep == EP_PROJ && p.ok,
-         turn = qkv && p.part < 2 && a.rope.kind != ROPE_NONE;
-    uint32_t row0 = a.part[p.ok ? p.part : 0].row0, row = a.row0 + p.col, k = turn ? p.row % a.d_head : 0;
+    item m = {0, 0, 0, 0, 0, NO_SLOT, 0, 1};
+    bool qkv = a.ep == EP_QKV && p.ok, proj = a.ep == EP_PROJ && p.ok;
+    uint32_t row0 = a.part[p.ok ? p.part : 0].row0, row = a.row0 + p.col;
     if (a.bias && (qkv || proj))
         m.a = a.bias[row0 + p.row], m.b = a.bias[row0 + p.row2];
-    if (proj)
-        m.freq = __ldcg(a.out + (uint64_t)row * a.ldout + p.row);
-    if (turn)
-        m.freq = a.rope.inv_freq[a.rope.kind == ROPE_NEOX ? k : k < a.rope.n_rot ? k / 2 : 0], m.pos = a.step->pos[row];
+    if (turns(a, p))
+        m.freq = a.rope.inv_freq[a.rope.kind == ROPE_NEOX ? p.k : p.k / 2], m.pos = a.step->pos[row];
     if (qkv && p.part)
         m.slot = a.step->kv_slot[row];
     return m;
+}
+/* What an earlier one left. */
+__device__ static inline void fetch_old(const gemm_args &a, const place &p, item &m)
+{
+    if (a.ep == EP_PROJ && p.ok)
+        m.old = __ldcg(a.out + (uint64_t)(a.row0 + p.col) * a.ldout + p.row);
+}
+__device__ static inline void turn_item(const gemm_args &a, const place &p, item &m)
+{
+    if (!turns(a, p))
+        return;
+    rope_turn((float)m.pos, m.freq, &m.sn, &m.cs);
+    m.sn *= a.rope.scale, m.cs *= a.rope.scale;
 }
 
 template <class V> __device__ static inline void finish_item(const gemm_args &a, const place &p, V val, const item &m)
@@ -366,7 +386,7 @@ template <class V> __device__ static inline void finish_item(const gemm_args &a,
     if (a.ep != EP_QKV) {
         float *o = a.out + (uint64_t)(a.row0 + p.col) * a.ldout + a.part[p.part].row0 + p.row;
         if (a.ep == EP_PROJ)
-            x = __fadd_rn(m.freq, __fadd_rn(x, m.a));
+            x = __fadd_rn(m.old, __fadd_rn(x, m.a));
         else if (a.ep == EP_LOGITS) {
             x *= a.scale;
             x = a.softcap != 0 ? act_softcap(x, a.softcap) : x;
@@ -374,15 +394,12 @@ template <class V> __device__ static inline void finish_item(const gemm_args &a,
         *o = x;
         return;
     }
-    uint32_t head = p.row / a.d_head, k = p.row % a.d_head, k2 = k + p.row2 - p.row;
+    uint32_t k2 = p.k + p.row2 - p.row;
     float y = __fadd_rn(val(p.tb, p.rb, p.col), m.b);
     x = __fadd_rn(x, m.a);
-    if (p.part < 2 && a.rope.kind != ROPE_NONE && (a.rope.kind == ROPE_NEOX || k2 < a.rope.n_rot)) {
-        float sn, cs;
-        rope_turn((float)m.pos, m.freq, &sn, &cs);
-        sn *= a.rope.scale, cs *= a.rope.scale;
-        float xr = __fmaf_rn(x, cs, -__fmul_rn(y, sn));
-        y = __fmaf_rn(x, sn, __fmul_rn(y, cs)), x = xr;
+    if (turns(a, p)) {
+        float xr = __fmaf_rn(x, m.cs, -__fmul_rn(y, m.sn));
+        y = __fmaf_rn(x, m.sn, __fmul_rn(y, m.cs)), x = xr;
     }
     if (p.part < 2 && a.rope.spread) { /* eight neighbouring lanes have the eight pairs */
         float s = __fadd_rn(x, y) * 0.25f, t = __fsub_rn(x, y) * 0.25f;
@@ -395,8 +412,8 @@ template <class V> __device__ static inline void finish_item(const gemm_args &a,
         }
         x = s, y = t;
     }
-    put_qkv(a, p.part, head, k, p.col, m.slot, x);
-    put_qkv(a, p.part, head, k2, p.col, m.slot, y);
+    put_qkv(a, p.part, p.head, p.k, p.col, m.slot, x);
+    put_qkv(a, p.part, p.head, k2, p.col, m.slot, y);
 }
 
 /* Hidden units of n tiles for all columns; wide's blocks hold whole sub-blocks of them and write their sums too. */
@@ -445,11 +462,17 @@ __device__ static inline void finish_wide(const gemm_args &a, T tile, V val, uin
     for (uint32_t i = tid; i < n_items(a, WARPS); i += BATCH * threads) {
         item m[BATCH];
 #pragma unroll
-        for (int j = 0; j < BATCH; j++)
-            m[j] = fetch_item(a, place_of<0>(a, i + j * threads, WARPS, tile));
+        for (int j = 0; j < BATCH; j++) {
+            place p = place_of<0>(a, i + j * threads, WARPS, tile);
+            m[j] = fetch_item(a, p);
+            fetch_old(a, p, m[j]);
+        }
 #pragma unroll
-        for (int j = 0; j < BATCH; j++)
-            finish_item(a, place_of<0>(a, i + j * threads, WARPS, tile), val, m[j]);
+        for (int j = 0; j < BATCH; j++) {
+            place p = place_of<0>(a, i + j * threads, WARPS, tile);
+            turn_item(a, p, m[j]);
+            finish_item(a, p, val, m[j]);
+        }
     }
 }
 

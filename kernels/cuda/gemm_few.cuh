@@ -2,11 +2,15 @@
  * gemm_few.cuh - the matrix product for one, two or four rows of activations, and its launch. Included by
  * gemm_body.cuh.
  *
- * A block takes tiles of 16 rows of weights; its eight consumer warps take a chunk of K each, a ninth streams the
- * weights into a ring of stages, one contiguous bulk copy of eight units a stage. It does not wait for the kernel
- * before: only activations do. Those a warp turns into integers (t16_int.cuh) for its own chunk alone. The factor of an
- * RMS norm is the same for the whole row, so that nobody waits for it: it is multiplied with the finished sums. Other
- * norms are a kernel of their own, as for `wide`.
+ * A block takes tiles of 16 rows of weights. Its warps never wait for one another within a tile:
+ *   eight multiply, a chunk of K each, and leave their sums in shared memory, FLUSH tiles at a time in two buffers;
+ *   one streams the weights into a ring of stages, one contiguous bulk copy of eight units a stage;
+ *   one finishes: it adds the eight warps' sums and does what follows the product.
+ * Only activations wait for the kernel before. Weights do not, nor does what the end needs besides sums and residuals:
+ * a step's kernels are a chain of small ones, and every instruction between the wait and the last store is on it.
+ * Activations a warp turns into integers (t16_int.cuh) for its own chunk alone. The factor of an RMS norm is the same
+ * for the whole row, so that it is multiplied with the finished sums. Other norms are a kernel of their own, as for
+ * `wide`.
  */
 #ifndef HEARTH_CUDA_GEMM_FEW_CUH
 #define HEARTH_CUDA_GEMM_FEW_CUH
@@ -14,10 +18,24 @@
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/t16_int.cuh"
 
-/* Offsets in a block's shared memory; sums: partial sums, two buffers of FLUSH tiles; squares: the norm's, a warp each.
- */
-template <int M> struct few_smem {
-    enum { ZERO = 256, SQUARES = ZERO + 64, SUMS = SQUARES + M * WARPS * 4, X = SUMS + 2 * WARPS * FLUSH * M * 16 * 4 };
+enum {
+    FLUSH = 2, /* tiles finished at once: a rotation's two may be a pair */
+    STAGES_MAX = 16,
+};
+
+/* A block by its rows, and offsets in its shared memory. sums: two buffers of [WARPS][FLUSH][M][16 rows][4 quarters];
+ * squares: the norm's, a warp each. */
+template <int M> struct few_shape {
+    enum {
+        FINISHERS = 32,
+        THREADS = BLOCK + FINISHERS,
+        MET = CONSUMERS + FINISHERS, /* at a barrier */
+        BUF = WARPS * FLUSH * M * 64,
+        ZERO = 256,
+        SQUARES = ZERO + 64,
+        SUMS = SQUARES + M * WARPS * 4,
+        X = SUMS + 2 * BUF * 4,
+    };
     __host__ __device__ static uint32_t fixed(uint32_t n_rec)
     {
         return (X + M * n_rec * IX_REC + 127) & ~127u;
@@ -26,7 +44,11 @@ template <int M> struct few_smem {
 
 template <int TA, int TB> struct few_ring {
     static constexpr uint32_t UA = t16_unit(TA), UB = t16_unit(TB), PA = t16_per(TA), PB = t16_per(TB);
-    static constexpr uint32_t STAGE = (UA > UB ? UA : UB) * CHUNKS;
+    /* Bytes of a stage. */
+    static uint32_t stage(uint32_t n_rec)
+    {
+        return (UA > UB ? UA : UB) * (n_rec < CHUNKS ? n_rec : CHUNKS);
+    }
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -50,7 +72,7 @@ __device__ static inline void few_stream(const gemm_args &a, uint32_t n, uint64_
             if (i || step) /* one stage on its way at a time: the row's loads would queue behind more */
                 bar_wait(full + last, last_phase);
             bar_expect(full + s, u * unit);
-            bulk(ring + s * R::STAGE, src, u * unit, full + s, policy);
+            bulk(ring + s * a.stage, src, u * unit, full + s, policy);
             src += u * unit, left -= u;
             last = s, last_phase = phase ^ 1;
             if (++s == a.stages)
@@ -127,19 +149,176 @@ __device__ static inline void few_norm(const float *x, uint32_t n, const float *
 }
 #endif
 
+/* Barriers of a block: sums are there, in buffer 0 and 1; they were read; the norm's squares are there. */
+enum { BAR_FULL = 1, BAR_READ = 3, BAR_SQUARES = 5 };
+template <int N> __device__ static inline void meet(int id)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(N) : "memory");
+}
+template <int N> __device__ static inline void tell(int id)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(N) : "memory");
+}
+
+#if __CUDA_ARCH__ >= 900
+
+/* The eight warps that multiply. */
+template <int TA, int TB, int M>
+__device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8_t *sm, uint32_t warp, uint32_t lane)
+{
+    using S = few_shape<M>;
+    uint64_t *full = (uint64_t *)sm, *empty = full + STAGES_MAX;
+    uint8_t *xs = sm + S::X, *ring = sm + S::fixed(a.n_rec);
+    uint32_t n_rec = a.n_rec, rounds = (n_rec + CHUNKS - 1) / CHUNKS, r0 = t16_chunk(n_rec, warp),
+             r1 = t16_chunk(n_rec, warp + 1), row_step = n_rec * IX_REC, stages = a.stages;
+    two_records w;
+    if (a.xf) /* constants: on their way before the wait */
+        w.take(a.norm.w, a.k, r0, r1, lane);
+    pdl_wait();
+#pragma unroll 1
+    for (uint32_t m = 0; m < M; m++) {
+        uint32_t row = a.row0 + m;
+        if (a.xf)
+            few_norm(a.xf + (uint64_t)(a.gather ? a.gather[row] : row) * a.ldxf, a.k, a.norm.w, w, r0, r1,
+                     xs + m * row_step, (float *)(sm + S::SQUARES) + m * WARPS, warp, lane);
+        else
+            few_take(a.x + row * PREP_REC, r0, r1, xs + m * row_step, lane);
+    }
+    if (a.xf)
+        tell<S::MET>(BAR_SQUARES);
+    __syncwarp();
+    struct type_a {
+        enum { value = TA };
+    };
+    struct type_b {
+        enum { value = TB };
+    };
+    const uint8_t *x = xs + r0 * IX_REC;
+    bool mine = lane >> 3 == (lane & 3); /* g >> 1 == t */
+    const uint8_t *own = mine ? x + (lane >> 2 & 1) * IX_HI + 64 * (lane & 3) : sm + S::ZERO;
+    uint32_t own_step = mine ? row_step : 0, own_rec = mine ? IX_REC : 0, s = 0, phase = 0;
+    float *to = (float *)(sm + S::SUMS) + warp * FLUSH * M * 64 + lane;
+#pragma unroll 1
+    for (uint32_t i = 0; i < n; i++) {
+        float acc[M][2];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            acc[m][0] = acc[m][1] = 0;
+        auto run = [&](auto type) {
+            constexpr int T = decltype(type)::value;
+            constexpr uint32_t per = t16_per(T), unit = t16_unit(T);
+            ix_frag v = {x, own, row_step, own_step};
+#pragma unroll 1
+            for (uint32_t c = r0; c < r0 + rounds; c++) {
+#pragma unroll 1
+                for (uint32_t q = 0; q < per; q++) {
+                    bar_wait(full + s, phase);
+                    if (c < r1)
+                        int_mul<T, M>(ring + s * a.stage + warp * unit, q, v, lane, acc);
+                    bar_release(empty + s, lane);
+                    if (++s == stages)
+                        s = 0, phase ^= 1;
+                }
+                v.at += IX_REC, v.own += own_rec;
+            }
+        };
+        if (TA != TB && part_of(a, tile_at(a, i)).second)
+            run(type_b());
+        else
+            run(type_a());
+        uint32_t buf = i / FLUSH & 1, at = buf * S::BUF + i % FLUSH * M * 64;
+        if (i % FLUSH == 0 && i >= 2 * FLUSH)
+            meet<S::MET>(BAR_READ + buf);
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            to[at + m * 64] = acc[m][0], to[at + m * 64 + 32] = acc[m][1]; /* rows g and g + 8, quarter t */
+        if (i % FLUSH == FLUSH - 1 || i + 1 == n)
+            tell<S::MET>(BAR_FULL + buf);
+    }
+}
+
+/* Those that finish: what becomes of the sums of FLUSH tiles at a time. */
+template <int M>
+__device__ static inline void few_finish(const gemm_args &a, uint32_t n, const uint8_t *sm, uint32_t tid)
+{
+    using S = few_shape<M>;
+    uint32_t first = 0, tiles = min(n, (uint32_t)FLUSH); /* tiles at hand */
+    auto tile = [&](uint32_t i) { return tile_at(a, first + i); };
+    bool glu = a.ep == EP_GLU;
+    place at = {};
+    item m = {};
+    auto ask = [&](uint32_t j) {
+        at = place_of<M>(a, j, tiles, tile);
+        m = fetch_item(a, at);
+        turn_item(a, at, m);
+    };
+    if (!glu) /* constants of the step */
+        ask(tid);
+    pdl_wait();
+    fetch_old(a, at, m);
+    float f[M];
+#pragma unroll
+    for (int i = 0; i < M; i++)
+        f[i] = 1;
+    if (a.xf) {
+        meet<S::MET>(BAR_SQUARES);
+#pragma unroll
+        for (int i = 0; i < M; i++) {
+            const float *squares = (const float *)(sm + S::SQUARES) + i * WARPS;
+            float q = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++)
+                q = __fadd_rn(q, squares[w]);
+            f[i] = rsqrtf(__fadd_rn(q / a.k, a.norm.eps));
+        }
+    }
+    for (; first < n; first += FLUSH) {
+        uint32_t buf = first / FLUSH & 1;
+        const float *sums = (const float *)(sm + S::SUMS) + buf * S::BUF;
+        if (first) {
+            tiles = min(n - first, (uint32_t)FLUSH);
+            if (!glu)
+                ask(tid), fetch_old(a, at, m);
+        }
+        auto val = [&](uint32_t i, uint32_t r, uint32_t row) {
+            float q = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) {
+                float4 v = *(const float4 *)(sums + ((w * FLUSH + i) * M + row) * 64 + 4 * r);
+                q = __fadd_rn(q, __fadd_rn(__fadd_rn(v.x, v.y), __fadd_rn(v.z, v.w)));
+            }
+            float by = f[0];
+#pragma unroll
+            for (int k = 1; k < M; k++)
+                by = row == k ? f[k] : by;
+            return __fmul_rn(q, by);
+        };
+        meet<S::MET>(BAR_FULL + buf);
+        if (glu)
+            finish_glu<M>(a, tiles, tile, val, tid, S::FINISHERS);
+        else
+            for (uint32_t j = tid; at.ok; j += S::FINISHERS) {
+                finish_item(a, at, val, m);
+                if (M == 1)
+                    break;
+                ask(j + S::FINISHERS), fetch_old(a, at, m);
+            }
+        if (first + 2 * FLUSH < n)
+            tell<S::MET>(BAR_READ + buf);
+    }
+}
+#endif
+
 /* M rows from row0 on; tiles as in gemm_args. */
 template <int TA, int TB, int M>
-__global__ void __launch_bounds__(BLOCK, 2) gemm_few(const __grid_constant__ gemm_args a)
+__global__ void __launch_bounds__(few_shape<M>::THREADS, 2) gemm_few(const __grid_constant__ gemm_args a)
 {
 #if __CUDA_ARCH__ >= 900
-    using R = few_ring<TA, TB>;
-    using L = few_smem<M>;
     extern __shared__ __align__(128) uint8_t sm[];
-    uint64_t *full = (uint64_t *)sm, *empty = full + 16;
-    float *squares = (float *)(sm + L::SQUARES), *sums = (float *)(sm + L::SUMS);
-    uint8_t *xs = sm + L::X, *ring = sm + L::fixed(a.n_rec);
-    uint32_t tid = threadIdx.x, warp = tid >> 5, lane = tid & 31, n_rec = a.n_rec, base = n_rec / CHUNKS,
-             rem = n_rec % CHUNKS, tiles = a.tile_hi - a.tile_lo, n;
+    uint64_t *full = (uint64_t *)sm, *empty = full + STAGES_MAX;
+    uint32_t tid, tiles = a.tile_hi - a.tile_lo, n;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid)); /* volatile: else it is read again in every round of a loop */
+    uint32_t warp = tid >> 5, lane = tid & 31;
     pdl_go();
     if (a.pair)
         n = 2 * ((tiles / 2 - blockIdx.x + gridDim.x - 1) / gridDim.x);
@@ -151,115 +330,17 @@ __global__ void __launch_bounds__(BLOCK, 2) gemm_few(const __grid_constant__ gem
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     if (tid < 16)
-        ((uint32_t *)(sm + L::ZERO))[tid] = 0;
+        ((uint32_t *)(sm + few_shape<M>::ZERO))[tid] = 0;
     __syncthreads();
-    if (warp == WARPS) {
+    if (warp < WARPS)
+        few_multiply<TA, TB, M>(a, n, sm, warp, lane);
+    else if (warp > WARPS)
+        few_finish<M>(a, n, sm, tid - BLOCK);
+    else {
         if (!lane)
-            few_stream<TA, TB>(a, n, full, empty, ring);
+            few_stream<TA, TB>(a, n, full, empty, sm + few_shape<M>::fixed(a.n_rec));
+        __syncwarp(); /* or the other lanes' wait holds up lane 0 with them */
         pdl_wait();
-        return;
-    }
-    uint32_t r0 = t16_chunk(n_rec, warp), r1 = t16_chunk(n_rec, warp + 1), row_step = n_rec * IX_REC;
-    uint32_t flushed = 0; /* tiles finished */
-    auto group_tile = [&](uint32_t i) { return tile_at(a, flushed + i); };
-    place at = place_of<M>(a, tid, min(n, (uint32_t)FLUSH), group_tile);
-    two_records w;
-    if (a.xf) /* constants: on their way before the wait */
-        w.take(a.norm.w, a.k, r0, r1, lane);
-    pdl_wait();
-#pragma unroll 1
-    for (uint32_t m = 0; m < M; m++) {
-        uint32_t row = a.row0 + m;
-        if (a.xf)
-            few_norm(a.xf + (uint64_t)(a.gather ? a.gather[row] : row) * a.ldxf, a.k, a.norm.w, w, r0, r1,
-                     xs + m * row_step, squares + m * WARPS, warp, lane);
-        else
-            few_take(a.x + row * PREP_REC, r0, r1, xs + m * row_step, lane);
-    }
-    __syncwarp();
-    item next = fetch_item(a, at); /* after the row: its loads must not stand behind these */
-    struct type_a {
-        enum { value = TA };
-    };
-    struct type_b {
-        enum { value = TB };
-    };
-    uint32_t g = lane >> 2, t = lane & 3, s = 0, phase = 0;
-    bool mine = g >> 1 == t;
-#pragma unroll 1
-    for (uint32_t i = 0; i < n; i++) {
-        float acc[M][2];
-#pragma unroll
-        for (int m = 0; m < M; m++)
-            acc[m][0] = acc[m][1] = 0;
-        auto run = [&](auto type) {
-            constexpr int T = decltype(type)::value;
-            constexpr uint32_t per = t16_per(T), unit = t16_unit(T);
-            const uint8_t *x = xs + r0 * IX_REC;
-            ix_frag v = {x, mine ? x + (g & 1) * IX_HI + 64 * t : sm + L::ZERO, row_step, mine ? row_step : 0};
-#pragma unroll 1
-            for (uint32_t c = 0; c < base + (rem != 0); c++) {
-#pragma unroll 1
-                for (uint32_t q = 0; q < per; q++) {
-                    bar_wait(full + s, phase);
-                    if (c < r1 - r0)
-                        int_mul<T, M>(ring + s * R::STAGE + warp * unit, q, v, lane, acc);
-                    bar_release(empty + s, lane);
-                    if (++s == a.stages)
-                        s = 0, phase ^= 1;
-                }
-                v.at += IX_REC, v.own += mine ? IX_REC : 0;
-            }
-        };
-        if (TA != TB && part_of(a, tile_at(a, i)).second)
-            run(type_b());
-        else
-            run(type_a());
-        float *buf = sums + (flushed / FLUSH & 1) * WARPS * FLUSH * M * 16;
-        uint32_t fl = i - flushed;
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) { /* the four quarters of the sub-blocks */
-                float q = __fadd_rn(acc[m][h], __shfl_xor_sync(~0u, acc[m][h], 1));
-                q = __fadd_rn(q, __shfl_xor_sync(~0u, q, 2));
-                if (!t)
-                    buf[((warp * FLUSH + fl) * M + m) * 16 + g + 8 * h] = q;
-            }
-        if (fl + 1 < FLUSH && i + 1 < n)
-            continue;
-        consumers_sync();
-        auto factor = [&](uint32_t m) {
-            float q = 0;
-#pragma unroll
-            for (int w = 0; w < WARPS; w++)
-                q = __fadd_rn(q, squares[m * WARPS + w]);
-            return rsqrtf(__fadd_rn(q / a.k, a.norm.eps));
-        };
-        bool late = a.xf != NULL;
-        float f = M == 1 && late ? factor(0) : 1.f;
-        auto val = [&](uint32_t i, uint32_t r, uint32_t m) {
-            float q = 0;
-#pragma unroll
-            for (int w = 0; w < WARPS; w++)
-                q = __fadd_rn(q, buf[((w * FLUSH + i) * M + m) * 16 + r]);
-            return __fmul_rn(q, M == 1 ? f : late ? factor(m) : 1.f);
-        };
-        if (a.ep == EP_GLU)
-            finish_glu<M>(a, fl + 1, group_tile, val, tid, CONSUMERS);
-        else
-            for (uint32_t j = tid; at.ok; j += CONSUMERS) {
-                finish_item(a, at, val, next);
-                if (M == 1)
-                    break;
-                at = place_of<M>(a, j + CONSUMERS, fl + 1, group_tile);
-                next = fetch_item(a, at);
-            }
-        flushed = i + 1;
-        if (flushed < n && a.ep != EP_GLU) {
-            at = place_of<M>(a, tid, min(n - flushed, (uint32_t)FLUSH), group_tile);
-            next = fetch_item(a, at);
-        }
     }
 #endif
 }
@@ -267,19 +348,22 @@ __global__ void __launch_bounds__(BLOCK, 2) gemm_few(const __grid_constant__ gem
 /* Whether M rows of activations fit beside two stages. */
 template <int TA, int TB, int M> static bool few_fits(const struct device *d, uint32_t n_rec)
 {
-    return few_smem<M>::fixed(n_rec) + 2 * few_ring<TA, TB>::STAGE <= smem_for(d, 1);
+    return few_shape<M>::fixed(n_rec) + 2 * few_ring<TA, TB>::stage(n_rec) <= smem_for(d, 1);
 }
 
 template <int TA, int TB, int M> static void run_few(struct device *d, gemm_args a, uint32_t row)
 {
     static uint32_t done;
-    uint32_t fixed = few_smem<M>::fixed(a.n_rec), stage = few_ring<TA, TB>::STAGE,
-             blocks = smem_for(d, 2) < fixed + 2 * stage ? 1 : 2, units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1);
+    uint32_t fixed = few_shape<M>::fixed(a.n_rec), units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1);
+    a.stage = few_ring<TA, TB>::stage(a.n_rec);
+    uint32_t room = smem_for(d, 2), blocks = 2;
+    if (room < fixed + 2 * a.stage)
+        room = smem_for(d, 1), blocks = 1;
+    a.stages = min_u((room - fixed) / a.stage, STAGES_MAX);
     a.row0 += row, a.cap = M;
-    a.stages = min_u((smem_for(d, blocks) - fixed) / stage, 16);
     smem_once(d, gemm_few<TA, TB, M>, &done);
-    cuda_launch(d, gemm_few<TA, TB, M>, dim3(min_u(units, d->sms * blocks)), BLOCK, fixed + a.stages * stage,
-                LAUNCH_PDL, a);
+    cuda_launch(d, gemm_few<TA, TB, M>, dim3(min_u(units, d->sms * blocks)), few_shape<M>::THREADS,
+                fixed + a.stages * a.stage, LAUNCH_PDL, a);
 }
 
 #endif
