@@ -202,8 +202,8 @@ uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims)
     return wg_sums_bytes(d, dims) ? (uint64_t)pad256(k > dims->d_model ? k : dims->d_model) * WG_ROWS * 2 : 0;
 }
 
-/* Launches w times d->ws.wg_x; whole: blocks have whole groups. Says where the products are. */
-static sums product(struct device *d, const wdev *w, wg_args &a, uint32_t cap, bool whole)
+/* Launches w times d->ws.wg_x; ends: the kernel ends what it begins. Says where the products are otherwise. */
+static sums product(struct device *d, const wdev *w, wg_args &a, uint32_t cap, bool ends)
 {
     const struct shape *f = shape_for(cap);
     uint32_t tiles = f->groups * 4, unit = 0;
@@ -220,9 +220,12 @@ static sums product(struct device *d, const wdev *w, wg_args &a, uint32_t cap, b
         unit = t16_unit(p.type) > unit ? t16_unit(p.type) : unit;
     }
     uint32_t slots = d->sms * f->blocks, units = a.n_group * a.n_rec;
-    a.per = whole ? (a.n_group + slots - 1) / slots * a.n_rec : (units + slots - 1) / slots;
+    uint32_t rounds = (a.n_group + slots - 1) / slots;
+    /* blocks that end what they begin have whole groups, unless a quarter of the places were empty */
+    bool whole = ends && 4 * a.n_group >= 3 * slots * rounds;
+    a.per = whole ? rounds * a.n_rec : (units + slots - 1) / slots;
     a.segs = (a.per + a.n_rec - 2) / a.n_rec + 1;
-    a.sums = d->ws.wg_sums;
+    a.sums = d->ws.wg_sums, a.flag = ends ? d->ws.ticket : NULL;
     /* two rings: stages of weights first, up to what hides the memory's latency, then activations */
     uint32_t room = ((uint32_t)d->smem_max + 1024) / f->blocks - 1024 - WG_FIXED, wst = tiles * unit,
              xst = f->cols * 256;

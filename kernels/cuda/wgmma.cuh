@@ -39,7 +39,8 @@ struct wg_args {
     uint32_t wstages, xstages; /* of the two rings */
     const __half *x[2];        /* by order */
     float *sums;               /* [block][segs][columns][rows of a group] */
-    /* where blocks have whole groups: logits [row][ldout], or hidden units in an order of k */
+    /* where the kernel ends its groups itself: logits [row][ldout], or hidden units in an order of k */
+    uint32_t *flag; /* [block][tile]: a piece is there; zero between kernels */
     float *out;
     uint32_t ldout, n_out, cap;
     float scale, softcap;
@@ -350,11 +351,8 @@ __device__ static inline const wg_part &wg_part_of(const wg_args &a, uint32_t gr
  */
 template <int N> struct wg_shape {
     enum { GROUPS = N == 96 ? 4 : 2, BLOCKS = N <= 64 ? 2 : 1, WORDS = N == 32 || N == 128 ? 2 : 1 };
-    enum {
-        REGS = BLOCKS == 2   ? 104
-               : GROUPS == 2 ? 240
-                             : 112
-    }; /* of a thread that multiplies; one that copies has 24 */
+    /* of a thread that multiplies, and of one that copies */
+    enum { REGS = BLOCKS == 2 ? 104 : GROUPS == 2 ? 232 : 112, COPY_REGS = BLOCKS == 1 && GROUPS == 2 ? 40 : 32 };
 };
 
 /* F16's fragments are the registers that a plane is loaded into: it is multiplied whole, beside the load of the next.
@@ -362,6 +360,68 @@ template <int N> struct wg_shape {
 __host__ __device__ constexpr int wg_words(int type, int words)
 {
     return t16_per(type) == 4 ? 2 : words;
+}
+
+/*
+ * A block's units, in the order in which it takes them. Where a group is ended here, by the block that has its last
+ * record, the others' pieces of it are what they begin with and what that block comes to last: it does not wait for
+ * them.
+ */
+struct wg_share {
+    uint32_t u0, n, head, tail;
+
+    __device__ uint32_t at(uint32_t i) const
+    {
+        uint32_t whole = n - head - tail;
+        return u0 + (i < head ? n - head + i : i < head + whole ? tail + i - head : i - head - whole);
+    }
+};
+__device__ static inline wg_share wg_share_of(const wg_args &a)
+{
+    uint32_t u0 = blockIdx.x * a.per, n = min(a.n_group * a.n_rec - u0, a.per);
+    wg_share s = {u0, n, 0, 0};
+    if (a.flag) {
+        s.head = min(n, (u0 + n) % a.n_rec);
+        s.tail = min(n - s.head, (a.n_rec - u0 % a.n_rec) % a.n_rec);
+    }
+    return s;
+}
+
+/* A warp's sums of a tile, as they lie in its lanes: left for the block that ends the group, and added there. */
+template <int N>
+__device__ static inline float4 *wg_piece(const wg_args &a, uint32_t block, uint32_t warp, uint32_t lane)
+{
+    return (float4 *)a.sums + ((uint64_t)block * wg_shape<N>::GROUPS * 4 + warp) * (N / 8) * 32 + lane;
+}
+template <int N>
+__device__ static inline void wg_leave(const wg_args &a, uint32_t warp, uint32_t lane, const float *acc)
+{
+    float4 *to = wg_piece<N>(a, blockIdx.x, warp, lane);
+#pragma unroll
+    for (int i = 0; i < N / 8; i++)
+        __stcg(to + 32 * i, make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]));
+    __syncwarp();
+    if (!lane)
+        asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(a.flag + blockIdx.x * wg_shape<N>::GROUPS * 4 + warp)
+                     : "memory");
+}
+template <int N>
+__device__ static inline void wg_collect(const wg_args &a, uint32_t block, uint32_t warp, uint32_t lane, float *acc)
+{
+    if (!lane) {
+        uint32_t *flag = a.flag + block * wg_shape<N>::GROUPS * 4 + warp, there;
+        do
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
+        while (!there);
+        *flag = 0;
+    }
+    __syncwarp();
+    const float4 *from = wg_piece<N>(a, block, warp, lane);
+#pragma unroll
+    for (int i = 0; i < N / 8; i++) {
+        float4 v = __ldcg(from + 32 * i);
+        acc[4 * i] += v.x, acc[4 * i + 1] += v.y, acc[4 * i + 2] += v.z, acc[4 * i + 3] += v.w;
+    }
 }
 
 /* The warpgroups that multiply, then one of which a warp streams weights and another activations. */
@@ -378,7 +438,7 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
              *empty_x = full_x + WG_STAGES;
     uint8_t *xring = sm + WG_FIXED, *wring = xring + a.xstages * XSTAGE;
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_rec = a.n_rec;
-    uint32_t u0 = blockIdx.x * a.per, u1 = min(a.n_group * n_rec, u0 + a.per);
+    const wg_share share = wg_share_of(a);
     if (!threadIdx.x) {
         for (uint32_t s = 0; s < WG_STAGES; s++) {
             bar_init(full_w + s, 1), bar_init(empty_w + s, TILES);
@@ -389,12 +449,12 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
     __syncthreads();
     pdl_go();
     if (warp >= TILES)
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::COPY_REGS));
     if (warp == TILES) {
         uint64_t policy = evict_first();
         uint32_t s = 0, phase = 1;
-        for (uint32_t u = u0; u < u1; u++) {
-            uint32_t g = u / n_rec, r = u % n_rec;
+        for (uint32_t i = 0; i < share.n; i++) {
+            uint32_t u = share.at(i), g = u / n_rec, r = u % n_rec;
             const wg_part &p = wg_part_of(a, g);
             const bool second = TA != TB && p.second;
             uint32_t unit = second ? UB : UA, per = t16_per(second ? TB : TA), tile0 = (g - p.group0) * TILES,
@@ -421,7 +481,8 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
             asm volatile("fence.proxy.async;" ::: "memory"); /* the copies read what ordinary stores wrote */
             uint64_t policy = evict_last();
             uint32_t s = 0, phase = 1;
-            for (uint32_t u = u0; u < u1; u++) {
+            for (uint32_t i = 0; i < share.n; i++) {
+                uint32_t u = share.at(i);
                 const __half *x = a.x[TA != TB && wg_part_of(a, u / n_rec).second ? wg_order(TB) : wg_order(TA)] +
                                   (uint64_t)(u % n_rec) * N * 256;
                 for (int h = 0; h < 2; h++) {
@@ -440,8 +501,9 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::REGS));
     uint32_t ws = 0, wphase = 0, xs = 0, xphase = 0;
     float acc[N / 2];
-    for (uint32_t u = u0, seg = 0; u < u1; seg++) {
-        uint32_t g = u / n_rec, n = min(u1 - u, n_rec - u % n_rec);
+    for (uint32_t done = 0, seg = 0; done < share.n; seg++) {
+        uint32_t u = share.at(done), g = u / n_rec, n = min(share.u0 + share.n - u, n_rec - u % n_rec);
+        done += n;
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
             acc[i] = 0;
@@ -508,6 +570,14 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
             run(type_b());
         else
             run(type_a());
+        if (a.flag) {
+            if ((u + n) % n_rec) {
+                wg_leave<N>(a, warp, lane, acc);
+                continue;
+            }
+            for (uint32_t b = g * n_rec / a.per; b < blockIdx.x; b++)
+                wg_collect<N>(a, b, warp, lane, acc);
+        }
         uint32_t row = warp * 16 + (lane >> 2), col = 2 * (lane & 3);
         if (a.ff.p) { /* gate and up of a unit are rows 8 apart: in one lane */
             uint32_t u = (g * TILES + warp) * 8 + (lane >> 2);
@@ -535,7 +605,6 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
             for (int j = 0; j < N / 2; j++)
                 __stcg(o + (j / 4 * 8 + (j & 1)) * (WGS * 64) + (j & 2) * 4, acc[j]);
         }
-        u += n;
     }
 #endif
 }
