@@ -11,6 +11,17 @@
 
 enum { LONG_ROWS = 128, SHORT_MAX = 16 };
 
+/*
+ * The two groups meet barriers of their own, and take as many turns as their parts of the KV have. compute-sanitizer's
+ * racecheck loses the block's barrier after those and reports what the groups pass each other in the end; a build with
+ * -DRACECHECK has all threads take the same turns and meet the same barriers, and is what racecheck is run on.
+ */
+#ifdef RACECHECK
+enum { TOGETHER = 1 };
+#else
+enum { TOGETHER = 0 };
+#endif
+
 template <int D, int G> struct tiles {
     static constexpr int GROUPS = G;                           /* of warps, each with all rows and its part of the KV */
     static constexpr int MT = D > 128 ? 1 : 2;                 /* tiles of 16 rows a warp */
@@ -75,7 +86,7 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
     int part = threadIdx.x / T::THREADS; /* of the KV */
     uint8_t *const ks = sm8 + T::Q + part * 2 * T::BYTES, *const vs = ks + T::BYTES;
     auto sync = [&]() {
-        if (T::GROUPS == 1)
+        if (T::GROUPS == 1 || TOGETHER)
             __syncthreads();
         else
             asm volatile("bar.sync %0, %1;" ::"r"(part + 1), "n"(T::THREADS) : "memory");
@@ -132,7 +143,7 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
     uint32_t v_at = shared_at(vs) + ((lane & 7) + (lane >> 3 & 1) * 8) * T::ROW + (lane >> 4) * 16;
     const float log2e = 1.4426950408889634f, scale2 = a.scale * log2e;
 
-    for (uint32_t b = b0; b < b1; b += T::GROUPS) {
+    for (uint32_t b = b0; (TOGETHER ? b - part : b) < b1; b += T::GROUPS) {
         copy_wait<0>();
         sync(); /* K is there, and V's room free */
         load_block<D, T>(vs, a, pages, head, a.kv.v_off, b * T::BN, len);

@@ -441,8 +441,8 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
     const wg_share share = wg_share_of(a);
     if (!threadIdx.x) {
         for (uint32_t s = 0; s < WG_STAGES; s++) {
-            bar_init(full_w + s, 1), bar_init(empty_w + s, TILES);
-            bar_init(full_x + s, 1), bar_init(empty_x + s, TILES);
+            bar_init(full_w + s, 1), bar_init(empty_w + s, TILES * WARP_ARRIVALS);
+            bar_init(full_x + s, 1), bar_init(empty_x + s, TILES * WARP_ARRIVALS);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
