@@ -284,6 +284,7 @@ tests_unit_gguf_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $
 
 check_PROGRAMS += tests/unit/selfcheck
 TESTS += tests/unit/selfcheck
+THREAD_TESTS += tests/unit/selfcheck
 tests_unit_selfcheck_SOURCES = tests/unit/selfcheck.c $(GOLDEN_RUN)
 tests_unit_selfcheck_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_selfcheck_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) \

@@ -50,42 +50,49 @@ static int expect_new(struct expect *x, uint32_t n_row, uint32_t n_col, struct h
 
 /* --- pages ----------------------------------------------------------------------------------------------- */
 
-/* Through host memory that the backend may copy from at its own pace. */
-static int pages_move(const struct backend *be, struct device *d, struct kv_pool *p, const struct kv_desc *desc,
-                      uint8_t *to, const uint8_t *from, struct hearth_err *e)
+int pages_open(struct check_pages *p, const struct backend *be, struct device *d, const struct kv_desc *desc,
+               struct hearth_err *e)
 {
-    uint64_t bytes = kv_page_bytes(desc), ticket;
+    p->bytes = kv_page_bytes(desc) * CHECK_PAGES;
+    int rc = be->kv_new(d, desc, &p->kv, e);
+    return rc ? rc : be->host_alloc(d, p->bytes, (void **)&p->room, e);
+}
+
+void pages_close(struct check_pages *p, const struct backend *be, struct device *d)
+{
+    if (p->room)
+        be->host_free(d, p->room);
+    if (p->kv)
+        be->kv_free(d, p->kv);
+    *p = (struct check_pages){0};
+}
+
+static int move(struct check_pages *p, const struct backend *be, struct device *d, bool put, struct hearth_err *e)
+{
     uint32_t pages[CHECK_PAGES];
-    void *at[CHECK_PAGES], *room;
-    int rc = be->host_alloc(d, bytes * CHECK_PAGES, &room, e);
-    if (rc)
-        return rc;
+    void *at[CHECK_PAGES];
     for (uint32_t i = 0; i < CHECK_PAGES; i++) {
         pages[i] = i;
-        at[i] = (uint8_t *)room + i * bytes;
+        at[i] = p->room + i * (p->bytes / CHECK_PAGES);
     }
-    if (from) {
-        memcpy(room, from, bytes * CHECK_PAGES);
-        ticket = be->kv_load(d, p, pages, (const void *const *)at, CHECK_PAGES);
-    } else
-        ticket = be->kv_save(d, p, pages, at, CHECK_PAGES);
-    rc = ticket ? be->kv_move_wait(d, ticket, e) : be->sync(d, e);
-    if (!rc && to)
-        memcpy(to, room, bytes * CHECK_PAGES);
-    be->host_free(d, room);
-    return rc;
+    uint64_t ticket = put ? be->kv_load(d, p->kv, pages, (const void *const *)at, CHECK_PAGES)
+                          : be->kv_save(d, p->kv, pages, at, CHECK_PAGES);
+    return ticket ? be->kv_move_wait(d, ticket, e) : be->sync(d, e);
 }
 
-int pages_put(const struct backend *be, struct device *d, struct kv_pool *p, const struct kv_desc *desc,
-              const uint8_t *from, struct hearth_err *e)
-{
-    return pages_move(be, d, p, desc, NULL, from, e);
-}
-
-int pages_get(const struct backend *be, struct device *d, struct kv_pool *p, const struct kv_desc *desc, uint8_t *to,
+int pages_put(struct check_pages *p, const struct backend *be, struct device *d, const uint8_t *from,
               struct hearth_err *e)
 {
-    return pages_move(be, d, p, desc, to, NULL, e);
+    memcpy(p->room, from, p->bytes);
+    return move(p, be, d, true, e);
+}
+
+int pages_get(struct check_pages *p, const struct backend *be, struct device *d, uint8_t *to, struct hearth_err *e)
+{
+    int rc = move(p, be, d, false, e);
+    if (!rc)
+        memcpy(to, p->room, p->bytes);
+    return rc;
 }
 
 /* --- the reference's device ------------------------------------------------------------------------------ */
@@ -104,7 +111,7 @@ int reference_open(struct reference *r, const struct model *m, const struct back
     model_workspace(m, &dims);
     if (!(r->page = malloc(kv_page_bytes(&r->desc) * CHECK_PAGES)))
         rc = err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
-    if (rc || (rc = be->reserve(r->d, &dims, e)) || (rc = be->kv_new(r->d, &r->desc, &r->pool, e)))
+    if (rc || (rc = be->reserve(r->d, &dims, e)) || (rc = pages_open(&r->pool, be, r->d, &r->desc, e)))
         reference_close(r);
     return rc;
 }
@@ -113,8 +120,7 @@ void reference_close(struct reference *r)
 {
     if (!r->d)
         return;
-    if (r->pool)
-        r->be->kv_free(r->d, r->pool);
+    pages_close(&r->pool, r->be, r->d);
     r->be->close(r->d);
     free(r->page);
     memset(r, 0, sizeof *r);
@@ -136,7 +142,7 @@ static void begin(struct reference *r, const struct check_batch *b)
                           .token = b->token[0] >= 0 ? b->token : no_token,
                           .seq = seq,
                           .out_row = row,
-                          .kv = r->pool,
+                          .kv = r->pool.kv,
                           .invariant = true};
     r->be->step_begin(r->d, &batch, 0);
 }
@@ -255,7 +261,7 @@ static int run_qkv(struct reference *r, const struct check_op *op, uint32_t i, c
         rc = r->be->act_read(r->d, ACT_Q, 0, b->n, out[0].want, e);
     }
     int ended = end(r, NULL, 0, rc ? NULL : e);
-    if (rc || (rc = ended) || (rc = pages_get(r->be, r->d, r->pool, &r->desc, r->page, e)))
+    if (rc || (rc = ended) || (rc = pages_get(&r->pool, r->be, r->d, r->page, e)))
         goto out;
     read_rows(&r->desc, r->page, 0, false, 0, b, out[1].want);
     read_rows(&r->desc, r->page, 0, true, 0, b, out[2].want);
@@ -290,7 +296,7 @@ static int run_attend(struct reference *r, const struct check_op *op, uint32_t i
                    head_bytes);
     float *q = calloc(width, sizeof *q), *in = malloc(d_q * sizeof *in);
     int rc = q && in ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for queries");
-    if (rc || (rc = expect_new(x, b->n, n, e)) || (rc = pages_put(r->be, r->d, r->pool, &r->desc, r->page, e)))
+    if (rc || (rc = expect_new(x, b->n, n, e)) || (rc = pages_put(&r->pool, r->be, r->d, r->page, e)))
         goto out;
     mine.layer = 0;
     mine.n_head = mine.n_kv = 1;

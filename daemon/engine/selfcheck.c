@@ -36,7 +36,7 @@ struct check {
     struct op_list list;
     struct check_batch batch[BATCHES];
     struct kv_desc desc;
-    struct kv_pool *pool;
+    struct check_pages pool;
     uint64_t page_bytes;
     uint8_t *fill, *now;                /* [CHECK_PAGES] pages: before, and as the device left them */
     float *out[BATCHES][SELFCHECK_OPS]; /* what each op gave, whole rows */
@@ -117,10 +117,10 @@ static int make_kv(struct check *c, enum dtype type, struct hearth_err *e)
             memcpy(to, c->fill + at, c->page_bytes - at);
             memcpy(to + c->page_bytes - at, c->fill, at);
         }
-        rc = c->be->kv_new(c->d, &c->desc, &c->pool, e);
+        rc = pages_open(&c->pool, c->be, c->d, &c->desc, e);
     }
     free(v);
-    return rc ? rc : pages_put(c->be, c->d, c->pool, &c->desc, c->fill, e);
+    return rc ? rc : pages_put(&c->pool, c->be, c->d, c->fill, e);
 }
 
 static void check_fini(struct check *c)
@@ -134,8 +134,7 @@ static void check_fini(struct check *c)
             free(c->out[i][k]);
     for (uint32_t i = 0; i < DECODES; i++)
         free(c->logits[i]);
-    if (c->pool)
-        c->be->kv_free(c->d, c->pool);
+    pages_close(&c->pool, c->be, c->d);
     free(c->fill);
     free(c->now);
 }
@@ -152,7 +151,7 @@ static void begin(struct check *c, const struct check_batch *b, uint64_t key)
         seq[n_seq - 1].pages = b->pages[i]; /* of its last row: all that the others have, and perhaps more */
     }
     struct batch batch = {
-        .n_row = b->n, .n_seq = n_seq, .n_out = b->n, .token = b->token, .seq = seq, .out_row = row, .kv = c->pool};
+        .n_row = b->n, .n_seq = n_seq, .n_out = b->n, .token = b->token, .seq = seq, .out_row = row, .kv = c->pool.kv};
     c->be->step_begin(c->d, &batch, key);
 }
 
@@ -406,13 +405,13 @@ static int check_copies(struct check *c, struct hearth_err *e)
 {
     double begun = now_ms();
     memcpy(c->fill, c->now, c->page_bytes * CHECK_PAGES);
-    c->be->kv_copy(c->d, c->pool, spare[0], 0);
-    c->be->kv_clear(c->d, c->pool, spare[1]);
+    c->be->kv_copy(c->d, c->pool.kv, spare[0], 0);
+    c->be->kv_clear(c->d, c->pool.kv, spare[1]);
     memcpy(c->fill + spare[0] * c->page_bytes, c->fill, c->page_bytes);
     memset(c->fill + spare[1] * c->page_bytes, 0, c->page_bytes);
     int rc = c->be->sync(c->d, e);
     if (!rc)
-        rc = pages_get(c->be, c->d, c->pool, &c->desc, c->now, e);
+        rc = pages_get(&c->pool, c->be, c->d, c->now, e);
     c->device_ms += now_ms() - begun;
     for (uint32_t p = 0; p < CHECK_PAGES && !rc; p++)
         if (memcmp(c->now + p * c->page_bytes, c->fill + p * c->page_bytes, c->page_bytes))
@@ -426,7 +425,7 @@ static int run(struct check *c, struct hearth_err *e)
     double begun = now_ms();
     for (uint32_t batch = 0; batch < BATCHES && !rc; batch++)
         rc = run_ops(c, batch, e);
-    if (rc || (rc = pages_get(c->be, c->d, c->pool, &c->desc, c->now, e)))
+    if (rc || (rc = pages_get(&c->pool, c->be, c->d, c->now, e)))
         return rc;
     c->device_ms += now_ms() - begun;
     c->ref = jobs_end(c->jobs);
@@ -444,7 +443,7 @@ static int run(struct check *c, struct hearth_err *e)
                   c->m->hp.type, k, (double)c->logits[0][k], (double)c->logits[1][c->m->hp.n_vocab + k]);
             break;
         }
-    if ((rc = pages_get(c->be, c->d, c->pool, &c->desc, c->now, e)))
+    if ((rc = pages_get(&c->pool, c->be, c->d, c->now, e)))
         return rc;
     return check_copies(c, e);
 }

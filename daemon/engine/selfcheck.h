@@ -101,11 +101,25 @@ struct expect {
 };
 void expect_free(struct expect *x);
 
+/* A pool of CHECK_PAGES pages, and memory that they may be moved to and from: pinning it takes as long as the moves. */
+struct check_pages {
+    struct kv_pool *kv;
+    uint8_t *room;
+    uint64_t bytes; /* of all pages */
+};
+int pages_open(struct check_pages *p, const struct backend *be, struct device *d, const struct kv_desc *desc,
+               struct hearth_err *e);
+void pages_close(struct check_pages *p, const struct backend *be, struct device *d);
+/* All pages, no step being under way. */
+int pages_put(struct check_pages *p, const struct backend *be, struct device *d, const uint8_t *from,
+              struct hearth_err *e);
+int pages_get(struct check_pages *p, const struct backend *be, struct device *d, uint8_t *to, struct hearth_err *e);
+
 struct reference {
     const struct model *m;
     const struct backend *be;
     struct device *d;
-    struct kv_pool *pool; /* one layer of one head */
+    struct check_pages pool; /* one layer of one head */
     struct kv_desc desc;
     uint8_t *page; /* room for one of its pages */
 };
@@ -149,11 +163,5 @@ int jobs_begin(struct check_jobs **out, const struct model *m, const struct back
 /* Waits for all of them. Gives a reference for what is left to do. */
 struct reference *jobs_end(struct check_jobs *all);
 void jobs_free(struct check_jobs *all);
-
-/* Whole pages to and from a pool, no step being under way. */
-int pages_put(const struct backend *be, struct device *d, struct kv_pool *p, const struct kv_desc *desc,
-              const uint8_t *from, struct hearth_err *e);
-int pages_get(const struct backend *be, struct device *d, struct kv_pool *p, const struct kv_desc *desc, uint8_t *to,
-              struct hearth_err *e);
 
 #endif
