@@ -527,6 +527,7 @@ static bool tiers_turn(struct engine *eng)
     struct hearth_err err;
     struct seq *q;
     double now = engine_now();
+    tier_beside(eng->tier, eng->n_flight > 0);
     int rc = tier_turn(eng->tier, now, &err);
     if (rc < 0)
         engine_fail(eng, &err);

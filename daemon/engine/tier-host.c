@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-/* Small enough that taking one is not felt as a pause (pinning takes some ms), large enough to be few. */
-static const uint64_t slab_bytes = 32 << 20;
+/* Small enough that taking one is not felt as a pause, large enough to be few: pinning takes a third of a ms per MB. */
+static const uint64_t slab_bytes = 8 << 20;
 
 struct host_slab {
     TAILQ_ENTRY(host_slab) link;
@@ -36,15 +36,19 @@ void host_fini(struct host *h)
         slab_free(h, s);
 }
 
+bool host_may_grow(const struct host *h, uint64_t page_bytes)
+{
+    return !h->refused && h->limit > h->bytes && h->limit - h->bytes >= page_bytes;
+}
+
 bool host_grow(struct host *h, uint64_t page_bytes)
 {
     struct hearth_err err;
-    uint64_t room = h->limit > h->bytes ? (h->limit - h->bytes) / page_bytes : 0;
-    uint64_t n = slab_bytes / page_bytes;
+    if (!host_may_grow(h, page_bytes))
+        return false;
+    uint64_t room = (h->limit - h->bytes) / page_bytes, n = slab_bytes / page_bytes;
     n = n < 1 ? 1 : n;
     n = n > room ? room : n;
-    if (n == 0 || h->refused)
-        return false;
     struct host_slab *s = calloc(1, sizeof *s + n * sizeof s->page[0]);
     if (!s)
         return false;

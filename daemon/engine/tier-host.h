@@ -41,7 +41,8 @@ bool host_is_none(const struct host *h);
 
 /* Pages of that size that could be had without waiting for the system. */
 uint64_t host_spare(const struct host *h, uint64_t page_bytes);
-/* Adds a slab for pages of that size; false where the limit or the system says no. */
+/* Adds a slab for pages of that size; false where the limit or the system says no, as it may have said before. */
 bool host_grow(struct host *h, uint64_t page_bytes);
+bool host_may_grow(const struct host *h, uint64_t page_bytes);
 
 #endif

@@ -96,13 +96,33 @@ struct kv_hash *tier_chain(int64_t uid, const int32_t *ids, uint32_t n)
     return h;
 }
 
+/*
+ * Beside steps one slab a turn, and not before as much time has gone by as the last one took: the steps that are
+ * submitted ahead then cover it. For a save one slab a turn in any case, so that orders are seen between two.
+ */
+static bool pin_now(struct tier *t, enum direction way, uint64_t bytes)
+{
+    double begun = engine_now();
+    if ((t->pinned && (t->beside || way == TO_HOST)) || (t->beside && begun < t->pin_again)) {
+        t->pin_wanted = true;
+        return false;
+    }
+    t->pinned = true;
+    bool more = host_grow(&t->host, bytes);
+    double ended = engine_now();
+    t->pin_again = ended + (ended - begun);
+    return more;
+}
+
 /* Pinning is for idle times (tier_idle) and loads: here it would be felt as a pause, so what is in files goes first. */
-struct host_page *tier_host_page(struct tier *t, const struct tier_shelf *s)
+struct host_page *tier_host_page(struct tier *t, enum direction way, const struct tier_shelf *s)
 {
     uint64_t bytes = tier_page_bytes(s);
     struct host_page *p = t->p.gpu ? host_take(&t->host, bytes) : host_take_new(&t->host, bytes);
     while (!p && index_drop_spare(&t->index, bytes))
         p = host_take(&t->host, bytes);
+    if (!p && t->p.gpu && host_may_grow(&t->host, bytes) && !pin_now(t, way, bytes) && t->pin_wanted)
+        return NULL;
     if (!p)
         p = host_take_new(&t->host, bytes);
     while (!p && index_drop_oldest(&t->index))
@@ -435,8 +455,14 @@ static void count(struct tier *t)
     atomic_store(&c->write_rate, atomic_load(&io->write_rate));
 }
 
+void tier_beside(struct tier *t, bool steps)
+{
+    t->beside = steps;
+}
+
 int tier_turn(struct tier *t, double now, struct hearth_err *e)
 {
+    t->pinned = t->pin_wanted = false;
     take_events(t, now);
     int rc = finish_moves(t, e);
     if (rc)
@@ -449,5 +475,5 @@ int tier_turn(struct tier *t, double now, struct hearth_err *e)
     }
     count(t);
     return t->moves[TO_HOST].n || t->moves[TO_DEVICE].n || t->moves[TO_HOST].n_begun || t->moves[TO_DEVICE].n_begun ||
-           t->look_again;
+           t->look_again || t->pin_wanted;
 }

@@ -112,6 +112,9 @@ void tier_computed(struct tier *t, const struct resident *m, uint32_t n_tok, dou
 /* Carries on: takes what has come, starts what can be. 1: call again soon, copies are under way; 0: only a descriptor
  * (tier_fd) or new work can bring more; negative: the device failed. */
 int tier_turn(struct tier *t, double now, struct hearth_err *e);
+/* Whether steps are under way: so it is until told otherwise. Host memory is then pinned at a pace that they do not
+ * feel, as the thread stands still meanwhile. */
+void tier_beside(struct tier *t, bool steps);
 /* Waits for the oldest copy under way, where there is one. */
 int tier_wait(struct tier *t, struct hearth_err *e);
 /* For when there is nothing else to do: makes host memory ready that will be wanted. False: there is enough of it, or

@@ -153,6 +153,27 @@ static void pinning_delays_no_restore(void **state)
     seq_free(q);
 }
 
+/* Where steps are under way a GPU's host memory is pinned at a pace of its own; a save waits for that, and is not lost.
+ */
+static void pinning_beside_steps_is_paced(void **state)
+{
+    struct world *w = *state;
+    struct hearth_err e;
+    world_open(w, true, 128 << 20);
+    w->tier->p.gpu = true;
+    world_take_turn(w, world_seq(w, UID, 3, 0, 1));
+    tier_beside(w->tier, true);
+    w->tier->pin_again = engine_now() + 3600;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(tier_turn(w->tier, engine_now(), &e), 1); /* come again soon */
+    assert_int_equal(w->tier->host.bytes, 0);
+    tier_beside(w->tier, false);
+    world_settle(w);
+    assert_true(w->tier->host.bytes > 0);
+    assert_int_equal(atomic_load(&w->counters.pages_saved), 3);
+    w->tier->p.gpu = false;
+}
+
 /* A file's sync takes as long as we say: the linker puts this in the place of the real one (tests/local.mk). */
 static sem_t synced;
 static _Atomic bool syncs_slowly;
@@ -270,6 +291,7 @@ int main(void)
         RUNS(the_cheaper_way_is_taken),
         RUNS(a_restore_that_falls_behind_is_stopped),
         RUNS(pinning_delays_no_restore),
+        RUNS(pinning_beside_steps_is_paced),
         cmocka_unit_test_setup_teardown(a_file_on_its_way_is_waited_for, setup_sync, teardown_sync),
         RUNS(two_that_want_the_same_fetch_it_once),
         RUNS(a_full_pool_takes_what_fits),
