@@ -86,7 +86,10 @@ computed() { "$hearth" status --json | python3 -c 'import json, sys; print(json.
 before=$(computed)
 status 0 "bench --socket once more" "$hearth" bench "$path" --prompt 64 --depth none --socket --csv --name 'a "b", c'
 status 0 "... and more" "$hearth" bench "$path" --prompt 64 --depth none --socket --csv --name 'a "b", c'
-is "its prompts are new ones each time" $(($(computed) - before)) $((2 * 6 * 64))
+new=$(($(computed) - before))
+# Drawn at random, one in a few hundred begins with a token that an earlier one began with, and has that from it.
+[ "$new" -gt $((2 * 6 * 62)) ] && [ "$new" -le $((2 * 6 * 64)) ]
+result $? "its prompts are new ones each time"
 is "bench --csv: a name with a comma is one field" \
     "$(python3 -c 'import csv, sys; print([r[1:4] + [len(r)] for r in csv.reader(open(sys.argv[1]))][1:])' "$dir/out")" \
     "[['socket', 'a \"b\", c', 'pp64', 8]]"

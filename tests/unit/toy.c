@@ -35,7 +35,7 @@ uint64_t toy_fail_at, toy_load_steps;
 bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
 int toy_refuses;
 uint64_t toy_no_slot;
-uint64_t toy_free = 1 << 30;
+_Atomic uint64_t toy_free = 1 << 30;
 uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools;
 _Atomic double toy_now, toy_step_s;
 _Atomic uint64_t toy_kept;

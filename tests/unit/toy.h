@@ -21,7 +21,7 @@ extern bool toy_moves_late;                /* kv_moved says no at first */
 extern uint32_t toy_checks;                /* self-checks asked for */
 extern uint32_t toy_loads;                 /* of models, begun */
 extern uint32_t toy_pages;                 /* of the pool: up to 160; 0 = as the engine chooses */
-extern uint64_t toy_free;                  /* bytes */
+extern _Atomic uint64_t toy_free;          /* bytes */
 extern uint32_t toy_pools;                 /* there is memory for; 0 = any number */
 extern _Atomic uint64_t toy_kept;          /* bytes that it keeps in copies */
 extern _Atomic double toy_now, toy_step_s; /* a clock that goes on with the steps, and by how much */
