@@ -12,13 +12,13 @@ KERNELS_LIBS = kernels/libkernels.a -lpthread -lm
 
 # CUDA: C with templates. Plain objects in the same archive, linked by CC: nothing of libstdc++ is used, the runtime is
 # static and opens the driver itself.
-cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/attend.cuh kernels/cuda/t16.cuh kernels/cuda/t16_int.cuh kernels/cuda/gemm.cuh kernels/cuda/gemm_few.cuh kernels/cuda/gemm_body.cuh kernels/cuda/dequant.cuh kernels/cuda/unpack.cuh \
+cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/attend.cuh kernels/cuda/attend_plan.cuh kernels/cuda/t16.cuh kernels/cuda/t16_int.cuh kernels/cuda/gemm.cuh kernels/cuda/gemm_few.cuh kernels/cuda/gemm_body.cuh kernels/cuda/dequant.cuh kernels/cuda/unpack.cuh \
 	kernels/cuda/sums.cuh kernels/cuda/wgmma.cuh
 cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/move.cu kernels/cuda/step.cu kernels/cuda/embed.cu \
 	kernels/cuda/finish.cu kernels/cuda/gemm_ref.cu kernels/cuda/gemm.cu kernels/cuda/gemm_q4_k.cu kernels/cuda/gemm_q6_k.cu \
 	kernels/cuda/gemm_q46_k.cu kernels/cuda/gemm_q5_k.cu kernels/cuda/gemm_q_0.cu kernels/cuda/gemm_f.cu kernels/cuda/gemm_wgmma.cu \
 	kernels/cuda/pack.cu \
-	kernels/cuda/attend.cu kernels/cuda/attend_long.cu kernels/cuda/sample.cu \
+	kernels/cuda/attend.cu kernels/cuda/attend_split.cu kernels/cuda/attend_merge.cu kernels/cuda/attend_long.cu kernels/cuda/sample.cu \
 	kernels/cuda/prefill.cu kernels/cuda/kept.cu kernels/cuda/rate.cu
 EXTRA_DIST += $(cuda_headers) $(cuda_sources)
 NVCCFLAGS = -std=c++17 -O3 -I$(top_srcdir) -I$(top_builddir) -Xcompiler -Wall,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics

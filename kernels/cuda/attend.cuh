@@ -6,6 +6,8 @@
 
 #include "kernels/cuda/cuda.cuh"
 
+enum { TILE_ROWS = 8 /* of a work item: the columns of an mma */ };
+
 struct attend_args {
     const __half *q; /* [rows, ldq] */
     uint32_t ldq;
@@ -21,9 +23,35 @@ struct attend_args {
     bool one;                /* the step has one row */
 };
 
+/* attend_split.cu and attend_merge.cu: rows [row_lo, row_hi) of sequences of at most rows_max rows. */
+void attend_split_init(struct device *d);
+void attend_split_run(struct device *d, const attend_args &a, uint32_t d_head);
+void attend_merge_init(struct device *d);
+void attend_merge_run(struct device *d, const attend_args &a, uint32_t d_head);
+/* Sub-block sums of the results, where heads do not end on multiples of 32: the kernels leave them out. */
+void attend_sums_run(struct device *d, const attend_args &a, uint32_t d_head);
+
 /* attend_long.cu: takes the sequences of more than *rows_max rows, which it sets; true where that was all of them. */
 void attend_long_init(struct device *d);
 bool attend_long(struct device *d, const struct op_attend *op, attend_args a, uint32_t *rows_max);
+
+/* The head sizes that there is attention for: f(head_size<D>()). by_head: false where d_head is none of them. */
+template <int D> struct head_size {
+    enum { d = D };
+};
+template <class F> static inline void each_head(F f)
+{
+    f(head_size<64>()), f(head_size<80>()), f(head_size<96>()), f(head_size<128>()), f(head_size<256>());
+}
+template <class F> static inline bool by_head(uint32_t d_head, F f)
+{
+    bool found = false;
+    each_head([&](auto size) {
+        if (size.d == d_head)
+            f(size), found = true;
+    });
+    return found;
+}
 
 template <int N> struct vec;
 template <> struct vec<2> {

@@ -1,0 +1,144 @@
+/*
+ * attend_merge.cu - a row's result from the partial sums that attend_split.cu left of its chunks, added in an order
+ * that is fixed in position. A kernel of its own: with a ticket and the last block to arrive, each item's release and
+ * acquire held up what the processor was reading, a third of all time at depth.
+ */
+#include "kernels/cuda/attend_plan.cuh"
+
+enum {
+    MERGE_WARPS = 4,
+    MERGE = 16, /* chunks that a warp of a merge has under way */
+};
+
+/*
+ * The result of a row's head from the partial sums of its chunks. Chunk c of the context is warp c % MERGE_WARPS's,
+ * which has MERGE of them under way from a fixed place on; then the warps' sums are added in order. Chunks that a row
+ * does not see add exact zeros, and where all of a tile's rows see one chunk alone the result is there already.
+ */
+template <int D> __global__ void __launch_bounds__(MERGE_WARPS * 32) attend_merge(attend_args a)
+{
+    constexpr int QUADS = (D / 4 + 31) / 32; /* of neighbouring dimensions, for a lane */
+    __shared__ plan p;
+    __shared__ __align__(16) float y[MERGE_WARPS][D];
+    __shared__ float top[MERGE_WARPS], den[MERGE_WARPS];
+    uint32_t head = blockIdx.x, row = a.row_lo + blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    pdl_go();
+    uint32_t n_row = a.s->n_row;
+    item it;
+    it.s = a.s->seq[row];
+    if (!a.one && !warp)
+        plan_make(&p, a);
+    else if (!threadIdx.x)
+        plan_one(&p, a);
+    __syncthreads();
+    pdl_wait();
+    if (row >= n_row || !p.n_row[it.s])
+        return;
+    it.tile = ((row - p.row[it.s]) * a.group + head % a.group) / TILE_ROWS;
+    tile_sees(it, p, a);
+    if (it.c_lo == it.c_hi)
+        return;
+    uint64_t step = (uint64_t)a.n_head * (D + 4);
+    const float *from = partial<D>(a, p, it.s, row, head, p.chunk0[it.s]);
+    float m = -INFINITY, d = 0, sum[QUADS][4] = {};
+#pragma unroll 1
+    for (uint32_t c0 = it.c_lo / (MERGE * MERGE_WARPS) * (MERGE * MERGE_WARPS); c0 <= it.c_hi;
+         c0 += MERGE * MERGE_WARPS) {
+        float2 ml[MERGE];
+        float4 f[MERGE][QUADS];
+#pragma unroll
+        for (int e = 0; e < MERGE; e++) {
+            uint32_t c = c0 + MERGE_WARPS * e + warp;
+            const float *at = from + (c - p.chunk0[it.s]) * step;
+            bool there = c >= it.c_lo && c <= it.c_hi;
+            ml[e] = there ? __ldcg((const float2 *)(at + D)) : make_float2(-INFINITY, 0);
+#pragma unroll
+            for (int k = 0; k < QUADS; k++)
+                f[e][k] = there && (D % 128 == 0 || lane < D / 4 - 32 * k)
+                              ? __ldcg((const float4 *)(at + 4 * (lane + 32 * k)))
+                              : make_float4(0, 0, 0, 0);
+        }
+        float last = m;
+#pragma unroll
+        for (int e = 0; e < MERGE; e++)
+            m = fmaxf(m, ml[e].x);
+        float base = m == -INFINITY ? 0.f : m, less = exp2_fast(last - base);
+        d *= less;
+#pragma unroll
+        for (int k = 0; k < QUADS; k++)
+            for (int i = 0; i < 4; i++)
+                sum[k][i] *= less;
+#pragma unroll
+        for (int e = 0; e < MERGE; e++) {
+            float u = exp2_fast(ml[e].x - base);
+            d += u * ml[e].y;
+#pragma unroll
+            for (int k = 0; k < QUADS; k++) {
+                sum[k][0] += u * f[e][k].x, sum[k][1] += u * f[e][k].y;
+                sum[k][2] += u * f[e][k].z, sum[k][3] += u * f[e][k].w;
+            }
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < QUADS; k++)
+        if (D % 128 == 0 || lane < D / 4 - 32 * k)
+            *(float4 *)&y[warp][4 * (lane + 32 * k)] = make_float4(sum[k][0], sum[k][1], sum[k][2], sum[k][3]);
+    if (!lane)
+        top[warp] = m, den[warp] = d;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < D / 4; i += MERGE_WARPS * 32) {
+        float all = -INFINITY, v[4] = {0, 0, 0, 0};
+        d = 0;
+        for (int w = 0; w < MERGE_WARPS; w++)
+            all = fmaxf(all, top[w]);
+        for (int w = 0; w < MERGE_WARPS; w++) {
+            float u = exp2_fast(top[w] - all);
+            d += u * den[w];
+            for (int e = 0; e < 4; e++)
+                v[e] += u * y[w][4 * i + e];
+        }
+        d = 1.f / d;
+        for (int e = 0; e < 4; e++)
+            v[e] *= d;
+        store_quad<D>(a, row, head, 4 * i, v);
+    }
+}
+
+/* Sub-block sums of prepared rows whose heads do not end on multiples of 32. */
+__global__ void attend_sums(act_buf out, uint32_t n)
+{
+    pdl_go();
+    pdl_wait();
+    uint32_t k = (blockIdx.x * blockDim.x + threadIdx.x) * 32;
+    __half *r = out.p + (uint64_t)blockIdx.y * out.ld;
+    float four[8] = {0};
+    if (k >= n)
+        return;
+    for (uint32_t i = 0; i < 32 && k + i < n; i++)
+        four[i / 4] += __half2float(r[prep_at(k + i)]);
+    float sum = ((four[0] + four[1]) + (four[2] + four[3])) + ((four[4] + four[5]) + (four[6] + four[7]));
+    __half hi = half_sat(sum);
+    r[prep_sum_at(k)] = hi, r[prep_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
+}
+
+/* --- launchers ---------------------------------------------------------------------------------------------------- */
+
+void attend_merge_init(struct device *d)
+{
+    each_head([&](auto size) { cuda_smem(d, attend_merge<size.d>, 0); });
+}
+
+void attend_merge_run(struct device *d, const attend_args &a, uint32_t d_head)
+{
+    uint32_t rows = d->cap - a.row_lo < GEMM_ROWS ? d->cap - a.row_lo : GEMM_ROWS;
+    by_head(d_head, [&](auto size) {
+        cuda_launch(d, attend_merge<size.d>, dim3(a.n_head, rows), MERGE_WARPS * 32, 0, LAUNCH_PDL, a);
+    });
+}
+
+void attend_sums_run(struct device *d, const attend_args &a, uint32_t d_head)
+{
+    if (d_head % 32 && !a.out.plain)
+        cuda_launch(d, attend_sums, dim3((a.n_head * d_head + 4095) / 4096, d->cap), 128, 0, LAUNCH_PDL, a.out,
+                    a.n_head * d_head);
+}

@@ -1,0 +1,161 @@
+/*
+ * attend_plan.cuh - how attention in chunks is cut: work items over a static grid, worked out on the device from the
+ * step's positions, so that one captured graph serves any context length; and where an item's results and partial sums
+ * go. What attend_split.cu and attend_merge.cu share.
+ */
+#ifndef HEARTH_CUDA_ATTEND_PLAN_CUH
+#define HEARTH_CUDA_ATTEND_PLAN_CUH
+
+#include "kernels/cuda/attend.cuh"
+
+enum { CHUNK_PAGES = ATTEND_CHUNK / KV_PAGE };
+
+/* What the sequences of the step come to, worked out by every block: [s] and its prefix sums. */
+struct plan {
+    uint32_t item[BATCH_SEQS_MAX + 1]; /* work items before sequence s */
+    uint32_t part[BATCH_SEQS_MAX + 1]; /* (row, chunk) pairs before it: partial sums */
+    uint32_t row[BATCH_SEQS_MAX], n_row[BATCH_SEQS_MAX], pos[BATCH_SEQS_MAX]; /* rows within the window of rows */
+    uint32_t fresh[BATCH_SEQS_MAX]; /* the first position that this step writes */
+    uint32_t chunk0[BATCH_SEQS_MAX], n_chunk[BATCH_SEQS_MAX], pages[BATCH_SEQS_MAX];
+};
+
+__device__ static inline uint32_t first_visible(uint32_t pos, uint32_t window)
+{
+    return window && pos + 1 > window ? pos + 1 - window : 0;
+}
+
+/* Sequence i of the plan; its counts of items and (row, chunk) pairs in v. */
+__device__ static inline void plan_seq(plan *p, const attend_args &a, uint32_t i, uint32_t row0, uint32_t n_row,
+                                       uint32_t pos0, uint32_t pages, uint32_t v[2])
+{
+    uint32_t lo = max(row0, a.row_lo), hi = min(row0 + n_row, a.row_hi), pos = pos0 + lo - row0;
+    uint32_t n = n_row <= a.rows_max && hi > lo ? hi - lo : 0, n_tile = (n * a.group + TILE_ROWS - 1) / TILE_ROWS;
+    uint32_t c0 = first_visible(pos, a.window) / ATTEND_CHUNK, c1 = (pos + n - 1) / ATTEND_CHUNK;
+    p->row[i] = lo, p->n_row[i] = n, p->pos[i] = pos, p->fresh[i] = pos0, p->pages[i] = pages;
+    p->chunk0[i] = c0, p->n_chunk[i] = n ? c1 - c0 + 1 : 0;
+    v[0] = a.kv.n_kv * n_tile * p->n_chunk[i], v[1] = n * p->n_chunk[i];
+}
+
+/* By one warp. */
+__device__ static void plan_make(plan *p, const attend_args &a)
+{
+    const step_dev *s = a.s;
+    uint32_t lane = threadIdx.x, carry[2] = {0, 0}, n_seq = s->n_seq;
+    for (uint32_t base = 0; base < BATCH_SEQS_MAX; base += 32) {
+        uint32_t i = base + lane, v[2] = {0, 0};
+        if (base >= n_seq && base) { /* nothing more: searches still look at these */
+            p->item[i] = carry[0];
+            continue;
+        }
+        /* asked for beside n_seq; what lies past it is not used */
+        uint32_t row0 = s->row0[i], n = s->n_rows[i], pos0 = s->pos0[i], pages = s->pages0[i];
+        if (i < n_seq)
+            plan_seq(p, a, i, row0, n, pos0, pages, v);
+        for (int k = 0; k < 2; k++) {
+            uint32_t sum = v[k];
+            for (int d = 1; d < 32; d *= 2) {
+                uint32_t o = __shfl_up_sync(~0u, sum, d);
+                if ((int)lane >= d)
+                    sum += o;
+            }
+            (k == 0 ? p->item : p->part)[i] = carry[k] + sum - v[k];
+            carry[k] += __shfl_sync(~0u, sum, 31);
+        }
+    }
+    if (!lane)
+        p->item[BATCH_SEQS_MAX] = carry[0];
+}
+
+/* The same for a step that can only have one row: one number to read. By one thread. */
+__device__ static void plan_one(plan *p, const attend_args &a)
+{
+    uint32_t v[2];
+    plan_seq(p, a, 0, 0, 1, a.s->pos0[0], 0, v);
+    p->item[0] = p->part[0] = 0, p->item[BATCH_SEQS_MAX] = v[0];
+}
+
+struct item {
+    uint32_t s, head, tile, rows; /* rows: live ones of the tile */
+    uint32_t chunk, c_lo, c_hi;   /* chunks that the tile's rows see, of the context */
+    uint32_t last;                /* position of the tile's last row */
+};
+
+/* The tile's live rows, where it ends, and the chunks that its rows see. */
+__device__ static inline void tile_sees(item &it, const plan &p, const attend_args &a)
+{
+    it.rows = min((uint32_t)TILE_ROWS, p.n_row[it.s] * a.group - TILE_ROWS * it.tile);
+    it.last = p.pos[it.s] + (TILE_ROWS * it.tile + it.rows - 1) / a.group;
+    it.c_lo = first_visible(p.pos[it.s] + TILE_ROWS * it.tile / a.group, a.window) / ATTEND_CHUNK;
+    it.c_hi = it.last / ATTEND_CHUNK;
+}
+
+/* The block's first item from `at` on; false where there is none. */
+__device__ static inline bool find(item &it, uint32_t &at, const plan &p, const attend_args &a)
+{
+    uint32_t lane = threadIdx.x % 32, n_kv = a.kv.n_kv, total = p.item[BATCH_SEQS_MAX];
+    for (; at < total; at += gridDim.x) {
+        uint32_t s = 0;
+        if (!a.one)
+            s = __popc(__ballot_sync(~0u, p.item[lane + 1] <= at)) +
+                __popc(__ballot_sync(~0u, p.item[lane + 33] <= at));
+        uint32_t i = at - p.item[s], rest = i / n_kv, tile = rest / p.n_chunk[s];
+        it.s = s, it.head = i - rest * n_kv, it.tile = tile, it.chunk = p.chunk0[s] + rest - tile * p.n_chunk[s];
+        tile_sees(it, p, a);
+        if (it.chunk >= it.c_lo && it.chunk <= it.c_hi)
+            return true;
+    }
+    return false;
+}
+
+/* Row of the step and query head of a tile's row r. */
+__device__ static inline uint32_t head_of(const attend_args &a, const plan &p, const item &it, uint32_t r,
+                                          uint32_t *row)
+{
+    uint32_t pr = TILE_ROWS * it.tile + r, q = pr / a.group;
+    *row = p.row[it.s] + q;
+    return it.head * a.group + pr - q * a.group;
+}
+
+/*
+ * Four neighbouring dimensions of a row's result. Neighbouring lanes have neighbouring fours; where heads are made of
+ * whole sub-blocks of 32, eight lanes add theirs: pairs of fours, as gemm.cuh's put_sums() adds them, to the bit.
+ */
+template <int D>
+__device__ static inline void store_quad(const attend_args &a, uint32_t row, uint32_t head, uint32_t dim,
+                                         const float v[4])
+{
+    union {
+        __half h[4];
+        uint2 u;
+    } o;
+    float sum = 0;
+    uint32_t k = head * D + dim;
+    for (int i = 0; i < 4; i++) {
+        __half h = half_sat(v[i]);
+        sum += __half2float(h);
+        o.h[a.out.plain ? i : i == 1 ? 2 : i == 2 ? 1 : i] = h;
+    }
+    __half *to = a.out.p + (uint64_t)row * a.out.ld;
+    *(uint2 *)(to + (a.out.plain ? k : prep_at(k))) = o.u;
+    if (D % 32 == 0 && !a.out.plain) {
+        uint32_t eight = 0xffu << (threadIdx.x % 32 & ~7);
+        sum += __shfl_xor_sync(eight, sum, 1);
+        sum += __shfl_xor_sync(eight, sum, 2);
+        sum += __shfl_xor_sync(eight, sum, 4);
+        if (dim % 32 == 0) {
+            __half hi = half_sat(sum);
+            to[prep_sum_at(k)] = hi, to[prep_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
+        }
+    }
+}
+
+/* Where row's partial sums of a chunk lie. */
+template <int D>
+__device__ static inline float *partial(const attend_args &a, const plan &p, uint32_t s, uint32_t row, uint32_t head,
+                                        uint32_t chunk)
+{
+    return a.part +
+           ((uint64_t)(p.part[s] + (row - p.row[s]) * p.n_chunk[s] + chunk - p.chunk0[s]) * a.n_head + head) * (D + 4);
+}
+
+#endif

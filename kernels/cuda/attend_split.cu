@@ -1,0 +1,321 @@
+/*
+ * attend_split.cu - attention over paged fp16 KV for few rows a sequence, item by item of attend_plan.cuh.
+ *
+ * Each warp of a block goes its own way through its pages of a chunk: K and V go from global memory straight into mma
+ * fragments as the left operand (tokens are rows of the scores, dimensions rows of the result), rows of the tile are
+ * the eight columns, and probabilities turn from the one into the other in registers. While a warp works on a page its
+ * next one is under way, that of the next item included: nothing is passed through shared memory and no barrier is met
+ * before the item's end, where the warps' partial results are added.
+ *
+ * What a warp takes of a chunk is fixed in position, and so is the order of all sums: a row's bits depend on its own
+ * position and KV alone. Masked tokens weigh exactly zero.
+ */
+#include "kernels/cuda/attend_plan.cuh"
+
+template <int D> struct shape {
+    static constexpr int WARPS = D <= 128 ? 8 : 4;    /* registers: one block a processor */
+    static constexpr int PAGES = CHUNK_PAGES / WARPS; /* of a chunk, for a warp */
+    static constexpr int J = (D + 31) / 32;           /* 32 dimensions of QK a step: a lane's 16 bytes of a row */
+    static constexpr int SPAN = D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
+    static constexpr int W = SPAN / 16;     /* words of V that a lane loads: dimensions 2W * g + i */
+    static constexpr int GROUPS = D / SPAN; /* of dimensions */
+    static constexpr int OLD = D + 4;       /* floats from row to row of the sums */
+};
+
+template <int D> struct scratch {
+    float o[shape<D>::WARPS][TILE_ROWS][shape<D>::OLD], m[shape<D>::WARPS][TILE_ROWS], l[shape<D>::WARPS][TILE_ROWS];
+};
+
+/* In order, and from L2: what a load before the wait brought into L1 must not be found there after it. */
+template <int W> __device__ static inline void load(uint32_t *to, const __half *from)
+{
+    if constexpr (W == 4)
+        asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "l"(from));
+    else if constexpr (W == 2)
+        asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "l"(from));
+    else
+        asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(to[0]) : "l"(from));
+}
+__device__ static inline uint32_t transpose8(uint32_t w)
+{
+    uint32_t r;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(w));
+    return r;
+}
+
+/* Asks L2 for a page's K and V of one head. */
+template <int D> __device__ static inline void prefetch(const attend_args &a, uint32_t page, uint32_t head, int lane)
+{
+    const char *k = (const char *)kv_k(a.kv, page * KV_PAGE, head);
+#pragma unroll
+    for (int i = lane; i < KV_PAGE * D * 2 / 128; i += 32) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(k + 128 * i));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(k + 2 * (uint64_t)a.kv.v_off + 128 * i));
+    }
+}
+
+/*
+ * Scores c + odd of tokens tok and tok + 8 of a page, for the tile's rows 2t and 2t + 1, become probabilities pr, the
+ * right operand of the values; what was summed before is scaled to the new maximum.
+ */
+template <int D>
+__device__ static inline void soften(const attend_args &a, float c[4], const float odd[4], const int pos[2],
+                                     const int lo[2], int tok, float o[shape<D>::GROUPS][shape<D>::W][4], float m[2],
+                                     float l[2], uint32_t pr[2])
+{
+    typedef shape<D> S;
+    float base[2];
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        float top = m[e];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float *w = &c[2 * h + e], s = (*w + odd[2 * h + e]) * a.scale;
+            if (a.softcap != 0)
+                s = act_softcap(s, a.softcap);
+            *w = tok + 8 * h <= pos[e] && tok + 8 * h >= lo[e] ? s * 1.4426950408889634f : -INFINITY;
+            top = fmaxf(top, *w);
+        }
+#pragma unroll
+        for (int i = 4; i < 32; i *= 2)
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, i));
+        base[e] = top == -INFINITY ? 0.f : top;
+        float less = exp2_fast(m[e] - base[e]);
+        m[e] = top, l[e] *= less;
+#pragma unroll
+        for (int b = 0; b < S::GROUPS; b++)
+#pragma unroll
+            for (int w = 0; w < S::W; w++)
+                o[b][w][e] *= less, o[b][w][2 + e] *= less;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        /* what multiplies V is also what is summed: the rounded probability */
+        __half2 w = __floats2half2_rn(exp2_fast(c[2 * h] - base[0]), exp2_fast(c[2 * h + 1] - base[1]));
+        float2 f = __half22float2(w);
+        l[0] += f.x, l[1] += f.y;
+        pr[h] = transpose8(*(uint32_t *)&w);
+    }
+}
+/* The warps' sums of an item, added in order: a result where the rows see this chunk alone, else partial sums. */
+template <int D>
+__device__ static inline void finish(const attend_args &a, const plan &p, const scratch<D> &x, const item &it)
+{
+    typedef shape<D> S;
+    for (uint32_t i = threadIdx.x; i < it.rows * (D / 4); i += S::WARPS * 32) {
+        uint32_t r = i / (D / 4), dim = i % (D / 4) * 4, row, head = head_of(a, p, it, r, &row);
+        float top = -INFINITY, den = 0, y[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int w = 0; w < S::WARPS; w++)
+            top = fmaxf(top, x.m[w][r]);
+        float base = top == -INFINITY ? 0.f : top;
+#pragma unroll
+        for (int w = 0; w < S::WARPS; w++) {
+            float f = exp2_fast(x.m[w][r] - base);
+            float4 s = *(const float4 *)&x.o[w][r][dim];
+            den += f * x.l[w][r];
+            y[0] += f * s.x, y[1] += f * s.y, y[2] += f * s.z, y[3] += f * s.w;
+        }
+        if (it.c_lo == it.c_hi) {
+            den = 1.f / den;
+            for (int e = 0; e < 4; e++)
+                y[e] *= den;
+            store_quad<D>(a, row, head, dim, y);
+        } else {
+            float *to = partial<D>(a, p, it.s, row, head, it.chunk);
+            *(float4 *)(to + dim) = make_float4(y[0], y[1], y[2], y[3]);
+            if (!dim)
+                *(float2 *)(to + D) = make_float2(top, den);
+        }
+    }
+}
+
+template <int D> __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(attend_args a)
+{
+    typedef shape<D> S;
+    __shared__ plan p;
+    __shared__ __align__(16) scratch<D> x;
+    pdl_go();
+    int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
+    uint32_t at = blockIdx.x, page = 0;
+    /* the block's chunk follows from its number, if there is such a chunk: no need to know the length first */
+    bool guess = a.one && !a.window && a.group <= TILE_ROWS;
+    if (guess)
+        page = a.pages[at / a.kv.n_kv * CHUNK_PAGES + S::PAGES * warp + lane % S::PAGES];
+    /* the step's metadata were there before any of its kernels */
+    if (!a.one && !warp)
+        plan_make(&p, a);
+    else if (!tid)
+        plan_one(&p, a);
+    __syncthreads();
+    item it;
+    if (!find(it, at, p, a)) {
+        pdl_wait();
+        return;
+    }
+    auto first_page = [&](const item &i, int round) { return i.chunk * CHUNK_PAGES + S::PAGES * warp + round; };
+    auto alive = [&](const item &i, int round) { return first_page(i, round) <= i.last / KV_PAGE; };
+    /* The numbers of the warp's pages of an item, in its first lanes; dead ones are not looked at. */
+    auto pages_of = [&](const item &i) {
+        return a.pages[p.pages[i.s] + min(first_page(i, lane % S::PAGES), i.last / KV_PAGE)];
+    };
+    uint32_t k[S::J][2][4], v[S::GROUPS][4][S::W];
+    auto load_k = [&](const item &i, uint32_t pages, int round) {
+        const __half *from =
+            a.kv.base + __shfl_sync(~0u, pages, round) * a.kv.page_step + (i.head * KV_PAGE + g) * D + 8 * t;
+#pragma unroll
+        for (int j = 0; j < S::J; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                if (D % 32 == 0 || 32 * j + 8 * t < D)
+                    load<4>(k[j][e], from + 8 * e * D + 32 * j);
+                else
+                    k[j][e][0] = k[j][e][1] = k[j][e][2] = k[j][e][3] = 0;
+    };
+    auto load_v = [&](const item &i, uint32_t pages, int round) {
+        const __half *from = a.kv.base + a.kv.v_off + __shfl_sync(~0u, pages, round) * a.kv.page_step +
+                             (i.head * KV_PAGE + 2 * t) * D + 2 * S::W * g;
+#pragma unroll
+        for (int b = 0; b < S::GROUPS; b++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) /* tokens 2t, 2t + 1, 2t + 8, 2t + 9 */
+                load<S::W>(v[b][e], from + ((e & 1) + 8 * (e / 2)) * D + b * S::SPAN);
+    };
+    uint32_t q[S::J][4];
+    /* row g, as the right operand */
+    auto load_q = [&](const item &i) {
+        uint32_t row, head = head_of(a, p, i, g, &row);
+        const __half *from = a.q + (uint64_t)row * a.ldq + head * D + 8 * t;
+#pragma unroll
+        for (int j = 0; j < S::J; j++)
+            if (g < (int)i.rows && (D % 32 == 0 || 32 * j + 8 * t < D))
+                load<4>(q[j], from + 32 * j);
+            else
+                q[j][0] = q[j][1] = q[j][2] = q[j][3] = 0;
+    };
+    /*
+     * KV of earlier steps is there: a step's first kernel waits for all of the step before it, by an ordinary launch,
+     * so that whatever kernel of this step is still at work writes positions from `fresh` on and nothing else of this
+     * sequence; full pages that another sequence shares were published after the step that wrote them. What this step
+     * writes is only asked into L2, which is where it will be written.
+     */
+    if (!guess)
+        page = pages_of(it);
+    bool mine = alive(it, 0), early = mine && (first_page(it, 0) + 1) * KV_PAGE <= p.fresh[it.s];
+    if (early)
+        load_k(it, page, 0), load_v(it, page, 0);
+    for (int r = early; r < S::PAGES; r++)
+        if (alive(it, r))
+            prefetch<D>(a, __shfl_sync(~0u, page, r), it.head, lane);
+    pdl_wait();
+    load_q(it);
+    if (mine && !early)
+        load_k(it, page, 0), load_v(it, page, 0);
+
+    item next = it;
+    uint32_t next_page = 0;
+    bool more = false;
+    int round = 0;
+    int pos[2], lo[2]; /* of rows 2t and 2t + 1: what they see */
+    float o[S::GROUPS][S::W][4], m[2], l[2];
+#pragma unroll 1
+    for (;;) {
+        bool ends = round == S::PAGES - 1;
+        if (!round) {
+            at += gridDim.x;
+            more = find(next, at, p, a);
+            if (more)
+                next_page = pages_of(next);
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                pos[e] =
+                    2 * t + e < (int)it.rows ? (int)(p.pos[it.s] + (TILE_ROWS * it.tile + 2 * t + e) / a.group) : -1;
+                lo[e] = (int)first_visible(pos[e], a.window);
+                m[e] = -INFINITY, l[e] = 0;
+            }
+#pragma unroll
+            for (int b = 0; b < S::GROUPS; b++)
+#pragma unroll
+                for (int w = 0; w < S::W; w++)
+                    o[b][w][0] = o[b][w][1] = o[b][w][2] = o[b][w][3] = 0;
+        }
+        float c[4] = {}, odd[4] = {}; /* two chains of sums */
+        if (mine)
+#pragma unroll
+            for (int j = 0; j < S::J; j++) {
+                mma16816(c, k[j][0][0], k[j][1][0], k[j][0][1], k[j][1][1], q[j][0], q[j][1]);
+                mma16816(odd, k[j][0][2], k[j][1][2], k[j][0][3], k[j][1][3], q[j][2], q[j][3]);
+            }
+        /* what follows is asked for as soon as the registers are free */
+        item to = it;
+        uint32_t to_page = page, to_round = round + 1;
+        if (ends)
+            to = next, to_page = next_page, to_round = 0;
+        bool then = (!ends || more) && alive(to, to_round);
+        if (then)
+            load_k(to, to_page, to_round);
+        if (ends && more)
+            load_q(next);
+        if (mine) {
+            uint32_t pr[2];
+            soften<D>(a, c, odd, pos, lo, (int)first_page(it, round) * KV_PAGE + g, o, m, l, pr);
+#pragma unroll
+            for (int b = 0; b < S::GROUPS; b++)
+#pragma unroll
+                for (int w = 0; w < S::W; w++)
+                    mma16816(o[b][w], __byte_perm(v[b][0][w], v[b][1][w], 0x5410),
+                             __byte_perm(v[b][0][w], v[b][1][w], 0x7632), __byte_perm(v[b][2][w], v[b][3][w], 0x5410),
+                             __byte_perm(v[b][2][w], v[b][3][w], 0x7632), pr[0], pr[1]);
+        }
+        if (then)
+            load_v(to, to_page, to_round);
+        mine = then;
+        if (!ends) {
+            round++;
+            continue;
+        }
+        /* the warps' results, added in order */
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+#pragma unroll
+            for (int i = 4; i < 32; i *= 2)
+                l[e] += __shfl_xor_sync(~0u, l[e], i);
+            if (!g)
+                x.m[warp][2 * t + e] = m[e], x.l[warp][2 * t + e] = l[e];
+            if (2 * t + e < (int)it.rows)
+#pragma unroll
+                for (int b = 0; b < S::GROUPS; b++)
+#pragma unroll
+                    for (int w = 0; w < S::W; w++)
+                        *(float2 *)&x.o[warp][2 * t + e][b * S::SPAN + 2 * (S::W * g + w)] =
+                            make_float2(o[b][w][e], o[b][w][2 + e]);
+        }
+        __syncthreads();
+        finish<D>(a, p, x, it);
+        __syncthreads();
+        if (!more)
+            break;
+        it = next, page = next_page, round = 0;
+    }
+}
+
+/* --- launchers ---------------------------------------------------------------------------------------------------- */
+
+void attend_split_init(struct device *d)
+{
+    each_head([&](auto size) { cuda_smem(d, attend_split<size.d>, 0); });
+}
+
+void attend_split_run(struct device *d, const attend_args &a, uint32_t d_head)
+{
+    /* No more blocks than a decode step can have items: the rest of the GPU then starts the next product's weights. */
+    uint32_t most = d->sms, items = most;
+    if (d->decode)
+        items = d->cap * a.kv.n_kv * d->depth * ((a.group + TILE_ROWS - 1) / TILE_ROWS);
+    by_head(d_head, [&](auto size) {
+        cuda_launch(d, attend_split<size.d>, dim3(items < most ? items : most), shape<size.d>::WARPS * 32, 0,
+                    LAUNCH_PDL, a);
+    });
+}
