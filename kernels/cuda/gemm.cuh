@@ -35,6 +35,7 @@ struct gemm_args {
     uint32_t tile_lo, tile_hi; /* tiles of this launch */
     uint32_t pair;             /* few: tiles this far apart within 2 * pair are finished together; 0 = alone */
     uint32_t stage;            /* few: bytes of a stage */
+    uint32_t flight;           /* few: stages on their way at a time, one a set */
     uint32_t stages, split;    /* wide: split = blocks over K, 1 or CHUNKS */
     uint32_t row0, cap;
     bool few;

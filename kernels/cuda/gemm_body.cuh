@@ -243,15 +243,7 @@ template <int TA, int TB, int NT2> static void run_gemm(struct device *d, gemm_a
 {
     if constexpr (int_type(TA))
         if (a.few) {
-            uint32_t rows = a.cap, m;
-            for (uint32_t row = 0; row < rows; row += m) {
-                if (rows - row >= 4 && few_fits<TA, TB, 4>(d, a.n_rec))
-                    m = 4, run_few<TA, TB, 4>(d, a, row);
-                else if (rows - row >= 2 && few_fits<TA, TB, 2>(d, a.n_rec))
-                    m = 2, run_few<TA, TB, 2>(d, a, row);
-                else
-                    m = 1, run_few<TA, TB, 1>(d, a, row);
-            }
+            run_few<TA, TB>(d, a);
             return;
         }
     if (a.cap <= 8)

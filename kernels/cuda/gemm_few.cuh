@@ -6,11 +6,12 @@
  *   eight multiply, a chunk of K each, and leave their sums in shared memory, FLUSH tiles at a time in two buffers;
  *   one streams the weights into a ring of stages, one contiguous bulk copy of eight units a stage;
  *   one finishes: it adds the eight warps' sums and does what follows the product.
- * Only activations wait for the kernel before. Weights do not, nor does what the end needs besides sums and residuals:
- * a step's kernels are a chain of small ones, and every instruction between the wait and the last store is on it.
- * Activations a warp turns into integers (t16_int.cuh) for its own chunk alone. The factor of an RMS norm is the same
- * for the whole row, so that it is multiplied with the finished sums. Other norms are a kernel of their own, as for
- * `wide`.
+ * Matrices of few tiles and a long K (`down` of small models) have a second set of eight, and every other record is
+ * its. Only activations wait for the kernel before. Weights do not, nor does what the end needs besides sums and
+ * residuals: a step's kernels are a chain of small ones, and every instruction between the wait and the last store is
+ * on it. Activations a warp turns into integers (t16_int.cuh) for its own chunk alone. The factor of an RMS norm is the
+ * same for the whole row, so that it is multiplied with the finished sums. Other norms are a kernel of their own, as
+ * for `wide`.
  */
 #ifndef HEARTH_CUDA_GEMM_FEW_CUH
 #define HEARTH_CUDA_GEMM_FEW_CUH
@@ -23,14 +24,18 @@ enum {
     STAGES_MAX = 16,
 };
 
-/* A block by its rows, and offsets in its shared memory. sums: two buffers of [WARPS][FLUSH][M][16 rows][4 quarters];
- * squares: the norm's, a warp each. */
-template <int M> struct few_shape {
+/*
+ * A block by its rows and its sets of eight multiplying warps, and offsets in its shared memory. sums: two buffers of
+ * [warp][TILES][M][16 rows][4 quarters]; squares: the norm's, a warp each. Two sets have one tile a block.
+ */
+template <int M, int SETS> struct few_shape {
     enum {
+        MULTIPLIERS = SETS * CONSUMERS,
         FINISHERS = 32,
-        THREADS = BLOCK + FINISHERS,
-        MET = CONSUMERS + FINISHERS, /* at a barrier */
-        BUF = WARPS * FLUSH * M * 64,
+        THREADS = MULTIPLIERS + 32 + FINISHERS,
+        MET = MULTIPLIERS + FINISHERS, /* at a barrier */
+        TILES = SETS == 1 ? FLUSH : 1,
+        BUF = SETS * WARPS * TILES * M * 64,
         ZERO = 256,
         SQUARES = ZERO + 64,
         SUMS = SQUARES + M * WARPS * 4,
@@ -59,7 +64,8 @@ __device__ static inline void few_stream(const gemm_args &a, uint32_t n, uint64_
 {
     using R = few_ring<TA, TB>;
     uint64_t policy = evict_first();
-    uint32_t n_rec = a.n_rec, base = n_rec / CHUNKS, rem = n_rec % CHUNKS, s = 0, phase = 1, last = 0, last_phase = 0;
+    uint32_t n_rec = a.n_rec, base = n_rec / CHUNKS, rem = n_rec % CHUNKS, s = 0, phase = 1, issued = 0, back = 0,
+             back_phase = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t tile = tile_at(a, i);
         const gemm_part &p = part_of(a, tile);
@@ -69,35 +75,38 @@ __device__ static inline void few_stream(const gemm_args &a, uint32_t n, uint64_
         for (uint32_t step = 0; left; step++) {
             uint32_t u = step < base * per ? CHUNKS : rem;
             bar_wait(empty + s, phase);
-            if (i || step) /* one stage on its way at a time: the row's loads would queue behind more */
-                bar_wait(full + last, last_phase);
+            if (issued++ >= a.flight) { /* so many on their way at a time: the row's loads would queue behind more */
+                bar_wait(full + back, back_phase);
+                if (++back == a.stages)
+                    back = 0, back_phase ^= 1;
+            }
             bar_expect(full + s, u * unit);
             bulk(ring + s * a.stage, src, u * unit, full + s, policy);
             src += u * unit, left -= u;
-            last = s, last_phase = phase ^ 1;
             if (++s == a.stages)
                 s = 0, phase ^= 1;
         }
     }
 }
 
-/* A warp's records of a prepared row. */
+/* A warp's records of a prepared row: every SETS-th from r0 on. */
+template <int SETS>
 __device__ static inline void few_take(const __half *src, uint32_t r0, uint32_t r1, uint8_t *dst, uint32_t lane)
 {
     enum { AHEAD = 4 };
     uint4 h[AHEAD];
-    for (uint32_t r = r0; r < r1; r += AHEAD) {
+    for (uint32_t r = r0; r < r1; r += AHEAD * SETS) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            if (r + i < r1)
-                h[i] = __ldcg((const uint4 *)(src + (uint64_t)(r + i) * PREP_STEP + eight_at(lane)));
+            if (r + i * SETS < r1)
+                h[i] = __ldcg((const uint4 *)(src + (uint64_t)(r + i * SETS) * PREP_STEP + eight_at(lane)));
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            if (r + i < r1) { /* fours in the order 0, 2, 1, 3 */
+            if (r + i * SETS < r1) { /* fours in the order 0, 2, 1, 3 */
                 float2 p = __half22float2(*(const __half2 *)&h[i].x), q = __half22float2(*(const __half2 *)&h[i].y);
                 float2 s = __half22float2(*(const __half2 *)&h[i].z), t = __half22float2(*(const __half2 *)&h[i].w);
                 float v[8] = {p.x, q.x, p.y, q.y, s.x, t.x, s.y, t.y};
-                int_record(dst + (r + i) * IX_REC, lane, v);
+                int_record(dst + (r + i * SETS) * IX_REC, lane, v);
             }
     }
 }
@@ -162,15 +171,17 @@ template <int N> __device__ static inline void tell(int id)
 
 #if __CUDA_ARCH__ >= 900
 
-/* The eight warps that multiply. */
-template <int TA, int TB, int M>
+/* The warps that multiply. */
+template <int TA, int TB, int M, int SETS>
 __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8_t *sm, uint32_t warp, uint32_t lane)
 {
-    using S = few_shape<M>;
+    using S = few_shape<M, SETS>;
     uint64_t *full = (uint64_t *)sm, *empty = full + STAGES_MAX;
     uint8_t *xs = sm + S::X, *ring = sm + S::fixed(a.n_rec);
-    uint32_t n_rec = a.n_rec, rounds = (n_rec + CHUNKS - 1) / CHUNKS, r0 = t16_chunk(n_rec, warp),
-             r1 = t16_chunk(n_rec, warp + 1), row_step = n_rec * IX_REC, stages = a.stages;
+    uint32_t set = SETS == 1 ? 0 : warp / WARPS, chunk = warp - set * WARPS, n_rec = a.n_rec,
+             r0 = t16_chunk(n_rec, chunk), r1 = t16_chunk(n_rec, chunk + 1), end = r0 + (n_rec + CHUNKS - 1) / CHUNKS,
+             row_step = n_rec * IX_REC, stages = a.stages;
+    r0 += set;
     two_records w;
     if (a.xf) /* constants: on their way before the wait */
         w.take(a.norm.w, a.k, r0, r1, lane);
@@ -182,7 +193,7 @@ __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8
             few_norm(a.xf + (uint64_t)(a.gather ? a.gather[row] : row) * a.ldxf, a.k, a.norm.w, w, r0, r1,
                      xs + m * row_step, (float *)(sm + S::SQUARES) + m * WARPS, warp, lane);
         else
-            few_take(a.x + row * PREP_REC, r0, r1, xs + m * row_step, lane);
+            few_take<SETS>(a.x + row * PREP_REC, r0, r1, xs + m * row_step, lane);
     }
     if (a.xf)
         tell<S::MET>(BAR_SQUARES);
@@ -196,8 +207,12 @@ __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8
     const uint8_t *x = xs + r0 * IX_REC;
     bool mine = lane >> 3 == (lane & 3); /* g >> 1 == t */
     const uint8_t *own = mine ? x + (lane >> 2 & 1) * IX_HI + 64 * (lane & 3) : sm + S::ZERO;
-    uint32_t own_step = mine ? row_step : 0, own_rec = mine ? IX_REC : 0, s = 0, phase = 0;
-    float *to = (float *)(sm + S::SUMS) + warp * FLUSH * M * 64 + lane;
+    uint32_t own_step = mine ? row_step : 0, own_rec = mine ? SETS * IX_REC : 0, s = 0, phase = 0;
+    auto pass = [&](uint32_t n) { /* stages: a set's own are always the same, as their number is even */
+                                  if ((s += n) >= stages)
+                                      s -= stages, phase ^= 1;
+    };
+    float *to = (float *)(sm + S::SUMS) + warp * S::TILES * M * 64 + lane;
 #pragma unroll 1
     for (uint32_t i = 0; i < n; i++) {
         float acc[M][2];
@@ -208,18 +223,20 @@ __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8
             constexpr int T = decltype(type)::value;
             constexpr uint32_t per = t16_per(T), unit = t16_unit(T);
             ix_frag v = {x, own, row_step, own_step};
+            pass(set * per);
 #pragma unroll 1
-            for (uint32_t c = r0; c < r0 + rounds; c++) {
+            for (uint32_t c = r0; c < end; c += SETS) {
 #pragma unroll 1
                 for (uint32_t q = 0; q < per; q++) {
                     bar_wait(full + s, phase);
                     if (c < r1)
-                        int_mul<T, M>(ring + s * a.stage + warp * unit, q, v, lane, acc);
+                        int_mul<T, M>(ring + s * a.stage + chunk * unit, q, v, lane, acc);
                     bar_release(empty + s, lane);
-                    if (++s == stages)
-                        s = 0, phase ^= 1;
+                    pass(1);
                 }
-                v.at += IX_REC, v.own += own_rec;
+                if (SETS > 1)
+                    pass(per);
+                v.at += SETS * IX_REC, v.own += own_rec;
             }
         };
         if (TA != TB && part_of(a, tile_at(a, i)).second)
@@ -238,10 +255,10 @@ __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8
 }
 
 /* Those that finish: what becomes of the sums of FLUSH tiles at a time. */
-template <int M>
+template <int M, int SETS>
 __device__ static inline void few_finish(const gemm_args &a, uint32_t n, const uint8_t *sm, uint32_t tid)
 {
-    using S = few_shape<M>;
+    using S = few_shape<M, SETS>;
     uint32_t first = 0, tiles = min(n, (uint32_t)FLUSH); /* tiles at hand */
     auto tile = [&](uint32_t i) { return tile_at(a, first + i); };
     bool glu = a.ep == EP_GLU;
@@ -283,8 +300,8 @@ __device__ static inline void few_finish(const gemm_args &a, uint32_t n, const u
         auto val = [&](uint32_t i, uint32_t r, uint32_t row) {
             float q = 0;
 #pragma unroll
-            for (int w = 0; w < WARPS; w++) {
-                float4 v = *(const float4 *)(sums + ((w * FLUSH + i) * M + row) * 64 + 4 * r);
+            for (int w = 0; w < SETS * WARPS; w++) {
+                float4 v = *(const float4 *)(sums + ((w * S::TILES + i) * M + row) * 64 + 4 * r);
                 q = __fadd_rn(q, __fadd_rn(__fadd_rn(v.x, v.y), __fadd_rn(v.z, v.w)));
             }
             float by = f[0];
@@ -309,9 +326,13 @@ __device__ static inline void few_finish(const gemm_args &a, uint32_t n, const u
 }
 #endif
 
-/* M rows from row0 on; tiles as in gemm_args. */
-template <int TA, int TB, int M>
-__global__ void __launch_bounds__(few_shape<M>::THREADS, 2) gemm_few(const __grid_constant__ gemm_args a)
+/* M rows from row0 on; tiles as in gemm_args. For one row registers are kept to what lets the next kernels' blocks in
+ * beside these: three of a block of one set, or as if two sets had 896 threads. */
+template <int TA, int TB, int M, int SETS>
+__global__ void __launch_bounds__(SETS == 2 && M == 1 ? 896 : few_shape<M, SETS>::THREADS, SETS == 2 ? 1
+                                                                                           : M == 1  ? 3
+                                                                                                     : 2)
+    gemm_few(const __grid_constant__ gemm_args a)
 {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) uint8_t sm[];
@@ -330,40 +351,84 @@ __global__ void __launch_bounds__(few_shape<M>::THREADS, 2) gemm_few(const __gri
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     if (tid < 16)
-        ((uint32_t *)(sm + few_shape<M>::ZERO))[tid] = 0;
+        ((uint32_t *)(sm + few_shape<M, SETS>::ZERO))[tid] = 0;
     __syncthreads();
-    if (warp < WARPS)
-        few_multiply<TA, TB, M>(a, n, sm, warp, lane);
-    else if (warp > WARPS)
-        few_finish<M>(a, n, sm, tid - BLOCK);
+    if (warp < SETS * WARPS)
+        few_multiply<TA, TB, M, SETS>(a, n, sm, warp, lane);
+    else if (warp > SETS * WARPS)
+        few_finish<M, SETS>(a, n, sm, lane);
     else {
         if (!lane)
-            few_stream<TA, TB>(a, n, full, empty, sm + few_shape<M>::fixed(a.n_rec));
+            few_stream<TA, TB>(a, n, full, empty, sm + few_shape<M, SETS>::fixed(a.n_rec));
         __syncwarp(); /* or the other lanes' wait holds up lane 0 with them */
         pdl_wait();
     }
 #endif
 }
 
-/* Whether M rows of activations fit beside two stages. */
-template <int TA, int TB, int M> static bool few_fits(const struct device *d, uint32_t n_rec)
+/* --- launching ------------------------------------------------------------------------------------------------------
+ */
+
+/* Shared memory for a block: of two sets three quarters of a processor's, so that the next kernel's finds room. */
+template <int SETS> static uint32_t few_room(const struct device *d, int blocks)
 {
-    return few_shape<M>::fixed(n_rec) + 2 * few_ring<TA, TB>::stage(n_rec) <= smem_for(d, 1);
+    return SETS == 1 ? smem_for(d, blocks) : smem_for(d, 1) - smem_for(d, 4);
 }
 
-template <int TA, int TB, int M> static void run_few(struct device *d, gemm_args a, uint32_t row)
+/* Whether M rows of activations fit beside two stages a set. */
+template <int TA, int TB, int M, int SETS> static bool few_fits(const struct device *d, uint32_t n_rec)
+{
+    using R = few_ring<TA, TB>;
+    uint32_t least = SETS == 1 ? 2 : SETS * (R::PA > R::PB ? R::PA : R::PB);
+    return few_shape<M, SETS>::fixed(n_rec) + least * R::stage(n_rec) <= few_room<SETS>(d, 1);
+}
+
+template <int TA, int TB, int M, int SETS> static void launch_few(struct device *d, gemm_args a)
 {
     static uint32_t done;
-    uint32_t fixed = few_shape<M>::fixed(a.n_rec), units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1);
-    a.stage = few_ring<TA, TB>::stage(a.n_rec);
-    uint32_t room = smem_for(d, 2), blocks = 2;
-    if (room < fixed + 2 * a.stage)
-        room = smem_for(d, 1), blocks = 1;
-    a.stages = min_u((room - fixed) / a.stage, STAGES_MAX);
-    a.row0 += row, a.cap = M;
-    smem_once(d, gemm_few<TA, TB, M>, &done);
-    cuda_launch(d, gemm_few<TA, TB, M>, dim3(min_u(units, d->sms * blocks)), few_shape<M>::THREADS,
-                fixed + a.stages * a.stage, LAUNCH_PDL, a);
+    using R = few_ring<TA, TB>;
+    constexpr uint32_t per = R::PA > R::PB ? R::PA : R::PB, even = SETS == 1 ? 1 : SETS * per;
+    uint32_t fixed = few_shape<M, SETS>::fixed(a.n_rec), units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1),
+             room = few_room<SETS>(d, 2), blocks = 2;
+    a.stage = R::stage(a.n_rec);
+    if (SETS == 1 && room < fixed + 2 * a.stage)
+        room = few_room<SETS>(d, 1), blocks = 1;
+    uint32_t grid = min_u(units, d->sms * blocks), tiles = (units + grid - 1) / grid * (a.pair ? 2 : 1),
+             need = (tiles * ((a.n_rec + CHUNKS - 1) / CHUNKS) * per + even - 1) / even * even;
+    bool many = grid > (uint32_t)d->sms;
+    a.stages = min_u((room - fixed) / a.stage / even * even, STAGES_MAX);
+    if (many || SETS > 1) /* no more than its tiles need: beside these blocks the next kernels' find room and start */
+        a.stages = min_u(a.stages, need);
+    a.flight = SETS;
+    a.cap = M;
+    smem_once(d, gemm_few<TA, TB, M, SETS>, &done);
+    cuda_launch(d, gemm_few<TA, TB, M, SETS>, dim3(grid), few_shape<M, SETS>::THREADS, fixed + a.stages * a.stage,
+                LAUNCH_PDL, a);
+}
+
+/* All rows, by fours, twos and ones. */
+template <int TA, int TB, int SETS> static void few_rows(struct device *d, gemm_args a)
+{
+    uint32_t rows = a.cap, m;
+    for (; rows; rows -= m, a.row0 += m)
+        if (rows >= 4 && few_fits<TA, TB, 4, SETS>(d, a.n_rec))
+            m = 4, launch_few<TA, TB, 4, SETS>(d, a);
+        else if (rows >= 2 && few_fits<TA, TB, 2, SETS>(d, a.n_rec))
+            m = 2, launch_few<TA, TB, 2, SETS>(d, a);
+        else
+            m = 1, launch_few<TA, TB, 1, SETS>(d, a);
+}
+
+/* One set or two: a matter of the matrix alone, as a sum's order follows. */
+template <int TA, int TB> static void run_few(struct device *d, const gemm_args &a)
+{
+    if constexpr (TA == TB)
+        if (!a.xf && a.tile_hi - a.tile_lo <= (uint32_t)d->sms && a.n_rec > 2 * CHUNKS &&
+            few_fits<TA, TB, 1, 2>(d, a.n_rec)) {
+            few_rows<TA, TB, 2>(d, a);
+            return;
+        }
+    few_rows<TA, TB, 1>(d, a);
 }
 
 #endif
