@@ -423,7 +423,7 @@ template <int TA, int TB, int SETS> static void few_rows(struct device *d, gemm_
 template <int TA, int TB> static void run_few(struct device *d, const gemm_args &a)
 {
     if constexpr (TA == TB)
-        if (!a.xf && a.tile_hi - a.tile_lo <= (uint32_t)d->sms && a.n_rec > 2 * CHUNKS &&
+        if (!a.xf && !a.pair && a.tile_hi - a.tile_lo <= (uint32_t)d->sms && a.n_rec > 2 * CHUNKS &&
             few_fits<TA, TB, 1, 2>(d, a.n_rec)) {
             few_rows<TA, TB, 2>(d, a);
             return;

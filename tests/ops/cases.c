@@ -78,6 +78,12 @@ const struct op_case op_cases[] = {
      .mix = {[P_Q] = DT_F16, [P_K] = DT_Q8_0, [P_V] = DT_Q4_0, [P_UP] = DT_Q5_K}, .seq = {{0, 70}, {33, 10}}},
     {"three of quantised", DT_Q6_K, 256, 256, 33, 4, 2, 64, LLAMA, .n_rot = 64,
      .mix = {[P_K] = DT_Q4_K, [P_V] = DT_Q5_K, [P_GATE] = DT_Q4_K, [P_O] = DT_BF16}, .seq = {{20, 1}, {0, 3}}},
+    /* K of more than 16 records and few rows: two sets of warps on a GPU, but not where tiles go in pairs */
+    {"long down", DT_Q4_K, 256, 4608, 33, 4, 2, 64, LLAMA, .n_rot = 64, .seq = {{20, 1}, {0, 3}}},
+    {"long down, q8_0 and q6_k", DT_Q8_0, 256, 4864, 33, 4, 2, 64, LLAMA, .n_rot = 64, .mix = {[P_DOWN] = DT_Q6_K},
+     .seq = {{20, 1}}},
+    {"long layernorm, pairs", DT_Q8_0, 4352, 64, 33, 4, 2, 64, .norm = NORM_LAYER, .rope = ROPE_NEOX, .glu = GLU_GELU,
+     .n_rot = 64, .embed_scale = 1.0f, .bias = true, .seq = {{0, 5}, {16, 1}}},
     /* architectures */
     {"gemma2", DT_F16, 256, 128, 64, 4, 2, 256, .norm = NORM_RMS, .rope = ROPE_NEOX, .glu = GLU_GEGLU, .n_rot = 256,
      .post_norm = true, .window = 16, .att_softcap = 50.0f, .softcap = 30.0f, .embed_scale = 16.0f, .kv_type = DT_F32,
