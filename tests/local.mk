@@ -40,8 +40,11 @@ print-thread-tests:
 include tests/ops/local.mk
 include tests/daemon/local.mk
 
-dist_check_SCRIPTS += tests/check-scripts tests/check-docs tests/check-layers
-TESTS += tests/check-scripts tests/check-docs tests/check-layers
+dist_check_SCRIPTS += tests/check-scripts tests/check-docs tests/check-layers tests/check-dist
+TESTS += tests/check-scripts tests/check-docs tests/check-layers tests/check-dist
+print-dist-files:
+	@echo $(DISTFILES)
+.PHONY: print-dist-files
 
 check_PROGRAMS += tests/unit/device
 TESTS += tests/unit/device
