@@ -27,12 +27,15 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (rc)
         return verb_end(h, NULL, fail(&err));
     if (json)
-        status = print_json(json_pack("{s:o, s:o, s:f, s:b}", "model", json_str(r->model), "path", json_str(r->path),
-                                      "load_ms", r->load_ms, "was_loaded", r->was_loaded));
+        status = print_json(json_pack("{s:o, s:o, s:f, s:b, s:o, s:o}", "model", json_str(r->model), "path",
+                                      json_str(r->path), "load_ms", r->load_ms, "was_loaded", r->was_loaded, "where",
+                                      json_str(r->where), "no_gpu", json_str(r->no_gpu)));
     else if (r->was_loaded)
         printf("%s is in memory already\n", r->model);
     else
         printf("%s loaded in %.0f ms\n", r->model, r->load_ms);
+    if (!json && r->no_gpu)
+        printf("  WARNING  %s runs on the CPU: %s\n", r->model, r->no_gpu);
     return verb_end(h, r, status);
 }
 

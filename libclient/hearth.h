@@ -575,7 +575,9 @@ struct hearth_models_list_result {
 struct hearth_model_load_result {
     const char *model, *path;
     double load_ms;
-    bool was_loaded; /* already there */
+    bool was_loaded;    /* already there */
+    const char *where;  /* "cpu", "cuda:0" */
+    const char *no_gpu; /* NULL, or why the CPU runs it although the engine could use a GPU */
 };
 HEARTH_API int hearth_models_list(struct hearth *h, struct hearth_models_list_result **out,
                                   const struct timespec *timeout, struct hearth_err *err);

@@ -42,6 +42,8 @@ static const struct wire_field model_load_result_fields[] = {
     PATH(wire_model_load_result, path),
     AMOUNT(wire_model_load_result, load_ms),
     BOOL(wire_model_load_result, was_loaded, false),
+    WORD(wire_model_load_result, where),
+    STR(wire_model_load_result, no_gpu, 1, HEARTH_ERR_MSG),
     {0},
 };
 TYPE(model_load_result, "models.load result");

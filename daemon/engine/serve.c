@@ -203,6 +203,11 @@ static void count_tiers(struct wire_kv_tiers *out, const struct tier_counters *c
     };
 }
 
+static const char *where(bool gpu)
+{
+    return gpu ? "cuda:0" : "cpu";
+}
+
 /* When the model is unloaded, on the wall's clock; 0: it is in use, or stays. */
 static double expires(const struct resident *m)
 {
@@ -228,7 +233,7 @@ static int on_status(struct server *s, uint32_t id, const struct wire_method *m,
             continue;
         rows[n++] = (struct wire_loaded_model){
             .path = model->path,
-            .where = loaded ? (atomic_load(&model->on_gpu) ? "cuda:0" : "cpu") : NULL,
+            .where = loaded ? where(atomic_load(&model->on_gpu)) : NULL,
             .self_check = loaded ? atomic_load(&model->self_check) : NULL,
             .bytes = loaded ? (int64_t)model->hp.weight_bytes : 0,
             .context = model->hp_err.code ? 0 : model->hp.n_ctx,
@@ -439,7 +444,18 @@ static void on_model_event(struct server *s, const struct event_model *ev)
     if (ev->err.code) {
         serve_error(s, r->rpc_id, &ev->err);
     } else {
-        struct wire_model_load_result res = {ev->model->path, ev->model->path, 1e3 * ev->seconds, ev->was_loaded};
+        bool gpu = atomic_load(&ev->model->on_gpu);
+        const char *check = atomic_load(&ev->model->self_check);
+        struct wire_model_load_result res = {
+            .model = ev->model->path,
+            .path = ev->model->path,
+            .load_ms = 1e3 * ev->seconds,
+            .was_loaded = ev->was_loaded,
+            .where = where(gpu),
+            .no_gpu = gpu     ? NULL
+                      : check ? check
+                              : engine_no_gpu(s->engine),
+        };
         struct wire_empty empty = {0};
         serve_result(s, r->rpc_id, r->method, ev->ev.kind == EV_LOADED ? (const void *)&res : &empty);
     }

@@ -29,6 +29,10 @@ without "a broken driver" "unknown error" FAKE_INIT=999
 
 export LD_LIBRARY_PATH="$dir/fake" FAKE_DRIVER=11040
 status 0 "the daemon serves all the same" "$hearth" run -m "$model" -n 2 --json x
+status 0 "... which load says" "$hearth" load "$model"
+is "... as a warning" "$(grep -c '^  WARNING  .* runs on the CPU: no usable GPU: the driver is too old' "$dir/out")" 1
+status 0 "... and where it is" "$hearth" load "$model" --json
+json_is "... with the reason" "d['where'] == 'cpu' and 'the driver is too old' in d['no_gpu']"
 status 0 "... on the CPU" "$hearth" status --json
 json_is "... which status says, and why" \
     "d['engine']['backend'] == 'cpu' and d['engine']['restarts'] == 0 and 'the driver is too old' in d['engine']['no_gpu']"

@@ -198,7 +198,10 @@ static void load_and_unload(void **state)
         assert_true(strcmp(s->models[i].path, drive_tale()) || s->models[i].vocab_only);
     wire_free(s);
     assert_int_equal(drive_call(&d, WIRE_ENGINE_LOAD, &(struct wire_engine_path){drive_tale()}, &out, &e), 0);
-    assert_false(((struct wire_model_load_result *)out)->was_loaded);
+    const struct wire_model_load_result *r = out;
+    assert_false(r->was_loaded);
+    assert_string_equal(r->where, "cpu");
+    assert_null(r->no_gpu); /* it was told not to use one */
     wire_free(out);
     assert_int_equal(drive_call(&d, WIRE_ENGINE_LOAD, &(struct wire_engine_path){drive_tale()}, &out, &e), 0);
     assert_true(((struct wire_model_load_result *)out)->was_loaded);

@@ -238,7 +238,7 @@ static void load(uint32_t id, const struct wire_engine_path *p)
         struct wire_model_progress m = {.model = p->path, .done = i * 50, .total = 100};
         wire_pack_event(&out, &wire_methods[WIRE_MODEL_PROGRESS], &m, NULL, NULL, NULL);
     }
-    struct wire_model_load_result r = {.load_ms = 1};
+    struct wire_model_load_result r = {.load_ms = 1, .where = "cpu", .no_gpu = "no room"};
     wire_pack_result(&out, id, &wire_methods[WIRE_ENGINE_LOAD], &r, NULL);
 }
 

@@ -354,6 +354,8 @@ static void test_progress(void **state)
     struct wire_model_load_result *r = peer_call(p, WIRE_MODELS_LOAD, &m);
     assert_int_equal(p->n_progress, 2);
     assert_string_equal(r->model, "fake");
+    assert_string_equal(r->where, "cpu");
+    assert_string_equal(r->no_gpu, "no room");
     wire_free(r);
     wire_free(peer_status(other));
     assert_int_equal(other->n_progress, 0); /* it does not wait for that model */
