@@ -51,6 +51,7 @@ struct engine {
     struct sched sched;
     struct tier *tier;
     double finish_by;                /* > 0: saves end by then, and EV_FINISHED is told */
+    bool starved;                    /* sequences wait, and not for a step to end */
     struct flight flight[AHEAD_MAX]; /* ring */
     uint32_t first_flight, n_flight;
     struct post_list todo; /* orders taken and not yet carried out */

@@ -521,13 +521,26 @@ static void close_device(struct engine *eng)
     free(eng->logits);
 }
 
+static enum tier_beside what_else(const struct engine *eng)
+{
+    const struct seq *q;
+    if (eng->finish_by > 0 || eng->starved)
+        return TIER_HURRY;
+    TAILQ_FOREACH (q, &eng->sched.list[SEQ_RUN], link)
+        if (q->time.first == 0)
+            return TIER_PROMPTS;
+    if (eng->sched.count[SEQ_WAIT])
+        return TIER_PROMPTS;
+    return eng->n_flight ? TIER_STEPS : TIER_ALONE;
+}
+
 /* Moves KV on between two steps. True: come again soon. */
 static bool tiers_turn(struct engine *eng)
 {
     struct hearth_err err;
     struct seq *q;
     double now = engine_now();
-    tier_beside(eng->tier, eng->n_flight > 0);
+    tier_beside(eng->tier, what_else(eng));
     int rc = tier_turn(eng->tier, now, &err);
     if (rc < 0)
         engine_fail(eng, &err);
@@ -564,7 +577,6 @@ static void wait_for_work(struct engine *eng, bool copying)
     static const double most = 3600; /* poll's int of ms holds no year */
     struct hearth_err err;
     struct pollfd pfd[2] = {{eng->inbox.fd, POLLIN, 0}, {tier_fd(eng->tier), POLLIN, 0}};
-    double seconds = tier_patience(eng->tier), unload = unload_patience(eng);
     if (copying) {
         step_watch(eng, eng->dev);
         int rc = tier_wait(eng->tier, &err);
@@ -575,6 +587,7 @@ static void wait_for_work(struct engine *eng, bool copying)
     }
     if (tier_idle(eng->tier))
         return;
+    double seconds = tier_patience(eng->tier), unload = unload_patience(eng);
     if (eng->finish_by > 0)
         seconds = 0.01;
     if (unload >= 0 && (seconds < 0 || unload < seconds))
@@ -600,6 +613,7 @@ static void *device_main(void *arg)
             step_drain(eng);
         bool copying = tiers_turn(eng);
         bool idle = eng->fatal.code || held || !step_turn(eng);
+        eng->starved = idle && eng->sched.count[SEQ_WAIT];
         engine_tell(eng, idle);
         if (!eng->fatal.code)
             count_memory(eng, idle);

@@ -305,6 +305,7 @@ static void finish_saves(struct engine *eng, struct resident *m)
     while (eng->tier && !eng->fatal.code && tier_busy(eng->tier, m) && rc >= 0) {
         if (engine_now() > until)
             tier_detach(eng->tier, m);
+        tier_beside(eng->tier, eng->n_flight ? TIER_STEPS : TIER_HURRY);
         if ((rc = tier_turn(eng->tier, engine_now(), &err)) < 0)
             engine_fail(eng, &err);
         if (!atomic_load(&eng->hold) && step_turn(eng))

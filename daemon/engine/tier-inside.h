@@ -82,13 +82,15 @@ struct tier {
     double disk_again; /* no files are written before: the last one failed */
     bool disk_failed;  /* and that was said */
     struct moves moves[2];
-    struct rate device;  /* of copies to it */
-    bool beside;         /* steps are under way */
-    bool pinned;         /* in this turn */
-    bool pin_wanted;     /* in this turn, but that was not the time for it */
-    double pin_again;    /* when it is, beside steps */
-    double moved_last;   /* when the last of them was seen to be done */
-    uint64_t page_bytes; /* of the model loaded last */
+    struct rate device; /* of copies to it */
+    enum tier_beside beside;
+    double busy;                /* when steps were under way last */
+    bool pinned;                /* in this turn */
+    bool pin_wanted;            /* since this turn began, but that was not the time for it ... */
+    double pin_at;              /* ... which is, as things stand, */
+    double pin_ended, pin_took; /* of the last slab: when, and seconds */
+    double moved_last;          /* when the last of them was seen to be done */
+    uint64_t page_bytes;        /* of the model loaded last */
     TAILQ_HEAD(, save) saves;
     TAILQ_HEAD(, fetch) fetches;
     TAILQ_HEAD(, restore) restores;
@@ -98,7 +100,7 @@ struct tier {
 };
 
 /* tier.c */
-struct host_page *tier_host_page(struct tier *t, enum direction way, const struct tier_shelf *s); /* NULL: not now */
+struct host_page *tier_host_page(struct tier *t, enum direction way, const struct resident *m); /* NULL: not now */
 void tier_tell(struct tier *t, const struct tier_event *ev);
 void tier_used(struct tier *t, struct tier_file *f, double now);
 /* The chain of hashes over n pages of a timeline, from page 0 on. NULL: no memory. */

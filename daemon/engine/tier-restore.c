@@ -168,7 +168,7 @@ static bool fetch_run(struct tier *t, struct restore *r, struct tier_entry *en)
     while (f->n < most && en && !en->host && en->file == file) {
         struct host_page *host;
         index_hold(&t->index, en); /* before room is made for it */
-        if (!(host = tier_host_page(t, TO_DEVICE, s))) {
+        if (!(host = tier_host_page(t, TO_DEVICE, r->model))) {
             index_let_go(&t->index, en);
             break;
         }

@@ -158,7 +158,7 @@ static bool copy_some(struct tier *t, struct save *s, struct hearth_err *e, int 
     while (n < most && s->n_asked + n < s->n) {
         struct tier_entry *en = s->entry[s->n_asked + n];
         if (!en->host) {
-            struct host_page *p = tier_host_page(t, TO_HOST, s->shelf);
+            struct host_page *p = tier_host_page(t, TO_HOST, s->model);
             if (!p) {
                 if (host_is_none(&t->host))
                     give_up(t, s);

@@ -16,6 +16,14 @@ static const uint64_t staging = 128 << 20;           /* host memory for pages on
 static const uint64_t ahead_bytes = 256 << 20;       /* pinned before it is wanted */
 static const double used_seconds = 60;               /* a file's use is told of once in that time */
 
+/*
+ * While host memory is pinned this thread stands still, 3 ms for a slab, and so does whoever comes then. After a slab
+ * that took d there is none for another d where sequences only decode: the steps submitted ahead cover that. Where a
+ * prompt waits for its first token, or may come at any moment, there is none for that many times d; with nothing under
+ * way this counts from the last step on, as who has got an answer may ask again at once.
+ */
+static const double pin_rest = 9;
+
 /* A GPU keeps that many pieces under way, and the steps do not feel them: the link has a sixtieth of its memory's rate.
  * A CPU copies in the call, between two steps. */
 static const uint64_t piece_gpu = 16 << 20, piece_cpu = 8 << 20;
@@ -83,7 +91,11 @@ int tier_fd(const struct tier *t)
 double tier_patience(const struct tier *t)
 {
     static const double look = 0.01; /* whether a restore falls behind */
-    return TAILQ_EMPTY(&t->restores) && TAILQ_EMPTY(&t->waiting) ? -1 : look;
+    double now = engine_now(), pin_in = t->pin_at > now ? t->pin_at - now : 0;
+    bool restoring = !TAILQ_EMPTY(&t->restores) || !TAILQ_EMPTY(&t->waiting);
+    if (t->pin_wanted && (!restoring || pin_in < look))
+        return pin_in;
+    return restoring ? look : -1;
 }
 
 /* --- what the others use --------------------------------------------------------------------------------- */
@@ -96,32 +108,52 @@ struct kv_hash *tier_chain(int64_t uid, const int32_t *ids, uint32_t n)
     return h;
 }
 
-/*
- * Beside steps one slab a turn, and not before as much time has gone by as the last one took: the steps that are
- * submitted ahead then cover it. For a save one slab a turn in any case, so that orders are seen between two.
- */
-static bool pin_now(struct tier *t, enum direction way, uint64_t bytes)
+static bool pin(struct tier *t, uint64_t page_bytes)
 {
     double begun = engine_now();
-    if ((t->pinned && (t->beside || way == TO_HOST)) || (t->beside && begun < t->pin_again)) {
+    bool more = host_grow(&t->host, page_bytes);
+    t->pin_ended = engine_now();
+    t->pin_took = t->pin_ended - begun;
+    return more;
+}
+
+/* Whether a slab may be pinned by now. Else the next turn may, or the one at `pin_at`. */
+static bool may_pin(struct tier *t, bool urgent)
+{
+    bool busy = t->beside == TIER_STEPS || t->beside == TIER_PROMPTS;
+    double rest = urgent ? (busy ? 1 : 0) : t->beside == TIER_STEPS ? 1 : pin_rest;
+    double since = !urgent && t->beside == TIER_ALONE && t->busy > t->pin_ended ? t->busy : t->pin_ended;
+    t->pin_at = since + rest * t->pin_took;
+    return engine_now() >= t->pin_at;
+}
+
+/* Saves hold pages of the pool until host memory has them: that must not be what generations wait for. */
+static bool pool_is_short(const struct resident *m)
+{
+    return kv_available(m->group.kv) < m->n_page / 4;
+}
+
+/* One slab a turn, so that orders are seen between two; but for a restore that delays nobody as many as it needs. */
+static bool pin_now(struct tier *t, enum direction way, const struct resident *m)
+{
+    bool urgent = way == TO_DEVICE || t->beside == TIER_HURRY || pool_is_short(m);
+    bool at_once = way == TO_DEVICE && (t->beside == TIER_ALONE || t->beside == TIER_HURRY);
+    if (!may_pin(t, urgent) || (t->pinned && !at_once)) {
         t->pin_wanted = true;
         return false;
     }
     t->pinned = true;
-    bool more = host_grow(&t->host, bytes);
-    double ended = engine_now();
-    t->pin_again = ended + (ended - begun);
-    return more;
+    return pin(t, tier_page_bytes(m->shelf));
 }
 
 /* Pinning is for idle times (tier_idle) and loads: here it would be felt as a pause, so what is in files goes first. */
-struct host_page *tier_host_page(struct tier *t, enum direction way, const struct tier_shelf *s)
+struct host_page *tier_host_page(struct tier *t, enum direction way, const struct resident *m)
 {
-    uint64_t bytes = tier_page_bytes(s);
+    uint64_t bytes = tier_page_bytes(m->shelf);
     struct host_page *p = t->p.gpu ? host_take(&t->host, bytes) : host_take_new(&t->host, bytes);
     while (!p && index_drop_spare(&t->index, bytes))
         p = host_take(&t->host, bytes);
-    if (!p && t->p.gpu && host_may_grow(&t->host, bytes) && !pin_now(t, way, bytes) && t->pin_wanted)
+    if (!p && t->p.gpu && host_may_grow(&t->host, bytes) && !pin_now(t, way, m) && t->pin_wanted)
         return NULL;
     if (!p)
         p = host_take_new(&t->host, bytes);
@@ -299,12 +331,12 @@ static void take_events(struct tier *t, double now)
     }
 }
 
-/* Pins a slab where less than that is spare. */
-static bool pin_ahead(struct tier *t, uint64_t want)
+/* Whether more of it should be pinned than there is to spare. */
+static bool wants_ahead(const struct tier *t, uint64_t want)
 {
     want = want < t->ram ? want : t->ram;
-    return t->p.gpu && t->page_bytes && host_spare(&t->host, t->page_bytes) * t->page_bytes < want &&
-           host_grow(&t->host, t->page_bytes);
+    return t->p.gpu && t->page_bytes && host_may_grow(&t->host, t->page_bytes) &&
+           host_spare(&t->host, t->page_bytes) * t->page_bytes < want;
 }
 
 void tier_attach(struct tier *t, struct resident *m, const struct kv_print *print)
@@ -321,7 +353,7 @@ void tier_attach(struct tier *t, struct resident *m, const struct kv_print *prin
         t->io_jobs++;
     }
     t->page_bytes = print->page_bytes;
-    while (pin_ahead(t, staging)) { /* a load takes much longer */
+    while (wants_ahead(t, staging) && pin(t, t->page_bytes)) { /* a load takes much longer */
     }
 }
 
@@ -342,7 +374,12 @@ bool tier_idle(struct tier *t)
 {
     if (!TAILQ_EMPTY(&t->restores) || !TAILQ_EMPTY(&t->waiting)) /* a slab takes longer than the answer of a file */
         return false;
-    return pin_ahead(t, ahead_bytes);
+    if (!wants_ahead(t, ahead_bytes))
+        return false;
+    if (may_pin(t, false))
+        return pin(t, t->page_bytes);
+    t->pin_wanted = true;
+    return false;
 }
 
 /* --- sequences ------------------------------------------------------------------------------------------- */
@@ -455,14 +492,16 @@ static void count(struct tier *t)
     atomic_store(&c->write_rate, atomic_load(&io->write_rate));
 }
 
-void tier_beside(struct tier *t, bool steps)
+void tier_beside(struct tier *t, enum tier_beside what)
 {
-    t->beside = steps;
+    t->beside = what;
 }
 
 int tier_turn(struct tier *t, double now, struct hearth_err *e)
 {
     t->pinned = t->pin_wanted = false;
+    if (t->beside == TIER_STEPS || t->beside == TIER_PROMPTS)
+        t->busy = now;
     take_events(t, now);
     int rc = finish_moves(t, e);
     if (rc)
@@ -475,5 +514,5 @@ int tier_turn(struct tier *t, double now, struct hearth_err *e)
     }
     count(t);
     return t->moves[TO_HOST].n || t->moves[TO_DEVICE].n || t->moves[TO_HOST].n_begun || t->moves[TO_DEVICE].n_begun ||
-           t->look_again || t->pin_wanted;
+           t->look_again || (t->pin_wanted && t->pin_at <= now);
 }

@@ -112,15 +112,21 @@ void tier_computed(struct tier *t, const struct resident *m, uint32_t n_tok, dou
 /* Carries on: takes what has come, starts what can be. 1: call again soon, copies are under way; 0: only a descriptor
  * (tier_fd) or new work can bring more; negative: the device failed. */
 int tier_turn(struct tier *t, double now, struct hearth_err *e);
-/* Whether steps are under way: so it is until told otherwise. Host memory is then pinned at a pace that they do not
- * feel, as the thread stands still meanwhile. */
-void tier_beside(struct tier *t, bool steps);
+/* What else goes on, until told otherwise: it stands still while this thread pins host memory for a save. */
+enum tier_beside {
+    TIER_ALONE,   /* nothing, and a prompt may come at any moment */
+    TIER_STEPS,   /* steps of sequences that have had their first token */
+    TIER_PROMPTS, /* somebody waits for a first token */
+    TIER_HURRY,   /* nothing: who waits does so for saves to end */
+};
+void tier_beside(struct tier *t, enum tier_beside what);
 /* Waits for the oldest copy under way, where there is one. */
 int tier_wait(struct tier *t, struct hearth_err *e);
-/* For when there is nothing else to do: makes host memory ready that will be wanted. False: there is enough of it, or
- * somebody waits for a restore. */
+/* For when there is nothing else to do: makes host memory ready that will be wanted. False: there is enough of it,
+ * somebody waits for a restore, or it is not the time for it yet. */
 bool tier_idle(struct tier *t);
-/* Readable when files have moved on; -1: there are none. And how long to wait for it at most; < 0: for ever. */
+/* Readable when files have moved on; -1: there are none. And how long to wait for it at most; < 0: for ever. The latter
+ * after tier_idle. */
 int tier_fd(const struct tier *t);
 double tier_patience(const struct tier *t);
 

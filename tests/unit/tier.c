@@ -148,29 +148,86 @@ static void pinning_delays_no_restore(void **state)
         world_turn(w);
     }
     assert_int_equal(q->restored_to, 3 * KV_PAGE);
+    w->tier->pin_took = 0; /* nothing of its pace here */
     assert_true(tier_idle(w->tier));
     w->tier->p.gpu = false;
     seq_free(q);
 }
 
-/* Where steps are under way a GPU's host memory is pinned at a pace of its own; a save waits for that, and is not lost.
- */
-static void pinning_beside_steps_is_paced(void **state)
+/* A slab has just been pinned, and took an hour: what is paced by it does not come in this test. */
+static void pin_slowly(struct world *w)
+{
+    w->tier->pin_ended = engine_now();
+    w->tier->pin_took = 3600;
+}
+
+/* Where others would stand still a GPU's host memory is pinned at a pace of its own; a save waits for that, and is not
+ * lost. */
+static void pinning_for_a_save_is_paced(void **state)
 {
     struct world *w = *state;
     struct hearth_err e;
     world_open(w, true, 128 << 20);
     w->tier->p.gpu = true;
     world_take_turn(w, world_seq(w, UID, 3, 0, 1));
-    tier_beside(w->tier, true);
-    w->tier->pin_again = engine_now() + 3600;
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(tier_turn(w->tier, engine_now(), &e), 1); /* come again soon */
-    assert_int_equal(w->tier->host.bytes, 0);
-    tier_beside(w->tier, false);
-    world_settle(w);
+    pin_slowly(w);
+    for (enum tier_beside what = TIER_ALONE; what <= TIER_PROMPTS; what++) {
+        tier_beside(w->tier, what);
+        assert_int_equal(tier_turn(w->tier, engine_now(), &e), 0);
+        assert_int_equal(w->tier->host.bytes, 0);
+        double patience = tier_patience(w->tier), most = what == TIER_STEPS ? 1 : 9;
+        assert_true(patience > 3600 * (most - 1) && patience <= 3600 * most);
+    }
+    tier_beside(w->tier, TIER_HURRY);
+    assert_true(tier_turn(w->tier, engine_now(), &e) >= 0);
     assert_true(w->tier->host.bytes > 0);
+    world_settle(w);
     assert_int_equal(atomic_load(&w->counters.pages_saved), 3);
+    assert_true(tier_patience(w->tier) < 0);
+    w->tier->p.gpu = false;
+}
+
+/* A save holds pages of the pool: when those run short it is not paced so that prompts wait for it. */
+static void a_short_pool_hurries_a_save(void **state)
+{
+    struct world *w = *state;
+    struct hearth_err e;
+    struct kv_table others = {.uid = UID};
+    world_open(w, true, 128 << 20);
+    w->tier->p.gpu = true;
+    w->m.n_page = POOL;
+    world_take_turn(w, world_seq(w, UID, 3, 0, 1));
+    pin_slowly(w);
+    assert_int_equal(tier_turn(w->tier, engine_now(), &e), 0);
+    assert_int_equal(w->tier->host.bytes, 0);
+    assert_true(kv_grow(w->m.group.kv, &others, (POOL - 10) * KV_PAGE));
+    assert_true(tier_turn(w->tier, engine_now(), &e) >= 0);
+    assert_true(w->tier->host.bytes > 0);
+    world_settle(w);
+    assert_int_equal(atomic_load(&w->counters.pages_saved), 3);
+    kv_release(w->m.group.kv, &others, NULL, 0);
+    w->tier->p.gpu = false;
+}
+
+/* Who has got an answer may ask again at once, and finds nobody at pinning. */
+static void pinning_ahead_waits_after_a_step(void **state)
+{
+    struct world *w = *state;
+    struct hearth_err e;
+    world_open(w, false, 128 << 20);
+    w->tier->p.gpu = true;
+    w->tier->page_bytes = w->print.page_bytes;
+    w->tier->pin_took = 400;
+    w->tier->pin_ended = engine_now() - 3600;
+    tier_beside(w->tier, TIER_PROMPTS);
+    assert_int_equal(tier_turn(w->tier, engine_now(), &e), 0);
+    tier_beside(w->tier, TIER_ALONE);
+    assert_int_equal(tier_turn(w->tier, engine_now(), &e), 0);
+    assert_false(tier_idle(w->tier));
+    assert_true(tier_patience(w->tier) > 3500);
+    w->tier->busy -= 3600;
+    assert_true(tier_idle(w->tier));
+    assert_true(w->tier->host.bytes > 0);
     w->tier->p.gpu = false;
 }
 
@@ -291,7 +348,9 @@ int main(void)
         RUNS(the_cheaper_way_is_taken),
         RUNS(a_restore_that_falls_behind_is_stopped),
         RUNS(pinning_delays_no_restore),
-        RUNS(pinning_beside_steps_is_paced),
+        RUNS(pinning_for_a_save_is_paced),
+        RUNS(a_short_pool_hurries_a_save),
+        RUNS(pinning_ahead_waits_after_a_step),
         cmocka_unit_test_setup_teardown(a_file_on_its_way_is_waited_for, setup_sync, teardown_sync),
         RUNS(two_that_want_the_same_fetch_it_once),
         RUNS(a_full_pool_takes_what_fits),
