@@ -6,7 +6,7 @@
  * queries share what they read (attend_plan.cuh). attend_split.cu takes items, attend_merge.cu adds what the chunks of
  * a row gave. Longer runs of rows go through attend_long.cu.
  */
-#include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend_plan.cuh"
 #include "kernels/cuda/local.cuh"
 
 bool attend_takes(uint32_t d_head)
@@ -82,11 +82,12 @@ void attend_run(struct device *d, const struct op_attend *op)
                     op->d_head);
         return;
     }
+    split_args split = {a, divisor(a.group), divisor(a.kv.n_kv)};
     for (uint32_t lo = 0; lo < d->cap; lo += GEMM_ROWS) {
-        a.row_lo = lo, a.row_hi = lo + GEMM_ROWS;
-        attend_split_run(d, a, op->d_head);
+        split.row_lo = lo, split.row_hi = lo + GEMM_ROWS;
+        attend_split_run(d, split, op->d_head);
         if (d->depth > 1)
-            attend_merge_run(d, a, op->d_head);
+            attend_merge_run(d, split, op->d_head);
     }
     attend_sums_run(d, a, op->d_head);
 }

@@ -23,11 +23,13 @@ struct attend_args {
     bool one;                /* the step has one row */
 };
 
-/* attend_split.cu and attend_merge.cu: rows [row_lo, row_hi) of sequences of at most rows_max rows. */
+/* attend_split.cu and attend_merge.cu: rows [row_lo, row_hi) of sequences of at most rows_max rows (attend_plan.cuh).
+ */
+struct split_args;
 void attend_split_init(struct device *d);
-void attend_split_run(struct device *d, const attend_args &a, uint32_t d_head);
+void attend_split_run(struct device *d, const split_args &a, uint32_t d_head);
 void attend_merge_init(struct device *d);
-void attend_merge_run(struct device *d, const attend_args &a, uint32_t d_head);
+void attend_merge_run(struct device *d, const split_args &a, uint32_t d_head);
 /* Sub-block sums of the results, where heads do not end on multiples of 32: the kernels leave them out. */
 void attend_sums_run(struct device *d, const attend_args &a, uint32_t d_head);
 

@@ -15,7 +15,7 @@ enum {
  * which has MERGE of them under way from a fixed place on; then the warps' sums are added in order. Chunks that a row
  * does not see add exact zeros, and where all of a tile's rows see one chunk alone the result is there already.
  */
-template <int D> __global__ void __launch_bounds__(MERGE_WARPS * 32) attend_merge(attend_args a)
+template <int D> __global__ void __launch_bounds__(MERGE_WARPS * 32) attend_merge(const __grid_constant__ split_args a)
 {
     constexpr int QUADS = (D / 4 + 31) / 32; /* of neighbouring dimensions, for a lane */
     __shared__ plan p;
@@ -128,7 +128,7 @@ void attend_merge_init(struct device *d)
     each_head([&](auto size) { cuda_smem(d, attend_merge<size.d>, 0); });
 }
 
-void attend_merge_run(struct device *d, const attend_args &a, uint32_t d_head)
+void attend_merge_run(struct device *d, const split_args &a, uint32_t d_head)
 {
     uint32_t rows = d->cap - a.row_lo < GEMM_ROWS ? d->cap - a.row_lo : GEMM_ROWS;
     by_head(d_head, [&](auto size) {

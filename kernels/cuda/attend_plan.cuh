@@ -10,6 +10,23 @@
 
 enum { CHUNK_PAGES = ATTEND_CHUNK / KV_PAGE };
 
+/*
+ * What both kernels are launched with. A division by a number that is no constant is a chain of some hundred cycles,
+ * and these kernels' time is that of their chains: by_group divides by the group, by_kv by the number of KV heads.
+ */
+struct split_args : attend_args {
+    uint32_t by_group, by_kv;
+};
+/* For divided(), which is x / n while (2x + 1) n < 2^31: 2^31 / n, rounded up. */
+static inline uint32_t divisor(uint32_t n)
+{
+    return (uint32_t)(((1ull << 31) + n - 1) / n);
+}
+__device__ static inline uint32_t divided(uint32_t x, uint32_t by)
+{
+    return __umulhi(2 * x + 1, by);
+}
+
 /* What the sequences of the step come to, worked out by every block: [s] and its prefix sums. */
 struct plan {
     uint32_t item[BATCH_SEQS_MAX + 1]; /* work items before sequence s */
@@ -25,7 +42,7 @@ __device__ static inline uint32_t first_visible(uint32_t pos, uint32_t window)
 }
 
 /* Sequence i of the plan; its counts of items and (row, chunk) pairs in v. */
-__device__ static inline void plan_seq(plan *p, const attend_args &a, uint32_t i, uint32_t row0, uint32_t n_row,
+__device__ static inline void plan_seq(plan *p, const split_args &a, uint32_t i, uint32_t row0, uint32_t n_row,
                                        uint32_t pos0, uint32_t pages, uint32_t v[2])
 {
     uint32_t lo = max(row0, a.row_lo), hi = min(row0 + n_row, a.row_hi), pos = pos0 + lo - row0;
@@ -37,7 +54,7 @@ __device__ static inline void plan_seq(plan *p, const attend_args &a, uint32_t i
 }
 
 /* By one warp. */
-__device__ static void plan_make(plan *p, const attend_args &a)
+__device__ static void plan_make(plan *p, const split_args &a)
 {
     const step_dev *s = a.s;
     uint32_t lane = threadIdx.x, carry[2] = {0, 0}, n_seq = s->n_seq;
@@ -67,7 +84,7 @@ __device__ static void plan_make(plan *p, const attend_args &a)
 }
 
 /* The same for a step that can only have one row: one number to read. By one thread. */
-__device__ static void plan_one(plan *p, const attend_args &a)
+__device__ static void plan_one(plan *p, const split_args &a)
 {
     uint32_t v[2];
     plan_seq(p, a, 0, 0, 1, a.s->pos0[0], 0, v);
@@ -81,25 +98,32 @@ struct item {
 };
 
 /* The tile's live rows, where it ends, and the chunks that its rows see. */
-__device__ static inline void tile_sees(item &it, const plan &p, const attend_args &a)
+__device__ static inline void tile_sees(item &it, const plan &p, const split_args &a)
 {
     it.rows = min((uint32_t)TILE_ROWS, p.n_row[it.s] * a.group - TILE_ROWS * it.tile);
-    it.last = p.pos[it.s] + (TILE_ROWS * it.tile + it.rows - 1) / a.group;
-    it.c_lo = first_visible(p.pos[it.s] + TILE_ROWS * it.tile / a.group, a.window) / ATTEND_CHUNK;
+    it.last = p.pos[it.s] + divided(TILE_ROWS * it.tile + it.rows - 1, a.by_group);
+    it.c_lo = first_visible(p.pos[it.s] + divided(TILE_ROWS * it.tile, a.by_group), a.window) / ATTEND_CHUNK;
     it.c_hi = it.last / ATTEND_CHUNK;
 }
 
 /* The block's first item from `at` on; false where there is none. */
-__device__ static inline bool find(item &it, uint32_t &at, const plan &p, const attend_args &a)
+__device__ static inline bool find(item &it, uint32_t &at, const plan &p, const split_args &a)
 {
     uint32_t lane = threadIdx.x % 32, n_kv = a.kv.n_kv, total = p.item[BATCH_SEQS_MAX];
     for (; at < total; at += gridDim.x) {
-        uint32_t s = 0;
-        if (!a.one)
-            s = __popc(__ballot_sync(~0u, p.item[lane + 1] <= at)) +
-                __popc(__ballot_sync(~0u, p.item[lane + 33] <= at));
-        uint32_t i = at - p.item[s], rest = i / n_kv, tile = rest / p.n_chunk[s];
-        it.s = s, it.head = i - rest * n_kv, it.tile = tile, it.chunk = p.chunk0[s] + rest - tile * p.n_chunk[s];
+        uint32_t s = 0, rest, tile = 0;
+        if (a.one && a.group <= TILE_ROWS) { /* an item a chunk and head */
+            rest = divided(at, a.by_kv);
+            it.head = at - rest * n_kv;
+        } else {
+            if (!a.one)
+                s = __popc(__ballot_sync(~0u, p.item[lane + 1] <= at)) +
+                    __popc(__ballot_sync(~0u, p.item[lane + 33] <= at));
+            uint32_t i = at - p.item[s];
+            rest = i / n_kv, tile = rest / p.n_chunk[s];
+            it.head = i - rest * n_kv;
+        }
+        it.s = s, it.tile = tile, it.chunk = p.chunk0[s] + rest - tile * p.n_chunk[s];
         tile_sees(it, p, a);
         if (it.chunk >= it.c_lo && it.chunk <= it.c_hi)
             return true;
@@ -108,10 +132,9 @@ __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const 
 }
 
 /* Row of the step and query head of a tile's row r. */
-__device__ static inline uint32_t head_of(const attend_args &a, const plan &p, const item &it, uint32_t r,
-                                          uint32_t *row)
+__device__ static inline uint32_t head_of(const split_args &a, const plan &p, const item &it, uint32_t r, uint32_t *row)
 {
-    uint32_t pr = TILE_ROWS * it.tile + r, q = pr / a.group;
+    uint32_t pr = TILE_ROWS * it.tile + r, q = divided(pr, a.by_group);
     *row = p.row[it.s] + q;
     return it.head * a.group + pr - q * a.group;
 }
@@ -121,7 +144,7 @@ __device__ static inline uint32_t head_of(const attend_args &a, const plan &p, c
  * whole sub-blocks of 32, eight lanes add theirs: pairs of fours, as gemm.cuh's put_sums() adds them, to the bit.
  */
 template <int D>
-__device__ static inline void store_quad(const attend_args &a, uint32_t row, uint32_t head, uint32_t dim,
+__device__ static inline void store_quad(const split_args &a, uint32_t row, uint32_t head, uint32_t dim,
                                          const float v[4])
 {
     union {
@@ -151,7 +174,7 @@ __device__ static inline void store_quad(const attend_args &a, uint32_t row, uin
 
 /* Where row's partial sums of a chunk lie. */
 template <int D>
-__device__ static inline float *partial(const attend_args &a, const plan &p, uint32_t s, uint32_t row, uint32_t head,
+__device__ static inline float *partial(const split_args &a, const plan &p, uint32_t s, uint32_t row, uint32_t head,
                                         uint32_t chunk)
 {
     return a.part +

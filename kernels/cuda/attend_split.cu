@@ -58,7 +58,8 @@ template <int D> __device__ static inline void prefetch(const attend_args &a, ui
 
 /*
  * Scores c + odd of tokens tok and tok + 8 of a page, for the tile's rows 2t and 2t + 1, become probabilities pr, the
- * right operand of the values; what was summed before is scaled to the new maximum.
+ * right operand of the values; what was summed before is scaled to the new maximum. Both rows go side by side: each is
+ * a chain of its own.
  */
 template <int D>
 __device__ static inline void soften(const attend_args &a, float c[4], const float odd[4], const int pos[2],
@@ -66,73 +67,94 @@ __device__ static inline void soften(const attend_args &a, float c[4], const flo
                                      float l[2], uint32_t pr[2])
 {
     typedef shape<D> S;
-    float base[2];
+    float top[2], base[2], less[2];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        c[i] = (c[i] + odd[i]) * a.scale;
+    if (a.softcap != 0)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            c[i] = act_softcap(c[i], a.softcap);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int at = tok + 8 * (i / 2);
+        c[i] = at <= pos[i & 1] && at >= lo[i & 1] ? c[i] * 1.4426950408889634f : -INFINITY;
+    }
+#pragma unroll
+    for (int e = 0; e < 2; e++)
+        top[e] = fmaxf(fmaxf(m[e], c[e]), c[2 + e]);
+#pragma unroll
+    for (int i = 4; i < 32; i *= 2)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+            top[e] = fmaxf(top[e], __shfl_xor_sync(~0u, top[e], i));
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-        float top = m[e];
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float *w = &c[2 * h + e], s = (*w + odd[2 * h + e]) * a.scale;
-            if (a.softcap != 0)
-                s = act_softcap(s, a.softcap);
-            *w = tok + 8 * h <= pos[e] && tok + 8 * h >= lo[e] ? s * 1.4426950408889634f : -INFINITY;
-            top = fmaxf(top, *w);
-        }
-#pragma unroll
-        for (int i = 4; i < 32; i *= 2)
-            top = fmaxf(top, __shfl_xor_sync(~0u, top, i));
-        base[e] = top == -INFINITY ? 0.f : top;
-        float less = exp2_fast(m[e] - base[e]);
-        m[e] = top, l[e] *= less;
-#pragma unroll
-        for (int b = 0; b < S::GROUPS; b++)
-#pragma unroll
-            for (int w = 0; w < S::W; w++)
-                o[b][w][e] *= less, o[b][w][2 + e] *= less;
+        base[e] = top[e] == -INFINITY ? 0.f : top[e];
+        less[e] = exp2_fast(m[e] - base[e]);
+        m[e] = top[e], l[e] = __fmul_rn(l[e], less[e]);
     }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         /* what multiplies V is also what is summed: the rounded probability */
         __half2 w = __floats2half2_rn(exp2_fast(c[2 * h] - base[0]), exp2_fast(c[2 * h + 1] - base[1]));
         float2 f = __half22float2(w);
-        l[0] += f.x, l[1] += f.y;
+        l[0] = __fadd_rn(l[0], f.x), l[1] = __fadd_rn(l[1], f.y);
         pr[h] = transpose8(*(uint32_t *)&w);
     }
+#pragma unroll
+    for (int b = 0; b < S::GROUPS; b++)
+#pragma unroll
+        for (int w = 0; w < S::W; w++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                o[b][w][i] *= less[i & 1];
 }
-/* The warps' sums of an item, added in order: a result where the rows see this chunk alone, else partial sums. */
+
+/* Where the i-th four dimensions of an item's results belong. */
+struct four {
+    uint32_t r, dim, row, head;
+};
+template <int D> __device__ static inline four four_at(const split_args &a, const plan &p, const item &it, uint32_t i)
+{
+    four f;
+    f.r = i / (D / 4), f.dim = i % (D / 4) * 4;
+    f.head = head_of(a, p, it, f.r, &f.row);
+    return f;
+}
+/* The warps' sums of four of an item, added in order: a result where the rows see this chunk alone, else partial sums.
+ */
 template <int D>
-__device__ static inline void finish(const attend_args &a, const plan &p, const scratch<D> &x, const item &it)
+__device__ static inline void finish(const split_args &a, const plan &p, const scratch<D> &x, const item &it, four f)
 {
     typedef shape<D> S;
-    for (uint32_t i = threadIdx.x; i < it.rows * (D / 4); i += S::WARPS * 32) {
-        uint32_t r = i / (D / 4), dim = i % (D / 4) * 4, row, head = head_of(a, p, it, r, &row);
-        float top = -INFINITY, den = 0, y[4] = {0, 0, 0, 0};
+    float top = -INFINITY, den = 0, y[4] = {0, 0, 0, 0};
 #pragma unroll
-        for (int w = 0; w < S::WARPS; w++)
-            top = fmaxf(top, x.m[w][r]);
-        float base = top == -INFINITY ? 0.f : top;
+    for (int w = 0; w < S::WARPS; w++)
+        top = fmaxf(top, x.m[w][f.r]);
+    float base = top == -INFINITY ? 0.f : top;
 #pragma unroll
-        for (int w = 0; w < S::WARPS; w++) {
-            float f = exp2_fast(x.m[w][r] - base);
-            float4 s = *(const float4 *)&x.o[w][r][dim];
-            den += f * x.l[w][r];
-            y[0] += f * s.x, y[1] += f * s.y, y[2] += f * s.z, y[3] += f * s.w;
-        }
-        if (it.c_lo == it.c_hi) {
-            den = 1.f / den;
-            for (int e = 0; e < 4; e++)
-                y[e] *= den;
-            store_quad<D>(a, row, head, dim, y);
-        } else {
-            float *to = partial<D>(a, p, it.s, row, head, it.chunk);
-            *(float4 *)(to + dim) = make_float4(y[0], y[1], y[2], y[3]);
-            if (!dim)
-                *(float2 *)(to + D) = make_float2(top, den);
-        }
+    for (int w = 0; w < S::WARPS; w++) {
+        float u = exp2_fast(x.m[w][f.r] - base);
+        float4 s = *(const float4 *)&x.o[w][f.r][f.dim];
+        den += u * x.l[w][f.r];
+        y[0] += u * s.x, y[1] += u * s.y, y[2] += u * s.z, y[3] += u * s.w;
+    }
+    if (it.c_lo == it.c_hi) {
+        den = 1.f / den;
+        for (int e = 0; e < 4; e++)
+            y[e] *= den;
+        store_quad<D>(a, f.row, f.head, f.dim, y);
+    } else {
+        float *to = partial<D>(a, p, it.s, f.row, f.head, it.chunk);
+        *(float4 *)(to + f.dim) = make_float4(y[0], y[1], y[2], y[3]);
+        if (!f.dim)
+            *(float2 *)(to + D) = make_float2(top, den);
     }
 }
 
-template <int D> __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(attend_args a)
+template <int D>
+__global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __grid_constant__ split_args a)
 {
     typedef shape<D> S;
     __shared__ plan p;
@@ -143,7 +165,7 @@ template <int D> __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) atte
     /* the block's chunk follows from its number, if there is such a chunk: no need to know the length first */
     bool guess = a.one && !a.window && a.group <= TILE_ROWS;
     if (guess)
-        page = a.pages[at / a.kv.n_kv * CHUNK_PAGES + S::PAGES * warp + lane % S::PAGES];
+        page = a.pages[divided(at, a.by_kv) * CHUNK_PAGES + S::PAGES * warp + lane % S::PAGES];
     /* the step's metadata were there before any of its kernels */
     if (!a.one && !warp)
         plan_make(&p, a);
@@ -155,16 +177,19 @@ template <int D> __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) atte
         pdl_wait();
         return;
     }
-    auto first_page = [&](const item &i, int round) { return i.chunk * CHUNK_PAGES + S::PAGES * warp + round; };
-    auto alive = [&](const item &i, int round) { return first_page(i, round) <= i.last / KV_PAGE; };
-    /* The numbers of the warp's pages of an item, in its first lanes; dead ones are not looked at. */
-    auto pages_of = [&](const item &i) {
-        return a.pages[p.pages[i.s] + min(first_page(i, lane % S::PAGES), i.last / KV_PAGE)];
+    auto first_page = [&](const item &i) { return i.chunk * CHUNK_PAGES + S::PAGES * warp; };
+    /* Pages of the warp that the item's last row sees; the numbers of its pages, in its first lanes. */
+    auto pages_alive = [&](const item &i) {
+        int n = (int)(i.last / KV_PAGE + 1) - (int)first_page(i);
+        return n < 0 ? 0 : min(n, S::PAGES);
     };
-    uint32_t k[S::J][2][4], v[S::GROUPS][4][S::W];
-    auto load_k = [&](const item &i, uint32_t pages, int round) {
+    auto pages_of = [&](const item &i) {
+        return a.pages[p.pages[i.s] + min(first_page(i) + lane % S::PAGES, i.last / KV_PAGE)];
+    };
+    uint32_t k[S::J][2][4], v[S::GROUPS][4][S::W], q[S::J][4];
+    auto load_k = [&](uint32_t head, uint32_t pages, int round) {
         const __half *from =
-            a.kv.base + __shfl_sync(~0u, pages, round) * a.kv.page_step + (i.head * KV_PAGE + g) * D + 8 * t;
+            a.kv.base + __shfl_sync(~0u, pages, round) * a.kv.page_step + (head * KV_PAGE + g) * D + 8 * t;
 #pragma unroll
         for (int j = 0; j < S::J; j++)
 #pragma unroll
@@ -174,114 +199,122 @@ template <int D> __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) atte
                 else
                     k[j][e][0] = k[j][e][1] = k[j][e][2] = k[j][e][3] = 0;
     };
-    auto load_v = [&](const item &i, uint32_t pages, int round) {
+    auto load_v = [&](uint32_t head, uint32_t pages, int round) {
         const __half *from = a.kv.base + a.kv.v_off + __shfl_sync(~0u, pages, round) * a.kv.page_step +
-                             (i.head * KV_PAGE + 2 * t) * D + 2 * S::W * g;
+                             (head * KV_PAGE + 2 * t) * D + 2 * S::W * g;
 #pragma unroll
         for (int b = 0; b < S::GROUPS; b++)
 #pragma unroll
             for (int e = 0; e < 4; e++) /* tokens 2t, 2t + 1, 2t + 8, 2t + 9 */
                 load<S::W>(v[b][e], from + ((e & 1) + 8 * (e / 2)) * D + b * S::SPAN);
     };
-    uint32_t q[S::J][4];
-    /* row g, as the right operand */
-    auto load_q = [&](const item &i) {
+    /* Row g, as the right operand: where it lies, and the load. NULL past the tile's rows. */
+    auto q_of = [&](const item &i) {
         uint32_t row, head = head_of(a, p, i, g, &row);
-        const __half *from = a.q + (uint64_t)row * a.ldq + head * D + 8 * t;
+        return g < (int)i.rows ? a.q + (uint64_t)row * a.ldq + head * D + 8 * t : NULL;
+    };
+    auto load_q = [&](const __half *from) {
 #pragma unroll
         for (int j = 0; j < S::J; j++)
-            if (g < (int)i.rows && (D % 32 == 0 || 32 * j + 8 * t < D))
+            if (from && (D % 32 == 0 || 32 * j + 8 * t < D))
                 load<4>(q[j], from + 32 * j);
             else
                 q[j][0] = q[j][1] = q[j][2] = q[j][3] = 0;
     };
-    /*
-     * KV of earlier steps is there: a step's first kernel waits for all of the step before it, by an ordinary launch,
-     * so that whatever kernel of this step is still at work writes positions from `fresh` on and nothing else of this
-     * sequence; full pages that another sequence shares were published after the step that wrote them. What this step
-     * writes is only asked into L2, which is where it will be written.
-     */
     if (!guess)
         page = pages_of(it);
-    bool mine = alive(it, 0), early = mine && (first_page(it, 0) + 1) * KV_PAGE <= p.fresh[it.s];
-    if (early)
-        load_k(it, page, 0), load_v(it, page, 0);
-    for (int r = early; r < S::PAGES; r++)
-        if (alive(it, r))
-            prefetch<D>(a, __shfl_sync(~0u, page, r), it.head, lane);
-    pdl_wait();
-    load_q(it);
-    if (mine && !early)
-        load_k(it, page, 0), load_v(it, page, 0);
-
-    item next = it;
-    uint32_t next_page = 0;
-    bool more = false;
-    int round = 0;
-    int pos[2], lo[2]; /* of rows 2t and 2t + 1: what they see */
-    float o[S::GROUPS][S::W][4], m[2], l[2];
+    int alive = pages_alive(it);
+    bool begun = false; /* this item's first K, V and q are on their way */
 #pragma unroll 1
     for (;;) {
-        bool ends = round == S::PAGES - 1;
-        if (!round) {
-            at += gridDim.x;
-            more = find(next, at, p, a);
-            if (more)
-                next_page = pages_of(next);
+        /* the item after this one, and all of this one that does not hang on what the step writes */
+        item next = it;
+        uint32_t next_page = 0;
+        at += gridDim.x;
+        bool more = find(next, at, p, a);
+        int next_alive = 0;
+        if (more)
+            next_page = pages_of(next), next_alive = pages_alive(next);
+        const __half *next_q = more ? q_of(next) : NULL;
+        four mine = four_at<D>(a, p, it, tid);
+        int pos[2], lo[2]; /* of rows 2t and 2t + 1: what they see */
+        float o[S::GROUPS][S::W][4], m[2], l[2];
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-                pos[e] =
-                    2 * t + e < (int)it.rows ? (int)(p.pos[it.s] + (TILE_ROWS * it.tile + 2 * t + e) / a.group) : -1;
-                lo[e] = (int)first_visible(pos[e], a.window);
-                m[e] = -INFINITY, l[e] = 0;
-            }
-#pragma unroll
-            for (int b = 0; b < S::GROUPS; b++)
-#pragma unroll
-                for (int w = 0; w < S::W; w++)
-                    o[b][w][0] = o[b][w][1] = o[b][w][2] = o[b][w][3] = 0;
+        for (int e = 0; e < 2; e++) {
+            pos[e] = 2 * t + e < (int)it.rows
+                         ? (int)(p.pos[it.s] + divided(TILE_ROWS * it.tile + 2 * t + e, a.by_group))
+                         : -1;
+            lo[e] = (int)first_visible(pos[e], a.window);
+            m[e] = -INFINITY, l[e] = 0;
         }
-        float c[4] = {}, odd[4] = {}; /* two chains of sums */
-        if (mine)
 #pragma unroll
-            for (int j = 0; j < S::J; j++) {
-                mma16816(c, k[j][0][0], k[j][1][0], k[j][0][1], k[j][1][1], q[j][0], q[j][1]);
-                mma16816(odd, k[j][0][2], k[j][1][2], k[j][0][3], k[j][1][3], q[j][2], q[j][3]);
-            }
-        /* what follows is asked for as soon as the registers are free */
-        item to = it;
-        uint32_t to_page = page, to_round = round + 1;
-        if (ends)
-            to = next, to_page = next_page, to_round = 0;
-        bool then = (!ends || more) && alive(to, to_round);
-        if (then)
-            load_k(to, to_page, to_round);
-        if (ends && more)
-            load_q(next);
-        if (mine) {
-            uint32_t pr[2];
-            soften<D>(a, c, odd, pos, lo, (int)first_page(it, round) * KV_PAGE + g, o, m, l, pr);
+        for (int b = 0; b < S::GROUPS; b++)
 #pragma unroll
-            for (int b = 0; b < S::GROUPS; b++)
-#pragma unroll
-                for (int w = 0; w < S::W; w++)
-                    mma16816(o[b][w], __byte_perm(v[b][0][w], v[b][1][w], 0x5410),
-                             __byte_perm(v[b][0][w], v[b][1][w], 0x7632), __byte_perm(v[b][2][w], v[b][3][w], 0x5410),
-                             __byte_perm(v[b][2][w], v[b][3][w], 0x7632), pr[0], pr[1]);
+            for (int w = 0; w < S::W; w++)
+                o[b][w][0] = o[b][w][1] = o[b][w][2] = o[b][w][3] = 0;
+        if (!begun) {
+            /*
+             * KV of earlier steps is there: a step's first kernel waits for all of the step before it, by an ordinary
+             * launch, so that whatever kernel of this step is still at work writes positions from `fresh` on and
+             * nothing else of this sequence; full pages that another sequence shares were published after the step that
+             * wrote them. What this step writes is only asked into L2, which is where it will be written.
+             */
+            const __half *first_q = q_of(it);
+            bool early = alive && (first_page(it) + 1) * KV_PAGE <= p.fresh[it.s];
+            if (early)
+                load_k(it.head, page, 0), load_v(it.head, page, 0);
+            for (int r = early; r < alive; r++)
+                prefetch<D>(a, __shfl_sync(~0u, page, r), it.head, lane);
+            pdl_wait();
+            load_q(first_q);
+            if (alive && !early)
+                load_k(it.head, page, 0), load_v(it.head, page, 0);
+            begun = true;
         }
-        if (then)
-            load_v(to, to_page, to_round);
-        mine = then;
-        if (!ends) {
-            round++;
-            continue;
+        int round = 0, tok = (int)first_page(it) * KV_PAGE + g;
+#pragma unroll 1
+        for (;; round++, tok += KV_PAGE) {
+            bool ends = round + 1 >= alive, some = round < alive;
+            float c[4] = {}, odd[4] = {}; /* two chains of sums */
+            if (some)
+#pragma unroll
+                for (int j = 0; j < S::J; j++) {
+                    mma16816(c, k[j][0][0], k[j][1][0], k[j][0][1], k[j][1][1], q[j][0], q[j][1]);
+                    mma16816(odd, k[j][0][2], k[j][1][2], k[j][0][3], k[j][1][3], q[j][2], q[j][3]);
+                }
+            /* what follows is asked for as soon as the registers are free */
+            uint32_t then_head = ends ? next.head : it.head, then_page = ends ? next_page : page;
+            int then_round = ends ? 0 : round + 1;
+            bool then = !ends || next_alive;
+            if (then)
+                load_k(then_head, then_page, then_round);
+            if (ends && more)
+                load_q(next_q);
+            if (some) {
+                uint32_t pr[2];
+                soften<D>(a, c, odd, pos, lo, tok, o, m, l, pr);
+#pragma unroll
+                for (int b = 0; b < S::GROUPS; b++)
+#pragma unroll
+                    for (int w = 0; w < S::W; w++)
+                        mma16816(o[b][w], __byte_perm(v[b][0][w], v[b][1][w], 0x5410),
+                                 __byte_perm(v[b][0][w], v[b][1][w], 0x7632),
+                                 __byte_perm(v[b][2][w], v[b][3][w], 0x5410),
+                                 __byte_perm(v[b][2][w], v[b][3][w], 0x7632), pr[0], pr[1]);
+            }
+            if (then)
+                load_v(then_head, then_page, then_round);
+            if (ends)
+                break;
         }
         /* the warps' results, added in order */
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
+        for (int i = 4; i < 32; i *= 2)
 #pragma unroll
-            for (int i = 4; i < 32; i *= 2)
+            for (int e = 0; e < 2; e++)
                 l[e] += __shfl_xor_sync(~0u, l[e], i);
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
             if (!g)
                 x.m[warp][2 * t + e] = m[e], x.l[warp][2 * t + e] = l[e];
             if (2 * t + e < (int)it.rows)
@@ -293,11 +326,14 @@ template <int D> __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) atte
                             make_float2(o[b][w][e], o[b][w][2 + e]);
         }
         __syncthreads();
-        finish<D>(a, p, x, it);
-        __syncthreads();
+        if (mine.r < it.rows)
+            finish<D>(a, p, x, it, mine);
+        for (uint32_t i = tid + S::WARPS * 32; i < it.rows * (D / 4); i += S::WARPS * 32)
+            finish<D>(a, p, x, it, four_at<D>(a, p, it, i));
         if (!more)
             break;
-        it = next, page = next_page, round = 0;
+        __syncthreads();
+        it = next, page = next_page, alive = next_alive;
     }
 }
 
@@ -308,7 +344,7 @@ void attend_split_init(struct device *d)
     each_head([&](auto size) { cuda_smem(d, attend_split<size.d>, 0); });
 }
 
-void attend_split_run(struct device *d, const attend_args &a, uint32_t d_head)
+void attend_split_run(struct device *d, const split_args &a, uint32_t d_head)
 {
     /* No more blocks than a decode step can have items: the rest of the GPU then starts the next product's weights. */
     uint32_t most = d->sms, items = most;
