@@ -417,6 +417,22 @@ template <class V> __device__ static inline void finish_item(const gemm_args &a,
     put_qkv(a, p.part, p.head, k2, p.col, m.slot, y);
 }
 
+/* Hidden units of n tiles of few, gate and up in eight rows each: by a warp, one of a unit's two in either half of it.
+ */
+template <int ROWS, class T, class V>
+__device__ static inline void finish_pairs(const gemm_args &a, uint32_t n, T tile, V val, uint32_t lane)
+{
+    uint32_t half = lane >> 4, t = lane >> 3 & 1, r = lane & 7, d_ff = a.part[0].n_out, u = tile(t) * 8 + r;
+    bool ok = t < n && tile(t) < a.tile_hi, in = ok && u < d_ff;
+    float bias = a.bias && in ? a.bias[half * d_ff + u] : 0.f;
+#pragma unroll
+    for (int col = 0; col < ROWS; col++) {
+        float v = in ? __fadd_rn(val(t, r + 8 * half, col), bias) : 0.f, up = __shfl_down_sync(~0u, v, 16);
+        if (!half && ok)
+            a.ff.p[(uint64_t)(a.row0 + col) * a.ff.ld + prep_at(u)] = half_sat(glu_act(a.glu, v) * up);
+    }
+}
+
 /* Hidden units of n tiles for all columns; wide's blocks hold whole sub-blocks of them and write their sums too. */
 template <int ROWS, class T, class V>
 __device__ static inline void finish_glu(const gemm_args &a, uint32_t n, T tile, V val, uint32_t tid, uint32_t threads)

@@ -311,7 +311,9 @@ __device__ static inline void few_finish(const gemm_args &a, uint32_t n, const u
             return __fmul_rn(q, by);
         };
         meet<S::MET>(BAR_FULL + buf);
-        if (glu)
+        if (glu && a.glu_rows == 8)
+            finish_pairs<M>(a, tiles, tile, val, tid);
+        else if (glu)
             finish_glu<M>(a, tiles, tile, val, tid, S::FINISHERS);
         else
             for (uint32_t j = tid; at.ok; j += S::FINISHERS) {
