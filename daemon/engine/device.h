@@ -38,8 +38,9 @@ struct engine {
     struct engine_counters counters;
     struct tier_counters tiers;
     _Atomic bool hold, stop;
-    _Atomic double step_begun; /* when the device thread began to wait for eng->dev; 0: it does not */
-    sem_t opened;              /* posted once by the device thread */
+    _Atomic double watch_end;       /* until when eng->dev has time for what is waited for; 0: nothing is */
+    _Atomic uint32_t watch_seconds; /* which it got */
+    sem_t opened;                   /* posted once by the device thread */
     struct hearth_err open_err;
     char no_gpu[HEARTH_ERR_MSG]; /* why another backend than the best one serves; "": the best one does. Constant */
 
@@ -69,6 +70,7 @@ struct engine {
     double memory_counted;
     uint64_t serial;
     struct resident *loading;
+    bool load_watched; /* eng->dev takes a model: what is between steps is waited for, too */
     double last_progress;
     double row_seconds;            /* what a prompt row costs, lately; 0 = not known */
     struct hearth_err fatal;       /* code 0: the device is well */
@@ -94,7 +96,8 @@ void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const st
 bool step_turn(struct engine *eng);
 /* Carries out what the model's page table asks for: copies, clearings. */
 void step_actions(struct resident *m);
-/* From here on `dev` is waited for, and may hang (engine_stuck); NULL: it is not any more. */
+/* From here on `dev` is waited for, and may hang (engine_stuck); NULL: it is not any more, or for the next piece of a
+ * load alone. */
 void step_watch(struct engine *eng, const struct device *dev);
 /* Waits for every step under way. */
 void step_drain(struct engine *eng);

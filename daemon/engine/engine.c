@@ -120,12 +120,11 @@ const char *engine_no_gpu(const struct engine *eng)
 
 int engine_stuck(const struct engine *eng, struct hearth_err *e)
 {
-    static const uint32_t gpu_seconds = 60; /* a CPU may well take longer */
-    uint32_t most = eng->params.step_seconds ? eng->params.step_seconds : eng->info.gpu ? gpu_seconds : 0;
-    double begun = atomic_load(&eng->step_begun);
-    if (!most || begun <= 0 || engine_now() - begun < most)
+    double end = atomic_load(&eng->watch_end);
+    if (end <= 0 || engine_now() < end)
         return 0;
-    return err_set(e, HEARTH_EDEVICE, "%.100s has not ended a step or a copy in %u s", eng->info.name, most);
+    return err_set(e, HEARTH_EDEVICE, "%.100s has not ended a step, a copy or a piece of a load in %u s",
+                   eng->info.name, (unsigned)atomic_load(&eng->watch_seconds));
 }
 
 const struct engine_counters *engine_counters(const struct engine *eng)

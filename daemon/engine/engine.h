@@ -44,7 +44,8 @@ struct engine_params {
     uint64_t kv_ram;     /* of KV in host memory, 0 = none, TIER_RAM_AUTO = chosen by what the machine has */
     const char *kv_dir;  /* the folder of KV files; NULL = none are kept */
     enum tier_policy restore;
-    uint32_t step_seconds; /* that a step may take before its device counts as failed; 0: 60 on a GPU, any on a CPU */
+    uint32_t step_seconds; /* that a step may take before its device counts as failed, and a matrix that is loaded ten
+                              times that: it may come from a slow disk; 0: 60 on a GPU, any on a CPU */
     uint64_t idle_ms;      /* a model that nobody has used for so long is unloaded; 0 = it stays */
     const char *fault; /* for tests: when the device fails (daemon/engine/fault.h); NULL: it does not by our doing */
 };
@@ -156,7 +157,7 @@ struct engine_counters {
 };
 /* Why the best backend of this build is not the one that serves; NULL: it is, or another one was asked for. */
 const char *engine_no_gpu(const struct engine *eng);
-/* An error where the device has not ended a step in the time that it has for one: it never will. */
+/* An error where the device has not ended what it is waited for in the time that this has: it never will. */
 int engine_stuck(const struct engine *eng, struct hearth_err *e);
 const struct engine_counters *engine_counters(const struct engine *eng);
 const struct tier_counters *engine_tiers(const struct engine *eng);

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum point { LOAD, STEP, SAVE, RESTORE, ANY, HANG, POINTS };
-static const char *const names[POINTS] = {"load", "step", "save", "restore", "any", "hang"};
+enum point { LOAD, STEP, SAVE, RESTORE, ANY, HANG, HANG_LOAD, POINTS };
+static const char *const names[POINTS] = {"load", "step", "save", "restore", "any", "hang", "hang-load"};
 
 /* An op has no place for anything but the device, which is the inner backend's: what is known about the fault is here.
  */
@@ -64,7 +64,7 @@ static bool strikes(enum point p)
 {
     if (fault.path)
         look();
-    if (fault.dead || !fault.left || (fault.point != p && (fault.point != ANY || p == HANG)) || --fault.left)
+    if (fault.dead || !fault.left || (fault.point != p && (fault.point != ANY || p >= HANG)) || --fault.left)
         return false;
     snprintf(fault.when, sizeof fault.when, "a %s", names[p]);
     fprintf(stderr, "hearth-engine: the device fails in %s, as a test asked\n", fault.when);
@@ -80,6 +80,9 @@ static int failed(struct hearth_err *e)
 
 static int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
 {
+    while (strikes(HANG_LOAD))
+        for (;;)
+            pause();
     fault.dead |= strikes(LOAD);
     return fault.dead ? failed(e) : fault.inner->weight_load(d, w, e);
 }
@@ -224,7 +227,8 @@ const struct backend *fault_wrap(const struct backend *be, struct device *d, con
         fault.path = when;
     } else if (!parse(when, &fault.point, &fault.left)) {
         err_set(e, HEARTH_EPARAMS,
-                "--fault: \"%.40s\" is neither load, step, save, restore, any or hang with =N, nor a path", when);
+                "--fault: \"%.40s\" is neither load, step, save, restore, any, hang or hang-load with =N, nor a path",
+                when);
         return NULL;
     }
     be->info(d, &info);

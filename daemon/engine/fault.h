@@ -20,6 +20,7 @@
  *   load     a matrix is uploaded        step     a step begins
  *   save     KV goes to host memory      restore  KV comes from there
  *   any      one of these                hang     a step is waited for, and never ends
+ *   hang-load     a matrix is uploaded, which never ends
  *
  * or the absolute path of a file that holds such a line. The file is waited for, and taken away when it is read: calls
  * count from then on, and the engine that is started next is well. NULL: `when` is neither.

@@ -35,6 +35,7 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
         ev->total = total;
     }
     engine_tell(eng, true); /* a piece may take long: nothing waits for the next */
+    step_watch(eng, NULL);
     return !atomic_load(&eng->stop) && !eng->fatal.code;
 }
 
@@ -230,6 +231,8 @@ bool load_may_evict(struct engine *eng)
 /* All of the model on the engine's own device, where that computes it rightly. */
 static int load_here(struct engine *eng, struct resident *m, struct trust *trust, struct hearth_err *e)
 {
+    eng->load_watched = true;
+    step_watch(eng, NULL);
     int rc = place(eng, m, eng->be, eng->dev, e);
     if (!rc && eng->info.gpu) /* the CPU is what a GPU is compared with */
         rc = trust_model(m->model, eng->params.checked, trust, e);
@@ -237,6 +240,8 @@ static int load_here(struct engine *eng, struct resident *m, struct trust *trust
         do { /* the weights are there, and stay there while others make room for its KV */
             rc = make_pool(eng, m, e);
         } while (rc == HEARTH_ENOMEM && make_room(eng));
+    eng->load_watched = false;
+    step_watch(eng, NULL);
     return rc;
 }
 

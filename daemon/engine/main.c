@@ -77,7 +77,7 @@ static const struct opt {
     {"kv-ram", OPT_SIZE_OR_AUTO, AT(engine.kv_ram), INT64_MAX},
     {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},
     {"restore", OPT_RESTORE, AT(engine.restore), 0},
-    {"step-seconds", OPT_COUNT, AT(engine.step_seconds), UINT32_MAX},
+    {"step-seconds", OPT_COUNT, AT(engine.step_seconds), 1 << 20},
     {"idle-unload", OPT_SIZE, AT(engine.idle_ms), INT64_MAX},
     {"fault", OPT_TEXT, AT(engine.fault), 0},
     {"bench", OPT_TEXT, AT(bench.model), 0},

@@ -214,7 +214,14 @@ static void end_step(struct engine *eng, const struct plan *p, const struct hear
 
 void step_watch(struct engine *eng, const struct device *dev)
 {
-    atomic_store(&eng->step_begun, dev && dev == eng->dev ? engine_now() : 0);
+    static const uint32_t gpu_seconds = 60, load_times = 10; /* a CPU may well take longer */
+    uint32_t most = eng->params.step_seconds ? eng->params.step_seconds : eng->info.gpu ? gpu_seconds : 0;
+    if (!dev)
+        most = eng->load_watched ? load_times * most : 0;
+    else if (dev != eng->dev)
+        most = 0;
+    atomic_store(&eng->watch_seconds, most);
+    atomic_store(&eng->watch_end, most ? engine_now() + most : 0);
 }
 
 /* Waits for the oldest step and takes what it gave. */

@@ -154,7 +154,7 @@ try:
         c = start(*NO_TIERS)
         box.fail(when)
         same(want["first", "dice"], c.say(FIRST, sampling=DICE), why)
-        check("has not ended a step or a copy in 4 s" in c.heard["notice"][0]["message"], why + ": the reason is told", c.heard)
+        check("has not ended a step, a copy or a piece of a load in 4 s" in c.heard["notice"][0]["message"], why + ": the reason is told", c.heard)
         happened(c, why)
         box.stop()
     box.engine("--fault", box.fault)
@@ -165,6 +165,15 @@ try:
     r = c.call("models.load", model="tale")
     check(not r["was_loaded"] and log_has(FAILED) and c.status()["restarts"] == 1, "models.load is tried again", r)
     same(want["first", "greedy"], c.say(FIRST), "after a load that failed")
+    box.stop()
+
+    # so has it one that never ended; no step is made here, whose time would be a tenth of that
+    box.engine("--fault", box.fault, "--step-seconds", "1")
+    c = start(*NO_TIERS)
+    box.fail("hang-load=3")
+    r = c.call("models.load", model="tale")
+    check(not r["was_loaded"] and c.status()["restarts"] == 1, "a load that hangs is tried again", r)
+    check(log_has("a piece of a load in 10 s"), "... with the reason in the log")
     box.stop()
 
     # and it is told where that one's device fails, too
