@@ -219,22 +219,27 @@ int conn_notify_as(struct conn *c, const struct wire_strs *as, struct hearth_err
     return 0;
 }
 
-/* Writes what can be written now. */
-static void flush(struct conn *c)
+/* Writes what can be written now; 0, or the errno that it ended with. */
+static int send_some(struct conn *c)
 {
     while (backlog(c) > 0) {
         ssize_t n = send(c->fd, c->out.data + c->out_pos, backlog(c), MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && (errno == EAGAIN || errno == ENOBUFS)) {
-            event_add(c->writable, NULL);
-            break;
-        }
-        if (n < 0) {
-            conn_drop(c, strerror(errno));
-            return;
-        }
-        c->out_pos += (size_t)n;
+        if (n < 0 && errno != EINTR)
+            return errno;
+        if (n > 0)
+            c->out_pos += (size_t)n;
+    }
+    return 0;
+}
+
+static void flush(struct conn *c)
+{
+    int why = send_some(c);
+    if (why == EAGAIN || why == ENOBUFS) {
+        event_add(c->writable, NULL);
+    } else if (why != 0) {
+        conn_drop(c, strerror(why));
+        return;
     }
     if (backlog(c) == 0) {
         c->out.len = c->out_pos = 0;
@@ -249,6 +254,14 @@ static void flush(struct conn *c)
         c->out.len -= c->out_pos;
         c->out_pos = 0;
     }
+}
+
+void conn_send_all(struct server *s)
+{
+    struct conn *c;
+    TAILQ_FOREACH (c, &s->dirty, dirty_entry)
+        if (!is_gone(c) && !event_pending(c->writable, EV_WRITE, NULL))
+            send_some(c); /* what has become of it is seen at the end of the turn */
 }
 
 bool conn_all_sent(const struct server *s)

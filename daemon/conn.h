@@ -52,6 +52,9 @@ void conn_error(struct conn *c, uint32_t id, int code, const char *msg);
 /* After hello: 0, or why notify_as cannot be taken. */
 int conn_notify_as(struct conn *c, const struct wire_strs *as, struct hearth_err *e);
 
+/* Before something that takes long: what waits is written now, as far as it can be, and nothing else happens. */
+void conn_send_all(struct server *s);
+
 /* End of the loop's turn: one write per connection that has something; then the dead are freed. */
 void conn_flush_all(struct server *s);
 void conn_reap(struct server *s);

@@ -120,13 +120,15 @@ static int record_head(struct stream *st, struct hearth_err *e)
     return journal_begin(s->journal, &h, &st->journal, e);
 }
 
-/* The last record, the turn, and the journal's fate. Only then may anybody hear of the end. */
+/* The last record, the turn, and the journal's fate. Only then may anybody hear of the end; tokens do not wait
+ * for the database. */
 static void write_down(struct stream *st)
 {
     struct server *s = st->server;
     struct journal_entry *je = st->journal;
     struct wire_journal_end end = {.time = server_now(), .error = st->error[0] ? st->error : NULL, .result = st->end};
     struct hearth_err e;
+    conn_send_all(s);
     st->journal = NULL;
     if (je != NULL && je->fd >= 0 && journal_end(s->journal, je, &end, &e) != 0)
         log_error("%s", e.msg);
@@ -437,17 +439,15 @@ int stream_start(struct call *call, struct session *ss, const uint64_t *hash, st
         g->sampling.seed >>= 11;
         g->sampling.has_seed = true;
     }
-    struct hearth_err lost = {0};
-    if (rc == 0)
-        record_head(st, &lost);
     if (rc == 0)
         rc = stream_submit(st, e);
     if (rc != 0) {
-        if (st->journal != NULL)
-            journal_remove(s->journal, st->journal);
         stream_free(st);
         return rc;
     }
+    link_flush(s->link); /* the engine begins while the journal is: no event of it is looked at before */
+    struct hearth_err lost = {0};
+    record_head(st, &lost);
     s->last_stream = st->number;
     stream_insert(st);
     deliver_to(st, call, g->stream, 0);

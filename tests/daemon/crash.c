@@ -6,6 +6,7 @@
 
 #include "tests/daemon/harness.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@ static const char *env_or(const char *name, const char *dflt)
     return v != NULL ? v : dflt;
 }
 
-static int setup(void **state)
+static int setup_idle(void **state)
 {
     char line[4096];
     box_setup_idle(state);
@@ -29,7 +30,13 @@ static int setup(void **state)
     b->engine = engine_path;
     snprintf(line, sizeof(line), "model_dir = %s/contrib/models\nthreads = 2\n", env_or("top_srcdir", "."));
     box_configure(b, line);
-    box_start(b);
+    return 0;
+}
+
+static int setup(void **state)
+{
+    setup_idle(state);
+    box_start(*state);
     return 0;
 }
 
@@ -178,12 +185,47 @@ static void test_daemon_killed(void **state)
     peer_close(p);
 }
 
+/* hearthd dies while it writes the turn: its only token, which came from the engine with the end, has been sent. */
+static void test_sent_before_written(void **state)
+{
+    struct box *b = *state;
+    char preload[4096], at[256], gate[128];
+    snprintf(preload, sizeof(preload), "%s/tests/daemon/.libs/kill-at.so", env_or("top_builddir", "."));
+    assert_int_equal(access(preload, R_OK), 0);
+    snprintf(gate, sizeof(gate), "%s/gate", b->dir);
+    snprintf(at, sizeof(at), "sessions.db-wal 1 %s", gate);
+    setenv("LD_PRELOAD", preload, 1);
+    setenv("KILL_AT", at, 1);
+    setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+    box_start(b);
+    unsetenv("LD_PRELOAD");
+    unsetenv("KILL_AT");
+    struct peer *p = peer_open(b);
+    struct wire_generate g = tale("Once", "s", 0);
+    g.max_tokens = 1;
+    wire_free(peer_call(p, WIRE_GENERATE, &g)); /* the model is loaded, and nothing is under way any more */
+    close(open(gate, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    g.request = "once";
+    p->n_tok = 0;
+    peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_tokens(p, 1);
+    assert_int_equal(box_stop(b, 0), 128 + SIGKILL);
+    peer_close(p);
+    box_start(b);
+    p = peer_open(b);
+    struct wire_generate_result *r = peer_call(p, WIRE_GENERATE, &g);
+    assert_int_equal(r->tokens.n, 1);
+    wire_free(r);
+    peer_close(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_killed, setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_many, setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_daemon_killed, setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_sent_before_written, setup_idle, box_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
