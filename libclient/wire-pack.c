@@ -86,6 +86,24 @@ static void pack_bytes(struct packer *p, const struct wire_bytes *s, bool bin)
     }
 }
 
+static void pack_ids(struct packer *p, const struct wire_ids *ids, bool bin)
+{
+    uint8_t le[4096];
+    if (!bin)
+        msgpack_pack_array(&p->pk, ids->n);
+    for (size_t i = 0; !bin && i < ids->n; i++)
+        msgpack_pack_int32(&p->pk, ids->v[i]);
+    if (!bin)
+        return;
+    msgpack_pack_bin(&p->pk, ids->n * 4);
+    for (size_t i = 0, n; i < ids->n; i += n) {
+        for (n = 0; n < sizeof le / 4 && i + n < ids->n; n++)
+            for (int b = 0; b < 4; b++)
+                le[n * 4 + (size_t)b] = (uint8_t)((uint32_t)ids->v[i + n] >> (8 * b));
+        msgpack_pack_bin_body(&p->pk, le, n * 4);
+    }
+}
+
 static void pack_number(struct packer *p, const char *where, const char *name, double v)
 {
     if (!isfinite(v) && !p->code)
@@ -170,13 +188,9 @@ static void pack_field(struct packer *p, const struct wire_type *t, const struct
     case WIRE_BYTES:
         pack_bytes(p, MEMBER(struct wire_bytes, msg, f->offset), f->flags & FIELD_BIN);
         break;
-    case WIRE_IDS: {
-        const struct wire_ids *ids = MEMBER(struct wire_ids, msg, f->offset);
-        msgpack_pack_array(&p->pk, ids->n);
-        for (size_t i = 0; i < ids->n; i++)
-            msgpack_pack_int32(&p->pk, ids->v[i]);
+    case WIRE_IDS:
+        pack_ids(p, MEMBER(struct wire_ids, msg, f->offset), f->flags & FIELD_BIN);
         break;
-    }
     case WIRE_STRS: {
         const struct wire_strs *strs = MEMBER(struct wire_strs, msg, f->offset);
         msgpack_pack_array(&p->pk, strs->n);

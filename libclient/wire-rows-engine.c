@@ -22,7 +22,7 @@ static const struct wire_field engine_generate_fields[] = {
     COUNTER(wire_engine_generate, stream, REQUIRED),
     INT(wire_engine_generate, uid, 0, UINT32_MAX, 0, REQUIRED),
     PATH(wire_engine_generate, path, REQUIRED),
-    IDS(wire_engine_generate, history, 0),
+    IDS(wire_engine_generate, history, 0, .flags = FIELD_BIN), /* long, and sent before every turn */
     BOOL(wire_engine_generate, turn_open, false),
     COUNTER(wire_engine_generate, resumed),
     STR(wire_engine_generate, label, 1, 16),

@@ -30,7 +30,7 @@ enum wire_field_type {
 enum {
     FIELD_REQUIRED = 1, /* unpack refuses a message without it; pack writes it even where it is empty */
     FIELD_SPARSE = 2,   /* pack leaves it out where it has its default */
-    FIELD_BIN = 4,      /* WIRE_BYTES: always bin on the wire */
+    FIELD_BIN = 4,      /* always bin on the wire: WIRE_BYTES; WIRE_IDS, 4 bytes each, little endian */
     FIELD_HAS = 8,      /* WIRE_UINT, WIRE_STRUCT: absent where the bool at `beside` is false */
 };
 

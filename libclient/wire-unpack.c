@@ -198,6 +198,28 @@ static int read_array(struct reader *r, const struct path *path, const msgpack_o
     return 0;
 }
 
+static int read_bin_ids(struct reader *r, const struct path *path, const msgpack_object *o, const struct wire_field *f,
+                        struct wire_ids *out)
+{
+    if (o->type != MSGPACK_OBJECT_BIN || o->via.bin.size % 4)
+        return refuse(r, path, HEARTH_EPARAMS, "must be bytes, 4 for each id");
+    const uint8_t *p = (const uint8_t *)o->via.bin.ptr;
+    size_t n = o->via.bin.size / 4;
+    if (n > (size_t)f->i.hi)
+        return refuse(r, path, HEARTH_EPARAMS, "has %zu elements, over %" PRId64, n, f->i.hi);
+    int32_t *v = take(r, n * sizeof *v, _Alignof(int32_t));
+    if (!v)
+        return HEARTH_ENOMEM;
+    for (size_t i = 0; i < n; i++, p += 4) {
+        v[i] = (int32_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+        struct path at = {path, NULL, i};
+        if (v[i] < 0)
+            return refuse(r, &at, HEARTH_EPARAMS, "%" PRId32 " is under 0", v[i]);
+    }
+    *out = (struct wire_ids){v, n};
+    return 0;
+}
+
 static int read_pairs(struct reader *r, const struct path *path, const msgpack_object *o, const struct wire_field *f,
                       double limit, struct wire_bias **out, size_t *n)
 {
@@ -277,6 +299,8 @@ static int read_field(struct reader *r, const struct path *path, const struct wi
         return read_bytes(r, path, o, MEMBER(struct wire_bytes, msg, f->offset));
     case WIRE_IDS: {
         struct wire_ids *ids = MEMBER(struct wire_ids, msg, f->offset);
+        if (f->flags & FIELD_BIN)
+            return read_bin_ids(r, path, o, f, ids);
         rc = read_array(r, path, o, f, sizeof *ids->v, _Alignof(int32_t), &v, &ids->n);
         for (size_t i = 0; !rc && i < ids->n; i++) {
             int64_t id = 0;

@@ -164,6 +164,7 @@ static int request(const char *hex, void **out)
 /* generate {model: "m", text: "t", and one more pair} with request id 9. */
 #define GENERATE(more) "94 00 09 a8 67656e6572617465 91 83 a5 6d6f64656c a1 6d a4 74657874 a1 74" more
 #define SAMPLING(more) GENERATE("a8 73616d706c696e67 81" more)
+#define HISTORY(more)  "94 00 01 af 656e67696e652e67656e6572617465 91 81 a7 686973746f7279" more
 
 static void known_bytes_are_unpacked(void **state)
 {
@@ -308,6 +309,9 @@ static void refusals_name_the_field(void **state)
         {HEARTH_EPARAMS, "94 00 01 a5 68656c6c6f 91 81 a9 6e6f746966795f6173 91 a1 61",
          "hello.notify_as: must be [METHOD, CODE]"},
         {HEARTH_EPARAMS, "94 00 01 a4 6576616c 91 82 a5 6d6f64656c a1 6d a6 746f6b656e73 90", "eval.tokens: is empty"},
+        {HEARTH_EPARAMS, HISTORY("c4 05 0000000000"), "engine.generate.history: must be bytes, 4 for each id"},
+        {HEARTH_EPARAMS, HISTORY("91 01"), "engine.generate.history: must be bytes, 4 for each id"},
+        {HEARTH_EPARAMS, HISTORY("c4 08 ffffff7f ffffffff"), "engine.generate.history[1]: -1 is under 0"},
         {HEARTH_EPARAMS, "94 00 01 a6 737461747573 91 01", "params: must be a map"},
         {HEARTH_EINVALID, "01", "a message must be an array of 3 or 4 values"},
         {HEARTH_EINVALID, "94 00 ff a6 737461747573 90", "a message id must be an integer of 32 bits"},
