@@ -6,6 +6,7 @@
 #include "libclient/wire-table.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <math.h>
 #include <msgpack.h>
 #include <stdio.h>
@@ -88,7 +89,7 @@ static void pack_bytes(struct packer *p, const struct wire_bytes *s, bool bin)
 
 static void pack_ids(struct packer *p, const struct wire_ids *ids, bool bin)
 {
-    uint8_t le[4096];
+    uint32_t le[1024];
     if (!bin)
         msgpack_pack_array(&p->pk, ids->n);
     for (size_t i = 0; !bin && i < ids->n; i++)
@@ -97,9 +98,8 @@ static void pack_ids(struct packer *p, const struct wire_ids *ids, bool bin)
         return;
     msgpack_pack_bin(&p->pk, ids->n * 4);
     for (size_t i = 0, n; i < ids->n; i += n) {
-        for (n = 0; n < sizeof le / 4 && i + n < ids->n; n++)
-            for (int b = 0; b < 4; b++)
-                le[n * 4 + (size_t)b] = (uint8_t)((uint32_t)ids->v[i + n] >> (8 * b));
+        for (n = 0; n < sizeof le / sizeof *le && i + n < ids->n; n++)
+            le[n] = htole32((uint32_t)ids->v[i + n]);
         msgpack_pack_bin_body(&p->pk, le, n * 4);
     }
 }

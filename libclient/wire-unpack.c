@@ -9,6 +9,7 @@
 #include "libclient/utf8.h"
 #include "libclient/wire-table.h"
 
+#include <endian.h>
 #include <inttypes.h>
 #include <math.h>
 #include <msgpack.h>
@@ -203,18 +204,18 @@ static int read_bin_ids(struct reader *r, const struct path *path, const msgpack
 {
     if (o->type != MSGPACK_OBJECT_BIN || o->via.bin.size % 4)
         return refuse(r, path, HEARTH_EPARAMS, "must be bytes, 4 for each id");
-    const uint8_t *p = (const uint8_t *)o->via.bin.ptr;
     size_t n = o->via.bin.size / 4;
     if (n > (size_t)f->i.hi)
         return refuse(r, path, HEARTH_EPARAMS, "has %zu elements, over %" PRId64, n, f->i.hi);
     int32_t *v = take(r, n * sizeof *v, _Alignof(int32_t));
     if (!v)
         return HEARTH_ENOMEM;
-    for (size_t i = 0; i < n; i++, p += 4) {
-        v[i] = (int32_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
-        struct path at = {path, NULL, i};
+    if (n)
+        memcpy(v, o->via.bin.ptr, n * sizeof *v);
+    for (size_t i = 0; i < n; i++) {
+        v[i] = (int32_t)le32toh((uint32_t)v[i]);
         if (v[i] < 0)
-            return refuse(r, &at, HEARTH_EPARAMS, "%" PRId32 " is under 0", v[i]);
+            return refuse(r, &(struct path){path, NULL, i}, HEARTH_EPARAMS, "%" PRId32 " is under 0", v[i]);
     }
     *out = (struct wire_ids){v, n};
     return 0;
