@@ -50,7 +50,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/store-old.c daemon/store-open.c \
 	daemon/store-remove.c daemon/store-sql.c \
 	daemon/store-sum.c \
-	daemon/store-turns.c daemon/store-vfs.c \
+	daemon/store-recent.c daemon/store-turns.c daemon/store-vfs.c \
 	daemon/stream.c daemon/stream.h daemon/stream-inside.h daemon/fold.c daemon/fold.h \
 	daemon/takeover.c daemon/takeover.h \
 	daemon/tidy.c daemon/tidy.h

@@ -128,8 +128,11 @@ static int open_stored(struct server *s, uid_t uid, const struct wire_generate *
     rc = check_model(s, uid, g->model, &ss->row, e);
     if (rc == 0)
         rc = tidy_check_room(s, uid, &ss->row, e);
+    if (rc != 0 || store_recall(s->store, &ss->row, &ss->ids, &ss->n_ids))
+        return rc;
+    rc = store_timeline(s->store, &ss->row, &ss->ids, &ss->n_ids, e);
     if (rc == 0)
-        rc = store_timeline(s->store, &ss->row, &ss->ids, &ss->n_ids, e);
+        store_remember(s->store, ss->row.id, ss->row.n_turns, &(struct store_ids){ss->ids, ss->n_ids}, 1);
     return rc;
 }
 
@@ -342,6 +345,11 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
         ss->row.used = now;
         ss->row.turn_open = turn_open;
         rc = store_commit(s->store, &ss->row, ss->is_new, turns, n + 1, stream, e);
+    }
+    if (rc == 0) {
+        const struct store_ids now_it_is[] = {
+            {ss->ids, ss->n_ids}, {appended->v, appended->n}, {completion->v, completion->n}};
+        store_remember(s->store, ss->row.id, ss->row.n_turns + (int64_t)n + 1, now_it_is, 3);
     }
     for (size_t i = 0; joined != NULL && i < n; i++)
         free(joined[i]);

@@ -3,13 +3,15 @@
  * it: SQLite is the store's affair alone.
  *
  * store-sql.c has the texts, store-open.c the opening and the versions, store-old.c what was there before, store-copy.c
- * copies of the file, store-vfs.c how it is written, store.c sessions, store-turns.c what they hold, store-remove.c how
- * they go, store-kv.c the manifest of the KV files, store-sum.c the rows' checksums.
+ * copies of the file, store-vfs.c how it is written, store.c sessions, store-turns.c what they hold, store-recent.c
+ * what of it is in memory, store-remove.c how they go, store-kv.c the manifest of the KV files, store-sum.c the rows'
+ * checksums.
  */
 #ifndef DAEMON_STORE_INSIDE_H
 #define DAEMON_STORE_INSIDE_H
 
 #include <sqlite3.h>
+#include <sys/queue.h>
 
 #include "daemon/store.h"
 
@@ -27,6 +29,7 @@ enum sql {
     SQL_UIDS,
     SQL_GET_CLOCK,
     SQL_SET_CLOCK,
+    SQL_DATA_VERSION,
     SQL_TOKENS,
     SQL_TURNS,
     SQL_INSERT,
@@ -71,7 +74,10 @@ struct store {
     sqlite3_stmt *stmt[N_SQL];
     struct store_total *totals; /* of those users whose was asked for */
     size_t n_totals;
-    bool has_unlisted; /* store_remove_more() has something to do, or may have */
+    bool has_unlisted;                 /* store_remove_more() has something to do, or may have */
+    TAILQ_HEAD(, store_recent) recent; /* last used last */
+    size_t recent_ids;
+    int64_t data_version; /* as SQLite counts other programs' commits; 0: not looked at yet */
 };
 
 extern const char *const store_migrations[STORE_VERSION];
@@ -108,6 +114,10 @@ int store_insert_turn(struct store *st, const struct store_session *s, const str
 
 /* store-remove.c: the session is nobody's any more, and gone if it is small; in a transaction or not. */
 int store_unlist(struct store *st, const struct store_session *s, struct hearth_err *e);
+
+/* store-recent.c */
+void store_recent_forget(struct store *st, const char *id);
+void store_recent_fini(struct store *st);
 
 /* What a user's sessions hold, where it is known: something was committed; it is to be added up again. */
 void store_total_add(struct store *st, uid_t uid, int64_t bytes);

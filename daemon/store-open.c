@@ -220,6 +220,7 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
     if (st == NULL)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     st->dir_fd = -1;
+    TAILQ_INIT(&st->recent);
     int rc = make_dirs(dir, e);
     if (rc == 0)
         rc = lock_dir(st, dir, e);
@@ -256,6 +257,7 @@ void store_close(struct store *st)
     if (st == NULL)
         return;
     store_remove_all(st, NULL);
+    store_recent_fini(st);
     for (int i = 0; i < N_SQL; i++)
         sqlite3_finalize(st->stmt[i]);
     sqlite3_close(st->db);

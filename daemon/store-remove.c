@@ -55,6 +55,7 @@ int store_remove(struct store *st, const struct store_session *s, struct hearth_
 {
     int (*const remove)(struct store *, const struct store_session *, struct hearth_err *) =
         s->damaged ? remove_damaged : store_unlist;
+    store_recent_forget(st, s->id);
     int rc = store_old_remove(st, s, e);
     if (rc == 0)
         rc = remove(st, s, e);

@@ -82,6 +82,7 @@ const char *const store_sql[N_SQL] = {
     [SQL_GET_CLOCK] = "SELECT wall, doubt FROM clock",
     [SQL_SET_CLOCK] = "INSERT INTO clock(one, wall, doubt) VALUES(1, ?1, ?2)"
                       " ON CONFLICT(one) DO UPDATE SET wall = ?1, doubt = ?2",
+    [SQL_DATA_VERSION] = "PRAGMA data_version",
     [SQL_TOKENS] = "SELECT tokens, seq, length(text) + length(tokens),"
                    " sum = row_sum(session, seq, role, text, tokens, created, made)"
                    " FROM turns WHERE session = ?1 ORDER BY seq",

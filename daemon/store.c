@@ -416,6 +416,8 @@ int store_import(struct store *st, const struct store_session *s, const struct s
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = store_insert_turn(st, s, &turns[i], e);
     rc = store_end(st, rc, "storing a session", e);
+    if (replaced != NULL)
+        store_recent_forget(st, replaced->id);
     if (rc == 0)
         store_total_add(st, s->uid, more.bytes - (replaced != NULL ? replaced->bytes : 0));
     return rc;

@@ -90,6 +90,15 @@ int store_set_clock(struct store *st, double wall, double doubt, struct hearth_e
 /* The ids of all turns, in order; malloc'd, NULL for none. */
 int store_timeline(struct store *st, const struct store_session *s, int32_t **ids, size_t *n, struct hearth_err *e);
 
+/* The same from memory, where it was remembered and nothing has come between; false where it has to be read. */
+bool store_recall(struct store *st, const struct store_session *s, int32_t **ids, size_t *n);
+/* What the session's timeline is now, in parts; its turns are that many. */
+struct store_ids {
+    const int32_t *v;
+    size_t n;
+};
+void store_remember(struct store *st, const char *id, int64_t n_turns, const struct store_ids *part, size_t n_part);
+
 /* The turns in order, without ids but with their number. */
 int store_turns(struct store *st, const struct store_session *s, struct store_turn **turns, size_t *n,
                 struct hearth_err *e);

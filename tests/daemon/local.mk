@@ -31,7 +31,7 @@ tests_unit_sd_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/store
 TESTS += tests/unit/store
-tests_unit_store_SOURCES = tests/unit/store.c tests/unit/store-box.h
+tests_unit_store_SOURCES = tests/unit/store.c tests/unit/store-box.h tests/sql.h
 tests_unit_store_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_unit_store_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 

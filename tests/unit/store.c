@@ -9,6 +9,8 @@
 
 #include "tests/unit/store-box.h"
 
+#include "tests/sql.h" /* wants cmocka.h */
+
 static void reopen(struct box *b)
 {
     store_close(b->st);
@@ -495,6 +497,82 @@ static void test_read_only(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* What is in memory of that session: the number of its ids, -1 where it has to be read. */
+static long recalled(struct box *b, const char *name, int32_t *last)
+{
+    struct store_session *s;
+    int32_t *ids;
+    size_t n;
+    assert_int_equal(store_get(b->st, 1000, name, &s, NULL), 0);
+    bool there = store_recall(b->st, s, &ids, &n);
+    store_session_free(s);
+    if (!there)
+        return -1;
+    if (n > 0)
+        *last = ids[n - 1];
+    free(ids);
+    return (long)n;
+}
+
+static void test_recall(void **state)
+{
+    struct box *b = *state;
+    struct store_session a = row(ID_A, 1000, "a"), c = row(ID_C, 1000, "c");
+    const struct store_ids parts[] = {{ids_one, 4}, {NULL, 0}, {ids_two, 2}};
+    struct store_turn two = {"text", "y", 1, ids_two, 2, 1};
+    int32_t last = 0;
+    commit_ok(b, &a, true, &one, 1);
+    commit_ok(b, &c, true, NULL, 0);
+    assert_int_equal(recalled(b, "a", &last), -1);
+    store_remember(b->st, ID_A, 1, parts, 2);
+    store_remember(b->st, ID_C, 0, NULL, 0);
+    assert_int_equal(recalled(b, "a", &last), 4);
+    assert_int_equal(last, INT32_MAX);
+    assert_int_equal(recalled(b, "c", &last), 0);
+
+    commit_ok(b, &a, false, &two, 1); /* it has grown since */
+    assert_int_equal(recalled(b, "a", &last), -1);
+    store_remember(b->st, ID_A, 2, parts, 3);
+    assert_int_equal(recalled(b, "a", &last), 6);
+    assert_int_equal(last, 0);
+    assert_int_equal(store_rename(b->st, &a, "d", NULL), 0);
+    assert_int_equal(recalled(b, "d", &last), 6);
+
+    sql_run(b->db, "UPDATE turns SET tokens = x'01000000' WHERE session = '" ID_A "'"); /* somebody else */
+    assert_int_equal(recalled(b, "d", &last), -1);
+    assert_int_equal(recalled(b, "c", &last), -1);
+}
+
+/* Many long ones: the oldest go, and what is used stays. */
+static void test_recall_is_bounded(void **state)
+{
+    enum { LONG = 1 << 20, N = 6 };
+    struct box *b = *state;
+    int32_t *ids = calloc(LONG, sizeof(*ids)), *got;
+    struct store_session s = row("0000000000000000", 1000, "");
+    size_t n, there = 0;
+    s.n_tok = LONG;
+    for (int i = 0; i < N; i++) {
+        s.id[STORE_ID_LEN - 1] = (char)('0' + i);
+        store_recall(b->st, &s, &got, &n); /* looks at the database */
+        store_remember(b->st, s.id, 0, &(struct store_ids){ids, LONG}, 1);
+        s.id[STORE_ID_LEN - 1] = '0';
+        assert_true(store_recall(b->st, &s, &got, &n));
+        free(got);
+    }
+    for (int i = 0; i < N; i++) {
+        s.id[STORE_ID_LEN - 1] = (char)('0' + i);
+        if (!store_recall(b->st, &s, &got, &n))
+            continue;
+        there++;
+        free(got);
+    }
+    assert_int_equal(there, 4);
+    assert_true(store_recall(b->st, &s, &got, &n)); /* the last one */
+    free(got);
+    free(ids);
+}
+
 static void test_killed(void **state)
 {
     struct box *b = *state;
@@ -540,6 +618,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_schema, setup, teardown),
         cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_recall, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_recall_is_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

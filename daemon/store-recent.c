@@ -1,0 +1,102 @@
+/*
+ * store-recent.c - timelines in memory, of sessions that went on lately. Loop thread.
+ *
+ * Each generation in a session begins with its timeline, and to read that is to read all rows of its turns and to
+ * compare their sums: 2 ms for 100,000 tokens in 500 turns, 20 ms for 20,000 turns. What a turn's end has just written
+ * need not be read at the next one's beginning. An id and a number of turns say which timeline it is, as sessions only
+ * grow; and where another program has written to the database, nothing is remembered any more.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/store-inside.h"
+
+static const size_t most = 4 << 20; /* ids, of all together */
+
+struct store_recent {
+    TAILQ_ENTRY(store_recent) entry;
+    char id[STORE_ID_LEN + 1];
+    int64_t n_turns;
+    size_t n;
+    int32_t ids[];
+};
+
+static void drop(struct store *st, struct store_recent *r)
+{
+    TAILQ_REMOVE(&st->recent, r, entry);
+    st->recent_ids -= r->n;
+    free(r);
+}
+
+static struct store_recent *find(const struct store *st, const char *id)
+{
+    struct store_recent *r;
+    TAILQ_FOREACH (r, &st->recent, entry)
+        if (strcmp(r->id, id) == 0)
+            return r;
+    return NULL;
+}
+
+void store_recent_forget(struct store *st, const char *id)
+{
+    struct store_recent *r = find(st, id);
+    if (r != NULL)
+        drop(st, r);
+}
+
+void store_recent_fini(struct store *st)
+{
+    struct store_recent *r;
+    while ((r = TAILQ_FIRST(&st->recent)) != NULL)
+        drop(st, r);
+}
+
+/* Forgets all where somebody else has committed something since the last time. */
+static void check_alone(struct store *st)
+{
+    int64_t version;
+    int rc = store_number(st, store_use(st, SQL_DATA_VERSION), "the session database", &version, NULL);
+    if (rc == 0 && version == st->data_version)
+        return;
+    store_recent_fini(st);
+    st->data_version = rc == 0 ? version : 0;
+}
+
+bool store_recall(struct store *st, const struct store_session *s, int32_t **ids, size_t *n)
+{
+    check_alone(st);
+    struct store_recent *r = find(st, s->id);
+    if (r == NULL || r->n_turns != s->n_turns || (int64_t)r->n != s->n_tok)
+        return false;
+    int32_t *v = malloc(r->n * sizeof(*v) + 1);
+    if (v == NULL)
+        return false;
+    memcpy(v, r->ids, r->n * sizeof(*v));
+    TAILQ_REMOVE(&st->recent, r, entry);
+    TAILQ_INSERT_TAIL(&st->recent, r, entry);
+    *ids = v;
+    *n = r->n;
+    return true;
+}
+
+void store_remember(struct store *st, const char *id, int64_t n_turns, const struct store_ids *part, size_t n_part)
+{
+    size_t n = 0;
+    store_recent_forget(st, id);
+    for (size_t i = 0; i < n_part; i++)
+        n += part[i].n;
+    struct store_recent *r = n <= most ? malloc(sizeof(*r) + n * sizeof(*r->ids)) : NULL;
+    if (r == NULL)
+        return; /* it is read then */
+    *r = (struct store_recent){.n_turns = n_turns};
+    memcpy(r->id, id, sizeof(r->id));
+    for (size_t i = 0; i < n_part; r->n += part[i++].n)
+        if (part[i].n > 0)
+            memcpy(r->ids + r->n, part[i].v, part[i].n * sizeof(*r->ids));
+    TAILQ_INSERT_TAIL(&st->recent, r, entry);
+    st->recent_ids += n;
+    while (st->recent_ids > most)
+        drop(st, TAILQ_FIRST(&st->recent));
+}
