@@ -61,7 +61,8 @@ struct weight {
     uint32_t n_out; /* sum over parts */
     uint32_t n_part;
     struct weight_part part[3];
-    void *dev; /* the backend's own form; NULL on the CPU, which reads the mapped file */
+    void *dev;         /* the backend's own form; NULL on the CPU, which reads the mapped file */
+    const void *model; /* whose it is, or NULL: compared with batch.model, never read through */
 };
 
 /* --- KV ------------------------------------------------------------------------------------------------ */
@@ -109,6 +110,8 @@ struct batch {
     struct kv_pool *kv;          /* the pool of this step's pages (one group today) */
     bool invariant; /* prefill through the same arithmetic as decode: a row's bits do not depend on the rows
                        beside it. The CPU is always invariant. */
+    const void *model; /* of all the matrices that the step's ops name. The way they are multiplied may depend on all of
+                          that model's, and on nobody else's. */
 };
 #define TOKEN_OF_SLOT(s) (-1 - (int32_t)(s))
 

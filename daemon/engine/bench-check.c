@@ -80,7 +80,8 @@ static int last_rows(struct bench *b, uint32_t n, uint32_t n_out, float *out)
                           .seq = &seq,
                           .out_row = row,
                           .kv = b->pool,
-                          .invariant = b->invariant};
+                          .invariant = b->invariant,
+                          .model = b->model};
     b->be->step_begin(b->dev, &batch, n);
     model_forward(b->model);
     b->last = b->be->step_end(b->dev);

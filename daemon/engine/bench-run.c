@@ -32,7 +32,8 @@ void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part,
                           .seq = seq,
                           .out_row = out_row,
                           .kv = b->pool,
-                          .invariant = b->invariant};
+                          .invariant = b->invariant,
+                          .model = b->model};
     uint64_t shape[] = {row, n_part, n_out, sample, b->invariant};
     b->be->step_begin(b->dev, &batch, XXH3_64bits(shape, sizeof shape));
     model_forward(b->model);

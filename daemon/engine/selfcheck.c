@@ -27,6 +27,7 @@ static const struct tolerance of_gpu = {2e-3, 5e-4, 2e-3}, of_cpu = {2e-5, 2e-5,
 
 struct check {
     const struct model *m;
+    const void *weights_of; /* `m` is a copy */
     const struct backend *be;
     struct device *d;
     const struct tolerance *tol;
@@ -150,8 +151,14 @@ static void begin(struct check *c, const struct check_batch *b, uint64_t key)
         seq[n_seq - 1].n_row++;
         seq[n_seq - 1].pages = b->pages[i]; /* of its last row: all that the others have, and perhaps more */
     }
-    struct batch batch = {
-        .n_row = b->n, .n_seq = n_seq, .n_out = b->n, .token = b->token, .seq = seq, .out_row = row, .kv = c->pool.kv};
+    struct batch batch = {.n_row = b->n,
+                          .n_seq = n_seq,
+                          .n_out = b->n,
+                          .token = b->token,
+                          .seq = seq,
+                          .out_row = row,
+                          .kv = c->pool.kv,
+                          .model = c->weights_of};
     c->be->step_begin(c->d, &batch, key);
 }
 
@@ -460,6 +467,7 @@ int selfcheck_run(const struct model *m, const struct backend *ref, const struct
     memset(out, 0, sizeof *out);
     m->be->info(m->dev, &info);
     c->m = &mine;
+    c->weights_of = m;
     c->be = m->be;
     c->d = m->dev;
     c->failed = out->failed;

@@ -106,6 +106,7 @@ static int submit(struct engine *eng, struct flight *f, struct hearth_err *e)
         .out_row = out_row,
         .kv = m->pool,
         .invariant = p->invariant,
+        .model = m->model,
     };
     be->step_begin(dev, &b, step_key(m, p));
     model_forward(m->model);

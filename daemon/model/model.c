@@ -80,7 +80,7 @@ static int progress(struct binder *b, uint64_t bytes)
 int bind_matrix(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, const struct bind_part *parts,
                 uint32_t n_part)
 {
-    struct weight made = {.role = role, .n_in = n_in, .n_part = n_part};
+    struct weight made = {.role = role, .n_in = n_in, .n_part = n_part, .model = b->m};
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n_part; i++) {
         const struct gguf_tensor *t;

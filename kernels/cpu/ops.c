@@ -78,6 +78,8 @@ static bool product_begin(struct device *d, const char *what, const struct weigh
     if (w->n_in != x->n_col)
         cpu_fail(d, HEARTH_EPARAMS, "%s multiplies %u columns, the activation has %u", what, (unsigned)w->n_in,
                  (unsigned)x->n_col);
+    if (w->model != d->batch.model)
+        cpu_fail(d, HEARTH_EPARAMS, "%s multiplies by a matrix of another model than the step's", what);
     if (d->err.code || !product_scratch(d, w->n_in))
         return false;
     uint32_t pad = round_up(x->n_col, LANES); /* the lanes' zeros: see cpu.h */

@@ -209,6 +209,7 @@ struct wdev {
     uint32_t interleaved;  /* gate and up share tiles: 8 rows each; filled by pack_plan() */
     __half *kept;          /* all rows expanded, [n_out][kept_ld()], or NULL: kept.cu */
     struct wdev *next;     /* list of the device's weights */
+    const void *model;     /* see weight */
 };
 static inline const wdev *wdev_of(const struct weight *w)
 {
@@ -267,6 +268,7 @@ struct device {
     bool ff_there; /* ws.wg_ff holds ACT_FF */
     struct op_ffn_up ffn_up;
     uint32_t depth; /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
+    const void *model; /* the step's: see batch */
 };
 
 /* Keeps the first failure of the device; false where `rc` is one. */
@@ -366,11 +368,12 @@ void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32
 void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t cap);
 void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t cap);
 
-/* gemm_wgmma.cu: the same over all rows of a step, at most WG_ROWS, on Hopper, where every matrix is of a type that it
- * takes (wg_takes). A product may wait for the op after it; wg_flush ends it. wg_ffn_up wants to know the op after it, or
- * NULL. wg_head: false where gemm_head() is to do it. Bytes: of products and of a matrix input; 0 = never used. */
+/* gemm_wgmma.cu: the same over all rows of a step, at most WG_ROWS, on Hopper, where every matrix of the model is of a
+ * type that it takes (wg_takes). A product may wait for the op after it; wg_flush ends it. wg_ffn_up wants to know the
+ * op after it, or NULL. wg_head: false where gemm_head() is to do it. Bytes: of products and of a matrix input; 0 =
+ * never used. */
 enum { WG_ROWS_MIN = 5, WG_ROWS = 128 };
-bool wg_takes(const struct device *d);
+bool wg_takes(const struct device *d, const void *model);
 uint64_t wg_sums_bytes(const struct device *d, const struct workspace_dims *dims);
 uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims);
 void wg_qkv(struct device *d, const struct op_qkv *op);

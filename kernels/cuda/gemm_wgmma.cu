@@ -179,12 +179,13 @@ static wg_kernel *kernel_of(struct device *d, const wdev *w, uint32_t cols)
     }
 }
 
-bool wg_takes(const struct device *d)
+bool wg_takes(const struct device *d, const void *model)
 {
-    bool all = d->cc == 90 && d->variant != VARIANT_REFERENCE && d->weights != NULL;
+    bool all = d->cc == 90 && d->variant != VARIANT_REFERENCE, any = false;
     for (const struct wdev *w = d->weights; w && all; w = w->next)
-        all = w->role == WEIGHT_EMBED || w->role == WEIGHT_HEAD || (w->packed && kernel_of(NULL, w, 32));
-    return all;
+        if (w->model == model && w->role != WEIGHT_EMBED && w->role != WEIGHT_HEAD)
+            all = w->packed && kernel_of(NULL, w, 32), any = true;
+    return any && all;
 }
 
 /* Groups and blocks' shares follow a matrix and the columns: at most so many pieces of at most so many rows. */

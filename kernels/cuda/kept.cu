@@ -68,10 +68,11 @@ bool kept_drop(struct device *d)
     return true;
 }
 
-bool kept_all(const struct device *d)
+bool kept_all(const struct device *d, const void *model)
 {
-    bool all = d->weights != NULL;
+    bool all = true, any = false;
     for (const struct wdev *w = d->weights; w && all; w = w->next)
-        all = w->kept || w->role == WEIGHT_EMBED || w->role == WEIGHT_HEAD;
-    return all;
+        if (w->model == model && w->role != WEIGHT_EMBED && w->role != WEIGHT_HEAD)
+            all = w->kept, any = true;
+    return any && all;
 }

@@ -79,7 +79,7 @@ void prefill_proj(struct device *d, const struct op_proj *op);
 void prefill_ffn_up(struct device *d, const struct op_ffn_up *op);
 
 /* kept.cu: expanded copies. kept_new: room for one, which the caller fills, or NULL; kept_drop: gives all back, false
- * where there were none; kept_all: every matrix has one. */
+ * where there were none; kept_all: every matrix of the model has one. */
 static inline uint32_t kept_ld(const wdev *w)
 {
     return (w->n_in + 7) & ~7u;
@@ -87,7 +87,7 @@ static inline uint32_t kept_ld(const wdev *w)
 __half *kept_new(struct device *d, struct wdev *w);
 void kept_free(struct device *d, struct wdev *w);
 bool kept_drop(struct device *d);
-bool kept_all(const struct device *d);
+bool kept_all(const struct device *d, const void *model);
 
 /* rate.cu */
 int read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e);

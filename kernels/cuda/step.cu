@@ -207,7 +207,7 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
         cuda_refuse(d, HEARTH_EINTERNAL, "block tables of %llu pages in one step", (unsigned long long)n_page);
         return;
     }
-    d->kv = b->kv;
+    d->kv = b->kv, d->model = b->model;
     d->n_row = b->n_row, d->n_seq = b->n_seq, d->n_out = b->n_out;
     d->cap = bucket(b->n_row), d->out_cap = b->n_out ? bucket(b->n_out) : 0;
     d->max_pos = 0;
@@ -236,10 +236,10 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
         if (q->n_row != 1)
             d->decode = false;
     }
-    d->wgmma = b->n_row >= WG_ROWS_MIN && b->n_row <= WG_ROWS && !b->invariant && wg_takes(d);
+    d->wgmma = b->n_row >= WG_ROWS_MIN && b->n_row <= WG_ROWS && !b->invariant && wg_takes(d, b->model);
     d->add.p = d->gate_up.p = NULL, d->ff_there = false;
     /* Copies make the library worth while for fewer rows, but a decode step's rows keep their bits whatever is kept. */
-    uint32_t most = !d->decode && kept_all(d) ? SWITCH_ROWS_KEPT : SWITCH_ROWS;
+    uint32_t most = !d->decode && kept_all(d, b->model) ? SWITCH_ROWS_KEPT : SWITCH_ROWS;
     d->fast_prefill =
         !d->wgmma && b->n_row > most && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
     d->ws.att.plain = d->ws.ff.plain = d->fast_prefill;
@@ -265,9 +265,14 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
 
 /* --- noting ops ----------------------------------------------------------------------------------------------- */
 
-static struct op *push(struct device *d, enum op_kind kind)
+/* `w`: what the op multiplies by, or NULL. How the step goes was chosen for its model's matrices. */
+static struct op *push(struct device *d, enum op_kind kind, const struct weight *w)
 {
     struct step_rec *r = d->rec;
+    if (w && w->model != d->model) {
+        cuda_refuse(d, HEARTH_EPARAMS, "an op multiplies by a matrix of another model than the step's");
+        return NULL;
+    }
     if (r->n_op == r->op_cap) {
         uint32_t cap = r->op_cap ? 2 * r->op_cap : 512;
         struct op *op = (struct op *)realloc(r->op, cap * sizeof(*op));
@@ -284,14 +289,14 @@ static struct op *push(struct device *d, enum op_kind kind)
 
 void op_embed_push(struct device *d, const struct op_embed *op)
 {
-    struct op *o = push(d, OP_EMBED);
+    struct op *o = push(d, OP_EMBED, NULL);
     if (o)
         o->embed = *op;
     d->rec->width[ACT_X] = op->w->n_in;
 }
 void op_qkv_push(struct device *d, const struct op_qkv *op)
 {
-    struct op *o = push(d, OP_QKV);
+    struct op *o = push(d, OP_QKV, op->w);
     if (o)
         o->qkv = *op;
     d->rec->width[ACT_X] = op->w->n_in;
@@ -299,14 +304,14 @@ void op_qkv_push(struct device *d, const struct op_qkv *op)
 }
 void op_attend_push(struct device *d, const struct op_attend *op)
 {
-    struct op *o = push(d, OP_ATTEND);
+    struct op *o = push(d, OP_ATTEND, NULL);
     if (o)
         o->attend = *op;
     d->rec->width[ACT_Q] = d->rec->width[ACT_ATT] = op->n_head * op->d_head;
 }
 void op_proj_push(struct device *d, const struct op_proj *op)
 {
-    struct op *o = push(d, OP_PROJ);
+    struct op *o = push(d, OP_PROJ, op->w);
     if (o)
         o->proj = *op;
     d->rec->width[op->in] = op->w->n_in;
@@ -314,7 +319,7 @@ void op_proj_push(struct device *d, const struct op_proj *op)
 }
 void op_ffn_up_push(struct device *d, const struct op_ffn_up *op)
 {
-    struct op *o = push(d, OP_FFN_UP);
+    struct op *o = push(d, OP_FFN_UP, op->w);
     if (o)
         o->ffn_up = *op;
     d->rec->width[ACT_X] = op->w->n_in;
@@ -322,7 +327,7 @@ void op_ffn_up_push(struct device *d, const struct op_ffn_up *op)
 }
 void op_head_push(struct device *d, const struct op_head *op)
 {
-    struct op *o = push(d, OP_HEAD);
+    struct op *o = push(d, OP_HEAD, op->w);
     if (o)
         o->head = *op;
     d->rec->width[ACT_X] = op->w->n_in;
@@ -355,7 +360,7 @@ void op_sample_push(struct device *d, const struct op_sample *op)
         }
     }
     r->sample = true;
-    push(d, OP_SAMPLE);
+    push(d, OP_SAMPLE, NULL);
 }
 
 /* --- running them --------------------------------------------------------------------------------------------- */

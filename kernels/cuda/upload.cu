@@ -166,7 +166,7 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
     int rc = HEARTH_ENOMEM;
     if (!v)
         return err_set(e, HEARTH_ENOMEM, "no memory for a weight");
-    v->role = w->role, v->n_in = w->n_in, v->n_out = w->n_out, v->n_part = w->n_part;
+    v->role = w->role, v->model = w->model, v->n_in = w->n_in, v->n_out = w->n_out, v->n_part = w->n_part;
     v->n_rec = (w->n_in + 255) / 256;
     for (uint32_t i = 0, row = 0; i < w->n_part; i++) {
         struct wpart *p = &v->part[i];

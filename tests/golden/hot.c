@@ -58,7 +58,14 @@ static void decode(struct run *r, uint32_t n, uint32_t pos, uint32_t steps, uint
             token[i] = k ? TOKEN_OF_SLOT(i) : (int32_t)(17 * i + 1);
             index[i] = k;
         }
-        struct batch b = {.n_row = n, .n_seq = n, .n_out = n, .token = token, .seq = seq, .out_row = at, .kv = r->pool};
+        struct batch b = {.n_row = n,
+                          .n_seq = n,
+                          .n_out = n,
+                          .token = token,
+                          .seq = seq,
+                          .out_row = at,
+                          .kv = r->pool,
+                          .model = r->m};
         uint32_t shape[] = {n};
         r->be->step_begin(r->dev, &b, XXH3_64bits(shape, sizeof shape));
         model_forward(r->m);

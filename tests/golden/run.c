@@ -87,7 +87,8 @@ void run_step(struct run *r, const struct piece *p, uint32_t n_piece, bool invar
                       .seq = seq,
                       .out_row = out_row,
                       .kv = r->pool,
-                      .invariant = invariant};
+                      .invariant = invariant,
+                      .model = r->m};
     uint32_t shape[] = {n_row, n_piece, n_out, invariant};
     r->be->step_begin(r->dev, &b, XXH3_64bits(shape, sizeof shape));
     model_forward(r->m);

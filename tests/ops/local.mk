@@ -20,6 +20,12 @@ tests_ops_same_SOURCES = tests/ops/same.c $(OPS_RIG)
 tests_ops_same_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_ops_same_LDADD = $(KERNELS_LIBS) libclient/libcore.la $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/ops/beside
+TESTS += tests/ops/beside
+tests_ops_beside_SOURCES = tests/ops/beside.c $(OPS_RIG)
+tests_ops_beside_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_ops_beside_LDADD = $(KERNELS_LIBS) libclient/libcore.la $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/ops/sample
 TESTS += tests/ops/sample
 tests_ops_sample_SOURCES = tests/ops/sample.c $(OPS_RIG)

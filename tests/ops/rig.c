@@ -143,7 +143,7 @@ static struct weight loaded(struct rig *r, enum weight_role role, int first, int
 {
     const struct numbers *n = r->n;
     struct hearth_err e;
-    struct weight w = {.role = role, .n_in = n->n_in[first], .n_part = (uint32_t)n_part};
+    struct weight w = {.role = role, .n_in = n->n_in[first], .n_part = (uint32_t)n_part, .model = r};
     for (int i = 0; i < n_part; i++) {
         w.part[i] = (struct weight_part){n->type[first + i], n->n_out[first + i], n->packed[first + i]};
         w.n_out += n->n_out[first + i];
@@ -184,7 +184,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->o = loaded(r, WEIGHT_PROJ, P_O, 1);
     r->ffn = c->glu == GLU_GELU ? loaded(r, WEIGHT_GATE_UP, P_UP, 1) : loaded(r, WEIGHT_GATE_UP, P_GATE, 2);
     r->down = loaded(r, WEIGHT_PROJ, P_DOWN, 1);
-    r->head = (struct weight){WEIGHT_HEAD, c->d_model, c->n_vocab, 1, {{n->head_type, c->n_vocab, n->head}}, NULL};
+    r->head = (struct weight){WEIGHT_HEAD, c->d_model, c->n_vocab, 1, {{n->head_type, c->n_vocab, n->head}}, NULL, r};
     ok(be->weight_load(d, &r->head, &e), &e);
     r->embed = r->head;
     r->embed.role = WEIGHT_EMBED, r->embed.dev = NULL;
@@ -240,7 +240,8 @@ void rig_begin(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, u
                       .seq = bs,
                       .out_row = out,
                       .kv = r->kv,
-                      .invariant = !r->fast};
+                      .invariant = !r->fast,
+                      .model = r};
     r->be->step_begin(r->d, &b, 0);
 }
 

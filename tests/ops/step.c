@@ -57,7 +57,7 @@ static void test_batches(void **state)
     const struct batch_seq gap[2] = {{0, 1, 0, pages}, {2, 2, 5, pages + 1}};
     const struct batch_seq empty[1] = {{0, 0, 0, pages}}, far[1] = {{0, 2, UINT32_MAX, pages}};
     const struct batch_seq bad[1] = {{0, 2, 15, bad_pages}}, more[1] = {{0, 3, 0, pages}};
-    const struct batch ok = {4, 2, 4, token, good, out, f.r.kv, true};
+    const struct batch ok = {4, 2, 4, token, good, out, f.r.kv, true, &f.r};
     struct batch cases[10];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         cases[i] = ok;
@@ -65,12 +65,12 @@ static void test_batches(void **state)
     cases[1].n_row = BATCH_ROWS_MAX + 1;
     cases[2].n_seq = BATCH_SEQS_MAX + 1;
     cases[3].seq = gap;
-    cases[4] = (struct batch){2, 1, 0, token, empty, out, f.r.kv, true};
-    cases[5] = (struct batch){2, 1, 0, token, far, out, f.r.kv, true};
-    cases[6] = (struct batch){2, 1, 0, token, bad, out, f.r.kv, true};
-    cases[7] = (struct batch){2, 1, 0, token, more, out, f.r.kv, true};
+    cases[4] = (struct batch){2, 1, 0, token, empty, out, f.r.kv, true, &f.r};
+    cases[5] = (struct batch){2, 1, 0, token, far, out, f.r.kv, true, &f.r};
+    cases[6] = (struct batch){2, 1, 0, token, bad, out, f.r.kv, true, &f.r};
+    cases[7] = (struct batch){2, 1, 0, token, more, out, f.r.kv, true, &f.r};
     cases[8].n_out = 2, cases[8].out_row = falling;
-    cases[9] = (struct batch){2, 1, 1, token, good, beyond, f.r.kv, true};
+    cases[9] = (struct batch){2, 1, 1, token, good, beyond, f.r.kv, true, &f.r};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int rc = run(&f, &cases[i], &e);
         if (rc != HEARTH_EPARAMS)
@@ -100,7 +100,7 @@ static void test_token_of_slot(void **state)
     uint32_t pages[1] = {0}, out[1] = {0}, slot[1] = {7}, index[1] = {0};
     int32_t token[1] = {4};
     struct batch_seq seq[1] = {{0, 1, 0, pages}};
-    struct batch b = {1, 1, 1, token, seq, out, f.r.kv, true};
+    struct batch b = {1, 1, 1, token, seq, out, f.r.kv, true, &f.r};
     struct sample_params p = {.temp = 0.0f, .top_p = 1.0f, .rep_penalty = 1.0f};
     assert_int_equal(be->slot_set(f.d, 7, &p, NULL, 0, c->n_vocab, &e), 0);
     be->step_begin(f.d, &b, 0);

@@ -201,7 +201,7 @@ static void logits_of(struct loaded *l, float out[VOCAB])
     assert_int_equal(l->be->reserve(l->dev, &dims, &e), 0);
     assert_int_equal(l->be->kv_new(l->dev, &desc, &pool, &e), 0);
     struct batch_seq seq = {0, 3, 0, &(uint32_t){0}};
-    struct batch b = {3, 1, 1, (int32_t[]){1, 2, 3}, &seq, &(uint32_t){2}, pool};
+    struct batch b = {3, 1, 1, (int32_t[]){1, 2, 3}, &seq, &(uint32_t){2}, pool, .model = l->m};
     l->be->step_begin(l->dev, &b, 1);
     model_forward(l->m);
     uint64_t t = l->be->step_end(l->dev);

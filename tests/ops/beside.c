@@ -1,0 +1,150 @@
+/*
+ * beside.c - what else is on a device changes nothing: a model's steps are the same bits before, while and after
+ * another one is there, outside the invariant mode too, where the way a step goes follows from its model's matrices.
+ *
+ *     tests/ops/beside [BACKEND [VARIANT]]   "cpu" by default; exit status 77 where the machine has no such device
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/ops/rig.h"
+
+static const struct backend *backend;
+static const char *variant = "auto";
+static struct device_info info;
+
+/* The case of that name, with KV as the device has it. */
+static struct op_case case_of(const char *name)
+{
+    for (size_t i = 0; i < n_op_cases; i++)
+        if (!strcmp(op_cases[i].name, name)) {
+            struct op_case c = op_cases[i];
+            c.kv_type = info.gpu ? info.kv_type : c.kv_type;
+            return c;
+        }
+    fail_msg("there is no case '%s'", name);
+    abort();
+}
+
+/* Logits of the first n tokens of a sequence, to be freed. */
+static float *logits(struct rig *r, uint32_t n)
+{
+    size_t n_vocab = r->n->c->n_vocab;
+    float *v = malloc(n * n_vocab * sizeof *v);
+    assert_non_null(v);
+    rig_begin(r, &(struct seq_shape){0, n}, 0, 1);
+    rig_forward(r);
+    rig_read(r, ACT_LOGITS, 0, n, v);
+    rig_end(r);
+    return v;
+}
+
+static void assert_same(struct rig *r, const float *want, uint32_t n, const char *when)
+{
+    float *got = logits(r, n);
+    size_t bytes = (size_t)n * r->n->c->n_vocab * sizeof *got;
+    if (memcmp(got, want, bytes))
+        fail_msg("case '%s', %u tokens: other logits %s", r->n->c->name, n, when);
+    free(got);
+}
+
+/* Steps of n tokens of `one`, after one of `warm`, which may leave copies of its matrices behind. */
+static void check(const char *one, uint32_t warm, uint32_t n, const char *other)
+{
+    struct op_case c = case_of(one), beside = case_of(other);
+    struct numbers mine, others;
+    struct rig r, o;
+    struct device *d = rig_device(backend, variant, 2);
+    assert_non_null(d);
+    numbers_init(&mine, &c);
+    numbers_init(&others, &beside);
+    rig_init(&r, &mine, backend, d);
+    r.fast = true;
+    free(logits(&r, warm));
+    float *want = logits(&r, n);
+    rig_init(&o, &others, backend, d);
+    o.fast = true;
+    assert_same(&r, want, n, "beside another model");
+    free(logits(&o, n));
+    assert_same(&r, want, n, "after a step of the other");
+    rig_fini(&o);
+    assert_same(&r, want, n, "when the other has gone");
+    r.fast = false;
+    float *plain = logits(&r, n);
+    print_message("# %s, %u tokens: the invariant mode has %s\n", one, n,
+                  memcmp(plain, want, (size_t)n * c.n_vocab * sizeof *want) ? "other bits" : "the same bits");
+    free(plain);
+    free(want);
+    rig_fini(&r);
+    numbers_fini(&others);
+    numbers_fini(&mine);
+    backend->close(d);
+}
+
+/* Prompts that Hopper's own products take, beside a mix of types that they do not. */
+static void test_types(void **state)
+{
+    (void)state;
+    check("q4_k ragged", 20, 20, "five types, 80 tokens");
+}
+
+/* Fewer rows than a library is used for without expanded copies: the other one has none. */
+static void test_copies(void **state)
+{
+    (void)state;
+    check("odd f32, 67 tokens", 67, 40, "five types, 80 tokens");
+}
+
+/* A matrix of another model would go a way that it may not be made for. */
+static void test_mixed_up(void **state)
+{
+    (void)state;
+    struct op_case c = case_of("q4_k ragged");
+    struct numbers n;
+    struct rig r;
+    struct hearth_err e;
+    struct device *d = rig_device(backend, variant, 1);
+    assert_non_null(d);
+    numbers_init(&n, &c);
+    rig_init(&r, &n, backend, d);
+    free(logits(&r, 4));
+    struct weight *w[] = {&r.qkv, &r.o, &r.ffn, &r.head};
+    for (size_t i = 0; i < sizeof w / sizeof *w; i++) {
+        w[i]->model = &n;
+        rig_begin(&r, &(struct seq_shape){0, 4}, 0, 1);
+        rig_forward(&r);
+        assert_int_equal(backend->step_wait(d, backend->step_end(d), NULL, 0, &e), HEARTH_EPARAMS);
+        assert_non_null(strstr(e.msg, "another model"));
+        w[i]->model = &r;
+    }
+    free(logits(&r, 4)); /* the error was those steps' alone */
+    rig_fini(&r);
+    numbers_fini(&n);
+    backend->close(d);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "cpu";
+    if (argc > 2)
+        variant = argv[2];
+    backend = backend_find(name);
+    struct device *d = backend ? rig_device(backend, variant, 1) : NULL;
+    if (!d) {
+        printf("1..0 # SKIP no %s device, or not in this build\n", name);
+        return 77;
+    }
+    backend->info(d, &info);
+    backend->close(d);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_mixed_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
