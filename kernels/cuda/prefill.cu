@@ -4,7 +4,8 @@
  *
  * The library is opened at run time; without it, or where its header was missing at build time, every row goes through
  * the GEMM body. Its algorithm is chosen by trial once per shape and kept: the heuristics' first choice can be far off.
- * Rows are rounded up to 64, so that there are few shapes. Results differ from the body's in the last bits (another
+ * What it has no algorithm for goes through a plain kernel of our own. Rows are rounded up to 64, so that there are few
+ * shapes. Results differ from the body's in the last bits (another
  * order of summation, gate and up rounded to fp16), which is why `invariant` steps never come here.
  */
 #include "kernels/cuda/cuda.cuh"
@@ -23,19 +24,21 @@
 enum { LT_SHAPES = 256, LT_TRIES = 8 };
 static const uint64_t LT_WORKSPACE = 32ull << 20;
 
-#define LT_CALLS(X)                                                                                                  \
-    X(cublasLtCreate)                                                                                                \
-    X(cublasLtDestroy)                                                                                               \
-    X(cublasLtMatmulDescCreate)                                                                                      \
-    X(cublasLtMatmulDescDestroy)                                                                                     \
-    X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)                   \
-        X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute) \
-            X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
+#define LT_CALLS(X)                                                                                     \
+    X(cublasLtCreate)                                                                                   \
+    X(cublasLtDestroy)                                                                                  \
+    X(cublasLtMatmulDescCreate)                                                                         \
+    X(cublasLtMatmulDescDestroy)                                                                        \
+    X(cublasLtMatmulDescSetAttribute)                                                                   \
+    X(cublasLtMatrixLayoutCreate)                                                                       \
+    X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) \
+        X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
 
 /* y[rows, n] (+)= x[rows, k] w[n, k]^T */
 struct lt_shape {
     uint32_t rows, n, k, ldx, ldy, ldw;
     bool half_out, add;
+    bool plain; /* the library has no algorithm */
     cublasLtMatrixLayout_t w, x, y;
     cublasLtMatmulAlgo_t algo;
 };
@@ -51,14 +54,8 @@ struct lt {
     void *workspace;
     struct lt_shape shape[LT_SHAPES];
     uint32_t n_shape;
+    bool told; /* that it has no algorithm for some shape */
 };
-
-static bool lt_ok(struct device *d, cublasStatus_t rc, const char *what)
-{
-    if (rc != CUBLAS_STATUS_SUCCESS)
-        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): %s failed with %d", d->index, d->name, what, (int)rc);
-    return rc == CUBLAS_STATUS_SUCCESS;
-}
 
 void prefill_init(struct device *d)
 {
@@ -138,24 +135,18 @@ static cublasStatus_t lt_run(struct device *d, const struct lt_shape *s, const c
                                   d->lt->workspace, LT_WORKSPACE, d->stream);
 }
 
-/* Tries what the library proposes on the operands at hand, and keeps the fastest. y is written again and again: `add`
- * shapes are tried into the workspace's spare rows of products. */
+/* Tries what the library proposes on the operands at hand, and keeps the fastest; false where nothing runs. y is
+ * written again and again: `add` shapes are tried into the workspace's spare rows of products. */
 static bool lt_tune(struct device *d, struct lt_shape *s, const __half *w, const __half *x, void *y)
 {
     struct lt *lt = d->lt;
     cublasLtMatmulHeuristicResult_t got[LT_TRIES];
     int n = 0, best = -1;
     float best_ms = 0;
-    if (!lt_ok(d, lt->cublasLtMatrixLayoutCreate_(&s->w, CUDA_R_16F, s->k, s->n, s->ldw),
-               "cublasLtMatrixLayoutCreate") ||
-        !lt_ok(d, lt->cublasLtMatrixLayoutCreate_(&s->x, CUDA_R_16F, s->k, s->rows, s->ldx),
-               "cublasLtMatrixLayoutCreate") ||
-        !lt_ok(d, lt->cublasLtMatrixLayoutCreate_(&s->y, s->half_out ? CUDA_R_16F : CUDA_R_32F, s->n, s->rows, s->ldy),
-               "cublasLtMatrixLayoutCreate") ||
-        !lt_ok(d,
-               lt->cublasLtMatmulAlgoGetHeuristic_(lt->handle, lt->desc, s->w, s->x, s->y, s->y, lt->pref, LT_TRIES,
-                                                   got, &n),
-               "cublasLtMatmulAlgoGetHeuristic"))
+    if (lt->cublasLtMatrixLayoutCreate_(&s->w, CUDA_R_16F, s->k, s->n, s->ldw) ||
+        lt->cublasLtMatrixLayoutCreate_(&s->x, CUDA_R_16F, s->k, s->rows, s->ldx) ||
+        lt->cublasLtMatrixLayoutCreate_(&s->y, s->half_out ? CUDA_R_16F : CUDA_R_32F, s->n, s->rows, s->ldy) ||
+        lt->cublasLtMatmulAlgoGetHeuristic_(lt->handle, lt->desc, s->w, s->x, s->y, s->y, lt->pref, LT_TRIES, got, &n))
         return false;
     cudaEvent_t from, to;
     cuda_ok(d, cudaEventCreate(&from));
@@ -176,40 +167,95 @@ static bool lt_tune(struct device *d, struct lt_shape *s, const __half *w, const
     }
     cudaEventDestroy(from);
     cudaEventDestroy(to);
-    if (best < 0) {
-        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): cuBLASLt has no algorithm for %u x %u x %u", d->index, d->name,
-                    s->rows, s->n, s->k);
-        return false;
+    if (best >= 0)
+        s->algo = got[best].algo;
+    return best >= 0;
+}
+
+/* A product that the library does not do, whatever its shape: 32 x 32 of it a block, four a thread. */
+enum { PLAIN = 32, PLAIN_ROWS = 8 };
+template <typename Y>
+__global__ void plain_gemm(const __half *w, uint32_t ldw, const __half *x, uint32_t ldx, Y *y, uint32_t ldy, uint32_t n,
+                           uint32_t k, bool add)
+{
+    __shared__ __half xs[PLAIN][PLAIN + 2], ws[PLAIN][PLAIN + 2];
+    uint32_t o0 = blockIdx.x * PLAIN, row0 = blockIdx.y * PLAIN, col = threadIdx.x % PLAIN, first = threadIdx.x / PLAIN;
+    float sum[PLAIN / PLAIN_ROWS] = {};
+    for (uint32_t k0 = 0; k0 < k; k0 += PLAIN) {
+        for (uint32_t i = first; i < PLAIN; i += PLAIN_ROWS) {
+            bool in = k0 + col < k;
+            xs[i][col] = in ? x[(uint64_t)(row0 + i) * ldx + k0 + col] : __half(0.f);
+            ws[i][col] = in && o0 + i < n ? w[(uint64_t)(o0 + i) * ldw + k0 + col] : __half(0.f);
+        }
+        __syncthreads();
+        for (uint32_t i = 0; i < PLAIN; i++)
+#pragma unroll
+            for (uint32_t r = 0; r < PLAIN / PLAIN_ROWS; r++)
+                sum[r] = fmaf(__half2float(xs[first + r * PLAIN_ROWS][i]), __half2float(ws[col][i]), sum[r]);
+        __syncthreads();
     }
-    s->algo = got[best].algo;
-    return true;
+    if (o0 + col >= n)
+        return;
+#pragma unroll
+    for (uint32_t r = 0; r < PLAIN / PLAIN_ROWS; r++) {
+        Y *to = y + (uint64_t)(row0 + first + r * PLAIN_ROWS) * ldy + o0 + col;
+        if constexpr (sizeof(Y) == sizeof(__half))
+            *to = half_sat(sum[r]);
+        else
+            *to = add ? *to + sum[r] : sum[r];
+    }
+}
+
+static void plain_run(struct device *d, const struct lt_shape *s, const __half *w, const __half *x, void *y)
+{
+    dim3 grid((s->n + PLAIN - 1) / PLAIN, s->rows / PLAIN); /* rows come in whole 64s */
+    if (s->half_out)
+        cuda_launch(d, plain_gemm<__half>, grid, PLAIN * PLAIN_ROWS, 0, LAUNCH_PLAIN, w, s->ldw, x, s->ldx, (__half *)y,
+                    s->ldy, s->n, s->k, false);
+    else
+        cuda_launch(d, plain_gemm<float>, grid, PLAIN * PLAIN_ROWS, 0, LAUNCH_PLAIN, w, s->ldw, x, s->ldx, (float *)y,
+                    s->ldy, s->n, s->k, s->add);
+}
+
+/* A shape's row of the table, tried where it is new. */
+static struct lt_shape *lt_shape_of(struct device *d, const struct lt_shape *want, const __half *w, const __half *x,
+                                    void *y)
+{
+    struct lt *lt = d->lt;
+    for (uint32_t i = 0; i < LT_SHAPES; i++) {
+        struct lt_shape *o = &lt->shape[i];
+        if (o->rows == want->rows && o->n == want->n && o->k == want->k && o->ldx == want->ldx && o->ldy == want->ldy &&
+            o->ldw == want->ldw && o->half_out == want->half_out && o->add == want->add)
+            return o;
+    }
+    d->hot_allocs++;
+    struct lt_shape *s = &lt->shape[lt->n_shape++ % LT_SHAPES]; /* the oldest, where there are that many */
+    lt_forget(lt, s);
+    *s = *want;
+    /* the residual must not be added to more than once: tried elsewhere, with the same leading dimension */
+    s->plain = !lt_tune(d, s, w, x, want->add ? d->ws.tmp : y);
+    if (s->plain && !d->err.code && !lt->told) {
+        fprintf(stderr,
+                "hearth-engine: GPU %d (%s): cuBLASLt has no algorithm for %u x %u x %u; what it does not do goes "
+                "through a plain kernel, which is much slower\n",
+                d->index, d->name, s->rows, s->n, s->k);
+        lt->told = true;
+    }
+    return s;
 }
 
 static void lt_gemm(struct device *d, struct lt_shape want, const __half *w, const __half *x, void *y)
 {
-    struct lt *lt = d->lt;
-    struct lt_shape *s = NULL;
     if (d->err.code)
         return;
-    for (uint32_t i = 0; i < LT_SHAPES && !s; i++) {
-        struct lt_shape *o = &lt->shape[i];
-        if (o->rows == want.rows && o->n == want.n && o->k == want.k && o->ldx == want.ldx && o->ldy == want.ldy &&
-            o->ldw == want.ldw && o->half_out == want.half_out && o->add == want.add)
-            s = o;
+    const struct lt_shape *s = lt_shape_of(d, &want, w, x, y);
+    if (s->plain) {
+        plain_run(d, s, w, x, y);
+        return;
     }
-    if (!s) {
-        d->hot_allocs++;
-        s = &lt->shape[lt->n_shape % LT_SHAPES]; /* the oldest, where there are that many */
-        lt_forget(lt, s);
-        *s = want;
-        /* the residual must not be added to more than once: tried elsewhere, with the same leading dimension */
-        if (!lt_tune(d, s, w, x, want.add ? d->ws.tmp : y)) {
-            lt_forget(lt, s);
-            return;
-        }
-        lt->n_shape++;
-    }
-    lt_ok(d, lt_run(d, s, &s->algo, w, x, y, want.add ? 1.f : 0.f), "cublasLtMatmul");
+    cublasStatus_t rc = lt_run(d, s, &s->algo, w, x, y, want.add ? 1.f : 0.f);
+    if (rc != CUBLAS_STATUS_SUCCESS)
+        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): cublasLtMatmul failed with %d", d->index, d->name, (int)rc);
 }
 
 /* --- the ops --------------------------------------------------------------------------------------------------- */

@@ -175,7 +175,7 @@ tests_daemon_journal_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_daemon_journal_LDADD = daemon/libdaemon.a $(DAEMON_TEST_LIBS) $(SQLITE_LIBS) $(XXHASH_LIBS)
 
 # Kills at random; HEARTH_KILLS=500 is the whole campaign. What is preloaded into hearthd kills it inside of a write.
-check_LTLIBRARIES = tests/daemon/kill-at.la
+check_LTLIBRARIES += tests/daemon/kill-at.la
 tests_daemon_kill_at_la_SOURCES = tests/daemon/kill-at.c
 tests_daemon_kill_at_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
 dist_check_SCRIPTS += tests/daemon/kill.py

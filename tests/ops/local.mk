@@ -26,6 +26,15 @@ tests_ops_beside_SOURCES = tests/ops/beside.c $(OPS_RIG)
 tests_ops_beside_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_ops_beside_LDADD = $(KERNELS_LIBS) libclient/libcore.la $(CMOCKA_LIBS)
 
+dist_check_SCRIPTS += tests/ops/no-algorithm.sh
+TESTS += tests/ops/no-algorithm.sh
+if HAVE_CUDA
+check_LTLIBRARIES += tests/ops/fake-lt.la
+endif
+tests_ops_fake_lt_la_SOURCES = tests/ops/fake-lt.c
+tests_ops_fake_lt_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_ops_fake_lt_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
+
 check_PROGRAMS += tests/ops/sample
 TESTS += tests/ops/sample
 tests_ops_sample_SOURCES = tests/ops/sample.c $(OPS_RIG)
