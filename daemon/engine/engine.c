@@ -287,14 +287,20 @@ static int fit(struct seq *q, struct hearth_err *e)
     return 0;
 }
 
+/* A load may have begun before it came. */
+static double waited_for_load(const struct seq *q)
+{
+    const struct resident *m = q->model;
+    double from = m->load_begun > q->time.submit ? m->load_begun : q->time.submit;
+    return m->load_ended > from ? m->load_ended - from : 0;
+}
+
 /* False: its model has to wait for memory that other models are using. */
 static bool submit(struct engine *eng, struct seq *q)
 {
     struct hearth_err err = {0};
     if (!q->model->model) {
-        double begin = engine_now();
         int rc = load_model(eng, q->model, &err);
-        q->time.load = engine_now() - begin;
         if (rc == HEARTH_ENOMEM && !load_alone(eng)) /* the idle ones are gone by now */
             return false;
         if (rc) {
@@ -302,6 +308,7 @@ static bool submit(struct engine *eng, struct seq *q)
             return true;
         }
     }
+    q->time.load = waited_for_load(q);
     if (fit(q, &err)) {
         end_seq(eng, q, END_ERROR, &err);
         return true;

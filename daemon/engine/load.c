@@ -281,6 +281,7 @@ int load_model(struct engine *eng, struct resident *m, struct hearth_err *e)
         return e->code;
     }
     eng->loading = m;
+    m->load_begun = engine_now();
     int rc;
     do
         rc = load(eng, m, e);
@@ -296,6 +297,7 @@ int load_model(struct engine *eng, struct resident *m, struct hearth_err *e)
     sched_group_add(&eng->sched, &m->group);
     TAILQ_INSERT_TAIL(&eng->loaded, m, loaded_link);
     load_count(eng, m);
+    m->load_ended = engine_now();
     atomic_store(&m->loaded, true);
     return 0;
 }

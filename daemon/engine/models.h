@@ -53,7 +53,8 @@ struct resident {
     struct model *model; /* NULL: not loaded */
     struct kv_pool *pool;
     struct sched_group group;
-    struct tier_shelf *shelf; /* where its KV is kept beyond the pool; NULL: nowhere */
+    struct tier_shelf *shelf;      /* where its KV is kept beyond the pool; NULL: nowhere */
+    double load_begun, load_ended; /* the last time */
     uint32_t n_page;
     uint64_t serial;        /* of this loading, for step keys */
     struct reason *reasons; /* of all its loadings; owned, kept until the resident goes */
@@ -79,8 +80,8 @@ void models_fini(struct models *t);
 int models_get(struct models *t, const char *path, struct resident **out, struct hearth_err *e);
 void models_put(struct models *t, struct resident *m);
 
-/* The model's vocabulary, loaded at first need and kept. To be called before the device gets the model, which reads
- * the vocabulary too: after that nothing of it changes. */
+/* The model's vocabulary, loaded at first need and kept. To be called before the device gets a sequence of the model,
+ * with which it reads the vocabulary too: after that nothing of it changes. */
 int models_vocab(struct resident *m, struct hearth_err *e);
 
 /* The next resident that is of no use any more but loaded, for the loop to unload; NULL: none. */

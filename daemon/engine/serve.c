@@ -105,13 +105,14 @@ static int load_or_unload(struct server *s, uint32_t id, const struct wire_metho
     int rc = models_get(&s->models, path, &model, e);
     if (rc)
         return rc;
-    models_vocab(model, &ignored);
     struct request *r = request_new(s, id, m, model);
     if (!r) {
         models_put(&s->models, model);
         return err_set(e, HEARTH_ENOMEM, "no memory for a request");
     }
     (load ? engine_load : engine_unload)(s->engine, model, r);
+    if (load)
+        models_vocab(model, &ignored); /* meanwhile */
     return 0;
 }
 
@@ -436,8 +437,9 @@ static void on_model_event(struct server *s, const struct event_model *ev)
         return;
     }
     struct request *r = ev->owner;
-    if (!r) { /* a replaced file's model, unloaded by ourselves: now it may go */
-        ev->model->replaced = true;
+    if (!r) {                           /* asked for by ourselves */
+        if (ev->ev.kind == EV_UNLOADED) /* its file was replaced: now it may go */
+            ev->model->replaced = true;
         models_put(&s->models, ev->model);
         return;
     }

@@ -250,6 +250,29 @@ static void an_idle_model_is_unloaded(void **state)
     wire_free(s);
 }
 
+/* The device is asked for a model before its vocabulary is read: also by a request that is refused in the end. */
+static void a_model_is_loaded_beside_its_vocabulary(void **state)
+{
+    (void)state;
+    struct drive fresh;
+    struct wire_engine_generate g;
+    struct hearth_err e;
+    void *out;
+    drive_open(&fresh, (char *[]){"--backend", "cpu", NULL});
+    drive_prompt(&g, "x", 4);
+    g.req.sampling.logit_bias = &(struct wire_bias){1 << 20, 1};
+    g.req.sampling.n_logit_bias = 1;
+    assert_int_equal(drive_generate(&fresh, &g)->err.code, HEARTH_EPARAMS);
+    assert_int_equal(drive_call(&fresh, WIRE_ENGINE_LOAD, &(struct wire_engine_path){drive_tale()}, &out, &e), 0);
+    assert_true(((struct wire_model_load_result *)out)->was_loaded);
+    wire_free(out);
+    assert_int_equal(drive_call(&fresh, WIRE_ENGINE_UNLOAD, &(struct wire_engine_path){drive_tale()}, &out, &e), 0);
+    wire_free(out);
+    drive_prompt(&g, "x", 4); /* now there is a vocabulary, and the sequence's coming loads the model */
+    assert_true(drive_generate(&fresh, &g)->result.timings.load_ms > 0);
+    assert_int_equal(drive_close(&fresh), 0);
+}
+
 static void ends_with_the_link(void **state)
 {
     (void)state;
@@ -321,6 +344,7 @@ int main(void)
         cmocka_unit_test(a_replaced_file_is_another_model),
         cmocka_unit_test(load_and_unload),
         cmocka_unit_test(an_idle_model_is_unloaded),
+        cmocka_unit_test(a_model_is_loaded_beside_its_vocabulary),
         cmocka_unit_test(ends_with_the_link),
         cmocka_unit_test(one_engine_at_a_time),
     };
