@@ -530,14 +530,14 @@ static void close_device(struct engine *eng)
 static enum tier_beside what_else(const struct engine *eng)
 {
     const struct seq *q;
+    bool prompts = eng->sched.count[SEQ_WAIT];
     if (eng->finish_by > 0 || eng->starved)
         return TIER_HURRY;
     TAILQ_FOREACH (q, &eng->sched.list[SEQ_RUN], link)
-        if (q->time.first == 0)
-            return TIER_PROMPTS;
-    if (eng->sched.count[SEQ_WAIT])
-        return TIER_PROMPTS;
-    return eng->n_flight ? TIER_STEPS : TIER_ALONE;
+        prompts |= q->time.first == 0;
+    if (eng->n_flight)
+        return prompts ? TIER_PROMPTS : TIER_STEPS;
+    return prompts && !atomic_load(&eng->hold) ? TIER_SUBMIT : TIER_ALONE;
 }
 
 /* Moves KV on between two steps. True: come again soon. */

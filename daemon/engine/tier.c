@@ -19,8 +19,9 @@ static const double used_seconds = 60;               /* a file's use is told of 
 /*
  * While host memory is pinned this thread stands still, 3 ms for a slab, and so does whoever comes then. After a slab
  * that took d there is none for another d where sequences only decode: the steps submitted ahead cover that. Where a
- * prompt waits for its first token, or may come at any moment, there is none for that many times d; with nothing under
- * way this counts from the last step on, as who has got an answer may ask again at once.
+ * prompt waits for its first token, or may come at any moment, there is none for that many times d, and none before its
+ * step is under way; with nothing under way this counts from the last step on, as who has got an answer may ask again
+ * at once.
  */
 static const double pin_rest = 9;
 
@@ -117,14 +118,18 @@ static bool pin(struct tier *t, uint64_t page_bytes)
     return more;
 }
 
+static bool is_busy(const struct tier *t)
+{
+    return t->beside == TIER_STEPS || t->beside == TIER_PROMPTS || t->beside == TIER_SUBMIT;
+}
+
 /* Whether a slab may be pinned by now. Else the next turn may, or the one at `pin_at`. */
 static bool may_pin(struct tier *t, bool urgent)
 {
-    bool busy = t->beside == TIER_STEPS || t->beside == TIER_PROMPTS;
-    double rest = urgent ? (busy ? 1 : 0) : t->beside == TIER_STEPS ? 1 : pin_rest;
+    double rest = urgent ? (is_busy(t) ? 1 : 0) : t->beside == TIER_STEPS ? 1 : pin_rest;
     double since = !urgent && t->beside == TIER_ALONE && t->busy > t->pin_ended ? t->busy : t->pin_ended;
     t->pin_at = since + rest * t->pin_took;
-    return engine_now() >= t->pin_at;
+    return t->beside != TIER_SUBMIT && engine_now() >= t->pin_at;
 }
 
 /* Saves hold pages of the pool until host memory has them: that must not be what generations wait for. */
@@ -500,7 +505,7 @@ void tier_beside(struct tier *t, enum tier_beside what)
 int tier_turn(struct tier *t, double now, struct hearth_err *e)
 {
     t->pinned = t->pin_wanted = false;
-    if (t->beside == TIER_STEPS || t->beside == TIER_PROMPTS)
+    if (is_busy(t))
         t->busy = now;
     take_events(t, now);
     int rc = finish_moves(t, e);

@@ -116,7 +116,8 @@ int tier_turn(struct tier *t, double now, struct hearth_err *e);
 enum tier_beside {
     TIER_ALONE,   /* nothing, and a prompt may come at any moment */
     TIER_STEPS,   /* steps of sequences that have had their first token */
-    TIER_PROMPTS, /* somebody waits for a first token */
+    TIER_PROMPTS, /* steps, and somebody waits for a first token */
+    TIER_SUBMIT,  /* the like, and the step of it is to be submitted first */
     TIER_HURRY,   /* nothing: who waits does so for saves to end */
 };
 void tier_beside(struct tier *t, enum tier_beside what);

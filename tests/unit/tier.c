@@ -178,6 +178,11 @@ static void pinning_for_a_save_is_paced(void **state)
         double patience = tier_patience(w->tier), most = what == TIER_STEPS ? 1 : 9;
         assert_true(patience > 3600 * (most - 1) && patience <= 3600 * most);
     }
+    w->tier->pin_took = 0;
+    tier_beside(w->tier, TIER_SUBMIT); /* then in the next turn, when its step is under way */
+    assert_int_equal(tier_turn(w->tier, engine_now(), &e), 1);
+    assert_int_equal(w->tier->host.bytes, 0);
+    pin_slowly(w);
     tier_beside(w->tier, TIER_HURRY);
     assert_true(tier_turn(w->tier, engine_now(), &e) >= 0);
     assert_true(w->tier->host.bytes > 0);
