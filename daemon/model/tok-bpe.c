@@ -43,37 +43,69 @@ static int alphabet_decode(const char *text, size_t n, char *out)
     return len;
 }
 
-static uint32_t *merge_slot(const struct vocab *v, uint32_t left, uint32_t right)
+static size_t merge_place(const struct vocab *v, uint32_t left, uint32_t right)
 {
     uint32_t key[2] = {left, right};
-    for (size_t at = XXH3_64bits_withSeed(key, sizeof key, v->map.seed) & v->merge_mask;;
-         at = (at + 1) & v->merge_mask) {
+    return XXH3_64bits_withSeed(key, sizeof key, v->map.seed) & v->merge_mask;
+}
+
+static uint32_t *merge_slot(const struct vocab *v, uint32_t left, uint32_t right)
+{
+    for (size_t at = merge_place(v, left, right);; at = (at + 1) & v->merge_mask) {
         uint32_t *slot = &v->merge_slot[at];
         if (!*slot || (v->merges[*slot - 1].left == left && v->merges[*slot - 1].right == right))
             return slot;
     }
 }
 
-/* "left right", both in the alphabet; the space is the first one after the first byte. */
-static int load_merge(struct vocab *v, struct gguf_str line, char *buf, struct hearth_err *e)
+/* "left right", both in the alphabet; the space is the first one after the first byte. Until its parts are looked up a
+ * merge is their lengths, and where they are in `text`: *n bytes are there. */
+static int cut_merge(struct vocab *v, struct gguf_str line, char *text, size_t *n, struct hearth_err *e)
 {
     const char *space = line.n > 1 ? memchr(line.s + 1, ' ', line.n - 1) : NULL;
     if (!space)
         return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.merges: entry %u is not two parts", v->n_merge);
-    int left = alphabet_decode(line.s, (size_t)(space - line.s), buf);
-    int right = left <= 0 ? -1 : alphabet_decode(space + 1, (size_t)(line.s + line.n - space - 1), buf + left);
+    int left = alphabet_decode(line.s, (size_t)(space - line.s), text + *n), right = -1;
+    if (left > 0)
+        right = alphabet_decode(space + 1, (size_t)(line.s + line.n - space - 1), text + *n + left);
     if (right <= 0)
         return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.merges: entry %u is not written in the byte alphabet",
                        v->n_merge);
-    struct merge m;
-    if (piece_intern(v, buf, (size_t)left, &m.left) || piece_intern(v, buf + left, (size_t)right, &m.right) ||
-        piece_intern(v, buf, (size_t)(left + right), &m.id))
-        return err_set(e, HEARTH_ENOMEM, "no memory for the merges");
-    v->merges[v->n_merge] = m;
-    uint32_t *slot = merge_slot(v, m.left, m.right);
-    if (!*slot) /* of two equal merges the first counts */
-        *slot = v->n_merge + 1;
-    v->n_merge++;
+    v->merges[v->n_merge++] = (struct merge){(uint32_t)left, (uint32_t)right, (uint32_t)*n};
+    *n += (size_t)(left + right);
+    return 0;
+}
+
+static int look_up(struct vocab *v, struct merge *m, const char *text)
+{
+    struct merge cut = *m;
+    const char *s = text + cut.id;
+    return piece_intern(v, s, cut.left, &m->left) || piece_intern(v, s + cut.left, cut.right, &m->right) ||
+           piece_intern(v, s, cut.left + cut.right, &m->id);
+}
+
+/* The lookups meet 10 MB in no order, so that nearly all of their time is waiting for memory: what those a little later
+ * will read is on its way meanwhile. */
+static int look_up_all(struct vocab *v, const char *text)
+{
+    enum { AHEAD = 8 };
+    for (uint32_t i = 0; i < v->n_merge; i++) {
+        for (uint32_t far = 1; far <= PIECE_STAGES && i + far * AHEAD < v->n_merge; far++) {
+            const struct merge *m = &v->merges[i + far * AHEAD];
+            piece_expect(v, text + m->id, m->left, PIECE_STAGES - far);
+            piece_expect(v, text + m->id + m->left, m->right, PIECE_STAGES - far);
+            piece_expect(v, text + m->id, m->left + m->right, PIECE_STAGES - far);
+        }
+        if (look_up(v, &v->merges[i], text))
+            return HEARTH_ENOMEM;
+    }
+    for (uint32_t i = 0; i < v->n_merge; i++) {
+        const struct merge *m = &v->merges[i], *soon = &v->merges[i + AHEAD < v->n_merge ? i + AHEAD : i];
+        __builtin_prefetch(&v->merge_slot[merge_place(v, soon->left, soon->right)]);
+        uint32_t *slot = merge_slot(v, m->left, m->right);
+        if (!*slot) /* of two equal merges the first counts */
+            *slot = i + 1;
+    }
     return 0;
 }
 
@@ -84,22 +116,22 @@ static int load_merges(struct vocab *v, const struct gguf *g, struct hearth_err 
     int ret = gguf_strs(g, "tokenizer.ggml.merges", &lines, e);
     if (ret)
         return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.merges is missing");
-    size_t cap = 16, longest = 0;
-    while (cap < 2 * lines.n)
+    size_t cap = 16, n = 0, n_line = lines.n, bytes = (size_t)(lines.end - lines.p);
+    if (bytes > INT32_MAX)
+        return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.merges has %zu bytes", bytes);
+    while (cap < 2 * n_line)
         cap *= 2;
-    for (struct gguf_strs w = lines; gguf_strs_next(&w, &line);)
-        longest = line.n > longest ? line.n : longest;
-    char *buf = malloc(longest + 1);
-    v->merges = malloc((lines.n + 1) * sizeof *v->merges);
+    char *text = malloc(bytes + 1); /* decoded, a line is never longer than it was */
+    v->merges = malloc((n_line + 1) * sizeof *v->merges);
     v->merge_slot = calloc(cap, sizeof *v->merge_slot);
     v->merge_mask = cap - 1;
-    if (!buf || !v->merges || !v->merge_slot)
-        ret = err_set(e, HEARTH_ENOMEM, "no memory for %zu merges", lines.n);
-    else
-        ret = 0;
-    while (!ret && gguf_strs_next(&lines, &line))
-        ret = load_merge(v, line, buf, e);
-    free(buf);
+    bool room = text && v->merges && v->merge_slot;
+    ret = 0;
+    while (room && !ret && gguf_strs_next(&lines, &line))
+        ret = cut_merge(v, line, text, &n, e);
+    if (!room || (!ret && look_up_all(v, text)))
+        ret = err_set(e, HEARTH_ENOMEM, "no memory for %zu merges", n_line);
+    free(text);
     return ret;
 }
 

@@ -48,6 +48,17 @@ static uint32_t *map_slot(const struct vocab *v, const char *s, size_t n)
     }
 }
 
+void piece_expect(const struct vocab *v, const char *s, size_t n, int stage)
+{
+    const uint32_t *slot = &v->map.slot[XXH3_64bits_withSeed(s, n, v->map.seed) & v->map.mask];
+    if (stage == 0)
+        __builtin_prefetch(slot);
+    else if (stage == 1 && *slot)
+        __builtin_prefetch(&v->piece[*slot - 1]);
+    else if (stage == 2 && *slot)
+        __builtin_prefetch(v->piece[*slot - 1].s);
+}
+
 int32_t piece_find(const struct vocab *v, const char *text, size_t n)
 {
     return n > v->max_len ? -1 : (int32_t)*map_slot(v, text, n) - 1;

@@ -107,6 +107,9 @@ int spm_encode(const struct vocab *v, const char *text, size_t n, bool space, st
 /* For loading: adds a symbol that is no token; its id through *id. */
 int piece_intern(struct vocab *v, const char *s, size_t n, uint32_t *id);
 int piece_index(struct vocab *v, struct hearth_err *e); /* fills map from pieces with in_text */
+/* What a lookup will read is asked for: in stage 0, 1, 2, each some time after the one before. */
+enum { PIECE_STAGES = 3 };
+void piece_expect(const struct vocab *v, const char *s, size_t n, int stage);
 
 /* vocab_load with another pre-tokenizer than the file names; NULL: the file's. */
 int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, struct hearth_err *e);
