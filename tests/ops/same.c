@@ -43,6 +43,14 @@ static void trace_fini(struct trace *t)
     free(t->kv);
 }
 
+/* Rows of a sequence's next step. One by one, a long prompt is so for sixteen rows; then each step has as many as there
+ * were: a hundred steps would say no more, and take minutes under the thread sanitizer. */
+static uint32_t step_rows(uint32_t chunk, uint32_t done, uint32_t left)
+{
+    uint32_t n = chunk == 1 && done >= 16 ? done : chunk;
+    return left < n ? left : n;
+}
+
 /* Runs the case in steps of at most `chunk` rows a sequence, all sequences together or one after the other. */
 static void run(const struct numbers *n, const char *variant, uint32_t threads, uint32_t chunk, bool together,
                 struct trace *t)
@@ -69,7 +77,7 @@ static void run(const struct numbers *n, const char *variant, uint32_t threads, 
             uint32_t left = c->seq[s].n_row - done[s];
             if (!left)
                 break;
-            step[n_step] = (struct seq_shape){c->seq[s].pos0 + done[s], left < chunk ? left : chunk};
+            step[n_step] = (struct seq_shape){c->seq[s].pos0 + done[s], step_rows(chunk, done[s], left)};
         }
         if (!n_step) {
             first++;
