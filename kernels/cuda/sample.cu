@@ -250,11 +250,12 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
     __shared__ unsigned long long hist[BINS];
     __shared__ bool last;
     pdl_go();
-    pdl_wait();
     uint32_t i = a.row0 + blockIdx.y, met = 0;
-    const step_dev *s = a.s;
-    if (i >= s->n_sample)
+    const step_dev *s = a.s; /* with the slots' parameters, there before any of the step's kernels */
+    if (i >= s->n_sample) {
+        pdl_wait();
         return;
+    }
     row_dev *r = a.row + blockIdx.y;
     slot_dev *sl = a.slot + s->slot[i];
     const struct sample_params *p = &sl->p;
@@ -264,6 +265,7 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
     bool cut_k =
         temp > 0 && p->top_k && p->top_k<w.n, cut_p = temp> 0 && p->top_p<1.f, cut_m = temp> 0 && p->min_p >= FLT_MIN;
     uint32_t least = key_of(-FLT_MAX); /* keys below are out: forbidden tokens to begin with */
+    pdl_wait();
 
     float log_z = 0;
     if (p->n_logprobs) { /* of the raw logits */
@@ -375,11 +377,14 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
             r->top[k] = 0;
         r->arrived = r->finished = 0;
         __threadfence_system();
-        if (atomicAdd(a.rows_done, 1) == s->n_sample - 1) {
+        bool all = s->n_sample == 1; /* one fence, of a microsecond, is enough then */
+        if (!all && atomicAdd(a.rows_done, 1) == s->n_sample - 1) {
             *a.rows_done = 0;
             __threadfence_system();
-            a.ring[s->ticket % RING].ticket = s->ticket;
+            all = true;
         }
+        if (all)
+            a.ring[s->ticket % RING].ticket = s->ticket;
     }
     if (cut_k)
         for (uint32_t k = threadIdx.x; k < 3 * BINS; k += THREADS)
