@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
     /* the block's chunk follows from its number, if there is such a chunk: no need to know the length first */
     bool guess = a.one && !a.window && a.group <= TILE_ROWS;
     if (guess)
-        page = a.pages[divided(at, a.by_kv) * CHUNK_PAGES + S::PAGES * warp + lane % S::PAGES];
+        page = a.pages[divided(at, a.by_kv) * CHUNK_PAGES + warp + lane % S::PAGES * S::WARPS];
     /* the step's metadata were there before any of its kernels */
     if (!a.one && !warp)
         plan_make(&p, a);
@@ -177,14 +177,15 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
         pdl_wait();
         return;
     }
-    auto first_page = [&](const item &i) { return i.chunk * CHUNK_PAGES + S::PAGES * warp; };
+    /* A chunk's pages go round the warps, so that short contexts and the ends of long ones are shared out too. */
+    auto first_page = [&](const item &i) { return i.chunk * CHUNK_PAGES + warp; };
     /* Pages of the warp that the item's last row sees; the numbers of its pages, in its first lanes. */
     auto pages_alive = [&](const item &i) {
-        int n = (int)(i.last / KV_PAGE + 1) - (int)first_page(i);
-        return n < 0 ? 0 : min(n, S::PAGES);
+        int n = (int)(i.last / KV_PAGE + S::WARPS) - (int)first_page(i);
+        return min(n / S::WARPS, S::PAGES);
     };
     auto pages_of = [&](const item &i) {
-        return a.pages[p.pages[i.s] + min(first_page(i) + lane % S::PAGES, i.last / KV_PAGE)];
+        return a.pages[p.pages[i.s] + min(first_page(i) + lane % S::PAGES * S::WARPS, i.last / KV_PAGE)];
     };
     uint32_t k[S::J][2][4], v[S::GROUPS][4][S::W], q[S::J][4];
     auto load_k = [&](uint32_t head, uint32_t pages, int round) {
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
         }
         int round = 0, tok = (int)first_page(it) * KV_PAGE + g;
 #pragma unroll 1
-        for (;; round++, tok += KV_PAGE) {
+        for (;; round++, tok += S::WARPS * KV_PAGE) {
             bool ends = round + 1 >= alive, some = round < alive;
             float c[4] = {}, odd[4] = {}; /* two chains of sums */
             if (some)
