@@ -14,7 +14,7 @@
  * To be raised by whoever changes what bits a token's K and V have, on any backend, or how a page is laid out: then
  * files of before are another fingerprint's, and are computed again.
  */
-enum { KV_NUMERICS = 5 };
+enum { KV_NUMERICS = 6 };
 
 /* The fingerprint of a loaded model whose KV lives in a pool of `desc` (n_page does not matter). HEARTH_EBADMODEL
  * where the model file has changed under us. Thread: any; touches the mapped file. */

@@ -32,7 +32,8 @@ void gemm_init(struct device *)
 static bool few(const struct device *d, const wdev *w, uint32_t cap)
 {
     /* one row of activations beside two stages of the widest type: cards have 99 to 227 KiB for it */
-    bool can = d->cc >= 90 && few_shape<1, 1>::fixed(w->n_rec) + 2 * CHUNKS * t16_unit(DT_Q6_K) <= smem_for(d, 1);
+    bool can =
+        d->cc >= 90 && few_shape<1, 1, END_REST>::fixed(w->n_rec) + 2 * CHUNKS * t16_unit(DT_Q6_K) <= smem_for(d, 1);
     for (uint32_t i = 0; i < w->n_part; i++)
         can = can && int_type(w->part[i].type);
     return can && (cap <= FEW_ROWS || d->invariant);

@@ -284,46 +284,40 @@ __device__ static inline uint32_t tile_at(const gemm_args &a, uint32_t i)
     return a.tile_lo + u / a.pair * 2 * a.pair + u % a.pair + (i & 1) * a.pair;
 }
 
-__device__ static inline void put_qkv(const gemm_args &a, uint32_t part, uint32_t head, uint32_t i, uint32_t col,
-                                      uint32_t slot, float v)
-{
-    if (part == 0)
-        a.q[(uint64_t)(a.row0 + col) * a.ldq + head * a.d_head + i] = half_sat(v);
-    else if (slot != NO_SLOT)
-        (part == 1 ? kv_k(a.kv, slot, head) : kv_v(a.kv, slot, head))[i] = half_sat(v);
-}
-
 /*
- * What follows is done in items: a rotation's pair of rows for q|k|v, a row otherwise. An item's operands are fetched
- * apart from its end, so that few has them before its sums are there. ROWS: rows of few's launch, 0 = wide.
+ * What follows is done in items: a rotation's pair of rows for q|k|v, a row otherwise. Where an item lies and what it
+ * needs besides sums is fetched apart from its end, so that few has it before its sums are there.
  */
-struct item {
-    float a, b, freq, old;
-    uint32_t pos, slot; /* nothing is made of what was asked for before it is wanted: that would wait for it */
-    float sn, cs;
-};
-__device__ static inline uint32_t n_items(const gemm_args &a, uint32_t n)
-{
-    return n * (a.ep == EP_QKV ? 8 : 16) * a.cap;
-}
-
-/* Where item i lies: tiles and rows within the block's n tiles, the part and the row there. */
 struct place {
     uint32_t col, ta, tb, ra, rb, part, row, row2, head, k; /* head, k: of q|k|v, where row lies in its part */
     bool ok;
 };
-template <int ROWS, class T> __device__ static inline place place_of(const gemm_args &a, uint32_t i, uint32_t n, T tile)
+struct item {
+    float a, b, freq, old;
+    uint32_t pos, slot; /* nothing is made of what was asked for before it is wanted: that would wait for it */
+    float sn, cs;
+    void *to, *to2; /* NULL: nowhere */
+};
+/* Items of a column in n tiles. */
+__device__ static inline uint32_t n_items(const gemm_args &a, uint32_t n)
+{
+    return n * (a.ep == EP_QKV ? 8 : 16);
+}
+
+/* Where item i lies: tiles and rows within the block's n tiles, the part and the row there. FEW: of column 0. */
+template <bool FEW, class T> __device__ static inline place place_of(const gemm_args &a, uint32_t i, uint32_t n, T tile)
 {
     place o;
-    o.ok = i < n_items(a, n);
+    o.ok = i < n_items(a, n) * (FEW ? 1 : a.cap);
     if (!o.ok)
         return o;
+    uint32_t each = n_items(a, n), j = FEW ? i : i % each;
+    o.col = FEW ? 0 : i / each;
     if (a.ep == EP_QKV) {
         bool neox = a.rope.kind == ROPE_NEOX;
-        uint32_t half = a.rope.n_rot / 2, j = ROWS == 1 ? i : i % (n * 8);
-        o.col = ROWS == 1 ? 0 : i / (n * 8);
+        uint32_t half = a.rope.n_rot / 2;
         if (neox) { /* 16 pairs from two tiles; few has them side by side, wide half a head apart */
-            uint32_t d = ROWS ? 1 : half / 16, u = j / 16;
+            uint32_t d = FEW ? 1 : half / 16, u = j / 16;
             o.ta = u / d * 2 * d + u % d, o.tb = o.ta + d, o.ra = o.rb = j % 16;
         } else
             o.ta = o.tb = j / 8, o.ra = j % 8 * 2, o.rb = o.ra + 1;
@@ -334,8 +328,6 @@ template <int ROWS, class T> __device__ static inline place place_of(const gemm_
         o.head = o.row / a.d_head, o.k = o.row - o.head * a.d_head;
         o.ok = tile(o.tb) < a.tile_hi && o.row < p.n_out;
     } else {
-        uint32_t j = ROWS == 1 ? i : i % (n * 16);
-        o.col = ROWS == 1 ? 0 : i / (n * 16);
         o.ta = o.tb = j / 16, o.ra = o.rb = j % 16;
         const gemm_part &p = part_of(a, tile(o.ta));
         o.part = &p - a.part;
@@ -354,7 +346,7 @@ __device__ static inline bool turns(const gemm_args &a, const place &p)
 /* What no kernel of the step writes. */
 __device__ static inline item fetch_item(const gemm_args &a, const place &p)
 {
-    item m = {0, 0, 0, 0, 0, NO_SLOT, 0, 1};
+    item m = {0, 0, 0, 0, 0, NO_SLOT, 0, 1, NULL, NULL};
     bool qkv = a.ep == EP_QKV && p.ok, proj = a.ep == EP_PROJ && p.ok;
     uint32_t row0 = a.part[p.ok ? p.part : 0].row0, row = a.row0 + p.col;
     if (a.bias && (qkv || proj))
@@ -363,46 +355,53 @@ __device__ static inline item fetch_item(const gemm_args &a, const place &p)
         m.freq = a.rope.inv_freq[a.rope.kind == ROPE_NEOX ? p.k : p.k / 2], m.pos = a.step->pos[row];
     if (qkv && p.part)
         m.slot = a.step->kv_slot[row];
+    if (!qkv && p.ok)
+        m.to = a.out + (uint64_t)row * a.ldout + row0 + p.row;
     return m;
 }
 /* What an earlier one left. */
 __device__ static inline void fetch_old(const gemm_args &a, const place &p, item &m)
 {
     if (a.ep == EP_PROJ && p.ok)
-        m.old = __ldcg(a.out + (uint64_t)(a.row0 + p.col) * a.ldout + p.row);
+        m.old = __ldcg((const float *)m.to);
 }
 __device__ static inline void turn_item(const gemm_args &a, const place &p, item &m)
 {
-    if (!turns(a, p))
+    if (turns(a, p)) {
+        rope_turn((float)m.pos, m.freq, &m.sn, &m.cs);
+        m.sn *= a.rope.scale, m.cs *= a.rope.scale;
+    }
+    if (a.ep != EP_QKV || !p.ok)
         return;
-    rope_turn((float)m.pos, m.freq, &m.sn, &m.cs);
-    m.sn *= a.rope.scale, m.cs *= a.rope.scale;
+    __half *to = NULL;
+    if (p.part == 0)
+        to = a.q + (uint64_t)(a.row0 + p.col) * a.ldq + p.head * a.d_head;
+    else if (m.slot != NO_SLOT)
+        to = p.part == 1 ? kv_k(a.kv, m.slot, p.head) : kv_v(a.kv, m.slot, p.head);
+    if (to)
+        m.to = to + p.k, m.to2 = to + p.k + p.row2 - p.row;
 }
 
-template <class V> __device__ static inline void finish_item(const gemm_args &a, const place &p, V val, const item &m)
+/* The end of a row whose product is x. */
+__device__ static inline void finish_row(const gemm_args &a, const item &m, float x)
 {
-    if (!p.ok)
-        return;
-    float x = val(p.ta, p.ra, p.col);
-    if (a.ep != EP_QKV) {
-        float *o = a.out + (uint64_t)(a.row0 + p.col) * a.ldout + a.part[p.part].row0 + p.row;
-        if (a.ep == EP_PROJ)
-            x = __fadd_rn(m.old, __fadd_rn(x, m.a));
-        else if (a.ep == EP_LOGITS) {
-            x *= a.scale;
-            x = a.softcap != 0 ? act_softcap(x, a.softcap) : x;
-        }
-        *o = x;
-        return;
+    if (a.ep == EP_PROJ)
+        x = __fadd_rn(m.old, __fadd_rn(x, m.a));
+    else if (a.ep == EP_LOGITS) {
+        x *= a.scale;
+        x = a.softcap != 0 ? act_softcap(x, a.softcap) : x;
     }
-    uint32_t k2 = p.k + p.row2 - p.row;
-    float y = __fadd_rn(val(p.tb, p.rb, p.col), m.b);
-    x = __fadd_rn(x, m.a);
+    *(float *)m.to = x;
+}
+/* ... of a pair of rows of q|k|v, eight pairs by eight neighbouring lanes. */
+__device__ static inline void finish_pair(const gemm_args &a, const place &p, const item &m, float x, float y)
+{
+    x = __fadd_rn(x, m.a), y = __fadd_rn(y, m.b);
     if (turns(a, p)) {
         float xr = __fmaf_rn(x, m.cs, -__fmul_rn(y, m.sn));
         y = __fmaf_rn(x, m.sn, __fmul_rn(y, m.cs)), x = xr;
     }
-    if (p.part < 2 && a.rope.spread) { /* eight neighbouring lanes have the eight pairs */
+    if (p.part < 2 && a.rope.spread) {
         float s = __fadd_rn(x, y) * 0.25f, t = __fsub_rn(x, y) * 0.25f;
 #pragma unroll
         for (int k = 1; k < 8; k *= 2) {
@@ -413,35 +412,28 @@ template <class V> __device__ static inline void finish_item(const gemm_args &a,
         }
         x = s, y = t;
     }
-    put_qkv(a, p.part, p.head, p.k, p.col, m.slot, x);
-    put_qkv(a, p.part, p.head, k2, p.col, m.slot, y);
+    if (m.to)
+        *(__half *)m.to = half_sat(x), *(__half *)m.to2 = half_sat(y);
+}
+template <class V> __device__ static inline void finish_item(const gemm_args &a, const place &p, V val, const item &m)
+{
+    if (!p.ok)
+        return;
+    float x = val(p.ta, p.ra, p.col);
+    if (a.ep == EP_QKV)
+        finish_pair(a, p, m, x, val(p.tb, p.rb, p.col));
+    else
+        finish_row(a, m, x);
 }
 
-/* Hidden units of n tiles of few, gate and up in eight rows each: by a warp, one of a unit's two in either half of it.
- */
-template <int ROWS, class T, class V>
-__device__ static inline void finish_pairs(const gemm_args &a, uint32_t n, T tile, V val, uint32_t lane)
+/* Hidden units of a block of wide, whole sub-blocks of 32, and their sums. */
+template <class T, class V>
+__device__ static inline void finish_glu(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads)
 {
-    uint32_t half = lane >> 4, t = lane >> 3 & 1, r = lane & 7, d_ff = a.part[0].n_out, u = tile(t) * 8 + r;
-    bool ok = t < n && tile(t) < a.tile_hi, in = ok && u < d_ff;
-    float bias = a.bias && in ? a.bias[half * d_ff + u] : 0.f;
-#pragma unroll
-    for (int col = 0; col < ROWS; col++) {
-        float v = in ? __fadd_rn(val(t, r + 8 * half, col), bias) : 0.f, up = __shfl_down_sync(~0u, v, 16);
-        if (!half && ok)
-            a.ff.p[(uint64_t)(a.row0 + col) * a.ff.ld + prep_at(u)] = half_sat(glu_act(a.glu, v) * up);
-    }
-}
-
-/* Hidden units of n tiles for all columns; wide's blocks hold whole sub-blocks of them and write their sums too. */
-template <int ROWS, class T, class V>
-__device__ static inline void finish_glu(const gemm_args &a, uint32_t n, T tile, V val, uint32_t tid, uint32_t threads)
-{
-    uint32_t e = a.glu_rows, d_ff = a.part[0].n_out;
-    for (uint32_t i = tid; i < (n * e * a.cap + 31) / 32 * 32; i += threads) {
-        uint32_t col = ROWS == 1 ? 0 : i / (n * e), j = ROWS == 1 ? i : i % (n * e), t = e == 8 ? j / 8 : j / 16,
-                 r = j & (e - 1), u = tile(t) * e + r;
-        bool mine = col < a.cap && u < (d_ff + 255) / 256 * 256 && tile(t) < a.tile_hi;
+    uint32_t e = a.glu_rows, d_ff = a.part[0].n_out, each = WARPS * e;
+    for (uint32_t i = tid; i < each * a.cap; i += threads) {
+        uint32_t col = i / each, j = i % each, t = e == 8 ? j / 8 : j / 16, r = j & (e - 1), u = tile(t) * e + r;
+        bool mine = u < (d_ff + 255) / 256 * 256 && tile(t) < a.tile_hi;
         float v = 0;
         if (mine && u < d_ff) {
             v = glu_act(a.glu, __fadd_rn(val(t, r, col), a.bias ? a.bias[u] : 0.f));
@@ -449,21 +441,19 @@ __device__ static inline void finish_glu(const gemm_args &a, uint32_t n, T tile,
                 v *= __fadd_rn(val(t, r + 8, col), a.bias ? a.bias[d_ff + u] : 0.f);
         }
         __half h = half_sat(v), *row = a.ff.p + (uint64_t)(a.row0 + col) * a.ff.ld;
+        float f = __half2float(h), s = f;
+#pragma unroll
+        for (int w = 1; w < 4; w++) /* fours in order: lane 4i adds 4i + 1, 2, 3 */
+            s = __fadd_rn(s, __shfl_down_sync(~0u, f, w));
+#pragma unroll
+        for (int w = 4; w < 32; w *= 2)
+            s = __fadd_rn(s, __shfl_xor_sync(~0u, s, w));
         if (mine)
             row[prep_at(u)] = h;
-        if (!ROWS) {
-            float f = __half2float(h), s = f;
-#pragma unroll
-            for (int w = 1; w < 4; w++) /* fours in order: lane 4i adds 4i + 1, 2, 3 */
-                s = __fadd_rn(s, __shfl_down_sync(~0u, f, w));
-#pragma unroll
-            for (int w = 4; w < 32; w *= 2)
-                s = __fadd_rn(s, __shfl_xor_sync(~0u, s, w));
-            if (mine && u % 32 == 0) {
-                __half hi = half_sat(s);
-                row[prep_sum_at(u)] = hi;
-                row[prep_sum_at(u) + 8] = half_sat(__fsub_rn(s, __half2float(hi)));
-            }
+        if (mine && u % 32 == 0) {
+            __half hi = half_sat(s);
+            row[prep_sum_at(u)] = hi;
+            row[prep_sum_at(u) + 8] = half_sat(__fsub_rn(s, __half2float(hi)));
         }
     }
 }
@@ -473,20 +463,20 @@ __device__ static inline void finish_wide(const gemm_args &a, T tile, V val, uin
 {
     enum { BATCH = 4 }; /* items whose operands are on their way together */
     if (a.ep == EP_GLU) {
-        finish_glu<0>(a, WARPS, tile, val, tid, threads);
+        finish_glu(a, tile, val, tid, threads);
         return;
     }
-    for (uint32_t i = tid; i < n_items(a, WARPS); i += BATCH * threads) {
+    for (uint32_t i = tid; i < n_items(a, WARPS) * a.cap; i += BATCH * threads) {
         item m[BATCH];
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
-            place p = place_of<0>(a, i + j * threads, WARPS, tile);
+            place p = place_of<false>(a, i + j * threads, WARPS, tile);
             m[j] = fetch_item(a, p);
             fetch_old(a, p, m[j]);
         }
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
-            place p = place_of<0>(a, i + j * threads, WARPS, tile);
+            place p = place_of<false>(a, i + j * threads, WARPS, tile);
             turn_item(a, p, m[j]);
             finish_item(a, p, val, m[j]);
         }

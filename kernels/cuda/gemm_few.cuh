@@ -7,11 +7,11 @@
  *   one streams the weights into a ring of stages, one contiguous bulk copy of eight units a stage;
  *   one finishes: it adds the eight warps' sums and does what follows the product.
  * Matrices of few tiles and a long K (`down` of small models) have a second set of eight, and every other record is
- * its. Only activations wait for the kernel before. Weights do not, nor does what the end needs besides sums and
- * residuals: a step's kernels are a chain of small ones, and every instruction between the wait and the last store is
- * on it. Activations a warp turns into integers (t16_int.cuh) for its own chunk alone. The factor of an RMS norm is the
- * same for the whole row, so that it is multiplied with the finished sums. Other norms are a kernel of their own, as
- * for `wide`.
+ * its; so have q|k|v of few tiles that are finished in pairs (NEOX), and a tile of a pair is its. Only activations wait
+ * for the kernel before. Weights do not, nor does what the end needs besides sums and residuals: a step's kernels are a
+ * chain of small ones, and every instruction between the wait and the last store is on it. Activations a warp turns
+ * into integers (t16_int.cuh) for its own chunk alone. The factor of an RMS norm is the same for the whole row, so that
+ * it is multiplied with the finished sums. Other norms are a kernel of their own, as for `wide`.
  */
 #ifndef HEARTH_CUDA_GEMM_FEW_CUH
 #define HEARTH_CUDA_GEMM_FEW_CUH
@@ -19,31 +19,40 @@
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/t16_int.cuh"
 
+/*
+ * What follows the product, as far as it is a kernel of its own. Code is fetched as it is run, so that a kernel with
+ * less in it is sooner at its end; but O and gate|up are one kernel, of which a layer fetches the most part once.
+ */
+enum few_end { END_QKV, END_REST };
+
 enum {
     FLUSH = 2, /* tiles finished at once: a rotation's two may be a pair */
     STAGES_MAX = 16,
 };
 
 /*
- * A block by its rows and its sets of eight multiplying warps, and offsets in its shared memory. sums: two buffers of
- * [warp][TILES][M][16 rows][4 quarters]; squares: the norm's, a warp each. Two sets have one tile a block.
+ * A block by its rows and its sets of eight multiplying warps, and offsets in its shared memory. Two sets take a tile's
+ * records in turns, of a block of one tile, or, where tiles are finished in pairs, a tile each. sums: two buffers of
+ * [warp][TILES][M][16 rows][4 quarters]; squares: the norm's, a warp each.
  */
-template <int M, int SETS> struct few_shape {
+template <int M, int SETS, int END> struct few_shape {
     enum {
+        BY_TILE = SETS == 2 && END == END_QKV,
+        BY_REC = BY_TILE ? 1 : SETS, /* sets that share a tile */
         MULTIPLIERS = SETS * CONSUMERS,
         FINISHERS = 32,
         THREADS = MULTIPLIERS + 32 + FINISHERS,
         MET = MULTIPLIERS + FINISHERS, /* at a barrier */
-        TILES = SETS == 1 ? FLUSH : 1,
-        BUF = SETS * WARPS * TILES * M * 64,
+        TILES = BY_REC == 1 ? FLUSH : 1,
+        BUF = BY_REC * WARPS * TILES * M * 64,
         ZERO = 256,
         SQUARES = ZERO + 64,
-        SUMS = SQUARES + M * WARPS * 4,
+        SUMS = SQUARES + (BY_TILE + 1) * M * WARPS * 4,
         X = SUMS + 2 * BUF * 4,
     };
     __host__ __device__ static uint32_t fixed(uint32_t n_rec)
     {
-        return (X + M * n_rec * IX_REC + 127) & ~127u;
+        return (X + (BY_TILE + 1) * M * n_rec * IX_REC + 127) & ~127u;
     }
 };
 
@@ -89,72 +98,79 @@ __device__ static inline void few_stream(const gemm_args &a, uint32_t n, uint64_
     }
 }
 
-/* A warp's records of a prepared row: every SETS-th from r0 on. */
-template <int SETS>
+/*
+ * A warp's records of a row become integers one by one, in a loop that is not unrolled: code is fetched as it is run,
+ * and a record more costs what its instructions do. AHEAD of them are on their way.
+ *
+ * Of a prepared row: every EACH-th record from r0 to r1, src that of r0.
+ */
+template <int EACH>
 __device__ static inline void few_take(const __half *src, uint32_t r0, uint32_t r1, uint8_t *dst, uint32_t lane)
 {
     enum { AHEAD = 4 };
     uint4 h[AHEAD];
-    for (uint32_t r = r0; r < r1; r += AHEAD * SETS) {
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            if (r + i * SETS < r1)
-                h[i] = __ldcg((const uint4 *)(src + (uint64_t)(r + i * SETS) * PREP_STEP + eight_at(lane)));
+    for (int i = 0; i < AHEAD; i++)
+        if (r0 + i * EACH < r1)
+            h[i] = __ldcg((const uint4 *)(src + i * EACH * PREP_STEP));
+#pragma unroll 1
+    for (uint32_t r = r0; r < r1; r += EACH, src += EACH * PREP_STEP) {
+        uint4 w = h[0];
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            if (r + i * SETS < r1) { /* fours in the order 0, 2, 1, 3 */
-                float2 p = __half22float2(*(const __half2 *)&h[i].x), q = __half22float2(*(const __half2 *)&h[i].y);
-                float2 s = __half22float2(*(const __half2 *)&h[i].z), t = __half22float2(*(const __half2 *)&h[i].w);
-                float v[8] = {p.x, q.x, p.y, q.y, s.x, t.x, s.y, t.y};
-                int_record(dst + (r + i * SETS) * IX_REC, lane, v);
-            }
+        for (int i = 0; i + 1 < AHEAD; i++)
+            h[i] = h[i + 1];
+        if (r + AHEAD * EACH < r1)
+            h[AHEAD - 1] = __ldcg((const uint4 *)(src + AHEAD * EACH * PREP_STEP));
+        float2 p = __half22float2(*(const __half2 *)&w.x), q = __half22float2(*(const __half2 *)&w.y);
+        float2 s = __half22float2(*(const __half2 *)&w.z), t = __half22float2(*(const __half2 *)&w.w);
+        float v[8] = {p.x, q.x, p.y, q.y, s.x, t.x, s.y, t.y}; /* fours lie in the order 0, 2, 1, 3 */
+        int_record(dst + r * IX_REC, lane, v);
     }
 }
 
-/* Eight elements a lane of two records of a row of n, a multiple of 8. */
-struct two_records {
-    float4 v[2][2];
-    __device__ void take(const float *from, uint32_t n, uint32_t r, uint32_t r1, uint32_t lane)
+/* Eight elements of a row of n, a multiple of 8: zeros past its end. */
+struct eight {
+    float4 a, b;
+    __device__ void take(const float *row, uint32_t n, uint32_t k)
     {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint32_t k = (r + i) * 256 + lane * 8;
-            v[i][0] = v[i][1] = make_float4(0, 0, 0, 0);
-            if (r + i < r1 && k < n)
-                v[i][0] = __ldcg((const float4 *)(from + k)), v[i][1] = __ldcg((const float4 *)(from + k + 4));
-        }
+        a = b = make_float4(0, 0, 0, 0);
+        if (k < n)
+            a = __ldcg((const float4 *)(row + k)), b = __ldcg((const float4 *)(row + k + 4));
     }
 };
+enum { NORM_AHEAD = 2 };
 
 /*
- * A warp's records of norm(x) of a row of n, without the norm's factor, for which the warp's sum of squares goes to
- * squares[warp]. w: the first of the norm's weights.
+ * Of norm(x) of a row of n, without the norm's factor, for which the warp's sum of squares goes to *square. f: the
+ * norm's weights of the first NORM_AHEAD records.
  */
-__device__ static inline void few_norm(const float *x, uint32_t n, const float *weights, two_records w, uint32_t r0,
-                                       uint32_t r1, uint8_t *dst, float *squares, uint32_t warp, uint32_t lane)
+__device__ static inline void few_norm(const float *x, uint32_t n, const float *weights, eight f[NORM_AHEAD],
+                                       uint32_t r0, uint32_t r1, uint8_t *dst, float *square, uint32_t lane)
 {
+    eight e[NORM_AHEAD];
     float s = 0;
-    for (uint32_t r = r0; r < r1; r += 2) {
-        two_records x2;
-        x2.take(x, n, r, r1, lane);
-        if (r > r0)
-            w.take(weights, n, r, r1, lane);
+    uint32_t k = r0 * 256 + lane * 8;
 #pragma unroll
-        for (int i = 0; i < 2; i++)
-            if (r + i < r1) {
-                float4 p = x2.v[i][0], q = x2.v[i][1], f = w.v[i][0], g = w.v[i][1];
-                float e[8] = {p.x, p.y, p.z, p.w, q.x, q.y, q.z, q.w}, h[8] = {f.x, f.y, f.z, f.w, g.x, g.y, g.z, g.w};
+    for (int i = 0; i < NORM_AHEAD; i++)
+        if (r0 + i < r1)
+            e[i].take(x, n, k + 256 * i);
+#pragma unroll 1
+    for (uint32_t r = r0; r < r1; r++, k += 256) {
+        float v[8] = {e[0].a.x, e[0].a.y, e[0].a.z, e[0].a.w, e[0].b.x, e[0].b.y, e[0].b.z, e[0].b.w},
+              w[8] = {f[0].a.x, f[0].a.y, f[0].a.z, f[0].a.w, f[0].b.x, f[0].b.y, f[0].b.z, f[0].b.w};
+        e[0] = e[1], f[0] = f[1];
+        if (r + NORM_AHEAD < r1)
+            e[1].take(x, n, k + 256 * NORM_AHEAD), f[1].take(weights, n, k + 256 * NORM_AHEAD);
 #pragma unroll
-                for (int j = 0; j < 8; j++)
-                    s = __fmaf_rn(e[j], e[j], s), e[j] = __fmul_rn(e[j], h[j]);
-                int_record(dst + (r + i) * IX_REC, lane, e);
-            }
+        for (int j = 0; j < 8; j++)
+            s = __fmaf_rn(v[j], v[j], s), v[j] = __fmul_rn(v[j], w[j]);
+        int_record(dst + r * IX_REC, lane, v);
     }
 #pragma unroll
     for (int i = 16; i; i /= 2)
         s = __fadd_rn(s, __shfl_xor_sync(~0u, s, i));
     if (!lane)
-        squares[warp] = s;
+        *square = s;
 }
 #endif
 
@@ -172,31 +188,49 @@ template <int N> __device__ static inline void tell(int id)
 #if __CUDA_ARCH__ >= 900
 
 /* The warps that multiply. */
-template <int TA, int TB, int M, int SETS>
+template <int TA, int TB, int M, int SETS, int END>
 __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8_t *sm, uint32_t warp, uint32_t lane)
 {
-    using S = few_shape<M, SETS>;
+    using S = few_shape<M, SETS, END>;
     uint64_t *full = (uint64_t *)sm, *empty = full + STAGES_MAX;
     uint8_t *xs = sm + S::X, *ring = sm + S::fixed(a.n_rec);
     uint32_t set = SETS == 1 ? 0 : warp / WARPS, chunk = warp - set * WARPS, n_rec = a.n_rec,
-             r0 = t16_chunk(n_rec, chunk), r1 = t16_chunk(n_rec, chunk + 1), end = r0 + (n_rec + CHUNKS - 1) / CHUNKS,
-             row_step = n_rec * IX_REC, stages = a.stages;
-    r0 += set;
-    two_records w;
-    if (a.xf) /* constants: on their way before the wait */
-        w.take(a.norm.w, a.k, r0, r1, lane);
-    pdl_wait();
-#pragma unroll 1
-    for (uint32_t m = 0; m < M; m++) {
-        uint32_t row = a.row0 + m;
-        if (a.xf)
-            few_norm(a.xf + (uint64_t)(a.gather ? a.gather[row] : row) * a.ldxf, a.k, a.norm.w, w, r0, r1,
-                     xs + m * row_step, (float *)(sm + S::SQUARES) + m * WARPS, warp, lane);
-        else
-            few_take<SETS>(a.x + row * PREP_REC, r0, r1, xs + m * row_step, lane);
-    }
-    if (a.xf)
+             r0 = t16_chunk(n_rec, chunk), r1 = t16_chunk(n_rec, chunk + 1), steps = (n_rec + CHUNKS - 1) / CHUNKS,
+             end = r0 + steps, row_step = n_rec * IX_REC, stages = a.stages;
+    if (S::BY_TILE)
+        xs += set * M * row_step; /* a row for itself */
+    else
+        r0 += set;
+    const uint8_t *x = xs + r0 * IX_REC;
+    bool mine = lane >> 3 == (lane & 3); /* g >> 1 == t */
+    const uint8_t *own = mine ? x + (lane >> 2 & 1) * IX_HI + 64 * (lane & 3) : sm + S::ZERO;
+    uint32_t own_step = mine ? row_step : 0, own_rec = mine ? S::BY_REC * IX_REC : 0, s = 0, phase = 0;
+    float *to = (float *)(sm + S::SUMS) + (S::BY_TILE ? chunk : warp) * S::TILES * M * 64 + lane;
+    if (a.xf) {
+        eight w[NORM_AHEAD]; /* constants, on their way before the wait, as is where rows lie */
+        const float *row[M];
+#pragma unroll
+        for (int i = 0; i < NORM_AHEAD; i++)
+            if (r0 + i < r1)
+                w[i].take(a.norm.w, a.k, (r0 + i) * 256 + lane * 8);
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            row[m] = a.xf + (uint64_t)(a.gather ? a.gather[a.row0 + m] : a.row0 + m) * a.ldxf;
+        pdl_wait();
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            eight f[NORM_AHEAD] = {w[0], w[1]};
+            few_norm(row[m], a.k, a.norm.w, f, r0, r1, xs + m * row_step,
+                     (float *)(sm + S::SQUARES) + (S::BY_TILE ? set * M + m : m) * WARPS + chunk, lane);
+        }
         tell<S::MET>(BAR_SQUARES);
+    } else {
+        const __half *row = a.x + a.row0 * PREP_REC + r0 * PREP_STEP + eight_at(lane);
+        pdl_wait();
+#pragma unroll 1
+        for (uint32_t m = 0; m < M; m++)
+            few_take<S::BY_REC>(row + m * PREP_REC, r0, r1, xs + m * row_step, lane);
+    }
     __syncwarp();
     struct type_a {
         enum { value = TA };
@@ -204,17 +238,12 @@ __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8
     struct type_b {
         enum { value = TB };
     };
-    const uint8_t *x = xs + r0 * IX_REC;
-    bool mine = lane >> 3 == (lane & 3); /* g >> 1 == t */
-    const uint8_t *own = mine ? x + (lane >> 2 & 1) * IX_HI + 64 * (lane & 3) : sm + S::ZERO;
-    uint32_t own_step = mine ? row_step : 0, own_rec = mine ? SETS * IX_REC : 0, s = 0, phase = 0;
-    auto pass = [&](uint32_t n) { /* stages: a set's own are always the same, as their number is even */
-                                  if ((s += n) >= stages)
-                                      s -= stages, phase ^= 1;
+    auto pass = [&](uint32_t n) { /* stages that are another set's, or done */
+                                  for (s += n; s >= stages; s -= stages)
+                                      phase ^= 1;
     };
-    float *to = (float *)(sm + S::SUMS) + warp * S::TILES * M * 64 + lane;
 #pragma unroll 1
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = S::BY_TILE ? set : 0; i < n; i += S::BY_TILE + 1) {
         float acc[M][2];
 #pragma unroll
         for (int m = 0; m < M; m++)
@@ -223,104 +252,154 @@ __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8
             constexpr int T = decltype(type)::value;
             constexpr uint32_t per = t16_per(T), unit = t16_unit(T);
             ix_frag v = {x, own, row_step, own_step};
-            pass(set * per);
+            if (S::BY_TILE && set)
+                pass(steps * per);
+            else if (SETS > 1)
+                pass(set * per);
 #pragma unroll 1
-            for (uint32_t c = r0; c < end; c += SETS) {
+            for (uint32_t c = r0; c < end; c += S::BY_REC) {
 #pragma unroll 1
                 for (uint32_t q = 0; q < per; q++) {
                     bar_wait(full + s, phase);
                     if (c < r1)
                         int_mul<T, M>(ring + s * a.stage + chunk * unit, q, v, lane, acc);
                     bar_release(empty + s, lane);
-                    pass(1);
+                    if (++s == stages)
+                        s = 0, phase ^= 1;
                 }
-                if (SETS > 1)
+                if (S::BY_REC > 1)
                     pass(per);
-                v.at += SETS * IX_REC, v.own += own_rec;
+                v.at += S::BY_REC * IX_REC, v.own += own_rec;
             }
+            if (S::BY_TILE && !set)
+                pass(steps * per);
         };
         if (TA != TB && part_of(a, tile_at(a, i)).second)
             run(type_b());
         else
             run(type_a());
         uint32_t buf = i / FLUSH & 1, at = buf * S::BUF + i % FLUSH * M * 64;
-        if (i % FLUSH == 0 && i >= 2 * FLUSH)
+        if ((S::BY_TILE || i % FLUSH == 0) && i >= 2 * FLUSH)
             meet<S::MET>(BAR_READ + buf);
 #pragma unroll
         for (int m = 0; m < M; m++)
             to[at + m * 64] = acc[m][0], to[at + m * 64 + 32] = acc[m][1]; /* rows g and g + 8, quarter t */
-        if (i % FLUSH == FLUSH - 1 || i + 1 == n)
+        if (S::BY_TILE || i % FLUSH == FLUSH - 1 || i + 1 == n)
             tell<S::MET>(BAR_FULL + buf);
     }
 }
 
-/* Those that finish: what becomes of the sums of FLUSH tiles at a time. */
-template <int M, int SETS>
-__device__ static inline void few_finish(const gemm_args &a, uint32_t n, const uint8_t *sm, uint32_t tid)
+/* Hidden units of n tiles, a row of 32 a lane: where tiles hold gate and up, a unit's are sixteen lanes apart. */
+template <int M, class T, class V>
+__device__ static inline void finish_units(const gemm_args &a, uint32_t n, T tile, V val, uint32_t lane)
 {
-    using S = few_shape<M, SETS>;
-    uint32_t first = 0, tiles = min(n, (uint32_t)FLUSH); /* tiles at hand */
+    bool pairs = a.glu_rows == 8;
+    uint32_t half = pairs ? lane >> 4 : 0, t = lane >> (pairs ? 3 : 4) & 1, r = lane & (a.glu_rows - 1),
+             d_ff = a.part[0].n_out, u = tile(t) * a.glu_rows + r;
+    bool ok = t < n && tile(t) < a.tile_hi && u < (d_ff + 255) / 256 * 256, in = ok && u < d_ff;
+    float bias = a.bias && in ? a.bias[half * d_ff + u] : 0.f;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        float v = in ? __fadd_rn(val(t, r + 8 * half, m), bias) : 0.f, up = __shfl_down_sync(~0u, v, 16);
+        v = glu_act(a.glu, v) * (pairs ? up : 1.f);
+        if (ok && !half)
+            a.ff.p[(uint64_t)(a.row0 + m) * a.ff.ld + prep_at(u)] = half_sat(v);
+    }
+}
+
+/*
+ * The warp that finishes: what becomes of the sums of FLUSH tiles at a time. A row's sum is that of the first half of
+ * the warps and that of the second, in order: where a block has one tile the lanes of either half of the warp add one
+ * of them, where it has two each lane has a row to itself.
+ */
+template <int M, int SETS, int END>
+__device__ static inline void few_finish(const gemm_args &a, uint32_t n, const uint8_t *sm, uint32_t lane)
+{
+    using S = few_shape<M, SETS, END>;
+    __builtin_assume((a.ep == EP_QKV) == (END == END_QKV)); /* so that there is no code for the others */
+    __builtin_assume(END == END_QKV || !a.pair);
+    bool units = END == END_REST && a.ep == EP_GLU;
+    uint32_t first = 0, tiles = min(n, (uint32_t)FLUSH), half = lane >> 4; /* tiles at hand */
     auto tile = [&](uint32_t i) { return tile_at(a, first + i); };
-    bool glu = a.ep == EP_GLU;
     place at = {};
-    item m = {};
-    auto ask = [&](uint32_t j) {
-        at = place_of<M>(a, j, tiles, tile);
-        m = fetch_item(a, at);
-        turn_item(a, at, m);
+    item it[M];
+    auto ask = [&]() {
+        at = place_of<true>(a, END == END_QKV || tiles == 1 ? lane & 15 : lane, tiles, tile);
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            at.col = m, it[m] = fetch_item(a, at);
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            at.col = m, turn_item(a, at, it[m]);
     };
-    if (!glu) /* constants of the step */
-        ask(tid);
+    auto ask_old = [&]() {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            fetch_old(a, at, it[m]);
+    };
+    if (!units) /* constants of the step */
+        ask();
     pdl_wait();
-    fetch_old(a, at, m);
+    if (!units)
+        ask_old();
     float f[M];
 #pragma unroll
-    for (int i = 0; i < M; i++)
-        f[i] = 1;
+    for (int m = 0; m < M; m++)
+        f[m] = 1;
     if (a.xf) {
         meet<S::MET>(BAR_SQUARES);
 #pragma unroll
-        for (int i = 0; i < M; i++) {
-            const float *squares = (const float *)(sm + S::SQUARES) + i * WARPS;
+        for (int m = 0; m < M; m++) {
+            const float *squares = (const float *)(sm + S::SQUARES) + m * WARPS;
             float q = 0;
 #pragma unroll
             for (int w = 0; w < WARPS; w++)
                 q = __fadd_rn(q, squares[w]);
-            f[i] = rsqrtf(__fadd_rn(q / a.k, a.norm.eps));
+            f[m] = rsqrtf(__fadd_rn(q / a.k, a.norm.eps));
         }
     }
+#pragma unroll 1
     for (; first < n; first += FLUSH) {
         uint32_t buf = first / FLUSH & 1;
         const float *sums = (const float *)(sm + S::SUMS) + buf * S::BUF;
         if (first) {
             tiles = min(n - first, (uint32_t)FLUSH);
-            if (!glu)
-                ask(tid), fetch_old(a, at, m);
+            if (!units)
+                ask(), ask_old();
         }
-        auto val = [&](uint32_t i, uint32_t r, uint32_t row) {
-            float q = 0;
+        auto part = [&](uint32_t i, uint32_t r, uint32_t m,
+                        uint32_t h) { /* half h of the warps */
+                                      constexpr int HALF = S::BY_REC * WARPS / 2;
+                                      const float *from = sums + (h * HALF * S::TILES + i) * M * 64 + m * 64 + 4 * r;
+                                      float q = 0;
 #pragma unroll
-            for (int w = 0; w < SETS * WARPS; w++) {
-                float4 v = *(const float4 *)(sums + ((w * S::TILES + i) * M + row) * 64 + 4 * r);
-                q = __fadd_rn(q, __fadd_rn(__fadd_rn(v.x, v.y), __fadd_rn(v.z, v.w)));
-            }
-            float by = f[0];
-#pragma unroll
-            for (int k = 1; k < M; k++)
-                by = row == k ? f[k] : by;
-            return __fmul_rn(q, by);
+                                      for (int w = 0; w < HALF; w++) {
+                                          float4 v = *(const float4 *)(from + w * S::TILES * M * 64);
+                                          q = __fadd_rn(q, __fadd_rn(__fadd_rn(v.x, v.y), __fadd_rn(v.z, v.w)));
+                                      }
+                                      return q;
+        };
+        auto val = [&](uint32_t i, uint32_t r, uint32_t m) {
+            return __fmul_rn(__fadd_rn(part(i, r, m, 0), part(i, r, m, 1)), f[m]);
         };
         meet<S::MET>(BAR_FULL + buf);
-        if (glu && a.glu_rows == 8)
-            finish_pairs<M>(a, tiles, tile, val, tid);
-        else if (glu)
-            finish_glu<M>(a, tiles, tile, val, tid, S::FINISHERS);
+        if (units)
+            finish_units<M>(a, tiles, tile, val, lane);
         else
-            for (uint32_t j = tid; at.ok; j += S::FINISHERS) {
-                finish_item(a, at, val, m);
-                if (M == 1)
-                    break;
-                ask(j + S::FINISHERS), fetch_old(a, at, m);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                if (END == END_QKV) {
+                    float x = at.ok ? val(half ? at.tb : at.ta, half ? at.rb : at.ra, m) : 0.f,
+                          y = __shfl_down_sync(~0u, x, 16);
+                    if (at.ok && !half)
+                        finish_pair(a, at, it[m], x, y);
+                } else if (tiles == 1) {
+                    float x = part(0, lane & 15, m, half);
+                    x = __fmul_rn(__fadd_rn(x, __shfl_down_sync(~0u, x, 16)), f[m]);
+                    if (at.ok && !half)
+                        finish_row(a, it[m], x);
+                } else if (at.ok)
+                    finish_row(a, it[m], val(at.ta, at.ra, m));
             }
         if (first + 2 * FLUSH < n)
             tell<S::MET>(BAR_READ + buf);
@@ -330,10 +409,10 @@ __device__ static inline void few_finish(const gemm_args &a, uint32_t n, const u
 
 /* M rows from row0 on; tiles as in gemm_args. For one row registers are kept to what lets the next kernels' blocks in
  * beside these: three of a block of one set, or as if two sets had 896 threads. */
-template <int TA, int TB, int M, int SETS>
-__global__ void __launch_bounds__(SETS == 2 && M == 1 ? 896 : few_shape<M, SETS>::THREADS, SETS == 2 ? 1
-                                                                                           : M == 1  ? 3
-                                                                                                     : 2)
+template <int TA, int TB, int M, int SETS, int END>
+__global__ void __launch_bounds__(SETS == 2 && M == 1 ? 896 : few_shape<M, SETS, END>::THREADS, SETS == 2 ? 1
+                                                                                                : M == 1  ? 3
+                                                                                                          : 2)
     gemm_few(const __grid_constant__ gemm_args a)
 {
 #if __CUDA_ARCH__ >= 900
@@ -343,7 +422,7 @@ __global__ void __launch_bounds__(SETS == 2 && M == 1 ? 896 : few_shape<M, SETS>
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid)); /* volatile: else it is read again in every round of a loop */
     uint32_t warp = tid >> 5, lane = tid & 31;
     pdl_go();
-    if (a.pair)
+    if (END == END_QKV && a.pair)
         n = 2 * ((tiles / 2 - blockIdx.x + gridDim.x - 1) / gridDim.x);
     else
         n = (tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
@@ -353,15 +432,15 @@ __global__ void __launch_bounds__(SETS == 2 && M == 1 ? 896 : few_shape<M, SETS>
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     if (tid < 16)
-        ((uint32_t *)(sm + few_shape<M, SETS>::ZERO))[tid] = 0;
+        ((uint32_t *)(sm + few_shape<M, SETS, END>::ZERO))[tid] = 0;
     __syncthreads();
     if (warp < SETS * WARPS)
-        few_multiply<TA, TB, M, SETS>(a, n, sm, warp, lane);
+        few_multiply<TA, TB, M, SETS, END>(a, n, sm, warp, lane);
     else if (warp > SETS * WARPS)
-        few_finish<M, SETS>(a, n, sm, lane);
+        few_finish<M, SETS, END>(a, n, sm, lane);
     else {
         if (!lane)
-            few_stream<TA, TB>(a, n, full, empty, sm + few_shape<M, SETS>::fixed(a.n_rec));
+            few_stream<TA, TB>(a, n, full, empty, sm + few_shape<M, SETS, END>::fixed(a.n_rec));
         __syncwarp(); /* or the other lanes' wait holds up lane 0 with them */
         pdl_wait();
     }
@@ -378,19 +457,19 @@ template <int SETS> static uint32_t few_room(const struct device *d, int blocks)
 }
 
 /* Whether M rows of activations fit beside two stages a set. */
-template <int TA, int TB, int M, int SETS> static bool few_fits(const struct device *d, uint32_t n_rec)
+template <int TA, int TB, int M, int SETS, int END> static bool few_fits(const struct device *d, uint32_t n_rec)
 {
     using R = few_ring<TA, TB>;
     uint32_t least = SETS == 1 ? 2 : SETS * (R::PA > R::PB ? R::PA : R::PB);
-    return few_shape<M, SETS>::fixed(n_rec) + least * R::stage(n_rec) <= few_room<SETS>(d, 1);
+    return few_shape<M, SETS, END>::fixed(n_rec) + least * R::stage(n_rec) <= few_room<SETS>(d, 1);
 }
 
-template <int TA, int TB, int M, int SETS> static void launch_few(struct device *d, gemm_args a)
+template <int TA, int TB, int M, int SETS, int END> static void launch_few(struct device *d, gemm_args a)
 {
     static uint32_t done;
     using R = few_ring<TA, TB>;
     constexpr uint32_t per = R::PA > R::PB ? R::PA : R::PB, even = SETS == 1 ? 1 : SETS * per;
-    uint32_t fixed = few_shape<M, SETS>::fixed(a.n_rec), units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1),
+    uint32_t fixed = few_shape<M, SETS, END>::fixed(a.n_rec), units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1),
              room = few_room<SETS>(d, 2), blocks = 2;
     a.stage = R::stage(a.n_rec);
     if (SETS == 1 && room < fixed + 2 * a.stage)
@@ -403,34 +482,44 @@ template <int TA, int TB, int M, int SETS> static void launch_few(struct device 
         a.stages = min_u(a.stages, need);
     a.flight = SETS;
     a.cap = M;
-    smem_once(d, gemm_few<TA, TB, M, SETS>, &done);
-    cuda_launch(d, gemm_few<TA, TB, M, SETS>, dim3(grid), few_shape<M, SETS>::THREADS, fixed + a.stages * a.stage,
-                LAUNCH_PDL, a);
+    smem_once(d, gemm_few<TA, TB, M, SETS, END>, &done);
+    cuda_launch(d, gemm_few<TA, TB, M, SETS, END>, dim3(grid), few_shape<M, SETS, END>::THREADS,
+                fixed + a.stages * a.stage, LAUNCH_PDL, a);
 }
 
-/* All rows, by fours, twos and ones. */
-template <int TA, int TB, int SETS> static void few_rows(struct device *d, gemm_args a)
+/*
+ * All rows, by fours, twos and ones. SETS: of warps that share a tile, one or two, which is a matter of the matrix
+ * alone, as a sum's order follows. A single row whose tiles are finished in pairs, a pair a processor at most, has a
+ * set for either.
+ */
+template <int TA, int TB, int SETS, int END> static void few_rows(struct device *d, gemm_args a)
 {
     uint32_t rows = a.cap, m;
     for (; rows; rows -= m, a.row0 += m)
-        if (rows >= 4 && few_fits<TA, TB, 4, SETS>(d, a.n_rec))
-            m = 4, launch_few<TA, TB, 4, SETS>(d, a);
-        else if (rows >= 2 && few_fits<TA, TB, 2, SETS>(d, a.n_rec))
-            m = 2, launch_few<TA, TB, 2, SETS>(d, a);
+        if (rows >= 4 && few_fits<TA, TB, 4, SETS, END>(d, a.n_rec))
+            m = 4, launch_few<TA, TB, 4, SETS, END>(d, a);
+        else if (rows >= 2 && few_fits<TA, TB, 2, SETS, END>(d, a.n_rec))
+            m = 2, launch_few<TA, TB, 2, SETS, END>(d, a);
+        else if (END == END_QKV && a.pair && a.tile_hi - a.tile_lo <= 2 * (uint32_t)d->sms &&
+                 few_fits<TA, TB, 1, 2, END_QKV>(d, a.n_rec))
+            m = 1, launch_few<TA, TB, 1, 2, END_QKV>(d, a);
         else
-            m = 1, launch_few<TA, TB, 1, SETS>(d, a);
+            m = 1, launch_few<TA, TB, 1, SETS, END>(d, a);
 }
 
-/* One set or two: a matter of the matrix alone, as a sum's order follows. */
 template <int TA, int TB> static void run_few(struct device *d, const gemm_args &a)
 {
+    if (a.ep == EP_QKV) {
+        few_rows<TA, TB, 1, END_QKV>(d, a);
+        return;
+    }
     if constexpr (TA == TB)
-        if (!a.xf && !a.pair && a.tile_hi - a.tile_lo <= (uint32_t)d->sms && a.n_rec > 2 * CHUNKS &&
-            few_fits<TA, TB, 1, 2>(d, a.n_rec)) {
-            few_rows<TA, TB, 2>(d, a);
+        if (a.ep != EP_GLU && !a.xf && a.tile_hi - a.tile_lo <= (uint32_t)d->sms && a.n_rec > 2 * CHUNKS &&
+            few_fits<TA, TB, 1, 2, END_REST>(d, a.n_rec)) {
+            few_rows<TA, TB, 2, END_REST>(d, a);
             return;
         }
-    few_rows<TA, TB, 1>(d, a);
+    few_rows<TA, TB, 1, END_REST>(d, a);
 }
 
 #endif

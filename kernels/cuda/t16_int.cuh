@@ -60,13 +60,19 @@ __device__ static inline void imma16(int *c, uint32_t a0, uint32_t a1, uint32_t 
  */
 __device__ static inline void int_record(uint8_t *rec, uint32_t lane, const float (&v)[8])
 {
-    float top = fabsf(v[0]);
+    float most[8], top, by;
 #pragma unroll
-    for (int i = 1; i < 8; i++)
-        top = fmaxf(top, fabsf(v[i]));
-    top = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(top)));
+    for (int i = 0; i < 8; i++)
+        most[i] = fabsf(v[i]);
+#pragma unroll
+    for (int n = 4; n; n /= 2) /* a tree: short chains, here and below */
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            most[i] = fmaxf(most[i], most[i + n]);
+    top = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most[0])));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(by) : "f"(top));
     bool fine = top > 1e-30f && top < 1e30f;
-    float to = fine ? __fdividef(IX_MAX, top) : 0.f;
+    float to = fine ? __fmul_rn(IX_MAX, by) : 0.f;
     uint32_t x[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) /* the low bits of 1.5 * 2^23 + 128 + X: lo + 128 and hi */
