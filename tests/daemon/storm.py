@@ -80,13 +80,15 @@ def strike():
         box.start()
     else:
         c = box.client()
-        pid = c.call("status")["engine"]["pid"]
+        engine = c.call("status")["engine"]
         c.close()
+        how = rng.choice((signal.SIGKILL, signal.SIGSEGV))
+        if engine["state"] != "running":  # one that dies before it is ready is not tried again: its requests are refused
+            return "nobody"
         try:
-            if pid:
-                os.kill(pid, rng.choice((signal.SIGKILL, signal.SIGSEGV)))
+            os.kill(engine["pid"], how)
         except ProcessLookupError:
-            pass
+            return "nobody"
     return what
 
 
