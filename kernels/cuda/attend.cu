@@ -69,7 +69,7 @@ void attend_run(struct device *d, const struct op_attend *op)
     a.s = d->step, a.pages = d->pages;
     a.n_head = op->n_head, a.group = op->n_head / op->n_kv, a.window = op->window;
     a.scale = op->scale, a.softcap = op->softcap;
-    a.one = d->decode && d->cap == 1;
+    a.one = d->decode && d->cap == 1 && !a.window && a.group <= TILE_ROWS;
     a.part = d->ws.part;
     /* Longer runs of rows go to attend_long.cu, whose bits depend on how a prompt is cut. */
     a.rows_max = BATCH_ROWS_MAX;

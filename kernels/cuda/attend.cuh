@@ -20,7 +20,7 @@ struct attend_args {
     float *part;             /* [(row, chunk)][n_head][D sums, maximum, denominator, 2 unused] */
     uint32_t row_lo, row_hi; /* rows of the step that this launch takes */
     uint32_t rows_max;       /* sequences with more rows are the other kernel's */
-    bool one;                /* the step has one row */
+    bool one;                /* the step has one row, which sees all its context, and a group's heads fit a tile */
 };
 
 /* attend_split.cu and attend_merge.cu: rows [row_lo, row_hi) of sequences of at most rows_max rows (attend_plan.cuh).

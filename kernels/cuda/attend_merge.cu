@@ -10,97 +10,115 @@ enum {
     MERGE = 16, /* chunks that a warp of a merge has under way */
 };
 
+/* Sixteen bytes, or zeros. */
+__device__ static inline float4 load_if(bool there, const float *at)
+{
+    float4 f;
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;\n"
+                 "@p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4]; }"
+                 : "=&f"(f.x), "=&f"(f.y), "=&f"(f.z), "=&f"(f.w)
+                 : "l"(at), "r"((int)there));
+    return f;
+}
+
 /*
  * The result of a row's head from the partial sums of its chunks. Chunk c of the context is warp c % MERGE_WARPS's,
  * which has MERGE of them under way from a fixed place on; then the warps' sums are added in order. Chunks that a row
  * does not see add exact zeros, and where all of a tile's rows see one chunk alone the result is there already.
  */
-template <int D> __global__ void __launch_bounds__(MERGE_WARPS * 32) attend_merge(const __grid_constant__ split_args a)
+template <int D, class P>
+__global__ void __launch_bounds__(MERGE_WARPS * 32) attend_merge(const __grid_constant__ split_args a)
 {
     constexpr int QUADS = (D / 4 + 31) / 32; /* of neighbouring dimensions, for a lane */
-    __shared__ plan p;
     __shared__ __align__(16) float y[MERGE_WARPS][D];
     __shared__ float top[MERGE_WARPS], den[MERGE_WARPS];
     uint32_t head = blockIdx.x, row = a.row_lo + blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     pdl_go();
-    uint32_t n_row = a.s->n_row;
+    const P &p = plan_of(a, (const P *)NULL);
     item it;
-    it.s = a.s->seq[row];
-    if (!a.one && !warp)
-        plan_make(&p, a);
-    else if (!threadIdx.x)
-        plan_one(&p, a);
-    __syncthreads();
-    pdl_wait();
-    if (row >= n_row || !p.n_row[it.s])
-        return;
-    it.tile = ((row - p.row[it.s]) * a.group + head % a.group) / TILE_ROWS;
-    tile_sees(it, p, a);
-    if (it.c_lo == it.c_hi)
-        return;
-    uint64_t step = (uint64_t)a.n_head * (D + 4);
-    const float *from = partial<D>(a, p, it.s, row, head, p.chunk0[it.s]);
-    float m = -INFINITY, d = 0, sum[QUADS][4] = {};
+    bool live = tile_of(it, row, head, p, a) && it.c_lo < it.c_hi;
+    int64_t chunk = (int64_t)a.n_head * (D + 4), step = MERGE_WARPS * chunk; /* floats from one to the next */
+    uint32_t first = live ? it.c_lo / (MERGE * MERGE_WARPS) * (MERGE * MERGE_WARPS) + warp : 0;
+    /* from the first that is there: where `first` would lie if it were */
+    const float *from = live ? partial<D>(a, p, it.s, row, head, it.c_lo) + ((int64_t)first - it.c_lo) * chunk : NULL;
+    /* Once without chunks, before the wait: the code, which takes longer to fetch than to execute, is there then. */
 #pragma unroll 1
-    for (uint32_t c0 = it.c_lo / (MERGE * MERGE_WARPS) * (MERGE * MERGE_WARPS); c0 <= it.c_hi;
-         c0 += MERGE * MERGE_WARPS) {
-        float2 ml[MERGE];
-        float4 f[MERGE][QUADS];
+    for (int round = 0; round < 2; round++) {
+        bool real = round;
+        if (real) {
+            pdl_wait();
+            if (!live)
+                return;
+        }
+        const float *at = from;
+        float m = -INFINITY, d = 0, sum[QUADS][4] = {};
+        uint32_t c0 = first, mine = lane % MERGE;
+#pragma unroll 1
+        do {
+            auto there = [&](uint32_t e) {
+                uint32_t c = c0 + MERGE_WARPS * e;
+                return real && c >= it.c_lo && c <= it.c_hi;
+            };
+            float2 ml = make_float2(-INFINITY, 0); /* of chunk e in lane e */
+            if (there(mine))
+                ml = __ldcg((const float2 *)(at + mine * step + D));
+            float4 f[MERGE][QUADS];
 #pragma unroll
-        for (int e = 0; e < MERGE; e++) {
-            uint32_t c = c0 + MERGE_WARPS * e + warp;
-            const float *at = from + (c - p.chunk0[it.s]) * step;
-            bool there = c >= it.c_lo && c <= it.c_hi;
-            ml[e] = there ? __ldcg((const float2 *)(at + D)) : make_float2(-INFINITY, 0);
+            for (int e = 0; e < MERGE; e++, at += step)
+#pragma unroll
+                for (int k = 0; k < QUADS; k++)
+                    f[e][k] = load_if(there(e) && (D % 128 == 0 || lane < D / 4 - 32 * k), at + 4 * (lane + 32 * k));
+            float last = m, most = ml.x;
+#pragma unroll
+            for (int i = 1; i < MERGE; i *= 2)
+                most = fmaxf(most, __shfl_xor_sync(~0u, most, i));
+            m = fmaxf(m, most);
+            float base = m == -INFINITY ? 0.f : m, less = exp2_fast(last - base), u = exp2_fast(ml.x - base);
+            d *= less;
 #pragma unroll
             for (int k = 0; k < QUADS; k++)
-                f[e][k] = there && (D % 128 == 0 || lane < D / 4 - 32 * k)
-                              ? __ldcg((const float4 *)(at + 4 * (lane + 32 * k)))
-                              : make_float4(0, 0, 0, 0);
-        }
-        float last = m;
+                for (int i = 0; i < 4; i++)
+                    sum[k][i] *= less;
 #pragma unroll
-        for (int e = 0; e < MERGE; e++)
-            m = fmaxf(m, ml[e].x);
-        float base = m == -INFINITY ? 0.f : m, less = exp2_fast(last - base);
-        d *= less;
+            for (int e = 0; e < MERGE; e++) {
+                float w = __shfl_sync(~0u, u, e);
+                d += w * __shfl_sync(~0u, ml.y, e);
+#pragma unroll
+                for (int k = 0; k < QUADS; k++) {
+                    sum[k][0] += w * f[e][k].x, sum[k][1] += w * f[e][k].y;
+                    sum[k][2] += w * f[e][k].z, sum[k][3] += w * f[e][k].w;
+                }
+            }
+            c0 += MERGE * MERGE_WARPS;
+        } while (real && c0 - warp <= it.c_hi);
 #pragma unroll
         for (int k = 0; k < QUADS; k++)
-            for (int i = 0; i < 4; i++)
-                sum[k][i] *= less;
+            if (D % 128 == 0 || lane < D / 4 - 32 * k)
+                *(float4 *)&y[warp][4 * (lane + 32 * k)] = make_float4(sum[k][0], sum[k][1], sum[k][2], sum[k][3]);
+        if (!lane)
+            top[warp] = m, den[warp] = d;
+        __syncthreads();
+        uint32_t i = threadIdx.x;
+        static_assert(D / 4 <= MERGE_WARPS * 32, "a thread four dimensions");
+        if (i < D / 4) {
+            float all = -INFINITY, v[4] = {0, 0, 0, 0};
+            d = 0;
 #pragma unroll
-        for (int e = 0; e < MERGE; e++) {
-            float u = exp2_fast(ml[e].x - base);
-            d += u * ml[e].y;
+            for (int w = 0; w < MERGE_WARPS; w++)
+                all = fmaxf(all, top[w]);
 #pragma unroll
-            for (int k = 0; k < QUADS; k++) {
-                sum[k][0] += u * f[e][k].x, sum[k][1] += u * f[e][k].y;
-                sum[k][2] += u * f[e][k].z, sum[k][3] += u * f[e][k].w;
+            for (int w = 0; w < MERGE_WARPS; w++) {
+                float u = exp2_fast(top[w] - all);
+                d += u * den[w];
+                for (int e = 0; e < 4; e++)
+                    v[e] += u * y[w][4 * i + e];
             }
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < QUADS; k++)
-        if (D % 128 == 0 || lane < D / 4 - 32 * k)
-            *(float4 *)&y[warp][4 * (lane + 32 * k)] = make_float4(sum[k][0], sum[k][1], sum[k][2], sum[k][3]);
-    if (!lane)
-        top[warp] = m, den[warp] = d;
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < D / 4; i += MERGE_WARPS * 32) {
-        float all = -INFINITY, v[4] = {0, 0, 0, 0};
-        d = 0;
-        for (int w = 0; w < MERGE_WARPS; w++)
-            all = fmaxf(all, top[w]);
-        for (int w = 0; w < MERGE_WARPS; w++) {
-            float u = exp2_fast(top[w] - all);
-            d += u * den[w];
+            d = 1.f / d;
             for (int e = 0; e < 4; e++)
-                v[e] += u * y[w][4 * i + e];
+                v[e] *= d;
+            store_quad<D>(a, row, head, 4 * i, v, real);
         }
-        d = 1.f / d;
-        for (int e = 0; e < 4; e++)
-            v[e] *= d;
-        store_quad<D>(a, row, head, 4 * i, v);
+        __syncthreads();
     }
 }
 
@@ -125,14 +143,17 @@ __global__ void attend_sums(act_buf out, uint32_t n)
 
 void attend_merge_init(struct device *d)
 {
-    each_head([&](auto size) { cuda_smem(d, attend_merge<size.d>, 0); });
+    each_head([&](auto size) {
+        cuda_smem(d, attend_merge<size.d, plan>, 0), cuda_smem(d, attend_merge<size.d, plan_one>, 0);
+    });
 }
 
 void attend_merge_run(struct device *d, const split_args &a, uint32_t d_head)
 {
     uint32_t rows = d->cap - a.row_lo < GEMM_ROWS ? d->cap - a.row_lo : GEMM_ROWS;
     by_head(d_head, [&](auto size) {
-        cuda_launch(d, attend_merge<size.d>, dim3(a.n_head, rows), MERGE_WARPS * 32, 0, LAUNCH_PDL, a);
+        cuda_launch(d, a.one ? attend_merge<size.d, plan_one> : attend_merge<size.d, plan>, dim3(a.n_head, rows),
+                    MERGE_WARPS * 32, 0, LAUNCH_PDL, a);
     });
 }
 

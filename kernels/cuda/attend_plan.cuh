@@ -83,12 +83,41 @@ __device__ static void plan_make(plan *p, const split_args &a)
         p->item[BATCH_SEQS_MAX] = carry[0];
 }
 
-/* The same for a step that can only have one row: one number to read. By one thread. */
-__device__ static void plan_one(plan *p, const split_args &a)
+/* The plan of most decode steps, those of attend_args.one: an item a chunk and head, and one number to read. Kernels
+ * for it alone are short, and code that a kernel executes once costs more to fetch than to execute. */
+struct plan_one {
+    uint32_t pos;
+};
+
+/* The block's plan: of many sequences, which warp 0 makes for all; or of one row. */
+__device__ static inline const plan &plan_of(const split_args &a, const plan *)
 {
-    uint32_t v[2];
-    plan_seq(p, a, 0, 0, 1, a.s->pos0[0], 0, v);
-    p->item[0] = p->part[0] = 0, p->item[BATCH_SEQS_MAX] = v[0];
+    __shared__ plan p;
+    if (threadIdx.x < 32)
+        plan_make(&p, a);
+    __syncthreads();
+    return p;
+}
+__device__ static inline plan_one plan_of(const split_args &a, const plan_one *)
+{
+    return {a.s->pos0[0]};
+}
+/* Of sequence s: the first position that this step writes, and where its block table starts. */
+__device__ static inline uint32_t fresh_of(const plan &p, uint32_t s)
+{
+    return p.fresh[s];
+}
+__device__ static inline uint32_t fresh_of(const plan_one &p, uint32_t)
+{
+    return p.pos;
+}
+__device__ static inline uint32_t table_of(const plan &p, uint32_t s)
+{
+    return p.pages[s];
+}
+__device__ static inline uint32_t table_of(const plan_one &, uint32_t)
+{
+    return 0;
 }
 
 struct item {
@@ -105,30 +134,57 @@ __device__ static inline void tile_sees(item &it, const plan &p, const split_arg
     it.c_lo = first_visible(p.pos[it.s] + divided(TILE_ROWS * it.tile, a.by_group), a.window) / ATTEND_CHUNK;
     it.c_hi = it.last / ATTEND_CHUNK;
 }
+__device__ static inline void tile_sees(item &it, const plan_one &p, const split_args &a)
+{
+    it.rows = a.group, it.last = p.pos, it.c_lo = 0, it.c_hi = p.pos / ATTEND_CHUNK;
+}
+/* Position of a tile's row r. */
+__device__ static inline uint32_t pos_of(const split_args &a, const plan &p, const item &it, uint32_t r)
+{
+    return p.pos[it.s] + divided(TILE_ROWS * it.tile + r, a.by_group);
+}
+__device__ static inline uint32_t pos_of(const split_args &, const plan_one &p, const item &, uint32_t)
+{
+    return p.pos;
+}
 
 /* The block's first item from `at` on; false where there is none. */
 __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const split_args &a)
 {
     uint32_t lane = threadIdx.x % 32, n_kv = a.kv.n_kv, total = p.item[BATCH_SEQS_MAX];
     for (; at < total; at += gridDim.x) {
-        uint32_t s = 0, rest, tile = 0;
-        if (a.one && a.group <= TILE_ROWS) { /* an item a chunk and head */
-            rest = divided(at, a.by_kv);
-            it.head = at - rest * n_kv;
-        } else {
-            if (!a.one)
-                s = __popc(__ballot_sync(~0u, p.item[lane + 1] <= at)) +
-                    __popc(__ballot_sync(~0u, p.item[lane + 33] <= at));
-            uint32_t i = at - p.item[s];
-            rest = i / n_kv, tile = rest / p.n_chunk[s];
-            it.head = i - rest * n_kv;
-        }
-        it.s = s, it.tile = tile, it.chunk = p.chunk0[s] + rest - tile * p.n_chunk[s];
+        uint32_t s =
+            __popc(__ballot_sync(~0u, p.item[lane + 1] <= at)) + __popc(__ballot_sync(~0u, p.item[lane + 33] <= at));
+        uint32_t i = at - p.item[s], rest = i / n_kv, tile = rest / p.n_chunk[s];
+        it.s = s, it.head = i - rest * n_kv, it.tile = tile, it.chunk = p.chunk0[s] + rest - tile * p.n_chunk[s];
         tile_sees(it, p, a);
         if (it.chunk >= it.c_lo && it.chunk <= it.c_hi)
             return true;
     }
     return false;
+}
+__device__ static inline bool find(item &it, uint32_t at, const plan_one &p, const split_args &a)
+{
+    it.s = it.tile = 0, it.chunk = divided(at, a.by_kv), it.head = at - it.chunk * a.kv.n_kv;
+    tile_sees(it, p, a);
+    return it.chunk <= it.c_hi;
+}
+
+/* The tile of a row of the step and its head `head`; false where the row is none of these kernels'. */
+__device__ static inline bool tile_of(item &it, uint32_t row, uint32_t head, const plan &p, const split_args &a)
+{
+    it.s = a.s->seq[row];
+    if (row >= a.s->n_row || !p.n_row[it.s])
+        return false;
+    it.tile = ((row - p.row[it.s]) * a.group + head % a.group) / TILE_ROWS;
+    tile_sees(it, p, a);
+    return true;
+}
+__device__ static inline bool tile_of(item &it, uint32_t, uint32_t, const plan_one &p, const split_args &a)
+{
+    it.s = it.tile = 0;
+    tile_sees(it, p, a);
+    return true;
 }
 
 /* Row of the step and query head of a tile's row r. */
@@ -138,6 +194,12 @@ __device__ static inline uint32_t head_of(const split_args &a, const plan &p, co
     *row = p.row[it.s] + q;
     return it.head * a.group + pr - q * a.group;
 }
+__device__ static inline uint32_t head_of(const split_args &a, const plan_one &, const item &it, uint32_t r,
+                                          uint32_t *row)
+{
+    *row = 0;
+    return it.head * a.group + r;
+}
 
 /*
  * Four neighbouring dimensions of a row's result. Neighbouring lanes have neighbouring fours; where heads are made of
@@ -145,27 +207,27 @@ __device__ static inline uint32_t head_of(const split_args &a, const plan &p, co
  */
 template <int D>
 __device__ static inline void store_quad(const split_args &a, uint32_t row, uint32_t head, uint32_t dim,
-                                         const float v[4])
+                                         const float v[4], bool keep = true)
 {
-    union {
-        __half h[4];
-        uint2 u;
-    } o;
     float sum = 0;
+    __half h[4];
     uint32_t k = head * D + dim;
+#pragma unroll
     for (int i = 0; i < 4; i++) {
-        __half h = half_sat(v[i]);
-        sum += __half2float(h);
-        o.h[a.out.plain ? i : i == 1 ? 2 : i == 2 ? 1 : i] = h;
+        h[i] = half_sat(v[i]);
+        sum += __half2float(h[i]);
     }
+    __half2 one = __halves2half2(h[0], a.out.plain ? h[1] : h[2]),
+            two = __halves2half2(a.out.plain ? h[2] : h[1], h[3]);
     __half *to = a.out.p + (uint64_t)row * a.out.ld;
-    *(uint2 *)(to + (a.out.plain ? k : prep_at(k))) = o.u;
+    if (keep)
+        *(uint2 *)(to + (a.out.plain ? k : prep_at(k))) = make_uint2(*(uint32_t *)&one, *(uint32_t *)&two);
     if (D % 32 == 0 && !a.out.plain) {
         uint32_t eight = 0xffu << (threadIdx.x % 32 & ~7);
         sum += __shfl_xor_sync(eight, sum, 1);
         sum += __shfl_xor_sync(eight, sum, 2);
         sum += __shfl_xor_sync(eight, sum, 4);
-        if (dim % 32 == 0) {
+        if (dim % 32 == 0 && keep) {
             __half hi = half_sat(sum);
             to[prep_sum_at(k)] = hi, to[prep_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
         }
@@ -179,6 +241,12 @@ __device__ static inline float *partial(const split_args &a, const plan &p, uint
 {
     return a.part +
            ((uint64_t)(p.part[s] + (row - p.row[s]) * p.n_chunk[s] + chunk - p.chunk0[s]) * a.n_head + head) * (D + 4);
+}
+template <int D>
+__device__ static inline float *partial(const split_args &a, const plan_one &, uint32_t, uint32_t, uint32_t head,
+                                        uint32_t chunk)
+{
+    return a.part + ((uint64_t)chunk * a.n_head + head) * (D + 4);
 }
 
 #endif

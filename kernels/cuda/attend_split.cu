@@ -115,7 +115,8 @@ __device__ static inline void soften(const attend_args &a, float c[4], const flo
 struct four {
     uint32_t r, dim, row, head;
 };
-template <int D> __device__ static inline four four_at(const split_args &a, const plan &p, const item &it, uint32_t i)
+template <int D, class P>
+__device__ static inline four four_at(const split_args &a, const P &p, const item &it, uint32_t i)
 {
     four f;
     f.r = i / (D / 4), f.dim = i % (D / 4) * 4;
@@ -124,8 +125,8 @@ template <int D> __device__ static inline four four_at(const split_args &a, cons
 }
 /* The warps' sums of four of an item, added in order: a result where the rows see this chunk alone, else partial sums.
  */
-template <int D>
-__device__ static inline void finish(const split_args &a, const plan &p, const scratch<D> &x, const item &it, four f)
+template <int D, class P>
+__device__ static inline void finish(const split_args &a, const P &p, const scratch<D> &x, const item &it, four f)
 {
     typedef shape<D> S;
     float top = -INFINITY, den = 0, y[4] = {0, 0, 0, 0};
@@ -153,25 +154,20 @@ __device__ static inline void finish(const split_args &a, const plan &p, const s
     }
 }
 
-template <int D>
+template <int D, class P>
 __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __grid_constant__ split_args a)
 {
     typedef shape<D> S;
-    __shared__ plan p;
+    constexpr bool ONE = sizeof(P) == sizeof(plan_one);
     __shared__ __align__(16) scratch<D> x;
     pdl_go();
     int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
     uint32_t at = blockIdx.x, page = 0;
     /* the block's chunk follows from its number, if there is such a chunk: no need to know the length first */
-    bool guess = a.one && !a.window && a.group <= TILE_ROWS;
-    if (guess)
+    if (ONE)
         page = a.pages[divided(at, a.by_kv) * CHUNK_PAGES + warp + lane % S::PAGES * S::WARPS];
     /* the step's metadata were there before any of its kernels */
-    if (!a.one && !warp)
-        plan_make(&p, a);
-    else if (!tid)
-        plan_one(&p, a);
-    __syncthreads();
+    const P &p = plan_of(a, (const P *)NULL);
     item it;
     if (!find(it, at, p, a)) {
         pdl_wait();
@@ -185,7 +181,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
         return min(n / S::WARPS, S::PAGES);
     };
     auto pages_of = [&](const item &i) {
-        return a.pages[p.pages[i.s] + min(first_page(i) + lane % S::PAGES * S::WARPS, i.last / KV_PAGE)];
+        return a.pages[table_of(p, i.s) + min(first_page(i) + lane % S::PAGES * S::WARPS, i.last / KV_PAGE)];
     };
     uint32_t k[S::J][2][4], v[S::GROUPS][4][S::W], q[S::J][4];
     auto load_k = [&](uint32_t head, uint32_t pages, int round) {
@@ -222,9 +218,21 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
             else
                 q[j][0] = q[j][1] = q[j][2] = q[j][3] = 0;
     };
-    if (!guess)
+    if (!ONE)
         page = pages_of(it);
     int alive = pages_alive(it);
+    /*
+     * KV of earlier steps is there: a step's first kernel waits for all of the step before it, by an ordinary launch,
+     * so that whatever kernel of this step is still at work writes positions from `fresh` on and nothing else of this
+     * sequence; full pages that another sequence shares were published after the step that wrote them. What this step
+     * writes is only asked into L2, which is where it will be written.
+     */
+    bool early = alive && (first_page(it) + 1) * KV_PAGE <= fresh_of(p, it.s);
+    if (early)
+        load_k(it.head, page, 0), load_v(it.head, page, 0);
+#pragma unroll 1
+    for (int r = early; r < alive; r++)
+        prefetch<D>(a, __shfl_sync(~0u, page, r), it.head, lane);
     bool begun = false; /* this item's first K, V and q are on their way */
 #pragma unroll 1
     for (;;) {
@@ -242,9 +250,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
         float o[S::GROUPS][S::W][4], m[2], l[2];
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-            pos[e] = 2 * t + e < (int)it.rows
-                         ? (int)(p.pos[it.s] + divided(TILE_ROWS * it.tile + 2 * t + e, a.by_group))
-                         : -1;
+            pos[e] = 2 * t + e < (int)it.rows ? (int)pos_of(a, p, it, 2 * t + e) : -1;
             lo[e] = (int)first_visible(pos[e], a.window);
             m[e] = -INFINITY, l[e] = 0;
         }
@@ -254,28 +260,15 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
             for (int w = 0; w < S::W; w++)
                 o[b][w][0] = o[b][w][1] = o[b][w][2] = o[b][w][3] = 0;
         if (!begun) {
-            /*
-             * KV of earlier steps is there: a step's first kernel waits for all of the step before it, by an ordinary
-             * launch, so that whatever kernel of this step is still at work writes positions from `fresh` on and
-             * nothing else of this sequence; full pages that another sequence shares were published after the step that
-             * wrote them. What this step writes is only asked into L2, which is where it will be written.
-             */
             const __half *first_q = q_of(it);
-            bool early = alive && (first_page(it) + 1) * KV_PAGE <= p.fresh[it.s];
-            if (early)
-                load_k(it.head, page, 0), load_v(it.head, page, 0);
-            for (int r = early; r < alive; r++)
-                prefetch<D>(a, __shfl_sync(~0u, page, r), it.head, lane);
             pdl_wait();
             load_q(first_q);
-            if (alive && !early)
-                load_k(it.head, page, 0), load_v(it.head, page, 0);
-            begun = true;
         }
-        int round = 0, tok = (int)first_page(it) * KV_PAGE + g;
+        int round = begun || early || !alive ? 0 : -1; /* -1: its first page is loaded only now */
+        begun = true;
 #pragma unroll 1
-        for (;; round++, tok += S::WARPS * KV_PAGE) {
-            bool ends = round + 1 >= alive, some = round < alive;
+        for (;; round++) {
+            bool ends = round + 1 >= alive, some = (uint32_t)round < (uint32_t)alive;
             float c[4] = {}, odd[4] = {}; /* two chains of sums */
             if (some)
 #pragma unroll
@@ -293,7 +286,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
                 load_q(next_q);
             if (some) {
                 uint32_t pr[2];
-                soften<D>(a, c, odd, pos, lo, tok, o, m, l, pr);
+                soften<D>(a, c, odd, pos, lo, (int)(first_page(it) + round * S::WARPS) * KV_PAGE + g, o, m, l, pr);
 #pragma unroll
                 for (int b = 0; b < S::GROUPS; b++)
 #pragma unroll
@@ -329,8 +322,9 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
         __syncthreads();
         if (mine.r < it.rows)
             finish<D>(a, p, x, it, mine);
-        for (uint32_t i = tid + S::WARPS * 32; i < it.rows * (D / 4); i += S::WARPS * 32)
-            finish<D>(a, p, x, it, four_at<D>(a, p, it, i));
+        if (TILE_ROWS * D / 4 > S::WARPS * 32)
+            for (uint32_t i = tid + S::WARPS * 32; i < it.rows * (D / 4); i += S::WARPS * 32)
+                finish<D>(a, p, x, it, four_at<D>(a, p, it, i));
         if (!more)
             break;
         __syncthreads();
@@ -342,7 +336,9 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
 
 void attend_split_init(struct device *d)
 {
-    each_head([&](auto size) { cuda_smem(d, attend_split<size.d>, 0); });
+    each_head([&](auto size) {
+        cuda_smem(d, attend_split<size.d, plan>, 0), cuda_smem(d, attend_split<size.d, plan_one>, 0);
+    });
 }
 
 void attend_split_run(struct device *d, const split_args &a, uint32_t d_head)
@@ -352,7 +348,7 @@ void attend_split_run(struct device *d, const split_args &a, uint32_t d_head)
     if (d->decode)
         items = d->cap * a.kv.n_kv * d->depth * ((a.group + TILE_ROWS - 1) / TILE_ROWS);
     by_head(d_head, [&](auto size) {
-        cuda_launch(d, attend_split<size.d>, dim3(items < most ? items : most), shape<size.d>::WARPS * 32, 0,
-                    LAUNCH_PDL, a);
+        cuda_launch(d, a.one ? attend_split<size.d, plan_one> : attend_split<size.d, plan>,
+                    dim3(items < most ? items : most), shape<size.d>::WARPS * 32, 0, LAUNCH_PDL, a);
     });
 }
