@@ -13,9 +13,9 @@
 #include "kernels/cuda/attend_plan.cuh"
 
 template <int D> struct shape {
-    static constexpr int WARPS = D <= 128 ? 8 : 4;    /* registers: one block a processor */
-    static constexpr int PAGES = CHUNK_PAGES / WARPS; /* of a chunk, for a warp */
-    static constexpr int J = (D + 31) / 32;           /* 32 dimensions of QK a step: a lane's 16 bytes of a row */
+    static constexpr int WARPS = D <= 128 ? ATTEND_FIRST : ATTEND_FIRST / 2; /* registers: one block a processor */
+    static constexpr int PAGES = CHUNK_PAGES / WARPS;                        /* of a chunk, for a warp */
+    static constexpr int J = (D + 31) / 32; /* 32 dimensions of QK a step: a lane's 16 bytes of a row */
     static constexpr int SPAN = D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
     static constexpr int W = SPAN / 16;     /* words of V that a lane loads: dimensions 2W * g + i */
     static constexpr int GROUPS = D / SPAN; /* of dimensions */

@@ -25,6 +25,7 @@ extern "C" {
 enum {
     GEMM_ROWS = 64,     /* rows one GEMM launch takes; more rows are several launches */
     ATTEND_CHUNK = 256, /* tokens of KV per attention work item: fixed, so that a sum's order follows positions alone */
+    ATTEND_FIRST = 8, /* pages of an item that are read first, one a warp, where heads have up to 128 dimensions */
     GRAPHS_MAX = 64,
     SWITCH_ROWS = 64, /* more rows than this go through cuBLASLt where a step allows it: measured, see README.md */
     SWITCH_ROWS_KEPT = 32, /* the same where expanded copies of all matrices are there */

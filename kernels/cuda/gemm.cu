@@ -150,6 +150,8 @@ void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t
     a.q = d->ws.q, a.ldq = d->ws.ldq;
     a.kv = kv_view_of(d->kv, op->layer);
     a.step = d->step;
+    if (d->decode && d->cap == 1 && d->depth > 1)
+        a.ask = d->pages, a.ask_items = d->sms;
     run(d, w, a);
 }
 

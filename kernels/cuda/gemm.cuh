@@ -61,6 +61,8 @@ struct gemm_args {
     uint32_t ldq;
     kv_view kv;
     const step_dev *step;
+    const uint32_t *ask; /* few, one row: its block table, of which first keys are asked into L2, or NULL */
+    uint32_t ask_items;
     float *part_sums;
     uint32_t *ticket;
 };

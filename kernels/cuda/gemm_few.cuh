@@ -99,6 +99,23 @@ __device__ static inline void few_stream(const gemm_args &a, uint32_t n, uint64_
 }
 
 /*
+ * The keys that attention's blocks read first, asked into L2 by the producer's warp when the block's own weights are on
+ * their way: from there to attention's first loads memory is idle, but not for much more than these.
+ */
+__device__ static inline void few_ask(const gemm_args &a, uint32_t lane)
+{
+    uint32_t pos = a.step->pos0[0], n_kv = a.kv.n_kv, n = min(a.ask_items, (pos / ATTEND_CHUNK + 1) * n_kv);
+    for (uint32_t i = lane * gridDim.x + blockIdx.x; i < n * ATTEND_FIRST; i += 32 * gridDim.x) {
+        uint32_t item = i / ATTEND_FIRST, chunk = item / n_kv, head = item - chunk * n_kv,
+                 page = chunk * (ATTEND_CHUNK / KV_PAGE) + i % ATTEND_FIRST;
+        if (page * KV_PAGE <= pos)
+            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(kv_k(a.kv, a.ask[page] * KV_PAGE, head)),
+                         "r"((uint32_t)(KV_PAGE * a.kv.d_head * sizeof(__half)))
+                         : "memory");
+    }
+}
+
+/*
  * A warp's records of a row become integers one by one, in a loop that is not unrolled: code is fetched as it is run,
  * and a record more costs what its instructions do. AHEAD of them are on their way.
  *
@@ -442,6 +459,8 @@ __global__ void __launch_bounds__(SETS == 2 && M == 1 ? 896 : few_shape<M, SETS,
         if (!lane)
             few_stream<TA, TB>(a, n, full, empty, sm + few_shape<M, SETS, END>::fixed(a.n_rec));
         __syncwarp(); /* or the other lanes' wait holds up lane 0 with them */
+        if (END == END_QKV && M == 1 && a.ask)
+            few_ask(a, lane);
         pdl_wait();
     }
 #endif
