@@ -27,7 +27,7 @@
 #include "libclient/err.h"
 
 enum {
-    KV_PAGE = 16,       /* tokens in a page of KV */
+    KV_PAGE = 16,         /* tokens in a page of KV */
     BATCH_ROWS_MAX = 512, /* rows in one step, prefill and decode together */
     BATCH_SEQS_MAX = 64,  /* sequences in one step */
     SLOTS_MAX = 256,      /* sampling slots: sequences admitted at once */
@@ -77,9 +77,9 @@ struct kv_desc {
     uint32_t n_layer;
     uint32_t n_kv;
     uint32_t d_head;
-    uint32_t window;  /* tokens visible, 0 = all */
-    enum dtype type;  /* DT_F32 or DT_F16 today; q8_0, fp8 and recurrent state have their place here later */
-    uint32_t n_page;  /* pages in the pool; the CPU commits memory only as pages are first written */
+    uint32_t window; /* tokens visible, 0 = all */
+    enum dtype type; /* DT_F32 or DT_F16 today; q8_0, fp8 and recurrent state have their place here later */
+    uint32_t n_page; /* pages in the pool; the CPU commits memory only as pages are first written */
 };
 static inline uint64_t kv_layer_bytes(const struct kv_desc *d)
 {
@@ -104,12 +104,12 @@ struct batch_seq {
 };
 struct batch {
     uint32_t n_row, n_seq, n_out;
-    const int32_t *token;   /* [n_row] token ids; TOKEN_OF_SLOT(s) takes what slot s sampled last, on the device */
+    const int32_t *token;        /* [n_row] token ids; TOKEN_OF_SLOT(s) takes what slot s sampled last, on the device */
     const struct batch_seq *seq; /* [n_seq] */
     const uint32_t *out_row;     /* [n_out] rows whose logits are wanted, ascending */
     struct kv_pool *kv;          /* the pool of this step's pages (one group today) */
-    bool invariant; /* prefill through the same arithmetic as decode: a row's bits do not depend on the rows
-                       beside it. The CPU is always invariant. */
+    bool invariant;    /* prefill through the same arithmetic as decode: a row's bits do not depend on the rows
+                          beside it. The CPU is always invariant. */
     const void *model; /* of all the matrices that the step's ops name. The way they are multiplied may depend on all of
                           that model's, and on nobody else's. */
 };
@@ -119,10 +119,10 @@ struct batch {
 
 /* Activations of the step. */
 enum act {
-    ACT_X,    /* residual stream  [n_row, d_model] f32 */
-    ACT_Q,    /* queries          [n_row, n_head, d_head] */
-    ACT_ATT,  /* attention output [n_row, n_head, d_head] */
-    ACT_FF,   /* FFN hidden       [n_row, d_ff] */
+    ACT_X,      /* residual stream  [n_row, d_model] f32 */
+    ACT_Q,      /* queries          [n_row, n_head, d_head] */
+    ACT_ATT,    /* attention output [n_row, n_head, d_head] */
+    ACT_FF,     /* FFN hidden       [n_row, d_ff] */
     ACT_LOGITS, /* [n_out, n_vocab] f32 */
     ACT_COUNT
 };
@@ -156,7 +156,7 @@ struct op_embed {
 
 /* ACT_X -> norm -> Q|K|V (+ bias) -> per-head q/k norm -> RoPE -> ACT_Q, and K, V appended to the pages. */
 struct op_qkv {
-    uint32_t layer;         /* index within the pool's group */
+    uint32_t layer; /* index within the pool's group */
     uint32_t n_head, n_kv, d_head;
     struct norm norm;
     const struct weight *w;    /* WEIGHT_QKV */
@@ -177,9 +177,9 @@ struct op_attend {
 
 /* ACT_X += norm?(in * W (+ bias)) */
 struct op_proj {
-    enum act in; /* ACT_ATT or ACT_FF */
-    const struct weight *w; /* WEIGHT_PROJ */
-    const float *bias;      /* [n_out] or NULL */
+    enum act in;                  /* ACT_ATT or ACT_FF */
+    const struct weight *w;       /* WEIGHT_PROJ */
+    const float *bias;            /* [n_out] or NULL */
     const struct norm *post_norm; /* gemma: over the product before it is added; NULL otherwise */
 };
 
@@ -219,10 +219,10 @@ struct logit_bias {
  */
 struct sample_params {
     float temp;
-    uint32_t top_k;        /* 0 = off */
-    float top_p;           /* 1 = off */
-    float min_p;           /* 0 = off */
-    float rep_penalty;     /* 1 = off: positive logits of seen tokens are divided, negative multiplied by it */
+    uint32_t top_k;          /* 0 = off */
+    float top_p;             /* 1 = off */
+    float min_p;             /* 0 = off */
+    float rep_penalty;       /* 1 = off: positive logits of seen tokens are divided, negative multiplied by it */
     float presence_penalty;  /* 0 = off: subtracted once from the logits of seen tokens */
     float frequency_penalty; /* 0 = off: subtracted once per occurrence */
     uint32_t penalty_last;   /* tokens of history that count, prompt included; 0 = the whole timeline */
@@ -233,10 +233,10 @@ struct sample_params {
 };
 
 struct op_sample {
-    uint32_t n;                   /* rows of ACT_LOGITS sampled, the first n of out_row */
-    const uint32_t *slot;         /* [n] */
-    const uint32_t *index;        /* [n] completion index: the `index` of the random numbers */
-    const uint32_t *const *mask;  /* NULL, or [n] bitmaps of n_vocab allowed tokens, NULL entries = all allowed */
+    uint32_t n;                  /* rows of ACT_LOGITS sampled, the first n of out_row */
+    const uint32_t *slot;        /* [n] */
+    const uint32_t *index;       /* [n] completion index: the `index` of the random numbers */
+    const uint32_t *const *mask; /* NULL, or [n] bitmaps of n_vocab allowed tokens, NULL entries = all allowed */
 };
 
 struct logprob {
@@ -254,19 +254,19 @@ struct sampled {
 /* --- the table ----------------------------------------------------------------------------------------- */
 
 struct device_params {
-    int index;        /* which of the backend's devices */
-    uint32_t threads; /* CPU: worker threads, 0 = the machine's cores */
+    int index;           /* which of the backend's devices */
+    uint32_t threads;    /* CPU: worker threads, 0 = the machine's cores */
     const char *variant; /* CPU: "auto", "reference", "avx2", "avx512"; CUDA: "auto", "eager", "graph" */
 };
 
 struct device_info {
-    char name[96];      /* "AMD EPYC ... (avx2, 2 threads)", "NVIDIA H100 80GB HBM3" */
-    char id[160];       /* all that its results may depend on beside this program: the chip, its serial, its driver.
-                           "": not known, and what was found out about it is not to be remembered */
+    char name[96]; /* "AMD EPYC ... (avx2, 2 threads)", "NVIDIA H100 80GB HBM3" */
+    char id[160];  /* all that its results may depend on beside this program: the chip, its serial, its driver.
+                      "": not known, and what was found out about it is not to be remembered */
     bool gpu;
-    bool keeps_source;  /* weights read the mapped model file: it must stay mapped */
-    enum dtype kv_type; /* what KV is kept in by default */
-    uint32_t ahead;     /* steps the caller may have in flight: 1 on the CPU */
+    bool keeps_source;            /* weights read the mapped model file: it must stay mapped */
+    enum dtype kv_type;           /* what KV is kept in by default */
+    uint32_t ahead;               /* steps the caller may have in flight: 1 on the CPU */
     uint64_t mem_total, mem_free; /* bytes */
     uint64_t mem_kept; /* of mem_free: in copies that make things quicker, given back when the memory is wanted */
     /* What steps and slot_set do of this, since the device was opened; they do none of it once their shape was seen
@@ -301,7 +301,8 @@ struct backend {
     int (*kv_new)(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e);
     void (*kv_free)(struct device *d, struct kv_pool *p);
     void (*kv_copy)(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src); /* whole page, in step order */
-    void (*kv_clear)(struct device *d, struct kv_pool *p, uint32_t page); /* zero, before another uid gets it; may give memory back */
+    void (*kv_clear)(struct device *d, struct kv_pool *p,
+                     uint32_t page); /* zero, before another uid gets it; may give memory back */
 
     /*
      * Moves of whole pages between a pool and memory of host_alloc, beside the steps: pages[i] goes to or comes from
@@ -348,7 +349,8 @@ struct backend {
     /* Reads rows of an activation as f32, in the order the specification gives. Slow; eval and tests. */
     int (*act_read)(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e);
     /* Writes rows of an activation; for tests of single ops, between step_begin and step_end. */
-    int (*act_write)(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in, struct hearth_err *e);
+    int (*act_write)(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in,
+                     struct hearth_err *e);
 
     /* Waits for everything, moves included, and reports the sticky error. */
     int (*sync)(struct device *d, struct hearth_err *e);

@@ -19,10 +19,10 @@
  * jobs and cancellations. Jobs of one kind are done in the order of their submission; but a write whose pages have not
  * come holds up nobody.
  *
- * A file that is refused is told by a KVIO_BAD before the job's next event, which says whether it was set aside (renamed
- * to NAME.bad): what is damaged is, where it can be. The owner logs it and forgets what it knew of that name. A file
- * that is gone, or that holds other pages than the owner believed (it was replaced by a longer one), is a quiet miss:
- * KVIO_END with `missing`.
+ * A file that is refused is told by a KVIO_BAD before the job's next event, which says whether it was set aside
+ * (renamed to NAME.bad): what is damaged is, where it can be. The owner logs it and forgets what it knew of that name.
+ * A file that is gone, or that holds other pages than the owner believed (it was replaced by a longer one), is a quiet
+ * miss: KVIO_END with `missing`.
  */
 #ifndef HEARTH_ENGINE_KVIO_H
 #define HEARTH_ENGINE_KVIO_H

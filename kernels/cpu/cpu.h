@@ -133,7 +133,7 @@ struct device {
     const struct cpu_kernels *k;
     struct pool *pool;
     uint32_t n_thread;
-    struct hearth_err err; /* the step's first error; its code is 0 where all is well */
+    struct hearth_err err;  /* the step's first error; its code is 0 where all is well */
     uint64_t ticket, moves; /* the last step's, and the last move's */
     uint64_t hot_allocs;
 

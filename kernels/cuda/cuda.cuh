@@ -3,7 +3,8 @@
  * form, the step's metadata, and the layout of activations. Included by kernels/cuda/ alone.
  *
  * The backend is C with templates: no STL, no exceptions. Kernels first in a file, launchers last. Every kernel is
- * launched through cuda_launch_on(), every runtime call is checked with cuda_ok(); the first failure sticks in the device.
+ * launched through cuda_launch_on(), every runtime call is checked with cuda_ok(); the first failure sticks in the
+ * device.
  *
  * A step is recorded (step.cu): ops are appended to a list and run at step_end, eagerly, under capture, or not at all
  * where a captured graph of the same shape is replayed. So what an op's launcher reads from the host must be the same
@@ -27,9 +28,9 @@ enum {
     ATTEND_CHUNK = 256, /* tokens of KV per attention work item: fixed, so that a sum's order follows positions alone */
     ATTEND_FIRST = 8, /* pages of an item that are read first, one a warp, where heads have up to 128 dimensions */
     GRAPHS_MAX = 64,
-    SWITCH_ROWS = 64, /* more rows than this go through cuBLASLt where a step allows it: measured, see README.md */
+    SWITCH_ROWS = 64,      /* more rows than this go through cuBLASLt where a step allows it: measured, see README.md */
     SWITCH_ROWS_KEPT = 32, /* the same where expanded copies of all matrices are there */
-    AHEAD = 3,        /* steps in flight */
+    AHEAD = 3,             /* steps in flight */
     RING = AHEAD + 1,
 };
 
@@ -37,14 +38,13 @@ enum {
 
 /*
  * The prepared form of a matrix input: fp16 in the order in which mma fragments want it, with sub-block sums.
- * Records of 256 elements, PREP_REC halves each, lie [ceil(k / 256)][BATCH_ROWS_MAX rows]: a step's rows of a record are
- * one piece, and one bulk copy brings them. In a record:
- *     4 groups of 64 elements, each padded to 72 halves (so that four lanes' 16-byte loads hit different banks);
- *       within a group, every 4 consecutive elements lie in the order 0,2,1,3: a lane's 8 bytes are then the
- *       B fragment's (x0,x2),(x1,x3), which is how nibbles come out of `w & 0x000f000f` and `w >> 8`
- *     8 halves: S_hi of the 8 sub-blocks of 32; 8 halves: S_lo; S = sum of the *rounded* elements, split hi + lo
- *     padding, so that the 16-byte loads of neighbouring rows hit different banks
- * One form serves every weight type. Elements past k are finite (weights there are zero).
+ * Records of 256 elements, PREP_REC halves each, lie [ceil(k / 256)][BATCH_ROWS_MAX rows]: a step's rows of a record
+ * are one piece, and one bulk copy brings them. In a record: 4 groups of 64 elements, each padded to 72 halves (so that
+ * four lanes' 16-byte loads hit different banks); within a group, every 4 consecutive elements lie in the order
+ * 0,2,1,3: a lane's 8 bytes are then the B fragment's (x0,x2),(x1,x3), which is how nibbles come out of `w &
+ * 0x000f000f` and `w >> 8` 8 halves: S_hi of the 8 sub-blocks of 32; 8 halves: S_lo; S = sum of the *rounded* elements,
+ * split hi + lo padding, so that the 16-byte loads of neighbouring rows hit different banks One form serves every
+ * weight type. Elements past k are finite (weights there are zero).
  *
  * The plain form is row-major fp16 (the cuBLASLt prefill path reads it): `plain` says which one a buffer holds.
  */
@@ -63,14 +63,20 @@ struct act_buf {
 };
 
 /* Halves of a buffer of prepared rows. */
-__host__ __device__ static inline uint64_t prep_halves(uint32_t k) { return (k + 255) / 256 * (uint64_t)PREP_STEP; }
+__host__ __device__ static inline uint64_t prep_halves(uint32_t k)
+{
+    return (k + 255) / 256 * (uint64_t)PREP_STEP;
+}
 /* Offset of element k in a prepared row, and of its sub-block's S_hi (S_lo is 8 further). */
 __host__ __device__ static inline uint32_t prep_at(uint32_t k)
 {
     uint32_t j = k & 3;
     return (k >> 8) * PREP_STEP + (k >> 6 & 3) * PREP_GROUP + (k & 60) + (j == 1 ? 2 : j == 2 ? 1 : j);
 }
-__host__ __device__ static inline uint32_t prep_sum_at(uint32_t k) { return (k >> 8) * PREP_STEP + PREP_SUM + (k >> 5 & 7); }
+__host__ __device__ static inline uint32_t prep_sum_at(uint32_t k)
+{
+    return (k >> 8) * PREP_STEP + PREP_SUM + (k >> 5 & 7);
+}
 __device__ static inline uint32_t act_at(const act_buf &a, uint32_t row, uint32_t k)
 {
     return row * a.ld + (a.plain ? k : prep_at(k));
@@ -110,7 +116,7 @@ struct workspace {
     uint32_t *ticket; /* [TICKETS] zero between kernels: the last arriver resets what it used */
     __half *wscratch; /* prefill: one dequantised slice of a matrix */
     uint64_t wscratch_bytes;
-    float *split; /* [SPLIT_FLOATS] split-K partials of the GEMM body */
+    float *split;    /* [SPLIT_FLOATS] split-K partials of the GEMM body */
     __half *wg_x[2]; /* gemm_wgmma.cu: a matrix input by order of k, ACT_FF in `down`'s, and products */
     __half *wg_ff;
     float *wg_sums;
@@ -237,7 +243,7 @@ struct device {
     bool pdl_chain;            /* the launch before this one on the stream may be overlapped */
     cudaStream_t stream, copy; /* steps and everything in step order; weight uploads (moves have their own: move.cu) */
     cudaEvent_t uploaded;
-    struct hearth_err err; /* the first failure; code 0 = none */
+    struct hearth_err err;                      /* the first failure; code 0 = none */
     uint64_t hot_allocs, hot_graphs, hot_waits; /* see device_info; counted wherever they are done */
     bool capturing;
     struct workspace ws;
@@ -259,8 +265,8 @@ struct device {
     struct mover *mover;
     struct lt *lt;
     struct wdev *weights;
-    uint64_t kept_bytes;          /* in expanded copies */
-    uint64_t kept_room;           /* for more of them, where kept_asked */
+    uint64_t kept_bytes; /* in expanded copies */
+    uint64_t kept_room;  /* for more of them, where kept_asked */
     bool kept_asked;
     /* gemm_wgmma.cu: products that nobody has added to x yet, and gate and up before their activation */
     sums add, gate_up;
@@ -268,7 +274,7 @@ struct device {
     uint32_t add_n;
     bool ff_there; /* ws.wg_ff holds ACT_FF */
     struct op_ffn_up ffn_up;
-    uint32_t depth; /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
+    uint32_t depth;    /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
     const void *model; /* the step's: see batch */
 };
 

@@ -1,6 +1,6 @@
 /*
- * local.cuh - what device.cu, step.cu, upload.cu, move.cu, sample.cu and prefill.cu ask of each other. Kernels need cuda.cuh
- * only.
+ * local.cuh - what device.cu, step.cu, upload.cu, move.cu, sample.cu and prefill.cu ask of each other. Kernels need
+ * cuda.cuh only.
  */
 #ifndef HEARTH_CUDA_LOCAL_CUH
 #define HEARTH_CUDA_LOCAL_CUH

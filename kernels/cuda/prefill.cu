@@ -24,15 +24,16 @@
 enum { LT_SHAPES = 256, LT_TRIES = 8 };
 static const uint64_t LT_WORKSPACE = 32ull << 20;
 
-#define LT_CALLS(X)                                                                                     \
-    X(cublasLtCreate)                                                                                   \
-    X(cublasLtDestroy)                                                                                  \
-    X(cublasLtMatmulDescCreate)                                                                         \
-    X(cublasLtMatmulDescDestroy)                                                                        \
-    X(cublasLtMatmulDescSetAttribute)                                                                   \
-    X(cublasLtMatrixLayoutCreate)                                                                       \
-    X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) \
-        X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
+#define LT_CALLS(X)                                                                                              \
+    X(cublasLtCreate)                                                                                            \
+    X(cublasLtDestroy)                                                                                           \
+    X(cublasLtMatmulDescCreate)                                                                                  \
+    X(cublasLtMatmulDescDestroy)                                                                                 \
+    X(cublasLtMatmulDescSetAttribute)                                                                            \
+    X(cublasLtMatrixLayoutCreate)                                                                                \
+    X(cublasLtMatrixLayoutDestroy)                                                                               \
+    X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute) \
+        X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
 
 /* y[rows, n] (+)= x[rows, k] w[n, k]^T */
 struct lt_shape {

@@ -43,9 +43,8 @@ __device__ static inline void unpack_eight(uint32_t type, const uint8_t *tile, u
             uint32_t m = i & 3, lane = g << 2 | ((k >> 2 & 3) + (i >> 2)), w = s >> 1;
             uint32_t lo =
                 ((const uint32_t *)(u + (2 * h + (w >> 2)) * 512 + lane * 16))[w & 3] >> (8 * m + 4 * (s & 1)) & 15;
-            uint32_t hi = ((const uint32_t *)(u + 2048 + h * 512 + lane * 16))[w >> 1] >>
-                              (8 * m + 4 * (w & 1) + 2 * (s & 1)) &
-                          3;
+            uint32_t hi =
+                ((const uint32_t *)(u + 2048 + h * 512 + lane * 16))[w >> 1] >> (8 * m + 4 * (w & 1) + 2 * (s & 1)) & 3;
             int sc = (int)(u[3072 + row * 16 + s]) - 128;
             out[i] = __half2float(((const __half *)(u + 3328))[row]) * (float)sc * (float)((int)(lo | hi << 4) - 32);
         }

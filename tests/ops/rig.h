@@ -28,7 +28,7 @@ struct op_case {
     uint32_t window;
     float att_softcap, softcap, embed_scale;
     enum dtype kv_type;
-    enum dtype mix[PARTS]; /* of single matrices instead of `type`; DT_F32 = 0: `type` */
+    enum dtype mix[PARTS];          /* of single matrices instead of `type`; DT_F32 = 0: `type` */
     struct seq_shape seq[SEQS_MAX]; /* n_row 0 ends */
 };
 extern const struct op_case op_cases[];
@@ -62,9 +62,10 @@ struct rig {
     float *vec[10];
     struct rope rope;
     float *bias_qkv, *bias_o, *bias_ffn, *bias_down;
-    void *host;                   /* a page, in memory for moves */
-    bool fast;                    /* steps outside the invariant mode */
-    uint32_t pages[SEQS_MAX][SEQ_PAGES]; /* block tables: pages of the sequences interleaved, so that none is contiguous */
+    void *host; /* a page, in memory for moves */
+    bool fast;  /* steps outside the invariant mode */
+    uint32_t pages[SEQS_MAX]
+                  [SEQ_PAGES]; /* block tables: pages of the sequences interleaved, so that none is contiguous */
 };
 enum { RIG_PAGES = SEQS_MAX * SEQ_PAGES };
 

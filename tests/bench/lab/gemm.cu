@@ -4,9 +4,12 @@
  * included).
  *
  *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/gemm.cu
- * build/kernels/libkernels.a ... -o lab lab check      every type x shapes x rows against double on the host, and rows'
- * bits at 1 row against all others lab ops        q|k|v, gate|up and head against the plain kernels of gemm_ref.cu lab
- * step SHAPE CONTEXT ROWS...   decode steps, SHAPE = 8b, 1b or 1.5b
+ *       build/kernels/libkernels.a ... -o lab
+ *
+ *   lab check                         every type x shapes x rows against double on the host, and rows' bits at one row
+ *                                     against all others
+ *   lab ops                           q|k|v, gate|up and head against the plain kernels of gemm_ref.cu
+ *   lab step SHAPE CONTEXT ROWS...    decode steps, SHAPE = 8b, 1b or 1.5b: of 160 from CONTEXT on, the median of 120
  */
 #include "tests/bench/lab/lab.cuh"
 
