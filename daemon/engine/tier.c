@@ -18,12 +18,12 @@ static const double used_seconds = 60;               /* a file's use is told of 
 
 /*
  * While host memory is pinned this thread stands still, 3 ms for a slab, and so does whoever comes then. After a slab
- * that took d there is none for another d where sequences only decode: the steps submitted ahead cover that. Where a
- * prompt waits for its first token, or may come at any moment, there is none for that many times d, and none before its
- * step is under way; with nothing under way this counts from the last step on, as who has got an answer may ask again
- * at once.
+ * that took d there is none for so many times d: where sequences only decode, which steps submitted ahead cover, but
+ * the GPU is held up too (8B lost a tenth of its decode on an H100 where it was once d); and where a prompt waits for
+ * its first token, or may come at any moment, and then none before its step is under way. With nothing under way this
+ * counts from the last step on, as who has got an answer may ask again at once.
  */
-static const double pin_rest = 9;
+static const double pin_rest_steps = 19, pin_rest = 9;
 
 /* A GPU keeps that many pieces under way, and the steps do not feel them: the link has a sixtieth of its memory's rate.
  * A CPU copies in the call, between two steps. */
@@ -126,7 +126,7 @@ static bool is_busy(const struct tier *t)
 /* Whether a slab may be pinned by now. Else the next turn may, or the one at `pin_at`. */
 static bool may_pin(struct tier *t, bool urgent)
 {
-    double rest = urgent ? (is_busy(t) ? 1 : 0) : t->beside == TIER_STEPS ? 1 : pin_rest;
+    double rest = urgent ? (is_busy(t) ? 1 : 0) : t->beside == TIER_STEPS ? pin_rest_steps : pin_rest;
     double since = !urgent && t->beside == TIER_ALONE && t->busy > t->pin_ended ? t->busy : t->pin_ended;
     t->pin_at = since + rest * t->pin_took;
     return t->beside != TIER_SUBMIT && engine_now() >= t->pin_at;
