@@ -29,6 +29,7 @@ __device__ static inline uint32_t divided(uint32_t x, uint32_t by)
 
 /* What the sequences of the step come to, worked out by every block: [s] and its prefix sums. */
 struct plan {
+    static constexpr bool ONE = false;
     uint32_t item[BATCH_SEQS_MAX + 1]; /* work items before sequence s */
     uint32_t part[BATCH_SEQS_MAX + 1]; /* (row, chunk) pairs before it: partial sums */
     uint32_t row[BATCH_SEQS_MAX], n_row[BATCH_SEQS_MAX], pos[BATCH_SEQS_MAX]; /* rows within the window of rows */
@@ -86,6 +87,7 @@ __device__ static void plan_make(plan *p, const split_args &a)
 /* The plan of most decode steps, those of attend_args.one: an item a chunk and head, and one number to read. Kernels
  * for it alone are short, and code that a kernel executes once costs more to fetch than to execute. */
 struct plan_one {
+    static constexpr bool ONE = true;
     uint32_t pos;
 };
 

@@ -158,7 +158,7 @@ template <int D, class P>
 __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __grid_constant__ split_args a)
 {
     typedef shape<D> S;
-    constexpr bool ONE = sizeof(P) == sizeof(plan_one);
+    constexpr bool ONE = P::ONE;
     __shared__ __align__(16) scratch<D> x;
     pdl_go();
     int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;

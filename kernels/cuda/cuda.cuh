@@ -36,18 +36,21 @@ enum {
 
 /* --- activations ---------------------------------------------------------------------------------------------- */
 
+/* clang-format off: a table */
 /*
  * The prepared form of a matrix input: fp16 in the order in which mma fragments want it, with sub-block sums.
- * Records of 256 elements, PREP_REC halves each, lie [ceil(k / 256)][BATCH_ROWS_MAX rows]: a step's rows of a record
- * are one piece, and one bulk copy brings them. In a record: 4 groups of 64 elements, each padded to 72 halves (so that
- * four lanes' 16-byte loads hit different banks); within a group, every 4 consecutive elements lie in the order
- * 0,2,1,3: a lane's 8 bytes are then the B fragment's (x0,x2),(x1,x3), which is how nibbles come out of `w &
- * 0x000f000f` and `w >> 8` 8 halves: S_hi of the 8 sub-blocks of 32; 8 halves: S_lo; S = sum of the *rounded* elements,
- * split hi + lo padding, so that the 16-byte loads of neighbouring rows hit different banks One form serves every
- * weight type. Elements past k are finite (weights there are zero).
+ * Records of 256 elements, PREP_REC halves each, lie [ceil(k / 256)][BATCH_ROWS_MAX rows]: a step's rows of a record are
+ * one piece, and one bulk copy brings them. In a record:
+ *     4 groups of 64 elements, each padded to 72 halves (so that four lanes' 16-byte loads hit different banks);
+ *       within a group, every 4 consecutive elements lie in the order 0,2,1,3: a lane's 8 bytes are then the
+ *       B fragment's (x0,x2),(x1,x3), which is how nibbles come out of `w & 0x000f000f` and `w >> 8`
+ *     8 halves: S_hi of the 8 sub-blocks of 32; 8 halves: S_lo; S = sum of the *rounded* elements, split hi + lo
+ *     padding, so that the 16-byte loads of neighbouring rows hit different banks
+ * One form serves every weight type. Elements past k are finite (weights there are zero).
  *
  * The plain form is row-major fp16 (the cuBLASLt prefill path reads it): `plain` says which one a buffer holds.
  */
+/* clang-format on */
 enum {
     PREP_GROUP = 72,
     PREP_SUM = 4 * PREP_GROUP,

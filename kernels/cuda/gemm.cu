@@ -28,12 +28,16 @@ void gemm_init(struct device *)
 {
 }
 
+/* One row of activations fits beside two stages of the widest type: cards have 99 to 227 KiB for it. */
+static bool row_fits(const struct device *d, uint32_t n_rec)
+{
+    return few_shape<1, 1, END_REST>::fixed(n_rec) + 2 * CHUNKS * t16_unit(DT_Q6_K) <= smem_for(d, 1);
+}
+
 /* Which of the two; invariant steps ask the matrix alone. */
 static bool few(const struct device *d, const wdev *w, uint32_t cap)
 {
-    /* one row of activations beside two stages of the widest type: cards have 99 to 227 KiB for it */
-    bool can =
-        d->cc >= 90 && few_shape<1, 1, END_REST>::fixed(w->n_rec) + 2 * CHUNKS * t16_unit(DT_Q6_K) <= smem_for(d, 1);
+    bool can = d->cc >= 90 && row_fits(d, w->n_rec);
     for (uint32_t i = 0; i < w->n_part; i++)
         can = can && int_type(w->part[i].type);
     return can && (cap <= FEW_ROWS || d->invariant);
@@ -176,6 +180,8 @@ void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, ui
     const wdev *w = wdev_of(op->w);
     uint32_t d_ff = op->glu == GLU_GELU ? w->n_out : w->n_out / 2;
     gemm_args a = args_of(d, w, row0, cap);
+    /* few writes no sub-block sums, which `down` wants where it is too long for few */
+    a.few = a.few && row_fits(d, (d_ff + 255) / 256);
     from_norm(d, &a, &op->norm, NULL);
     if (op->glu != GLU_GELU && !w->interleaved) {
         to_tmp(d, a);

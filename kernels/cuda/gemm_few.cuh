@@ -33,7 +33,7 @@ enum {
 /*
  * A block by its rows and its sets of eight multiplying warps, and offsets in its shared memory. Two sets take a tile's
  * records in turns, of a block of one tile, or, where tiles are finished in pairs, a tile each. sums: two buffers of
- * [warp][TILES][M][16 rows][4 quarters]; squares: the norm's, a warp each.
+ * [warp][TILES][M][16 rows][4 quarters]; squares: the norm's, a warp each, of which the first set's are read.
  */
 template <int M, int SETS, int END> struct few_shape {
     enum {
@@ -119,10 +119,12 @@ __device__ static inline void few_ask(const gemm_args &a, uint32_t lane)
  * A warp's records of a row become integers one by one, in a loop that is not unrolled: code is fetched as it is run,
  * and a record more costs what its instructions do. AHEAD of them are on their way.
  *
- * Of a prepared row: every EACH-th record from r0 to r1, src that of r0.
+ * Of a prepared row of n: every EACH-th record from r0 to r1, src that of r0. What lies past its end is another row's,
+ * of whatever the workspace served before: zeros here, as a record's factor follows its greatest element.
  */
 template <int EACH>
-__device__ static inline void few_take(const __half *src, uint32_t r0, uint32_t r1, uint8_t *dst, uint32_t lane)
+__device__ static inline void few_take(const __half *src, uint32_t n, uint32_t r0, uint32_t r1, uint8_t *dst,
+                                       uint32_t lane)
 {
     enum { AHEAD = 4 };
     uint4 h[AHEAD];
@@ -141,6 +143,11 @@ __device__ static inline void few_take(const __half *src, uint32_t r0, uint32_t 
         float2 p = __half22float2(*(const __half2 *)&w.x), q = __half22float2(*(const __half2 *)&w.y);
         float2 s = __half22float2(*(const __half2 *)&w.z), t = __half22float2(*(const __half2 *)&w.w);
         float v[8] = {p.x, q.x, p.y, q.y, s.x, t.x, s.y, t.y}; /* fours lie in the order 0, 2, 1, 3 */
+        uint32_t k = r * 256 + lane * 8;
+        if (k + 8 > n)
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                v[j] = k + j < n ? v[j] : 0.f;
         int_record(dst + r * IX_REC, lane, v);
     }
 }
@@ -246,7 +253,7 @@ __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8
         pdl_wait();
 #pragma unroll 1
         for (uint32_t m = 0; m < M; m++)
-            few_take<S::BY_REC>(row + m * PREP_REC, r0, r1, xs + m * row_step, lane);
+            few_take<S::BY_REC>(row + m * PREP_REC, a.k, r0, r1, xs + m * row_step, lane);
     }
     __syncwarp();
     struct type_a {
@@ -255,9 +262,11 @@ __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8
     struct type_b {
         enum { value = TB };
     };
-    auto pass = [&](uint32_t n) { /* stages that are another set's, or done */
-                                  for (s += n; s >= stages; s -= stages)
-                                      phase ^= 1;
+    /* Stages that are another set's. By record a stage is always the same set's, as their number is even; by tile the
+     * ring holds all of the block's (few_rows): a phase is never taken for the one before. */
+    auto pass = [&](uint32_t n) {
+        for (s += n; s >= stages; s -= stages)
+            phase ^= 1;
     };
 #pragma unroll 1
     for (uint32_t i = S::BY_TILE ? set : 0; i < n; i += S::BY_TILE + 1) {
@@ -475,7 +484,7 @@ template <int SETS> static uint32_t few_room(const struct device *d, int blocks)
     return SETS == 1 ? smem_for(d, blocks) : smem_for(d, 1) - smem_for(d, 4);
 }
 
-/* Whether M rows of activations fit beside two stages a set. */
+/* Whether M rows of activations fit beside two stages, of two sets one of a record each. */
 template <int TA, int TB, int M, int SETS, int END> static bool few_fits(const struct device *d, uint32_t n_rec)
 {
     using R = few_ring<TA, TB>;
@@ -506,6 +515,15 @@ template <int TA, int TB, int M, int SETS, int END> static void launch_few(struc
                 fixed + a.stages * a.stage, LAUNCH_PDL, a);
 }
 
+/* Whether a block's pair of tiles may have a set of warps each: a pair a processor at most, and room for all of it. */
+template <int TA, int TB> static bool few_by_tile(const struct device *d, const gemm_args &a)
+{
+    using R = few_ring<TA, TB>;
+    uint32_t stages = 2 * ((a.n_rec + CHUNKS - 1) / CHUNKS) * (R::PA > R::PB ? R::PA : R::PB);
+    return a.pair && a.tile_hi - a.tile_lo <= 2 * (uint32_t)d->sms && stages <= STAGES_MAX &&
+           few_shape<1, 2, END_QKV>::fixed(a.n_rec) + stages * R::stage(a.n_rec) <= few_room<2>(d, 2);
+}
+
 /*
  * All rows, by fours, twos and ones. SETS: of warps that share a tile, one or two, which is a matter of the matrix
  * alone, as a sum's order follows. A single row whose tiles are finished in pairs, a pair a processor at most, has a
@@ -519,8 +537,7 @@ template <int TA, int TB, int SETS, int END> static void few_rows(struct device 
             m = 4, launch_few<TA, TB, 4, SETS, END>(d, a);
         else if (rows >= 2 && few_fits<TA, TB, 2, SETS, END>(d, a.n_rec))
             m = 2, launch_few<TA, TB, 2, SETS, END>(d, a);
-        else if (END == END_QKV && a.pair && a.tile_hi - a.tile_lo <= 2 * (uint32_t)d->sms &&
-                 few_fits<TA, TB, 1, 2, END_QKV>(d, a.n_rec))
+        else if (END == END_QKV && few_by_tile<TA, TB>(d, a))
             m = 1, launch_few<TA, TB, 1, 2, END_QKV>(d, a);
         else
             m = 1, launch_few<TA, TB, 1, SETS, END>(d, a);

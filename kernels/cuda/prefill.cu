@@ -5,8 +5,8 @@
  * The library is opened at run time; without it, or where its header was missing at build time, every row goes through
  * the GEMM body. Its algorithm is chosen by trial once per shape and kept: the heuristics' first choice can be far off.
  * What it has no algorithm for goes through a plain kernel of our own. Rows are rounded up to 64, so that there are few
- * shapes. Results differ from the body's in the last bits (another
- * order of summation, gate and up rounded to fp16), which is why `invariant` steps never come here.
+ * shapes. Results differ from the body's in the last bits (another order of summation, gate and up rounded to fp16),
+ * which is why `invariant` steps never come here.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/dequant.cuh"

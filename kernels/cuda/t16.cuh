@@ -1,3 +1,4 @@
+/* clang-format off: a table */
 /*
  * t16.cuh - the weights' layout on the GPU and the arithmetic on it: tiles of 16 rows x records of 256 k, by type.
  *
@@ -15,17 +16,20 @@
  *   Q4_K 2304: 0 planes [h][p]: file bytes qs[32t + 16p ..], nibbles of sub-blocks 2t (low) and 2t + 1 (high)
  *              2048 u32 a lane: sc(2t), sc(2t+1) of g, the same of g + 8, m(2t) of g, 2 bits of m(2t+1) of g + 8
  *              2176 u16 a lane: m(2t+1) of g, m(2t) of g + 8, 4 bits of m(2t+1) of g + 8;  2240 (d, dmin) a row
- *   Q5_K 2816: as Q4_K, but 2048 planes of fifth bits (u32 [h][p] a lane: word u's byte i has bit u of byte i for the
- * low nibble, bit 4 + u for the high one), then 2560, 2688, 2752 Q6_K 3360: 0 planes [h][p] of low nibbles: word 4p + i
- * holds k 16s + 4t + 0..3 for s = 2(4p+i) (low nibble of each byte) and s + 1 (high); 2048 planes [h] of upper bits:
- * word j's byte i has those of byte i of words 2j and 2j + 1, low nibble first, two bits each; 3072 scales [16
- * rows][16]; 3328 d [16] Q8_0 2176 x 2: planes [h][p]: word s & 3 of plane p holds k 128q + 16s + 4t + 0..3, s = 4p +
- * i; 2048 d [16][4] Q4_0 2304: nibbles as Q6_K; 2048 d [16][8] F16, BF16 2048 x 4: planes [h][p]: k 64t + 16q + 8p +
- * 0..7, every four in the order 0,2,1,3 F32  2048 x 8: planes [h][p]: k 64t + 8q + 4p + 0..3
+ *   Q5_K 2816: as Q4_K, but 2048 planes of fifth bits (u32 [h][p] a lane: word u's byte i has bit u of byte i for the low
+ *              nibble, bit 4 + u for the high one), then 2560, 2688, 2752
+ *   Q6_K 3360: 0 planes [h][p] of low nibbles: word 4p + i holds k 16s + 4t + 0..3 for s = 2(4p+i) (low nibble of
+ *              each byte) and s + 1 (high); 2048 planes [h] of upper bits: word j's byte i has those of byte i of
+ *              words 2j and 2j + 1, low nibble first, two bits each; 3072 scales [16 rows][16]; 3328 d [16]
+ *   Q8_0 2176 x 2: planes [h][p]: word s & 3 of plane p holds k 128q + 16s + 4t + 0..3, s = 4p + i; 2048 d [16][4]
+ *   Q4_0 2304: nibbles as Q6_K; 2048 d [16][8]
+ *   F16, BF16 2048 x 4: planes [h][p]: k 64t + 16q + 8p + 0..7, every four in the order 0,2,1,3
+ *   F32  2048 x 8: planes [h][p]: k 64t + 8q + 4p + 0..3
  *
  * Exactness, in fp16: sc * q <= 1953 and q - 32, q - 128, q - 8 are integers that fp16 holds; their products with fp16
  * activations are summed in f32 and scaled afterwards. BF16 becomes fp16 (exact from 6e-5 on), F32 is split hi + lo.
  */
+/* clang-format on */
 #ifndef HEARTH_CUDA_T16_CUH
 #define HEARTH_CUDA_T16_CUH
 
