@@ -87,15 +87,17 @@ static void pack_bytes(struct packer *p, const struct wire_bytes *s, bool bin)
     }
 }
 
-static void pack_ids(struct packer *p, const struct wire_ids *ids, bool bin)
+static void pack_ids(struct packer *p, const struct wire_ids *ids)
+{
+    msgpack_pack_array(&p->pk, ids->n);
+    for (size_t i = 0; i < ids->n; i++)
+        msgpack_pack_int32(&p->pk, ids->v[i]);
+}
+
+/* As bytes, some KiB at a time: a call for each would be what a long timeline costs. */
+static void pack_ids_bin(struct packer *p, const struct wire_ids *ids)
 {
     uint32_t le[1024];
-    if (!bin)
-        msgpack_pack_array(&p->pk, ids->n);
-    for (size_t i = 0; !bin && i < ids->n; i++)
-        msgpack_pack_int32(&p->pk, ids->v[i]);
-    if (!bin)
-        return;
     msgpack_pack_bin(&p->pk, ids->n * 4);
     for (size_t i = 0, n; i < ids->n; i += n) {
         for (n = 0; n < sizeof le / sizeof *le && i + n < ids->n; n++)
@@ -189,7 +191,7 @@ static void pack_field(struct packer *p, const struct wire_type *t, const struct
         pack_bytes(p, MEMBER(struct wire_bytes, msg, f->offset), f->flags & FIELD_BIN);
         break;
     case WIRE_IDS:
-        pack_ids(p, MEMBER(struct wire_ids, msg, f->offset), f->flags & FIELD_BIN);
+        (f->flags & FIELD_BIN ? pack_ids_bin : pack_ids)(p, MEMBER(struct wire_ids, msg, f->offset));
         break;
     case WIRE_STRS: {
         const struct wire_strs *strs = MEMBER(struct wire_strs, msg, f->offset);
