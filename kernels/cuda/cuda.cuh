@@ -26,7 +26,7 @@ extern "C" {
 enum {
     GEMM_ROWS = 64,     /* rows one GEMM launch takes; more rows are several launches */
     ATTEND_CHUNK = 256, /* tokens of KV per attention work item: fixed, so that a sum's order follows positions alone */
-    ATTEND_FIRST = 8, /* pages of an item that are read first, one a warp, where heads have up to 128 dimensions */
+    ATTEND_FIRST = 8,   /* pages of an item that are read first, one a warp, where heads have up to 128 dimensions */
     GRAPHS_MAX = 64,
     SWITCH_ROWS = 64,      /* more rows than this go through cuBLASLt where a step allows it: measured, see README.md */
     SWITCH_ROWS_KEPT = 32, /* the same where expanded copies of all matrices are there */
@@ -36,7 +36,7 @@ enum {
 
 /* --- activations ---------------------------------------------------------------------------------------------- */
 
-/* clang-format off: a table */
+/* clang-format off */
 /*
  * The prepared form of a matrix input: fp16 in the order in which mma fragments want it, with sub-block sums.
  * Records of 256 elements, PREP_REC halves each, lie [ceil(k / 256)][BATCH_ROWS_MAX rows]: a step's rows of a record are

@@ -263,7 +263,7 @@ __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8
         enum { value = TB };
     };
     /* Stages that are another set's. By record a stage is always the same set's, as their number is even; by tile the
-     * ring holds all of the block's (few_rows): a phase is never taken for the one before. */
+     * ring holds all of the block's (few_by_tile): a phase is never taken for the one before. */
     auto pass = [&](uint32_t n) {
         for (s += n; s >= stages; s -= stages)
             phase ^= 1;
@@ -496,7 +496,8 @@ template <int TA, int TB, int M, int SETS, int END> static void launch_few(struc
 {
     static uint32_t done;
     using R = few_ring<TA, TB>;
-    constexpr uint32_t per = R::PA > R::PB ? R::PA : R::PB, even = SETS == 1 ? 1 : SETS * per;
+    constexpr uint32_t per = R::PA > R::PB ? R::PA : R::PB;
+    constexpr uint32_t even = SETS == 1 ? 1 : SETS * per; /* stages come in whole turns of the sets: see pass() */
     uint32_t fixed = few_shape<M, SETS, END>::fixed(a.n_rec), units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1),
              room = few_room<SETS>(d, 2), blocks = 2;
     a.stage = R::stage(a.n_rec);

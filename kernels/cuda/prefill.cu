@@ -24,16 +24,21 @@
 enum { LT_SHAPES = 256, LT_TRIES = 8 };
 static const uint64_t LT_WORKSPACE = 32ull << 20;
 
-#define LT_CALLS(X)                                                                                              \
-    X(cublasLtCreate)                                                                                            \
-    X(cublasLtDestroy)                                                                                           \
-    X(cublasLtMatmulDescCreate)                                                                                  \
-    X(cublasLtMatmulDescDestroy)                                                                                 \
-    X(cublasLtMatmulDescSetAttribute)                                                                            \
-    X(cublasLtMatrixLayoutCreate)                                                                                \
-    X(cublasLtMatrixLayoutDestroy)                                                                               \
-    X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute) \
-        X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
+/* clang-format off */
+#define LT_CALLS(X) \
+    X(cublasLtCreate) \
+    X(cublasLtDestroy) \
+    X(cublasLtMatmulDescCreate) \
+    X(cublasLtMatmulDescDestroy) \
+    X(cublasLtMatmulDescSetAttribute) \
+    X(cublasLtMatrixLayoutCreate) \
+    X(cublasLtMatrixLayoutDestroy) \
+    X(cublasLtMatmulPreferenceCreate) \
+    X(cublasLtMatmulPreferenceDestroy) \
+    X(cublasLtMatmulPreferenceSetAttribute) \
+    X(cublasLtMatmulAlgoGetHeuristic) \
+    X(cublasLtMatmul)
+/* clang-format on */
 
 /* y[rows, n] (+)= x[rows, k] w[n, k]^T */
 struct lt_shape {

@@ -1,4 +1,4 @@
-/* clang-format off: a table */
+/* clang-format off */
 /*
  * t16.cuh - the weights' layout on the GPU and the arithmetic on it: tiles of 16 rows x records of 256 k, by type.
  *
