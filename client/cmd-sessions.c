@@ -7,7 +7,7 @@
 
 /* --- list ------------------------------------------------------------------------------------------------------- */
 
-static const char *kept(const struct hearth_session *s)
+static const char *retention_text(const struct hearth_session *s)
 {
     bool soon = s->expires < (double)time(NULL) + 3600; /* the daemon looks every hour */
     return s->damaged        ? "damaged"
@@ -29,7 +29,7 @@ static void add_row(void *table, const struct hearth_session *s)
     snprintf(turns, sizeof turns, "%lld", (long long)s->turns);
     snprintf(tokens, sizeof tokens, "%lld", (long long)s->tokens);
     table_add(table, 9, s->name, s->id, s->model, turns, tokens, human_bytes(s->bytes), human_bytes(s->kv_bytes),
-              human_ago(s->used), kept(s));
+              human_ago(s->used), retention_text(s));
 }
 
 static int run_list(const struct cmd *cmd, int argc, char **argv)
@@ -88,7 +88,7 @@ static void print_facts(const struct hearth_session *s)
     table_add(&t, 2, "used", human_ago(s->used));
     table_add(&t, 2, "kept",
               s->busy          ? "a generation is running in it"
-              : s->expires > 0 ? kept(s)
+              : s->expires > 0 ? retention_text(s)
                                : "until it is removed");
     if (s->pinned)
         table_add(&t, 2, "pinned", "yes");

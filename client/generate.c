@@ -76,7 +76,7 @@ static void interrupts_end(void)
 /* --- a generation ------------------------------------------------------------------------------------------------ */
 
 /* Where a stream is. */
-struct place {
+struct stream_pos {
     int64_t stream, tokens; /* -1: not known */
 };
 
@@ -103,7 +103,7 @@ static void show_event(const struct gen *gen, const struct hearth_event *ev)
 }
 
 /* How to have the rest of a stream whose connection has broken. */
-static void show_way_back(const struct place *at)
+static void show_resume_hint(const struct stream_pos *at)
 {
     progress_clear();
     if (at->stream >= 0)
@@ -116,7 +116,7 @@ static int gen_wait(struct hearth *h, const struct gen *gen, uint32_t request, s
                     struct hearth_err *err)
 {
     int interrupts = 0;
-    struct place at = {-1, 0};
+    struct stream_pos at = {-1, 0};
     for (;;) {
         struct hearth_event ev;
         int rc;
@@ -140,7 +140,7 @@ static int gen_wait(struct hearth *h, const struct gen *gen, uint32_t request, s
         if (rc == 0)
             rc = hearth_wait(h, interrupt_pipe[0], NULL, err);
         if (rc < 0) {
-            show_way_back(&at);
+            show_resume_hint(&at);
             return rc;
         }
         char byte;

@@ -27,7 +27,7 @@ struct import {
 };
 
 /* Frees it at the end. */
-static void *keep(struct import *im, void *p)
+static void *own(struct import *im, void *p)
 {
     void **v = realloc(im->blocks, (im->n_blocks + 1) * sizeof *v);
     if (!v)
@@ -41,10 +41,10 @@ static void *block(struct import *im, size_t size)
     void *p = malloc(size ? size : 1);
     if (!p)
         abort();
-    return keep(im, p);
+    return own(im, p);
 }
 
-static int wrong(struct import *im, const char *what, size_t turn)
+static int fail_turn(struct import *im, const char *what, size_t turn)
 {
     im->err.code = HEARTH_EPARAMS;
     snprintf(im->err.msg, sizeof im->err.msg, "turns[%zu]: %s", turn, what);
@@ -145,18 +145,18 @@ static int add_turn(struct import *im, const json_t *o, size_t i)
     struct hearth_turn t = {.role = json_string_value(json_object_get(o, "role")),
                             .created = json_number_value(created)};
     if (!t.role)
-        return wrong(im, "\"role\" is missing or no string", i);
+        return fail_turn(im, "\"role\" is missing or no string", i);
     if (created && !json_is_number(created))
-        return wrong(im, "\"created\" is no number", i);
+        return fail_turn(im, "\"created\" is no number", i);
     if (!text_parse(im, o, &t.text))
-        return wrong(im, "\"text\" is missing or no string, or \"text_hex\" no hex digits", i);
+        return fail_turn(im, "\"text\" is missing or no string, or \"text_hex\" no hex digits", i);
     if (!tokens_parse(im, json_object_get(o, "tokens"), &t.tokens))
-        return wrong(im, "\"tokens\" is missing, or has what is no id from 0 to 2147483647", i);
+        return fail_turn(im, "\"tokens\" is missing, or has what is no id from 0 to 2147483647", i);
     if (made) {
         t.has_made = made_parse(made, &t.made);
-        keep(im, t.made.sampling.logit_bias); /* the only one with memory of its own */
+        own(im, t.made.sampling.logit_bias); /* the only one with memory of its own */
         if (!t.has_made)
-            return wrong(im, "\"made\" has a member of another type", i);
+            return fail_turn(im, "\"made\" has a member of another type", i);
     }
     return add(im, t);
 }

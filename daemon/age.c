@@ -3,23 +3,23 @@
 
 #include <math.h>
 
-void age_start(struct age *a, double kept_wall, double kept_doubt, double wall, double boot)
+void clock_guard_init(struct clock_guard *a, double saved_wall, double saved_holdoff, double wall, double boot)
 {
-    bool odd = !(kept_doubt >= 0 && kept_doubt <= AGE_DOUBT); /* a damaged row, NaN among it */
-    double away = wall - kept_wall;
-    *a = (struct age){.wall = wall, .boot = boot, .doubt = odd ? AGE_DOUBT : kept_doubt};
-    if (!(away >= -AGE_LEAP && away <= AGE_AWAY))
-        a->doubt = AGE_DOUBT;
+    bool odd = !(saved_holdoff >= 0 && saved_holdoff <= CLOCK_GUARD_HOLDOFF); /* a damaged row, NaN among it */
+    double off = wall - saved_wall;
+    *a = (struct clock_guard){.wall = wall, .boot = boot, .holdoff = odd ? CLOCK_GUARD_HOLDOFF : saved_holdoff};
+    if (!(off >= -CLOCK_GUARD_MAX_STEP && off <= CLOCK_GUARD_MAX_OFF))
+        a->holdoff = CLOCK_GUARD_HOLDOFF;
 }
 
-bool age_look(struct age *a, double wall, double boot)
+bool clock_guard_update(struct clock_guard *a, double wall, double boot)
 {
     double by_wall = wall - a->wall, by_boot = boot - a->boot;
     a->wall = wall;
     a->boot = boot;
-    if (fabs(by_wall - by_boot) > AGE_LEAP)
-        a->doubt = AGE_DOUBT;
-    else if (a->doubt > 0)
-        a->doubt = a->doubt > by_boot ? a->doubt - by_boot : 0;
-    return a->doubt == 0;
+    if (fabs(by_wall - by_boot) > CLOCK_GUARD_MAX_STEP)
+        a->holdoff = CLOCK_GUARD_HOLDOFF;
+    else if (a->holdoff > 0)
+        a->holdoff = a->holdoff > by_boot ? a->holdoff - by_boot : 0;
+    return a->holdoff == 0;
 }

@@ -90,7 +90,7 @@ static int start(struct server *s, struct call *call, struct hearth_err *e)
         return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
     if (s->backup != NULL)
         return err_set(e, HEARTH_ELIMIT, "a backup is under way");
-    int rc = store_remove_all(s->store, e); /* what was removed is not to be in the copy */
+    int rc = store_purge_all(s->store, e); /* what was removed is not to be in the copy */
     if (rc != 0)
         return rc;
     struct backup *b = calloc(1, sizeof(*b));

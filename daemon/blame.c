@@ -11,18 +11,18 @@
 #include "daemon/log.h"
 
 enum {
-    STREAMS = 3, /* that failed in a row */
-    REFUSED_S = 60,
-    MOST = 64, /* entries; the oldest goes */
+    FAILURES_MAX = 3, /* that failed in a row */
+    QUARANTINE_S = 60,
+    ENTRIES_MAX = 64, /* entries; the oldest goes */
 };
 
-struct blame {
+struct quarantine {
     uid_t uid;
     char *path;
-    int streams;
+    int failures;
     time_t until; /* monotonic; once it has passed, one more failure refuses again */
     char why[120];
-    TAILQ_ENTRY(blame) entry;
+    TAILQ_ENTRY(quarantine) entry;
 };
 
 static time_t now(void)
@@ -32,26 +32,26 @@ static time_t now(void)
     return t.tv_sec;
 }
 
-static struct blame *find(const struct server *s, uid_t uid, const char *path)
+static struct quarantine *find(const struct server *s, uid_t uid, const char *path)
 {
-    struct blame *b;
-    TAILQ_FOREACH (b, &s->blames, entry)
+    struct quarantine *b;
+    TAILQ_FOREACH (b, &s->quarantined, entry)
         if (b->uid == uid && strcmp(b->path, path) == 0)
             return b;
     return NULL;
 }
 
-static void forget(struct server *s, struct blame *b)
+static void forget(struct server *s, struct quarantine *b)
 {
-    TAILQ_REMOVE(&s->blames, b, entry);
-    s->n_blames--;
+    TAILQ_REMOVE(&s->quarantined, b, entry);
+    s->n_quarantined--;
     free(b->path);
     free(b);
 }
 
-void blame_add(struct server *s, uid_t uid, const char *path, const char *why)
+void quarantine_add(struct server *s, uid_t uid, const char *path, const char *why)
 {
-    struct blame *b = find(s, uid, path);
+    struct quarantine *b = find(s, uid, path);
     if (b == NULL) {
         b = calloc(1, sizeof(*b));
         if (b == NULL || (b->path = strdup(path)) == NULL) {
@@ -59,38 +59,39 @@ void blame_add(struct server *s, uid_t uid, const char *path, const char *why)
             return; /* one attempt more is no harm */
         }
         b->uid = uid;
-        TAILQ_INSERT_TAIL(&s->blames, b, entry);
-        if (++s->n_blames > MOST)
-            forget(s, TAILQ_FIRST(&s->blames));
+        TAILQ_INSERT_TAIL(&s->quarantined, b, entry);
+        if (++s->n_quarantined > ENTRIES_MAX)
+            forget(s, TAILQ_FIRST(&s->quarantined));
     }
     snprintf(b->why, sizeof(b->why), "%s", why);
-    if (++b->streams < STREAMS)
+    if (++b->failures < FAILURES_MAX)
         return;
-    b->until = now() + REFUSED_S;
-    log_error("model %s is refused to uid %u for %d s: no engine survives it: %s", path, (unsigned)uid, REFUSED_S, why);
+    b->until = now() + QUARANTINE_S;
+    log_error("model %s is refused to uid %u for %d s: no engine survives it: %s", path, (unsigned)uid, QUARANTINE_S,
+              why);
 }
 
-void blame_clear(struct server *s, uid_t uid, const char *path)
+void quarantine_clear(struct server *s, uid_t uid, const char *path)
 {
-    struct blame *b = TAILQ_EMPTY(&s->blames) ? NULL : find(s, uid, path);
+    struct quarantine *b = TAILQ_EMPTY(&s->quarantined) ? NULL : find(s, uid, path);
     if (b != NULL)
         forget(s, b);
 }
 
-int blame_check(const struct server *s, uid_t uid, const char *path, struct hearth_err *e)
+int quarantine_check(const struct server *s, uid_t uid, const char *path, struct hearth_err *e)
 {
-    const struct blame *b = find(s, uid, path);
+    const struct quarantine *b = find(s, uid, path);
     time_t left = b != NULL ? b->until - now() : 0;
     if (left <= 0)
         return 0;
     return err_set(e, HEARTH_EENGINE,
-                   "no engine survived the last %d generations with this model (%.100s): refused for %ld s", b->streams,
-                   b->why, (long)left);
+                   "no engine survived the last %d generations with this model (%.100s): refused for %ld s",
+                   b->failures, b->why, (long)left);
 }
 
-void blame_fini(struct server *s)
+void quarantine_fini(struct server *s)
 {
-    struct blame *b;
-    while ((b = TAILQ_FIRST(&s->blames)) != NULL)
+    struct quarantine *b;
+    while ((b = TAILQ_FIRST(&s->quarantined)) != NULL)
         forget(s, b);
 }

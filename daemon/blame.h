@@ -12,12 +12,12 @@
 #include "daemon/server.h"
 
 /* A stream failed because no engine survived it; and one made a token. */
-void blame_add(struct server *s, uid_t uid, const char *path, const char *why);
-void blame_clear(struct server *s, uid_t uid, const char *path);
+void quarantine_add(struct server *s, uid_t uid, const char *path, const char *why);
+void quarantine_clear(struct server *s, uid_t uid, const char *path);
 
 /* HEARTH_EENGINE with the reason, while the model is refused. */
-int blame_check(const struct server *s, uid_t uid, const char *path, struct hearth_err *e);
+int quarantine_check(const struct server *s, uid_t uid, const char *path, struct hearth_err *e);
 
-void blame_fini(struct server *s);
+void quarantine_fini(struct server *s);
 
 #endif

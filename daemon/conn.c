@@ -124,7 +124,7 @@ void conn_drop(struct conn *c, const char *why)
     TAILQ_INSERT_TAIL(&s->dead, c, entry);
     struct call *call;
     while ((call = TAILQ_FIRST(&c->calls)) != NULL)
-        call_orphan(call);
+        call_disconnect(call);
 }
 
 void conn_reap(struct server *s)
@@ -147,10 +147,10 @@ static void make_dirty(struct conn *c)
 /* --- out ------------------------------------------------------------------------------------------------ */
 
 /* Not at once: whoever is sending has the peer's calls and streams in hand. */
-static void doom(struct conn *c, const char *why)
+static void drop_later(struct conn *c, const char *why)
 {
-    c->doomed = why;
-    c->parked = true;
+    c->drop_reason = why;
+    c->throttled = true;
     make_dirty(c);
 }
 
@@ -160,35 +160,35 @@ static void appended(struct conn *c, size_t before, int rc)
     if (rc != 0) {
         log_error("pid %d, uid %u: a frame cannot be packed (%s)", (int)c->pid, (unsigned)c->account->uid,
                   err_name(rc));
-        doom(c, "a frame could not be packed"); /* a stream with a hole in it would be worse */
+        drop_later(c, "a frame could not be packed"); /* a stream with a hole in it would be worse */
         return;
     }
     make_dirty(c);
-    if (backlog(c) > CONN_HIGH)
-        c->parked = true;
+    if (backlog(c) > CONN_HIGH_WATER)
+        c->throttled = true;
     /* The frame that crosses the limit is let through: one answer alone may be larger than the limit. */
     if (before > (size_t)c->server->conf->unsent_bytes) {
         log_warn("pid %d, uid %u does not read: dropped with %zu bytes unsent", (int)c->pid, (unsigned)c->account->uid,
                  backlog(c));
-        doom(c, "does not read");
+        drop_later(c, "does not read");
     }
 }
 
-static bool is_gone(const struct conn *c)
+static bool is_dropped(const struct conn *c)
 {
-    return c->fd < 0 || c->doomed != NULL;
+    return c->fd < 0 || c->drop_reason != NULL;
 }
 
 void conn_error(struct conn *c, uint32_t id, int code, const char *msg)
 {
     size_t before = backlog(c);
-    if (!is_gone(c))
+    if (!is_dropped(c))
         appended(c, before, wire_pack_error(&c->out, id, code, msg, NULL));
 }
 
 void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const void *result)
 {
-    if (is_gone(c))
+    if (is_dropped(c))
         return;
     size_t before = backlog(c);
     struct hearth_err e;
@@ -202,7 +202,7 @@ void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const
 void conn_event(struct conn *c, const struct wire_method *m, const void *body)
 {
     size_t before = backlog(c);
-    if (!is_gone(c))
+    if (!is_dropped(c))
         appended(c, before, wire_pack_event(&c->out, m, body, c->notify_method, c->notify_code, NULL));
 }
 
@@ -260,7 +260,7 @@ void conn_send_all(struct server *s)
 {
     struct conn *c;
     TAILQ_FOREACH (c, &s->dirty, dirty_entry)
-        if (!is_gone(c) && !event_pending(c->writable, EV_WRITE, NULL))
+        if (!is_dropped(c) && !event_pending(c->writable, EV_WRITE, NULL))
             send_some(c); /* what has become of it is seen at the end of the turn */
 }
 
@@ -286,14 +286,14 @@ static void violation(struct conn *c, int code, const char *msg)
     /* The streams end now: a peer that we no longer listen to cannot cancel them. */
     struct call *call;
     while ((call = TAILQ_FIRST(&c->calls)) != NULL)
-        call_orphan(call);
+        call_disconnect(call);
 }
 
 /* Handles the whole frames in `in`, as far as the peer takes the answers. */
 static void handle_frames(struct conn *c)
 {
     size_t pos = 0;
-    while (!c->closing && !c->parked && pos < c->in.len) {
+    while (!c->closing && !c->throttled && pos < c->in.len) {
         struct hearth_err e;
         ptrdiff_t len = wire_scan(&c->scan, c->in.data + pos, c->in.len - pos, WIRE_FRAME_MAX, &e);
         if (len < 0)
@@ -318,7 +318,7 @@ static void handle_frames(struct conn *c)
         wire_buf_fini(&c->in);
     if (c->closing)
         return;
-    if (c->parked) { /* its own slowness to read is no reason to hold the rest of a frame against it */
+    if (c->throttled) { /* its own slowness to read is no reason to hold the rest of a frame against it */
         event_del(c->readable);
         event_del(c->frame_timer);
     } else if (c->in.len > 0 && !event_pending(c->frame_timer, EV_TIMEOUT, NULL)) {
@@ -363,23 +363,23 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 }
 
 /* Writes what there is; a peer that has caught up may go on. */
-static void flush_and_unpark(struct conn *c)
+static void flush_and_unthrottle(struct conn *c)
 {
     flush(c);
     server_step(c->server); /* an end of hearthd waits for the last answers */
-    if (c->fd < 0 || !c->parked || c->closing || backlog(c) >= CONN_LOW)
+    if (c->fd < 0 || !c->throttled || c->closing || backlog(c) >= CONN_LOW_WATER)
         return;
-    c->parked = false;
-    stream_unpark(c);
+    c->throttled = false;
+    stream_unthrottle(c);
     handle_frames(c); /* what came before it was parked */
-    if (!c->parked && !c->closing)
+    if (!c->throttled && !c->closing)
         event_add(c->readable, NULL);
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
-    flush_and_unpark(arg);
+    flush_and_unthrottle(arg);
 }
 
 void conn_flush_all(struct server *s)
@@ -388,10 +388,10 @@ void conn_flush_all(struct server *s)
     while ((c = TAILQ_FIRST(&s->dirty)) != NULL) {
         TAILQ_REMOVE(&s->dirty, c, dirty_entry);
         c->is_dirty = false;
-        if (c->doomed != NULL)
-            conn_drop(c, c->doomed);
+        if (c->drop_reason != NULL)
+            conn_drop(c, c->drop_reason);
         else if (!event_pending(c->writable, EV_WRITE, NULL))
-            flush_and_unpark(c);
+            flush_and_unthrottle(c);
     }
 }
 
@@ -399,7 +399,7 @@ static void on_frame_timeout(evutil_socket_t fd, short what, void *arg)
 {
     struct conn *c = arg;
     (void)fd, (void)what;
-    if (c->parked)
+    if (c->throttled)
         return;
     char msg[80];
     snprintf(msg, sizeof(msg), "a frame was begun and not finished within %lld s",

@@ -2,26 +2,26 @@
  * conn.h - one peer: its credentials, frames in, frames out. Loop thread. Disconnect is one path, conn_drop(); the
  * memory goes at the end of the loop's turn (conn_reap), so that whoever is on the stack may still look at it.
  *
- * Bytes wait in two buffers that grow with what really came or has to go. Out has two marks: above CONN_HIGH the peer's
- * streams are parked and its requests are left unread until it falls below CONN_LOW; above conf.unsent_bytes, which
- * takes answers that were under way when the peer stopped reading, it is dropped.
+ * Bytes wait in two buffers that grow with what really came or has to go. Out has two marks: above CONN_HIGH_WATER the
+ * peer's streams are parked and its requests are left unread until it falls below CONN_LOW_WATER; above
+ * conf.unsent_bytes, which takes answers that were under way when the peer stopped reading, it is dropped.
  */
 #ifndef DAEMON_CONN_H
 #define DAEMON_CONN_H
 
 #include "daemon/server.h"
 
-enum { CONN_HIGH = 256 << 10, CONN_LOW = 64 << 10 };
+enum { CONN_HIGH_WATER = 256 << 10, CONN_LOW_WATER = 64 << 10 };
 
 struct conn {
     struct server *server;
     struct account *account;
     pid_t pid;                         /* of the process that connected, for the log */
     int fd;                            /* -1: dropped */
-    bool greeted;                      /* hello is behind it, or was left out */
+    bool hello_done;                   /* hello is behind it, or was left out */
     bool closing;                      /* nothing more is read; closes when `out` is written */
-    const char *doomed;                /* why it is dropped at the end of the turn; nothing more is sent */
-    bool parked;                       /* backlog went above CONN_HIGH and not yet below CONN_LOW */
+    const char *drop_reason;           /* why it is dropped at the end of the turn; nothing more is sent */
+    bool throttled;                    /* backlog went above CONN_HIGH_WATER and not yet below CONN_LOW_WATER */
     bool is_dirty;                     /* on server->dirty */
     uint64_t progress_mark;            /* the last model.progress event that it was sent */
     char *notify_method, *notify_code; /* hello's notify_as, or NULL */

@@ -8,20 +8,20 @@
 #include "daemon/log.h"
 #include "daemon/stream-inside.h"
 
-static void send_begin(struct reader *r)
+static void send_begin(struct subscriber *sub)
 {
-    struct stream *st = r->stream;
+    struct stream *st = sub->stream;
     struct wire_stream_begin b = {.stream = st->number, .request = st->request->request};
     if (st->session->row.name != NULL)
         b.session = st->session->row.id;
-    r->announced = true;
-    conn_event(r->call->conn, &wire_methods[WIRE_STREAM_BEGIN], &b);
+    sub->begin_sent = true;
+    conn_event(sub->call->conn, &wire_methods[WIRE_STREAM_BEGIN], &b);
 }
 
 /* Answers the reader's call, which frees both. */
-static void finish(struct reader *r)
+static void finish(struct subscriber *sub)
 {
-    struct stream *st = r->stream;
+    struct stream *st = sub->stream;
     const struct output *o = &st->output;
     struct wire_generate_result result = {
         .session = st->session->row.name != NULL ? st->session->row.id : NULL,
@@ -37,52 +37,52 @@ static void finish(struct reader *r)
         .n_logprobs = o->n_logprobs,
         .error = st->error[0] != '\0' ? st->error : NULL,
     };
-    TAILQ_REMOVE(&st->readers, r, entry);
-    call_reply(r->call, &result);
-    free(r);
+    TAILQ_REMOVE(&st->subscribers, sub, entry);
+    call_reply(sub->call, &result);
+    free(sub);
 }
 
 /* Sends what the peer has room for. */
-static void pump(struct reader *r)
+static void flush(struct subscriber *sub)
 {
-    struct stream *st = r->stream;
+    struct stream *st = sub->stream;
     struct wire_stream_tokens f = {.stream = st->number};
-    while (r->events && st->began) {
-        if (r->call->conn->parked)
+    while (sub->events && st->began) {
+        if (sub->call->conn->throttled)
             return;
-        if (!r->placed && (st->output.n_ids >= r->from || st->ended)) {
-            output_seek(&st->output, r->from, &r->at);
-            r->placed = true;
+        if (!sub->positioned && (st->output.n_ids >= sub->from || st->ended)) {
+            output_seek(&st->output, sub->from, &sub->cursor);
+            sub->positioned = true;
         }
-        if (!r->announced)
-            send_begin(r);
-        else if (r->placed && output_next(&st->output, &r->at, &f))
-            conn_event(r->call->conn, &wire_methods[WIRE_STREAM_TOKENS], &f);
+        if (!sub->begin_sent)
+            send_begin(sub);
+        else if (sub->positioned && output_next(&st->output, &sub->cursor, &f))
+            conn_event(sub->call->conn, &wire_methods[WIRE_STREAM_TOKENS], &f);
         else
             break;
     }
     if (st->ended)
-        finish(r);
+        finish(sub);
 }
 
-void deliver(struct stream *st)
+void subscribers_flush(struct stream *st)
 {
-    struct reader *r = TAILQ_FIRST(&st->readers), *next;
-    for (; r != NULL; r = next) {
-        next = TAILQ_NEXT(r, entry);
-        pump(r);
+    struct subscriber *sub = TAILQ_FIRST(&st->subscribers), *next;
+    for (; sub != NULL; sub = next) {
+        next = TAILQ_NEXT(sub, entry);
+        flush(sub);
     }
-    if (st->ended && TAILQ_EMPTY(&st->readers))
+    if (st->ended && TAILQ_EMPTY(&st->subscribers))
         stream_remove(st);
 }
 
-void deliver_failure(struct stream *st, const struct hearth_err *e)
+void subscribers_fail(struct stream *st, const struct hearth_err *e)
 {
-    struct reader *r;
-    while ((r = TAILQ_FIRST(&st->readers)) != NULL) {
-        TAILQ_REMOVE(&st->readers, r, entry);
-        call_fail(r->call, e);
-        free(r);
+    struct subscriber *sub;
+    while ((sub = TAILQ_FIRST(&st->subscribers)) != NULL) {
+        TAILQ_REMOVE(&st->subscribers, sub, entry);
+        call_fail(sub->call, e);
+        free(sub);
     }
     stream_remove(st);
 }
@@ -99,7 +99,7 @@ static void on_grace(evutil_socket_t fd, short what, void *arg)
 }
 
 /* The last reader has gone: somebody may attach for a while. */
-static void wait_for_reader(struct stream *st)
+static void wait_for_subscriber(struct stream *st)
 {
     struct timeval tv = {.tv_sec = st->server->conf->attach_grace};
     if (st->grace == NULL)
@@ -109,27 +109,27 @@ static void wait_for_reader(struct stream *st)
 }
 
 /* The peer of the call is gone, and so is the reader; the stream goes on. */
-static void on_gone(struct call *call)
+static void on_disconnect(struct call *call)
 {
-    struct reader *r = call->arg;
-    struct stream *st = r->stream;
-    TAILQ_REMOVE(&st->readers, r, entry);
-    free(r);
+    struct subscriber *sub = call->arg;
+    struct stream *st = sub->stream;
+    TAILQ_REMOVE(&st->subscribers, sub, entry);
+    free(sub);
     call_reply(call, NULL); /* to nobody */
-    if (!TAILQ_EMPTY(&st->readers))
+    if (!TAILQ_EMPTY(&st->subscribers))
         return;
     if (st->ended)
         stream_remove(st);
     else
-        wait_for_reader(st);
+        wait_for_subscriber(st);
 }
 
-void deliver_to(struct stream *st, struct call *call, bool events, int64_t from)
+void subscribers_add(struct stream *st, struct call *call, bool events, int64_t from)
 {
     struct hearth_err e;
-    struct reader *r;
-    TAILQ_FOREACH (r, &st->readers, entry)
-        if (events && r->events && r->call->conn == call->conn) { /* events carry the stream's number alone */
+    struct subscriber *sub;
+    TAILQ_FOREACH (sub, &st->subscribers, entry)
+        if (events && sub->events && sub->call->conn == call->conn) { /* events carry the stream's number alone */
             err_set(&e, HEARTH_ECONFLICT, "this connection is being sent stream %lld already", (long long)st->number);
             call_fail(call, &e);
             return;
@@ -137,44 +137,44 @@ void deliver_to(struct stream *st, struct call *call, bool events, int64_t from)
     if (st->ended && (uint64_t)from > st->output.n_ids)
         err_set(&e, HEARTH_EPARAMS, "stream.attach.from: %lld is over the %zu tokens of stream %lld", (long long)from,
                 st->output.n_ids, (long long)st->number);
-    else if ((r = calloc(1, sizeof(*r))) == NULL)
+    else if ((sub = calloc(1, sizeof(*sub))) == NULL)
         err_set(&e, HEARTH_ENOMEM, "out of memory");
     else {
-        *r = (struct reader){.stream = st, .call = call, .events = events, .from = (size_t)from};
-        TAILQ_INSERT_TAIL(&st->readers, r, entry);
-        call->arg = r;
-        call->on_gone = on_gone;
+        *sub = (struct subscriber){.stream = st, .call = call, .events = events, .from = (size_t)from};
+        TAILQ_INSERT_TAIL(&st->subscribers, sub, entry);
+        call->arg = sub;
+        call->on_disconnect = on_disconnect;
         if (st->grace != NULL)
             event_del(st->grace);
-        deliver(st);
+        subscribers_flush(st);
         return;
     }
     call_fail(call, &e);
-    if (st->ended && TAILQ_EMPTY(&st->readers))
+    if (st->ended && TAILQ_EMPTY(&st->subscribers))
         stream_remove(st);
 }
 
-static bool has_undelivered(const struct reader *r)
+static bool has_undelivered(const struct subscriber *sub)
 {
-    const struct stream *st = r->stream;
-    return st->ended || (st->began && !r->announced) || (r->placed && r->at.mark < st->output.n_marks);
+    const struct stream *st = sub->stream;
+    return st->ended || (st->began && !sub->begin_sent) || (sub->positioned && sub->cursor.mark < st->output.n_marks);
 }
 
 /* A stream with something for that connection; NULL. */
-static struct stream *waiting_for(const struct conn *c)
+static struct stream *next_to_flush(const struct conn *c)
 {
     struct stream *st;
-    const struct reader *r;
+    const struct subscriber *sub;
     TAILQ_FOREACH (st, &c->server->streams, entry)
-        TAILQ_FOREACH (r, &st->readers, entry)
-            if (r->call->conn == c && r->events && has_undelivered(r))
+        TAILQ_FOREACH (sub, &st->subscribers, entry)
+            if (sub->call->conn == c && sub->events && has_undelivered(sub))
                 return st;
     return NULL;
 }
 
-void stream_unpark(struct conn *c)
+void stream_unthrottle(struct conn *c)
 {
     struct stream *st;
-    while (!c->parked && (st = waiting_for(c)) != NULL) /* and delivering may end it */
-        deliver(st);
+    while (!c->throttled && (st = next_to_flush(c)) != NULL) /* and delivering may end it */
+        subscribers_flush(st);
 }

@@ -104,11 +104,11 @@ void call_fail(struct call *call, const struct hearth_err *e)
     call_free(call);
 }
 
-void call_orphan(struct call *call)
+void call_disconnect(struct call *call)
 {
     leave_conn(call);
-    if (call->on_gone != NULL)
-        call->on_gone(call);
+    if (call->on_disconnect != NULL)
+        call->on_disconnect(call);
 }
 
 /* --- frames --------------------------------------------------------------------------------------------- */
@@ -181,10 +181,10 @@ void dispatch_frame(struct conn *c, const struct wire_frame *f)
         return;
     }
     h->run(call);
-    c->greeted = true;
+    c->hello_done = true;
 }
 
-void dispatch_again(struct call *call)
+void dispatch_retry(struct call *call)
 {
     leave_forwards(call);
     handler_find(call->method)->run(call);

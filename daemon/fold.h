@@ -15,19 +15,19 @@
 #include "daemon/stream.h"
 
 /* A stream that has been delivered; from now on it is kept or freed here. */
-void fold_keep(struct stream *st);
+void commit_retry_add(struct stream *st);
 
 /* That uid's, by number or by request id; NULL. It is to be taken or left at once. */
-struct stream *fold_find(struct server *s, uid_t uid, int64_t number, const char *request);
+struct stream *commit_retry_find(struct server *s, uid_t uid, int64_t number, const char *request);
 
 /* Out of here and into the server's list, for readers; written, if that can be. */
-void fold_take(struct stream *st);
+void commit_retry_take(struct stream *st);
 
 /* The session is removed, and what its streams made with it. */
-void fold_forget(struct server *s, const char *session);
+void commit_retry_forget(struct server *s, const char *session);
 
 /* Writes what the uid has here, as far as that can be; and all that there is, at the end. */
-void fold_try(struct server *s, uid_t uid);
-void fold_end(struct server *s);
+void commit_retry(struct server *s, uid_t uid);
+void commit_retry_fini(struct server *s);
 
 #endif

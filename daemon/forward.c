@@ -8,22 +8,23 @@
 
 int forward_resolve(const struct call *call, const char *model, char **path, struct hearth_err *e)
 {
-    return models_resolve(call->server->conf, model, acl_trusts_paths(call->account->uid), path, e);
+    return model_names_resolve(call->server->conf, model, acl_trusts_paths(call->account->uid), path, e);
 }
 
 /* That a device was lost says nothing about what was asked. Once: it may be lost for good. */
-static bool is_worth_another(const struct call *call, const struct hearth_err *err)
+static bool may_retry(const struct call *call, const struct hearth_err *err)
 {
     const struct server *s = call->server;
-    return err->code == HEARTH_EENGINE && link_lost_device(s->link) && s->phase == SERVER_RUNNING && !call->is_second;
+    return err->code == HEARTH_EENGINE && engine_lost_device(s->engine_client) && s->phase == SERVER_RUNNING &&
+           !call->is_retry;
 }
 
 static void on_done(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
-    if (err != NULL && is_worth_another(call, err)) {
-        call->is_second = true;
-        dispatch_again(call);
+    if (err != NULL && may_retry(call, err)) {
+        call->is_retry = true;
+        dispatch_retry(call);
         return;
     }
     if (err != NULL) {
@@ -42,8 +43,8 @@ void forward(struct call *call, const struct wire_method *m, const void *params,
     call->finish = finish;
     call->model = model;
     call->path = path;
-    call->name = models_name(path);
+    call->name = model_name_of(path);
     TAILQ_INSERT_TAIL(&call->server->forwards, call, forward_entry);
-    if (link_ask(call->server->link, m, params, on_done, call, &e) != 0)
+    if (engine_call(call->server->engine_client, m, params, on_done, call, &e) != 0)
         call_fail(call, &e);
 }

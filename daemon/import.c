@@ -126,9 +126,9 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
     if (!t->has_made || t->continues)
         return 0;
     struct wire_buf b = {0};
-    rc = made_pack(&t->made, &b, e);
+    rc = generation_info_pack(&t->made, &b, e);
     to->made = b.data; /* its buffer is the turn's now */
-    to->made_len = rc == 0 ? b.len : 0;
+    to->generation_len = rc == 0 ? b.len : 0;
     im->cost += (int64_t)b.cap;
     return rc;
 }
@@ -136,7 +136,7 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
 /* --- the end -------------------------------------------------------------------------------------------- */
 
 /* Who has the name already; NULL. */
-static int taken(struct import *im, struct store_session **old, struct hearth_err *e)
+static int check_name_free(struct import *im, struct store_session **old, struct hearth_err *e)
 {
     struct server *s = im->server;
     uid_t uid = im->row.uid;
@@ -154,7 +154,7 @@ static int taken(struct import *im, struct store_session **old, struct hearth_er
     if (rc == 0 && n >= s->conf->sessions_per_uid)
         rc = err_set(e, HEARTH_ELIMIT, "user %u has %lld sessions, the limit", (unsigned)uid, (long long)n);
     if (rc == 0)
-        rc = tidy_check_room(s, uid, NULL, e);
+        rc = retention_check_quota(s, uid, NULL, e);
     return rc;
 }
 
@@ -163,7 +163,7 @@ static int commit(struct import *im, struct hearth_err *e)
     struct store_session *old;
     int rc = session_check_name(im->row.name, e);
     if (rc == 0)
-        rc = taken(im, &old, e);
+        rc = check_name_free(im, &old, e);
     else
         old = NULL;
     if (rc == 0)
@@ -175,14 +175,14 @@ static int commit(struct import *im, struct hearth_err *e)
         rc = store_import(im->server->store, &im->row, old, im->turns, im->n, e);
     if (rc == 0 && old != NULL) {
         session_forget(im->server, old->id);
-        tidy_removed(im->server);
+        retention_purge_later(im->server);
     }
     store_session_free(old);
     return rc;
 }
 
 /* Takes a page into the connection's import and answers the call. What is wrong with a page ends the import. */
-static void take(struct call *call)
+static void add_page(struct call *call)
 {
     const struct wire_session_import *p = call->params;
     struct import *im = call->conn->import;
@@ -212,7 +212,7 @@ static void take(struct call *call)
     uid_t uid = im->row.uid;
     import_free(im);
     if (rc == 0)
-        tidy_uid(s, uid);
+        retention_trim_uid(s, uid);
 }
 
 /* --- the beginning -------------------------------------------------------------------------------------- */
@@ -247,7 +247,7 @@ static void on_model(void *arg, const void *result, const struct hearth_err *err
         return;
     }
     im->vocab = m->vocab;
-    take(call);
+    add_page(call);
 }
 
 static int begin(struct call *call, struct hearth_err *e)
@@ -275,14 +275,14 @@ static int begin(struct call *call, struct hearth_err *e)
     rc = im->row.name != NULL && im->row.model != NULL ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
     struct store_session *old = NULL;
     if (rc == 0)
-        rc = taken(im, &old, e); /* now rather than after all pages have come; then again */
+        rc = check_name_free(im, &old, e); /* now rather than after all pages have come; then again */
     store_session_free(old);
     if (rc == 0)
         rc = forward_resolve(call, p->model, &im->row.path, e);
     struct wire_engine_path path = {.path = im->row.path};
     call->conn->import = im;
     if (rc == 0)
-        rc = link_ask(s->link, &wire_methods[WIRE_ENGINE_MODEL], &path, on_model, call, e);
+        rc = engine_call(s->engine_client, &wire_methods[WIRE_ENGINE_MODEL], &path, on_model, call, e);
     if (rc != 0) {
         call->conn->import = NULL;
         import_free(im);
@@ -307,7 +307,7 @@ void msg_sessions_import(struct call *call)
         rc = err_set(&e, HEARTH_ECONFLICT, "sessions.import.page: %lld is not the next of an import",
                      (long long)p->page);
     } else if (rc == 0) {
-        take(call);
+        add_page(call);
         return;
     }
     call_fail(call, &e);

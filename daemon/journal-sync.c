@@ -77,7 +77,7 @@ void journal_sync_stop(struct journal_sync *s)
     free(s);
 }
 
-bool journal_sync_ask(struct journal_sync *s, int64_t number)
+bool journal_sync_request(struct journal_sync *s, int64_t number)
 {
     return write(s->in, &number, sizeof(number)) == sizeof(number); /* all of it or nothing: it is under PIPE_BUF */
 }

@@ -19,6 +19,6 @@ int journal_sync_start(struct journal_sync **out, int dir_fd, struct hearth_err 
 void journal_sync_stop(struct journal_sync *s);
 
 /* Asks for a stream's file; never blocks. False where enough is waiting already: ask again later. */
-bool journal_sync_ask(struct journal_sync *s, int64_t number);
+bool journal_sync_request(struct journal_sync *s, int64_t number);
 
 #endif

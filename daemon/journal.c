@@ -55,11 +55,11 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     struct journal_entry *je;
     TAILQ_FOREACH (je, &j->entries, entry) {
         if (je->dirty)
-            je->dirty = !journal_sync_ask(j->sync, je->number);
+            je->dirty = !journal_sync_request(j->sync, je->number);
         left |= je->dirty;
     }
     if (j->dir_dirty)
-        j->dir_dirty = !journal_sync_ask(j->sync, JOURNAL_SYNC_DIR);
+        j->dir_dirty = !journal_sync_request(j->sync, JOURNAL_SYNC_DIR);
     if (left || j->dir_dirty)
         arm(j);
 }
@@ -142,7 +142,7 @@ void journal_remove(struct journal *j, struct journal_entry *je)
 /* A clock that has jumped makes nothing old: a retry must find what it asked for before. */
 static bool old(const struct journal *j, const struct journal_entry *je)
 {
-    return je->ended && je->time + KEEP_S < server_now() && tidy_believes(j->server);
+    return je->ended && je->time + KEEP_S < server_now() && retention_trusts_clock(j->server);
 }
 
 /* Finished streams go when they are old, or when there is too much of them. The clock decides about nothing else. */
@@ -286,7 +286,7 @@ static void remove_bad(struct journal *j)
     for (struct dirent *d; dir != NULL && (d = readdir(dir)) != NULL;) {
         if (!is_bad(d->d_name) || unlinkat(j->dir_fd, d->d_name, 0) != 0)
             continue;
-        store_fold_nothing(j->server->store, strtoll(d->d_name, NULL, 10), NULL);
+        store_commit_nothing(j->server->store, strtoll(d->d_name, NULL, 10), NULL);
         log_info("damaged journal %s removed: a session was removed", d->d_name);
     }
     if (dir != NULL)
@@ -323,7 +323,7 @@ int journal_load(struct journal *j, const struct journal_entry *je, struct journ
     return err_set(e, HEARTH_ESTORE, "stream %s's journal is damaged", name);
 }
 
-static void replay_one(struct journal *j, int64_t number, journal_take *take, void *arg)
+static void replay_one(struct journal *j, int64_t number, journal_visit *take, void *arg)
 {
     char name[32], bad[40];
     struct journal_copy c;
@@ -368,7 +368,7 @@ static int by_number(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-int64_t journal_replay(struct journal *j, journal_take *take, void *arg)
+int64_t journal_replay(struct journal *j, journal_visit *take, void *arg)
 {
     int64_t *numbers = NULL, highest = 0;
     size_t n = 0, cap = 0;

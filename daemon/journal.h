@@ -55,8 +55,8 @@ void journal_close(struct journal *j);
 
 /* Reads every file, in the order of their numbers. `take` gets each and may move the copy's content to itself. Returns
  * the highest number there is. */
-typedef void journal_take(void *arg, struct journal_entry *je, struct journal_copy *c);
-int64_t journal_replay(struct journal *j, journal_take *take, void *arg);
+typedef void journal_visit(void *arg, struct journal_entry *je, struct journal_copy *c);
+int64_t journal_replay(struct journal *j, journal_visit *take, void *arg);
 
 /* Makes the file of a new stream, with its head. */
 int journal_begin(struct journal *j, const struct wire_journal_head *head, struct journal_entry **out,

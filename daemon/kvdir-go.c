@@ -20,14 +20,14 @@
 #include "daemon/log.h"
 
 enum {
-    AT_ONCE = 32,
-    MANY = 1024, /* from here on room is made for some more at once: all have to be sorted for it */
-    MORE = 32,   /* a 32nd */
+    BATCH = 32,
+    HEADROOM_MIN_FILES = 1024, /* from here on room is made for some more at once: all have to be sorted for it */
+    HEADROOM_DIV = 32,         /* a 32nd */
 };
 
 bool kvdir_remove_file(struct kvdir *d, const char *name)
 {
-    char bad[STORE_KV_NAME + 5];
+    char bad[KV_MANIFEST_NAME + 5];
     if (unlinkat(d->fd, name, 0) == 0)
         return true;
     if (errno == ENOENT) { /* or set aside by an engine that died before it could say so */
@@ -41,108 +41,109 @@ bool kvdir_remove_file(struct kvdir *d, const char *name)
 
 /* --- going ---------------------------------------------------------------------------------------------- */
 
-static void mark(struct kvdir *d, struct kvfile *f, bool lost)
+static void mark_evicting(struct kvdir *d, struct kv_entry *f, bool lost)
 {
-    if (!f->is_going)
-        TAILQ_INSERT_TAIL(&d->going, f, going);
-    f->is_going = true;
-    f->is_lost = f->is_lost || lost;
+    if (!f->is_evicting)
+        TAILQ_INSERT_TAIL(&d->evicting, f, evicting);
+    f->is_evicting = true;
+    f->is_orphaned = f->is_orphaned || lost;
 }
 
-void kvdir_spare(struct kvdir *d, struct kvfile *f)
+void kvdir_unmark(struct kvdir *d, struct kv_entry *f)
 {
-    if (f->is_going)
-        TAILQ_REMOVE(&d->going, f, going);
-    f->is_going = f->is_lost = false;
+    if (f->is_evicting)
+        TAILQ_REMOVE(&d->evicting, f, evicting);
+    f->is_evicting = f->is_orphaned = false;
 }
 
-static void on_told(void *arg, const void *result, const struct hearth_err *err)
+static void on_notified(void *arg, const void *result, const struct hearth_err *err)
 {
     (void)arg, (void)result, (void)err; /* an engine that has died knows of no file */
 }
 
-static void tell_gone(const struct kvdir *d, const struct kvfile *f)
+static void notify_evicted(const struct kvdir *d, const struct kv_entry *f)
 {
     struct wire_engine_kv_gone gone = {.file = f->row.name};
-    struct link *l = d->server->link; /* NULL at hearthd's end */
+    struct engine_client *ec = d->server->engine_client; /* NULL at hearthd's end */
     bool fresh = kvdir_now(d) - f->row.created <= KVDIR_FRESH;
-    if (l != NULL && (link_state(l) == LINK_STARTING || link_state(l) == LINK_RUNNING) && (f->is_lost || !fresh))
-        link_ask(l, &wire_methods[WIRE_ENGINE_KV_GONE], &gone, on_told, NULL, NULL);
+    if (ec != NULL && (engine_state(ec) == ENGINE_STARTING || engine_state(ec) == ENGINE_RUNNING) &&
+        (f->is_orphaned || !fresh))
+        engine_call(ec, &wire_methods[WIRE_ENGINE_KV_GONE], &gone, on_notified, NULL, NULL);
 }
 
 /* Some of them, now. One that cannot be removed stays, as a file that counts. */
-static void let_some_go(struct kvdir *d, size_t most)
+static void evict_batch(struct kvdir *d, size_t most)
 {
-    struct kvfile *f;
-    for (size_t i = 0; i < most && (f = TAILQ_FIRST(&d->going)) != NULL; i++) {
+    struct kv_entry *f;
+    for (size_t i = 0; i < most && (f = TAILQ_FIRST(&d->evicting)) != NULL; i++) {
         bool is_gone = kvdir_remove_file(d, f->row.name);
         if (is_gone)
-            tell_gone(d, f);
-        kvdir_spare(d, f);
+            notify_evicted(d, f);
+        kvdir_unmark(d, f);
         if (is_gone)
             kvdir_drop(d, f);
     }
 }
 
-void kvdir_let_go(struct kvdir *d)
+void kvdir_evict_all(struct kvdir *d)
 {
-    let_some_go(d, SIZE_MAX);
+    evict_batch(d, SIZE_MAX);
 }
 
-static void go_on(struct kvdir *d)
+static void evict_some(struct kvdir *d)
 {
     static const struct timeval now;
-    let_some_go(d, AT_ONCE);
-    if (!TAILQ_EMPTY(&d->going))
-        event_add(d->again, &now);
+    evict_batch(d, BATCH);
+    if (!TAILQ_EMPTY(&d->evicting))
+        event_add(d->evict_timer, &now);
 }
 
-void kvdir_on_again(int fd, short what, void *arg)
+void kvdir_on_evict_timer(int fd, short what, void *arg)
 {
     (void)fd, (void)what;
-    go_on(arg);
+    evict_some(arg);
 }
 
 /* --- which ---------------------------------------------------------------------------------------------- */
 
 /* Every file that is not going yet, in no order; malloc'd, with room for one more. */
-static struct store_kv **all(struct kvdir *d, size_t *n)
+static struct kv_manifest_row **list_candidates(struct kvdir *d, size_t *n)
 {
-    struct store_kv **v = calloc(d->n + 1, sizeof(*v));
-    struct kvfile *f;
+    struct kv_manifest_row **v = calloc(d->n + 1, sizeof(*v));
+    struct kv_entry *f;
     *n = 0;
     for (size_t i = 0; v != NULL && i < KVDIR_BUCKETS; i++)
         LIST_FOREACH (f, &d->by_name[i], by_name)
-            if (!f->is_going)
+            if (!f->is_evicting)
                 v[(*n)++] = &f->row;
     return v;
 }
 
-static void evict(struct kvdir *d, const struct kvrule *r)
+static void evict(struct kvdir *d, const struct kv_eviction_policy *r)
 {
     size_t n;
-    struct store_kv **files = all(d, &n);
+    struct kv_manifest_row **files = list_candidates(d, &n);
     bool *gone = calloc(n + 1, sizeof(*gone));
-    ptrdiff_t n_gone = files != NULL && gone != NULL ? kvrule_pick(r, files, n, kvdir_now(d), gone) : 0;
+    ptrdiff_t n_gone = files != NULL && gone != NULL ? kv_eviction_pick(r, files, n, kvdir_now(d), gone) : 0;
     int64_t bytes = 0;
     for (size_t i = 0; n_gone > 0 && i < n; i++)
         if (gone[i]) {
             bytes += files[i]->bytes;
-            mark(d, (struct kvfile *)files[i], false); /* whose first member it is */
+            mark_evicting(d, (struct kv_entry *)files[i], false); /* whose first member it is */
         }
     if (n_gone > 0)
         log_info("%td KV files (%lld bytes) give way: %zu are left, of %lld bytes that there may be", n_gone,
                  (long long)bytes, n - (size_t)n_gone, (long long)r->bytes);
     free(files);
     free(gone);
-    go_on(d);
+    evict_some(d);
 }
 
-static struct kvrule rule(const struct kvdir *d)
+static struct kv_eviction_policy policy(const struct kvdir *d)
 {
     static const double day =
         86400; /* as long as a journal is kept: a request without a session leaves nothing longer */
-    struct kvrule r = {.files = KVDIR_FILES, .age = (double)d->conf->kv_age * day, .age_alone = day};
+    struct kv_eviction_policy r = {.files = KVDIR_FILES, .age = (double)d->conf->kv_age * day, .age_unowned = day};
     kvdir_limits(d, &r.bytes, &r.bytes_per_uid);
     return r;
 }
@@ -151,17 +152,17 @@ void kvdir_evict(struct kvdir *d)
 {
     if (d == NULL)
         return;
-    struct kvrule r = rule(d);
+    struct kv_eviction_policy r = policy(d);
     evict(d, &r);
 }
 
 void kvdir_make_room(struct kvdir *d)
 {
-    struct kvrule r = rule(d);
+    struct kv_eviction_policy r = policy(d);
     struct kvdir_usage left = {.files = (int64_t)d->n, .bytes = d->bytes};
     bool over = false;
-    const struct kvfile *f;
-    TAILQ_FOREACH (f, &d->going, going) {
+    const struct kv_entry *f;
+    TAILQ_FOREACH (f, &d->evicting, evicting) {
         left.files--;
         left.bytes -= f->row.bytes;
     }
@@ -169,38 +170,38 @@ void kvdir_make_room(struct kvdir *d)
         over = over || d->users[i].bytes > r.bytes_per_uid;
     if (!over && left.bytes <= r.bytes && left.files <= (int64_t)r.files)
         return;
-    if (d->n >= MANY) {
-        r.files -= r.files / MORE;
-        r.bytes -= r.bytes / MORE;
-        r.bytes_per_uid -= r.bytes_per_uid / MORE;
+    if (d->n >= HEADROOM_MIN_FILES) {
+        r.files -= r.files / HEADROOM_DIV;
+        r.bytes -= r.bytes / HEADROOM_DIV;
+        r.bytes_per_uid -= r.bytes_per_uid / HEADROOM_DIV;
     }
     evict(d, &r);
 }
 
 void kvdir_forget(struct kvdir *d, const char *session)
 {
-    struct kvfile *f;
+    struct kv_entry *f;
     if (d == NULL)
         return;
     LIST_FOREACH (f, kvdir_of_session(d, session), by_session)
         if (strcmp(f->row.session, session) == 0)
-            mark(d, f, true);
+            mark_evicting(d, f, true);
     kvdir_trim_bad(d, 0);
-    go_on(d);
+    evict_some(d);
 }
 
 /* --- set aside ------------------------------------------------------------------------------------------ */
 
 bool kvdir_stat_bad(const struct kvdir *d, const char *name, struct stat *sb)
 {
-    char file[STORE_KV_NAME + 1];
+    char file[KV_MANIFEST_NAME + 1];
     size_t n = strlen(name);
     if (n < 5 || strcmp(name + n - 4, ".bad") != 0 || fstatat(d->fd, name, sb, AT_SYMLINK_NOFOLLOW) != 0)
         return false;
     if (S_ISREG(sb->st_mode) && sb->st_uid == geteuid())
         return true;
-    snprintf(file, sizeof(file), "%.*s", STORE_KV_NAME, name);
-    return n == STORE_KV_NAME + 4 && store_kv_is_name(file) && !S_ISDIR(sb->st_mode);
+    snprintf(file, sizeof(file), "%.*s", KV_MANIFEST_NAME, name);
+    return n == KV_MANIFEST_NAME + 4 && kv_manifest_is_name(file) && !S_ISDIR(sb->st_mode);
 }
 
 void kvdir_trim_bad(struct kvdir *d, size_t keep)
@@ -246,7 +247,7 @@ void kvdir_add_bad(struct kvdir *d, const char *bad)
 
 void kvdir_set_aside(struct kvdir *d, const char *name, const char *why)
 {
-    char bad[STORE_KV_NAME + 5];
+    char bad[KV_MANIFEST_NAME + 5];
     snprintf(bad, sizeof(bad), "%s.bad", name);
     if (renameat(d->fd, name, d->fd, bad) != 0) {
         log_error("KV file %s: %s, and cannot be set aside: %s", name, why, strerror(errno));

@@ -22,17 +22,17 @@ enum {
  * A file that counts is in two tables, by its name and by its session. Where its use is newer than the manifest knows
  * it is `touched` too; and once it has been chosen to go it is in `going`, first come first gone.
  */
-struct kvfile {
-    struct store_kv row;
-    double stored;  /* `used` as the manifest has it */
-    bool is_going;  /* in `going` */
-    bool is_lost;   /* and whatever it is used for meanwhile: its session is no more */
-    bool is_stored; /* not in `touched` */
-    LIST_ENTRY(kvfile) by_name, by_session;
-    TAILQ_ENTRY(kvfile) going;
-    LIST_ENTRY(kvfile) touched;
+struct kv_entry {
+    struct kv_manifest_row row;
+    double stored;    /* `used` as the manifest has it */
+    bool is_evicting; /* in `going` */
+    bool is_orphaned; /* and whatever it is used for meanwhile: its session is no more */
+    bool is_stored;   /* not in `touched` */
+    LIST_ENTRY(kv_entry) by_name, by_session;
+    TAILQ_ENTRY(kv_entry) evicting;
+    LIST_ENTRY(kv_entry) touched;
 };
-LIST_HEAD(kvfile_list, kvfile);
+LIST_HEAD(kv_entry_list, kv_entry);
 
 struct kvbad {
     char name[NAME_MAX + 1];
@@ -43,12 +43,12 @@ struct kvdir {
     struct server *server;
     const struct conf *conf; /* its own, as is the store */
     struct store *store;
-    struct event *again; /* the rest of what is going */
+    struct event *evict_timer; /* the rest of what is going */
     char *path;
     int fd;
-    struct kvfile_list by_name[KVDIR_BUCKETS], by_session[KVDIR_BUCKETS]; /* no session: in none */
-    struct kvfile_list touched;
-    TAILQ_HEAD(, kvfile) going;
+    struct kv_entry_list by_name[KVDIR_BUCKETS], by_session[KVDIR_BUCKETS]; /* no session: in none */
+    struct kv_entry_list touched;
+    TAILQ_HEAD(, kv_entry) evicting;
     size_t n;
     int64_t bytes;             /* of all */
     struct kvdir_usage *users; /* who ever had any */
@@ -68,23 +68,23 @@ bool kvdir_stat_bad(const struct kvdir *d, const char *name, struct stat *sb);
 
 /* In whole seconds: what is used within one is used together. */
 double kvdir_now(const struct kvdir *d);
-struct kvfile *kvdir_find(const struct kvdir *d, const char *name);
+struct kv_entry *kvdir_find(const struct kvdir *d, const char *name);
 /* Into the list, where the name is not in it yet; and out of it, with its row. */
-int kvdir_insert(struct kvdir *d, const struct store_kv *row, double stored, struct hearth_err *e);
-void kvdir_drop(struct kvdir *d, struct kvfile *f);
+int kvdir_insert(struct kvdir *d, const struct kv_manifest_row *row, double stored, struct hearth_err *e);
+void kvdir_drop(struct kvdir *d, struct kv_entry *f);
 
 /* The files of that session, if any, and others. */
-struct kvfile_list *kvdir_of_session(struct kvdir *d, const char *session);
+struct kv_entry_list *kvdir_of_session(struct kvdir *d, const char *session);
 
 /* --- kvdir-go.c */
 
 /* Removes the file of that name; false where it is still there. */
 bool kvdir_remove_file(struct kvdir *d, const char *name);
 /* What is still going; at the end. */
-void kvdir_let_go(struct kvdir *d);
-void kvdir_on_again(int fd, short what, void *arg);
+void kvdir_evict_all(struct kvdir *d);
+void kvdir_on_evict_timer(int fd, short what, void *arg);
 /* Not to go after all. */
-void kvdir_spare(struct kvdir *d, struct kvfile *f);
+void kvdir_unmark(struct kvdir *d, struct kv_entry *f);
 
 /* Renames a damaged file. A file that has been, `bad` by name; and lets all but the newest go, `keep` at most, as far
  * as they are a sixteenth of what KV may have. */

@@ -72,7 +72,7 @@ static void find_bad(struct kvdir *d)
 /* --- the start ------------------------------------------------------------------------------------------ */
 
 /* True where the row's file is there and as it was written. */
-static bool is_whole(struct kvdir *d, const struct store_kv *row)
+static bool is_intact(struct kvdir *d, const struct kv_manifest_row *row)
 {
     int64_t bytes;
     struct hearth_err e;
@@ -89,18 +89,18 @@ static bool is_whole(struct kvdir *d, const struct store_kv *row)
     return rc == 0 && bytes == row->bytes;
 }
 
-static int rows(struct kvdir *d, struct hearth_err *e)
+static int load_rows(struct kvdir *d, struct hearth_err *e)
 {
-    struct store_kv *v;
+    struct kv_manifest_row *v;
     size_t n;
     double now = kvdir_now(d);
-    int rc = store_kv_list(d->store, &v, &n, e);
+    int rc = kv_manifest_list(d->store, &v, &n, e);
     if (rc != 0)
         return rc;
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        if (!is_whole(d, &v[i])) {
+        if (!is_intact(d, &v[i])) {
             struct hearth_err why;
-            if (store_kv_remove(d->store, v[i].name, &why) != 0)
+            if (kv_manifest_remove(d->store, v[i].name, &why) != 0)
                 log_warn("KV file %s: %s", v[i].name, why.msg);
             continue;
         }
@@ -113,7 +113,7 @@ static int rows(struct kvdir *d, struct hearth_err *e)
     return rc;
 }
 
-static int files(struct kvdir *d, struct hearth_err *e)
+static int remove_strays(struct kvdir *d, struct hearth_err *e)
 {
     size_t n_gone = 0;
     DIR *dir = open_dir(d);
@@ -124,7 +124,7 @@ static int files(struct kvdir *d, struct hearth_err *e)
         int64_t bytes;
         struct stat sb;
         struct hearth_err why;
-        bool is_ours = store_kv_is_name(name);
+        bool is_ours = kv_manifest_is_name(name);
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (is_ours && kvdir_find(d, name) != NULL) ||
             kvdir_stat_bad(d, name, &sb))
             continue;
@@ -144,9 +144,9 @@ static int files(struct kvdir *d, struct hearth_err *e)
 
 int kvdir_reconcile(struct kvdir *d, struct hearth_err *e)
 {
-    int rc = rows(d, e);
+    int rc = load_rows(d, e);
     if (rc == 0)
-        rc = files(d, e);
+        rc = remove_strays(d, e);
     if (rc == 0)
         find_bad(d);
     return rc;

@@ -86,17 +86,17 @@ double kvdir_now(const struct kvdir *d)
 /* A name's last digits are a hash's already, and an id is drawn. */
 static size_t bucket(const char *name)
 {
-    return strtoul(name + STORE_KV_NAME - 3 - 8, NULL, 16) % KVDIR_BUCKETS;
+    return strtoul(name + KV_MANIFEST_NAME - 3 - 8, NULL, 16) % KVDIR_BUCKETS;
 }
 
-struct kvfile_list *kvdir_of_session(struct kvdir *d, const char *session)
+struct kv_entry_list *kvdir_of_session(struct kvdir *d, const char *session)
 {
     return &d->by_session[strlen(session) == STORE_ID_LEN ? strtoul(session + 8, NULL, 16) % KVDIR_BUCKETS : 0];
 }
 
-struct kvfile *kvdir_find(const struct kvdir *d, const char *name)
+struct kv_entry *kvdir_find(const struct kvdir *d, const char *name)
 {
-    struct kvfile *f;
+    struct kv_entry *f;
     LIST_FOREACH (f, &d->by_name[bucket(name)], by_name)
         if (strcmp(f->row.name, name) == 0)
             return f;
@@ -104,7 +104,7 @@ struct kvfile *kvdir_find(const struct kvdir *d, const char *name)
 }
 
 /* A user's sums with `files` more; NULL without memory. */
-static struct kvdir_usage *count(struct kvdir *d, uid_t uid, int64_t files, int64_t bytes)
+static struct kvdir_usage *add_usage(struct kvdir *d, uid_t uid, int64_t files, int64_t bytes)
 {
     size_t k = 0;
     while (k < d->n_users && d->users[k].uid != uid)
@@ -122,14 +122,14 @@ static struct kvdir_usage *count(struct kvdir *d, uid_t uid, int64_t files, int6
     return &d->users[k];
 }
 
-int kvdir_insert(struct kvdir *d, const struct store_kv *row, double stored, struct hearth_err *e)
+int kvdir_insert(struct kvdir *d, const struct kv_manifest_row *row, double stored, struct hearth_err *e)
 {
-    struct kvfile *f = malloc(sizeof(*f));
-    if (f == NULL || count(d, row->uid, 1, row->bytes) == NULL) {
+    struct kv_entry *f = malloc(sizeof(*f));
+    if (f == NULL || add_usage(d, row->uid, 1, row->bytes) == NULL) {
         free(f);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
-    *f = (struct kvfile){.row = *row, .stored = stored, .is_stored = row->used == stored};
+    *f = (struct kv_entry){.row = *row, .stored = stored, .is_stored = row->used == stored};
     LIST_INSERT_HEAD(&d->by_name[bucket(row->name)], f, by_name);
     if (row->session[0] != '\0')
         LIST_INSERT_HEAD(kvdir_of_session(d, row->session), f, by_session);
@@ -140,43 +140,43 @@ int kvdir_insert(struct kvdir *d, const struct store_kv *row, double stored, str
 }
 
 /* Out of the list. */
-static void take_out(struct kvdir *d, struct kvfile *f)
+static void unlink_entry(struct kvdir *d, struct kv_entry *f)
 {
-    kvdir_spare(d, f);
+    kvdir_unmark(d, f);
     if (!f->is_stored)
         LIST_REMOVE(f, touched);
     LIST_REMOVE(f, by_name);
     if (f->row.session[0] != '\0')
         LIST_REMOVE(f, by_session);
-    count(d, f->row.uid, -1, -f->row.bytes);
+    add_usage(d, f->row.uid, -1, -f->row.bytes);
     d->n--;
     free(f);
 }
 
-void kvdir_drop(struct kvdir *d, struct kvfile *f)
+void kvdir_drop(struct kvdir *d, struct kv_entry *f)
 {
     struct hearth_err e;
-    if (store_kv_remove(d->store, f->row.name, &e) != 0)
+    if (kv_manifest_remove(d->store, f->row.name, &e) != 0)
         log_warn("KV file %s: %s", f->row.name, e.msg); /* the next start finds no file for it */
-    take_out(d, f);
+    unlink_entry(d, f);
 }
 
 /* The file is of use now. */
-static void touch(struct kvdir *d, struct kvfile *f, double now)
+static void touch(struct kvdir *d, struct kv_entry *f, double now)
 {
     f->row.used = now;
     if (f->is_stored)
         LIST_INSERT_HEAD(&d->touched, f, touched);
     f->is_stored = false;
-    if (!f->is_lost)
-        kvdir_spare(d, f);
+    if (!f->is_orphaned)
+        kvdir_unmark(d, f);
 }
 
 /* So are those of its session that come before it: the files of a session are of use together, and one without those
  * before it is of none. */
-static void touch_with(struct kvdir *d, struct kvfile *f, double now)
+static void touch_with(struct kvdir *d, struct kv_entry *f, double now)
 {
-    struct kvfile *g;
+    struct kv_entry *g;
     touch(d, f, now);
     if (f->row.session[0] == '\0')
         return;
@@ -188,17 +188,17 @@ static void touch_with(struct kvdir *d, struct kvfile *f, double now)
 /* --- what the engine says ------------------------------------------------------------------------------- */
 
 /* Writes the file's row, and what has been used since the last time. */
-static int write_down(struct kvdir *d, const struct store_kv *row, struct hearth_err *e)
+static int save_manifest(struct kvdir *d, const struct kv_manifest_row *row, struct hearth_err *e)
 {
-    struct kvfile *f;
+    struct kv_entry *f;
     size_t n = 0, i = 0;
     LIST_FOREACH (f, &d->touched, touched)
         n++;
-    struct store_kv const **touched = calloc(n + 1, sizeof(struct store_kv *));
+    struct kv_manifest_row const **touched = calloc(n + 1, sizeof(struct kv_manifest_row *));
     LIST_FOREACH (f, &d->touched, touched)
         if (touched != NULL)
             touched[i++] = &f->row;
-    int rc = store_kv_save(d->store, row, touched, i, kvdir_now(d), server_now(), e);
+    int rc = kv_manifest_save(d->store, row, touched, i, kvdir_now(d), server_now(), e);
     free(touched);
     if (rc != 0 || i < n)
         return rc;
@@ -210,11 +210,11 @@ static int write_down(struct kvdir *d, const struct store_kv *row, struct hearth
     return 0;
 }
 
-static int take(struct kvdir *d, struct store_kv *row, struct hearth_err *e)
+static int accept_file(struct kvdir *d, struct kv_manifest_row *row, struct hearth_err *e)
 {
     int64_t bytes;
     struct hearth_err why;
-    if (!store_kv_is_sound(row))
+    if (!kv_manifest_is_sound(row))
         return err_set(e, HEARTH_EENGINE, "the engine announced what it cannot be");
     if (kvdir_stat(d, row->name, &bytes, &why) != 0)
         return err_set(e, HEARTH_EENGINE, "the engine announced it, and it is %s", why.msg);
@@ -222,24 +222,24 @@ static int take(struct kvdir *d, struct store_kv *row, struct hearth_err *e)
         return err_set(e, HEARTH_EENGINE, "the engine announced %lld bytes, and it has %lld", (long long)row->bytes,
                        (long long)bytes);
     row->created = row->used = kvdir_now(d);
-    return write_down(d, row, e);
+    return save_manifest(d, row, e);
 }
 
-void kvdir_saved(struct kvdir *d, const struct store_kv *file)
+void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file)
 {
-    struct store_kv row = *file;
+    struct kv_manifest_row row = *file;
     struct hearth_err e;
-    struct kvfile *f = store_kv_is_name(row.name) ? kvdir_find(d, row.name) : NULL;
-    int rc = take(d, &row, &e);
+    struct kv_entry *f = kv_manifest_is_name(row.name) ? kvdir_find(d, row.name) : NULL;
+    int rc = accept_file(d, &row, &e);
     if (rc == 0 && f != NULL)
-        take_out(d, f); /* another of the same name has its place and its row */
+        unlink_entry(d, f); /* another of the same name has its place and its row */
     if (rc == 0)
         rc = kvdir_insert(d, &row, row.used, &e);
     else if (f != NULL)
         kvdir_drop(d, f);
     if (rc != 0) {
         log_error("KV file \"%.80s\" is not kept: %s", file->name, e.msg);
-        if (store_kv_is_name(file->name) && kvdir_stat(d, file->name, &row.bytes, &e) == 0)
+        if (kv_manifest_is_name(file->name) && kvdir_stat(d, file->name, &row.bytes, &e) == 0)
             kvdir_remove_file(d, file->name);
         return;
     }
@@ -249,7 +249,7 @@ void kvdir_saved(struct kvdir *d, const struct store_kv *file)
 
 void kvdir_used(struct kvdir *d, const char *name)
 {
-    struct kvfile *f = store_kv_is_name(name) ? kvdir_find(d, name) : NULL;
+    struct kv_entry *f = kv_manifest_is_name(name) ? kvdir_find(d, name) : NULL;
     double now = kvdir_now(d);
     if (f != NULL && f->row.used < now) /* and not once for each file of a session that is restored */
         touch_with(d, f, now);
@@ -257,14 +257,14 @@ void kvdir_used(struct kvdir *d, const char *name)
 
 void kvdir_bad(struct kvdir *d, const char *name, const char *why)
 {
-    char bad[STORE_KV_NAME + 5];
+    char bad[KV_MANIFEST_NAME + 5];
     int64_t bytes;
     struct hearth_err e;
-    struct kvfile *f = store_kv_is_name(name) ? kvdir_find(d, name) : NULL;
+    struct kv_entry *f = kv_manifest_is_name(name) ? kvdir_find(d, name) : NULL;
     if (why == NULL)
         why = "it is damaged";
-    int rc = store_kv_is_name(name) ? kvdir_stat(d, name, &bytes, &e) : HEARTH_EDENIED;
-    snprintf(bad, sizeof(bad), "%.*s.bad", STORE_KV_NAME, name);
+    int rc = kv_manifest_is_name(name) ? kvdir_stat(d, name, &bytes, &e) : HEARTH_EDENIED;
+    snprintf(bad, sizeof(bad), "%.*s.bad", KV_MANIFEST_NAME, name);
     if (rc == 1) { /* the engine has renamed it */
         log_warn("KV file %s: %.200s: set aside as %s", name, why, bad);
         kvdir_add_bad(d, bad);
@@ -281,7 +281,7 @@ void kvdir_bad(struct kvdir *d, const char *name, const char *why)
 
 void kvdir_describe(struct kvdir *d, struct wire_session *v, size_t n)
 {
-    const struct kvfile *f;
+    const struct kv_entry *f;
     for (size_t i = 0; d != NULL && i < n; i++)
         LIST_FOREACH (f, kvdir_of_session(d, v[i].id), by_session)
             if (strcmp(f->row.session, v[i].id) == 0)
@@ -307,17 +307,18 @@ int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e)
     d->conf = s->conf;
     d->store = s->store;
     d->fd = -1;
-    TAILQ_INIT(&d->going);
-    d->again = evtimer_new(s->base, kvdir_on_again, d);
+    TAILQ_INIT(&d->evicting);
+    d->evict_timer = evtimer_new(s->base, kvdir_on_evict_timer, d);
     double seen, wall;
-    int rc = d->again != NULL ? open_folder(d, d->conf->state_dir, e) : err_set(e, HEARTH_ENOMEM, "out of memory");
+    int rc =
+        d->evict_timer != NULL ? open_folder(d, d->conf->state_dir, e) : err_set(e, HEARTH_ENOMEM, "out of memory");
     if (rc == 0)
-        rc = store_kv_clock(d->store, &seen, &wall, e);
+        rc = kv_manifest_clock(d->store, &seen, &wall, e);
     if (rc == 0) {
-        d->start = kvrule_clock(seen, wall, server_now());
+        d->start = kv_eviction_clock(seen, wall, server_now());
         d->start_boot = server_boot();
         /* At once: a week may pass between two starts, but not in each of a row of starts. */
-        rc = write_down(d, NULL, e);
+        rc = save_manifest(d, NULL, e);
     }
     if (rc == 0)
         rc = kvdir_reconcile(d, e);
@@ -335,14 +336,14 @@ void kvdir_close(struct kvdir *d)
     if (d == NULL)
         return;
     struct hearth_err e;
-    kvdir_let_go(d);
-    if (d->n > 0 && write_down(d, NULL, &e) != 0)
+    kvdir_evict_all(d);
+    if (d->n > 0 && save_manifest(d, NULL, &e) != 0)
         log_warn("%s", e.msg);
     for (size_t i = 0; i < KVDIR_BUCKETS; i++)
         while (!LIST_EMPTY(&d->by_name[i]))
-            take_out(d, LIST_FIRST(&d->by_name[i]));
-    if (d->again != NULL)
-        event_free(d->again);
+            unlink_entry(d, LIST_FIRST(&d->by_name[i]));
+    if (d->evict_timer != NULL)
+        event_free(d->evict_timer);
     free(d->users);
     if (d->fd >= 0)
         close(d->fd);

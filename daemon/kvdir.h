@@ -31,7 +31,7 @@ void kvdir_close(struct kvdir *d);
 const char *kvdir_path(const struct kvdir *d);
 
 /* What the engine says: a file was written, has been of use, is bad. */
-void kvdir_saved(struct kvdir *d, const struct store_kv *file);
+void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file);
 void kvdir_used(struct kvdir *d, const char *name);
 void kvdir_bad(struct kvdir *d, const char *name, const char *why);
 

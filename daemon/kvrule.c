@@ -9,7 +9,7 @@
 
 static const double week = 7 * 86400, seen_max = 1e11; /* 3,000 years */
 
-double kvrule_clock(double seen, double wall, double wall_now)
+double kv_eviction_clock(double seen, double wall, double wall_now)
 {
     if (!(seen >= 0 && seen <= seen_max))
         seen = 0;
@@ -19,9 +19,9 @@ double kvrule_clock(double seen, double wall, double wall_now)
     return seen + (past < week ? past : week);
 }
 
-static int order(const void *pa, const void *pb)
+static int by_lru(const void *pa, const void *pb)
 {
-    const struct store_kv *a = *(struct store_kv *const *)pa, *b = *(struct store_kv *const *)pb;
+    const struct kv_manifest_row *a = *(struct kv_manifest_row *const *)pa, *b = *(struct kv_manifest_row *const *)pb;
     if (a->used != b->used)
         return a->used < b->used ? -1 : 1;
     if (a->pos != b->pos)
@@ -46,15 +46,16 @@ static struct share *share_of(struct share *v, size_t *n, uid_t uid)
 }
 
 /* The user's next file goes. */
-static void drop_next(struct store_kv **files, bool *gone, struct share *s)
+static void evict_next(struct kv_manifest_row **files, bool *victims, struct share *s)
 {
-    while (gone[s->next] || files[s->next]->uid != s->uid)
+    while (victims[s->next] || files[s->next]->uid != s->uid)
         s->next++;
-    gone[s->next] = true;
+    victims[s->next] = true;
     s->bytes -= files[s->next]->bytes;
 }
 
-ptrdiff_t kvrule_pick(const struct kvrule *r, struct store_kv **files, size_t n, double now, bool *gone)
+ptrdiff_t kv_eviction_pick(const struct kv_eviction_policy *r, struct kv_manifest_row **files, size_t n, double now,
+                           bool *victims)
 {
     struct share *shares = calloc(n + 1, sizeof(*shares));
     if (shares == NULL)
@@ -62,23 +63,23 @@ ptrdiff_t kvrule_pick(const struct kvrule *r, struct store_kv **files, size_t n,
     size_t n_shares = 0, left = n;
     int64_t total = 0;
     if (n > 0)
-        qsort(files, n, sizeof(*files), order);
+        qsort(files, n, sizeof(*files), by_lru);
     for (size_t i = 0; i < n; i++) {
         int64_t its = files[i]->bytes;
         double unused = now - files[i]->used;
-        gone[i] = (r->age > 0 && unused > r->age) ||
-                  (r->age_alone > 0 && files[i]->session[0] == '\0' && unused > r->age_alone) ||
-                  its > r->bytes_per_uid || its > r->bytes;
-        if (gone[i]) {
+        victims[i] = (r->age > 0 && unused > r->age) ||
+                     (r->age_unowned > 0 && files[i]->session[0] == '\0' && unused > r->age_unowned) ||
+                     its > r->bytes_per_uid || its > r->bytes;
+        if (victims[i]) {
             left--;
             continue;
         }
         struct share *s = share_of(shares, &n_shares, files[i]->uid);
-        s->bytes += its; /* 1 to STORE_KV_BYTES_MAX, so that no sum overflows and the loops below end */
+        s->bytes += its; /* 1 to KV_MANIFEST_BYTES_MAX, so that no sum overflows and the loops below end */
     }
     for (size_t k = 0; k < n_shares; k++) {
         for (; shares[k].bytes > r->bytes_per_uid; left--)
-            drop_next(files, gone, &shares[k]);
+            evict_next(files, victims, &shares[k]);
         total += shares[k].bytes;
     }
     while (total > r->bytes || left > r->files) {
@@ -87,7 +88,7 @@ ptrdiff_t kvrule_pick(const struct kvrule *r, struct store_kv **files, size_t n,
             if (shares[k].bytes > most->bytes)
                 most = &shares[k];
         total -= most->bytes;
-        drop_next(files, gone, most);
+        evict_next(files, victims, most);
         total += most->bytes;
         left--;
     }

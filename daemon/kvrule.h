@@ -10,15 +10,15 @@
 
 #include "daemon/store-kv.h"
 
-struct kvrule {
+struct kv_eviction_policy {
     int64_t bytes, bytes_per_uid; /* at most */
     size_t files;                 /* likewise, of all users */
     double age;                   /* seconds unused, 0 = any */
-    double age_alone;             /* the same, of what is no session's */
+    double age_unowned;           /* the same, of what is no session's */
 };
 
 /* What the clock says at a start: `seen` and `wall` are what the last hearthd wrote. Anything may be in them. */
-double kvrule_clock(double seen, double wall, double wall_now);
+double kv_eviction_clock(double seen, double wall, double wall_now);
 
 /*
  * Sorts the files, the first to go first, and sets gone[i] for those that have to: what nobody used for too long, and
@@ -26,6 +26,7 @@ double kvrule_clock(double seen, double wall, double wall_now);
  * has the most. Least recently used first, and of those used together the last of a timeline, without which the others
  * are still of use. Returns how many go; negative without memory.
  */
-ptrdiff_t kvrule_pick(const struct kvrule *r, struct store_kv **files, size_t n, double now, bool *gone);
+ptrdiff_t kv_eviction_pick(const struct kv_eviction_policy *r, struct kv_manifest_row **files, size_t n, double now,
+                           bool *victims);
 
 #endif

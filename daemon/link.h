@@ -7,36 +7,37 @@
 
 #include "daemon/server.h"
 
-enum link_state {
-    LINK_ABSENT,   /* no process; the next question starts one */
-    LINK_PAUSE,    /* it died a moment ago; questions wait for the restart */
-    LINK_STARTING, /* spawned, its hello is out */
-    LINK_RUNNING,
-    LINK_STOPPING, /* told to exit, or killed; its exit status is awaited */
+enum engine_state {
+    ENGINE_ABSENT,   /* no process; the next question starts one */
+    ENGINE_BACKOFF,  /* it died a moment ago; questions wait for the restart */
+    ENGINE_STARTING, /* spawned, its hello is out */
+    ENGINE_RUNNING,
+    ENGINE_STOPPING, /* told to exit, or killed; its exit status is awaited */
 };
 
 /* `result` is borrowed for the call; NULL where err says why. */
-typedef void link_done(void *arg, const void *result, const struct hearth_err *err);
+typedef void engine_completion(void *arg, const void *result, const struct hearth_err *err);
 
 /* `engine` is the path of hearth-engine, or NULL where none was found: asking then says so. */
-int link_new(struct link **out, struct server *s, const char *engine, struct hearth_err *e);
-void link_free(struct link *l); /* kills the engine if there is one; questions are dropped, not answered */
+int engine_client_new(struct engine_client **out, struct server *s, const char *engine, struct hearth_err *e);
+void engine_client_free(
+    struct engine_client *ec); /* kills the engine if there is one; questions are dropped, not answered */
 
-/* done() is never called from inside link_ask(). */
-int link_ask(struct link *l, const struct wire_method *m, const void *params, link_done *done, void *arg,
-             struct hearth_err *e);
+/* done() is never called from inside engine_call(). */
+int engine_call(struct engine_client *ec, const struct wire_method *m, const void *params, engine_completion *complete,
+                void *arg, struct hearth_err *e);
 
 /* End of the loop's turn: writes what has been asked. */
-void link_flush(struct link *l);
+void engine_client_flush(struct engine_client *ec);
 
-/* Lets the engine exit; a second call kills it. link_state() is LINK_ABSENT when it is gone. */
-void link_stop(struct link *l);
+/* Lets the engine exit; a second call kills it. engine_state() is ENGINE_ABSENT when it is gone. */
+void engine_client_stop(struct engine_client *ec);
 
-enum link_state link_state(const struct link *l);
-const char *link_state_name(const struct link *l);
-bool link_was_ready(const struct link *l);   /* the last engine got as far as its hello */
-bool link_lost_device(const struct link *l); /* and it ended because its device failed */
-int64_t link_restarts(const struct link *l);
-pid_t link_pid(const struct link *l); /* 0 = none */
+enum engine_state engine_state(const struct engine_client *ec);
+const char *engine_state_name(const struct engine_client *ec);
+bool engine_was_ready(const struct engine_client *ec);   /* the last engine got as far as its hello */
+bool engine_lost_device(const struct engine_client *ec); /* and it ended because its device failed */
+int64_t engine_restarts(const struct engine_client *ec);
+pid_t engine_pid(const struct engine_client *ec); /* 0 = none */
 
 #endif

@@ -5,12 +5,12 @@
 
 #include "daemon/log.h"
 
-int made_pack(const struct wire_made *made, struct wire_buf *b, struct hearth_err *e)
+int generation_info_pack(const struct wire_made *made, struct wire_buf *b, struct hearth_err *e)
 {
     return wire_pack_event(b, &wire_methods[WIRE_TURN_MADE], made, NULL, NULL, e);
 }
 
-/* NULL where the bytes are not what made_pack() makes. */
+/* NULL where the bytes are not what generation_info_pack() makes. */
 static void *unpack(const uint8_t *data, size_t len)
 {
     struct wire_scan scan = {0};
@@ -25,13 +25,14 @@ static void *unpack(const uint8_t *data, size_t len)
     return NULL;
 }
 
-int made_turns(const struct store_turn *turns, size_t n, bool whole, struct made_turns *out, struct hearth_err *e)
+int generation_turns(const struct store_turn *turns, size_t n, bool whole, struct generation_turns *out,
+                     struct hearth_err *e)
 {
-    *out = (struct made_turns){.n = n};
+    *out = (struct generation_turns){.n = n};
     out->v = calloc(n + 1, sizeof(*out->v));
     out->blocks = calloc(n + 1, sizeof(*out->blocks));
     if (out->v == NULL || out->blocks == NULL) {
-        made_turns_fini(out);
+        generation_turns_fini(out);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
     for (size_t i = 0; i < n; i++) {
@@ -46,7 +47,7 @@ int made_turns(const struct store_turn *turns, size_t n, bool whole, struct made
             w->tokens = (struct wire_ids){.v = t->ids, .n = t->n_ids};
             w->continues = t->continues;
         }
-        out->blocks[i] = t->made != NULL ? unpack(t->made, t->made_len) : NULL;
+        out->blocks[i] = t->made != NULL ? unpack(t->made, t->generation_len) : NULL;
         w->has_made = out->blocks[i] != NULL;
         if (w->has_made)
             w->made = *(const struct wire_made *)out->blocks[i];
@@ -54,11 +55,11 @@ int made_turns(const struct store_turn *turns, size_t n, bool whole, struct made
     return 0;
 }
 
-void made_turns_fini(struct made_turns *t)
+void generation_turns_fini(struct generation_turns *t)
 {
     for (size_t i = 0; t->blocks != NULL && i < t->n; i++)
         wire_free(t->blocks[i]);
     free(t->blocks);
     free(t->v);
-    *t = (struct made_turns){0};
+    *t = (struct generation_turns){0};
 }

@@ -263,7 +263,7 @@ static int open_log(const struct conf *c, struct hearth_err *e)
     return 0;
 }
 
-static void tell_ready(int fd)
+static void notify_ready(int fd)
 {
     if (fd < 0)
         return;
@@ -313,12 +313,12 @@ int main(int argc, char **argv)
     if (rc == 0 && detached >= 0)
         rc = let_go(&conf, &e);
     if (rc >= 0) {
-        tell_ready(a.ready_fd); /* also where another hearthd answers already: the socket is there */
-        tell_ready(detached);
+        notify_ready(a.ready_fd); /* also where another hearthd answers already: the socket is there */
+        notify_ready(detached);
     }
     if (rc == 0) {
         log_info("hearthd %s listens on %s", PACKAGE_VERSION, conf.socket);
-        sd_tell(&sd, "READY=1");
+        sd_notify(&sd, "READY=1");
         rc = server_run(&server, &e);
         server_fini(&server);
         log_info("hearthd ends");

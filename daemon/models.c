@@ -21,7 +21,7 @@ enum {
 };
 
 struct scan {
-    struct models_entry *v;
+    struct model_entry *v;
     size_t n, cap;
     int entries;
     struct hearth_err *e;
@@ -47,7 +47,7 @@ static char *stem_of(const char *file)
     return strndup(file, strlen(file) - strlen(".gguf"));
 }
 
-char *models_name(const char *path)
+char *model_name_of(const char *path)
 {
     const char *base = strrchr(path, '/');
     base = base != NULL ? base + 1 : path;
@@ -58,7 +58,7 @@ static int add(struct scan *s, const char *path, const char *file, const struct 
 {
     if (s->n == s->cap) {
         size_t cap = s->cap != 0 ? s->cap * 2 : 16;
-        struct models_entry *v = reallocarray(s->v, cap, sizeof(*v));
+        struct model_entry *v = reallocarray(s->v, cap, sizeof(*v));
         if (v == NULL)
             return err_set(s->e, HEARTH_ENOMEM, "out of memory");
         s->v = v;
@@ -71,8 +71,8 @@ static int add(struct scan *s, const char *path, const char *file, const struct 
         free(name);
         return 0;
     }
-    struct models_entry *m = &s->v[s->n];
-    *m = (struct models_entry){.name = name, .path = strdup(path), .bytes = sb->st_size};
+    struct model_entry *m = &s->v[s->n];
+    *m = (struct model_entry){.name = name, .path = strdup(path), .bytes = sb->st_size};
     m->modified = (double)sb->st_mtim.tv_sec + (double)sb->st_mtim.tv_nsec * 1e-9;
     if (m->path == NULL) {
         free(name);
@@ -128,12 +128,12 @@ static char *canonical(const char *path)
 
 static int by_name(const void *a, const void *b)
 {
-    const struct models_entry *x = a, *y = b;
+    const struct model_entry *x = a, *y = b;
     int c = strcmp(x->name, y->name);
     return c != 0 ? c : strcmp(x->path, y->path);
 }
 
-int models_scan(const struct conf *conf, struct models_entry **out, size_t *n, struct hearth_err *e)
+int model_names_scan(const struct conf *conf, struct model_entry **out, size_t *n, struct hearth_err *e)
 {
     struct scan s = {.e = e};
     for (size_t i = 0; i < conf->n_model_dirs; i++) {
@@ -142,7 +142,7 @@ int models_scan(const struct conf *conf, struct models_entry **out, size_t *n, s
         int rc = dir != NULL ? walk(&s, dir, DEPTH_MAX) : 0;
         free(dir);
         if (rc != 0) {
-            models_free(s.v, s.n);
+            model_names_free(s.v, s.n);
             return rc;
         }
         if (s.n > before)
@@ -153,7 +153,7 @@ int models_scan(const struct conf *conf, struct models_entry **out, size_t *n, s
     return 0;
 }
 
-void models_free(struct models_entry *v, size_t n)
+void model_names_free(struct model_entry *v, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         free(v[i].name);
@@ -189,28 +189,28 @@ static size_t length_without_quant(const char *name)
     return len;
 }
 
-static bool is_it(const struct models_entry *m, const char *want)
+static bool is_exact(const struct model_entry *m, const char *want)
 {
     const char *file = strrchr(m->path, '/') + 1;
     return strcasecmp(m->name, want) == 0 || strcasecmp(file, want) == 0;
 }
 
-static bool is_quant_of(const struct models_entry *m, const char *want)
+static bool is_quant_of(const struct model_entry *m, const char *want)
 {
     size_t n = length_without_quant(m->name);
     return strlen(want) == n && strncasecmp(m->name, want, n) == 0;
 }
 
 /* The first folder wins where one name is in several; different names are a question back. */
-static int pick(const struct models_entry *v, size_t n, const char *want, const struct models_entry **out,
+static int pick(const struct model_entry *v, size_t n, const char *want, const struct model_entry **out,
                 struct hearth_err *e)
 {
     for (size_t i = 0; i < n; i++)
-        if (is_it(&v[i], want)) {
+        if (is_exact(&v[i], want)) {
             *out = &v[i];
             return 0;
         }
-    const struct models_entry *found = NULL;
+    const struct model_entry *found = NULL;
     char names[120] = "";
     size_t used = 0, n_found = 0;
     for (size_t i = 0; i < n; i++) {
@@ -230,7 +230,7 @@ static int pick(const struct models_entry *v, size_t n, const char *want, const 
     return 0;
 }
 
-static int resolve_path(const struct models_entry *v, size_t n, const char *model, int trusted, char **path,
+static int resolve_path(const struct model_entry *v, size_t n, const char *model, int trusted, char **path,
                         struct hearth_err *e)
 {
     struct stat sb;
@@ -253,19 +253,19 @@ static int resolve_path(const struct models_entry *v, size_t n, const char *mode
     return rc;
 }
 
-int models_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e)
+int model_names_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e)
 {
     if (model[0] == '\0' || (model[0] != '/' && strchr(model, '/') != NULL))
         return err_set(e, HEARTH_EPARAMS, "model: \"%.100s\" is neither a name nor an absolute path", model);
-    struct models_entry *v = NULL;
+    struct model_entry *v = NULL;
     size_t n = 0;
     bool is_path = model[0] == '/';
-    int rc = is_path && trusted ? 0 : models_scan(conf, &v, &n, e);
-    const struct models_entry *m = NULL;
+    int rc = is_path && trusted ? 0 : model_names_scan(conf, &v, &n, e);
+    const struct model_entry *m = NULL;
     if (rc == 0 && is_path)
         rc = resolve_path(v, n, model, trusted, path, e);
     else if (rc == 0 && (rc = pick(v, n, model, &m, e)) == 0 && (*path = strdup(m->path)) == NULL)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
-    models_free(v, n);
+    model_names_free(v, n);
     return rc;
 }

@@ -6,7 +6,7 @@
 
 #include "daemon/conf.h"
 
-struct models_entry {
+struct model_entry {
     char *name; /* the file's name without .gguf */
     char *path;
     int64_t bytes;
@@ -14,17 +14,17 @@ struct models_entry {
 };
 
 /* Every model in the configured folders, the folders in their order and each one sorted by name. */
-int models_scan(const struct conf *conf, struct models_entry **out, size_t *n, struct hearth_err *e);
-void models_free(struct models_entry *v, size_t n);
+int model_names_scan(const struct conf *conf, struct model_entry **out, size_t *n, struct hearth_err *e);
+void model_names_free(struct model_entry *v, size_t n);
 
 /*
  * The path that a client's name for a model means: an absolute path of a file; or a file's name, with or without
  * .gguf; or that name without its quantisation suffix, where only one model fits. `trusted`: the peer may name any
- * path, others only models that models_scan() lists. *path is malloc'd.
+ * path, others only models that model_names_scan() lists. *path is malloc'd.
  */
-int models_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e);
+int model_names_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e);
 
 /* The name of a model file, from its path; malloc'd. */
-char *models_name(const char *path);
+char *model_name_of(const char *path);
 
 #endif

@@ -10,7 +10,7 @@ static const char *const features[] = {"sessions", "streams", "logprobs", "notif
 static int hello(struct call *call, struct hearth_err *e)
 {
     const struct wire_hello *h = call->params;
-    if (call->conn->greeted)
+    if (call->conn->hello_done)
         return err_set(e, HEARTH_EINVALID, "hello comes first on a connection, and once");
     if (h->version_min > WIRE_VERSION || h->version_max < WIRE_VERSION)
         return err_set(e, HEARTH_EVERSION, "this hearthd speaks version %d, the client %lld to %lld", WIRE_VERSION,

@@ -22,7 +22,7 @@ static bool is_there(struct server *s, uid_t uid, const char *session)
 void msg_on_kv_saved(struct server *s, const void *body)
 {
     const struct wire_engine_kv_saved *k = body;
-    struct store_kv f = {.uid = (uid_t)k->uid, .bytes = k->bytes, .tokens = k->tokens, .pos = k->pos};
+    struct kv_manifest_row f = {.uid = (uid_t)k->uid, .bytes = k->bytes, .tokens = k->tokens, .pos = k->pos};
     if (s->kv == NULL)
         return;
     snprintf(f.name, sizeof(f.name), "%s", k->file);

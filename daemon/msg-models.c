@@ -22,12 +22,12 @@ static bool is_loaded(const struct wire_engine_status *es, const char *path)
 static void list(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
-    struct models_entry *v = NULL;
+    struct model_entry *v = NULL;
     struct wire_model *w = NULL;
     size_t n = 0;
     struct hearth_err e;
     (void)err;
-    int rc = models_scan(call->server->conf, &v, &n, &e);
+    int rc = model_names_scan(call->server->conf, &v, &n, &e);
     if (rc == 0 && (w = calloc(n + 1, sizeof(*w))) == NULL)
         rc = err_set(&e, HEARTH_ENOMEM, "out of memory");
     if (rc == 0) {
@@ -42,16 +42,16 @@ static void list(void *arg, const void *result, const struct hearth_err *err)
     } else {
         call_fail(call, &e);
     }
-    models_free(v, n);
+    model_names_free(v, n);
     free(w);
 }
 
 void msg_models_list(struct call *call)
 {
     static const struct wire_empty nothing;
-    struct link *l = call->server->link;
-    if (link_state(l) != LINK_RUNNING ||
-        link_ask(l, &wire_methods[WIRE_ENGINE_STATUS], &nothing, list, call, NULL) != 0)
+    struct engine_client *ec = call->server->engine_client;
+    if (engine_state(ec) != ENGINE_RUNNING ||
+        engine_call(ec, &wire_methods[WIRE_ENGINE_STATUS], &nothing, list, call, NULL) != 0)
         list(call, NULL, NULL);
 }
 
@@ -102,7 +102,7 @@ void msg_models_load(struct call *call)
 void msg_models_unload(struct call *call)
 {
     static const struct wire_empty nothing;
-    if (link_pid(call->server->link) == 0)
+    if (engine_pid(call->server->engine_client) == 0)
         call_reply(call, &nothing); /* no engine, no model: starting one to unload it would be absurd */
     else
         ask(call, &wire_methods[WIRE_ENGINE_UNLOAD], NULL);

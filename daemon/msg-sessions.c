@@ -17,9 +17,9 @@
 enum { PLACE_HEX = 16 + STORE_ID_LEN };
 
 /* A place is told as the bits of its time and its id, 32 hex digits. */
-static int read_place(const char *from, struct store_place *at, struct hearth_err *e)
+static int cursor_parse(const char *from, struct store_cursor *at, struct hearth_err *e)
 {
-    *at = (struct store_place){0};
+    *at = (struct store_cursor){0};
     if (from == NULL)
         return 0;
     uint64_t bits;
@@ -31,7 +31,7 @@ static int read_place(const char *from, struct store_place *at, struct hearth_er
     return 0;
 }
 
-static const char *write_place(const struct store_place *at, char to[PLACE_HEX + 1])
+static const char *cursor_format(const struct store_cursor *at, char to[PLACE_HEX + 1])
 {
     uint64_t bits;
     memcpy(&bits, &at->used, sizeof(bits));
@@ -47,11 +47,11 @@ void msg_sessions_list(struct call *call)
     const struct wire_sessions_list *p = call->params;
     struct store_session **v = NULL;
     struct wire_session w[MOST];
-    struct store_place at;
+    struct store_cursor at;
     char next[PLACE_HEX + 1];
     size_t n = 0;
     struct hearth_err e;
-    int rc = read_place(p->from, &at, &e);
+    int rc = cursor_parse(p->from, &at, &e);
     if (rc == 0)
         rc = s->store != NULL ? store_list(s->store, call->account->uid, &at, MOST, &v, &n, &e)
                               : err_set(&e, HEARTH_ESTORE, "%s", s->store_err.msg);
@@ -59,7 +59,7 @@ void msg_sessions_list(struct call *call)
         for (size_t i = 0; i < n; i++)
             session_describe(s, v[i], &w[i]);
         kvdir_describe(s->kv, w, n);
-        struct wire_sessions_list_result r = {.sessions = w, .n_sessions = n, .next = write_place(&at, next)};
+        struct wire_sessions_list_result r = {.sessions = w, .n_sessions = n, .next = cursor_format(&at, next)};
         call_reply(call, &r);
     } else {
         call_fail(call, &e);
@@ -76,14 +76,14 @@ static int show(struct call *call, const struct store_session *row, struct heart
     struct server *s = call->server;
     const struct wire_session_ref *ref = call->params;
     struct store_turn *turns = NULL;
-    struct made_turns w = {0};
+    struct generation_turns w = {0};
     int32_t *ids = NULL;
     size_t n = 0, n_ids = 0;
     int rc = store_turns(s->store, row, &turns, &n, e);
     if (rc == 0 && ref->tokens)
         rc = store_timeline(s->store, row, &ids, &n_ids, e);
     if (rc == 0)
-        rc = made_turns(turns, n, false, &w, e);
+        rc = generation_turns(turns, n, false, &w, e);
     if (rc == 0) {
         struct wire_session_show_result r = {.turns = w.v, .n_turns = n, .tokens = {.v = ids, .n = n_ids}};
         session_describe(s, row, &r.session);
@@ -91,7 +91,7 @@ static int show(struct call *call, const struct store_session *row, struct heart
         call_reply(call, &r);
     }
     store_turns_free(turns, n);
-    made_turns_fini(&w);
+    generation_turns_fini(&w);
     free(ids);
     return rc;
 }
@@ -181,7 +181,7 @@ static int export(struct call *call, const struct store_session *row, struct hea
     const struct wire_session_export *p = call->params;
     struct wire_session_page r = {.version = WIRE_EXPORT_VERSION, .turn_open = row->turn_open, .next = p->from};
     struct store_turn *turns = NULL;
-    struct made_turns w = {0};
+    struct generation_turns w = {0};
     int32_t *ids = NULL;
     size_t n = 0, n_ids;
     /* The whole of it is read once for its checksums: where a document is imported, what is damaged gets sound ones. */
@@ -190,7 +190,7 @@ static int export(struct call *call, const struct store_session *row, struct hea
     if (rc == 0)
         rc = store_page(call->server->store, row, &r.next, WIRE_PAGE_BYTES, WIRE_MESSAGES_MAX, &turns, &n, e);
     if (rc == 0)
-        rc = made_turns(turns, n, true, &w, e);
+        rc = generation_turns(turns, n, true, &w, e);
     if (rc == 0) {
         r.turns = w.v;
         r.n_turns = n;
@@ -198,7 +198,7 @@ static int export(struct call *call, const struct store_session *row, struct hea
         call_reply(call, &r);
     }
     store_turns_free(turns, n);
-    made_turns_fini(&w);
+    generation_turns_fini(&w);
     return rc;
 }
 

@@ -65,10 +65,10 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
     char **names = calloc(r.engine.n_models + 1, sizeof(*names)); /* the engine knows paths only */
     for (size_t i = 0; names != NULL && i < r.engine.n_models; i++)
         if (r.engine.models[i].path != NULL)
-            r.engine.models[i].name = names[i] = models_name(r.engine.models[i].path);
-    r.engine.pid = link_pid(s->link);
-    r.engine.state = link_state_name(s->link);
-    r.engine.restarts = link_restarts(s->link);
+            r.engine.models[i].name = names[i] = model_name_of(r.engine.models[i].path);
+    r.engine.pid = engine_pid(s->engine_client);
+    r.engine.state = engine_state_name(s->engine_client);
+    r.engine.restarts = engine_restarts(s->engine_client);
     size_t n = r.engine.n_models;
     call_reply(call, &r);
     for (size_t i = 0; names != NULL && i < n; i++)
@@ -80,9 +80,9 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
 void msg_status(struct call *call)
 {
     static const struct wire_empty nothing;
-    struct link *l = call->server->link;
-    if (link_state(l) != LINK_RUNNING ||
-        link_ask(l, &wire_methods[WIRE_ENGINE_STATUS], &nothing, reply, call, NULL) != 0)
+    struct engine_client *ec = call->server->engine_client;
+    if (engine_state(ec) != ENGINE_RUNNING ||
+        engine_call(ec, &wire_methods[WIRE_ENGINE_STATUS], &nothing, reply, call, NULL) != 0)
         reply(call, NULL, NULL);
 }
 

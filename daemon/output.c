@@ -81,21 +81,21 @@ int output_append(struct output *o, const struct wire_ids *ids, const struct wir
     return 0;
 }
 
-bool output_next(const struct output *o, struct output_at *at, struct wire_stream_tokens *f)
+bool output_next(const struct output *o, struct output_cursor *cursor, struct wire_stream_tokens *f)
 {
-    struct output_mark from = {.ids = at->ids, .text = at->text}, to = from;
-    while (at->mark < o->n_marks) {
-        const struct output_mark *m = &o->marks[at->mark];
+    struct output_mark from = {.ids = cursor->ids, .text = cursor->text}, to = from;
+    while (cursor->mark < o->n_marks) {
+        const struct output_mark *m = &o->marks[cursor->mark];
         bool first = to.ids == from.ids && to.text == from.text;
         if (!first && (m->ids - from.ids > PIECE_TOKENS || m->text - from.text > PIECE_BYTES))
             break;
         to = *m;
-        at->mark++;
+        cursor->mark++;
     }
     if (to.ids == from.ids && to.text == from.text)
         return false;
-    at->ids = to.ids;
-    at->text = to.text;
+    cursor->ids = to.ids;
+    cursor->text = to.text;
     f->index = (int64_t)from.ids;
     f->count = (int64_t)(to.ids - from.ids);
     f->tokens = (struct wire_ids){.v = o->ids + from.ids, .n = to.ids - from.ids};
@@ -109,7 +109,7 @@ bool output_next(const struct output *o, struct output_at *at, struct wire_strea
     return true;
 }
 
-void output_seek(const struct output *o, size_t from, struct output_at *at)
+void output_seek(const struct output *o, size_t from, struct output_cursor *cursor)
 {
     size_t low = 0, high = o->n_marks;
     while (low < high) { /* the first mark at or behind `from` */
@@ -119,12 +119,12 @@ void output_seek(const struct output *o, size_t from, struct output_at *at)
         else
             high = mid;
     }
-    *at = (struct output_at){0};
+    *cursor = (struct output_cursor){0};
     if (from == 0)
         return;
-    *at = (struct output_at){.ids = from, .text = low > 0 ? o->marks[low - 1].text : 0, .mark = low};
+    *cursor = (struct output_cursor){.ids = from, .text = low > 0 ? o->marks[low - 1].text : 0, .mark = low};
     if (low == o->n_marks)
-        at->ids = o->n_ids;
+        cursor->ids = o->n_ids;
     else if (o->marks[low].ids == from)
-        *at = (struct output_at){.ids = from, .text = o->marks[low].text, .mark = low + 1};
+        *cursor = (struct output_cursor){.ids = from, .text = o->marks[low].text, .mark = low + 1};
 }

@@ -26,7 +26,7 @@ struct output {
 };
 
 /* Where a reader is; zero is the beginning. */
-struct output_at {
+struct output_cursor {
     size_t ids, text, mark; /* marks before it */
 };
 
@@ -38,9 +38,9 @@ int output_append(struct output *o, const struct wire_ids *ids, const struct wir
 
 /* The next piece to hand on: true and index, count, tokens, text and logprobs of *f, borrowed until the next append.
  * Where the reader is behind, one piece is many tokens. */
-bool output_next(const struct output *o, struct output_at *at, struct wire_stream_tokens *f);
+bool output_next(const struct output *o, struct output_cursor *cursor, struct wire_stream_tokens *f);
 
 /* Goes on at token `from`, or at the end where there are not so many. The text of a mark goes with its last token. */
-void output_seek(const struct output *o, size_t from, struct output_at *at);
+void output_seek(const struct output *o, size_t from, struct output_cursor *cursor);
 
 #endif

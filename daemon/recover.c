@@ -27,7 +27,7 @@ static int from_copy(struct server *s, struct journal_copy *c, struct session *s
     st->request = &c->head->req;
     st->block = c->head;
     st->output = c->output;
-    st->again = true;
+    st->resubmitted = true;
     if (c->end != NULL) {
         st->ended = true;
         st->end = c->end->result;
@@ -60,9 +60,9 @@ int recover_finished(struct server *s, const struct journal_entry *je, struct st
 /* 1 where the stream has nothing left to be done, 0, or an error: it cannot go on. */
 static int reopen(struct server *s, const struct journal_copy *c, struct session **ss, struct hearth_err *e)
 {
-    bool folded;
-    int rc = store_is_folded(s->store, c->head->stream, &folded, e);
-    if (rc != 0 || folded)
+    bool committed;
+    int rc = store_is_committed(s->store, c->head->stream, &committed, e);
+    if (rc != 0 || committed)
         return rc != 0 ? rc : 1;
     if (c->end != NULL && c->head->name == NULL)
         return 1;
@@ -83,16 +83,16 @@ static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
         log_error("stream %lld of an earlier hearthd cannot %s: %s", (long long)je->number,
                   finished ? "be written to its session" : "go on", e.msg);
     if (rc == HEARTH_ENOSESSION && finished)
-        store_fold_nothing(s->store, je->number, &e); /* every start would try, and say so */
+        store_commit_nothing(s->store, je->number, &e); /* every start would try, and say so */
     if (rc != 0) {
         if (!finished) /* 1: it was folded, but its end could not be written */
             journal_remove(s->journal, je);
         return;
     }
     if (finished) {
-        stream_fold(st);
-        if (st->is_pending)
-            fold_keep(st);
+        stream_commit(st);
+        if (st->commit_pending)
+            commit_retry_add(st);
         else
             stream_free(st);
         return;

@@ -89,7 +89,7 @@ int sd_init(struct sd *sd, struct hearth_err *e)
     return rc;
 }
 
-void sd_tell(const struct sd *sd, const char *state)
+void sd_notify(const struct sd *sd, const char *state)
 {
     if (sd->to_len == 0)
         return;

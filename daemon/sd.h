@@ -23,6 +23,6 @@ struct sd {
 int sd_init(struct sd *sd, struct hearth_err *e);
 
 /* "READY=1", "STOPPING=1", "WATCHDOG=1", "STATUS=..."; where no supervisor listens, nothing. Never blocks. */
-void sd_tell(const struct sd *sd, const char *state);
+void sd_notify(const struct sd *sd, const char *state);
 
 #endif

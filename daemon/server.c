@@ -215,7 +215,7 @@ static void enter(struct server *s, enum server_phase phase)
     case SERVER_RUNNING:
         break;
     case SERVER_FINISHING:
-        sd_tell(s->sd, "STOPPING=1");
+        sd_notify(s->sd, "STOPPING=1");
         stop_listening(s);
         set_timer(s->phase_timer, s->conf->shutdown_grace * 1000);
         break;
@@ -225,7 +225,7 @@ static void enter(struct server *s, enum server_phase phase)
         break;
     case SERVER_STOPPING:
         set_timer(s->phase_timer, ENGINE_MS);
-        link_stop(s->link);
+        engine_client_stop(s->engine_client);
         break;
     case SERVER_DONE:
         event_base_loopbreak(s->base);
@@ -238,7 +238,7 @@ void server_step(struct server *s)
 {
     if ((s->phase == SERVER_FINISHING || s->phase == SERVER_CANCELLING) && s->n_streams == 0)
         enter(s, SERVER_STOPPING);
-    else if (s->phase == SERVER_STOPPING && link_state(s->link) == LINK_ABSENT && conn_all_sent(s))
+    else if (s->phase == SERVER_STOPPING && engine_state(s->engine_client) == ENGINE_ABSENT && conn_all_sent(s))
         enter(s, SERVER_DONE);
 }
 
@@ -282,7 +282,7 @@ static void on_watchdog(evutil_socket_t fd, short what, void *arg)
 {
     struct server *s = arg;
     (void)fd, (void)what;
-    sd_tell(s->sd, "WATCHDOG=1");
+    sd_notify(s->sd, "WATCHDOG=1");
 }
 
 /* --- life ----------------------------------------------------------------------------------------------- */
@@ -321,10 +321,10 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     TAILQ_INIT(&s->dirty);
     TAILQ_INIT(&s->dead);
     TAILQ_INIT(&s->streams);
-    TAILQ_INIT(&s->unwritten);
+    TAILQ_INIT(&s->uncommitted);
     TAILQ_INIT(&s->forwards);
-    TAILQ_INIT(&s->heirs);
-    TAILQ_INIT(&s->blames);
+    TAILQ_INIT(&s->waiters);
+    TAILQ_INIT(&s->quarantined);
     int rc = 0;
     if (sd->listen_fd >= 0) {
         s->listen_fd = sd->listen_fd;
@@ -335,7 +335,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     if (rc == 0)
         rc = init_events(s, e);
     if (rc == 0)
-        rc = link_new(&s->link, s, engine, e);
+        rc = engine_client_new(&s->engine_client, s, engine, e);
     if (rc != 0) {
         server_fini(s);
         return rc;
@@ -357,19 +357,19 @@ void server_fini(struct server *s)
     s->phase = SERVER_DONE; /* where the loop failed it was not there yet */
     stop_listening(s);
     backup_stop(s->backup);
-    tidy_free(s->tidy);
-    link_free(s->link);
-    s->link = NULL;
+    retention_free(s->retention);
+    engine_client_free(s->engine_client);
+    s->engine_client = NULL;
     stream_end_all(s);
     conn_flush_all(s);
     struct conn *c;
     while ((c = TAILQ_FIRST(&s->conns)) != NULL)
         conn_drop(c, "hearthd ends");
     conn_reap(s);
-    fold_end(s);
+    commit_retry_fini(s);
     journal_close(s->journal);
     kvdir_close(s->kv);
-    blame_fini(s);
+    quarantine_fini(s);
     store_close(s->store);
     struct event *events[] = {s->accept, s->again, s->sigterm, s->sigint, s->watchdog, s->phase_timer};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
@@ -385,12 +385,12 @@ int server_run(struct server *s, struct hearth_err *e)
 {
     stream_recover(s);
     struct hearth_err why;
-    if (s->store != NULL && tidy_new(&s->tidy, s, &why) != 0) /* after that: what goes on is in use */
+    if (s->store != NULL && retention_new(&s->retention, s, &why) != 0) /* after that: what goes on is in use */
         log_error("%s; no session is removed for its age", why.msg);
     while (s->phase != SERVER_DONE) {
         if (event_base_loop(s->base, EVLOOP_ONCE) < 0)
             return err_set(e, HEARTH_EINTERNAL, "the event loop failed: %s", strerror(errno));
-        link_flush(s->link);
+        engine_client_flush(s->engine_client);
         conn_flush_all(s);
         conn_reap(s);
     }

@@ -16,7 +16,7 @@
 #include "libclient/wire.h"
 
 struct backup;
-struct blame;
+struct quarantine;
 struct call;
 struct conn;
 struct event;
@@ -24,15 +24,15 @@ struct event_base;
 struct import;
 struct journal;
 struct kvdir;
-struct link;
+struct engine_client;
 struct store;
 struct stream;
-struct tidy;
+struct retention;
 
 TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(stream_list, stream);
 TAILQ_HEAD(call_list, call);
-TAILQ_HEAD(blame_list, blame);
+TAILQ_HEAD(quarantine_list, quarantine);
 
 /* Only server_step() moves on, and never back. */
 enum server_phase {
@@ -60,20 +60,20 @@ struct server {
     int64_t n_conns;
 
     struct stream_list streams;
-    struct stream_list unwritten; /* ended, and not in their sessions: fold.c */
+    struct stream_list uncommitted; /* ended, and not in their sessions: fold.c */
     int64_t n_streams, last_stream;
-    struct blame_list blames; /* models that kill engines: blame.c */
-    int n_blames;
+    struct quarantine_list quarantined; /* models that kill engines: blame.c */
+    int n_quarantined;
     struct call_list forwards; /* calls that wait for the engine to load a model */
-    struct call_list heirs;    /* calls that wait for the end of a stream which nobody reads */
+    struct call_list waiters;  /* calls that wait for the end of a stream which nobody reads */
 
     struct store *store; /* NULL: the state directory cannot be used, and this is why: */
     struct hearth_err store_err;
     struct journal *journal; /* NULL: streams do not survive hearthd, and the log says why */
     struct kvdir *kv;        /* NULL: there are no KV files, and the log says why */
-    struct link *link;
-    struct tidy *tidy;     /* NULL: there is no database, or hearthd is starting */
-    struct backup *backup; /* NULL: none is under way */
+    struct engine_client *engine_client;
+    struct retention *retention; /* NULL: there is no database, or hearthd is starting */
+    struct backup *backup;       /* NULL: none is under way */
 };
 
 /* Takes the lock, the socket and the state. 0, an error, or 1 where another hearthd answers on that socket. */

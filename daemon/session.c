@@ -53,7 +53,7 @@ int session_get(struct server *s, uid_t uid, const char *ref, struct store_sessi
 {
     if (s->store == NULL)
         return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
-    fold_try(s, uid);
+    commit_retry(s, uid);
     return store_get(s->store, uid, ref, out, e);
 }
 
@@ -82,7 +82,7 @@ void session_describe(const struct server *s, const struct store_session *from, 
                                 .busy = session_is_busy(s, from->id),
                                 .bytes = from->bytes,
                                 .pinned = from->pinned,
-                                .expires = tidy_expires(s, from)};
+                                .expires = retention_expires(s, from)};
 }
 
 /* --- opening -------------------------------------------------------------------------------------------- */
@@ -104,7 +104,7 @@ static int check_model(struct server *s, uid_t uid, const char *model, const str
     if (model == NULL || strcmp(model, row->model) == 0 || strcmp(model, row->path) == 0)
         return 0;
     char *path;
-    int rc = models_resolve(s->conf, model, acl_trusts_paths(uid), &path, e);
+    int rc = model_names_resolve(s->conf, model, acl_trusts_paths(uid), &path, e);
     if (rc != 0)
         return rc;
     if (strcmp(path, row->path) != 0)
@@ -127,12 +127,12 @@ static int open_stored(struct server *s, uid_t uid, const struct wire_generate *
         return err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", ss->row.name);
     rc = check_model(s, uid, g->model, &ss->row, e);
     if (rc == 0)
-        rc = tidy_check_room(s, uid, &ss->row, e);
-    if (rc != 0 || store_recall(s->store, &ss->row, &ss->ids, &ss->n_ids))
+        rc = retention_check_quota(s, uid, &ss->row, e);
+    if (rc != 0 || timeline_cache_get(s->store, &ss->row, &ss->ids, &ss->n_ids))
         return rc;
     rc = store_timeline(s->store, &ss->row, &ss->ids, &ss->n_ids, e);
     if (rc == 0)
-        store_remember(s->store, ss->row.id, ss->row.n_turns, &(struct store_ids){ss->ids, ss->n_ids}, 1);
+        timeline_cache_put(s->store, ss->row.id, ss->row.n_turns, &(struct store_ids){ss->ids, ss->n_ids}, 1);
     return rc;
 }
 
@@ -149,7 +149,7 @@ static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, 
             return rc;
         if (n >= s->conf->sessions_per_uid)
             return err_set(e, HEARTH_ELIMIT, "user %u has %lld sessions, the limit", (unsigned)uid, (long long)n);
-        rc = tidy_check_room(s, uid, NULL, e);
+        rc = retention_check_quota(s, uid, NULL, e);
         if (rc != 0)
             return rc;
         if (session_is_reserved(s, uid, g->session))
@@ -160,7 +160,7 @@ static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, 
     }
     rc = session_new_id(ss->row.id, e);
     if (rc == 0)
-        rc = models_resolve(s->conf, g->model, acl_trusts_paths(uid), &ss->row.path, e);
+        rc = model_names_resolve(s->conf, g->model, acl_trusts_paths(uid), &ss->row.path, e);
     if (rc != 0)
         return rc;
     ss->is_new = true;
@@ -260,7 +260,7 @@ void session_forget(struct server *s, const char *id)
         return;
     kvdir_forget(s->kv, id);
     journal_forget(s->journal, id);
-    fold_forget(s, id);
+    commit_retry_forget(s, id);
 }
 
 /* The row last: where a crash comes between, the session is there to be removed again. */
@@ -269,7 +269,7 @@ int session_remove(struct server *s, const struct store_session *row, struct hea
     session_forget(s, row->id);
     int rc = store_remove(s->store, row, e);
     if (rc == 0)
-        tidy_removed(s);
+        retention_purge_later(s);
     if (rc == 0 && row->damaged)
         log_info("session \"%.80s\" (%s) of user %u, which was damaged, is removed", row->name != NULL ? row->name : "",
                  row->id, (unsigned)row->uid);
@@ -330,7 +330,7 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
             .role = g->n_messages > 0 ? g->messages[i].role : "text", .text = b.data, .len = b.len, .created = now};
     }
     if (rc == 0)
-        rc = made_pack(made, &packed, e);
+        rc = generation_info_pack(made, &packed, e);
     if (rc == 0) {
         turns[n - 1].ids = appended->v;
         turns[n - 1].n_ids = appended->n;
@@ -341,7 +341,7 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
                                        .n_ids = completion->n,
                                        .created = now,
                                        .made = packed.data,
-                                       .made_len = packed.len};
+                                       .generation_len = packed.len};
         ss->row.used = now;
         ss->row.turn_open = turn_open;
         rc = store_commit(s->store, &ss->row, ss->is_new, turns, n + 1, stream, e);
@@ -349,7 +349,7 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
     if (rc == 0) {
         const struct store_ids now_it_is[] = {
             {ss->ids, ss->n_ids}, {appended->v, appended->n}, {completion->v, completion->n}};
-        store_remember(s->store, ss->row.id, ss->row.n_turns + (int64_t)n + 1, now_it_is, 3);
+        timeline_cache_put(s->store, ss->row.id, ss->row.n_turns + (int64_t)n + 1, now_it_is, 3);
     }
     for (size_t i = 0; joined != NULL && i < n; i++)
         free(joined[i]);

@@ -39,14 +39,14 @@ enum sql {
     SQL_RENAME,
     SQL_REMOVE,
     SQL_REMOVE_NAME,
-    SQL_GIVE_IDS,
-    SQL_UNLIST,
-    SQL_UNLISTED,
+    SQL_ASSIGN_IDS,
+    SQL_SOFT_DELETE,
+    SQL_DELETED,
     SQL_LAST_TURNS,
     SQL_REMOVE_TURNS,
     SQL_REMOVE_ORPHANS,
-    SQL_FOLD,
-    SQL_IS_FOLDED,
+    SQL_COMMIT_STREAM,
+    SQL_IS_COMMITTED,
     SQL_LAST_STREAM,
     SQL_FORGET_STREAMS,
     SQL_KV_LOST,
@@ -56,7 +56,7 @@ enum sql {
     SQL_KV_REMOVE,
     SQL_KV_REMOVE_ROW,
     SQL_KV_CLOCK,
-    SQL_KV_TICK,
+    SQL_KV_SET_CLOCK,
     N_SQL,
 };
 
@@ -70,13 +70,13 @@ struct store {
     int dir_fd; /* locked: one hearthd at a time appends to these sessions */
     sqlite3 *db;
     char *path;
-    long old; /* there is a copy of the database as it was at that version; 0: none */
+    long backup_version; /* there is a copy of the database as it was at that version; 0: none */
     sqlite3_stmt *stmt[N_SQL];
     struct store_total *totals; /* of those users whose was asked for */
     size_t n_totals;
-    bool has_unlisted;                 /* store_remove_more() has something to do, or may have */
-    TAILQ_HEAD(, store_recent) recent; /* last used last */
-    size_t recent_ids;
+    bool has_deleted;                                  /* store_purge_some() has something to do, or may have */
+    TAILQ_HEAD(, timeline_cache_entry) timeline_cache; /* last used last */
+    size_t timeline_cache_ids;
     int64_t data_version; /* as SQLite counts other programs' commits; 0: not looked at yet */
 };
 
@@ -91,19 +91,19 @@ const char *store_vfs(void);
 
 /* store-old.c: keeps a copy before the database leaves that version; looks whether there is one; takes a session from
  * it. */
-int store_old_keep(struct store *st, int64_t version, struct hearth_err *e);
-void store_old_find(struct store *st);
-int store_old_remove(struct store *st, const struct store_session *s, struct hearth_err *e);
+int migrate_backup(struct store *st, int64_t version, struct hearth_err *e);
+void migrate_find_backup(struct store *st);
+int migrate_remove_session(struct store *st, const struct store_session *s, struct hearth_err *e);
 
 /* store-sum.c: the function row_sum() of the texts. */
-int store_define_sum(struct store *st, struct hearth_err *e);
+int store_define_checksum(struct store *st, struct hearth_err *e);
 
 /* A statement, ready for its values. */
-sqlite3_stmt *store_use(struct store *st, enum sql which);
+sqlite3_stmt *store_stmt(struct store *st, enum sql which);
 
 /* Runs one that gives no rows; and one that gives a number. */
 int store_run(struct store *st, sqlite3_stmt *q, const char *what, struct hearth_err *e);
-int store_number(struct store *st, sqlite3_stmt *q, const char *what, int64_t *v, struct hearth_err *e);
+int store_get_int(struct store *st, sqlite3_stmt *q, const char *what, int64_t *v, struct hearth_err *e);
 
 int store_begin(struct store *st, struct hearth_err *e);
 int store_end(struct store *st, int rc, const char *what, struct hearth_err *e); /* commits, or undoes where rc < 0 */
@@ -113,11 +113,11 @@ int store_insert_turn(struct store *st, const struct store_session *s, const str
                       struct hearth_err *e);
 
 /* store-remove.c: the session is nobody's any more, and gone if it is small; in a transaction or not. */
-int store_unlist(struct store *st, const struct store_session *s, struct hearth_err *e);
+int store_soft_delete(struct store *st, const struct store_session *s, struct hearth_err *e);
 
 /* store-recent.c */
-void store_recent_forget(struct store *st, const char *id);
-void store_recent_fini(struct store *st);
+void timeline_cache_forget(struct store *st, const char *id);
+void timeline_cache_clear(struct store *st);
 
 /* What a user's sessions hold, where it is known: something was committed; it is to be added up again. */
 void store_total_add(struct store *st, uid_t uid, int64_t bytes);

@@ -11,19 +11,19 @@
 #include "daemon/log.h"
 #include "daemon/store-inside.h"
 
-bool store_kv_is_name(const char *name)
+bool kv_manifest_is_name(const char *name)
 {
     static const char hex[] = "0123456789abcdef";
-    const char *hash = name + STORE_KV_FINGERPRINT + 1;
-    return strlen(name) == STORE_KV_NAME && strspn(name, hex) == STORE_KV_FINGERPRINT &&
-           name[STORE_KV_FINGERPRINT] == '-' && strspn(hash, hex) == STORE_KV_HASH &&
-           strcmp(hash + STORE_KV_HASH, ".kv") == 0;
+    const char *hash = name + KV_MANIFEST_FINGERPRINT + 1;
+    return strlen(name) == KV_MANIFEST_NAME && strspn(name, hex) == KV_MANIFEST_FINGERPRINT &&
+           name[KV_MANIFEST_FINGERPRINT] == '-' && strspn(hash, hex) == KV_MANIFEST_HASH &&
+           strcmp(hash + KV_MANIFEST_HASH, ".kv") == 0;
 }
 
-bool store_kv_is_sound(const struct store_kv *f)
+bool kv_manifest_is_sound(const struct kv_manifest_row *f)
 {
-    return store_kv_is_name(f->name) && strncmp(f->name, f->fingerprint, STORE_KV_FINGERPRINT) == 0 &&
-           (f->session[0] == '\0' || store_is_id(f->session)) && f->bytes > 0 && f->bytes <= STORE_KV_BYTES_MAX &&
+    return kv_manifest_is_name(f->name) && strncmp(f->name, f->fingerprint, KV_MANIFEST_FINGERPRINT) == 0 &&
+           (f->session[0] == '\0' || store_is_id(f->session)) && f->bytes > 0 && f->bytes <= KV_MANIFEST_BYTES_MAX &&
            f->tokens > 0 && f->tokens <= INT32_MAX && f->pos >= 0 && f->pos <= INT32_MAX && isfinite(f->created) &&
            isfinite(f->used);
 }
@@ -40,9 +40,9 @@ static bool text(sqlite3_stmt *q, int i, char *to, size_t room)
 }
 
 /* False where the row is not one of ours. A name that can be told is in f->name even then. */
-static bool from_row(sqlite3_stmt *q, struct store_kv *f)
+static bool from_row(sqlite3_stmt *q, struct kv_manifest_row *f)
 {
-    *f = (struct store_kv){0};
+    *f = (struct kv_manifest_row){0};
     if (!text(q, 0, f->name, sizeof(f->name)) || !text(q, 1, f->fingerprint, sizeof(f->fingerprint)) ||
         !text(q, 2, f->session, sizeof(f->session)))
         return false;
@@ -53,19 +53,19 @@ static bool from_row(sqlite3_stmt *q, struct store_kv *f)
     f->pos = sqlite3_column_int64(q, 6);
     f->created = sqlite3_column_double(q, 7);
     f->used = sqlite3_column_double(q, 8);
-    return uid >= 0 && uid <= UINT32_MAX && store_kv_is_sound(f);
+    return uid >= 0 && uid <= UINT32_MAX && kv_manifest_is_sound(f);
 }
 
-int store_kv_list(struct store *st, struct store_kv **out, size_t *n, struct hearth_err *e)
+int kv_manifest_list(struct store *st, struct kv_manifest_row **out, size_t *n, struct hearth_err *e)
 {
-    struct store_kv *v = NULL;
+    struct kv_manifest_row *v = NULL;
     size_t len = 0, cap = 0;
-    int rc = store_run(st, store_use(st, SQL_KV_LOST), "dropping rows of removed sessions", e), got = SQLITE_DONE;
-    sqlite3_stmt *q = store_use(st, SQL_KV_LIST);
+    int rc = store_run(st, store_stmt(st, SQL_KV_LOST), "dropping rows of removed sessions", e), got = SQLITE_DONE;
+    sqlite3_stmt *q = store_stmt(st, SQL_KV_LIST);
     while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
         if (len == cap) {
             cap = cap != 0 ? cap * 2 : 64;
-            struct store_kv *grown = reallocarray(v, cap, sizeof(*v));
+            struct kv_manifest_row *grown = reallocarray(v, cap, sizeof(*v));
             if (grown == NULL) {
                 rc = err_set(e, HEARTH_ENOMEM, "out of memory");
                 break;
@@ -77,7 +77,7 @@ int store_kv_list(struct store *st, struct store_kv **out, size_t *n, struct hea
             continue;
         }
         log_warn("the manifest's row of KV file \"%.60s\" is damaged: dropped", v[len].name);
-        sqlite3_stmt *drop = store_use(st, SQL_KV_REMOVE_ROW);
+        sqlite3_stmt *drop = store_stmt(st, SQL_KV_REMOVE_ROW);
         sqlite3_bind_int64(drop, 1, sqlite3_column_int64(q, 9));
         rc = store_run(st, drop, "dropping a damaged row", e);
     }
@@ -95,9 +95,9 @@ int store_kv_list(struct store *st, struct store_kv **out, size_t *n, struct hea
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-static int save(struct store *st, const struct store_kv *f, struct hearth_err *e)
+static int save(struct store *st, const struct kv_manifest_row *f, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_KV_SAVE);
+    sqlite3_stmt *q = store_stmt(st, SQL_KV_SAVE);
     sqlite3_bind_text(q, 1, f->name, -1, SQLITE_STATIC);
     sqlite3_bind_text(q, 2, f->fingerprint, -1, SQLITE_STATIC);
     sqlite3_bind_text(q, 3, f->session, -1, SQLITE_STATIC);
@@ -110,16 +110,16 @@ static int save(struct store *st, const struct store_kv *f, struct hearth_err *e
     return store_run(st, q, "storing a KV file's row", e);
 }
 
-static int touch(struct store *st, const struct store_kv *f, struct hearth_err *e)
+static int touch(struct store *st, const struct kv_manifest_row *f, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_KV_TOUCH);
+    sqlite3_stmt *q = store_stmt(st, SQL_KV_TOUCH);
     sqlite3_bind_text(q, 1, f->name, -1, SQLITE_STATIC);
     sqlite3_bind_double(q, 2, f->used);
     return store_run(st, q, "storing a KV file's use", e);
 }
 
-int store_kv_save(struct store *st, const struct store_kv *f, const struct store_kv *const *touched, size_t n,
-                  double seen, double wall, struct hearth_err *e)
+int kv_manifest_save(struct store *st, const struct kv_manifest_row *f, const struct kv_manifest_row *const *touched,
+                     size_t n, double seen, double wall, struct hearth_err *e)
 {
     int rc = store_begin(st, e);
     if (rc != 0)
@@ -129,7 +129,7 @@ int store_kv_save(struct store *st, const struct store_kv *f, const struct store
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = touch(st, touched[i], e);
     if (rc == 0) {
-        sqlite3_stmt *q = store_use(st, SQL_KV_TICK);
+        sqlite3_stmt *q = store_stmt(st, SQL_KV_SET_CLOCK);
         sqlite3_bind_double(q, 1, seen);
         sqlite3_bind_double(q, 2, wall);
         rc = store_run(st, q, "storing the KV files' clock", e);
@@ -137,18 +137,18 @@ int store_kv_save(struct store *st, const struct store_kv *f, const struct store
     return store_end(st, rc, "storing a KV file's row", e);
 }
 
-int store_kv_remove(struct store *st, const char *name, struct hearth_err *e)
+int kv_manifest_remove(struct store *st, const char *name, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_KV_REMOVE);
+    sqlite3_stmt *q = store_stmt(st, SQL_KV_REMOVE);
     sqlite3_bind_text(q, 1, name, -1, SQLITE_STATIC);
     return store_run(st, q, "removing a KV file's row", e);
 }
 
 /* --- the clock ------------------------------------------------------------------------------------------ */
 
-int store_kv_clock(struct store *st, double *seen, double *wall, struct hearth_err *e)
+int kv_manifest_clock(struct store *st, double *seen, double *wall, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_KV_CLOCK);
+    sqlite3_stmt *q = store_stmt(st, SQL_KV_CLOCK);
     int rc = 0, got = sqlite3_step(q);
     *seen = *wall = 0;
     if (got == SQLITE_ROW) {

@@ -8,16 +8,16 @@
 #include "daemon/store.h"
 
 enum {
-    STORE_KV_FINGERPRINT = 16, /* hex digits of the model's and the code's, with which a name begins */
-    STORE_KV_HASH = 32,        /* hex digits of its content's */
-    STORE_KV_NAME = STORE_KV_FINGERPRINT + 1 + STORE_KV_HASH + 3, /* FINGERPRINT-HASH.kv */
+    KV_MANIFEST_FINGERPRINT = 16, /* hex digits of the model's and the code's, with which a name begins */
+    KV_MANIFEST_HASH = 32,        /* hex digits of its content's */
+    KV_MANIFEST_NAME = KV_MANIFEST_FINGERPRINT + 1 + KV_MANIFEST_HASH + 3, /* FINGERPRINT-HASH.kv */
 };
 
-static const int64_t STORE_KV_BYTES_MAX = 1LL << 40; /* of one file */
+static const int64_t KV_MANIFEST_BYTES_MAX = 1LL << 40; /* of one file */
 
-struct store_kv {
-    char name[STORE_KV_NAME + 1];
-    char fingerprint[STORE_KV_FINGERPRINT + 1];
+struct kv_manifest_row {
+    char name[KV_MANIFEST_NAME + 1];
+    char fingerprint[KV_MANIFEST_FINGERPRINT + 1];
     char session[STORE_ID_LEN + 1]; /* in whose turn it was written; "" for none */
     uid_t uid;
     int64_t bytes, tokens, pos;
@@ -25,21 +25,21 @@ struct store_kv {
 };
 
 /* True for a name as above. */
-bool store_kv_is_name(const char *name);
+bool kv_manifest_is_name(const char *name);
 
 /* True where all of it is within its bounds. */
-bool store_kv_is_sound(const struct store_kv *f);
+bool kv_manifest_is_sound(const struct kv_manifest_row *f);
 
 /* All rows that hold together, malloc'd; one that does not is deleted and named in the log, and those of sessions that
  * are no more are deleted. */
-int store_kv_list(struct store *st, struct store_kv **out, size_t *n, struct hearth_err *e);
+int kv_manifest_list(struct store *st, struct kv_manifest_row **out, size_t *n, struct hearth_err *e);
 
 /* One transaction: the file's row where there is a file, the new `used` of n others, and the clock. */
-int store_kv_save(struct store *st, const struct store_kv *f, const struct store_kv *const *touched, size_t n,
-                  double seen, double wall, struct hearth_err *e);
-int store_kv_remove(struct store *st, const char *name, struct hearth_err *e);
+int kv_manifest_save(struct store *st, const struct kv_manifest_row *f, const struct kv_manifest_row *const *touched,
+                     size_t n, double seen, double wall, struct hearth_err *e);
+int kv_manifest_remove(struct store *st, const char *name, struct hearth_err *e);
 
 /* kvdir's clock: the time that hearthds have seen pass, and the wall clock when that was written; both 0 at first. */
-int store_kv_clock(struct store *st, double *seen, double *wall, struct hearth_err *e);
+int kv_manifest_clock(struct store *st, double *seen, double *wall, struct hearth_err *e);
 
 #endif

@@ -20,7 +20,7 @@
 
 /* Calls `f` for the files beside the database that are copies of an older version, and for what belongs to one: `rest`
  * is what follows the number. */
-static void each(struct store *st, void (*f)(struct store *st, const char *name, long version, const char *rest))
+static void each_backup(struct store *st, void (*f)(struct store *st, const char *name, long version, const char *rest))
 {
     int fd = openat(st->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
@@ -57,23 +57,23 @@ static void remove_older(struct store *st, const char *name, long version, const
     size_t i = 0;
     while (i < N_PARTS && strcmp(rest, parts[i]) != 0)
         i++;
-    if (version != st->old && i < N_PARTS && unlinkat(st->dir_fd, name, 0) == 0)
+    if (version != st->backup_version && i < N_PARTS && unlinkat(st->dir_fd, name, 0) == 0)
         log_info("%s is removed: there is a newer copy", name);
 }
 
-int store_old_keep(struct store *st, int64_t version, struct hearth_err *e)
+int migrate_backup(struct store *st, int64_t version, struct hearth_err *e)
 {
     char *to;
     if (asprintf(&to, "%s.v%lld", st->path, (long long)version) < 0)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    each(st, remove_leftover);
+    each_backup(st, remove_leftover);
     struct hearth_err why;
     int rc = store_copy(st->path, to, true, NULL, NULL, &why);
     if (rc == 0) {
         log_info("the session database goes from version %lld to %d; %s is as it was", (long long)version,
                  STORE_VERSION, to);
-        st->old = (long)version;
-        each(st, remove_older);
+        st->backup_version = (long)version;
+        each_backup(st, remove_older);
     } else {
         err_set(e, HEARTH_ESTORE, "no copy of the old session database can be kept, so it stays as it is: %s", why.msg);
     }
@@ -84,15 +84,15 @@ int store_old_keep(struct store *st, int64_t version, struct hearth_err *e)
 static void find(struct store *st, const char *name, long version, const char *rest)
 {
     (void)name;
-    if (rest[0] == '\0' && version > st->old)
-        st->old = version;
+    if (rest[0] == '\0' && version > st->backup_version)
+        st->backup_version = version;
 }
 
-void store_old_find(struct store *st)
+void migrate_find_backup(struct store *st)
 {
-    each(st, find);
-    if (st->old > 0)
-        each(st, remove_older);
+    each_backup(st, find);
+    if (st->backup_version > 0)
+        each_backup(st, remove_older);
 }
 
 /* --- removing from it ----------------------------------------------------------------------------------- */
@@ -113,7 +113,7 @@ static int run(sqlite3 *db, const char *text, const struct store_session *s)
 }
 
 /* Nothing is synced: a copy that a power failure has damaged is found to be that, by whoever goes back to it. */
-static int take_from(const char *path, const struct store_session *s)
+static int delete_session(const char *path, const struct store_session *s)
 {
     static const char *const before[] = {
         "PRAGMA trusted_schema = OFF", "PRAGMA secure_delete = ON",    "PRAGMA foreign_keys = ON",
@@ -131,15 +131,15 @@ static int take_from(const char *path, const struct store_session *s)
     return rc;
 }
 
-int store_old_remove(struct store *st, const struct store_session *s, struct hearth_err *e)
+int migrate_remove_session(struct store *st, const struct store_session *s, struct hearth_err *e)
 {
     char *path, *part;
     int rc = 0;
-    if (st->old == 0)
+    if (st->backup_version == 0)
         return 0;
-    if (asprintf(&path, "%s.v%ld", st->path, st->old) < 0)
+    if (asprintf(&path, "%s.v%ld", st->path, st->backup_version) < 0)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    int got = access(path, F_OK) == 0 || errno != ENOENT ? take_from(path, s) : SQLITE_OK;
+    int got = access(path, F_OK) == 0 || errno != ENOENT ? delete_session(path, s) : SQLITE_OK;
     for (size_t i = 0; got != SQLITE_OK && rc == 0 && i < N_PARTS; i++) {
         if (asprintf(&part, "%s%s", path, parts[i]) < 0) {
             rc = err_set(e, HEARTH_ENOMEM, "out of memory");
@@ -151,7 +151,7 @@ int store_old_remove(struct store *st, const struct store_session *s, struct hea
     }
     if (got != SQLITE_OK && rc == 0) {
         log_warn("%s is removed: a session that is removed cannot be taken from it (%s)", path, sqlite3_errstr(got));
-        st->old = 0;
+        st->backup_version = 0;
     }
     free(path);
     return rc;

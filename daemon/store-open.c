@@ -129,7 +129,7 @@ static int migrate(struct store *st, int64_t from, struct hearth_err *e)
 {
     if (from == STORE_VERSION)
         return 0;
-    int rc = from > 0 ? store_old_keep(st, from, e) : 0;
+    int rc = from > 0 ? migrate_backup(st, from, e) : 0;
     if (rc == 0)
         blank(st, from);
     if (rc == 0)
@@ -154,10 +154,10 @@ static int prepare_all(struct store *st, struct hearth_err *e)
 }
 
 /* A session whose id is none could not be told in a list: it gets one, and stays damaged. */
-static void give_ids(struct store *st)
+static void assign_ids(struct store *st)
 {
     struct hearth_err e;
-    if (store_run(st, store_use(st, SQL_GIVE_IDS), "sessions without ids", &e) != 0)
+    if (store_run(st, store_stmt(st, SQL_ASSIGN_IDS), "sessions without ids", &e) != 0)
         log_warn("%s", e.msg);
     else if (sqlite3_changes(st->db) > 0)
         log_warn("%d sessions have lost their ids: they are damaged, and listed under others", sqlite3_changes(st->db));
@@ -197,17 +197,17 @@ static int open_db(struct store *st, struct hearth_err *e)
               "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304",
               e);
     if (rc == 0)
-        rc = store_define_sum(st, e);
+        rc = store_define_checksum(st, e);
     if (rc == 0)
         rc = migrate(st, version, e);
     if (rc == 0 && prepare_all(st, &why) != 0)
         rc = err_set(e, HEARTH_ESTORE, "%s is damaged (%.80s): move it away to start afresh", path, why.msg);
     if (rc == 0)
-        store_old_find(st);
+        migrate_find_backup(st);
     if (rc == 0)
-        give_ids(st);
-    st->has_unlisted = rc == 0;
-    if (rc == 0 && store_remove_all(st, &why) != 0)
+        assign_ids(st);
+    st->has_deleted = rc == 0;
+    if (rc == 0 && store_purge_all(st, &why) != 0)
         log_warn("%s", why.msg);
     if (rc == 0)
         store_scrub(st, &why); /* what a killed hearthd may have left in the log */
@@ -220,7 +220,7 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
     if (st == NULL)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     st->dir_fd = -1;
-    TAILQ_INIT(&st->recent);
+    TAILQ_INIT(&st->timeline_cache);
     int rc = make_dirs(dir, e);
     if (rc == 0)
         rc = lock_dir(st, dir, e);
@@ -256,8 +256,8 @@ void store_close(struct store *st)
 {
     if (st == NULL)
         return;
-    store_remove_all(st, NULL);
-    store_recent_fini(st);
+    store_purge_all(st, NULL);
+    timeline_cache_clear(st);
     for (int i = 0; i < N_SQL; i++)
         sqlite3_finalize(st->stmt[i]);
     sqlite3_close(st->db);

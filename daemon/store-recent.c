@@ -13,90 +13,90 @@
 
 #include "daemon/store-inside.h"
 
-static const size_t most = 4 << 20; /* ids, of all together */
+static const size_t max_ids = 4 << 20; /* ids, of all together */
 
-struct store_recent {
-    TAILQ_ENTRY(store_recent) entry;
+struct timeline_cache_entry {
+    TAILQ_ENTRY(timeline_cache_entry) entry;
     char id[STORE_ID_LEN + 1];
     int64_t n_turns;
     size_t n;
     int32_t ids[];
 };
 
-static void drop(struct store *st, struct store_recent *r)
+static void evict(struct store *st, struct timeline_cache_entry *r)
 {
-    TAILQ_REMOVE(&st->recent, r, entry);
-    st->recent_ids -= r->n;
+    TAILQ_REMOVE(&st->timeline_cache, r, entry);
+    st->timeline_cache_ids -= r->n;
     free(r);
 }
 
-static struct store_recent *find(const struct store *st, const char *id)
+static struct timeline_cache_entry *find(const struct store *st, const char *id)
 {
-    struct store_recent *r;
-    TAILQ_FOREACH (r, &st->recent, entry)
+    struct timeline_cache_entry *r;
+    TAILQ_FOREACH (r, &st->timeline_cache, entry)
         if (strcmp(r->id, id) == 0)
             return r;
     return NULL;
 }
 
-void store_recent_forget(struct store *st, const char *id)
+void timeline_cache_forget(struct store *st, const char *id)
 {
-    struct store_recent *r = find(st, id);
+    struct timeline_cache_entry *r = find(st, id);
     if (r != NULL)
-        drop(st, r);
+        evict(st, r);
 }
 
-void store_recent_fini(struct store *st)
+void timeline_cache_clear(struct store *st)
 {
-    struct store_recent *r;
-    while ((r = TAILQ_FIRST(&st->recent)) != NULL)
-        drop(st, r);
+    struct timeline_cache_entry *r;
+    while ((r = TAILQ_FIRST(&st->timeline_cache)) != NULL)
+        evict(st, r);
 }
 
 /* Forgets all where somebody else has committed something since the last time. */
-static void check_alone(struct store *st)
+static void check_data_version(struct store *st)
 {
     int64_t version;
-    int rc = store_number(st, store_use(st, SQL_DATA_VERSION), "the session database", &version, NULL);
+    int rc = store_get_int(st, store_stmt(st, SQL_DATA_VERSION), "the session database", &version, NULL);
     if (rc == 0 && version == st->data_version)
         return;
-    store_recent_fini(st);
+    timeline_cache_clear(st);
     st->data_version = rc == 0 ? version : 0;
 }
 
-bool store_recall(struct store *st, const struct store_session *s, int32_t **ids, size_t *n)
+bool timeline_cache_get(struct store *st, const struct store_session *s, int32_t **ids, size_t *n)
 {
-    check_alone(st);
-    struct store_recent *r = find(st, s->id);
+    check_data_version(st);
+    struct timeline_cache_entry *r = find(st, s->id);
     if (r == NULL || r->n_turns != s->n_turns || (int64_t)r->n != s->n_tok)
         return false;
     int32_t *v = malloc(r->n * sizeof(*v) + 1);
     if (v == NULL)
         return false;
     memcpy(v, r->ids, r->n * sizeof(*v));
-    TAILQ_REMOVE(&st->recent, r, entry);
-    TAILQ_INSERT_TAIL(&st->recent, r, entry);
+    TAILQ_REMOVE(&st->timeline_cache, r, entry);
+    TAILQ_INSERT_TAIL(&st->timeline_cache, r, entry);
     *ids = v;
     *n = r->n;
     return true;
 }
 
-void store_remember(struct store *st, const char *id, int64_t n_turns, const struct store_ids *part, size_t n_part)
+void timeline_cache_put(struct store *st, const char *id, int64_t n_turns, const struct store_ids *part, size_t n_part)
 {
     size_t n = 0;
-    store_recent_forget(st, id);
+    timeline_cache_forget(st, id);
     for (size_t i = 0; i < n_part; i++)
         n += part[i].n;
-    struct store_recent *r = n <= most ? malloc(sizeof(*r) + n * sizeof(*r->ids)) : NULL;
+    struct timeline_cache_entry *r = n <= max_ids ? malloc(sizeof(*r) + n * sizeof(*r->ids)) : NULL;
     if (r == NULL)
         return; /* it is read then */
-    *r = (struct store_recent){.n_turns = n_turns};
+    *r = (struct timeline_cache_entry){.n_turns = n_turns};
     memcpy(r->id, id, sizeof(r->id));
     for (size_t i = 0; i < n_part; r->n += part[i++].n)
         if (part[i].n > 0)
             memcpy(r->ids + r->n, part[i].v, part[i].n * sizeof(*r->ids));
-    TAILQ_INSERT_TAIL(&st->recent, r, entry);
-    st->recent_ids += n;
-    while (st->recent_ids > most)
-        drop(st, TAILQ_FIRST(&st->recent));
+    TAILQ_INSERT_TAIL(&st->timeline_cache, r, entry);
+    st->timeline_cache_ids += n;
+    while (st->timeline_cache_ids > max_ids)
+        evict(st, TAILQ_FIRST(&st->timeline_cache));
 }

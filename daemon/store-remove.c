@@ -15,19 +15,19 @@ enum { SLICE_TURNS = 256, SLICE_BYTES = 256 << 10 };
 
 static int remove_row(struct store *st, const char *id, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_REMOVE);
+    sqlite3_stmt *q = store_stmt(st, SQL_REMOVE);
     sqlite3_bind_text(q, 1, id, -1, SQLITE_STATIC);
     return store_run(st, q, "removing a session", e);
 }
 
-int store_unlist(struct store *st, const struct store_session *s, struct hearth_err *e)
+int store_soft_delete(struct store *st, const struct store_session *s, struct hearth_err *e)
 {
     if (s->n_turns <= SLICE_TURNS && s->bytes <= SLICE_BYTES)
         return remove_row(st, s->id, e);
-    sqlite3_stmt *q = store_use(st, SQL_UNLIST);
+    sqlite3_stmt *q = store_stmt(st, SQL_SOFT_DELETE);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     int rc = store_run(st, q, "removing a session", e);
-    st->has_unlisted = st->has_unlisted || rc == 0;
+    st->has_deleted = st->has_deleted || rc == 0;
     return rc;
 }
 
@@ -37,13 +37,13 @@ static int remove_damaged(struct store *st, const struct store_session *s, struc
     int rc = store_begin(st, e);
     if (rc != 0)
         return rc;
-    sqlite3_stmt *q = store_use(st, SQL_REMOVE_ORPHANS);
+    sqlite3_stmt *q = store_stmt(st, SQL_REMOVE_ORPHANS);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     rc = store_run(st, q, "removing a session", e);
     if (rc == 0 && s->id[0] != '\0') {
         rc = remove_row(st, s->id, e);
     } else if (rc == 0) { /* it was found by its name */
-        q = store_use(st, SQL_REMOVE_NAME);
+        q = store_stmt(st, SQL_REMOVE_NAME);
         sqlite3_bind_int64(q, 1, s->uid);
         sqlite3_bind_text(q, 2, s->name, -1, SQLITE_STATIC);
         rc = store_run(st, q, "removing a session", e);
@@ -54,9 +54,9 @@ static int remove_damaged(struct store *st, const struct store_session *s, struc
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e)
 {
     int (*const remove)(struct store *, const struct store_session *, struct hearth_err *) =
-        s->damaged ? remove_damaged : store_unlist;
-    store_recent_forget(st, s->id);
-    int rc = store_old_remove(st, s, e);
+        s->damaged ? remove_damaged : store_soft_delete;
+    timeline_cache_forget(st, s->id);
+    int rc = migrate_remove_session(st, s, e);
     if (rc == 0)
         rc = remove(st, s, e);
     /* On a full disk the log cannot grow: emptied, it has the room that it had. */
@@ -75,7 +75,7 @@ int store_remove(struct store *st, const struct store_session *s, struct hearth_
 static int64_t slice(struct store *st, const char *id)
 {
     int64_t seq = -1, bytes = 0;
-    sqlite3_stmt *q = store_use(st, SQL_LAST_TURNS);
+    sqlite3_stmt *q = store_stmt(st, SQL_LAST_TURNS);
     sqlite3_bind_text(q, 1, id, -1, SQLITE_STATIC);
     sqlite3_bind_int(q, 2, SLICE_TURNS);
     while (bytes < SLICE_BYTES && sqlite3_step(q) == SQLITE_ROW) {
@@ -86,35 +86,35 @@ static int64_t slice(struct store *st, const char *id)
     return seq;
 }
 
-int store_remove_more(struct store *st, bool *more, struct hearth_err *e)
+int store_purge_some(struct store *st, bool *more, struct hearth_err *e)
 {
     char id[STORE_ID_LEN + 1] = "";
     *more = false;
-    if (!st->has_unlisted)
+    if (!st->has_deleted)
         return 0;
-    sqlite3_stmt *q = store_use(st, SQL_UNLISTED);
+    sqlite3_stmt *q = store_stmt(st, SQL_DELETED);
     int got = sqlite3_step(q);
     if (got == SQLITE_ROW)
         snprintf(id, sizeof(id), "%s", (const char *)sqlite3_column_text(q, 0));
     int rc = got == SQLITE_ROW || got == SQLITE_DONE ? 0 : store_fail(st, "removing a session", e);
     sqlite3_reset(q);
-    st->has_unlisted = *more = rc != 0 || id[0] != '\0';
+    st->has_deleted = *more = rc != 0 || id[0] != '\0';
     if (rc != 0 || id[0] == '\0')
         return rc;
     int64_t from = slice(st, id);
     if (from < 0)
         return remove_row(st, id, e);
-    q = store_use(st, SQL_REMOVE_TURNS);
+    q = store_stmt(st, SQL_REMOVE_TURNS);
     sqlite3_bind_text(q, 1, id, -1, SQLITE_STATIC);
     sqlite3_bind_int64(q, 2, from);
     return store_run(st, q, "removing a session", e);
 }
 
-int store_remove_all(struct store *st, struct hearth_err *e)
+int store_purge_all(struct store *st, struct hearth_err *e)
 {
     bool more = true;
     int rc = 0;
     while (rc == 0 && more)
-        rc = store_remove_more(st, &more, e);
+        rc = store_purge_some(st, &more, e);
     return rc;
 }

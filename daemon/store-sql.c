@@ -106,15 +106,15 @@ const char *const store_sql[N_SQL] = {
     [SQL_REMOVE_NAME] = "DELETE FROM sessions WHERE uid = ?1 AND name = ?2",
     [SQL_REMOVE] = "DELETE FROM sessions WHERE id = ?1",
     /* Whatever the id was, the sum does not fit any more. */
-    [SQL_GIVE_IDS] = "UPDATE sessions SET id = lower(hex(randomblob(8))) WHERE NOT (" IS_ID ")",
+    [SQL_ASSIGN_IDS] = "UPDATE sessions SET id = lower(hex(randomblob(8))) WHERE NOT (" IS_ID ")",
     /* Nobody's, and under a name that no session can have. */
-    [SQL_UNLIST] = "UPDATE sessions SET uid = -1, name = id WHERE id = ?1",
-    [SQL_UNLISTED] = "SELECT id FROM sessions WHERE uid = -1 AND name = id AND " IS_ID " LIMIT 1",
+    [SQL_SOFT_DELETE] = "UPDATE sessions SET uid = -1, name = id WHERE id = ?1",
+    [SQL_DELETED] = "SELECT id FROM sessions WHERE uid = -1 AND name = id AND " IS_ID " LIMIT 1",
     [SQL_LAST_TURNS] = "SELECT seq, length(text) + length(tokens) FROM turns WHERE session = ?1"
                        " ORDER BY seq DESC LIMIT ?2",
     [SQL_REMOVE_TURNS] = "DELETE FROM turns WHERE session = ?1 AND seq >= ?2",
-    [SQL_FOLD] = "INSERT INTO folded(stream) VALUES(?1)",
-    [SQL_IS_FOLDED] = "SELECT count(*) FROM folded WHERE stream = ?1",
+    [SQL_COMMIT_STREAM] = "INSERT INTO folded(stream) VALUES(?1)",
+    [SQL_IS_COMMITTED] = "SELECT count(*) FROM folded WHERE stream = ?1",
     [SQL_LAST_STREAM] = "SELECT coalesce(max(stream), 0) FROM folded WHERE stream <= ?1",
     [SQL_KV_LOST] = "DELETE FROM kv_file WHERE session <> ''"
                     " AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = kv_file.session AND uid >= 0)",
@@ -125,6 +125,6 @@ const char *const store_sql[N_SQL] = {
     [SQL_KV_REMOVE] = "DELETE FROM kv_file WHERE name = ?1",
     [SQL_KV_REMOVE_ROW] = "DELETE FROM kv_file WHERE rowid = ?1",
     [SQL_KV_CLOCK] = "SELECT seen, wall FROM kv_clock WHERE id = 0",
-    [SQL_KV_TICK] = "INSERT OR REPLACE INTO kv_clock(id, seen, wall) VALUES(0, ?1, ?2)",
+    [SQL_KV_SET_CLOCK] = "INSERT OR REPLACE INTO kv_clock(id, seen, wall) VALUES(0, ?1, ?2)",
     [SQL_FORGET_STREAMS] = "DELETE FROM folded WHERE stream < ?1 AND stream < (SELECT max(stream) FROM folded)",
 };

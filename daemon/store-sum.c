@@ -12,7 +12,7 @@
 
 #include "daemon/store-inside.h"
 
-static void row_sum(sqlite3_context *context, int n, sqlite3_value **v)
+static void row_checksum(sqlite3_context *context, int n, sqlite3_value **v)
 {
     XXH64_hash_t sum = 0; /* of each value, seeded with that of those before it */
     for (int i = 0; i < n; i++) {
@@ -49,10 +49,10 @@ static void row_sum(sqlite3_context *context, int n, sqlite3_value **v)
     sqlite3_result_int64(context, (int64_t)sum);
 }
 
-int store_define_sum(struct store *st, struct hearth_err *e)
+int store_define_checksum(struct store *st, struct hearth_err *e)
 {
     int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
-    if (sqlite3_create_function_v2(st->db, "row_sum", -1, flags, NULL, row_sum, NULL, NULL, NULL) != SQLITE_OK)
+    if (sqlite3_create_function_v2(st->db, "row_sum", -1, flags, NULL, row_checksum, NULL, NULL, NULL) != SQLITE_OK)
         return store_fail(st, "the session database", e);
     return 0;
 }

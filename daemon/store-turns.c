@@ -40,7 +40,7 @@ int store_timeline(struct store *st, const struct store_session *s, int32_t **id
     int32_t *v = NULL;
     size_t len = 0;
     int64_t turn = 0, bytes = 0;
-    sqlite3_stmt *q = store_use(st, SQL_TOKENS);
+    sqlite3_stmt *q = store_stmt(st, SQL_TOKENS);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     int rc = 0, got;
     while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
@@ -102,7 +102,8 @@ static bool is_role(const char *role, size_t len)
 static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struct store_turn *t, struct hearth_err *e)
 {
     const char *role = (const char *)sqlite3_column_text(q, COL_ROLE);
-    size_t role_len = (size_t)sqlite3_column_bytes(q, COL_ROLE), made_len = (size_t)sqlite3_column_bytes(q, COL_MADE);
+    size_t role_len = (size_t)sqlite3_column_bytes(q, COL_ROLE),
+           generation_len = (size_t)sqlite3_column_bytes(q, COL_MADE);
     const char *text = sqlite3_column_blob(q, COL_TEXT);
     size_t text_len = (size_t)sqlite3_column_bytes(q, COL_TEXT), n_ids = 0;
     const void *made = sqlite3_column_blob(q, COL_MADE);
@@ -116,9 +117,9 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
     if (c->text + c->n_text > text_len || (c->n_ids > 0 && c->ids + c->n_ids > n_ids))
         return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn is shorter than it says", id);
     if (c->text > 0 || c->ids > 0)
-        made_len = 0; /* it came with the first part */
+        generation_len = 0; /* it came with the first part */
 
-    int32_t *to = malloc(c->n_ids * sizeof(*to) + made_len + role_len + c->n_text + 2);
+    int32_t *to = malloc(c->n_ids * sizeof(*to) + generation_len + role_len + c->n_text + 2);
     if (to == NULL)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     rc = c->n_ids > 0 ? read_ids(to, ids + 4 * c->ids, c->n_ids, id, c->ids, e) : 0;
@@ -127,11 +128,11 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
         return rc;
     }
     char *p = (char *)(to + c->n_ids);
-    *t = (struct store_turn){.ids = to, .len = c->n_text, .n_ids = c->n_ids, .made_len = made_len};
+    *t = (struct store_turn){.ids = to, .len = c->n_text, .n_ids = c->n_ids, .generation_len = generation_len};
     t->created = created;
-    t->made = made_len > 0 ? memcpy(p, made, made_len) : NULL;
-    t->role = memcpy(p + made_len, role, role_len + 1);
-    p += made_len + role_len + 1;
+    t->made = generation_len > 0 ? memcpy(p, made, generation_len) : NULL;
+    t->role = memcpy(p + generation_len, role, role_len + 1);
+    p += generation_len + role_len + 1;
     if (c->n_text > 0)
         memcpy(p, text + c->text, c->n_text);
     p[c->n_text] = '\0';
@@ -183,7 +184,7 @@ int store_turns(struct store *st, const struct store_session *s, struct store_tu
                 struct hearth_err *e)
 {
     struct turns t = {0};
-    sqlite3_stmt *q = store_use(st, SQL_TURNS);
+    sqlite3_stmt *q = store_stmt(st, SQL_TURNS);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     int rc = 0, got;
     while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
@@ -209,7 +210,7 @@ int store_page(struct store *st, const struct store_session *s, int64_t *at, siz
     enum { ID_BYTES = 5 }; /* at most, on the wire */
     struct turns t = {0};
     int64_t base = 0, next = -1;
-    sqlite3_stmt *q = store_use(st, SQL_TURNS);
+    sqlite3_stmt *q = store_stmt(st, SQL_TURNS);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     int rc = 0, got;
     while (rc == 0 && next < 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
@@ -255,14 +256,14 @@ int store_insert_turn(struct store *st, const struct store_session *s, const str
     for (size_t i = 0; i < t->n_ids; i++)
         for (int b = 0; b < 4; b++)
             le[i * 4 + (size_t)b] = (uint8_t)((uint32_t)t->ids[i] >> (8 * b));
-    sqlite3_stmt *q = store_use(st, SQL_INSERT_TURN);
+    sqlite3_stmt *q = store_stmt(st, SQL_INSERT_TURN);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     sqlite3_bind_text(q, 2, t->role, -1, SQLITE_STATIC);
     sqlite3_bind_blob64(q, 3, t->len > 0 ? t->text : "", t->len, SQLITE_STATIC);
     sqlite3_bind_blob64(q, 4, le, t->n_ids * 4, SQLITE_STATIC);
     sqlite3_bind_double(q, 5, t->created);
     if (t->made != NULL)
-        sqlite3_bind_blob64(q, 6, t->made, t->made_len, SQLITE_STATIC);
+        sqlite3_bind_blob64(q, 6, t->made, t->generation_len, SQLITE_STATIC);
     int rc = store_run(st, q, "storing a turn", e);
     sqlite3_clear_bindings(q);
     free(le);

@@ -16,7 +16,7 @@ bool store_is_id(const char *ref)
 
 /* --- statements ----------------------------------------------------------------------------------------- */
 
-sqlite3_stmt *store_use(struct store *st, enum sql which)
+sqlite3_stmt *store_stmt(struct store *st, enum sql which)
 {
     sqlite3_stmt *q = st->stmt[which];
     sqlite3_reset(q);
@@ -32,7 +32,7 @@ int store_run(struct store *st, sqlite3_stmt *q, const char *what, struct hearth
     return rc;
 }
 
-int store_number(struct store *st, sqlite3_stmt *q, const char *what, int64_t *v, struct hearth_err *e)
+int store_get_int(struct store *st, sqlite3_stmt *q, const char *what, int64_t *v, struct hearth_err *e)
 {
     int rc = 0;
     if (sqlite3_step(q) == SQLITE_ROW)
@@ -45,15 +45,15 @@ int store_number(struct store *st, sqlite3_stmt *q, const char *what, int64_t *v
 
 int store_begin(struct store *st, struct hearth_err *e)
 {
-    return store_run(st, store_use(st, SQL_BEGIN), "the session database", e);
+    return store_run(st, store_stmt(st, SQL_BEGIN), "the session database", e);
 }
 
 int store_end(struct store *st, int rc, const char *what, struct hearth_err *e)
 {
     if (rc == 0)
-        rc = store_run(st, store_use(st, SQL_COMMIT), what, e);
+        rc = store_run(st, store_stmt(st, SQL_COMMIT), what, e);
     if (rc != 0 && !sqlite3_get_autocommit(st->db))
-        store_run(st, store_use(st, SQL_ROLLBACK), "undoing it", NULL);
+        store_run(st, store_stmt(st, SQL_ROLLBACK), "undoing it", NULL);
     return rc;
 }
 
@@ -127,7 +127,7 @@ void store_session_free(struct store_session *s)
 
 int store_find(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, store_is_id(ref) ? SQL_GET_ID : SQL_GET_NAME);
+    sqlite3_stmt *q = store_stmt(st, store_is_id(ref) ? SQL_GET_ID : SQL_GET_NAME);
     sqlite3_bind_int64(q, 1, uid);
     sqlite3_bind_text(q, 2, ref, -1, SQLITE_STATIC);
     int rc;
@@ -164,17 +164,17 @@ int store_get(struct store *st, uid_t uid, const char *ref, struct store_session
 
 int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_COUNT);
+    sqlite3_stmt *q = store_stmt(st, SQL_COUNT);
     sqlite3_bind_int64(q, 1, uid);
-    return store_number(st, q, "counting sessions", n, e);
+    return store_get_int(st, q, "counting sessions", n, e);
 }
 
 /* Runs a listing from its place on: ?2 and ?3 are what a row has to be after, ?4 how many there may be. */
-static int list(struct store *st, sqlite3_stmt *q, double first, struct store_place *at, size_t most,
+static int list(struct store *st, sqlite3_stmt *q, double first, struct store_cursor *at, size_t most,
                 struct store_session ***out, size_t *n, struct hearth_err *e)
 {
     struct store_session **v = calloc(most, sizeof(*v));
-    struct store_place last = {0};
+    struct store_cursor last = {0};
     size_t rows = 0, len = 0;
     int rc = v != NULL ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory"), got = SQLITE_DONE;
     sqlite3_bind_double(q, 2, at->id[0] != '\0' ? at->used : first);
@@ -211,26 +211,26 @@ static int list(struct store *st, sqlite3_stmt *q, double first, struct store_pl
     return 0;
 }
 
-int store_list(struct store *st, uid_t uid, struct store_place *at, size_t most, struct store_session ***out, size_t *n,
-               struct hearth_err *e)
+int store_list(struct store *st, uid_t uid, struct store_cursor *at, size_t most, struct store_session ***out,
+               size_t *n, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_LIST);
+    sqlite3_stmt *q = store_stmt(st, SQL_LIST);
     sqlite3_bind_int64(q, 1, uid);
     return list(st, q, INFINITY, at, most, out, n, e);
 }
 
-int store_list_old(struct store *st, double before, struct store_place *at, size_t most, struct store_session ***out,
+int store_list_old(struct store *st, double before, struct store_cursor *at, size_t most, struct store_session ***out,
                    size_t *n, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_LIST_OLD);
+    sqlite3_stmt *q = store_stmt(st, SQL_LIST_OLD);
     sqlite3_bind_double(q, 1, before);
     return list(st, q, -INFINITY, at, most, out, n, e);
 }
 
-int store_list_unused(struct store *st, uid_t uid, struct store_place *at, size_t most, struct store_session ***out,
+int store_list_unused(struct store *st, uid_t uid, struct store_cursor *at, size_t most, struct store_session ***out,
                       size_t *n, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_LIST_UNUSED);
+    sqlite3_stmt *q = store_stmt(st, SQL_LIST_UNUSED);
     sqlite3_bind_int64(q, 1, uid);
     return list(st, q, -INFINITY, at, most, out, n, e);
 }
@@ -264,9 +264,9 @@ int store_bytes(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
         *n = known->bytes;
         return 0;
     }
-    sqlite3_stmt *q = store_use(st, SQL_BYTES);
+    sqlite3_stmt *q = store_stmt(st, SQL_BYTES);
     sqlite3_bind_int64(q, 1, uid);
-    int rc = store_number(st, q, "adding sessions up", n, e);
+    int rc = store_get_int(st, q, "adding sessions up", n, e);
     struct store_total *grown = rc == 0 ? reallocarray(st->totals, st->n_totals + 1, sizeof(*grown)) : NULL;
     if (grown != NULL) { /* or it is added up again */
         st->totals = grown;
@@ -279,7 +279,7 @@ int store_uids(struct store *st, uid_t **uids, size_t *n, struct hearth_err *e)
 {
     uid_t *v = NULL;
     size_t len = 0;
-    sqlite3_stmt *q = store_use(st, SQL_UIDS);
+    sqlite3_stmt *q = store_stmt(st, SQL_UIDS);
     int rc = 0, got;
     while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
         uid_t *grown = reallocarray(v, len + 1, sizeof(*v));
@@ -304,14 +304,14 @@ int store_uids(struct store *st, uid_t **uids, size_t *n, struct hearth_err *e)
 
 /* --- the clock ------------------------------------------------------------------------------------------ */
 
-int store_get_clock(struct store *st, double *wall, double *doubt, struct hearth_err *e)
+int store_get_clock(struct store *st, double *wall, double *holdoff, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_GET_CLOCK);
+    sqlite3_stmt *q = store_stmt(st, SQL_GET_CLOCK);
     int got = sqlite3_step(q), rc = 0;
-    *wall = *doubt = 0;
+    *wall = *holdoff = 0;
     if (got == SQLITE_ROW) {
         *wall = sqlite3_column_double(q, 0);
-        *doubt = sqlite3_column_double(q, 1);
+        *holdoff = sqlite3_column_double(q, 1);
     } else if (got != SQLITE_DONE) {
         rc = store_fail(st, "reading the clock", e);
     }
@@ -319,11 +319,11 @@ int store_get_clock(struct store *st, double *wall, double *doubt, struct hearth
     return rc;
 }
 
-int store_set_clock(struct store *st, double wall, double doubt, struct hearth_err *e)
+int store_set_clock(struct store *st, double wall, double holdoff, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_SET_CLOCK);
+    sqlite3_stmt *q = store_stmt(st, SQL_SET_CLOCK);
     sqlite3_bind_double(q, 1, wall);
-    sqlite3_bind_double(q, 2, doubt);
+    sqlite3_bind_double(q, 2, holdoff);
     return store_run(st, q, "keeping the clock", e);
 }
 
@@ -347,7 +347,7 @@ static struct amount amount_of(const struct store_turn *turns, size_t n)
 static int insert_session(struct store *st, const struct store_session *s, const struct amount *more,
                           struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_INSERT);
+    sqlite3_stmt *q = store_stmt(st, SQL_INSERT);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     sqlite3_bind_int64(q, 2, s->uid);
     sqlite3_bind_text(q, 3, s->name, -1, SQLITE_STATIC);
@@ -369,7 +369,7 @@ static int insert_session(struct store *st, const struct store_session *s, const
 static int update_session(struct store *st, const struct store_session *s, const struct amount *more,
                           struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_UPDATE);
+    sqlite3_stmt *q = store_stmt(st, SQL_UPDATE);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     sqlite3_bind_int(q, 2, s->turn_open);
     sqlite3_bind_double(q, 3, s->used);
@@ -393,7 +393,7 @@ int store_commit(struct store *st, const struct store_session *s, bool create, c
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = store_insert_turn(st, s, &turns[i], e);
     if (rc == 0)
-        rc = store_fold_nothing(st, stream, e);
+        rc = store_commit_nothing(st, stream, e);
     rc = store_end(st, rc, "storing a turn", e);
     if (rc == 0)
         store_total_add(st, s->uid, more.bytes);
@@ -404,20 +404,20 @@ int store_import(struct store *st, const struct store_session *s, const struct s
                  const struct store_turn *turns, size_t n, struct hearth_err *e)
 {
     struct amount more = amount_of(turns, n);
-    int rc = replaced != NULL ? store_old_remove(st, replaced, e) : 0;
+    int rc = replaced != NULL ? migrate_remove_session(st, replaced, e) : 0;
     if (rc == 0)
         rc = store_begin(st, e);
     if (rc != 0)
         return rc;
     if (replaced != NULL)
-        rc = store_unlist(st, replaced, e);
+        rc = store_soft_delete(st, replaced, e);
     if (rc == 0)
         rc = insert_session(st, s, &more, e);
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = store_insert_turn(st, s, &turns[i], e);
     rc = store_end(st, rc, "storing a session", e);
     if (replaced != NULL)
-        store_recent_forget(st, replaced->id);
+        timeline_cache_forget(st, replaced->id);
     if (rc == 0)
         store_total_add(st, s->uid, more.bytes - (replaced != NULL ? replaced->bytes : 0));
     return rc;
@@ -425,7 +425,7 @@ int store_import(struct store *st, const struct store_session *s, const struct s
 
 int store_pin(struct store *st, const struct store_session *s, bool pinned, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_PIN);
+    sqlite3_stmt *q = store_stmt(st, SQL_PIN);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     sqlite3_bind_int(q, 2, pinned);
     return store_run(st, q, "pinning a session", e);
@@ -433,7 +433,7 @@ int store_pin(struct store *st, const struct store_session *s, bool pinned, stru
 
 int store_rename(struct store *st, const struct store_session *s, const char *name, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_RENAME);
+    sqlite3_stmt *q = store_stmt(st, SQL_RENAME);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     sqlite3_bind_text(q, 2, name, -1, SQLITE_STATIC);
     int rc = store_run(st, q, "renaming a session", e);
@@ -444,34 +444,34 @@ int store_rename(struct store *st, const struct store_session *s, const char *na
 
 /* --- streams -------------------------------------------------------------------------------------------- */
 
-int store_fold_nothing(struct store *st, int64_t stream, struct hearth_err *e)
+int store_commit_nothing(struct store *st, int64_t stream, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_FOLD);
+    sqlite3_stmt *q = store_stmt(st, SQL_COMMIT_STREAM);
     sqlite3_bind_int64(q, 1, stream);
     return store_run(st, q, "remembering a stream", e);
 }
 
-int store_is_folded(struct store *st, int64_t stream, bool *folded, struct hearth_err *e)
+int store_is_committed(struct store *st, int64_t stream, bool *committed, struct hearth_err *e)
 {
     int64_t n = 0;
-    sqlite3_stmt *q = store_use(st, SQL_IS_FOLDED);
+    sqlite3_stmt *q = store_stmt(st, SQL_IS_COMMITTED);
     sqlite3_bind_int64(q, 1, stream);
-    int rc = store_number(st, q, "looking for streams", &n, e);
-    *folded = n > 0;
+    int rc = store_get_int(st, q, "looking for streams", &n, e);
+    *committed = n > 0;
     return rc;
 }
 
 int store_last_stream(struct store *st, int64_t *stream, struct hearth_err *e)
 {
-    sqlite3_stmt *q = store_use(st, SQL_LAST_STREAM);
+    sqlite3_stmt *q = store_stmt(st, SQL_LAST_STREAM);
     sqlite3_bind_int64(q, 1, STORE_STREAM_MAX);
-    return store_number(st, q, "looking for streams", stream, e);
+    return store_get_int(st, q, "looking for streams", stream, e);
 }
 
 void store_forget_streams(struct store *st, int64_t oldest)
 {
     struct hearth_err e;
-    sqlite3_stmt *q = store_use(st, SQL_FORGET_STREAMS);
+    sqlite3_stmt *q = store_stmt(st, SQL_FORGET_STREAMS);
     sqlite3_bind_int64(q, 1, oldest);
     if (store_run(st, q, "forgetting streams", &e) != 0)
         log_warn("%s", e.msg);

@@ -43,7 +43,7 @@ struct store_turn {
     size_t n_ids;
     double created;
     const void *made; /* an event turn.made, or NULL: how it was generated */
-    size_t made_len;
+    size_t generation_len;
     bool continues; /* in a page: the rest of the turn before */
 };
 
@@ -62,14 +62,14 @@ int store_find(struct store *st, uid_t uid, const char *ref, struct store_sessio
 void store_session_free(struct store_session *s);
 
 /* Where a listing goes on: after that session. An id "" is the beginning, and what there is after the last. */
-struct store_place {
+struct store_cursor {
     double used;
     char id[STORE_ID_LEN + 1];
 };
 
 /* A uid's next sessions, damaged ones too, `most` at most, the last used first; the caller frees each and the array. */
-int store_list(struct store *st, uid_t uid, struct store_place *at, size_t most, struct store_session ***out, size_t *n,
-               struct hearth_err *e);
+int store_list(struct store *st, uid_t uid, struct store_cursor *at, size_t most, struct store_session ***out,
+               size_t *n, struct hearth_err *e);
 int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);
 
 /* For limits: bytes of all of a uid's sessions; who has any. */
@@ -78,26 +78,26 @@ int store_uids(struct store *st, uid_t **uids, size_t *n, struct hearth_err *e);
 
 /* The next that may be removed, the oldest first: not pinned, not damaged. All uids' that were not used since `before`;
  * and a uid's, all but the one that was used last. */
-int store_list_old(struct store *st, double before, struct store_place *at, size_t most, struct store_session ***out,
+int store_list_old(struct store *st, double before, struct store_cursor *at, size_t most, struct store_session ***out,
                    size_t *n, struct hearth_err *e);
-int store_list_unused(struct store *st, uid_t uid, struct store_place *at, size_t most, struct store_session ***out,
+int store_list_unused(struct store *st, uid_t uid, struct store_cursor *at, size_t most, struct store_session ***out,
                       size_t *n, struct hearth_err *e);
 
 /* What age.h wants to have kept: zeros where nothing is. */
-int store_get_clock(struct store *st, double *wall, double *doubt, struct hearth_err *e);
-int store_set_clock(struct store *st, double wall, double doubt, struct hearth_err *e);
+int store_get_clock(struct store *st, double *wall, double *holdoff, struct hearth_err *e);
+int store_set_clock(struct store *st, double wall, double holdoff, struct hearth_err *e);
 
 /* The ids of all turns, in order; malloc'd, NULL for none. */
 int store_timeline(struct store *st, const struct store_session *s, int32_t **ids, size_t *n, struct hearth_err *e);
 
 /* The same from memory, where it was remembered and nothing has come between; false where it has to be read. */
-bool store_recall(struct store *st, const struct store_session *s, int32_t **ids, size_t *n);
+bool timeline_cache_get(struct store *st, const struct store_session *s, int32_t **ids, size_t *n);
 /* What the session's timeline is now, in parts; its turns are that many. */
 struct store_ids {
     const int32_t *v;
     size_t n;
 };
-void store_remember(struct store *st, const char *id, int64_t n_turns, const struct store_ids *part, size_t n_part);
+void timeline_cache_put(struct store *st, const char *id, int64_t n_turns, const struct store_ids *part, size_t n_part);
 
 /* The turns in order, without ids but with their number. */
 int store_turns(struct store *st, const struct store_session *s, struct store_turn **turns, size_t *n,
@@ -122,8 +122,8 @@ static const int64_t STORE_STREAM_MAX = 1LL << 53;
 
 /* Streams whose journal needs no folding any more. Remembering one that left nothing keeps its number from being given
  * again; forgetting is for those below `oldest`, which have no journal. */
-int store_fold_nothing(struct store *st, int64_t stream, struct hearth_err *e);
-int store_is_folded(struct store *st, int64_t stream, bool *folded, struct hearth_err *e);
+int store_commit_nothing(struct store *st, int64_t stream, struct hearth_err *e);
+int store_is_committed(struct store *st, int64_t stream, bool *committed, struct hearth_err *e);
 int store_last_stream(struct store *st, int64_t *stream, struct hearth_err *e); /* 0: none */
 void store_forget_streams(struct store *st, int64_t oldest);
 
@@ -137,8 +137,8 @@ int store_rename(struct store *st, const struct store_session *s, const char *na
 /* The session is gone when this returns, and its name is free. A large one's turns are removed by and by: some of them,
  * true in *more where there are others; or all that are left, for who cannot wait. */
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e);
-int store_remove_more(struct store *st, bool *more, struct hearth_err *e);
-int store_remove_all(struct store *st, struct hearth_err *e);
+int store_purge_some(struct store *st, bool *more, struct hearth_err *e);
+int store_purge_all(struct store *st, struct hearth_err *e);
 
 /* What was removed is still in the database's log until this: some time after a removal. HEARTH_ESTORE where a copy is
  * being made; then later. */

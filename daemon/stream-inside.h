@@ -8,15 +8,15 @@
 #include "daemon/stream.h"
 
 /* A request that is answered by a stream's end, and gets its events until then. */
-struct reader {
+struct subscriber {
     struct stream *stream;
     struct call *call;
-    bool events;    /* or the answer only */
-    bool announced; /* stream.begin was sent */
-    bool placed;    /* `at` is where it wants to go on */
-    size_t from;    /* tokens that it has already */
-    struct output_at at;
-    TAILQ_ENTRY(reader) entry;
+    bool events;     /* or the answer only */
+    bool begin_sent; /* stream.begin was sent */
+    bool positioned; /* `at` is where it wants to go on */
+    size_t from;     /* tokens that it has already */
+    struct output_cursor cursor;
+    TAILQ_ENTRY(subscriber) entry;
 };
 
 struct stream {
@@ -28,24 +28,24 @@ struct stream {
     struct session *session;
     int64_t number;
     struct journal_entry *journal; /* NULL: it has none, and would not survive hearthd */
-    TAILQ_HEAD(reader_list, reader) readers;
+    TAILQ_HEAD(subscriber_list, subscriber) subscribers;
     struct event *grace; /* the time in which somebody may attach; pending while there is no reader, NULL before */
-    bool asked;          /* an engine has it */
+    bool submitted;      /* an engine has it */
     bool cancelled;      /* its end is wanted */
     bool began;          /* `appended` is known */
     bool ended;          /* `end` is known and the session written; what is left is delivery */
-    bool again;          /* submitted more than once: the engine saw only the last part of it */
-    bool suspect;    /* ran when an engine died; taken up again alone until it has shown that it is not the reason */
-    int64_t retries; /* engine deaths since the last token */
-    int crashes;     /* engine deaths in all */
+    bool resubmitted;    /* submitted more than once: the engine saw only the last part of it */
+    bool crash_suspect; /* ran when an engine died; taken up again alone until it has shown that it is not the reason */
+    int64_t retries;    /* engine deaths since the last token */
+    int crashes;        /* engine deaths in all */
     double started_ms;
     int32_t *appended; /* the ids of the request's input */
     size_t n_appended;
     struct output output;
     struct wire_engine_result end;
     char error[HEARTH_ERR_MSG + 32]; /* "NAME: message" where the end is an error */
-    const char *unwritten;           /* how it ended, where its turn could not be written at once; else NULL */
-    bool is_pending;                 /* nor since */
+    const char *uncommitted;         /* how it ended, where its turn could not be written at once; else NULL */
+    bool commit_pending;             /* nor since */
     TAILQ_ENTRY(stream) entry;
 };
 
@@ -75,19 +75,19 @@ const char *stream_reason(const char *finish_reason);
 
 /* Writes the turn into the session, and into the same transaction that this stream's is written. False where that
  * cannot be; the end says why, if it does not say another reason already. */
-bool stream_fold(struct stream *st);
+bool stream_commit(struct stream *st);
 
 /* --- deliver.c */
 
 /* Another reader, which gets at once what there is. The call is answered in any case, now or at the end. */
-void deliver_to(struct stream *st, struct call *call, bool events, int64_t from);
+void subscribers_add(struct stream *st, struct call *call, bool events, int64_t from);
 
 /* What is new goes to all readers that have room for it; the answer when all of it has gone, and the stream ends with
  * the last of them. */
-void deliver(struct stream *st);
+void subscribers_flush(struct stream *st);
 
 /* The request failed before it made anything, and that is its answer. The stream's end. */
-void deliver_failure(struct stream *st, const struct hearth_err *e);
+void subscribers_fail(struct stream *st, const struct hearth_err *e);
 
 /* --- recover.c */
 

@@ -20,7 +20,7 @@
 enum { CRASHES_MAX = 16 }; /* that one stream lives through in all, progress or not */
 
 static void on_result(void *arg, const void *result, const struct hearth_err *err);
-static void probe(struct server *s);
+static void isolate_next(struct server *s);
 
 static double now_ms(void)
 {
@@ -42,7 +42,7 @@ struct stream *stream_new(struct server *s, uid_t uid, struct hearth_err *e)
         return NULL;
     }
     *st = (struct stream){.server = s, .account = account, .started_ms = now_ms()};
-    TAILQ_INIT(&st->readers);
+    TAILQ_INIT(&st->subscribers);
     return st;
 }
 
@@ -71,8 +71,8 @@ void stream_remove(struct stream *st)
     TAILQ_REMOVE(&s->streams, st, entry);
     s->n_streams--;
     st->account->streams--;
-    if (st->unwritten != NULL)
-        fold_keep(st);
+    if (st->uncommitted != NULL)
+        commit_retry_add(st);
     else
         stream_free(st);
     server_step(s);
@@ -85,19 +85,19 @@ static void lose_journal(struct stream *st, const struct hearth_err *e)
 {
     log_error("%s", e->msg);
     struct wire_notice n = {.name = "NOT_JOURNALED", .message = e->msg, .stream = st->number};
-    struct reader *r;
-    TAILQ_FOREACH (r, &st->readers, entry)
+    struct subscriber *r;
+    TAILQ_FOREACH (r, &st->subscribers, entry)
         conn_event(r->call->conn, &wire_methods[WIRE_NOTICE], &n);
 }
 
-static void record(struct stream *st, const struct wire_method *m, const void *body)
+static void journal_record(struct stream *st, const struct wire_method *m, const void *body)
 {
     struct hearth_err e;
     if (st->journal != NULL && st->journal->fd >= 0 && journal_add(st->server->journal, st->journal, m, body, &e) != 0)
         lose_journal(st, &e);
 }
 
-static int record_head(struct stream *st, struct hearth_err *e)
+static int journal_begin_stream(struct stream *st, struct hearth_err *e)
 {
     struct server *s = st->server;
     const struct store_session *row = &st->session->row;
@@ -122,7 +122,7 @@ static int record_head(struct stream *st, struct hearth_err *e)
 
 /* The last record, the turn, and the journal's fate. Only then may anybody hear of the end; tokens do not wait
  * for the database. */
-static void write_down(struct stream *st)
+static void persist_end(struct stream *st)
 {
     struct server *s = st->server;
     struct journal_entry *je = st->journal;
@@ -132,7 +132,7 @@ static void write_down(struct stream *st)
     st->journal = NULL;
     if (je != NULL && je->fd >= 0 && journal_end(s->journal, je, &end, &e) != 0)
         log_error("%s", e.msg);
-    stream_fold(st);
+    stream_commit(st);
     if (je != NULL && !je->ended)
         journal_remove(s->journal, je); /* it would be taken for unfinished */
 }
@@ -148,15 +148,15 @@ void stream_set_error(struct stream *st, const struct hearth_err *e)
 /* `end` is filled: writes the turn, then delivers. Nothing is acknowledged before it is written. */
 static void end(struct stream *st)
 {
-    bool suspect = st->suspect;
+    bool crash_suspect = st->crash_suspect;
     struct server *s = st->server;
-    st->asked = false;
+    st->submitted = false;
     st->ended = true;
-    write_down(st);
-    deliver(st);
-    if (suspect)
-        probe(s);
-    takeover_step(s);
+    persist_end(st);
+    subscribers_flush(st);
+    if (crash_suspect)
+        isolate_next(s);
+    takeover_resume(s);
 }
 
 /* An end that the engine did not give: what is known here stands for its figures. */
@@ -177,13 +177,13 @@ void stream_end_here(struct stream *st, const struct hearth_err *e)
     }
     /* Nothing was made: the request failed, that is its answer, and the same id may try again. */
     struct server *s = st->server;
-    bool suspect = st->suspect;
+    bool crash_suspect = st->crash_suspect;
     if (st->journal != NULL)
         journal_remove(s->journal, st->journal);
-    deliver_failure(st, e);
-    if (suspect)
-        probe(s);
-    takeover_step(s);
+    subscribers_fail(st, e);
+    if (crash_suspect)
+        isolate_next(s);
+    takeover_resume(s);
 }
 
 const char *stream_reason(const char *finish_reason)
@@ -204,7 +204,7 @@ static void end_by_engine(struct stream *st, const struct wire_engine_result *r)
     if (r->tail.len > 0 && output_append(&st->output, &tail.tokens, &r->tail, NULL, 0, &e) != 0)
         stream_set_error(st, &e);
     else if (r->tail.len > 0)
-        record(st, &wire_methods[WIRE_ENGINE_TOKENS], &tail);
+        journal_record(st, &wire_methods[WIRE_ENGINE_TOKENS], &tail);
     st->end.tail = (struct wire_bytes){0};
     if (r->usage.completion_tokens != (int64_t)st->output.n_ids && st->error[0] == '\0') { /* one with a hole is none */
         err_set(&e, HEARTH_EENGINE, "the engine made %lld tokens, and %zu have come",
@@ -215,7 +215,7 @@ static void end_by_engine(struct stream *st, const struct wire_engine_result *r)
         err_set(&e, HEARTH_EENGINE, "the engine gave up on it");
         stream_set_error(st, &e);
     }
-    if (st->again) { /* the engine saw only the last part of it */
+    if (st->resubmitted) { /* the engine saw only the last part of it */
         struct wire_usage *u = &st->end.usage;
         u->prompt_tokens = (int64_t)(st->session->n_ids + st->n_appended);
         u->completion_tokens = (int64_t)st->output.n_ids;
@@ -233,7 +233,7 @@ static void end_by_engine(struct stream *st, const struct wire_engine_result *r)
 
 /* --- the engine ----------------------------------------------------------------------------------------- */
 
-static void put(int32_t *to, const int32_t *from, size_t n)
+static void copy_ids(int32_t *to, const int32_t *from, size_t n)
 {
     if (n > 0)
         memcpy(to, from, n * sizeof(*to));
@@ -258,9 +258,9 @@ int stream_submit(struct stream *st, struct hearth_err *e)
         all = malloc((total + 1) * sizeof(*all));
         if (all == NULL)
             return err_set(e, HEARTH_ENOMEM, "out of memory");
-        put(all, st->session->ids, n);
-        put(all + n, st->appended, st->n_appended);
-        put(all + n + st->n_appended, st->output.ids, st->output.n_ids);
+        copy_ids(all, st->session->ids, n);
+        copy_ids(all + n, st->appended, st->n_appended);
+        copy_ids(all + n + st->n_appended, st->output.ids, st->output.n_ids);
         g.history = (struct wire_ids){.v = all, .n = total};
         g.resumed = (int64_t)st->output.n_ids;
         g.turn_open = g.turn_open || g.req.n_messages > 0;
@@ -269,9 +269,9 @@ int stream_submit(struct stream *st, struct hearth_err *e)
         g.req.text = (struct wire_bytes){0};
         g.req.tokens = (struct wire_ids){0};
     }
-    int rc = link_ask(st->server->link, &wire_methods[WIRE_ENGINE_GENERATE], &g, on_result, st, e);
+    int rc = engine_call(st->server->engine_client, &wire_methods[WIRE_ENGINE_GENERATE], &g, on_result, st, e);
     free(all);
-    st->asked = rc == 0;
+    st->submitted = rc == 0;
     return rc;
 }
 
@@ -279,15 +279,15 @@ int stream_submit(struct stream *st, struct hearth_err *e)
  * Any of the streams that ran when an engine died may be the reason, and a request that kills engines must not take the
  * others with it. So they are taken up one by one: the next when the one before has made a token or has ended.
  */
-static void probe(struct server *s)
+static void isolate_next(struct server *s)
 {
     struct stream *st, *next = NULL;
-    if (s->link == NULL)
+    if (s->engine_client == NULL)
         return;
     TAILQ_FOREACH (st, &s->streams, entry) {
-        if (st->suspect && st->asked)
+        if (st->crash_suspect && st->submitted)
             return;
-        if (st->suspect && !st->ended && next == NULL)
+        if (st->crash_suspect && !st->ended && next == NULL)
             next = st;
     }
     struct hearth_err e;
@@ -298,32 +298,32 @@ static void probe(struct server *s)
 static void on_engine_death(struct stream *st, const struct hearth_err *err)
 {
     /* An engine that does not even start will not do so for a new request; what was under way may wait for better. */
-    if (!link_was_ready(st->server->link) && !st->suspect && !st->again) {
+    if (!engine_was_ready(st->server->engine_client) && !st->crash_suspect && !st->resubmitted) {
         stream_end_here(st, err);
         return;
     }
-    st->suspect = st->again = true;
+    st->crash_suspect = st->resubmitted = true;
     st->crashes++;
     st->retries++;
     if (st->retries > st->server->conf->stream_retries || st->crashes > CRASHES_MAX ||
         st->server->phase != SERVER_RUNNING) {
         if (st->server->phase == SERVER_RUNNING && st->retries == st->crashes)
-            blame_add(st->server, st->account->uid, st->session->row.path, err->msg);
+            quarantine_add(st->server, st->account->uid, st->session->row.path, err->msg);
         stream_end_here(st, err);
         return;
     }
     log_warn("stream %lld: taken up again at token %zu", (long long)st->number, st->output.n_ids);
     struct wire_notice n = {.name = "RECOVERING", .message = err->msg, .stream = st->number};
-    struct reader *r;
-    TAILQ_FOREACH (r, &st->readers, entry)
+    struct subscriber *r;
+    TAILQ_FOREACH (r, &st->subscribers, entry)
         conn_event(r->call->conn, &wire_methods[WIRE_NOTICE], &n);
-    probe(st->server);
+    isolate_next(st->server);
 }
 
 static void on_result(void *arg, const void *result, const struct hearth_err *err)
 {
     struct stream *st = arg;
-    st->asked = false;
+    st->submitted = false;
     if (err == NULL)
         end_by_engine(st, result);
     else if (st->cancelled)
@@ -348,7 +348,7 @@ int stream_set_appended(struct stream *st, const struct wire_ids *ids)
     st->appended = calloc(ids->n + 1, sizeof(*st->appended));
     if (st->appended == NULL)
         return HEARTH_ENOMEM;
-    put(st->appended, ids->v, ids->n);
+    copy_ids(st->appended, ids->v, ids->n);
     st->n_appended = ids->n;
     st->began = true;
     return 0;
@@ -364,8 +364,8 @@ void stream_on_begin(struct server *s, const void *body)
         stream_cancel(st);
         return;
     }
-    record(st, &wire_methods[WIRE_ENGINE_BEGIN], b);
-    deliver(st);
+    journal_record(st, &wire_methods[WIRE_ENGINE_BEGIN], b);
+    subscribers_flush(st);
 }
 
 void stream_on_tokens(struct server *s, const void *body)
@@ -385,16 +385,16 @@ void stream_on_tokens(struct server *s, const void *body)
         stream_cancel(st);
         return;
     }
-    record(st, &wire_methods[WIRE_ENGINE_TOKENS], t);
-    bool suspect = st->suspect;
+    journal_record(st, &wire_methods[WIRE_ENGINE_TOKENS], t);
+    bool crash_suspect = st->crash_suspect;
     if (t->tokens.n > 0) {
         st->retries = 0;
-        st->suspect = false;
-        blame_clear(st->server, st->account->uid, st->session->row.path);
+        st->crash_suspect = false;
+        quarantine_clear(st->server, st->account->uid, st->session->row.path);
     }
-    deliver(st);
-    if (suspect)
-        probe(s);
+    subscribers_flush(st);
+    if (crash_suspect)
+        isolate_next(s);
 }
 
 void stream_on_progress(struct server *s, const struct wire_model_progress *body, uint64_t mark)
@@ -404,8 +404,8 @@ void stream_on_progress(struct server *s, const struct wire_model_progress *body
         if (st->began || strcmp(st->session->row.path, body->model) != 0)
             continue;
         struct wire_model_progress p = {.model = st->session->row.model, .done = body->done, .total = body->total};
-        struct reader *r;
-        TAILQ_FOREACH (r, &st->readers, entry) {
+        struct subscriber *r;
+        TAILQ_FOREACH (r, &st->subscribers, entry) {
             if (r->call->conn->progress_mark == mark)
                 continue;
             r->call->conn->progress_mark = mark;
@@ -430,7 +430,7 @@ int stream_start(struct call *call, struct session *ss, const uint64_t *hash, st
     st->hash = *hash;
     st->request = st->block = g;
     call->params = NULL;
-    int rc = blame_check(s, st->account->uid, ss->row.path, e);
+    int rc = quarantine_check(s, st->account->uid, ss->row.path, e);
     if (rc == 0 && !g->sampling.has_seed) {
         /* Drawn here, so that a stream which is taken up again goes on with the same numbers; 53 bits, which every
          * client's number type can hold. */
@@ -445,12 +445,13 @@ int stream_start(struct call *call, struct session *ss, const uint64_t *hash, st
         stream_free(st);
         return rc;
     }
-    link_flush(s->link); /* the engine begins while the journal is: no event of it is looked at before */
+    engine_client_flush(
+        s->engine_client); /* the engine begins while the journal is: no event of it is looked at before */
     struct hearth_err lost = {0};
-    record_head(st, &lost);
+    journal_begin_stream(st, &lost);
     s->last_stream = st->number;
     stream_insert(st);
-    deliver_to(st, call, g->stream, 0);
+    subscribers_add(st, call, g->stream, 0);
     if (lost.code != 0)
         lose_journal(st, &lost);
     return 0;
@@ -467,10 +468,10 @@ void stream_cancel(struct stream *st)
         return;
     st->cancelled = true;
     struct wire_engine_cancel c = {.stream = st->number};
-    if (!st->asked)
+    if (!st->submitted)
         stream_end_here(st, NULL);
     else
-        link_ask(st->server->link, &wire_methods[WIRE_ENGINE_CANCEL], &c, on_cancelled, NULL, NULL);
+        engine_call(st->server->engine_client, &wire_methods[WIRE_ENGINE_CANCEL], &c, on_cancelled, NULL, NULL);
 }
 
 void stream_cancel_all(struct server *s)
@@ -491,7 +492,7 @@ void stream_end_all(struct server *s)
         if (!st->ended)
             stream_end_here(st, NULL);
         else /* it waits for a peer that does not read */
-            call_orphan(TAILQ_FIRST(&st->readers)->call);
+            call_disconnect(TAILQ_FIRST(&st->subscribers)->call);
     }
 }
 
@@ -519,10 +520,10 @@ struct stream *stream_find(struct server *s, uid_t uid, int64_t number, const ch
 int stream_get(struct server *s, uid_t uid, int64_t number, const char *id, const uint64_t *hash, struct stream **out,
                struct hearth_err *e)
 {
-    struct stream *st = find(s, uid, number, id, true), *kept = NULL;
+    struct stream *st = find(s, uid, number, id, true), *uncommitted = NULL;
     struct journal_entry *je = NULL;
     if (st == NULL)
-        st = kept = fold_find(s, uid, number, id);
+        st = uncommitted = commit_retry_find(s, uid, number, id);
     if (st == NULL && s->journal != NULL)
         je = journal_find(s->journal, uid, number, id);
     if (st == NULL && (je == NULL || !je->ended)) {
@@ -534,15 +535,15 @@ int stream_get(struct server *s, uid_t uid, int64_t number, const char *id, cons
         return err_set(e, HEARTH_ECONFLICT, "request \"%.80s\" was made before, and with other content", id);
     if (st == NULL)
         return recover_finished(s, je, out, e);
-    if (kept != NULL)
-        fold_take(kept);
+    if (uncommitted != NULL)
+        commit_retry_take(uncommitted);
     *out = st;
     return 0;
 }
 
 void stream_attach(struct stream *st, struct call *call, bool events, int64_t from)
 {
-    deliver_to(st, call, events, from);
+    subscribers_add(st, call, events, from);
 }
 
 const struct session *stream_session(const struct stream *st)
@@ -555,9 +556,9 @@ bool stream_is_running(const struct stream *st)
     return !st->ended;
 }
 
-bool stream_is_left(const struct stream *st)
+bool stream_is_detached(const struct stream *st)
 {
-    return st->grace != NULL && TAILQ_EMPTY(&st->readers);
+    return st->grace != NULL && TAILQ_EMPTY(&st->subscribers);
 }
 
 int64_t stream_number(const struct stream *st)

@@ -38,14 +38,14 @@ void stream_cancel_all(struct server *s);
 void stream_end_all(struct server *s);
 
 /* The peer can take frames again. */
-void stream_unpark(struct conn *c);
+void stream_unthrottle(struct conn *c);
 
 /* A running stream of that uid by its number, or by the client's request id; NULL. */
 struct stream *stream_find(struct server *s, uid_t uid, int64_t number, const char *request);
 const struct session *stream_session(const struct stream *st);
 int64_t stream_number(const struct stream *st);
 bool stream_is_running(const struct stream *st);     /* false: only its delivery is left */
-bool stream_is_left(const struct stream *st);        /* its last reader has gone, and it waits for another */
+bool stream_is_detached(const struct stream *st);    /* its last reader has gone, and it waits for another */
 struct stream *stream_next(const struct stream *st); /* in server->streams */
 
 /* Connections whose streams wait for that model get `body` as model.progress, under the client's name for it. */

@@ -14,13 +14,13 @@
 
 /* The call was refused because of a generation in that session (an id or a name). True where nobody reads it: then it
  * is being cancelled, and again(call) comes after its end, perhaps before this returns. */
-bool takeover_wait(struct call *call, const char *session, void (*again)(struct call *call));
+bool takeover_wait(struct call *call, const char *session, void (*resume)(struct call *call));
 
 /* A generate of that user that waits, by its request id, is to be cancelled as soon as it has begun; false: none does.
  */
 bool takeover_cancel(struct server *s, uid_t uid, const char *request);
 
 /* A stream has ended: who waited for it goes on. */
-void takeover_step(struct server *s);
+void takeover_resume(struct server *s);
 
 #endif

@@ -13,24 +13,24 @@
 #include "daemon/server.h"
 #include "daemon/store.h"
 
-struct tidy;
+struct retention;
 
-int tidy_new(struct tidy **out, struct server *s, struct hearth_err *e);
-void tidy_free(struct tidy *t);
+int retention_new(struct retention **out, struct server *s, struct hearth_err *e);
+void retention_free(struct retention *t);
 
 /* May the wall clock be believed now when it says that something is old? Not while hearthd is starting. */
-bool tidy_believes(struct server *s);
+bool retention_trusts_clock(struct server *s);
 
 /* A session was removed: what is left of its text in the database is cleared away, soon and at once for all that go. */
-void tidy_removed(struct server *s);
+void retention_purge_later(struct server *s);
 
 /* Makes room among a uid's sessions where they hold more than they may. */
-void tidy_uid(struct server *s, uid_t uid);
+void retention_trim_uid(struct server *s, uid_t uid);
 
 /* HEARTH_ELIMIT where that uid, or that session of it (NULL: none yet), has as much as it may have. */
-int tidy_check_room(struct server *s, uid_t uid, const struct store_session *row, struct hearth_err *e);
+int retention_check_quota(struct server *s, uid_t uid, const struct store_session *row, struct hearth_err *e);
 
 /* When a session is removed for its age if nobody uses it; 0: never. */
-double tidy_expires(const struct server *s, const struct store_session *row);
+double retention_expires(const struct server *s, const struct store_session *row);
 
 #endif

@@ -140,7 +140,7 @@ void hearth_close(struct hearth *h)
     wire_free(h->body);
     wire_buf_fini(&h->in);
     wire_buf_fini(&h->out);
-    wire_buf_fini(&h->welcome);
+    wire_buf_fini(&h->hello_reply);
     free(h);
 }
 

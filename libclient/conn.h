@@ -40,8 +40,8 @@ struct hearth {
     struct wire_scan scan;
 
     char client[64];
-    bool greeted;            /* hello is on its way */
-    struct wire_buf welcome; /* hello's result, packed */
+    bool hello_sent;             /* hello is on its way */
+    struct wire_buf hello_reply; /* hello's result, packed */
     uint32_t last_id;
     uint64_t salt; /* of the request ids we make */
 
@@ -72,7 +72,7 @@ int conn_wait(struct hearth *h, int fd, int64_t deadline, struct hearth_err *e);
 /* Queues a request (after the greeting, where none was sent). `request` is a generation's request id, else NULL. */
 int stream_submit(struct hearth *h, const struct wire_method *m, const void *params, const char *request, uint32_t *id,
                   struct hearth_err *e);
-int stream_greet(struct hearth *h, struct hearth_err *e);
+int stream_send_hello(struct hearth *h, struct hearth_err *e);
 
 /* Takes the next event from the input, not from the queue: 1, 0 for none, or the connection's error. The body is the
  * caller's. The answer to any request comes as HEARTH_EVENT_DONE or _ERROR. */

@@ -73,13 +73,13 @@ int hearth_hello(struct hearth *h, struct hearth_hello_result **out, const struc
                  struct hearth_err *e)
 {
     int64_t deadline = conn_deadline(timeout);
-    int rc = stream_greet(h, e);
-    while (!rc && !h->welcome.data) {
+    int rc = stream_send_hello(h, e);
+    while (!rc && !h->hello_reply.data) {
         struct hearth_event ev;
         rc = stream_pull(h, &ev, e);
         if (rc == 1) {
             rc = stream_push(h, &ev, e);
-        } else if (rc == 0 && !h->welcome.data) {
+        } else if (rc == 0 && !h->hello_reply.data) {
             rc = conn_wait(h, -1, deadline, e);
             rc = rc == HEARTH_WAIT_TIMEOUT ? err_set(e, HEARTH_ETIMEOUT, "the daemon did not answer in time")
                  : rc > 0                  ? 0
@@ -88,7 +88,7 @@ int hearth_hello(struct hearth *h, struct hearth_hello_result **out, const struc
     }
     void *result = NULL;
     if (!rc)
-        rc = wire_unpack(wire_methods[WIRE_HELLO].result, h->welcome.data, h->welcome.len, &result, e);
+        rc = wire_unpack(wire_methods[WIRE_HELLO].result, h->hello_reply.data, h->hello_reply.len, &result, e);
     if (!rc)
         *out = result;
     return rc;

@@ -51,16 +51,16 @@ fail:
     return rc;
 }
 
-int stream_greet(struct hearth *h, struct hearth_err *e)
+int stream_send_hello(struct hearth *h, struct hearth_err *e)
 {
     struct wire_hello hello;
     uint32_t id;
-    if (h->greeted)
+    if (h->hello_sent)
         return 0;
     wire_defaults(wire_methods[WIRE_HELLO].params, &hello);
     hello.client = h->client;
     int rc = submit(h, &wire_methods[WIRE_HELLO], &hello, NULL, &id, e);
-    h->greeted = !rc;
+    h->hello_sent = !rc;
     return rc;
 }
 
@@ -69,7 +69,7 @@ int stream_submit(struct hearth *h, const struct wire_method *m, const void *par
 {
     if (h->dead.code)
         return conn_die_as(h, e, &h->dead);
-    int rc = stream_greet(h, e);
+    int rc = stream_send_hello(h, e);
     return rc ? rc : submit(h, m, params, request, id, e);
 }
 
@@ -156,11 +156,11 @@ static int on_hello(struct hearth *h, const struct wire_frame *f, struct hearth_
     if (wire_unpack(wire_methods[WIRE_HELLO].result, f->body, f->body_len, &result, &why))
         return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
     wire_free(result);
-    h->welcome.data = malloc(f->body_len);
-    if (!h->welcome.data)
+    h->hello_reply.data = malloc(f->body_len);
+    if (!h->hello_reply.data)
         return conn_die(h, e, HEARTH_ENOMEM, "no memory for the daemon's greeting");
-    memcpy(h->welcome.data, f->body, f->body_len);
-    h->welcome.len = h->welcome.cap = f->body_len;
+    memcpy(h->hello_reply.data, f->body, f->body_len);
+    h->hello_reply.len = h->hello_reply.cap = f->body_len;
     return 0;
 }
 

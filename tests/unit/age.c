@@ -14,21 +14,21 @@ enum { HOUR = 3600, DAY = 24 * HOUR };
 static const double T = 1.8e9; /* some day */
 
 /* A clock that went evenly for long, at `wall` and `boot`. */
-static struct age steady(double wall, double boot)
+static struct clock_guard steady(double wall, double boot)
 {
-    struct age a;
-    age_start(&a, wall, 0, wall, boot);
-    assert_true(age_look(&a, wall, boot));
+    struct clock_guard a;
+    clock_guard_init(&a, wall, 0, wall, boot);
+    assert_true(clock_guard_update(&a, wall, boot));
     return a;
 }
 
 static void test_steady(void **state)
 {
     (void)state;
-    struct age a = steady(T, 100);
+    struct clock_guard a = steady(T, 100);
     for (int i = 1; i < 1000; i++)
-        assert_true(age_look(&a, T + i * HOUR + i % 7, 100 + i * HOUR)); /* corrected by seconds */
-    assert_true(age_look(&a, T + 2000 * HOUR, 100 + 2000 * HOUR));       /* suspended: both went on */
+        assert_true(clock_guard_update(&a, T + i * HOUR + i % 7, 100 + i * HOUR)); /* corrected by seconds */
+    assert_true(clock_guard_update(&a, T + 2000 * HOUR, 100 + 2000 * HOUR));       /* suspended: both went on */
 }
 
 static void test_jumps(void **state)
@@ -36,34 +36,34 @@ static void test_jumps(void **state)
     (void)state;
     static const double jumps[] = {HOUR + 1, -HOUR - 1, 10 * 365 * DAY, -T, 1e15};
     for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++) {
-        struct age a = steady(T, 100);
+        struct clock_guard a = steady(T, 100);
         double wall = T + HOUR + jumps[i], boot = 100 + HOUR;
-        assert_false(age_look(&a, wall, boot));
+        assert_false(clock_guard_update(&a, wall, boot));
         /* A day of agreement, not less, makes it believed. */
         for (int h = 1; h < 24; h++)
-            assert_false(age_look(&a, wall + h * HOUR, boot + h * HOUR));
-        assert_true(age_look(&a, wall + 24 * HOUR, boot + 24 * HOUR));
+            assert_false(clock_guard_update(&a, wall + h * HOUR, boot + h * HOUR));
+        assert_true(clock_guard_update(&a, wall + 24 * HOUR, boot + 24 * HOUR));
         /* And back again is another jump. */
-        assert_false(age_look(&a, T + 26 * HOUR, boot + 25 * HOUR));
+        assert_false(clock_guard_update(&a, T + 26 * HOUR, boot + 25 * HOUR));
     }
 }
 
 static void test_restarts(void **state)
 {
     (void)state;
-    struct age a;
-    age_start(&a, 0, 0, T, 100); /* nothing was kept */
-    assert_false(age_look(&a, T, 100));
-    age_start(&a, T, 5 * HOUR, T + HOUR, 10); /* a doubt outlives a restart, and ends after its time */
-    assert_false(age_look(&a, T + HOUR, 10));
-    assert_false(age_look(&a, T + 5 * HOUR, 10 + 4 * HOUR));
-    assert_true(age_look(&a, T + 6 * HOUR, 10 + 5 * HOUR));
-    age_start(&a, T, 0, T + 6 * DAY, 10); /* some days off are nothing */
-    assert_true(age_look(&a, T + 6 * DAY, 10));
-    age_start(&a, T, 0, T + 8 * DAY, 10); /* more may be a wrong date */
-    assert_false(age_look(&a, T + 8 * DAY, 10));
-    age_start(&a, T, 0, T - 2 * HOUR, 10); /* and a step back is one */
-    assert_false(age_look(&a, T - 2 * HOUR, 10));
+    struct clock_guard a;
+    clock_guard_init(&a, 0, 0, T, 100); /* nothing was kept */
+    assert_false(clock_guard_update(&a, T, 100));
+    clock_guard_init(&a, T, 5 * HOUR, T + HOUR, 10); /* a doubt outlives a restart, and ends after its time */
+    assert_false(clock_guard_update(&a, T + HOUR, 10));
+    assert_false(clock_guard_update(&a, T + 5 * HOUR, 10 + 4 * HOUR));
+    assert_true(clock_guard_update(&a, T + 6 * HOUR, 10 + 5 * HOUR));
+    clock_guard_init(&a, T, 0, T + 6 * DAY, 10); /* some days off are nothing */
+    assert_true(clock_guard_update(&a, T + 6 * DAY, 10));
+    clock_guard_init(&a, T, 0, T + 8 * DAY, 10); /* more may be a wrong date */
+    assert_false(clock_guard_update(&a, T + 8 * DAY, 10));
+    clock_guard_init(&a, T, 0, T - 2 * HOUR, 10); /* and a step back is one */
+    assert_false(clock_guard_update(&a, T - 2 * HOUR, 10));
 }
 
 static void test_damaged(void **state)
@@ -71,13 +71,13 @@ static void test_damaged(void **state)
     (void)state;
     static const double odd[] = {NAN, INFINITY, -INFINITY, -1, 1e300};
     for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
-        struct age a;
-        age_start(&a, T, odd[i], T, 10);
-        assert_false(age_look(&a, T, 10));
-        assert_true(age_look(&a, T + DAY, 10 + DAY)); /* for a day, not for ever */
-        age_start(&a, odd[i], 0, T, 10);
-        assert_false(age_look(&a, T, 10));
-        assert_true(age_look(&a, T + DAY, 10 + DAY));
+        struct clock_guard a;
+        clock_guard_init(&a, T, odd[i], T, 10);
+        assert_false(clock_guard_update(&a, T, 10));
+        assert_true(clock_guard_update(&a, T + DAY, 10 + DAY)); /* for a day, not for ever */
+        clock_guard_init(&a, odd[i], 0, T, 10);
+        assert_false(clock_guard_update(&a, T, 10));
+        assert_true(clock_guard_update(&a, T + DAY, 10 + DAY));
     }
 }
 

@@ -142,7 +142,7 @@ static void test_slices(void **state)
     struct hearth_err e;
     static struct store_turn t[TURNS];
     struct store_session s = {.uid = 7, .name = "large", .model = "m", .path = "/m", .created = 1, .used = 1}, *got;
-    struct store_place at;
+    struct store_cursor at;
     struct store_session **list;
     int64_t bytes;
     size_t n;
@@ -164,19 +164,19 @@ static void test_slices(void **state)
         assert_int_equal(store_uids(b->st, &uids, &n, NULL), 0);
         assert_int_equal(n, 0);
         free(uids);
-        at = (struct store_place){0};
+        at = (struct store_cursor){0};
         assert_int_equal(store_list_old(b->st, 1e9, &at, 10, &list, &n, NULL), 0);
         assert_int_equal(n, 0);
         free(list);
         int slices = 0;
         do
-            assert_int_equal(store_remove_more(b->st, &more, NULL), 0);
+            assert_int_equal(store_purge_some(b->st, &more, NULL), 0);
         while (more && (++slices < 3 || round == 0));
         assert_int_equal(more, round > 0);
         assert_true(round > 0 || slices > 5);
         assert_int_equal(found(b, "SECRET", 6) > 0, true);
         if (round == 1)
-            assert_int_equal(store_remove_all(b->st, NULL), 0);
+            assert_int_equal(store_purge_all(b->st, NULL), 0);
         if (round == 2) {
             store_close(b->st);
             assert_int_equal(store_open(&b->st, b->dir, NULL), 0);

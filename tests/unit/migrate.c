@@ -82,7 +82,7 @@ static void make(struct box *b, int version)
     run("rm -f '%s'/*", b->dir);
     assert_int_equal(sqlite3_open(b->db, &db), SQLITE_OK);
     exec(db, "PRAGMA journal_mode = WAL");
-    assert_int_equal(store_define_sum(&(struct store){.db = db}, NULL), 0);
+    assert_int_equal(store_define_checksum(&(struct store){.db = db}, NULL), 0);
     exec(db, b->v1);
     for (int v = 1; v < version; v++)
         exec(db, store_migrations[v]);
@@ -107,7 +107,7 @@ static void assert_all_but_fables_there(struct store *st)
     struct hearth_err e;
     struct store_session **v;
     size_t n;
-    assert_int_equal(store_list(st, 1000, &(struct store_place){0}, 100, &v, &n, &e), 0);
+    assert_int_equal(store_list(st, 1000, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
     assert_int_equal(n, 2);
     assert_string_equal(v[0]->name, "caf\u00e9 \u2615");
     assert_string_equal(v[0]->path, "/models/qwen2.5-7b-instruct-q4_k_m.gguf");

@@ -17,7 +17,7 @@ static uint64_t rng(uint64_t *x)
     return *x;
 }
 
-struct reader {
+struct subscriber {
     int64_t n;
     char *text;
     size_t len, pieces;
@@ -25,7 +25,7 @@ struct reader {
 };
 
 /* Token i reads "i," in text, and its logprob is -i, with i as its only alternative. */
-static void read_one(struct reader *r, const struct wire_stream_tokens *f)
+static void read_one(struct subscriber *r, const struct wire_stream_tokens *f)
 {
     assert_int_equal(f->index, r->n);
     assert_int_equal(f->count, f->tokens.n);
@@ -53,10 +53,10 @@ static void one_run(uint64_t seed, int lag, int lps)
 {
     uint64_t x = seed;
     struct output o = {0};
-    struct reader r = {.lps = lps};
+    struct subscriber r = {.lps = lps};
     char *want = calloc(1, 1 << 20), text[4096];
     size_t len = 0;
-    struct output_at at = {0};
+    struct output_cursor cursor = {0};
     int32_t next = 0, held = 0; /* tokens whose text is held back */
     for (int step = 0; step < 2000; step++) {
         int32_t ids[4];
@@ -80,13 +80,13 @@ static void one_run(uint64_t seed, int lag, int lps)
         assert_int_equal(output_append(&o, &w, &t, lp, lps ? n : 0, NULL), 0);
         struct wire_stream_tokens f;
         if (rng(&x) % (uint64_t)lag == 0)
-            while (output_next(&o, &at, &f))
+            while (output_next(&o, &cursor, &f))
                 read_one(&r, &f);
     }
     struct wire_stream_tokens f;
-    while (output_next(&o, &at, &f))
+    while (output_next(&o, &cursor, &f))
         read_one(&r, &f);
-    assert_false(output_next(&o, &at, &f));
+    assert_false(output_next(&o, &cursor, &f));
     assert_int_equal(r.n, next);
     assert_int_equal(r.len, len);
     assert_string_equal(r.text, want);
@@ -111,7 +111,7 @@ static void test_large(void **state)
 {
     (void)state;
     struct output o = {0};
-    struct output_at at = {0};
+    struct output_cursor cursor = {0};
     char *big = malloc(200000);
     memset(big, 'x', 200000);
     int32_t id = 0;
@@ -122,11 +122,11 @@ static void test_large(void **state)
     assert_int_equal(output_append(&o, &w, &t, NULL, 0, NULL), 0);
     struct wire_stream_tokens f;
     for (int i = 0; i < 2; i++) {
-        assert_true(output_next(&o, &at, &f));
+        assert_true(output_next(&o, &cursor, &f));
         assert_int_equal(f.index, i);
         assert_int_equal(f.text.len, 200000);
     }
-    assert_false(output_next(&o, &at, &f));
+    assert_false(output_next(&o, &cursor, &f));
     output_fini(&o);
     free(big);
 }
@@ -153,17 +153,17 @@ static void test_seek(void **state)
     for (size_t i = 0; i < 5; i++)
         assert_int_equal(output_append(&o, &appends[i].ids, &appends[i].text, NULL, 0, NULL), 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct output_at at;
+        struct output_cursor cursor;
         struct wire_stream_tokens f;
-        output_seek(&o, cases[i].from, &at);
-        assert_int_equal(output_next(&o, &at, &f), cases[i].text != NULL);
+        output_seek(&o, cases[i].from, &cursor);
+        assert_int_equal(output_next(&o, &cursor, &f), cases[i].text != NULL);
         if (cases[i].text == NULL)
             continue;
         assert_int_equal(f.index, cases[i].index);
         assert_int_equal(f.count, cases[i].count);
         assert_int_equal(f.text.len, strlen(cases[i].text));
         assert_memory_equal(f.text.data, cases[i].text, f.text.len);
-        assert_false(output_next(&o, &at, &f));
+        assert_false(output_next(&o, &cursor, &f));
     }
     output_fini(&o);
 }

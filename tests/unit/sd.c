@@ -40,14 +40,14 @@ static void test_notify(void **state)
     assert_int_equal(sd.listen_fd, -1);
     assert_null(getenv("NOTIFY_SOCKET"));
     assert_null(getenv("WATCHDOG_USEC"));
-    sd_tell(&sd, "READY=1");
+    sd_notify(&sd, "READY=1");
     char got[32];
     assert_int_equal(recv(fd, got, sizeof(got), MSG_DONTWAIT), 7);
     assert_memory_equal(got, "READY=1", 7);
     close(fd);
     unlink(path);
     rmdir(dir);
-    sd_tell(&sd, "STOPPING=1"); /* nobody there: no harm */
+    sd_notify(&sd, "STOPPING=1"); /* nobody there: no harm */
 }
 
 static void test_nothing(void **state)
@@ -63,7 +63,7 @@ static void test_nothing(void **state)
     assert_int_equal(sd.listen_fd, -1);
     assert_int_equal(sd.watchdog_us, 0);
     assert_null(getenv("LISTEN_FDS"));
-    sd_tell(&sd, "READY=1");
+    sd_notify(&sd, "READY=1");
     setenv("NOTIFY_SOCKET", "not/a/path", 1);
     assert_int_equal(sd_init(&sd, &e), HEARTH_EPARAMS);
 }

@@ -44,7 +44,7 @@ static void make_turns(void)
                                        .n_ids = n_ids[i],
                                        .created = i + 0.5,
                                        .made = i == 4 ? "made" : NULL,
-                                       .made_len = i == 4 ? 4 : 0};
+                                       .generation_len = i == 4 ? 4 : 0};
     }
 }
 
@@ -69,7 +69,7 @@ static void check_pages(struct box *b, const struct store_session *s, size_t byt
                 turn++;
                 len = n_ids = 0;
                 assert_true(turn < N_TURNS);
-                assert_int_equal(v[i].made_len, turns[turn].made_len);
+                assert_int_equal(v[i].generation_len, turns[turn].generation_len);
             } else {
                 assert_int_equal(i, 0);
                 assert_null(v[i].made);
@@ -169,7 +169,7 @@ static void test_limits(void **state)
     free(uids);
     struct store_session pinned = row(id[2], 1000, "3", 98), **v;
     assert_int_equal(store_pin(b->st, &pinned, true, &e), 0);
-    assert_int_equal(store_list_old(b->st, 100, &(struct store_place){0}, 100, &v, &n, &e),
+    assert_int_equal(store_list_old(b->st, 100, &(struct store_cursor){0}, 100, &v, &n, &e),
                      0); /* all uids', the oldest first, no pinned one */
     assert_int_equal(n, 2);
     assert_string_equal(v[0]->id, id[3]);
@@ -178,18 +178,18 @@ static void test_limits(void **state)
     store_session_free(v[1]);
     free(v);
     assert_int_equal(store_pin(b->st, &pinned, false, &e), 0);
-    assert_int_equal(store_list_old(b->st, 100, &(struct store_place){0}, 100, &v, &n, &e), 0);
+    assert_int_equal(store_list_old(b->st, 100, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
     assert_int_equal(n, 3);
     while (n > 0)
         store_session_free(v[--n]);
     free(v);
-    double wall, doubt;
-    assert_int_equal(store_get_clock(b->st, &wall, &doubt, &e), 0);
-    assert_true(wall == 0 && doubt == 0);
+    double wall, holdoff;
+    assert_int_equal(store_get_clock(b->st, &wall, &holdoff, &e), 0);
+    assert_true(wall == 0 && holdoff == 0);
     for (int i = 1; i < 3; i++) {
         assert_int_equal(store_set_clock(b->st, i * 1e9, i, &e), 0);
-        assert_int_equal(store_get_clock(b->st, &wall, &doubt, &e), 0);
-        assert_true(wall == i * 1e9 && doubt == i);
+        assert_int_equal(store_get_clock(b->st, &wall, &holdoff, &e), 0);
+        assert_true(wall == i * 1e9 && holdoff == i);
     }
 }
 
@@ -210,7 +210,7 @@ static void use_all(struct box *b)
         assert_non_null(strstr(e.msg, "session"));
         return;
     }
-    int bad = store_list(b->st, 1000, &(struct store_place){0}, 100, &v, &n, &e) != 0;
+    int bad = store_list(b->st, 1000, &(struct store_cursor){0}, 100, &v, &n, &e) != 0;
     for (size_t i = 0; i < n; i++) {
         s = v[i];
         if (s->damaged) { /* as far as it can be written to at all, it goes */
@@ -252,8 +252,8 @@ static void use_all(struct box *b)
         assert_int_equal(store_get(b->st, 2000, "other", &s, &e), 0);
         store_session_free(s);
     }
-    double wall, doubt;
-    store_get_clock(b->st, &wall, &doubt, &e);
+    double wall, holdoff;
+    store_get_clock(b->st, &wall, &holdoff, &e);
     store_close(b->st);
     b->st = NULL;
 }

@@ -35,13 +35,13 @@ static struct store_session row(const char *id, uid_t uid, const char *name)
 #define ID_C "00000000000000cc"
 
 static const int32_t ids_one[] = {1, 258, 65536, INT32_MAX}, ids_two[] = {7, 0};
-static int64_t folded; /* every commit is of another stream */
+static int64_t committed; /* every commit is of another stream */
 static const struct store_turn one = {"text", "x", 1, ids_one, 4, 1};
 
 static void commit_ok(struct box *b, const struct store_session *s, bool create, const struct store_turn *t, size_t n)
 {
     struct hearth_err e = {0};
-    if (store_commit(b->st, s, create, t, n, ++folded, &e) != 0)
+    if (store_commit(b->st, s, create, t, n, ++committed, &e) != 0)
         fail_msg("%s", e.msg);
 }
 
@@ -107,7 +107,7 @@ static void test_uids_apart(void **state)
     assert_string_equal(got->id, ID_B);
     store_session_free(got);
     assert_int_equal(store_get(b->st, 1001, ID_A, &got, NULL), HEARTH_ENOSESSION);
-    assert_int_equal(store_list(b->st, 1000, &(struct store_place){0}, 100, &v, &n, NULL), 0);
+    assert_int_equal(store_list(b->st, 1000, &(struct store_cursor){0}, 100, &v, &n, NULL), 0);
     assert_int_equal(n, 1);
     assert_string_equal(v[0]->id, ID_A);
     store_session_free(v[0]);
@@ -136,7 +136,7 @@ static void test_pages(void **state)
     struct store_session **v;
     size_t n;
     for (size_t most = 1; most <= N + 1; most++) {
-        struct store_place at = {0};
+        struct store_cursor at = {0};
         int next = N, unused = 0;
         do {
             assert_int_equal(store_list(b->st, 1000, &at, most, &v, &n, NULL), 0);
@@ -183,7 +183,7 @@ static void test_bytes(void **state)
     assert_int_equal(n, 17);
     commit_ok(b, &a, false, &one, 1);
     commit_ok(b, &c, true, &one, 1);
-    assert_int_equal(store_commit(b->st, &c, true, &one, 1, ++folded, NULL),
+    assert_int_equal(store_commit(b->st, &c, true, &one, 1, ++committed, NULL),
                      HEARTH_ESESSIONEXISTS); /* counts for nothing */
     assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
     assert_int_equal(n, 3 * 17);
@@ -209,7 +209,7 @@ static void test_names(void **state)
     struct store_session a = row(ID_A, 1000, "a"), c = row(ID_C, 1000, "a"), other = row(ID_B, 1000, "b");
     commit_ok(b, &a, true, &one, 1);
     struct hearth_err e;
-    assert_int_equal(store_commit(b->st, &c, true, &one, 1, ++folded, &e), HEARTH_ESESSIONEXISTS);
+    assert_int_equal(store_commit(b->st, &c, true, &one, 1, ++committed, &e), HEARTH_ESESSIONEXISTS);
     struct store_session *got;
     assert_int_equal(store_get(b->st, 1000, ID_C, &got, NULL), HEARTH_ENOSESSION); /* all or nothing */
     commit_ok(b, &other, true, NULL, 0);
@@ -221,7 +221,8 @@ static void test_names(void **state)
 
     assert_int_equal(store_remove(b->st, &a, &e), 0);
     assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), HEARTH_ENOSESSION);
-    assert_int_equal(store_commit(b->st, &a, false, &one, 1, ++folded, &e), HEARTH_ENOSESSION); /* removed meanwhile */
+    assert_int_equal(store_commit(b->st, &a, false, &one, 1, ++committed, &e),
+                     HEARTH_ENOSESSION); /* removed meanwhile */
     int32_t *ids;
     size_t n;
     assert_int_equal(store_timeline(b->st, &a, &ids, &n, NULL), 0); /* its turns went with it */
@@ -339,7 +340,7 @@ static void test_damaged_rows(void **state)
     struct store_session *got, **v;
     assert_int_equal(store_get(b->st, 1000, "a", &got, &e), HEARTH_ESTORE);
     assert_non_null(strstr(e.msg, "it can only be removed"));
-    assert_int_equal(store_list(b->st, 1000, &(struct store_place){0}, 100, &v, &n, &e), 0);
+    assert_int_equal(store_list(b->st, 1000, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
     assert_int_equal(n, 2);
     for (size_t i = 0; i < n; i++) { /* the sound one is still there, and the other says what it is */
         assert_int_equal(v[i]->damaged, strcmp(v[i]->id, ID_A) == 0);
@@ -393,7 +394,7 @@ static void test_remove_damaged(void **state)
             assert_int_equal(store_remove(b->st, s, &e), 0);
             store_session_free(s);
         }
-        assert_int_equal(store_list(b->st, 1000, &(struct store_place){0}, 100, &v, &n, &e), 0);
+        assert_int_equal(store_list(b->st, 1000, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
         assert_int_equal(n, 0);
         free(v);
         tamper(b, "CREATE TABLE t(none CHECK(none = 0)); INSERT INTO t SELECT count(*) FROM turns; DROP TABLE t");
@@ -460,7 +461,7 @@ static void test_the_schema(void **state)
     assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
     assert_int_equal(store_last_stream(b->st, &stream, NULL), 0);
     assert_int_equal(stream, 5); /* the next one's number is not to be the least there is */
-    folded = 5;
+    committed = 5;
     commit_ok(b, &a, true, &one, 1);
     assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
     store_session_free(got);
@@ -504,7 +505,7 @@ static long recalled(struct box *b, const char *name, int32_t *last)
     int32_t *ids;
     size_t n;
     assert_int_equal(store_get(b->st, 1000, name, &s, NULL), 0);
-    bool there = store_recall(b->st, s, &ids, &n);
+    bool there = timeline_cache_get(b->st, s, &ids, &n);
     store_session_free(s);
     if (!there)
         return -1;
@@ -524,15 +525,15 @@ static void test_recall(void **state)
     commit_ok(b, &a, true, &one, 1);
     commit_ok(b, &c, true, NULL, 0);
     assert_int_equal(recalled(b, "a", &last), -1);
-    store_remember(b->st, ID_A, 1, parts, 2);
-    store_remember(b->st, ID_C, 0, NULL, 0);
+    timeline_cache_put(b->st, ID_A, 1, parts, 2);
+    timeline_cache_put(b->st, ID_C, 0, NULL, 0);
     assert_int_equal(recalled(b, "a", &last), 4);
     assert_int_equal(last, INT32_MAX);
     assert_int_equal(recalled(b, "c", &last), 0);
 
     commit_ok(b, &a, false, &two, 1); /* it has grown since */
     assert_int_equal(recalled(b, "a", &last), -1);
-    store_remember(b->st, ID_A, 2, parts, 3);
+    timeline_cache_put(b->st, ID_A, 2, parts, 3);
     assert_int_equal(recalled(b, "a", &last), 6);
     assert_int_equal(last, 0);
     assert_int_equal(store_rename(b->st, &a, "d", NULL), 0);
@@ -554,21 +555,21 @@ static void test_recall_is_bounded(void **state)
     s.n_tok = LONG;
     for (int i = 0; i < N; i++) {
         s.id[STORE_ID_LEN - 1] = (char)('0' + i);
-        store_recall(b->st, &s, &got, &n); /* looks at the database */
-        store_remember(b->st, s.id, 0, &(struct store_ids){ids, LONG}, 1);
+        timeline_cache_get(b->st, &s, &got, &n); /* looks at the database */
+        timeline_cache_put(b->st, s.id, 0, &(struct store_ids){ids, LONG}, 1);
         s.id[STORE_ID_LEN - 1] = '0';
-        assert_true(store_recall(b->st, &s, &got, &n));
+        assert_true(timeline_cache_get(b->st, &s, &got, &n));
         free(got);
     }
     for (int i = 0; i < N; i++) {
         s.id[STORE_ID_LEN - 1] = (char)('0' + i);
-        if (!store_recall(b->st, &s, &got, &n))
+        if (!timeline_cache_get(b->st, &s, &got, &n))
             continue;
         there++;
         free(got);
     }
     assert_int_equal(there, 4);
-    assert_true(store_recall(b->st, &s, &got, &n)); /* the last one */
+    assert_true(timeline_cache_get(b->st, &s, &got, &n)); /* the last one */
     free(got);
     free(ids);
 }
@@ -585,7 +586,7 @@ static void test_killed(void **state)
     pid_t pid = fork();
     if (pid == 0) { /* dies without closing it */
         struct store *st;
-        if (store_open(&st, b->dir, NULL) == 0 && store_commit(st, &s, false, &one, 1, ++folded, NULL) == 0)
+        if (store_open(&st, b->dir, NULL) == 0 && store_commit(st, &s, false, &one, 1, ++committed, NULL) == 0)
             (void)!write(ready[1], "x", 1);
         kill(getpid(), SIGKILL);
     }
