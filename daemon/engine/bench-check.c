@@ -129,7 +129,7 @@ static int compare_with_cpu(struct bench *b, const char *path, struct bench_chec
     uint32_t n = b->hp.weight_bytes > compare_bytes_long ? BENCH_CHECK_TOKENS : BENCH_COMPARE_TOKENS;
     n = n < b->hp.n_ctx ? n : b->hp.n_ctx;
     uint32_t n_out = n < OUT ? n : OUT;
-    struct bench_room room = {.n_first = n, .n_who = 1};
+    struct bench_room room = {.n_first = n, .n_seqs = 1};
     size_t n_logit = (size_t)n_out * b->hp.n_vocab;
     struct bench cpu = {0};
     float *want = malloc(n_logit * sizeof *want), *got = malloc(n_logit * sizeof *got);

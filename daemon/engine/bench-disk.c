@@ -23,9 +23,9 @@ static const int64_t owner = 0; /* the uid that the file is for: nobody looks fo
 
 struct disk {
     struct bench *b;
-    struct bench_kept kept;
+    struct bench_saved saved;
     struct kvio *io;
-    struct kv_print print;
+    struct kv_fingerprint fingerprint;
     struct kvio_page *page; /* [kept.n] */
     char name[KVFILE_NAME];
     char path[4096];
@@ -53,7 +53,7 @@ static int finish(struct disk *t, uint64_t job, bool restore, uint64_t *ticket)
             else if (end && !restore)
                 memcpy(t->name, ev->file, sizeof t->name);
             else if (ev->kind == KVIO_PIECE && restore)
-                rc = bench_move(&t->kept, BENCH_LOAD, ev->first, ev->n, ticket);
+                rc = bench_move(&t->saved, BENCH_LOAD, ev->first, ev->n, ticket);
             kvio_event_free(ev);
             if (rc || end)
                 return rc;
@@ -67,11 +67,11 @@ static int save(struct disk *t, const struct kvfile_extent *x, double *ms)
     struct bench *b = t->b;
     uint64_t ticket;
     double begin = engine_now();
-    int rc = bench_move(&t->kept, BENCH_SAVE, 0, t->kept.n, &ticket);
+    int rc = bench_move(&t->saved, BENCH_SAVE, 0, t->saved.n, &ticket);
     if (rc || (rc = b->be->kv_move_wait(b->dev, ticket, &b->err)))
         return rc;
-    uint64_t job = kvio_write(t->io, &(struct kvio_write){.print = &t->print, .extent = x});
-    kvio_put(t->io, job, (const void *const *)t->kept.host, t->kept.n);
+    uint64_t job = kvio_write(t->io, &(struct kvio_write){.fingerprint = &t->fingerprint, .extent = x});
+    kvio_put(t->io, job, (const void *const *)t->saved.host, t->saved.n);
     rc = finish(t, job, false, NULL);
     *ms = 1e3 * (engine_now() - begin);
     return rc;
@@ -81,13 +81,14 @@ static int restore(struct disk *t, double *ms)
 {
     struct bench *b = t->b;
     uint64_t ticket = 0;
-    for (uint32_t p = 0; p < t->kept.n; p++)
+    for (uint32_t p = 0; p < t->saved.n; p++)
         b->be->kv_clear(b->dev, b->pool, b->pages[0][p]);
     int rc = b->be->sync(b->dev, &b->err);
     if (rc)
         return rc;
     double begin = engine_now();
-    struct kvio_read job = {.print = &t->print, .uid = owner, .file = t->name, .n = t->kept.n, .page = t->page};
+    struct kvio_read job = {
+        .fingerprint = &t->fingerprint, .uid = owner, .file = t->name, .n = t->saved.n, .page = t->page};
     if (!(rc = finish(t, kvio_read(t->io, &job), true, &ticket)))
         rc = b->be->kv_move_wait(b->dev, ticket, &b->err);
     *ms = 1e3 * (engine_now() - begin);
@@ -108,14 +109,14 @@ static int forget(struct disk *t)
 /* The file once through, as fast as one thread gets it: what the disk gives, whoever reads. */
 static int read_plainly(struct disk *t, double *ms)
 {
-    uint64_t room = (uint64_t)t->kept.n * t->kept.page;
+    uint64_t room = (uint64_t)t->saved.n * t->saved.page;
     double begin = engine_now();
     int fd = open(t->path, O_RDONLY | O_CLOEXEC), rc = 0;
     if (fd < 0)
         return system_error(t, "open");
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     for (ssize_t n = 1; n > 0 && !rc;)
-        if ((n = read(fd, t->kept.slab, room < KVIO_GROUP ? room : KVIO_GROUP)) < 0)
+        if ((n = read(fd, t->saved.slab, room < KVIO_GROUP ? room : KVIO_GROUP)) < 0)
             rc = system_error(t, "read");
     close(fd);
     *ms = 1e3 * (engine_now() - begin);
@@ -151,7 +152,7 @@ static int time_all(struct disk *t, const char *dir, const struct kvfile_extent 
 static int name_pages(struct disk *t, struct kvfile_extent *x)
 {
     struct bench *b = t->b;
-    uint32_t n = t->kept.n;
+    uint32_t n = t->saved.n;
     *x = (struct kvfile_extent){.uid = owner, .n = n, .page = malloc(n * sizeof *x->page)};
     t->page = calloc(n, sizeof *t->page);
     if (!x->page || !t->page)
@@ -160,7 +161,7 @@ static int name_pages(struct disk *t, struct kvfile_extent *x)
     for (uint32_t i = 0; i < n; i++) {
         memcpy(x->page[i].id, b->token + i * KV_PAGE, sizeof x->page[i].id);
         parent = x->page[i].hash = kvfile_chain(&parent, owner, x->page[i].id);
-        t->page[i] = (struct kvio_page){.pos = i * KV_PAGE, .expect = x->page[i], .buf = t->kept.host[i]};
+        t->page[i] = (struct kvio_page){.pos = i * KV_PAGE, .expect = x->page[i], .buf = t->saved.host[i]};
     }
     return 0;
 }
@@ -174,8 +175,8 @@ int bench_time_disk(struct bench *b, const char *dir, uint32_t depth, struct ben
     if (depth / KV_PAGE > KVFILE_PAGES_MAX)
         rc = err_set(&b->err, HEARTH_EPARAMS, "%u tokens: a file has %d at most", depth, KVFILE_PAGES_MAX * KV_PAGE);
     else
-        rc = want ? bench_keep(&t.kept, b, depth) : err_set(&b->err, HEARTH_ENOMEM, "no memory for logits");
-    if (rc || (rc = name_pages(&t, &x)) || (rc = kv_print_make(&t.print, b->model, &b->kv, &b->err)) ||
+        rc = want ? bench_saved_init(&t.saved, b, depth) : err_set(&b->err, HEARTH_ENOMEM, "no memory for logits");
+    if (rc || (rc = name_pages(&t, &x)) || (rc = kv_fingerprint_make(&t.fingerprint, b->model, &b->kv, &b->err)) ||
         (rc = kvio_open(&t.io, dir, NULL, NULL, &b->err)) || (rc = bench_next_logits(b, depth, want)) ||
         (rc = time_all(&t, dir, &x, out, n)) || (rc = bench_next_logits(b, depth, b->logits)))
         goto out;
@@ -184,7 +185,7 @@ int bench_time_disk(struct bench *b, const char *dir, uint32_t depth, struct ben
 out:
     if (t.io)
         kvio_close(t.io); /* before the pages' places go */
-    bench_let_go(&t.kept);
+    bench_saved_free(&t.saved);
     free(t.page);
     free(x.page);
     free(want);

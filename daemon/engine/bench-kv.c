@@ -14,12 +14,12 @@
 #include "daemon/engine/device.h"
 
 /* Beside a decode, as the engine's tiers have it. */
-enum { FLIGHT = 8 /* moves under way: steps go ahead, and a move waits for those before it */ };
+enum { IN_FLIGHT = 8 /* moves under way: steps go ahead, and a move waits for those before it */ };
 static const uint64_t piece_bytes = 16 << 20;
 
-int bench_keep(struct bench_kept *k, struct bench *b, uint32_t depth)
+int bench_saved_init(struct bench_saved *k, struct bench *b, uint32_t depth)
 {
-    *k = (struct bench_kept){b, .n = depth / KV_PAGE, .page = kv_page_bytes(&b->kv)};
+    *k = (struct bench_saved){b, .n = depth / KV_PAGE, .page = kv_page_bytes(&b->kv)};
     int rc = b->be->host_alloc(b->dev, (uint64_t)k->n * k->page, (void **)&k->slab, &b->err);
     if (rc)
         return rc;
@@ -31,14 +31,14 @@ int bench_keep(struct bench_kept *k, struct bench *b, uint32_t depth)
     return 0;
 }
 
-void bench_let_go(struct bench_kept *k)
+void bench_saved_free(struct bench_saved *k)
 {
     if (k->slab)
         k->b->be->host_free(k->b->dev, k->slab);
     free(k->host);
 }
 
-int bench_move(struct bench_kept *k, enum bench_move dir, uint32_t first, uint32_t n, uint64_t *ticket)
+int bench_move(struct bench_saved *k, enum bench_move dir, uint32_t first, uint32_t n, uint64_t *ticket)
 {
     struct bench *b = k->b;
     const uint32_t *pages = b->pages[0] + first;
@@ -52,7 +52,7 @@ int bench_move(struct bench_kept *k, enum bench_move dir, uint32_t first, uint32
 }
 
 /* All pages at once, from the call until they are known to be there. */
-static int time_moves(struct bench_kept *k, enum bench_move dir, double *ms)
+static int time_moves(struct bench_saved *k, enum bench_move dir, double *ms)
 {
     struct bench *b = k->b;
     double all[BENCH_RUNS];
@@ -79,46 +79,46 @@ static int time_moves(struct bench_kept *k, enum bench_move dir, double *ms)
 /* --- beside a decode ---------------------------------------------------------------------------------------- */
 
 struct moving {
-    struct bench_kept *k;
+    struct bench_saved *k;
     enum bench_move dir;
     uint32_t each; /* pages in a piece */
     uint32_t next;
-    uint64_t flight[FLIGHT]; /* 0: none */
-    double done;             /* bytes of those that ended */
+    uint64_t in_flight[IN_FLIGHT]; /* 0: none */
+    double done;                   /* bytes of those that ended */
 };
 
-/* Keeps FLIGHT moves under way, piece after piece. */
+/* Keeps IN_FLIGHT moves under way, piece after piece. */
 static int keep_moving(struct moving *m)
 {
     struct bench *b = m->k->b;
     double bytes = (double)m->each * (double)m->k->page;
     int rc = 0;
-    for (int i = 0; i < FLIGHT && rc >= 0 && m->dir != BENCH_STILL; i++) {
-        if (m->flight[i]) {
-            if (!(rc = b->be->kv_moved(b->dev, m->flight[i], &b->err)))
+    for (int i = 0; i < IN_FLIGHT && rc >= 0 && m->dir != BENCH_STILL; i++) {
+        if (m->in_flight[i]) {
+            if (!(rc = b->be->kv_moved(b->dev, m->in_flight[i], &b->err)))
                 continue;
             m->done += rc > 0 ? bytes : 0;
-            m->flight[i] = 0;
+            m->in_flight[i] = 0;
         }
         if (rc >= 0)
-            rc = bench_move(m->k, m->dir, m->next++ % (m->k->n / m->each) * m->each, m->each, &m->flight[i]);
+            rc = bench_move(m->k, m->dir, m->next++ % (m->k->n / m->each) * m->each, m->each, &m->in_flight[i]);
     }
     return rc < 0 ? rc : 0;
 }
 
 /* Decodes BENCH_TG_TOKENS of the second sequence. *ms is a token's, *bytes what was moved meanwhile. */
-static int decode_beside(struct bench_kept *k, enum bench_move dir, double *ms, double *bytes)
+static int decode_during_moves(struct bench_saved *k, enum bench_move dir, double *ms, double *bytes)
 {
     struct bench *b = k->b;
     struct bench_part part = {1, 0, 1};
     int32_t token = b->token[1];
-    struct moving m = {k, dir, .each = k->n / FLIGHT};
+    struct moving m = {k, dir, .each = k->n / IN_FLIGHT};
     uint32_t most = piece_bytes < k->page ? 1 : (uint32_t)(piece_bytes / k->page);
     m.each = m.each < most ? m.each : most;
     int rc = bench_set_slots(b, 1, 1);
     rc = rc ? rc : keep_moving(&m); /* the decode begins with the moves under way, as others' do */
     double begin = engine_now();
-    for (uint32_t t = 0; t < BENCH_TG_TOKENS && !rc && !(rc = bench_wait(b, b->ahead - 1, 1)); t++) {
+    for (uint32_t t = 0; t < BENCH_TG_TOKENS && !rc && !(rc = bench_wait(b, b->max_in_flight - 1, 1)); t++) {
         bench_step(b, &part, 1, 1, &token, true, t);
         token = TOKEN_OF_SLOT(0);
         part.pos0++;
@@ -127,13 +127,13 @@ static int decode_beside(struct bench_kept *k, enum bench_move dir, double *ms, 
     rc = rc ? rc : bench_wait(b, 0, 1);
     *ms = 1e3 * (engine_now() - begin) / BENCH_TG_TOKENS;
     *bytes = m.done;
-    for (int i = 0; i < FLIGHT && !rc; i++)
-        if (m.flight[i])
-            rc = b->be->kv_move_wait(b->dev, m.flight[i], &b->err);
+    for (int i = 0; i < IN_FLIGHT && !rc; i++)
+        if (m.in_flight[i])
+            rc = b->be->kv_move_wait(b->dev, m.in_flight[i], &b->err);
     return rc;
 }
 
-static int time_beside(struct bench_kept *k, uint32_t depth, struct bench_result *out, size_t *n)
+static int time_during_moves(struct bench_saved *k, uint32_t depth, struct bench_result *out, size_t *n)
 {
     static const char *const name[BENCH_MOVES] = {
         [BENCH_SAVE] = "saving", [BENCH_LOAD] = "restoring", [BENCH_STILL] = "still"};
@@ -143,7 +143,7 @@ static int time_beside(struct bench_kept *k, uint32_t depth, struct bench_result
     for (int i = -1; i < BENCH_RUNS && !rc; i++) /* in turns: what drifts, drifts for all of them */
         for (int dir = 0; dir < BENCH_MOVES && !rc; dir++) {
             int at = i < 0 ? 0 : i;
-            rc = decode_beside(k, dir, &ms[dir][at], &bytes);
+            rc = decode_during_moves(k, dir, &ms[dir][at], &bytes);
             rate[dir][at] = bytes / ms[dir][at] / BENCH_TG_TOKENS; /* bytes per ms */
         }
     for (int dir = 0; dir < BENCH_MOVES && !rc; dir++) {
@@ -172,11 +172,11 @@ int bench_next_logits(struct bench *b, uint32_t depth, float *to)
 
 int bench_time_kv(struct bench *b, uint32_t depth, struct bench_result *out, size_t *n)
 {
-    struct bench_kept k = {0};
+    struct bench_saved k = {0};
     double pin = 0, save = 0, load = 0, begin = engine_now();
     float *want = malloc(b->hp.n_vocab * sizeof *want);
-    int rc =
-        want ? bench_keep(&k, b, depth) : err_set(&b->err, HEARTH_ENOMEM, "no memory for %u logits", b->hp.n_vocab);
+    int rc = want ? bench_saved_init(&k, b, depth)
+                  : err_set(&b->err, HEARTH_ENOMEM, "no memory for %u logits", b->hp.n_vocab);
     pin = 1e3 * (engine_now() - begin);
     if (rc || (rc = bench_prefill(b, 0, depth, b->chunk)) || (rc = bench_next_logits(b, depth, want)) ||
         (rc = time_moves(&k, BENCH_SAVE, &save)) || (rc = time_moves(&k, BENCH_LOAD, &load)) ||
@@ -192,9 +192,9 @@ int bench_time_kv(struct bench *b, uint32_t depth, struct bench_result *out, siz
     snprintf(out[*n - 3].test, sizeof out->test, "kv_pin@%u", depth);
     snprintf(out[*n - 2].test, sizeof out->test, "kv_save@%u", depth);
     snprintf(out[*n - 1].test, sizeof out->test, "kv_restore@%u", depth);
-    rc = time_beside(&k, depth, out, n);
+    rc = time_during_moves(&k, depth, out, n);
 out:
-    bench_let_go(&k);
+    bench_saved_free(&k);
     free(want);
     return rc;
 }

@@ -19,7 +19,7 @@ void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part,
     struct batch_seq seq[BATCH_SEQS_MAX];
     uint32_t out_row[OUT_MAX], slot[BATCH_SEQS_MAX], at[BATCH_SEQS_MAX], row = 0;
     for (uint32_t i = 0; i < n_part; i++) {
-        seq[i] = (struct batch_seq){row, part[i].n_row, part[i].pos0, b->pages[part[i].who]};
+        seq[i] = (struct batch_seq){row, part[i].n_row, part[i].pos0, b->pages[part[i].seq]};
         row += part[i].n_row;
         out_row[i] = row - 1;
         slot[i] = i;
@@ -54,13 +54,13 @@ int bench_wait(struct bench *b, uint32_t left, uint32_t n_sample)
     return rc;
 }
 
-int bench_prefill(struct bench *b, uint32_t who, uint32_t n, uint32_t chunk)
+int bench_prefill(struct bench *b, uint32_t seq, uint32_t n, uint32_t chunk)
 {
     int rc = 0;
     for (uint32_t pos = 0; pos < n && !rc; pos += chunk) {
-        struct bench_part part = {who, pos, n - pos < chunk ? n - pos : chunk};
-        if (!(rc = bench_wait(b, b->ahead - 1, 0)))
-            bench_step(b, &part, 1, pos + part.n_row == n, b->token + who + pos, false, 0);
+        struct bench_part part = {seq, pos, n - pos < chunk ? n - pos : chunk};
+        if (!(rc = bench_wait(b, b->max_in_flight - 1, 0)))
+            bench_step(b, &part, 1, pos + part.n_row == n, b->token + seq + pos, false, 0);
     }
     return rc ? rc : bench_wait(b, 0, 0);
 }
@@ -89,7 +89,9 @@ int bench_open_device(struct bench *b, const struct engine_params *p)
         return rc;
     b->be->info(b->dev, &b->info);
     b->chunk = b->info.gpu ? ROWS_GPU : ROWS_CPU;
-    b->ahead = b->info.ahead < 1 ? 1 : b->info.ahead > AHEAD_MAX ? AHEAD_MAX : b->info.ahead;
+    b->max_in_flight = b->info.max_in_flight < 1               ? 1
+                       : b->info.max_in_flight > IN_FLIGHT_MAX ? IN_FLIGHT_MAX
+                                                               : b->info.max_in_flight;
     return 0;
 }
 
@@ -97,7 +99,7 @@ int bench_open_device(struct bench *b, const struct engine_params *p)
 static int give_pages(struct bench *b, uint32_t n_first, uint32_t n_other)
 {
     uint64_t next = 0;
-    for (uint32_t i = 0; i < b->n_who; i++) {
+    for (uint32_t i = 0; i < b->n_seqs; i++) {
         uint32_t n = i ? n_other : n_first;
         if (!(b->pages[i] = malloc(n * sizeof **b->pages)))
             return err_set(&b->err, HEARTH_ENOMEM, "no memory for %u page numbers", n);
@@ -125,8 +127,8 @@ int bench_open_model(struct bench *b, const char *path, const struct bench_room 
         return rc;
     model_workspace(b->model, &dims);
     model_kv_desc(b->model, b->info.kv_type, &b->kv);
-    b->n_who = room->n_who;
-    b->kv.n_page = first + (b->n_who - 1) * other;
+    b->n_seqs = room->n_seqs;
+    b->kv.n_page = first + (b->n_seqs - 1) * other;
     b->kv.n_page += b->kv.n_page % STRIDE == 0;
     if ((rc = b->be->reserve(b->dev, &dims, &b->err)) || (rc = b->be->kv_new(b->dev, &b->kv, &b->pool, &b->err)) ||
         (rc = give_pages(b, first, other)))

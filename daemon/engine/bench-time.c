@@ -74,7 +74,7 @@ static int decode(struct bench *b, uint32_t n, uint32_t depth)
         token[i] = b->token[i + depth];
         part[i] = (struct bench_part){i, depth, 1};
     }
-    for (uint32_t t = 0; t < BENCH_TG_TOKENS && !(rc = bench_wait(b, b->ahead - 1, n)); t++) {
+    for (uint32_t t = 0; t < BENCH_TG_TOKENS && !(rc = bench_wait(b, b->max_in_flight - 1, n)); t++) {
         bench_step(b, part, n, n, token, true, t);
         for (uint32_t i = 0; i < n; i++) {
             token[i] = TOKEN_OF_SLOT(i);

@@ -205,7 +205,7 @@ static int run(struct bench *b, struct report *rep)
         (rc = parse_list("kv", p->kv, BENCH_KV_MIN, WIRE_TOKENS_MAX, &kv, &b->err)))
         return rc;
     struct bench_room room = {.n_first = most_of(&prompt, 0, 1),
-                              .n_who = most_of(&batch, 0, 2),
+                              .n_seqs = most_of(&batch, 0, 2),
                               .n_other = batch.n ? BENCH_BATCH_DEPTH + BENCH_TG_TOKENS + 1 : 0};
     room.n_first = most_of(&depth, BENCH_TG_TOKENS + 1, room.n_first);
     room.n_first = most_of(&resume, BENCH_RESUME_TOKENS, room.n_first);
@@ -216,7 +216,7 @@ static int run(struct bench *b, struct report *rep)
         return rc;
     double cold = 1e3 * (engine_now() - begin);
     if ((rc = bench_check(b, p->model, &rep->check))) {
-        if (!p->anyway || !rep->check.failed[0])
+        if (!p->force || !rep->check.failed[0])
             return rc;
         fprintf(stderr, "hearth-engine: %s; measured anyway\n", rep->check.failed);
     }

@@ -31,7 +31,7 @@ struct bench_params {
     const char *resume; /* "4096": resume@4096 */
     const char *kv;     /* "4096": kv_save@4096, kv_restore@4096, and decode beside them */
     bool load;          /* load_cached, load_cold_process */
-    bool anyway;        /* times a model whose check failed, says so in the report, and fails in the end */
+    bool force;         /* times a model whose check failed, says so in the report, and fails in the end */
     const char *name;   /* of the model in the report; NULL = the file's */
     const char *commit; /* for the report */
     enum bench_format format;
@@ -64,10 +64,10 @@ struct bench {
     struct model *model;
     struct kv_pool *pool;
     struct kv_desc kv;
-    uint32_t n_who;                  /* sequences */
+    uint32_t n_seqs;                 /* sequences */
     uint32_t *pages[BATCH_SEQS_MAX]; /* their block tables */
     uint32_t chunk;                  /* prompt rows in a step, as the scheduler cuts them */
-    uint32_t ahead;
+    uint32_t max_in_flight;
     bool invariant;      /* the same arithmetic for any batch: to check; not to time */
     uint32_t n_deep;     /* sequences that hold BENCH_BATCH_DEPTH tokens */
     uint64_t last, done; /* tickets: of the last step; of the last that was waited for */
@@ -97,7 +97,7 @@ struct bench_check {
 /* Room that the tests want: tokens of the first sequence, number of sequences, tokens of each other one. The checks'
  * comes on top where they need more. */
 struct bench_room {
-    uint32_t n_first, n_who, n_other;
+    uint32_t n_first, n_seqs, n_other;
 };
 
 /* bench-run.c. All return 0 or an error in b->err. */
@@ -108,14 +108,14 @@ void bench_close(struct bench *b);
 /* One step over parts of sequences, submitted; with logits of the last row of each of the first n_out parts, and where
  * `sample` is set their tokens, part i's of slot i. */
 struct bench_part {
-    uint32_t who, pos0, n_row;
+    uint32_t seq, pos0, n_row;
 };
 void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part, uint32_t n_out, const int32_t *token,
                 bool sample, uint32_t index);
 /* Waits until no more than `left` steps are under way; each sampled n_sample tokens. */
 int bench_wait(struct bench *b, uint32_t left, uint32_t n_sample);
 /* A prompt in chunks, up to the last token's logits. Steps go ahead as far as the device lets them. */
-int bench_prefill(struct bench *b, uint32_t who, uint32_t n, uint32_t chunk);
+int bench_prefill(struct bench *b, uint32_t seq, uint32_t n, uint32_t chunk);
 int bench_read_logits(struct bench *b, uint32_t out, float *to);
 
 /* bench-time.c: one test each. */
@@ -130,7 +130,7 @@ int bench_load(struct bench *b, const char *path, const struct bench_room *room)
 int bench_time_load(struct bench *b, const char *path, const struct bench_room *room, struct bench_result *out);
 
 /* The full pages of the first sequence's first `depth` tokens, and their place on the host. */
-struct bench_kept {
+struct bench_saved {
     struct bench *b;
     uint32_t n;
     size_t page; /* bytes */
@@ -140,10 +140,10 @@ struct bench_kept {
 enum bench_move { BENCH_SAVE, BENCH_LOAD, BENCH_STILL, BENCH_MOVES };
 
 /* bench-kv.c */
-int bench_keep(struct bench_kept *k, struct bench *b, uint32_t depth);
-void bench_let_go(struct bench_kept *k); /* after a bench_keep that failed or was never called, too */
+int bench_saved_init(struct bench_saved *k, struct bench *b, uint32_t depth);
+void bench_saved_free(struct bench_saved *k); /* after a bench_saved_init that failed or was never called, too */
 /* Submits a move of pages [first, first + n). */
-int bench_move(struct bench_kept *k, enum bench_move dir, uint32_t first, uint32_t n, uint64_t *ticket);
+int bench_move(struct bench_saved *k, enum bench_move dir, uint32_t first, uint32_t n, uint64_t *ticket);
 /* Logits of the token after `depth` others. */
 int bench_next_logits(struct bench *b, uint32_t depth, float *to);
 /* BENCH_KV_ROWS tests at most of both, appended to out[*n]. */

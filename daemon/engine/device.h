@@ -11,15 +11,15 @@
 #include "daemon/engine/tier.h"
 
 enum {
-    AHEAD_MAX = 8,  /* steps in flight */
-    ROWS_CPU = 256, /* rows in a step: enough for a matrix to be read once for many */
+    IN_FLIGHT_MAX = 8, /* steps in flight */
+    ROWS_CPU = 256,    /* rows in a step: enough for a matrix to be read once for many */
     ROWS_GPU = BATCH_ROWS_MAX,
     OUT_MAX = BATCH_SEQS_MAX,
     ROWS_MIXED = 64, /* prompt rows beside decoding rows, before it is known what they cost */
 };
 
 /* A step under way. */
-struct flight {
+struct in_flight {
     uint64_t ticket;
     double begin;
     struct plan plan;
@@ -30,17 +30,17 @@ struct engine {
     struct engine_params params;
     const struct backend *be;
     struct device_info info;
-    uint32_t ahead;
+    uint32_t max_in_flight;
     pthread_t thread;
 
     /* Both threads. */
     struct post inbox, outbox;
     struct engine_counters counters;
     struct tier_counters tiers;
-    _Atomic bool hold, stop;
-    _Atomic double watch_end;       /* until when eng->dev has time for what is waited for; 0: nothing is */
-    _Atomic uint32_t watch_seconds; /* which it got */
-    sem_t opened;                   /* posted once by the device thread */
+    _Atomic bool throttled, stop;
+    _Atomic double watchdog_deadline;  /* until when eng->dev has time for what is waited for; 0: nothing is */
+    _Atomic uint32_t watchdog_seconds; /* which it got */
+    sem_t opened;                      /* posted once by the device thread */
     struct hearth_err open_err;
     char no_gpu[HEARTH_ERR_MSG]; /* why another backend than the best one serves; "": the best one does. Constant */
 
@@ -51,32 +51,32 @@ struct engine {
     struct device *dev;
     struct sched sched;
     struct tier *tier;
-    double finish_by;                /* > 0: saves end by then, and EV_FINISHED is told */
-    bool starved;                    /* sequences wait, and not for a step to end */
-    struct flight flight[AHEAD_MAX]; /* ring */
-    uint32_t first_flight, n_flight;
+    double finish_by;                          /* > 0: saves end by then, and EV_FINISHED is told */
+    bool waiting_for_pages;                    /* sequences wait, and not for a step to end */
+    struct in_flight in_flight[IN_FLIGHT_MAX]; /* ring */
+    uint32_t first_in_flight, n_in_flight;
     struct post_list todo; /* orders taken and not yet carried out */
     struct post_list out;  /* events not handed over yet */
     bool out_urgent;       /* one of them does not wait */
-    double told;           /* when the last were handed over */
+    double notified_at;    /* when the last were handed over */
     struct workspace_dims dims;
     struct {
         const struct backend *be; /* NULL: not opened yet */
         struct device *dev;
         struct device_info info;
         struct workspace_dims dims;
-    } cpu;             /* where models go that failed their self-check on `dev`; see selfcheck.h */
-    bool memory_moved; /* since it was counted last: a step, a load, an unload */
-    double memory_counted;
+    } cpu;               /* where models go that failed their self-check on `dev`; see selfcheck.h */
+    bool memory_changed; /* since it was counted last: a step, a load, an unload */
+    double memory_counted_at;
     uint64_t serial;
-    struct resident *loading;
-    bool load_watched; /* eng->dev takes a model: what is between steps is waited for, too */
+    struct model_entry *loading;
+    bool watchdog_load; /* eng->dev takes a model: what is between steps is waited for, too */
     double last_progress;
-    double row_seconds;            /* what a prompt row costs, lately; 0 = not known */
-    struct hearth_err fatal;       /* code 0: the device is well */
-    TAILQ_HEAD(, resident) loaded; /* most recently used last */
-    struct seq_list no_room;       /* sequences that wait for a model's memory, in no other list */
-    uint32_t n_no_room;
+    double row_seconds;                 /* what a prompt row costs, lately; 0 = not known */
+    struct hearth_err fatal;            /* code 0: the device is well */
+    TAILQ_HEAD(, model_entry) loaded;   /* most recently used last */
+    struct seq_list waiting_for_memory; /* sequences that wait for a model's memory, in no other list */
+    uint32_t n_waiting_for_memory;
     float *logits; /* [n_vocab of the largest model] a row for eval */
 };
 
@@ -84,7 +84,7 @@ struct engine {
 void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes);
 
 /* Hands the events over, unless they may wait (see engine.c) and `now` is false. */
-void engine_tell(struct engine *eng, bool now);
+void engine_notify(struct engine *eng, bool now);
 
 /* The device failed: ends everything. */
 void engine_fail(struct engine *eng, const struct hearth_err *e);
@@ -93,33 +93,33 @@ void engine_fail(struct engine *eng, const struct hearth_err *e);
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err);
 
 /* step.c: submits the next step if there is one, else finishes the oldest; false: nothing to do. */
-bool step_turn(struct engine *eng);
+bool step_advance(struct engine *eng);
 /* Carries out what the model's page table asks for: copies, clearings. */
-void step_actions(struct resident *m);
+void step_actions(struct model_entry *m);
 /* From here on `dev` is waited for, and may hang (engine_stuck); NULL: it is not any more, or for the next piece of a
  * load alone. */
-void step_watch(struct engine *eng, const struct device *dev);
+void step_watchdog(struct engine *eng, const struct device *dev);
 /* Waits for every step under way. */
 void step_drain(struct engine *eng);
 
 /* The device that a loaded model is on. */
-static inline const struct device_info *info_of(const struct engine *eng, const struct resident *m)
+static inline const struct device_info *info_of(const struct engine *eng, const struct model_entry *m)
 {
     return m->model->dev == eng->dev ? &eng->info : &eng->cpu.info;
 }
 
 /* load.c: gives the model to the device, or takes it back. */
-int load_model(struct engine *eng, struct resident *m, struct hearth_err *e);
+int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e);
 /* Whether no model holds memory of the device. */
-bool load_alone(const struct engine *eng);
+bool device_has_no_model(const struct engine *eng);
 bool load_may_evict(
     struct engine *eng);            /* trying again may help where memory is short: none is loaded, or an idle one */
 void load_fini(struct engine *eng); /* closes what it opened, every model being gone */
-int unload_model(struct engine *eng, struct resident *m, struct hearth_err *e);
+int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e);
 /* Unloads models that nobody has used for params.idle_ms; and the seconds to the next one's time, < 0: there is none.
  */
 void unload_idle(struct engine *eng);
-double unload_patience(const struct engine *eng);
-void load_count(const struct engine *eng, struct resident *m); /* of a use: refreshes what status reads */
+double unload_poll_timeout(const struct engine *eng);
+void load_update_stats(const struct engine *eng, struct model_entry *m); /* of a use: refreshes what status reads */
 
 #endif

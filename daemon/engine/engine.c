@@ -15,21 +15,21 @@
 #include "daemon/engine/fault.h"
 
 /* What the loop thread asks for. */
-enum order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_LOAD, ORDER_UNLOAD, ORDER_KV_GONE, ORDER_FINISH, ORDER_WAKE };
-struct order {
+enum command_kind { CMD_SUBMIT, CMD_CANCEL, CMD_LOAD, CMD_UNLOAD, CMD_KV_EVICTED, CMD_FINISH, CMD_WAKE };
+struct command {
     struct post_item item;
-    enum order_kind kind;
-    struct seq *seq;        /* SUBMIT; owned */
-    uint64_t seq_id;        /* CANCEL */
-    struct resident *model; /* LOAD, UNLOAD */
+    enum command_kind kind;
+    struct seq *seq;           /* SUBMIT; owned */
+    uint64_t seq_id;           /* CANCEL */
+    struct model_entry *model; /* LOAD, UNLOAD */
     void *owner;
     double seconds;         /* FINISH */
     char file[KVFILE_NAME]; /* KV_GONE */
 };
 
-static void send_order(struct engine *eng, struct order o)
+static void send_command(struct engine *eng, struct command o)
 {
-    struct order *copy = post_alloc(sizeof *copy);
+    struct command *copy = post_alloc(sizeof *copy);
     struct post_list l;
     *copy = o;
     post_list_init(&l);
@@ -39,41 +39,41 @@ static void send_order(struct engine *eng, struct order o)
 
 void engine_submit(struct engine *eng, struct seq *q)
 {
-    send_order(eng, (struct order){.kind = ORDER_SUBMIT, .seq = q});
+    send_command(eng, (struct command){.kind = CMD_SUBMIT, .seq = q});
 }
 
 void engine_cancel(struct engine *eng, uint64_t seq_id)
 {
-    send_order(eng, (struct order){.kind = ORDER_CANCEL, .seq_id = seq_id});
+    send_command(eng, (struct command){.kind = CMD_CANCEL, .seq_id = seq_id});
 }
 
-void engine_load(struct engine *eng, struct resident *m, void *owner)
+void engine_load(struct engine *eng, struct model_entry *m, void *owner)
 {
-    send_order(eng, (struct order){.kind = ORDER_LOAD, .model = m, .owner = owner});
+    send_command(eng, (struct command){.kind = CMD_LOAD, .model = m, .owner = owner});
 }
 
-void engine_unload(struct engine *eng, struct resident *m, void *owner)
+void engine_unload(struct engine *eng, struct model_entry *m, void *owner)
 {
-    send_order(eng, (struct order){.kind = ORDER_UNLOAD, .model = m, .owner = owner});
+    send_command(eng, (struct command){.kind = CMD_UNLOAD, .model = m, .owner = owner});
 }
 
-void engine_kv_gone(struct engine *eng, const char file[static KVFILE_NAME])
+void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME])
 {
-    struct order o = {.kind = ORDER_KV_GONE};
+    struct command o = {.kind = CMD_KV_EVICTED};
     memcpy(o.file, file, sizeof o.file);
-    send_order(eng, o);
+    send_command(eng, o);
 }
 
 void engine_finish(struct engine *eng, double seconds)
 {
-    send_order(eng, (struct order){.kind = ORDER_FINISH, .seconds = seconds});
+    send_command(eng, (struct command){.kind = CMD_FINISH, .seconds = seconds});
 }
 
-void engine_hold(struct engine *eng, bool hold)
+void engine_throttle(struct engine *eng, bool throttled)
 {
-    atomic_store(&eng->hold, hold);
-    if (!hold)
-        send_order(eng, (struct order){.kind = ORDER_WAKE});
+    atomic_store(&eng->throttled, throttled);
+    if (!throttled)
+        send_command(eng, (struct command){.kind = CMD_WAKE});
 }
 
 int engine_fd(const struct engine *eng)
@@ -120,11 +120,11 @@ const char *engine_no_gpu(const struct engine *eng)
 
 int engine_stuck(const struct engine *eng, struct hearth_err *e)
 {
-    double end = atomic_load(&eng->watch_end);
+    double end = atomic_load(&eng->watchdog_deadline);
     if (end <= 0 || engine_now() < end)
         return 0;
     return err_set(e, HEARTH_EDEVICE, "%.100s has not ended a step, a copy or a piece of a load in %u s",
-                   eng->info.name, (unsigned)atomic_load(&eng->watch_seconds));
+                   eng->info.name, (unsigned)atomic_load(&eng->watchdog_seconds));
 }
 
 const struct engine_counters *engine_counters(const struct engine *eng)
@@ -149,7 +149,7 @@ int engine_open(struct engine **out, const struct engine_params *p, struct heart
     post_list_init(&eng->todo);
     post_list_init(&eng->out);
     TAILQ_INIT(&eng->loaded);
-    TAILQ_INIT(&eng->no_room);
+    TAILQ_INIT(&eng->waiting_for_memory);
     sem_init(&eng->opened, 0, 0);
     int rc = post_init(&eng->inbox, e);
     if (rc)
@@ -184,11 +184,11 @@ fail_sem:
 
 bool engine_close(struct engine *eng, double seconds)
 {
-    struct order *o;
+    struct command *o;
     struct engine_event *ev;
     struct timespec until;
     atomic_store(&eng->stop, true);
-    send_order(eng, (struct order){.kind = ORDER_WAKE});
+    send_command(eng, (struct command){.kind = CMD_WAKE});
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += (long)(1e9 * (seconds - (time_t)seconds));
     until.tv_sec += (time_t)seconds + until.tv_nsec / 1000000000;
@@ -196,7 +196,7 @@ bool engine_close(struct engine *eng, double seconds)
     if (pthread_timedjoin_np(eng->thread, NULL, &until))
         return false;
     post_take(&eng->inbox, &eng->todo); /* orders that came too late */
-    while ((o = (struct order *)post_list_pop(&eng->todo))) {
+    while ((o = (struct command *)post_list_pop(&eng->todo))) {
         seq_free(o->seq);
         free(o);
     }
@@ -226,15 +226,15 @@ void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes)
  * token's own work does. So the tokens of steps under 2 ms go together. A sequence's first token, its end and all that
  * is not a token go at once, and at up to 500 steps a second nothing waits.
  */
-void engine_tell(struct engine *eng, bool now)
+void engine_notify(struct engine *eng, bool now)
 {
     static const double together = 2e-3; /* seconds */
     double t = engine_now();
-    if (!now && !eng->out_urgent && t - eng->told < together)
+    if (!now && !eng->out_urgent && t - eng->notified_at < together)
         return;
     post_send(&eng->outbox, &eng->out);
     eng->out_urgent = false;
-    eng->told = t;
+    eng->notified_at = t;
 }
 
 void engine_fail(struct engine *eng, const struct hearth_err *e)
@@ -259,7 +259,7 @@ void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const st
     if (err)
         ev->err = *err;
     ev->n_reused = q->n_reused;
-    ev->n_computed = q->n_counted - q->n_reused;
+    ev->n_computed = q->n_accounted - q->n_reused;
     ev->n_restored = within(q->restored_from, q->restored_to, q->n_reused);
     ev->time = q->time;
     ev->eval = q->eval;
@@ -268,19 +268,19 @@ void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const st
         seq_free(q);
         return;
     }
-    struct resident *m = q->model;
+    struct model_entry *m = q->model;
     if (reason != END_ERROR)
         tier_save(eng->tier, q, engine_now());
-    sched_end(&eng->sched, q, reason == END_ERROR ? 0 : q->n_known); /* what failed is not to be found again */
-    load_count(eng, m);
+    sched_end(&eng->sched, q, reason == END_ERROR ? 0 : q->n_tokens); /* what failed is not to be found again */
+    load_update_stats(eng, m);
 }
 
 /* A sequence that could never have pages enough is refused; one that may outgrow the pool ends there. */
 static int fit(struct seq *q, struct hearth_err *e)
 {
     uint64_t room = (uint64_t)q->model->n_page * KV_PAGE;
-    if (q->n_known > room)
-        return err_set(e, HEARTH_ECONTEXT, "the prompt has %u tokens; the KV pool of %u pages holds %llu", q->n_known,
+    if (q->n_tokens > room)
+        return err_set(e, HEARTH_ECONTEXT, "the prompt has %u tokens; the KV pool of %u pages holds %llu", q->n_tokens,
                        q->model->n_page, (unsigned long long)room);
     if (q->n_limit > room)
         q->n_limit = (uint32_t)room;
@@ -290,7 +290,7 @@ static int fit(struct seq *q, struct hearth_err *e)
 /* A load may have begun before it came. */
 static double waited_for_load(const struct seq *q)
 {
-    const struct resident *m = q->model;
+    const struct model_entry *m = q->model;
     double from = m->load_begun > q->time.submit ? m->load_begun : q->time.submit;
     return m->load_ended > from ? m->load_ended - from : 0;
 }
@@ -301,7 +301,7 @@ static bool submit(struct engine *eng, struct seq *q)
     struct hearth_err err = {0};
     if (!q->model->model) {
         int rc = load_model(eng, q->model, &err);
-        if (rc == HEARTH_ENOMEM && !load_alone(eng)) /* the idle ones are gone by now */
+        if (rc == HEARTH_ENOMEM && !device_has_no_model(eng)) /* the idle ones are gone by now */
             return false;
         if (rc) {
             end_seq(eng, q, END_ERROR, &err);
@@ -317,7 +317,7 @@ static bool submit(struct engine *eng, struct seq *q)
     TAILQ_INSERT_TAIL(&eng->loaded, q->model, loaded_link);
     if (!tier_submit(eng->tier, q, engine_now()))
         sched_push(&eng->sched, &q->model->group, q);
-    load_count(eng, q->model);
+    load_update_stats(eng, q->model);
     return true;
 }
 
@@ -325,16 +325,17 @@ static bool submit(struct engine *eng, struct seq *q)
  * Where two models are asked for and there is memory for one, they take turns: once a sequence waits for memory, all
  * that come after it wait behind it, also those for the model that is there, or it would wait for ever.
  */
-static void submit_waiting(struct engine *eng)
+static void submit_waiting_for_memory(struct engine *eng)
 {
     struct seq *q;
-    while (!eng->fatal.code && (q = TAILQ_FIRST(&eng->no_room)) && (q->model->model || load_may_evict(eng))) {
-        TAILQ_REMOVE(&eng->no_room, q, link);
+    while (!eng->fatal.code && (q = TAILQ_FIRST(&eng->waiting_for_memory)) &&
+           (q->model->model || load_may_evict(eng))) {
+        TAILQ_REMOVE(&eng->waiting_for_memory, q, link);
         if (!submit(eng, q)) {
-            TAILQ_INSERT_HEAD(&eng->no_room, q, link);
+            TAILQ_INSERT_HEAD(&eng->waiting_for_memory, q, link);
             break;
         }
-        eng->n_no_room--;
+        eng->n_waiting_for_memory--;
     }
 }
 
@@ -345,10 +346,10 @@ static void cancel(struct engine *eng, uint64_t id)
         end_seq(eng, q, END_CANCELLED, NULL);
         return;
     }
-    TAILQ_FOREACH (q, &eng->no_room, link)
+    TAILQ_FOREACH (q, &eng->waiting_for_memory, link)
         if (q->id == id) {
-            TAILQ_REMOVE(&eng->no_room, q, link);
-            eng->n_no_room--;
+            TAILQ_REMOVE(&eng->waiting_for_memory, q, link);
+            eng->n_waiting_for_memory--;
             end_seq(eng, q, END_CANCELLED, NULL);
             return;
         }
@@ -360,16 +361,16 @@ static void cancel(struct engine *eng, uint64_t id)
             }
 }
 
-static void load_or_unload(struct engine *eng, const struct order *o)
+static void run_load_command(struct engine *eng, const struct command *o)
 {
     struct hearth_err err = {0};
-    bool load = o->kind == ORDER_LOAD, was_loaded = o->model->model != NULL;
+    bool load = o->kind == CMD_LOAD, was_loaded = o->model->model != NULL;
     double begin = engine_now();
     int rc = 0;
     if (load != was_loaded)
         rc = load ? load_model(eng, o->model, &err) : unload_model(eng, o->model, &err);
     else if (load)
-        load_count(eng, o->model); /* a use: it stays for a while from now on */
+        load_update_stats(eng, o->model); /* a use: it stays for a while from now on */
     struct event_model *ev = engine_event_new(eng, load ? EV_LOADED : EV_UNLOADED, sizeof *ev);
     ev->model = o->model;
     ev->owner = o->owner;
@@ -379,55 +380,55 @@ static void load_or_unload(struct engine *eng, const struct order *o)
     ev->was_loaded = was_loaded;
 }
 
-static void carry_out_orders(struct engine *eng)
+static void run_commands(struct engine *eng)
 {
-    struct order *o;
+    struct command *o;
     post_take(&eng->inbox, &eng->todo);
-    while (!eng->fatal.code && (o = (struct order *)post_list_pop(&eng->todo))) {
+    while (!eng->fatal.code && (o = (struct command *)post_list_pop(&eng->todo))) {
         switch (o->kind) {
-        case ORDER_SUBMIT:
-            if (eng->n_no_room || !submit(eng, o->seq)) {
-                TAILQ_INSERT_TAIL(&eng->no_room, o->seq, link);
-                eng->n_no_room++;
+        case CMD_SUBMIT:
+            if (eng->n_waiting_for_memory || !submit(eng, o->seq)) {
+                TAILQ_INSERT_TAIL(&eng->waiting_for_memory, o->seq, link);
+                eng->n_waiting_for_memory++;
             }
             break;
-        case ORDER_CANCEL:
+        case CMD_CANCEL:
             cancel(eng, o->seq_id);
             break;
-        case ORDER_LOAD:
-        case ORDER_UNLOAD:
-            load_or_unload(eng, o);
+        case CMD_LOAD:
+        case CMD_UNLOAD:
+            run_load_command(eng, o);
             break;
-        case ORDER_KV_GONE:
-            tier_gone(eng->tier, o->file);
+        case CMD_KV_EVICTED:
+            tier_file_evicted(eng->tier, o->file);
             break;
-        case ORDER_FINISH:
+        case CMD_FINISH:
             eng->finish_by = engine_now() + o->seconds;
             break;
-        case ORDER_WAKE:
+        case CMD_WAKE:
             break;
         }
         free(o);
     }
-    submit_waiting(eng);
-    atomic_store(&eng->counters.queued, eng->sched.count[SEQ_WAIT] + eng->n_no_room);
+    submit_waiting_for_memory(eng);
+    atomic_store(&eng->counters.queued, eng->sched.count[SEQ_WAIT] + eng->n_waiting_for_memory);
     atomic_store(&eng->counters.running, eng->sched.count[SEQ_RUN]);
 }
 
 /* Lets go of every sequence. After a device error nothing is told of steps under way. */
 static void end_all(struct engine *eng, const struct hearth_err *err)
 {
-    for (uint32_t i = 0; i < eng->n_flight; i++) {
-        const struct plan *p = &eng->flight[(eng->first_flight + i) % AHEAD_MAX].plan;
+    for (uint32_t i = 0; i < eng->n_in_flight; i++) {
+        const struct plan *p = &eng->in_flight[(eng->first_in_flight + i) % IN_FLIGHT_MAX].plan;
         for (uint32_t k = 0; k < p->n_seq; k++)
             sched_done(&eng->sched, &p->seq[k]);
     }
-    eng->n_flight = 0;
+    eng->n_in_flight = 0;
     struct seq *waiting;
     while ((waiting = tier_cancel_any(eng->tier)))
         end_seq(eng, waiting, END_ERROR, err);
-    for (; (waiting = TAILQ_FIRST(&eng->no_room)); eng->n_no_room--) {
-        TAILQ_REMOVE(&eng->no_room, waiting, link);
+    for (; (waiting = TAILQ_FIRST(&eng->waiting_for_memory)); eng->n_waiting_for_memory--) {
+        TAILQ_REMOVE(&eng->waiting_for_memory, waiting, link);
         end_seq(eng, waiting, END_ERROR, err);
     }
     for (int state = SEQ_WAIT; state <= SEQ_RUN; state++) {
@@ -437,7 +438,7 @@ static void end_all(struct engine *eng, const struct hearth_err *err)
     }
 }
 
-static void on_tier(void *arg, const struct tier_event *what)
+static void on_tier_event(void *arg, const struct tier_event *what)
 {
     struct event_kv *ev = engine_event_new(arg, EV_KV, sizeof *ev);
     ev->what = *what;
@@ -448,7 +449,7 @@ static void on_tier(void *arg, const struct tier_event *what)
 }
 
 /* Without a folder for files the engine works on, and says so. */
-static int open_tiers(struct engine *eng, struct hearth_err *e)
+static int open_tier(struct engine *eng, struct hearth_err *e)
 {
     struct tier_params p = {
         .be = eng->be,
@@ -458,7 +459,7 @@ static int open_tiers(struct engine *eng, struct hearth_err *e)
         .ram = eng->params.kv_ram,
         .policy = eng->params.restore,
         .counters = &eng->tiers,
-        .tell = on_tier,
+        .notify = on_tier_event,
         .arg = eng,
     };
     int rc = tier_open(&eng->tier, &p, e);
@@ -487,9 +488,11 @@ static int open_device(struct engine *eng, struct hearth_err *e)
     if (rc)
         return rc;
     eng->be->info(eng->dev, &eng->info);
-    eng->ahead = eng->info.ahead < 1 ? 1 : eng->info.ahead > AHEAD_MAX ? AHEAD_MAX : eng->info.ahead;
-    if (eng->params.ahead && eng->params.ahead < eng->ahead)
-        eng->ahead = eng->params.ahead;
+    eng->max_in_flight = eng->info.max_in_flight < 1               ? 1
+                         : eng->info.max_in_flight > IN_FLIGHT_MAX ? IN_FLIGHT_MAX
+                                                                   : eng->info.max_in_flight;
+    if (eng->params.max_in_flight && eng->params.max_in_flight < eng->max_in_flight)
+        eng->max_in_flight = eng->params.max_in_flight;
     if (eng->params.fault) {
         const struct backend *failing = fault_wrap(eng->be, eng->dev, eng->params.fault, e);
         if (!failing) {
@@ -499,9 +502,9 @@ static int open_device(struct engine *eng, struct hearth_err *e)
         eng->be = failing;
         fputs("hearth-engine: its device is going to fail, for a test (--fault)\n", stderr);
     }
-    eng->memory_moved = true;
+    eng->memory_changed = true;
     sched_init(&eng->sched, eng->info.gpu ? ROWS_GPU : ROWS_CPU, ROWS_MIXED, OUT_MAX);
-    if ((rc = open_tiers(eng, e)))
+    if ((rc = open_tier(eng, e)))
         goto fail;
     return 0;
 
@@ -514,7 +517,7 @@ fail:
 static void close_device(struct engine *eng)
 {
     struct hearth_err err = {.code = HEARTH_ESHUTDOWN, .msg = "the engine is shutting down"};
-    struct resident *m;
+    struct model_entry *m;
     if (!eng->fatal.code)
         step_drain(eng);
     end_all(eng, &err);
@@ -527,27 +530,27 @@ static void close_device(struct engine *eng)
     free(eng->logits);
 }
 
-static enum tier_beside what_else(const struct engine *eng)
+static enum tier_foreground foreground_load(const struct engine *eng)
 {
     const struct seq *q;
     bool prompts = eng->sched.count[SEQ_WAIT];
-    if (eng->finish_by > 0 || eng->starved)
-        return TIER_HURRY;
+    if (eng->finish_by > 0 || eng->waiting_for_pages)
+        return TIER_FG_BLOCKED;
     TAILQ_FOREACH (q, &eng->sched.list[SEQ_RUN], link)
         prompts |= q->time.first == 0;
-    if (eng->n_flight)
-        return prompts ? TIER_PROMPTS : TIER_STEPS;
-    return prompts && !atomic_load(&eng->hold) ? TIER_SUBMIT : TIER_ALONE;
+    if (eng->n_in_flight)
+        return prompts ? TIER_FG_PREFILL : TIER_FG_DECODE;
+    return prompts && !atomic_load(&eng->throttled) ? TIER_FG_SUBMIT : TIER_FG_IDLE;
 }
 
 /* Moves KV on between two steps. True: come again soon. */
-static bool tiers_turn(struct engine *eng)
+static bool poll_tier(struct engine *eng)
 {
     struct hearth_err err;
     struct seq *q;
     double now = engine_now();
-    tier_beside(eng->tier, what_else(eng));
-    int rc = tier_turn(eng->tier, now, &err);
+    tier_foreground(eng->tier, foreground_load(eng));
+    int rc = tier_poll(eng->tier, now, &err);
     if (rc < 0)
         engine_fail(eng, &err);
     while ((q = tier_ready(eng->tier)))
@@ -566,14 +569,14 @@ static void count_memory(struct engine *eng, bool idle)
     static const double now_and_then = 10;
     struct device_info info;
     double now = engine_now();
-    if (!eng->memory_moved || (!idle && now - eng->memory_counted < now_and_then))
+    if (!eng->memory_changed || (!idle && now - eng->memory_counted_at < now_and_then))
         return;
     eng->be->info(eng->dev, &info);
     atomic_store(&eng->counters.mem_total, info.mem_total);
     atomic_store(&eng->counters.mem_free, info.mem_free);
     atomic_store(&eng->counters.mem_kept, info.mem_kept);
-    eng->memory_moved = false;
-    eng->memory_counted = now;
+    eng->memory_changed = false;
+    eng->memory_counted_at = now;
 }
 
 /* Until an order comes, a file has moved on, a model has been idle for long enough, or it is time to look again; where
@@ -584,16 +587,16 @@ static void wait_for_work(struct engine *eng, bool copying)
     struct hearth_err err;
     struct pollfd pfd[2] = {{eng->inbox.fd, POLLIN, 0}, {tier_fd(eng->tier), POLLIN, 0}};
     if (copying) {
-        step_watch(eng, eng->dev);
+        step_watchdog(eng, eng->dev);
         int rc = tier_wait(eng->tier, &err);
-        step_watch(eng, NULL);
+        step_watchdog(eng, NULL);
         if (rc)
             engine_fail(eng, &err);
         return;
     }
     if (tier_idle(eng->tier))
         return;
-    double seconds = tier_patience(eng->tier), unload = unload_patience(eng);
+    double seconds = tier_poll_timeout(eng->tier), unload = unload_poll_timeout(eng);
     if (eng->finish_by > 0)
         seconds = 0.01;
     if (unload >= 0 && (seconds < 0 || unload < seconds))
@@ -612,15 +615,15 @@ static void *device_main(void *arg)
     if (failed)
         return NULL;
     while (!atomic_load(&eng->stop) && !eng->fatal.code) {
-        carry_out_orders(eng);
+        run_commands(eng);
         unload_idle(eng);
-        bool held = atomic_load(&eng->hold);
-        if (held)
+        bool throttled = atomic_load(&eng->throttled);
+        if (throttled)
             step_drain(eng);
-        bool copying = tiers_turn(eng);
-        bool idle = eng->fatal.code || held || !step_turn(eng);
-        eng->starved = idle && eng->sched.count[SEQ_WAIT];
-        engine_tell(eng, idle);
+        bool copying = poll_tier(eng);
+        bool idle = eng->fatal.code || throttled || !step_advance(eng);
+        eng->waiting_for_pages = idle && eng->sched.count[SEQ_WAIT];
+        engine_notify(eng, idle);
         if (!eng->fatal.code)
             count_memory(eng, idle);
         if (idle && !eng->fatal.code && !atomic_load(&eng->stop))

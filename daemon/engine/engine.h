@@ -35,14 +35,14 @@
 struct engine;
 
 struct engine_params {
-    const char *backend; /* "auto": the best one that opens, or a name */
-    const char *variant; /* of the backend; "auto" */
-    uint32_t threads;    /* CPU: 0 = the machine's */
-    uint32_t ahead;      /* steps in flight, 0 = as the device says; it never exceeds what the device allows */
-    const char *checked; /* file of the self-checks passed (trust.h); NULL: none is remembered */
-    uint64_t kv_bytes;   /* of a model's KV pool, 0 = chosen by what the device has */
-    uint64_t kv_ram;     /* of KV in host memory, 0 = none, TIER_RAM_AUTO = chosen by what the machine has */
-    const char *kv_dir;  /* the folder of KV files; NULL = none are kept */
+    const char *backend;    /* "auto": the best one that opens, or a name */
+    const char *variant;    /* of the backend; "auto" */
+    uint32_t threads;       /* CPU: 0 = the machine's */
+    uint32_t max_in_flight; /* steps in flight, 0 = as the device says; it never exceeds what the device allows */
+    const char *checked;    /* file of the self-checks passed (trust.h); NULL: none is remembered */
+    uint64_t kv_bytes;      /* of a model's KV pool, 0 = chosen by what the device has */
+    uint64_t kv_ram;        /* of KV in host memory, 0 = none, TIER_RAM_AUTO = chosen by what the machine has */
+    const char *kv_dir;     /* the folder of KV files; NULL = none are kept */
     enum tier_policy restore;
     uint32_t step_seconds; /* that a step may take before its device counts as failed, and a matrix that is loaded ten
                               times that: it may come from a slow disk; 0: 60 on a GPU, any on a CPU */
@@ -66,14 +66,14 @@ void engine_submit(struct engine *eng, struct seq *q);
 void engine_cancel(struct engine *eng, uint64_t seq_id);
 /* Answered by EV_LOADED, EV_UNLOADED with the owner given. A busy model is not unloaded: HEARTH_ELIMIT. Of one that is
  * unloaded for want of use (idle_ms), or of memory, nothing is told: resident.loaded says it. */
-void engine_load(struct engine *eng, struct resident *m, void *owner);
-void engine_unload(struct engine *eng, struct resident *m, void *owner);
+void engine_load(struct engine *eng, struct model_entry *m, void *owner);
+void engine_unload(struct engine *eng, struct model_entry *m, void *owner);
 /* The file of KV is gone: hearthd has removed it. */
-void engine_kv_gone(struct engine *eng, const char file[static KVFILE_NAME]);
+void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME]);
 /* Lets saves of KV end, for some seconds at most. Answered by EV_FINISHED. */
 void engine_finish(struct engine *eng, double seconds);
 /* Starts no steps while held: the loop's output is full. */
-void engine_hold(struct engine *eng, bool hold);
+void engine_throttle(struct engine *eng, bool throttled);
 
 /* --- out ------------------------------------------------------------------------------------------------- */
 
@@ -119,7 +119,7 @@ struct event_end { /* EV_END */
 
 struct event_model { /* EV_PROGRESS, EV_LOADED, EV_UNLOADED */
     struct engine_event ev;
-    struct resident *model;
+    struct model_entry *model;
     void *owner;           /* NULL in EV_PROGRESS */
     struct hearth_err err; /* code 0: done */
     uint64_t done, total;  /* bytes */

@@ -14,7 +14,7 @@ static const int64_t eval_uid = -2;
 
 enum { EVAL_LOGITS_MAX = 4 << 20 /* (id, logit) pairs in one answer: it must fit a frame */ };
 
-static struct request *find_stream(struct server *s, int64_t stream)
+static struct request *find_stream(struct rpc_server *s, int64_t stream)
 {
     struct request *r;
     TAILQ_FOREACH (r, &s->requests, link)
@@ -23,7 +23,7 @@ static struct request *find_stream(struct server *s, int64_t stream)
     return NULL;
 }
 
-static int runnable(struct resident *m, struct hearth_err *e)
+static int runnable(struct model_entry *m, struct hearth_err *e)
 {
     if (m->hp_err.code) {
         *e = m->hp_err;
@@ -34,7 +34,7 @@ static int runnable(struct resident *m, struct hearth_err *e)
 
 /* Weights and vocabulary take their time, 0.1 to 0.3 s each: where neither is there, the device begins while the
  * vocabulary is read. What becomes of it is the sequence's to hear. */
-static void load_beside(struct server *s, struct resident *m)
+static void start_load(struct rpc_server *s, struct model_entry *m)
 {
     if (m->vocab || m->vocab_err.code || atomic_load(&m->loaded))
         return;
@@ -90,7 +90,7 @@ static int replay(struct request *r, struct hearth_err *e)
     return rc;
 }
 
-static void give_to_device(struct server *s, struct request *r, struct seq *q, double arrived)
+static void give_to_device(struct rpc_server *s, struct request *r, struct seq *q, double arrived)
 {
     q->id = r->seq_id = ++s->last_seq;
     q->owner = r;
@@ -101,10 +101,10 @@ static void give_to_device(struct server *s, struct request *r, struct seq *q, d
     engine_submit(s->engine, q);
 }
 
-int generate_begin(struct server *s, uint32_t rpc_id, struct wire_engine_generate *msg, bool *taken,
+int generate_begin(struct rpc_server *s, uint32_t rpc_id, struct wire_engine_generate *msg, bool *taken,
                    struct hearth_err *e)
 {
-    struct resident *m;
+    struct model_entry *m;
     struct seq *q = NULL;
     double arrived = engine_now();
     int rc;
@@ -122,7 +122,7 @@ int generate_begin(struct server *s, uint32_t rpc_id, struct wire_engine_generat
     }
     if ((rc = runnable(m, e)))
         goto fail;
-    load_beside(s, m);
+    start_load(s, m);
     /* Ids alone need no vocabulary: a model without one still runs, its text is empty. */
     if ((rc = models_vocab(m, e)) && (msg->req.n_messages || msg->req.text.data || msg->req.stop.n))
         goto fail;
@@ -151,9 +151,9 @@ fail:
     return rc;
 }
 
-int eval_begin(struct server *s, uint32_t rpc_id, const struct wire_eval *msg, struct hearth_err *e)
+int eval_begin(struct rpc_server *s, uint32_t rpc_id, const struct wire_eval *msg, struct hearth_err *e)
 {
-    struct resident *m;
+    struct model_entry *m;
     struct hearth_err ignored;
     double arrived = engine_now();
     uint64_t n = msg->tokens.n, limit = n + (uint64_t)msg->greedy;
@@ -195,14 +195,14 @@ fail:
     return rc;
 }
 
-void generate_cancel(struct server *s, int64_t stream)
+void generate_cancel(struct rpc_server *s, int64_t stream)
 {
     struct request *r = find_stream(s, stream);
     if (r)
         engine_cancel(s->engine, r->seq_id);
 }
 
-void generate_admitted(struct server *s, struct request *r)
+void generate_admitted(struct rpc_server *s, struct request *r)
 {
     if (!r->msg)
         return; /* eval */
@@ -236,7 +236,7 @@ static int logprobs(struct request *r, const struct step_token *t, struct wire_l
                             r->n_completion);
 }
 
-void generate_token(struct server *s, struct request *r, const struct step_token *t)
+void generate_token(struct rpc_server *s, struct request *r, const struct step_token *t)
 {
     struct wire_engine_tokens body = {.stream = r->msg->stream, .index = r->n_completion, .tokens = {&t->id, 1}};
     struct wire_token_logprobs lp;
@@ -291,7 +291,7 @@ static int eval_check(const struct eval *got, struct hearth_err *e)
     return 0;
 }
 
-static void eval_end(struct server *s, struct request *r, const struct event_end *ev)
+static void eval_end(struct rpc_server *s, struct request *r, const struct event_end *ev)
 {
     const struct eval *got = ev->eval;
     struct hearth_err err;
@@ -316,7 +316,7 @@ static void eval_end(struct server *s, struct request *r, const struct event_end
     free(top);
 }
 
-void generate_end(struct server *s, struct request *r, const struct event_end *ev)
+void generate_end(struct rpc_server *s, struct request *r, const struct event_end *ev)
 {
     static const char *const reasons[] = {"stop", "length", "context_full", "cancelled"};
     if (ev->reason == END_ERROR || r->err.code) {

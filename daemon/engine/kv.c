@@ -7,22 +7,22 @@
 #include <xxhash.h>
 
 enum {
-    KIN_SCAN = 256, /* children of one page looked at for a common beginning: bounds a lookup, not correctness */
+    SIBLING_SCAN = 256, /* children of one page looked at for a common beginning: bounds a lookup, not correctness */
 };
 static const int64_t uid_nobody = -1; /* of a page never used: its memory is as the device made it */
 
 struct page {
-    int64_t uid;                 /* the last owner, also while free */
-    uint64_t hash;               /* chained over all ids from the root to here; cached pages only */
-    int32_t id[KV_PAGE];         /* cached pages only */
-    uint32_t refs;               /* block tables */
-    uint32_t n_tok;              /* ids known: 0 = not cached */
-    uint32_t depth;              /* pages before this one */
-    uint32_t parent;             /* cached page before this one; KV_NONE at the root */
-    uint32_t n_child;            /* cached pages after this one */
-    uint32_t same_next;          /* next full page in the bucket of its hash */
-    uint32_t kin_next, kin_prev; /* cached pages in the bucket of the parent's hash, newest first */
-    uint32_t next, prev;         /* on the free list (next only) or in the list of the unreferenced */
+    int64_t uid;                         /* the last owner, also while free */
+    uint64_t hash;                       /* chained over all ids from the root to here; cached pages only */
+    int32_t id[KV_PAGE];                 /* cached pages only */
+    uint32_t refs;                       /* block tables */
+    uint32_t n_tok;                      /* ids known: 0 = not cached */
+    uint32_t depth;                      /* pages before this one */
+    uint32_t parent;                     /* cached page before this one; KV_NONE at the root */
+    uint32_t n_child;                    /* cached pages after this one */
+    uint32_t hash_next;                  /* next full page in the bucket of its hash */
+    uint32_t sibling_next, sibling_prev; /* cached pages in the bucket of the parent's hash, newest first */
+    uint32_t next, prev;                 /* on the free list (next only) or in the list of the unreferenced */
 };
 
 struct kv {
@@ -30,7 +30,7 @@ struct kv {
     uint32_t n_page;
     uint32_t free, n_free;          /* free list */
     uint32_t oldest, newest, n_lru; /* cached and unreferenced */
-    uint32_t *same, *kin;           /* buckets: full pages by hash, cached pages by parent's hash */
+    uint32_t *by_hash, *by_parent;  /* buckets: full pages by hash, cached pages by parent's hash */
     uint32_t bucket_mask;
     uint32_t longest;
     bool longest_stale; /* the longest may be gone: walk to find the next */
@@ -53,7 +53,7 @@ static uint64_t parent_hash(const struct kv *kv, uint32_t parent, int64_t uid)
     return parent == KV_NONE ? hash_root(uid) : kv->page[parent].hash;
 }
 
-int kv_new(struct kv **out, uint32_t n_page, struct hearth_err *e)
+int kv_cache_new(struct kv **out, uint32_t n_page, struct hearth_err *e)
 {
     uint32_t buckets = 16;
     while (buckets < n_page && buckets < 1u << 30)
@@ -62,14 +62,14 @@ int kv_new(struct kv **out, uint32_t n_page, struct hearth_err *e)
     if (!kv)
         goto nomem;
     kv->page = calloc(n_page, sizeof *kv->page);
-    kv->same = malloc(buckets * sizeof *kv->same);
-    kv->kin = malloc(buckets * sizeof *kv->kin);
-    if (!kv->page || !kv->same || !kv->kin)
+    kv->by_hash = malloc(buckets * sizeof *kv->by_hash);
+    kv->by_parent = malloc(buckets * sizeof *kv->by_parent);
+    if (!kv->page || !kv->by_hash || !kv->by_parent)
         goto nomem;
     kv->n_page = n_page;
     kv->bucket_mask = buckets - 1;
-    memset(kv->same, 0xff, buckets * sizeof *kv->same);
-    memset(kv->kin, 0xff, buckets * sizeof *kv->kin);
+    memset(kv->by_hash, 0xff, buckets * sizeof *kv->by_hash);
+    memset(kv->by_parent, 0xff, buckets * sizeof *kv->by_parent);
     kv->oldest = kv->newest = kv->free = KV_NONE;
     for (uint32_t p = n_page; p-- > 0;) { /* low pages first: memory is committed as it is first written */
         kv->page[p].uid = uid_nobody;
@@ -80,17 +80,17 @@ int kv_new(struct kv **out, uint32_t n_page, struct hearth_err *e)
     *out = kv;
     return 0;
 nomem:
-    kv_free(kv);
+    kv_cache_free(kv);
     return err_set(e, HEARTH_ENOMEM, "no memory for the table of %u KV pages", n_page);
 }
 
-void kv_free(struct kv *kv)
+void kv_cache_free(struct kv *kv)
 {
     if (!kv)
         return;
     free(kv->page);
-    free(kv->same);
-    free(kv->kin);
+    free(kv->by_hash);
+    free(kv->by_parent);
     free(kv->action);
     free(kv);
 }
@@ -145,15 +145,15 @@ static void cache_add(struct kv *kv, uint32_t p, uint32_t parent, uint32_t depth
         kv->page[parent].n_child++;
     if (n_tok == KV_PAGE) {
         pg->hash = hash_chain(above, id);
-        uint32_t *head = &kv->same[pg->hash & kv->bucket_mask];
-        pg->same_next = *head;
+        uint32_t *head = &kv->by_hash[pg->hash & kv->bucket_mask];
+        pg->hash_next = *head;
         *head = p;
     }
-    uint32_t *head = &kv->kin[above & kv->bucket_mask];
-    pg->kin_prev = KV_NONE;
-    pg->kin_next = *head;
+    uint32_t *head = &kv->by_parent[above & kv->bucket_mask];
+    pg->sibling_prev = KV_NONE;
+    pg->sibling_next = *head;
     if (*head != KV_NONE)
-        kv->page[*head].kin_prev = p;
+        kv->page[*head].sibling_prev = p;
     *head = p;
     if (cached_end(pg) > kv->longest)
         kv->longest = cached_end(pg);
@@ -164,17 +164,17 @@ static void cache_remove(struct kv *kv, uint32_t p)
     struct page *pg = &kv->page[p];
     assert(pg->n_child == 0);
     if (pg->n_tok == KV_PAGE) {
-        uint32_t *at = &kv->same[pg->hash & kv->bucket_mask];
+        uint32_t *at = &kv->by_hash[pg->hash & kv->bucket_mask];
         while (*at != p)
-            at = &kv->page[*at].same_next;
-        *at = pg->same_next;
+            at = &kv->page[*at].hash_next;
+        *at = pg->hash_next;
     }
-    if (pg->kin_prev != KV_NONE)
-        kv->page[pg->kin_prev].kin_next = pg->kin_next;
+    if (pg->sibling_prev != KV_NONE)
+        kv->page[pg->sibling_prev].sibling_next = pg->sibling_next;
     else
-        kv->kin[parent_hash(kv, pg->parent, pg->uid) & kv->bucket_mask] = pg->kin_next;
-    if (pg->kin_next != KV_NONE)
-        kv->page[pg->kin_next].kin_prev = pg->kin_prev;
+        kv->by_parent[parent_hash(kv, pg->parent, pg->uid) & kv->bucket_mask] = pg->sibling_next;
+    if (pg->sibling_next != KV_NONE)
+        kv->page[pg->sibling_next].sibling_prev = pg->sibling_prev;
     if (pg->parent != KV_NONE)
         kv->page[pg->parent].n_child--;
     if (cached_end(pg) == kv->longest)
@@ -186,7 +186,7 @@ static void cache_remove(struct kv *kv, uint32_t p)
 static uint32_t cache_find(const struct kv *kv, uint32_t parent, int64_t uid, const int32_t *id)
 {
     uint64_t hash = hash_chain(parent_hash(kv, parent, uid), id);
-    for (uint32_t p = kv->same[hash & kv->bucket_mask]; p != KV_NONE; p = kv->page[p].same_next) {
+    for (uint32_t p = kv->by_hash[hash & kv->bucket_mask]; p != KV_NONE; p = kv->page[p].hash_next) {
         const struct page *pg = &kv->page[p];
         if (pg->hash == hash && pg->uid == uid && pg->parent == parent && !memcmp(pg->id, id, sizeof pg->id))
             return p;
@@ -200,18 +200,18 @@ static uint32_t cache_find_partial(const struct kv *kv, uint32_t parent, int64_t
 {
     uint32_t best = KV_NONE, looked = 0;
     *len = 0;
-    for (uint32_t p = kv->kin[parent_hash(kv, parent, uid) & kv->bucket_mask]; p != KV_NONE && looked < KIN_SCAN;
-         p = kv->page[p].kin_next) {
+    for (uint32_t p = kv->by_parent[parent_hash(kv, parent, uid) & kv->bucket_mask];
+         p != KV_NONE && looked < SIBLING_SCAN; p = kv->page[p].sibling_next) {
         const struct page *pg = &kv->page[p];
         if (pg->parent != parent || pg->uid != uid)
             continue;
         looked++;
-        uint32_t same = 0;
-        while (same < n && same < pg->n_tok && pg->id[same] == id[same])
-            same++;
+        uint32_t common = 0;
+        while (common < n && common < pg->n_tok && pg->id[common] == id[common])
+            common++;
         /* Of equals, one that ends there is better: it may be continued without a copy. */
-        if (same > *len || (same && same == *len && pg->n_tok == same && pg->refs == 0)) {
-            *len = same;
+        if (common > *len || (common && common == *len && pg->n_tok == common && pg->refs == 0)) {
+            *len = common;
             best = p;
         }
     }
@@ -401,13 +401,13 @@ static void publish_tail(struct kv *kv, uint32_t p, uint32_t parent, uint32_t de
 {
     int64_t uid = kv->page[p].uid;
     uint32_t len;
-    uint32_t like = cache_find_partial(kv, parent, uid, id, n, &len);
-    if (like != KV_NONE && len == n)
+    uint32_t match = cache_find_partial(kv, parent, uid, id, n, &len);
+    if (match != KV_NONE && len == n)
         return;
-    if (like != KV_NONE && kv->page[like].n_tok == len && kv->page[like].refs == 0) {
-        lru_remove(kv, like);
-        cache_remove(kv, like);
-        page_to_free_list(kv, like);
+    if (match != KV_NONE && kv->page[match].n_tok == len && kv->page[match].refs == 0) {
+        lru_remove(kv, match);
+        cache_remove(kv, match);
+        page_to_free_list(kv, match);
     }
     cache_add(kv, p, parent, depth, id, n);
 }

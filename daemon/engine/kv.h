@@ -50,8 +50,8 @@ struct kv_counts {
     uint32_t longest; /* tokens of the longest cached sequence */
 };
 
-int kv_new(struct kv **out, uint32_t n_page, struct hearth_err *e);
-void kv_free(struct kv *kv);
+int kv_cache_new(struct kv **out, uint32_t n_page, struct hearth_err *e);
+void kv_cache_free(struct kv *kv);
 
 /* Fills the empty table with cached pages for the longest known beginning of ids[0..n) and returns its length. */
 uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n);

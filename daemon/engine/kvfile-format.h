@@ -23,7 +23,7 @@ struct kvdisk_head {
     int64_t uid;
     struct kv_hash parent;
     uint32_t pos, n_entry;
-    struct kv_print print;
+    struct kv_fingerprint fingerprint;
     uint8_t zero[80];
 };
 struct kvdisk_entry {
@@ -34,7 +34,7 @@ struct kvdisk_entry {
     struct kv_hash sum; /* over the bytes */
     uint64_t zero;
 };
-static_assert(sizeof(struct kv_print) == 104, "part of the file");
+static_assert(sizeof(struct kv_fingerprint) == 104, "part of the file");
 static_assert(sizeof(struct kvdisk_head) == 256, "part of the file");
 static_assert(sizeof(struct kvdisk_entry) == 128, "part of the file");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they are");
@@ -55,6 +55,6 @@ struct kv_hash kvdisk_head_sum(struct kvdisk_head *h, uint32_t head_bytes);
 struct kv_hash kvdisk_sum(const void *p, size_t n);
 
 /* The name of an extent with this fingerprint that ends in a page of this hash. */
-void kvdisk_name(char out[KVFILE_NAME], const struct kv_print *print, const struct kv_hash *last);
+void kvdisk_name(char out[KVFILE_NAME], const struct kv_fingerprint *fingerprint, const struct kv_hash *last);
 
 #endif

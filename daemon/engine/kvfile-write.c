@@ -43,7 +43,7 @@ static int write_all(int fd, const void *from, uint64_t n, uint64_t at, struct h
 }
 
 /* The head but for the sums. */
-static int make_head(struct kvfile_writer *w, const struct kv_print *print, const struct kvfile_extent *x,
+static int make_head(struct kvfile_writer *w, const struct kv_fingerprint *fingerprint, const struct kvfile_extent *x,
                      struct hearth_err *e)
 {
     uint32_t n = kvdisk_head_bytes(x->n);
@@ -53,12 +53,12 @@ static int make_head(struct kvfile_writer *w, const struct kv_print *print, cons
     memcpy(h->magic, KVDISK_MAGIC, sizeof h->magic);
     h->version = KVDISK_VERSION;
     h->head_bytes = n;
-    h->file_bytes = n + x->n * print->page_bytes;
+    h->file_bytes = n + x->n * fingerprint->page_bytes;
     h->uid = x->uid;
     h->parent = x->parent;
     h->pos = x->pos;
     h->n_entry = x->n;
-    h->print = *print;
+    h->fingerprint = *fingerprint;
     struct kv_hash above = x->parent;
     for (uint32_t i = 0; i < x->n; i++) {
         struct kvdisk_entry *en = &kvdisk_entries(h)[i];
@@ -66,10 +66,10 @@ static int make_head(struct kvfile_writer *w, const struct kv_print *print, cons
         en->pos = x->pos + i * KV_PAGE;
         memcpy(en->id, x->page[i].id, sizeof en->id);
         en->hash = above = kvfile_chain(&above, x->uid, en->id);
-        en->offset = n + i * print->page_bytes;
-        en->bytes = print->page_bytes;
+        en->offset = n + i * fingerprint->page_bytes;
+        en->bytes = fingerprint->page_bytes;
     }
-    kvdisk_name(w->name, print, &above);
+    kvdisk_name(w->name, fingerprint, &above);
     snprintf(w->tmp, sizeof w->tmp, "%s.tmp", w->name);
     return 0;
 }
@@ -92,16 +92,16 @@ static int create(struct kvfile_writer *w, struct hearth_err *e)
     return 0;
 }
 
-int kvfile_begin(struct kvfile_writer **out, int dir, const struct kv_print *print, const struct kvfile_extent *x,
-                 struct hearth_err *e)
+int kvfile_begin(struct kvfile_writer **out, int dir, const struct kv_fingerprint *fingerprint,
+                 const struct kvfile_extent *x, struct hearth_err *e)
 {
-    assert(x->n >= 1 && x->n <= KVFILE_PAGES_MAX && x->pos % KV_PAGE == 0 && print->page_bytes > 0);
+    assert(x->n >= 1 && x->n <= KVFILE_PAGES_MAX && x->pos % KV_PAGE == 0 && fingerprint->page_bytes > 0);
     struct kvfile_writer *w = calloc(1, sizeof *w);
     if (!w)
         return err_set(e, HEARTH_ENOMEM, "no memory for a file");
     w->dir = dir;
     w->fd = -1;
-    int rc = make_head(w, print, x, e);
+    int rc = make_head(w, fingerprint, x, e);
     if (!rc)
         rc = create(w, e);
     if (rc) {
@@ -135,9 +135,9 @@ int kvfile_put(struct kvfile_writer *w, const void *page, struct hearth_err *e)
 /* The name says where an extent ends. A file of that name may begin earlier: then it holds all of ours and more. */
 static bool have_longer(const struct kvfile_writer *w)
 {
-    struct kvfile *f;
+    struct kvfile_reader *f;
     struct hearth_err ignored;
-    if (kvfile_open(&f, w->dir, w->name, &w->head->print, &w->head->uid, &ignored))
+    if (kvfile_open(&f, w->dir, w->name, &w->head->fingerprint, &w->head->uid, &ignored))
         return false;
     bool longer = kvfile_extent(f)->pos < w->head->pos;
     kvfile_close(f);

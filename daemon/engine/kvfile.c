@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-struct kvfile {
+struct kvfile_reader {
     int fd;
     uint64_t bytes, page_bytes;
     struct kvdisk_head *head;
@@ -49,18 +49,18 @@ struct kv_hash kvfile_chain(const struct kv_hash *parent, int64_t uid, const int
     return kvdisk_sum(&in, sizeof in);
 }
 
-uint64_t kv_print_id(const struct kv_print *p)
+uint64_t kv_fingerprint_id(const struct kv_fingerprint *p)
 {
     return XXH3_64bits(p, sizeof *p);
 }
 
-void kvdisk_name(char out[KVFILE_NAME], const struct kv_print *print, const struct kv_hash *last)
+void kvdisk_name(char out[KVFILE_NAME], const struct kv_fingerprint *fingerprint, const struct kv_hash *last)
 {
-    snprintf(out, KVFILE_NAME, "%016" PRIx64 "-%016" PRIx64 "%016" PRIx64 ".kv", kv_print_id(print), last->hi,
-             last->lo);
+    snprintf(out, KVFILE_NAME, "%016" PRIx64 "-%016" PRIx64 "%016" PRIx64 ".kv", kv_fingerprint_id(fingerprint),
+             last->hi, last->lo);
 }
 
-bool kvfile_is_name(const char *name, const struct kv_print *p)
+bool kvfile_is_name(const char *name, const struct kv_fingerprint *p)
 {
     static const char form[] = "xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx.kv";
     char id[17];
@@ -70,7 +70,7 @@ bool kvfile_is_name(const char *name, const struct kv_print *p)
             return false;
     if (name[i])
         return false;
-    snprintf(id, sizeof id, "%016" PRIx64, p ? kv_print_id(p) : 0);
+    snprintf(id, sizeof id, "%016" PRIx64, p ? kv_fingerprint_id(p) : 0);
     return !p || !memcmp(name, id, 16);
 }
 
@@ -80,7 +80,8 @@ static const char *type_name(uint32_t type)
     return info ? info->name : "of an unknown type";
 }
 
-const char *kv_print_diff(const struct kv_print *have, const struct kv_print *want, char out[HEARTH_ERR_MSG])
+const char *kv_fingerprint_diff(const struct kv_fingerprint *have, const struct kv_fingerprint *want,
+                                char out[HEARTH_ERR_MSG])
 {
     size_t at = 0;
     out[0] = 0;
@@ -195,7 +196,7 @@ static int read_all(int fd, void *to, uint64_t n, uint64_t at, const char *what,
 }
 
 /* Reads the head whole and believes its length only. */
-static int read_head(struct kvfile *f, struct hearth_err *e)
+static int read_head(struct kvfile_reader *f, struct hearth_err *e)
 {
     struct kvdisk_head first;
     int rc = read_all(f->fd, &first, sizeof first, 0, "its head", e);
@@ -223,16 +224,16 @@ static int read_head(struct kvfile *f, struct hearth_err *e)
 }
 
 /* Who it is for. */
-static int check_owner(const struct kvfile *f, const char *name, const struct kv_print *want, const int64_t *uid,
-                       struct hearth_err *e)
+static int check_owner(const struct kvfile_reader *f, const char *name, const struct kv_fingerprint *want,
+                       const int64_t *uid, struct hearth_err *e)
 {
     const struct kvdisk_head *h = f->head;
     char diff[HEARTH_ERR_MSG], ours[KVFILE_NAME];
     struct kv_hash last = kvdisk_entries(f->head)[h->n_entry - 1].hash;
-    kvdisk_name(ours, &h->print, &last);
-    if (memcmp(&h->print, want, sizeof *want)) /* where its name says so too it is merely another's */
+    kvdisk_name(ours, &h->fingerprint, &last);
+    if (memcmp(&h->fingerprint, want, sizeof *want)) /* where its name says so too it is merely another's */
         return err_set(e, strcmp(name, ours) ? HEARTH_ESTORE : HEARTH_EMODELMISMATCH, "differs in %.170s",
-                       kv_print_diff(&h->print, want, diff));
+                       kv_fingerprint_diff(&h->fingerprint, want, diff));
     if (uid && h->uid != *uid)
         return err_set(e, HEARTH_ESTORE, "holds what belongs to uid %" PRId64 ", not to %" PRId64, h->uid, *uid);
     if (strcmp(name, ours))
@@ -241,11 +242,11 @@ static int check_owner(const struct kvfile *f, const char *name, const struct kv
 }
 
 /* The one order of entries there is: page after page, their bytes without a gap up to the end of the file. */
-static int check_entries(struct kvfile *f, struct hearth_err *e)
+static int check_entries(struct kvfile_reader *f, struct hearth_err *e)
 {
     struct kvdisk_head *h = f->head;
     struct kv_hash above = h->parent;
-    uint64_t size = h->print.page_bytes, at = h->head_bytes;
+    uint64_t size = h->fingerprint.page_bytes, at = h->head_bytes;
     if (h->pos % KV_PAGE || h->pos > INT32_MAX - h->n_entry * KV_PAGE)
         return err_set(e, HEARTH_ESTORE, "begins at token %u, which no page does", h->pos);
     if (!h->pos != !(above.lo | above.hi))
@@ -274,7 +275,7 @@ static int check_entries(struct kvfile *f, struct hearth_err *e)
     return 0;
 }
 
-static int fill_extent(struct kvfile *f, struct hearth_err *e)
+static int fill_extent(struct kvfile_reader *f, struct hearth_err *e)
 {
     struct kvdisk_head *h = f->head;
     f->extent = (struct kvfile_extent){.uid = h->uid, .pos = h->pos, .n = h->n_entry, .parent = h->parent};
@@ -288,10 +289,10 @@ static int fill_extent(struct kvfile *f, struct hearth_err *e)
     return 0;
 }
 
-int kvfile_open(struct kvfile **out, int dir, const char *name, const struct kv_print *want, const int64_t *uid,
-                struct hearth_err *e)
+int kvfile_open(struct kvfile_reader **out, int dir, const char *name, const struct kv_fingerprint *want,
+                const int64_t *uid, struct hearth_err *e)
 {
-    struct kvfile *f = calloc(1, sizeof *f);
+    struct kvfile_reader *f = calloc(1, sizeof *f);
     if (!f)
         return err_set(e, HEARTH_ENOMEM, "no memory for a file");
     f->fd = -1;
@@ -308,12 +309,12 @@ int kvfile_open(struct kvfile **out, int dir, const char *name, const struct kv_
         kvfile_close(f);
         return rc;
     }
-    f->page_bytes = f->head->print.page_bytes;
+    f->page_bytes = f->head->fingerprint.page_bytes;
     *out = f;
     return 0;
 }
 
-void kvfile_close(struct kvfile *f)
+void kvfile_close(struct kvfile_reader *f)
 {
     if (!f)
         return;
@@ -326,17 +327,17 @@ void kvfile_close(struct kvfile *f)
 
 /* --- what is in it --------------------------------------------------------------------------------------- */
 
-const struct kvfile_extent *kvfile_extent(const struct kvfile *f)
+const struct kvfile_extent *kvfile_extent(const struct kvfile_reader *f)
 {
     return &f->extent;
 }
 
-uint64_t kvfile_bytes(const struct kvfile *f)
+uint64_t kvfile_bytes(const struct kvfile_reader *f)
 {
     return f->bytes;
 }
 
-int32_t kvfile_find(const struct kvfile *f, uint32_t pos, const struct kvfile_page *expect)
+int32_t kvfile_find(const struct kvfile_reader *f, uint32_t pos, const struct kvfile_page *expect)
 {
     uint32_t i = (pos - f->extent.pos) / KV_PAGE;
     if (pos < f->extent.pos || pos % KV_PAGE || i >= f->extent.n)
@@ -345,14 +346,14 @@ int32_t kvfile_find(const struct kvfile *f, uint32_t pos, const struct kvfile_pa
     return kv_hash_same(&p->hash, &expect->hash) && !memcmp(p->id, expect->id, sizeof p->id) ? (int32_t)i : -1;
 }
 
-void kvfile_ahead(const struct kvfile *f, uint32_t i, uint32_t n)
+void kvfile_readahead(const struct kvfile_reader *f, uint32_t i, uint32_t n)
 {
     assert(i <= f->extent.n && n <= f->extent.n - i);
     posix_fadvise(f->fd, (off_t)(f->head->head_bytes + i * f->page_bytes), (off_t)(n * f->page_bytes),
                   POSIX_FADV_WILLNEED);
 }
 
-int kvfile_read(struct kvfile *f, uint32_t i, void *out, struct hearth_err *e)
+int kvfile_read(struct kvfile_reader *f, uint32_t i, void *out, struct hearth_err *e)
 {
     assert(i < f->extent.n);
     const struct kvdisk_entry *en = &kvdisk_entries(f->head)[i];

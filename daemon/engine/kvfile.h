@@ -1,9 +1,9 @@
 /*
  * kvfile.h - KV on disk: one file holds one run ("extent") of consecutive full pages of one timeline.
  *
- * The format is in kv-format.md. What matters here: a file is for one fingerprint (struct kv_print) and one uid, every
- * byte of it lies under a checksum, and it comes into being complete: it is written under a temporary name, synced,
- * renamed, and the folder synced. So a file is either as it was written or refused, and a refused one costs a
+ * The format is in kv-format.md. What matters here: a file is for one fingerprint (struct kv_fingerprint) and one uid,
+ * every byte of it lies under a checksum, and it comes into being complete: it is written under a temporary name,
+ * synced, renamed, and the folder synced. So a file is either as it was written or refused, and a refused one costs a
  * recomputation, never a wrong hit.
  *
  * Reading is hostile: a file is opened under the folder's descriptor without following links, must be a regular file
@@ -39,7 +39,7 @@ static inline bool kv_hash_same(const struct kv_hash *a, const struct kv_hash *b
 
 /* What KV depends on besides the token ids. Part of the file as it is here: no padding, unused bytes are zero.
  * kvprint.h makes one from a model. */
-struct kv_print {
+struct kv_fingerprint {
     struct kv_hash model;     /* metadata but the tokenizer's, tensor records, samples of every tensor */
     struct kv_hash tokenizer; /* the metadata of the tokenizer */
     struct kv_hash rope;      /* kind, dimensions, base, scaling, frequency factors */
@@ -53,10 +53,11 @@ struct kv_print {
 };
 
 /* The 64 bits that stand for a fingerprint in file names; equality is decided by the whole. */
-uint64_t kv_print_id(const struct kv_print *p);
+uint64_t kv_fingerprint_id(const struct kv_fingerprint *p);
 
 /* Writes what differs ("the model and the KV type (f16, not f32)") and returns out; "" where nothing does. */
-const char *kv_print_diff(const struct kv_print *have, const struct kv_print *want, char out[HEARTH_ERR_MSG]);
+const char *kv_fingerprint_diff(const struct kv_fingerprint *have, const struct kv_fingerprint *want,
+                                char out[HEARTH_ERR_MSG]);
 
 /* The chain: a page's hash is over its parent's hash, the uid and its ids, so it stands for the whole timeline. */
 struct kv_hash kvfile_chain(const struct kv_hash *parent, int64_t uid, const int32_t id[KV_PAGE]);
@@ -82,35 +83,35 @@ struct kvfile_extent {
 int kvfile_dir_open(int *dir, const char *path, struct hearth_err *e);
 
 /* Whether the name is one of a file for this fingerprint; NULL: for any. */
-bool kvfile_is_name(const char *name, const struct kv_print *p);
+bool kvfile_is_name(const char *name, const struct kv_fingerprint *p);
 
 /* Renames the file to NAME.bad, which replaces an earlier one of that name. Returns 0 also where it has gone. */
 int kvfile_set_aside(int dir, const char *name, struct hearth_err *e);
 
 /* --- reading --------------------------------------------------------------------------------------------- */
 
-struct kvfile;
+struct kvfile_reader;
 
 /* Opens a file and checks all of its head: 0, 1 where there is no such file, or an error as above. `uid` is the one
  * it must belong to, or NULL for any (a scan). */
-int kvfile_open(struct kvfile **out, int dir, const char *name, const struct kv_print *want, const int64_t *uid,
-                struct hearth_err *e);
-void kvfile_close(struct kvfile *f);
+int kvfile_open(struct kvfile_reader **out, int dir, const char *name, const struct kv_fingerprint *want,
+                const int64_t *uid, struct hearth_err *e);
+void kvfile_close(struct kvfile_reader *f);
 
 /* What it holds; borrowed until kvfile_close. */
-const struct kvfile_extent *kvfile_extent(const struct kvfile *f);
-uint64_t kvfile_bytes(const struct kvfile *f); /* the file's length */
+const struct kvfile_extent *kvfile_extent(const struct kvfile_reader *f);
+uint64_t kvfile_bytes(const struct kvfile_reader *f); /* the file's length */
 
 /* The page at position `pos` (of its first token), in the timeline whose hash and ids `expect` says; -1 where the file
  * holds no such page. */
-int32_t kvfile_find(const struct kvfile *f, uint32_t pos, const struct kvfile_page *expect);
+int32_t kvfile_find(const struct kvfile_reader *f, uint32_t pos, const struct kvfile_page *expect);
 
 /* Asks the system to read pages [i, i + n) ahead. */
-void kvfile_ahead(const struct kvfile *f, uint32_t i, uint32_t n);
+void kvfile_readahead(const struct kvfile_reader *f, uint32_t i, uint32_t n);
 
 /* Reads page i into `out` (page_bytes of host memory) and checks its bytes. What `out` holds after an error must not be
  * used. */
-int kvfile_read(struct kvfile *f, uint32_t i, void *out, struct hearth_err *e);
+int kvfile_read(struct kvfile_reader *f, uint32_t i, void *out, struct hearth_err *e);
 
 /* --- writing --------------------------------------------------------------------------------------------- */
 
@@ -120,8 +121,8 @@ struct kvfile_writer;
 /* Starts a file. The extent's ids are copied, its hashes computed here (what `page[].hash` holds is not read). Errors
  * are HEARTH_EIO (with the system's reason: a full disk, a read-only file system) and HEARTH_ENOMEM; after
  * an error the only use of the writer is kvfile_abort. */
-int kvfile_begin(struct kvfile_writer **out, int dir, const struct kv_print *print, const struct kvfile_extent *x,
-                 struct hearth_err *e);
+int kvfile_begin(struct kvfile_writer **out, int dir, const struct kv_fingerprint *fingerprint,
+                 const struct kvfile_extent *x, struct hearth_err *e);
 /* The next page: page_bytes of host memory, borrowed for the call. */
 int kvfile_put(struct kvfile_writer *w, const void *page, struct hearth_err *e);
 /* After the last page: writes the head, syncs, renames, syncs the folder. On success the file is there under `name`

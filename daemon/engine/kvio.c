@@ -18,7 +18,7 @@
 
 /* Bytes that the system is asked to read before they are wanted: a disk gives its rate only where it has enough to do.
  */
-static const uint64_t ahead_bytes = 32 << 20;
+static const uint64_t readahead_bytes = 32 << 20;
 
 enum job_kind { JOB_READ, JOB_SCAN, JOB_WRITE, JOB_KINDS }; /* the first goes first */
 
@@ -28,7 +28,7 @@ struct job {
     enum job_kind kind;
     uint64_t id;
     void *owner;
-    struct kv_print print;
+    struct kv_fingerprint fingerprint;
     struct kvfile_extent extent; /* WRITE; the pages are our own */
     uint32_t n;                  /* pages in all */
     int64_t uid;                 /* READ */
@@ -37,8 +37,8 @@ struct job {
     const void **buf;            /* WRITE: [n], of which n_put have come */
 
     /* The I/O thread's. */
-    uint32_t n_put, n_done, n_ahead;
-    struct kvfile *file;          /* READ, open */
+    uint32_t n_put, n_done, n_readahead;
+    struct kvfile_reader *file;   /* READ, open */
     struct kvfile_writer *writer; /* WRITE, begun */
     DIR *folder;                  /* SCAN, begun */
     uint64_t bytes;
@@ -46,10 +46,10 @@ struct job {
 };
 TAILQ_HEAD(job_list, job);
 
-enum order_kind { ORDER_JOB, ORDER_PUT, ORDER_CANCEL, ORDER_STOP };
-struct order {
+enum io_command_kind { IO_CMD_JOB, IO_CMD_PUT, IO_CMD_CANCEL, IO_CMD_STOP };
+struct io_command {
     struct post_item item;
-    enum order_kind kind;
+    enum io_command_kind kind;
     struct job *job; /* JOB; owned */
     uint64_t id;     /* PUT, CANCEL */
     uint32_t n;      /* PUT */
@@ -78,7 +78,7 @@ struct kvio {
     struct rate read, write;
 };
 
-static void send_order(struct kvio *io, struct order *o)
+static void send_command(struct kvio *io, struct io_command *o)
 {
     struct post_list l;
     post_list_init(&l);
@@ -86,13 +86,14 @@ static void send_order(struct kvio *io, struct order *o)
     post_send(&io->inbox, &l);
 }
 
-static struct job *job_new(struct kvio *io, enum job_kind kind, void *owner, const struct kv_print *print, uint32_t n)
+static struct job *job_new(struct kvio *io, enum job_kind kind, void *owner, const struct kv_fingerprint *fingerprint,
+                           uint32_t n)
 {
     struct job *j = post_alloc(sizeof *j);
     j->kind = kind;
     j->id = ++io->last_id;
     j->owner = owner;
-    j->print = *print;
+    j->fingerprint = *fingerprint;
     j->n = n;
     return j;
 }
@@ -113,17 +114,17 @@ static void job_free(struct job *j)
 
 static uint64_t submit(struct kvio *io, struct job *j)
 {
-    struct order *o = post_alloc(sizeof *o);
+    struct io_command *o = post_alloc(sizeof *o);
     uint64_t id = j->id;
-    o->kind = ORDER_JOB;
+    o->kind = IO_CMD_JOB;
     o->job = j;
-    send_order(io, o);
+    send_command(io, o);
     return id;
 }
 
 uint64_t kvio_read(struct kvio *io, const struct kvio_read *job)
 {
-    struct job *j = job_new(io, JOB_READ, job->owner, job->print, job->n);
+    struct job *j = job_new(io, JOB_READ, job->owner, job->fingerprint, job->n);
     assert(job->n > 0 && strlen(job->file) < KVFILE_NAME);
     strcpy(j->name, job->file);
     j->uid = job->uid;
@@ -136,7 +137,7 @@ uint64_t kvio_write(struct kvio *io, const struct kvio_write *job)
 {
     const struct kvfile_extent *x = job->extent;
     assert(x->n > 0 && x->n <= KVFILE_PAGES_MAX);
-    struct job *j = job_new(io, JOB_WRITE, job->owner, job->print, x->n);
+    struct job *j = job_new(io, JOB_WRITE, job->owner, job->fingerprint, x->n);
     j->extent = *x;
     j->extent.page = post_alloc(x->n * sizeof *x->page);
     memcpy(j->extent.page, x->page, x->n * sizeof *x->page);
@@ -146,25 +147,25 @@ uint64_t kvio_write(struct kvio *io, const struct kvio_write *job)
 
 void kvio_put(struct kvio *io, uint64_t job, const void *const *buf, uint32_t n)
 {
-    struct order *o = post_alloc(sizeof *o + n * sizeof *buf);
-    o->kind = ORDER_PUT;
+    struct io_command *o = post_alloc(sizeof *o + n * sizeof *buf);
+    o->kind = IO_CMD_PUT;
     o->id = job;
     o->n = n;
     memcpy(o->buf, buf, n * sizeof *buf);
-    send_order(io, o);
+    send_command(io, o);
 }
 
-uint64_t kvio_scan(struct kvio *io, void *owner, const struct kv_print *print)
+uint64_t kvio_scan(struct kvio *io, void *owner, const struct kv_fingerprint *fingerprint)
 {
-    return submit(io, job_new(io, JOB_SCAN, owner, print, 0));
+    return submit(io, job_new(io, JOB_SCAN, owner, fingerprint, 0));
 }
 
 void kvio_cancel(struct kvio *io, uint64_t job)
 {
-    struct order *o = post_alloc(sizeof *o);
-    o->kind = ORDER_CANCEL;
+    struct io_command *o = post_alloc(sizeof *o);
+    o->kind = IO_CMD_CANCEL;
     o->id = job;
-    send_order(io, o);
+    send_command(io, o);
 }
 
 int kvio_fd(const struct kvio *io)
@@ -233,14 +234,14 @@ fail:
 
 void kvio_close(struct kvio *io)
 {
-    struct order *o = post_alloc(sizeof *o);
+    struct io_command *o = post_alloc(sizeof *o);
     struct kvio_event *ev;
-    o->kind = ORDER_STOP;
+    o->kind = IO_CMD_STOP;
     atomic_store(&io->stop, true);
-    send_order(io, o);
+    send_command(io, o);
     pthread_join(io->thread, NULL);
     post_take(&io->inbox, &io->todo); /* what came too late */
-    while ((o = (struct order *)post_list_pop(&io->todo))) {
+    while ((o = (struct io_command *)post_list_pop(&io->todo))) {
         job_free(o->job);
         free(o);
     }
@@ -255,7 +256,7 @@ void kvio_close(struct kvio *io)
 
 /* --- the I/O thread -------------------------------------------------------------------------------------- */
 
-static struct kvio_event *tell(struct kvio *io, const struct job *j, enum kvio_kind kind)
+static struct kvio_event *post_event(struct kvio *io, const struct job *j, enum kvio_kind kind)
 {
     struct kvio_event *ev = post_alloc(sizeof *ev);
     ev->kind = kind;
@@ -274,18 +275,18 @@ static void hand_over(struct kvio *io)
         io->wake(io->wake_arg);
 }
 
-static void tell_piece(struct kvio *io, const struct job *j, uint32_t first)
+static void post_piece(struct kvio *io, const struct job *j, uint32_t first)
 {
     if (j->n_done == first)
         return;
-    struct kvio_event *ev = tell(io, j, KVIO_PIECE);
+    struct kvio_event *ev = post_event(io, j, KVIO_PIECE);
     ev->first = first;
     ev->n = j->n_done - first;
 }
 
 static struct kvio_event *end_job(struct kvio *io, struct job *j, const struct hearth_err *err)
 {
-    struct kvio_event *ev = tell(io, j, KVIO_END);
+    struct kvio_event *ev = post_event(io, j, KVIO_END);
     ev->n = j->n_done;
     ev->bytes = j->bytes;
     ev->seconds = j->seconds;
@@ -304,7 +305,7 @@ static void refuse(struct kvio *io, const struct job *j, const char *name, const
     if (err->code == HEARTH_EIO || err->code == HEARTH_ENOMEM)
         return;
     bool aside = err->code == HEARTH_ESTORE && !kvfile_set_aside(io->dir, name, &why);
-    struct kvio_event *ev = tell(io, j, KVIO_BAD);
+    struct kvio_event *ev = post_event(io, j, KVIO_BAD);
     ev->err = *err;
     ev->aside = aside;
     if (why.code)
@@ -326,23 +327,23 @@ static void end_missing(struct kvio *io, struct job *j, const char *what)
 /* Pages that are read at a stretch. */
 static uint32_t group_pages(const struct job *j)
 {
-    uint64_t n = KVIO_GROUP / j->print.page_bytes;
+    uint64_t n = KVIO_GROUP / j->fingerprint.page_bytes;
     return n < 1 ? 1 : n > j->n ? j->n : (uint32_t)n;
 }
 
 /* The system is asked for what comes next; pages that follow each other in the file lie together. */
 static void read_ahead(struct job *j)
 {
-    uint64_t most = ahead_bytes / j->print.page_bytes, end = j->n_done + (most < 1 ? 1 : most);
-    while (j->n_ahead < j->n && j->n_ahead < end) {
-        const struct kvio_page *p = &j->page[j->n_ahead];
+    uint64_t most = readahead_bytes / j->fingerprint.page_bytes, end = j->n_done + (most < 1 ? 1 : most);
+    while (j->n_readahead < j->n && j->n_readahead < end) {
+        const struct kvio_page *p = &j->page[j->n_readahead];
         int32_t at = kvfile_find(j->file, p->pos, &p->expect);
         uint32_t run = 1, left = at < 0 ? 0 : kvfile_extent(j->file)->n - (uint32_t)at;
-        while (run < j->n - j->n_ahead && j->n_ahead + run < end && p[run].pos == p->pos + run * KV_PAGE)
+        while (run < j->n - j->n_readahead && j->n_readahead + run < end && p[run].pos == p->pos + run * KV_PAGE)
             run++;
         if (left)
-            kvfile_ahead(j->file, (uint32_t)at, run < left ? run : left);
-        j->n_ahead += run;
+            kvfile_readahead(j->file, (uint32_t)at, run < left ? run : left);
+        j->n_readahead += run;
     }
 }
 
@@ -354,7 +355,7 @@ static void read_some(struct kvio *io, struct job *j)
     int rc = 0;
     bool missing = false;
     if (!j->file) {
-        rc = kvfile_open(&j->file, io->dir, j->name, &j->print, &j->uid, &err);
+        rc = kvfile_open(&j->file, io->dir, j->name, &j->fingerprint, &j->uid, &err);
         if (rc > 0) {
             end_missing(io, j, "is not there");
             return;
@@ -370,13 +371,13 @@ static void read_some(struct kvio *io, struct job *j)
             j->n_done++;
     }
     double seconds = engine_now() - begin;
-    uint64_t bytes = (j->n_done - first) * j->print.page_bytes;
+    uint64_t bytes = (j->n_done - first) * j->fingerprint.page_bytes;
     j->seconds += seconds;
     j->bytes += bytes;
     atomic_fetch_add(&io->counters.read_bytes, bytes);
     if (bytes)
         rate_add(&io->read, (double)bytes, seconds, &io->counters.read_rate);
-    tell_piece(io, j, first);
+    post_piece(io, j, first);
     if (rc)
         refuse(io, j, j->name, &err);
     if (missing)
@@ -390,14 +391,14 @@ static void read_some(struct kvio *io, struct job *j)
 static void scan_file(struct kvio *io, struct job *j, const char *name)
 {
     struct hearth_err err = {0};
-    struct kvfile *f;
-    int rc = kvfile_open(&f, io->dir, name, &j->print, NULL, &err);
+    struct kvfile_reader *f;
+    int rc = kvfile_open(&f, io->dir, name, &j->fingerprint, NULL, &err);
     if (rc < 0)
         refuse(io, j, name, &err);
     if (rc)
         return;
     const struct kvfile_extent *x = kvfile_extent(f);
-    struct kvio_event *ev = tell(io, j, KVIO_FILE);
+    struct kvio_event *ev = post_event(io, j, KVIO_FILE);
     strcpy(ev->file, name);
     ev->bytes = kvfile_bytes(f);
     ev->extent = *x;
@@ -423,7 +424,7 @@ static void scan_some(struct kvio *io, struct job *j)
     }
     const struct dirent *en;
     errno = 0;
-    while ((en = readdir(j->folder)) && !kvfile_is_name(en->d_name, &j->print)) {
+    while ((en = readdir(j->folder)) && !kvfile_is_name(en->d_name, &j->fingerprint)) {
     }
     int why = errno;
     if (en)
@@ -446,16 +447,16 @@ static void write_some(struct kvio *io, struct job *j)
     int rc = 0;
     bool whole = j->n_done == j->n; /* the last of a file is the sync, a turn of its own */
     if (!j->writer)
-        rc = kvfile_begin(&j->writer, io->dir, &j->print, &j->extent, &err);
+        rc = kvfile_begin(&j->writer, io->dir, &j->fingerprint, &j->extent, &err);
     while (!rc && j->n_done < j->n_put && j->n_done < first + n)
         if (!(rc = kvfile_put(j->writer, j->buf[j->n_done], &err)))
             j->n_done++;
-    uint64_t bytes = (j->n_done - first) * j->print.page_bytes;
+    uint64_t bytes = (j->n_done - first) * j->fingerprint.page_bytes;
     if (whole)
         rc = kvfile_commit(j->writer, j->name, &j->bytes, &err);
     j->seconds += engine_now() - begin;
     atomic_fetch_add(&io->counters.written_bytes, bytes);
-    tell_piece(io, j, first);
+    post_piece(io, j, first);
     if (whole && !rc) {
         rate_add(&io->write, (double)j->bytes, j->seconds, &io->counters.write_rate);
         atomic_fetch_add(&io->counters.files_written, 1);
@@ -476,7 +477,7 @@ static struct job *find(struct kvio *io, uint64_t id)
     return NULL;
 }
 
-static void put(struct kvio *io, const struct order *o)
+static void put(struct kvio *io, const struct io_command *o)
 {
     struct job *j = find(io, o->id);
     if (!j) /* it has ended */
@@ -497,20 +498,20 @@ static void cancel(struct kvio *io, uint64_t id)
 
 static void carry_out_orders(struct kvio *io)
 {
-    struct order *o;
+    struct io_command *o;
     post_take(&io->inbox, &io->todo);
-    while ((o = (struct order *)post_list_pop(&io->todo))) {
+    while ((o = (struct io_command *)post_list_pop(&io->todo))) {
         switch (o->kind) {
-        case ORDER_JOB:
+        case IO_CMD_JOB:
             TAILQ_INSERT_TAIL(&io->jobs[o->job->kind], o->job, link);
             break;
-        case ORDER_PUT:
+        case IO_CMD_PUT:
             put(io, o);
             break;
-        case ORDER_CANCEL:
+        case IO_CMD_CANCEL:
             cancel(io, o->id);
             break;
-        case ORDER_STOP:
+        case IO_CMD_STOP:
             break;
         }
         free(o);

@@ -52,7 +52,7 @@ struct kvio_page {
 };
 struct kvio_read {
     void *owner; /* given back in the job's events */
-    const struct kv_print *print;
+    const struct kv_fingerprint *fingerprint;
     int64_t uid;
     const char *file;
     uint32_t n;
@@ -62,7 +62,7 @@ uint64_t kvio_read(struct kvio *io, const struct kvio_read *job);
 
 struct kvio_write {
     void *owner;
-    const struct kv_print *print;
+    const struct kv_fingerprint *fingerprint;
     const struct kvfile_extent *extent; /* page[].hash is not read */
 };
 uint64_t kvio_write(struct kvio *io, const struct kvio_write *job);
@@ -71,7 +71,7 @@ uint64_t kvio_write(struct kvio *io, const struct kvio_write *job);
  * KVIO_END gives back all of a job's buffers, those put after it was posted included. */
 void kvio_put(struct kvio *io, uint64_t job, const void *const *buf, uint32_t n);
 
-uint64_t kvio_scan(struct kvio *io, void *owner, const struct kv_print *print);
+uint64_t kvio_scan(struct kvio *io, void *owner, const struct kv_fingerprint *fingerprint);
 
 void kvio_cancel(struct kvio *io, uint64_t job);
 

@@ -109,12 +109,13 @@ static struct kv_hash rope_digest(XXH3_state_t *s, const struct model *m)
     return digest(s);
 }
 
-int kv_print_make(struct kv_print *out, const struct model *m, const struct kv_desc *desc, struct hearth_err *e)
+int kv_fingerprint_make(struct kv_fingerprint *out, const struct model *m, const struct kv_desc *desc,
+                        struct hearth_err *e)
 {
     XXH3_state_t *s = XXH3_createState();
     if (!s)
         return err_set(e, HEARTH_ENOMEM, "no memory for a digest");
-    struct kv_print p = {
+    struct kv_fingerprint p = {
         .model = model_digest(s, m->gguf),
         .rope = rope_digest(s, m),
         .page_bytes = kv_page_bytes(desc),
@@ -140,8 +141,8 @@ static void to_hex(char out[static KV_DIGEST], struct kv_hash h)
     snprintf(out, KV_DIGEST, "%016llx%016llx", (unsigned long long)h.hi, (unsigned long long)h.lo);
 }
 
-int kv_print_digests(const struct gguf *g, char weights[static KV_DIGEST], char tokenizer[static KV_DIGEST],
-                     struct hearth_err *e)
+int kv_fingerprint_digests(const struct gguf *g, char weights[static KV_DIGEST], char tokenizer[static KV_DIGEST],
+                           struct hearth_err *e)
 {
     XXH3_state_t *s = XXH3_createState();
     if (!s)

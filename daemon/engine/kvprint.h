@@ -1,5 +1,5 @@
 /*
- * kvprint.h - the fingerprint of a model's KV: what kvfile.h's struct kv_print is made from.
+ * kvprint.h - the fingerprint of a model's KV: what kvfile.h's struct kv_fingerprint is made from.
  *
  * It is cheap, so that it can be taken at every load: metadata and tensor records are hashed whole, of every tensor
  * the first, middle and last 4 KiB, so that a fine-tune with the same metadata differs.
@@ -18,12 +18,13 @@ enum { KV_NUMERICS = 6 };
 
 /* The fingerprint of a loaded model whose KV lives in a pool of `desc` (n_page does not matter). HEARTH_EBADMODEL
  * where the model file has changed under us. Thread: any; touches the mapped file. */
-int kv_print_make(struct kv_print *out, const struct model *m, const struct kv_desc *desc, struct hearth_err *e);
+int kv_fingerprint_make(struct kv_fingerprint *out, const struct model *m, const struct kv_desc *desc,
+                        struct hearth_err *e);
 
 /* The same digests of a file's weights and of its tokenizer, in hex, for people and for documents that name a model.
  * HEARTH_EBADMODEL as above. */
 enum { KV_DIGEST = 2 * sizeof(struct kv_hash) + 1 };
-int kv_print_digests(const struct gguf *g, char weights[static KV_DIGEST], char tokenizer[static KV_DIGEST],
-                     struct hearth_err *e);
+int kv_fingerprint_digests(const struct gguf *g, char weights[static KV_DIGEST], char tokenizer[static KV_DIGEST],
+                           struct hearth_err *e);
 
 #endif

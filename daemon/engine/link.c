@@ -17,9 +17,9 @@ enum {
     OUT_LOW = 1 << 20,  /* ... and goes on */
 };
 
-struct link {
+struct frame_conn {
     int fd;
-    const struct link_calls *calls;
+    const struct frame_conn_calls *calls;
     void *arg;
     struct event_base *base;
     struct event *on_read, *on_write, *on_wake, *on_time;
@@ -32,17 +32,17 @@ struct link {
     struct hearth_err err;
 };
 
-struct wire_buf *link_out(struct link *l)
+struct wire_buf *frame_conn_out(struct frame_conn *l)
 {
     return &l->out;
 }
 
-void link_stop(struct link *l)
+void frame_conn_stop(struct frame_conn *l)
 {
     event_base_loopbreak(l->base);
 }
 
-static void set_full(struct link *l)
+static void set_full(struct frame_conn *l)
 {
     size_t waiting = l->out.len - l->sent;
     if (waiting < OUT_LOW ? l->full : waiting > OUT_FULL && !l->full) {
@@ -52,7 +52,7 @@ static void set_full(struct link *l)
 }
 
 /* Writes what the socket takes; the rest when it takes more. */
-static void flush(struct link *l)
+static void flush(struct frame_conn *l)
 {
     while (l->sent < l->out.len) {
         ssize_t n = write(l->fd, l->out.data + l->sent, l->out.len - l->sent);
@@ -63,7 +63,7 @@ static void flush(struct link *l)
             break;
         }
         if (n < 0) { /* hearthd is gone: reading says the same */
-            link_stop(l);
+            frame_conn_stop(l);
             break;
         }
         l->sent += (size_t)n;
@@ -78,7 +78,7 @@ static void flush(struct link *l)
     set_full(l);
 }
 
-static void take_frames(struct link *l)
+static void take_frames(struct frame_conn *l)
 {
     size_t at = 0;
     ptrdiff_t n;
@@ -88,20 +88,20 @@ static void take_frames(struct link *l)
         memset(&l->scan, 0, sizeof l->scan);
     }
     if (n < 0)
-        link_stop(l); /* l->err says why */
+        frame_conn_stop(l); /* l->err says why */
     l->n_in -= at;
     memmove(l->in, l->in + at, l->n_in);
 }
 
 static void on_read(evutil_socket_t fd, short what, void *arg)
 {
-    struct link *l = arg;
+    struct frame_conn *l = arg;
     (void)what;
     if (l->cap_in - l->n_in < READ_BYTES) { /* a frame's size is bounded by the scan, so this is too */
         uint8_t *in = realloc(l->in, 2 * l->cap_in + READ_BYTES);
         if (!in) {
             err_set(&l->err, HEARTH_ENOMEM, "no memory for a frame of more than %zu bytes", l->n_in);
-            link_stop(l);
+            frame_conn_stop(l);
             return;
         }
         l->in = in;
@@ -111,7 +111,7 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        link_stop(l);
+        frame_conn_stop(l);
         return;
     }
     l->n_in += (size_t)n;
@@ -127,7 +127,7 @@ static void on_write(evutil_socket_t fd, short what, void *arg)
 
 static void on_wake(evutil_socket_t fd, short what, void *arg)
 {
-    struct link *l = arg;
+    struct frame_conn *l = arg;
     (void)fd, (void)what;
     l->calls->wake(l->arg);
     flush(l);
@@ -135,13 +135,13 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
 
 static void on_time(evutil_socket_t fd, short what, void *arg)
 {
-    struct link *l = arg;
+    struct frame_conn *l = arg;
     (void)fd, (void)what;
     l->calls->tick(l->arg);
     flush(l);
 }
 
-void link_tick_in(struct link *l, double seconds)
+void frame_conn_tick_in(struct frame_conn *l, double seconds)
 {
     struct timeval tv = {.tv_sec = (time_t)seconds,
                          .tv_usec = (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))};
@@ -149,9 +149,10 @@ void link_tick_in(struct link *l, double seconds)
         event_add(l->on_time, &tv);
 }
 
-int link_open(struct link **out, int fd, int wake_fd, const struct link_calls *calls, void *arg, struct hearth_err *e)
+int frame_conn_open(struct frame_conn **out, int fd, int wake_fd, const struct frame_conn_calls *calls, void *arg,
+                    struct hearth_err *e)
 {
-    struct link *l = calloc(1, sizeof *l);
+    struct frame_conn *l = calloc(1, sizeof *l);
     if (!l)
         return err_set(e, HEARTH_ENOMEM, "no memory for the link");
     l->fd = fd;
@@ -166,14 +167,14 @@ int link_open(struct link **out, int fd, int wake_fd, const struct link_calls *c
         !(l->on_wake = event_new(l->base, wake_fd, EV_READ | EV_PERSIST, on_wake, l)) ||
         !(l->on_time = event_new(l->base, -1, 0, on_time, l)) || event_add(l->on_read, NULL) < 0 ||
         event_add(l->on_wake, NULL) < 0) {
-        link_close(l);
+        frame_conn_close(l);
         return err_set(e, HEARTH_EIO, "cannot watch descriptor %d", fd);
     }
     *out = l;
     return 0;
 }
 
-void link_close(struct link *l)
+void frame_conn_close(struct frame_conn *l)
 {
     if (l->on_read)
         event_free(l->on_read);
@@ -192,7 +193,7 @@ void link_close(struct link *l)
 }
 
 /* The last words: hearthd reads them or is gone. */
-static void send_rest(struct link *l)
+static void send_rest(struct frame_conn *l)
 {
     struct pollfd pfd = {.fd = l->fd, .events = POLLOUT};
     while (l->sent < l->out.len) {
@@ -204,7 +205,7 @@ static void send_rest(struct link *l)
     }
 }
 
-int link_run(struct link *l, struct hearth_err *e)
+int frame_conn_run(struct frame_conn *l, struct hearth_err *e)
 {
     event_base_dispatch(l->base);
     send_rest(l);

@@ -11,27 +11,29 @@
 
 #include "libclient/wire.h"
 
-struct link;
+struct frame_conn;
 
-struct link_calls {
+struct frame_conn_calls {
     void (*frame)(void *arg, const uint8_t *data, size_t len); /* a whole frame, scanned */
     void (*wake)(void *arg);                                   /* the other descriptor is readable */
     void (*full)(void *arg, bool full);                        /* too much output waits; it does no longer */
-    void (*tick)(void *arg);                                   /* what link_tick_in asked for */
+    void (*tick)(void *arg);                                   /* what frame_conn_tick_in asked for */
 };
 
 /* Takes over fd, and watches wake_fd; -1: there is none. */
-int link_open(struct link **out, int fd, int wake_fd, const struct link_calls *calls, void *arg, struct hearth_err *e);
-void link_close(struct link *l);
+int frame_conn_open(struct frame_conn **out, int fd, int wake_fd, const struct frame_conn_calls *calls, void *arg,
+                    struct hearth_err *e);
+void frame_conn_close(struct frame_conn *l);
 
 /* Where frames are appended to be sent. */
-struct wire_buf *link_out(struct link *l);
+struct wire_buf *frame_conn_out(struct frame_conn *l);
 
 /* `tick` is called once, after that many seconds, however often it is asked for until then. */
-void link_tick_in(struct link *l, double seconds);
+void frame_conn_tick_in(struct frame_conn *l, double seconds);
 
-/* Runs until the peer closes or link_stop, and sends what is left. HEARTH_EPROTOCOL: the peer does not speak it. */
-int link_run(struct link *l, struct hearth_err *e);
-void link_stop(struct link *l);
+/* Runs until the peer closes or frame_conn_stop, and sends what is left. HEARTH_EPROTOCOL: the peer does not speak it.
+ */
+int frame_conn_run(struct frame_conn *l, struct hearth_err *e);
+void frame_conn_stop(struct frame_conn *l);
 
 #endif

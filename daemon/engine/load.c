@@ -25,8 +25,8 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
 {
     struct engine *eng = arg;
     double now = engine_now();
-    if (!atomic_load(&eng->hold))
-        step_turn(eng);
+    if (!atomic_load(&eng->throttled))
+        step_advance(eng);
     if (done == total || now - eng->last_progress >= progress_seconds) {
         eng->last_progress = now;
         struct event_model *ev = engine_event_new(eng, EV_PROGRESS, sizeof *ev);
@@ -34,8 +34,8 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
         ev->done = done;
         ev->total = total;
     }
-    engine_tell(eng, true); /* a piece may take long: nothing waits for the next */
-    step_watch(eng, NULL);
+    engine_notify(eng, true); /* a piece may take long: nothing waits for the next */
+    step_watchdog(eng, NULL);
     return !atomic_load(&eng->stop) && !eng->fatal.code;
 }
 
@@ -64,20 +64,20 @@ static uint32_t pool_pages(const struct engine *eng, const struct model *m, cons
  * A model whose KV has no fingerprint is served all the same: its KV ends with its pool. So does the KV of one that the
  * CPU has taken over from a device that fails its self-check: the tiers' memory and copies are the device's.
  */
-static void attach(struct engine *eng, struct resident *m, const struct kv_desc *desc)
+static void attach(struct engine *eng, struct model_entry *m, const struct kv_desc *desc)
 {
-    struct kv_print print;
+    struct kv_fingerprint fingerprint;
     struct hearth_err err;
-    m->shelf = NULL;
+    m->ns = NULL;
     if (m->model->dev != eng->dev)
         return;
-    if (kv_print_make(&print, m->model, desc, &err))
+    if (kv_fingerprint_make(&fingerprint, m->model, desc, &err))
         fprintf(stderr, "hearth-engine: %s: KV is not kept: %s\n", m->path, err.msg);
     else
-        tier_attach(eng->tier, m, &print);
+        tier_attach(eng->tier, m, &fingerprint);
 }
 
-static int make_pool(struct engine *eng, struct resident *m, struct hearth_err *e)
+static int make_pool(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
     const struct backend *be = m->model->be;
     struct device *dev = m->model->dev;
@@ -99,7 +99,7 @@ static int make_pool(struct engine *eng, struct resident *m, struct hearth_err *
             return rc;
         m->n_page /= 2;
     }
-    int rc = kv_new(&m->group.kv, m->n_page, e);
+    int rc = kv_cache_new(&m->group.kv, m->n_page, e);
     if (rc) {
         be->kv_free(dev, m->pool);
         return rc;
@@ -110,7 +110,7 @@ static int make_pool(struct engine *eng, struct resident *m, struct hearth_err *
     return 0;
 }
 
-static int make_workspace(struct engine *eng, const struct resident *m, struct hearth_err *e)
+static int make_workspace(struct engine *eng, const struct model_entry *m, struct hearth_err *e)
 {
     struct workspace_dims *have = m->model->dev == eng->dev ? &eng->dims : &eng->cpu.dims, dims = *have;
     dims.n_row = eng->sched.rows_max;
@@ -127,8 +127,8 @@ static int make_workspace(struct engine *eng, const struct resident *m, struct h
 }
 
 /* The model's weights on a device, and the workspace that its steps need. */
-static int place(struct engine *eng, struct resident *m, const struct backend *be, struct device *dev,
-                 struct hearth_err *e)
+static int place_model(struct engine *eng, struct model_entry *m, const struct backend *be, struct device *dev,
+                       struct hearth_err *e)
 {
     int rc = model_load(&m->model, m->gguf, be, dev, on_progress, eng, e);
     if (rc)
@@ -139,7 +139,7 @@ static int place(struct engine *eng, struct resident *m, const struct backend *b
     return rc ? rc : make_workspace(eng, m, e);
 }
 
-static void displace(struct resident *m)
+static void drop_model(struct model_entry *m)
 {
     model_free(m->model);
     m->model = NULL;
@@ -165,7 +165,7 @@ void load_fini(struct engine *eng)
 }
 
 /* The reason stays as long as the resident: the loop's status may be reading an earlier one. */
-static const char *keep_reason(struct resident *m, const char *why)
+static const char *intern_reason(struct model_entry *m, const char *why)
 {
     struct reason *r = m->reasons;
     while (r && strcmp(r->text, why))
@@ -179,13 +179,13 @@ static const char *keep_reason(struct resident *m, const char *why)
 }
 
 /* The CPU takes the model in the place of a device that cannot serve it. */
-static int fall_back(struct engine *eng, struct resident *m, const char *why, struct hearth_err *e)
+static int fall_back_to_cpu(struct engine *eng, struct model_entry *m, const char *why, struct hearth_err *e)
 {
     struct hearth_err err = {0};
-    displace(m);
+    drop_model(m);
     int rc = eng->cpu.be ? 0 : open_cpu(eng, &err);
     if (!rc)
-        rc = place(eng, m, eng->cpu.be, eng->cpu.dev, &err);
+        rc = place_model(eng, m, eng->cpu.be, eng->cpu.dev, &err);
     if (!rc)
         rc = make_pool(eng, m, &err);
     if (rc == HEARTH_EUNSUPPORTED) /* nobody's: the CPU's own words say it all */
@@ -197,18 +197,18 @@ static int fall_back(struct engine *eng, struct resident *m, const char *why, st
 }
 
 /* Of those that hold the device's memory. */
-static struct resident *oldest_idle(const struct engine *eng)
+static struct model_entry *oldest_idle(const struct engine *eng)
 {
-    struct resident *m;
+    struct model_entry *m;
     TAILQ_FOREACH (m, &eng->loaded, loaded_link)
         if (m->group.n_seq == 0 && m->model->dev == eng->dev)
             return m;
     return NULL;
 }
 
-bool load_alone(const struct engine *eng)
+bool device_has_no_model(const struct engine *eng)
 {
-    const struct resident *m;
+    const struct model_entry *m;
     TAILQ_FOREACH (m, &eng->loaded, loaded_link)
         if (m->model->dev == eng->dev)
             return false;
@@ -216,32 +216,33 @@ bool load_alone(const struct engine *eng)
 }
 
 /* Unloads the model that was idle for longest; false where there is none, or the device has failed. */
-static bool make_room(struct engine *eng)
+static bool evict_idle_model(struct engine *eng)
 {
     struct hearth_err ignored;
-    struct resident *old = oldest_idle(eng);
+    struct model_entry *old = oldest_idle(eng);
     return old && !unload_model(eng, old, &ignored);
 }
 
 bool load_may_evict(struct engine *eng)
 {
-    return load_alone(eng) || oldest_idle(eng);
+    return device_has_no_model(eng) || oldest_idle(eng);
 }
 
 /* All of the model on the engine's own device, where that computes it rightly. */
-static int load_here(struct engine *eng, struct resident *m, struct trust *trust, struct hearth_err *e)
+static int load_on_device(struct engine *eng, struct model_entry *m, struct selfcheck_verdict *selfcheck_verdict,
+                          struct hearth_err *e)
 {
-    eng->load_watched = true;
-    step_watch(eng, NULL);
-    int rc = place(eng, m, eng->be, eng->dev, e);
+    eng->watchdog_load = true;
+    step_watchdog(eng, NULL);
+    int rc = place_model(eng, m, eng->be, eng->dev, e);
     if (!rc && eng->info.gpu) /* the CPU is what a GPU is compared with */
-        rc = trust_model(m->model, eng->params.checked, trust, e);
-    if (!rc && trust->ok)
+        rc = selfcheck_verify(m->model, eng->params.checked, selfcheck_verdict, e);
+    if (!rc && selfcheck_verdict->ok)
         do { /* the weights are there, and stay there while others make room for its KV */
             rc = make_pool(eng, m, e);
-        } while (rc == HEARTH_ENOMEM && make_room(eng));
-    eng->load_watched = false;
-    step_watch(eng, NULL);
+        } while (rc == HEARTH_ENOMEM && evict_idle_model(eng));
+    eng->watchdog_load = false;
+    step_watchdog(eng, NULL);
     return rc;
 }
 
@@ -249,23 +250,23 @@ static int load_here(struct engine *eng, struct resident *m, struct trust *trust
  * there. */
 static bool refused(const struct engine *eng, int rc)
 {
-    return eng->info.gpu && (rc == HEARTH_EUNSUPPORTED || (rc == HEARTH_ENOMEM && load_alone(eng)));
+    return eng->info.gpu && (rc == HEARTH_EUNSUPPORTED || (rc == HEARTH_ENOMEM && device_has_no_model(eng)));
 }
 
-static int load(struct engine *eng, struct resident *m, struct hearth_err *e)
+static int load(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
-    struct trust trust = {.ok = true, .remembered = true};
+    struct selfcheck_verdict selfcheck_verdict = {.ok = true, .cached = true};
     const char *state = NULL;
     struct hearth_err err = {0};
-    int rc = load_here(eng, m, &trust, &err);
-    if (!rc && eng->info.gpu && trust.ok)
-        state = trust.remembered ? "passed before" : "passed";
-    else if (refused(eng, rc) || (!rc && !trust.ok)) {
-        state = keep_reason(m, rc ? err.msg : trust.why);
-        rc = fall_back(eng, m, state, &err);
+    int rc = load_on_device(eng, m, &selfcheck_verdict, &err);
+    if (!rc && eng->info.gpu && selfcheck_verdict.ok)
+        state = selfcheck_verdict.cached ? "passed before" : "passed";
+    else if (refused(eng, rc) || (!rc && !selfcheck_verdict.ok)) {
+        state = intern_reason(m, rc ? err.msg : selfcheck_verdict.why);
+        rc = fall_back_to_cpu(eng, m, state, &err);
     }
     if (rc) {
-        displace(m);
+        drop_model(m);
         return err_set(e, rc, "%s", err.msg);
     }
     atomic_store(&m->on_gpu, info_of(eng, m)->gpu);
@@ -273,7 +274,7 @@ static int load(struct engine *eng, struct resident *m, struct hearth_err *e)
     return 0;
 }
 
-int load_model(struct engine *eng, struct resident *m, struct hearth_err *e)
+int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
     struct hearth_err sick;
     if (m->hp_err.code) {
@@ -285,25 +286,25 @@ int load_model(struct engine *eng, struct resident *m, struct hearth_err *e)
     int rc;
     do
         rc = load(eng, m, e);
-    while (rc == HEARTH_ENOMEM && make_room(eng));
+    while (rc == HEARTH_ENOMEM && evict_idle_model(eng));
     if (rc == HEARTH_EDEVICE && eng->be->sync(eng->dev, &sick) == HEARTH_EDEVICE)
         engine_fail(eng, &sick);
     if (eng->fatal.code) /* of this model, or of a step of the others between two of its pieces */
         rc = err_set(e, eng->fatal.code, "%s", eng->fatal.msg);
     if (rc)
         return rc;
-    eng->memory_moved = true;
+    eng->memory_changed = true;
     m->serial = ++eng->serial;
     sched_group_add(&eng->sched, &m->group);
     TAILQ_INSERT_TAIL(&eng->loaded, m, loaded_link);
-    load_count(eng, m);
+    load_update_stats(eng, m);
     m->load_ended = engine_now();
     atomic_store(&m->loaded, true);
     return 0;
 }
 
 /* The KV of turns that have just ended is copied out of the pool first; the others' steps go on meanwhile. */
-static void finish_saves(struct engine *eng, struct resident *m)
+static void finish_saves(struct engine *eng, struct model_entry *m)
 {
     static const double most = 5; /* a disk that takes longer is not waited for */
     struct hearth_err err;
@@ -312,22 +313,22 @@ static void finish_saves(struct engine *eng, struct resident *m)
     while (eng->tier && !eng->fatal.code && tier_busy(eng->tier, m) && rc >= 0) {
         if (engine_now() > until)
             tier_detach(eng->tier, m);
-        tier_beside(eng->tier, eng->n_flight ? TIER_STEPS : TIER_HURRY);
-        if ((rc = tier_turn(eng->tier, engine_now(), &err)) < 0)
+        tier_foreground(eng->tier, eng->n_in_flight ? TIER_FG_DECODE : TIER_FG_BLOCKED);
+        if ((rc = tier_poll(eng->tier, engine_now(), &err)) < 0)
             engine_fail(eng, &err);
-        if (!atomic_load(&eng->hold) && step_turn(eng))
-            engine_tell(eng, false);
+        if (!atomic_load(&eng->throttled) && step_advance(eng))
+            engine_notify(eng, false);
         else if (rc == 0)
             poll(&(struct pollfd){tier_fd(eng->tier), POLLIN, 0}, 1, 10);
         else if (rc > 0) {
-            step_watch(eng, eng->dev);
+            step_watchdog(eng, eng->dev);
             rc = tier_wait(eng->tier, &err);
-            step_watch(eng, NULL);
+            step_watchdog(eng, NULL);
         }
     }
 }
 
-int unload_model(struct engine *eng, struct resident *m, struct hearth_err *e)
+int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
     step_drain(eng); /* a step under way may name what has ended */
     if (m->group.n_seq)
@@ -338,14 +339,14 @@ int unload_model(struct engine *eng, struct resident *m, struct hearth_err *e)
         *e = eng->fatal; /* copies may be under way for ever: it goes at the end, after the tiers */
         return e->code;
     }
-    m->shelf = NULL;
+    m->ns = NULL;
     sched_group_remove(&eng->sched, &m->group);
     TAILQ_REMOVE(&eng->loaded, m, loaded_link);
-    kv_free(m->group.kv);
+    kv_cache_free(m->group.kv);
     m->group.kv = NULL;
     m->model->be->kv_free(m->model->dev, m->pool);
-    displace(m);
-    eng->memory_moved = true;
+    drop_model(m);
+    eng->memory_changed = true;
     atomic_store(&m->pages_used, 0);
     atomic_store(&m->context_used, 0);
     atomic_store(&m->unload_at, 0);
@@ -355,9 +356,9 @@ int unload_model(struct engine *eng, struct resident *m, struct hearth_err *e)
 
 /* --- models that nobody uses ----------------------------------------------------------------------------- */
 
-static struct resident *first_to_go(const struct engine *eng)
+static struct model_entry *next_to_unload(const struct engine *eng)
 {
-    struct resident *m, *first = NULL;
+    struct model_entry *m, *first = NULL;
     TAILQ_FOREACH (m, &eng->loaded, loaded_link)
         if (m->unload_at > 0 && (!first || m->unload_at < first->unload_at))
             first = m;
@@ -367,8 +368,8 @@ static struct resident *first_to_go(const struct engine *eng)
 void unload_idle(struct engine *eng)
 {
     struct hearth_err ignored;
-    struct resident *m;
-    while (!eng->fatal.code && (m = first_to_go(eng)) && m->unload_at <= engine_now()) {
+    struct model_entry *m;
+    while (!eng->fatal.code && (m = next_to_unload(eng)) && m->unload_at <= engine_now()) {
         fprintf(stderr, "hearth-engine: %s is unloaded: nobody has used it for %g minutes\n", m->path,
                 (double)eng->params.idle_ms / 60000);
         if (unload_model(eng, m, &ignored)) /* the device failed */
@@ -376,14 +377,14 @@ void unload_idle(struct engine *eng)
     }
 }
 
-double unload_patience(const struct engine *eng)
+double unload_poll_timeout(const struct engine *eng)
 {
-    const struct resident *m = first_to_go(eng);
+    const struct model_entry *m = next_to_unload(eng);
     double left = m ? m->unload_at - engine_now() : -1;
     return m && left < 0 ? 0 : left;
 }
 
-void load_count(const struct engine *eng, struct resident *m)
+void load_update_stats(const struct engine *eng, struct model_entry *m)
 {
     struct kv_counts c;
     if (!m->group.kv)

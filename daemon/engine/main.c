@@ -72,7 +72,7 @@ static const struct opt {
     {"backend", OPT_TEXT, AT(engine.backend), 0},
     {"variant", OPT_TEXT, AT(engine.variant), 0},
     {"threads", OPT_COUNT, AT(engine.threads), 1024},
-    {"ahead", OPT_COUNT, AT(engine.ahead), 8},
+    {"ahead", OPT_COUNT, AT(engine.max_in_flight), 8},
     {"kv-bytes", OPT_SIZE, AT(engine.kv_bytes), UINT64_MAX},
     {"kv-ram", OPT_SIZE_OR_AUTO, AT(engine.kv_ram), INT64_MAX},
     {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},
@@ -87,7 +87,7 @@ static const struct opt {
     {"resume", OPT_TEXT, AT(bench.resume), 0},
     {"kv", OPT_TEXT, AT(bench.kv), 0},
     {"load", OPT_SET, AT(bench.load), 0},
-    {"anyway", OPT_SET, AT(bench.anyway), 0},
+    {"anyway", OPT_SET, AT(bench.force), 0},
     {"name", OPT_TEXT, AT(bench.name), 0},
     {"commit", OPT_TEXT, AT(bench.commit), 0},
     {"json", OPT_JSON, 0, 0},
@@ -201,24 +201,24 @@ static int serve(const struct engine_params *p, int link_fd)
 {
     struct hearth_err err;
     struct engine *engine;
-    struct server server;
+    struct rpc_server rpc_server;
     int rc = engine_open(&engine, p, &err);
     if (rc) {
         fprintf(stderr, "hearth-engine: %s\n", err.msg);
-        server_refuse(link_fd, &err);
+        rpc_server_refuse(link_fd, &err);
         return EXIT_FAILURE;
     }
-    if ((rc = server_init(&server, engine, link_fd, &err))) {
+    if ((rc = rpc_server_init(&rpc_server, engine, link_fd, &err))) {
         fprintf(stderr, "hearth-engine: %s\n", err.msg);
         engine_close(engine, patience);
         return EXIT_FAILURE;
     }
-    if ((rc = server_run(&server, &err)))
+    if ((rc = rpc_server_run(&rpc_server, &err)))
         fprintf(stderr, "hearth-engine: %s: %s\n", err_name(rc), err.msg);
     rc = rc ? EXIT_FAILURE : EXIT_SUCCESS;
     if (!engine_close(engine, patience))
         _exit(rc); /* a step of seconds, for nobody: the lock and the device are wanted */
-    server_fini(&server);
+    rpc_server_fini(&rpc_server);
     return rc;
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MODELS_KEPT = 32 /* files kept mapped that are neither loaded nor in use */ };
+enum { MODELS_CACHED_MAX = 32 /* files kept mapped that are neither loaded nor in use */ };
 
 void models_init(struct models *t)
 {
@@ -15,7 +15,7 @@ void models_init(struct models *t)
     t->clock = 0;
 }
 
-static void resident_free(struct models *t, struct resident *m)
+static void model_entry_free(struct models *t, struct model_entry *m)
 {
     assert(!m->users && !atomic_load(&m->loaded));
     TAILQ_REMOVE(&t->list, m, link);
@@ -30,30 +30,30 @@ static void resident_free(struct models *t, struct resident *m)
 
 void models_fini(struct models *t)
 {
-    struct resident *m;
+    struct model_entry *m;
     while ((m = TAILQ_FIRST(&t->list))) {
         m->users = 0;
-        resident_free(t, m);
+        model_entry_free(t, m);
     }
 }
 
 /* Unmaps what is of no use, least recently used first. */
 static void trim(struct models *t)
 {
-    struct resident *m, *next, *oldest;
+    struct model_entry *m, *next, *oldest;
     for (m = TAILQ_FIRST(&t->list); m; m = next) {
         next = TAILQ_NEXT(m, link);
         if (m->replaced && !m->users && !atomic_load(&m->loaded))
-            resident_free(t, m);
+            model_entry_free(t, m);
     }
-    while (t->n > MODELS_KEPT) {
+    while (t->n > MODELS_CACHED_MAX) {
         oldest = NULL;
         TAILQ_FOREACH (m, &t->list, link)
             if (!m->users && !atomic_load(&m->loaded) && (!oldest || m->used < oldest->used))
                 oldest = m;
         if (!oldest)
             return;
-        resident_free(t, oldest);
+        model_entry_free(t, oldest);
     }
 }
 
@@ -78,10 +78,10 @@ static bool same_file(const struct file_id *a, const struct file_id *b)
            a->mtime.tv_nsec == b->mtime.tv_nsec;
 }
 
-static int resident_new(struct models *t, const char *path, const struct file_id *id, struct resident **out,
-                        struct hearth_err *e)
+static int model_entry_new(struct models *t, const char *path, const struct file_id *id, struct model_entry **out,
+                           struct hearth_err *e)
 {
-    struct resident *m = calloc(1, sizeof *m);
+    struct model_entry *m = calloc(1, sizeof *m);
     if (!m || !(m->path = strdup(path))) {
         free(m);
         return err_set(e, HEARTH_ENOMEM, "no memory for a model");
@@ -101,10 +101,10 @@ static int resident_new(struct models *t, const char *path, const struct file_id
     return 0;
 }
 
-int models_get(struct models *t, const char *path, struct resident **out, struct hearth_err *e)
+int models_get(struct models *t, const char *path, struct model_entry **out, struct hearth_err *e)
 {
     struct file_id id;
-    struct resident *m, *found = NULL;
+    struct model_entry *m, *found = NULL;
     int rc = identify(path, &id, e);
     if (rc)
         return rc;
@@ -114,7 +114,7 @@ int models_get(struct models *t, const char *path, struct resident **out, struct
         else if (!strcmp(m->path, path))
             m->replaced = true;
     }
-    if (!found && (rc = resident_new(t, path, &id, &found, e)))
+    if (!found && (rc = model_entry_new(t, path, &id, &found, e)))
         return rc;
     found->replaced = false;
     found->users++;
@@ -124,14 +124,14 @@ int models_get(struct models *t, const char *path, struct resident **out, struct
     return 0;
 }
 
-void models_put(struct models *t, struct resident *m)
+void models_put(struct models *t, struct model_entry *m)
 {
     assert(m->users > 0);
     m->users--;
     trim(t);
 }
 
-int models_vocab(struct resident *m, struct hearth_err *e)
+int models_vocab(struct model_entry *m, struct hearth_err *e)
 {
     if (!m->vocab && !m->vocab_err.code)
         vocab_load(&m->vocab, m->gguf, &m->vocab_err);
@@ -141,9 +141,9 @@ int models_vocab(struct resident *m, struct hearth_err *e)
     return e->code;
 }
 
-struct resident *models_idle_replaced(struct models *t)
+struct model_entry *models_idle_replaced(struct models *t)
 {
-    struct resident *m;
+    struct model_entry *m;
     TAILQ_FOREACH (m, &t->list, link)
         if (m->replaced && !m->users && atomic_load(&m->loaded))
             return m;

@@ -18,7 +18,7 @@
 #include "daemon/model/model.h"
 #include "daemon/model/tok.h"
 
-struct tier_shelf; /* tier-index.h */
+struct kv_namespace; /* tier-index.h */
 
 struct file_id {
     dev_t dev;
@@ -33,9 +33,9 @@ struct reason {
     char text[HEARTH_ERR_MSG];
 };
 
-struct resident {
+struct model_entry {
     /* The loop thread's. Constant once set. */
-    TAILQ_ENTRY(resident) link;
+    TAILQ_ENTRY(model_entry) link;
     char *path;
     struct file_id id;
     struct gguf *gguf;
@@ -49,11 +49,11 @@ struct resident {
     bool replaced;  /* the path leads to another file now */
 
     /* The device thread's. */
-    TAILQ_ENTRY(resident) loaded_link;
+    TAILQ_ENTRY(model_entry) loaded_link;
     struct model *model; /* NULL: not loaded */
     struct kv_pool *pool;
     struct sched_group group;
-    struct tier_shelf *shelf;      /* where its KV is kept beyond the pool; NULL: nowhere */
+    struct kv_namespace *ns;       /* where its KV is kept beyond the pool; NULL: nowhere */
     double load_begun, load_ended; /* the last time */
     uint32_t n_page;
     uint64_t serial;        /* of this loading, for step keys */
@@ -68,7 +68,7 @@ struct resident {
 };
 
 struct models {
-    TAILQ_HEAD(, resident) list;
+    TAILQ_HEAD(, model_entry) list;
     uint32_t n;
     uint64_t clock;
 };
@@ -77,14 +77,14 @@ void models_init(struct models *t);
 void models_fini(struct models *t);
 
 /* Maps the file if it is not, and holds it until models_put. The path must be absolute. */
-int models_get(struct models *t, const char *path, struct resident **out, struct hearth_err *e);
-void models_put(struct models *t, struct resident *m);
+int models_get(struct models *t, const char *path, struct model_entry **out, struct hearth_err *e);
+void models_put(struct models *t, struct model_entry *m);
 
 /* The model's vocabulary, loaded at first need and kept. To be called before the device gets a sequence of the model,
  * with which it reads the vocabulary too: after that nothing of it changes. */
-int models_vocab(struct resident *m, struct hearth_err *e);
+int models_vocab(struct model_entry *m, struct hearth_err *e);
 
 /* The next resident that is of no use any more but loaded, for the loop to unload; NULL: none. */
-struct resident *models_idle_replaced(struct models *t);
+struct model_entry *models_idle_replaced(struct models *t);
 
 #endif

@@ -56,7 +56,8 @@ static int message_text(const struct wire_message *msg, size_t i, struct tmpl_ms
     return 0;
 }
 
-static int render(const struct wire_engine_generate *g, const struct resident *m, struct ids *out, struct hearth_err *e)
+static int render(const struct wire_engine_generate *g, const struct model_entry *m, struct ids *out,
+                  struct hearth_err *e)
 {
     size_t n = g->req.n_messages, done = 0;
     int rc = 0;
@@ -77,7 +78,8 @@ static int render(const struct wire_engine_generate *g, const struct resident *m
     return rc;
 }
 
-int prompt_make(const struct wire_engine_generate *g, const struct resident *m, struct ids *out, struct hearth_err *e)
+int prompt_make(const struct wire_engine_generate *g, const struct model_entry *m, struct ids *out,
+                struct hearth_err *e)
 {
     int rc = 0;
     bool first = g->history.n == 0;

@@ -42,28 +42,28 @@ void sched_push(struct sched *s, struct sched_group *g, struct seq *q)
 static uint32_t rows_due(const struct seq *q)
 {
     uint32_t len = seq_len(q);
-    if (q->n_fed < q->n_prompt) /* the prompt is computed whole, even where nothing may follow it */
-        return len - q->n_fed;
-    return len < q->n_limit ? len - q->n_fed : 0;
+    if (q->n_computed < q->n_prompt) /* the prompt is computed whole, even where nothing may follow it */
+        return len - q->n_computed;
+    return len < q->n_limit ? len - q->n_computed : 0;
 }
 
 /* Gives up pages and slot. What is known to be computed stays findable while nobody needs its pages. */
-static void let_go(struct sched *s, struct seq *q, uint32_t n_keep)
+static void release_kv(struct sched *s, struct seq *q, uint32_t n_keep)
 {
-    uint32_t n = q->n_fed < n_keep ? q->n_fed : n_keep;
-    kv_release(q->group->kv, &q->kv, q->token, n < q->n_known ? n : q->n_known);
+    uint32_t n = q->n_computed < n_keep ? q->n_computed : n_keep;
+    kv_release(q->group->kv, &q->kv, q->token, n < q->n_tokens ? n : q->n_tokens);
     s->slots &= ~(UINT64_C(1) << q->slot);
     q->slot_set = false;
-    q->n_fed = 0;
+    q->n_computed = 0;
 }
 
 static void preempt(struct sched *s, struct seq *q)
 {
-    let_go(s, q, q->n_known);
+    release_kv(s, q, q->n_tokens);
     seq_set_state(s, q, SEQ_WAIT);
 }
 
-static struct seq *youngest_running(struct sched *s, const struct sched_group *g)
+static struct seq *preemption_victim(struct sched *s, const struct sched_group *g)
 {
     struct seq *q;
     TAILQ_FOREACH_REVERSE(q, &s->list[SEQ_RUN], seq_list, link)
@@ -73,10 +73,10 @@ static struct seq *youngest_running(struct sched *s, const struct sched_group *g
 }
 
 /* Room for the sequence's whole timeline, from younger ones if need be. False: it was itself the youngest. */
-static bool make_room(struct sched *s, struct seq *q)
+static bool ensure_pages(struct sched *s, struct seq *q)
 {
     while (!kv_grow(q->group->kv, &q->kv, seq_len(q))) {
-        struct seq *victim = youngest_running(s, q->group);
+        struct seq *victim = preemption_victim(s, q->group);
         preempt(s, victim);
         if (victim == q)
             return false;
@@ -85,7 +85,7 @@ static bool make_room(struct sched *s, struct seq *q)
 }
 
 /* Books up to n rows of a running sequence in the plan. */
-static void book(struct plan *p, struct seq *q, uint32_t n, uint32_t out_max)
+static void schedule_rows(struct plan *p, struct seq *q, uint32_t n, uint32_t out_max)
 {
     uint32_t due = rows_due(q);
     struct plan_seq *ps = &p->seq[p->n_seq];
@@ -94,12 +94,12 @@ static void book(struct plan *p, struct seq *q, uint32_t n, uint32_t out_max)
     if (q->eval && q->eval->top && n > out_max - p->n_out)
         n = out_max - p->n_out;
     bool last = n == due;
-    bool goes_on = last && seq_len(q) < q->n_limit;
-    if (n == 0 || (goes_on && p->n_out == out_max))
+    bool continues = last && seq_len(q) < q->n_limit;
+    if (n == 0 || (continues && p->n_out == out_max))
         return;
-    *ps = (struct plan_seq){.seq = q, .n_row = n, .pos0 = q->n_fed, .index = seq_len(q) - q->n_prompt};
-    ps->sample = goes_on && !q->eval;
-    ps->n_out = q->eval && q->eval->top ? n : goes_on;
+    *ps = (struct plan_seq){.seq = q, .n_row = n, .pos0 = q->n_computed, .index = seq_len(q) - q->n_prompt};
+    ps->sample = continues && !q->eval;
+    ps->n_out = q->eval && q->eval->top ? n : continues;
     p->n_seq++;
     p->n_row += n;
     p->n_out += ps->n_out;
@@ -107,14 +107,14 @@ static void book(struct plan *p, struct seq *q, uint32_t n, uint32_t out_max)
     p->eval |= q->eval != NULL;
     p->invariant |= q->invariant;
 
-    q->n_fed += n;
+    q->n_computed += n;
     q->inflight++;
     if (ps->sample)
         q->n_pending++;
-    uint32_t counted = q->n_fed < q->n_prompt ? q->n_fed : q->n_prompt;
-    if (counted > q->n_counted) {
-        p->n_computed += q->eval ? 0 : counted - q->n_counted;
-        q->n_counted = counted;
+    uint32_t counted = q->n_computed < q->n_prompt ? q->n_computed : q->n_prompt;
+    if (counted > q->n_accounted) {
+        p->n_accounted += q->eval ? 0 : counted - q->n_accounted;
+        q->n_accounted = counted;
     }
 }
 
@@ -122,7 +122,7 @@ static void book(struct plan *p, struct seq *q, uint32_t n, uint32_t out_max)
  * Of `left` prompt rows, what q leaves to the prompts that came after it: a first piece each, half of all at most. So a
  * long prompt is not slowed by more than half, and a short one behind it is answered in its first step.
  */
-static uint32_t left_to_younger(const struct sched *s, const struct seq *q, uint32_t left)
+static uint32_t reserve_for_newer(const struct sched *s, const struct seq *q, uint32_t left)
 {
     enum { PIECE = 32 };
     uint32_t n = 0;
@@ -134,7 +134,7 @@ static uint32_t left_to_younger(const struct sched *s, const struct seq *q, uint
     o = TAILQ_FIRST(&s->list[SEQ_WAIT]);
     for (; o && n < left / 2; o = TAILQ_NEXT(o, link))
         if (o->group == q->group)
-            n += o->n_known < PIECE ? o->n_known : PIECE;
+            n += o->n_tokens < PIECE ? o->n_tokens : PIECE;
     return n < left / 2 ? n : left / 2;
 }
 
@@ -150,15 +150,15 @@ static void plan_running(struct sched *s, struct sched_group *g, struct plan *p,
         *prompt_rows = s->rows_mixed;
     for (q = TAILQ_FIRST(&s->list[SEQ_RUN]); q; q = next) {
         uint32_t due = rows_due(q), had = p->n_row;
-        if (q->group == g && due && !make_room(s, q))
+        if (q->group == g && due && !ensure_pages(s, q))
             break; /* q was the youngest: nobody comes after it */
         next = TAILQ_NEXT(q, link);
         if (q->group != g || !due)
             continue;
         if (due == 1) {
-            book(p, q, 1, s->out_max);
+            schedule_rows(p, q, 1, s->out_max);
         } else {
-            book(p, q, *prompt_rows - left_to_younger(s, q, *prompt_rows), s->out_max);
+            schedule_rows(p, q, *prompt_rows - reserve_for_newer(s, q, *prompt_rows), s->out_max);
             *prompt_rows -= p->n_row - had;
         }
     }
@@ -172,17 +172,17 @@ static bool admit(struct sched *s, struct seq *q, double now)
     TAILQ_FOREACH (other, &s->list[SEQ_RUN], link)
         running += other->group == q->group;
     /* One token is always computed; where nothing may follow it is the prompt's last (rows_due), and all after it. */
-    uint32_t whole = q->n_known < q->n_limit ? q->n_known : q->n_prompt, n_match = whole ? whole - 1 : 0;
+    uint32_t whole = q->n_tokens < q->n_limit ? q->n_tokens : q->n_prompt, n_match = whole ? whole - 1 : 0;
     uint32_t reused = q->eval ? 0 : kv_match(kv, &q->kv, q->token, n_match);
     /* Each of the running will want a page before long: admitting into those would only preempt at once. */
-    if (!kv_grow(kv, &q->kv, q->n_known) || kv_available(kv) < running) {
+    if (!kv_grow(kv, &q->kv, q->n_tokens) || kv_available(kv) < running) {
         kv_release(kv, &q->kv, q->token, reused);
         return false;
     }
-    q->n_fed = reused;
+    q->n_computed = reused;
     if (q->time.admit == 0) {
         q->time.admit = now;
-        q->n_reused = q->n_counted = reused < q->n_prompt ? reused : q->n_prompt;
+        q->n_reused = q->n_accounted = reused < q->n_prompt ? reused : q->n_prompt;
     }
     q->slot = (uint32_t)__builtin_ctzll(~s->slots);
     s->slots |= UINT64_C(1) << q->slot;
@@ -200,13 +200,13 @@ static void plan_waiting(struct sched *s, struct sched_group *g, struct plan *p,
         if (!prompt_rows || s->count[SEQ_RUN] == BATCH_SEQS_MAX || q->inflight || !admit(s, q, now))
             break; /* in order of arrival: nobody overtakes */
         uint32_t had = p->n_row;
-        book(p, q, prompt_rows - left_to_younger(s, q, prompt_rows), s->out_max);
+        schedule_rows(p, q, prompt_rows - reserve_for_newer(s, q, prompt_rows), s->out_max);
         prompt_rows -= p->n_row - had;
     }
 }
 
 /* Puts the sequences that sample first, those with other logits last, and gives out the rows. */
-static void arrange(struct plan *p)
+static void assign_rows(struct plan *p)
 {
     struct plan_seq sorted[BATCH_SEQS_MAX];
     uint32_t n = 0, row = 0;
@@ -237,7 +237,7 @@ bool sched_next(struct sched *s, struct plan *p, double now)
         plan_waiting(s, g, p, prompt_rows, now);
         if (p->n_seq == 0)
             continue;
-        arrange(p);
+        assign_rows(p);
         TAILQ_REMOVE(&s->groups, g, link); /* the others' turn */
         TAILQ_INSERT_TAIL(&s->groups, g, link);
         return true;
@@ -245,7 +245,7 @@ bool sched_next(struct sched *s, struct plan *p, double now)
     return false;
 }
 
-static void drop_if_done(struct sched *s, struct seq *q)
+static void free_if_drained(struct sched *s, struct seq *q)
 {
     if (q->inflight)
         return;
@@ -261,15 +261,15 @@ void sched_done(struct sched *s, const struct plan_seq *ps)
     if (ps->sample)
         q->n_pending--;
     if (q->state == SEQ_RUN)
-        kv_publish(q->group->kv, &q->kv, q->token, q->n_fed < q->n_known ? q->n_fed : q->n_known);
+        kv_publish(q->group->kv, &q->kv, q->token, q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens);
     else if (q->state == SEQ_DRAIN)
-        drop_if_done(s, q);
+        free_if_drained(s, q);
 }
 
 void sched_end(struct sched *s, struct seq *q, uint32_t n_keep)
 {
     if (q->state == SEQ_RUN)
-        let_go(s, q, n_keep);
+        release_kv(s, q, n_keep);
     seq_set_state(s, q, SEQ_DRAIN);
-    drop_if_done(s, q);
+    free_if_drained(s, q);
 }

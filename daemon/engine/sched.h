@@ -53,7 +53,7 @@ struct plan {
     uint32_t n_row, n_seq;
     uint32_t n_sample; /* the first n_sample sequences sample; their rows with logits come first */
     uint32_t n_out;
-    uint32_t n_computed; /* prompt rows that count as computed: usage's computed_tokens, summed */
+    uint32_t n_accounted; /* prompt rows that count as computed: usage's computed_tokens, summed */
     bool invariant, eval;
     struct plan_seq seq[BATCH_SEQS_MAX];
 };

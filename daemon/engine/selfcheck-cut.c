@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void cut_free(struct cut *c)
+void slice_free(struct slice *c)
 {
     if (c->w.n_part)
         c->r->be->weight_free(c->r->d, &c->w);
@@ -20,8 +20,8 @@ void cut_free(struct cut *c)
     free(c->row);
 }
 
-int cut_part(struct cut *c, const struct weight *from, uint32_t part, const uint32_t *col, uint32_t n,
-             struct hearth_err *e)
+int slice_part(struct slice *c, const struct weight *from, uint32_t part, const uint32_t *col, uint32_t n,
+               struct hearth_err *e)
 {
     const struct weight_part *p = &from->part[part];
     uint64_t row_bytes = dtype_bytes((int)p->type, from->n_in);
@@ -36,7 +36,7 @@ int cut_part(struct cut *c, const struct weight *from, uint32_t part, const uint
     return 0;
 }
 
-int cut_load(struct cut *c, const struct weight *from, struct hearth_err *e)
+int slice_load(struct slice *c, const struct weight *from, struct hearth_err *e)
 {
     c->w.role = from->role;
     c->w.n_in = from->n_in;
@@ -45,7 +45,7 @@ int cut_load(struct cut *c, const struct weight *from, struct hearth_err *e)
     return c->r->be->weight_load(c->r->d, &c->w, e);
 }
 
-int cut_vector(struct cut *c, const float *host, uint32_t n, const float **out, struct hearth_err *e)
+int slice_vector(struct slice *c, const float *host, uint32_t n, const float **out, struct hearth_err *e)
 {
     *out = NULL;
     if (!host)
@@ -56,15 +56,15 @@ int cut_vector(struct cut *c, const float *host, uint32_t n, const float **out, 
     return rc;
 }
 
-int cut_norm(struct cut *c, const struct norm *from, uint32_t n, struct norm *to, struct hearth_err *e)
+int slice_norm(struct slice *c, const struct norm *from, uint32_t n, struct norm *to, struct hearth_err *e)
 {
     *to = *from;
-    int rc = cut_vector(c, model_vector(c->r->m, from->w), n, &to->w, e);
-    return rc ? rc : cut_vector(c, model_vector(c->r->m, from->b), n, &to->b, e);
+    int rc = slice_vector(c, model_vector(c->r->m, from->w), n, &to->w, e);
+    return rc ? rc : slice_vector(c, model_vector(c->r->m, from->b), n, &to->b, e);
 }
 
-int cut_bias(struct cut *c, const float *bias, const uint32_t *const col[3], const uint32_t *first, uint32_t n,
-             const float **out, struct hearth_err *e)
+int slice_bias(struct slice *c, const float *bias, const uint32_t *const col[3], const uint32_t *first, uint32_t n,
+               const float **out, struct hearth_err *e)
 {
     const float *host = model_vector(c->r->m, bias);
     *out = NULL;
@@ -77,10 +77,10 @@ int cut_bias(struct cut *c, const float *bias, const uint32_t *const col[3], con
     for (uint32_t p = 0; p < c->w.n_part; p++)
         for (uint32_t i = 0; i < n; i++)
             v[p * n + i] = host[first[p] + col[p][i]];
-    return cut_vector(c, v, c->w.n_part * n, out, e);
+    return slice_vector(c, v, c->w.n_part * n, out, e);
 }
 
-float cut_row_size(struct cut *c, uint32_t part, uint32_t i, const float *gain)
+float slice_row_size(struct slice *c, uint32_t part, uint32_t i, const float *gain)
 {
     const struct weight_part *p = &c->w.part[part];
     uint32_t n = c->w.n_in;

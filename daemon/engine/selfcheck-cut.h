@@ -7,32 +7,32 @@
 
 #include "daemon/engine/selfcheck.h"
 
-enum { CUT_VECS = 8 };
+enum { SLICE_VECS = 8 };
 
-struct cut {
+struct slice {
     struct reference *r;
-    struct weight w;      /* of the rows taken */
-    uint8_t *bytes[3];    /* of its parts */
-    float *row;           /* room for one row */
-    float *vec[CUT_VECS]; /* on the reference's device */
+    struct weight w;        /* of the rows taken */
+    uint8_t *bytes[3];      /* of its parts */
+    float *row;             /* room for one row */
+    float *vec[SLICE_VECS]; /* on the reference's device */
     uint32_t n_vec;
-    float *host[CUT_VECS]; /* vectors that were cut */
+    float *host[SLICE_VECS]; /* vectors that were cut */
     uint32_t n_host;
 };
 
 /* Takes rows col[0..n) of a part of `from` as the next part. */
-int cut_part(struct cut *c, const struct weight *from, uint32_t part, const uint32_t *col, uint32_t n,
-             struct hearth_err *e);
+int slice_part(struct slice *c, const struct weight *from, uint32_t part, const uint32_t *col, uint32_t n,
+               struct hearth_err *e);
 /* Gives what was taken to the reference. */
-int cut_load(struct cut *c, const struct weight *from, struct hearth_err *e);
+int slice_load(struct slice *c, const struct weight *from, struct hearth_err *e);
 /* A vector of the model's device, by the model's own copy; NULL stays NULL. */
-int cut_vector(struct cut *c, const float *host, uint32_t n, const float **out, struct hearth_err *e);
-int cut_norm(struct cut *c, const struct norm *from, uint32_t n, struct norm *to, struct hearth_err *e);
+int slice_vector(struct slice *c, const float *host, uint32_t n, const float **out, struct hearth_err *e);
+int slice_norm(struct slice *c, const struct norm *from, uint32_t n, struct norm *to, struct hearth_err *e);
 /* The columns col[p][0..n) of each part p's bias, which begins at first[p]. */
-int cut_bias(struct cut *c, const float *bias, const uint32_t *const col[3], const uint32_t *first, uint32_t n,
-             const float **out, struct hearth_err *e);
+int slice_bias(struct slice *c, const float *bias, const uint32_t *const col[3], const uint32_t *first, uint32_t n,
+               const float **out, struct hearth_err *e);
 /* How large the sum is that gives row i of a part, for inputs of mean square 1 times `gain` (NULL: 1). */
-float cut_row_size(struct cut *c, uint32_t part, uint32_t i, const float *gain);
-void cut_free(struct cut *c);
+float slice_row_size(struct slice *c, uint32_t part, uint32_t i, const float *gain);
+void slice_free(struct slice *c);
 
 #endif

@@ -67,7 +67,7 @@ static void note(struct device *d, const struct check_op *op)
         if (same_op(&l->op[i], op))
             return;
     if (l->n == SELFCHECK_OPS) {
-        l->too_many = true;
+        l->overflow = true;
         return;
     }
     struct check_op *new = &l->op[l->n++];

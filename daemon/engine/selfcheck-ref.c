@@ -19,9 +19,9 @@ static uint32_t hashed(uint32_t x)
     return x ^ x >> 16;
 }
 
-void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t made)
+void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t input_id)
 {
-    uint32_t seed = hashed(op << 16 | (uint32_t)a << 8 | (made + 1));
+    uint32_t seed = hashed(op << 16 | (uint32_t)a << 8 | (input_id + 1));
     /* Queries are large enough for attention to have peaks, the residual stream small enough not to hide a product. */
     float unit = a == ACT_Q ? 8.0f / 1024 : 1.0f / 1024;
     for (uint32_t i = 0; i < n; i++)
@@ -80,14 +80,14 @@ static int move(struct check_pages *p, const struct backend *be, struct device *
     return ticket ? be->kv_move_wait(d, ticket, e) : be->sync(d, e);
 }
 
-int pages_put(struct check_pages *p, const struct backend *be, struct device *d, const uint8_t *from,
-              struct hearth_err *e)
+int pages_upload(struct check_pages *p, const struct backend *be, struct device *d, const uint8_t *from,
+                 struct hearth_err *e)
 {
     memcpy(p->room, from, p->bytes);
     return move(p, be, d, true, e);
 }
 
-int pages_get(struct check_pages *p, const struct backend *be, struct device *d, uint8_t *to, struct hearth_err *e)
+int pages_download(struct check_pages *p, const struct backend *be, struct device *d, uint8_t *to, struct hearth_err *e)
 {
     int rc = move(p, be, d, false, e);
     if (!rc)
@@ -158,7 +158,7 @@ static int write_input(struct reference *r, const struct check_batch *b, uint32_
     float *v = malloc((size_t)n * sizeof *v);
     int rc = v ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for an activation of %u", n);
     for (uint32_t row = 0; row < b->n && !rc; row++) {
-        check_input(v, n, i, a, b->made[row]);
+        check_input(v, n, i, a, b->input_id[row]);
         rc = r->be->act_write(r->d, a, row, 1, v, e);
     }
     free(v);
@@ -224,7 +224,7 @@ static int run_qkv(struct reference *r, const struct check_op *op, uint32_t i, c
     struct op_qkv mine = *q;
     struct norm q_norm, k_norm;
     struct rope rope;
-    struct cut c = {.r = r};
+    struct slice c = {.r = r};
     int rc = 0;
     head[0] = hashed(i * 8 + b->n) % q->n_head;
     head[1] = hashed(i * 8 + b->n + 64) % q->n_kv;
@@ -235,24 +235,24 @@ static int run_qkv(struct reference *r, const struct check_op *op, uint32_t i, c
         for (uint32_t k = 0; k < n; k++)
             out[p].col[k] = head[p] * n + k;
         cols[p] = out[p].col;
-        rc = cut_part(&c, q->w, p, out[p].col, n, e);
+        rc = slice_part(&c, q->w, p, out[p].col, n, e);
     }
     mine.layer = 0;
     mine.n_head = mine.n_kv = 1;
     mine.w = &c.w;
-    if (rc || (rc = cut_load(&c, q->w, e)) || (rc = cut_norm(&c, &q->norm, q->w->n_in, &mine.norm, e)) ||
-        (rc = cut_bias(&c, q->bias, cols, first, n, &mine.bias, e)))
+    if (rc || (rc = slice_load(&c, q->w, e)) || (rc = slice_norm(&c, &q->norm, q->w->n_in, &mine.norm, e)) ||
+        (rc = slice_bias(&c, q->bias, cols, first, n, &mine.bias, e)))
         goto out;
-    if (q->q_norm && (rc = cut_norm(&c, q->q_norm, n, &q_norm, e)))
+    if (q->q_norm && (rc = slice_norm(&c, q->q_norm, n, &q_norm, e)))
         goto out;
-    if (q->k_norm && (rc = cut_norm(&c, q->k_norm, n, &k_norm, e)))
+    if (q->k_norm && (rc = slice_norm(&c, q->k_norm, n, &k_norm, e)))
         goto out;
     mine.q_norm = q->q_norm ? &q_norm : NULL;
     mine.k_norm = q->k_norm ? &k_norm : NULL;
     if (q->rope) {
         rope = *q->rope;
         mine.rope = &rope;
-        if ((rc = cut_vector(&c, model_vector(r->m, q->rope->inv_freq), rope.n_rot / 2, &rope.inv_freq, e)))
+        if ((rc = slice_vector(&c, model_vector(r->m, q->rope->inv_freq), rope.n_rot / 2, &rope.inv_freq, e)))
             goto out;
     }
     begin(r, b);
@@ -261,7 +261,7 @@ static int run_qkv(struct reference *r, const struct check_op *op, uint32_t i, c
         rc = r->be->act_read(r->d, ACT_Q, 0, b->n, out[0].want, e);
     }
     int ended = end(r, NULL, 0, rc ? NULL : e);
-    if (rc || (rc = ended) || (rc = pages_get(&r->pool, r->be, r->d, r->page, e)))
+    if (rc || (rc = ended) || (rc = pages_download(&r->pool, r->be, r->d, r->page, e)))
         goto out;
     read_rows(&r->desc, r->page, 0, false, 0, b, out[1].want);
     read_rows(&r->desc, r->page, 0, true, 0, b, out[2].want);
@@ -270,14 +270,14 @@ static int run_qkv(struct reference *r, const struct check_op *op, uint32_t i, c
         const struct norm *after = p == 0 ? q->q_norm : p == 1 ? q->k_norm : NULL;
         const float *gain = after ? model_vector(r->m, after->w) : NULL;
         for (uint32_t k = 0; k < n; k++) /* after a norm of its own a head's columns are of the size of its weights */
-            most = fmaxf(most, after ? fabsf(gain[k]) : cut_row_size(&c, p, k, model_vector(r->m, q->norm.w)));
+            most = fmaxf(most, after ? fabsf(gain[k]) : slice_row_size(&c, p, k, model_vector(r->m, q->norm.w)));
         for (size_t k = 0; k < (size_t)b->n * n; k++)
             out[p].scale[k] = most;
         for (uint32_t k = 0; k < n && p; k++)
             out[p].col[k] = k; /* a page has the head by itself */
     }
 out:
-    cut_free(&c);
+    slice_free(&c);
     return rc;
 }
 
@@ -296,13 +296,13 @@ static int run_attend(struct reference *r, const struct check_op *op, uint32_t i
                    head_bytes);
     float *q = calloc(width, sizeof *q), *in = malloc(d_q * sizeof *in);
     int rc = q && in ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for queries");
-    if (rc || (rc = expect_new(x, b->n, n, e)) || (rc = pages_put(&r->pool, r->be, r->d, r->page, e)))
+    if (rc || (rc = expect_new(x, b->n, n, e)) || (rc = pages_upload(&r->pool, r->be, r->d, r->page, e)))
         goto out;
     mine.layer = 0;
     mine.n_head = mine.n_kv = 1;
     begin(r, b);
     for (uint32_t row = 0; row < b->n && !rc; row++) {
-        check_input(in, d_q, i, ACT_Q, b->made[row]);
+        check_input(in, d_q, i, ACT_Q, b->input_id[row]);
         memcpy(q, in + head * n, n * sizeof *q);
         rc = r->be->act_write(r->d, ACT_Q, row, 1, q, e);
     }
@@ -330,7 +330,7 @@ static int run_proj(struct reference *r, const struct check_op *op, uint32_t i, 
     uint32_t n = few ? SELFCHECK_ROWS : w->n_out, zero = 0;
     struct op_proj mine = op->proj;
     struct norm post;
-    struct cut c = {.r = r};
+    struct slice c = {.r = r};
     float *in = malloc(w->n_out * sizeof *in), *some = calloc(n, sizeof *some);
     /* A residual stream as narrow as the sample is what an embedding of that width makes. */
     struct weight narrow = {.role = WEIGHT_EMBED, .n_in = n, .n_out = 1, .n_part = 1, .part = {{DT_F32, 1, some}}};
@@ -341,9 +341,9 @@ static int run_proj(struct reference *r, const struct check_op *op, uint32_t i, 
         goto out;
     sample_columns(x->col, n, w->n_out, i, b->n);
     mine.w = &c.w;
-    if ((rc = cut_part(&c, w, 0, x->col, n, e)) || (rc = cut_load(&c, w, e)) ||
-        (rc = cut_bias(&c, op->proj.bias, (const uint32_t *const[3]){x->col}, &zero, n, &mine.bias, e)) ||
-        (mine.post_norm && (rc = cut_norm(&c, op->proj.post_norm, n, &post, e))) ||
+    if ((rc = slice_part(&c, w, 0, x->col, n, e)) || (rc = slice_load(&c, w, e)) ||
+        (rc = slice_bias(&c, op->proj.bias, (const uint32_t *const[3]){x->col}, &zero, n, &mine.bias, e)) ||
+        (mine.post_norm && (rc = slice_norm(&c, op->proj.post_norm, n, &post, e))) ||
         (rc = r->be->weight_load(r->d, &narrow, e)))
         goto out;
     if (mine.post_norm)
@@ -352,7 +352,7 @@ static int run_proj(struct reference *r, const struct check_op *op, uint32_t i, 
     r->be->embed(r->d, &(struct op_embed){.w = &narrow, .scale = 1});
     rc = write_input(r, b, i, mine.in, w->n_in, e);
     for (uint32_t row = 0; row < b->n && !rc; row++) {
-        check_input(in, w->n_out, i, ACT_X, b->made[row]);
+        check_input(in, w->n_out, i, ACT_X, b->input_id[row]);
         for (uint32_t k = 0; k < n; k++)
             some[k] = in[x->col[k]];
         rc = r->be->act_write(r->d, ACT_X, row, 1, some, e);
@@ -367,13 +367,13 @@ static int run_proj(struct reference *r, const struct check_op *op, uint32_t i, 
         goto out;
     for (uint32_t k = 0; k < n; k++) {
         float size =
-            mine.post_norm ? fabsf(model_vector(r->m, op->proj.post_norm->w)[k]) : cut_row_size(&c, 0, k, NULL);
+            mine.post_norm ? fabsf(model_vector(r->m, op->proj.post_norm->w)[k]) : slice_row_size(&c, 0, k, NULL);
         for (uint32_t row = 0; row < b->n; row++)
             x->scale[row * n + k] = size;
     }
     x->exact = true;
 out:
-    cut_free(&c);
+    slice_free(&c);
     free(in);
     free(some);
     return rc;
@@ -385,16 +385,16 @@ static int run_ffn_up(struct reference *r, const struct check_op *op, uint32_t i
     const struct weight *w = op->ffn_up.w;
     uint32_t d_ff = w->part[0].n_out, n = d_ff < SELFCHECK_ROWS ? d_ff : SELFCHECK_ROWS, first[2] = {0, d_ff};
     struct op_ffn_up mine = op->ffn_up;
-    struct cut c = {.r = r};
+    struct slice c = {.r = r};
     int rc = expect_new(x, b->n, n, e);
     if (rc)
         return rc;
     sample_columns(x->col, n, d_ff, i, b->n);
     for (uint32_t p = 0; p < w->n_part && !rc; p++)
-        rc = cut_part(&c, w, p, x->col, n, e);
+        rc = slice_part(&c, w, p, x->col, n, e);
     mine.w = &c.w;
-    if (rc || (rc = cut_load(&c, w, e)) || (rc = cut_norm(&c, &mine.norm, w->n_in, &mine.norm, e)) ||
-        (rc = cut_bias(&c, op->ffn_up.bias, (const uint32_t *const[3]){x->col, x->col}, first, n, &mine.bias, e)))
+    if (rc || (rc = slice_load(&c, w, e)) || (rc = slice_norm(&c, &mine.norm, w->n_in, &mine.norm, e)) ||
+        (rc = slice_bias(&c, op->ffn_up.bias, (const uint32_t *const[3]){x->col, x->col}, first, n, &mine.bias, e)))
         goto out;
     begin(r, b);
     if (!(rc = write_input(r, b, i, ACT_X, w->n_in, e))) {
@@ -408,12 +408,12 @@ static int run_ffn_up(struct reference *r, const struct check_op *op, uint32_t i
     for (uint32_t k = 0; k < n; k++) {
         float size = 2;
         for (uint32_t p = 0; p < w->n_part; p++)
-            size *= cut_row_size(&c, p, k, gain) + (bias ? fabsf(bias[first[p] + x->col[k]]) : 0);
+            size *= slice_row_size(&c, p, k, gain) + (bias ? fabsf(bias[first[p] + x->col[k]]) : 0);
         for (uint32_t row = 0; row < b->n; row++)
             x->scale[row * n + k] = size;
     }
 out:
-    cut_free(&c);
+    slice_free(&c);
     return rc;
 }
 
@@ -423,14 +423,14 @@ static int run_head(struct reference *r, const struct check_op *op, uint32_t i, 
     const struct weight *w = op->head.w;
     uint32_t n = w->n_out < SELFCHECK_ROWS ? w->n_out : SELFCHECK_ROWS;
     struct op_head mine = op->head;
-    struct cut c = {.r = r};
+    struct slice c = {.r = r};
     int rc = expect_new(x, b->n, n, e);
     if (rc)
         return rc;
     sample_columns(x->col, n, w->n_out, i, b->n);
     mine.w = &c.w;
-    if ((rc = cut_part(&c, w, 0, x->col, n, e)) || (rc = cut_load(&c, w, e)) ||
-        (rc = cut_norm(&c, &mine.norm, w->n_in, &mine.norm, e)))
+    if ((rc = slice_part(&c, w, 0, x->col, n, e)) || (rc = slice_load(&c, w, e)) ||
+        (rc = slice_norm(&c, &mine.norm, w->n_in, &mine.norm, e)))
         goto out;
     begin(r, b);
     if (!(rc = write_input(r, b, i, ACT_X, w->n_in, e))) {
@@ -441,12 +441,12 @@ static int run_head(struct reference *r, const struct check_op *op, uint32_t i, 
     if (rc || (rc = ended))
         goto out;
     for (uint32_t k = 0; k < n; k++) {
-        float size = fabsf(mine.scale) * cut_row_size(&c, 0, k, model_vector(r->m, op->head.norm.w));
+        float size = fabsf(mine.scale) * slice_row_size(&c, 0, k, model_vector(r->m, op->head.norm.w));
         for (uint32_t row = 0; row < b->n; row++)
             x->scale[row * n + k] = size;
     }
 out:
-    cut_free(&c);
+    slice_free(&c);
     return rc;
 }
 

@@ -64,12 +64,13 @@ static void __attribute__((format(printf, 2, 3))) found(struct check *c, const c
 
 /* --- set-up ---------------------------------------------------------------------------------------------- */
 
-static void make_row(struct check *c, struct check_batch *b, uint32_t seq, uint32_t pos, uint32_t made, int32_t token)
+static void make_row(struct check *c, struct check_batch *b, uint32_t seq, uint32_t pos, uint32_t input_id,
+                     int32_t token)
 {
     static const uint32_t first_page[CHECK_SEQS] = {0, 18, 20};
     uint32_t row = b->n++;
     b->seq[row] = seq;
-    b->made[row] = made;
+    b->input_id[row] = input_id;
     b->pos[row] = pos < c->m->hp.n_ctx ? pos : c->m->hp.n_ctx - 1;
     b->token[row] = token;
     for (uint32_t p = 0; p <= b->pos[row] / KV_PAGE; p++)
@@ -121,7 +122,7 @@ static int make_kv(struct check *c, enum dtype type, struct hearth_err *e)
         rc = pages_open(&c->pool, c->be, c->d, &c->desc, e);
     }
     free(v);
-    return rc ? rc : pages_put(&c->pool, c->be, c->d, c->fill, e);
+    return rc ? rc : pages_upload(&c->pool, c->be, c->d, c->fill, e);
 }
 
 static void check_fini(struct check *c)
@@ -172,11 +173,11 @@ static int write_inputs(struct check *c, uint32_t i, const struct check_batch *b
     int rc = 0;
     for (uint32_t row = 0; row < b->n && !rc && op->kind != OP_EMBED; row++) {
         uint32_t n = op->kind == OP_ATTEND ? ops_width(op) : op->kind == OP_PROJ ? w->n_out : w->n_in;
-        check_input(room, n, i, in[op->kind], b->made[row]);
+        check_input(room, n, i, in[op->kind], b->input_id[row]);
         rc = c->be->act_write(c->d, in[op->kind], row, 1, room, e);
         if (rc || op->kind != OP_PROJ)
             continue;
-        check_input(room, w->n_in, i, op->proj.in, b->made[row]);
+        check_input(room, w->n_in, i, op->proj.in, b->input_id[row]);
         rc = c->be->act_write(c->d, op->proj.in, row, 1, room, e);
     }
     return rc;
@@ -291,7 +292,7 @@ static int check_op(struct check *c, uint32_t i, uint32_t batch, struct hearth_e
     struct check_job *j = &c->job[i * BATCHES + batch];
     char what[96];
     ops_describe(op, what);
-    if (j->later)
+    if (j->deferred)
         j->rc = reference_run(c->ref, op, i, b, c->now, &c->desc, j->want, j->head, &j->err);
     if (j->rc) {
         *e = j->err;
@@ -418,7 +419,7 @@ static int check_copies(struct check *c, struct hearth_err *e)
     memset(c->fill + spare[1] * c->page_bytes, 0, c->page_bytes);
     int rc = c->be->sync(c->d, e);
     if (!rc)
-        rc = pages_get(&c->pool, c->be, c->d, c->now, e);
+        rc = pages_download(&c->pool, c->be, c->d, c->now, e);
     c->device_ms += now_ms() - begun;
     for (uint32_t p = 0; p < CHECK_PAGES && !rc; p++)
         if (memcmp(c->now + p * c->page_bytes, c->fill + p * c->page_bytes, c->page_bytes))
@@ -432,7 +433,7 @@ static int run(struct check *c, struct hearth_err *e)
     double begun = now_ms();
     for (uint32_t batch = 0; batch < BATCHES && !rc; batch++)
         rc = run_ops(c, batch, e);
-    if (rc || (rc = pages_get(&c->pool, c->be, c->d, c->now, e)))
+    if (rc || (rc = pages_download(&c->pool, c->be, c->d, c->now, e)))
         return rc;
     c->device_ms += now_ms() - begun;
     c->ref = jobs_end(c->jobs);
@@ -450,7 +451,7 @@ static int run(struct check *c, struct hearth_err *e)
                   c->m->hp.type, k, (double)c->logits[0][k], (double)c->logits[1][c->m->hp.n_vocab + k]);
             break;
         }
-    if ((rc = pages_get(&c->pool, c->be, c->d, c->now, e)))
+    if ((rc = pages_download(&c->pool, c->be, c->d, c->now, e)))
         return rc;
     return check_copies(c, e);
 }
@@ -474,12 +475,12 @@ int selfcheck_run(const struct model *m, const struct backend *ref, const struct
     c->tol = info.gpu ? &of_gpu : &of_cpu;
     ops_collect(&mine, &c->list);
     make_batches(c);
-    int rc = c->list.too_many ? err_set(e, HEARTH_EUNSUPPORTED, "more than %d different ops", SELFCHECK_OPS) : 0;
+    int rc = c->list.overflow ? err_set(e, HEARTH_EUNSUPPORTED, "more than %d different ops", SELFCHECK_OPS) : 0;
     for (uint32_t i = 0; i < c->list.n * BATCHES; i++)
         c->job[i] = (struct check_job){.op = &c->list.op[i / BATCHES],
                                        .i = i / BATCHES,
                                        .b = &c->batch[i % BATCHES],
-                                       .later = c->list.op[i / BATCHES].kind == OP_ATTEND};
+                                       .deferred = c->list.op[i / BATCHES].kind == OP_ATTEND};
     if (!rc)
         rc = jobs_begin(&c->jobs, &mine, ref, params, info.kv_type, c->job, c->list.n * BATCHES, e);
     double opened = now_ms();

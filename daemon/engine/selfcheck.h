@@ -60,7 +60,7 @@ struct check_op {
 struct op_list {
     struct check_op op[SELFCHECK_OPS];
     uint32_t n, n_layer; /* layers of KV that they use: a qkv of another kind appends to another one */
-    bool too_many;
+    bool overflow;
 };
 
 /* The different ops of a model, in the order of their first use. They point into *m. */
@@ -82,14 +82,14 @@ enum { CHECK_SEQS = 3, CHECK_ROWS = 5, CHECK_PAGES = 23 /* a prime: every stride
 struct check_batch {
     bool prompt; /* several rows of a sequence: the device may compute them in another way */
     uint32_t n;
-    uint32_t seq[CHECK_ROWS];  /* whose; rows of one sequence follow one another */
-    uint32_t made[CHECK_ROWS]; /* which inputs are made up for it: as many as there are rows of their own */
+    uint32_t seq[CHECK_ROWS];      /* whose; rows of one sequence follow one another */
+    uint32_t input_id[CHECK_ROWS]; /* which inputs are made up for it: as many as there are rows of their own */
     uint32_t pos[CHECK_ROWS];
     int32_t token[CHECK_ROWS];
     uint32_t pages[CHECK_ROWS][CHECK_PAGES];
 };
 /* An op's made-up input, one of many: multiples of 2^-10 up to 1, which fp16 holds exactly. */
-void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t made);
+void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t input_id);
 
 /* What the reference says some columns of an op's results are. */
 struct expect {
@@ -111,9 +111,10 @@ int pages_open(struct check_pages *p, const struct backend *be, struct device *d
                struct hearth_err *e);
 void pages_close(struct check_pages *p, const struct backend *be, struct device *d);
 /* All pages, no step being under way. */
-int pages_put(struct check_pages *p, const struct backend *be, struct device *d, const uint8_t *from,
-              struct hearth_err *e);
-int pages_get(struct check_pages *p, const struct backend *be, struct device *d, uint8_t *to, struct hearth_err *e);
+int pages_upload(struct check_pages *p, const struct backend *be, struct device *d, const uint8_t *from,
+                 struct hearth_err *e);
+int pages_download(struct check_pages *p, const struct backend *be, struct device *d, uint8_t *to,
+                   struct hearth_err *e);
 
 struct reference {
     const struct model *m;
@@ -148,7 +149,7 @@ struct check_job {
     const struct check_op *op;
     uint32_t i; /* its number */
     const struct check_batch *b;
-    bool later; /* left out: it wants what the device has done */
+    bool deferred; /* left out: it wants what the device has done */
     struct expect want[3];
     uint32_t head[3];
     int rc;

@@ -20,7 +20,7 @@ struct seq *seq_new(const int32_t *token, uint32_t n, uint32_t n_token)
     }
     if (n)
         memcpy(q->token, token, n * sizeof *token);
-    q->n_known = n;
+    q->n_tokens = n;
     return q;
 }
 
@@ -38,8 +38,8 @@ void seq_free(struct seq *q)
 
 void seq_push_token(struct seq *q, int32_t token)
 {
-    assert(q->n_known < q->cap_token);
-    q->token[q->n_known++] = token;
+    assert(q->n_tokens < q->cap_token);
+    q->token[q->n_tokens++] = token;
 }
 
 void seq_set_state(struct sched *s, struct seq *q, enum seq_state state)

@@ -4,8 +4,8 @@
  * The loop thread makes one for every request and gives it to the device thread (engine_submit), which frees it.
  * A state is a list, and seq_set_state() is the only one that moves sequences between lists.
  *
- * The timeline is token[0..n_known), then n_pending tokens that steps in flight are sampling: the device knows those
- * already and feeds them to itself, the host does not yet. KV of [0, n_fed) is computed or on its way.
+ * The timeline is token[0..n_tokens), then n_pending tokens that steps in flight are sampling: the device knows those
+ * already and feeds them to itself, the host does not yet. KV of [0, n_computed) is computed or on its way.
  */
 #ifndef HEARTH_ENGINE_SEQ_H
 #define HEARTH_ENGINE_SEQ_H
@@ -36,7 +36,7 @@ struct seq {
     /* The request: set by the loop thread, constant after submission. */
     uint64_t id;
     void *owner; /* the loop's; given back in events, never looked into */
-    struct resident *model;
+    struct model_entry *model;
     int64_t uid;
     uint32_t n_prompt; /* tokens before the stream's first */
     uint32_t n_limit;  /* length of the timeline at which it ends; the pool's size may lower it */
@@ -53,18 +53,18 @@ struct seq {
     TAILQ_ENTRY(seq) link;
     struct sched_group *group;
     uint64_t arrival; /* rank: the older goes first */
-    int32_t *token;   /* [n_known], owned */
-    uint32_t n_known, cap_token;
+    int32_t *token;   /* [n_tokens], owned */
+    uint32_t n_tokens, cap_token;
     uint32_t n_pending;
-    uint32_t n_fed;
-    uint32_t n_counted;                  /* prompt tokens [n_reused, n_counted) were counted as computed */
+    uint32_t n_computed;
+    uint32_t n_accounted;                /* prompt tokens [n_reused, n_accounted) were counted as computed */
     uint32_t n_reused;                   /* at first admission */
     uint32_t restored_from, restored_to; /* tokens whose KV came back from host memory or a file for it */
     double tier_since;                   /* the tiers have had it since */
     uint32_t inflight;                   /* entries in steps under way */
     uint32_t slot;                       /* SEQ_RUN only */
     bool slot_set;                       /* the device knows the slot's parameters */
-    bool told;                           /* its admission was announced */
+    bool admit_notified;                 /* its admission was announced */
     struct hearth_err slot_err;          /* code 0, or why the device did not take them: it ends with its next token */
     struct kv_table kv;
     struct seq_times time;
@@ -81,7 +81,7 @@ void seq_push_token(struct seq *q, int32_t token);
 /* The timeline's length, tokens in flight included. */
 static inline uint32_t seq_len(const struct seq *q)
 {
-    return q->n_known + q->n_pending;
+    return q->n_tokens + q->n_pending;
 }
 
 struct sched;

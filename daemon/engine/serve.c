@@ -9,34 +9,35 @@
 #include <string.h>
 #include <unistd.h>
 
-void serve_error(struct server *s, uint32_t rpc_id, const struct hearth_err *err)
+void serve_error(struct rpc_server *s, uint32_t rpc_id, const struct hearth_err *err)
 {
     struct hearth_err e;
-    if (wire_pack_error(link_out(s->link), rpc_id, err->code, err->msg, &e)) {
+    if (wire_pack_error(frame_conn_out(s->conn), rpc_id, err->code, err->msg, &e)) {
         fprintf(stderr, "hearth-engine: cannot answer: %s\n", e.msg);
-        link_stop(s->link); /* silence would be worse: hearthd waits for the answer */
+        frame_conn_stop(s->conn); /* silence would be worse: hearthd waits for the answer */
     }
 }
 
-enum { WATCH_SECONDS = 1 }; /* from one look at the device to the next, while somebody waits for it */
+enum { WATCHDOG_SECONDS = 1 }; /* from one look at the device to the next, while somebody waits for it */
 
-void serve_result(struct server *s, uint32_t rpc_id, const struct wire_method *m, const void *result)
+void serve_result(struct rpc_server *s, uint32_t rpc_id, const struct wire_method *m, const void *result)
 {
     struct hearth_err e;
-    if (wire_pack_result(link_out(s->link), rpc_id, m, result, &e))
+    if (wire_pack_result(frame_conn_out(s->conn), rpc_id, m, result, &e))
         serve_error(s, rpc_id, &e);
 }
 
-void serve_event(struct server *s, const struct wire_method *m, const void *body)
+void serve_event(struct rpc_server *s, const struct wire_method *m, const void *body)
 {
     struct hearth_err e;
-    if (wire_pack_event(link_out(s->link), m, body, NULL, NULL, &e)) {
+    if (wire_pack_event(frame_conn_out(s->conn), m, body, NULL, NULL, &e)) {
         fprintf(stderr, "hearth-engine: cannot send %s: %s\n", m->name, e.msg);
         _exit(EXIT_FAILURE); /* a stream with a hole in it is none: the next engine goes on where this one was heard */
     }
 }
 
-struct request *request_new(struct server *s, uint32_t rpc_id, const struct wire_method *m, struct resident *model)
+struct request *request_new(struct rpc_server *s, uint32_t rpc_id, const struct wire_method *m,
+                            struct model_entry *model)
 {
     struct request *r = calloc(1, sizeof *r);
     if (!r)
@@ -45,11 +46,11 @@ struct request *request_new(struct server *s, uint32_t rpc_id, const struct wire
     r->method = m;
     r->model = model;
     TAILQ_INSERT_TAIL(&s->requests, r, link);
-    link_tick_in(s->link, WATCH_SECONDS);
+    frame_conn_tick_in(s->conn, WATCHDOG_SECONDS);
     return r;
 }
 
-void request_free(struct server *s, struct request *r)
+void request_free(struct rpc_server *s, struct request *r)
 {
     TAILQ_REMOVE(&s->requests, r, link);
     models_put(&s->models, r->model);
@@ -65,10 +66,10 @@ void request_free(struct server *s, struct request *r)
  * A handler answers, or leaves a request behind that will be, and returns 0; else the error is the answer.
  * `msg` is freed after the call unless *taken is set.
  */
-typedef int handler(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+typedef int handler(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                     struct hearth_err *e);
 
-static int on_hello(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+static int on_hello(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                     struct hearth_err *e)
 {
     const struct wire_engine_hello *hello = msg;
@@ -81,14 +82,14 @@ static int on_hello(struct server *s, uint32_t id, const struct wire_method *m, 
     return 0;
 }
 
-static int on_generate(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+static int on_generate(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                        struct hearth_err *e)
 {
     (void)m;
     return generate_begin(s, id, msg, taken, e);
 }
 
-static int on_cancel(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+static int on_cancel(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                      struct hearth_err *e)
 {
     (void)taken, (void)e;
@@ -97,10 +98,10 @@ static int on_cancel(struct server *s, uint32_t id, const struct wire_method *m,
     return 0;
 }
 
-static int load_or_unload(struct server *s, uint32_t id, const struct wire_method *m, const char *path, bool load,
-                          struct hearth_err *e)
+static int request_load(struct rpc_server *s, uint32_t id, const struct wire_method *m, const char *path, bool load,
+                        struct hearth_err *e)
 {
-    struct resident *model;
+    struct model_entry *model;
     struct hearth_err ignored;
     int rc = models_get(&s->models, path, &model, e);
     if (rc)
@@ -116,24 +117,24 @@ static int load_or_unload(struct server *s, uint32_t id, const struct wire_metho
     return 0;
 }
 
-static int on_load(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+static int on_load(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                    struct hearth_err *e)
 {
     (void)taken;
-    return load_or_unload(s, id, m, ((struct wire_engine_path *)msg)->path, true, e);
+    return request_load(s, id, m, ((struct wire_engine_path *)msg)->path, true, e);
 }
 
-static int on_unload(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+static int on_unload(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                      struct hearth_err *e)
 {
     (void)taken;
-    return load_or_unload(s, id, m, ((struct wire_engine_path *)msg)->path, false, e);
+    return request_load(s, id, m, ((struct wire_engine_path *)msg)->path, false, e);
 }
 
-static int on_model(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+static int on_model(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                     struct hearth_err *e)
 {
-    struct resident *model;
+    struct model_entry *model;
     struct hearth_err ignored;
     struct gguf_str arch = {"", 0};
     char arch_name[64], weights[KV_DIGEST], tokenizer[KV_DIGEST];
@@ -141,7 +142,7 @@ static int on_model(struct server *s, uint32_t id, const struct wire_method *m, 
     int rc = models_get(&s->models, ((struct wire_engine_path *)msg)->path, &model, e);
     if (rc)
         return rc;
-    if ((rc = kv_print_digests(model->gguf, weights, tokenizer, e))) {
+    if ((rc = kv_fingerprint_digests(model->gguf, weights, tokenizer, e))) {
         models_put(&s->models, model);
         return rc;
     }
@@ -210,7 +211,7 @@ static const char *where(bool gpu)
 }
 
 /* When the model is unloaded, on the wall's clock; 0: it is in use, or stays. */
-static double expires(const struct resident *m)
+static double expires(const struct model_entry *m)
 {
     double at = atomic_load(&m->unload_at);
     struct timespec wall;
@@ -218,11 +219,11 @@ static double expires(const struct resident *m)
     return at > 0 ? (double)wall.tv_sec + 1e-9 * (double)wall.tv_nsec + at - engine_now() : 0;
 }
 
-static int on_status(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+static int on_status(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                      struct hearth_err *e)
 {
     const struct engine_counters *c = engine_counters(s->engine);
-    const struct resident *model;
+    const struct model_entry *model;
     size_t n = 0;
     (void)msg, (void)taken;
     struct wire_loaded_model *rows = calloc(s->models.n + 1, sizeof *rows);
@@ -274,7 +275,7 @@ static int on_status(struct server *s, uint32_t id, const struct wire_method *m,
 }
 
 /* A model held for its vocabulary only. */
-static int get_vocab(struct server *s, const char *path, struct resident **out, struct hearth_err *e)
+static int get_vocab(struct rpc_server *s, const char *path, struct model_entry **out, struct hearth_err *e)
 {
     int rc = models_get(&s->models, path, out, e);
     if (!rc && (rc = models_vocab(*out, e)))
@@ -282,11 +283,11 @@ static int get_vocab(struct server *s, const char *path, struct resident **out, 
     return rc;
 }
 
-static int on_tokenize(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+static int on_tokenize(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                        struct hearth_err *e)
 {
     const struct wire_tokenize *t = msg;
-    struct resident *model;
+    struct model_entry *model;
     struct ids ids = {0};
     (void)taken;
     int rc = get_vocab(s, t->model, &model, e);
@@ -319,11 +320,11 @@ static int detokenize(const struct vocab *v, struct wire_ids ids, char **out, si
     return 0;
 }
 
-static int on_detokenize(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+static int on_detokenize(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                          struct hearth_err *e)
 {
     const struct wire_detokenize *d = msg;
-    struct resident *model;
+    struct model_entry *model;
     struct text text = {0};
     char *bytes = NULL, *all = NULL;
     const char *part;
@@ -354,14 +355,14 @@ out:
     return rc;
 }
 
-static int on_eval(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+static int on_eval(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                    struct hearth_err *e)
 {
     (void)m, (void)taken;
     return eval_begin(s, id, msg, e);
 }
 
-static int on_kv_gone(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+static int on_kv_gone(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                       struct hearth_err *e)
 {
     const char *name = ((struct wire_engine_kv_gone *)msg)->file;
@@ -370,12 +371,12 @@ static int on_kv_gone(struct server *s, uint32_t id, const struct wire_method *m
     if (strlen(name) >= sizeof file)
         return err_set(e, HEARTH_EPARAMS, "file: \"%.80s\" is not the name of a KV file", name);
     strcpy(file, name);
-    engine_kv_gone(s->engine, file);
+    engine_kv_evicted(s->engine, file);
     serve_result(s, id, m, &(struct wire_empty){0});
     return 0;
 }
 
-static int on_shutdown(struct server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+static int on_shutdown(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                        struct hearth_err *e)
 {
     static const double finish_seconds = 2; /* hearthd's own patience is a little more */
@@ -396,7 +397,7 @@ static handler *const handlers[WIRE_METHODS] = {
     [WIRE_ENGINE_EVAL] = on_eval,     [WIRE_ENGINE_KV_GONE] = on_kv_gone,   [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
 };
 
-static int dispatch(struct server *s, const struct wire_frame *f, struct hearth_err *e)
+static int dispatch(struct rpc_server *s, const struct wire_frame *f, struct hearth_err *e)
 {
     void *msg;
     bool taken = false;
@@ -417,7 +418,7 @@ static int dispatch(struct server *s, const struct wire_frame *f, struct hearth_
 
 static void on_frame(void *arg, const uint8_t *data, size_t len)
 {
-    struct server *s = arg;
+    struct rpc_server *s = arg;
     struct wire_frame f = {0};
     struct hearth_err err;
     int rc = wire_frame_open(&f, data, len, &err);
@@ -429,7 +430,7 @@ static void on_frame(void *arg, const uint8_t *data, size_t len)
 
 /* --- events of the device thread ------------------------------------------------------------------------- */
 
-static void on_model_event(struct server *s, const struct event_model *ev)
+static void on_model_event(struct rpc_server *s, const struct event_model *ev)
 {
     if (ev->ev.kind == EV_PROGRESS) {
         struct wire_model_progress body = {ev->model->path, (int64_t)ev->done, (int64_t)ev->total};
@@ -464,13 +465,19 @@ static void on_model_event(struct server *s, const struct event_model *ev)
     request_free(s, r);
 }
 
-static void on_kv(struct server *s, const struct event_kv *ev)
+static void on_kv(struct rpc_server *s, const struct event_kv *ev)
 {
     const struct tier_event *what = &ev->what;
-    char print[17];
-    snprintf(print, sizeof print, "%016llx", (unsigned long long)what->print);
+    char fingerprint[17];
+    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)what->fingerprint);
     struct wire_engine_kv_saved saved = {
-        ev->file, print, what->uid, (int64_t)what->bytes, what->tokens, what->pos, ev->label[0] ? ev->label : NULL,
+        ev->file,
+        fingerprint,
+        what->uid,
+        (int64_t)what->bytes,
+        what->tokens,
+        what->pos,
+        ev->label[0] ? ev->label : NULL,
     };
     switch (what->kind) {
     case TIER_SAVED:
@@ -485,7 +492,7 @@ static void on_kv(struct server *s, const struct event_kv *ev)
     }
 }
 
-static void on_event(struct server *s, const struct engine_event *ev)
+static void on_event(struct rpc_server *s, const struct engine_event *ev)
 {
     switch (ev->kind) {
     case EV_ADMIT:
@@ -512,25 +519,25 @@ static void on_event(struct server *s, const struct engine_event *ev)
         break;
     case EV_FINISHED:
         serve_result(s, s->stop_id, &wire_methods[WIRE_ENGINE_SHUTDOWN], &(struct wire_empty){0});
-        link_stop(s->link);
+        frame_conn_stop(s->conn);
         break;
     case EV_FATAL:
         s->fatal = ((const struct event_fatal *)ev)->err;
-        link_stop(s->link);
+        frame_conn_stop(s->conn);
         break;
     }
 }
 
 static void on_wake(void *arg)
 {
-    struct server *s = arg;
+    struct rpc_server *s = arg;
     struct engine_event *ev;
     engine_take(s->engine);
     while ((ev = engine_next(s->engine))) {
         on_event(s, ev);
         engine_event_free(ev);
     }
-    struct resident *m = models_idle_replaced(&s->models);
+    struct model_entry *m = models_idle_replaced(&s->models);
     if (m) { /* its file was replaced and nobody uses it any more */
         m->users++;
         m->replaced = false; /* until the answer: asked for once */
@@ -542,7 +549,7 @@ static void on_wake(void *arg)
  * process that was stopped itself finds the time gone by, so that one look is not enough. */
 static void on_tick(void *arg)
 {
-    struct server *s = arg;
+    struct rpc_server *s = arg;
     struct request *r;
     struct hearth_err err;
     s->stuck = engine_stuck(s->engine, &err) ? s->stuck + 1 : 0;
@@ -550,40 +557,40 @@ static void on_tick(void *arg)
         s->fatal = err;
         TAILQ_FOREACH (r, &s->requests, link)
             serve_error(s, r->rpc_id, &err);
-        link_stop(s->link);
+        frame_conn_stop(s->conn);
     } else if (!TAILQ_EMPTY(&s->requests)) {
-        link_tick_in(s->link, WATCH_SECONDS);
+        frame_conn_tick_in(s->conn, WATCHDOG_SECONDS);
     }
 }
 
 static void on_full(void *arg, bool full)
 {
-    struct server *s = arg;
-    engine_hold(s->engine, full);
+    struct rpc_server *s = arg;
+    engine_throttle(s->engine, full);
 }
 
-int server_init(struct server *s, struct engine *engine, int link_fd, struct hearth_err *e)
+int rpc_server_init(struct rpc_server *s, struct engine *engine, int link_fd, struct hearth_err *e)
 {
-    static const struct link_calls calls = {on_frame, on_wake, on_full, on_tick};
+    static const struct frame_conn_calls calls = {on_frame, on_wake, on_full, on_tick};
     memset(s, 0, sizeof *s);
     s->engine = engine;
     TAILQ_INIT(&s->requests);
     models_init(&s->models);
-    return link_open(&s->link, link_fd, engine_fd(engine), &calls, s, e);
+    return frame_conn_open(&s->conn, link_fd, engine_fd(engine), &calls, s, e);
 }
 
-void server_fini(struct server *s)
+void rpc_server_fini(struct rpc_server *s)
 {
     struct request *r;
     while ((r = TAILQ_FIRST(&s->requests)))
         request_free(s, r);
     models_fini(&s->models);
-    link_close(s->link);
+    frame_conn_close(s->conn);
 }
 
-int server_run(struct server *s, struct hearth_err *e)
+int rpc_server_run(struct rpc_server *s, struct hearth_err *e)
 {
-    int rc = link_run(s->link, e);
+    int rc = frame_conn_run(s->conn, e);
     if (rc || !s->fatal.code)
         return rc;
     *e = s->fatal;
@@ -593,7 +600,7 @@ int server_run(struct server *s, struct hearth_err *e)
 /* --- refusing ------------------------------------------------------------------------------------------- */
 
 struct refusal {
-    struct link *link;
+    struct frame_conn *conn;
     const struct hearth_err *why;
 };
 
@@ -603,17 +610,18 @@ static void refuse_frame(void *arg, const uint8_t *data, size_t len)
     struct wire_frame f = {0};
     struct hearth_err err;
     if (!wire_frame_open(&f, data, len, &err) && f.kind == WIRE_FRAME_REQUEST)
-        wire_pack_error(link_out(r->link), f.id, r->why->code, r->why->msg, NULL);
-    link_stop(r->link);
+        wire_pack_error(frame_conn_out(r->conn), f.id, r->why->code, r->why->msg, NULL);
+    frame_conn_stop(r->conn);
 }
 
-void server_refuse(int link_fd, const struct hearth_err *why)
+void rpc_server_refuse(int link_fd, const struct hearth_err *why)
 {
-    static const struct link_calls calls = {.frame = refuse_frame}; /* nothing wakes it, and one answer fills nothing */
+    static const struct frame_conn_calls calls = {
+        .frame = refuse_frame}; /* nothing wakes it, and one answer fills nothing */
     struct refusal r = {.why = why};
     struct hearth_err err;
-    if (link_open(&r.link, link_fd, -1, &calls, &r, &err))
+    if (frame_conn_open(&r.conn, link_fd, -1, &calls, &r, &err))
         return; /* run by hand: there is no link */
-    link_run(r.link, &err);
-    link_close(r.link);
+    frame_conn_run(r.conn, &err);
+    frame_conn_close(r.conn);
 }

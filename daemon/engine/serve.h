@@ -13,8 +13,8 @@ struct request {
     TAILQ_ENTRY(request) link;
     uint32_t rpc_id;
     const struct wire_method *method;
-    struct resident *model; /* held */
-    uint64_t seq_id;        /* generate, eval */
+    struct model_entry *model; /* held */
+    uint64_t seq_id;           /* generate, eval */
 
     /* generate */
     struct wire_engine_generate *msg; /* owned; the stop strings are in it */
@@ -26,9 +26,9 @@ struct request {
     struct hearth_err err; /* code 0, or why the stream cannot go on */
 };
 
-struct server {
+struct rpc_server {
     struct engine *engine;
-    struct link *link;
+    struct frame_conn *conn;
     struct models models;
     TAILQ_HEAD(, request) requests;
     uint64_t last_seq;
@@ -38,34 +38,36 @@ struct server {
     struct hearth_err fatal; /* code 0, or the device error that ends the process */
 };
 
-int server_init(struct server *s, struct engine *engine, int link_fd, struct hearth_err *e);
-void server_fini(struct server *s); /* after engine_close */
+int rpc_server_init(struct rpc_server *s, struct engine *engine, int link_fd, struct hearth_err *e);
+void rpc_server_fini(struct rpc_server *s); /* after engine_close */
 /* Serves until the link closes, shutdown is asked for, or the device fails: then the error. */
-int server_run(struct server *s, struct hearth_err *e);
+int rpc_server_run(struct rpc_server *s, struct hearth_err *e);
 
 /* Instead of all that, where there is no engine to serve with: answers the first question with the reason. */
-void server_refuse(int link_fd, const struct hearth_err *why);
+void rpc_server_refuse(int link_fd, const struct hearth_err *why);
 
 /* Answers; where the result itself cannot be sent, with why. */
-void serve_result(struct server *s, uint32_t rpc_id, const struct wire_method *m, const void *result);
-void serve_error(struct server *s, uint32_t rpc_id, const struct hearth_err *err);
-void serve_event(struct server *s, const struct wire_method *m, const void *body);
+void serve_result(struct rpc_server *s, uint32_t rpc_id, const struct wire_method *m, const void *result);
+void serve_error(struct rpc_server *s, uint32_t rpc_id, const struct hearth_err *err);
+void serve_event(struct rpc_server *s, const struct wire_method *m, const void *body);
 
 /* A new request in the list, holding the model; NULL: no memory. */
-struct request *request_new(struct server *s, uint32_t rpc_id, const struct wire_method *m, struct resident *model);
-void request_free(struct server *s, struct request *r);
+struct request *request_new(struct rpc_server *s, uint32_t rpc_id, const struct wire_method *m,
+                            struct model_entry *model);
+void request_free(struct rpc_server *s, struct request *r);
 
 /* generate.c. `msg` becomes the handler's where *taken is set. */
-int generate_begin(struct server *s, uint32_t rpc_id, struct wire_engine_generate *msg, bool *taken,
+int generate_begin(struct rpc_server *s, uint32_t rpc_id, struct wire_engine_generate *msg, bool *taken,
                    struct hearth_err *e);
-int eval_begin(struct server *s, uint32_t rpc_id, const struct wire_eval *msg, struct hearth_err *e);
-void generate_cancel(struct server *s, int64_t stream);
-void generate_admitted(struct server *s, struct request *r);
-void generate_token(struct server *s, struct request *r, const struct step_token *t);
-void generate_end(struct server *s, struct request *r, const struct event_end *ev);
+int eval_begin(struct rpc_server *s, uint32_t rpc_id, const struct wire_eval *msg, struct hearth_err *e);
+void generate_cancel(struct rpc_server *s, int64_t stream);
+void generate_admitted(struct rpc_server *s, struct request *r);
+void generate_token(struct rpc_server *s, struct request *r, const struct step_token *t);
+void generate_end(struct rpc_server *s, struct request *r, const struct event_end *ev);
 
 /* prompt.c: the ids that a request appends to its history. */
-int prompt_make(const struct wire_engine_generate *g, const struct resident *m, struct ids *out, struct hearth_err *e);
+int prompt_make(const struct wire_engine_generate *g, const struct model_entry *m, struct ids *out,
+                struct hearth_err *e);
 /* Every id must be in the vocabulary; `what` names the field. */
 int prompt_check_ids(const char *what, const int32_t *id, size_t n, uint32_t n_vocab, struct hearth_err *e);
 

@@ -11,23 +11,23 @@
 /* Prompt pieces beside decoding sequences may take this long: the pause that a reader of another stream sees. */
 static const double mixed_seconds = 0.1;
 
-static struct resident *model_of(const struct plan *p)
+static struct model_entry *model_of(const struct plan *p)
 {
-    return (struct resident *)((char *)p->group - offsetof(struct resident, group));
+    return (struct model_entry *)((char *)p->group - offsetof(struct model_entry, group));
 }
 
-static void announce(struct engine *eng, struct seq *q)
+static void notify_admitted(struct engine *eng, struct seq *q)
 {
-    if (q->told)
+    if (q->admit_notified)
         return;
-    q->told = true;
+    q->admit_notified = true;
     struct event_admit *ev = engine_event_new(eng, EV_ADMIT, sizeof *ev);
     ev->owner = q->owner;
 }
 
 /* A sequence whose parameters a full device has no room for takes part with plain ones, as the step is planned, and
  * ends when that is done: the others go on. */
-static int set_slots(const struct resident *m, const struct plan *p, struct hearth_err *e)
+static int set_slots(const struct model_entry *m, const struct plan *p, struct hearth_err *e)
 {
     static const struct sample_params plain = {.top_p = 1, .rep_penalty = 1};
     const struct backend *be = m->model->be;
@@ -35,10 +35,10 @@ static int set_slots(const struct resident *m, const struct plan *p, struct hear
         struct seq *q = p->seq[i].seq;
         if (q->slot_set)
             continue;
-        int rc = be->slot_set(m->model->dev, q->slot, &q->sampling, q->token, q->n_known, m->hp.n_vocab, e);
+        int rc = be->slot_set(m->model->dev, q->slot, &q->sampling, q->token, q->n_tokens, m->hp.n_vocab, e);
         if (rc == HEARTH_ENOMEM) {
             q->slot_err = *e;
-            rc = be->slot_set(m->model->dev, q->slot, &plain, q->token, q->n_known, m->hp.n_vocab, e);
+            rc = be->slot_set(m->model->dev, q->slot, &plain, q->token, q->n_tokens, m->hp.n_vocab, e);
         }
         if (rc)
             return rc;
@@ -47,7 +47,7 @@ static int set_slots(const struct resident *m, const struct plan *p, struct hear
     return 0;
 }
 
-void step_actions(struct resident *m)
+void step_actions(struct model_entry *m)
 {
     const struct backend *be = m->model->be;
     struct kv_action a;
@@ -60,16 +60,16 @@ void step_actions(struct resident *m)
 }
 
 /* Equal for steps that launch the same work: what a captured graph is found by. */
-static uint64_t step_key(const struct resident *m, const struct plan *p)
+static uint64_t step_key(const struct model_entry *m, const struct plan *p)
 {
     uint64_t shape[] = {m->serial, p->n_row, p->n_seq, p->n_out, p->n_sample, p->invariant};
     return XXH3_64bits(shape, sizeof shape);
 }
 
-static int submit(struct engine *eng, struct flight *f, struct hearth_err *e)
+static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
 {
     const struct plan *p = &f->plan;
-    struct resident *m = model_of(p);
+    struct model_entry *m = model_of(p);
     const struct backend *be = m->model->be;
     struct device *dev = m->model->dev;
     int32_t token[BATCH_ROWS_MAX];
@@ -84,18 +84,18 @@ static int submit(struct engine *eng, struct flight *f, struct hearth_err *e)
     for (uint32_t i = 0; i < p->n_seq; i++) {
         const struct plan_seq *ps = &p->seq[i];
         struct seq *q = ps->seq;
-        announce(eng, q);
+        notify_admitted(eng, q);
         seq[i] = (struct batch_seq){ps->row0, ps->n_row, ps->pos0, q->kv.page};
         for (uint32_t r = 0; r < ps->n_row; r++) {
             uint32_t pos = ps->pos0 + r; /* what the host does not know yet, the slot has sampled last */
-            token[ps->row0 + r] = pos < q->n_known ? q->token[pos] : TOKEN_OF_SLOT(q->slot);
+            token[ps->row0 + r] = pos < q->n_tokens ? q->token[pos] : TOKEN_OF_SLOT(q->slot);
         }
         for (uint32_t r = ps->n_row - ps->n_out; r < ps->n_row; r++)
             out_row[n_out++] = ps->row0 + r;
         slot[i] = q->slot;
         index[i] = ps->index;
     }
-    engine_tell(eng, false); /* admissions are told before the work, not after it */
+    engine_notify(eng, false); /* admissions are told before the work, not after it */
 
     struct batch b = {
         .n_row = p->n_row,
@@ -117,7 +117,7 @@ static int submit(struct engine *eng, struct flight *f, struct hearth_err *e)
     struct engine_counters *c = &eng->counters;
     atomic_fetch_add(&c->steps, 1);
     atomic_fetch_add(&c->rows, p->n_row);
-    atomic_fetch_add(&c->tokens_computed, p->n_computed);
+    atomic_fetch_add(&c->tokens_computed, p->n_accounted);
     if (p->n_row > atomic_load(&c->rows_max))
         atomic_store(&c->rows_max, p->n_row);
     return 0;
@@ -125,11 +125,11 @@ static int submit(struct engine *eng, struct flight *f, struct hearth_err *e)
 
 static void end_at_limit(struct engine *eng, struct seq *q)
 {
-    if (q->n_fed >= q->n_prompt && q->n_known >= q->n_limit && q->n_pending == 0)
-        end_seq(eng, q, q->n_known >= q->n_wanted ? END_LENGTH : END_CONTEXT, NULL);
+    if (q->n_computed >= q->n_prompt && q->n_tokens >= q->n_limit && q->n_pending == 0)
+        end_seq(eng, q, q->n_tokens >= q->n_wanted ? END_LENGTH : END_CONTEXT, NULL);
 }
 
-static bool is_end(const struct resident *m, int32_t id)
+static bool is_end(const struct model_entry *m, int32_t id)
 {
     return m->vocab && vocab_is_end(m->vocab, id);
 }
@@ -146,7 +146,7 @@ static bool take_token(struct engine *eng, const struct plan_seq *ps, const stru
     }
     if (q->time.first == 0) {
         q->time.first = now;
-        tier_computed(eng->tier, q->model, q->n_counted - q->n_reused, now - q->time.admit);
+        tier_computed(eng->tier, q->model, q->n_accounted - q->n_reused, now - q->time.admit);
         eng->out_urgent = true;
     }
     q->time.last = now;
@@ -177,7 +177,7 @@ static bool take_logits(struct engine *eng, const struct plan_seq *ps, uint32_t 
         if (ev->top)
             eval_row(ev, eng->logits, n_vocab);
     }
-    if (q->n_fed < q->n_known || q->n_known >= q->n_limit)
+    if (q->n_computed < q->n_tokens || q->n_tokens >= q->n_limit)
         return true;
     int32_t id = eval_best(eng->logits, n_vocab);
     ev->greedy[ev->n_greedy++] = id;
@@ -191,7 +191,7 @@ static bool take_logits(struct engine *eng, const struct plan_seq *ps, uint32_t 
 }
 
 /* Weights are read from the mapped file while it runs: where that was cut short, what came out is worth nothing. */
-static void end_if_damaged(struct engine *eng, struct resident *m)
+static void end_if_damaged(struct engine *eng, struct model_entry *m)
 {
     struct hearth_err err;
     struct seq *q, *next;
@@ -213,39 +213,39 @@ static void end_step(struct engine *eng, const struct plan *p, const struct hear
             end_seq(eng, p->seq[i].seq, END_ERROR, err);
 }
 
-void step_watch(struct engine *eng, const struct device *dev)
+void step_watchdog(struct engine *eng, const struct device *dev)
 {
     static const uint32_t gpu_seconds = 60, load_times = 10; /* a CPU may well take longer */
     uint32_t most = eng->params.step_seconds ? eng->params.step_seconds : eng->info.gpu ? gpu_seconds : 0;
     if (!dev)
-        most = eng->load_watched ? load_times * most : 0;
+        most = eng->watchdog_load ? load_times * most : 0;
     else if (dev != eng->dev)
         most = 0;
-    atomic_store(&eng->watch_seconds, most);
-    atomic_store(&eng->watch_end, most ? engine_now() + most : 0);
+    atomic_store(&eng->watchdog_seconds, most);
+    atomic_store(&eng->watchdog_deadline, most ? engine_now() + most : 0);
 }
 
 /* Waits for the oldest step and takes what it gave. */
 static int finish(struct engine *eng, struct hearth_err *e)
 {
-    struct flight *f = &eng->flight[eng->first_flight];
+    struct in_flight *f = &eng->in_flight[eng->first_in_flight];
     const struct plan *p = &f->plan;
     const struct model *model = model_of(p)->model;
     struct sampled sampled[BATCH_SEQS_MAX];
-    step_watch(eng, model->dev);
+    step_watchdog(eng, model->dev);
     int rc = model->be->step_wait(model->dev, f->ticket, sampled, p->n_sample, e);
-    step_watch(eng, NULL);
-    if (rc == HEARTH_ENOMEM && eng->n_flight == 1)
+    step_watchdog(eng, NULL);
+    if (rc == HEARTH_ENOMEM && eng->n_in_flight == 1)
         end_step(eng, p, e); /* an ordinary refusal: the device is well */
     else if (rc)
         return rc;
-    eng->first_flight = (eng->first_flight + 1) % AHEAD_MAX;
-    eng->n_flight--;
-    eng->memory_moved = true;
+    eng->first_in_flight = (eng->first_in_flight + 1) % IN_FLIGHT_MAX;
+    eng->n_in_flight--;
+    eng->memory_changed = true;
 
     end_if_damaged(eng, model_of(p));
     double now = engine_now();
-    if (p->n_row >= 32 && eng->n_flight == 0) { /* what a row costs when there are many */
+    if (p->n_row >= 32 && eng->n_in_flight == 0) { /* what a row costs when there are many */
         double cost = (now - f->begin) / p->n_row;
         eng->row_seconds = eng->row_seconds ? 0.8 * eng->row_seconds + 0.2 * cost : cost;
         double rows = mixed_seconds / eng->row_seconds;
@@ -272,7 +272,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
         if (live)
             end_at_limit(eng, q);
         else
-            load_count(eng, model_of(p)); /* one less */
+            load_update_stats(eng, model_of(p)); /* one less */
     }
     return 0;
 }
@@ -280,30 +280,30 @@ static int finish(struct engine *eng, struct hearth_err *e)
 void step_drain(struct engine *eng)
 {
     struct hearth_err err = {0};
-    while (eng->n_flight && !eng->fatal.code)
+    while (eng->n_in_flight && !eng->fatal.code)
         if (finish(eng, &err))
             engine_fail(eng, &err);
 }
 
-bool step_turn(struct engine *eng)
+bool step_advance(struct engine *eng)
 {
     struct hearth_err err = {0};
-    struct flight *f = &eng->flight[(eng->first_flight + eng->n_flight) % AHEAD_MAX];
-    if (eng->n_flight < eng->ahead && sched_next(&eng->sched, &f->plan, engine_now())) {
-        eng->n_flight++;
+    struct in_flight *f = &eng->in_flight[(eng->first_in_flight + eng->n_in_flight) % IN_FLIGHT_MAX];
+    if (eng->n_in_flight < eng->max_in_flight && sched_next(&eng->sched, &f->plan, engine_now())) {
+        eng->n_in_flight++;
         /* Logits for eval are there only until the next step, and the CPU beside a GPU has one step at a time. */
         bool alone = f->plan.eval || model_of(&f->plan)->model->dev != eng->dev;
-        step_watch(eng, model_of(&f->plan)->model->dev);
+        step_watchdog(eng, model_of(&f->plan)->model->dev);
         int rc = submit(eng, f, &err);
-        step_watch(eng, NULL);
+        step_watchdog(eng, NULL);
         if (rc)
             engine_fail(eng, &err);
         else if (alone)
             step_drain(eng);
-        if (eng->fatal.code || alone || eng->n_flight < eng->ahead)
+        if (eng->fatal.code || alone || eng->n_in_flight < eng->max_in_flight)
             return true;
     }
-    if (eng->n_flight == 0)
+    if (eng->n_in_flight == 0)
         return false;
     if (finish(eng, &err))
         engine_fail(eng, &err);

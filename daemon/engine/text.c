@@ -21,19 +21,19 @@ int text_init(struct text *t, const struct vocab *v, const char *const *stop, si
 
 void text_fini(struct text *t)
 {
-    free(t->held);
-    t->held = NULL;
+    free(t->pending);
+    t->pending = NULL;
 }
 
 static int reserve(struct text *t, size_t more, struct hearth_err *e)
 {
-    if (t->n_held + more <= t->cap)
+    if (t->n_pending + more <= t->cap)
         return 0;
-    size_t cap = 2 * (t->n_held + more) + 64;
-    char *held = realloc(t->held, cap);
-    if (!held)
+    size_t cap = 2 * (t->n_pending + more) + 64;
+    char *pending = realloc(t->pending, cap);
+    if (!pending)
         return err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", cap);
-    t->held = held;
+    t->pending = pending;
     t->cap = cap;
     return 0;
 }
@@ -59,8 +59,8 @@ static bool utf8_follows(const unsigned char *part, size_t n, unsigned char c)
 
 static void put(struct text *t, const void *s, size_t n)
 {
-    memcpy(t->held + t->n_held, s, n);
-    t->n_held += n;
+    memcpy(t->pending + t->n_pending, s, n);
+    t->n_pending += n;
 }
 
 /* Adds bytes to the held text; each longest run that cannot become a character is one U+FFFD, as browsers do it. */
@@ -86,16 +86,16 @@ static void put_bytes(struct text *t, const unsigned char *s, size_t n)
     }
 }
 
-/* Where the stop string that is complete first begins, or n_held. Of those that end at one place, the longest. */
+/* Where the stop string that is complete first begins, or n_pending. Of those that end at one place, the longest. */
 static size_t find_stop(const struct text *t)
 {
-    size_t begin = t->n_held, end = SIZE_MAX;
+    size_t begin = t->n_pending, end = SIZE_MAX;
     for (size_t i = 0; i < t->n_stop; i++) {
         size_t n = strlen(t->stop[i]);
-        const char *at = t->n_held >= n ? memmem(t->held, t->n_held, t->stop[i], n) : NULL;
+        const char *at = t->n_pending >= n ? memmem(t->pending, t->n_pending, t->stop[i], n) : NULL;
         if (!at)
             continue;
-        size_t b = (size_t)(at - t->held);
+        size_t b = (size_t)(at - t->pending);
         if (b + n < end || (b + n == end && b < begin)) {
             begin = b;
             end = b + n;
@@ -110,8 +110,8 @@ static size_t possible_stop(const struct text *t)
     size_t most = 0;
     for (size_t i = 0; i < t->n_stop; i++) {
         size_t n = strlen(t->stop[i]) - 1;
-        for (n = n < t->n_held ? n : t->n_held; n > most; n--)
-            if (!memcmp(t->held + t->n_held - n, t->stop[i], n))
+        for (n = n < t->n_pending ? n : t->n_pending; n > most; n--)
+            if (!memcmp(t->pending + t->n_pending - n, t->stop[i], n))
                 most = n;
     }
     return most;
@@ -119,21 +119,21 @@ static size_t possible_stop(const struct text *t)
 
 static void forget_told(struct text *t)
 {
-    t->n_held -= t->n_told;
-    memmove(t->held, t->held + t->n_told, t->n_held);
-    t->n_told = 0;
+    t->n_pending -= t->n_emitted;
+    memmove(t->pending, t->pending + t->n_emitted, t->n_pending);
+    t->n_emitted = 0;
 }
 
 static void tell(struct text *t, size_t upto, const char **out, size_t *n)
 {
-    t->n_told = upto;
-    *out = t->held ? t->held : "";
+    t->n_emitted = upto;
+    *out = t->pending ? t->pending : "";
     *n = upto;
 }
 
 int text_push_bytes(struct text *t, const char *bytes, size_t len, const char **out, size_t *n, struct hearth_err *e)
 {
-    if (t->n_told)
+    if (t->n_emitted)
         forget_told(t);
     int rc = reserve(t, 3 * (len + 1), e); /* every byte may become a U+FFFD, and so may an unfinished character */
     if (rc)
@@ -141,12 +141,12 @@ int text_push_bytes(struct text *t, const char *bytes, size_t len, const char **
     if (!t->stopped)
         put_bytes(t, (const unsigned char *)bytes, len);
     size_t stop = find_stop(t);
-    if (stop < t->n_held) {
+    if (stop < t->n_pending) {
         t->stopped = true;
         t->n_part = 0;
-        t->n_held = stop;
+        t->n_pending = stop;
     }
-    tell(t, t->stopped ? t->n_held : t->n_held - possible_stop(t), out, n);
+    tell(t, t->stopped ? t->n_pending : t->n_pending - possible_stop(t), out, n);
     return 0;
 }
 
@@ -167,7 +167,7 @@ int text_push(struct text *t, int32_t id, const char **out, size_t *n, struct he
 
 int text_end(struct text *t, const char **out, size_t *n, struct hearth_err *e)
 {
-    if (t->n_told)
+    if (t->n_emitted)
         forget_told(t);
     int rc = reserve(t, 3, e);
     if (rc)
@@ -175,6 +175,6 @@ int text_end(struct text *t, const char **out, size_t *n, struct hearth_err *e)
     if (t->n_part && !t->stopped)
         put(t, "\xef\xbf\xbd", 3);
     t->n_part = 0;
-    tell(t, t->n_held, out, n);
+    tell(t, t->n_pending, out, n);
     return 0;
 }

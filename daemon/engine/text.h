@@ -23,8 +23,8 @@ struct text {
     size_t n_stop;
     unsigned char part[4]; /* an unfinished character */
     size_t n_part;
-    char *held; /* valid UTF-8: [0, n_told) was given out by the last call, the rest is held back */
-    size_t n_held, n_told, cap;
+    char *pending; /* valid UTF-8: [0, n_emitted) was given out by the last call, the rest is held back */
+    size_t n_pending, n_emitted, cap;
     bool stopped; /* a stop string came */
 };
 

@@ -11,11 +11,11 @@ enum { ENTRIES_MAX = 2 << 20 /* some 390 MB; what comes after is not kept */ };
 void index_init(struct tier_index *x, struct host *host)
 {
     *x = (struct tier_index){.host = host};
-    TAILQ_INIT(&x->shelves);
+    TAILQ_INIT(&x->namespaces);
     TAILQ_INIT(&x->owners);
 }
 
-static void shelf_free(struct tier_index *x, struct tier_shelf *s)
+static void namespace_free(struct tier_index *x, struct kv_namespace *s)
 {
     struct tier_file *f;
     for (uint32_t b = 0; b < s->n_bucket; b++)
@@ -30,32 +30,32 @@ static void shelf_free(struct tier_index *x, struct tier_shelf *s)
             TAILQ_REMOVE(&s->files[b], f, link);
             free(f);
         }
-    TAILQ_REMOVE(&x->shelves, s, link);
+    TAILQ_REMOVE(&x->namespaces, s, link);
     free(s->bucket);
     free(s);
 }
 
 void index_fini(struct tier_index *x)
 {
-    struct tier_shelf *s;
+    struct kv_namespace *s;
     struct tier_owner *o;
-    while ((s = TAILQ_FIRST(&x->shelves)))
-        shelf_free(x, s);
+    while ((s = TAILQ_FIRST(&x->namespaces)))
+        namespace_free(x, s);
     while ((o = TAILQ_FIRST(&x->owners))) {
         TAILQ_REMOVE(&x->owners, o, link);
         free(o);
     }
 }
 
-struct tier_shelf *index_shelf(struct tier_index *x, const struct kv_print *print)
+struct kv_namespace *index_namespace(struct tier_index *x, const struct kv_fingerprint *fingerprint)
 {
-    struct tier_shelf *s;
-    TAILQ_FOREACH (s, &x->shelves, link)
-        if (!memcmp(&s->print, print, sizeof *print))
+    struct kv_namespace *s;
+    TAILQ_FOREACH (s, &x->namespaces, link)
+        if (!memcmp(&s->fingerprint, fingerprint, sizeof *fingerprint))
             return s;
     if (!(s = calloc(1, sizeof *s)))
         return NULL;
-    s->print = *print;
+    s->fingerprint = *fingerprint;
     s->n_bucket = 256;
     for (uint32_t b = 0; b < FILE_BUCKETS; b++)
         TAILQ_INIT(&s->files[b]);
@@ -63,13 +63,13 @@ struct tier_shelf *index_shelf(struct tier_index *x, const struct kv_print *prin
         free(s);
         return NULL;
     }
-    TAILQ_INSERT_TAIL(&x->shelves, s, link);
+    TAILQ_INSERT_TAIL(&x->namespaces, s, link);
     return s;
 }
 
 /* --- entries -------------------------------------------------------------------------------------------- */
 
-struct tier_entry *index_known(const struct tier_shelf *s, const struct kv_hash *hash)
+struct tier_entry *index_lookup(const struct kv_namespace *s, const struct kv_hash *hash)
 {
     struct tier_entry *en = s->bucket[hash->lo & (s->n_bucket - 1)];
     while (en && !kv_hash_same(&en->hash, hash))
@@ -77,10 +77,10 @@ struct tier_entry *index_known(const struct tier_shelf *s, const struct kv_hash 
     return en;
 }
 
-struct tier_entry *index_find(const struct tier_shelf *s, const struct kv_hash *hash, const struct kv_hash *parent,
+struct tier_entry *index_find(const struct kv_namespace *s, const struct kv_hash *hash, const struct kv_hash *parent,
                               int64_t uid, const int32_t *id)
 {
-    struct tier_entry *en = index_known(s, hash);
+    struct tier_entry *en = index_lookup(s, hash);
     bool same = en && kv_hash_same(&en->parent, parent) && en->owner->uid == uid && !memcmp(en->id, id, sizeof en->id);
     return same ? en : NULL;
 }
@@ -99,7 +99,7 @@ static struct tier_owner *owner_of(struct tier_index *x, int64_t uid)
     return o;
 }
 
-static void owner_let_go(struct tier_index *x, struct tier_owner *o)
+static void owner_release(struct tier_index *x, struct tier_owner *o)
 {
     if (--o->n_entry)
         return;
@@ -108,7 +108,7 @@ static void owner_let_go(struct tier_index *x, struct tier_owner *o)
 }
 
 /* A table that cannot grow is only slower. */
-static void grow(struct tier_shelf *s)
+static void grow(struct kv_namespace *s)
 {
     uint32_t n = 2 * s->n_bucket;
     struct tier_entry **bucket = calloc(n, sizeof *bucket);
@@ -125,10 +125,10 @@ static void grow(struct tier_shelf *s)
     s->n_bucket = n;
 }
 
-struct tier_entry *index_add(struct tier_index *x, struct tier_shelf *s, const struct kv_hash *hash,
+struct tier_entry *index_add(struct tier_index *x, struct kv_namespace *s, const struct kv_hash *hash,
                              const struct kv_hash *parent, int64_t uid, uint32_t pos, const int32_t *id)
 {
-    struct tier_entry *en = index_known(s, hash);
+    struct tier_entry *en = index_lookup(s, hash);
     if (en)
         return index_find(s, hash, parent, uid, id);
     struct tier_owner *owner = owner_of(x, uid);
@@ -136,12 +136,12 @@ struct tier_entry *index_add(struct tier_index *x, struct tier_shelf *s, const s
         return NULL;
     owner->n_entry++;
     if (x->n_entry >= ENTRIES_MAX || !(en = calloc(1, sizeof *en))) {
-        owner_let_go(x, owner);
+        owner_release(x, owner);
         return NULL;
     }
     if (s->n_entry >= s->n_bucket)
         grow(s);
-    en->shelf = s;
+    en->ns = s;
     en->hash = *hash;
     en->parent = *parent;
     en->owner = owner;
@@ -154,9 +154,9 @@ struct tier_entry *index_add(struct tier_index *x, struct tier_shelf *s, const s
     return en;
 }
 
-static void free_if_nowhere(struct tier_index *x, struct tier_entry *en)
+static void free_if_unused(struct tier_index *x, struct tier_entry *en)
 {
-    struct tier_shelf *s = en->shelf;
+    struct kv_namespace *s = en->ns;
     if (en->users || en->saving || en->host || en->file)
         return;
     struct tier_entry **at = &s->bucket[en->hash.lo & (s->n_bucket - 1)];
@@ -165,7 +165,7 @@ static void free_if_nowhere(struct tier_index *x, struct tier_entry *en)
     *at = en->next;
     s->n_entry--;
     x->n_entry--;
-    owner_let_go(x, en->owner);
+    owner_release(x, en->owner);
     free(en);
 }
 
@@ -175,8 +175,8 @@ static void lru_push(struct tier_index *x, struct tier_entry *en)
 {
     struct tier_owner *o = en->owner;
     TAILQ_INSERT_TAIL(&o->lru, en, lru);
-    o->kept += en->shelf->print.page_bytes;
-    x->kept += en->shelf->print.page_bytes;
+    o->lru_bytes += en->ns->fingerprint.page_bytes;
+    x->lru_bytes += en->ns->fingerprint.page_bytes;
     TAILQ_REMOVE(&x->owners, o, link);
     TAILQ_INSERT_TAIL(&x->owners, o, link);
 }
@@ -184,17 +184,17 @@ static void lru_push(struct tier_index *x, struct tier_entry *en)
 static void lru_remove(struct tier_index *x, struct tier_entry *en)
 {
     TAILQ_REMOVE(&en->owner->lru, en, lru);
-    en->owner->kept -= en->shelf->print.page_bytes;
-    x->kept -= en->shelf->print.page_bytes;
+    en->owner->lru_bytes -= en->ns->fingerprint.page_bytes;
+    x->lru_bytes -= en->ns->fingerprint.page_bytes;
 }
 
-void index_hold(struct tier_index *x, struct tier_entry *en)
+void index_acquire(struct tier_index *x, struct tier_entry *en)
 {
     if (en->users++ == 0 && en->host)
         lru_remove(x, en);
 }
 
-void index_let_go(struct tier_index *x, struct tier_entry *en)
+void index_release(struct tier_index *x, struct tier_entry *en)
 {
     assert(en->users > 0);
     if (--en->users)
@@ -204,7 +204,7 @@ void index_let_go(struct tier_index *x, struct tier_entry *en)
     if (en->host)
         lru_push(x, en);
     else
-        free_if_nowhere(x, en);
+        free_if_unused(x, en);
 }
 
 void index_touch(struct tier_index *x, struct tier_entry *en)
@@ -221,7 +221,7 @@ void index_set_host(struct tier_index *x, struct tier_entry *en, struct host_pag
     en->host = page;
     en->ready = false;
     x->host_pages++;
-    x->host_bytes += en->shelf->print.page_bytes;
+    x->host_bytes += en->ns->fingerprint.page_bytes;
 }
 
 void index_drop_host(struct tier_index *x, struct tier_entry *en)
@@ -230,48 +230,48 @@ void index_drop_host(struct tier_index *x, struct tier_entry *en)
     en->host = NULL;
     en->ready = false;
     x->host_pages--;
-    x->host_bytes -= en->shelf->print.page_bytes;
+    x->host_bytes -= en->ns->fingerprint.page_bytes;
 }
 
 /*
  * Who holds the most has his fair share or more, so nobody loses a page to another while he has less than that; and one
  * uid alone has it all. Of two who hold the same, it is the one who used his last the longest ago.
  */
-static struct tier_entry *first_to_go(const struct tier_index *x)
+static struct tier_entry *lru_victim(const struct tier_index *x)
 {
     const struct tier_owner *o, *most = NULL;
     TAILQ_FOREACH (o, &x->owners, link)
-        if (o->kept > (most ? most->kept : 0))
+        if (o->lru_bytes > (most ? most->lru_bytes : 0))
             most = o;
     return most ? TAILQ_FIRST(&most->lru) : NULL;
 }
 
-bool index_drop_oldest(struct tier_index *x)
+bool index_evict_oldest(struct tier_index *x)
 {
-    struct tier_entry *en = first_to_go(x);
+    struct tier_entry *en = lru_victim(x);
     if (!en)
         return false;
     lru_remove(x, en);
     index_drop_host(x, en);
     x->dropped += !en->file;
-    free_if_nowhere(x, en);
+    free_if_unused(x, en);
     return true;
 }
 
-bool index_drop_spare(struct tier_index *x, uint64_t page_bytes)
+bool index_evict_clean(struct tier_index *x, uint64_t page_bytes)
 {
-    const struct tier_entry *en = first_to_go(x);
-    return en && en->file && en->shelf->print.page_bytes == page_bytes && index_drop_oldest(x);
+    const struct tier_entry *en = lru_victim(x);
+    return en && en->file && en->ns->fingerprint.page_bytes == page_bytes && index_evict_oldest(x);
 }
 
 /* --- files ---------------------------------------------------------------------------------------------- */
 
-static struct tier_files *file_bucket(struct tier_shelf *s, const char *name)
+static struct tier_files *file_bucket(struct kv_namespace *s, const char *name)
 {
     return &s->files[XXH3_64bits(name, strlen(name)) % FILE_BUCKETS];
 }
 
-static struct tier_file *find_file(struct tier_shelf *s, const char *name)
+static struct tier_file *find_file(struct kv_namespace *s, const char *name)
 {
     struct tier_file *f;
     TAILQ_FOREACH (f, file_bucket(s, name), link)
@@ -280,7 +280,7 @@ static struct tier_file *find_file(struct tier_shelf *s, const char *name)
     return NULL;
 }
 
-void index_file(struct tier_index *x, struct tier_shelf *s, const char *name, uint64_t bytes,
+void index_file(struct tier_index *x, struct kv_namespace *s, const char *name, uint64_t bytes,
                 const struct kvfile_extent *extent)
 {
     struct tier_file *f = find_file(s, name);
@@ -307,7 +307,7 @@ void index_file(struct tier_index *x, struct tier_shelf *s, const char *name, ui
     }
 }
 
-void index_forget(struct tier_index *x, struct tier_shelf *s, const char *name)
+void index_forget(struct tier_index *x, struct kv_namespace *s, const char *name)
 {
     struct tier_file *f = find_file(s, name);
     struct tier_entry *en;
@@ -317,7 +317,7 @@ void index_forget(struct tier_index *x, struct tier_shelf *s, const char *name)
         LIST_REMOVE(en, in_file);
         en->file = NULL;
         x->file_pages--;
-        free_if_nowhere(x, en);
+        free_if_unused(x, en);
     }
     x->file_bytes -= f->bytes;
     TAILQ_REMOVE(file_bucket(s, name), f, link);

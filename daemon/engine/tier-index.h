@@ -27,7 +27,7 @@ struct tier_file {
     char name[KVFILE_NAME];
     uint64_t bytes;
     LIST_HEAD(, tier_entry) pages; /* in it, and in no other */
-    double told;                   /* when its use was last told of */
+    double notified_at;            /* when its use was last told of */
 };
 
 TAILQ_HEAD(tier_files, tier_file);
@@ -38,13 +38,13 @@ struct tier_owner {
     int64_t uid;
     uint32_t n_entry;
     TAILQ_HEAD(, tier_entry) lru; /* in host memory, used by no job; the least recently used first */
-    uint64_t kept;                /* bytes of those */
+    uint64_t lru_bytes;           /* bytes of those */
 };
 
 struct tier_entry {
     struct tier_entry *next; /* in the bucket */
     TAILQ_ENTRY(tier_entry) lru;
-    struct tier_shelf *shelf;
+    struct kv_namespace *ns;
     struct kv_hash hash, parent;
     struct tier_owner *owner;
     int32_t id[KV_PAGE];
@@ -57,9 +57,9 @@ struct tier_entry {
     uint32_t pos; /* of its first token */
 };
 
-struct tier_shelf {
-    TAILQ_ENTRY(tier_shelf) link;
-    struct kv_print print;
+struct kv_namespace {
+    TAILQ_ENTRY(kv_namespace) link;
+    struct kv_fingerprint fingerprint;
     uint64_t scan; /* the job that reads the folder; 0 = done */
     bool scanned;  /* it was asked for */
     struct rate prefill;
@@ -70,9 +70,9 @@ struct tier_shelf {
 };
 
 struct tier_index {
-    TAILQ_HEAD(, tier_shelf) shelves;
+    TAILQ_HEAD(, kv_namespace) namespaces;
     TAILQ_HEAD(tier_owners, tier_owner) owners; /* most recently used last */
-    uint64_t kept;                              /* bytes of all of theirs */
+    uint64_t lru_bytes;                         /* bytes of all of theirs */
     uint64_t host_pages, host_bytes, file_pages, file_bytes;
     uint64_t dropped; /* pages that were nowhere else */
     uint32_t n_entry;
@@ -83,28 +83,28 @@ void index_init(struct tier_index *x, struct host *host);
 void index_fini(struct tier_index *x); /* no job is left */
 
 /* The fingerprint's shelf, made where there is none; NULL: no memory. */
-struct tier_shelf *index_shelf(struct tier_index *x, const struct kv_print *print);
+struct kv_namespace *index_namespace(struct tier_index *x, const struct kv_fingerprint *fingerprint);
 
 /* The page of exactly that content after `parent`, or NULL. */
-struct tier_entry *index_find(const struct tier_shelf *s, const struct kv_hash *hash, const struct kv_hash *parent,
+struct tier_entry *index_find(const struct kv_namespace *s, const struct kv_hash *hash, const struct kv_hash *parent,
                               int64_t uid, const int32_t *id);
 /* The page of that hash, where the caller has compared the rest before. */
-struct tier_entry *index_known(const struct tier_shelf *s, const struct kv_hash *hash);
+struct tier_entry *index_lookup(const struct kv_namespace *s, const struct kv_hash *hash);
 
 /* The same as index_find, but made where there is none. NULL: no memory, too many, or another content has that hash. */
-struct tier_entry *index_add(struct tier_index *x, struct tier_shelf *s, const struct kv_hash *hash,
+struct tier_entry *index_add(struct tier_index *x, struct kv_namespace *s, const struct kv_hash *hash,
                              const struct kv_hash *parent, int64_t uid, uint32_t pos, const int32_t *id);
 
 /* Enters a file: the pages of the extent that are in no other are in this one from now on. */
-void index_file(struct tier_index *x, struct tier_shelf *s, const char *name, uint64_t bytes,
+void index_file(struct tier_index *x, struct kv_namespace *s, const char *name, uint64_t bytes,
                 const struct kvfile_extent *extent);
 /* Forgets a file that is gone or bad. */
-void index_forget(struct tier_index *x, struct tier_shelf *s, const char *name);
+void index_forget(struct tier_index *x, struct kv_namespace *s, const char *name);
 
 /* A job needs the entry, or no longer does. What nobody needs and is nowhere is freed; what is in host memory becomes
  * the most recently used. */
-void index_hold(struct tier_index *x, struct tier_entry *en);
-void index_let_go(struct tier_index *x, struct tier_entry *en);
+void index_acquire(struct tier_index *x, struct tier_entry *en);
+void index_release(struct tier_index *x, struct tier_entry *en);
 /* Makes an entry the most recently used. A timeline is touched from its end on: its first pages are dropped last. */
 void index_touch(struct tier_index *x, struct tier_entry *en);
 
@@ -112,8 +112,8 @@ void index_touch(struct tier_index *x, struct tier_entry *en);
 void index_set_host(struct tier_index *x, struct tier_entry *en, struct host_page *page);
 void index_drop_host(struct tier_index *x, struct tier_entry *en);
 /* Takes host memory from the least recently used of the uid who has the most; false: none is to be had. */
-bool index_drop_oldest(struct tier_index *x);
+bool index_evict_oldest(struct tier_index *x);
 /* The same where that costs nothing for now: it is in a file too, and pages of that size are wanted. */
-bool index_drop_spare(struct tier_index *x, uint64_t page_bytes);
+bool index_evict_clean(struct tier_index *x, uint64_t page_bytes);
 
 #endif

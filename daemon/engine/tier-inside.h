@@ -9,9 +9,9 @@
 #include "daemon/engine/tier.h"
 
 enum {
-    MOVES_MAX = 8,  /* copies under way in one direction */
-    PIECE_MAX = 64, /* pages in one of them */
-    READS_MAX = 4,  /* of one restore, so that the I/O thread never waits for the next */
+    TRANSFERS_MAX = 8, /* copies under way in one direction */
+    PIECE_MAX = 64,    /* pages in one of them */
+    READS_MAX = 4,     /* of one restore, so that the I/O thread never waits for the next */
 };
 
 enum direction { TO_HOST, TO_DEVICE };
@@ -19,14 +19,14 @@ enum direction { TO_HOST, TO_DEVICE };
 /* The pages of one timeline that go to host memory and into one file. */
 struct save {
     TAILQ_ENTRY(save) link;
-    struct resident *model; /* NULL once the pages are copied */
-    struct tier_shelf *shelf;
+    struct model_entry *model; /* NULL once the pages are copied */
+    struct kv_namespace *ns;
     struct kv_table table; /* holds them, from the timeline's first one on */
     int64_t uid;
     char label[SEQ_LABEL + 1]; /* of the sequence */
     uint32_t first, n;         /* pages of the timeline */
-    struct tier_entry **entry; /* [n], held; [0, n_back) are let go */
-    uint32_t n_asked, n_copied, n_put, n_back;
+    struct tier_entry **entry; /* [n], held; [0, n_returned) are let go */
+    uint32_t n_submitted, n_copied, n_queued, n_returned;
     uint64_t job; /* of the I/O thread; 0: goes into no file, or the job has ended */
 };
 
@@ -34,7 +34,7 @@ struct save {
 struct fetch {
     TAILQ_ENTRY(fetch) link;
     struct restore *restore; /* NULL: it has ended meanwhile */
-    struct tier_shelf *shelf;
+    struct kv_namespace *ns;
     uint64_t job;
     uint32_t first, n;          /* of the restore's pages */
     struct tier_entry *entry[]; /* [n], held */
@@ -42,22 +42,22 @@ struct fetch {
 
 struct restore {
     TAILQ_ENTRY(restore) link;
-    struct resident *model;
+    struct model_entry *model;
     struct seq *seq; /* NULL: cancelled; what is under way has to end yet */
     struct kv_table table;
-    uint32_t first, n;          /* pages of the timeline to be had */
-    struct kv_hash *hash;       /* of the timeline from its beginning ... */
-    const struct kv_hash *from; /* ... and from `first` on: [n] */
-    struct tier_entry **entry;  /* [n]; [n_loaded, n_found) are held */
-    uint32_t n_found;           /* in host memory, or asked for */
-    uint32_t n_asked, n_loaded; /* copies to the device begun, ended */
-    uint32_t limit;             /* it ends here: n, or where something failed */
+    uint32_t first, n;              /* pages of the timeline to be had */
+    struct kv_hash *hash;           /* of the timeline from its beginning ... */
+    const struct kv_hash *from;     /* ... and from `first` on: [n] */
+    struct tier_entry **entry;      /* [n]; [n_loaded, n_found) are held */
+    uint32_t n_found;               /* in host memory, or asked for */
+    uint32_t n_submitted, n_loaded; /* copies to the device begun, ended */
+    uint32_t limit;                 /* it ends here: n, or where something failed */
     uint32_t n_fetch;
     double begin, compute; /* when; seconds that computing would take, 0 = unknown */
 };
 
 /* A copy under way. */
-struct move {
+struct transfer {
     uint64_t ticket;
     uint64_t bytes;
     double begin;
@@ -65,8 +65,8 @@ struct move {
     struct restore *restore;
     uint32_t n;
 };
-struct moves {
-    struct move ring[MOVES_MAX];
+struct transfers {
+    struct transfer ring[TRANSFERS_MAX];
     uint32_t first, n, most;
     uint32_t n_begun; /* in this turn */
 };
@@ -77,51 +77,51 @@ struct tier {
     struct tier_index index;
     struct kvio *io; /* NULL: no files */
     uint64_t io_jobs;
-    uint64_t ram;      /* for pages that are kept */
-    uint64_t piece;    /* bytes in one copy */
-    double disk_again; /* no files are written before: the last one failed */
-    bool disk_failed;  /* and that was said */
-    struct moves moves[2];
+    uint64_t ram;         /* for pages that are kept */
+    uint64_t piece;       /* bytes in one copy */
+    double disk_retry_at; /* no files are written before: the last one failed */
+    bool disk_failed;     /* and that was said */
+    struct transfers transfers[2];
     struct rate device; /* of copies to it */
-    enum tier_beside beside;
+    enum tier_foreground foreground;
     double busy;                /* when steps were under way last */
     bool pinned;                /* in this turn */
     bool pin_wanted;            /* since this turn began, but that was not the time for it ... */
     double pin_at;              /* ... which is, as things stand, */
     double pin_ended, pin_took; /* of the last slab: when, and seconds */
-    double moved_last;          /* when the last of them was seen to be done */
+    double last_transfer_done;  /* when the last of them was seen to be done */
     uint64_t page_bytes;        /* of the model loaded last */
     TAILQ_HEAD(, save) saves;
     TAILQ_HEAD(, fetch) fetches;
     TAILQ_HEAD(, restore) restores;
     struct seq_list waiting; /* for another's restore, or for a scan */
     struct seq_list ready;
-    bool look_again; /* a wait may be over */
+    bool retry_waiting; /* a wait may be over */
 };
 
 /* tier.c */
-struct host_page *tier_host_page(struct tier *t, enum direction way, const struct resident *m); /* NULL: not now */
-void tier_tell(struct tier *t, const struct tier_event *ev);
+struct host_page *tier_host_page(struct tier *t, enum direction way, const struct model_entry *m); /* NULL: not now */
+void tier_notify(struct tier *t, const struct tier_event *ev);
 void tier_used(struct tier *t, struct tier_file *f, double now);
 /* The chain of hashes over n pages of a timeline, from page 0 on. NULL: no memory. */
 struct kv_hash *tier_chain(int64_t uid, const int32_t *ids, uint32_t n);
-/* Begins a copy of m.n pages, m.bytes in all, where tier_may_move. */
-bool tier_may_move(const struct tier *t, enum direction way);
-int tier_move(struct tier *t, enum direction way, struct move m, struct kv_pool *pool, const uint32_t *pages,
-              void **host, struct hearth_err *e);
-static inline uint64_t tier_page_bytes(const struct tier_shelf *s)
+/* Begins a copy of m.n pages, m.bytes in all, where tier_may_transfer. */
+bool tier_may_transfer(const struct tier *t, enum direction way);
+int tier_transfer(struct tier *t, enum direction way, struct transfer m, struct kv_pool *pool, const uint32_t *pages,
+                  void **host, struct hearth_err *e);
+static inline uint64_t tier_page_bytes(const struct kv_namespace *s)
 {
-    return s->print.page_bytes;
+    return s->fingerprint.page_bytes;
 }
 /* Pages in one copy. */
-static inline uint32_t tier_piece(const struct tier *t, const struct tier_shelf *s)
+static inline uint32_t tier_piece(const struct tier *t, const struct kv_namespace *s)
 {
     uint64_t n = t->piece / tier_page_bytes(s);
     return n < 1 ? 1 : n > PIECE_MAX ? PIECE_MAX : (uint32_t)n;
 }
 
 /* tier-save.c */
-int save_turn(struct tier *t, struct hearth_err *e);
+int save_poll(struct tier *t, struct hearth_err *e);
 void save_copied(struct tier *t, struct save *s, uint32_t n);
 void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, double now);
 void save_free(struct tier *t, struct save *s); /* at the end: nothing is under way any more */
@@ -129,7 +129,7 @@ void save_free(struct tier *t, struct save *s); /* at the end: nothing is under 
 /* tier-restore.c */
 enum restore_begun { RESTORE_NOT, RESTORE_LATER, RESTORE_BEGUN };
 enum restore_begun restore_begin(struct tier *t, struct seq *q, double now);
-int restore_turn(struct tier *t, double now, struct hearth_err *e);
+int restore_poll(struct tier *t, double now, struct hearth_err *e);
 void restore_stop(struct restore *r); /* with what it has */
 void restore_loaded(struct tier *t, struct restore *r, uint32_t n);
 void restore_free(struct tier *t, struct restore *r); /* no copy of it is under way */

@@ -2,8 +2,8 @@
  * tier-restore.c - pages come back to the device before a generation; see tier.h. Thread: the device thread's.
  *
  * A restore goes through its pages in order, with three marks: [0, n_found) are in host memory or were asked for from
- * a file, [0, n_asked) are on their way to the device, [0, n_loaded) are there. `limit` is where it ends; whatever goes
- * wrong only lowers it.
+ * a file, [0, n_submitted) are on their way to the device, [0, n_loaded) are there. `limit` is where it ends; whatever
+ * goes wrong only lowers it.
  */
 #include "config.h"
 
@@ -14,8 +14,8 @@
 #include "daemon/engine/device.h"
 #include "daemon/engine/tier-inside.h"
 
-static const uint64_t fetch_bytes = 32 << 20;  /* of one order to the I/O thread */
-static const uint64_t ahead_bytes = 128 << 20; /* found but not yet on the device */
+static const uint64_t fetch_bytes = 32 << 20;      /* of one order to the I/O thread */
+static const uint64_t readahead_bytes = 128 << 20; /* found but not yet on the device */
 
 /* A restore is judged after that share of what computing would take, and not before that many seconds. */
 static const double grace_share = 0.1, grace_least = 0.02;
@@ -23,7 +23,7 @@ static const double grace_share = 0.1, grace_least = 0.02;
 /* --- whether and what ------------------------------------------------------------------------------------ */
 
 /* Another's restore on the same model that fetches page i with that hash. */
-static bool comes_anyway(const struct tier *t, const struct resident *m, uint32_t i, const struct kv_hash *hash)
+static bool restore_in_flight(const struct tier *t, const struct model_entry *m, uint32_t i, const struct kv_hash *hash)
 {
     const struct restore *r;
     TAILQ_FOREACH (r, &t->restores, link)
@@ -36,7 +36,7 @@ static bool comes_anyway(const struct tier *t, const struct resident *m, uint32_
  * How many of the pages to restore, the others to compute: the cost of either goes by the page, so the best cut is
  * where restoring has won most. Disk and link work at the same time; the slower one counts.
  */
-static uint32_t best_cut(const struct tier *t, const struct tier_shelf *s, struct tier_entry *const *en, uint32_t n)
+static uint32_t best_split(const struct tier *t, const struct kv_namespace *s, struct tier_entry *const *en, uint32_t n)
 {
     double read_rate = t->io ? atomic_load(&kvio_counters(t->io)->read_rate) : 0;
     double load_rate = atomic_load(&t->p.counters->device_rate), tokens = s->prefill_rate, page = tier_page_bytes(s);
@@ -57,13 +57,13 @@ static uint32_t best_cut(const struct tier *t, const struct tier_shelf *s, struc
 }
 
 /* A folder that takes long to look through is not waited for longer than computing would take. */
-static bool waits_for_scan(const struct tier_shelf *s, const struct seq *q, double now)
+static bool waits_for_scan(const struct kv_namespace *s, const struct seq *q, double now)
 {
     static const double least = 0.1;
     if (!s->scan)
         return false;
     double waited = q->tier_since > 0 ? now - q->tier_since : 0;
-    double most = s->prefill_rate > 0 ? grace_share * q->n_known / s->prefill_rate : 0;
+    double most = s->prefill_rate > 0 ? grace_share * q->n_tokens / s->prefill_rate : 0;
     return s->prefill_rate == 0 || waited < (most > least ? most : least);
 }
 
@@ -71,13 +71,13 @@ static bool waits_for_scan(const struct tier_shelf *s, const struct seq *q, doub
  * A page that has left the device and host memory, while the file that it goes to is being synced. Waiting must not
  * cost much of what computing would; without a rate of that, a disk that hangs ends it.
  */
-static bool waits_for_file(const struct tier_shelf *s, const struct tier_entry *en, const struct seq *q, double now)
+static bool waits_for_file(const struct kv_namespace *s, const struct tier_entry *en, const struct seq *q, double now)
 {
     static const double unmeasured = 5;
     if (!en || !en->saving)
         return false;
     double waited = q->tier_since > 0 ? now - q->tier_since : 0;
-    double most = s->prefill_rate > 0 ? grace_share * q->n_known / s->prefill_rate : unmeasured;
+    double most = s->prefill_rate > 0 ? grace_share * q->n_tokens / s->prefill_rate : unmeasured;
     return waited < (most > grace_least ? most : grace_least);
 }
 
@@ -97,12 +97,12 @@ static uint32_t take_pages(struct restore *r, uint32_t n)
 enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
 {
     static const struct kv_hash root = {0, 0};
-    struct resident *m = q->model;
-    uint32_t full = (q->n_known ? q->n_known - 1 : 0) / KV_PAGE, n = 0; /* one token is always computed */
+    struct model_entry *m = q->model;
+    uint32_t full = (q->n_tokens ? q->n_tokens - 1 : 0) / KV_PAGE, n = 0; /* one token is always computed */
     enum restore_begun result = RESTORE_NOT;
-    if (!m->shelf || q->eval || full == 0 || t->p.policy == TIER_NEVER)
+    if (!m->ns || q->eval || full == 0 || t->p.policy == TIER_NEVER)
         return RESTORE_NOT;
-    if (waits_for_scan(m->shelf, q, now))
+    if (waits_for_scan(m->ns, q, now))
         return RESTORE_LATER;
     struct restore *r = calloc(1, sizeof *r);
     struct kv_hash *hash = tier_chain(q->uid, q->token, full);
@@ -112,21 +112,21 @@ enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
     r->model = m;
     r->table.uid = q->uid;
     r->first = kv_match_pages(m->group.kv, &r->table, q->token, full * KV_PAGE);
-    if (r->first < full && comes_anyway(t, m, r->first, &hash[r->first])) {
+    if (r->first < full && restore_in_flight(t, m, r->first, &hash[r->first])) {
         result = RESTORE_LATER;
         goto out_table;
     }
     for (; r->first + n < full; n++) {
         uint32_t i = r->first + n;
-        entry[n] = index_find(m->shelf, &hash[i], i ? &hash[i - 1] : &root, q->uid, q->token + (size_t)i * KV_PAGE);
+        entry[n] = index_find(m->ns, &hash[i], i ? &hash[i - 1] : &root, q->uid, q->token + (size_t)i * KV_PAGE);
         if (!entry[n] || !(entry[n]->ready || entry[n]->file))
             break;
     }
-    if (r->first + n < full && waits_for_file(m->shelf, entry[n], q, now)) {
+    if (r->first + n < full && waits_for_file(m->ns, entry[n], q, now)) {
         result = RESTORE_LATER;
         goto out_table;
     }
-    n = best_cut(t, m->shelf, entry, n);
+    n = best_split(t, m->ns, entry, n);
     if (n == 0 || !(n = take_pages(r, n)))
         goto out_table;
     r->seq = q;
@@ -135,7 +135,7 @@ enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
     r->from = hash + r->first;
     r->entry = entry;
     r->begin = now;
-    r->compute = m->shelf->prefill_rate > 0 && t->p.policy == TIER_BY_COST ? n * KV_PAGE / m->shelf->prefill_rate : 0;
+    r->compute = m->ns->prefill_rate > 0 && t->p.policy == TIER_BY_COST ? n * KV_PAGE / m->ns->prefill_rate : 0;
     TAILQ_INSERT_TAIL(&t->restores, r, link);
     return RESTORE_BEGUN;
 
@@ -153,7 +153,7 @@ out:
 /* Orders pages of one file; false: none now. */
 static bool fetch_run(struct tier *t, struct restore *r, struct tier_entry *en)
 {
-    struct tier_shelf *s = r->model->shelf;
+    struct kv_namespace *s = r->model->ns;
     const struct tier_file *file = en->file;
     uint64_t most = fetch_bytes / tier_page_bytes(s);
     uint32_t left = r->limit - r->n_found;
@@ -162,29 +162,31 @@ static bool fetch_run(struct tier *t, struct restore *r, struct tier_entry *en)
     struct kvio_page *page = calloc(most, sizeof *page);
     if (!f || !page)
         goto fail;
-    f->shelf = s;
+    f->ns = s;
     f->restore = r;
     f->first = r->n_found;
     while (f->n < most && en && !en->host && en->file == file) {
         struct host_page *host;
-        index_hold(&t->index, en); /* before room is made for it */
+        index_acquire(&t->index, en); /* before room is made for it */
         if (!(host = tier_host_page(t, TO_DEVICE, r->model))) {
-            index_let_go(&t->index, en);
+            index_release(&t->index, en);
             break;
         }
         index_set_host(&t->index, en, host);
-        index_hold(&t->index, en); /* once for the fetch, once for the restore */
+        index_acquire(&t->index, en); /* once for the fetch, once for the restore */
         page[f->n] = (struct kvio_page){.pos = en->pos, .buf = host->mem};
         page[f->n].expect.hash = en->hash;
         memcpy(page[f->n].expect.id, en->id, sizeof en->id);
         f->entry[f->n++] = r->entry[r->n_found++] = en;
-        en = r->n_found < r->limit ? index_known(s, &r->from[r->n_found]) : NULL;
+        en = r->n_found < r->limit ? index_lookup(s, &r->from[r->n_found]) : NULL;
     }
     if (f->n == 0)
         goto fail;
-    f->job = kvio_read(
-        t->io, &(struct kvio_read){
-                   .print = &s->print, .uid = f->entry[0]->owner->uid, .file = file->name, .n = f->n, .page = page});
+    f->job = kvio_read(t->io, &(struct kvio_read){.fingerprint = &s->fingerprint,
+                                                  .uid = f->entry[0]->owner->uid,
+                                                  .file = file->name,
+                                                  .n = f->n,
+                                                  .page = page});
     t->io_jobs++;
     r->n_fetch++;
     TAILQ_INSERT_TAIL(&t->fetches, f, link);
@@ -199,12 +201,12 @@ fail:
 
 static void find_some(struct tier *t, struct restore *r)
 {
-    struct tier_shelf *s = r->model->shelf;
-    uint64_t ahead = ahead_bytes / tier_page_bytes(s);
-    while (r->n_found < r->limit && r->n_found - r->n_loaded < (ahead < 2 ? 2 : ahead)) {
-        struct tier_entry *en = index_known(s, &r->from[r->n_found]);
+    struct kv_namespace *s = r->model->ns;
+    uint64_t readahead = readahead_bytes / tier_page_bytes(s);
+    while (r->n_found < r->limit && r->n_found - r->n_loaded < (readahead < 2 ? 2 : readahead)) {
+        struct tier_entry *en = index_lookup(s, &r->from[r->n_found]);
         if (en && en->ready) {
-            index_hold(&t->index, en);
+            index_acquire(&t->index, en);
             r->entry[r->n_found++] = en;
         } else if (en && en->host) {
             return; /* somebody is filling it */
@@ -220,8 +222,8 @@ static void find_some(struct tier *t, struct restore *r)
 
 static void lower_limit(struct restore *r, uint32_t limit)
 {
-    if (limit < r->n_asked)
-        limit = r->n_asked;
+    if (limit < r->n_submitted)
+        limit = r->n_submitted;
     if (limit < r->limit)
         r->limit = limit;
 }
@@ -236,7 +238,7 @@ void fetch_event(struct tier *t, struct fetch *f, const struct kvio_event *ev, d
     if (f->entry[0]->file && ev->n)
         tier_used(t, f->entry[0]->file, now);
     if (ev->missing)
-        index_forget(&t->index, f->shelf, ev->file);
+        index_forget(&t->index, f->ns, ev->file);
     if (f->restore && ev->n < f->n)
         lower_limit(f->restore, f->first + ev->n);
     fetch_free(t, f);
@@ -247,7 +249,7 @@ void fetch_free(struct tier *t, struct fetch *f)
     if (f->restore)
         f->restore->n_fetch--;
     for (uint32_t i = 0; i < f->n; i++)
-        index_let_go(&t->index, f->entry[i]);
+        index_release(&t->index, f->entry[i]);
     TAILQ_REMOVE(&t->fetches, f, link);
     free(f);
 }
@@ -256,22 +258,22 @@ void fetch_free(struct tier *t, struct fetch *f)
 
 static int load_some(struct tier *t, struct restore *r, struct hearth_err *e)
 {
-    uint32_t most = tier_piece(t, r->model->shelf);
+    uint32_t most = tier_piece(t, r->model->ns);
     uint32_t end = r->n_found < r->limit ? r->n_found : r->limit;
     void *host[PIECE_MAX];
     int rc = 0;
-    while (!rc && tier_may_move(t, TO_DEVICE)) {
+    while (!rc && tier_may_transfer(t, TO_DEVICE)) {
         uint32_t n = 0;
-        while (n < most && r->n_asked + n < end && r->entry[r->n_asked + n]->ready) {
-            host[n] = r->entry[r->n_asked + n]->host->mem;
+        while (n < most && r->n_submitted + n < end && r->entry[r->n_submitted + n]->ready) {
+            host[n] = r->entry[r->n_submitted + n]->host->mem;
             n++;
         }
         if (n == 0)
             break;
-        struct move m = {.restore = r, .n = n, .bytes = n * tier_page_bytes(r->model->shelf)};
-        const uint32_t *pages = r->table.page + r->first + r->n_asked;
-        r->n_asked += n;
-        rc = tier_move(t, TO_DEVICE, m, r->model->pool, pages, host, e);
+        struct transfer m = {.restore = r, .n = n, .bytes = n * tier_page_bytes(r->model->ns)};
+        const uint32_t *pages = r->table.page + r->first + r->n_submitted;
+        r->n_submitted += n;
+        rc = tier_transfer(t, TO_DEVICE, m, r->model->pool, pages, host, e);
     }
     return rc;
 }
@@ -279,7 +281,7 @@ static int load_some(struct tier *t, struct restore *r, struct hearth_err *e)
 void restore_loaded(struct tier *t, struct restore *r, uint32_t n)
 {
     for (; n; n--)
-        index_let_go(&t->index, r->entry[r->n_loaded++]);
+        index_release(&t->index, r->entry[r->n_loaded++]);
 }
 
 /* --- its end --------------------------------------------------------------------------------------------- */
@@ -302,7 +304,7 @@ void restore_free(struct tier *t, struct restore *r)
 {
     struct fetch *f;
     for (uint32_t i = r->n_loaded; i < r->n_found; i++)
-        index_let_go(&t->index, r->entry[i]);
+        index_release(&t->index, r->entry[i]);
     TAILQ_FOREACH (f, &t->fetches, link)
         if (f->restore == r)
             f->restore = NULL;
@@ -321,7 +323,7 @@ static void finish(struct tier *t, struct restore *r)
         if (f->restore == r)
             kvio_cancel(t->io, f->job);
     for (uint32_t i = r->n_loaded; i-- > 0;) { /* from the end on: the first pages are dropped last */
-        struct tier_entry *en = index_known(r->model->shelf, &r->from[i]);
+        struct tier_entry *en = index_lookup(r->model->ns, &r->from[i]);
         if (en)
             index_touch(&t->index, en);
     }
@@ -332,10 +334,10 @@ static void finish(struct tier *t, struct restore *r)
         TAILQ_INSERT_TAIL(&t->ready, q, link);
     }
     restore_free(t, r);
-    t->look_again = true;
+    t->retry_waiting = true;
 }
 
-int restore_turn(struct tier *t, double now, struct hearth_err *e)
+int restore_poll(struct tier *t, double now, struct hearth_err *e)
 {
     struct restore *r, *next;
     int rc = 0;
@@ -345,7 +347,7 @@ int restore_turn(struct tier *t, double now, struct hearth_err *e)
         rc = load_some(t, r, e);
         if (falls_behind(r, now))
             restore_stop(r);
-        if (!rc && r->n_loaded == r->n_asked && r->n_asked >= r->limit)
+        if (!rc && r->n_loaded == r->n_submitted && r->n_submitted >= r->limit)
             finish(t, r);
     }
     return rc;

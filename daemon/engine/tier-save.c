@@ -1,9 +1,10 @@
 /*
  * tier-save.c - the pages of an ended turn go to host memory and into a file; see tier.h. Thread: the device thread's.
  *
- * A save goes through its pages in order, with four marks: [0, n_asked) are on their way to host memory or there,
- * [0, n_copied) are there, [0, n_put) are with the I/O thread, [0, n_back) it has given back. Host memory limits how
- * far the first is ahead of the last, and nothing else is waited for; the pool's pages are let go with the last copy.
+ * A save goes through its pages in order, with four marks: [0, n_submitted) are on their way to host memory or there,
+ * [0, n_copied) are there, [0, n_queued) are with the I/O thread, [0, n_returned) it has given back. Host memory limits
+ * how far the first is ahead of the last, and nothing else is waited for; the pool's pages are let go with the last
+ * copy.
  */
 #include "config.h"
 
@@ -40,7 +41,7 @@ static void begin(struct tier *t, struct seq *q, const struct kv_hash *hash, uin
     if (!s || !page || !(s->entry = calloc(n, sizeof *s->entry)))
         goto fail;
     s->model = q->model;
-    s->shelf = q->model->shelf;
+    s->ns = q->model->ns;
     s->uid = s->table.uid = q->uid;
     memcpy(s->label, q->label, sizeof s->label);
     s->first = first;
@@ -50,10 +51,10 @@ static void begin(struct tier *t, struct seq *q, const struct kv_hash *hash, uin
         uint32_t i = first + s->n;
         const int32_t *id = q->token + (size_t)i * KV_PAGE;
         struct tier_entry *en =
-            index_add(&t->index, s->shelf, &hash[i], i ? &hash[i - 1] : &root, q->uid, i * KV_PAGE, id);
+            index_add(&t->index, s->ns, &hash[i], i ? &hash[i - 1] : &root, q->uid, i * KV_PAGE, id);
         if (!en)
             break;
-        index_hold(&t->index, en);
+        index_acquire(&t->index, en);
         en->saving = true;
         s->entry[s->n] = en;
         page[s->n].hash = hash[i];
@@ -64,7 +65,7 @@ static void begin(struct tier *t, struct seq *q, const struct kv_hash *hash, uin
     if (to_file) {
         struct kvfile_extent x = {
             .uid = q->uid, .pos = first * KV_PAGE, .n = s->n, .parent = first ? hash[first - 1] : root, .page = page};
-        s->job = kvio_write(t->io, &(struct kvio_write){.print = &s->shelf->print, .extent = &x});
+        s->job = kvio_write(t->io, &(struct kvio_write){.fingerprint = &s->ns->fingerprint, .extent = &x});
         t->io_jobs++;
     }
     TAILQ_INSERT_TAIL(&t->saves, s, link);
@@ -82,18 +83,18 @@ fail:
 
 void tier_save(struct tier *t, struct seq *q, double now)
 {
-    uint32_t n_tok = q->n_fed < q->n_known ? q->n_fed : q->n_known, n = n_tok / KV_PAGE;
-    bool to_file = t->io && now >= t->disk_again;
-    if (q->state != SEQ_RUN || q->eval || !q->model->shelf || n == 0 || (!t->io && !t->ram))
+    uint32_t n_tok = q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens, n = n_tok / KV_PAGE;
+    bool to_file = t->io && now >= t->disk_retry_at;
+    if (q->state != SEQ_RUN || q->eval || !q->model->ns || n == 0 || (!t->io && !t->ram))
         return;
-    uint64_t most = extent_bytes / tier_page_bytes(q->model->shelf);
+    uint64_t most = extent_bytes / tier_page_bytes(q->model->ns);
     most = most < 1 ? 1 : most > KVFILE_PAGES_MAX ? KVFILE_PAGES_MAX : most;
     struct kv_hash *hash = tier_chain(q->uid, q->token, n);
     struct tier_entry **entry = calloc(n, sizeof *entry);
     if (hash && entry) {
         kv_publish(q->model->group.kv, &q->kv, q->token, n_tok);
         for (uint32_t i = 0; i < n; i++)
-            entry[i] = index_known(q->model->shelf, &hash[i]);
+            entry[i] = index_lookup(q->model->ns, &hash[i]);
         for (uint32_t i = 0, run; i < n; i += run) {
             bool wanted = wants_saving(t, entry[i], to_file);
             for (run = 1; i + run < n && run < most; run++)
@@ -121,26 +122,26 @@ bool tier_saving(const struct tier *t)
 
 /* --- its way --------------------------------------------------------------------------------------------- */
 
-static void give_back_to(struct tier *t, struct save *s, uint32_t n)
+static void return_pages(struct tier *t, struct save *s, uint32_t n)
 {
-    for (; s->n_back < n; s->n_back++)
-        index_let_go(&t->index, s->entry[s->n_back]);
+    for (; s->n_returned < n; s->n_returned++)
+        index_release(&t->index, s->entry[s->n_returned]);
 }
 
 /* What is not on its way to host memory yet does not go. */
-static void cut(struct tier *t, struct save *s)
+static void truncate_save(struct tier *t, struct save *s)
 {
-    for (uint32_t i = s->n_asked; i < s->n; i++) {
+    for (uint32_t i = s->n_submitted; i < s->n; i++) {
         s->entry[i]->saving = false;
-        index_let_go(&t->index, s->entry[i]);
+        index_release(&t->index, s->entry[i]);
     }
-    s->n = s->n_asked;
+    s->n = s->n_submitted;
 }
 
 /* And then there is no whole file. */
-static void give_up(struct tier *t, struct save *s)
+static void abort_save(struct tier *t, struct save *s)
 {
-    cut(t, s);
+    truncate_save(t, s);
     if (s->job)
         kvio_cancel(t->io, s->job);
 }
@@ -148,20 +149,20 @@ static void give_up(struct tier *t, struct save *s)
 /* Asks for copies of the next pages; false: not now. */
 static bool copy_some(struct tier *t, struct save *s, struct hearth_err *e, int *rc)
 {
-    uint32_t most = tier_piece(t, s->shelf), n = 0;
+    uint32_t most = tier_piece(t, s->ns), n = 0;
     void *host[PIECE_MAX];
-    if (s->n_asked == s->n_copied) /* there already: an earlier file failed */
-        for (; s->n_asked < s->n && s->entry[s->n_asked]->ready; s->n_asked++)
+    if (s->n_submitted == s->n_copied) /* there already: an earlier file failed */
+        for (; s->n_submitted < s->n && s->entry[s->n_submitted]->ready; s->n_submitted++)
             s->n_copied++;
-    if (!tier_may_move(t, TO_HOST))
+    if (!tier_may_transfer(t, TO_HOST))
         return false;
-    while (n < most && s->n_asked + n < s->n) {
-        struct tier_entry *en = s->entry[s->n_asked + n];
+    while (n < most && s->n_submitted + n < s->n) {
+        struct tier_entry *en = s->entry[s->n_submitted + n];
         if (!en->host) {
             struct host_page *p = tier_host_page(t, TO_HOST, s->model);
             if (!p) {
                 if (host_is_none(&t->host))
-                    give_up(t, s);
+                    abort_save(t, s);
                 break;
             }
             index_set_host(&t->index, en, p);
@@ -172,10 +173,10 @@ static bool copy_some(struct tier *t, struct save *s, struct hearth_err *e, int 
     }
     if (n == 0)
         return false;
-    struct move m = {.save = s, .n = n, .bytes = n * tier_page_bytes(s->shelf)};
-    const uint32_t *pages = s->table.page + s->first + s->n_asked;
-    s->n_asked += n;
-    *rc = tier_move(t, TO_HOST, m, s->model->pool, pages, host, e);
+    struct transfer m = {.save = s, .n = n, .bytes = n * tier_page_bytes(s->ns)};
+    const uint32_t *pages = s->table.page + s->first + s->n_submitted;
+    s->n_submitted += n;
+    *rc = tier_transfer(t, TO_HOST, m, s->model->pool, pages, host, e);
     return *rc == 0;
 }
 
@@ -189,16 +190,16 @@ void save_copied(struct tier *t, struct save *s, uint32_t n)
 static void put_copied(struct tier *t, struct save *s)
 {
     const void *buf[PIECE_MAX];
-    while (s->n_put < s->n_copied) {
+    while (s->n_queued < s->n_copied) {
         uint32_t n = 0;
-        for (; n < PIECE_MAX && s->n_put + n < s->n_copied; n++)
-            buf[n] = s->entry[s->n_put + n]->host->mem;
+        for (; n < PIECE_MAX && s->n_queued + n < s->n_copied; n++)
+            buf[n] = s->entry[s->n_queued + n]->host->mem;
         if (s->job)
             kvio_put(t->io, s->job, buf, n);
-        s->n_put += n;
+        s->n_queued += n;
     }
     if (!s->job)
-        give_back_to(t, s, s->n_put);
+        return_pages(t, s, s->n_queued);
 }
 
 /* The file is there: its pages are in it. */
@@ -213,22 +214,22 @@ static void enter_file(struct tier *t, struct save *s, const struct kvio_event *
     }
     struct kvfile_extent x = {
         .uid = s->uid, .pos = s->first * KV_PAGE, .n = s->n, .parent = s->entry[0]->parent, .page = page};
-    index_file(&t->index, s->shelf, ev->file, ev->bytes, &x);
+    index_file(&t->index, s->ns, ev->file, ev->bytes, &x);
     free(page);
-    tier_tell(t, &(struct tier_event){.kind = TIER_SAVED,
-                                      .file = ev->file,
-                                      .print = kv_print_id(&s->shelf->print),
-                                      .uid = s->uid,
-                                      .label = s->label,
-                                      .bytes = ev->bytes,
-                                      .tokens = s->n * KV_PAGE,
-                                      .pos = s->first * KV_PAGE});
+    tier_notify(t, &(struct tier_event){.kind = TIER_SAVED,
+                                        .file = ev->file,
+                                        .fingerprint = kv_fingerprint_id(&s->ns->fingerprint),
+                                        .uid = s->uid,
+                                        .label = s->label,
+                                        .bytes = ev->bytes,
+                                        .tokens = s->n * KV_PAGE,
+                                        .pos = s->first * KV_PAGE});
 }
 
 void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, double now)
 {
     if (ev->kind == KVIO_PIECE) {
-        give_back_to(t, s, ev->first + ev->n);
+        return_pages(t, s, ev->first + ev->n);
         return;
     }
     s->job = 0;
@@ -238,15 +239,15 @@ void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, dou
             fputs("hearth-engine: KV files can be written again\n", stderr);
         t->disk_failed = false;
     } else if (ev->err.code == HEARTH_ECONFLICT) {
-        cut(t, s); /* a longer file has them: nothing is wrong with the disk */
+        truncate_save(t, s); /* a longer file has them: nothing is wrong with the disk */
     } else if (ev->err.code != HEARTH_ECANCELLED) {
         if (!t->disk_failed)
             fprintf(stderr, "hearth-engine: KV is not saved: %s\n", ev->err.msg);
         t->disk_failed = true;
-        t->disk_again = now + disk_pause;
-        cut(t, s);
+        t->disk_retry_at = now + disk_pause;
+        truncate_save(t, s);
     }
-    give_back_to(t, s, s->n_put);
+    return_pages(t, s, s->n_queued);
 }
 
 static bool release_pages(struct save *s)
@@ -255,22 +256,22 @@ static bool release_pages(struct save *s)
         kv_release(s->model->group.kv, &s->table, NULL, 0);
         s->model = NULL;
     }
-    return !s->model && !s->job && s->n_back == s->n;
+    return !s->model && !s->job && s->n_returned == s->n;
 }
 
 static void finish(struct tier *t, struct save *s)
 {
     for (uint32_t i = s->n; i-- > 0;) { /* from the end on: the first pages are dropped last */
         s->entry[i]->saving = false;
-        index_hold(&t->index, s->entry[i]);
-        index_let_go(&t->index, s->entry[i]);
+        index_acquire(&t->index, s->entry[i]);
+        index_release(&t->index, s->entry[i]);
     }
     TAILQ_REMOVE(&t->saves, s, link);
     free(s->entry);
     free(s);
 }
 
-int save_turn(struct tier *t, struct hearth_err *e)
+int save_poll(struct tier *t, struct hearth_err *e)
 {
     struct save *s, *next;
     int rc = 0;
@@ -285,21 +286,21 @@ int save_turn(struct tier *t, struct hearth_err *e)
     return rc;
 }
 
-void tier_detach(struct tier *t, struct resident *m)
+void tier_detach(struct tier *t, struct model_entry *m)
 {
     struct save *s;
     TAILQ_FOREACH (s, &t->saves, link)
         if (s->model == m)
-            give_up(t, s);
+            abort_save(t, s);
 }
 
 void save_free(struct tier *t, struct save *s)
 {
     s->job = 0;
-    cut(t, s);
-    save_copied(t, s, s->n_asked - s->n_copied);
-    s->n_put = s->n;
-    give_back_to(t, s, s->n);
+    truncate_save(t, s);
+    save_copied(t, s, s->n_submitted - s->n_copied);
+    s->n_queued = s->n;
+    return_pages(t, s, s->n);
     if (s->model)
         kv_release(s->model->group.kv, &s->table, NULL, 0);
     finish(t, s);

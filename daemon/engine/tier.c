@@ -13,7 +13,7 @@
 
 static const uint64_t ram_most = UINT64_C(16) << 30; /* of what is taken without being asked */
 static const uint64_t staging = 128 << 20;           /* host memory for pages on their way, beside those kept */
-static const uint64_t ahead_bytes = 256 << 20;       /* pinned before it is wanted */
+static const uint64_t prealloc_bytes = 256 << 20;    /* pinned before it is wanted */
 static const double used_seconds = 60;               /* a file's use is told of once in that time */
 
 /*
@@ -23,7 +23,7 @@ static const double used_seconds = 60;               /* a file's use is told of 
  * its first token, or may come at any moment, and then none before its step is under way. With nothing under way this
  * counts from the last step on, as who has got an answer may ask again at once.
  */
-static const double pin_rest_steps = 19, pin_rest = 9;
+static const double pin_backoff_decode = 19, pin_backoff = 9;
 
 /* A GPU keeps that many pieces under way, and the steps do not feel them: the link has a sixtieth of its memory's rate.
  * A CPU copies in the call, between two steps. */
@@ -47,7 +47,7 @@ int tier_open(struct tier **out, const struct tier_params *p, struct hearth_err 
     t->p = *p;
     t->ram = p->ram == TIER_RAM_AUTO ? ram_by_machine(p->gpu) : p->ram;
     t->piece = p->gpu ? piece_gpu : piece_cpu;
-    t->moves[TO_HOST].most = t->moves[TO_DEVICE].most = p->gpu ? MOVES_MAX : 1;
+    t->transfers[TO_HOST].most = t->transfers[TO_DEVICE].most = p->gpu ? TRANSFERS_MAX : 1;
     host_init(&t->host, p->be, p->dev, t->ram < UINT64_MAX - staging ? t->ram + staging : t->ram);
     index_init(&t->index, &t->host);
     TAILQ_INIT(&t->saves);
@@ -71,7 +71,7 @@ void tier_close(struct tier *t)
     if (t->io)
         kvio_close(t->io);
     for (int way = 0; way < 2; way++)
-        for (struct moves *mv = &t->moves[way]; mv->n; mv->n--, mv->first = (mv->first + 1) % MOVES_MAX)
+        for (struct transfers *mv = &t->transfers[way]; mv->n; mv->n--, mv->first = (mv->first + 1) % TRANSFERS_MAX)
             t->p.be->kv_move_wait(t->p.dev, mv->ring[mv->first].ticket, &ignored);
     while ((r = TAILQ_FIRST(&t->restores)))
         restore_free(t, r);
@@ -89,7 +89,7 @@ int tier_fd(const struct tier *t)
     return t->io_jobs ? kvio_fd(t->io) : -1; /* it may be readable with nothing in it: see post.h */
 }
 
-double tier_patience(const struct tier *t)
+double tier_poll_timeout(const struct tier *t)
 {
     static const double look = 0.01; /* whether a restore falls behind */
     double now = engine_now(), pin_in = t->pin_at > now ? t->pin_at - now : 0;
@@ -120,81 +120,81 @@ static bool pin(struct tier *t, uint64_t page_bytes)
 
 static bool is_busy(const struct tier *t)
 {
-    return t->beside == TIER_STEPS || t->beside == TIER_PROMPTS || t->beside == TIER_SUBMIT;
+    return t->foreground == TIER_FG_DECODE || t->foreground == TIER_FG_PREFILL || t->foreground == TIER_FG_SUBMIT;
 }
 
 /* Whether a slab may be pinned by now. Else the next turn may, or the one at `pin_at`. */
 static bool may_pin(struct tier *t, bool urgent)
 {
-    double rest = urgent ? (is_busy(t) ? 1 : 0) : t->beside == TIER_STEPS ? pin_rest_steps : pin_rest;
-    double since = !urgent && t->beside == TIER_ALONE && t->busy > t->pin_ended ? t->busy : t->pin_ended;
+    double rest = urgent ? (is_busy(t) ? 1 : 0) : t->foreground == TIER_FG_DECODE ? pin_backoff_decode : pin_backoff;
+    double since = !urgent && t->foreground == TIER_FG_IDLE && t->busy > t->pin_ended ? t->busy : t->pin_ended;
     t->pin_at = since + rest * t->pin_took;
-    return t->beside != TIER_SUBMIT && engine_now() >= t->pin_at;
+    return t->foreground != TIER_FG_SUBMIT && engine_now() >= t->pin_at;
 }
 
 /* Saves hold pages of the pool until host memory has them: that must not be what generations wait for. */
-static bool pool_is_short(const struct resident *m)
+static bool pool_is_short(const struct model_entry *m)
 {
     return kv_available(m->group.kv) < m->n_page / 4;
 }
 
 /* One slab a turn, so that orders are seen between two; but for a restore that delays nobody as many as it needs. */
-static bool pin_now(struct tier *t, enum direction way, const struct resident *m)
+static bool pin_now(struct tier *t, enum direction way, const struct model_entry *m)
 {
-    bool urgent = way == TO_DEVICE || t->beside == TIER_HURRY || pool_is_short(m);
-    bool at_once = way == TO_DEVICE && (t->beside == TIER_ALONE || t->beside == TIER_HURRY);
+    bool urgent = way == TO_DEVICE || t->foreground == TIER_FG_BLOCKED || pool_is_short(m);
+    bool at_once = way == TO_DEVICE && (t->foreground == TIER_FG_IDLE || t->foreground == TIER_FG_BLOCKED);
     if (!may_pin(t, urgent) || (t->pinned && !at_once)) {
         t->pin_wanted = true;
         return false;
     }
     t->pinned = true;
-    return pin(t, tier_page_bytes(m->shelf));
+    return pin(t, tier_page_bytes(m->ns));
 }
 
 /* Pinning is for idle times (tier_idle) and loads: here it would be felt as a pause, so what is in files goes first. */
-struct host_page *tier_host_page(struct tier *t, enum direction way, const struct resident *m)
+struct host_page *tier_host_page(struct tier *t, enum direction way, const struct model_entry *m)
 {
-    uint64_t bytes = tier_page_bytes(m->shelf);
+    uint64_t bytes = tier_page_bytes(m->ns);
     struct host_page *p = t->p.gpu ? host_take(&t->host, bytes) : host_take_new(&t->host, bytes);
-    while (!p && index_drop_spare(&t->index, bytes))
+    while (!p && index_evict_clean(&t->index, bytes))
         p = host_take(&t->host, bytes);
     if (!p && t->p.gpu && host_may_grow(&t->host, bytes) && !pin_now(t, way, m) && t->pin_wanted)
         return NULL;
     if (!p)
         p = host_take_new(&t->host, bytes);
-    while (!p && index_drop_oldest(&t->index))
+    while (!p && index_evict_oldest(&t->index))
         p = host_take_new(&t->host, bytes);
     return p;
 }
 
-void tier_tell(struct tier *t, const struct tier_event *ev)
+void tier_notify(struct tier *t, const struct tier_event *ev)
 {
-    if (t->p.tell)
-        t->p.tell(t->p.arg, ev);
+    if (t->p.notify)
+        t->p.notify(t->p.arg, ev);
 }
 
 void tier_used(struct tier *t, struct tier_file *f, double now)
 {
-    if (f->told && now - f->told < used_seconds)
+    if (f->notified_at && now - f->notified_at < used_seconds)
         return;
-    f->told = now;
-    tier_tell(t, &(struct tier_event){.kind = TIER_USED, .file = f->name});
+    f->notified_at = now;
+    tier_notify(t, &(struct tier_event){.kind = TIER_USED, .file = f->name});
 }
 
-void tier_computed(struct tier *t, const struct resident *m, uint32_t n_tok, double seconds)
+void tier_computed(struct tier *t, const struct model_entry *m, uint32_t n_tok, double seconds)
 {
     enum { ENOUGH = 64 /* tokens: with fewer it is the step's fixed cost that is measured */ };
-    if (!m->shelf || n_tok < ENOUGH || seconds <= 0)
+    if (!m->ns || n_tok < ENOUGH || seconds <= 0)
         return;
-    rate_add(&m->shelf->prefill, n_tok, seconds, &m->shelf->prefill_rate);
-    atomic_store(&t->p.counters->prefill_rate, m->shelf->prefill_rate);
+    rate_add(&m->ns->prefill, n_tok, seconds, &m->ns->prefill_rate);
+    atomic_store(&t->p.counters->prefill_rate, m->ns->prefill_rate);
 }
 
 /* --- copies ---------------------------------------------------------------------------------------------- */
 
-static void moved(struct tier *t, enum direction way, const struct move *m, double now)
+static void transfer_done(struct tier *t, enum direction way, const struct transfer *m, double now)
 {
-    double begin = m->begin > t->moved_last ? m->begin : t->moved_last;
+    double begin = m->begin > t->last_transfer_done ? m->begin : t->last_transfer_done;
     if (way == TO_HOST) {
         atomic_fetch_add(&t->p.counters->pages_saved, m->n);
         atomic_fetch_add(&t->p.counters->bytes_saved, m->bytes);
@@ -202,17 +202,17 @@ static void moved(struct tier *t, enum direction way, const struct move *m, doub
         return;
     }
     rate_add(&t->device, (double)m->bytes, now - begin, &t->p.counters->device_rate);
-    t->moved_last = now;
+    t->last_transfer_done = now;
     atomic_fetch_add(&t->p.counters->pages_restored, m->n);
     atomic_fetch_add(&t->p.counters->bytes_restored, m->bytes);
     restore_loaded(t, m->restore, m->n);
 }
 
-int tier_move(struct tier *t, enum direction way, struct move m, struct kv_pool *pool, const uint32_t *pages,
-              void **host, struct hearth_err *e)
+int tier_transfer(struct tier *t, enum direction way, struct transfer m, struct kv_pool *pool, const uint32_t *pages,
+                  void **host, struct hearth_err *e)
 {
     const struct backend *be = t->p.be;
-    struct moves *mv = &t->moves[way];
+    struct transfers *mv = &t->transfers[way];
     m.begin = engine_now();
     m.ticket = way == TO_HOST ? be->kv_save(t->p.dev, pool, pages, host, m.n)
                               : be->kv_load(t->p.dev, pool, pages, (const void *const *)host, m.n);
@@ -223,34 +223,34 @@ int tier_move(struct tier *t, enum direction way, struct move m, struct kv_pool 
         return err_set(e, HEARTH_EDEVICE, "the device refused a move of %u KV pages", m.n);
     mv->n_begun++;
     if (rc == 1 && mv->n == 0) { /* the backend copies in the call */
-        moved(t, way, &m, engine_now());
+        transfer_done(t, way, &m, engine_now());
         return 0;
     }
-    mv->ring[(mv->first + mv->n++) % MOVES_MAX] = m;
+    mv->ring[(mv->first + mv->n++) % TRANSFERS_MAX] = m;
     return 0;
 }
 
-bool tier_may_move(const struct tier *t, enum direction way)
+bool tier_may_transfer(const struct tier *t, enum direction way)
 {
-    const struct moves *mv = &t->moves[way];
+    const struct transfers *mv = &t->transfers[way];
     return mv->n < mv->most && (mv->most > 1 || mv->n_begun == 0);
 }
 
-static int finish_moves(struct tier *t, struct hearth_err *e)
+static int finish_transfers(struct tier *t, struct hearth_err *e)
 {
     for (int way = 0; way < 2; way++) {
-        struct moves *mv = &t->moves[way];
+        struct transfers *mv = &t->transfers[way];
         mv->n_begun = 0;
         while (mv->n) {
-            struct move m = mv->ring[mv->first];
+            struct transfer m = mv->ring[mv->first];
             int rc = t->p.be->kv_moved(t->p.dev, m.ticket, e);
             if (rc < 0)
                 return rc;
             if (rc == 0)
                 break;
-            mv->first = (mv->first + 1) % MOVES_MAX;
+            mv->first = (mv->first + 1) % TRANSFERS_MAX;
             mv->n--;
-            moved(t, way, &m, engine_now());
+            transfer_done(t, way, &m, engine_now());
         }
     }
     return 0;
@@ -259,36 +259,36 @@ static int finish_moves(struct tier *t, struct hearth_err *e)
 int tier_wait(struct tier *t, struct hearth_err *e)
 {
     for (int way = TO_DEVICE; way >= TO_HOST; way--)
-        if (t->moves[way].n)
-            return t->p.be->kv_move_wait(t->p.dev, t->moves[way].ring[t->moves[way].first].ticket, e);
+        if (t->transfers[way].n)
+            return t->p.be->kv_move_wait(t->p.dev, t->transfers[way].ring[t->transfers[way].first].ticket, e);
     return 0;
 }
 
 /* --- files ----------------------------------------------------------------------------------------------- */
 
 /* What an event is about: a scan of a shelf, a fetch, or a save. */
-static void find_job(struct tier *t, uint64_t job, struct tier_shelf **shelf, struct fetch **fetch, struct save **save)
+static void find_job(struct tier *t, uint64_t job, struct kv_namespace **ns, struct fetch **fetch, struct save **save)
 {
-    *shelf = NULL;
+    *ns = NULL;
     TAILQ_FOREACH (*fetch, &t->fetches, link)
         if ((*fetch)->job == job) {
-            *shelf = (*fetch)->shelf;
+            *ns = (*fetch)->ns;
             break;
         }
     TAILQ_FOREACH (*save, &t->saves, link)
         if ((*save)->job == job) {
-            *shelf = (*save)->shelf;
+            *ns = (*save)->ns;
             break;
         }
-    if (!*shelf)
-        TAILQ_FOREACH (*shelf, &t->index.shelves, link)
-            if ((*shelf)->scan == job)
+    if (!*ns)
+        TAILQ_FOREACH (*ns, &t->index.namespaces, link)
+            if ((*ns)->scan == job)
                 break;
 }
 
 static void take_event(struct tier *t, const struct kvio_event *ev, double now)
 {
-    struct tier_shelf *s;
+    struct kv_namespace *s;
     struct fetch *f;
     struct save *w;
     find_job(t, ev->job, &s, &f, &w);
@@ -302,7 +302,7 @@ static void take_event(struct tier *t, const struct kvio_event *ev, double now)
             save_event(t, w, ev, now);
         else if (ev->kind == KVIO_END) {
             s->scan = 0;
-            t->look_again = true;
+            t->retry_waiting = true;
         }
         break;
     case KVIO_FILE:
@@ -310,17 +310,17 @@ static void take_event(struct tier *t, const struct kvio_event *ev, double now)
         break;
     case KVIO_BAD:
         index_forget(&t->index, s, ev->file);
-        tier_tell(t, &(struct tier_event){.kind = TIER_BAD, .file = ev->file, .why = ev->err.msg});
+        tier_notify(t, &(struct tier_event){.kind = TIER_BAD, .file = ev->file, .why = ev->err.msg});
         break;
     }
     if (ev->kind == KVIO_END)
         t->io_jobs--;
 }
 
-void tier_gone(struct tier *t, const char *file)
+void tier_file_evicted(struct tier *t, const char *file)
 {
-    struct tier_shelf *s;
-    TAILQ_FOREACH (s, &t->index.shelves, link)
+    struct kv_namespace *s;
+    TAILQ_FOREACH (s, &t->index.namespaces, link)
         index_forget(&t->index, s, file);
 }
 
@@ -337,32 +337,33 @@ static void take_events(struct tier *t, double now)
 }
 
 /* Whether more of it should be pinned than there is to spare. */
-static bool wants_ahead(const struct tier *t, uint64_t want)
+static bool wants_prealloc(const struct tier *t, uint64_t want)
 {
     want = want < t->ram ? want : t->ram;
     return t->p.gpu && t->page_bytes && host_may_grow(&t->host, t->page_bytes) &&
            host_spare(&t->host, t->page_bytes) * t->page_bytes < want;
 }
 
-void tier_attach(struct tier *t, struct resident *m, const struct kv_print *print)
+void tier_attach(struct tier *t, struct model_entry *m, const struct kv_fingerprint *fingerprint)
 {
-    uint64_t least = t->ram + 4 * print->page_bytes; /* a page to be filled, one filled, and the same for a save */
-    m->shelf = index_shelf(&t->index, print);
-    if (!m->shelf)
+    uint64_t least =
+        t->ram + 4 * fingerprint->page_bytes; /* a page to be filled, one filled, and the same for a save */
+    m->ns = index_namespace(&t->index, fingerprint);
+    if (!m->ns)
         return; /* no memory: this model lives without */
     if (t->host.limit < least)
         t->host.limit = least;
-    if (t->io && !m->shelf->scanned) {
-        m->shelf->scanned = true;
-        m->shelf->scan = kvio_scan(t->io, NULL, print);
+    if (t->io && !m->ns->scanned) {
+        m->ns->scanned = true;
+        m->ns->scan = kvio_scan(t->io, NULL, fingerprint);
         t->io_jobs++;
     }
-    t->page_bytes = print->page_bytes;
-    while (wants_ahead(t, staging) && pin(t, t->page_bytes)) { /* a load takes much longer */
+    t->page_bytes = fingerprint->page_bytes;
+    while (wants_prealloc(t, staging) && pin(t, t->page_bytes)) { /* a load takes much longer */
     }
 }
 
-bool tier_busy(const struct tier *t, const struct resident *m)
+bool tier_busy(const struct tier *t, const struct model_entry *m)
 {
     const struct save *s;
     const struct restore *r;
@@ -379,7 +380,7 @@ bool tier_idle(struct tier *t)
 {
     if (!TAILQ_EMPTY(&t->restores) || !TAILQ_EMPTY(&t->waiting)) /* a slab takes longer than the answer of a file */
         return false;
-    if (!wants_ahead(t, ahead_bytes))
+    if (!wants_prealloc(t, prealloc_bytes))
         return false;
     if (may_pin(t, false))
         return pin(t, t->page_bytes);
@@ -452,10 +453,10 @@ struct seq *tier_cancel_any(struct tier *t)
     return cancel(t, 0, true);
 }
 
-static void look_again(struct tier *t, double now)
+static void retry_waiting(struct tier *t, double now)
 {
     struct seq *q, *next;
-    t->look_again = false;
+    t->retry_waiting = false;
     for (q = TAILQ_FIRST(&t->waiting); q; q = next) {
         next = TAILQ_NEXT(q, link);
         enum restore_begun b = restore_begin(t, q, now);
@@ -497,27 +498,27 @@ static void count(struct tier *t)
     atomic_store(&c->write_rate, atomic_load(&io->write_rate));
 }
 
-void tier_beside(struct tier *t, enum tier_beside what)
+void tier_foreground(struct tier *t, enum tier_foreground what)
 {
-    t->beside = what;
+    t->foreground = what;
 }
 
-int tier_turn(struct tier *t, double now, struct hearth_err *e)
+int tier_poll(struct tier *t, double now, struct hearth_err *e)
 {
     t->pinned = t->pin_wanted = false;
     if (is_busy(t))
         t->busy = now;
     take_events(t, now);
-    int rc = finish_moves(t, e);
+    int rc = finish_transfers(t, e);
     if (rc)
         return rc;
-    if (t->look_again || !TAILQ_EMPTY(&t->waiting))
-        look_again(t, now);
-    if ((rc = restore_turn(t, now, e)) || (rc = save_turn(t, e)))
+    if (t->retry_waiting || !TAILQ_EMPTY(&t->waiting))
+        retry_waiting(t, now);
+    if ((rc = restore_poll(t, now, e)) || (rc = save_poll(t, e)))
         return rc;
-    while (t->index.kept > t->ram && index_drop_oldest(&t->index)) {
+    while (t->index.lru_bytes > t->ram && index_evict_oldest(&t->index)) {
     }
     count(t);
-    return t->moves[TO_HOST].n || t->moves[TO_DEVICE].n || t->moves[TO_HOST].n_begun || t->moves[TO_DEVICE].n_begun ||
-           t->look_again || (t->pin_wanted && t->pin_at <= now);
+    return t->transfers[TO_HOST].n || t->transfers[TO_DEVICE].n || t->transfers[TO_HOST].n_begun ||
+           t->transfers[TO_DEVICE].n_begun || t->retry_waiting || (t->pin_wanted && t->pin_at <= now);
 }

@@ -29,7 +29,7 @@
  * best case once per resumed turn; and every page would become n_layer copies of 64 KiB, which the link moves slower.
  * The other sequences' steps overlap with all of it already.
  *
- * Everything is done in pieces of a few MB between steps (tier_turn), and nothing here waits, but tier_wait.
+ * Everything is done in pieces of a few MB between steps (tier_poll), and nothing here waits, but tier_wait.
  *
  * Thread: the device thread's; counters may be read anywhere.
  */
@@ -46,11 +46,11 @@
 enum tier_policy { TIER_BY_COST, TIER_ALWAYS, TIER_NEVER };
 
 /* What the owner tells hearthd of. */
-enum tier_news { TIER_SAVED, TIER_USED, TIER_BAD };
+enum tier_event_kind { TIER_SAVED, TIER_USED, TIER_BAD };
 struct tier_event {
-    enum tier_news kind;
+    enum tier_event_kind kind;
     const char *file;
-    uint64_t print; /* SAVED, and what follows: the fingerprint's id */
+    uint64_t fingerprint; /* SAVED, and what follows: the fingerprint's id */
     int64_t uid;
     uint64_t bytes;
     uint32_t tokens, pos;
@@ -73,7 +73,7 @@ struct tier_params {
     uint64_t ram;    /* bytes of host memory for pages that are kept; TIER_RAM_AUTO: by what the machine has */
     enum tier_policy policy;
     struct tier_counters *counters; /* the caller's, for it to read after tier_close too */
-    void (*tell)(void *arg, const struct tier_event *ev);
+    void (*notify)(void *arg, const struct tier_event *ev);
     void *arg;
 };
 
@@ -85,11 +85,11 @@ int tier_open(struct tier **out, const struct tier_params *p, struct hearth_err 
 void tier_close(struct tier *t);
 
 /* The model was loaded, and has its pool. Looks for its files, the first time. */
-void tier_attach(struct tier *t, struct resident *m, const struct kv_print *print);
+void tier_attach(struct tier *t, struct model_entry *m, const struct kv_fingerprint *fingerprint);
 /* The model is to go: what is not on its way to host memory yet is not saved any more. */
-void tier_detach(struct tier *t, struct resident *m);
+void tier_detach(struct tier *t, struct model_entry *m);
 /* Jobs need the model's pool; it must not go before there are none. */
-bool tier_busy(const struct tier *t, const struct resident *m);
+bool tier_busy(const struct tier *t, const struct model_entry *m);
 
 /* Takes the sequence, where there is something to restore for it, and gives it back by tier_ready(); false: push it. */
 bool tier_submit(struct tier *t, struct seq *q, double now);
@@ -104,23 +104,23 @@ void tier_save(struct tier *t, struct seq *q, double now);
 bool tier_saving(const struct tier *t); /* files or copies are under way */
 
 /* The file was removed: its pages are saved again when a turn that has them ends. */
-void tier_gone(struct tier *t, const char *file);
+void tier_file_evicted(struct tier *t, const char *file);
 
 /* A prompt of n tokens was computed in that time. */
-void tier_computed(struct tier *t, const struct resident *m, uint32_t n_tok, double seconds);
+void tier_computed(struct tier *t, const struct model_entry *m, uint32_t n_tok, double seconds);
 
 /* Carries on: takes what has come, starts what can be. 1: call again soon, copies are under way; 0: only a descriptor
  * (tier_fd) or new work can bring more; negative: the device failed. */
-int tier_turn(struct tier *t, double now, struct hearth_err *e);
+int tier_poll(struct tier *t, double now, struct hearth_err *e);
 /* What else goes on, until told otherwise: it stands still while this thread pins host memory for a save. */
-enum tier_beside {
-    TIER_ALONE,   /* nothing, and a prompt may come at any moment */
-    TIER_STEPS,   /* steps of sequences that have had their first token */
-    TIER_PROMPTS, /* steps, and somebody waits for a first token */
-    TIER_SUBMIT,  /* the like, and the step of it is to be submitted first */
-    TIER_HURRY,   /* nothing: who waits does so for saves to end */
+enum tier_foreground {
+    TIER_FG_IDLE,    /* nothing, and a prompt may come at any moment */
+    TIER_FG_DECODE,  /* steps of sequences that have had their first token */
+    TIER_FG_PREFILL, /* steps, and somebody waits for a first token */
+    TIER_FG_SUBMIT,  /* the like, and the step of it is to be submitted first */
+    TIER_FG_BLOCKED, /* nothing: who waits does so for saves to end */
 };
-void tier_beside(struct tier *t, enum tier_beside what);
+void tier_foreground(struct tier *t, enum tier_foreground what);
 /* Waits for the oldest copy under way, where there is one. */
 int tier_wait(struct tier *t, struct hearth_err *e);
 /* For when there is nothing else to do: makes host memory ready that will be wanted. False: there is enough of it,
@@ -129,6 +129,6 @@ bool tier_idle(struct tier *t);
 /* Readable when files have moved on; -1: there are none. And how long to wait for it at most; < 0: for ever. The latter
  * after tier_idle. */
 int tier_fd(const struct tier *t);
-double tier_patience(const struct tier *t);
+double tier_poll_timeout(const struct tier *t);
 
 #endif

@@ -18,8 +18,8 @@
 static const char head[] = "hearth checked 1\n";
 enum {
     HEAD = sizeof head - 1,
-    LINE = 33,                                  /* 32 hex digits and a newline */
-    RECORD_MAX = HEAD + (TRUST_KEPT + 1) * LINE /* the last line is the checksum */
+    LINE = 33,                                           /* 32 hex digits and a newline */
+    RECORD_MAX = HEAD + (SELFCHECK_CACHE_MAX + 1) * LINE /* the last line is the checksum */
 };
 
 /* --- the key --------------------------------------------------------------------------------------------- */
@@ -73,7 +73,8 @@ static void add_model(XXH3_state_t *h, const struct model *m)
     }
 }
 
-int trust_key_of(const struct model *m, const struct device_info *info, struct trust_key *out, struct hearth_err *e)
+int selfcheck_key_make(const struct model *m, const struct device_info *info, struct selfcheck_key *out,
+                       struct hearth_err *e)
 {
     XXH128_hash_t program, all;
     int rc = hash_program(&program, e);
@@ -91,7 +92,7 @@ int trust_key_of(const struct model *m, const struct device_info *info, struct t
     add_model(h, m);
     all = XXH3_128bits_digest(h);
     XXH3_freeState(h);
-    *out = (struct trust_key){{all.high64, all.low64}};
+    *out = (struct selfcheck_key){{all.high64, all.low64}};
     return 0;
 }
 
@@ -133,7 +134,7 @@ static size_t read_record(const char *path, char buf[RECORD_MAX + 1])
     return memcmp(sum, buf + n - LINE, LINE) ? 0 : n - LINE;
 }
 
-bool trust_find(const char *record, struct trust_key key)
+bool selfcheck_cache_find(const char *record, struct selfcheck_key key)
 {
     char buf[RECORD_MAX + LINE], line[LINE];
     size_t n = read_record(record, buf);
@@ -158,13 +159,13 @@ static int write_all(int fd, const char *p, size_t n)
     return fdatasync(fd);
 }
 
-int trust_add(const char *record, struct trust_key key, struct hearth_err *e)
+int selfcheck_cache_add(const char *record, struct selfcheck_key key, struct hearth_err *e)
 {
     char old[RECORD_MAX + LINE], new[RECORD_MAX + LINE], *tmp;
     size_t had = read_record(record, old), n = HEAD + LINE;
     memcpy(new, head, HEAD);
     print_line(new + HEAD, key.v[0], key.v[1]);
-    for (size_t at = HEAD; at < had && n < HEAD + TRUST_KEPT * LINE; at += LINE)
+    for (size_t at = HEAD; at < had && n < HEAD + SELFCHECK_CACHE_MAX * LINE; at += LINE)
         if (memcmp(old + at, new + HEAD, LINE)) {
             memcpy(new + n, old + at, LINE);
             n += LINE;
@@ -194,18 +195,18 @@ static const struct backend *reference(void)
     return NULL;
 }
 
-int trust_model(const struct model *m, const char *record, struct trust *out, struct hearth_err *e)
+int selfcheck_verify(const struct model *m, const char *record, struct selfcheck_verdict *out, struct hearth_err *e)
 {
     const char *name = m->hp.name[0] ? m->hp.name : m->hp.arch;
     struct device_info info;
     struct selfcheck s;
-    struct trust_key key;
+    struct selfcheck_key key;
     struct hearth_err err;
     memset(out, 0, sizeof *out);
     m->be->info(m->dev, &info);
-    bool keep = record && info.id[0] && !trust_key_of(m, &info, &key, &err);
-    if (keep && trust_find(record, key)) {
-        out->ok = out->remembered = true;
+    bool keep = record && info.id[0] && !selfcheck_key_make(m, &info, &key, &err);
+    if (keep && selfcheck_cache_find(record, key)) {
+        out->ok = out->cached = true;
         return 0;
     }
     int rc = selfcheck_run(m, reference(), &(struct device_params){.variant = "auto"}, &s, e);
@@ -220,7 +221,7 @@ int trust_model(const struct model *m, const char *record, struct trust *out, st
     }
     fprintf(stderr, "hearth-engine: self-check of %s (%s) on %s passed: %u ops in %.1f ms, the device %.1f\n", name,
             m->hp.type, info.name, s.n_op, s.ms, s.device_ms);
-    if (keep && trust_add(record, key, &err))
+    if (keep && selfcheck_cache_add(record, key, &err))
         fprintf(stderr, "hearth-engine: the self-check will be made again: %s\n", err.msg);
     return 0;
 }

@@ -7,10 +7,10 @@
  * kernel that was edited is checked again without anybody having to count versions). Failures are not remembered: each
  * load finds out again, and says so.
  *
- * The file is text, written whole under a temporary name and renamed: a line that names the format, up to TRUST_KEPT
- * keys, the last one added first, and a line with the checksum of all before it. What cannot be read, is not ours, is
- * not a regular file or does not agree with its checksum is as good as absent: the check runs, and the file is written
- * anew. Nothing in it can do more than save a check that would have been passed.
+ * The file is text, written whole under a temporary name and renamed: a line that names the format, up to
+ * SELFCHECK_CACHE_MAX keys, the last one added first, and a line with the checksum of all before it. What cannot be
+ * read, is not ours, is not a regular file or does not agree with its checksum is as good as absent: the check runs,
+ * and the file is written anew. Nothing in it can do more than save a check that would have been passed.
  *
  * Thread: the device's.
  */
@@ -19,25 +19,26 @@
 
 #include "daemon/model/model.h"
 
-enum { TRUST_KEPT = 64 };
+enum { SELFCHECK_CACHE_MAX = 64 };
 
-struct trust_key {
+struct selfcheck_key {
     uint64_t v[2];
 };
 
-struct trust {
+struct selfcheck_verdict {
     bool ok;
-    bool remembered;          /* ok, and nothing was run */
+    bool cached;              /* ok, and nothing was run */
     char why[HEARTH_ERR_MSG]; /* not ok: what the self-check found */
 };
 
 /* Decides about the loaded model on its device; `record` NULL: nothing is remembered. What was found goes to stderr.
  * HEARTH_ENOMEM and the device's errors where the check could not be made. */
-int trust_model(const struct model *m, const char *record, struct trust *out, struct hearth_err *e);
+int selfcheck_verify(const struct model *m, const char *record, struct selfcheck_verdict *out, struct hearth_err *e);
 
-/* For trust_model and its test. */
-int trust_key_of(const struct model *m, const struct device_info *info, struct trust_key *out, struct hearth_err *e);
-bool trust_find(const char *record, struct trust_key key);
-int trust_add(const char *record, struct trust_key key, struct hearth_err *e);
+/* For selfcheck_verify and its test. */
+int selfcheck_key_make(const struct model *m, const struct device_info *info, struct selfcheck_key *out,
+                       struct hearth_err *e);
+bool selfcheck_cache_find(const char *record, struct selfcheck_key key);
+int selfcheck_cache_add(const char *record, struct selfcheck_key key, struct hearth_err *e);
 
 #endif

@@ -71,18 +71,18 @@ struct gguf_label gguf_label(struct gguf_str name)
 
 /* --- reading ------------------------------------------------------------------------------------------- */
 
-struct reader {
+struct gguf_reader {
     const unsigned char *base, *p, *end;
     struct hearth_err *e;
 };
 
-static int cut_off(struct reader *r, const char *what, struct gguf_str in)
+static int cut_off(struct gguf_reader *r, const char *what, struct gguf_str in)
 {
     return err_set(r->e, HEARTH_EBADMODEL, "the file ends within %s%s%s (at byte %zu)", what, in.n ? " of " : "",
                    gguf_label(in).s, (size_t)(r->p - r->base));
 }
 
-static int take(struct reader *r, void *out, size_t n, const char *what, struct gguf_str in)
+static int take(struct gguf_reader *r, void *out, size_t n, const char *what, struct gguf_str in)
 {
     if ((size_t)(r->end - r->p) < n)
         return cut_off(r, what, in);
@@ -91,7 +91,7 @@ static int take(struct reader *r, void *out, size_t n, const char *what, struct 
     return 0;
 }
 
-static int take_str(struct reader *r, struct gguf_str *out, uint64_t max, const char *what, struct gguf_str in)
+static int take_str(struct gguf_reader *r, struct gguf_str *out, uint64_t max, const char *what, struct gguf_str in)
 {
     uint64_t n = 0;
     int ret = take(r, &n, 8, what, in);
@@ -149,7 +149,7 @@ static const struct key *key_find(const struct gguf *g, const char *name)
 
 /* --- opening ------------------------------------------------------------------------------------------- */
 
-static int skip_value(struct reader *r, struct key *k)
+static int skip_value(struct gguf_reader *r, struct key *k)
 {
     uint32_t type = k->type;
     uint64_t n = 1;
@@ -185,7 +185,7 @@ static int skip_value(struct reader *r, struct key *k)
     return 0;
 }
 
-static int read_keys(struct gguf *g, struct reader *r, size_t n)
+static int read_keys(struct gguf *g, struct gguf_reader *r, size_t n)
 {
     int ret = index_init(&g->key_index, n, r->e);
     if (ret)
@@ -214,7 +214,7 @@ static int read_keys(struct gguf *g, struct reader *r, size_t n)
 }
 
 /* Reads the shape and works out the size; the offset is checked once the data's start is known. */
-static int read_tensor(struct reader *r, struct gguf_tensor *t, uint64_t *offset)
+static int read_tensor(struct gguf_reader *r, struct gguf_tensor *t, uint64_t *offset)
 {
     int ret = take_str(r, &t->name, NAME_MAX_BYTES, "the name of a tensor", nowhere);
     if (!ret)
@@ -250,7 +250,7 @@ static int read_tensor(struct reader *r, struct gguf_tensor *t, uint64_t *offset
     return 0;
 }
 
-static int read_tensors(struct gguf *g, struct reader *r, size_t n, uint32_t align)
+static int read_tensors(struct gguf *g, struct gguf_reader *r, size_t n, uint32_t align)
 {
     int ret = index_init(&g->tensor_index, n, r->e);
     if (ret)
@@ -298,7 +298,7 @@ out:
     return ret;
 }
 
-static int read_header(struct reader *r, uint64_t *n_tensor, uint64_t *n_key)
+static int read_header(struct gguf_reader *r, uint64_t *n_tensor, uint64_t *n_key)
 {
     char magic[4];
     uint32_t version = 0; /* gcc does not see that a failed read returns */
@@ -341,7 +341,7 @@ int gguf_open(struct gguf **out, const char *path, struct hearth_err *e)
         g->seed = (uintptr_t)g; /* before the pool is ready, at boot */
 
     struct hearth_err why = {0};
-    struct reader r = {g->map.base, g->map.base, g->map.base + g->map.size, &why};
+    struct gguf_reader r = {g->map.base, g->map.base, g->map.base + g->map.size, &why};
     uint64_t n_tensor = 0, n_key = 0;
     uint32_t align = 32;
     ret = read_header(&r, &n_tensor, &n_key);

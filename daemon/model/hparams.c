@@ -5,14 +5,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-struct reader {
+struct hparams_reader {
     const struct gguf *g;
     const char *arch;
     struct hearth_err *e;
     int ret; /* the first error; later calls do nothing */
 };
 
-static void key_of(char out[128], const struct reader *r, const char *name)
+static void key_of(char out[128], const struct hparams_reader *r, const char *name)
 {
     snprintf(out, 128, "%s.%s", r->arch, name);
 }
@@ -20,7 +20,7 @@ static void key_of(char out[128], const struct reader *r, const char *name)
 enum { REQUIRED = -1 };
 
 /* An integer within [min, max]; `absent` where the key is not there, or REQUIRED. */
-static uint32_t number(struct reader *r, const char *name, uint32_t min, uint32_t max, int64_t absent)
+static uint32_t number(struct hparams_reader *r, const char *name, uint32_t min, uint32_t max, int64_t absent)
 {
     char key[128];
     uint32_t v = 0;
@@ -40,7 +40,7 @@ static uint32_t number(struct reader *r, const char *name, uint32_t min, uint32_
 }
 
 /* A float above 0, up to max; `absent` where the key is not there, or REQUIRED. */
-static float real(struct reader *r, const char *name, float max, float absent)
+static float real(struct hparams_reader *r, const char *name, float max, float absent)
 {
     char key[128];
     float v = 0;
@@ -60,7 +60,7 @@ static float real(struct reader *r, const char *name, float max, float absent)
     return v;
 }
 
-static void __attribute__((format(printf, 3, 4))) refuse(struct reader *r, int code, const char *fmt, ...)
+static void __attribute__((format(printf, 3, 4))) refuse(struct hparams_reader *r, int code, const char *fmt, ...)
 {
     va_list ap;
     char msg[HEARTH_ERR_MSG];
@@ -73,7 +73,7 @@ static void __attribute__((format(printf, 3, 4))) refuse(struct reader *r, int c
 }
 
 /* None or linear scaling; the others change the frequencies in ways that would have to be built first. */
-static float rope_divisor(struct reader *r)
+static float rope_divisor(struct hparams_reader *r)
 {
     char key[128];
     struct gguf_str type = {"", 0};
@@ -90,7 +90,7 @@ static float rope_divisor(struct reader *r)
     return 1;
 }
 
-static bool causal(struct reader *r)
+static bool causal(struct hparams_reader *r)
 {
     char key[128];
     bool v = true;
@@ -110,7 +110,7 @@ static const char *file_type(uint32_t t)
     return t < sizeof names / sizeof *names && names[t] ? names[t] : "mixed";
 }
 
-static void read_vocabulary(struct reader *r, struct hparams *hp)
+static void read_vocabulary(struct hparams_reader *r, struct hparams *hp)
 {
     const struct gguf_tensor *t = gguf_tensor_find(r->g, "token_embd.weight");
     struct gguf_strs tokens;
@@ -146,7 +146,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     snprintf(hp.name, sizeof hp.name, "%s", gguf_label(name).s);
     snprintf(hp.type, sizeof hp.type, "%s", ret ? "" : file_type(type));
 
-    struct reader r = {g, hp.arch, e, 0};
+    struct hparams_reader r = {g, hp.arch, e, 0};
     hp.n_layer = number(&r, "block_count", 1, 1024, REQUIRED);
     hp.d_model = number(&r, "embedding_length", 8, 1 << 16, REQUIRED);
     hp.d_ff = number(&r, "feed_forward_length", 8, 1 << 20, REQUIRED);

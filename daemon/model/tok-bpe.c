@@ -78,10 +78,10 @@ static int cut_merge(struct vocab *v, struct gguf_str line, char *text, size_t *
 
 static int look_up(struct vocab *v, struct merge *m, const char *text)
 {
-    struct merge cut = *m;
-    const char *s = text + cut.id;
-    return piece_intern(v, s, cut.left, &m->left) || piece_intern(v, s + cut.left, cut.right, &m->right) ||
-           piece_intern(v, s, cut.left + cut.right, &m->id);
+    struct merge packed = *m;
+    const char *s = text + packed.id;
+    return piece_intern(v, s, packed.left, &m->left) || piece_intern(v, s + packed.left, packed.right, &m->right) ||
+           piece_intern(v, s, packed.left + packed.right, &m->id);
 }
 
 /* The lookups meet 10 MB in no order, so that nearly all of their time is waiting for memory: what those a little later
@@ -90,11 +90,11 @@ static int look_up_all(struct vocab *v, const char *text)
 {
     enum { AHEAD = 8 };
     for (uint32_t i = 0; i < v->n_merge; i++) {
-        for (uint32_t far = 1; far <= PIECE_STAGES && i + far * AHEAD < v->n_merge; far++) {
+        for (uint32_t far = 1; far <= PREFETCH_STAGES && i + far * AHEAD < v->n_merge; far++) {
             const struct merge *m = &v->merges[i + far * AHEAD];
-            piece_expect(v, text + m->id, m->left, PIECE_STAGES - far);
-            piece_expect(v, text + m->id + m->left, m->right, PIECE_STAGES - far);
-            piece_expect(v, text + m->id, m->left + m->right, PIECE_STAGES - far);
+            piece_prefetch(v, text + m->id, m->left, PREFETCH_STAGES - far);
+            piece_prefetch(v, text + m->id + m->left, m->right, PREFETCH_STAGES - far);
+            piece_prefetch(v, text + m->id, m->left + m->right, PREFETCH_STAGES - far);
         }
         if (look_up(v, &v->merges[i], text))
             return HEARTH_ENOMEM;

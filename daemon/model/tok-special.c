@@ -83,7 +83,7 @@ static bool wanted(const struct piece *p, int flags)
 
 static int by_length(const void *a, const void *b)
 {
-    const struct cut *x = a, *y = b;
+    const struct special_span *x = a, *y = b;
     if (x->len != y->len)
         return x->len > y->len ? -1 : 1;
     if (x->id != y->id)
@@ -93,14 +93,14 @@ static int by_length(const void *a, const void *b)
 
 static int by_start(const void *a, const void *b)
 {
-    const struct cut *x = a, *y = b;
+    const struct special_span *x = a, *y = b;
     return x->start < y->start ? -1 : x->start > y->start;
 }
 
-int special_cut(const struct vocab *v, const char *text, size_t n, int flags, struct cut **out, size_t *n_out,
-                struct hearth_err *e)
+int special_split(const struct vocab *v, const char *text, size_t n, int flags, struct special_span **out,
+                  size_t *n_out, struct hearth_err *e)
 {
-    struct cut *found = NULL;
+    struct special_span *found = NULL;
     unsigned char *taken = NULL;
     size_t n_found = 0, cap = 0, kept = 0;
     for (size_t i = 0; i < n; i++) {
@@ -111,12 +111,12 @@ int special_cut(const struct vocab *v, const char *text, size_t n, int flags, st
                 continue;
             if (n_found == cap) {
                 cap = cap ? cap * 2 : 16;
-                struct cut *more = realloc(found, cap * sizeof *found);
+                struct special_span *more = realloc(found, cap * sizeof *found);
                 if (!more)
                     goto no_memory;
                 found = more;
             }
-            found[n_found++] = (struct cut){(uint32_t)i, (uint32_t)(j - i + 1), id};
+            found[n_found++] = (struct special_span){(uint32_t)i, (uint32_t)(j - i + 1), id};
         }
     }
     if (n_found) {
@@ -126,7 +126,7 @@ int special_cut(const struct vocab *v, const char *text, size_t n, int flags, st
         qsort(found, n_found, sizeof *found, by_length);
         for (size_t i = 0; i < n_found; i++) {
             /* What was taken before is at least as long, so an overlap covers one of the two ends. */
-            struct cut c = found[i];
+            struct special_span c = found[i];
             if (taken[c.start] || taken[c.start + c.len - 1])
                 continue;
             memset(taken + c.start, 1, c.len);

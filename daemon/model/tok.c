@@ -48,7 +48,7 @@ static uint32_t *map_slot(const struct vocab *v, const char *s, size_t n)
     }
 }
 
-void piece_expect(const struct vocab *v, const char *s, size_t n, int stage)
+void piece_prefetch(const struct vocab *v, const char *s, size_t n, int stage)
 {
     const uint32_t *slot = &v->map.slot[XXH3_64bits_withSeed(s, n, v->map.seed) & v->map.mask];
     if (stage == 0)
@@ -361,28 +361,28 @@ int ids_push(struct ids *ids, int32_t id)
 
 int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, struct ids *out, struct hearth_err *e)
 {
-    struct cut *cuts;
-    size_t n_cut, was = out->n, at = 0;
+    struct special_span *spans;
+    size_t n_span, was = out->n, at = 0;
     if (n > TEXT_MAX)
         return err_set(e, HEARTH_EPARAMS, "a text of %zu bytes; the limit is %d", n, TEXT_MAX);
-    int ret = special_cut(v, text, n, flags, &cuts, &n_cut, e);
+    int ret = special_split(v, text, n, flags, &spans, &n_span, e);
     if (ret)
         return ret;
     if ((flags & TOK_BOS) && v->bos >= 0 && ids_push(out, v->bos))
         ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
     /* SentencePiece puts its space before every stretch of text that follows a special token or nothing. */
-    for (size_t i = 0; i <= n_cut && !ret; i++) {
-        size_t to = i < n_cut ? cuts[i].start : n;
+    for (size_t i = 0; i <= n_span && !ret; i++) {
+        size_t to = i < n_span ? spans[i].start : n;
         if (to > at)
             ret = v->spm ? spm_encode(v, text + at, to - at, v->add_space, out, e)
                          : bpe_encode(v, text + at, to - at, out, e);
-        if (!ret && i < n_cut) {
-            if (ids_push(out, cuts[i].id))
+        if (!ret && i < n_span) {
+            if (ids_push(out, spans[i].id))
                 ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
-            at = to + cuts[i].len;
+            at = to + spans[i].len;
         }
     }
-    free(cuts);
+    free(spans);
     if (ret)
         out->n = was;
     return ret;

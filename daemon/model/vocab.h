@@ -108,20 +108,20 @@ int spm_encode(const struct vocab *v, const char *text, size_t n, bool space, st
 int piece_intern(struct vocab *v, const char *s, size_t n, uint32_t *id);
 int piece_index(struct vocab *v, struct hearth_err *e); /* fills map from pieces with in_text */
 /* What a lookup will read is asked for: in stage 0, 1, 2, each some time after the one before. */
-enum { PIECE_STAGES = 3 };
-void piece_expect(const struct vocab *v, const char *s, size_t n, int stage);
+enum { PREFETCH_STAGES = 3 };
+void piece_prefetch(const struct vocab *v, const char *s, size_t n, int stage);
 
 /* vocab_load with another pre-tokenizer than the file names; NULL: the file's. */
 int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, struct hearth_err *e);
 
 /* tok-special.c: the trie and the cut of a text into special tokens and what is between. */
 int special_load(struct vocab *v, struct hearth_err *e);
-struct cut {
+struct special_span {
     uint32_t start, len;
     int32_t id;
 };
 /* In text order, not overlapping; *out is malloc'd. */
-int special_cut(const struct vocab *v, const char *text, size_t n, int flags, struct cut **out, size_t *n_out,
-                struct hearth_err *e);
+int special_split(const struct vocab *v, const char *text, size_t n, int flags, struct special_span **out,
+                  size_t *n_out, struct hearth_err *e);
 
 #endif

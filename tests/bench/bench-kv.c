@@ -30,7 +30,7 @@ enum { REPEAT = 5 };
 static uint32_t n_page = 256;
 static uint64_t page_bytes = 2048 << 10;
 static unsigned char *data, *out;
-static struct kv_print print = {.numerics = 0xbe9c, .page_tokens = KV_PAGE, .backend = "bench"};
+static struct kv_fingerprint print = {.numerics = 0xbe9c, .page_tokens = KV_PAGE, .backend = "bench"};
 static struct kvfile_page *page;
 static struct kvfile_extent extent;
 static int dir;
@@ -199,7 +199,7 @@ static void fingerprint(const char *path)
     struct model *m;
     struct device *dev;
     struct kv_desc desc;
-    struct kv_print p;
+    struct kv_fingerprint p;
     double t[REPEAT];
     const struct backend *be = backend_find("cpu");
     if (be->open(&dev, &(struct device_params){.threads = 1, .variant = "auto"}, &e) || gguf_open(&g, path, &e) ||
@@ -210,7 +210,7 @@ static void fingerprint(const char *path)
     model_kv_desc(m, DT_F16, &desc);
     for (int r = 0; r < REPEAT; r++) {
         double begin = now();
-        must(!kv_print_make(&p, m, &desc, &e), "fingerprint");
+        must(!kv_fingerprint_make(&p, m, &desc, &e), "fingerprint");
         t[r] = now() - begin;
         if (!r)
             printf("%-44s %9.2f ms\n", "fingerprint, the first time", 1e3 * t[0]);

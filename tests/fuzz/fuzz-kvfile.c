@@ -32,25 +32,25 @@ static void check(int ret, const struct hearth_err *e)
             abort();
 }
 
-static void read_it(const char *name, const struct kv_print *print, size_t size)
+static void read_it(const char *name, const struct kv_fingerprint *fingerprint, size_t size)
 {
-    struct kvfile *f;
+    struct kvfile_reader *f;
     struct hearth_err e = {0};
-    int ret = kvfile_open(&f, dir, name, print, NULL, &e);
+    int ret = kvfile_open(&f, dir, name, fingerprint, NULL, &e);
     if (ret) {
         check(ret, &e);
         return;
     }
     const struct kvfile_extent *x = kvfile_extent(f);
     struct kv_hash above = x->parent;
-    char *page = malloc(print->page_bytes);
-    if (!page || x->n < 1 || kvfile_bytes(f) != size || x->n * print->page_bytes >= size)
+    char *page = malloc(fingerprint->page_bytes);
+    if (!page || x->n < 1 || kvfile_bytes(f) != size || x->n * fingerprint->page_bytes >= size)
         abort();
     for (uint32_t i = 0; i < x->n; i++) {
         above = kvfile_chain(&above, x->uid, x->page[i].id);
         if (!kv_hash_same(&above, &x->page[i].hash) || kvfile_find(f, x->pos + i * KV_PAGE, &x->page[i]) != (int32_t)i)
             abort();
-        kvfile_ahead(f, i, x->n - i);
+        kvfile_readahead(f, i, x->n - i);
         if ((ret = kvfile_read(f, i, page, &e)))
             check(ret, &e);
     }
@@ -58,15 +58,15 @@ static void read_it(const char *name, const struct kv_print *print, size_t size)
     kvfile_close(f);
 }
 
-static void try_it(const void *data, size_t size, const struct kv_print *print, const struct kv_hash *last)
+static void try_it(const void *data, size_t size, const struct kv_fingerprint *fingerprint, const struct kv_hash *last)
 {
     char name[KVFILE_NAME];
-    kvdisk_name(name, print, last);
+    kvdisk_name(name, fingerprint, last);
     int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL, 0600);
     if (fd < 0 || write(fd, data, size) != (ssize_t)size)
         abort();
     close(fd);
-    read_it(name, print, size);
+    read_it(name, fingerprint, size);
     unlinkat(dir, name, 0);
 }
 
@@ -79,24 +79,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!mkdtemp(folder) || kvfile_dir_open(&dir, folder, &e) || atexit(at_end))
             abort();
     }
-    struct kv_print print = {.page_bytes = 1};
+    struct kv_fingerprint fingerprint = {.page_bytes = 1};
     struct kv_hash last = {0};
     struct kvdisk_head *h = malloc(size ? size : 1);
     memcpy(h, data, size);
     uint32_t n = 0;
     if (size >= sizeof *h) {
-        print = h->print;
+        fingerprint = h->fingerprint;
         if ((size - sizeof *h) / sizeof(struct kvdisk_entry) >= h->n_entry)
             n = h->n_entry;
     }
     if (n)
         last = kvdisk_entries(h)[n - 1].hash;
-    try_it(h, size, &print, &last);
+    try_it(h, size, &fingerprint, &last);
     if (!n)
         goto out;
     if (h->head_bytes <= size && h->head_bytes >= sizeof *h) {
         h->head_sum = kvdisk_head_sum(h, h->head_bytes);
-        try_it(h, size, &print, &last);
+        try_it(h, size, &fingerprint, &last);
     }
     h->head_bytes = kvdisk_head_bytes(n <= KVFILE_PAGES_MAX ? n : 1);
     if (h->head_bytes > size)
@@ -109,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         en->hash = last = kvfile_chain(&last, h->uid, en->id);
     }
     h->head_sum = kvdisk_head_sum(h, h->head_bytes);
-    try_it(h, size, &print, &last);
+    try_it(h, size, &fingerprint, &last);
 out:
     free(h);
     return 0;

@@ -87,13 +87,13 @@ static void tell(uint32_t max, double step, bool beside, bool later)
     toy_now = 1000;
     toy_step_s = step;
     told_on = true;
-    engine_hold(w.eng, beside);
+    engine_throttle(w.eng, beside);
     engine_submit(w.eng, make(&w, &a, (int32_t[]){1, 2, 3}, 3, max));
     if (later)
         hear_one(&w);
     if (beside || later)
         engine_submit(w.eng, make(&w, &b, (int32_t[]){4, 5, 6}, 3, max / 4));
-    engine_hold(w.eng, false);
+    engine_throttle(w.eng, false);
     hear_all(&w);
     check_heard(&a);
     assert_true(engine_close(w.eng, 30));
@@ -142,7 +142,7 @@ static void tokens_are_handed_over_together(void **state)
 /* Two rounds of the device thread's loop, and nothing asked of a model: what the first found due is done. */
 static void go_round(struct world *w)
 {
-    static struct resident nobody;
+    static struct model_entry nobody;
     for (int i = 0; i < 2; i++) {
         w->answered = false;
         engine_unload(w->eng, &nobody, w);
@@ -188,11 +188,11 @@ static void an_idle_model_goes_by_itself(void **state)
     assert_int_equal(b.n_got, a.n_got);
 
     /* who waits for it keeps it, however long */
-    engine_hold(w.eng, true);
+    engine_throttle(w.eng, true);
     engine_submit(w.eng, make(&w, &c, prompt, 1, 10));
     assert_true(is_loaded_at(&w, 9000));
     assert_true(w.m.unload_at == 0);
-    engine_hold(w.eng, false);
+    engine_throttle(w.eng, false);
     hear_all(&w);
     check_heard(&c);
     assert_true(is_loaded_at(&w, 9059));

@@ -59,13 +59,13 @@ static void cancelled_before_it_began(void **state)
     static struct heard h[2];
     struct world w;
     world_open(&w, 2);
-    engine_hold(w.eng, true);
+    engine_throttle(w.eng, true);
     engine_submit(w.eng, make(&w, &h[0], (int32_t[]){1, 2, 3}, 3, 50));
     engine_submit(w.eng, make(&w, &h[1], (int32_t[]){3, 2, 1}, 3, 50));
     engine_cancel(w.eng, h[0].id);
     engine_cancel(w.eng, 12345); /* nobody */
     ask(&w, engine_load);        /* all of this has arrived */
-    engine_hold(w.eng, false);
+    engine_throttle(w.eng, false);
     hear_all(&w);
     assert_int_equal(h[0].end.reason, END_CANCELLED);
     assert_false(h[0].admitted);
@@ -114,12 +114,12 @@ static void a_failed_device_ends_everything(void **state)
         struct world w;
         world_open(&w, ahead);
         toy_fail_at = 20;
-        w.m.vocab = NULL;         /* no end tokens: nobody ends before it */
-        engine_hold(w.eng, true); /* until it has them all */
+        w.m.vocab = NULL;             /* no end tokens: nobody ends before it */
+        engine_throttle(w.eng, true); /* until it has them all */
         for (int i = 0; i < 10; i++)
             engine_submit(w.eng, make(&w, &h[i], (int32_t[]){1, 2, 1 + i}, 3, 300));
         ask(&w, engine_load);
-        engine_hold(w.eng, false);
+        engine_throttle(w.eng, false);
         while (!w.fatal.code)
             hear_one(&w);
         assert_int_equal(w.live, 0); /* all had been told */
@@ -219,13 +219,13 @@ static void a_busy_model_is_not_unloaded(void **state)
     static struct heard h;
     struct world w;
     world_open(&w, 2);
-    engine_hold(w.eng, true); /* it cannot end before it was asked */
+    engine_throttle(w.eng, true); /* it cannot end before it was asked */
     engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 50));
     ask(&w, engine_unload);
     assert_int_equal(w.answer.code, HEARTH_ELIMIT);
     assert_false(h.ended);
     assert_int_equal(h.n_got, 0); /* held: no step was begun */
-    engine_hold(w.eng, false);
+    engine_throttle(w.eng, false);
     hear_all(&w);
     check_heard(&h);
     ask(&w, engine_unload);
@@ -245,13 +245,13 @@ static void a_load_does_not_stop_the_others(void **state)
     struct world w;
     world_open(&w, 2);
     w.m.vocab = NULL;
-    struct resident second = {.hp = w.m.hp};
-    engine_hold(w.eng, true);
+    struct model_entry second = {.hp = w.m.hp};
+    engine_throttle(w.eng, true);
     engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 300));
     ask(&w, engine_load); /* the order before it was carried out: the stream has not begun */
     toy_load_steps = 100; /* would never end if the others had to wait for it */
     engine_load(w.eng, &second, &w);
-    engine_hold(w.eng, false);
+    engine_throttle(w.eng, false);
     w.answered = false;
     while (!w.answered)
         hear_one(&w);
@@ -312,12 +312,12 @@ static void two_models_take_turns(void **state)
     enum { N = 12, GIVEN_UP = 7 };
     static struct heard h[N];
     struct world w;
-    struct resident other = {.path = (char[]){"other"}};
+    struct model_entry other = {.path = (char[]){"other"}};
     world_open(&w, 2);
     toy_pools = 1;
     other.hp = w.m.hp;
     other.vocab = w.m.vocab;
-    engine_hold(w.eng, true);
+    engine_throttle(w.eng, true);
     for (int i = 0; i < N; i++) {
         struct seq *q = make(&w, &h[i], (int32_t[]){1, 2, 1 + i % 3}, 3, 20);
         if (i % 2)
@@ -329,7 +329,7 @@ static void two_models_take_turns(void **state)
     assert_int_equal(toy_loads, 2); /* the second time there was no room */
     assert_int_equal(engine_counters(w.eng)->queued, N);
     engine_cancel(w.eng, h[GIVEN_UP].id);
-    engine_hold(w.eng, false);
+    engine_throttle(w.eng, false);
     hear_all(&w);
     for (int i = 0; i < N; i++) {
         assert_int_equal(h[i].admitted, i != GIVEN_UP);
@@ -343,7 +343,7 @@ static void two_models_take_turns(void **state)
 
 /* A GPU that does not serve one model keeps the others; that one runs on the CPU, beside them, with the same results,
  * and says why. */
-static void runs_on_the_cpu(struct world *w, struct resident *other, const char *why)
+static void runs_on_the_cpu(struct world *w, struct model_entry *other, const char *why)
 {
     static struct heard h[40];
     other->hp = w->m.hp;
@@ -372,7 +372,7 @@ static void runs_on_the_cpu(struct world *w, struct resident *other, const char 
         check_heard(&h[i]);
 }
 
-static void forget_reasons(struct resident *m)
+static void forget_reasons(struct model_entry *m)
 {
     for (struct reason *r; (r = m->reasons); free(r))
         m->reasons = r->next;
@@ -382,7 +382,7 @@ static void a_distrusted_device(void **state)
 {
     (void)state;
     struct world w;
-    struct resident other = {.path = (char[]){"other"}};
+    struct model_entry other = {.path = (char[]){"other"}};
     world_open_on(&w, AHEAD, true);
     ask(&w, engine_load);
     assert_int_equal(w.answer.code, 0);
@@ -400,7 +400,7 @@ static void a_device_without_the_kernels(void **state)
 {
     (void)state;
     struct world w;
-    struct resident other = {.path = (char[]){"other"}};
+    struct model_entry other = {.path = (char[]){"other"}};
     world_open_on(&w, AHEAD, true);
     ask(&w, engine_load);
     toy_refuses = HEARTH_EUNSUPPORTED;
@@ -416,7 +416,7 @@ static void a_device_without_room(void **state)
 {
     (void)state;
     struct world w;
-    struct resident other = {.path = (char[]){"other"}};
+    struct model_entry other = {.path = (char[]){"other"}};
     world_open_on(&w, AHEAD, true);
     ask(&w, engine_load);
     toy_refuses = HEARTH_ENOMEM;

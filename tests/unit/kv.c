@@ -126,7 +126,7 @@ static struct kv *fresh(uint32_t n_page, uint64_t seed)
     memset(memory, 0, sizeof memory);
     memset(owner, 0, sizeof owner);
     n_past = 0;
-    assert_int_equal(kv_new(&kv, n_page, &e), 0);
+    assert_int_equal(kv_cache_new(&kv, n_page, &e), 0);
     return kv;
 }
 
@@ -151,7 +151,7 @@ static void match_is_longest(void **state)
             kv_release(kv, &s.t, s.id, s.n);
             assert_true(kv_check(kv));
         }
-        kv_free(kv);
+        kv_cache_free(kv);
     }
 }
 
@@ -197,7 +197,7 @@ static void shared_and_evicted(void **state)
         kv_count(kv, &c);
         assert_int_equal(c.held, 0); /* nothing leaked */
         assert_int_equal(c.free + c.cached, n_page);
-        kv_free(kv);
+        kv_cache_free(kv);
     }
 }
 
@@ -223,7 +223,7 @@ static void resume_continues_in_place(void **state)
     kv_count(kv, &c);
     assert_int_equal(c.longest, s.done);
     assert_int_equal(c.cached, (s.done + KV_PAGE - 1) / KV_PAGE); /* no leftovers of earlier turns */
-    kv_free(kv);
+    kv_cache_free(kv);
 }
 
 static void other_uid_finds_nothing_and_a_clean_page(void **state)
@@ -244,7 +244,7 @@ static void other_uid_finds_nothing_and_a_clean_page(void **state)
     }
     assert_false(kv_next_action(kv, &act));
     kv_release(kv, &b.t, b.id, 0);
-    kv_free(kv);
+    kv_cache_free(kv);
 }
 
 static void grow_takes_all_or_nothing(void **state)
@@ -258,7 +258,7 @@ static void grow_takes_all_or_nothing(void **state)
     assert_int_equal(kv_available(kv), 0);
     kv_release(kv, &t, NULL, 0);
     assert_int_equal(kv_available(kv), 4);
-    kv_free(kv);
+    kv_cache_free(kv);
 }
 
 int main(void)

@@ -21,7 +21,7 @@ enum { SAMPLE_PAGES = 3, SAMPLE_BYTES = 1024, SAMPLE_POS = KV_PAGE };
 static const int64_t sample_uid = 1000;
 
 struct sample {
-    struct kv_print print;
+    struct kv_fingerprint fingerprint;
     struct kvfile_extent extent;
     struct kvfile_page page[SAMPLE_PAGES];
     unsigned char data[SAMPLE_PAGES][SAMPLE_BYTES];
@@ -38,17 +38,17 @@ static inline void sample_init(struct sample *s)
     struct kv_hash root = {0}, above;
     int32_t before[KV_PAGE];
     memset(s, 0, sizeof *s);
-    s->print = (struct kv_print){.model = hash_of("model"),
-                                 .tokenizer = hash_of("tokenizer"),
-                                 .rope = hash_of("rope"),
-                                 .page_bytes = SAMPLE_BYTES,
-                                 .n_layer = 2,
-                                 .n_kv = 1,
-                                 .d_head = 4,
-                                 .kv_type = DT_F32,
-                                 .page_tokens = KV_PAGE,
-                                 .numerics = 1,
-                                 .backend = "cpu"};
+    s->fingerprint = (struct kv_fingerprint){.model = hash_of("model"),
+                                             .tokenizer = hash_of("tokenizer"),
+                                             .rope = hash_of("rope"),
+                                             .page_bytes = SAMPLE_BYTES,
+                                             .n_layer = 2,
+                                             .n_kv = 1,
+                                             .d_head = 4,
+                                             .kv_type = DT_F32,
+                                             .page_tokens = KV_PAGE,
+                                             .numerics = 1,
+                                             .backend = "cpu"};
     for (int i = 0; i < KV_PAGE; i++)
         before[i] = 100 + i;
     above = kvfile_chain(&root, sample_uid, before);
@@ -69,7 +69,7 @@ static inline void sample_write(const struct sample *s, int dir, char name[KVFIL
     struct kvfile_writer *w;
     struct hearth_err e;
     uint64_t bytes;
-    assert_int_equal(kvfile_begin(&w, dir, &s->print, &s->extent, &e), 0);
+    assert_int_equal(kvfile_begin(&w, dir, &s->fingerprint, &s->extent, &e), 0);
     for (uint32_t i = 0; i < s->extent.n; i++)
         assert_int_equal(kvfile_put(w, s->data[i], &e), 0);
     assert_int_equal(kvfile_commit(w, name, &bytes, &e), 0);

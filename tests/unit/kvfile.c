@@ -57,11 +57,12 @@ static int teardown(void **state)
 }
 
 /* Opens the file and reads every page: 0, 1 or the first error. */
-static int read_all_of(const char *file, const struct kv_print *print, const int64_t *uid, struct hearth_err *e)
+static int read_all_of(const char *file, const struct kv_fingerprint *fingerprint, const int64_t *uid,
+                       struct hearth_err *e)
 {
-    struct kvfile *f;
+    struct kvfile_reader *f;
     unsigned char page[SAMPLE_BYTES];
-    int rc = kvfile_open(&f, dir, file, print, uid, e);
+    int rc = kvfile_open(&f, dir, file, fingerprint, uid, e);
     if (rc)
         return rc;
     for (uint32_t i = 0; i < kvfile_extent(f)->n && !rc; i++)
@@ -86,10 +87,10 @@ static void the_same_bytes_as_an_independent_writer(void **state)
 static void what_was_written_comes_back(void **state)
 {
     (void)state;
-    struct kvfile *f;
+    struct kvfile_reader *f;
     struct hearth_err e;
     unsigned char page[SAMPLE_BYTES];
-    assert_int_equal(kvfile_open(&f, dir, name, &sample.print, &sample_uid, &e), 0);
+    assert_int_equal(kvfile_open(&f, dir, name, &sample.fingerprint, &sample_uid, &e), 0);
     const struct kvfile_extent *x = kvfile_extent(f);
     assert_int_equal(x->uid, sample_uid);
     assert_int_equal(x->pos, SAMPLE_POS);
@@ -98,7 +99,7 @@ static void what_was_written_comes_back(void **state)
     assert_memory_equal(x->page, sample.page, sizeof sample.page);
     assert_int_equal(kvfile_bytes(f), n_sound);
     for (uint32_t i = SAMPLE_PAGES; i-- > 0;) { /* in any order */
-        kvfile_ahead(f, i, 1);
+        kvfile_readahead(f, i, 1);
         assert_int_equal(kvfile_read(f, i, page, &e), 0);
         assert_memory_equal(page, sample.data[i], sizeof page);
         assert_int_equal(kvfile_find(f, SAMPLE_POS + i * KV_PAGE, &sample.page[i]), i);
@@ -112,7 +113,7 @@ static void what_was_written_comes_back(void **state)
     assert_int_equal(fstatat(dir, name, &st, 0), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
     assert_int_equal(
-        kvfile_open(&f, dir, "0123456789abcdef-0123456789abcdef0123456789abcdef.kv", &sample.print, NULL, &e), 1);
+        kvfile_open(&f, dir, "0123456789abcdef-0123456789abcdef0123456789abcdef.kv", &sample.fingerprint, NULL, &e), 1);
 }
 
 static void a_chain_depends_on_all_of_it(void **state)
@@ -141,7 +142,7 @@ static void refused(int code, const char *says)
 {
     struct hearth_err e = {0};
     char bad[KVFILE_NAME + 4];
-    int rc = read_all_of(name, &sample.print, &sample_uid, &e);
+    int rc = read_all_of(name, &sample.fingerprint, &sample_uid, &e);
     if (rc != code || e.code != code || !strstr(e.msg, says))
         fail_msg("%d \"%s\" where %d \"%s\" is expected", rc, rc ? e.msg : "", code, says);
     n_damaged++;
@@ -149,12 +150,12 @@ static void refused(int code, const char *says)
     if (code == HEARTH_ESTORE) {
         assert_int_equal(kvfile_set_aside(dir, name, &e), 0);
         assert_int_equal(faccessat(dir, bad, F_OK, AT_SYMLINK_NOFOLLOW), 0);
-        assert_int_equal(read_all_of(name, &sample.print, &sample_uid, &e), 1);
+        assert_int_equal(read_all_of(name, &sample.fingerprint, &sample_uid, &e), 1);
         if (unlinkat(dir, bad, 0))
             assert_int_equal(unlinkat(dir, bad, AT_REMOVEDIR), 0);
     }
     write_file(name, sound, n_sound);
-    assert_int_equal(read_all_of(name, &sample.print, &sample_uid, &e), 0);
+    assert_int_equal(read_all_of(name, &sample.fingerprint, &sample_uid, &e), 0);
 }
 
 static void cut_at_any_length(void **state)
@@ -181,7 +182,7 @@ static void any_bit_turned(void **state)
         memcpy(turned, sound, n_sound);
         turned[i] ^= (unsigned char)(1 << i % 8);
         write_file(name, turned, n_sound);
-        int rc = read_all_of(name, &sample.print, &sample_uid, &e);
+        int rc = read_all_of(name, &sample.fingerprint, &sample_uid, &e);
         const char *says = i < 8                                 ? "is not a KV file"
                            : i >= 12 && i < 16                   ? "its head"
                            : i < kvdisk_head_bytes(SAMPLE_PAGES) ? "the checksum of its head differs"
@@ -191,7 +192,7 @@ static void any_bit_turned(void **state)
         n_damaged++;
     }
     write_file(name, sound, n_sound);
-    assert_int_equal(read_all_of(name, &sample.print, &sample_uid, &e), 0);
+    assert_int_equal(read_all_of(name, &sample.fingerprint, &sample_uid, &e), 0);
 }
 
 /* Somebody who knows the format: the head's sum is right, what it says is not. */
@@ -199,7 +200,7 @@ static void crafted(void **state)
 {
     (void)state;
 #define HEAD(field)  offsetof(struct kvdisk_head, field), sizeof(((struct kvdisk_head *)0)->field)
-#define PRINT(field) offsetof(struct kvdisk_head, print.field), sizeof(((struct kv_print *)0)->field)
+#define PRINT(field) offsetof(struct kvdisk_head, fingerprint.field), sizeof(((struct kv_fingerprint *)0)->field)
 #define ENTRY(i, field)                                                                                    \
     sizeof(struct kvdisk_head) + (i) * sizeof(struct kvdisk_entry) + offsetof(struct kvdisk_entry, field), \
         sizeof(((struct kvdisk_entry *)0)->field)
@@ -312,7 +313,7 @@ static void not_our_file(void **state)
         refused(HEARTH_ESTORE, "may be written by others");
     }
     assert_int_equal(fchmodat(dir, name, 0640, 0), 0); /* to be read by others is the owner's affair */
-    assert_int_equal(read_all_of(name, &sample.print, &sample_uid, NULL), 0);
+    assert_int_equal(read_all_of(name, &sample.fingerprint, &sample_uid, NULL), 0);
     if (geteuid() == 0) {
         assert_int_equal(fchownat(dir, name, 65534, (gid_t)-1, 0), 0);
         refused(HEARTH_ESTORE, "belongs to user 65534, not to 0");
@@ -326,21 +327,21 @@ static void whole_but_for_another(void **state)
 {
     (void)state;
     struct hearth_err e;
-    struct kv_print other = sample.print;
+    struct kv_fingerprint other = sample.fingerprint;
     const int64_t uid = 1001;
     other.kv_type = DT_F16;
     other.tokenizer.lo ^= 1;
     strcpy(other.backend, "cuda");
     assert_int_equal(read_all_of(name, &other, &sample_uid, &e), HEARTH_EMODELMISMATCH);
     assert_string_equal(e.msg, "differs in the tokenizer, the KV type (F32, not F16), the backend (not cuda)");
-    assert_int_equal(read_all_of(name, &sample.print, &uid, &e), HEARTH_ESTORE);
-    assert_int_equal(read_all_of(name, &sample.print, NULL, &e), 0);
+    assert_int_equal(read_all_of(name, &sample.fingerprint, &uid, &e), HEARTH_ESTORE);
+    assert_int_equal(read_all_of(name, &sample.fingerprint, NULL, &e), 0);
     char diff[HEARTH_ERR_MSG];
-    struct kv_print nothing = {0};
-    assert_string_equal(kv_print_diff(&other, &other, diff), "");
-    assert_true(strlen(kv_print_diff(&nothing, &other, diff)) < sizeof diff);
+    struct kv_fingerprint nothing = {0};
+    assert_string_equal(kv_fingerprint_diff(&other, &other, diff), "");
+    assert_true(strlen(kv_fingerprint_diff(&nothing, &other, diff)) < sizeof diff);
     write_file("0123456789abcdef-0123456789abcdef0123456789abcdef.kv", sound, n_sound);
-    assert_int_equal(read_all_of("0123456789abcdef-0123456789abcdef0123456789abcdef.kv", &sample.print, NULL, &e),
+    assert_int_equal(read_all_of("0123456789abcdef-0123456789abcdef0123456789abcdef.kv", &sample.fingerprint, NULL, &e),
                      HEARTH_ESTORE);
     assert_non_null(strstr(e.msg, name));
 }
@@ -357,9 +358,9 @@ static void damaged_enough(void **state)
 static void names(void **state)
 {
     (void)state;
-    struct kv_print other = sample.print;
+    struct kv_fingerprint other = sample.fingerprint;
     other.numerics++;
-    assert_true(kvfile_is_name(name, &sample.print));
+    assert_true(kvfile_is_name(name, &sample.fingerprint));
     assert_true(kvfile_is_name(name, NULL));
     assert_false(kvfile_is_name(name, &other));
     static const char *const no[] = {"",
@@ -411,7 +412,7 @@ static int write_from(uint32_t first, struct hearth_err *e)
     x.parent = first ? sample.page[first - 1].hash : x.parent;
     x.page += first;
     x.n -= first;
-    int rc = kvfile_begin(&w, dir, &sample.print, &x, e);
+    int rc = kvfile_begin(&w, dir, &sample.fingerprint, &x, e);
     if (rc)
         return rc;
     for (uint32_t i = first; i < SAMPLE_PAGES && !rc; i++)
@@ -434,7 +435,7 @@ static void the_longer_one_is_kept(void **state)
     write_file(name, sound, n_sound - 1); /* damaged: in nobody's way */
     assert_int_equal(write_from(1, &e), 0);
     assert_int_equal(read_file(dir, name, b, sizeof b), n_sound - SAMPLE_BYTES);
-    assert_int_equal(read_all_of(name, &sample.print, &sample_uid, &e), 0);
+    assert_int_equal(read_all_of(name, &sample.fingerprint, &sample_uid, &e), 0);
     assert_int_equal(write_from(0, &e), 0);
     assert_int_equal(read_file(dir, name, b, sizeof b), n_sound);
     assert_memory_equal(b, sound, n_sound);
@@ -463,7 +464,7 @@ static void an_abandoned_file_is_gone(void **state)
     (void)state;
     struct kvfile_writer *w;
     struct hearth_err e;
-    assert_int_equal(kvfile_begin(&w, dir, &sample.print, &sample.extent, &e), 0);
+    assert_int_equal(kvfile_begin(&w, dir, &sample.fingerprint, &sample.extent, &e), 0);
     assert_int_equal(kvfile_put(w, sample.data[0], &e), 0);
     kvfile_abort(w);
     assert_int_equal(folder_empty(folder), 0);

@@ -22,7 +22,7 @@ static char folder[64];
 static int dir;
 static struct kvio *io;
 static struct sample sample;
-static struct kv_print big_print;
+static struct kv_fingerprint big_fingerprint;
 static struct kvfile_extent big;
 static struct kvfile_page big_page[BIG_PAGES];
 static unsigned char (*big_data)[BIG_BYTES], (*big_out)[BIG_BYTES];
@@ -64,29 +64,29 @@ static void expect(enum kvio_kind kind, uint64_t job, struct kvio_event *out)
     kvio_event_free(ev);
 }
 
-static uint64_t read_pages(const char *file, const struct kv_print *print, const struct kvfile_extent *x,
+static uint64_t read_pages(const char *file, const struct kv_fingerprint *fingerprint, const struct kvfile_extent *x,
                            unsigned char *to, uint64_t bytes)
 {
     struct kvio_page p[BIG_PAGES];
     for (uint32_t i = 0; i < x->n; i++)
         p[i] = (struct kvio_page){x->pos + i * KV_PAGE, x->page[i], to + i * bytes};
-    return kvio_read(io, &(struct kvio_read){&sample, print, x->uid, file, x->n, p});
+    return kvio_read(io, &(struct kvio_read){&sample, fingerprint, x->uid, file, x->n, p});
 }
 
 static uint64_t read_sample(const char *file, unsigned char *to)
 {
-    return read_pages(file, &sample.print, &sample.extent, to, SAMPLE_BYTES);
+    return read_pages(file, &sample.fingerprint, &sample.extent, to, SAMPLE_BYTES);
 }
 
 static uint64_t read_big(const char *file)
 {
     memset(big_out, 0, sizeof *big_out * BIG_PAGES);
-    return read_pages(file, &big_print, &big, big_out[0], BIG_BYTES);
+    return read_pages(file, &big_fingerprint, &big, big_out[0], BIG_BYTES);
 }
 
-static uint64_t begin_write(const struct kv_print *print, const struct kvfile_extent *x)
+static uint64_t begin_write(const struct kv_fingerprint *fingerprint, const struct kvfile_extent *x)
 {
-    return kvio_write(io, &(struct kvio_write){&sample, print, x});
+    return kvio_write(io, &(struct kvio_write){&sample, fingerprint, x});
 }
 
 static void put_big(uint64_t job, uint32_t first, uint32_t n)
@@ -113,7 +113,7 @@ static void wait_held(void)
 static void hold(void)
 {
     struct kvio_event *ev;
-    struct kv_print nobody = {.numerics = 77};
+    struct kv_fingerprint nobody = {.numerics = 77};
     atomic_store(&holding, true);
     uint64_t job = kvio_scan(io, &sample, &nobody);
     wait_held();
@@ -146,8 +146,8 @@ static int setup(void **state)
     (void)state;
     signal(SIGXFSZ, SIG_IGN);
     sample_init(&sample);
-    big_print = sample.print;
-    big_print.page_bytes = BIG_BYTES;
+    big_fingerprint = sample.fingerprint;
+    big_fingerprint.page_bytes = BIG_BYTES;
     big = (struct kvfile_extent){.uid = sample_uid, .n = BIG_PAGES, .page = big_page};
     big_data = malloc(sizeof *big_data * BIG_PAGES);
     big_out = malloc(sizeof *big_out * BIG_PAGES);
@@ -193,7 +193,7 @@ static int close_io(void **state)
 static void write_all_of_big(char file[KVFILE_NAME])
 {
     struct kvio_event ev;
-    uint64_t job = begin_write(&big_print, &big);
+    uint64_t job = begin_write(&big_fingerprint, &big);
     uint32_t back = 0;
     put_big(job, 0, BIG_PAGES);
     while (back < BIG_PAGES) {
@@ -212,7 +212,7 @@ static void in_pieces(void **state)
     struct kvio_event ev;
     char file[KVFILE_NAME];
     (void)state;
-    uint64_t w = begin_write(&big_print, &big);
+    uint64_t w = begin_write(&big_fingerprint, &big);
     for (uint32_t first = 0; first < BIG_PAGES; first += 5) { /* five buffers would do */
         put_big(w, first, 5);
         expect(KVIO_PIECE, w, &ev);
@@ -225,7 +225,7 @@ static void in_pieces(void **state)
     assert_int_equal(ev.bytes, 4096 + (uint64_t)BIG_PAGES * BIG_BYTES);
     assert_true(ev.seconds > 0);
     strcpy(file, ev.file);
-    assert_true(kvfile_is_name(file, &big_print));
+    assert_true(kvfile_is_name(file, &big_fingerprint));
 
     uint64_t r = read_big(file);
     for (uint32_t first = 0; first < BIG_PAGES; first += PER_GROUP) {
@@ -258,7 +258,7 @@ static void chosen_pages_in_the_order_asked_for(void **state)
     write_all_of_big(file);
     for (uint32_t i = 0; i < N; i++)
         p[i] = (struct kvio_page){want[i] * KV_PAGE, big_page[want[i]], big_out[i]};
-    uint64_t r = kvio_read(io, &(struct kvio_read){&sample, &big_print, sample_uid, file, N, p});
+    uint64_t r = kvio_read(io, &(struct kvio_read){&sample, &big_fingerprint, sample_uid, file, N, p});
     expect(KVIO_PIECE, r, &ev);
     assert_int_equal(ev.n, N);
     expect(KVIO_END, r, &ev);
@@ -285,7 +285,7 @@ static void what_is_not_there_is_a_quiet_miss(void **state)
     memcpy(page, sample.page, sizeof page);
     page[1].id[7]++;
     other.page = page;
-    r = read_pages(name, &sample.print, &other, out, SAMPLE_BYTES);
+    r = read_pages(name, &sample.fingerprint, &other, out, SAMPLE_BYTES);
     expect(KVIO_PIECE, r, &ev);
     assert_int_equal(ev.n, 1);
     expect(KVIO_END, r, &ev);
@@ -340,12 +340,12 @@ static void a_scan_finds_what_is_ours(void **state)
     struct sample s = sample;
     sample_write(&sample, dir, name);
     s.extent.page = s.page;
-    s.print.numerics = 5;
+    s.fingerprint.numerics = 5;
     sample_write(&s, dir, other); /* another fingerprint's: not even opened */
     assert_int_equal(symlinkat("/etc/passwd", dir, "0123456789abcdef-0123456789abcdef0123456789abcdef.kv"), 0);
     assert_int_equal(mkdirat(dir, "folder", 0700), 0);
 
-    uint64_t job = kvio_scan(io, &sample, &sample.print);
+    uint64_t job = kvio_scan(io, &sample, &sample.fingerprint);
     struct kvio_event *f = next_event();
     assert_int_equal(f->kind, KVIO_FILE);
     assert_int_equal(f->job, job);
@@ -366,7 +366,7 @@ static void a_scan_finds_what_is_ours(void **state)
     snprintf(bad, sizeof bad, "%s.bad", name);
     assert_int_equal(unlinkat(dir, name, 0) | symlinkat(other, dir, name), 0);
     assert_int_equal(mkdirat(dir, bad, 0700), 0);
-    job = kvio_scan(io, &sample, &sample.print);
+    job = kvio_scan(io, &sample, &sample.fingerprint);
     expect(KVIO_BAD, job, &ev);
     assert_string_equal(ev.file, name);
     assert_non_null(strstr(ev.err.msg, "is a symbolic link; it cannot be renamed"));
@@ -374,11 +374,11 @@ static void a_scan_finds_what_is_ours(void **state)
     expect(KVIO_END, job, &ev);
     assert_int_equal(ev.n, 0);
     assert_int_equal(unlinkat(dir, bad, AT_REMOVEDIR), 0);
-    job = kvio_scan(io, &sample, &sample.print);
+    job = kvio_scan(io, &sample, &sample.fingerprint);
     expect(KVIO_BAD, job, &ev);
     assert_true(ev.aside);
     expect(KVIO_END, job, &ev);
-    job = kvio_scan(io, &sample, &sample.print);
+    job = kvio_scan(io, &sample, &sample.fingerprint);
     expect(KVIO_END, job, &ev);
 }
 
@@ -392,10 +392,10 @@ static void readers_go_first(void **state)
     (void)state;
     sample_write(&sample, dir, name);
     hold();
-    uint64_t waiting = begin_write(&big_print, &big); /* nothing of it comes: it holds up nobody */
-    uint64_t w = begin_write(&sample.print, &sample.extent);
+    uint64_t waiting = begin_write(&big_fingerprint, &big); /* nothing of it comes: it holds up nobody */
+    uint64_t w = begin_write(&sample.fingerprint, &sample.extent);
     put_sample(w);
-    uint64_t s = kvio_scan(io, &sample, &big_print);
+    uint64_t s = kvio_scan(io, &sample, &big_fingerprint);
     uint64_t r = read_sample(name, out[0]), r2 = read_sample(name, out[1]);
     release();
     expect(KVIO_PIECE, r, &ev);
@@ -418,7 +418,7 @@ static void cancelled_before_it_began(void **state)
     (void)state;
     write_all_of_big(file);
     hold();
-    uint64_t r = read_big(file), w = begin_write(&sample.print, &sample.extent);
+    uint64_t r = read_big(file), w = begin_write(&sample.fingerprint, &sample.extent);
     put_sample(w);
     kvio_cancel(io, w);
     kvio_cancel(io, r);
@@ -456,7 +456,7 @@ static void cancelled_in_the_middle(void **state)
     folder_empty(folder);
 
     hold();
-    uint64_t w = begin_write(&big_print, &big);
+    uint64_t w = begin_write(&big_fingerprint, &big);
     put_big(w, 0, BIG_PAGES);
     step();
     kvio_cancel(io, w);
@@ -475,9 +475,9 @@ static void closed_in_the_middle(void **state)
     write_all_of_big(file);
     hold();
     read_big(file);
-    uint64_t w = begin_write(&big_print, &big);
+    uint64_t w = begin_write(&big_fingerprint, &big);
     put_big(w, 0, 7);
-    kvio_scan(io, &sample, &big_print);
+    kvio_scan(io, &sample, &big_fingerprint);
     release();
     kvio_close(io);
     assert_int_equal(folder_empty(folder), 1);
@@ -495,7 +495,7 @@ static void a_full_disk(void **state)
     small.rlim_cur = BIG_BYTES;
     setrlimit(RLIMIT_FSIZE, &small);
     hold();
-    uint64_t w = begin_write(&big_print, &big);
+    uint64_t w = begin_write(&big_fingerprint, &big);
     put_big(w, 0, BIG_PAGES);
     release();
     struct kvio_event *ev = next_event(); /* the limit holds until it has failed */
@@ -518,7 +518,7 @@ static void a_folder_that_cannot_be_written(void **state)
     if (root) /* whom no mode stops */
         assert_int_equal(chown(folder, 65534, (gid_t)-1) | seteuid(65534), 0);
     assert_int_equal(chmod(folder, 0500), 0);
-    uint64_t w = begin_write(&big_print, &big);
+    uint64_t w = begin_write(&big_fingerprint, &big);
     put_big(w, 0, BIG_PAGES);
     ev = next_event();
     assert_int_equal(chmod(folder, 0700), 0);
@@ -538,12 +538,12 @@ static void a_folder_that_is_gone(void **state)
 {
     (void)state;
     assert_int_equal(rmdir(folder), 0);
-    uint64_t w = begin_write(&big_print, &big);
+    uint64_t w = begin_write(&big_fingerprint, &big);
     put_big(w, 0, BIG_PAGES);
     struct kvio_event ev;
     expect(KVIO_END, w, &ev);
     assert_int_equal(ev.err.code, HEARTH_EIO);
-    uint64_t s = kvio_scan(io, &sample, &big_print);
+    uint64_t s = kvio_scan(io, &sample, &big_fingerprint);
     expect(KVIO_END, s, &ev);
     assert_int_equal(ev.n, 0);
     assert_int_equal(mkdir(folder, 0700), 0); /* for the end of the test */

@@ -20,16 +20,16 @@ static const struct backend *be;
 static struct device *dev;
 static unsigned char *file;
 static size_t n_file;
-static struct kv_print original;
+static struct kv_fingerprint original;
 
 /* The fingerprint of what is in `file` now, its KV being of that type. */
-static struct kv_print print_of(enum dtype type)
+static struct kv_fingerprint print_of(enum dtype type)
 {
     struct hearth_err e = {0};
     struct gguf *g;
     struct model *m;
     struct kv_desc desc;
-    struct kv_print p;
+    struct kv_fingerprint p;
     char path[64];
     int fd = memfd_create("model.gguf", MFD_CLOEXEC);
     assert_int_equal(write(fd, file, n_file), n_file);
@@ -38,7 +38,7 @@ static struct kv_print print_of(enum dtype type)
         fail_msg("%s", e.msg);
     model_kv_desc(m, type, &desc);
     desc.n_page = 77; /* does not matter */
-    assert_int_equal(kv_print_make(&p, m, &desc, &e), 0);
+    assert_int_equal(kv_fingerprint_make(&p, m, &desc, &e), 0);
     model_free(m);
     gguf_close(g);
     close(fd);
@@ -78,10 +78,10 @@ static void differs(size_t at, const char *in)
 {
     char diff[HEARTH_ERR_MSG];
     file[at] ^= 1;
-    struct kv_print p = print_of(DT_F32);
+    struct kv_fingerprint p = print_of(DT_F32);
     file[at] ^= 1;
-    assert_string_equal(kv_print_diff(&p, &original, diff), in);
-    assert_true(kv_print_id(&p) != kv_print_id(&original));
+    assert_string_equal(kv_fingerprint_diff(&p, &original, diff), in);
+    assert_true(kv_fingerprint_id(&p) != kv_fingerprint_id(&original));
 }
 
 /* Where the value of a number's key stands. */
@@ -95,7 +95,7 @@ static size_t value_of(const char *key)
 static void the_same_file_is_the_same(void **state)
 {
     (void)state;
-    struct kv_print p = print_of(DT_F32);
+    struct kv_fingerprint p = print_of(DT_F32);
     assert_memory_equal(&p, &original, sizeof p);
     assert_string_equal(p.backend, "cpu");
     assert_int_equal(p.page_tokens, KV_PAGE);
@@ -149,8 +149,8 @@ static void the_type_of_the_kv(void **state)
 {
     (void)state;
     char diff[HEARTH_ERR_MSG];
-    struct kv_print p = print_of(DT_F16);
-    assert_non_null(strstr(kv_print_diff(&p, &original, diff), "the KV type (F16, not F32), the page size ("));
+    struct kv_fingerprint p = print_of(DT_F16);
+    assert_non_null(strstr(kv_fingerprint_diff(&p, &original, diff), "the KV type (F16, not F32), the page size ("));
 }
 
 int main(void)

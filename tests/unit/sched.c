@@ -15,7 +15,7 @@
 
 #include "daemon/engine/sched.h"
 
-enum { MAX_PAGES = 256, MAX_REQ = 200, MAX_LEN = 300, MAX_AHEAD = 4 };
+enum { MAX_PAGES = 256, MAX_REQ = 200, MAX_LEN = 300, IN_FLIGHT_MAX = 4 };
 
 static uint64_t rng_state;
 static uint32_t rnd(uint32_t n)
@@ -67,8 +67,8 @@ struct world {
     struct {
         struct plan plan;
         int32_t token[BATCH_SEQS_MAX];
-    } flight[MAX_AHEAD];
-    uint32_t first, n_flight;
+    } in_flight[IN_FLIGHT_MAX];
+    uint32_t first, n_in_flight;
     uint64_t steps, rows, computed, computed_of_ended;
 };
 static struct world w;
@@ -81,7 +81,7 @@ static void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t
     sched_init(&w.s, rows_max, rows_mixed, BATCH_SEQS_MAX);
     w.n_pool = n_pool;
     for (uint32_t i = 0; i < n_pool; i++) {
-        assert_int_equal(kv_new(&w.pool[i].group.kv, n_page, &e), 0);
+        assert_int_equal(kv_cache_new(&w.pool[i].group.kv, n_page, &e), 0);
         sched_group_add(&w.s, &w.pool[i].group);
     }
 }
@@ -98,7 +98,7 @@ static void world_fini(void)
         assert_int_equal(c.held, 0);
         assert_true(kv_check(w.pool[i].group.kv));
         sched_group_remove(&w.s, &w.pool[i].group);
-        kv_free(w.pool[i].group.kv);
+        kv_cache_free(w.pool[i].group.kv);
     }
 }
 
@@ -126,11 +126,11 @@ static void end(struct request *r)
 {
     struct seq *q = r->seq;
     r->reused = q->n_reused;
-    r->computed = q->n_counted - q->n_reused;
+    r->computed = q->n_accounted - q->n_reused;
     w.computed_of_ended += r->computed;
     r->live = false;
     w.n_done++;
-    sched_end(&w.s, q, q->n_known);
+    sched_end(&w.s, q, q->n_tokens);
 }
 
 /* The device runs the plan. */
@@ -158,7 +158,7 @@ static void run_plan(const struct plan *p, int32_t *sampled)
         uint64_t h = root(q->uid);
         for (uint32_t pos = 0; pos < ps->pos0 + ps->n_row; pos++) {
             uint64_t *cell = &d->memory[q->kv.page[pos / KV_PAGE]][pos % KV_PAGE];
-            if (pos < q->n_known)
+            if (pos < q->n_tokens)
                 h = extend(h, q->token[pos]);
             else if (pos < ps->pos0) /* fed by a step in flight: compared when its token is known */
                 h = *cell;
@@ -186,8 +186,8 @@ static void run_plan(const struct plan *p, int32_t *sampled)
 
 static void finish_step(void)
 {
-    struct plan *p = &w.flight[w.first].plan;
-    const int32_t *token = w.flight[w.first].token;
+    struct plan *p = &w.in_flight[w.first].plan;
+    const int32_t *token = w.in_flight[w.first].token;
     for (uint32_t i = 0; i < p->n_seq; i++) {
         struct plan_seq *ps = &p->seq[i];
         struct request *r = ps->seq->owner;
@@ -196,28 +196,28 @@ static void finish_step(void)
             r->got[r->n_got++] = token[i];
         }
         sched_done(&w.s, ps);
-        if (r->live && r->seq->n_fed >= r->seq->n_prompt && r->seq->n_known >= r->seq->n_limit &&
+        if (r->live && r->seq->n_computed >= r->seq->n_prompt && r->seq->n_tokens >= r->seq->n_limit &&
             r->seq->n_pending == 0)
             end(r);
     }
-    w.first = (w.first + 1) % MAX_AHEAD;
-    w.n_flight--;
+    w.first = (w.first + 1) % IN_FLIGHT_MAX;
+    w.n_in_flight--;
 }
 
 /* One turn of the engine's loop; false when there is nothing left to do. */
-static bool turn(uint32_t ahead)
+static bool turn(uint32_t max_in_flight)
 {
     struct plan p;
-    if (w.n_flight < ahead && sched_next(&w.s, &p, 1.0)) {
-        uint32_t at = (w.first + w.n_flight++) % MAX_AHEAD;
-        w.flight[at].plan = p;
-        run_plan(&p, w.flight[at].token);
+    if (w.n_in_flight < max_in_flight && sched_next(&w.s, &p, 1.0)) {
+        uint32_t at = (w.first + w.n_in_flight++) % IN_FLIGHT_MAX;
+        w.in_flight[at].plan = p;
+        run_plan(&p, w.in_flight[at].token);
         w.steps++;
         w.rows += p.n_row;
-        w.computed += p.n_computed;
+        w.computed += p.n_accounted;
         return true;
     }
-    if (!w.n_flight)
+    if (!w.n_in_flight)
         return false;
     finish_step();
     return true;
@@ -238,7 +238,7 @@ static void random_workloads(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
-        uint32_t ahead = 1 + (uint32_t)(seed % MAX_AHEAD);
+        uint32_t max_in_flight = 1 + (uint32_t)(seed % IN_FLIGHT_MAX);
         world_init(seed, 1 + (uint32_t)(seed / 3 % 2), 22 + rnd(seed % 5 ? 200 : 10), 64 + rnd(100), 8 + rnd(50));
         for (int t = 0; t < 4000; t++) {
             if (w.n_req < 100 && rnd(6) == 0) {
@@ -258,11 +258,11 @@ static void random_workloads(void **state)
                 if (r->live)
                     end(r);
             }
-            turn(ahead);
+            turn(max_in_flight);
             for (uint32_t i = 0; i < w.n_pool; i++)
                 assert_true(kv_check(w.pool[i].group.kv));
         }
-        while (turn(ahead)) {
+        while (turn(max_in_flight)) {
         }
         assert_int_equal(w.n_done, w.n_req); /* everybody ends */
         for (uint32_t i = 0; i < w.n_req; i++)
@@ -352,7 +352,7 @@ static void prompts_come_in_pieces(void **state)
     uint32_t before = a->n_got;
     for (int i = 0; i < 10; i++) {
         turn(1);
-        assert_true(w.flight[w.first].plan.n_row <= 17);
+        assert_true(w.in_flight[w.first].plan.n_row <= 17);
         turn(1);
     }
     assert_int_equal(a->n_got, before + 10);
@@ -374,7 +374,7 @@ static void short_prompts_pass_long_ones(void **state)
     }
     turn(1);
     turn(1);
-    assert_int_equal(a->seq->n_fed, 32);
+    assert_int_equal(a->seq->n_computed, 32);
     assert_false(b[0]->live || b[1]->live); /* done in the first step */
     while (turn(1)) {
     }
@@ -392,17 +392,17 @@ static void eval_wants_every_row(void **state)
     uint32_t rows = 0;
     struct plan p;
     while (ev->live) {
-        if (!w.n_flight && sched_next(&w.s, &p, 1.0)) {
-            w.flight[w.first].plan = p;
-            w.n_flight = 1;
-            run_plan(&p, w.flight[w.first].token);
+        if (!w.n_in_flight && sched_next(&w.s, &p, 1.0)) {
+            w.in_flight[w.first].plan = p;
+            w.n_in_flight = 1;
+            run_plan(&p, w.in_flight[w.first].token);
             for (uint32_t i = 0; i < p.n_seq; i++)
                 if (p.seq[i].seq->eval) {
                     assert_int_equal(p.seq[i].n_out, p.seq[i].n_row);
                     rows += p.seq[i].n_row;
                 }
         }
-        w.computed += p.n_computed;
+        w.computed += p.n_accounted;
         finish_step();
     }
     assert_int_equal(rows, 100);

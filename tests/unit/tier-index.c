@@ -15,11 +15,11 @@ static void index_goes_by_content(void **state)
     int32_t ids[2 * KV_PAGE] = {0}; /* two pages of the same ids */
     host_init(&host, w->be, w->dev, 1 << 20);
     index_init(&x, &host);
-    struct tier_shelf *s = index_shelf(&x, &w->print);
-    assert_ptr_equal(index_shelf(&x, &w->print), s);
-    struct kv_print other = w->print;
+    struct kv_namespace *s = index_namespace(&x, &w->fingerprint);
+    assert_ptr_equal(index_namespace(&x, &w->fingerprint), s);
+    struct kv_fingerprint other = w->fingerprint;
     other.n_layer++;
-    assert_ptr_not_equal(index_shelf(&x, &other), s);
+    assert_ptr_not_equal(index_namespace(&x, &other), s);
 
     struct kv_hash root = {0, 0}, *h = tier_chain(UID, ids, 2), *foreign = tier_chain(UID + 1, ids, 2);
     assert_false(kv_hash_same(&h[0], &h[1]));
@@ -37,29 +37,29 @@ static void index_goes_by_content(void **state)
 
     /* host memory: the least recently used goes first, and what a job uses does not */
     for (struct tier_entry *en = a; en; en = en == a ? b : NULL) {
-        index_hold(&x, en);
-        index_set_host(&x, en, host_take_new(&host, w->print.page_bytes));
+        index_acquire(&x, en);
+        index_set_host(&x, en, host_take_new(&host, w->fingerprint.page_bytes));
         en->ready = true;
     }
-    assert_false(index_drop_oldest(&x));
-    index_let_go(&x, a);
-    index_let_go(&x, b);
+    assert_false(index_evict_oldest(&x));
+    index_release(&x, a);
+    index_release(&x, b);
     index_touch(&x, a);
-    assert_true(x.kept == 2 * w->print.page_bytes);
-    assert_true(index_drop_oldest(&x));
-    assert_null(index_known(s, &h[1])); /* nowhere any more */
-    assert_ptr_equal(index_known(s, &h[0]), a);
+    assert_true(x.lru_bytes == 2 * w->fingerprint.page_bytes);
+    assert_true(index_evict_oldest(&x));
+    assert_null(index_lookup(s, &h[1])); /* nowhere any more */
+    assert_ptr_equal(index_lookup(s, &h[0]), a);
 
     /* files: one that is forgotten takes along what was in it alone */
     struct kvfile_page page[2] = {{.hash = h[0]}, {.hash = h[1]}};
     struct kvfile_extent extent = {.uid = UID, .n = 2, .page = page};
     index_file(&x, s, "file", 100, &extent);
     assert_int_equal(x.file_pages, 2);
-    assert_non_null(index_known(s, &h[1])->file);
+    assert_non_null(index_lookup(s, &h[1])->file);
     index_forget(&x, s, "file");
     assert_int_equal(x.file_pages + x.file_bytes, 0);
-    assert_null(index_known(s, &h[1]));
-    assert_null(index_known(s, &h[0])->file);
+    assert_null(index_lookup(s, &h[1]));
+    assert_null(index_lookup(s, &h[0])->file);
     free(h);
     free(foreign);
     index_fini(&x);

@@ -17,7 +17,7 @@ static void damage(const struct world *w, uint32_t page)
     for (struct dirent *en; (en = readdir(d));)
         if (strstr(en->d_name, ".kv")) {
             int fd = openat(dirfd(d), en->d_name, O_RDWR);
-            off_t at = lseek(fd, 0, SEEK_END) - (off_t)((N - page) * w->print.page_bytes) + 5;
+            off_t at = lseek(fd, 0, SEEK_END) - (off_t)((N - page) * w->fingerprint.page_bytes) + 5;
             uint8_t b;
             assert_int_equal(pread(fd, &b, 1, at), 1);
             b ^= 1;
@@ -74,14 +74,14 @@ static void a_file_that_is_told_to_be_gone_is_written_again(void **state)
 {
     struct world *w = *state;
     for (int ram = 0; ram < 2; ram++) {
-        world_open(w, true, ram ? 4 * N * w->print.page_bytes : 0);
+        world_open(w, true, ram ? 4 * N * w->fingerprint.page_bytes : 0);
         world_take_turn(w, world_seq(w, UID, N, N, 0));
         world_take_turn(w, world_seq(w, UID, N, 0, 1)); /* of another file */
         world_settle(w);
         assert_int_equal(w->saved, 2);
         remove_file(w, w->last_file);
-        tier_gone(w->tier, w->last_file);
-        tier_gone(w->tier, "0123456789abcdef-0123456789abcdef0123456789abcdef.kv"); /* of which nobody knew */
+        tier_file_evicted(w->tier, w->last_file);
+        tier_file_evicted(w->tier, "0123456789abcdef-0123456789abcdef0123456789abcdef.kv"); /* of which nobody knew */
         world_turn(w);
         assert_int_equal(w->counters.file_pages, N);
         assert_int_equal(w->counters.host_pages, ram ? 2 * N : 0);
@@ -114,7 +114,7 @@ static void a_file_may_go_while_it_is_read(void **state)
     struct seq *q = world_seq(w, UID, N, N, 0);
     assert_true(tier_submit(w->tier, q, engine_now()));
     world_turn(w);
-    tier_gone(w->tier, w->last_file);
+    tier_file_evicted(w->tier, w->last_file);
     while (tier_ready(w->tier) != q)
         world_turn(w);
     world_settle(w);

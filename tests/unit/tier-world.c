@@ -30,11 +30,11 @@ void world_fresh_pool(struct world *w)
     struct hearth_err e;
     if (w->m.group.kv) {
         assert_true(kv_check(w->m.group.kv));
-        kv_free(w->m.group.kv);
+        kv_cache_free(w->m.group.kv);
         w->be->kv_free(w->dev, w->m.pool);
     }
     assert_int_equal(w->be->kv_new(w->dev, &desc, &w->m.pool, &e), 0);
-    assert_int_equal(kv_new(&w->m.group.kv, POOL, &e), 0);
+    assert_int_equal(kv_cache_new(&w->m.group.kv, POOL, &e), 0);
 }
 
 void world_open(struct world *w, bool files, uint64_t ram)
@@ -46,11 +46,11 @@ void world_open(struct world *w, bool files, uint64_t ram)
         .dir = files ? w->dir : NULL,
         .ram = ram,
         .counters = &w->counters,
-        .tell = on_tell,
+        .notify = on_tell,
         .arg = w,
     };
     assert_int_equal(tier_open(&w->tier, &p, &e), 0);
-    tier_attach(w->tier, &w->m, &w->print);
+    tier_attach(w->tier, &w->m, &w->fingerprint);
 }
 
 void world_restart(struct world *w, bool files, uint64_t ram)
@@ -80,8 +80,9 @@ int world_setup(void **state)
     w->model.dev = w->dev;
     assert_int_equal(kv_page_bytes(&desc), BYTES);
     w->m.model = &w->model;
-    w->print = (struct kv_print){.model = {1, 2}, .page_bytes = kv_page_bytes(&desc), .page_tokens = KV_PAGE};
-    strcpy(w->print.backend, "cpu");
+    w->fingerprint =
+        (struct kv_fingerprint){.model = {1, 2}, .page_bytes = kv_page_bytes(&desc), .page_tokens = KV_PAGE};
+    strcpy(w->fingerprint.backend, "cpu");
     world_fresh_pool(w);
     *state = w;
     return 0;
@@ -96,7 +97,7 @@ int world_teardown(void **state)
     kv_count(w->m.group.kv, &c);
     assert_int_equal(c.held, 0); /* no job has kept a page */
     assert_int_equal(w->m.group.n_seq, 0);
-    kv_free(w->m.group.kv);
+    kv_cache_free(w->m.group.kv);
     w->be->kv_free(w->dev, w->m.pool);
     w->be->close(w->dev);
     world_empty_folder(w);
@@ -114,7 +115,7 @@ struct seq *world_seq(struct world *w, int64_t uid, uint32_t n, uint32_t fork, i
     q->id = ++ids;
     q->uid = q->kv.uid = uid;
     q->model = &w->m;
-    q->n_prompt = q->n_known;
+    q->n_prompt = q->n_tokens;
     return q;
 }
 
@@ -129,7 +130,7 @@ static void fill(const struct seq *q, uint32_t i, uint8_t *page)
 
 void world_take_turn(struct world *w, struct seq *q)
 {
-    uint32_t n = q->n_known / KV_PAGE;
+    uint32_t n = q->n_tokens / KV_PAGE;
     uint8_t page[BYTES];
     const void *host[] = {page};
     uint32_t had = kv_match_pages(w->m.group.kv, &q->kv, q->token, n * KV_PAGE);
@@ -140,7 +141,7 @@ void world_take_turn(struct world *w, struct seq *q)
         assert_true(w->be->kv_load(w->dev, w->m.pool, &q->kv.page[i], host, 1) > 0);
     }
     q->state = SEQ_RUN;
-    q->n_fed = n * KV_PAGE;
+    q->n_computed = n * KV_PAGE;
     tier_save(w->tier, q, engine_now());
     kv_release(w->m.group.kv, &q->kv, q->token, n * KV_PAGE);
     q->state = SEQ_NEW;
@@ -150,7 +151,7 @@ void world_take_turn(struct world *w, struct seq *q)
 void world_turn(struct world *w)
 {
     struct hearth_err e;
-    int rc = tier_turn(w->tier, engine_now(), &e);
+    int rc = tier_poll(w->tier, engine_now(), &e);
     assert_true(rc >= 0);
     if (rc == 0 && tier_fd(w->tier) >= 0)
         poll(&(struct pollfd){tier_fd(w->tier), POLLIN, 0}, 1, 10);
@@ -172,7 +173,7 @@ uint32_t world_pages_back(struct world *w, struct seq *q)
             if (!back)
                 world_turn(w);
         }
-    uint32_t n = kv_match_pages(w->m.group.kv, &q->kv, q->token, q->n_known - 1);
+    uint32_t n = kv_match_pages(w->m.group.kv, &q->kv, q->token, q->n_tokens - 1);
     for (uint32_t i = 0; i < n; i++) {
         assert_true(w->be->kv_save(w->dev, w->m.pool, &q->kv.page[i], host, 1) > 0);
         fill(q, i, want);

@@ -20,9 +20,9 @@ struct world {
     char dir[64];
     const struct backend *be;
     struct device *dev;
-    struct resident m;
+    struct model_entry m;
     struct model model;
-    struct kv_print print;
+    struct kv_fingerprint fingerprint;
     struct tier *tier;
     struct tier_counters counters;
     int saved, used, bad;

@@ -36,7 +36,7 @@ static void pages_come_back_from_files(void **state)
 static void pages_come_back_from_host_memory(void **state)
 {
     struct world *w = *state;
-    world_open(w, false, 4 * N * w->print.page_bytes);
+    world_open(w, false, 4 * N * w->fingerprint.page_bytes);
     for (int i = 0; i < 4; i++)
         world_take_turn(w, world_seq(w, UID, N, 0, i));
     world_settle(w);
@@ -61,7 +61,7 @@ static void pages_come_back_from_host_memory(void **state)
 static void who_has_the_most_gives(void **state)
 {
     struct world *w = *state;
-    world_open(w, false, 4 * N * w->print.page_bytes);
+    world_open(w, false, 4 * N * w->fingerprint.page_bytes);
     for (int i = 0; i < 6; i++) {
         world_take_turn(w, world_seq(w, i == 0 ? UID + 1 : UID, N, 0, i));
         world_settle(w);
@@ -117,12 +117,12 @@ static void a_restore_that_falls_behind_is_stopped(void **state)
         tier_computed(w->tier, &w->m, N * KV_PAGE, 10); /* computing would take ten seconds */
         struct seq *q = world_seq(w, UID, N, N, 0), *ready;
         assert_true(tier_submit(w->tier, q, 100));
-        assert_true(tier_turn(w->tier, late ? 101.5 : 100.5, &e) >= 0); /* nothing can have come before this one */
+        assert_true(tier_poll(w->tier, late ? 101.5 : 100.5, &e) >= 0); /* nothing can have come before this one */
         ready = tier_ready(w->tier);
         assert_ptr_equal(ready, late ? q : NULL);
         while (!ready && !(ready = tier_ready(w->tier))) {
             poll(&(struct pollfd){tier_fd(w->tier), POLLIN, 0}, 1, 10000);
-            assert_true(tier_turn(w->tier, 100.9, &e) >= 0);
+            assert_true(tier_poll(w->tier, 100.9, &e) >= 0);
         }
         assert_int_equal(q->restored_to, late ? 0 : N * KV_PAGE);
         seq_free(q);
@@ -171,24 +171,24 @@ static void pinning_for_a_save_is_paced(void **state)
     w->tier->p.gpu = true;
     world_take_turn(w, world_seq(w, UID, 3, 0, 1));
     pin_slowly(w);
-    for (enum tier_beside what = TIER_ALONE; what <= TIER_PROMPTS; what++) {
-        tier_beside(w->tier, what);
-        assert_int_equal(tier_turn(w->tier, engine_now(), &e), 0);
+    for (enum tier_foreground what = TIER_FG_IDLE; what <= TIER_FG_PREFILL; what++) {
+        tier_foreground(w->tier, what);
+        assert_int_equal(tier_poll(w->tier, engine_now(), &e), 0);
         assert_int_equal(w->tier->host.bytes, 0);
-        double patience = tier_patience(w->tier), most = what == TIER_STEPS ? 19 : 9;
+        double patience = tier_poll_timeout(w->tier), most = what == TIER_FG_DECODE ? 19 : 9;
         assert_true(patience > 3600 * (most - 1) && patience <= 3600 * most);
     }
     w->tier->pin_took = 0;
-    tier_beside(w->tier, TIER_SUBMIT); /* then in the next turn, when its step is under way */
-    assert_int_equal(tier_turn(w->tier, engine_now(), &e), 1);
+    tier_foreground(w->tier, TIER_FG_SUBMIT); /* then in the next turn, when its step is under way */
+    assert_int_equal(tier_poll(w->tier, engine_now(), &e), 1);
     assert_int_equal(w->tier->host.bytes, 0);
     pin_slowly(w);
-    tier_beside(w->tier, TIER_HURRY);
-    assert_true(tier_turn(w->tier, engine_now(), &e) >= 0);
+    tier_foreground(w->tier, TIER_FG_BLOCKED);
+    assert_true(tier_poll(w->tier, engine_now(), &e) >= 0);
     assert_true(w->tier->host.bytes > 0);
     world_settle(w);
     assert_int_equal(atomic_load(&w->counters.pages_saved), 3);
-    assert_true(tier_patience(w->tier) < 0);
+    assert_true(tier_poll_timeout(w->tier) < 0);
     w->tier->p.gpu = false;
 }
 
@@ -203,10 +203,10 @@ static void a_short_pool_hurries_a_save(void **state)
     w->m.n_page = POOL;
     world_take_turn(w, world_seq(w, UID, 3, 0, 1));
     pin_slowly(w);
-    assert_int_equal(tier_turn(w->tier, engine_now(), &e), 0);
+    assert_int_equal(tier_poll(w->tier, engine_now(), &e), 0);
     assert_int_equal(w->tier->host.bytes, 0);
     assert_true(kv_grow(w->m.group.kv, &others, (POOL - 10) * KV_PAGE));
-    assert_true(tier_turn(w->tier, engine_now(), &e) >= 0);
+    assert_true(tier_poll(w->tier, engine_now(), &e) >= 0);
     assert_true(w->tier->host.bytes > 0);
     world_settle(w);
     assert_int_equal(atomic_load(&w->counters.pages_saved), 3);
@@ -221,15 +221,15 @@ static void pinning_ahead_waits_after_a_step(void **state)
     struct hearth_err e;
     world_open(w, false, 128 << 20);
     w->tier->p.gpu = true;
-    w->tier->page_bytes = w->print.page_bytes;
+    w->tier->page_bytes = w->fingerprint.page_bytes;
     w->tier->pin_took = 400;
     w->tier->pin_ended = engine_now() - 3600;
-    tier_beside(w->tier, TIER_PROMPTS);
-    assert_int_equal(tier_turn(w->tier, engine_now(), &e), 0);
-    tier_beside(w->tier, TIER_ALONE);
-    assert_int_equal(tier_turn(w->tier, engine_now(), &e), 0);
+    tier_foreground(w->tier, TIER_FG_PREFILL);
+    assert_int_equal(tier_poll(w->tier, engine_now(), &e), 0);
+    tier_foreground(w->tier, TIER_FG_IDLE);
+    assert_int_equal(tier_poll(w->tier, engine_now(), &e), 0);
     assert_false(tier_idle(w->tier));
-    assert_true(tier_patience(w->tier) > 3500);
+    assert_true(tier_poll_timeout(w->tier) > 3500);
     w->tier->busy -= 3600;
     assert_true(tier_idle(w->tier));
     assert_true(w->tier->host.bytes > 0);
@@ -286,16 +286,16 @@ static void a_file_on_its_way_is_waited_for(void **state)
         tier_computed(w->tier, &w->m, N * KV_PAGE, 10); /* computing would take ten seconds */
         struct seq *q = world_seq(w, UID, N, 0, late), *ready = NULL;
         assert_true(tier_submit(w->tier, q, 100));
-        assert_true(tier_turn(w->tier, 100.9, &e) >= 0);
+        assert_true(tier_poll(w->tier, 100.9, &e) >= 0);
         assert_null(tier_ready(w->tier));
         if (late) { /* a tenth of that has gone by */
-            assert_true(tier_turn(w->tier, 101.5, &e) >= 0);
+            assert_true(tier_poll(w->tier, 101.5, &e) >= 0);
             assert_ptr_equal(ready = tier_ready(w->tier), q);
         }
         end_sync();
         while (!ready && !(ready = tier_ready(w->tier))) {
             poll(&(struct pollfd){tier_fd(w->tier), POLLIN, 0}, 1, 10);
-            assert_true(tier_turn(w->tier, 100.9, &e) >= 0);
+            assert_true(tier_poll(w->tier, 100.9, &e) >= 0);
         }
         assert_int_equal(q->restored_to, late ? 0 : N * KV_PAGE);
         world_settle(w);

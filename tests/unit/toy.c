@@ -327,13 +327,13 @@ static const struct backend toy_cpu = {
 };
 const struct backend *const backends[] = {&toy, &toy_cpu, NULL};
 
-int trust_model(const struct model *m, const char *record, struct trust *out, struct hearth_err *e)
+int selfcheck_verify(const struct model *m, const char *record, struct selfcheck_verdict *out, struct hearth_err *e)
 {
     (void)e;
     toy_checks++;
     assert_string_equal(record, "/nowhere/checked");
     assert_ptr_equal(m->be, &toy); /* the CPU is not asked */
-    *out = (struct trust){.ok = !toy_distrusted};
+    *out = (struct selfcheck_verdict){.ok = !toy_distrusted};
     snprintf(out->why, sizeof out->why, "the toy cannot count");
     return 0;
 }
@@ -356,16 +356,17 @@ int model_load(struct model **out, struct gguf *g, const struct backend *be, str
     (*out)->hp.n_ctx = MAX_LEN;
     return 0;
 }
-int kv_print_make(struct kv_print *out, const struct model *m, const struct kv_desc *desc, struct hearth_err *e)
+int kv_fingerprint_make(struct kv_fingerprint *out, const struct model *m, const struct kv_desc *desc,
+                        struct hearth_err *e)
 {
     (void)m, (void)e;
-    *out = (struct kv_print){.page_bytes = kv_page_bytes(desc),
-                             .n_layer = desc->n_layer,
-                             .n_kv = desc->n_kv,
-                             .d_head = desc->d_head,
-                             .page_tokens = KV_PAGE,
-                             .numerics = KV_NUMERICS,
-                             .backend = "toy"};
+    *out = (struct kv_fingerprint){.page_bytes = kv_page_bytes(desc),
+                                   .n_layer = desc->n_layer,
+                                   .n_kv = desc->n_kv,
+                                   .d_head = desc->d_head,
+                                   .page_tokens = KV_PAGE,
+                                   .numerics = KV_NUMERICS,
+                                   .backend = "toy"};
     return 0;
 }
 int gguf_check(const struct gguf *g, struct hearth_err *e)
@@ -530,7 +531,7 @@ void hear_all(struct world *w)
         hear_one(w);
 }
 
-void ask(struct world *w, void (*what)(struct engine *, struct resident *, void *))
+void ask(struct world *w, void (*what)(struct engine *, struct model_entry *, void *))
 {
     w->answered = false;
     what(w->eng, &w->m, w);

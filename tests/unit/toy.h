@@ -41,7 +41,7 @@ struct heard {
 
 struct world {
     struct engine *eng;
-    struct resident m;
+    struct model_entry m;
     uint64_t last_id;
     uint32_t live, n_progress;
     bool answered, finished;
@@ -58,7 +58,7 @@ struct seq *make(struct world *w, struct heard *h, const int32_t *prompt, uint32
 void hear(struct world *w, struct engine_event *ev);
 void hear_one(struct world *w);
 void hear_all(struct world *w);
-void ask(struct world *w, void (*what)(struct engine *, struct resident *, void *));
+void ask(struct world *w, void (*what)(struct engine *, struct model_entry *, void *));
 uint64_t prefix_of(const int32_t *id, uint32_t n);
 /* The tokens are the prompt's own continuation, and the ending is the right one. */
 void check_heard(const struct heard *h);

@@ -39,15 +39,15 @@ static int bed_close(void **state)
     return 0;
 }
 
-static struct trust_key key(uint64_t n)
+static struct selfcheck_key key(uint64_t n)
 {
-    return (struct trust_key){{n * 0x9e3779b97f4a7c15u, ~n}};
+    return (struct selfcheck_key){{n * 0x9e3779b97f4a7c15u, ~n}};
 }
 
 static void add(const struct bed *b, uint64_t n)
 {
     struct hearth_err e = {0};
-    if (trust_add(b->path, key(n), &e))
+    if (selfcheck_cache_add(b->path, key(n), &e))
         fail_msg("%s", e.msg);
 }
 
@@ -71,16 +71,16 @@ static void spill(const char *path, const char *buf, size_t n)
 static void what_was_added_is_found(void **state)
 {
     struct bed *b = *state;
-    assert_false(trust_find(b->path, key(1)));
-    for (uint64_t i = 0; i < 2 * TRUST_KEPT; i++) {
+    assert_false(selfcheck_cache_find(b->path, key(1)));
+    for (uint64_t i = 0; i < 2 * SELFCHECK_CACHE_MAX; i++) {
         add(b, i);
         add(b, i); /* twice is once */
-        assert_true(trust_find(b->path, key(i)));
-        assert_true(i == 0 || trust_find(b->path, key(i - 1)));
-        assert_false(trust_find(b->path, key(i + 1)));
+        assert_true(selfcheck_cache_find(b->path, key(i)));
+        assert_true(i == 0 || selfcheck_cache_find(b->path, key(i - 1)));
+        assert_false(selfcheck_cache_find(b->path, key(i + 1)));
     }
-    assert_false(trust_find(b->path, key(TRUST_KEPT - 1))); /* the oldest went */
-    assert_true(trust_find(b->path, key(TRUST_KEPT)));
+    assert_false(selfcheck_cache_find(b->path, key(SELFCHECK_CACHE_MAX - 1))); /* the oldest went */
+    assert_true(selfcheck_cache_find(b->path, key(SELFCHECK_CACHE_MAX)));
     struct stat st;
     assert_int_equal(stat(b->path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
@@ -99,21 +99,22 @@ static void a_damaged_file_is_none(void **state)
             memcpy(bad, good, n);
             bad[i] = (char)(bad[i] ^ 1 << bit);
             spill(b->path, bad, n);
-            assert_false(trust_find(b->path, key(0)) || trust_find(b->path, key(1)) || trust_find(b->path, key(2)));
+            assert_false(selfcheck_cache_find(b->path, key(0)) || selfcheck_cache_find(b->path, key(1)) ||
+                         selfcheck_cache_find(b->path, key(2)));
         }
     for (size_t cut = 0; cut < n; cut++) {
         spill(b->path, good, cut);
-        assert_false(trust_find(b->path, key(1)));
+        assert_false(selfcheck_cache_find(b->path, key(1)));
     }
     memset(bad, 'a', sizeof bad);
     memcpy(bad, good, n);
     for (size_t more = 1; more < sizeof bad - n; more += more < 40 ? 1 : 97) {
         spill(b->path, bad, n + more);
-        assert_false(trust_find(b->path, key(1)));
+        assert_false(selfcheck_cache_find(b->path, key(1)));
     }
     add(b, 9); /* and is written anew */
-    assert_true(trust_find(b->path, key(9)));
-    assert_false(trust_find(b->path, key(1)));
+    assert_true(selfcheck_cache_find(b->path, key(9)));
+    assert_false(selfcheck_cache_find(b->path, key(1)));
 }
 
 static void what_is_no_file_of_ours_is_none(void **state)
@@ -125,30 +126,30 @@ static void what_is_no_file_of_ours_is_none(void **state)
     snprintf(other, sizeof other, "%s/other", b->dir);
     assert_int_equal(rename(b->path, other), 0);
     assert_int_equal(symlink(other, b->path), 0); /* a link is not followed, and replaced */
-    assert_false(trust_find(b->path, key(1)));
+    assert_false(selfcheck_cache_find(b->path, key(1)));
     add(b, 2);
     struct stat st;
     assert_int_equal(lstat(b->path, &st), 0);
     assert_true(S_ISREG(st.st_mode));
-    assert_true(trust_find(other, key(1)) && !trust_find(other, key(2)));
+    assert_true(selfcheck_cache_find(other, key(1)) && !selfcheck_cache_find(other, key(2)));
     assert_int_equal(unlink(other), 0);
 
     unlink(b->path);
     assert_int_equal(mkfifo(b->path, 0600), 0); /* nobody waits for a writer */
-    assert_false(trust_find(b->path, key(2)));
+    assert_false(selfcheck_cache_find(b->path, key(2)));
     unlink(b->path);
     assert_int_equal(mkdir(b->path, 0700), 0);
-    assert_false(trust_find(b->path, key(2)));
-    assert_int_equal(trust_add(b->path, key(2), &e), HEARTH_EIO);
+    assert_false(selfcheck_cache_find(b->path, key(2)));
+    assert_int_equal(selfcheck_cache_add(b->path, key(2), &e), HEARTH_EIO);
     assert_non_null(strstr(e.msg, b->path));
     rmdir(b->path);
 
     snprintf(text, sizeof text, "%s/absent/checked", b->dir);
-    assert_int_equal(trust_add(text, key(2), &e), HEARTH_EIO);
+    assert_int_equal(selfcheck_cache_add(text, key(2), &e), HEARTH_EIO);
     snprintf(other, sizeof other, "%s.tmp", b->path); /* of a process that died */
     spill(other, "x", 1);
     add(b, 3);
-    assert_true(trust_find(b->path, key(3)));
+    assert_true(selfcheck_cache_find(b->path, key(3)));
 }
 
 static void the_key_is_what_it_stands_for(void **state)
@@ -163,34 +164,34 @@ static void the_key_is_what_it_stands_for(void **state)
     struct model *m;
     struct gguf *g;
     struct device_info info = {.name = "chip", .id = "serial driver"}, other = info;
-    struct trust_key k, k2;
+    struct selfcheck_key k, k2;
     (void)b;
     snprintf(path, sizeof path, "%s/contrib/models/tale-q4_k_m.gguf", dir ? dir : "..");
     assert_int_equal(be->open(&d, &(struct device_params){.threads = 1}, &e), 0);
     assert_int_equal(gguf_open(&g, path, &e), 0);
     assert_int_equal(model_load(&m, g, be, d, NULL, NULL, &e), 0);
-    assert_int_equal(trust_key_of(m, &info, &k, &e), 0);
-    assert_int_equal(trust_key_of(m, &info, &k2, &e), 0);
+    assert_int_equal(selfcheck_key_make(m, &info, &k, &e), 0);
+    assert_int_equal(selfcheck_key_make(m, &info, &k2, &e), 0);
     assert_memory_equal(&k, &k2, sizeof k);
     strcpy(other.id, "serial driver2");
-    assert_int_equal(trust_key_of(m, &other, &k2, &e), 0);
+    assert_int_equal(selfcheck_key_make(m, &other, &k2, &e), 0);
     assert_memory_not_equal(&k, &k2, sizeof k);
     other = info;
     strcpy(other.name, "chips"); /* and no string runs into the next */
     strcpy(other.id, "erial driver");
-    assert_int_equal(trust_key_of(m, &other, &k2, &e), 0);
+    assert_int_equal(selfcheck_key_make(m, &other, &k2, &e), 0);
     assert_memory_not_equal(&k, &k2, sizeof k);
     struct model same = *m;
     renamed.name = "cuda";
     same.be = &renamed;
-    assert_int_equal(trust_key_of(&same, &info, &k2, &e), 0);
+    assert_int_equal(selfcheck_key_make(&same, &info, &k2, &e), 0);
     assert_memory_not_equal(&k, &k2, sizeof k);
     struct gguf *g2;
     snprintf(path, sizeof path, "%s/tests/golden/data/tiny-llama-rope3.gguf", dir ? dir : "..");
     assert_int_equal(gguf_open(&g2, path, &e), 0);
     same = *m;
     same.gguf = g2;
-    assert_int_equal(trust_key_of(&same, &info, &k2, &e), 0);
+    assert_int_equal(selfcheck_key_make(&same, &info, &k2, &e), 0);
     assert_memory_not_equal(&k, &k2, sizeof k);
     gguf_close(g2);
     model_free(m);
