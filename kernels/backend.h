@@ -146,7 +146,7 @@ struct rope {
     /* After the turn q and k go through a Hadamard transform of eight pairs at a time (pairs as RoPE has them, n_rot =
      * d_head, a multiple of 16). No score changes; but what a key has in a single dimension it then has in sixteen, and
      * fp16 takes less away. */
-    bool spread;
+    bool hadamard;
 };
 
 struct op_embed {
@@ -266,7 +266,7 @@ struct device_info {
     bool gpu;
     bool keeps_source;            /* weights read the mapped model file: it must stay mapped */
     enum dtype kv_type;           /* what KV is kept in by default */
-    uint32_t ahead;               /* steps the caller may have in flight: 1 on the CPU */
+    uint32_t max_in_flight;       /* steps the caller may have in flight: 1 on the CPU */
     uint64_t mem_total, mem_free; /* bytes */
     uint64_t mem_kept; /* of mem_free: in copies that make things quicker, given back when the memory is wanted */
     /* What steps and slot_set do of this, since the device was opened; they do none of it once their shape was seen
@@ -307,7 +307,7 @@ struct backend {
     /*
      * Moves of whole pages between a pool and memory of host_alloc, beside the steps: pages[i] goes to or comes from
      * host[i], kv_page_bytes each. A move begins when what was submitted before it (steps, copies, clears) is done, and
-     * delays nothing submitted later; the moves of one direction are done in order. Until kv_moved says 1
+     * delays nothing submitted later; the moves of one direction are done in order. Until kv_transfer_done says 1
      *   - the caller keeps the pool, the host memory and the pages: no step writes to them, nor reads one being loaded.
      *     The two arrays are read in the call alone;
      *   - a load may be seen in part; what is submitted afterwards finds it whole.
@@ -317,8 +317,8 @@ struct backend {
     uint64_t (*kv_load)(struct device *d, struct kv_pool *p, const uint32_t *pages, const void *const *host,
                         uint32_t n);
     /* 1 = done, 0 = under way, negative = never: the device failed, or no move has that ticket. Does not wait. */
-    int (*kv_moved)(struct device *d, uint64_t ticket, struct hearth_err *e);
-    int (*kv_move_wait)(struct device *d, uint64_t ticket, struct hearth_err *e); /* 0 = done */
+    int (*kv_transfer_done)(struct device *d, uint64_t ticket, struct hearth_err *e);
+    int (*kv_transfer_wait)(struct device *d, uint64_t ticket, struct hearth_err *e); /* 0 = done */
 
     /* Host memory for moves, on a system page's boundary, not cleared: pinned for a GPU, which takes the thread
      * about a second for some GB. Take slabs, before they are wanted. HEARTH_ENOMEM is an ordinary refusal. */
@@ -338,7 +338,7 @@ struct backend {
     uint64_t (*step_end)(struct device *d); /* the step's ticket: 1, 2, 3 ... */
 
     /* Waits until the step is done and copies what it sampled (in op_sample order) to out[n]; n may be 0.
-     * At most device_info.ahead tickets may be outstanding. */
+     * At most device_info.max_in_flight tickets may be outstanding. */
     int (*step_wait)(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);
 
     /* A slot's sampling state: parameters and the token history that penalties read. The sampled tokens are

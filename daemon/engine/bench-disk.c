@@ -68,7 +68,7 @@ static int save(struct disk *t, const struct kvfile_extent *x, double *ms)
     uint64_t ticket;
     double begin = engine_now();
     int rc = bench_move(&t->saved, BENCH_SAVE, 0, t->saved.n, &ticket);
-    if (rc || (rc = b->be->kv_move_wait(b->dev, ticket, &b->err)))
+    if (rc || (rc = b->be->kv_transfer_wait(b->dev, ticket, &b->err)))
         return rc;
     uint64_t job = kvio_write(t->io, &(struct kvio_write){.fingerprint = &t->fingerprint, .extent = x});
     kvio_put(t->io, job, (const void *const *)t->saved.host, t->saved.n);
@@ -90,7 +90,7 @@ static int restore(struct disk *t, double *ms)
     struct kvio_read job = {
         .fingerprint = &t->fingerprint, .uid = owner, .file = t->name, .n = t->saved.n, .page = t->page};
     if (!(rc = finish(t, kvio_read(t->io, &job), true, &ticket)))
-        rc = b->be->kv_move_wait(b->dev, ticket, &b->err);
+        rc = b->be->kv_transfer_wait(b->dev, ticket, &b->err);
     *ms = 1e3 * (engine_now() - begin);
     return rc;
 }

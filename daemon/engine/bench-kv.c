@@ -66,7 +66,7 @@ static int time_moves(struct bench_saved *k, enum bench_move dir, double *ms)
         double begin = engine_now();
         rc = bench_move(k, dir, 0, k->n, &ticket);
         while (!rc)
-            rc = b->be->kv_moved(b->dev, ticket, &b->err);
+            rc = b->be->kv_transfer_done(b->dev, ticket, &b->err);
         rc = rc > 0 ? 0 : rc;
         if (i >= 0)
             all[i] = 1e3 * (engine_now() - begin);
@@ -95,7 +95,7 @@ static int keep_moving(struct moving *m)
     int rc = 0;
     for (int i = 0; i < IN_FLIGHT && rc >= 0 && m->dir != BENCH_STILL; i++) {
         if (m->in_flight[i]) {
-            if (!(rc = b->be->kv_moved(b->dev, m->in_flight[i], &b->err)))
+            if (!(rc = b->be->kv_transfer_done(b->dev, m->in_flight[i], &b->err)))
                 continue;
             m->done += rc > 0 ? bytes : 0;
             m->in_flight[i] = 0;
@@ -129,7 +129,7 @@ static int decode_during_moves(struct bench_saved *k, enum bench_move dir, doubl
     *bytes = m.done;
     for (int i = 0; i < IN_FLIGHT && !rc; i++)
         if (m.in_flight[i])
-            rc = b->be->kv_move_wait(b->dev, m.in_flight[i], &b->err);
+            rc = b->be->kv_transfer_wait(b->dev, m.in_flight[i], &b->err);
     return rc;
 }
 

@@ -168,14 +168,14 @@ static int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool *
     return fault.dead ? failed(e) : fault.inner->kv_new(d, desc, out, e);
 }
 
-static int kv_moved(struct device *d, uint64_t ticket, struct hearth_err *e)
+static int kv_transfer_done(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
-    return fault.dead ? failed(e) : fault.inner->kv_moved(d, ticket, e);
+    return fault.dead ? failed(e) : fault.inner->kv_transfer_done(d, ticket, e);
 }
 
-static int kv_move_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
+static int kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
-    return fault.dead ? failed(e) : fault.inner->kv_move_wait(d, ticket, e);
+    return fault.dead ? failed(e) : fault.inner->kv_transfer_wait(d, ticket, e);
 }
 
 static int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e)
@@ -243,8 +243,8 @@ const struct backend *fault_wrap(const struct backend *be, struct device *d, con
     fault.table.kv_clear = kv_clear;
     fault.table.kv_save = kv_save;
     fault.table.kv_load = kv_load;
-    fault.table.kv_moved = kv_moved;
-    fault.table.kv_move_wait = kv_move_wait;
+    fault.table.kv_transfer_done = kv_transfer_done;
+    fault.table.kv_transfer_wait = kv_transfer_wait;
     fault.table.host_alloc = host_alloc;
     fault.table.step_begin = step_begin;
     fault.table.embed = embed;

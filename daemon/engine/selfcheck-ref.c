@@ -77,7 +77,7 @@ static int move(struct check_pages *p, const struct backend *be, struct device *
     }
     uint64_t ticket = put ? be->kv_load(d, p->kv, pages, (const void *const *)at, CHECK_PAGES)
                           : be->kv_save(d, p->kv, pages, at, CHECK_PAGES);
-    return ticket ? be->kv_move_wait(d, ticket, e) : be->sync(d, e);
+    return ticket ? be->kv_transfer_wait(d, ticket, e) : be->sync(d, e);
 }
 
 int pages_upload(struct check_pages *p, const struct backend *be, struct device *d, const uint8_t *from,

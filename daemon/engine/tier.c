@@ -72,7 +72,7 @@ void tier_close(struct tier *t)
         kvio_close(t->io);
     for (int way = 0; way < 2; way++)
         for (struct transfers *mv = &t->transfers[way]; mv->n; mv->n--, mv->first = (mv->first + 1) % TRANSFERS_MAX)
-            t->p.be->kv_move_wait(t->p.dev, mv->ring[mv->first].ticket, &ignored);
+            t->p.be->kv_transfer_wait(t->p.dev, mv->ring[mv->first].ticket, &ignored);
     while ((r = TAILQ_FIRST(&t->restores)))
         restore_free(t, r);
     while ((f = TAILQ_FIRST(&t->fetches)))
@@ -216,7 +216,7 @@ int tier_transfer(struct tier *t, enum direction way, struct transfer m, struct 
     m.begin = engine_now();
     m.ticket = way == TO_HOST ? be->kv_save(t->p.dev, pool, pages, host, m.n)
                               : be->kv_load(t->p.dev, pool, pages, (const void *const *)host, m.n);
-    int rc = m.ticket ? be->kv_moved(t->p.dev, m.ticket, e) : be->sync(t->p.dev, e);
+    int rc = m.ticket ? be->kv_transfer_done(t->p.dev, m.ticket, e) : be->sync(t->p.dev, e);
     if (rc < 0)
         return rc;
     if (!m.ticket)
@@ -243,7 +243,7 @@ static int finish_transfers(struct tier *t, struct hearth_err *e)
         mv->n_begun = 0;
         while (mv->n) {
             struct transfer m = mv->ring[mv->first];
-            int rc = t->p.be->kv_moved(t->p.dev, m.ticket, e);
+            int rc = t->p.be->kv_transfer_done(t->p.dev, m.ticket, e);
             if (rc < 0)
                 return rc;
             if (rc == 0)
@@ -260,7 +260,7 @@ int tier_wait(struct tier *t, struct hearth_err *e)
 {
     for (int way = TO_DEVICE; way >= TO_HOST; way--)
         if (t->transfers[way].n)
-            return t->p.be->kv_move_wait(t->p.dev, t->transfers[way].ring[t->transfers[way].first].ticket, e);
+            return t->p.be->kv_transfer_wait(t->p.dev, t->transfers[way].ring[t->transfers[way].first].ticket, e);
     return 0;
 }
 

@@ -76,7 +76,7 @@ struct gguf_reader {
     struct hearth_err *e;
 };
 
-static int cut_off(struct gguf_reader *r, const char *what, struct gguf_str in)
+static int truncated(struct gguf_reader *r, const char *what, struct gguf_str in)
 {
     return err_set(r->e, HEARTH_EBADMODEL, "the file ends within %s%s%s (at byte %zu)", what, in.n ? " of " : "",
                    gguf_label(in).s, (size_t)(r->p - r->base));
@@ -85,7 +85,7 @@ static int cut_off(struct gguf_reader *r, const char *what, struct gguf_str in)
 static int take(struct gguf_reader *r, void *out, size_t n, const char *what, struct gguf_str in)
 {
     if ((size_t)(r->end - r->p) < n)
-        return cut_off(r, what, in);
+        return truncated(r, what, in);
     memcpy(out, r->p, n);
     r->p += n;
     return 0;
@@ -101,7 +101,7 @@ static int take_str(struct gguf_reader *r, struct gguf_str *out, uint64_t max, c
         return err_set(r->e, HEARTH_EBADMODEL, "%s%s%s is %llu bytes long; the limit is %llu", what, in.n ? " of " : "",
                        gguf_label(in).s, (unsigned long long)n, (unsigned long long)max);
     if ((uint64_t)(r->end - r->p) < n)
-        return cut_off(r, what, in);
+        return truncated(r, what, in);
     *out = (struct gguf_str){(const char *)r->p, (size_t)n};
     r->p += n;
     return 0;
@@ -178,7 +178,7 @@ static int skip_value(struct gguf_reader *r, struct key *k)
         }
     } else {
         if ((uint64_t)(r->end - r->p) < n * value_types[type].size)
-            return cut_off(r, "the value", k->name);
+            return truncated(r, "the value", k->name);
         r->p += n * value_types[type].size;
     }
     k->end = r->p;

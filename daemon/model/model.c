@@ -164,7 +164,7 @@ static int bind_rope(struct binder *b)
     struct model *m = b->m;
     uint32_t n = m->hp.n_rot / 2;
     m->rope = (struct rope){.kind = m->arch->rope, .n_rot = m->hp.n_rot, .scale = 1};
-    m->rope.spread = m->hp.n_rot == m->hp.d_head && m->hp.d_head % 16 == 0;
+    m->rope.hadamard = m->hp.n_rot == m->hp.d_head && m->hp.d_head % 16 == 0;
     float *freq = malloc(n * sizeof *freq), *factor = malloc(n * sizeof *factor);
     int ret = freq && factor ? 0 : err_set(b->e, HEARTH_ENOMEM, "no memory for %u frequencies", n);
     for (uint32_t i = 0; i < n && !ret; i++)

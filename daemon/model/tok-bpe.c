@@ -60,7 +60,7 @@ static uint32_t *merge_slot(const struct vocab *v, uint32_t left, uint32_t right
 
 /* "left right", both in the alphabet; the space is the first one after the first byte. Until its parts are looked up a
  * merge is their lengths, and where they are in `text`: *n bytes are there. */
-static int cut_merge(struct vocab *v, struct gguf_str line, char *text, size_t *n, struct hearth_err *e)
+static int parse_merge(struct vocab *v, struct gguf_str line, char *text, size_t *n, struct hearth_err *e)
 {
     const char *space = line.n > 1 ? memchr(line.s + 1, ' ', line.n - 1) : NULL;
     if (!space)
@@ -88,10 +88,10 @@ static int look_up(struct vocab *v, struct merge *m, const char *text)
  * will read is on its way meanwhile. */
 static int look_up_all(struct vocab *v, const char *text)
 {
-    enum { AHEAD = 8 };
+    enum { LOOKAHEAD = 8 };
     for (uint32_t i = 0; i < v->n_merge; i++) {
-        for (uint32_t far = 1; far <= PREFETCH_STAGES && i + far * AHEAD < v->n_merge; far++) {
-            const struct merge *m = &v->merges[i + far * AHEAD];
+        for (uint32_t far = 1; far <= PREFETCH_STAGES && i + far * LOOKAHEAD < v->n_merge; far++) {
+            const struct merge *m = &v->merges[i + far * LOOKAHEAD];
             piece_prefetch(v, text + m->id, m->left, PREFETCH_STAGES - far);
             piece_prefetch(v, text + m->id + m->left, m->right, PREFETCH_STAGES - far);
             piece_prefetch(v, text + m->id, m->left + m->right, PREFETCH_STAGES - far);
@@ -100,7 +100,7 @@ static int look_up_all(struct vocab *v, const char *text)
             return HEARTH_ENOMEM;
     }
     for (uint32_t i = 0; i < v->n_merge; i++) {
-        const struct merge *m = &v->merges[i], *soon = &v->merges[i + AHEAD < v->n_merge ? i + AHEAD : i];
+        const struct merge *m = &v->merges[i], *soon = &v->merges[i + LOOKAHEAD < v->n_merge ? i + LOOKAHEAD : i];
         __builtin_prefetch(&v->merge_slot[merge_place(v, soon->left, soon->right)]);
         uint32_t *slot = merge_slot(v, m->left, m->right);
         if (!*slot) /* of two equal merges the first counts */
@@ -128,7 +128,7 @@ static int load_merges(struct vocab *v, const struct gguf *g, struct hearth_err 
     bool room = text && v->merges && v->merge_slot;
     ret = 0;
     while (room && !ret && gguf_strs_next(&lines, &line))
-        ret = cut_merge(v, line, text, &n, e);
+        ret = parse_merge(v, line, text, &n, e);
     if (!room || (!ret && look_up_all(v, text)))
         ret = err_set(e, HEARTH_ENOMEM, "no memory for %zu merges", n_line);
     free(text);
@@ -174,7 +174,7 @@ int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hear
 }
 
 static bool bpe_pair(const struct vocab *v, const char *text, const struct sym *a, const struct sym *b,
-                     uint32_t *urgency, int32_t *id)
+                     uint32_t *priority, int32_t *id)
 {
     (void)text;
     if (a->id < 0 || b->id < 0)
@@ -182,7 +182,7 @@ static bool bpe_pair(const struct vocab *v, const char *text, const struct sym *
     uint32_t rank = *merge_slot(v, (uint32_t)a->id, (uint32_t)b->id);
     if (!rank)
         return false;
-    *urgency = rank - 1;
+    *priority = rank - 1;
     *id = (int32_t)v->merges[rank - 1].id;
     return true;
 }

@@ -61,12 +61,12 @@ static struct merge_item heap_pop(struct merger *m)
 static int consider(struct merger *m, const struct vocab *v, const char *text, merge_pair *pair, int32_t left,
                     int32_t right)
 {
-    uint32_t urgency;
+    uint32_t priority;
     int32_t id;
-    if (left < 0 || right < 0 || !pair(v, text, &m->sym[left], &m->sym[right], &urgency, &id))
+    if (left < 0 || right < 0 || !pair(v, text, &m->sym[left], &m->sym[right], &priority, &id))
         return 0;
     struct merge_item item = {
-        .key = (uint64_t)urgency << 32 | (uint32_t)left,
+        .key = (uint64_t)priority << 32 | (uint32_t)left,
         .right = (uint32_t)right,
         .len = m->sym[left].len + m->sym[right].len,
     };
@@ -83,11 +83,11 @@ int merger_run(struct merger *m, const struct vocab *v, const char *text, merge_
         struct merge_item item = heap_pop(m);
         int32_t l = (int32_t)(uint32_t)item.key;
         struct sym *left = &m->sym[l], *right = &m->sym[item.right];
-        uint32_t urgency;
+        uint32_t priority;
         /* Stale where one side was merged meanwhile: a symbol only grows, so its length tells. */
         if (!left->len || !right->len || left->len + right->len != item.len)
             continue;
-        if (!pair(v, text, left, right, &urgency, &left->id))
+        if (!pair(v, text, left, right, &priority, &left->id))
             continue;
         left->len = item.len;
         right->len = 0;

@@ -81,7 +81,7 @@ int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 }
 
 /* Floats in descending order as integers in ascending order. */
-static uint32_t urgency_of(float score)
+static uint32_t priority_of(float score)
 {
     uint32_t u;
     score += 0.0f; /* -0 and 0 are one score */
@@ -90,12 +90,12 @@ static uint32_t urgency_of(float score)
 }
 
 static bool spm_pair(const struct vocab *v, const char *text, const struct sym *a, const struct sym *b,
-                     uint32_t *urgency, int32_t *id)
+                     uint32_t *priority, int32_t *id)
 {
     int32_t found = piece_find(v, text + a->start, (size_t)a->len + b->len);
     if (found < 0)
         return false;
-    *urgency = urgency_of(gguf_f32_at(&v->scores, (size_t)found));
+    *priority = priority_of(gguf_f32_at(&v->scores, (size_t)found));
     *id = found;
     return true;
 }

@@ -83,7 +83,7 @@ struct sym {
     int32_t id;          /* -1: no token */
 };
 struct merge_item {
-    uint64_t key; /* urgency << 32 | left */
+    uint64_t key; /* priority << 32 | left */
     uint32_t right, len;
 };
 struct merger {
@@ -93,7 +93,7 @@ struct merger {
     size_t n_heap, cap_heap;
 };
 typedef bool merge_pair(const struct vocab *v, const char *text, const struct sym *a, const struct sym *b,
-                        uint32_t *urgency, int32_t *id);
+                        uint32_t *priority, int32_t *id);
 void merger_fini(struct merger *m);
 int merger_push(struct merger *m, uint32_t start, uint32_t len, int32_t id); /* 0 or HEARTH_ENOMEM */
 int merger_run(struct merger *m, const struct vocab *v, const char *text, merge_pair *pair);

@@ -131,7 +131,7 @@ static void cpu_info(struct device *d, struct device_info *out)
              d->n_thread == 1 ? "" : "s");
     out->keeps_source = true;
     out->kv_type = DT_F32;
-    out->ahead = 1;
+    out->max_in_flight = 1;
     out->mem_total = meminfo("MemTotal");
     out->mem_free = meminfo("MemAvailable");
     out->hot_allocs = d->hot_allocs;
@@ -320,8 +320,8 @@ const struct backend backend_cpu = {
     .kv_clear = cpu_kv_clear,
     .kv_save = cpu_kv_save,
     .kv_load = cpu_kv_load,
-    .kv_moved = cpu_kv_moved,
-    .kv_move_wait = cpu_kv_move_wait,
+    .kv_transfer_done = cpu_kv_transfer_done,
+    .kv_transfer_wait = cpu_kv_transfer_wait,
     .host_alloc = cpu_host_alloc,
     .host_free = cpu_host_free,
     .step_begin = cpu_step_begin,

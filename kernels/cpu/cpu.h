@@ -133,8 +133,8 @@ struct device {
     const struct cpu_kernels *k;
     struct pool *pool;
     uint32_t n_thread;
-    struct hearth_err err;  /* the step's first error; its code is 0 where all is well */
-    uint64_t ticket, moves; /* the last step's, and the last move's */
+    struct hearth_err err;      /* the step's first error; its code is 0 where all is well */
+    uint64_t ticket, transfers; /* the last step's, and the last move's */
     uint64_t hot_allocs;
 
     struct workspace_dims dims;
@@ -174,8 +174,8 @@ void cpu_kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src
 void cpu_kv_clear(struct device *d, struct kv_pool *p, uint32_t page);
 uint64_t cpu_kv_save(struct device *d, struct kv_pool *p, const uint32_t *pages, void *const *host, uint32_t n);
 uint64_t cpu_kv_load(struct device *d, struct kv_pool *p, const uint32_t *pages, const void *const *host, uint32_t n);
-int cpu_kv_moved(struct device *d, uint64_t ticket, struct hearth_err *e);
-int cpu_kv_move_wait(struct device *d, uint64_t ticket, struct hearth_err *e);
+int cpu_kv_transfer_done(struct device *d, uint64_t ticket, struct hearth_err *e);
+int cpu_kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth_err *e);
 int cpu_host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e);
 void cpu_host_free(struct device *d, void *p);
 

@@ -88,7 +88,7 @@ uint64_t cpu_kv_save(struct device *d, struct kv_pool *p, const uint32_t *pages,
         return 0;
     for (uint32_t i = 0; i < n; i++)
         memcpy(host[i], kv_page(d, p, pages[i]), kv_page_bytes(&p->desc));
-    return ++d->moves;
+    return ++d->transfers;
 }
 
 uint64_t cpu_kv_load(struct device *d, struct kv_pool *p, const uint32_t *pages, const void *const *host, uint32_t n)
@@ -97,19 +97,19 @@ uint64_t cpu_kv_load(struct device *d, struct kv_pool *p, const uint32_t *pages,
         return 0;
     for (uint32_t i = 0; i < n; i++)
         memcpy(kv_page(d, p, pages[i]), host[i], kv_page_bytes(&p->desc));
-    return ++d->moves;
+    return ++d->transfers;
 }
 
-int cpu_kv_moved(struct device *d, uint64_t ticket, struct hearth_err *e)
+int cpu_kv_transfer_done(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
-    if (ticket && ticket <= d->moves)
+    if (ticket && ticket <= d->transfers)
         return 1;
     return err_set(e, HEARTH_EPARAMS, "no move of KV pages has ticket %llu", (unsigned long long)ticket);
 }
 
-int cpu_kv_move_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
+int cpu_kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
-    int rc = cpu_kv_moved(d, ticket, e);
+    int rc = cpu_kv_transfer_done(d, ticket, e);
     return rc < 0 ? rc : 0;
 }
 

@@ -16,7 +16,7 @@ enum {
 };
 
 /* A product under way: which weights, how many output rows an item takes. */
-struct product {
+struct matmul_job {
     struct device *d;
     const struct weight *w;
     const struct panel *x;
@@ -25,11 +25,11 @@ struct product {
     const void *op;
 };
 
-static struct product product(struct device *d, const struct weight *w, const struct panel *x, const void *op)
+static struct matmul_job matmul_job(struct device *d, const struct weight *w, const struct panel *x, const void *op)
 {
     uint32_t share = w->n_out / (8 * d->n_thread);
     uint64_t least = ITEM_WORK / ((uint64_t)w->n_in * x->n_row) + 1;
-    struct product p = {.d = d, .w = w, .x = x, .op = op};
+    struct matmul_job p = {.d = d, .w = w, .x = x, .op = op};
     p.chunk = round_up(share > least ? share : (uint32_t)least, MATMUL_ROWS);
     for (uint32_t i = 0; i < w->n_part; i++)
         p.n_item += (w->part[i].n_out + p.chunk - 1) / p.chunk;
@@ -37,7 +37,7 @@ static struct product product(struct device *d, const struct weight *w, const st
 }
 
 /* The output rows [*o0, *o1) of the part that an item stands for. */
-static uint32_t product_rows(const struct product *p, uint32_t item, uint32_t *o0, uint32_t *o1)
+static uint32_t matmul_rows(const struct matmul_job *p, uint32_t item, uint32_t *o0, uint32_t *o1)
 {
     uint32_t part = 0, n;
     for (; item >= (n = (p->w->part[part].n_out + p->chunk - 1) / p->chunk); part++)
@@ -49,7 +49,7 @@ static uint32_t product_rows(const struct product *p, uint32_t item, uint32_t *o
 }
 
 /* Scratch of a thread: what the variant's matmul wants, then two blocks of TMP_FLOATS. */
-static bool product_scratch(struct device *d, uint32_t n_in)
+static bool matmul_reserve(struct device *d, uint32_t n_in)
 {
     for (uint32_t i = 0; i < d->n_thread; i++)
         if (!cpu_scratch(d, &d->scratch[i], matmul_scratch(n_in) + 2 * TMP_FLOATS))
@@ -73,14 +73,14 @@ static bool fits(struct device *d, const char *what, uint64_t n, uint64_t limit)
     return false;
 }
 
-static bool product_begin(struct device *d, const char *what, const struct weight *w, struct panel *x)
+static bool matmul_begin(struct device *d, const char *what, const struct weight *w, struct panel *x)
 {
     if (w->n_in != x->n_col)
         cpu_fail(d, HEARTH_EPARAMS, "%s multiplies %u columns, the activation has %u", what, (unsigned)w->n_in,
                  (unsigned)x->n_col);
     if (w->model != d->batch.model)
         cpu_fail(d, HEARTH_EPARAMS, "%s multiplies by a matrix of another model than the step's", what);
-    if (d->err.code || !product_scratch(d, w->n_in))
+    if (d->err.code || !matmul_reserve(d, w->n_in))
         return false;
     uint32_t pad = round_up(x->n_col, LANES); /* the lanes' zeros: see cpu.h */
     for (uint32_t k = x->n_col; k < pad; k++)
@@ -178,10 +178,10 @@ static const float *rope_table(struct device *d, const struct rope *rope)
 
 static void qkv_item(void *arg, uint32_t item, uint32_t thread)
 {
-    const struct product *p = arg;
+    const struct matmul_job *p = arg;
     const struct op_qkv *op = p->op;
     struct device *d = p->d;
-    uint32_t o0, o1, part = product_rows(p, item, &o0, &o1);
+    uint32_t o0, o1, part = matmul_rows(p, item, &o0, &o1);
     size_t d_kv = (size_t)op->n_kv * op->d_head;
     float *y = part == 0 ? d->q : d->kv + (part - 1) * d_kv;
     d->k->matmul(&p->w->part[part], p->w->n_in, p->x, o0, o1, y + o0, part == 0 ? d->d_q : 2 * d_kv,
@@ -195,7 +195,7 @@ static void head_norms(struct device *d, const struct norm *norm, float *v, uint
 }
 
 /* Eight pairs at a time through a Hadamard transform; see struct rope. */
-static void spread(const struct rope *rope, float *v, uint32_t n_head)
+static void hadamard(const struct rope *rope, float *v, uint32_t n_head)
 {
     uint32_t half = rope->n_rot / 2, step = rope->kind == ROPE_NEOX ? 1 : 2, other = rope->kind == ROPE_NEOX ? half : 1;
     for (uint32_t g = 0; g < n_head * half / 8; g++) {
@@ -234,16 +234,16 @@ static void kv_append(struct device *d, char *at, const float *v, uint32_t n_kv,
     }
 }
 
-struct qkv_finish {
+struct qkv_epilogue {
     struct device *d;
     const struct op_qkv *op;
     const float *cs; /* [n_row, n_rot] */
 };
 
 /* Bias, head norms, rotation and the KV pages of one row. */
-static void qkv_finish_item(void *arg, uint32_t row, uint32_t thread)
+static void qkv_epilogue_item(void *arg, uint32_t row, uint32_t thread)
 {
-    const struct qkv_finish *f = arg;
+    const struct qkv_epilogue *f = arg;
     const struct op_qkv *op = f->op;
     struct device *d = f->d;
     (void)thread;
@@ -261,9 +261,9 @@ static void qkv_finish_item(void *arg, uint32_t row, uint32_t thread)
         const float *cs = f->cs + (size_t)row * op->rope->n_rot;
         d->k->rope(op->rope->kind, cs, op->rope->n_rot, q, op->n_head, op->d_head);
         d->k->rope(op->rope->kind, cs, op->rope->n_rot, k, op->n_kv, op->d_head);
-        if (op->rope->spread) {
-            spread(op->rope, q, op->n_head);
-            spread(op->rope, k, op->n_kv);
+        if (op->rope->hadamard) {
+            hadamard(op->rope, q, op->n_head);
+            hadamard(op->rope, k, op->n_kv);
         }
     }
     const struct kv_pool *pool = d->batch.kv;
@@ -297,23 +297,23 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
                  (unsigned)op->n_head, (unsigned)op->n_kv, (unsigned)op->d_head);
         return;
     }
-    struct qkv_finish finish = {.d = d, .op = op};
+    struct qkv_epilogue epilogue = {.d = d, .op = op};
     if (op->rope && op->rope->kind != ROPE_NONE) {
-        if (op->rope->spread && (op->rope->n_rot != op->d_head || op->d_head % 16)) {
+        if (op->rope->hadamard && (op->rope->n_rot != op->d_head || op->d_head % 16)) {
             cpu_fail(d, HEARTH_EPARAMS, "spread heads of %u dimensions, %u of them turned: all, and whole sixteens",
                      (unsigned)op->d_head, (unsigned)op->rope->n_rot);
             return;
         }
-        if (!fits(d, "n_rot", op->rope->n_rot, op->d_head) || !(finish.cs = rope_table(d, op->rope)))
+        if (!fits(d, "n_rot", op->rope->n_rot, op->d_head) || !(epilogue.cs = rope_table(d, op->rope)))
             return;
     }
     d->d_q = op->n_head * op->d_head;
     norm_rows(d, &op->norm, NULL, d->batch.n_row);
-    if (!product_begin(d, "qkv", w, &d->normed))
+    if (!matmul_begin(d, "qkv", w, &d->normed))
         return;
-    struct product p = product(d, w, &d->normed, op);
+    struct matmul_job p = matmul_job(d, w, &d->normed, op);
     pool_run(d->pool, p.n_item, qkv_item, &p);
-    pool_run(d->pool, d->batch.n_row, qkv_finish_item, &finish);
+    pool_run(d->pool, d->batch.n_row, qkv_epilogue_item, &epilogue);
 }
 
 /* --- attend ---------------------------------------------------------------------------------------------- */
@@ -384,11 +384,11 @@ void cpu_attend(struct device *d, const struct op_attend *op)
 
 static void proj_item(void *arg, uint32_t item, uint32_t thread)
 {
-    const struct product *p = arg;
+    const struct matmul_job *p = arg;
     const struct op_proj *op = p->op;
     struct device *d = p->d;
     uint32_t o0, o1, cols = tmp_cols(p->x);
-    product_rows(p, item, &o0, &o1);
+    matmul_rows(p, item, &o0, &o1);
     float *scratch = d->scratch[thread].v, *tmp = scratch + matmul_scratch(p->w->n_in);
     for (uint32_t o = o0; o < o1; o += cols) {
         uint32_t n = o1 - o < cols ? o1 - o : cols;
@@ -418,14 +418,14 @@ static void post_norm_item(void *arg, uint32_t row, uint32_t thread)
 void cpu_proj_add(struct device *d, const struct op_proj *op)
 {
     struct panel *x = op->in == ACT_ATT ? &d->att : &d->ff;
-    if (d->err.code || !product_begin(d, "proj_add", op->w, x))
+    if (d->err.code || !matmul_begin(d, "proj_add", op->w, x))
         return;
     if (op->w->n_out != d->d_model) {
         cpu_fail(d, HEARTH_EPARAMS, "proj_add gives %u columns, the residual stream has %u", (unsigned)op->w->n_out,
                  (unsigned)d->d_model);
         return;
     }
-    struct product p = product(d, op->w, x, op);
+    struct matmul_job p = matmul_job(d, op->w, x, op);
     pool_run(d->pool, p.n_item, proj_item, &p);
     if (op->post_norm) {
         struct norm_rows n = {d, op->post_norm, NULL};
@@ -445,12 +445,12 @@ static void add_bias(float *v, const float *bias, uint32_t n_row, uint32_t n)
 /* Gate and up of the same columns, so that the activation needs no second pass over the threads. */
 static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
 {
-    const struct product *p = arg;
+    const struct matmul_job *p = arg;
     const struct op_ffn_up *op = p->op;
     const struct weight *w = p->w;
     struct device *d = p->d;
     uint32_t o0, o1, cols = tmp_cols(p->x);
-    product_rows(p, item, &o0, &o1);
+    matmul_rows(p, item, &o0, &o1);
     float *scratch = d->scratch[thread].v, *gate = scratch + matmul_scratch(w->n_in), *up = gate + TMP_FLOATS;
     const struct weight_part *w_up = &w->part[w->n_part - 1];
     for (uint32_t o = o0; o < o1; o += cols) {
@@ -482,11 +482,11 @@ void cpu_ffn_up(struct device *d, const struct op_ffn_up *op)
         return;
     }
     norm_rows(d, &op->norm, NULL, d->batch.n_row);
-    if (!product_begin(d, "ffn_up", w, &d->normed))
+    if (!matmul_begin(d, "ffn_up", w, &d->normed))
         return;
     d->ff.n_row = d->batch.n_row;
     d->ff.n_col = w->part[0].n_out;
-    struct product p = product(d, w, &d->normed, op);
+    struct matmul_job p = matmul_job(d, w, &d->normed, op);
     pool_run(d->pool, (w->part[0].n_out + p.chunk - 1) / p.chunk, ffn_up_item, &p); /* both parts in one item */
 }
 
@@ -494,11 +494,11 @@ void cpu_ffn_up(struct device *d, const struct op_ffn_up *op)
 
 static void head_item(void *arg, uint32_t item, uint32_t thread)
 {
-    const struct product *p = arg;
+    const struct matmul_job *p = arg;
     const struct op_head *op = p->op;
     struct device *d = p->d;
     uint32_t o0, o1;
-    product_rows(p, item, &o0, &o1);
+    matmul_rows(p, item, &o0, &o1);
     float *y = d->logits + o0;
     d->k->matmul(&p->w->part[0], p->w->n_in, p->x, o0, o1, y, d->n_logit, d->scratch[thread].v);
     for (uint32_t r = 0; r < p->x->n_row; r++, y += d->n_logit) {
@@ -514,9 +514,9 @@ void cpu_head(struct device *d, const struct op_head *op)
     if (d->err.code || !d->batch.n_out || !fits(d, "n_vocab", op->w->n_out, d->dims.n_vocab))
         return;
     norm_rows(d, &op->norm, d->out_row, d->batch.n_out);
-    if (!product_begin(d, "head", op->w, &d->normed))
+    if (!matmul_begin(d, "head", op->w, &d->normed))
         return;
     d->n_logit = op->w->n_out;
-    struct product p = product(d, op->w, &d->normed, op);
+    struct matmul_job p = matmul_job(d, op->w, &d->normed, op);
     pool_run(d->pool, p.n_item, head_item, &p);
 }

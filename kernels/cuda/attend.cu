@@ -9,7 +9,7 @@
 #include "kernels/cuda/attend_plan.cuh"
 #include "kernels/cuda/local.cuh"
 
-bool attend_takes(uint32_t d_head)
+bool attend_supports(uint32_t d_head)
 {
     return by_head(d_head, [](auto) {});
 }
@@ -18,7 +18,7 @@ void attend_init(struct device *d)
 {
     attend_long_init(d);
     attend_split_init(d);
-    attend_merge_init(d);
+    attend_reduce_init(d);
 }
 
 void attend_reserve(struct device *d, const step_dev *m)
@@ -35,7 +35,7 @@ void attend_reserve(struct device *d, const step_dev *m)
     while (have < want)
         have *= 2;
     cuda_ok(d, cudaStreamSynchronize(d->stream));
-    step_forget(d);
+    step_drop_graphs(d);
     cuda_free(d, d->ws.part);
     if (d->ws.part_bytes)
         d->hot_allocs++; /* a longer context than any before */
@@ -69,7 +69,7 @@ void attend_run(struct device *d, const struct op_attend *op)
     a.s = d->step, a.pages = d->pages;
     a.n_head = op->n_head, a.group = op->n_head / op->n_kv, a.window = op->window;
     a.scale = op->scale, a.softcap = op->softcap;
-    a.one = d->decode && d->cap == 1 && !a.window && a.group <= TILE_ROWS;
+    a.one = d->decode && d->bucket == 1 && !a.window && a.group <= TILE_ROWS;
     a.part = d->ws.part;
     /* Longer runs of rows go to attend_long.cu, whose bits depend on how a prompt is cut. */
     a.rows_max = BATCH_ROWS_MAX;
@@ -77,17 +77,17 @@ void attend_run(struct device *d, const struct op_attend *op)
         attend_sums_run(d, a, op->d_head);
         return;
     }
-    if (!attend_takes(op->d_head)) {
+    if (!attend_supports(op->d_head)) {
         cuda_refuse(d, HEARTH_EUNSUPPORTED, "head size %u: the GPU has attention for 64, 80, 96, 128 and 256",
                     op->d_head);
         return;
     }
-    split_args split = {a, divisor(a.group), divisor(a.kv.n_kv)};
-    for (uint32_t lo = 0; lo < d->cap; lo += GEMM_ROWS) {
+    split_args split = {a, fastdiv_magic(a.group), fastdiv_magic(a.kv.n_kv)};
+    for (uint32_t lo = 0; lo < d->bucket; lo += GEMM_ROWS) {
         split.row_lo = lo, split.row_hi = lo + GEMM_ROWS;
         attend_split_run(d, split, op->d_head);
-        if (d->depth > 1)
-            attend_merge_run(d, split, op->d_head);
+        if (d->n_split > 1)
+            attend_reduce_run(d, split, op->d_head);
     }
     attend_sums_run(d, a, op->d_head);
 }

@@ -28,8 +28,8 @@ struct attend_args {
 struct split_args;
 void attend_split_init(struct device *d);
 void attend_split_run(struct device *d, const split_args &a, uint32_t d_head);
-void attend_merge_init(struct device *d);
-void attend_merge_run(struct device *d, const split_args &a, uint32_t d_head);
+void attend_reduce_init(struct device *d);
+void attend_reduce_run(struct device *d, const split_args &a, uint32_t d_head);
 /* Sub-block sums of the results, where heads do not end on multiples of 32: the kernels leave them out. */
 void attend_sums_run(struct device *d, const attend_args &a, uint32_t d_head);
 

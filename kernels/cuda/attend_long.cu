@@ -91,7 +91,7 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
         else
             asm volatile("bar.sync %0, %1;" ::"r"(part + 1), "n"(T::THREADS) : "memory");
     };
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     const step_dev *st = a.s;
     /* the sequence of this tile; later tiles see more tokens and start first */
@@ -298,15 +298,15 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
         if (p >= n)
             continue;
         __half *to = a.out.p + (uint64_t)(row0 + p / a.group) * a.out.ld;
-        if (a.out.plain) {
+        if (a.out.layout) {
             *(uint2 *)(to + k) = v.u;
             continue;
         }
         w.h[0] = v.h[0], w.h[1] = v.h[2], w.h[2] = v.h[1], w.h[3] = v.h[3];
-        *(uint2 *)(to + prep_at(k)) = w.u;
+        *(uint2 *)(to + xfrag_at(k)) = w.u;
         if (D % 32 == 0 && k % 32 == 0) {
             __half hi = half_sat(sum);
-            to[prep_sum_at(k)] = hi, to[prep_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
+            to[xfrag_sum_at(k)] = hi, to[xfrag_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
         }
     }
 }

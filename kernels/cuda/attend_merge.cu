@@ -6,8 +6,8 @@
 #include "kernels/cuda/attend_plan.cuh"
 
 enum {
-    MERGE_WARPS = 4,
-    MERGE = 16, /* chunks that a warp of a merge has under way */
+    REDUCE_WARPS = 4,
+    REDUCE_CHUNKS = 16, /* chunks that a warp of a merge has under way */
 };
 
 /* Sixteen bytes, or zeros. */
@@ -22,23 +22,23 @@ __device__ static inline float4 load_if(bool there, const float *at)
 }
 
 /*
- * The result of a row's head from the partial sums of its chunks. Chunk c of the context is warp c % MERGE_WARPS's,
- * which has MERGE of them under way from a fixed place on; then the warps' sums are added in order. Chunks that a row
- * does not see add exact zeros, and where all of a tile's rows see one chunk alone the result is there already.
+ * The result of a row's head from the partial sums of its chunks. Chunk c of the context is warp c % REDUCE_WARPS's,
+ * which has REDUCE_CHUNKS of them under way from a fixed place on; then the warps' sums are added in order. Chunks that
+ * a row does not see add exact zeros, and where all of a tile's rows see one chunk alone the result is there already.
  */
 template <int D, class P>
-__global__ void __launch_bounds__(MERGE_WARPS * 32) attend_merge(const __grid_constant__ split_args a)
+__global__ void __launch_bounds__(REDUCE_WARPS * 32) attend_reduce(const __grid_constant__ split_args a)
 {
     constexpr int QUADS = (D / 4 + 31) / 32; /* of neighbouring dimensions, for a lane */
-    __shared__ __align__(16) float y[MERGE_WARPS][D];
-    __shared__ float top[MERGE_WARPS], den[MERGE_WARPS];
+    __shared__ __align__(16) float y[REDUCE_WARPS][D];
+    __shared__ float top[REDUCE_WARPS], den[REDUCE_WARPS];
     uint32_t head = blockIdx.x, row = a.row_lo + blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    pdl_go();
+    pdl_trigger();
     const P &p = plan_of(a, (const P *)NULL);
     item it;
     bool live = tile_of(it, row, head, p, a) && it.c_lo < it.c_hi;
-    int64_t chunk = (int64_t)a.n_head * (D + 4), step = MERGE_WARPS * chunk; /* floats from one to the next */
-    uint32_t first = live ? it.c_lo / (MERGE * MERGE_WARPS) * (MERGE * MERGE_WARPS) + warp : 0;
+    int64_t chunk = (int64_t)a.n_head * (D + 4), step = REDUCE_WARPS * chunk; /* floats from one to the next */
+    uint32_t first = live ? it.c_lo / (REDUCE_CHUNKS * REDUCE_WARPS) * (REDUCE_CHUNKS * REDUCE_WARPS) + warp : 0;
     /* from the first that is there: where `first` would lie if it were */
     const float *from = live ? partial<D>(a, p, it.s, row, head, it.c_lo) + ((int64_t)first - it.c_lo) * chunk : NULL;
     /* Once without chunks, before the wait: the code, which takes longer to fetch than to execute, is there then. */
@@ -52,35 +52,35 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32) attend_merge(const __grid_co
         }
         const float *at = from;
         float m = -INFINITY, d = 0, sum[QUADS][4] = {};
-        uint32_t c0 = first, mine = lane % MERGE;
+        uint32_t c0 = first, mine = lane % REDUCE_CHUNKS;
 #pragma unroll 1
         do {
             auto there = [&](uint32_t e) {
-                uint32_t c = c0 + MERGE_WARPS * e;
+                uint32_t c = c0 + REDUCE_WARPS * e;
                 return real && c >= it.c_lo && c <= it.c_hi;
             };
             float2 ml = make_float2(-INFINITY, 0); /* of chunk e in lane e */
             if (there(mine))
                 ml = __ldcg((const float2 *)(at + mine * step + D));
-            float4 f[MERGE][QUADS];
+            float4 f[REDUCE_CHUNKS][QUADS];
 #pragma unroll
-            for (int e = 0; e < MERGE; e++, at += step)
+            for (int e = 0; e < REDUCE_CHUNKS; e++, at += step)
 #pragma unroll
                 for (int k = 0; k < QUADS; k++)
                     f[e][k] = load_if(there(e) && (D % 128 == 0 || lane < D / 4 - 32 * k), at + 4 * (lane + 32 * k));
             float last = m, most = ml.x;
 #pragma unroll
-            for (int i = 1; i < MERGE; i *= 2)
+            for (int i = 1; i < REDUCE_CHUNKS; i *= 2)
                 most = fmaxf(most, __shfl_xor_sync(~0u, most, i));
             m = fmaxf(m, most);
-            float base = m == -INFINITY ? 0.f : m, less = exp2_fast(last - base), u = exp2_fast(ml.x - base);
-            d *= less;
+            float base = m == -INFINITY ? 0.f : m, rescale = exp2_fast(last - base), u = exp2_fast(ml.x - base);
+            d *= rescale;
 #pragma unroll
             for (int k = 0; k < QUADS; k++)
                 for (int i = 0; i < 4; i++)
-                    sum[k][i] *= less;
+                    sum[k][i] *= rescale;
 #pragma unroll
-            for (int e = 0; e < MERGE; e++) {
+            for (int e = 0; e < REDUCE_CHUNKS; e++) {
                 float w = __shfl_sync(~0u, u, e);
                 d += w * __shfl_sync(~0u, ml.y, e);
 #pragma unroll
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32) attend_merge(const __grid_co
                     sum[k][2] += w * f[e][k].z, sum[k][3] += w * f[e][k].w;
                 }
             }
-            c0 += MERGE * MERGE_WARPS;
+            c0 += REDUCE_CHUNKS * REDUCE_WARPS;
         } while (real && c0 - warp <= it.c_hi);
 #pragma unroll
         for (int k = 0; k < QUADS; k++)
@@ -99,15 +99,15 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32) attend_merge(const __grid_co
             top[warp] = m, den[warp] = d;
         __syncthreads();
         uint32_t i = threadIdx.x;
-        static_assert(D / 4 <= MERGE_WARPS * 32, "a thread four dimensions");
+        static_assert(D / 4 <= REDUCE_WARPS * 32, "a thread four dimensions");
         if (i < D / 4) {
             float all = -INFINITY, v[4] = {0, 0, 0, 0};
             d = 0;
 #pragma unroll
-            for (int w = 0; w < MERGE_WARPS; w++)
+            for (int w = 0; w < REDUCE_WARPS; w++)
                 all = fmaxf(all, top[w]);
 #pragma unroll
-            for (int w = 0; w < MERGE_WARPS; w++) {
+            for (int w = 0; w < REDUCE_WARPS; w++) {
                 float u = exp2_fast(top[w] - all);
                 d += u * den[w];
                 for (int e = 0; e < 4; e++)
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32) attend_merge(const __grid_co
 /* Sub-block sums of prepared rows whose heads do not end on multiples of 32. */
 __global__ void attend_sums(act_buf out, uint32_t n)
 {
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     uint32_t k = (blockIdx.x * blockDim.x + threadIdx.x) * 32;
     __half *r = out.p + (uint64_t)blockIdx.y * out.ld;
@@ -133,33 +133,33 @@ __global__ void attend_sums(act_buf out, uint32_t n)
     if (k >= n)
         return;
     for (uint32_t i = 0; i < 32 && k + i < n; i++)
-        four[i / 4] += __half2float(r[prep_at(k + i)]);
+        four[i / 4] += __half2float(r[xfrag_at(k + i)]);
     float sum = ((four[0] + four[1]) + (four[2] + four[3])) + ((four[4] + four[5]) + (four[6] + four[7]));
     __half hi = half_sat(sum);
-    r[prep_sum_at(k)] = hi, r[prep_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
+    r[xfrag_sum_at(k)] = hi, r[xfrag_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
 }
 
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
 
-void attend_merge_init(struct device *d)
+void attend_reduce_init(struct device *d)
 {
     each_head([&](auto size) {
-        cuda_smem(d, attend_merge<size.d, plan>, 0), cuda_smem(d, attend_merge<size.d, plan_one>, 0);
+        cuda_smem(d, attend_reduce<size.d, plan>, 0), cuda_smem(d, attend_reduce<size.d, plan_one>, 0);
     });
 }
 
-void attend_merge_run(struct device *d, const split_args &a, uint32_t d_head)
+void attend_reduce_run(struct device *d, const split_args &a, uint32_t d_head)
 {
-    uint32_t rows = d->cap - a.row_lo < GEMM_ROWS ? d->cap - a.row_lo : GEMM_ROWS;
+    uint32_t rows = d->bucket - a.row_lo < GEMM_ROWS ? d->bucket - a.row_lo : GEMM_ROWS;
     by_head(d_head, [&](auto size) {
-        cuda_launch(d, a.one ? attend_merge<size.d, plan_one> : attend_merge<size.d, plan>, dim3(a.n_head, rows),
-                    MERGE_WARPS * 32, 0, LAUNCH_PDL, a);
+        cuda_launch(d, a.one ? attend_reduce<size.d, plan_one> : attend_reduce<size.d, plan>, dim3(a.n_head, rows),
+                    REDUCE_WARPS * 32, 0, LAUNCH_PDL, a);
     });
 }
 
 void attend_sums_run(struct device *d, const attend_args &a, uint32_t d_head)
 {
-    if (d_head % 32 && !a.out.plain)
-        cuda_launch(d, attend_sums, dim3((a.n_head * d_head + 4095) / 4096, d->cap), 128, 0, LAUNCH_PDL, a.out,
+    if (d_head % 32 && !a.out.layout)
+        cuda_launch(d, attend_sums, dim3((a.n_head * d_head + 4095) / 4096, d->bucket), 128, 0, LAUNCH_PDL, a.out,
                     a.n_head * d_head);
 }

@@ -12,17 +12,18 @@ enum { CHUNK_PAGES = ATTEND_CHUNK / KV_PAGE };
 
 /*
  * What both kernels are launched with. A division by a number that is no constant is a chain of some hundred cycles,
- * and these kernels' time is that of their chains: by_group divides by the group, by_kv by the number of KV heads.
+ * and these kernels' time is that of their chains: group_magic divides by the group, kv_magic by the number of KV
+ * heads.
  */
 struct split_args : attend_args {
-    uint32_t by_group, by_kv;
+    uint32_t group_magic, kv_magic;
 };
 /* For divided(), which is x / n while (2x + 1) n < 2^31: 2^31 / n, rounded up. */
-static inline uint32_t divisor(uint32_t n)
+static inline uint32_t fastdiv_magic(uint32_t n)
 {
     return (uint32_t)(((1ull << 31) + n - 1) / n);
 }
-__device__ static inline uint32_t divided(uint32_t x, uint32_t by)
+__device__ static inline uint32_t fastdiv(uint32_t x, uint32_t by)
 {
     return __umulhi(2 * x + 1, by);
 }
@@ -132,8 +133,8 @@ struct item {
 __device__ static inline void tile_sees(item &it, const plan &p, const split_args &a)
 {
     it.rows = min((uint32_t)TILE_ROWS, p.n_row[it.s] * a.group - TILE_ROWS * it.tile);
-    it.last = p.pos[it.s] + divided(TILE_ROWS * it.tile + it.rows - 1, a.by_group);
-    it.c_lo = first_visible(p.pos[it.s] + divided(TILE_ROWS * it.tile, a.by_group), a.window) / ATTEND_CHUNK;
+    it.last = p.pos[it.s] + fastdiv(TILE_ROWS * it.tile + it.rows - 1, a.group_magic);
+    it.c_lo = first_visible(p.pos[it.s] + fastdiv(TILE_ROWS * it.tile, a.group_magic), a.window) / ATTEND_CHUNK;
     it.c_hi = it.last / ATTEND_CHUNK;
 }
 __device__ static inline void tile_sees(item &it, const plan_one &p, const split_args &a)
@@ -143,7 +144,7 @@ __device__ static inline void tile_sees(item &it, const plan_one &p, const split
 /* Position of a tile's row r. */
 __device__ static inline uint32_t pos_of(const split_args &a, const plan &p, const item &it, uint32_t r)
 {
-    return p.pos[it.s] + divided(TILE_ROWS * it.tile + r, a.by_group);
+    return p.pos[it.s] + fastdiv(TILE_ROWS * it.tile + r, a.group_magic);
 }
 __device__ static inline uint32_t pos_of(const split_args &, const plan_one &p, const item &, uint32_t)
 {
@@ -167,7 +168,7 @@ __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const 
 }
 __device__ static inline bool find(item &it, uint32_t at, const plan_one &p, const split_args &a)
 {
-    it.s = it.tile = 0, it.chunk = divided(at, a.by_kv), it.head = at - it.chunk * a.kv.n_kv;
+    it.s = it.tile = 0, it.chunk = fastdiv(at, a.kv_magic), it.head = at - it.chunk * a.kv.n_kv;
     tile_sees(it, p, a);
     return it.chunk <= it.c_hi;
 }
@@ -192,7 +193,7 @@ __device__ static inline bool tile_of(item &it, uint32_t, uint32_t, const plan_o
 /* Row of the step and query head of a tile's row r. */
 __device__ static inline uint32_t head_of(const split_args &a, const plan &p, const item &it, uint32_t r, uint32_t *row)
 {
-    uint32_t pr = TILE_ROWS * it.tile + r, q = divided(pr, a.by_group);
+    uint32_t pr = TILE_ROWS * it.tile + r, q = fastdiv(pr, a.group_magic);
     *row = p.row[it.s] + q;
     return it.head * a.group + pr - q * a.group;
 }
@@ -205,7 +206,8 @@ __device__ static inline uint32_t head_of(const split_args &a, const plan_one &,
 
 /*
  * Four neighbouring dimensions of a row's result. Neighbouring lanes have neighbouring fours; where heads are made of
- * whole sub-blocks of 32, eight lanes add theirs: pairs of fours, as gemm.cuh's put_sums() adds them, to the bit.
+ * whole sub-blocks of 32, eight lanes add theirs: pairs of fours, as gemm.cuh's xfrag_store_sums() adds them, to the
+ * bit.
  */
 template <int D>
 __device__ static inline void store_quad(const split_args &a, uint32_t row, uint32_t head, uint32_t dim,
@@ -219,19 +221,19 @@ __device__ static inline void store_quad(const split_args &a, uint32_t row, uint
         h[i] = half_sat(v[i]);
         sum += __half2float(h[i]);
     }
-    __half2 one = __halves2half2(h[0], a.out.plain ? h[1] : h[2]),
-            two = __halves2half2(a.out.plain ? h[2] : h[1], h[3]);
+    __half2 one = __halves2half2(h[0], a.out.layout ? h[1] : h[2]),
+            two = __halves2half2(a.out.layout ? h[2] : h[1], h[3]);
     __half *to = a.out.p + (uint64_t)row * a.out.ld;
     if (keep)
-        *(uint2 *)(to + (a.out.plain ? k : prep_at(k))) = make_uint2(*(uint32_t *)&one, *(uint32_t *)&two);
-    if (D % 32 == 0 && !a.out.plain) {
+        *(uint2 *)(to + (a.out.layout ? k : xfrag_at(k))) = make_uint2(*(uint32_t *)&one, *(uint32_t *)&two);
+    if (D % 32 == 0 && !a.out.layout) {
         uint32_t eight = 0xffu << (threadIdx.x % 32 & ~7);
         sum += __shfl_xor_sync(eight, sum, 1);
         sum += __shfl_xor_sync(eight, sum, 2);
         sum += __shfl_xor_sync(eight, sum, 4);
         if (dim % 32 == 0 && keep) {
             __half hi = half_sat(sum);
-            to[prep_sum_at(k)] = hi, to[prep_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
+            to[xfrag_sum_at(k)] = hi, to[xfrag_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
         }
     }
 }

@@ -13,8 +13,9 @@
 #include "kernels/cuda/attend_plan.cuh"
 
 template <int D> struct shape {
-    static constexpr int WARPS = D <= 128 ? ATTEND_FIRST : ATTEND_FIRST / 2; /* registers: one block a processor */
-    static constexpr int PAGES = CHUNK_PAGES / WARPS;                        /* of a chunk, for a warp */
+    static constexpr int WARPS =
+        D <= 128 ? ATTEND_FIRST_PAGES : ATTEND_FIRST_PAGES / 2; /* registers: one block a processor */
+    static constexpr int PAGES = CHUNK_PAGES / WARPS;           /* of a chunk, for a warp */
     static constexpr int J = (D + 31) / 32; /* 32 dimensions of QK a step: a lane's 16 bytes of a row */
     static constexpr int SPAN = D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
     static constexpr int W = SPAN / 16;     /* words of V that a lane loads: dimensions 2W * g + i */
@@ -62,12 +63,12 @@ template <int D> __device__ static inline void prefetch(const attend_args &a, ui
  * a chain of its own.
  */
 template <int D>
-__device__ static inline void soften(const attend_args &a, float c[4], const float odd[4], const int pos[2],
-                                     const int lo[2], int tok, float o[shape<D>::GROUPS][shape<D>::W][4], float m[2],
-                                     float l[2], uint32_t pr[2])
+__device__ static inline void online_softmax(const attend_args &a, float c[4], const float odd[4], const int pos[2],
+                                             const int lo[2], int tok, float o[shape<D>::GROUPS][shape<D>::W][4],
+                                             float m[2], float l[2], uint32_t pr[2])
 {
     typedef shape<D> S;
-    float top[2], base[2], less[2];
+    float top[2], base[2], rescale[2];
 #pragma unroll
     for (int i = 0; i < 4; i++)
         c[i] = (c[i] + odd[i]) * a.scale;
@@ -91,8 +92,8 @@ __device__ static inline void soften(const attend_args &a, float c[4], const flo
 #pragma unroll
     for (int e = 0; e < 2; e++) {
         base[e] = top[e] == -INFINITY ? 0.f : top[e];
-        less[e] = exp2_fast(m[e] - base[e]);
-        m[e] = top[e], l[e] = __fmul_rn(l[e], less[e]);
+        rescale[e] = exp2_fast(m[e] - base[e]);
+        m[e] = top[e], l[e] = __fmul_rn(l[e], rescale[e]);
     }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -108,7 +109,7 @@ __device__ static inline void soften(const attend_args &a, float c[4], const flo
         for (int w = 0; w < S::W; w++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                o[b][w][i] *= less[i & 1];
+                o[b][w][i] *= rescale[i & 1];
 }
 
 /* Where the i-th four dimensions of an item's results belong. */
@@ -126,7 +127,7 @@ __device__ static inline four four_at(const split_args &a, const P &p, const ite
 /* The warps' sums of four of an item, added in order: a result where the rows see this chunk alone, else partial sums.
  */
 template <int D, class P>
-__device__ static inline void finish(const split_args &a, const P &p, const scratch<D> &x, const item &it, four f)
+__device__ static inline void reduce_warps(const split_args &a, const P &p, const scratch<D> &x, const item &it, four f)
 {
     typedef shape<D> S;
     float top = -INFINITY, den = 0, y[4] = {0, 0, 0, 0};
@@ -160,12 +161,12 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
     typedef shape<D> S;
     constexpr bool ONE = P::ONE;
     __shared__ __align__(16) scratch<D> x;
-    pdl_go();
+    pdl_trigger();
     int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
     uint32_t at = blockIdx.x, page = 0;
     /* the block's chunk follows from its number, if there is such a chunk: no need to know the length first */
     if (ONE)
-        page = a.pages[divided(at, a.by_kv) * CHUNK_PAGES + warp + lane % S::PAGES * S::WARPS];
+        page = a.pages[fastdiv(at, a.kv_magic) * CHUNK_PAGES + warp + lane % S::PAGES * S::WARPS];
     /* the step's metadata were there before any of its kernels */
     const P &p = plan_of(a, (const P *)NULL);
     item it;
@@ -286,7 +287,8 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
                 load_q(next_q);
             if (some) {
                 uint32_t pr[2];
-                soften<D>(a, c, odd, pos, lo, (int)(first_page(it) + round * S::WARPS) * KV_PAGE + g, o, m, l, pr);
+                online_softmax<D>(a, c, odd, pos, lo, (int)(first_page(it) + round * S::WARPS) * KV_PAGE + g, o, m, l,
+                                  pr);
 #pragma unroll
                 for (int b = 0; b < S::GROUPS; b++)
 #pragma unroll
@@ -321,10 +323,10 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
         }
         __syncthreads();
         if (mine.r < it.rows)
-            finish<D>(a, p, x, it, mine);
+            reduce_warps<D>(a, p, x, it, mine);
         if (TILE_ROWS * D / 4 > S::WARPS * 32)
             for (uint32_t i = tid + S::WARPS * 32; i < it.rows * (D / 4); i += S::WARPS * 32)
-                finish<D>(a, p, x, it, four_at<D>(a, p, it, i));
+                reduce_warps<D>(a, p, x, it, four_at<D>(a, p, it, i));
         if (!more)
             break;
         __syncthreads();
@@ -346,7 +348,7 @@ void attend_split_run(struct device *d, const split_args &a, uint32_t d_head)
     /* No more blocks than a decode step can have items: the rest of the GPU then starts the next product's weights. */
     uint32_t most = d->sms, items = most;
     if (d->decode)
-        items = d->cap * a.kv.n_kv * d->depth * ((a.group + TILE_ROWS - 1) / TILE_ROWS);
+        items = d->bucket * a.kv.n_kv * d->n_split * ((a.group + TILE_ROWS - 1) / TILE_ROWS);
     by_head(d_head, [&](auto size) {
         cuda_launch(d, a.one ? attend_split<size.d, plan_one> : attend_split<size.d, plan>,
                     dim3(items < most ? items : most), shape<size.d>::WARPS * 32, 0, LAUNCH_PDL, a);

@@ -26,12 +26,13 @@ extern "C" {
 enum {
     GEMM_ROWS = 64,     /* rows one GEMM launch takes; more rows are several launches */
     ATTEND_CHUNK = 256, /* tokens of KV per attention work item: fixed, so that a sum's order follows positions alone */
-    ATTEND_FIRST = 8,   /* pages of an item that are read first, one a warp, where heads have up to 128 dimensions */
+    ATTEND_FIRST_PAGES =
+        8, /* pages of an item that are read first, one a warp, where heads have up to 128 dimensions */
     GRAPHS_MAX = 64,
-    SWITCH_ROWS = 64,      /* more rows than this go through cuBLASLt where a step allows it: measured, see README.md */
-    SWITCH_ROWS_KEPT = 32, /* the same where expanded copies of all matrices are there */
-    AHEAD = 3,             /* steps in flight */
-    RING = AHEAD + 1,
+    LT_ABOVE_ROWS = 64, /* more rows than this go through cuBLASLt where a step allows it: measured, see README.md */
+    LT_ABOVE_ROWS_CACHED = 32, /* the same where expanded copies of all matrices are there */
+    MAX_IN_FLIGHT = 3,         /* steps in flight */
+    RING = MAX_IN_FLIGHT + 1,
 };
 
 /* --- activations ---------------------------------------------------------------------------------------------- */
@@ -39,7 +40,7 @@ enum {
 /* clang-format off */
 /*
  * The prepared form of a matrix input: fp16 in the order in which mma fragments want it, with sub-block sums.
- * Records of 256 elements, PREP_REC halves each, lie [ceil(k / 256)][BATCH_ROWS_MAX rows]: a step's rows of a record are
+ * Records of 256 elements, XFRAG_KBLK halves each, lie [ceil(k / 256)][BATCH_ROWS_MAX rows]: a step's rows of a record are
  * one piece, and one bulk copy brings them. In a record:
  *     4 groups of 64 elements, each padded to 72 halves (so that four lanes' 16-byte loads hit different banks);
  *       within a group, every 4 consecutive elements lie in the order 0,2,1,3: a lane's 8 bytes are then the
@@ -52,37 +53,37 @@ enum {
  */
 /* clang-format on */
 enum {
-    PREP_GROUP = 72,
-    PREP_SUM = 4 * PREP_GROUP,
-    PREP_REC = PREP_SUM + 64,
-    PREP_STEP = BATCH_ROWS_MAX * PREP_REC, /* halves from record to record of a row */
+    XFRAG_GROUP = 72,
+    XFRAG_SUM = 4 * XFRAG_GROUP,
+    XFRAG_KBLK = XFRAG_SUM + 64,
+    XFRAG_STRIDE = BATCH_ROWS_MAX * XFRAG_KBLK, /* halves from record to record of a row */
 };
 
-enum { FORM_PLAIN = 1, FORM_WG = 2 /* and 3: of wgmma's fragments, by order: sums.cuh */ };
+enum { LAYOUT_ROW_MAJOR = 1, LAYOUT_WG = 2 /* and 3: of wgmma's fragments, by order: sums.cuh */ };
 struct act_buf {
     __half *p;
-    uint32_t ld;    /* halves from row to row: PREP_REC in the prepared form; the number of rows in FORM_WG */
-    uint32_t plain; /* 1 = row-major fp16, 0 = prepared, or FORM_WG and its order */
+    uint32_t ld;     /* halves from row to row: XFRAG_KBLK in the prepared form; the number of rows in LAYOUT_WG */
+    uint32_t layout; /* 1 = row-major fp16, 0 = prepared, or LAYOUT_WG and its order */
 };
 
 /* Halves of a buffer of prepared rows. */
-__host__ __device__ static inline uint64_t prep_halves(uint32_t k)
+__host__ __device__ static inline uint64_t xfrag_halves(uint32_t k)
 {
-    return (k + 255) / 256 * (uint64_t)PREP_STEP;
+    return (k + 255) / 256 * (uint64_t)XFRAG_STRIDE;
 }
 /* Offset of element k in a prepared row, and of its sub-block's S_hi (S_lo is 8 further). */
-__host__ __device__ static inline uint32_t prep_at(uint32_t k)
+__host__ __device__ static inline uint32_t xfrag_at(uint32_t k)
 {
     uint32_t j = k & 3;
-    return (k >> 8) * PREP_STEP + (k >> 6 & 3) * PREP_GROUP + (k & 60) + (j == 1 ? 2 : j == 2 ? 1 : j);
+    return (k >> 8) * XFRAG_STRIDE + (k >> 6 & 3) * XFRAG_GROUP + (k & 60) + (j == 1 ? 2 : j == 2 ? 1 : j);
 }
-__host__ __device__ static inline uint32_t prep_sum_at(uint32_t k)
+__host__ __device__ static inline uint32_t xfrag_sum_at(uint32_t k)
 {
-    return (k >> 8) * PREP_STEP + PREP_SUM + (k >> 5 & 7);
+    return (k >> 8) * XFRAG_STRIDE + XFRAG_SUM + (k >> 5 & 7);
 }
 __device__ static inline uint32_t act_at(const act_buf &a, uint32_t row, uint32_t k)
 {
-    return row * a.ld + (a.plain ? k : prep_at(k));
+    return row * a.ld + (a.layout ? k : xfrag_at(k));
 }
 
 /* f32 to fp16, saturating: an inf or NaN in an activation would reach every later token through KV. */
@@ -105,7 +106,7 @@ struct workspace {
     float *x;        /* [rows, ldx] f32: ACT_X */
     uint32_t ldx;    /* pad256(d_model) */
     __half *xn;      /* [rows, ldxn] prepared norm(x), for GEMMs that do not make it themselves */
-    uint32_t ldxn;   /* PREP_REC */
+    uint32_t ldxn;   /* XFRAG_KBLK */
     __half *q;       /* [rows, ldq] fp16 row-major: ACT_Q, after bias, norm and RoPE, not scaled */
     uint32_t ldq;    /* pad256(d_q) */
     act_buf att, ff; /* ACT_ATT [rows, d_q], ACT_FF [rows, d_ff]; `plain` is set per step */
@@ -116,15 +117,15 @@ struct workspace {
     uint32_t out_rows;
     float *part; /* attention partials, attend.cu */
     uint64_t part_bytes;
-    uint32_t *ticket; /* [TICKETS] zero between kernels: the last arriver resets what it used */
-    __half *wscratch; /* prefill: one dequantised slice of a matrix */
+    uint32_t *semaphore; /* [SEMAPHORES] zero between kernels: the last arriver resets what it used */
+    __half *wscratch;    /* prefill: one dequantised slice of a matrix */
     uint64_t wscratch_bytes;
-    float *split;    /* [SPLIT_FLOATS] split-K partials of the GEMM body */
+    float *split_k;  /* [SPLIT_K_FLOATS] split-K partials of the GEMM body */
     __half *wg_x[2]; /* gemm_wgmma.cu: a matrix input by order of k, ACT_FF in `down`'s, and products */
     __half *wg_ff;
-    float *wg_sums;
+    float *wg_partials;
 };
-enum { TICKETS = 1 << 16, SPLIT_FLOATS = 1 << 22 };
+enum { SEMAPHORES = 1 << 16, SPLIT_K_FLOATS = 1 << 22 };
 
 /* --- the step's metadata, in device memory ---------------------------------------------------------------------- */
 
@@ -171,7 +172,7 @@ __device__ static inline __half *kv_v(const kv_view &v, uint32_t slot, uint32_t 
 
 /* cos and sin of pos * inv_freq. The specification takes the angle in double; here it is a pair of floats, reduced by
  * 2 pi in three parts: 2^-21 absolute is enough where Q and K are fp16. */
-__device__ static inline void rope_turn(float pos, float inv_freq, float *s, float *c)
+__device__ static inline void rope_sincos(float pos, float inv_freq, float *s, float *c)
 {
     float a = pos * inv_freq, low = fmaf(pos, inv_freq, -a), k = rintf(a * 0.15915494309189535f);
     a = fmaf(-k, 6.28125f, a);
@@ -201,7 +202,7 @@ __device__ static inline float act_softcap(float x, float cap)
 /* --- weights -------------------------------------------------------------------------------------------------- */
 
 /* Tiles of 16 rows x 256 k in T16 records (gemm.cuh says the layout by type); a part's tiles follow one another,
- * [n_tile][n_rec] records, unless pack_plan() interleaves gate and up. */
+ * [n_tile][n_kblk] records, unless pack_plan() interleaves gate and up. */
 struct wpart {
     enum dtype type;
     uint32_t n_out, row0;   /* rows of the part, and its first row in the merged output */
@@ -212,12 +213,12 @@ struct wpart {
 };
 struct wdev {
     enum weight_role role;
-    uint32_t n_in, n_out, n_rec, n_part, n_tile;
+    uint32_t n_in, n_out, n_kblk, n_part, n_tile;
     struct wpart part[3];
     uint8_t *packed;
     uint64_t packed_bytes; /* filled by pack_plan() */
     uint32_t interleaved;  /* gate and up share tiles: 8 rows each; filled by pack_plan() */
-    __half *kept;          /* all rows expanded, [n_out][kept_ld()], or NULL: kept.cu */
+    __half *cached;        /* all rows expanded, [n_out][wcache_ld()], or NULL: kept.cu */
     struct wdev *next;     /* list of the device's weights */
     const void *model;     /* see weight */
 };
@@ -230,11 +231,11 @@ static inline const wdev *wdev_of(const struct weight *w)
 
 enum variant { VARIANT_GRAPH, VARIANT_EAGER, VARIANT_REFERENCE };
 
-struct step_rec; /* step.cu */
-struct sampler;  /* sample.cu */
-struct uploader; /* upload.cu */
-struct mover;    /* move.cu */
-struct lt;       /* prefill.cu */
+struct step_rec;    /* step.cu */
+struct sampler;     /* sample.cu */
+struct uploader;    /* upload.cu */
+struct kv_transfer; /* move.cu */
+struct lt;          /* prefill.cu */
 
 struct device {
     int index, sms, cc; /* cc: 90 for sm_90 */
@@ -254,30 +255,30 @@ struct device {
     uint32_t *pages; /* device memory: block tables, one after the other */
     uint32_t pages_cap;
     struct kv_pool *kv;           /* the step's pool */
-    uint32_t cap, out_cap;        /* the step's buckets of rows and of out rows */
+    uint32_t bucket, out_bucket;  /* the step's buckets of rows and of out rows */
     uint32_t n_row, n_seq, n_out; /* host's copy: eager launchers may use them, captured ones must not */
     const step_dev *host;         /* likewise */
     uint32_t max_pos;             /* host's copy, likewise: longest sequence of the step */
     bool decode;                  /* every sequence of the step has one row */
     bool invariant;               /* no row's bits may depend on the rows beside it or on the cut of a prompt */
-    bool fast_prefill;            /* this step's matrices go through cuBLASLt */
+    bool use_cublaslt;            /* this step's matrices go through cuBLASLt */
     bool wgmma;                   /* ... through gemm_wgmma.cu */
     struct step_rec *rec;
     struct sampler *sampler;
     struct uploader *up;
-    struct mover *mover;
+    struct kv_transfer *kv_transfer;
     struct lt *lt;
     struct wdev *weights;
-    uint64_t kept_bytes; /* in expanded copies */
-    uint64_t kept_room;  /* for more of them, where kept_asked */
-    bool kept_asked;
+    uint64_t wcache_bytes;  /* in expanded copies */
+    uint64_t wcache_budget; /* for more of them, where wcache_budget_known */
+    bool wcache_budget_known;
     /* gemm_wgmma.cu: products that nobody has added to x yet, and gate and up before their activation */
-    sums add, gate_up;
+    partials add, gate_up;
     const float *add_bias;
     uint32_t add_n;
-    bool ff_there; /* ws.wg_ff holds ACT_FF */
+    bool ff_ready; /* ws.wg_ff holds ACT_FF */
     struct op_ffn_up ffn_up;
-    uint32_t depth;    /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
+    uint32_t n_split;  /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
     const void *model; /* the step's: see batch */
 };
 
@@ -325,9 +326,9 @@ static inline bool cuda_launch_on(struct device *d, cudaStream_t stream, bool ea
 
 /*
  * A kernel of a step. LAUNCH_PDL: the kernel calls pdl_wait() before it touches anything that an earlier kernel writes
- * or reads (weights and vectors are constants), and pdl_go() as soon as its successor may start. Every kernel launched
- * with LAUNCH_PDL must call pdl_wait(), or completion is not transitive.
- * Dynamic shared memory above 48 KiB: call cuda_smem() once, in the file's init.
+ * or reads (weights and vectors are constants), and pdl_trigger() as soon as its successor may start. Every kernel
+ * launched with LAUNCH_PDL must call pdl_wait(), or completion is not transitive. Dynamic shared memory above 48 KiB:
+ * call cuda_smem() once, in the file's init.
  */
 enum { LAUNCH_PLAIN = 0, LAUNCH_PDL = 1 };
 
@@ -351,7 +352,7 @@ __device__ static inline void pdl_wait()
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-__device__ static inline void pdl_go()
+__device__ static inline void pdl_trigger()
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -373,18 +374,18 @@ void unpack_f16(struct device *d, const struct wdev *w, uint32_t row0, uint32_t 
  * 24, 32, 48, 64). head: rows are out rows; x is read through step->out_row. A row's bits depend neither on cap nor on
  * row0. */
 void gemm_init(struct device *d);
-void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap);
-void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t cap);
-void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t cap);
-void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t cap);
+void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket);
+void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t bucket);
+void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t bucket);
+void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t bucket);
 
 /* gemm_wgmma.cu: the same over all rows of a step, at most WG_ROWS, on Hopper, where every matrix of the model is of a
- * type that it takes (wg_takes). A product may wait for the op after it; wg_flush ends it. wg_ffn_up wants to know the
- * op after it, or NULL. wg_head: false where gemm_head() is to do it. Bytes: of products and of a matrix input; 0 =
+ * type that it takes (wg_supports). A product may wait for the op after it; wg_flush ends it. wg_ffn_up wants to know
+ * the op after it, or NULL. wg_head: false where gemm_head() is to do it. Bytes: of products and of a matrix input; 0 =
  * never used. */
 enum { WG_ROWS_MIN = 5, WG_ROWS = 128 };
-bool wg_takes(const struct device *d, const void *model);
-uint64_t wg_sums_bytes(const struct device *d, const struct workspace_dims *dims);
+bool wg_supports(const struct device *d, const void *model);
+uint64_t wg_partials_bytes(const struct device *d, const struct workspace_dims *dims);
 uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims);
 void wg_qkv(struct device *d, const struct op_qkv *op);
 void wg_proj(struct device *d, const struct op_proj *op);
@@ -393,31 +394,32 @@ bool wg_head(struct device *d, const struct op_head *op);
 void wg_flush(struct device *d);
 
 /* gemm_ref.cu: the same four, slow and plain, from the untouched file layout (variant "reference"). */
-void ref_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap);
-void ref_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t cap);
-void ref_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t cap);
-void ref_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t cap);
+void ref_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket);
+void ref_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t bucket);
+void ref_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t bucket);
+void ref_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t bucket);
 
 /* finish.cu: what follows a product in ws.tmp (f32, [rows, ldtmp]), for paths that cannot do it in their epilogue.
- * tail_qkv: bias, q/k norm, RoPE (both kinds), ACT_Q and the KV append from merged rows q|k|v of ws.tmp.
- * tail_proj: x += norm?(tmp + bias). tail_glu: ws.ff = act(gate) * up from rows gate|up of ws.tmp, in ws.ff's form. */
-void tail_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap);
-void tail_proj(struct device *d, const struct op_proj *op, uint32_t n_out, uint32_t row0, uint32_t cap);
-void tail_glu(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, uint32_t row0, uint32_t cap);
+ * qkv_epilogue_run: bias, q/k norm, RoPE (both kinds), ACT_Q and the KV append from merged rows q|k|v of ws.tmp.
+ * proj_epilogue_run: x += norm?(tmp + bias). glu_epilogue_run: ws.ff = act(gate) * up from rows gate|up of ws.tmp, in
+ * ws.ff's form. */
+void qkv_epilogue_run(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket);
+void proj_epilogue_run(struct device *d, const struct op_proj *op, uint32_t n_out, uint32_t row0, uint32_t bucket);
+void glu_epilogue_run(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, uint32_t row0, uint32_t bucket);
 /* The same from products in pieces, with a form for the activation; added to x; as rows of ws.tmp. */
-void sums_qkv(struct device *d, const struct op_qkv *op, const sums *s, uint32_t cap);
-void sums_glu(struct device *d, const struct op_ffn_up *op, const sums *s, uint32_t d_ff, const act_buf *out,
-              uint32_t cap);
-void sums_to_x(struct device *d, const sums *s, const float *bias, uint32_t n, uint32_t cap);
-void sums_to_tmp(struct device *d, const sums *s, uint32_t n, uint32_t cap);
+void qkv_reduce_run(struct device *d, const struct op_qkv *op, const partials *s, uint32_t bucket);
+void glu_reduce_run(struct device *d, const struct op_ffn_up *op, const partials *s, uint32_t d_ff, const act_buf *out,
+                    uint32_t bucket);
+void reduce_to_x(struct device *d, const partials *s, const float *bias, uint32_t n, uint32_t bucket);
+void reduce_to_tmp(struct device *d, const partials *s, uint32_t n, uint32_t bucket);
 /* norm(ws.x rows) into out, and into a second form where `two` is given; a product (NULL: none) is added to x first. */
-void norm_sums(struct device *d, const struct norm *n, uint32_t k, const sums *add, const float *bias,
-               const act_buf *out, const act_buf *two, bool gather, uint32_t row0, uint32_t cap);
+void reduce_norm_rows(struct device *d, const struct norm *n, uint32_t k, const partials *add, const float *bias,
+                      const act_buf *out, const act_buf *two, bool gather, uint32_t row0, uint32_t bucket);
 /* Prepared rows to an order of wgmma's. */
 void act_to_wg(struct device *d, const act_buf *in, uint32_t k, const act_buf *out);
 /* norm(ws.x rows) into out (row r of the step at out row r, or compact by out_row where `gather`). */
 void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf *out, bool gather, uint32_t row0,
-               uint32_t cap);
+               uint32_t bucket);
 /* f32 [n, k] in device memory to rows row0.. of an activation buffer and back (act_write, act_read). */
 void act_from_f32(struct device *d, const float *src, uint32_t k, const act_buf *out, uint32_t row0, uint32_t n);
 void act_to_f32(struct device *d, const act_buf *in, uint32_t k, float *dst, uint32_t row0, uint32_t n);

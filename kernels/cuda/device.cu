@@ -40,11 +40,11 @@ void *cuda_alloc(struct device *d, uint64_t bytes, const char *what, struct hear
     void *p = NULL;
     d->hot_allocs++;
     cudaError_t rc = cudaMalloc(&p, bytes ? bytes : 1);
-    if (rc == cudaErrorMemoryAllocation && kept_drop(d)) {
+    if (rc == cudaErrorMemoryAllocation && wcache_evict(d)) {
         cudaGetLastError();
         rc = cudaMalloc(&p, bytes ? bytes : 1);
     }
-    d->kept_asked = false;
+    d->wcache_budget_known = false;
     if (rc == cudaSuccess)
         return p;
     if (rc == cudaErrorMemoryAllocation) {
@@ -68,7 +68,7 @@ void cuda_free(struct device *d, void *p)
         d->hot_waits++;
         cuda_ok(d, cudaFree(p));
     }
-    d->kept_asked = false;
+    d->wcache_budget_known = false;
 }
 
 void cuda_wait(struct device *d)
@@ -88,7 +88,7 @@ static void dev_close(struct device *d)
     sample_fini(d);
     step_fini(d);
     upload_fini(d);
-    move_fini(d);
+    kv_transfer_fini(d);
     cudaFree(d->ws.block);
     cudaFree(d->ws.part);
     if (d->stream)
@@ -179,7 +179,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
     }
     if (!cuda_ok(d, cudaSetDevice(p->index)))
         goto fail;
-    if (!embed_runs_here()) {
+    if (!embed_has_code()) {
         cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): this engine was built without code for sm_%d", d->index, d->name,
                     d->cc);
         goto fail;
@@ -189,7 +189,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
         !cuda_ok(d, cudaEventCreateWithFlags(&d->uploaded, cudaEventDisableTiming)))
         goto fail;
     upload_init(d);
-    move_init(d);
+    kv_transfer_init(d);
     step_init(d);
     sample_init(d);
     attend_init(d);
@@ -217,11 +217,11 @@ static void dev_info(struct device *d, struct device_info *out)
     snprintf(out->id, sizeof(out->id), "%s", d->id);
     out->gpu = true;
     out->kv_type = DT_F16;
-    out->ahead = AHEAD;
+    out->max_in_flight = MAX_IN_FLIGHT;
     cuda_ok(d, cudaMemGetInfo(&avail, &total));
     out->mem_total = total;
-    out->mem_free = avail + d->kept_bytes;
-    out->mem_kept = d->kept_bytes;
+    out->mem_free = avail + d->wcache_bytes;
+    out->mem_kept = d->wcache_bytes;
     out->hot_allocs = d->hot_allocs;
     out->hot_graphs = d->hot_graphs;
     out->hot_waits = d->hot_waits;
@@ -248,24 +248,24 @@ static uint64_t lay(const struct device *d, struct workspace *w, uint8_t *base)
     const struct workspace_dims *s = &w->dims;
     uint64_t used = 0, r = w->rows;
     w->ldx = pad256(s->d_model);
-    w->ldxn = w->att.ld = w->ff.ld = PREP_REC; /* a step in the plain form sets its own */
+    w->ldxn = w->att.ld = w->ff.ld = XFRAG_KBLK; /* a step in the plain form sets its own */
     w->ldq = pad256(s->d_q);
     w->ldtmp = pad256(max_u32(s->d_model, max_u32(s->d_q + 2 * s->d_kv, 2 * s->d_ff)));
     w->ldl = pad256(s->n_vocab);
     w->x = (float *)cut(base, &used, r * w->ldx * 4);
-    w->xn = (__half *)cut(base, &used, prep_halves(s->d_model) * 2);
+    w->xn = (__half *)cut(base, &used, xfrag_halves(s->d_model) * 2);
     w->q = (__half *)cut(base, &used, r * w->ldq * 2);
-    w->att.p = (__half *)cut(base, &used, prep_halves(s->d_q) * 2);
-    w->ff.p = (__half *)cut(base, &used, prep_halves(s->d_ff) * 2);
+    w->att.p = (__half *)cut(base, &used, xfrag_halves(s->d_q) * 2);
+    w->ff.p = (__half *)cut(base, &used, xfrag_halves(s->d_ff) * 2);
     w->tmp = (float *)cut(base, &used, r * w->ldtmp * 4);
     w->logits = (float *)cut(base, &used, (uint64_t)w->out_rows * w->ldl * 4);
-    w->ticket = (uint32_t *)cut(base, &used, TICKETS * 4);
-    w->split = (float *)cut(base, &used, SPLIT_FLOATS * 4ull);
-    w->wg_sums = (float *)cut(base, &used, wg_sums_bytes(d, s));
+    w->semaphore = (uint32_t *)cut(base, &used, SEMAPHORES * 4);
+    w->split_k = (float *)cut(base, &used, SPLIT_K_FLOATS * 4ull);
+    w->wg_partials = (float *)cut(base, &used, wg_partials_bytes(d, s));
     for (int i = 0; i < 2; i++)
         w->wg_x[i] = (__half *)cut(base, &used, wg_x_bytes(d, s));
     w->wg_ff = (__half *)cut(base, &used, wg_x_bytes(d, s));
-    w->wscratch_bytes = s->n_row > SWITCH_ROWS ? 32ull << 20 : 0;
+    w->wscratch_bytes = s->n_row > LT_ABOVE_ROWS ? 32ull << 20 : 0;
     w->wscratch = (__half *)cut(base, &used, w->wscratch_bytes);
     return used;
 }
@@ -296,7 +296,7 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     /* What is never written (padding) must be finite: it meets zero weights. */
     cuda_ok(d, cudaMemsetAsync(block, 0, w.bytes, d->stream));
     cuda_wait(d);
-    step_forget(d); /* captured graphs hold the old addresses */
+    step_drop_graphs(d); /* captured graphs hold the old addresses */
     cuda_free(d, d->ws.block);
     w.block = block;
     w.part = d->ws.part, w.part_bytes = d->ws.part_bytes;
@@ -324,7 +324,7 @@ static void vec_free(struct device *d, float *v)
 {
     if (!v)
         return;
-    step_forget(d);
+    step_drop_graphs(d);
     cuda_free(d, v);
 }
 
@@ -333,7 +333,7 @@ static int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool *
     if (desc->type != DT_F16)
         return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the GPU keeps F16",
                        dtype_get(desc->type) ? dtype_get(desc->type)->name : "?");
-    if (!attend_takes(desc->d_head))
+    if (!attend_supports(desc->d_head))
         return err_set(e, HEARTH_EUNSUPPORTED, "head size %u: the GPU has attention for 64, 80, 96, 128 and 256",
                        desc->d_head);
     struct kv_pool *p = (struct kv_pool *)calloc(1, sizeof(*p));
@@ -357,8 +357,8 @@ static void kv_free(struct device *d, struct kv_pool *p)
 {
     if (!p)
         return;
-    step_forget(d);
-    move_drain(d);
+    step_drop_graphs(d);
+    kv_transfer_drain(d);
     cuda_free(d, p->base);
     free(p);
 }
@@ -387,7 +387,7 @@ static void kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
 static int dev_sync(struct device *d, struct hearth_err *e)
 {
     if (!d->err.code && cuda_ok(d, cudaStreamSynchronize(d->stream)))
-        move_drain(d);
+        kv_transfer_drain(d);
     int rc = d->err.code;
     if (rc && e)
         *e = d->err;
@@ -401,10 +401,10 @@ static int dev_sync(struct device *d, struct hearth_err *e)
 extern "C" {
 extern const struct backend backend_cuda;
 const struct backend backend_cuda = {
-    "cuda",      dev_open,       dev_close,    dev_info,       dev_reserve,  weight_load,    weight_free,
-    vec_load,    vec_free,       kv_new,       kv_free,        kv_copy,      kv_clear,       kv_save,
-    kv_load,     kv_moved,       kv_move_wait, host_alloc,     host_free,    step_begin,     op_embed_push,
-    op_qkv_push, op_attend_push, op_proj_push, op_ffn_up_push, op_head_push, op_sample_push, step_end,
-    step_wait,   slot_set,       act_read,     act_write,      dev_sync,     read_rate,
+    "cuda",      dev_open,         dev_close,        dev_info,       dev_reserve,  weight_load,    weight_free,
+    vec_load,    vec_free,         kv_new,           kv_free,        kv_copy,      kv_clear,       kv_save,
+    kv_load,     kv_transfer_done, kv_transfer_wait, host_alloc,     host_free,    step_begin,     op_embed_push,
+    op_qkv_push, op_attend_push,   op_proj_push,     op_ffn_up_push, op_head_push, op_sample_push, step_end,
+    step_wait,   slot_set,         act_read,         act_write,      dev_sync,     read_rate,
 };
 }

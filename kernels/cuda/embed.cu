@@ -11,7 +11,7 @@
 __global__ void embed_raw(const step_dev *s, const int32_t *slots, wpart w, uint32_t n_in, float scale, float *x,
                           uint32_t ldx)
 {
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     uint32_t row = blockIdx.y, k = blockIdx.x * blockDim.x + threadIdx.x;
     int32_t id = s->token[row];
@@ -22,10 +22,10 @@ __global__ void embed_raw(const step_dev *s, const int32_t *slots, wpart w, uint
 }
 
 /* Rows of the packed matrix, which may be the head's as well: a thread eight elements. */
-__global__ void embed(const step_dev *s, const int32_t *slots, wpart w, const uint8_t *packed, uint32_t n_rec,
+__global__ void embed(const step_dev *s, const int32_t *slots, wpart w, const uint8_t *packed, uint32_t n_kblk,
                       uint32_t n_in, float scale, float *x, uint32_t ldx)
 {
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     uint32_t row = blockIdx.y, k = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
     int32_t id = s->token[row];
@@ -35,12 +35,13 @@ __global__ void embed(const step_dev *s, const int32_t *slots, wpart w, const ui
         return;
     uint32_t at = min((uint32_t)id, w.n_out - 1);
     float v[8];
-    unpack_eight(w.type, packed + (uint64_t)(at / 16) * n_rec * t16_record(w.type), n_rec, at / 8 & 1, at & 7, k, v);
+    unpack_eight(w.type, packed + (uint64_t)(at / 16) * n_kblk * t16_kblk_bytes(w.type), n_kblk, at / 8 & 1, at & 7, k,
+                 v);
     for (uint32_t i = 0; i < 8 && k + i < n_in; i++)
         x[row * ldx + k + i] = v[i] * scale;
 }
 
-bool embed_runs_here(void)
+bool embed_has_code(void)
 {
     cudaFuncAttributes a;
     return cudaFuncGetAttributes(&a, embed) == cudaSuccess;
@@ -53,9 +54,9 @@ void embed_run(struct device *d, const struct op_embed *op)
     if (w->n_part != 1)
         cuda_refuse(d, HEARTH_EINTERNAL, "embedding from a matrix of %u parts", w->n_part);
     else if (p.raw)
-        cuda_launch(d, embed_raw, dim3((w->n_in + 255) / 256, d->cap), 256, 0, LAUNCH_PDL, d->step, slot_tokens(d), p,
-                    w->n_in, op->scale, d->ws.x, d->ws.ldx);
+        cuda_launch(d, embed_raw, dim3((w->n_in + 255) / 256, d->bucket), 256, 0, LAUNCH_PDL, d->step, slot_tokens(d),
+                    p, w->n_in, op->scale, d->ws.x, d->ws.ldx);
     else
-        cuda_launch(d, embed, dim3((w->n_in + 511) / 512, d->cap), 64, 0, LAUNCH_PDL, d->step, slot_tokens(d), p,
-                    w->packed + p.off, w->n_rec, w->n_in, op->scale, d->ws.x, d->ws.ldx);
+        cuda_launch(d, embed, dim3((w->n_in + 511) / 512, d->bucket), 64, 0, LAUNCH_PDL, d->step, slot_tokens(d), p,
+                    w->packed + p.off, w->n_kblk, w->n_in, op->scale, d->ws.x, d->ws.ldx);
 }

@@ -16,15 +16,15 @@ __device__ static inline void store4(const act_buf &o, uint32_t row, uint32_t k,
         sum += __half2float(h[i]);
     }
     __half *r = o.p + (uint64_t)row * o.ld;
-    if (o.plain == FORM_PLAIN) {
+    if (o.layout == LAYOUT_ROW_MAJOR) {
         if (k < n)
             *(uint2 *)(r + k) = *(const uint2 *)h;
         return;
     }
     __half q[4] = {h[0], h[2], h[1], h[3]};
-    if (o.plain >= FORM_WG) {
+    if (o.layout >= LAYOUT_WG) {
         if (k < (n + 255) / 256 * 256) {
-            __half *at = o.p + wg_at(o.plain - FORM_WG, o.ld, row, k);
+            __half *at = o.p + wg_at(o.layout - LAYOUT_WG, o.ld, row, k);
             *(uint32_t *)at = *(const uint32_t *)q;
             *(uint32_t *)(at + o.ld * 8) = *(const uint32_t *)(q + 2);
         }
@@ -33,11 +33,11 @@ __device__ static inline void store4(const act_buf &o, uint32_t row, uint32_t k,
     for (int i = 1; i < 8; i *= 2)
         sum += __shfl_xor_sync(~0u, sum, i);
     if (k < (n + 255) / 256 * 256) {
-        *(uint2 *)(r + prep_at(k)) = *(const uint2 *)q;
+        *(uint2 *)(r + xfrag_at(k)) = *(const uint2 *)q;
         if (k % 32 == 0) {
             __half hi = half_sat(sum);
-            r[prep_sum_at(k)] = hi;
-            r[prep_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
+            r[xfrag_sum_at(k)] = hi;
+            r[xfrag_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
         }
     }
 }
@@ -85,11 +85,11 @@ __device__ static inline void add_four(float *x, float4 s, const float *bias, ui
 
 /* One block a row, whose last product is added first where `add` has one. `two`: a second form, where it has a place.
  */
-__global__ void norm_row(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, sums add,
+__global__ void norm_row(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
                          const float *bias, act_buf out, act_buf two, uint32_t row0)
 {
     __shared__ float shared[32];
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     uint32_t row = row0 + blockIdx.x, src = gather ? gather[row] : row;
     float *r = x + (uint64_t)src * ldx;
@@ -112,9 +112,9 @@ __global__ void norm_row(float *x, uint32_t ldx, uint32_t n, struct norm nm, con
 }
 
 /* x += product + bias; a block takes 1024 elements of a row. */
-__global__ void sums_add(sums s, const float *bias, uint32_t n, float *x, uint32_t ldx)
+__global__ void reduce_add(partials s, const float *bias, uint32_t n, float *x, uint32_t ldx)
 {
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     uint32_t row = blockIdx.y, k = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (k < n)
@@ -122,9 +122,9 @@ __global__ void sums_add(sums s, const float *bias, uint32_t n, float *x, uint32
 }
 
 /* The product as rows of f32. */
-__global__ void sums_rows(sums s, uint32_t n, float *out, uint32_t ld)
+__global__ void reduce_rows(partials s, uint32_t n, float *out, uint32_t ld)
 {
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     uint32_t k = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (k < n) /* rows end on multiples of 256 */
@@ -132,20 +132,20 @@ __global__ void sums_rows(sums s, uint32_t n, float *out, uint32_t ld)
 }
 
 /* Prepared rows to the order of wgmma's fragments; a thread 16 bytes. */
-__global__ void prepared_to_wg(act_buf in, uint32_t n_rec, act_buf out)
+__global__ void xfrag_to_wg(act_buf in, uint32_t n_kblk, act_buf out)
 {
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, rows = out.ld, row = i % rows, c = i / rows & 1,
-             step = i / rows >> 1 & 7, p = i / rows >> 4 & 1, rec = i / rows >> 5;
-    if (rec >= n_rec)
+             step = i / rows >> 1 & 7, p = i / rows >> 4 & 1, kblk = i / rows >> 5;
+    if (kblk >= n_kblk)
         return;
     uint32_t v[4];
 #pragma unroll
     for (uint32_t t = 0; t < 4; t++) {
         uint32_t k =
-            out.plain == FORM_WG ? 64 * t + 32 * (step & 1) + 16 * p + 4 * (step >> 1) : 128 * p + 16 * step + 4 * t;
-        v[t] = __ldcg((const uint32_t *)(in.p + (uint64_t)row * in.ld + prep_at(rec * 256 + k) + 2 * c));
+            out.layout == LAYOUT_WG ? 64 * t + 32 * (step & 1) + 16 * p + 4 * (step >> 1) : 128 * p + 16 * step + 4 * t;
+        v[t] = __ldcg((const uint32_t *)(in.p + (uint64_t)row * in.ld + xfrag_at(kblk * 256 + k) + 2 * c));
     }
     *(uint4 *)(out.p + (uint64_t)i * 8) = make_uint4(v[0], v[1], v[2], v[3]);
 }
@@ -164,7 +164,7 @@ __global__ void to_f32(act_buf in, uint32_t n, float *dst, uint32_t row0)
 {
     uint32_t row = blockIdx.y, k = blockIdx.x * blockDim.x + threadIdx.x;
     if (k < n)
-        dst[(uint64_t)row * n + k] = __half2float(in.p[(uint64_t)(row0 + row) * in.ld + (in.plain ? k : prep_at(k))]);
+        dst[(uint64_t)row * n + k] = __half2float(in.p[(uint64_t)(row0 + row) * in.ld + (in.layout ? k : xfrag_at(k))]);
 }
 
 __device__ static inline float warp_sum(float v)
@@ -185,7 +185,7 @@ struct tmp_rows {
     }
 };
 
-struct qkv_tail {
+struct qkv_epilogue_args {
     uint32_t n_head, n_kv, d_head, row0;
     const float *bias;
     struct norm q_norm, k_norm; /* w NULL = none */
@@ -197,10 +197,10 @@ struct qkv_tail {
 };
 
 /* One warp a head (of q, k or v) of a row: at most 256 wide. */
-template <class Rows> __global__ void __launch_bounds__(128) qkv_finish(Rows t, qkv_tail a)
+template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t, qkv_epilogue_args a)
 {
     __shared__ float buf[4][256];
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     uint32_t row = a.row0 + blockIdx.y, lane = threadIdx.x % 32, head = blockIdx.x * 4 + threadIdx.x / 32;
     float *v = buf[threadIdx.x / 32];
@@ -237,12 +237,12 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_finish(Rows t, 
         for (uint32_t i = lane; i < half; i += 32) {
             uint32_t p = neox ? i : 2 * i, q = neox ? i + half : 2 * i + 1;
             float sn, cs, x = v[p], y = v[q];
-            rope_turn(pos, a.rope.inv_freq[i], &sn, &cs);
+            rope_sincos(pos, a.rope.inv_freq[i], &sn, &cs);
             sn *= a.rope.scale, cs *= a.rope.scale;
             v[p] = x * cs - y * sn, v[q] = x * sn + y * cs;
         }
         __syncwarp();
-        if (a.rope.spread && lane < half / 8) { /* eight pairs a lane */
+        if (a.rope.hadamard && lane < half / 8) { /* eight pairs a lane */
             float s[8], t[8];
             for (int i = 0; i < 8; i++) {
                 uint32_t j = lane * 8 + i;
@@ -277,11 +277,11 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_finish(Rows t, 
 }
 
 /* One block a row. */
-__global__ void proj_finish(const float *t, uint32_t ldt, uint32_t n, const float *bias, struct norm nm, float *x,
-                            uint32_t ldx, uint32_t row0)
+__global__ void proj_epilogue(const float *t, uint32_t ldt, uint32_t n, const float *bias, struct norm nm, float *x,
+                              uint32_t ldx, uint32_t row0)
 {
     __shared__ float shared[32];
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     uint32_t row = row0 + blockIdx.x;
     t += (uint64_t)row * ldt;
@@ -298,9 +298,9 @@ __global__ void proj_finish(const float *t, uint32_t ldt, uint32_t n, const floa
 }
 
 template <class Rows>
-__global__ void glu_finish(Rows t, uint32_t d_ff, const float *bias, enum glu_kind glu, act_buf out, uint32_t row0)
+__global__ void glu_epilogue(Rows t, uint32_t d_ff, const float *bias, enum glu_kind glu, act_buf out, uint32_t row0)
 {
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     uint32_t row = row0 + blockIdx.y, k = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
     float4 gate = {0, 0, 0, 0}, with = {1, 1, 1, 1};
@@ -325,36 +325,36 @@ __global__ void glu_finish(Rows t, uint32_t d_ff, const float *bias, enum glu_ki
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-void norm_sums(struct device *d, const struct norm *n, uint32_t k, const sums *add, const float *bias,
-               const act_buf *out, const act_buf *two, bool gather, uint32_t row0, uint32_t cap)
+void reduce_norm_rows(struct device *d, const struct norm *n, uint32_t k, const partials *add, const float *bias,
+                      const act_buf *out, const act_buf *two, bool gather, uint32_t row0, uint32_t bucket)
 {
-    sums none = {};
+    partials none = {};
     act_buf no = {};
-    cuda_launch(d, norm_row, dim3(cap), k > 1024 ? 512 : 128, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, k, *n,
+    cuda_launch(d, norm_row, dim3(bucket), k > 1024 ? 512 : 128, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, k, *n,
                 gather ? d->step->out_row : (const uint32_t *)NULL, add ? *add : none, bias, *out, two ? *two : no,
                 row0);
 }
 
 void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf *out, bool gather, uint32_t row0,
-               uint32_t cap)
+               uint32_t bucket)
 {
-    norm_sums(d, n, k, NULL, NULL, out, NULL, gather, row0, cap);
+    reduce_norm_rows(d, n, k, NULL, NULL, out, NULL, gather, row0, bucket);
 }
 
-void sums_to_x(struct device *d, const sums *s, const float *bias, uint32_t n, uint32_t cap)
+void reduce_to_x(struct device *d, const partials *s, const float *bias, uint32_t n, uint32_t bucket)
 {
-    cuda_launch(d, sums_add, dim3((n + 1023) / 1024, cap), 256, 0, LAUNCH_PDL, *s, bias, n, d->ws.x, d->ws.ldx);
+    cuda_launch(d, reduce_add, dim3((n + 1023) / 1024, bucket), 256, 0, LAUNCH_PDL, *s, bias, n, d->ws.x, d->ws.ldx);
 }
 
-void sums_to_tmp(struct device *d, const sums *s, uint32_t n, uint32_t cap)
+void reduce_to_tmp(struct device *d, const partials *s, uint32_t n, uint32_t bucket)
 {
-    cuda_launch(d, sums_rows, dim3((n + 1023) / 1024, cap), 256, 0, LAUNCH_PDL, *s, n, d->ws.tmp, d->ws.ldtmp);
+    cuda_launch(d, reduce_rows, dim3((n + 1023) / 1024, bucket), 256, 0, LAUNCH_PDL, *s, n, d->ws.tmp, d->ws.ldtmp);
 }
 
 void act_to_wg(struct device *d, const act_buf *in, uint32_t k, const act_buf *out)
 {
-    uint32_t n_rec = (k + 255) / 256;
-    cuda_launch(d, prepared_to_wg, dim3(n_rec * out->ld / 8), 256, 0, LAUNCH_PDL, *in, n_rec, *out);
+    uint32_t n_kblk = (k + 255) / 256;
+    cuda_launch(d, xfrag_to_wg, dim3(n_kblk * out->ld / 8), 256, 0, LAUNCH_PDL, *in, n_kblk, *out);
 }
 
 void act_from_f32(struct device *d, const float *src, uint32_t k, const act_buf *out, uint32_t row0, uint32_t n)
@@ -368,9 +368,10 @@ void act_to_f32(struct device *d, const act_buf *in, uint32_t k, float *dst, uin
     cuda_launch(d, to_f32, dim3((k + 255) / 256, n), 256, 0, LAUNCH_PLAIN, *in, k, dst, row0);
 }
 
-static void finish_qkv(struct device *d, const struct op_qkv *op, const sums *s, uint32_t row0, uint32_t cap)
+static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const partials *s, uint32_t row0,
+                                uint32_t bucket)
 {
-    qkv_tail a = {};
+    qkv_epilogue_args a = {};
     tmp_rows t = {d->ws.tmp, d->ws.ldtmp};
     a.n_head = op->n_head, a.n_kv = op->n_kv, a.d_head = op->d_head, a.row0 = row0;
     a.bias = op->bias;
@@ -383,40 +384,40 @@ static void finish_qkv(struct device *d, const struct op_qkv *op, const sums *s,
     a.q = d->ws.q, a.ldq = d->ws.ldq;
     a.kv = kv_view_of(d->kv, op->layer);
     a.s = d->step;
-    dim3 grid((op->n_head + 2 * op->n_kv + 3) / 4, cap);
+    dim3 grid((op->n_head + 2 * op->n_kv + 3) / 4, bucket);
     if (s)
-        cuda_launch(d, qkv_finish<sums>, grid, 128, 0, LAUNCH_PDL, *s, a);
+        cuda_launch(d, qkv_epilogue<partials>, grid, 128, 0, LAUNCH_PDL, *s, a);
     else
-        cuda_launch(d, qkv_finish<tmp_rows>, grid, 128, 0, LAUNCH_PDL, t, a);
+        cuda_launch(d, qkv_epilogue<tmp_rows>, grid, 128, 0, LAUNCH_PDL, t, a);
 }
 
-void tail_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap)
+void qkv_epilogue_run(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket)
 {
-    finish_qkv(d, op, NULL, row0, cap);
+    qkv_epilogue_launch(d, op, NULL, row0, bucket);
 }
 
-void sums_qkv(struct device *d, const struct op_qkv *op, const sums *s, uint32_t cap)
+void qkv_reduce_run(struct device *d, const struct op_qkv *op, const partials *s, uint32_t bucket)
 {
-    finish_qkv(d, op, s, 0, cap);
+    qkv_epilogue_launch(d, op, s, 0, bucket);
 }
 
-void tail_proj(struct device *d, const struct op_proj *op, uint32_t n_out, uint32_t row0, uint32_t cap)
+void proj_epilogue_run(struct device *d, const struct op_proj *op, uint32_t n_out, uint32_t row0, uint32_t bucket)
 {
     struct norm none = {};
-    cuda_launch(d, proj_finish, dim3(cap), 256, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp, n_out, op->bias,
+    cuda_launch(d, proj_epilogue, dim3(bucket), 256, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp, n_out, op->bias,
                 op->post_norm ? *op->post_norm : none, d->ws.x, d->ws.ldx, row0);
 }
 
-void tail_glu(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, uint32_t row0, uint32_t cap)
+void glu_epilogue_run(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, uint32_t row0, uint32_t bucket)
 {
     tmp_rows t = {d->ws.tmp, d->ws.ldtmp};
-    cuda_launch(d, glu_finish<tmp_rows>, dim3((pad256(d_ff) + 1023) / 1024, cap), 256, 0, LAUNCH_PDL, t, d_ff, op->bias,
-                op->glu, d->ws.ff, row0);
+    cuda_launch(d, glu_epilogue<tmp_rows>, dim3((pad256(d_ff) + 1023) / 1024, bucket), 256, 0, LAUNCH_PDL, t, d_ff,
+                op->bias, op->glu, d->ws.ff, row0);
 }
 
-void sums_glu(struct device *d, const struct op_ffn_up *op, const sums *s, uint32_t d_ff, const act_buf *out,
-              uint32_t cap)
+void glu_reduce_run(struct device *d, const struct op_ffn_up *op, const partials *s, uint32_t d_ff, const act_buf *out,
+                    uint32_t bucket)
 {
-    cuda_launch(d, glu_finish<sums>, dim3((pad256(d_ff) + 1023) / 1024, cap), 256, 0, LAUNCH_PDL, *s, d_ff, op->bias,
-                op->glu, *out, 0u);
+    cuda_launch(d, glu_epilogue<partials>, dim3((pad256(d_ff) + 1023) / 1024, bucket), 256, 0, LAUNCH_PDL, *s, d_ff,
+                op->bias, op->glu, *out, 0u);
 }

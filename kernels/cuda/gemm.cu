@@ -11,48 +11,49 @@ __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t 
                                                        const uint32_t *gather, __half *out, uint32_t row0)
 {
     __shared__ float sums[16];
-    pdl_go();
+    pdl_trigger();
     uint32_t row = row0 + blockIdx.x;
     auto src = [&]() {
         pdl_wait();
         return x + (uint64_t)(gather ? gather[row] : row) * ldx;
     };
-    norm_chunks(src, n, nm, (n + 255) / 256, out + row * PREP_REC, PREP_STEP, sums, threadIdx.x >> 5, threadIdx.x & 31);
+    norm_chunks(src, n, nm, (n + 255) / 256, out + row * XFRAG_KBLK, XFRAG_STRIDE, sums, threadIdx.x >> 5,
+                threadIdx.x & 31);
 }
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-enum { FEW_ROWS = 4 /* beyond, the others are faster */ };
+enum { GEMV_ROWS = 4 /* beyond, the others are faster */ };
 
 void gemm_init(struct device *)
 {
 }
 
 /* One row of activations fits beside two stages of the widest type: cards have 99 to 227 KiB for it. */
-static bool row_fits(const struct device *d, uint32_t n_rec)
+static bool row_fits(const struct device *d, uint32_t n_kblk)
 {
-    return few_shape<1, 1, END_REST>::fixed(n_rec) + 2 * CHUNKS * t16_unit(DT_Q6_K) <= smem_for(d, 1);
+    return gemv_shape<1, 1, GEMV_REST>::fixed(n_kblk) + 2 * K_SLICES * t16_frag_bytes(DT_Q6_K) <= smem_for(d, 1);
 }
 
 /* Which of the two; invariant steps ask the matrix alone. */
-static bool few(const struct device *d, const wdev *w, uint32_t cap)
+static bool gemv(const struct device *d, const wdev *w, uint32_t bucket)
 {
-    bool can = d->cc >= 90 && row_fits(d, w->n_rec);
+    bool can = d->cc >= 90 && row_fits(d, w->n_kblk);
     for (uint32_t i = 0; i < w->n_part; i++)
         can = can && int_type(w->part[i].type);
-    return can && (cap <= FEW_ROWS || d->invariant);
+    return can && (bucket <= GEMV_ROWS || d->invariant);
 }
 
-static gemm_args args_of(const struct device *d, const wdev *w, uint32_t row0, uint32_t cap)
+static gemm_args args_of(const struct device *d, const wdev *w, uint32_t row0, uint32_t bucket)
 {
     gemm_args a = {};
     a.w = w->packed;
     a.n_part = w->interleaved ? 1 : w->n_part;
-    a.n_rec = w->n_rec;
+    a.n_kblk = w->n_kblk;
     a.tile_hi = w->n_tile;
-    a.row0 = row0, a.cap = cap;
+    a.row0 = row0, a.bucket = bucket;
     a.k = w->n_in;
-    a.few = few(d, w, cap);
+    a.gemv = gemv(d, w, bucket);
     for (uint32_t i = 0; i < a.n_part; i++) {
         const wpart &p = w->part[i];
         gemm_part o = {p.tile0, p.n_tile, p.row0, p.n_out, p.type != w->part[0].type, p.off};
@@ -64,11 +65,11 @@ static gemm_args args_of(const struct device *d, const wdev *w, uint32_t row0, u
 /* The input is norm(x): made by few itself, or by a kernel before wide. */
 static void from_norm(struct device *d, gemm_args *a, const struct norm *n, const uint32_t *gather)
 {
-    if (a->few && norm_late(*n) && a->k % 8 == 0) {
+    if (a->gemv && norm_deferrable(*n) && a->k % 8 == 0) {
         a->xf = d->ws.x, a->ldxf = d->ws.ldx, a->norm = *n, a->gather = gather;
         return;
     }
-    cuda_launch(d, gemm_norm, dim3(a->cap), CONSUMERS, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, a->k, *n, gather, d->ws.xn,
+    cuda_launch(d, gemm_norm, dim3(a->bucket), CONSUMERS, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, a->k, *n, gather, d->ws.xn,
                 a->row0);
     a->x = d->ws.xn;
 }
@@ -96,7 +97,7 @@ static gemm_fn *gemm_of(enum dtype t)
 }
 
 /* The body that takes all parts of a weight in one launch, or NULL. */
-static gemm_fn *one_body(const wdev *w)
+static gemm_fn *one_kernel(const wdev *w)
 {
     enum dtype a = w->part[0].type, b = a;
     for (uint32_t i = 1; i < w->n_part; i++)
@@ -110,10 +111,10 @@ static gemm_fn *one_body(const wdev *w)
 
 static void run(struct device *d, const wdev *w, gemm_args &a)
 {
-    gemm_fn *body = one_body(w);
-    a.part_sums = d->ws.split, a.ticket = d->ws.ticket;
-    if (body) {
-        body(d, a);
+    gemm_fn *kernel = one_kernel(w);
+    a.split_k_partials = d->ws.split_k, a.semaphore = d->ws.semaphore;
+    if (kernel) {
+        kernel(d, a);
         return;
     }
     for (uint32_t i = 0; i < w->n_part; i++) {
@@ -131,20 +132,20 @@ static void to_tmp(struct device *d, gemm_args &a)
     a.ep = EP_TMP, a.out = d->ws.tmp, a.ldout = d->ws.ldtmp;
 }
 
-void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap)
+void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket)
 {
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(d, w, row0, cap);
+    gemm_args a = args_of(d, w, row0, bucket);
     from_norm(d, &a, &op->norm, NULL);
     if (op->rope)
         a.rope = *op->rope;
     bool neox = a.rope.kind == ROPE_NEOX;
-    bool here = !op->q_norm && !op->k_norm && op->d_head % 2 == 0 && one_body(w) &&
+    bool here = !op->q_norm && !op->k_norm && op->d_head % 2 == 0 && one_kernel(w) &&
                 (!neox || (a.rope.n_rot == op->d_head && op->d_head >= 32 && 128 % op->d_head == 0));
     if (!here) {
         to_tmp(d, a);
         run(d, w, a);
-        tail_qkv(d, op, row0, cap);
+        qkv_epilogue_run(d, op, row0, bucket);
         return;
     }
     a.ep = EP_QKV;
@@ -154,49 +155,49 @@ void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t
     a.q = d->ws.q, a.ldq = d->ws.ldq;
     a.kv = kv_view_of(d->kv, op->layer);
     a.step = d->step;
-    if (d->decode && d->cap == 1 && d->depth > 1)
-        a.ask = d->pages, a.ask_items = d->sms;
+    if (d->decode && d->bucket == 1 && d->n_split > 1)
+        a.prefetch = d->pages, a.prefetch_items = d->sms;
     run(d, w, a);
 }
 
-void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t cap)
+void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t bucket)
 {
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(d, w, row0, cap);
+    gemm_args a = args_of(d, w, row0, bucket);
     const act_buf &in = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
     a.x = in.p;
     if (op->post_norm) {
         to_tmp(d, a);
         run(d, w, a);
-        tail_proj(d, op, w->n_out, row0, cap);
+        proj_epilogue_run(d, op, w->n_out, row0, bucket);
         return;
     }
     a.ep = EP_PROJ, a.out = d->ws.x, a.ldout = d->ws.ldx, a.bias = op->bias;
     run(d, w, a);
 }
 
-void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t cap)
+void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t bucket)
 {
     const wdev *w = wdev_of(op->w);
     uint32_t d_ff = op->glu == GLU_GELU ? w->n_out : w->n_out / 2;
-    gemm_args a = args_of(d, w, row0, cap);
+    gemm_args a = args_of(d, w, row0, bucket);
     /* few writes no sub-block sums, which `down` wants where it is too long for few */
-    a.few = a.few && row_fits(d, (d_ff + 255) / 256);
+    a.gemv = a.gemv && row_fits(d, (d_ff + 255) / 256);
     from_norm(d, &a, &op->norm, NULL);
     if (op->glu != GLU_GELU && !w->interleaved) {
         to_tmp(d, a);
         run(d, w, a);
-        tail_glu(d, op, d_ff, row0, cap);
+        glu_epilogue_run(d, op, d_ff, row0, bucket);
         return;
     }
     a.ep = EP_GLU, a.glu = op->glu, a.glu_rows = w->interleaved ? 8 : 16, a.bias = op->bias, a.ff = d->ws.ff;
     run(d, w, a);
 }
 
-void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t cap)
+void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t bucket)
 {
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(d, w, row0, cap);
+    gemm_args a = args_of(d, w, row0, bucket);
     from_norm(d, &a, &op->norm, d->step->out_row);
     a.ep = EP_LOGITS, a.out = d->ws.logits, a.ldout = d->ws.ldl, a.scale = op->scale, a.softcap = op->softcap;
     run(d, w, a);

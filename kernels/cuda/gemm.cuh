@@ -15,7 +15,7 @@
 
 #include "kernels/cuda/t16.cuh"
 
-enum gemm_ep {
+enum gemm_epilogue {
     EP_TMP,  /* to ws.tmp: another kernel finishes */
     EP_QKV,  /* bias, RoPE, queries and KV */
     EP_PROJ, /* added to ws.x */
@@ -31,14 +31,14 @@ struct gemm_part {
 struct gemm_args {
     const uint8_t *w;
     struct gemm_part part[3];
-    uint32_t n_part, n_rec;
+    uint32_t n_part, n_kblk;
     uint32_t tile_lo, tile_hi; /* tiles of this launch */
     uint32_t pair;             /* few: tiles this far apart within 2 * pair are finished together; 0 = alone */
-    uint32_t stage;            /* few: bytes of a stage */
-    uint32_t flight;           /* few: stages on their way at a time, one a set */
-    uint32_t stages, split;    /* wide: split = blocks over K, 1 or CHUNKS */
-    uint32_t row0, cap;
-    bool few;
+    uint32_t stage_bytes;      /* few: bytes of a stage */
+    uint32_t in_flight;        /* few: stages on their way at a time, one a set */
+    uint32_t stages, split_k;  /* wide: split = blocks over K, 1 or K_SLICES */
+    uint32_t row0, bucket;
+    bool gemv;
     /* activations: prepared rows, or f32 rows to be normed (few) */
     const __half *x;
     uint32_t k;
@@ -47,7 +47,7 @@ struct gemm_args {
     struct norm norm;
     const uint32_t *gather;
     /* what follows */
-    enum gemm_ep ep;
+    enum gemm_epilogue ep;
     const float *bias;
     float *out; /* TMP, PROJ, LOGITS */
     uint32_t ldout;
@@ -61,10 +61,10 @@ struct gemm_args {
     uint32_t ldq;
     kv_view kv;
     const step_dev *step;
-    const uint32_t *ask; /* few, one row: its block table, of which first keys are asked into L2, or NULL */
-    uint32_t ask_items;
-    float *part_sums;
-    uint32_t *ticket;
+    const uint32_t *prefetch; /* few, one row: its block table, of which first keys are asked into L2, or NULL */
+    uint32_t prefetch_items;
+    float *split_k_partials;
+    uint32_t *semaphore;
 };
 
 enum { WARPS = 8, CONSUMERS = WARPS * 32, BLOCK = CONSUMERS + 32 };
@@ -76,18 +76,18 @@ __device__ static inline uint32_t smem_of(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
-__device__ static inline void bar_init(uint64_t *b, int n)
+__device__ static inline void mbar_init(uint64_t *b, int n)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_of(b)), "r"(n));
 }
-__device__ static inline void bar_wait(uint64_t *b, uint32_t phase)
+__device__ static inline void mbar_wait(uint64_t *b, uint32_t phase)
 {
     asm volatile("{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra D; bra W; D: }" ::"r"(
                      smem_of(b)),
                  "r"(phase)
                  : "memory");
 }
-__device__ static inline void bar_arrive(uint64_t *b)
+__device__ static inline void mbar_arrive(uint64_t *b)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_of(b)) : "memory");
 }
@@ -101,17 +101,17 @@ enum { WARP_ARRIVALS = 32 };
 #else
 enum { WARP_ARRIVALS = 1 };
 #endif
-__device__ static inline void bar_release(uint64_t *b, uint32_t lane)
+__device__ static inline void mbar_release(uint64_t *b, uint32_t lane)
 {
     __syncwarp();
     if (lane < WARP_ARRIVALS)
-        bar_arrive(b);
+        mbar_arrive(b);
 }
-__device__ static inline void bar_expect(uint64_t *b, uint32_t n)
+__device__ static inline void mbar_expect_tx(uint64_t *b, uint32_t n)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_of(b)), "r"(n) : "memory");
 }
-__device__ static inline void bulk(void *dst, const void *src, uint32_t n, uint64_t *b, uint64_t policy)
+__device__ static inline void cp_async_bulk(void *dst, const void *src, uint32_t n, uint64_t *b, uint64_t policy)
 {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
@@ -143,7 +143,7 @@ template <int N = CONSUMERS> __device__ static inline void consumers_sync()
  * A prepared record by one warp: eight consecutive elements a lane, in the record's order. The four lanes of a
  * sub-block form its sum as finish.cu forms it: fours in order, then pairs of fours.
  */
-__device__ static inline void put_sums(__half *rec, uint32_t lane, uint4 v)
+__device__ static inline void xfrag_store_sums(__half *kblk, uint32_t lane, uint4 v)
 {
     float2 a = __half22float2(*(const __half2 *)&v.x), b = __half22float2(*(const __half2 *)&v.y); /* 0, 2; 1, 3 */
     float2 c = __half22float2(*(const __half2 *)&v.z), d = __half22float2(*(const __half2 *)&v.w);
@@ -153,17 +153,17 @@ __device__ static inline void put_sums(__half *rec, uint32_t lane, uint4 v)
     s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 2));
     if (!(lane & 3)) {
         __half hi = half_sat(s);
-        rec[PREP_SUM + (lane >> 2)] = hi;
-        rec[PREP_SUM + 8 + (lane >> 2)] = half_sat(__fsub_rn(s, __half2float(hi)));
+        kblk[XFRAG_SUM + (lane >> 2)] = hi;
+        kblk[XFRAG_SUM + 8 + (lane >> 2)] = half_sat(__fsub_rn(s, __half2float(hi)));
     }
 }
 __device__ static inline uint32_t eight_at(uint32_t lane)
 {
-    return (lane >> 3) * PREP_GROUP + (lane & 7) * 8;
+    return (lane >> 3) * XFRAG_GROUP + (lane & 7) * 8;
 }
 
 /* An RMS norm's factor can be multiplied with what the matrix makes of the row. */
-__host__ __device__ static inline bool norm_late(const struct norm &n)
+__host__ __device__ static inline bool norm_deferrable(const struct norm &n)
 {
     return n.kind == NORM_RMS && !n.b;
 }
@@ -179,7 +179,7 @@ __device__ static inline void load_eight(float v[8], const float *x, uint32_t k,
 }
 
 /* The block's sum over its eight consumer warps, in their order. */
-__device__ static inline float eight_warps(float s, float *shared, uint32_t warp, uint32_t lane)
+__device__ static inline float consumers_sum(float s, float *shared, uint32_t warp, uint32_t lane)
 {
 #pragma unroll
     for (int i = 16; i; i /= 2)
@@ -200,11 +200,11 @@ __device__ static inline float eight_warps(float s, float *shared, uint32_t warp
  * registers, the rest is read again. step: halves from record to record at dst; shared: 16 floats.
  */
 template <class X>
-__device__ static inline void norm_chunks(X row, uint32_t n, const struct norm &nm, uint32_t n_rec, __half *dst,
+__device__ static inline void norm_chunks(X row, uint32_t n, const struct norm &nm, uint32_t n_kblk, __half *dst,
                                           uint32_t step, float *shared, uint32_t warp, uint32_t lane)
 {
     enum { KEEP = 2 };
-    uint32_t r0 = t16_chunk(n_rec, warp), r1 = t16_chunk(n_rec, warp + 1);
+    uint32_t r0 = t16_slice(n_kblk, warp), r1 = t16_slice(n_kblk, warp + 1);
     float v[KEEP][8], wt[KEEP][8], far[8], mean = 0, s = 0;
 #pragma unroll
     for (int i = 0; i < KEEP; i++)
@@ -226,7 +226,7 @@ __device__ static inline void norm_chunks(X row, uint32_t n, const struct norm &
             for (int j = 0; j < 8; j++)
                 s = __fadd_rn(s, far[j]);
         }
-        mean = eight_warps(s, shared, warp, lane) / n;
+        mean = consumers_sum(s, shared, warp, lane) / n;
         s = 0;
     }
     auto square = [&](const float *f, uint32_t r) {
@@ -244,8 +244,8 @@ __device__ static inline void norm_chunks(X row, uint32_t n, const struct norm &
         load_eight(far, x, r * 256 + lane * 8, n);
         square(far, r);
     }
-    float scale = rsqrtf(__fadd_rn(eight_warps(s, shared + WARPS, warp, lane) / n, nm.eps));
-    auto put = [&](const float *f, const float *w, uint32_t r) {
+    float scale = rsqrtf(__fadd_rn(consumers_sum(s, shared + WARPS, warp, lane) / n, nm.eps));
+    auto store = [&](const float *f, const float *w, uint32_t r) {
         __half h[8];
 #pragma unroll
         for (int j = 0; j < 8; j++) {
@@ -255,16 +255,16 @@ __device__ static inline void norm_chunks(X row, uint32_t n, const struct norm &
         }
         __half o[8] = {h[0], h[2], h[1], h[3], h[4], h[6], h[5], h[7]};
         *(uint4 *)(dst + r * step + eight_at(lane)) = *(const uint4 *)o;
-        put_sums(dst + r * step, lane, *(const uint4 *)o);
+        xfrag_store_sums(dst + r * step, lane, *(const uint4 *)o);
     };
 #pragma unroll
     for (int i = 0; i < KEEP; i++)
         if (r0 + i < r1)
-            put(v[i], wt[i], r0 + i);
+            store(v[i], wt[i], r0 + i);
     for (uint32_t r = r0 + KEEP; r < r1; r++) {
         load_eight(far, x, r * 256 + lane * 8, n);
         load_eight(wt[0], nm.w, r * 256 + lane * 8, n);
-        put(far, wt[0], r);
+        store(far, wt[0], r);
     }
 }
 
@@ -290,12 +290,12 @@ __device__ static inline uint32_t tile_at(const gemm_args &a, uint32_t i)
  * What follows is done in items: a rotation's pair of rows for q|k|v, a row otherwise. Where an item lies and what it
  * needs besides sums is fetched apart from its end, so that few has it before its sums are there.
  */
-struct place {
+struct coord {
     uint32_t col, ta, tb, ra, rb, part, row, row2, head, k; /* head, k: of q|k|v, where row lies in its part */
     bool ok;
 };
 struct item {
-    float a, b, freq, old;
+    float a, b, freq, residual;
     uint32_t pos, slot; /* nothing is made of what was asked for before it is wanted: that would wait for it */
     float sn, cs;
     void *to, *to2; /* NULL: nowhere */
@@ -306,20 +306,21 @@ __device__ static inline uint32_t n_items(const gemm_args &a, uint32_t n)
     return n * (a.ep == EP_QKV ? 8 : 16);
 }
 
-/* Where item i lies: tiles and rows within the block's n tiles, the part and the row there. FEW: of column 0. */
-template <bool FEW, class T> __device__ static inline place place_of(const gemm_args &a, uint32_t i, uint32_t n, T tile)
+/* Where item i lies: tiles and rows within the block's n tiles, the part and the row there. GEMV: of column 0. */
+template <bool GEMV, class T>
+__device__ static inline coord coord_of(const gemm_args &a, uint32_t i, uint32_t n, T tile)
 {
-    place o;
-    o.ok = i < n_items(a, n) * (FEW ? 1 : a.cap);
+    coord o;
+    o.ok = i < n_items(a, n) * (GEMV ? 1 : a.bucket);
     if (!o.ok)
         return o;
-    uint32_t each = n_items(a, n), j = FEW ? i : i % each;
-    o.col = FEW ? 0 : i / each;
+    uint32_t each = n_items(a, n), j = GEMV ? i : i % each;
+    o.col = GEMV ? 0 : i / each;
     if (a.ep == EP_QKV) {
         bool neox = a.rope.kind == ROPE_NEOX;
         uint32_t half = a.rope.n_rot / 2;
         if (neox) { /* 16 pairs from two tiles; few has them side by side, wide half a head apart */
-            uint32_t d = FEW ? 1 : half / 16, u = j / 16;
+            uint32_t d = GEMV ? 1 : half / 16, u = j / 16;
             o.ta = u / d * 2 * d + u % d, o.tb = o.ta + d, o.ra = o.rb = j % 16;
         } else
             o.ta = o.tb = j / 8, o.ra = j % 8 * 2, o.rb = o.ra + 1;
@@ -340,20 +341,20 @@ template <bool FEW, class T> __device__ static inline place place_of(const gemm_
 }
 
 /* A rotation that this pair of rows takes part in. */
-__device__ static inline bool turns(const gemm_args &a, const place &p)
+__device__ static inline bool has_rope(const gemm_args &a, const coord &p)
 {
     return a.ep == EP_QKV && p.ok && p.part < 2 &&
            (a.rope.kind == ROPE_NEOX || (a.rope.kind == ROPE_NORM && p.k + 1 < a.rope.n_rot));
 }
 /* What no kernel of the step writes. */
-__device__ static inline item fetch_item(const gemm_args &a, const place &p)
+__device__ static inline item item_load(const gemm_args &a, const coord &p)
 {
     item m = {0, 0, 0, 0, 0, NO_SLOT, 0, 1, NULL, NULL};
     bool qkv = a.ep == EP_QKV && p.ok, proj = a.ep == EP_PROJ && p.ok;
     uint32_t row0 = a.part[p.ok ? p.part : 0].row0, row = a.row0 + p.col;
     if (a.bias && (qkv || proj))
         m.a = a.bias[row0 + p.row], m.b = a.bias[row0 + p.row2];
-    if (turns(a, p))
+    if (has_rope(a, p))
         m.freq = a.rope.inv_freq[a.rope.kind == ROPE_NEOX ? p.k : p.k / 2], m.pos = a.step->pos[row];
     if (qkv && p.part)
         m.slot = a.step->kv_slot[row];
@@ -362,15 +363,15 @@ __device__ static inline item fetch_item(const gemm_args &a, const place &p)
     return m;
 }
 /* What an earlier one left. */
-__device__ static inline void fetch_old(const gemm_args &a, const place &p, item &m)
+__device__ static inline void item_load_residual(const gemm_args &a, const coord &p, item &m)
 {
     if (a.ep == EP_PROJ && p.ok)
-        m.old = __ldcg((const float *)m.to);
+        m.residual = __ldcg((const float *)m.to);
 }
-__device__ static inline void turn_item(const gemm_args &a, const place &p, item &m)
+__device__ static inline void item_rope(const gemm_args &a, const coord &p, item &m)
 {
-    if (turns(a, p)) {
-        rope_turn((float)m.pos, m.freq, &m.sn, &m.cs);
+    if (has_rope(a, p)) {
+        rope_sincos((float)m.pos, m.freq, &m.sn, &m.cs);
         m.sn *= a.rope.scale, m.cs *= a.rope.scale;
     }
     if (a.ep != EP_QKV || !p.ok)
@@ -385,10 +386,10 @@ __device__ static inline void turn_item(const gemm_args &a, const place &p, item
 }
 
 /* The end of a row whose product is x. */
-__device__ static inline void finish_row(const gemm_args &a, const item &m, float x)
+__device__ static inline void epilogue_row(const gemm_args &a, const item &m, float x)
 {
     if (a.ep == EP_PROJ)
-        x = __fadd_rn(m.old, __fadd_rn(x, m.a));
+        x = __fadd_rn(m.residual, __fadd_rn(x, m.a));
     else if (a.ep == EP_LOGITS) {
         x *= a.scale;
         x = a.softcap != 0 ? act_softcap(x, a.softcap) : x;
@@ -396,14 +397,14 @@ __device__ static inline void finish_row(const gemm_args &a, const item &m, floa
     *(float *)m.to = x;
 }
 /* ... of a pair of rows of q|k|v, eight pairs by eight neighbouring lanes. */
-__device__ static inline void finish_pair(const gemm_args &a, const place &p, const item &m, float x, float y)
+__device__ static inline void epilogue_pair(const gemm_args &a, const coord &p, const item &m, float x, float y)
 {
     x = __fadd_rn(x, m.a), y = __fadd_rn(y, m.b);
-    if (turns(a, p)) {
+    if (has_rope(a, p)) {
         float xr = __fmaf_rn(x, m.cs, -__fmul_rn(y, m.sn));
         y = __fmaf_rn(x, m.sn, __fmul_rn(y, m.cs)), x = xr;
     }
-    if (p.part < 2 && a.rope.spread) {
+    if (p.part < 2 && a.rope.hadamard) {
         float s = __fadd_rn(x, y) * 0.25f, t = __fsub_rn(x, y) * 0.25f;
 #pragma unroll
         for (int k = 1; k < 8; k *= 2) {
@@ -417,23 +418,23 @@ __device__ static inline void finish_pair(const gemm_args &a, const place &p, co
     if (m.to)
         *(__half *)m.to = half_sat(x), *(__half *)m.to2 = half_sat(y);
 }
-template <class V> __device__ static inline void finish_item(const gemm_args &a, const place &p, V val, const item &m)
+template <class V> __device__ static inline void epilogue_item(const gemm_args &a, const coord &p, V val, const item &m)
 {
     if (!p.ok)
         return;
     float x = val(p.ta, p.ra, p.col);
     if (a.ep == EP_QKV)
-        finish_pair(a, p, m, x, val(p.tb, p.rb, p.col));
+        epilogue_pair(a, p, m, x, val(p.tb, p.rb, p.col));
     else
-        finish_row(a, m, x);
+        epilogue_row(a, m, x);
 }
 
 /* Hidden units of a block of wide, whole sub-blocks of 32, and their sums. */
 template <class T, class V>
-__device__ static inline void finish_glu(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads)
+__device__ static inline void epilogue_glu(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads)
 {
     uint32_t e = a.glu_rows, d_ff = a.part[0].n_out, each = WARPS * e;
-    for (uint32_t i = tid; i < each * a.cap; i += threads) {
+    for (uint32_t i = tid; i < each * a.bucket; i += threads) {
         uint32_t col = i / each, j = i % each, t = e == 8 ? j / 8 : j / 16, r = j & (e - 1), u = tile(t) * e + r;
         bool mine = u < (d_ff + 255) / 256 * 256 && tile(t) < a.tile_hi;
         float v = 0;
@@ -451,36 +452,36 @@ __device__ static inline void finish_glu(const gemm_args &a, T tile, V val, uint
         for (int w = 4; w < 32; w *= 2)
             s = __fadd_rn(s, __shfl_xor_sync(~0u, s, w));
         if (mine)
-            row[prep_at(u)] = h;
+            row[xfrag_at(u)] = h;
         if (mine && u % 32 == 0) {
             __half hi = half_sat(s);
-            row[prep_sum_at(u)] = hi;
-            row[prep_sum_at(u) + 8] = half_sat(__fsub_rn(s, __half2float(hi)));
+            row[xfrag_sum_at(u)] = hi;
+            row[xfrag_sum_at(u) + 8] = half_sat(__fsub_rn(s, __half2float(hi)));
         }
     }
 }
 
 template <class T, class V>
-__device__ static inline void finish_wide(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads)
+__device__ static inline void epilogue_skinny(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads)
 {
     enum { BATCH = 4 }; /* items whose operands are on their way together */
     if (a.ep == EP_GLU) {
-        finish_glu(a, tile, val, tid, threads);
+        epilogue_glu(a, tile, val, tid, threads);
         return;
     }
-    for (uint32_t i = tid; i < n_items(a, WARPS) * a.cap; i += BATCH * threads) {
+    for (uint32_t i = tid; i < n_items(a, WARPS) * a.bucket; i += BATCH * threads) {
         item m[BATCH];
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
-            place p = place_of<false>(a, i + j * threads, WARPS, tile);
-            m[j] = fetch_item(a, p);
-            fetch_old(a, p, m[j]);
+            coord p = coord_of<false>(a, i + j * threads, WARPS, tile);
+            m[j] = item_load(a, p);
+            item_load_residual(a, p, m[j]);
         }
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
-            place p = place_of<false>(a, i + j * threads, WARPS, tile);
-            turn_item(a, p, m[j]);
-            finish_item(a, p, val, m[j]);
+            coord p = coord_of<false>(a, i + j * threads, WARPS, tile);
+            item_rope(a, p, m[j]);
+            epilogue_item(a, p, val, m[j]);
         }
     }
 }

@@ -23,7 +23,7 @@
  * What follows the product, as far as it is a kernel of its own. Code is fetched as it is run, so that a kernel with
  * less in it is sooner at its end; but O and gate|up are one kernel, of which a layer fetches the most part once.
  */
-enum few_end { END_QKV, END_REST };
+enum gemv_ep { GEMV_QKV, GEMV_REST };
 
 enum {
     FLUSH = 2, /* tiles finished at once: a rotation's two may be a pair */
@@ -35,63 +35,64 @@ enum {
  * records in turns, of a block of one tile, or, where tiles are finished in pairs, a tile each. sums: two buffers of
  * [warp][TILES][M][16 rows][4 quarters]; squares: the norm's, a warp each, of which the first set's are read.
  */
-template <int M, int SETS, int END> struct few_shape {
+template <int M, int CGROUPS, int EP> struct gemv_shape {
     enum {
-        BY_TILE = SETS == 2 && END == END_QKV,
-        BY_REC = BY_TILE ? 1 : SETS, /* sets that share a tile */
-        MULTIPLIERS = SETS * CONSUMERS,
-        FINISHERS = 32,
-        THREADS = MULTIPLIERS + 32 + FINISHERS,
-        MET = MULTIPLIERS + FINISHERS, /* at a barrier */
-        TILES = BY_REC == 1 ? FLUSH : 1,
-        BUF = BY_REC * WARPS * TILES * M * 64,
+        BY_TILE = CGROUPS == 2 && EP == GEMV_QKV,
+        K_SPLIT = BY_TILE ? 1 : CGROUPS, /* sets that share a tile */
+        CONSUMER_THREADS = CGROUPS * CONSUMERS,
+        EPILOGUE_THREADS = 32,
+        THREADS = CONSUMER_THREADS + 32 + EPILOGUE_THREADS,
+        BAR_THREADS = CONSUMER_THREADS + EPILOGUE_THREADS, /* at a barrier */
+        TILES = K_SPLIT == 1 ? FLUSH : 1,
+        BUF = K_SPLIT * WARPS * TILES * M * 64,
         ZERO = 256,
         SQUARES = ZERO + 64,
-        SUMS = SQUARES + (BY_TILE + 1) * M * WARPS * 4,
-        X = SUMS + 2 * BUF * 4,
+        PARTIALS = SQUARES + (BY_TILE + 1) * M * WARPS * 4,
+        X = PARTIALS + 2 * BUF * 4,
     };
-    __host__ __device__ static uint32_t fixed(uint32_t n_rec)
+    __host__ __device__ static uint32_t fixed(uint32_t n_kblk)
     {
-        return (X + (BY_TILE + 1) * M * n_rec * IX_REC + 127) & ~127u;
+        return (X + (BY_TILE + 1) * M * n_kblk * IX_KBLK + 127) & ~127u;
     }
 };
 
-template <int TA, int TB> struct few_ring {
-    static constexpr uint32_t UA = t16_unit(TA), UB = t16_unit(TB), PA = t16_per(TA), PB = t16_per(TB);
+template <int TA, int TB> struct gemv_ring {
+    static constexpr uint32_t UA = t16_frag_bytes(TA), UB = t16_frag_bytes(TB), PA = t16_frags(TA), PB = t16_frags(TB);
     /* Bytes of a stage. */
-    static uint32_t stage(uint32_t n_rec)
+    static uint32_t stage_bytes(uint32_t n_kblk)
     {
-        return (UA > UB ? UA : UB) * (n_rec < CHUNKS ? n_rec : CHUNKS);
+        return (UA > UB ? UA : UB) * (n_kblk < K_SLICES ? n_kblk : K_SLICES);
     }
 };
 
 #if __CUDA_ARCH__ >= 900
 
-/* The producer's lane: the block's tiles, unit by unit as t16_unit_at() lays them out. */
+/* The producer's lane: the block's tiles, unit by unit as t16_frag_at() lays them out. */
 template <int TA, int TB>
-__device__ static inline void few_stream(const gemm_args &a, uint32_t n, uint64_t *full, uint64_t *empty, uint8_t *ring)
+__device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint64_t *full, uint64_t *empty,
+                                            uint8_t *ring)
 {
-    using R = few_ring<TA, TB>;
+    using R = gemv_ring<TA, TB>;
     uint64_t policy = evict_first();
-    uint32_t n_rec = a.n_rec, base = n_rec / CHUNKS, rem = n_rec % CHUNKS, s = 0, phase = 1, issued = 0, back = 0,
-             back_phase = 0;
+    uint32_t n_kblk = a.n_kblk, base = n_kblk / K_SLICES, rem = n_kblk % K_SLICES, s = 0, phase = 1, issued = 0,
+             back = 0, back_phase = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t tile = tile_at(a, i);
         const gemm_part &p = part_of(a, tile);
         bool second = TA != TB && p.second;
-        uint32_t unit = second ? R::UB : R::UA, per = second ? R::PB : R::PA, left = n_rec * per;
-        const uint8_t *src = a.w + p.off + (uint64_t)(tile - p.tile0) * n_rec * unit * per;
+        uint32_t frag = second ? R::UB : R::UA, per = second ? R::PB : R::PA, left = n_kblk * per;
+        const uint8_t *src = a.w + p.off + (uint64_t)(tile - p.tile0) * n_kblk * frag * per;
         for (uint32_t step = 0; left; step++) {
-            uint32_t u = step < base * per ? CHUNKS : rem;
-            bar_wait(empty + s, phase);
-            if (issued++ >= a.flight) { /* so many on their way at a time: the row's loads would queue behind more */
-                bar_wait(full + back, back_phase);
+            uint32_t u = step < base * per ? K_SLICES : rem;
+            mbar_wait(empty + s, phase);
+            if (issued++ >= a.in_flight) { /* so many on their way at a time: the row's loads would queue behind more */
+                mbar_wait(full + back, back_phase);
                 if (++back == a.stages)
                     back = 0, back_phase ^= 1;
             }
-            bar_expect(full + s, u * unit);
-            bulk(ring + s * a.stage, src, u * unit, full + s, policy);
-            src += u * unit, left -= u;
+            mbar_expect_tx(full + s, u * frag);
+            cp_async_bulk(ring + s * a.stage_bytes, src, u * frag, full + s, policy);
+            src += u * frag, left -= u;
             if (++s == a.stages)
                 s = 0, phase ^= 1;
         }
@@ -102,44 +103,45 @@ __device__ static inline void few_stream(const gemm_args &a, uint32_t n, uint64_
  * The keys that attention's blocks read first, asked into L2 by the producer's warp when the block's own weights are on
  * their way: from there to attention's first loads memory is idle, but not for much more than these.
  */
-__device__ static inline void few_ask(const gemm_args &a, uint32_t lane)
+__device__ static inline void prefetch_keys(const gemm_args &a, uint32_t lane)
 {
-    uint32_t pos = a.step->pos0[0], n_kv = a.kv.n_kv, n = min(a.ask_items, (pos / ATTEND_CHUNK + 1) * n_kv);
-    for (uint32_t i = lane * gridDim.x + blockIdx.x; i < n * ATTEND_FIRST; i += 32 * gridDim.x) {
-        uint32_t item = i / ATTEND_FIRST, chunk = item / n_kv, head = item - chunk * n_kv,
-                 page = chunk * (ATTEND_CHUNK / KV_PAGE) + i % ATTEND_FIRST;
+    uint32_t pos = a.step->pos0[0], n_kv = a.kv.n_kv, n = min(a.prefetch_items, (pos / ATTEND_CHUNK + 1) * n_kv);
+    for (uint32_t i = lane * gridDim.x + blockIdx.x; i < n * ATTEND_FIRST_PAGES; i += 32 * gridDim.x) {
+        uint32_t item = i / ATTEND_FIRST_PAGES, chunk = item / n_kv, head = item - chunk * n_kv,
+                 page = chunk * (ATTEND_CHUNK / KV_PAGE) + i % ATTEND_FIRST_PAGES;
         if (page * KV_PAGE <= pos)
-            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(kv_k(a.kv, a.ask[page] * KV_PAGE, head)),
-                         "r"((uint32_t)(KV_PAGE * a.kv.d_head * sizeof(__half)))
-                         : "memory");
+            asm volatile(
+                "cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(kv_k(a.kv, a.prefetch[page] * KV_PAGE, head)),
+                "r"((uint32_t)(KV_PAGE * a.kv.d_head * sizeof(__half)))
+                : "memory");
     }
 }
 
 /*
  * A warp's records of a row become integers one by one, in a loop that is not unrolled: code is fetched as it is run,
- * and a record more costs what its instructions do. AHEAD of them are on their way.
+ * and a record more costs what its instructions do. IN_FLIGHT of them are on their way.
  *
  * Of a prepared row of n: every EACH-th record from r0 to r1, src that of r0. What lies past its end is another row's,
  * of whatever the workspace served before: zeros here, as a record's factor follows its greatest element.
  */
 template <int EACH>
-__device__ static inline void few_take(const __half *src, uint32_t n, uint32_t r0, uint32_t r1, uint8_t *dst,
-                                       uint32_t lane)
+__device__ static inline void gemv_quantize(const __half *src, uint32_t n, uint32_t r0, uint32_t r1, uint8_t *dst,
+                                            uint32_t lane)
 {
-    enum { AHEAD = 4 };
-    uint4 h[AHEAD];
+    enum { IN_FLIGHT = 4 };
+    uint4 h[IN_FLIGHT];
 #pragma unroll
-    for (int i = 0; i < AHEAD; i++)
+    for (int i = 0; i < IN_FLIGHT; i++)
         if (r0 + i * EACH < r1)
-            h[i] = __ldcg((const uint4 *)(src + i * EACH * PREP_STEP));
+            h[i] = __ldcg((const uint4 *)(src + i * EACH * XFRAG_STRIDE));
 #pragma unroll 1
-    for (uint32_t r = r0; r < r1; r += EACH, src += EACH * PREP_STEP) {
+    for (uint32_t r = r0; r < r1; r += EACH, src += EACH * XFRAG_STRIDE) {
         uint4 w = h[0];
 #pragma unroll
-        for (int i = 0; i + 1 < AHEAD; i++)
+        for (int i = 0; i + 1 < IN_FLIGHT; i++)
             h[i] = h[i + 1];
-        if (r + AHEAD * EACH < r1)
-            h[AHEAD - 1] = __ldcg((const uint4 *)(src + AHEAD * EACH * PREP_STEP));
+        if (r + IN_FLIGHT * EACH < r1)
+            h[IN_FLIGHT - 1] = __ldcg((const uint4 *)(src + IN_FLIGHT * EACH * XFRAG_STRIDE));
         float2 p = __half22float2(*(const __half2 *)&w.x), q = __half22float2(*(const __half2 *)&w.y);
         float2 s = __half22float2(*(const __half2 *)&w.z), t = __half22float2(*(const __half2 *)&w.w);
         float v[8] = {p.x, q.x, p.y, q.y, s.x, t.x, s.y, t.y}; /* fours lie in the order 0, 2, 1, 3 */
@@ -148,7 +150,7 @@ __device__ static inline void few_take(const __half *src, uint32_t n, uint32_t r
 #pragma unroll
             for (int j = 0; j < 8; j++)
                 v[j] = k + j < n ? v[j] : 0.f;
-        int_record(dst + r * IX_REC, lane, v);
+        int_quantize(dst + r * IX_KBLK, lane, v);
     }
 }
 
@@ -162,20 +164,21 @@ struct eight {
             a = __ldcg((const float4 *)(row + k)), b = __ldcg((const float4 *)(row + k + 4));
     }
 };
-enum { NORM_AHEAD = 2 };
+enum { NORM_IN_FLIGHT = 2 };
 
 /*
  * Of norm(x) of a row of n, without the norm's factor, for which the warp's sum of squares goes to *square. f: the
- * norm's weights of the first NORM_AHEAD records.
+ * norm's weights of the first NORM_IN_FLIGHT records.
  */
-__device__ static inline void few_norm(const float *x, uint32_t n, const float *weights, eight f[NORM_AHEAD],
-                                       uint32_t r0, uint32_t r1, uint8_t *dst, float *square, uint32_t lane)
+__device__ static inline void gemv_norm_quantize(const float *x, uint32_t n, const float *weights,
+                                                 eight f[NORM_IN_FLIGHT], uint32_t r0, uint32_t r1, uint8_t *dst,
+                                                 float *square, uint32_t lane)
 {
-    eight e[NORM_AHEAD];
+    eight e[NORM_IN_FLIGHT];
     float s = 0;
     uint32_t k = r0 * 256 + lane * 8;
 #pragma unroll
-    for (int i = 0; i < NORM_AHEAD; i++)
+    for (int i = 0; i < NORM_IN_FLIGHT; i++)
         if (r0 + i < r1)
             e[i].take(x, n, k + 256 * i);
 #pragma unroll 1
@@ -183,12 +186,12 @@ __device__ static inline void few_norm(const float *x, uint32_t n, const float *
         float v[8] = {e[0].a.x, e[0].a.y, e[0].a.z, e[0].a.w, e[0].b.x, e[0].b.y, e[0].b.z, e[0].b.w},
               w[8] = {f[0].a.x, f[0].a.y, f[0].a.z, f[0].a.w, f[0].b.x, f[0].b.y, f[0].b.z, f[0].b.w};
         e[0] = e[1], f[0] = f[1];
-        if (r + NORM_AHEAD < r1)
-            e[1].take(x, n, k + 256 * NORM_AHEAD), f[1].take(weights, n, k + 256 * NORM_AHEAD);
+        if (r + NORM_IN_FLIGHT < r1)
+            e[1].take(x, n, k + 256 * NORM_IN_FLIGHT), f[1].take(weights, n, k + 256 * NORM_IN_FLIGHT);
 #pragma unroll
         for (int j = 0; j < 8; j++)
             s = __fmaf_rn(v[j], v[j], s), v[j] = __fmul_rn(v[j], w[j]);
-        int_record(dst + r * IX_REC, lane, v);
+        int_quantize(dst + r * IX_KBLK, lane, v);
     }
 #pragma unroll
     for (int i = 16; i; i /= 2)
@@ -200,11 +203,11 @@ __device__ static inline void few_norm(const float *x, uint32_t n, const float *
 
 /* Barriers of a block: sums are there, in buffer 0 and 1; they were read; the norm's squares are there. */
 enum { BAR_FULL = 1, BAR_READ = 3, BAR_SQUARES = 5 };
-template <int N> __device__ static inline void meet(int id)
+template <int N> __device__ static inline void named_bar_sync(int id)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(N) : "memory");
 }
-template <int N> __device__ static inline void tell(int id)
+template <int N> __device__ static inline void named_bar_arrive(int id)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(N) : "memory");
 }
@@ -212,29 +215,30 @@ template <int N> __device__ static inline void tell(int id)
 #if __CUDA_ARCH__ >= 900
 
 /* The warps that multiply. */
-template <int TA, int TB, int M, int SETS, int END>
-__device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8_t *sm, uint32_t warp, uint32_t lane)
+template <int TA, int TB, int M, int CGROUPS, int EP>
+__device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint8_t *sm, uint32_t warp, uint32_t lane)
 {
-    using S = few_shape<M, SETS, END>;
+    using S = gemv_shape<M, CGROUPS, EP>;
     uint64_t *full = (uint64_t *)sm, *empty = full + STAGES_MAX;
-    uint8_t *xs = sm + S::X, *ring = sm + S::fixed(a.n_rec);
-    uint32_t set = SETS == 1 ? 0 : warp / WARPS, chunk = warp - set * WARPS, n_rec = a.n_rec,
-             r0 = t16_chunk(n_rec, chunk), r1 = t16_chunk(n_rec, chunk + 1), steps = (n_rec + CHUNKS - 1) / CHUNKS,
-             end = r0 + steps, row_step = n_rec * IX_REC, stages = a.stages;
+    uint8_t *xs = sm + S::X, *ring = sm + S::fixed(a.n_kblk);
+    uint32_t cgroup = CGROUPS == 1 ? 0 : warp / WARPS, chunk = warp - cgroup * WARPS, n_kblk = a.n_kblk,
+             r0 = t16_slice(n_kblk, chunk), r1 = t16_slice(n_kblk, chunk + 1),
+             steps = (n_kblk + K_SLICES - 1) / K_SLICES, end = r0 + steps, row_step = n_kblk * IX_KBLK,
+             stages = a.stages;
     if (S::BY_TILE)
-        xs += set * M * row_step; /* a row for itself */
+        xs += cgroup * M * row_step; /* a row for itself */
     else
-        r0 += set;
-    const uint8_t *x = xs + r0 * IX_REC;
+        r0 += cgroup;
+    const uint8_t *x = xs + r0 * IX_KBLK;
     bool mine = lane >> 3 == (lane & 3); /* g >> 1 == t */
     const uint8_t *own = mine ? x + (lane >> 2 & 1) * IX_HI + 64 * (lane & 3) : sm + S::ZERO;
-    uint32_t own_step = mine ? row_step : 0, own_rec = mine ? S::BY_REC * IX_REC : 0, s = 0, phase = 0;
-    float *to = (float *)(sm + S::SUMS) + (S::BY_TILE ? chunk : warp) * S::TILES * M * 64 + lane;
+    uint32_t own_step = mine ? row_step : 0, own_kblk = mine ? S::K_SPLIT * IX_KBLK : 0, s = 0, phase = 0;
+    float *to = (float *)(sm + S::PARTIALS) + (S::BY_TILE ? chunk : warp) * S::TILES * M * 64 + lane;
     if (a.xf) {
-        eight w[NORM_AHEAD]; /* constants, on their way before the wait, as is where rows lie */
+        eight w[NORM_IN_FLIGHT]; /* constants, on their way before the wait, as is where rows lie */
         const float *row[M];
 #pragma unroll
-        for (int i = 0; i < NORM_AHEAD; i++)
+        for (int i = 0; i < NORM_IN_FLIGHT; i++)
             if (r0 + i < r1)
                 w[i].take(a.norm.w, a.k, (r0 + i) * 256 + lane * 8);
 #pragma unroll
@@ -243,17 +247,17 @@ __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8
         pdl_wait();
 #pragma unroll
         for (int m = 0; m < M; m++) {
-            eight f[NORM_AHEAD] = {w[0], w[1]};
-            few_norm(row[m], a.k, a.norm.w, f, r0, r1, xs + m * row_step,
-                     (float *)(sm + S::SQUARES) + (S::BY_TILE ? set * M + m : m) * WARPS + chunk, lane);
+            eight f[NORM_IN_FLIGHT] = {w[0], w[1]};
+            gemv_norm_quantize(row[m], a.k, a.norm.w, f, r0, r1, xs + m * row_step,
+                               (float *)(sm + S::SQUARES) + (S::BY_TILE ? cgroup * M + m : m) * WARPS + chunk, lane);
         }
-        tell<S::MET>(BAR_SQUARES);
+        named_bar_arrive<S::BAR_THREADS>(BAR_SQUARES);
     } else {
-        const __half *row = a.x + a.row0 * PREP_REC + r0 * PREP_STEP + eight_at(lane);
+        const __half *row = a.x + a.row0 * XFRAG_KBLK + r0 * XFRAG_STRIDE + eight_at(lane);
         pdl_wait();
 #pragma unroll 1
         for (uint32_t m = 0; m < M; m++)
-            few_take<S::BY_REC>(row + m * PREP_REC, a.k, r0, r1, xs + m * row_step, lane);
+            gemv_quantize<S::K_SPLIT>(row + m * XFRAG_KBLK, a.k, r0, r1, xs + m * row_step, lane);
     }
     __syncwarp();
     struct type_a {
@@ -263,41 +267,41 @@ __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8
         enum { value = TB };
     };
     /* Stages that are another set's. By record a stage is always the same set's, as their number is even; by tile the
-     * ring holds all of the block's (few_by_tile): a phase is never taken for the one before. */
+     * ring holds all of the block's (gemv_by_tile): a phase is never taken for the one before. */
     auto pass = [&](uint32_t n) {
         for (s += n; s >= stages; s -= stages)
             phase ^= 1;
     };
 #pragma unroll 1
-    for (uint32_t i = S::BY_TILE ? set : 0; i < n; i += S::BY_TILE + 1) {
+    for (uint32_t i = S::BY_TILE ? cgroup : 0; i < n; i += S::BY_TILE + 1) {
         float acc[M][2];
 #pragma unroll
         for (int m = 0; m < M; m++)
             acc[m][0] = acc[m][1] = 0;
         auto run = [&](auto type) {
             constexpr int T = decltype(type)::value;
-            constexpr uint32_t per = t16_per(T), unit = t16_unit(T);
+            constexpr uint32_t per = t16_frags(T), frag = t16_frag_bytes(T);
             ix_frag v = {x, own, row_step, own_step};
-            if (S::BY_TILE && set)
+            if (S::BY_TILE && cgroup)
                 pass(steps * per);
-            else if (SETS > 1)
-                pass(set * per);
+            else if (CGROUPS > 1)
+                pass(cgroup * per);
 #pragma unroll 1
-            for (uint32_t c = r0; c < end; c += S::BY_REC) {
+            for (uint32_t c = r0; c < end; c += S::K_SPLIT) {
 #pragma unroll 1
                 for (uint32_t q = 0; q < per; q++) {
-                    bar_wait(full + s, phase);
+                    mbar_wait(full + s, phase);
                     if (c < r1)
-                        int_mul<T, M>(ring + s * a.stage + chunk * unit, q, v, lane, acc);
-                    bar_release(empty + s, lane);
+                        int_mul<T, M>(ring + s * a.stage_bytes + chunk * frag, q, v, lane, acc);
+                    mbar_release(empty + s, lane);
                     if (++s == stages)
                         s = 0, phase ^= 1;
                 }
-                if (S::BY_REC > 1)
+                if (S::K_SPLIT > 1)
                     pass(per);
-                v.at += S::BY_REC * IX_REC, v.own += own_rec;
+                v.at += S::K_SPLIT * IX_KBLK, v.own += own_kblk;
             }
-            if (S::BY_TILE && !set)
+            if (S::BY_TILE && !cgroup)
                 pass(steps * per);
         };
         if (TA != TB && part_of(a, tile_at(a, i)).second)
@@ -306,18 +310,18 @@ __device__ static inline void few_multiply(const gemm_args &a, uint32_t n, uint8
             run(type_a());
         uint32_t buf = i / FLUSH & 1, at = buf * S::BUF + i % FLUSH * M * 64;
         if ((S::BY_TILE || i % FLUSH == 0) && i >= 2 * FLUSH)
-            meet<S::MET>(BAR_READ + buf);
+            named_bar_sync<S::BAR_THREADS>(BAR_READ + buf);
 #pragma unroll
         for (int m = 0; m < M; m++)
             to[at + m * 64] = acc[m][0], to[at + m * 64 + 32] = acc[m][1]; /* rows g and g + 8, quarter t */
         if (S::BY_TILE || i % FLUSH == FLUSH - 1 || i + 1 == n)
-            tell<S::MET>(BAR_FULL + buf);
+            named_bar_arrive<S::BAR_THREADS>(BAR_FULL + buf);
     }
 }
 
 /* Hidden units of n tiles, a row of 32 a lane: where tiles hold gate and up, a unit's are sixteen lanes apart. */
 template <int M, class T, class V>
-__device__ static inline void finish_units(const gemm_args &a, uint32_t n, T tile, V val, uint32_t lane)
+__device__ static inline void epilogue_glu_gemv(const gemm_args &a, uint32_t n, T tile, V val, uint32_t lane)
 {
     bool pairs = a.glu_rows == 8;
     uint32_t half = pairs ? lane >> 4 : 0, t = lane >> (pairs ? 3 : 4) & 1, r = lane & (a.glu_rows - 1),
@@ -329,7 +333,7 @@ __device__ static inline void finish_units(const gemm_args &a, uint32_t n, T til
         float v = in ? __fadd_rn(val(t, r + 8 * half, m), bias) : 0.f, up = __shfl_down_sync(~0u, v, 16);
         v = glu_act(a.glu, v) * (pairs ? up : 1.f);
         if (ok && !half)
-            a.ff.p[(uint64_t)(a.row0 + m) * a.ff.ld + prep_at(u)] = half_sat(v);
+            a.ff.p[(uint64_t)(a.row0 + m) * a.ff.ld + xfrag_at(u)] = half_sat(v);
     }
 }
 
@@ -338,42 +342,42 @@ __device__ static inline void finish_units(const gemm_args &a, uint32_t n, T til
  * the warps and that of the second, in order: where a block has one tile the lanes of either half of the warp add one
  * of them, where it has two each lane has a row to itself.
  */
-template <int M, int SETS, int END>
-__device__ static inline void few_finish(const gemm_args &a, uint32_t n, const uint8_t *sm, uint32_t lane)
+template <int M, int CGROUPS, int EP>
+__device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, const uint8_t *sm, uint32_t lane)
 {
-    using S = few_shape<M, SETS, END>;
-    __builtin_assume((a.ep == EP_QKV) == (END == END_QKV)); /* so that there is no code for the others */
-    __builtin_assume(END == END_QKV || !a.pair);
-    bool units = END == END_REST && a.ep == EP_GLU;
+    using S = gemv_shape<M, CGROUPS, EP>;
+    __builtin_assume((a.ep == EP_QKV) == (EP == GEMV_QKV)); /* so that there is no code for the others */
+    __builtin_assume(EP == GEMV_QKV || !a.pair);
+    bool units = EP == GEMV_REST && a.ep == EP_GLU;
     uint32_t first = 0, tiles = min(n, (uint32_t)FLUSH), half = lane >> 4; /* tiles at hand */
     auto tile = [&](uint32_t i) { return tile_at(a, first + i); };
-    place at = {};
+    coord at = {};
     item it[M];
-    auto ask = [&]() {
-        at = place_of<true>(a, END == END_QKV || tiles == 1 ? lane & 15 : lane, tiles, tile);
+    auto prefetch = [&]() {
+        at = coord_of<true>(a, EP == GEMV_QKV || tiles == 1 ? lane & 15 : lane, tiles, tile);
 #pragma unroll
         for (int m = 0; m < M; m++)
-            at.col = m, it[m] = fetch_item(a, at);
+            at.col = m, it[m] = item_load(a, at);
 #pragma unroll
         for (int m = 0; m < M; m++)
-            at.col = m, turn_item(a, at, it[m]);
+            at.col = m, item_rope(a, at, it[m]);
     };
-    auto ask_old = [&]() {
+    auto prefetch_residual = [&]() {
 #pragma unroll
         for (int m = 0; m < M; m++)
-            fetch_old(a, at, it[m]);
+            item_load_residual(a, at, it[m]);
     };
     if (!units) /* constants of the step */
-        ask();
+        prefetch();
     pdl_wait();
     if (!units)
-        ask_old();
+        prefetch_residual();
     float f[M];
 #pragma unroll
     for (int m = 0; m < M; m++)
         f[m] = 1;
     if (a.xf) {
-        meet<S::MET>(BAR_SQUARES);
+        named_bar_sync<S::BAR_THREADS>(BAR_SQUARES);
 #pragma unroll
         for (int m = 0; m < M; m++) {
             const float *squares = (const float *)(sm + S::SQUARES) + m * WARPS;
@@ -387,16 +391,17 @@ __device__ static inline void few_finish(const gemm_args &a, uint32_t n, const u
 #pragma unroll 1
     for (; first < n; first += FLUSH) {
         uint32_t buf = first / FLUSH & 1;
-        const float *sums = (const float *)(sm + S::SUMS) + buf * S::BUF;
+        const float *partials = (const float *)(sm + S::PARTIALS) + buf * S::BUF;
         if (first) {
             tiles = min(n - first, (uint32_t)FLUSH);
             if (!units)
-                ask(), ask_old();
+                prefetch(), prefetch_residual();
         }
         auto part = [&](uint32_t i, uint32_t r, uint32_t m,
                         uint32_t h) { /* half h of the warps */
-                                      constexpr int HALF = S::BY_REC * WARPS / 2;
-                                      const float *from = sums + (h * HALF * S::TILES + i) * M * 64 + m * 64 + 4 * r;
+                                      constexpr int HALF = S::K_SPLIT * WARPS / 2;
+                                      const float *from =
+                                          partials + (h * HALF * S::TILES + i) * M * 64 + m * 64 + 4 * r;
                                       float q = 0;
 #pragma unroll
                                       for (int w = 0; w < HALF; w++) {
@@ -408,38 +413,38 @@ __device__ static inline void few_finish(const gemm_args &a, uint32_t n, const u
         auto val = [&](uint32_t i, uint32_t r, uint32_t m) {
             return __fmul_rn(__fadd_rn(part(i, r, m, 0), part(i, r, m, 1)), f[m]);
         };
-        meet<S::MET>(BAR_FULL + buf);
+        named_bar_sync<S::BAR_THREADS>(BAR_FULL + buf);
         if (units)
-            finish_units<M>(a, tiles, tile, val, lane);
+            epilogue_glu_gemv<M>(a, tiles, tile, val, lane);
         else
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                if (END == END_QKV) {
+                if (EP == GEMV_QKV) {
                     float x = at.ok ? val(half ? at.tb : at.ta, half ? at.rb : at.ra, m) : 0.f,
                           y = __shfl_down_sync(~0u, x, 16);
                     if (at.ok && !half)
-                        finish_pair(a, at, it[m], x, y);
+                        epilogue_pair(a, at, it[m], x, y);
                 } else if (tiles == 1) {
                     float x = part(0, lane & 15, m, half);
                     x = __fmul_rn(__fadd_rn(x, __shfl_down_sync(~0u, x, 16)), f[m]);
                     if (at.ok && !half)
-                        finish_row(a, it[m], x);
+                        epilogue_row(a, it[m], x);
                 } else if (at.ok)
-                    finish_row(a, it[m], val(at.ta, at.ra, m));
+                    epilogue_row(a, it[m], val(at.ta, at.ra, m));
             }
         if (first + 2 * FLUSH < n)
-            tell<S::MET>(BAR_READ + buf);
+            named_bar_arrive<S::BAR_THREADS>(BAR_READ + buf);
     }
 }
 #endif
 
 /* M rows from row0 on; tiles as in gemm_args. For one row registers are kept to what lets the next kernels' blocks in
  * beside these: three of a block of one set, or as if two sets had 896 threads. */
-template <int TA, int TB, int M, int SETS, int END>
-__global__ void __launch_bounds__(SETS == 2 && M == 1 ? 896 : few_shape<M, SETS, END>::THREADS, SETS == 2 ? 1
-                                                                                                : M == 1  ? 3
-                                                                                                          : 2)
-    gemm_few(const __grid_constant__ gemm_args a)
+template <int TA, int TB, int M, int CGROUPS, int EP>
+__global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, CGROUPS, EP>::THREADS, CGROUPS == 2 ? 1
+                                                                                                      : M == 1     ? 3
+                                                                                                                   : 2)
+    gemv_int8(const __grid_constant__ gemm_args a)
 {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) uint8_t sm[];
@@ -447,29 +452,29 @@ __global__ void __launch_bounds__(SETS == 2 && M == 1 ? 896 : few_shape<M, SETS,
     uint32_t tid, tiles = a.tile_hi - a.tile_lo, n;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid)); /* volatile: else it is read again in every round of a loop */
     uint32_t warp = tid >> 5, lane = tid & 31;
-    pdl_go();
-    if (END == END_QKV && a.pair)
+    pdl_trigger();
+    if (EP == GEMV_QKV && a.pair)
         n = 2 * ((tiles / 2 - blockIdx.x + gridDim.x - 1) / gridDim.x);
     else
         n = (tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
     if (!tid) {
         for (uint32_t s = 0; s < a.stages; s++)
-            bar_init(full + s, 1), bar_init(empty + s, WARPS * WARP_ARRIVALS);
+            mbar_init(full + s, 1), mbar_init(empty + s, WARPS * WARP_ARRIVALS);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     if (tid < 16)
-        ((uint32_t *)(sm + few_shape<M, SETS, END>::ZERO))[tid] = 0;
+        ((uint32_t *)(sm + gemv_shape<M, CGROUPS, EP>::ZERO))[tid] = 0;
     __syncthreads();
-    if (warp < SETS * WARPS)
-        few_multiply<TA, TB, M, SETS, END>(a, n, sm, warp, lane);
-    else if (warp > SETS * WARPS)
-        few_finish<M, SETS, END>(a, n, sm, lane);
+    if (warp < CGROUPS * WARPS)
+        gemv_consumer<TA, TB, M, CGROUPS, EP>(a, n, sm, warp, lane);
+    else if (warp > CGROUPS * WARPS)
+        gemv_epilogue<M, CGROUPS, EP>(a, n, sm, lane);
     else {
         if (!lane)
-            few_stream<TA, TB>(a, n, full, empty, sm + few_shape<M, SETS, END>::fixed(a.n_rec));
+            gemv_producer<TA, TB>(a, n, full, empty, sm + gemv_shape<M, CGROUPS, EP>::fixed(a.n_kblk));
         __syncwarp(); /* or the other lanes' wait holds up lane 0 with them */
-        if (END == END_QKV && M == 1 && a.ask)
-            few_ask(a, lane);
+        if (EP == GEMV_QKV && M == 1 && a.prefetch)
+            prefetch_keys(a, lane);
         pdl_wait();
     }
 #endif
@@ -479,84 +484,85 @@ __global__ void __launch_bounds__(SETS == 2 && M == 1 ? 896 : few_shape<M, SETS,
  */
 
 /* Shared memory for a block: of two sets three quarters of a processor's, so that the next kernel's finds room. */
-template <int SETS> static uint32_t few_room(const struct device *d, int blocks)
+template <int CGROUPS> static uint32_t gemv_smem(const struct device *d, int blocks)
 {
-    return SETS == 1 ? smem_for(d, blocks) : smem_for(d, 1) - smem_for(d, 4);
+    return CGROUPS == 1 ? smem_for(d, blocks) : smem_for(d, 1) - smem_for(d, 4);
 }
 
 /* Whether M rows of activations fit beside two stages, of two sets one of a record each. */
-template <int TA, int TB, int M, int SETS, int END> static bool few_fits(const struct device *d, uint32_t n_rec)
+template <int TA, int TB, int M, int CGROUPS, int EP> static bool gemv_fits(const struct device *d, uint32_t n_kblk)
 {
-    using R = few_ring<TA, TB>;
-    uint32_t least = SETS == 1 ? 2 : SETS * (R::PA > R::PB ? R::PA : R::PB);
-    return few_shape<M, SETS, END>::fixed(n_rec) + least * R::stage(n_rec) <= few_room<SETS>(d, 1);
+    using R = gemv_ring<TA, TB>;
+    uint32_t least = CGROUPS == 1 ? 2 : CGROUPS * (R::PA > R::PB ? R::PA : R::PB);
+    return gemv_shape<M, CGROUPS, EP>::fixed(n_kblk) + least * R::stage_bytes(n_kblk) <= gemv_smem<CGROUPS>(d, 1);
 }
 
-template <int TA, int TB, int M, int SETS, int END> static void launch_few(struct device *d, gemm_args a)
+template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(struct device *d, gemm_args a)
 {
     static uint32_t done;
-    using R = few_ring<TA, TB>;
+    using R = gemv_ring<TA, TB>;
     constexpr uint32_t per = R::PA > R::PB ? R::PA : R::PB;
-    constexpr uint32_t even = SETS == 1 ? 1 : SETS * per; /* stages come in whole turns of the sets: see pass() */
-    uint32_t fixed = few_shape<M, SETS, END>::fixed(a.n_rec), units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1),
-             room = few_room<SETS>(d, 2), blocks = 2;
-    a.stage = R::stage(a.n_rec);
-    if (SETS == 1 && room < fixed + 2 * a.stage)
-        room = few_room<SETS>(d, 1), blocks = 1;
+    constexpr uint32_t even = CGROUPS == 1 ? 1 : CGROUPS * per; /* stages come in whole turns of the sets: see pass() */
+    uint32_t fixed = gemv_shape<M, CGROUPS, EP>::fixed(a.n_kblk), units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1),
+             room = gemv_smem<CGROUPS>(d, 2), blocks = 2;
+    a.stage_bytes = R::stage_bytes(a.n_kblk);
+    if (CGROUPS == 1 && room < fixed + 2 * a.stage_bytes)
+        room = gemv_smem<CGROUPS>(d, 1), blocks = 1;
     uint32_t grid = min_u(units, d->sms * blocks), tiles = (units + grid - 1) / grid * (a.pair ? 2 : 1),
-             need = (tiles * ((a.n_rec + CHUNKS - 1) / CHUNKS) * per + even - 1) / even * even;
+             need = (tiles * ((a.n_kblk + K_SLICES - 1) / K_SLICES) * per + even - 1) / even * even;
     bool many = grid > (uint32_t)d->sms;
-    a.stages = min_u((room - fixed) / a.stage / even * even, STAGES_MAX);
-    if (many || SETS > 1) /* no more than its tiles need: beside these blocks the next kernels' find room and start */
+    a.stages = min_u((room - fixed) / a.stage_bytes / even * even, STAGES_MAX);
+    if (many ||
+        CGROUPS > 1) /* no more than its tiles need: beside these blocks the next kernels' find room and start */
         a.stages = min_u(a.stages, need);
-    a.flight = SETS;
-    a.cap = M;
-    smem_once(d, gemm_few<TA, TB, M, SETS, END>, &done);
-    cuda_launch(d, gemm_few<TA, TB, M, SETS, END>, dim3(grid), few_shape<M, SETS, END>::THREADS,
-                fixed + a.stages * a.stage, LAUNCH_PDL, a);
+    a.in_flight = CGROUPS;
+    a.bucket = M;
+    smem_once(d, gemv_int8<TA, TB, M, CGROUPS, EP>, &done);
+    cuda_launch(d, gemv_int8<TA, TB, M, CGROUPS, EP>, dim3(grid), gemv_shape<M, CGROUPS, EP>::THREADS,
+                fixed + a.stages * a.stage_bytes, LAUNCH_PDL, a);
 }
 
 /* Whether a block's pair of tiles may have a set of warps each: a pair a processor at most, and room for all of it. */
-template <int TA, int TB> static bool few_by_tile(const struct device *d, const gemm_args &a)
+template <int TA, int TB> static bool gemv_by_tile(const struct device *d, const gemm_args &a)
 {
-    using R = few_ring<TA, TB>;
-    uint32_t stages = 2 * ((a.n_rec + CHUNKS - 1) / CHUNKS) * (R::PA > R::PB ? R::PA : R::PB);
+    using R = gemv_ring<TA, TB>;
+    uint32_t stages = 2 * ((a.n_kblk + K_SLICES - 1) / K_SLICES) * (R::PA > R::PB ? R::PA : R::PB);
     return a.pair && a.tile_hi - a.tile_lo <= 2 * (uint32_t)d->sms && stages <= STAGES_MAX &&
-           few_shape<1, 2, END_QKV>::fixed(a.n_rec) + stages * R::stage(a.n_rec) <= few_room<2>(d, 2);
+           gemv_shape<1, 2, GEMV_QKV>::fixed(a.n_kblk) + stages * R::stage_bytes(a.n_kblk) <= gemv_smem<2>(d, 2);
 }
 
 /*
- * All rows, by fours, twos and ones. SETS: of warps that share a tile, one or two, which is a matter of the matrix
+ * All rows, by fours, twos and ones. CGROUPS: of warps that share a tile, one or two, which is a matter of the matrix
  * alone, as a sum's order follows. A single row whose tiles are finished in pairs, a pair a processor at most, has a
  * set for either.
  */
-template <int TA, int TB, int SETS, int END> static void few_rows(struct device *d, gemm_args a)
+template <int TA, int TB, int CGROUPS, int EP> static void gemv_rows(struct device *d, gemm_args a)
 {
-    uint32_t rows = a.cap, m;
+    uint32_t rows = a.bucket, m;
     for (; rows; rows -= m, a.row0 += m)
-        if (rows >= 4 && few_fits<TA, TB, 4, SETS, END>(d, a.n_rec))
-            m = 4, launch_few<TA, TB, 4, SETS, END>(d, a);
-        else if (rows >= 2 && few_fits<TA, TB, 2, SETS, END>(d, a.n_rec))
-            m = 2, launch_few<TA, TB, 2, SETS, END>(d, a);
-        else if (END == END_QKV && few_by_tile<TA, TB>(d, a))
-            m = 1, launch_few<TA, TB, 1, 2, END_QKV>(d, a);
+        if (rows >= 4 && gemv_fits<TA, TB, 4, CGROUPS, EP>(d, a.n_kblk))
+            m = 4, launch_gemv<TA, TB, 4, CGROUPS, EP>(d, a);
+        else if (rows >= 2 && gemv_fits<TA, TB, 2, CGROUPS, EP>(d, a.n_kblk))
+            m = 2, launch_gemv<TA, TB, 2, CGROUPS, EP>(d, a);
+        else if (EP == GEMV_QKV && gemv_by_tile<TA, TB>(d, a))
+            m = 1, launch_gemv<TA, TB, 1, 2, GEMV_QKV>(d, a);
         else
-            m = 1, launch_few<TA, TB, 1, SETS, END>(d, a);
+            m = 1, launch_gemv<TA, TB, 1, CGROUPS, EP>(d, a);
 }
 
-template <int TA, int TB> static void run_few(struct device *d, const gemm_args &a)
+template <int TA, int TB> static void run_gemv(struct device *d, const gemm_args &a)
 {
     if (a.ep == EP_QKV) {
-        few_rows<TA, TB, 1, END_QKV>(d, a);
+        gemv_rows<TA, TB, 1, GEMV_QKV>(d, a);
         return;
     }
     if constexpr (TA == TB)
-        if (a.ep != EP_GLU && !a.xf && a.tile_hi - a.tile_lo <= (uint32_t)d->sms && a.n_rec > 2 * CHUNKS &&
-            few_fits<TA, TB, 1, 2, END_REST>(d, a.n_rec)) {
-            few_rows<TA, TB, 2, END_REST>(d, a);
+        if (a.ep != EP_GLU && !a.xf && a.tile_hi - a.tile_lo <= (uint32_t)d->sms && a.n_kblk > 2 * K_SLICES &&
+            gemv_fits<TA, TB, 1, 2, GEMV_REST>(d, a.n_kblk)) {
+            gemv_rows<TA, TB, 2, GEMV_REST>(d, a);
             return;
         }
-    few_rows<TA, TB, 1, END_REST>(d, a);
+    gemv_rows<TA, TB, 1, GEMV_REST>(d, a);
 }
 
 #endif

@@ -9,7 +9,7 @@
 __global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_t ldo, uint32_t row0, float scale,
                          float softcap)
 {
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     uint32_t o = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32, row = row0 + blockIdx.y;
     if (o >= w.n_out)
@@ -18,7 +18,7 @@ __global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_
     const __half *x = in.p + (uint64_t)row * in.ld;
     float s = 0;
     for (uint32_t k = lane; k < n_in; k += 32)
-        s = fmaf(dq_at(w.type, wr, k), __half2float(x[in.plain ? k : prep_at(k)]), s);
+        s = fmaf(dq_at(w.type, wr, k), __half2float(x[in.layout ? k : xfrag_at(k)]), s);
     for (int i = 16; i; i /= 2)
         s += __shfl_xor_sync(~0u, s, i);
     s *= scale;
@@ -30,45 +30,45 @@ __global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-static void product(struct device *d, const wdev *w, const act_buf &in, float *out, uint32_t ldo, uint32_t row0,
-                    uint32_t cap, float scale, float softcap)
+static void matmul(struct device *d, const wdev *w, const act_buf &in, float *out, uint32_t ldo, uint32_t row0,
+                   uint32_t bucket, float scale, float softcap)
 {
     for (uint32_t i = 0; i < w->n_part; i++)
-        cuda_launch(d, ref_gemm, dim3((w->part[i].n_out + 7) / 8, cap), 256, 0, LAUNCH_PDL, w->part[i], w->n_in, in,
+        cuda_launch(d, ref_gemm, dim3((w->part[i].n_out + 7) / 8, bucket), 256, 0, LAUNCH_PDL, w->part[i], w->n_in, in,
                     out, ldo, row0, scale, softcap);
 }
 
-static act_buf normed(struct device *d, const struct norm *n, uint32_t k, bool gather, uint32_t row0, uint32_t cap)
+static act_buf normed(struct device *d, const struct norm *n, uint32_t k, bool gather, uint32_t row0, uint32_t bucket)
 {
     act_buf xn = {d->ws.xn, d->ws.ldxn, 0};
-    norm_rows(d, n, k, &xn, gather, row0, cap);
+    norm_rows(d, n, k, &xn, gather, row0, bucket);
     return xn;
 }
 
-void ref_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t cap)
+void ref_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket)
 {
     const wdev *w = wdev_of(op->w);
-    product(d, w, normed(d, &op->norm, w->n_in, false, row0, cap), d->ws.tmp, d->ws.ldtmp, row0, cap, 1, 0);
-    tail_qkv(d, op, row0, cap);
+    matmul(d, w, normed(d, &op->norm, w->n_in, false, row0, bucket), d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0);
+    qkv_epilogue_run(d, op, row0, bucket);
 }
 
-void ref_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t cap)
+void ref_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t bucket)
 {
     const wdev *w = wdev_of(op->w);
-    product(d, w, op->in == ACT_ATT ? d->ws.att : d->ws.ff, d->ws.tmp, d->ws.ldtmp, row0, cap, 1, 0);
-    tail_proj(d, op, w->n_out, row0, cap);
+    matmul(d, w, op->in == ACT_ATT ? d->ws.att : d->ws.ff, d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0);
+    proj_epilogue_run(d, op, w->n_out, row0, bucket);
 }
 
-void ref_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t cap)
+void ref_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t bucket)
 {
     const wdev *w = wdev_of(op->w);
-    product(d, w, normed(d, &op->norm, w->n_in, false, row0, cap), d->ws.tmp, d->ws.ldtmp, row0, cap, 1, 0);
-    tail_glu(d, op, op->glu == GLU_GELU ? w->n_out : w->n_out / 2, row0, cap);
+    matmul(d, w, normed(d, &op->norm, w->n_in, false, row0, bucket), d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0);
+    glu_epilogue_run(d, op, op->glu == GLU_GELU ? w->n_out : w->n_out / 2, row0, bucket);
 }
 
-void ref_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t cap)
+void ref_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t bucket)
 {
     const wdev *w = wdev_of(op->w);
-    product(d, w, normed(d, &op->norm, w->n_in, true, row0, cap), d->ws.logits, d->ws.ldl, row0, cap, op->scale,
-            op->softcap);
+    matmul(d, w, normed(d, &op->norm, w->n_in, true, row0, bucket), d->ws.logits, d->ws.ldl, row0, bucket, op->scale,
+           op->softcap);
 }

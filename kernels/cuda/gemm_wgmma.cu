@@ -25,19 +25,19 @@ __device__ static inline void load_four(const float *from, uint32_t k, uint32_t 
  * RMS norm of a row by a cluster of blocks, each a quarter of it, after the row's last product is added: one block
  * would wait for a row's pieces four times as long. `two`: a second form, where it has a place.
  */
-enum { QUARTERS = 4, NORM_THREADS = 256, KEEP = 2 };
-__global__ void __cluster_dims__(QUARTERS) __launch_bounds__(NORM_THREADS)
-    norm_quarters(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, sums add,
-                  const float *bias, act_buf out, act_buf two)
+enum { CLUSTER = 4, NORM_THREADS = 256, KEEP = 2 };
+__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
+    norm_cluster(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
+                 const float *bias, act_buf out, act_buf two)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    __shared__ float warps[NORM_THREADS / 32], quarters[QUARTERS];
-    constexpr uint32_t STEP = QUARTERS * NORM_THREADS * 4;
-    uint32_t row = blockIdx.x / QUARTERS, quarter = blockIdx.x % QUARTERS,
-             k0 = (quarter * NORM_THREADS + threadIdx.x) * 4, end = (n + 255) / 256 * 256;
+    __shared__ float warps[NORM_THREADS / 32], rank_sums[CLUSTER];
+    constexpr uint32_t STEP = CLUSTER * NORM_THREADS * 4;
+    uint32_t row = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER, k0 = (rank * NORM_THREADS + threadIdx.x) * 4,
+             end = (n + 255) / 256 * 256;
     float v[KEEP][4], w[KEEP][4], s = 0;
     asm volatile("barrier.cluster.arrive.relaxed.aligned;"); /* the others' memory is there once they have started */
-    pdl_go();
+    pdl_trigger();
 #pragma unroll
     for (uint32_t i = 0; i < KEEP; i++)
         load_four(nm.w, k0 + i * STEP, n, w[i]);
@@ -73,43 +73,43 @@ __global__ void __cluster_dims__(QUARTERS) __launch_bounds__(NORM_THREADS)
         warps[threadIdx.x / 32] = s;
     __syncthreads();
     asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-    if (threadIdx.x < QUARTERS) {
+    if (threadIdx.x < CLUSTER) {
         s = 0;
         for (uint32_t i = 0; i < NORM_THREADS / 32; i++)
             s += warps[i];
         asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.f32 [a], %2; }" ::"r"(
-                         smem_of(&quarters[quarter])),
+                         smem_of(&rank_sums[rank])),
                      "r"(threadIdx.x), "f"(s)
                      : "memory");
     }
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
     s = 0;
-    for (int i = 0; i < QUARTERS; i++)
-        s += quarters[i];
+    for (int i = 0; i < CLUSTER; i++)
+        s += rank_sums[i];
     float scale = rsqrtf(s / n + nm.eps);
-    auto put = [&](const act_buf &o, uint32_t k, const float *f, const float *g) {
+    auto store = [&](const act_buf &o, uint32_t k, const float *f, const float *g) {
         float y[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
             y[i] = k + i < n ? f[i] * scale * g[i] + (nm.b ? nm.b[k + i] : 0.f) : 0.f;
         const __half h[4] = {half_sat(y[0]), half_sat(y[2]), half_sat(y[1]), half_sat(y[3])};
-        __half *at = o.p + wg_at(o.plain - FORM_WG, o.ld, row, k);
+        __half *at = o.p + wg_at(o.layout - LAYOUT_WG, o.ld, row, k);
         *(uint32_t *)at = *(const uint32_t *)h;
         *(uint32_t *)(at + o.ld * 8) = *(const uint32_t *)(h + 2);
     };
 #pragma unroll
     for (uint32_t i = 0; i < KEEP; i++)
         if (k0 + i * STEP < end) {
-            put(out, k0 + i * STEP, v[i], w[i]);
+            store(out, k0 + i * STEP, v[i], w[i]);
             if (two.p)
-                put(two, k0 + i * STEP, v[i], w[i]);
+                store(two, k0 + i * STEP, v[i], w[i]);
         }
     for (uint32_t k = k0 + KEEP * STEP; k < end; k += STEP) {
         float far[4], g[4];
         load_four(r, k, n, far), load_four(nm.w, k, n, g);
-        put(out, k, far, g);
+        store(out, k, far, g);
         if (two.p)
-            put(two, k, far, g);
+            store(two, k, far, g);
     }
 #endif
 }
@@ -179,7 +179,7 @@ static wg_kernel *kernel_of(struct device *d, const wdev *w, uint32_t cols)
     }
 }
 
-bool wg_takes(const struct device *d, const void *model)
+bool wg_supports(const struct device *d, const void *model)
 {
     bool all = d->cc == 90 && d->variant != VARIANT_REFERENCE, any = false;
     for (const struct wdev *w = d->weights; w && all; w = w->next)
@@ -189,7 +189,7 @@ bool wg_takes(const struct device *d, const void *model)
 }
 
 /* Groups and blocks' shares follow a matrix and the columns: at most so many pieces of at most so many rows. */
-uint64_t wg_sums_bytes(const struct device *d, const struct workspace_dims *dims)
+uint64_t wg_partials_bytes(const struct device *d, const struct workspace_dims *dims)
 {
     uint64_t n = dims->d_q + 2ull * dims->d_kv, most = 256ull * 96;
     n = n > dims->d_model ? n : dims->d_model;
@@ -200,16 +200,16 @@ uint64_t wg_sums_bytes(const struct device *d, const struct workspace_dims *dims
 uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims)
 {
     uint32_t k = dims->d_q > dims->d_ff ? dims->d_q : dims->d_ff;
-    return wg_sums_bytes(d, dims) ? (uint64_t)pad256(k > dims->d_model ? k : dims->d_model) * WG_ROWS * 2 : 0;
+    return wg_partials_bytes(d, dims) ? (uint64_t)pad256(k > dims->d_model ? k : dims->d_model) * WG_ROWS * 2 : 0;
 }
 
 /* Launches w times d->ws.wg_x; ends: the kernel ends what it begins. Says where the products are otherwise. */
-static sums product(struct device *d, const wdev *w, wg_args &a, uint32_t cap, bool ends)
+static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t bucket, bool ends)
 {
-    const struct shape *f = shape_for(cap);
-    uint32_t tiles = f->groups * 4, unit = 0;
-    sums s = {};
-    a.w = w->packed, a.n_rec = w->n_rec, a.n_part = w->interleaved ? 1 : w->n_part;
+    const struct shape *f = shape_for(bucket);
+    uint32_t tiles = f->groups * 4, frag = 0;
+    partials s = {};
+    a.w = w->packed, a.n_kblk = w->n_kblk, a.n_part = w->interleaved ? 1 : w->n_part;
     for (int o = 0; o < 2; o++)
         if (!a.x[o])
             a.x[o] = d->ws.wg_x[o];
@@ -218,19 +218,19 @@ static sums product(struct device *d, const wdev *w, wg_args &a, uint32_t cap, b
         a.part[i] = {a.n_group, p.n_tile, p.type != w->part[0].type, p.off};
         s.part[i] = {a.n_group, p.row0};
         a.n_group += (p.n_tile + tiles - 1) / tiles;
-        unit = t16_unit(p.type) > unit ? t16_unit(p.type) : unit;
+        frag = t16_frag_bytes(p.type) > frag ? t16_frag_bytes(p.type) : frag;
     }
-    uint32_t slots = d->sms * f->blocks, units = a.n_group * a.n_rec;
+    uint32_t slots = d->sms * f->blocks, units = a.n_group * a.n_kblk;
     uint32_t rounds = (a.n_group + slots - 1) / slots;
     /* blocks that end what they begin have whole groups, unless a quarter of the places were empty */
     bool whole = ends && 4 * a.n_group >= 3 * slots * rounds;
-    a.per = whole ? rounds * a.n_rec : (units + slots - 1) / slots;
-    a.segs = (a.per + a.n_rec - 2) / a.n_rec + 1;
-    a.sums = d->ws.wg_sums, a.flag = ends ? d->ws.ticket : NULL;
+    a.per = whole ? rounds * a.n_kblk : (units + slots - 1) / slots;
+    a.segs = (a.per + a.n_kblk - 2) / a.n_kblk + 1;
+    a.partials = d->ws.wg_partials, a.flag = ends ? d->ws.semaphore : NULL;
     /* two rings: stages of weights first, up to what hides the memory's latency, then activations */
-    uint32_t room = ((uint32_t)d->smem_max + 1024) / f->blocks - 1024 - WG_FIXED, wst = tiles * unit,
+    uint32_t room = ((uint32_t)d->smem_max + 1024) / f->blocks - 1024 - WG_FIXED, wst = tiles * frag,
              xst = f->cols * 256;
-    uint32_t hides = (3 * t16_unit(DT_Q4_K) + unit - 1) / unit;
+    uint32_t hides = (3 * t16_frag_bytes(DT_Q4_K) + frag - 1) / frag;
     a.xstages = 2;
     a.wstages = min_u((room - a.xstages * xst) / wst, hides);
     a.xstages = min_u((room - a.wstages * wst) / xst, WG_STAGES);
@@ -238,39 +238,39 @@ static sums product(struct device *d, const wdev *w, wg_args &a, uint32_t cap, b
     wg_kernel *k = kernel_of(d, w, f->cols);
     cuda_launch(d, k, dim3((units + a.per - 1) / a.per), f->groups * 128 + 128,
                 WG_FIXED + a.wstages * wst + a.xstages * xst, LAUNCH_PDL, a);
-    s.p = a.sums, s.cols = f->cols, s.rows = f->groups * 64, s.n_rec = a.n_rec, s.per = a.per, s.segs = a.segs;
+    s.p = a.partials, s.cols = f->cols, s.rows = f->groups * 64, s.n_kblk = a.n_kblk, s.per = a.per, s.segs = a.segs;
     s.n_part = a.n_part, s.glu = w->interleaved ? w->part[1].row0 : 0;
     return s;
 }
 
 /* The forms that w's types want. */
-static int forms_of(struct device *d, const wdev *w, uint32_t cap, act_buf out[2])
+static int forms_of(struct device *d, const wdev *w, uint32_t bucket, act_buf out[2])
 {
-    uint32_t cols = shape_for(cap)->cols;
+    uint32_t cols = shape_for(bucket)->cols;
     int n = 0;
     for (uint32_t o = 0; o < 2; o++) {
         bool want = false;
         for (uint32_t i = 0; i < w->n_part; i++)
             want = want || wg_order(w->part[i].type) == (int)o;
         if (want)
-            out[n++] = {d->ws.wg_x[o], cols, FORM_WG + o};
+            out[n++] = {d->ws.wg_x[o], cols, LAYOUT_WG + o};
     }
     return n;
 }
 
-static void normed(struct device *d, const wdev *w, const struct norm *n, bool gather, uint32_t cap)
+static void normed(struct device *d, const wdev *w, const struct norm *n, bool gather, uint32_t bucket)
 {
     act_buf out[2];
-    int two = forms_of(d, w, cap, out) == 2;
+    int two = forms_of(d, w, bucket, out) == 2;
     if (d->gate_up.p) /* its pieces lie where this product's will */
         wg_flush(d);
     if (n->kind == NORM_RMS) {
         const act_buf none = {};
-        cuda_launch(d, norm_quarters, dim3(cap * QUARTERS), NORM_THREADS, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, w->n_in,
+        cuda_launch(d, norm_cluster, dim3(bucket * CLUSTER), NORM_THREADS, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, w->n_in,
                     *n, gather ? d->step->out_row : (const uint32_t *)NULL, d->add, d->add_bias, out[0],
                     two ? out[1] : none);
     } else
-        norm_sums(d, n, w->n_in, &d->add, d->add_bias, &out[0], two ? &out[1] : NULL, gather, 0, cap);
+        reduce_norm_rows(d, n, w->n_in, &d->add, d->add_bias, &out[0], two ? &out[1] : NULL, gather, 0, bucket);
     d->add.p = NULL;
 }
 
@@ -282,9 +282,9 @@ static uint32_t d_ff_of(const struct op_ffn_up *op)
 void wg_flush(struct device *d)
 {
     if (d->add.p)
-        sums_to_x(d, &d->add, d->add_bias, d->add_n, d->cap);
+        reduce_to_x(d, &d->add, d->add_bias, d->add_n, d->bucket);
     if (d->gate_up.p)
-        sums_glu(d, &d->ffn_up, &d->gate_up, d_ff_of(&d->ffn_up), &d->ws.ff, d->cap);
+        glu_reduce_run(d, &d->ffn_up, &d->gate_up, d_ff_of(&d->ffn_up), &d->ws.ff, d->bucket);
     d->add.p = d->gate_up.p = NULL;
 }
 
@@ -292,9 +292,9 @@ void wg_qkv(struct device *d, const struct op_qkv *op)
 {
     const wdev *w = wdev_of(op->w);
     wg_args a = {};
-    normed(d, w, &op->norm, false, d->cap);
-    sums s = product(d, w, a, d->cap, false);
-    sums_qkv(d, op, &s, d->cap);
+    normed(d, w, &op->norm, false, d->bucket);
+    partials s = matmul(d, w, a, d->bucket, false);
+    qkv_reduce_run(d, op, &s, d->bucket);
 }
 
 void wg_proj(struct device *d, const struct op_proj *op)
@@ -302,21 +302,21 @@ void wg_proj(struct device *d, const struct op_proj *op)
     const wdev *w = wdev_of(op->w);
     act_buf out[2];
     wg_args a = {};
-    forms_of(d, w, d->cap, out);
+    forms_of(d, w, d->bucket, out);
     if (op->in == ACT_FF && d->gate_up.p) {
-        sums_glu(d, &d->ffn_up, &d->gate_up, w->n_in, &out[0], d->cap);
+        glu_reduce_run(d, &d->ffn_up, &d->gate_up, w->n_in, &out[0], d->bucket);
         d->gate_up.p = NULL;
-    } else if (op->in == ACT_ATT || !d->ff_there)
+    } else if (op->in == ACT_ATT || !d->ff_ready)
         act_to_wg(d, op->in == ACT_ATT ? &d->ws.att : &d->ws.ff, w->n_in, &out[0]);
-    bool ff = op->in == ACT_FF && d->ff_there;
-    d->ff_there = false;
+    bool ff = op->in == ACT_FF && d->ff_ready;
+    d->ff_ready = false;
     wg_flush(d);
     if (ff)
         a.x[0] = a.x[1] = d->ws.wg_ff;
-    sums s = product(d, w, a, d->cap, false);
+    partials s = matmul(d, w, a, d->bucket, false);
     if (op->post_norm) {
-        sums_to_tmp(d, &s, w->n_out, d->cap);
-        tail_proj(d, op, w->n_out, 0, d->cap);
+        reduce_to_tmp(d, &s, w->n_out, d->bucket);
+        proj_epilogue_run(d, op, w->n_out, 0, d->bucket);
         return;
     }
     d->add = s, d->add_bias = op->bias, d->add_n = w->n_out;
@@ -327,17 +327,17 @@ void wg_ffn_up(struct device *d, const struct op_ffn_up *op, const struct op_pro
 {
     const wdev *w = wdev_of(op->w);
     wg_args a = {};
-    normed(d, w, &op->norm, false, d->cap);
+    normed(d, w, &op->norm, false, d->bucket);
     if (next && next->in == ACT_FF && w->interleaved) {
         const wdev *down = wdev_of(next->w);
-        uint32_t cols = shape_for(d->cap)->cols, o = wg_order(down->part[0].type);
-        a.ff = {d->ws.wg_ff, cols, FORM_WG + o};
+        uint32_t cols = shape_for(d->bucket)->cols, o = wg_order(down->part[0].type);
+        a.ff = {d->ws.wg_ff, cols, LAYOUT_WG + o};
         a.n_out = w->n_out / 2, a.bias = op->bias, a.glu = op->glu;
-        product(d, w, a, d->cap, true);
-        d->ff_there = true;
+        matmul(d, w, a, d->bucket, true);
+        d->ff_ready = true;
         return;
     }
-    d->gate_up = product(d, w, a, d->cap, false);
+    d->gate_up = matmul(d, w, a, d->bucket, false);
     d->ffn_up = *op;
 }
 
@@ -346,11 +346,11 @@ bool wg_head(struct device *d, const struct op_head *op)
     const wdev *w = wdev_of(op->w);
     wg_args a = {};
     wg_flush(d);
-    if (d->out_cap < WG_ROWS_MIN || !w->packed || !kernel_of(NULL, w, 32))
+    if (d->out_bucket < WG_ROWS_MIN || !w->packed || !kernel_of(NULL, w, 32))
         return false;
-    normed(d, w, &op->norm, true, d->out_cap);
-    a.out = d->ws.logits, a.ldout = d->ws.ldl, a.n_out = w->n_out, a.cap = d->out_cap;
+    normed(d, w, &op->norm, true, d->out_bucket);
+    a.out = d->ws.logits, a.ldout = d->ws.ldl, a.n_out = w->n_out, a.bucket = d->out_bucket;
     a.scale = op->scale, a.softcap = op->softcap;
-    product(d, w, a, d->out_cap, true);
+    matmul(d, w, a, d->out_bucket, true);
     return true;
 }

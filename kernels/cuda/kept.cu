@@ -19,60 +19,60 @@ static uint64_t reserve(uint64_t total)
 
 static uint64_t copy_bytes(const wdev *w)
 {
-    return (uint64_t)w->n_out * kept_ld(w) * sizeof(__half);
+    return (uint64_t)w->n_out * wcache_ld(w) * sizeof(__half);
 }
 
-__half *kept_new(struct device *d, struct wdev *w)
+__half *wcache_alloc(struct device *d, struct wdev *w)
 {
     uint64_t want = copy_bytes(w);
-    if (!d->kept_asked) {
+    if (!d->wcache_budget_known) {
         size_t avail = 0, total = 0;
         cuda_ok(d, cudaMemGetInfo(&avail, &total));
-        d->kept_room = avail > reserve(total) ? avail - reserve(total) : 0;
-        d->kept_asked = true;
+        d->wcache_budget = avail > reserve(total) ? avail - reserve(total) : 0;
+        d->wcache_budget_known = true;
     }
-    if (d->err.code || d->kept_room < want)
+    if (d->err.code || d->wcache_budget < want)
         return NULL;
     d->hot_allocs++;
     void *p = NULL;
     cudaError_t rc = cudaMalloc(&p, want);
     if (rc == cudaErrorMemoryAllocation) { /* another process was faster: not tried again until memory comes free */
         cudaGetLastError();
-        d->kept_room = 0;
+        d->wcache_budget = 0;
         return NULL;
     }
     if (!cuda_ok(d, rc))
         return NULL;
-    w->kept = (__half *)p;
-    d->kept_room -= want;
-    d->kept_bytes += want;
-    return w->kept;
+    w->cached = (__half *)p;
+    d->wcache_budget -= want;
+    d->wcache_bytes += want;
+    return w->cached;
 }
 
-void kept_free(struct device *d, struct wdev *w)
+void wcache_free(struct device *d, struct wdev *w)
 {
-    if (!w->kept)
+    if (!w->cached)
         return;
-    d->kept_bytes -= copy_bytes(w);
-    cuda_free(d, w->kept);
-    w->kept = NULL;
+    d->wcache_bytes -= copy_bytes(w);
+    cuda_free(d, w->cached);
+    w->cached = NULL;
 }
 
-bool kept_drop(struct device *d)
+bool wcache_evict(struct device *d)
 {
-    if (!d->kept_bytes)
+    if (!d->wcache_bytes)
         return false;
     cuda_wait(d); /* steps under way read them */
     for (struct wdev *w = d->weights; w; w = w->next)
-        kept_free(d, w);
+        wcache_free(d, w);
     return true;
 }
 
-bool kept_all(const struct device *d, const void *model)
+bool wcache_has_all(const struct device *d, const void *model)
 {
     bool all = true, any = false;
     for (const struct wdev *w = d->weights; w && all; w = w->next)
         if (w->model == model && w->role != WEIGHT_EMBED && w->role != WEIGHT_HEAD)
-            all = w->kept, any = true;
+            all = w->cached, any = true;
     return any && all;
 }

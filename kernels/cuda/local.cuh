@@ -17,13 +17,13 @@ void weight_free(struct device *d, struct weight *w);
 bool kv_page_ok(struct device *d, const struct kv_pool *p, uint32_t page);
 
 /* move.cu: KV pages to and from the host. */
-void move_init(struct device *d);
-void move_fini(struct device *d);
-void move_drain(struct device *d); /* waits for every move */
+void kv_transfer_init(struct device *d);
+void kv_transfer_fini(struct device *d);
+void kv_transfer_drain(struct device *d); /* waits for every move */
 uint64_t kv_save(struct device *d, struct kv_pool *p, const uint32_t *pages, void *const *host, uint32_t n);
 uint64_t kv_load(struct device *d, struct kv_pool *p, const uint32_t *pages, const void *const *host, uint32_t n);
-int kv_moved(struct device *d, uint64_t ticket, struct hearth_err *e);
-int kv_move_wait(struct device *d, uint64_t ticket, struct hearth_err *e);
+int kv_transfer_done(struct device *d, uint64_t ticket, struct hearth_err *e);
+int kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth_err *e);
 int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e);
 void host_free(struct device *d, void *p);
 
@@ -31,7 +31,7 @@ void host_free(struct device *d, void *p);
 void step_init(struct device *d);
 void step_fini(struct device *d);
 int step_reserve(struct device *d, struct hearth_err *e); /* after the workspace changed */
-void step_forget(struct device *d);                       /* drops captured graphs; waits for what uses them */
+void step_drop_graphs(struct device *d);                  /* drops captured graphs; waits for what uses them */
 void step_begin(struct device *d, const struct batch *b, uint64_t key);
 void op_embed_push(struct device *d, const struct op_embed *op);
 void op_qkv_push(struct device *d, const struct op_qkv *op);
@@ -45,7 +45,7 @@ int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n
 int step_failed(struct device *d, struct hearth_err *e); /* what was wrong with the last step, once */
 /* The ticket of the next step, and the latest one that is known to be done: so is all that was submitted before it. */
 uint64_t step_next(const struct device *d);
-uint64_t step_seen(const struct device *d);
+uint64_t step_completed(const struct device *d);
 int act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e);
 int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in, struct hearth_err *e);
 
@@ -60,7 +60,7 @@ void done_run(struct device *d, struct result *ring);
 /* sample.cu */
 void sample_init(struct device *d);
 void sample_fini(struct device *d);
-void sample_run(struct device *d, uint32_t cap, uint32_t n_vocab, struct result *ring);
+void sample_run(struct device *d, uint32_t bucket, uint32_t n_vocab, struct result *ring);
 int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history, uint32_t n_history,
              uint32_t n_vocab, struct hearth_err *e);
 /* Slots that are set, each once, for this vocabulary; refuses the step otherwise. */
@@ -73,29 +73,29 @@ uint32_t *mask_room(struct device *d, uint32_t n, uint32_t words);
 /* prefill.cu: the four matrix ops through cuBLASLt, over all rows of the step. */
 void prefill_init(struct device *d);
 void prefill_fini(struct device *d);
-bool prefill_has(const struct device *d);
+bool prefill_available(const struct device *d);
 void prefill_qkv(struct device *d, const struct op_qkv *op);
 void prefill_proj(struct device *d, const struct op_proj *op);
 void prefill_ffn_up(struct device *d, const struct op_ffn_up *op);
 
-/* kept.cu: expanded copies. kept_new: room for one, which the caller fills, or NULL; kept_drop: gives all back, false
- * where there were none; kept_all: every matrix of the model has one. */
-static inline uint32_t kept_ld(const wdev *w)
+/* kept.cu: expanded copies. wcache_alloc: room for one, which the caller fills, or NULL; wcache_evict: gives all back,
+ * false where there were none; wcache_has_all: every matrix of the model has one. */
+static inline uint32_t wcache_ld(const wdev *w)
 {
     return (w->n_in + 7) & ~7u;
 }
-__half *kept_new(struct device *d, struct wdev *w);
-void kept_free(struct device *d, struct wdev *w);
-bool kept_drop(struct device *d);
-bool kept_all(const struct device *d, const void *model);
+__half *wcache_alloc(struct device *d, struct wdev *w);
+void wcache_free(struct device *d, struct wdev *w);
+bool wcache_evict(struct device *d);
+bool wcache_has_all(const struct device *d, const void *model);
 
 /* rate.cu */
 int read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e);
 
 /* embed.cu: false where this build holds no code for the current GPU. */
-bool embed_runs_here(void);
+bool embed_has_code(void);
 /* attend.cu */
-bool attend_takes(uint32_t d_head);
+bool attend_supports(uint32_t d_head);
 /* Room for the partials of a step with these lengths; may drop captured graphs. */
 void attend_reserve(struct device *d, const step_dev *m);
 

@@ -5,12 +5,12 @@
  * order, in the runtime's own terms:
  *   - a move records `before` on the step stream and its own stream waits for it. A wait takes the state of the event
  * at the time of the call, so one event serves all moves. The step stream itself waits for nothing.
- *   - a move ends with an event on its stream; kv_moved asks it. What the host has seen done is done before anything
- *     that it submits later: a step needs no wait for the loads whose pages it was given after kv_moved.
+ *   - a move ends with an event on its stream; kv_transfer_done asks it. What the host has seen done is done before
+ * anything that it submits later: a step needs no wait for the loads whose pages it was given after kv_transfer_done.
  *   - captures see none of this: they begin and end within step_end (step.cu), and the streams do not block with the
  *     legacy stream.
- * Nothing here is allocated after move_init. Ends of the last ENDS moves of a direction have their own events; an older
- * one is asked through the oldest that is left, which comes later: it is then told late, never early.
+ * Nothing here is allocated after kv_transfer_init. Ends of the last ENDS moves of a direction have their own events;
+ * an older one is asked through the oldest that is left, which comes later: it is then told late, never early.
  *
  * Copies of one direction share an engine, whatever their streams, and wait for each other there: a step's metadata
  * is therefore no copy (step.cu). What still is a copy to the device (a slot's parameters when a sequence
@@ -25,73 +25,73 @@
 
 #include <stdlib.h>
 
-enum { SAVE, LOAD, LANES, ENDS = 64 };
+enum { SAVE, LOAD, CHANNELS, EVENTS = 64 };
 static const uint64_t PIECE = 4ull << 20;
 
-struct lane {
+struct channel {
     cudaStream_t stream;
-    cudaEvent_t end[ENDS]; /* of move s at s % ENDS, for the last ENDS moves */
-    uint64_t begun, done;  /* moves submitted; moves known to be done, which are the first ones */
+    cudaEvent_t end[EVENTS];  /* of move s at s % ENDS, for the last ENDS moves */
+    uint64_t submitted, done; /* moves submitted; moves known to be done, which are the first ones */
 };
-struct mover {
+struct kv_transfer {
     cudaEvent_t before; /* what a move waits for */
-    struct lane lane[LANES];
+    struct channel channel[CHANNELS];
 };
 
-void move_init(struct device *d)
+void kv_transfer_init(struct device *d)
 {
-    struct mover *m = (struct mover *)calloc(1, sizeof(*m));
+    struct kv_transfer *m = (struct kv_transfer *)calloc(1, sizeof(*m));
     if (!m) {
         cuda_refuse(d, HEARTH_ENOMEM, "no memory for moves of KV pages");
         return;
     }
-    d->mover = m;
+    d->kv_transfer = m;
     if (!cuda_ok(d, cudaEventCreateWithFlags(&m->before, cudaEventDisableTiming)))
         return;
-    for (int i = 0; i < LANES; i++) {
-        if (!cuda_ok(d, cudaStreamCreateWithFlags(&m->lane[i].stream, cudaStreamNonBlocking)))
+    for (int i = 0; i < CHANNELS; i++) {
+        if (!cuda_ok(d, cudaStreamCreateWithFlags(&m->channel[i].stream, cudaStreamNonBlocking)))
             return;
-        for (int k = 0; k < ENDS; k++)
-            if (!cuda_ok(d, cudaEventCreateWithFlags(&m->lane[i].end[k], cudaEventDisableTiming)))
+        for (int k = 0; k < EVENTS; k++)
+            if (!cuda_ok(d, cudaEventCreateWithFlags(&m->channel[i].end[k], cudaEventDisableTiming)))
                 return;
     }
 }
 
-void move_fini(struct device *d)
+void kv_transfer_fini(struct device *d)
 {
-    struct mover *m = d->mover;
+    struct kv_transfer *m = d->kv_transfer;
     if (!m)
         return;
-    for (int i = 0; i < LANES; i++) {
-        for (int k = 0; k < ENDS; k++)
-            if (m->lane[i].end[k])
-                cudaEventDestroy(m->lane[i].end[k]);
-        if (m->lane[i].stream)
-            cudaStreamDestroy(m->lane[i].stream);
+    for (int i = 0; i < CHANNELS; i++) {
+        for (int k = 0; k < EVENTS; k++)
+            if (m->channel[i].end[k])
+                cudaEventDestroy(m->channel[i].end[k]);
+        if (m->channel[i].stream)
+            cudaStreamDestroy(m->channel[i].stream);
     }
     if (m->before)
         cudaEventDestroy(m->before);
     free(m);
-    d->mover = NULL;
+    d->kv_transfer = NULL;
 }
 
-void move_drain(struct device *d)
+void kv_transfer_drain(struct device *d)
 {
-    for (int i = 0; i < LANES && !d->err.code; i++)
-        cuda_ok(d, cudaStreamSynchronize(d->mover->lane[i].stream));
+    for (int i = 0; i < CHANNELS && !d->err.code; i++)
+        cuda_ok(d, cudaStreamSynchronize(d->kv_transfer->channel[i].stream));
 }
 
 /* --- moves ---------------------------------------------------------------------------------------------------- */
 
-static uint64_t move(struct device *d, struct kv_pool *p, int dir, const uint32_t *pages, const void *const *host,
-                     uint32_t n)
+static uint64_t transfer(struct device *d, struct kv_pool *p, int dir, const uint32_t *pages, const void *const *host,
+                         uint32_t n)
 {
-    struct lane *l = &d->mover->lane[dir];
+    struct channel *l = &d->kv_transfer->channel[dir];
     for (uint32_t i = 0; i < n; i++)
         if (!kv_page_ok(d, p, pages[i]))
             return 0;
-    if (d->err.code || !cuda_ok(d, cudaEventRecord(d->mover->before, d->stream)) ||
-        !cuda_ok(d, cudaStreamWaitEvent(l->stream, d->mover->before, 0)))
+    if (d->err.code || !cuda_ok(d, cudaEventRecord(d->kv_transfer->before, d->stream)) ||
+        !cuda_ok(d, cudaStreamWaitEvent(l->stream, d->kv_transfer->before, 0)))
         return 0;
     for (uint32_t i = 0, run; i < n; i += run) {
         uint8_t *at = (uint8_t *)host[i], *page = p->base + pages[i] * p->page_bytes;
@@ -103,67 +103,67 @@ static uint64_t move(struct device *d, struct kv_pool *p, int dir, const uint32_
                                         dir == SAVE ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, l->stream)))
             return 0;
     }
-    uint64_t s = l->begun + 1;
-    if (!cuda_ok(d, cudaEventRecord(l->end[s % ENDS], l->stream)))
+    uint64_t s = l->submitted + 1;
+    if (!cuda_ok(d, cudaEventRecord(l->end[s % EVENTS], l->stream)))
         return 0;
-    l->begun = s;
-    return s * LANES + (uint64_t)dir;
+    l->submitted = s;
+    return s * CHANNELS + (uint64_t)dir;
 }
 
 uint64_t kv_save(struct device *d, struct kv_pool *p, const uint32_t *pages, void *const *host, uint32_t n)
 {
-    return move(d, p, SAVE, pages, (const void *const *)host, n);
+    return transfer(d, p, SAVE, pages, (const void *const *)host, n);
 }
 
 uint64_t kv_load(struct device *d, struct kv_pool *p, const uint32_t *pages, const void *const *host, uint32_t n)
 {
-    return move(d, p, LOAD, pages, host, n);
+    return transfer(d, p, LOAD, pages, host, n);
 }
 
 /* The event that says whether the ticket's move is done, and the move whose end it is; NULL where *rc says more. */
-static cudaEvent_t end_of(struct device *d, uint64_t ticket, uint64_t *at, int *rc, struct hearth_err *e)
+static cudaEvent_t done_event(struct device *d, uint64_t ticket, uint64_t *at, int *rc, struct hearth_err *e)
 {
-    struct lane *l = &d->mover->lane[ticket % LANES];
-    uint64_t s = ticket / LANES;
-    if (!s || s > l->begun)
+    struct channel *l = &d->kv_transfer->channel[ticket % CHANNELS];
+    uint64_t s = ticket / CHANNELS;
+    if (!s || s > l->submitted)
         *rc = err_set(e, HEARTH_EPARAMS, "no move of KV pages has ticket %llu", (unsigned long long)ticket);
     else if (s <= l->done)
         *rc = 1;
     else if (d->err.code == HEARTH_EDEVICE)
         *rc = err_set(e, d->err.code, "%s", d->err.msg);
     else {
-        *at = l->begun - s < ENDS ? s : l->begun - ENDS + 1;
-        return l->end[*at % ENDS];
+        *at = l->submitted - s < EVENTS ? s : l->submitted - EVENTS + 1;
+        return l->end[*at % EVENTS];
     }
     return NULL;
 }
 
 /* What the runtime said about the event that end_of gave. */
-static int ended(struct device *d, uint64_t ticket, uint64_t at, cudaError_t said, struct hearth_err *e)
+static int done_status(struct device *d, uint64_t ticket, uint64_t at, cudaError_t said, struct hearth_err *e)
 {
     if (said == cudaErrorNotReady)
         return 0;
     if (!cuda_ok(d, said))
         return err_set(e, HEARTH_EDEVICE, "%s", d->err.msg);
-    d->mover->lane[ticket % LANES].done = at;
+    d->kv_transfer->channel[ticket % CHANNELS].done = at;
     return 1;
 }
 
-int kv_moved(struct device *d, uint64_t ticket, struct hearth_err *e)
+int kv_transfer_done(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
     uint64_t at = 0;
     int rc = 0;
-    cudaEvent_t end = end_of(d, ticket, &at, &rc, e);
-    return end ? ended(d, ticket, at, cudaEventQuery(end), e) : rc;
+    cudaEvent_t end = done_event(d, ticket, &at, &rc, e);
+    return end ? done_status(d, ticket, at, cudaEventQuery(end), e) : rc;
 }
 
-int kv_move_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
+int kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
     uint64_t at = 0;
     int rc = 0;
-    cudaEvent_t end = end_of(d, ticket, &at, &rc, e);
+    cudaEvent_t end = done_event(d, ticket, &at, &rc, e);
     if (end)
-        rc = ended(d, ticket, at, cudaEventSynchronize(end), e);
+        rc = done_status(d, ticket, at, cudaEventSynchronize(end), e);
     return rc < 0 ? rc : 0;
 }
 

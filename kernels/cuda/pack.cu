@@ -12,7 +12,7 @@
 struct slice {
     const uint8_t *raw;
     uint64_t row_bytes;
-    uint32_t row0, n, n_in, n_rec, type;
+    uint32_t row0, n, n_in, n_kblk, type;
     uint32_t tile0;  /* first tile of the slice within the part */
     uint32_t side;   /* 0, 1: the part fills this half of every tile; 2: whole tiles */
     uint8_t *packed; /* the part's first tile */
@@ -186,12 +186,12 @@ __device__ static uint32_t pack_word(const slice &s, uint32_t tile, uint32_t r, 
 /* A block a record of a tile. */
 __global__ void pack_tiles(slice s)
 {
-    uint32_t r = blockIdx.x, tile = s.tile0 + blockIdx.y, per = t16_per(s.type), unit = t16_unit(s.type) / 4;
-    uint32_t *out = (uint32_t *)(s.packed + (uint64_t)tile * s.n_rec * per * unit * 4);
-    for (uint32_t i = threadIdx.x; i < per * unit; i += blockDim.x) {
-        uint32_t q = i / unit, w = i % unit, v = pack_word(s, tile, r, q, w);
+    uint32_t r = blockIdx.x, tile = s.tile0 + blockIdx.y, per = t16_frags(s.type), frag = t16_frag_bytes(s.type) / 4;
+    uint32_t *out = (uint32_t *)(s.packed + (uint64_t)tile * s.n_kblk * per * frag * 4);
+    for (uint32_t i = threadIdx.x; i < per * frag; i += blockDim.x) {
+        uint32_t q = i / frag, w = i % frag, v = pack_word(s, tile, r, q, w);
         if (v)
-            out[(uint64_t)t16_unit_at(s.n_rec, per, r, q) * unit + w] |= v;
+            out[(uint64_t)t16_frag_at(s.n_kblk, per, r, q) * frag + w] |= v;
     }
 }
 
@@ -208,7 +208,8 @@ __global__ void unpack_rows(wdev w, uint32_t row0, uint32_t n, __half *dst, uint
     row -= p.row0;
     uint32_t tile = w.interleaved ? row / 8 : row / 16, h = w.interleaved ? i : row / 8 & 1;
     float v[8];
-    unpack_eight(p.type, w.packed + p.off + (uint64_t)tile * w.n_rec * t16_record(p.type), w.n_rec, h, row & 7, k, v);
+    unpack_eight(p.type, w.packed + p.off + (uint64_t)tile * w.n_kblk * t16_kblk_bytes(p.type), w.n_kblk, h, row & 7, k,
+                 v);
     __half o[8];
     for (int j = 0; j < 8; j++)
         o[j] = half_sat(v[j]);
@@ -254,7 +255,7 @@ int pack_plan(struct wdev *w, struct hearth_err *e)
         p->n_tile = w->interleaved ? (p->n_out + 7) / 8 : (p->n_out + 15) / 16;
         p->off = w->packed_bytes;
         w->n_tile += p->n_tile;
-        w->packed_bytes += (uint64_t)p->n_tile * w->n_rec * t16_record(p->type);
+        w->packed_bytes += (uint64_t)p->n_tile * w->n_kblk * t16_kblk_bytes(p->type);
     }
     return 0;
 }
@@ -269,15 +270,15 @@ void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, u
                row0,
                n,
                w->n_in,
-               w->n_rec,
+               w->n_kblk,
                (uint32_t)p.type,
                tile0,
                w->interleaved ? part : 2u,
                w->packed + p.off};
-    cuda_launch_on(d, st, false, pack_tiles, dim3(w->n_rec, tiles), 256, 0, s);
+    cuda_launch_on(d, st, false, pack_tiles, dim3(w->n_kblk, tiles), 256, 0, s);
 }
 
 void unpack_f16(struct device *d, const struct wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld)
 {
-    cuda_launch(d, unpack_rows, dim3(w->n_rec, (n + 15) / 16), 512, 0, LAUNCH_PLAIN, *w, row0, n, dst, ld);
+    cuda_launch(d, unpack_rows, dim3(w->n_kblk, (n + 15) / 16), 512, 0, LAUNCH_PLAIN, *w, row0, n, dst, ld);
 }

@@ -60,7 +60,7 @@ struct lt {
     void *workspace;
     struct lt_shape shape[LT_SHAPES];
     uint32_t n_shape;
-    bool told; /* that it has no algorithm for some shape */
+    bool warned; /* that it has no algorithm for some shape */
 };
 
 void prefill_init(struct device *d)
@@ -98,7 +98,7 @@ void prefill_init(struct device *d)
     }
 }
 
-static void lt_forget(struct lt *lt, struct lt_shape *s)
+static void lt_shape_free(struct lt *lt, struct lt_shape *s)
 {
     if (s->w)
         lt->cublasLtMatrixLayoutDestroy_(s->w);
@@ -115,7 +115,7 @@ void prefill_fini(struct device *d)
     if (!lt)
         return;
     for (uint32_t i = 0; i < LT_SHAPES; i++)
-        lt_forget(lt, &lt->shape[i]);
+        lt_shape_free(lt, &lt->shape[i]);
     if (lt->pref)
         lt->cublasLtMatmulPreferenceDestroy_(lt->pref);
     if (lt->desc)
@@ -128,7 +128,7 @@ void prefill_fini(struct device *d)
     d->lt = NULL;
 }
 
-bool prefill_has(const struct device *d)
+bool prefill_available(const struct device *d)
 {
     return d->lt != NULL;
 }
@@ -236,16 +236,16 @@ static struct lt_shape *lt_shape_of(struct device *d, const struct lt_shape *wan
     }
     d->hot_allocs++;
     struct lt_shape *s = &lt->shape[lt->n_shape++ % LT_SHAPES]; /* the oldest, where there are that many */
-    lt_forget(lt, s);
+    lt_shape_free(lt, s);
     *s = *want;
     /* the residual must not be added to more than once: tried elsewhere, with the same leading dimension */
     s->plain = !lt_tune(d, s, w, x, want->add ? d->ws.tmp : y);
-    if (s->plain && !d->err.code && !lt->told) {
+    if (s->plain && !d->err.code && !lt->warned) {
         fprintf(stderr,
                 "hearth-engine: GPU %d (%s): cuBLASLt has no algorithm for %u x %u x %u; what it does not do goes "
                 "through a plain kernel, which is much slower\n",
                 d->index, d->name, s->rows, s->n, s->k);
-        lt->told = true;
+        lt->warned = true;
     }
     return s;
 }
@@ -266,7 +266,7 @@ static void lt_gemm(struct device *d, struct lt_shape want, const __half *w, con
 
 /* --- the ops --------------------------------------------------------------------------------------------------- */
 
-__global__ void raw_f16(wpart w, uint32_t n_in, uint32_t row0, __half *dst, uint32_t ld)
+__global__ void dequant_raw(wpart w, uint32_t n_in, uint32_t row0, __half *dst, uint32_t ld)
 {
     uint32_t k = blockIdx.x * blockDim.x + threadIdx.x;
     if (k < n_in)
@@ -275,10 +275,10 @@ __global__ void raw_f16(wpart w, uint32_t n_in, uint32_t row0, __half *dst, uint
 
 /* Where the rows of a part that a slice wants lie, and where they go. */
 struct tiles_job {
-    const uint8_t *from;         /* the part's first record */
-    uint32_t n_rec, tile0, rows; /* rows of the part in a tile: 16, or 8 where gate and up share one */
-    uint32_t half0, half1;       /* which halves of a tile: rows 0..7, 8..15 */
-    uint32_t row0, n;            /* the part's rows wanted */
+    const uint8_t *from;          /* the part's first record */
+    uint32_t n_kblk, tile0, rows; /* rows of the part in a tile: 16, or 8 where gate and up share one */
+    uint32_t half0, half1;        /* which halves of a tile: rows 0..7, 8..15 */
+    uint32_t row0, n;             /* the part's rows wanted */
     __half *to;
     uint32_t ld;
 };
@@ -294,17 +294,17 @@ __device__ static inline float small_float(uint32_t q)
  * time and reads every record sixteen times. Rows leave through shared memory, 512 bytes at a time: what a lane holds
  * is scattered over a row, and half-written sectors cost twice. Layout: t16.cuh.
  */
-enum { EXPAND_WARPS = 4 };
-template <int TYPE> __global__ void __launch_bounds__(EXPAND_WARPS * 32) expand_tiles(tiles_job j)
+enum { DEQUANT_WARPS = 4 };
+template <int TYPE> __global__ void __launch_bounds__(DEQUANT_WARPS * 32) dequant_tiles(tiles_job j)
 {
-    __shared__ uint4 rows[EXPAND_WARPS][8][33];
-    uint32_t rec = blockIdx.x * EXPAND_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
-    if (rec >= j.n_rec)
+    __shared__ uint4 rows[DEQUANT_WARPS][8][33];
+    uint32_t kblk = blockIdx.x * DEQUANT_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
+    if (kblk >= j.n_kblk)
         return;
     uint4(*out)[33] = rows[threadIdx.x / 32];
     uint32_t tile = j.tile0 + blockIdx.y;
-    const uint8_t *u = j.from + (uint64_t)tile * j.n_rec * t16_record(TYPE) +
-                       (uint64_t)t16_unit_at(j.n_rec, 1, rec, 0) * t16_unit(TYPE);
+    const uint8_t *u = j.from + (uint64_t)tile * j.n_kblk * t16_kblk_bytes(TYPE) +
+                       (uint64_t)t16_frag_at(j.n_kblk, 1, kblk, 0) * t16_frag_bytes(TYPE);
     for (uint32_t h = j.half0; h <= j.half1; h++) {
         /* sixteen bytes c of a row lie at c ^ (c >> 3): four lanes that write 128 bytes apart meet no bank twice */
         if (TYPE == DT_Q4_K) {
@@ -368,35 +368,35 @@ template <int TYPE> __global__ void __launch_bounds__(EXPAND_WARPS * 32) expand_
         for (uint32_t r = 0; r < 8; r++) {
             uint32_t row = tile * j.rows + (j.rows == 16 ? 8 * h : 0) + r - j.row0;
             if (row < j.n)
-                ((uint4 *)(j.to + (uint64_t)row * j.ld + 256 * rec))[lane] = out[r][lane ^ (lane >> 3)];
+                ((uint4 *)(j.to + (uint64_t)row * j.ld + 256 * kblk))[lane] = out[r][lane ^ (lane >> 3)];
         }
         __syncwarp();
     }
 }
 
-static bool expand_part(struct device *d, const wdev *w, uint32_t i, uint32_t from, uint32_t n, __half *dst,
-                        uint32_t ld)
+static bool dequant_part(struct device *d, const wdev *w, uint32_t i, uint32_t from, uint32_t n, __half *dst,
+                         uint32_t ld)
 {
     const wpart *p = &w->part[i];
     if (p->type != DT_Q4_K && p->type != DT_Q6_K)
         return false;
     tiles_job j = {};
-    j.from = w->packed + p->off, j.n_rec = w->n_rec;
+    j.from = w->packed + p->off, j.n_kblk = w->n_kblk;
     j.rows = w->interleaved ? 8 : 16;
     j.half0 = w->interleaved ? i : 0, j.half1 = w->interleaved ? i : 1;
     j.tile0 = from / j.rows, j.row0 = from, j.n = n;
     j.to = dst, j.ld = ld;
-    dim3 grid((w->n_rec + EXPAND_WARPS - 1) / EXPAND_WARPS, (from + n + j.rows - 1) / j.rows - j.tile0);
+    dim3 grid((w->n_kblk + DEQUANT_WARPS - 1) / DEQUANT_WARPS, (from + n + j.rows - 1) / j.rows - j.tile0);
     d->pdl_chain = false; /* what multiplied the last slice is not ours */
     if (p->type == DT_Q4_K)
-        cuda_launch(d, expand_tiles<DT_Q4_K>, grid, EXPAND_WARPS * 32, 0, LAUNCH_PLAIN, j);
+        cuda_launch(d, dequant_tiles<DT_Q4_K>, grid, DEQUANT_WARPS * 32, 0, LAUNCH_PLAIN, j);
     else
-        cuda_launch(d, expand_tiles<DT_Q6_K>, grid, EXPAND_WARPS * 32, 0, LAUNCH_PLAIN, j);
+        cuda_launch(d, dequant_tiles<DT_Q6_K>, grid, DEQUANT_WARPS * 32, 0, LAUNCH_PLAIN, j);
     return true;
 }
 
 /* Rows of the merged output as fp16, from whichever form the weight is kept in. */
-static void expand(struct device *d, const wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld)
+static void dequant(struct device *d, const wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld)
 {
     for (uint32_t i = 0; i < w->n_part; i++) {
         const wpart *p = &w->part[i];
@@ -407,9 +407,9 @@ static void expand(struct device *d, const wdev *w, uint32_t row0, uint32_t n, _
         __half *at = dst + (uint64_t)(from - row0) * ld;
         d->pdl_chain = false;
         if (!w->packed)
-            cuda_launch(d, raw_f16, dim3((w->n_in + 255) / 256, to - from), 256, 0, LAUNCH_PLAIN, *p, w->n_in,
+            cuda_launch(d, dequant_raw, dim3((w->n_in + 255) / 256, to - from), 256, 0, LAUNCH_PLAIN, *p, w->n_in,
                         from - p->row0, at, ld);
-        else if (!expand_part(d, w, i, from - p->row0, to - from, at, ld))
+        else if (!dequant_part(d, w, i, from - p->row0, to - from, at, ld))
             unpack_f16(d, w, from, to - from, at, ld);
     }
 }
@@ -421,13 +421,13 @@ static uint32_t rows_of(const struct device *d)
 
 /* y[row][o] (+)= x[row] . w[o]: at once from an expanded copy, slice by slice of w's rows where there is no room for
  * one. */
-static void product(struct device *d, wdev *w, const act_buf &x, void *y, uint32_t ldy, bool half_out, bool add)
+static void matmul(struct device *d, wdev *w, const act_buf &x, void *y, uint32_t ldy, bool half_out, bool add)
 {
-    uint32_t ldw = kept_ld(w), rows = rows_of(d);
-    if (!w->kept && kept_new(d, w))
-        expand(d, w, 0, w->n_out, w->kept, ldw);
-    if (w->kept) {
-        lt_gemm(d, {rows, w->n_out, w->n_in, x.ld, ldy, ldw, half_out, add}, w->kept, x.p, y);
+    uint32_t ldw = wcache_ld(w), rows = rows_of(d);
+    if (!w->cached && wcache_alloc(d, w))
+        dequant(d, w, 0, w->n_out, w->cached, ldw);
+    if (w->cached) {
+        lt_gemm(d, {rows, w->n_out, w->n_in, x.ld, ldy, ldw, half_out, add}, w->cached, x.p, y);
         d->pdl_chain = false; /* the next kernel follows one that is not ours */
         return;
     }
@@ -435,7 +435,7 @@ static void product(struct device *d, wdev *w, const act_buf &x, void *y, uint32
     uint32_t slices = (w->n_out + fit - 1) / fit, step = ((w->n_out + slices - 1) / slices + 127) & ~127u;
     for (uint32_t o = 0; o < w->n_out && !d->err.code; o += step) {
         uint32_t n = w->n_out - o < step ? w->n_out - o : step;
-        expand(d, w, o, n, d->ws.wscratch, ldw);
+        dequant(d, w, o, n, d->ws.wscratch, ldw);
         struct lt_shape s = {rows, n, w->n_in, x.ld, ldy, ldw, half_out, add};
         lt_gemm(d, s, d->ws.wscratch, x.p, half_out ? (void *)((__half *)y + o) : (void *)((float *)y + o));
     }
@@ -445,15 +445,15 @@ static void product(struct device *d, wdev *w, const act_buf &x, void *y, uint32
 static act_buf normed(struct device *d, const struct norm *n, uint32_t k)
 {
     act_buf x = {d->ws.xn, pad256(k), 1};
-    norm_rows(d, n, k, &x, false, 0, d->cap);
+    norm_rows(d, n, k, &x, false, 0, d->bucket);
     return x;
 }
 
 void prefill_qkv(struct device *d, const struct op_qkv *op)
 {
     wdev *w = (wdev *)op->w->dev;
-    product(d, w, normed(d, &op->norm, w->n_in), d->ws.tmp, d->ws.ldtmp, false, false);
-    tail_qkv(d, op, 0, d->cap);
+    matmul(d, w, normed(d, &op->norm, w->n_in), d->ws.tmp, d->ws.ldtmp, false, false);
+    qkv_epilogue_run(d, op, 0, d->bucket);
 }
 
 void prefill_proj(struct device *d, const struct op_proj *op)
@@ -461,18 +461,18 @@ void prefill_proj(struct device *d, const struct op_proj *op)
     wdev *w = (wdev *)op->w->dev;
     const act_buf &x = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
     if (!op->bias && !op->post_norm) {
-        product(d, w, x, d->ws.x, d->ws.ldx, false, true);
+        matmul(d, w, x, d->ws.x, d->ws.ldx, false, true);
         return;
     }
-    product(d, w, x, d->ws.tmp, d->ws.ldtmp, false, false);
-    tail_proj(d, op, w->n_out, 0, d->cap);
+    matmul(d, w, x, d->ws.tmp, d->ws.ldtmp, false, false);
+    proj_epilogue_run(d, op, w->n_out, 0, d->bucket);
 }
 
-/* tail_glu() for products in fp16: eight elements a thread, to the plain form. */
+/* glu_epilogue_run() for products in fp16: eight elements a thread, to the plain form. */
 __global__ void glu_half(const __half *t, uint32_t ldt, uint32_t d_ff, const float *bias, enum glu_kind glu,
                          act_buf out)
 {
-    pdl_go();
+    pdl_trigger();
     pdl_wait();
     uint32_t k = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
     if (k >= d_ff)
@@ -499,12 +499,12 @@ void prefill_ffn_up(struct device *d, const struct op_ffn_up *op)
     uint32_t d_ff = op->glu == GLU_GELU ? w->n_out : w->n_out / 2;
     act_buf x = normed(d, &op->norm, w->n_in);
     if (d_ff % 8) {
-        product(d, w, x, d->ws.tmp, d->ws.ldtmp, false, false);
-        tail_glu(d, op, d_ff, 0, d->cap);
+        matmul(d, w, x, d->ws.tmp, d->ws.ldtmp, false, false);
+        glu_epilogue_run(d, op, d_ff, 0, d->bucket);
         return;
     }
-    product(d, w, x, d->ws.tmp, d->ws.ldtmp, true, false);
-    cuda_launch(d, glu_half, dim3((d_ff / 8 + 127) / 128, d->cap), 128, 0, LAUNCH_PDL, (const __half *)d->ws.tmp,
+    matmul(d, w, x, d->ws.tmp, d->ws.ldtmp, true, false);
+    cuda_launch(d, glu_half, dim3((d_ff / 8 + 127) / 128, d->bucket), 128, 0, LAUNCH_PDL, (const __half *)d->ws.tmp,
                 d->ws.ldtmp, d_ff, op->bias, op->glu, d->ws.ff);
 }
 
@@ -516,7 +516,7 @@ void prefill_init(struct device *)
 void prefill_fini(struct device *)
 {
 }
-bool prefill_has(const struct device *)
+bool prefill_available(const struct device *)
 {
     return false;
 }

@@ -82,11 +82,11 @@ __device__ static inline unsigned long long rank_of(float v, uint32_t id) /* bes
 }
 
 /* The blocks of a row meet. All are resident: a launch has at most BLOCKS of them. */
-__device__ static void meet(row_dev *r, uint32_t *met)
+__device__ static void row_barrier(row_dev *r, uint32_t *n_barrier)
 {
     __syncthreads();
     if (!threadIdx.x) {
-        uint32_t want = ++*met * gridDim.x, have;
+        uint32_t want = ++*n_barrier * gridDim.x, have;
         __threadfence();
         atomicAdd(&r->arrived, 1);
         do
@@ -182,7 +182,7 @@ __device__ static void find_bin(const T *hist, unsigned long long want, uint32_t
  * to leave it out. want is asked for after the first pass, when the whole weight is known.
  */
 template <typename T, typename W, typename G>
-__device__ static uint32_t cut(row_dev *r, T hist[3][BINS], T *sh, const view &w, uint32_t *met, W weigh, G goal)
+__device__ static uint32_t cut(row_dev *r, T hist[3][BINS], T *sh, const view &w, uint32_t *n_barrier, W weigh, G goal)
 {
     const uint32_t shift[3] = {21, 10, 0}, bits[3] = {11, 11, 10};
     uint32_t prefix = 0, bin;
@@ -204,7 +204,7 @@ __device__ static uint32_t cut(row_dev *r, T hist[3][BINS], T *sh, const view &w
         for (uint32_t i = threadIdx.x; i < BINS; i += THREADS)
             if (sh[i])
                 atomicAdd(&hist[level][i], sh[i]);
-        meet(r, met);
+        row_barrier(r, n_barrier);
         if (!level) {
             __shared__ unsigned long long total;
             if (!threadIdx.x)
@@ -249,8 +249,8 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
 {
     __shared__ unsigned long long hist[BINS];
     __shared__ bool last;
-    pdl_go();
-    uint32_t i = a.row0 + blockIdx.y, met = 0;
+    pdl_trigger();
+    uint32_t i = a.row0 + blockIdx.y, n_barrier = 0;
     const step_dev *s = a.s; /* with the slots' parameters, there before any of the step's kernels */
     if (i >= s->n_sample) {
         pdl_wait();
@@ -275,7 +275,7 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
             m = k > m ? k : m;
         });
         max_into(m, &r->raw_max);
-        meet(r, &met);
+        row_barrier(r, &n_barrier);
         float raw = value_of((uint32_t)(__ldcg(&r->raw_max) >> 32));
         unsigned long long sum = 0;
         each(w.n, [&](uint32_t id) { sum += fixed(fm_exp(w.raw[id] - raw)); });
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
                     m = v;
             });
             max_into(m, &r->top[k]);
-            meet(r, &met);
+            row_barrier(r, &n_barrier);
             below = __ldcg(&r->top[k]);
         }
         log_z = raw + logf((float)((double)__ldcg(&r->sum) * 9.094947017729282e-13));
@@ -304,21 +304,21 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
             m = k > m ? k : m;
         });
         max_into(m, &r->max);
-        meet(r, &met);
+        row_barrier(r, &n_barrier);
         top_v = value_of((uint32_t)(__ldcg(&r->max) >> 32));
         if (!(fabsf(top_v) < INFINITY)) /* an infinite or absent best logit leaves no choice */
             temp = 0, cut_k = cut_p = cut_m = false;
     }
     if (cut_k)
         least = max(least, cut(
-                               r, r->count, (uint32_t *)hist, w, &met, [](float, uint32_t) { return 1u; },
+                               r, r->count, (uint32_t *)hist, w, &n_barrier, [](float, uint32_t) { return 1u; },
                                [&](unsigned long long) { return (unsigned long long)p->top_k; }));
     uint32_t least_m = cut_m ? key_of(fmaf(temp, fm_log(p->min_p), top_v)) : 0;
     if (cut_p) {
         float share = p->top_p > 0 ? p->top_p : 0.f;
         least = max(least,
                     cut(
-                        r, r->weight, hist, w, &met,
+                        r, r->weight, hist, w, &n_barrier,
                         [&](float v, uint32_t key) { return key < least ? 0ull : fixed(fm_exp((v - top_v) / temp)); },
                         [&](unsigned long long all) {
                             unsigned long long want = (unsigned long long)ceil((double)share * (double)all);
@@ -507,7 +507,7 @@ uint32_t *mask_room(struct device *d, uint32_t n, uint32_t words)
     if (want > s->mask_words) {
         struct hearth_err e = {};
         cuda_wait(d);
-        step_forget(d);
+        step_drop_graphs(d);
         cuda_free(d, s->mask);
         s->mask_words = 0;
         want = (uint64_t)BATCH_SEQS_MAX * words > want ? (uint64_t)BATCH_SEQS_MAX * words : want;
@@ -540,7 +540,7 @@ static int room(struct device *d, void **p, uint32_t *have, uint32_t n, struct h
 /* A slot's list for that many bytes, which nobody reads any more. */
 static int list_room(struct device *d, struct slot_mem *m, uint64_t bytes, struct hearth_err *e)
 {
-    if (m->list_read > step_seen(d))
+    if (m->list_read > step_completed(d))
         cuda_wait(d);
     if (bytes <= m->list_bytes)
         return 0;
@@ -642,11 +642,11 @@ int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, con
     return d->err.code;
 }
 
-void sample_run(struct device *d, uint32_t cap, uint32_t n_vocab, struct result *ring)
+void sample_run(struct device *d, uint32_t bucket, uint32_t n_vocab, struct result *ring)
 {
     struct sampler *s = d->sampler;
-    for (uint32_t row = 0; row < cap; row += ROWS) {
-        uint32_t rows = cap - row < ROWS ? cap - row : ROWS, blocks = BLOCKS / rows;
+    for (uint32_t row = 0; row < bucket; row += ROWS) {
+        uint32_t rows = bucket - row < ROWS ? bucket - row : ROWS, blocks = BLOCKS / rows;
         sample_args a = {d->ws.logits, d->ws.ldl, n_vocab,      row,     d->step, s->slot,
                          s->last,      s->row,    s->rows_done, s->mask, ring};
         cuda_launch(d, sample, dim3(blocks < 1 ? 1 : blocks, rows), THREADS, 0, LAUNCH_PDL, a);

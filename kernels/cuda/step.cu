@@ -7,7 +7,7 @@
  * activation in the middle of a step (tests) runs what is noted so far and leaves the step eager.
  *
  * Results come back through pinned memory that the last kernel writes, `ticket` last: step_wait polls, no call into the
- * runtime and no event. Up to AHEAD steps are in flight, each with its own metadata and result of the ring.
+ * runtime and no event. Up to MAX_IN_FLIGHT steps are in flight, each with its own metadata and result of the ring.
  * Thread: the engine's device thread.
  */
 #include "kernels/cuda/cuda.cuh"
@@ -38,8 +38,8 @@ struct op {
 struct shape {
     uint64_t key;
     const struct kv_pool *kv;
-    uint32_t cap, out_cap, depth, n_op;
-    uint32_t mode;        /* decode, sample, fast_prefill, wgmma, invariant: bits */
+    uint32_t bucket, out_bucket, n_split, n_op;
+    uint32_t mode;        /* decode, sample, use_cublaslt, wgmma, invariant: bits */
     cudaGraphExec_t exec; /* NULL = run eagerly */
     uint64_t used;        /* ticket of the last use; 0 = empty */
 };
@@ -48,12 +48,12 @@ struct step_rec {
     struct op *op;
     uint32_t n_op, op_cap;
     struct shape shape[GRAPHS_MAX];
-    uint8_t *meta[RING];  /* pinned: step_dev, then the block tables */
-    uint32_t n_page;      /* in this step's block tables */
-    uint32_t put_max;     /* words of metadata that a launch may carry */
-    struct result *ring;  /* pinned, [RING] */
-    uint64_t key, ticket; /* of this step; of the last step_end */
-    uint64_t seen;        /* the latest ticket whose step was seen to be done */
+    uint8_t *meta[RING];    /* pinned: step_dev, then the block tables */
+    uint32_t n_page;        /* in this step's block tables */
+    uint32_t arg_words_max; /* words of metadata that a launch may carry */
+    struct result *ring;    /* pinned, [RING] */
+    uint64_t key, ticket;   /* of this step; of the last step_end */
+    uint64_t completed;     /* the latest ticket whose step was seen to be done */
     bool open, sample, eager;
     uint32_t width[ACT_COUNT];
     struct hearth_err
@@ -61,7 +61,7 @@ struct step_rec {
 };
 
 /* n words from pinned memory, which every device sees at the host's address. */
-static __global__ void fetch(uint2 *dst, const uint2 *src, uint32_t n)
+static __global__ void upload_pinned(uint2 *dst, const uint2 *src, uint32_t n)
 {
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n)
@@ -70,11 +70,11 @@ static __global__ void fetch(uint2 *dst, const uint2 *src, uint32_t n)
 static_assert(sizeof(step_dev) % 8 == 0, "fetch takes whole words");
 
 /* n words out of the launch itself: 24 KB, where toolkit and driver know launches of more than 4. */
-enum { PUT_DRIVER = 12010 };
-struct put_words {
-    uint2 w[CUDART_VERSION >= PUT_DRIVER ? 3072 : 1];
+enum { ARG_DRIVER = 12010 };
+struct arg_words {
+    uint2 w[CUDART_VERSION >= ARG_DRIVER ? 3072 : 1];
 };
-static __global__ void put(uint2 *dst, const __grid_constant__ put_words src, uint32_t n)
+static __global__ void upload_by_arg(uint2 *dst, const __grid_constant__ arg_words src, uint32_t n)
 {
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n)
@@ -96,7 +96,7 @@ static int pages_room(struct device *d, uint32_t n)
         cap *= 2;
     d->hot_allocs++;
     cuda_wait(d);
-    step_forget(d);
+    step_drop_graphs(d);
     for (int i = 0; i < RING; i++) {
         uint8_t *m = NULL;
         if (!cuda_ok(d, cudaHostAlloc((void **)&m, sizeof(step_dev) + cap * 4ull, cudaHostAllocDefault)))
@@ -131,7 +131,7 @@ void step_init(struct device *d)
     memset(r->ring, 0, RING * sizeof(struct result));
     int driver = 0;
     cuda_ok(d, cudaDriverGetVersion(&driver));
-    r->put_max = driver >= PUT_DRIVER ? sizeof(put_words) / sizeof(uint2) : 0;
+    r->arg_words_max = driver >= ARG_DRIVER ? sizeof(arg_words) / sizeof(uint2) : 0;
     pages_room(d, 1);
 }
 
@@ -140,7 +140,7 @@ void step_fini(struct device *d)
     struct step_rec *r = d->rec;
     if (!r)
         return;
-    step_forget(d);
+    step_drop_graphs(d);
     for (int i = 0; i < RING; i++)
         cudaFreeHost(r->meta[i]);
     cudaFreeHost(r->ring);
@@ -150,7 +150,7 @@ void step_fini(struct device *d)
     d->rec = NULL;
 }
 
-void step_forget(struct device *d)
+void step_drop_graphs(struct device *d)
 {
     struct step_rec *r = d->rec;
     for (int i = 0; r && i < GRAPHS_MAX; i++)
@@ -172,7 +172,7 @@ int step_reserve(struct device *d, struct hearth_err *e)
 }
 
 /* The bucket of n rows: what grids and templates follow. Whole GEMM launches, then the smallest that takes the rest. */
-static uint32_t bucket(uint32_t n)
+static uint32_t bucket_of(uint32_t n)
 {
     static const uint32_t small[] = {1, 2, 4, 8, 16, 24, 32, 48, 64};
     uint32_t whole = n / GEMM_ROWS * GEMM_ROWS, rest = n - whole;
@@ -209,7 +209,7 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
     }
     d->kv = b->kv, d->model = b->model;
     d->n_row = b->n_row, d->n_seq = b->n_seq, d->n_out = b->n_out;
-    d->cap = bucket(b->n_row), d->out_cap = b->n_out ? bucket(b->n_out) : 0;
+    d->bucket = bucket_of(b->n_row), d->out_bucket = b->n_out ? bucket_of(b->n_out) : 0;
     d->max_pos = 0;
     d->invariant = b->invariant;
     step_dev *m = meta_of(d);
@@ -236,27 +236,27 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
         if (q->n_row != 1)
             d->decode = false;
     }
-    d->wgmma = b->n_row >= WG_ROWS_MIN && b->n_row <= WG_ROWS && !b->invariant && wg_takes(d, b->model);
-    d->add.p = d->gate_up.p = NULL, d->ff_there = false;
+    d->wgmma = b->n_row >= WG_ROWS_MIN && b->n_row <= WG_ROWS && !b->invariant && wg_supports(d, b->model);
+    d->add.p = d->gate_up.p = NULL, d->ff_ready = false;
     /* Copies make the library worth while for fewer rows, but a decode step's rows keep their bits whatever is kept. */
-    uint32_t most = !d->decode && kept_all(d, b->model) ? SWITCH_ROWS_KEPT : SWITCH_ROWS;
-    d->fast_prefill =
-        !d->wgmma && b->n_row > most && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_has(d);
-    d->ws.att.plain = d->ws.ff.plain = d->fast_prefill;
-    d->ws.att.ld = d->fast_prefill ? pad256(d->ws.dims.d_q) : PREP_REC;
-    d->ws.ff.ld = d->fast_prefill ? pad256(d->ws.dims.d_ff) : PREP_REC;
+    uint32_t most = !d->decode && wcache_has_all(d, b->model) ? LT_ABOVE_ROWS_CACHED : LT_ABOVE_ROWS;
+    d->use_cublaslt =
+        !d->wgmma && b->n_row > most && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_available(d);
+    d->ws.att.layout = d->ws.ff.layout = d->use_cublaslt;
+    d->ws.att.ld = d->use_cublaslt ? pad256(d->ws.dims.d_q) : XFRAG_KBLK;
+    d->ws.ff.ld = d->use_cublaslt ? pad256(d->ws.dims.d_ff) : XFRAG_KBLK;
     r->n_page = at;
     memcpy(m->token, b->token, b->n_row * 4ull);
     memcpy(m->out_row, b->out_row, b->n_out * 4ull);
-    uint32_t cap = d->cap < BATCH_ROWS_MAX ? d->cap : BATCH_ROWS_MAX;
-    for (uint32_t i = b->n_row; i < cap; i++)
+    uint32_t bucket = d->bucket < BATCH_ROWS_MAX ? d->bucket : BATCH_ROWS_MAX;
+    for (uint32_t i = b->n_row; i < bucket; i++)
         m->token[i] = 0, m->pos[i] = 0, m->seq[i] = 0, m->kv_slot[i] = NO_SLOT;
-    for (uint32_t i = b->n_out; i < d->out_cap; i++)
+    for (uint32_t i = b->n_out; i < d->out_bucket; i++)
         m->out_row[i] = 0;
-    d->depth = 1; /* more where any sequence has: a merge of chunks is part of the graph then */
-    while (d->depth * ATTEND_CHUNK < d->max_pos &&
-           (d->depth == 1 || d->depth * d->cap * d->kv->desc.n_kv < 2u * d->sms))
-        d->depth *= 2;
+    d->n_split = 1; /* more where any sequence has: a merge of chunks is part of the graph then */
+    while (d->n_split * ATTEND_CHUNK < d->max_pos &&
+           (d->n_split == 1 || d->n_split * d->bucket * d->kv->desc.n_kv < 2u * d->sms))
+        d->n_split *= 2;
     attend_reserve(d, m);
     const struct workspace_dims *w = &d->ws.dims;
     const uint32_t width[ACT_COUNT] = {w->d_model, w->d_q, w->d_q, w->d_ff, w->n_vocab};
@@ -365,10 +365,10 @@ void op_sample_push(struct device *d, const struct op_sample *op)
 
 /* --- running them --------------------------------------------------------------------------------------------- */
 
-template <typename Op, typename F> static void in_chunks(struct device *d, const Op *op, uint32_t cap, F f)
+template <typename Op, typename F> static void in_chunks(struct device *d, const Op *op, uint32_t bucket, F f)
 {
-    for (uint32_t row = 0; row < cap; row += GEMM_ROWS)
-        f(d, op, row, cap - row < GEMM_ROWS ? cap - row : GEMM_ROWS);
+    for (uint32_t row = 0; row < bucket; row += GEMM_ROWS)
+        f(d, op, row, bucket - row < GEMM_ROWS ? bucket - row : GEMM_ROWS);
 }
 
 static void run(struct device *d)
@@ -385,10 +385,10 @@ static void run(struct device *d)
         case OP_QKV:
             if (d->wgmma)
                 wg_qkv(d, &o->qkv);
-            else if (d->fast_prefill)
+            else if (d->use_cublaslt)
                 prefill_qkv(d, &o->qkv);
             else
-                in_chunks(d, &o->qkv, d->cap, ref ? ref_qkv : gemm_qkv);
+                in_chunks(d, &o->qkv, d->bucket, ref ? ref_qkv : gemm_qkv);
             break;
         case OP_ATTEND:
             attend_run(d, &o->attend);
@@ -396,26 +396,26 @@ static void run(struct device *d)
         case OP_PROJ:
             if (d->wgmma)
                 wg_proj(d, &o->proj);
-            else if (d->fast_prefill)
+            else if (d->use_cublaslt)
                 prefill_proj(d, &o->proj);
             else
-                in_chunks(d, &o->proj, d->cap, ref ? ref_proj : gemm_proj);
+                in_chunks(d, &o->proj, d->bucket, ref ? ref_proj : gemm_proj);
             break;
         case OP_FFN_UP:
             if (d->wgmma)
                 wg_ffn_up(d, &o->ffn_up, i + 1 < r->n_op && o[1].kind == OP_PROJ ? &o[1].proj : NULL);
-            else if (d->fast_prefill)
+            else if (d->use_cublaslt)
                 prefill_ffn_up(d, &o->ffn_up);
             else
-                in_chunks(d, &o->ffn_up, d->cap, ref ? ref_ffn_up : gemm_ffn_up);
+                in_chunks(d, &o->ffn_up, d->bucket, ref ? ref_ffn_up : gemm_ffn_up);
             break;
         case OP_HEAD:
             if (d->wgmma && wg_head(d, &o->head))
                 break;
-            in_chunks(d, &o->head, d->out_cap, ref ? ref_head : gemm_head);
+            in_chunks(d, &o->head, d->out_bucket, ref ? ref_head : gemm_head);
             break;
         case OP_SAMPLE:
-            sample_run(d, d->out_cap, r->width[ACT_LOGITS], r->ring);
+            sample_run(d, d->out_bucket, r->width[ACT_LOGITS], r->ring);
             break;
         }
     }
@@ -428,20 +428,20 @@ static void run(struct device *d)
  * the hand of a kernel that reads the host's memory, 1.5 us later, or 9 us while KV pages are on their way to the
  * device. A copy engine's hand would be the worst: it would queue there behind those pages (move.cu).
  */
-static void send_meta(struct device *d)
+static void upload_meta(struct device *d)
 {
     struct step_rec *r = d->rec;
     step_dev *m = meta_of(d);
     m->ticket = r->ticket + 1;
     uint32_t n = (uint32_t)((sizeof(*m) + r->n_page * 4ull) / 8 + r->n_page % 2);
     dim3 grid((n + 255) / 256);
-    if (n > r->put_max) {
-        cuda_launch(d, fetch, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, (const uint2 *)m, n);
+    if (n > r->arg_words_max) {
+        cuda_launch(d, upload_pinned, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, (const uint2 *)m, n);
         return;
     }
-    put_words words;
+    arg_words words;
     memcpy(words.w, m, n * sizeof(uint2));
-    cuda_launch(d, put, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, words, n);
+    cuda_launch(d, upload_by_arg, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, words, n);
 }
 
 /* Runs what is noted so far, in the middle of a step. */
@@ -450,7 +450,7 @@ static void flush(struct device *d)
     struct step_rec *r = d->rec;
     if (!r->open || d->err.code)
         return;
-    send_meta(d);
+    upload_meta(d);
     run(d);
     r->n_op = 0;
     r->eager = true;
@@ -460,20 +460,20 @@ static void flush(struct device *d)
 static struct shape *shape_of(struct device *d)
 {
     struct step_rec *r = d->rec;
-    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (d->fast_prefill ? 4 : 0) | (d->wgmma ? 8 : 0) |
+    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (d->use_cublaslt ? 4 : 0) | (d->wgmma ? 8 : 0) |
                     (d->invariant ? 16 : 0);
     struct shape *old = &r->shape[0];
     for (int i = 0; i < GRAPHS_MAX; i++) {
         struct shape *s = &r->shape[i];
-        if (s->used && s->key == r->key && s->kv == d->kv && s->cap == d->cap && s->out_cap == d->out_cap &&
-            s->depth == d->depth && s->n_op == r->n_op && s->mode == mode)
+        if (s->used && s->key == r->key && s->kv == d->kv && s->bucket == d->bucket && s->out_bucket == d->out_bucket &&
+            s->n_split == d->n_split && s->n_op == r->n_op && s->mode == mode)
             return s;
         if (s->used < old->used)
             old = s;
     }
     if (old->exec)
         cuda_ok(d, cudaGraphExecDestroy(old->exec)); /* deferred by the runtime until its launches are done */
-    *old = (struct shape){r->key, d->kv, d->cap, d->out_cap, d->depth, r->n_op, mode, NULL, 0};
+    *old = (struct shape){r->key, d->kv, d->bucket, d->out_bucket, d->n_split, r->n_op, mode, NULL, 0};
     return old;
 }
 
@@ -508,7 +508,7 @@ uint64_t step_end(struct device *d)
         s->used = ticket;
         if (!r->eager && d->decode && !s->exec)
             s->exec = capture(d);
-        send_meta(d);
+        upload_meta(d);
         if (!r->eager && s->exec)
             cuda_ok(d, cudaGraphLaunch(s->exec, d->stream));
         else {
@@ -533,9 +533,9 @@ uint64_t step_next(const struct device *d)
     return d->rec->ticket + 1;
 }
 
-uint64_t step_seen(const struct device *d)
+uint64_t step_completed(const struct device *d)
 {
-    return d->rec->seen;
+    return d->rec->completed;
 }
 
 int step_failed(struct device *d, struct hearth_err *e)
@@ -583,8 +583,8 @@ int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n
             *e = d->err;
         return d->err.code;
     }
-    if (ticket > d->rec->seen)
-        d->rec->seen = ticket;
+    if (ticket > d->rec->completed)
+        d->rec->completed = ticket;
     if (n)
         memcpy(out, (const void *)res->out, n * sizeof(*out));
     return 0;

@@ -12,17 +12,17 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-struct sums_part {
+struct partials_part {
     uint32_t group0, row0; /* first group; first row in the merged output */
 };
-struct sums {
+struct partials {
     const float *p; /* [block][segs][cols][rows]; NULL = none */
-    uint32_t cols, rows, n_rec;
+    uint32_t cols, rows, n_kblk;
     uint32_t per;  /* records of a block */
     uint32_t segs; /* groups that a block may have a share in */
     uint32_t n_part;
     uint32_t glu; /* > 0: gate and up share tiles, 8 rows each, and up's rows begin here in the merged output */
-    struct sums_part part[3];
+    struct partials_part part[3];
 
     /* Rows o .. o + 3 (o % 4 == 0) of the merged output, column col. */
     __device__ float4 four(uint32_t col, uint32_t o) const
@@ -35,8 +35,8 @@ struct sums {
             row -= up * glu;
             row = (row & ~7u) * 2 + (row & 7) + up * 8;
         }
-        uint32_t group = part[i].group0 + row / rows, piece = cols * rows, b = group * n_rec / per,
-                 last = (group * n_rec + n_rec - 1) / per, seg = group - b * per / n_rec;
+        uint32_t group = part[i].group0 + row / rows, piece = cols * rows, b = group * n_kblk / per,
+                 last = (group * n_kblk + n_kblk - 1) / per, seg = group - b * per / n_kblk;
         const float *at = p + (uint64_t)col * rows + row % rows;
         float4 t = __ldcg((const float4 *)(at + (uint64_t)(b * segs + seg) * piece));
         for (b++; b <= last; b += 4) { /* later blocks begin with this group; their loads are under way together */

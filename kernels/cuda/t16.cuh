@@ -6,10 +6,10 @@
  * a unit is what a warp turns into mma.m16n8k16 A fragments at once. Every unit is a permutation of the file's bits
  * (int8 scales and Q8_0 have their sign bit flipped). Lane L = g << 2 | t of a warp works for rows g and g + 8.
  *
- * K is cut into CHUNKS runs of whole records, a function of the matrix alone: chunk c has n/8 records, the first n%8
+ * K is cut into K_SLICES runs of whole records, a function of the matrix alone: chunk c has n/8 records, the first n%8
  * chunks one more. A row's sum is formed within a chunk in k order and then over the chunks in order, whoever does it:
  * one warp after the other, eight warps, or eight blocks. That is why a row's bits depend neither on the batch nor on
- * the grid. Units lie in the order in which eight warps, a chunk each, want them (t16_unit_at), so that a stage of
+ * the grid. Units lie in the order in which eight warps, a chunk each, want them (t16_frag_at), so that a stage of
  * the decode body is one contiguous copy.
  *
  * The units, offsets in bytes; "half h" is row g (0) or g + 8 (1); plane = 512 bytes, 16 for each lane:
@@ -35,14 +35,14 @@
 
 #include "kernels/cuda/cuda.cuh"
 
-enum { CHUNKS = 8 };
+enum { K_SLICES = 8 };
 
 /* Halves of a unit written out: at one n-tile for fewer instructions, with more rolled up for fewer registers. */
 template <int NT> struct unroll {
     static constexpr int value = NT == 1 ? 2 : 1;
 };
 
-__host__ __device__ constexpr uint32_t t16_unit(int type)
+__host__ __device__ constexpr uint32_t t16_frag_bytes(int type)
 {
     return type == DT_Q5_K                      ? 2816
            : type == DT_Q6_K                    ? 3360
@@ -50,13 +50,13 @@ __host__ __device__ constexpr uint32_t t16_unit(int type)
            : type == DT_Q4_K || type == DT_Q4_0 ? 2304
                                                 : 2048;
 }
-__host__ __device__ constexpr uint32_t t16_per(int type)
+__host__ __device__ constexpr uint32_t t16_frags(int type)
 {
     return type == DT_Q8_0 ? 2 : type == DT_F16 || type == DT_BF16 ? 4 : type == DT_F32 ? 8 : 1;
 }
-__host__ __device__ constexpr uint32_t t16_record(int type)
+__host__ __device__ constexpr uint32_t t16_kblk_bytes(int type)
 {
-    return t16_unit(type) * t16_per(type);
+    return t16_frag_bytes(type) * t16_frags(type);
 }
 
 /* Whether few rows multiply in integers (t16_int.cuh). */
@@ -66,18 +66,18 @@ __host__ __device__ constexpr bool int_type(int type)
 }
 
 /* First record of chunk c. */
-__host__ __device__ static inline uint32_t t16_chunk(uint32_t n_rec, uint32_t c)
+__host__ __device__ static inline uint32_t t16_slice(uint32_t n_kblk, uint32_t c)
 {
-    uint32_t base = n_rec / CHUNKS, rem = n_rec % CHUNKS;
+    uint32_t base = n_kblk / K_SLICES, rem = n_kblk % K_SLICES;
     return c * base + (c < rem ? c : rem);
 }
 /* Place within a tile, in units, of unit q of record r. */
-__host__ __device__ static inline uint32_t t16_unit_at(uint32_t n_rec, uint32_t per, uint32_t r, uint32_t q)
+__host__ __device__ static inline uint32_t t16_frag_at(uint32_t n_kblk, uint32_t per, uint32_t r, uint32_t q)
 {
-    uint32_t base = n_rec / CHUNKS, rem = n_rec % CHUNKS, big = rem * (base + 1);
+    uint32_t base = n_kblk / K_SLICES, rem = n_kblk % K_SLICES, big = rem * (base + 1);
     uint32_t c = r < big ? r / (base + 1) : rem + (r - big) / base;
-    uint32_t step = r - t16_chunk(n_rec, c);
-    return step < base ? (step * per + q) * CHUNKS + c : base * per * CHUNKS + q * rem + c;
+    uint32_t step = r - t16_slice(n_kblk, c);
+    return step < base ? (step * per + q) * K_SLICES + c : base * per * K_SLICES + q * rem + c;
 }
 
 /* --- arithmetic ------------------------------------------------------------------------------------------------ */
@@ -157,7 +157,7 @@ struct xfrag {
     }
     __device__ uint2 four(int nt, uint32_t s, uint32_t t) const /* k 16s + 4t + 0..3 */
     {
-        return *(const uint2 *)(x + nt * step + (s >> 2) * PREP_GROUP + (s & 3) * 16 + 4 * t);
+        return *(const uint2 *)(x + nt * step + (s >> 2) * XFRAG_GROUP + (s & 3) * 16 + 4 * t);
     }
 };
 
@@ -187,7 +187,7 @@ __device__ static inline uint32_t six(uint32_t v)
 
 /* Q4_K and Q5_K. 1024 + q less 1024, times sc, in one exact fma; the upper nibble without a shift as 1024 + 16q. */
 template <int FIVE, int NT>
-__device__ static inline void unit_k45(const uint8_t *r, const xfrag &v, int lane, float (&acc)[NT][4])
+__device__ static inline void mul_k45(const uint8_t *r, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     constexpr uint32_t S = FIVE ? 2560 : 2048, M = 0x64006400u;
     int g = lane >> 2, t = lane & 3;
@@ -232,8 +232,8 @@ __device__ static inline void unit_k45(const uint8_t *r, const xfrag &v, int lan
             }
 #pragma unroll
             for (int n = 0; n < NT; n++) {
-                uint4 lo = v.eight(n, t * PREP_GROUP + 16 * p + 8 * u2),
-                      hi = v.eight(n, t * PREP_GROUP + 32 + 16 * p + 8 * u2);
+                uint4 lo = v.eight(n, t * XFRAG_GROUP + 16 * p + 8 * u2),
+                      hi = v.eight(n, t * XFRAG_GROUP + 32 + 16 * p + 8 * u2);
                 mma(q[n], A[0][0], A[0][1], A[0][2], A[0][3], lo.x, lo.y);
                 mma(q[n], A[0][4], A[0][5], A[0][6], A[0][7], hi.x, hi.y);
                 mma(q[n], A[1][0], A[1][1], A[1][2], A[1][3], lo.z, lo.w);
@@ -260,12 +260,12 @@ __device__ static inline float f32_of_i8(uint32_t w, int i)
 }
 
 template <int NT>
-__device__ static inline void unit_q6_k(const uint8_t *r, const xfrag &v, int lane, float (&acc)[NT][4])
+__device__ static inline void mul_q6_k(const uint8_t *r, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     constexpr uint32_t M = 0x64006400u;
     int g = lane >> 2, t = lane & 3;
-    float rec[NT][4];
-    zero(rec);
+    float kblk[NT][4];
+    zero(kblk);
 #pragma unroll(unroll <NT>::value)
     for (int p = 0; p < 2; p++) {
         uint32_t a[4], b[4], sg[2], sh[2], fg[2], fh[2];
@@ -295,19 +295,19 @@ __device__ static inline void unit_q6_k(const uint8_t *r, const xfrag &v, int la
                 uint2 x0 = v.four(n, s, t), x1 = v.four(n, s + 1, t);
                 mma(q0, al, bl, cl, dl, x0.x, x0.y);
                 mma(q1, ah, bh, ch, dh, x1.x, x1.y);
-                add_scaled(rec[n], q0, cg0, ch0);
-                add_scaled(rec[n], q1, cg1, ch1);
+                add_scaled(kblk[n], q0, cg0, ch0);
+                add_scaled(kblk[n], q1, cg1, ch1);
             }
         }
     }
     float dg = __half2float(((const __half *)(r + 3328))[g]), dh = __half2float(((const __half *)(r + 3328))[g + 8]);
 #pragma unroll
     for (int n = 0; n < NT; n++)
-        add_scaled(acc[n], rec[n], dg, dh);
+        add_scaled(acc[n], kblk[n], dg, dh);
 }
 
 template <int NT>
-__device__ static inline void unit_q4_0(const uint8_t *r, const xfrag &v, int lane, float (&acc)[NT][4])
+__device__ static inline void mul_q4_0(const uint8_t *r, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     constexpr uint32_t M = 0x64006400u;
     int g = lane >> 2, t = lane & 3;
@@ -343,7 +343,7 @@ __device__ static inline void unit_q4_0(const uint8_t *r, const xfrag &v, int la
 }
 
 template <int NT>
-__device__ static inline void unit_q8_0(const uint8_t *r, int unit, const xfrag &v, int lane, float (&acc)[NT][4])
+__device__ static inline void mul_q8_0(const uint8_t *r, int frag, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     constexpr uint32_t B = 0x64806480u; /* 1024 + 128 */
     int g = lane >> 2, t = lane & 3;
@@ -366,7 +366,7 @@ __device__ static inline void unit_q8_0(const uint8_t *r, int unit, const xfrag 
                          a3 = h2sub(__byte_perm(b[i], 0x64646464u, 0x4341), B);
 #pragma unroll
                 for (int n = 0; n < NT; n++) {
-                    uint2 x = v.four(n, 8 * unit + 4 * p + i, t);
+                    uint2 x = v.four(n, 8 * frag + 4 * p + i, t);
                     mma(q[n], a0, a1, a2, a3, x.x, x.y);
                 }
             }
@@ -378,7 +378,7 @@ __device__ static inline void unit_q8_0(const uint8_t *r, int unit, const xfrag 
 }
 
 template <int BF, int NT>
-__device__ static inline void unit_f16(const uint8_t *r, int unit, const xfrag &v, int lane, float (&acc)[NT][4])
+__device__ static inline void mul_f16(const uint8_t *r, int frag, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     int t = lane & 3;
 #pragma unroll
@@ -394,7 +394,7 @@ __device__ static inline void unit_f16(const uint8_t *r, int unit, const xfrag &
             }
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-            uint4 x = v.eight(n, t * PREP_GROUP + 16 * unit + 8 * p);
+            uint4 x = v.eight(n, t * XFRAG_GROUP + 16 * frag + 8 * p);
             mma(acc[n], a[0], b[0], a[1], b[1], x.x, x.y);
             mma(acc[n], a[2], b[2], a[3], b[3], x.z, x.w);
         }
@@ -403,7 +403,7 @@ __device__ static inline void unit_f16(const uint8_t *r, int unit, const xfrag &
 
 /* hi + lo / 2048: 22 bits of the weight. */
 template <int NT>
-__device__ static inline void unit_f32(const uint8_t *r, int unit, const xfrag &v, int lane, float (&acc)[NT][4])
+__device__ static inline void mul_f32(const uint8_t *r, int frag, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     int t = lane & 3;
     float lo[NT][4];
@@ -421,7 +421,7 @@ __device__ static inline void unit_f32(const uint8_t *r, int unit, const xfrag &
         }
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-            uint2 x = *(const uint2 *)(v.x + n * v.step + t * PREP_GROUP + 8 * unit + 4 * p);
+            uint2 x = *(const uint2 *)(v.x + n * v.step + t * XFRAG_GROUP + 8 * frag + 4 * p);
             mma(acc[n], h[0][0], h[1][0], h[0][1], h[1][1], x.x, x.y);
             mma(lo[n], l[0][0], l[1][0], l[0][1], l[1][1], x.x, x.y);
         }
@@ -433,20 +433,20 @@ __device__ static inline void unit_f32(const uint8_t *r, int unit, const xfrag &
 
 /* acc += one unit times its activations; callers pass zeros and add, so that units can be worked on side by side. */
 template <int T, int NT>
-__device__ static inline void t16_mul(const uint8_t *r, int unit, const xfrag &v, int lane, float (&acc)[NT][4])
+__device__ static inline void t16_mul(const uint8_t *r, int frag, const xfrag &v, int lane, float (&acc)[NT][4])
 {
     if constexpr (T == DT_Q4_K || T == DT_Q5_K)
-        unit_k45<T == DT_Q5_K, NT>(r, v, lane, acc);
+        mul_k45<T == DT_Q5_K, NT>(r, v, lane, acc);
     else if constexpr (T == DT_Q6_K)
-        unit_q6_k<NT>(r, v, lane, acc);
+        mul_q6_k<NT>(r, v, lane, acc);
     else if constexpr (T == DT_Q4_0)
-        unit_q4_0<NT>(r, v, lane, acc);
+        mul_q4_0<NT>(r, v, lane, acc);
     else if constexpr (T == DT_Q8_0)
-        unit_q8_0<NT>(r, unit, v, lane, acc);
+        mul_q8_0<NT>(r, frag, v, lane, acc);
     else if constexpr (T == DT_F32)
-        unit_f32<NT>(r, unit, v, lane, acc);
+        mul_f32<NT>(r, frag, v, lane, acc);
     else
-        unit_f16<T == DT_BF16, NT>(r, unit, v, lane, acc);
+        mul_f16<T == DT_BF16, NT>(r, frag, v, lane, acc);
 }
 
 #endif

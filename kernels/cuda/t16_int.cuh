@@ -25,7 +25,7 @@ enum {
     IX_HI = 320,
     IX_S32 = 576, /* sums of 32, int32 [8] */
     IX_SCALE = 608,
-    IX_REC = 624,
+    IX_KBLK = 624,
     IX_MAX = 32639, /* 127 * 256 + 127 */
 };
 
@@ -58,7 +58,7 @@ __device__ static inline void imma16(int *c, uint32_t a0, uint32_t a1, uint32_t 
  * A record by one warp, elements 8 lane + 0..7 of it a lane. A record with an infinity in it counts as zeros and a NaN
  * as some number: either would reach every later token through KV.
  */
-__device__ static inline void int_record(uint8_t *rec, uint32_t lane, const float (&v)[8])
+__device__ static inline void int_quantize(uint8_t *kblk, uint32_t lane, const float (&v)[8])
 {
     float most[8], top, by;
 #pragma unroll
@@ -83,20 +83,20 @@ __device__ static inline void int_record(uint8_t *rec, uint32_t lane, const floa
         w[i] = __byte_perm(x[2 * i], x[2 * i + 1], 0x5410);
     uint2 lo = {__byte_perm(w[0], w[1], 0x6420) ^ 0x80808080u, __byte_perm(w[2], w[3], 0x6420) ^ 0x80808080u},
           hi = {__byte_perm(w[0], w[1], 0x7531), __byte_perm(w[2], w[3], 0x7531)};
-    *(uint2 *)(rec + IX_LO + 8 * lane) = lo;
-    *(uint2 *)(rec + IX_HI + 8 * lane) = hi;
+    *(uint2 *)(kblk + IX_LO + 8 * lane) = lo;
+    *(uint2 *)(kblk + IX_HI + 8 * lane) = hi;
     int s = 256 * __dp4a((int)hi.x, 0x01010101, __dp4a((int)hi.y, 0x01010101, 0)) +
             __dp4a((int)lo.x, 0x01010101, __dp4a((int)lo.y, 0x01010101, 0));
     s += __shfl_xor_sync(~0u, s, 1);
     if (!(lane & 1)) { /* 16 elements: number lane / 2 = 4j + t */
         uint32_t n = lane >> 1;
-        ((int *)(rec + IX_S16))[(n & 3) * 4 + (n >> 2)] = s;
+        ((int *)(kblk + IX_S16))[(n & 3) * 4 + (n >> 2)] = s;
     }
     s += __shfl_xor_sync(~0u, s, 2);
     if (!(lane & 3))
-        ((int *)(rec + IX_S32))[lane >> 2] = s;
+        ((int *)(kblk + IX_S32))[lane >> 2] = s;
     if (!lane)
-        *(float *)(rec + IX_SCALE) = fine ? top * (1.f / IX_MAX) : 0.f;
+        *(float *)(kblk + IX_SCALE) = fine ? top * (1.f / IX_MAX) : 0.f;
 }
 
 /* --- units ------------------------------------------------------------------------------------------------------ */
@@ -231,7 +231,7 @@ __device__ static inline void int_q6_k(const uint8_t *r, const ix_frag &v, int l
 
 /* Blocks of 32 k, an mma each: eight of them (Q4_0), or four in each of two units (Q8_0). */
 template <int EIGHT, int M>
-__device__ static inline void int_q_0(const uint8_t *r, int unit, const ix_frag &v, int lane, float (&acc)[M][2])
+__device__ static inline void int_q_0(const uint8_t *r, int frag, const ix_frag &v, int lane, float (&acc)[M][2])
 {
     int g = lane >> 2, t = lane & 3;
 #pragma unroll
@@ -241,7 +241,7 @@ __device__ static inline void int_q_0(const uint8_t *r, int unit, const ix_frag 
 #pragma unroll
         for (int m = 0; m < M; m++) {
             const uint8_t *row =
-                v.at + m * v.row_step + (g & 1) * IX_HI + 128 * (EIGHT ? unit : p) + 32 * (g >> 1) + 4 * t;
+                v.at + m * v.row_step + (g & 1) * IX_HI + 128 * (EIGHT ? frag : p) + 32 * (g >> 1) + 4 * t;
             x[m][0] = *(const uint32_t *)row, x[m][1] = *(const uint32_t *)(row + 16);
             c[m][0] = c[m][1] = c[m][2] = c[m][3] = 0;
         }
@@ -282,14 +282,14 @@ __device__ static inline void int_q_0(const uint8_t *r, int unit, const ix_frag 
 }
 
 template <int T, int M>
-__device__ static inline void int_mul(const uint8_t *r, int unit, const ix_frag &v, int lane, float (&acc)[M][2])
+__device__ static inline void int_mul(const uint8_t *r, int frag, const ix_frag &v, int lane, float (&acc)[M][2])
 {
     if constexpr (T == DT_Q4_K || T == DT_Q5_K)
         int_k45<T == DT_Q5_K, M>(r, v, lane, acc);
     else if constexpr (T == DT_Q6_K)
         int_q6_k<M>(r, v, lane, acc);
     else
-        int_q_0<T == DT_Q8_0, M>(r, unit, v, lane, acc);
+        int_q_0<T == DT_Q8_0, M>(r, frag, v, lane, acc);
 }
 
 #endif

@@ -8,10 +8,10 @@
 #include "kernels/cuda/t16.cuh"
 
 /* Elements k .. k + 7 (k % 8 == 0) of row (h, g) of a tile. */
-__device__ static inline void unpack_eight(uint32_t type, const uint8_t *tile, uint32_t n_rec, uint32_t h, uint32_t g,
+__device__ static inline void unpack_eight(uint32_t type, const uint8_t *tile, uint32_t n_kblk, uint32_t h, uint32_t g,
                                            uint32_t k, float out[8])
 {
-    uint32_t rec = k >> 8, per = t16_per(type), unit = t16_unit(type), q = 0, row = 8 * h + g;
+    uint32_t kblk = k >> 8, per = t16_frags(type), frag = t16_frag_bytes(type), q = 0, row = 8 * h + g;
     k &= 255;
     if (type == DT_Q8_0)
         q = k >> 7;
@@ -19,7 +19,7 @@ __device__ static inline void unpack_eight(uint32_t type, const uint8_t *tile, u
         q = k >> 4 & 3;
     else if (per == 8)
         q = k >> 3 & 7;
-    const uint8_t *u = tile + (uint64_t)t16_unit_at(n_rec, per, rec, q) * unit;
+    const uint8_t *u = tile + (uint64_t)t16_frag_at(n_kblk, per, kblk, q) * frag;
     uint32_t t = k >> 6, s = k >> 4;
     switch (type) {
     case DT_Q4_K:

@@ -69,7 +69,7 @@ static void *helper_main(void *arg)
     return NULL;
 }
 
-static void copy_wide(struct uploader *u, uint8_t *dst, const uint8_t *src, uint64_t n)
+static void copy_parallel(struct uploader *u, uint8_t *dst, const uint8_t *src, uint64_t n)
 {
     pthread_mutex_lock(&u->lock);
     u->dst = dst, u->src = src, u->bytes = n, u->taken = 0;
@@ -141,7 +141,7 @@ static void upload_part(struct device *d, struct wdev *w, uint32_t i, const uint
         uint32_t n = p->n_out - row < step ? p->n_out - row : step, b = u->next++ % PINS;
         uint64_t bytes = n * p->raw_row_bytes, at = row * p->raw_row_bytes;
         cuda_ok(d, cudaEventSynchronize(u->free[b]));
-        copy_wide(u, u->pin[b], src + at, bytes);
+        copy_parallel(u, u->pin[b], src + at, bytes);
         cuda_ok(d,
                 cudaMemcpyAsync(packed ? u->dev[b] : p->raw + at, u->pin[b], bytes, cudaMemcpyHostToDevice, d->copy));
         if (packed)
@@ -154,7 +154,7 @@ static void wdev_free(struct device *d, struct wdev *w)
 {
     for (uint32_t i = 0; i < w->n_part; i++)
         cuda_free(d, w->part[i].raw);
-    kept_free(d, w);
+    wcache_free(d, w);
     cuda_free(d, w->packed);
     free(w);
 }
@@ -167,7 +167,7 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
     if (!v)
         return err_set(e, HEARTH_ENOMEM, "no memory for a weight");
     v->role = w->role, v->model = w->model, v->n_in = w->n_in, v->n_out = w->n_out, v->n_part = w->n_part;
-    v->n_rec = (w->n_in + 255) / 256;
+    v->n_kblk = (w->n_in + 255) / 256;
     for (uint32_t i = 0, row = 0; i < w->n_part; i++) {
         struct wpart *p = &v->part[i];
         const struct dtype_info *t = dtype_get(w->part[i].type);
@@ -221,7 +221,7 @@ void weight_free(struct device *d, struct weight *w)
     struct wdev *v = (struct wdev *)w->dev;
     if (!v)
         return;
-    step_forget(d);
+    step_drop_graphs(d);
     for (struct wdev **at = &d->weights; *at; at = &(*at)->next)
         if (*at == v) {
             *at = v->next;

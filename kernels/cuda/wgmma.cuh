@@ -23,7 +23,7 @@ __host__ __device__ constexpr int wg_order(int type)
 /* The unit of a record that comes q-th: F16's four go by halves of the order, 64t + 32up + 16h is unit 2up + h. */
 __host__ __device__ constexpr uint32_t wg_nth(int type, uint32_t q)
 {
-    return t16_per(type) == 4 ? (q & 1) * 2 + (q >> 1) : q;
+    return t16_frags(type) == 4 ? (q & 1) * 2 + (q >> 1) : q;
 }
 struct wg_part {
     uint32_t group0, n_tile, second; /* second: of type TB */
@@ -33,16 +33,16 @@ struct wg_part {
 struct wg_args {
     const uint8_t *w;
     struct wg_part part[3];
-    uint32_t n_part, n_rec, n_group;
+    uint32_t n_part, n_kblk, n_group;
     uint32_t per;              /* units of work, a record of a group of tiles, of a block */
     uint32_t segs;             /* pieces of groups that a block may have */
     uint32_t wstages, xstages; /* of the two rings */
     const __half *x[2];        /* by order */
-    float *sums;               /* [block][segs][columns][rows of a group] */
+    float *partials;           /* [block][segs][columns][rows of a group] */
     /* where the kernel ends its groups itself: logits [row][ldout], or hidden units in an order of k */
     uint32_t *flag; /* [block][tile]: a piece is there; zero between kernels */
     float *out;
-    uint32_t ldout, n_out, cap;
+    uint32_t ldout, n_out, bucket;
     float scale, softcap;
     act_buf ff;
     const float *bias;
@@ -123,9 +123,9 @@ __device__ static inline float low(uint32_t v)
  * k16 steps. open(): what holds for a unit; plane(): its p-th plane; word(): the fragments of a plane's v-th pair;
  * step(): where that pair's i-th step stands in its half, of which the plane is the p-th.
  */
-template <int T> struct wg_unit;
+template <int T> struct wg_frag;
 struct wg_whole { /* a half is a plane, a record a unit */
-    enum { PLANES = 1, UNIT = 2, PAIRS = 4 };
+    enum { PLANES = 1, FRAG = 2, PAIRS = 4 };
     __device__ static constexpr int step(int, int v, int i)
     {
         return 2 * v + i;
@@ -187,13 +187,13 @@ template <int FIVE> struct wg_k45 : wg_whole {
         A[6] = h2fma(h2fma(ch, g1, kg1), dg, cg1), A[7] = h2fma(h2fma(dhi, h1, kh1), dh, ch1);
     }
 };
-template <> struct wg_unit<DT_Q4_K> : wg_k45<0> {
+template <> struct wg_frag<DT_Q4_K> : wg_k45<0> {
 };
-template <> struct wg_unit<DT_Q5_K> : wg_k45<1> {
+template <> struct wg_frag<DT_Q5_K> : wg_k45<1> {
 };
 
 /* q - 32, exact, times the sub-block's factor rounded to fp16. */
-template <> struct wg_unit<DT_Q6_K> : wg_whole {
+template <> struct wg_frag<DT_Q6_K> : wg_whole {
     uint32_t dg, dh, a[4], b[4], sg[2], sh[2], fg[2], fh[2];
 
     __device__ void open(const uint8_t *r, int lane)
@@ -231,7 +231,7 @@ template <> struct wg_unit<DT_Q6_K> : wg_whole {
     }
 };
 
-template <> struct wg_unit<DT_Q4_0> : wg_whole {
+template <> struct wg_frag<DT_Q4_0> : wg_whole {
     uint32_t a[4], b[4], dg[2], dh[2];
 
     __device__ void open(const uint8_t *, int)
@@ -260,8 +260,8 @@ template <> struct wg_unit<DT_Q4_0> : wg_whole {
 };
 
 /* q + 128 from the bytes as they lie, less 1152: exact; times the block's d. A half is a unit of two planes. */
-template <> struct wg_unit<DT_Q8_0> {
-    enum { PLANES = 2, UNIT = 2, PAIRS = 2 };
+template <> struct wg_frag<DT_Q8_0> {
+    enum { PLANES = 2, FRAG = 2, PAIRS = 2 };
     uint32_t a[4], b[4], dg, dh;
 
     __device__ static constexpr int step(int p, int v, int i)
@@ -299,7 +299,7 @@ template <> struct wg_unit<DT_Q8_0> {
  * beside it. bf16's own wgmma would round activations to eight bits.
  */
 template <int BF> struct wg_f16 {
-    enum { PLANES = 2, UNIT = 1, PAIRS = 2 };
+    enum { PLANES = 2, FRAG = 1, PAIRS = 2 };
     uint32_t a[8], b[8];
 
     __device__ static constexpr int step(int p, int v, int i)
@@ -328,9 +328,9 @@ template <int BF> struct wg_f16 {
             A[2 * i] = half2_of(a[4 * v + i]), A[2 * i + 1] = half2_of(b[4 * v + i]);
     }
 };
-template <> struct wg_unit<DT_F16> : wg_f16<0> {
+template <> struct wg_frag<DT_F16> : wg_f16<0> {
 };
-template <> struct wg_unit<DT_BF16> : wg_f16<1> {
+template <> struct wg_frag<DT_BF16> : wg_f16<1> {
 };
 
 /* --- the kernel ------------------------------------------------------------------------------------------------- */
@@ -359,7 +359,7 @@ template <int N> struct wg_shape {
  */
 __host__ __device__ constexpr int wg_words(int type, int words)
 {
-    return t16_per(type) == 4 ? 2 : words;
+    return t16_frags(type) == 4 ? 2 : words;
 }
 
 /*
@@ -378,25 +378,25 @@ struct wg_share {
 };
 __device__ static inline wg_share wg_share_of(const wg_args &a)
 {
-    uint32_t u0 = blockIdx.x * a.per, n = min(a.n_group * a.n_rec - u0, a.per);
+    uint32_t u0 = blockIdx.x * a.per, n = min(a.n_group * a.n_kblk - u0, a.per);
     wg_share s = {u0, n, 0, 0};
     if (a.flag) {
-        s.head = min(n, (u0 + n) % a.n_rec);
-        s.tail = min(n - s.head, (a.n_rec - u0 % a.n_rec) % a.n_rec);
+        s.head = min(n, (u0 + n) % a.n_kblk);
+        s.tail = min(n - s.head, (a.n_kblk - u0 % a.n_kblk) % a.n_kblk);
     }
     return s;
 }
 
 /* A warp's sums of a tile, as they lie in its lanes: left for the block that ends the group, and added there. */
 template <int N>
-__device__ static inline float4 *wg_piece(const wg_args &a, uint32_t block, uint32_t warp, uint32_t lane)
+__device__ static inline float4 *wg_partial(const wg_args &a, uint32_t block, uint32_t warp, uint32_t lane)
 {
-    return (float4 *)a.sums + ((uint64_t)block * wg_shape<N>::GROUPS * 4 + warp) * (N / 8) * 32 + lane;
+    return (float4 *)a.partials + ((uint64_t)block * wg_shape<N>::GROUPS * 4 + warp) * (N / 8) * 32 + lane;
 }
 template <int N>
-__device__ static inline void wg_leave(const wg_args &a, uint32_t warp, uint32_t lane, const float *acc)
+__device__ static inline void wg_store_partial(const wg_args &a, uint32_t warp, uint32_t lane, const float *acc)
 {
-    float4 *to = wg_piece<N>(a, blockIdx.x, warp, lane);
+    float4 *to = wg_partial<N>(a, blockIdx.x, warp, lane);
 #pragma unroll
     for (int i = 0; i < N / 8; i++)
         __stcg(to + 32 * i, make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]));
@@ -406,7 +406,7 @@ __device__ static inline void wg_leave(const wg_args &a, uint32_t warp, uint32_t
                      : "memory");
 }
 template <int N>
-__device__ static inline void wg_collect(const wg_args &a, uint32_t block, uint32_t warp, uint32_t lane, float *acc)
+__device__ static inline void wg_add_partial(const wg_args &a, uint32_t block, uint32_t warp, uint32_t lane, float *acc)
 {
     if (!lane) {
         uint32_t *flag = a.flag + block * wg_shape<N>::GROUPS * 4 + warp, there;
@@ -416,7 +416,7 @@ __device__ static inline void wg_collect(const wg_args &a, uint32_t block, uint3
         *flag = 0;
     }
     __syncwarp();
-    const float4 *from = wg_piece<N>(a, block, warp, lane);
+    const float4 *from = wg_partial<N>(a, block, warp, lane);
 #pragma unroll
     for (int i = 0; i < N / 8; i++) {
         float4 v = __ldcg(from + 32 * i);
@@ -431,44 +431,45 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr uint32_t WGS = wg_shape<N>::GROUPS, WORDS = wg_words(TA, wg_shape<N>::WORDS), TILES = WGS * 4,
-                       UA = t16_unit(TA), UB = t16_unit(TB), UNIT = UA > UB ? UA : UB, WSTAGE = TILES * UNIT,
-                       XSTAGE = N * 256;
+                       UA = t16_frag_bytes(TA), UB = t16_frag_bytes(TB), FRAG = UA > UB ? UA : UB,
+                       WSTAGE = TILES * FRAG, XSTAGE = N * 256;
     extern __shared__ __align__(128) uint8_t sm[];
     uint64_t *full_w = (uint64_t *)sm, *empty_w = full_w + WG_STAGES, *full_x = empty_w + WG_STAGES,
              *empty_x = full_x + WG_STAGES;
     uint8_t *xring = sm + WG_FIXED, *wring = xring + a.xstages * XSTAGE;
-    uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_rec = a.n_rec;
+    uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_kblk = a.n_kblk;
     const wg_share share = wg_share_of(a);
     if (!threadIdx.x) {
         for (uint32_t s = 0; s < WG_STAGES; s++) {
-            bar_init(full_w + s, 1), bar_init(empty_w + s, TILES * WARP_ARRIVALS);
-            bar_init(full_x + s, 1), bar_init(empty_x + s, TILES * WARP_ARRIVALS);
+            mbar_init(full_w + s, 1), mbar_init(empty_w + s, TILES * WARP_ARRIVALS);
+            mbar_init(full_x + s, 1), mbar_init(empty_x + s, TILES * WARP_ARRIVALS);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
-    pdl_go();
+    pdl_trigger();
     if (warp >= TILES)
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::COPY_REGS));
     if (warp == TILES) {
         uint64_t policy = evict_first();
         uint32_t s = 0, phase = 1;
         for (uint32_t i = 0; i < share.n; i++) {
-            uint32_t u = share.at(i), g = u / n_rec, r = u % n_rec;
+            uint32_t u = share.at(i), g = u / n_kblk, r = u % n_kblk;
             const wg_part &p = wg_part_of(a, g);
             const bool second = TA != TB && p.second;
-            uint32_t unit = second ? UB : UA, per = t16_per(second ? TB : TA), tile0 = (g - p.group0) * TILES,
-                     n = min(TILES, p.n_tile - tile0), at = t16_unit_at(n_rec, per, r, 0),
-                     next = per > 1 ? t16_unit_at(n_rec, per, r, 1) - at : 0;
-            const uint8_t *tile = a.w + p.off + (uint64_t)(tile0 + lane) * n_rec * per * unit;
+            uint32_t frag = second ? UB : UA, per = t16_frags(second ? TB : TA), tile0 = (g - p.group0) * TILES,
+                     n = min(TILES, p.n_tile - tile0), at = t16_frag_at(n_kblk, per, r, 0),
+                     next = per > 1 ? t16_frag_at(n_kblk, per, r, 1) - at : 0;
+            const uint8_t *tile = a.w + p.off + (uint64_t)(tile0 + lane) * n_kblk * per * frag;
             for (uint32_t q = 0; q < per; q++) {
-                bar_wait(empty_w + s, phase);
+                mbar_wait(empty_w + s, phase);
                 if (!lane)
-                    bar_expect(full_w + s, n * unit);
+                    mbar_expect_tx(full_w + s, n * frag);
                 __syncwarp();
                 if (lane < n)
-                    bulk(wring + s * WSTAGE + lane * unit,
-                         tile + (uint64_t)(at + wg_nth(second ? TB : TA, q) * next) * unit, unit, full_w + s, policy);
+                    cp_async_bulk(wring + s * WSTAGE + lane * frag,
+                                  tile + (uint64_t)(at + wg_nth(second ? TB : TA, q) * next) * frag, frag, full_w + s,
+                                  policy);
                 if (++s == a.wstages)
                     s = 0, phase ^= 1;
             }
@@ -483,12 +484,12 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
             uint32_t s = 0, phase = 1;
             for (uint32_t i = 0; i < share.n; i++) {
                 uint32_t u = share.at(i);
-                const __half *x = a.x[TA != TB && wg_part_of(a, u / n_rec).second ? wg_order(TB) : wg_order(TA)] +
-                                  (uint64_t)(u % n_rec) * N * 256;
+                const __half *x = a.x[TA != TB && wg_part_of(a, u / n_kblk).second ? wg_order(TB) : wg_order(TA)] +
+                                  (uint64_t)(u % n_kblk) * N * 256;
                 for (int h = 0; h < 2; h++) {
-                    bar_wait(empty_x + s, phase);
-                    bar_expect(full_x + s, XSTAGE);
-                    bulk(xring + s * XSTAGE, x + h * N * 128, XSTAGE, full_x + s, policy);
+                    mbar_wait(empty_x + s, phase);
+                    mbar_expect_tx(full_x + s, XSTAGE);
+                    cp_async_bulk(xring + s * XSTAGE, x + h * N * 128, XSTAGE, full_x + s, policy);
                     if (++s == a.xstages)
                         s = 0, phase ^= 1;
                 }
@@ -502,14 +503,14 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
     uint32_t ws = 0, wphase = 0, xs = 0, xphase = 0;
     float acc[N / 2];
     for (uint32_t done = 0, seg = 0; done < share.n; seg++) {
-        uint32_t u = share.at(done), g = u / n_rec, n = min(share.u0 + share.n - u, n_rec - u % n_rec);
+        uint32_t u = share.at(done), g = u / n_kblk, n = min(share.u0 + share.n - u, n_kblk - u % n_kblk);
         done += n;
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
             acc[i] = 0;
         auto run = [&](auto type) {
             constexpr int T = decltype(type)::value;
-            typedef wg_unit<T> W;
+            typedef wg_frag<T> W;
             uint32_t held = WG_STAGES; /* a stage of activations that products under way read */
 #pragma unroll 1
             for (uint32_t i = 0; i < n; i++) {
@@ -518,14 +519,14 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
 #pragma unroll
                 for (int p = 0; p < 2 * W::PLANES; p++) {
                     constexpr int HALF = W::PLANES;
-                    if (p % W::UNIT == 0) {
-                        r = wring + ws * WSTAGE + warp * t16_unit(T);
-                        bar_wait(full_w + ws, wphase);
+                    if (p % W::FRAG == 0) {
+                        r = wring + ws * WSTAGE + warp * t16_frag_bytes(T);
+                        mbar_wait(full_w + ws, wphase);
                         w.open(r, lane);
                     }
-                    w.plane(r, p % W::UNIT, lane);
-                    if (p % W::UNIT == W::UNIT - 1) {
-                        bar_release(empty_w + ws, lane);
+                    w.plane(r, p % W::FRAG, lane);
+                    if (p % W::FRAG == W::FRAG - 1) {
+                        mbar_release(empty_w + ws, lane);
                         if (++ws == a.wstages)
                             ws = 0, wphase ^= 1;
                     }
@@ -538,7 +539,7 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
                         for (int k = 0; k < WORDS; k++)
                             w.word(v + k, A[k]);
                         if (begins)
-                            bar_wait(full_x + xs, xphase);
+                            mbar_wait(full_x + xs, xphase);
                         wg_fence();
 #pragma unroll
                         for (int k = 0; k < WORDS; k++) {
@@ -548,7 +549,7 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
                         wg_commit();
                         wg_wait<1>();
                         if (begins && held < WG_STAGES)
-                            bar_release(empty_x + held, lane);
+                            mbar_release(empty_x + held, lane);
                     }
                     if (p % HALF == HALF - 1) {
                         held = xs;
@@ -558,7 +559,7 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
                 }
             }
             wg_wait<0>();
-            bar_release(empty_x + held, lane);
+            mbar_release(empty_x + held, lane);
         };
         struct type_a {
             enum { value = TA };
@@ -571,12 +572,12 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
         else
             run(type_a());
         if (a.flag) {
-            if ((u + n) % n_rec) {
-                wg_leave<N>(a, warp, lane, acc);
+            if ((u + n) % n_kblk) {
+                wg_store_partial<N>(a, warp, lane, acc);
                 continue;
             }
-            for (uint32_t b = g * n_rec / a.per; b < blockIdx.x; b++)
-                wg_collect<N>(a, b, warp, lane, acc);
+            for (uint32_t b = g * n_kblk / a.per; b < blockIdx.x; b++)
+                wg_add_partial<N>(a, b, warp, lane, acc);
         }
         uint32_t row = warp * 16 + (lane >> 2), col = 2 * (lane & 3);
         if (a.ff.p) { /* gate and up of a unit are rows 8 apart: in one lane */
@@ -587,7 +588,7 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
                 float gate = acc[i] + (a.bias && u < a.n_out ? a.bias[u] : 0.f),
                       up = acc[i + 2] + (a.bias && u < a.n_out ? a.bias[a.n_out + u] : 0.f);
                 if (u < (a.n_out + 255) / 256 * 256)
-                    a.ff.p[wg_at(a.ff.plain - FORM_WG, a.ff.ld, c, u)] =
+                    a.ff.p[wg_at(a.ff.layout - LAYOUT_WG, a.ff.ld, c, u)] =
                         half_sat(u < a.n_out ? glu_act(a.glu, gate) * up : 0.f);
             }
         } else if (a.out) {
@@ -596,11 +597,11 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
             for (int j = 0; j < N / 2; j++) {
                 uint32_t c = col + j / 4 * 8 + (j & 1), r = row + (j & 2) * 4;
                 float v = acc[j] * a.scale;
-                if (c < a.cap && r < a.n_out)
+                if (c < a.bucket && r < a.n_out)
                     a.out[(uint64_t)c * a.ldout + r] = a.softcap != 0 ? act_softcap(v, a.softcap) : v;
             }
         } else {
-            float *o = a.sums + (((uint64_t)blockIdx.x * a.segs + seg) * N + col) * (WGS * 64) + row;
+            float *o = a.partials + (((uint64_t)blockIdx.x * a.segs + seg) * N + col) * (WGS * 64) + row;
 #pragma unroll
             for (int j = 0; j < N / 2; j++)
                 __stcg(o + (j / 4 * 8 + (j & 1)) * (WGS * 64) + (j & 2) * 4, acc[j]);

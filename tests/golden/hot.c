@@ -71,7 +71,7 @@ static void decode(struct run *r, uint32_t n, uint32_t pos, uint32_t steps, uint
         model_forward(r->m);
         r->be->sample(r->dev, &(struct op_sample){.n = n, .slot = at, .index = index});
         *last = r->be->step_end(r->dev);
-        wait_until(r, *last, &done, r->info.ahead - 1, n);
+        wait_until(r, *last, &done, r->info.max_in_flight - 1, n);
     }
     wait_until(r, *last, &done, 0, n);
 }

@@ -143,10 +143,10 @@ static void resumed_and_beside_others(void **state)
         uint32_t held = (half + KV_PAGE - 1) / KV_PAGE;
         feed(&r, r.pages + PAGES, token, 0, half, 256, true, got);
         uint64_t t = r.be->kv_save(r.dev, r.pool, r.pages + PAGES, host, held);
-        MUST(r.be->kv_move_wait(r.dev, t, &e));
+        MUST(r.be->kv_transfer_wait(r.dev, t, &e));
         feed(&r, r.pages + PAGES, other, 0, LEN_MIN, 64, true, got);
         t = r.be->kv_load(r.dev, r.pool, r.pages + 2 * PAGES, (const void *const *)host, held);
-        MUST(r.be->kv_move_wait(r.dev, t, &e));
+        MUST(r.be->kv_transfer_wait(r.dev, t, &e));
         feed(&r, r.pages + 2 * PAGES, token, half, n, 100, true, got);
         same("resumed", n, want, got, n_vocab);
         /* The last rows once more, in a step with a prompt of somebody else before and after. */

@@ -35,7 +35,7 @@ static const struct op_case decode = {"decode",
                                       .seq = {{33, 1}, {18, 1}, {40, 1}}};
 enum { SEQS = 3 };
 
-struct bed {
+struct fixture {
     struct numbers n;
     struct device *d;
     struct rig r;
@@ -45,7 +45,7 @@ struct bed {
     void *host[RIG_PAGES]; /* page i's place in the slab */
 };
 
-static void bed_init(struct bed *b)
+static void fixture_init(struct fixture *b)
 {
     struct hearth_err e;
     numbers_init(&b->n, &decode);
@@ -67,7 +67,7 @@ static void bed_init(struct bed *b)
     }
 }
 
-static void bed_fini(struct bed *b)
+static void fixture_fini(struct fixture *b)
 {
     struct hearth_err e;
     if (be->sync(b->d, &e))
@@ -79,40 +79,40 @@ static void bed_fini(struct bed *b)
     numbers_fini(&b->n);
 }
 
-static uint64_t save(struct bed *b, const uint32_t *pages, void *const *host, uint32_t n)
+static uint64_t save(struct fixture *b, const uint32_t *pages, void *const *host, uint32_t n)
 {
     uint64_t t = be->kv_save(b->d, b->r.kv, pages, host, n);
     assert_int_not_equal(t, 0);
     return t;
 }
 
-static uint64_t load(struct bed *b, const uint32_t *pages, void *const *host, uint32_t n)
+static uint64_t load(struct fixture *b, const uint32_t *pages, void *const *host, uint32_t n)
 {
     uint64_t t = be->kv_load(b->d, b->r.kv, pages, (const void *const *)host, n);
     assert_int_not_equal(t, 0);
     return t;
 }
 
-static void wait_for(struct bed *b, uint64_t ticket)
+static void wait_for(struct fixture *b, uint64_t ticket)
 {
     struct hearth_err e;
-    if (be->kv_move_wait(b->d, ticket, &e))
+    if (be->kv_transfer_wait(b->d, ticket, &e))
         fail_msg("%s", e.msg);
-    assert_int_equal(be->kv_moved(b->d, ticket, &e), 1);
+    assert_int_equal(be->kv_transfer_done(b->d, ticket, &e), 1);
 }
 
 /* As an engine does it: asks between other things. */
-static void poll_for(struct bed *b, uint64_t ticket)
+static void poll_for(struct fixture *b, uint64_t ticket)
 {
     struct hearth_err e;
     int rc;
-    while (!(rc = be->kv_moved(b->d, ticket, &e)))
+    while (!(rc = be->kv_transfer_done(b->d, ticket, &e)))
         ;
     if (rc < 0)
         fail_msg("%s", e.msg);
 }
 
-static void assert_pool(struct bed *b)
+static void assert_pool(struct fixture *b)
 {
     uint8_t *page = malloc(b->page);
     assert_non_null(page);
@@ -128,8 +128,8 @@ static void assert_pool(struct bed *b)
 static void test_exact(void **state)
 {
     (void)state;
-    struct bed b;
-    bed_init(&b);
+    struct fixture b;
+    fixture_init(&b);
     static const uint32_t from[] = {5, 6, 7, 90, 2, 3, 95, 0}, to[] = {40, 41, 42, 50, 49, 48, 1, 94};
     enum { N = sizeof from / sizeof *from };
     void *host[N];
@@ -147,15 +147,15 @@ static void test_exact(void **state)
     wait_for(&b, save(&b, b.all, b.host, RIG_PAGES));
     assert_memory_equal(b.slab, b.mirror, RIG_PAGES * b.page);
     wait_for(&b, save(&b, NULL, NULL, 0)); /* nothing is a move as well */
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 /* A save sees the copies, clears and steps before it, a load comes after them; and the reverse. */
 static void test_order(void **state)
 {
     (void)state;
-    struct bed b;
-    bed_init(&b);
+    struct fixture b;
+    fixture_init(&b);
     uint8_t *zero = calloc(1, b.page);
     assert_non_null(zero);
     for (uint32_t i = 0; i < 8; i++) {
@@ -176,16 +176,16 @@ static void test_order(void **state)
     }
     assert_pool(&b);
     free(zero);
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 /* A step writes into a page; the save that follows at once has what it wrote. */
 static void test_after_step(void **state)
 {
     (void)state;
-    struct bed b;
+    struct fixture b;
     struct hearth_err e;
-    bed_init(&b);
+    fixture_init(&b);
     uint8_t *want = malloc(b.page);
     assert_non_null(want);
     for (int again = 0; again < 5; again++)
@@ -203,10 +203,10 @@ static void test_after_step(void **state)
             assert_memory_not_equal(b.host[page], b.mirror + page * b.page, b.page);
         }
     free(want);
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
-static void step(struct bed *b, float *logits)
+static void step(struct fixture *b, float *logits)
 {
     rig_begin(&b->r, decode.seq, 0, SEQS);
     rig_forward(&b->r);
@@ -218,8 +218,8 @@ static void step(struct bed *b, float *logits)
 static void test_restored(void **state)
 {
     (void)state;
-    struct bed b;
-    bed_init(&b);
+    struct fixture b;
+    fixture_init(&b);
     float want[SEQS * 64], got[SEQS * 64];
     size_t n = SEQS * decode.n_vocab * sizeof *want;
     step(&b, want);
@@ -237,17 +237,17 @@ static void test_restored(void **state)
     poll_for(&b, load(&b, turned, b.host, RIG_PAGES));
     step(&b, got);
     assert_memory_equal(got, want, n);
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 /* Moves of other pages beside steps change neither, and steps do not allocate or wait for them. */
 static void test_beside_steps(void **state)
 {
     (void)state;
-    struct bed b;
+    struct fixture b;
     struct device_info before, after;
     struct hearth_err e;
-    bed_init(&b);
+    fixture_init(&b);
     enum { HALF = RIG_PAGES / 2 };
     float want[SEQS * 64], got[SEQS * 64];
     size_t n = SEQS * decode.n_vocab * sizeof *want;
@@ -278,15 +278,15 @@ static void test_beside_steps(void **state)
         rig_page_read(&b.r, i, b.slab);
         assert_memory_equal(b.slab, b.mirror + i * b.page, b.page);
     }
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 /* More moves than a backend may have events for, asked about in any order. */
 static void test_many(void **state)
 {
     (void)state;
-    struct bed b;
-    bed_init(&b);
+    struct fixture b;
+    fixture_init(&b);
     enum { MOVES = 3 * RIG_PAGES };
     uint64_t saved[MOVES], loaded[RIG_PAGES];
     for (uint32_t i = 0; i < MOVES; i++) {
@@ -309,7 +309,7 @@ static void test_many(void **state)
     assert_pool(&b);
     for (uint32_t i = 0; i < MOVES; i++)
         wait_for(&b, saved[i]); /* what is done stays done */
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 static int by_address(const void *a, const void *b)
@@ -323,11 +323,11 @@ static int by_address(const void *a, const void *b)
 static void test_blocks(void **state)
 {
     (void)state;
-    struct bed b;
+    struct fixture b;
     struct hearth_err e;
     enum { BLOCKS = 8, N = 2 * (BLOCKS - 1), BLOCK_BYTES = 2 << 20 };
     char *block[BLOCKS];
-    bed_init(&b);
+    fixture_init(&b);
     assert_true(2 * b.page <= BLOCK_BYTES);
     for (uint32_t i = 0; i < BLOCKS; i++)
         if (be->host_alloc(b.d, BLOCK_BYTES, (void **)&block[i], &e))
@@ -345,21 +345,21 @@ static void test_blocks(void **state)
     assert_pool(&b);
     for (uint32_t i = 0; i < BLOCKS; i++)
         be->host_free(b.d, block[i]);
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 static void test_refusals(void **state)
 {
     (void)state;
-    struct bed b;
+    struct fixture b;
     struct hearth_err e;
     void *p;
-    bed_init(&b);
+    fixture_init(&b);
     uint64_t t = save(&b, b.all, b.host, 1);
     wait_for(&b, t);
-    assert_true(be->kv_moved(b.d, 0, &e) < 0);
-    assert_true(be->kv_moved(b.d, t + 100, &e) < 0);
-    assert_true(be->kv_move_wait(b.d, UINT64_MAX, &e) < 0);
+    assert_true(be->kv_transfer_done(b.d, 0, &e) < 0);
+    assert_true(be->kv_transfer_done(b.d, t + 100, &e) < 0);
+    assert_true(be->kv_transfer_wait(b.d, UINT64_MAX, &e) < 0);
     assert_true(strlen(e.msg) > 10);
     uint32_t bad[2] = {3, RIG_PAGES};
     uint8_t was = b.slab[3 * b.page] = 0x5a;
@@ -375,7 +375,7 @@ static void test_refusals(void **state)
     assert_pool(&b);
     assert_int_equal(be->host_alloc(b.d, 0, &p, &e), HEARTH_ENOMEM);
     be->host_free(b.d, NULL);
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 int main(int argc, char **argv)

@@ -73,10 +73,10 @@ static void rotate(const struct op_case *c, uint32_t pos, const float *inv_freq,
 }
 
 /* Rows of the Hadamard matrix of sixteen over eight pairs: the sign of (i, k) is that of the bits they share. */
-static void spread(const struct op_case *c, double *v)
+static void hadamard(const struct op_case *c, double *v)
 {
     uint32_t half = c->n_rot / 2;
-    for (uint32_t g = 0; c->spread && g < half; g += 8) {
+    for (uint32_t g = 0; c->hadamard && g < half; g += 8) {
         double in[16], *at[16];
         for (uint32_t i = 0; i < 16; i++) { /* pair i / 2, member i % 2 */
             uint32_t pair = g + i / 2;
@@ -182,7 +182,7 @@ static void check_qkv(struct fixture *f)
                 if (part < 2)
                     rotate(c, f->pos[r], n->inv_freq, v);
                 if (part < 2)
-                    spread(c, v);
+                    hadamard(c, v);
                 if (part > 0) { /* F16 KV rounds once more, half a unit of 2^-11 at most */
                     float kv[256];
                     page_vector(f, f->seq[r], 1, part == 2, h, f->pos[r], kv);

@@ -26,13 +26,13 @@ void random_floats(uint64_t seed, float *v, size_t n)
         v[i] = (float)((int64_t)mix(&seed) >> 40) / 8388608.0f;
 }
 
-static float *random_vec(uint64_t seed, size_t n, float mean, float spread)
+static float *random_vec(uint64_t seed, size_t n, float mean, float range)
 {
     float *v = malloc(n * sizeof *v);
     assert_non_null(v);
     random_floats(seed, v, n);
     for (size_t i = 0; i < n; i++)
-        v[i] = mean + spread * v[i];
+        v[i] = mean + range * v[i];
     return v;
 }
 
@@ -198,7 +198,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->bias_o = vec(r, 6, n->bias_o, c->d_model);
     r->bias_ffn = vec(r, 7, n->bias_ffn, 2 * (size_t)c->d_ff);
     r->bias_down = vec(r, 8, n->bias_down, c->d_model);
-    r->rope = (struct rope){c->rope, c->n_rot, vec(r, 9, n->inv_freq, c->n_rot / 2), 1.0f, c->spread};
+    r->rope = (struct rope){c->rope, c->n_rot, vec(r, 9, n->inv_freq, c->n_rot / 2), 1.0f, c->hadamard};
     for (uint32_t s = 0; s < SEQS_MAX; s++)
         for (uint32_t i = 0; i < SEQ_PAGES; i++)
             r->pages[s][i] = (i * SEQS_MAX + (s + i) % SEQS_MAX) % RIG_PAGES;
@@ -260,7 +260,7 @@ size_t rig_page_bytes(const struct rig *r)
 void rig_page_read(struct rig *r, uint32_t page, void *out)
 {
     struct hearth_err e;
-    ok(r->be->kv_move_wait(r->d, r->be->kv_save(r->d, r->kv, &page, &r->host, 1), &e), &e);
+    ok(r->be->kv_transfer_wait(r->d, r->be->kv_save(r->d, r->kv, &page, &r->host, 1), &e), &e);
     memcpy(out, r->host, rig_page_bytes(r));
 }
 
@@ -268,7 +268,7 @@ void rig_page_write(struct rig *r, uint32_t page, const void *in)
 {
     struct hearth_err e;
     const void *host = memcpy(r->host, in, rig_page_bytes(r));
-    ok(r->be->kv_move_wait(r->d, r->be->kv_load(r->d, r->kv, &page, &host, 1), &e), &e);
+    ok(r->be->kv_transfer_wait(r->d, r->be->kv_load(r->d, r->kv, &page, &host, 1), &e), &e);
 }
 
 void rig_fill_kv(struct rig *r)

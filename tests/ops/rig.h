@@ -22,7 +22,7 @@ struct op_case {
     enum norm_kind norm;
     enum rope_kind rope;
     uint32_t n_rot;
-    bool spread;
+    bool hadamard;
     enum glu_kind glu;
     bool bias, head_norms, post_norm;
     uint32_t window;

@@ -22,7 +22,7 @@ static const struct backend *be;
 static const char *variant = "auto";
 
 /* A device with room for logits and nothing else. */
-struct bed {
+struct fixture {
     struct device *d;
     struct kv_pool *kv;
     uint32_t n_vocab;
@@ -30,7 +30,7 @@ struct bed {
 
 static const struct sample_params plain = {.temp = 1.0f, .top_p = 1.0f, .rep_penalty = 1.0f, .seed = 1};
 
-static void bed_init(struct bed *b, uint32_t n_vocab)
+static void fixture_init(struct fixture *b, uint32_t n_vocab)
 {
     struct hearth_err e;
     struct workspace_dims dims = {64, 64, 64, 64, n_vocab, ROWS, ROWS};
@@ -45,20 +45,21 @@ static void bed_init(struct bed *b, uint32_t n_vocab)
         fail_msg("%s", e.msg);
 }
 
-static void bed_fini(struct bed *b)
+static void fixture_fini(struct fixture *b)
 {
     be->kv_free(b->d, b->kv);
     be->close(b->d);
 }
 
-static void slot_set(struct bed *b, uint32_t slot, const struct sample_params *p, const int32_t *history, uint32_t n)
+static void slot_set(struct fixture *b, uint32_t slot, const struct sample_params *p, const int32_t *history,
+                     uint32_t n)
 {
     struct hearth_err e;
     if (be->slot_set(b->d, slot, p, history, n, b->n_vocab, &e))
         fail_msg("%s", e.msg);
 }
 
-static int try_sample(struct bed *b, uint32_t n, const uint32_t *slot, const uint32_t *index, const float *logits,
+static int try_sample(struct fixture *b, uint32_t n, const uint32_t *slot, const uint32_t *index, const float *logits,
                       const uint32_t *const *mask, struct sampled *out, struct hearth_err *e)
 {
     static const uint32_t rows[ROWS] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -75,7 +76,7 @@ static int try_sample(struct bed *b, uint32_t n, const uint32_t *slot, const uin
     return be->step_wait(b->d, be->step_end(b->d), out, n, e);
 }
 
-static struct sampled sample_one(struct bed *b, uint32_t slot, uint32_t index, const float *logits,
+static struct sampled sample_one(struct fixture *b, uint32_t slot, uint32_t index, const float *logits,
                                  const uint32_t *mask)
 {
     struct sampled out;
@@ -177,8 +178,8 @@ static void test_slow(void **state)
     p[10].n_bias = 2, p[10].bias = bias;
     p[11] = p[7], p[11].rep_penalty = 0.8f, p[11].n_bias = 1, p[11].bias = bias;
     for (size_t v = 0; v < sizeof vocabs / sizeof *vocabs; v++) {
-        struct bed b;
-        bed_init(&b, vocabs[v]);
+        struct fixture b;
+        fixture_init(&b, vocabs[v]);
         uint32_t n = vocabs[v], mask[4096 / 32];
         float *l = malloc(n * sizeof *l);
         assert_non_null(l);
@@ -205,7 +206,7 @@ static void test_slow(void **state)
             }
         }
         free(l);
-        bed_fini(&b);
+        fixture_fini(&b);
     }
 }
 
@@ -224,8 +225,8 @@ static void test_thresholds(void **state)
         {0, 0.6f, 0.0f, 0x07}, {0, 0.85f, 0.0f, 0x87}, {0, 1.0f, 0.3f, 0x07},
         {0, 1.0f, 0.2f, 0x87}, {0, 0.0f, 0.0f, 0x01},  {4, 0.99f, 0.1f, 0x87},
     };
-    struct bed b;
-    bed_init(&b, 8);
+    struct fixture b;
+    fixture_init(&b, 8);
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct sample_params p = plain;
         unsigned seen = 0;
@@ -236,7 +237,7 @@ static void test_thresholds(void **state)
         if (seen != cases[c].want)
             fail_msg("case %zu lets tokens %#x out, should be %#x", c, seen, cases[c].want);
     }
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 /* Chi-squared over 20,000 draws; 15 degrees of freedom, 99.99 % of which lie below 44.3. The draws are a pure function
@@ -248,8 +249,8 @@ static void test_distribution(void **state)
     float l[N];
     double want[N], sum = 0, chi = 0;
     uint32_t seen[N] = {0};
-    struct bed b;
-    bed_init(&b, N);
+    struct fixture b;
+    fixture_init(&b, N);
     struct sample_params p = plain;
     p.temp = 1.5f, p.seed = 12345;
     random_floats(3, l, N);
@@ -267,7 +268,7 @@ static void test_distribution(void **state)
     }
     if (chi > 44.3)
         fail_msg("chi-squared %.1f", chi);
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 /* 128k tokens and every cut: the same words, at a size where the short cuts of the implementation are taken. */
@@ -275,8 +276,8 @@ static void test_large(void **state)
 {
     (void)state;
     enum { N = 128256 };
-    struct bed b;
-    bed_init(&b, N);
+    struct fixture b;
+    fixture_init(&b, N);
     float *l = malloc(N * sizeof *l);
     assert_non_null(l);
     for (uint32_t i = 0; i < 12; i++) {
@@ -292,7 +293,7 @@ static void test_large(void **state)
         assert_int_equal(got, slow_sample(l, N, &p, NULL, 0, i, NULL));
     }
     free(l);
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 /* A row's token is the same alone and in a batch, whatever the others want. */
@@ -300,12 +301,12 @@ static void test_batch(void **state)
 {
     (void)state;
     enum { N = 500 };
-    struct bed b;
+    struct fixture b;
     struct hearth_err e;
     struct sampled together[ROWS], alone;
     float l[ROWS * N];
     uint32_t slot[ROWS], index[ROWS];
-    bed_init(&b, N);
+    fixture_init(&b, N);
     random_floats(9, l, ROWS * N);
     for (uint32_t r = 0; r < ROWS; r++) {
         struct sample_params p = plain;
@@ -327,7 +328,7 @@ static void test_batch(void **state)
         assert_memory_equal(&alone.logprob, &together[r].logprob, sizeof alone.logprob);
         assert_memory_equal(alone.top, together[r].top, alone.n_top * sizeof *alone.top);
     }
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 static void test_logprobs(void **state)
@@ -335,8 +336,8 @@ static void test_logprobs(void **state)
     (void)state;
     static const float l[5] = {1.0f, 3.0f, 2.0f, 3.0f, -INFINITY};
     double lse = log(exp(1) + 2 * exp(3) + exp(2));
-    struct bed b;
-    bed_init(&b, 5);
+    struct fixture b;
+    fixture_init(&b, 5);
     struct sample_params p = plain;
     p.temp = 0.0f, p.n_logprobs = 3;
     slot_set(&b, 0, &p, NULL, 0);
@@ -352,7 +353,7 @@ static void test_logprobs(void **state)
     p.n_logprobs = 20; /* more than there are tokens */
     slot_set(&b, 0, &p, NULL, 0);
     assert_int_equal(sample_one(&b, 0, 0, l, NULL).n_top, 5);
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 /* Logits no model should give: the answer is some token of the vocabulary, never a crash. */
@@ -366,8 +367,8 @@ static void test_hostile_logits(void **state)
         {NAN, 2.0f, NAN, 1.0f},
         {3e38f, -3e38f, 0.0f, 1e-45f},
     };
-    struct bed b;
-    bed_init(&b, 4);
+    struct fixture b;
+    fixture_init(&b, 4);
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
         for (int i = 0; i < 6; i++) {
             struct sample_params p = plain;
@@ -383,18 +384,18 @@ static void test_hostile_logits(void **state)
             if (r == 3)
                 assert_true(got == 1 || got == 3);
         }
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 static void test_refusals(void **state)
 {
     (void)state;
-    struct bed b;
+    struct fixture b;
     struct hearth_err e;
     struct sampled out[2];
     static const float l[20];
     const uint32_t unset[1] = {9}, twice[2] = {4, 4}, beyond[1] = {SLOTS_MAX}, index[2] = {0, 0}, good[1] = {4};
-    bed_init(&b, 10);
+    fixture_init(&b, 10);
     int32_t history[1] = {10};
     assert_int_equal(be->slot_set(b.d, 4, &plain, history, 1, 10, &e), HEARTH_EPARAMS);
     history[0] = -1;
@@ -421,7 +422,7 @@ static void test_refusals(void **state)
     assert_int_equal(try_sample(&b, 1, other, index, l, NULL, out, &e), HEARTH_EPARAMS);
     /* After each refusal an ordinary step works. */
     assert_int_equal(try_sample(&b, 1, good, index, l, NULL, out, &e), 0);
-    bed_fini(&b);
+    fixture_fini(&b);
 }
 
 int main(int argc, char **argv)

@@ -16,12 +16,12 @@
 static void any_number_of_steps_in_flight(void **state)
 {
     (void)state;
-    for (uint32_t ahead = 1; ahead <= AHEAD; ahead++) {
+    for (uint32_t max_in_flight = 1; max_in_flight <= MAX_IN_FLIGHT; max_in_flight++) {
         static struct heard h[120];
         struct world w;
         uint64_t computed = 0;
         uint32_t stops = 0;
-        world_open(&w, ahead);
+        world_open(&w, max_in_flight);
         for (int i = 0; i < 120; i++) {
             int32_t prompt[90];
             uint32_t n = 1 + rnd(90), k = 0;
@@ -79,14 +79,14 @@ static void cancelled_before_it_began(void **state)
 static void who_lost_only_its_end_has_it(void **state)
 {
     (void)state;
-    for (uint32_t ahead = 1; ahead <= AHEAD; ahead++) {
+    for (uint32_t max_in_flight = 1; max_in_flight <= MAX_IN_FLIGHT; max_in_flight++) {
         enum { PROMPT = 20, TOKENS = 30 };
         static struct heard a, b, c;
         struct world w;
         int32_t prompt[PROMPT];
         for (int i = 0; i < PROMPT; i++)
             prompt[i] = 1 + i % 5;
-        world_open(&w, ahead);
+        world_open(&w, max_in_flight);
         w.m.vocab = NULL; /* no end tokens */
         engine_submit(w.eng, make(&w, &a, prompt, PROMPT, TOKENS));
         hear_all(&w);
@@ -109,10 +109,10 @@ static void who_lost_only_its_end_has_it(void **state)
 static void a_failed_device_ends_everything(void **state)
 {
     (void)state;
-    for (uint32_t ahead = 1; ahead <= AHEAD; ahead++) {
+    for (uint32_t max_in_flight = 1; max_in_flight <= MAX_IN_FLIGHT; max_in_flight++) {
         static struct heard h[10];
         struct world w;
-        world_open(&w, ahead);
+        world_open(&w, max_in_flight);
         toy_fail_at = 20;
         w.m.vocab = NULL;             /* no end tokens: nobody ends before it */
         engine_throttle(w.eng, true); /* until it has them all */
@@ -141,11 +141,11 @@ static void a_failed_device_ends_everything(void **state)
 static void a_slot_without_room(void **state)
 {
     (void)state;
-    for (uint32_t ahead = 1; ahead <= AHEAD; ahead++) {
+    for (uint32_t max_in_flight = 1; max_in_flight <= MAX_IN_FLIGHT; max_in_flight++) {
         static struct heard h[10];
         struct world w;
         memset(h, 0, sizeof h);
-        world_open(&w, ahead);
+        world_open(&w, max_in_flight);
         toy_no_slot = 77;
         for (int i = 0; i < 10; i++) {
             struct seq *q = make(&w, &h[i], (int32_t[]){1, 2, 1 + i}, 3, 50);
@@ -189,7 +189,7 @@ static void eval_is_what_generate_does(void **state)
     static struct heard ev, gen[8];
     struct world w;
     int32_t id[150];
-    world_open(&w, AHEAD);
+    world_open(&w, MAX_IN_FLIGHT);
     for (int i = 0; i < 150; i++)
         id[i] = (int32_t)(1 + rnd(VOCAB - 1));
     for (int i = 0; i < 8; i++)
@@ -295,7 +295,7 @@ static void closing_with_work_under_way(void **state)
     for (int i = 0; i < 20; i++) {
         static struct heard h[6];
         struct world w;
-        world_open(&w, 1 + rnd(AHEAD));
+        world_open(&w, 1 + rnd(MAX_IN_FLIGHT));
         w.m.vocab = NULL;
         for (int k = 0; k < 6; k++)
             engine_submit(w.eng, make(&w, &h[k], (int32_t[]){1, 2, k}, 3, 300));
@@ -383,7 +383,7 @@ static void a_distrusted_device(void **state)
     (void)state;
     struct world w;
     struct model_entry other = {.path = (char[]){"other"}};
-    world_open_on(&w, AHEAD, true);
+    world_open_on(&w, MAX_IN_FLIGHT, true);
     ask(&w, engine_load);
     assert_int_equal(w.answer.code, 0);
     assert_true(w.m.on_gpu);
@@ -401,7 +401,7 @@ static void a_device_without_the_kernels(void **state)
     (void)state;
     struct world w;
     struct model_entry other = {.path = (char[]){"other"}};
-    world_open_on(&w, AHEAD, true);
+    world_open_on(&w, MAX_IN_FLIGHT, true);
     ask(&w, engine_load);
     toy_refuses = HEARTH_EUNSUPPORTED;
     runs_on_the_cpu(&w, &other, "the toy is too small");
@@ -417,7 +417,7 @@ static void a_device_without_room(void **state)
     (void)state;
     struct world w;
     struct model_entry other = {.path = (char[]){"other"}};
-    world_open_on(&w, AHEAD, true);
+    world_open_on(&w, MAX_IN_FLIGHT, true);
     ask(&w, engine_load);
     toy_refuses = HEARTH_ENOMEM;
     runs_on_the_cpu(&w, &other, "the toy is too small");
@@ -434,7 +434,7 @@ static void a_device_without_room_for_kv(void **state)
     struct world w;
     toy_pages = 0; /* as it likes */
     toy_free = 2 * 10 * TOY_PAGE_BYTES;
-    world_open_on(&w, AHEAD, true);
+    world_open_on(&w, MAX_IN_FLIGHT, true);
     ask(&w, engine_load);
     assert_int_equal(w.answer.code, 0);
     assert_false(w.m.on_gpu);

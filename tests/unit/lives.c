@@ -113,7 +113,7 @@ static void life(bool damages)
     struct engine_params p = {
         .kv_dir = folder, .kv_ram = rnd(3) ? TOY_PAGE_BYTES * (1 + rnd(300)) : 0, .restore = TIER_ALWAYS};
     toy_moves_late = rnd(3);
-    world_open_with(&w, &p, 1 + rnd(AHEAD), toy_moves_late);
+    world_open_with(&w, &p, 1 + rnd(MAX_IN_FLIGHT), toy_moves_late);
     for (uint32_t n = 20 + rnd(130); n && turns; n--, turns--) {
         struct session *s = &session[rnd(SESSIONS)];
         while (s->busy) {

@@ -124,10 +124,10 @@ static void move(struct device *d, uint32_t page, void (*change)(uint8_t *))
     void *host;
     struct hearth_err e;
     assert_int_equal(real->host_alloc(d, kv_page_bytes(&broken.desc), &host, &e), 0);
-    assert_int_equal(real->kv_move_wait(d, real->kv_save(d, broken.kv, &page, &host, 1), &e), 0);
+    assert_int_equal(real->kv_transfer_wait(d, real->kv_save(d, broken.kv, &page, &host, 1), &e), 0);
     change(host);
     const void *from = host;
-    assert_int_equal(real->kv_move_wait(d, real->kv_load(d, broken.kv, &page, &from, 1), &e), 0);
+    assert_int_equal(real->kv_transfer_wait(d, real->kv_load(d, broken.kv, &page, &from, 1), &e), 0);
     real->host_free(d, host);
 }
 /* The V that was appended, of all heads; or a slot that no row has. */

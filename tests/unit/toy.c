@@ -27,7 +27,7 @@ struct device {
     struct {
         struct sampled s[BATCH_SEQS_MAX];
         uint32_t n;
-    } ring[AHEAD]; /* results of the steps under way */
+    } ring[MAX_IN_FLIGHT]; /* results of the steps under way */
     uint64_t submitted, waited;
     uint32_t n_pool;
 };
@@ -38,8 +38,8 @@ uint64_t toy_no_slot;
 _Atomic uint64_t toy_free = 1 << 30;
 uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools;
 _Atomic double toy_now, toy_step_s;
-_Atomic uint64_t toy_kept;
-static uint32_t toy_ahead;
+_Atomic uint64_t toy_mem_cached;
+static uint32_t toy_max_in_flight;
 
 uint64_t extend(uint64_t h, int32_t id)
 {
@@ -139,7 +139,7 @@ static uint64_t toy_kv_load(struct device *d, struct kv_pool *p, const uint32_t 
     (void)p;
     return move_begin(d, LOAD, page, (void *const *)host, n);
 }
-static int toy_kv_moved(struct device *d, uint64_t ticket, struct hearth_err *e)
+static int toy_kv_transfer_done(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
     (void)e;
     moves_rng = moves_rng * 1664525 + 1013904223; /* of its own: another thread draws from rnd() */
@@ -148,7 +148,7 @@ static int toy_kv_moved(struct device *d, uint64_t ticket, struct hearth_err *e)
             move_finish(d, way);
     return ticket <= moves[ticket % 2].last;
 }
-static int toy_kv_move_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
+static int toy_kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
     (void)e;
     while (ticket > moves[ticket % 2].last)
@@ -179,17 +179,17 @@ static void toy_info(struct device *d, struct device_info *out)
     *out = (struct device_info){.name = "toy",
                                 .gpu = toy_gpu,
                                 .kv_type = DT_F32,
-                                .ahead = toy_ahead,
+                                .max_in_flight = toy_max_in_flight,
                                 .mem_total = 1 << 30,
                                 .mem_free = toy_free,
-                                .mem_kept = toy_kept};
+                                .mem_kept = toy_mem_cached};
 }
 /* The same toy, as the CPU beside it: no steps ahead. */
 static void toy_cpu_info(struct device *d, struct device_info *out)
 {
     (void)d;
-    *out =
-        (struct device_info){.name = "toy's CPU", .kv_type = DT_F32, .ahead = 1, .mem_total = 4 * 64 * TOY_PAGE_BYTES};
+    *out = (struct device_info){
+        .name = "toy's CPU", .kv_type = DT_F32, .max_in_flight = 1, .mem_total = 4 * 64 * TOY_PAGE_BYTES};
 }
 static int toy_reserve(struct device *d, const struct workspace_dims *dims, struct hearth_err *e)
 {
@@ -223,9 +223,9 @@ static void toy_kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
 static void toy_step_begin(struct device *d, const struct batch *b, uint64_t key)
 {
     (void)key;
-    assert_true(d->submitted - d->waited < toy_ahead);
+    assert_true(d->submitted - d->waited < toy_max_in_flight);
     d->b = *b;
-    d->ring[d->submitted % AHEAD].n = 0;
+    d->ring[d->submitted % MAX_IN_FLIGHT].n = 0;
     for (uint32_t i = 0; i < b->n_seq; i++) {
         const struct batch_seq *s = &b->seq[i];
         uint64_t h = s->pos0 ? d->memory[s->pages[(s->pos0 - 1) / KV_PAGE]][(s->pos0 - 1) % KV_PAGE] : root;
@@ -244,9 +244,9 @@ static void toy_sample(struct device *d, const struct op_sample *op)
     for (uint32_t i = 0; i < op->n; i++) {
         uint32_t id = toy_next(d->row[d->out_row[i]]);
         d->slot[op->slot[i]] = id;
-        d->ring[d->submitted % AHEAD].s[i] = (struct sampled){.slot = op->slot[i], .token = id};
+        d->ring[d->submitted % MAX_IN_FLIGHT].s[i] = (struct sampled){.slot = op->slot[i], .token = id};
     }
-    d->ring[d->submitted % AHEAD].n = op->n;
+    d->ring[d->submitted % MAX_IN_FLIGHT].n = op->n;
 }
 static uint64_t toy_step_end(struct device *d)
 {
@@ -257,8 +257,8 @@ static int toy_step_wait(struct device *d, uint64_t ticket, struct sampled *out,
     assert_true(ticket == ++d->waited); /* in order, each once */
     if (ticket == toy_fail_at)
         return err_set(e, HEARTH_EDEVICE, "the toy broke");
-    assert_int_equal(n, d->ring[(ticket - 1) % AHEAD].n);
-    memcpy(out, d->ring[(ticket - 1) % AHEAD].s, n * sizeof *out);
+    assert_int_equal(n, d->ring[(ticket - 1) % MAX_IN_FLIGHT].n);
+    memcpy(out, d->ring[(ticket - 1) % MAX_IN_FLIGHT].s, n * sizeof *out);
     toy_now = toy_now + toy_step_s;
     return 0;
 }
@@ -297,8 +297,8 @@ static const struct backend toy = {
     .host_free = toy_host_free,
     .kv_save = toy_kv_save,
     .kv_load = toy_kv_load,
-    .kv_moved = toy_kv_moved,
-    .kv_move_wait = toy_kv_move_wait,
+    .kv_transfer_done = toy_kv_transfer_done,
+    .kv_transfer_wait = toy_kv_transfer_wait,
     .sync = toy_sync,
     .act_read = toy_act_read,
 };
@@ -409,7 +409,7 @@ bool vocab_is_end(const struct vocab *v, int32_t id)
 
 /* --- the loop thread's side ------------------------------------------------------------------------------ */
 
-void world_open_with(struct world *w, const struct engine_params *more, uint32_t ahead, bool gpu)
+void world_open_with(struct world *w, const struct engine_params *more, uint32_t max_in_flight, bool gpu)
 {
     static char name[] = "toy.gguf";
     struct engine_params p = *more;
@@ -419,7 +419,7 @@ void world_open_with(struct world *w, const struct engine_params *more, uint32_t
     p.checked = "/nowhere/checked";
     p.kv_bytes = (uint64_t)toy_pages * TOY_PAGE_BYTES;
     memset(w, 0, sizeof *w);
-    toy_ahead = ahead;
+    toy_max_in_flight = max_in_flight;
     toy_fail_at = 0;
     toy_gpu = gpu;
     toy_no_load = toy_distrusted = false;
@@ -433,14 +433,14 @@ void world_open_with(struct world *w, const struct engine_params *more, uint32_t
     assert_int_equal(engine_open(&w->eng, &p, &e), 0);
 }
 
-void world_open_on(struct world *w, uint32_t ahead, bool gpu)
+void world_open_on(struct world *w, uint32_t max_in_flight, bool gpu)
 {
-    world_open_with(w, &(struct engine_params){0}, ahead, gpu);
+    world_open_with(w, &(struct engine_params){0}, max_in_flight, gpu);
 }
 
-void world_open(struct world *w, uint32_t ahead)
+void world_open(struct world *w, uint32_t max_in_flight)
 {
-    world_open_on(w, ahead, false);
+    world_open_on(w, max_in_flight, false);
 }
 
 struct seq *make(struct world *w, struct heard *h, const int32_t *prompt, uint32_t n, uint32_t max)

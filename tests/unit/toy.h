@@ -10,20 +10,20 @@
 
 #include "daemon/engine/engine.h"
 
-enum { VOCAB = 12, END_TOKEN = 0, AHEAD = 4, MAX_LEN = 400, TOY_PAGE_BYTES = 2 * KV_PAGE * 2 * 4 };
+enum { VOCAB = 12, END_TOKEN = 0, MAX_IN_FLIGHT = 4, MAX_LEN = 400, TOY_PAGE_BYTES = 2 * KV_PAGE * 2 * 4 };
 
 extern uint64_t toy_fail_at;    /* the step_wait that fails; 0 = none */
 extern uint64_t toy_load_steps; /* loading goes on until others have done so many */
 extern uint64_t toy_no_slot;    /* parameters with this seed find no room; 0 = none */
 extern bool toy_no_load, toy_gpu, toy_distrusted;
 extern int toy_refuses;                    /* what loading on the toy says, where the toy's CPU takes the model */
-extern bool toy_moves_late;                /* kv_moved says no at first */
+extern bool toy_moves_late;                /* kv_transfer_done says no at first */
 extern uint32_t toy_checks;                /* self-checks asked for */
 extern uint32_t toy_loads;                 /* of models, begun */
 extern uint32_t toy_pages;                 /* of the pool: up to 160; 0 = as the engine chooses */
 extern _Atomic uint64_t toy_free;          /* bytes */
 extern uint32_t toy_pools;                 /* there is memory for; 0 = any number */
-extern _Atomic uint64_t toy_kept;          /* bytes that it keeps in copies */
+extern _Atomic uint64_t toy_mem_cached;    /* bytes that it keeps in copies */
 extern _Atomic double toy_now, toy_step_s; /* a clock that goes on with the steps, and by how much */
 uint64_t extend(uint64_t prefix, int32_t id);
 uint32_t toy_next(uint64_t prefix); /* the token after that */
@@ -49,10 +49,10 @@ struct world {
     struct hearth_err answer, fatal;
 };
 
-void world_open(struct world *w, uint32_t ahead);
-void world_open_on(struct world *w, uint32_t ahead, bool gpu);
+void world_open(struct world *w, uint32_t max_in_flight);
+void world_open_on(struct world *w, uint32_t max_in_flight, bool gpu);
 /* With the given parameters of the tiers. */
-void world_open_with(struct world *w, const struct engine_params *more, uint32_t ahead, bool gpu);
+void world_open_with(struct world *w, const struct engine_params *more, uint32_t max_in_flight, bool gpu);
 
 struct seq *make(struct world *w, struct heard *h, const int32_t *prompt, uint32_t n, uint32_t max);
 void hear(struct world *w, struct engine_event *ev);

@@ -52,8 +52,8 @@ static void run(const struct fix *f, uint32_t from, uint32_t n, float *out)
     bk->step_begin(dev, &b, 1);
     struct op_attend op = {0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
     cudaMemcpy2D(ws->q, ws->ldq * 2, f->q + (uint64_t)from * d_q, d_q * 2, d_q * 2, n, cudaMemcpyHostToDevice);
-    cudaMemset(ws->att.p, 0xff, prep_halves(d_q) * 2); /* NaN, where nothing is written */
-    cudaDeviceSynchronize();                           /* the backend's stream does not wait for the default one */
+    cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q) * 2); /* NaN, where nothing is written */
+    cudaDeviceSynchronize();                            /* the backend's stream does not wait for the default one */
     bk->attend(dev, &op);
     MUST(bk->act_read(dev, ACT_ATT, 0, n, out, &err));
     uint64_t t = bk->step_end(dev);
@@ -116,7 +116,7 @@ static double check_runs(const struct fix *f)
     bk->step_begin(dev, &b, 1);
     struct op_attend op = {0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
     cudaMemcpy2D(ws->q, ws->ldq * 2, q, d_q * 2, d_q * 2, row, cudaMemcpyHostToDevice);
-    cudaMemset(ws->att.p, 0xff, prep_halves(d_q) * 2);
+    cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q) * 2);
     cudaDeviceSynchronize();
     bk->attend(dev, &op);
     MUST(bk->act_read(dev, ACT_ATT, 0, row, out, &err));

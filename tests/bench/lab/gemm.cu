@@ -33,8 +33,8 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
     cudaDeviceSynchronize(); /* a pageable copy may still be on its way, and the device's stream does not wait for it */
     need(n_out, n_in, 64, n_in, 64, 64);
     act_buf &in = dev->ws.att;
-    in.plain = 0, in.ld = PREP_REC;
-    cudaMemsetAsync(in.p, 0, prep_halves(n_in) * 2, dev->stream);
+    in.layout = 0, in.ld = XFRAG_KBLK;
+    cudaMemsetAsync(in.p, 0, xfrag_halves(n_in) * 2, dev->stream);
     act_from_f32(dev, dx, n_in, &in, 0, 64);
     struct op_proj op = {ACT_ATT, &w, NULL, NULL};
     /* the invariant mode: one body whatever the rows; then each body's own digits, in y1 and y */
@@ -181,7 +181,7 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
     }
     dev->reference = false;
     need(d_model, d_q, d_kv, d_ff, vocab, 64);
-    dev->ws.ff.plain = 0, dev->ws.ff.ld = PREP_REC;
+    dev->ws.ff.layout = 0, dev->ws.ff.ld = XFRAG_KBLK;
     struct kv_desc kd = {1, n_kv, d_head, 0, DT_F16, 8};
     struct kv_pool *kv;
     MUST(bk->kv_new(dev, &kd, &kv, &err));
@@ -198,21 +198,21 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
         &rp};
     struct op_ffn_up of = {n, NULL, vec(2 * d_ff, 0.3f, 0), glu};
     struct op_head oh = {n, NULL, 1, 30};
-    uint64_t nq = 64ull * dev->ws.ldq, nkv = kv_page_bytes(&kd) / 2 * 4, nff = prep_halves(d_ff),
+    uint64_t nq = 64ull * dev->ws.ldq, nkv = kv_page_bytes(&kd) / 2 * 4, nff = xfrag_halves(d_ff),
              nl = 64ull * dev->ws.ldl;
     float *first[4] = {0};
     printf("%-34s", name);
     bool ok = true;
     dev->invariant = true;
     for (int pass = 0; pass < 5; pass++) { /* reference, then 64, 1, 8, 24 rows a launch */
-        uint32_t cap = pass == 0 || pass == 1 ? 64 : pass == 2 ? 1 : pass == 3 ? 8 : 24, ref = pass == 0;
+        uint32_t bucket = pass == 0 || pass == 1 ? 64 : pass == 2 ? 1 : pass == 3 ? 8 : 24, ref = pass == 0;
         put_x(d_model);
         cudaMemset(dev->ws.q, 0, nq * 2), cudaMemset(kv->base, 0, nkv * 2), cudaMemset(dev->ws.ff.p, 0, nff * 2),
             cudaMemset(dev->ws.logits, 0, nl * 4);
         cudaDeviceSynchronize(); /* the device's stream does not wait for them */
         oq.w = &w[ref][0], of.w = &w[ref][1], oh.w = &w[ref][2];
-        for (uint32_t r = 0; r < 64; r += cap) {
-            uint32_t c = 64 - r < cap ? 16 : cap;
+        for (uint32_t r = 0; r < 64; r += bucket) {
+            uint32_t c = 64 - r < bucket ? 16 : bucket;
             dev->pdl_chain = false;
             (ref ? ref_qkv : gemm_qkv)(dev, &oq, r, c), (ref ? ref_ffn_up : gemm_ffn_up)(dev, &of, r, c),
                 (ref ? ref_head : gemm_head)(dev, &oh, r, c);
@@ -222,7 +222,7 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
                          (float *)malloc(nl * 4)};
         cudaMemcpy(now[3], dev->ws.logits, nl * 4, cudaMemcpyDeviceToHost);
         for (uint64_t i = 0; i < nff; i++) /* few leaves the sums out */
-            if (i % PREP_REC >= PREP_SUM)
+            if (i % XFRAG_KBLK >= XFRAG_SUM)
                 now[2][i] = 0;
         for (int i = 0; i < 4; i++) {
             uint64_t len = i == 0 ? nq : i == 1 ? nkv : i == 2 ? nff : nl;
@@ -239,7 +239,7 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
                     uint64_t at = 0;
                     while (!memcmp(now[i] + at, first[i] + at, 4))
                         at++;
-                    printf(" [%d: batch %u differs at %llu: %g, %g]", i, cap, (unsigned long long)at, now[i][at],
+                    printf(" [%d: batch %u differs at %llu: %g, %g]", i, bucket, (unsigned long long)at, now[i][at],
                            first[i][at]);
                     ok = false;
                 }

@@ -27,14 +27,14 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
     cudaDeviceSynchronize();
     need(n_out, n_in, 64, n_in, 64, 128);
     act_buf &in = dev->ws.att;
-    in.plain = 0, in.ld = PREP_REC;
+    in.layout = 0, in.ld = XFRAG_KBLK;
     act_from_f32(dev, dx, n_in, &in, 0, 128);
     struct op_proj op = {ACT_ATT, &w, NULL, NULL};
     static const uint32_t rows[] = {9, 17, 32, 33, 64, 96, 100, 128};
     double num = 0, den = 0, worst = 0;
     for (uint32_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
         cudaMemsetAsync(dev->ws.x, 0, 128ull * dev->ws.ldx * 4, dev->stream);
-        dev->cap = rows[k], dev->pdl_chain = false;
+        dev->bucket = rows[k], dev->pdl_chain = false;
         wg_proj(dev, &op), wg_flush(dev);
         sync_or_die("wg_proj");
         cudaMemcpy2D(y, n_out * 4ull, dev->ws.x, dev->ws.ldx * 4ull, n_out * 4ull, 128, cudaMemcpyDeviceToHost);
