@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/dispatch.h"
+#include "daemon/rpc/dispatch.h"
 #include "daemon/kvdir.h"
 #include "daemon/log.h"
 

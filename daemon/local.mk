@@ -15,14 +15,14 @@ noinst_LIBRARIES += daemon/libdaemon.a
 daemon_libdaemon_a_SOURCES = \
 	daemon/acl.c daemon/acl.h \
 	daemon/age.c daemon/age.h \
-	daemon/backup.c daemon/backup.h \
+	daemon/rpc/backup.c daemon/rpc/backup.h \
 	daemon/blame.c daemon/blame.h \
 	daemon/conf.c daemon/conf.h \
-	daemon/conn.c daemon/conn.h \
+	daemon/rpc/conn.c daemon/rpc/conn.h \
 	daemon/deliver.c \
-	daemon/dispatch.c daemon/dispatch.h \
-	daemon/forward.c daemon/forward.h \
-	daemon/import.c daemon/import.h \
+	daemon/rpc/dispatch.c daemon/rpc/dispatch.h \
+	daemon/rpc/forward.c daemon/rpc/forward.h \
+	daemon/rpc/import.c daemon/rpc/import.h \
 	daemon/journal.c daemon/journal.h \
 	daemon/journal-read.c daemon/journal-read.h \
 	daemon/journal-sync.c daemon/journal-sync.h \
@@ -32,13 +32,13 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/log.c daemon/log.h \
 	daemon/made.c daemon/made.h \
 	daemon/models.c daemon/models.h \
-	daemon/msg-generate.c \
-	daemon/msg-hello.c \
-	daemon/msg-kv.c \
-	daemon/msg-models.c \
-	daemon/msg-sessions.c \
-	daemon/msg-status.c \
-	daemon/msg-text.c \
+	daemon/rpc/msg-generate.c \
+	daemon/rpc/msg-hello.c \
+	daemon/rpc/msg-kv.c \
+	daemon/rpc/msg-models.c \
+	daemon/rpc/msg-sessions.c \
+	daemon/rpc/msg-status.c \
+	daemon/rpc/msg-text.c \
 	daemon/output.c daemon/output.h \
 	daemon/recover.c \
 	daemon/sd.c daemon/sd.h \

@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/backup.h"
+#include "daemon/rpc/backup.h"
 #include "daemon/blame.h"
-#include "daemon/conn.h"
+#include "daemon/rpc/conn.h"
 #include "daemon/fold.h"
 #include "daemon/journal.h"
 #include "daemon/kvdir.h"

@@ -10,7 +10,7 @@
 #ifndef DAEMON_STREAM_H
 #define DAEMON_STREAM_H
 
-#include "daemon/dispatch.h"
+#include "daemon/rpc/dispatch.h"
 #include "daemon/session.h"
 
 struct stream;

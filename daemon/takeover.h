@@ -10,7 +10,7 @@
 #ifndef DAEMON_TAKEOVER_H
 #define DAEMON_TAKEOVER_H
 
-#include "daemon/dispatch.h"
+#include "daemon/rpc/dispatch.h"
 
 /* The call was refused because of a generation in that session (an id or a name). True where nobody reads it: then it
  * is being cancelled, and again(call) comes after its end, perhaps before this returns. */

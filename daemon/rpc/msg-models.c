@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "daemon/forward.h"
+#include "daemon/rpc/forward.h"
 #include "daemon/link.h"
 #include "daemon/models.h"
 #include "daemon/stream.h"

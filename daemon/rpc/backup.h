@@ -2,7 +2,7 @@
 #ifndef DAEMON_BACKUP_H
 #define DAEMON_BACKUP_H
 
-#include "daemon/dispatch.h"
+#include "daemon/rpc/dispatch.h"
 
 /* Ends one that is under way, and waits for that; NULL is none. */
 void backup_stop(struct backup *b);

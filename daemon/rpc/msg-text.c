@@ -1,5 +1,5 @@
 /* msg-text.c - tokenize, detokenize, eval: the engine's work, by a model's path. Loop thread. */
-#include "daemon/forward.h"
+#include "daemon/rpc/forward.h"
 
 static bool resolve(struct call *call, const char *model, char **path)
 {

@@ -1,5 +1,5 @@
 /* dispatch.c - the method table: one row per request that clients may make. Loop thread. */
-#include "daemon/dispatch.h"
+#include "daemon/rpc/dispatch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

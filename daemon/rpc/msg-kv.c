@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "daemon/dispatch.h"
+#include "daemon/rpc/dispatch.h"
 #include "daemon/kvdir.h"
 #include "daemon/session.h"
 

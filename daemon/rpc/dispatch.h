@@ -8,7 +8,7 @@
 #ifndef DAEMON_DISPATCH_H
 #define DAEMON_DISPATCH_H
 
-#include "daemon/conn.h"
+#include "daemon/rpc/conn.h"
 
 struct call {
     struct server *server;

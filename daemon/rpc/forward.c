@@ -1,5 +1,5 @@
 /* forward.c - a call on its way through the engine and back. Loop thread. */
-#include "daemon/forward.h"
+#include "daemon/rpc/forward.h"
 
 #include <stdlib.h>
 

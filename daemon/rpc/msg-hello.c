@@ -1,7 +1,7 @@
 /* msg-hello.c - hello: the version, the features, the limits, and how events shall come. Loop thread. */
 #include "config.h"
 
-#include "daemon/dispatch.h"
+#include "daemon/rpc/dispatch.h"
 #include "daemon/log.h"
 
 static const char *const features[] = {"sessions", "streams", "logprobs", "notify_as", "eval",

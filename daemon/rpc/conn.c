@@ -1,7 +1,7 @@
 /* conn.c - one peer's socket. Loop thread; the connection belongs to the server's list. */
 #include "config.h"
 
-#include "daemon/conn.h"
+#include "daemon/rpc/conn.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/dispatch.h"
-#include "daemon/import.h"
+#include "daemon/rpc/dispatch.h"
+#include "daemon/rpc/import.h"
 #include "daemon/log.h"
 #include "daemon/stream.h"
 

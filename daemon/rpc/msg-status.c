@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "daemon/dispatch.h"
+#include "daemon/rpc/dispatch.h"
 #include "daemon/kvdir.h"
 #include "daemon/link.h"
 #include "daemon/log.h"

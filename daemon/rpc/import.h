@@ -5,7 +5,7 @@
 #ifndef DAEMON_IMPORT_H
 #define DAEMON_IMPORT_H
 
-#include "daemon/conn.h"
+#include "daemon/rpc/conn.h"
 
 struct import;
 

@@ -1,13 +1,13 @@
 /* import.c - the method sessions.import: pages of turns become a session; see import.h. Loop thread. */
 #include "config.h"
 
-#include "daemon/import.h"
+#include "daemon/rpc/import.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/dispatch.h"
-#include "daemon/forward.h"
+#include "daemon/rpc/dispatch.h"
+#include "daemon/rpc/forward.h"
 #include "daemon/link.h"
 #include "daemon/made.h"
 #include "daemon/session.h"

@@ -1,5 +1,5 @@
 /* msg-generate.c - generate, stream.attach and cancel. Loop thread. */
-#include "daemon/dispatch.h"
+#include "daemon/rpc/dispatch.h"
 #include "daemon/journal.h"
 #include "daemon/stream.h"
 #include "daemon/takeover.h"

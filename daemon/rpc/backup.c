@@ -5,7 +5,7 @@
  */
 #include "config.h"
 
-#include "daemon/backup.h"
+#include "daemon/rpc/backup.h"
 
 #include <event2/event.h>
 #include <pthread.h>
