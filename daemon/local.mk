@@ -16,16 +16,16 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/acl.c daemon/acl.h \
 	daemon/age.c daemon/age.h \
 	daemon/rpc/backup.c daemon/rpc/backup.h \
-	daemon/blame.c daemon/blame.h \
+	daemon/stream/quarantine.c daemon/stream/quarantine.h \
 	daemon/conf.c daemon/conf.h \
 	daemon/rpc/conn.c daemon/rpc/conn.h \
-	daemon/deliver.c \
+	daemon/stream/subscribers.c \
 	daemon/rpc/dispatch.c daemon/rpc/dispatch.h \
 	daemon/rpc/forward.c daemon/rpc/forward.h \
 	daemon/rpc/import.c daemon/rpc/import.h \
-	daemon/journal.c daemon/journal.h \
-	daemon/journal-read.c daemon/journal-read.h \
-	daemon/journal-sync.c daemon/journal-sync.h \
+	daemon/stream/journal.c daemon/stream/journal.h \
+	daemon/stream/journal-read.c daemon/stream/journal-read.h \
+	daemon/stream/journal-sync.c daemon/stream/journal-sync.h \
 	daemon/kvdir.c daemon/kvdir.h daemon/kvdir-go.c daemon/kvdir-inside.h daemon/kvdir-start.c \
 	daemon/kvrule.c daemon/kvrule.h \
 	daemon/link.c daemon/link.h \
@@ -39,11 +39,11 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/rpc/msg-sessions.c \
 	daemon/rpc/msg-status.c \
 	daemon/rpc/msg-text.c \
-	daemon/output.c daemon/output.h \
-	daemon/recover.c \
+	daemon/stream/output.c daemon/stream/output.h \
+	daemon/stream/recover.c \
 	daemon/sd.c daemon/sd.h \
 	daemon/server.c daemon/server.h \
-	daemon/session.c daemon/session.h \
+	daemon/stream/session.c daemon/stream/session.h \
 	daemon/store-kv.c daemon/store-kv.h \
 	daemon/store.c daemon/store.h daemon/store-inside.h \
 	daemon/store-copy.c \
@@ -51,8 +51,8 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/store-remove.c daemon/store-sql.c \
 	daemon/store-sum.c \
 	daemon/store-recent.c daemon/store-turns.c daemon/store-vfs.c \
-	daemon/stream.c daemon/stream.h daemon/stream-inside.h daemon/fold.c daemon/fold.h \
-	daemon/takeover.c daemon/takeover.h \
+	daemon/stream/stream.c daemon/stream/stream.h daemon/stream/stream-internal.h daemon/stream/commit.c daemon/stream/commit.h \
+	daemon/stream/takeover.c daemon/stream/takeover.h \
 	daemon/tidy.c daemon/tidy.h
 daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS)
 

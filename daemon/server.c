@@ -18,15 +18,15 @@
 #include <unistd.h>
 
 #include "daemon/rpc/backup.h"
-#include "daemon/blame.h"
+#include "daemon/stream/quarantine.h"
 #include "daemon/rpc/conn.h"
-#include "daemon/fold.h"
-#include "daemon/journal.h"
+#include "daemon/stream/commit.h"
+#include "daemon/stream/journal.h"
 #include "daemon/kvdir.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
 #include "daemon/store.h"
-#include "daemon/stream.h"
+#include "daemon/stream/stream.h"
 #include "daemon/tidy.h"
 
 enum {

@@ -60,9 +60,9 @@ struct server {
     int64_t n_conns;
 
     struct stream_list streams;
-    struct stream_list uncommitted; /* ended, and not in their sessions: fold.c */
+    struct stream_list uncommitted; /* ended, and not in their sessions: commit.c */
     int64_t n_streams, last_stream;
-    struct quarantine_list quarantined; /* models that kill engines: blame.c */
+    struct quarantine_list quarantined; /* models that kill engines: quarantine.c */
     int n_quarantined;
     struct call_list forwards; /* calls that wait for the engine to load a model */
     struct call_list waiters;  /* calls that wait for the end of a stream which nobody reads */

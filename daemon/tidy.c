@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "daemon/age.h"
-#include "daemon/journal.h"
+#include "daemon/stream/journal.h"
 #include "daemon/kvdir.h"
 #include "daemon/log.h"
-#include "daemon/session.h"
+#include "daemon/stream/session.h"
 
 enum { INTERVAL_S = 3600, DAY_S = 24 * 3600, BATCH = 16 /* sessions, before streams go on */ };
 

@@ -241,7 +241,7 @@ struct wire_engine_path { /* engine.load (events model.progress meanwhile), engi
 /* engine.status -> wire_engine_status; engine.model -> wire_model; engine.tokenize/detokenize/eval take the client's
  * structs with `model` a path and give the client's results. engine.shutdown: finish nothing, exit 0. */
 
-/* --- the journal (daemon/journal.h): records of a stream, packed as events ------------------------------ */
+/* --- the journal (daemon/stream/journal.h): records of a stream, packed as events ------------------------------ */
 
 /* journal.head: all that it takes to go on. engine.begin, engine.tokens and journal.end follow. */
 struct wire_journal_head {

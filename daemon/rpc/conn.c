@@ -15,7 +15,7 @@
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/import.h"
 #include "daemon/log.h"
-#include "daemon/stream.h"
+#include "daemon/stream/stream.h"
 
 enum {
     READ_LEAST = 2 << 10, /* room before a read; grows by doubling while frames need it */

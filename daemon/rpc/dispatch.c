@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
-#include "daemon/stream.h"
+#include "daemon/stream/stream.h"
 
 static const struct handler {
     int method; /* index of wire_methods[] */

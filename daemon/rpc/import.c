@@ -10,7 +10,7 @@
 #include "daemon/rpc/forward.h"
 #include "daemon/link.h"
 #include "daemon/made.h"
-#include "daemon/session.h"
+#include "daemon/stream/session.h"
 #include "daemon/tidy.h"
 
 /* A session is written at once, and everybody waits for that; no timeline needs more. A turn is at most what a request

@@ -1,8 +1,8 @@
 /* msg-generate.c - generate, stream.attach and cancel. Loop thread. */
 #include "daemon/rpc/dispatch.h"
-#include "daemon/journal.h"
-#include "daemon/stream.h"
-#include "daemon/takeover.h"
+#include "daemon/stream/journal.h"
+#include "daemon/stream/stream.h"
+#include "daemon/stream/takeover.h"
 
 static int check(const struct call *call, struct hearth_err *e)
 {

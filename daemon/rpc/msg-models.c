@@ -6,7 +6,7 @@
 #include "daemon/rpc/forward.h"
 #include "daemon/link.h"
 #include "daemon/models.h"
-#include "daemon/stream.h"
+#include "daemon/stream/stream.h"
 
 /* --- list ----------------------------------------------------------------------------------------------- */
 

@@ -8,9 +8,9 @@
 #include "daemon/rpc/dispatch.h"
 #include "daemon/kvdir.h"
 #include "daemon/made.h"
-#include "daemon/session.h"
+#include "daemon/stream/session.h"
 #include "daemon/store.h"
-#include "daemon/takeover.h"
+#include "daemon/stream/takeover.h"
 
 /* --- list ----------------------------------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/journal-read.h"
+#include "daemon/stream/journal-read.h"
 #include "tests/sql.h"
 
 static struct wire_attach attach(int64_t stream, const char *request_id, int64_t from)

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/journal-read.h"
+#include "daemon/stream/journal-read.h"
 
 enum { NUMBER = 42, TOKENS = 6, RECORDS = TOKENS + 4, MOST = 8192 };
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/output.h"
+#include "daemon/stream/output.h"
 
 static uint64_t rng(uint64_t *x)
 {

@@ -1,7 +1,7 @@
 /* journal-sync.c - see journal-sync.h. sync_main() runs in a thread of its own, all else in the loop's. */
 #include "config.h"
 
-#include "daemon/journal-sync.h"
+#include "daemon/stream/journal-sync.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/journal-read.h"
+#include "daemon/stream/journal-read.h"
 #include "daemon/log.h"
 
 struct journal_sync {

@@ -11,7 +11,7 @@
 #define DAEMON_STREAM_H
 
 #include "daemon/rpc/dispatch.h"
-#include "daemon/session.h"
+#include "daemon/stream/session.h"
 
 struct stream;
 

@@ -1,5 +1,5 @@
 /*
- * blame.h - models over which engine after engine has died, by uid. Loop thread.
+ * quarantine.h - models over which engine after engine has died, by uid. Loop thread.
  *
  * A stream that killed the engine on every attempt has failed; the next one with that model would do the same, and each
  * attempt costs everybody else an engine. After the third such stream in a row, without a token between, that uid's

@@ -1,11 +1,11 @@
 /* takeover.c - see takeover.h. */
-#include "daemon/takeover.h"
+#include "daemon/stream/takeover.h"
 
 #include <string.h>
 
 #include "daemon/log.h"
-#include "daemon/session.h"
-#include "daemon/stream.h"
+#include "daemon/stream/session.h"
+#include "daemon/stream/stream.h"
 
 static struct stream *find_detached(struct server *s, uid_t uid, const char *ref)
 {

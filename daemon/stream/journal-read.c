@@ -1,7 +1,7 @@
 /* journal-read.c - the format of a journal's file, see journal.h. Everything in a file is outside input. */
 #include "config.h"
 
-#include "daemon/journal-read.h"
+#include "daemon/stream/journal-read.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* deliver.c - a stream's readers: requests that it answers, and what each has been sent. Loop thread. */
+/* subscribers.c - a stream's readers: requests that it answers, and what each has been sent. Loop thread. */
 #include "config.h"
 
 #include <event2/event.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
-#include "daemon/stream-inside.h"
+#include "daemon/stream/stream-internal.h"
 
 static void send_begin(struct subscriber *sub)
 {

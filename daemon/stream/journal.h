@@ -20,7 +20,7 @@
 #ifndef DAEMON_JOURNAL_H
 #define DAEMON_JOURNAL_H
 
-#include "daemon/output.h"
+#include "daemon/stream/output.h"
 #include "daemon/server.h"
 
 struct journal;

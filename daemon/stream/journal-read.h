@@ -3,7 +3,7 @@
 #ifndef DAEMON_JOURNAL_READ_H
 #define DAEMON_JOURNAL_READ_H
 
-#include "daemon/journal.h"
+#include "daemon/stream/journal.h"
 
 /* The name of a stream's file. */
 void journal_name(int64_t number, char name[static 32]);

@@ -1,5 +1,5 @@
 /* session.c - opening a timeline for a generation and writing down what became of it. Loop thread. */
-#include "daemon/session.h"
+#include "daemon/stream/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,11 +7,11 @@
 #include <sys/random.h>
 
 #include "daemon/made.h"
-#include "daemon/fold.h"
-#include "daemon/journal.h"
+#include "daemon/stream/commit.h"
+#include "daemon/stream/journal.h"
 #include "daemon/kvdir.h"
 #include "daemon/models.h"
-#include "daemon/stream.h"
+#include "daemon/stream/stream.h"
 #include "daemon/tidy.h"
 #include "libclient/utf8.h"
 

@@ -1,7 +1,7 @@
-/* blame.c - see blame.h. Loop thread. */
+/* quarantine.c - see quarantine.h. Loop thread. */
 #include "config.h"
 
-#include "daemon/blame.h"
+#include "daemon/stream/quarantine.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /*
- * fold.h - streams that have ended and whose turn could not be written: the disk was full. Loop thread.
+ * commit.h - streams that have ended and whose turn could not be written: the disk was full. Loop thread.
  *
  * Their readers were told so (finish_reason error, STORE) and have the text. The journal has it too, as far as the disk
  * let it, and the next start writes the turn down; but on a full disk there is no journal either, and whoever makes
@@ -12,7 +12,7 @@
 #ifndef DAEMON_FOLD_H
 #define DAEMON_FOLD_H
 
-#include "daemon/stream.h"
+#include "daemon/stream/stream.h"
 
 /* A stream that has been delivered; from now on it is kept or freed here. */
 void commit_retry_add(struct stream *st);

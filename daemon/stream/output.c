@@ -1,5 +1,5 @@
 /* output.c - ids, text and logprobs of a generation. Pure. */
-#include "daemon/output.h"
+#include "daemon/stream/output.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,13 +8,13 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "daemon/blame.h"
-#include "daemon/fold.h"
+#include "daemon/stream/quarantine.h"
+#include "daemon/stream/commit.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
 #include "daemon/store.h"
-#include "daemon/stream-inside.h"
-#include "daemon/takeover.h"
+#include "daemon/stream/stream-internal.h"
+#include "daemon/stream/takeover.h"
 #include "daemon/tidy.h"
 
 enum { CRASHES_MAX = 16 }; /* that one stream lives through in all, progress or not */

@@ -1,7 +1,7 @@
 /* journal.c - files of records, one per stream; see journal.h. Loop thread. */
 #include "config.h"
 
-#include "daemon/journal.h"
+#include "daemon/stream/journal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/journal-read.h"
-#include "daemon/journal-sync.h"
+#include "daemon/stream/journal-read.h"
+#include "daemon/stream/journal-sync.h"
 #include "daemon/log.h"
 #include "daemon/store.h"
 #include "daemon/tidy.h"

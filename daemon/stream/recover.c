@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/fold.h"
+#include "daemon/stream/commit.h"
 #include "daemon/log.h"
 #include "daemon/store.h"
-#include "daemon/stream-inside.h"
+#include "daemon/stream/stream-internal.h"
 
 /* A stream as the journal has it; takes the copy's content where it can be made. */
 static int from_copy(struct server *s, struct journal_copy *c, struct session *ss, struct stream **out,

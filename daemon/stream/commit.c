@@ -1,13 +1,13 @@
-/* fold.c - how what a stream has made gets into its session; see fold.h. Loop thread. */
+/* commit.c - how what a stream has made gets into its session; see commit.h. Loop thread. */
 #include "config.h"
 
-#include "daemon/fold.h"
+#include "daemon/stream/commit.h"
 
 #include <string.h>
 
 #include "daemon/log.h"
 #include "daemon/store.h"
-#include "daemon/stream-inside.h"
+#include "daemon/stream/stream-internal.h"
 #include "daemon/tidy.h"
 
 enum { RETRY_MAX = 8 /* of a user */ };

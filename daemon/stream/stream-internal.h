@@ -1,11 +1,11 @@
-/* stream-inside.h - what the files of a stream share: stream.c (the engine's side), deliver.c (the readers' side),
- * fold.c (the session's side) and recover.c (the journal's side). Nobody else includes it. Loop thread. */
+/* stream-internal.h - what the files of a stream share: stream.c (the engine's side), subscribers.c (the readers' side),
+ * commit.c (the session's side) and recover.c (the journal's side). Nobody else includes it. Loop thread. */
 #ifndef DAEMON_STREAM_INSIDE_H
 #define DAEMON_STREAM_INSIDE_H
 
-#include "daemon/journal.h"
-#include "daemon/output.h"
-#include "daemon/stream.h"
+#include "daemon/stream/journal.h"
+#include "daemon/stream/output.h"
+#include "daemon/stream/stream.h"
 
 /* A request that is answered by a stream's end, and gets its events until then. */
 struct subscriber {
@@ -71,13 +71,13 @@ bool stream_is(const struct stream *st, uid_t uid, int64_t number, const char *r
 /* The stream's name for its end: one of PROTOCOL.md's, whatever somebody else called it. */
 const char *stream_reason(const char *finish_reason);
 
-/* --- fold.c */
+/* --- commit.c */
 
 /* Writes the turn into the session, and into the same transaction that this stream's is written. False where that
  * cannot be; the end says why, if it does not say another reason already. */
 bool stream_commit(struct stream *st);
 
-/* --- deliver.c */
+/* --- subscribers.c */
 
 /* Another reader, which gets at once what there is. The call is answered in any case, now or at the end. */
 void subscribers_add(struct stream *st, struct call *call, bool events, int64_t from);
