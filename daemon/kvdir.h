@@ -21,7 +21,7 @@
 #define DAEMON_KVDIR_H
 
 #include "daemon/server.h"
-#include "daemon/store-kv.h"
+#include "daemon/store/kv-manifest.h"
 
 struct kvdir;
 

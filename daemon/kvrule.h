@@ -8,7 +8,7 @@
 #ifndef DAEMON_KVRULE_H
 #define DAEMON_KVRULE_H
 
-#include "daemon/store-kv.h"
+#include "daemon/store/kv-manifest.h"
 
 struct kv_eviction_policy {
     int64_t bytes, bytes_per_uid; /* at most */

@@ -30,7 +30,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/kvrule.c daemon/kvrule.h \
 	daemon/link.c daemon/link.h \
 	daemon/log.c daemon/log.h \
-	daemon/made.c daemon/made.h \
+	daemon/store/generation-info.c daemon/store/generation-info.h \
 	daemon/models.c daemon/models.h \
 	daemon/rpc/msg-generate.c \
 	daemon/rpc/msg-hello.c \
@@ -44,13 +44,13 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/sd.c daemon/sd.h \
 	daemon/server.c daemon/server.h \
 	daemon/stream/session.c daemon/stream/session.h \
-	daemon/store-kv.c daemon/store-kv.h \
-	daemon/store.c daemon/store.h daemon/store-inside.h \
-	daemon/store-copy.c \
-	daemon/store-old.c daemon/store-open.c \
-	daemon/store-remove.c daemon/store-sql.c \
-	daemon/store-sum.c \
-	daemon/store-recent.c daemon/store-turns.c daemon/store-vfs.c \
+	daemon/store/kv-manifest.c daemon/store/kv-manifest.h \
+	daemon/store/store.c daemon/store/store.h daemon/store/store-internal.h \
+	daemon/store/copy.c \
+	daemon/store/migrate.c daemon/store/open.c \
+	daemon/store/remove.c daemon/store/sql.c \
+	daemon/store/checksum.c \
+	daemon/store/timeline-cache.c daemon/store/turns.c daemon/store/vfs.c \
 	daemon/stream/stream.c daemon/stream/stream.h daemon/stream/stream-internal.h daemon/stream/commit.c daemon/stream/commit.h \
 	daemon/stream/takeover.c daemon/stream/takeover.h \
 	daemon/tidy.c daemon/tidy.h

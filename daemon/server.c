@@ -25,7 +25,7 @@
 #include "daemon/kvdir.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 #include "daemon/stream/stream.h"
 #include "daemon/tidy.h"
 

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #include "daemon/server.h"
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 
 struct retention;
 

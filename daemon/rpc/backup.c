@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 
 struct backup {
     struct server *server;

@@ -9,7 +9,7 @@
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/forward.h"
 #include "daemon/link.h"
-#include "daemon/made.h"
+#include "daemon/store/generation-info.h"
 #include "daemon/stream/session.h"
 #include "daemon/tidy.h"
 

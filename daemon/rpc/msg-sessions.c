@@ -7,9 +7,9 @@
 
 #include "daemon/rpc/dispatch.h"
 #include "daemon/kvdir.h"
-#include "daemon/made.h"
+#include "daemon/store/generation-info.h"
 #include "daemon/stream/session.h"
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 #include "daemon/stream/takeover.h"
 
 /* --- list ----------------------------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@
 #include "daemon/link.h"
 #include "daemon/log.h"
 #include "daemon/models.h"
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 
 static int64_t rss_bytes(void)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 #include "daemon/stream/stream-internal.h"
 #include "daemon/tidy.h"
 

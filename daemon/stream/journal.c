@@ -16,7 +16,7 @@
 #include "daemon/stream/journal-read.h"
 #include "daemon/stream/journal-sync.h"
 #include "daemon/log.h"
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 #include "daemon/tidy.h"
 
 enum {

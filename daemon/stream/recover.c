@@ -7,7 +7,7 @@
 
 #include "daemon/stream/commit.h"
 #include "daemon/log.h"
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 #include "daemon/stream/stream-internal.h"
 
 /* A stream as the journal has it; takes the copy's content where it can be made. */

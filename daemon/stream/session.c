@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "daemon/made.h"
+#include "daemon/store/generation-info.h"
 #include "daemon/stream/commit.h"
 #include "daemon/stream/journal.h"
 #include "daemon/kvdir.h"

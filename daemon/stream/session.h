@@ -9,7 +9,7 @@
 #define DAEMON_SESSION_H
 
 #include "daemon/server.h"
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 
 struct session {
     struct store_session row; /* name NULL: unnamed, neither listed nor kept */

@@ -12,7 +12,7 @@
 #include "daemon/stream/commit.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 #include "daemon/stream/stream-internal.h"
 #include "daemon/stream/takeover.h"
 #include "daemon/tidy.h"

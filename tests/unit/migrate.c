@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/store-inside.h"
+#include "daemon/store/store-internal.h"
 #include "tests/sql.h"
 
 struct box {

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 
 struct box {
     char base[32], dir[48], db[64];

@@ -1,5 +1,5 @@
 /*
- * store-recent.c - timelines in memory, of sessions that went on lately. Loop thread.
+ * timeline-cache.c - timelines in memory, of sessions that went on lately. Loop thread.
  *
  * Each generation in a session begins with its timeline, and to read that is to read all rows of its turns and to
  * compare their sums: 2 ms for 100,000 tokens in 500 turns, 20 ms for 20,000 turns. What a turn's end has just written
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/store-inside.h"
+#include "daemon/store/store-internal.h"
 
 static const size_t max_ids = 4 << 20; /* ids, of all together */
 

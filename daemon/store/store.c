@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
-#include "daemon/store-inside.h"
+#include "daemon/store/store-internal.h"
 
 bool store_is_id(const char *ref)
 {

@@ -1,7 +1,7 @@
-/* store-kv.c - the manifest of the KV folder in SQLite, see store-kv.h. */
+/* kv-manifest.c - the manifest of the KV folder in SQLite, see kv-manifest.h. */
 #include "config.h"
 
-#include "daemon/store-kv.h"
+#include "daemon/store/kv-manifest.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
-#include "daemon/store-inside.h"
+#include "daemon/store/store-internal.h"
 
 bool kv_manifest_is_name(const char *name)
 {

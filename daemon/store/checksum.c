@@ -1,16 +1,16 @@
 /*
- * store-sum.c - row_sum(VALUE, ...) for SQL: XXH3-64 over the values with their types and lengths.
+ * checksum.c - row_sum(VALUE, ...) for SQL: XXH3-64 over the values with their types and lengths.
  *
  * Every session and every turn carries the sum of its row. SQLite has no checksums of its own, and a flipped bit in a
  * timeline would not be an error but another conversation, one in a uid another user's. The sums are written and
- * compared by the statements themselves (store-sql.c).
+ * compared by the statements themselves (sql.c).
  */
 #include "config.h"
 
 #include <string.h>
 #include <xxhash.h>
 
-#include "daemon/store-inside.h"
+#include "daemon/store/store-internal.h"
 
 static void row_checksum(sqlite3_context *context, int n, sqlite3_value **v)
 {

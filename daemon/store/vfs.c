@@ -1,5 +1,5 @@
 /*
- * store-vfs.c - the files of our databases: SQLite's own way with them, except that what a page does not use is written
+ * vfs.c - the files of our databases: SQLite's own way with them, except that what a page does not use is written
  * as zeros.
  *
  * secure_delete overwrites what is deleted where it was. But a b-tree that is balanced moves cells between its pages,
@@ -13,7 +13,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "daemon/store-inside.h"
+#include "daemon/store/store-internal.h"
 
 enum {
     PAGE_LEAST = 512,

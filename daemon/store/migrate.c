@@ -1,5 +1,5 @@
 /*
- * store-old.c - the database as it was before it was brought to another version: sessions.db.v1, or whatever it was.
+ * migrate.c - the database as it was before it was brought to another version: sessions.db.v1, or whatever it was.
  *
  * An older hearthd, or a step that turns out to be wrong, can go back to it, so it stays; the last one only. But a
  * session that is removed is removed from it too, and first: what is in neither is gone. A copy from which it cannot be
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
-#include "daemon/store-inside.h"
+#include "daemon/store/store-internal.h"
 
 /* Calls `f` for the files beside the database that are copies of an older version, and for what belongs to one: `rest`
  * is what follows the number. */

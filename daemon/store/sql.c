@@ -1,7 +1,7 @@
-/* store-sql.c - every SQL text of the store, in two tables: the steps that make the schema, and the statements. */
+/* sql.c - every SQL text of the store, in two tables: the steps that make the schema, and the statements. */
 #include "config.h"
 
-#include "daemon/store-inside.h"
+#include "daemon/store/store-internal.h"
 
 /* store_migrations[v] takes a database from version v to v + 1, inside one transaction. Never edit one that was
  * released. */
@@ -31,7 +31,7 @@ const char *const store_migrations[STORE_VERSION] = {
     "  used REAL NOT NULL);"
     "CREATE TABLE kv_clock(id INTEGER PRIMARY KEY CHECK(id = 0), seen REAL NOT NULL, wall REAL NOT NULL);"
     "INSERT INTO kv_clock(id, seen, wall) VALUES(0, 0, 0);",
-    /* what the rows hold, see store-sum.c */
+    /* what the rows hold, see checksum.c */
     "ALTER TABLE sessions ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;"
     "UPDATE sessions SET sum = row_sum(id, uid, name, model, path, turn_open, bytes, created);"
     "ALTER TABLE turns ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;"

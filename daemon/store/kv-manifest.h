@@ -1,11 +1,11 @@
 /*
- * store-kv.h - the manifest of the KV folder (kvdir.h): one row for each file that counts. Loop thread; the same
+ * kv-manifest.h - the manifest of the KV folder (kvdir.h): one row for each file that counts. Loop thread; the same
  * database as the sessions', so the same rules: rows are outside input.
  */
 #ifndef DAEMON_STORE_KV_H
 #define DAEMON_STORE_KV_H
 
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 
 enum {
     KV_MANIFEST_FINGERPRINT = 16, /* hex digits of the model's and the code's, with which a name begins */

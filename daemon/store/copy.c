@@ -1,5 +1,5 @@
 /*
- * store-copy.c - a copy of the database in one file, while somebody uses it. Any thread: it has connections of its own.
+ * copy.c - a copy of the database in one file, while somebody uses it. Any thread: it has connections of its own.
  *
  * SQLite's backup reads one moment of the database whatever is committed meanwhile, for that is what WAL gives a
  * reader. The copy gets a temporary name beside its place; when it is whole and synced it is renamed, so there is never
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/store-inside.h"
+#include "daemon/store/store-internal.h"
 
 enum { STEP_PAGES = 1024, BUSY_MS = 10000 };
 

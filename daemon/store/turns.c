@@ -1,10 +1,10 @@
-/* store-turns.c - what sessions hold: token timelines, texts, pages of both. */
+/* turns.c - what sessions hold: token timelines, texts, pages of both. */
 #include "config.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/store-inside.h"
+#include "daemon/store/store-internal.h"
 #include "libclient/utf8.h"
 #include "libclient/wire.h"
 

@@ -1,5 +1,5 @@
 /*
- * store-remove.c - sessions that go. Loop thread.
+ * remove.c - sessions that go. Loop thread.
  *
  * A turn takes 3 us to remove, its text and its ids more, for all of it is overwritten; and a session may have tens of
  * thousands. So a large one first loses its owner and its name, which is one row and all that anybody can see of it,
@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#include "daemon/store-inside.h"
+#include "daemon/store/store-internal.h"
 
 enum { SLICE_TURNS = 256, SLICE_BYTES = 256 << 10 };
 

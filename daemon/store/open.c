@@ -1,4 +1,4 @@
-/* store-open.c - the database's file: made, locked, checked, brought up to our version. */
+/* open.c - the database's file: made, locked, checked, brought up to our version. */
 #include "config.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
-#include "daemon/store-inside.h"
+#include "daemon/store/store-internal.h"
 
 enum { LOCK_MOMENTS = 50 };
 
@@ -115,7 +115,7 @@ static int user_version(struct store *st, int64_t *v, struct hearth_err *e)
     return rc;
 }
 
-/* Copies of rows in the gaps of pages, which store-vfs.c did not write yet. Without it all works; once, at a time when
+/* Copies of rows in the gaps of pages, which vfs.c did not write yet. Without it all works; once, at a time when
  * all there is is copied anyway. */
 static void blank(struct store *st, int64_t version)
 {

@@ -1,10 +1,10 @@
 /*
- * store-inside.h - what the parts of the store share: the database, the statements, how they run. Nobody else includes
+ * store-internal.h - what the parts of the store share: the database, the statements, how they run. Nobody else includes
  * it: SQLite is the store's affair alone.
  *
- * store-sql.c has the texts, store-open.c the opening and the versions, store-old.c what was there before, store-copy.c
- * copies of the file, store-vfs.c how it is written, store.c sessions, store-turns.c what they hold, store-recent.c
- * what of it is in memory, store-remove.c how they go, store-kv.c the manifest of the KV files, store-sum.c the rows'
+ * sql.c has the texts, open.c the opening and the versions, migrate.c what was there before, copy.c
+ * copies of the file, vfs.c how it is written, store.c sessions, turns.c what they hold, timeline-cache.c
+ * what of it is in memory, remove.c how they go, kv-manifest.c the manifest of the KV files, checksum.c the rows'
  * checksums.
  */
 #ifndef DAEMON_STORE_INSIDE_H
@@ -13,7 +13,7 @@
 #include <sqlite3.h>
 #include <sys/queue.h>
 
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 
 enum sql {
     SQL_BEGIN,
@@ -86,16 +86,16 @@ extern const char *const store_sql[N_SQL];
 /* Fills *e with what SQLite says of `what`; HEARTH_ESTORE. */
 int store_fail(const struct store *st, const char *what, struct hearth_err *e);
 
-/* store-vfs.c: the name of the file layer that every connection uses. */
+/* vfs.c: the name of the file layer that every connection uses. */
 const char *store_vfs(void);
 
-/* store-old.c: keeps a copy before the database leaves that version; looks whether there is one; takes a session from
+/* migrate.c: keeps a copy before the database leaves that version; looks whether there is one; takes a session from
  * it. */
 int migrate_backup(struct store *st, int64_t version, struct hearth_err *e);
 void migrate_find_backup(struct store *st);
 int migrate_remove_session(struct store *st, const struct store_session *s, struct hearth_err *e);
 
-/* store-sum.c: the function row_sum() of the texts. */
+/* checksum.c: the function row_sum() of the texts. */
 int store_define_checksum(struct store *st, struct hearth_err *e);
 
 /* A statement, ready for its values. */
@@ -112,10 +112,10 @@ int store_end(struct store *st, int rc, const char *what, struct hearth_err *e);
 int store_insert_turn(struct store *st, const struct store_session *s, const struct store_turn *t,
                       struct hearth_err *e);
 
-/* store-remove.c: the session is nobody's any more, and gone if it is small; in a transaction or not. */
+/* remove.c: the session is nobody's any more, and gone if it is small; in a transaction or not. */
 int store_soft_delete(struct store *st, const struct store_session *s, struct hearth_err *e);
 
-/* store-recent.c */
+/* timeline-cache.c */
 void timeline_cache_forget(struct store *st, const char *id);
 void timeline_cache_clear(struct store *st);
 

@@ -1,5 +1,5 @@
-/* made.c - turns between the store and the wire; see made.h. */
-#include "daemon/made.h"
+/* generation-info.c - turns between the store and the wire; see generation-info.h. */
+#include "daemon/store/generation-info.h"
 
 #include <stdlib.h>
 

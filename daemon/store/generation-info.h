@@ -1,8 +1,8 @@
-/* made.h - how a turn was generated, as the database keeps it: a turn.made event of the wire. Pure. */
+/* generation-info.h - how a turn was generated, as the database keeps it: a turn.made event of the wire. Pure. */
 #ifndef DAEMON_MADE_H
 #define DAEMON_MADE_H
 
-#include "daemon/store.h"
+#include "daemon/store/store.h"
 #include "libclient/wire.h"
 
 /* Appends it to b. */
