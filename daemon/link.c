@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "daemon/rpc/dispatch.h"
-#include "daemon/kvdir.h"
+#include "daemon/retention/kvdir.h"
 #include "daemon/log.h"
 
 enum {

@@ -14,7 +14,7 @@ daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS)
 noinst_LIBRARIES += daemon/libdaemon.a
 daemon_libdaemon_a_SOURCES = \
 	daemon/acl.c daemon/acl.h \
-	daemon/age.c daemon/age.h \
+	daemon/retention/clock-guard.c daemon/retention/clock-guard.h \
 	daemon/rpc/backup.c daemon/rpc/backup.h \
 	daemon/stream/quarantine.c daemon/stream/quarantine.h \
 	daemon/conf.c daemon/conf.h \
@@ -26,8 +26,8 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/stream/journal.c daemon/stream/journal.h \
 	daemon/stream/journal-read.c daemon/stream/journal-read.h \
 	daemon/stream/journal-sync.c daemon/stream/journal-sync.h \
-	daemon/kvdir.c daemon/kvdir.h daemon/kvdir-go.c daemon/kvdir-inside.h daemon/kvdir-start.c \
-	daemon/kvrule.c daemon/kvrule.h \
+	daemon/retention/kvdir.c daemon/retention/kvdir.h daemon/retention/kvdir-evict.c daemon/retention/kvdir-internal.h daemon/retention/kvdir-reconcile.c \
+	daemon/retention/kv-eviction.c daemon/retention/kv-eviction.h \
 	daemon/link.c daemon/link.h \
 	daemon/log.c daemon/log.h \
 	daemon/store/generation-info.c daemon/store/generation-info.h \
@@ -53,7 +53,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/store/timeline-cache.c daemon/store/turns.c daemon/store/vfs.c \
 	daemon/stream/stream.c daemon/stream/stream.h daemon/stream/stream-internal.h daemon/stream/commit.c daemon/stream/commit.h \
 	daemon/stream/takeover.c daemon/stream/takeover.h \
-	daemon/tidy.c daemon/tidy.h
+	daemon/retention/retention.c daemon/retention/retention.h
 daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS)
 
 # A hearthd that runs from its build folder uses the tree's models; an installed one looks where configure said.

@@ -22,12 +22,12 @@
 #include "daemon/rpc/conn.h"
 #include "daemon/stream/commit.h"
 #include "daemon/stream/journal.h"
-#include "daemon/kvdir.h"
+#include "daemon/retention/kvdir.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/stream.h"
-#include "daemon/tidy.h"
+#include "daemon/retention/retention.h"
 
 enum {
     BACKLOG = 128,

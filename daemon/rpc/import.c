@@ -11,7 +11,7 @@
 #include "daemon/link.h"
 #include "daemon/store/generation-info.h"
 #include "daemon/stream/session.h"
-#include "daemon/tidy.h"
+#include "daemon/retention/retention.h"
 
 /* A session is written at once, and everybody waits for that; no timeline needs more. A turn is at most what a request
  * to generate can bring. TURN_COST is what one counts for at least: more than it takes in memory. */

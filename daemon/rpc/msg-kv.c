@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "daemon/rpc/dispatch.h"
-#include "daemon/kvdir.h"
+#include "daemon/retention/kvdir.h"
 #include "daemon/stream/session.h"
 
 /* A session may have been removed while its last turn was being written. */

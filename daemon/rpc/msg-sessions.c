@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "daemon/rpc/dispatch.h"
-#include "daemon/kvdir.h"
+#include "daemon/retention/kvdir.h"
 #include "daemon/store/generation-info.h"
 #include "daemon/stream/session.h"
 #include "daemon/store/store.h"

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/rpc/dispatch.h"
-#include "daemon/kvdir.h"
+#include "daemon/retention/kvdir.h"
 #include "daemon/link.h"
 #include "daemon/log.h"
 #include "daemon/models.h"

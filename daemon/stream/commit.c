@@ -8,7 +8,7 @@
 #include "daemon/log.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/stream-internal.h"
-#include "daemon/tidy.h"
+#include "daemon/retention/retention.h"
 
 enum { RETRY_MAX = 8 /* of a user */ };
 

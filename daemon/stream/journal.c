@@ -17,7 +17,7 @@
 #include "daemon/stream/journal-sync.h"
 #include "daemon/log.h"
 #include "daemon/store/store.h"
-#include "daemon/tidy.h"
+#include "daemon/retention/retention.h"
 
 enum {
     SYNC_MS = 50, /* from the first unsynced record; leaves the disk as long again of the 100 ms */

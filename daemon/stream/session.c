@@ -9,10 +9,10 @@
 #include "daemon/store/generation-info.h"
 #include "daemon/stream/commit.h"
 #include "daemon/stream/journal.h"
-#include "daemon/kvdir.h"
+#include "daemon/retention/kvdir.h"
 #include "daemon/models.h"
 #include "daemon/stream/stream.h"
-#include "daemon/tidy.h"
+#include "daemon/retention/retention.h"
 #include "libclient/utf8.h"
 
 /* --- who runs in what ----------------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@
 #include "daemon/store/store.h"
 #include "daemon/stream/stream-internal.h"
 #include "daemon/stream/takeover.h"
-#include "daemon/tidy.h"
+#include "daemon/retention/retention.h"
 
 enum { CRASHES_MAX = 16 }; /* that one stream lives through in all, progress or not */
 

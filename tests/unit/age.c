@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/age.h"
+#include "daemon/retention/clock-guard.h"
 
 enum { HOUR = 3600, DAY = 24 * HOUR };
 static const double T = 1.8e9; /* some day */

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/kvrule.h"
+#include "daemon/retention/kv-eviction.h"
 
 static const double day = 86400, year = 365 * 86400.0;
 

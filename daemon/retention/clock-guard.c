@@ -1,5 +1,5 @@
-/* age.c - the wall clock under suspicion; see age.h. Pure. */
-#include "daemon/age.h"
+/* clock-guard.c - the wall clock under suspicion; see clock-guard.h. Pure. */
+#include "daemon/retention/clock-guard.h"
 
 #include <math.h>
 

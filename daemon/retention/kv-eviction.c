@@ -1,7 +1,7 @@
-/* kvrule.c - see kvrule.h. */
+/* kv-eviction.c - see kv-eviction.h. */
 #include "config.h"
 
-#include "daemon/kvrule.h"
+#include "daemon/retention/kv-eviction.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /*
- * kvrule.h - which KV files have to go, and by what clock. Pure: no files, no database, time is an argument.
+ * kv-eviction.h - which KV files have to go, and by what clock. Pure: no files, no database, time is an argument.
  *
  * The clock is the time that hearthds have seen pass, not the wall's: CLOCK_BOOTTIME while one runs, and between two of
  * them what the wall clock says went by, a week at most and never less than nothing. A wall clock that jumps to 1970

@@ -1,15 +1,15 @@
-/* tidy.c - sessions that nobody uses; see tidy.h. Loop thread. */
+/* retention.c - sessions that nobody uses; see retention.h. Loop thread. */
 #include "config.h"
 
-#include "daemon/tidy.h"
+#include "daemon/retention/retention.h"
 
 #include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/age.h"
+#include "daemon/retention/clock-guard.h"
 #include "daemon/stream/journal.h"
-#include "daemon/kvdir.h"
+#include "daemon/retention/kvdir.h"
 #include "daemon/log.h"
 #include "daemon/stream/session.h"
 

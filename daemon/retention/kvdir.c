@@ -1,7 +1,7 @@
 /* kvdir.c - the KV files that count: their list, and what the engine says of them; see kvdir.h. */
 #include "config.h"
 
-#include "daemon/kvdir.h"
+#include "daemon/retention/kvdir.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -14,7 +14,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "daemon/kvdir-inside.h"
+#include "daemon/retention/kvdir-internal.h"
 #include "daemon/log.h"
 
 /* --- the folder ----------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* kvdir-inside.h - what the files of kvdir share: kvdir.c (the list, and what is said of it while an engine runs),
- * kvdir-go.c (which files go, and how) and kvdir-start.c (the folder against the manifest at a start). Nobody else
+/* kvdir-internal.h - what the files of kvdir share: kvdir.c (the list, and what is said of it while an engine runs),
+ * kvdir-evict.c (which files go, and how) and kvdir-reconcile.c (the folder against the manifest at a start). Nobody else
  * includes it. Loop thread. */
 #ifndef DAEMON_KVDIR_INSIDE_H
 #define DAEMON_KVDIR_INSIDE_H
@@ -8,8 +8,8 @@
 #include <sys/queue.h>
 #include <sys/stat.h>
 
-#include "daemon/kvdir.h"
-#include "daemon/kvrule.h"
+#include "daemon/retention/kvdir.h"
+#include "daemon/retention/kv-eviction.h"
 
 enum {
     KVDIR_FILES = 65536, /* at most: the list is in memory */
@@ -76,7 +76,7 @@ void kvdir_drop(struct kvdir *d, struct kv_entry *f);
 /* The files of that session, if any, and others. */
 struct kv_entry_list *kvdir_of_session(struct kvdir *d, const char *session);
 
-/* --- kvdir-go.c */
+/* --- kvdir-evict.c */
 
 /* Removes the file of that name; false where it is still there. */
 bool kvdir_remove_file(struct kvdir *d, const char *name);
@@ -92,7 +92,7 @@ void kvdir_set_aside(struct kvdir *d, const char *name, const char *why);
 void kvdir_add_bad(struct kvdir *d, const char *bad);
 void kvdir_trim_bad(struct kvdir *d, size_t keep);
 
-/* --- kvdir-start.c */
+/* --- kvdir-reconcile.c */
 
 int kvdir_reconcile(struct kvdir *d, struct hearth_err *e);
 

@@ -1,5 +1,5 @@
 /*
- * age.h - may the wall clock be believed when it says that something is old? Pure: times are arguments.
+ * clock-guard.h - may the wall clock be believed when it says that something is old? Pure: times are arguments.
  *
  * Ages decide about deleting, and clocks jump: an empty battery, a wrong date typed in, the first minute after a
  * resume. One jump must not take everything that somebody kept. So the wall clock is watched against one that only
@@ -10,7 +10,7 @@
  * CLOCK_GUARD_MAX_OFF. What was seen last, and the doubt that is left, are kept in the database: a restart does not end
  * a doubt. A machine that was really off for so long only keeps its old things for a day of use more.
  *
- * Removing for room needs none of it: order is enough there. KV files have a clock of their own (kvrule.h), because
+ * Removing for room needs none of it: order is enough there. KV files have a clock of their own (kv-eviction.h), because
  * their order has to be right too, and they can be computed again.
  */
 #ifndef DAEMON_AGE_H

@@ -1,4 +1,4 @@
-/* kvdir-start.c - the folder and the manifest made one, before an engine runs. */
+/* kvdir-reconcile.c - the folder and the manifest made one, before an engine runs. */
 #include "config.h"
 
 #include <dirent.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/kvdir-inside.h"
+#include "daemon/retention/kvdir-internal.h"
 #include "daemon/log.h"
 
 static bool ends_with(const char *name, const char *end)
