@@ -273,7 +273,7 @@ static int default_socket(char **out, struct hearth_err *e)
     return 0;
 }
 
-/* Where models lie on people's machines. A folder that is not there is no error: models.c skips it. */
+/* Where models lie on people's machines. A folder that is not there is no error: model-names.c skips it. */
 static int default_model_dirs(struct conf *c, const char *built_in, struct hearth_err *e)
 {
     static const struct {

@@ -28,10 +28,10 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/stream/journal-sync.c daemon/stream/journal-sync.h \
 	daemon/retention/kvdir.c daemon/retention/kvdir.h daemon/retention/kvdir-evict.c daemon/retention/kvdir-internal.h daemon/retention/kvdir-reconcile.c \
 	daemon/retention/kv-eviction.c daemon/retention/kv-eviction.h \
-	daemon/link.c daemon/link.h \
+	daemon/supervisor/engine-client.c daemon/supervisor/engine-client.h \
 	daemon/log.c daemon/log.h \
 	daemon/store/generation-info.c daemon/store/generation-info.h \
-	daemon/models.c daemon/models.h \
+	daemon/supervisor/model-names.c daemon/supervisor/model-names.h \
 	daemon/rpc/msg-generate.c \
 	daemon/rpc/msg-hello.c \
 	daemon/rpc/msg-kv.c \

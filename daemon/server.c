@@ -23,7 +23,7 @@
 #include "daemon/stream/commit.h"
 #include "daemon/stream/journal.h"
 #include "daemon/retention/kvdir.h"
-#include "daemon/link.h"
+#include "daemon/supervisor/engine-client.h"
 #include "daemon/log.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/stream.h"

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "daemon/retention/kvdir-internal.h"
-#include "daemon/link.h"
+#include "daemon/supervisor/engine-client.h"
 #include "daemon/log.h"
 
 enum {

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "daemon/link.h"
-#include "daemon/models.h"
+#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/model-names.h"
 
 int forward_resolve(const struct call *call, const char *model, char **path, struct hearth_err *e)
 {

@@ -8,7 +8,7 @@
 
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/forward.h"
-#include "daemon/link.h"
+#include "daemon/supervisor/engine-client.h"
 #include "daemon/store/generation-info.h"
 #include "daemon/stream/session.h"
 #include "daemon/retention/retention.h"

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 
 #include "daemon/rpc/forward.h"
-#include "daemon/link.h"
-#include "daemon/models.h"
+#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/model-names.h"
 #include "daemon/stream/stream.h"
 
 /* --- list ----------------------------------------------------------------------------------------------- */

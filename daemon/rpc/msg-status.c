@@ -7,9 +7,9 @@
 
 #include "daemon/rpc/dispatch.h"
 #include "daemon/retention/kvdir.h"
-#include "daemon/link.h"
+#include "daemon/supervisor/engine-client.h"
 #include "daemon/log.h"
-#include "daemon/models.h"
+#include "daemon/supervisor/model-names.h"
 #include "daemon/store/store.h"
 
 static int64_t rss_bytes(void)

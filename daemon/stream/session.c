@@ -10,7 +10,7 @@
 #include "daemon/stream/commit.h"
 #include "daemon/stream/journal.h"
 #include "daemon/retention/kvdir.h"
-#include "daemon/models.h"
+#include "daemon/supervisor/model-names.h"
 #include "daemon/stream/stream.h"
 #include "daemon/retention/retention.h"
 #include "libclient/utf8.h"

@@ -10,7 +10,7 @@
 
 #include "daemon/stream/quarantine.h"
 #include "daemon/stream/commit.h"
-#include "daemon/link.h"
+#include "daemon/supervisor/engine-client.h"
 #include "daemon/log.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/stream-internal.h"

@@ -1,4 +1,4 @@
-/* models.h - which model files there are, by name and stat only: hearthd never opens one. Loop thread. */
+/* model-names.h - which model files there are, by name and stat only: hearthd never opens one. Loop thread. */
 #ifndef DAEMON_MODELS_H
 #define DAEMON_MODELS_H
 

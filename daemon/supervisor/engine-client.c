@@ -1,7 +1,7 @@
-/* link.c - the engine process at the other end of a socketpair. Loop thread. */
+/* engine-client.c - the engine process at the other end of a socketpair. Loop thread. */
 #include "config.h"
 
-#include "daemon/link.h"
+#include "daemon/supervisor/engine-client.h"
 
 #include <errno.h>
 #include <event2/event.h>

@@ -1,7 +1,7 @@
-/* models.c - model files by name and stat. Loop thread; bounded, because folders are outside input too. */
+/* model-names.c - model files by name and stat. Loop thread; bounded, because folders are outside input too. */
 #include "config.h"
 
-#include "daemon/models.h"
+#include "daemon/supervisor/model-names.h"
 
 #include <dirent.h>
 #include <errno.h>
