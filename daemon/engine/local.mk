@@ -6,23 +6,23 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/engine.c daemon/engine/engine.h \
 	daemon/engine/eval.c daemon/engine/eval.h \
 	daemon/engine/fault.c daemon/engine/fault.h \
-	daemon/engine/generate.c \
+	daemon/engine/front/generate.c \
 	daemon/engine/kv.c daemon/engine/kv.h \
 	daemon/engine/kvfile.c daemon/engine/kvfile.h daemon/engine/kvfile-format.h daemon/engine/kvfile-write.c \
 	daemon/engine/kvio.c daemon/engine/kvio.h \
 	daemon/engine/kvprint.c daemon/engine/kvprint.h \
-	daemon/engine/link.c daemon/engine/link.h \
+	daemon/engine/front/link.c daemon/engine/front/link.h \
 	daemon/engine/load.c \
 	daemon/engine/models.c daemon/engine/models.h \
 	daemon/engine/post.c daemon/engine/post.h \
-	daemon/engine/prompt.c \
-	daemon/engine/sample.c daemon/engine/sample.h \
+	daemon/engine/front/prompt.c \
+	daemon/engine/front/sampling-params.c daemon/engine/front/sampling-params.h \
 	daemon/engine/sched.c daemon/engine/sched.h \
 	daemon/engine/selfcheck.c daemon/engine/selfcheck.h daemon/engine/selfcheck-ops.c daemon/engine/selfcheck-ref.c daemon/engine/selfcheck-jobs.c daemon/engine/selfcheck-cut.c daemon/engine/selfcheck-cut.h \
 	daemon/engine/seq.c daemon/engine/seq.h \
-	daemon/engine/serve.c daemon/engine/serve.h \
+	daemon/engine/front/rpc.c daemon/engine/front/rpc.h \
 	daemon/engine/step.c \
-	daemon/engine/text.c daemon/engine/text.h \
+	daemon/engine/front/text.c daemon/engine/front/text.h \
 	daemon/engine/tier.c daemon/engine/tier.h daemon/engine/tier-inside.h \
 	daemon/engine/tier-host.c daemon/engine/tier-host.h \
 	daemon/engine/tier-index.c daemon/engine/tier-index.h \

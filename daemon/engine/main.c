@@ -19,7 +19,7 @@
 
 #include "commit.h"
 #include "daemon/engine/bench.h"
-#include "daemon/engine/serve.h"
+#include "daemon/engine/front/rpc.h"
 
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"

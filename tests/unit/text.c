@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "daemon/engine/text.h"
+#include "daemon/engine/front/text.h"
 
 /* The tokens' bytes are given directly: a vocabulary is not needed here. */
 size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, size_t cap)

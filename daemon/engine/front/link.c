@@ -1,7 +1,7 @@
 /* link.c - frames over the socketpair; see link.h. Thread: the loop's. */
 #include "config.h"
 
-#include "daemon/engine/link.h"
+#include "daemon/engine/front/link.h"
 
 #include <errno.h>
 #include <event2/event.h>

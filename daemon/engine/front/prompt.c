@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/serve.h"
+#include "daemon/engine/front/rpc.h"
 
 int prompt_check_ids(const char *what, const int32_t *id, size_t n, uint32_t n_vocab, struct hearth_err *e)
 {

@@ -1,12 +1,12 @@
 /*
- * serve.h - what the files of the loop thread share: serve.c (methods), generate.c (streams and eval), prompt.c.
+ * rpc.h - what the files of the loop thread share: rpc.c (methods), generate.c (streams and eval), prompt.c.
  */
 #ifndef HEARTH_ENGINE_SERVE_H
 #define HEARTH_ENGINE_SERVE_H
 
 #include "daemon/engine/engine.h"
-#include "daemon/engine/link.h"
-#include "daemon/engine/text.h"
+#include "daemon/engine/front/link.h"
+#include "daemon/engine/front/text.h"
 
 /* A request that the device thread is working on. */
 struct request {

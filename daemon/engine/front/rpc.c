@@ -1,8 +1,8 @@
-/* serve.c - the methods of the engine link, and the device thread's events. Thread: the loop's. */
+/* rpc.c - the methods of the engine link, and the device thread's events. Thread: the loop's. */
 #include "config.h"
 
 #include "daemon/engine/kvprint.h"
-#include "daemon/engine/serve.h"
+#include "daemon/engine/front/rpc.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* sample.h - a request's sampling fields, turned into what the backends sample by. The codec has checked
+/* sampling-params.h - a request's sampling fields, turned into what the backends sample by. The codec has checked
  * their ranges; what depends on the vocabulary is checked here. */
 #ifndef HEARTH_ENGINE_SAMPLE_H
 #define HEARTH_ENGINE_SAMPLE_H

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/sample.h"
-#include "daemon/engine/serve.h"
+#include "daemon/engine/front/sampling-params.h"
+#include "daemon/engine/front/rpc.h"
 
 /* KV of eval belongs to nobody who could ask for it. */
 static const int64_t eval_uid = -2;

@@ -1,7 +1,7 @@
-/* sample.c - checks and converts sampling fields; see sample.h. */
+/* sampling-params.c - checks and converts sampling fields; see sampling-params.h. */
 #include "config.h"
 
-#include "daemon/engine/sample.h"
+#include "daemon/engine/front/sampling-params.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* text.c - detokenising with hold-back; see text.h. Thread: the loop's. */
 #include "config.h"
 
-#include "daemon/engine/text.h"
+#include "daemon/engine/front/text.h"
 
 #include <stdlib.h>
 #include <string.h>
