@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "daemon/engine/bench.h"
-#include "daemon/engine/device.h"
+#include "daemon/engine/core/device.h"
 #include "daemon/engine/kvio.h"
 #include "daemon/engine/kvprint.h"
 

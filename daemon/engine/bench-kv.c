@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "daemon/engine/bench.h"
-#include "daemon/engine/device.h"
+#include "daemon/engine/core/device.h"
 
 /* Beside a decode, as the engine's tiers have it. */
 enum { IN_FLIGHT = 8 /* moves under way: steps go ahead, and a move waits for those before it */ };

@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "daemon/engine/bench.h"
-#include "daemon/engine/device.h"
+#include "daemon/engine/core/device.h"
 
 enum { STRIDE = 7919 }; /* of pages and ids: a prime meets each of a number that it does not divide once */
 

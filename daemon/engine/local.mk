@@ -2,26 +2,26 @@
 noinst_LIBRARIES += daemon/libengine.a
 daemon_libengine_a_SOURCES = \
 	daemon/engine/clock.h \
-	daemon/engine/device.h \
-	daemon/engine/engine.c daemon/engine/engine.h \
-	daemon/engine/eval.c daemon/engine/eval.h \
+	daemon/engine/core/device.h \
+	daemon/engine/core/engine.c daemon/engine/engine.h \
+	daemon/engine/core/eval.c daemon/engine/core/eval.h \
 	daemon/engine/fault.c daemon/engine/fault.h \
 	daemon/engine/front/generate.c \
-	daemon/engine/kv.c daemon/engine/kv.h \
+	daemon/engine/core/kv.c daemon/engine/core/kv.h \
 	daemon/engine/kvfile.c daemon/engine/kvfile.h daemon/engine/kvfile-format.h daemon/engine/kvfile-write.c \
 	daemon/engine/kvio.c daemon/engine/kvio.h \
 	daemon/engine/kvprint.c daemon/engine/kvprint.h \
 	daemon/engine/front/link.c daemon/engine/front/link.h \
-	daemon/engine/load.c \
-	daemon/engine/models.c daemon/engine/models.h \
+	daemon/engine/core/load.c \
+	daemon/engine/core/models.c daemon/engine/core/models.h \
 	daemon/engine/post.c daemon/engine/post.h \
 	daemon/engine/front/prompt.c \
 	daemon/engine/front/sampling-params.c daemon/engine/front/sampling-params.h \
-	daemon/engine/sched.c daemon/engine/sched.h \
+	daemon/engine/core/sched.c daemon/engine/core/sched.h \
 	daemon/engine/selfcheck.c daemon/engine/selfcheck.h daemon/engine/selfcheck-ops.c daemon/engine/selfcheck-ref.c daemon/engine/selfcheck-jobs.c daemon/engine/selfcheck-cut.c daemon/engine/selfcheck-cut.h \
-	daemon/engine/seq.c daemon/engine/seq.h \
+	daemon/engine/core/seq.c daemon/engine/core/seq.h \
 	daemon/engine/front/rpc.c daemon/engine/front/rpc.h \
-	daemon/engine/step.c \
+	daemon/engine/core/step.c \
 	daemon/engine/front/text.c daemon/engine/front/text.h \
 	daemon/engine/tier.c daemon/engine/tier.h daemon/engine/tier-inside.h \
 	daemon/engine/tier-host.c daemon/engine/tier-host.h \

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/device.h"
+#include "daemon/engine/core/device.h"
 #include "daemon/engine/tier-inside.h"
 
 static const uint64_t fetch_bytes = 32 << 20;      /* of one order to the I/O thread */

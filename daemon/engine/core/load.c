@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/device.h"
+#include "daemon/engine/core/device.h"
 #include "daemon/engine/kvprint.h"
 #include "daemon/engine/trust.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "daemon/engine/device.h"
+#include "daemon/engine/core/device.h"
 
 /* Prompt pieces beside decoding sequences may take this long: the pause that a reader of another stream sees. */
 static const double mixed_seconds = 0.1;

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/engine/device.h"
+#include "daemon/engine/core/device.h"
 #include "daemon/engine/fault.h"
 
 /* What the loop thread asks for. */
