@@ -16,8 +16,8 @@
 
 #include "daemon/engine/bench.h"
 #include "daemon/engine/core/device.h"
-#include "daemon/engine/kvio.h"
-#include "daemon/engine/kvprint.h"
+#include "daemon/engine/kvtier/kvio.h"
+#include "daemon/engine/kvtier/fingerprint.h"
 
 static const int64_t owner = 0; /* the uid that the file is for: nobody looks for it */
 

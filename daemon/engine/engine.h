@@ -30,7 +30,7 @@
 #include "daemon/engine/core/models.h"
 #include "daemon/engine/post.h"
 #include "daemon/engine/core/seq.h"
-#include "daemon/engine/tier.h"
+#include "daemon/engine/kvtier/tier.h"
 
 struct engine;
 

@@ -8,9 +8,9 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/fault.c daemon/engine/fault.h \
 	daemon/engine/front/generate.c \
 	daemon/engine/core/kv.c daemon/engine/core/kv.h \
-	daemon/engine/kvfile.c daemon/engine/kvfile.h daemon/engine/kvfile-format.h daemon/engine/kvfile-write.c \
-	daemon/engine/kvio.c daemon/engine/kvio.h \
-	daemon/engine/kvprint.c daemon/engine/kvprint.h \
+	daemon/engine/kvtier/kvfile.c daemon/engine/kvtier/kvfile.h daemon/engine/kvtier/kvfile-format.h daemon/engine/kvtier/kvfile-write.c \
+	daemon/engine/kvtier/kvio.c daemon/engine/kvtier/kvio.h \
+	daemon/engine/kvtier/fingerprint.c daemon/engine/kvtier/fingerprint.h \
 	daemon/engine/front/link.c daemon/engine/front/link.h \
 	daemon/engine/core/load.c \
 	daemon/engine/core/models.c daemon/engine/core/models.h \
@@ -23,15 +23,15 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/front/rpc.c daemon/engine/front/rpc.h \
 	daemon/engine/core/step.c \
 	daemon/engine/front/text.c daemon/engine/front/text.h \
-	daemon/engine/tier.c daemon/engine/tier.h daemon/engine/tier-inside.h \
-	daemon/engine/tier-host.c daemon/engine/tier-host.h \
-	daemon/engine/tier-index.c daemon/engine/tier-index.h \
-	daemon/engine/tier-restore.c \
-	daemon/engine/tier-save.c \
+	daemon/engine/kvtier/tier.c daemon/engine/kvtier/tier.h daemon/engine/kvtier/tier-internal.h \
+	daemon/engine/kvtier/tier-host.c daemon/engine/kvtier/tier-host.h \
+	daemon/engine/kvtier/tier-index.c daemon/engine/kvtier/tier-index.h \
+	daemon/engine/kvtier/tier-restore.c \
+	daemon/engine/kvtier/tier-save.c \
 	daemon/engine/trust.c daemon/engine/trust.h
 daemon_libengine_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(XXHASH_CFLAGS)
 
-EXTRA_DIST += daemon/engine/kv-format.md
+EXTRA_DIST += daemon/engine/kvtier/kv-format.md
 
 libexec_PROGRAMS += hearth-engine
 hearth_engine_SOURCES = daemon/engine/main.c daemon/engine/bench.h \

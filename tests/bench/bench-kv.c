@@ -22,8 +22,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "daemon/engine/kvio.h"
-#include "daemon/engine/kvprint.h"
+#include "daemon/engine/kvtier/kvio.h"
+#include "daemon/engine/kvtier/fingerprint.h"
 
 enum { REPEAT = 5 };
 

@@ -15,7 +15,7 @@
 #include <xxhash.h>
 #include <cmocka.h>
 
-#include "daemon/engine/kvfile.h"
+#include "daemon/engine/kvtier/kvfile.h"
 
 enum { SAMPLE_PAGES = 3, SAMPLE_BYTES = 1024, SAMPLE_POS = KV_PAGE };
 static const int64_t sample_uid = 1000;

@@ -13,7 +13,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "daemon/engine/kvio.h"
+#include "daemon/engine/kvtier/kvio.h"
 #include "tests/unit/kvfile-sample.h"
 
 enum { BIG_PAGES = 20, BIG_BYTES = 1 << 20, PER_GROUP = KVIO_GROUP / BIG_BYTES };

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "daemon/engine/kvprint.h"
+#include "daemon/engine/kvtier/fingerprint.h"
 
 static const struct backend *be;
 static struct device *dev;

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "daemon/engine/core/device.h"
-#include "daemon/engine/tier-inside.h"
+#include "daemon/engine/kvtier/tier-internal.h"
 
 enum { POOL = 64, N = 12 /* pages of a timeline */, UID = 7, BYTES = 2 * 2 * 2 * KV_PAGE * 16 * 4 /* of a page */ };
 

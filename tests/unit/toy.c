@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "daemon/engine/kvprint.h"
+#include "daemon/engine/kvtier/fingerprint.h"
 #include "daemon/engine/trust.h"
 #include "tests/unit/toy.h"
 

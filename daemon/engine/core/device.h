@@ -8,7 +8,7 @@
 #include <semaphore.h>
 
 #include "daemon/engine/engine.h"
-#include "daemon/engine/tier.h"
+#include "daemon/engine/kvtier/tier.h"
 
 enum {
     IN_FLIGHT_MAX = 8, /* steps in flight */

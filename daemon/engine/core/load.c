@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "daemon/engine/core/device.h"
-#include "daemon/engine/kvprint.h"
+#include "daemon/engine/kvtier/fingerprint.h"
 #include "daemon/engine/trust.h"
 
 static const double progress_seconds = 0.1;

@@ -1,7 +1,7 @@
 /* rpc.c - the methods of the engine link, and the device thread's events. Thread: the loop's. */
 #include "config.h"
 
-#include "daemon/engine/kvprint.h"
+#include "daemon/engine/kvtier/fingerprint.h"
 #include "daemon/engine/front/rpc.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * everything is the I/O thread's. */
 #include "config.h"
 
-#include "daemon/engine/kvio.h"
+#include "daemon/engine/kvtier/kvio.h"
 
 #include <assert.h>
 #include <dirent.h>

@@ -38,7 +38,7 @@ static inline bool kv_hash_same(const struct kv_hash *a, const struct kv_hash *b
 }
 
 /* What KV depends on besides the token ids. Part of the file as it is here: no padding, unused bytes are zero.
- * kvprint.h makes one from a model. */
+ * fingerprint.h makes one from a model. */
 struct kv_fingerprint {
     struct kv_hash model;     /* metadata but the tokenizer's, tensor records, samples of every tensor */
     struct kv_hash tokenizer; /* the metadata of the tokenizer */
@@ -47,7 +47,7 @@ struct kv_fingerprint {
     uint32_t n_layer, n_kv, d_head, window;
     uint32_t kv_type;     /* enum dtype */
     uint32_t page_tokens; /* KV_PAGE */
-    uint32_t numerics;    /* KV_NUMERICS of kvprint.h */
+    uint32_t numerics;    /* KV_NUMERICS of fingerprint.h */
     uint32_t zero;
     char backend[16]; /* "cpu", "cuda": their bits differ. Zero-padded */
 };

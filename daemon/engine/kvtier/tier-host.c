@@ -1,5 +1,5 @@
 /* tier-host.c - slabs of host memory, cut into pages; see tier-host.h. Thread: the device thread's. */
-#include "daemon/engine/tier-host.h"
+#include "daemon/engine/kvtier/tier-host.h"
 
 #include <stdlib.h>
 

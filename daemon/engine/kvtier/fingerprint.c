@@ -1,7 +1,7 @@
-/* kvprint.c - the fingerprint of a model's KV; see kvprint.h. */
+/* fingerprint.c - the fingerprint of a model's KV; see fingerprint.h. */
 #include "config.h"
 
-#include "daemon/engine/kvprint.h"
+#include "daemon/engine/kvtier/fingerprint.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "daemon/engine/engine.h"
-#include "daemon/engine/tier-inside.h"
+#include "daemon/engine/kvtier/tier-internal.h"
 
 static const uint64_t ram_most = UINT64_C(16) << 30; /* of what is taken without being asked */
 static const uint64_t staging = 128 << 20;           /* host memory for pages on their way, beside those kept */

@@ -1,5 +1,5 @@
 /*
- * kvprint.h - the fingerprint of a model's KV: what kvfile.h's struct kv_fingerprint is made from.
+ * fingerprint.h - the fingerprint of a model's KV: what kvfile.h's struct kv_fingerprint is made from.
  *
  * It is cheap, so that it can be taken at every load: metadata and tensor records are hashed whole, of every tensor
  * the first, middle and last 4 KiB, so that a fine-tune with the same metadata differs.
@@ -7,7 +7,7 @@
 #ifndef HEARTH_ENGINE_KVPRINT_H
 #define HEARTH_ENGINE_KVPRINT_H
 
-#include "daemon/engine/kvfile.h"
+#include "daemon/engine/kvtier/kvfile.h"
 #include "daemon/model/model.h"
 
 /*

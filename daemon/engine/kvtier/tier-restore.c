@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "daemon/engine/core/device.h"
-#include "daemon/engine/tier-inside.h"
+#include "daemon/engine/kvtier/tier-internal.h"
 
 static const uint64_t fetch_bytes = 32 << 20;      /* of one order to the I/O thread */
 static const uint64_t readahead_bytes = 128 << 20; /* found but not yet on the device */

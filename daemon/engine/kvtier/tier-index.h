@@ -17,8 +17,8 @@
 #include <sys/queue.h>
 
 #include "daemon/engine/clock.h"
-#include "daemon/engine/kvfile.h"
-#include "daemon/engine/tier-host.h"
+#include "daemon/engine/kvtier/kvfile.h"
+#include "daemon/engine/kvtier/tier-host.h"
 
 enum { FILE_BUCKETS = 256 };
 

@@ -1,12 +1,12 @@
 /*
- * tier-inside.h - what tier.c (the turn, sequences), tier-save.c and tier-restore.c share. Nothing outside includes it.
+ * tier-internal.h - what tier.c (the turn, sequences), tier-save.c and tier-restore.c share. Nothing outside includes it.
  */
 #ifndef HEARTH_ENGINE_TIER_INSIDE_H
 #define HEARTH_ENGINE_TIER_INSIDE_H
 
-#include "daemon/engine/kvio.h"
-#include "daemon/engine/tier-index.h"
-#include "daemon/engine/tier.h"
+#include "daemon/engine/kvtier/kvio.h"
+#include "daemon/engine/kvtier/tier-index.h"
+#include "daemon/engine/kvtier/tier.h"
 
 enum {
     TRANSFERS_MAX = 8, /* copies under way in one direction */

@@ -5,7 +5,7 @@
 
 #include <assert.h>
 
-#include "daemon/engine/kvfile.h"
+#include "daemon/engine/kvtier/kvfile.h"
 
 enum { KVDISK_VERSION = 1, KVDISK_BLOCK = 4096 /* the head's length is a multiple, so the first page is aligned */ };
 #define KVDISK_MAGIC "HEARTHKV"

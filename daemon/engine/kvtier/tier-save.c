@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/tier-inside.h"
+#include "daemon/engine/kvtier/tier-internal.h"
 
 /* After a file could not be written (a full disk, most likely) none is tried for some time. */
 static const double disk_pause = 10;

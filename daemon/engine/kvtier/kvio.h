@@ -29,7 +29,7 @@
 
 #include <stdatomic.h>
 
-#include "daemon/engine/kvfile.h"
+#include "daemon/engine/kvtier/kvfile.h"
 #include "daemon/engine/post.h"
 
 enum { KVIO_GROUP = 8 << 20 /* bytes read or written at a stretch; at least one page */ };

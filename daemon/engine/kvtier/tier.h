@@ -38,7 +38,7 @@
 
 #include <stdatomic.h>
 
-#include "daemon/engine/kvfile.h"
+#include "daemon/engine/kvtier/kvfile.h"
 #include "daemon/engine/core/models.h"
 
 #define TIER_RAM_AUTO UINT64_MAX

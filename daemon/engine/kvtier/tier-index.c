@@ -1,5 +1,5 @@
 /* tier-index.c - pages of KV by content; see tier-index.h. Pure. Thread: the device thread's. */
-#include "daemon/engine/tier-index.h"
+#include "daemon/engine/kvtier/tier-index.h"
 
 #include <assert.h>
 #include <stdlib.h>
