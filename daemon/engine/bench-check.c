@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "daemon/engine/bench.h"
-#include "daemon/engine/selfcheck.h"
+#include "daemon/engine/selfcheck/selfcheck.h"
 
 static const uint64_t compare_bytes_max = UINT64_C(8) << 30;  /* of weights: the CPU must be done in seconds */
 static const uint64_t compare_bytes_long = UINT64_C(2) << 30; /* with BENCH_COMPARE_TOKENS */

@@ -39,7 +39,7 @@ struct engine_params {
     const char *variant;    /* of the backend; "auto" */
     uint32_t threads;       /* CPU: 0 = the machine's */
     uint32_t max_in_flight; /* steps in flight, 0 = as the device says; it never exceeds what the device allows */
-    const char *checked;    /* file of the self-checks passed (trust.h); NULL: none is remembered */
+    const char *checked;    /* file of the self-checks passed (cache.h); NULL: none is remembered */
     uint64_t kv_bytes;      /* of a model's KV pool, 0 = chosen by what the device has */
     uint64_t kv_ram;        /* of KV in host memory, 0 = none, TIER_RAM_AUTO = chosen by what the machine has */
     const char *kv_dir;     /* the folder of KV files; NULL = none are kept */

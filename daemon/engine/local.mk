@@ -18,7 +18,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/front/prompt.c \
 	daemon/engine/front/sampling-params.c daemon/engine/front/sampling-params.h \
 	daemon/engine/core/sched.c daemon/engine/core/sched.h \
-	daemon/engine/selfcheck.c daemon/engine/selfcheck.h daemon/engine/selfcheck-ops.c daemon/engine/selfcheck-ref.c daemon/engine/selfcheck-jobs.c daemon/engine/selfcheck-cut.c daemon/engine/selfcheck-cut.h \
+	daemon/engine/selfcheck/selfcheck.c daemon/engine/selfcheck/selfcheck.h daemon/engine/selfcheck/ops.c daemon/engine/selfcheck/ref.c daemon/engine/selfcheck/jobs.c daemon/engine/selfcheck/slice.c daemon/engine/selfcheck/slice.h \
 	daemon/engine/core/seq.c daemon/engine/core/seq.h \
 	daemon/engine/front/rpc.c daemon/engine/front/rpc.h \
 	daemon/engine/core/step.c \
@@ -28,7 +28,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/kvtier/tier-index.c daemon/engine/kvtier/tier-index.h \
 	daemon/engine/kvtier/tier-restore.c \
 	daemon/engine/kvtier/tier-save.c \
-	daemon/engine/trust.c daemon/engine/trust.h
+	daemon/engine/selfcheck/cache.c daemon/engine/selfcheck/cache.h
 daemon_libengine_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(XXHASH_CFLAGS)
 
 EXTRA_DIST += daemon/engine/kvtier/kv-format.md

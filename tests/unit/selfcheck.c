@@ -14,7 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "daemon/engine/selfcheck.h"
+#include "daemon/engine/selfcheck/selfcheck.h"
 #include "tests/golden/run.h"
 
 static const struct backend *real;

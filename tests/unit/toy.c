@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "daemon/engine/kvtier/fingerprint.h"
-#include "daemon/engine/trust.h"
+#include "daemon/engine/selfcheck/cache.h"
 #include "tests/unit/toy.h"
 
 enum { PAGES_MAX = 160 };

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "daemon/engine/trust.h"
+#include "daemon/engine/selfcheck/cache.h"
 
 struct bed {
     char dir[64], path[80];

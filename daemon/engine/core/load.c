@@ -9,7 +9,7 @@
 
 #include "daemon/engine/core/device.h"
 #include "daemon/engine/kvtier/fingerprint.h"
-#include "daemon/engine/trust.h"
+#include "daemon/engine/selfcheck/cache.h"
 
 static const double progress_seconds = 0.1;
 

@@ -1,11 +1,11 @@
 /*
- * selfcheck-cut.h - an op's weights and vectors cut down to some of its rows, on the reference's device; see
- * selfcheck.h. For selfcheck-ref.c.
+ * slice.h - an op's weights and vectors cut down to some of its rows, on the reference's device; see
+ * selfcheck.h. For ref.c.
  */
 #ifndef HEARTH_ENGINE_SELFCHECK_CUT_H
 #define HEARTH_ENGINE_SELFCHECK_CUT_H
 
-#include "daemon/engine/selfcheck.h"
+#include "daemon/engine/selfcheck/selfcheck.h"
 
 enum { SLICE_VECS = 8 };
 

@@ -1,5 +1,5 @@
 /*
- * trust.h - whether a device may run a model: its self-check was passed, now or at an earlier start.
+ * cache.h - whether a device may run a model: its self-check was passed, now or at an earlier start.
  *
  * A pass is remembered in one small file (--checked PATH, hearthd's $STATE/checked) by a key of 128 bits over
  * everything that a result could depend on: the model (every tensor's name, type, shape and some of its bytes), the

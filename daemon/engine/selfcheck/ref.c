@@ -1,5 +1,5 @@
 /*
- * selfcheck-ref.c - what an op should give, from a reference backend and a few rows of its weights; see selfcheck.h.
+ * ref.c - what an op should give, from a reference backend and a few rows of its weights; see selfcheck.h.
  *
  * The reference is any backend, driven through its table: it gets the op with a weight cut down to the sampled rows,
  * and the vectors cut alike. Norms are over the whole input and rotation over whole heads, so those are never cut.
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/selfcheck-cut.h"
+#include "daemon/engine/selfcheck/slice.h"
 
 static uint32_t hashed(uint32_t x)
 {

@@ -1,4 +1,4 @@
-/* trust.c - self-checks that were passed, and the file that remembers them; see trust.h. */
+/* cache.c - self-checks that were passed, and the file that remembers them; see cache.h. */
 #include "config.h"
 
 #include <errno.h>
@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "daemon/engine/selfcheck.h"
-#include "daemon/engine/trust.h"
+#include "daemon/engine/selfcheck/selfcheck.h"
+#include "daemon/engine/selfcheck/cache.h"
 
 static const char head[] = "hearth checked 1\n";
 enum {

@@ -1,12 +1,12 @@
 /*
- * selfcheck-ops.c - which ops a model uses: a backend that writes down what it is asked for; see selfcheck.h.
+ * ops.c - which ops a model uses: a backend that writes down what it is asked for; see selfcheck.h.
  */
 #include "config.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/engine/selfcheck.h"
+#include "daemon/engine/selfcheck/selfcheck.h"
 
 /* The recording backend's device: all it has is the list. */
 struct device {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "daemon/engine/clock.h"
-#include "daemon/engine/selfcheck.h"
+#include "daemon/engine/selfcheck/selfcheck.h"
 
 enum {
     DECODES = 2, /* the first batches: one row, and three of three sequences */

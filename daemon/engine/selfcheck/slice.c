@@ -1,7 +1,7 @@
-/* selfcheck-cut.c - see selfcheck-cut.h. Thread: the device's. */
+/* slice.c - see slice.h. Thread: the device's. */
 #include "config.h"
 
-#include "daemon/engine/selfcheck-cut.h"
+#include "daemon/engine/selfcheck/slice.h"
 
 #include <math.h>
 #include <stdlib.h>

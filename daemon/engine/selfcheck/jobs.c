@@ -1,5 +1,5 @@
 /*
- * selfcheck-jobs.c - what the reference has to say is worked out by some threads while the device does its own part;
+ * jobs.c - what the reference has to say is worked out by some threads while the device does its own part;
  * see selfcheck.h. Each has a reference of its own, with one thread: there are more jobs than threads, and most are
  * short.
  *
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/selfcheck.h"
+#include "daemon/engine/selfcheck/selfcheck.h"
 
 struct worker {
     struct check_jobs *all;

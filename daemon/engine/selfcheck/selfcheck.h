@@ -2,7 +2,7 @@
  * selfcheck.h - a device proves on a model's own tensors that it computes what the reference does, before it serves.
  *
  * The ops that a model uses are found by running its forward pass on a backend that only writes down what it is asked
- * for (selfcheck-ops.c), and each (op, types, shape) is then done with made-up activations by the model's device and by
+ * for (ops.c), and each (op, types, shape) is then done with made-up activations by the model's device and by
  * the reference: for one row, for three rows of three sequences at positions above 1, and for five rows of two prompts,
  * which a device may compute in another arithmetic (on Hopper wgmma; the library's, from some hundred rows on, is not
  * checked: its trials take longer than the whole check may). Pages of KV are part of it: what qkv appends, that nothing
@@ -11,7 +11,7 @@
  *
  * What bounds the reference's work: of every matrix it multiplies SELFCHECK_ROWS sampled rows (others for each batch),
  * of qkv and attention one head of each of q, k and v; so some million multiply-adds for a model of any size, which
- * some threads do while the device does its own (selfcheck-jobs.c). What is not sampled is compared all the same, but
+ * some threads do while the device does its own (jobs.c). What is not sampled is compared all the same, but
  * with itself: every number of the device must be finite and, to the bit, the same alone as among three rows.
  *
  * WHAT FOLLOWS A FAILURE. The device is not trusted with this model: load.c gives the model to the CPU, in the same
@@ -41,7 +41,7 @@ struct selfcheck {
 int selfcheck_run(const struct model *m, const struct backend *ref, const struct device_params *params,
                   struct selfcheck *out, struct hearth_err *e);
 
-/* --- selfcheck-ops.c ------------------------------------------------------------------------------------- */
+/* --- ops.c ------------------------------------------------------------------------------------- */
 
 enum op_kind { OP_EMBED, OP_QKV, OP_ATTEND, OP_PROJ, OP_FFN_UP, OP_HEAD };
 enum { SELFCHECK_OPS = 64 }; /* different ones in a model; no model is near */
@@ -74,7 +74,7 @@ const struct weight *ops_weight(const struct check_op *op); /* NULL: attend */
 enum act ops_output(const struct check_op *op);
 uint32_t ops_width(const struct check_op *op); /* columns of its output */
 
-/* --- selfcheck-ref.c ------------------------------------------------------------------------------------- */
+/* --- ref.c ------------------------------------------------------------------------------------- */
 
 enum { CHECK_SEQS = 3, CHECK_ROWS = 5, CHECK_PAGES = 23 /* a prime: every stride meets all */ };
 
@@ -140,7 +140,7 @@ int reference_sample(struct reference *r, const struct check_batch *b, const flo
                      const struct sample_params *p, const int32_t *history, uint32_t n_history, uint32_t index,
                      struct sampled *out, struct hearth_err *e);
 
-/* --- selfcheck-jobs.c ------------------------------------------------------------------------------------ */
+/* --- jobs.c ------------------------------------------------------------------------------------ */
 
 enum { CHECK_THREADS = 4 };
 
