@@ -34,9 +34,9 @@ daemon_libengine_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(XXHASH_CFLAGS)
 EXTRA_DIST += daemon/engine/kvtier/kv-format.md
 
 libexec_PROGRAMS += hearth-engine
-hearth_engine_SOURCES = daemon/engine/main.c daemon/engine/bench.h \
-	daemon/engine/bench.c daemon/engine/bench-check.c daemon/engine/bench-run.c daemon/engine/bench-time.c \
-	daemon/engine/bench-kv.c daemon/engine/bench-disk.c
+hearth_engine_SOURCES = daemon/engine/main.c daemon/bench/bench.h \
+	daemon/bench/bench.c daemon/bench/check.c daemon/bench/run.c daemon/bench/time.c \
+	daemon/bench/kv.c daemon/bench/disk.c
 hearth_engine_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(XXHASH_CFLAGS)
 hearth_engine_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la \
 	$(LIBEVENT_LIBS) $(JANSSON_LIBS) $(PCRE2_LIBS) $(XXHASH_LIBS)

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "commit.h"
-#include "daemon/engine/bench.h"
+#include "daemon/bench/bench.h"
 #include "daemon/engine/front/rpc.h"
 
 static const char usage[] =

@@ -1,5 +1,5 @@
 /*
- * bench-kv.c - the bench's moves of KV between the tiers; see bench.h. One thread.
+ * kv.c - the bench's moves of KV between the tiers; see bench.h. One thread.
  *
  * The pages moved lie apart in the pool, as they do after a day's work, and in a row on the host. Before anything is
  * reported, pages that went out and came back must give the next token the same logits, to the bit.
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/bench.h"
+#include "daemon/bench/bench.h"
 #include "daemon/engine/core/device.h"
 
 /* Beside a decode, as the engine's tiers have it. */

@@ -1,7 +1,7 @@
 /* bench.c - the bench's order of work and its report; see bench.h. One thread. */
 #include "config.h"
 
-#include "daemon/engine/bench.h"
+#include "daemon/bench/bench.h"
 
 #include <jansson.h>
 #include <stdio.h>

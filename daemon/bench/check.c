@@ -1,4 +1,4 @@
-/* bench-check.c - what must be right before the bench times anything; see bench.h. One thread. */
+/* check.c - what must be right before the bench times anything; see bench.h. One thread. */
 #include "config.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/bench.h"
+#include "daemon/bench/bench.h"
 #include "daemon/engine/selfcheck/selfcheck.h"
 
 static const uint64_t compare_bytes_max = UINT64_C(8) << 30;  /* of weights: the CPU must be done in seconds */

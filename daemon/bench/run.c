@@ -1,4 +1,4 @@
-/* bench-run.c - a model on a device for the bench: set-up, and steps of it; see bench.h. One thread. */
+/* run.c - a model on a device for the bench: set-up, and steps of it; see bench.h. One thread. */
 #include "config.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "daemon/engine/bench.h"
+#include "daemon/bench/bench.h"
 #include "daemon/engine/core/device.h"
 
 enum { STRIDE = 7919 }; /* of pages and ids: a prime meets each of a number that it does not divide once */

@@ -1,7 +1,7 @@
 /*
  * bench.h - hearth-engine --bench: how fast a model runs here, without daemon, link or scheduler around it.
  *
- * It checks before it times (bench-check.c): the same prompt cut into other chunks, with a stranger in the batch, and
+ * It checks before it times (check.c): the same prompt cut into other chunks, with a stranger in the batch, and
  * decoded row by row must give the same logits, to the bit; a GPU must pass the self-check, and its logits must be near
  * the CPU's. A fast wrong engine reports nothing.
  *
@@ -100,7 +100,7 @@ struct bench_room {
     uint32_t n_first, n_seqs, n_other;
 };
 
-/* bench-run.c. All return 0 or an error in b->err. */
+/* run.c. All return 0 or an error in b->err. */
 int bench_open_device(struct bench *b, const struct engine_params *p);
 int bench_open_model(struct bench *b, const char *path, const struct bench_room *room);
 void bench_close_model(struct bench *b);
@@ -118,7 +118,7 @@ int bench_wait(struct bench *b, uint32_t left, uint32_t n_sample);
 int bench_prefill(struct bench *b, uint32_t seq, uint32_t n, uint32_t chunk);
 int bench_read_logits(struct bench *b, uint32_t out, float *to);
 
-/* bench-time.c: one test each. */
+/* time.c: one test each. */
 int bench_time_prompt(struct bench *b, uint32_t n, struct bench_result *out);
 int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct bench_result *out);
 int bench_time_resume(struct bench *b, uint32_t depth, struct bench_result *out);
@@ -139,7 +139,7 @@ struct bench_saved {
 };
 enum bench_move { BENCH_SAVE, BENCH_LOAD, BENCH_STILL, BENCH_MOVES };
 
-/* bench-kv.c */
+/* kv.c */
 int bench_saved_init(struct bench_saved *k, struct bench *b, uint32_t depth);
 void bench_saved_free(struct bench_saved *k); /* after a bench_saved_init that failed or was never called, too */
 /* Submits a move of pages [first, first + n). */
@@ -148,10 +148,10 @@ int bench_move(struct bench_saved *k, enum bench_move dir, uint32_t first, uint3
 int bench_next_logits(struct bench *b, uint32_t depth, float *to);
 /* BENCH_KV_ROWS tests at most of both, appended to out[*n]. */
 int bench_time_kv(struct bench *b, uint32_t depth, struct bench_result *out, size_t *n);
-/* bench-disk.c: after bench_time_kv of that depth, whose pages it takes; its file is in `dir`, a folder of our own. */
+/* disk.c: after bench_time_kv of that depth, whose pages it takes; its file is in `dir`, a folder of our own. */
 int bench_time_disk(struct bench *b, const char *dir, uint32_t depth, struct bench_result *out, size_t *n);
 
-/* bench-check.c */
+/* check.c */
 int bench_check(struct bench *b, const char *path, struct bench_check *out);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * bench-disk.c - the bench's moves of KV between device and disk; see bench.h. One thread, and kvio.h's.
+ * disk.c - the bench's moves of KV between device and disk; see bench.h. One thread, and kvio.h's.
  *
  * As the engine does them: pages of a file go to the device as they come and are verified, while the next are read. The
  * restored pages must give the next token the same logits, to the bit.
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/engine/bench.h"
+#include "daemon/bench/bench.h"
 #include "daemon/engine/core/device.h"
 #include "daemon/engine/kvtier/kvio.h"
 #include "daemon/engine/kvtier/fingerprint.h"

@@ -1,4 +1,4 @@
-/* bench-time.c - the bench's tests, each the median of some runs; see bench.h. One thread. */
+/* time.c - the bench's tests, each the median of some runs; see bench.h. One thread. */
 #include "config.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "daemon/engine/bench.h"
+#include "daemon/bench/bench.h"
 
 static int by_value(const void *a, const void *b)
 {
