@@ -3,11 +3,11 @@
 # GGUF files, vocabularies, chat templates, architectures.
 noinst_LIBRARIES += daemon/libmodel.a
 daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model/map.c daemon/model/map.h \
-	daemon/model/model.h daemon/model/tok.h daemon/model/vocab.h \
-	daemon/model/tok.c daemon/model/tok-bpe.c daemon/model/tok-merge.c daemon/model/tok-special.c \
-	daemon/model/tok-spm.c daemon/model/tmpl.c daemon/model/pretok.c daemon/model/pretok.h \
-	daemon/model/hparams.c daemon/model/model.c daemon/model/arch.c daemon/model/arch.h \
-	daemon/model/arch-llama.c daemon/model/arch-qwen2.c
+	daemon/model/model.h daemon/model/tok/tok.h daemon/model/tok/vocab.h \
+	daemon/model/tok/tok.c daemon/model/tok/bpe.c daemon/model/tok/merge.c daemon/model/tok/special.c \
+	daemon/model/tok/spm.c daemon/model/chat/tmpl.c daemon/model/tok/pretok.c daemon/model/tok/pretok.h \
+	daemon/model/hparams.c daemon/model/model.c daemon/model/arch/arch.c daemon/model/arch/arch.h \
+	daemon/model/arch/llama.c daemon/model/arch/qwen2.c
 daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS)
 
 # What hearthd is made of, apart from main(): the unit tests link it too.

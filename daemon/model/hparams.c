@@ -1,5 +1,5 @@
 /* hparams.c - a model's hyperparameters, from metadata and the shape of its embedding; every one checked. */
-#include "daemon/model/arch.h"
+#include "daemon/model/arch/arch.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

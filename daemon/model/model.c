@@ -4,7 +4,7 @@
  * Two passes over the same bind functions: the first finds every tensor and checks type and shape, the second loads.
  * So a file with one wrong shape costs no upload, and an error never depends on how much fitted on the device.
  */
-#include "daemon/model/arch.h"
+#include "daemon/model/arch/arch.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "config.h" /* memfd_create */
 
 #include "daemon/model/model.h"
-#include "daemon/model/tok.h"
+#include "daemon/model/tok/tok.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  */
 #include "config.h" /* memfd_create */
 
-#include "daemon/model/tok.h"
+#include "daemon/model/tok/tok.h"
 #include "tests/unit/gguf-build.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,7 +1,7 @@
 /* tmpl.c - chat rendering: the same ids as tokenising the rendered string, and no message that forges a turn. */
 #include "config.h" /* memfd_create */
 
-#include "daemon/model/tok.h"
+#include "daemon/model/tok/tok.h"
 #include "tests/unit/gguf-build.h"
 
 struct fixture {

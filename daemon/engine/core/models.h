@@ -16,7 +16,7 @@
 
 #include "daemon/engine/core/sched.h"
 #include "daemon/model/model.h"
-#include "daemon/model/tok.h"
+#include "daemon/model/tok/tok.h"
 
 struct kv_namespace; /* tier-index.h */
 

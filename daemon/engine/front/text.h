@@ -13,7 +13,7 @@
 #ifndef HEARTH_ENGINE_TEXT_H
 #define HEARTH_ENGINE_TEXT_H
 
-#include "daemon/model/tok.h"
+#include "daemon/model/tok/tok.h"
 
 enum { TEXT_STOP_MAX = 1024 /* bytes in a stop string */ };
 

@@ -1,7 +1,7 @@
 /*
  * tok.h - a model's vocabulary: text to ids and back, exactly.
  *
- * Two kinds: byte-level BPE ("gpt2": tok-bpe.c, words cut by pretok.c) and SentencePiece ("llama": tok-spm.c).
+ * Two kinds: byte-level BPE ("gpt2": bpe.c, words cut by pretok.c) and SentencePiece ("llama": spm.c).
  * A vocabulary needs only the metadata of a GGUF file: it works without tensors and for any architecture.
  *
  * Immutable after loading; any thread may use it. Working memory of a call is allocated within it.

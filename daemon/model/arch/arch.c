@@ -1,5 +1,5 @@
 /* arch.c - the architectures hearth runs. */
-#include "daemon/model/arch.h"
+#include "daemon/model/arch/arch.h"
 
 static const struct arch archs[] = {
     {"llama", ROPE_NORM, llama_bind_layer, llama_forward},

@@ -1,5 +1,5 @@
-/* arch-qwen2.c - Qwen 2 and 2.5: a Llama whose queries, keys and values have biases, with the other rotary order. */
-#include "daemon/model/arch.h"
+/* qwen2.c - Qwen 2 and 2.5: a Llama whose queries, keys and values have biases, with the other rotary order. */
+#include "daemon/model/arch/arch.h"
 
 int qwen2_bind_layer(struct binder *b, struct layer *l)
 {

@@ -1,11 +1,11 @@
 /*
- * tok-special.c - finds special tokens in a text.
+ * special.c - finds special tokens in a text.
  *
  * Where occurrences overlap, the longest token wins wherever it stands, then the one further left: the order in which
  * other engines cut the text, one token after the other. Instead of searching the text once per token (quadratic for
  * vocabularies with thousands), a trie finds every occurrence in one pass.
  */
-#include "daemon/model/vocab.h"
+#include "daemon/model/tok/vocab.h"
 
 #include <stdlib.h>
 #include <string.h>

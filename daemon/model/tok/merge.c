@@ -1,5 +1,5 @@
-/* tok-merge.c - the merging of pairs that BPE and SentencePiece have in common; see vocab.h. */
-#include "daemon/model/vocab.h"
+/* merge.c - the merging of pairs that BPE and SentencePiece have in common; see vocab.h. */
+#include "daemon/model/tok/vocab.h"
 
 #include <stdlib.h>
 

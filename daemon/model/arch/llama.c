@@ -1,5 +1,5 @@
-/* arch-llama.c - Llama 1 to 3 and whoever has their shape (Mistral, TinyLlama, SmolLM, DeepSeek-Coder). */
-#include "daemon/model/arch.h"
+/* llama.c - Llama 1 to 3 and whoever has their shape (Mistral, TinyLlama, SmolLM, DeepSeek-Coder). */
+#include "daemon/model/arch/arch.h"
 
 #include <math.h>
 

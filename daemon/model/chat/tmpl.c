@@ -12,7 +12,7 @@
  */
 #include "config.h" /* memmem */
 
-#include "daemon/model/tok.h"
+#include "daemon/model/tok/tok.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /*
- * tok-bpe.c - byte-level BPE: text is cut into words (pretok.c), a word into bytes, and neighbours are merged in the
+ * bpe.c - byte-level BPE: text is cut into words (pretok.c), a word into bytes, and neighbours are merged in the
  * order in which the merges were learned.
  */
-#include "daemon/model/vocab.h"
+#include "daemon/model/tok/vocab.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 #ifndef HEARTH_VOCAB_H
 #define HEARTH_VOCAB_H
 
-#include "daemon/model/pretok.h"
-#include "daemon/model/tok.h"
+#include "daemon/model/tok/pretok.h"
+#include "daemon/model/tok/tok.h"
 
 struct piece {
     const char *s; /* into the arena or the mapped file */
@@ -114,7 +114,7 @@ void piece_prefetch(const struct vocab *v, const char *s, size_t n, int stage);
 /* vocab_load with another pre-tokenizer than the file names; NULL: the file's. */
 int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, struct hearth_err *e);
 
-/* tok-special.c: the trie and the cut of a text into special tokens and what is between. */
+/* special.c: the trie and the cut of a text into special tokens and what is between. */
 int special_load(struct vocab *v, struct hearth_err *e);
 struct special_span {
     uint32_t start, len;

@@ -7,7 +7,7 @@
  * 12's PCRE2 knows only Unicode 14; and a byte that is not UTF-8 counts as one symbol, as the U+FFFD would that other
  * engines put in its place (here the byte itself stays).
  */
-#include "daemon/model/pretok.h"
+#include "daemon/model/tok/pretok.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -43,11 +43,11 @@ int bind_vector(struct binder *b, const float **out, const struct bind_part *par
 int bind_rms_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n);
 const struct hparams *bind_hparams(const struct binder *b);
 
-/* arch-llama.c; its relatives use them too. Biases of q, k and v are bound where the first is there. */
+/* llama.c; its relatives use them too. Biases of q, k and v are bound where the first is there. */
 int llama_bind_layer(struct binder *b, struct layer *l);
 int llama_bind_biases(struct binder *b, struct layer *l);
 void llama_forward(const struct model *m);
-/* arch-qwen2.c */
+/* qwen2.c */
 int qwen2_bind_layer(struct binder *b, struct layer *l);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * tok-spm.c - SentencePiece as the "llama" vocabularies use it: neighbours merge into the token of the best score,
+ * spm.c - SentencePiece as the "llama" vocabularies use it: neighbours merge into the token of the best score,
  * and what is no token falls back to byte tokens.
  *
  * SentencePiece writes a space as U+2581, so that character itself cannot be told from a space once it is tokenised:
  * the one loss of these vocabularies, and not ours to mend.
  */
-#include "daemon/model/vocab.h"
+#include "daemon/model/tok/vocab.h"
 
 #include <math.h>
 #include <stdlib.h>
