@@ -1,11 +1,11 @@
 /*
- * dtype.c - the table of tensor element types. A new type is its block in quant.h, one function and one row here.
+ * dtype.c - the table of tensor element types. A new type is its block in blocks.h, one function and one row here.
  *
  * Pure functions, any thread. What to_f32 gives is the specification; kernels expand the same values in registers.
  */
 #include "kernels/dtype.h"
 
-#include "kernels/quant.h"
+#include "kernels/quant/blocks.h"
 
 static void f32_to_f32(const void *src, float *dst, size_t n)
 {

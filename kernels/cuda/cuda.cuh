@@ -21,7 +21,7 @@
 extern "C" {
 #include "kernels/backend.h"
 }
-#include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/gemm/split_k.cuh"
 
 enum {
     GEMM_ROWS = 64,     /* rows one GEMM launch takes; more rows are several launches */
@@ -59,7 +59,7 @@ enum {
     XFRAG_STRIDE = BATCH_ROWS_MAX * XFRAG_KBLK, /* halves from record to record of a row */
 };
 
-enum { LAYOUT_ROW_MAJOR = 1, LAYOUT_WG = 2 /* and 3: of wgmma's fragments, by order: sums.cuh */ };
+enum { LAYOUT_ROW_MAJOR = 1, LAYOUT_WG = 2 /* and 3: of wgmma's fragments, by order: split_k.cuh */ };
 struct act_buf {
     __half *p;
     uint32_t ld;     /* halves from row to row: XFRAG_KBLK in the prepared form; the number of rows in LAYOUT_WG */
@@ -121,7 +121,7 @@ struct workspace {
     __half *wscratch;    /* prefill: one dequantised slice of a matrix */
     uint64_t wscratch_bytes;
     float *split_k;  /* [SPLIT_K_FLOATS] split-K partials of the GEMM body */
-    __half *wg_x[2]; /* gemm_wgmma.cu: a matrix input by order of k, ACT_FF in `down`'s, and products */
+    __half *wg_x[2]; /* wgmma.cu: a matrix input by order of k, ACT_FF in `down`'s, and products */
     __half *wg_ff;
     float *wg_partials;
 };
@@ -218,7 +218,7 @@ struct wdev {
     uint8_t *packed;
     uint64_t packed_bytes; /* filled by pack_plan() */
     uint32_t interleaved;  /* gate and up share tiles: 8 rows each; filled by pack_plan() */
-    __half *cached;        /* all rows expanded, [n_out][wcache_ld()], or NULL: kept.cu */
+    __half *cached;        /* all rows expanded, [n_out][wcache_ld()], or NULL: wcache.cu */
     struct wdev *next;     /* list of the device's weights */
     const void *model;     /* see weight */
 };
@@ -234,18 +234,18 @@ enum variant { VARIANT_GRAPH, VARIANT_EAGER, VARIANT_REFERENCE };
 struct step_rec;    /* step.cu */
 struct sampler;     /* sample.cu */
 struct uploader;    /* upload.cu */
-struct kv_transfer; /* move.cu */
-struct lt;          /* prefill.cu */
+struct kv_transfer; /* transfer.cu */
+struct lt;          /* cublaslt.cu */
 
 struct device {
     int index, sms, cc; /* cc: 90 for sm_90 */
     uint64_t l2_bytes, smem_max;
     char name[96], id[160]; /* see device_info */
     enum variant variant;
-    bool reference;            /* matrices stay as in the file and go through gemm_ref.cu */
+    bool reference;            /* matrices stay as in the file and go through ref.cu */
     bool pdl;                  /* the chip has programmatic dependent launch and the variant wants it */
     bool pdl_chain;            /* the launch before this one on the stream may be overlapped */
-    cudaStream_t stream, copy; /* steps and everything in step order; weight uploads (moves have their own: move.cu) */
+    cudaStream_t stream, copy; /* steps and everything in step order; weight uploads (moves have their own: transfer.cu) */
     cudaEvent_t uploaded;
     struct hearth_err err;                      /* the first failure; code 0 = none */
     uint64_t hot_allocs, hot_graphs, hot_waits; /* see device_info; counted wherever they are done */
@@ -262,7 +262,7 @@ struct device {
     bool decode;                  /* every sequence of the step has one row */
     bool invariant;               /* no row's bits may depend on the rows beside it or on the cut of a prompt */
     bool use_cublaslt;            /* this step's matrices go through cuBLASLt */
-    bool wgmma;                   /* ... through gemm_wgmma.cu */
+    bool wgmma;                   /* ... through wgmma.cu */
     struct step_rec *rec;
     struct sampler *sampler;
     struct uploader *up;
@@ -272,7 +272,7 @@ struct device {
     uint64_t wcache_bytes;  /* in expanded copies */
     uint64_t wcache_budget; /* for more of them, where wcache_budget_known */
     bool wcache_budget_known;
-    /* gemm_wgmma.cu: products that nobody has added to x yet, and gate and up before their activation */
+    /* wgmma.cu: products that nobody has added to x yet, and gate and up before their activation */
     partials add, gate_up;
     const float *add_bias;
     uint32_t add_n;
@@ -379,7 +379,7 @@ void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32
 void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t bucket);
 void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t bucket);
 
-/* gemm_wgmma.cu: the same over all rows of a step, at most WG_ROWS, on Hopper, where every matrix of the model is of a
+/* wgmma.cu: the same over all rows of a step, at most WG_ROWS, on Hopper, where every matrix of the model is of a
  * type that it takes (wg_supports). A product may wait for the op after it; wg_flush ends it. wg_ffn_up wants to know
  * the op after it, or NULL. wg_head: false where gemm_head() is to do it. Bytes: of products and of a matrix input; 0 =
  * never used. */
@@ -393,13 +393,13 @@ void wg_ffn_up(struct device *d, const struct op_ffn_up *op, const struct op_pro
 bool wg_head(struct device *d, const struct op_head *op);
 void wg_flush(struct device *d);
 
-/* gemm_ref.cu: the same four, slow and plain, from the untouched file layout (variant "reference"). */
+/* ref.cu: the same four, slow and plain, from the untouched file layout (variant "reference"). */
 void ref_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket);
 void ref_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t bucket);
 void ref_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t bucket);
 void ref_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t bucket);
 
-/* finish.cu: what follows a product in ws.tmp (f32, [rows, ldtmp]), for paths that cannot do it in their epilogue.
+/* epilogue.cu: what follows a product in ws.tmp (f32, [rows, ldtmp]), for paths that cannot do it in their epilogue.
  * qkv_epilogue_run: bias, q/k norm, RoPE (both kinds), ACT_Q and the KV append from merged rows q|k|v of ws.tmp.
  * proj_epilogue_run: x += norm?(tmp + bias). glu_epilogue_run: ws.ff = act(gate) * up from rows gate|up of ws.tmp, in
  * ws.ff's form. */
@@ -424,7 +424,7 @@ void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf
 void act_from_f32(struct device *d, const float *src, uint32_t k, const act_buf *out, uint32_t row0, uint32_t n);
 void act_to_f32(struct device *d, const act_buf *in, uint32_t k, float *dst, uint32_t row0, uint32_t n);
 
-/* embed.cu, attend.cu, sample.cu, prefill.cu, upload.cu */
+/* embed.cu, attend.cu, sample.cu, cublaslt.cu, upload.cu */
 void embed_run(struct device *d, const struct op_embed *op);
 void attend_init(struct device *d);
 uint64_t attend_part_bytes(const struct device *d, const struct workspace_dims *dims);

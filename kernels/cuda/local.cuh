@@ -1,5 +1,5 @@
 /*
- * local.cuh - what device.cu, step.cu, upload.cu, move.cu, sample.cu and prefill.cu ask of each other. Kernels need
+ * local.cuh - what device.cu, step.cu, upload.cu, transfer.cu, sample.cu and cublaslt.cu ask of each other. Kernels need
  * cuda.cuh only.
  */
 #ifndef HEARTH_CUDA_LOCAL_CUH
@@ -16,7 +16,7 @@ void weight_free(struct device *d, struct weight *w);
 /* device.cu: refuses a page that the pool has not. */
 bool kv_page_ok(struct device *d, const struct kv_pool *p, uint32_t page);
 
-/* move.cu: KV pages to and from the host. */
+/* transfer.cu: KV pages to and from the host. */
 void kv_transfer_init(struct device *d);
 void kv_transfer_fini(struct device *d);
 void kv_transfer_drain(struct device *d); /* waits for every move */
@@ -70,7 +70,7 @@ const int32_t *slot_tokens(const struct device *d);
 /* Makes room for a step's allowed-token masks: [n] rows of words u32 in device memory; NULL on failure. */
 uint32_t *mask_room(struct device *d, uint32_t n, uint32_t words);
 
-/* prefill.cu: the four matrix ops through cuBLASLt, over all rows of the step. */
+/* cublaslt.cu: the four matrix ops through cuBLASLt, over all rows of the step. */
 void prefill_init(struct device *d);
 void prefill_fini(struct device *d);
 bool prefill_available(const struct device *d);
@@ -78,7 +78,7 @@ void prefill_qkv(struct device *d, const struct op_qkv *op);
 void prefill_proj(struct device *d, const struct op_proj *op);
 void prefill_ffn_up(struct device *d, const struct op_ffn_up *op);
 
-/* kept.cu: expanded copies. wcache_alloc: room for one, which the caller fills, or NULL; wcache_evict: gives all back,
+/* wcache.cu: expanded copies. wcache_alloc: room for one, which the caller fills, or NULL; wcache_evict: gives all back,
  * false where there were none; wcache_has_all: every matrix of the model has one. */
 static inline uint32_t wcache_ld(const wdev *w)
 {

@@ -426,7 +426,7 @@ static void run(struct device *d)
 /*
  * The metadata comes with a launch, which the GPU has fetched before its turn comes; where it is too long for that, by
  * the hand of a kernel that reads the host's memory, 1.5 us later, or 9 us while KV pages are on their way to the
- * device. A copy engine's hand would be the worst: it would queue there behind those pages (move.cu).
+ * device. A copy engine's hand would be the worst: it would queue there behind those pages (transfer.cu).
  */
 static void upload_meta(struct device *d)
 {

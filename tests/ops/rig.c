@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/quant.h"
+#include "kernels/quant/blocks.h"
 
 static uint64_t mix(uint64_t *s)
 {

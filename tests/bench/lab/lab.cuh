@@ -11,7 +11,7 @@
 #include <time.h>
 
 extern "C" {
-#include "kernels/quant.h"
+#include "kernels/quant/blocks.h"
 extern const struct backend backend_cuda;
 }
 

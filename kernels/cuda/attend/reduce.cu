@@ -1,9 +1,9 @@
 /*
- * attend_merge.cu - a row's result from the partial sums that attend_split.cu left of its chunks, added in an order
+ * reduce.cu - a row's result from the partial sums that split_kv.cu left of its chunks, added in an order
  * that is fixed in position. A kernel of its own: with a ticket and the last block to arrive, each item's release and
  * acquire held up what the processor was reading, a third of all time at depth.
  */
-#include "kernels/cuda/attend_plan.cuh"
+#include "kernels/cuda/attend/plan.cuh"
 
 enum {
     REDUCE_WARPS = 4,

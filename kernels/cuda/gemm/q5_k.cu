@@ -1,5 +1,5 @@
-/* gemm_q5_k.cu - the GEMM bodies of Q5_K. */
-#include "kernels/cuda/gemm_body.cuh"
+/* q5_k.cu - the GEMM bodies of Q5_K. */
+#include "kernels/cuda/gemm/skinny.cuh"
 
 void gemm_q5_k(struct device *d, gemm_args &a)
 {

@@ -1,12 +1,12 @@
 /*
- * pack.cu - weights from the file's blocks into T16 units (t16.cuh has the layout) and back, on the GPU.
+ * pack.cu - weights from the file's blocks into T16 units (tile16.cuh has the layout) and back, on the GPU.
  *
  * A word of a unit may hold bits of two rows that arrive in different slices of the upload (gate and up share tiles),
  * so words are or-ed into a zeroed buffer; slices are packed in stream order, and within a slice a word has one thread.
  */
-#include "kernels/cuda/dequant.cuh"
-#include "kernels/cuda/t16.cuh"
-#include "kernels/cuda/unpack.cuh"
+#include "kernels/cuda/quant/dequant.cuh"
+#include "kernels/cuda/gemm/tile16.cuh"
+#include "kernels/cuda/quant/unpack.cuh"
 
 /* The rows of a slice, as a tile's rows. */
 struct slice {

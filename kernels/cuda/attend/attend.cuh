@@ -23,7 +23,7 @@ struct attend_args {
     bool one;                /* the step has one row, which sees all its context, and a group's heads fit a tile */
 };
 
-/* attend_split.cu and attend_merge.cu: rows [row_lo, row_hi) of sequences of at most rows_max rows (attend_plan.cuh).
+/* split_kv.cu and reduce.cu: rows [row_lo, row_hi) of sequences of at most rows_max rows (plan.cuh).
  */
 struct split_args;
 void attend_split_init(struct device *d);
@@ -33,7 +33,7 @@ void attend_reduce_run(struct device *d, const split_args &a, uint32_t d_head);
 /* Sub-block sums of the results, where heads do not end on multiples of 32: the kernels leave them out. */
 void attend_sums_run(struct device *d, const attend_args &a, uint32_t d_head);
 
-/* attend_long.cu: takes the sequences of more than *rows_max rows, which it sets; true where that was all of them. */
+/* prefill.cu: takes the sequences of more than *rows_max rows, which it sets; true where that was all of them. */
 void attend_long_init(struct device *d);
 bool attend_long(struct device *d, const struct op_attend *op, attend_args a, uint32_t *rows_max);
 

@@ -1,6 +1,6 @@
 /*
- * prefill.cu - long prompts: matrices as fp16, multiplied by cuBLASLt. Expanded copies are kept where there is room
- * (kept.cu); elsewhere a matrix is expanded a slice at a time, which stays in L2.
+ * cublaslt.cu - long prompts: matrices as fp16, multiplied by cuBLASLt. Expanded copies are kept where there is room
+ * (wcache.cu); elsewhere a matrix is expanded a slice at a time, which stays in L2.
  *
  * The library is opened at run time; without it, or where its header was missing at build time, every row goes through
  * the GEMM body. Its algorithm is chosen by trial once per shape and kept: the heuristics' first choice can be far off.
@@ -9,9 +9,9 @@
  * which is why `invariant` steps never come here.
  */
 #include "kernels/cuda/cuda.cuh"
-#include "kernels/cuda/dequant.cuh"
+#include "kernels/cuda/quant/dequant.cuh"
 #include "kernels/cuda/local.cuh"
-#include "kernels/cuda/t16.cuh"
+#include "kernels/cuda/gemm/tile16.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -292,7 +292,7 @@ __device__ static inline float small_float(uint32_t q)
 /*
  * Q4_K and Q6_K, a warp a record, in the order in which its lanes find the bits: unpack_f16() asks for one row at a
  * time and reads every record sixteen times. Rows leave through shared memory, 512 bytes at a time: what a lane holds
- * is scattered over a row, and half-written sectors cost twice. Layout: t16.cuh.
+ * is scattered over a row, and half-written sectors cost twice. Layout: tile16.cuh.
  */
 enum { DEQUANT_WARPS = 4 };
 template <int TYPE> __global__ void __launch_bounds__(DEQUANT_WARPS * 32) dequant_tiles(tiles_job j)

@@ -1,12 +1,12 @@
 /*
- * attend_long.cu - attention for many rows a sequence: a block takes 128 rows (query heads of a group times
+ * prefill.cu - attention for many rows a sequence: a block takes 128 rows (query heads of a group times
  * tokens) and walks the KV in blocks that pass through shared memory, with a running softmax: FlashAttention-2 over
  * paged KV. A warp has 32 rows where its registers allow it: what bounds the tensor cores is how often K and V are read
  * from shared memory. Then four warps are a tile's all, and a second group of four takes every other block of KV, so
  * that one's softmax is worked out beside the other's products; their sums are added in the end. Sequences of a few
- * rows in the same step are attend_split.cu's, which can split a long context over many blocks.
+ * rows in the same step are split_kv.cu's, which can split a long context over many blocks.
  */
-#include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend/attend.cuh"
 #include "kernels/cuda/local.cuh"
 
 enum { LONG_ROWS = 128, SHORT_MAX = 16 };
@@ -332,7 +332,7 @@ template <int D, int G> static void rows_launch(struct device *d, const attend_a
     typedef tiles<D, G> T;
     cuda_launch(d, attend_rows<D, G>, dim3(n_tile, a.kv.n_kv), G * T::THREADS, T::SMEM, LAUNCH_PDL, a);
 }
-/* False where the chip has too little shared memory for it (Turing): attend_split.cu takes any number of rows. */
+/* False where the chip has too little shared memory for it (Turing): split_kv.cu takes any number of rows. */
 template <int D> static bool rows(struct device *d, const attend_args &a, uint32_t n_tile)
 {
     if (two_groups<D>(d))

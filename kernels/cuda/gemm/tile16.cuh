@@ -1,6 +1,6 @@
 /* clang-format off */
 /*
- * t16.cuh - the weights' layout on the GPU and the arithmetic on it: tiles of 16 rows x records of 256 k, by type.
+ * tile16.cuh - the weights' layout on the GPU and the arithmetic on it: tiles of 16 rows x records of 256 k, by type.
  *
  * A tile is a matrix' 16 rows over all of K; a record is 256 k of it, cut into `per` units (1 for the small types), and
  * a unit is what a warp turns into mma.m16n8k16 A fragments at once. Every unit is a permutation of the file's bits
@@ -59,7 +59,7 @@ __host__ __device__ constexpr uint32_t t16_kblk_bytes(int type)
     return t16_frag_bytes(type) * t16_frags(type);
 }
 
-/* Whether few rows multiply in integers (t16_int.cuh). */
+/* Whether few rows multiply in integers (tile16_int.cuh). */
 __host__ __device__ constexpr bool int_type(int type)
 {
     return type != DT_F32 && type != DT_F16 && type != DT_BF16;

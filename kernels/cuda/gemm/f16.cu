@@ -1,5 +1,5 @@
-/* gemm_f.cu - the GEMM bodies of F16, BF16 and F32. */
-#include "kernels/cuda/gemm_body.cuh"
+/* f16.cu - the GEMM bodies of F16, BF16 and F32. */
+#include "kernels/cuda/gemm/skinny.cuh"
 
 void gemm_f16(struct device *d, gemm_args &a)
 {

@@ -1,5 +1,5 @@
 /*
- * quant.h - packed block layouts of the quantised types, byte for byte as in a GGUF file. Shared by C and CUDA.
+ * blocks.h - packed block layouts of the quantised types, byte for byte as in a GGUF file. Shared by C and CUDA.
  *
  * A K-type superblock is 256 weights; w = d * sc * q - dmin * m, with sc and m per 32 weights (Q4_K, Q5_K) or
  * w = d * sc * q with sc per 16 weights (Q6_K). d is f16 (11 significant bits), so that every product here fits

@@ -1,9 +1,9 @@
 /*
- * gemm_ref.cu - the four matrix ops, slow and plain: weights as they lie in the file, one warp an output, f32 sums.
+ * ref.cu - the four matrix ops, slow and plain: weights as they lie in the file, one warp an output, f32 sums.
  * The variant "reference" runs these; it is what the fast body is compared with on the GPU itself.
  */
 #include "kernels/cuda/cuda.cuh"
-#include "kernels/cuda/dequant.cuh"
+#include "kernels/cuda/quant/dequant.cuh"
 
 /* out[row][w.row0 + o] = sum_k in[row][k] * w[o][k]; 8 warps a block, one output each. */
 __global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_t ldo, uint32_t row0, float scale,

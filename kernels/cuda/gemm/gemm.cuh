@@ -1,7 +1,7 @@
 /*
- * gemm.cuh - the decode path's matrix product: two kernels over T16 weights (t16.cuh), and what follows a product.
+ * gemm.cuh - the decode path's matrix product: two kernels over T16 weights (tile16.cuh), and what follows a product.
  *
- * `few` (gemm_few.cuh) is for one to four rows times quantised weights, in integers. `wide` (gemm_body.cuh) is for up
+ * `few` (gemv.cuh) is for one to four rows times quantised weights, in integers. `wide` (skinny.cuh) is for up
  * to 64 rows, in fp16, and for one row where weights are floats or the chip has no bulk copies (it then reads weights
  * and activations straight from memory). A block of wide takes groups of eight tiles, a warp each, so that a record of
  * activations, streamed beside the weights, serves 128 rows. A matrix of too few groups is cut into its chunks of K
@@ -13,7 +13,7 @@
 #ifndef HEARTH_CUDA_GEMM_CUH
 #define HEARTH_CUDA_GEMM_CUH
 
-#include "kernels/cuda/t16.cuh"
+#include "kernels/cuda/gemm/tile16.cuh"
 
 enum gemm_epilogue {
     EP_TMP,  /* to ws.tmp: another kernel finishes */
@@ -141,7 +141,7 @@ template <int N = CONSUMERS> __device__ static inline void consumers_sync()
 
 /*
  * A prepared record by one warp: eight consecutive elements a lane, in the record's order. The four lanes of a
- * sub-block form its sum as finish.cu forms it: fours in order, then pairs of fours.
+ * sub-block form its sum as epilogue.cu forms it: fours in order, then pairs of fours.
  */
 __device__ static inline void xfrag_store_sums(__half *kblk, uint32_t lane, uint4 v)
 {
@@ -508,7 +508,7 @@ static inline uint32_t min_u(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* One per type, or pair of types in one q|k|v: gemm_q4_k.cu and its sisters. */
+/* One per type, or pair of types in one q|k|v: q4_k.cu and its sisters. */
 typedef void gemm_fn(struct device *d, gemm_args &a);
 gemm_fn gemm_q4_k, gemm_q6_k, gemm_q46_k, gemm_q5_k, gemm_q8_0, gemm_q4_0, gemm_f16, gemm_bf16, gemm_f32;
 

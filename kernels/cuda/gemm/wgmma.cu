@@ -1,12 +1,12 @@
 /*
- * gemm_wgmma.cu - the matrix ops for 5 to 128 rows on Hopper, through wgmma.cuh: prompts of a chat turn, batches of
+ * wgmma.cu - the matrix ops for 5 to 128 rows on Hopper, through wgmma.cuh: prompts of a chat turn, batches of
  * sequences. Not in the invariant mode: weights are rounded to fp16 here, and a row's bits depend on the batch.
  *
- * A kernel leaves its products in pieces (sums.cuh); what comes after it in the stream adds them up on its way: q|k|v's
+ * A kernel leaves its products in pieces (split_k.cuh); what comes after it in the stream adds them up on its way: q|k|v's
  * tail, the norm before the next matrix. So a projection waits in the device for the op that follows. Gate|up makes
  * the activation itself, in the order that `down` wants, and waits too where `down` is not known to follow.
  */
-#include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/gemm/wgmma.cuh"
 
 /* Elements k .. k + 3 of n, which begin on 16 bytes; zeros past the end. */
 __device__ static inline void load_four(const float *from, uint32_t k, uint32_t n, float *to)

@@ -1,12 +1,12 @@
 /*
- * attend_plan.cuh - how attention in chunks is cut: work items over a static grid, worked out on the device from the
+ * plan.cuh - how attention in chunks is cut: work items over a static grid, worked out on the device from the
  * step's positions, so that one captured graph serves any context length; and where an item's results and partial sums
- * go. What attend_split.cu and attend_merge.cu share.
+ * go. What split_kv.cu and reduce.cu share.
  */
 #ifndef HEARTH_CUDA_ATTEND_PLAN_CUH
 #define HEARTH_CUDA_ATTEND_PLAN_CUH
 
-#include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend/attend.cuh"
 
 enum { CHUNK_PAGES = ATTEND_CHUNK / KV_PAGE };
 

@@ -1,10 +1,10 @@
 /*
- * finish.cu - what surrounds a matrix product where the product's own kernel does not do it: norms into the prepared
+ * epilogue.cu - what surrounds a matrix product where the product's own kernel does not do it: norms into the prepared
  * form, bias, q/k norm, RoPE and the KV append, the residual, the gated activation; and activations to and from f32.
  * A row is computed by the same threads in the same order whatever rows lie beside it.
  */
 #include "kernels/cuda/cuda.cuh"
-#include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/gemm/split_k.cuh"
 
 /* Stores four consecutive elements; the 8 lanes of a sub-block of 32 call together, so that its sum can be written. */
 __device__ static inline void store4(const act_buf &o, uint32_t row, uint32_t k, uint32_t n, const float v[4])

@@ -1,5 +1,5 @@
-/* gemm_q6_k.cu - the GEMM bodies of Q6_K. */
-#include "kernels/cuda/gemm_body.cuh"
+/* q6_k.cu - the GEMM bodies of Q6_K. */
+#include "kernels/cuda/gemm/skinny.cuh"
 
 void gemm_q6_k(struct device *d, gemm_args &a)
 {

@@ -1,11 +1,11 @@
 /*
- * gemm_body.cuh - the kernel `wide` that gemm.cuh describes, and the choice between it and `few`. Included by
- * gemm_q4_k.cu and its sisters.
+ * skinny.cuh - the kernel `wide` that gemm.cuh describes, and the choice between it and `few`. Included by
+ * q4_k.cu and its sisters.
  */
 #ifndef HEARTH_CUDA_GEMM_BODY_CUH
 #define HEARTH_CUDA_GEMM_BODY_CUH
 
-#include "kernels/cuda/gemm_few.cuh"
+#include "kernels/cuda/gemm/gemv.cuh"
 
 template <int TA, int TB> struct ring_of {
     static constexpr uint32_t UA = t16_frag_bytes(TA), UB = t16_frag_bytes(TB), PA = t16_frags(TA), PB = t16_frags(TB);

@@ -1,11 +1,11 @@
 /*
- * unpack.cuh - elements of a T16 unit (t16.cuh) as f32: the way back of pack.cu, for who wants single rows of a packed
+ * unpack.cuh - elements of a T16 unit (tile16.cuh) as f32: the way back of pack.cu, for who wants single rows of a packed
  * matrix. The bits are those of dequant.cuh on the file's blocks: every product in them is exact but the last rounding.
  */
 #ifndef HEARTH_CUDA_UNPACK_CUH
 #define HEARTH_CUDA_UNPACK_CUH
 
-#include "kernels/cuda/t16.cuh"
+#include "kernels/cuda/gemm/tile16.cuh"
 
 /* Elements k .. k + 7 (k % 8 == 0) of row (h, g) of a tile. */
 __device__ static inline void unpack_eight(uint32_t type, const uint8_t *tile, uint32_t n_kblk, uint32_t h, uint32_t g,

@@ -1,6 +1,6 @@
 /*
- * gemm_few.cuh - the matrix product for one, two or four rows of activations, and its launch. Included by
- * gemm_body.cuh.
+ * gemv.cuh - the matrix product for one, two or four rows of activations, and its launch. Included by
+ * skinny.cuh.
  *
  * A block takes tiles of 16 rows of weights. Its warps never wait for one another within a tile:
  *   eight multiply, a chunk of K each, and leave their sums in shared memory, FLUSH tiles at a time in two buffers;
@@ -10,14 +10,14 @@
  * its; so have q|k|v of few tiles that are finished in pairs (NEOX), and a tile of a pair is its. Only activations wait
  * for the kernel before. Weights do not, nor does what the end needs besides sums and residuals: a step's kernels are a
  * chain of small ones, and every instruction between the wait and the last store is on it. Activations a warp turns
- * into integers (t16_int.cuh) for its own chunk alone. The factor of an RMS norm is the same for the whole row, so that
+ * into integers (tile16_int.cuh) for its own chunk alone. The factor of an RMS norm is the same for the whole row, so that
  * it is multiplied with the finished sums. Other norms are a kernel of their own, as for `wide`.
  */
 #ifndef HEARTH_CUDA_GEMM_FEW_CUH
 #define HEARTH_CUDA_GEMM_FEW_CUH
 
-#include "kernels/cuda/gemm.cuh"
-#include "kernels/cuda/t16_int.cuh"
+#include "kernels/cuda/gemm/gemm.cuh"
+#include "kernels/cuda/gemm/tile16_int.cuh"
 
 /*
  * What follows the product, as far as it is a kernel of its own. Code is fetched as it is run, so that a kernel with

@@ -1,5 +1,5 @@
 /*
- * sums.cuh - what gemm_wgmma.cu and finish.cu hand each other: products that lie in pieces, and activations in the
+ * split_k.cuh - what wgmma.cu and epilogue.cu hand each other: products that lie in pieces, and activations in the
  * order in which wgmma's fragments meet them.
  *
  * A matrix is cut into groups of `rows` rows of tiles, and the records of all groups, one after the other, are dealt

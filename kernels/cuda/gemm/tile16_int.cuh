@@ -1,5 +1,5 @@
 /*
- * t16_int.cuh - T16 units times activations in integers: what the body for few rows (gemm_few.cuh) multiplies with.
+ * tile16_int.cuh - T16 units times activations in integers: what the body for few rows (gemv.cuh) multiplies with.
  *
  * A record of 256 activations is scale * X, X integers of 16 bits, |X| <= 32639, as two planes of int8: X = 256 hi +
  * lo. That is finer than fp16: a record's error is at most 2^-16 of its greatest element, where fp16 loses 2^-12 of
@@ -8,7 +8,7 @@
  *
  * One row fills an mma's eight columns: column 2c + plane has the plane of those sub-blocks that belong to c, zeros
  * elsewhere, so that a column's sum is one sub-block's, and it comes out in the lane (g, t = c) that is to scale it:
- *   Q4_K, Q5_K: the k of lanes t are sub-blocks 2t and 2t + 1 (t16.cuh): only lanes with g >> 1 == t have anything else
+ *   Q4_K, Q5_K: the k of lanes t are sub-blocks 2t and 2t + 1 (tile16.cuh): only lanes with g >> 1 == t have anything else
  *               than zero. The low nibbles (2t) are summed apart from the high ones (2t + 1).
  *   others:     an mma is 16 or 32 k of one scale; the lanes with g >> 1 == (its number) % 4 have the activations.
  * So a lane's sums are of rows g and g + 8 and of a quarter of the sub-blocks; the four quarters are added last.
@@ -16,7 +16,7 @@
 #ifndef HEARTH_CUDA_T16_INT_CUH
 #define HEARTH_CUDA_T16_INT_CUH
 
-#include "kernels/cuda/t16.cuh"
+#include "kernels/cuda/gemm/tile16.cuh"
 
 /* A record of a row in shared memory, offsets in bytes. The planes lie 320 apart so that they hit different banks. */
 enum {

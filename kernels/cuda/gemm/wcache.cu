@@ -1,10 +1,10 @@
 /*
- * kept.cu - expanded copies of matrices: the fp16 form that cuBLASLt reads, kept in GPU memory that nobody else wants.
+ * wcache.cu - expanded copies of matrices: the fp16 form that cuBLASLt reads, kept in GPU memory that nobody else wants.
  *
  * Expanding a matrix costs as much as some 150 rows of its product, and is the same work for every piece of a prompt. A
  * copy is made by the first step that multiplies by it, as long as a good part of the memory stays free. Copies are
  * borrowed room: cuda_alloc() takes all of them back before it refuses anybody, and the next long step makes again what
- * still fits. Without a copy prefill.cu expands slices as it goes.
+ * still fits. Without a copy cublaslt.cu expands slices as it goes.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"

@@ -1,5 +1,5 @@
 /*
- * attend_split.cu - attention over paged fp16 KV for few rows a sequence, item by item of attend_plan.cuh.
+ * split_kv.cu - attention over paged fp16 KV for few rows a sequence, item by item of plan.cuh.
  *
  * Each warp of a block goes its own way through its pages of a chunk: K and V go from global memory straight into mma
  * fragments as the left operand (tokens are rows of the scores, dimensions rows of the result), rows of the tile are
@@ -10,7 +10,7 @@
  * What a warp takes of a chunk is fixed in position, and so is the order of all sums: a row's bits depend on its own
  * position and KV alone. Masked tokens weigh exactly zero.
  */
-#include "kernels/cuda/attend_plan.cuh"
+#include "kernels/cuda/attend/plan.cuh"
 
 template <int D> struct shape {
     static constexpr int WARPS =

@@ -1,5 +1,5 @@
-/* gemm_q4_k.cu - the GEMM bodies of Q4_K. */
-#include "kernels/cuda/gemm_body.cuh"
+/* q4_k.cu - the GEMM bodies of Q4_K. */
+#include "kernels/cuda/gemm/skinny.cuh"
 
 void gemm_q4_k(struct device *d, gemm_args &a)
 {

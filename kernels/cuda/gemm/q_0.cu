@@ -1,5 +1,5 @@
-/* gemm_q_0.cu - the GEMM bodies of Q8_0 and Q4_0. */
-#include "kernels/cuda/gemm_body.cuh"
+/* q_0.cu - the GEMM bodies of Q8_0 and Q4_0. */
+#include "kernels/cuda/gemm/skinny.cuh"
 
 void gemm_q8_0(struct device *d, gemm_args &a)
 {

@@ -1,5 +1,5 @@
 /*
- * move.cu - KV pages between a pool and pinned host memory, beside the steps.
+ * transfer.cu - KV pages between a pool and pinned host memory, beside the steps.
  *
  * Each direction has a stream of its own, so that a save, a load and a step use three engines of the GPU at once. The
  * order, in the runtime's own terms:

@@ -2,9 +2,9 @@
  * gemm.cu - the four matrix ops on the fused bodies of gemm.cuh: which kernel, over which tiles, with which finish.
  *
  * An epilogue that a block cannot do by itself (q/k norms over a head, a post-norm over the row, heads that do not fit
- * a group of tiles, gate and up of different types) leaves the product in ws.tmp, and finish.cu's kernel ends the op.
+ * a group of tiles, gate and up of different types) leaves the product in ws.tmp, and epilogue.cu's kernel ends the op.
  */
-#include "kernels/cuda/gemm_few.cuh"
+#include "kernels/cuda/gemm/gemv.cuh"
 
 /* norm(x) of a row a block, prepared: what wide multiplies. */
 __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t ldx, uint32_t n, struct norm nm,

@@ -3,10 +3,10 @@
  *
  * Decode, short prompts and the invariant mode go chunk by chunk of 256 tokens: a work item is (sequence, KV head, tile
  * of 8 rows, chunk), the rows of a tile the query heads of a KV head's group over one or more tokens, so that grouped
- * queries share what they read (attend_plan.cuh). attend_split.cu takes items, attend_merge.cu adds what the chunks of
- * a row gave. Longer runs of rows go through attend_long.cu.
+ * queries share what they read (plan.cuh). split_kv.cu takes items, reduce.cu adds what the chunks of
+ * a row gave. Longer runs of rows go through prefill.cu.
  */
-#include "kernels/cuda/attend_plan.cuh"
+#include "kernels/cuda/attend/plan.cuh"
 #include "kernels/cuda/local.cuh"
 
 bool attend_supports(uint32_t d_head)
@@ -49,7 +49,7 @@ void attend_reserve(struct device *d, const step_dev *m)
 }
 
 /*
- * Whether the step's longer runs of rows are few enough to be split too. attend_long.cu has a block for 128 rows and
+ * Whether the step's longer runs of rows are few enough to be split too. prefill.cu has a block for 128 rows and
  * heads, which walks the whole context: its time follows the context, and that of chunks the items. Measured where they
  * meet (README.md): at one and a half items a processor, at two where no row sees more than a chunk.
  */
@@ -71,7 +71,7 @@ void attend_run(struct device *d, const struct op_attend *op)
     a.scale = op->scale, a.softcap = op->softcap;
     a.one = d->decode && d->bucket == 1 && !a.window && a.group <= TILE_ROWS;
     a.part = d->ws.part;
-    /* Longer runs of rows go to attend_long.cu, whose bits depend on how a prompt is cut. */
+    /* Longer runs of rows go to prefill.cu, whose bits depend on how a prompt is cut. */
     a.rows_max = BATCH_ROWS_MAX;
     if (!d->decode && !d->invariant && !split_all(d, op) && attend_long(d, op, a, &a.rows_max)) {
         attend_sums_run(d, a, op->d_head);

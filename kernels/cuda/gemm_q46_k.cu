@@ -1,7 +1,0 @@
-/* gemm_q46_k.cu - the GEMM bodies of q|k|v where V is Q6_K beside Q4_K. */
-#include "kernels/cuda/gemm_body.cuh"
-
-void gemm_q46_k(struct device *d, gemm_args &a)
-{
-    run_gemm<DT_Q4_K, DT_Q6_K, 0>(d, a);
-}
