@@ -46,27 +46,27 @@ print-dist-files:
 	@echo $(DISTFILES)
 .PHONY: print-dist-files
 
-check_PROGRAMS += tests/unit/device
-TESTS += tests/unit/device
-THREAD_TESTS += tests/unit/device
-tests_unit_device_SOURCES = tests/unit/device.c tests/unit/toy.c tests/unit/toy.h
-tests_unit_device_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_device_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lm -lpthread
+check_PROGRAMS += tests/unit/core/device
+TESTS += tests/unit/core/device
+THREAD_TESTS += tests/unit/core/device
+tests_unit_core_device_SOURCES = tests/unit/core/device.c tests/unit/core/toy.c tests/unit/core/toy.h
+tests_unit_core_device_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_core_device_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lm -lpthread
 
-check_PROGRAMS += tests/unit/device-clock
-TESTS += tests/unit/device-clock
-THREAD_TESTS += tests/unit/device-clock
-tests_unit_device_clock_SOURCES = tests/unit/device-clock.c tests/unit/toy.c tests/unit/toy.h
-tests_unit_device_clock_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_device_clock_LDFLAGS = -Wl,--wrap=clock_gettime,--wrap=post_send
-tests_unit_device_clock_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lm -lpthread
+check_PROGRAMS += tests/unit/core/device-clock
+TESTS += tests/unit/core/device-clock
+THREAD_TESTS += tests/unit/core/device-clock
+tests_unit_core_device_clock_SOURCES = tests/unit/core/device-clock.c tests/unit/core/toy.c tests/unit/core/toy.h
+tests_unit_core_device_clock_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_core_device_clock_LDFLAGS = -Wl,--wrap=clock_gettime,--wrap=post_send
+tests_unit_core_device_clock_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lm -lpthread
 
-check_PROGRAMS += tests/unit/lives
-TESTS += tests/unit/lives
-THREAD_TESTS += tests/unit/lives
-tests_unit_lives_SOURCES = tests/unit/lives.c tests/unit/toy.c tests/unit/toy.h
-tests_unit_lives_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_lives_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lm -lpthread
+check_PROGRAMS += tests/unit/core/lives
+TESTS += tests/unit/core/lives
+THREAD_TESTS += tests/unit/core/lives
+tests_unit_core_lives_SOURCES = tests/unit/core/lives.c tests/unit/core/toy.c tests/unit/core/toy.h
+tests_unit_core_lives_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_core_lives_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lm -lpthread
 
 check_PROGRAMS += tests/daemon/engine-generate
 TESTS += tests/daemon/engine-generate
@@ -80,52 +80,52 @@ tests_daemon_engine_link_SOURCES = tests/daemon/engine-link.c tests/daemon/drive
 tests_daemon_engine_link_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_daemon_engine_link_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
 
-TIER_WORLD = tests/unit/tier-world.c tests/unit/tier-world.h
+TIER_WORLD = tests/unit/kvtier/tier-world.c tests/unit/kvtier/tier-world.h
 TIER_LIBS = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
 	$(CMOCKA_LIBS) -lpthread
-check_PROGRAMS += tests/unit/tier
-TESTS += tests/unit/tier
-THREAD_TESTS += tests/unit/tier
-tests_unit_tier_SOURCES = tests/unit/tier.c $(TIER_WORLD)
-tests_unit_tier_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_tier_LDFLAGS = -Wl,--wrap=fdatasync
-tests_unit_tier_LDADD = $(TIER_LIBS)
+check_PROGRAMS += tests/unit/kvtier/tier
+TESTS += tests/unit/kvtier/tier
+THREAD_TESTS += tests/unit/kvtier/tier
+tests_unit_kvtier_tier_SOURCES = tests/unit/kvtier/tier.c $(TIER_WORLD)
+tests_unit_kvtier_tier_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_kvtier_tier_LDFLAGS = -Wl,--wrap=fdatasync
+tests_unit_kvtier_tier_LDADD = $(TIER_LIBS)
 
-check_PROGRAMS += tests/unit/tier-index
-TESTS += tests/unit/tier-index
-THREAD_TESTS += tests/unit/tier-index
-tests_unit_tier_index_SOURCES = tests/unit/tier-index.c $(TIER_WORLD)
-tests_unit_tier_index_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_tier_index_LDADD = $(TIER_LIBS)
+check_PROGRAMS += tests/unit/kvtier/tier-index
+TESTS += tests/unit/kvtier/tier-index
+THREAD_TESTS += tests/unit/kvtier/tier-index
+tests_unit_kvtier_tier_index_SOURCES = tests/unit/kvtier/tier-index.c $(TIER_WORLD)
+tests_unit_kvtier_tier_index_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_kvtier_tier_index_LDADD = $(TIER_LIBS)
 
-check_PROGRAMS += tests/unit/tier-loss
-TESTS += tests/unit/tier-loss
-THREAD_TESTS += tests/unit/tier-loss
-tests_unit_tier_loss_SOURCES = tests/unit/tier-loss.c $(TIER_WORLD)
-tests_unit_tier_loss_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_tier_loss_LDADD = $(TIER_LIBS)
+check_PROGRAMS += tests/unit/kvtier/tier-loss
+TESTS += tests/unit/kvtier/tier-loss
+THREAD_TESTS += tests/unit/kvtier/tier-loss
+tests_unit_kvtier_tier_loss_SOURCES = tests/unit/kvtier/tier-loss.c $(TIER_WORLD)
+tests_unit_kvtier_tier_loss_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_kvtier_tier_loss_LDADD = $(TIER_LIBS)
 
-check_PROGRAMS += tests/unit/kv
-TESTS += tests/unit/kv
-tests_unit_kv_SOURCES = tests/unit/kv.c
-tests_unit_kv_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_kv_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/core/kv
+TESTS += tests/unit/core/kv
+tests_unit_core_kv_SOURCES = tests/unit/core/kv.c
+tests_unit_core_kv_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_core_kv_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/kvfile
-TESTS += tests/unit/kvfile
-tests_unit_kvfile_SOURCES = tests/unit/kvfile.c tests/unit/kvfile-sample.h
-tests_unit_kvfile_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(XXHASH_CFLAGS)
-tests_unit_kvfile_LDADD = daemon/libengine.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
-dist_check_SCRIPTS += tests/unit/kvfile.sh
-TESTS += tests/unit/kvfile.sh
-EXTRA_DIST += tests/unit/kvfile.py
+check_PROGRAMS += tests/unit/kvtier/kvfile
+TESTS += tests/unit/kvtier/kvfile
+tests_unit_kvtier_kvfile_SOURCES = tests/unit/kvtier/kvfile.c tests/unit/kvtier/kvfile-sample.h
+tests_unit_kvtier_kvfile_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(XXHASH_CFLAGS)
+tests_unit_kvtier_kvfile_LDADD = daemon/libengine.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+dist_check_SCRIPTS += tests/unit/kvtier/kvfile.sh
+TESTS += tests/unit/kvtier/kvfile.sh
+EXTRA_DIST += tests/unit/kvtier/kvfile.py
 
-check_PROGRAMS += tests/unit/kvio
-TESTS += tests/unit/kvio
-THREAD_TESTS += tests/unit/kvio
-tests_unit_kvio_SOURCES = tests/unit/kvio.c tests/unit/kvfile-sample.h
-tests_unit_kvio_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(XXHASH_CFLAGS)
-tests_unit_kvio_LDADD = daemon/libengine.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+check_PROGRAMS += tests/unit/kvtier/kvio
+TESTS += tests/unit/kvtier/kvio
+THREAD_TESTS += tests/unit/kvtier/kvio
+tests_unit_kvtier_kvio_SOURCES = tests/unit/kvtier/kvio.c tests/unit/kvtier/kvfile-sample.h
+tests_unit_kvtier_kvio_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(XXHASH_CFLAGS)
+tests_unit_kvtier_kvio_LDADD = daemon/libengine.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
 # The disk tier beside what the disk can do; run by hand, built by `make tests/bench/bench-kv`.
 EXTRA_PROGRAMS += tests/bench/bench-kv
@@ -133,79 +133,79 @@ tests_bench_bench_kv_SOURCES = tests/bench/bench-kv.c
 tests_bench_bench_kv_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)
 tests_bench_bench_kv_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) -lpthread
 
-check_PROGRAMS += tests/unit/kvprint
-TESTS += tests/unit/kvprint
-tests_unit_kvprint_SOURCES = tests/unit/kvprint.c
-tests_unit_kvprint_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_kvprint_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) \
+check_PROGRAMS += tests/unit/kvtier/fingerprint
+TESTS += tests/unit/kvtier/fingerprint
+tests_unit_kvtier_fingerprint_SOURCES = tests/unit/kvtier/fingerprint.c
+tests_unit_kvtier_fingerprint_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_kvtier_fingerprint_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) \
 	$(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/sched
-TESTS += tests/unit/sched
-tests_unit_sched_SOURCES = tests/unit/sched.c
-tests_unit_sched_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_sched_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/core/sched
+TESTS += tests/unit/core/sched
+tests_unit_core_sched_SOURCES = tests/unit/core/sched.c
+tests_unit_core_sched_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_core_sched_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/text
-TESTS += tests/unit/text
-tests_unit_text_SOURCES = tests/unit/text.c
-tests_unit_text_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_text_LDADD = daemon/libengine.a libclient/libcore.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/front/text
+TESTS += tests/unit/front/text
+tests_unit_front_text_SOURCES = tests/unit/front/text.c
+tests_unit_front_text_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_front_text_LDADD = daemon/libengine.a libclient/libcore.la $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/post
-TESTS += tests/unit/post
-THREAD_TESTS += tests/unit/post
-tests_unit_post_SOURCES = tests/unit/post.c
-tests_unit_post_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_post_LDADD = daemon/libengine.a libclient/libcore.la $(CMOCKA_LIBS) -lpthread
+check_PROGRAMS += tests/unit/engine/post
+TESTS += tests/unit/engine/post
+THREAD_TESTS += tests/unit/engine/post
+tests_unit_engine_post_SOURCES = tests/unit/engine/post.c
+tests_unit_engine_post_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_engine_post_LDADD = daemon/libengine.a libclient/libcore.la $(CMOCKA_LIBS) -lpthread
 
-check_PROGRAMS += tests/unit/dtype
-TESTS += tests/unit/dtype
-tests_unit_dtype_SOURCES = tests/unit/dtype.c
-tests_unit_dtype_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_dtype_LDADD = $(KERNELS_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/kernels/dtype
+TESTS += tests/unit/kernels/dtype
+tests_unit_kernels_dtype_SOURCES = tests/unit/kernels/dtype.c
+tests_unit_kernels_dtype_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_kernels_dtype_LDADD = $(KERNELS_LIBS) $(CMOCKA_LIBS)
 
 # The wire and libhearth.
-check_PROGRAMS += tests/unit/wire
-TESTS += tests/unit/wire
-tests_unit_wire_SOURCES = tests/unit/wire.c tests/unit/wire-random.h tests/unit/wire-same.h
-tests_unit_wire_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_wire_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/libclient/wire
+TESTS += tests/unit/libclient/wire
+tests_unit_libclient_wire_SOURCES = tests/unit/libclient/wire.c tests/unit/libclient/wire-random.h tests/unit/libclient/wire-same.h
+tests_unit_libclient_wire_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_libclient_wire_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/scan
-TESTS += tests/unit/scan
-tests_unit_scan_SOURCES = tests/unit/scan.c
-tests_unit_scan_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_scan_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/libclient/scan
+TESTS += tests/unit/libclient/scan
+tests_unit_libclient_scan_SOURCES = tests/unit/libclient/scan.c
+tests_unit_libclient_scan_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_libclient_scan_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/conn
-TESTS += tests/unit/conn
-tests_unit_conn_SOURCES = tests/unit/conn.c tests/unit/script.c tests/unit/script.h
-tests_unit_conn_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_conn_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/libclient/conn
+TESTS += tests/unit/libclient/conn
+tests_unit_libclient_conn_SOURCES = tests/unit/libclient/conn.c tests/unit/libclient/script.c tests/unit/libclient/script.h
+tests_unit_libclient_conn_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_libclient_conn_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/conn-end
-TESTS += tests/unit/conn-end
-tests_unit_conn_end_SOURCES = tests/unit/conn-end.c tests/unit/script.c tests/unit/script.h
-tests_unit_conn_end_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_conn_end_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/libclient/conn-end
+TESTS += tests/unit/libclient/conn-end
+tests_unit_libclient_conn_end_SOURCES = tests/unit/libclient/conn-end.c tests/unit/libclient/script.c tests/unit/libclient/script.h
+tests_unit_libclient_conn_end_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_libclient_conn_end_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/socket-path
-TESTS += tests/unit/socket-path
-tests_unit_socket_path_SOURCES = tests/unit/socket-path.c
-tests_unit_socket_path_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_socket_path_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/libclient/socket-path
+TESTS += tests/unit/libclient/socket-path
+tests_unit_libclient_socket_path_SOURCES = tests/unit/libclient/socket-path.c
+tests_unit_libclient_socket_path_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_libclient_socket_path_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/wire-echo
-tests_unit_wire_echo_SOURCES = tests/unit/wire-echo.c
-tests_unit_wire_echo_CFLAGS = $(AM_CFLAGS)
-tests_unit_wire_echo_LDADD = libclient/libcore.la
-dist_check_SCRIPTS += tests/unit/wire-msgpack.sh
-TESTS += tests/unit/wire-msgpack.sh
-EXTRA_DIST += tests/unit/wire-msgpack.py
+check_PROGRAMS += tests/unit/libclient/wire-echo
+tests_unit_libclient_wire_echo_SOURCES = tests/unit/libclient/wire-echo.c
+tests_unit_libclient_wire_echo_CFLAGS = $(AM_CFLAGS)
+tests_unit_libclient_wire_echo_LDADD = libclient/libcore.la
+dist_check_SCRIPTS += tests/unit/libclient/wire-msgpack.sh
+TESTS += tests/unit/libclient/wire-msgpack.sh
+EXTRA_DIST += tests/unit/libclient/wire-msgpack.py
 
-dist_check_SCRIPTS += tests/unit/header.sh
-TESTS += tests/unit/header.sh
+dist_check_SCRIPTS += tests/unit/libclient/header.sh
+TESTS += tests/unit/libclient/header.sh
 
 # Fuzz targets. `make check` replays the corpus under any compiler; --enable-fuzzing (clang) links libFuzzer instead:
 # tests/fuzz/fuzz-scan tests/fuzz/corpus/scan.
@@ -248,11 +248,11 @@ if !ENABLE_FUZZING
 TESTS += tests/fuzz/fuzz-scan tests/fuzz/fuzz-wire tests/fuzz/fuzz-gguf tests/fuzz/fuzz-tok tests/fuzz/fuzz-kvfile
 endif
 
-check_PROGRAMS += tests/unit/tok
-TESTS += tests/unit/tok
-tests_unit_tok_SOURCES = tests/unit/tok.c
-tests_unit_tok_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
-tests_unit_tok_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
+check_PROGRAMS += tests/unit/model/tok
+TESTS += tests/unit/model/tok
+tests_unit_model_tok_SOURCES = tests/unit/model/tok.c
+tests_unit_model_tok_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
+tests_unit_model_tok_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) \
 	$(CMOCKA_LIBS) $(JANSSON_LIBS) -lm -lpthread
 
 GOLDEN_RUN = tests/golden/run.h tests/golden/run.c
@@ -279,38 +279,38 @@ tests_golden_hot_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la 
 EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-rope3.gguf \
 	tests/golden/data/tiny-llama-rope3.json
 
-check_PROGRAMS += tests/unit/gguf
-TESTS += tests/unit/gguf
-tests_unit_gguf_SOURCES = tests/unit/gguf.c tests/unit/gguf-build.h
-tests_unit_gguf_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_gguf_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/model/gguf
+TESTS += tests/unit/model/gguf
+tests_unit_model_gguf_SOURCES = tests/unit/model/gguf.c tests/unit/model/gguf-build.h
+tests_unit_model_gguf_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_model_gguf_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/selfcheck
-TESTS += tests/unit/selfcheck
-THREAD_TESTS += tests/unit/selfcheck
-tests_unit_selfcheck_SOURCES = tests/unit/selfcheck.c $(GOLDEN_RUN)
-tests_unit_selfcheck_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_selfcheck_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) \
+check_PROGRAMS += tests/unit/selfcheck/selfcheck
+TESTS += tests/unit/selfcheck/selfcheck
+THREAD_TESTS += tests/unit/selfcheck/selfcheck
+tests_unit_selfcheck_selfcheck_SOURCES = tests/unit/selfcheck/selfcheck.c $(GOLDEN_RUN)
+tests_unit_selfcheck_selfcheck_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_selfcheck_selfcheck_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) \
 	$(XXHASH_LIBS) $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/trust
-TESTS += tests/unit/trust
-tests_unit_trust_SOURCES = tests/unit/trust.c
-tests_unit_trust_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_trust_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) \
+check_PROGRAMS += tests/unit/selfcheck/cache
+TESTS += tests/unit/selfcheck/cache
+tests_unit_selfcheck_cache_SOURCES = tests/unit/selfcheck/cache.c
+tests_unit_selfcheck_cache_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_selfcheck_cache_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) \
 	$(XXHASH_LIBS) $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/tmpl
-TESTS += tests/unit/tmpl
-tests_unit_tmpl_SOURCES = tests/unit/tmpl.c tests/unit/gguf-build.h
-tests_unit_tmpl_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_tmpl_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/model/tmpl
+TESTS += tests/unit/model/tmpl
+tests_unit_model_tmpl_SOURCES = tests/unit/model/tmpl.c tests/unit/model/gguf-build.h
+tests_unit_model_tmpl_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_model_tmpl_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/model
-TESTS += tests/unit/model
-tests_unit_model_SOURCES = tests/unit/model.c tests/unit/gguf-build.h
-tests_unit_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_model_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/model/model
+TESTS += tests/unit/model/model
+tests_unit_model_model_SOURCES = tests/unit/model/model.c tests/unit/model/gguf-build.h
+tests_unit_model_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_model_model_LDADD = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
 # The command, on a private daemon, engine and the embedded model: what a person and a script see.
 CLI_TESTS = tests/cli/chat-terminal.sh tests/cli/driver.sh tests/cli/examples.sh tests/cli/exit.sh tests/cli/install.sh \

@@ -5,23 +5,23 @@ tests_unit_conf_SOURCES = tests/unit/conf.c
 tests_unit_conf_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_conf_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/journal
-TESTS += tests/unit/journal
-tests_unit_journal_SOURCES = tests/unit/journal.c
-tests_unit_journal_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_journal_LDADD = daemon/libdaemon.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/stream/journal
+TESTS += tests/unit/stream/journal
+tests_unit_stream_journal_SOURCES = tests/unit/stream/journal.c
+tests_unit_stream_journal_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_stream_journal_LDADD = daemon/libdaemon.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/kvrule
-TESTS += tests/unit/kvrule
-tests_unit_kvrule_SOURCES = tests/unit/kvrule.c
-tests_unit_kvrule_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_kvrule_LDADD = daemon/libdaemon.a libclient/libcore.la -lm $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/retention/kv-eviction
+TESTS += tests/unit/retention/kv-eviction
+tests_unit_retention_kv_eviction_SOURCES = tests/unit/retention/kv-eviction.c
+tests_unit_retention_kv_eviction_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_retention_kv_eviction_LDADD = daemon/libdaemon.a libclient/libcore.la -lm $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/output
-TESTS += tests/unit/output
-tests_unit_output_SOURCES = tests/unit/output.c
-tests_unit_output_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_output_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/stream/output
+TESTS += tests/unit/stream/output
+tests_unit_stream_output_SOURCES = tests/unit/stream/output.c
+tests_unit_stream_output_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_stream_output_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/sd
 TESTS += tests/unit/sd
@@ -29,36 +29,36 @@ tests_unit_sd_SOURCES = tests/unit/sd.c
 tests_unit_sd_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_sd_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/store
-TESTS += tests/unit/store
-tests_unit_store_SOURCES = tests/unit/store.c tests/unit/store-box.h tests/sql.h
-tests_unit_store_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
-tests_unit_store_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+check_PROGRAMS += tests/unit/store/store
+TESTS += tests/unit/store/store
+tests_unit_store_store_SOURCES = tests/unit/store/store.c tests/unit/store/store-box.h tests/sql.h
+tests_unit_store_store_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_unit_store_store_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
-check_PROGRAMS += tests/unit/age
-TESTS += tests/unit/age
-tests_unit_age_SOURCES = tests/unit/age.c
-tests_unit_age_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_age_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/retention/clock-guard
+TESTS += tests/unit/retention/clock-guard
+tests_unit_retention_clock_guard_SOURCES = tests/unit/retention/clock-guard.c
+tests_unit_retention_clock_guard_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_retention_clock_guard_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS) -lm
 
-check_PROGRAMS += tests/unit/store-life
-TESTS += tests/unit/store-life
-THREAD_TESTS += tests/unit/store-life
-tests_unit_store_life_SOURCES = tests/unit/store-life.c tests/unit/store-box.h tests/sql.h
+check_PROGRAMS += tests/unit/store/life
+TESTS += tests/unit/store/life
+THREAD_TESTS += tests/unit/store/life
+tests_unit_store_life_SOURCES = tests/unit/store/life.c tests/unit/store/store-box.h tests/sql.h
 tests_unit_store_life_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_unit_store_life_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
-check_PROGRAMS += tests/unit/gone
-TESTS += tests/unit/gone
-tests_unit_gone_SOURCES = tests/unit/gone.c tests/unit/store-box.h tests/sql.h
-tests_unit_gone_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
-tests_unit_gone_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+check_PROGRAMS += tests/unit/store/gone
+TESTS += tests/unit/store/gone
+tests_unit_store_gone_SOURCES = tests/unit/store/gone.c tests/unit/store/store-box.h tests/sql.h
+tests_unit_store_gone_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_unit_store_gone_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
-check_PROGRAMS += tests/unit/migrate
-TESTS += tests/unit/migrate
-tests_unit_migrate_SOURCES = tests/unit/migrate.c tests/sql.h
-tests_unit_migrate_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
-tests_unit_migrate_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
+check_PROGRAMS += tests/unit/store/migrate
+TESTS += tests/unit/store/migrate
+tests_unit_store_migrate_SOURCES = tests/unit/store/migrate.c tests/sql.h
+tests_unit_store_migrate_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_unit_store_migrate_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 EXTRA_DIST += tests/unit/data/sessions-v1.sql
 
 # Black-box tests of hearthd, with a fake engine and a harness of their own.

@@ -5,7 +5,7 @@
 #include "config.h" /* memfd_create */
 
 #include "daemon/model/tok/tok.h"
-#include "tests/unit/gguf-build.h"
+#include "tests/unit/model/gguf-build.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,5 +1,5 @@
 /* fuzz-wire.c - a frame as it comes from a socket: what unpacks packs again, and unpacks to the same. */
-#include "tests/unit/wire-same.h"
+#include "tests/unit/libclient/wire-same.h"
 
 #include <stdlib.h>
 

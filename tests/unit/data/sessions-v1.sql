@@ -1,5 +1,5 @@
 -- sessions-v1.sql - a session database as the first hearthd of version 1 made it: its schema word by word, and rows as
--- they come about. tests/unit/migrate.c opens it with today's code. Never edit it: such files are on people's disks.
+-- they come about. tests/unit/store/migrate.c opens it with today's code. Never edit it: such files are on people's disks.
 CREATE TABLE sessions(  id TEXT PRIMARY KEY, uid INTEGER NOT NULL, name TEXT NOT NULL, model TEXT NOT NULL, path TEXT NOT NULL,  turn_open INTEGER NOT NULL, created REAL NOT NULL, used REAL NOT NULL, UNIQUE(uid, name)) WITHOUT ROWID;
 CREATE TABLE turns(  session TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE, seq INTEGER NOT NULL, role TEXT NOT NULL,  text BLOB NOT NULL, tokens BLOB NOT NULL, created REAL NOT NULL, UNIQUE(session, seq));
 INSERT INTO sessions VALUES('0123456789abcdef',1000,'fables','tale','/home/ana/.local/share/hearth/models/tale-q4_k_m.gguf',0,1763700000.25,1763703600.5);

@@ -1,0 +1,256 @@
+/*
+ * device-clock.c - what the device thread does by the clock, which is the toy's: tokens that wait for others, models
+ * that nobody uses, memory that is counted. What the toy is: toy.h. Also run under the thread sanitizer.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "tests/unit/core/toy.h"
+
+/* --- when tokens are handed over ------------------------------------------------------------------------- */
+
+/* The toy's clock for the engine's, and what each hand-over had in it: the linker puts these two functions in the place
+ * of the real ones (tests/local.mk). */
+static _Atomic bool told_on;
+static struct {
+    pthread_t loop;
+    const struct heard *watched;
+    uint32_t n, of[400], tokens[400]; /* hand-overs of the watched one's tokens: how many, and of all sequences */
+    bool ends[400];
+    double at[400];
+    bool admitted, ended; /* alone: before its first token; while the other one runs */
+} told;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *t);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
+{
+    if (!told_on || clock != CLOCK_MONOTONIC)
+        return __real_clock_gettime(clock, t);
+    t->tv_sec = (time_t)toy_now;
+    t->tv_nsec = (long)((toy_now - (double)t->tv_sec) * 1e9);
+    return 0;
+}
+
+void __real_post_send(struct post *p, struct post_list *l);
+void __wrap_post_send(struct post *p, struct post_list *l);
+void __wrap_post_send(struct post *p, struct post_list *l)
+{
+    uint32_t of = 0, tokens = 0;
+    bool ends = false, its_end = false, admits = false;
+    bool events = told_on && !pthread_equal(pthread_self(), told.loop); /* the loop thread sends orders */
+    for (struct post_item *i = events ? l->first : NULL; i; i = i->next) {
+        const struct event_step *st = (const struct event_step *)i;
+        const void *owner = st->ev.kind == EV_ADMIT ? ((const struct event_admit *)i)->owner
+                            : st->ev.kind == EV_END ? ((const struct event_end *)i)->owner
+                                                    : NULL;
+        admits |= st->ev.kind == EV_ADMIT && owner == told.watched;
+        its_end |= st->ev.kind == EV_END && owner == told.watched;
+        ends |= st->ev.kind == EV_END && owner != told.watched;
+        for (uint32_t k = 0; st->ev.kind == EV_STEP && k < st->n; k++) {
+            tokens++;
+            of += st->token[k].owner == told.watched;
+        }
+    }
+    if (admits && told.n == 0 && of == 0) /* the loop thread, which has no events, touches nothing here */
+        told.admitted = true;
+    if (its_end && !ends)
+        told.ended = true;
+    if (of && told.n < 400) {
+        told.of[told.n] = of;
+        told.tokens[told.n] = tokens;
+        told.ends[told.n] = ends || its_end;
+        told.at[told.n++] = toy_now;
+    }
+    __real_post_send(p, l);
+}
+
+/* One sequence of `max` tokens, in steps of that length; `beside` it, or `later`, one of a quarter of that
+ * begins, and is watched. */
+static void tell(uint32_t max, double step, bool beside, bool later)
+{
+    static struct heard a, b;
+    struct world w;
+    world_open(&w, 1);
+    w.m.vocab = NULL; /* no end tokens */
+    ask(&w, engine_load);
+    memset(&told, 0, sizeof told);
+    told.loop = pthread_self();
+    told.watched = beside || later ? &b : &a;
+    toy_now = 1000;
+    toy_step_s = step;
+    told_on = true;
+    engine_throttle(w.eng, beside);
+    engine_submit(w.eng, make(&w, &a, (int32_t[]){1, 2, 3}, 3, max));
+    if (later)
+        hear_one(&w);
+    if (beside || later)
+        engine_submit(w.eng, make(&w, &b, (int32_t[]){4, 5, 6}, 3, max / 4));
+    engine_throttle(w.eng, false);
+    hear_all(&w);
+    check_heard(&a);
+    assert_true(engine_close(w.eng, 30));
+    told_on = false;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < told.n; i++)
+        n += told.of[i];
+    assert_int_equal(n, told.watched == &b ? max / 4 : max);
+    assert_int_equal(told.of[0], 1); /* the first token comes at once, as do the admission before it and the end */
+    assert_true(told.admitted && told.ended);
+}
+
+static void tokens_are_handed_over_together(void **state)
+{
+    (void)state;
+    const double ms = 1.0 / 1024; /* sums of it are exact */
+
+    /* No time passes: the first token goes alone and at once, the others wait for the end. */
+    tell(40, 0, false, false);
+    assert_int_equal(told.n, 2);
+    assert_int_equal(told.of[1], 39);
+    assert_true(told.ends[1]);
+
+    /* Steps of half a millisecond: those of two go together, no more and no fewer. */
+    tell(42, ms / 2, false, false);
+    for (uint32_t i = 1; i < told.n; i++) {
+        double waited = told.at[i] - told.at[i - 1];
+        assert_true(told.ends[i] || told.of[i] > 1);
+        assert_true(told.ends[i] || (waited >= 2e-3 && waited < 2e-3 + ms));
+    }
+    assert_in_range(told.n, 42 / 6, 42 / 4 + 2);
+
+    /* Steps of three: nothing waits. */
+    tell(20, 3 * ms, false, false);
+    assert_int_equal(told.n, 20);
+    for (uint32_t i = 0; i < 20; i++)
+        assert_int_equal(told.of[i], 1);
+
+    /* And of one that begins while another's tokens wait. */
+    tell(100, 0, true, false);
+    tell(300, 0, false, true);
+}
+
+/* --- models that nobody uses ----------------------------------------------------------------------------- */
+
+/* Two rounds of the device thread's loop, and nothing asked of a model: what the first found due is done. */
+static void go_round(struct world *w)
+{
+    static struct model_entry nobody;
+    for (int i = 0; i < 2; i++) {
+        w->answered = false;
+        engine_unload(w->eng, &nobody, w);
+        while (!w->answered)
+            hear_one(w);
+    }
+}
+
+static bool is_loaded_at(struct world *w, double now)
+{
+    go_round(w); /* a step that names what has ended may be under way */
+    toy_now = now;
+    go_round(w);
+    return atomic_load(&w->m.loaded);
+}
+
+static void an_idle_model_goes_by_itself(void **state)
+{
+    (void)state;
+    static struct heard a, b, c;
+    struct world w;
+    int32_t prompt[5 * KV_PAGE];
+    for (int i = 0; i < 5 * KV_PAGE; i++)
+        prompt[i] = 1 + i % 3;
+    world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20, .idle_ms = 60000}, 2, false);
+    memset(&told, 0, sizeof told);
+    told.loop = pthread_self();
+    toy_now = 1000;
+    toy_step_s = 0;
+    told_on = true;
+    engine_submit(w.eng, make(&w, &a, prompt, 5 * KV_PAGE, 10));
+    hear_all(&w);
+    assert_true(is_loaded_at(&w, 1059));
+    assert_true(w.m.unload_at == 1060);
+    assert_false(is_loaded_at(&w, 1060));
+    assert_true(w.m.unload_at == 0);
+
+    /* the next request loads it, and has what was computed before */
+    engine_submit(w.eng, make(&w, &b, prompt, 5 * KV_PAGE, 10));
+    hear_all(&w);
+    check_heard(&b);
+    assert_int_equal(b.end.n_restored, 4 * KV_PAGE);
+    assert_int_equal(b.n_got, a.n_got);
+
+    /* who waits for it keeps it, however long */
+    engine_throttle(w.eng, true);
+    engine_submit(w.eng, make(&w, &c, prompt, 1, 10));
+    assert_true(is_loaded_at(&w, 9000));
+    assert_true(w.m.unload_at == 0);
+    engine_throttle(w.eng, false);
+    hear_all(&w);
+    check_heard(&c);
+    assert_true(is_loaded_at(&w, 9059));
+    ask(&w, engine_load); /* a use */
+    assert_true(is_loaded_at(&w, 9100));
+    assert_false(is_loaded_at(&w, 9119.5));
+    assert_true(engine_close(w.eng, 30));
+
+    world_open(&w, 1); /* without a limit */
+    ask(&w, engine_load);
+    assert_true(is_loaded_at(&w, 1e9));
+    assert_true(w.m.unload_at == 0);
+    assert_true(engine_close(w.eng, 30));
+    told_on = false;
+}
+
+/* What the device keeps is told once it has nothing to do, and else every ten seconds. */
+static void memory_is_counted(void **state)
+{
+    (void)state;
+    static struct heard a, b;
+    struct world w;
+    world_open(&w, 1);
+    const struct engine_counters *c = engine_counters(w.eng);
+    memset(&told, 0, sizeof told);
+    told.loop = pthread_self();
+    toy_now = 1000;
+    toy_step_s = 0;
+    told_on = true;
+    w.m.vocab = NULL; /* no end tokens */
+    go_round(&w);
+    assert_int_equal(c->mem_total, 1 << 30);
+    toy_mem_cached = 1234;
+    go_round(&w);
+    assert_int_equal(c->mem_kept, 0); /* nothing was done, nothing is asked */
+    engine_submit(w.eng, make(&w, &a, (int32_t[]){1, 2, 3}, 3, 10));
+    hear_all(&w);
+    go_round(&w);
+    assert_int_equal(c->mem_kept, 1234);
+
+    toy_mem_cached = 5678;
+    toy_step_s = 0.5;
+    engine_submit(w.eng, make(&w, &b, (int32_t[]){3, 2, 1}, 3, 60));
+    while (b.n_got < 40) /* it is busy */
+        hear_one(&w);
+    assert_int_equal(c->mem_kept, 5678);
+    hear_all(&w);
+    assert_true(engine_close(w.eng, 30));
+    told_on = false;
+    toy_mem_cached = 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_are_handed_over_together),
+        cmocka_unit_test(an_idle_model_goes_by_itself),
+        cmocka_unit_test(memory_is_counted),
+    };
+    return cmocka_run_group_tests_name("device-clock", tests, NULL, NULL);
+}

@@ -1,0 +1,466 @@
+/*
+ * device.c - the device thread through its door, with a toy model on a toy backend.
+ *
+ * What the toy is: toy.h. Also run under the thread sanitizer.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/unit/core/toy.h"
+
+static void any_number_of_steps_in_flight(void **state)
+{
+    (void)state;
+    for (uint32_t max_in_flight = 1; max_in_flight <= MAX_IN_FLIGHT; max_in_flight++) {
+        static struct heard h[120];
+        struct world w;
+        uint64_t computed = 0;
+        uint32_t stops = 0;
+        world_open(&w, max_in_flight);
+        for (int i = 0; i < 120; i++) {
+            int32_t prompt[90];
+            uint32_t n = 1 + rnd(90), k = 0;
+            if (i && rnd(2)) /* another turn of an earlier one */
+                for (; k < n && k < h[i / 2].n_prompt; k++)
+                    prompt[k] = h[i / 2].prompt[k];
+            for (; k < n; k++)
+                prompt[k] = (int32_t)(1 + rnd(VOCAB - 1));
+            engine_submit(w.eng, make(&w, &h[i], prompt, n, rnd(8) ? rnd(60) : 0));
+            if (rnd(10) == 0)
+                engine_cancel(w.eng, h[rnd((uint32_t)i + 1)].id);
+            while (w.live > 20)
+                hear_one(&w);
+        }
+        hear_all(&w);
+        for (int i = 0; i < 120; i++) {
+            check_heard(&h[i]);
+            computed += h[i].end.n_computed;
+            stops += h[i].end.reason == END_STOP;
+            assert_true(h[i].end.reason == END_CANCELLED || h[i].end.n_computed >= 1);
+            assert_true(h[i].end.reason == END_CANCELLED || h[i].end.n_reused + h[i].end.n_computed == h[i].n_prompt);
+        }
+        const struct engine_counters *c = engine_counters(w.eng);
+        assert_true(atomic_load(&c->tokens_computed) == computed);
+        assert_true(atomic_load(&c->rows) > atomic_load(&c->steps));
+        assert_true(stops > 0);
+        assert_true(w.n_progress > 0);
+        assert_true(engine_close(w.eng, 30));
+    }
+}
+
+static void cancelled_before_it_began(void **state)
+{
+    (void)state;
+    static struct heard h[2];
+    struct world w;
+    world_open(&w, 2);
+    engine_throttle(w.eng, true);
+    engine_submit(w.eng, make(&w, &h[0], (int32_t[]){1, 2, 3}, 3, 50));
+    engine_submit(w.eng, make(&w, &h[1], (int32_t[]){3, 2, 1}, 3, 50));
+    engine_cancel(w.eng, h[0].id);
+    engine_cancel(w.eng, 12345); /* nobody */
+    ask(&w, engine_load);        /* all of this has arrived */
+    engine_throttle(w.eng, false);
+    hear_all(&w);
+    assert_int_equal(h[0].end.reason, END_CANCELLED);
+    assert_false(h[0].admitted);
+    assert_int_equal(h[0].end.n_computed, 0);
+    assert_int_not_equal(h[1].end.reason, END_CANCELLED);
+    check_heard(&h[1]);
+    assert_true(engine_close(w.eng, 30));
+}
+
+/* Resumed with all its tokens, as after an engine's death between the last one and the end, and their KV is there. */
+static void who_lost_only_its_end_has_it(void **state)
+{
+    (void)state;
+    for (uint32_t max_in_flight = 1; max_in_flight <= MAX_IN_FLIGHT; max_in_flight++) {
+        enum { PROMPT = 20, TOKENS = 30 };
+        static struct heard a, b, c;
+        struct world w;
+        int32_t prompt[PROMPT];
+        for (int i = 0; i < PROMPT; i++)
+            prompt[i] = 1 + i % 5;
+        world_open(&w, max_in_flight);
+        w.m.vocab = NULL; /* no end tokens */
+        engine_submit(w.eng, make(&w, &a, prompt, PROMPT, TOKENS));
+        hear_all(&w);
+        check_heard(&a);
+        struct seq *q = make(&w, &b, prompt, PROMPT, TOKENS);
+        for (int i = 0; i < TOKENS; i++)
+            seq_push_token(q, a.got[i]);
+        engine_submit(w.eng, q);
+        engine_submit(w.eng, make(&w, &c, (int32_t[]){3}, 1, 20));
+        while (!c.ended)
+            hear_one(&w);
+        assert_true(b.ended);
+        assert_int_equal(b.end.reason, END_LENGTH);
+        assert_int_equal(b.n_got, 0);
+        assert_int_equal(b.end.n_reused + b.end.n_computed, PROMPT);
+        assert_true(engine_close(w.eng, 30));
+    }
+}
+
+static void a_failed_device_ends_everything(void **state)
+{
+    (void)state;
+    for (uint32_t max_in_flight = 1; max_in_flight <= MAX_IN_FLIGHT; max_in_flight++) {
+        static struct heard h[10];
+        struct world w;
+        world_open(&w, max_in_flight);
+        toy_fail_at = 20;
+        w.m.vocab = NULL;             /* no end tokens: nobody ends before it */
+        engine_throttle(w.eng, true); /* until it has them all */
+        for (int i = 0; i < 10; i++)
+            engine_submit(w.eng, make(&w, &h[i], (int32_t[]){1, 2, 1 + i}, 3, 300));
+        ask(&w, engine_load);
+        engine_throttle(w.eng, false);
+        while (!w.fatal.code)
+            hear_one(&w);
+        assert_int_equal(w.live, 0); /* all had been told */
+        uint32_t failed = 0;
+        for (int i = 0; i < 10; i++) {
+            check_heard(&h[i]);
+            if (h[i].end.reason == END_ERROR) {
+                assert_string_equal(h[i].end.err.msg, "the toy broke");
+                failed++;
+            }
+        }
+        assert_true(failed > 0);
+        assert_int_equal(w.fatal.code, HEARTH_EDEVICE);
+        assert_true(engine_close(w.eng, 30));
+    }
+}
+
+/* An ordinary refusal of one request: the others have their tokens. */
+static void a_slot_without_room(void **state)
+{
+    (void)state;
+    for (uint32_t max_in_flight = 1; max_in_flight <= MAX_IN_FLIGHT; max_in_flight++) {
+        static struct heard h[10];
+        struct world w;
+        memset(h, 0, sizeof h);
+        world_open(&w, max_in_flight);
+        toy_no_slot = 77;
+        for (int i = 0; i < 10; i++) {
+            struct seq *q = make(&w, &h[i], (int32_t[]){1, 2, 1 + i}, 3, 50);
+            if (i == 4)
+                q->sampling.seed = toy_no_slot;
+            engine_submit(w.eng, q);
+        }
+        hear_all(&w);
+        for (int i = 0; i < 10; i++) {
+            check_heard(&h[i]);
+            assert_int_equal(h[i].end.reason == END_ERROR, i == 4);
+        }
+        assert_int_equal(h[4].end.err.code, HEARTH_ENOMEM);
+        assert_int_equal(h[4].n_got, 0);
+        assert_true(engine_close(w.eng, 30));
+    }
+}
+
+static void a_model_that_does_not_load(void **state)
+{
+    (void)state;
+    struct heard a, b;
+    struct world w;
+    world_open(&w, 1);
+    toy_no_load = true;
+    engine_submit(w.eng, make(&w, &a, (int32_t[]){1}, 1, 5));
+    hear_all(&w);
+    assert_int_equal(a.end.reason, END_ERROR);
+    assert_int_equal(a.end.err.code, HEARTH_EBADMODEL);
+    toy_no_load = false; /* the next request tries again */
+    engine_submit(w.eng, make(&w, &b, (int32_t[]){1}, 1, 5));
+    hear_all(&w);
+    assert_int_not_equal(b.end.reason, END_ERROR);
+    check_heard(&b);
+    assert_true(engine_close(w.eng, 30));
+}
+
+static void eval_is_what_generate_does(void **state)
+{
+    (void)state;
+    static struct heard ev, gen[8];
+    struct world w;
+    int32_t id[150];
+    world_open(&w, MAX_IN_FLIGHT);
+    for (int i = 0; i < 150; i++)
+        id[i] = (int32_t)(1 + rnd(VOCAB - 1));
+    for (int i = 0; i < 8; i++)
+        engine_submit(w.eng, make(&w, &gen[i], (int32_t[]){3, i}, 2, 100));
+    struct seq *q = make(&w, &ev, id, 150, 8);
+    q->uid = -2;
+    q->eval = eval_new(150, 3, VOCAB, 8);
+    engine_submit(w.eng, q);
+    hear_all(&w);
+    assert_int_equal(ev.n_best, 150);
+    for (uint32_t i = 0; i < 150; i++)
+        assert_int_equal(ev.best[i], toy_next(prefix_of(id, i + 1)));
+    uint64_t p = prefix_of(id, 150);
+    for (uint32_t i = 0; i < ev.n_greedy; i++) {
+        assert_int_equal(ev.greedy[i], toy_next(p));
+        p = extend(p, ev.greedy[i]);
+    }
+    assert_true(ev.n_greedy == 8 || ev.greedy[ev.n_greedy - 1] == END_TOKEN);
+    for (int i = 0; i < 8; i++)
+        check_heard(&gen[i]);
+    assert_true(engine_close(w.eng, 30));
+}
+
+static void a_busy_model_is_not_unloaded(void **state)
+{
+    (void)state;
+    static struct heard h;
+    struct world w;
+    world_open(&w, 2);
+    engine_throttle(w.eng, true); /* it cannot end before it was asked */
+    engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 50));
+    ask(&w, engine_unload);
+    assert_int_equal(w.answer.code, HEARTH_ELIMIT);
+    assert_false(h.ended);
+    assert_int_equal(h.n_got, 0); /* held: no step was begun */
+    engine_throttle(w.eng, false);
+    hear_all(&w);
+    check_heard(&h);
+    ask(&w, engine_unload);
+    assert_int_equal(w.answer.code, 0);
+    assert_false(atomic_load(&w.m.loaded));
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, 0);
+    assert_true(atomic_load(&w.m.loaded));
+    assert_true(engine_close(w.eng, 30));
+}
+
+/* While a second model comes in, the first one's streams go on. */
+static void a_load_does_not_stop_the_others(void **state)
+{
+    (void)state;
+    static struct heard h;
+    struct world w;
+    world_open(&w, 2);
+    w.m.vocab = NULL;
+    struct model_entry second = {.hp = w.m.hp};
+    engine_throttle(w.eng, true);
+    engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 300));
+    ask(&w, engine_load); /* the order before it was carried out: the stream has not begun */
+    toy_load_steps = 100; /* would never end if the others had to wait for it */
+    engine_load(w.eng, &second, &w);
+    engine_throttle(w.eng, false);
+    w.answered = false;
+    while (!w.answered)
+        hear_one(&w);
+    assert_int_equal(w.answer.code, 0);
+    hear_all(&w);
+    check_heard(&h);
+    assert_int_equal(h.n_got, 300);
+    assert_true(engine_close(w.eng, 30));
+    toy_load_steps = 0;
+}
+
+/* A pool smaller than the context: what cannot fit is refused with the numbers, what may outgrow it ends there. */
+static void the_pool_is_a_limit(void **state)
+{
+    (void)state;
+    static struct heard big, grows;
+    struct world w;
+    int32_t id[MAX_LEN];
+    for (int i = 0; i < MAX_LEN; i++)
+        id[i] = 1;
+    world_open(&w, 2);
+    assert_true(engine_close(w.eng, 30));
+    struct engine_params p = {.backend = "auto", .variant = "auto", .kv_bytes = 4 * 2 * KV_PAGE * 2 * 4};
+    struct hearth_err e;
+    assert_int_equal(engine_open(&w.eng, &p, &e), 0);
+    engine_submit(w.eng, make(&w, &big, id, 65, 10));
+    w.m.vocab = NULL; /* no end tokens */
+    engine_submit(w.eng, make(&w, &grows, id, 10, 200));
+    hear_all(&w);
+    assert_int_equal(big.end.reason, END_ERROR);
+    assert_int_equal(big.end.err.code, HEARTH_ECONTEXT);
+    assert_int_equal(grows.end.reason, END_CONTEXT);
+    assert_int_equal(grows.n_got, 54);
+    check_heard(&grows);
+    assert_true(engine_close(w.eng, 30));
+}
+
+static void closing_with_work_under_way(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        static struct heard h[6];
+        struct world w;
+        world_open(&w, 1 + rnd(MAX_IN_FLIGHT));
+        w.m.vocab = NULL;
+        for (int k = 0; k < 6; k++)
+            engine_submit(w.eng, make(&w, &h[k], (int32_t[]){1, 2, k}, 3, 300));
+        for (uint32_t k = rnd(30); k; k--)
+            hear_one(&w);
+        assert_true(engine_close(w.eng, 30)); /* leaks would be told by the sanitizer */
+    }
+}
+
+/* There is memory for one of two models, and both are asked for: in order of arrival, each loaded once for its turn. */
+static void two_models_take_turns(void **state)
+{
+    (void)state;
+    enum { N = 12, GIVEN_UP = 7 };
+    static struct heard h[N];
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    world_open(&w, 2);
+    toy_pools = 1;
+    other.hp = w.m.hp;
+    other.vocab = w.m.vocab;
+    engine_throttle(w.eng, true);
+    for (int i = 0; i < N; i++) {
+        struct seq *q = make(&w, &h[i], (int32_t[]){1, 2, 1 + i % 3}, 3, 20);
+        if (i % 2)
+            q->model = &other;
+        engine_submit(w.eng, q);
+    }
+    ask(&w, engine_load); /* all of this has arrived */
+    assert_int_equal(w.answer.code, 0);
+    assert_int_equal(toy_loads, 2); /* the second time there was no room */
+    assert_int_equal(engine_counters(w.eng)->queued, N);
+    engine_cancel(w.eng, h[GIVEN_UP].id);
+    engine_throttle(w.eng, false);
+    hear_all(&w);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(h[i].admitted, i != GIVEN_UP);
+        if (i != GIVEN_UP)
+            check_heard(&h[i]);
+    }
+    assert_int_equal(h[GIVEN_UP].end.reason, END_CANCELLED);
+    assert_int_equal(toy_loads, 2 + N - 1 - 2); /* two of one model meet where one between them has gone */
+    assert_true(engine_close(w.eng, 30));
+}
+
+/* A GPU that does not serve one model keeps the others; that one runs on the CPU, beside them, with the same results,
+ * and says why. */
+static void runs_on_the_cpu(struct world *w, struct model_entry *other, const char *why)
+{
+    static struct heard h[40];
+    other->hp = w->m.hp;
+    other->vocab = w->m.vocab;
+    w->answered = false;
+    engine_load(w->eng, other, w);
+    while (!w->answered)
+        hear_one(w);
+    assert_int_equal(w->answer.code, 0);
+    assert_false(other->on_gpu);
+    assert_string_equal(other->self_check, why);
+    toy_refuses = 0;
+    memset(h, 0, sizeof h);
+    for (int i = 0; i < 40; i++) {
+        int32_t prompt[30];
+        uint32_t n = 1 + rnd(30);
+        for (uint32_t k = 0; k < n; k++)
+            prompt[k] = (int32_t)(1 + rnd(VOCAB - 1));
+        struct seq *q = make(w, &h[i], prompt, n, rnd(60));
+        if (i % 2)
+            q->model = other;
+        engine_submit(w->eng, q);
+    }
+    hear_all(w);
+    for (int i = 0; i < 40; i++)
+        check_heard(&h[i]);
+}
+
+static void forget_reasons(struct model_entry *m)
+{
+    for (struct reason *r; (r = m->reasons); free(r))
+        m->reasons = r->next;
+}
+
+static void a_distrusted_device(void **state)
+{
+    (void)state;
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    world_open_on(&w, MAX_IN_FLIGHT, true);
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, 0);
+    assert_true(w.m.on_gpu);
+    assert_string_equal(w.m.self_check, "passed");
+    assert_int_equal(toy_checks, 1);
+    toy_distrusted = true;
+    runs_on_the_cpu(&w, &other, "the toy cannot count");
+    assert_int_equal(toy_checks, 2);
+    assert_true(engine_close(w.eng, 30));
+    forget_reasons(&other);
+}
+
+static void a_device_without_the_kernels(void **state)
+{
+    (void)state;
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    world_open_on(&w, MAX_IN_FLIGHT, true);
+    ask(&w, engine_load);
+    toy_refuses = HEARTH_EUNSUPPORTED;
+    runs_on_the_cpu(&w, &other, "the toy is too small");
+    assert_true(w.m.loaded && w.m.on_gpu);
+    assert_int_equal(toy_checks, 1);
+    assert_true(engine_close(w.eng, 30));
+    forget_reasons(&other);
+}
+
+/* Only where nobody else holds its memory: who is idle goes first, and comes back once it is asked for. */
+static void a_device_without_room(void **state)
+{
+    (void)state;
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    world_open_on(&w, MAX_IN_FLIGHT, true);
+    ask(&w, engine_load);
+    toy_refuses = HEARTH_ENOMEM;
+    runs_on_the_cpu(&w, &other, "the toy is too small");
+    assert_int_equal(toy_loads, 1 + 3 + 1); /* the other: beside the first, alone, on the CPU */
+    assert_true(w.m.loaded && w.m.on_gpu);
+    assert_true(engine_close(w.eng, 30));
+    forget_reasons(&other);
+}
+
+/* A pool for a few tokens is of no use to anybody. */
+static void a_device_without_room_for_kv(void **state)
+{
+    (void)state;
+    struct world w;
+    toy_pages = 0; /* as it likes */
+    toy_free = 2 * 10 * TOY_PAGE_BYTES;
+    world_open_on(&w, MAX_IN_FLIGHT, true);
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, 0);
+    assert_false(w.m.on_gpu);
+    assert_non_null(strstr(w.m.self_check, "room for the KV of 160 tokens"));
+    toy_free = 2 * 25 * TOY_PAGE_BYTES;
+    ask(&w, engine_unload);
+    ask(&w, engine_load);
+    assert_true(w.m.on_gpu);
+    assert_int_equal(w.m.pages_total, 25);
+    assert_true(engine_close(w.eng, 30));
+    forget_reasons(&w.m);
+    toy_pages = 64;
+    toy_free = 1 << 30;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_number_of_steps_in_flight), cmocka_unit_test(cancelled_before_it_began),
+        cmocka_unit_test(who_lost_only_its_end_has_it),  cmocka_unit_test(a_failed_device_ends_everything),
+        cmocka_unit_test(two_models_take_turns),         cmocka_unit_test(a_distrusted_device),
+        cmocka_unit_test(a_device_without_the_kernels),  cmocka_unit_test(a_device_without_room),
+        cmocka_unit_test(a_device_without_room_for_kv),  cmocka_unit_test(a_model_that_does_not_load),
+        cmocka_unit_test(a_slot_without_room),           cmocka_unit_test(eval_is_what_generate_does),
+        cmocka_unit_test(a_busy_model_is_not_unloaded),  cmocka_unit_test(a_load_does_not_stop_the_others),
+        cmocka_unit_test(the_pool_is_a_limit),           cmocka_unit_test(closing_with_work_under_way),
+    };
+    return cmocka_run_group_tests_name("device", tests, NULL, NULL);
+}

@@ -1,0 +1,569 @@
+/* toy.c - the toy model, the toy backend and the loop thread's side of the engine's door; see toy.h. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "daemon/engine/kvtier/fingerprint.h"
+#include "daemon/engine/selfcheck/cache.h"
+#include "tests/unit/core/toy.h"
+
+enum { PAGES_MAX = 160 };
+
+/* --- the toy --------------------------------------------------------------------------------------------- */
+
+struct device {
+    uint64_t memory[PAGES_MAX][KV_PAGE];
+    uint32_t slot[SLOTS_MAX];
+    struct batch b;
+    int32_t token[BATCH_ROWS_MAX];
+    struct batch_seq seq[BATCH_SEQS_MAX];
+    uint64_t row[BATCH_ROWS_MAX]; /* prefix hash of each row of the step */
+    uint32_t out_row[BATCH_ROWS_MAX];
+    struct {
+        struct sampled s[BATCH_SEQS_MAX];
+        uint32_t n;
+    } ring[MAX_IN_FLIGHT]; /* results of the steps under way */
+    uint64_t submitted, waited;
+    uint32_t n_pool;
+};
+uint64_t toy_fail_at, toy_load_steps;
+bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
+int toy_refuses;
+uint64_t toy_no_slot;
+_Atomic uint64_t toy_free = 1 << 30;
+uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools;
+_Atomic double toy_now, toy_step_s;
+_Atomic uint64_t toy_mem_cached;
+static uint32_t toy_max_in_flight;
+
+uint64_t extend(uint64_t h, int32_t id)
+{
+    return ((h ^ (uint64_t)(uint32_t)id) * 0xff51afd7ed558ccdu + 0x632be59bd9b4e019u) | 1;
+}
+static const uint64_t root = 0x9e3779b97f4a7c15u;
+
+static float toy_logit(uint64_t prefix, uint32_t id)
+{
+    return (float)(extend(prefix, (int32_t)id + 77) >> 44);
+}
+/* The best logit; the end token is rare. */
+uint32_t toy_next(uint64_t prefix)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < VOCAB; i++)
+        if (toy_logit(prefix, i) > toy_logit(prefix, best))
+            best = i;
+    return best;
+}
+
+/*
+ * Moves. They are done as late as they may be, and in the meantime what must not be touched is watched: the pages of a
+ * save, the host memory of a load, and nobody may read the pages of a load (they hold rubbish until then).
+ */
+struct move {
+    uint64_t ticket;
+    uint32_t n, page[PAGES_MAX];
+    void *host[PAGES_MAX];
+    uint64_t was[PAGES_MAX][KV_PAGE];
+};
+enum { SAVE, LOAD, MOVES = 32 };
+static struct moves {
+    struct move q[MOVES];
+    uint32_t first, n;
+    uint64_t last; /* ticket done */
+} moves[2];
+static uint64_t last_ticket;
+static uint32_t host_slabs, moves_rng = 1;
+
+static int toy_host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e)
+{
+    (void)d;
+    if (!(*out = malloc(bytes)))
+        return err_set(e, HEARTH_ENOMEM, "no memory");
+    host_slabs++;
+    return 0;
+}
+static void toy_host_free(struct device *d, void *p)
+{
+    (void)d;
+    host_slabs--;
+    free(p);
+}
+static void move_finish(struct device *d, int way)
+{
+    struct moves *q = &moves[way];
+    struct move *m = &q->q[q->first];
+    for (uint32_t i = 0; i < m->n; i++) {
+        uint64_t *page = d->memory[m->page[i]];
+        assert_memory_equal(way == LOAD ? m->host[i] : page, m->was[i], sizeof m->was[i]);
+        if (way == LOAD)
+            memcpy(page, m->host[i], sizeof d->memory[0]);
+        else
+            memcpy(memset(m->host[i], 0, TOY_PAGE_BYTES), page, sizeof d->memory[0]);
+    }
+    q->last = m->ticket;
+    q->first = (q->first + 1) % MOVES;
+    q->n--;
+}
+static uint64_t move_begin(struct device *d, int way, const uint32_t *page, void *const *host, uint32_t n)
+{
+    struct moves *q = &moves[way];
+    assert_true(q->n < MOVES && n > 0 && n <= PAGES_MAX);
+    struct move *m = &q->q[(q->first + q->n++) % MOVES];
+    m->ticket = 2 * ++last_ticket + (uint64_t)way;
+    m->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        m->page[i] = page[i];
+        m->host[i] = host[i];
+        memcpy(m->was[i], way == LOAD ? host[i] : d->memory[page[i]], sizeof m->was[i]);
+        if (way == LOAD)
+            memset(d->memory[page[i]], 0xee, sizeof d->memory[0]);
+    }
+    while (!toy_moves_late && q->n)
+        move_finish(d, way);
+    return m->ticket;
+}
+static uint64_t toy_kv_save(struct device *d, struct kv_pool *p, const uint32_t *page, void *const *host, uint32_t n)
+{
+    (void)p;
+    return move_begin(d, SAVE, page, host, n);
+}
+static uint64_t toy_kv_load(struct device *d, struct kv_pool *p, const uint32_t *page, const void *const *host,
+                            uint32_t n)
+{
+    (void)p;
+    return move_begin(d, LOAD, page, (void *const *)host, n);
+}
+static int toy_kv_transfer_done(struct device *d, uint64_t ticket, struct hearth_err *e)
+{
+    (void)e;
+    moves_rng = moves_rng * 1664525 + 1013904223; /* of its own: another thread draws from rnd() */
+    for (int way = 0; way < 2; way++)
+        if (moves[way].n && (moves_rng >> 8) % 3 == 0)
+            move_finish(d, way);
+    return ticket <= moves[ticket % 2].last;
+}
+static int toy_kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
+{
+    (void)e;
+    while (ticket > moves[ticket % 2].last)
+        move_finish(d, ticket % 2);
+    return 0;
+}
+static int toy_sync(struct device *d, struct hearth_err *e)
+{
+    (void)d, (void)e;
+    return 0;
+}
+
+static int toy_open(struct device **out, const struct device_params *p, struct hearth_err *e)
+{
+    (void)p, (void)e;
+    *out = calloc(1, sizeof **out);
+    memset(moves, 0, sizeof moves);
+    return 0;
+}
+static void toy_close(struct device *d)
+{
+    assert_int_equal(d->n_pool + host_slabs, 0); /* everything was given back */
+    free(d);
+}
+static void toy_info(struct device *d, struct device_info *out)
+{
+    (void)d;
+    *out = (struct device_info){.name = "toy",
+                                .gpu = toy_gpu,
+                                .kv_type = DT_F32,
+                                .max_in_flight = toy_max_in_flight,
+                                .mem_total = 1 << 30,
+                                .mem_free = toy_free,
+                                .mem_kept = toy_mem_cached};
+}
+/* The same toy, as the CPU beside it: no steps ahead. */
+static void toy_cpu_info(struct device *d, struct device_info *out)
+{
+    (void)d;
+    *out = (struct device_info){
+        .name = "toy's CPU", .kv_type = DT_F32, .max_in_flight = 1, .mem_total = 4 * 64 * TOY_PAGE_BYTES};
+}
+static int toy_reserve(struct device *d, const struct workspace_dims *dims, struct hearth_err *e)
+{
+    (void)d, (void)dims, (void)e;
+    return 0;
+}
+static int toy_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e)
+{
+    assert_true(desc->n_page <= PAGES_MAX);
+    if (toy_pools && d->n_pool == toy_pools)
+        return err_set(e, HEARTH_ENOMEM, "the toy has room for %u pools", toy_pools);
+    d->n_pool++;
+    *out = (struct kv_pool *)d->memory;
+    return 0;
+}
+static void toy_kv_free(struct device *d, struct kv_pool *p)
+{
+    (void)p;
+    d->n_pool--;
+}
+static void toy_kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src)
+{
+    (void)p;
+    memcpy(d->memory[dst], d->memory[src], sizeof d->memory[0]);
+}
+static void toy_kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
+{
+    (void)p;
+    memset(d->memory[page], 0, sizeof d->memory[0]);
+}
+static void toy_step_begin(struct device *d, const struct batch *b, uint64_t key)
+{
+    (void)key;
+    assert_true(d->submitted - d->waited < toy_max_in_flight);
+    d->b = *b;
+    d->ring[d->submitted % MAX_IN_FLIGHT].n = 0;
+    for (uint32_t i = 0; i < b->n_seq; i++) {
+        const struct batch_seq *s = &b->seq[i];
+        uint64_t h = s->pos0 ? d->memory[s->pages[(s->pos0 - 1) / KV_PAGE]][(s->pos0 - 1) % KV_PAGE] : root;
+        for (uint32_t r = 0; r < s->n_row; r++) {
+            uint32_t pos = s->pos0 + r;
+            int32_t id = b->token[s->row0 + r];
+            h = extend(h, id < 0 ? (int32_t)d->slot[-1 - id] : id);
+            d->memory[s->pages[pos / KV_PAGE]][pos % KV_PAGE] = h;
+            d->row[s->row0 + r] = h;
+        }
+    }
+    memcpy(d->out_row, b->out_row, b->n_out * sizeof *b->out_row);
+}
+static void toy_sample(struct device *d, const struct op_sample *op)
+{
+    for (uint32_t i = 0; i < op->n; i++) {
+        uint32_t id = toy_next(d->row[d->out_row[i]]);
+        d->slot[op->slot[i]] = id;
+        d->ring[d->submitted % MAX_IN_FLIGHT].s[i] = (struct sampled){.slot = op->slot[i], .token = id};
+    }
+    d->ring[d->submitted % MAX_IN_FLIGHT].n = op->n;
+}
+static uint64_t toy_step_end(struct device *d)
+{
+    return ++d->submitted;
+}
+static int toy_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
+{
+    assert_true(ticket == ++d->waited); /* in order, each once */
+    if (ticket == toy_fail_at)
+        return err_set(e, HEARTH_EDEVICE, "the toy broke");
+    assert_int_equal(n, d->ring[(ticket - 1) % MAX_IN_FLIGHT].n);
+    memcpy(out, d->ring[(ticket - 1) % MAX_IN_FLIGHT].s, n * sizeof *out);
+    toy_now = toy_now + toy_step_s;
+    return 0;
+}
+static int toy_slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history,
+                        uint32_t n_history, uint32_t n_vocab, struct hearth_err *e)
+{
+    (void)d, (void)slot, (void)history, (void)n_history, (void)n_vocab;
+    return toy_no_slot && p->seed == toy_no_slot ? err_set(e, HEARTH_ENOMEM, "the toy has no room for a slot") : 0;
+}
+static int toy_act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e)
+{
+    (void)a, (void)e;
+    assert_int_equal(n_row, 1);
+    assert_true(d->waited == d->submitted); /* logits live until the next step */
+    for (uint32_t i = 0; i < VOCAB; i++)
+        out[i] = toy_logit(d->row[d->out_row[row0]], i);
+    return 0;
+}
+
+static const struct backend toy = {
+    .name = "toy",
+    .open = toy_open,
+    .close = toy_close,
+    .info = toy_info,
+    .reserve = toy_reserve,
+    .kv_new = toy_kv_new,
+    .kv_free = toy_kv_free,
+    .kv_copy = toy_kv_copy,
+    .kv_clear = toy_kv_clear,
+    .step_begin = toy_step_begin,
+    .sample = toy_sample,
+    .step_end = toy_step_end,
+    .step_wait = toy_step_wait,
+    .slot_set = toy_slot_set,
+    .host_alloc = toy_host_alloc,
+    .host_free = toy_host_free,
+    .kv_save = toy_kv_save,
+    .kv_load = toy_kv_load,
+    .kv_transfer_done = toy_kv_transfer_done,
+    .kv_transfer_wait = toy_kv_transfer_wait,
+    .sync = toy_sync,
+    .act_read = toy_act_read,
+};
+/* One step at a time. */
+static void toy_cpu_step_begin(struct device *d, const struct batch *b, uint64_t key)
+{
+    assert_int_equal(d->submitted, d->waited);
+    toy_step_begin(d, b, key);
+}
+static const struct backend toy_cpu = {
+    .name = "cpu",
+    .open = toy_open,
+    .close = toy_close,
+    .info = toy_cpu_info,
+    .reserve = toy_reserve,
+    .kv_new = toy_kv_new,
+    .kv_free = toy_kv_free,
+    .kv_copy = toy_kv_copy,
+    .kv_clear = toy_kv_clear,
+    .step_begin = toy_cpu_step_begin,
+    .sample = toy_sample,
+    .step_end = toy_step_end,
+    .step_wait = toy_step_wait,
+    .slot_set = toy_slot_set,
+    .act_read = toy_act_read,
+};
+const struct backend *const backends[] = {&toy, &toy_cpu, NULL};
+
+int selfcheck_verify(const struct model *m, const char *record, struct selfcheck_verdict *out, struct hearth_err *e)
+{
+    (void)e;
+    toy_checks++;
+    assert_string_equal(record, "/nowhere/checked");
+    assert_ptr_equal(m->be, &toy); /* the CPU is not asked */
+    *out = (struct selfcheck_verdict){.ok = !toy_distrusted};
+    snprintf(out->why, sizeof out->why, "the toy cannot count");
+    return 0;
+}
+
+int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
+               void *arg, struct hearth_err *e)
+{
+    toy_loads++;
+    if (toy_no_load)
+        return err_set(e, HEARTH_EBADMODEL, "the toy does not load");
+    if (toy_refuses && be == &toy)
+        return err_set(e, toy_refuses, "the toy is too small");
+    for (uint64_t steps = dev->submitted, i = 1; i <= 20 || dev->submitted < steps + toy_load_steps; i++)
+        if (!cb(arg, i < 20 ? i : 20, 20))
+            return err_set(e, HEARTH_ECANCELLED, "the engine is closing");
+    *out = calloc(1, sizeof **out);
+    (*out)->be = be;
+    (*out)->dev = dev;
+    (*out)->gguf = g;
+    (*out)->hp.n_ctx = MAX_LEN;
+    return 0;
+}
+int kv_fingerprint_make(struct kv_fingerprint *out, const struct model *m, const struct kv_desc *desc,
+                        struct hearth_err *e)
+{
+    (void)m, (void)e;
+    *out = (struct kv_fingerprint){.page_bytes = kv_page_bytes(desc),
+                                   .n_layer = desc->n_layer,
+                                   .n_kv = desc->n_kv,
+                                   .d_head = desc->d_head,
+                                   .page_tokens = KV_PAGE,
+                                   .numerics = KV_NUMERICS,
+                                   .backend = "toy"};
+    return 0;
+}
+int gguf_check(const struct gguf *g, struct hearth_err *e)
+{
+    (void)g, (void)e;
+    return 0;
+}
+void model_free(struct model *m)
+{
+    free(m);
+}
+void model_kv_desc(const struct model *m, enum dtype type, struct kv_desc *out)
+{
+    (void)m;
+    *out = (struct kv_desc){.n_layer = 1, .n_kv = 1, .d_head = 2, .type = type};
+}
+void model_workspace(const struct model *m, struct workspace_dims *dims)
+{
+    (void)m;
+    dims->n_vocab = VOCAB;
+}
+void model_forward(const struct model *m)
+{
+    (void)m;
+}
+const struct dtype_info *dtype_get(int type)
+{
+    (void)type;
+    return NULL;
+}
+uint64_t dtype_bytes(int type, uint64_t n)
+{
+    (void)type;
+    return 4 * n;
+}
+bool vocab_is_end(const struct vocab *v, int32_t id)
+{
+    return v && id == END_TOKEN;
+}
+
+/* --- the loop thread's side ------------------------------------------------------------------------------ */
+
+void world_open_with(struct world *w, const struct engine_params *more, uint32_t max_in_flight, bool gpu)
+{
+    static char name[] = "toy.gguf";
+    struct engine_params p = *more;
+    struct hearth_err e;
+    p.backend = "toy";
+    p.variant = "auto";
+    p.checked = "/nowhere/checked";
+    p.kv_bytes = (uint64_t)toy_pages * TOY_PAGE_BYTES;
+    memset(w, 0, sizeof *w);
+    toy_max_in_flight = max_in_flight;
+    toy_fail_at = 0;
+    toy_gpu = gpu;
+    toy_no_load = toy_distrusted = false;
+    toy_refuses = 0;
+    toy_no_slot = 0;
+    toy_checks = toy_loads = toy_pools = 0;
+    w->m.hp.n_vocab = VOCAB;
+    w->m.hp.n_ctx = MAX_LEN;
+    w->m.path = name;
+    w->m.vocab = (struct vocab *)&toy; /* any pointer: only vocab_is_end above sees it */
+    assert_int_equal(engine_open(&w->eng, &p, &e), 0);
+}
+
+void world_open_on(struct world *w, uint32_t max_in_flight, bool gpu)
+{
+    world_open_with(w, &(struct engine_params){0}, max_in_flight, gpu);
+}
+
+void world_open(struct world *w, uint32_t max_in_flight)
+{
+    world_open_on(w, max_in_flight, false);
+}
+
+struct seq *make(struct world *w, struct heard *h, const int32_t *prompt, uint32_t n, uint32_t max)
+{
+    memset(h, 0, sizeof *h);
+    memcpy(h->prompt, prompt, n * sizeof *prompt);
+    h->n_prompt = n;
+    h->max = max;
+    struct seq *q = seq_new(prompt, n, n + max);
+    q->id = h->id = ++w->last_id;
+    q->owner = h;
+    q->model = &w->m;
+    q->n_prompt = n;
+    q->n_limit = q->n_wanted = n + max;
+    w->live++;
+    return q;
+}
+
+void hear(struct world *w, struct engine_event *ev)
+{
+    switch (ev->kind) {
+    case EV_ADMIT: {
+        struct heard *h = ((struct event_admit *)ev)->owner;
+        assert_false(h->admitted);
+        h->admitted = true;
+        break;
+    }
+    case EV_STEP: {
+        struct event_step *st = (struct event_step *)ev;
+        for (uint32_t i = 0; i < st->n; i++) {
+            struct heard *h = st->token[i].owner;
+            assert_true(h->admitted && !h->ended);
+            h->got[h->n_got++] = st->token[i].id;
+        }
+        break;
+    }
+    case EV_END: {
+        struct event_end *end = (struct event_end *)ev;
+        struct heard *h = end->owner;
+        assert_false(h->ended);
+        h->ended = true;
+        h->end = *end;
+        w->live--;
+        if (end->eval) {
+            const struct eval *e = end->eval;
+            memcpy(h->greedy, e->greedy, e->n_greedy * sizeof *e->greedy);
+            h->n_greedy = e->n_greedy;
+            for (uint32_t i = 0; i < e->n_row; i++)
+                h->best[h->n_best++] = e->best[(size_t)i * e->n_per_row].id;
+        }
+        break;
+    }
+    case EV_PROGRESS:
+        w->n_progress++;
+        break;
+    case EV_LOADED:
+    case EV_UNLOADED:
+        w->answered = true;
+        w->answer = ((struct event_model *)ev)->err;
+        break;
+    case EV_KV:
+        w->n_kv[((struct event_kv *)ev)->what.kind]++;
+        break;
+    case EV_FINISHED:
+        w->finished = true;
+        break;
+    case EV_FATAL:
+        w->fatal = ((struct event_fatal *)ev)->err;
+        break;
+    }
+    engine_event_free(ev);
+}
+
+void hear_one(struct world *w)
+{
+    struct engine_event *ev;
+    while (!(ev = engine_next(w->eng))) {
+        struct pollfd pfd = {.fd = engine_fd(w->eng), .events = POLLIN};
+        assert_int_equal(poll(&pfd, 1, 30000), 1);
+        engine_take(w->eng);
+    }
+    hear(w, ev);
+}
+
+void hear_all(struct world *w)
+{
+    while (w->live)
+        hear_one(w);
+}
+
+void ask(struct world *w, void (*what)(struct engine *, struct model_entry *, void *))
+{
+    w->answered = false;
+    what(w->eng, &w->m, w);
+    while (!w->answered)
+        hear_one(w);
+}
+
+uint64_t prefix_of(const int32_t *id, uint32_t n)
+{
+    uint64_t h = root;
+    for (uint32_t i = 0; i < n; i++)
+        h = extend(h, id[i]);
+    return h;
+}
+
+/* The tokens are the prompt's own continuation, and the ending is the right one. */
+void check_heard(const struct heard *h)
+{
+    uint64_t p = prefix_of(h->prompt, h->n_prompt);
+    for (uint32_t i = 0; i < h->n_got; i++) {
+        assert_int_equal(h->got[i], toy_next(p));
+        p = extend(p, h->got[i]);
+    }
+    if (h->end.reason == END_LENGTH)
+        assert_int_equal(h->n_got, h->max);
+    if (h->end.reason == END_STOP)
+        assert_int_equal(toy_next(p), END_TOKEN);
+}
+
+uint32_t rng = 1;
+uint32_t rnd(uint32_t n)
+{
+    rng = rng * 1664525 + 1013904223;
+    return (rng >> 8) % n;
+}

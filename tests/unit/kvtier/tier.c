@@ -1,0 +1,364 @@
+/*
+ * tier.c - pages that leave the device and come back: through the index, host memory and files, with the real I/O
+ * thread and the CPU's pool.
+ */
+#include "config.h"
+
+#include "tests/unit/kvtier/tier-world.h"
+
+#include <poll.h>
+#include <semaphore.h>
+
+static void pages_come_back_from_files(void **state)
+{
+    struct world *w = *state;
+    world_open(w, true, 0);
+    world_take_turn(w, world_seq(w, UID, N, N, 0));
+    world_settle(w);
+    assert_int_equal(w->saved, 1);
+    assert_int_equal(atomic_load(&w->counters.host_pages), 0);
+    world_take_turn(w, world_seq(w, UID, N, N, 0)); /* nothing of it is new */
+    world_take_turn(w, world_seq(w, UID, N + 2, N, 1));
+    world_settle(w);
+    assert_int_equal(w->saved, 2);
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID + 1, N, N, 0), 0); /* nobody else's */
+    assert_int_equal(world_back(w, UID, N + 2, N, 1), N + 2);
+    assert_int_equal(w->counters.pages_restored, N + 2);
+    assert_int_equal(world_back(w, UID, N + 2, N, 2), N); /* the device has what they share */
+    assert_int_equal(world_back(w, UID, N, 3, 3), 3);
+    assert_int_equal(w->counters.pages_restored, N + 2);
+    assert_true(w->used > 0);
+    world_fresh_pool(w); /* an unload: the index is there still */
+    assert_int_equal(world_back(w, UID, N, 5, 4), 5);
+}
+
+static void pages_come_back_from_host_memory(void **state)
+{
+    struct world *w = *state;
+    world_open(w, false, 4 * N * w->fingerprint.page_bytes);
+    for (int i = 0; i < 4; i++)
+        world_take_turn(w, world_seq(w, UID, N, 0, i));
+    world_settle(w);
+    world_fresh_pool(w);
+    assert_int_equal(world_back(w, UID, N, 0, 1), N);
+    world_take_turn(w, world_seq(w, UID, N, 0, 1)); /* used again ... */
+    for (int i = 4; i < 7; i++) {
+        world_fresh_pool(w);
+        world_take_turn(w, world_seq(w, UID, N, 0, i));
+        world_settle(w);
+    }
+    world_fresh_pool(w);
+    assert_true(w->counters.host_pages <= 4 * N);
+    assert_int_equal(world_back(w, UID, N, 0, 1), N); /* ... so others were dropped for the new ones */
+    assert_int_equal(world_back(w, UID, N, 0, 0), 0);
+    assert_true(w->counters.pages_dropped > 0);
+    world_fresh_pool(w);
+    assert_int_equal(world_back(w, UID, N, 0, 6), N);
+}
+
+/* One user's many pages do not cost another his few, though those are older. */
+static void who_has_the_most_gives(void **state)
+{
+    struct world *w = *state;
+    world_open(w, false, 4 * N * w->fingerprint.page_bytes);
+    for (int i = 0; i < 6; i++) {
+        world_take_turn(w, world_seq(w, i == 0 ? UID + 1 : UID, N, 0, i));
+        world_settle(w);
+        world_fresh_pool(w);
+    }
+    assert_int_equal(w->counters.pages_dropped, 2 * N);
+    assert_int_equal(world_back(w, UID + 1, N, 0, 0), N);
+    assert_int_equal(world_back(w, UID, N, 0, 1) + world_back(w, UID, N, 0, 2), 0); /* his oldest */
+    for (int i = 3; i < 6; i++)
+        assert_int_equal(world_back(w, UID, N, 0, i), N);
+
+    /* up to the same for both: the other one's next comes out of the many */
+    for (int i = 6; i < 9; i++) {
+        world_fresh_pool(w);
+        world_take_turn(w, world_seq(w, UID + 1, N, 0, i));
+        world_settle(w);
+    }
+    world_fresh_pool(w);
+    assert_int_equal(world_back(w, UID, N, 0, 3), 0);
+    assert_int_equal(world_back(w, UID, N, 0, 4) + world_back(w, UID, N, 0, 5), 2 * N);
+    assert_int_equal(world_back(w, UID + 1, N, 0, 7) + world_back(w, UID + 1, N, 0, 8), 2 * N);
+    assert_int_equal(w->counters.host_pages, 4 * N);
+}
+
+static void the_cheaper_way_is_taken(void **state)
+{
+    struct world *w = *state;
+    world_open(w, true, 0);
+    world_take_turn(w, world_seq(w, UID, N, N, 0));
+    world_settle(w);
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID, N, N, 0), N); /* measures the rates of disk and link */
+    assert_true(w->counters.read_rate > 0 && w->counters.device_rate > 0);
+    world_fresh_pool(w);
+    tier_computed(w->tier, &w->m, 1 << 20, 1e-9); /* computing takes no time */
+    assert_int_equal(world_back(w, UID, N, N, 0), 0);
+    for (int i = 0; i < 64; i++)
+        tier_computed(w->tier, &w->m, 64, 100); /* it takes for ever */
+    assert_int_equal(world_back(w, UID, N, N, 0), N);
+}
+
+/* The clock is ours: the disk is slow where we say so. */
+static void a_restore_that_falls_behind_is_stopped(void **state)
+{
+    struct world *w = *state;
+    struct hearth_err e;
+    world_open(w, true, 0);
+    world_take_turn(w, world_seq(w, UID, N, N, 0));
+    world_settle(w);
+    for (int late = 0; late < 2; late++) {
+        world_restart(w, true, 0);
+        world_settle(w);
+        tier_computed(w->tier, &w->m, N * KV_PAGE, 10); /* computing would take ten seconds */
+        struct seq *q = world_seq(w, UID, N, N, 0), *ready;
+        assert_true(tier_submit(w->tier, q, 100));
+        assert_true(tier_poll(w->tier, late ? 101.5 : 100.5, &e) >= 0); /* nothing can have come before this one */
+        ready = tier_ready(w->tier);
+        assert_ptr_equal(ready, late ? q : NULL);
+        while (!ready && !(ready = tier_ready(w->tier))) {
+            poll(&(struct pollfd){tier_fd(w->tier), POLLIN, 0}, 1, 10000);
+            assert_true(tier_poll(w->tier, 100.9, &e) >= 0);
+        }
+        assert_int_equal(q->restored_to, late ? 0 : N * KV_PAGE);
+        seq_free(q);
+        world_settle(w);
+        assert_int_equal(kv_available(w->m.group.kv), POOL);
+    }
+}
+
+/* With a GPU host memory is pinned where there is nothing else to do, and who waits for a file's answer is something.
+ */
+static void pinning_delays_no_restore(void **state)
+{
+    struct world *w = *state;
+    world_open(w, true, 0);
+    world_take_turn(w, world_seq(w, UID, 3, 0, 1));
+    world_settle(w);
+    world_restart(w, true, 128 << 20);
+    w->tier->p.gpu = true;
+    struct seq *q = world_seq(w, UID, 3, 0, 1);
+    assert_true(tier_submit(w->tier, q, engine_now())); /* the folder is being looked through */
+    while (!tier_ready(w->tier)) {
+        assert_false(tier_idle(w->tier));
+        world_turn(w);
+    }
+    assert_int_equal(q->restored_to, 3 * KV_PAGE);
+    w->tier->pin_took = 0; /* nothing of its pace here */
+    assert_true(tier_idle(w->tier));
+    w->tier->p.gpu = false;
+    seq_free(q);
+}
+
+/* A slab has just been pinned, and took an hour: what is paced by it does not come in this test. */
+static void pin_slowly(struct world *w)
+{
+    w->tier->pin_ended = engine_now();
+    w->tier->pin_took = 3600;
+}
+
+/* Where others would stand still a GPU's host memory is pinned at a pace of its own; a save waits for that, and is not
+ * lost. */
+static void pinning_for_a_save_is_paced(void **state)
+{
+    struct world *w = *state;
+    struct hearth_err e;
+    world_open(w, true, 128 << 20);
+    w->tier->p.gpu = true;
+    world_take_turn(w, world_seq(w, UID, 3, 0, 1));
+    pin_slowly(w);
+    for (enum tier_foreground what = TIER_FG_IDLE; what <= TIER_FG_PREFILL; what++) {
+        tier_foreground(w->tier, what);
+        assert_int_equal(tier_poll(w->tier, engine_now(), &e), 0);
+        assert_int_equal(w->tier->host.bytes, 0);
+        double patience = tier_poll_timeout(w->tier), most = what == TIER_FG_DECODE ? 19 : 9;
+        assert_true(patience > 3600 * (most - 1) && patience <= 3600 * most);
+    }
+    w->tier->pin_took = 0;
+    tier_foreground(w->tier, TIER_FG_SUBMIT); /* then in the next turn, when its step is under way */
+    assert_int_equal(tier_poll(w->tier, engine_now(), &e), 1);
+    assert_int_equal(w->tier->host.bytes, 0);
+    pin_slowly(w);
+    tier_foreground(w->tier, TIER_FG_BLOCKED);
+    assert_true(tier_poll(w->tier, engine_now(), &e) >= 0);
+    assert_true(w->tier->host.bytes > 0);
+    world_settle(w);
+    assert_int_equal(atomic_load(&w->counters.pages_saved), 3);
+    assert_true(tier_poll_timeout(w->tier) < 0);
+    w->tier->p.gpu = false;
+}
+
+/* A save holds pages of the pool: when those run short it is not paced so that prompts wait for it. */
+static void a_short_pool_hurries_a_save(void **state)
+{
+    struct world *w = *state;
+    struct hearth_err e;
+    struct kv_table others = {.uid = UID};
+    world_open(w, true, 128 << 20);
+    w->tier->p.gpu = true;
+    w->m.n_page = POOL;
+    world_take_turn(w, world_seq(w, UID, 3, 0, 1));
+    pin_slowly(w);
+    assert_int_equal(tier_poll(w->tier, engine_now(), &e), 0);
+    assert_int_equal(w->tier->host.bytes, 0);
+    assert_true(kv_grow(w->m.group.kv, &others, (POOL - 10) * KV_PAGE));
+    assert_true(tier_poll(w->tier, engine_now(), &e) >= 0);
+    assert_true(w->tier->host.bytes > 0);
+    world_settle(w);
+    assert_int_equal(atomic_load(&w->counters.pages_saved), 3);
+    kv_release(w->m.group.kv, &others, NULL, 0);
+    w->tier->p.gpu = false;
+}
+
+/* Who has got an answer may ask again at once, and finds nobody at pinning. */
+static void pinning_ahead_waits_after_a_step(void **state)
+{
+    struct world *w = *state;
+    struct hearth_err e;
+    world_open(w, false, 128 << 20);
+    w->tier->p.gpu = true;
+    w->tier->page_bytes = w->fingerprint.page_bytes;
+    w->tier->pin_took = 400;
+    w->tier->pin_ended = engine_now() - 3600;
+    tier_foreground(w->tier, TIER_FG_PREFILL);
+    assert_int_equal(tier_poll(w->tier, engine_now(), &e), 0);
+    tier_foreground(w->tier, TIER_FG_IDLE);
+    assert_int_equal(tier_poll(w->tier, engine_now(), &e), 0);
+    assert_false(tier_idle(w->tier));
+    assert_true(tier_poll_timeout(w->tier) > 3500);
+    w->tier->busy -= 3600;
+    assert_true(tier_idle(w->tier));
+    assert_true(w->tier->host.bytes > 0);
+    w->tier->p.gpu = false;
+}
+
+/* A file's sync takes as long as we say: the linker puts this in the place of the real one (tests/local.mk). */
+static sem_t synced;
+static _Atomic bool syncs_slowly;
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd)
+{
+    while (syncs_slowly && sem_wait(&synced) < 0) {
+    }
+    return __real_fdatasync(fd);
+}
+
+static void end_sync(void)
+{
+    syncs_slowly = false;
+    sem_post(&synced);
+}
+
+static int setup_sync(void **state)
+{
+    sem_init(&synced, 0, 0);
+    return world_setup(state);
+}
+
+static int teardown_sync(void **state)
+{
+    end_sync(); /* where the test failed before it did */
+    int rc = world_teardown(state);
+    sem_destroy(&synced);
+    return rc;
+}
+
+/* An unload right after a turn, and a resume before its file is there: the pages are nowhere else any more. */
+static void a_file_on_its_way_is_waited_for(void **state)
+{
+    struct world *w = *state;
+    struct hearth_err e;
+    world_open(w, true, 0);
+    for (int late = 0; late < 2; late++) {
+        world_settle(w);
+        syncs_slowly = true;
+        world_take_turn(w, world_seq(w, UID, N, 0, late));
+        do
+            world_turn(w);
+        while (w->counters.host_pages || tier_busy(w->tier, &w->m));
+        assert_true(tier_saving(w->tier));
+        world_fresh_pool(w);
+        tier_computed(w->tier, &w->m, N * KV_PAGE, 10); /* computing would take ten seconds */
+        struct seq *q = world_seq(w, UID, N, 0, late), *ready = NULL;
+        assert_true(tier_submit(w->tier, q, 100));
+        assert_true(tier_poll(w->tier, 100.9, &e) >= 0);
+        assert_null(tier_ready(w->tier));
+        if (late) { /* a tenth of that has gone by */
+            assert_true(tier_poll(w->tier, 101.5, &e) >= 0);
+            assert_ptr_equal(ready = tier_ready(w->tier), q);
+        }
+        end_sync();
+        while (!ready && !(ready = tier_ready(w->tier))) {
+            poll(&(struct pollfd){tier_fd(w->tier), POLLIN, 0}, 1, 10);
+            assert_true(tier_poll(w->tier, 100.9, &e) >= 0);
+        }
+        assert_int_equal(q->restored_to, late ? 0 : N * KV_PAGE);
+        world_settle(w);
+        assert_int_equal(world_pages_back(w, q), N); /* by now in any case */
+        seq_free(q);
+    }
+}
+
+static void two_that_want_the_same_fetch_it_once(void **state)
+{
+    struct world *w = *state;
+    struct seq *q[3];
+    world_open(w, true, 0);
+    world_take_turn(w, world_seq(w, UID, N, N, 0));
+    world_settle(w);
+    world_restart(w, true, 0);
+    for (int i = 0; i < 3; i++) {
+        q[i] = world_seq(w, UID, N + 1, N, i);
+        assert_true(tier_submit(w->tier, q[i], engine_now()));
+    }
+    for (int n = 0; n < 3;) {
+        struct seq *r = tier_ready(w->tier);
+        n += r != NULL;
+        if (!r)
+            world_turn(w);
+    }
+    assert_int_equal(w->counters.pages_restored, N);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(world_pages_back(w, q[i]), N);
+        seq_free(q[i]);
+    }
+}
+
+static void a_full_pool_takes_what_fits(void **state)
+{
+    struct world *w = *state;
+    struct kv_table other = {.uid = UID};
+    world_open(w, true, 0);
+    world_take_turn(w, world_seq(w, UID, N, N, 0));
+    world_settle(w);
+    world_fresh_pool(w);
+    assert_true(kv_grow(w->m.group.kv, &other, (POOL - 5) * KV_PAGE));
+    uint32_t got = world_back(w, UID, N, N, 0);
+    assert_true(got > 0 && got <= 5);
+    kv_release(w->m.group.kv, &other, NULL, 0);
+}
+
+int main(void)
+{
+#define RUNS(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
+    const struct CMUnitTest tests[] = {
+        RUNS(pages_come_back_from_files),
+        RUNS(pages_come_back_from_host_memory),
+        RUNS(who_has_the_most_gives),
+        RUNS(the_cheaper_way_is_taken),
+        RUNS(a_restore_that_falls_behind_is_stopped),
+        RUNS(pinning_delays_no_restore),
+        RUNS(pinning_for_a_save_is_paced),
+        RUNS(a_short_pool_hurries_a_save),
+        RUNS(pinning_ahead_waits_after_a_step),
+        cmocka_unit_test_setup_teardown(a_file_on_its_way_is_waited_for, setup_sync, teardown_sync),
+        RUNS(two_that_want_the_same_fetch_it_once),
+        RUNS(a_full_pool_takes_what_fits),
+    };
+    return cmocka_run_group_tests_name("tier", tests, NULL, NULL);
+}

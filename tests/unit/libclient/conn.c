@@ -1,0 +1,369 @@
+/*
+ * conn.c - libhearth and its requests: streams, blocking calls, timeouts, parameters.
+ */
+#include "config.h"
+
+#include "tests/unit/libclient/script.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void hello_travels_with_the_first_request(void **state)
+{
+    struct peer *p = *state;
+    peer_expect_silence(p);
+    hearth_set_client(p->h, "test 1");
+    peer_submit(p, "r1");
+    struct wire_hello *hello = peer_expect(p, WIRE_HELLO);
+    assert_string_equal(hello->client, "test 1");
+    assert_int_equal(hello->version_min, 1);
+    assert_null(hello->notify_as.v);
+    struct wire_generate *g = peer_expect(p, WIRE_GENERATE);
+    assert_string_equal(g->model, "m");
+    assert_string_equal(g->request, "r1");
+    assert_true(g->sampling.temperature == 0.8);
+    peer_submit(p, NULL);
+    g = peer_expect(p, WIRE_GENERATE); /* no second hello, and a request id of the library's own */
+    assert_true(strlen(g->request) > 16);
+    peer_expect_silence(p);
+}
+
+static void two_streams_on_one_connection_are_told_apart(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    uint32_t a = peer_submit(p, "a"), b = peer_submit(p, NULL);
+    char request_b[64];
+
+    uint32_t hello = (peer_expect(p, WIRE_HELLO), p->frame.id);
+    uint32_t id_a = (peer_expect(p, WIRE_GENERATE), p->frame.id);
+    struct wire_generate *g = peer_expect(p, WIRE_GENERATE);
+    uint32_t id_b = p->frame.id;
+    snprintf(request_b, sizeof request_b, "%s", g->request);
+
+    assert_int_equal(peer_next(p, &ev), 0);
+    peer_greet(p, hello);
+    peer_begin(p, 71, request_b); /* the second begins first */
+    peer_begin(p, 70, "a");
+    peer_tokens(p, 70, 0, "A0");
+    peer_tokens(p, 71, 0, "B0");
+    peer_finish(p, id_b, 71, "B0", "stop");
+    peer_tokens(p, 70, 1, "A1");
+    peer_tokens(p, 99, 0, "of nobody");
+    peer_finish(p, id_a, 70, "A0A1", "length");
+
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_BEGIN && ev.request == b && ev.body.begin->stream == 71);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_BEGIN && ev.request == a);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_TOKENS && ev.request == a);
+    assert_string_equal(ev.body.tokens->text.data, "A0");
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_TOKENS && ev.request == b);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_DONE && ev.request == b);
+    struct hearth_generate_result *kept = hearth_take(p->h);
+    assert_ptr_equal(kept, ev.body.result);
+    assert_null(hearth_take(p->h));
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_TOKENS && ev.request == a && ev.body.tokens->index == 1);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_DONE && ev.request == a);
+    assert_string_equal(ev.body.result->text.data, "A0A1");
+    assert_string_equal(kept->text.data, "B0");
+    hearth_free(kept);
+    assert_int_equal(peer_next(p, &ev), 0);
+}
+
+static void a_refusal_is_an_event_and_the_connection_lives(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    uint32_t a = peer_submit(p, NULL);
+    peer_expect(p, WIRE_HELLO);
+    peer_greet(p, p->frame.id);
+    peer_expect(p, WIRE_GENERATE);
+    peer_refuse(p, p->frame.id, HEARTH_ENOMODEL, "no model m");
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_int_equal(ev.type, HEARTH_EVENT_ERROR);
+    assert_int_equal(ev.request, a);
+    assert_int_equal(ev.err.code, HEARTH_ENOMODEL);
+    assert_string_equal(ev.err.msg, "no model m");
+    assert_int_equal(hearth_cancel(p->h, a, &err), HEARTH_ENOSTREAM);
+    peer_submit(p, NULL);
+    peer_expect(p, WIRE_GENERATE);
+}
+
+static void cancel_goes_by_request_before_the_stream_has_a_number(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    uint32_t a = peer_submit(p, "mine");
+    peer_expect(p, WIRE_HELLO);
+    peer_greet(p, p->frame.id);
+    peer_expect(p, WIRE_GENERATE);
+    uint32_t id = p->frame.id;
+
+    assert_int_equal(hearth_cancel(p->h, a, &err), 0);
+    struct wire_cancel *c = peer_expect(p, WIRE_CANCEL);
+    assert_string_equal(c->request, "mine");
+    assert_int_equal(c->stream, -1);
+    peer_begin(p, 5, "mine");
+    struct wire_cancel_result yes = {.cancelled = true};
+    peer_answer(p, p->frame.id, WIRE_CANCEL, &yes);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_int_equal(ev.type, HEARTH_EVENT_BEGIN);
+    assert_int_equal(peer_next(p, &ev), 0); /* cancel's own answer is no event */
+
+    assert_int_equal(hearth_cancel(p->h, a, &err), 0);
+    c = peer_expect(p, WIRE_CANCEL);
+    assert_null(c->request);
+    assert_int_equal(c->stream, 5);
+    peer_finish(p, id, 5, "", "cancelled");
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_int_equal(ev.type, HEARTH_EVENT_DONE);
+    assert_string_equal(ev.body.result->finish_reason, "cancelled");
+}
+
+/* By number it knows its events at once, by request id from its begin on; either can be cancelled. */
+static void attach_goes_on_with_a_stream(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    uint32_t a, b;
+    assert_int_equal(hearth_attach(p->h, 12, NULL, 3, &a, &err), 0);
+    assert_int_equal(hearth_attach(p->h, 0, "theirs", 0, &b, &err), 0);
+    peer_expect(p, WIRE_HELLO);
+    peer_greet(p, p->frame.id);
+    struct wire_attach *w = peer_expect(p, WIRE_STREAM_ATTACH);
+    uint32_t id_a = p->frame.id;
+    assert_true(w->stream == 12 && w->request == NULL && w->from == 3);
+    w = peer_expect(p, WIRE_STREAM_ATTACH);
+    assert_true(w->stream == -1 && w->from == 0);
+    assert_string_equal(w->request, "theirs");
+
+    peer_begin(p, 13, "theirs");
+    peer_begin(p, 12, "of who began it");
+    peer_tokens(p, 12, 3, "D");
+    peer_tokens(p, 13, 0, "X");
+    peer_finish(p, id_a, 12, "ABCD", "length");
+    const struct {
+        int type;
+        uint32_t request;
+    } want[] = {{HEARTH_EVENT_BEGIN, b},
+                {HEARTH_EVENT_BEGIN, a},
+                {HEARTH_EVENT_TOKENS, a},
+                {HEARTH_EVENT_TOKENS, b},
+                {HEARTH_EVENT_DONE, a}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        assert_int_equal(peer_next(p, &ev), 1);
+        assert_int_equal(ev.type, want[i].type);
+        assert_int_equal(ev.request, want[i].request);
+    }
+    assert_string_equal(ev.body.result->text.data, "ABCD");
+    assert_int_equal(hearth_cancel(p->h, b, &err), 0);
+    struct wire_cancel *c = peer_expect(p, WIRE_CANCEL);
+    assert_int_equal(c->stream, 13);
+    assert_int_equal(hearth_attach(p->h, -1, NULL, 0, &a, &err), HEARTH_EPARAMS);
+    assert_int_equal(hearth_attach(p->h, 1, NULL, -1, &a, &err), HEARTH_EPARAMS);
+}
+
+static int count_tokens(void *arg, const struct hearth_event *ev)
+{
+    int *n = arg;
+    if (ev->type == HEARTH_EVENT_TOKENS)
+        ++*n;
+    return *n >= 100 ? 1 : 0;
+}
+
+/* A blocking call finds its answer already there: it must not lose the other stream's events. */
+static void blocking_calls_keep_other_streams_events(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    struct hearth_status_result *status = NULL;
+    struct hearth_tokenize_result *ids = NULL;
+    uint32_t a = peer_submit(p, "a");
+    peer_expect(p, WIRE_HELLO);
+    peer_greet(p, p->frame.id);
+    peer_expect(p, WIRE_GENERATE);
+    uint32_t id = p->frame.id;
+
+    peer_begin(p, 1, "a");
+    peer_tokens(p, 1, 0, "x");
+    struct wire_notice notice = {.name = "N", .message = "m", .stream = 1};
+    peer_tell(p, WIRE_NOTICE, &notice);
+    struct wire_status_result r = {.pid = 4711, .version = "0"};
+    peer_answer(p, id + 1, WIRE_STATUS, &r);
+    assert_int_equal(hearth_status(p->h, &status, NULL, &err), 0);
+    assert_int_equal(status->pid, 4711);
+    hearth_free(status);
+    peer_finish(p, id, 1, "x", "stop");
+    int32_t v[] = {4, 5};
+    struct wire_tokenize_result t = {.ids = {v, 2}};
+    peer_answer(p, id + 2, WIRE_TOKENIZE, &t);
+    assert_int_equal(hearth_tokenize(p->h, "m", hearth_text("t"), true, HEARTH_BOS_YES, &ids, NULL, &err), 0);
+    assert_int_equal(ids->ids.n, 2);
+    hearth_free(ids);
+
+    assert_int_equal(hearth_wait(p->h, -1, NULL, &err), HEARTH_WAIT_IO);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_BEGIN && ev.request == a);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_TOKENS && ev.request == a);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_NOTICE && ev.request == a);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_DONE && ev.request == a);
+
+    peer_expect(p, WIRE_STATUS);
+    struct wire_tokenize *asked = peer_expect(p, WIRE_TOKENIZE);
+    assert_true(asked->special && asked->bos == 1);
+}
+
+static void run_returns_the_result_and_shows_its_events(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_generate g;
+    struct hearth_generate_result *r = NULL;
+    int n = 0;
+
+    hearth_generate_init(&g, sizeof g);
+    g.session = "s";
+    g.request = "q";
+    g.text = hearth_text("");
+    peer_greet(p, 1);
+    struct wire_model_progress progress = {.model = "m", .done = 1, .total = 2};
+    peer_tell(p, WIRE_MODEL_PROGRESS, &progress);
+    peer_begin(p, 1, "q");
+    peer_tokens(p, 1, 0, "x");
+    peer_tokens(p, 1, 1, "y");
+    peer_finish(p, 2, 1, "xy", "length");
+    assert_int_equal(hearth_run(p->h, &g, count_tokens, &n, NULL, &r, &err), 0);
+    assert_int_equal(n, 2);
+    assert_string_equal(r->text.data, "xy");
+    hearth_free(r);
+
+    peer_refuse(p, 3, HEARTH_ESESSIONBUSY, "busy");
+    assert_int_equal(hearth_run(p->h, &g, NULL, NULL, NULL, &r, &err), HEARTH_ESESSIONBUSY);
+    assert_string_equal(err.msg, "busy");
+
+    /* a callback that says stop: a cancel goes out, the result still comes */
+    n = 99;
+    peer_begin(p, 2, "q");
+    peer_tokens(p, 2, 0, "x");
+    peer_tokens(p, 2, 1, "y");
+    peer_finish(p, 4, 2, "xy", "cancelled");
+    assert_int_equal(hearth_run(p->h, &g, count_tokens, &n, NULL, &r, &err), 0);
+    hearth_free(r);
+    peer_expect(p, WIRE_HELLO);
+    for (int i = 0; i < 3; i++)
+        peer_expect(p, WIRE_GENERATE);
+    struct wire_cancel *c = peer_expect(p, WIRE_CANCEL);
+    assert_int_equal(c->stream, 2);
+    peer_expect_silence(p); /* once */
+}
+
+static void timeouts_leave_the_connection_usable(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_status_result *status = NULL;
+    struct hearth_event ev;
+    struct timespec none = {0, 0};
+
+    assert_int_equal(hearth_status(p->h, &status, &none, &err), HEARTH_ETIMEOUT);
+    peer_expect(p, WIRE_HELLO);
+    peer_greet(p, p->frame.id);
+    peer_expect(p, WIRE_STATUS);
+    struct wire_status_result r = {.pid = 1};
+    peer_answer(p, p->frame.id, WIRE_STATUS, &r);
+    assert_int_equal(peer_next(p, &ev), 0); /* the late answer is nobody's */
+
+    struct hearth_generate g;
+    struct hearth_generate_result *result = NULL;
+    hearth_generate_init(&g, sizeof g);
+    g.model = "m";
+    g.tokens = (struct hearth_ids){(int32_t[]){1, 2}, 2};
+    assert_int_equal(hearth_run(p->h, &g, NULL, NULL, &none, &result, &err), HEARTH_ETIMEOUT);
+    peer_expect(p, WIRE_GENERATE);
+    peer_expect(p, WIRE_CANCEL);
+    assert_int_equal(hearth_wait(p->h, -1, &none, &err), HEARTH_WAIT_TIMEOUT);
+    int fd[2];
+    assert_int_equal(pipe(fd), 0);
+    assert_int_equal(write(fd[1], "x", 1), 1);
+    assert_int_equal(hearth_wait(p->h, fd[0], NULL, &err), HEARTH_WAIT_FD);
+    close(fd[0]);
+    close(fd[1]);
+}
+
+static void bad_parameters_never_leave(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_generate g;
+    uint32_t id;
+
+    memset(&g, 0, sizeof g);
+    assert_int_equal(hearth_submit(p->h, &g, &id, &err), HEARTH_EPARAMS);
+    assert_string_equal(err.msg, "generate: hearth_generate_init() was not called");
+    hearth_generate_init(&g, sizeof g);
+    g.model = "m";
+    g.sampling.temperature = 0.0 / 0.0;
+    assert_int_equal(hearth_submit(p->h, &g, &id, &err), HEARTH_EPARAMS);
+    g.sampling.temperature = 1;
+    g.text.len = WIRE_FRAME_MAX;
+    char *big = calloc(1, g.text.len);
+    g.text.data = big;
+    assert_int_equal(hearth_submit(p->h, &g, &id, &err), HEARTH_ETOOBIG);
+    assert_string_equal(err.msg, "the message is over 8388608 bytes");
+    free(big);
+    peer_expect(p, WIRE_HELLO);
+    peer_expect_silence(p);
+}
+
+/* A program built against a hearth.h that ends after `model`, or that has fields of tomorrow. */
+static void parameter_structs_of_other_ages_work(void **state)
+{
+    struct peer *p = *state;
+    struct {
+        size_t size;
+        const char *model;
+    } old;
+    hearth_generate_init((struct hearth_generate *)(void *)&old, sizeof old);
+    assert_int_equal(old.size, sizeof old);
+    assert_null(old.model);
+
+    struct {
+        struct hearth_generate g;
+        int64_t tomorrow;
+    } newer;
+    uint32_t id;
+    hearth_generate_init(&newer.g, sizeof newer);
+    assert_int_equal(newer.tomorrow, 0);
+    newer.g.model = "m";
+    newer.g.text = hearth_text("t");
+    assert_int_equal(hearth_submit(p->h, &newer.g, &id, &err), 0);
+    newer.tomorrow = 1;
+    assert_int_equal(hearth_submit(p->h, &newer.g, &id, &err), HEARTH_EUNSUPPORTED);
+}
+
+#define WITH_PEER(f) cmocka_unit_test_setup_teardown(f, peer_setup, peer_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_PEER(hello_travels_with_the_first_request),
+        WITH_PEER(two_streams_on_one_connection_are_told_apart),
+        WITH_PEER(a_refusal_is_an_event_and_the_connection_lives),
+        WITH_PEER(cancel_goes_by_request_before_the_stream_has_a_number),
+        WITH_PEER(attach_goes_on_with_a_stream),
+        WITH_PEER(blocking_calls_keep_other_streams_events),
+        WITH_PEER(run_returns_the_result_and_shows_its_events),
+        WITH_PEER(timeouts_leave_the_connection_usable),
+        WITH_PEER(bad_parameters_never_leave),
+        WITH_PEER(parameter_structs_of_other_ages_work),
+    };
+    return cmocka_run_group_tests_name("conn", tests, NULL, NULL);
+}

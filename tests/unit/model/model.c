@@ -1,0 +1,370 @@
+/* model.c - binding a tiny made-up model: it runs as written, and is refused by name for whatever is wrong with it. */
+#include "config.h" /* memfd_create */
+
+#include "daemon/model/model.h"
+#include "tests/unit/model/gguf-build.h"
+
+#include <math.h>
+
+enum { D = 32, HEADS = 4, KV = 2, HEAD = 8, FF = 64, VOCAB = 16, LAYERS = 2 };
+
+/* What a test changes. Strings are keys or tensors to leave out, or to give another value. */
+struct odd {
+    const char *arch, *no_key, *no_tensor;
+    const char *set_key;
+    uint32_t set_u32;
+    const char *reshape; /* this tensor gets one row more */
+    const char *retype;  /* this tensor gets ggml type `type` */
+    uint32_t type;
+    const char *scaling; /* llama.rope.scaling.type */
+    float eps;
+    bool biases, experts, vocab_short, not_causal;
+    const char *more;  /* a vector of 8 that no model has */
+    const char *twice; /* this tensor's data are the first tensor's */
+    float attn_factor;
+    float freq; /* rope_freqs.weight, all entries; 0: none */
+};
+
+struct plan {
+    struct build keys, tensors, data;
+    uint64_t n_key, n_tensor;
+    const struct odd *odd;
+};
+
+static void add_u32(struct plan *p, const char *key, uint32_t v)
+{
+    char full[128];
+    snprintf(full, sizeof full, "%s.%s", p->odd->arch ? p->odd->arch : "llama", key);
+    if (p->odd->no_key && !strcmp(p->odd->no_key, key))
+        return;
+    key_u32(&p->keys, full, p->odd->set_key && !strcmp(p->odd->set_key, key) ? p->odd->set_u32 : v);
+    p->n_key++;
+}
+
+static void add_tensor(struct plan *p, const char *name, uint64_t n_in, uint64_t n_out)
+{
+    const struct odd *o = p->odd;
+    uint32_t type = o->retype && !strcmp(o->retype, name) ? o->type : DT_F32;
+    if (o->no_tensor && !strcmp(o->no_tensor, name))
+        return;
+    if (o->reshape && !strcmp(o->reshape, name))
+        n_out++, n_in += n_out == 2 ? 8 : 0; /* a vector gets longer */
+    bool twice = o->twice && !strcmp(o->twice, name);
+    put_tensor(&p->tensors, name, n_out > 1 ? 2 : 1, (uint64_t[]){n_in, n_out}, type, twice ? 0 : p->data.n);
+    p->n_tensor++;
+    for (uint64_t i = 0; i < n_in * n_out; i++) {
+        float v = sinf((float)(i * 7 + p->n_tensor)) / 4 + (n_out == 1 ? 1 : 0);
+        if (!strcmp(name, "rope_freqs.weight"))
+            v = o->freq;
+        uint16_t half = v > 0.5f ? 0x3c00 : 0x2c00;
+        if (type == DT_F16)
+            put(&p->data, &half, 2);
+        else
+            put(&p->data, &v, 4);
+    }
+    put_zeros(&p->data, (32 - p->data.n % 32) % 32);
+}
+
+static void add_layer(struct plan *p, int i)
+{
+    static const struct {
+        const char *name;
+        uint32_t n_in, n_out;
+        bool bias;
+    } all[] = {{"attn_norm.weight", D, 1, 0},
+               {"attn_q.weight", D, HEADS * HEAD, 0},
+               {"attn_k.weight", D, KV * HEAD, 0},
+               {"attn_v.weight", D, KV * HEAD, 0},
+               {"attn_output.weight", HEADS * HEAD, D, 0},
+               {"ffn_norm.weight", D, 1, 0},
+               {"ffn_gate.weight", D, FF, 0},
+               {"ffn_up.weight", D, FF, 0},
+               {"ffn_down.weight", FF, D, 0},
+               {"attn_q.bias", HEADS * HEAD, 1, 1},
+               {"attn_k.bias", KV * HEAD, 1, 1},
+               {"attn_v.bias", KV * HEAD, 1, 1}};
+    char name[64];
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        snprintf(name, sizeof name, "blk.%d.%s", i, all[k].name);
+        if (!all[k].bias || p->odd->biases)
+            add_tensor(p, name, all[k].n_in, all[k].n_out);
+    }
+}
+
+static struct build model_file(const struct odd *odd)
+{
+    struct plan p = {.odd = odd};
+    const char *arch = odd->arch ? odd->arch : "llama";
+    char key[128];
+    key_str(&p.keys, "general.architecture", arch);
+    key_u32(&p.keys, "general.file_type", 0);
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
+    key_f32(&p.keys, key, odd->eps ? odd->eps : 1e-5f);
+    key_arr(&p.keys, "tokenizer.ggml.tokens", T_STR, odd->vocab_short ? VOCAB - 1 : VOCAB);
+    for (int i = 0; i < (odd->vocab_short ? VOCAB - 1 : VOCAB); i++)
+        put_str(&p.keys, (char[]){(char)('a' + i), 0});
+    p.n_key = 4;
+    if (odd->scaling) {
+        snprintf(key, sizeof key, "%s.rope.scaling.type", arch);
+        key_str(&p.keys, key, odd->scaling);
+        p.n_key++;
+    }
+    if (odd->attn_factor != 0) {
+        snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", arch);
+        key_f32(&p.keys, key, odd->attn_factor);
+        p.n_key++;
+    }
+    if (odd->not_causal) {
+        snprintf(key, sizeof key, "%s.attention.causal", arch);
+        key_bool(&p.keys, key, false);
+        p.n_key++;
+    }
+    add_u32(&p, "block_count", LAYERS);
+    add_u32(&p, "context_length", 64);
+    add_u32(&p, "embedding_length", D);
+    add_u32(&p, "feed_forward_length", FF);
+    add_u32(&p, "attention.head_count", HEADS);
+    add_u32(&p, "attention.head_count_kv", KV);
+    if (odd->experts)
+        add_u32(&p, "expert_count", 8);
+    if (odd->set_key &&
+        (!strcmp(odd->set_key, "rope.dimension_count") || !strcmp(odd->set_key, "attention.value_length") ||
+         !strcmp(odd->set_key, "attention.sliding_window")))
+        add_u32(&p, odd->set_key, 0);
+    add_tensor(&p, "token_embd.weight", D, VOCAB);
+    for (int i = 0; i < LAYERS; i++)
+        add_layer(&p, i);
+    add_tensor(&p, "output_norm.weight", D, 1);
+    add_tensor(&p, "output.weight", D, VOCAB);
+    if (odd->more)
+        add_tensor(&p, odd->more, 8, 1);
+    if (odd->freq != 0)
+        add_tensor(&p, "rope_freqs.weight", HEAD / 2, 1);
+
+    struct build b = {0};
+    put_header(&b, 3, p.n_tensor, p.n_key);
+    put(&b, p.keys.p, p.keys.n);
+    put(&b, p.tensors.p, p.tensors.n);
+    put_zeros(&b, (32 - b.n % 32) % 32);
+    put(&b, p.data.p, p.data.n);
+    free(p.keys.p);
+    free(p.tensors.p);
+    free(p.data.p);
+    return b;
+}
+
+struct loaded {
+    struct gguf *g;
+    struct device *dev;
+    const struct backend *be;
+    struct model *m;
+};
+
+static bool stop_at_half(void *arg, uint64_t done, uint64_t total)
+{
+    assert_true(done <= total);
+    *(uint64_t *)arg = done;
+    return done < total / 2;
+}
+
+static int load(struct loaded *l, const struct odd *odd, model_progress *cb, void *arg, struct hearth_err *e)
+{
+    struct build b = model_file(odd);
+    char path[64];
+    int fd = build_file(&b, path);
+    *l = (struct loaded){.be = backend_find("cpu")};
+    if (gguf_open(&l->g, path, e) || l->be->open(&l->dev, &(struct device_params){.threads = 1}, e))
+        fail_msg("%s", e->msg);
+    int ret = model_load(&l->m, l->g, l->be, l->dev, cb, arg, e);
+    close(fd);
+    free(b.p);
+    return ret;
+}
+
+static void unload(struct loaded *l)
+{
+    model_free(l->m);
+    l->be->close(l->dev);
+    gguf_close(l->g);
+}
+
+/* The logits after three tokens. */
+static void logits_of(struct loaded *l, float out[VOCAB])
+{
+    struct hearth_err e = {0};
+    struct workspace_dims dims = {.n_row = 3, .n_out = 1};
+    struct kv_desc desc;
+    struct kv_pool *pool;
+    model_workspace(l->m, &dims);
+    model_kv_desc(l->m, DT_F32, &desc);
+    desc.n_page = 1;
+    assert_int_equal(l->be->reserve(l->dev, &dims, &e), 0);
+    assert_int_equal(l->be->kv_new(l->dev, &desc, &pool, &e), 0);
+    struct batch_seq seq = {0, 3, 0, &(uint32_t){0}};
+    struct batch b = {3, 1, 1, (int32_t[]){1, 2, 3}, &seq, &(uint32_t){2}, pool, .model = l->m};
+    l->be->step_begin(l->dev, &b, 1);
+    model_forward(l->m);
+    uint64_t t = l->be->step_end(l->dev);
+    if (l->be->step_wait(l->dev, t, NULL, 0, &e) || l->be->act_read(l->dev, ACT_LOGITS, 0, 1, out, &e))
+        fail_msg("%s", e.msg);
+    l->be->kv_free(l->dev, pool);
+}
+
+static float distance(const struct odd *odd, const struct odd *other)
+{
+    struct loaded l;
+    struct hearth_err e = {0};
+    float a[VOCAB], b[VOCAB], d = 0;
+    if (load(&l, odd, NULL, NULL, &e))
+        fail_msg("%s", e.msg);
+    logits_of(&l, a);
+    unload(&l);
+    if (load(&l, other, NULL, NULL, &e))
+        fail_msg("%s", e.msg);
+    logits_of(&l, b);
+    unload(&l);
+    for (int i = 0; i < VOCAB; i++)
+        d = fmaxf(d, fabsf(a[i] - b[i]));
+    return d;
+}
+
+static void test_runs(void **state)
+{
+    (void)state;
+    struct loaded l;
+    struct hearth_err e = {0};
+    struct odd plain = {0};
+    assert_int_equal(load(&l, &plain, NULL, NULL, &e), 0);
+    assert_true(l.m->hp.d_head == HEAD && l.m->hp.n_vocab == VOCAB && l.m->hp.n_ctx == 64 && l.m->hp.n_rot == HEAD);
+    assert_string_equal(l.m->hp.type, "F32");
+    unload(&l);
+    /* Each of these must reach the arithmetic: frequencies, their factors, the window, biases, the tied head. */
+    assert_true(distance(&plain, &plain) == 0);
+    assert_true(distance(&plain, &(struct odd){.freq = 1}) == 0);
+    assert_true(distance(&plain, &(struct odd){.freq = 4}) > 1e-6f);
+    assert_true(distance(&plain, &(struct odd){.scaling = "linear"}) == 0); /* a factor of 1 */
+    assert_true(distance(&plain, &(struct odd){.set_key = "rope.dimension_count", .set_u32 = 4}) > 1e-6f);
+    assert_true(distance(&plain, &(struct odd){.no_tensor = "output.weight"}) > 1e-6f);
+    assert_true(distance(&plain, &(struct odd){.arch = "qwen2", .biases = true}) > 1e-6f);
+    assert_true(distance(&plain, &(struct odd){.biases = true}) > 1e-6f);
+    assert_true(distance(&plain, &(struct odd){.attn_factor = 1}) == 0);
+    assert_true(distance(&plain, &(struct odd){.retype = "blk.0.attn_norm.weight", .type = DT_F16}) > 1e-6f);
+    assert_int_equal(load(&l, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 48}, NULL, NULL, &e), 0);
+    assert_int_equal(l.m->hp.n_ctx, 48);
+    unload(&l);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        struct odd odd;
+        int code;
+        const char *says;
+    } rows[] = {
+        {{.arch = "mamba"}, HEARTH_EUNSUPPORTED, "\"mamba\""},
+        {{.no_key = "block_count"}, HEARTH_EBADMODEL, "llama.block_count is missing"},
+        {{.no_key = "context_length"}, HEARTH_EBADMODEL, "context_length"},
+        {{.set_key = "block_count", .set_u32 = 0}, HEARTH_EBADMODEL, "block_count is 0"},
+        {{.set_key = "block_count", .set_u32 = 1 << 30}, HEARTH_EBADMODEL, "block_count"},
+        {{.set_key = "block_count", .set_u32 = LAYERS + 1}, HEARTH_EBADMODEL, "blk.2.attn_norm.weight is missing"},
+        {{.set_key = "attention.head_count", .set_u32 = 0}, HEARTH_EBADMODEL, "head_count is 0"},
+        {{.set_key = "attention.head_count", .set_u32 = 3}, HEARTH_EBADMODEL, "3 heads"},
+        {{.set_key = "attention.head_count_kv", .set_u32 = 0}, HEARTH_EBADMODEL, "head_count_kv"},
+        {{.set_key = "attention.head_count_kv", .set_u32 = 3}, HEARTH_EBADMODEL, "share 3 KV heads"},
+        {{.set_key = "attention.head_count_kv", .set_u32 = 4}, HEARTH_EBADMODEL, "blk.0.attn_k.weight is"},
+        {{.set_key = "embedding_length", .set_u32 = 64}, HEARTH_EBADMODEL, "token_embd.weight"},
+        {{.set_key = "feed_forward_length", .set_u32 = 32}, HEARTH_EBADMODEL, "ffn_gate.weight"},
+        {{.set_key = "rope.dimension_count", .set_u32 = 10}, HEARTH_EBADMODEL, "turns 10 of 8"},
+        {{.set_key = "rope.dimension_count", .set_u32 = 3}, HEARTH_EBADMODEL, "turns 3"},
+        {{.set_key = "attention.value_length", .set_u32 = 4}, HEARTH_EUNSUPPORTED, "values of 4"},
+        {{.scaling = "yarn"}, HEARTH_EUNSUPPORTED, "yarn"},
+        {{.attn_factor = 2}, HEARTH_EUNSUPPORTED, "multiplies by 2 (llama.rope.scaling.attn_factor)"},
+        {{.not_causal = true}, HEARTH_EUNSUPPORTED, "llama.attention.causal"},
+        {{.set_key = "block_count", .set_u32 = 1}, HEARTH_EUNSUPPORTED, "tensor blk.1.attn_norm.weight has no place"},
+        {{.more = "blk.0.attn_output.bias"}, HEARTH_EUNSUPPORTED, "blk.0.attn_output.bias has no place in a llama"},
+        {{.more = "blk.0.attn_q_norm.weight"}, HEARTH_EUNSUPPORTED, "blk.0.attn_q_norm.weight"},
+        {{.more = "rope_factors_long.weight", .arch = "qwen2", .biases = true}, HEARTH_EUNSUPPORTED, "in a qwen2"},
+        {{.biases = true, .no_tensor = "blk.1.attn_k.bias"}, HEARTH_EBADMODEL, "blk.1.attn_k.bias is missing"},
+        {{.biases = true, .no_tensor = "blk.1.attn_q.bias"}, HEARTH_EUNSUPPORTED, "blk.1.attn_k.bias has no place"},
+        {{.experts = true}, HEARTH_EUNSUPPORTED, "experts"},
+        {{.eps = -1}, HEARTH_EBADMODEL, "epsilon"},
+        {{.eps = NAN}, HEARTH_EBADMODEL, "epsilon"},
+        {{.vocab_short = true}, HEARTH_EBADMODEL, "15 tokens"},
+        {{.no_tensor = "token_embd.weight"}, HEARTH_EBADMODEL, "token_embd.weight is missing"},
+        {{.no_tensor = "output_norm.weight"}, HEARTH_EBADMODEL, "output_norm.weight is missing"},
+        {{.no_tensor = "blk.1.ffn_up.weight"}, HEARTH_EBADMODEL, "blk.1.ffn_up.weight is missing"},
+        {{.arch = "qwen2"}, HEARTH_EBADMODEL, "attn_q.bias is missing"},
+        {{.reshape = "blk.1.attn_q.weight"}, HEARTH_EBADMODEL, "blk.1.attn_q.weight is"},
+        {{.reshape = "blk.1.ffn_norm.weight"}, HEARTH_EBADMODEL, "blk.1.ffn_norm.weight is"},
+        {{.reshape = "output.weight"}, HEARTH_EBADMODEL, "output.weight is"},
+        {{.retype = "blk.0.ffn_up.weight", .type = 99}, HEARTH_EUNSUPPORTED, "ggml type 99"},
+        {{.retype = "blk.0.ffn_norm.weight", .type = DT_Q8_0}, HEARTH_EUNSUPPORTED, "of type Q8_0"},
+        {{.freq = -1}, HEARTH_EBADMODEL, "rope_freqs"},
+        {{.freq = NAN}, HEARTH_EBADMODEL, "rope_freqs"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct loaded l;
+        struct hearth_err e = {0};
+        int ret = load(&l, &rows[i].odd, NULL, NULL, &e);
+        if (ret != rows[i].code || !strstr(e.msg, rows[i].says))
+            fail_msg("row %zu: %d \"%s\" instead of %d \"%s\"", i, ret, ret ? e.msg : "loaded", rows[i].code,
+                     rows[i].says);
+        assert_null(l.m);
+        unload(&l);
+    }
+}
+
+static void test_progress(void **state)
+{
+    (void)state;
+    struct loaded l;
+    struct hearth_err e = {0};
+    uint64_t done = 0;
+    assert_int_equal(load(&l, &(struct odd){0}, stop_at_half, &done, &e), HEARTH_ECANCELLED);
+    assert_true(done > 0);
+    unload(&l);
+}
+
+static const struct backend *inner;
+static int weights;
+
+static int counted_load(struct device *d, struct weight *w, struct hearth_err *e)
+{
+    weights++;
+    return inner->weight_load(d, w, e);
+}
+
+static void counted_free(struct device *d, struct weight *w)
+{
+    weights--;
+    inner->weight_free(d, w);
+}
+
+/* Each matrix that the device has taken is given back once, whatever of the file it shares. */
+static void test_given_back(void **state)
+{
+    (void)state;
+    static const struct odd odds[] = {{0}, {.no_tensor = "output.weight"}, {.twice = "output.weight"}};
+    inner = backend_find("cpu");
+    struct backend counting = *inner;
+    counting.weight_load = counted_load;
+    counting.weight_free = counted_free;
+    for (size_t i = 0; i < sizeof odds / sizeof *odds; i++) {
+        struct loaded l;
+        struct hearth_err e = {0};
+        assert_int_equal(load(&l, &odds[i], NULL, NULL, &e), 0);
+        model_free(l.m);
+        assert_int_equal(model_load(&l.m, l.g, &counting, l.dev, NULL, NULL, &e), 0);
+        assert_int_equal(weights, 4 * LAYERS + (odds[i].no_tensor ? 1 : 2));
+        unload(&l);
+        assert_int_equal(weights, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_progress), cmocka_unit_test(test_given_back)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

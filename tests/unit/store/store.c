@@ -1,0 +1,627 @@
+/* store.c - sessions on disk: what was committed is there after any reopening, and nothing else is. */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <sqlite3.h>
+
+#include "tests/unit/store/store-box.h"
+
+#include "tests/sql.h" /* wants cmocka.h */
+
+static void reopen(struct box *b)
+{
+    store_close(b->st);
+    b->st = NULL;
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+}
+
+static struct store_session row(const char *id, uid_t uid, const char *name)
+{
+    struct store_session s = {.uid = uid,
+                              .name = (char *)name,
+                              .model = "tale",
+                              .path = "/models/tale.gguf",
+                              .created = 1000.5,
+                              .used = 1000.5};
+    snprintf(s.id, sizeof(s.id), "%s", id);
+    return s;
+}
+
+#define ID_A "00000000000000aa"
+#define ID_B "00000000000000bb"
+#define ID_C "00000000000000cc"
+
+static const int32_t ids_one[] = {1, 258, 65536, INT32_MAX}, ids_two[] = {7, 0};
+static int64_t committed; /* every commit is of another stream */
+static const struct store_turn one = {"text", "x", 1, ids_one, 4, 1};
+
+static void commit_ok(struct box *b, const struct store_session *s, bool create, const struct store_turn *t, size_t n)
+{
+    struct hearth_err e = {0};
+    if (store_commit(b->st, s, create, t, n, ++committed, &e) != 0)
+        fail_msg("%s", e.msg);
+}
+
+static void test_round_trip(void **state)
+{
+    struct box *b = *state;
+    struct store_session s = row(ID_A, 1000, "notes");
+    struct store_turn t[] = {{"text", "once\0upon\xff", 10, ids_one, 4, 1000.5}, {"completion", "", 0, NULL, 0, 1001}};
+    commit_ok(b, &s, true, t, 2);
+    reopen(b);
+    struct store_turn more = {"user", "go on", 5, ids_two, 2, 1002};
+    s.turn_open = true;
+    s.used = 1002;
+    commit_ok(b, &s, false, &more, 1);
+    reopen(b);
+
+    struct store_session *got;
+    assert_int_equal(store_get(b->st, 1000, "notes", &got, NULL), 0);
+    assert_string_equal(got->id, ID_A);
+    assert_string_equal(got->model, "tale");
+    assert_string_equal(got->path, "/models/tale.gguf");
+    assert_true(got->turn_open);
+    assert_true(got->created == 1000.5 && got->used == 1002);
+    assert_int_equal(got->n_tok, 6);
+    assert_int_equal(got->n_turns, 3);
+
+    int32_t *ids;
+    size_t n;
+    assert_int_equal(store_timeline(b->st, got, &ids, &n, NULL), 0);
+    static const int32_t want[] = {1, 258, 65536, INT32_MAX, 7, 0};
+    assert_int_equal(n, 6);
+    assert_memory_equal(ids, want, sizeof(want));
+    free(ids);
+
+    struct store_turn *turns;
+    assert_int_equal(store_turns(b->st, got, &turns, &n, NULL), 0);
+    assert_int_equal(n, 3);
+    assert_string_equal(turns[0].role, "text");
+    assert_int_equal(turns[0].len, 10);
+    assert_memory_equal(turns[0].text, "once\0upon\xff", 10);
+    assert_int_equal(turns[0].n_ids, 4);
+    assert_int_equal(turns[1].len, 0);
+    assert_string_equal(turns[2].role, "user");
+    store_turns_free(turns, n);
+    store_session_free(got);
+
+    struct stat sb;
+    assert_int_equal(stat(b->db, &sb), 0);
+    assert_int_equal(sb.st_mode & 0777, 0600);
+    assert_int_equal(stat(b->dir, &sb), 0);
+    assert_int_equal(sb.st_mode & 0777, 0700);
+}
+
+static void test_uids_apart(void **state)
+{
+    struct box *b = *state;
+    struct store_session mine = row(ID_A, 1000, "notes"), theirs = row(ID_B, 1001, "notes");
+    commit_ok(b, &mine, true, NULL, 0);
+    commit_ok(b, &theirs, true, NULL, 0); /* the same name is another session */
+    struct store_session *got, **v;
+    size_t n;
+    assert_int_equal(store_get(b->st, 1001, "notes", &got, NULL), 0);
+    assert_string_equal(got->id, ID_B);
+    store_session_free(got);
+    assert_int_equal(store_get(b->st, 1001, ID_A, &got, NULL), HEARTH_ENOSESSION);
+    assert_int_equal(store_list(b->st, 1000, &(struct store_cursor){0}, 100, &v, &n, NULL), 0);
+    assert_int_equal(n, 1);
+    assert_string_equal(v[0]->id, ID_A);
+    store_session_free(v[0]);
+    free(v);
+    int64_t count;
+    assert_int_equal(store_count(b->st, 1002, &count, NULL), 0);
+    assert_int_equal(count, 0);
+}
+
+/* Pages of any size have every session once, the last used first; and those that may go come the other way round. */
+static void test_pages(void **state)
+{
+    enum { N = 10 };
+    struct box *b = *state;
+    char id[STORE_ID_LEN + 1], name[16];
+    for (int i = 0; i < N; i++) {
+        snprintf(id, sizeof(id), "%016x", i);
+        snprintf(name, sizeof(name), "s%d", i);
+        struct store_session s = row(id, 1000, name), other = row(id, 1001, name);
+        s.used = other.used = i / 3; /* several at once */
+        s.pinned = i == 5;
+        other.id[0] = 'f';
+        commit_ok(b, &s, true, &one, 1);
+        commit_ok(b, &other, true, &one, 1);
+    }
+    struct store_session **v;
+    size_t n;
+    for (size_t most = 1; most <= N + 1; most++) {
+        struct store_cursor at = {0};
+        int next = N, unused = 0;
+        do {
+            assert_int_equal(store_list(b->st, 1000, &at, most, &v, &n, NULL), 0);
+            assert_in_range(n, 0, most);
+            for (size_t i = 0; i < n; i++) {
+                snprintf(id, sizeof(id), "%016x", --next);
+                assert_string_equal(v[i]->id, id);
+                assert_int_equal(v[i]->n_turns, 1);
+                store_session_free(v[i]);
+            }
+            free(v);
+        } while (at.id[0] != '\0');
+        assert_int_equal(next, 0);
+        do {
+            assert_int_equal(store_list_unused(b->st, 1000, &at, most, &v, &n, NULL), 0);
+            for (size_t i = 0; i < n; i++, unused++) {
+                snprintf(id, sizeof(id), "%016x", unused += unused == 5);
+                assert_string_equal(v[i]->id, id);
+                store_session_free(v[i]);
+            }
+            free(v);
+        } while (at.id[0] != '\0');
+        assert_int_equal(unused, N - 1); /* the last used stays */
+        size_t old = 0;
+        do {
+            assert_int_equal(store_list_old(b->st, 2, &at, most, &v, &n, NULL), 0);
+            for (size_t i = 0; i < n; i++)
+                store_session_free(v[i]);
+            free(v);
+            old += n;
+        } while (at.id[0] != '\0');
+        assert_int_equal(old, 6 - 1 + 6); /* one of them is pinned */
+    }
+}
+
+/* What the sessions of a user hold is kept and not added up again: it is the same as added up. */
+static void test_bytes(void **state)
+{
+    struct box *b = *state;
+    struct store_session a = row(ID_A, 1000, "a"), c = row(ID_B, 1000, "b"), *got;
+    int64_t n;
+    commit_ok(b, &a, true, &one, 1);
+    assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
+    assert_int_equal(n, 17);
+    commit_ok(b, &a, false, &one, 1);
+    commit_ok(b, &c, true, &one, 1);
+    assert_int_equal(store_commit(b->st, &c, true, &one, 1, ++committed, NULL),
+                     HEARTH_ESESSIONEXISTS); /* counts for nothing */
+    assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
+    assert_int_equal(n, 3 * 17);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
+    struct store_session new = row(ID_C, 1000, "a");
+    assert_int_equal(store_import(b->st, &new, got, &one, 1, NULL), 0);
+    store_session_free(got);
+    assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
+    assert_int_equal(n, 2 * 17);
+    assert_int_equal(store_get(b->st, 1000, "b", &got, NULL), 0);
+    assert_int_equal(store_remove(b->st, got, NULL), 0);
+    store_session_free(got);
+    assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
+    assert_int_equal(n, 17);
+    reopen(b);
+    assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
+    assert_int_equal(n, 17);
+}
+
+static void test_names(void **state)
+{
+    struct box *b = *state;
+    struct store_session a = row(ID_A, 1000, "a"), c = row(ID_C, 1000, "a"), other = row(ID_B, 1000, "b");
+    commit_ok(b, &a, true, &one, 1);
+    struct hearth_err e;
+    assert_int_equal(store_commit(b->st, &c, true, &one, 1, ++committed, &e), HEARTH_ESESSIONEXISTS);
+    struct store_session *got;
+    assert_int_equal(store_get(b->st, 1000, ID_C, &got, NULL), HEARTH_ENOSESSION); /* all or nothing */
+    commit_ok(b, &other, true, NULL, 0);
+    assert_int_equal(store_rename(b->st, &other, "a", &e), HEARTH_ESESSIONEXISTS);
+    assert_int_equal(store_rename(b->st, &other, "c", &e), 0);
+    assert_int_equal(store_get(b->st, 1000, "c", &got, NULL), 0);
+    assert_string_equal(got->id, ID_B);
+    store_session_free(got);
+
+    assert_int_equal(store_remove(b->st, &a, &e), 0);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), HEARTH_ENOSESSION);
+    assert_int_equal(store_commit(b->st, &a, false, &one, 1, ++committed, &e),
+                     HEARTH_ENOSESSION); /* removed meanwhile */
+    int32_t *ids;
+    size_t n;
+    assert_int_equal(store_timeline(b->st, &a, &ids, &n, NULL), 0); /* its turns went with it */
+    assert_int_equal(n, 0);
+}
+
+static void test_one_owner(void **state)
+{
+    struct box *b = *state;
+    struct store *other = NULL;
+    struct hearth_err e = {0};
+    assert_int_equal(store_open(&other, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "in use"));
+    reopen(b);
+}
+
+/* Runs SQL on the file behind the store's back. */
+static void tamper(struct box *b, const char *sql)
+{
+    store_close(b->st);
+    b->st = NULL;
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(b->db, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+static char *slurp(const char *path, size_t *len)
+{
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    struct stat sb;
+    fstat(fd, &sb);
+    char *p = malloc((size_t)sb.st_size + 1);
+    *len = (size_t)read(fd, p, (size_t)sb.st_size);
+    close(fd);
+    return p;
+}
+
+static void test_newer_version(void **state)
+{
+    struct box *b = *state;
+    tamper(b, "PRAGMA user_version = 99");
+    size_t n, m;
+    char *before = slurp(b->db, &n);
+    struct hearth_err e = {0};
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_null(b->st);
+    assert_non_null(strstr(e.msg, "version 99"));
+    char *after = slurp(b->db, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(before, after, n);
+    free(before);
+    free(after);
+}
+
+static void test_not_a_database(void **state)
+{
+    struct box *b = *state;
+    store_close(b->st);
+    b->st = NULL;
+    char junk[4096];
+    memset(junk, 'x', sizeof(junk));
+    int fd = open(b->db, O_WRONLY | O_TRUNC);
+    assert_int_equal(write(fd, junk, sizeof(junk)), sizeof(junk));
+    close(fd);
+    struct hearth_err e = {0};
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "sessions.db is damaged"));
+    size_t n;
+    char *after = slurp(b->db, &n);
+    assert_int_equal(n, sizeof(junk));
+    assert_memory_equal(after, junk, n);
+    free(after);
+}
+
+static void test_damaged_rows(void **state)
+{
+    struct box *b = *state;
+    struct store_session a = row(ID_A, 1000, "a"), good = row(ID_B, 1000, "b");
+    commit_ok(b, &a, true, &one, 1);
+    commit_ok(b, &good, true, &one, 1);
+    static const char *const damage[] = {
+        "UPDATE turns SET tokens = x'010203' WHERE session = '" ID_A "'",
+        "UPDATE turns SET tokens = x'ffffffff' WHERE session = '" ID_A "'",
+        "UPDATE turns SET tokens = 'text' WHERE session = '" ID_A "'",
+        "UPDATE turns SET tokens = x'01000000' WHERE session = '" ID_A "'", /* ids, but others */
+        "UPDATE turns SET text = x'41' WHERE session = '" ID_A "'",
+        "UPDATE turns SET seq = 7 WHERE session = '" ID_A "'",
+        "UPDATE turns SET session = session, role = 'user' WHERE session = '" ID_A "'",
+        "DELETE FROM turns WHERE session = '" ID_A "'",
+        /* a turn of nothing at the end, which no sum of bytes misses */
+        "INSERT INTO turns(session, seq, role, text, tokens, created, sum)"
+        " SELECT session, 1, role, x'', x'', created, sum FROM turns WHERE session = '" ID_A "'",
+    };
+    struct hearth_err e = {0};
+    int32_t *ids;
+    size_t n;
+    for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
+        tamper(b, damage[i]);
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+        struct store_session *whole;
+        assert_int_equal(store_get(b->st, 1000, "a", &whole, &e), 0);
+        assert_int_equal(store_timeline(b->st, whole, &ids, &n, &e), HEARTH_ESTORE);
+        assert_non_null(strstr(e.msg, ID_A));
+        store_session_free(whole);
+        assert_int_equal(store_get(b->st, 1000, "b", &whole, &e), 0);
+        assert_int_equal(store_timeline(b->st, whole, &ids, &n, &e), 0);
+        assert_int_equal(n, 4);
+        free(ids);
+        store_session_free(whole);
+    }
+    tamper(b, "UPDATE sessions SET path = 'relative' WHERE id = '" ID_A "'");
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    struct store_session *got, **v;
+    assert_int_equal(store_get(b->st, 1000, "a", &got, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "it can only be removed"));
+    assert_int_equal(store_list(b->st, 1000, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
+    assert_int_equal(n, 2);
+    for (size_t i = 0; i < n; i++) { /* the sound one is still there, and the other says what it is */
+        assert_int_equal(v[i]->damaged, strcmp(v[i]->id, ID_A) == 0);
+        store_session_free(v[i]);
+    }
+    free(v);
+}
+
+/* Whatever is wrong with a row: it can be removed, by one of its names, and nothing of it stays. */
+static void test_remove_damaged(void **state)
+{
+    struct box *b = *state;
+    static const struct {
+        const char *how, *ref;
+    } damage[] = {
+        {"UPDATE sessions SET path = 'relative' WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET bytes = -1 WHERE name = 'a'", ID_A},
+        {"UPDATE sessions SET used = 9e999 WHERE name = 'a'", ID_A},
+        {"UPDATE sessions SET created = 'then' WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET name = x'ff00ff' WHERE name = 'a'", ID_A},
+        {"UPDATE sessions SET model = x'00' WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET n_tok = n_tok + 1 WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET sum = 0 WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET uid = 1000, name = 'b' WHERE id = '" ID_B "'", "b"}, /* another user's, it says */
+        {"PRAGMA foreign_keys = OFF; UPDATE sessions SET id = 'no id' WHERE name = 'a'", "a"},
+        {"PRAGMA foreign_keys = OFF; UPDATE sessions SET id = x'00ff' WHERE name = 'a'", "a"},
+        {"PRAGMA foreign_keys = OFF; UPDATE sessions SET id = '" ID_C "' WHERE name = 'a'", ID_C},
+    };
+    struct hearth_err e;
+    struct store_session *s, **v;
+    size_t n;
+    for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
+        struct store_session a = row(ID_A, 1000, "a"), other = row(ID_B, 1001, "other");
+        commit_ok(b, &a, true, &one, 1);
+        commit_ok(b, &other, true, &one, 1);
+        int64_t bytes;
+        assert_int_equal(store_bytes(b->st, 1000, &bytes, NULL), 0);
+        tamper(b, damage[i].how);
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+        if (store_get(b->st, 1000, damage[i].ref, &s, &e) != HEARTH_ESTORE)
+            fail_msg("%s: it is not found to be damaged", damage[i].how);
+        assert_int_equal(store_find(b->st, 1000, damage[i].ref, &s, &e), 0);
+        assert_true(s->damaged);
+        assert_int_equal(store_remove(b->st, s, &e), 0);
+        store_session_free(s);
+        assert_int_equal(store_find(b->st, 1000, damage[i].ref, &s, &e), HEARTH_ENOSESSION);
+        if (strcmp(damage[i].ref, "b") == 0) {
+            assert_int_equal(store_remove(b->st, &a, &e), 0);
+        } else {
+            assert_int_equal(store_get(b->st, 1001, "other", &s, &e), 0);
+            assert_int_equal(store_remove(b->st, s, &e), 0);
+            store_session_free(s);
+        }
+        assert_int_equal(store_list(b->st, 1000, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
+        assert_int_equal(n, 0);
+        free(v);
+        tamper(b, "CREATE TABLE t(none CHECK(none = 0)); INSERT INTO t SELECT count(*) FROM turns; DROP TABLE t");
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    }
+}
+
+/* The file is a plain one and nobody else's, or it is not used; the folder may be a link, as a home elsewhere is. */
+static void test_the_file(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e = {0};
+    struct stat sb;
+    char other[128], link[96];
+    struct store_session a = row(ID_A, 1000, "a"), *got;
+    commit_ok(b, &a, true, &one, 1);
+    store_close(b->st);
+    b->st = NULL;
+    assert_int_equal(chmod(b->db, 0666), 0);
+    snprintf(link, sizeof(link), "%s/link", b->base);
+    assert_int_equal(symlink(b->dir, link), 0);
+    if (store_open(&b->st, link, &e) != 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
+    store_session_free(got);
+    assert_int_equal(stat(b->db, &sb), 0);
+    assert_int_equal(sb.st_mode & 0777, 0600);
+    store_close(b->st);
+    b->st = NULL;
+    if (geteuid() == 0) {
+        assert_int_equal(chown(b->db, 65534, 65534), 0);
+        assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+        assert_non_null(strstr(e.msg, "belongs to user 65534"));
+        assert_int_equal(chown(b->db, 0, 0), 0);
+    }
+    snprintf(other, sizeof(other), "%s/other", b->base);
+    assert_int_equal(rename(b->db, other), 0);
+    assert_int_equal(symlink(other, b->db), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "is a symbolic link"));
+    assert_int_equal(unlink(b->db), 0);
+    assert_int_equal(mkfifo(b->db, 0600), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "is not a plain file"));
+    assert_int_equal(unlink(b->db), 0);
+    assert_int_equal(rename(other, b->db), 0);
+    snprintf(other, sizeof(other), "%s-wal", b->db);
+    assert_int_equal(symlink("/etc/passwd", other), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "its -wal or -shm"));
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), 0);
+}
+
+/* A schema that is not ours: refused by name, or without effect. */
+static void test_the_schema(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e = {0};
+    struct store_session a = row(ID_A, 1000, "a"), *got;
+    int64_t stream;
+    tamper(b, "CREATE TRIGGER t AFTER INSERT ON turns BEGIN DELETE FROM sessions; END;"
+              "INSERT INTO folded VALUES(5), (9223372036854775807)");
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    assert_int_equal(store_last_stream(b->st, &stream, NULL), 0);
+    assert_int_equal(stream, 5); /* the next one's number is not to be the least there is */
+    committed = 5;
+    commit_ok(b, &a, true, &one, 1);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
+    store_session_free(got);
+    tamper(b, "ALTER TABLE sessions RENAME TO s2; CREATE VIEW sessions AS SELECT * FROM s2");
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "move it away"));
+    tamper(b, "DROP VIEW sessions; ALTER TABLE s2 RENAME TO sessions; DROP TRIGGER t");
+    assert_int_equal(store_open(&b->st, b->dir, &e), 0);
+    tamper(b, "DROP TABLE turns");
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "move it away"));
+}
+
+/* A child as a uid that may not write there: as root another uid, as anyone else the mode is enough. */
+static void test_read_only(void **state)
+{
+    struct box *b = *state;
+    chmod(b->base, 0555);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+            _exit(3);
+        char dir[64];
+        snprintf(dir, sizeof(dir), "%s/mine", b->base);
+        struct store *st = NULL;
+        struct hearth_err e = {0};
+        int rc = store_open(&st, dir, &e);
+        _exit(rc == HEARTH_ESTORE && strstr(e.msg, dir) != NULL && strstr(e.msg, "ermission") != NULL ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    chmod(b->base, 0755);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* What is in memory of that session: the number of its ids, -1 where it has to be read. */
+static long recalled(struct box *b, const char *name, int32_t *last)
+{
+    struct store_session *s;
+    int32_t *ids;
+    size_t n;
+    assert_int_equal(store_get(b->st, 1000, name, &s, NULL), 0);
+    bool there = timeline_cache_get(b->st, s, &ids, &n);
+    store_session_free(s);
+    if (!there)
+        return -1;
+    if (n > 0)
+        *last = ids[n - 1];
+    free(ids);
+    return (long)n;
+}
+
+static void test_recall(void **state)
+{
+    struct box *b = *state;
+    struct store_session a = row(ID_A, 1000, "a"), c = row(ID_C, 1000, "c");
+    const struct store_ids parts[] = {{ids_one, 4}, {NULL, 0}, {ids_two, 2}};
+    struct store_turn two = {"text", "y", 1, ids_two, 2, 1};
+    int32_t last = 0;
+    commit_ok(b, &a, true, &one, 1);
+    commit_ok(b, &c, true, NULL, 0);
+    assert_int_equal(recalled(b, "a", &last), -1);
+    timeline_cache_put(b->st, ID_A, 1, parts, 2);
+    timeline_cache_put(b->st, ID_C, 0, NULL, 0);
+    assert_int_equal(recalled(b, "a", &last), 4);
+    assert_int_equal(last, INT32_MAX);
+    assert_int_equal(recalled(b, "c", &last), 0);
+
+    commit_ok(b, &a, false, &two, 1); /* it has grown since */
+    assert_int_equal(recalled(b, "a", &last), -1);
+    timeline_cache_put(b->st, ID_A, 2, parts, 3);
+    assert_int_equal(recalled(b, "a", &last), 6);
+    assert_int_equal(last, 0);
+    assert_int_equal(store_rename(b->st, &a, "d", NULL), 0);
+    assert_int_equal(recalled(b, "d", &last), 6);
+
+    sql_run(b->db, "UPDATE turns SET tokens = x'01000000' WHERE session = '" ID_A "'"); /* somebody else */
+    assert_int_equal(recalled(b, "d", &last), -1);
+    assert_int_equal(recalled(b, "c", &last), -1);
+}
+
+/* Many long ones: the oldest go, and what is used stays. */
+static void test_recall_is_bounded(void **state)
+{
+    enum { LONG = 1 << 20, N = 6 };
+    struct box *b = *state;
+    int32_t *ids = calloc(LONG, sizeof(*ids)), *got;
+    struct store_session s = row("0000000000000000", 1000, "");
+    size_t n, there = 0;
+    s.n_tok = LONG;
+    for (int i = 0; i < N; i++) {
+        s.id[STORE_ID_LEN - 1] = (char)('0' + i);
+        timeline_cache_get(b->st, &s, &got, &n); /* looks at the database */
+        timeline_cache_put(b->st, s.id, 0, &(struct store_ids){ids, LONG}, 1);
+        s.id[STORE_ID_LEN - 1] = '0';
+        assert_true(timeline_cache_get(b->st, &s, &got, &n));
+        free(got);
+    }
+    for (int i = 0; i < N; i++) {
+        s.id[STORE_ID_LEN - 1] = (char)('0' + i);
+        if (!timeline_cache_get(b->st, &s, &got, &n))
+            continue;
+        there++;
+        free(got);
+    }
+    assert_int_equal(there, 4);
+    assert_true(timeline_cache_get(b->st, &s, &got, &n)); /* the last one */
+    free(got);
+    free(ids);
+}
+
+static void test_killed(void **state)
+{
+    struct box *b = *state;
+    struct store_session s = row(ID_A, 1000, "a");
+    commit_ok(b, &s, true, &one, 1);
+    store_close(b->st);
+    b->st = NULL;
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) { /* dies without closing it */
+        struct store *st;
+        if (store_open(&st, b->dir, NULL) == 0 && store_commit(st, &s, false, &one, 1, ++committed, NULL) == 0)
+            (void)!write(ready[1], "x", 1);
+        kill(getpid(), SIGKILL);
+    }
+    close(ready[1]);
+    char c;
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    close(ready[0]);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    struct store_session *got;
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
+    assert_int_equal(got->n_tok, 8);
+    store_session_free(got);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_uids_apart, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bytes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_owner, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_newer_version, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_not_a_database, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_rows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_remove_damaged, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_schema, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_recall, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_recall_is_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
