@@ -10,8 +10,8 @@
  * CLOCK_GUARD_MAX_OFF. What was seen last, and the doubt that is left, are kept in the database: a restart does not end
  * a doubt. A machine that was really off for so long only keeps its old things for a day of use more.
  *
- * Removing for room needs none of it: order is enough there. KV files have a clock of their own (kv-eviction.h), because
- * their order has to be right too, and they can be computed again.
+ * Removing for room needs none of it: order is enough there. KV files have a clock of their own (kv-eviction.h),
+ * because their order has to be right too, and they can be computed again.
  */
 #ifndef DAEMON_AGE_H
 #define DAEMON_AGE_H

@@ -1,5 +1,6 @@
 /*
- * kvdir-evict.c - KV files that go: for room, for their age, with their session; and damaged ones, set aside. Loop thread.
+ * kvdir-evict.c - KV files that go: for room, for their age, with their session; and damaged ones, set aside. Loop
+ * thread.
  *
  * A file of megabytes takes its filesystem a moment to remove, and there may be thousands to go at once. So what has to
  * go is marked, which is all that must not wait, and removed a few at a time, with the loop between. What a crash

@@ -1,6 +1,6 @@
 /* kvdir-internal.h - what the files of kvdir share: kvdir.c (the list, and what is said of it while an engine runs),
- * kvdir-evict.c (which files go, and how) and kvdir-reconcile.c (the folder against the manifest at a start). Nobody else
- * includes it. Loop thread. */
+ * kvdir-evict.c (which files go, and how) and kvdir-reconcile.c (the folder against the manifest at a start). Nobody
+ * else includes it. Loop thread. */
 #ifndef DAEMON_KVDIR_INSIDE_H
 #define DAEMON_KVDIR_INSIDE_H
 

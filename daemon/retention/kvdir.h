@@ -35,8 +35,8 @@ void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file);
 void kvdir_used(struct kvdir *d, const char *name);
 void kvdir_bad(struct kvdir *d, const char *name, const char *why);
 
-/* Removes what has to go, at the start and every hour (retention.c); and after each file that is announced, only if there is
- * too much now. A few are removed before these return, the others a few at a time. Nothing where d is NULL. */
+/* Removes what has to go, at the start and every hour (retention.c); and after each file that is announced, only if
+ * there is too much now. A few are removed before these return, the others a few at a time. Nothing where d is NULL. */
 void kvdir_evict(struct kvdir *d);
 void kvdir_make_room(struct kvdir *d);
 

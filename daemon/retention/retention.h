@@ -1,9 +1,9 @@
 /*
- * retention.h - what hearthd removes by itself, at its start and every hour: sessions that nobody uses, streams that have
- * ended long ago, KV files. Loop thread.
+ * retention.h - what hearthd removes by itself, at its start and every hour: sessions that nobody uses, streams that
+ * have ended long ago, KV files. Loop thread.
  *
- * The policy, in the words of hearth.conf(5): by age only while the clock can be believed (clock-guard.h); for room the least
- * recently used first; never what is pinned or in use; each by name in the log.
+ * The policy, in the words of hearth.conf(5): by age only while the clock can be believed (clock-guard.h); for room the
+ * least recently used first; never what is pinned or in use; each by name in the log.
  */
 #ifndef DAEMON_TIDY_H
 #define DAEMON_TIDY_H

@@ -1,6 +1,6 @@
 /*
- * store-internal.h - what the parts of the store share: the database, the statements, how they run. Nobody else includes
- * it: SQLite is the store's affair alone.
+ * store-internal.h - what the parts of the store share: the database, the statements, how they run. Nobody else
+ * includes it: SQLite is the store's affair alone.
  *
  * sql.c has the texts, open.c the opening and the versions, migrate.c what was there before, copy.c
  * copies of the file, vfs.c how it is written, store.c sessions, turns.c what they hold, timeline-cache.c

@@ -1,5 +1,5 @@
-/* stream-internal.h - what the files of a stream share: stream.c (the engine's side), subscribers.c (the readers' side),
- * commit.c (the session's side) and recover.c (the journal's side). Nobody else includes it. Loop thread. */
+/* stream-internal.h - what the files of a stream share: stream.c (the engine's side), subscribers.c (the readers'
+ * side), commit.c (the session's side) and recover.c (the journal's side). Nobody else includes it. Loop thread. */
 #ifndef DAEMON_STREAM_INSIDE_H
 #define DAEMON_STREAM_INSIDE_H
 

@@ -1,6 +1,6 @@
 /*
- * engine-client.h - the engine process: started at the first question, watched, started again after a pause when it dies. Loop
- * thread. Whoever asks gets exactly one answer, HEARTH_EENGINE where the engine died over it.
+ * engine-client.h - the engine process: started at the first question, watched, started again after a pause when it
+ * dies. Loop thread. Whoever asks gets exactly one answer, HEARTH_EENGINE where the engine died over it.
  */
 #ifndef DAEMON_LINK_H
 #define DAEMON_LINK_H

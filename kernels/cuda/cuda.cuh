@@ -242,10 +242,11 @@ struct device {
     uint64_t l2_bytes, smem_max;
     char name[96], id[160]; /* see device_info */
     enum variant variant;
-    bool reference;            /* matrices stay as in the file and go through ref.cu */
-    bool pdl;                  /* the chip has programmatic dependent launch and the variant wants it */
-    bool pdl_chain;            /* the launch before this one on the stream may be overlapped */
-    cudaStream_t stream, copy; /* steps and everything in step order; weight uploads (moves have their own: transfer.cu) */
+    bool reference; /* matrices stay as in the file and go through ref.cu */
+    bool pdl;       /* the chip has programmatic dependent launch and the variant wants it */
+    bool pdl_chain; /* the launch before this one on the stream may be overlapped */
+    cudaStream_t stream,
+        copy; /* steps and everything in step order; weight uploads (moves have their own: transfer.cu) */
     cudaEvent_t uploaded;
     struct hearth_err err;                      /* the first failure; code 0 = none */
     uint64_t hot_allocs, hot_graphs, hot_waits; /* see device_info; counted wherever they are done */

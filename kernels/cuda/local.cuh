@@ -1,6 +1,6 @@
 /*
- * local.cuh - what device.cu, step.cu, upload.cu, transfer.cu, sample.cu and cublaslt.cu ask of each other. Kernels need
- * cuda.cuh only.
+ * local.cuh - what device.cu, step.cu, upload.cu, transfer.cu, sample.cu and cublaslt.cu ask of each other. Kernels
+ * need cuda.cuh only.
  */
 #ifndef HEARTH_CUDA_LOCAL_CUH
 #define HEARTH_CUDA_LOCAL_CUH
@@ -78,8 +78,8 @@ void prefill_qkv(struct device *d, const struct op_qkv *op);
 void prefill_proj(struct device *d, const struct op_proj *op);
 void prefill_ffn_up(struct device *d, const struct op_ffn_up *op);
 
-/* wcache.cu: expanded copies. wcache_alloc: room for one, which the caller fills, or NULL; wcache_evict: gives all back,
- * false where there were none; wcache_has_all: every matrix of the model has one. */
+/* wcache.cu: expanded copies. wcache_alloc: room for one, which the caller fills, or NULL; wcache_evict: gives all
+ * back, false where there were none; wcache_has_all: every matrix of the model has one. */
 static inline uint32_t wcache_ld(const wdev *w)
 {
     return (w->n_in + 7) & ~7u;

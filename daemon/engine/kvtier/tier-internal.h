@@ -1,5 +1,6 @@
 /*
- * tier-internal.h - what tier.c (the turn, sequences), tier-save.c and tier-restore.c share. Nothing outside includes it.
+ * tier-internal.h - what tier.c (the turn, sequences), tier-save.c and tier-restore.c share. Nothing outside includes
+ * it.
  */
 #ifndef HEARTH_ENGINE_TIER_INSIDE_H
 #define HEARTH_ENGINE_TIER_INSIDE_H

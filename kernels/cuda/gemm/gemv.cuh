@@ -10,8 +10,8 @@
  * its; so have q|k|v of few tiles that are finished in pairs (NEOX), and a tile of a pair is its. Only activations wait
  * for the kernel before. Weights do not, nor does what the end needs besides sums and residuals: a step's kernels are a
  * chain of small ones, and every instruction between the wait and the last store is on it. Activations a warp turns
- * into integers (tile16_int.cuh) for its own chunk alone. The factor of an RMS norm is the same for the whole row, so that
- * it is multiplied with the finished sums. Other norms are a kernel of their own, as for `wide`.
+ * into integers (tile16_int.cuh) for its own chunk alone. The factor of an RMS norm is the same for the whole row, so
+ * that it is multiplied with the finished sums. Other norms are a kernel of their own, as for `wide`.
  */
 #ifndef HEARTH_CUDA_GEMM_FEW_CUH
 #define HEARTH_CUDA_GEMM_FEW_CUH

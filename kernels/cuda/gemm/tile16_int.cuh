@@ -8,10 +8,10 @@
  *
  * One row fills an mma's eight columns: column 2c + plane has the plane of those sub-blocks that belong to c, zeros
  * elsewhere, so that a column's sum is one sub-block's, and it comes out in the lane (g, t = c) that is to scale it:
- *   Q4_K, Q5_K: the k of lanes t are sub-blocks 2t and 2t + 1 (tile16.cuh): only lanes with g >> 1 == t have anything else
- *               than zero. The low nibbles (2t) are summed apart from the high ones (2t + 1).
- *   others:     an mma is 16 or 32 k of one scale; the lanes with g >> 1 == (its number) % 4 have the activations.
- * So a lane's sums are of rows g and g + 8 and of a quarter of the sub-blocks; the four quarters are added last.
+ *   Q4_K, Q5_K: the k of lanes t are sub-blocks 2t and 2t + 1 (tile16.cuh): only lanes with g >> 1 == t have anything
+ * else than zero. The low nibbles (2t) are summed apart from the high ones (2t + 1). others:     an mma is 16 or 32 k
+ * of one scale; the lanes with g >> 1 == (its number) % 4 have the activations. So a lane's sums are of rows g and g +
+ * 8 and of a quarter of the sub-blocks; the four quarters are added last.
  */
 #ifndef HEARTH_CUDA_T16_INT_CUH
 #define HEARTH_CUDA_T16_INT_CUH

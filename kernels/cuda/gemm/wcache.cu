@@ -1,5 +1,6 @@
 /*
- * wcache.cu - expanded copies of matrices: the fp16 form that cuBLASLt reads, kept in GPU memory that nobody else wants.
+ * wcache.cu - expanded copies of matrices: the fp16 form that cuBLASLt reads, kept in GPU memory that nobody else
+ * wants.
  *
  * Expanding a matrix costs as much as some 150 rows of its product, and is the same work for every piece of a prompt. A
  * copy is made by the first step that multiplies by it, as long as a good part of the memory stays free. Copies are

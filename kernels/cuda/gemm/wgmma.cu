@@ -2,9 +2,9 @@
  * wgmma.cu - the matrix ops for 5 to 128 rows on Hopper, through wgmma.cuh: prompts of a chat turn, batches of
  * sequences. Not in the invariant mode: weights are rounded to fp16 here, and a row's bits depend on the batch.
  *
- * A kernel leaves its products in pieces (split_k.cuh); what comes after it in the stream adds them up on its way: q|k|v's
- * tail, the norm before the next matrix. So a projection waits in the device for the op that follows. Gate|up makes
- * the activation itself, in the order that `down` wants, and waits too where `down` is not known to follow.
+ * A kernel leaves its products in pieces (split_k.cuh); what comes after it in the stream adds them up on its way:
+ * q|k|v's tail, the norm before the next matrix. So a projection waits in the device for the op that follows. Gate|up
+ * makes the activation itself, in the order that `down` wants, and waits too where `down` is not known to follow.
  */
 #include "kernels/cuda/gemm/wgmma.cuh"
 

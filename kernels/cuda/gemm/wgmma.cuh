@@ -2,12 +2,12 @@
  * wgmma.cuh - the fast product for 5 to 128 rows on Hopper: T16 weights become fp16 in registers, the A operand of
  * wgmma; activations lie in shared memory, the B operand. Included by wgmma.cu and its laboratory; sm_90a alone.
  *
- * A warpgroup's m64 are four tiles of 16 rows, a warp each, whose fragments have the layout of mma.m16n8k16: tile16.cuh's
- * way from nibbles to fragments serves as it is. A weight is rounded to fp16 once, as the expanded copies of cublaslt.cu
- * are, so that one chain of sums runs over all of K; steps in the invariant mode never come here.
+ * A warpgroup's m64 are four tiles of 16 rows, a warp each, whose fragments have the layout of mma.m16n8k16:
+ * tile16.cuh's way from nibbles to fragments serves as it is. A weight is rounded to fp16 once, as the expanded copies
+ * of cublaslt.cu are, so that one chain of sums runs over all of K; steps in the invariant mode never come here.
  *
- * Activations come in the fragments' order of k, which split_k.cuh says: a step's B is then a matrix of pieces of 8 rows x
- * 16 bytes, as wgmma wants it without swizzle.
+ * Activations come in the fragments' order of k, which split_k.cuh says: a step's B is then a matrix of pieces of 8
+ * rows x 16 bytes, as wgmma wants it without swizzle.
  */
 #ifndef HEARTH_CUDA_WGMMA_CUH
 #define HEARTH_CUDA_WGMMA_CUH

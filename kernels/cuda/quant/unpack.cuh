@@ -1,6 +1,7 @@
 /*
- * unpack.cuh - elements of a T16 unit (tile16.cuh) as f32: the way back of pack.cu, for who wants single rows of a packed
- * matrix. The bits are those of dequant.cuh on the file's blocks: every product in them is exact but the last rounding.
+ * unpack.cuh - elements of a T16 unit (tile16.cuh) as f32: the way back of pack.cu, for who wants single rows of a
+ * packed matrix. The bits are those of dequant.cuh on the file's blocks: every product in them is exact but the last
+ * rounding.
  */
 #ifndef HEARTH_CUDA_UNPACK_CUH
 #define HEARTH_CUDA_UNPACK_CUH

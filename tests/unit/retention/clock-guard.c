@@ -1,4 +1,5 @@
-/* clock-guard.c - when the wall clock is believed, and when not: by its jumps, over restarts, and what damaged rows cannot do.
+/* clock-guard.c - when the wall clock is believed, and when not: by its jumps, over restarts, and what damaged rows
+ * cannot do.
  */
 #include <math.h>
 #include <setjmp.h>
