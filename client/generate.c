@@ -137,7 +137,7 @@ static int gen_wait(struct hearth *h, const struct gen *gen, uint32_t request, s
                 return err->code;
             }
         }
-        if (rc == 0)
+        if (!rc)
             rc = hearth_wait(h, interrupt_pipe[0], NULL, err);
         if (rc < 0) {
             show_resume_hint(&at);

@@ -194,7 +194,7 @@ static int send_all(struct import *im, const json_t *doc)
     im->page.page = 0;
     im->n = im->bytes = 0;
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < json_array_size(turns); i++)
+    for (size_t i = 0; !rc && i < json_array_size(turns); i++)
         rc = add_turn(im, json_array_get(turns, i), i);
     return rc ? rc : send_page(im, false);
 }

@@ -10,9 +10,9 @@ struct account *acl_get(struct acl *acl, uid_t uid)
     LIST_FOREACH (a, acl, entry)
         if (a->uid == uid)
             break;
-    if (a == NULL) {
-        a = calloc(1, sizeof(*a));
-        if (a == NULL)
+    if (!a) {
+        a = calloc(1, sizeof *a);
+        if (!a)
             return NULL;
         a->uid = uid;
         LIST_INSERT_HEAD(acl, a, entry);
@@ -23,7 +23,7 @@ struct account *acl_get(struct acl *acl, uid_t uid)
 
 void acl_put(struct account *a)
 {
-    if (a == NULL || --a->refs > 0)
+    if (!a || --a->refs > 0)
         return;
     LIST_REMOVE(a, entry);
     free(a);

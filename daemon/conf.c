@@ -57,7 +57,7 @@ static void *field(struct conf *c, const struct conf_key *k)
 
 void conf_init(struct conf *c)
 {
-    memset(c, 0, sizeof(*c));
+    memset(c, 0, sizeof *c);
     for (const struct conf_key *k = conf_keys; k->key != NULL; k++)
         if (k->type == CONF_INT || k->type == CONF_SIZE || k->type == CONF_AUTO || k->type == CONF_LEVEL)
             *(int64_t *)field(c, k) = k->dflt;
@@ -71,7 +71,7 @@ void conf_fini(struct conf *c)
     for (size_t i = 0; i < c->n_model_dirs; i++)
         free(c->model_dirs[i]);
     free(c->model_dirs);
-    memset(c, 0, sizeof(*c));
+    memset(c, 0, sizeof *c);
 }
 
 static int join(char **out, struct hearth_err *e, const char *a, const char *b)
@@ -86,7 +86,7 @@ static int parse_path(const char *key, const char *value, char **out, struct hea
 {
     if (value[0] == '~' && value[1] == '/') {
         const char *home = getenv("HOME");
-        if (home == NULL || home[0] != '/')
+        if (!home || home[0] != '/')
             return err_set(e, HEARTH_EPARAMS, "%s: \"%.100s\" needs HOME, which is not set", key, value);
         return join(out, e, home, value + 1);
     }
@@ -131,8 +131,8 @@ static int parse_word(const struct conf_key *k, const char *value, char **out, s
 
 static int add_model_dir(struct conf *c, char *dir, struct hearth_err *e)
 {
-    char **v = reallocarray(c->model_dirs, c->n_model_dirs + 1, sizeof(*v));
-    if (v == NULL) {
+    char **v = reallocarray(c->model_dirs, c->n_model_dirs + 1, sizeof *v);
+    if (!v) {
         free(dir);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
@@ -144,9 +144,9 @@ static int add_model_dir(struct conf *c, char *dir, struct hearth_err *e)
 int conf_set(struct conf *c, const char *key, const char *value, struct hearth_err *e)
 {
     const struct conf_key *k = conf_keys;
-    while (k->key != NULL && strcmp(k->key, key) != 0)
+    while (k->key && strcmp(k->key, key) != 0)
         k++;
-    if (k->key == NULL)
+    if (!k->key)
         return err_set(e, HEARTH_EPARAMS, "\"%.60s\" is not a configuration key", key);
     if (*value == '\0')
         return err_set(e, HEARTH_EPARAMS, "%s: a value is missing", key);
@@ -157,7 +157,7 @@ int conf_set(struct conf *c, const char *key, const char *value, struct hearth_e
     case CONF_WORD:
     case CONF_PATH:
         rc = k->type == CONF_PATH ? parse_path(key, value, &s, e) : parse_word(k, value, &s, e);
-        if (rc != 0)
+        if (rc)
             return rc;
         free(*(char **)field(c, k));
         *(char **)field(c, k) = s;
@@ -204,7 +204,7 @@ static int load_line(struct conf *c, char *line, size_t len, struct hearth_err *
     if (*s == '\0' || *s == '#')
         return 0;
     char *eq = strchr(s, '=');
-    if (eq == NULL)
+    if (!eq)
         return err_set(e, HEARTH_EPARAMS, "want \"key = value\", got \"%.60s\"", s);
     *eq = '\0';
     return conf_set(c, trim(s), trim(eq + 1), e);
@@ -213,19 +213,19 @@ static int load_line(struct conf *c, char *line, size_t len, struct hearth_err *
 int conf_load(struct conf *c, const char *file, struct hearth_err *e)
 {
     FILE *f = fopen(file, "re");
-    if (f == NULL)
+    if (!f)
         return err_set(e, HEARTH_EIO, "%s: %s", file, strerror(errno));
     char *line = NULL;
     size_t cap = 0;
     int rc = 0;
     ssize_t len;
-    for (int n = 1; rc == 0 && (len = getline(&line, &cap, f)) >= 0; n++) {
+    for (int n = 1; !rc && (len = getline(&line, &cap, f)) >= 0; n++) {
         struct hearth_err why;
         rc = load_line(c, line, (size_t)len, &why);
-        if (rc != 0)
+        if (rc)
             err_set(e, rc, "%s:%d: %s", file, n, why.msg);
     }
-    if (rc == 0 && ferror(f))
+    if (!rc && ferror(f))
         rc = err_set(e, HEARTH_EIO, "%s: %s", file, strerror(errno));
     free(line);
     fclose(f);
@@ -236,18 +236,18 @@ int conf_load(struct conf *c, const char *file, struct hearth_err *e)
 static int xdg(const char *variable, const char *in_home, const char *tail, char **out, struct hearth_err *e)
 {
     const char *v = getenv(variable);
-    if (v != NULL && v[0] == '/')
+    if (v && v[0] == '/')
         return join(out, e, v, tail);
     const char *home = getenv("HOME");
-    if (home == NULL && geteuid() != 0) { /* root without HOME is the system's daemon, which has places of its own */
+    if (!home && geteuid() != 0) { /* root without HOME is the system's daemon, which has places of its own */
         const struct passwd *user = getpwuid(geteuid());
         home = user != NULL ? user->pw_dir : NULL;
     }
-    if (home == NULL || home[0] != '/')
+    if (!home || home[0] != '/')
         return err_set(e, HEARTH_EPARAMS, "neither %s nor HOME is set to an absolute path", variable);
     char *base;
     int rc = join(&base, e, home, in_home);
-    if (rc != 0)
+    if (rc)
         return rc;
     rc = join(out, e, base, tail);
     free(base);
@@ -256,7 +256,7 @@ static int xdg(const char *variable, const char *in_home, const char *tail, char
 
 int conf_default_file(char **file, struct hearth_err *e)
 {
-    if (geteuid() == 0 && getenv("XDG_CONFIG_HOME") == NULL)
+    if (geteuid() == 0 && !getenv("XDG_CONFIG_HOME"))
         return join(file, e, "/etc/hearth/hearth.conf", "");
     return xdg("XDG_CONFIG_HOME", "/.config", "/hearth/hearth.conf", file, e);
 }
@@ -264,7 +264,7 @@ int conf_default_file(char **file, struct hearth_err *e)
 static int default_socket(char **out, struct hearth_err *e)
 {
     const char *dir = getenv("XDG_RUNTIME_DIR");
-    if (dir != NULL && dir[0] == '/')
+    if (dir && dir[0] == '/')
         return join(out, e, dir, "/hearth/hearth.sock");
     if (geteuid() == 0)
         return join(out, e, "/run/hearth/hearth.sock", "");
@@ -286,16 +286,16 @@ static int default_model_dirs(struct conf *c, const char *built_in, struct heart
     };
     char *dir;
     int rc = 0;
-    if (built_in != NULL) {
+    if (built_in) {
         rc = join(&dir, e, built_in, "");
         rc = rc != 0 ? rc : add_model_dir(c, dir, e);
     }
     const char *hub = getenv("HF_HUB_CACHE");
-    if (rc == 0 && hub != NULL && hub[0] == '/') {
+    if (!rc && hub && hub[0] == '/') {
         rc = join(&dir, e, hub, "");
         rc = rc != 0 ? rc : add_model_dir(c, dir, e);
     }
-    for (size_t i = 0; rc == 0 && i < sizeof(dirs) / sizeof(dirs[0]); i++)
+    for (size_t i = 0; !rc && i < sizeof dirs / sizeof dirs[0]; i++)
         if (xdg(dirs[i].variable, dirs[i].in_home, dirs[i].tail, &dir, NULL) == 0)
             rc = add_model_dir(c, dir, e);
     return rc;
@@ -304,19 +304,19 @@ static int default_model_dirs(struct conf *c, const char *built_in, struct heart
 int conf_finish(struct conf *c, const char *built_in_models, struct hearth_err *e)
 {
     int rc = 0;
-    if (c->socket == NULL)
+    if (!c->socket)
         rc = default_socket(&c->socket, e);
-    if (rc == 0 && strlen(c->socket) >= sizeof(((struct sockaddr_un *)0)->sun_path))
+    if (!rc && strlen(c->socket) >= sizeof(((struct sockaddr_un *)0)->sun_path))
         rc = err_set(e, HEARTH_EPARAMS, "socket: a path of %zu bytes, the system's limit is %zu: %.80s...",
                      strlen(c->socket), sizeof(((struct sockaddr_un *)0)->sun_path) - 1, c->socket);
-    if (rc == 0 && utf8_prefix(c->socket, strlen(c->socket)) != strlen(c->socket))
+    if (!rc && utf8_prefix(c->socket, strlen(c->socket)) != strlen(c->socket))
         rc = err_set(e, HEARTH_EPARAMS, "socket: the path is not valid UTF-8"); /* status could not tell it */
-    if (rc == 0 && c->state_dir == NULL) {
+    if (!rc && !c->state_dir) {
         rc = xdg("XDG_STATE_HOME", "/.local/state", "/hearth", &c->state_dir, e);
-        if (rc != 0 && geteuid() == 0)
+        if (rc && geteuid() == 0)
             rc = join(&c->state_dir, e, "/var/lib/hearth", "");
     }
-    if (rc == 0)
+    if (!rc)
         rc = default_model_dirs(c, built_in_models, e);
     return rc;
 }

@@ -32,7 +32,7 @@ void log_set_fd(int fd, int journal)
 
 int log_level_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++)
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
         if (strcasecmp(levels[i].name, name) == 0)
             return (int)i;
     return -1;
@@ -56,10 +56,10 @@ void log_at(enum log_level level, const char *fmt, ...)
     if (level > sink.level)
         return;
     char line[1024];
-    size_t start = prefix(line, sizeof(line), level);
+    size_t start = prefix(line, sizeof line, level);
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(line + start, sizeof(line) - start - 1, fmt, ap);
+    int n = vsnprintf(line + start, sizeof line - start - 1, fmt, ap);
     va_end(ap);
     if (n < 0)
         return;

@@ -99,7 +99,7 @@ static int parse(int argc, char **argv, struct args *a)
 static void own_dir(char dir[static PATH_MAX])
 {
     char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
     snprintf(dir, PATH_MAX, "%s", n > 0 ? dirname(self) : ".");
 }
@@ -121,8 +121,7 @@ static void find_models(const char *dir, char path[static PATH_MAX])
     char moved[PATH_MAX];
     if (strcmp(dir, HEARTH_BUILDDIR) == 0)
         snprintf(path, PATH_MAX, "%s/contrib/models", HEARTH_SRCDIR);
-    else if (snprintf(moved, sizeof(moved), "%s/../share/hearth/models", dir) >= PATH_MAX ||
-             realpath(moved, path) == NULL)
+    else if (snprintf(moved, sizeof moved, "%s/../share/hearth/models", dir) >= PATH_MAX || !realpath(moved, path))
         snprintf(path, PATH_MAX, "%s/models", HEARTH_DATADIR);
 }
 
@@ -132,7 +131,7 @@ static void find_models(const char *dir, char path[static PATH_MAX])
 static int load_file(struct conf *c, const struct args *a, struct hearth_err *e)
 {
     char *file = NULL;
-    if (a->config != NULL)
+    if (a->config)
         return conf_load(c, a->config, e);
     if (conf_default_file(&file, NULL) != 0)
         return 0;
@@ -143,12 +142,12 @@ static int load_file(struct conf *c, const struct args *a, struct hearth_err *e)
 
 static int set(struct conf *c, const char *key, const char *value, struct hearth_err *e)
 {
-    if (value == NULL)
+    if (!value)
         return 0;
     char path[PATH_MAX]; /* a path on the command line may be relative */
     if (value[0] != '/' && strcmp(key, "log_level") != 0) {
         char cwd[PATH_MAX];
-        if (getcwd(cwd, sizeof(cwd)) == NULL || snprintf(path, sizeof(path), "%s/%s", cwd, value) >= (int)sizeof(path))
+        if (!getcwd(cwd, sizeof cwd) || snprintf(path, sizeof path, "%s/%s", cwd, value) >= (int)sizeof path)
             return err_set(e, HEARTH_EPARAMS, "%s: \"%.100s\" cannot be made an absolute path", key, value);
         value = path;
     }
@@ -158,21 +157,21 @@ static int set(struct conf *c, const char *key, const char *value, struct hearth
 static int configure(struct conf *c, const struct args *a, const char *dir, struct hearth_err *e)
 {
     const char *socket = a->socket != NULL ? a->socket : getenv("HEARTH_SOCKET");
-    if (a->socket == NULL && socket != NULL && socket[0] == '\0')
+    if (!a->socket && socket && socket[0] == '\0')
         socket = NULL; /* set and empty is unset, as it is to clients */
     conf_init(c);
     int rc = load_file(c, a, e);
-    if (rc == 0)
+    if (!rc)
         rc = set(c, "socket", socket, e);
-    if (rc == 0)
+    if (!rc)
         rc = set(c, "state_dir", a->state, e);
-    if (rc == 0)
+    if (!rc)
         rc = set(c, "engine", a->engine, e);
-    if (rc == 0)
+    if (!rc)
         rc = set(c, "log_level", a->log_level, e);
     char models[PATH_MAX];
     find_models(dir, models);
-    if (rc == 0)
+    if (!rc)
         rc = conf_finish(c, models, e);
     return rc;
 }
@@ -228,15 +227,15 @@ static void close_inherited(int a, int b)
 static int let_go(const struct conf *c, struct hearth_err *e)
 {
     char path[PATH_MAX];
-    if (c->log_file != NULL)
-        snprintf(path, sizeof(path), "%s", c->log_file);
+    if (c->log_file)
+        snprintf(path, sizeof path, "%s", c->log_file);
     else
-        snprintf(path, sizeof(path), "%s/hearthd.log", c->state_dir);
+        snprintf(path, sizeof path, "%s/hearthd.log", c->state_dir);
     int log = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0)
         return err_set(e, HEARTH_EIO, "/dev/null: %s", strerror(errno));
-    if (log < 0 && c->log_file != NULL)
+    if (log < 0 && c->log_file)
         return err_set(e, HEARTH_EIO, "%s: %s", path, strerror(errno));
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
@@ -251,7 +250,7 @@ static int let_go(const struct conf *c, struct hearth_err *e)
 static int open_log(const struct conf *c, struct hearth_err *e)
 {
     log_set_level((enum log_level)c->log_level);
-    if (c->log_file == NULL) {
+    if (!c->log_file) {
         log_set_fd(STDERR_FILENO, getenv("JOURNAL_STREAM") != NULL);
         return 0;
     }
@@ -281,7 +280,7 @@ int main(int argc, char **argv)
     char dir[PATH_MAX], engine[PATH_MAX];
 
     int rc = parse(argc, argv, &a);
-    if (rc != 0)
+    if (rc)
         return rc - 1;
     umask(077);
     /* Said once, this stays: left alone, glibc learns from one big request to keep such memory for ever. */
@@ -291,32 +290,32 @@ int main(int argc, char **argv)
     own_dir(dir);
     int detached = -1;
     rc = sd_init(&sd, &e);
-    if (rc == 0)
+    if (!rc)
         rc = configure(&conf, &a, dir, &e);
-    if (rc == 0 && a.foreground)
+    if (!rc && a.foreground)
         rc = open_log(&conf, &e);
-    if (rc == 0 && !a.foreground) {
+    if (!rc && !a.foreground) {
         log_set_level((enum log_level)conf.log_level);
         close_inherited(a.ready_fd, sd.listen_fd);
         detached = rc = detach(&e);
         rc = rc < 0 ? rc : 0;
     }
-    if (rc != 0) {
+    if (rc) {
         fprintf(stderr, "hearthd: %s\n", e.msg);
         return EXIT_FAILURE;
     }
 
     const char *found = conf.engine;
-    if (found == NULL && find_engine(dir, engine))
+    if (!found && find_engine(dir, engine))
         found = engine;
     rc = server_init(&server, &conf, &sd, found, &e);
-    if (rc == 0 && detached >= 0)
+    if (!rc && detached >= 0)
         rc = let_go(&conf, &e);
     if (rc >= 0) {
         notify_ready(a.ready_fd); /* also where another hearthd answers already: the socket is there */
         notify_ready(detached);
     }
-    if (rc == 0) {
+    if (!rc) {
         log_info("hearthd %s listens on %s", PACKAGE_VERSION, conf.socket);
         sd_notify(&sd, "READY=1");
         rc = server_run(&server, &e);

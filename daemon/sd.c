@@ -14,7 +14,7 @@ enum { LISTEN_FDS_START = 3 };
 /* A decimal number that is the whole string, or -1. */
 static int64_t number(const char *s)
 {
-    if (s == NULL || *s < '0' || *s > '9')
+    if (!s || *s < '0' || *s > '9')
         return -1;
     char *end;
     errno = 0;
@@ -25,13 +25,13 @@ static int64_t number(const char *s)
 static int is_listening_unix(int fd)
 {
     int v;
-    socklen_t len = sizeof(v);
+    socklen_t len = sizeof v;
     if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &v, &len) != 0 || v != AF_UNIX)
         return 0;
-    len = sizeof(v);
+    len = sizeof v;
     if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &v, &len) != 0 || v != SOCK_STREAM)
         return 0;
-    len = sizeof(v);
+    len = sizeof v;
     return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &v, &len) == 0 && v != 0;
 }
 
@@ -58,10 +58,10 @@ static int init_listen(struct sd *sd, struct hearth_err *e)
 static int init_notify(struct sd *sd, struct hearth_err *e)
 {
     const char *path = getenv("NOTIFY_SOCKET");
-    if (path == NULL || *path == '\0')
+    if (!path || *path == '\0')
         return 0;
     size_t len = strlen(path);
-    if ((path[0] != '/' && path[0] != '@') || len >= sizeof(sd->to.sun_path))
+    if ((path[0] != '/' && path[0] != '@') || len >= sizeof sd->to.sun_path)
         return err_set(e, HEARTH_EPARAMS, "NOTIFY_SOCKET: \"%.100s\" is not a path of a socket", path);
     sd->to.sun_family = AF_UNIX;
     memcpy(sd->to.sun_path, path, len);
@@ -75,16 +75,16 @@ int sd_init(struct sd *sd, struct hearth_err *e)
 {
     *sd = (struct sd){.listen_fd = -1};
     int rc = init_listen(sd, e);
-    if (rc == 0)
+    if (!rc)
         rc = init_notify(sd, e);
     int64_t us = number(getenv("WATCHDOG_USEC"));
     const char *pid = getenv("WATCHDOG_PID");
-    if (us > 0 && (pid == NULL || number(pid) == getpid()))
+    if (us > 0 && (!pid || number(pid) == getpid()))
         sd->watchdog_us = (uint64_t)us;
 
     static const char *const vars[] = {"LISTEN_PID",    "LISTEN_FDS",    "LISTEN_FDNAMES",
                                        "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"};
-    for (size_t i = 0; i < sizeof(vars) / sizeof(vars[0]); i++)
+    for (size_t i = 0; i < sizeof vars / sizeof vars[0]; i++)
         unsetenv(vars[i]);
     return rc;
 }

@@ -63,7 +63,7 @@ static void set_timer(struct event *ev, int64_t ms)
 static int make_socket_dir(const char *socket_path, struct hearth_err *e)
 {
     char dir[PATH_MAX];
-    snprintf(dir, sizeof(dir), "%s", socket_path);
+    snprintf(dir, sizeof dir, "%s", socket_path);
     char *slash = strrchr(dir, '/');
     if (slash == dir)
         return 0;
@@ -93,9 +93,9 @@ static int try_connect(const struct sockaddr_un *addr)
     if (fd < 0)
         return 0;
     /* EAGAIN: somebody listens and is busy. */
-    int answers = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) == 0 || errno == EAGAIN;
+    int answers = connect(fd, (const struct sockaddr *)addr, sizeof *addr) == 0 || errno == EAGAIN;
     struct ucred listener;
-    socklen_t len = sizeof(listener);
+    socklen_t len = sizeof listener;
     if (answers && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &len) == 0 && listener.pid > 0)
         answers = kill(listener.pid, 0) == 0 || errno != ESRCH;
     close(fd);
@@ -117,7 +117,7 @@ static int lock_byte(int fd, int cmd, short type, off_t at)
 static int take_lock(struct server *s, const struct sockaddr_un *addr, struct hearth_err *e)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s.lock", addr->sun_path);
+    snprintf(path, sizeof path, "%s.lock", addr->sun_path);
     s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (s->lock_fd < 0)
         return err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno));
@@ -135,11 +135,11 @@ static int take_lock(struct server *s, const struct sockaddr_un *addr, struct he
 static int listen_at(struct server *s, struct hearth_err *e)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", s->conf->socket); /* its length was checked by conf */
+    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", s->conf->socket); /* its length was checked by conf */
     int rc = make_socket_dir(addr.sun_path, e);
-    if (rc == 0)
+    if (!rc)
         rc = take_lock(s, &addr, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     struct stat sb;
     if (lstat(addr.sun_path, &sb) == 0) {
@@ -150,7 +150,7 @@ static int listen_at(struct server *s, struct hearth_err *e)
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     /* Nobody can connect before it listens, and then the mode is right. */
-    if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0 || chmod(addr.sun_path, 0600) != 0 ||
+    if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof addr) != 0 || chmod(addr.sun_path, 0600) != 0 ||
         listen(fd, BACKLOG) != 0) {
         rc = err_set(e, HEARTH_EIO, "%s: %s", addr.sun_path, strerror(errno));
         if (fd >= 0)
@@ -194,9 +194,9 @@ static void stop_listening(struct server *s)
 {
     if (s->listen_fd < 0)
         return;
-    if (s->accept != NULL)
+    if (s->accept)
         event_del(s->accept);
-    if (s->again != NULL)
+    if (s->again)
         event_del(s->again);
     if (!s->activated)
         unlink(s->conf->socket);
@@ -290,12 +290,12 @@ static void on_watchdog(evutil_socket_t fd, short what, void *arg)
 static int init_events(struct server *s, struct hearth_err *e)
 {
     struct event_config *cfg = event_config_new();
-    if (cfg != NULL) {
+    if (cfg) {
         event_config_set_flag(cfg, EVENT_BASE_FLAG_NOLOCK);
         s->base = event_base_new_with_config(cfg);
         event_config_free(cfg);
     }
-    if (s->base == NULL)
+    if (!s->base)
         return err_set(e, HEARTH_EINTERNAL, "the event loop cannot be made");
     s->sigterm = evsignal_new(s->base, SIGTERM, on_signal, s);
     s->sigint = evsignal_new(s->base, SIGINT, on_signal, s);
@@ -303,9 +303,8 @@ static int init_events(struct server *s, struct hearth_err *e)
     s->phase_timer = event_new(s->base, -1, 0, on_phase_timer, s);
     s->watchdog = event_new(s->base, -1, EV_PERSIST, on_watchdog, s);
     s->accept = event_new(s->base, s->listen_fd, EV_READ | EV_PERSIST, on_accept, s);
-    if (s->sigterm == NULL || s->sigint == NULL || s->again == NULL || s->phase_timer == NULL || s->watchdog == NULL ||
-        s->accept == NULL || event_add(s->sigterm, NULL) != 0 || event_add(s->sigint, NULL) != 0 ||
-        event_add(s->accept, NULL) != 0)
+    if (!s->sigterm || !s->sigint || !s->again || !s->phase_timer || !s->watchdog || !s->accept ||
+        event_add(s->sigterm, NULL) != 0 || event_add(s->sigint, NULL) != 0 || event_add(s->accept, NULL) != 0)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     if (s->sd->watchdog_us > 0)
         set_timer(s->watchdog, (int64_t)(s->sd->watchdog_us / 2000));
@@ -332,11 +331,11 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     } else {
         rc = listen_at(s, e);
     }
-    if (rc == 0)
+    if (!rc)
         rc = init_events(s, e);
-    if (rc == 0)
+    if (!rc)
         rc = engine_client_new(&s->engine_client, s, engine, e);
-    if (rc != 0) {
+    if (rc) {
         server_fini(s);
         return rc;
     }
@@ -345,7 +344,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
         log_error("%s; named sessions are not available, and streams have no journal", s->store_err.msg);
     else if (journal_open(&s->journal, s, conf->state_dir, e) != 0)
         log_error("%s; streams have no journal", e->msg);
-    if (s->store != NULL && kvdir_open(&s->kv, s, e) != 0)
+    if (s->store && kvdir_open(&s->kv, s, e) != 0)
         log_error("%s; KV is not kept on the disk", e->msg);
     if (s->lock_fd >= 0)
         lock_byte(s->lock_fd, F_OFD_SETLK, F_UNLCK, 0);
@@ -372,10 +371,10 @@ void server_fini(struct server *s)
     quarantine_fini(s);
     store_close(s->store);
     struct event *events[] = {s->accept, s->again, s->sigterm, s->sigint, s->watchdog, s->phase_timer};
-    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
-        if (events[i] != NULL)
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
+        if (events[i])
             event_free(events[i]);
-    if (s->base != NULL)
+    if (s->base)
         event_base_free(s->base);
     if (s->lock_fd >= 0)
         close(s->lock_fd);
@@ -385,7 +384,7 @@ int server_run(struct server *s, struct hearth_err *e)
 {
     stream_recover(s);
     struct hearth_err why;
-    if (s->store != NULL && retention_new(&s->retention, s, &why) != 0) /* after that: what goes on is in use */
+    if (s->store && retention_new(&s->retention, s, &why) != 0) /* after that: what goes on is in use */
         log_error("%s; no session is removed for its age", why.msg);
     while (s->phase != SERVER_DONE) {
         if (event_base_loop(s->base, EVLOOP_ONCE) < 0)

@@ -16,7 +16,7 @@ static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void 
     for (;;) {
         struct hearth_event ev;
         int rc = stream_pull(h, &ev, e);
-        if (rc == 0) {
+        if (!rc) {
             rc = conn_wait(h, -1, deadline, e);
             if (rc == HEARTH_WAIT_TIMEOUT) {
                 hearth_cancel(h, id, NULL); /* refused where it is no generation */
@@ -79,7 +79,7 @@ int hearth_hello(struct hearth *h, struct hearth_hello_result **out, const struc
         rc = stream_pull(h, &ev, e);
         if (rc == 1) {
             rc = stream_push(h, &ev, e);
-        } else if (rc == 0 && !h->hello_reply.data) {
+        } else if (!rc && !h->hello_reply.data) {
             rc = conn_wait(h, -1, deadline, e);
             rc = rc == HEARTH_WAIT_TIMEOUT ? err_set(e, HEARTH_ETIMEOUT, "the daemon did not answer in time")
                  : rc > 0                  ? 0

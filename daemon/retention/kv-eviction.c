@@ -57,13 +57,13 @@ static void evict_next(struct kv_manifest_row **files, bool *victims, struct sha
 ptrdiff_t kv_eviction_pick(const struct kv_eviction_policy *r, struct kv_manifest_row **files, size_t n, double now,
                            bool *victims)
 {
-    struct share *shares = calloc(n + 1, sizeof(*shares));
-    if (shares == NULL)
+    struct share *shares = calloc(n + 1, sizeof *shares);
+    if (!shares)
         return HEARTH_ENOMEM;
     size_t n_shares = 0, left = n;
     int64_t total = 0;
     if (n > 0)
-        qsort(files, n, sizeof(*files), by_lru);
+        qsort(files, n, sizeof *files, by_lru);
     for (size_t i = 0; i < n; i++) {
         int64_t its = files[i]->bytes;
         double unused = now - files[i]->used;

@@ -32,7 +32,7 @@ bool kvdir_remove_file(struct kvdir *d, const char *name)
     if (unlinkat(d->fd, name, 0) == 0)
         return true;
     if (errno == ENOENT) { /* or set aside by an engine that died before it could say so */
-        snprintf(bad, sizeof(bad), "%s.bad", name);
+        snprintf(bad, sizeof bad, "%s.bad", name);
         if (unlinkat(d->fd, bad, 0) == 0 || errno == ENOENT)
             return true;
     }
@@ -67,8 +67,7 @@ static void notify_evicted(const struct kvdir *d, const struct kv_entry *f)
     struct wire_engine_kv_gone gone = {.file = f->row.name};
     struct engine_client *ec = d->server->engine_client; /* NULL at hearthd's end */
     bool fresh = kvdir_now(d) - f->row.created <= KVDIR_FRESH;
-    if (ec != NULL && (engine_state(ec) == ENGINE_STARTING || engine_state(ec) == ENGINE_RUNNING) &&
-        (f->is_orphaned || !fresh))
+    if (ec && (engine_state(ec) == ENGINE_STARTING || engine_state(ec) == ENGINE_RUNNING) && (f->is_orphaned || !fresh))
         engine_call(ec, &wire_methods[WIRE_ENGINE_KV_GONE], &gone, on_notified, NULL, NULL);
 }
 
@@ -110,7 +109,7 @@ void kvdir_on_evict_timer(int fd, short what, void *arg)
 /* Every file that is not going yet, in no order; malloc'd, with room for one more. */
 static struct kv_manifest_row **list_candidates(struct kvdir *d, size_t *n)
 {
-    struct kv_manifest_row **v = calloc(d->n + 1, sizeof(*v));
+    struct kv_manifest_row **v = calloc(d->n + 1, sizeof *v);
     struct kv_entry *f;
     *n = 0;
     for (size_t i = 0; v != NULL && i < KVDIR_BUCKETS; i++)
@@ -124,8 +123,8 @@ static void evict(struct kvdir *d, const struct kv_eviction_policy *r)
 {
     size_t n;
     struct kv_manifest_row **files = list_candidates(d, &n);
-    bool *gone = calloc(n + 1, sizeof(*gone));
-    ptrdiff_t n_gone = files != NULL && gone != NULL ? kv_eviction_pick(r, files, n, kvdir_now(d), gone) : 0;
+    bool *gone = calloc(n + 1, sizeof *gone);
+    ptrdiff_t n_gone = files != NULL && gone ? kv_eviction_pick(r, files, n, kvdir_now(d), gone) : 0;
     int64_t bytes = 0;
     for (size_t i = 0; n_gone > 0 && i < n; i++)
         if (gone[i]) {
@@ -151,7 +150,7 @@ static struct kv_eviction_policy policy(const struct kvdir *d)
 
 void kvdir_evict(struct kvdir *d)
 {
-    if (d == NULL)
+    if (!d)
         return;
     struct kv_eviction_policy r = policy(d);
     evict(d, &r);
@@ -182,7 +181,7 @@ void kvdir_make_room(struct kvdir *d)
 void kvdir_forget(struct kvdir *d, const char *session)
 {
     struct kv_entry *f;
-    if (d == NULL)
+    if (!d)
         return;
     LIST_FOREACH (f, kvdir_of_session(d, session), by_session)
         if (strcmp(f->row.session, session) == 0)
@@ -201,7 +200,7 @@ bool kvdir_stat_bad(const struct kvdir *d, const char *name, struct stat *sb)
         return false;
     if (S_ISREG(sb->st_mode) && sb->st_uid == geteuid())
         return true;
-    snprintf(file, sizeof(file), "%.*s", KV_MANIFEST_NAME, name);
+    snprintf(file, sizeof file, "%.*s", KV_MANIFEST_NAME, name);
     return n == KV_MANIFEST_NAME + 4 && kv_manifest_is_name(file) && !S_ISDIR(sb->st_mode);
 }
 
@@ -234,13 +233,13 @@ void kvdir_add_bad(struct kvdir *d, const char *bad)
     if (!kvdir_stat_bad(d, bad, &sb))
         return; /* what it is now is nobody's of ours */
     new.bytes = S_ISREG(sb.st_mode) ? sb.st_size : 0;
-    snprintf(new.name, sizeof(new.name), "%s", bad);
+    snprintf(new.name, sizeof new.name, "%s", bad);
     for (size_t i = 0; i < d->n_bad; i++) /* an older one of that name was replaced */
         if (strcmp(d->bad[i].name, bad) != 0)
             n++;
     for (size_t from = d->n_bad, to = n; from-- > 0;)
         if (strcmp(d->bad[from].name, bad) != 0)
-            memmove(&d->bad[--to], &d->bad[from], sizeof(*d->bad));
+            memmove(&d->bad[--to], &d->bad[from], sizeof *d->bad);
     d->bad[0] = new;
     d->n_bad = n;
     kvdir_trim_bad(d, KVDIR_BAD);
@@ -249,7 +248,7 @@ void kvdir_add_bad(struct kvdir *d, const char *bad)
 void kvdir_set_aside(struct kvdir *d, const char *name, const char *why)
 {
     char bad[KV_MANIFEST_NAME + 5];
-    snprintf(bad, sizeof(bad), "%s.bad", name);
+    snprintf(bad, sizeof bad, "%s.bad", name);
     if (renameat(d->fd, name, d->fd, bad) != 0) {
         log_error("KV file %s: %s, and cannot be set aside: %s", name, why, strerror(errno));
         return;

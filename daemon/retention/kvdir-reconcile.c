@@ -23,7 +23,7 @@ static DIR *open_dir(const struct kvdir *d)
 {
     int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    if (dir == NULL && fd >= 0)
+    if (!dir && fd >= 0)
         close(fd);
     return dir;
 }
@@ -52,14 +52,14 @@ static void find_bad(struct kvdir *d)
     size_t n = 0;
     struct stat sb;
     DIR *dir = open_dir(d);
-    if (dir == NULL)
+    if (!dir)
         return;
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         if (!kvdir_stat_bad(d, entry->d_name, &sb))
             continue;
         v[n].time = sb.st_ctim;
         snprintf(v[n].name, sizeof(v[n].name), "%s", entry->d_name);
-        qsort(v, ++n, sizeof(*v), newest_first);
+        qsort(v, ++n, sizeof *v, newest_first);
         if (n > KVDIR_BAD && unlinkat(d->fd, v[--n].name, 0) == 0)
             log_info("damaged KV file %s removed: there are newer ones", v[n].name);
     }
@@ -79,14 +79,14 @@ static bool is_intact(struct kvdir *d, const struct kv_manifest_row *row)
     int rc = kvdir_stat(d, row->name, &bytes, &e);
     if (rc == 1) {
         log_info("KV file %s is gone", row->name);
-    } else if (rc != 0) {
+    } else if (rc) {
         log_warn("KV file %s is not followed: %s", row->name, e.msg);
     } else if (bytes != row->bytes) {
         char why[80];
-        snprintf(why, sizeof(why), "%lld bytes, and %lld were written", (long long)bytes, (long long)row->bytes);
+        snprintf(why, sizeof why, "%lld bytes, and %lld were written", (long long)bytes, (long long)row->bytes);
         kvdir_set_aside(d, row->name, why);
     }
-    return rc == 0 && bytes == row->bytes;
+    return !rc && bytes == row->bytes;
 }
 
 static int load_rows(struct kvdir *d, struct hearth_err *e)
@@ -95,9 +95,9 @@ static int load_rows(struct kvdir *d, struct hearth_err *e)
     size_t n;
     double now = kvdir_now(d);
     int rc = kv_manifest_list(d->store, &v, &n, e);
-    if (rc != 0)
+    if (rc)
         return rc;
-    for (size_t i = 0; rc == 0 && i < n; i++) {
+    for (size_t i = 0; !rc && i < n; i++) {
         if (!is_intact(d, &v[i])) {
             struct hearth_err why;
             if (kv_manifest_remove(d->store, v[i].name, &why) != 0)
@@ -117,7 +117,7 @@ static int remove_strays(struct kvdir *d, struct hearth_err *e)
 {
     size_t n_gone = 0;
     DIR *dir = open_dir(d);
-    if (dir == NULL)
+    if (!dir)
         return err_set(e, HEARTH_ESTORE, "%.150s: %s", d->path, strerror(errno));
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         const char *name = entry->d_name;
@@ -125,7 +125,7 @@ static int remove_strays(struct kvdir *d, struct hearth_err *e)
         struct stat sb;
         struct hearth_err why;
         bool is_ours = kv_manifest_is_name(name);
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (is_ours && kvdir_find(d, name) != NULL) ||
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (is_ours && kvdir_find(d, name)) ||
             kvdir_stat_bad(d, name, &sb))
             continue;
         if (kvdir_stat(d, name, &bytes, &why) != 0)
@@ -145,9 +145,9 @@ static int remove_strays(struct kvdir *d, struct hearth_err *e)
 int kvdir_reconcile(struct kvdir *d, struct hearth_err *e)
 {
     int rc = load_rows(d, e);
-    if (rc == 0)
+    if (!rc)
         rc = remove_strays(d, e);
-    if (rc == 0)
+    if (!rc)
         find_bad(d);
     return rc;
 }

@@ -110,8 +110,8 @@ static struct kvdir_usage *add_usage(struct kvdir *d, uid_t uid, int64_t files, 
     while (k < d->n_users && d->users[k].uid != uid)
         k++;
     if (k == d->n_users) {
-        struct kvdir_usage *grown = reallocarray(d->users, k + 1, sizeof(*grown));
-        if (grown == NULL)
+        struct kvdir_usage *grown = reallocarray(d->users, k + 1, sizeof *grown);
+        if (!grown)
             return NULL;
         d->users = grown;
         d->users[d->n_users++] = (struct kvdir_usage){.uid = uid};
@@ -124,8 +124,8 @@ static struct kvdir_usage *add_usage(struct kvdir *d, uid_t uid, int64_t files, 
 
 int kvdir_insert(struct kvdir *d, const struct kv_manifest_row *row, double stored, struct hearth_err *e)
 {
-    struct kv_entry *f = malloc(sizeof(*f));
-    if (f == NULL || add_usage(d, row->uid, 1, row->bytes) == NULL) {
+    struct kv_entry *f = malloc(sizeof *f);
+    if (!f || !add_usage(d, row->uid, 1, row->bytes)) {
         free(f);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
@@ -196,11 +196,11 @@ static int save_manifest(struct kvdir *d, const struct kv_manifest_row *row, str
         n++;
     struct kv_manifest_row const **touched = calloc(n + 1, sizeof(struct kv_manifest_row *));
     LIST_FOREACH (f, &d->touched, touched)
-        if (touched != NULL)
+        if (touched)
             touched[i++] = &f->row;
     int rc = kv_manifest_save(d->store, row, touched, i, kvdir_now(d), server_now(), e);
     free(touched);
-    if (rc != 0 || i < n)
+    if (rc || i < n)
         return rc;
     while ((f = LIST_FIRST(&d->touched)) != NULL) {
         f->stored = f->row.used;
@@ -231,13 +231,13 @@ void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file)
     struct hearth_err e;
     struct kv_entry *f = kv_manifest_is_name(row.name) ? kvdir_find(d, row.name) : NULL;
     int rc = accept_file(d, &row, &e);
-    if (rc == 0 && f != NULL)
+    if (!rc && f)
         unlink_entry(d, f); /* another of the same name has its place and its row */
-    if (rc == 0)
+    if (!rc)
         rc = kvdir_insert(d, &row, row.used, &e);
-    else if (f != NULL)
+    else if (f)
         kvdir_drop(d, f);
-    if (rc != 0) {
+    if (rc) {
         log_error("KV file \"%.80s\" is not kept: %s", file->name, e.msg);
         if (kv_manifest_is_name(file->name) && kvdir_stat(d, file->name, &row.bytes, &e) == 0)
             kvdir_remove_file(d, file->name);
@@ -251,7 +251,7 @@ void kvdir_used(struct kvdir *d, const char *name)
 {
     struct kv_entry *f = kv_manifest_is_name(name) ? kvdir_find(d, name) : NULL;
     double now = kvdir_now(d);
-    if (f != NULL && f->row.used < now) /* and not once for each file of a session that is restored */
+    if (f && f->row.used < now) /* and not once for each file of a session that is restored */
         touch_with(d, f, now);
 }
 
@@ -261,19 +261,19 @@ void kvdir_bad(struct kvdir *d, const char *name, const char *why)
     int64_t bytes;
     struct hearth_err e;
     struct kv_entry *f = kv_manifest_is_name(name) ? kvdir_find(d, name) : NULL;
-    if (why == NULL)
+    if (!why)
         why = "it is damaged";
     int rc = kv_manifest_is_name(name) ? kvdir_stat(d, name, &bytes, &e) : HEARTH_EDENIED;
-    snprintf(bad, sizeof(bad), "%.*s.bad", KV_MANIFEST_NAME, name);
+    snprintf(bad, sizeof bad, "%.*s.bad", KV_MANIFEST_NAME, name);
     if (rc == 1) { /* the engine has renamed it */
         log_warn("KV file %s: %.200s: set aside as %s", name, why, bad);
         kvdir_add_bad(d, bad);
-    } else if (rc == 0) {
+    } else if (!rc) {
         kvdir_set_aside(d, name, why);
     } else {
         log_warn("KV file \"%.80s\" is refused and left as it is: %.200s", name, why);
     }
-    if (f != NULL)
+    if (f)
         kvdir_drop(d, f);
 }
 
@@ -298,8 +298,8 @@ const struct kvdir_usage *kvdir_usage(const struct kvdir *d, size_t *n)
 
 int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e)
 {
-    struct kvdir *d = calloc(1, sizeof(*d));
-    if (d == NULL || asprintf(&d->path, "%s/kv", s->conf->state_dir) < 0) {
+    struct kvdir *d = calloc(1, sizeof *d);
+    if (!d || asprintf(&d->path, "%s/kv", s->conf->state_dir) < 0) {
         free(d);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
@@ -312,17 +312,17 @@ int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e)
     double seen, wall;
     int rc =
         d->evict_timer != NULL ? open_folder(d, d->conf->state_dir, e) : err_set(e, HEARTH_ENOMEM, "out of memory");
-    if (rc == 0)
+    if (!rc)
         rc = kv_manifest_clock(d->store, &seen, &wall, e);
-    if (rc == 0) {
+    if (!rc) {
         d->start = kv_eviction_clock(seen, wall, server_now());
         d->start_boot = server_boot();
         /* At once: a week may pass between two starts, but not in each of a row of starts. */
         rc = save_manifest(d, NULL, e);
     }
-    if (rc == 0)
+    if (!rc)
         rc = kvdir_reconcile(d, e);
-    if (rc != 0) {
+    if (rc) {
         kvdir_close(d);
         return rc;
     }
@@ -333,7 +333,7 @@ int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e)
 
 void kvdir_close(struct kvdir *d)
 {
-    if (d == NULL)
+    if (!d)
         return;
     struct hearth_err e;
     kvdir_evict_all(d);
@@ -342,7 +342,7 @@ void kvdir_close(struct kvdir *d)
     for (size_t i = 0; i < KVDIR_BUCKETS; i++)
         while (!LIST_EMPTY(&d->by_name[i]))
             unlink_entry(d, LIST_FIRST(&d->by_name[i]));
-    if (d->evict_timer != NULL)
+    if (d->evict_timer)
         event_free(d->evict_timer);
     free(d->users);
     if (d->fd >= 0)

@@ -58,7 +58,7 @@ static bool trim_uid(struct server *s, uid_t uid)
     while (!end && done == 0) { /* what is in use is passed over */
         struct store_session **v;
         rc = store_list_unused(s->store, uid, &at, BATCH, &v, &n, &e);
-        for (size_t i = 0; rc == 0 && i < n; i++) {
+        for (size_t i = 0; !rc && i < n; i++) {
             if (total > limit && done < BATCH && may_evict(s, v[i]) &&
                 evict_session(s, v[i], "over session_bytes_per_uid")) {
                 total -= v[i]->bytes;
@@ -66,11 +66,11 @@ static bool trim_uid(struct server *s, uid_t uid)
             }
             store_session_free(v[i]);
         }
-        if (rc == 0)
+        if (!rc)
             free(v);
         end = rc != 0 || total <= limit || (at.id[0] == '\0' && done < BATCH);
     }
-    if (rc != 0)
+    if (rc)
         log_error("%s", e.msg);
     return !end;
 }
@@ -95,7 +95,7 @@ static bool expire_batch(struct retention *t)
             done++;
             if (done >= BATCH && i + 1 < n) { /* the others in the next step */
                 t->at.used = v[i]->used;
-                memcpy(t->at.id, v[i]->id, sizeof(t->at.id));
+                memcpy(t->at.id, v[i]->id, sizeof t->at.id);
             }
         }
         store_session_free(v[i]);
@@ -150,7 +150,7 @@ static void sweep(struct retention *t)
 void retention_trim_uid(struct server *s, uid_t uid)
 {
     static const struct timeval now;
-    if (s->store != NULL && trim_uid(s, uid) && s->retention != NULL)
+    if (s->store && trim_uid(s, uid) && s->retention)
         event_add(s->retention->step_timer, &now);
 }
 
@@ -169,7 +169,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 void retention_purge_later(struct server *s)
 {
     static const struct timeval now;
-    if (s->retention != NULL)
+    if (s->retention)
         event_add(s->retention->purge, &now);
 }
 
@@ -182,9 +182,9 @@ static void on_purge(evutil_socket_t fd, short what, void *arg)
     bool more;
     (void)fd, (void)what;
     int rc = store_purge_some(t->server->store, &more, &e);
-    if (rc != 0)
+    if (rc)
         log_warn("%s; it is tried again", e.msg);
-    if (rc != 0 || more)
+    if (rc || more)
         event_add(t->purge, rc != 0 ? &later : &now);
     if ((rc != 0 || !more) && !event_pending(t->scrub, EV_TIMEOUT, NULL))
         event_add(t->scrub, &soon);
@@ -196,7 +196,7 @@ static void on_scrub(evutil_socket_t fd, short what, void *arg)
     struct retention *t = arg;
     struct hearth_err e;
     (void)fd, (void)what;
-    if (t->server->backup != NULL) { /* it reads the log, and the loop would wait for it */
+    if (t->server->backup) { /* it reads the log, and the loop would wait for it */
         event_add(t->scrub, &soon);
     } else if (store_scrub(t->server->store, &e) != 0) {
         log_warn("%s; what was removed is still in it", e.msg);
@@ -206,10 +206,10 @@ static void on_scrub(evutil_socket_t fd, short what, void *arg)
 
 int retention_new(struct retention **out, struct server *s, struct hearth_err *e)
 {
-    struct retention *t = calloc(1, sizeof(*t));
+    struct retention *t = calloc(1, sizeof *t);
     struct timeval hour = {.tv_sec = INTERVAL_S};
     double wall = 0, holdoff = 0;
-    if (t == NULL)
+    if (!t)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     t->server = s;
     t->timer = event_new(s->base, -1, EV_PERSIST, on_timer, t);
@@ -217,12 +217,11 @@ int retention_new(struct retention **out, struct server *s, struct hearth_err *e
     t->purge = evtimer_new(s->base, on_purge, t);
     t->scrub = evtimer_new(s->base, on_scrub, t);
     int rc = 0;
-    if (t->timer == NULL || t->step_timer == NULL || t->purge == NULL || t->scrub == NULL ||
-        event_add(t->timer, &hour) != 0)
+    if (!t->timer || !t->step_timer || !t->purge || !t->scrub || event_add(t->timer, &hour) != 0)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
-    if (rc == 0)
+    if (!rc)
         rc = store_get_clock(s->store, &wall, &holdoff, e);
-    if (rc != 0) {
+    if (rc) {
         retention_free(t);
         return rc;
     }
@@ -234,15 +233,15 @@ int retention_new(struct retention **out, struct server *s, struct hearth_err *e
 
 void retention_free(struct retention *t)
 {
-    if (t == NULL)
+    if (!t)
         return;
-    if (t->timer != NULL)
+    if (t->timer)
         event_free(t->timer);
-    if (t->step_timer != NULL)
+    if (t->step_timer)
         event_free(t->step_timer);
-    if (t->purge != NULL)
+    if (t->purge)
         event_free(t->purge);
-    if (t->scrub != NULL)
+    if (t->scrub)
         event_free(t->scrub);
     free(t);
 }
@@ -258,14 +257,14 @@ int retention_check_quota(struct server *s, uid_t uid, const struct store_sessio
 {
     const struct conf *c = s->conf;
     int64_t total;
-    if (row != NULL && c->session_bytes > 0 && row->bytes >= c->session_bytes)
+    if (row && c->session_bytes > 0 && row->bytes >= c->session_bytes)
         return err_set(e, HEARTH_ELIMIT, "session \"%.80s\" holds %lld bytes, the limit (session_bytes) is %lld",
                        row->name, (long long)row->bytes, (long long)c->session_bytes);
     if (c->session_bytes_per_uid == 0)
         return 0;
     retention_trim_uid(s, uid);
     int rc = store_bytes(s->store, uid, &total, e);
-    if (rc == 0 && total > c->session_bytes_per_uid)
+    if (!rc && total > c->session_bytes_per_uid)
         rc = err_set(e, HEARTH_ELIMIT,
                      "the sessions of user %u hold %lld bytes, the limit (session_bytes_per_uid) is %lld, and no "
                      "more may be removed now",

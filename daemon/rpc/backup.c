@@ -40,13 +40,13 @@ static void *backup_main(void *arg)
     struct backup *b = arg;
     b->rc = store_copy(b->from, b->to, b->replace, &b->stop, &b->bytes, &b->err);
     uint64_t one = 1;
-    (void)!write(b->fd, &one, sizeof(one)); /* cannot fail: it is the only one */
+    (void)!write(b->fd, &one, sizeof one); /* cannot fail: it is the only one */
     return NULL;
 }
 
 static void backup_free(struct backup *b)
 {
-    if (b->done != NULL)
+    if (b->done)
         event_free(b->done);
     if (b->fd >= 0)
         close(b->fd);
@@ -77,7 +77,7 @@ static void on_done(evutil_socket_t fd, short what, void *arg)
 
 void backup_stop(struct backup *b)
 {
-    if (b == NULL)
+    if (!b)
         return;
     atomic_store(&b->stop, true);
     finish(b);
@@ -86,29 +86,29 @@ void backup_stop(struct backup *b)
 static int start(struct server *s, struct call *call, struct hearth_err *e)
 {
     const struct wire_backup *p = call->params;
-    if (s->store == NULL)
+    if (!s->store)
         return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
-    if (s->backup != NULL)
+    if (s->backup)
         return err_set(e, HEARTH_ELIMIT, "a backup is under way");
     int rc = store_purge_all(s->store, e); /* what was removed is not to be in the copy */
-    if (rc != 0)
+    if (rc)
         return rc;
-    struct backup *b = calloc(1, sizeof(*b));
-    if (b == NULL)
+    struct backup *b = calloc(1, sizeof *b);
+    if (!b)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     *b = (struct backup){.server = s, .call = call, .from = store_path(s->store), .replace = p->replace};
     b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     b->to = strdup(p->path);
     b->done = b->fd >= 0 ? event_new(s->base, b->fd, EV_READ, on_done, b) : NULL;
-    if (b->to == NULL || b->done == NULL || event_add(b->done, NULL) != 0)
+    if (!b->to || !b->done || event_add(b->done, NULL) != 0)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     sigset_t all, before;
     sigfillset(&all); /* signals are the loop's */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (rc == 0 && pthread_create(&b->thread, NULL, backup_main, b) != 0)
+    if (!rc && pthread_create(&b->thread, NULL, backup_main, b) != 0)
         rc = err_set(e, HEARTH_EINTERNAL, "no thread for the backup");
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0) {
+    if (rc) {
         backup_free(b);
         return rc;
     }
@@ -120,8 +120,8 @@ void msg_backup(struct call *call)
 {
     struct hearth_err e;
     int rc = server_check_open(call->server, &e);
-    if (rc == 0)
+    if (!rc)
         rc = start(call->server, call, &e);
-    if (rc != 0)
+    if (rc)
         call_fail(call, &e);
 }

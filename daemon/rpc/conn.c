@@ -37,11 +37,11 @@ static size_t backlog(const struct conn *c)
 
 static void conn_free(struct conn *c)
 {
-    if (c->readable != NULL)
+    if (c->readable)
         event_free(c->readable);
-    if (c->writable != NULL)
+    if (c->writable)
         event_free(c->writable);
-    if (c->frame_timer != NULL)
+    if (c->frame_timer)
         event_free(c->frame_timer);
     if (c->fd >= 0)
         close(c->fd);
@@ -58,9 +58,9 @@ int conn_new(struct server *s, int fd, struct conn **out, struct hearth_err *e)
 {
     int rc;
     struct ucred peer;
-    socklen_t len = sizeof(peer);
-    struct conn *c = calloc(1, sizeof(*c));
-    if (c == NULL) {
+    socklen_t len = sizeof peer;
+    struct conn *c = calloc(1, sizeof *c);
+    if (!c) {
         close(fd);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
@@ -75,8 +75,7 @@ int conn_new(struct server *s, int fd, struct conn **out, struct hearth_err *e)
     c->readable = event_new(s->base, fd, EV_READ | EV_PERSIST, on_readable, c);
     c->writable = event_new(s->base, fd, EV_WRITE, on_writable, c);
     c->frame_timer = event_new(s->base, -1, 0, on_frame_timeout, c);
-    if (c->account == NULL || c->readable == NULL || c->writable == NULL || c->frame_timer == NULL ||
-        event_add(c->readable, NULL) != 0) {
+    if (!c->account || !c->readable || !c->writable || !c->frame_timer || event_add(c->readable, NULL) != 0) {
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
         goto fail;
     }
@@ -157,7 +156,7 @@ static void drop_later(struct conn *c, const char *why)
 /* A frame was appended to `out`, or could not be. */
 static void appended(struct conn *c, size_t before, int rc)
 {
-    if (rc != 0) {
+    if (rc) {
         log_error("pid %d, uid %u: a frame cannot be packed (%s)", (int)c->pid, (unsigned)c->account->uid,
                   err_name(rc));
         drop_later(c, "a frame could not be packed"); /* a stream with a hole in it would be worse */
@@ -176,7 +175,7 @@ static void appended(struct conn *c, size_t before, int rc)
 
 static bool is_dropped(const struct conn *c)
 {
-    return c->fd < 0 || c->drop_reason != NULL;
+    return c->fd < 0 || c->drop_reason;
 }
 
 void conn_error(struct conn *c, uint32_t id, int code, const char *msg)
@@ -193,7 +192,7 @@ void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const
     size_t before = backlog(c);
     struct hearth_err e;
     int rc = wire_pack_result(&c->out, id, m, result, &e);
-    if (rc != 0)
+    if (rc)
         conn_error(c, id, rc, e.msg); /* an answer that cannot be sent is answered with why */
     else
         appended(c, before, 0);
@@ -214,7 +213,7 @@ int conn_notify_as(struct conn *c, const struct wire_strs *as, struct hearth_err
         return err_set(e, HEARTH_EPARAMS, "hello.notify_as: want [method, code], got %zu strings", as->n);
     c->notify_method = strdup(as->v[0]);
     c->notify_code = strdup(as->v[1]);
-    if (c->notify_method == NULL || c->notify_code == NULL)
+    if (!c->notify_method || !c->notify_code)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     return 0;
 }
@@ -302,7 +301,7 @@ static void handle_frames(struct conn *c)
             break;
         struct wire_frame f = {0};
         int rc = wire_frame_open(&f, c->in.data + pos, (size_t)len, &e);
-        if (rc != 0) /* well-formed msgpack, but not a message of RPC: the next frame may be */
+        if (rc) /* well-formed msgpack, but not a message of RPC: the next frame may be */
             conn_error(c, f.id, rc, e.msg);
         else
             dispatch_frame(c, &f);
@@ -336,7 +335,7 @@ static int make_room(struct wire_buf *b)
     if (cap - b->len > READ_MOST)
         cap = b->len + READ_MOST;
     uint8_t *data = realloc(b->data, cap);
-    if (data == NULL)
+    if (!data)
         return HEARTH_ENOMEM;
     b->data = data;
     b->cap = cap;
@@ -388,7 +387,7 @@ void conn_flush_all(struct server *s)
     while ((c = TAILQ_FIRST(&s->dirty)) != NULL) {
         TAILQ_REMOVE(&s->dirty, c, dirty_entry);
         c->is_dirty = false;
-        if (c->drop_reason != NULL)
+        if (c->drop_reason)
             conn_drop(c, c->drop_reason);
         else if (!event_pending(c->writable, EV_WRITE, NULL))
             flush_and_unthrottle(c);
@@ -402,7 +401,7 @@ static void on_frame_timeout(evutil_socket_t fd, short what, void *arg)
     if (c->throttled)
         return;
     char msg[80];
-    snprintf(msg, sizeof(msg), "a frame was begun and not finished within %lld s",
+    snprintf(msg, sizeof msg, "a frame was begun and not finished within %lld s",
              (long long)c->server->conf->frame_timeout);
     violation(c, HEARTH_EINVALID, msg);
 }

@@ -45,14 +45,14 @@ static const struct {
     {WIRE_ENGINE_KV_USED, msg_on_kv_used},        {WIRE_ENGINE_KV_BAD, msg_on_kv_bad},
 };
 
-#define LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define LEN(a) (sizeof a / sizeof((a)[0]))
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
 static struct call *call_new(struct conn *c, uint32_t id, const struct wire_method *m, void *params)
 {
-    struct call *call = calloc(1, sizeof(*call));
-    if (call == NULL)
+    struct call *call = calloc(1, sizeof *call);
+    if (!call)
         return NULL;
     *call = (struct call){.server = c->server, .conn = c, .id = id, .method = m, .params = params};
     call->account = acl_get(&c->server->acl, c->account->uid);
@@ -63,7 +63,7 @@ static struct call *call_new(struct conn *c, uint32_t id, const struct wire_meth
 
 static void leave_conn(struct call *call)
 {
-    if (call->conn == NULL)
+    if (!call->conn)
         return;
     TAILQ_REMOVE(&call->conn->calls, call, entry);
     call->conn->n_calls--;
@@ -72,7 +72,7 @@ static void leave_conn(struct call *call)
 
 static void leave_forwards(struct call *call)
 {
-    if (call->path != NULL)
+    if (call->path)
         TAILQ_REMOVE(&call->server->forwards, call, forward_entry);
     free(call->path);
     free(call->name);
@@ -90,7 +90,7 @@ static void call_free(struct call *call)
 
 void call_reply(struct call *call, const void *result)
 {
-    if (call->conn != NULL)
+    if (call->conn)
         conn_result(call->conn, call->id, call->method, result);
     call_free(call);
 }
@@ -99,7 +99,7 @@ void call_fail(struct call *call, const struct hearth_err *e)
 {
     if (!err_is_request(e->code))
         log_error("%s: %s", call->method->name, e->msg);
-    if (call->conn != NULL)
+    if (call->conn)
         conn_error(call->conn, call->id, e->code, e->msg);
     call_free(call);
 }
@@ -107,7 +107,7 @@ void call_fail(struct call *call, const struct hearth_err *e)
 void call_disconnect(struct call *call)
 {
     leave_conn(call);
-    if (call->on_disconnect != NULL)
+    if (call->on_disconnect)
         call->on_disconnect(call);
 }
 
@@ -135,7 +135,7 @@ static int check(struct conn *c, const struct wire_frame *f, const struct handle
                  struct hearth_err *e)
 {
     const struct wire_method *m = wire_method_get(f->method, f->method_len, e);
-    if (m == NULL)
+    if (!m)
         return e->code;
     *h = handler_find(m);
     if (*h == NULL)
@@ -147,7 +147,7 @@ static int check(struct conn *c, const struct wire_frame *f, const struct handle
         return err_set(e, HEARTH_ELIMIT, "%lld requests of this connection are not answered yet, the limit",
                        (long long)c->n_calls);
     int rc = acl_check((*h)->perm, m->name, c->account->uid, e);
-    if (rc == 0)
+    if (!rc)
         rc = wire_unpack(m->params, f->body, f->body_len, params, e);
     return rc;
 }
@@ -170,12 +170,12 @@ void dispatch_frame(struct conn *c, const struct wire_frame *f)
     const struct handler *h = NULL;
     void *params = NULL;
     int rc = check(c, f, &h, &params, &e);
-    if (rc != 0) {
+    if (rc) {
         conn_error(c, f->id, rc, e.msg);
         return;
     }
     struct call *call = call_new(c, f->id, &wire_methods[h->method], params);
-    if (call == NULL) {
+    if (!call) {
         wire_free(params);
         conn_error(c, f->id, HEARTH_ENOMEM, "out of memory");
         return;

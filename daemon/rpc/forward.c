@@ -22,16 +22,16 @@ static bool may_retry(const struct call *call, const struct hearth_err *err)
 static void on_done(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
-    if (err != NULL && may_retry(call, err)) {
+    if (err && may_retry(call, err)) {
         call->is_retry = true;
         dispatch_retry(call);
         return;
     }
-    if (err != NULL) {
+    if (err) {
         call_fail(call, err);
         return;
     }
-    if (call->finish != NULL)
+    if (call->finish)
         call->finish(call, (void *)result);
     call_reply(call, result);
 }

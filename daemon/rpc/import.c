@@ -29,7 +29,7 @@ struct import {
 
 void import_free(struct import *im)
 {
-    if (im == NULL)
+    if (!im)
         return;
     for (size_t i = 0; i < im->n; i++) {
         free((void *)im->turns[i].text);
@@ -51,7 +51,7 @@ void import_free(struct import *im)
 static const char *role_of(const char *role)
 {
     static const char *const roles[] = {"system", "user", "assistant", "text", "completion"};
-    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
         if (strcmp(role, roles[i]) == 0)
             return roles[i];
     return NULL;
@@ -61,14 +61,14 @@ static const char *role_of(const char *role)
 static void *joined(const void *p, size_t had, const void *more, size_t len)
 {
     char *grown = realloc((void *)p, had + len + 1);
-    if (grown != NULL && len > 0)
+    if (grown && len > 0)
         memcpy(grown + had, more, len);
     return grown;
 }
 
 static int check_turn(const struct import *im, const struct wire_turn *t, size_t at, struct hearth_err *e)
 {
-    if (role_of(t->role) == NULL)
+    if (!role_of(t->role))
         return err_set(e, HEARTH_EPARAMS, "sessions.import.turns[%zu].role: \"%.40s\" is none that a turn can have", at,
                        t->role);
     if (t->continues && im->n == 0)
@@ -87,7 +87,7 @@ static int check_turn(const struct import *im, const struct wire_turn *t, size_t
 static int add_turn(struct import *im, const struct wire_turn *t, size_t at, struct hearth_err *e)
 {
     int rc = check_turn(im, t, at, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     int64_t most = im->server->conf->session_bytes;
     if (most <= 0 || most > IMPORT_MAX)
@@ -101,8 +101,8 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
     if (!t->continues) {
         if (im->n == im->cap) {
             size_t cap = im->cap > 0 ? 2 * im->cap : 64;
-            struct store_turn *v = reallocarray(im->turns, cap, sizeof(*v));
-            if (v == NULL)
+            struct store_turn *v = reallocarray(im->turns, cap, sizeof *v);
+            if (!v)
                 return err_set(e, HEARTH_ENOMEM, "out of memory");
             im->turns = v;
             im->cap = cap;
@@ -110,15 +110,15 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
         im->turns[im->n++] = (struct store_turn){.role = role_of(t->role), .created = t->created};
     }
     struct store_turn *to = &im->turns[im->n - 1];
-    if (to->len + t->text.len + (to->n_ids + t->tokens.n) * sizeof(*to->ids) > TURN_MAX)
+    if (to->len + t->text.len + (to->n_ids + t->tokens.n) * sizeof *to->ids > TURN_MAX)
         return err_set(e, HEARTH_ETOOBIG, "sessions.import.turns[%zu]: the turn is larger than %d bytes", at, TURN_MAX);
     char *text = joined(to->text, to->len, t->text.data, t->text.len);
-    if (text == NULL)
+    if (!text)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     to->text = text;
     to->len += t->text.len;
-    int32_t *ids = joined(to->ids, to->n_ids * sizeof(*ids), t->tokens.v, t->tokens.n * sizeof(*ids));
-    if (ids == NULL)
+    int32_t *ids = joined(to->ids, to->n_ids * sizeof *ids, t->tokens.v, t->tokens.n * sizeof *ids);
+    if (!ids)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     to->ids = ids;
     to->n_ids += t->tokens.n;
@@ -144,16 +144,16 @@ static int check_name_free(struct import *im, struct store_session **old, struct
     int rc = store_get(s->store, uid, im->row.name, old, e);
     if (rc == HEARTH_ENOSESSION)
         rc = 0;
-    if (rc == 0 && *old != NULL && !im->replace)
+    if (!rc && *old != NULL && !im->replace)
         rc = err_set(e, HEARTH_ESESSIONEXISTS, "there is a session \"%.80s\" already", im->row.name);
-    if (rc == 0 && ((*old != NULL && session_is_busy(s, (*old)->id)) || session_is_reserved(s, uid, im->row.name)))
+    if (!rc && ((*old != NULL && session_is_busy(s, (*old)->id)) || session_is_reserved(s, uid, im->row.name)))
         rc = err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", im->row.name);
     int64_t n = 0;
-    if (rc == 0 && *old == NULL)
+    if (!rc && *old == NULL)
         rc = store_count(s->store, uid, &n, e);
-    if (rc == 0 && n >= s->conf->sessions_per_uid)
+    if (!rc && n >= s->conf->sessions_per_uid)
         rc = err_set(e, HEARTH_ELIMIT, "user %u has %lld sessions, the limit", (unsigned)uid, (long long)n);
-    if (rc == 0)
+    if (!rc)
         rc = retention_check_quota(s, uid, NULL, e);
     return rc;
 }
@@ -162,18 +162,18 @@ static int commit(struct import *im, struct hearth_err *e)
 {
     struct store_session *old;
     int rc = session_check_name(im->row.name, e);
-    if (rc == 0)
+    if (!rc)
         rc = check_name_free(im, &old, e);
     else
         old = NULL;
-    if (rc == 0)
+    if (!rc)
         rc = session_new_id(im->row.id, e);
     im->row.used = server_now(); /* or a limit on its age would take it at once */
     if (im->row.created <= 0)
         im->row.created = im->row.used;
-    if (rc == 0)
+    if (!rc)
         rc = store_import(im->server->store, &im->row, old, im->turns, im->n, e);
-    if (rc == 0 && old != NULL) {
+    if (!rc && old) {
         session_forget(im->server, old->id);
         retention_purge_later(im->server);
     }
@@ -190,17 +190,17 @@ static void add_page(struct call *call)
     struct wire_imported r;
     int rc = 0;
     wire_defaults(call->method->result, &r);
-    for (size_t i = 0; rc == 0 && i < p->n_turns; i++)
+    for (size_t i = 0; !rc && i < p->n_turns; i++)
         rc = add_turn(im, &p->turns[i], i, &e);
     im->pages++;
-    if (rc == 0 && !p->more)
+    if (!rc && !p->more)
         rc = commit(im, &e);
-    if (rc == 0 && p->more) {
+    if (!rc && p->more) {
         call_reply(call, &r);
         return;
     }
     call->conn->import = NULL;
-    if (rc == 0) {
+    if (!rc) {
         r.has_session = true;
         im->row.n_turns = (int64_t)im->n;
         session_describe(im->server, &im->row, &r.session);
@@ -211,7 +211,7 @@ static void add_page(struct call *call)
     struct server *s = im->server;
     uid_t uid = im->row.uid;
     import_free(im);
-    if (rc == 0)
+    if (!rc)
         retention_trim_uid(s, uid);
 }
 
@@ -225,21 +225,20 @@ static void on_model(void *arg, const void *result, const struct hearth_err *err
     const struct wire_model *m = result;
     struct hearth_err e = {0};
     struct import *im = call->conn != NULL ? call->conn->import : NULL;
-    if (err != NULL)
+    if (err)
         e = *err;
-    else if (im == NULL)
+    else if (!im)
         err_set(&e, HEARTH_ECANCELLED, "the connection has gone");
     else if (p->vocab > 0 && p->vocab != m->vocab)
         err_set(&e, HEARTH_EMODELMISMATCH, "the session is of a model with %lld tokens, \"%.60s\" has %lld",
                 (long long)p->vocab, p->model, (long long)m->vocab);
-    else if (p->tokenizer != NULL && (m->tokenizer == NULL || strcmp(p->tokenizer, m->tokenizer) != 0))
+    else if (p->tokenizer && (!m->tokenizer || strcmp(p->tokenizer, m->tokenizer) != 0))
         err_set(&e, HEARTH_EMODELMISMATCH, "the session is of a model with the tokenizer %.60s, \"%.60s\" has %.60s",
                 p->tokenizer, p->model, m->tokenizer != NULL ? m->tokenizer : "none");
-    else if (p->tokenizer_digest != NULL &&
-             (m->tokenizer_digest == NULL || strcmp(p->tokenizer_digest, m->tokenizer_digest) != 0))
+    else if (p->tokenizer_digest && (!m->tokenizer_digest || strcmp(p->tokenizer_digest, m->tokenizer_digest) != 0))
         err_set(&e, HEARTH_EMODELMISMATCH, "the session is of a model with another tokenizer than \"%.60s\"", p->model);
     if (e.code != 0) {
-        if (im != NULL) {
+        if (im) {
             call->conn->import = NULL;
             import_free(im);
         }
@@ -258,10 +257,10 @@ static int begin(struct call *call, struct hearth_err *e)
     if (account->imports > 0)
         return err_set(e, HEARTH_ELIMIT, "user %u is importing a session already", (unsigned)account->uid);
     int rc = session_check_name(p->name, e);
-    if (rc != 0)
+    if (rc)
         return rc;
-    struct import *im = calloc(1, sizeof(*im));
-    if (im == NULL || (im->account = acl_get(&s->acl, account->uid)) == NULL) {
+    struct import *im = calloc(1, sizeof *im);
+    if (!im || (im->account = acl_get(&s->acl, account->uid)) == NULL) {
         free(im);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
@@ -272,18 +271,18 @@ static int begin(struct call *call, struct hearth_err *e)
         .uid = account->uid, .turn_open = p->turn_open, .pinned = p->pinned, .created = p->created};
     im->row.name = strdup(p->name);
     im->row.model = strdup(p->model);
-    rc = im->row.name != NULL && im->row.model != NULL ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
+    rc = im->row.name != NULL && im->row.model ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
     struct store_session *old = NULL;
-    if (rc == 0)
+    if (!rc)
         rc = check_name_free(im, &old, e); /* now rather than after all pages have come; then again */
     store_session_free(old);
-    if (rc == 0)
+    if (!rc)
         rc = forward_resolve(call, p->model, &im->row.path, e);
     struct wire_engine_path path = {.path = im->row.path};
     call->conn->import = im;
-    if (rc == 0)
+    if (!rc)
         rc = engine_call(s->engine_client, &wire_methods[WIRE_ENGINE_MODEL], &path, on_model, call, e);
-    if (rc != 0) {
+    if (rc) {
         call->conn->import = NULL;
         import_free(im);
     }
@@ -296,17 +295,17 @@ void msg_sessions_import(struct call *call)
     struct conn *c = call->conn;
     struct hearth_err e;
     int rc = server_check_open(call->server, &e);
-    if (rc == 0 && call->server->store == NULL)
+    if (!rc && !call->server->store)
         rc = err_set(&e, HEARTH_ESTORE, "%s", call->server->store_err.msg);
-    if (rc == 0 && p->page == 0 && c->import == NULL) {
+    if (!rc && p->page == 0 && !c->import) {
         rc = begin(call, &e);
-        if (rc == 0)
+        if (!rc)
             return; /* on_model() goes on */
-    } else if (rc == 0 && (c->import == NULL || p->page != c->import->pages || p->page == 0)) {
+    } else if (!rc && (!c->import || p->page != c->import->pages || p->page == 0)) {
         /* Its first page may still be with the engine: whoever sends a second meanwhile is out of turn too. */
         rc = err_set(&e, HEARTH_ECONFLICT, "sessions.import.page: %lld is not the next of an import",
                      (long long)p->page);
-    } else if (rc == 0) {
+    } else if (!rc) {
         add_page(call);
         return;
     }

@@ -8,7 +8,7 @@ static int check(const struct call *call, struct hearth_err *e)
 {
     struct server *s = call->server;
     int rc = server_check_open(s, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     if (call->account->streams >= s->conf->streams_per_uid)
         return err_set(e, HEARTH_ELIMIT, "user %u has %lld streams running, the limit", (unsigned)call->account->uid,
@@ -23,10 +23,10 @@ static int retry(struct call *call, const uint64_t *hash, struct hearth_err *e)
 {
     const struct wire_generate *g = call->params;
     struct stream *st;
-    if (g->request == NULL)
+    if (!g->request)
         return HEARTH_ENOSTREAM;
     int rc = stream_get(call->server, call->account->uid, -1, g->request, hash, &st, e);
-    if (rc == 0)
+    if (!rc)
         stream_attach(st, call, g->stream, 0);
     return rc;
 }
@@ -38,19 +38,19 @@ void msg_generate(struct call *call)
     struct session *ss;
     uint64_t hash;
     int rc = journal_hash(g, &hash, &e);
-    if (rc == 0)
+    if (!rc)
         rc = retry(call, &hash, &e);
-    if (rc == 0)
+    if (!rc)
         return;
     if (rc == HEARTH_ENOSTREAM)
         rc = check(call, &e);
-    if (rc == 0)
+    if (!rc)
         rc = session_open(call->server, call->account->uid, g, &ss, &e);
     if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, g->session, msg_generate))
         return;
-    if (rc == 0)
+    if (!rc)
         rc = stream_start(call, ss, &hash, &e);
-    if (rc != 0)
+    if (rc)
         call_fail(call, &e);
 }
 
@@ -70,9 +70,9 @@ void msg_cancel(struct call *call)
     const struct wire_cancel *c = call->params;
     struct stream *st = stream_find(call->server, call->account->uid, c->stream, c->request);
     struct wire_cancel_result r = {.cancelled = st != NULL};
-    if (st != NULL)
+    if (st)
         stream_cancel(st);
-    else if (c->request != NULL)
+    else if (c->request)
         r.cancelled = takeover_cancel(call->server, call->account->uid, c->request);
     call_reply(call, &r);
 }

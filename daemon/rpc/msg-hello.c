@@ -30,7 +30,7 @@ void msg_hello(struct call *call)
     struct wire_hello_result r = {
         .version = WIRE_VERSION,
         .server = PACKAGE_NAME " " PACKAGE_VERSION,
-        .features = {.v = (const char **)features, .n = sizeof(features) / sizeof(features[0])},
+        .features = {.v = (const char **)features, .n = sizeof features / sizeof features[0]},
         .limits = {.frame_bytes = WIRE_FRAME_MAX,
                    .depth = WIRE_DEPTH_MAX,
                    .tokens = WIRE_TOKENS_MAX,

@@ -23,26 +23,26 @@ void msg_on_kv_saved(struct server *s, const void *body)
 {
     const struct wire_engine_kv_saved *k = body;
     struct kv_manifest_row f = {.uid = (uid_t)k->uid, .bytes = k->bytes, .tokens = k->tokens, .pos = k->pos};
-    if (s->kv == NULL)
+    if (!s->kv)
         return;
-    snprintf(f.name, sizeof(f.name), "%s", k->file);
-    snprintf(f.fingerprint, sizeof(f.fingerprint), "%s", k->fingerprint);
-    snprintf(f.session, sizeof(f.session), "%s", k->label != NULL ? k->label : "");
+    snprintf(f.name, sizeof f.name, "%s", k->file);
+    snprintf(f.fingerprint, sizeof f.fingerprint, "%s", k->fingerprint);
+    snprintf(f.session, sizeof f.session, "%s", k->label != NULL ? k->label : "");
     kvdir_saved(s->kv, &f);
-    if (k->label != NULL && !is_there(s, f.uid, f.session))
+    if (k->label && !is_there(s, f.uid, f.session))
         kvdir_forget(s->kv, f.session);
 }
 
 void msg_on_kv_used(struct server *s, const void *body)
 {
     const struct wire_engine_kv_used *k = body;
-    if (s->kv != NULL)
+    if (s->kv)
         kvdir_used(s->kv, k->file);
 }
 
 void msg_on_kv_bad(struct server *s, const void *body)
 {
     const struct wire_engine_kv_bad *k = body;
-    if (s->kv != NULL)
+    if (s->kv)
         kvdir_bad(s->kv, k->file, k->why);
 }

@@ -13,7 +13,7 @@
 static bool is_loaded(const struct wire_engine_status *es, const char *path)
 {
     for (size_t i = 0; es != NULL && i < es->n_models; i++)
-        if (es->models[i].path != NULL && !es->models[i].vocab_only && strcmp(es->models[i].path, path) == 0)
+        if (es->models[i].path && !es->models[i].vocab_only && strcmp(es->models[i].path, path) == 0)
             return true;
     return false;
 }
@@ -28,9 +28,9 @@ static void list(void *arg, const void *result, const struct hearth_err *err)
     struct hearth_err e;
     (void)err;
     int rc = model_names_scan(call->server->conf, &v, &n, &e);
-    if (rc == 0 && (w = calloc(n + 1, sizeof(*w))) == NULL)
+    if (!rc && (w = calloc(n + 1, sizeof *w)) == NULL)
         rc = err_set(&e, HEARTH_ENOMEM, "out of memory");
-    if (rc == 0) {
+    if (!rc) {
         for (size_t i = 0; i < n; i++)
             w[i] = (struct wire_model){.name = v[i].name,
                                        .path = v[i].path,
@@ -120,7 +120,7 @@ void msg_on_model_progress(struct server *s, const void *body)
     stream_on_progress(s, p, mark);
     TAILQ_FOREACH (call, &s->forwards, forward_entry) {
         struct conn *c = call->conn;
-        if (c == NULL || c->progress_mark == mark || strcmp(call->path, p->model) != 0)
+        if (!c || c->progress_mark == mark || strcmp(call->path, p->model) != 0)
             continue;
         c->progress_mark = mark;
         struct wire_model_progress named = {.model = call->model, .done = p->done, .total = p->total};

@@ -20,21 +20,21 @@ enum { PLACE_HEX = 16 + STORE_ID_LEN };
 static int cursor_parse(const char *from, struct store_cursor *at, struct hearth_err *e)
 {
     *at = (struct store_cursor){0};
-    if (from == NULL)
+    if (!from)
         return 0;
     uint64_t bits;
     if (strlen(from) != PLACE_HEX || strspn(from, "0123456789abcdef") != PLACE_HEX ||
         sscanf(from, "%16" SCNx64, &bits) != 1)
         return err_set(e, HEARTH_EPARAMS, "sessions.list.from: \"%.40s\" was the `next` of no page", from);
-    memcpy(&at->used, &bits, sizeof(bits));
-    memcpy(at->id, from + 16, sizeof(at->id));
+    memcpy(&at->used, &bits, sizeof bits);
+    memcpy(at->id, from + 16, sizeof at->id);
     return 0;
 }
 
 static const char *cursor_format(const struct store_cursor *at, char to[PLACE_HEX + 1])
 {
     uint64_t bits;
-    memcpy(&bits, &at->used, sizeof(bits));
+    memcpy(&bits, &at->used, sizeof bits);
     snprintf(to, PLACE_HEX + 1, "%016" PRIx64 "%s", bits, at->id);
     return at->id[0] != '\0' ? to : NULL;
 }
@@ -52,10 +52,10 @@ void msg_sessions_list(struct call *call)
     size_t n = 0;
     struct hearth_err e;
     int rc = cursor_parse(p->from, &at, &e);
-    if (rc == 0)
+    if (!rc)
         rc = s->store != NULL ? store_list(s->store, call->account->uid, &at, MOST, &v, &n, &e)
                               : err_set(&e, HEARTH_ESTORE, "%s", s->store_err.msg);
-    if (rc == 0) {
+    if (!rc) {
         for (size_t i = 0; i < n; i++)
             session_describe(s, v[i], &w[i]);
         kvdir_describe(s->kv, w, n);
@@ -80,11 +80,11 @@ static int show(struct call *call, const struct store_session *row, struct heart
     int32_t *ids = NULL;
     size_t n = 0, n_ids = 0;
     int rc = store_turns(s->store, row, &turns, &n, e);
-    if (rc == 0 && ref->tokens)
+    if (!rc && ref->tokens)
         rc = store_timeline(s->store, row, &ids, &n_ids, e);
-    if (rc == 0)
+    if (!rc)
         rc = generation_turns(turns, n, false, &w, e);
-    if (rc == 0) {
+    if (!rc) {
         struct wire_session_show_result r = {.turns = w.v, .n_turns = n, .tokens = {.v = ids, .n = n_ids}};
         session_describe(s, row, &r.session);
         kvdir_describe(s->kv, &r.session, 1);
@@ -102,9 +102,9 @@ void msg_sessions_show(struct call *call)
     struct store_session *row = NULL;
     struct hearth_err e;
     int rc = session_get(call->server, call->account->uid, ref->session, &row, &e);
-    if (rc == 0)
+    if (!rc)
         rc = show(call, row, &e);
-    if (rc != 0)
+    if (rc)
         call_fail(call, &e);
     store_session_free(row);
 }
@@ -112,7 +112,7 @@ void msg_sessions_show(struct call *call)
 static int rename_session(struct call *call, const char *name, const struct store_session *row, struct hearth_err *e)
 {
     int rc = session_check_name(name, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     if (session_is_reserved(call->server, call->account->uid, name))
         return err_set(e, HEARTH_ESESSIONEXISTS, "a generation is creating session \"%.80s\"", name);
@@ -126,9 +126,9 @@ void msg_sessions_rename(struct call *call)
     struct store_session *row = NULL;
     struct hearth_err e;
     int rc = session_get(call->server, call->account->uid, p->session, &row, &e);
-    if (rc == 0)
+    if (!rc)
         rc = rename_session(call, p->name, row, &e);
-    if (rc == 0)
+    if (!rc)
         call_reply(call, &nothing);
     else
         call_fail(call, &e);
@@ -143,15 +143,15 @@ void msg_sessions_remove(struct call *call)
     struct hearth_err e;
     int rc = call->server->store != NULL ? store_find(call->server->store, call->account->uid, ref->session, &row, &e)
                                          : err_set(&e, HEARTH_ESTORE, "%s", call->server->store_err.msg);
-    if (rc == 0 && session_is_busy(call->server, row->id))
+    if (!rc && session_is_busy(call->server, row->id))
         rc = err_set(&e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", ref->session);
     if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, row->id, msg_sessions_remove)) {
         store_session_free(row);
         return;
     }
-    if (rc == 0)
+    if (!rc)
         rc = session_remove(call->server, row, &e);
-    if (rc == 0)
+    if (!rc)
         call_reply(call, &nothing);
     else
         call_fail(call, &e);
@@ -165,9 +165,9 @@ void msg_sessions_pin(struct call *call)
     struct store_session *row = NULL;
     struct hearth_err e;
     int rc = session_get(call->server, call->account->uid, p->session, &row, &e);
-    if (rc == 0)
+    if (!rc)
         rc = store_pin(call->server->store, row, p->pinned, &e);
-    if (rc == 0)
+    if (!rc)
         call_reply(call, &nothing);
     else
         call_fail(call, &e);
@@ -187,11 +187,11 @@ static int export(struct call *call, const struct store_session *row, struct hea
     /* The whole of it is read once for its checksums: where a document is imported, what is damaged gets sound ones. */
     int rc = p->from == 0 ? store_timeline(call->server->store, row, &ids, &n_ids, e) : 0;
     free(ids);
-    if (rc == 0)
+    if (!rc)
         rc = store_page(call->server->store, row, &r.next, WIRE_PAGE_BYTES, WIRE_MESSAGES_MAX, &turns, &n, e);
-    if (rc == 0)
+    if (!rc)
         rc = generation_turns(turns, n, true, &w, e);
-    if (rc == 0) {
+    if (!rc) {
         r.turns = w.v;
         r.n_turns = n;
         session_describe(call->server, row, &r.session);
@@ -208,9 +208,9 @@ void msg_sessions_export(struct call *call)
     struct store_session *row = NULL;
     struct hearth_err e;
     int rc = session_get(call->server, call->account->uid, p->session, &row, &e);
-    if (rc == 0)
+    if (!rc)
         rc = export(call, row, &e);
-    if (rc != 0)
+    if (rc)
         call_fail(call, &e);
     store_session_free(row);
 }

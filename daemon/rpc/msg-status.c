@@ -16,7 +16,7 @@ static int64_t rss_bytes(void)
 {
     long long pages = 0;
     FILE *f = fopen("/proc/self/statm", "re");
-    if (f == NULL)
+    if (!f)
         return 0;
     if (fscanf(f, "%*s %lld", &pages) != 1)
         pages = 0;
@@ -30,7 +30,7 @@ static struct wire_kv_share *kv_shares(const struct call *call, size_t *n)
     uid_t uid = call->account->uid;
     size_t n_v;
     const struct kvdir_usage *v = kvdir_usage(call->server->kv, &n_v);
-    struct wire_kv_share *w = calloc(n_v + 1, sizeof(*w));
+    struct wire_kv_share *w = calloc(n_v + 1, sizeof *w);
     *n = 0;
     for (size_t i = 0; w != NULL && i < n_v; i++)
         if (v[i].files > 0 && (v[i].uid == uid || acl_check(PERM_ADMIN, "status", uid, NULL) == 0))
@@ -53,18 +53,18 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
         .streams = s->n_streams,
         .rss_bytes = rss_bytes(),
     };
-    if (s->store == NULL || store_count(s->store, call->account->uid, &r.sessions, NULL) != 0)
+    if (!s->store || store_count(s->store, call->account->uid, &r.sessions, NULL) != 0)
         r.sessions = 0;
     struct wire_kv_share *shares = NULL;
-    if (s->kv != NULL) {
+    if (s->kv) {
         kvdir_limits(s->kv, &r.kv_files.limit, &r.kv_files.limit_per_uid);
         r.kv_files.shares = shares = kv_shares(call, &r.kv_files.n_shares);
     }
-    if (result != NULL)
+    if (result)
         r.engine = *(const struct wire_engine_status *)result;
-    char **names = calloc(r.engine.n_models + 1, sizeof(*names)); /* the engine knows paths only */
+    char **names = calloc(r.engine.n_models + 1, sizeof *names); /* the engine knows paths only */
     for (size_t i = 0; names != NULL && i < r.engine.n_models; i++)
-        if (r.engine.models[i].path != NULL)
+        if (r.engine.models[i].path)
             r.engine.models[i].name = names[i] = model_name_of(r.engine.models[i].path);
     r.engine.pid = engine_pid(s->engine_client);
     r.engine.state = engine_state_name(s->engine_client);

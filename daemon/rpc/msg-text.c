@@ -5,9 +5,9 @@ static bool resolve(struct call *call, const char *model, char **path)
 {
     struct hearth_err e;
     int rc = server_check_open(call->server, &e);
-    if (rc == 0)
+    if (!rc)
         rc = forward_resolve(call, model, path, &e);
-    if (rc != 0)
+    if (rc)
         call_fail(call, &e);
     return rc == 0;
 }

@@ -27,7 +27,7 @@ static void row_checksum(sqlite3_context *context, int n, sqlite3_value **v)
             break;
         case SQLITE_FLOAT:
             real = sqlite3_value_double(v[i]);
-            memcpy(&number, &real, sizeof(number));
+            memcpy(&number, &real, sizeof number);
             break;
         case SQLITE_NULL:
             break;
@@ -38,11 +38,11 @@ static void row_checksum(sqlite3_context *context, int n, sqlite3_value **v)
         }
         for (int k = 0; k < 8; k++)
             to[k] = (uint8_t)((uint64_t)number >> (8 * k));
-        if (len > 0 && bytes == NULL) {
+        if (len > 0 && !bytes) {
             sqlite3_result_error_nomem(context);
             return;
         }
-        sum = XXH3_64bits_withSeed(head, sizeof(head), sum);
+        sum = XXH3_64bits_withSeed(head, sizeof head, sum);
         if (len > 0)
             sum = XXH3_64bits_withSeed(bytes, len, sum);
     }

@@ -39,24 +39,24 @@ static int copy_pages(const char *from, const char *to, const atomic_bool *stop,
     sqlite3 *source = NULL, *copy = NULL;
     sqlite3_backup *b = NULL;
     int rc = open_at(from, &source, e);
-    if (rc == 0)
+    if (!rc)
         rc = open_at(to, &copy, e);
     /* Nobody needs the half of a copy back, and it is synced as a whole. */
-    if (rc == 0 && sqlite3_exec(copy, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL) != 0)
+    if (!rc && sqlite3_exec(copy, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL) != 0)
         rc = fail_at(to, sqlite3_errmsg(copy), e);
-    if (rc == 0 && (b = sqlite3_backup_init(copy, "main", source, "main")) == NULL)
+    if (!rc && (b = sqlite3_backup_init(copy, "main", source, "main")) == NULL)
         rc = fail_at(to, sqlite3_errmsg(copy), e);
     /* One read transaction over all steps: without it, a commit between two would start the copy afresh. */
-    if (rc == 0 && sqlite3_exec(source, "BEGIN; SELECT count(*) FROM sqlite_master", NULL, NULL, NULL) != SQLITE_OK)
+    if (!rc && sqlite3_exec(source, "BEGIN; SELECT count(*) FROM sqlite_master", NULL, NULL, NULL) != SQLITE_OK)
         rc = fail_at(from, sqlite3_errmsg(source), e);
     int got = SQLITE_OK;
-    while (rc == 0 && got == SQLITE_OK) {
-        if (stop != NULL && *stop)
+    while (!rc && got == SQLITE_OK) {
+        if (stop && *stop)
             rc = err_set(e, HEARTH_ESHUTDOWN, "hearthd is shutting down");
         else
             got = sqlite3_backup_step(b, STEP_PAGES);
     }
-    if (rc == 0 && got != SQLITE_DONE)
+    if (!rc && got != SQLITE_DONE)
         rc = fail_at(to, sqlite3_errstr(got), e);
     sqlite3_backup_finish(b);
     sqlite3_close(copy);
@@ -67,7 +67,7 @@ static int copy_pages(const char *from, const char *to, const atomic_bool *stop,
 static int sync_dir(const char *path, struct hearth_err *e)
 {
     char dir[PATH_MAX];
-    snprintf(dir, sizeof(dir), "%s", path);
+    snprintf(dir, sizeof dir, "%s", path);
     char *slash = strrchr(dir, '/');
     slash[slash == dir] = '\0';
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -94,8 +94,8 @@ static bool is_in_use(const char *from, const char *to)
     static const char *const parts[] = {"", "-wal", "-shm"};
     char part[PATH_MAX];
     struct stat a, b;
-    for (size_t i = 0; lstat(to, &b) == 0 && i < sizeof(parts) / sizeof(parts[0]); i++)
-        if (snprintf(part, sizeof(part), "%s%s", from, parts[i]) < (int)sizeof(part) && stat(part, &a) == 0 &&
+    for (size_t i = 0; lstat(to, &b) == 0 && i < sizeof parts / sizeof parts[0]; i++)
+        if (snprintf(part, sizeof part, "%s%s", from, parts[i]) < (int)sizeof part && stat(part, &a) == 0 &&
             a.st_dev == b.st_dev && a.st_ino == b.st_ino)
             return true;
     return false;
@@ -106,7 +106,7 @@ int store_copy(const char *from, const char *to, bool replace, const atomic_bool
 {
     char tmp[PATH_MAX];
     struct stat sb;
-    if (to[0] != '/' || snprintf(tmp, sizeof(tmp), "%s.XXXXXX", to) >= (int)sizeof(tmp))
+    if (to[0] != '/' || snprintf(tmp, sizeof tmp, "%s.XXXXXX", to) >= (int)sizeof tmp)
         return err_set(e, HEARTH_EPARAMS, "\"%.100s\" is no absolute path of a file", to);
     if (!replace && lstat(to, &sb) == 0) /* before the work; put() decides */
         return fail_at(to, strerror(EEXIST), e);
@@ -116,16 +116,16 @@ int store_copy(const char *from, const char *to, bool replace, const atomic_bool
     if (fd < 0)
         return fail_at(to, strerror(errno), e);
     int rc = copy_pages(from, tmp, stop, e);
-    if (rc == 0 && (fsync(fd) != 0 || fstat(fd, &sb) != 0))
+    if (!rc && (fsync(fd) != 0 || fstat(fd, &sb) != 0))
         rc = fail_at(tmp, strerror(errno), e);
-    if (rc == 0)
+    if (!rc)
         rc = put(tmp, to, replace, e);
-    if (rc != 0)
+    if (rc)
         unlink(tmp);
     else
         rc = sync_dir(to, e);
     close(fd);
-    if (rc == 0 && bytes != NULL)
+    if (!rc && bytes)
         *bytes = sb.st_size;
     return rc;
 }

@@ -29,9 +29,9 @@ int generation_turns(const struct store_turn *turns, size_t n, bool whole, struc
                      struct hearth_err *e)
 {
     *out = (struct generation_turns){.n = n};
-    out->v = calloc(n + 1, sizeof(*out->v));
-    out->blocks = calloc(n + 1, sizeof(*out->blocks));
-    if (out->v == NULL || out->blocks == NULL) {
+    out->v = calloc(n + 1, sizeof *out->v);
+    out->blocks = calloc(n + 1, sizeof *out->blocks);
+    if (!out->v || !out->blocks) {
         generation_turns_fini(out);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }

@@ -43,8 +43,8 @@ static bool text(sqlite3_stmt *q, int i, char *to, size_t room)
 static bool from_row(sqlite3_stmt *q, struct kv_manifest_row *f)
 {
     *f = (struct kv_manifest_row){0};
-    if (!text(q, 0, f->name, sizeof(f->name)) || !text(q, 1, f->fingerprint, sizeof(f->fingerprint)) ||
-        !text(q, 2, f->session, sizeof(f->session)))
+    if (!text(q, 0, f->name, sizeof f->name) || !text(q, 1, f->fingerprint, sizeof f->fingerprint) ||
+        !text(q, 2, f->session, sizeof f->session))
         return false;
     int64_t uid = sqlite3_column_int64(q, 3);
     f->uid = (uid_t)uid;
@@ -62,11 +62,11 @@ int kv_manifest_list(struct store *st, struct kv_manifest_row **out, size_t *n, 
     size_t len = 0, cap = 0;
     int rc = store_run(st, store_stmt(st, SQL_KV_LOST), "dropping rows of removed sessions", e), got = SQLITE_DONE;
     sqlite3_stmt *q = store_stmt(st, SQL_KV_LIST);
-    while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
+    while (!rc && (got = sqlite3_step(q)) == SQLITE_ROW) {
         if (len == cap) {
             cap = cap != 0 ? cap * 2 : 64;
-            struct kv_manifest_row *grown = reallocarray(v, cap, sizeof(*v));
-            if (grown == NULL) {
+            struct kv_manifest_row *grown = reallocarray(v, cap, sizeof *v);
+            if (!grown) {
                 rc = err_set(e, HEARTH_ENOMEM, "out of memory");
                 break;
             }
@@ -81,10 +81,10 @@ int kv_manifest_list(struct store *st, struct kv_manifest_row **out, size_t *n, 
         sqlite3_bind_int64(drop, 1, sqlite3_column_int64(q, 9));
         rc = store_run(st, drop, "dropping a damaged row", e);
     }
-    if (rc == 0 && got != SQLITE_DONE)
+    if (!rc && got != SQLITE_DONE)
         rc = store_fail(st, "reading the manifest of KV files", e);
     sqlite3_reset(q);
-    if (rc != 0) {
+    if (rc) {
         free(v);
         return rc;
     }
@@ -122,13 +122,13 @@ int kv_manifest_save(struct store *st, const struct kv_manifest_row *f, const st
                      size_t n, double seen, double wall, struct hearth_err *e)
 {
     int rc = store_begin(st, e);
-    if (rc != 0)
+    if (rc)
         return rc;
-    if (f != NULL)
+    if (f)
         rc = save(st, f, e);
-    for (size_t i = 0; rc == 0 && i < n; i++)
+    for (size_t i = 0; !rc && i < n; i++)
         rc = touch(st, touched[i], e);
-    if (rc == 0) {
+    if (!rc) {
         sqlite3_stmt *q = store_stmt(st, SQL_KV_SET_CLOCK);
         sqlite3_bind_double(q, 1, seen);
         sqlite3_bind_double(q, 2, wall);

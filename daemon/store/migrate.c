@@ -27,13 +27,13 @@ static void each_backup(struct store *st, void (*f)(struct store *st, const char
     static const char begin[] = "sessions.db.v";
     for (struct dirent *d; dir != NULL && (d = readdir(dir)) != NULL;) {
         char *rest;
-        if (strncmp(d->d_name, begin, sizeof(begin) - 1) != 0)
+        if (strncmp(d->d_name, begin, sizeof begin - 1) != 0)
             continue;
-        long version = strtol(d->d_name + sizeof(begin) - 1, &rest, 10);
+        long version = strtol(d->d_name + sizeof begin - 1, &rest, 10);
         if (version > 0 && version < STORE_VERSION)
             f(st, d->d_name, version, rest);
     }
-    if (dir != NULL)
+    if (dir)
         closedir(dir);
     else if (fd >= 0)
         close(fd);
@@ -50,7 +50,7 @@ static void remove_leftover(struct store *st, const char *name, long version, co
 }
 
 static const char *const parts[] = {"", "-wal", "-shm", "-journal"}; /* of a database */
-enum { N_PARTS = sizeof(parts) / sizeof(parts[0]) };
+enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 static void remove_older(struct store *st, const char *name, long version, const char *rest)
 {
@@ -69,7 +69,7 @@ int migrate_backup(struct store *st, int64_t version, struct hearth_err *e)
     each_backup(st, remove_leftover);
     struct hearth_err why;
     int rc = store_copy(st->path, to, true, NULL, NULL, &why);
-    if (rc == 0) {
+    if (!rc) {
         log_info("the session database goes from version %lld to %d; %s is as it was", (long long)version,
                  STORE_VERSION, to);
         st->backup_version = (long)version;
@@ -101,7 +101,7 @@ static int run(sqlite3 *db, const char *text, const struct store_session *s)
 {
     sqlite3_stmt *q = NULL;
     int rc = sqlite3_prepare_v2(db, text, -1, &q, NULL);
-    if (rc == SQLITE_OK && s != NULL) {
+    if (rc == SQLITE_OK && s) {
         sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
         sqlite3_bind_int64(q, 2, s->uid);
         sqlite3_bind_text(q, 3, s->name, -1, SQLITE_STATIC);
@@ -123,7 +123,7 @@ static int delete_session(const char *path, const struct store_session *s)
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
     int rc = sqlite3_open_v2(path, &db, flags, store_vfs());
     sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    for (size_t i = 0; rc == SQLITE_OK && i < sizeof(before) / sizeof(before[0]); i++)
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof before / sizeof before[0]; i++)
         rc = run(db, before[i], NULL);
     if (rc == SQLITE_OK)
         rc = run(db, "DELETE FROM sessions WHERE id = ?1 OR (uid = ?2 AND name = ?3)", s);
@@ -140,7 +140,7 @@ int migrate_remove_session(struct store *st, const struct store_session *s, stru
     if (asprintf(&path, "%s.v%ld", st->path, st->backup_version) < 0)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     int got = access(path, F_OK) == 0 || errno != ENOENT ? delete_session(path, s) : SQLITE_OK;
-    for (size_t i = 0; got != SQLITE_OK && rc == 0 && i < N_PARTS; i++) {
+    for (size_t i = 0; got != SQLITE_OK && !rc && i < N_PARTS; i++) {
         if (asprintf(&part, "%s%s", path, parts[i]) < 0) {
             rc = err_set(e, HEARTH_ENOMEM, "out of memory");
             break;
@@ -149,7 +149,7 @@ int migrate_remove_session(struct store *st, const struct store_session *s, stru
             rc = err_set(e, HEARTH_ESTORE, "%.120s: the session cannot be removed from it: %s", part, strerror(errno));
         free(part);
     }
-    if (got != SQLITE_OK && rc == 0) {
+    if (got != SQLITE_OK && !rc) {
         log_warn("%s is removed: a session that is removed cannot be taken from it (%s)", path, sqlite3_errstr(got));
         st->backup_version = 0;
     }

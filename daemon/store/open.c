@@ -19,7 +19,7 @@ enum { LOCK_MOMENTS = 50 };
 static int make_dirs(const char *dir, struct hearth_err *e)
 {
     char *path = strdup(dir);
-    if (path == NULL)
+    if (!path)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     int rc = 0;
     for (char *p = path + 1; rc == 0; p++) {
@@ -47,7 +47,7 @@ static int lock_dir(struct store *st, const char *dir, struct hearth_err *e)
     int rc = -1;
     for (int i = 0; i < LOCK_MOMENTS && (rc = flock(st->dir_fd, LOCK_EX | LOCK_NB)) != 0 && errno == EWOULDBLOCK; i++)
         nanosleep(&moment, NULL);
-    if (rc != 0)
+    if (rc)
         return err_set(e, HEARTH_ESTORE, "%s: %s", dir,
                        errno == EWOULDBLOCK ? "in use by another hearthd" : strerror(errno));
     return 0;
@@ -59,7 +59,7 @@ static int find_path(struct store *st, const char *dir, struct hearth_err *e)
 {
     char *real = realpath(dir, NULL);
     int rc = real != NULL ? 0 : err_set(e, HEARTH_ESTORE, "%s: %s", dir, strerror(errno));
-    if (rc == 0 && asprintf(&st->path, "%s/sessions.db", real) < 0) {
+    if (!rc && asprintf(&st->path, "%s/sessions.db", real) < 0) {
         st->path = NULL;
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     }
@@ -130,17 +130,17 @@ static int migrate(struct store *st, int64_t from, struct hearth_err *e)
     if (from == STORE_VERSION)
         return 0;
     int rc = from > 0 ? migrate_backup(st, from, e) : 0;
-    if (rc == 0)
+    if (!rc)
         blank(st, from);
-    if (rc == 0)
+    if (!rc)
         rc = exec(st, "BEGIN IMMEDIATE", e);
-    for (int64_t v = from; rc == 0 && v < STORE_VERSION; v++)
+    for (int64_t v = from; !rc && v < STORE_VERSION; v++)
         rc = exec(st, store_migrations[v], e);
     char set[64];
-    snprintf(set, sizeof(set), "PRAGMA user_version = %d; COMMIT", STORE_VERSION);
-    if (rc == 0)
+    snprintf(set, sizeof set, "PRAGMA user_version = %d; COMMIT", STORE_VERSION);
+    if (!rc)
         rc = exec(st, set, e);
-    if (rc != 0 && !sqlite3_get_autocommit(st->db))
+    if (rc && !sqlite3_get_autocommit(st->db))
         exec(st, "ROLLBACK", NULL);
     return rc;
 }
@@ -178,9 +178,9 @@ static int open_db(struct store *st, struct hearth_err *e)
     int64_t version = -1;
     struct hearth_err why;
     int rc = user_version(st, &version, &why);
-    if (rc != 0 && sqlite3_errcode(st->db) == SQLITE_CANTOPEN)
+    if (rc && sqlite3_errcode(st->db) == SQLITE_CANTOPEN)
         return err_set(e, rc, "%s cannot be opened: something that is no file has the name of its -wal or -shm", path);
-    if (rc != 0)
+    if (rc)
         return err_set(e, rc, "%s is damaged or not a database (%.60s): move it away to start afresh", path, why.msg);
     if (version < 0 || version > STORE_VERSION)
         return err_set(e, HEARTH_ESTORE, "%s is of version %lld, this hearthd knows versions up to %d: left as it is",
@@ -196,41 +196,41 @@ static int open_db(struct store *st, struct hearth_err *e)
               "= ON; PRAGMA cache_size = -256;"
               "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304",
               e);
-    if (rc == 0)
+    if (!rc)
         rc = store_define_checksum(st, e);
-    if (rc == 0)
+    if (!rc)
         rc = migrate(st, version, e);
-    if (rc == 0 && prepare_all(st, &why) != 0)
+    if (!rc && prepare_all(st, &why) != 0)
         rc = err_set(e, HEARTH_ESTORE, "%s is damaged (%.80s): move it away to start afresh", path, why.msg);
-    if (rc == 0)
+    if (!rc)
         migrate_find_backup(st);
-    if (rc == 0)
+    if (!rc)
         assign_ids(st);
     st->has_deleted = rc == 0;
-    if (rc == 0 && store_purge_all(st, &why) != 0)
+    if (!rc && store_purge_all(st, &why) != 0)
         log_warn("%s", why.msg);
-    if (rc == 0)
+    if (!rc)
         store_scrub(st, &why); /* what a killed hearthd may have left in the log */
     return rc;
 }
 
 int store_open(struct store **out, const char *dir, struct hearth_err *e)
 {
-    struct store *st = calloc(1, sizeof(*st));
-    if (st == NULL)
+    struct store *st = calloc(1, sizeof *st);
+    if (!st)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     st->dir_fd = -1;
     TAILQ_INIT(&st->timeline_cache);
     int rc = make_dirs(dir, e);
-    if (rc == 0)
+    if (!rc)
         rc = lock_dir(st, dir, e);
-    if (rc == 0)
+    if (!rc)
         rc = find_path(st, dir, e);
-    if (rc == 0)
+    if (!rc)
         rc = make_file(st->path, e);
-    if (rc == 0)
+    if (!rc)
         rc = open_db(st, e);
-    if (rc != 0) {
+    if (rc) {
         store_close(st);
         return rc;
     }
@@ -254,7 +254,7 @@ const char *store_path(const struct store *st)
 
 void store_close(struct store *st)
 {
-    if (st == NULL)
+    if (!st)
         return;
     store_purge_all(st, NULL);
     timeline_cache_clear(st);

@@ -35,14 +35,14 @@ int store_soft_delete(struct store *st, const struct store_session *s, struct he
 static int remove_damaged(struct store *st, const struct store_session *s, struct hearth_err *e)
 {
     int rc = store_begin(st, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     sqlite3_stmt *q = store_stmt(st, SQL_REMOVE_ORPHANS);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     rc = store_run(st, q, "removing a session", e);
-    if (rc == 0 && s->id[0] != '\0') {
+    if (!rc && s->id[0] != '\0') {
         rc = remove_row(st, s->id, e);
-    } else if (rc == 0) { /* it was found by its name */
+    } else if (!rc) { /* it was found by its name */
         q = store_stmt(st, SQL_REMOVE_NAME);
         sqlite3_bind_int64(q, 1, s->uid);
         sqlite3_bind_text(q, 2, s->name, -1, SQLITE_STATIC);
@@ -57,14 +57,14 @@ int store_remove(struct store *st, const struct store_session *s, struct hearth_
         s->damaged ? remove_damaged : store_soft_delete;
     timeline_cache_forget(st, s->id);
     int rc = migrate_remove_session(st, s, e);
-    if (rc == 0)
+    if (!rc)
         rc = remove(st, s, e);
     /* On a full disk the log cannot grow: emptied, it has the room that it had. */
     if (rc == HEARTH_ESTORE && store_scrub(st, NULL) == 0)
         rc = remove(st, s, e);
-    if (rc == 0 && s->damaged)
+    if (!rc && s->damaged)
         store_total_forget(st, s->uid); /* it may have been counted, before */
-    else if (rc == 0)
+    else if (!rc)
         store_total_add(st, s->uid, -s->bytes);
     return rc;
 }
@@ -95,11 +95,11 @@ int store_purge_some(struct store *st, bool *more, struct hearth_err *e)
     sqlite3_stmt *q = store_stmt(st, SQL_DELETED);
     int got = sqlite3_step(q);
     if (got == SQLITE_ROW)
-        snprintf(id, sizeof(id), "%s", (const char *)sqlite3_column_text(q, 0));
+        snprintf(id, sizeof id, "%s", (const char *)sqlite3_column_text(q, 0));
     int rc = got == SQLITE_ROW || got == SQLITE_DONE ? 0 : store_fail(st, "removing a session", e);
     sqlite3_reset(q);
     st->has_deleted = *more = rc != 0 || id[0] != '\0';
-    if (rc != 0 || id[0] == '\0')
+    if (rc || id[0] == '\0')
         return rc;
     int64_t from = slice(st, id);
     if (from < 0)
@@ -114,7 +114,7 @@ int store_purge_all(struct store *st, struct hearth_err *e)
 {
     bool more = true;
     int rc = 0;
-    while (rc == 0 && more)
+    while (!rc && more)
         rc = store_purge_some(st, &more, e);
     return rc;
 }

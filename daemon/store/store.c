@@ -50,9 +50,9 @@ int store_begin(struct store *st, struct hearth_err *e)
 
 int store_end(struct store *st, int rc, const char *what, struct hearth_err *e)
 {
-    if (rc == 0)
+    if (!rc)
         rc = store_run(st, store_stmt(st, SQL_COMMIT), what, e);
-    if (rc != 0 && !sqlite3_get_autocommit(st->db))
+    if (rc && !sqlite3_get_autocommit(st->db))
         store_run(st, store_stmt(st, SQL_ROLLBACK), "undoing it", NULL);
     return rc;
 }
@@ -67,7 +67,7 @@ char *store_text(sqlite3_stmt *q, int i)
     if (sqlite3_column_type(q, i) != SQLITE_TEXT)
         return NULL;
     const char *s = (const char *)sqlite3_column_text(q, i);
-    if (s == NULL || strlen(s) != (size_t)sqlite3_column_bytes(q, i))
+    if (!s || strlen(s) != (size_t)sqlite3_column_bytes(q, i))
         return NULL;
     return strdup(s);
 }
@@ -77,7 +77,7 @@ static const char *damage(sqlite3_stmt *q, const struct store_session *s)
 {
     if (s->id[0] == '\0')
         return "its id is none";
-    if (s->name == NULL || s->model == NULL || s->path == NULL || s->path[0] != '/')
+    if (!s->name || !s->model || !s->path || s->path[0] != '/')
         return "its name, model or path is not text";
     if (!store_is_time(s->created) || !store_is_time(s->used) || s->bytes < 0 || s->n_turns < 0 || s->n_tok < 0)
         return "its times or its size cannot be";
@@ -87,12 +87,12 @@ static const char *damage(sqlite3_stmt *q, const struct store_session *s)
 /* HEARTH_ESTORE says what is wrong with the session, and *out is what is left of it. */
 static int session_from_row(sqlite3_stmt *q, struct store_session **out, struct hearth_err *e)
 {
-    struct store_session *s = calloc(1, sizeof(*s));
-    if (s == NULL)
+    struct store_session *s = calloc(1, sizeof *s);
+    if (!s)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     char *id = store_text(q, 0);
-    if (id != NULL && store_is_id(id))
-        memcpy(s->id, id, sizeof(s->id));
+    if (id && store_is_id(id))
+        memcpy(s->id, id, sizeof s->id);
     free(id);
     s->name = store_text(q, 1);
     s->model = store_text(q, 2);
@@ -108,14 +108,14 @@ static int session_from_row(sqlite3_stmt *q, struct store_session **out, struct 
     *out = s;
     const char *why = damage(q, s);
     s->damaged = why != NULL;
-    return why == NULL ? 0
-                       : err_set(e, HEARTH_ESTORE, "session %.80s is damaged: %s; it can only be removed",
-                                 s->id[0] != '\0' ? s->id : s->name, why);
+    return !why ? 0
+                : err_set(e, HEARTH_ESTORE, "session %.80s is damaged: %s; it can only be removed",
+                          s->id[0] != '\0' ? s->id : s->name, why);
 }
 
 void store_session_free(struct store_session *s)
 {
-    if (s == NULL)
+    if (!s)
         return;
     free(s->name);
     free(s->model);
@@ -152,11 +152,11 @@ int store_get(struct store *st, uid_t uid, const char *ref, struct store_session
     struct store_session *s;
     struct hearth_err why;
     int rc = store_find(st, uid, ref, &s, &why);
-    if (rc == 0 && s->damaged) {
+    if (!rc && s->damaged) {
         store_session_free(s);
         rc = HEARTH_ESTORE;
     }
-    if (rc != 0)
+    if (rc)
         return err_set(e, rc, "%s", why.msg);
     *out = s;
     return 0;
@@ -173,31 +173,31 @@ int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
 static int list(struct store *st, sqlite3_stmt *q, double first, struct store_cursor *at, size_t most,
                 struct store_session ***out, size_t *n, struct hearth_err *e)
 {
-    struct store_session **v = calloc(most, sizeof(*v));
+    struct store_session **v = calloc(most, sizeof *v);
     struct store_cursor last = {0};
     size_t rows = 0, len = 0;
     int rc = v != NULL ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory"), got = SQLITE_DONE;
     sqlite3_bind_double(q, 2, at->id[0] != '\0' ? at->used : first);
     sqlite3_bind_text(q, 3, at->id, -1, SQLITE_STATIC);
     sqlite3_bind_int64(q, 4, (int64_t)most);
-    for (; rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW; rows++) {
+    for (; !rc && (got = sqlite3_step(q)) == SQLITE_ROW; rows++) {
         struct hearth_err why;
-        snprintf(last.id, sizeof(last.id), "%s", (const char *)sqlite3_column_text(q, 0));
+        snprintf(last.id, sizeof last.id, "%s", (const char *)sqlite3_column_text(q, 0));
         last.used = sqlite3_column_double(q, 6);
         rc = session_from_row(q, &v[len], &why);
         if (rc == HEARTH_ESTORE) {
             log_warn("%s", why.msg);
             rc = 0; /* it is in the list: its owner is to hear of it */
         }
-        if (rc == 0)
+        if (!rc)
             len++;
         else
             err_set(e, rc, "%s", why.msg);
     }
-    if (rc == 0 && got != SQLITE_DONE)
+    if (!rc && got != SQLITE_DONE)
         rc = store_fail(st, "listing sessions", e);
     sqlite3_reset(q);
-    if (rc != 0) {
+    if (rc) {
         while (len > 0)
             store_session_free(v[--len]);
         free(v);
@@ -246,29 +246,29 @@ static struct store_total *total_find(const struct store *st, uid_t uid)
 void store_total_add(struct store *st, uid_t uid, int64_t bytes)
 {
     struct store_total *t = total_find(st, uid);
-    if (t != NULL)
+    if (t)
         t->bytes += bytes;
 }
 
 void store_total_forget(struct store *st, uid_t uid)
 {
     struct store_total *t = total_find(st, uid);
-    if (t != NULL)
+    if (t)
         *t = st->totals[--st->n_totals];
 }
 
 int store_bytes(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
 {
     const struct store_total *known = total_find(st, uid);
-    if (known != NULL) {
+    if (known) {
         *n = known->bytes;
         return 0;
     }
     sqlite3_stmt *q = store_stmt(st, SQL_BYTES);
     sqlite3_bind_int64(q, 1, uid);
     int rc = store_get_int(st, q, "adding sessions up", n, e);
-    struct store_total *grown = rc == 0 ? reallocarray(st->totals, st->n_totals + 1, sizeof(*grown)) : NULL;
-    if (grown != NULL) { /* or it is added up again */
+    struct store_total *grown = rc == 0 ? reallocarray(st->totals, st->n_totals + 1, sizeof *grown) : NULL;
+    if (grown) { /* or it is added up again */
         st->totals = grown;
         grown[st->n_totals++] = (struct store_total){.uid = uid, .bytes = *n};
     }
@@ -281,19 +281,19 @@ int store_uids(struct store *st, uid_t **uids, size_t *n, struct hearth_err *e)
     size_t len = 0;
     sqlite3_stmt *q = store_stmt(st, SQL_UIDS);
     int rc = 0, got;
-    while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
-        uid_t *grown = reallocarray(v, len + 1, sizeof(*v));
-        if (grown == NULL) {
+    while (!rc && (got = sqlite3_step(q)) == SQLITE_ROW) {
+        uid_t *grown = reallocarray(v, len + 1, sizeof *v);
+        if (!grown) {
             rc = err_set(e, HEARTH_ENOMEM, "out of memory");
             break;
         }
         v = grown;
         v[len++] = (uid_t)sqlite3_column_int64(q, 0);
     }
-    if (rc == 0 && got != SQLITE_DONE)
+    if (!rc && got != SQLITE_DONE)
         rc = store_fail(st, "listing users", e);
     sqlite3_reset(q);
-    if (rc != 0) {
+    if (rc) {
         free(v);
         return rc;
     }
@@ -361,7 +361,7 @@ static int insert_session(struct store *st, const struct store_session *s, const
     sqlite3_bind_int64(q, 11, more->n_turns);
     sqlite3_bind_int64(q, 12, more->n_tok);
     int rc = store_run(st, q, "creating a session", e);
-    if (rc != 0 && sqlite3_extended_errcode(st->db) == SQLITE_CONSTRAINT_UNIQUE)
+    if (rc && sqlite3_extended_errcode(st->db) == SQLITE_CONSTRAINT_UNIQUE)
         rc = err_set(e, HEARTH_ESESSIONEXISTS, "there is a session \"%.80s\" already", s->name);
     return rc;
 }
@@ -377,7 +377,7 @@ static int update_session(struct store *st, const struct store_session *s, const
     sqlite3_bind_int64(q, 5, more->n_turns);
     sqlite3_bind_int64(q, 6, more->n_tok);
     int rc = store_run(st, q, "updating a session", e);
-    if (rc == 0 && sqlite3_changes(st->db) != 1)
+    if (!rc && sqlite3_changes(st->db) != 1)
         rc = err_set(e, HEARTH_ENOSESSION, "session %s has been removed", s->id);
     return rc;
 }
@@ -387,15 +387,15 @@ int store_commit(struct store *st, const struct store_session *s, bool create, c
 {
     struct amount more = amount_of(turns, n);
     int rc = store_begin(st, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     rc = (create ? insert_session : update_session)(st, s, &more, e);
-    for (size_t i = 0; rc == 0 && i < n; i++)
+    for (size_t i = 0; !rc && i < n; i++)
         rc = store_insert_turn(st, s, &turns[i], e);
-    if (rc == 0)
+    if (!rc)
         rc = store_commit_nothing(st, stream, e);
     rc = store_end(st, rc, "storing a turn", e);
-    if (rc == 0)
+    if (!rc)
         store_total_add(st, s->uid, more.bytes);
     return rc;
 }
@@ -405,20 +405,20 @@ int store_import(struct store *st, const struct store_session *s, const struct s
 {
     struct amount more = amount_of(turns, n);
     int rc = replaced != NULL ? migrate_remove_session(st, replaced, e) : 0;
-    if (rc == 0)
+    if (!rc)
         rc = store_begin(st, e);
-    if (rc != 0)
+    if (rc)
         return rc;
-    if (replaced != NULL)
+    if (replaced)
         rc = store_soft_delete(st, replaced, e);
-    if (rc == 0)
+    if (!rc)
         rc = insert_session(st, s, &more, e);
-    for (size_t i = 0; rc == 0 && i < n; i++)
+    for (size_t i = 0; !rc && i < n; i++)
         rc = store_insert_turn(st, s, &turns[i], e);
     rc = store_end(st, rc, "storing a session", e);
-    if (replaced != NULL)
+    if (replaced)
         timeline_cache_forget(st, replaced->id);
-    if (rc == 0)
+    if (!rc)
         store_total_add(st, s->uid, more.bytes - (replaced != NULL ? replaced->bytes : 0));
     return rc;
 }
@@ -437,7 +437,7 @@ int store_rename(struct store *st, const struct store_session *s, const char *na
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     sqlite3_bind_text(q, 2, name, -1, SQLITE_STATIC);
     int rc = store_run(st, q, "renaming a session", e);
-    if (rc != 0 && sqlite3_extended_errcode(st->db) == SQLITE_CONSTRAINT_UNIQUE)
+    if (rc && sqlite3_extended_errcode(st->db) == SQLITE_CONSTRAINT_UNIQUE)
         rc = err_set(e, HEARTH_ESESSIONEXISTS, "there is a session \"%.80s\" already", name);
     return rc;
 }

@@ -42,7 +42,7 @@ static struct timeline_cache_entry *find(const struct store *st, const char *id)
 void timeline_cache_forget(struct store *st, const char *id)
 {
     struct timeline_cache_entry *r = find(st, id);
-    if (r != NULL)
+    if (r)
         evict(st, r);
 }
 
@@ -58,7 +58,7 @@ static void check_data_version(struct store *st)
 {
     int64_t version;
     int rc = store_get_int(st, store_stmt(st, SQL_DATA_VERSION), "the session database", &version, NULL);
-    if (rc == 0 && version == st->data_version)
+    if (!rc && version == st->data_version)
         return;
     timeline_cache_clear(st);
     st->data_version = rc == 0 ? version : 0;
@@ -68,12 +68,12 @@ bool timeline_cache_get(struct store *st, const struct store_session *s, int32_t
 {
     check_data_version(st);
     struct timeline_cache_entry *r = find(st, s->id);
-    if (r == NULL || r->n_turns != s->n_turns || (int64_t)r->n != s->n_tok)
+    if (!r || r->n_turns != s->n_turns || (int64_t)r->n != s->n_tok)
         return false;
-    int32_t *v = malloc(r->n * sizeof(*v) + 1);
-    if (v == NULL)
+    int32_t *v = malloc(r->n * sizeof *v + 1);
+    if (!v)
         return false;
-    memcpy(v, r->ids, r->n * sizeof(*v));
+    memcpy(v, r->ids, r->n * sizeof *v);
     TAILQ_REMOVE(&st->timeline_cache, r, entry);
     TAILQ_INSERT_TAIL(&st->timeline_cache, r, entry);
     *ids = v;
@@ -87,14 +87,14 @@ void timeline_cache_put(struct store *st, const char *id, int64_t n_turns, const
     timeline_cache_forget(st, id);
     for (size_t i = 0; i < n_part; i++)
         n += part[i].n;
-    struct timeline_cache_entry *r = n <= max_ids ? malloc(sizeof(*r) + n * sizeof(*r->ids)) : NULL;
-    if (r == NULL)
+    struct timeline_cache_entry *r = n <= max_ids ? malloc(sizeof *r + n * sizeof *r->ids) : NULL;
+    if (!r)
         return; /* it is read then */
     *r = (struct timeline_cache_entry){.n_turns = n_turns};
-    memcpy(r->id, id, sizeof(r->id));
+    memcpy(r->id, id, sizeof r->id);
     for (size_t i = 0; i < n_part; r->n += part[i++].n)
         if (part[i].n > 0)
-            memcpy(r->ids + r->n, part[i].v, part[i].n * sizeof(*r->ids));
+            memcpy(r->ids + r->n, part[i].v, part[i].n * sizeof *r->ids);
     TAILQ_INSERT_TAIL(&st->timeline_cache, r, entry);
     st->timeline_cache_ids += n;
     while (st->timeline_cache_ids > max_ids)

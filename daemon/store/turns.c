@@ -43,21 +43,21 @@ int store_timeline(struct store *st, const struct store_session *s, int32_t **id
     sqlite3_stmt *q = store_stmt(st, SQL_TOKENS);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     int rc = 0, got;
-    while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
+    while (!rc && (got = sqlite3_step(q)) == SQLITE_ROW) {
         const uint8_t *p;
         size_t more;
         rc = ids_of(q, 0, s->id, &p, &more, e);
         bytes += sqlite3_column_int64(q, 2);
-        if (rc == 0 && sqlite3_column_int64(q, 1) != turn)
+        if (!rc && sqlite3_column_int64(q, 1) != turn)
             rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: turn %lld is missing", s->id, (long long)turn);
-        else if (rc == 0 && sqlite3_column_int(q, 3) != 1)
+        else if (!rc && sqlite3_column_int(q, 3) != 1)
             rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: turn %lld is not as it was written", s->id,
                          (long long)turn);
         turn++;
-        if (rc != 0 || more == 0)
+        if (rc || more == 0)
             continue;
-        int32_t *grown = reallocarray(v, len + more, sizeof(*v));
-        if (grown == NULL) {
+        int32_t *grown = reallocarray(v, len + more, sizeof *v);
+        if (!grown) {
             rc = err_set(e, HEARTH_ENOMEM, "out of memory");
             continue;
         }
@@ -65,17 +65,17 @@ int store_timeline(struct store *st, const struct store_session *s, int32_t **id
         rc = read_ids(v + len, p, more, s->id, len, e);
         len += more;
     }
-    if (rc == 0 && got != SQLITE_DONE)
+    if (!rc && got != SQLITE_DONE)
         rc = store_fail(st, "reading a session's tokens", e);
-    if (rc == 0 && (turn != s->n_turns || (int64_t)len != s->n_tok))
+    if (!rc && (turn != s->n_turns || (int64_t)len != s->n_tok))
         rc = err_set(e, HEARTH_ESTORE,
                      "session %s is damaged: it has %lld turns of %zu tokens, and %lld of %lld were written", s->id,
                      (long long)turn, len, (long long)s->n_turns, (long long)s->n_tok);
-    else if (rc == 0 && bytes != s->bytes)
+    else if (!rc && bytes != s->bytes)
         rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its turns have %lld bytes, and %lld were written", s->id,
                      (long long)bytes, (long long)s->bytes);
     sqlite3_reset(q);
-    if (rc != 0) {
+    if (rc) {
         free(v);
         return rc;
     }
@@ -112,18 +112,18 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
     if (!is_role(role, role_len) || sqlite3_column_type(q, COL_TEXT) != SQLITE_BLOB || !store_is_time(created))
         return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn's role, text or time cannot be one", id);
     int rc = c->n_ids > 0 ? ids_of(q, COL_TOKENS, id, &ids, &n_ids, e) : 0;
-    if (rc != 0)
+    if (rc)
         return rc;
     if (c->text + c->n_text > text_len || (c->n_ids > 0 && c->ids + c->n_ids > n_ids))
         return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn is shorter than it says", id);
     if (c->text > 0 || c->ids > 0)
         generation_len = 0; /* it came with the first part */
 
-    int32_t *to = malloc(c->n_ids * sizeof(*to) + generation_len + role_len + c->n_text + 2);
-    if (to == NULL)
+    int32_t *to = malloc(c->n_ids * sizeof *to + generation_len + role_len + c->n_text + 2);
+    if (!to)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     rc = c->n_ids > 0 ? read_ids(to, ids + 4 * c->ids, c->n_ids, id, c->ids, e) : 0;
-    if (rc != 0) {
+    if (rc) {
         free(to);
         return rc;
     }
@@ -157,8 +157,8 @@ static int grow(struct turns *t, struct hearth_err *e)
     if (t->n < t->cap)
         return 0;
     size_t cap = t->cap > 0 ? 2 * t->cap : 16;
-    struct store_turn *v = reallocarray(t->v, cap, sizeof(*v));
-    if (v == NULL)
+    struct store_turn *v = reallocarray(t->v, cap, sizeof *v);
+    if (!v)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     t->v = v;
     t->cap = cap;
@@ -168,10 +168,10 @@ static int grow(struct turns *t, struct hearth_err *e)
 static int give(struct store *st, sqlite3_stmt *q, int rc, int got, struct turns *t, struct store_turn **turns,
                 size_t *n, struct hearth_err *e)
 {
-    if (rc == 0 && got != SQLITE_DONE && got != SQLITE_ROW)
+    if (!rc && got != SQLITE_DONE && got != SQLITE_ROW)
         rc = store_fail(st, "reading a session's turns", e);
     sqlite3_reset(q);
-    if (rc != 0) {
+    if (rc) {
         store_turns_free(t->v, t->n);
         return rc;
     }
@@ -187,12 +187,12 @@ int store_turns(struct store *st, const struct store_session *s, struct store_tu
     sqlite3_stmt *q = store_stmt(st, SQL_TURNS);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     int rc = 0, got;
-    while (rc == 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
+    while (!rc && (got = sqlite3_step(q)) == SQLITE_ROW) {
         struct cut whole = {.n_text = (size_t)sqlite3_column_int64(q, COL_TEXT_LEN)};
         rc = grow(&t, e);
-        if (rc == 0)
+        if (!rc)
             rc = read_turn(q, s->id, &whole, &t.v[t.n], e);
-        if (rc == 0)
+        if (!rc)
             t.v[t.n++].n_ids = (size_t)sqlite3_column_int64(q, COL_TOKENS_LEN) / 4;
     }
     return give(st, q, rc, got, &t, turns, n, e);
@@ -213,7 +213,7 @@ int store_page(struct store *st, const struct store_session *s, int64_t *at, siz
     sqlite3_stmt *q = store_stmt(st, SQL_TURNS);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
     int rc = 0, got;
-    while (rc == 0 && next < 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
+    while (!rc && next < 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
         size_t len = (size_t)sqlite3_column_int64(q, COL_TEXT_LEN);
         size_t n_ids = (size_t)sqlite3_column_int64(q, COL_TOKENS_LEN) / 4;
         int64_t size = 1 + (int64_t)(len + n_ids), in = *at - base;
@@ -232,16 +232,16 @@ int store_page(struct store *st, const struct store_session *s, int64_t *at, siz
         c.n_ids = least(n_ids - c.ids, bytes / ID_BYTES);
         bytes -= c.n_ids * ID_BYTES;
         rc = grow(&t, e);
-        if (rc == 0)
+        if (!rc)
             rc = read_turn(q, s->id, &c, &t.v[t.n], e);
-        if (rc != 0)
+        if (rc)
             continue;
         t.v[t.n++].continues = in > 0;
         if (c.text + c.n_text < len || c.ids + c.n_ids < n_ids)
             next = base - size + 1 + (int64_t)(c.text + c.n_text + c.ids + c.n_ids);
     }
     rc = give(st, q, rc, got, &t, turns, n, e);
-    if (rc == 0)
+    if (!rc)
         *at = next;
     return rc;
 }
@@ -251,7 +251,7 @@ int store_page(struct store *st, const struct store_session *s, int64_t *at, siz
 int store_insert_turn(struct store *st, const struct store_session *s, const struct store_turn *t, struct hearth_err *e)
 {
     uint8_t *le = malloc(t->n_ids * 4 + 1);
-    if (le == NULL)
+    if (!le)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     for (size_t i = 0; i < t->n_ids; i++)
         for (int b = 0; b < 4; b++)
@@ -262,7 +262,7 @@ int store_insert_turn(struct store *st, const struct store_session *s, const str
     sqlite3_bind_blob64(q, 3, t->len > 0 ? t->text : "", t->len, SQLITE_STATIC);
     sqlite3_bind_blob64(q, 4, le, t->n_ids * 4, SQLITE_STATIC);
     sqlite3_bind_double(q, 5, t->created);
-    if (t->made != NULL)
+    if (t->made)
         sqlite3_bind_blob64(q, 6, t->made, t->generation_len, SQLITE_STATIC);
     int rc = store_run(st, q, "storing a turn", e);
     sqlite3_clear_bindings(q);

@@ -36,9 +36,9 @@ bool stream_commit(struct stream *st)
                             .timings = st->end.timings,
                             .sampling = st->request->sampling};
     struct hearth_err e;
-    if (s->store == NULL)
+    if (!s->store)
         return true;
-    if (st->session->row.name == NULL || !has_turn(st)) {
+    if (!st->session->row.name || !has_turn(st)) {
         if (store_commit_nothing(s->store, st->number, &e) != 0)
             log_warn("stream %lld: %s", (long long)st->number, e.msg);
     } else if (session_commit(s, st->session, st->request, &appended, &made, &text, &how, st->end.turn_open, st->number,
@@ -71,8 +71,8 @@ static void give_up(struct stream *st)
 
 static bool same_session(const struct session *a, const struct session *b)
 {
-    return strcmp(a->row.id, b->row.id) == 0 || (a->is_new && b->is_new && a->row.name != NULL && b->row.name != NULL &&
-                                                 strcmp(a->row.name, b->row.name) == 0);
+    return strcmp(a->row.id, b->row.id) == 0 ||
+           (a->is_new && b->is_new && a->row.name && b->row.name && strcmp(a->row.name, b->row.name) == 0);
 }
 
 void commit_retry_add(struct stream *st)

@@ -47,17 +47,17 @@ int journal_pack(struct wire_buf *b, int64_t at, const struct wire_method *m, co
     size_t lead = at == 0 ? FILE_HEADER : 0, start = lead + RECORD_HEADER;
     if (b->cap < 4096) {
         uint8_t *data = realloc(b->data, 4096);
-        if (data == NULL)
+        if (!data)
             return err_set(e, HEARTH_ENOMEM, "out of memory");
         b->data = data;
         b->cap = 4096;
     }
     b->len = start;
     int rc = wire_pack_event(b, m, body, NULL, NULL, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     if (lead > 0) {
-        memcpy(b->data, magic, sizeof(magic));
+        memcpy(b->data, magic, sizeof magic);
         put_le(b->data + 8, FILE_VERSION, 4);
         put_le(b->data + 12, 0, 4);
     }
@@ -74,7 +74,7 @@ int journal_hash(const struct wire_generate *g, uint64_t *hash, struct hearth_er
     same.request = NULL;
     same.stream = true;
     int rc = wire_pack_request(&b, 0, &wire_methods[WIRE_GENERATE], &same, e);
-    if (rc == 0)
+    if (!rc)
         *hash = XXH3_64bits(b.data, b.len);
     wire_buf_fini(&b);
     return rc;
@@ -99,14 +99,13 @@ static int apply(struct journal_copy *c, int64_t number, const struct wire_metho
     struct wire_engine_begin *begin = body;
     struct wire_engine_tokens *t = body;
     *moved = true;
-    if (m == &wire_methods[WIRE_JOURNAL_HEAD] && c->head == NULL && head->stream == number) {
+    if (m == &wire_methods[WIRE_JOURNAL_HEAD] && !c->head && head->stream == number) {
         c->head = head;
-    } else if (m == &wire_methods[WIRE_ENGINE_BEGIN] && c->head != NULL && c->begin == NULL && c->end == NULL &&
-               begin->stream == number) {
+    } else if (m == &wire_methods[WIRE_ENGINE_BEGIN] && c->head && !c->begin && !c->end && begin->stream == number) {
         c->begin = begin;
-    } else if (m == &wire_methods[WIRE_JOURNAL_END] && c->head != NULL && c->end == NULL) {
+    } else if (m == &wire_methods[WIRE_JOURNAL_END] && c->head && !c->end) {
         c->end = body;
-    } else if (m == &wire_methods[WIRE_ENGINE_TOKENS] && c->begin != NULL && c->end == NULL && t->stream == number &&
+    } else if (m == &wire_methods[WIRE_ENGINE_TOKENS] && c->begin && !c->end && t->stream == number &&
                (size_t)t->index == c->output.n_ids && (t->n_logprobs == 0 || t->n_logprobs == t->tokens.n)) {
         *moved = false;
         return output_append(&c->output, &t->tokens, &t->text, t->logprobs, t->n_logprobs, e);
@@ -128,15 +127,15 @@ static int take(struct journal_copy *c, int64_t number, const uint8_t *data, siz
     if ((size_t)n != len)
         return err_set(e, HEARTH_ESTORE, "a record that is not one frame");
     int rc = wire_frame_open(&f, data, len, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     const struct wire_method *m = f.kind == WIRE_FRAME_EVENT ? wire_method_find(f.method, f.method_len) : NULL;
-    if (m == NULL)
+    if (!m)
         return err_set(e, HEARTH_ESTORE, "a record that is no event");
     void *body;
     bool moved;
     rc = wire_unpack(m->params, f.body, f.body_len, &body, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     rc = apply(c, number, m, body, &moved, e);
     if (!moved)
@@ -147,7 +146,7 @@ static int take(struct journal_copy *c, int64_t number, const uint8_t *data, siz
 /* Returns how many bytes count; *e is set where those are not all. */
 static size_t parse(struct journal_copy *c, int64_t number, const uint8_t *data, size_t len, struct hearth_err *e)
 {
-    if (len < FILE_HEADER || memcmp(data, magic, sizeof(magic)) != 0) {
+    if (len < FILE_HEADER || memcmp(data, magic, sizeof magic) != 0) {
         err_set(e, HEARTH_ESTORE, "not a journal");
         return 0;
     }
@@ -188,7 +187,7 @@ static int slurp(int fd, uint8_t **data, size_t *len, struct hearth_err *e)
     if (sb.st_size > FILE_MAX)
         return err_set(e, HEARTH_ESTORE, "%lld bytes, the limit is %d", (long long)sb.st_size, FILE_MAX);
     uint8_t *p = malloc((size_t)sb.st_size + 1);
-    if (p == NULL)
+    if (!p)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     size_t n = 0;
     while (n < (size_t)sb.st_size) {
@@ -216,12 +215,12 @@ int journal_read(int dir_fd, const char *name, int64_t number, struct journal_co
     uint8_t *data = NULL;
     size_t len = 0;
     int rc = slurp(fd, &data, &len, e);
-    if (rc == 0)
+    if (!rc)
         *good = (int64_t)parse(c, number, data, len, e);
     free(data);
-    if (rc == 0 && c->head == NULL)
+    if (!rc && !c->head)
         rc = e->code != 0 ? e->code : err_set(e, HEARTH_ESTORE, "without a head");
-    if (rc != 0) {
+    if (rc) {
         journal_copy_fini(c);
         close(fd);
         return rc;

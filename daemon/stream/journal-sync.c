@@ -25,7 +25,7 @@ static void *sync_main(void *arg)
 {
     const struct journal_sync *s = arg;
     int64_t number;
-    while (read(s->out, &number, sizeof(number)) == sizeof(number)) {
+    while (read(s->out, &number, sizeof number) == sizeof number) {
         char name[32];
         journal_name(number, name);
         int fd = openat(s->dir_fd, number == JOURNAL_SYNC_DIR ? "." : name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -40,9 +40,9 @@ static void *sync_main(void *arg)
 
 int journal_sync_start(struct journal_sync **out, int dir_fd, struct hearth_err *e)
 {
-    struct journal_sync *s = calloc(1, sizeof(*s));
+    struct journal_sync *s = calloc(1, sizeof *s);
     int fds[2], rc = 0;
-    if (s == NULL)
+    if (!s)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     if (pipe2(fds, O_CLOEXEC) != 0) {
         rc = err_set(e, HEARTH_ESTORE, "the journal's pipe: %s", strerror(errno));
@@ -69,7 +69,7 @@ int journal_sync_start(struct journal_sync **out, int dir_fd, struct hearth_err 
 
 void journal_sync_stop(struct journal_sync *s)
 {
-    if (s == NULL)
+    if (!s)
         return;
     close(s->in);
     pthread_join(s->thread, NULL);
@@ -79,5 +79,5 @@ void journal_sync_stop(struct journal_sync *s)
 
 bool journal_sync_request(struct journal_sync *s, int64_t number)
 {
-    return write(s->in, &number, sizeof(number)) == sizeof(number); /* all of it or nothing: it is under PIPE_BUF */
+    return write(s->in, &number, sizeof number) == sizeof number; /* all of it or nothing: it is under PIPE_BUF */
 }

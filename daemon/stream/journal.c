@@ -85,16 +85,16 @@ static int open_dir(struct journal *j, const char *state_dir, struct hearth_err 
 
 int journal_open(struct journal **out, struct server *s, const char *state_dir, struct hearth_err *e)
 {
-    struct journal *j = calloc(1, sizeof(*j));
-    if (j == NULL)
+    struct journal *j = calloc(1, sizeof *j);
+    if (!j)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     *j = (struct journal){.server = s, .dir_fd = -1};
     TAILQ_INIT(&j->entries);
     j->timer = event_new(s->base, -1, 0, on_timer, j);
     int rc = j->timer != NULL ? open_dir(j, state_dir, e) : err_set(e, HEARTH_ENOMEM, "out of memory");
-    if (rc == 0)
+    if (!rc)
         rc = journal_sync_start(&j->sync, j->dir_fd, e);
-    if (rc != 0) {
+    if (rc) {
         journal_close(j);
         return rc;
     }
@@ -115,7 +115,7 @@ static void forget(struct journal *j, struct journal_entry *je)
 
 void journal_close(struct journal *j)
 {
-    if (j == NULL)
+    if (!j)
         return;
     on_timer(-1, 0, j);
     journal_sync_stop(j->sync);
@@ -124,7 +124,7 @@ void journal_close(struct journal *j)
         forget(j, je);
     if (j->dir_fd >= 0)
         close(j->dir_fd);
-    if (j->timer != NULL)
+    if (j->timer)
         event_free(j->timer);
     wire_buf_fini(&j->buf);
     free(j);
@@ -158,14 +158,14 @@ static void expire(struct journal *j, const struct journal_entry *newest)
         journal_remove(j, je);
         any = true;
     }
-    if (any && j->server->store != NULL && (je = TAILQ_FIRST(&j->entries)) != NULL)
+    if (any && j->server->store && (je = TAILQ_FIRST(&j->entries)) != NULL)
         store_forget_streams(j->server->store, je->number);
 }
 
 static struct journal_entry *entry_new(struct journal *j, const struct wire_journal_head *head, struct hearth_err *e)
 {
-    struct journal_entry *je = calloc(1, sizeof(*je));
-    if (je == NULL || (head->req.request != NULL && (je->request = strdup(head->req.request)) == NULL)) {
+    struct journal_entry *je = calloc(1, sizeof *je);
+    if (!je || (head->req.request != NULL && (je->request = strdup(head->req.request)) == NULL)) {
         free(je);
         err_set(e, HEARTH_ENOMEM, "out of memory");
         return NULL;
@@ -173,8 +173,8 @@ static struct journal_entry *entry_new(struct journal *j, const struct wire_jour
     je->number = head->stream;
     je->uid = (uid_t)head->uid;
     je->hash = head->hash;
-    if (head->name != NULL)
-        snprintf(je->session, sizeof(je->session), "%s", head->session);
+    if (head->name)
+        snprintf(je->session, sizeof je->session, "%s", head->session);
     je->fd = -1;
     TAILQ_INSERT_TAIL(&j->entries, je, entry);
     j->files++;
@@ -189,7 +189,7 @@ int journal_add(struct journal *j, struct journal_entry *je, const struct wire_m
     if (je->fd < 0)
         return err_set(e, HEARTH_ESTORE, "stream %lld's journal has ended", (long long)je->number);
     int rc = journal_pack(&j->buf, je->bytes, m, body, e);
-    if (rc == 0) {
+    if (!rc) {
         ssize_t n;
         while ((n = write(je->fd, j->buf.data, j->buf.len)) < 0 && errno == EINTR)
             continue;
@@ -197,7 +197,7 @@ int journal_add(struct journal *j, struct journal_entry *je, const struct wire_m
             rc = err_set(e, HEARTH_ESTORE, "stream %lld's journal cannot be written: %s", (long long)je->number,
                          n < 0 ? strerror(errno) : "no space");
     }
-    if (rc != 0) {
+    if (rc) {
         if (ftruncate(je->fd, je->bytes) != 0)
             log_warn("journal of stream %lld: %s", (long long)je->number, strerror(errno));
         close(je->fd);
@@ -219,7 +219,7 @@ int journal_begin(struct journal *j, const struct wire_journal_head *head, struc
     char name[32];
     journal_name(head->stream, name);
     struct journal_entry *je = entry_new(j, head, e);
-    if (je == NULL)
+    if (!je)
         return HEARTH_ENOMEM;
     je->fd = openat(j->dir_fd, name, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (je->fd < 0) {
@@ -229,7 +229,7 @@ int journal_begin(struct journal *j, const struct wire_journal_head *head, struc
     }
     j->dir_dirty = true;
     int rc = journal_add(j, je, &wire_methods[WIRE_JOURNAL_HEAD], head, e);
-    if (rc != 0) {
+    if (rc) {
         journal_remove(j, je);
         return rc;
     }
@@ -240,7 +240,7 @@ int journal_begin(struct journal *j, const struct wire_journal_head *head, struc
 int journal_end(struct journal *j, struct journal_entry *je, const struct wire_journal_end *end, struct hearth_err *e)
 {
     int rc = journal_add(j, je, &wire_methods[WIRE_JOURNAL_END], end, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     close(je->fd);
     je->fd = -1;
@@ -259,7 +259,7 @@ struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number,
     {
         if (je->uid != uid)
             continue;
-        if (request != NULL ? je->request != NULL && strcmp(je->request, request) == 0 : je->number == number)
+        if (request ? je->request != NULL && strcmp(je->request, request) == 0 : je->number == number)
             if (!old(j, je))
                 return je;
     }
@@ -268,7 +268,7 @@ struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number,
 
 void journal_expire(struct journal *j)
 {
-    if (j != NULL)
+    if (j)
         expire(j, NULL);
 }
 
@@ -289,7 +289,7 @@ static void remove_bad(struct journal *j)
         store_commit_nothing(j->server->store, strtoll(d->d_name, NULL, 10), NULL);
         log_info("damaged journal %s removed: a session was removed", d->d_name);
     }
-    if (dir != NULL)
+    if (dir)
         closedir(dir);
     else if (fd >= 0)
         close(fd);
@@ -299,7 +299,7 @@ static void remove_bad(struct journal *j)
 void journal_forget(struct journal *j, const char *session)
 {
     struct journal_entry *je = j != NULL ? TAILQ_FIRST(&j->entries) : NULL, *next;
-    if (j != NULL && j->has_bad)
+    if (j && j->has_bad)
         remove_bad(j);
     for (; je != NULL; je = next) {
         next = TAILQ_NEXT(je, entry);
@@ -317,7 +317,7 @@ int journal_load(struct journal *j, const struct journal_entry *je, struct journ
     if (fd < 0)
         return fd;
     close(fd);
-    if (c->end != NULL)
+    if (c->end)
         return 0;
     journal_copy_fini(c);
     return err_set(e, HEARTH_ESTORE, "stream %s's journal is damaged", name);
@@ -332,7 +332,7 @@ static void replay_one(struct journal *j, int64_t number, journal_visit *take, v
     journal_name(number, name);
     int fd = journal_read(j->dir_fd, name, number, &c, &good, &e);
     if (fd < 0) {
-        snprintf(bad, sizeof(bad), "%s.bad", name);
+        snprintf(bad, sizeof bad, "%s.bad", name);
         bool moved = renameat(j->dir_fd, name, j->dir_fd, bad) == 0;
         log_error("journal of stream %s: %s: %s", name, e.msg, moved ? "set aside as NUMBER.bad" : strerror(errno));
         j->has_bad = true;
@@ -344,7 +344,7 @@ static void replay_one(struct journal *j, int64_t number, journal_visit *take, v
             log_warn("journal of stream %s: %s", name, strerror(errno));
     }
     struct journal_entry *je = entry_new(j, c.head, &e);
-    if (je == NULL) {
+    if (!je) {
         log_error("journal of stream %s: %s", name, e.msg);
         close(fd);
     } else {
@@ -388,19 +388,19 @@ int64_t journal_replay(struct journal *j, journal_visit *take, void *arg)
         if (strcmp(name, d->d_name) != 0)
             continue;
         if (n == cap) {
-            int64_t *grown = reallocarray(numbers, cap = cap * 2 + 64, sizeof(*numbers));
-            if (grown == NULL)
+            int64_t *grown = reallocarray(numbers, cap = cap * 2 + 64, sizeof *numbers);
+            if (!grown)
                 break;
             numbers = grown;
         }
         numbers[n++] = number;
     }
-    if (dir != NULL)
+    if (dir)
         closedir(dir);
     else if (fd >= 0)
         close(fd);
     if (n > 0)
-        qsort(numbers, n, sizeof(*numbers), by_number);
+        qsort(numbers, n, sizeof *numbers, by_number);
     for (size_t i = 0; i < n; i++)
         replay_one(j, numbers[i], take, arg);
     free(numbers);

@@ -24,7 +24,7 @@ static int reserve(void **v, size_t size, size_t used, size_t *cap, size_t n, st
         return 0;
     size_t want = *cap * 2 > used + n ? *cap * 2 : used + n + 16;
     void *grown = reallocarray(*v, want, size);
-    if (grown == NULL)
+    if (!grown)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     *v = grown;
     *cap = want;
@@ -38,13 +38,13 @@ static int copy_logprobs(struct wire_token_logprobs *to, const struct wire_token
     for (size_t i = 0; i < from->n_top; i++)
         bytes += from->top[i].text.len + 1;
     *to = *from;
-    to->top = malloc(from->n_top * sizeof(*to->top) + bytes + 1);
-    if (to->top == NULL)
+    to->top = malloc(from->n_top * sizeof *to->top + bytes + 1);
+    if (!to->top)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     char *p = (char *)(to->top + from->n_top);
     for (size_t i = 0; i < from->n_top; i++) {
         to->top[i] = from->top[i];
-        if (from->top[i].text.data == NULL)
+        if (!from->top[i].text.data)
             continue;
         memcpy(p, from->top[i].text.data, from->top[i].text.len);
         p[from->top[i].text.len] = '\0';
@@ -57,21 +57,21 @@ static int copy_logprobs(struct wire_token_logprobs *to, const struct wire_token
 int output_append(struct output *o, const struct wire_ids *ids, const struct wire_bytes *text,
                   const struct wire_token_logprobs *logprobs, size_t n_logprobs, struct hearth_err *e)
 {
-    int rc = reserve((void **)&o->ids, sizeof(*o->ids), o->n_ids, &o->cap_ids, ids->n, e);
-    if (rc == 0)
+    int rc = reserve((void **)&o->ids, sizeof *o->ids, o->n_ids, &o->cap_ids, ids->n, e);
+    if (!rc)
         rc = reserve((void **)&o->text, 1, o->n_text, &o->cap_text, text->len + 1, e);
-    if (rc == 0)
-        rc = reserve((void **)&o->marks, sizeof(*o->marks), o->n_marks, &o->cap_marks, 1, e);
-    if (rc == 0 && n_logprobs > 0)
-        rc = reserve((void **)&o->logprobs, sizeof(*o->logprobs), o->n_logprobs, &o->cap_logprobs, n_logprobs, e);
-    for (size_t i = 0; rc == 0 && i < n_logprobs; i++) {
+    if (!rc)
+        rc = reserve((void **)&o->marks, sizeof *o->marks, o->n_marks, &o->cap_marks, 1, e);
+    if (!rc && n_logprobs > 0)
+        rc = reserve((void **)&o->logprobs, sizeof *o->logprobs, o->n_logprobs, &o->cap_logprobs, n_logprobs, e);
+    for (size_t i = 0; !rc && i < n_logprobs; i++) {
         rc = copy_logprobs(&o->logprobs[o->n_logprobs], &logprobs[i], e);
         o->n_logprobs += rc == 0;
     }
-    if (rc != 0)
+    if (rc)
         return rc;
     if (ids->n > 0)
-        memcpy(o->ids + o->n_ids, ids->v, ids->n * sizeof(*ids->v));
+        memcpy(o->ids + o->n_ids, ids->v, ids->n * sizeof *ids->v);
     o->n_ids += ids->n;
     if (text->len > 0)
         memcpy(o->text + o->n_text, text->data, text->len);

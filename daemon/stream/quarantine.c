@@ -52,9 +52,9 @@ static void forget(struct server *s, struct quarantine *b)
 void quarantine_add(struct server *s, uid_t uid, const char *path, const char *why)
 {
     struct quarantine *b = find(s, uid, path);
-    if (b == NULL) {
-        b = calloc(1, sizeof(*b));
-        if (b == NULL || (b->path = strdup(path)) == NULL) {
+    if (!b) {
+        b = calloc(1, sizeof *b);
+        if (!b || (b->path = strdup(path)) == NULL) {
             free(b);
             return; /* one attempt more is no harm */
         }
@@ -63,7 +63,7 @@ void quarantine_add(struct server *s, uid_t uid, const char *path, const char *w
         if (++s->n_quarantined > ENTRIES_MAX)
             forget(s, TAILQ_FIRST(&s->quarantined));
     }
-    snprintf(b->why, sizeof(b->why), "%s", why);
+    snprintf(b->why, sizeof b->why, "%s", why);
     if (++b->failures < FAILURES_MAX)
         return;
     b->until = now() + QUARANTINE_S;
@@ -74,7 +74,7 @@ void quarantine_add(struct server *s, uid_t uid, const char *path, const char *w
 void quarantine_clear(struct server *s, uid_t uid, const char *path)
 {
     struct quarantine *b = TAILQ_EMPTY(&s->quarantined) ? NULL : find(s, uid, path);
-    if (b != NULL)
+    if (b)
         forget(s, b);
 }
 

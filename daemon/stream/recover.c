@@ -15,8 +15,8 @@ static int from_copy(struct server *s, struct journal_copy *c, struct session *s
                      struct hearth_err *e)
 {
     struct stream *st = stream_new(s, (uid_t)c->head->uid, e);
-    if (st == NULL || (c->begin != NULL && stream_set_appended(st, &c->begin->appended) != 0)) {
-        if (st != NULL)
+    if (!st || (c->begin != NULL && stream_set_appended(st, &c->begin->appended) != 0)) {
+        if (st)
             stream_free(st);
         session_free(ss);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
@@ -28,12 +28,12 @@ static int from_copy(struct server *s, struct journal_copy *c, struct session *s
     st->block = c->head;
     st->output = c->output;
     st->resubmitted = true;
-    if (c->end != NULL) {
+    if (c->end) {
         st->ended = true;
         st->end = c->end->result;
         st->end.finish_reason = stream_reason(c->end->result.finish_reason);
         st->end.tail = (struct wire_bytes){0};
-        snprintf(st->error, sizeof(st->error), "%s", c->end->error != NULL ? c->end->error : "");
+        snprintf(st->error, sizeof st->error, "%s", c->end->error != NULL ? c->end->error : "");
     }
     c->head = NULL;
     c->output = (struct output){0};
@@ -46,12 +46,12 @@ int recover_finished(struct server *s, const struct journal_entry *je, struct st
     struct journal_copy c;
     struct session *ss;
     int rc = journal_load(s->journal, je, &c, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     rc = session_of_head(c.head, &ss, e);
-    if (rc == 0)
+    if (!rc)
         rc = from_copy(s, &c, ss, out, e);
-    if (rc == 0)
+    if (!rc)
         stream_insert(*out);
     journal_copy_fini(&c);
     return rc;
@@ -62,9 +62,9 @@ static int reopen(struct server *s, const struct journal_copy *c, struct session
 {
     bool committed;
     int rc = store_is_committed(s->store, c->head->stream, &committed, e);
-    if (rc != 0 || committed)
+    if (rc || committed)
         return rc != 0 ? rc : 1;
-    if (c->end != NULL && c->head->name == NULL)
+    if (c->end && !c->head->name)
         return 1;
     return session_reopen(s, c->head, ss, e);
 }
@@ -77,14 +77,14 @@ static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
     struct hearth_err e;
     bool finished = c->end != NULL;
     int rc = reopen(s, c, &ss, &e);
-    if (rc == 0)
+    if (!rc)
         rc = from_copy(s, c, ss, &st, &e);
     if (rc < 0)
         log_error("stream %lld of an earlier hearthd cannot %s: %s", (long long)je->number,
                   finished ? "be written to its session" : "go on", e.msg);
     if (rc == HEARTH_ENOSESSION && finished)
         store_commit_nothing(s->store, je->number, &e); /* every start would try, and say so */
-    if (rc != 0) {
+    if (rc) {
         if (!finished) /* 1: it was folded, but its end could not be written */
             journal_remove(s->journal, je);
         return;
@@ -107,9 +107,9 @@ static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
 void stream_recover(struct server *s)
 {
     struct hearth_err e;
-    if (s->store != NULL && store_last_stream(s->store, &s->last_stream, &e) != 0)
+    if (s->store && store_last_stream(s->store, &s->last_stream, &e) != 0)
         log_warn("%s", e.msg);
-    if (s->journal == NULL)
+    if (!s->journal)
         return;
     int64_t highest = journal_replay(s->journal, take, s);
     if (highest > s->last_stream)

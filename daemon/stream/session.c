@@ -29,7 +29,7 @@ bool session_is_reserved(const struct server *s, uid_t uid, const char *name)
 {
     for (const struct stream *st = TAILQ_FIRST(&s->streams); st != NULL; st = stream_next(st)) {
         const struct session *ss = stream_session(st);
-        if (stream_is_running(st) && ss->is_new && ss->row.uid == uid && ss->row.name != NULL &&
+        if (stream_is_running(st) && ss->is_new && ss->row.uid == uid && ss->row.name &&
             strcmp(ss->row.name, name) == 0)
             return true;
     }
@@ -51,7 +51,7 @@ int session_check_name(const char *name, struct hearth_err *e)
 
 int session_get(struct server *s, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e)
 {
-    if (s->store == NULL)
+    if (!s->store)
         return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
     commit_retry(s, uid);
     return store_get(s->store, uid, ref, out, e);
@@ -90,9 +90,9 @@ void session_describe(const struct server *s, const struct store_session *from, 
 int session_new_id(char id[STORE_ID_LEN + 1], struct hearth_err *e)
 {
     uint8_t r[STORE_ID_LEN / 2];
-    if (getrandom(r, sizeof(r), 0) != sizeof(r))
+    if (getrandom(r, sizeof r, 0) != sizeof r)
         return err_set(e, HEARTH_EINTERNAL, "no random numbers");
-    for (size_t i = 0; i < sizeof(r); i++)
+    for (size_t i = 0; i < sizeof r; i++)
         snprintf(id + 2 * i, 3, "%02x", r[i]);
     return 0;
 }
@@ -101,11 +101,11 @@ int session_new_id(char id[STORE_ID_LEN + 1], struct hearth_err *e)
 static int check_model(struct server *s, uid_t uid, const char *model, const struct store_session *row,
                        struct hearth_err *e)
 {
-    if (model == NULL || strcmp(model, row->model) == 0 || strcmp(model, row->path) == 0)
+    if (!model || strcmp(model, row->model) == 0 || strcmp(model, row->path) == 0)
         return 0;
     char *path;
     int rc = model_names_resolve(s->conf, model, acl_trusts_paths(uid), &path, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     if (strcmp(path, row->path) != 0)
         rc = err_set(e, HEARTH_EMODELMISMATCH, "session \"%.60s\" is bound to the model \"%.60s\", not \"%.60s\"",
@@ -119,19 +119,19 @@ static int open_stored(struct server *s, uid_t uid, const struct wire_generate *
 {
     struct store_session *row;
     int rc = session_get(s, uid, g->session, &row, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     ss->row = *row; /* its strings move along */
     free(row);
     if (session_is_busy(s, ss->row.id))
         return err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", ss->row.name);
     rc = check_model(s, uid, g->model, &ss->row, e);
-    if (rc == 0)
+    if (!rc)
         rc = retention_check_quota(s, uid, &ss->row, e);
-    if (rc != 0 || timeline_cache_get(s->store, &ss->row, &ss->ids, &ss->n_ids))
+    if (rc || timeline_cache_get(s->store, &ss->row, &ss->ids, &ss->n_ids))
         return rc;
     rc = store_timeline(s->store, &ss->row, &ss->ids, &ss->n_ids, e);
-    if (rc == 0)
+    if (!rc)
         timeline_cache_put(s->store, ss->row.id, ss->row.n_turns, &(struct store_ids){ss->ids, ss->n_ids}, 1);
     return rc;
 }
@@ -140,51 +140,51 @@ static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, 
                     struct hearth_err *e)
 {
     int rc;
-    if (g->session != NULL) {
+    if (g->session) {
         int64_t n;
         rc = session_check_name(g->session, e);
-        if (rc == 0)
+        if (!rc)
             rc = store_count(s->store, uid, &n, e);
-        if (rc != 0)
+        if (rc)
             return rc;
         if (n >= s->conf->sessions_per_uid)
             return err_set(e, HEARTH_ELIMIT, "user %u has %lld sessions, the limit", (unsigned)uid, (long long)n);
         rc = retention_check_quota(s, uid, NULL, e);
-        if (rc != 0)
+        if (rc)
             return rc;
         if (session_is_reserved(s, uid, g->session))
             return err_set(e, HEARTH_ESESSIONBUSY, "a generation is creating session \"%.80s\"", g->session);
-        if (g->model == NULL)
+        if (!g->model)
             return err_set(e, HEARTH_ENOSESSION, "there is no session \"%.80s\", and no model to create it with",
                            g->session);
     }
     rc = session_new_id(ss->row.id, e);
-    if (rc == 0)
+    if (!rc)
         rc = model_names_resolve(s->conf, g->model, acl_trusts_paths(uid), &ss->row.path, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     ss->is_new = true;
     ss->row.uid = uid;
     ss->row.created = ss->row.used = server_now();
     ss->row.model = strdup(g->model);
-    if (g->session != NULL)
+    if (g->session)
         ss->row.name = strdup(g->session);
-    if (ss->row.model == NULL || (g->session != NULL && ss->row.name == NULL))
+    if (!ss->row.model || (g->session != NULL && !ss->row.name))
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     return 0;
 }
 
 int session_open(struct server *s, uid_t uid, const struct wire_generate *g, struct session **out, struct hearth_err *e)
 {
-    struct session *ss = calloc(1, sizeof(*ss));
-    if (ss == NULL)
+    struct session *ss = calloc(1, sizeof *ss);
+    if (!ss)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     int rc = HEARTH_ENOSESSION;
-    if (g->session != NULL)
+    if (g->session)
         rc = open_stored(s, uid, g, ss, e);
-    if (rc == HEARTH_ENOSESSION && (g->session == NULL || !store_is_id(g->session)))
+    if (rc == HEARTH_ENOSESSION && (!g->session || !store_is_id(g->session)))
         rc = open_new(s, uid, g, ss, e);
-    if (rc != 0) {
+    if (rc) {
         session_free(ss);
         return rc;
     }
@@ -194,8 +194,8 @@ int session_open(struct server *s, uid_t uid, const struct wire_generate *g, str
 
 int session_of_head(const struct wire_journal_head *head, struct session **out, struct hearth_err *e)
 {
-    struct session *ss = calloc(1, sizeof(*ss));
-    if (ss == NULL)
+    struct session *ss = calloc(1, sizeof *ss);
+    if (!ss)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     int rc = 0;
     ss->is_new = head->is_new;
@@ -203,15 +203,15 @@ int session_of_head(const struct wire_journal_head *head, struct session **out, 
     ss->row.name = head->name != NULL ? strdup(head->name) : NULL;
     ss->row.model = strdup(head->model);
     ss->row.path = strdup(head->path);
-    if (ss->row.model == NULL || ss->row.path == NULL || (head->name != NULL && ss->row.name == NULL))
+    if (!ss->row.model || !ss->row.path || (head->name != NULL && !ss->row.name))
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     else if (!store_is_id(head->session))
         rc = err_set(e, HEARTH_ESTORE, "\"%.40s\" is no session id", head->session);
-    if (rc != 0) {
+    if (rc) {
         session_free(ss);
         return rc;
     }
-    memcpy(ss->row.id, head->session, sizeof(ss->row.id));
+    memcpy(ss->row.id, head->session, sizeof ss->row.id);
     *out = ss;
     return 0;
 }
@@ -220,20 +220,20 @@ int session_reopen(struct server *s, const struct wire_journal_head *head, struc
 {
     struct session *ss;
     int rc = session_of_head(head, &ss, e);
-    if (rc != 0 || head->is_new || head->name == NULL) {
+    if (rc || head->is_new || !head->name) {
         *out = ss;
         return rc;
     }
     struct store_session *row;
     rc = session_get(s, ss->row.uid, ss->row.id, &row, e);
-    if (rc == 0) {
+    if (!rc) {
         rc = store_timeline(s->store, row, &ss->ids, &ss->n_ids, e);
         store_session_free(row);
     }
-    if (rc == 0 && ss->n_ids != (size_t)head->history)
+    if (!rc && ss->n_ids != (size_t)head->history)
         rc = err_set(e, HEARTH_ESTORE, "session %s has %zu tokens, and had %lld when the stream began", ss->row.id,
                      ss->n_ids, (long long)head->history);
-    if (rc != 0) {
+    if (rc) {
         session_free(ss);
         return rc;
     }
@@ -245,7 +245,7 @@ int session_check_unchanged(struct server *s, const struct session *ss, struct h
 {
     struct store_session *row;
     int rc = ss->is_new ? 0 : store_get(s->store, ss->row.uid, ss->row.id, &row, e);
-    if (rc != 0 || ss->is_new)
+    if (rc || ss->is_new)
         return rc;
     if (row->n_tok != (int64_t)ss->n_ids)
         rc = err_set(e, HEARTH_ESTORE, "the session has %lld tokens, and had %zu when the stream began",
@@ -268,9 +268,9 @@ int session_remove(struct server *s, const struct store_session *row, struct hea
 {
     session_forget(s, row->id);
     int rc = store_remove(s->store, row, e);
-    if (rc == 0)
+    if (!rc)
         retention_purge_later(s);
-    if (rc == 0 && row->damaged)
+    if (!rc && row->damaged)
         log_info("session \"%.80s\" (%s) of user %u, which was damaged, is removed", row->name != NULL ? row->name : "",
                  row->id, (unsigned)row->uid);
     return rc;
@@ -278,7 +278,7 @@ int session_remove(struct server *s, const struct store_session *row, struct hea
 
 void session_free(struct session *ss)
 {
-    if (ss == NULL)
+    if (!ss)
         return;
     free(ss->row.name);
     free(ss->row.model);
@@ -300,7 +300,7 @@ static int content(const struct wire_message *m, struct wire_bytes *out, char **
     for (size_t i = 0; i < m->n_parts; i++)
         len += m->parts[i].text.len;
     char *p = *joined = malloc(len + 1);
-    if (p == NULL)
+    if (!p)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     for (size_t i = 0; i < m->n_parts; i++) {
         if (m->parts[i].text.len > 0)
@@ -318,20 +318,20 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
     /* One row per message for people to read; the ids are those of the whole input, so the last row has them. */
     size_t n = g->n_messages > 0 ? g->n_messages : 1;
     double now = server_now();
-    struct store_turn *turns = calloc(n + 1, sizeof(*turns));
-    char **joined = calloc(n, sizeof(*joined));
+    struct store_turn *turns = calloc(n + 1, sizeof *turns);
+    char **joined = calloc(n, sizeof *joined);
     struct wire_buf packed = {0};
-    int rc = turns != NULL && joined != NULL ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
-    for (size_t i = 0; rc == 0 && i < n; i++) {
+    int rc = turns != NULL && joined ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
+    for (size_t i = 0; !rc && i < n; i++) {
         struct wire_bytes b = g->text;
         if (g->n_messages > 0)
             rc = content(&g->messages[i], &b, &joined[i], e);
         turns[i] = (struct store_turn){
             .role = g->n_messages > 0 ? g->messages[i].role : "text", .text = b.data, .len = b.len, .created = now};
     }
-    if (rc == 0)
+    if (!rc)
         rc = generation_info_pack(made, &packed, e);
-    if (rc == 0) {
+    if (!rc) {
         turns[n - 1].ids = appended->v;
         turns[n - 1].n_ids = appended->n;
         turns[n] = (struct store_turn){.role = g->n_messages > 0 ? "assistant" : "completion",
@@ -346,7 +346,7 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
         ss->row.turn_open = turn_open;
         rc = store_commit(s->store, &ss->row, ss->is_new, turns, n + 1, stream, e);
     }
-    if (rc == 0) {
+    if (!rc) {
         const struct store_ids now_it_is[] = {
             {ss->ids, ss->n_ids}, {appended->v, appended->n}, {completion->v, completion->n}};
         timeline_cache_put(s->store, ss->row.id, ss->row.n_turns + (int64_t)n + 1, now_it_is, 3);

@@ -33,9 +33,9 @@ static double now_ms(void)
 
 struct stream *stream_new(struct server *s, uid_t uid, struct hearth_err *e)
 {
-    struct stream *st = calloc(1, sizeof(*st));
+    struct stream *st = calloc(1, sizeof *st);
     struct account *account = acl_get(&s->acl, uid);
-    if (st == NULL || account == NULL) {
+    if (!st || !account) {
         acl_put(account);
         free(st);
         err_set(e, HEARTH_ENOMEM, "out of memory");
@@ -48,7 +48,7 @@ struct stream *stream_new(struct server *s, uid_t uid, struct hearth_err *e)
 
 void stream_free(struct stream *st)
 {
-    if (st->grace != NULL)
+    if (st->grace)
         event_free(st->grace);
     session_free(st->session);
     acl_put(st->account);
@@ -71,7 +71,7 @@ void stream_remove(struct stream *st)
     TAILQ_REMOVE(&s->streams, st, entry);
     s->n_streams--;
     st->account->streams--;
-    if (st->uncommitted != NULL)
+    if (st->uncommitted)
         commit_retry_add(st);
     else
         stream_free(st);
@@ -93,7 +93,7 @@ static void lose_journal(struct stream *st, const struct hearth_err *e)
 static void journal_record(struct stream *st, const struct wire_method *m, const void *body)
 {
     struct hearth_err e;
-    if (st->journal != NULL && st->journal->fd >= 0 && journal_add(st->server->journal, st->journal, m, body, &e) != 0)
+    if (st->journal && st->journal->fd >= 0 && journal_add(st->server->journal, st->journal, m, body, &e) != 0)
         lose_journal(st, &e);
 }
 
@@ -101,7 +101,7 @@ static int journal_begin_stream(struct stream *st, struct hearth_err *e)
 {
     struct server *s = st->server;
     const struct store_session *row = &st->session->row;
-    if (s->journal == NULL)
+    if (!s->journal)
         return 0; /* the log has said why */
     struct wire_journal_head h = {
         .stream = st->number,
@@ -130,10 +130,10 @@ static void persist_end(struct stream *st)
     struct hearth_err e;
     conn_send_all(s);
     st->journal = NULL;
-    if (je != NULL && je->fd >= 0 && journal_end(s->journal, je, &end, &e) != 0)
+    if (je && je->fd >= 0 && journal_end(s->journal, je, &end, &e) != 0)
         log_error("%s", e.msg);
     stream_commit(st);
-    if (je != NULL && !je->ended)
+    if (je && !je->ended)
         journal_remove(s->journal, je); /* it would be taken for unfinished */
 }
 
@@ -142,7 +142,7 @@ static void persist_end(struct stream *st)
 void stream_set_error(struct stream *st, const struct hearth_err *e)
 {
     st->end.finish_reason = "error";
-    snprintf(st->error, sizeof(st->error), "%s: %s", err_name(e->code), e->msg);
+    snprintf(st->error, sizeof st->error, "%s: %s", err_name(e->code), e->msg);
 }
 
 /* `end` is filled: writes the turn, then delivers. Nothing is acknowledged before it is written. */
@@ -169,16 +169,16 @@ void stream_end_here(struct stream *st, const struct hearth_err *e)
     st->end.usage.prompt_tokens = st->end.usage.computed_tokens = prompt;
     st->end.usage.completion_tokens = (int64_t)st->output.n_ids;
     st->end.timings.total_ms = now_ms() - st->started_ms;
-    if (e != NULL)
+    if (e)
         stream_set_error(st, e);
-    if (e == NULL || st->output.n_ids > 0) {
+    if (!e || st->output.n_ids > 0) {
         end(st);
         return;
     }
     /* Nothing was made: the request failed, that is its answer, and the same id may try again. */
     struct server *s = st->server;
     bool crash_suspect = st->crash_suspect;
-    if (st->journal != NULL)
+    if (st->journal)
         journal_remove(s->journal, st->journal);
     subscribers_fail(st, e);
     if (crash_suspect)
@@ -236,7 +236,7 @@ static void end_by_engine(struct stream *st, const struct wire_engine_result *r)
 static void copy_ids(int32_t *to, const int32_t *from, size_t n)
 {
     if (n > 0)
-        memcpy(to, from, n * sizeof(*to));
+        memcpy(to, from, n * sizeof *to);
 }
 
 /* Asks for the rest: after a crash the history is all there is so far, and `resumed` says how much of it is ours. */
@@ -255,8 +255,8 @@ int stream_submit(struct stream *st, struct hearth_err *e)
     g.req.session = g.req.request = NULL;
     if (st->began) {
         size_t n = st->session->n_ids, total = n + st->n_appended + st->output.n_ids;
-        all = malloc((total + 1) * sizeof(*all));
-        if (all == NULL)
+        all = malloc((total + 1) * sizeof *all);
+        if (!all)
             return err_set(e, HEARTH_ENOMEM, "out of memory");
         copy_ids(all, st->session->ids, n);
         copy_ids(all + n, st->appended, st->n_appended);
@@ -282,16 +282,16 @@ int stream_submit(struct stream *st, struct hearth_err *e)
 static void isolate_next(struct server *s)
 {
     struct stream *st, *next = NULL;
-    if (s->engine_client == NULL)
+    if (!s->engine_client)
         return;
     TAILQ_FOREACH (st, &s->streams, entry) {
         if (st->crash_suspect && st->submitted)
             return;
-        if (st->crash_suspect && !st->ended && next == NULL)
+        if (st->crash_suspect && !st->ended && !next)
             next = st;
     }
     struct hearth_err e;
-    if (next != NULL && stream_submit(next, &e) != 0)
+    if (next && stream_submit(next, &e) != 0)
         stream_end_here(next, &e);
 }
 
@@ -324,7 +324,7 @@ static void on_result(void *arg, const void *result, const struct hearth_err *er
 {
     struct stream *st = arg;
     st->submitted = false;
-    if (err == NULL)
+    if (!err)
         end_by_engine(st, result);
     else if (st->cancelled)
         stream_end_here(st, NULL);
@@ -345,8 +345,8 @@ static struct stream *by_number(struct server *s, int64_t number)
 
 int stream_set_appended(struct stream *st, const struct wire_ids *ids)
 {
-    st->appended = calloc(ids->n + 1, sizeof(*st->appended));
-    if (st->appended == NULL)
+    st->appended = calloc(ids->n + 1, sizeof *st->appended);
+    if (!st->appended)
         return HEARTH_ENOMEM;
     copy_ids(st->appended, ids->v, ids->n);
     st->n_appended = ids->n;
@@ -358,7 +358,7 @@ void stream_on_begin(struct server *s, const void *body)
 {
     const struct wire_engine_begin *b = body;
     struct stream *st = by_number(s, b->stream);
-    if (st == NULL || st->began || st->ended)
+    if (!st || st->began || st->ended)
         return; /* over already; or taken up again, and begun before */
     if (stream_set_appended(st, &b->appended) != 0) {
         stream_cancel(st);
@@ -372,7 +372,7 @@ void stream_on_tokens(struct server *s, const void *body)
 {
     const struct wire_engine_tokens *t = body;
     struct stream *st = by_number(s, t->stream);
-    if (st == NULL || st->ended)
+    if (!st || st->ended)
         return;
     struct hearth_err e;
     if (!st->began || (size_t)t->index != st->output.n_ids) {
@@ -421,7 +421,7 @@ int stream_start(struct call *call, struct session *ss, const uint64_t *hash, st
     struct server *s = call->server;
     struct wire_generate *g = call->params;
     struct stream *st = stream_new(s, call->account->uid, e);
-    if (st == NULL) {
+    if (!st) {
         session_free(ss);
         return HEARTH_ENOMEM;
     }
@@ -431,17 +431,17 @@ int stream_start(struct call *call, struct session *ss, const uint64_t *hash, st
     st->request = st->block = g;
     call->params = NULL;
     int rc = quarantine_check(s, st->account->uid, ss->row.path, e);
-    if (rc == 0 && !g->sampling.has_seed) {
+    if (!rc && !g->sampling.has_seed) {
         /* Drawn here, so that a stream which is taken up again goes on with the same numbers; 53 bits, which every
          * client's number type can hold. */
-        if (getrandom(&g->sampling.seed, sizeof(g->sampling.seed), 0) != sizeof(g->sampling.seed))
+        if (getrandom(&g->sampling.seed, sizeof g->sampling.seed, 0) != sizeof g->sampling.seed)
             rc = err_set(e, HEARTH_EINTERNAL, "no random numbers");
         g->sampling.seed >>= 11;
         g->sampling.has_seed = true;
     }
-    if (rc == 0)
+    if (!rc)
         rc = stream_submit(st, e);
-    if (rc != 0) {
+    if (rc) {
         stream_free(st);
         return rc;
     }
@@ -477,7 +477,7 @@ void stream_cancel(struct stream *st)
 void stream_cancel_all(struct server *s)
 {
     struct stream *st = TAILQ_FIRST(&s->streams);
-    while (st != NULL) {
+    while (st) {
         bool todo = !st->ended && !st->cancelled;
         if (todo)
             stream_cancel(st);
@@ -522,20 +522,20 @@ int stream_get(struct server *s, uid_t uid, int64_t number, const char *id, cons
 {
     struct stream *st = find(s, uid, number, id, true), *uncommitted = NULL;
     struct journal_entry *je = NULL;
-    if (st == NULL)
+    if (!st)
         st = uncommitted = commit_retry_find(s, uid, number, id);
-    if (st == NULL && s->journal != NULL)
+    if (!st && s->journal)
         je = journal_find(s->journal, uid, number, id);
-    if (st == NULL && (je == NULL || !je->ended)) {
-        if (id != NULL)
+    if (!st && (!je || !je->ended)) {
+        if (id)
             return err_set(e, HEARTH_ENOSTREAM, "there is no stream of the request \"%.80s\"", id);
         return err_set(e, HEARTH_ENOSTREAM, "there is no stream %lld", (long long)number);
     }
-    if (hash != NULL && *hash != (st != NULL ? st->hash : je->hash))
+    if (hash && *hash != (st != NULL ? st->hash : je->hash))
         return err_set(e, HEARTH_ECONFLICT, "request \"%.80s\" was made before, and with other content", id);
-    if (st == NULL)
+    if (!st)
         return recover_finished(s, je, out, e);
-    if (uncommitted != NULL)
+    if (uncommitted)
         commit_retry_take(uncommitted);
     *out = st;
     return 0;

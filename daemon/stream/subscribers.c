@@ -12,7 +12,7 @@ static void send_begin(struct subscriber *sub)
 {
     struct stream *st = sub->stream;
     struct wire_stream_begin b = {.stream = st->number, .request = st->request->request};
-    if (st->session->row.name != NULL)
+    if (st->session->row.name)
         b.session = st->session->row.id;
     sub->begin_sent = true;
     conn_event(sub->call->conn, &wire_methods[WIRE_STREAM_BEGIN], &b);
@@ -102,9 +102,9 @@ static void on_grace(evutil_socket_t fd, short what, void *arg)
 static void wait_for_subscriber(struct stream *st)
 {
     struct timeval tv = {.tv_sec = st->server->conf->attach_grace};
-    if (st->grace == NULL)
+    if (!st->grace)
         st->grace = event_new(st->server->base, -1, 0, on_grace, st);
-    if (tv.tv_sec == 0 || st->server->phase != SERVER_RUNNING || st->grace == NULL || event_add(st->grace, &tv) != 0)
+    if (tv.tv_sec == 0 || st->server->phase != SERVER_RUNNING || !st->grace || event_add(st->grace, &tv) != 0)
         stream_cancel(st);
 }
 
@@ -137,14 +137,14 @@ void subscribers_add(struct stream *st, struct call *call, bool events, int64_t 
     if (st->ended && (uint64_t)from > st->output.n_ids)
         err_set(&e, HEARTH_EPARAMS, "stream.attach.from: %lld is over the %zu tokens of stream %lld", (long long)from,
                 st->output.n_ids, (long long)st->number);
-    else if ((sub = calloc(1, sizeof(*sub))) == NULL)
+    else if ((sub = calloc(1, sizeof *sub)) == NULL)
         err_set(&e, HEARTH_ENOMEM, "out of memory");
     else {
         *sub = (struct subscriber){.stream = st, .call = call, .events = events, .from = (size_t)from};
         TAILQ_INSERT_TAIL(&st->subscribers, sub, entry);
         call->arg = sub;
         call->on_disconnect = on_disconnect;
-        if (st->grace != NULL)
+        if (st->grace)
             event_del(st->grace);
         subscribers_flush(st);
         return;

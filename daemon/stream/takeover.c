@@ -11,7 +11,7 @@ static struct stream *find_detached(struct server *s, uid_t uid, const char *ref
 {
     for (struct stream *st = TAILQ_FIRST(&s->streams); st != NULL; st = stream_next(st)) {
         const struct store_session *row = &stream_session(st)->row;
-        if (stream_is_running(st) && stream_is_detached(st) && row->uid == uid && row->name != NULL &&
+        if (stream_is_running(st) && stream_is_detached(st) && row->uid == uid && row->name &&
             strcmp(store_is_id(ref) ? row->id : row->name, ref) == 0)
             return st;
     }
@@ -27,7 +27,7 @@ static void on_disconnect(struct call *call)
 bool takeover_wait(struct call *call, const char *session, void (*resume)(struct call *call))
 {
     struct stream *st = find_detached(call->server, call->account->uid, session);
-    if (st == NULL)
+    if (!st)
         return false;
     call->after_stream = stream_number(st);
     call->resume = resume;
@@ -43,7 +43,7 @@ bool takeover_cancel(struct server *s, uid_t uid, const char *request)
     struct call *call;
     TAILQ_FOREACH (call, &s->waiters, waiter_entry) {
         const struct wire_generate *g = call->params;
-        if (call->method == &wire_methods[WIRE_GENERATE] && call->account->uid == uid && g->request != NULL &&
+        if (call->method == &wire_methods[WIRE_GENERATE] && call->account->uid == uid && g->request &&
             strcmp(g->request, request) == 0) {
             call->cancel_requested = true;
             return true;
@@ -56,7 +56,7 @@ static struct call *next_waiter(struct server *s)
 {
     struct call *call;
     TAILQ_FOREACH (call, &s->waiters, waiter_entry)
-        if (stream_find(s, call->account->uid, call->after_stream, NULL) == NULL)
+        if (!stream_find(s, call->account->uid, call->after_stream, NULL))
             return call;
     return NULL;
 }
@@ -73,7 +73,7 @@ void takeover_resume(struct server *s)
         call->resume(call);
         struct stream *st =
             cancel_requested && s->last_stream != last ? stream_find(s, uid, s->last_stream, NULL) : NULL;
-        if (st != NULL)
+        if (st)
             stream_cancel(st);
     }
 }

@@ -70,8 +70,8 @@ static void set_timer(struct engine_client *ec, int64_t ms)
 
 int engine_client_new(struct engine_client **out, struct server *s, const char *engine, struct hearth_err *e)
 {
-    struct engine_client *ec = calloc(1, sizeof(*ec));
-    if (ec == NULL)
+    struct engine_client *ec = calloc(1, sizeof *ec);
+    if (!ec)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     ec->server = s;
     ec->fd = -1;
@@ -79,7 +79,7 @@ int engine_client_new(struct engine_client **out, struct server *s, const char *
     TAILQ_INIT(&ec->requests);
     ec->sigchld = evsignal_new(s->base, SIGCHLD, on_sigchld, ec);
     ec->timer = event_new(s->base, -1, 0, on_timer, ec);
-    if ((engine != NULL && (ec->engine = strdup(engine)) == NULL) || ec->sigchld == NULL || ec->timer == NULL ||
+    if ((engine != NULL && (ec->engine = strdup(engine)) == NULL) || !ec->sigchld || !ec->timer ||
         event_add(ec->sigchld, NULL) != 0) {
         engine_client_free(ec);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
@@ -90,9 +90,9 @@ int engine_client_new(struct engine_client **out, struct server *s, const char *
 
 static void close_fd(struct engine_client *ec)
 {
-    if (ec->readable != NULL)
+    if (ec->readable)
         event_free(ec->readable);
-    if (ec->writable != NULL)
+    if (ec->writable)
         event_free(ec->writable);
     ec->readable = ec->writable = NULL;
     if (ec->fd >= 0)
@@ -107,7 +107,7 @@ static void close_fd(struct engine_client *ec)
 
 void engine_client_free(struct engine_client *ec)
 {
-    if (ec == NULL)
+    if (!ec)
         return;
     close_fd(ec);
     if (ec->pid > 0) {
@@ -119,9 +119,9 @@ void engine_client_free(struct engine_client *ec)
         TAILQ_REMOVE(&ec->requests, a, entry);
         free(a);
     }
-    if (ec->sigchld != NULL)
+    if (ec->sigchld)
         event_free(ec->sigchld);
-    if (ec->timer != NULL)
+    if (ec->timer)
         event_free(ec->timer);
     free(ec->engine);
     free(ec);
@@ -136,7 +136,7 @@ static void exec_engine(const char *engine, char *const argv[], int fd, pid_t pa
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     static const int handled[] = {SIGTERM, SIGINT, SIGCHLD, SIGPIPE, SIGHUP, SIGXFSZ};
-    for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
+    for (size_t i = 0; i < sizeof handled / sizeof handled[0]; i++)
         signal(handled[i], SIG_DFL);
     /* The engine exits when the link closes; this is for one that is too busy to see it, or it would hold the GPU. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -153,7 +153,7 @@ static void exec_engine(const char *engine, char *const argv[], int fd, pid_t pa
         dup2(fd, ENGINE_FD);
     execv(engine, argv);
     static const char msg[] = "hearthd: the engine cannot be executed\n";
-    (void)!write(STDERR_FILENO, msg, sizeof(msg) - 1);
+    (void)!write(STDERR_FILENO, msg, sizeof msg - 1);
     _exit(127);
 }
 
@@ -164,29 +164,29 @@ static int spawn(struct engine_client *ec, struct hearth_err *e)
         return err_set(e, HEARTH_EENGINE, "the engine cannot be started: %s", strerror(errno));
     const struct conf *conf = ec->server->conf;
     char threads[24], kv_bytes[24], kv_ram[24], idle[24], lock[PATH_MAX], checked[PATH_MAX];
-    snprintf(threads, sizeof(threads), "%lld", (long long)conf->threads);
-    snprintf(kv_bytes, sizeof(kv_bytes), "%lld", (long long)conf->kv_bytes);
-    snprintf(idle, sizeof(idle), "%lld", (long long)conf->idle_unload * 60000); /* ms */
-    snprintf(lock, sizeof(lock), "%s/engine.lock", conf->state_dir);
-    snprintf(checked, sizeof(checked), "%s/checked", conf->state_dir);
+    snprintf(threads, sizeof threads, "%lld", (long long)conf->threads);
+    snprintf(kv_bytes, sizeof kv_bytes, "%lld", (long long)conf->kv_bytes);
+    snprintf(idle, sizeof idle, "%lld", (long long)conf->idle_unload * 60000); /* ms */
+    snprintf(lock, sizeof lock, "%s/engine.lock", conf->state_dir);
+    snprintf(checked, sizeof checked, "%s/checked", conf->state_dir);
     char *argv[20] = {ec->engine, "--threads", threads, "--kv-bytes", kv_bytes, "--idle-unload", idle};
     size_t n = 7;
-    if (conf->backend != NULL) {
+    if (conf->backend) {
         argv[n++] = "--backend";
         argv[n++] = conf->backend;
     }
-    if (ec->server->store != NULL) { /* two engines never hold the device at once; the state directory has the lock */
+    if (ec->server->store) { /* two engines never hold the device at once; the state directory has the lock */
         argv[n++] = "--lock";
         argv[n++] = lock;
         argv[n++] = "--checked"; /* what its self-checks found is the state directory's too */
         argv[n++] = checked;
     }
     if (conf->kv_ram != CONF_IS_AUTO) {
-        snprintf(kv_ram, sizeof(kv_ram), "%lld", (long long)conf->kv_ram);
+        snprintf(kv_ram, sizeof kv_ram, "%lld", (long long)conf->kv_ram);
         argv[n++] = "--kv-ram";
         argv[n++] = kv_ram;
     }
-    if (ec->server->kv != NULL && conf->kv_disk != 0) {
+    if (ec->server->kv && conf->kv_disk != 0) {
         argv[n++] = "--kv-dir";
         argv[n++] = (char *)kvdir_path(ec->server->kv);
     }
@@ -205,9 +205,9 @@ static int spawn(struct engine_client *ec, struct hearth_err *e)
     ec->readable = event_new(ec->server->base, ec->fd, EV_READ | EV_PERSIST, on_readable, ec);
     ec->writable = event_new(ec->server->base, ec->fd, EV_WRITE, on_writable, ec);
     ec->starts++;
-    if (ec->readable == NULL || ec->writable == NULL || event_add(ec->readable, NULL) != 0) {
+    if (!ec->readable || !ec->writable || event_add(ec->readable, NULL) != 0) {
         kill(pid, SIGKILL); /* and on_sigchld clears up */
-        snprintf(ec->why, sizeof(ec->why), "out of memory");
+        snprintf(ec->why, sizeof ec->why, "out of memory");
     }
     log_info("engine %d started: %s", (int)pid, ec->engine);
     return 0;
@@ -219,12 +219,12 @@ static void on_hello(void *arg, const void *result, const struct hearth_err *err
     const struct wire_engine_hello_result *r = result;
     if (ec->state != ENGINE_STARTING)
         return;
-    if (err != NULL) { /* it has no device, and is about to exit */
-        snprintf(ec->why, sizeof(ec->why), "%.119s", err->msg);
+    if (err) { /* it has no device, and is about to exit */
+        snprintf(ec->why, sizeof ec->why, "%.119s", err->msg);
         return;
     }
     if (r->version != WIRE_VERSION) {
-        snprintf(ec->why, sizeof(ec->why), "it speaks version %lld of the link, hearthd %d", (long long)r->version,
+        snprintf(ec->why, sizeof ec->why, "it speaks version %lld of the link, hearthd %d", (long long)r->version,
                  WIRE_VERSION);
         kill(ec->pid, SIGKILL);
         return;
@@ -239,12 +239,12 @@ static void on_hello(void *arg, const void *result, const struct hearth_err *err
 static int request(struct engine_client *ec, const struct wire_method *m, const void *params,
                    engine_completion *complete, void *arg, struct hearth_err *e)
 {
-    struct request *a = calloc(1, sizeof(*a));
-    if (a == NULL)
+    struct request *a = calloc(1, sizeof *a);
+    if (!a)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     *a = (struct request){.id = ++ec->last_id, .method = m, .complete = complete, .arg = arg};
     int rc = wire_pack_request(&ec->out, a->id, m, params, e);
-    if (rc != 0) {
+    if (rc) {
         free(a);
         return rc;
     }
@@ -255,12 +255,12 @@ static int request(struct engine_client *ec, const struct wire_method *m, const 
 /* Spawns and says hello, ahead of what may be waiting already. */
 static int start(struct engine_client *ec, struct hearth_err *e)
 {
-    if (ec->engine == NULL)
+    if (!ec->engine)
         return err_set(e, HEARTH_EENGINE,
                        "hearth-engine was not found: it belongs beside hearthd, see \"engine\" in "
                        "hearth.conf(5)");
     int rc = spawn(ec, e);
-    if (rc != 0)
+    if (rc)
         return rc;
     ec->state = ENGINE_STARTING;
     set_timer(ec, HELLO_TIMEOUT_S * 1000);
@@ -270,14 +270,14 @@ static int start(struct engine_client *ec, struct hearth_err *e)
     static const struct wire_engine_hello hello = {.version = WIRE_VERSION};
     rc = request(ec, &wire_methods[WIRE_ENGINE_HELLO], &hello, on_hello, ec, e);
     uint8_t *data = rc == 0 ? realloc(ec->out.data, ec->out.len + waiting.len) : NULL;
-    if (data != NULL) {
+    if (data) {
         if (waiting.len > 0)
             memcpy(data + ec->out.len, waiting.data, waiting.len);
         ec->out.data = data;
         ec->out.len += waiting.len;
         ec->out.cap = ec->out.len;
     } else {
-        snprintf(ec->why, sizeof(ec->why), "out of memory");
+        snprintf(ec->why, sizeof ec->why, "out of memory");
         kill(ec->pid, SIGKILL); /* its end answers whoever waits */
     }
     wire_buf_fini(&waiting);
@@ -304,11 +304,11 @@ static void on_engine_exit(struct engine_client *ec, int status)
     bool wanted = ec->state == ENGINE_STOPPING || (clean && TAILQ_EMPTY(&ec->requests));
     char how[64];
     if (ec->why[0] != '\0') /* what it died of is our doing */
-        snprintf(how, sizeof(how), "failed");
+        snprintf(how, sizeof how, "failed");
     else if (WIFSIGNALED(status))
-        snprintf(how, sizeof(how), "was killed by signal %d", WTERMSIG(status));
+        snprintf(how, sizeof how, "was killed by signal %d", WTERMSIG(status));
     else
-        snprintf(how, sizeof(how), "exited with status %d", WEXITSTATUS(status));
+        snprintf(how, sizeof how, "exited with status %d", WEXITSTATUS(status));
     struct hearth_err e;
     err_set(&e, HEARTH_EENGINE, "the engine %s%s%s%s", how, ec->was_ready ? "" : " before it was ready",
             ec->why[0] != '\0' ? ": " : "", ec->why);
@@ -336,7 +336,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     struct engine_client *ec = arg;
     (void)fd, (void)what;
     if (ec->state == ENGINE_STARTING) {
-        snprintf(ec->why, sizeof(ec->why), "no hello within %d s", HELLO_TIMEOUT_S);
+        snprintf(ec->why, sizeof ec->why, "no hello within %d s", HELLO_TIMEOUT_S);
         kill(ec->pid, SIGKILL);
     } else if (ec->state == ENGINE_BACKOFF) {
         ec->state = ENGINE_ABSENT;
@@ -356,7 +356,7 @@ static void on_response(struct engine_client *ec, const struct wire_frame *f)
     TAILQ_FOREACH (a, &ec->requests, entry)
         if (a->id == f->id)
             break;
-    if (a == NULL) {
+    if (!a) {
         log_warn("engine %d answered what nobody asked (id %lu)", (int)ec->pid, (unsigned long)f->id);
         return;
     }
@@ -364,7 +364,7 @@ static void on_response(struct engine_client *ec, const struct wire_frame *f)
     void *result = NULL;
     if (f->is_error && e.code == HEARTH_EDEVICE) {
         /* All that it holds was on that device, and a driver may take long to let it go. Its end answers this too. */
-        snprintf(ec->why, sizeof(ec->why), "%.119s", e.msg);
+        snprintf(ec->why, sizeof ec->why, "%.119s", e.msg);
         ec->lost_device = ec->was_ready;
         return;
     }
@@ -381,7 +381,7 @@ static void on_event(struct engine_client *ec, const struct wire_frame *f)
     const struct wire_method *m = wire_method_find(f->method, f->method_len);
     struct hearth_err e;
     void *body;
-    if (m == NULL || m->kind != WIRE_EVENT) {
+    if (!m || m->kind != WIRE_EVENT) {
         log_warn("engine %d sent an unknown event", (int)ec->pid);
     } else if (wire_unpack(m->params, f->body, f->body_len, &body, &e) != 0) {
         log_warn("engine %d: %s: %s", (int)ec->pid, m->name, e.msg);
@@ -405,7 +405,7 @@ static int handle_frames(struct engine_client *ec)
             break;
         struct wire_frame f = {0};
         if (len < 0 || wire_frame_open(&f, ec->in.data + pos, (size_t)len, &e) != 0 || f.kind == WIRE_FRAME_REQUEST) {
-            snprintf(ec->why, sizeof(ec->why), "it sent what is not the protocol: %.70s",
+            snprintf(ec->why, sizeof ec->why, "it sent what is not the protocol: %.70s",
                      f.kind == WIRE_FRAME_REQUEST && len > 0 ? "a request" : e.msg);
             rc = HEARTH_EPROTOCOL;
             break;
@@ -436,7 +436,7 @@ static int read_some(struct engine_client *ec)
     if (ec->in.cap - ec->in.len < READ_SIZE / 2) {
         size_t cap = ec->in.cap == 0 ? READ_SIZE : ec->in.cap * 2;
         uint8_t *data = realloc(ec->in.data, cap);
-        if (data == NULL)
+        if (!data)
             return HEARTH_ENOMEM;
         ec->in.data = data;
         ec->in.cap = cap;
@@ -472,7 +472,7 @@ static void on_sigchld(evutil_socket_t fd, short what, void *arg)
     if (ec->pid == 0 || waitpid(ec->pid, &status, WNOHANG) != ec->pid)
         return;
     /* What it said before it died counts: tokens that were made are tokens. */
-    while (ec->readable != NULL && event_pending(ec->readable, EV_READ, NULL) && read_some(ec) > 0)
+    while (ec->readable && event_pending(ec->readable, EV_READ, NULL) && read_some(ec) > 0)
         continue;
     on_engine_exit(ec, status);
 }
@@ -511,7 +511,7 @@ int engine_call(struct engine_client *ec, const struct wire_method *m, const voi
         return err_set(e, HEARTH_ESHUTDOWN, "the engine is being stopped");
     if (ec->state == ENGINE_ABSENT) {
         int rc = start(ec, e);
-        if (rc != 0)
+        if (rc)
             return rc;
     }
     return request(ec, m, params, complete, arg, e);

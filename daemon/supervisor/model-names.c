@@ -58,14 +58,14 @@ static int add(struct scan *s, const char *path, const char *file, const struct 
 {
     if (s->n == s->cap) {
         size_t cap = s->cap != 0 ? s->cap * 2 : 16;
-        struct model_entry *v = reallocarray(s->v, cap, sizeof(*v));
-        if (v == NULL)
+        struct model_entry *v = reallocarray(s->v, cap, sizeof *v);
+        if (!v)
             return err_set(s->e, HEARTH_ENOMEM, "out of memory");
         s->v = v;
         s->cap = cap;
     }
     char *name = stem_of(file);
-    if (name == NULL)
+    if (!name)
         return err_set(s->e, HEARTH_ENOMEM, "out of memory");
     if (is_later_part(name)) {
         free(name);
@@ -74,7 +74,7 @@ static int add(struct scan *s, const char *path, const char *file, const struct 
     struct model_entry *m = &s->v[s->n];
     *m = (struct model_entry){.name = name, .path = strdup(path), .bytes = sb->st_size};
     m->modified = (double)sb->st_mtim.tv_sec + (double)sb->st_mtim.tv_nsec * 1e-9;
-    if (m->path == NULL) {
+    if (!m->path) {
         free(name);
         return err_set(s->e, HEARTH_ENOMEM, "out of memory");
     }
@@ -87,16 +87,16 @@ static int add(struct scan *s, const char *path, const char *file, const struct 
 static int walk(struct scan *s, const char *dir, int depth)
 {
     DIR *d = opendir(dir);
-    if (d == NULL)
+    if (!d)
         return 0;
     int rc = 0;
     struct dirent *de;
-    while (rc == 0 && (de = readdir(d)) != NULL && ++s->entries <= ENTRIES_MAX) {
+    while (!rc && (de = readdir(d)) != NULL && ++s->entries <= ENTRIES_MAX) {
         char path[PATH_MAX];
         struct stat sb;
         bool gguf = ends_with(de->d_name, ".gguf");
         if (de->d_name[0] == '.' || (!gguf && de->d_type != DT_DIR && de->d_type != DT_UNKNOWN) ||
-            snprintf(path, sizeof(path), "%s/%s", dir, de->d_name) >= (int)sizeof(path))
+            snprintf(path, sizeof path, "%s/%s", dir, de->d_name) >= (int)sizeof path)
             continue;
         size_t len = strlen(path);
         if (utf8_prefix(path, len) != len) /* nobody could ask for it by the protocol, nor be told of it */
@@ -119,7 +119,7 @@ static char *canonical(const char *path)
     const char *base = strrchr(path, '/');
     char *dir = strndup(path, base > path ? (size_t)(base - path) : 1), *whole = NULL;
     char *real = dir != NULL ? realpath(dir, NULL) : NULL;
-    if (real != NULL && asprintf(&whole, "%s%s", strcmp(real, "/") != 0 ? real : "", base) < 0)
+    if (real && asprintf(&whole, "%s%s", strcmp(real, "/") != 0 ? real : "", base) < 0)
         whole = NULL;
     free(dir);
     free(real);
@@ -141,12 +141,12 @@ int model_names_scan(const struct conf *conf, struct model_entry **out, size_t *
         char *dir = realpath(conf->model_dirs[i], NULL);
         int rc = dir != NULL ? walk(&s, dir, DEPTH_MAX) : 0;
         free(dir);
-        if (rc != 0) {
+        if (rc) {
             model_names_free(s.v, s.n);
             return rc;
         }
         if (s.n > before)
-            qsort(s.v + before, s.n - before, sizeof(*s.v), by_name);
+            qsort(s.v + before, s.n - before, sizeof *s.v, by_name);
     }
     *out = s.v;
     *n = s.n;
@@ -174,7 +174,7 @@ static size_t length_without_quant(const char *name)
             continue;
         const char *tail = name + i + 1;
         bool quant = false;
-        for (size_t k = 0; k < sizeof(starts) / sizeof(starts[0]) && !quant; k++) {
+        for (size_t k = 0; k < sizeof starts / sizeof starts[0] && !quant; k++) {
             size_t n = strlen(starts[k]);
             /* "q4_k_m", but not "qwen" */
             quant =
@@ -216,11 +216,11 @@ static int pick(const struct model_entry *v, size_t n, const char *want, const s
     for (size_t i = 0; i < n; i++) {
         if (!is_quant_of(&v[i], want) || (found != NULL && strcmp(v[i].name, found->name) == 0))
             continue;
-        if (found == NULL)
+        if (!found)
             found = &v[i];
         n_found++;
-        if (used < sizeof(names))
-            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", n_found > 1 ? ", " : "", v[i].name);
+        if (used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", n_found > 1 ? ", " : "", v[i].name);
     }
     if (n_found == 0)
         return err_set(e, HEARTH_ENOMODEL, "there is no model \"%.100s\" in the model folders", want);
@@ -236,17 +236,17 @@ static int resolve_path(const struct model_entry *v, size_t n, const char *model
     struct stat sb;
     char *real = canonical(model);
     int rc = 0;
-    if (real == NULL || stat(real, &sb) != 0)
+    if (!real || stat(real, &sb) != 0)
         rc = err_set(e, HEARTH_ENOMODEL, "%.120s: %s", model, strerror(errno));
     else if (!S_ISREG(sb.st_mode))
         rc = err_set(e, HEARTH_ENOMODEL, "%.120s: not a regular file", model);
     size_t i = 0;
-    while (!trusted && i < n && (real == NULL || strcmp(v[i].path, real) != 0))
+    while (!trusted && i < n && (!real || strcmp(v[i].path, real) != 0))
         i++;
     if (!trusted && i == n) /* said of every other path alike, so that nobody can ask what files there are */
         rc = err_set(e, HEARTH_EDENIED, "\"%.80s\" is not in hearthd's model folders, and hearthd runs as another user",
                      model);
-    if (rc != 0)
+    if (rc)
         free(real);
     else
         *path = real;
@@ -255,16 +255,16 @@ static int resolve_path(const struct model_entry *v, size_t n, const char *model
 
 int model_names_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e)
 {
-    if (model[0] == '\0' || (model[0] != '/' && strchr(model, '/') != NULL))
+    if (model[0] == '\0' || (model[0] != '/' && strchr(model, '/')))
         return err_set(e, HEARTH_EPARAMS, "model: \"%.100s\" is neither a name nor an absolute path", model);
     struct model_entry *v = NULL;
     size_t n = 0;
     bool is_path = model[0] == '/';
     int rc = is_path && trusted ? 0 : model_names_scan(conf, &v, &n, e);
     const struct model_entry *m = NULL;
-    if (rc == 0 && is_path)
+    if (!rc && is_path)
         rc = resolve_path(v, n, model, trusted, path, e);
-    else if (rc == 0 && (rc = pick(v, n, model, &m, e)) == 0 && (*path = strdup(m->path)) == NULL)
+    else if (!rc && (rc = pick(v, n, model, &m, e)) == 0 && (*path = strdup(m->path)) == NULL)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     model_names_free(v, n);
     return rc;

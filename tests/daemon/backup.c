@@ -14,7 +14,7 @@ static void test_backup(void **state)
     struct box *b = *state;
     struct peer *p = peer_open(b), *q = peer_open(b);
     char path[128], cmd[512];
-    snprintf(path, sizeof(path), "%s/copy.db", b->dir);
+    snprintf(path, sizeof path, "%s/copy.db", b->dir);
     /* Streams run all the while, and every turn that was answered before a backup is in it. */
     struct wire_generate g = request("gate n=1000", "running");
     peer_ask(q, WIRE_GENERATE, &g);
@@ -22,7 +22,7 @@ static void test_backup(void **state)
     struct wire_tokenize tick = {.model = "fake", .text = {"tick", 4}, .bos = -1};
     for (int i = 1; i <= 10; i++) {
         char name[16];
-        snprintf(name, sizeof(name), "s%d", i);
+        snprintf(name, sizeof name, "s%d", i);
         wire_free(run(p, "n=3", name));
         wire_free(peer_call(p, WIRE_TOKENIZE, &tick));
         struct wire_backup bk = {.path = path, .replace = i > 1};
@@ -46,7 +46,7 @@ static void test_backup(void **state)
     /* Over itself: hearthd would go on in a file that is nowhere any more. */
     static const char *const own[] = {"", "-wal", "-shm"};
     for (size_t i = 0; i < 3; i++) {
-        snprintf(cmd, sizeof(cmd), "%s/../%s/sessions.db%s", b->state, strrchr(b->state, '/') + 1, own[i]);
+        snprintf(cmd, sizeof cmd, "%s/../%s/sessions.db%s", b->state, strrchr(b->state, '/') + 1, own[i]);
         bk = (struct wire_backup){.path = cmd, .replace = true};
         peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "database itself");
     }
@@ -55,7 +55,7 @@ static void test_backup(void **state)
 
     /* Restored as hearthd.8 says: it is all there. */
     assert_int_equal(box_stop(b, SIGTERM), 0);
-    snprintf(cmd, sizeof(cmd),
+    snprintf(cmd, sizeof cmd,
              "cd '%s' && rm -rf sessions.db sessions.db-wal sessions.db-shm journal && cp '%s' sessions.db", b->state,
              path);
     assert_int_equal(system(cmd), 0);
@@ -75,7 +75,7 @@ static void test_backup_and_end(void **state)
     struct peer *p = peer_open(b);
     char path[128], cmd[160];
     wire_free(run(p, "n=200 size=60000", "big")); /* 12 MB */
-    snprintf(path, sizeof(path), "%s/copy.db", b->dir);
+    snprintf(path, sizeof path, "%s/copy.db", b->dir);
     struct wire_backup bk = {.path = path};
     peer_ask(p, WIRE_BACKUP, &bk);
     struct wire_shutdown now_please = {.now = true};
@@ -85,7 +85,7 @@ static void test_backup_and_end(void **state)
     peer_close(p);
     if (access(path, F_OK) == 0)
         assert_int_equal(sql_run(path, "SELECT count(*) FROM turns"), 2);
-    snprintf(cmd, sizeof(cmd), "test $(ls '%s' | grep -c 'copy[.]db[.]') = 0", b->dir);
+    snprintf(cmd, sizeof cmd, "test $(ls '%s' | grep -c 'copy[.]db[.]') = 0", b->dir);
     assert_int_equal(system(cmd), 0);
 }
 

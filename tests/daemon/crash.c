@@ -26,9 +26,9 @@ static int setup_idle(void **state)
     char line[4096];
     box_setup_idle(state);
     struct box *b = *state;
-    snprintf(engine_path, sizeof(engine_path), "%s/hearth-engine", env_or("top_builddir", "."));
+    snprintf(engine_path, sizeof engine_path, "%s/hearth-engine", env_or("top_builddir", "."));
     b->engine = engine_path;
-    snprintf(line, sizeof(line), "model_dir = %s/contrib/models\nthreads = 2\n", env_or("top_srcdir", "."));
+    snprintf(line, sizeof line, "model_dir = %s/contrib/models\nthreads = 2\n", env_or("top_srcdir", "."));
     box_configure(b, line);
     return 0;
 }
@@ -64,7 +64,7 @@ static void assert_same(const struct wire_generate_result *a, const struct wire_
 {
     assert_string_equal(a->finish_reason, b->finish_reason);
     assert_int_equal(a->tokens.n, b->tokens.n);
-    assert_memory_equal(a->tokens.v, b->tokens.v, a->tokens.n * sizeof(*a->tokens.v));
+    assert_memory_equal(a->tokens.v, b->tokens.v, a->tokens.n * sizeof *a->tokens.v);
     assert_int_equal(a->text.len, b->text.len);
     assert_memory_equal(a->text.data, b->text.data, a->text.len);
     assert_int_equal(a->usage.prompt_tokens, b->usage.prompt_tokens);
@@ -84,7 +84,7 @@ static void killed_at(struct box *b, double temperature, int64_t at)
     kill_engine(q);
     struct hearth_err e = {0};
     struct wire_generate_result *got = peer_answer(p, id, WIRE_GENERATE, &e);
-    if (got == NULL)
+    if (!got)
         fail_msg("%s", e.msg);
     assert_same(want, got);
     assert_int_equal(p->n_text, got->text.len); /* and what was streamed is the same once more */
@@ -98,7 +98,7 @@ static void killed_at(struct box *b, double temperature, int64_t at)
 static void test_killed(void **state)
 {
     static const int64_t at[] = {1, 17, 64};
-    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
         killed_at(*state, 0, at[i]);
         killed_at(*state, 0.8, at[i]);
     }
@@ -122,7 +122,7 @@ static void test_many(void **state)
     }
     char name[N][16];
     for (int i = 0; i < N; i++) {
-        snprintf(name[i], sizeof(name[i]), "s%d", i);
+        snprintf(name[i], sizeof name[i], "s%d", i);
         struct wire_generate g = tale(prompts[i], name[i], 0.8);
         id[i] = peer_ask(p[i], WIRE_GENERATE, &g);
     }
@@ -133,7 +133,7 @@ static void test_many(void **state)
     struct hearth_err e = {0};
     for (int i = 0; i < N; i++) {
         got = peer_answer(p[i], id[i], WIRE_GENERATE, &e);
-        if (got == NULL)
+        if (!got)
             fail_msg("%s: %s", prompts[i], e.msg);
         assert_same(want[i], got);
         struct wire_generate g = tale(" and", name[i], 0);
@@ -176,7 +176,7 @@ static void test_daemon_killed(void **state)
     ref.session = "control";
     struct wire_session_show_result *c = peer_call(p, WIRE_SESSIONS_SHOW, &ref);
     assert_int_equal(s->tokens.n, c->tokens.n); /* every token once */
-    assert_memory_equal(s->tokens.v, c->tokens.v, c->tokens.n * sizeof(*c->tokens.v));
+    assert_memory_equal(s->tokens.v, c->tokens.v, c->tokens.n * sizeof *c->tokens.v);
     assert_int_equal(s->n_turns, c->n_turns);
     wire_free(s);
     wire_free(c);
@@ -190,10 +190,10 @@ static void test_sent_before_written(void **state)
 {
     struct box *b = *state;
     char preload[4096], at[256], gate[128];
-    snprintf(preload, sizeof(preload), "%s/tests/daemon/.libs/kill-at.so", env_or("top_builddir", "."));
+    snprintf(preload, sizeof preload, "%s/tests/daemon/.libs/kill-at.so", env_or("top_builddir", "."));
     assert_int_equal(access(preload, R_OK), 0);
-    snprintf(gate, sizeof(gate), "%s/gate", b->dir);
-    snprintf(at, sizeof(at), "sessions.db-wal 1 %s", gate);
+    snprintf(gate, sizeof gate, "%s/gate", b->dir);
+    snprintf(at, sizeof at, "sessions.db-wal 1 %s", gate);
     setenv("LD_PRELOAD", preload, 1);
     setenv("KILL_AT", at, 1);
     setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);

@@ -62,7 +62,7 @@ static void flush(void)
 static int64_t word(const char *script, const char *key, int64_t dflt)
 {
     const char *p = strstr(script, key);
-    return p == NULL ? dflt : strtoll(p + strlen(key), NULL, 10);
+    return !p ? dflt : strtoll(p + strlen(key), NULL, 10);
 }
 
 static void generate(uint32_t rpc, const struct wire_engine_generate *g)
@@ -79,10 +79,10 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     char text[65536] = "";
     if (g->req.n_messages > 0) {
         for (size_t i = 0; i < g->req.n_messages; i++)
-            snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s<%s:%s", g->turn_open && i == 0 ? ">" : "",
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s<%s:%s", g->turn_open && i == 0 ? ">" : "",
                      g->req.messages[i].role, g->req.messages[i].content.data);
-    } else if (g->req.text.data != NULL) {
-        snprintf(text, sizeof(text), "%s", g->req.text.data);
+    } else if (g->req.text.data) {
+        snprintf(text, sizeof text, "%s", g->req.text.data);
     }
     for (; text[n] != '\0'; n++)
         ids[n] = (unsigned char)text[n];
@@ -122,8 +122,8 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     st->kvstay = strstr(text, "kvstay") != NULL;
     st->kvlie = strstr(text, "kvlie") != NULL;
     st->uid = g->uid;
-    snprintf(st->label, sizeof(st->label), "%s", g->label != NULL ? g->label : "");
-    if (strstr(text, "kvorphan") != NULL)
+    snprintf(st->label, sizeof st->label, "%s", g->label != NULL ? g->label : "");
+    if (strstr(text, "kvorphan"))
         strcpy(st->label, "0123456789abcdef");
     st->open = g->req.n_messages > 0 || g->turn_open;
     st->usage.prompt_tokens = (int64_t)(g->history.n + n);
@@ -138,7 +138,7 @@ static const char *kv_path(int64_t stream, int64_t i, char name[static 64])
 {
     static char path[4096];
     snprintf(name, 64, "000000000000fa4e-%024llx%08llx.kv", (long long)stream, (long long)i);
-    snprintf(path, sizeof(path), "%s/%s", kv_dir, name);
+    snprintf(path, sizeof path, "%s/%s", kv_dir, name);
     return path;
 }
 
@@ -157,15 +157,15 @@ static void save_kv(const struct stream *st)
         k.label = st->label[0] != '\0' ? st->label : NULL;
         wire_pack_event(&out, &wire_methods[WIRE_ENGINE_KV_SAVED], &k, NULL, NULL, NULL);
     }
-    if (kv_dir != NULL && st->kvused >= 0) {
+    if (kv_dir && st->kvused >= 0) {
         struct wire_engine_kv_used k = {.file = name};
         kv_path(st->kvused, 0, name);
         wire_pack_event(&out, &wire_methods[WIRE_ENGINE_KV_USED], &k, NULL, NULL, NULL);
     }
-    if (kv_dir != NULL && st->kvbad >= 0) {
+    if (kv_dir && st->kvbad >= 0) {
         struct wire_engine_kv_bad k = {.file = name, .why = "as the prompt said"};
         const char *path = kv_path(st->kvbad, 0, name);
-        snprintf(bad, sizeof(bad), "%s.bad", path);
+        snprintf(bad, sizeof bad, "%s.bad", path);
         if (!st->kvstay && rename(path, bad) != 0)
             exit(5);
         wire_pack_event(&out, &wire_methods[WIRE_ENGINE_KV_BAD], &k, NULL, NULL, NULL);
@@ -220,7 +220,7 @@ static void step(struct stream *st)
     }
     int32_t id = (int32_t)(1000 + st->made);
     static char text[1 << 16];
-    int len = snprintf(text, sizeof(text), "t%lld ", (long long)st->made);
+    int len = snprintf(text, sizeof text, "t%lld ", (long long)st->made);
     if (st->size > len) {
         memset(text + len, '.', (size_t)(st->size - len));
         len = (int)st->size;
@@ -261,14 +261,14 @@ static void request(const struct wire_frame *f)
     const struct wire_method *m = wire_method_find(f->method, f->method_len);
     void *p = NULL;
     struct hearth_err e;
-    if (m == NULL || wire_unpack(m->params, f->body, f->body_len, &p, &e) != 0) {
-        fprintf(stderr, "fake-engine: %s\n", m == NULL ? "unknown method" : e.msg);
+    if (!m || wire_unpack(m->params, f->body, f->body_len, &p, &e) != 0) {
+        fprintf(stderr, "fake-engine: %s\n", !m ? "unknown method" : e.msg);
         exit(2);
     }
     const char *how = getenv("FAKE_ENGINE");
     if (m == &wire_methods[WIRE_ENGINE_HELLO]) {
         struct wire_engine_hello_result r = {WIRE_VERSION, getpid(), "fake", "none"};
-        if (how != NULL && strcmp(how, "version") == 0)
+        if (how && strcmp(how, "version") == 0)
             r.version = 99;
         wire_pack_result(&out, f->id, m, &r, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_GENERATE]) {
@@ -309,7 +309,7 @@ int main(int argc, char **argv)
     size_t len = 0;
     struct wire_scan scan = {0};
     const char *how = getenv("FAKE_ENGINE");
-    if (how != NULL && strcmp(how, "exit") == 0)
+    if (how && strcmp(how, "exit") == 0)
         return 7;
     for (;;) {
         bool busy = false;
@@ -318,7 +318,7 @@ int main(int argc, char **argv)
                                         (!streams[i].hang && (!streams[i].gate || streams[i].ticks > 0)));
         struct pollfd p = {LINK, POLLIN, 0};
         poll(&p, 1, busy ? 0 : -1);
-        ssize_t n = p.revents != 0 ? read(LINK, in + len, sizeof(in) - len) : -1;
+        ssize_t n = p.revents != 0 ? read(LINK, in + len, sizeof in - len) : -1;
         if (n == 0)
             return 0;
         len += n > 0 ? (size_t)n : 0;

@@ -37,15 +37,15 @@ char *box_model(const struct box *b, const char *name)
 
 int box_setup_idle(void **state)
 {
-    struct box *b = calloc(1, sizeof(*b));
+    struct box *b = calloc(1, sizeof *b);
     strcpy(b->dir, "/tmp/hearth-test-XXXXXX");
     assert_non_null(mkdtemp(b->dir));
-    snprintf(b->socket, sizeof(b->socket), "%s/run/hearth.sock", b->dir);
-    snprintf(b->state, sizeof(b->state), "%s/state", b->dir);
-    snprintf(b->db, sizeof(b->db), "%s/sessions.db", b->state);
-    snprintf(b->conf, sizeof(b->conf), "%s/hearth.conf", b->dir);
-    snprintf(b->log, sizeof(b->log), "%s/log", b->dir);
-    snprintf(b->models, sizeof(b->models), "%s/models", b->dir);
+    snprintf(b->socket, sizeof b->socket, "%s/run/hearth.sock", b->dir);
+    snprintf(b->state, sizeof b->state, "%s/state", b->dir);
+    snprintf(b->db, sizeof b->db, "%s/sessions.db", b->state);
+    snprintf(b->conf, sizeof b->conf, "%s/hearth.conf", b->dir);
+    snprintf(b->log, sizeof b->log, "%s/log", b->dir);
+    snprintf(b->models, sizeof b->models, "%s/models", b->dir);
     assert_int_equal(mkdir(b->models, 0755), 0);
     free(box_model(b, "fake"));
     free(box_model(b, "other"));
@@ -67,7 +67,7 @@ int box_teardown(void **state)
     if (b->pid > 0)
         box_stop(b, SIGKILL);
     char cmd[96];
-    snprintf(cmd, sizeof(cmd), "rm -rf '%s'", b->dir);
+    snprintf(cmd, sizeof cmd, "rm -rf '%s'", b->dir);
     assert_int_equal(system(cmd), 0);
     free(b);
     return 0;
@@ -94,11 +94,11 @@ pid_t box_spawn(struct box *b, const char *const extra[], int *ready)
         size_t n = 13;
         for (; extra != NULL && *extra != NULL; extra++)
             argv[n++] = *extra;
-        snprintf(program, sizeof(program), "%s/hearthd", build());
-        snprintf(engine, sizeof(engine), "%s/tests/daemon/fake-engine", build());
-        if (b->engine != NULL)
-            snprintf(engine, sizeof(engine), "%s", b->engine);
-        snprintf(fd, sizeof(fd), "%d", pair[1]);
+        snprintf(program, sizeof program, "%s/hearthd", build());
+        snprintf(engine, sizeof engine, "%s/tests/daemon/fake-engine", build());
+        if (b->engine)
+            snprintf(engine, sizeof engine, "%s", b->engine);
+        snprintf(fd, sizeof fd, "%d", pair[1]);
         fcntl(pair[1], F_SETFD, 0);
         int log = open(b->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
         dup2(log, STDERR_FILENO);
@@ -119,7 +119,7 @@ void box_start(struct box *b)
     b->pid = box_spawn(b, foreground, &ready);
     if (read(ready, &byte, 1) != 1) {
         char cmd[160];
-        snprintf(cmd, sizeof(cmd), "sed 's/^/# /' '%s'", b->log);
+        snprintf(cmd, sizeof cmd, "sed 's/^/# /' '%s'", b->log);
         (void)!system(cmd);
         fail_msg("hearthd did not start");
     }
@@ -135,7 +135,7 @@ void box_limit_files(const struct box *b, unsigned long bytes)
 void box_open_to_all(const struct box *b)
 {
     char run_dir[80];
-    snprintf(run_dir, sizeof(run_dir), "%s/run", b->dir);
+    snprintf(run_dir, sizeof run_dir, "%s/run", b->dir);
     assert_int_equal(chmod(b->dir, 0755), 0);
     assert_int_equal(chmod(run_dir, 0755), 0);
     assert_int_equal(chmod(b->socket, 0666), 0);
@@ -162,9 +162,9 @@ int box_log_has(const struct box *b, const char *text)
     FILE *f = fopen(b->log, "re");
     char line[4096];
     int has = 0;
-    while (f != NULL && !has && fgets(line, sizeof(line), f) != NULL)
+    while (f && !has && fgets(line, sizeof line, f))
         has = strstr(line, text) != NULL;
-    if (f != NULL)
+    if (f)
         fclose(f);
     return has;
 }
@@ -175,9 +175,9 @@ struct peer *peer_try(const struct box *b)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     strcpy(to.sun_path, b->socket);
-    struct peer *p = calloc(1, sizeof(*p));
+    struct peer *p = calloc(1, sizeof *p);
     p->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (connect(p->fd, (struct sockaddr *)&to, sizeof(to)) == 0)
+    if (connect(p->fd, (struct sockaddr *)&to, sizeof to) == 0)
         return p;
     close(p->fd);
     free(p);
@@ -247,8 +247,8 @@ static void on_event(struct peer *p, const struct wire_frame *f)
         p->n_tok = p->first;
         p->first = 0;
         p->n_text = 0;
-        snprintf(p->session, sizeof(p->session), "%s", b->session != NULL ? b->session : "");
-        snprintf(p->request, sizeof(p->request), "%s", b->request != NULL ? b->request : "");
+        snprintf(p->session, sizeof p->session, "%s", b->session != NULL ? b->session : "");
+        snprintf(p->request, sizeof p->request, "%s", b->request != NULL ? b->request : "");
     } else if (m == &wire_methods[WIRE_STREAM_TOKENS]) {
         on_tokens(p, body);
     } else if (m == &wire_methods[WIRE_MODEL_PROGRESS]) {
@@ -330,7 +330,7 @@ void *peer_call(struct peer *p, int method, const void *params)
 {
     struct hearth_err e = {0};
     void *r = peer_answer(p, peer_ask(p, method, params), method, &e);
-    if (r == NULL)
+    if (!r)
         fail_msg("%s: %s", wire_methods[method].name, e.msg);
     return r;
 }
@@ -340,7 +340,7 @@ void peer_refused(struct peer *p, int method, const void *params, int code, cons
     struct hearth_err e = {0};
     void *r = peer_answer(p, peer_ask(p, method, params), method, &e);
     assert_null(r);
-    if (e.code != code || strstr(e.msg, names) == NULL)
+    if (e.code != code || !strstr(e.msg, names))
         fail_msg("%s: %s: %s; want %s naming \"%s\"", wire_methods[method].name, err_name(e.code), e.msg,
                  err_name(code), names);
 }
@@ -377,7 +377,7 @@ int peer_error(struct peer *p, uint32_t *id, struct hearth_err *e)
     assert_int_equal(f.kind, WIRE_FRAME_RESPONSE);
     assert_true(f.is_error);
     *e = f.err;
-    if (id != NULL)
+    if (id)
         *id = f.id;
     drop(p, n);
     return e->code;
@@ -397,7 +397,7 @@ struct wire_generate request(const char *text, const char *session)
     wire_defaults(wire_methods[WIRE_GENERATE].params, &g);
     g.model = "fake";
     g.session = session;
-    if (text != NULL)
+    if (text)
         g.text = (struct wire_bytes){text, strlen(text)};
     return g;
 }
@@ -435,7 +435,7 @@ void run_many(struct peer *p, int n)
 {
     char name[16];
     for (int i = 0; i < n; i++) {
-        snprintf(name, sizeof(name), "s%d", i);
+        snprintf(name, sizeof name, "s%d", i);
         wire_free(run(p, "n=1", name));
     }
 }

@@ -16,7 +16,7 @@ struct guarded {
 
 static int setup(void **state)
 {
-    struct guarded *g = calloc(1, sizeof(*g));
+    struct guarded *g = calloc(1, sizeof *g);
     void *b;
     box_setup_idle(&b);
     g->box = b;
@@ -54,7 +54,7 @@ static int teardown(void **state)
 
 /* --- frames --------------------------------------------------------------------------------------------- */
 
-#define BYTES(s) s, sizeof(s) - 1
+#define BYTES(s) s, sizeof s - 1
 
 /* What cannot be framed: an error to id 0, and the end of the connection. */
 static void test_unframeable(void **state)
@@ -75,7 +75,7 @@ static void test_unframeable(void **state)
         {BYTES("GET / HTTP/1.1\r\n\xc1"), HEARTH_EINVALID},
     };
     struct guarded *g = *state;
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct peer *p = peer_open(g->box);
         peer_send(p, bad[i].bytes, bad[i].len);
         struct hearth_err e;
@@ -118,7 +118,7 @@ static void test_not_a_message(void **state)
     struct guarded *g = *state;
     struct peer *p = peer_open(g->box);
     p->last_id = 100;
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         peer_send(p, bad[i].bytes, bad[i].len);
         struct hearth_err e;
         uint32_t id;
@@ -165,16 +165,16 @@ static void test_params(void **state)
         {BYTES("\xa6stream\x01"), "stream"},
         {BYTES("\xa4what\xc0"), NULL}, /* unknown keys are ignored */
     };
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char frame[256];
         static const char head[] = "\x94\x00\x07\xa8generate\x91\x83\xa5model\xa4"
                                    "fake\xa4text\xa3n=1";
-        memcpy(frame, head, sizeof(head) - 1);
-        memcpy(frame + sizeof(head) - 1, bad[i].bytes, bad[i].len);
-        peer_send(p, frame, sizeof(head) - 1 + bad[i].len);
+        memcpy(frame, head, sizeof head - 1);
+        memcpy(frame + sizeof head - 1, bad[i].bytes, bad[i].len);
+        peer_send(p, frame, sizeof head - 1 + bad[i].len);
         struct hearth_err e = {0};
         void *r = peer_answer(p, 7, WIRE_GENERATE, &e);
-        if ((r != NULL) != (bad[i].names == NULL) || (r == NULL && strstr(e.msg, bad[i].names) == NULL))
+        if ((r != NULL) != (!bad[i].names) || (!r && !strstr(e.msg, bad[i].names)))
             fail_msg("case %zu: %s %s; want \"%s\" named", i, err_name(e.code), e.msg,
                      bad[i].names != NULL ? bad[i].names : "nothing");
         wire_free(r);
@@ -240,7 +240,7 @@ static void test_slow_frame(void **state)
     struct guarded *g = *state;
     struct peer *p = peer_open(g->box);
     static const char status[] = "\x94\x00\x07\xa6status\x91\x80";
-    for (size_t i = 0; i < sizeof(status) - 1; i++)
+    for (size_t i = 0; i < sizeof status - 1; i++)
         peer_send(p, status + i, 1);
     struct hearth_err e = {0};
     wire_free(peer_answer(p, 7, WIRE_STATUS, &e));
@@ -321,7 +321,7 @@ static void test_never_reads(void **state)
     static const char list[] = "\x94\x00\x07\xabmodels.list\x91\x80";
     int sent = 0;
     for (; sent < 2000000; sent++)
-        if (send(p->fd, list, sizeof(list) - 1, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof(list) - 1)
+        if (send(p->fd, list, sizeof list - 1, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof list - 1)
             break;
     assert_true(sent < 2000000); /* the pipe is full, for nobody reads at the other end */
     st = peer_call(g->clock, WIRE_STATUS, &none);
@@ -341,13 +341,13 @@ static void test_random(void **state)
                                "abc";
     for (int i = 0; i < 400; i++) {
         struct peer *p = peer_open(g->box);
-        char bytes[sizeof(good) - 1];
-        memcpy(bytes, good, sizeof(bytes));
-        for (int k = 0; k < (i % 2 == 0 ? 2 : (int)sizeof(bytes)); k++) {
+        char bytes[sizeof good - 1];
+        memcpy(bytes, good, sizeof bytes);
+        for (int k = 0; k < (i % 2 == 0 ? 2 : (int)sizeof bytes); k++) {
             x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-            bytes[x % sizeof(bytes)] = (char)(x >> 32);
+            bytes[x % sizeof bytes] = (char)(x >> 32);
         }
-        peer_send(p, bytes, sizeof(bytes));
+        peer_send(p, bytes, sizeof bytes);
         peer_close(p);
     }
     struct wire_empty none = {0};

@@ -319,7 +319,7 @@ static void damaged(struct box *b, int64_t stream, const char *log)
     char path[160];
     box_start(b);
     box_works(b);
-    if (log != NULL && !box_log_has(b, log))
+    if (log && !box_log_has(b, log))
         fail_msg("the log does not say \"%s\"", log);
     kill_daemon(b);
     path_of(b, stream, ".bad", path);
@@ -352,7 +352,7 @@ static void test_damaged(void **state)
     peer_close(p);
     path_of(b, stream, "", path);
     int fd = open(path, O_RDONLY);
-    ssize_t n = read(fd, whole, sizeof(whole));
+    ssize_t n = read(fd, whole, sizeof whole);
     close(fd);
     struct stat sb;
     assert_int_equal(stat(path, &sb), 0);
@@ -380,7 +380,7 @@ static void test_damaged(void **state)
     path_of(b, stream + 5, "", other); /* another stream's, under this number */
     put(other, whole, (size_t)n);
     damaged(b, stream + 5, "does not belong there: set aside");
-    snprintf(other, sizeof(other), "%s/victim", b->dir);
+    snprintf(other, sizeof other, "%s/victim", b->dir);
     put(other, whole, (size_t)n);
     assert_int_equal(symlink(other, path), 0);
     damaged(b, stream, "a symbolic link: set aside");
@@ -397,7 +397,7 @@ static void test_damaged(void **state)
         assert_int_equal(chown(path, 65534, 65534), 0);
         damaged(b, stream, "belongs to user 65534: set aside");
     }
-    snprintf(other, sizeof(other), "%s/journal/9223372036854775806", b->state); /* another would be negative */
+    snprintf(other, sizeof other, "%s/journal/9223372036854775806", b->state); /* another would be negative */
     put(other, whole, (size_t)n);
     box_start(b);
     p = peer_open(b);
@@ -407,7 +407,7 @@ static void test_damaged(void **state)
     peer_close(p);
     assert_int_equal(box_stop(b, SIGTERM), 0);
     /* The directory itself. */
-    snprintf(other, sizeof(other), "rm -rf '%s/journal'; ln -s /tmp '%s/journal'", b->state, b->state);
+    snprintf(other, sizeof other, "rm -rf '%s/journal'; ln -s /tmp '%s/journal'", b->state, b->state);
     assert_int_equal(system(other), 0);
     damaged(b, stream, "streams have no journal");
     /* Sessions do without: numbers go on after those that the database knows. */
@@ -495,12 +495,12 @@ static void test_clock(void **state)
     plant(b, 13, now + 3650 * day); /* it was set back since */
     plant(b, 14, -1e18);
     char text[96];
-    snprintf(text, sizeof(text), "UPDATE clock SET wall = %f, doubt = 0", now - 30 * day);
+    snprintf(text, sizeof text, "UPDATE clock SET wall = %f, doubt = 0", now - 30 * day);
     sql_run(b->db, text);
     box_start(b);
     attachable(b, true);
     kill_daemon(b);
-    snprintf(text, sizeof(text), "UPDATE clock SET wall = %f, doubt = 0", now - 60);
+    snprintf(text, sizeof text, "UPDATE clock SET wall = %f, doubt = 0", now - 60);
     sql_run(b->db, text);
     box_start(b);
     attachable(b, false);

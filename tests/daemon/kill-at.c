@@ -22,7 +22,7 @@ __attribute__((constructor)) static void init(void)
 {
     bool engine = strcmp(program_invocation_short_name, "hearth-engine") == 0;
     const char *at = getenv(engine ? "KILL_ENGINE_AT" : "KILL_AT");
-    if (at == NULL || sscanf(at, "%31s %ld %255s", name, &left, gate) != 3)
+    if (!at || sscanf(at, "%31s %ld %255s", name, &left, gate) != 3)
         left = 0;
 }
 
@@ -31,8 +31,8 @@ static int is_last(int fd)
     char link[32], path[4096];
     if (left == 0)
         return 0;
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof(path) - 1);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
     if (n <= 0)
         return 0;
     path[n] = '\0';

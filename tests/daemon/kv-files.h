@@ -20,7 +20,7 @@ static inline const char *in_kv(const struct box *b, const char *name)
     static char path[4][256];
     static int next;
     char *p = path[next++ % 4];
-    snprintf(p, sizeof(path[0]), "%s/kv/%s", b->state, name);
+    snprintf(p, sizeof path[0], "%s/kv/%s", b->state, name);
     return p;
 }
 
@@ -30,7 +30,7 @@ static inline const char *name_of(int64_t stream, int64_t i)
     static char name[4][64];
     static int next;
     char *p = name[next++ % 4];
-    snprintf(p, sizeof(name[0]), "000000000000fa4e-%024llx%08llx.kv", (long long)stream, (long long)i);
+    snprintf(p, sizeof name[0], "000000000000fa4e-%024llx%08llx.kv", (long long)stream, (long long)i);
     return p;
 }
 
@@ -38,7 +38,7 @@ static inline const char *name_of(int64_t stream, int64_t i)
 static inline const char *bad_of(int64_t stream)
 {
     static char name[80];
-    snprintf(name, sizeof(name), "%s.bad", name_of(stream, 0));
+    snprintf(name, sizeof name, "%s.bad", name_of(stream, 0));
     return name;
 }
 

@@ -23,7 +23,7 @@ static void test_limit(void **state)
     a_minute_later(b);
     int64_t two = save(b, "save=1 kvsize=400", NULL);
     a_minute_later(b);
-    snprintf(script, sizeof(script), "kvused=%lld", (long long)one);
+    snprintf(script, sizeof script, "kvused=%lld", (long long)one);
     save(b, script, NULL);
     a_minute_later(b);
     int64_t three = save(b, "save=1 kvsize=400", NULL);
@@ -96,16 +96,16 @@ static void test_told(void **state)
     usage(b); /* the engine's status comes after what it was told before */
     assert_true(has_file(b, two, 0));
     assert_false(has_file(b, old, 0) || has_file(b, three, 0));
-    snprintf(line, sizeof(line), "fake-engine: %s is gone", name_of(old, 0));
+    snprintf(line, sizeof line, "fake-engine: %s is gone", name_of(old, 0));
     assert_true(box_log_has(b, line));
-    snprintf(line, sizeof(line), "fake-engine: %s is gone", name_of(three, 0));
+    snprintf(line, sizeof line, "fake-engine: %s is gone", name_of(three, 0));
     assert_false(box_log_has(b, line));
 
     struct peer *p = peer_open(b); /* a session that goes takes its files along, however young */
     wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &(struct wire_session_ref){.session = "b"}));
     wire_free(peer_call(p, WIRE_STATUS, NULL));
     peer_close(p);
-    snprintf(line, sizeof(line), "fake-engine: %s is gone", name_of(two, 0));
+    snprintf(line, sizeof line, "fake-engine: %s is gone", name_of(two, 0));
     assert_true(box_log_has(b, line));
 }
 
@@ -123,7 +123,7 @@ static void test_clock(void **state)
         "DELETE FROM kv_clock",
         "UPDATE kv_file SET used = 1e15, created = 1e15",
     };
-    for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++) {
+    for (size_t i = 0; i < sizeof jumps / sizeof jumps[0]; i++) {
         assert_int_equal(box_stop(b, SIGTERM), 0);
         sql_run(b->db, jumps[i]);
         box_start(b);
@@ -191,7 +191,7 @@ static void test_removed_session(void **state)
     struct peer *p = peer_open(b);
     char script[40];
     int64_t damaged = save(b, "save=1", NULL);
-    snprintf(script, sizeof(script), "kvbad=%lld", (long long)damaged);
+    snprintf(script, sizeof script, "kvbad=%lld", (long long)damaged);
     save(b, script, NULL);
     assert_true(has(b, bad_of(damaged))); /* whose it was nobody knows */
     assert_int_equal(rename(in_kv(b, name_of(a1, 0)), in_kv(b, bad_of(a1))),

@@ -30,7 +30,7 @@ static void test_reconciled(void **state)
     int64_t one = save(b, "save=3", NULL);
     assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
     char text[200];
-    snprintf(text, sizeof(text), "DELETE FROM kv_file WHERE name = '%s'", name_of(one, 0));
+    snprintf(text, sizeof text, "DELETE FROM kv_file WHERE name = '%s'", name_of(one, 0));
     sql_run(b->db, text);
     assert_int_equal(unlink(in_kv(b, name_of(one, 1))), 0);
     put_file(b, name_of(77, 0), 10);
@@ -49,7 +49,7 @@ static void test_foreign(void **state)
 {
     struct box *b = *state;
     char other[128];
-    snprintf(other, sizeof(other), "%s/other", b->dir);
+    snprintf(other, sizeof other, "%s/other", b->dir);
     int64_t one = save(b, "save=4", NULL);
     assert_int_equal(box_stop(b, SIGTERM), 0);
     assert_int_equal(rename(in_kv(b, name_of(one, 0)), other), 0);
@@ -65,7 +65,7 @@ static void test_foreign(void **state)
     assert_true(has(b, "notes.txt"));
     assert_int_equal(access(other, F_OK), 0);
     char bad[80];
-    snprintf(bad, sizeof(bad), "%s.bad", name_of(one, 2));
+    snprintf(bad, sizeof bad, "%s.bad", name_of(one, 2));
     assert_true(has(b, bad));
     assert_false(has_file(b, one, 2));
     assert_true(box_log_has(b, "is not followed: a symbolic link"));
@@ -101,7 +101,7 @@ static void test_foreign_bad(void **state)
     assert_int_equal(unlink(in_kv(b, name_of(one, 0))), 0);
     assert_int_equal(symlink(b->db, in_kv(b, name_of(one, 0))), 0);
     char script[40];
-    snprintf(script, sizeof(script), "kvbad=%lld", (long long)one);
+    snprintf(script, sizeof script, "kvbad=%lld", (long long)one);
     save(b, script, NULL);
     assert_true(has(b, bad_of(one)));
     assert_int_equal(n_files(b), 8 + 2);
@@ -132,7 +132,7 @@ static void test_bad(void **state)
     for (int i = 0; i < 10; i++) {
         last = save(b, "save=1", NULL);
         first = first != 0 ? first : last;
-        snprintf(script, sizeof(script), "kvbad=%lld", (long long)last);
+        snprintf(script, sizeof script, "kvbad=%lld", (long long)last);
         save(b, script, NULL);
     }
     assert_int_equal(rows(b), 0);
@@ -145,7 +145,7 @@ static void test_bad(void **state)
 
     /* Refused, and not renamed: hearthd does that where it is a file of ours, and says what it has done. */
     last = save(b, "save=1", NULL);
-    snprintf(script, sizeof(script), "kvstay kvbad=%lld", (long long)last);
+    snprintf(script, sizeof script, "kvstay kvbad=%lld", (long long)last);
     save(b, script, NULL);
     assert_int_equal(rows(b), 0);
     assert_false(has_file(b, last, 0));
@@ -154,7 +154,7 @@ static void test_bad(void **state)
     last = save(b, "save=1", NULL);
     assert_int_equal(unlink(in_kv(b, name_of(last, 0))), 0);
     assert_int_equal(symlink("/etc/passwd", in_kv(b, name_of(last, 0))), 0);
-    snprintf(script, sizeof(script), "kvstay kvbad=%lld", (long long)last);
+    snprintf(script, sizeof script, "kvstay kvbad=%lld", (long long)last);
     save(b, script, NULL);
     assert_int_equal(rows(b), 0);
     assert_true(has_file(b, last, 0));
@@ -177,19 +177,19 @@ static void test_folder(void **state)
 {
     struct box *b = *state;
     char elsewhere[128], cmd[400];
-    snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", b->dir);
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", b->dir);
     assert_int_equal(mkdir(elsewhere, 0700), 0);
     assert_int_equal(mkdir(b->state, 0700), 0);
-    snprintf(cmd, sizeof(cmd), "%s/%s.kv", elsewhere, "000000000000fa4e-00000000000000000000000000000001");
+    snprintf(cmd, sizeof cmd, "%s/%s.kv", elsewhere, "000000000000fa4e-00000000000000000000000000000001");
     close(open(cmd, O_WRONLY | O_CREAT, 0600));
     assert_int_equal(symlink(elsewhere, in_kv(b, "") /* ends with a slash */), -1);
-    snprintf(cmd, sizeof(cmd), "ln -s '%s' '%s/kv'", elsewhere, b->state);
+    snprintf(cmd, sizeof cmd, "ln -s '%s' '%s/kv'", elsewhere, b->state);
     assert_int_equal(system(cmd), 0);
     without_kv(b, "state/kv: ");
-    snprintf(cmd, sizeof(cmd), "test -e '%s'/000*.kv && rm '%s/kv' && echo x > '%s/kv'", elsewhere, b->state, b->state);
+    snprintf(cmd, sizeof cmd, "test -e '%s'/000*.kv && rm '%s/kv' && echo x > '%s/kv'", elsewhere, b->state, b->state);
     assert_int_equal(system(cmd), 0);
     without_kv(b, "state/kv: Not a directory");
-    snprintf(cmd, sizeof(cmd), "rm '%s/kv' && mkdir -m 0755 '%s/kv'", b->state, b->state);
+    snprintf(cmd, sizeof cmd, "rm '%s/kv' && mkdir -m 0755 '%s/kv'", b->state, b->state);
     assert_int_equal(system(cmd), 0);
     if (geteuid() == 0) {
         assert_int_equal(chown(in_kv(b, "."), 12345, 12345), 0);
@@ -243,7 +243,7 @@ static void test_newer(void **state)
     assert_int_equal(n_files(b), 1);
     assert_int_equal(usage(b).limit, 0);
     assert_int_equal(box_stop(b, SIGTERM), 0);
-    snprintf(text, sizeof(text), "PRAGMA user_version = %lld", (long long)version);
+    snprintf(text, sizeof text, "PRAGMA user_version = %lld", (long long)version);
     sql_run(b->db, text);
     box_start(b);
     assert_true(has_file(b, one, 0));
@@ -256,7 +256,7 @@ static void test_folder_gone(void **state)
     struct box *b = *state;
     char cmd[300];
     save(b, "n=1", NULL);
-    snprintf(cmd, sizeof(cmd), "mv '%s/kv' '%s/kv.away' && echo x > '%s/kv'", b->state, b->state, b->state);
+    snprintf(cmd, sizeof cmd, "mv '%s/kv' '%s/kv.away' && echo x > '%s/kv'", b->state, b->state, b->state);
     assert_int_equal(system(cmd), 0);
     box_works(b);
     assert_int_equal(box_stop(b, SIGTERM), 0);
@@ -276,7 +276,7 @@ static void test_damaged_rows(void **state)
         "UPDATE kv_file SET pos = 1e12",         "UPDATE kv_file SET used = 9e999",
         "UPDATE kv_file SET bytes = 'many'",
     };
-    for (size_t i = 0; i < sizeof(harm) / sizeof(harm[0]); i++) {
+    for (size_t i = 0; i < sizeof harm / sizeof harm[0]; i++) {
         int64_t one = save(b, "save=1", NULL);
         assert_int_equal(box_stop(b, SIGTERM), 0);
         sql_run(b->db, harm[i]);

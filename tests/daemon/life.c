@@ -214,7 +214,7 @@ static void test_damaged_session(void **state)
     assert_int_equal(peer_sessions(p), 0);
     assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), 0);
     assert_int_equal(sql_run(b->db, "SELECT count(*) FROM kv_file"), 0);
-    snprintf(kv, sizeof(kv), "test $(ls '%s/kv' | wc -l) = 0", b->state);
+    snprintf(kv, sizeof kv, "test $(ls '%s/kv' | wc -l) = 0", b->state);
     assert_int_equal(system(kv), 0);
     wire_free(run(p, "n=1", "a"));
     peer_close(p);
@@ -256,7 +256,7 @@ static void test_damaged_id(void **state)
 static bool is_somewhere(const struct box *b, const char *words)
 {
     char cmd[256];
-    snprintf(cmd, sizeof(cmd), "grep -rqs '%s' '%s'", words, b->state);
+    snprintf(cmd, sizeof cmd, "grep -rqs '%s' '%s'", words, b->state);
     int rc = system(cmd);
     return WEXITSTATUS(rc) == 0;
 }
@@ -287,8 +287,8 @@ static void test_gone(void **state)
     }
     /* A journal that was set aside may be anybody's. */
     assert_int_equal(box_stop(b, SIGTERM), 0);
-    snprintf(bad, sizeof(bad), "%s/journal/99.bad", b->state);
-    snprintf(cmd, sizeof(cmd), "echo nobody else says this > '%s'", bad);
+    snprintf(bad, sizeof bad, "%s/journal/99.bad", b->state);
+    snprintf(cmd, sizeof cmd, "echo nobody else says this > '%s'", bad);
     assert_int_equal(system(cmd), 0);
     box_start(b);
     struct peer *p = peer_open(b);

@@ -26,7 +26,7 @@ static void test_timeline(void **state)
     struct peer *p = peer_open(b);
     struct wire_generate_result *r = run(p, "ab n=2", "notes");
     char id[20];
-    snprintf(id, sizeof(id), "%s", r->session);
+    snprintf(id, sizeof id, "%s", r->session);
     assert_int_equal(strlen(id), 16);
     assert_string_equal(p->session, id);
     wire_free(r);
@@ -40,8 +40,8 @@ static void test_timeline(void **state)
     static const int32_t want[] = {'a', 'b', ' ', 'n', '=', '2', 1000, 1001, 'c', ' ', 'n', '=', '1', 1000};
     for (int i = 0; i < 2; i++) {
         struct wire_session_show_result *s = peer_show(p, "notes");
-        assert_int_equal(s->tokens.n, sizeof(want) / sizeof(want[0]));
-        assert_memory_equal(s->tokens.v, want, sizeof(want));
+        assert_int_equal(s->tokens.n, sizeof want / sizeof want[0]);
+        assert_memory_equal(s->tokens.v, want, sizeof want);
         assert_int_equal(s->n_turns, 4);
         assert_turn(s, 0, "text", "ab n=2", 6);
         assert_turn(s, 1, "completion", "t0 t1 ", 2);
@@ -100,7 +100,7 @@ static void test_tokens(void **state)
     g.tokens = (struct wire_ids){ids, 3};
     wire_free(peer_call(p, WIRE_GENERATE, &g));
     struct wire_session_show_result *s = peer_show(p, "t");
-    assert_memory_equal(s->tokens.v, ids, sizeof(ids));
+    assert_memory_equal(s->tokens.v, ids, sizeof ids);
     wire_free(s);
     peer_close(p);
 }
@@ -173,7 +173,7 @@ static void test_pages(void **state)
     wire_free(l);
     static const char *const wrong[] = {"s43", "0123456789abcdef0123456789abcdeg", "0123456789abcdef0123456789abcdef0",
                                         "-123456789abcdef0123456789abcdef"};
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         page.from = wrong[i];
         peer_refused(p, WIRE_SESSIONS_LIST, &page, HEARTH_EPARAMS, "sessions.list.from");
     }
@@ -215,7 +215,7 @@ static void test_model_names(void **state)
     struct wire_model_ref m = {.model = "tiny-1b"};
     peer_refused(p, WIRE_MODELS_LOAD, &m, HEARTH_ENOMODEL, "Tiny-1B-Q4_K_M, Tiny-1B-f16");
     static const char *const good[] = {"Tiny-1B-f16", "tiny-1b-F16.gguf", "solo", "qwen-q8-chat"};
-    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         m.model = good[i];
         wire_free(peer_call(p, WIRE_MODELS_LOAD, &m));
     }
@@ -317,10 +317,10 @@ static void test_no_store(void **state)
     char cmd[192];
     sql_run(b->db, "PRAGMA user_version = 7");
     without_store(b, "version 7");
-    snprintf(cmd, sizeof(cmd), "head -c 5000 /dev/zero | tr '\\0' 'x' > '%s'", b->db);
+    snprintf(cmd, sizeof cmd, "head -c 5000 /dev/zero | tr '\\0' 'x' > '%s'", b->db);
     assert_int_equal(system(cmd), 0);
     without_store(b, "damaged");
-    snprintf(b->state, sizeof(b->state), "/proc/nowhere"); /* where not even root may write */
+    snprintf(b->state, sizeof b->state, "/proc/nowhere"); /* where not even root may write */
     without_store(b, "/proc/nowhere");
 }
 
@@ -402,12 +402,12 @@ static void test_notify_as(void **state)
     char got[8192];
     size_t len = 0;
     void *at_begin = NULL, *at_tokens = NULL;
-    while (at_tokens == NULL) {
-        ssize_t n = read(p->fd, got + len, sizeof(got) - len);
+    while (!at_tokens) {
+        ssize_t n = read(p->fd, got + len, sizeof got - len);
         assert_true(n > 0);
         len += (size_t)n;
-        at_begin = memmem(got, len, begin, sizeof(begin) - 1);
-        at_tokens = memmem(got, len, tokens, sizeof(tokens) - 1);
+        at_begin = memmem(got, len, begin, sizeof begin - 1);
+        at_tokens = memmem(got, len, tokens, sizeof tokens - 1);
     }
     assert_non_null(at_begin);
     assert_true(at_begin < at_tokens);

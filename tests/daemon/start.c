@@ -45,7 +45,7 @@ static void test_modes(void **state)
     char dir[96];
     assert_int_equal(stat(b->socket, &sb), 0);
     assert_int_equal(sb.st_mode & 0777, 0600);
-    snprintf(dir, sizeof(dir), "%s/run", b->dir);
+    snprintf(dir, sizeof dir, "%s/run", b->dir);
     assert_int_equal(stat(dir, &sb), 0);
     assert_int_equal(sb.st_mode & 0777, 0700);
     assert_int_equal(box_stop(b, SIGTERM), 0);
@@ -91,7 +91,7 @@ static void test_detached_log(void **state)
     assert_true(pid != starter);
     assert_int_equal(getsid(pid), pid);
     stop_by_request(b, false);
-    snprintf(b->log, sizeof(b->log), "%s/hearthd.log", b->state);
+    snprintf(b->log, sizeof b->log, "%s/hearthd.log", b->state);
     assert_true(box_log_has(b, "listens on"));
 }
 
@@ -186,7 +186,7 @@ static void test_graceful(void **state)
         struct hearth_err e = {0};
         void *r = peer_answer(q, peer_ask(q, WIRE_GENERATE, &more), WIRE_GENERATE, &e);
         wire_free(r);
-        if (r == NULL) {
+        if (!r) {
             assert_int_equal(e.code, HEARTH_ESHUTDOWN);
             break;
         }
@@ -270,19 +270,19 @@ static void test_refuses_to_start(void **state)
     assert_int_equal(try_with(b, "--ready-fd", "77"), 2);
     assert_int_equal(try_with(b, "--nonsense", "x"), 2);
 
-    memset(longest, 'x', sizeof(longest));
-    snprintf(path, sizeof(path), "%s/%.*s", b->dir, 110, longest);
+    memset(longest, 'x', sizeof longest);
+    snprintf(path, sizeof path, "%s/%.*s", b->dir, 110, longest);
     assert_int_equal(try_with(b, "--socket", path), 1);
     assert_true(box_log_has(b, "the system's limit is 107"));
 
-    snprintf(path, sizeof(path), "%s/open", b->dir);
+    snprintf(path, sizeof path, "%s/open", b->dir);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(chmod(path, 0777), 0);
-    snprintf(path, sizeof(path), "%s/open/s", b->dir);
+    snprintf(path, sizeof path, "%s/open/s", b->dir);
     assert_int_equal(try_with(b, "--socket", path), 1);
     assert_true(box_log_has(b, "can be written by others"));
 
-    snprintf(path, sizeof(path), "%s/file", b->dir);
+    snprintf(path, sizeof path, "%s/file", b->dir);
     close(open(path, O_CREAT | O_WRONLY, 0600));
     assert_int_equal(try_with(b, "--socket", path), 1);
     assert_true(box_log_has(b, "in the way"));
@@ -290,10 +290,10 @@ static void test_refuses_to_start(void **state)
     assert_int_equal(stat(path, &sb), 0); /* a file that is no socket is not removed */
 
     if (geteuid() == 0) {
-        snprintf(path, sizeof(path), "%s/theirs", b->dir);
+        snprintf(path, sizeof path, "%s/theirs", b->dir);
         assert_int_equal(mkdir(path, 0755), 0);
         assert_int_equal(chown(path, 1234, 1234), 0);
-        snprintf(path, sizeof(path), "%s/theirs/s", b->dir);
+        snprintf(path, sizeof path, "%s/theirs/s", b->dir);
         assert_int_equal(try_with(b, "--socket", path), 1);
         assert_true(box_log_has(b, "belongs to user 1234"));
     }
@@ -304,14 +304,14 @@ static void test_systemd(void **state)
 {
     struct box *b = *state;
     char notify[96], got[64], watchdog[32];
-    snprintf(notify, sizeof(notify), "%s/notify", b->dir);
+    snprintf(notify, sizeof notify, "%s/notify", b->dir);
     struct sockaddr_un to = {.sun_family = AF_UNIX}, at = {.sun_family = AF_UNIX};
-    snprintf(to.sun_path, sizeof(to.sun_path), "%s", notify);
-    snprintf(b->socket, sizeof(b->socket), "%s/activated", b->dir);
-    snprintf(at.sun_path, sizeof(at.sun_path), "%s", b->socket);
+    snprintf(to.sun_path, sizeof to.sun_path, "%s", notify);
+    snprintf(b->socket, sizeof b->socket, "%s/activated", b->dir);
+    snprintf(at.sun_path, sizeof at.sun_path, "%s", b->socket);
     int told = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), door = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(told, (struct sockaddr *)&to, sizeof(to)), 0);
-    assert_int_equal(bind(door, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(bind(told, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(bind(door, (struct sockaddr *)&at, sizeof at), 0);
     assert_int_equal(listen(door, 8), 0);
     struct peer *early = peer_open(b); /* it waits in the backlog */
     struct wire_empty none = {0};
@@ -320,28 +320,28 @@ static void test_systemd(void **state)
     b->pid = fork();
     if (b->pid == 0) {
         char pid[16], program[4096];
-        snprintf(pid, sizeof(pid), "%d", (int)getpid());
+        snprintf(pid, sizeof pid, "%d", (int)getpid());
         dup2(door, 3);
         setenv("LISTEN_PID", pid, 1);
         setenv("LISTEN_FDS", "1", 1);
         setenv("NOTIFY_SOCKET", notify, 1);
         setenv("WATCHDOG_USEC", "100000", 1);
-        snprintf(program, sizeof(program), "%s/hearthd", getenv("top_builddir") ? getenv("top_builddir") : ".");
+        snprintf(program, sizeof program, "%s/hearthd", getenv("top_builddir") ? getenv("top_builddir") : ".");
         execl(program, "hearthd", "--foreground", "--config", b->conf, "--state", b->state, "--socket", b->socket,
               NULL);
         _exit(126);
     }
-    ssize_t n = recv(told, got, sizeof(got), 0);
+    ssize_t n = recv(told, got, sizeof got, 0);
     assert_int_equal(n, 7);
     assert_memory_equal(got, "READY=1", 7);
     struct hearth_err e;
     wire_free(peer_answer(early, id, WIRE_STATUS, &e));
-    n = recv(told, watchdog, sizeof(watchdog), 0);
+    n = recv(told, watchdog, sizeof watchdog, 0);
     assert_int_equal(n, 10);
     assert_memory_equal(watchdog, "WATCHDOG=1", 10);
     kill(b->pid, SIGTERM);
     do
-        n = recv(told, got, sizeof(got), 0);
+        n = recv(told, got, sizeof got, 0);
     while (n == 10 && memcmp(got, "WATCHDOG=1", 10) == 0);
     assert_int_equal(n, 10);
     assert_memory_equal(got, "STOPPING=1", 10);

@@ -146,7 +146,7 @@ static void test_slow_reader(void **state)
     struct box *b = *state;
     struct peer *slow = peer_open(b), *quick = peer_open(b);
     int small = 4096;
-    setsockopt(slow->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    setsockopt(slow->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     struct wire_generate g = request("n=30000 size=200", "slow");
     uint32_t id = peer_ask(slow, WIRE_GENERATE, &g);
     peer_await_begin(slow, 1);
@@ -157,7 +157,7 @@ static void test_slow_reader(void **state)
     struct wire_session_ref ref = {.session = "slow"};
     struct hearth_err e;
     struct wire_session_show_result *s = NULL;
-    while (s == NULL)
+    while (!s)
         s = peer_answer(quick, peer_ask(quick, WIRE_SESSIONS_SHOW, &ref), WIRE_SESSIONS_SHOW, &e);
     assert_int_equal(s->session.tokens, 30000 + 16);
     assert_false(s->session.busy);

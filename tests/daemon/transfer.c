@@ -79,7 +79,7 @@ static void test_large(void **state)
     char id[20] = "big";
     while (from >= 0) {
         struct wire_session_page *x = page(p, id, from);
-        snprintf(id, sizeof(id), "%s", x->session.id);
+        snprintf(id, sizeof id, "%s", x->session.id);
         size_t bytes = 0;
         for (size_t i = 0; i < x->n_turns; i++) {
             bytes += x->turns[i].text.len;
@@ -165,7 +165,7 @@ static void test_import(void **state)
     assert_int_equal(r->session.tokens, 4);
     assert_true(r->session.pinned && r->session.created == 1234.5 && r->session.used > 1e9);
     char id[20];
-    snprintf(id, sizeof(id), "%s", r->session.id);
+    snprintf(id, sizeof id, "%s", r->session.id);
     wire_free(r);
     struct wire_session_page *x = page(p, "mine", 0);
     assert_true(x->turn_open);
@@ -223,7 +223,7 @@ static void test_import_refused(void **state)
         {"2000 is not", HEARTH_EPARAMS},      {"robot", HEARTH_EPARAMS},
         {"no turn before", HEARTH_EPARAMS},   {"is not the next", HEARTH_ECONFLICT},
     };
-    for (int i = 0; i < (int)(sizeof(cases) / sizeof(cases[0])); i++) {
+    for (int i = 0; i < (int)(sizeof cases / sizeof cases[0]); i++) {
         t = good;
         im = import_of("mine");
         im.turns = &t;

@@ -44,7 +44,7 @@ static void test_file(void **state)
     setenv("HOME", "/home/someone", 1);
     struct conf c;
     struct hearth_err e;
-    if (load(&c, text, sizeof(text) - 1, &e) != 0)
+    if (load(&c, text, sizeof text - 1, &e) != 0)
         fail_msg("%s", e.msg);
     assert_string_equal(c.socket, "/run/x y/hearth.sock");
     assert_int_equal(c.log_level, LOG_LEVEL_DEBUG);
@@ -90,11 +90,11 @@ static void test_refused(void **state)
         {"backend = cp\n", "none of auto cpu cuda"},
         {"backend = cpu cuda\n", "none of auto cpu cuda"},
     };
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct conf c;
         struct hearth_err e = {0};
         int rc = load(&c, bad[i].text, strlen(bad[i].text), &e);
-        if (rc != HEARTH_EPARAMS || strstr(e.msg, bad[i].names) == NULL)
+        if (rc != HEARTH_EPARAMS || !strstr(e.msg, bad[i].names))
             fail_msg("%s -> %d \"%s\", want \"%s\" named", bad[i].text, rc, e.msg, bad[i].names);
         conf_fini(&c);
     }
@@ -131,7 +131,7 @@ static void test_environment(void **state)
                                        "/hf/hub",
                                        "/home/someone/.lmstudio/models",
                                        "/home/someone/.cache/lm-studio/models"};
-    assert_int_equal(c.n_model_dirs, sizeof(want) / sizeof(want[0]));
+    assert_int_equal(c.n_model_dirs, sizeof want / sizeof want[0]);
     for (size_t i = 0; i < c.n_model_dirs; i++)
         assert_string_equal(c.model_dirs[i], want[i]);
     conf_fini(&c);
@@ -145,11 +145,11 @@ static void test_no_home(void **state)
     struct hearth_err e;
     char want[4096];
     const struct passwd *user = getpwuid(geteuid());
-    if (geteuid() != 0 && (user == NULL || user->pw_dir[0] != '/'))
+    if (geteuid() != 0 && (!user || user->pw_dir[0] != '/'))
         skip();
-    snprintf(want, sizeof(want), "%s", "/var/lib/hearth");
+    snprintf(want, sizeof want, "%s", "/var/lib/hearth");
     if (geteuid() != 0)
-        snprintf(want, sizeof(want), "%s/.local/state/hearth", user->pw_dir);
+        snprintf(want, sizeof want, "%s/.local/state/hearth", user->pw_dir);
     unsetenv("HOME");
     unsetenv("XDG_STATE_HOME");
     conf_init(&c);
@@ -164,7 +164,7 @@ static void test_socket_length(void **state)
     struct conf c;
     struct hearth_err e;
     char path[109];
-    memset(path, 'a', sizeof(path));
+    memset(path, 'a', sizeof path);
     path[0] = '/';
     path[108] = '\0';
     conf_init(&c);

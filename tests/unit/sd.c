@@ -16,13 +16,13 @@
 static int bound_socket(int type, char dir[static 24], char path[static 32])
 {
     strcpy(dir, "/tmp/hearth-sd-XXXXXX");
-    if (mkdtemp(dir) == NULL)
+    if (!mkdtemp(dir))
         return -1;
     sprintf(path, "%s/s", dir);
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     strcpy(to.sun_path, path);
     int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
-    return fd >= 0 && bind(fd, (struct sockaddr *)&to, sizeof(to)) == 0 ? fd : -1;
+    return fd >= 0 && bind(fd, (struct sockaddr *)&to, sizeof to) == 0 ? fd : -1;
 }
 
 static void test_notify(void **state)
@@ -42,7 +42,7 @@ static void test_notify(void **state)
     assert_null(getenv("WATCHDOG_USEC"));
     sd_notify(&sd, "READY=1");
     char got[32];
-    assert_int_equal(recv(fd, got, sizeof(got), MSG_DONTWAIT), 7);
+    assert_int_equal(recv(fd, got, sizeof got, MSG_DONTWAIT), 7);
     assert_memory_equal(got, "READY=1", 7);
     close(fd);
     unlink(path);

@@ -153,7 +153,7 @@ void world_turn(struct world *w)
     struct hearth_err e;
     int rc = tier_poll(w->tier, engine_now(), &e);
     assert_true(rc >= 0);
-    if (rc == 0 && tier_fd(w->tier) >= 0)
+    if (!rc && tier_fd(w->tier) >= 0)
         poll(&(struct pollfd){tier_fd(w->tier), POLLIN, 0}, 1, 10);
 }
 

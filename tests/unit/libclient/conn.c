@@ -140,7 +140,7 @@ static void attach_goes_on_with_a_stream(void **state)
     peer_greet(p, p->frame.id);
     struct wire_attach *w = peer_expect(p, WIRE_STREAM_ATTACH);
     uint32_t id_a = p->frame.id;
-    assert_true(w->stream == 12 && w->request == NULL && w->from == 3);
+    assert_true(w->stream == 12 && !w->request && w->from == 3);
     w = peer_expect(p, WIRE_STREAM_ATTACH);
     assert_true(w->stream == -1 && w->from == 0);
     assert_string_equal(w->request, "theirs");

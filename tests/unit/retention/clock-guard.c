@@ -36,7 +36,7 @@ static void test_jumps(void **state)
 {
     (void)state;
     static const double jumps[] = {HOUR + 1, -HOUR - 1, 10 * 365 * DAY, -T, 1e15};
-    for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++) {
+    for (size_t i = 0; i < sizeof jumps / sizeof jumps[0]; i++) {
         struct clock_guard a = steady(T, 100);
         double wall = T + HOUR + jumps[i], boot = 100 + HOUR;
         assert_false(clock_guard_update(&a, wall, boot));
@@ -71,7 +71,7 @@ static void test_damaged(void **state)
 {
     (void)state;
     static const double odd[] = {NAN, INFINITY, -INFINITY, -1, 1e300};
-    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
         struct clock_guard a;
         clock_guard_init(&a, T, odd[i], T, 10);
         assert_false(clock_guard_update(&a, T, 10));

@@ -54,10 +54,10 @@ static void add_turn(struct box *b, int phase, int i, bool create)
     static int64_t stream;
     char name[48], word[24];
     bool secret = i % 3 == 0;
-    snprintf(word, sizeof(word), secret ? "SECRET%d" : "public%d", phase);
-    snprintf(name, sizeof(name), "%s-%d", word, i);
+    snprintf(word, sizeof word, secret ? "SECRET%d" : "public%d", phase);
+    snprintf(name, sizeof name, "%s-%d", word, i);
     struct store_session s = {.uid = 7, .name = name, .model = "m", .path = "/m", .created = 1, .used = below(b, 1000)};
-    snprintf(s.id, sizeof(s.id), "%08x%07x%x", (unsigned)i * 2654435761u, (unsigned)i, (unsigned)phase);
+    snprintf(s.id, sizeof s.id, "%08x%07x%x", (unsigned)i * 2654435761u, (unsigned)i, (unsigned)phase);
     size_t len = below(b, 8) == 0 ? below(b, LONGEST) : below(b, 300), n = below(b, IDS);
     for (size_t k = 0; k < len; k++)
         text[k] = word[k % strlen(word)];
@@ -81,11 +81,11 @@ static void test_sessions(void **state)
                     add_turn(b, phase, i, round == 0);
         char word[24];
         int32_t id = 0x5ec0de00 + phase, ids[2] = {id, id};
-        snprintf(word, sizeof(word), "SECRET%d", phase);
+        snprintf(word, sizeof word, "SECRET%d", phase);
         assert_true(found(b, word, strlen(word)) > 100);
-        assert_true(found(b, ids, sizeof(ids)) > 100);
+        assert_true(found(b, ids, sizeof ids) > 100);
         for (int i = 0; i < N; i += 3) {
-            snprintf(name, sizeof(name), "%s-%d", word, i);
+            snprintf(name, sizeof name, "%s-%d", word, i);
             assert_int_equal(store_get(b->st, 7, name, &s, NULL), 0);
             assert_int_equal(store_remove(b->st, s, NULL), 0);
             store_session_free(s);
@@ -93,12 +93,12 @@ static void test_sessions(void **state)
         assert_int_equal(store_scrub(b->st, NULL), 0);
         assert_int_equal(found(b, "SECRET", 6), 0);
         for (id = 0x5ec0de00; id <= 0x5ec0de00 + phase; id++)
-            assert_int_equal(found(b, &id, sizeof(id)), 0);
+            assert_int_equal(found(b, &id, sizeof id), 0);
         /* The others are as they were. */
         for (int i = 1; i < N; i += i % 3) {
             int32_t *all;
             size_t n;
-            snprintf(name, sizeof(name), "public%d-%d", phase, i);
+            snprintf(name, sizeof name, "public%d-%d", phase, i);
             assert_int_equal(store_get(b->st, 7, name, &s, NULL), 0);
             assert_int_equal(store_timeline(b->st, s, &all, &n, NULL), 0);
             free(all);
@@ -123,10 +123,10 @@ static void test_left_in_the_log(void **state)
     store_session_free(s);
     assert_true(found(b, "SECRET", 6) > 0);
     /* A copy of the files is what a kill leaves. */
-    snprintf(cmd, sizeof(cmd), "mkdir '%s/k' && cp '%s' '%s-wal' '%s/k/'", b->dir, b->db, b->db, b->dir);
+    snprintf(cmd, sizeof cmd, "mkdir '%s/k' && cp '%s' '%s-wal' '%s/k/'", b->dir, b->db, b->db, b->dir);
     assert_int_equal(system(cmd), 0);
     store_close(b->st);
-    snprintf(cmd, sizeof(cmd), "mv '%s'/k/* '%s/'", b->dir, b->dir);
+    snprintf(cmd, sizeof cmd, "mv '%s'/k/* '%s/'", b->dir, b->dir);
     assert_int_equal(system(cmd), 0);
     assert_true(found(b, "SECRET", 6) > 0);
     assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
@@ -151,7 +151,7 @@ static void test_slices(void **state)
     for (int i = 0; i < TURNS; i++)
         t[i] = (struct store_turn){.role = "user", .text = "SECRET", .len = 6, .created = 1};
     for (int round = 0; round < 3; round++) {
-        snprintf(s.id, sizeof(s.id), "00000000000000%02x", (unsigned)round);
+        snprintf(s.id, sizeof s.id, "00000000000000%02x", (unsigned)round);
         if (store_import(b->st, &s, NULL, t, TURNS, &e) != 0) /* under its old name */
             fail_msg("%s", e.msg);
         assert_int_equal(store_get(b->st, 7, "large", &got, NULL), 0);
@@ -211,7 +211,7 @@ static void test_full_disk(void **state)
     struct rlimit limit;
     for (int i = 0; i < 9; i++)
         add_turn(b, 0, i, true);
-    snprintf(wal, sizeof(wal), "%s-wal", b->db);
+    snprintf(wal, sizeof wal, "%s-wal", b->db);
     assert_int_equal(stat(wal, &sb), 0);
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -257,8 +257,8 @@ static void test_other_pages(void **state)
         {{1, 0, 0, 0, 0, 16, 0}, false},
         {{2, 0, 0, 0, 0, 16, 0}, true},
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        memset(page, 0xee, sizeof(page));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        memset(page, 0xee, sizeof page);
         memcpy(page, cases[i].head, sizeof(cases[i].head));
         assert_int_equal(f->pMethods->xWrite(f, page, 4096, 4096 * 1000), SQLITE_OK);
         assert_int_equal(f->pMethods->xRead(f, got, 4096, 4096 * 1000), SQLITE_OK);

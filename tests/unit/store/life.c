@@ -18,7 +18,7 @@ static struct store_session row(const char *id, uid_t uid, const char *name, dou
 {
     struct store_session s = {
         .uid = uid, .name = (char *)name, .model = "tale", .path = "/m/tale.gguf", .created = 1000, .used = used};
-    snprintf(s.id, sizeof(s.id), "%s", id);
+    snprintf(s.id, sizeof s.id, "%s", id);
     return s;
 }
 
@@ -33,7 +33,7 @@ static void make_turns(void)
     static const size_t lens[N_TURNS] = {0, 300, 7, 0, 299}, n_ids[N_TURNS] = {0, 200, 0, 150, 1};
     static const char *const roles[N_TURNS] = {"system", "user", "assistant", "text", "completion"};
     for (int i = 0; i < N_TURNS; i++) {
-        for (size_t j = 0; j < sizeof(texts[i]); j++)
+        for (size_t j = 0; j < sizeof texts[i]; j++)
             texts[i][j] = (char)(i * 31 + (int)j); /* NULs and no UTF-8 */
         for (int j = 0; j < 200; j++)
             ids[i][j] = i * 1000000 + j;
@@ -109,7 +109,7 @@ static void test_pages(void **state)
     }
     /* Past the end, and a place that no page gave: an empty page, no harm. */
     static const int64_t odd[] = {INT64_MAX, INT64_MAX - 1, 963, 100000};
-    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
         struct store_turn *v;
         size_t n;
         int64_t at = odd[i];
@@ -226,9 +226,9 @@ static void use_all(struct box *b)
         size_t m;
         int64_t at = 0;
         int rc = store_timeline(b->st, s, &timeline, &m, &e);
-        for (size_t j = 0; rc == 0 && j < m; j++)
+        for (size_t j = 0; !rc && j < m; j++)
             assert_true(timeline[j] >= 0);
-        if (rc == 0)
+        if (!rc)
             free(timeline);
         bad |= rc != 0;
         if ((rc = store_turns(b->st, s, &t, &m, &e)) == 0) {
@@ -237,7 +237,7 @@ static void use_all(struct box *b)
             store_turns_free(t, m);
         }
         bad |= rc != 0;
-        for (int pages = 0; rc == 0 && at >= 0; pages++) {
+        for (int pages = 0; !rc && at >= 0; pages++) {
             assert_true(pages < 1000000);
             if ((rc = store_page(b->st, s, &at, 1000, 3, &t, &m, &e)) == 0)
                 store_turns_free(t, m);
@@ -283,11 +283,11 @@ static void test_damaged_rows(void **state)
                                          "'\xff\xc0'"};
     make_turns();
     char path[80];
-    snprintf(path, sizeof(path), "%s/sessions.db", b->dir);
-    for (size_t c = 0; c < sizeof(columns) / sizeof(columns[0]); c++)
-        for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
+    snprintf(path, sizeof path, "%s/sessions.db", b->dir);
+    for (size_t c = 0; c < sizeof columns / sizeof columns[0]; c++)
+        for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
             struct store_session s = row(ID_A, 1000, "a", 5);
-            if (b->st == NULL)
+            if (!b->st)
                 assert_int_equal(store_open(&b->st, b->dir, &e), 0);
             assert_int_equal(store_import(b->st, &s, NULL, turns, N_TURNS, &e), 0);
             assert_int_equal(store_set_clock(b->st, 1, 1, &e), 0);
@@ -295,7 +295,7 @@ static void test_damaged_rows(void **state)
             b->st = NULL;
             char sql[200];
             /* OR IGNORE: what the schema itself refuses need not be tried */
-            snprintf(sql, sizeof(sql), "UPDATE OR IGNORE %s = %s", columns[c], values[v]);
+            snprintf(sql, sizeof sql, "UPDATE OR IGNORE %s = %s", columns[c], values[v]);
             sql_run(path, sql);
             use_all(b);
             sql_run(path, "DELETE FROM turns; DELETE FROM sessions; DELETE FROM folded");
@@ -314,16 +314,16 @@ static void test_damaged_files(void **state)
     assert_int_equal(store_import(b->st, &s, NULL, turns, N_TURNS, &e), 0);
     store_close(b->st);
     b->st = NULL;
-    snprintf(path, sizeof(path), "%s/sessions.db", b->dir);
-    snprintf(cmd, sizeof(cmd), "cp '%s' '%s.good'", path, path);
+    snprintf(path, sizeof path, "%s/sessions.db", b->dir);
+    snprintf(cmd, sizeof cmd, "cp '%s' '%s.good'", path, path);
     assert_int_equal(system(cmd), 0);
     struct stat sb;
     assert_int_equal(stat(path, &sb), 0);
     tried = refused = 0;
     uint64_t seed = 1;
     for (int i = 0; i < 200; i++) {
-        snprintf(cmd, sizeof(cmd),
-                 "cd '%s' && rm -f sessions.db-wal sessions.db-shm && cp sessions.db.good sessions.db", b->dir);
+        snprintf(cmd, sizeof cmd, "cd '%s' && rm -f sessions.db-wal sessions.db-shm && cp sessions.db.good sessions.db",
+                 b->dir);
         assert_int_equal(system(cmd), 0);
         int fd = open(path, O_RDWR);
         if (i % 4 == 0) { /* cut off */
@@ -371,7 +371,7 @@ static void test_copy_meanwhile(void **state)
         struct copier c = {.b = b};
         pthread_t thread;
         int64_t before = N_TURNS + stream;
-        snprintf(c.to, sizeof(c.to), "%s/copy%d", b->dir, i);
+        snprintf(c.to, sizeof c.to, "%s/copy%d", b->dir, i);
         assert_int_equal(pthread_create(&thread, NULL, copy_main, &c), 0);
         for (int j = 0; j < 50; j++)
             if (store_commit(b->st, &s, false, &turns[1], 1, ++stream, &e) != 0)
@@ -394,7 +394,7 @@ static void test_copy_in_the_way(void **state)
     struct box *b = *state;
     struct hearth_err e;
     char to[80], cmd[128];
-    snprintf(to, sizeof(to), "%s/copy", b->dir);
+    snprintf(to, sizeof to, "%s/copy", b->dir);
     int fd = open(to, O_CREAT | O_WRONLY, 0644);
     assert_int_equal(write(fd, "mine", 4), 4);
     close(fd);
@@ -411,9 +411,9 @@ static void test_copy_in_the_way(void **state)
     assert_int_equal(store_copy(store_path(b->st), "/no/such/place", false, NULL, NULL, &e), HEARTH_EIO);
     assert_non_null(strstr(e.msg, "/no/such/place"));
     static const atomic_bool stop = true;
-    snprintf(to, sizeof(to), "%s/stopped", b->dir);
+    snprintf(to, sizeof to, "%s/stopped", b->dir);
     assert_int_equal(store_copy(store_path(b->st), to, false, &stop, NULL, &e), HEARTH_ESHUTDOWN);
-    snprintf(cmd, sizeof(cmd), "test $(ls '%s' | grep -c -e stopped -e 'copy[.]') = 0", b->dir);
+    snprintf(cmd, sizeof cmd, "test $(ls '%s' | grep -c -e stopped -e 'copy[.]') = 0", b->dir);
     assert_int_equal(system(cmd), 0); /* nothing is left of what failed */
 }
 
@@ -426,7 +426,7 @@ static void test_copy_full_disk(void **state)
     struct store_session s = row(ID_A, 1000, "a", 5);
     assert_int_equal(store_import(b->st, &s, NULL, turns, N_TURNS, &e), 0);
     char to[80], cmd[128];
-    snprintf(to, sizeof(to), "%s/copy", b->dir);
+    snprintf(to, sizeof to, "%s/copy", b->dir);
     pid_t pid = fork();
     if (pid == 0) {
         struct rlimit small = {8192, 8192};
@@ -437,7 +437,7 @@ static void test_copy_full_disk(void **state)
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    snprintf(cmd, sizeof(cmd), "test $(ls '%s' | grep -c copy) = 0", b->dir);
+    snprintf(cmd, sizeof cmd, "test $(ls '%s' | grep -c copy) = 0", b->dir);
     assert_int_equal(system(cmd), 0);
 }
 

@@ -28,7 +28,7 @@ static char *text_of(const char *path)
 {
     char full[4096];
     const char *top = getenv("top_srcdir");
-    snprintf(full, sizeof(full), "%s/%s", top != NULL ? top : ".", path);
+    snprintf(full, sizeof full, "%s/%s", top != NULL ? top : ".", path);
     FILE *f = fopen(full, "r");
     assert_non_null(f);
     char *text = calloc(1, 1 << 16);
@@ -39,10 +39,10 @@ static char *text_of(const char *path)
 
 static int setup(void **state)
 {
-    struct box *b = calloc(1, sizeof(*b));
+    struct box *b = calloc(1, sizeof *b);
     strcpy(b->dir, "/tmp/hearth-migrate-XXXXXX");
     assert_non_null(mkdtemp(b->dir));
-    snprintf(b->db, sizeof(b->db), "%s/sessions.db", b->dir);
+    snprintf(b->db, sizeof b->db, "%s/sessions.db", b->dir);
     b->v1 = text_of("tests/unit/data/sessions-v1.sql");
     *state = b;
     return 0;
@@ -54,7 +54,7 @@ static void run(const char *fmt, ...)
     char cmd[256];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(cmd, sizeof(cmd), fmt, ap);
+    vsnprintf(cmd, sizeof cmd, fmt, ap);
     va_end(ap);
     assert_int_equal(system(cmd), 0);
 }
@@ -89,10 +89,10 @@ static void make(struct box *b, int version)
     if (version >= 2)
         exec(db, "INSERT INTO folded VALUES(1), (2), (7)");
     char set[64];
-    snprintf(set, sizeof(set), "PRAGMA user_version = %d", version);
+    snprintf(set, sizeof set, "PRAGMA user_version = %d", version);
     exec(db, set);
     sqlite3_close(db);
-    snprintf(b->copy, sizeof(b->copy), "%s.v%d", b->db, version);
+    snprintf(b->copy, sizeof b->copy, "%s.v%d", b->db, version);
 }
 
 static void assert_sound(const char *path)
@@ -280,7 +280,7 @@ static void test_values(void **state)
     sqlite3 *db;
     char attach[160];
     assert_int_equal(sqlite3_open(b->db, &db), SQLITE_OK);
-    snprintf(attach, sizeof(attach), "ATTACH '%s' AS old", b->copy);
+    snprintf(attach, sizeof attach, "ATTACH '%s' AS old", b->copy);
     exec(db, attach);
     static const char *const differ[] = {
         "SELECT count(*) FROM (SELECT id, uid, name, model, path, turn_open, created, used FROM sessions"
@@ -346,8 +346,8 @@ static bool killed_at(struct box *b, const char *self, int n)
 {
     const char *build = getenv("top_builddir");
     char preload[4096], at[64];
-    snprintf(preload, sizeof(preload), "%s/tests/daemon/.libs/kill-at.so", build != NULL ? build : ".");
-    snprintf(at, sizeof(at), "sessions.db %d /", n);
+    snprintf(preload, sizeof preload, "%s/tests/daemon/.libs/kill-at.so", build != NULL ? build : ".");
+    snprintf(at, sizeof at, "sessions.db %d /", n);
     assert_int_equal(access(preload, R_OK), 0);
     pid_t pid = fork();
     if (pid == 0) {
@@ -395,7 +395,7 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "--open") == 0) {
         struct store *st;
         int rc = store_open(&st, argv[2], NULL);
-        if (rc == 0)
+        if (!rc)
             store_close(st);
         return rc != 0;
     }

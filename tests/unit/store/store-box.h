@@ -23,11 +23,11 @@ struct box {
 
 static inline int setup(void **state)
 {
-    struct box *b = calloc(1, sizeof(*b));
+    struct box *b = calloc(1, sizeof *b);
     strcpy(b->base, "/tmp/hearth-store-XXXXXX");
     assert_non_null(mkdtemp(b->base));
-    snprintf(b->dir, sizeof(b->dir), "%s/deep/state", b->base);
-    snprintf(b->db, sizeof(b->db), "%s/sessions.db", b->dir);
+    snprintf(b->dir, sizeof b->dir, "%s/deep/state", b->base);
+    snprintf(b->db, sizeof b->db, "%s/sessions.db", b->dir);
     struct hearth_err e = {0};
     if (store_open(&b->st, b->dir, &e) != 0)
         fail_msg("%s", e.msg);
@@ -40,7 +40,7 @@ static inline int teardown(void **state)
     struct box *b = *state;
     char cmd[64];
     store_close(b->st);
-    snprintf(cmd, sizeof(cmd), "rm -rf '%s'", b->base);
+    snprintf(cmd, sizeof cmd, "rm -rf '%s'", b->base);
     assert_int_equal(system(cmd), 0);
     free(b);
     return 0;

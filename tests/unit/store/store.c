@@ -26,7 +26,7 @@ static struct store_session row(const char *id, uid_t uid, const char *name)
                               .path = "/models/tale.gguf",
                               .created = 1000.5,
                               .used = 1000.5};
-    snprintf(s.id, sizeof(s.id), "%s", id);
+    snprintf(s.id, sizeof s.id, "%s", id);
     return s;
 }
 
@@ -73,7 +73,7 @@ static void test_round_trip(void **state)
     assert_int_equal(store_timeline(b->st, got, &ids, &n, NULL), 0);
     static const int32_t want[] = {1, 258, 65536, INT32_MAX, 7, 0};
     assert_int_equal(n, 6);
-    assert_memory_equal(ids, want, sizeof(want));
+    assert_memory_equal(ids, want, sizeof want);
     free(ids);
 
     struct store_turn *turns;
@@ -124,8 +124,8 @@ static void test_pages(void **state)
     struct box *b = *state;
     char id[STORE_ID_LEN + 1], name[16];
     for (int i = 0; i < N; i++) {
-        snprintf(id, sizeof(id), "%016x", i);
-        snprintf(name, sizeof(name), "s%d", i);
+        snprintf(id, sizeof id, "%016x", i);
+        snprintf(name, sizeof name, "s%d", i);
         struct store_session s = row(id, 1000, name), other = row(id, 1001, name);
         s.used = other.used = i / 3; /* several at once */
         s.pinned = i == 5;
@@ -142,7 +142,7 @@ static void test_pages(void **state)
             assert_int_equal(store_list(b->st, 1000, &at, most, &v, &n, NULL), 0);
             assert_in_range(n, 0, most);
             for (size_t i = 0; i < n; i++) {
-                snprintf(id, sizeof(id), "%016x", --next);
+                snprintf(id, sizeof id, "%016x", --next);
                 assert_string_equal(v[i]->id, id);
                 assert_int_equal(v[i]->n_turns, 1);
                 store_session_free(v[i]);
@@ -153,7 +153,7 @@ static void test_pages(void **state)
         do {
             assert_int_equal(store_list_unused(b->st, 1000, &at, most, &v, &n, NULL), 0);
             for (size_t i = 0; i < n; i++, unused++) {
-                snprintf(id, sizeof(id), "%016x", unused += unused == 5);
+                snprintf(id, sizeof id, "%016x", unused += unused == 5);
                 assert_string_equal(v[i]->id, id);
                 store_session_free(v[i]);
             }
@@ -285,16 +285,16 @@ static void test_not_a_database(void **state)
     store_close(b->st);
     b->st = NULL;
     char junk[4096];
-    memset(junk, 'x', sizeof(junk));
+    memset(junk, 'x', sizeof junk);
     int fd = open(b->db, O_WRONLY | O_TRUNC);
-    assert_int_equal(write(fd, junk, sizeof(junk)), sizeof(junk));
+    assert_int_equal(write(fd, junk, sizeof junk), sizeof junk);
     close(fd);
     struct hearth_err e = {0};
     assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
     assert_non_null(strstr(e.msg, "sessions.db is damaged"));
     size_t n;
     char *after = slurp(b->db, &n);
-    assert_int_equal(n, sizeof(junk));
+    assert_int_equal(n, sizeof junk);
     assert_memory_equal(after, junk, n);
     free(after);
 }
@@ -321,7 +321,7 @@ static void test_damaged_rows(void **state)
     struct hearth_err e = {0};
     int32_t *ids;
     size_t n;
-    for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
+    for (size_t i = 0; i < sizeof damage / sizeof damage[0]; i++) {
         tamper(b, damage[i]);
         assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
         struct store_session *whole;
@@ -372,7 +372,7 @@ static void test_remove_damaged(void **state)
     struct hearth_err e;
     struct store_session *s, **v;
     size_t n;
-    for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
+    for (size_t i = 0; i < sizeof damage / sizeof damage[0]; i++) {
         struct store_session a = row(ID_A, 1000, "a"), other = row(ID_B, 1001, "other");
         commit_ok(b, &a, true, &one, 1);
         commit_ok(b, &other, true, &one, 1);
@@ -414,7 +414,7 @@ static void test_the_file(void **state)
     store_close(b->st);
     b->st = NULL;
     assert_int_equal(chmod(b->db, 0666), 0);
-    snprintf(link, sizeof(link), "%s/link", b->base);
+    snprintf(link, sizeof link, "%s/link", b->base);
     assert_int_equal(symlink(b->dir, link), 0);
     if (store_open(&b->st, link, &e) != 0)
         fail_msg("%s", e.msg);
@@ -430,7 +430,7 @@ static void test_the_file(void **state)
         assert_non_null(strstr(e.msg, "belongs to user 65534"));
         assert_int_equal(chown(b->db, 0, 0), 0);
     }
-    snprintf(other, sizeof(other), "%s/other", b->base);
+    snprintf(other, sizeof other, "%s/other", b->base);
     assert_int_equal(rename(b->db, other), 0);
     assert_int_equal(symlink(other, b->db), 0);
     assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
@@ -441,7 +441,7 @@ static void test_the_file(void **state)
     assert_non_null(strstr(e.msg, "is not a plain file"));
     assert_int_equal(unlink(b->db), 0);
     assert_int_equal(rename(other, b->db), 0);
-    snprintf(other, sizeof(other), "%s-wal", b->db);
+    snprintf(other, sizeof other, "%s-wal", b->db);
     assert_int_equal(symlink("/etc/passwd", other), 0);
     assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
     assert_non_null(strstr(e.msg, "its -wal or -shm"));
@@ -485,11 +485,11 @@ static void test_read_only(void **state)
         if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
             _exit(3);
         char dir[64];
-        snprintf(dir, sizeof(dir), "%s/mine", b->base);
+        snprintf(dir, sizeof dir, "%s/mine", b->base);
         struct store *st = NULL;
         struct hearth_err e = {0};
         int rc = store_open(&st, dir, &e);
-        _exit(rc == HEARTH_ESTORE && strstr(e.msg, dir) != NULL && strstr(e.msg, "ermission") != NULL ? 0 : 1);
+        _exit(rc == HEARTH_ESTORE && strstr(e.msg, dir) && strstr(e.msg, "ermission") ? 0 : 1);
     }
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -549,7 +549,7 @@ static void test_recall_is_bounded(void **state)
 {
     enum { LONG = 1 << 20, N = 6 };
     struct box *b = *state;
-    int32_t *ids = calloc(LONG, sizeof(*ids)), *got;
+    int32_t *ids = calloc(LONG, sizeof *ids), *got;
     struct store_session s = row("0000000000000000", 1000, "");
     size_t n, there = 0;
     s.n_tok = LONG;

@@ -40,7 +40,7 @@ static void append(struct file *f, size_t record, int method, const void *body)
 /* A stream of six tokens with logprobs, a tail and an end. */
 static int setup(void **state)
 {
-    struct file *f = calloc(1, sizeof(*f));
+    struct file *f = calloc(1, sizeof *f);
     strcpy(f->dir, "/tmp/hearth-test-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     f->dir_fd = open(f->dir, O_RDONLY | O_DIRECTORY);
@@ -66,7 +66,7 @@ static int setup(void **state)
     for (int32_t i = 0; i < TOKENS; i++) {
         int32_t id = 100 + i;
         char text[16];
-        snprintf(text, sizeof(text), "<%d>", i);
+        snprintf(text, sizeof text, "<%d>", i);
         struct wire_logprob top = {.id = id, .logprob = -0.5, .text = {text, 3}};
         struct wire_token_logprobs lp = {.id = id, .logprob = -0.5, .top = &top, .n_top = 1};
         struct wire_engine_tokens t = {
@@ -123,7 +123,7 @@ static void is_prefix(const struct journal_copy *c, size_t records)
         assert_int_equal(c->output.logprobs[i].top[0].id, 100 + i);
     }
     assert_int_equal(c->end != NULL, records == RECORDS);
-    if (c->end != NULL)
+    if (c->end)
         assert_string_equal(c->end->result.finish_reason, "stop");
 }
 

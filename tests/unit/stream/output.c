@@ -37,7 +37,7 @@ static void read_one(struct subscriber *r, const struct wire_stream_tokens *f)
         if (!r->lps)
             continue;
         char want[32];
-        snprintf(want, sizeof(want), "%lld", (long long)(r->n + i));
+        snprintf(want, sizeof want, "%lld", (long long)(r->n + i));
         assert_true(f->logprobs[i].logprob == -(double)(r->n + i));
         assert_string_equal(f->logprobs[i].top[0].text.data, want);
     }
@@ -66,14 +66,14 @@ static void one_run(uint64_t seed, int lag, int lps)
         size_t n = rng(&x) % 4;
         for (size_t i = 0; i < n; i++) {
             ids[i] = next++;
-            snprintf(digits[i], sizeof(digits[i]), "%d", ids[i]);
+            snprintf(digits[i], sizeof digits[i], "%d", ids[i]);
             top[i] = (struct wire_logprob){.id = ids[i], .text = {digits[i], strlen(digits[i])}};
             lp[i] = (struct wire_token_logprobs){.id = ids[i], .logprob = -ids[i], .top = &top[i], .n_top = 1};
         }
         bool hold = rng(&x) % 3 == 0;
         struct wire_bytes t = {text, 0};
         while (!hold && held < next)
-            t.len += (size_t)snprintf(text + t.len, sizeof(text) - t.len, "%d,", held++);
+            t.len += (size_t)snprintf(text + t.len, sizeof text - t.len, "%d,", held++);
         memcpy(want + len, text, t.len);
         len += t.len;
         struct wire_ids w = {ids, n};
@@ -102,7 +102,7 @@ static void test_pieces(void **state)
     (void)state;
     static const int lags[] = {1, 2, 50, 5000};
     for (uint64_t seed = 1; seed <= 5; seed++)
-        for (size_t i = 0; i < sizeof(lags) / sizeof(lags[0]); i++)
+        for (size_t i = 0; i < sizeof lags / sizeof lags[0]; i++)
             one_run(seed * 7919, lags[i], i % 2 == 0);
 }
 
@@ -152,12 +152,12 @@ static void test_seek(void **state)
                    {{NULL, 0}, {"!", 1}}};
     for (size_t i = 0; i < 5; i++)
         assert_int_equal(output_append(&o, &appends[i].ids, &appends[i].text, NULL, 0, NULL), 0);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct output_cursor cursor;
         struct wire_stream_tokens f;
         output_seek(&o, cases[i].from, &cursor);
         assert_int_equal(output_next(&o, &cursor, &f), cases[i].text != NULL);
-        if (cases[i].text == NULL)
+        if (!cases[i].text)
             continue;
         assert_int_equal(f.index, cases[i].index);
         assert_int_equal(f.count, cases[i].count);
