@@ -42,6 +42,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/stream/output.c daemon/stream/output.h \
 	daemon/stream/recover.c \
 	daemon/sd.c daemon/sd.h \
+	daemon/context.c daemon/context.h \
 	daemon/server.c daemon/server.h \
 	daemon/stream/session.c daemon/stream/session.h \
 	daemon/store/kv-manifest.c daemon/store/kv-manifest.h \

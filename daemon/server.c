@@ -36,20 +36,6 @@ enum {
     ENGINE_MS = 3000,      /* for the engine to exit and the last answers to be read */
 };
 
-double server_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-double server_boot(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void set_timer(struct event *ev, int64_t ms)
 {
     struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
@@ -231,15 +217,19 @@ static void enter(struct server *s, enum server_phase phase)
         event_base_loopbreak(s->base);
         break;
     }
-    server_step(s);
 }
 
-void server_step(struct server *s)
+/* Whether the shutdown moves on: nothing is left of what its phase waits for. */
+static bool next_phase(struct server *s)
 {
-    if ((s->phase == SERVER_FINISHING || s->phase == SERVER_CANCELLING) && s->n_streams == 0)
+    bool streams = s->phase == SERVER_FINISHING || s->phase == SERVER_CANCELLING;
+    if (streams && s->n_streams == 0)
         enter(s, SERVER_STOPPING);
     else if (s->phase == SERVER_STOPPING && engine_state(s->engine_client) == ENGINE_ABSENT && conn_all_sent(s))
         enter(s, SERVER_DONE);
+    else
+        return false;
+    return true;
 }
 
 static void on_phase_timer(evutil_socket_t fd, short what, void *arg)
@@ -254,7 +244,7 @@ static void on_phase_timer(evutil_socket_t fd, short what, void *arg)
         enter(s, SERVER_DONE);
 }
 
-void server_shutdown(struct server *s, bool now)
+static void begin_shutdown(struct server *s, bool now)
 {
     if (s->phase == SERVER_RUNNING)
         enter(s, SERVER_FINISHING);
@@ -264,18 +254,13 @@ void server_shutdown(struct server *s, bool now)
         enter(s, SERVER_DONE);
 }
 
-int server_check_open(const struct server *s, struct hearth_err *e)
-{
-    return s->phase == SERVER_RUNNING ? 0 : err_set(e, HEARTH_ESHUTDOWN, "hearthd is shutting down");
-}
-
 static void on_signal(evutil_socket_t signal, short what, void *arg)
 {
     struct server *s = arg;
     (void)what;
     log_info("%s: shutting down%s", signal == SIGINT ? "SIGINT" : "SIGTERM",
              s->phase == SERVER_RUNNING ? "" : " at once");
-    server_shutdown(s, false);
+    begin_shutdown(s, false);
 }
 
 static void on_watchdog(evutil_socket_t fd, short what, void *arg)
@@ -314,7 +299,14 @@ static int init_events(struct server *s, struct hearth_err *e)
 int server_init(struct server *s, const struct conf *conf, const struct sd *sd, const char *engine,
                 struct hearth_err *e)
 {
-    *s = (struct server){.conf = conf, .sd = sd, .lock_fd = -1, .listen_fd = -1, .started = server_boot()};
+    *s = (struct server){
+        .conf = conf,
+        .sd = sd,
+        .lock_fd = -1,
+        .listen_fd = -1,
+        .started = server_boot(),
+        .shutdown = begin_shutdown,
+    };
     LIST_INIT(&s->acl);
     TAILQ_INIT(&s->conns);
     TAILQ_INIT(&s->dirty);
@@ -380,6 +372,16 @@ void server_fini(struct server *s)
         close(s->lock_fd);
 }
 
+/* After the events of a turn: one write to each peer and to the engine for all that the turn had to say. */
+static void end_turn(struct server *s)
+{
+    do {
+        conn_flush_all(s); /* a peer that has caught up may be heard here, and the engine asked for something */
+        engine_client_flush(s->engine_client);
+        conn_reap(s);
+    } while (next_phase(s));
+}
+
 int server_run(struct server *s, struct hearth_err *e)
 {
     stream_recover(s);
@@ -389,9 +391,7 @@ int server_run(struct server *s, struct hearth_err *e)
     while (s->phase != SERVER_DONE) {
         if (event_base_loop(s->base, EVLOOP_ONCE) < 0)
             return err_set(e, HEARTH_EINTERNAL, "the event loop failed: %s", strerror(errno));
-        engine_client_flush(s->engine_client);
-        conn_flush_all(s);
-        conn_reap(s);
+        end_turn(s);
     }
     return 0;
 }

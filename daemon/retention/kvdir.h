@@ -20,7 +20,7 @@
 #ifndef DAEMON_KVDIR_H
 #define DAEMON_KVDIR_H
 
-#include "daemon/server.h"
+#include "daemon/context.h"
 #include "daemon/store/kv-manifest.h"
 
 struct kvdir;

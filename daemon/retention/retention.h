@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-#include "daemon/server.h"
+#include "daemon/context.h"
 #include "daemon/store/store.h"
 
 struct retention;

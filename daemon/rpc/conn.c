@@ -365,7 +365,6 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 static void flush_and_unthrottle(struct conn *c)
 {
     flush(c);
-    server_step(c->server); /* an end of hearthd waits for the last answers */
     if (c->fd < 0 || !c->throttled || c->closing || backlog(c) >= CONN_LOW_WATER)
         return;
     c->throttled = false;

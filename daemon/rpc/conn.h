@@ -9,7 +9,7 @@
 #ifndef DAEMON_CONN_H
 #define DAEMON_CONN_H
 
-#include "daemon/server.h"
+#include "daemon/context.h"
 
 enum { CONN_HIGH_WATER = 256 << 10, CONN_LOW_WATER = 64 << 10 };
 

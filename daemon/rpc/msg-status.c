@@ -94,5 +94,5 @@ void msg_shutdown(struct call *call)
     bool now = p->now;
     log_info("shutdown asked for by uid %u%s", (unsigned)call->account->uid, now ? ", at once" : "");
     call_reply(call, &nothing);
-    server_shutdown(s, now);
+    s->shutdown(s, now);
 }

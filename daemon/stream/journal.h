@@ -21,7 +21,7 @@
 #define DAEMON_JOURNAL_H
 
 #include "daemon/stream/output.h"
-#include "daemon/server.h"
+#include "daemon/context.h"
 
 struct journal;
 

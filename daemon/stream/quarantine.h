@@ -9,7 +9,7 @@
 #ifndef DAEMON_BLAME_H
 #define DAEMON_BLAME_H
 
-#include "daemon/server.h"
+#include "daemon/context.h"
 
 /* A stream failed because no engine survived it; and one made a token. */
 void quarantine_add(struct server *s, uid_t uid, const char *path, const char *why);

@@ -8,7 +8,7 @@
 #ifndef DAEMON_SESSION_H
 #define DAEMON_SESSION_H
 
-#include "daemon/server.h"
+#include "daemon/context.h"
 #include "daemon/store/store.h"
 
 struct session {

@@ -75,7 +75,6 @@ void stream_remove(struct stream *st)
         commit_retry_add(st);
     else
         stream_free(st);
-    server_step(s);
 }
 
 /* --- the journal ---------------------------------------------------------------------------------------- */

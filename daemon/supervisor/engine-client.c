@@ -328,7 +328,6 @@ static void on_engine_exit(struct engine_client *ec, int status)
         ec->backoff_ms = ec->backoff_ms * 2 < BACKOFF_MAX_MS ? ec->backoff_ms * 2 : BACKOFF_MAX_MS;
     }
     fail_all(ec, &e);
-    server_step(ec->server);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -457,7 +456,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     if (read_some(ec) >= 0)
         return;
     /* Closed or broken: whatever it still is, it is of no use. SIGCHLD brings the rest. One that was told to exit is
-     * doing so, and server_step() does not wait for it for ever. */
+     * doing so, and the shutdown does not wait for it for ever. */
     event_del(ec->readable);
     event_del(ec->writable);
     if (ec->state != ENGINE_STOPPING)

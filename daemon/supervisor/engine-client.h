@@ -5,7 +5,7 @@
 #ifndef DAEMON_LINK_H
 #define DAEMON_LINK_H
 
-#include "daemon/server.h"
+#include "daemon/context.h"
 
 enum engine_state {
     ENGINE_ABSENT,   /* no process; the next question starts one */

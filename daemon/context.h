@@ -1,0 +1,89 @@
+/*
+ * context.h - what the modules of hearthd share: the configuration, the event loop, the lists, and a pointer to what
+ * each room owns. Every room includes this file, so it includes none of theirs; server.c alone fills the struct and
+ * wires the rooms together. Loop thread; there is no other.
+ */
+#ifndef DAEMON_CONTEXT_H
+#define DAEMON_CONTEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "daemon/acl.h"
+#include "daemon/conf.h"
+#include "daemon/sd.h"
+#include "libclient/wire.h"
+
+struct backup;
+struct quarantine;
+struct call;
+struct conn;
+struct event;
+struct event_base;
+struct import;
+struct journal;
+struct kvdir;
+struct engine_client;
+struct store;
+struct stream;
+struct retention;
+
+TAILQ_HEAD(conn_list, conn);
+TAILQ_HEAD(stream_list, stream);
+TAILQ_HEAD(call_list, call);
+TAILQ_HEAD(quarantine_list, quarantine);
+
+/* Only server.c moves from one phase to the next, and never back. */
+enum server_phase {
+    SERVER_RUNNING,
+    SERVER_FINISHING,  /* no new connections or requests; running streams have the grace period to end */
+    SERVER_CANCELLING, /* the rest is cancelled; their ends are awaited */
+    SERVER_STOPPING,   /* the engine is told to exit, the last answers go out */
+    SERVER_DONE,
+};
+
+struct server {
+    const struct conf *conf;
+    const struct sd *sd;
+    struct event_base *base;
+    enum server_phase phase;
+    double started; /* of server_boot() */
+
+    int lock_fd;    /* held as long as hearthd lives */
+    int listen_fd;  /* -1 once it stops accepting */
+    bool activated; /* the socket is the supervisor's: it is not removed */
+    struct event *accept, *again, *sigterm, *sigint, *watchdog, *phase_timer;
+
+    struct acl acl;
+    struct conn_list conns, dirty, dead; /* every live one; with something to write; to be freed after this turn */
+    int64_t n_conns;
+
+    struct stream_list streams;
+    struct stream_list uncommitted; /* ended, and not in their sessions: commit.c */
+    int64_t n_streams, last_stream;
+    struct quarantine_list quarantined; /* models that kill engines: quarantine.c */
+    int n_quarantined;
+    struct call_list forwards; /* calls that wait for the engine to load a model */
+    struct call_list waiters;  /* calls that wait for the end of a stream which nobody reads */
+
+    struct store *store; /* NULL: the state directory cannot be used, and this is why: */
+    struct hearth_err store_err;
+    struct journal *journal; /* NULL: streams do not survive hearthd, and the log says why */
+    struct kvdir *kv;        /* NULL: there are no KV files, and the log says why */
+    struct engine_client *engine_client;
+    struct retention *retention; /* NULL: there is no database, or hearthd is starting */
+    struct backup *backup;       /* NULL: none is under way */
+
+    /* Begins the graceful end of hearthd, or with `now` the immediate one; a second call only ever hastens it. */
+    void (*shutdown)(struct server *s, bool now);
+};
+
+/* HEARTH_ESHUTDOWN where no new work is taken any more. */
+int server_check_open(const struct server *s, struct hearth_err *e);
+
+double server_now(void);  /* seconds since the epoch: it may jump */
+double server_boot(void); /* since the machine was started, suspended or not: it only goes on */
+
+#endif
