@@ -1,8 +1,8 @@
 /*
- * cmd-bench.c - hearth bench: how fast a model is, in the engine alone or (--socket) as a client sees it.
+ * cmd-bench.c - hearth bench: how fast a model is, without a daemon or (--socket) as a client sees it.
  *
- * The engine measures itself (hearth-engine --bench); here are the same tests, by the same names and in the same JSON,
- * through a daemon, by this process' own clock. What the daemon, the link and the socket cost is the difference.
+ * hearth-bench measures a model without a daemon; here are the same tests, by the same names and in the same JSON,
+ * through a daemon, by this process' own clock. The difference is what the daemon, the link and the socket cost.
  */
 #include "config.h"
 
@@ -192,21 +192,21 @@ static int bench_socket(struct hearth *h, const struct hearth_model *m, const st
     return STATUS_OK;
 }
 
-/* --- in the engine alone ----------------------------------------------------------------------------------------- */
+/* --- without a daemon ----------------------------------------------------------------------------------------- */
 
-/* This process becomes the engine, which reads the options, measures and prints. */
-static int bench_engine(const char *model, const struct bench *b)
+/* This process becomes hearth-bench, which reads the options, measures and prints. */
+static int bench_alone(const char *model, const struct bench *b)
 {
     char path[PATH_MAX];
-    if (!program_find("hearth-engine", path, sizeof path)) {
-        fputs("hearth: hearth-engine is not installed beside this program\n", stderr);
+    if (!program_find("hearth-bench", path, sizeof path)) {
+        fputs("hearth: hearth-bench is not installed beside this program\n", stderr);
         return STATUS_ERROR;
     }
     const char *const given[][2] = {{"--prompt", b->prompt},   {"--depth", b->depth},     {"--batch", b->batch},
                                     {"--resume", b->resume},   {"--kv", b->kv},           {"--backend", b->backend},
                                     {"--variant", b->variant}, {"--threads", b->threads}, {"--name", b->name},
-                                    {"--commit", b->commit},   {"--bench", model}};
-    const char *argv[2 * sizeof given / sizeof *given + 5];
+                                    {"--commit", b->commit}};
+    const char *argv[2 * sizeof given / sizeof *given + 7];
     size_t n = 0;
     argv[n++] = path;
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
@@ -221,6 +221,8 @@ static int bench_engine(const char *model, const struct bench *b)
         argv[n++] = "--json";
     if (b->csv)
         argv[n++] = "--csv";
+    argv[n++] = "--"; /* the name of a file may begin with a dash */
+    argv[n++] = model;
     argv[n] = NULL;
     execv(path, (char *const *)argv);
     perror(path);
@@ -273,14 +275,14 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (!sizes_parse(b.prompt, &prompt) || !sizes_parse(b.depth, &depth)) {
         status = usage(cmd, "--prompt and --depth want up to %d numbers, as in \"128,512\"", TESTS_MAX);
     } else if (*model == '/' && !b.socket) {
-        status = bench_engine(model, &b);
+        status = bench_alone(model, &b);
     } else if (!(status = daemon_open(&h))) { /* where the model of a name lies is the daemon's knowledge */
         struct hearth_model *m;
         struct hearth_err err;
         if (hearth_models_show(h, model, &m, NULL, &err)) {
             status = fail(&err);
         } else {
-            status = b.socket ? bench_socket(h, m, &b, prompt, depth) : bench_engine(m->path, &b);
+            status = b.socket ? bench_socket(h, m, &b, prompt, depth) : bench_alone(m->path, &b);
             hearth_free(m);
         }
         hearth_close(h);

@@ -1,4 +1,4 @@
-# hearthd and hearth-engine.
+# hearthd, hearth-engine and hearth-bench.
 
 # GGUF files, vocabularies, chat templates, architectures.
 noinst_LIBRARIES += daemon/libmodel.a
@@ -67,3 +67,4 @@ dist_man_MANS += daemon/hearthd.8 daemon/hearth.conf.5
 hearthd_LDADD = daemon/libdaemon.a libclient/libcore.la $(LIBEVENT_LIBS) $(SQLITE_LIBS) $(XXHASH_LIBS) -lpthread
 
 include daemon/engine/local.mk
+include daemon/bench/local.mk

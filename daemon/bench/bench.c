@@ -212,13 +212,13 @@ static int run(struct bench *b, struct report *rep)
     room.n_first = most_of(&kv, 1, room.n_first);
     room.n_first = room.n_first > room.n_other ? room.n_first : room.n_other;
 
-    if ((rc = bench_open_device(b, p->engine)) || (rc = bench_load(b, p->model, &room)))
+    if ((rc = bench_open_device(b, p)) || (rc = bench_load(b, p->model, &room)))
         return rc;
     double cold = 1e3 * (engine_now() - begin);
     if ((rc = bench_check(b, p->model, &rep->check))) {
         if (!p->force || !rep->check.failed[0])
             return rc;
-        fprintf(stderr, "hearth-engine: %s; measured anyway\n", rep->check.failed);
+        fprintf(stderr, "hearth-bench: %s; measured anyway\n", rep->check.failed);
     }
     if ((rc = b->be->read_rate(b->dev, &b->ceiling, &b->err)))
         return rc;
@@ -231,8 +231,8 @@ static int run(struct bench *b, struct report *rep)
     for (size_t i = 0; i < resume.n && !rc; i++)
         rc = bench_time_resume(b, resume.v[i], &rep->test[rep->n++]);
     for (size_t i = 0; i < kv.n && !rc; i++)
-        if (!(rc = bench_time_kv(b, kv.v[i], rep->test, &rep->n)) && p->engine->kv_dir)
-            rc = bench_time_disk(b, p->engine->kv_dir, kv.v[i], rep->test, &rep->n);
+        if (!(rc = bench_time_kv(b, kv.v[i], rep->test, &rep->n)) && p->kv_dir)
+            rc = bench_time_disk(b, p->kv_dir, kv.v[i], rep->test, &rep->n);
     if (rc || !p->load)
         return rc;
     rep->test[rep->n + 1] = (struct bench_result){.test = "load_cold_process", .ms = cold};
@@ -264,6 +264,6 @@ int bench_main(const struct bench_params *p)
 out:
     bench_close(&b);
     if (rc)
-        fprintf(stderr, "hearth-engine: %s: %s\n", err_name(rc), b.err.msg);
+        fprintf(stderr, "hearth-bench: %s: %s\n", err_name(rc), b.err.msg);
     return rc || rep.check.failed[0] ? 1 : 0;
 }

@@ -1,5 +1,5 @@
 /*
- * bench.h - hearth-engine --bench: how fast a model runs here, without daemon, link or scheduler around it.
+ * bench.h - hearth-bench: how fast a model runs here, without daemon, link or scheduler around it.
  *
  * It checks before it times (check.c): the same prompt cut into other chunks, with a stranger in the batch, and
  * decoded row by row must give the same logits, to the bit; a GPU must pass the self-check, and its logits must be near
@@ -12,8 +12,8 @@
  * kv_save@D_busy, kv_restore@D_busy what D tokens' pages then take; load_cached from the request to the first token of
  * a prompt of one, in a process that has the device; load_cold_process the same from this program's first line.
  */
-#ifndef HEARTH_ENGINE_BENCH_H
-#define HEARTH_ENGINE_BENCH_H
+#ifndef HEARTH_BENCH_BENCH_H
+#define HEARTH_BENCH_BENCH_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,7 +35,10 @@ struct bench_params {
     const char *name;   /* of the model in the report; NULL = the file's */
     const char *commit; /* for the report */
     enum bench_format format;
-    const struct engine_params *engine; /* backend, variant, threads */
+    const char *backend; /* "auto": the best one that opens, or a name */
+    const char *variant; /* of the backend; "auto" */
+    uint32_t threads;    /* of the CPU; 0 = the machine's */
+    const char *kv_dir;  /* a folder of our own, in which `kv` is measured on a disk as well; NULL = it is not */
 };
 
 /* Prints the results (medians of 5) to stdout; returns an exit status. */
@@ -101,7 +104,8 @@ struct bench_room {
 };
 
 /* run.c. All return 0 or an error in b->err. */
-int bench_open_device(struct bench *b, const struct engine_params *p);
+/* Of p: backend, variant and threads. */
+int bench_open_device(struct bench *b, const struct bench_params *p);
 int bench_open_model(struct bench *b, const char *path, const struct bench_room *room);
 void bench_close_model(struct bench *b);
 void bench_close(struct bench *b);

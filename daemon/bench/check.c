@@ -125,7 +125,7 @@ static int distance(struct bench *b, const float *want, const float *got, size_t
 static int compare_with_cpu(struct bench *b, const char *path, struct bench_check *out)
 {
     enum { OUT = 32 };
-    struct engine_params params = {.backend = "cpu", .variant = "auto"};
+    const struct bench_params params = {.backend = "cpu", .variant = "auto"};
     uint32_t n = b->hp.weight_bytes > compare_bytes_long ? BENCH_CHECK_TOKENS : BENCH_COMPARE_TOKENS;
     n = n < b->hp.n_ctx ? n : b->hp.n_ctx;
     uint32_t n_out = n < OUT ? n : OUT;

@@ -72,7 +72,7 @@ int bench_read_logits(struct bench *b, uint32_t out, float *to)
 
 /* --- set-up ---------------------------------------------------------------------------------------------- */
 
-int bench_open_device(struct bench *b, const struct engine_params *p)
+int bench_open_device(struct bench *b, const struct bench_params *p)
 {
     struct device_params dp = {.threads = p->threads, .variant = p->variant};
     bool any = !strcmp(p->backend, "auto");
@@ -83,7 +83,7 @@ int bench_open_device(struct bench *b, const struct engine_params *p)
         if (!(rc = backends[i]->open(&b->dev, &dp, &b->err)))
             b->be = backends[i];
         else if (any)
-            fprintf(stderr, "hearth-engine: no %s: %s\n", backends[i]->name, b->err.msg);
+            fprintf(stderr, "hearth-bench: no %s: %s\n", backends[i]->name, b->err.msg);
     }
     if (rc)
         return rc;

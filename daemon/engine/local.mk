@@ -1,4 +1,4 @@
-# hearth-engine: everything but main() and the bench is a library, which the tests link too.
+# hearth-engine: everything but main() is a library, which the tests link too.
 noinst_LIBRARIES += daemon/libengine.a
 daemon_libengine_a_SOURCES = \
 	daemon/engine/clock.h \
@@ -34,9 +34,7 @@ daemon_libengine_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(XXHASH_CFLAGS)
 EXTRA_DIST += daemon/engine/kvtier/kv-format.md
 
 libexec_PROGRAMS += hearth-engine
-hearth_engine_SOURCES = daemon/engine/main.c daemon/bench/bench.h \
-	daemon/bench/bench.c daemon/bench/check.c daemon/bench/run.c daemon/bench/time.c \
-	daemon/bench/kv.c daemon/bench/disk.c
-hearth_engine_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(XXHASH_CFLAGS)
+hearth_engine_SOURCES = daemon/engine/main.c
+hearth_engine_CFLAGS = $(AM_CFLAGS)
 hearth_engine_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la \
-	$(LIBEVENT_LIBS) $(JANSSON_LIBS) $(PCRE2_LIBS) $(XXHASH_LIBS)
+	$(LIBEVENT_LIBS) $(PCRE2_LIBS) $(XXHASH_LIBS)

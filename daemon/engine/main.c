@@ -17,8 +17,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "commit.h"
-#include "daemon/bench/bench.h"
 #include "daemon/engine/front/rpc.h"
 
 static const char usage[] =
@@ -26,11 +24,8 @@ static const char usage[] =
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
     "                     [--restore cost|always|never] [--idle-unload MS] [--step-seconds N]\n"
     "                     [--fault WHAT=N|PATH]\n"
-    "       hearth-engine --bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...]\n"
-    "                     [--kv N,...] [--load] [--anyway] [--json | --csv] [--name NAME] [--commit ID]\n"
-    "                     [--backend ...]\n"
     "\n"
-    "Started by hearthd, with a socket pair as descriptor 3 (--link). --bench measures a model and exits.\n"
+    "Started by hearthd, with a socket pair as descriptor 3 (--link).\n"
     "--fault is for tests: the device fails in the Nth load, step, save, restore or any of them, or never ends the "
     "Nth\n"
     "step that is waited for (hang); or PATH is a file that\n"
@@ -40,21 +35,18 @@ static const char usage[] =
 
 struct args {
     struct engine_params engine;
-    struct bench_params bench;
     const char *lock;
     uint64_t link;
 };
 
-/* What an option's field is; those before OPT_SET take an argument. */
+/* What an option's field is; those before OPT_BENCH take an argument. */
 enum opt_type {
     OPT_TEXT,         /* const char * */
     OPT_SIZE,         /* uint64_t, up to max */
     OPT_SIZE_OR_AUTO, /* the same; auto leaves the default */
     OPT_COUNT,        /* uint32_t, up to max */
     OPT_RESTORE,      /* enum tier_policy */
-    OPT_SET,          /* bool */
-    OPT_JSON,
-    OPT_CSV,
+    OPT_BENCH,        /* refused: it has become hearth-bench */
     OPT_HELP,
     OPT_VERSION
 };
@@ -80,18 +72,7 @@ static const struct opt {
     {"step-seconds", OPT_COUNT, AT(engine.step_seconds), 1 << 20},
     {"idle-unload", OPT_SIZE, AT(engine.idle_ms), INT64_MAX},
     {"fault", OPT_TEXT, AT(engine.fault), 0},
-    {"bench", OPT_TEXT, AT(bench.model), 0},
-    {"prompt", OPT_TEXT, AT(bench.prompt), 0},
-    {"depth", OPT_TEXT, AT(bench.depth), 0},
-    {"batch", OPT_TEXT, AT(bench.batch), 0},
-    {"resume", OPT_TEXT, AT(bench.resume), 0},
-    {"kv", OPT_TEXT, AT(bench.kv), 0},
-    {"load", OPT_SET, AT(bench.load), 0},
-    {"anyway", OPT_SET, AT(bench.force), 0},
-    {"name", OPT_TEXT, AT(bench.name), 0},
-    {"commit", OPT_TEXT, AT(bench.commit), 0},
-    {"json", OPT_JSON, 0, 0},
-    {"csv", OPT_CSV, 0, 0},
+    {"bench", OPT_BENCH, 0, 0},
     {"help", OPT_HELP, 0, 0},
     {"version", OPT_VERSION, 0, 0},
 };
@@ -145,15 +126,9 @@ static bool opt_take(const struct opt *o, const char *s, struct args *a)
         return true;
     case OPT_RESTORE:
         return restore_policy(s, field);
-    case OPT_SET:
-        *(bool *)field = true;
-        return true;
-    case OPT_JSON:
-        a->bench.format = BENCH_JSON;
-        return true;
-    case OPT_CSV:
-        a->bench.format = BENCH_CSV;
-        return true;
+    case OPT_BENCH:
+        fputs("hearth-engine: --bench is a program of its own: hearth-bench MODEL, or hearth bench MODEL\n", stderr);
+        return false;
     case OPT_HELP:
         fputs(usage, stdout);
         exit(EXIT_SUCCESS);
@@ -170,7 +145,7 @@ static bool args_parse(struct args *a, int argc, char **argv)
     int i, opt;
     for (i = 0; i < OPTS; i++) {
         options[i].name = opts[i].name;
-        options[i].has_arg = opts[i].type < OPT_SET ? required_argument : no_argument;
+        options[i].has_arg = opts[i].type < OPT_BENCH ? required_argument : no_argument;
     }
     while ((opt = getopt_long(argc, argv, "", options, &i)) != -1)
         if (opt != 0 || !opt_take(&opts[i], optarg, a))
@@ -226,8 +201,6 @@ int main(int argc, char **argv)
 {
     struct args a = {
         .engine = {.backend = "auto", .variant = "auto", .kv_ram = TIER_RAM_AUTO},
-        .bench =
-            {.prompt = "128", .depth = "0", .batch = "none", .resume = "none", .kv = "none", .commit = HEARTH_COMMIT},
         .link = 3,
     };
     struct hearth_err err;
@@ -236,14 +209,6 @@ int main(int argc, char **argv)
     if (!args_parse(&a, argc, argv)) {
         fputs(usage, stderr);
         return 2;
-    }
-    if (a.bench.model && a.engine.fault) {
-        fputs("hearth-engine: --fault is for an engine that serves\n", stderr);
-        return 2;
-    }
-    if (a.bench.model) {
-        a.bench.engine = &a.engine;
-        return bench_main(&a.bench);
     }
     signal(SIGPIPE, SIG_IGN); /* a closed link is an error of write(), not a death */
     signal(SIGXFSZ, SIG_IGN); /* nor is a limit on the size of files */

@@ -19,7 +19,7 @@ without() {
     err_has "... and why" "DEVICE: no usable GPU: $words"
     status 0 "$what: the CPU" env LD_LIBRARY_PATH="$dir/fake" "$@" \
         "$hearth" bench "$model" --prompt 1 --depth none --json
-    err_has "... because" "hearth-engine: no cuda: no usable GPU: $words"
+    err_has "... because" "hearth-bench: no cuda: no usable GPU: $words"
     json_is "... which the result says" "d['backend'] == 'cpu'"
 }
 without "an old driver" "the driver is too old, for CUDA 11.4; this engine needs 1" FAKE_DRIVER=11040

@@ -8,7 +8,7 @@ if make -C "$top_builddir" install DESTDIR="$root" >"$dir/out" 2>&1; then result
     result 1 "make install"
     tail -n 20 "$dir/out" | sed 's/^/# /'
 fi
-for f in bin/hearth sbin/hearthd libexec/hearth-engine lib/libhearth.so include/hearth.h lib/pkgconfig/hearth.pc \
+for f in bin/hearth sbin/hearthd libexec/hearth-engine libexec/hearth-bench lib/libhearth.so include/hearth.h lib/pkgconfig/hearth.pc \
     share/man/man1/hearth.1 share/man/man8/hearthd.8 share/man/man5/hearth.conf.5 \
     share/hearth/models/tale-q4_k_m.gguf lib/systemd/system/hearthd.service lib/systemd/system/hearthd.socket \
     lib/systemd/user/hearthd.service lib/systemd/user/hearthd.socket lib/sysusers.d/hearth.conf \

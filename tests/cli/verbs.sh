@@ -98,7 +98,13 @@ ln -s "$path" "$odd"
 status 0 "bench of a file whose name is not UTF-8" "$hearth" bench "$odd" --prompt 1 --depth none --json
 json_is "... has a name all the same" "d['model'] == 'b?,'"
 status 1 "bench into a full disk" sh -c '"$1" bench "$2" --prompt 1 --depth none >/dev/full' sh "$hearth" "$path"
-err_has "... says so" "hearth-engine: IO: the output could not be written"
+err_has "... says so" "hearth-bench: IO: the output could not be written"
+status 2 "hearth-bench without a model" "$top_builddir/hearth-bench" --prompt 1
+err_has "... names what is missing" "hearth-bench: name one model"
+status 2 "hearth-bench on too many threads" "$top_builddir/hearth-bench" --threads 1025 "$path"
+err_has "... says how many there may be" 'hearth-bench: --threads: "1025" is not a number within 0..1024'
+status 2 "hearth-engine --bench is refused" "$top_builddir/hearth-engine" --bench "$path"
+err_has "... and names the program that measures" "hearth-bench MODEL, or hearth bench MODEL"
 status 0 "stop MODEL" "$hearth" stop tale --json
 json_is "says what it stopped" "d == {'stopped': 'tale'}"
 status 0 "ps when it was stopped" "$hearth" ps --json
