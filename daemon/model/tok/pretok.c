@@ -23,25 +23,85 @@
     "\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
 #define NUMBER "\\p{N}\\x{11F50}-\\x{11F59}\\x{1D2C0}-\\x{1D2D3}\\x{1E4F0}-\\x{1E4F9}"
 #define PUNCT  "\\p{P}\\x{11B00}-\\x{11B09}\\x{11F43}-\\x{11F4F}"
+#define SYMBOL                                                                                                \
+    "\\p{S}\\x{2FFC}-\\x{2FFF}\\x{31EF}\\x{1F6DC}\\x{1F774}-\\x{1F776}\\x{1F77B}-\\x{1F77F}\\x{1F7D9}"        \
+    "\\x{1FA75}-\\x{1FA77}\\x{1FA87}\\x{1FA88}\\x{1FAAD}-\\x{1FAAF}\\x{1FABB}-\\x{1FABD}\\x{1FABF}\\x{1FACE}" \
+    "\\x{1FACF}\\x{1FADA}\\x{1FADB}\\x{1FAE8}\\x{1FAF7}\\x{1FAF8}"
+#define MARK                                                                                                   \
+    "\\p{M}\\x{CF3}\\x{ECE}\\x{10EFD}-\\x{10EFF}\\x{11241}\\x{11F00}\\x{11F01}\\x{11F03}\\x{11F34}-\\x{11F3A}" \
+    "\\x{11F3E}-\\x{11F42}\\x{13440}\\x{13447}-\\x{13455}\\x{1E08F}\\x{1E4EC}-\\x{1E4EF}"
+/* Letters that have no case, and marks: they go with capitals and with small letters alike. */
+#define UNCASED                                                                                                \
+    "\\p{Lm}\\p{Lo}" MARK "\\x{1123F}\\x{11240}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}" \
+    "\\x{13441}-\\x{13446}\\x{1B132}\\x{1B155}\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}\\x{2B739}"            \
+    "\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
+#define UPPER "\\p{Lu}\\p{Lt}" UNCASED
+#define LOWER "\\p{Ll}\\x{1DF25}-\\x{1DF2A}" UNCASED
 
 #define GPT2                                                                                                     \
     "'(?:[stmd]|re|ve|ll)| ?[" LETTER "]+| ?[" NUMBER "]+| ?[^" SPACE LETTER NUMBER "]+|[" SPACE "]+(?![^" SPACE \
     "])|[" SPACE "]+"
+#define CONTRACTION "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"
+/* What ends most of the newer patterns: line breaks, then white space that leaves its last character to a word. */
+#define SPACES "[" SPACE "]*[\\r\\n]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
 /* Llama 3 and its relatives differ in how many digits go together. */
-#define LLAMA3(digits)                                                                                        \
-    "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]+|[" NUMBER "]" digits \
-    "| ?[^" SPACE LETTER NUMBER "]+[\\r\\n]*|[" SPACE "]*[\\r\\n]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
+#define LLAMA3(digits)                                                                                      \
+    CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]+|[" NUMBER "]" digits "| ?[^" SPACE LETTER NUMBER \
+                "]+[\\r\\n]*|" SPACES
+/* o200k and tekken cut before a capital that follows a small letter; they differ in digits and contractions. */
+#define BY_CASE(contraction, digits)                                                                        \
+    "[^\\r\\n" LETTER NUMBER "]?[" UPPER "]*[" LOWER "]+" contraction "|[^\\r\\n" LETTER NUMBER "]?[" UPPER \
+    "]+[" LOWER "]*" contraction "|[" NUMBER "]" digits "| ?[^" SPACE LETTER NUMBER "]+[\\r\\n/]*|" SPACES
 
 static const char *const gpt2[] = {GPT2, NULL};
 static const char *const llama3[] = {LLAMA3("{1,3}"), NULL};
 static const char *const qwen2[] = {LLAMA3(""), NULL};
 static const char *const starcoder[] = {"[" NUMBER "]", GPT2, NULL};
+/* U+0800 to U+9FA5 but for white space, and U+AC00 to U+D7FF */
+#define CJK_RUN                                                                                                     \
+    "[\\x{800}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{" \
+    "2FFF}"                                                                                                         \
+    "\\x{3001}-\\x{9FA5}\\x{AC00}-\\x{D7FF}]+"
 static const char *const deepseek_coder[] = {
-    "[\\r\\n]", "[" SPACE "]?[" LETTER "]+", "[" SPACE "]?[" PUNCT "]+",
-    /* U+0800 to U+9FA5 but for white space, and U+AC00 to U+D7FF */
-    "[\\x{800}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}"
-    "\\x{3001}-\\x{9FA5}\\x{AC00}-\\x{D7FF}]+",
-    "[" NUMBER "]", NULL};
+    "[\\r\\n]", "[" SPACE "]?[" LETTER "]+", "[" SPACE "]?[" PUNCT "]+", CJK_RUN, "[" NUMBER "]", NULL};
+/* Letters that have case, as the maker listed them: those of Unicode 11 but for Armenian and Georgian small ones. */
+#define DEEPSEEK_CASED                                                                                \
+    "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}"   \
+    "\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}"             \
+    "\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}"   \
+    "\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}"   \
+    "\\x{1CBD}-\\x{1CBF}\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}\\x{1E00}-\\x{1F15}" \
+    "\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}"  \
+    "\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}"  \
+    "\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}" \
+    "\\x{1FF6}-\\x{1FFC}\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}"   \
+    "\\x{2126}\\x{2128}\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}"            \
+    "\\x{2145}-\\x{2149}\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}"            \
+    "\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}"  \
+    "\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}" \
+    "\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}"                \
+    "\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}"            \
+    "\\x{1E900}-\\x{1E943}"
+/* The CJK block, Hiragana and Katakana are words of their own in DeepSeek V3; ASCII punctuation takes letters along. */
+static const char *const deepseek_v3[] = {
+    "[" NUMBER "]{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{30FF}]+",
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n" LETTER PUNCT SYMBOL "]?[" LETTER MARK
+    "]+| ?[" PUNCT SYMBOL "]+[\\r\\n]*|" SPACES,
+    NULL};
+static const char *const deepseek_llm[] = {
+    "[\\r\\n]",
+    "[" SPACE "]?[" DEEPSEEK_CASED "]+",
+    "[" SPACE "]?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+",
+    "[" SPACE "]+$",
+    CJK_RUN,
+    "[" NUMBER "]+",
+    NULL};
+static const char *const gpt_4o[] = {BY_CASE("(?:" CONTRACTION ")?", "{1,3}"), NULL};
+static const char *const tekken[] = {BY_CASE("", ""), NULL};
+static const char *const qwen35[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?[" LETTER MARK "]+|[" NUMBER
+                                                 "]| ?[^" SPACE LETTER MARK NUMBER "]+[\\r\\n]*|" SPACES,
+                                     NULL};
+static const char *const falcon[] = {"[" PUNCT "$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]", NULL};
 static const char *const plain[] = {"[" PUNCT "$+<=>^~|]+", GPT2, "[" NUMBER "]+", "[0-9][0-9][0-9]", NULL};
 
 /* The first name of each group is the one we test; the others are names for the same patterns. */
@@ -49,21 +109,43 @@ static const struct pretok_kind kinds[] = {
     {"gpt-2", gpt2, false, false},
     {"phi-2", gpt2, false, false},
     {"mpt", gpt2, false, false},
+    {"gpt-neox", gpt2, false, false},
     {"olmo", gpt2, false, false},
+    {"jais", gpt2, false, false},
+    {"trillion", gpt2, false, false},
+    {"granite-docling", gpt2, false, false},
     {"llama-bpe", llama3, true, true},
     {"llama3", llama3, true, true},
     {"llama-v3", llama3, true, true},
+    {"falcon3", llama3, true, true},
+    {"falcon-h1", llama3, true, true},
+    {"pixtral", llama3, true, true},
+    {"lfm2", llama3, true, true},
+    {"midm-2.0", llama3, true, true},
     {"smaug-bpe", llama3, false, false},
     {"dbrx", llama3, false, false},
+    {"glm4", llama3, false, false},
+    {"chatglm-bpe", llama3, false, false},
     {"qwen2", qwen2, false, false},
     {"deepseek-r1-qwen", qwen2, false, false},
     {"stablelm2", qwen2, false, false},
+    {"hunyuan", qwen2, false, false},
+    {"qwen35", qwen35, false, false},
+    {"gpt-4o", gpt_4o, false, false},
+    {"minimax-m2", gpt_4o, false, false},
+    {"tekken", tekken, true, false},
+    {"deepseek-v3", deepseek_v3, false, false},
+    {"hunyuan-dense", deepseek_v3, false, false},
+    {"deepseek-llm", deepseek_llm, false, false},
+    {"falcon", falcon, false, false},
     {"deepseek-coder", deepseek_coder, false, false},
     {"starcoder", starcoder, false, false},
     {"refact", starcoder, false, false},
     {"smollm", starcoder, false, false},
     {"codeshell", starcoder, false, false},
     {"command-r", starcoder, false, false},
+    {"exaone", starcoder, false, false},
+    {"minerva-7b", starcoder, false, false},
     {"default", plain, false, false},
 };
 
@@ -75,7 +157,7 @@ const struct pretok_kind *pretok_find(const char *name, size_t n)
     return NULL;
 }
 
-enum { PATTERNS_MAX = 5, MATCH_LIMIT = 50 * 1000 * 1000, HEAP_LIMIT_KIB = 64 * 1024 };
+enum { PATTERNS_MAX = 6, MATCH_LIMIT = 50 * 1000 * 1000, HEAP_LIMIT_KIB = 64 * 1024 };
 
 struct pretok {
     pcre2_code *code[PATTERNS_MAX];

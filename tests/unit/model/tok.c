@@ -141,6 +141,10 @@ VECTORS(tale, embedded(), "vocab/tale.json", NULL)
 VECTORS(gpt_2, shared("vocab/gpt-2.gguf"), "vocab/gpt-2.json", NULL)
 VECTORS(llama_bpe, shared("vocab/llama-bpe.gguf"), "vocab/llama-bpe.json", NULL)
 VECTORS(qwen2, shared("vocab/llama-bpe.gguf"), "vocab/llama-bpe.pre-qwen2.json", "qwen2")
+VECTORS(qwen35, shared("vocab/llama-bpe.gguf"), "vocab/llama-bpe.pre-qwen35.json", "qwen35")
+VECTORS(tekken, shared("vocab/llama-bpe.gguf"), "vocab/llama-bpe.pre-tekken.json", "tekken")
+VECTORS(gpt_4o, shared("vocab/llama-bpe.gguf"), "vocab/llama-bpe.pre-gpt-4o.json", "gpt-4o")
+VECTORS(deepseek_v3, shared("vocab/llama-bpe.gguf"), "vocab/llama-bpe.pre-deepseek-v3.json", "deepseek-v3")
 VECTORS(deepseek_coder, shared("vocab/deepseek-coder.gguf"), "vocab/deepseek-coder.json", NULL)
 VECTORS(starcoder, shared("vocab/starcoder.gguf"), "vocab/starcoder.json", NULL)
 VECTORS(llama_spm, shared("vocab/llama-spm.gguf"), "vocab/llama-spm.json", NULL)
@@ -320,6 +324,10 @@ int main(void)
         cmocka_unit_test(test_gpt_2),
         cmocka_unit_test(test_llama_bpe),
         cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_qwen35),
+        cmocka_unit_test(test_tekken),
+        cmocka_unit_test(test_gpt_4o),
+        cmocka_unit_test(test_deepseek_v3),
         cmocka_unit_test(test_deepseek_coder),
         cmocka_unit_test(test_starcoder),
         cmocka_unit_test(test_llama_spm),
