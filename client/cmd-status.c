@@ -40,7 +40,7 @@ static json_t *json_engine(const struct hearth_engine_status *e)
                      (json_int_t)e->rows, "rows_max", (json_int_t)e->rows_max, "tokens_computed",
                      (json_int_t)e->tokens_computed, "queued", (json_int_t)e->queued, "running", (json_int_t)e->running,
                      "restarts", (json_int_t)e->restarts, "mem_total", (json_int_t)e->mem_total, "mem_free",
-                     (json_int_t)e->mem_free, "mem_kept", (json_int_t)e->mem_kept, "kv", json_kv(&e->kv), "models",
+                     (json_int_t)e->mem_free, "mem_cached", (json_int_t)e->mem_cached, "kv", json_kv(&e->kv), "models",
                      json_loaded_models(e));
 }
 
@@ -67,8 +67,8 @@ static void print_memory(const struct hearth_engine_status *e)
 {
     printf("  memory   %s free", human_bytes(e->mem_free));
     printf(" of %s", human_bytes(e->mem_total));
-    if (e->mem_kept)
-        printf("; %s of that in copies of weights, for as long as nobody wants it", human_bytes(e->mem_kept));
+    if (e->mem_cached)
+        printf("; %s of that in copies of weights, for as long as nobody wants it", human_bytes(e->mem_cached));
     putchar('\n');
 }
 

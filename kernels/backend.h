@@ -268,7 +268,7 @@ struct device_info {
     enum dtype kv_type;           /* what KV is kept in by default */
     uint32_t max_in_flight;       /* steps the caller may have in flight: 1 on the CPU */
     uint64_t mem_total, mem_free; /* bytes */
-    uint64_t mem_kept; /* of mem_free: in copies that make things quicker, given back when the memory is wanted */
+    uint64_t mem_cached; /* of mem_free: in copies that make things quicker, given back when the memory is wanted */
     /* What steps and slot_set do of this, since the device was opened; they do none of it once their shape was seen
      * before. Waits are those of the host for the device, but for step_wait, which is there to wait. */
     uint64_t hot_allocs, hot_graphs, hot_waits;

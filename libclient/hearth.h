@@ -631,7 +631,7 @@ struct hearth_engine_status {
     int64_t queued, running;                        /* generations */
     int64_t restarts;                               /* of the engine, since the daemon started */
     int64_t mem_total, mem_free; /* bytes of the device's memory, as of when it last had nothing to do, or 10 s ago */
-    int64_t mem_kept; /* of mem_free: in copies of weights that make things quicker, given back when wanted */
+    int64_t mem_cached; /* of mem_free: in copies of weights that make things quicker, given back when wanted */
     struct hearth_kv_tiers kv;
     struct hearth_loaded_model *models;
     size_t n_models;

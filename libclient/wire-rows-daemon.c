@@ -91,7 +91,7 @@ static const struct wire_field engine_status_fields[] = {
     COUNTER(wire_engine_status, restarts),
     COUNTER(wire_engine_status, mem_total),
     COUNTER(wire_engine_status, mem_free),
-    COUNTER(wire_engine_status, mem_kept),
+    COUNTER(wire_engine_status, mem_cached),
     STRUCT(wire_engine_status, kv, kv_tiers),
     ARRAY(wire_engine_status, models, loaded_model, INT32_MAX, REQUIRED),
     {0},

@@ -153,7 +153,7 @@ struct engine_counters {
     _Atomic uint64_t steps, rows, rows_max, tokens_computed;
     _Atomic uint32_t queued, running;
     _Atomic uint64_t mem_total, mem_free,
-        mem_kept; /* of the device, as of when it last had nothing to do, or 10 s ago */
+        mem_cached; /* of the device, as of when it last had nothing to do, or 10 s ago */
 };
 /* Why the best backend of this build is not the one that serves; NULL: it is, or another one was asked for. */
 const char *engine_no_gpu(const struct engine *eng);

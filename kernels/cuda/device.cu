@@ -221,7 +221,7 @@ static void dev_info(struct device *d, struct device_info *out)
     cuda_ok(d, cudaMemGetInfo(&avail, &total));
     out->mem_total = total;
     out->mem_free = avail + d->wcache_bytes;
-    out->mem_kept = d->wcache_bytes;
+    out->mem_cached = d->wcache_bytes;
     out->hot_allocs = d->hot_allocs;
     out->hot_graphs = d->hot_graphs;
     out->hot_waits = d->hot_waits;

@@ -51,7 +51,7 @@ static uint32_t pool_pages(const struct engine *eng, const struct model *m, cons
     uint64_t page = kv_page_bytes(desc), bytes = eng->params.kv_bytes;
     uint64_t context = (hp->n_ctx / KV_PAGE + 1) * page;
     if (!bytes) {
-        /* half a GPU: the rest is for copies that make prompts faster (mem_kept), and for another model */
+        /* half a GPU: the rest is for copies that make prompts faster (mem_cached), and for another model */
         uint64_t share = info.gpu ? info.mem_free / 2 : info.mem_total / 4;
         bytes = POOL_CONTEXTS * context > POOL_BYTES_MIN ? POOL_CONTEXTS * context : POOL_BYTES_MIN;
         bytes = bytes < share ? bytes : share;

@@ -264,7 +264,7 @@ static int on_status(struct rpc_server *s, uint32_t id, const struct wire_method
         .running = atomic_load(&c->running),
         .mem_total = (int64_t)atomic_load(&c->mem_total),
         .mem_free = (int64_t)atomic_load(&c->mem_free),
-        .mem_kept = (int64_t)atomic_load(&c->mem_kept),
+        .mem_cached = (int64_t)atomic_load(&c->mem_cached),
         .kv = kv,
         .models = rows,
         .n_models = n,

@@ -227,18 +227,18 @@ static void memory_is_counted(void **state)
     assert_int_equal(c->mem_total, 1 << 30);
     toy_mem_cached = 1234;
     go_round(&w);
-    assert_int_equal(c->mem_kept, 0); /* nothing was done, nothing is asked */
+    assert_int_equal(c->mem_cached, 0); /* nothing was done, nothing is asked */
     engine_submit(w.eng, make(&w, &a, (int32_t[]){1, 2, 3}, 3, 10));
     hear_all(&w);
     go_round(&w);
-    assert_int_equal(c->mem_kept, 1234);
+    assert_int_equal(c->mem_cached, 1234);
 
     toy_mem_cached = 5678;
     toy_step_s = 0.5;
     engine_submit(w.eng, make(&w, &b, (int32_t[]){3, 2, 1}, 3, 60));
     while (b.n_got < 40) /* it is busy */
         hear_one(&w);
-    assert_int_equal(c->mem_kept, 5678);
+    assert_int_equal(c->mem_cached, 5678);
     hear_all(&w);
     assert_true(engine_close(w.eng, 30));
     told_on = false;
