@@ -65,8 +65,8 @@ static json_t *json_turns(const struct hearth_session_show_result *r)
         json_t *o = json_pack("{s:o, s:o, s:I, s:f}", "role", json_str(t->role), "text",
                               json_text(t->text.data ? t->text.data : "", t->text.len), "n_tokens",
                               (json_int_t)t->n_tokens, "created", t->created);
-        if (t->has_made)
-            json_object_set_new(o, "made", json_made(&t->made));
+        if (t->has_generation)
+            json_object_set_new(o, "generation", json_generation_info(&t->generation));
         json_array_append_new(a, o);
     }
     return a;

@@ -186,8 +186,9 @@ json_t *json_result(const struct hearth_generate_result *r);
 json_t *json_session(const struct hearth_session *s);
 json_t *json_model(const struct hearth_model *m, bool details);
 json_t *json_loaded_models(const struct hearth_engine_status *e);
-json_t *json_made(const struct hearth_made *made);
-bool made_parse(const json_t *o, struct hearth_made *out); /* borrows o's strings; false: a member of another type */
-int print_json(json_t *value);                             /* one line to stdout, and frees it; the exit status */
+json_t *json_generation_info(const struct hearth_generation_info *info);
+/* False: a member has another type. What is parsed borrows o's strings, and owns its logit_bias. */
+bool generation_info_parse(const json_t *o, struct hearth_generation_info *out);
+int print_json(json_t *value); /* one line to stdout, and frees it; the exit status */
 
 #endif

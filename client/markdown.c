@@ -70,9 +70,9 @@ void markdown_turn(const struct hearth_turn *t)
     fputs("\n## ", stdout);
     print_plain(t->role);
     printf("\n\n*%s", date(t->created, when, sizeof when));
-    if (t->has_made) {
-        printf(", %lld tokens, ", (long long)t->made.usage.completion_tokens);
-        print_plain(t->made.finish_reason);
+    if (t->has_generation) {
+        printf(", %lld tokens, ", (long long)t->generation.usage.completion_tokens);
+        print_plain(t->generation.finish_reason);
     }
     fputs("*\n\n", stdout);
     size_t n;

@@ -63,8 +63,8 @@ static json_t *json_whole(const struct hearth_turn *t)
         free(hex);
     }
     json_object_set_new(o, "tokens", json_ids(t->tokens));
-    if (t->has_made)
-        json_object_set_new(o, "made", json_made(&t->made));
+    if (t->has_generation)
+        json_object_set_new(o, "generation", json_generation_info(&t->generation));
     return o;
 }
 

@@ -77,7 +77,7 @@ static int add(struct import *im, struct hearth_turn t)
         *part = t;
         part->text.len = text;
         part->tokens.n = ids;
-        part->has_made = t.has_made && !t.continues;
+        part->has_generation = t.has_generation && !t.continues;
         im->bytes += text + ids * ID_BYTES;
         t.text.data += text;
         t.text.len -= text;
@@ -139,9 +139,16 @@ static bool tokens_parse(struct import *im, const json_t *a, struct hearth_ids *
     return json_is_array(a);
 }
 
+/* How the turn was generated, or NULL. The key was "made" in what hearth exported before it was "generation". */
+static const json_t *generation_of(const json_t *o)
+{
+    const json_t *v = json_object_get(o, "generation");
+    return v ? v : json_object_get(o, "made");
+}
+
 static int add_turn(struct import *im, const json_t *o, size_t i)
 {
-    const json_t *made = json_object_get(o, "made"), *created = json_object_get(o, "created");
+    const json_t *generation = generation_of(o), *created = json_object_get(o, "created");
     struct hearth_turn t = {.role = json_string_value(json_object_get(o, "role")),
                             .created = json_number_value(created)};
     if (!t.role)
@@ -152,11 +159,11 @@ static int add_turn(struct import *im, const json_t *o, size_t i)
         return fail_turn(im, "\"text\" is missing or no string, or \"text_hex\" no hex digits", i);
     if (!tokens_parse(im, json_object_get(o, "tokens"), &t.tokens))
         return fail_turn(im, "\"tokens\" is missing, or has what is no id from 0 to 2147483647", i);
-    if (made) {
-        t.has_made = made_parse(made, &t.made);
-        own(im, t.made.sampling.logit_bias); /* the only one with memory of its own */
-        if (!t.has_made)
-            return fail_turn(im, "\"made\" has a member of another type", i);
+    if (generation) {
+        t.has_generation = generation_info_parse(generation, &t.generation);
+        own(im, t.generation.sampling.logit_bias); /* the only one with memory of its own */
+        if (!t.has_generation)
+            return fail_turn(im, "\"generation\" (\"made\" in older documents) has a member of another type", i);
     }
     return add(im, t);
 }

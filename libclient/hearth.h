@@ -470,7 +470,7 @@ struct hearth_sessions_list_result {
     size_t n_sessions;
     const char *next; /* where the next page is from; NULL: this was the last one */
 };
-struct hearth_made { /* how a turn was generated */
+struct hearth_generation_info { /* how a turn was generated */
     const char *finish_reason;
     struct hearth_usage usage;
     struct hearth_timings timings;
@@ -481,8 +481,8 @@ struct hearth_turn {  /* what was appended, for people; the tokens are the truth
     struct hearth_bytes text;
     int64_t n_tokens;
     double created;
-    bool has_made; /* of assistant and completion */
-    struct hearth_made made;
+    bool has_generation; /* of assistant and completion */
+    struct hearth_generation_info generation;
     struct hearth_ids tokens; /* export and import only */
     bool continues; /* these too: the rest of the turn before, whose text and tokens did not fit in one page */
 };

@@ -32,21 +32,21 @@ static const struct wire_field session_ref_fields[] = {
 };
 TYPE(session_ref, "params");
 
-static const struct wire_field made_fields[] = {
-    WORD(wire_made, finish_reason, REQUIRED),
-    STRUCT(wire_made, usage, usage),
-    STRUCT(wire_made, timings, timings),
-    STRUCT(wire_made, sampling, sampling),
+static const struct wire_field generation_info_fields[] = {
+    WORD(wire_generation_info, finish_reason, REQUIRED),
+    STRUCT(wire_generation_info, usage, usage),
+    STRUCT(wire_generation_info, timings, timings),
+    STRUCT(wire_generation_info, sampling, sampling),
     {0},
 };
-TYPE(made, "made");
+TYPE(generation_info, "generation");
 
 static const struct wire_field turn_fields[] = {
     WORD(wire_turn, role, REQUIRED),
     BYTES(wire_turn, text),
     COUNTER(wire_turn, n_tokens),
     FLOAT(wire_turn, created, -1e12, 1e12, 0),
-    STRUCT_IF(wire_turn, made, made, has_made),
+    STRUCT_IF(wire_turn, generation, generation_info, has_generation),
     IDS(wire_turn, tokens, 0),
     BOOL(wire_turn, continues, false, SPARSE),
     {0},

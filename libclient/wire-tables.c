@@ -56,7 +56,7 @@ const struct wire_method wire_methods[] = {
     EVENT(WIRE_ENGINE_KV_BAD, "engine.kv_bad", true, engine_kv_bad),
     EVENT(WIRE_JOURNAL_HEAD, "journal.head", true, journal_head),
     EVENT(WIRE_JOURNAL_END, "journal.end", true, journal_end),
-    EVENT(WIRE_TURN_MADE, "turn.made", true, made),
+    EVENT(WIRE_TURN_GENERATION, "turn.generation", true, generation_info),
     {0},
 };
 

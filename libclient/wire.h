@@ -67,7 +67,7 @@ enum {
 #define wire_stream_tokens        hearth_stream_tokens
 #define wire_session              hearth_session
 #define wire_sessions_list_result hearth_sessions_list_result
-#define wire_made                 hearth_made
+#define wire_generation_info      hearth_generation_info
 #define wire_turn                 hearth_turn
 #define wire_session_show_result  hearth_session_show_result
 #define wire_session_page         hearth_session_page
@@ -263,8 +263,8 @@ struct wire_journal_end {
     struct wire_engine_result result; /* its tail is in the last engine.tokens already */
 };
 
-/* turn.made: how a completion was made, as the store keeps it beside the turn: hearth_made, packed as an event, so that
- * what a damaged database holds is checked like what a peer sends. */
+/* turn.generation: how a completion was generated, as the store keeps it beside the turn: hearth_generation_info,
+ * packed as an event, so that what a damaged database holds is checked like what a peer sends. */
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
@@ -324,7 +324,7 @@ enum {
     WIRE_ENGINE_KV_BAD,
     WIRE_JOURNAL_HEAD,
     WIRE_JOURNAL_END,
-    WIRE_TURN_MADE,
+    WIRE_TURN_GENERATION,
     WIRE_METHODS, /* how many */
 };
 extern const struct wire_method wire_methods[];                           /* ends with name NULL */

@@ -34,7 +34,7 @@ void import_free(struct import *im)
     for (size_t i = 0; i < im->n; i++) {
         free((void *)im->turns[i].text);
         free((void *)im->turns[i].ids);
-        free((void *)im->turns[i].made);
+        free((void *)im->turns[i].generation);
     }
     free(im->turns);
     free(im->row.name);
@@ -123,11 +123,11 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
     to->ids = ids;
     to->n_ids += t->tokens.n;
     im->row.n_tok += (int64_t)t->tokens.n;
-    if (!t->has_made || t->continues)
+    if (!t->has_generation || t->continues)
         return 0;
     struct wire_buf b = {0};
-    rc = generation_info_pack(&t->made, &b, e);
-    to->made = b.data; /* its buffer is the turn's now */
+    rc = generation_info_pack(&t->generation, &b, e);
+    to->generation = b.data; /* its buffer is the turn's now */
     to->generation_len = rc == 0 ? b.len : 0;
     im->cost += (int64_t)b.cap;
     return rc;

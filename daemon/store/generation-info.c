@@ -2,26 +2,35 @@
 #include "daemon/store/generation-info.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/log.h"
 
-int generation_info_pack(const struct wire_made *made, struct wire_buf *b, struct hearth_err *e)
+int generation_info_pack(const struct wire_generation_info *info, struct wire_buf *b, struct hearth_err *e)
 {
-    return wire_pack_event(b, &wire_methods[WIRE_TURN_MADE], made, NULL, NULL, e);
+    return wire_pack_event(b, &wire_methods[WIRE_TURN_GENERATION], info, NULL, NULL, e);
 }
 
-/* NULL where the bytes are not what generation_info_pack() makes. */
+/* Databases of before 0.1.0 have the event under the name that it had then; its fields are the same. */
+static bool is_generation_info(const struct wire_frame *f)
+{
+    static const char old[] = "turn.made";
+    return wire_method_find(f->method, f->method_len) == &wire_methods[WIRE_TURN_GENERATION] ||
+           (f->method_len == sizeof old - 1 && !memcmp(f->method, old, sizeof old - 1));
+}
+
+/* NULL where the bytes are not what generation_info_pack() makes, or made once. */
 static void *unpack(const uint8_t *data, size_t len)
 {
     struct wire_scan scan = {0};
     struct wire_frame f;
     struct hearth_err e;
-    void *made = NULL;
+    void *info = NULL;
     if (wire_scan(&scan, data, len, WIRE_FRAME_MAX, &e) == (ptrdiff_t)len && wire_frame_open(&f, data, len, &e) == 0 &&
-        wire_method_find(f.method, f.method_len) == &wire_methods[WIRE_TURN_MADE] &&
-        wire_unpack(wire_methods[WIRE_TURN_MADE].params, f.body, f.body_len, &made, &e) == 0)
-        return made;
-    log_warn("the session database has a turn whose making cannot be read");
+        is_generation_info(&f) &&
+        wire_unpack(wire_methods[WIRE_TURN_GENERATION].params, f.body, f.body_len, &info, &e) == 0)
+        return info;
+    log_warn("the session database has a turn whose generation metadata cannot be read");
     return NULL;
 }
 
@@ -38,7 +47,7 @@ int generation_turns(const struct store_turn *turns, size_t n, bool whole, struc
     for (size_t i = 0; i < n; i++) {
         const struct store_turn *t = &turns[i];
         struct wire_turn *w = &out->v[i];
-        wire_defaults(wire_methods[WIRE_TURN_MADE].params, &w->made);
+        wire_defaults(wire_methods[WIRE_TURN_GENERATION].params, &w->generation);
         w->role = t->role;
         w->text = (struct wire_bytes){.data = t->text, .len = t->len};
         w->n_tokens = (int64_t)t->n_ids;
@@ -47,10 +56,10 @@ int generation_turns(const struct store_turn *turns, size_t n, bool whole, struc
             w->tokens = (struct wire_ids){.v = t->ids, .n = t->n_ids};
             w->continues = t->continues;
         }
-        out->blocks[i] = t->made != NULL ? unpack(t->made, t->generation_len) : NULL;
-        w->has_made = out->blocks[i] != NULL;
-        if (w->has_made)
-            w->made = *(const struct wire_made *)out->blocks[i];
+        out->blocks[i] = t->generation != NULL ? unpack(t->generation, t->generation_len) : NULL;
+        w->has_generation = out->blocks[i] != NULL;
+        if (w->has_generation)
+            w->generation = *(const struct wire_generation_info *)out->blocks[i];
     }
     return 0;
 }

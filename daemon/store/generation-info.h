@@ -1,15 +1,15 @@
-/* generation-info.h - how a turn was generated, as the database keeps it: a turn.made event of the wire. Pure. */
-#ifndef DAEMON_MADE_H
-#define DAEMON_MADE_H
+/* generation-info.h - how a turn was generated, as the database keeps it: an event of the wire. Pure. */
+#ifndef DAEMON_GENERATION_INFO_H
+#define DAEMON_GENERATION_INFO_H
 
 #include "daemon/store/store.h"
 #include "libclient/wire.h"
 
-/* Appends it to b. */
-int generation_info_pack(const struct wire_made *made, struct wire_buf *b, struct hearth_err *e);
+/* Appends it to b as the event turn.generation. */
+int generation_info_pack(const struct wire_generation_info *info, struct wire_buf *b, struct hearth_err *e);
 
-/* Turns of the store as they are sent, with (`whole`) or without their ids and what only pages have. What cannot be
- * read of how a turn was made is left out: it is for people, and no reason to withhold the rest. */
+/* Turns of the store as they are sent, with (`whole`) or without their ids and what only pages have. Generation
+ * metadata that cannot be read is left out: it is for people, and no reason to withhold the rest. */
 struct generation_turns {
     struct wire_turn *v;
     size_t n;

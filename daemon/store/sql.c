@@ -15,7 +15,8 @@ const char *const store_migrations[STORE_VERSION] = {
     "  text BLOB NOT NULL, tokens BLOB NOT NULL, created REAL NOT NULL, UNIQUE(session, seq));",
     /* streams of the journal whose turns are in here */
     "CREATE TABLE folded(stream INTEGER PRIMARY KEY);",
-    /* bytes: of all texts and tokens, a sum that store_commit keeps; made: an event turn.made, how it was generated */
+    /* bytes: of all texts and tokens, a sum that store_commit keeps; made: the event turn.generation (once turn.made)
+     */
     "ALTER TABLE sessions ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;"
     "UPDATE sessions SET bytes ="

@@ -42,7 +42,7 @@ struct store_turn {
     const int32_t *ids;
     size_t n_ids;
     double created;
-    const void *made; /* an event turn.made, or NULL: how it was generated */
+    const void *generation; /* how it was generated: an event turn.generation (generation-info.h), or NULL */
     size_t generation_len;
     bool continues; /* in a page: the rest of the turn before */
 };

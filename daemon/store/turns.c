@@ -86,7 +86,7 @@ int store_timeline(struct store *st, const struct store_session *s, int32_t **id
 
 /* --- turns ---------------------------------------------------------------------------------------------- */
 
-enum { COL_TEXT_LEN, COL_TOKENS_LEN, COL_ROLE, COL_CREATED, COL_TEXT, COL_TOKENS, COL_MADE };
+enum { COL_TEXT_LEN, COL_TOKENS_LEN, COL_ROLE, COL_CREATED, COL_TEXT, COL_TOKENS, COL_GENERATION };
 
 /* A part of a turn: of its text's bytes and of its ids. */
 struct cut {
@@ -103,10 +103,10 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
 {
     const char *role = (const char *)sqlite3_column_text(q, COL_ROLE);
     size_t role_len = (size_t)sqlite3_column_bytes(q, COL_ROLE),
-           generation_len = (size_t)sqlite3_column_bytes(q, COL_MADE);
+           generation_len = (size_t)sqlite3_column_bytes(q, COL_GENERATION);
     const char *text = sqlite3_column_blob(q, COL_TEXT);
     size_t text_len = (size_t)sqlite3_column_bytes(q, COL_TEXT), n_ids = 0;
-    const void *made = sqlite3_column_blob(q, COL_MADE);
+    const void *generation = sqlite3_column_blob(q, COL_GENERATION);
     const uint8_t *ids = NULL;
     double created = sqlite3_column_double(q, COL_CREATED);
     if (!is_role(role, role_len) || sqlite3_column_type(q, COL_TEXT) != SQLITE_BLOB || !store_is_time(created))
@@ -130,7 +130,7 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
     char *p = (char *)(to + c->n_ids);
     *t = (struct store_turn){.ids = to, .len = c->n_text, .n_ids = c->n_ids, .generation_len = generation_len};
     t->created = created;
-    t->made = generation_len > 0 ? memcpy(p, made, generation_len) : NULL;
+    t->generation = generation_len > 0 ? memcpy(p, generation, generation_len) : NULL;
     t->role = memcpy(p + generation_len, role, role_len + 1);
     p += generation_len + role_len + 1;
     if (c->n_text > 0)
@@ -262,8 +262,8 @@ int store_insert_turn(struct store *st, const struct store_session *s, const str
     sqlite3_bind_blob64(q, 3, t->len > 0 ? t->text : "", t->len, SQLITE_STATIC);
     sqlite3_bind_blob64(q, 4, le, t->n_ids * 4, SQLITE_STATIC);
     sqlite3_bind_double(q, 5, t->created);
-    if (t->made)
-        sqlite3_bind_blob64(q, 6, t->made, t->generation_len, SQLITE_STATIC);
+    if (t->generation)
+        sqlite3_bind_blob64(q, 6, t->generation, t->generation_len, SQLITE_STATIC);
     int rc = store_run(st, q, "storing a turn", e);
     sqlite3_clear_bindings(q);
     free(le);

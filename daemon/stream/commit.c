@@ -31,10 +31,10 @@ bool stream_commit(struct stream *st)
     struct wire_ids appended = {.v = st->appended, .n = st->n_appended};
     struct wire_ids made = {.v = st->output.ids, .n = st->output.n_ids};
     struct wire_bytes text = {.data = st->output.text, .len = st->output.n_text};
-    struct wire_made how = {.finish_reason = st->end.finish_reason,
-                            .usage = st->end.usage,
-                            .timings = st->end.timings,
-                            .sampling = st->request->sampling};
+    struct wire_generation_info how = {.finish_reason = st->end.finish_reason,
+                                       .usage = st->end.usage,
+                                       .timings = st->end.timings,
+                                       .sampling = st->request->sampling};
     struct hearth_err e;
     if (!s->store)
         return true;

@@ -312,8 +312,8 @@ static int content(const struct wire_message *m, struct wire_bytes *out, char **
 }
 
 int session_commit(struct server *s, struct session *ss, const struct wire_generate *g, const struct wire_ids *appended,
-                   const struct wire_ids *completion, const struct wire_bytes *text, const struct wire_made *made,
-                   bool turn_open, int64_t stream, struct hearth_err *e)
+                   const struct wire_ids *completion, const struct wire_bytes *text,
+                   const struct wire_generation_info *how, bool turn_open, int64_t stream, struct hearth_err *e)
 {
     /* One row per message for people to read; the ids are those of the whole input, so the last row has them. */
     size_t n = g->n_messages > 0 ? g->n_messages : 1;
@@ -330,7 +330,7 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
             .role = g->n_messages > 0 ? g->messages[i].role : "text", .text = b.data, .len = b.len, .created = now};
     }
     if (!rc)
-        rc = generation_info_pack(made, &packed, e);
+        rc = generation_info_pack(how, &packed, e);
     if (!rc) {
         turns[n - 1].ids = appended->v;
         turns[n - 1].n_ids = appended->n;
@@ -340,7 +340,7 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
                                        .ids = completion->v,
                                        .n_ids = completion->n,
                                        .created = now,
-                                       .made = packed.data,
+                                       .generation = packed.data,
                                        .generation_len = packed.len};
         ss->row.used = now;
         ss->row.turn_open = turn_open;

@@ -45,11 +45,11 @@ int session_check_name(const char *name, struct hearth_err *e);
 /* 0 where the stored session is as it was opened: nothing has been written to it since. */
 int session_check_unchanged(struct server *s, const struct session *ss, struct hearth_err *e);
 
-/* Writes what a generation appended: the request's input with its ids, then the completion and how it was made; and
- * that `stream` is written. */
+/* Writes what a generation appended: the request's input with its ids, then the completion and how it was generated;
+ * and that `stream` is written. */
 int session_commit(struct server *s, struct session *ss, const struct wire_generate *g, const struct wire_ids *appended,
-                   const struct wire_ids *completion, const struct wire_bytes *text, const struct wire_made *made,
-                   bool turn_open, int64_t stream, struct hearth_err *e);
+                   const struct wire_ids *completion, const struct wire_bytes *text,
+                   const struct wire_generation_info *how, bool turn_open, int64_t stream, struct hearth_err *e);
 
 /* The session of a stream from the journal: as the head says, for looking at; or for going on in it, with its timeline,
  * which must be as long as it was. */

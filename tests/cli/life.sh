@@ -17,8 +17,8 @@ json_is "with the model, and what its tokenizer is" \
     "d['model']['named'] == 'tale' and d['model']['vocab'] == 4096 and d['model']['tokenizer'] == 'gpt2/gpt-2'"
 json_is "the turns" "[t['role'] for t in d['turns']] == ['text', 'completion']"
 json_is "their ids" "sum(len(t['tokens']) for t in d['turns']) == d['n_tokens'] == 24"
-json_is "and how it was made" \
-    "d['turns'][1]['made']['sampling']['seed'] == 5 and d['turns'][1]['made']['usage']['completion_tokens'] == 20"
+json_is "and how it was generated" \
+    "d['turns'][1]['generation']['sampling']['seed'] == 5 and d['turns'][1]['generation']['usage']['completion_tokens'] == 20"
 is "each turn has its line" "$(grep -c '^{"role"' "$dir/fable.json")" 2
 status 1 "the name is taken" "$hearth" sessions import "$dir/fable.json"
 err_has "which is said by name" "hearth: SESSION_EXISTS: "
@@ -49,11 +49,21 @@ refused() { # NAME CHANGE WORDS
     status 1 "$1" "$hearth" sessions import "$dir/bad.json" --name bad
     err_has "... is refused by name" "$3"
 }
-change "d['turns'][1]['made']['timings']['queue_ms'] = 1.02150399834512"
+change "d['turns'][1]['generation']['timings']['queue_ms'] = 1.02150399834512"
 "$hearth" sessions import "$dir/bad.json" --name digits >/dev/null
 "$hearth" sessions show digits --json >"$dir/out"
-json_is "a time has the digits that it was imported with" "d['transcript'][1]['made']['timings']['queue_ms'] == 1.02150399834512"
+json_is "a time has the digits that it was imported with" "d['transcript'][1]['generation']['timings']['queue_ms'] == 1.02150399834512"
 "$hearth" rm digits >/dev/null
+change "[t.update(made=t.pop('generation')) for t in d['turns'] if 'generation' in t]"
+is "a document of before 0.1.0" "$(grep -c '"made"' "$dir/bad.json"; grep -c '"generation"' "$dir/bad.json")" "1
+0"
+status 0 "... is imported" "$hearth" sessions import "$dir/bad.json" --name older
+"$hearth" sessions export older >"$dir/out"
+json_is "... as it is with the key of today" "d['turns'] == json.load(open('$dir/fable.json'))['turns']"
+"$hearth" rm older >/dev/null
+change "d['turns'][1]['made'] = d['turns'][1].pop('generation'); d['turns'][1]['made']['usage'] = 5"
+status 1 "how an old one was generated is a lie" "$hearth" sessions import "$dir/bad.json" --name bad
+err_has "... is refused by name" '"made" in older documents'
 refused "a newer version" "d['hearth_session'] = 2" "UNSUPPORTED: sessions.import.version: 2"
 refused "no version" "del d['hearth_session']" "hearth_session"
 refused "an id outside of the vocabulary" "d['turns'][1]['tokens'][3] = 4096" "4096 is not in the vocabulary of 4096"
@@ -71,9 +81,9 @@ refused "no text" "d['turns'][0]['text'] = 7" "turns[0]: \"text\""
 refused "half a byte" "d['turns'][0]['text_hex'] = '616'" "turns[0]: \"text\""
 refused "a turn too few" "d['turns'].pop()" "n_turns"
 refused "turns that are none" "d['turns'] = {}" "\"turns\""
-refused "how it was made is a lie" "d['turns'][1]['made']['usage'] = 5" "turns[1]: \"made\""
-refused "or of no number" "d['turns'][1]['made']['sampling']['top_p'] = 'x'" "turns[1]: \"made\""
-refused "or out of its range" "d['turns'][1]['made']['sampling']['top_p'] = 7" "top_p: 7 is over 1"
+refused "how it was generated is a lie" "d['turns'][1]['generation']['usage'] = 5" "turns[1]: \"generation\""
+refused "or of no number" "d['turns'][1]['generation']['sampling']['top_p'] = 'x'" "turns[1]: \"generation\""
+refused "or out of its range" "d['turns'][1]['generation']['sampling']['top_p'] = 7" "top_p: 7 is over 1"
 refused "a time before all time" "d['created'] = -5" "created"
 head -c 300 "$dir/fable.json" >"$dir/cut.json"
 status 1 "a document that was cut off" "$hearth" sessions import "$dir/cut.json"

@@ -203,9 +203,9 @@ try:
     ids = [i for t in turns for i in t["tokens"]]
     check(page["version"] == 1 and ids == c.call("sessions.show", session="chat", tokens=True)["tokens"],
           "an export has the timeline", page)
-    made = [t["made"] for t in turns if t["role"] == "assistant"]
-    check(made and all(m["usage"]["completion_tokens"] > 0 and "seed" in m["sampling"] for m in made),
-          "and how it was made", made)
+    infos = [t["generation"] for t in turns if t["role"] == "assistant"]
+    check(infos and all(m["usage"]["completion_tokens"] > 0 and "seed" in m["sampling"] for m in infos),
+          "and how each turn was generated", infos)
     for i, t in enumerate(turns):
         r = c.call("sessions.import", page=i, more=i + 1 < len(turns), turns=[t], version=1, name="chat copy", model="tale",
                    turn_open=page["turn_open"])

@@ -48,6 +48,12 @@ tests_unit_store_life_SOURCES = tests/unit/store/life.c tests/unit/store/store-b
 tests_unit_store_life_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_unit_store_life_LDADD = daemon/libdaemon.a libclient/libcore.la $(SQLITE_LIBS) $(XXHASH_LIBS) $(CMOCKA_LIBS) -lpthread
 
+check_PROGRAMS += tests/unit/store/generation-info
+TESTS += tests/unit/store/generation-info
+tests_unit_store_generation_info_SOURCES = tests/unit/store/generation-info.c
+tests_unit_store_generation_info_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_store_generation_info_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/store/gone
 TESTS += tests/unit/store/gone
 tests_unit_store_gone_SOURCES = tests/unit/store/gone.c tests/unit/store/store-box.h tests/sql.h

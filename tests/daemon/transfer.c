@@ -24,7 +24,7 @@ static struct wire_session_import import_of(const char *name)
 static struct wire_turn a_turn(const char *role, const char *text, const int32_t *ids, size_t n)
 {
     struct wire_turn t = {.role = role, .text = {text, strlen(text)}, .tokens = {ids, n}, .created = 5};
-    wire_defaults(wire_methods[WIRE_TURN_MADE].params, &t.made);
+    wire_defaults(wire_methods[WIRE_TURN_GENERATION].params, &t.generation);
     return t;
 }
 
@@ -50,16 +50,16 @@ static void test_export(void **state)
     assert_int_equal(x->n_turns, 2);
     assert_string_equal(x->turns[0].role, "text");
     assert_int_equal(x->turns[0].tokens.n, 6);
-    assert_false(x->turns[0].has_made);
+    assert_false(x->turns[0].has_generation);
     const struct wire_turn *t = &x->turns[1];
     assert_string_equal(t->role, "completion");
     assert_int_equal(t->text.len, 6);
     assert_int_equal(t->tokens.v[1], 1001);
-    assert_true(t->has_made);
-    assert_string_equal(t->made.finish_reason, "stop");
-    assert_int_equal(t->made.usage.completion_tokens, 2);
-    assert_true(t->made.sampling.has_seed && t->made.sampling.temperature == 0.5);
-    assert_int_equal(t->made.sampling.seed, 77);
+    assert_true(t->has_generation);
+    assert_string_equal(t->generation.finish_reason, "stop");
+    assert_int_equal(t->generation.usage.completion_tokens, 2);
+    assert_true(t->generation.sampling.has_seed && t->generation.sampling.temperature == 0.5);
+    assert_int_equal(t->generation.sampling.seed, 77);
     wire_free(x);
     struct wire_session_export bad = {.session = "nobody"};
     peer_refused(p, WIRE_SESSIONS_EXPORT, &bad, HEARTH_ENOSESSION, "nobody");
@@ -108,7 +108,7 @@ static void test_large(void **state)
         assert_string_equal(a->turns[i].role, c->turns[i].role);
         assert_int_equal(a->turns[i].text.len, c->turns[i].text.len);
         assert_memory_equal(a->turns[i].text.data, c->turns[i].text.data, a->turns[i].text.len);
-        assert_int_equal(a->turns[i].has_made, c->turns[i].has_made);
+        assert_int_equal(a->turns[i].has_generation, c->turns[i].has_generation);
     }
     assert_string_not_equal(a->session.id, c->session.id);
     assert_int_equal(a->session.bytes, c->session.bytes);

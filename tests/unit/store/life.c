@@ -43,7 +43,7 @@ static void make_turns(void)
                                        .ids = ids[i],
                                        .n_ids = n_ids[i],
                                        .created = i + 0.5,
-                                       .made = i == 4 ? "made" : NULL,
+                                       .generation = i == 4 ? "made" : NULL,
                                        .generation_len = i == 4 ? 4 : 0};
     }
 }
@@ -72,7 +72,7 @@ static void check_pages(struct box *b, const struct store_session *s, size_t byt
                 assert_int_equal(v[i].generation_len, turns[turn].generation_len);
             } else {
                 assert_int_equal(i, 0);
-                assert_null(v[i].made);
+                assert_null(v[i].generation);
             }
             assert_string_equal(v[i].role, turns[turn].role);
             assert_true(v[i].created == turns[turn].created);

@@ -121,7 +121,7 @@ static void assert_all_but_fables_there(struct store *st)
     assert_int_equal(n_turns, 3);
     assert_string_equal(t[1].role, "user");
     assert_string_equal(t[1].text, "# heading\n```c\nint x;\n");
-    assert_null(t[2].made);
+    assert_null(t[2].generation);
     store_turns_free(t, n_turns);
     int32_t *ids;
     size_t n_ids;

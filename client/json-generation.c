@@ -1,4 +1,5 @@
-/* json-made.c - how a turn was generated, as JSON and back: tables of members, so that both ways know the same. */
+/* json-generation.c - how a turn was generated, as JSON and back: tables of members, so that both ways know the same.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,9 +90,9 @@ json_t *json_seed(uint64_t seed)
     return seed <= INT64_MAX ? json_integer((json_int_t)seed) : json_string(text);
 }
 
-json_t *json_made(const struct hearth_made *made)
+json_t *json_generation_info(const struct hearth_generation_info *info)
 {
-    const struct hearth_sampling *s = &made->sampling;
+    const struct hearth_sampling *s = &info->sampling;
     json_t *sampling = members(sampling_members, s);
     if (s->has_seed)
         json_object_set_new(sampling, "seed", json_seed(s->seed));
@@ -101,8 +102,8 @@ json_t *json_made(const struct hearth_made *made)
             json_array_append_new(bias, json_pack("[I, f]", (json_int_t)s->logit_bias[i].id, s->logit_bias[i].bias));
         json_object_set_new(sampling, "logit_bias", bias);
     }
-    return json_pack("{s:o, s:o, s:o, s:o}", "finish_reason", json_str(made->finish_reason), "usage",
-                     json_usage(&made->usage), "timings", json_timings(&made->timings), "sampling", sampling);
+    return json_pack("{s:o, s:o, s:o, s:o}", "finish_reason", json_str(info->finish_reason), "usage",
+                     json_usage(&info->usage), "timings", json_timings(&info->timings), "sampling", sampling);
 }
 
 static bool seed_parse(const json_t *v, struct hearth_sampling *s)
@@ -135,12 +136,12 @@ static bool bias_parse(const json_t *v, struct hearth_sampling *s)
     return true;
 }
 
-bool made_parse(const json_t *o, struct hearth_made *out)
+bool generation_info_parse(const json_t *o, struct hearth_generation_info *out)
 {
     struct hearth_generate defaults;
     hearth_generate_init(&defaults, sizeof defaults);
-    *out = (struct hearth_made){.finish_reason = json_string_value(json_object_get(o, "finish_reason")),
-                                .sampling = defaults.sampling};
+    *out = (struct hearth_generation_info){.finish_reason = json_string_value(json_object_get(o, "finish_reason")),
+                                           .sampling = defaults.sampling};
     const json_t *sampling = json_object_get(o, "sampling");
     return out->finish_reason && members_parse(usage_members, json_object_get(o, "usage"), &out->usage) &&
            members_parse(timings_members, json_object_get(o, "timings"), &out->timings) &&
