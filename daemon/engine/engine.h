@@ -47,7 +47,7 @@ struct engine_params {
     uint32_t step_seconds; /* that a step may take before its device counts as failed, and a matrix that is loaded ten
                               times that: it may come from a slow disk; 0: 60 on a GPU, any on a CPU */
     uint64_t idle_ms;      /* a model that nobody has used for so long is unloaded; 0 = it stays */
-    const char *fault; /* for tests: when the device fails (daemon/engine/fault.h); NULL: it does not by our doing */
+    const char *fault; /* for tests: when the device fails (tests/fault/fault.h); NULL: it does not by our doing */
 };
 
 /* Opens the device and starts the thread. */

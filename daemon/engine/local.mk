@@ -5,7 +5,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/core/device.h \
 	daemon/engine/core/engine.c daemon/engine/engine.h \
 	daemon/engine/core/eval.c daemon/engine/core/eval.h \
-	daemon/engine/fault.c daemon/engine/fault.h \
+	tests/fault/fault.c tests/fault/fault.h \
 	daemon/engine/front/generate.c \
 	daemon/engine/core/kv.c daemon/engine/core/kv.h \
 	daemon/engine/kvtier/kvfile.c daemon/engine/kvtier/kvfile.h daemon/engine/kvtier/kvfile-format.h daemon/engine/kvtier/kvfile-write.c \

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """The device fails under the real engine: in every kind of call, as a lost GPU does; nobody's stream is the worse.
 
-The engine has daemon/engine/fault.h between itself and the CPU, and a file says when it fails. Every text must be that
+The engine has tests/fault/fault.h between itself and the CPU, and a file says when it fails. Every text must be that
 of an undisturbed run, and the client hears of the pause. Prints TAP.
 """
 import os, sys, time

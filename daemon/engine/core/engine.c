@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/engine/core/device.h"
-#include "daemon/engine/fault.h"
+#include "tests/fault/fault.h"
 
 /* What the loop thread asks for. */
 enum command_kind { CMD_SUBMIT, CMD_CANCEL, CMD_LOAD, CMD_UNLOAD, CMD_KV_EVICTED, CMD_FINISH, CMD_WAKE };

@@ -1,7 +1,7 @@
 /* fault.c - see fault.h. Thread: the device's. */
 #include "config.h"
 
-#include "daemon/engine/fault.h"
+#include "tests/fault/fault.h"
 
 #include <errno.h>
 #include <fcntl.h>
