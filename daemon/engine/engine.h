@@ -34,6 +34,13 @@
 
 struct engine;
 
+/*
+ * What a test puts between the engine and its device: given the backend and the device that it opened, returns the
+ * table that the engine calls from then on, or NULL and an error. The device stays the backend's, which also closes it.
+ * The device thread calls it once, before anything else.
+ */
+typedef const struct backend *engine_wrap(const struct backend *be, struct device *d, struct hearth_err *e);
+
 struct engine_params {
     const char *backend;    /* "auto": the best one that opens, or a name */
     const char *variant;    /* of the backend; "auto" */
@@ -47,7 +54,7 @@ struct engine_params {
     uint32_t step_seconds; /* that a step may take before its device counts as failed, and a matrix that is loaded ten
                               times that: it may come from a slow disk; 0: 60 on a GPU, any on a CPU */
     uint64_t idle_ms;      /* a model that nobody has used for so long is unloaded; 0 = it stays */
-    const char *fault; /* for tests: when the device fails (tests/fault/fault.h); NULL: it does not by our doing */
+    engine_wrap *wrap;     /* NULL: the engine calls its device directly */
 };
 
 /* Opens the device and starts the thread. */

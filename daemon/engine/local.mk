@@ -5,7 +5,6 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/core/device.h \
 	daemon/engine/core/engine.c daemon/engine/engine.h \
 	daemon/engine/core/eval.c daemon/engine/core/eval.h \
-	tests/fault/fault.c tests/fault/fault.h \
 	daemon/engine/front/generate.c \
 	daemon/engine/core/kv.c daemon/engine/core/kv.h \
 	daemon/engine/kvtier/kvfile.c daemon/engine/kvtier/kvfile.h daemon/engine/kvtier/kvfile-format.h daemon/engine/kvtier/kvfile-write.c \
@@ -21,6 +20,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/selfcheck/selfcheck.c daemon/engine/selfcheck/selfcheck.h daemon/engine/selfcheck/ops.c daemon/engine/selfcheck/ref.c daemon/engine/selfcheck/jobs.c daemon/engine/selfcheck/slice.c daemon/engine/selfcheck/slice.h \
 	daemon/engine/core/seq.c daemon/engine/core/seq.h \
 	daemon/engine/front/rpc.c daemon/engine/front/rpc.h \
+	daemon/engine/serve.c daemon/engine/serve.h \
 	daemon/engine/core/step.c \
 	daemon/engine/front/text.c daemon/engine/front/text.h \
 	daemon/engine/kvtier/tier.c daemon/engine/kvtier/tier.h daemon/engine/kvtier/tier-internal.h \

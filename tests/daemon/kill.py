@@ -3,7 +3,7 @@
 
 $HEARTH_KILLS is how many (28, one of each kind), $HEARTH_SEED repeats a campaign. The clients that are killed are
 processes of the command `hearth`. In the middle of a write hearthd and its engine are killed by kill-at.c; the device
-fails by the engine's own option (tests/fault/fault.h). After each kill the session goes on with another turn, which
+fails as a test's own engine makes it (tests/fault/fault.h). After each kill the session goes on with another turn, which
 must be the undisturbed one's too, whatever KV it finds. Prints TAP.
 """
 import os, random, signal, subprocess, sys, time

@@ -154,7 +154,11 @@ tests_daemon_crash_LDADD = $(DAEMON_TEST_LIBS)
 
 EXTRA_DIST += tests/daemon/harness.py
 
-# A device that fails under the real engine.
+# A device that fails under the real engine: the engine's program with fault.h between it and the device.
+check_PROGRAMS += tests/fault/hearth-engine
+tests_fault_hearth_engine_SOURCES = tests/fault/main.c tests/fault/fault.c tests/fault/fault.h
+tests_fault_hearth_engine_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la \
+	$(LIBEVENT_LIBS) $(PCRE2_LIBS) $(XXHASH_LIBS)
 dist_check_SCRIPTS += tests/daemon/fault.py
 TESTS += tests/daemon/fault.py
 

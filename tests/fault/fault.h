@@ -7,15 +7,16 @@
  * is accepted, because a GPU too finds out later. Where the device is a GPU, a step fails for real: its first layer
  * reads a norm's weights from an address that nobody has, and what comes of it is the driver's own sticky error.
  *
- * For tests alone: hearthd has no way to ask for it. One in a process, which does not outlive it. Thread: the device's.
+ * The engine that serves does not have it: main.c here is the engine's program with this table. One in a process, which
+ * does not outlive it. Thread: the device's.
  */
-#ifndef HEARTH_ENGINE_FAULT_H
-#define HEARTH_ENGINE_FAULT_H
+#ifndef HEARTH_TESTS_FAULT_H
+#define HEARTH_TESTS_FAULT_H
 
 #include "kernels/backend.h"
 
 /*
- * The table to use instead of `be` for the device that it opened. `when` is WHAT=N, the Nth call of that kind:
+ * When the device fails; set before the engine is opened. It is WHAT=N, the Nth call of that kind:
  *
  *   load     a matrix is uploaded        step     a step begins
  *   save     KV goes to host memory      restore  KV comes from there
@@ -23,8 +24,11 @@
  *   hang-load     a matrix is uploaded, which never ends
  *
  * or the absolute path of a file that holds such a line. The file is waited for, and taken away when it is read: calls
- * count from then on, and the engine that is started next is well. NULL: `when` is neither.
+ * count from then on, and the engine that is started next is well.
  */
-const struct backend *fault_wrap(const struct backend *be, struct device *d, const char *when, struct hearth_err *e);
+extern const char *fault_when;
+
+/* An engine_wrap(): fails where fault_when is neither. */
+const struct backend *fault_wrap(const struct backend *be, struct device *d, struct hearth_err *e);
 
 #endif

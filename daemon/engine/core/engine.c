@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "daemon/engine/core/device.h"
-#include "tests/fault/fault.h"
 
 /* What the loop thread asks for. */
 enum command_kind { CMD_SUBMIT, CMD_CANCEL, CMD_LOAD, CMD_UNLOAD, CMD_KV_EVICTED, CMD_FINISH, CMD_WAKE };
@@ -493,14 +492,13 @@ static int open_device(struct engine *eng, struct hearth_err *e)
                                                                    : eng->info.max_in_flight;
     if (eng->params.max_in_flight && eng->params.max_in_flight < eng->max_in_flight)
         eng->max_in_flight = eng->params.max_in_flight;
-    if (eng->params.fault) {
-        const struct backend *failing = fault_wrap(eng->be, eng->dev, eng->params.fault, e);
-        if (!failing) {
+    if (eng->params.wrap) {
+        const struct backend *wrapped = eng->params.wrap(eng->be, eng->dev, e);
+        if (!wrapped) {
             rc = e->code;
             goto fail;
         }
-        eng->be = failing;
-        fputs("hearth-engine: its device is going to fail, for a test (--fault)\n", stderr);
+        eng->be = wrapped;
     }
     eng->memory_changed = true;
     sched_init(&eng->sched, eng->info.gpu ? ROWS_GPU : ROWS_CPU, ROWS_MIXED, OUT_MAX);

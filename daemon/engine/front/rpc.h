@@ -1,8 +1,8 @@
 /*
  * rpc.h - what the files of the loop thread share: rpc.c (methods), generate.c (streams and eval), prompt.c.
  */
-#ifndef HEARTH_ENGINE_SERVE_H
-#define HEARTH_ENGINE_SERVE_H
+#ifndef HEARTH_ENGINE_RPC_H
+#define HEARTH_ENGINE_RPC_H
 
 #include "daemon/engine/engine.h"
 #include "daemon/engine/front/link.h"

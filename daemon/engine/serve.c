@@ -1,0 +1,216 @@
+/*
+ * serve.c - hearth-engine: the process that holds models. hearthd starts it with the link on descriptor 3.
+ *
+ * Two threads of ours: this one, the loop thread (link, templates, tokenizers, text), and the device thread behind
+ * engine.h. It ends when the link closes: an engine without its daemon would hold a GPU for nobody.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "daemon/engine/front/rpc.h"
+#include "daemon/engine/serve.h"
+
+static const char usage[] =
+    "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
+    "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
+    "                     [--restore cost|always|never] [--idle-unload MS] [--step-seconds N]\n"
+    "\n"
+    "Started by hearthd, with a socket pair as descriptor 3 (--link).\n";
+
+/* --- options -------------------------------------------------------------------------------------------- */
+
+struct args {
+    struct engine_params engine;
+    const char *lock;
+    uint64_t link;
+};
+
+/* What an option's field is; those before OPT_BENCH take an argument. */
+enum opt_type {
+    OPT_TEXT,         /* const char * */
+    OPT_SIZE,         /* uint64_t, up to max */
+    OPT_SIZE_OR_AUTO, /* the same; auto leaves the default */
+    OPT_COUNT,        /* uint32_t, up to max */
+    OPT_RESTORE,      /* enum tier_policy */
+    OPT_BENCH,        /* refused: it has become hearth-bench */
+    OPT_HELP,
+    OPT_VERSION
+};
+
+#define AT(field) offsetof(struct args, field)
+static const struct opt {
+    const char *name;
+    enum opt_type type;
+    size_t offset;
+    uint64_t max;
+} opts[] = {
+    {"link", OPT_SIZE, AT(link), 1 << 20},
+    {"lock", OPT_TEXT, AT(lock), 0},
+    {"checked", OPT_TEXT, AT(engine.checked), 0},
+    {"backend", OPT_TEXT, AT(engine.backend), 0},
+    {"variant", OPT_TEXT, AT(engine.variant), 0},
+    {"threads", OPT_COUNT, AT(engine.threads), 1024},
+    {"ahead", OPT_COUNT, AT(engine.max_in_flight), 8},
+    {"kv-bytes", OPT_SIZE, AT(engine.kv_bytes), UINT64_MAX},
+    {"kv-ram", OPT_SIZE_OR_AUTO, AT(engine.kv_ram), INT64_MAX},
+    {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},
+    {"restore", OPT_RESTORE, AT(engine.restore), 0},
+    {"step-seconds", OPT_COUNT, AT(engine.step_seconds), 1 << 20},
+    {"idle-unload", OPT_SIZE, AT(engine.idle_ms), INT64_MAX},
+    {"bench", OPT_BENCH, 0, 0},
+    {"help", OPT_HELP, 0, 0},
+    {"version", OPT_VERSION, 0, 0},
+};
+enum { OPTS = sizeof opts / sizeof *opts };
+
+static bool number(const char *name, const char *s, uint64_t max, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(s, &end, 10);
+    if (errno || end == s || *end || *s == '-' || v > max) {
+        fprintf(stderr, "hearth-engine: --%s: \"%s\" is not a number within 0..%llu\n", name, s,
+                (unsigned long long)max);
+        return false;
+    }
+    *out = v;
+    return true;
+}
+
+static bool restore_policy(const char *s, enum tier_policy *out)
+{
+    static const char *const names[] = {[TIER_BY_COST] = "cost", [TIER_ALWAYS] = "always", [TIER_NEVER] = "never"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(s, names[i])) {
+            *out = (enum tier_policy)i;
+            return true;
+        }
+    fprintf(stderr, "hearth-engine: --restore: \"%s\" is not one of cost, always, never\n", s);
+    return false;
+}
+
+/* False: it was refused, and why is said. */
+static bool opt_take(const struct opt *o, const char *s, struct args *a)
+{
+    void *field = (char *)a + o->offset;
+    uint64_t v;
+    switch (o->type) {
+    case OPT_TEXT:
+        *(const char **)field = s;
+        return true;
+    case OPT_SIZE_OR_AUTO:
+        if (!strcmp(s, "auto"))
+            return true;
+        return number(o->name, s, o->max, field);
+    case OPT_SIZE:
+        return number(o->name, s, o->max, field);
+    case OPT_COUNT:
+        if (!number(o->name, s, o->max, &v))
+            return false;
+        *(uint32_t *)field = (uint32_t)v;
+        return true;
+    case OPT_RESTORE:
+        return restore_policy(s, field);
+    case OPT_BENCH:
+        fputs("hearth-engine: --bench is a program of its own: hearth-bench MODEL, or hearth bench MODEL\n", stderr);
+        return false;
+    case OPT_HELP:
+        fputs(usage, stdout);
+        exit(EXIT_SUCCESS);
+    case OPT_VERSION:
+        puts("hearth-engine " PACKAGE_VERSION);
+        exit(EXIT_SUCCESS);
+    }
+    return false;
+}
+
+static bool args_parse(struct args *a, int argc, char **argv)
+{
+    struct option options[OPTS + 1] = {0};
+    int i, opt;
+    for (i = 0; i < OPTS; i++) {
+        options[i].name = opts[i].name;
+        options[i].has_arg = opts[i].type < OPT_BENCH ? required_argument : no_argument;
+    }
+    while ((opt = getopt_long(argc, argv, "", options, &i)) != -1)
+        if (opt != 0 || !opt_take(&opts[i], optarg, a))
+            return false;
+    if (optind < argc)
+        fprintf(stderr, "hearth-engine: what is \"%s\"?\n", argv[optind]);
+    return optind == argc;
+}
+
+/* --- serving --------------------------------------------------------------------------------------------- */
+
+/* Two engines never hold the device at once: the new one waits until the old one has ended. */
+static int take_lock(const char *path, int *fd, struct hearth_err *e)
+{
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (*fd < 0)
+        return err_set(e, HEARTH_EIO, "%.120s: %s", path, strerror(errno));
+    while (flock(*fd, LOCK_EX) < 0)
+        if (errno != EINTR)
+            return err_set(e, HEARTH_EIO, "cannot lock %.120s: %s", path, strerror(errno));
+    return 0;
+}
+
+/* How long the end waits for the step under way. */
+static const double patience = 0.5;
+
+static int serve(const struct engine_params *p, int link_fd)
+{
+    struct hearth_err err;
+    struct engine *engine;
+    struct rpc_server rpc_server;
+    int rc = engine_open(&engine, p, &err);
+    if (rc) {
+        fprintf(stderr, "hearth-engine: %s\n", err.msg);
+        rpc_server_refuse(link_fd, &err);
+        return EXIT_FAILURE;
+    }
+    if ((rc = rpc_server_init(&rpc_server, engine, link_fd, &err))) {
+        fprintf(stderr, "hearth-engine: %s\n", err.msg);
+        engine_close(engine, patience);
+        return EXIT_FAILURE;
+    }
+    if ((rc = rpc_server_run(&rpc_server, &err)))
+        fprintf(stderr, "hearth-engine: %s: %s\n", err_name(rc), err.msg);
+    rc = rc ? EXIT_FAILURE : EXIT_SUCCESS;
+    if (!engine_close(engine, patience))
+        _exit(rc); /* a step of seconds, for nobody: the lock and the device are wanted */
+    rpc_server_fini(&rpc_server);
+    return rc;
+}
+
+int serve_main(int argc, char **argv, engine_wrap *wrap)
+{
+    struct args a = {
+        .engine = {.backend = "auto", .variant = "auto", .kv_ram = TIER_RAM_AUTO, .wrap = wrap},
+        .link = 3,
+    };
+    struct hearth_err err;
+    int lock;
+
+    if (!args_parse(&a, argc, argv)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    signal(SIGPIPE, SIG_IGN); /* a closed link is an error of write(), not a death */
+    signal(SIGXFSZ, SIG_IGN); /* nor is a limit on the size of files */
+    signal(SIGINT, SIG_IGN);  /* Ctrl+C at a daemon in the foreground is for the daemon, which then closes the link */
+    if (a.lock && take_lock(a.lock, &lock, &err)) {
+        fprintf(stderr, "hearth-engine: %s\n", err.msg);
+        return EXIT_FAILURE;
+    }
+    return serve(&a.engine, (int)a.link); /* the lock goes with the process */
+}
