@@ -19,7 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { READ_SIZE = 64 << 10 };
+/* There are no watermarks: how much is submitted before it is sent is the application's affair. */
+static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10};
 
 /* --- where ---------------------------------------------------------------------------------------------- */
 
@@ -76,6 +77,7 @@ int hearth_adopt(struct hearth **out, int fd, struct hearth_err *e)
         return err_set(e, HEARTH_ENOMEM, "no memory for a connection");
     h->fd = fd;
     h->queue_tail = &h->queue;
+    frames_init(&h->frames, &limits);
     /* Request ids must differ from those of this uid's other programs. Early in boot the clock has to do. */
     if (getrandom(&h->salt, sizeof h->salt, GRND_NONBLOCK) != sizeof h->salt) {
         struct timespec now;
@@ -138,8 +140,7 @@ void hearth_close(struct hearth *h)
         free(p);
     }
     wire_free(h->body);
-    wire_buf_fini(&h->in);
-    wire_buf_fini(&h->out);
+    frames_fini(&h->frames);
     wire_buf_fini(&h->hello_reply);
     free(h);
 }
@@ -175,91 +176,56 @@ int hearth_fd(const struct hearth *h)
     return h->fd;
 }
 
+static bool has_frame(const struct hearth *h)
+{
+    const uint8_t *frame;
+    return frames_front(&h->frames, &frame) > 0;
+}
+
 int hearth_events(const struct hearth *h)
 {
-    return (h->whole ? 0 : HEARTH_READ) | (h->out_pos < h->out.len ? HEARTH_WRITE : 0);
+    return (has_frame(h) ? 0 : HEARTH_READ) | (frames_pending(&h->frames) ? HEARTH_WRITE : 0);
 }
 
-/* Looks whether the frame at in_pos is whole. */
-static int scan_front(struct hearth *h, struct hearth_err *e)
+/* Looks whether there is a complete frame at the front of the input. */
+static int find_frame(struct hearth *h, struct hearth_err *e)
 {
+    const uint8_t *frame;
     struct hearth_err why;
-    if (h->in_pos == h->in.len)
-        return 0;
-    ptrdiff_t n = wire_scan(&h->scan, h->in.data + h->in_pos, h->in.len - h->in_pos, WIRE_LINK_FRAME_MAX, &why);
-    if (n < 0)
+    if (frames_next(&h->frames, &frame, &why) < 0)
         return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
-    if (n > 0) {
-        h->whole = (size_t)n;
-        h->scan = (struct wire_scan){0};
-    }
     return 0;
-}
-
-size_t conn_frame(const struct hearth *h, const uint8_t **frame)
-{
-    *frame = h->in.data + h->in_pos;
-    return h->whole;
 }
 
 int conn_drop(struct hearth *h, struct hearth_err *e)
 {
-    h->in_pos += h->whole;
-    h->whole = 0;
-    if (h->in_pos == h->in.len)
-        h->in_pos = h->in.len = 0;
-    return scan_front(h, e);
-}
-
-/* Makes room for READ_SIZE bytes: moves what is left to the front, then grows. */
-static int make_room(struct hearth *h, struct hearth_err *e)
-{
-    struct wire_buf *b = &h->in;
-    if (b->cap - b->len >= READ_SIZE)
-        return 0;
-    if (h->in_pos) {
-        memmove(b->data, b->data + h->in_pos, b->len - h->in_pos);
-        b->len -= h->in_pos;
-        h->in_pos = 0;
-    }
-    if (b->cap - b->len >= READ_SIZE)
-        return 0;
-    size_t cap = 2 * b->cap + READ_SIZE;
-    uint8_t *data = realloc(b->data, cap);
-    if (!data)
-        return conn_die(h, e, HEARTH_ENOMEM, "no memory for %zu bytes of input", cap);
-    b->data = data;
-    b->cap = cap;
-    return 0;
+    frames_drop(&h->frames);
+    return find_frame(h, e);
 }
 
 static int io_read(struct hearth *h, struct hearth_err *e)
 {
-    int rc = make_room(h, e);
-    if (rc)
-        return rc;
-    ssize_t n = recv(h->fd, h->in.data + h->in.len, READ_SIZE, 0);
+    ssize_t n = frames_fill(&h->frames, h->fd);
+    if (n > 0)
+        return find_frame(h, e);
     if (n == 0)
         return conn_die(h, e, HEARTH_ECONNECT, "the daemon closed the connection");
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR
-                   ? 0
-                   : conn_die(h, e, HEARTH_ECONNECT, "reading from the daemon: %s", strerror(errno));
-    h->in.len += (size_t)n;
-    return scan_front(h, e);
+    if (errno == EAGAIN)
+        return 0;
+    if (errno == ENOMEM)
+        return conn_die(h, e, HEARTH_ENOMEM, "no memory for more than %zu bytes of input", frames_unread(&h->frames));
+    return conn_die(h, e, HEARTH_ECONNECT, "reading from the daemon: %s", strerror(errno));
 }
 
 static int io_write(struct hearth *h, struct hearth_err *e)
 {
-    ssize_t n = send(h->fd, h->out.data + h->out_pos, h->out.len - h->out_pos, MSG_NOSIGNAL);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    int why = frames_flush(&h->frames, h->fd);
+    if (!why || why == EAGAIN)
         return 0;
-    if (n < 0 && errno != EPIPE && errno != ECONNRESET)
-        return conn_die(h, e, HEARTH_ECONNECT, "writing to the daemon: %s", strerror(errno));
-    /* A daemon that hung up may have said why: reading tells, so what cannot be sent is only forgotten here. */
-    h->out_pos = n < 0 ? h->out.len : h->out_pos + (size_t)n;
-    if (h->out_pos == h->out.len)
-        h->out_pos = h->out.len = 0;
+    if (why != EPIPE && why != ECONNRESET)
+        return conn_die(h, e, HEARTH_ECONNECT, "writing to the daemon: %s", strerror(why));
+    /* A daemon that hung up may have said why, and reading tells: here, what cannot be sent is only forgotten. */
+    frames_discard(&h->frames);
     return 0;
 }
 
@@ -268,9 +234,9 @@ int hearth_io(struct hearth *h, int ready, struct hearth_err *e)
     int rc = 0;
     if (h->dead.code)
         return conn_die_as(h, e, &h->dead);
-    if (ready & HEARTH_WRITE && h->out_pos < h->out.len)
+    if (ready & HEARTH_WRITE && frames_pending(&h->frames))
         rc = io_write(h, e);
-    if (!rc && ready & HEARTH_READ && !h->whole)
+    if (!rc && ready & HEARTH_READ && !has_frame(h))
         rc = io_read(h, e);
     return rc;
 }
@@ -326,7 +292,7 @@ int conn_wait(struct hearth *h, int fd, int64_t deadline, struct hearth_err *e)
 
 int hearth_wait(struct hearth *h, int fd, const struct timespec *timeout, struct hearth_err *e)
 {
-    if (h->queue || h->whole)
+    if (h->queue || has_frame(h))
         return HEARTH_WAIT_IO;
     return conn_wait(h, fd, conn_deadline(timeout), e);
 }

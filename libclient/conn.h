@@ -5,7 +5,7 @@
 #ifndef HEARTH_CONN_H
 #define HEARTH_CONN_H
 
-#include "libclient/wire.h"
+#include "libclient/frames.h"
 
 /* A request that waits for its answer, and the stream that it became. */
 struct pending {
@@ -23,21 +23,11 @@ struct queued {
     struct hearth_event ev;
 };
 
-/*
- * Input:   in.data  [ taken | whole frame | more bytes ]
- *                   0       in_pos        in_pos + whole     in.len
- *          `whole` is 0 while the frame at in_pos is not complete; only then is the socket read.
- * Output:  out.data [ sent | to send ]
- *                   0      out_pos   out.len
- */
 struct hearth {
     int fd;
     struct hearth_err dead; /* the error that ended the connection; code 0 while it lives */
 
-    struct wire_buf in, out;
-    size_t in_pos, out_pos;
-    size_t whole;
-    struct wire_scan scan;
+    struct frames frames; /* the socket is read only while there is no complete frame at the front */
 
     char client[64];
     bool hello_sent;             /* hello is on its way */
@@ -59,8 +49,7 @@ int conn_die(struct hearth *h, struct hearth_err *e, int code, const char *fmt, 
 /* Ends it with an error that somebody else worded. */
 int conn_die_as(struct hearth *h, struct hearth_err *e, const struct hearth_err *why);
 
-/* The whole frame at the front of the input, or 0 where there is none; conn_drop() steps over it. */
-size_t conn_frame(const struct hearth *h, const uint8_t **frame);
+/* Steps over the frame at the front of the input, and looks whether the next one is complete. */
 int conn_drop(struct hearth *h, struct hearth_err *e);
 
 /* The moment `timeout` from now, and a wait for traffic until then (-1: for ever); returns as hearth_wait(). */

@@ -4,6 +4,7 @@ libclient_libcore_la_SOURCES = \
     libclient/conn.c \
     libclient/error.c \
     libclient/frame.c \
+    libclient/frames.c \
     libclient/run.c \
     libclient/scan.c \
     libclient/stream.c \
@@ -19,6 +20,7 @@ libclient_libcore_la_SOURCES = \
     libclient/wire-unpack.c \
     libclient/conn.h \
     libclient/err.h \
+    libclient/frames.h \
     libclient/hearth.h \
     libclient/scan.h \
     libclient/utf8.h \

@@ -21,7 +21,8 @@ static struct pending **find(struct hearth *h, uint32_t id)
 static int submit(struct hearth *h, const struct wire_method *m, const void *params, const char *request, uint32_t *id,
                   struct hearth_err *e)
 {
-    size_t n = request ? strlen(request) + 1 : 1, start = h->out.len;
+    struct wire_buf *out = frames_out(&h->frames);
+    size_t n = request ? strlen(request) + 1 : 1, start = out->len;
     struct pending *p = calloc(1, sizeof *p + n);
     if (!p)
         return err_set(e, HEARTH_ENOMEM, "no memory for a request");
@@ -31,15 +32,15 @@ static int submit(struct hearth *h, const struct wire_method *m, const void *par
     if (request)
         memcpy(p->request, request, n);
 
-    int rc = wire_pack_request(&h->out, p->id, m, params, e);
+    int rc = wire_pack_request(out, p->id, m, params, e);
     if (rc)
         goto fail;
     /* The daemon would end the connection over a frame beyond the limits; here it is only this request's error. */
     struct wire_scan scan = {0};
-    ptrdiff_t ok = wire_scan(&scan, h->out.data + start, h->out.len - start, WIRE_FRAME_MAX, e);
+    ptrdiff_t ok = wire_scan(&scan, out->data + start, out->len - start, WIRE_FRAME_MAX, e);
     if (ok < 0) {
         rc = (int)ok;
-        h->out.len = start;
+        out->len = start;
         goto fail;
     }
     p->next = h->pending;
@@ -252,7 +253,7 @@ int stream_pull(struct hearth *h, struct hearth_event *ev, struct hearth_err *e)
     const uint8_t *data;
     size_t n;
 
-    while (!h->dead.code && (n = conn_frame(h, &data))) {
+    while (!h->dead.code && (n = frames_front(&h->frames, &data))) {
         struct wire_frame f;
         struct hearth_err why;
         int got;

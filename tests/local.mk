@@ -178,6 +178,12 @@ tests_unit_libclient_scan_SOURCES = tests/unit/libclient/scan.c
 tests_unit_libclient_scan_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_libclient_scan_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/libclient/frames
+TESTS += tests/unit/libclient/frames
+tests_unit_libclient_frames_SOURCES = tests/unit/libclient/frames.c
+tests_unit_libclient_frames_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_libclient_frames_LDADD = libclient/libcore.la $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/libclient/conn
 TESTS += tests/unit/libclient/conn
 tests_unit_libclient_conn_SOURCES = tests/unit/libclient/conn.c tests/unit/libclient/script.c tests/unit/libclient/script.h

@@ -3,7 +3,6 @@
 
 #include "daemon/rpc/conn.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <stdio.h>
@@ -17,21 +16,13 @@
 #include "daemon/log.h"
 #include "daemon/stream/stream.h"
 
-enum {
-    READ_LEAST = 2 << 10, /* room before a read; grows by doubling while frames need it */
-    READ_MOST = 256 << 10,
-    KEEP = 64 << 10, /* an empty buffer larger than this is given back */
-};
+/* The input buffer is small because most peers send little and there may be many of them. */
+static const struct frames_limits limits = {
+    .frame = WIRE_FRAME_MAX, .read = 2 << 10, .high = CONN_HIGH_WATER, .low = CONN_LOW_WATER};
 
 static void on_readable(evutil_socket_t fd, short what, void *arg);
 static void on_writable(evutil_socket_t fd, short what, void *arg);
 static void on_frame_timeout(evutil_socket_t fd, short what, void *arg);
-
-static size_t backlog(const struct conn *c)
-{
-    assert(c->out_pos <= c->out.len);
-    return c->out.len - c->out_pos;
-}
 
 /* --- life ----------------------------------------------------------------------------------------------- */
 
@@ -45,8 +36,7 @@ static void conn_free(struct conn *c)
         event_free(c->frame_timer);
     if (c->fd >= 0)
         close(c->fd);
-    wire_buf_fini(&c->in);
-    wire_buf_fini(&c->out);
+    frames_fini(&c->frames);
     free(c->notify_method);
     free(c->notify_code);
     import_free(c->import);
@@ -65,6 +55,7 @@ int conn_new(struct server *s, int fd, struct conn **out, struct hearth_err *e)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
     *c = (struct conn){.server = s, .fd = fd};
+    frames_init(&c->frames, &limits);
     TAILQ_INIT(&c->calls);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0) {
         rc = err_set(e, HEARTH_EIO, "the peer's credentials: %s", strerror(errno));
@@ -96,8 +87,8 @@ int conn_new(struct server *s, int fd, struct conn **out, struct hearth_err *e)
     return 0;
 fail:
     if (rc == HEARTH_ELIMIT) { /* say so before the door closes; nothing is lost where this cannot be written */
-        if (wire_pack_error(&c->out, 0, rc, e->msg, NULL) == 0)
-            (void)send(fd, c->out.data, c->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (wire_pack_error(frames_out(&c->frames), 0, rc, e->msg, NULL) == 0)
+            frames_flush(&c->frames, fd);
     }
     conn_free(c);
     return rc;
@@ -163,12 +154,12 @@ static void appended(struct conn *c, size_t before, int rc)
         return;
     }
     make_dirty(c);
-    if (backlog(c) > CONN_HIGH_WATER)
+    if (frames_level(&c->frames) == FRAMES_HIGH)
         c->throttled = true;
     /* The frame that crosses the limit is let through: one answer alone may be larger than the limit. */
     if (before > (size_t)c->server->conf->unsent_bytes) {
         log_warn("pid %d, uid %u does not read: dropped with %zu bytes unsent", (int)c->pid, (unsigned)c->account->uid,
-                 backlog(c));
+                 frames_pending(&c->frames));
         drop_later(c, "does not read");
     }
 }
@@ -180,18 +171,18 @@ static bool is_dropped(const struct conn *c)
 
 void conn_error(struct conn *c, uint32_t id, int code, const char *msg)
 {
-    size_t before = backlog(c);
+    size_t before = frames_pending(&c->frames);
     if (!is_dropped(c))
-        appended(c, before, wire_pack_error(&c->out, id, code, msg, NULL));
+        appended(c, before, wire_pack_error(frames_out(&c->frames), id, code, msg, NULL));
 }
 
 void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const void *result)
 {
     if (is_dropped(c))
         return;
-    size_t before = backlog(c);
+    size_t before = frames_pending(&c->frames);
     struct hearth_err e;
-    int rc = wire_pack_result(&c->out, id, m, result, &e);
+    int rc = wire_pack_result(frames_out(&c->frames), id, m, result, &e);
     if (rc)
         conn_error(c, id, rc, e.msg); /* an answer that cannot be sent is answered with why */
     else
@@ -200,9 +191,9 @@ void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const
 
 void conn_event(struct conn *c, const struct wire_method *m, const void *body)
 {
-    size_t before = backlog(c);
+    size_t before = frames_pending(&c->frames);
     if (!is_dropped(c))
-        appended(c, before, wire_pack_event(&c->out, m, body, c->notify_method, c->notify_code, NULL));
+        appended(c, before, wire_pack_event(frames_out(&c->frames), m, body, c->notify_method, c->notify_code, NULL));
 }
 
 int conn_notify_as(struct conn *c, const struct wire_strs *as, struct hearth_err *e)
@@ -218,41 +209,15 @@ int conn_notify_as(struct conn *c, const struct wire_strs *as, struct hearth_err
     return 0;
 }
 
-/* Writes what can be written now; 0, or the errno that it ended with. */
-static int send_some(struct conn *c)
-{
-    while (backlog(c) > 0) {
-        ssize_t n = send(c->fd, c->out.data + c->out_pos, backlog(c), MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno != EINTR)
-            return errno;
-        if (n > 0)
-            c->out_pos += (size_t)n;
-    }
-    return 0;
-}
-
 static void flush(struct conn *c)
 {
-    int why = send_some(c);
-    if (why == EAGAIN || why == ENOBUFS) {
+    int why = frames_flush(&c->frames, c->fd);
+    if (why == EAGAIN || why == ENOBUFS)
         event_add(c->writable, NULL);
-    } else if (why != 0) {
+    else if (why)
         conn_drop(c, strerror(why));
-        return;
-    }
-    if (backlog(c) == 0) {
-        c->out.len = c->out_pos = 0;
-        if (c->out.cap > KEEP)
-            wire_buf_fini(&c->out);
-        if (c->closing) {
-            conn_drop(c, "closed after an error");
-            return;
-        }
-    } else if (c->out_pos > c->out.len / 2) {
-        memmove(c->out.data, c->out.data + c->out_pos, backlog(c));
-        c->out.len -= c->out_pos;
-        c->out_pos = 0;
-    }
+    else if (c->closing)
+        conn_drop(c, "closed after an error");
 }
 
 void conn_send_all(struct server *s)
@@ -260,14 +225,14 @@ void conn_send_all(struct server *s)
     struct conn *c;
     TAILQ_FOREACH (c, &s->dirty, dirty_entry)
         if (!is_dropped(c) && !event_pending(c->writable, EV_WRITE, NULL))
-            send_some(c); /* what has become of it is seen at the end of the turn */
+            frames_flush(&c->frames, c->fd); /* an error is seen again at the end of the turn, and handled there */
 }
 
 bool conn_all_sent(const struct server *s)
 {
     const struct conn *c;
     TAILQ_FOREACH (c, &s->conns, entry)
-        if (backlog(c) > 0)
+        if (frames_pending(&c->frames) > 0)
             return false;
     return true;
 }
@@ -288,84 +253,60 @@ static void violation(struct conn *c, int code, const char *msg)
         call_disconnect(call);
 }
 
-/* Handles the whole frames in `in`, as far as the peer takes the answers. */
+/* A message of the protocol is dispatched; other msgpack is refused, because the frame after it may be a message. */
+static void handle_frame(struct conn *c, const uint8_t *data, size_t len)
+{
+    struct hearth_err e;
+    struct wire_frame f = {0};
+    int rc = wire_frame_open(&f, data, len, &e);
+    if (rc)
+        conn_error(c, f.id, rc, e.msg);
+    else
+        dispatch_frame(c, &f);
+}
+
+/* Handles the complete frames of the input, as long as the peer reads the answers. */
 static void handle_frames(struct conn *c)
 {
-    size_t pos = 0;
-    while (!c->closing && !c->throttled && pos < c->in.len) {
-        struct hearth_err e;
-        ptrdiff_t len = wire_scan(&c->scan, c->in.data + pos, c->in.len - pos, WIRE_FRAME_MAX, &e);
-        if (len < 0)
-            violation(c, (int)len, e.msg);
-        if (len <= 0)
-            break;
-        struct wire_frame f = {0};
-        int rc = wire_frame_open(&f, c->in.data + pos, (size_t)len, &e);
-        if (rc) /* well-formed msgpack, but not a message of RPC: the next frame may be */
-            conn_error(c, f.id, rc, e.msg);
-        else
-            dispatch_frame(c, &f);
-        pos += (size_t)len;
-        c->scan = (struct wire_scan){0};
-    }
-    if (pos > 0) {
-        memmove(c->in.data, c->in.data + pos, c->in.len - pos);
-        c->in.len -= pos;
+    const uint8_t *data;
+    struct hearth_err e;
+    ptrdiff_t len = 0;
+    while (!c->closing && !c->throttled && (len = frames_next(&c->frames, &data, &e)) > 0) {
+        handle_frame(c, data, (size_t)len);
+        frames_drop(&c->frames);
         event_del(c->frame_timer);
     }
-    if (c->in.len == 0 && c->in.cap > READ_LEAST)
-        wire_buf_fini(&c->in);
+    if (len < 0)
+        violation(c, (int)len, e.msg);
     if (c->closing)
         return;
     if (c->throttled) { /* its own slowness to read is no reason to hold the rest of a frame against it */
         event_del(c->readable);
         event_del(c->frame_timer);
-    } else if (c->in.len > 0 && !event_pending(c->frame_timer, EV_TIMEOUT, NULL)) {
+    } else if (frames_unread(&c->frames) && !event_pending(c->frame_timer, EV_TIMEOUT, NULL)) {
         struct timeval tv = {.tv_sec = c->server->conf->frame_timeout};
         event_add(c->frame_timer, &tv);
     }
-}
-
-/* Room for the next read: never more than doubles what really came. */
-static int make_room(struct wire_buf *b)
-{
-    if (b->cap - b->len >= READ_LEAST / 2)
-        return 0;
-    size_t cap = b->cap < READ_LEAST ? READ_LEAST : b->cap * 2;
-    if (cap - b->len > READ_MOST)
-        cap = b->len + READ_MOST;
-    uint8_t *data = realloc(b->data, cap);
-    if (!data)
-        return HEARTH_ENOMEM;
-    b->data = data;
-    b->cap = cap;
-    return 0;
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
     struct conn *c = arg;
     (void)what;
-    if (make_room(&c->in) != 0) {
-        conn_drop(c, "out of memory");
-        return;
-    }
-    ssize_t n = recv(fd, c->in.data + c->in.len, c->in.cap - c->in.len, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0) {
-        conn_drop(c, n == 0 ? "closed by the peer" : strerror(errno));
-        return;
-    }
-    c->in.len += (size_t)n;
-    handle_frames(c);
+    ssize_t n = frames_fill(&c->frames, fd);
+    if (n > 0)
+        handle_frames(c);
+    else if (!n)
+        conn_drop(c, "closed by the peer");
+    else if (errno != EAGAIN)
+        conn_drop(c, errno == ENOMEM ? "out of memory" : strerror(errno));
 }
 
 /* Writes what there is; a peer that has caught up may go on. */
 static void flush_and_unthrottle(struct conn *c)
 {
     flush(c);
-    if (c->fd < 0 || !c->throttled || c->closing || backlog(c) >= CONN_LOW_WATER)
+    if (c->fd < 0 || !c->throttled || c->closing || frames_level(&c->frames) != FRAMES_LOW)
         return;
     c->throttled = false;
     stream_unthrottle(c);

@@ -10,6 +10,7 @@
 #define DAEMON_CONN_H
 
 #include "daemon/context.h"
+#include "libclient/frames.h"
 
 enum { CONN_HIGH_WATER = 256 << 10, CONN_LOW_WATER = 64 << 10 };
 
@@ -26,10 +27,7 @@ struct conn {
     uint64_t progress_mark;            /* the last model.progress event that it was sent */
     char *notify_method, *notify_code; /* hello's notify_as, or NULL */
 
-    struct wire_buf in; /* [0, len) has come and is not handled */
-    struct wire_scan scan;
-    struct wire_buf out; /* [out_pos, len) is to go */
-    size_t out_pos;
+    struct frames frames;
     struct event *readable, *writable, *frame_timer;
 
     struct call_list calls; /* not answered yet */

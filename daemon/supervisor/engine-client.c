@@ -19,14 +19,17 @@
 #include "daemon/rpc/dispatch.h"
 #include "daemon/retention/kvdir.h"
 #include "daemon/log.h"
+#include "libclient/frames.h"
 
 enum {
-    ENGINE_FD = 3, /* the link in the engine, after stdin, stdout, stderr */
-    READ_SIZE = 64 << 10,
+    ENGINE_FD = 3,        /* the link in the engine, after stdin, stdout, stderr */
     BACKOFF_MIN_MS = 100, /* after a crash, doubling with every crash before another token, up to ... */
     BACKOFF_MAX_MS = 3000,
     HELLO_TIMEOUT_S = 30,
 };
+
+/* There are no watermarks: what hearthd asks the engine is bounded by what its peers may ask hearthd. */
+static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10};
 
 struct request {
     uint32_t id;
@@ -43,9 +46,7 @@ struct engine_client {
     enum engine_state state;
     pid_t pid; /* 0: none */
     int fd;    /* -1: none */
-    struct wire_buf in, out;
-    size_t out_pos;
-    struct wire_scan scan;
+    struct frames frames;
     struct event *readable, *writable; /* on fd */
     struct event *sigchld;             /* SIGCHLD */
     struct event *timer;               /* the pause, or hello's deadline */
@@ -75,6 +76,7 @@ int engine_client_new(struct engine_client **out, struct server *s, const char *
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     ec->server = s;
     ec->fd = -1;
+    frames_init(&ec->frames, &limits);
     ec->backoff_ms = BACKOFF_MIN_MS;
     TAILQ_INIT(&ec->requests);
     ec->sigchld = evsignal_new(s->base, SIGCHLD, on_sigchld, ec);
@@ -98,11 +100,7 @@ static void close_fd(struct engine_client *ec)
     if (ec->fd >= 0)
         close(ec->fd);
     ec->fd = -1;
-    wire_buf_fini(&ec->in);
-    wire_buf_fini(&ec->out);
-    ec->in = ec->out = (struct wire_buf){0};
-    ec->out_pos = 0;
-    ec->scan = (struct wire_scan){0};
+    frames_fini(&ec->frames);
 }
 
 void engine_client_free(struct engine_client *ec)
@@ -243,7 +241,7 @@ static int request(struct engine_client *ec, const struct wire_method *m, const 
     if (!a)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     *a = (struct request){.id = ++ec->last_id, .method = m, .complete = complete, .arg = arg};
-    int rc = wire_pack_request(&ec->out, a->id, m, params, e);
+    int rc = wire_pack_request(frames_out(&ec->frames), a->id, m, params, e);
     if (rc) {
         free(a);
         return rc;
@@ -265,17 +263,17 @@ static int start(struct engine_client *ec, struct hearth_err *e)
     ec->state = ENGINE_STARTING;
     set_timer(ec, HELLO_TIMEOUT_S * 1000);
 
-    struct wire_buf waiting = ec->out;
-    ec->out = (struct wire_buf){0};
+    struct wire_buf *out = frames_out(&ec->frames), waiting = *out;
+    *out = (struct wire_buf){0};
     static const struct wire_engine_hello hello = {.version = WIRE_VERSION};
     rc = request(ec, &wire_methods[WIRE_ENGINE_HELLO], &hello, on_hello, ec, e);
-    uint8_t *data = rc == 0 ? realloc(ec->out.data, ec->out.len + waiting.len) : NULL;
+    uint8_t *data = rc == 0 ? realloc(out->data, out->len + waiting.len) : NULL;
     if (data) {
         if (waiting.len > 0)
-            memcpy(data + ec->out.len, waiting.data, waiting.len);
-        ec->out.data = data;
-        ec->out.len += waiting.len;
-        ec->out.cap = ec->out.len;
+            memcpy(data + out->len, waiting.data, waiting.len);
+        out->data = data;
+        out->len += waiting.len;
+        out->cap = out->len;
     } else {
         snprintf(ec->why, sizeof ec->why, "out of memory");
         kill(ec->pid, SIGKILL); /* its end answers whoever waits */
@@ -393,59 +391,46 @@ static void on_event(struct engine_client *ec, const struct wire_frame *f)
 }
 
 /* 0, or HEARTH_EPROTOCOL where the engine talks nonsense. */
+static int handle_frame(struct engine_client *ec, const uint8_t *data, size_t len)
+{
+    struct wire_frame f;
+    struct hearth_err e;
+    int rc = wire_frame_open(&f, data, len, &e);
+    if (!rc && f.kind == WIRE_FRAME_REQUEST)
+        rc = err_set(&e, HEARTH_EPROTOCOL, "a request");
+    if (rc)
+        snprintf(ec->why, sizeof ec->why, "it sent what is not the protocol: %.70s", e.msg);
+    else if (f.kind == WIRE_FRAME_RESPONSE)
+        on_response(ec, &f);
+    else
+        on_event(ec, &f);
+    return ec->why[0] != '\0' ? HEARTH_EPROTOCOL : 0; /* condemned by what it said: the rest does not count */
+}
+
 static int handle_frames(struct engine_client *ec)
 {
-    size_t pos = 0;
-    int rc = 0;
+    const uint8_t *data;
+    ptrdiff_t len;
     struct hearth_err e;
-    while (pos < ec->in.len) {
-        ptrdiff_t len = wire_scan(&ec->scan, ec->in.data + pos, ec->in.len - pos, WIRE_LINK_FRAME_MAX, &e);
-        if (len == 0)
-            break;
-        struct wire_frame f = {0};
-        if (len < 0 || wire_frame_open(&f, ec->in.data + pos, (size_t)len, &e) != 0 || f.kind == WIRE_FRAME_REQUEST) {
-            snprintf(ec->why, sizeof ec->why, "it sent what is not the protocol: %.70s",
-                     f.kind == WIRE_FRAME_REQUEST && len > 0 ? "a request" : e.msg);
-            rc = HEARTH_EPROTOCOL;
-            break;
-        }
-        if (f.kind == WIRE_FRAME_RESPONSE)
-            on_response(ec, &f);
-        else
-            on_event(ec, &f);
-        pos += (size_t)len;
-        ec->scan = (struct wire_scan){0};
-        if (ec->why[0] != '\0') { /* condemned by what it said: the rest does not count */
-            rc = HEARTH_EPROTOCOL;
-            break;
-        }
+    while ((len = frames_next(&ec->frames, &data, &e)) > 0) {
+        int rc = handle_frame(ec, data, (size_t)len);
+        if (rc)
+            return rc;
+        frames_drop(&ec->frames);
     }
-    if (pos > 0) {
-        memmove(ec->in.data, ec->in.data + pos, ec->in.len - pos);
-        ec->in.len -= pos;
-    }
-    if (ec->in.len == 0 && ec->in.cap > READ_SIZE)
-        wire_buf_fini(&ec->in);
-    return rc;
+    if (len < 0)
+        snprintf(ec->why, sizeof ec->why, "it sent what is not the protocol: %.70s", e.msg);
+    return len < 0 ? HEARTH_EPROTOCOL : 0;
 }
 
 /* Reads once; 1 where something came, 0 where nothing is there now, negative at the end. */
 static int read_some(struct engine_client *ec)
 {
-    if (ec->in.cap - ec->in.len < READ_SIZE / 2) {
-        size_t cap = ec->in.cap == 0 ? READ_SIZE : ec->in.cap * 2;
-        uint8_t *data = realloc(ec->in.data, cap);
-        if (!data)
-            return HEARTH_ENOMEM;
-        ec->in.data = data;
-        ec->in.cap = cap;
-    }
-    ssize_t n = recv(ec->fd, ec->in.data + ec->in.len, ec->in.cap - ec->in.len, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    ssize_t n = frames_fill(&ec->frames, ec->fd);
+    if (n < 0 && errno == EAGAIN)
         return 0;
     if (n <= 0)
         return HEARTH_EIO;
-    ec->in.len += (size_t)n;
     return handle_frames(ec) == 0 ? 1 : HEARTH_EPROTOCOL;
 }
 
@@ -486,19 +471,8 @@ void engine_client_flush(struct engine_client *ec)
 {
     if (ec->fd < 0 || event_pending(ec->writable, EV_WRITE, NULL))
         return;
-    while (ec->out_pos < ec->out.len) {
-        ssize_t n = send(ec->fd, ec->out.data + ec->out_pos, ec->out.len - ec->out_pos, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
-            event_add(ec->writable, NULL);
-        if (n < 0)
-            return; /* the end of the link is seen where it is read */
-        ec->out_pos += (size_t)n;
-    }
-    ec->out.len = ec->out_pos = 0;
-    if (ec->out.cap > READ_SIZE)
-        wire_buf_fini(&ec->out);
+    if (frames_flush(&ec->frames, ec->fd) == EAGAIN)
+        event_add(ec->writable, NULL); /* any other error is the link's end, which is seen where it is read */
 }
 
 /* --- the rest ------------------------------------------------------------------------------------------- */

@@ -11,11 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    READ_BYTES = 64 << 10,
-    OUT_FULL = 4 << 20, /* bytes that wait for hearthd before the engine pauses ... */
-    OUT_LOW = 1 << 20,  /* ... and goes on */
-};
+#include "libclient/frames.h"
+
+/* Above the high watermark the engine pauses until hearthd has read down to the low one. */
+static const struct frames_limits limits = {
+    .frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10, .high = 4 << 20, .low = 1 << 20};
 
 struct frame_conn {
     int fd;
@@ -23,18 +23,14 @@ struct frame_conn {
     void *arg;
     struct event_base *base;
     struct event *on_read, *on_write, *on_wake, *on_time;
-    uint8_t *in; /* [0, n_in): from the beginning of a frame */
-    size_t n_in, cap_in;
-    struct wire_scan scan;
-    struct wire_buf out; /* [sent, out.len) waits */
-    size_t sent;
-    bool full;
+    struct frames frames;
+    bool full; /* the engine was told to pause */
     struct hearth_err err;
 };
 
 struct wire_buf *frame_conn_out(struct frame_conn *l)
 {
-    return &l->out;
+    return frames_out(&l->frames);
 }
 
 void frame_conn_stop(struct frame_conn *l)
@@ -44,8 +40,7 @@ void frame_conn_stop(struct frame_conn *l)
 
 static void set_full(struct frame_conn *l)
 {
-    size_t waiting = l->out.len - l->sent;
-    if (waiting < OUT_LOW ? l->full : waiting > OUT_FULL && !l->full) {
+    if (frames_level(&l->frames) == (l->full ? FRAMES_LOW : FRAMES_HIGH)) {
         l->full = !l->full;
         l->calls->full(l->arg, l->full);
     }
@@ -54,67 +49,39 @@ static void set_full(struct frame_conn *l)
 /* Writes what the socket takes; the rest when it takes more. */
 static void flush(struct frame_conn *l)
 {
-    while (l->sent < l->out.len) {
-        ssize_t n = write(l->fd, l->out.data + l->sent, l->out.len - l->sent);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) {
-            event_add(l->on_write, NULL);
-            break;
-        }
-        if (n < 0) { /* hearthd is gone: reading says the same */
-            frame_conn_stop(l);
-            break;
-        }
-        l->sent += (size_t)n;
-    }
-    if (l->sent == l->out.len) {
-        l->sent = l->out.len = 0;
-    } else if (l->sent > l->out.len / 2) { /* moved at most once per byte */
-        memmove(l->out.data, l->out.data + l->sent, l->out.len - l->sent);
-        l->out.len -= l->sent;
-        l->sent = 0;
-    }
+    int why = frames_flush(&l->frames, l->fd);
+    if (why == EAGAIN)
+        event_add(l->on_write, NULL);
+    else if (why) /* hearthd is gone: reading says the same */
+        frame_conn_stop(l);
     set_full(l);
 }
 
 static void take_frames(struct frame_conn *l)
 {
-    size_t at = 0;
+    const uint8_t *data;
     ptrdiff_t n;
-    while ((n = wire_scan(&l->scan, l->in + at, l->n_in - at, WIRE_LINK_FRAME_MAX, &l->err)) > 0) {
-        l->calls->frame(l->arg, l->in + at, (size_t)n);
-        at += (size_t)n;
-        memset(&l->scan, 0, sizeof l->scan);
+    while ((n = frames_next(&l->frames, &data, &l->err)) > 0) {
+        l->calls->frame(l->arg, data, (size_t)n);
+        frames_drop(&l->frames);
     }
     if (n < 0)
         frame_conn_stop(l); /* l->err says why */
-    l->n_in -= at;
-    memmove(l->in, l->in + at, l->n_in);
 }
 
 static void on_read(evutil_socket_t fd, short what, void *arg)
 {
     struct frame_conn *l = arg;
     (void)what;
-    if (l->cap_in - l->n_in < READ_BYTES) { /* a frame's size is bounded by the scan, so this is too */
-        uint8_t *in = realloc(l->in, 2 * l->cap_in + READ_BYTES);
-        if (!in) {
-            err_set(&l->err, HEARTH_ENOMEM, "no memory for a frame of more than %zu bytes", l->n_in);
-            frame_conn_stop(l);
-            return;
-        }
-        l->in = in;
-        l->cap_in = 2 * l->cap_in + READ_BYTES;
-    }
-    ssize_t n = read(fd, l->in + l->n_in, l->cap_in - l->n_in);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    ssize_t n = frames_fill(&l->frames, fd);
+    if (n < 0 && errno == EAGAIN)
         return;
+    if (n < 0 && errno == ENOMEM)
+        err_set(&l->err, HEARTH_ENOMEM, "no memory for a frame of more than %zu bytes", frames_unread(&l->frames));
     if (n <= 0) {
         frame_conn_stop(l);
         return;
     }
-    l->n_in += (size_t)n;
     take_frames(l);
     flush(l);
 }
@@ -158,6 +125,7 @@ int frame_conn_open(struct frame_conn **out, int fd, int wake_fd, const struct f
     l->fd = fd;
     l->calls = calls;
     l->arg = arg;
+    frames_init(&l->frames, &limits);
     if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
         free(l);
         return err_set(e, HEARTH_EIO, "descriptor %d: %s", fd, strerror(errno));
@@ -187,8 +155,7 @@ void frame_conn_close(struct frame_conn *l)
     if (l->base)
         event_base_free(l->base);
     close(l->fd);
-    wire_buf_fini(&l->out);
-    free(l->in);
+    frames_fini(&l->frames);
     free(l);
 }
 
@@ -196,13 +163,8 @@ void frame_conn_close(struct frame_conn *l)
 static void send_rest(struct frame_conn *l)
 {
     struct pollfd pfd = {.fd = l->fd, .events = POLLOUT};
-    while (l->sent < l->out.len) {
-        ssize_t n = write(l->fd, l->out.data + l->sent, l->out.len - l->sent);
-        if (n >= 0)
-            l->sent += (size_t)n;
-        else if (errno != EINTR && (errno != EAGAIN || poll(&pfd, 1, 1000) != 1))
-            return;
-    }
+    while (frames_flush(&l->frames, l->fd) == EAGAIN && poll(&pfd, 1, 1000) == 1)
+        continue;
 }
 
 int frame_conn_run(struct frame_conn *l, struct hearth_err *e)

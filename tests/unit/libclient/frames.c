@@ -1,0 +1,382 @@
+/*
+ * frames.c - the buffers of a framed connection over a socketpair, in one thread: the peer's bytes are written before
+ * they are read, so nothing here waits.
+ */
+#include "libclient/frames.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { FRAME_MAX = 4096, READ = 64, HIGH = 1000, LOW = 100 };
+
+static const struct frames_limits limits = {.frame = FRAME_MAX, .read = READ, .high = HIGH, .low = LOW};
+
+struct ends {
+    struct frames f;
+    int fd, peer;
+};
+
+static struct hearth_err err;
+
+static int setup(void **state)
+{
+    struct ends *x = calloc(1, sizeof *x);
+    int pair[2];
+    assert_non_null(x);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    x->fd = pair[0];
+    x->peer = pair[1];
+    frames_init(&x->f, &limits);
+    *state = x;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct ends *x = *state;
+    frames_fini(&x->f);
+    close(x->fd);
+    if (x->peer >= 0)
+        close(x->peer);
+    free(x);
+    return 0;
+}
+
+static void peer_writes(struct ends *x, const void *data, size_t len)
+{
+    assert_int_equal(send(x->peer, data, len, MSG_NOSIGNAL | MSG_DONTWAIT), len);
+}
+
+static size_t peer_reads(struct ends *x, void *data, size_t room)
+{
+    ssize_t n = recv(x->peer, data, room, MSG_DONTWAIT);
+    assert_true(n >= 0 || errno == EAGAIN);
+    return n < 0 ? 0 : (size_t)n;
+}
+
+/* A msgpack binary of `len` bytes, head included, that are all `fill`. */
+static size_t make_frame(uint8_t *out, size_t len, uint8_t fill)
+{
+    assert_true(len >= 3 && len - 3 <= 0xffff);
+    out[0] = 0xc5;
+    out[1] = (uint8_t)((len - 3) >> 8);
+    out[2] = (uint8_t)(len - 3);
+    memset(out + 3, fill, len - 3);
+    return len;
+}
+
+static const uint8_t *expect_frame(struct ends *x, const uint8_t *want, size_t len)
+{
+    const uint8_t *got = NULL, *again = NULL;
+    assert_int_equal(frames_next(&x->f, &got, &err), len);
+    assert_memory_equal(got, want, len);
+    assert_int_equal(frames_next(&x->f, &again, &err), len);
+    assert_ptr_equal(again, got); /* until it is dropped */
+    assert_int_equal(frames_front(&x->f, &again), len);
+    assert_ptr_equal(again, got);
+    frames_drop(&x->f);
+    assert_int_equal(frames_front(&x->f, &again), 0);
+    return got;
+}
+
+static void expect_none(struct ends *x)
+{
+    const uint8_t *frame;
+    assert_int_equal(frames_next(&x->f, &frame, &err), 0);
+}
+
+/* --- in ------------------------------------------------------------------------------------------------- */
+
+/* Lengths on either side of the buffer's first size, so that frames end at its end, cross it and outgrow it. */
+static const size_t lengths[] = {3, 61, 64, 3, 65, 200, 3, 127};
+enum { N_FRAMES = sizeof lengths / sizeof *lengths };
+
+static void a_stream_may_be_cut_anywhere(void **state)
+{
+    struct ends *x = *state;
+    uint8_t bytes[1024];
+    size_t len = 0;
+    for (int i = 0; i < N_FRAMES; i++)
+        len += make_frame(bytes + len, lengths[i], (uint8_t)i);
+    for (size_t cut = 0; cut <= len; cut++) {
+        size_t ends_at[2] = {cut, len}, sent = 0, begin = 0;
+        int frame = 0;
+        for (int part = 0; part < 2; part++) {
+            if (ends_at[part] > sent)
+                peer_writes(x, bytes + sent, ends_at[part] - sent);
+            sent = ends_at[part];
+            while (frames_fill(&x->f, x->fd) > 0)
+                continue;
+            assert_int_equal(errno, EAGAIN);
+            for (; frame < N_FRAMES && begin + lengths[frame] <= sent; frame++) {
+                expect_frame(x, bytes + begin, lengths[frame]);
+                begin += lengths[frame];
+            }
+            assert_int_equal(frames_unread(&x->f), sent - begin);
+            expect_none(x);
+        }
+        assert_int_equal(frame, N_FRAMES);
+        assert_int_equal(frames_unread(&x->f), 0);
+    }
+}
+
+static void every_byte_may_come_alone(void **state)
+{
+    struct ends *x = *state;
+    uint8_t bytes[300];
+    for (int round = 0; round < 3; round++) {
+        size_t len = make_frame(bytes, 100 * (size_t)(round + 1), (uint8_t)round);
+        for (size_t i = 0; i < len; i++) {
+            expect_none(x);
+            peer_writes(x, bytes + i, 1);
+            assert_int_equal(frames_fill(&x->f, x->fd), 1);
+        }
+        expect_frame(x, bytes, len);
+    }
+}
+
+/* What is read between two frames does not move the first one's successor out of its place. */
+static void reading_and_dropping_may_alternate(void **state)
+{
+    struct ends *x = *state;
+    uint8_t frame[50];
+    int sent = 0, taken = 0;
+    for (int turn = 0; turn < 200; turn++) {
+        for (int k = 0; k < 1 + turn % 3; k++, sent++)
+            peer_writes(x, frame, make_frame(frame, 20 + (size_t)sent % 30, (uint8_t)sent));
+        frames_fill(&x->f, x->fd);
+        const uint8_t *got;
+        for (int k = 0; k < 2 && frames_next(&x->f, &got, &err) > 0; k++, taken++)
+            expect_frame(x, frame, make_frame(frame, 20 + (size_t)taken % 30, (uint8_t)taken));
+    }
+    while (taken < sent) {
+        const uint8_t *got;
+        if (frames_next(&x->f, &got, &err) == 0)
+            assert_true(frames_fill(&x->f, x->fd) > 0);
+        else
+            expect_frame(x, frame, make_frame(frame, 20 + (size_t)taken % 30, (uint8_t)taken)), taken++;
+    }
+    expect_none(x);
+}
+
+static void a_frame_of_the_limit_passes_and_one_byte_more_does_not(void **state)
+{
+    struct ends *x = *state;
+    uint8_t bytes[FRAME_MAX + 1];
+    peer_writes(x, bytes, make_frame(bytes, FRAME_MAX, 7));
+    while (frames_fill(&x->f, x->fd) > 0)
+        continue;
+    expect_frame(x, bytes, FRAME_MAX);
+
+    /* The head alone tells; the rest is not waited for. */
+    make_frame(bytes, FRAME_MAX + 1, 7);
+    peer_writes(x, bytes, 3);
+    assert_int_equal(frames_fill(&x->f, x->fd), 3);
+    const uint8_t *frame;
+    assert_int_equal(frames_next(&x->f, &frame, &err), HEARTH_ETOOBIG);
+    assert_string_equal(err.msg, "the message is over 4096 bytes");
+}
+
+static void what_is_no_frame_is_found_behind_one_that_is(void **state)
+{
+    struct ends *x = *state;
+    uint8_t bytes[11];
+    bytes[make_frame(bytes, 10, 1)] = 0xc1;
+    peer_writes(x, bytes, 11);
+    assert_int_equal(frames_fill(&x->f, x->fd), 11);
+    expect_frame(x, bytes, 10);
+    const uint8_t *frame;
+    assert_int_equal(frames_next(&x->f, &frame, &err), HEARTH_EINVALID);
+}
+
+/* A claimed length allocates nothing, and a large frame's memory goes when the connection is idle. */
+static void memory_follows_what_really_came(void **state)
+{
+    struct ends *x = *state;
+    uint8_t bytes[FRAME_MAX];
+    make_frame(bytes, FRAME_MAX, 9);
+    peer_writes(x, bytes, 3);
+    assert_int_equal(frames_fill(&x->f, x->fd), 3);
+    expect_none(x);
+    assert_int_equal(x->f.in.cap, READ);
+    size_t most = 0;
+    peer_writes(x, bytes + 3, FRAME_MAX - 3);
+    while (frames_fill(&x->f, x->fd) > 0) {
+        assert_true(x->f.in.cap <= 2 * x->f.in.len + READ);
+        most = x->f.in.cap > most ? x->f.in.cap : most;
+    }
+    assert_true(most >= FRAME_MAX);
+    expect_frame(x, bytes, FRAME_MAX);
+    expect_none(x);
+    assert_int_equal(x->f.in.cap, 0);
+}
+
+static void the_end_comes_after_the_last_frame(void **state)
+{
+    struct ends *x = *state;
+    uint8_t bytes[10];
+    peer_writes(x, bytes, make_frame(bytes, 10, 2));
+    close(x->peer);
+    x->peer = -1;
+    assert_int_equal(frames_fill(&x->f, x->fd), 10);
+    assert_int_equal(frames_fill(&x->f, x->fd), 0);
+    expect_frame(x, bytes, 10);
+    assert_int_equal(frames_flush(&x->f, x->fd), 0); /* there is nothing to send */
+}
+
+/* --- out ------------------------------------------------------------------------------------------------ */
+
+/* A message as a user packs it. */
+static void pack_message(struct ends *x, size_t text)
+{
+    char msg[200];
+    memset(msg, 'm', sizeof msg);
+    msg[text] = '\0';
+    assert_int_equal(wire_pack_error(frames_out(&x->f), 1, HEARTH_EINVALID, msg, &err), 0);
+}
+
+static void what_is_packed_is_sent(void **state)
+{
+    struct ends *x = *state;
+    struct wire_buf want = {0};
+    uint8_t got[1000];
+    assert_int_equal(frames_flush(&x->f, x->fd), 0);
+    pack_message(x, 10);
+    pack_message(x, 20);
+    assert_int_equal(wire_pack_error(&want, 1, HEARTH_EINVALID, "mmmmmmmmmm", &err), 0);
+    assert_int_equal(wire_pack_error(&want, 1, HEARTH_EINVALID, "mmmmmmmmmmmmmmmmmmmm", &err), 0);
+    assert_int_equal(frames_pending(&x->f), want.len);
+    assert_int_equal(peer_reads(x, got, sizeof got), 0); /* nothing goes before the flush */
+    assert_int_equal(frames_flush(&x->f, x->fd), 0);
+    assert_int_equal(frames_pending(&x->f), 0);
+    assert_int_equal(peer_reads(x, got, sizeof got), want.len);
+    assert_memory_equal(got, want.data, want.len);
+    wire_buf_fini(&want);
+}
+
+/* Numbered bytes through a socket that takes little at a time, with more packed while some are on their way. */
+static void short_writes_keep_the_order(void **state)
+{
+    struct ends *x = *state;
+    enum { TOTAL = 1 << 20, PIECE = 1000 };
+    int small = 4096;
+    assert_int_equal(setsockopt(x->fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
+    uint8_t *got = malloc(TOTAL);
+    assert_non_null(got);
+    size_t packed = 0, came = 0;
+    bool was_full = false;
+    while (came < TOTAL) {
+        for (int k = 0; k < 30 && packed < TOTAL; k++) { /* thirty pieces a turn are more than the socket takes */
+            struct wire_buf *out = frames_out(&x->f);
+            if (out->cap - out->len < PIECE) {
+                out->cap = 2 * out->cap + PIECE;
+                out->data = realloc(out->data, out->cap);
+                assert_non_null(out->data);
+            }
+            for (size_t n = 0; n < PIECE && packed < TOTAL; n++, packed++)
+                out->data[out->len++] = (uint8_t)(packed * 31 >> 3);
+        }
+        int rc = frames_flush(&x->f, x->fd);
+        assert_true(rc == 0 || rc == EAGAIN);
+        assert_int_equal(rc == 0, frames_pending(&x->f) == 0);
+        was_full |= rc == EAGAIN;
+        came += peer_reads(x, got + came, 3000 < TOTAL - came ? 3000 : TOTAL - came);
+    }
+    assert_true(was_full);
+    assert_int_equal(frames_pending(&x->f), 0);
+    for (size_t i = 0; i < TOTAL; i++)
+        assert_int_equal(got[i], (uint8_t)(i * 31 >> 3));
+    free(got);
+}
+
+/* Sent bytes do not stay in front of what waits, and an idle connection has no large buffer. */
+static void sent_bytes_are_given_back(void **state)
+{
+    struct ends *x = *state;
+    uint8_t got[65536];
+    size_t packed = 0;
+    while (frames_flush(&x->f, x->fd) == 0)
+        for (int i = 0; i < 100; i++) {
+            pack_message(x, 199);
+            packed++;
+        }
+    while (frames_pending(&x->f)) {
+        assert_true(x->f.out_pos <= x->f.out.len / 2);
+        assert_true(peer_reads(x, got, sizeof got) > 0);
+        frames_flush(&x->f, x->fd);
+    }
+    assert_true(packed > 100);
+    assert_true(x->f.out.cap <= 65536);
+}
+
+static void a_peer_that_has_gone_is_an_error_and_no_signal(void **state)
+{
+    struct ends *x = *state;
+    pack_message(x, 50);
+    close(x->peer);
+    x->peer = -1;
+    assert_int_equal(frames_flush(&x->f, x->fd), EPIPE);
+    assert_true(frames_pending(&x->f) > 0);
+    frames_discard(&x->f);
+    assert_int_equal(frames_pending(&x->f), 0);
+    pack_message(x, 50); /* its user may not have noticed yet */
+    assert_int_equal(frames_flush(&x->f, x->fd), EPIPE);
+}
+
+static void watermarks_are_of_what_is_pending(void **state)
+{
+    struct ends *x = *state;
+    struct wire_buf *out = frames_out(&x->f);
+    uint8_t got[2000];
+    pack_message(x, 199);
+    size_t one = out->len; /* about 220 bytes */
+    assert_true(one > LOW && one < HIGH / 2);
+    assert_int_equal(frames_level(&x->f), FRAMES_BETWEEN);
+    while (frames_pending(&x->f) + one <= HIGH)
+        pack_message(x, 199);
+    assert_int_equal(frames_level(&x->f), FRAMES_BETWEEN);
+    pack_message(x, 199);
+    assert_int_equal(frames_level(&x->f), FRAMES_HIGH);
+
+    /* The marks themselves are in between: above the one, below the other. */
+    size_t all = out->len;
+    out->len = HIGH;
+    assert_int_equal(frames_level(&x->f), FRAMES_BETWEEN);
+    out->len = HIGH + 1;
+    assert_int_equal(frames_level(&x->f), FRAMES_HIGH);
+    out->len = LOW;
+    assert_int_equal(frames_level(&x->f), FRAMES_BETWEEN);
+    out->len = LOW - 1;
+    assert_int_equal(frames_level(&x->f), FRAMES_LOW);
+    out->len = all;
+    assert_int_equal(frames_flush(&x->f, x->fd), 0);
+    assert_int_equal(frames_level(&x->f), FRAMES_LOW);
+    assert_int_equal(peer_reads(x, got, sizeof got), all);
+}
+
+int main(void)
+{
+#define CASE(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(a_stream_may_be_cut_anywhere),
+        CASE(every_byte_may_come_alone),
+        CASE(reading_and_dropping_may_alternate),
+        CASE(a_frame_of_the_limit_passes_and_one_byte_more_does_not),
+        CASE(what_is_no_frame_is_found_behind_one_that_is),
+        CASE(memory_follows_what_really_came),
+        CASE(the_end_comes_after_the_last_frame),
+        CASE(what_is_packed_is_sent),
+        CASE(short_writes_keep_the_order),
+        CASE(sent_bytes_are_given_back),
+        CASE(a_peer_that_has_gone_is_an_error_and_no_signal),
+        CASE(watermarks_are_of_what_is_pending),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
