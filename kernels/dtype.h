@@ -1,5 +1,5 @@
 /*
- * dtype.h - the tensor element types hearth knows: one row per type in dtype.c.
+ * dtype.h - the tensor element types hearth knows: one row per type in quant/list.h.
  *
  * The numbers are GGUF's (ggml_type), so that a file's type field indexes the table directly.
  */
@@ -9,16 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum dtype {
-    DT_F32 = 0,
-    DT_F16 = 1,
-    DT_Q4_0 = 2,
-    DT_Q8_0 = 8,
-    DT_Q4_K = 12,
-    DT_Q5_K = 13,
-    DT_Q6_K = 14,
-    DT_BF16 = 30,
-    DT_COUNT = 31 /* one past the largest number we know; rows between are empty */
+#include "kernels/quant/list.h"
+
+enum dtype { /* DT_F32, DT_F16, DT_Q4_K, ... */
+#define X(t, T, number) DT_##T = number,
+             QUANTS(X)
+#undef X
+                 DT_COUNT /* one past the largest number we know; rows between are empty */
 };
 
 struct dtype_info {

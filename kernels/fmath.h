@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#include "kernels/quant/blocks.h"
+#include "kernels/quant/half.h"
 
 #define FM_LOG2E  1.442695041f
 #define FM_LN2_HI 0.693145752f    /* 16 bits: n * FM_LN2_HI is exact */

@@ -1,7 +1,9 @@
 # Backends. The CPU backend always; CUDA where nvcc was found.
 noinst_LIBRARIES += kernels/libkernels.a
-kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/dtype.h kernels/dtype.c kernels/quant/blocks.h \
-	kernels/fmath.h kernels/philox.h \
+kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/dtype.h kernels/dtype.c kernels/fmath.h kernels/philox.h \
+	kernels/quant/list.h kernels/quant/half.h kernels/quant/k_scales.h \
+	kernels/quant/f32.h kernels/quant/f16.h kernels/quant/bf16.h kernels/quant/q4_0.h kernels/quant/q8_0.h \
+	kernels/quant/q4_k.h kernels/quant/q5_k.h kernels/quant/q6_k.h \
 	kernels/cpu/cpu.h kernels/cpu/cpu.c kernels/cpu/pool.h kernels/cpu/pool.c kernels/cpu/kv.c kernels/cpu/rate.c kernels/cpu/step.c \
 	kernels/cpu/ops.c kernels/cpu/sample.c kernels/cpu/elem.h kernels/cpu/reference.c kernels/cpu/tuned.h \
 	kernels/cpu/tuned-dot.h kernels/cpu/tuned-vec.h \
@@ -33,7 +35,7 @@ kernels/cuda/gemm/wgmma.o: NVCC_GENCODE = -gencode arch=compute_90a,code=sm_90a
 
 if HAVE_CUDA
 cuda_objects = $(cuda_sources:.cu=.o)
-$(cuda_objects): $(cuda_headers) kernels/backend.h kernels/philox.h kernels/fmath.h kernels/quant/blocks.h
+$(cuda_objects): $(cuda_headers) kernels/backend.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h
 kernels_libkernels_a_LIBADD = $(cuda_objects)
 KERNELS_LIBS += $(CUDA_LIBS)
 CLEANFILES += $(cuda_objects)

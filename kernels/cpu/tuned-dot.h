@@ -3,8 +3,9 @@
 /* --- expanding weights -------------------------------------------------------------------------------------- */
 
 /*
- * Each type has prep(block, s): a block's scales as floats; and chunk(block, s, j, dst, x, acc): its j-th chunk of
- * weights, which either go to dst or are multiplied by x into *acc; in ascending k, always.
+ * Each type has, in its own file, prep(block, s): a block's scales (and minimums) as T_SCALES floats; and chunk(block,
+ * s, j, dst, x, acc): its j-th chunk of weights, of T_CHUNKS, which either go to dst or are multiplied by x into *acc;
+ * in ascending k, always. A type of one weight a block has prep and chunk over LANES of them.
  */
 #define EMIT(k, w)                                      \
     do {                                                \
@@ -18,141 +19,8 @@
  * write an array and read it back, instead of taking a register apart. */
 #define IN_MEMORY(array) __asm__("" : "+m"(array))
 
-VFN void f32_prep(const void *block, float *s)
-{
-    (void)block, (void)s;
-}
-VFN void f32_chunk(const void *block, const float *s, int j, float *dst, const float *x, v16 *acc)
-{
-    (void)s, (void)j;
-    EMIT(0, v16_load(block));
-}
-
-#define f16_prep f32_prep
-VFN void f16_chunk(const void *block, const float *s, int j, float *dst, const float *x, v16 *acc)
-{
-    (void)s, (void)j;
-    EMIT(0, v16_load_f16(block));
-}
-
-#define bf16_prep f32_prep
-VFN void bf16_chunk(const void *block, const float *s, int j, float *dst, const float *x, v16 *acc)
-{
-    (void)s, (void)j;
-    EMIT(0, v16_load_bf16(block));
-}
-
-VFN void q4_0_prep(const void *block, float *s)
-{
-    s[0] = _cvtsh_ss(((const struct block_q4_0 *)block)->d);
-    s[1] = -8.0f * s[0];
-}
-VFN void q4_0_chunk(const void *block, const float *s, int j, float *dst, const float *x, v16 *acc)
-{
-    (void)j;
-    v16i q = v16i_load_u8(((const struct block_q4_0 *)block)->qs);
-    v16 d = v16_set1(s[0]), m = v16_set1(s[1]); /* d * q - 8 * d is exact, as d * (q - 8) is */
-    EMIT(0, v16_fma(v16_of_int(v16i_and(q, 15)), d, m));
-    EMIT(16, v16_fma(v16_of_int(v16i_srl(q, 4)), d, m));
-}
-
-VFN void q8_0_prep(const void *block, float *s)
-{
-    s[0] = _cvtsh_ss(((const struct block_q8_0 *)block)->d);
-}
-VFN void q8_0_chunk(const void *block, const float *s, int j, float *dst, const float *x, v16 *acc)
-{
-    (void)j;
-    const int8_t *qs = ((const struct block_q8_0 *)block)->qs;
-    v16 d = v16_set1(s[0]);
-    EMIT(0, v16_mul(v16_of_int(v16i_load_s8(qs)), d));
-    EMIT(16, v16_mul(v16_of_int(v16i_load_s8(qs + 16)), d));
-}
-
-/* s: eight scales d * sc, then eight minimums -dmin * m. Both are exact: see quant.h. */
-VFN void k_scales(uint16_t d, uint16_t dmin, const uint8_t *scales, float *s)
-{
-    /* The twelve bytes as three words: four fields of six bits in each, sorted out word-wise. */
-    uint32_t u[3], lo = 0x3f3f3f3f, nib = 0x0f0f0f0f, top = 0x03030303;
-    memcpy(u, scales, sizeof u);
-    uint32_t sm[4] = {u[0] & lo, (u[2] & nib) | (u[0] >> 6 & top) << 4, u[1] & lo,
-                      (u[2] >> 4 & nib) | (u[1] >> 6 & top) << 4};
-    __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)sm));
-    __m256i m = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(sm + 2)));
-    _mm256_storeu_ps(s, _mm256_mul_ps(_mm256_cvtepi32_ps(b), _mm256_set1_ps(_cvtsh_ss(d))));
-    _mm256_storeu_ps(s + 8, _mm256_mul_ps(_mm256_cvtepi32_ps(m), _mm256_set1_ps(-_cvtsh_ss(dmin))));
-}
-
-VFN void q4_k_prep(const void *block, float *s)
-{
-    const struct block_q4_k *b = block;
-    k_scales(b->d, b->dmin, b->scales, s);
-}
-VFN void q4_k_chunk(const void *block, const float *s, int j, float *dst, const float *x, v16 *acc)
-{
-    const uint8_t *qs = ((const struct block_q4_k *)block)->qs + 32 * j;
-    v16i q0 = v16i_load_u8(qs), q1 = v16i_load_u8(qs + 16);
-    v16 d = v16_set1(s[2 * j]), m = v16_set1(s[8 + 2 * j]);
-    EMIT(64 * j, v16_fma(v16_of_int(v16i_and(q0, 15)), d, m));
-    EMIT(64 * j + 16, v16_fma(v16_of_int(v16i_and(q1, 15)), d, m));
-    d = v16_set1(s[2 * j + 1]), m = v16_set1(s[8 + 2 * j + 1]);
-    EMIT(64 * j + 32, v16_fma(v16_of_int(v16i_srl(q0, 4)), d, m));
-    EMIT(64 * j + 48, v16_fma(v16_of_int(v16i_srl(q1, 4)), d, m));
-}
-
-VFN void q5_k_prep(const void *block, float *s)
-{
-    const struct block_q5_k *b = block;
-    k_scales(b->d, b->dmin, b->scales, s);
-}
-/* 32 weights as bytes, put together bytewise: four times fewer instructions than on dwords. */
-VFN void q5_bytes(const uint8_t *qs, const uint8_t *qh, int j, uint8_t out[32])
-{
-    __m256i lo = _mm256_loadu_si256((const void *)qs), hi = _mm256_loadu_si256((const void *)qh);
-    lo = _mm256_and_si256(j & 1 ? _mm256_srli_epi16(lo, 4) : lo, _mm256_set1_epi8(15));
-    hi = _mm256_slli_epi16(_mm256_srl_epi16(hi, _mm_cvtsi32_si128(j)), 4);
-    _mm256_storeu_si256((void *)out, _mm256_or_si256(lo, _mm256_and_si256(hi, _mm256_set1_epi8(16))));
-}
-VFN void q5_k_chunk(const void *block, const float *s, int j, float *dst, const float *x, v16 *acc)
-{
-    const struct block_q5_k *b = block;
-    uint8_t q[32];
-    _Pragma("GCC unroll 2") for (int i = 2 * j; i < 2 * j + 2; i++)
-    {
-        q5_bytes(b->qs + 32 * j, b->qh, i, q);
-        IN_MEMORY(q);
-        v16 d = v16_set1(s[i]), m = v16_set1(s[8 + i]);
-        EMIT(32 * i, v16_fma(v16_of_int(v16i_load_u8(q)), d, m));
-        EMIT(32 * i + 16, v16_fma(v16_of_int(v16i_load_u8(q + 16)), d, m));
-    }
-}
-
-VFN void q6_k_prep(const void *block, float *s)
-{
-    const struct block_q6_k *b = block;
-    v16_store(s, v16_mul(v16_of_int(v16i_load_s8(b->scales)), v16_set1(_cvtsh_ss(b->d))));
-}
-VFN void q6_bytes(const uint8_t *ql, const uint8_t *qh, int quarter, int8_t out[32])
-{
-    __m256i lo = _mm256_loadu_si256((const void *)(ql + 32 * (quarter & 1)));
-    __m256i hi = _mm256_loadu_si256((const void *)qh);
-    lo = _mm256_and_si256(quarter & 2 ? _mm256_srli_epi16(lo, 4) : lo, _mm256_set1_epi8(15));
-    hi = quarter < 2 ? _mm256_slli_epi16(hi, 4 - 2 * quarter) : _mm256_srli_epi16(hi, 2 * quarter - 4);
-    __m256i q = _mm256_or_si256(lo, _mm256_and_si256(hi, _mm256_set1_epi8(48)));
-    _mm256_storeu_si256((void *)out, _mm256_sub_epi8(q, _mm256_set1_epi8(32)));
-}
-VFN void q6_k_chunk(const void *block, const float *s, int j, float *dst, const float *x, v16 *acc)
-{
-    const struct block_q6_k *b = block;
-    int8_t q[32];
-    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
-    {
-        q6_bytes(b->ql + 64 * j, b->qh + 32 * j, i, q);
-        IN_MEMORY(q);
-        EMIT(128 * j + 32 * i, v16_mul(v16_of_int(v16i_load_s8(q)), v16_set1(s[8 * j + 2 * i])));
-        EMIT(128 * j + 32 * i + 16, v16_mul(v16_of_int(v16i_load_s8(q + 16)), v16_set1(s[8 * j + 2 * i + 1])));
-    }
-}
+#define QUANT_HEADERS
+#include "kernels/quant/list.h"
 
 /* --- one token: the dot products of some rows --------------------------------------------------------------- */
 
@@ -173,17 +41,18 @@ VFN __m128 v16_sum4(v16 v0, v16 v1, v16 v2, v16 v3)
 
 /*
  * For each type: T_dots (rows o0..o1 times x) and T_panel (n_row rows from w, columns k0.. of which klen are real, to
- * panel [n_row][KB]). `len` weights make a block of `size` bytes and `chunks` chunks. Four rows lie one after the
- * other, so what they read is one stretch of memory, and the stretch of the next four is fetched meanwhile.
+ * panel [n_row][KB]). `len` weights make a block of `size` bytes, `chunks` chunks and `scales` scales. Four rows lie
+ * one after the other, so what they read is one stretch of memory, and the stretch of the next four is fetched
+ * meanwhile.
  */
 enum { PREFETCH = 1024 };
-#define DEFINE_TYPE(T, len, size, chunks)                                                                              \
+#define DEFINE_TYPE(T, len, size, chunks, scales)                                                                      \
     TARGET static void TUNED(T##_dots)(const char *w, size_t row_bytes, uint32_t n_in, const float *x, size_t xstride, \
                                        uint32_t o0, uint32_t o1, float *y)                                             \
     {                                                                                                                  \
         uint32_t o = o0;                                                                                               \
         size_t ahead = 4 * row_bytes + PREFETCH;                                                                       \
-        float s[4][16];                                                                                                \
+        float s[4][scales];                                                                                            \
         for (; o + 4 <= o1; o += 4) {                                                                                  \
             const char *w0 = w + o * row_bytes, *w1 = w0 + row_bytes, *w2 = w1 + row_bytes, *w3 = w2 + row_bytes;      \
             const char *fetch = w0 + ahead;                                                                            \
@@ -234,7 +103,7 @@ enum { PREFETCH = 1024 };
     TARGET static void TUNED(T##_panel)(const char *w, size_t row_bytes, uint32_t k0, uint32_t klen, uint32_t n_row,   \
                                         float *panel)                                                                  \
     {                                                                                                                  \
-        float s[16];                                                                                                   \
+        float s[scales];                                                                                               \
         for (uint32_t r = 0; r < n_row; r++, w += row_bytes, panel += KB) {                                            \
             const char *b = w + (size_t)k0 / (len) * (size), *fetch = b + MATMUL_ROWS * row_bytes;                     \
             for (size_t p = 0; p < klen / (len) * (size); p += 64)                                                     \
@@ -247,24 +116,20 @@ enum { PREFETCH = 1024 };
         }                                                                                                              \
     }
 
-DEFINE_TYPE(f32, LANES, LANES * 4, 1)
-DEFINE_TYPE(f16, LANES, LANES * 2, 1)
-DEFINE_TYPE(bf16, LANES, LANES * 2, 1)
-DEFINE_TYPE(q4_0, QK_0, sizeof(struct block_q4_0), 1)
-DEFINE_TYPE(q8_0, QK_0, sizeof(struct block_q8_0), 1)
-DEFINE_TYPE(q4_k, QK_K, sizeof(struct block_q4_k), 4)
-DEFINE_TYPE(q5_k, QK_K, sizeof(struct block_q5_k), 4)
-DEFINE_TYPE(q6_k, QK_K, sizeof(struct block_q6_k), 2)
+#define X(t, T, number)                                                        \
+    enum { T##_STEP = (int)T##_LEN < (int)LANES ? (int)LANES : (int)T##_LEN }; \
+    DEFINE_TYPE(t, T##_STEP, (size_t)T##_STEP / T##_LEN * T##_BYTES, T##_CHUNKS, (T##_SCALES < 16 ? 16 : T##_SCALES))
+QUANTS(X)
+#undef X
 
 static const struct type_kernels {
     void (*dots)(const char *w, size_t row_bytes, uint32_t n_in, const float *x, size_t xstride, uint32_t o0,
                  uint32_t o1, float *y);
     void (*panel)(const char *w, size_t row_bytes, uint32_t k0, uint32_t klen, uint32_t n_row, float *panel);
 } type_kernels[DT_COUNT] = {
-    [DT_F32] = {TUNED(f32_dots), TUNED(f32_panel)},    [DT_F16] = {TUNED(f16_dots), TUNED(f16_panel)},
-    [DT_BF16] = {TUNED(bf16_dots), TUNED(bf16_panel)}, [DT_Q4_0] = {TUNED(q4_0_dots), TUNED(q4_0_panel)},
-    [DT_Q8_0] = {TUNED(q8_0_dots), TUNED(q8_0_panel)}, [DT_Q4_K] = {TUNED(q4_k_dots), TUNED(q4_k_panel)},
-    [DT_Q5_K] = {TUNED(q5_k_dots), TUNED(q5_k_panel)}, [DT_Q6_K] = {TUNED(q6_k_dots), TUNED(q6_k_panel)},
+#define X(t, T, number) [DT_##T] = {TUNED(t##_dots), TUNED(t##_panel)},
+    QUANTS(X)
+#undef X
 };
 
 /* --- the tile: 4 rows x up to 3 vectors --------------------------------------------------------------------- */

@@ -4,8 +4,14 @@
 #define LLAMA .norm = NORM_RMS, .rope = ROPE_NORM, .glu = GLU_SWIGLU, .embed_scale = 1.0f, .kv_type = DT_F32
 #define NEOX  .norm = NORM_RMS, .rope = ROPE_NEOX, .glu = GLU_SWIGLU, .embed_scale = 1.0f, .kv_type = DT_F32
 
+/* Of every type: one row, a ragged batch around the borders of pages, a prompt. */
+#define OF_TYPE(t, T, number)                                                                                 \
+    {#t " of 512", DT_##T, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .seq = {{100, 1}}},                    \
+        {#t " of 512, ragged", DT_##T, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .seq = {{0, 3}, {99, 4}}}, \
+        {#t " of 512, 40 tokens", DT_##T, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .bias = true, .seq = {{0, 40}}},
+
 const struct op_case op_cases[] = {
-    /* every type: one row, then a ragged batch around the borders of pages */
+    /* types in shapes of their own: those that models have, and widths of few blocks */
     {"f32", DT_F32, 64, 96, 50, 4, 4, 64, LLAMA, .n_rot = 64, .seq = {{0, 1}}},
     {"f32 ragged", DT_F32, 64, 96, 50, 4, 4, 64, LLAMA, .n_rot = 64,
      .seq = {{15, 1}, {16, 1}, {0, 17}, {14, 5}, {31, 2}}},
@@ -23,11 +29,10 @@ const struct op_case op_cases[] = {
     {"q4_k", DT_Q4_K, 256, 768, 47, 4, 2, 64, LLAMA, .n_rot = 64, .seq = {{33, 1}}},
     {"q4_k ragged", DT_Q4_K, 256, 768, 47, 4, 2, 64, LLAMA, .n_rot = 64, .hadamard = true,
      .seq = {{0, 33}, {31, 1}, {32, 1}}},
-    {"q5_k", DT_Q5_K, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .seq = {{100, 1}}},
-    {"q5_k ragged", DT_Q5_K, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .seq = {{0, 3}, {99, 4}}},
     {"q6_k", DT_Q6_K, 768, 512, 31, 6, 2, 128, LLAMA, .n_rot = 128, .seq = {{5, 1}}},
     {"q6_k ragged", DT_Q6_K, 768, 512, 31, 6, 2, 128, LLAMA, .n_rot = 128, .hadamard = true,
      .seq = {{16, 16}, {0, 1}, {15, 2}}},
+    QUANTS(OF_TYPE)
     /* shapes: one of everything, and sizes that no vector width divides */
     {"one", DT_F32, 1, 1, 1, 1, 1, 2, LLAMA, .n_rot = 2, .seq = {{0, 1}}},
     {"odd", DT_F32, 33, 17, 15, 3, 3, 6, LLAMA, .n_rot = 4, .seq = {{0, 3}, {7, 1}}},
@@ -45,7 +50,6 @@ const struct op_case op_cases[] = {
     {"a block more, q8_0", DT_Q8_0, 288, 32, 257, 4, 4, 64, LLAMA, .n_rot = 64, .seq = {{0, 7}, {40, 1}}},
     {"a block less, q4_0", DT_Q4_0, 224, 480, 255, 4, 1, 128, NEOX, .n_rot = 128, .seq = {{0, 6}, {40, 1}}},
     {"many tokens", DT_Q4_K, 256, 256, 20, 4, 1, 64, LLAMA, .n_rot = 64, .seq = {{0, 101}, {3, 1}}},
-    {"q5_k 40 tokens", DT_Q5_K, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .bias = true, .seq = {{0, 40}}},
     {"q4_0 896 wide, 70 tokens", DT_Q4_0, 896, 160, 35, 14, 2, 64, NEOX, .n_rot = 64, .bias = true,
      .seq = {{0, 9}, {3, 61}}},
     {"q8_0 100 tokens", DT_Q8_0, 608, 288, 70, 8, 2, 96, NEOX, .n_rot = 96, .bias = true, .seq = {{0, 99}, {3, 1}}},

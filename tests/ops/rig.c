@@ -10,7 +10,14 @@
 
 #include <cmocka.h>
 
-#include "kernels/quant/blocks.h"
+#define QUANT_HEADERS
+#include "kernels/quant/list.h"
+
+static void (*const scale_to[DT_COUNT])(void *block, float std) = {
+#define X(t, T, number) [DT_##T] = t##_scale_to,
+    QUANTS(X)
+#undef X
+};
 
 static uint64_t mix(uint64_t *s)
 {
@@ -52,30 +59,8 @@ static uint8_t *random_matrix(uint64_t seed, enum dtype type, uint32_t n_in, uin
     }
     for (size_t i = 0; i < bytes; i++)
         m[i] = (uint8_t)(mix(&seed) >> 32);
-    for (size_t b = 0; b < bytes; b += t->block_bytes) {
-        float scale = std * (0.5f + (float)(mix(&seed) % 1024) / 1024.0f);
-        uint16_t d;
-        switch (type) {
-        case DT_Q4_0:
-            d = f16_of_f32(scale / 5.0f);
-            memcpy(m + b, &d, 2);
-            break;
-        case DT_Q8_0:
-            d = f16_of_f32(scale / 73.0f);
-            memcpy(m + b, &d, 2);
-            break;
-        case DT_Q4_K:
-        case DT_Q5_K:
-            d = f16_of_f32(scale / 31.0f / (type == DT_Q4_K ? 4.6f : 9.2f));
-            memcpy(m + b, &d, 2);
-            d = f16_of_f32(scale / 31.0f * 1.6f);
-            memcpy(m + b + 2, &d, 2);
-            break;
-        default: /* Q6_K */
-            d = f16_of_f32(scale / 74.0f / 18.5f);
-            memcpy(m + b + t->block_bytes - 2, &d, 2);
-        }
-    }
+    for (size_t b = 0; b < bytes; b += t->block_bytes)
+        scale_to[type](m + b, std * (0.5f + (float)(mix(&seed) % 1024) / 1024.0f));
     return m;
 }
 

@@ -11,7 +11,10 @@
 #include <time.h>
 
 extern "C" {
-#include "kernels/quant/blocks.h"
+#include "kernels/dtype.h"
+
+#define QUANT_HEADERS
+#include "kernels/quant/list.h"
 extern const struct backend backend_cuda;
 }
 
@@ -52,43 +55,24 @@ static inline void random_blocks(enum dtype t, uint8_t *p, uint64_t n)
         ((uint32_t *)p)[i] = rnd() << 1 ^ rnd() >> 7;
     for (uint64_t i = bytes / 4 * 4; i < bytes; i++)
         p[i] = (uint8_t)rnd();
-    float s = 0.75f + (float)(rnd() % 1000) / 2000.f;
+    const struct dtype_info *info = dtype_get(t);
+    void (*scale_to)(void *, float) = NULL;
     switch (t) {
-    case DT_Q4_K:
-    case DT_Q5_K:
-        for (uint64_t b = 0; b < n / 256; b++) {
-            uint16_t d[2] = {half_bits(s * 0.02f / 140), half_bits(s * 0.02f / 20)};
-            memcpy(p + b * (t == DT_Q4_K ? 144 : 176), d, 4);
-        }
+#define X(type, TYPE, number)       \
+    case DT_##TYPE:                 \
+        scale_to = type##_scale_to; \
         break;
-    case DT_Q6_K:
-        for (uint64_t b = 0; b < n / 256; b++) {
-            uint16_t d = half_bits(s * 0.02f / 1000);
-            memcpy(p + b * 210 + 208, &d, 2);
-        }
+        QUANTS(X)
+#undef X
+    case DT_COUNT:
         break;
-    case DT_Q8_0:
-    case DT_Q4_0:
-        for (uint64_t b = 0; b < n / 32; b++) {
-            uint16_t d = half_bits(s * 0.02f / (t == DT_Q8_0 ? 73 : 5));
-            memcpy(p + b * (t == DT_Q8_0 ? 34 : 18), &d, 2);
-        }
-        break;
-    case DT_F16:
-        for (uint64_t i = 0; i < n; i++)
-            ((uint16_t *)p)[i] = half_bits(uniform() * 0.03f);
-        break;
-    case DT_BF16:
-        for (uint64_t i = 0; i < n; i++) {
-            float v = uniform() * 0.03f;
-            uint32_t u;
-            memcpy(&u, &v, 4);
-            ((uint16_t *)p)[i] = (uint16_t)(u >> 16);
-        }
-        break;
-    default:
-        for (uint64_t i = 0; i < n; i++)
-            ((float *)p)[i] = uniform() * 0.03f;
+    }
+    float std = 0.02f * (0.75f + (float)(rnd() % 1000) / 2000.f);
+    for (uint64_t b = 0; scale_to && b < bytes; b += info->block_bytes)
+        scale_to(p + b, std);
+    for (uint64_t i = 0; !scale_to && i < n; i++) {
+        float v = uniform() * 0.03f;
+        info->from_f32(&v, p + i * info->block_bytes, 1);
     }
 }
 

@@ -10,6 +10,9 @@
 #include "kernels/dtype.h"
 #include "kernels/philox.h"
 
+#define QUANT_HEADERS
+#include "kernels/quant/list.h"
+
 static void test_table(void **state)
 {
     (void)state;

@@ -1,0 +1,38 @@
+/* bf16.h - BF16: the upper half of an f32. */
+#ifndef HEARTH_QUANT_BF16_H
+#define HEARTH_QUANT_BF16_H
+
+#include "kernels/quant/half.h"
+
+enum { BF16_LEN = 1, BF16_BYTES = 2 };
+
+static inline void bf16_decode(const void *src, float *dst, size_t n)
+{
+    const uint16_t *s = (const uint16_t *)src;
+    for (size_t i = 0; i < n; i++)
+        dst[i] = bf16_to_f32(s[i]);
+}
+
+static inline void bf16_encode(const float *src, void *dst, size_t n)
+{
+    uint16_t *d = (uint16_t *)dst;
+    for (size_t i = 0; i < n; i++)
+        d[i] = bf16_of_f32(src[i]);
+}
+
+#define bf16_scale_to NULL /* a test encodes numbers of its own */
+
+#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+enum { BF16_CHUNKS = 1, BF16_SCALES = 1 };
+VFN void bf16_prep(const void *block, float *s)
+{
+    (void)block, (void)s;
+}
+VFN void bf16_chunk(const void *block, const float *s, int j, float *dst, const float *x, v16 *acc)
+{
+    (void)s, (void)j;
+    EMIT(0, v16_load_bf16(block));
+}
+#endif
+
+#endif
