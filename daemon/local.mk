@@ -30,6 +30,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/retention/kvdir.c daemon/retention/kvdir.h daemon/retention/kvdir-evict.c daemon/retention/kvdir-internal.h daemon/retention/kvdir-reconcile.c \
 	daemon/retention/kv-eviction.c daemon/retention/kv-eviction.h \
 	daemon/supervisor/engine-client.c daemon/supervisor/engine-client.h \
+	daemon/supervisor/engine-process.c daemon/supervisor/engine-process.h \
 	daemon/log.c daemon/log.h \
 	daemon/store/generation-info.c daemon/store/generation-info.h \
 	daemon/supervisor/model-names.c daemon/supervisor/model-names.h \

@@ -20,6 +20,7 @@
 #include "daemon/rpc/backup.h"
 #include "daemon/stream/quarantine.h"
 #include "daemon/rpc/conn.h"
+#include "daemon/rpc/dispatch.h"
 #include "daemon/stream/commit.h"
 #include "daemon/stream/journal.h"
 #include "daemon/retention/kvdir.h"
@@ -296,6 +297,45 @@ static int init_events(struct server *s, struct hearth_err *e)
     return 0;
 }
 
+static void on_engine_event(void *arg, const struct wire_method *m, const void *body)
+{
+    dispatch_engine_event(arg, m, body);
+}
+
+/* The engine's command line is made of the configuration and of what there is in the state directory. */
+static int init_engine(struct server *s, const char *engine, struct hearth_err *e)
+{
+    const struct conf *conf = s->conf;
+    char threads[24], kv_bytes[24], kv_ram[24], idle[24], lock[PATH_MAX], checked[PATH_MAX];
+    snprintf(threads, sizeof threads, "%lld", (long long)conf->threads);
+    snprintf(kv_bytes, sizeof kv_bytes, "%lld", (long long)conf->kv_bytes);
+    snprintf(kv_ram, sizeof kv_ram, "%lld", (long long)conf->kv_ram);
+    snprintf(idle, sizeof idle, "%lld", (long long)conf->idle_unload * 60000); /* ms */
+    snprintf(lock, sizeof lock, "%s/engine.lock", conf->state_dir);
+    snprintf(checked, sizeof checked, "%s/checked", conf->state_dir);
+    const struct {
+        const char *option, *value;
+        bool given;
+    } options[] = {
+        {"--threads", threads, true},
+        {"--kv-bytes", kv_bytes, true},
+        {"--idle-unload", idle, true},
+        {"--backend", conf->backend, conf->backend},
+        {"--lock", lock, s->store},       /* two engines never hold the device at once */
+        {"--checked", checked, s->store}, /* where the results of its self-checks are kept */
+        {"--kv-ram", kv_ram, conf->kv_ram != CONF_IS_AUTO},
+        {"--kv-dir", s->kv ? kvdir_path(s->kv) : NULL, s->kv && conf->kv_disk},
+    };
+    enum { N_OPTIONS = sizeof options / sizeof *options };
+    const char *argv[1 + 2 * N_OPTIONS + 1] = {engine};
+    for (size_t i = 0, n = 1; i < N_OPTIONS; i++)
+        if (options[i].given) {
+            argv[n++] = options[i].option;
+            argv[n++] = options[i].value;
+        }
+    return engine_client_new(&s->engine_client, s->base, argv, on_engine_event, s, e);
+}
+
 int server_init(struct server *s, const struct conf *conf, const struct sd *sd, const char *engine,
                 struct hearth_err *e)
 {
@@ -325,8 +365,6 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     }
     if (!rc)
         rc = init_events(s, e);
-    if (!rc)
-        rc = engine_client_new(&s->engine_client, s, engine, e);
     if (rc) {
         server_fini(s);
         return rc;
@@ -338,6 +376,11 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
         log_error("%s; streams have no journal", e->msg);
     if (s->store && kvdir_open(&s->kv, s, e) != 0)
         log_error("%s; KV is not kept on the disk", e->msg);
+    rc = init_engine(s, engine, e);
+    if (rc) {
+        server_fini(s);
+        return rc;
+    }
     if (s->lock_fd >= 0)
         lock_byte(s->lock_fd, F_OFD_SETLK, F_UNLCK, 0);
     return 0;

@@ -61,7 +61,8 @@ size_t frames_front(const struct frames *f, const uint8_t **frame);
 size_t frames_unread(const struct frames *f);
 size_t frames_pending(const struct frames *f);
 
-/* The buffer that wire_pack_*() appends to. Its user may cut it back to the length it had before, nothing else. */
+/* The buffer that wire_pack_*() appends to. Its user may take back what was appended since the last frames_flush(), or
+ * rearrange it: nothing of it has been sent. */
 struct wire_buf *frames_out(struct frames *f);
 
 /*

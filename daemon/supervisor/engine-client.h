@@ -1,43 +1,42 @@
 /*
- * engine-client.h - the engine process: started at the first question, watched, started again after a pause when it
- * dies. Loop thread. Whoever asks gets exactly one answer, HEARTH_EENGINE where the engine died over it.
+ * engine-client.h - calls to the engine over the link, their completions, and the engine's events. Loop thread. The
+ * first call starts the engine; calls that come during a back-off after a crash wait for the restart. Every call is
+ * completed exactly once, with HEARTH_EENGINE where the engine died before its answer.
  */
-#ifndef DAEMON_LINK_H
-#define DAEMON_LINK_H
+#ifndef DAEMON_SUPERVISOR_ENGINE_CLIENT_H
+#define DAEMON_SUPERVISOR_ENGINE_CLIENT_H
 
-#include "daemon/context.h"
+#include "daemon/supervisor/engine-process.h"
+#include "libclient/wire.h"
 
-enum engine_state {
-    ENGINE_ABSENT,   /* no process; the next question starts one */
-    ENGINE_BACKOFF,  /* it died a moment ago; questions wait for the restart */
-    ENGINE_STARTING, /* spawned, its hello is out */
-    ENGINE_RUNNING,
-    ENGINE_STOPPING, /* told to exit, or killed; its exit status is awaited */
-};
+struct engine_client;
 
-/* `result` is borrowed for the call; NULL where err says why. */
+/* Completes a call: `result` is borrowed for its duration, or NULL where err says why there is none. */
 typedef void engine_completion(void *arg, const void *result, const struct hearth_err *err);
 
-/* `engine` is the path of hearth-engine, or NULL where none was found: asking then says so. */
-int engine_client_new(struct engine_client **out, struct server *s, const char *engine, struct hearth_err *e);
-void engine_client_free(
-    struct engine_client *ec); /* kills the engine if there is one; questions are dropped, not answered */
+/* Takes an event of the engine; `body` is borrowed. */
+typedef void engine_event(void *arg, const struct wire_method *m, const void *body);
 
-/* done() is never called from inside engine_call(). */
+/* `argv` is the engine's command line (engine_process_new() copies it); every event goes to `on_event` with `arg`. */
+int engine_client_new(struct engine_client **out, struct event_base *base, const char *const argv[],
+                      engine_event *on_event, void *arg, struct hearth_err *e);
+void engine_client_free(struct engine_client *ec); /* kills the engine; calls are dropped, not completed */
+
+/* Calls a method of the engine; `complete` is never called from inside. An error means that it will not be called. */
 int engine_call(struct engine_client *ec, const struct wire_method *m, const void *params, engine_completion *complete,
                 void *arg, struct hearth_err *e);
 
-/* End of the loop's turn: writes what has been asked. */
+/* Writes the calls of this turn of the loop, at its end. */
 void engine_client_flush(struct engine_client *ec);
 
-/* Lets the engine exit; a second call kills it. engine_state() is ENGINE_ABSENT when it is gone. */
+/* Lets the engine exit; a second call kills it. engine_state() is ENGINE_ABSENT once it is gone. */
 void engine_client_stop(struct engine_client *ec);
 
 enum engine_state engine_state(const struct engine_client *ec);
 const char *engine_state_name(const struct engine_client *ec);
-bool engine_was_ready(const struct engine_client *ec);   /* the last engine got as far as its hello */
+bool engine_was_ready(const struct engine_client *ec);   /* this engine, or else the last one, answered its hello */
 bool engine_lost_device(const struct engine_client *ec); /* and it ended because its device failed */
 int64_t engine_restarts(const struct engine_client *ec);
-pid_t engine_pid(const struct engine_client *ec); /* 0 = none */
+pid_t engine_pid(const struct engine_client *ec); /* 0: there is none */
 
 #endif

@@ -1,0 +1,294 @@
+/* engine-process.c - fork, exec, SIGCHLD, back-off. Loop thread. */
+#include "config.h"
+
+#include "daemon/supervisor/engine-process.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/log.h"
+
+enum {
+    ENGINE_FD = 3,        /* the link in the engine, after stdin, stdout, stderr */
+    BACKOFF_MIN_MS = 100, /* after a crash, doubling with every crash before another token, up to ... */
+    BACKOFF_MAX_MS = 3000,
+    HELLO_TIMEOUT_S = 30,
+};
+
+struct engine_process {
+    const struct engine_process_calls *calls;
+    void *arg; /* of the calls */
+    char **argv;
+    enum engine_state state;
+    pid_t pid; /* 0: none */
+    struct event *sigchld;
+    struct event *timer; /* the back-off, or the deadline of the hello */
+    bool was_ready;
+    int64_t backoff_ms, starts;
+    char why[120]; /* what engine_process_fail() recorded; empty while nothing is known against it */
+};
+
+/* --- life ----------------------------------------------------------------------------------------------- */
+
+static void free_argv(char **argv)
+{
+    for (size_t i = 0; argv && argv[i]; i++)
+        free(argv[i]);
+    free(argv);
+}
+
+static char **copy_argv(const char *const argv[])
+{
+    size_t n = 0;
+    while (argv[n])
+        n++;
+    char **copy = calloc(n + 1, sizeof *copy);
+    for (size_t i = 0; copy && i < n; i++)
+        if (!(copy[i] = strdup(argv[i]))) {
+            free_argv(copy);
+            return NULL;
+        }
+    return copy;
+}
+
+static void on_sigchld(evutil_socket_t fd, short what, void *arg);
+static void on_timer(evutil_socket_t fd, short what, void *arg);
+
+int engine_process_new(struct engine_process **out, struct event_base *base, const char *const argv[],
+                       const struct engine_process_calls *calls, void *arg, struct hearth_err *e)
+{
+    struct engine_process *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    *p = (struct engine_process){.calls = calls, .arg = arg, .backoff_ms = BACKOFF_MIN_MS};
+    p->argv = copy_argv(argv);
+    p->sigchld = evsignal_new(base, SIGCHLD, on_sigchld, p);
+    p->timer = event_new(base, -1, 0, on_timer, p);
+    if (!p->argv || !p->sigchld || !p->timer || event_add(p->sigchld, NULL)) {
+        engine_process_free(p);
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    }
+    *out = p;
+    return 0;
+}
+
+void engine_process_free(struct engine_process *p)
+{
+    if (!p)
+        return;
+    if (p->pid > 0) {
+        kill(p->pid, SIGKILL);
+        waitpid(p->pid, NULL, 0);
+    }
+    if (p->sigchld)
+        event_free(p->sigchld);
+    if (p->timer)
+        event_free(p->timer);
+    free_argv(p->argv);
+    free(p);
+}
+
+static void set_timer(struct engine_process *p, int64_t ms)
+{
+    struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+    event_add(p->timer, &tv);
+}
+
+/* --- start ---------------------------------------------------------------------------------------------- */
+
+/* Runs in the child, between fork and exec: nothing here that is not async-signal-safe. */
+static void exec_engine(char *const argv[], int fd, pid_t parent)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    static const int handled[] = {SIGTERM, SIGINT, SIGCHLD, SIGPIPE, SIGHUP, SIGXFSZ};
+    for (size_t i = 0; i < sizeof handled / sizeof handled[0]; i++)
+        signal(handled[i], SIG_DFL);
+    /* The engine exits when the link closes. This is for one that is too busy to see it: it would hold the GPU. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null >= 0) {
+        dup2(null, STDIN_FILENO);
+        dup2(null, STDOUT_FILENO);
+    }
+    if (fd == ENGINE_FD)
+        fcntl(fd, F_SETFD, 0);
+    else
+        dup2(fd, ENGINE_FD);
+    execv(argv[0], argv);
+    static const char msg[] = "hearthd: the engine cannot be executed\n";
+    (void)!write(STDERR_FILENO, msg, sizeof msg - 1);
+    _exit(127);
+}
+
+int engine_process_start(struct engine_process *p, int *fd, struct hearth_err *e)
+{
+    if (!p->argv[0])
+        return err_set(e, HEARTH_EENGINE,
+                       "hearth-engine was not found: it belongs beside hearthd, see \"engine\" in hearth.conf(5)");
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair))
+        return err_set(e, HEARTH_EENGINE, "the engine cannot be started: %s", strerror(errno));
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0)
+        exec_engine(p->argv, pair[1], parent);
+    close(pair[1]);
+    if (pid < 0) {
+        close(pair[0]);
+        return err_set(e, HEARTH_EENGINE, "the engine cannot be started: %s", strerror(errno));
+    }
+    p->pid = pid;
+    p->state = ENGINE_STARTING;
+    p->why[0] = '\0';
+    p->was_ready = false;
+    p->starts++;
+    set_timer(p, HELLO_TIMEOUT_S * 1000);
+    log_info("engine %d started: %s", (int)pid, p->argv[0]);
+    *fd = pair[0];
+    return 0;
+}
+
+void engine_process_ready(struct engine_process *p)
+{
+    event_del(p->timer);
+    p->state = ENGINE_RUNNING;
+    p->was_ready = true;
+}
+
+void engine_process_productive(struct engine_process *p)
+{
+    p->backoff_ms = BACKOFF_MIN_MS;
+}
+
+/* --- end ------------------------------------------------------------------------------------------------ */
+
+void engine_process_fail(struct engine_process *p, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(p->why, sizeof p->why, fmt, ap);
+    va_end(ap);
+}
+
+bool engine_process_has_failed(const struct engine_process *p)
+{
+    return p->why[0] != '\0';
+}
+
+void engine_process_kill(struct engine_process *p)
+{
+    if (p->pid > 0 && p->state != ENGINE_STOPPING)
+        kill(p->pid, SIGKILL);
+}
+
+void engine_process_stop(struct engine_process *p, bool told)
+{
+    if (p->pid == 0) {
+        event_del(p->timer);
+        p->state = ENGINE_ABSENT;
+        return;
+    }
+    if (!told)
+        kill(p->pid, SIGKILL);
+    p->state = ENGINE_STOPPING;
+}
+
+/* The error that the calls of an engine fail with which ended like this. */
+static void describe_exit(const struct engine_process *p, int status, struct hearth_err *e)
+{
+    char how[64];
+    if (engine_process_has_failed(p)) /* the status is of our SIGKILL, or says less */
+        snprintf(how, sizeof how, "failed");
+    else if (WIFSIGNALED(status))
+        snprintf(how, sizeof how, "was killed by signal %d", WTERMSIG(status));
+    else
+        snprintf(how, sizeof how, "exited with status %d", WEXITSTATUS(status));
+    err_set(e, HEARTH_EENGINE, "the engine %s%s%s%s", how, p->was_ready ? "" : " before it was ready",
+            engine_process_has_failed(p) ? ": " : "", p->why);
+}
+
+static void back_off(struct engine_process *p)
+{
+    p->state = ENGINE_BACKOFF;
+    set_timer(p, p->backoff_ms);
+    p->backoff_ms = p->backoff_ms * 2 < BACKOFF_MAX_MS ? p->backoff_ms * 2 : BACKOFF_MAX_MS;
+}
+
+/* Every engine ends here: its exit status is known and its last words have been read. */
+static void on_exit_status(struct engine_process *p, int status)
+{
+    bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0; /* an idle engine may leave by itself */
+    bool wanted = p->state == ENGINE_STOPPING || (clean && !p->calls->is_needed(p->arg));
+    struct hearth_err e;
+    describe_exit(p, status, &e);
+    if (wanted && clean)
+        log_info("engine %d has exited", (int)p->pid);
+    else
+        log_error("engine %d: %s", (int)p->pid, e.msg);
+    p->pid = 0;
+    event_del(p->timer);
+    if (wanted)
+        p->state = ENGINE_ABSENT;
+    else
+        back_off(p);
+    p->calls->exited(p->arg, &e);
+}
+
+static void on_sigchld(evutil_socket_t fd, short what, void *arg)
+{
+    struct engine_process *p = arg;
+    (void)fd, (void)what;
+    int status;
+    if (p->pid == 0 || waitpid(p->pid, &status, WNOHANG) != p->pid)
+        return;
+    p->calls->last_words(p->arg);
+    on_exit_status(p, status);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct engine_process *p = arg;
+    (void)fd, (void)what;
+    if (p->state == ENGINE_STARTING) {
+        engine_process_fail(p, "no hello within %d s", HELLO_TIMEOUT_S);
+        engine_process_kill(p);
+    } else if (p->state == ENGINE_BACKOFF) {
+        p->state = ENGINE_ABSENT;
+        p->calls->restart(p->arg);
+    }
+}
+
+/* --- what is known of it ---------------------------------------------------------------------------------- */
+
+enum engine_state engine_process_state(const struct engine_process *p)
+{
+    return p->state;
+}
+
+pid_t engine_process_pid(const struct engine_process *p)
+{
+    return p->pid;
+}
+
+bool engine_process_was_ready(const struct engine_process *p)
+{
+    return p->was_ready;
+}
+
+int64_t engine_process_restarts(const struct engine_process *p)
+{
+    return p->starts > 0 ? p->starts - 1 : 0;
+}

@@ -1,0 +1,61 @@
+/*
+ * engine-process.h - the engine as a child process: spawned, watched by SIGCHLD, and spawned again after a back-off
+ * when it crashes. Loop thread. It knows nothing of what is said over the link: its owner, the client of the calls,
+ * reads and writes the descriptor, and tells whether the engine is ready, productive or of no use any more.
+ */
+#ifndef DAEMON_SUPERVISOR_ENGINE_PROCESS_H
+#define DAEMON_SUPERVISOR_ENGINE_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "libclient/err.h"
+
+struct event_base;
+struct engine_process;
+
+enum engine_state {
+    ENGINE_ABSENT,   /* there is no process; the next call starts one */
+    ENGINE_BACKOFF,  /* it crashed a moment ago; calls wait for the restart */
+    ENGINE_STARTING, /* it was spawned and is not ready */
+    ENGINE_RUNNING,
+    ENGINE_STOPPING, /* it was told to exit, or killed; its exit status is awaited */
+};
+
+/* What the process tells its owner, on the loop. */
+struct engine_process_calls {
+    bool (*is_needed)(
+        void *arg); /* asks whether calls wait for an answer: an exit is a crash then, whatever its status */
+    void (*last_words)(void *arg); /* it has exited; what it wrote before that still counts, and is to be read now */
+    void (*exited)(void *arg, const struct hearth_err *e); /* its link is to be closed; its calls fail with this */
+    void (*restart)(void *arg);                            /* the back-off is over, and it may be started again */
+};
+
+/* Copies argv, which ends with NULL; one without a program is accepted, and starting it says what is missing. */
+int engine_process_new(struct engine_process **out, struct event_base *base, const char *const argv[],
+                       const struct engine_process_calls *calls, void *arg, struct hearth_err *e);
+void engine_process_free(struct engine_process *p); /* kills it, if there is one, and waits for its end */
+
+/* Spawns the engine, which must be absent; *fd is our non-blocking end of the link, the caller's to close. */
+int engine_process_start(struct engine_process *p, int *fd, struct hearth_err *e);
+
+void engine_process_ready(struct engine_process *p);      /* it answered the hello, within the time for that */
+void engine_process_productive(struct engine_process *p); /* it made a token: the next back-off is the shortest again */
+
+/* Records why this engine is of no use any more: its exit is reported with this, whatever its status. */
+void engine_process_fail(struct engine_process *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool engine_process_has_failed(const struct engine_process *p);
+
+/* Kills an engine that is of no use; one that was told to exit is left to do so. */
+void engine_process_kill(struct engine_process *p);
+
+/* Its exit is no crash from here on, and no restart follows. One that was not `told` to exit is killed. */
+void engine_process_stop(struct engine_process *p, bool told);
+
+enum engine_state engine_process_state(const struct engine_process *p);
+pid_t engine_process_pid(const struct engine_process *p);      /* 0: there is none */
+bool engine_process_was_ready(const struct engine_process *p); /* this engine, or else the last one, became ready */
+int64_t engine_process_restarts(const struct engine_process *p);
+
+#endif
