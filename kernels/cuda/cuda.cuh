@@ -29,7 +29,7 @@ enum {
     ATTEND_FIRST_PAGES =
         8, /* pages of an item that are read first, one a warp, where heads have up to 128 dimensions */
     GRAPHS_MAX = 64,
-    LT_ABOVE_ROWS = 64, /* more rows than this go through cuBLASLt where a step allows it: measured, see README.md */
+    LT_ABOVE_ROWS = 64, /* more rows than this go through cuBLASLt where a step allows it: measured: lab/NOTES.md */
     LT_ABOVE_ROWS_CACHED = 32, /* the same where expanded copies of all matrices are there */
     MAX_IN_FLIGHT = 3,         /* steps in flight */
     RING = MAX_IN_FLIGHT + 1,

@@ -51,7 +51,7 @@ void attend_reserve(struct device *d, const step_dev *m)
 /*
  * Whether the step's longer runs of rows are few enough to be split too. prefill.cu has a block for 128 rows and
  * heads, which walks the whole context: its time follows the context, and that of chunks the items. Measured where they
- * meet (README.md): at one and a half items a processor, at two where no row sees more than a chunk.
+ * meet (tests/bench/lab/NOTES.md): at one and a half items a processor, at two where no row sees more than a chunk.
  */
 static bool split_all(const struct device *d, const struct op_attend *op)
 {

@@ -8,7 +8,7 @@
  *   lab check
  *   lab time N_HEAD N_KV D_HEAD CONTEXT ROWS...
  *   lab runs N_HEAD N_KV D_HEAD CONTEXT ROWS...    rows of one sequence, outside the invariant mode and in it
- *   lab times    the contexts and batches of README.md's table, heads of 8B
+ *   lab times    the contexts and batches of NOTES.md's table, heads of 8B
  */
 #include "tests/bench/lab/lab.cuh"
 
