@@ -53,7 +53,7 @@ tests_ops_step_SOURCES = tests/ops/step.c $(OPS_RIG)
 tests_ops_step_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_ops_step_LDADD = $(KERNELS_LIBS) libclient/libcore.la $(CMOCKA_LIBS)
 
-# What ran on a GPU, and how: see tests/bench/NOTES.md.
+# What ran on a GPU, and how: see tests/bench/results/README.md.
 EXTRA_DIST += tests/bench/run-h100 tests/bench/results tests/bench/NOTES.md
 
 # Candidate kernels and the rates of parts; how each is built is said in its first lines.
