@@ -1,25 +1,41 @@
-/* log.h - hearthd's log: one line per event to stderr or a file. One process, one log: state is global here only. */
+/*
+ * log.h - the log of hearthd and of its engine: one line per event on standard error, with time, program and level.
+ *
+ * The engine inherits hearthd's standard error and is told its level, so one file has the lines of both, each stamped
+ * by the process that wrote it. One process, one log: this is the only global state. Every thread may write lines; a
+ * line is one write(2) of less than PIPE_BUF bytes, so lines never mix.
+ */
 #ifndef DAEMON_LOG_H
 #define DAEMON_LOG_H
 
+#include <stdbool.h>
+
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-/* Lines above `level` are dropped. Until this is called: stderr, LOG_LEVEL_INFO. */
-void log_set_level(enum log_level level);
+/* Lines above the level are dropped. Until log_open() it is LOG_LEVEL_INFO. Read by the macros below alone. */
+extern enum log_level log_threshold;
 
-/* From now on lines go to fd, which is not closed here. `journal`: the reader is journald, which stamps the time
- * itself and takes the priority from a "<N>" prefix. */
-void log_set_fd(int fd, int journal);
+/* Sets the level and looks at what standard error is: journald stamps the time itself and wants a "<N>" prefix. Called
+ * again where standard error was replaced; not while another thread may log. */
+void log_open(enum log_level level);
 
-/* The level of a name ("debug"), or -1. */
+/* The level of a name ("debug"), or -1; and the name of a level. */
 int log_level_find(const char *name);
+const char *log_level_name(enum log_level level);
 
-/* Control bytes in the formatted line become '?', so that what a client names cannot forge a line. */
+/* Writes a line, whatever its level. What could forge a line or move a terminal's cursor (control characters, C0 and C1
+ * in UTF-8) becomes '?', as clients name much of what is logged; a line that is too long ends in "...". */
 void log_at(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-#define log_error(...) log_at(LOG_LEVEL_ERROR, __VA_ARGS__)
-#define log_warn(...)  log_at(LOG_LEVEL_WARN, __VA_ARGS__)
-#define log_info(...)  log_at(LOG_LEVEL_INFO, __VA_ARGS__)
-#define log_debug(...) log_at(LOG_LEVEL_DEBUG, __VA_ARGS__)
+/* Arguments are not evaluated where the level is off. */
+static inline bool log_is_on(enum log_level level)
+{
+    return level <= log_threshold;
+}
+#define log_line(level, ...) (log_is_on(level) ? log_at(level, __VA_ARGS__) : (void)0)
+#define log_error(...)       log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
+#define log_warn(...)        log_line(LOG_LEVEL_WARN, __VA_ARGS__)
+#define log_info(...)        log_line(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_debug(...)       log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
 
 #endif

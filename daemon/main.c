@@ -223,7 +223,7 @@ static void close_inherited(int a, int b)
     close_range(from, ~0U, 0);
 }
 
-/* Lets go of the terminal and of the starter's folder; from here on words go to the log. */
+/* Lets go of the terminal and of the starter's folder; from here on lines go to the log file. */
 static int let_go(const struct conf *c, struct hearth_err *e)
 {
     char path[PATH_MAX];
@@ -243,22 +243,21 @@ static int let_go(const struct conf *c, struct hearth_err *e)
     if (log >= 0)
         close(log);
     close(null);
+    log_open((enum log_level)c->log_level);
     return chdir("/") == 0 ? 0 : err_set(e, HEARTH_EIO, "/: %s", strerror(errno));
 }
 
-/* A log file in the foreground; stderr may be journald's. */
+/* Lines go to a file in the foreground too, where one was named. */
 static int open_log(const struct conf *c, struct hearth_err *e)
 {
-    log_set_level((enum log_level)c->log_level);
-    if (!c->log_file) {
-        log_set_fd(STDERR_FILENO, getenv("JOURNAL_STREAM") != NULL);
-        return 0;
+    if (c->log_file) {
+        int fd = open(c->log_file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0)
+            return err_set(e, HEARTH_EIO, "%s: %s", c->log_file, strerror(errno));
+        dup2(fd, STDERR_FILENO); /* which the engine inherits */
+        close(fd);
     }
-    int fd = open(c->log_file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return err_set(e, HEARTH_EIO, "%s: %s", c->log_file, strerror(errno));
-    dup2(fd, STDERR_FILENO); /* the engine's words go there too */
-    close(fd);
+    log_open((enum log_level)c->log_level);
     return 0;
 }
 
@@ -295,7 +294,7 @@ int main(int argc, char **argv)
     if (!rc && a.foreground)
         rc = open_log(&conf, &e);
     if (!rc && !a.foreground) {
-        log_set_level((enum log_level)conf.log_level);
+        log_open((enum log_level)conf.log_level);
         close_inherited(a.ready_fd, sd.listen_fd);
         detached = rc = detach(&e);
         rc = rc < 0 ? rc : 0;

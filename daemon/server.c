@@ -320,6 +320,7 @@ static int init_engine(struct server *s, const char *engine, struct hearth_err *
         {"--threads", threads, true},
         {"--kv-bytes", kv_bytes, true},
         {"--idle-unload", idle, true},
+        {"--log-level", log_level_name((enum log_level)conf->log_level), true},
         {"--backend", conf->backend, conf->backend},
         {"--lock", lock, s->store},       /* two engines never hold the device at once */
         {"--checked", checked, s->store}, /* where the results of its self-checks are kept */

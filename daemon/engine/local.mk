@@ -2,6 +2,7 @@
 noinst_LIBRARIES += daemon/libengine.a
 daemon_libengine_a_SOURCES = \
 	daemon/engine/clock.h \
+	daemon/log.c daemon/log.h \
 	daemon/engine/core/device.h \
 	daemon/engine/core/engine.c daemon/engine/engine.h \
 	daemon/engine/core/eval.c daemon/engine/core/eval.h \

@@ -12,11 +12,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "daemon/log.h"
+
 void *post_alloc(size_t bytes)
 {
     void *p = calloc(1, bytes);
     if (!p) {
-        fputs("hearth-engine: out of memory\n", stderr);
+        log_error("out of memory");
         _exit(1);
     }
     return p;

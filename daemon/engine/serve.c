@@ -19,11 +19,13 @@
 
 #include "daemon/engine/front/rpc.h"
 #include "daemon/engine/serve.h"
+#include "daemon/log.h"
 
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
     "                     [--restore cost|always|never] [--idle-unload MS] [--step-seconds N]\n"
+    "                     [--log-level error|warn|info|debug]\n"
     "\n"
     "Started by hearthd, with a socket pair as descriptor 3 (--link).\n";
 
@@ -33,6 +35,7 @@ struct args {
     struct engine_params engine;
     const char *lock;
     uint64_t link;
+    enum log_level log_level;
 };
 
 /* What an option's field is; those before OPT_BENCH take an argument. */
@@ -42,6 +45,7 @@ enum opt_type {
     OPT_SIZE_OR_AUTO, /* the same; auto leaves the default */
     OPT_COUNT,        /* uint32_t, up to max */
     OPT_RESTORE,      /* enum tier_policy */
+    OPT_LEVEL,        /* enum log_level */
     OPT_BENCH,        /* refused: it has become hearth-bench */
     OPT_HELP,
     OPT_VERSION
@@ -67,6 +71,7 @@ static const struct opt {
     {"restore", OPT_RESTORE, AT(engine.restore), 0},
     {"step-seconds", OPT_COUNT, AT(engine.step_seconds), 1 << 20},
     {"idle-unload", OPT_SIZE, AT(engine.idle_ms), INT64_MAX},
+    {"log-level", OPT_LEVEL, AT(log_level), 0},
     {"bench", OPT_BENCH, 0, 0},
     {"help", OPT_HELP, 0, 0},
     {"version", OPT_VERSION, 0, 0},
@@ -99,7 +104,17 @@ static bool restore_policy(const char *s, enum tier_policy *out)
     return false;
 }
 
-/* False: it was refused, and why is said. */
+static bool level(const char *s, enum log_level *out)
+{
+    int found = log_level_find(s);
+    if (found < 0)
+        fprintf(stderr, "hearth-engine: --log-level: \"%s\" is not one of error, warn, info, debug\n", s);
+    else
+        *out = (enum log_level)found;
+    return found >= 0;
+}
+
+/* False where the option was refused; the reason has been printed then. */
 static bool opt_take(const struct opt *o, const char *s, struct args *a)
 {
     void *field = (char *)a + o->offset;
@@ -121,6 +136,8 @@ static bool opt_take(const struct opt *o, const char *s, struct args *a)
         return true;
     case OPT_RESTORE:
         return restore_policy(s, field);
+    case OPT_LEVEL:
+        return level(s, field);
     case OPT_BENCH:
         fputs("hearth-engine: --bench is a program of its own: hearth-bench MODEL, or hearth bench MODEL\n", stderr);
         return false;
@@ -174,17 +191,17 @@ static int serve(const struct engine_params *p, int link_fd)
     struct rpc_server rpc_server;
     int rc = engine_open(&engine, p, &err);
     if (rc) {
-        fprintf(stderr, "hearth-engine: %s\n", err.msg);
+        log_error("%s", err.msg);
         rpc_server_refuse(link_fd, &err);
         return EXIT_FAILURE;
     }
     if ((rc = rpc_server_init(&rpc_server, engine, link_fd, &err))) {
-        fprintf(stderr, "hearth-engine: %s\n", err.msg);
+        log_error("%s", err.msg);
         engine_close(engine, patience);
         return EXIT_FAILURE;
     }
     if ((rc = rpc_server_run(&rpc_server, &err)))
-        fprintf(stderr, "hearth-engine: %s: %s\n", err_name(rc), err.msg);
+        log_error("%s: %s", err_name(rc), err.msg);
     rc = rc ? EXIT_FAILURE : EXIT_SUCCESS;
     if (!engine_close(engine, patience))
         _exit(rc); /* a step of seconds, for nobody: the lock and the device are wanted */
@@ -197,6 +214,7 @@ int serve_main(int argc, char **argv, engine_wrap *wrap)
     struct args a = {
         .engine = {.backend = "auto", .variant = "auto", .kv_ram = TIER_RAM_AUTO, .wrap = wrap},
         .link = 3,
+        .log_level = LOG_LEVEL_INFO,
     };
     struct hearth_err err;
     int lock;
@@ -205,11 +223,12 @@ int serve_main(int argc, char **argv, engine_wrap *wrap)
         fputs(usage, stderr);
         return 2;
     }
+    log_open(a.log_level);
     signal(SIGPIPE, SIG_IGN); /* a closed link is an error of write(), not a death */
     signal(SIGXFSZ, SIG_IGN); /* nor is a limit on the size of files */
     signal(SIGINT, SIG_IGN);  /* Ctrl+C at a daemon in the foreground is for the daemon, which then closes the link */
     if (a.lock && take_lock(a.lock, &lock, &err)) {
-        fprintf(stderr, "hearth-engine: %s\n", err.msg);
+        log_error("%s", err.msg);
         return EXIT_FAILURE;
     }
     return serve(&a.engine, (int)a.link); /* the lock goes with the process */

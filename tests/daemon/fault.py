@@ -4,7 +4,7 @@
 The engine has tests/fault/fault.h between itself and the CPU, and a file says when it fails. Every text must be that
 of an undisturbed run, and the client hears of the pause. Prints TAP.
 """
-import os, sys, time
+import os, re, sys, time
 
 sys.dont_write_bytecode = True
 import harness
@@ -211,6 +211,18 @@ try:
     check("refused for" in refusals[3][1] and lost == 8, "no engine lives: after three requests none is started",
           (refusals, lost))
     box.stop()
+
+    # the engine's lines are stamped like hearthd's, and obey its level
+    stamp = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (hearthd|hearth-engine)\[\d+\] (error|warn|info): \S")
+    lines = box.log().splitlines()
+    check(all(stamp.match(l) for l in lines) and any(" hearth-engine[" in l for l in lines),
+          "every line of the log has its time, program and level", [l for l in lines if not stamp.match(l)][:3])
+    box.engine("--fault", box.fault)
+    c = start(*NO_TIERS, "log_level = error")
+    same(want["first", "greedy"], c.say(FIRST), "log_level = error")
+    box.stop()
+    rest = box.log().splitlines()[len(lines):]
+    check(not rest, "nothing below the level is logged, by the engine neither", rest)
 finally:
     harness.end(box)
 sys.exit(harness.failed > 0)

@@ -5,6 +5,13 @@ tests_unit_conf_SOURCES = tests/unit/conf.c
 tests_unit_conf_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_conf_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/log
+TESTS += tests/unit/log
+THREAD_TESTS += tests/unit/log
+tests_unit_log_SOURCES = tests/unit/log.c
+tests_unit_log_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_log_LDADD = daemon/libdaemon.a $(CMOCKA_LIBS) -lpthread
+
 check_PROGRAMS += tests/unit/stream/journal
 TESTS += tests/unit/stream/journal
 tests_unit_stream_journal_SOURCES = tests/unit/stream/journal.c

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/log.h"
+
 enum point { LOAD, STEP, SAVE, RESTORE, ANY, HANG, HANG_LOAD, POINTS };
 static const char *const names[POINTS] = {"load", "step", "save", "restore", "any", "hang", "hang-load"};
 
@@ -55,7 +57,7 @@ static void look(void)
         return; /* another engine was quicker */
     line[n > 0 ? n : 0] = '\0';
     if (!parse(line, &fault.point, &fault.left))
-        fprintf(stderr, "hearth-engine: %s: \"%s\" is not a fault\n", fault.path, line);
+        log_error("%s: \"%s\" is not a fault", fault.path, line);
     fault.path = NULL;
 }
 
@@ -67,7 +69,7 @@ static bool strikes(enum point p)
     if (fault.dead || !fault.left || (fault.point != p && (fault.point != ANY || p >= HANG)) || --fault.left)
         return false;
     snprintf(fault.when, sizeof fault.when, "a %s", names[p]);
-    fprintf(stderr, "hearth-engine: the device fails in %s, as a test asked\n", fault.when);
+    log_warn("the device fails in %s, as a test asked", fault.when);
     return true;
 }
 
@@ -264,6 +266,6 @@ const struct backend *fault_wrap(const struct backend *be, struct device *d, str
     fault.table.act_write = act_write;
     fault.table.sync = sync_all;
     fault.table.read_rate = read_rate;
-    fputs("hearth-engine: its device is going to fail, for a test\n", stderr);
+    log_warn("the device is going to fail, for a test");
     return &fault.table;
 }

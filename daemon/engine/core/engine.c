@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/engine/core/device.h"
+#include "daemon/log.h"
 
 /* What the loop thread asks for. */
 enum command_kind { CMD_SUBMIT, CMD_CANCEL, CMD_LOAD, CMD_UNLOAD, CMD_KV_EVICTED, CMD_FINISH, CMD_WAKE };
@@ -463,7 +464,7 @@ static int open_tier(struct engine *eng, struct hearth_err *e)
     };
     int rc = tier_open(&eng->tier, &p, e);
     if (rc && eng->tier) {
-        fprintf(stderr, "hearth-engine: no KV files: %s\n", e->msg);
+        log_warn("no KV files: %s", e->msg);
         rc = 0;
     }
     return rc;
@@ -480,7 +481,7 @@ static int open_device(struct engine *eng, struct hearth_err *e)
         if (!(rc = backends[i]->open(&eng->dev, &p, e)))
             eng->be = backends[i];
         else if (any) {
-            fprintf(stderr, "hearth-engine: no %s: %s\n", backends[i]->name, e->msg);
+            log_warn("no %s: %s", backends[i]->name, e->msg);
             snprintf(eng->no_gpu, sizeof eng->no_gpu, "%s", e->msg);
         }
     }

@@ -10,6 +10,7 @@
 #include "daemon/engine/core/device.h"
 #include "daemon/engine/kvtier/fingerprint.h"
 #include "daemon/engine/selfcheck/cache.h"
+#include "daemon/log.h"
 
 static const double progress_seconds = 0.1;
 
@@ -72,7 +73,7 @@ static void attach(struct engine *eng, struct model_entry *m, const struct kv_de
     if (m->model->dev != eng->dev)
         return;
     if (kv_fingerprint_make(&fingerprint, m->model, desc, &err))
-        fprintf(stderr, "hearth-engine: %s: KV is not kept: %s\n", m->path, err.msg);
+        log_warn("%s: KV is not kept: %s", m->path, err.msg);
     else
         tier_attach(eng->tier, m, &fingerprint);
 }
@@ -192,7 +193,7 @@ static int fall_back_to_cpu(struct engine *eng, struct model_entry *m, const cha
         return err_set(e, rc, "%s", err.msg);
     if (rc)
         return err_set(e, rc, "%.100s; and on the CPU: %.80s", why, err.msg);
-    fprintf(stderr, "hearth-engine: %s runs on the CPU, which is much slower: %s\n", m->path, why);
+    log_warn("%s runs on the CPU, which is much slower: %s", m->path, why);
     return 0;
 }
 
@@ -370,8 +371,7 @@ void unload_idle(struct engine *eng)
     struct hearth_err ignored;
     struct model_entry *m;
     while (!eng->fatal.code && (m = next_to_unload(eng)) && m->unload_at <= engine_now()) {
-        fprintf(stderr, "hearth-engine: %s is unloaded: nobody has used it for %g minutes\n", m->path,
-                (double)eng->params.idle_ms / 60000);
+        log_info("%s is unloaded: nobody has used it for %g minutes", m->path, (double)eng->params.idle_ms / 60000);
         if (unload_model(eng, m, &ignored)) /* the device failed */
             return;
     }

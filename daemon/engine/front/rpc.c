@@ -9,11 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/log.h"
+
 void serve_error(struct rpc_server *s, uint32_t rpc_id, const struct hearth_err *err)
 {
     struct hearth_err e;
     if (wire_pack_error(frame_conn_out(s->conn), rpc_id, err->code, err->msg, &e)) {
-        fprintf(stderr, "hearth-engine: cannot answer: %s\n", e.msg);
+        log_error("cannot answer: %s", e.msg);
         frame_conn_stop(s->conn); /* silence would be worse: hearthd waits for the answer */
     }
 }
@@ -31,7 +33,7 @@ void serve_event(struct rpc_server *s, const struct wire_method *m, const void *
 {
     struct hearth_err e;
     if (wire_pack_event(frame_conn_out(s->conn), m, body, NULL, NULL, &e)) {
-        fprintf(stderr, "hearth-engine: cannot send %s: %s\n", m->name, e.msg);
+        log_error("cannot send %s: %s", m->name, e.msg);
         _exit(EXIT_FAILURE); /* a stream with a hole in it is none: the next engine goes on where this one was heard */
     }
 }

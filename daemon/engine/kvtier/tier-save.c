@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "daemon/engine/kvtier/tier-internal.h"
+#include "daemon/log.h"
 
 /* After a file could not be written (a full disk, most likely) none is tried for some time. */
 static const double disk_pause = 10;
@@ -236,13 +237,13 @@ void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, dou
     if (!ev->err.code) {
         enter_file(t, s, ev);
         if (t->disk_failed)
-            fputs("hearth-engine: KV files can be written again\n", stderr);
+            log_info("KV files can be written again");
         t->disk_failed = false;
     } else if (ev->err.code == HEARTH_ECONFLICT) {
         truncate_save(t, s); /* a longer file has them: nothing is wrong with the disk */
     } else if (ev->err.code != HEARTH_ECANCELLED) {
         if (!t->disk_failed)
-            fprintf(stderr, "hearth-engine: KV is not saved: %s\n", ev->err.msg);
+            log_warn("KV is not saved: %s", ev->err.msg);
         t->disk_failed = true;
         t->disk_retry_at = now + disk_pause;
         truncate_save(t, s);

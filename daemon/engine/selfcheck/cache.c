@@ -14,6 +14,7 @@
 
 #include "daemon/engine/selfcheck/selfcheck.h"
 #include "daemon/engine/selfcheck/cache.h"
+#include "daemon/log.h"
 
 static const char head[] = "hearth checked 1\n";
 enum {
@@ -215,13 +216,12 @@ int selfcheck_verify(const struct model *m, const char *record, struct selfcheck
     out->ok = !s.failed[0];
     if (!out->ok) {
         snprintf(out->why, sizeof out->why, "%s", s.failed);
-        fprintf(stderr, "hearth-engine: SELF-CHECK FAILED: %s (%s) on %s computes wrongly: %s\n", name, m->hp.type,
-                info.name, s.failed);
+        log_error("SELF-CHECK FAILED: %s (%s) on %s computes wrongly: %s", name, m->hp.type, info.name, s.failed);
         return 0;
     }
-    fprintf(stderr, "hearth-engine: self-check of %s (%s) on %s passed: %u ops in %.1f ms, the device %.1f\n", name,
-            m->hp.type, info.name, s.n_op, s.ms, s.device_ms);
+    log_info("self-check of %s (%s) on %s passed: %u ops in %.1f ms, the device %.1f", name, m->hp.type, info.name,
+             s.n_op, s.ms, s.device_ms);
     if (keep && selfcheck_cache_add(record, key, &err))
-        fprintf(stderr, "hearth-engine: the self-check will be made again: %s\n", err.msg);
+        log_warn("the self-check will be made again: %s", err.msg);
     return 0;
 }

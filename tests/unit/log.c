@@ -1,0 +1,184 @@
+/* log.c - the log: levels, time and program, what a client's words cannot do to a line, lines of several threads. */
+#include "config.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <threads.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/log.h"
+
+enum { TEXT = 1 << 20, THREADS = 4, LINES = 500 };
+
+/* Standard error is a file while a test logs. */
+struct capture {
+    FILE *file;
+    int saved;
+    char text[TEXT];
+};
+
+static int setup(void **state)
+{
+    struct capture *c = calloc(1, sizeof *c);
+    *state = c;
+    c->file = tmpfile();
+    c->saved = dup(STDERR_FILENO);
+    dup2(fileno(c->file), STDERR_FILENO);
+    unsetenv("JOURNAL_STREAM");
+    log_open(LOG_LEVEL_INFO);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct capture *c = *state;
+    dup2(c->saved, STDERR_FILENO);
+    close(c->saved);
+    fclose(c->file);
+    free(c);
+    return 0;
+}
+
+static const char *text(struct capture *c)
+{
+    ssize_t n = pread(fileno(c->file), c->text, sizeof c->text - 1, 0);
+    assert_true(n >= 0);
+    c->text[n] = 0;
+    return c->text;
+}
+
+static void test_prefix(void **state)
+{
+    log_warn("the %s", "words");
+    const char *line = text(*state);
+    int year, ms, pid;
+    char program[33], level[8], rest[32];
+    assert_int_equal(sscanf(line, "%d-%*d-%*d %*d:%*d:%*d.%3d %32[^[][%d] %7[a-z]: %31[^\n]", &year, &ms, program, &pid,
+                            level, rest),
+                     6);
+    assert_true(year >= 2024);
+    assert_string_equal(program, program_invocation_short_name);
+    assert_int_equal(pid, getpid());
+    assert_string_equal(level, "warn");
+    assert_string_equal(rest, "the words");
+    assert_int_equal(line[strlen(line) - 1], '\n');
+}
+
+static int n_evaluated;
+
+static int evaluated(void)
+{
+    return ++n_evaluated;
+}
+
+static void test_level(void **state)
+{
+    log_debug("%d", evaluated());
+    assert_int_equal(n_evaluated, 0);
+    assert_string_equal(text(*state), "");
+    log_open(LOG_LEVEL_DEBUG);
+    log_debug("%d", evaluated());
+    assert_int_equal(n_evaluated, 1);
+    log_open(LOG_LEVEL_ERROR);
+    log_warn("%d", evaluated());
+    assert_int_equal(n_evaluated, 1);
+    assert_non_null(strstr(text(*state), " debug: 1\n"));
+    assert_null(strstr(text(*state), "warn"));
+    for (int i = LOG_LEVEL_ERROR; i <= LOG_LEVEL_DEBUG; i++)
+        assert_int_equal(log_level_find(log_level_name((enum log_level)i)), i);
+    assert_int_equal(log_level_find("loud"), -1);
+}
+
+/* A name with a line's end, an escape sequence, a tab, DEL and a C1 control; "é" and "…" stay. */
+static void test_injection(void **state)
+{
+    log_info("\"%s\"", "a\n2026-01-01 hearthd[1] error: forged\x1b[2J\t\x7f\xc2\x9b \xc3\xa9 \xe2\x80\xa6");
+    const char *line = text(*state);
+    assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
+    assert_non_null(strstr(line, "\"a?2026-01-01 hearthd[1] error: forged?[2J???? \xc3\xa9 \xe2\x80\xa6\"\n"));
+}
+
+static void test_long(void **state)
+{
+    char *words = malloc(5000);
+    memset(words, 'x', 4999);
+    words[4999] = 0;
+    log_info("%s", words);
+    log_info("next");
+    const char *line = text(*state), *end = strchr(line, '\n');
+    assert_true(end - line < 1024);
+    assert_memory_equal(end - 4, "x...", 4);
+    assert_non_null(strstr(end, " info: next\n"));
+    free(words);
+}
+
+/* The variable alone says nothing: standard error must be the stream that it names. */
+static void test_journal(void **state)
+{
+    struct capture *c = *state;
+    char stream[64];
+    struct stat sb;
+    setenv("JOURNAL_STREAM", "1:2", 1);
+    log_open(LOG_LEVEL_INFO);
+    log_info("stamped");
+    assert_int_equal(*text(c), '2');
+    assert_int_equal(fstat(STDERR_FILENO, &sb), 0);
+    snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)sb.st_dev, (unsigned long long)sb.st_ino);
+    setenv("JOURNAL_STREAM", stream, 1);
+    log_open(LOG_LEVEL_INFO);
+    log_error("bad");
+    log_info("fine");
+    assert_non_null(strstr(text(c), " info: stamped\n<3>bad\n<6>fine\n"));
+    unsetenv("JOURNAL_STREAM");
+}
+
+static int write_lines(void *arg)
+{
+    for (int i = 0; i < LINES; i++)
+        log_info("thread=%d line=%d.", *(int *)arg, i);
+    return 0;
+}
+
+/* Each line is whole, and those of a thread are in their order. */
+static void test_threads(void **state)
+{
+    thrd_t t[THREADS];
+    int id[THREADS], next[THREADS] = {0}, n = 0;
+    for (int i = 0; i < THREADS; i++) {
+        id[i] = i;
+        assert_int_equal(thrd_create(&t[i], write_lines, &id[i]), thrd_success);
+    }
+    for (int i = 0; i < THREADS; i++)
+        thrd_join(t[i], NULL);
+    text(*state);
+    for (char *s = ((struct capture *)*state)->text, *end; (end = strchr(s, '\n')); s = end + 1, n++) {
+        int thread = -1, line = -1;
+        char dot = 0;
+        const char *at = strstr(s, "thread=");
+        assert_true(at && at < end);
+        assert_int_equal(sscanf(at, "thread=%d line=%d%c\n", &thread, &line, &dot), 3);
+        assert_true(thread >= 0 && thread < THREADS && dot == '.');
+        assert_int_equal(line, next[thread]++);
+    }
+    assert_int_equal(n, THREADS * LINES);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_prefix), CASE(test_level),   CASE(test_injection),
+        CASE(test_long),   CASE(test_journal), CASE(test_threads),
+    };
+    return cmocka_run_group_tests_name("log", tests, NULL, NULL);
+}
