@@ -65,6 +65,7 @@ hearthd_SOURCES = daemon/main.c
 hearthd_CPPFLAGS = $(AM_CPPFLAGS) -DHEARTH_LIBEXECDIR='"$(libexecdir)"' -DHEARTH_DATADIR='"$(datadir)/hearth"' \
 	-DHEARTH_BUILDDIR='"$(abs_top_builddir)"' -DHEARTH_SRCDIR='"$(abs_top_srcdir)"'
 hearthd_CFLAGS = $(AM_CFLAGS)
+EXTRA_DIST += daemon/stream/journal.md
 dist_man_MANS += daemon/hearthd.8 daemon/hearth.conf.5
 hearthd_LDADD = daemon/libdaemon.a libclient/libcore.la $(LIBEVENT_LIBS) $(SQLITE_LIBS) $(XXHASH_LIBS) -lpthread
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# neovim.sh - Neovim's built-in RPC client against hearthd, as PROTOCOL.md section 16 promises.
+# neovim.sh - Neovim's built-in RPC client against hearthd, as contrib/neovim.md promises.
 if ! command -v nvim >/dev/null; then
     echo "1..0 # SKIP nvim is not installed"
     exit 0

@@ -435,7 +435,7 @@ static void error_table_is_sound(void **state)
     assert_int_equal(err_code("NO_SUCH"), HEARTH_EINTERNAL);
 }
 
-/* --- PROTOCOL.md ---------------------------------------------------------------------------------------- */
+/* --- the documents -------------------------------------------------------------------------------------- */
 
 static char *text_of(const char *path)
 {
@@ -460,30 +460,54 @@ static bool mentions(const char *text, const char *word)
     return false;
 }
 
-static void assert_fields_documented(const char *text, const struct wire_type *t)
+/* PROTOCOL.md is what clients speak; what they never see is described beside the code that speaks it. Each of these
+ * leaves the types that it shares with one before it to that one. */
+enum { PROTOCOL, LINK, JOURNAL, N_DOCUMENTS };
+static const char *const documents[N_DOCUMENTS] = {"libclient/PROTOCOL.md", "daemon/engine/front/protocol.md",
+                                                   "daemon/stream/journal.md"};
+
+static int document_of(const struct wire_method *m)
+{
+    if (!strncmp(m->name, "engine.", 7))
+        return LINK;
+    return !strncmp(m->name, "journal.", 8) || m == &wire_methods[WIRE_TURN_GENERATION] ? JOURNAL : PROTOCOL;
+}
+
+static bool described(char *const *texts, int document, const char *word)
+{
+    for (; document >= 0; document--)
+        if (mentions(texts[document], word))
+            return true;
+    return false;
+}
+
+static void assert_fields_documented(char *const *texts, int document, const struct wire_type *t)
 {
     for (const struct wire_field *f = t->fields; f->name; f++) {
-        if (!mentions(text, f->name))
-            fail_msg("PROTOCOL.md does not mention %s of %s", f->name, t->name);
+        if (!described(texts, document, f->name))
+            fail_msg("%s does not mention %s of %s", documents[document], f->name, t->name);
         if (f->sub)
-            assert_fields_documented(text, f->sub);
+            assert_fields_documented(texts, document, f->sub);
     }
     for (const char *const *r = t->reserved; r && *r; r++)
-        assert_true(mentions(text, *r));
+        assert_true(mentions(texts[PROTOCOL], *r));
 }
 
 static void the_specification_has_every_name(void **state)
 {
     (void)state;
-    const char *text = text_of("libclient/PROTOCOL.md");
+    char *texts[N_DOCUMENTS];
+    for (int i = 0; i < N_DOCUMENTS; i++)
+        texts[i] = text_of(documents[i]);
     for (const struct wire_method *m = wire_methods; m->name; m++) {
-        if (!mentions(text, m->name))
-            fail_msg("PROTOCOL.md does not mention the method %s", m->name);
-        assert_fields_documented(text, m->params);
+        int document = document_of(m);
+        if (!mentions(texts[document], m->name))
+            fail_msg("%s does not mention the method %s", documents[document], m->name);
+        assert_fields_documented(texts, document, m->params);
         if (m->result)
-            assert_fields_documented(text, m->result);
+            assert_fields_documented(texts, document, m->result);
     }
-#define X(name, number, symbol, request) assert_non_null(strstr(text, "| `" symbol "` | " #request " |"));
+#define X(name, number, symbol, request) assert_non_null(strstr(texts[PROTOCOL], "| `" symbol "` | " #request " |"));
     HEARTH_ERRORS(X)
 #undef X
     arena_fini(&arena);
