@@ -17,7 +17,6 @@
 #include "libclient/wire.h"
 
 struct backup;
-struct quarantine;
 struct call;
 struct conn;
 struct event;
@@ -27,13 +26,11 @@ struct journal;
 struct kvdir;
 struct engine_client;
 struct store;
-struct stream;
+struct streams;
 struct retention;
 
 TAILQ_HEAD(conn_list, conn);
-TAILQ_HEAD(stream_list, stream);
 TAILQ_HEAD(call_list, call);
-TAILQ_HEAD(quarantine_list, quarantine);
 
 /* Only server.c moves from one phase to the next, and never back. */
 enum server_phase {
@@ -60,11 +57,7 @@ struct server {
     struct conn_list conns, dirty, dead; /* every live one; with something to write; to be freed after this turn */
     int64_t n_conns;
 
-    struct stream_list streams;
-    struct stream_list uncommitted; /* ended, and not in their sessions: commit.c */
-    int64_t n_streams, last_stream;
-    struct quarantine_list quarantined; /* models that kill engines: quarantine.c */
-    int n_quarantined;
+    struct streams *streams;
     struct call_list forwards; /* calls that wait for the engine to load a model */
     struct call_list waiters;  /* calls that wait for the end of a stream which nobody reads */
 

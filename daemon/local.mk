@@ -43,6 +43,8 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/rpc/msg-text.c \
 	daemon/stream/output.c daemon/stream/output.h \
 	daemon/stream/recover.c \
+	daemon/stream/state.c daemon/stream/state.h \
+	daemon/stream/attempt.c daemon/stream/end.c \
 	daemon/sd.c daemon/sd.h \
 	daemon/context.c daemon/context.h \
 	daemon/server.c daemon/server.h \
@@ -54,7 +56,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/store/remove.c daemon/store/sql.c \
 	daemon/store/checksum.c \
 	daemon/store/timeline-cache.c daemon/store/turns.c daemon/store/vfs.c \
-	daemon/stream/stream.c daemon/stream/stream.h daemon/stream/stream-internal.h daemon/stream/commit.c daemon/stream/commit.h \
+	daemon/stream/stream.c daemon/stream/stream.h daemon/stream/stream-internal.h daemon/stream/commit.c \
 	daemon/stream/takeover.c daemon/stream/takeover.h \
 	daemon/retention/retention.c daemon/retention/retention.h
 daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS)

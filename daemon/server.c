@@ -18,16 +18,15 @@
 #include <unistd.h>
 
 #include "daemon/rpc/backup.h"
-#include "daemon/stream/quarantine.h"
 #include "daemon/rpc/conn.h"
 #include "daemon/rpc/dispatch.h"
-#include "daemon/stream/commit.h"
 #include "daemon/stream/journal.h"
 #include "daemon/retention/kvdir.h"
 #include "daemon/supervisor/engine-client.h"
 #include "daemon/log.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/stream.h"
+#include "daemon/stream/takeover.h"
 #include "daemon/retention/retention.h"
 
 enum {
@@ -224,7 +223,7 @@ static void enter(struct server *s, enum server_phase phase)
 static bool next_phase(struct server *s)
 {
     bool streams = s->phase == SERVER_FINISHING || s->phase == SERVER_CANCELLING;
-    if (streams && s->n_streams == 0)
+    if (streams && streams_open(s->streams) == 0)
         enter(s, SERVER_STOPPING);
     else if (s->phase == SERVER_STOPPING && engine_state(s->engine_client) == ENGINE_ABSENT && conn_all_sent(s))
         enter(s, SERVER_DONE);
@@ -352,16 +351,14 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     TAILQ_INIT(&s->conns);
     TAILQ_INIT(&s->dirty);
     TAILQ_INIT(&s->dead);
-    TAILQ_INIT(&s->streams);
-    TAILQ_INIT(&s->uncommitted);
     TAILQ_INIT(&s->forwards);
     TAILQ_INIT(&s->waiters);
-    TAILQ_INIT(&s->quarantined);
-    int rc = 0;
-    if (sd->listen_fd >= 0) {
+    s->streams = streams_new(e);
+    int rc = s->streams ? 0 : HEARTH_ENOMEM;
+    if (!rc && sd->listen_fd >= 0) {
         s->listen_fd = sd->listen_fd;
         s->activated = true;
-    } else {
+    } else if (!rc) {
         rc = listen_at(s, e);
     }
     if (!rc)
@@ -396,15 +393,16 @@ void server_fini(struct server *s)
     engine_client_free(s->engine_client);
     s->engine_client = NULL;
     stream_end_all(s);
+    takeover_resume(s);
     conn_flush_all(s);
     struct conn *c;
     while ((c = TAILQ_FIRST(&s->conns)) != NULL)
         conn_drop(c, "hearthd ends");
     conn_reap(s);
-    commit_retry_fini(s);
+    commit_fini(s);
     journal_close(s->journal);
     kvdir_close(s->kv);
-    quarantine_fini(s);
+    streams_free(s->streams);
     store_close(s->store);
     struct event *events[] = {s->accept, s->again, s->sigterm, s->sigint, s->watchdog, s->phase_timer};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
@@ -420,10 +418,11 @@ void server_fini(struct server *s)
 static void end_turn(struct server *s)
 {
     do {
+        stream_probe_next(s);
         conn_flush_all(s); /* a peer that has caught up may be heard here, and the engine asked for something */
         engine_client_flush(s->engine_client);
         conn_reap(s);
-    } while (next_phase(s));
+    } while (takeover_resume(s) || next_phase(s));
 }
 
 int server_run(struct server *s, struct hearth_err *e)

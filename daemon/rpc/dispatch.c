@@ -7,6 +7,7 @@
 
 #include "daemon/log.h"
 #include "daemon/stream/stream.h"
+#include "daemon/stream/takeover.h"
 
 static const struct handler {
     int method; /* index of wire_methods[] */
@@ -166,6 +167,7 @@ void dispatch_frame(struct conn *c, const struct wire_frame *f)
                                               : "nothing was asked: this response was ignored");
         return;
     }
+    takeover_resume(c->server);
     struct hearth_err e;
     const struct handler *h = NULL;
     void *params = NULL;

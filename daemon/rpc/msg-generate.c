@@ -13,8 +13,8 @@ static int check(const struct call *call, struct hearth_err *e)
     if (call->account->streams >= s->conf->streams_per_uid)
         return err_set(e, HEARTH_ELIMIT, "user %u has %lld streams running, the limit", (unsigned)call->account->uid,
                        (long long)call->account->streams);
-    if (s->n_streams >= s->conf->streams)
-        return err_set(e, HEARTH_ELIMIT, "%lld streams are running, the limit", (long long)s->n_streams);
+    if (streams_open(s->streams) >= s->conf->streams)
+        return err_set(e, HEARTH_ELIMIT, "%lld streams are running, the limit", (long long)streams_open(s->streams));
     return 0;
 }
 
@@ -36,7 +36,9 @@ void msg_generate(struct call *call)
     const struct wire_generate *g = call->params;
     struct hearth_err e;
     struct session *ss;
+    struct stream *st;
     uint64_t hash;
+    bool cancel = call->cancel_requested; /* while it waited for the session */
     int rc = journal_hash(g, &hash, &e);
     if (!rc)
         rc = retry(call, &hash, &e);
@@ -49,9 +51,11 @@ void msg_generate(struct call *call)
     if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, g->session, msg_generate))
         return;
     if (!rc)
-        rc = stream_start(call, ss, &hash, &e);
+        rc = stream_start(call, ss, &hash, &st, &e);
     if (rc)
         call_fail(call, &e);
+    else if (cancel)
+        stream_cancel(st);
 }
 
 void msg_stream_attach(struct call *call)

@@ -11,6 +11,7 @@
 #include "daemon/log.h"
 #include "daemon/supervisor/model-names.h"
 #include "daemon/store/store.h"
+#include "daemon/stream/stream.h"
 
 static int64_t rss_bytes(void)
 {
@@ -50,7 +51,7 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
         .socket = s->conf->socket,
         .uptime = server_boot() - s->started,
         .connections = s->n_conns,
-        .streams = s->n_streams,
+        .streams = streams_open(s->streams),
         .rss_bytes = rss_bytes(),
     };
     if (!s->store || store_count(s->store, call->account->uid, &r.sessions, NULL) != 0)

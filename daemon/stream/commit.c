@@ -1,23 +1,34 @@
-/* commit.c - how what a stream has made gets into its session; see commit.h. Loop thread. */
+/*
+ * commit.c - how what a stream has made gets into its session, and streams whose turn could not be written because the
+ * disk was full. Loop thread.
+ *
+ * The subscribers of such a stream were told so (finish_reason error, STORE) and have the text. The journal has it too,
+ * as far as the disk let it, and the next start writes the turn down; but on a full disk there is no journal either,
+ * and whoever makes room goes on at once, not with another hearthd. So these streams are kept in memory
+ * (STREAM_UNCOMMITTED) and tried again when somebody comes for the session or makes the same request again: unless the
+ * session has gone on without that turn by then.
+ *
+ * One that was retried stays in memory, too (STREAM_RETAINED): the same request once more is answered with it and does
+ * not generate again. A user has a few of both, the latest; and of a session the latest one, because the others were
+ * computed without each other.
+ */
 #include "config.h"
-
-#include "daemon/stream/commit.h"
 
 #include <string.h>
 
 #include "daemon/log.h"
+#include "daemon/retention/retention.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/stream-internal.h"
-#include "daemon/retention/retention.h"
 
-enum { RETRY_MAX = 8 /* of a user */ };
+enum { KEPT_MAX = 8 /* streams of a user */ };
 
 /* --- writing it ----------------------------------------------------------------------------------------- */
 
 /* The turn is kept where it has tokens, or where having none was the model's own answer. */
 static bool has_turn(const struct stream *st)
 {
-    if (!st->began)
+    if (!stream_has_begun(st))
         return false;
     if (st->output.n_ids > 0)
         return true;
@@ -25,37 +36,55 @@ static bool has_turn(const struct stream *st)
     return strcmp(why, "error") != 0 && strcmp(why, "cancelled") != 0;
 }
 
+static int commit_turn(struct stream *st, struct hearth_err *e)
+{
+    struct session_turn turn = {
+        .request = st->request,
+        .appended = {.v = st->appended, .n = st->n_appended},
+        .completion = {.v = st->output.ids, .n = st->output.n_ids},
+        .text = {.data = st->output.text, .len = st->output.n_text},
+        .info = {.finish_reason = st->end.finish_reason,
+                 .usage = st->end.usage,
+                 .timings = st->end.timings,
+                 .sampling = st->request->sampling},
+        .turn_open = st->end.turn_open,
+        .stream = st->number,
+    };
+    return session_commit(st->server, st->session, &turn, e);
+}
+
+/* Of two reasons for an error the first is told. */
+static void not_committed(struct stream *st, const struct hearth_err *e)
+{
+    bool retry = e->code != HEARTH_ESESSIONEXISTS && e->code != HEARTH_ENOSESSION;
+    log_error("stream %lld is not written to session %s: %s", (long long)st->number, st->session->row.id, e->msg);
+    if (retry) {
+        st->rest = STREAM_UNCOMMITTED;
+        st->turn_reason = st->end.finish_reason;
+    } else { /* it has no place any more, and the next start need not try */
+        store_commit_nothing(st->server->store, st->number, NULL);
+    }
+    if (strcmp(st->end.finish_reason, "error") != 0)
+        stream_set_error(st, e);
+}
+
 bool stream_commit(struct stream *st)
 {
     struct server *s = st->server;
-    struct wire_ids appended = {.v = st->appended, .n = st->n_appended};
-    struct wire_ids made = {.v = st->output.ids, .n = st->output.n_ids};
-    struct wire_bytes text = {.data = st->output.text, .len = st->output.n_text};
-    struct wire_generation_info how = {.finish_reason = st->end.finish_reason,
-                                       .usage = st->end.usage,
-                                       .timings = st->end.timings,
-                                       .sampling = st->request->sampling};
     struct hearth_err e;
     if (!s->store)
         return true;
     if (!st->session->row.name || !has_turn(st)) {
         if (store_commit_nothing(s->store, st->number, &e) != 0)
             log_warn("stream %lld: %s", (long long)st->number, e.msg);
-    } else if (session_commit(s, st->session, st->request, &appended, &made, &text, &how, st->end.turn_open, st->number,
-                              &e) != 0) {
-        /* The journal has it: the next start tries again, if the session has not gone on by then. */
-        log_error("stream %lld is not written to session %s: %s", (long long)st->number, st->session->row.id, e.msg);
-        st->commit_pending = e.code != HEARTH_ESESSIONEXISTS && e.code != HEARTH_ENOSESSION;
-        st->uncommitted = st->commit_pending ? st->end.finish_reason : st->uncommitted;
-        if (strcmp(st->end.finish_reason, "error") != 0) /* of two reasons the first */
-            stream_set_error(st, &e);
-        if (!st->commit_pending) /* it has no place any more */
-            store_commit_nothing(s->store, st->number, &e);
-        return false;
-    } else if (s->retention !=
-               NULL) { /* at a start, what else goes on is not in use yet: retention_new() looks at all */
-        retention_trim_uid(s, st->account->uid);
+        return true;
     }
+    if (commit_turn(st, &e) != 0) {
+        not_committed(st, &e);
+        return false;
+    }
+    if (s->retention) /* at a start there is none yet: it looks at all sessions when it begins */
+        retention_trim_uid(s, st->account->uid);
     return true;
 }
 
@@ -63,9 +92,9 @@ bool stream_commit(struct stream *st)
 
 static void give_up(struct stream *st)
 {
-    TAILQ_REMOVE(&st->server->uncommitted, st, entry);
-    if (st->commit_pending)
+    if (st->state == STREAM_UNCOMMITTED)
         log_error("stream %lld is not written to session %s: given up", (long long)st->number, st->session->row.id);
+    stream_move(st, STREAM_GONE);
     stream_free(st);
 }
 
@@ -75,85 +104,88 @@ static bool same_session(const struct session *a, const struct session *b)
            (a->is_new && b->is_new && a->row.name && b->row.name && strcmp(a->row.name, b->row.name) == 0);
 }
 
-void commit_retry_add(struct stream *st)
+/* Of the account's kept streams those that one more in the same session replaces are given up. */
+static void replace(const struct stream *st)
 {
-    struct stream *other, *next, *oldest = NULL;
-    int n = 1;
-    for (other = TAILQ_FIRST(&st->server->uncommitted); other != NULL; other = next) {
-        next = TAILQ_NEXT(other, entry);
-        if (other->account != st->account)
-            continue;
-        if (st->commit_pending && other->commit_pending && same_session(other->session, st->session)) {
+    struct streams *v = st->server->streams;
+    struct stream *other, *next;
+    for (other = stream_first(v, 1 << STREAM_UNCOMMITTED); other; other = next) {
+        next = stream_next(v, other, 1 << STREAM_UNCOMMITTED);
+        if (other->account == st->account && same_session(other->session, st->session))
             give_up(other);
-            continue;
-        }
-        oldest = oldest != NULL ? oldest : other;
-        n++;
     }
-    if (n > RETRY_MAX)
-        give_up(oldest);
-    TAILQ_INSERT_TAIL(&st->server->uncommitted, st, entry);
 }
 
-/* Writes the turn, where nothing came between. */
+void commit_keep(struct stream *st)
+{
+    struct stream *other, *oldest = NULL;
+    int n = 1;
+    if (st->rest == STREAM_UNCOMMITTED)
+        replace(st);
+    STREAMS_FOREACH (other, st->server->streams, STREAMS_KEPT)
+        if (other->account == st->account) {
+            oldest = oldest && oldest->number < other->number ? oldest : other;
+            n++;
+        }
+    if (n > KEPT_MAX)
+        give_up(oldest);
+    stream_move(st, st->rest);
+}
+
+/* Writes the turn of a kept stream where nothing came between. From then on it is retained, unless it is worth one more
+ * attempt. */
 static void try_commit(struct stream *st)
 {
     struct server *s = st->server;
     const struct session *ss = st->session;
     struct hearth_err e;
-    if (!st->commit_pending || session_is_busy(s, ss->row.id) ||
-        (ss->is_new && session_is_reserved(s, ss->row.uid, ss->row.name)))
+    if (st->state != STREAM_UNCOMMITTED || stream_runs_in(s, ss->row.id) ||
+        (ss->is_new && stream_creates(s, ss->row.uid, ss->row.name)))
         return;
-    st->commit_pending = false;
+    st->rest = STREAM_RETAINED;
     if (session_check_unchanged(s, ss, &e) != 0) {
         log_error("stream %lld is not written to session %s: %s", (long long)st->number, ss->row.id, e.msg);
-        return;
+    } else {
+        if (strcmp(st->turn_reason, "error") != 0)
+            st->error[0] = '\0';
+        st->end.finish_reason = st->turn_reason;
+        if (stream_commit(st))
+            log_info("stream %lld is written to session %s now", (long long)st->number, ss->row.id);
     }
-    if (strcmp(st->uncommitted, "error") != 0)
-        st->error[0] = '\0';
-    st->end.finish_reason = st->uncommitted;
-    if (stream_commit(st))
-        log_info("stream %lld is written to session %s now", (long long)st->number, ss->row.id);
+    if (st->rest == STREAM_RETAINED)
+        stream_move(st, STREAM_RETAINED);
 }
 
 void commit_retry(struct server *s, uid_t uid)
 {
-    struct stream *st;
-    TAILQ_FOREACH (st, &s->uncommitted, entry)
+    struct stream *st, *next;
+    for (st = stream_first(s->streams, 1 << STREAM_UNCOMMITTED); st; st = next) {
+        next = stream_next(s->streams, st, 1 << STREAM_UNCOMMITTED);
         if (st->account->uid == uid)
             try_commit(st);
+    }
 }
 
-struct stream *commit_retry_find(struct server *s, uid_t uid, int64_t number, const char *request)
-{
-    struct stream *st;
-    TAILQ_FOREACH (st, &s->uncommitted, entry)
-        if (stream_is(st, uid, number, request))
-            return st;
-    return NULL;
-}
-
-void commit_retry_take(struct stream *st)
+void commit_reopen(struct stream *st)
 {
     try_commit(st);
-    TAILQ_REMOVE(&st->server->uncommitted, st, entry);
-    stream_insert(st);
+    stream_move(st, STREAM_DRAINING);
 }
 
-void commit_retry_forget(struct server *s, const char *session)
+void commit_forget(struct server *s, const char *session)
 {
     struct stream *st, *next;
-    for (st = TAILQ_FIRST(&s->uncommitted); st != NULL; st = next) {
-        next = TAILQ_NEXT(st, entry);
+    for (st = stream_first(s->streams, STREAMS_KEPT); st; st = next) {
+        next = stream_next(s->streams, st, STREAMS_KEPT);
         if (strcmp(st->session->row.id, session) == 0)
             give_up(st);
     }
 }
 
-void commit_retry_fini(struct server *s)
+void commit_fini(struct server *s)
 {
     struct stream *st;
-    while ((st = TAILQ_FIRST(&s->uncommitted)) != NULL) {
+    while (s->streams && (st = stream_first(s->streams, STREAMS_KEPT)) != NULL) {
         try_commit(st);
         give_up(st);
     }

@@ -1,4 +1,4 @@
-/* quarantine.c - see quarantine.h. Loop thread. */
+/* quarantine.c - the circuit breaker's table; see quarantine.h. Loop thread. */
 #include "config.h"
 
 #include "daemon/stream/quarantine.h"
@@ -11,16 +11,16 @@
 #include "daemon/log.h"
 
 enum {
-    FAILURES_MAX = 3, /* that failed in a row */
+    FAILURES_MAX = 3, /* streams that fail in a row before the model is refused */
     QUARANTINE_S = 60,
-    ENTRIES_MAX = 64, /* entries; the oldest goes */
+    ENTRIES_MAX = 64, /* the oldest entry makes room for one more */
 };
 
 struct quarantine {
     uid_t uid;
     char *path;
     int failures;
-    time_t until; /* monotonic; once it has passed, one more failure refuses again */
+    time_t until; /* monotonic; once it has passed, a single failure more refuses the model again */
     char why[120];
     TAILQ_ENTRY(quarantine) entry;
 };
@@ -32,66 +32,72 @@ static time_t now(void)
     return t.tv_sec;
 }
 
-static struct quarantine *find(const struct server *s, uid_t uid, const char *path)
+void quarantine_init(struct quarantine_table *t)
 {
-    struct quarantine *b;
-    TAILQ_FOREACH (b, &s->quarantined, entry)
-        if (b->uid == uid && strcmp(b->path, path) == 0)
-            return b;
+    *t = (struct quarantine_table){0};
+    TAILQ_INIT(&t->entries);
+}
+
+static struct quarantine *find(const struct quarantine_table *t, uid_t uid, const char *path)
+{
+    struct quarantine *q;
+    TAILQ_FOREACH (q, &t->entries, entry)
+        if (q->uid == uid && strcmp(q->path, path) == 0)
+            return q;
     return NULL;
 }
 
-static void forget(struct server *s, struct quarantine *b)
+static void forget(struct quarantine_table *t, struct quarantine *q)
 {
-    TAILQ_REMOVE(&s->quarantined, b, entry);
-    s->n_quarantined--;
-    free(b->path);
-    free(b);
+    TAILQ_REMOVE(&t->entries, q, entry);
+    t->n--;
+    free(q->path);
+    free(q);
 }
 
-void quarantine_add(struct server *s, uid_t uid, const char *path, const char *why)
+void quarantine_add(struct quarantine_table *t, uid_t uid, const char *path, const char *why)
 {
-    struct quarantine *b = find(s, uid, path);
-    if (!b) {
-        b = calloc(1, sizeof *b);
-        if (!b || (b->path = strdup(path)) == NULL) {
-            free(b);
-            return; /* one attempt more is no harm */
+    struct quarantine *q = find(t, uid, path);
+    if (!q) {
+        q = calloc(1, sizeof *q);
+        if (!q || (q->path = strdup(path)) == NULL) {
+            free(q);
+            return; /* without memory for it one attempt more is allowed */
         }
-        b->uid = uid;
-        TAILQ_INSERT_TAIL(&s->quarantined, b, entry);
-        if (++s->n_quarantined > ENTRIES_MAX)
-            forget(s, TAILQ_FIRST(&s->quarantined));
+        q->uid = uid;
+        TAILQ_INSERT_TAIL(&t->entries, q, entry);
+        if (++t->n > ENTRIES_MAX)
+            forget(t, TAILQ_FIRST(&t->entries));
     }
-    snprintf(b->why, sizeof b->why, "%s", why);
-    if (++b->failures < FAILURES_MAX)
+    snprintf(q->why, sizeof q->why, "%s", why);
+    if (++q->failures < FAILURES_MAX)
         return;
-    b->until = now() + QUARANTINE_S;
+    q->until = now() + QUARANTINE_S;
     log_error("model %s is refused to uid %u for %d s: no engine survives it: %s", path, (unsigned)uid, QUARANTINE_S,
               why);
 }
 
-void quarantine_clear(struct server *s, uid_t uid, const char *path)
+void quarantine_clear(struct quarantine_table *t, uid_t uid, const char *path)
 {
-    struct quarantine *b = TAILQ_EMPTY(&s->quarantined) ? NULL : find(s, uid, path);
-    if (b)
-        forget(s, b);
+    struct quarantine *q = TAILQ_EMPTY(&t->entries) ? NULL : find(t, uid, path);
+    if (q)
+        forget(t, q);
 }
 
-int quarantine_check(const struct server *s, uid_t uid, const char *path, struct hearth_err *e)
+int quarantine_check(const struct quarantine_table *t, uid_t uid, const char *path, struct hearth_err *e)
 {
-    const struct quarantine *b = find(s, uid, path);
-    time_t left = b != NULL ? b->until - now() : 0;
+    const struct quarantine *q = find(t, uid, path);
+    time_t left = q != NULL ? q->until - now() : 0;
     if (left <= 0)
         return 0;
     return err_set(e, HEARTH_EENGINE,
                    "no engine survived the last %d generations with this model (%.100s): refused for %ld s",
-                   b->failures, b->why, (long)left);
+                   q->failures, q->why, (long)left);
 }
 
-void quarantine_fini(struct server *s)
+void quarantine_fini(struct quarantine_table *t)
 {
-    struct quarantine *b;
-    while ((b = TAILQ_FIRST(&s->quarantined)) != NULL)
-        forget(s, b);
+    struct quarantine *q;
+    while ((q = TAILQ_FIRST(&t->entries)) != NULL)
+        forget(t, q);
 }

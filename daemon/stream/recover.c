@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/stream/commit.h"
 #include "daemon/log.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/stream-internal.h"
@@ -27,9 +26,8 @@ static int from_copy(struct server *s, struct journal_copy *c, struct session *s
     st->request = &c->head->req;
     st->block = c->head;
     st->output = c->output;
-    st->resubmitted = true;
+    st->attempts = 1;
     if (c->end) {
-        st->ended = true;
         st->end = c->end->result;
         st->end.finish_reason = stream_reason(c->end->result.finish_reason);
         st->end.tail = (struct wire_bytes){0};
@@ -52,7 +50,7 @@ int recover_finished(struct server *s, const struct journal_entry *je, struct st
     if (!rc)
         rc = from_copy(s, &c, ss, out, e);
     if (!rc)
-        stream_insert(*out);
+        stream_move(*out, STREAM_DRAINING);
     journal_copy_fini(&c);
     return rc;
 }
@@ -91,27 +89,23 @@ static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
     }
     if (finished) {
         stream_commit(st);
-        if (st->commit_pending)
-            commit_retry_add(st);
-        else
-            stream_free(st);
+        stream_delivered(st);
         return;
     }
     st->journal = je;
-    stream_insert(st);
     log_info("stream %lld of an earlier hearthd goes on at token %zu", (long long)st->number, st->output.n_ids);
-    if (stream_submit(st, &e) != 0)
+    if (stream_submit(st, STREAM_RUNNING, &e) != 0)
         stream_end_here(st, &e);
 }
 
 void stream_recover(struct server *s)
 {
     struct hearth_err e;
-    if (s->store && store_last_stream(s->store, &s->last_stream, &e) != 0)
+    if (s->store && store_last_stream(s->store, &s->streams->last, &e) != 0)
         log_warn("%s", e.msg);
     if (!s->journal)
         return;
     int64_t highest = journal_replay(s->journal, take, s);
-    if (highest > s->last_stream)
-        s->last_stream = highest;
+    if (highest > s->streams->last)
+        s->streams->last = highest;
 }

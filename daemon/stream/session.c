@@ -7,7 +7,6 @@
 #include <sys/random.h>
 
 #include "daemon/store/generation-info.h"
-#include "daemon/stream/commit.h"
 #include "daemon/stream/journal.h"
 #include "daemon/retention/kvdir.h"
 #include "daemon/supervisor/model-names.h"
@@ -19,21 +18,12 @@
 
 bool session_is_busy(const struct server *s, const char *id)
 {
-    for (const struct stream *st = TAILQ_FIRST(&s->streams); st != NULL; st = stream_next(st))
-        if (stream_is_running(st) && strcmp(stream_session(st)->row.id, id) == 0)
-            return true;
-    return false;
+    return stream_runs_in(s, id);
 }
 
 bool session_is_reserved(const struct server *s, uid_t uid, const char *name)
 {
-    for (const struct stream *st = TAILQ_FIRST(&s->streams); st != NULL; st = stream_next(st)) {
-        const struct session *ss = stream_session(st);
-        if (stream_is_running(st) && ss->is_new && ss->row.uid == uid && ss->row.name &&
-            strcmp(ss->row.name, name) == 0)
-            return true;
-    }
-    return false;
+    return stream_creates(s, uid, name);
 }
 
 int session_check_name(const char *name, struct hearth_err *e)
@@ -260,7 +250,7 @@ void session_forget(struct server *s, const char *id)
         return;
     kvdir_forget(s->kv, id);
     journal_forget(s->journal, id);
-    commit_retry_forget(s, id);
+    commit_forget(s, id);
 }
 
 /* The row last: where a crash comes between, the session is there to be removed again. */
@@ -311,10 +301,9 @@ static int content(const struct wire_message *m, struct wire_bytes *out, char **
     return 0;
 }
 
-int session_commit(struct server *s, struct session *ss, const struct wire_generate *g, const struct wire_ids *appended,
-                   const struct wire_ids *completion, const struct wire_bytes *text,
-                   const struct wire_generation_info *how, bool turn_open, int64_t stream, struct hearth_err *e)
+int session_commit(struct server *s, struct session *ss, const struct session_turn *t, struct hearth_err *e)
 {
+    const struct wire_generate *g = t->request;
     /* One row per message for people to read; the ids are those of the whole input, so the last row has them. */
     size_t n = g->n_messages > 0 ? g->n_messages : 1;
     double now = server_now();
@@ -330,25 +319,25 @@ int session_commit(struct server *s, struct session *ss, const struct wire_gener
             .role = g->n_messages > 0 ? g->messages[i].role : "text", .text = b.data, .len = b.len, .created = now};
     }
     if (!rc)
-        rc = generation_info_pack(how, &packed, e);
+        rc = generation_info_pack(&t->info, &packed, e);
     if (!rc) {
-        turns[n - 1].ids = appended->v;
-        turns[n - 1].n_ids = appended->n;
+        turns[n - 1].ids = t->appended.v;
+        turns[n - 1].n_ids = t->appended.n;
         turns[n] = (struct store_turn){.role = g->n_messages > 0 ? "assistant" : "completion",
-                                       .text = text->data,
-                                       .len = text->len,
-                                       .ids = completion->v,
-                                       .n_ids = completion->n,
+                                       .text = t->text.data,
+                                       .len = t->text.len,
+                                       .ids = t->completion.v,
+                                       .n_ids = t->completion.n,
                                        .created = now,
                                        .generation = packed.data,
                                        .generation_len = packed.len};
         ss->row.used = now;
-        ss->row.turn_open = turn_open;
-        rc = store_commit(s->store, &ss->row, ss->is_new, turns, n + 1, stream, e);
+        ss->row.turn_open = t->turn_open;
+        rc = store_commit(s->store, &ss->row, ss->is_new, turns, n + 1, t->stream, e);
     }
     if (!rc) {
         const struct store_ids now_it_is[] = {
-            {ss->ids, ss->n_ids}, {appended->v, appended->n}, {completion->v, completion->n}};
+            {ss->ids, ss->n_ids}, {t->appended.v, t->appended.n}, {t->completion.v, t->completion.n}};
         timeline_cache_put(s->store, ss->row.id, ss->row.n_turns + (int64_t)n + 1, now_it_is, 3);
     }
     for (size_t i = 0; joined != NULL && i < n; i++)

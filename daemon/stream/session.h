@@ -32,7 +32,7 @@ void session_forget(struct server *s, const char *id);
 
 void session_free(struct session *ss);
 
-/* The running stream on that stored session, or NULL; and the one that is creating a session of that name. */
+/* Whether a generation runs in that stored session; whether one is creating a session of that name. */
 bool session_is_busy(const struct server *s, const char *id);
 bool session_is_reserved(const struct server *s, uid_t uid, const char *name);
 
@@ -45,11 +45,17 @@ int session_check_name(const char *name, struct hearth_err *e);
 /* 0 where the stored session is as it was opened: nothing has been written to it since. */
 int session_check_unchanged(struct server *s, const struct session *ss, struct hearth_err *e);
 
-/* Writes what a generation appended: the request's input with its ids, then the completion and how it was generated;
- * and that `stream` is written. */
-int session_commit(struct server *s, struct session *ss, const struct wire_generate *g, const struct wire_ids *appended,
-                   const struct wire_ids *completion, const struct wire_bytes *text,
-                   const struct wire_generation_info *how, bool turn_open, int64_t stream, struct hearth_err *e);
+/* What a generation adds to its session; all of it borrowed. */
+struct session_turn {
+    const struct wire_generate *request; /* the messages or the text that people read */
+    struct wire_ids appended;            /* the request's input as ids, the template's among them */
+    struct wire_ids completion;
+    struct wire_bytes text;           /* of the completion */
+    struct wire_generation_info info; /* generation metadata */
+    bool turn_open;                   /* the completion does not end the assistant's turn */
+    int64_t stream;                   /* number of the stream, which counts as written in the same transaction */
+};
+int session_commit(struct server *s, struct session *ss, const struct session_turn *t, struct hearth_err *e);
 
 /* The session of a stream from the journal: as the head says, for looking at; or for going on in it, with its timeline,
  * which must be as long as it was. */

@@ -1,97 +1,105 @@
-/* stream-internal.h - what the files of a stream share: stream.c (the engine's side), subscribers.c (the readers'
- * side), commit.c (the session's side) and recover.c (the journal's side). Nobody else includes it. Loop thread. */
-#ifndef DAEMON_STREAM_INSIDE_H
-#define DAEMON_STREAM_INSIDE_H
+/*
+ * stream-internal.h - what the files of a stream share; nobody else includes it. Loop thread.
+ *
+ * stream.c has the beginning, lookups and cancelling; attempt.c the engine's side; end.c how a stream ends; commit.c
+ * how its turn gets into the session; subscribers.c the readers' side; recover.c streams from their journals.
+ */
+#ifndef DAEMON_STREAM_INTERNAL_H
+#define DAEMON_STREAM_INTERNAL_H
 
-#include "daemon/stream/journal.h"
-#include "daemon/stream/output.h"
+#include "daemon/stream/state.h"
 #include "daemon/stream/stream.h"
 
-/* A request that is answered by a stream's end, and gets its events until then. */
+/* A request that is answered at a stream's end, and gets the stream's events until then. */
 struct subscriber {
     struct stream *stream;
     struct call *call;
     bool events;     /* or the answer only */
     bool begin_sent; /* stream.begin was sent */
-    bool positioned; /* `at` is where it wants to go on */
+    bool positioned; /* `cursor` is valid: the output has come to `from` */
     size_t from;     /* tokens that it has already */
     struct output_cursor cursor;
     TAILQ_ENTRY(subscriber) entry;
 };
 
-struct stream {
-    struct server *server;
-    struct account *account; /* whose it is */
-    const struct wire_generate *request;
-    void *block; /* that the request lies in; wire_free */
-    uint64_t hash;
-    struct session *session;
-    int64_t number;
-    struct journal_entry *journal; /* NULL: it has none, and would not survive hearthd */
-    TAILQ_HEAD(subscriber_list, subscriber) subscribers;
-    struct event *grace; /* the time in which somebody may attach; pending while there is no reader, NULL before */
-    bool submitted;      /* an engine has it */
-    bool cancelled;      /* its end is wanted */
-    bool began;          /* `appended` is known */
-    bool ended;          /* `end` is known and the session written; what is left is delivery */
-    bool resubmitted;    /* submitted more than once: the engine saw only the last part of it */
-    bool crash_suspect; /* ran when an engine died; taken up again alone until it has shown that it is not the reason */
-    int64_t retries;    /* engine deaths since the last token */
-    int crashes;        /* engine deaths in all */
-    double started_ms;
-    int32_t *appended; /* the ids of the request's input */
-    size_t n_appended;
-    struct output output;
-    struct wire_engine_result end;
-    char error[HEARTH_ERR_MSG + 32]; /* "NAME: message" where the end is an error */
-    const char *uncommitted;         /* how it ended, where its turn could not be written at once; else NULL */
-    bool commit_pending;             /* nor since */
-    TAILQ_ENTRY(stream) entry;
-};
-
 /* --- stream.c */
 
+/* A stream of that uid in STREAM_NEW; NULL without memory. */
 struct stream *stream_new(struct server *s, uid_t uid, struct hearth_err *e);
+
+/* Frees a stream that is in no list. */
 void stream_free(struct stream *st);
 
-/* Into the server's list, and out of it for good. */
-void stream_insert(struct stream *st);
-void stream_remove(struct stream *st);
+void stream_move(struct stream *st, enum stream_state state); /* stream_set_state() in its server's lists */
 
-int stream_submit(struct stream *st, struct hearth_err *e);
-void stream_end_here(struct stream *st, const struct hearth_err *e); /* e NULL: cancelled */
-int stream_set_appended(struct stream *st, const struct wire_ids *ids);
-
-/* Its end is this error's. */
-void stream_set_error(struct stream *st, const struct hearth_err *e);
-
-/* Whether that uid has it by that number, or by that request id. */
+/* Whether that uid has it by that number, or by that request id where one is given. */
 bool stream_is(const struct stream *st, uid_t uid, int64_t number, const char *request);
 
-/* The stream's name for its end: one of PROTOCOL.md's, whatever somebody else called it. */
+/* Appends a record to its journal. A failure costs the journal, not the stream. */
+void stream_record(struct stream *st, const struct wire_method *m, const void *body);
+
+double stream_now_ms(void); /* monotonic */
+
+/* --- attempt.c */
+
+/* Gives the stream to the engine: it is in `state` then. */
+int stream_submit(struct stream *st, enum stream_state state, struct hearth_err *e);
+
+/* Takes a copy of the ids of the request's input. From then on the stream has begun. */
+int stream_set_appended(struct stream *st, const struct wire_ids *ids);
+
+static inline bool stream_has_begun(const struct stream *st)
+{
+    return st->appended != NULL;
+}
+
+/* --- end.c */
+
+/* The engine's result is the end. */
+void stream_end_by_engine(struct stream *st, const struct wire_engine_result *r);
+
+/* The end that no engine gave: cancelled, or the error `e`. The stream may be freed. */
+void stream_end_here(struct stream *st, const struct hearth_err *e);
+
+/* Makes the error the stream's end. */
+void stream_set_error(struct stream *st, const struct hearth_err *e);
+
+/* One of PROTOCOL.md's finish reasons, whatever the engine or the journal says. */
 const char *stream_reason(const char *finish_reason);
+
+/* Everything has been delivered: the stream goes to rest, or is freed. */
+void stream_delivered(struct stream *st);
 
 /* --- commit.c */
 
 /* Writes the turn into the session, and into the same transaction that this stream's is written. False where that
- * cannot be; the end says why, if it does not say another reason already. */
+ * cannot be: the end says why unless it gives another reason already, and st->rest says whether it is tried again. */
 bool stream_commit(struct stream *st);
+
+/* A delivered stream whose turn could not be written at once: keeps it in its `rest`, or frees it. */
+void commit_keep(struct stream *st);
+
+/* A kept stream has readers again: tries to write it and moves it to STREAM_DRAINING. */
+void commit_reopen(struct stream *st);
 
 /* --- subscribers.c */
 
-/* Another reader, which gets at once what there is. The call is answered in any case, now or at the end. */
+/* Adds a reader, which gets at once what there is. The call is answered in any case, now or at the end. */
 void subscribers_add(struct stream *st, struct call *call, bool events, int64_t from);
 
-/* What is new goes to all readers that have room for it; the answer when all of it has gone, and the stream ends with
- * the last of them. */
+/* Sends what is new to all readers that have room for it. One that has all of it and sees the end gets its answer; the
+ * stream is delivered with the last of them. */
 void subscribers_flush(struct stream *st);
 
-/* The request failed before it made anything, and that is its answer. The stream's end. */
+/* Tells the readers something about the stream. */
+void subscribers_notify(const struct stream *st, const char *name, const char *message);
+
+/* Answers all readers with the error. */
 void subscribers_fail(struct stream *st, const struct hearth_err *e);
 
 /* --- recover.c */
 
-/* A finished stream's output, from its journal: in the server's list, for readers. */
+/* A finished stream's output from its journal, in STREAM_DRAINING for readers. */
 int recover_finished(struct server *s, const struct journal_entry *je, struct stream **out, struct hearth_err *e);
 
 #endif

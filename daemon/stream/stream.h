@@ -1,11 +1,11 @@
 /*
  * stream.h - one generation, from the request to its answer. Loop thread.
  *
- * What the engine made is kept here, written to the journal (journal.h), and delivered to the stream's readers: the
+ * A stream keeps what the engine made, writes it to the journal (journal.h), and delivers it to its subscribers: the
  * call that began it and those that attached. Each has a number that says how much it has been sent, so one that does
  * not read costs nothing but that number: it goes on with larger frames when it has room again. No token is dropped and
- * nobody else waits. A stream without readers goes on for conf.attach_grace seconds; one that an earlier hearthd left
- * behind goes on to its end.
+ * nobody else waits. A stream without subscribers goes on for conf.attach_grace seconds; one that an earlier hearthd
+ * left behind goes on to its end.
  */
 #ifndef DAEMON_STREAM_H
 #define DAEMON_STREAM_H
@@ -15,9 +15,17 @@
 
 struct stream;
 
+/* The room's part of struct server; NULL without memory. All streams have ended before it is freed. */
+struct streams *streams_new(struct hearth_err *e);
+void streams_free(struct streams *v);
+
+/* How many run or are being delivered. */
+int64_t streams_open(const struct streams *v);
+
 /* Starts the call's generation on the session, which becomes the stream's in any case. The call is answered at the end,
  * or by the caller where this fails. */
-int stream_start(struct call *call, struct session *ss, const uint64_t *hash, struct hearth_err *e);
+int stream_start(struct call *call, struct session *ss, const uint64_t *hash, struct stream **out,
+                 struct hearth_err *e);
 
 /* That uid's stream, running or finished, by number or by request id. `hash`: it must have been the same request, else
  * HEARTH_ECONFLICT; HEARTH_ENOSTREAM. What is found must be attached to at once. */
@@ -30,7 +38,10 @@ void stream_attach(struct stream *st, struct call *call, bool events, int64_t fr
 /* Takes up what an earlier hearthd left behind. Once, when the loop begins. */
 void stream_recover(struct server *s);
 
-/* Asks for the end: the engine answers with what there is by then. */
+/* End of the loop's turn: where streams were orphaned by an engine's death and none is being probed, one is. */
+void stream_probe_next(struct server *s);
+
+/* Asks for the end: the engine answers with what there is by then. The stream may be freed. */
 void stream_cancel(struct stream *st);
 void stream_cancel_all(struct server *s);
 
@@ -42,11 +53,21 @@ void stream_unthrottle(struct conn *c);
 
 /* A running stream of that uid by its number, or by the client's request id; NULL. */
 struct stream *stream_find(struct server *s, uid_t uid, int64_t number, const char *request);
-const struct session *stream_session(const struct stream *st);
-int64_t stream_number(const struct stream *st);
-bool stream_is_running(const struct stream *st);     /* false: only its delivery is left */
-bool stream_is_detached(const struct stream *st);    /* its last reader has gone, and it waits for another */
-struct stream *stream_next(const struct stream *st); /* in server->streams */
+
+/* Whether a stream runs in the session with that id; whether one is creating a session of that name. */
+bool stream_runs_in(const struct server *s, const char *session);
+bool stream_creates(const struct server *s, uid_t uid, const char *name);
+
+/* Where the stream that runs in that session of the uid (an id or a name) has lost its last subscriber: cancels it and
+ * returns its number. Else 0. */
+int64_t stream_take_over(struct server *s, uid_t uid, const char *session);
+
+/* Streams that have ended and whose turn could not be written, because the disk was full; commit.c says more. Tries
+ * again to write what the uid has; forgets what belongs to a session that is removed; tries all once more at the end
+ * and frees them. */
+void commit_retry(struct server *s, uid_t uid);
+void commit_forget(struct server *s, const char *session);
+void commit_fini(struct server *s);
 
 /* Connections whose streams wait for that model get `body` as model.progress, under the client's name for it. */
 void stream_on_progress(struct server *s, const struct wire_model_progress *body, uint64_t mark);

@@ -47,10 +47,10 @@ static void flush(struct subscriber *sub)
 {
     struct stream *st = sub->stream;
     struct wire_stream_tokens f = {.stream = st->number};
-    while (sub->events && st->began) {
+    while (sub->events && stream_has_begun(st)) {
         if (sub->call->conn->throttled)
             return;
-        if (!sub->positioned && (st->output.n_ids >= sub->from || st->ended)) {
+        if (!sub->positioned && (st->output.n_ids >= sub->from || st->state == STREAM_DRAINING)) {
             output_seek(&st->output, sub->from, &sub->cursor);
             sub->positioned = true;
         }
@@ -61,8 +61,14 @@ static void flush(struct subscriber *sub)
         else
             break;
     }
-    if (st->ended)
+    if (st->state == STREAM_DRAINING)
         finish(sub);
+}
+
+/* Nobody is left to be told of the end. */
+static bool all_delivered(const struct stream *st)
+{
+    return st->state == STREAM_DRAINING && TAILQ_EMPTY(&st->subscribers);
 }
 
 void subscribers_flush(struct stream *st)
@@ -72,8 +78,16 @@ void subscribers_flush(struct stream *st)
         next = TAILQ_NEXT(sub, entry);
         flush(sub);
     }
-    if (st->ended && TAILQ_EMPTY(&st->subscribers))
-        stream_remove(st);
+    if (all_delivered(st))
+        stream_delivered(st);
+}
+
+void subscribers_notify(const struct stream *st, const char *name, const char *message)
+{
+    struct wire_notice n = {.name = name, .message = message, .stream = st->number};
+    const struct subscriber *sub;
+    TAILQ_FOREACH (sub, &st->subscribers, entry)
+        conn_event(sub->call->conn, &wire_methods[WIRE_NOTICE], &n);
 }
 
 void subscribers_fail(struct stream *st, const struct hearth_err *e)
@@ -84,7 +98,6 @@ void subscribers_fail(struct stream *st, const struct hearth_err *e)
         call_fail(sub->call, e);
         free(sub);
     }
-    stream_remove(st);
 }
 
 /* --- coming and going ----------------------------------------------------------------------------------- */
@@ -118,8 +131,8 @@ static void on_disconnect(struct call *call)
     call_reply(call, NULL); /* to nobody */
     if (!TAILQ_EMPTY(&st->subscribers))
         return;
-    if (st->ended)
-        stream_remove(st);
+    if (st->state == STREAM_DRAINING)
+        stream_delivered(st);
     else
         wait_for_subscriber(st);
 }
@@ -134,7 +147,7 @@ void subscribers_add(struct stream *st, struct call *call, bool events, int64_t 
             call_fail(call, &e);
             return;
         }
-    if (st->ended && (uint64_t)from > st->output.n_ids)
+    if (st->state == STREAM_DRAINING && (uint64_t)from > st->output.n_ids)
         err_set(&e, HEARTH_EPARAMS, "stream.attach.from: %lld is over the %zu tokens of stream %lld", (long long)from,
                 st->output.n_ids, (long long)st->number);
     else if ((sub = calloc(1, sizeof *sub)) == NULL)
@@ -150,14 +163,15 @@ void subscribers_add(struct stream *st, struct call *call, bool events, int64_t 
         return;
     }
     call_fail(call, &e);
-    if (st->ended && TAILQ_EMPTY(&st->subscribers))
-        stream_remove(st);
+    if (all_delivered(st))
+        stream_delivered(st);
 }
 
 static bool has_undelivered(const struct subscriber *sub)
 {
     const struct stream *st = sub->stream;
-    return st->ended || (st->began && !sub->begin_sent) || (sub->positioned && sub->cursor.mark < st->output.n_marks);
+    return st->state == STREAM_DRAINING || (stream_has_begun(st) && !sub->begin_sent) ||
+           (sub->positioned && sub->cursor.mark < st->output.n_marks);
 }
 
 /* A stream with something for that connection; NULL. */
@@ -165,7 +179,7 @@ static struct stream *next_to_flush(const struct conn *c)
 {
     struct stream *st;
     const struct subscriber *sub;
-    TAILQ_FOREACH (st, &c->server->streams, entry)
+    STREAMS_FOREACH (st, c->server->streams, STREAMS_OPEN)
         TAILQ_FOREACH (sub, &st->subscribers, entry)
             if (sub->call->conn == c && sub->events && has_undelivered(sub))
                 return st;

@@ -12,15 +12,15 @@
 
 #include "daemon/rpc/dispatch.h"
 
-/* The call was refused because of a generation in that session (an id or a name). True where nobody reads it: then it
- * is being cancelled, and again(call) comes after its end, perhaps before this returns. */
+/* The call was refused because of a generation in that session (an id or a name). True where that generation has no
+ * subscriber: it is being cancelled, and resume(call) comes after its end, never before this returns. */
 bool takeover_wait(struct call *call, const char *session, void (*resume)(struct call *call));
 
-/* A generate of that user that waits, by its request id, is to be cancelled as soon as it has begun; false: none does.
- */
+/* A generate of that user which waits, by its request id, is cancelled as soon as it has begun; false: none waits. */
 bool takeover_cancel(struct server *s, uid_t uid, const char *request);
 
-/* A stream has ended: who waited for it goes on. */
-void takeover_resume(struct server *s);
+/* Resumes the calls whose stream has ended; true where there was one. At the end of the loop's turn and before a new
+ * request is looked at, so that whoever waited longer goes first; never from inside a stream's end. */
+bool takeover_resume(struct server *s);
 
 #endif

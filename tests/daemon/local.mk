@@ -30,6 +30,12 @@ tests_unit_stream_output_SOURCES = tests/unit/stream/output.c
 tests_unit_stream_output_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_stream_output_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/stream/state
+TESTS += tests/unit/stream/state
+tests_unit_stream_state_SOURCES = tests/unit/stream/state.c
+tests_unit_stream_state_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_stream_state_LDADD = daemon/libdaemon.a libclient/libcore.la $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/sd
 TESTS += tests/unit/sd
 tests_unit_sd_SOURCES = tests/unit/sd.c

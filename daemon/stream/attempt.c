@@ -1,0 +1,194 @@
+/*
+ * attempt.c - a stream's attempts on engines: it is submitted, the engine's events are taken, and when the engine dies
+ * it is submitted again. Loop thread.
+ *
+ * Any of the streams that ran when an engine died may be the reason, and a request that kills engines must not take the
+ * others with it. So the suspects are probed one by one, the oldest first: the next one is submitted when the one
+ * before has made a token or has ended.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/log.h"
+#include "daemon/stream/stream-internal.h"
+#include "daemon/supervisor/engine-client.h"
+
+enum { CRASHES_MAX = 16 }; /* engine deaths that one stream lives through in all, progress or not */
+
+/* --- submitting ----------------------------------------------------------------------------------------- */
+
+static int32_t *append(int32_t *to, const int32_t *ids, size_t n)
+{
+    if (n > 0)
+        memcpy(to, ids, n * sizeof *to);
+    return to + n;
+}
+
+/* Session, input and output as one timeline, malloc'd; NULL without memory. */
+static int32_t *timeline(const struct stream *st, size_t *n)
+{
+    *n = st->session->n_ids + st->n_appended + st->output.n_ids;
+    int32_t *all = malloc((*n + 1) * sizeof *all);
+    if (all)
+        append(append(append(all, st->session->ids, st->session->n_ids), st->appended, st->n_appended), st->output.ids,
+               st->output.n_ids);
+    return all;
+}
+
+static void on_result(void *arg, const void *result, const struct hearth_err *err);
+
+/* After a crash the history is all that there is so far, and `resumed` says how much of it the stream has made. */
+int stream_submit(struct stream *st, enum stream_state state, struct hearth_err *e)
+{
+    struct wire_engine_generate g = {
+        .stream = st->number,
+        .uid = st->account->uid,
+        .path = st->session->row.path,
+        .history = {.v = st->session->ids, .n = st->session->n_ids},
+        .turn_open = st->session->row.turn_open,
+        .label = st->session->row.name ? st->session->row.id : NULL,
+        .req = *st->request,
+    };
+    int32_t *all = NULL;
+    g.req.session = g.req.request = NULL;
+    if (stream_has_begun(st)) {
+        size_t n;
+        all = timeline(st, &n);
+        if (!all)
+            return err_set(e, HEARTH_ENOMEM, "out of memory");
+        g.history = (struct wire_ids){.v = all, .n = n};
+        g.resumed = (int64_t)st->output.n_ids;
+        g.turn_open = g.turn_open || g.req.n_messages > 0;
+        g.req.messages = NULL;
+        g.req.n_messages = 0;
+        g.req.text = (struct wire_bytes){0};
+        g.req.tokens = (struct wire_ids){0};
+    }
+    int rc = engine_call(st->server->engine_client, &wire_methods[WIRE_ENGINE_GENERATE], &g, on_result, st, e);
+    free(all);
+    if (rc)
+        return rc;
+    st->attempts++;
+    stream_move(st, state);
+    return 0;
+}
+
+void stream_probe_next(struct server *s)
+{
+    struct stream *st;
+    struct hearth_err e;
+    while (!stream_first(s->streams, STREAMS_ISOLATED) && (st = stream_first(s->streams, 1 << STREAM_ORPHANED)) != NULL)
+        if (stream_submit(st, STREAM_PROBING, &e) != 0)
+            stream_end_here(st, &e);
+}
+
+/* --- its end -------------------------------------------------------------------------------------------- */
+
+static void on_engine_death(struct stream *st, const struct hearth_err *err)
+{
+    struct server *s = st->server;
+    /* An engine that does not even start will not do so for a new request; what was under way may wait for better. */
+    if (st->state == STREAM_QUEUED && !engine_was_ready(s->engine_client)) {
+        stream_end_here(st, err);
+        return;
+    }
+    st->crashes++;
+    st->retries++;
+    bool running = s->phase == SERVER_RUNNING;
+    if (st->retries > s->conf->stream_retries || st->crashes > CRASHES_MAX || !running) {
+        if (running && st->retries == st->crashes)
+            quarantine_add(&s->streams->quarantined, st->account->uid, st->session->row.path, err->msg);
+        stream_end_here(st, err);
+        return;
+    }
+    log_warn("stream %lld: taken up again at token %zu", (long long)st->number, st->output.n_ids);
+    subscribers_notify(st, "RECOVERING", err->msg);
+    stream_move(st, STREAM_ORPHANED);
+}
+
+static void on_result(void *arg, const void *result, const struct hearth_err *err)
+{
+    struct stream *st = arg;
+    if (!err)
+        stream_end_by_engine(st, result);
+    else if (stream_in(st, STREAMS_CANCELLING))
+        stream_end_here(st, NULL);
+    else if (err->code == HEARTH_EENGINE)
+        on_engine_death(st, err);
+    else
+        stream_end_here(st, err);
+}
+
+/* --- its events ----------------------------------------------------------------------------------------- */
+
+/* The stream that an event of the engine is about; NULL where no engine has it any more. */
+static struct stream *submitted(struct server *s, int64_t number)
+{
+    struct stream *st;
+    STREAMS_FOREACH (st, s->streams, STREAMS_SUBMITTED)
+        if (st->number == number)
+            return st;
+    return NULL;
+}
+
+int stream_set_appended(struct stream *st, const struct wire_ids *ids)
+{
+    st->appended = calloc(ids->n + 1, sizeof *st->appended);
+    if (!st->appended)
+        return HEARTH_ENOMEM;
+    append(st->appended, ids->v, ids->n);
+    st->n_appended = ids->n;
+    return 0;
+}
+
+void stream_on_begin(struct server *s, const void *body)
+{
+    const struct wire_engine_begin *b = body;
+    struct stream *st = submitted(s, b->stream);
+    if (!st || stream_has_begun(st))
+        return; /* it has ended; or it was submitted again, and had begun before */
+    if (stream_set_appended(st, &b->appended) != 0) {
+        stream_cancel(st);
+        return;
+    }
+    if (st->state == STREAM_QUEUED)
+        stream_move(st, STREAM_RUNNING);
+    stream_record(st, &wire_methods[WIRE_ENGINE_BEGIN], b);
+    subscribers_flush(st);
+}
+
+/* A token came: neither this request nor its model is what kills engines. */
+static void clear_suspicion(struct stream *st)
+{
+    st->retries = 0;
+    if (st->state == STREAM_PROBING)
+        stream_move(st, STREAM_RUNNING);
+    else if (st->state == STREAM_CANCELLING_PROBE)
+        stream_move(st, STREAM_CANCELLING);
+    quarantine_clear(&st->server->streams->quarantined, st->account->uid, st->session->row.path);
+}
+
+void stream_on_tokens(struct server *s, const void *body)
+{
+    const struct wire_engine_tokens *t = body;
+    struct stream *st = submitted(s, t->stream);
+    if (!st)
+        return;
+    struct hearth_err e;
+    if (!stream_has_begun(st) || (size_t)t->index != st->output.n_ids) {
+        log_error("stream %lld: the engine sent token %lld, want %zu", (long long)st->number, (long long)t->index,
+                  st->output.n_ids);
+        stream_cancel(st);
+        return;
+    }
+    if (output_append(&st->output, &t->tokens, &t->text, t->logprobs, t->n_logprobs, &e) != 0) {
+        stream_cancel(st);
+        return;
+    }
+    stream_record(st, &wire_methods[WIRE_ENGINE_TOKENS], t);
+    if (t->tokens.n > 0)
+        clear_suspicion(st);
+    subscribers_flush(st);
+}

@@ -1,0 +1,137 @@
+/* end.c - how a stream ends: its last record, its turn, then its delivery. Loop thread. */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/log.h"
+#include "daemon/stream/stream-internal.h"
+
+void stream_set_error(struct stream *st, const struct hearth_err *e)
+{
+    st->end.finish_reason = "error";
+    snprintf(st->error, sizeof st->error, "%s: %s", err_name(e->code), e->msg);
+}
+
+const char *stream_reason(const char *finish_reason)
+{
+    static const char *const reasons[] = {"stop", "length", "context_full", "cancelled", "error"};
+    size_t i = 0;
+    while (i < 4 && strcmp(reasons[i], finish_reason) != 0)
+        i++;
+    return reasons[i];
+}
+
+/* Writes the last record and the turn, and decides what becomes of the journal. Only then may anybody hear of the end;
+ * what was made before does not wait for the database. */
+static void persist(struct stream *st)
+{
+    struct server *s = st->server;
+    struct journal_entry *je = st->journal;
+    struct wire_journal_end end = {.time = server_now(), .error = st->error[0] ? st->error : NULL, .result = st->end};
+    struct hearth_err e;
+    conn_send_all(s);
+    st->journal = NULL;
+    if (je && je->fd >= 0 && journal_end(s->journal, je, &end, &e) != 0)
+        log_error("%s", e.msg);
+    stream_commit(st);
+    if (je && !je->ended)
+        journal_remove(s->journal, je); /* the next start would take it for unfinished */
+}
+
+/* st->end is filled. Nothing is acknowledged before it is written. */
+static void end(struct stream *st)
+{
+    stream_move(st, STREAM_DRAINING);
+    persist(st);
+    subscribers_flush(st);
+}
+
+/* What is known here stands for the engine's figures. */
+static struct wire_engine_result own_result(const struct stream *st)
+{
+    int64_t prompt = (int64_t)(st->session->n_ids + st->n_appended);
+    struct wire_engine_result r = {.finish_reason = "cancelled", .turn_open = st->session->row.turn_open};
+    if (stream_has_begun(st) && st->request->n_messages > 0)
+        r.turn_open = true;
+    r.usage.prompt_tokens = r.usage.computed_tokens = prompt;
+    r.usage.completion_tokens = (int64_t)st->output.n_ids;
+    r.timings.total_ms = stream_now_ms() - st->started_ms;
+    return r;
+}
+
+void stream_end_here(struct stream *st, const struct hearth_err *e)
+{
+    st->end = own_result(st);
+    if (e)
+        stream_set_error(st, e);
+    if (!e || st->output.n_ids > 0) {
+        end(st);
+        return;
+    }
+    /* Nothing was made: the request failed, the error is its answer, and the same request id may be tried again. */
+    if (st->journal)
+        journal_remove(st->server->journal, st->journal);
+    subscribers_fail(st, e);
+    stream_delivered(st);
+}
+
+/* The rest of the text, which the engine held back while it could have become a stop string. */
+static void append_tail(struct stream *st, const struct wire_bytes *text)
+{
+    struct wire_engine_tokens tail = {.stream = st->number, .index = (int64_t)st->output.n_ids, .text = *text};
+    struct hearth_err e;
+    if (text->len == 0)
+        return;
+    if (output_append(&st->output, &tail.tokens, text, NULL, 0, &e) != 0)
+        stream_set_error(st, &e);
+    else
+        stream_record(st, &wire_methods[WIRE_ENGINE_TOKENS], &tail);
+}
+
+/* An engine that was given the stream again saw only the last part of it: the figures are those of the whole. */
+static void complete_figures(struct stream *st)
+{
+    struct wire_usage *u = &st->end.usage;
+    u->prompt_tokens = (int64_t)(st->session->n_ids + st->n_appended);
+    u->completion_tokens = (int64_t)st->output.n_ids;
+    if (u->computed_tokens < 1)
+        u->computed_tokens = 1;
+    if (u->computed_tokens > u->prompt_tokens)
+        u->computed_tokens = u->prompt_tokens;
+    u->reused_tokens = u->prompt_tokens - u->computed_tokens;
+    if (u->restored_tokens > u->reused_tokens) /* KV of the stream's own tokens was restored, too */
+        u->restored_tokens = u->reused_tokens;
+    st->end.timings.total_ms = stream_now_ms() - st->started_ms;
+}
+
+void stream_end_by_engine(struct stream *st, const struct wire_engine_result *r)
+{
+    struct hearth_err e;
+    st->end = *r;
+    st->end.finish_reason = stream_reason(r->finish_reason);
+    st->end.tail = (struct wire_bytes){0};
+    append_tail(st, &r->tail);
+    if (r->usage.completion_tokens != (int64_t)st->output.n_ids && st->error[0] == '\0') {
+        err_set(&e, HEARTH_EENGINE, "the engine made %lld tokens, and %zu have come",
+                (long long)r->usage.completion_tokens, st->output.n_ids);
+        stream_set_error(st, &e); /* an output with a hole is none */
+    }
+    if (strcmp(st->end.finish_reason, "error") == 0 && st->error[0] == '\0') {
+        err_set(&e, HEARTH_EENGINE, "the engine gave up on it");
+        stream_set_error(st, &e);
+    }
+    if (st->attempts > 1)
+        complete_figures(st);
+    end(st);
+}
+
+void stream_delivered(struct stream *st)
+{
+    if (st->rest != STREAM_GONE) {
+        commit_keep(st);
+    } else {
+        stream_move(st, STREAM_GONE);
+        stream_free(st);
+    }
+}

@@ -1,0 +1,102 @@
+/*
+ * state.h - a stream and where it is in its life. Pure: lists and counts, no event loop. Loop thread.
+ *
+ * A state is a list, and stream_set_state() is the only function that moves streams between lists; README.md draws the
+ * diagram. Each list is in the order of the streams' numbers, so its first is the oldest.
+ */
+#ifndef DAEMON_STREAM_STATE_H
+#define DAEMON_STREAM_STATE_H
+
+#include "daemon/stream/journal.h"
+#include "daemon/stream/output.h"
+#include "daemon/stream/quarantine.h"
+#include "daemon/stream/session.h"
+
+enum stream_state {
+    STREAM_NEW,              /* in no list: it is being made */
+    STREAM_QUEUED,           /* a new request that an engine has and has not admitted */
+    STREAM_RUNNING,          /* an engine has begun it, this one or one of an earlier hearthd */
+    STREAM_ORPHANED,         /* its engine died; it waits until it can be probed */
+    STREAM_PROBING,          /* it runs without other suspects, until a token shows that it is not what kills engines */
+    STREAM_CANCELLING,       /* the engine was told to stop it; the engine's answer is awaited */
+    STREAM_CANCELLING_PROBE, /* the same of a probe, which may still kill the engine */
+    STREAM_DRAINING,         /* it has ended and is written as far as it can be; subscribers are behind */
+    STREAM_UNCOMMITTED,      /* delivered; its turn could not be written and is tried again */
+    STREAM_RETAINED,         /* delivered; its turn was retried, and the same request is answered from memory */
+    STREAM_GONE,             /* in no list: it is freed next */
+    STREAM_STATES
+};
+
+/* Sets of states. */
+enum {
+    STREAMS_ISOLATED = 1 << STREAM_PROBING | 1 << STREAM_CANCELLING_PROBE,
+    STREAMS_CANCELLING = 1 << STREAM_CANCELLING | 1 << STREAM_CANCELLING_PROBE,
+    STREAMS_SUBMITTED = 1 << STREAM_QUEUED | 1 << STREAM_RUNNING | STREAMS_ISOLATED | STREAMS_CANCELLING,
+    STREAMS_LIVE = STREAMS_SUBMITTED | 1 << STREAM_ORPHANED, /* their sessions are busy */
+    STREAMS_OPEN = STREAMS_LIVE | 1 << STREAM_DRAINING,      /* they count against the limits */
+    STREAMS_KEPT = 1 << STREAM_UNCOMMITTED | 1 << STREAM_RETAINED,
+};
+
+struct subscriber;
+TAILQ_HEAD(subscriber_list, subscriber);
+TAILQ_HEAD(stream_list, stream);
+
+/* All streams of hearthd. */
+struct streams {
+    struct stream_list list[STREAM_STATES];
+    int64_t n_open; /* in STREAMS_OPEN */
+    int64_t last;   /* the number of the last one that was made */
+    struct quarantine_table quarantined;
+};
+
+struct stream {
+    struct server *server;
+    enum stream_state state;
+    TAILQ_ENTRY(stream) link; /* in the list of its state */
+    int64_t number;
+    struct account *account; /* of the uid that made the request */
+    const struct wire_generate *request;
+    void *block;   /* the allocation that holds the request; wire_free */
+    uint64_t hash; /* of the request's content */
+    struct session *session;
+    struct journal_entry *journal; /* NULL: it has none, and would not survive hearthd */
+    struct subscriber_list subscribers;
+    struct event *grace; /* runs while there is no subscriber; NULL before the first one left */
+    int attempts;        /* times that an engine was given it; all of an earlier hearthd's count as one */
+    int64_t retries;     /* engine deaths since the last token */
+    int crashes;         /* engine deaths in all */
+    double started_ms;
+    int32_t *appended; /* the ids of the request's input; NULL until an engine has admitted it */
+    size_t n_appended;
+    struct output output;
+
+    /* Known once it has ended. */
+    struct wire_engine_result end;
+    char error[HEARTH_ERR_MSG + 32]; /* "NAME: message" where the end is an error */
+    const char *turn_reason;         /* finish_reason of a turn that could not be written at once, else NULL */
+    enum stream_state rest;          /* its state when it has been delivered: UNCOMMITTED, RETAINED or GONE */
+};
+
+void streams_init(struct streams *v);
+
+/* Whether the diagram has an arrow from one state to the other. */
+bool stream_may_go(enum stream_state from, enum stream_state to);
+
+/* Moves the stream to the list of `state`, which must be one that it may go to. */
+void stream_set_state(struct streams *v, struct stream *st, enum stream_state state);
+
+const char *stream_state_name(enum stream_state state);
+
+/* The first stream in one of the states, and the one that comes after `st`; NULL. By state, then by number. */
+struct stream *stream_first(const struct streams *v, unsigned states);
+struct stream *stream_next(const struct streams *v, const struct stream *st, unsigned states);
+
+#define STREAMS_FOREACH(st, v, states) \
+    for ((st) = stream_first((v), (states)); (st) != NULL; (st) = stream_next((v), (st), (states)))
+
+static inline bool stream_in(const struct stream *st, unsigned states)
+{
+    return (1u << st->state & states) != 0;
+}
+
+#endif
