@@ -29,7 +29,7 @@ LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/contrib/build-aux/ta
 SH_LOG_DRIVER = $(LOG_DRIVER)
 LOG_COMPILER = $(top_srcdir)/tests/run-tap
 SH_LOG_COMPILER = $(LOG_COMPILER)
-EXTRA_DIST += tests/run-tap
+EXTRA_DIST += tests/run-tap tests/words
 
 # Tests in which two threads of ours meet; contrib/check --sanitize runs them under the thread sanitizer.
 THREAD_TESTS =
