@@ -105,11 +105,11 @@ tests_unit_kvtier_tier_loss_SOURCES = tests/unit/kvtier/tier-loss.c $(TIER_WORLD
 tests_unit_kvtier_tier_loss_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_kvtier_tier_loss_LDADD = $(TIER_LIBS)
 
-check_PROGRAMS += tests/unit/core/kv
-TESTS += tests/unit/core/kv
-tests_unit_core_kv_SOURCES = tests/unit/core/kv.c
-tests_unit_core_kv_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_core_kv_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/sched/kv
+TESTS += tests/unit/sched/kv
+tests_unit_sched_kv_SOURCES = tests/unit/sched/kv.c
+tests_unit_sched_kv_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_sched_kv_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/kvtier/kvfile
 TESTS += tests/unit/kvtier/kvfile
@@ -140,11 +140,11 @@ tests_unit_kvtier_fingerprint_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_kvtier_fingerprint_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(XXHASH_LIBS) \
 	$(CMOCKA_LIBS)
 
-check_PROGRAMS += tests/unit/core/sched
-TESTS += tests/unit/core/sched
-tests_unit_core_sched_SOURCES = tests/unit/core/sched.c
-tests_unit_core_sched_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_core_sched_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/sched/sched
+TESTS += tests/unit/sched/sched
+tests_unit_sched_sched_SOURCES = tests/unit/sched/sched.c
+tests_unit_sched_sched_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_sched_sched_LDADD = daemon/libengine.a libclient/libcore.la $(XXHASH_LIBS) $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/front/text
 TESTS += tests/unit/front/text

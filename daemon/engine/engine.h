@@ -27,9 +27,9 @@
 #include <stdatomic.h>
 
 #include "daemon/engine/clock.h"
-#include "daemon/engine/core/models.h"
+#include "daemon/engine/sched/models.h"
 #include "daemon/engine/post.h"
-#include "daemon/engine/core/seq.h"
+#include "daemon/engine/sched/seq.h"
 #include "daemon/engine/kvtier/tier.h"
 
 struct engine;

@@ -5,21 +5,21 @@ daemon_libengine_a_SOURCES = \
 	daemon/log.c daemon/log.h \
 	daemon/engine/core/device.h \
 	daemon/engine/core/engine.c daemon/engine/engine.h \
-	daemon/engine/core/eval.c daemon/engine/core/eval.h \
+	daemon/engine/sched/eval.c daemon/engine/sched/eval.h \
 	daemon/engine/front/generate.c \
-	daemon/engine/core/kv.c daemon/engine/core/kv.h \
+	daemon/engine/sched/kv.c daemon/engine/sched/kv.h \
 	daemon/engine/kvtier/kvfile.c daemon/engine/kvtier/kvfile.h daemon/engine/kvtier/kvfile-format.h daemon/engine/kvtier/kvfile-write.c \
 	daemon/engine/kvtier/kvio.c daemon/engine/kvtier/kvio.h \
 	daemon/engine/kvtier/fingerprint.c daemon/engine/kvtier/fingerprint.h \
 	daemon/engine/front/link.c daemon/engine/front/link.h \
 	daemon/engine/core/load.c \
-	daemon/engine/core/models.c daemon/engine/core/models.h \
+	daemon/engine/sched/models.c daemon/engine/sched/models.h \
 	daemon/engine/post.c daemon/engine/post.h \
 	daemon/engine/front/prompt.c \
 	daemon/engine/front/sampling-params.c daemon/engine/front/sampling-params.h \
-	daemon/engine/core/sched.c daemon/engine/core/sched.h \
+	daemon/engine/sched/sched.c daemon/engine/sched/sched.h \
 	daemon/engine/selfcheck/selfcheck.c daemon/engine/selfcheck/selfcheck.h daemon/engine/selfcheck/ops.c daemon/engine/selfcheck/ref.c daemon/engine/selfcheck/jobs.c daemon/engine/selfcheck/slice.c daemon/engine/selfcheck/slice.h \
-	daemon/engine/core/seq.c daemon/engine/core/seq.h \
+	daemon/engine/sched/seq.c daemon/engine/sched/seq.h \
 	daemon/engine/front/rpc.c daemon/engine/front/rpc.h \
 	daemon/engine/serve.c daemon/engine/serve.h \
 	daemon/engine/core/step.c \

@@ -39,7 +39,7 @@
 #include <stdatomic.h>
 
 #include "daemon/engine/kvtier/kvfile.h"
-#include "daemon/engine/core/models.h"
+#include "daemon/engine/sched/models.h"
 
 #define TIER_RAM_AUTO UINT64_MAX
 

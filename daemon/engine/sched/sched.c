@@ -1,5 +1,5 @@
 /* sched.c - the plan of a step; see sched.h. Pure. Thread: the device thread's. */
-#include "daemon/engine/core/sched.h"
+#include "daemon/engine/sched/sched.h"
 
 #include <assert.h>
 #include <string.h>

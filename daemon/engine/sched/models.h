@@ -14,7 +14,7 @@
 #include <sys/queue.h>
 #include <sys/stat.h>
 
-#include "daemon/engine/core/sched.h"
+#include "daemon/engine/sched/sched.h"
 #include "daemon/model/model.h"
 #include "daemon/model/tok/tok.h"
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "daemon/engine/core/kv.h"
+#include "daemon/engine/sched/kv.h"
 
 enum { MAX_LEN = 120, MAX_SEQ = 12, MAX_PAGES = 4096 };
 

@@ -1,5 +1,5 @@
 /* kv.c - pages, block tables and the prefix cache; see kv.h. Pure. Thread: the device thread's. */
-#include "daemon/engine/core/kv.h"
+#include "daemon/engine/sched/kv.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "daemon/engine/core/sched.h"
+#include "daemon/engine/sched/sched.h"
 
 enum { MAX_PAGES = 256, MAX_REQ = 200, MAX_LEN = 300, IN_FLIGHT_MAX = 4 };
 

@@ -1,5 +1,5 @@
 /* eval.c - the best logits of a row; see eval.h. */
-#include "daemon/engine/core/eval.h"
+#include "daemon/engine/sched/eval.h"
 
 #include <math.h>
 #include <stdbool.h>

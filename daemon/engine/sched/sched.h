@@ -18,7 +18,7 @@
 #ifndef HEARTH_ENGINE_SCHED_H
 #define HEARTH_ENGINE_SCHED_H
 
-#include "daemon/engine/core/seq.h"
+#include "daemon/engine/sched/seq.h"
 
 struct sched_group {
     struct kv *kv;

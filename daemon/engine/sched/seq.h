@@ -12,8 +12,8 @@
 
 #include <sys/queue.h>
 
-#include "daemon/engine/core/eval.h"
-#include "daemon/engine/core/kv.h"
+#include "daemon/engine/sched/eval.h"
+#include "daemon/engine/sched/kv.h"
 
 struct sched_group;
 

@@ -1,5 +1,5 @@
 /* models.c - the table of models; see models.h. Thread: the loop's. */
-#include "daemon/engine/core/models.h"
+#include "daemon/engine/sched/models.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,11 +1,11 @@
 /* seq.c - making, freeing and moving sequences; see seq.h. */
-#include "daemon/engine/core/seq.h"
+#include "daemon/engine/sched/seq.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/core/sched.h"
+#include "daemon/engine/sched/sched.h"
 
 struct seq *seq_new(const int32_t *token, uint32_t n, uint32_t n_token)
 {
