@@ -4,7 +4,7 @@ EXTRA_DIST += daemon/README.md
 # GGUF files, vocabularies, chat templates, architectures.
 noinst_LIBRARIES += daemon/libmodel.a
 daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model/map.c daemon/model/map.h \
-	daemon/model/model.h daemon/model/tok/tok.h daemon/model/tok/vocab.h \
+	daemon/model/model.h daemon/model/tok/tok.h daemon/model/tok/tok-internal.h \
 	daemon/model/tok/tok.c daemon/model/tok/bpe.c daemon/model/tok/merge.c daemon/model/tok/special.c \
 	daemon/model/tok/spm.c daemon/model/chat/tmpl.c daemon/model/tok/pretok.c daemon/model/tok/pretok.h \
 	daemon/model/hparams.c daemon/model/model.c daemon/model/arch/arch.c daemon/model/arch/arch.h \

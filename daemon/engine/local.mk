@@ -8,11 +8,12 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/sched/eval.c daemon/engine/sched/eval.h \
 	daemon/engine/front/generate.c \
 	daemon/engine/sched/kv.c daemon/engine/sched/kv.h \
-	daemon/engine/kvtier/kvfile.c daemon/engine/kvtier/kvfile.h daemon/engine/kvtier/kvfile-format.h daemon/engine/kvtier/kvfile-write.c \
+	daemon/engine/kvtier/kvfile.c daemon/engine/kvtier/kvfile.h daemon/engine/kvtier/kvfile-internal.h daemon/engine/kvtier/kvfile-write.c \
 	daemon/engine/kvtier/kvio.c daemon/engine/kvtier/kvio.h \
 	daemon/engine/kvtier/fingerprint.c daemon/engine/kvtier/fingerprint.h \
 	daemon/engine/front/link.c daemon/engine/front/link.h \
-	daemon/engine/core/load.c \
+	daemon/engine/core/load.c daemon/engine/core/load.h \
+	daemon/engine/core/events.c daemon/engine/core/events.h \
 	daemon/engine/sched/models.c daemon/engine/sched/models.h \
 	daemon/engine/post.c daemon/engine/post.h \
 	daemon/engine/front/prompt.c \
@@ -22,7 +23,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/sched/seq.c daemon/engine/sched/seq.h \
 	daemon/engine/front/rpc.c daemon/engine/front/rpc.h \
 	daemon/engine/serve.c daemon/engine/serve.h \
-	daemon/engine/core/step.c \
+	daemon/engine/core/step.c daemon/engine/core/step.h \
 	daemon/engine/front/text.c daemon/engine/front/text.h \
 	daemon/engine/kvtier/tier.c daemon/engine/kvtier/tier.h daemon/engine/kvtier/tier-internal.h \
 	daemon/engine/kvtier/tier-host.c daemon/engine/kvtier/tier-host.h \

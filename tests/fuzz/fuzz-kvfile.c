@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/engine/kvtier/kvfile-format.h"
+#include "daemon/engine/kvtier/kvfile-internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

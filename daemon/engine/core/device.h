@@ -1,6 +1,6 @@
 /*
- * device.h - what the files of the device thread share: engine.c (the loop), step.c (one step), load.c (models).
- * Nothing outside them includes this.
+ * device.h - the device thread's state. From the ground up its files are events.c (what it says), step.c (one step),
+ * load.c (models come and go), engine.c (the loop, and the door to it).
  */
 #ifndef HEARTH_ENGINE_DEVICE_H
 #define HEARTH_ENGINE_DEVICE_H
@@ -80,46 +80,10 @@ struct engine {
     float *logits; /* [n_vocab of the largest model] a row for eval */
 };
 
-/* Queues an event of that many bytes, zeroed. Never NULL: where there is no memory for it the process ends. */
-void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes);
-
-/* Hands the events over, unless they may wait (see engine.c) and `now` is false. */
-void engine_notify(struct engine *eng, bool now);
-
-/* The device failed: ends everything. */
-void engine_fail(struct engine *eng, const struct hearth_err *e);
-
-/* Ends a sequence and says so. */
-void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err);
-
-/* step.c: submits the next step if there is one, else finishes the oldest; false: nothing to do. */
-bool step_advance(struct engine *eng);
-/* Carries out what the model's page table asks for: copies, clearings. */
-void step_actions(struct model_entry *m);
-/* From here on `dev` is waited for, and may hang (engine_stuck); NULL: it is not any more, or for the next piece of a
- * load alone. */
-void step_watchdog(struct engine *eng, const struct device *dev);
-/* Waits for every step under way. */
-void step_drain(struct engine *eng);
-
 /* The device that a loaded model is on. */
 static inline const struct device_info *info_of(const struct engine *eng, const struct model_entry *m)
 {
     return m->model->dev == eng->dev ? &eng->info : &eng->cpu.info;
 }
-
-/* load.c: gives the model to the device, or takes it back. */
-int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e);
-/* Whether no model holds memory of the device. */
-bool device_has_no_model(const struct engine *eng);
-bool load_may_evict(
-    struct engine *eng);            /* trying again may help where memory is short: none is loaded, or an idle one */
-void load_fini(struct engine *eng); /* closes what it opened, every model being gone */
-int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e);
-/* Unloads models that nobody has used for params.idle_ms; and the seconds to the next one's time, < 0: there is none.
- */
-void unload_idle(struct engine *eng);
-double unload_poll_timeout(const struct engine *eng);
-void load_update_stats(const struct engine *eng, struct model_entry *m); /* of a use: refreshes what status reads */
 
 #endif

@@ -11,7 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/engine/core/device.h"
+#include "daemon/engine/core/events.h"
+#include "daemon/engine/core/load.h"
+#include "daemon/engine/core/step.h"
 #include "daemon/log.h"
 
 /* What the loop thread asks for. */
@@ -212,69 +214,6 @@ bool engine_close(struct engine *eng, double seconds)
 
 /* --- the device thread ---------------------------------------------------------------------------------- */
 
-void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes)
-{
-    struct engine_event *ev = post_alloc(bytes);
-    ev->kind = kind;
-    eng->out_urgent |= kind != EV_STEP;
-    post_list_push(&eng->out, &ev->item);
-    return ev;
-}
-
-/*
- * Handing over wakes the loop thread, hearthd and the client in turn, and these wake-ups cost several times what a
- * token's own work does. So the tokens of steps under 2 ms go together. A sequence's first token, its end and all that
- * is not a token go at once, and at up to 500 steps a second nothing waits.
- */
-void engine_notify(struct engine *eng, bool now)
-{
-    static const double together = 2e-3; /* seconds */
-    double t = engine_now();
-    if (!now && !eng->out_urgent && t - eng->notified_at < together)
-        return;
-    post_send(&eng->outbox, &eng->out);
-    eng->out_urgent = false;
-    eng->notified_at = t;
-}
-
-void engine_fail(struct engine *eng, const struct hearth_err *e)
-{
-    eng->fatal = *e;
-    if (!eng->fatal.code)
-        err_set(&eng->fatal, HEARTH_EDEVICE, "the device failed without a reason");
-}
-
-/* Tokens of [from, to) among the first n. */
-static uint32_t within(uint32_t from, uint32_t to, uint32_t n)
-{
-    to = to < n ? to : n;
-    return to > from ? to - from : 0;
-}
-
-void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err)
-{
-    struct event_end *ev = engine_event_new(eng, EV_END, sizeof *ev);
-    ev->owner = q->owner;
-    ev->reason = reason;
-    if (err)
-        ev->err = *err;
-    ev->n_reused = q->n_reused;
-    ev->n_computed = q->n_accounted - q->n_reused;
-    ev->n_restored = within(q->restored_from, q->restored_to, q->n_reused);
-    ev->time = q->time;
-    ev->eval = q->eval;
-    q->eval = NULL;
-    if (q->state == SEQ_NEW) { /* refused before it came into the line */
-        seq_free(q);
-        return;
-    }
-    struct model_entry *m = q->model;
-    if (reason != END_ERROR)
-        tier_save(eng->tier, q, engine_now());
-    sched_end(&eng->sched, q, reason == END_ERROR ? 0 : q->n_tokens); /* what failed is not to be found again */
-    load_update_stats(eng, m);
-}
-
 /* A sequence that could never have pages enough is refused; one that may outgrow the pool ends there. */
 static int fit(struct seq *q, struct hearth_err *e)
 {
@@ -317,7 +256,7 @@ static bool submit(struct engine *eng, struct seq *q)
     TAILQ_INSERT_TAIL(&eng->loaded, q->model, loaded_link);
     if (!tier_submit(eng->tier, q, engine_now()))
         sched_push(&eng->sched, &q->model->group, q);
-    load_update_stats(eng, q->model);
+    engine_update_stats(eng, q->model);
     return true;
 }
 
@@ -370,7 +309,7 @@ static void run_load_command(struct engine *eng, const struct command *o)
     if (load != was_loaded)
         rc = load ? load_model(eng, o->model, &err) : unload_model(eng, o->model, &err);
     else if (load)
-        load_update_stats(eng, o->model); /* a use: it stays for a while from now on */
+        engine_update_stats(eng, o->model); /* a use: it stays for a while from now on */
     struct event_model *ev = engine_event_new(eng, load ? EV_LOADED : EV_UNLOADED, sizeof *ev);
     ev->model = o->model;
     ev->owner = o->owner;

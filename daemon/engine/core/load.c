@@ -1,13 +1,16 @@
 /* load.c - models come to the device and go: weights, workspace, KV pool. Thread: the device thread's. */
 #include "config.h"
 
+#include "daemon/engine/core/load.h"
+
 #include <assert.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/core/device.h"
+#include "daemon/engine/core/events.h"
+#include "daemon/engine/core/step.h"
 #include "daemon/engine/kvtier/fingerprint.h"
 #include "daemon/engine/selfcheck/cache.h"
 #include "daemon/log.h"
@@ -298,7 +301,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     m->serial = ++eng->serial;
     sched_group_add(&eng->sched, &m->group);
     TAILQ_INSERT_TAIL(&eng->loaded, m, loaded_link);
-    load_update_stats(eng, m);
+    engine_update_stats(eng, m);
     m->load_ended = engine_now();
     atomic_store(&m->loaded, true);
     return 0;
@@ -382,17 +385,4 @@ double unload_poll_timeout(const struct engine *eng)
     const struct model_entry *m = next_to_unload(eng);
     double left = m ? m->unload_at - engine_now() : -1;
     return m && left < 0 ? 0 : left;
-}
-
-void load_update_stats(const struct engine *eng, struct model_entry *m)
-{
-    struct kv_counts c;
-    if (!m->group.kv)
-        return;
-    kv_count(m->group.kv, &c);
-    atomic_store(&m->pages_used, c.total - c.free);
-    atomic_store(&m->context_used, c.longest);
-    atomic_store(&m->sequences, m->group.n_seq);
-    bool stays = m->group.n_seq || !eng->params.idle_ms;
-    atomic_store(&m->unload_at, stays ? 0 : engine_now() + 1e-3 * (double)eng->params.idle_ms);
 }

@@ -1,12 +1,14 @@
 /* step.c - one step: a plan becomes a batch, runs, and its tokens become events. Thread: the device thread's. */
 #include "config.h"
 
+#include "daemon/engine/core/step.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-#include "daemon/engine/core/device.h"
+#include "daemon/engine/core/events.h"
 
 /* Prompt pieces beside decoding sequences may take this long: the pause that a reader of another stream sees. */
 static const double mixed_seconds = 0.1;
@@ -47,18 +49,6 @@ static int set_slots(const struct model_entry *m, const struct plan *p, struct h
     return 0;
 }
 
-void step_actions(struct model_entry *m)
-{
-    const struct backend *be = m->model->be;
-    struct kv_action a;
-    while (kv_next_action(m->group.kv, &a)) {
-        if (a.kind == KV_COPY)
-            be->kv_copy(m->model->dev, m->pool, a.page, a.from);
-        else
-            be->kv_clear(m->model->dev, m->pool, a.page);
-    }
-}
-
 /* Equal for steps that launch the same work: what a captured graph is found by. */
 static uint64_t step_key(const struct model_entry *m, const struct plan *p)
 {
@@ -77,7 +67,7 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
     uint32_t out_row[OUT_MAX], slot[BATCH_SEQS_MAX], index[BATCH_SEQS_MAX], n_out = 0;
 
     f->begin = engine_now();
-    step_actions(m);
+    models_run_kv_actions(m);
     int rc = set_slots(m, p, e);
     if (rc)
         return rc;
@@ -272,7 +262,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
         if (live)
             end_at_limit(eng, q);
         else
-            load_update_stats(eng, model_of(p)); /* one less */
+            engine_update_stats(eng, model_of(p)); /* one less */
     }
     return 0;
 }

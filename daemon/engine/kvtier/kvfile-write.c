@@ -1,7 +1,7 @@
 /* kvfile-write.c - a KV file comes into being: written beside its place, synced, renamed; see kvfile.h. */
 #include "config.h"
 
-#include "daemon/engine/kvtier/kvfile-format.h"
+#include "daemon/engine/kvtier/kvfile-internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

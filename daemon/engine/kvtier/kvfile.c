@@ -1,7 +1,7 @@
 /* kvfile.c - names, hashes and the reader of KV files; see kvfile.h. The writer is in kvfile-write.c. */
 #include "config.h"
 
-#include "daemon/engine/kvtier/kvfile-format.h"
+#include "daemon/engine/kvtier/kvfile-internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/core/device.h"
 #include "daemon/engine/kvtier/tier-internal.h"
 
 static const uint64_t fetch_bytes = 32 << 20;      /* of one order to the I/O thread */
@@ -90,7 +89,7 @@ static uint32_t take_pages(struct restore *r, uint32_t n)
     n = n < room ? n : room;
     if (n == 0 || !kv_grow(kv, &r->table, (r->first + n) * KV_PAGE))
         return 0;
-    step_actions(r->model); /* they are cleared before they are filled, not after */
+    models_run_kv_actions(r->model); /* they are cleared before they are filled, not after */
     return n;
 }
 

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/engine/engine.h"
 #include "daemon/engine/kvtier/tier-internal.h"
 
 static const uint64_t ram_most = UINT64_C(16) << 30; /* of what is taken without being asked */

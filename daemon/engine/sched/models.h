@@ -84,6 +84,20 @@ void models_put(struct models *t, struct model_entry *m);
  * with which it reads the vocabulary too: after that nothing of it changes. */
 int models_vocab(struct model_entry *m, struct hearth_err *e);
 
+/* Device thread: carries out what the model's page table asks for, copies and clearings, before anything else uses the
+ * pages. */
+static inline void models_run_kv_actions(struct model_entry *m)
+{
+    const struct backend *be = m->model->be;
+    struct kv_action a;
+    while (kv_next_action(m->group.kv, &a)) {
+        if (a.kind == KV_COPY)
+            be->kv_copy(m->model->dev, m->pool, a.page, a.from);
+        else
+            be->kv_clear(m->model->dev, m->pool, a.page);
+    }
+}
+
 /* The next resident that is of no use any more but loaded, for the loop to unload; NULL: none. */
 struct model_entry *models_idle_replaced(struct models *t);
 

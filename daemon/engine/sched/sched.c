@@ -29,13 +29,34 @@ void sched_group_remove(struct sched *s, struct sched_group *g)
     TAILQ_REMOVE(&s->groups, g, link);
 }
 
+/* A state is a list, and this alone moves sequences from one to another. */
+static void set_state(struct sched *s, struct seq *q, enum seq_state state)
+{
+    if (q->state != SEQ_NEW) {
+        TAILQ_REMOVE(&s->list[q->state], q, link);
+        s->count[q->state]--;
+    }
+    q->state = state;
+    if (state == SEQ_NEW)
+        return;
+    /* In order of arrival: nearly always at the end. */
+    struct seq *before = TAILQ_LAST(&s->list[state], seq_list);
+    while (before && before->arrival > q->arrival)
+        before = TAILQ_PREV(before, seq_list, link);
+    if (before)
+        TAILQ_INSERT_AFTER(&s->list[state], before, q, link);
+    else
+        TAILQ_INSERT_HEAD(&s->list[state], q, link);
+    s->count[state]++;
+}
+
 void sched_push(struct sched *s, struct sched_group *g, struct seq *q)
 {
     q->group = g;
     g->n_seq++;
     q->kv.uid = q->uid;
     q->arrival = ++s->arrivals;
-    seq_set_state(s, q, SEQ_WAIT);
+    set_state(s, q, SEQ_WAIT);
 }
 
 /* Tokens of the timeline that have yet to go through the model before the next one can be sampled. */
@@ -60,7 +81,7 @@ static void release_kv(struct sched *s, struct seq *q, uint32_t n_keep)
 static void preempt(struct sched *s, struct seq *q)
 {
     release_kv(s, q, q->n_tokens);
-    seq_set_state(s, q, SEQ_WAIT);
+    set_state(s, q, SEQ_WAIT);
 }
 
 static struct seq *preemption_victim(struct sched *s, const struct sched_group *g)
@@ -186,7 +207,7 @@ static bool admit(struct sched *s, struct seq *q, double now)
     }
     q->slot = (uint32_t)__builtin_ctzll(~s->slots);
     s->slots |= UINT64_C(1) << q->slot;
-    seq_set_state(s, q, SEQ_RUN);
+    set_state(s, q, SEQ_RUN);
     return true;
 }
 
@@ -250,7 +271,7 @@ static void free_if_drained(struct sched *s, struct seq *q)
     if (q->inflight)
         return;
     q->group->n_seq--;
-    seq_set_state(s, q, SEQ_NEW);
+    set_state(s, q, SEQ_NEW);
     seq_free(q);
 }
 
@@ -270,6 +291,6 @@ void sched_end(struct sched *s, struct seq *q, uint32_t n_keep)
 {
     if (q->state == SEQ_RUN)
         release_kv(s, q, n_keep);
-    seq_set_state(s, q, SEQ_DRAIN);
+    set_state(s, q, SEQ_DRAIN);
     free_if_drained(s, q);
 }

@@ -1,11 +1,9 @@
-/* seq.c - making, freeing and moving sequences; see seq.h. */
+/* seq.c - making and freeing sequences; see seq.h. */
 #include "daemon/engine/sched/seq.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "daemon/engine/sched/sched.h"
 
 struct seq *seq_new(const int32_t *token, uint32_t n, uint32_t n_token)
 {
@@ -40,24 +38,4 @@ void seq_push_token(struct seq *q, int32_t token)
 {
     assert(q->n_tokens < q->cap_token);
     q->token[q->n_tokens++] = token;
-}
-
-void seq_set_state(struct sched *s, struct seq *q, enum seq_state state)
-{
-    if (q->state != SEQ_NEW) {
-        TAILQ_REMOVE(&s->list[q->state], q, link);
-        s->count[q->state]--;
-    }
-    q->state = state;
-    if (state == SEQ_NEW)
-        return;
-    /* In order of arrival: nearly always at the end. */
-    struct seq *before = TAILQ_LAST(&s->list[state], seq_list);
-    while (before && before->arrival > q->arrival)
-        before = TAILQ_PREV(before, seq_list, link);
-    if (before)
-        TAILQ_INSERT_AFTER(&s->list[state], before, q, link);
-    else
-        TAILQ_INSERT_HEAD(&s->list[state], q, link);
-    s->count[state]++;
 }

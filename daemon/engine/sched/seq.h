@@ -2,7 +2,7 @@
  * seq.h - a sequence: one KV timeline on its way through the scheduler.
  *
  * The loop thread makes one for every request and gives it to the device thread (engine_submit), which frees it.
- * A state is a list, and seq_set_state() is the only one that moves sequences between lists.
+ * A state is a list of the scheduler, and one function in sched.c moves sequences between lists.
  *
  * The timeline is token[0..n_tokens), then n_pending tokens that steps in flight are sampling: the device knows those
  * already and feeds them to itself, the host does not yet. KV of [0, n_computed) is computed or on its way.
@@ -83,8 +83,5 @@ static inline uint32_t seq_len(const struct seq *q)
 {
     return q->n_tokens + q->n_pending;
 }
-
-struct sched;
-void seq_set_state(struct sched *s, struct seq *q, enum seq_state state);
 
 #endif

@@ -2,7 +2,7 @@
  * bpe.c - byte-level BPE: text is cut into words (pretok.c), a word into bytes, and neighbours are merged in the
  * order in which the merges were learned.
  */
-#include "daemon/model/tok/vocab.h"
+#include "daemon/model/tok/tok-internal.h"
 
 #include <stdlib.h>
 #include <string.h>

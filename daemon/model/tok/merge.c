@@ -1,5 +1,5 @@
-/* merge.c - the merging of pairs that BPE and SentencePiece have in common; see vocab.h. */
-#include "daemon/model/tok/vocab.h"
+/* merge.c - the merging of pairs that BPE and SentencePiece have in common; see tok-internal.h. */
+#include "daemon/model/tok/tok-internal.h"
 
 #include <stdlib.h>
 

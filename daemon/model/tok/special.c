@@ -5,7 +5,7 @@
  * other engines cut the text, one token after the other. Instead of searching the text once per token (quadratic for
  * vocabularies with thousands), a trie finds every occurrence in one pass.
  */
-#include "daemon/model/tok/vocab.h"
+#include "daemon/model/tok/tok-internal.h"
 
 #include <stdlib.h>
 #include <string.h>

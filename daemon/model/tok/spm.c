@@ -5,7 +5,7 @@
  * SentencePiece writes a space as U+2581, so that character itself cannot be told from a space once it is tokenised:
  * the one loss of these vocabularies, and not ours to mend.
  */
-#include "daemon/model/tok/vocab.h"
+#include "daemon/model/tok/tok-internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* tok.c - loading a vocabulary, and what its two kinds share: see tok.h and vocab.h. */
-#include "daemon/model/tok/vocab.h"
+/* tok.c - loading a vocabulary, and what its two kinds share: see tok.h and tok-internal.h. */
+#include "daemon/model/tok/tok-internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "daemon/engine/kvtier/kvfile-format.h"
+#include "daemon/engine/kvtier/kvfile-internal.h"
 #include "tests/unit/kvtier/kvfile-sample.h"
 
 static struct sample sample;

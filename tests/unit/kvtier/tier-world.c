@@ -135,7 +135,7 @@ void world_take_turn(struct world *w, struct seq *q)
     const void *host[] = {page};
     uint32_t had = kv_match_pages(w->m.group.kv, &q->kv, q->token, n * KV_PAGE);
     assert_true(kv_grow(w->m.group.kv, &q->kv, n * KV_PAGE));
-    step_actions(&w->m);
+    models_run_kv_actions(&w->m);
     for (uint32_t i = had; i < n; i++) {
         fill(q, i, page);
         assert_true(w->be->kv_load(w->dev, w->m.pool, &q->kv.page[i], host, 1) > 0);

@@ -2,7 +2,7 @@
  * tok.c - vocabularies against llama.cpp's ids (data beside the checkout; the embedded model is always there), and
  * what must hold for any input: no crash, no loss, no quadratic time.
  */
-#include "daemon/model/tok/vocab.h"
+#include "daemon/model/tok/tok-internal.h"
 
 #include <jansson.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /*
- * vocab.h - the inside of a vocabulary, shared by tok*.c; everyone else includes tok.h.
+ * tok-internal.h - the inside of a vocabulary, shared by tok*.c; everyone else includes tok.h.
  *
  * Every token has a piece: the bytes it stands for in running text. Byte-level BPE writes its tokens in an alphabet
  * of 256 printable characters, SentencePiece writes a space as U+2581; both are undone once, when the vocabulary is

@@ -1,0 +1,80 @@
+/* events.c - see events.h. Thread: the device thread's. */
+#include "config.h"
+
+#include "daemon/engine/core/events.h"
+
+void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes)
+{
+    struct engine_event *ev = post_alloc(bytes);
+    ev->kind = kind;
+    eng->out_urgent |= kind != EV_STEP;
+    post_list_push(&eng->out, &ev->item);
+    return ev;
+}
+
+/*
+ * Handing over wakes the loop thread, hearthd and the client in turn, and these wake-ups cost several times what a
+ * token's own work does. So the tokens of steps under 2 ms go together. A sequence's first token, its end and all that
+ * is not a token go at once, and at up to 500 steps a second nothing waits.
+ */
+void engine_notify(struct engine *eng, bool now)
+{
+    static const double together = 2e-3; /* seconds */
+    double t = engine_now();
+    if (!now && !eng->out_urgent && t - eng->notified_at < together)
+        return;
+    post_send(&eng->outbox, &eng->out);
+    eng->out_urgent = false;
+    eng->notified_at = t;
+}
+
+void engine_fail(struct engine *eng, const struct hearth_err *e)
+{
+    eng->fatal = *e;
+    if (!eng->fatal.code)
+        err_set(&eng->fatal, HEARTH_EDEVICE, "the device failed without a reason");
+}
+
+void engine_update_stats(const struct engine *eng, struct model_entry *m)
+{
+    struct kv_counts c;
+    if (!m->group.kv)
+        return;
+    kv_count(m->group.kv, &c);
+    atomic_store(&m->pages_used, c.total - c.free);
+    atomic_store(&m->context_used, c.longest);
+    atomic_store(&m->sequences, m->group.n_seq);
+    bool stays = m->group.n_seq || !eng->params.idle_ms;
+    atomic_store(&m->unload_at, stays ? 0 : engine_now() + 1e-3 * (double)eng->params.idle_ms);
+}
+
+/* Tokens of [from, to) among the first n. */
+static uint32_t within(uint32_t from, uint32_t to, uint32_t n)
+{
+    to = to < n ? to : n;
+    return to > from ? to - from : 0;
+}
+
+void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err)
+{
+    struct event_end *ev = engine_event_new(eng, EV_END, sizeof *ev);
+    ev->owner = q->owner;
+    ev->reason = reason;
+    if (err)
+        ev->err = *err;
+    ev->n_reused = q->n_reused;
+    ev->n_computed = q->n_accounted - q->n_reused;
+    ev->n_restored = within(q->restored_from, q->restored_to, q->n_reused);
+    ev->time = q->time;
+    ev->eval = q->eval;
+    q->eval = NULL;
+    if (q->state == SEQ_NEW) { /* refused before it came into the line */
+        seq_free(q);
+        return;
+    }
+    struct model_entry *m = q->model;
+    if (reason != END_ERROR)
+        tier_save(eng->tier, q, engine_now());
+    sched_end(&eng->sched, q, reason == END_ERROR ? 0 : q->n_tokens); /* what failed is not to be found again */
+    engine_update_stats(eng, m);
+}
