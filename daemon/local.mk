@@ -1,5 +1,5 @@
 # hearthd, hearth-engine and hearth-bench.
-EXTRA_DIST += daemon/README.md
+EXTRA_DIST += daemon/README.md daemon/supervisor/README.md
 
 # GGUF files, vocabularies, chat templates, architectures.
 noinst_LIBRARIES += daemon/libmodel.a

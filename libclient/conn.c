@@ -1,5 +1,6 @@
 /*
- * conn.c - the io layer: where the daemon is, the socket, its two buffers. Never blocks but in conn_wait().
+ * conn.c - the io layer: it finds the daemon, connects, and moves bytes between the socket and the frame buffers. Only
+ * conn_wait() blocks.
  */
 #include "config.h"
 
@@ -24,7 +25,7 @@ static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read 
 
 /* --- where ---------------------------------------------------------------------------------------------- */
 
-/* Anybody may create a directory in /tmp, so ours counts only where it is a directory, ours, and closed to others. */
+/* Anybody may create a directory in /tmp, so ours is trusted only where it is a directory, owned by us, and 0700. */
 static int check_private(const char *dir, struct hearth_err *e)
 {
     struct stat st;
@@ -78,7 +79,8 @@ int hearth_adopt(struct hearth **out, int fd, struct hearth_err *e)
     h->fd = fd;
     h->queue_tail = &h->queue;
     frames_init(&h->frames, &limits);
-    /* Request ids must differ from those of this uid's other programs. Early in boot the clock has to do. */
+    /* Request ids must differ from those of this uid's other programs. Early in boot there are no random bytes, and the
+     * clock and the process id have to do. */
     if (getrandom(&h->salt, sizeof h->salt, GRND_NONBLOCK) != sizeof h->salt) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
@@ -126,7 +128,7 @@ void hearth_close(struct hearth *h)
     if (!h)
         return;
     if (!h->dead.code)
-        hearth_io(h, HEARTH_WRITE, NULL); /* a cancel on its way is worth an attempt */
+        hearth_io(h, HEARTH_WRITE, NULL); /* a cancel that is packed and not sent is worth an attempt */
     close(h->fd);
     while (h->queue) {
         struct queued *q = h->queue;
@@ -187,7 +189,7 @@ int hearth_events(const struct hearth *h)
     return (has_frame(h) ? 0 : HEARTH_READ) | (frames_pending(&h->frames) ? HEARTH_WRITE : 0);
 }
 
-/* Looks whether there is a complete frame at the front of the input. */
+/* Looks for a complete frame at the front of the input; frames_front() then has it. */
 static int find_frame(struct hearth *h, struct hearth_err *e)
 {
     const uint8_t *frame;
@@ -258,7 +260,7 @@ int64_t conn_deadline(const struct timespec *timeout)
     return now_ns() + sec * 1000000000 + timeout->tv_nsec;
 }
 
-/* For poll: rounded up, so that a wait is never shorter than asked. */
+/* The milliseconds for poll are rounded up, so that a wait is never shorter than asked. */
 static int ms_until(int64_t deadline)
 {
     if (deadline < 0)

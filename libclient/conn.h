@@ -1,23 +1,23 @@
 /*
- * conn.h - inside of libhearth: the connection and what conn.c (io), stream.c and run.c tell each other.
- * Owner: the application; one thread at a time.
+ * conn.h - the connection inside libhearth, and what its three layers offer one another: conn.c (io), stream.c
+ * (requests and events) and run.c (blocking calls). Owner: the application, which uses it from one thread at a time.
  */
 #ifndef HEARTH_CONN_H
 #define HEARTH_CONN_H
 
 #include "libclient/frames.h"
 
-/* A request that waits for its answer, and the stream that it became. */
+/* A request that is not answered yet, and the stream that it became. */
 struct pending {
     struct pending *next;
     const struct wire_method *method;
     uint32_t id;
-    int64_t stream; /* of a generation: -1 until it begins */
-    bool dropped;   /* nobody waits any longer: its events and its answer are thrown away */
-    char request[]; /* of a generation: its request id */
+    int64_t stream; /* the number of a generation's stream, -1 until it begins */
+    bool dropped;   /* abandoned by its caller: its events and its answer are thrown away */
+    char request[]; /* the request id of a generation, else empty */
 };
 
-/* An event that came while a blocking call waited for another. */
+/* An event that arrived while a blocking call waited for another. */
 struct queued {
     struct queued *next;
     struct hearth_event ev;
@@ -30,14 +30,14 @@ struct hearth {
     struct frames frames; /* the socket is read only while there is no complete frame at the front */
 
     char client[64];
-    bool hello_sent;             /* hello is on its way */
-    struct wire_buf hello_reply; /* hello's result, packed */
+    bool hello_sent;             /* the hello was packed, ahead of the first request */
+    struct wire_buf hello_reply; /* its result, still packed */
     uint32_t last_id;
-    uint64_t salt; /* of the request ids we make */
+    uint64_t salt; /* begins the request ids that the library makes up */
 
     struct pending *pending;
     struct queued *queue, **queue_tail;
-    void *body; /* of the event that hearth_next() gave last */
+    void *body; /* of the event that hearth_next() returned last */
 };
 
 /* --- conn.c */
@@ -46,31 +46,32 @@ struct hearth {
 int conn_die(struct hearth *h, struct hearth_err *e, int code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Ends it with an error that somebody else worded. */
+/* Ends the connection with an error that another function worded; returns its code. */
 int conn_die_as(struct hearth *h, struct hearth_err *e, const struct hearth_err *why);
 
 /* Steps over the frame at the front of the input, and looks whether the next one is complete. */
 int conn_drop(struct hearth *h, struct hearth_err *e);
 
-/* The moment `timeout` from now, and a wait for traffic until then (-1: for ever); returns as hearth_wait(). */
+/* conn_deadline() is the time `timeout` from now on the monotonic clock, in ns, or -1 for no timeout; conn_wait() waits
+ * for traffic until then and returns as hearth_wait() does. */
 int64_t conn_deadline(const struct timespec *timeout);
 int conn_wait(struct hearth *h, int fd, int64_t deadline, struct hearth_err *e);
 
 /* --- stream.c */
 
-/* Queues a request (after the greeting, where none was sent). `request` is a generation's request id, else NULL. */
+/* Packs a request, and the hello ahead of the first one. `request` is the request id of a generation, else NULL. */
 int stream_submit(struct hearth *h, const struct wire_method *m, const void *params, const char *request, uint32_t *id,
                   struct hearth_err *e);
 int stream_send_hello(struct hearth *h, struct hearth_err *e);
 
 /* Takes the next event from the input, not from the queue: 1, 0 for none, or the connection's error. The body is the
- * caller's. The answer to any request comes as HEARTH_EVENT_DONE or _ERROR. */
+ * caller's to free. The answer to any request is an event too, HEARTH_EVENT_DONE or HEARTH_EVENT_ERROR. */
 int stream_pull(struct hearth *h, struct hearth_event *ev, struct hearth_err *e);
 
-/* Keeps an event for hearth_next(); takes its body. */
+/* Queues an event for hearth_next() and takes its body. */
 int stream_push(struct hearth *h, const struct hearth_event *ev, struct hearth_err *e);
 
-/* Lets a request's answer and events be thrown away when they come. */
+/* Abandons a request: its answer and its events are thrown away when they arrive. */
 void stream_abandon(struct hearth *h, uint32_t id);
 
 #endif

@@ -1,4 +1,5 @@
-/* model-names.c - model files by name and stat. Loop thread; bounded, because folders are outside input too. */
+/* model-names.c - scans folders for model files and resolves names. Loop thread; the scan is bounded, because folders
+ * are outside input too. */
 #include "config.h"
 
 #include "daemon/supervisor/model-names.h"
@@ -17,7 +18,7 @@
 
 enum {
     DEPTH_MAX = 5,        /* the Hugging Face cache: hub/models--A--B/snapshots/HASH/file.gguf */
-    ENTRIES_MAX = 100000, /* directory entries looked at in one scan */
+    ENTRIES_MAX = 100000, /* directory entries that one scan looks at */
 };
 
 struct scan {
@@ -33,7 +34,7 @@ static bool ends_with(const char *s, const char *tail)
     return n > m && strcasecmp(s + n - m, tail) == 0;
 }
 
-/* Of a model in several files the first stands for all: "-00001-of-00003". */
+/* A model that is split into files is listed once, by the first of them: "-00001-of-00003". */
 static bool is_later_part(const char *stem)
 {
     size_t n = strlen(stem);
@@ -50,14 +51,14 @@ static char *stem_of(const char *file)
 char *model_name_of(const char *path)
 {
     const char *base = strrchr(path, '/');
-    base = base != NULL ? base + 1 : path;
+    base = base ? base + 1 : path;
     return ends_with(base, ".gguf") ? stem_of(base) : strdup(base);
 }
 
 static int add(struct scan *s, const char *path, const char *file, const struct stat *sb)
 {
     if (s->n == s->cap) {
-        size_t cap = s->cap != 0 ? s->cap * 2 : 16;
+        size_t cap = s->cap ? s->cap * 2 : 16;
         struct model_entry *v = reallocarray(s->v, cap, sizeof *v);
         if (!v)
             return err_set(s->e, HEARTH_ENOMEM, "out of memory");
@@ -82,8 +83,8 @@ static int add(struct scan *s, const char *path, const char *file, const struct 
     return 0;
 }
 
-/* A folder that cannot be read holds no models for us: no error. Links to files are followed (the Hugging Face cache is
- * made of them), links to folders are not, so there are no loops. */
+/* A folder that cannot be read holds no models for us and is no error. Links to files are followed, because the Hugging
+ * Face cache is made of them; links to folders are not, so there are no loops. */
 static int walk(struct scan *s, const char *dir, int depth)
 {
     DIR *d = opendir(dir);
@@ -99,7 +100,7 @@ static int walk(struct scan *s, const char *dir, int depth)
             snprintf(path, sizeof path, "%s/%s", dir, de->d_name) >= (int)sizeof path)
             continue;
         size_t len = strlen(path);
-        if (utf8_prefix(path, len) != len) /* nobody could ask for it by the protocol, nor be told of it */
+        if (utf8_prefix(path, len) != len) /* strings of the protocol are UTF-8, so no client could name it */
             continue;
         if (gguf ? stat(path, &sb) != 0 : lstat(path, &sb) != 0)
             continue;
@@ -112,13 +113,13 @@ static int walk(struct scan *s, const char *dir, int depth)
     return rc;
 }
 
-/* The folder resolved and the file's name kept: the Hugging Face cache links names to files that are called by hash.
- * One file has one path then, however it was named. NULL with errno. */
+/* Resolves the folder and keeps the file's name, because the Hugging Face cache links names to files that are named by
+ * their hash. So a file has one path, however a client named it. NULL with errno. */
 static char *canonical(const char *path)
 {
     const char *base = strrchr(path, '/');
     char *dir = strndup(path, base > path ? (size_t)(base - path) : 1), *whole = NULL;
-    char *real = dir != NULL ? realpath(dir, NULL) : NULL;
+    char *real = dir ? realpath(dir, NULL) : NULL;
     if (real && asprintf(&whole, "%s%s", strcmp(real, "/") != 0 ? real : "", base) < 0)
         whole = NULL;
     free(dir);
@@ -130,7 +131,7 @@ static int by_name(const void *a, const void *b)
 {
     const struct model_entry *x = a, *y = b;
     int c = strcmp(x->name, y->name);
-    return c != 0 ? c : strcmp(x->path, y->path);
+    return c ? c : strcmp(x->path, y->path);
 }
 
 int model_names_scan(const struct conf *conf, struct model_entry **out, size_t *n, struct hearth_err *e)
@@ -139,7 +140,7 @@ int model_names_scan(const struct conf *conf, struct model_entry **out, size_t *
     for (size_t i = 0; i < conf->n_model_dirs; i++) {
         size_t before = s.n;
         char *dir = realpath(conf->model_dirs[i], NULL);
-        int rc = dir != NULL ? walk(&s, dir, DEPTH_MAX) : 0;
+        int rc = dir ? walk(&s, dir, DEPTH_MAX) : 0;
         free(dir);
         if (rc) {
             model_names_free(s.v, s.n);
@@ -164,7 +165,8 @@ void model_names_free(struct model_entry *v, size_t n)
 
 /* --- names ---------------------------------------------------------------------------------------------- */
 
-/* What follows the model's own name: "-q4_k_m", ".Q8_0", "-IQ3_XS", "-f16", "-BF16", "-UD-Q4_K_XL"; else the end. */
+/* The length of the name without a quantisation suffix: "-q4_k_m", ".Q8_0", "-IQ3_XS", "-f16", "-BF16", "-UD-Q4_K_XL".
+ */
 static size_t length_without_quant(const char *name)
 {
     static const char *const starts[] = {"q", "iq", "tq", "mxfp", "nvfp", "f16", "f32", "bf16", "fp16", "fp8"};
@@ -201,7 +203,7 @@ static bool is_quant_of(const struct model_entry *m, const char *want)
     return strlen(want) == n && strncasecmp(m->name, want, n) == 0;
 }
 
-/* The first folder wins where one name is in several; different names are a question back. */
+/* The first folder wins where several have the name; where the name fits several models, the error lists them. */
 static int pick(const struct model_entry *v, size_t n, const char *want, const struct model_entry **out,
                 struct hearth_err *e)
 {
@@ -214,7 +216,7 @@ static int pick(const struct model_entry *v, size_t n, const char *want, const s
     char names[120] = "";
     size_t used = 0, n_found = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!is_quant_of(&v[i], want) || (found != NULL && strcmp(v[i].name, found->name) == 0))
+        if (!is_quant_of(&v[i], want) || (found && strcmp(v[i].name, found->name) == 0))
             continue;
         if (!found)
             found = &v[i];
@@ -243,7 +245,7 @@ static int resolve_path(const struct model_entry *v, size_t n, const char *model
     size_t i = 0;
     while (!trusted && i < n && (!real || strcmp(v[i].path, real) != 0))
         i++;
-    if (!trusted && i == n) /* said of every other path alike, so that nobody can ask what files there are */
+    if (!trusted && i == n) /* the same for every other path, so that no client can probe which files exist */
         rc = err_set(e, HEARTH_EDENIED, "\"%.80s\" is not in hearthd's model folders, and hearthd runs as another user",
                      model);
     if (rc)

@@ -1,6 +1,7 @@
-/* model-names.h - which model files there are, by name and stat only: hearthd never opens one. Loop thread. */
-#ifndef DAEMON_MODELS_H
-#define DAEMON_MODELS_H
+/* model-names.h - the model files in the configured folders, known by name and stat alone: hearthd never opens one.
+ * Loop thread. */
+#ifndef DAEMON_SUPERVISOR_MODEL_NAMES_H
+#define DAEMON_SUPERVISOR_MODEL_NAMES_H
 
 #include <stdint.h>
 
@@ -13,13 +14,13 @@ struct model_entry {
     double modified;
 };
 
-/* Every model in the configured folders, the folders in their order and each one sorted by name. */
+/* Lists every model in the configured folders: the folders in their order, the models of each sorted by name. */
 int model_names_scan(const struct conf *conf, struct model_entry **out, size_t *n, struct hearth_err *e);
 void model_names_free(struct model_entry *v, size_t n);
 
 /*
- * The path that a client's name for a model means: an absolute path of a file; or a file's name, with or without
- * .gguf; or that name without its quantisation suffix, where only one model fits. `trusted`: the peer may name any
+ * Resolves a client's name for a model to a path: it is the absolute path of a file; or a file's name, with or without
+ * .gguf; or that name without its quantisation suffix, where it fits only one model. A `trusted` peer may name any
  * path, others only models that model_names_scan() lists. *path is malloc'd.
  */
 int model_names_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e);

@@ -1,4 +1,4 @@
-/* generate.c - streams and eval: from a request to a sequence, from its tokens to frames. Thread: the loop's. */
+/* generate.c - streams and eval: a request becomes a sequence, its tokens become frames. Thread: the loop's. */
 #include "config.h"
 
 #include <stdio.h>
@@ -9,10 +9,10 @@
 #include "daemon/engine/front/sampling-params.h"
 #include "daemon/engine/front/rpc.h"
 
-/* KV of eval belongs to nobody who could ask for it. */
+/* The KV of eval is salted with a uid that no user has, so that no request finds it. */
 static const int64_t eval_uid = -2;
 
-enum { EVAL_LOGITS_MAX = 4 << 20 /* (id, logit) pairs in one answer: it must fit a frame */ };
+enum { EVAL_LOGITS_MAX = 4 << 20 /* (id, logit) pairs in one answer, which must fit into a frame */ };
 
 static struct request *find_stream(struct rpc_server *s, int64_t stream)
 {
@@ -32,8 +32,8 @@ static int runnable(struct model_entry *m, struct hearth_err *e)
     return 0;
 }
 
-/* Weights and vocabulary take their time, 0.1 to 0.3 s each: where neither is there, the device begins while the
- * vocabulary is read. What becomes of it is the sequence's to hear. */
+/* Weights and vocabulary take 0.1 to 0.3 s each to load: where neither is loaded, the device thread begins with the
+ * weights while this thread reads the vocabulary. A failure is reported to the sequence. */
 static void start_load(struct rpc_server *s, struct model_entry *m)
 {
     if (m->vocab || m->vocab_err.code || atomic_load(&m->loaded))
@@ -42,13 +42,13 @@ static void start_load(struct rpc_server *s, struct model_entry *m)
     engine_load(s->engine, m, NULL);
 }
 
-/* The timeline, history and what is appended, as a sequence with its limits. */
+/* Makes a sequence of the timeline (the history and the appended ids), with its limits. */
 static int make_seq(struct request *r, struct seq **out, struct hearth_err *e)
 {
     const struct wire_engine_generate *g = r->msg;
     const struct hparams *hp = &r->model->hp;
     size_t total = g->history.n + r->appended.n, prompt = total - (size_t)g->resumed;
-    /* A prompt that fills the context is of use only where no token is to follow. */
+    /* A prompt may fill the context only where no token is to follow it. */
     size_t most = g->req.max_tokens == 0 ? hp->n_ctx : hp->n_ctx - 1;
     if (prompt > most)
         return err_set(e, HEARTH_ECONTEXT, "the prompt has %zu tokens (%zu of history); the context of the model is %u",
@@ -77,7 +77,7 @@ static int make_seq(struct request *r, struct seq **out, struct hearth_err *e)
     return 0;
 }
 
-/* Tells the text what the stream has told already. */
+/* Replays the tokens that a resumed stream has sent already, so that detokenisation goes on in the middle of them. */
 static int replay(struct request *r, struct hearth_err *e)
 {
     const struct wire_ids *h = &r->msg->history;
@@ -123,7 +123,7 @@ int generate_begin(struct rpc_server *s, uint32_t rpc_id, struct wire_engine_gen
     if ((rc = runnable(m, e)))
         goto fail;
     start_load(s, m);
-    /* Ids alone need no vocabulary: a model without one still runs, its text is empty. */
+    /* Ids need no vocabulary: a model without one still runs, and its text is empty. */
     if ((rc = models_vocab(m, e)) && (msg->req.n_messages || msg->req.text.data || msg->req.stop.n))
         goto fail;
     if ((rc = prompt_check_ids("history", msg->history.v, msg->history.n, m->hp.n_vocab, e)))
@@ -139,14 +139,14 @@ int generate_begin(struct rpc_server *s, uint32_t rpc_id, struct wire_engine_gen
     *taken = true;
     r->seed = q->sampling.seed;
     give_to_device(s, r, q, arrived);
-    if (r->text.stopped) { /* the stream had its last token, and lost only its end */
+    if (r->text.stopped) { /* the resumed stream had its last token, and only its end was lost */
         r->stopped = true;
         engine_cancel(s->engine, r->seq_id);
     }
     return 0;
 
 fail:
-    r->msg = NULL; /* still the caller's */
+    r->msg = NULL; /* msg is still the caller's */
     request_free(s, r);
     return rc;
 }
@@ -167,7 +167,8 @@ int eval_begin(struct rpc_server *s, uint32_t rpc_id, const struct wire_eval *ms
     }
     if ((rc = runnable(m, e)) || (rc = prompt_check_ids("tokens", msg->tokens.v, n, m->hp.n_vocab, e)))
         goto fail;
-    models_vocab(m, &ignored); /* for its end tokens, where it has any */
+    models_vocab(m,
+                 &ignored); /* its end-of-sequence tokens end the greedy part; a model without a vocabulary has none */
     if (limit > m->hp.n_ctx)
         rc = err_set(e, HEARTH_ECONTEXT, "%llu tokens and %lld to follow; the context of the model is %u",
                      (unsigned long long)n, (long long)msg->greedy, m->hp.n_ctx);
@@ -210,15 +211,15 @@ void generate_admitted(struct rpc_server *s, struct request *r)
     serve_event(s, &wire_methods[WIRE_ENGINE_BEGIN], &body);
 }
 
-/* The bytes of a token, cut to cap. */
+/* The bytes of a token, cut to cap of them. */
 static struct wire_bytes piece(const struct vocab *v, int32_t id, char *out, size_t cap)
 {
     size_t n = v ? tok_piece(v, id, true, out, cap) : 0;
     return (struct wire_bytes){out, n < cap ? n : cap};
 }
 
-/* The log-probabilities of a token, into the rows that they are sent from. A model may hold anything: what comes of it
- * may be no numbers, which no frame can carry. */
+/* Converts the log-probabilities of a token. A model file may hold any weights, so logits may be NaN or infinite, which
+ * a frame cannot carry: HEARTH_EBADMODEL. */
 static int logprobs(struct request *r, const struct step_token *t, struct wire_logprob top[LOGPROBS_MAX],
                     char text[LOGPROBS_MAX][64], struct wire_token_logprobs *out, struct hearth_err *e)
 {
@@ -332,7 +333,7 @@ void generate_end(struct rpc_server *s, struct request *r, const struct event_en
         res.usage.computed_tokens = ev->n_computed;
         res.usage.prompt_tokens = res.usage.reused_tokens + res.usage.computed_tokens;
         res.usage.completion_tokens = r->n_completion;
-        /* A rendered turn stays open until the next one closes it; raw text does not change what was before it. */
+        /* A turn of the chat template stays open until the next turn closes it; raw text leaves it as it was. */
         res.turn_open = g->turn_open || g->req.n_messages > 0;
         timings(&res.timings, &ev->time, r->n_completion - (uint32_t)g->resumed);
         serve_result(s, r->rpc_id, r->method, &res);

@@ -1,4 +1,4 @@
-/* link.c - frames over the socketpair; see link.h. Thread: the loop's. */
+/* link.c - the event loop around the frame buffers of libclient/frames.h; see link.h. Thread: the loop's. */
 #include "config.h"
 
 #include "daemon/engine/front/link.h"
@@ -46,7 +46,7 @@ static void set_full(struct frame_conn *l)
     }
 }
 
-/* Writes what the socket takes; the rest when it takes more. */
+/* Writes what the socket takes now; the rest follows when it is writable. */
 static void flush(struct frame_conn *l)
 {
     int why = frames_flush(&l->frames, l->fd);
@@ -159,7 +159,7 @@ void frame_conn_close(struct frame_conn *l)
     free(l);
 }
 
-/* The last words: hearthd reads them or is gone. */
+/* Blocks until hearthd has taken the last answers, or has gone, or has read nothing for a second. */
 static void send_rest(struct frame_conn *l)
 {
     struct pollfd pfd = {.fd = l->fd, .events = POLLOUT};

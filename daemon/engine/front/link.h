@@ -1,8 +1,9 @@
 /*
- * link.h - the engine's end of the socketpair to hearthd: whole frames in, whole frames out, one event loop.
+ * link.h - the engine's end of the socketpair to hearthd: complete frames in, complete frames out, one event loop.
  *
- * The only file of the engine that knows libevent. Output is written once per wake, after everything that the wake
- * brought was handled; when hearthd does not read it, `full` asks the engine to pause rather than to buffer.
+ * This is the only file of the engine that knows libevent. Output is flushed once per wake-up, after all that the
+ * wake-up brought was handled. When hearthd does not read, `full` throttles the engine, so that output is not buffered
+ * without bound.
  *
  * Thread: the loop's.
  */
@@ -14,25 +15,25 @@
 struct frame_conn;
 
 struct frame_conn_calls {
-    void (*frame)(void *arg, const uint8_t *data, size_t len); /* a whole frame, scanned */
-    void (*wake)(void *arg);                                   /* the other descriptor is readable */
-    void (*full)(void *arg, bool full);                        /* too much output waits; it does no longer */
-    void (*tick)(void *arg);                                   /* what frame_conn_tick_in asked for */
+    void (*frame)(void *arg, const uint8_t *data, size_t len); /* takes a complete, scanned frame; it is borrowed */
+    void (*wake)(void *arg);                                   /* wake_fd is readable */
+    void (*full)(void *arg, bool full);                        /* output passed the high or the low watermark */
+    void (*tick)(void *arg);                                   /* the time of frame_conn_tick_in() is up */
 };
 
-/* Takes over fd, and watches wake_fd; -1: there is none. */
+/* Takes over fd, which frame_conn_close() closes, and watches wake_fd unless it is -1. */
 int frame_conn_open(struct frame_conn **out, int fd, int wake_fd, const struct frame_conn_calls *calls, void *arg,
                     struct hearth_err *e);
 void frame_conn_close(struct frame_conn *l);
 
-/* Where frames are appended to be sent. */
+/* The buffer that frames are packed into; they are sent at the end of the wake-up. */
 struct wire_buf *frame_conn_out(struct frame_conn *l);
 
-/* `tick` is called once, after that many seconds, however often it is asked for until then. */
+/* Has `tick` called once, that many seconds from now; a second request until then changes nothing. */
 void frame_conn_tick_in(struct frame_conn *l, double seconds);
 
-/* Runs until the peer closes or frame_conn_stop, and sends what is left. HEARTH_EPROTOCOL: the peer does not speak it.
- */
+/* Runs the loop until the peer closes or frame_conn_stop() is called, then sends what is pending. HEARTH_EPROTOCOL: the
+ * peer sent what is not the protocol. */
 int frame_conn_run(struct frame_conn *l, struct hearth_err *e);
 void frame_conn_stop(struct frame_conn *l);
 

@@ -22,7 +22,8 @@ static int append(struct ids *out, const int32_t *id, size_t n, struct hearth_er
     return 0;
 }
 
-/* A message's text: its string, or its parts in a row (*joined, the caller's to free). */
+/* Converts a message for the chat template. Its text is one string; several parts are joined in *joined, the caller's
+ * to free. */
 static int message_text(const struct wire_message *msg, size_t i, struct tmpl_msg *out, char **joined,
                         struct hearth_err *e)
 {
@@ -83,14 +84,14 @@ int prompt_make(const struct wire_engine_generate *g, const struct model_entry *
 {
     int rc = 0;
     bool first = g->history.n == 0;
-    if (g->resumed) /* everything is in the history */
+    if (g->resumed) /* the prompt of a resumed stream is in its history already */
         return 0;
     if (g->req.n_messages) {
         rc = render(g, m, out, e);
     } else if (g->req.text.data) {
         int flags = (first && vocab_add_bos(m->vocab) ? TOK_BOS : 0) | (g->req.special ? TOK_SPECIAL : 0);
         rc = tok_encode(m->vocab, g->req.text.data, g->req.text.len, flags, out, e);
-    } else if (g->req.tokens.n) { /* exactly these: who sends ids decides about BOS as well */
+    } else if (g->req.tokens.n) { /* ids are taken as they are: their sender decides about BOS as well */
         if (!(rc = prompt_check_ids("tokens", g->req.tokens.v, g->req.tokens.n, m->hp.n_vocab, e)))
             rc = append(out, g->req.tokens.v, g->req.tokens.n, e);
     }

@@ -1,4 +1,4 @@
-/* rpc.c - the methods of the engine link, and the device thread's events. Thread: the loop's. */
+/* rpc.c - the methods of the engine link, and the events of the device thread. Thread: the loop's. */
 #include "config.h"
 
 #include "daemon/engine/kvtier/fingerprint.h"
@@ -16,11 +16,11 @@ void serve_error(struct rpc_server *s, uint32_t rpc_id, const struct hearth_err 
     struct hearth_err e;
     if (wire_pack_error(frame_conn_out(s->conn), rpc_id, err->code, err->msg, &e)) {
         log_error("cannot answer: %s", e.msg);
-        frame_conn_stop(s->conn); /* silence would be worse: hearthd waits for the answer */
+        frame_conn_stop(s->conn); /* hearthd would wait for the answer for ever */
     }
 }
 
-enum { WATCHDOG_SECONDS = 1 }; /* from one look at the device to the next, while somebody waits for it */
+enum { WATCHDOG_SECONDS = 1 }; /* between two checks of the device, while requests wait for it */
 
 void serve_result(struct rpc_server *s, uint32_t rpc_id, const struct wire_method *m, const void *result)
 {
@@ -34,7 +34,8 @@ void serve_event(struct rpc_server *s, const struct wire_method *m, const void *
     struct hearth_err e;
     if (wire_pack_event(frame_conn_out(s->conn), m, body, NULL, NULL, &e)) {
         log_error("cannot send %s: %s", m->name, e.msg);
-        _exit(EXIT_FAILURE); /* a stream with a hole in it is none: the next engine goes on where this one was heard */
+        _exit(EXIT_FAILURE); /* a stream must have no hole: the next engine resumes it after the last event that was
+                                sent */
     }
 }
 
@@ -65,8 +66,8 @@ void request_free(struct rpc_server *s, struct request *r)
 /* --- methods --------------------------------------------------------------------------------------------- */
 
 /*
- * A handler answers, or leaves a request behind that will be, and returns 0; else the error is the answer.
- * `msg` is freed after the call unless *taken is set.
+ * A handler returns 0 where it answered, or added a request that will be answered later; an error that it returns is
+ * the answer. `msg` is freed after the call unless the handler sets *taken.
  */
 typedef int handler(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                     struct hearth_err *e);
@@ -115,7 +116,7 @@ static int request_load(struct rpc_server *s, uint32_t id, const struct wire_met
     }
     (load ? engine_load : engine_unload)(s->engine, model, r);
     if (load)
-        models_vocab(model, &ignored); /* meanwhile */
+        models_vocab(model, &ignored); /* while the device thread loads the weights */
     return 0;
 }
 
@@ -212,7 +213,7 @@ static const char *where(bool gpu)
     return gpu ? "cuda:0" : "cpu";
 }
 
-/* When the model is unloaded, on the wall's clock; 0: it is in use, or stays. */
+/* The wall-clock time at which an idle model is unloaded; 0 where it is in use, or stays. */
 static double expires(const struct model_entry *m)
 {
     double at = atomic_load(&m->unload_at);
@@ -276,7 +277,7 @@ static int on_status(struct rpc_server *s, uint32_t id, const struct wire_method
     return 0;
 }
 
-/* A model held for its vocabulary only. */
+/* Takes a reference to a model of which only the vocabulary is needed. */
 static int get_vocab(struct rpc_server *s, const char *path, struct model_entry **out, struct hearth_err *e)
 {
     int rc = models_get(&s->models, path, out, e);
@@ -304,7 +305,8 @@ static int on_tokenize(struct rpc_server *s, uint32_t id, const struct wire_meth
     return rc;
 }
 
-/* The bytes of the ids as a text of their own: without an added BOS and SentencePiece's dummy space. */
+/* The bytes of the ids as a text of its own, without the BOS and the dummy space of SentencePiece that encoding adds.
+ */
 static int detokenize(const struct vocab *v, struct wire_ids ids, char **out, size_t *n, struct hearth_err *e)
 {
     size_t first = ids.n && vocab_add_bos(v) && ids.v[0] == vocab_bos(v), need = 0, at = 0;
@@ -339,7 +341,7 @@ static int on_detokenize(struct rpc_server *s, uint32_t id, const struct wire_me
         (rc = detokenize(model->vocab, d->tokens, &bytes, &n, e)) ||
         (rc = text_push_bytes(&text, bytes, n, &part, &n_part, e)))
         goto out;
-    if (!(all = malloc(n_part + 4))) { /* room for an unfinished character at the end */
+    if (!(all = malloc(n_part + 4))) { /* U+FFFD for an unfinished character at the end has room, too */
         rc = err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", n_part);
         goto out;
     }
@@ -381,11 +383,11 @@ static int on_kv_gone(struct rpc_server *s, uint32_t id, const struct wire_metho
 static int on_shutdown(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                        struct hearth_err *e)
 {
-    static const double finish_seconds = 2; /* hearthd's own patience is a little more */
+    static const double finish_seconds = 2; /* hearthd waits a little longer */
     (void)m, (void)msg, (void)taken;
     if (s->stopping)
         return err_set(e, HEARTH_ESHUTDOWN, "the engine is shutting down already");
-    /* What was answered already is kept: KV on its way to a file gets there. */
+    /* KV that is being written to a file gets there first. */
     s->stopping = true;
     s->stop_id = id;
     engine_finish(s->engine, finish_seconds);
@@ -425,7 +427,7 @@ static void on_frame(void *arg, const uint8_t *data, size_t len)
     struct hearth_err err;
     int rc = wire_frame_open(&f, data, len, &err);
     if (f.kind != WIRE_FRAME_REQUEST)
-        return; /* hearthd sends requests only; anything else is nothing to answer */
+        return; /* hearthd sends requests only, and nothing else could be answered */
     if (rc || (rc = dispatch(s, &f, &err)))
         serve_error(s, f.id, &err);
 }
@@ -440,8 +442,8 @@ static void on_model_event(struct rpc_server *s, const struct event_model *ev)
         return;
     }
     struct request *r = ev->owner;
-    if (!r) {                           /* asked for by ourselves */
-        if (ev->ev.kind == EV_UNLOADED) /* its file was replaced: now it may go */
+    if (!r) {                           /* start_load() or on_wake() asked, not hearthd */
+        if (ev->ev.kind == EV_UNLOADED) /* by on_wake(): the model may go with its last reference */
             ev->model->replaced = true;
         models_put(&s->models, ev->model);
         return;
@@ -540,15 +542,16 @@ static void on_wake(void *arg)
         engine_event_free(ev);
     }
     struct model_entry *m = models_idle_replaced(&s->models);
-    if (m) { /* its file was replaced and nobody uses it any more */
+    if (m) { /* its file was replaced, and no request uses it any more */
         m->users++;
-        m->replaced = false; /* until the answer: asked for once */
+        m->replaced = false; /* until it is unloaded, so that this is asked once */
         engine_unload(s->engine, m, NULL);
     }
 }
 
-/* A device that hangs tells nobody, and cannot be stopped: who waits for it is told, and goes on in the next engine. A
- * process that was stopped itself finds the time gone by, so that one look is not enough. */
+/* The watchdog. A device that hangs reports nothing and cannot be stopped: the requests that wait for it fail, and
+ * hearthd resumes their streams in the next engine. One tick is not enough to tell, because a process that was stopped
+ * itself (SIGSTOP, suspend) finds the time gone by. */
 static void on_tick(void *arg)
 {
     struct rpc_server *s = arg;
@@ -619,11 +622,11 @@ static void refuse_frame(void *arg, const uint8_t *data, size_t len)
 void rpc_server_refuse(int link_fd, const struct hearth_err *why)
 {
     static const struct frame_conn_calls calls = {
-        .frame = refuse_frame}; /* nothing wakes it, and one answer fills nothing */
+        .frame = refuse_frame}; /* there is nothing to wake it, and one answer passes no watermark */
     struct refusal r = {.why = why};
     struct hearth_err err;
     if (frame_conn_open(&r.conn, link_fd, -1, &calls, &r, &err))
-        return; /* run by hand: there is no link */
+        return; /* there is no link where a person started the engine */
     frame_conn_run(r.conn, &err);
     frame_conn_close(r.conn);
 }

@@ -42,7 +42,8 @@ int sample_params_make(const struct wire_sampling *w, int64_t logprobs, uint32_t
         .frequency_penalty = (float)w->frequency_penalty,
         .penalty_last = (uint32_t)w->penalty_last,
         .seed = w->seed,
-        /* The token's own alone is asked for as one alternative, which the loop leaves out. */
+        /* logprobs = 0 asks for the sampled token's alone: the backend returns one alternative, which is not sent on.
+         */
         .n_logprobs = logprobs < 0    ? 0
                       : logprobs == 0 ? 1
                                       : (uint32_t)logprobs,
@@ -51,7 +52,7 @@ int sample_params_make(const struct wire_sampling *w, int64_t logprobs, uint32_t
     if (!w->has_seed && getrandom(&p.seed, sizeof p.seed, 0) != sizeof p.seed)
         return err_set(e, HEARTH_EIO, "cannot draw a seed: %s", strerror(errno));
     if (!w->has_seed)
-        p.seed >>= 11; /* 53 bits: comes back whole through JSON and editors' numbers */
+        p.seed >>= 11; /* 53 bits survive JSON and editors, whose numbers are doubles */
     int rc = make_bias(w, n_vocab, bias, e);
     if (rc)
         return rc;

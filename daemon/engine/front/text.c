@@ -38,15 +38,14 @@ static int reserve(struct text *t, size_t more, struct hearth_err *e)
     return 0;
 }
 
-/*
- * Whether c may follow part[0..n) in a well-formed character, and how long that character is (Unicode, table 3-7).
- * The second byte's range is what keeps out overlong forms, surrogates and what lies beyond U+10FFFF.
- */
+/* The length of a well-formed character that begins with this byte, 0 where none does (Unicode, table 3-7). */
 static size_t utf8_len(unsigned char first)
 {
     return first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
 }
 
+/* Whether c may follow part[0..n) in a well-formed character. The range of the second byte excludes overlong forms,
+ * surrogates and code points beyond U+10FFFF. */
 static bool utf8_follows(const unsigned char *part, size_t n, unsigned char c)
 {
     unsigned char lo = 0x80, hi = 0xbf;
@@ -63,7 +62,8 @@ static void put(struct text *t, const void *s, size_t n)
     t->n_pending += n;
 }
 
-/* Adds bytes to the held text; each longest run that cannot become a character is one U+FFFD, as browsers do it. */
+/* Appends bytes to the pending text. Each maximal subpart of an ill-formed sequence becomes one U+FFFD, as in browsers
+ * (the Unicode standard's substitution of maximal subparts). */
 static void put_bytes(struct text *t, const unsigned char *s, size_t n)
 {
     static const char bad[] = "\xef\xbf\xbd";
@@ -71,7 +71,7 @@ static void put_bytes(struct text *t, const unsigned char *s, size_t n)
         if (t->n_part && !utf8_follows(t->part, t->n_part, s[i])) {
             put(t, bad, 3);
             t->n_part = 0;
-            continue; /* the byte may begin another */
+            continue; /* the byte may begin another character */
         }
         if (!t->n_part && !utf8_len(s[i])) {
             put(t, bad, 3);
@@ -86,7 +86,8 @@ static void put_bytes(struct text *t, const unsigned char *s, size_t n)
     }
 }
 
-/* Where the stop string that is complete first begins, or n_pending. Of those that end at one place, the longest. */
+/* The beginning of the stop string that is the first to be complete, or n_pending where none is. Of several that end at
+ * one place the longest counts. */
 static size_t find_stop(const struct text *t)
 {
     size_t begin = t->n_pending, end = SIZE_MAX;
@@ -104,7 +105,7 @@ static size_t find_stop(const struct text *t)
     return begin;
 }
 
-/* How much of the held text's end may be the beginning of a stop string. */
+/* The length of the longest end of the pending text that begins a stop string. */
 static size_t possible_stop(const struct text *t)
 {
     size_t most = 0;
@@ -117,14 +118,14 @@ static size_t possible_stop(const struct text *t)
     return most;
 }
 
-static void forget_told(struct text *t)
+static void drop_emitted(struct text *t)
 {
     t->n_pending -= t->n_emitted;
     memmove(t->pending, t->pending + t->n_emitted, t->n_pending);
     t->n_emitted = 0;
 }
 
-static void tell(struct text *t, size_t upto, const char **out, size_t *n)
+static void emit(struct text *t, size_t upto, const char **out, size_t *n)
 {
     t->n_emitted = upto;
     *out = t->pending ? t->pending : "";
@@ -134,7 +135,7 @@ static void tell(struct text *t, size_t upto, const char **out, size_t *n)
 int text_push_bytes(struct text *t, const char *bytes, size_t len, const char **out, size_t *n, struct hearth_err *e)
 {
     if (t->n_emitted)
-        forget_told(t);
+        drop_emitted(t);
     int rc = reserve(t, 3 * (len + 1), e); /* every byte may become a U+FFFD, and so may an unfinished character */
     if (rc)
         return rc;
@@ -146,7 +147,7 @@ int text_push_bytes(struct text *t, const char *bytes, size_t len, const char **
         t->n_part = 0;
         t->n_pending = stop;
     }
-    tell(t, t->stopped ? t->n_pending : t->n_pending - possible_stop(t), out, n);
+    emit(t, t->stopped ? t->n_pending : t->n_pending - possible_stop(t), out, n);
     return 0;
 }
 
@@ -168,13 +169,13 @@ int text_push(struct text *t, int32_t id, const char **out, size_t *n, struct he
 int text_end(struct text *t, const char **out, size_t *n, struct hearth_err *e)
 {
     if (t->n_emitted)
-        forget_told(t);
+        drop_emitted(t);
     int rc = reserve(t, 3, e);
     if (rc)
         return rc;
     if (t->n_part && !t->stopped)
         put(t, "\xef\xbf\xbd", 3);
     t->n_part = 0;
-    tell(t, t->n_pending, out, n);
+    emit(t, t->n_pending, out, n);
     return 0;
 }
