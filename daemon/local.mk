@@ -47,6 +47,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/stream/attempt.c daemon/stream/end.c \
 	daemon/sd.c daemon/sd.h \
 	daemon/context.c daemon/context.h \
+	daemon/loop.c daemon/loop.h \
 	daemon/server.c daemon/server.h \
 	daemon/stream/session.c daemon/stream/session.h \
 	daemon/store/kv-manifest.c daemon/store/kv-manifest.h \

@@ -425,11 +425,19 @@ static void end_turn(struct server *s)
     } while (takeover_resume(s) || next_phase(s));
 }
 
+static void expire_streams(struct server *s)
+{
+    journal_expire(s->journal);
+}
+
+static const struct retention_calls retention_calls = {
+    .is_busy = session_is_busy, .remove = session_remove, .expire_streams = expire_streams};
+
 int server_run(struct server *s, struct hearth_err *e)
 {
     stream_recover(s);
     struct hearth_err why;
-    if (s->store && retention_new(&s->retention, s, &why) != 0) /* after that: what goes on is in use */
+    if (s->store && retention_new(&s->retention, s, &retention_calls, &why)) /* after that: what goes on is in use */
         log_error("%s; no session is removed for its age", why.msg);
     while (s->phase != SERVER_DONE) {
         if (event_base_loop(s->base, EVLOOP_ONCE) < 0)

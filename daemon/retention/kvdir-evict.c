@@ -9,7 +9,6 @@
 #include "config.h"
 
 #include <errno.h>
-#include <event2/event.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +18,7 @@
 #include "daemon/retention/kvdir-internal.h"
 #include "daemon/supervisor/engine-client.h"
 #include "daemon/log.h"
+#include "daemon/loop.h"
 
 enum {
     BATCH = 32,
@@ -92,15 +92,13 @@ void kvdir_evict_all(struct kvdir *d)
 
 static void evict_some(struct kvdir *d)
 {
-    static const struct timeval now;
     evict_batch(d, BATCH);
     if (!TAILQ_EMPTY(&d->evicting))
-        event_add(d->evict_timer, &now);
+        timer_set(d->evict_timer, 0);
 }
 
-void kvdir_on_evict_timer(int fd, short what, void *arg)
+void kvdir_on_evict_timer(void *arg)
 {
-    (void)fd, (void)what;
     evict_some(arg);
 }
 

@@ -43,7 +43,7 @@ struct kvdir {
     struct server *server;
     const struct conf *conf; /* its own, as is the store */
     struct store *store;
-    struct event *evict_timer; /* the rest of what is going */
+    struct timer *evict_timer; /* the rest of what is going */
     char *path;
     int fd;
     struct kv_entry_list by_name[KVDIR_BUCKETS], by_session[KVDIR_BUCKETS]; /* no session: in none */
@@ -82,7 +82,7 @@ struct kv_entry_list *kvdir_of_session(struct kvdir *d, const char *session);
 bool kvdir_remove_file(struct kvdir *d, const char *name);
 /* What is still going; at the end. */
 void kvdir_evict_all(struct kvdir *d);
-void kvdir_on_evict_timer(int fd, short what, void *arg);
+void kvdir_on_evict_timer(void *arg);
 /* Not to go after all. */
 void kvdir_unmark(struct kvdir *d, struct kv_entry *f);
 

@@ -4,7 +4,6 @@
 #include "daemon/retention/kvdir.h"
 
 #include <errno.h>
-#include <event2/event.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 
 #include "daemon/retention/kvdir-internal.h"
 #include "daemon/log.h"
+#include "daemon/loop.h"
 
 /* --- the folder ----------------------------------------------------------------------------------------- */
 
@@ -308,7 +308,7 @@ int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e)
     d->store = s->store;
     d->fd = -1;
     TAILQ_INIT(&d->evicting);
-    d->evict_timer = evtimer_new(s->base, kvdir_on_evict_timer, d);
+    d->evict_timer = timer_new(s->base, kvdir_on_evict_timer, d);
     double seen, wall;
     int rc =
         d->evict_timer != NULL ? open_folder(d, d->conf->state_dir, e) : err_set(e, HEARTH_ENOMEM, "out of memory");
@@ -342,8 +342,7 @@ void kvdir_close(struct kvdir *d)
     for (size_t i = 0; i < KVDIR_BUCKETS; i++)
         while (!LIST_EMPTY(&d->by_name[i]))
             unlink_entry(d, LIST_FIRST(&d->by_name[i]));
-    if (d->evict_timer)
-        event_free(d->evict_timer);
+    timer_free(d->evict_timer);
     free(d->users);
     if (d->fd >= 0)
         close(d->fd);

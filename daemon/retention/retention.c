@@ -3,21 +3,21 @@
 
 #include "daemon/retention/retention.h"
 
-#include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/retention/clock-guard.h"
-#include "daemon/stream/journal.h"
-#include "daemon/retention/kvdir.h"
 #include "daemon/log.h"
-#include "daemon/stream/session.h"
+#include "daemon/loop.h"
+#include "daemon/retention/clock-guard.h"
+#include "daemon/retention/kvdir.h"
 
-enum { INTERVAL_S = 3600, DAY_S = 24 * 3600, BATCH = 16 /* sessions, before streams go on */ };
+enum { INTERVAL_MS = 3600 * 1000, SOON_MS = 1000, LATER_MS = 60 * 1000 };
+enum { DAY_S = 24 * 3600, BATCH = 16 /* sessions, before streams go on */ };
 
 struct retention {
     struct server *server;
-    struct event *timer, *step_timer, *purge, *scrub;
+    const struct retention_calls *calls;
+    struct timer *sweep, *step, *purge, *scrub;
     struct clock_guard clock_guard;
     bool expiring; /* sessions after `at` may be too old */
     struct store_cursor at;
@@ -26,15 +26,15 @@ struct retention {
 
 /* --- removing ------------------------------------------------------------------------------------------- */
 
-static bool may_evict(const struct server *s, const struct store_session *row)
+static bool may_evict(const struct retention *t, const struct store_session *row)
 {
-    return !row->pinned && !row->damaged && !session_is_busy(s, row->id);
+    return !row->pinned && !row->damaged && !t->calls->is_busy(t->server, row->id);
 }
 
-static bool evict_session(struct server *s, const struct store_session *row, const char *why)
+static bool evict_session(struct retention *t, const struct store_session *row, const char *why)
 {
     struct hearth_err e;
-    if (session_remove(s, row, &e) != 0) {
+    if (t->calls->remove(t->server, row, &e)) {
         log_error("session \"%s\" (%s) of user %u is to go, %s: %s", row->name, row->id, (unsigned)row->uid, why,
                   e.msg);
         return false;
@@ -46,8 +46,9 @@ static bool evict_session(struct server *s, const struct store_session *row, con
 
 /* The least recently used go until the others fit in, but the one that was used last stays: it is what grew. True where
  * there is more to do. */
-static bool trim_uid(struct server *s, uid_t uid)
+static bool trim_uid(struct retention *t, uid_t uid)
 {
+    struct server *s = t->server;
     struct store_cursor at = {0};
     int64_t limit = s->conf->session_bytes_per_uid, total = 0;
     size_t n;
@@ -59,8 +60,8 @@ static bool trim_uid(struct server *s, uid_t uid)
         struct store_session **v;
         rc = store_list_unused(s->store, uid, &at, BATCH, &v, &n, &e);
         for (size_t i = 0; !rc && i < n; i++) {
-            if (total > limit && done < BATCH && may_evict(s, v[i]) &&
-                evict_session(s, v[i], "over session_bytes_per_uid")) {
+            if (total > limit && done < BATCH && may_evict(t, v[i]) &&
+                evict_session(t, v[i], "over session_bytes_per_uid")) {
                 total -= v[i]->bytes;
                 done++;
             }
@@ -90,8 +91,8 @@ static bool expire_batch(struct retention *t)
     int64_t done = 0;
     for (size_t i = 0; i < n; i++) {
         if (done < BATCH) {
-            if (may_evict(s, v[i]))
-                evict_session(s, v[i], "not used for session_age days");
+            if (may_evict(t, v[i]))
+                evict_session(t, v[i], "not used for session_age days");
             done++;
             if (done >= BATCH && i + 1 < n) { /* the others in the next step */
                 t->at.used = v[i]->used;
@@ -109,7 +110,6 @@ static bool expire_batch(struct retention *t)
 /* A piece of the work: streams go on between two. */
 static void sweep_step(struct retention *t)
 {
-    static const struct timeval now;
     struct server *s = t->server;
     uid_t *uids = NULL;
     size_t n = 0;
@@ -119,10 +119,10 @@ static void sweep_step(struct retention *t)
     if (s->conf->session_bytes_per_uid > 0 && store_uids(s->store, &uids, &n, &e) != 0)
         log_warn("%s", e.msg);
     for (size_t i = 0; i < n; i++)
-        more = trim_uid(s, uids[i]) || more;
+        more = trim_uid(t, uids[i]) || more;
     free(uids);
     if (more)
-        event_add(t->step_timer, &now);
+        timer_set(t->step, 0);
 }
 
 static void sweep(struct retention *t)
@@ -143,81 +143,75 @@ static void sweep(struct retention *t)
             t->clock_guard.holdoff / 3600);
     t->warned = !trusted;
     sweep_step(t);
-    journal_expire(s->journal);
+    t->calls->expire_streams(s);
     kvdir_evict(s->kv);
 }
 
 void retention_trim_uid(struct server *s, uid_t uid)
 {
-    static const struct timeval now;
-    if (s->store && trim_uid(s, uid) && s->retention)
-        event_add(s->retention->step_timer, &now);
+    if (s->retention && trim_uid(s->retention, uid))
+        timer_set(s->retention->step, 0);
 }
 
-static void on_step(evutil_socket_t fd, short what, void *arg)
+static void on_step(void *arg)
 {
-    (void)fd, (void)what;
     sweep_step(arg);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_sweep(void *arg)
 {
-    (void)fd, (void)what;
-    sweep(arg);
+    struct retention *t = arg;
+    timer_set(t->sweep, INTERVAL_MS);
+    sweep(t);
 }
 
 void retention_purge_later(struct server *s)
 {
-    static const struct timeval now;
     if (s->retention)
-        event_add(s->retention->purge, &now);
+        timer_set(s->retention->purge, 0);
 }
 
 /* The turns of what was removed go a few at a time, and then the log is cleared of them, of all together. */
-static void on_purge(evutil_socket_t fd, short what, void *arg)
+static void on_purge(void *arg)
 {
-    static const struct timeval now, soon = {.tv_sec = 1}, later = {.tv_sec = 60};
     struct retention *t = arg;
     struct hearth_err e;
     bool more;
-    (void)fd, (void)what;
     int rc = store_purge_some(t->server->store, &more, &e);
     if (rc)
         log_warn("%s; it is tried again", e.msg);
     if (rc || more)
-        event_add(t->purge, rc != 0 ? &later : &now);
-    if ((rc != 0 || !more) && !event_pending(t->scrub, EV_TIMEOUT, NULL))
-        event_add(t->scrub, &soon);
+        timer_set(t->purge, rc ? LATER_MS : 0);
+    if ((rc || !more) && !timer_is_set(t->scrub))
+        timer_set(t->scrub, SOON_MS);
 }
 
-static void on_scrub(evutil_socket_t fd, short what, void *arg)
+static void on_scrub(void *arg)
 {
-    static const struct timeval soon = {.tv_sec = 1}, later = {.tv_sec = 60};
     struct retention *t = arg;
     struct hearth_err e;
-    (void)fd, (void)what;
     if (t->server->backup) { /* it reads the log, and the loop would wait for it */
-        event_add(t->scrub, &soon);
+        timer_set(t->scrub, SOON_MS);
     } else if (store_scrub(t->server->store, &e) != 0) {
         log_warn("%s; what was removed is still in it", e.msg);
-        event_add(t->scrub, &later);
+        timer_set(t->scrub, LATER_MS);
     }
 }
 
-int retention_new(struct retention **out, struct server *s, struct hearth_err *e)
+int retention_new(struct retention **out, struct server *s, const struct retention_calls *calls, struct hearth_err *e)
 {
     struct retention *t = calloc(1, sizeof *t);
-    struct timeval hour = {.tv_sec = INTERVAL_S};
     double wall = 0, holdoff = 0;
     if (!t)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     t->server = s;
-    t->timer = event_new(s->base, -1, EV_PERSIST, on_timer, t);
-    t->step_timer = evtimer_new(s->base, on_step, t);
-    t->purge = evtimer_new(s->base, on_purge, t);
-    t->scrub = evtimer_new(s->base, on_scrub, t);
+    t->calls = calls;
+    t->sweep = timer_new(s->base, on_sweep, t);
+    t->step = timer_new(s->base, on_step, t);
+    t->purge = timer_new(s->base, on_purge, t);
+    t->scrub = timer_new(s->base, on_scrub, t);
     int rc = 0;
-    if (!t->timer || !t->step_timer || !t->purge || !t->scrub || event_add(t->timer, &hour) != 0)
+    if (!t->sweep || !t->step || !t->purge || !t->scrub || timer_set(t->sweep, INTERVAL_MS))
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     if (!rc)
         rc = store_get_clock(s->store, &wall, &holdoff, e);
@@ -235,14 +229,10 @@ void retention_free(struct retention *t)
 {
     if (!t)
         return;
-    if (t->timer)
-        event_free(t->timer);
-    if (t->step_timer)
-        event_free(t->step_timer);
-    if (t->purge)
-        event_free(t->purge);
-    if (t->scrub)
-        event_free(t->scrub);
+    timer_free(t->sweep);
+    timer_free(t->step);
+    timer_free(t->purge);
+    timer_free(t->scrub);
     free(t);
 }
 

@@ -5,8 +5,8 @@
  * The policy, in the words of hearth.conf(5): by age only while the clock can be believed (clock-guard.h); for room the
  * least recently used first; never what is pinned or in use; each by name in the log.
  */
-#ifndef DAEMON_TIDY_H
-#define DAEMON_TIDY_H
+#ifndef DAEMON_RETENTION_H
+#define DAEMON_RETENTION_H
 
 #include <stdbool.h>
 
@@ -15,7 +15,18 @@
 
 struct retention;
 
-int retention_new(struct retention **out, struct server *s, struct hearth_err *e);
+/* What retention needs of sessions and streams, which live above it. */
+struct retention_calls {
+    /* Whether a stream runs in the session with that id. */
+    bool (*is_busy)(const struct server *s, const char *id);
+    /* Removes a session with all that there is of it on the disk. */
+    int (*remove)(struct server *s, const struct store_session *row, struct hearth_err *e);
+    /* Removes the journals of streams that ended long ago. */
+    void (*expire_streams)(struct server *s);
+};
+
+/* Makes the first sweep before it returns, and one every hour from then on. `calls` is borrowed for good. */
+int retention_new(struct retention **out, struct server *s, const struct retention_calls *calls, struct hearth_err *e);
 void retention_free(struct retention *t);
 
 /* May the wall clock be believed now when it says that something is old? Not while hearthd is starting. */

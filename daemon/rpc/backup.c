@@ -7,7 +7,6 @@
 
 #include "daemon/rpc/backup.h"
 
-#include <event2/event.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -17,13 +16,14 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/loop.h"
 #include "daemon/store/store.h"
 
 struct backup {
     struct server *server;
     struct call *call;
     pthread_t thread;
-    struct event *done;
+    struct watch *done;
     int fd; /* eventfd */
     atomic_bool stop;
     const char *from;
@@ -46,8 +46,7 @@ static void *backup_main(void *arg)
 
 static void backup_free(struct backup *b)
 {
-    if (b->done)
-        event_free(b->done);
+    watch_free(b->done);
     if (b->fd >= 0)
         close(b->fd);
     free(b->to);
@@ -69,9 +68,8 @@ static void finish(struct backup *b)
     backup_free(b);
 }
 
-static void on_done(evutil_socket_t fd, short what, void *arg)
+static void on_done(void *arg)
 {
-    (void)fd, (void)what;
     finish(arg);
 }
 
@@ -99,8 +97,8 @@ static int start(struct server *s, struct call *call, struct hearth_err *e)
     *b = (struct backup){.server = s, .call = call, .from = store_path(s->store), .replace = p->replace};
     b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     b->to = strdup(p->path);
-    b->done = b->fd >= 0 ? event_new(s->base, b->fd, EV_READ, on_done, b) : NULL;
-    if (!b->to || !b->done || event_add(b->done, NULL) != 0)
+    b->done = b->fd >= 0 ? watch_new(s->base, b->fd, on_done, b) : NULL;
+    if (!b->to || !b->done)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     sigset_t all, before;
     sigfillset(&all); /* signals are the loop's */

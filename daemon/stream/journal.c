@@ -5,7 +5,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <event2/event.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include "daemon/stream/journal-read.h"
 #include "daemon/stream/journal-sync.h"
 #include "daemon/log.h"
+#include "daemon/loop.h"
 #include "daemon/store/store.h"
 #include "daemon/retention/retention.h"
 
@@ -33,7 +33,7 @@ struct journal {
     int dir_fd;
     struct journal_list entries; /* by number */
     int64_t bytes, files;
-    struct event *timer;
+    struct timer *timer;
     struct wire_buf buf; /* the record under construction */
     struct journal_sync *sync;
     bool dir_dirty;
@@ -42,15 +42,13 @@ struct journal {
 
 static void arm(struct journal *j)
 {
-    struct timeval tv = {.tv_usec = SYNC_MS * 1000};
-    if (!event_pending(j->timer, EV_TIMEOUT, NULL))
-        event_add(j->timer, &tv);
+    if (!timer_is_set(j->timer))
+        timer_set(j->timer, SYNC_MS);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_timer(void *arg)
 {
     struct journal *j = arg;
-    (void)fd, (void)what;
     bool left = false;
     struct journal_entry *je;
     TAILQ_FOREACH (je, &j->entries, entry) {
@@ -90,7 +88,7 @@ int journal_open(struct journal **out, struct server *s, const char *state_dir, 
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     *j = (struct journal){.server = s, .dir_fd = -1};
     TAILQ_INIT(&j->entries);
-    j->timer = event_new(s->base, -1, 0, on_timer, j);
+    j->timer = timer_new(s->base, on_timer, j);
     int rc = j->timer != NULL ? open_dir(j, state_dir, e) : err_set(e, HEARTH_ENOMEM, "out of memory");
     if (!rc)
         rc = journal_sync_start(&j->sync, j->dir_fd, e);
@@ -117,15 +115,14 @@ void journal_close(struct journal *j)
 {
     if (!j)
         return;
-    on_timer(-1, 0, j);
+    on_timer(j);
     journal_sync_stop(j->sync);
     struct journal_entry *je;
     while ((je = TAILQ_FIRST(&j->entries)) != NULL)
         forget(j, je);
     if (j->dir_fd >= 0)
         close(j->dir_fd);
-    if (j->timer)
-        event_free(j->timer);
+    timer_free(j->timer);
     wire_buf_fini(&j->buf);
     free(j);
 }

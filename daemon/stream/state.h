@@ -61,7 +61,7 @@ struct stream {
     struct session *session;
     struct journal_entry *journal; /* NULL: it has none, and would not survive hearthd */
     struct subscriber_list subscribers;
-    struct event *grace; /* runs while there is no subscriber; NULL before the first one left */
+    struct timer *grace; /* runs while there is no subscriber; NULL before the first one left */
     int attempts;        /* times that an engine was given it; all of an earlier hearthd's count as one */
     int64_t retries;     /* engine deaths since the last token */
     int crashes;         /* engine deaths in all */

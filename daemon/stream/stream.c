@@ -1,13 +1,13 @@
 /* stream.c - streams as the other rooms see them: started, found, attached to, cancelled. Loop thread. */
 #include "config.h"
 
-#include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
 #include "daemon/log.h"
+#include "daemon/loop.h"
 #include "daemon/stream/stream-internal.h"
 #include "daemon/supervisor/engine-client.h"
 
@@ -60,8 +60,7 @@ struct stream *stream_new(struct server *s, uid_t uid, struct hearth_err *e)
 
 void stream_free(struct stream *st)
 {
-    if (st->grace)
-        event_free(st->grace);
+    timer_free(st->grace);
     session_free(st->session);
     acl_put(st->account);
     wire_free(st->block);

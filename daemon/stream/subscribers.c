@@ -1,11 +1,11 @@
 /* subscribers.c - a stream's readers: requests that it answers, and what each has been sent. Loop thread. */
 #include "config.h"
 
-#include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/log.h"
+#include "daemon/loop.h"
 #include "daemon/stream/stream-internal.h"
 
 static void send_begin(struct subscriber *sub)
@@ -102,10 +102,9 @@ void subscribers_fail(struct stream *st, const struct hearth_err *e)
 
 /* --- coming and going ----------------------------------------------------------------------------------- */
 
-static void on_grace(evutil_socket_t fd, short what, void *arg)
+static void on_grace(void *arg)
 {
     struct stream *st = arg;
-    (void)fd, (void)what;
     log_info("stream %lld: nobody has attached for %lld s: cancelled", (long long)st->number,
              (long long)st->server->conf->attach_grace);
     stream_cancel(st);
@@ -114,10 +113,10 @@ static void on_grace(evutil_socket_t fd, short what, void *arg)
 /* The last reader has gone: somebody may attach for a while. */
 static void wait_for_subscriber(struct stream *st)
 {
-    struct timeval tv = {.tv_sec = st->server->conf->attach_grace};
+    int64_t seconds = st->server->conf->attach_grace;
     if (!st->grace)
-        st->grace = event_new(st->server->base, -1, 0, on_grace, st);
-    if (tv.tv_sec == 0 || st->server->phase != SERVER_RUNNING || !st->grace || event_add(st->grace, &tv) != 0)
+        st->grace = timer_new(st->server->base, on_grace, st);
+    if (!seconds || st->server->phase != SERVER_RUNNING || !st->grace || timer_set(st->grace, seconds * 1000))
         stream_cancel(st);
 }
 
@@ -158,7 +157,7 @@ void subscribers_add(struct stream *st, struct call *call, bool events, int64_t 
         call->arg = sub;
         call->on_disconnect = on_disconnect;
         if (st->grace)
-            event_del(st->grace);
+            timer_clear(st->grace);
         subscribers_flush(st);
         return;
     }
