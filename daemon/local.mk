@@ -31,7 +31,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/retention/kv-eviction.c daemon/retention/kv-eviction.h \
 	daemon/supervisor/engine-client.c daemon/supervisor/engine-client.h \
 	daemon/supervisor/engine-process.c daemon/supervisor/engine-process.h \
-	daemon/log.c daemon/log.h \
+	daemon/log.c daemon/log.h daemon/trace.c daemon/trace.h \
 	daemon/store/generation-info.c daemon/store/generation-info.h \
 	daemon/supervisor/model-names.c daemon/supervisor/model-names.h \
 	daemon/rpc/msg-generate.c \

@@ -2,7 +2,7 @@
 noinst_LIBRARIES += daemon/libengine.a
 daemon_libengine_a_SOURCES = \
 	daemon/engine/clock.h \
-	daemon/log.c daemon/log.h \
+	daemon/log.c daemon/log.h daemon/trace.c daemon/trace.h \
 	daemon/engine/core/device.h \
 	daemon/engine/core/engine.c daemon/engine/engine.h \
 	daemon/engine/sched/eval.c daemon/engine/sched/eval.h \

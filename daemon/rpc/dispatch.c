@@ -7,6 +7,7 @@
 
 #include "daemon/log.h"
 #include "daemon/stream/stream.h"
+#include "daemon/trace.h"
 #include "daemon/stream/takeover.h"
 
 static const struct handler {
@@ -96,12 +97,19 @@ void call_reply(struct call *call, const void *result)
     call_free(call);
 }
 
+static void trace_request(enum trace_stage stage, const char *word, const struct conn *c, uint32_t id)
+{
+    trace(.stage = stage, .word = word, .n = {c->account->uid, c->pid, id});
+}
+
 void call_fail(struct call *call, const struct hearth_err *e)
 {
     if (!err_is_request(e->code))
         log_error("%s: %s", call->method->name, e->msg);
-    if (call->conn)
+    if (call->conn) {
+        trace_request(TRACE_REFUSED, err_name(e->code), call->conn, call->id);
         conn_error(call->conn, call->id, e->code, e->msg);
+    }
     call_free(call);
 }
 
@@ -173,6 +181,7 @@ void dispatch_frame(struct conn *c, const struct wire_frame *f)
     void *params = NULL;
     int rc = check(c, f, &h, &params, &e);
     if (rc) {
+        trace_request(TRACE_REFUSED, err_name(rc), c, f->id);
         conn_error(c, f->id, rc, e.msg);
         return;
     }
@@ -182,6 +191,7 @@ void dispatch_frame(struct conn *c, const struct wire_frame *f)
         conn_error(c, f->id, HEARTH_ENOMEM, "out of memory");
         return;
     }
+    trace_request(TRACE_REQUEST, call->method->name, c, f->id);
     h->run(call);
     c->hello_done = true;
 }

@@ -14,6 +14,7 @@
 #include "daemon/log.h"
 #include "daemon/stream/stream-internal.h"
 #include "daemon/supervisor/engine-client.h"
+#include "daemon/trace.h"
 
 enum { CRASHES_MAX = 16 }; /* engine deaths that one stream lives through in all, progress or not */
 
@@ -71,6 +72,7 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
     if (rc)
         return rc;
     st->attempts++;
+    trace(.stage = TRACE_SUBMITTED, .stream = st->number, .n = {(int64_t)g.history.n, g.resumed});
     stream_move(st, state);
     return 0;
 }
@@ -183,10 +185,13 @@ void stream_on_tokens(struct server *s, const void *body)
         stream_cancel(st);
         return;
     }
+    bool first = st->output.n_ids == 0 && t->tokens.n > 0;
     if (output_append(&st->output, &t->tokens, &t->text, t->logprobs, t->n_logprobs, &e) != 0) {
         stream_cancel(st);
         return;
     }
+    if (first)
+        trace(.stage = TRACE_FIRST_TOKEN, .stream = st->number);
     stream_record(st, &wire_methods[WIRE_ENGINE_TOKENS], t);
     if (t->tokens.n > 0)
         clear_suspicion(st);

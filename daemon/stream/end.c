@@ -6,6 +6,7 @@
 
 #include "daemon/log.h"
 #include "daemon/stream/stream-internal.h"
+#include "daemon/trace.h"
 
 void stream_set_error(struct stream *st, const struct hearth_err *e)
 {
@@ -39,9 +40,17 @@ static void persist(struct stream *st)
         journal_remove(s->journal, je); /* the next start would take it for unfinished */
 }
 
+static void trace_end(const struct stream *st)
+{
+    const struct wire_usage *u = &st->end.usage;
+    trace(.stage = TRACE_ENDED, .stream = st->number, .word = st->end.finish_reason,
+          .n = {u->prompt_tokens, u->reused_tokens, u->restored_tokens, u->computed_tokens, u->completion_tokens});
+}
+
 /* st->end is filled. Nothing is acknowledged before it is written. */
 static void end(struct stream *st)
 {
+    trace_end(st);
     stream_move(st, STREAM_DRAINING);
     persist(st);
     subscribers_flush(st);
@@ -70,6 +79,7 @@ void stream_end_here(struct stream *st, const struct hearth_err *e)
         return;
     }
     /* Nothing was made: the request failed, the error is its answer, and the same request id may be tried again. */
+    trace_end(st);
     if (st->journal)
         journal_remove(st->server->journal, st->journal);
     subscribers_fail(st, e);

@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-#include "daemon/log.h"
+#include "daemon/trace.h"
 
 #define BIT(state) (1u << STREAM_##state)
 
@@ -67,7 +67,7 @@ static void count(struct streams *v, struct stream *st, int by)
 void stream_set_state(struct streams *v, struct stream *st, enum stream_state state)
 {
     assert(stream_may_go(st->state, state));
-    log_debug("stream %lld: %s -> %s", (long long)st->number, table[st->state].name, table[state].name);
+    trace(.stage = TRACE_STATE, .stream = st->number, .word = table[state].name);
     if (st->state != STREAM_NEW)
         TAILQ_REMOVE(&v->list[st->state], st, link);
     count(v, st, -1);

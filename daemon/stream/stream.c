@@ -10,6 +10,7 @@
 #include "daemon/loop.h"
 #include "daemon/stream/stream-internal.h"
 #include "daemon/supervisor/engine-client.h"
+#include "daemon/trace.h"
 
 double stream_now_ms(void)
 {
@@ -146,8 +147,10 @@ int stream_start(struct call *call, struct session *ss, const uint64_t *hash, st
     int rc = quarantine_check(&v->quarantined, st->account->uid, ss->row.path, e);
     if (!rc)
         rc = draw_seed(&g->sampling, e);
-    if (!rc)
+    if (!rc) {
+        trace(.stage = TRACE_CREATED, .stream = st->number, .n = {st->account->uid, call->id});
         rc = stream_submit(st, STREAM_QUEUED, e);
+    }
     if (rc) {
         stream_free(st);
         return rc;

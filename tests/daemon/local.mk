@@ -175,6 +175,10 @@ tests_fault_hearth_engine_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS
 dist_check_SCRIPTS += tests/daemon/fault.py
 TESTS += tests/daemon/fault.py
 
+# The stages of a request, in the log.
+dist_check_SCRIPTS += tests/daemon/trace.py
+TESTS += tests/daemon/trace.py
+
 # Models whose weights are no numbers.
 dist_check_SCRIPTS += tests/daemon/numbers.py
 TESTS += tests/daemon/numbers.py

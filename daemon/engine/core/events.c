@@ -3,6 +3,8 @@
 
 #include "daemon/engine/core/events.h"
 
+#include "daemon/trace.h"
+
 void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes)
 {
     struct engine_event *ev = post_alloc(bytes);
@@ -48,15 +50,13 @@ void engine_update_stats(const struct engine *eng, struct model_entry *m)
     atomic_store(&m->unload_at, stays ? 0 : engine_now() + 1e-3 * (double)eng->params.idle_ms);
 }
 
-/* Tokens of [from, to) among the first n. */
-static uint32_t within(uint32_t from, uint32_t to, uint32_t n)
-{
-    to = to < n ? to : n;
-    return to > from ? to - from : 0;
-}
-
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err)
 {
+    static const char *const reasons[] = {[END_STOP] = "stop",
+                                          [END_LENGTH] = "length",
+                                          [END_CONTEXT] = "context_full",
+                                          [END_CANCELLED] = "cancelled",
+                                          [END_ERROR] = "error"};
     struct event_end *ev = engine_event_new(eng, EV_END, sizeof *ev);
     ev->owner = q->owner;
     ev->reason = reason;
@@ -64,8 +64,10 @@ void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const st
         ev->err = *err;
     ev->n_reused = q->n_reused;
     ev->n_computed = q->n_accounted - q->n_reused;
-    ev->n_restored = within(q->restored_from, q->restored_to, q->n_reused);
+    ev->n_restored = seq_n_restored(q);
     ev->time = q->time;
+    trace(.stage = TRACE_FINISHED, .stream = q->stream, .seq = q->id, .word = reasons[reason],
+          .n = {ev->n_reused, ev->n_restored, ev->n_computed, q->n_tokens});
     ev->eval = q->eval;
     q->eval = NULL;
     if (q->state == SEQ_NEW) { /* refused before it came into the line */

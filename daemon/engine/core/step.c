@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "daemon/engine/core/events.h"
+#include "daemon/trace.h"
 
 /* Prompt pieces beside decoding sequences may take this long: the pause that a reader of another stream sees. */
 static const double mixed_seconds = 0.1;
@@ -18,11 +19,13 @@ static struct model_entry *model_of(const struct plan *p)
     return (struct model_entry *)((char *)p->group - offsetof(struct model_entry, group));
 }
 
-static void notify_admitted(struct engine *eng, struct seq *q)
+static void notify_admitted(struct engine *eng, const struct plan *p, const struct plan_seq *ps)
 {
+    struct seq *q = ps->seq;
     if (q->admit_notified)
         return;
     q->admit_notified = true;
+    trace(.stage = TRACE_FIRST_STEP, .stream = q->stream, .seq = q->id, .n = {ps->n_row, p->n_row});
     struct event_admit *ev = engine_event_new(eng, EV_ADMIT, sizeof *ev);
     ev->owner = q->owner;
 }
@@ -74,7 +77,7 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
     for (uint32_t i = 0; i < p->n_seq; i++) {
         const struct plan_seq *ps = &p->seq[i];
         struct seq *q = ps->seq;
-        notify_admitted(eng, q);
+        notify_admitted(eng, p, ps);
         seq[i] = (struct batch_seq){ps->row0, ps->n_row, ps->pos0, q->kv.page};
         for (uint32_t r = 0; r < ps->n_row; r++) {
             uint32_t pos = ps->pos0 + r; /* what the host does not know yet, the slot has sampled last */

@@ -8,6 +8,7 @@
 
 #include "daemon/engine/front/sampling-params.h"
 #include "daemon/engine/front/rpc.h"
+#include "daemon/trace.h"
 
 /* The KV of eval is salted with a uid that no user has, so that no request finds it. */
 static const int64_t eval_uid = -2;
@@ -95,9 +96,11 @@ static void give_to_device(struct rpc_server *s, struct request *r, struct seq *
     q->id = r->seq_id = ++s->last_seq;
     q->owner = r;
     q->model = r->model;
-    if (r->msg && r->msg->label) /* eval has none */
+    q->stream = r->msg ? r->msg->stream : 0; /* eval has none */
+    if (r->msg && r->msg->label)
         snprintf(q->label, sizeof q->label, "%s", r->msg->label);
     q->time.submit = arrived;
+    trace(.stage = TRACE_RECEIVED, .stream = q->stream, .seq = q->id, .n = {q->n_prompt, q->n_limit});
     engine_submit(s->engine, q);
 }
 

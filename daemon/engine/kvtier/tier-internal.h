@@ -24,7 +24,9 @@ struct save {
     struct kv_namespace *ns;
     struct kv_table table; /* holds them, from the timeline's first one on */
     int64_t uid;
-    char label[SEQ_LABEL + 1]; /* of the sequence */
+    char label[SEQ_LABEL + 1]; /* of the sequence, as are the next two */
+    int64_t stream;
+    uint64_t seq;
     uint32_t first, n;         /* pages of the timeline */
     struct tier_entry **entry; /* [n], held; [0, n_returned) are let go */
     uint32_t n_submitted, n_copied, n_queued, n_returned;

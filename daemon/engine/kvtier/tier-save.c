@@ -15,6 +15,7 @@
 
 #include "daemon/engine/kvtier/tier-internal.h"
 #include "daemon/log.h"
+#include "daemon/trace.h"
 
 /* After a file could not be written (a full disk, most likely) none is tried for some time. */
 static const double disk_pause = 10;
@@ -45,6 +46,8 @@ static void begin(struct tier *t, struct seq *q, const struct kv_hash *hash, uin
     s->ns = q->model->ns;
     s->uid = s->table.uid = q->uid;
     memcpy(s->label, q->label, sizeof s->label);
+    s->stream = q->stream;
+    s->seq = q->id;
     s->first = first;
     if (kv_match_pages(q->model->group.kv, &s->table, q->token, (first + n) * KV_PAGE) < first + n)
         goto fail_table;
@@ -203,6 +206,12 @@ static void put_copied(struct tier *t, struct save *s)
         return_pages(t, s, s->n_queued);
 }
 
+static void trace_saved(const struct save *s, const char *tier)
+{
+    trace(.stage = TRACE_SAVED, .stream = s->stream, .seq = s->seq, .word = tier,
+          .n = {(int64_t)s->first * KV_PAGE, (int64_t)s->n * KV_PAGE});
+}
+
 /* The file is there: its pages are in it. */
 static void enter_file(struct tier *t, struct save *s, const struct kvio_event *ev)
 {
@@ -235,6 +244,7 @@ void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, dou
     }
     s->job = 0;
     if (!ev->err.code) {
+        trace_saved(s, "file");
         enter_file(t, s, ev);
         if (t->disk_failed)
             log_info("KV files can be written again");
@@ -251,9 +261,11 @@ void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, dou
     return_pages(t, s, s->n_queued);
 }
 
-static bool release_pages(struct save *s)
+static bool release_pages(const struct tier *t, struct save *s)
 {
     if (s->model && s->n_copied == s->n) {
+        if (t->ram && s->n) /* else the copies are there until they are written */
+            trace_saved(s, "host");
         kv_release(s->model->group.kv, &s->table, NULL, 0);
         s->model = NULL;
     }
@@ -281,7 +293,7 @@ int save_poll(struct tier *t, struct hearth_err *e)
         while (s->model && copy_some(t, s, e, &rc)) {
         }
         put_copied(t, s);
-        if (!rc && release_pages(s))
+        if (!rc && release_pages(t, s))
             finish(t, s);
     }
     return rc;

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "daemon/trace.h"
+
 _Static_assert(BATCH_SEQS_MAX <= 64 && BATCH_SEQS_MAX <= SLOTS_MAX, "the slots in use are one 64-bit map");
 
 void sched_init(struct sched *s, uint32_t rows_max, uint32_t rows_mixed, uint32_t out_max)
@@ -82,6 +84,7 @@ static void preempt(struct sched *s, struct seq *q)
 {
     release_kv(s, q, q->n_tokens);
     set_state(s, q, SEQ_WAIT);
+    trace(.stage = TRACE_PREEMPTED, .stream = q->stream, .seq = q->id, .n = {q->n_tokens});
 }
 
 static struct seq *preemption_victim(struct sched *s, const struct sched_group *g)
@@ -208,6 +211,8 @@ static bool admit(struct sched *s, struct seq *q, double now)
     q->slot = (uint32_t)__builtin_ctzll(~s->slots);
     s->slots |= UINT64_C(1) << q->slot;
     set_state(s, q, SEQ_RUN);
+    trace(.stage = TRACE_ADMITTED, .stream = q->stream, .seq = q->id,
+          .n = {reused, seq_n_restored(q), q->n_tokens - reused});
     return true;
 }
 

@@ -39,3 +39,9 @@ void seq_push_token(struct seq *q, int32_t token)
     assert(q->n_tokens < q->cap_token);
     q->token[q->n_tokens++] = token;
 }
+
+uint32_t seq_n_restored(const struct seq *q)
+{
+    uint32_t to = q->restored_to < q->n_reused ? q->restored_to : q->n_reused;
+    return to > q->restored_from ? to - q->restored_from : 0;
+}

@@ -35,7 +35,8 @@ struct seq_times { /* seconds on the engine's clock; 0 = not yet */
 struct seq {
     /* The request: set by the loop thread, constant after submission. */
     uint64_t id;
-    void *owner; /* the loop's; given back in events, never looked into */
+    int64_t stream; /* hearthd's number of the stream that it computes, for traces; 0 for eval */
+    void *owner;    /* the loop's; given back in events, never looked into */
     struct model_entry *model;
     int64_t uid;
     uint32_t n_prompt; /* tokens before the stream's first */
@@ -83,5 +84,8 @@ static inline uint32_t seq_len(const struct seq *q)
 {
     return q->n_tokens + q->n_pending;
 }
+
+/* Of the tokens that were found in the KV cache, how many the tiers had restored. */
+uint32_t seq_n_restored(const struct seq *q);
 
 #endif

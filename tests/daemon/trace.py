@@ -1,0 +1,122 @@
+#!/usr/bin/python3
+"""A request can be followed through hearthd and its engine in a log at debug: its stages, in their order, by number.
+
+A private hearthd with the real engine. What the lines say must be what the answers say. Prints TAP.
+"""
+import re, sys
+
+sys.dont_write_bytecode = True
+import harness
+from harness import Box, check
+
+PROMPT = "Once upon a time there was a king who had three daughters, and the youngest of them"
+LINE = re.compile(r"\S+ \S+ (hearthd|hearth-engine)\[\d+\] debug: stage=(\S+)((?: [a-z]+=[A-Za-z0-9_.-]+)*)$")
+box = Box("trace")
+
+
+def start(*lines):
+    box.configure("threads = 2", *lines)
+    box.start()
+    return harness.Client(box.socket)
+
+
+def events():
+    """(program, stage, {key: value}) of every line that has a stage."""
+    found = []
+    for line in box.log().splitlines():
+        if "stage=" in line:
+            m = LINE.match(line)
+            check(m, "the line is made of stage and key=value", line) if not m else None
+            found.append((m[1], m[2], dict(p.split("=") for p in m[3].split())))
+    return found
+
+
+def of_stream(number):
+    return [e for e in events() if e[2].get("stream") == str(number)]
+
+
+def order(number, program, skip=("state", "saved")):
+    return [e[1] for e in of_stream(number) if e[0] == program and e[1] not in skip]
+
+
+def numbers(number, stage):
+    return [e[2] for e in of_stream(number) if e[1] == stage]
+
+
+def say(c, text, n=20, **more):
+    return c.call("generate", model="tale", text=text, max_tokens=n, sampling={"temperature": 0}, **more)
+
+
+try:
+    # a turn, and the next one of its session, which finds the first one's KV
+    c = start("log_level = debug", "kv_disk = 1G", "kv_ram = 16M")
+    first = say(c, PROMPT, session="one")
+    second = say(c, " And then", session="one")
+    box.stop()
+    check(order(1, "hearthd") == ["created", "submitted", "first-token", "ended", "committed"],
+          "hearthd's stages, in their order", of_stream(1))
+    check(order(1, "hearth-engine") == ["received", "admitted", "first-step", "finished"],
+          "the engine's stages, in their order", of_stream(1))
+    states = [e["state"] for e in numbers(1, "state")]
+    check(states[:3] == ["queued", "running", "draining"] and states[-1] == "gone", "the stream's states", states)
+    requests = [e[2] for e in events() if e[1] == "request" and e[2]["method"] == "generate"]
+    check([r["id"] for r in requests] == [numbers(i, "created")[0]["id"] for i in (1, 2)],
+          "the request that made the stream can be found", requests)
+    for number, r in (1, first), (2, second):
+        usage, want = r["usage"], {k: r["usage"][k + "_tokens"] for k in ("reused", "restored", "computed")}
+        ended, finished, admitted = (numbers(number, s)[0] for s in ("ended", "finished", "admitted"))
+        check(all(int(ended[k]) == int(finished[k]) == int(admitted[k]) == want[k] for k in want),
+              "stream %d: what was reused, restored and computed is what the answer says" % number,
+              (ended, finished, admitted, usage))
+        check(int(ended["completion"]) == len(r["tokens"]) and ended["reason"] == finished["reason"] == r["finish_reason"],
+              "stream %d: so are its tokens and the reason of its end" % number, ended)
+        check(finished["seq"] == admitted["seq"] == numbers(number, "received")[0]["seq"],
+              "stream %d: one sequence computed it" % number)
+    check(second["usage"]["reused_tokens"] > 0, "the second turn reused KV", second["usage"])
+    tiers = {e["tier"] for e in numbers(1, "saved")}
+    check(tiers == {"host", "file"}, "KV was saved to both tiers", numbers(1, "saved"))
+    committed = numbers(1, "committed")[0]
+    check(int(committed["generated"]) == len(first["tokens"]), "the turn was committed", committed)
+
+    # two streams in a pool that holds hardly more than one: the younger one gives way, and is admitted once more
+    seen = len(events())
+    c = start("log_level = debug", "kv_disk = 0", "kv_ram = 0", "kv_bytes = 6M")
+    ids = [c.submit("generate", model="tale", text=PROMPT + " " + word, max_tokens=400, sampling={"temperature": 0})
+           for word in ("alone", "again")]
+    for i in ids:
+        c.answer(i)
+    box.stop()
+    preempted = {e[2]["stream"] for e in events()[seen:] if e[1] == "preempted"}
+    check(preempted, "a sequence was preempted", events()[seen:])
+    for number in preempted:
+        stages = [s for s in order(number, "hearth-engine") if s in ("admitted", "preempted")]
+        check(stages == ["admitted"] + ["preempted", "admitted"] * (len(stages) // 2),
+              "it is admitted once more after each time", stages)
+
+    # a cancelled stream, and a request that is refused; what its client wrote is in no line
+    seen = len(events())
+    c = start("log_level = debug", "kv_disk = 0", "kv_ram = 0")
+    i = c.submit("generate", model="tale", text=PROMPT, max_tokens=900, sampling={"temperature": 0}, request="stage=x\n")
+    c.call("cancel", request="stage=x\n")
+    check(c.answer(i)["finish_reason"] == "cancelled", "the stream is cancelled")
+    try:
+        say(c, PROMPT, session="stage=forged\nstage=forged")
+        check(False, "a session's name with a line's end is refused")
+    except harness.Refused:
+        pass
+    box.stop()
+    new = events()[seen:]
+    check([e[2]["reason"] for e in new if e[1] == "finished"] == ["cancelled"]
+          and "cancelling" in [e[2]["state"] for e in new if e[1] == "state"], "its stages say so", new)
+    check([e[2]["error"] for e in new if e[1] == "refused"] == ["INVALID_PARAMS"], "so do the refused request's", new)
+    check("forged" not in box.log(), "a client's words are in no line")
+
+    # nothing of all this where the level is off
+    seen = len(events())
+    c = start("log_level = info")
+    say(c, PROMPT)
+    box.stop()
+    check(len(events()) == seen, "nothing is traced at log_level = info")
+finally:
+    harness.end(box)
+sys.exit(harness.failed > 0)
