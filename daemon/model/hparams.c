@@ -1,9 +1,11 @@
 /* hparams.c - a model's hyperparameters, from metadata and the shape of its embedding; every one checked. */
-#include "daemon/model/arch/arch.h"
+#include "daemon/model/model.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+#include "daemon/model/arch/arch.h"
 
 struct hparams_reader {
     const struct gguf *g;

@@ -4,13 +4,15 @@
  * Two passes over the same bind functions: the first finds every tensor and checks type and shape, the second loads.
  * So a file with one wrong shape costs no upload, and an error never depends on how much fitted on the device.
  */
-#include "daemon/model/arch/arch.h"
+#include "daemon/model/model.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "daemon/model/arch/arch.h"
 
 struct vec {
     struct vec *next;

@@ -1,6 +1,8 @@
 /* arch.c - the architectures hearth runs. */
 #include "daemon/model/arch/arch.h"
 
+#include "daemon/model/gguf.h"
+
 static const struct arch archs[] = {
     {"llama", ROPE_NORM, llama_bind_layer, llama_forward},
     {"qwen2", ROPE_NEOX, qwen2_bind_layer, llama_forward},

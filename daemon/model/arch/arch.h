@@ -8,7 +8,10 @@
 #ifndef HEARTH_ARCH_H
 #define HEARTH_ARCH_H
 
-#include "daemon/model/model.h"
+#include "kernels/backend.h"
+
+struct hparams;
+struct model;
 
 struct layer {
     struct norm attn_norm, ffn_norm; /* [d_model] */

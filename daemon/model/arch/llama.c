@@ -1,5 +1,6 @@
 /* llama.c - Llama 1 to 3 and whoever has their shape (Mistral, TinyLlama, SmolLM, DeepSeek-Coder). */
 #include "daemon/model/arch/arch.h"
+#include "daemon/model/model.h"
 
 #include <math.h>
 
