@@ -1,4 +1,5 @@
 # The hearth command: a plain program on hearth.h, linked with libhearth's core so that it runs from the build folder.
+EXTRA_DIST += client/README.md
 bin_PROGRAMS += hearth
 hearth_SOURCES = \
 	client/main.c client/cmd.h client/opts.c client/daemon.c client/generate.c client/chat.c client/output.c \

@@ -37,7 +37,7 @@ libclient_libhearth_la_LIBADD = libclient/libcore.la
 libclient_libhearth_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -no-undefined \
     -Wl,--version-script=$(top_srcdir)/libclient/hearth.map
 EXTRA_libclient_libhearth_la_DEPENDENCIES = libclient/hearth.map
-EXTRA_DIST += libclient/hearth.map libclient/PROTOCOL.md
+EXTRA_DIST += libclient/hearth.map libclient/PROTOCOL.md libclient/README.md
 
 # hearth-libevent.h is the optional second header: it is code for the application's side of the fence, and an
 # application with an event loop should not have to copy it out of our tree.

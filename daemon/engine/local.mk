@@ -33,7 +33,9 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/selfcheck/cache.c daemon/engine/selfcheck/cache.h
 daemon_libengine_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(XXHASH_CFLAGS)
 
-EXTRA_DIST += daemon/engine/kvtier/kv-format.md daemon/engine/front/protocol.md daemon/engine/front/README.md
+EXTRA_DIST += daemon/engine/kvtier/kv-format.md daemon/engine/front/protocol.md \
+	daemon/engine/README.md daemon/engine/core/README.md daemon/engine/front/README.md \
+	daemon/engine/kvtier/README.md daemon/engine/sched/README.md daemon/engine/selfcheck/README.md
 
 libexec_PROGRAMS += hearth-engine
 hearth_engine_SOURCES = daemon/engine/main.c
