@@ -24,6 +24,12 @@ tests_unit_retention_kv_eviction_SOURCES = tests/unit/retention/kv-eviction.c
 tests_unit_retention_kv_eviction_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_retention_kv_eviction_LDADD = daemon/libdaemon.a libclient/libcore.la -lm $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/supervisor/engine-process
+TESTS += tests/unit/supervisor/engine-process
+tests_unit_supervisor_engine_process_SOURCES = tests/unit/supervisor/engine-process.c
+tests_unit_supervisor_engine_process_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(LIBEVENT_CFLAGS)
+tests_unit_supervisor_engine_process_LDADD = daemon/libdaemon.a libclient/libcore.la $(LIBEVENT_LIBS) $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/stream/output
 TESTS += tests/unit/stream/output
 tests_unit_stream_output_SOURCES = tests/unit/stream/output.c
