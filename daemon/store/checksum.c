@@ -14,7 +14,7 @@
 
 static void row_checksum(sqlite3_context *context, int n, sqlite3_value **v)
 {
-    XXH64_hash_t sum = 0; /* of each value, seeded with that of those before it */
+    XXH64_hash_t sum = 0; /* of each value, seeded with the sum of the values before */
     for (int i = 0; i < n; i++) {
         uint8_t head[16] = {(uint8_t)sqlite3_value_type(v[i])}, *to = head + 8;
         int64_t number = 0;
@@ -31,7 +31,7 @@ static void row_checksum(sqlite3_context *context, int n, sqlite3_value **v)
             break;
         case SQLITE_NULL:
             break;
-        default: /* the pointer first: it may change the length */
+        default: /* sqlite3_value_text() may convert, so it comes before the length is asked for */
             bytes = head[0] == SQLITE_TEXT ? (const void *)sqlite3_value_text(v[i]) : sqlite3_value_blob(v[i]);
             len = (size_t)sqlite3_value_bytes(v[i]);
             number = (int64_t)len;

@@ -1,9 +1,9 @@
 /*
  * copy.c - a copy of the database in one file, while somebody uses it. Any thread: it has connections of its own.
  *
- * SQLite's backup reads one moment of the database whatever is committed meanwhile, for that is what WAL gives a
- * reader. The copy gets a temporary name beside its place; when it is whole and synced it is renamed, so there is never
- * half of one, and a file that is there is left alone or replaced at once.
+ * SQLite's backup reads one snapshot of the database whatever is committed meanwhile, as WAL gives every reader one.
+ * The copy gets a temporary name beside its place; when it is whole and synced it is renamed, so there is never half of
+ * one, and a file that is there is left alone or replaced at once.
  */
 #include "config.h"
 
@@ -33,7 +33,7 @@ static int open_at(const char *path, sqlite3 **db, struct hearth_err *e)
     return 0;
 }
 
-/* All pages, from the database at `from` into the empty file at `to`. */
+/* Copies all pages of the database at `from` into the empty file at `to`. */
 static int copy_pages(const char *from, const char *to, const atomic_bool *stop, struct hearth_err *e)
 {
     sqlite3 *source = NULL, *copy = NULL;
@@ -41,7 +41,7 @@ static int copy_pages(const char *from, const char *to, const atomic_bool *stop,
     int rc = open_at(from, &source, e);
     if (!rc)
         rc = open_at(to, &copy, e);
-    /* Nobody needs the half of a copy back, and it is synced as a whole. */
+    /* An unfinished copy is thrown away, so it needs no journal; the whole one is synced once. */
     if (!rc && sqlite3_exec(copy, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL) != 0)
         rc = fail_at(to, sqlite3_errmsg(copy), e);
     if (!rc && (b = sqlite3_backup_init(copy, "main", source, "main")) == NULL)
@@ -77,7 +77,7 @@ static int sync_dir(const char *path, struct hearth_err *e)
     return rc;
 }
 
-/* To its place; a file system that cannot rename without replacing is asked whether there is something. */
+/* Renames the copy to its place. Where the file system cannot rename without replacing, lstat looks first. */
 static int put(const char *tmp, const char *to, bool replace, struct hearth_err *e)
 {
     if (renameat2(AT_FDCWD, tmp, AT_FDCWD, to, replace ? 0 : RENAME_NOREPLACE) == 0)
@@ -87,8 +87,8 @@ static int put(const char *tmp, const char *to, bool replace, struct hearth_err 
     return fail_at(to, errno == EINVAL ? strerror(EEXIST) : strerror(errno), e);
 }
 
-/* One of the files that the database at `from` is: replaced, the rest of hearthd's life would go into no file at all.
- */
+/* Whether `to` is one of the database's own files. Were it replaced, hearthd would go on writing to a file without a
+ * name. */
 static bool is_in_use(const char *from, const char *to)
 {
     static const char *const parts[] = {"", "-wal", "-shm"};

@@ -11,7 +11,7 @@ int generation_info_pack(const struct wire_generation_info *info, struct wire_bu
     return wire_pack_event(b, &wire_methods[WIRE_TURN_GENERATION], info, NULL, NULL, e);
 }
 
-/* Databases of before 0.1.0 have the event under the name that it had then; its fields are the same. */
+/* Databases written before 0.1.0 have the event under its old name, turn.made; the fields are the same. */
 static bool is_generation_info(const struct wire_frame *f)
 {
     static const char old[] = "turn.made";
@@ -19,7 +19,7 @@ static bool is_generation_info(const struct wire_frame *f)
            (f->method_len == sizeof old - 1 && !memcmp(f->method, old, sizeof old - 1));
 }
 
-/* NULL where the bytes are not what generation_info_pack() makes, or made once. */
+/* NULL where the bytes are not what this or an older generation_info_pack() writes. */
 static void *unpack(const uint8_t *data, size_t len)
 {
     struct wire_scan scan = {0};

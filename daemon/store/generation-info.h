@@ -5,11 +5,11 @@
 #include "daemon/store/store.h"
 #include "libclient/wire.h"
 
-/* Appends it to b as the event turn.generation. */
+/* Appends the metadata to b as the event turn.generation. */
 int generation_info_pack(const struct wire_generation_info *info, struct wire_buf *b, struct hearth_err *e);
 
-/* Turns of the store as they are sent, with (`whole`) or without their ids and what only pages have. Generation
- * metadata that cannot be read is left out: it is for people, and no reason to withhold the rest. */
+/* Converts turns of the store to turns of the wire; `whole` adds the ids and what only pages carry. Generation metadata
+ * that cannot be read is left out: it is for people, and no reason to withhold the rest. */
 struct generation_turns {
     struct wire_turn *v;
     size_t n;

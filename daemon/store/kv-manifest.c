@@ -39,7 +39,7 @@ static bool text(sqlite3_stmt *q, int i, char *to, size_t room)
     return fits;
 }
 
-/* False where the row is not one of ours. A name that can be told is in f->name even then. */
+/* False where the row is not sound. A name that can be logged is in f->name even then. */
 static bool from_row(sqlite3_stmt *q, struct kv_manifest_row *f)
 {
     *f = (struct kv_manifest_row){0};

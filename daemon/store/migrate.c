@@ -1,9 +1,9 @@
 /*
- * migrate.c - the database as it was before it was brought to another version: sessions.db.v1, or whatever it was.
+ * migrate.c - the copy of the database as it was before it was migrated: sessions.db.vN, where N is its version.
  *
- * An older hearthd, or a step that turns out to be wrong, can go back to it, so it stays; the last one only. But a
- * session that is removed is removed from it too, and first: what is in neither is gone. A copy from which it cannot be
- * taken goes as a whole.
+ * An older hearthd can use it, and so can a user for whom a migration has gone wrong; so the last one is kept. But a
+ * session that a user removes is removed from the copy too, and first: then no crash leaves it there alone. A copy from
+ * which a session cannot be removed is removed as a whole.
  */
 #include "config.h"
 
@@ -18,8 +18,8 @@
 #include "daemon/log.h"
 #include "daemon/store/store-internal.h"
 
-/* Calls `f` for the files beside the database that are copies of an older version, and for what belongs to one: `rest`
- * is what follows the number. */
+/* Calls `f` for each file beside the database that is a copy of an older version or belongs to one. `rest` is what
+ * follows the number in its name. */
 static void each_backup(struct store *st, void (*f)(struct store *st, const char *name, long version, const char *rest))
 {
     int fd = openat(st->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -41,7 +41,7 @@ static void each_backup(struct store *st, void (*f)(struct store *st, const char
 
 /* --- keeping -------------------------------------------------------------------------------------------- */
 
-/* Of a copy that was cut off: sessions.db.vN.XXXXXX. */
+/* Removes the temporary file of a copy that a crash cut off: sessions.db.vN.XXXXXX. */
 static void remove_leftover(struct store *st, const char *name, long version, const char *rest)
 {
     (void)version;
@@ -49,7 +49,7 @@ static void remove_leftover(struct store *st, const char *name, long version, co
         unlinkat(st->dir_fd, name, 0);
 }
 
-static const char *const parts[] = {"", "-wal", "-shm", "-journal"}; /* of a database */
+static const char *const parts[] = {"", "-wal", "-shm", "-journal"}; /* suffixes of a database's files */
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 static void remove_older(struct store *st, const char *name, long version, const char *rest)
@@ -112,7 +112,7 @@ static int run(sqlite3 *db, const char *text, const struct store_session *s)
     return rc != SQLITE_OK ? rc : end;
 }
 
-/* Nothing is synced: a copy that a power failure has damaged is found to be that, by whoever goes back to it. */
+/* Nothing is synced: whoever opens a copy that a power failure has damaged is told that it is damaged. */
 static int delete_session(const char *path, const struct store_session *s)
 {
     static const char *const before[] = {

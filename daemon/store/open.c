@@ -1,4 +1,4 @@
-/* open.c - the database's file: made, locked, checked, brought up to our version. */
+/* open.c - makes, locks and checks the database's file, and migrates it to this version. */
 #include "config.h"
 
 #include <errno.h>
@@ -42,7 +42,7 @@ static int lock_dir(struct store *st, const char *dir, struct hearth_err *e)
     st->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (st->dir_fd < 0)
         return err_set(e, HEARTH_ESTORE, "%s: %s", dir, strerror(errno));
-    /* A killed hearthd's lock may outlive it in a child that is on its way to exec: by moments. */
+    /* The lock of a killed hearthd may outlive it for a moment, in a child that has forked and not yet called exec. */
     static const struct timespec moment = {.tv_nsec = 10 * 1000 * 1000};
     int rc = -1;
     for (int i = 0; i < LOCK_MOMENTS && (rc = flock(st->dir_fd, LOCK_EX | LOCK_NB)) != 0 && errno == EWOULDBLOCK; i++)
@@ -53,8 +53,8 @@ static int lock_dir(struct store *st, const char *dir, struct hearth_err *e)
     return 0;
 }
 
-/* On the way to the folder there may be symbolic links, of a home that is elsewhere. SQLite is not to follow any, and
- * does not tell those from the file's own. */
+/* The path of the folder may contain symbolic links, for instance where a home lies elsewhere; they are resolved here.
+ * SQLite then follows no link at all, so the file itself can be none. */
 static int find_path(struct store *st, const char *dir, struct hearth_err *e)
 {
     char *real = realpath(dir, NULL);
@@ -67,8 +67,8 @@ static int find_path(struct store *st, const char *dir, struct hearth_err *e)
     return rc;
 }
 
-/* SQLite would create the file with the umask's mode; and it opens a file that is read-only, or another user's, without
- * a word. */
+/* SQLite would create the file with the umask's mode; and it opens a read-only file, or another user's, without an
+ * error. */
 static int make_file(const char *path, struct hearth_err *e)
 {
     struct stat sb;
@@ -91,7 +91,7 @@ static int make_file(const char *path, struct hearth_err *e)
 int store_fail(const struct store *st, const char *what, struct hearth_err *e)
 {
     int code = sqlite3_errcode(st->db) & 0xff;
-    if (code == SQLITE_FULL || code == SQLITE_IOERR) /* whoever reads this is to make room, and there */
+    if (code == SQLITE_FULL || code == SQLITE_IOERR) /* the path says on which disk there is no room */
         return err_set(e, HEARTH_ESTORE, "%s: %s: %.120s", what, sqlite3_errmsg(st->db), st->path);
     return err_set(e, HEARTH_ESTORE, "%s: %s", what, sqlite3_errmsg(st->db));
 }
@@ -115,8 +115,8 @@ static int user_version(struct store *st, int64_t *v, struct hearth_err *e)
     return rc;
 }
 
-/* Copies of rows in the gaps of pages, which vfs.c did not write yet. Without it all works; once, at a time when
- * all there is is copied anyway. */
+/* Clears copies of rows in the gaps of pages, which versions before vfs.c have left. It is done once, with the
+ * migration, which copies the file anyway; a failure does no harm. */
 static void blank(struct store *st, int64_t version)
 {
     struct hearth_err e;
@@ -124,7 +124,7 @@ static void blank(struct store *st, int64_t version)
         log_warn("what sessions that were removed have left in the database stays there: %s", e.msg);
 }
 
-/* All steps or none. */
+/* Takes all steps in one transaction. */
 static int migrate(struct store *st, int64_t from, struct hearth_err *e)
 {
     if (from == STORE_VERSION)
@@ -153,7 +153,7 @@ static int prepare_all(struct store *st, struct hearth_err *e)
     return 0;
 }
 
-/* A session whose id is none could not be told in a list: it gets one, and stays damaged. */
+/* A listing needs a session's id. A session whose id is damaged gets a new one, and its checksum keeps it damaged. */
 static void assign_ids(struct store *st)
 {
     struct hearth_err e;
@@ -169,12 +169,12 @@ static int open_db(struct store *st, struct hearth_err *e)
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
     if (sqlite3_open_v2(path, &st->db, flags, store_vfs()) != SQLITE_OK)
         return err_set(e, HEARTH_ESTORE, "%s: %s", path, st->db != NULL ? sqlite3_errmsg(st->db) : "out of memory");
-    sqlite3_busy_timeout(st->db, 250); /* for somebody's sqlite3(1); the loop waits meanwhile, so not for long */
+    sqlite3_busy_timeout(st->db, 250); /* ms; the loop waits while a user's sqlite3(1) holds the lock */
     sqlite3_db_config(st->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    sqlite3_db_config(st->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL); /* we have none */
+    sqlite3_db_config(st->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL); /* the schema has no triggers */
     sqlite3_db_config(st->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
 
-    /* The version first: journal_mode already writes to the file. */
+    /* The version is checked first, because setting journal_mode writes to the file. */
     int64_t version = -1;
     struct hearth_err why;
     int rc = user_version(st, &version, &why);
@@ -210,7 +210,7 @@ static int open_db(struct store *st, struct hearth_err *e)
     if (!rc && store_purge_all(st, &why) != 0)
         log_warn("%s", why.msg);
     if (!rc)
-        store_scrub(st, &why); /* what a killed hearthd may have left in the log */
+        store_scrub(st, &why); /* a killed hearthd may have left removed text in the log */
     return rc;
 }
 
@@ -238,8 +238,8 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
     return 0;
 }
 
-/* The pages go to the file, zeros where they are not used, and the log's text is gone. What SQLite holds of them in
- * memory is dropped too: it has what was in the gaps, and would write it to the next log. */
+/* A checkpoint writes the log's pages to the file, with zeros where they are not used, and truncates the log. SQLite's
+ * page cache is dropped too: its pages still have the old bytes in their gaps and would be written to the next log. */
 int store_scrub(struct store *st, struct hearth_err *e)
 {
     int rc = sqlite3_wal_checkpoint_v2(st->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);

@@ -1,9 +1,10 @@
 /*
- * remove.c - sessions that go. Loop thread.
+ * remove.c - removes sessions. Loop thread.
  *
- * A turn takes 3 us to remove, its text and its ids more, for all of it is overwritten; and a session may have tens of
- * thousands. So a large one first loses its owner and its name, which is one row and all that anybody can see of it,
- * and then its turns, a few at a time. What is left of one at the end, or by a kill, goes before the next start.
+ * A turn takes 3 us to remove, and more with its text and ids, because all of it is overwritten; a session may have
+ * tens of thousands. So a large session first loses its owner and its name, which is one row and all that anybody can
+ * see of it (a soft delete), and then its turns, a few at a time. What hearthd's end or a kill leaves is removed at the
+ * next start.
  */
 #include "config.h"
 
@@ -31,7 +32,7 @@ int store_soft_delete(struct store *st, const struct store_session *s, struct he
     return rc;
 }
 
-/* A damaged one may have another id than its turns, or none: then those go that have no session. */
+/* A damaged session may have another id than its turns, or none; then every turn without a session is removed. */
 static int remove_damaged(struct store *st, const struct store_session *s, struct hearth_err *e)
 {
     int rc = store_begin(st, e);
@@ -42,7 +43,7 @@ static int remove_damaged(struct store *st, const struct store_session *s, struc
     rc = store_run(st, q, "removing a session", e);
     if (!rc && s->id[0] != '\0') {
         rc = remove_row(st, s->id, e);
-    } else if (!rc) { /* it was found by its name */
+    } else if (!rc) { /* the id is damaged: the session was found by its name */
         q = store_stmt(st, SQL_REMOVE_NAME);
         sqlite3_bind_int64(q, 1, s->uid);
         sqlite3_bind_text(q, 2, s->name, -1, SQLITE_STATIC);
@@ -59,19 +60,21 @@ int store_remove(struct store *st, const struct store_session *s, struct hearth_
     int rc = migrate_remove_session(st, s, e);
     if (!rc)
         rc = remove(st, s, e);
-    /* On a full disk the log cannot grow: emptied, it has the room that it had. */
+    /* On a full disk the log cannot grow; once it is truncated, there is room for the removal. */
     if (rc == HEARTH_ESTORE && store_scrub(st, NULL) == 0)
         rc = remove(st, s, e);
     if (!rc && s->damaged)
-        store_total_forget(st, s->uid); /* it may have been counted, before */
+        store_total_forget(st, s->uid); /* before it was damaged it may have been counted */
     else if (!rc)
         store_total_add(st, s->uid, -s->bytes);
     return rc;
 }
 
-/* --- the rest of it ------------------------------------------------------------------------------------- */
+/* --- turns of what was removed -------------------------------------------------------------------------------------
+ */
 
-/* Its last turns, as many as go at once: the number of the first of them, -1 where there are none. */
+/* Finds the session's last turns, as many as are removed at once: returns the number of the first, -1 where none is
+ * left. */
 static int64_t slice(struct store *st, const char *id)
 {
     int64_t seq = -1, bytes = 0;

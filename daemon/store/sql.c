@@ -13,47 +13,46 @@ const char *const store_migrations[STORE_VERSION] = {
     "CREATE TABLE turns("
     "  session TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE, seq INTEGER NOT NULL, role TEXT NOT NULL,"
     "  text BLOB NOT NULL, tokens BLOB NOT NULL, created REAL NOT NULL, UNIQUE(session, seq));",
-    /* streams of the journal whose turns are in here */
+    /* streams of the journal whose turns are committed */
     "CREATE TABLE folded(stream INTEGER PRIMARY KEY);",
-    /* bytes: of all texts and tokens, a sum that store_commit keeps; made: the event turn.generation (once turn.made)
-     */
+    /* bytes: of all texts and tokens, which store_commit() adds up; made: the event turn.generation (once turn.made) */
     "ALTER TABLE sessions ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;"
     "UPDATE sessions SET bytes ="
     "  (SELECT coalesce(sum(length(text) + length(tokens)), 0) FROM turns WHERE session = sessions.id);"
     "ALTER TABLE turns ADD COLUMN made BLOB;"
     "CREATE INDEX sessions_used ON sessions(used);"
-    /* one row: what age.h saw last */
+    /* one row: the state of the clock guard (retention/clock-guard.h) */
     "CREATE TABLE clock(one INTEGER PRIMARY KEY CHECK (one = 1), wall REAL NOT NULL, doubt REAL NOT NULL);",
-    /* the KV files that count, and the clock that `created` and `used` are of */
+    /* the KV files that count, and the clock of `created` and `used` */
     "CREATE TABLE kv_file("
     "  name TEXT NOT NULL UNIQUE, fingerprint TEXT NOT NULL, session TEXT NOT NULL, uid INTEGER NOT NULL,"
     "  bytes INTEGER NOT NULL, tokens INTEGER NOT NULL, pos INTEGER NOT NULL, created REAL NOT NULL,"
     "  used REAL NOT NULL);"
     "CREATE TABLE kv_clock(id INTEGER PRIMARY KEY CHECK(id = 0), seen REAL NOT NULL, wall REAL NOT NULL);"
     "INSERT INTO kv_clock(id, seen, wall) VALUES(0, 0, 0);",
-    /* what the rows hold, see checksum.c */
+    /* checksums of the rows: checksum.c */
     "ALTER TABLE sessions ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;"
     "UPDATE sessions SET sum = row_sum(id, uid, name, model, path, turn_open, bytes, created);"
     "ALTER TABLE turns ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;"
     "UPDATE turns SET sum = row_sum(session, seq, role, text, tokens, created, made);",
-    /* What a listing tells is in the session's row: counted, it took 4 ms for 20,000 turns. A row that was damaged
-     * stays so. */
+    /* The session's row has all that a listing shows: counting took 4 ms for 20,000 turns. A row that is damaged stays
+     * damaged. */
     "ALTER TABLE sessions ADD COLUMN n_turns INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN n_tok INTEGER NOT NULL DEFAULT 0;"
     "UPDATE sessions SET n_turns = (SELECT count(*) FROM turns WHERE session = sessions.id),"
     "  n_tok = (SELECT coalesce(sum(length(tokens)), 0) / 4 FROM turns WHERE session = sessions.id);"
     "UPDATE sessions SET sum = row_sum(id, uid, name, model, path, turn_open, bytes, created, n_turns, n_tok)"
     "  WHERE sum = row_sum(id, uid, name, model, path, turn_open, bytes, created);"
-    "CREATE INDEX sessions_recent ON sessions(uid, used);", /* and by id, in a table without rowids */
+    "CREATE INDEX sessions_recent ON sessions(uid, used);", /* the table has no rowids, so the index ends with the id */
 };
 
-/* `used` and `pinned` are left out: they decide about no more than when it goes. */
+/* `used` and `pinned` are left out: they only decide when retention removes the session. */
 #define SUM_OF(name, turn_open, bytes, n_turns, n_tok) \
     "row_sum(id, uid, " name ", model, path, " turn_open ", " bytes ", created, " n_turns ", " n_tok ")"
 #define SUM SUM_OF("name", "turn_open", "bytes", "n_turns", "n_tok")
 
-/* Of another id it could not be told where a listing goes on. */
+/* A listing's cursor holds no other id. */
 #define IS_ID "typeof(id) = 'text' AND length(id) = 16 AND id NOT GLOB '*[^0-9a-f]*'"
 
 #define SESSION                                                                                    \
@@ -73,10 +72,10 @@ const char *const store_sql[N_SQL] = {
                                 " AND id <> (SELECT id FROM sessions WHERE uid = ?1 AND sum = " SUM
                                 " ORDER BY used DESC, id DESC LIMIT 1) ORDER BY used, id LIMIT ?4",
     [SQL_COUNT] = "SELECT count(*) FROM sessions WHERE uid = ?1",
-    /* A damaged size would take the place of all the other sessions. */
+    /* A size that is damaged could use up the quota of all the other sessions. */
     [SQL_BYTES] = "SELECT coalesce(sum(bytes), 0) FROM sessions WHERE uid = ?1"
                   " AND sum = " SUM,
-    /* DISTINCT would look at every session. */
+    /* DISTINCT would read every session. */
     [SQL_UIDS] = "WITH RECURSIVE u(uid) AS (SELECT min(uid) FROM sessions WHERE uid >= 0 UNION ALL"
                  " SELECT (SELECT min(uid) FROM sessions WHERE uid > u.uid) FROM u WHERE u.uid IS NOT NULL)"
                  " SELECT uid FROM u WHERE uid IS NOT NULL",
@@ -87,7 +86,7 @@ const char *const store_sql[N_SQL] = {
     [SQL_TOKENS] = "SELECT tokens, seq, length(text) + length(tokens),"
                    " sum = row_sum(session, seq, role, text, tokens, created, made)"
                    " FROM turns WHERE session = ?1 ORDER BY seq",
-    /* The lengths come before what they are of: a turn that is passed over is not read. */
+    /* The lengths come before the values: of a turn that a page skips nothing else is read. */
     [SQL_TURNS] = "SELECT length(text), length(tokens), role, created, text, tokens, made FROM turns"
                   " WHERE session = ?1 ORDER BY seq",
     [SQL_INSERT] = "INSERT INTO sessions(id, uid, name, model, path, turn_open, created, used, bytes, pinned,"
@@ -106,9 +105,9 @@ const char *const store_sql[N_SQL] = {
                            " AND NOT EXISTS (SELECT 1 FROM turns WHERE session = ?1)",
     [SQL_REMOVE_NAME] = "DELETE FROM sessions WHERE uid = ?1 AND name = ?2",
     [SQL_REMOVE] = "DELETE FROM sessions WHERE id = ?1",
-    /* Whatever the id was, the sum does not fit any more. */
+    /* The checksum covers the id, so the row stays damaged. */
     [SQL_ASSIGN_IDS] = "UPDATE sessions SET id = lower(hex(randomblob(8))) WHERE NOT (" IS_ID ")",
-    /* Nobody's, and under a name that no session can have. */
+    /* uid -1 is nobody, and a name that is an id can be no session's. */
     [SQL_SOFT_DELETE] = "UPDATE sessions SET uid = -1, name = id WHERE id = ?1",
     [SQL_DELETED] = "SELECT id FROM sessions WHERE uid = -1 AND name = id AND " IS_ID " LIMIT 1",
     [SQL_LAST_TURNS] = "SELECT seq, length(text) + length(tokens) FROM turns WHERE session = ?1"

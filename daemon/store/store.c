@@ -1,4 +1,4 @@
-/* store.c - sessions, the streams that are folded into them, and how statements run. */
+/* store.c - sessions, the streams that are committed to them, and how statements run. */
 #include "config.h"
 
 #include <math.h>
@@ -72,7 +72,7 @@ char *store_text(sqlite3_stmt *q, int i)
     return strdup(s);
 }
 
-/* Why a row cannot be what was written; NULL where it can. */
+/* Says why a row cannot be what was written; NULL where it can. */
 static const char *damage(sqlite3_stmt *q, const struct store_session *s)
 {
     if (s->id[0] == '\0')
@@ -84,7 +84,7 @@ static const char *damage(sqlite3_stmt *q, const struct store_session *s)
     return sqlite3_column_int(q, 12) != 1 ? "its row is not as it was written" : NULL;
 }
 
-/* HEARTH_ESTORE says what is wrong with the session, and *out is what is left of it. */
+/* HEARTH_ESTORE says what is wrong with the session; *out is then what could be read of it. */
 static int session_from_row(sqlite3_stmt *q, struct store_session **out, struct hearth_err *e)
 {
     struct store_session *s = calloc(1, sizeof *s);
@@ -169,7 +169,7 @@ int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
     return store_get_int(st, q, "counting sessions", n, e);
 }
 
-/* Runs a listing from its place on: ?2 and ?3 are what a row has to be after, ?4 how many there may be. */
+/* Runs a listing from its cursor on: a row has to come after ?2 and ?3, and there are at most ?4. */
 static int list(struct store *st, sqlite3_stmt *q, double first, struct store_cursor *at, size_t most,
                 struct store_session ***out, size_t *n, struct hearth_err *e)
 {
@@ -187,7 +187,7 @@ static int list(struct store *st, sqlite3_stmt *q, double first, struct store_cu
         rc = session_from_row(q, &v[len], &why);
         if (rc == HEARTH_ESTORE) {
             log_warn("%s", why.msg);
-            rc = 0; /* it is in the list: its owner is to hear of it */
+            rc = 0; /* a damaged session is listed, so that its owner sees it */
         }
         if (!rc)
             len++;
@@ -268,7 +268,7 @@ int store_bytes(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
     sqlite3_bind_int64(q, 1, uid);
     int rc = store_get_int(st, q, "adding sessions up", n, e);
     struct store_total *grown = rc == 0 ? reallocarray(st->totals, st->n_totals + 1, sizeof *grown) : NULL;
-    if (grown) { /* or it is added up again */
+    if (grown) { /* without memory the total is added up again next time */
         st->totals = grown;
         grown[st->n_totals++] = (struct store_total){.uid = uid, .bytes = *n};
     }
@@ -329,7 +329,7 @@ int store_set_clock(struct store *st, double wall, double holdoff, struct hearth
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* What turns add to their session. */
+/* The sums that turns add to their session's row. */
 struct amount {
     int64_t bytes, n_turns, n_tok;
 };

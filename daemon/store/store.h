@@ -1,10 +1,10 @@
 /*
- * store.h - sessions on disk: the one door to SQLite. Loop thread; every call blocks on the file, so none is made per
- * token: a turn is written once, when it has ended.
+ * store.h - sessions on disk. This is the one door to SQLite. Every call blocks on the file, so none is made per token:
+ * a turn is written once, when it has ended. Loop thread.
  *
  * The token timeline is the truth: the ids of a session's turns, one after the other, are what the engine computes
- * from. The texts beside them are for people. Rows are outside input (a damaged or foreign file): what does not hold
- * together is HEARTH_ESTORE, naming the session and what is wrong with it.
+ * from. The texts beside them are for people. Rows are outside input (a damaged or foreign file): a row that is not
+ * sound is HEARTH_ESTORE, and the message names the session and what is wrong with it.
  */
 #ifndef DAEMON_STORE_H
 #define DAEMON_STORE_H
@@ -24,15 +24,15 @@ struct store;
 struct store_session {
     char id[STORE_ID_LEN + 1]; /* lower-case hex digits */
     uid_t uid;
-    char *name;  /* unique per uid */
-    char *model; /* as the client named it */
-    char *path;
+    char *name;     /* unique per uid */
+    char *model;    /* as the client named it */
+    char *path;     /* of the model file */
     bool turn_open; /* the timeline ends inside an assistant turn */
     double created, used;
     int64_t n_tok, n_turns;
     int64_t bytes; /* of texts and ids */
     bool pinned;
-    bool damaged; /* it can only be removed: nothing else here is to be relied on, and strings may be NULL */
+    bool damaged; /* the row is not sound: the session can only be removed, and strings may be NULL */
 };
 
 struct store_turn {
@@ -44,84 +44,87 @@ struct store_turn {
     double created;
     const void *generation; /* how it was generated: an event turn.generation (generation-info.h), or NULL */
     size_t generation_len;
-    bool continues; /* in a page: the rest of the turn before */
+    bool continues; /* in a page: this is the rest of the turn before */
 };
 
 /*
- * Opens DIR/sessions.db, creating both as needed, and brings it up to STORE_VERSION: all steps in one transaction,
- * after a copy of the old file was kept as sessions.db.v1 (or whatever its version was). A database of a newer version,
- * a damaged one or one that cannot be written is refused and left untouched.
+ * Opens DIR/sessions.db, creating both as needed, and migrates it to STORE_VERSION: all steps in one transaction, after
+ * a copy of the old file was kept as sessions.db.vN, where N is its version. A database of a newer version, a damaged
+ * one and one that cannot be written are refused and left untouched.
  */
 int store_open(struct store **out, const char *dir, struct hearth_err *e);
 void store_close(struct store *st);
 
-/* A session of that uid, by id where `ref` is 16 hex digits, else by name; HEARTH_ENOSESSION. */
+/* Reads a session of that uid, by id where `ref` is 16 hex digits, else by name. HEARTH_ENOSESSION; HEARTH_ESTORE for a
+ * damaged one. */
 int store_get(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
-/* The same, and a damaged one too. */
+/* The same, but a damaged one is found too. */
 int store_find(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
 void store_session_free(struct store_session *s);
 
-/* Where a listing goes on: after that session. An id "" is the beginning, and what there is after the last. */
+/* A listing continues after that session. An id "" is the beginning of a listing, and also its end. */
 struct store_cursor {
     double used;
     char id[STORE_ID_LEN + 1];
 };
 
-/* A uid's next sessions, damaged ones too, `most` at most, the last used first; the caller frees each and the array. */
+/* Lists a uid's next sessions, damaged ones too, `most` at most, the last used first, and moves the cursor. The caller
+ * frees each session and the array. */
 int store_list(struct store *st, uid_t uid, struct store_cursor *at, size_t most, struct store_session ***out,
                size_t *n, struct hearth_err *e);
 int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);
 
-/* For limits: bytes of all of a uid's sessions; who has any. */
+/* For limits: the bytes of all of a uid's sessions; the uids that have any, malloc'd. */
 int store_bytes(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);
 int store_uids(struct store *st, uid_t **uids, size_t *n, struct hearth_err *e);
 
-/* The next that may be removed, the oldest first: not pinned, not damaged. All uids' that were not used since `before`;
- * and a uid's, all but the one that was used last. */
+/* Lists the next sessions that retention may remove, the oldest first; none is pinned or damaged. Of all uids those
+ * that were not used since `before`; or of one uid all but the one that was used last. */
 int store_list_old(struct store *st, double before, struct store_cursor *at, size_t most, struct store_session ***out,
                    size_t *n, struct hearth_err *e);
 int store_list_unused(struct store *st, uid_t uid, struct store_cursor *at, size_t most, struct store_session ***out,
                       size_t *n, struct hearth_err *e);
 
-/* What age.h wants to have kept: zeros where nothing is. */
+/* Reads and writes the state of the clock guard (retention/clock-guard.h); zeros where nothing was written. */
 int store_get_clock(struct store *st, double *wall, double *holdoff, struct hearth_err *e);
 int store_set_clock(struct store *st, double wall, double holdoff, struct hearth_err *e);
 
-/* The ids of all turns, in order; malloc'd, NULL for none. */
+/* Reads the ids of all turns, in order; malloc'd, NULL for none. */
 int store_timeline(struct store *st, const struct store_session *s, int32_t **ids, size_t *n, struct hearth_err *e);
 
-/* The same from memory, where it was remembered and nothing has come between; false where it has to be read. */
+/* The same from memory; false where the timeline is not in the cache or not current, and has to be read. */
 bool timeline_cache_get(struct store *st, const struct store_session *s, int32_t **ids, size_t *n);
-/* What the session's timeline is now, in parts; its turns are that many. */
+/* Part of a timeline. */
 struct store_ids {
     const int32_t *v;
     size_t n;
 };
+/* Caches the session's timeline, which is the parts one after the other and has that many turns. */
 void timeline_cache_put(struct store *st, const char *id, int64_t n_turns, const struct store_ids *part, size_t n_part);
 
-/* The turns in order, without ids but with their number. */
+/* Reads the turns in order, without their ids but with n_ids. */
 int store_turns(struct store *st, const struct store_session *s, struct store_turn **turns, size_t *n,
                 struct hearth_err *e);
 void store_turns_free(struct store_turn *turns, size_t n);
 
 /*
- * A page of the turns, with all that they have: `*at` is 0 and then what the last call made of it, -1 at the end. A
- * page holds about `bytes` of texts and ids and at most `most` turns; the last turn may be cut, and goes on in the next
- * page.
+ * Reads a page of the turns, ids included. `*at` is 0 for the first page and is moved by each call; -1 is the end. A
+ * page holds about `bytes` of texts and ids and at most `most` turns; its last turn may be cut, and continues in the
+ * next page.
  */
 int store_page(struct store *st, const struct store_session *s, int64_t *at, size_t bytes, size_t most,
                struct store_turn **turns, size_t *n, struct hearth_err *e);
 
-/* Appends turns and writes turn_open and used, all or nothing. `create`: the session's row as well, and
- * HEARTH_ESESSIONEXISTS where the name is taken. The same transaction remembers that `stream` has been folded in. */
+/* Appends turns and writes turn_open and used, all or nothing. `create` inserts the session's row as well;
+ * HEARTH_ESESSIONEXISTS where the name is taken. The same transaction records that `stream` is committed. */
 int store_commit(struct store *st, const struct store_session *s, bool create, const struct store_turn *turns, size_t n,
                  int64_t stream, struct hearth_err *e);
 
-/* A stream's number is never above this, unless somebody or a flipped bit has written it. */
+/* A stream's number is never above this; a row in which one is was not written by hearthd, or is damaged. */
 static const int64_t STORE_STREAM_MAX = 1LL << 53;
 
-/* Streams whose journal needs no folding any more. Remembering one that left nothing keeps its number from being given
- * again; forgetting is for those below `oldest`, which have no journal. */
+/* The streams that are committed, whose journals a start has not to commit again. A stream that left nothing is
+ * recorded too, so that its number is not given twice. Numbers below `oldest` have no journal and are forgotten. */
 int store_commit_nothing(struct store *st, int64_t stream, struct hearth_err *e);
 int store_is_committed(struct store *st, int64_t stream, bool *committed, struct hearth_err *e);
 int store_last_stream(struct store *st, int64_t *stream, struct hearth_err *e); /* 0: none */
@@ -134,24 +137,24 @@ int store_import(struct store *st, const struct store_session *s, const struct s
 int store_pin(struct store *st, const struct store_session *s, bool pinned, struct hearth_err *e);
 int store_rename(struct store *st, const struct store_session *s, const char *name, struct hearth_err *e);
 
-/* The session is gone when this returns, and its name is free. A large one's turns are removed by and by: some of them,
- * true in *more where there are others; or all that are left, for who cannot wait. */
+/* Removes a session: nobody can see it when this returns, and its name is free. The turns of a large one are removed
+ * later: store_purge_some() removes a few of all that are left and says in *more whether there are others,
+ * store_purge_all() removes all. */
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e);
 int store_purge_some(struct store *st, bool *more, struct hearth_err *e);
 int store_purge_all(struct store *st, struct hearth_err *e);
 
-/* What was removed is still in the database's log until this: some time after a removal. HEARTH_ESTORE where a copy is
- * being made; then later. */
+/* Clears removed text out of the database's log, where it lies until then. HEARTH_ESTORE while a copy is being made. */
 int store_scrub(struct store *st, struct hearth_err *e);
 
-/* Copies the database file at `from`, which may be in use, into the new file at `to`, mode 0600: whole, on the disk and
- * at once there, or not at all. An existing file is HEARTH_EIO, or replaced, but never the database itself. Any thread;
- * `*stop` ends it early. */
+/* Copies the database file at `from`, which may be in use, to a new file at `to`, mode 0600: synced and renamed to its
+ * place when it is whole. An existing file is HEARTH_EIO or, with `replace`, replaced; the database itself never is.
+ * Setting `*stop` ends the copy early. Any thread. */
 int store_copy(const char *from, const char *to, bool replace, const atomic_bool *stop, int64_t *bytes,
                struct hearth_err *e);
 const char *store_path(const struct store *st);
 
-/* True for what is an id and therefore never a name. */
+/* Whether `ref` is an id, and so can be no name. */
 bool store_is_id(const char *ref);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * timeline-cache.c - timelines in memory, of sessions that went on lately. Loop thread.
+ * timeline-cache.c - the timelines of recently used sessions, in memory. Loop thread.
  *
- * Each generation in a session begins with its timeline, and to read that is to read all rows of its turns and to
- * compare their sums: 2 ms for 100,000 tokens in 500 turns, 20 ms for 20,000 turns. What a turn's end has just written
- * need not be read at the next one's beginning. An id and a number of turns say which timeline it is, as sessions only
- * grow; and where another program has written to the database, nothing is remembered any more.
+ * Each generation in a session begins with its timeline. Reading one means reading all rows of its turns and comparing
+ * their checksums: 2 ms for 100,000 tokens in 500 turns, 20 ms for 20,000 turns. So what the end of a turn has written
+ * is cached for the beginning of the next. An id and a number of turns identify a timeline, as sessions only grow; once
+ * another program has written to the database, the cache is cleared.
  */
 #include "config.h"
 
@@ -13,7 +13,7 @@
 
 #include "daemon/store/store-internal.h"
 
-static const size_t max_ids = 4 << 20; /* ids, of all together */
+static const size_t max_ids = 4 << 20; /* of all timelines together */
 
 struct timeline_cache_entry {
     TAILQ_ENTRY(timeline_cache_entry) entry;
@@ -53,7 +53,7 @@ void timeline_cache_clear(struct store *st)
         evict(st, r);
 }
 
-/* Forgets all where somebody else has committed something since the last time. */
+/* Clears the cache where another program has committed something since the last call. */
 static void check_data_version(struct store *st)
 {
     int64_t version;
@@ -89,7 +89,7 @@ void timeline_cache_put(struct store *st, const char *id, int64_t n_turns, const
         n += part[i].n;
     struct timeline_cache_entry *r = n <= max_ids ? malloc(sizeof *r + n * sizeof *r->ids) : NULL;
     if (!r)
-        return; /* it is read then */
+        return; /* without memory the timeline is read next time */
     *r = (struct timeline_cache_entry){.n_turns = n_turns};
     memcpy(r->id, id, sizeof r->id);
     for (size_t i = 0; i < n_part; r->n += part[i++].n)

@@ -10,7 +10,7 @@
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-/* n ids, little endian; `first` is the number of the first one in its turn, for the complaint. */
+/* Reads n ids, little endian; `first` is the number of the first one in its turn, for the error's message. */
 static int read_ids(int32_t *to, const uint8_t *p, size_t n, const char *id, size_t first, struct hearth_err *e)
 {
     for (size_t i = 0; i < n; i++, p += 4) {
@@ -22,7 +22,7 @@ static int read_ids(int32_t *to, const uint8_t *p, size_t n, const char *id, siz
     return 0;
 }
 
-/* The ids in a column, borrowed from the row. */
+/* Finds the ids in a column; they are borrowed from the row. */
 static int ids_of(sqlite3_stmt *q, int column, const char *id, const uint8_t **p, size_t *n, struct hearth_err *e)
 {
     size_t bytes = (size_t)sqlite3_column_bytes(q, column);
@@ -88,7 +88,7 @@ int store_timeline(struct store *st, const struct store_session *s, int32_t **id
 
 enum { COL_TEXT_LEN, COL_TOKENS_LEN, COL_ROLE, COL_CREATED, COL_TEXT, COL_TOKENS, COL_GENERATION };
 
-/* A part of a turn: of its text's bytes and of its ids. */
+/* A part of a turn: a range of its text's bytes and one of its ids. */
 struct cut {
     size_t text, n_text, ids, n_ids;
 };
@@ -98,7 +98,7 @@ static bool is_role(const char *role, size_t len)
     return role != NULL && len > 0 && len <= WIRE_NAME_MAX && strlen(role) == len && utf8_prefix(role, len) == len;
 }
 
-/* The row's turn, as much of it as `c` says; one block, which begins at the role. */
+/* Reads the part `c` of the row's turn. It is one malloc'd block, which begins with the role. */
 static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struct store_turn *t, struct hearth_err *e)
 {
     const char *role = (const char *)sqlite3_column_text(q, COL_ROLE);
@@ -117,7 +117,7 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
     if (c->text + c->n_text > text_len || (c->n_ids > 0 && c->ids + c->n_ids > n_ids))
         return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn is shorter than it says", id);
     if (c->text > 0 || c->ids > 0)
-        generation_len = 0; /* it came with the first part */
+        generation_len = 0; /* the metadata came with the first part */
 
     int32_t *to = malloc(c->n_ids * sizeof *to + generation_len + role_len + c->n_text + 2);
     if (!to)
@@ -143,7 +143,7 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
 void store_turns_free(struct store_turn *turns, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        free((void *)turns[i].ids); /* its block, ids or not */
+        free((void *)turns[i].ids); /* the block, with ids or without */
     free(turns);
 }
 
@@ -203,7 +203,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* A position counts one for each turn, its bytes of text and its ids, one after the other. */
+/* A position is a number: each turn counts one, and one for each byte of its text and each of its ids. */
 int store_page(struct store *st, const struct store_session *s, int64_t *at, size_t bytes, size_t most,
                struct store_turn **turns, size_t *n, struct hearth_err *e)
 {
@@ -219,7 +219,7 @@ int store_page(struct store *st, const struct store_session *s, int64_t *at, siz
         int64_t size = 1 + (int64_t)(len + n_ids), in = *at - base;
         base += size;
         if (in >= size)
-            continue; /* of an earlier page */
+            continue; /* an earlier page has this turn */
         if (t.n == most || bytes < ID_BYTES) {
             next = base - size;
             continue;

@@ -1,12 +1,11 @@
 /*
- * vfs.c - the files of our databases: SQLite's own way with them, except that what a page does not use is written
- * as zeros.
+ * vfs.c - the file layer (SQLite's VFS) of the database: SQLite's own, but for the unused bytes of a page, which are
+ * written as zeros.
  *
- * secure_delete overwrites what is deleted where it was. But a b-tree that is balanced moves cells between its pages,
- * and a page that has been rebuilt for that keeps what was there before between its pointers and its cells: copies of
- * rows, which stay when the rows are removed, and which nothing but VACUUM would clear, at the price of the whole file.
- * So they are cleared on their way into the file. The gap means nothing to SQLite, and a page in which anything is not
- * as it should be is written as it is.
+ * secure_delete overwrites a deleted row in its place. But balancing a b-tree moves cells between pages, and a page
+ * that was rebuilt for that keeps old bytes between its pointers and its cells: copies of rows, which stay when the
+ * rows are removed. VACUUM would clear them, at the price of rewriting the whole file. So this layer clears the gap
+ * whenever a page is written. SQLite never reads the gap; a page whose head is not as expected is written as it is.
  */
 #include "config.h"
 
@@ -24,11 +23,11 @@ enum {
 };
 
 static sqlite3_vfs ours;
-static size_t base_size; /* of a file of theirs; ours is behind it */
+static size_t base_size; /* of SQLite's file object; ours lies behind it */
 
 struct behind {
     const sqlite3_io_methods *theirs;
-    sqlite3_io_methods methods; /* theirs, with our write */
+    sqlite3_io_methods methods; /* SQLite's, with our xWrite */
 };
 
 static struct behind *behind(sqlite3_file *f)
@@ -41,16 +40,16 @@ static size_t be16(const uint8_t *p)
     return (size_t)p[0] << 8 | p[1];
 }
 
-/* Where the gap of a b-tree's page is; false where it is none. */
+/* Finds the gap of a b-tree's page; false where the page is of another kind or not as expected. */
 static bool find_gap(const uint8_t *page, size_t size, size_t head, size_t *from, size_t *to)
 {
     size_t pointers, n = be16(page + head + 3);
     switch (page[head]) {
-    case 2: /* inside an index, a table */
+    case 2: /* interior page of an index; of a table */
     case 5:
         pointers = head + 12;
         break;
-    case 10: /* a leaf of them */
+    case 10: /* leaf of an index; of a table */
     case 13:
         pointers = head + 8;
         break;
