@@ -21,6 +21,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/rpc/backup.c daemon/rpc/backup.h \
 	daemon/stream/quarantine.c daemon/stream/quarantine.h \
 	daemon/conf.c daemon/conf.h \
+	daemon/rpc/call.c daemon/rpc/call.h \
 	daemon/rpc/conn.c daemon/rpc/conn.h \
 	daemon/stream/subscribers.c \
 	daemon/rpc/dispatch.c daemon/rpc/dispatch.h \

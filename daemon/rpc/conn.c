@@ -11,10 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/rpc/dispatch.h"
-#include "daemon/rpc/import.h"
 #include "daemon/log.h"
-#include "daemon/stream/stream.h"
 
 /* The input buffer is small because most peers send little and there may be many of them. */
 static const struct frames_limits limits = {
@@ -39,12 +36,11 @@ static void conn_free(struct conn *c)
     frames_fini(&c->frames);
     free(c->notify_method);
     free(c->notify_code);
-    import_free(c->import);
     acl_put(c->account);
     free(c);
 }
 
-int conn_new(struct server *s, int fd, struct conn **out, struct hearth_err *e)
+int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn **out, struct hearth_err *e)
 {
     int rc;
     struct ucred peer;
@@ -54,7 +50,7 @@ int conn_new(struct server *s, int fd, struct conn **out, struct hearth_err *e)
         close(fd);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
-    *c = (struct conn){.server = s, .fd = fd};
+    *c = (struct conn){.server = s, .ops = ops, .fd = fd};
     frames_init(&c->frames, &limits);
     TAILQ_INIT(&c->calls);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0) {
@@ -112,9 +108,7 @@ void conn_drop(struct conn *c, const char *why)
     c->is_dirty = false;
     TAILQ_REMOVE(&s->conns, c, entry);
     TAILQ_INSERT_TAIL(&s->dead, c, entry);
-    struct call *call;
-    while ((call = TAILQ_FIRST(&c->calls)) != NULL)
-        call_disconnect(call);
+    c->ops->lost(c);
 }
 
 void conn_reap(struct server *s)
@@ -248,9 +242,7 @@ static void violation(struct conn *c, int code, const char *msg)
     event_del(c->readable);
     event_del(c->frame_timer);
     /* The streams end now: a peer that we no longer listen to cannot cancel them. */
-    struct call *call;
-    while ((call = TAILQ_FIRST(&c->calls)) != NULL)
-        call_disconnect(call);
+    c->ops->lost(c);
 }
 
 /* A message of the protocol is dispatched; other msgpack is refused, because the frame after it may be a message. */
@@ -262,7 +254,7 @@ static void handle_frame(struct conn *c, const uint8_t *data, size_t len)
     if (rc)
         conn_error(c, f.id, rc, e.msg);
     else
-        dispatch_frame(c, &f);
+        c->ops->frame(c, &f);
 }
 
 /* Handles the complete frames of the input, as long as the peer reads the answers. */
@@ -309,7 +301,7 @@ static void flush_and_unthrottle(struct conn *c)
     if (c->fd < 0 || !c->throttled || c->closing || frames_level(&c->frames) != FRAMES_LOW)
         return;
     c->throttled = false;
-    stream_unthrottle(c);
+    c->ops->has_room(c);
     handle_frames(c); /* what came before it was parked */
     if (!c->throttled && !c->closing)
         event_add(c->readable, NULL);

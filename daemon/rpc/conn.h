@@ -14,8 +14,18 @@
 
 enum { CONN_HIGH_WATER = 256 << 10, CONN_LOW_WATER = 64 << 10 };
 
+struct conn;
+
+/* What a connection tells the layer above it. */
+struct conn_ops {
+    void (*frame)(struct conn *c, const struct wire_frame *f); /* a whole message; borrowed */
+    void (*has_room)(struct conn *c);                          /* the peer takes frames again */
+    void (*lost)(struct conn *c);                              /* nothing more is heard from the peer; may come twice */
+};
+
 struct conn {
     struct server *server;
+    const struct conn_ops *ops;
     struct account *account;
     pid_t pid;                         /* of the process that connected, for the log */
     int fd;                            /* -1: dropped */
@@ -37,7 +47,7 @@ struct conn {
 };
 
 /* Takes an accepted descriptor; it is closed on failure too. */
-int conn_new(struct server *s, int fd, struct conn **out, struct hearth_err *e);
+int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn **out, struct hearth_err *e);
 
 /* Closes and forgets the peer: its calls go on without it. `why` is logged. */
 void conn_drop(struct conn *c, const char *why);

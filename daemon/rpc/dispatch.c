@@ -1,13 +1,9 @@
 /* dispatch.c - the method table: one row per request that clients may make. Loop thread. */
 #include "daemon/rpc/dispatch.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "daemon/log.h"
+#include "daemon/rpc/import.h"
 #include "daemon/stream/stream.h"
-#include "daemon/trace.h"
 #include "daemon/stream/takeover.h"
 
 static const struct handler {
@@ -48,77 +44,6 @@ static const struct {
 };
 
 #define LEN(a) (sizeof a / sizeof((a)[0]))
-
-/* --- calls ---------------------------------------------------------------------------------------------- */
-
-static struct call *call_new(struct conn *c, uint32_t id, const struct wire_method *m, void *params)
-{
-    struct call *call = calloc(1, sizeof *call);
-    if (!call)
-        return NULL;
-    *call = (struct call){.server = c->server, .conn = c, .id = id, .method = m, .params = params};
-    call->account = acl_get(&c->server->acl, c->account->uid);
-    TAILQ_INSERT_TAIL(&c->calls, call, entry);
-    c->n_calls++;
-    return call;
-}
-
-static void leave_conn(struct call *call)
-{
-    if (!call->conn)
-        return;
-    TAILQ_REMOVE(&call->conn->calls, call, entry);
-    call->conn->n_calls--;
-    call->conn = NULL;
-}
-
-static void leave_forwards(struct call *call)
-{
-    if (call->path)
-        TAILQ_REMOVE(&call->server->forwards, call, forward_entry);
-    free(call->path);
-    free(call->name);
-    call->path = call->name = NULL;
-}
-
-static void call_free(struct call *call)
-{
-    leave_conn(call);
-    leave_forwards(call);
-    wire_free(call->params);
-    acl_put(call->account);
-    free(call);
-}
-
-void call_reply(struct call *call, const void *result)
-{
-    if (call->conn)
-        conn_result(call->conn, call->id, call->method, result);
-    call_free(call);
-}
-
-static void trace_request(enum trace_stage stage, const char *word, const struct conn *c, uint32_t id)
-{
-    trace(.stage = stage, .word = word, .n = {c->account->uid, c->pid, id});
-}
-
-void call_fail(struct call *call, const struct hearth_err *e)
-{
-    if (!err_is_request(e->code))
-        log_error("%s: %s", call->method->name, e->msg);
-    if (call->conn) {
-        trace_request(TRACE_REFUSED, err_name(e->code), call->conn, call->id);
-        conn_error(call->conn, call->id, e->code, e->msg);
-    }
-    call_free(call);
-}
-
-void call_disconnect(struct call *call)
-{
-    leave_conn(call);
-    if (call->on_disconnect)
-        call->on_disconnect(call);
-}
 
 /* --- frames --------------------------------------------------------------------------------------------- */
 
@@ -168,7 +93,7 @@ static void notice(struct conn *c, const char *message)
     conn_event(c, &wire_methods[WIRE_NOTICE], &n);
 }
 
-void dispatch_frame(struct conn *c, const struct wire_frame *f)
+static void on_frame(struct conn *c, const struct wire_frame *f)
 {
     if (f->kind != WIRE_FRAME_REQUEST) {
         notice(c, f->kind == WIRE_FRAME_EVENT ? "clients send requests: this notification was ignored"
@@ -192,15 +117,21 @@ void dispatch_frame(struct conn *c, const struct wire_frame *f)
         return;
     }
     trace_request(TRACE_REQUEST, call->method->name, c, f->id);
-    h->run(call);
+    call->run = h->run;
+    call->run(call);
     c->hello_done = true;
 }
 
-void dispatch_retry(struct call *call)
+static void on_lost(struct conn *c)
 {
-    leave_forwards(call);
-    handler_find(call->method)->run(call);
+    struct call *call;
+    while ((call = TAILQ_FIRST(&c->calls)) != NULL)
+        call_disconnect(call);
+    import_free(c->import);
+    c->import = NULL;
 }
+
+const struct conn_ops dispatch_conn_ops = {.frame = on_frame, .has_room = stream_unthrottle, .lost = on_lost};
 
 void dispatch_engine_event(struct server *s, const struct wire_method *m, const void *body)
 {

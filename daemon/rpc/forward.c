@@ -24,7 +24,7 @@ static void on_done(void *arg, const void *result, const struct hearth_err *err)
     struct call *call = arg;
     if (err && may_retry(call, err)) {
         call->is_retry = true;
-        dispatch_retry(call);
+        call_retry(call);
         return;
     }
     if (err) {

@@ -2,7 +2,7 @@
 #ifndef DAEMON_FORWARD_H
 #define DAEMON_FORWARD_H
 
-#include "daemon/rpc/dispatch.h"
+#include "daemon/rpc/call.h"
 
 /* Resolves the model that the call names; malloc'd. */
 int forward_resolve(const struct call *call, const char *model, char **path, struct hearth_err *e);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/forward.h"
 #include "daemon/supervisor/engine-client.h"
 #include "daemon/store/generation-info.h"

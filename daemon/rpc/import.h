@@ -5,11 +5,14 @@
 #ifndef DAEMON_IMPORT_H
 #define DAEMON_IMPORT_H
 
-#include "daemon/rpc/conn.h"
+#include "daemon/rpc/call.h"
 
 struct import;
 
-/* The connection's, when it goes; NULL is none. */
+/* The handler of sessions.import. */
+void msg_sessions_import(struct call *call);
+
+/* What has come over a connection that is lost; NULL is none. */
 void import_free(struct import *im);
 
 #endif

@@ -1,4 +1,5 @@
 /* msg-text.c - tokenize, detokenize, eval: the engine's work, by a model's path. Loop thread. */
+#include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/forward.h"
 
 static bool resolve(struct call *call, const char *model, char **path)

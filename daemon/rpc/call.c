@@ -1,0 +1,81 @@
+/* call.c - requests that are not answered yet; see call.h. Loop thread. */
+#include "daemon/rpc/call.h"
+
+#include <stdlib.h>
+
+#include "daemon/log.h"
+
+struct call *call_new(struct conn *c, uint32_t id, const struct wire_method *m, void *params)
+{
+    struct call *call = calloc(1, sizeof *call);
+    if (!call)
+        return NULL;
+    *call = (struct call){.server = c->server, .conn = c, .id = id, .method = m, .params = params};
+    call->account = acl_get(&c->server->acl, c->account->uid);
+    TAILQ_INSERT_TAIL(&c->calls, call, entry);
+    c->n_calls++;
+    return call;
+}
+
+static void leave_conn(struct call *call)
+{
+    if (!call->conn)
+        return;
+    TAILQ_REMOVE(&call->conn->calls, call, entry);
+    call->conn->n_calls--;
+    call->conn = NULL;
+}
+
+static void leave_forwards(struct call *call)
+{
+    if (call->path)
+        TAILQ_REMOVE(&call->server->forwards, call, forward_entry);
+    free(call->path);
+    free(call->name);
+    call->path = call->name = NULL;
+}
+
+static void call_free(struct call *call)
+{
+    leave_conn(call);
+    leave_forwards(call);
+    wire_free(call->params);
+    acl_put(call->account);
+    free(call);
+}
+
+void call_reply(struct call *call, const void *result)
+{
+    if (call->conn)
+        conn_result(call->conn, call->id, call->method, result);
+    call_free(call);
+}
+
+void trace_request(enum trace_stage stage, const char *word, const struct conn *c, uint32_t id)
+{
+    trace(.stage = stage, .word = word, .n = {c->account->uid, c->pid, id});
+}
+
+void call_fail(struct call *call, const struct hearth_err *e)
+{
+    if (!err_is_request(e->code))
+        log_error("%s: %s", call->method->name, e->msg);
+    if (call->conn) {
+        trace_request(TRACE_REFUSED, err_name(e->code), call->conn, call->id);
+        conn_error(call->conn, call->id, e->code, e->msg);
+    }
+    call_free(call);
+}
+
+void call_disconnect(struct call *call)
+{
+    leave_conn(call);
+    if (call->on_disconnect)
+        call->on_disconnect(call);
+}
+
+void call_retry(struct call *call)
+{
+    leave_forwards(call);
+    call->run(call);
+}

@@ -1,0 +1,55 @@
+/*
+ * call.h - a request that has not been answered. Loop thread.
+ *
+ * Its handler answers at once or later, in any order; answering frees it. A peer that goes away takes nothing with it:
+ * the call loses its connection, its handler is told (on_disconnect), and it is answered into the void when its work is
+ * done.
+ */
+#ifndef DAEMON_CALL_H
+#define DAEMON_CALL_H
+
+#include "daemon/rpc/conn.h"
+#include "daemon/trace.h"
+
+struct call {
+    struct server *server;
+    struct conn *conn;       /* NULL once the peer has gone */
+    struct account *account; /* of the peer's uid; outlives the connection */
+    uint32_t id;
+    const struct wire_method *method;
+    void *params;                   /* unpacked; wire_free */
+    void (*run)(struct call *call); /* the method's handler */
+    void (*on_disconnect)(struct call *call);
+    void *arg; /* the handler's */
+
+    /* While it is on server->forwards: forward.c. */
+    const char *model; /* what it is about, as the client named it */
+    char *path;        /* the same as a file; NULL: it is not on the list */
+    char *name;        /* the same as models.list names it; NULL without memory */
+    void (*finish)(struct call *call, void *result);
+    bool is_retry; /* it was forwarded before, to a device that was lost */
+
+    /* While it is on server->waiters: takeover.c. */
+    int64_t after_stream; /* number of the stream whose end it waits for */
+    void (*resume)(struct call *call);
+    bool cancel_requested; /* its generation is to be cancelled as soon as it has begun */
+    TAILQ_ENTRY(call) entry, forward_entry, waiter_entry;
+};
+
+/* Takes the parameters; NULL without memory. */
+struct call *call_new(struct conn *c, uint32_t id, const struct wire_method *m, void *params);
+
+/* The two ends of a call: both free it. */
+void call_reply(struct call *call, const void *result);
+void call_fail(struct call *call, const struct hearth_err *e);
+
+/* A line of the trace about a request, which is a call or none yet. */
+void trace_request(enum trace_stage stage, const char *word, const struct conn *c, uint32_t id);
+
+/* The peer has gone. */
+void call_disconnect(struct call *call);
+
+/* A call that was forwarded goes to its handler once more, as if it had just come. */
+void call_retry(struct call *call);
+
+#endif
