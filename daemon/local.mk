@@ -61,7 +61,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/store/checksum.c \
 	daemon/store/timeline-cache.c daemon/store/turns.c daemon/store/vfs.c \
 	daemon/stream/stream.c daemon/stream/stream.h daemon/stream/stream-internal.h daemon/stream/commit.c \
-	daemon/stream/takeover.c daemon/stream/takeover.h \
+	daemon/rpc/takeover.c daemon/rpc/takeover.h \
 	daemon/retention/retention.c daemon/retention/retention.h
 daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS)
 

@@ -26,7 +26,7 @@
 #include "daemon/log.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/stream.h"
-#include "daemon/stream/takeover.h"
+#include "daemon/rpc/takeover.h"
 #include "daemon/retention/retention.h"
 
 enum {

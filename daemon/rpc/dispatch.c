@@ -4,7 +4,7 @@
 #include "daemon/log.h"
 #include "daemon/rpc/import.h"
 #include "daemon/stream/stream.h"
-#include "daemon/stream/takeover.h"
+#include "daemon/rpc/takeover.h"
 
 static const struct handler {
     int method; /* index of wire_methods[] */

@@ -2,7 +2,7 @@
 #include "daemon/rpc/dispatch.h"
 #include "daemon/stream/journal.h"
 #include "daemon/stream/stream.h"
-#include "daemon/stream/takeover.h"
+#include "daemon/rpc/takeover.h"
 
 static int check(const struct call *call, struct hearth_err *e)
 {

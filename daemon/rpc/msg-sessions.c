@@ -10,7 +10,7 @@
 #include "daemon/store/generation-info.h"
 #include "daemon/stream/session.h"
 #include "daemon/store/store.h"
-#include "daemon/stream/takeover.h"
+#include "daemon/rpc/takeover.h"
 
 /* --- list ----------------------------------------------------------------------------------------------- */
 

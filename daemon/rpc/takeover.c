@@ -1,5 +1,5 @@
 /* takeover.c - requests that wait for a session; see takeover.h. Loop thread. */
-#include "daemon/stream/takeover.h"
+#include "daemon/rpc/takeover.h"
 
 #include <string.h>
 

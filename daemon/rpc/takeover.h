@@ -10,7 +10,7 @@
 #ifndef DAEMON_TAKEOVER_H
 #define DAEMON_TAKEOVER_H
 
-#include "daemon/rpc/dispatch.h"
+#include "daemon/rpc/call.h"
 
 /* The call was refused because of a generation in that session (an id or a name). True where that generation has no
  * subscriber: it is being cancelled, and resume(call) comes after its end, never before this returns. */
