@@ -390,6 +390,7 @@ void server_fini(struct server *s)
     stop_listening(s);
     backup_stop(s->backup);
     retention_free(s->retention);
+    s->retention = NULL; /* turns that are written from here on are trimmed at the next start */
     engine_client_free(s->engine_client);
     s->engine_client = NULL;
     stream_end_all(s);
