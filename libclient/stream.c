@@ -1,5 +1,5 @@
 /*
- * stream.c - the stream layer: requests that wait for answers, and the events that come meanwhile.
+ * stream.c - the stream layer: requests that are not answered yet, and the events that arrive meanwhile.
  */
 #include "libclient/conn.h"
 
@@ -35,7 +35,7 @@ static int submit(struct hearth *h, const struct wire_method *m, const void *par
     int rc = wire_pack_request(out, p->id, m, params, e);
     if (rc)
         goto fail;
-    /* The daemon would end the connection over a frame beyond the limits; here it is only this request's error. */
+    /* The daemon would end the connection over a frame beyond its limits; here it is an error of this request alone. */
     struct wire_scan scan = {0};
     ptrdiff_t ok = wire_scan(&scan, out->data + start, out->len - start, WIRE_FRAME_MAX, e);
     if (ok < 0) {
@@ -141,7 +141,7 @@ int hearth_cancel(struct hearth *h, uint32_t request, struct hearth_err *e)
     cancel.request = p->stream < 0 ? p->request : NULL;
     int rc = stream_submit(h, &wire_methods[WIRE_CANCEL], &cancel, NULL, &id, e);
     if (!rc)
-        stream_abandon(h, id); /* the generation's own end tells */
+        stream_abandon(h, id); /* the end of the generation says whether it was cancelled */
     return rc;
 }
 
@@ -189,7 +189,7 @@ static int on_response(struct hearth *h, const struct wire_frame *f, struct hear
     return rc;
 }
 
-/* The generation that a stream number belongs to; NULL where it is not (or no longer) ours. */
+/* The generation that a stream number belongs to, or NULL where it is not ours, or not any more. */
 static struct pending *of_stream(struct hearth *h, int64_t stream)
 {
     for (struct pending *p = h->pending; p; p = p->next)
@@ -217,7 +217,7 @@ static int on_event(struct hearth *h, const struct wire_frame *f, struct hearth_
     struct hearth_err why;
 
     if (!m || m->kind != WIRE_EVENT)
-        return 0; /* of a newer daemon */
+        return 0; /* a newer daemon may send events that we do not know */
     *ev = (struct hearth_event){0};
     if (wire_unpack(m->params, f->body, f->body_len, &ev->body.any, &why))
         return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
@@ -264,7 +264,7 @@ int stream_pull(struct hearth *h, struct hearth_event *ev, struct hearth_err *e)
         got = f.kind == WIRE_FRAME_RESPONSE ? on_response(h, &f, ev, e) : on_event(h, &f, ev, e);
         if (got < 0)
             return got;
-        conn_drop(h, NULL); /* an error of the frame after is told when its turn comes */
+        conn_drop(h, NULL); /* an error of the next frame is returned when its turn comes */
         if (got)
             return 1;
     }
