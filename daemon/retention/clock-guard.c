@@ -1,11 +1,11 @@
-/* clock-guard.c - the wall clock under suspicion; see clock-guard.h. Pure. */
+/* clock-guard.c - see clock-guard.h. Pure. */
 #include "daemon/retention/clock-guard.h"
 
 #include <math.h>
 
 void clock_guard_init(struct clock_guard *a, double saved_wall, double saved_holdoff, double wall, double boot)
 {
-    bool odd = !(saved_holdoff >= 0 && saved_holdoff <= CLOCK_GUARD_HOLDOFF); /* a damaged row, NaN among it */
+    bool odd = !(saved_holdoff >= 0 && saved_holdoff <= CLOCK_GUARD_HOLDOFF); /* also where the row is damaged: NaN */
     double off = wall - saved_wall;
     *a = (struct clock_guard){.wall = wall, .boot = boot, .holdoff = odd ? CLOCK_GUARD_HOLDOFF : saved_holdoff};
     if (!(off >= -CLOCK_GUARD_MAX_STEP && off <= CLOCK_GUARD_MAX_OFF))

@@ -14,7 +14,7 @@ double kv_eviction_clock(double seen, double wall, double wall_now)
     if (!(seen >= 0 && seen <= seen_max))
         seen = 0;
     double past = wall > 0 ? wall_now - wall : 0;
-    if (!(past > 0)) /* set back, not a number, or never written */
+    if (!(past > 0)) /* the wall clock was set back, is NaN, or was never stored */
         past = 0;
     return seen + (past < week ? past : week);
 }
@@ -32,7 +32,7 @@ static int by_lru(const void *pa, const void *pb)
 struct share {
     uid_t uid;
     int64_t bytes;
-    size_t next; /* index of the first file that may be his and is still there */
+    size_t next; /* index of the first file that may be this user's and is no victim yet */
 };
 
 static struct share *share_of(struct share *v, size_t *n, uid_t uid)
@@ -45,7 +45,7 @@ static struct share *share_of(struct share *v, size_t *n, uid_t uid)
     return &v[i];
 }
 
-/* The user's next file goes. */
+/* Makes the user's next file a victim. */
 static void evict_next(struct kv_manifest_row **files, bool *victims, struct share *s)
 {
     while (victims[s->next] || files[s->next]->uid != s->uid)
@@ -75,7 +75,7 @@ ptrdiff_t kv_eviction_pick(const struct kv_eviction_policy *r, struct kv_manifes
             continue;
         }
         struct share *s = share_of(shares, &n_shares, files[i]->uid);
-        s->bytes += its; /* 1 to KV_MANIFEST_BYTES_MAX, so that no sum overflows and the loops below end */
+        s->bytes += its; /* between 1 and KV_MANIFEST_BYTES_MAX: no sum overflows, and the loops below end */
     }
     for (size_t k = 0; k < n_shares; k++) {
         for (; shares[k].bytes > r->bytes_per_uid; left--)

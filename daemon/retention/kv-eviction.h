@@ -1,30 +1,33 @@
 /*
- * kv-eviction.h - which KV files have to go, and by what clock. Pure: no files, no database, time is an argument.
+ * kv-eviction.h - which KV files are evicted, and the clock of their ages. Pure: no files, no database, time is an
+ * argument.
  *
- * The clock is the time that hearthds have seen pass, not the wall's: CLOCK_BOOTTIME while one runs, and between two of
- * them what the wall clock says went by, a week at most and never less than nothing. A wall clock that jumps to 1970
- * or ten years ahead so costs the files a week of age at the most, and their order nothing.
+ * The clock is not the wall's: it runs with CLOCK_BOOTTIME while a hearthd runs, and between two of them it advances by
+ * what the wall clock says, a week at most and never back. So a wall clock that jumps to 1970, or ten years ahead, ages
+ * the files by a week at most and does not change their order.
  */
-#ifndef DAEMON_KVRULE_H
-#define DAEMON_KVRULE_H
+#ifndef DAEMON_KV_EVICTION_H
+#define DAEMON_KV_EVICTION_H
 
 #include "daemon/store/kv-manifest.h"
 
 struct kv_eviction_policy {
-    int64_t bytes, bytes_per_uid; /* at most */
-    size_t files;                 /* likewise, of all users */
-    double age;                   /* seconds unused, 0 = any */
-    double age_unowned;           /* the same, of what is no session's */
+    int64_t bytes, bytes_per_uid; /* limits of all users together, and of each */
+    size_t files;                 /* limit of all users together */
+    double age;                   /* seconds that a file may be unused; 0: no limit */
+    double age_unowned;           /* the same for files without a session */
 };
 
-/* What the clock says at a start: `seen` and `wall` are what the last hearthd wrote. Anything may be in them. */
+/* Returns the clock's time at a start. `seen` and `wall` are what the last hearthd stored; they may be damaged, and
+ * hold anything. */
 double kv_eviction_clock(double seen, double wall, double wall_now);
 
 /*
- * Sorts the files, the first to go first, and sets gone[i] for those that have to: what nobody used for too long, and
- * what alone is too large; then what a user has over his share; then, where all together are too many, of the user who
- * has the most. Least recently used first, and of those used together the last of a timeline, without which the others
- * are still of use. Returns how many go; negative without memory.
+ * Sorts the files into the order of eviction and sets victims[i] for those that are evicted: files that were unused for
+ * too long or are larger than a limit by themselves; then those by which a user exceeds bytes_per_uid; then, while all
+ * together exceed a limit, a file of the user who has the most. The order is LRU; of files used in the same second the
+ * last of a timeline comes first, because the others are of use without it. Returns the number of victims, or
+ * HEARTH_ENOMEM.
  */
 ptrdiff_t kv_eviction_pick(const struct kv_eviction_policy *r, struct kv_manifest_row **files, size_t n, double now,
                            bool *victims);

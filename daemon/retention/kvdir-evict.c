@@ -1,10 +1,10 @@
 /*
- * kvdir-evict.c - KV files that go: for room, for their age, with their session; and damaged ones, set aside. Loop
+ * kvdir-evict.c - evicts KV files: for room, for their age, with their session; and sets damaged ones aside. Loop
  * thread.
  *
- * A file of megabytes takes its filesystem a moment to remove, and there may be thousands to go at once. So what has to
- * go is marked, which is all that must not wait, and removed a few at a time, with the loop between. What a crash
- * leaves of a removed session goes at the next start, for its rows name a session that is not there.
+ * Removing a file of megabytes takes the filesystem a moment, and thousands may be evicted at once. So victims are
+ * marked at once and removed in batches, between which the loop runs. Files of a removed session that a crash leaves
+ * are removed at the next start, because their rows name a session that does not exist.
  */
 #include "config.h"
 
@@ -22,8 +22,8 @@
 
 enum {
     BATCH = 32,
-    HEADROOM_MIN_FILES = 1024, /* from here on room is made for some more at once: all have to be sorted for it */
-    HEADROOM_DIV = 32,         /* a 32nd */
+    HEADROOM_MIN_FILES = 1024, /* with that many more room is made each time, as all have to be sorted */
+    HEADROOM_DIV = 32,         /* how much more: a 32nd of the limit */
 };
 
 bool kvdir_remove_file(struct kvdir *d, const char *name)
@@ -31,7 +31,7 @@ bool kvdir_remove_file(struct kvdir *d, const char *name)
     char bad[KV_MANIFEST_NAME + 5];
     if (unlinkat(d->fd, name, 0) == 0)
         return true;
-    if (errno == ENOENT) { /* or set aside by an engine that died before it could say so */
+    if (errno == ENOENT) { /* an engine may have renamed it and died before it could report that */
         snprintf(bad, sizeof bad, "%s.bad", name);
         if (unlinkat(d->fd, bad, 0) == 0 || errno == ENOENT)
             return true;
@@ -40,7 +40,7 @@ bool kvdir_remove_file(struct kvdir *d, const char *name)
     return false;
 }
 
-/* --- going ---------------------------------------------------------------------------------------------- */
+/* --- removing ---------------------------------------------------------------------------------------------- */
 
 static void mark_evicting(struct kvdir *d, struct kv_entry *f, bool lost)
 {
@@ -59,7 +59,7 @@ void kvdir_unmark(struct kvdir *d, struct kv_entry *f)
 
 static void on_notified(void *arg, const void *result, const struct hearth_err *err)
 {
-    (void)arg, (void)result, (void)err; /* an engine that has died knows of no file */
+    (void)arg, (void)result, (void)err; /* a dead engine has no list of files to correct */
 }
 
 static void notify_evicted(const struct kvdir *d, const struct kv_entry *f)
@@ -71,7 +71,7 @@ static void notify_evicted(const struct kvdir *d, const struct kv_entry *f)
         engine_call(ec, &wire_methods[WIRE_ENGINE_KV_GONE], &gone, on_notified, NULL, NULL);
 }
 
-/* Some of them, now. One that cannot be removed stays, as a file that counts. */
+/* Removes a batch of victims. A file that cannot be removed stays, and counts. */
 static void evict_batch(struct kvdir *d, size_t most)
 {
     struct kv_entry *f;
@@ -102,9 +102,9 @@ void kvdir_on_evict_timer(void *arg)
     evict_some(arg);
 }
 
-/* --- which ---------------------------------------------------------------------------------------------- */
+/* --- choosing ---------------------------------------------------------------------------------------------- */
 
-/* Every file that is not going yet, in no order; malloc'd, with room for one more. */
+/* Lists every file that is no victim yet, in no order; malloc'd, with room for one more. */
 static struct kv_manifest_row **list_candidates(struct kvdir *d, size_t *n)
 {
     struct kv_manifest_row **v = calloc(d->n + 1, sizeof *v);
@@ -127,7 +127,7 @@ static void evict(struct kvdir *d, const struct kv_eviction_policy *r)
     for (size_t i = 0; n_gone > 0 && i < n; i++)
         if (gone[i]) {
             bytes += files[i]->bytes;
-            mark_evicting(d, (struct kv_entry *)files[i], false); /* whose first member it is */
+            mark_evicting(d, (struct kv_entry *)files[i], false); /* the row is the entry's first member */
         }
     if (n_gone > 0)
         log_info("%td KV files (%lld bytes) give way: %zu are left, of %lld bytes that there may be", n_gone,
@@ -140,7 +140,7 @@ static void evict(struct kvdir *d, const struct kv_eviction_policy *r)
 static struct kv_eviction_policy policy(const struct kvdir *d)
 {
     static const double day =
-        86400; /* as long as a journal is kept: a request without a session leaves nothing longer */
+        86400; /* as long as a journal: a request without a session leaves nothing on the disk for longer */
     struct kv_eviction_policy r = {.files = KVDIR_FILES, .age = (double)d->conf->kv_age * day, .age_unowned = day};
     kvdir_limits(d, &r.bytes, &r.bytes_per_uid);
     return r;
@@ -188,7 +188,7 @@ void kvdir_forget(struct kvdir *d, const char *session)
     evict_some(d);
 }
 
-/* --- set aside ------------------------------------------------------------------------------------------ */
+/* --- damaged files ------------------------------------------------------------------------------------------ */
 
 bool kvdir_stat_bad(const struct kvdir *d, const char *name, struct stat *sb)
 {
@@ -229,10 +229,10 @@ void kvdir_add_bad(struct kvdir *d, const char *bad)
     struct stat sb;
     size_t n = 1;
     if (!kvdir_stat_bad(d, bad, &sb))
-        return; /* what it is now is nobody's of ours */
+        return; /* the name belongs to something else by now, which is left alone */
     new.bytes = S_ISREG(sb.st_mode) ? sb.st_size : 0;
     snprintf(new.name, sizeof new.name, "%s", bad);
-    for (size_t i = 0; i < d->n_bad; i++) /* an older one of that name was replaced */
+    for (size_t i = 0; i < d->n_bad; i++) /* the rename replaced an older file of that name */
         if (strcmp(d->bad[i].name, bad) != 0)
             n++;
     for (size_t from = d->n_bad, to = n; from-- > 0;)

@@ -1,4 +1,4 @@
-/* kvdir-reconcile.c - the folder and the manifest made one, before an engine runs. */
+/* kvdir-reconcile.c - makes the folder and the manifest agree at a start, before an engine runs. */
 #include "config.h"
 
 #include <dirent.h>
@@ -28,7 +28,7 @@ static DIR *open_dir(const struct kvdir *d)
     return dir;
 }
 
-/* --- set aside ------------------------------------------------------------------------------------------ */
+/* --- damaged files ------------------------------------------------------------------------------------------ */
 
 struct bad {
     char name[NAME_MAX + 1];
@@ -45,7 +45,7 @@ static int newest_first(const void *pa, const void *pb)
     return strcmp(a->name, b->name);
 }
 
-/* Those of earlier times; the newest stay. */
+/* Finds damaged files that earlier hearthds have renamed, and keeps the newest. */
 static void find_bad(struct kvdir *d)
 {
     struct bad v[KVDIR_BAD + 1];
@@ -71,7 +71,7 @@ static void find_bad(struct kvdir *d)
 
 /* --- the start ------------------------------------------------------------------------------------------ */
 
-/* True where the row's file is there and as it was written. */
+/* Whether the row's file exists and has the size that was written. */
 static bool is_intact(struct kvdir *d, const struct kv_manifest_row *row)
 {
     int64_t bytes;
@@ -105,7 +105,7 @@ static int load_rows(struct kvdir *d, struct hearth_err *e)
             continue;
         }
         double stored = v[i].used;
-        if (stored > now) /* of a clock that was lost */
+        if (stored > now) /* the stored clock was lost and has begun again */
             v[i].used = now;
         rc = kvdir_insert(d, &v[i], stored, e);
     }

@@ -1,4 +1,4 @@
-/* kvdir.c - the KV files that count: their list, and what the engine says of them; see kvdir.h. */
+/* kvdir.c - the KV files that count: their list, and what the engine reports of them; see kvdir.h. */
 #include "config.h"
 
 #include "daemon/retention/kvdir.h"
@@ -56,7 +56,7 @@ int kvdir_stat(const struct kvdir *d, const char *name, int64_t *bytes, struct h
     return 0;
 }
 
-/* Room for all, as things are: what was asked for, as long as the filesystem keeps its share. */
+/* The limits of now: what is configured, as long as the filesystem keeps some free space. */
 void kvdir_limits(const struct kvdir *d, int64_t *bytes, int64_t *bytes_per_uid)
 {
     static const int64_t most = 64LL << 30, free_most = 8LL << 30;
@@ -83,7 +83,7 @@ double kvdir_now(const struct kvdir *d)
     return floor(d->start + (server_boot() - d->start_boot));
 }
 
-/* A name's last digits are a hash's already, and an id is drawn. */
+/* The last digits of a name belong to a hash, and those of an id are random: they are a hash already. */
 static size_t bucket(const char *name)
 {
     return strtoul(name + KV_MANIFEST_NAME - 3 - 8, NULL, 16) % KVDIR_BUCKETS;
@@ -103,7 +103,7 @@ struct kv_entry *kvdir_find(const struct kvdir *d, const char *name)
     return NULL;
 }
 
-/* A user's sums with `files` more; NULL without memory. */
+/* Adds to a user's sums, and to those of all; NULL without memory. */
 static struct kvdir_usage *add_usage(struct kvdir *d, uid_t uid, int64_t files, int64_t bytes)
 {
     size_t k = 0;
@@ -139,7 +139,7 @@ int kvdir_insert(struct kvdir *d, const struct kv_manifest_row *row, double stor
     return 0;
 }
 
-/* Out of the list. */
+/* Takes the file out of the list and frees it. */
 static void unlink_entry(struct kvdir *d, struct kv_entry *f)
 {
     kvdir_unmark(d, f);
@@ -157,11 +157,11 @@ void kvdir_drop(struct kvdir *d, struct kv_entry *f)
 {
     struct hearth_err e;
     if (kv_manifest_remove(d->store, f->row.name, &e) != 0)
-        log_warn("KV file %s: %s", f->row.name, e.msg); /* the next start finds no file for it */
+        log_warn("KV file %s: %s", f->row.name, e.msg); /* the next start removes the row, as it has no file */
     unlink_entry(d, f);
 }
 
-/* The file is of use now. */
+/* The file was used now; a victim is none any more. */
 static void touch(struct kvdir *d, struct kv_entry *f, double now)
 {
     f->row.used = now;
@@ -172,8 +172,7 @@ static void touch(struct kvdir *d, struct kv_entry *f, double now)
         kvdir_unmark(d, f);
 }
 
-/* So are those of its session that come before it: the files of a session are of use together, and one without those
- * before it is of none. */
+/* Touches the file and those of its session that come before it in the timeline: without them it would be useless. */
 static void touch_with(struct kvdir *d, struct kv_entry *f, double now)
 {
     struct kv_entry *g;
@@ -185,9 +184,9 @@ static void touch_with(struct kvdir *d, struct kv_entry *f, double now)
             touch(d, g, now);
 }
 
-/* --- what the engine says ------------------------------------------------------------------------------- */
+/* --- what the engine reports ------------------------------------------------------------------------------- */
 
-/* Writes the file's row, and what has been used since the last time. */
+/* Writes the file's row, and the rows of files that were used since the last call. */
 static int save_manifest(struct kvdir *d, const struct kv_manifest_row *row, struct hearth_err *e)
 {
     struct kv_entry *f;
@@ -232,7 +231,7 @@ void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file)
     struct kv_entry *f = kv_manifest_is_name(row.name) ? kvdir_find(d, row.name) : NULL;
     int rc = accept_file(d, &row, &e);
     if (!rc && f)
-        unlink_entry(d, f); /* another of the same name has its place and its row */
+        unlink_entry(d, f); /* the new file of that name replaces it, and its row */
     if (!rc)
         rc = kvdir_insert(d, &row, row.used, &e);
     else if (f)
@@ -251,7 +250,7 @@ void kvdir_used(struct kvdir *d, const char *name)
 {
     struct kv_entry *f = kv_manifest_is_name(name) ? kvdir_find(d, name) : NULL;
     double now = kvdir_now(d);
-    if (f && f->row.used < now) /* and not once for each file of a session that is restored */
+    if (f && f->row.used < now) /* once a second, not once for each file of a session that is restored */
         touch_with(d, f, now);
 }
 
@@ -265,7 +264,7 @@ void kvdir_bad(struct kvdir *d, const char *name, const char *why)
         why = "it is damaged";
     int rc = kv_manifest_is_name(name) ? kvdir_stat(d, name, &bytes, &e) : HEARTH_EDENIED;
     snprintf(bad, sizeof bad, "%.*s.bad", KV_MANIFEST_NAME, name);
-    if (rc == 1) { /* the engine has renamed it */
+    if (rc == 1) { /* the engine has renamed the file */
         log_warn("KV file %s: %.200s: set aside as %s", name, why, bad);
         kvdir_add_bad(d, bad);
     } else if (!rc) {
@@ -277,7 +276,7 @@ void kvdir_bad(struct kvdir *d, const char *name, const char *why)
         kvdir_drop(d, f);
 }
 
-/* --- what is asked -------------------------------------------------------------------------------------- */
+/* --- queries -------------------------------------------------------------------------------------- */
 
 void kvdir_describe(struct kvdir *d, struct wire_session *v, size_t n)
 {
@@ -317,7 +316,7 @@ int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e)
     if (!rc) {
         d->start = kv_eviction_clock(seen, wall, server_now());
         d->start_boot = server_boot();
-        /* At once: a week may pass between two starts, but not in each of a row of starts. */
+        /* Stored at once, or each of several starts in a row could advance the clock by a week. */
         rc = save_manifest(d, NULL, e);
     }
     if (!rc)

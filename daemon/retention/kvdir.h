@@ -1,21 +1,22 @@
 /*
- * kvdir.h - the folder of KV files, STATE/kv, as hearthd sees it: the manifest, who may have how much, what goes. Loop
- * thread. The engine alone knows what is in a file; it writes, reads and renames them, and says so.
+ * kvdir.h - the folder of KV files, STATE/kv, as hearthd sees it: the manifest, the limits, eviction. The engine alone
+ * knows the content of a file; it writes, reads and renames files, and reports that. Loop thread.
  *
- * A file counts when it has its row in the manifest, which is written last: the engine has synced and renamed the file
- * by the time it announces it. What a crash leaves between the two is removed at the next start, before an engine runs.
- * Removing is the other way round, the file first. An engine takes a file that is gone as one that never was. It is
- * told of it (engine.kv_gone), and writes those pages again when they are of use again; but not of a file that goes
- * within KVDIR_FRESH of its making: what there is no room for is not to be written over and over.
+ * A file counts when it has its row in the manifest. The row is written last: the engine has synced and renamed the
+ * file before it reports it, and a file without a row is removed at the next start, before an engine runs. Eviction
+ * removes the file first and then its row. To an engine a missing file is one that never was. It is told of evicted
+ * files (engine.kv_gone), and writes their pages again when a turn uses them again; but it is not told of a file that
+ * is evicted within KVDIR_FRESH of its making, because pages for which there is no room must not be written over and
+ * over.
  *
- * What is in the folder and not a plain file of this user is named in the log, left alone and never followed; unless an
- * engine has renamed it, as it does with what has a KV file's name and cannot be one, and then it goes like those. A
- * file that is damaged (its row has another size; or the engine says so) is set aside as NAME.kv.bad for people to look
- * at: the last KVDIR_BAD of them, and not for ever: they count as KV that was just used.
+ * Anything in the folder that is not a plain file of this user is named in the log, left alone and never followed; an
+ * engine, though, renames whatever has a KV file's name and is none, and what it has renamed is removed like a damaged
+ * file. A damaged file (its size is not its row's, or the engine reports it) is renamed to NAME.kv.bad for people to
+ * look at. The last KVDIR_BAD of these are kept while there is room: they count as KV that was just used.
  *
- * A file belongs to the session in whose turn it was written, and goes with it when the session is removed: what was
- * said in it is not to be found on the disk after that. Where another session had read on from the same words, it
- * computes them again, once. What the session had in common with an older one is in that one's file, and stays.
+ * A file belongs to the session in whose turn it was written, and is removed with it: nothing that was said in a
+ * removed session may be found on the disk. Another session that has continued from the same words computes them again,
+ * once. What the session had in common with an older one is in the older one's file, and stays.
  */
 #ifndef DAEMON_KVDIR_H
 #define DAEMON_KVDIR_H
@@ -25,36 +26,38 @@
 
 struct kvdir;
 
-/* Makes and reconciles the folder. HEARTH_ESTORE names what is in the way; then there are no KV files. */
+/* Creates the folder and reconciles it with the manifest. HEARTH_ESTORE names the obstacle; there are no KV files then.
+ */
 int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e);
 void kvdir_close(struct kvdir *d);
 const char *kvdir_path(const struct kvdir *d);
 
-/* What the engine says: a file was written, has been of use, is bad. */
+/* The engine reports: a file was written, was used, is damaged. */
 void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file);
 void kvdir_used(struct kvdir *d, const char *name);
 void kvdir_bad(struct kvdir *d, const char *name, const char *why);
 
-/* Removes what has to go, at the start and every hour (retention.c); and after each file that is announced, only if
- * there is too much now. A few are removed before these return, the others a few at a time. Nothing where d is NULL. */
+/* kvdir_evict() removes all that is too old or too much, at the start and every hour (retention.c); kvdir_make_room()
+ * does so after each new file, and only where there is too much. A batch is removed before they return, the others from
+ * the loop. They do nothing where d is NULL. */
 void kvdir_evict(struct kvdir *d);
 void kvdir_make_room(struct kvdir *d);
 
-/* The session is removed, and its files with it, in the same way; so are all that were set aside, of which nobody knows
- * any more whose they were. Nothing where d is NULL. */
+/* Removes the files of a removed session in the same way, and all damaged files too, as they may be the session's.
+ * Nothing where d is NULL. */
 void kvdir_forget(struct kvdir *d, const char *session);
 
-/* Sets kv_bytes of sessions: what the files have that were written in their turns. Nothing where d is NULL. */
+/* Sets kv_bytes of each session to the bytes of its files. Nothing where d is NULL. */
 void kvdir_describe(struct kvdir *d, struct wire_session *v, size_t n);
 
-/* What a user has. */
+/* The files of one user. */
 struct kvdir_usage {
     uid_t uid;
     int64_t files, bytes;
 };
-/* One for each user who has or had any. */
+/* Returns one for each user who has or had files. */
 const struct kvdir_usage *kvdir_usage(const struct kvdir *d, size_t *n);
-/* What all may have now, and one of them. */
+/* Returns the limits of now: of all users together, and of each. */
 void kvdir_limits(const struct kvdir *d, int64_t *bytes, int64_t *bytes_per_uid);
 
 #endif

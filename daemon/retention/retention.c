@@ -1,4 +1,4 @@
-/* retention.c - sessions that nobody uses; see retention.h. Loop thread. */
+/* retention.c - see retention.h. Loop thread. */
 #include "config.h"
 
 #include "daemon/retention/retention.h"
@@ -12,16 +12,16 @@
 #include "daemon/retention/kvdir.h"
 
 enum { INTERVAL_MS = 3600 * 1000, SOON_MS = 1000, LATER_MS = 60 * 1000 };
-enum { DAY_S = 24 * 3600, BATCH = 16 /* sessions, before streams go on */ };
+enum { DAY_S = 24 * 3600, BATCH = 16 /* sessions that are removed before the loop runs again */ };
 
 struct retention {
     struct server *server;
     const struct retention_calls *calls;
     struct timer *sweep, *step, *purge, *scrub;
     struct clock_guard clock_guard;
-    bool expiring; /* sessions after `at` may be too old */
+    bool expiring; /* the sweep has not seen the sessions after `at` yet */
     struct store_cursor at;
-    bool warned; /* that the clock is not believed */
+    bool warned; /* the log says that the clock is not trusted */
 };
 
 /* --- removing ------------------------------------------------------------------------------------------- */
@@ -44,8 +44,8 @@ static bool evict_session(struct retention *t, const struct store_session *row, 
     return true;
 }
 
-/* The least recently used go until the others fit in, but the one that was used last stays: it is what grew. True where
- * there is more to do. */
+/* Removes the least recently used sessions until the others are within the limit. The one that was used last stays: it
+ * is the one that grew. True where there is more to do. */
 static bool trim_uid(struct retention *t, uid_t uid)
 {
     struct server *s = t->server;
@@ -56,7 +56,7 @@ static bool trim_uid(struct retention *t, uid_t uid)
     struct hearth_err e;
     int rc = limit > 0 ? store_bytes(s->store, uid, &total, &e) : 0;
     bool end = rc != 0 || total <= limit;
-    while (!end && done == 0) { /* what is in use is passed over */
+    while (!end && done == 0) { /* sessions in use are skipped, so a batch may remove none */
         struct store_session **v;
         rc = store_list_unused(s->store, uid, &at, BATCH, &v, &n, &e);
         for (size_t i = 0; !rc && i < n; i++) {
@@ -76,7 +76,7 @@ static bool trim_uid(struct retention *t, uid_t uid)
     return !end;
 }
 
-/* From t->at on; true where there is more to do. */
+/* Removes the next batch of old sessions, from t->at on; true where there is more to do. */
 static bool expire_batch(struct retention *t)
 {
     struct server *s = t->server;
@@ -94,7 +94,7 @@ static bool expire_batch(struct retention *t)
             if (may_evict(t, v[i]))
                 evict_session(t, v[i], "not used for session_age days");
             done++;
-            if (done >= BATCH && i + 1 < n) { /* the others in the next step */
+            if (done >= BATCH && i + 1 < n) { /* the next step continues here */
                 t->at.used = v[i]->used;
                 memcpy(t->at.id, v[i]->id, sizeof t->at.id);
             }
@@ -105,9 +105,9 @@ static bool expire_batch(struct retention *t)
     return t->at.id[0] != '\0';
 }
 
-/* --- the hour ------------------------------------------------------------------------------------------- */
+/* --- the sweep ------------------------------------------------------------------------------------------- */
 
-/* A piece of the work: streams go on between two. */
+/* A piece of the sweep; the loop runs between two. */
 static void sweep_step(struct retention *t)
 {
     struct server *s = t->server;
@@ -132,7 +132,7 @@ static void sweep(struct retention *t)
     bool trusted = clock_guard_update(&t->clock_guard, server_now(), server_boot());
     if (store_set_clock(s->store, t->clock_guard.wall, t->clock_guard.holdoff, &e) != 0) {
         log_warn("%s", e.msg);
-        trusted = false; /* a jump would not be noticed over a restart */
+        trusted = false; /* a jump of the clock over a restart would not be noticed */
     }
     t->expiring = s->conf->session_age > 0 && trusted;
     t->at = (struct store_cursor){0};
@@ -171,7 +171,7 @@ void retention_purge_later(struct server *s)
         timer_set(s->retention->purge, 0);
 }
 
-/* The turns of what was removed go a few at a time, and then the log is cleared of them, of all together. */
+/* Removes the turns of removed sessions, some in each call, and then clears them all out of the database's log. */
 static void on_purge(void *arg)
 {
     struct retention *t = arg;
@@ -190,7 +190,7 @@ static void on_scrub(void *arg)
 {
     struct retention *t = arg;
     struct hearth_err e;
-    if (t->server->backup) { /* it reads the log, and the loop would wait for it */
+    if (t->server->backup) { /* the backup reads the log, and clearing it would block the loop until the end of that */
         timer_set(t->scrub, SOON_MS);
     } else if (store_scrub(t->server->store, &e) != 0) {
         log_warn("%s; what was removed is still in it", e.msg);
@@ -220,7 +220,7 @@ int retention_new(struct retention **out, struct server *s, const struct retenti
         return rc;
     }
     clock_guard_init(&t->clock_guard, wall, holdoff, server_now(), server_boot());
-    *out = t; /* the first turn asks it about the clock */
+    *out = t; /* sweep() asks it about the clock, through journal_expire() */
     sweep(t);
     return 0;
 }
@@ -241,7 +241,7 @@ bool retention_trusts_clock(struct server *s)
     return s->retention != NULL && clock_guard_update(&s->retention->clock_guard, server_now(), server_boot());
 }
 
-/* --- asking --------------------------------------------------------------------------------------------- */
+/* --- queries --------------------------------------------------------------------------------------------- */
 
 int retention_check_quota(struct server *s, uid_t uid, const struct store_session *row, struct hearth_err *e)
 {

@@ -1,9 +1,9 @@
 /*
- * retention.h - what hearthd removes by itself, at its start and every hour: sessions that nobody uses, streams that
- * have ended long ago, KV files. Loop thread.
+ * retention.h - what hearthd removes by itself, at its start and every hour: sessions that nobody uses, journals of
+ * streams that ended long ago, KV files. Loop thread.
  *
- * The policy, in the words of hearth.conf(5): by age only while the clock can be believed (clock-guard.h); for room the
- * least recently used first; never what is pinned or in use; each by name in the log.
+ * The policy (hearth.conf(5)): things are removed for their age only while the clock can be trusted (clock-guard.h),
+ * and for room the least recently used first. What is pinned or in use is never removed. The log names each session.
  */
 #ifndef DAEMON_RETENTION_H
 #define DAEMON_RETENTION_H
@@ -29,19 +29,19 @@ struct retention_calls {
 int retention_new(struct retention **out, struct server *s, const struct retention_calls *calls, struct hearth_err *e);
 void retention_free(struct retention *t);
 
-/* May the wall clock be believed now when it says that something is old? Not while hearthd is starting. */
+/* Whether the wall clock can be trusted to say that something is old. Never while hearthd is starting. */
 bool retention_trusts_clock(struct server *s);
 
-/* A session was removed: what is left of its text in the database is cleared away, soon and at once for all that go. */
+/* A session was removed: clears the rest of its text out of the database from the loop, soon. */
 void retention_purge_later(struct server *s);
 
-/* Makes room among a uid's sessions where they hold more than they may. */
+/* Removes a uid's least recently used sessions while they exceed session_bytes_per_uid. */
 void retention_trim_uid(struct server *s, uid_t uid);
 
-/* HEARTH_ELIMIT where that uid, or that session of it (NULL: none yet), has as much as it may have. */
+/* HEARTH_ELIMIT where that uid, or its session `row` (NULL: a new one), has reached its limit. */
 int retention_check_quota(struct server *s, uid_t uid, const struct store_session *row, struct hearth_err *e);
 
-/* When a session is removed for its age if nobody uses it; 0: never. */
+/* When the session will be removed for its age unless it is used; 0: never. */
 double retention_expires(const struct server *s, const struct store_session *row);
 
 #endif
