@@ -9,11 +9,11 @@
 #include "libclient/err.h"
 
 enum acl_perm {
-    PERM_ANY,   /* whoever could connect */
+    PERM_ANY,   /* every peer that could connect */
     PERM_ADMIN, /* root and the uid that hearthd runs as */
 };
 
-/* What one uid has going; it lives while there is any of it. */
+/* What one uid has open; reference-counted by acl_get() and acl_put(). */
 struct account {
     uid_t uid;
     int64_t connections, streams, imports;
@@ -23,13 +23,13 @@ struct account {
 
 LIST_HEAD(acl, account);
 
-/* The uid's account, made where there was none; NULL without memory. Each needs its acl_put(). */
+/* Returns the uid's account, a new one where there is none; NULL without memory. Each call needs one acl_put(). */
 struct account *acl_get(struct acl *acl, uid_t uid);
 void acl_put(struct account *a);
 
 int acl_check(enum acl_perm perm, const char *what, uid_t uid, struct hearth_err *e);
 
-/* True where the peer may name a model file by any path: what hearthd can read, this peer could read itself. */
+/* Whether the peer may name a model file by any path: it could read every file itself that hearthd can read. */
 int acl_trusts_paths(uid_t uid);
 
 #endif

@@ -81,7 +81,7 @@ static int join(char **out, struct hearth_err *e, const char *a, const char *b)
     return 0;
 }
 
-/* An absolute path; "~/" is the home directory. */
+/* Takes an absolute path; "~/" is the home directory. */
 static int parse_path(const char *key, const char *value, char **out, struct hearth_err *e)
 {
     if (value[0] == '~' && value[1] == '/') {
@@ -232,14 +232,14 @@ int conf_load(struct conf *c, const char *file, struct hearth_err *e)
     return rc;
 }
 
-/* An XDG directory: the variable where it is an absolute path, else HOME and `in_home`. */
+/* Makes a path in an XDG directory: the variable's where that is an absolute path, else HOME and `in_home`. */
 static int xdg(const char *variable, const char *in_home, const char *tail, char **out, struct hearth_err *e)
 {
     const char *v = getenv(variable);
     if (v && v[0] == '/')
         return join(out, e, v, tail);
     const char *home = getenv("HOME");
-    if (!home && geteuid() != 0) { /* root without HOME is the system's daemon, which has places of its own */
+    if (!home && geteuid() != 0) { /* root without HOME is the system's daemon, which uses the system's directories */
         const struct passwd *user = getpwuid(geteuid());
         home = user != NULL ? user->pw_dir : NULL;
     }
@@ -273,7 +273,7 @@ static int default_socket(char **out, struct hearth_err *e)
     return 0;
 }
 
-/* Where models lie on people's machines. A folder that is not there is no error: model-names.c skips it. */
+/* The folders in which other programs keep models. A missing folder is no error: model-names.c skips it. */
 static int default_model_dirs(struct conf *c, const char *built_in, struct hearth_err *e)
 {
     static const struct {
@@ -310,7 +310,7 @@ int conf_finish(struct conf *c, const char *built_in_models, struct hearth_err *
         rc = err_set(e, HEARTH_EPARAMS, "socket: a path of %zu bytes, the system's limit is %zu: %.80s...",
                      strlen(c->socket), sizeof(((struct sockaddr_un *)0)->sun_path) - 1, c->socket);
     if (!rc && utf8_prefix(c->socket, strlen(c->socket)) != strlen(c->socket))
-        rc = err_set(e, HEARTH_EPARAMS, "socket: the path is not valid UTF-8"); /* status could not tell it */
+        rc = err_set(e, HEARTH_EPARAMS, "socket: the path is not valid UTF-8"); /* `status` could not report it */
     if (!rc && !c->state_dir) {
         rc = xdg("XDG_STATE_HOME", "/.local/state", "/hearth", &c->state_dir, e);
         if (rc && geteuid() == 0)

@@ -1,5 +1,5 @@
 /*
- * conf.h - what hearthd can be told: one table of keys (conf_keys), read from a file of `key = value` lines and from
+ * conf.h - the configuration: one table of keys (conf_keys), read from a file of `key = value` lines and from
  * the command line. A key is one row in conf.c and one entry in hearth.conf.5 (tests/check-docs compares them).
  */
 #ifndef DAEMON_CONF_H
@@ -28,7 +28,7 @@ struct conf {
     int64_t unsent_bytes;                         /* per connection, before a peer that does not read is dropped */
     int64_t frame_timeout;                        /* seconds for the rest of a frame that has begun */
     int64_t shutdown_grace;                       /* seconds for running streams to end by themselves */
-    int64_t stream_retries;                       /* engine crashes that one stream survives */
+    int64_t stream_retries;                       /* engine crashes that a stream survives */
     int64_t attach_grace;                         /* seconds that a stream goes on without a reader */
     int64_t journal_bytes;                        /* of finished streams that are kept for attaching */
     int64_t threads;                              /* of the engine; 0 = one per core */
@@ -55,16 +55,16 @@ struct conf_key {
 };
 extern const struct conf_key conf_keys[]; /* ends with key NULL */
 
-void conf_init(struct conf *c); /* the defaults */
+void conf_init(struct conf *c); /* sets the defaults */
 void conf_fini(struct conf *c);
 
-/* HEARTH_EPARAMS names the key, what is wrong and what would be right. */
+/* Sets one key. HEARTH_EPARAMS names the key, what is wrong and what would be right. */
 int conf_set(struct conf *c, const char *key, const char *value, struct hearth_err *e);
 
 /* Reads a file; a missing one is HEARTH_EIO. Errors begin with "FILE:LINE: ". */
 int conf_load(struct conf *c, const char *file, struct hearth_err *e);
 
-/* $XDG_CONFIG_HOME/hearth/hearth.conf, or /etc/hearth/hearth.conf for root; malloc'd. */
+/* Finds the default file, malloc'd: $XDG_CONFIG_HOME/hearth/hearth.conf, or /etc/hearth/hearth.conf for root. */
 int conf_default_file(char **file, struct hearth_err *e);
 
 /* Fills in what depends on the environment and was not set: the socket, the state directory, the model folders.

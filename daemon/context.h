@@ -32,12 +32,12 @@ struct retention;
 TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(call_list, call);
 
-/* Only server.c moves from one phase to the next, and never back. */
+/* Phases of the shutdown. Only server.c moves from one to the next, and never back. */
 enum server_phase {
     SERVER_RUNNING,
-    SERVER_FINISHING,  /* no new connections or requests; running streams have the grace period to end */
-    SERVER_CANCELLING, /* the rest is cancelled; their ends are awaited */
-    SERVER_STOPPING,   /* the engine is told to exit, the last answers go out */
+    SERVER_FINISHING,  /* no new connections and requests; running streams have the grace period to end */
+    SERVER_CANCELLING, /* the streams that are left are cancelled, and their ends awaited */
+    SERVER_STOPPING,   /* the engine is told to exit, and the last answers are written */
     SERVER_DONE,
 };
 
@@ -46,22 +46,22 @@ struct server {
     const struct sd *sd;
     struct event_base *base;
     enum server_phase phase;
-    double started; /* of server_boot() */
+    double started; /* on the clock of server_boot() */
 
     int lock_fd;    /* held as long as hearthd lives */
     int listen_fd;  /* -1 once it stops accepting */
-    bool activated; /* the socket is the supervisor's: it is not removed */
+    bool activated; /* the socket is systemd's, and is not removed */
     struct event *accept, *again, *sigterm, *sigint, *watchdog, *phase_timer;
 
     struct acl acl;
-    struct conn_list conns, dirty, dead; /* every live one; with something to write; to be freed after this turn */
+    struct conn_list conns, dirty, dead; /* open ones; those with output; those freed at the end of the turn */
     int64_t n_conns;
 
     struct streams *streams;
     struct call_list forwards; /* calls that wait for the engine to load a model */
-    struct call_list waiters;  /* calls that wait for the end of a stream which nobody reads */
+    struct call_list waiters;  /* calls that wait for the end of a stream without subscribers */
 
-    struct store *store; /* NULL: the state directory cannot be used, and this is why: */
+    struct store *store; /* NULL: the state directory cannot be used, for the reason in store_err */
     struct hearth_err store_err;
     struct journal *journal; /* NULL: streams do not survive hearthd, and the log says why */
     struct kvdir *kv;        /* NULL: there are no KV files, and the log says why */
@@ -73,10 +73,10 @@ struct server {
     void (*shutdown)(struct server *s, bool now);
 };
 
-/* HEARTH_ESHUTDOWN where no new work is taken any more. */
+/* 0, or HEARTH_ESHUTDOWN where no new work is accepted any more. */
 int server_check_open(const struct server *s, struct hearth_err *e);
 
-double server_now(void);  /* seconds since the epoch: it may jump */
-double server_boot(void); /* since the machine was started, suspended or not: it only goes on */
+double server_now(void);  /* seconds since the epoch; this clock may jump */
+double server_boot(void); /* seconds since the machine was started, suspended or not; it is monotonic */
 
 #endif

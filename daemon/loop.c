@@ -13,7 +13,7 @@ struct timer {
 };
 
 struct watch {
-    struct timer call; /* the same, but for what the event waits for */
+    struct timer call; /* only the event differs */
 };
 
 static void on_event(evutil_socket_t fd, short what, void *arg)

@@ -12,13 +12,13 @@ struct event_base;
 
 struct timer;
 
-/* A timer that is not set yet; NULL without memory. */
+/* Makes a timer that is not set yet; NULL without memory. */
 struct timer *timer_new(struct event_base *base, void (*fn)(void *arg), void *arg);
-/* Does not call it any more; NULL is none. */
+/* Frees the timer, whose function is not called any more. NULL is fine. */
 void timer_free(struct timer *t);
 
-/* Calls the function once, that many ms from now: 0 is after the events that are at hand. One that is set already is
- * set anew. 0, or HEARTH_ENOMEM. */
+/* Sets the timer: its function is called once, that many ms from now; 0 means after the events that are active now. A
+ * timer that is set is set anew. 0, or HEARTH_ENOMEM. */
 int timer_set(struct timer *t, int64_t ms);
 void timer_clear(struct timer *t);
 bool timer_is_set(const struct timer *t);

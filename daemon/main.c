@@ -1,4 +1,4 @@
-/* main.c - hearthd: options, the way into the background, and where its parts lie. */
+/* main.c - hearthd: options, the step into the background, and the paths of its parts. */
 #include "config.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ struct args {
     int ready_fd;
 };
 
-/* 0, or the exit status plus one. */
+/* Returns 0, or the exit status plus one. */
 static int parse(int argc, char **argv, struct args *a)
 {
     *a = (struct args){.ready_fd = -1};
@@ -93,9 +93,9 @@ static int parse(int argc, char **argv, struct args *a)
     return 0;
 }
 
-/* --- where things lie ----------------------------------------------------------------------------------- */
+/* --- paths ----------------------------------------------------------------------------------- */
 
-/* The folder of this program; a program run from its build folder uses the engine and the models of the tree. */
+/* Finds the folder of this program: run from its build folder, it uses the engine and the models of the source tree. */
 static void own_dir(char dir[static PATH_MAX])
 {
     char self[PATH_MAX];
@@ -104,7 +104,8 @@ static void own_dir(char dir[static PATH_MAX])
     snprintf(dir, PATH_MAX, "%s", n > 0 ? dirname(self) : ".");
 }
 
-/* Beside us; else in an installed tree that may have been moved as a whole; else where configure said. */
+/* Looks for the engine beside this program; in an installed tree, which may have been moved as a whole; and where
+ * configure said. */
 static bool find_engine(const char *dir, char path[static PATH_MAX])
 {
     if (snprintf(path, PATH_MAX, "%s/hearth-engine", dir) < PATH_MAX && access(path, X_OK) == 0)
@@ -115,7 +116,7 @@ static bool find_engine(const char *dir, char path[static PATH_MAX])
     return access(path, X_OK) == 0;
 }
 
-/* The embedded model's folder, by the same rule; clients see this path, so it is a plain one. */
+/* Finds the embedded model's folder by the same rule. Clients see this path, so it is one without "..". */
 static void find_models(const char *dir, char path[static PATH_MAX])
 {
     char moved[PATH_MAX];
@@ -127,7 +128,7 @@ static void find_models(const char *dir, char path[static PATH_MAX])
 
 /* --- configuration -------------------------------------------------------------------------------------- */
 
-/* A file that was asked for must be there; the default one may be missing. */
+/* A file that --config names must exist; the default one may be missing. */
 static int load_file(struct conf *c, const struct args *a, struct hearth_err *e)
 {
     char *file = NULL;
@@ -144,7 +145,7 @@ static int set(struct conf *c, const char *key, const char *value, struct hearth
 {
     if (!value)
         return 0;
-    char path[PATH_MAX]; /* a path on the command line may be relative */
+    char path[PATH_MAX]; /* an absolute path: on the command line it may be relative */
     if (value[0] != '/' && strcmp(key, "log_level") != 0) {
         char cwd[PATH_MAX];
         if (!getcwd(cwd, sizeof cwd) || snprintf(path, sizeof path, "%s/%s", cwd, value) >= (int)sizeof path)
@@ -158,7 +159,7 @@ static int configure(struct conf *c, const struct args *a, const char *dir, stru
 {
     const char *socket = a->socket != NULL ? a->socket : getenv("HEARTH_SOCKET");
     if (!a->socket && socket && socket[0] == '\0')
-        socket = NULL; /* set and empty is unset, as it is to clients */
+        socket = NULL; /* an empty variable counts as unset, as it does to clients */
     conf_init(c);
     int rc = load_file(c, a, e);
     if (!rc)
@@ -178,8 +179,8 @@ static int configure(struct conf *c, const struct args *a, const char *dir, stru
 
 /* --- the background ------------------------------------------------------------------------------------- */
 
-/* Goes into the background: returns in the daemon only. The process that was started ends when the daemon listens (or
- * has found another one that does), so that whoever started it may connect then. */
+/* Forks the daemon into the background; returns in the daemon only. The process that was started exits when the daemon
+ * listens, or has found another that does, so that a caller may connect at once. */
 static int detach(struct hearth_err *e)
 {
     int ready[2];
@@ -206,8 +207,7 @@ static int detach(struct hearth_err *e)
     _exit(WEXITSTATUS(wstatus));
 }
 
-/* Closes what the starter happened to have open, so that nobody waits for the end of a pipe; a and b stay, or are -1.
- */
+/* Closes inherited descriptors, so that no reader of a pipe waits for hearthd to end. a and b stay open; -1 is none. */
 static void close_inherited(int a, int b)
 {
     int lo = a < b ? a : b, hi = a < b ? b : a;
@@ -223,7 +223,7 @@ static void close_inherited(int a, int b)
     close_range(from, ~0U, 0);
 }
 
-/* Lets go of the terminal and of the starter's folder; from here on lines go to the log file. */
+/* Leaves the terminal and the working directory of the caller; from here on lines go to the log file. */
 static int let_go(const struct conf *c, struct hearth_err *e)
 {
     char path[PATH_MAX];
@@ -239,7 +239,7 @@ static int let_go(const struct conf *c, struct hearth_err *e)
         return err_set(e, HEARTH_EIO, "%s: %s", path, strerror(errno));
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
-    dup2(log >= 0 ? log : null, STDERR_FILENO); /* a state directory that cannot be written has been told of */
+    dup2(log >= 0 ? log : null, STDERR_FILENO); /* an unwritable state directory has been reported */
     if (log >= 0)
         close(log);
     close(null);
@@ -247,14 +247,14 @@ static int let_go(const struct conf *c, struct hearth_err *e)
     return chdir("/") == 0 ? 0 : err_set(e, HEARTH_EIO, "/: %s", strerror(errno));
 }
 
-/* Lines go to a file in the foreground too, where one was named. */
+/* In the foreground lines go to a file only where log_file names one. */
 static int open_log(const struct conf *c, struct hearth_err *e)
 {
     if (c->log_file) {
         int fd = open(c->log_file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
             return err_set(e, HEARTH_EIO, "%s: %s", c->log_file, strerror(errno));
-        dup2(fd, STDERR_FILENO); /* which the engine inherits */
+        dup2(fd, STDERR_FILENO); /* the engine inherits it */
         close(fd);
     }
     log_open((enum log_level)c->log_level);
@@ -282,7 +282,7 @@ int main(int argc, char **argv)
     if (rc)
         return rc - 1;
     umask(077);
-    /* Said once, this stays: left alone, glibc learns from one big request to keep such memory for ever. */
+    /* A fixed threshold: glibc otherwise raises it after one large allocation, and keeps such memory from then on. */
     mallopt(M_MMAP_THRESHOLD, 256 << 10);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write(2), like a full disk */
@@ -311,7 +311,7 @@ int main(int argc, char **argv)
     if (!rc && detached >= 0)
         rc = let_go(&conf, &e);
     if (rc >= 0) {
-        notify_ready(a.ready_fd); /* also where another hearthd answers already: the socket is there */
+        notify_ready(a.ready_fd); /* also where another hearthd answers already, as clients can connect */
         notify_ready(detached);
     }
     if (!rc) {

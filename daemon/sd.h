@@ -15,14 +15,14 @@
 struct sd {
     int listen_fd;         /* a listening AF_UNIX stream socket, or -1 */
     uint64_t watchdog_us;  /* the supervisor's deadline; 0 = none */
-    struct sockaddr_un to; /* where state is told */
-    socklen_t to_len;      /* 0 = nowhere */
+    struct sockaddr_un to; /* the supervisor's socket */
+    socklen_t to_len;      /* 0: no supervisor listens */
 };
 
-/* Fails where something was handed over that is not one listening AF_UNIX stream socket. */
+/* Reads the variables. Fails where a descriptor was handed over that is no listening AF_UNIX stream socket. */
 int sd_init(struct sd *sd, struct hearth_err *e);
 
-/* "READY=1", "STOPPING=1", "WATCHDOG=1", "STATUS=..."; where no supervisor listens, nothing. Never blocks. */
+/* Sends "READY=1", "STOPPING=1", "WATCHDOG=1" or "STATUS=..." to the supervisor, if there is one. Never blocks. */
 void sd_notify(const struct sd *sd, const char *state);
 
 #endif

@@ -1,4 +1,4 @@
-/* server.c - the lock, the listening socket, the loop, and the order in which it all ends. Loop thread. */
+/* server.c - the lock, the listening socket, the loop, and the order of the shutdown. Loop thread. */
 #include "config.h"
 
 #include "daemon/server.h"
@@ -31,7 +31,7 @@
 
 enum {
     BACKLOG = 128,
-    ACCEPT_PAUSE_MS = 500, /* when the process is out of descriptors */
+    ACCEPT_PAUSE_MS = 500, /* no accept for so long when the process is out of descriptors */
     CANCEL_MS = 2000,      /* for cancelled streams to end at a shutdown */
     ENGINE_MS = 3000,      /* for the engine to exit and the last answers to be read */
 };
@@ -44,8 +44,8 @@ static void set_timer(struct event *ev, int64_t ms)
 
 /* --- the socket ----------------------------------------------------------------------------------------- */
 
-/* The directory is ours alone, or else somebody could put another socket in its place. Its parent exists
- * (/run/user/UID, /tmp), so one level is made. */
+/* The directory must be writable by this user alone, or others could replace the socket in it. Its parent exists
+ * (/run/user/UID, /tmp), so one level is created. */
 static int make_socket_dir(const char *socket_path, struct hearth_err *e)
 {
     char dir[PATH_MAX];
@@ -70,15 +70,15 @@ static int make_socket_dir(const char *socket_path, struct hearth_err *e)
 }
 
 /*
- * Whether a daemon answers there. One that was killed just after it had forked may leave a child for a moment that has
- * its descriptors and has not come to its exec: connecting works then, but who listened is no more.
+ * Whether a daemon answers there. A daemon that was killed just after a fork may leave a child for a moment that has
+ * its descriptors and has not called exec yet: connecting then works although the daemon that listened is dead.
  */
 static int try_connect(const struct sockaddr_un *addr)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return 0;
-    /* EAGAIN: somebody listens and is busy. */
+    /* EAGAIN: a daemon listens, and its backlog is full. */
     int answers = connect(fd, (const struct sockaddr *)addr, sizeof *addr) == 0 || errno == EAGAIN;
     struct ucred listener;
     socklen_t len = sizeof listener;
@@ -95,10 +95,10 @@ static int lock_byte(int fd, int cmd, short type, off_t at)
 }
 
 /*
- * Two clients may start a daemon at once, and one daemon may start while another ends. The lock file has two bytes:
- * byte 0 is held while somebody starts, so the others wait until he listens; byte 1 as long as he lives. So who gets
- * byte 0 and not byte 1 meets a daemon that listens (then there is nothing to do) or one that ends (then he waits).
- * A socket without the lock is a dead daemon's and is removed.
+ * Two clients may start a daemon at once, and one daemon may start while another ends. The lock file has two bytes: a
+ * daemon holds byte 0 while it starts, so that others wait until it listens, and byte 1 as long as it lives. A daemon
+ * that gets byte 0 but not byte 1 meets one that listens (and has nothing to do) or one that ends (and waits for it). A
+ * socket without the lock is a dead daemon's, and is removed.
  */
 static int take_lock(struct server *s, const struct sockaddr_un *addr, struct hearth_err *e)
 {
@@ -121,7 +121,7 @@ static int take_lock(struct server *s, const struct sockaddr_un *addr, struct he
 static int listen_at(struct server *s, struct hearth_err *e)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", s->conf->socket); /* its length was checked by conf */
+    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", s->conf->socket); /* conf has checked its length */
     int rc = make_socket_dir(addr.sun_path, e);
     if (!rc)
         rc = take_lock(s, &addr, e);
@@ -135,7 +135,7 @@ static int listen_at(struct server *s, struct hearth_err *e)
             return err_set(e, HEARTH_EIO, "%s: %s", addr.sun_path, strerror(errno));
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* Nobody can connect before it listens, and then the mode is right. */
+    /* Nobody can connect before listen(), and by then the mode is set. */
     if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof addr) != 0 || chmod(addr.sun_path, 0600) != 0 ||
         listen(fd, BACKLOG) != 0) {
         rc = err_set(e, HEARTH_EIO, "%s: %s", addr.sun_path, strerror(errno));
@@ -151,11 +151,11 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
 {
     struct server *s = arg;
     (void)what;
-    for (int i = 0; i < 16; i++) { /* then the others' turn */
+    for (int i = 0; i < 16; i++) { /* then other events get their turn */
         int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (peer < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
             return;
-        if (peer < 0) { /* out of descriptors or memory: a level-triggered loop would spin */
+        if (peer < 0) { /* out of descriptors or memory: the event is level-triggered, and would spin */
             log_error("accept: %s", strerror(errno));
             event_del(s->accept);
             set_timer(s->again, ACCEPT_PAUSE_MS);
@@ -190,7 +190,7 @@ static void stop_listening(struct server *s)
     s->listen_fd = -1;
 }
 
-/* --- the end -------------------------------------------------------------------------------------------- */
+/* --- the shutdown -------------------------------------------------------------------------------------------- */
 
 static void enter(struct server *s, enum server_phase phase)
 {
@@ -219,7 +219,7 @@ static void enter(struct server *s, enum server_phase phase)
     }
 }
 
-/* Whether the shutdown moves on: nothing is left of what its phase waits for. */
+/* Enters the next phase of a shutdown where nothing is left that this one waits for; false where it stays. */
 static bool next_phase(struct server *s)
 {
     bool streams = s->phase == SERVER_FINISHING || s->phase == SERVER_CANCELLING;
@@ -367,7 +367,8 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
         server_fini(s);
         return rc;
     }
-    /* Without the database there is still a server: what needs no session goes on, the rest is told why not. */
+    /* Without the database hearthd serves what needs no session; requests that need one are told why they cannot be
+     * served. */
     if (store_open(&s->store, conf->state_dir, &s->store_err) != 0)
         log_error("%s; named sessions are not available, and streams have no journal", s->store_err.msg);
     else if (journal_open(&s->journal, s, conf->state_dir, e) != 0)
@@ -386,7 +387,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
 
 void server_fini(struct server *s)
 {
-    s->phase = SERVER_DONE; /* where the loop failed it was not there yet */
+    s->phase = SERVER_DONE; /* a loop that failed has left it in another phase */
     stop_listening(s);
     backup_stop(s->backup);
     retention_free(s->retention);
@@ -415,12 +416,12 @@ void server_fini(struct server *s)
         close(s->lock_fd);
 }
 
-/* After the events of a turn: one write to each peer and to the engine for all that the turn had to say. */
+/* After the events of a turn: one write to each peer and to the engine, for all that the turn has made. */
 static void end_turn(struct server *s)
 {
     do {
         stream_probe_next(s);
-        conn_flush_all(s); /* a peer that has caught up may be heard here, and the engine asked for something */
+        conn_flush_all(s); /* a peer with room again is read here, and its requests may go to the engine */
         engine_client_flush(s->engine_client);
         conn_reap(s);
     } while (takeover_resume(s) || next_phase(s));
@@ -438,7 +439,8 @@ int server_run(struct server *s, struct hearth_err *e)
 {
     stream_recover(s);
     struct hearth_err why;
-    if (s->store && retention_new(&s->retention, s, &retention_calls, &why)) /* after that: what goes on is in use */
+    /* After the recovery, so that recovered sessions are busy. */
+    if (s->store && retention_new(&s->retention, s, &retention_calls, &why))
         log_error("%s; no session is removed for its age", why.msg);
     while (s->phase != SERVER_DONE) {
         if (event_base_loop(s->base, EVLOOP_ONCE) < 0)
