@@ -1,17 +1,18 @@
 /*
- * backend.h - the engine's door to the processors: a table of ops that are the fused kernels.
+ * backend.h - the engine's door to the processors: devices, weights, KV pools, and steps, each a batch run through a
+ * program of fused ops.
  *
- * A vtable of tiny ops launches hundreds of kernels a step; one fused forward per model cannot be read.
- * Here the ops are the fused steps of a transformer block, so that an architecture file reads like the paper
- * and CUDA still launches five kernels a layer. kernels/cpu is the specification: plain loops first, a tuned
- * twin that gives the same bits second. kernels/cuda is compared with it, op by op, in tests/ops.
+ * A table of tiny ops launches hundreds of kernels a step; one fused forward per model cannot be read. Here the ops
+ * (op.h) are the fused steps of a transformer block, so that an architecture file reads like the paper and CUDA still
+ * launches five kernels a layer. kernels/cpu is the specification: plain loops first, a tuned twin that gives the same
+ * bits second. kernels/cuda is compared with it, op by op, in tests/ops.
  *
  * Three lifetimes. Weights are immutable and belong to a model. KV pages belong to sequences and live in
  * pools. Activations belong to the device's workspace and to the step under way: ops name them (ACT_*)
  * and never see a pointer, so that each backend keeps them in the form its kernels like best (CUDA writes
  * fp16, permuted, with sub-block sums, ready for the next matrix).
  *
- * Errors stick: ops return void, the first failure is kept in the device and `sync` or `step_wait` reports it.
+ * Errors stick: a step's first failure is kept in the device, and `sync` or `step_wait` reports it.
  * After a sticky HEARTH_EDEVICE the device is dead and the engine exits; hearthd starts another.
  *
  * Threads: one thread (the engine's device thread) calls everything here. A backend may use threads of its own.
@@ -24,6 +25,7 @@
 #include <stdint.h>
 
 #include "kernels/dtype.h"
+#include "kernels/op.h"
 #include "libclient/err.h"
 
 enum {
@@ -62,7 +64,7 @@ struct weight {
     uint32_t n_part;
     struct weight_part part[3];
     void *dev;         /* the backend's own form; NULL on the CPU, which reads the mapped file */
-    const void *model; /* whose it is, or NULL: compared with batch.model, never read through */
+    const void *model; /* whose it is, or NULL: compared with program.model, never read through */
 };
 
 /* --- KV ------------------------------------------------------------------------------------------------ */
@@ -90,116 +92,6 @@ static inline uint64_t kv_page_bytes(const struct kv_desc *d)
     return d->n_layer * kv_layer_bytes(d);
 }
 struct kv_pool; /* opaque */
-
-/* --- a step -------------------------------------------------------------------------------------------- */
-
-/*
- * One step advances up to BATCH_SEQS_MAX sequences by one or more tokens each. Rows of a sequence are
- * consecutive and in position order. All arrays are the caller's and are copied by step_begin.
- */
-struct batch_seq {
-    uint32_t row0, n_row;  /* rows of this sequence in the step */
-    uint32_t pos0;         /* position of its first row; KV [0, pos0) is already in the pages */
-    const uint32_t *pages; /* block table of pool `kv`: ceil((pos0 + n_row) / KV_PAGE) page numbers */
-};
-struct batch {
-    uint32_t n_row, n_seq, n_out;
-    const int32_t *token;        /* [n_row] token ids; TOKEN_OF_SLOT(s) takes what slot s sampled last, on the device */
-    const struct batch_seq *seq; /* [n_seq] */
-    const uint32_t *out_row;     /* [n_out] rows whose logits are wanted, ascending */
-    struct kv_pool *kv;          /* the pool of this step's pages (one group today) */
-    bool invariant;    /* prefill through the same arithmetic as decode: a row's bits do not depend on the rows
-                          beside it. The CPU is always invariant. */
-    const void *model; /* of all the matrices that the step's ops name. The way they are multiplied may depend on all of
-                          that model's, and on nobody else's. */
-};
-#define TOKEN_OF_SLOT(s) (-1 - (int32_t)(s))
-
-/* --- ops ----------------------------------------------------------------------------------------------- */
-
-/* Activations of the step. */
-enum act {
-    ACT_X,      /* residual stream  [n_row, d_model] f32 */
-    ACT_Q,      /* queries          [n_row, n_head, d_head] */
-    ACT_ATT,    /* attention output [n_row, n_head, d_head] */
-    ACT_FF,     /* FFN hidden       [n_row, d_ff] */
-    ACT_LOGITS, /* [n_out, n_vocab] f32 */
-    ACT_COUNT
-};
-
-enum norm_kind { NORM_RMS, NORM_LAYER };
-
-/* y = norm(x) * w + b. Vectors are device memory of `vec_load`. */
-struct norm {
-    enum norm_kind kind;
-    float eps;
-    const float *w; /* [n] */
-    const float *b; /* [n] or NULL */
-};
-
-enum rope_kind { ROPE_NONE, ROPE_NORM /* pairs (2i, 2i+1) */, ROPE_NEOX /* pairs (i, i + n_rot/2) */ };
-struct rope {
-    enum rope_kind kind;
-    uint32_t n_rot;        /* leading dimensions of a head that turn */
-    const float *inv_freq; /* [n_rot/2] f32 device memory; frequency factors are already in it */
-    float scale;           /* multiplies cos and sin (YaRN's mscale); 1 otherwise */
-    /* After the turn q and k go through a Hadamard transform of eight pairs at a time (pairs as RoPE has them, n_rot =
-     * d_head, a multiple of 16). No score changes; but what a key has in a single dimension it then has in sixteen, and
-     * fp16 takes less away. */
-    bool hadamard;
-};
-
-struct op_embed {
-    const struct weight *w; /* WEIGHT_EMBED */
-    float scale;            /* 1, or sqrt(d_model) for gemma */
-};
-
-/* ACT_X -> norm -> Q|K|V (+ bias) -> per-head q/k norm -> RoPE -> ACT_Q, and K, V appended to the pages. */
-struct op_qkv {
-    uint32_t layer; /* index within the pool's group */
-    uint32_t n_head, n_kv, d_head;
-    struct norm norm;
-    const struct weight *w;    /* WEIGHT_QKV */
-    const float *bias;         /* [n_out] or NULL */
-    const struct norm *q_norm; /* over d_head, or NULL */
-    const struct norm *k_norm;
-    const struct rope *rope;
-};
-
-/* ACT_Q and the pages -> ACT_ATT. Causal, GQA. */
-struct op_attend {
-    uint32_t layer;
-    uint32_t n_head, n_kv, d_head;
-    uint32_t window; /* tokens visible, the own one included; 0 = all */
-    float scale;     /* 1/sqrt(d_head) as a rule */
-    float softcap;   /* scores become softcap * tanh(score / softcap); 0 = none */
-};
-
-/* ACT_X += norm?(in * W (+ bias)) */
-struct op_proj {
-    enum act in;                  /* ACT_ATT or ACT_FF */
-    const struct weight *w;       /* WEIGHT_PROJ */
-    const float *bias;            /* [n_out] or NULL */
-    const struct norm *post_norm; /* gemma: over the product before it is added; NULL otherwise */
-};
-
-enum glu_kind { GLU_SWIGLU, GLU_GEGLU, GLU_GELU /* ungated: up alone */ };
-
-/* ACT_X -> norm -> gate, up -> act(gate) * up -> ACT_FF */
-struct op_ffn_up {
-    struct norm norm;
-    const struct weight *w; /* WEIGHT_GATE_UP */
-    const float *bias;      /* [n_out] or NULL */
-    enum glu_kind glu;
-};
-
-/* rows out_row of ACT_X -> norm -> ACT_LOGITS */
-struct op_head {
-    struct norm norm;
-    const struct weight *w; /* WEIGHT_HEAD */
-    float scale;            /* multiplies the logits; 1 */
-    float softcap;          /* 0 = none */
-};
 
 /* --- sampling ------------------------------------------------------------------------------------------ */
 
@@ -232,8 +124,9 @@ struct sample_params {
     uint32_t n_logprobs;           /* alternatives to report, <= LOGPROBS_MAX; log-softmax of the raw logits */
 };
 
-struct op_sample {
-    uint32_t n;                  /* rows of ACT_LOGITS sampled, the first n of out_row */
+/* What a step samples once its ops have run. */
+struct batch_sample {
+    uint32_t n;                  /* rows of ACT_LOGITS sampled, the first n of out_row; 0 = none */
     const uint32_t *slot;        /* [n] */
     const uint32_t *index;       /* [n] completion index: the `index` of the random numbers */
     const uint32_t *const *mask; /* NULL, or [n] bitmaps of n_vocab allowed tokens, NULL entries = all allowed */
@@ -250,6 +143,30 @@ struct sampled {
     uint32_t n_top;
     struct logprob top[LOGPROBS_MAX];
 };
+
+/* --- a step -------------------------------------------------------------------------------------------- */
+
+/*
+ * One step advances up to BATCH_SEQS_MAX sequences by one or more tokens each. Rows of a sequence are consecutive and
+ * in position order. All arrays are the caller's and are copied by step_run.
+ */
+struct batch_seq {
+    uint32_t row0, n_row;  /* rows of this sequence in the step */
+    uint32_t pos0;         /* position of its first row; KV [0, pos0) is already in the pages */
+    const uint32_t *pages; /* block table of pool `kv`: ceil((pos0 + n_row) / KV_PAGE) page numbers */
+};
+struct batch {
+    uint32_t n_row, n_seq, n_out;
+    const int32_t *token;        /* [n_row] token ids; TOKEN_OF_SLOT(s) takes what slot s sampled last, on the device */
+    const struct batch_seq *seq; /* [n_seq] */
+    const uint32_t *out_row;     /* [n_out] rows whose logits are wanted, ascending */
+    struct kv_pool *kv;          /* the pool of this step's pages (one group today) */
+    bool invariant; /* prefill through the same arithmetic as decode: a row's bits do not depend on the rows
+                       beside it. The CPU is always invariant. */
+    bool once;      /* a step that does not come again (tests, checks): no graph is captured of it */
+    struct batch_sample sample;
+};
+#define TOKEN_OF_SLOT(s) (-1 - (int32_t)(s))
 
 /* --- the table ----------------------------------------------------------------------------------------- */
 
@@ -325,31 +242,30 @@ struct backend {
     int (*host_alloc)(struct device *d, uint64_t bytes, void **out, struct hearth_err *e);
     void (*host_free)(struct device *d, void *p); /* its moves are done */
 
-    /* A step: begin, ops in order, end. `key` is equal for steps that run the same ops over the same shape of
-     * batch on the same model, so that CUDA may replay a captured graph. */
-    void (*step_begin)(struct device *d, const struct batch *b, uint64_t key);
-    void (*embed)(struct device *d, const struct op_embed *op);
-    void (*qkv)(struct device *d, const struct op_qkv *op);
-    void (*attend)(struct device *d, const struct op_attend *op);
-    void (*proj_add)(struct device *d, const struct op_proj *op);
-    void (*ffn_up)(struct device *d, const struct op_ffn_up *op);
-    void (*head)(struct device *d, const struct op_head *op);
-    void (*sample)(struct device *d, const struct op_sample *op);
-    uint64_t (*step_end)(struct device *d); /* the step's ticket: 1, 2, 3 ... */
+    /*
+     * Runs the program's ops over the batch, in order, then samples what the batch wants sampled. Returns the step's
+     * ticket: 1, 2, 3 ... An op that multiplies by a matrix of another model than the program's is refused: the way
+     * that matrices are multiplied may depend on all of their model's, and on nobody else's. The program is not kept;
+     * CUDA may find by its id a graph that an earlier step of it left.
+     */
+    uint64_t (*step_run)(struct device *d, const struct batch *b, const struct program *p);
 
-    /* Waits until the step is done and copies what it sampled (in op_sample order) to out[n]; n may be 0.
+    /* Waits until the step is done and copies what it sampled (in batch.sample's order) to out[n]; n may be 0.
      * At most device_info.max_in_flight tickets may be outstanding. */
     int (*step_wait)(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);
 
     /* A slot's sampling state: parameters and the token history that penalties read. The sampled tokens are
-     * appended by `sample` itself. A slot set again starts anew. */
+     * appended by the step that samples them. A slot set again starts anew. */
     int (*slot_set)(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history,
                     uint32_t n_history, uint32_t n_vocab, struct hearth_err *e);
 
-    /* Reads rows of an activation as f32, in the order the specification gives. Slow; eval and tests. */
+    /* Reads rows of an activation as the last step left them, as f32, in the order the specification gives. Slow; eval
+     * and tests. */
     int (*act_read)(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e);
-    /* Writes rows of an activation; for tests of single ops, between step_begin and step_end. */
-    int (*act_write)(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in,
+    /* Rows of an activation, [n_row, n_col], that the next step finds when its ops begin; for tests of single ops. The
+     * numbers are copied and wait for that step, which alone knows the form of its activations; it refuses rows that it
+     * has not. What neither this nor an op wrote is as the last step left it, where that was over the same rows. */
+    int (*act_write)(struct device *d, enum act a, uint32_t row0, uint32_t n_row, uint32_t n_col, const float *in,
                      struct hearth_err *e);
 
     /* Waits for everything, moves included, and reports the sticky error. */

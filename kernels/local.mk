@@ -1,6 +1,7 @@
 # Backends. The CPU backend always; CUDA where nvcc was found.
 noinst_LIBRARIES += kernels/libkernels.a
-kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/dtype.h kernels/dtype.c kernels/fmath.h kernels/philox.h \
+kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/op.h kernels/op.c \
+	kernels/staged.h kernels/staged.c kernels/dtype.h kernels/dtype.c kernels/fmath.h kernels/philox.h \
 	kernels/quant/list.h kernels/quant/half.h kernels/quant/k_scales.h \
 	kernels/quant/f32.h kernels/quant/f16.h kernels/quant/bf16.h kernels/quant/q4_0.h kernels/quant/q8_0.h \
 	kernels/quant/q4_k.h kernels/quant/q5_k.h kernels/quant/q6_k.h \
@@ -35,7 +36,7 @@ kernels/cuda/gemm/wgmma.o: NVCC_GENCODE = -gencode arch=compute_90a,code=sm_90a
 
 if HAVE_CUDA
 cuda_objects = $(cuda_sources:.cu=.o)
-$(cuda_objects): $(cuda_headers) kernels/backend.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h
+$(cuda_objects): $(cuda_headers) kernels/backend.h kernels/op.h kernels/staged.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h
 kernels_libkernels_a_LIBADD = $(cuda_objects)
 KERNELS_LIBS += $(CUDA_LIBS)
 CLEANFILES += $(cuda_objects)

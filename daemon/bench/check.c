@@ -80,11 +80,8 @@ static int last_rows(struct bench *b, uint32_t n, uint32_t n_out, float *out)
                           .seq = &seq,
                           .out_row = row,
                           .kv = b->pool,
-                          .invariant = b->invariant,
-                          .model = b->model};
-    b->be->step_begin(b->dev, &batch, n);
-    model_forward(b->model);
-    b->last = b->be->step_end(b->dev);
+                          .invariant = b->invariant};
+    b->last = b->be->step_run(b->dev, &batch, &b->model->program);
     int rc = bench_wait(b, 0, 0);
     return rc ? rc : b->be->act_read(b->dev, ACT_LOGITS, 0, n_out, out, &b->err);
 }

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "daemon/bench/bench.h"
 #include "daemon/engine/core/device.h"
@@ -32,14 +31,10 @@ void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part,
                           .seq = seq,
                           .out_row = out_row,
                           .kv = b->pool,
-                          .invariant = b->invariant,
-                          .model = b->model};
-    uint64_t shape[] = {row, n_part, n_out, sample, b->invariant};
-    b->be->step_begin(b->dev, &batch, XXH3_64bits(shape, sizeof shape));
-    model_forward(b->model);
+                          .invariant = b->invariant};
     if (sample)
-        b->be->sample(b->dev, &(struct op_sample){.n = n_out, .slot = slot, .index = at});
-    uint64_t ticket = b->be->step_end(b->dev);
+        batch.sample = (struct batch_sample){.n = n_out, .slot = slot, .index = at};
+    uint64_t ticket = b->be->step_run(b->dev, &batch, &b->model->program);
     if (ticket != b->last + 1) /* others' steps were between, and are done */
         b->done = ticket - 1;
     b->last = ticket;

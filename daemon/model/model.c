@@ -227,6 +227,13 @@ static int all_used(const struct binder *b)
     return 0;
 }
 
+static int build(struct model *m, struct hearth_err *e)
+{
+    m->program = (struct program){.model = m};
+    m->arch->build(m, &m->program);
+    return m->program.failed ? err_set(e, HEARTH_ENOMEM, "no memory for a program of %u layers", m->hp.n_layer) : 0;
+}
+
 int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
                void *arg, struct hearth_err *e)
 {
@@ -255,6 +262,8 @@ int model_load(struct model **out, struct gguf *g, const struct backend *be, str
         ret = bind_all(&b);
     if (!ret)
         ret = gguf_check(g, e);
+    if (!ret)
+        ret = build(m, e);
     free(b.used);
     if (ret) {
         model_free(m);
@@ -288,6 +297,7 @@ void model_free(struct model *m)
         m->be->vec_free(m->dev, v->v);
         free(v);
     }
+    program_free(&m->program);
     free(m->layers);
     free(m);
 }
@@ -318,9 +328,4 @@ void model_workspace(const struct model *m, struct workspace_dims *dims)
     at_least(&dims->d_kv, m->hp.n_kv * m->hp.d_head);
     at_least(&dims->d_ff, m->hp.d_ff);
     at_least(&dims->n_vocab, m->hp.n_vocab);
-}
-
-void model_forward(const struct model *m)
-{
-    m->arch->forward(m);
 }

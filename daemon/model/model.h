@@ -1,8 +1,8 @@
 /*
- * model.h - a model: hyperparameters, weights on a device, and the forward pass of its architecture.
+ * model.h - a model: hyperparameters, weights on a device, and the forward pass of its architecture as a program.
  *
  * Immutable once loaded and shared by every sequence. Nothing here knows of sequences, sampling or time.
- * Thread: loading and forward belong to the device thread; hparams may be read anywhere.
+ * Thread: loading and steps belong to the device thread; hparams may be read anywhere.
  */
 #ifndef HEARTH_MODEL_H
 #define HEARTH_MODEL_H
@@ -21,7 +21,7 @@ struct hparams {
     uint64_t weight_bytes;
 };
 
-struct arch;  /* a row of arch.c: name, bind, forward */
+struct arch;  /* a row of arch.c: name, bind, build */
 struct layer; /* arch.h */
 struct vec;   /* model.c */
 
@@ -37,6 +37,8 @@ struct model {
     struct rope rope;
     struct layer *layers; /* [n_layer] */
     struct vec *vecs;     /* every vector on the device, to free */
+    /* All layers and the head: what `step_run` runs, and leaves the logits of a batch's out rows in ACT_LOGITS. */
+    struct program program;
 };
 
 /* Reads and checks the hyperparameters only; touches no tensor data. HEARTH_EUNSUPPORTED names an architecture or
@@ -58,8 +60,5 @@ const float *model_vector(const struct model *m, const float *v);
 void model_kv_desc(const struct model *m, enum dtype type, struct kv_desc *out);
 /* Adds what this model's steps need to *dims (maximum of both). n_row and n_out are the caller's. */
 void model_workspace(const struct model *m, struct workspace_dims *dims);
-
-/* All layers and the head over the batch given to step_begin; logits of its out rows are then in ACT_LOGITS. */
-void model_forward(const struct model *m);
 
 #endif

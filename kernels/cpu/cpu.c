@@ -1,5 +1,5 @@
 /*
- * cpu.c - the CPU backend: opening a device, its workspace, its vectors and weights, and the op table.
+ * cpu.c - the CPU backend: opening a device, its workspace, its vectors and weights, and its table.
  *
  * Weights stay where they are, in the mapped model file: loading one only checks that we can multiply by it.
  * Thread: a device belongs to the thread that opened it.
@@ -62,6 +62,7 @@ static void cpu_close(struct device *d)
         free(d->rope[i].cs.v);
     for (int i = 0; i < SLOTS_MAX; i++)
         cpu_slot_fini(&d->slot[i]);
+    staged_free(&d->staged);
     free(d->scratch);
     free(d->workspace);
     free(d->pages);
@@ -184,6 +185,11 @@ static int cpu_reserve(struct device *d, const struct workspace_dims *dims, stru
     d->workspace = mem;
     d->dims = w;
     workspace_layout(d, &w, mem);
+    /* Whoever writes an activation says how wide it is; until then it is as wide as was reserved. */
+    d->d_model = w.d_model;
+    d->d_q = d->att.n_col = w.d_q;
+    d->ff.n_col = w.d_ff;
+    d->n_logit = w.n_vocab;
     return 0;
 }
 
@@ -288,15 +294,39 @@ static int cpu_act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_
     return rc;
 }
 
-static int cpu_act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in,
+static int cpu_act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, uint32_t n_col, const float *in,
                          struct hearth_err *e)
 {
+    return staged_add(&d->staged, a, row0, n_row, n_col, in, e);
+}
+
+/* Makes an activation n columns wide; false where fewer were reserved. */
+static bool set_width(struct device *d, enum act a, uint32_t n)
+{
+    uint32_t *const width[ACT_COUNT] = {&d->d_model, &d->d_q, &d->att.n_col, &d->ff.n_col, &d->n_logit};
+    const uint32_t most[ACT_COUNT] = {d->dims.d_model, d->dims.d_q, d->dims.d_q, d->dims.d_ff, d->dims.n_vocab};
+    if (n > most[a])
+        cpu_fail(d, HEARTH_EPARAMS, "%u columns of activation %d: %u were reserved", (unsigned)n, (int)a,
+                 (unsigned)most[a]);
+    else
+        *width[a] = n;
+    return !d->err.code;
+}
+
+void cpu_act_apply(struct device *d)
+{
     struct act_view view;
-    int rc = act_view(d, a, row0, n_row, &view, e);
-    for (uint32_t r = row0; !rc && r < row0 + n_row; r++)
-        for (uint32_t c = 0; c < view.n_col; c++)
-            *act_at(&view, r, c) = *in++;
-    return rc;
+    struct hearth_err e;
+    for (const struct staged *s = d->staged; s && set_width(d, s->act, s->n_col); s = s->next) {
+        const float *in = s->v;
+        if (act_view(d, s->act, s->row0, s->n_row, &view, &e)) {
+            cpu_fail(d, e.code, "%s", e.msg);
+            return;
+        }
+        for (uint32_t r = s->row0; r < s->row0 + s->n_row; r++)
+            for (uint32_t c = 0; c < view.n_col; c++)
+                *act_at(&view, r, c) = *in++;
+    }
 }
 
 static int cpu_sync(struct device *d, struct hearth_err *e)
@@ -324,15 +354,7 @@ const struct backend backend_cpu = {
     .kv_transfer_wait = cpu_kv_transfer_wait,
     .host_alloc = cpu_host_alloc,
     .host_free = cpu_host_free,
-    .step_begin = cpu_step_begin,
-    .embed = cpu_embed,
-    .qkv = cpu_qkv,
-    .attend = cpu_attend,
-    .proj_add = cpu_proj_add,
-    .ffn_up = cpu_ffn_up,
-    .head = cpu_head,
-    .sample = cpu_sample,
-    .step_end = cpu_step_end,
+    .step_run = cpu_step_run,
     .step_wait = cpu_step_wait,
     .slot_set = cpu_slot_set,
     .act_read = cpu_act_read,

@@ -18,8 +18,8 @@
 #ifndef HEARTH_CPU_H
 #define HEARTH_CPU_H
 
-#include "kernels/backend.h"
 #include "kernels/cpu/pool.h"
+#include "kernels/staged.h"
 
 enum {
     LANES = 16,      /* partial sums of a dot product */
@@ -145,10 +145,12 @@ struct device {
     float *y;                       /* [n_row, d_model] product before a post-norm */
     float *logits;                  /* [n_out, n_vocab] */
     struct scratch *scratch;        /* [n_thread] */
-    uint32_t d_model, d_q, n_logit; /* columns of x, q and logits in this step */
+    uint32_t d_model, d_q, n_logit; /* columns of x, q and logits, as they were last written */
     uint32_t max_keys;              /* positions that the step's longest sequence sees, rounded up to LANES */
 
-    struct batch batch; /* of the step under way; arrays below */
+    struct batch batch;    /* of the last step; arrays below */
+    const void *model;     /* whose program the step runs */
+    struct staged *staged; /* what act_write keeps for the next step */
     int32_t token[BATCH_ROWS_MAX];
     uint32_t pos[BATCH_ROWS_MAX], seq_of[BATCH_ROWS_MAX], out_row[BATCH_ROWS_MAX];
     struct batch_seq seq[BATCH_SEQS_MAX];
@@ -183,20 +185,19 @@ void cpu_host_free(struct device *d, void *p);
 int cpu_read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e);
 
 /* step.c */
-void cpu_step_begin(struct device *d, const struct batch *b, uint64_t key);
-uint64_t cpu_step_end(struct device *d);
+uint64_t cpu_step_run(struct device *d, const struct batch *b, const struct program *p);
 int cpu_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);
 
-/* ops.c */
-void cpu_embed(struct device *d, const struct op_embed *op);
-void cpu_qkv(struct device *d, const struct op_qkv *op);
-void cpu_attend(struct device *d, const struct op_attend *op);
-void cpu_proj_add(struct device *d, const struct op_proj *op);
-void cpu_ffn_up(struct device *d, const struct op_ffn_up *op);
-void cpu_head(struct device *d, const struct op_head *op);
+/* ops.c, and a file of its own for each op that came later */
+#define X(KIND, name, ...) void cpu_##name(struct device *d, const struct op_##name *op);
+OPS(X)
+#undef X
+
+/* cpu.c: writes what is staged into the activations of the step that begins. */
+void cpu_act_apply(struct device *d);
 
 /* sample.c */
-void cpu_sample(struct device *d, const struct op_sample *op);
+void cpu_sample(struct device *d, const struct batch_sample *op);
 int cpu_slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history,
                  uint32_t n_history, uint32_t n_vocab, struct hearth_err *e);
 void cpu_slot_fini(struct slot *s);

@@ -78,7 +78,7 @@ static bool matmul_begin(struct device *d, const char *what, const struct weight
     if (w->n_in != x->n_col)
         cpu_fail(d, HEARTH_EPARAMS, "%s multiplies %u columns, the activation has %u", what, (unsigned)w->n_in,
                  (unsigned)x->n_col);
-    if (w->model != d->batch.model)
+    if (w->model != d->model)
         cpu_fail(d, HEARTH_EPARAMS, "%s multiplies by a matrix of another model than the step's", what);
     if (d->err.code || !matmul_reserve(d, w->n_in))
         return false;
@@ -380,7 +380,7 @@ void cpu_attend(struct device *d, const struct op_attend *op)
     pool_run(d->pool, d->batch.n_row * a.n_tile, attend_item, &a);
 }
 
-/* --- proj_add -------------------------------------------------------------------------------------------- */
+/* --- proj -------------------------------------------------------------------------------------------- */
 
 static void proj_item(void *arg, uint32_t item, uint32_t thread)
 {
@@ -415,13 +415,13 @@ static void post_norm_item(void *arg, uint32_t row, uint32_t thread)
         x[i] += y[i];
 }
 
-void cpu_proj_add(struct device *d, const struct op_proj *op)
+void cpu_proj(struct device *d, const struct op_proj *op)
 {
     struct panel *x = op->in == ACT_ATT ? &d->att : &d->ff;
-    if (d->err.code || !matmul_begin(d, "proj_add", op->w, x))
+    if (d->err.code || !matmul_begin(d, "proj", op->w, x))
         return;
     if (op->w->n_out != d->d_model) {
-        cpu_fail(d, HEARTH_EPARAMS, "proj_add gives %u columns, the residual stream has %u", (unsigned)op->w->n_out,
+        cpu_fail(d, HEARTH_EPARAMS, "proj gives %u columns, the residual stream has %u", (unsigned)op->w->n_out,
                  (unsigned)d->d_model);
         return;
     }

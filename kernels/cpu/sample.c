@@ -252,7 +252,7 @@ static void logprobs(struct device *d, const float *raw, uint32_t n, const struc
 
 struct sample_job {
     struct device *d;
-    const struct op_sample *op;
+    const struct batch_sample *op;
 };
 
 static void sample_item(void *arg, uint32_t row, uint32_t thread)
@@ -298,7 +298,7 @@ static int slot_push(struct slot *s, int32_t token)
     return 0;
 }
 
-static bool sample_check(struct device *d, const struct op_sample *op)
+static bool sample_check(struct device *d, const struct batch_sample *op)
 {
     uint8_t seen[SLOTS_MAX] = {0};
     if (op->n > d->batch.n_out || (op->n && !d->n_logit)) {
@@ -323,7 +323,7 @@ static bool sample_check(struct device *d, const struct op_sample *op)
     return true;
 }
 
-void cpu_sample(struct device *d, const struct op_sample *op)
+void cpu_sample(struct device *d, const struct batch_sample *op)
 {
     if (d->err.code || !sample_check(d, op))
         return;

@@ -1,5 +1,5 @@
 /*
- * step.c - a step on the CPU: the batch is checked and copied here, the ops then run at once, one by one.
+ * step.c - a step on the CPU: the batch is checked and copied, then the program's ops run one by one.
  *
  * Errors belong to the step: the first is kept, the ops after it do nothing, step_wait or sync hands it over and the
  * next step starts clean. Thread: the device's.
@@ -100,10 +100,10 @@ static bool batch_room(struct device *d, const struct batch *b)
     return true;
 }
 
-void cpu_step_begin(struct device *d, const struct batch *b, uint64_t key)
+static void begin(struct device *d, const struct batch *b, const struct program *p)
 {
-    (void)key;
     d->n_sampled = 0;
+    d->model = p->model;
     d->n_rope = 0;
     memset(&d->batch, 0, sizeof d->batch);
     if (!batch_check(d, b) || !batch_room(d, b))
@@ -124,16 +124,30 @@ void cpu_step_begin(struct device *d, const struct batch *b, uint64_t key)
             d->seq_of[q->row0 + i] = s;
         }
     }
-    /* The ops that write an activation say how wide it is; until then, for a test that writes one: as reserved. */
     d->normed.n_row = d->att.n_row = d->ff.n_row = b->n_row;
-    d->d_model = d->dims.d_model;
-    d->d_q = d->att.n_col = d->dims.d_q;
-    d->ff.n_col = d->dims.d_ff;
-    d->n_logit = d->dims.n_vocab;
+    cpu_act_apply(d);
 }
 
-uint64_t cpu_step_end(struct device *d)
+/* The op table, one row a kind. */
+#define X(KIND, name, ...)                                       \
+    static void run_##name(struct device *d, const struct op *o) \
+    {                                                            \
+        cpu_##name(d, &o->name);                                 \
+    }
+OPS(X)
+#undef X
+#define X(KIND, name, ...) run_##name,
+static void (*const run[OP_COUNT])(struct device *d, const struct op *o) = {OPS(X)};
+#undef X
+
+uint64_t cpu_step_run(struct device *d, const struct batch *b, const struct program *p)
 {
+    begin(d, b, p);
+    staged_free(&d->staged);
+    for (uint32_t i = 0; i < p->n_op && !d->err.code; i++)
+        run[p->op[i].kind](d, &p->op[i]);
+    if (b->sample.n)
+        cpu_sample(d, &b->sample);
     return ++d->ticket;
 }
 

@@ -6,10 +6,10 @@
  * launched through cuda_launch_on(), every runtime call is checked with cuda_ok(); the first failure sticks in the
  * device.
  *
- * A step is recorded (step.cu): ops are appended to a list and run at step_end, eagerly, under capture, or not at all
- * where a captured graph of the same shape is replayed. So what an op's launcher reads from the host must be the same
- * at every replay, and what changes from step to step (tokens, positions, lengths, block tables, slots) lies in
- * `struct step_dev` in device memory. Grids and template choices follow `cap`, the bucket of rows, not the row count.
+ * A step (step.cu) runs a program's ops eagerly, under capture, or not at all where a captured graph of the same
+ * program and shape is replayed. So what an op's launcher reads from the host must be the same at every replay, and
+ * what changes from step to step (tokens, positions, lengths, block tables, slots) lies in `struct step_dev` in device
+ * memory. Grids and template choices follow `cap`, the bucket of rows, not the row count.
  */
 #ifndef HEARTH_CUDA_CUH
 #define HEARTH_CUDA_CUH
@@ -279,8 +279,7 @@ struct device {
     uint32_t add_n;
     bool ff_ready; /* ws.wg_ff holds ACT_FF */
     struct op_ffn_up ffn_up;
-    uint32_t n_split;  /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
-    const void *model; /* the step's: see batch */
+    uint32_t n_split; /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
 };
 
 /* Keeps the first failure of the device; false where `rc` is one. */

@@ -27,27 +27,20 @@ int kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth_err *e);
 int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e);
 void host_free(struct device *d, void *p);
 
-/* step.cu: recording, capture, replay, results. */
+/* step.cu: metadata, capture, replay, results. */
 void step_init(struct device *d);
 void step_fini(struct device *d);
 int step_reserve(struct device *d, struct hearth_err *e); /* after the workspace changed */
 void step_drop_graphs(struct device *d);                  /* drops captured graphs; waits for what uses them */
-void step_begin(struct device *d, const struct batch *b, uint64_t key);
-void op_embed_push(struct device *d, const struct op_embed *op);
-void op_qkv_push(struct device *d, const struct op_qkv *op);
-void op_attend_push(struct device *d, const struct op_attend *op);
-void op_proj_push(struct device *d, const struct op_proj *op);
-void op_ffn_up_push(struct device *d, const struct op_ffn_up *op);
-void op_head_push(struct device *d, const struct op_head *op);
-void op_sample_push(struct device *d, const struct op_sample *op);
-uint64_t step_end(struct device *d);
+uint64_t step_run(struct device *d, const struct batch *b, const struct program *p);
 int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);
 int step_failed(struct device *d, struct hearth_err *e); /* what was wrong with the last step, once */
 /* The ticket of the next step, and the latest one that is known to be done: so is all that was submitted before it. */
 uint64_t step_next(const struct device *d);
 uint64_t step_completed(const struct device *d);
 int act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e);
-int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in, struct hearth_err *e);
+int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, uint32_t n_col, const float *in,
+              struct hearth_err *e);
 
 /* What a step gave, in pinned memory that the GPU writes: `ticket` last. */
 struct result {
@@ -64,7 +57,7 @@ void sample_run(struct device *d, uint32_t bucket, uint32_t n_vocab, struct resu
 int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history, uint32_t n_history,
              uint32_t n_vocab, struct hearth_err *e);
 /* Slots that are set, each once, for this vocabulary; refuses the step otherwise. */
-bool sample_check(struct device *d, const struct op_sample *op, uint32_t n_vocab);
+bool sample_check(struct device *d, const struct batch_sample *op, uint32_t n_vocab);
 /* The last token of each slot, in device memory: what TOKEN_OF_SLOT means. */
 const int32_t *slot_tokens(const struct device *d);
 /* Makes room for a step's allowed-token masks: [n] rows of words u32 in device memory; NULL on failure. */

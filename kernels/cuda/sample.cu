@@ -476,7 +476,7 @@ void sample_fini(struct device *d)
     d->sampler = NULL;
 }
 
-bool sample_check(struct device *d, const struct op_sample *op, uint32_t n_vocab)
+bool sample_check(struct device *d, const struct batch_sample *op, uint32_t n_vocab)
 {
     uint8_t seen[SLOTS_MAX] = {};
     for (uint32_t i = 0; i < op->n; i++) {

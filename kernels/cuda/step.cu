@@ -1,10 +1,9 @@
 /*
- * step.cu - a step: its metadata, the list of its ops, capture and replay, and its results.
+ * step.cu - a step: its metadata, capture and replay of a program's launches, and its results.
  *
- * Ops are only noted between step_begin and step_end. step_end sends the metadata (read from pinned memory) and
- * then runs the list; a decode step (one row a sequence) of a shape seen before is a captured graph, replayed by one
- * call. So replay needs no cooperation of the ops, and nothing runs before its metadata is there. Reading or writing an
- * activation in the middle of a step (tests) runs what is noted so far and leaves the step eager.
+ * step_run sends the metadata and then runs the program's ops; a decode step (one row a sequence) of a program and
+ * shape seen before is a captured graph, replayed by one call. So replay needs no cooperation of the ops, and nothing
+ * runs before its metadata is there.
  *
  * Results come back through pinned memory that the last kernel writes, `ticket` last: step_wait polls, no call into the
  * runtime and no event. Up to MAX_IN_FLIGHT steps are in flight, each with its own metadata and result of the ring.
@@ -12,6 +11,9 @@
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
+extern "C" {
+#include "kernels/staged.h"
+}
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,42 +22,29 @@
 
 enum { SPINS = 1000 }; /* about 40 us of looking before step_wait sleeps between looks */
 
-enum op_kind { OP_EMBED, OP_QKV, OP_ATTEND, OP_PROJ, OP_FFN_UP, OP_HEAD, OP_SAMPLE };
-
-struct op {
-    enum op_kind kind;
-    union {
-        struct op_embed embed;
-        struct op_qkv qkv;
-        struct op_attend attend;
-        struct op_proj proj;
-        struct op_ffn_up ffn_up;
-        struct op_head head;
-    };
-};
-
-/* A shape of step that was run before, with its graph where it is a decode step. */
+/* A shape of step that was run before, with its graph where it is a decode step. The grids of a decode step's launches
+ * follow this much of it and no row count; what else they need they read from the metadata. */
 struct shape {
-    uint64_t key;
+    uint64_t program; /* its id */
     const struct kv_pool *kv;
-    uint32_t bucket, out_bucket, n_split, n_op;
+    uint32_t bucket, out_bucket, n_split;
     uint32_t mode;        /* decode, sample, use_cublaslt, wgmma, invariant: bits */
     cudaGraphExec_t exec; /* NULL = run eagerly */
     uint64_t used;        /* ticket of the last use; 0 = empty */
 };
 
 struct step_rec {
-    struct op *op;
-    uint32_t n_op, op_cap;
     struct shape shape[GRAPHS_MAX];
-    uint8_t *meta[RING];    /* pinned: step_dev, then the block tables */
-    uint32_t n_page;        /* in this step's block tables */
-    uint32_t arg_words_max; /* words of metadata that a launch may carry */
-    struct result *ring;    /* pinned, [RING] */
-    uint64_t key, ticket;   /* of this step; of the last step_end */
-    uint64_t completed;     /* the latest ticket whose step was seen to be done */
-    bool open, sample, eager;
-    uint32_t width[ACT_COUNT];
+    uint8_t *meta[RING];           /* pinned: step_dev, then the block tables */
+    uint32_t n_page;               /* in this step's block tables */
+    uint32_t arg_words_max;        /* words of metadata that a launch may carry */
+    struct result *ring;           /* pinned, [RING] */
+    uint64_t ticket;               /* of the last step */
+    uint64_t completed;            /* the latest ticket whose step was seen to be done */
+    const struct program *program; /* of the step that is being run */
+    bool sample, eager;
+    uint32_t width[ACT_COUNT]; /* columns of the activations as the last step left them */
+    struct staged *staged;     /* what act_write keeps for the next step */
     struct hearth_err
         failed[RING]; /* what was wrong with the step of that ticket: not the device's failure, the caller's */
 };
@@ -145,7 +134,7 @@ void step_fini(struct device *d)
         cudaFreeHost(r->meta[i]);
     cudaFreeHost(r->ring);
     cudaFree(d->step);
-    free(r->op);
+    staged_free(&r->staged);
     free(r);
     d->rec = NULL;
 }
@@ -184,13 +173,27 @@ static uint32_t bucket_of(uint32_t n)
     return whole + small[i];
 }
 
-void step_begin(struct device *d, const struct batch *b, uint64_t key)
+/* Columns of the activations: as an op of the program leaves them, else as a test wrote them, else as reserved. */
+static void set_widths(struct device *d, const struct program *p)
+{
+    const struct workspace_dims *w = &d->ws.dims;
+    const uint32_t width[ACT_COUNT] = {w->d_model, w->d_q, w->d_q, w->d_ff, w->n_vocab};
+    struct step_rec *r = d->rec;
+    memcpy(r->width, width, sizeof(width));
+    for (const struct staged *s = r->staged; s; s = s->next)
+        r->width[s->act] = s->n_col;
+    for (int a = 0; a < ACT_COUNT; a++)
+        if (p->width[a])
+            r->width[a] = p->width[a];
+}
+
+/* Takes the batch: checks it, chooses how the step goes, and fills in the metadata. */
+static void begin(struct device *d, const struct batch *b, const struct program *p)
 {
     struct step_rec *r = d->rec;
-    r->n_op = 0;
-    r->open = true, r->eager = d->variant != VARIANT_GRAPH, r->sample = false;
+    r->eager = d->variant != VARIANT_GRAPH || b->once, r->sample = false;
+    r->program = p;
     d->decode = true;
-    r->key = key;
     if (d->err.code)
         return;
     if (!b->n_row || b->n_row > d->ws.dims.n_row || b->n_seq > BATCH_SEQS_MAX || b->n_out > d->ws.out_rows ||
@@ -207,7 +210,7 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
         cuda_refuse(d, HEARTH_EINTERNAL, "block tables of %llu pages in one step", (unsigned long long)n_page);
         return;
     }
-    d->kv = b->kv, d->model = b->model;
+    d->kv = b->kv;
     d->n_row = b->n_row, d->n_seq = b->n_seq, d->n_out = b->n_out;
     d->bucket = bucket_of(b->n_row), d->out_bucket = b->n_out ? bucket_of(b->n_out) : 0;
     d->max_pos = 0;
@@ -236,10 +239,10 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
         if (q->n_row != 1)
             d->decode = false;
     }
-    d->wgmma = b->n_row >= WG_ROWS_MIN && b->n_row <= WG_ROWS && !b->invariant && wg_supports(d, b->model);
+    d->wgmma = b->n_row >= WG_ROWS_MIN && b->n_row <= WG_ROWS && !b->invariant && wg_supports(d, p->model);
     d->add.p = d->gate_up.p = NULL, d->ff_ready = false;
     /* Copies make the library worth while for fewer rows, but a decode step's rows keep their bits whatever is kept. */
-    uint32_t most = !d->decode && wcache_has_all(d, b->model) ? LT_ABOVE_ROWS_CACHED : LT_ABOVE_ROWS;
+    uint32_t most = !d->decode && wcache_has_all(d, p->model) ? LT_ABOVE_ROWS_CACHED : LT_ABOVE_ROWS;
     d->use_cublaslt =
         !d->wgmma && b->n_row > most && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_available(d);
     d->ws.att.layout = d->ws.ff.layout = d->use_cublaslt;
@@ -258,83 +261,11 @@ void step_begin(struct device *d, const struct batch *b, uint64_t key)
            (d->n_split == 1 || d->n_split * d->bucket * d->kv->desc.n_kv < 2u * d->sms))
         d->n_split *= 2;
     attend_reserve(d, m);
-    const struct workspace_dims *w = &d->ws.dims;
-    const uint32_t width[ACT_COUNT] = {w->d_model, w->d_q, w->d_q, w->d_ff, w->n_vocab};
-    memcpy(r->width, width, sizeof(width));
+    set_widths(d, p);
 }
 
-/* --- noting ops ----------------------------------------------------------------------------------------------- */
-
-/* `w`: what the op multiplies by, or NULL. How the step goes was chosen for its model's matrices. */
-static struct op *push(struct device *d, enum op_kind kind, const struct weight *w)
-{
-    struct step_rec *r = d->rec;
-    if (w && w->model != d->model) {
-        cuda_refuse(d, HEARTH_EPARAMS, "an op multiplies by a matrix of another model than the step's");
-        return NULL;
-    }
-    if (r->n_op == r->op_cap) {
-        uint32_t cap = r->op_cap ? 2 * r->op_cap : 512;
-        struct op *op = (struct op *)realloc(r->op, cap * sizeof(*op));
-        if (!op) {
-            cuda_refuse(d, HEARTH_ENOMEM, "no memory for a step of %u ops", r->n_op);
-            return NULL;
-        }
-        r->op = op, r->op_cap = cap;
-    }
-    struct op *op = &r->op[r->n_op++];
-    op->kind = kind;
-    return op;
-}
-
-void op_embed_push(struct device *d, const struct op_embed *op)
-{
-    struct op *o = push(d, OP_EMBED, NULL);
-    if (o)
-        o->embed = *op;
-    d->rec->width[ACT_X] = op->w->n_in;
-}
-void op_qkv_push(struct device *d, const struct op_qkv *op)
-{
-    struct op *o = push(d, OP_QKV, op->w);
-    if (o)
-        o->qkv = *op;
-    d->rec->width[ACT_X] = op->w->n_in;
-    d->rec->width[ACT_Q] = op->n_head * op->d_head;
-}
-void op_attend_push(struct device *d, const struct op_attend *op)
-{
-    struct op *o = push(d, OP_ATTEND, NULL);
-    if (o)
-        o->attend = *op;
-    d->rec->width[ACT_Q] = d->rec->width[ACT_ATT] = op->n_head * op->d_head;
-}
-void op_proj_push(struct device *d, const struct op_proj *op)
-{
-    struct op *o = push(d, OP_PROJ, op->w);
-    if (o)
-        o->proj = *op;
-    d->rec->width[op->in] = op->w->n_in;
-    d->rec->width[ACT_X] = op->w->n_out;
-}
-void op_ffn_up_push(struct device *d, const struct op_ffn_up *op)
-{
-    struct op *o = push(d, OP_FFN_UP, op->w);
-    if (o)
-        o->ffn_up = *op;
-    d->rec->width[ACT_X] = op->w->n_in;
-    d->rec->width[ACT_FF] = op->w->n_out / (op->glu == GLU_GELU ? 1 : 2);
-}
-void op_head_push(struct device *d, const struct op_head *op)
-{
-    struct op *o = push(d, OP_HEAD, op->w);
-    if (o)
-        o->head = *op;
-    d->rec->width[ACT_X] = op->w->n_in;
-    d->rec->width[ACT_LOGITS] = op->w->n_out;
-}
-
-void op_sample_push(struct device *d, const struct op_sample *op)
+/* The metadata of what the step samples. */
+static void begin_sample(struct device *d, const struct batch_sample *op)
 {
     struct step_rec *r = d->rec;
     if (d->err.code || !op->n)
@@ -360,7 +291,19 @@ void op_sample_push(struct device *d, const struct op_sample *op)
         }
     }
     r->sample = true;
-    push(d, OP_SAMPLE, NULL);
+}
+
+/* How the step goes was chosen for the matrices of the program's model. */
+static bool same_model(struct device *d, const struct program *p)
+{
+    for (uint32_t i = 0; i < p->n_op; i++) {
+        const struct weight *w = op_weight(&p->op[i]);
+        if (p->op[i].kind != OP_EMBED && w && w->model != p->model) {
+            cuda_refuse(d, HEARTH_EPARAMS, "an op multiplies by a matrix of another model than the step's");
+            return false;
+        }
+    }
+    return true;
 }
 
 /* --- running them --------------------------------------------------------------------------------------------- */
@@ -374,10 +317,13 @@ template <typename Op, typename F> static void in_chunks(struct device *d, const
 static void run(struct device *d)
 {
     struct step_rec *r = d->rec;
+    const struct program *p = r->program;
     bool ref = d->reference;
+    if (!same_model(d, p))
+        return;
     d->pdl_chain = false; /* the first kernel waits for all of the metadata */
-    for (uint32_t i = 0; i < r->n_op && !d->err.code; i++) {
-        const struct op *o = &r->op[i];
+    for (uint32_t i = 0; i < p->n_op && !d->err.code; i++) {
+        const struct op *o = &p->op[i];
         switch (o->kind) {
         case OP_EMBED:
             embed_run(d, &o->embed);
@@ -403,7 +349,7 @@ static void run(struct device *d)
             break;
         case OP_FFN_UP:
             if (d->wgmma)
-                wg_ffn_up(d, &o->ffn_up, i + 1 < r->n_op && o[1].kind == OP_PROJ ? &o[1].proj : NULL);
+                wg_ffn_up(d, &o->ffn_up, i + 1 < p->n_op && o[1].kind == OP_PROJ ? &o[1].proj : NULL);
             else if (d->use_cublaslt)
                 prefill_ffn_up(d, &o->ffn_up);
             else
@@ -414,13 +360,16 @@ static void run(struct device *d)
                 break;
             in_chunks(d, &o->head, d->out_bucket, ref ? ref_head : gemm_head);
             break;
-        case OP_SAMPLE:
-            sample_run(d, d->out_bucket, r->width[ACT_LOGITS], r->ring);
+        case OP_COUNT:
             break;
         }
     }
     if (d->wgmma)
         wg_flush(d);
+    if (r->sample)
+        sample_run(d, d->out_bucket, r->width[ACT_LOGITS], r->ring);
+    else
+        done_run(d, r->ring);
 }
 
 /*
@@ -444,18 +393,6 @@ static void upload_meta(struct device *d)
     cuda_launch(d, upload_by_arg, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, words, n);
 }
 
-/* Runs what is noted so far, in the middle of a step. */
-static void flush(struct device *d)
-{
-    struct step_rec *r = d->rec;
-    if (!r->open || d->err.code)
-        return;
-    upload_meta(d);
-    run(d);
-    r->n_op = 0;
-    r->eager = true;
-}
-
 /* The table's row of this step's shape, made in the place of the least recently used where there is none. */
 static struct shape *shape_of(struct device *d)
 {
@@ -465,22 +402,21 @@ static struct shape *shape_of(struct device *d)
     struct shape *old = &r->shape[0];
     for (int i = 0; i < GRAPHS_MAX; i++) {
         struct shape *s = &r->shape[i];
-        if (s->used && s->key == r->key && s->kv == d->kv && s->bucket == d->bucket && s->out_bucket == d->out_bucket &&
-            s->n_split == d->n_split && s->n_op == r->n_op && s->mode == mode)
+        if (s->used && s->program == r->program->id && s->kv == d->kv && s->bucket == d->bucket &&
+            s->out_bucket == d->out_bucket && s->n_split == d->n_split && s->mode == mode)
             return s;
         if (s->used < old->used)
             old = s;
     }
     if (old->exec)
         cuda_ok(d, cudaGraphExecDestroy(old->exec)); /* deferred by the runtime until its launches are done */
-    *old = (struct shape){r->key, d->kv, d->bucket, d->out_bucket, d->n_split, r->n_op, mode, NULL, 0};
+    *old = (struct shape){r->program->id, d->kv, d->bucket, d->out_bucket, d->n_split, mode, NULL, 0};
     return old;
 }
 
 /* Captures the step's ops as a graph. NULL where that failed without harm: the step then runs eagerly. */
 static cudaGraphExec_t capture(struct device *d)
 {
-    struct step_rec *r = d->rec;
     cudaGraph_t g = NULL;
     cudaGraphExec_t exec = NULL;
     d->hot_graphs++;
@@ -488,8 +424,6 @@ static cudaGraphExec_t capture(struct device *d)
         return NULL;
     d->capturing = true;
     run(d);
-    if (!r->sample)
-        done_run(d, r->ring);
     d->capturing = false;
     if (!cuda_ok(d, cudaStreamEndCapture(d->stream, &g)))
         return NULL;
@@ -499,10 +433,17 @@ static cudaGraphExec_t capture(struct device *d)
     return exec;
 }
 
-uint64_t step_end(struct device *d)
+/* Writes what is staged into the activations, in the form that this step has them. */
+static void act_apply(struct device *d);
+
+uint64_t step_run(struct device *d, const struct batch *b, const struct program *p)
 {
     struct step_rec *r = d->rec;
     uint64_t ticket = r->ticket + 1;
+    begin(d, b, p);
+    begin_sample(d, &b->sample);
+    act_apply(d);
+    staged_free(&r->staged);
     if (!d->err.code) {
         struct shape *s = shape_of(d);
         s->used = ticket;
@@ -511,11 +452,8 @@ uint64_t step_end(struct device *d)
         upload_meta(d);
         if (!r->eager && s->exec)
             cuda_ok(d, cudaGraphLaunch(s->exec, d->stream));
-        else {
+        else
             run(d);
-            if (!r->sample)
-                done_run(d, r->ring);
-        }
     }
     struct hearth_err *mine = &r->failed[ticket % RING];
     mine->code = 0;
@@ -523,7 +461,7 @@ uint64_t step_end(struct device *d)
         *mine = d->err;
         d->err.code = 0;
     }
-    r->open = false;
+    r->program = NULL;
     r->ticket = ticket;
     return ticket;
 }
@@ -614,7 +552,6 @@ static int act_check(struct device *d, enum act a, uint32_t row0, uint32_t n_row
 {
     if (a < 0 || a >= ACT_COUNT || row0 > act_rows(d, a) || n_row > act_rows(d, a) - row0)
         return err_set(e, HEARTH_EPARAMS, "activation %d has no rows %u+%u", (int)a, row0, n_row);
-    flush(d);
     return 0;
 }
 
@@ -639,22 +576,36 @@ int act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float 
     return d->err.code;
 }
 
-int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in, struct hearth_err *e)
+int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, uint32_t n_col, const float *in,
+              struct hearth_err *e)
 {
-    uint32_t ld, w = d->rec->width[a];
-    int rc = act_check(d, a, row0, n_row, e);
-    if (rc)
-        return rc;
-    float *f32 = act_f32(d, a, &ld), *dst = f32 ? f32 + (uint64_t)row0 * ld : d->ws.tmp;
+    return staged_add(&d->rec->staged, a, row0, n_row, n_col, in, e);
+}
+
+static void apply(struct device *d, const struct staged *s)
+{
+    struct hearth_err e;
+    uint32_t ld, w = s->n_col, most[ACT_COUNT] = {d->ws.ldx, d->ws.ldq, d->ws.dims.d_q, d->ws.dims.d_ff, d->ws.ldl};
+    if (w > most[s->act] || act_check(d, s->act, s->row0, s->n_row, &e)) {
+        cuda_refuse(d, HEARTH_EPARAMS, "rows %u+%u of %u columns of activation %d: the workspace has not so many",
+                    s->row0, s->n_row, w, (int)s->act);
+        return;
+    }
+    float *f32 = act_f32(d, s->act, &ld), *dst = f32 ? f32 + (uint64_t)s->row0 * ld : d->ws.tmp;
     if (!f32)
         ld = w;
-    cuda_ok(d, cudaMemcpy2DAsync(dst, ld * 4ull, in, w * 4ull, w * 4ull, n_row, cudaMemcpyHostToDevice, d->stream));
+    cuda_ok(d,
+            cudaMemcpy2DAsync(dst, ld * 4ull, s->v, w * 4ull, w * 4ull, s->n_row, cudaMemcpyHostToDevice, d->stream));
     if (!f32) {
-        act_buf b = act_f16(d, a);
-        act_from_f32(d, d->ws.tmp, w, &b, row0, n_row);
+        act_buf b = act_f16(d, s->act);
+        act_from_f32(d, d->ws.tmp, w, &b, s->row0, s->n_row);
     }
     cuda_ok(d, cudaStreamSynchronize(d->stream));
-    if (d->err.code && e)
-        *e = d->err;
-    return d->err.code;
+}
+
+static void act_apply(struct device *d)
+{
+    struct step_rec *r = d->rec;
+    for (const struct staged *s = r->staged; s && !d->err.code; s = s->next)
+        apply(d, s);
 }

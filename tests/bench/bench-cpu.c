@@ -162,9 +162,9 @@ static void product(struct device *d, const struct weight *w, struct kv_pool *kv
     struct batch b = {
         .n_row = rows, .n_seq = 1, .n_out = rows, .token = token, .seq = &seq, .out_row = out_row, .kv = kv};
     const struct backend *be = backend_find("cpu");
-    be->step_begin(d, &b, 0);
-    be->head(d, &(struct op_head){.norm = {NORM_RMS, 1e-5f, ones, NULL}, .w = w, .scale = 1.0f});
-    if (be->step_wait(d, be->step_end(d), NULL, 0, &e))
+    struct op head = {.kind = OP_HEAD, .head = {.norm = {NORM_RMS, 1e-5f, ones, NULL}, .w = w, .scale = 1.0f}};
+    struct program p = program_of(NULL, &head, 1);
+    if (be->step_wait(d, be->step_run(d, &b, &p), NULL, 0, &e))
         die(&e);
 }
 
@@ -184,8 +184,9 @@ static struct device *opened(const struct shape *s, uint32_t threads, const char
     struct batch_seq seq = {.n_row = ROWS, .pages = (uint32_t[ROWS / KV_PAGE]){0}};
     struct batch b = {
         .n_row = ROWS, .n_seq = 1, .token = (int32_t[ROWS]){0}, .seq = &seq, .out_row = (uint32_t[1]){0}, .kv = *kv};
-    be->step_begin(d, &b, 0);
-    if (!x || be->act_write(d, ACT_X, 0, ROWS, x, &e))
+    struct program nothing = program_of(NULL, NULL, 0);
+    if (!x || be->act_write(d, ACT_X, 0, ROWS, s->n_in, x, &e) ||
+        be->step_wait(d, be->step_run(d, &b, &nothing), NULL, 0, &e))
         die(&e);
     free(x);
     return d;

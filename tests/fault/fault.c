@@ -15,8 +15,7 @@
 enum point { LOAD, STEP, SAVE, RESTORE, ANY, HANG, HANG_LOAD, POINTS };
 static const char *const names[POINTS] = {"load", "step", "save", "restore", "any", "hang", "hang-load"};
 
-/* An op has no place for anything but the device, which is the inner backend's: what is known about the fault is here.
- */
+/* The table's calls get the inner backend's device and nothing else, so what is known about the fault is here. */
 static struct {
     const struct backend *inner;
     struct backend table;
@@ -25,7 +24,6 @@ static struct {
     uint64_t left; /* calls until it fails; 0: not known yet, or over */
     char when[32]; /* it failed */
     bool gpu;
-    bool poisoned; /* the step that is being told fails on the GPU */
     bool dead;
 } fault;
 
@@ -89,29 +87,28 @@ static int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
     return fault.dead ? failed(e) : fault.inner->weight_load(d, w, e);
 }
 
-static void step_begin(struct device *d, const struct batch *b, uint64_t key)
+/* Runs the program with norms of an address that nobody has: a program of its own, so no graph is found for it. */
+static uint64_t run_poisoned(struct device *d, const struct batch *b, const struct program *p)
 {
-    if (strikes(STEP)) {
-        fault.poisoned = fault.gpu;
-        fault.dead = !fault.gpu;
+    struct program bad = {.model = p->model};
+    for (uint32_t i = 0; i < p->n_op; i++) {
+        struct op o = p->op[i];
+        if (o.kind == OP_QKV)
+            o.qkv.norm.w = (const float *)256;
+        program_add(&bad, &o);
     }
-    if (!fault.dead) /* a poisoned step is no other's, or their graph would be launched */
-        fault.inner->step_begin(d, b, fault.poisoned ? ~key : key);
+    uint64_t ticket = fault.inner->step_run(d, b, &bad);
+    program_free(&bad);
+    return ticket;
 }
 
-static void qkv(struct device *d, const struct op_qkv *op)
+static uint64_t step_run(struct device *d, const struct batch *b, const struct program *p)
 {
-    struct op_qkv bad = *op;
-    if (fault.poisoned)
-        bad.norm.w = (const float *)256;
-    if (!fault.dead)
-        fault.inner->qkv(d, &bad);
-}
-
-static uint64_t step_end(struct device *d)
-{
-    fault.poisoned = false; /* from here on the device says so itself */
-    return fault.dead ? UINT64_MAX : fault.inner->step_end(d);
+    bool now = strikes(STEP);
+    if (now && fault.gpu && !fault.dead)
+        return run_poisoned(d, b, p); /* from here on the device says so itself */
+    fault.dead |= now;
+    return fault.dead ? UINT64_MAX : fault.inner->step_run(d, b, p);
 }
 
 static uint64_t kv_save(struct device *d, struct kv_pool *p, const uint32_t *pages, void *const *host, uint32_t n)
@@ -129,19 +126,6 @@ static uint64_t kv_load(struct device *d, struct kv_pool *p, const uint32_t *pag
 }
 
 /* --- calls of a dead device ------------------------------------------------------------------------------ */
-
-#define OP(name, type)                                 \
-    static void name(struct device *d, const type *op) \
-    {                                                  \
-        if (!fault.dead)                               \
-            fault.inner->name(d, op);                  \
-    }
-OP(embed, struct op_embed)
-OP(attend, struct op_attend)
-OP(proj_add, struct op_proj)
-OP(ffn_up, struct op_ffn_up)
-OP(head, struct op_head)
-OP(sample, struct op_sample)
 
 static void kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src)
 {
@@ -204,9 +188,10 @@ static int act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row,
     return fault.dead ? failed(e) : fault.inner->act_read(d, a, row0, n_row, out, e);
 }
 
-static int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in, struct hearth_err *e)
+static int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, uint32_t n_col, const float *in,
+                     struct hearth_err *e)
 {
-    return fault.dead ? failed(e) : fault.inner->act_write(d, a, row0, n_row, in, e);
+    return fault.dead ? failed(e) : fault.inner->act_write(d, a, row0, n_row, n_col, in, e);
 }
 
 static int sync_all(struct device *d, struct hearth_err *e)
@@ -251,15 +236,7 @@ const struct backend *fault_wrap(const struct backend *be, struct device *d, str
     fault.table.kv_transfer_done = kv_transfer_done;
     fault.table.kv_transfer_wait = kv_transfer_wait;
     fault.table.host_alloc = host_alloc;
-    fault.table.step_begin = step_begin;
-    fault.table.embed = embed;
-    fault.table.qkv = qkv;
-    fault.table.attend = attend;
-    fault.table.proj_add = proj_add;
-    fault.table.ffn_up = ffn_up;
-    fault.table.head = head;
-    fault.table.sample = sample;
-    fault.table.step_end = step_end;
+    fault.table.step_run = step_run;
     fault.table.step_wait = step_wait;
     fault.table.slot_set = slot_set;
     fault.table.act_read = act_read;

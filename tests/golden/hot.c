@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <xxhash.h>
-
 enum { SEQS = 8, CONTEXT = 900, PAGES = CONTEXT / KV_PAGE + 1 };
 enum { KINDS = 6 }; /* of sampling */
 static const uint32_t batches[] = {1, 2, 3, 5, SEQS};
@@ -65,12 +63,8 @@ static void decode(struct run *r, uint32_t n, uint32_t pos, uint32_t steps, uint
                           .seq = seq,
                           .out_row = at,
                           .kv = r->pool,
-                          .model = r->m};
-        uint32_t shape[] = {n};
-        r->be->step_begin(r->dev, &b, XXH3_64bits(shape, sizeof shape));
-        model_forward(r->m);
-        r->be->sample(r->dev, &(struct op_sample){.n = n, .slot = at, .index = index});
-        *last = r->be->step_end(r->dev);
+                          .sample = {.n = n, .slot = at, .index = index}};
+        *last = r->be->step_run(r->dev, &b, &r->m->program);
         wait_until(r, *last, &done, r->info.max_in_flight - 1, n);
     }
     wait_until(r, *last, &done, 0, n);

@@ -5,8 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <xxhash.h>
-
 const struct backend *run_backend(void)
 {
     const char *name = getenv("HEARTH_BACKEND");
@@ -87,12 +85,8 @@ void run_step(struct run *r, const struct piece *p, uint32_t n_piece, bool invar
                       .seq = seq,
                       .out_row = out_row,
                       .kv = r->pool,
-                      .invariant = invariant,
-                      .model = r->m};
-    uint32_t shape[] = {n_row, n_piece, n_out, invariant};
-    r->be->step_begin(r->dev, &b, XXH3_64bits(shape, sizeof shape));
-    model_forward(r->m);
-    uint64_t ticket = r->be->step_end(r->dev);
+                      .invariant = invariant};
+    uint64_t ticket = r->be->step_run(r->dev, &b, &r->m->program);
     MUST(r->be->step_wait(r->dev, ticket, NULL, 0, &e));
     if (logits && n_out)
         MUST(r->be->act_read(r->dev, ACT_LOGITS, 0, n_out, logits, &e));

@@ -37,10 +37,9 @@ static float *logits(struct rig *r, uint32_t n)
     size_t n_vocab = r->n->c->n_vocab;
     float *v = malloc(n * n_vocab * sizeof *v);
     assert_non_null(v);
-    rig_begin(r, &(struct seq_shape){0, n}, 0, 1);
+    rig_batch(r, &(struct seq_shape){0, n}, 0, 1);
     rig_forward(r);
     rig_read(r, ACT_LOGITS, 0, n, v);
-    rig_end(r);
     return v;
 }
 
@@ -116,9 +115,8 @@ static void test_mixed_up(void **state)
     struct weight *w[] = {&r.qkv, &r.o, &r.ffn, &r.head};
     for (size_t i = 0; i < sizeof w / sizeof *w; i++) {
         w[i]->model = &n;
-        rig_begin(&r, &(struct seq_shape){0, 4}, 0, 1);
-        rig_forward(&r);
-        assert_int_equal(backend->step_wait(d, backend->step_end(d), NULL, 0, &e), HEARTH_EPARAMS);
+        rig_batch(&r, &(struct seq_shape){0, 4}, 0, 1);
+        assert_int_equal(rig_try(&r, &r.program, &e), HEARTH_EPARAMS);
         assert_non_null(strstr(e.msg, "another model"));
         w[i]->model = &r;
     }

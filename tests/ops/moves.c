@@ -192,9 +192,8 @@ static void test_after_step(void **state)
         for (uint32_t s = 0; s < SEQS; s++) {
             uint32_t page = b.r.pages[s][decode.seq[s].pos0 / KV_PAGE];
             rig_page_write(&b.r, page, b.mirror + page * b.page);
-            rig_begin(&b.r, decode.seq, 0, SEQS);
-            rig_forward(&b.r);
-            uint64_t step = be->step_end(b.d);
+            rig_batch(&b.r, decode.seq, 0, SEQS);
+            uint64_t step = be->step_run(b.d, &b.r.batch, &b.r.program);
             uint64_t t = save(&b, &page, &b.host[page], 1);
             poll_for(&b, t);
             assert_int_equal(be->step_wait(b.d, step, NULL, 0, &e), 0);
@@ -208,9 +207,8 @@ static void test_after_step(void **state)
 
 static void step(struct fixture *b, float *logits)
 {
-    rig_begin(&b->r, decode.seq, 0, SEQS);
+    rig_batch(&b->r, decode.seq, 0, SEQS);
     rig_forward(&b->r);
-    rig_end(&b->r);
     rig_read(&b->r, ACT_LOGITS, 0, SEQS, logits);
 }
 
@@ -260,9 +258,8 @@ static void test_beside_steps(void **state)
     uint64_t saved = 0, loaded = 0;
     for (int i = 0; i < 40; i++) {
         saved = save(&b, b.all + HALF, b.host, HALF / 2);
-        rig_begin(&b.r, decode.seq, 0, SEQS);
-        rig_forward(&b.r);
-        uint64_t t = be->step_end(b.d);
+        rig_batch(&b.r, decode.seq, 0, SEQS);
+        uint64_t t = be->step_run(b.d, &b.r.batch, &b.r.program);
         poll_for(&b, saved);
         loaded = load(&b, b.all + HALF + HALF / 2, b.host, HALF / 2);
         assert_int_equal(be->step_wait(b.d, t, NULL, 0, &e), 0);

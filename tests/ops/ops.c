@@ -4,10 +4,10 @@
  *     tests/ops/ops [BACKEND [VARIANT [fast]]]   "cpu" by default; exit status 77 where the machine has no such device;
  *                                                fast: steps outside the invariant mode
  *
- * Each op gets its own random input, written and read through act_write and act_read, so that an error is seen where
- * it is made. Tolerance: relative to the greatest magnitude in the row of results. On the CPU everything is f32 with
- * at most some hundred roundings of 6e-8 in a chain of partial sums, so 4e-6; a GPU rounds activations to f16
- * (5e-4 each), which average out over a row: 2e-3.
+ * Each op is a step of its own and gets its own random input, written and read through act_write and act_read, so that
+ * an error is seen where it is made. Tolerance: relative to the greatest magnitude in the row of results. On the CPU
+ * everything is f32 with at most some hundred roundings of 6e-8 in a chain of partial sums, so 4e-6; a GPU rounds
+ * activations to f16 (5e-4 each), which average out over a row: 2e-3.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -130,8 +130,8 @@ static void check_embed(struct fixture *f)
 {
     const struct op_case *c = f->c;
     double *m = matrix(f->n.head, f->n.head_type, c->d_model, c->n_vocab);
-    struct op_embed op = op_embed(&f->r);
-    f->r.be->embed(f->r.d, &op);
+    struct op op = op_embed(&f->r);
+    rig_op(&f->r, &op);
     rig_read(&f->r, ACT_X, 0, f->n_row, f->got);
     for (uint32_t r = 0; r < f->n_row; r++) {
         const double *row = m + (size_t)rig_token(c, f->seq[r], f->pos[r]) * c->d_model;
@@ -162,9 +162,9 @@ static void check_qkv(struct fixture *f)
     for (int i = 0; i < 3; i++)
         m[i] = matrix(n->packed[i], n->type[i], c->d_model, n->n_out[i]);
     random_floats(1, f->in, (size_t)f->n_row * c->d_model);
-    rig_write(&f->r, ACT_X, f->n_row, f->in);
-    struct op_qkv op = op_qkv(&f->r, 1);
-    f->r.be->qkv(f->r.d, &op);
+    rig_write(&f->r, ACT_X, f->n_row, c->d_model, f->in);
+    struct op op = op_qkv(&f->r, 1);
+    rig_op(&f->r, &op);
     rig_read(&f->r, ACT_Q, 0, f->n_row, f->got);
     for (uint32_t r = 0; r < f->n_row; r++)
         for (int part = 0; part < 3; part++) {
@@ -203,9 +203,9 @@ static void check_attend(struct fixture *f)
     random_floats(2, f->in, (size_t)f->n_row * f->d_q);
     for (size_t i = 0; i < (size_t)f->n_row * f->d_q; i++)
         f->in[i] *= 4.0f; /* peaks in the softmax */
-    rig_write(&f->r, ACT_Q, f->n_row, f->in);
-    struct op_attend op = op_attend(&f->r, 1);
-    f->r.be->attend(f->r.d, &op);
+    rig_write(&f->r, ACT_Q, f->n_row, f->d_q, f->in);
+    struct op op = op_attend(&f->r, 1);
+    rig_op(&f->r, &op);
     rig_read(&f->r, ACT_ATT, 0, f->n_row, f->got);
     for (uint32_t r = 0; r < f->n_row; r++)
         for (uint32_t h = 0; h < c->n_head; h++) {
@@ -242,10 +242,10 @@ static void check_proj(struct fixture *f, enum part part)
     assert_non_null(x);
     random_floats(3, x, (size_t)f->n_row * c->d_model);
     random_floats(4, f->in, (size_t)f->n_row * n_in);
-    rig_write(&f->r, ACT_X, f->n_row, x);
-    rig_write(&f->r, part == P_O ? ACT_ATT : ACT_FF, f->n_row, f->in);
-    struct op_proj op = part == P_O ? op_o(&f->r) : op_down(&f->r);
-    f->r.be->proj_add(f->r.d, &op);
+    rig_write(&f->r, ACT_X, f->n_row, c->d_model, x);
+    rig_write(&f->r, part == P_O ? ACT_ATT : ACT_FF, f->n_row, n_in, f->in);
+    struct op op = part == P_O ? op_o(&f->r) : op_down(&f->r);
+    rig_op(&f->r, &op);
     rig_read(&f->r, ACT_X, 0, f->n_row, f->got);
     const float *bias = part == P_O ? n->bias_o : n->bias_down;
     for (uint32_t r = 0; r < f->n_row; r++) {
@@ -257,7 +257,7 @@ static void check_proj(struct fixture *f, enum part part)
             norm(NORM_RMS, 1e-6, n->post_w, NULL, f->y, c->d_model, f->y);
         for (uint32_t i = 0; i < c->d_model; i++)
             f->y[i] += (double)x[(size_t)r * c->d_model + i];
-        compare("proj_add", c, r, f->got + (size_t)r * c->d_model, f->y, c->d_model, tolerance);
+        compare("proj", c, r, f->got + (size_t)r * c->d_model, f->y, c->d_model, tolerance);
     }
     free(m);
     free(x);
@@ -272,9 +272,9 @@ static void check_ffn(struct fixture *f)
     double *g = malloc(c->d_ff * sizeof *g);
     assert_non_null(g);
     random_floats(5, f->in, (size_t)f->n_row * c->d_model);
-    rig_write(&f->r, ACT_X, f->n_row, f->in);
-    struct op_ffn_up op = op_ffn(&f->r);
-    f->r.be->ffn_up(f->r.d, &op);
+    rig_write(&f->r, ACT_X, f->n_row, c->d_model, f->in);
+    struct op op = op_ffn(&f->r);
+    rig_op(&f->r, &op);
     rig_read(&f->r, ACT_FF, 0, f->n_row, f->got);
     for (uint32_t r = 0; r < f->n_row; r++) {
         to_double(f->in + (size_t)r * c->d_model, f->x, c->d_model);
@@ -302,9 +302,9 @@ static void check_head(struct fixture *f)
     const struct op_case *c = f->c;
     double *m = matrix(f->n.head, f->n.head_type, c->d_model, c->n_vocab);
     random_floats(6, f->in, (size_t)f->n_row * c->d_model);
-    rig_write(&f->r, ACT_X, f->n_row, f->in);
-    struct op_head op = op_head(&f->r);
-    f->r.be->head(f->r.d, &op);
+    rig_write(&f->r, ACT_X, f->n_row, c->d_model, f->in);
+    struct op op = op_head(&f->r);
+    rig_op(&f->r, &op);
     rig_read(&f->r, ACT_LOGITS, 0, f->n_row, f->got);
     for (uint32_t r = 0; r < f->n_row; r++) {
         to_double(f->in + (size_t)r * c->d_model, f->x, c->d_model);
@@ -348,7 +348,7 @@ static void test_case(void **state)
     assert_true(f.in && f.got && f.x && f.y && f.z);
     f.r.fast = fast;
     rig_fill_kv(&f.r);
-    rig_begin(&f.r, c->seq, 0, f.n_seq);
+    rig_batch(&f.r, c->seq, 0, f.n_seq);
     check_embed(&f);
     check_qkv(&f);
     check_attend(&f);
@@ -356,7 +356,6 @@ static void test_case(void **state)
     check_ffn(&f);
     check_proj(&f, P_DOWN);
     check_head(&f);
-    rig_end(&f.r);
     rig_fini(&f.r);
     numbers_fini(&f.n);
     backend->close(d);

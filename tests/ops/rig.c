@@ -153,6 +153,8 @@ uint32_t case_rows(const struct op_case *c, uint32_t *n_seq)
     return n;
 }
 
+static void build(struct rig *r);
+
 void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, struct device *d)
 {
     const struct op_case *c = n->c;
@@ -187,6 +189,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     for (uint32_t s = 0; s < SEQS_MAX; s++)
         for (uint32_t i = 0; i < SEQ_PAGES; i++)
             r->pages[s][i] = (i * SEQS_MAX + (s + i) % SEQS_MAX) % RIG_PAGES;
+    build(r);
 }
 
 void rig_fini(struct rig *r)
@@ -198,6 +201,7 @@ void rig_fini(struct rig *r)
         r->be->vec_free(r->d, r->vec[i]);
     r->be->host_free(r->d, r->host);
     r->be->kv_free(r->d, r->kv);
+    program_free(&r->program);
 }
 
 int32_t rig_token(const struct op_case *c, uint32_t seq, uint32_t pos)
@@ -205,35 +209,44 @@ int32_t rig_token(const struct op_case *c, uint32_t seq, uint32_t pos)
     return (int32_t)((seq * 31 + pos * 7 + 3) % c->n_vocab);
 }
 
-void rig_begin(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, uint32_t n_seq)
+void rig_batch(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, uint32_t n_seq)
 {
-    struct batch_seq bs[SEQS_MAX];
-    static int32_t token[BATCH_ROWS_MAX];
-    static uint32_t out[BATCH_ROWS_MAX];
     uint32_t row = 0;
     for (uint32_t s = 0; s < n_seq; s++) {
-        bs[s] = (struct batch_seq){row, seq[s].n_row, seq[s].pos0, r->pages[first_seq + s]};
+        r->seq[s] = (struct batch_seq){row, seq[s].n_row, seq[s].pos0, r->pages[first_seq + s]};
         for (uint32_t i = 0; i < seq[s].n_row; i++, row++) {
-            token[row] = rig_token(r->n->c, first_seq + s, seq[s].pos0 + i);
-            out[row] = row;
+            r->token[row] = rig_token(r->n->c, first_seq + s, seq[s].pos0 + i);
+            r->out_row[row] = row;
         }
     }
-    struct batch b = {.n_row = row,
-                      .n_seq = n_seq,
-                      .n_out = row,
-                      .token = token,
-                      .seq = bs,
-                      .out_row = out,
-                      .kv = r->kv,
-                      .invariant = !r->fast,
-                      .model = r};
-    r->be->step_begin(r->d, &b, 0);
+    r->batch = (struct batch){.n_row = row,
+                              .n_seq = n_seq,
+                              .n_out = row,
+                              .token = r->token,
+                              .seq = r->seq,
+                              .out_row = r->out_row,
+                              .kv = r->kv,
+                              .invariant = !r->fast};
 }
 
-void rig_end(struct rig *r)
+int rig_try(struct rig *r, const struct program *p, struct hearth_err *e)
+{
+    return r->be->step_wait(r->d, r->be->step_run(r->d, &r->batch, p), NULL, 0, e);
+}
+
+void rig_op(struct rig *r, const struct op *op)
 {
     struct hearth_err e;
-    ok(r->be->step_wait(r->d, r->be->step_end(r->d), NULL, 0, &e), &e);
+    struct program p = program_of(r, op, 1);
+    r->batch.once = true;
+    ok(rig_try(r, &p, &e), &e);
+    r->batch.once = false;
+}
+
+void rig_forward(struct rig *r)
+{
+    struct hearth_err e;
+    ok(rig_try(r, &r->program, &e), &e);
 }
 
 size_t rig_page_bytes(const struct rig *r)
@@ -272,73 +285,72 @@ void rig_fill_kv(struct rig *r)
     free(page);
 }
 
-struct op_embed op_embed(const struct rig *r)
+struct op op_embed(const struct rig *r)
 {
-    return (struct op_embed){&r->embed, r->n->c->embed_scale};
+    return (struct op){.kind = OP_EMBED, .embed = {&r->embed, r->n->c->embed_scale}};
 }
 
-struct op_qkv op_qkv(const struct rig *r, uint32_t layer)
+struct op op_qkv(const struct rig *r, uint32_t layer)
 {
     const struct op_case *c = r->n->c;
-    return (struct op_qkv){.layer = layer,
-                           .n_head = c->n_head,
-                           .n_kv = c->n_kv,
-                           .d_head = c->d_head,
-                           .norm = r->norm,
-                           .w = &r->qkv,
-                           .bias = c->bias ? r->bias_qkv : NULL,
-                           .q_norm = c->head_norms ? &r->q_norm : NULL,
-                           .k_norm = c->head_norms ? &r->k_norm : NULL,
-                           .rope = &r->rope};
+    return (struct op){.kind = OP_QKV,
+                       .qkv = {.layer = layer,
+                               .n_head = c->n_head,
+                               .n_kv = c->n_kv,
+                               .d_head = c->d_head,
+                               .norm = r->norm,
+                               .w = &r->qkv,
+                               .bias = c->bias ? r->bias_qkv : NULL,
+                               .q_norm = c->head_norms ? &r->q_norm : NULL,
+                               .k_norm = c->head_norms ? &r->k_norm : NULL,
+                               .rope = &r->rope}};
 }
 
-struct op_attend op_attend(const struct rig *r, uint32_t layer)
+struct op op_attend(const struct rig *r, uint32_t layer)
 {
     const struct op_case *c = r->n->c;
-    return (struct op_attend){layer,         c->n_head, c->n_kv, c->d_head, c->window, 1.0f / sqrtf((float)c->d_head),
-                              c->att_softcap};
+    return (struct op){
+        .kind = OP_ATTEND,
+        .attend = {layer, c->n_head, c->n_kv, c->d_head, c->window, 1.0f / sqrtf((float)c->d_head), c->att_softcap}};
 }
 
-struct op_proj op_o(const struct rig *r)
+struct op op_o(const struct rig *r)
 {
     const struct op_case *c = r->n->c;
-    return (struct op_proj){ACT_ATT, &r->o, c->bias ? r->bias_o : NULL, c->post_norm ? &r->post : NULL};
+    return (struct op){.kind = OP_PROJ,
+                       .proj = {ACT_ATT, &r->o, c->bias ? r->bias_o : NULL, c->post_norm ? &r->post : NULL}};
 }
 
-struct op_ffn_up op_ffn(const struct rig *r)
+struct op op_ffn(const struct rig *r)
 {
     const struct op_case *c = r->n->c;
-    return (struct op_ffn_up){r->norm, &r->ffn, c->bias ? r->bias_ffn : NULL, c->glu};
+    return (struct op){.kind = OP_FFN_UP, .ffn_up = {r->norm, &r->ffn, c->bias ? r->bias_ffn : NULL, c->glu}};
 }
 
-struct op_proj op_down(const struct rig *r)
+struct op op_down(const struct rig *r)
 {
     const struct op_case *c = r->n->c;
-    return (struct op_proj){ACT_FF, &r->down, c->bias ? r->bias_down : NULL, c->post_norm ? &r->post : NULL};
+    return (struct op){.kind = OP_PROJ,
+                       .proj = {ACT_FF, &r->down, c->bias ? r->bias_down : NULL, c->post_norm ? &r->post : NULL}};
 }
 
-struct op_head op_head(const struct rig *r)
+struct op op_head(const struct rig *r)
 {
-    return (struct op_head){r->norm, &r->head, 0.5f, r->n->c->softcap};
+    return (struct op){.kind = OP_HEAD, .head = {r->norm, &r->head, 0.5f, r->n->c->softcap}};
 }
 
-void rig_forward(struct rig *r)
+static void build(struct rig *r)
 {
-    struct op_embed embed = op_embed(r);
-    r->be->embed(r->d, &embed);
+    r->program = (struct program){.model = r};
+    struct op embed = op_embed(r), head = op_head(r);
+    program_add(&r->program, &embed);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
-        struct op_qkv qkv = op_qkv(r, layer);
-        struct op_attend att = op_attend(r, layer);
-        struct op_proj o = op_o(r), down = op_down(r);
-        struct op_ffn_up ffn = op_ffn(r);
-        r->be->qkv(r->d, &qkv);
-        r->be->attend(r->d, &att);
-        r->be->proj_add(r->d, &o);
-        r->be->ffn_up(r->d, &ffn);
-        r->be->proj_add(r->d, &down);
+        const struct op ops[] = {op_qkv(r, layer), op_attend(r, layer), op_o(r), op_ffn(r), op_down(r)};
+        for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+            program_add(&r->program, &ops[i]);
     }
-    struct op_head head = op_head(r);
-    r->be->head(r->d, &head);
+    program_add(&r->program, &head);
+    assert_false(r->program.failed);
 }
 
 void rig_read(struct rig *r, enum act a, uint32_t row0, uint32_t n_row, float *out)
@@ -347,8 +359,8 @@ void rig_read(struct rig *r, enum act a, uint32_t row0, uint32_t n_row, float *o
     ok(r->be->act_read(r->d, a, row0, n_row, out, &e), &e);
 }
 
-void rig_write(struct rig *r, enum act a, uint32_t n_row, const float *in)
+void rig_write(struct rig *r, enum act a, uint32_t n_row, uint32_t n_col, const float *in)
 {
     struct hearth_err e;
-    ok(r->be->act_write(r->d, a, 0, n_row, in, &e), &e);
+    ok(r->be->act_write(r->d, a, 0, n_row, n_col, in, &e), &e);
 }

@@ -1,6 +1,6 @@
 /*
  * rig.h - one layer of a made-up transformer on a backend under test: its shape (a row of the case table), random
- * weights of one type, and a step that can be run op by op or whole.
+ * weights of one type, and steps of single ops or of the whole.
  */
 #ifndef TESTS_OPS_RIG_H
 #define TESTS_OPS_RIG_H
@@ -62,8 +62,13 @@ struct rig {
     float *vec[10];
     struct rope rope;
     float *bias_qkv, *bias_o, *bias_ffn, *bias_down;
-    void *host; /* a page, in memory for moves */
-    bool fast;  /* steps outside the invariant mode */
+    void *host;             /* a page, in memory for moves */
+    bool fast;              /* steps outside the invariant mode */
+    struct program program; /* all of the layer, LAYERS times, between embedding and head */
+    struct batch batch;     /* of rig_batch(), over the arrays below */
+    struct batch_seq seq[SEQS_MAX];
+    int32_t token[BATCH_ROWS_MAX];
+    uint32_t out_row[BATCH_ROWS_MAX];
     uint32_t pages[SEQS_MAX]
                   [SEQ_PAGES]; /* block tables: pages of the sequences interleaved, so that none is contiguous */
 };
@@ -74,9 +79,13 @@ struct device *rig_device(const struct backend *be, const char *variant, uint32_
 void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, struct device *d);
 void rig_fini(struct rig *r); /* not the device */
 
-/* Begins a step over the case's sequences (or over the given ones), all rows wanted. */
-void rig_begin(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, uint32_t n_seq);
-void rig_end(struct rig *r);
+/* Fills in r->batch for the case's sequences (or for the given ones), all rows wanted. */
+void rig_batch(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, uint32_t n_seq);
+/* Runs a step of the program over r->batch; what step_wait says of it. */
+int rig_try(struct rig *r, const struct program *p, struct hearth_err *e);
+/* The same of a single op, and of the whole program; they fail the test on an error. */
+void rig_op(struct rig *r, const struct op *op);
+void rig_forward(struct rig *r);
 /* A page's bytes, out of the pool and into it; waits. */
 void rig_page_read(struct rig *r, uint32_t page, void *out);
 void rig_page_write(struct rig *r, uint32_t page, const void *in);
@@ -84,19 +93,18 @@ size_t rig_page_bytes(const struct rig *r);
 /* Random KV in every page, the same on every backend; kept to what kv_type can say. */
 void rig_fill_kv(struct rig *r);
 
-struct op_embed op_embed(const struct rig *r);
-struct op_qkv op_qkv(const struct rig *r, uint32_t layer);
-struct op_attend op_attend(const struct rig *r, uint32_t layer);
-struct op_proj op_o(const struct rig *r);
-struct op_ffn_up op_ffn(const struct rig *r);
-struct op_proj op_down(const struct rig *r);
-struct op_head op_head(const struct rig *r);
-/* All of it, LAYERS times. */
-void rig_forward(struct rig *r);
+struct op op_embed(const struct rig *r);
+struct op op_qkv(const struct rig *r, uint32_t layer);
+struct op op_attend(const struct rig *r, uint32_t layer);
+struct op op_o(const struct rig *r);
+struct op op_ffn(const struct rig *r);
+struct op op_down(const struct rig *r);
+struct op op_head(const struct rig *r);
 
 /* rows x columns of an activation; fails the test on an error */
 void rig_read(struct rig *r, enum act a, uint32_t row0, uint32_t n_row, float *out);
-void rig_write(struct rig *r, enum act a, uint32_t n_row, const float *in);
+/* ... that the next step finds */
+void rig_write(struct rig *r, enum act a, uint32_t n_row, uint32_t n_col, const float *in);
 
 /* The token of (sequence, position). */
 int32_t rig_token(const struct op_case *c, uint32_t seq, uint32_t pos);

@@ -83,7 +83,7 @@ static void run(const struct numbers *n, const char *variant, uint32_t threads, 
             first++;
             continue;
         }
-        rig_begin(&r, step, first, n_step);
+        rig_batch(&r, step, first, n_step);
         rig_forward(&r);
         uint32_t at = 0;
         for (uint32_t s = 0; s < n_step; s++) {
@@ -93,7 +93,6 @@ static void run(const struct numbers *n, const char *variant, uint32_t threads, 
             at += step[s].n_row;
             done[first + s] += step[s].n_row;
         }
-        rig_end(&r);
     }
     for (uint32_t p = 0; p < RIG_PAGES; p++)
         rig_page_read(&r, p, t->kv + p * (t->kv_bytes / RIG_PAGES));

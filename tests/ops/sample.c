@@ -68,12 +68,11 @@ static int try_sample(struct fixture *b, uint32_t n, const uint32_t *slot, const
     struct batch_seq seq = {.n_row = n, .pages = pages};
     struct batch batch = {
         .n_row = n, .n_seq = 1, .n_out = n, .token = token, .seq = &seq, .out_row = rows, .kv = b->kv};
-    be->step_begin(b->d, &batch, 0);
-    if (be->act_write(b->d, ACT_LOGITS, 0, n, logits, e))
+    batch.sample = (struct batch_sample){n, slot, index, mask};
+    struct program nothing = program_of(NULL, NULL, 0);
+    if (be->act_write(b->d, ACT_LOGITS, 0, n, b->n_vocab, logits, e))
         fail_msg("%s", e->msg);
-    struct op_sample op = {n, slot, index, mask};
-    be->sample(b->d, &op);
-    return be->step_wait(b->d, be->step_end(b->d), out, n, e);
+    return be->step_wait(b->d, be->step_run(b->d, &batch, &nothing), out, n, e);
 }
 
 static struct sampled sample_one(struct fixture *b, uint32_t slot, uint32_t index, const float *logits,

@@ -39,9 +39,7 @@ static void fixture_fini(struct fixture *f)
 /* Runs a whole step over the batch; the code that step_wait gives. */
 static int run(struct fixture *f, const struct batch *b, struct hearth_err *e)
 {
-    be->step_begin(f->d, b, 0);
-    rig_forward(&f->r);
-    return be->step_wait(f->d, be->step_end(f->d), NULL, 0, e);
+    return be->step_wait(f->d, be->step_run(f->d, b, &f->r.program), NULL, 0, e);
 }
 
 static void test_batches(void **state)
@@ -57,7 +55,7 @@ static void test_batches(void **state)
     const struct batch_seq gap[2] = {{0, 1, 0, pages}, {2, 2, 5, pages + 1}};
     const struct batch_seq empty[1] = {{0, 0, 0, pages}}, far[1] = {{0, 2, UINT32_MAX, pages}};
     const struct batch_seq bad[1] = {{0, 2, 15, bad_pages}}, more[1] = {{0, 3, 0, pages}};
-    const struct batch ok = {4, 2, 4, token, good, out, f.r.kv, true, &f.r};
+    const struct batch ok = {4, 2, 4, token, good, out, f.r.kv, true};
     struct batch cases[10];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         cases[i] = ok;
@@ -65,12 +63,12 @@ static void test_batches(void **state)
     cases[1].n_row = BATCH_ROWS_MAX + 1;
     cases[2].n_seq = BATCH_SEQS_MAX + 1;
     cases[3].seq = gap;
-    cases[4] = (struct batch){2, 1, 0, token, empty, out, f.r.kv, true, &f.r};
-    cases[5] = (struct batch){2, 1, 0, token, far, out, f.r.kv, true, &f.r};
-    cases[6] = (struct batch){2, 1, 0, token, bad, out, f.r.kv, true, &f.r};
-    cases[7] = (struct batch){2, 1, 0, token, more, out, f.r.kv, true, &f.r};
+    cases[4] = (struct batch){2, 1, 0, token, empty, out, f.r.kv, true};
+    cases[5] = (struct batch){2, 1, 0, token, far, out, f.r.kv, true};
+    cases[6] = (struct batch){2, 1, 0, token, bad, out, f.r.kv, true};
+    cases[7] = (struct batch){2, 1, 0, token, more, out, f.r.kv, true};
     cases[8].n_out = 2, cases[8].out_row = falling;
-    cases[9] = (struct batch){2, 1, 1, token, good, beyond, f.r.kv, true, &f.r};
+    cases[9] = (struct batch){2, 1, 1, token, good, beyond, f.r.kv, true};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int rc = run(&f, &cases[i], &e);
         if (rc != HEARTH_EPARAMS)
@@ -100,13 +98,12 @@ static void test_token_of_slot(void **state)
     uint32_t pages[1] = {0}, out[1] = {0}, slot[1] = {7}, index[1] = {0};
     int32_t token[1] = {4};
     struct batch_seq seq[1] = {{0, 1, 0, pages}};
-    struct batch b = {1, 1, 1, token, seq, out, f.r.kv, true, &f.r};
+    struct batch b = {1, 1, 1, token, seq, out, f.r.kv, true};
     struct sample_params p = {.temp = 0.0f, .top_p = 1.0f, .rep_penalty = 1.0f};
     assert_int_equal(be->slot_set(f.d, 7, &p, NULL, 0, c->n_vocab, &e), 0);
-    be->step_begin(f.d, &b, 0);
-    rig_forward(&f.r);
-    be->sample(f.d, &(struct op_sample){1, slot, index, NULL});
-    assert_int_equal(be->step_wait(f.d, be->step_end(f.d), &s, 1, &e), 0);
+    b.sample = (struct batch_sample){1, slot, index, NULL};
+    assert_int_equal(be->step_wait(f.d, be->step_run(f.d, &b, &f.r.program), &s, 1, &e), 0);
+    b.sample.n = 0;
     float named[64], given[64];
     token[0] = TOKEN_OF_SLOT(7);
     seq[0].pos0 = 1;
@@ -125,22 +122,42 @@ static void test_ops_refuse(void **state)
     struct fixture f;
     struct hearth_err e;
     fixture_init(&f);
-    struct seq_shape seq = {0, 1};
-    struct op_qkv qkv = op_qkv(&f.r, LAYERS); /* a layer too many */
-    rig_begin(&f.r, &seq, 0, 1);
-    be->qkv(f.d, &qkv);
-    assert_int_equal(be->step_wait(f.d, be->step_end(f.d), NULL, 0, &e), HEARTH_EPARAMS);
-    struct op_attend att = op_attend(&f.r, 0);
-    att.n_kv = 3; /* not the pool's */
-    rig_begin(&f.r, &seq, 0, 1);
-    be->attend(f.d, &att);
-    assert_int_equal(be->sync(f.d, &e), HEARTH_EPARAMS);
-    struct op_proj proj = op_o(&f.r);
-    proj.w = &f.r.down; /* another width */
-    rig_begin(&f.r, &seq, 0, 1);
-    be->proj_add(f.d, &proj);
-    assert_int_equal(be->sync(f.d, &e), HEARTH_EPARAMS);
+    struct op bad[] = {op_qkv(&f.r, LAYERS) /* a layer too many */, op_attend(&f.r, 0), op_o(&f.r)};
+    bad[1].attend.n_kv = 3;    /* not the pool's */
+    bad[2].proj.w = &f.r.down; /* another width */
+    rig_batch(&f.r, &(struct seq_shape){0, 1}, 0, 1);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct program p = program_of(&f.r, &bad[i], 1);
+        assert_int_equal(rig_try(&f.r, &p, &e), HEARTH_EPARAMS);
+        be->step_run(f.d, &f.r.batch, &p);
+        assert_int_equal(be->sync(f.d, &e), HEARTH_EPARAMS);
+    }
     assert_int_equal(be->sync(f.d, &e), 0);
+    fixture_fini(&f);
+}
+
+/* What a test writes into an activation must lie in the step, and is that step's alone. */
+static void test_writes(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct hearth_err e;
+    fixture_init(&f);
+    uint32_t d_model = f.n.c->d_model;
+    float *v = calloc(2 * d_model, sizeof *v), got[64] = {0};
+    struct program nothing = program_of(&f.r, NULL, 0);
+    assert_true(v && d_model <= 64 * 16);
+    rig_batch(&f.r, &(struct seq_shape){0, 1}, 0, 1);
+    assert_int_equal(be->act_write(f.d, ACT_COUNT, 0, 1, d_model, v, &e), HEARTH_EPARAMS);
+    assert_int_equal(be->act_write(f.d, ACT_X, 0, 0, d_model, v, &e), HEARTH_EPARAMS);
+    rig_write(&f.r, ACT_X, 2, d_model, v); /* a row too many */
+    assert_int_equal(rig_try(&f.r, &nothing, &e), HEARTH_EPARAMS);
+    assert_int_equal(rig_try(&f.r, &nothing, &e), 0);
+    rig_write(&f.r, ACT_X, 1, 64, (v[3] = 7, v)); /* narrower than what was reserved */
+    assert_int_equal(rig_try(&f.r, &nothing, &e), 0);
+    rig_read(&f.r, ACT_X, 0, 1, got);
+    assert_memory_equal(got, v, sizeof got);
+    free(v);
     fixture_fini(&f);
 }
 
@@ -210,8 +227,8 @@ int main(void)
     be = backend_find("cpu");
     assert_null(backend_find("abacus"));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batches),      cmocka_unit_test(test_token_of_slot), cmocka_unit_test(test_ops_refuse),
-        cmocka_unit_test(test_load_refuses), cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_batches), cmocka_unit_test(test_token_of_slot), cmocka_unit_test(test_ops_refuse),
+        cmocka_unit_test(test_writes),  cmocka_unit_test(test_load_refuses),  cmocka_unit_test(test_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,7 +68,6 @@ struct engine {
     } cpu;               /* where models go that failed their self-check on `dev`; see selfcheck.h */
     bool memory_changed; /* since it was counted last: a step, a load, an unload */
     double memory_counted_at;
-    uint64_t serial;
     struct model_entry *loading;
     bool watchdog_load; /* eng->dev takes a model: what is between steps is waited for, too */
     double last_progress;

@@ -298,7 +298,6 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     if (rc)
         return rc;
     eng->memory_changed = true;
-    m->serial = ++eng->serial;
     sched_group_add(&eng->sched, &m->group);
     TAILQ_INSERT_TAIL(&eng->loaded, m, loaded_link);
     engine_update_stats(eng, m);

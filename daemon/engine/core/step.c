@@ -6,7 +6,6 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "daemon/engine/core/events.h"
 #include "daemon/trace.h"
@@ -52,13 +51,6 @@ static int set_slots(const struct model_entry *m, const struct plan *p, struct h
     return 0;
 }
 
-/* Equal for steps that launch the same work: what a captured graph is found by. */
-static uint64_t step_key(const struct model_entry *m, const struct plan *p)
-{
-    uint64_t shape[] = {m->serial, p->n_row, p->n_seq, p->n_out, p->n_sample, p->invariant};
-    return XXH3_64bits(shape, sizeof shape);
-}
-
 static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
 {
     const struct plan *p = &f->plan;
@@ -99,13 +91,9 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
         .out_row = out_row,
         .kv = m->pool,
         .invariant = p->invariant,
-        .model = m->model,
+        .sample = {.n = p->n_sample, .slot = slot, .index = index},
     };
-    be->step_begin(dev, &b, step_key(m, p));
-    model_forward(m->model);
-    if (p->n_sample)
-        be->sample(dev, &(struct op_sample){.n = p->n_sample, .slot = slot, .index = index});
-    f->ticket = be->step_end(dev);
+    f->ticket = be->step_run(dev, &b, &m->model->program);
 
     struct engine_counters *c = &eng->counters;
     atomic_fetch_add(&c->steps, 1);

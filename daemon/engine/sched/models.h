@@ -56,7 +56,6 @@ struct model_entry {
     struct kv_namespace *ns;       /* where its KV is kept beyond the pool; NULL: nowhere */
     double load_begun, load_ended; /* the last time */
     uint32_t n_page;
-    uint64_t serial;        /* of this loading, for step keys */
     struct reason *reasons; /* of all its loadings; owned, kept until the resident goes */
 
     /* Written by the device thread, read by the loop's status. */

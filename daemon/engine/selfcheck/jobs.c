@@ -34,7 +34,7 @@ static void *work(void *arg)
     for (uint32_t i; (i = atomic_fetch_add(&all->next, 1)) < all->n;) {
         struct check_job *j = &all->job[i];
         if (!j->deferred)
-            j->rc = reference_run(&w->ref, j->op, j->i, j->b, NULL, NULL, j->want, j->head, &j->err);
+            j->rc = reference_run(&w->ref, j, &j->err);
     }
     return NULL;
 }

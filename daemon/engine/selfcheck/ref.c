@@ -126,10 +126,11 @@ void reference_close(struct reference *r)
     memset(r, 0, sizeof *r);
 }
 
-/* To the reference every row is a sequence of its own: what others left in the pages, it is given. */
-static void begin(struct reference *r, const struct check_batch *b)
+/* Runs the op, or none, over the batch as a step and waits. To the reference every row is a sequence of its own: what
+ * others left in the pages, it is given. Its matrices are slices, which are of no model. */
+static int step(struct reference *r, const struct check_batch *b, const struct op *op,
+                const struct batch_sample *sample, struct sampled *out, struct hearth_err *e)
 {
-    static const int32_t no_token[CHECK_ROWS];
     struct batch_seq seq[CHECK_ROWS];
     uint32_t row[CHECK_ROWS];
     for (uint32_t i = 0; i < b->n; i++) {
@@ -139,17 +140,24 @@ static void begin(struct reference *r, const struct check_batch *b)
     struct batch batch = {.n_row = b->n,
                           .n_seq = b->n,
                           .n_out = b->n,
-                          .token = b->token[0] >= 0 ? b->token : no_token,
+                          .token = b->token,
                           .seq = seq,
                           .out_row = row,
                           .kv = r->pool.kv,
-                          .invariant = true};
-    r->be->step_begin(r->d, &batch, 0);
+                          .invariant = true,
+                          .once = true};
+    if (sample)
+        batch.sample = *sample;
+    struct program p = program_of(NULL, op, op ? 1 : 0);
+    return r->be->step_wait(r->d, r->be->step_run(r->d, &batch, &p), out, batch.sample.n, e);
 }
 
-static int end(struct reference *r, struct sampled *out, uint32_t n, struct hearth_err *e)
+/* Runs the op and reads what it gives. */
+static int run_op(struct reference *r, const struct check_batch *b, const struct op *op, float *out,
+                  struct hearth_err *e)
 {
-    return r->be->step_wait(r->d, r->be->step_end(r->d), out, n, e);
+    int rc = step(r, b, op, NULL, NULL, e);
+    return rc ? rc : r->be->act_read(r->d, op_writes(op), 0, b->n, out, e);
 }
 
 static int write_input(struct reference *r, const struct check_batch *b, uint32_t i, enum act a, uint32_t n,
@@ -159,7 +167,7 @@ static int write_input(struct reference *r, const struct check_batch *b, uint32_
     int rc = v ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for an activation of %u", n);
     for (uint32_t row = 0; row < b->n && !rc; row++) {
         check_input(v, n, i, a, b->input_id[row]);
-        rc = r->be->act_write(r->d, a, row, 1, v, e);
+        rc = r->be->act_write(r->d, a, row, 1, n, v, e);
     }
     free(v);
     return rc;
@@ -178,28 +186,26 @@ static void sample_columns(uint32_t *col, uint32_t n, uint32_t total, uint32_t i
 
 /* --- the ops --------------------------------------------------------------------------------------------- */
 
-static int run_embed(struct reference *r, const struct check_op *op, const struct check_batch *b, struct expect *x,
-                     struct hearth_err *e)
+int reference_embed(struct reference *r, struct check_job *j, struct hearth_err *e)
 {
-    uint32_t n = op->embed.w->n_in;
-    struct weight w = *op->embed.w;
-    struct op_embed mine = op->embed;
+    const struct check_batch *b = j->b;
+    struct expect *x = j->want;
+    struct weight w = *j->op->embed.w;
+    struct op mine = *j->op;
+    uint32_t n = w.n_in;
     w.dev = NULL;
-    mine.w = &w;
+    mine.embed.w = &w;
     int rc = r->be->weight_load(r->d, &w, e);
     if (rc || (rc = expect_new(x, b->n, n, e)))
         return rc;
-    begin(r, b);
-    r->be->embed(r->d, &mine);
-    rc = r->be->act_read(r->d, ACT_X, 0, b->n, x->want, e);
-    int ended = end(r, NULL, 0, rc ? NULL : e);
+    rc = run_op(r, b, &mine, x->want, e);
     r->be->weight_free(r->d, &w);
     for (uint32_t k = 0; k < n; k++)
         x->col[k] = k;
     for (size_t k = 0; k < (size_t)b->n * n; k++)
         x->scale[k] = 0;
     x->exact = true;
-    return rc ? rc : ended;
+    return rc;
 }
 
 /* K or V of one head at the rows' positions, out of pages of one head. */
@@ -215,13 +221,16 @@ static void read_rows(const struct kv_desc *desc, const uint8_t *pages, uint32_t
     }
 }
 
-static int run_qkv(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
-                   struct expect out[3], uint32_t head[3], struct hearth_err *e)
+int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e)
 {
-    const struct op_qkv *q = &op->qkv;
+    const struct op_qkv *q = &j->op->qkv;
+    const struct check_batch *b = j->b;
+    struct expect *out = j->want;
+    uint32_t i = j->i, *head = j->head;
     uint32_t n = q->d_head, d_q = q->n_head * n, d_kv = q->n_kv * n, first[3] = {0, d_q, d_q + d_kv};
     const uint32_t *cols[3];
     struct op_qkv mine = *q;
+    struct op op;
     struct norm q_norm, k_norm;
     struct rope rope;
     struct slice c = {.r = r};
@@ -255,13 +264,9 @@ static int run_qkv(struct reference *r, const struct check_op *op, uint32_t i, c
         if ((rc = slice_vector(&c, model_vector(r->m, q->rope->inv_freq), rope.n_rot / 2, &rope.inv_freq, e)))
             goto out;
     }
-    begin(r, b);
-    if (!(rc = write_input(r, b, i, ACT_X, q->w->n_in, e))) {
-        r->be->qkv(r->d, &mine);
-        rc = r->be->act_read(r->d, ACT_Q, 0, b->n, out[0].want, e);
-    }
-    int ended = end(r, NULL, 0, rc ? NULL : e);
-    if (rc || (rc = ended) || (rc = pages_download(&r->pool, r->be, r->d, r->page, e)))
+    op = (struct op){.kind = OP_QKV, .qkv = mine};
+    if ((rc = write_input(r, b, i, ACT_X, q->w->n_in, e)) || (rc = run_op(r, b, &op, out[0].want, e)) ||
+        (rc = pages_download(&r->pool, r->be, r->d, r->page, e)))
         goto out;
     read_rows(&r->desc, r->page, 0, false, 0, b, out[1].want);
     read_rows(&r->desc, r->page, 0, true, 0, b, out[2].want);
@@ -282,11 +287,15 @@ out:
 }
 
 /* One query head and its keys, out of the device's pages. */
-static int run_attend(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
-                      const uint8_t *kv, const struct kv_desc *desc, struct expect *x, struct hearth_err *e)
+int reference_attend(struct reference *r, struct check_job *j, struct hearth_err *e)
 {
-    struct op_attend mine = op->attend;
-    uint32_t n = mine.d_head, d_q = mine.n_head * n, width = r->m->hp.n_head * r->m->hp.d_head;
+    const struct check_batch *b = j->b;
+    const struct kv_desc *desc = j->desc;
+    const uint8_t *kv = j->kv;
+    struct expect *x = j->want;
+    struct op_attend mine = j->op->attend;
+    struct op op;
+    uint32_t i = j->i, n = mine.d_head, d_q = mine.n_head * n;
     uint32_t head = hashed(i * 8 + b->n) % mine.n_head, from = head / (mine.n_head / mine.n_kv);
     uint64_t head_bytes = dtype_bytes((int)desc->type, (uint64_t)KV_PAGE * n);
     for (uint32_t p = 0; p < CHECK_PAGES; p++)
@@ -294,80 +303,64 @@ static int run_attend(struct reference *r, const struct check_op *op, uint32_t i
             memcpy(r->page + (p * 2 + v) * head_bytes,
                    kv + p * kv_page_bytes(desc) + ((mine.layer * 2 + v) * (uint64_t)desc->n_kv + from) * head_bytes,
                    head_bytes);
-    float *q = calloc(width, sizeof *q), *in = malloc(d_q * sizeof *in);
-    int rc = q && in ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for queries");
+    float *in = malloc(d_q * sizeof *in);
+    int rc = in ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for queries");
     if (rc || (rc = expect_new(x, b->n, n, e)) || (rc = pages_upload(&r->pool, r->be, r->d, r->page, e)))
         goto out;
     mine.layer = 0;
     mine.n_head = mine.n_kv = 1;
-    begin(r, b);
     for (uint32_t row = 0; row < b->n && !rc; row++) {
         check_input(in, d_q, i, ACT_Q, b->input_id[row]);
-        memcpy(q, in + head * n, n * sizeof *q);
-        rc = r->be->act_write(r->d, ACT_Q, row, 1, q, e);
+        rc = r->be->act_write(r->d, ACT_Q, row, 1, n, in + head * n, e);
     }
-    if (!rc) {
-        r->be->attend(r->d, &mine);
-        rc = r->be->act_read(r->d, ACT_ATT, 0, b->n, x->want, e);
-    }
-    int ended = end(r, NULL, 0, rc ? NULL : e);
-    rc = rc ? rc : ended;
+    op = (struct op){.kind = OP_ATTEND, .attend = mine};
+    if (!rc)
+        rc = run_op(r, b, &op, x->want, e);
     for (uint32_t k = 0; k < n; k++)
         x->col[k] = head * n + k;
     for (size_t k = 0; k < (size_t)b->n * n; k++)
         x->scale[k] = 1; /* as large as values get */
 out:
-    free(q);
     free(in);
     return rc;
 }
 
-static int run_proj(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
-                    struct expect *x, struct hearth_err *e)
+int reference_proj(struct reference *r, struct check_job *j, struct hearth_err *e)
 {
-    const struct weight *w = op->proj.w;
-    bool few = w->n_out > SELFCHECK_ROWS && !op->proj.post_norm; /* a norm is over all of them */
-    uint32_t n = few ? SELFCHECK_ROWS : w->n_out, zero = 0;
-    struct op_proj mine = op->proj;
+    const struct op_proj *proj = &j->op->proj;
+    const struct check_batch *b = j->b;
+    const struct weight *w = proj->w;
+    struct expect *x = j->want;
+    bool few = w->n_out > SELFCHECK_ROWS && !proj->post_norm; /* a norm is over all of them */
+    uint32_t i = j->i, n = few ? SELFCHECK_ROWS : w->n_out, zero = 0;
+    struct op_proj mine = *proj;
+    struct op op;
     struct norm post;
     struct slice c = {.r = r};
     float *in = malloc(w->n_out * sizeof *in), *some = calloc(n, sizeof *some);
-    /* A residual stream as narrow as the sample is what an embedding of that width makes. */
-    struct weight narrow = {.role = WEIGHT_EMBED, .n_in = n, .n_out = 1, .n_part = 1, .part = {{DT_F32, 1, some}}};
-    struct check_batch first = *b;
-    memset(first.token, 0, sizeof first.token);
     int rc = in && some ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for a row of %u", w->n_out);
     if (rc || (rc = expect_new(x, b->n, n, e)))
         goto out;
     sample_columns(x->col, n, w->n_out, i, b->n);
     mine.w = &c.w;
     if ((rc = slice_part(&c, w, 0, x->col, n, e)) || (rc = slice_load(&c, w, e)) ||
-        (rc = slice_bias(&c, op->proj.bias, (const uint32_t *const[3]){x->col}, &zero, n, &mine.bias, e)) ||
-        (mine.post_norm && (rc = slice_norm(&c, op->proj.post_norm, n, &post, e))) ||
-        (rc = r->be->weight_load(r->d, &narrow, e)))
+        (rc = slice_bias(&c, proj->bias, (const uint32_t *const[3]){x->col}, &zero, n, &mine.bias, e)) ||
+        (mine.post_norm && (rc = slice_norm(&c, proj->post_norm, n, &post, e))))
         goto out;
     if (mine.post_norm)
         mine.post_norm = &post;
-    begin(r, &first);
-    r->be->embed(r->d, &(struct op_embed){.w = &narrow, .scale = 1});
     rc = write_input(r, b, i, mine.in, w->n_in, e);
     for (uint32_t row = 0; row < b->n && !rc; row++) {
         check_input(in, w->n_out, i, ACT_X, b->input_id[row]);
         for (uint32_t k = 0; k < n; k++)
             some[k] = in[x->col[k]];
-        rc = r->be->act_write(r->d, ACT_X, row, 1, some, e);
+        rc = r->be->act_write(r->d, ACT_X, row, 1, n, some, e); /* a residual stream as narrow as the sample */
     }
-    if (!rc) {
-        r->be->proj_add(r->d, &mine);
-        rc = r->be->act_read(r->d, ACT_X, 0, b->n, x->want, e);
-    }
-    int ended = end(r, NULL, 0, rc ? NULL : e);
-    r->be->weight_free(r->d, &narrow);
-    if (rc || (rc = ended))
+    op = (struct op){.kind = OP_PROJ, .proj = mine};
+    if (rc || (rc = run_op(r, b, &op, x->want, e)))
         goto out;
     for (uint32_t k = 0; k < n; k++) {
-        float size =
-            mine.post_norm ? fabsf(model_vector(r->m, op->proj.post_norm->w)[k]) : slice_row_size(&c, 0, k, NULL);
+        float size = mine.post_norm ? fabsf(model_vector(r->m, proj->post_norm->w)[k]) : slice_row_size(&c, 0, k, NULL);
         for (uint32_t row = 0; row < b->n; row++)
             x->scale[row * n + k] = size;
     }
@@ -379,12 +372,15 @@ out:
     return rc;
 }
 
-static int run_ffn_up(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
-                      struct expect *x, struct hearth_err *e)
+int reference_ffn_up(struct reference *r, struct check_job *j, struct hearth_err *e)
 {
-    const struct weight *w = op->ffn_up.w;
-    uint32_t d_ff = w->part[0].n_out, n = d_ff < SELFCHECK_ROWS ? d_ff : SELFCHECK_ROWS, first[2] = {0, d_ff};
-    struct op_ffn_up mine = op->ffn_up;
+    const struct op_ffn_up *ffn = &j->op->ffn_up;
+    const struct check_batch *b = j->b;
+    const struct weight *w = ffn->w;
+    struct expect *x = j->want;
+    uint32_t i = j->i, d_ff = w->part[0].n_out, n = d_ff < SELFCHECK_ROWS ? d_ff : SELFCHECK_ROWS, first[2] = {0, d_ff};
+    struct op_ffn_up mine = *ffn;
+    struct op op;
     struct slice c = {.r = r};
     int rc = expect_new(x, b->n, n, e);
     if (rc)
@@ -394,17 +390,12 @@ static int run_ffn_up(struct reference *r, const struct check_op *op, uint32_t i
         rc = slice_part(&c, w, p, x->col, n, e);
     mine.w = &c.w;
     if (rc || (rc = slice_load(&c, w, e)) || (rc = slice_norm(&c, &mine.norm, w->n_in, &mine.norm, e)) ||
-        (rc = slice_bias(&c, op->ffn_up.bias, (const uint32_t *const[3]){x->col, x->col}, first, n, &mine.bias, e)))
+        (rc = slice_bias(&c, ffn->bias, (const uint32_t *const[3]){x->col, x->col}, first, n, &mine.bias, e)))
         goto out;
-    begin(r, b);
-    if (!(rc = write_input(r, b, i, ACT_X, w->n_in, e))) {
-        r->be->ffn_up(r->d, &mine);
-        rc = r->be->act_read(r->d, ACT_FF, 0, b->n, x->want, e);
-    }
-    int ended = end(r, NULL, 0, rc ? NULL : e);
-    if (rc || (rc = ended))
+    op = (struct op){.kind = OP_FFN_UP, .ffn_up = mine};
+    if ((rc = write_input(r, b, i, ACT_X, w->n_in, e)) || (rc = run_op(r, b, &op, x->want, e)))
         goto out;
-    const float *gain = model_vector(r->m, op->ffn_up.norm.w), *bias = model_vector(r->m, op->ffn_up.bias);
+    const float *gain = model_vector(r->m, ffn->norm.w), *bias = model_vector(r->m, ffn->bias);
     for (uint32_t k = 0; k < n; k++) {
         float size = 2;
         for (uint32_t p = 0; p < w->n_part; p++)
@@ -417,12 +408,15 @@ out:
     return rc;
 }
 
-static int run_head(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
-                    struct expect *x, struct hearth_err *e)
+int reference_head(struct reference *r, struct check_job *j, struct hearth_err *e)
 {
-    const struct weight *w = op->head.w;
-    uint32_t n = w->n_out < SELFCHECK_ROWS ? w->n_out : SELFCHECK_ROWS;
-    struct op_head mine = op->head;
+    const struct op_head *head = &j->op->head;
+    const struct check_batch *b = j->b;
+    const struct weight *w = head->w;
+    struct expect *x = j->want;
+    uint32_t i = j->i, n = w->n_out < SELFCHECK_ROWS ? w->n_out : SELFCHECK_ROWS;
+    struct op_head mine = *head;
+    struct op op;
     struct slice c = {.r = r};
     int rc = expect_new(x, b->n, n, e);
     if (rc)
@@ -432,16 +426,11 @@ static int run_head(struct reference *r, const struct check_op *op, uint32_t i, 
     if ((rc = slice_part(&c, w, 0, x->col, n, e)) || (rc = slice_load(&c, w, e)) ||
         (rc = slice_norm(&c, &mine.norm, w->n_in, &mine.norm, e)))
         goto out;
-    begin(r, b);
-    if (!(rc = write_input(r, b, i, ACT_X, w->n_in, e))) {
-        r->be->head(r->d, &mine);
-        rc = r->be->act_read(r->d, ACT_LOGITS, 0, b->n, x->want, e);
-    }
-    int ended = end(r, NULL, 0, rc ? NULL : e);
-    if (rc || (rc = ended))
+    op = (struct op){.kind = OP_HEAD, .head = mine};
+    if ((rc = write_input(r, b, i, ACT_X, w->n_in, e)) || (rc = run_op(r, b, &op, x->want, e)))
         goto out;
     for (uint32_t k = 0; k < n; k++) {
-        float size = fabsf(mine.scale) * slice_row_size(&c, 0, k, model_vector(r->m, op->head.norm.w));
+        float size = fabsf(mine.scale) * slice_row_size(&c, 0, k, model_vector(r->m, head->norm.w));
         for (uint32_t row = 0; row < b->n; row++)
             x->scale[row * n + k] = size;
     }
@@ -450,24 +439,17 @@ out:
     return rc;
 }
 
-int reference_run(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
-                  const uint8_t *kv, const struct kv_desc *desc, struct expect out[3], uint32_t head[3],
-                  struct hearth_err *e)
+int reference_run(struct reference *r, struct check_job *j, struct hearth_err *e)
 {
-    memset(out, 0, 3 * sizeof *out);
-    switch (op->kind) {
-    case OP_EMBED:
-        return run_embed(r, op, b, out, e);
-    case OP_QKV:
-        return run_qkv(r, op, i, b, out, head, e);
-    case OP_ATTEND:
-        return run_attend(r, op, i, b, kv, desc, out, e);
-    case OP_PROJ:
-        return run_proj(r, op, i, b, out, e);
-    case OP_FFN_UP:
-        return run_ffn_up(r, op, i, b, out, e);
-    case OP_HEAD:
-        return run_head(r, op, i, b, out, e);
+    memset(j->want, 0, sizeof j->want);
+    switch (j->op->kind) {
+#define X(KIND, name, ...) \
+    case OP_##KIND:        \
+        return reference_##name(r, j, e);
+        OPS(X)
+#undef X
+    case OP_COUNT:
+        break;
     }
     return 0;
 }
@@ -484,10 +466,7 @@ int reference_sample(struct reference *r, const struct check_batch *b, const flo
         if (rc)
             return rc;
     }
-    begin(r, b);
-    int rc = r->be->act_write(r->d, ACT_LOGITS, 0, b->n, logits, e);
-    if (!rc)
-        r->be->sample(r->d, &(struct op_sample){.n = b->n, .slot = slot, .index = at});
-    int ended = end(r, out, b->n, rc ? NULL : e);
-    return rc ? rc : ended;
+    struct batch_sample sample = {.n = b->n, .slot = slot, .index = at};
+    int rc = r->be->act_write(r->d, ACT_LOGITS, 0, b->n, r->m->hp.n_vocab, logits, e);
+    return rc ? rc : step(r, b, NULL, &sample, out, e);
 }

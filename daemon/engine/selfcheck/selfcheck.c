@@ -27,7 +27,6 @@ static const struct tolerance of_gpu = {2e-3, 5e-4, 2e-3}, of_cpu = {2e-5, 2e-5,
 
 struct check {
     const struct model *m;
-    const void *weights_of; /* `m` is a copy */
     const struct backend *be;
     struct device *d;
     const struct tolerance *tol;
@@ -35,6 +34,7 @@ struct check {
     struct check_job job[SELFCHECK_OPS * BATCHES]; /* [list.n][BATCHES] */
     struct reference *ref;                         /* once they are done */
     struct op_list list;
+    struct program all; /* the list */
     struct check_batch batch[BATCHES];
     struct kv_desc desc;
     struct check_pages pool;
@@ -141,7 +141,9 @@ static void check_fini(struct check *c)
     free(c->now);
 }
 
-static void begin(struct check *c, const struct check_batch *b, uint64_t key)
+/* Runs the program over the batch as a step, and waits. `once`: op by op, no graph is captured or replayed. */
+static int step(struct check *c, const struct check_batch *b, const struct program *p, bool once,
+                const struct batch_sample *sample, struct sampled *out, struct hearth_err *e)
 {
     struct batch_seq seq[CHECK_ROWS];
     uint32_t row[CHECK_ROWS], n_seq = 0;
@@ -159,31 +161,34 @@ static void begin(struct check *c, const struct check_batch *b, uint64_t key)
                           .seq = seq,
                           .out_row = row,
                           .kv = c->pool.kv,
-                          .model = c->weights_of};
-    c->be->step_begin(c->d, &batch, key);
+                          .once = once};
+    if (sample)
+        batch.sample = *sample;
+    return c->be->step_wait(c->d, c->be->step_run(c->d, &batch, p), out, batch.sample.n, e);
+}
+
+/* Columns of what an op gives. */
+static uint32_t width_of(const struct op *op)
+{
+    return op_columns(op, op_writes(op));
 }
 
 /* --- one by one ------------------------------------------------------------------------------------------ */
 
 static int write_inputs(struct check *c, uint32_t i, const struct check_batch *b, float *room, struct hearth_err *e)
 {
-    const struct check_op *op = &c->list.op[i];
-    static const enum act in[] = {ACT_COUNT, ACT_X, ACT_Q, ACT_X, ACT_X, ACT_X};
-    const struct weight *w = ops_weight(op);
+    const struct op *op = &c->list.op[i];
     int rc = 0;
-    for (uint32_t row = 0; row < b->n && !rc && op->kind != OP_EMBED; row++) {
-        uint32_t n = op->kind == OP_ATTEND ? ops_width(op) : op->kind == OP_PROJ ? w->n_out : w->n_in;
-        check_input(room, n, i, in[op->kind], b->input_id[row]);
-        rc = c->be->act_write(c->d, in[op->kind], row, 1, room, e);
-        if (rc || op->kind != OP_PROJ)
-            continue;
-        check_input(room, w->n_in, i, op->proj.in, b->input_id[row]);
-        rc = c->be->act_write(c->d, op->proj.in, row, 1, room, e);
-    }
+    for (int a = 0; a < ACT_COUNT; a++)
+        for (uint32_t row = 0; row < b->n && !rc && op_reads(op) & ACT_BIT(a); row++) {
+            uint32_t n = op_columns(op, (enum act)a);
+            check_input(room, n, i, (enum act)a, b->input_id[row]);
+            rc = c->be->act_write(c->d, (enum act)a, row, 1, n, room, e);
+        }
     return rc;
 }
 
-/* Every op on its made-up input. A producer comes before its consumer, so activations have their widths by then. */
+/* Every op on its made-up input, as a step of its own. */
 static int run_ops(struct check *c, uint32_t batch, struct hearth_err *e)
 {
     const struct check_batch *b = &c->batch[batch];
@@ -192,24 +197,18 @@ static int run_ops(struct check *c, uint32_t batch, struct hearth_err *e)
     widest = widest > hp->n_head * hp->d_head ? widest : hp->n_head * hp->d_head;
     float *room = malloc(widest * sizeof *room);
     int rc = room ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for an activation of %u", widest);
-    if (rc)
-        return rc;
-    begin(c, b, 0x5e1fc4ec + batch);
     for (uint32_t i = 0; i < c->list.n && !rc; i++) {
-        const struct check_op *op = &c->list.op[i];
-        if (!(c->out[batch][i] = malloc((size_t)b->n * ops_width(op) * sizeof(float)))) {
-            rc = err_set(e, HEARTH_ENOMEM, "no memory for %u columns", ops_width(op));
+        const struct op *op = &c->list.op[i];
+        if (!(c->out[batch][i] = malloc((size_t)b->n * width_of(op) * sizeof(float)))) {
+            rc = err_set(e, HEARTH_ENOMEM, "no memory for %u columns", width_of(op));
             break;
         }
-        if ((rc = write_inputs(c, i, b, room, e)))
-            break;
-        ops_run(c->be, c->d, op);
-        rc = c->be->act_read(c->d, ops_output(op), 0, b->n, c->out[batch][i], e);
+        struct program one = program_of(c->m, op, 1);
+        if (!(rc = write_inputs(c, i, b, room, e)) && !(rc = step(c, b, &one, true, NULL, NULL, e)))
+            rc = c->be->act_read(c->d, op_writes(op), 0, b->n, c->out[batch][i], e);
     }
     free(room);
-    uint64_t ticket = c->be->step_end(c->d);
-    int ended = c->be->step_wait(c->d, ticket, NULL, 0, rc ? NULL : e);
-    return rc ? rc : ended;
+    return rc;
 }
 
 /* Compares a row's columns with what is expected of them. */
@@ -247,7 +246,7 @@ static void compare_pages(struct check *c, const char *what, uint32_t layer, con
 
 static void compare_alone(struct check *c, uint32_t i, const char *what)
 {
-    uint32_t n = ops_width(&c->list.op[i]);
+    uint32_t n = width_of(&c->list.op[i]);
     for (uint32_t batch = 0; batch < BATCHES; batch++)
         for (size_t k = 0; k < (size_t)c->batch[batch].n * n; k++)
             if (!isfinite(c->out[batch][i][k])) {
@@ -287,19 +286,22 @@ static void compare_rest(struct check *c)
 
 static int check_op(struct check *c, uint32_t i, uint32_t batch, struct hearth_err *e)
 {
-    const struct check_op *op = &c->list.op[i];
+    const struct op *op = &c->list.op[i];
     const struct check_batch *b = &c->batch[batch];
     struct check_job *j = &c->job[i * BATCHES + batch];
     char what[96];
-    ops_describe(op, what);
-    if (j->deferred)
-        j->rc = reference_run(c->ref, op, i, b, c->now, &c->desc, j->want, j->head, &j->err);
+    op_describe(op, what);
+    if (j->deferred) {
+        j->kv = c->now;
+        j->desc = &c->desc;
+        j->rc = reference_run(c->ref, j, &j->err);
+    }
     if (j->rc) {
         *e = j->err;
         return j->rc;
     }
     for (uint32_t row = 0; row < b->n; row++)
-        compare(c, what, b, &j->want[0], c->out[batch][i] + (size_t)row * ops_width(op), row);
+        compare(c, what, b, &j->want[0], c->out[batch][i] + (size_t)row * width_of(op), row);
     if (op->kind == OP_QKV)
         compare_pages(c, what, op->qkv.layer, b, j->want, j->head);
     if (batch == BATCHES - 1)
@@ -318,34 +320,21 @@ static const struct sample_params sampling[CHECK_SEQS] = {
 static const int32_t history[] = {0, 1, 1, 0, 1};
 enum { N_HISTORY = sizeof history / sizeof *history, SAMPLE_INDEX = 3 };
 
-/* All ops as one step, and a token of each row. Reading in its middle makes the backend do them one by one. */
+/* All ops as one step, and a token of each row. */
 static int run_step(struct check *c, uint32_t batch, bool one_by_one, uint32_t index, float *logits,
                     struct sampled *out, struct hearth_err *e)
 {
     const struct check_batch *b = &c->batch[batch];
     uint32_t slot[CHECK_SEQS], at[CHECK_SEQS];
+    struct batch_sample sample = {.n = b->n, .slot = slot, .index = at};
     int rc = 0;
-    float *x = one_by_one ? malloc(c->m->hp.d_model * sizeof *x) : NULL;
-    if (one_by_one && !x)
-        return err_set(e, HEARTH_ENOMEM, "no memory for a row");
     for (uint32_t i = 0; i < b->n && !rc; i++) {
         slot[i] = SLOTS_MAX - 1 - b->seq[i];
         at[i] = index;
         rc = c->be->slot_set(c->d, slot[i], &sampling[b->seq[i]], history, N_HISTORY, c->m->hp.n_vocab, e);
     }
-    if (!rc) {
-        begin(c, b, 0xc4a1 + batch);
-        for (uint32_t i = 0; i < c->list.n && !rc; i++) {
-            ops_run(c->be, c->d, &c->list.op[i]);
-            if (one_by_one && i == 0)
-                rc = c->be->act_read(c->d, ACT_X, 0, 1, x, e);
-        }
-        c->be->sample(c->d, &(struct op_sample){.n = b->n, .slot = slot, .index = at});
-        uint64_t ticket = c->be->step_end(c->d);
-        int ended = c->be->step_wait(c->d, ticket, out, b->n, rc ? NULL : e);
-        rc = rc ? rc : ended;
-    }
-    free(x);
+    if (!rc)
+        rc = step(c, b, &c->all, one_by_one, &sample, out, e);
     return rc ? rc : c->be->act_read(c->d, ACT_LOGITS, 0, b->n, logits, e);
 }
 
@@ -460,20 +449,19 @@ int selfcheck_run(const struct model *m, const struct backend *ref, const struct
                   struct selfcheck *out, struct hearth_err *e)
 {
     struct device_info info;
-    struct model mine = *m; /* the ops that are collected point into it */
     double begun = now_ms();
     struct check *c = calloc(1, sizeof *c);
     if (!c)
         return err_set(e, HEARTH_ENOMEM, "no memory for the self-check");
     memset(out, 0, sizeof *out);
     m->be->info(m->dev, &info);
-    c->m = &mine;
-    c->weights_of = m;
+    c->m = m;
     c->be = m->be;
     c->d = m->dev;
     c->failed = out->failed;
     c->tol = info.gpu ? &of_gpu : &of_cpu;
-    ops_collect(&mine, &c->list);
+    ops_collect(&m->program, &c->list);
+    c->all = program_of(m, c->list.op, c->list.n);
     make_batches(c);
     int rc = c->list.overflow ? err_set(e, HEARTH_EUNSUPPORTED, "more than %d different ops", SELFCHECK_OPS) : 0;
     for (uint32_t i = 0; i < c->list.n * BATCHES; i++)
@@ -482,7 +470,7 @@ int selfcheck_run(const struct model *m, const struct backend *ref, const struct
                                        .b = &c->batch[i % BATCHES],
                                        .deferred = c->list.op[i / BATCHES].kind == OP_ATTEND};
     if (!rc)
-        rc = jobs_begin(&c->jobs, &mine, ref, params, info.kv_type, c->job, c->list.n * BATCHES, e);
+        rc = jobs_begin(&c->jobs, m, ref, params, info.kv_type, c->job, c->list.n * BATCHES, e);
     double opened = now_ms();
     if (!rc)
         rc = make_kv(c, info.kv_type, e);

@@ -1,13 +1,12 @@
 /*
  * selfcheck.h - a device proves on a model's own tensors that it computes what the reference does, before it serves.
  *
- * The ops that a model uses are found by running its forward pass on a backend that only writes down what it is asked
- * for (ops.c), and each (op, types, shape) is then done with made-up activations by the model's device and by
- * the reference: for one row, for three rows of three sequences at positions above 1, and for five rows of two prompts,
- * which a device may compute in another arithmetic (on Hopper wgmma; the library's, from some hundred rows on, is not
- * checked: its trials take longer than the whole check may). Pages of KV are part of it: what qkv appends, that nothing
- * else of a page changes, copies and clears. Then all of these ops in a row, sampling included, as a step of the
- * backend's fast path (a captured graph, then its replay): the same bits as one by one.
+ * Each different (op, types, shape) of the model's program is done with made-up activations by the model's device and
+ * by the reference: for one row, for three rows of three sequences at positions above 1, and for five rows of two
+ * prompts, which a device may compute in another arithmetic (on Hopper wgmma; the library's, from some hundred rows on,
+ * is not checked: its trials take longer than the whole check may). Pages of KV are part of it: what qkv appends, that
+ * nothing else of a page changes, copies and clears. Then all of these ops in a row, sampling included, as a step of
+ * the backend's fast path (a captured graph, then its replay): the same bits as one by one.
  *
  * What bounds the reference's work: of every matrix it multiplies SELFCHECK_ROWS sampled rows (others for each batch),
  * of qkv and attention one head of each of q, k and v; so some million multiply-adds for a model of any size, which
@@ -43,36 +42,21 @@ int selfcheck_run(const struct model *m, const struct backend *ref, const struct
 
 /* --- ops.c ------------------------------------------------------------------------------------- */
 
-enum op_kind { OP_EMBED, OP_QKV, OP_ATTEND, OP_PROJ, OP_FFN_UP, OP_HEAD };
 enum { SELFCHECK_OPS = 64 }; /* different ones in a model; no model is near */
 
-struct check_op {
-    enum op_kind kind;
-    union {
-        struct op_embed embed;
-        struct op_qkv qkv;
-        struct op_attend attend;
-        struct op_proj proj;
-        struct op_ffn_up ffn_up;
-        struct op_head head;
-    };
-};
 struct op_list {
-    struct check_op op[SELFCHECK_OPS];
+    struct op op[SELFCHECK_OPS];
     uint32_t n, n_layer; /* layers of KV that they use: a qkv of another kind appends to another one */
     bool overflow;
 };
 
-/* The different ops of a model, in the order of their first use. They point into *m. */
-void ops_collect(struct model *m, struct op_list *out);
-/* Does one. */
-void ops_run(const struct backend *be, struct device *d, const struct check_op *op);
-/* "qkv (Q4_K, Q4_K, Q6_K; 4096 to 6144)" */
-const char *ops_describe(const struct check_op *op, char buf[96]);
+/* The different ops of a program, in the order of their first use. They point where its own do, into the model. */
+void ops_collect(const struct program *p, struct op_list *out);
 
-const struct weight *ops_weight(const struct check_op *op); /* NULL: attend */
-enum act ops_output(const struct check_op *op);
-uint32_t ops_width(const struct check_op *op); /* columns of its output */
+/* Whether two ops do the same work on other numbers; ops.c, and a file of its own for each op that came later. */
+#define X(KIND, name, ...) bool same_##name(const struct op_##name *a, const struct op_##name *b);
+OPS(X)
+#undef X
 
 /* --- ref.c ------------------------------------------------------------------------------------- */
 
@@ -128,13 +112,26 @@ int reference_open(struct reference *r, const struct model *m, const struct back
                    const struct device_params *params, enum dtype kv_type, struct hearth_err *e);
 void reference_close(struct reference *r);
 
-/*
- * Sampled columns of what op number i gives for the batch. qkv gives three parts (q, k, v), of one head each, *head
- * being which; the others one. attend reads the pages of `kv`, in the form of `desc`, as the device left them.
- */
-int reference_run(struct reference *r, const struct check_op *op, uint32_t i, const struct check_batch *b,
-                  const uint8_t *kv, const struct kv_desc *desc, struct expect out[3], uint32_t head[3],
-                  struct hearth_err *e);
+/* One op for one batch: what is to be worked out, and what came of it. */
+struct check_job {
+    const struct op *op;
+    uint32_t i; /* its number */
+    const struct check_batch *b;
+    bool deferred;     /* attend reads what the device has done: its pages, in the form of `desc`, as it left them */
+    const uint8_t *kv; /* [CHECK_PAGES] pages; NULL where nothing is read */
+    const struct kv_desc *desc;
+    struct expect want[3]; /* sampled columns; qkv gives three parts (q, k, v), the others one */
+    uint32_t head[3];      /* qkv: the one head that each part is of */
+    int rc;
+    struct hearth_err err;
+};
+
+/* Fills in want and head; `e` says why not. */
+int reference_run(struct reference *r, struct check_job *j, struct hearth_err *e);
+/* ... by kind of op: ref.c, and a file of its own for each op that came later. */
+#define X(KIND, name, ...) int reference_##name(struct reference *r, struct check_job *j, struct hearth_err *e);
+OPS(X)
+#undef X
 /* The token that it samples from each row of logits [n, n_vocab]. */
 int reference_sample(struct reference *r, const struct check_batch *b, const float *logits,
                      const struct sample_params *p, const int32_t *history, uint32_t n_history, uint32_t index,
@@ -144,17 +141,6 @@ int reference_sample(struct reference *r, const struct check_batch *b, const flo
 
 enum { CHECK_THREADS = 4 };
 
-/* One op for one batch. */
-struct check_job {
-    const struct check_op *op;
-    uint32_t i; /* its number */
-    const struct check_batch *b;
-    bool deferred; /* left out: it wants what the device has done */
-    struct expect want[3];
-    uint32_t head[3];
-    int rc;
-    struct hearth_err err;
-};
 struct check_jobs;
 
 /* Starts on the jobs, which stay where they are until jobs_end; what it gives is to be freed also where it fails. */

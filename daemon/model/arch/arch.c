@@ -4,8 +4,8 @@
 #include "daemon/model/gguf.h"
 
 static const struct arch archs[] = {
-    {"llama", ROPE_NORM, llama_bind_layer, llama_forward},
-    {"qwen2", ROPE_NEOX, qwen2_bind_layer, llama_forward},
+    {"llama", ROPE_NORM, llama_bind_layer, llama_build},
+    {"qwen2", ROPE_NEOX, qwen2_bind_layer, llama_build},
 };
 
 const struct arch *arch_find(const char *name, size_t n)

@@ -28,7 +28,9 @@ struct arch {
     const char *name; /* general.architecture */
     enum rope_kind rope;
     int (*bind_layer)(struct binder *b, struct layer *l);
-    void (*forward)(const struct model *m);
+    /* Adds the ops of the forward pass to the model's program, once, when all of the model is bound. The ops point into
+     * the model, whose layers stay where they are. */
+    void (*build)(const struct model *m, struct program *p);
 };
 
 /* The row of that name, or NULL. */
@@ -49,7 +51,7 @@ const struct hparams *bind_hparams(const struct binder *b);
 /* llama.c; its relatives use them too. Biases of q, k and v are bound where the first is there. */
 int llama_bind_layer(struct binder *b, struct layer *l);
 int llama_bind_biases(struct binder *b, struct layer *l);
-void llama_forward(const struct model *m);
+void llama_build(const struct model *m, struct program *p);
 /* qwen2.c */
 int qwen2_bind_layer(struct binder *b, struct layer *l);
 

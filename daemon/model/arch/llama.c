@@ -34,35 +34,33 @@ int llama_bind_layer(struct binder *b, struct layer *l)
     return ret || !bind_has(b, "attn_q.bias") ? ret : llama_bind_biases(b, l);
 }
 
-void llama_forward(const struct model *m)
+void llama_build(const struct model *m, struct program *p)
 {
     const struct hparams *hp = &m->hp;
-    const struct backend *be = m->be;
-    struct device *dev = m->dev;
 
-    be->embed(dev, &(struct op_embed){.w = &m->tok_embd, .scale = 1});
+    program_embed(p, (struct op_embed){.w = &m->tok_embd, .scale = 1});
     for (uint32_t i = 0; i < hp->n_layer; i++) {
         const struct layer *l = &m->layers[i];
-        be->qkv(dev, &(struct op_qkv){
-                         .layer = i,
-                         .n_head = hp->n_head,
-                         .n_kv = hp->n_kv,
-                         .d_head = hp->d_head,
-                         .norm = l->attn_norm,
-                         .w = &l->qkv,
-                         .bias = l->qkv_bias,
-                         .rope = &m->rope,
-                     });
-        be->attend(dev, &(struct op_attend){
-                            .layer = i,
-                            .n_head = hp->n_head,
-                            .n_kv = hp->n_kv,
-                            .d_head = hp->d_head,
-                            .scale = 1.0f / sqrtf((float)hp->d_head),
-                        });
-        be->proj_add(dev, &(struct op_proj){.in = ACT_ATT, .w = &l->attn_out});
-        be->ffn_up(dev, &(struct op_ffn_up){.norm = l->ffn_norm, .w = &l->gate_up, .glu = GLU_SWIGLU});
-        be->proj_add(dev, &(struct op_proj){.in = ACT_FF, .w = &l->down});
+        program_qkv(p, (struct op_qkv){
+                           .layer = i,
+                           .n_head = hp->n_head,
+                           .n_kv = hp->n_kv,
+                           .d_head = hp->d_head,
+                           .norm = l->attn_norm,
+                           .w = &l->qkv,
+                           .bias = l->qkv_bias,
+                           .rope = &m->rope,
+                       });
+        program_attend(p, (struct op_attend){
+                              .layer = i,
+                              .n_head = hp->n_head,
+                              .n_kv = hp->n_kv,
+                              .d_head = hp->d_head,
+                              .scale = 1.0f / sqrtf((float)hp->d_head),
+                          });
+        program_proj(p, (struct op_proj){.in = ACT_ATT, .w = &l->attn_out});
+        program_ffn_up(p, (struct op_ffn_up){.norm = l->ffn_norm, .w = &l->gate_up, .glu = GLU_SWIGLU});
+        program_proj(p, (struct op_proj){.in = ACT_FF, .w = &l->down});
     }
-    be->head(dev, &(struct op_head){.norm = m->out_norm, .w = &m->out, .scale = 1});
+    program_head(p, (struct op_head){.norm = m->out_norm, .w = &m->out, .scale = 1});
 }

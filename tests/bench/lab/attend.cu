@@ -38,6 +38,16 @@ struct fix {
     __half *q; /* [LENGTHS][n_head * d] */
 };
 
+/* A step of this op alone. */
+static void run_once(struct batch *b, struct op_attend op)
+{
+    struct program p = {};
+    program_attend(&p, op);
+    b->once = true;
+    MUST(bk->step_wait(dev, bk->step_run(dev, b, &p), NULL, 0, &err));
+    program_free(&p);
+}
+
 /* Attention of rows [from, from + n) of the fixture in one step. */
 static void run(const struct fix *f, uint32_t from, uint32_t n, float *out)
 {
@@ -49,15 +59,12 @@ static void run(const struct fix *f, uint32_t from, uint32_t n, float *out)
     for (uint32_t i = 0; i < n; i++)
         seq[i] = {i, 1, lengths[from + i] - 1, f->table[from + i]}, token[i] = 0, out_row[i] = i;
     struct batch b = {n, n, n, token, seq, out_row, f->kv, false};
-    bk->step_begin(dev, &b, 1);
     struct op_attend op = {0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
     cudaMemcpy2D(ws->q, ws->ldq * 2, f->q + (uint64_t)from * d_q, d_q * 2, d_q * 2, n, cudaMemcpyHostToDevice);
     cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q) * 2); /* NaN, where nothing is written */
     cudaDeviceSynchronize();                            /* the backend's stream does not wait for the default one */
-    bk->attend(dev, &op);
+    run_once(&b, op);
     MUST(bk->act_read(dev, ACT_ATT, 0, n, out, &err));
-    uint64_t t = bk->step_end(dev);
-    MUST(bk->step_wait(dev, t, NULL, 0, &err));
 }
 
 /* The error of one head of the row with queries q that sees the first `len` tokens of table `row`. */
@@ -113,15 +120,12 @@ static double check_runs(const struct fix *f)
         seq[i] = {row, n, len - n, f->table[runs[i].length]}, row += n;
     }
     struct batch b = {row, RUNS, 0, token, seq, out_row, f->kv, false};
-    bk->step_begin(dev, &b, 1);
     struct op_attend op = {0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
     cudaMemcpy2D(ws->q, ws->ldq * 2, q, d_q * 2, d_q * 2, row, cudaMemcpyHostToDevice);
     cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q) * 2);
     cudaDeviceSynchronize();
-    bk->attend(dev, &op);
+    run_once(&b, op);
     MUST(bk->act_read(dev, ACT_ATT, 0, row, out, &err));
-    uint64_t t = bk->step_end(dev);
-    MUST(bk->step_wait(dev, t, NULL, 0, &err));
     double worst = 0;
     for (int i = 0; i < RUNS; i++)
         for (uint32_t r = 0; r < seq[i].n_row; r += r + 8 < seq[i].n_row ? 7 : 1)
@@ -228,18 +232,18 @@ static double time_steps(const struct heads *c, struct kv_pool *kv, uint32_t lay
     double ms[STEPS], last = 0;
     for (uint32_t r = 0; r < n_seq; r++)
         seq[r] = {r, rows / n_seq, context, pages + r * per_seq}, out_row[r] = r;
+    struct program p = {};
+    for (uint32_t l = 0; l < layers; l++) {
+        struct op_attend op = {l % kv->desc.n_layer, c->n_head, c->n_kv, c->d, 0, 1 / sqrtf((float)c->d), 0};
+        program_attend(&p, op);
+    }
     for (int i = 0; i < STEPS; i++) {
         struct batch b = {rows, n_seq, n_seq, token, seq, out_row, kv, invariant};
-        bk->step_begin(dev, &b, 7 + layers);
-        for (uint32_t l = 0; l < layers; l++) {
-            struct op_attend op = {l % kv->desc.n_layer, c->n_head, c->n_kv, c->d, 0, 1 / sqrtf((float)c->d), 0};
-            bk->attend(dev, &op);
-        }
-        uint64_t t = bk->step_end(dev);
-        MUST(bk->step_wait(dev, t, NULL, 0, &err));
+        MUST(bk->step_wait(dev, bk->step_run(dev, &b, &p), NULL, 0, &err));
         double n = now();
         ms[i] = (n - last) * 1e3, last = n;
     }
+    program_free(&p);
     qsort(ms + 4, STEPS - 4, sizeof(double), by_size);
     return ms[4 + (STEPS - 4) / 2];
 }

@@ -327,6 +327,19 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
     uint32_t *pages = (uint32_t *)malloc(per_seq * most_rows * 4ull);
     for (uint32_t i = 0; i < per_seq * most_rows; i++)
         pages[i] = i;
+    struct program prog = {};
+    struct op_embed oe = {&w[4 * L + 1], 1};
+    program_embed(&prog, oe);
+    for (uint32_t l = 0; l < L; l++) {
+        struct op_qkv oq = {l, s->n_head, s->n_kv, s->d_head, n, &w[4 * l], bias, NULL, NULL, &rp};
+        struct op_attend oa = {l, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf((float)s->d_head), 0};
+        struct op_proj oo = {ACT_ATT, &w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &w[4 * l + 3], NULL, NULL};
+        struct op_ffn_up of = {n, &w[4 * l + 2], NULL, GLU_SWIGLU};
+        program_qkv(&prog, oq), program_attend(&prog, oa), program_proj(&prog, oo), program_ffn_up(&prog, of),
+            program_proj(&prog, od);
+    }
+    struct op_head oh = {n, &w[4 * L], 1, 0};
+    program_head(&prog, oh);
     for (int k = 0; k < n_rows; k++) {
         uint32_t R = (uint32_t)atoi(rows[k]), slot[64], index[64], out_row[64];
         int32_t token[64];
@@ -348,22 +361,8 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
             for (uint32_t r = 0; r < R; r++)
                 seq[r] = {r, 1, context + i, pages + r * per_seq};
             struct batch b = {R, R, R, token, seq, out_row, kv, false};
-            bk->step_begin(dev, &b, 1);
-            struct op_embed oe = {&w[4 * L + 1], 1};
-            bk->embed(dev, &oe);
-            for (uint32_t l = 0; l < L; l++) {
-                struct op_qkv oq = {l, s->n_head, s->n_kv, s->d_head, n, &w[4 * l], bias, NULL, NULL, &rp};
-                struct op_attend oa = {l, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf(s->d_head), 0};
-                struct op_proj oo = {ACT_ATT, &w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &w[4 * l + 3], NULL, NULL};
-                struct op_ffn_up of = {n, &w[4 * l + 2], NULL, GLU_SWIGLU};
-                bk->qkv(dev, &oq), bk->attend(dev, &oa), bk->proj_add(dev, &oo), bk->ffn_up(dev, &of),
-                    bk->proj_add(dev, &od);
-            }
-            struct op_head oh = {n, &w[4 * L], 1, 0};
-            bk->head(dev, &oh);
-            struct op_sample os = {R, slot, index, NULL};
-            bk->sample(dev, &os);
-            ticket[i] = bk->step_end(dev);
+            b.sample = {R, slot, index, NULL};
+            ticket[i] = bk->step_run(dev, &b, &prog);
             if (i >= 2) {
                 MUST(bk->step_wait(dev, ticket[i - 2], out, R, &err));
                 double t = now();

@@ -94,13 +94,40 @@ struct model {
     float *bias;
     struct kv_pool *kv;
     uint32_t *pages, per_seq;
-    uint32_t skip; /* ops of a layer that are left out, bits */
+    uint32_t skip;              /* ops of a layer that are left out, bits */
+    struct program program[16]; /* by what is left out; built when it is first run */
 };
+
+static const struct program *program_for(struct model *m)
+{
+    const struct shape *s = m->s;
+    struct program *p = &m->program[m->skip];
+    if (p->n_op)
+        return p;
+    struct op_embed oe = {&m->w[4 * s->n_layer + 1], 1};
+    program_embed(p, oe);
+    for (uint32_t l = 0; l < s->n_layer; l++) {
+        struct op_qkv oq = {l, s->n_head, s->n_kv, s->d_head, m->n, &m->w[4 * l], m->bias, NULL, NULL, &m->rp};
+        struct op_attend oa = {l, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf(s->d_head), 0};
+        struct op_proj oo = {ACT_ATT, &m->w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &m->w[4 * l + 3], NULL, NULL};
+        struct op_ffn_up of = {m->n, &m->w[4 * l + 2], NULL, GLU_SWIGLU};
+        if (!(m->skip & 1))
+            program_qkv(p, oq);
+        if (!(m->skip & 2))
+            program_attend(p, oa);
+        if (!(m->skip & 4))
+            program_proj(p, oo);
+        if (!(m->skip & 8))
+            program_ffn_up(p, of), program_proj(p, od);
+    }
+    struct op_head oh = {m->n, &m->w[4 * s->n_layer], 1, 0};
+    program_head(p, oh);
+    return p;
+}
 
 /* One step: n_seq sequences of `rows` rows each at pos0, all out rows or each sequence's last; the ticket. */
 static uint64_t step(struct model *m, uint32_t n_seq, uint32_t rows, uint32_t pos0, bool invariant)
 {
-    const struct shape *s = m->s;
     int32_t token[128];
     uint32_t out_row[128];
     struct batch_seq seq[128];
@@ -111,26 +138,7 @@ static uint64_t step(struct model *m, uint32_t n_seq, uint32_t rows, uint32_t po
         out_row[i] = (i + 1) * rows - 1;
     }
     struct batch b = {n_seq * rows, n_seq, n_seq, token, seq, out_row, m->kv, invariant};
-    bk->step_begin(dev, &b, 1 + rows + 1000 * invariant + 10000 * m->skip);
-    struct op_embed oe = {&m->w[4 * s->n_layer + 1], 1};
-    bk->embed(dev, &oe);
-    for (uint32_t l = 0; l < s->n_layer; l++) {
-        struct op_qkv oq = {l, s->n_head, s->n_kv, s->d_head, m->n, &m->w[4 * l], m->bias, NULL, NULL, &m->rp};
-        struct op_attend oa = {l, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf(s->d_head), 0};
-        struct op_proj oo = {ACT_ATT, &m->w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &m->w[4 * l + 3], NULL, NULL};
-        struct op_ffn_up of = {m->n, &m->w[4 * l + 2], NULL, GLU_SWIGLU};
-        if (!(m->skip & 1))
-            bk->qkv(dev, &oq);
-        if (!(m->skip & 2))
-            bk->attend(dev, &oa);
-        if (!(m->skip & 4))
-            bk->proj_add(dev, &oo);
-        if (!(m->skip & 8))
-            bk->ffn_up(dev, &of), bk->proj_add(dev, &od);
-    }
-    struct op_head oh = {m->n, &m->w[4 * s->n_layer], 1, 0};
-    bk->head(dev, &oh);
-    return bk->step_end(dev);
+    return bk->step_run(dev, &b, program_for(m));
 }
 
 static double timed(struct model *m, uint32_t n_seq, uint32_t rows, bool invariant)

@@ -220,9 +220,18 @@ static void toy_kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
     (void)p;
     memset(d->memory[page], 0, sizeof d->memory[0]);
 }
-static void toy_step_begin(struct device *d, const struct batch *b, uint64_t key)
+static void toy_sample(struct device *d, const struct batch_sample *op)
 {
-    (void)key;
+    for (uint32_t i = 0; i < op->n; i++) {
+        uint32_t id = toy_next(d->row[d->out_row[i]]);
+        d->slot[op->slot[i]] = id;
+        d->ring[d->submitted % MAX_IN_FLIGHT].s[i] = (struct sampled){.slot = op->slot[i], .token = id};
+    }
+    d->ring[d->submitted % MAX_IN_FLIGHT].n = op->n;
+}
+static uint64_t toy_step_run(struct device *d, const struct batch *b, const struct program *p)
+{
+    (void)p; /* the toy's forward pass is what follows */
     assert_true(d->submitted - d->waited < toy_max_in_flight);
     d->b = *b;
     d->ring[d->submitted % MAX_IN_FLIGHT].n = 0;
@@ -238,18 +247,7 @@ static void toy_step_begin(struct device *d, const struct batch *b, uint64_t key
         }
     }
     memcpy(d->out_row, b->out_row, b->n_out * sizeof *b->out_row);
-}
-static void toy_sample(struct device *d, const struct op_sample *op)
-{
-    for (uint32_t i = 0; i < op->n; i++) {
-        uint32_t id = toy_next(d->row[d->out_row[i]]);
-        d->slot[op->slot[i]] = id;
-        d->ring[d->submitted % MAX_IN_FLIGHT].s[i] = (struct sampled){.slot = op->slot[i], .token = id};
-    }
-    d->ring[d->submitted % MAX_IN_FLIGHT].n = op->n;
-}
-static uint64_t toy_step_end(struct device *d)
-{
+    toy_sample(d, &b->sample);
     return ++d->submitted;
 }
 static int toy_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
@@ -288,9 +286,7 @@ static const struct backend toy = {
     .kv_free = toy_kv_free,
     .kv_copy = toy_kv_copy,
     .kv_clear = toy_kv_clear,
-    .step_begin = toy_step_begin,
-    .sample = toy_sample,
-    .step_end = toy_step_end,
+    .step_run = toy_step_run,
     .step_wait = toy_step_wait,
     .slot_set = toy_slot_set,
     .host_alloc = toy_host_alloc,
@@ -303,10 +299,10 @@ static const struct backend toy = {
     .act_read = toy_act_read,
 };
 /* One step at a time. */
-static void toy_cpu_step_begin(struct device *d, const struct batch *b, uint64_t key)
+static uint64_t toy_cpu_step_run(struct device *d, const struct batch *b, const struct program *p)
 {
     assert_int_equal(d->submitted, d->waited);
-    toy_step_begin(d, b, key);
+    return toy_step_run(d, b, p);
 }
 static const struct backend toy_cpu = {
     .name = "cpu",
@@ -318,9 +314,7 @@ static const struct backend toy_cpu = {
     .kv_free = toy_kv_free,
     .kv_copy = toy_kv_copy,
     .kv_clear = toy_kv_clear,
-    .step_begin = toy_cpu_step_begin,
-    .sample = toy_sample,
-    .step_end = toy_step_end,
+    .step_run = toy_cpu_step_run,
     .step_wait = toy_step_wait,
     .slot_set = toy_slot_set,
     .act_read = toy_act_read,
@@ -387,10 +381,6 @@ void model_workspace(const struct model *m, struct workspace_dims *dims)
 {
     (void)m;
     dims->n_vocab = VOCAB;
-}
-void model_forward(const struct model *m)
-{
-    (void)m;
 }
 const struct dtype_info *dtype_get(int type)
 {

@@ -201,10 +201,8 @@ static void logits_of(struct loaded *l, float out[VOCAB])
     assert_int_equal(l->be->reserve(l->dev, &dims, &e), 0);
     assert_int_equal(l->be->kv_new(l->dev, &desc, &pool, &e), 0);
     struct batch_seq seq = {0, 3, 0, &(uint32_t){0}};
-    struct batch b = {3, 1, 1, (int32_t[]){1, 2, 3}, &seq, &(uint32_t){2}, pool, .model = l->m};
-    l->be->step_begin(l->dev, &b, 1);
-    model_forward(l->m);
-    uint64_t t = l->be->step_end(l->dev);
+    struct batch b = {3, 1, 1, (int32_t[]){1, 2, 3}, &seq, &(uint32_t){2}, pool};
+    uint64_t t = l->be->step_run(l->dev, &b, &l->m->program);
     if (l->be->step_wait(l->dev, t, NULL, 0, &e) || l->be->act_read(l->dev, ACT_LOGITS, 0, 1, out, &e))
         fail_msg("%s", e.msg);
     l->be->kv_free(l->dev, pool);

@@ -26,15 +26,15 @@ static int n_named;
 /* --- the broken table ------------------------------------------------------------------------------------ */
 
 static struct {
-    int op;           /* of enum op_kind, or one of the kinds below; -1: nothing is broken */
-    int type;         /* of the first part of the weight that it uses; -1: any */
-    uint32_t row;     /* of the step */
-    bool whole_only;  /* only in steps that nobody looks into */
-    bool looked_into; /* somebody read or wrote in the step under way */
+    int op;          /* of enum op_kind, or one of the kinds below; -1: nothing is broken */
+    int type;        /* of the first part of the weight that it uses; -1: any */
+    uint32_t row;    /* of the step */
+    bool whole_only; /* only in steps that are not run one by one */
+    bool one_by_one; /* the step under way is */
     uint32_t n_row;
     struct kv_pool *kv;
     struct kv_desc desc;
-    uint32_t page, slot, width[ACT_COUNT];
+    uint32_t page, slot;
     bool pending; /* spoil the page when the step is over */
     uint32_t pending_layer;
 } broken;
@@ -44,7 +44,7 @@ static bool hits(int op, const struct weight *w)
 {
     return broken.op == op && broken.row < broken.n_row &&
            (broken.type < 0 || !w || w->part[0].type == (enum dtype)broken.type) &&
-           !(broken.whole_only && broken.looked_into);
+           !(broken.whole_only && broken.one_by_one);
 }
 
 static void spoil(struct device *d, enum act a, uint32_t width)
@@ -55,7 +55,7 @@ static void spoil(struct device *d, enum act a, uint32_t width)
     assert_int_equal(real->act_read(d, a, broken.row, 1, v, &e), 0);
     for (uint32_t i = 0; i < width; i++)
         v[i] = v[i] * 1.25f + 0.01f;
-    assert_int_equal(real->act_write(d, a, broken.row, 1, v, &e), 0);
+    assert_int_equal(real->act_write(d, a, broken.row, 1, width, v, &e), 0);
     free(v);
 }
 
@@ -66,10 +66,11 @@ static int b_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool
     broken.kv = *out;
     return rc;
 }
-static void b_step_begin(struct device *d, const struct batch *b, uint64_t key)
+static void locate(const struct batch *b)
 {
     broken.n_row = b->n_row;
-    broken.looked_into = broken.pending = false;
+    broken.one_by_one = b->once;
+    broken.pending = false;
     for (uint32_t s = 0; s < b->n_seq; s++) {
         const struct batch_seq *q = &b->seq[s];
         uint32_t pos = q->pos0 + broken.row - q->row0;
@@ -78,47 +79,34 @@ static void b_step_begin(struct device *d, const struct batch *b, uint64_t key)
         broken.page = q->pages[pos / KV_PAGE];
         broken.slot = pos % KV_PAGE;
     }
-    real->step_begin(d, b, key);
 }
-static void b_embed(struct device *d, const struct op_embed *op)
+/* The ops up to one that is broken are a step, what it gave is spoilt, and the next step goes on from there. */
+static uint64_t b_step_run(struct device *d, const struct batch *b, const struct program *p)
 {
-    real->embed(d, op);
-    if (hits(OP_EMBED, op->w))
-        spoil(d, ACT_X, op->w->n_in);
-}
-static void b_qkv(struct device *d, const struct op_qkv *op)
-{
-    real->qkv(d, op);
-    if (hits(OP_QKV, op->w))
-        spoil(d, ACT_Q, op->n_head * op->d_head);
-    if (hits(KV_APPEND, op->w) || hits(KV_STRAY, op->w)) {
-        broken.pending = true;
-        broken.pending_layer = op->layer;
+    struct batch piece = *b;
+    struct hearth_err e;
+    uint32_t from = 0;
+    locate(b);
+    piece.once = true;
+    piece.sample.n = 0;
+    for (uint32_t i = 0; i < p->n_op; i++) {
+        const struct op *o = &p->op[i];
+        if (o->kind == OP_QKV && (hits(KV_APPEND, o->qkv.w) || hits(KV_STRAY, o->qkv.w))) {
+            broken.pending = true;
+            broken.pending_layer = o->qkv.layer;
+        }
+        if (!hits((int)o->kind, op_weight(o)))
+            continue;
+        struct program until = program_of(p->model, p->op + from, i + 1 - from);
+        assert_int_equal(real->step_wait(d, real->step_run(d, &piece, &until), NULL, 0, &e), 0);
+        spoil(d, op_writes(o), op_columns(o, op_writes(o)));
+        from = i + 1;
     }
-}
-static void b_attend(struct device *d, const struct op_attend *op)
-{
-    real->attend(d, op);
-    if (hits(OP_ATTEND, NULL))
-        spoil(d, ACT_ATT, op->n_head * op->d_head);
-}
-static void b_proj_add(struct device *d, const struct op_proj *op)
-{
-    real->proj_add(d, op);
-    if (hits(OP_PROJ, op->w))
-        spoil(d, ACT_X, op->w->n_out);
-}
-static void b_ffn_up(struct device *d, const struct op_ffn_up *op)
-{
-    real->ffn_up(d, op);
-    if (hits(OP_FFN_UP, op->w))
-        spoil(d, ACT_FF, op->w->part[0].n_out);
-}
-static void b_head(struct device *d, const struct op_head *op)
-{
-    real->head(d, op);
-    if (hits(OP_HEAD, op->w))
-        spoil(d, ACT_LOGITS, op->w->n_out);
+    if (!from)
+        return real->step_run(d, b, p);
+    struct program rest = program_of(p->model, p->op + from, p->n_op - from);
+    piece.sample = b->sample;
+    return real->step_run(d, &piece, &rest);
 }
 static void move(struct device *d, uint32_t page, void (*change)(uint8_t *))
 {
@@ -141,10 +129,6 @@ static void change_kv(uint8_t *page)
         for (uint32_t i = 0; i < k->d_head; i++)
             page[dtype_bytes((int)k->type, at + i + 1) - 1] ^= 0x04; /* the exponent */
     }
-}
-static uint64_t b_step_end(struct device *d)
-{
-    return real->step_end(d);
 }
 static int b_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
 {
@@ -172,17 +156,6 @@ static void b_kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
     if (broken.op == PAGE_CLEAR)
         move(d, page, flip);
 }
-static int b_act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e)
-{
-    broken.looked_into = true;
-    return real->act_read(d, a, row0, n_row, out, e);
-}
-static int b_act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, const float *in,
-                       struct hearth_err *e)
-{
-    broken.looked_into = true;
-    return real->act_write(d, a, row0, n_row, in, e);
-}
 
 /* --- a model --------------------------------------------------------------------------------------------- */
 
@@ -199,10 +172,7 @@ static void bed_open(struct bed *b, const char *path)
     struct workspace_dims dims = {.n_row = 64, .n_out = 64};
     b->table = *real;
     b->table.kv_new = b_kv_new, b->table.kv_copy = b_kv_copy, b->table.kv_clear = b_kv_clear;
-    b->table.step_begin = b_step_begin, b->table.step_end = b_step_end, b->table.step_wait = b_step_wait;
-    b->table.embed = b_embed, b->table.qkv = b_qkv, b->table.attend = b_attend, b->table.proj_add = b_proj_add;
-    b->table.ffn_up = b_ffn_up, b->table.head = b_head;
-    b->table.act_read = b_act_read, b->table.act_write = b_act_write;
+    b->table.step_run = b_step_run, b->table.step_wait = b_step_wait;
     MUST(real->open(&b->d, &(struct device_params){.variant = variant, .threads = 2}, &e));
     real->info(b->d, &b->info);
     MUST(gguf_open(&b->g, path, &e));
@@ -270,7 +240,7 @@ static void every_broken_op_is_named(void **state)
         const char *name, *also;
     } kinds[] = {
         {OP_EMBED, "embed (", "row"},        {OP_QKV, "qkv (", "row"},       {OP_ATTEND, "attend (", "row"},
-        {OP_PROJ, "proj_add (", "row"},      {OP_FFN_UP, "ffn_up (", "row"}, {OP_HEAD, "head (", "row"},
+        {OP_PROJ, "proj (", "row"},          {OP_FFN_UP, "ffn_up (", "row"}, {OP_HEAD, "head (", "row"},
         {KV_APPEND, "qkv (", "in its page"}, {KV_STRAY, "qkv", "changed"},   {PAGE_COPY, "kv_copy", "page"},
         {PAGE_CLEAR, "kv_clear", "page"},    {TOKEN, "sample (", "token"},
     };
@@ -304,10 +274,10 @@ static void a_type_is_named(void **state)
         for (int type = 0; type < DT_COUNT; type++) {
             bool used = false;
             struct op_list list;
-            ops_collect(b.m, &list);
+            ops_collect(&b.m->program, &list);
             for (uint32_t k = 0; k < list.n; k++)
-                used |= list.op[k].kind == (enum op_kind)ops[i] &&
-                        ops_weight(&list.op[k])->part[0].type == (enum dtype)type;
+                used |=
+                    list.op[k].kind == (enum op_kind)ops[i] && op_weight(&list.op[k])->part[0].type == (enum dtype)type;
             broken.op = ops[i];
             broken.type = type;
             struct selfcheck s = check(&b);
@@ -325,7 +295,7 @@ static void a_whole_step_is_compared(void **state)
     char path[4096];
     assert_non_null(run_path(path, tale));
     bed_open(&b, path);
-    for (int op = OP_QKV; op <= OP_HEAD; op++) { /* embed comes before anybody can look */
+    for (int op = OP_EMBED; op <= OP_HEAD; op++) {
         broken.op = op;
         broken.whole_only = true;
         struct selfcheck s = check(&b);

@@ -1,0 +1,182 @@
+/*
+ * op.h - the ops of a forward pass, and a model's program: the list of them that its architecture builds once, at load.
+ *
+ * OPS below is the one list of ops. Everything that names ops is made from it: the kinds, the union, the functions that
+ * add an op to a program, what an op reads and writes, the CPU's table, the self-check's. To add an op: its struct and
+ * its row here, kernels/cpu's cpu_NAME() and the self-check's functions in files of their own, and for CUDA a file with
+ * its launcher and a row in cuda/plan.cu. Until the last is there a GPU refuses the op by name.
+ *
+ * A program is a value: immutable once it has run, shared by every step of its model, the same for every batch. What
+ * changes from step to step (rows, sequences, sampling) travels with `struct batch`, backend.h.
+ *
+ * Thread: a program belongs to whoever builds it; once built it is only read.
+ */
+#ifndef HEARTH_OP_H
+#define HEARTH_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct weight; /* backend.h */
+
+/* --- what ops are made of ------------------------------------------------------------------------------ */
+
+/* Activations of the step. */
+enum act {
+    ACT_X,      /* residual stream  [n_row, d_model] f32 */
+    ACT_Q,      /* queries          [n_row, n_head, d_head] */
+    ACT_ATT,    /* attention output [n_row, n_head, d_head] */
+    ACT_FF,     /* FFN hidden       [n_row, d_ff] */
+    ACT_LOGITS, /* [n_out, n_vocab] f32 */
+    ACT_COUNT
+};
+#define ACT_BIT(a) (1u << (a)) /* sets of activations */
+
+enum norm_kind { NORM_RMS, NORM_LAYER };
+
+/* y = norm(x) * w + b. Vectors are device memory of `vec_load`. */
+struct norm {
+    enum norm_kind kind;
+    float eps;
+    const float *w; /* [n] */
+    const float *b; /* [n] or NULL */
+};
+
+enum rope_kind { ROPE_NONE, ROPE_NORM /* pairs (2i, 2i+1) */, ROPE_NEOX /* pairs (i, i + n_rot/2) */ };
+struct rope {
+    enum rope_kind kind;
+    uint32_t n_rot;        /* leading dimensions of a head that turn */
+    const float *inv_freq; /* [n_rot/2] f32 device memory; frequency factors are already in it */
+    float scale;           /* multiplies cos and sin (YaRN's mscale); 1 otherwise */
+    /* After the turn q and k go through a Hadamard transform of eight pairs at a time (pairs as RoPE has them, n_rot =
+     * d_head, a multiple of 16). No score changes; but what a key has in a single dimension it then has in sixteen, and
+     * fp16 takes less away. */
+    bool hadamard;
+};
+
+enum glu_kind { GLU_SWIGLU, GLU_GEGLU, GLU_GELU /* ungated: up alone */ };
+
+/* --- the ops ------------------------------------------------------------------------------------------- */
+
+/* The tokens' rows of the matrix -> ACT_X */
+struct op_embed {
+    const struct weight *w; /* WEIGHT_EMBED */
+    float scale;            /* 1, or sqrt(d_model) for gemma */
+};
+
+/* ACT_X -> norm -> Q|K|V (+ bias) -> per-head q/k norm -> RoPE -> ACT_Q, and K, V appended to the pages. */
+struct op_qkv {
+    uint32_t layer; /* index within the pool's group */
+    uint32_t n_head, n_kv, d_head;
+    struct norm norm;
+    const struct weight *w;    /* WEIGHT_QKV */
+    const float *bias;         /* [n_out] or NULL */
+    const struct norm *q_norm; /* over d_head, or NULL */
+    const struct norm *k_norm;
+    const struct rope *rope;
+};
+
+/* ACT_Q and the pages -> ACT_ATT. Causal, GQA. */
+struct op_attend {
+    uint32_t layer;
+    uint32_t n_head, n_kv, d_head;
+    uint32_t window; /* tokens visible, the own one included; 0 = all */
+    float scale;     /* 1/sqrt(d_head) as a rule */
+    float softcap;   /* scores become softcap * tanh(score / softcap); 0 = none */
+};
+
+/* ACT_X += norm?(in * W (+ bias)) */
+struct op_proj {
+    enum act in;                  /* ACT_ATT or ACT_FF */
+    const struct weight *w;       /* WEIGHT_PROJ */
+    const float *bias;            /* [n_out] or NULL */
+    const struct norm *post_norm; /* gemma: over the product before it is added; NULL otherwise */
+};
+
+/* ACT_X -> norm -> gate, up -> act(gate) * up -> ACT_FF */
+struct op_ffn_up {
+    struct norm norm;
+    const struct weight *w; /* WEIGHT_GATE_UP */
+    const float *bias;      /* [n_out] or NULL */
+    enum glu_kind glu;
+};
+
+/* rows out_row of ACT_X -> norm -> ACT_LOGITS */
+struct op_head {
+    struct norm norm;
+    const struct weight *w; /* WEIGHT_HEAD */
+    float scale;            /* multiplies the logits; 1 */
+    float softcap;          /* 0 = none */
+};
+
+/* clang-format off */
+/*
+ * The list: kind, name of its struct and functions, and by `o`, an op of that kind, its matrix (NULL: none), the set of
+ * activations that it reads, the one that it writes, and that one's columns. ACT_X of a row that adds to it is both
+ * read and written. Other activations that an op reads have its matrix's n_in columns or, without a matrix, as many as
+ * the one that it writes.
+ */
+#define OPS(X) \
+    X(EMBED,  embed,  o->embed.w,  0,                                         ACT_X,      o->embed.w->n_in) \
+    X(QKV,    qkv,    o->qkv.w,    ACT_BIT(ACT_X),                            ACT_Q,      o->qkv.n_head * o->qkv.d_head) \
+    X(ATTEND, attend, NULL,        ACT_BIT(ACT_Q),                            ACT_ATT,    o->attend.n_head * o->attend.d_head) \
+    X(PROJ,   proj,   o->proj.w,   ACT_BIT(ACT_X) | ACT_BIT(o->proj.in),      ACT_X,      o->proj.w->n_out) \
+    X(FFN_UP, ffn_up, o->ffn_up.w, ACT_BIT(ACT_X),                            ACT_FF,     o->ffn_up.w->part[0].n_out) \
+    X(HEAD,   head,   o->head.w,   ACT_BIT(ACT_X),                            ACT_LOGITS, o->head.w->n_out)
+/* clang-format on */
+
+#define X(KIND, name, ...) OP_##KIND,
+enum op_kind { OPS(X) OP_COUNT };
+#undef X
+
+struct op {
+    enum op_kind kind;
+    union {
+#define X(KIND, name, ...) struct op_##name name;
+        OPS(X)
+#undef X
+    };
+};
+
+const char *op_name(enum op_kind kind);             /* "ffn_up" */
+const struct weight *op_weight(const struct op *o); /* NULL: it multiplies by no matrix */
+uint32_t op_reads(const struct op *o);              /* a set: bits ACT_BIT(a) */
+enum act op_writes(const struct op *o);
+/* Columns of an activation that the op reads or writes. */
+uint32_t op_columns(const struct op *o, enum act a);
+/* One line for people, in buf: "qkv (Q4_K, Q4_K, Q6_K; 4096 to 6144)": types of the matrix's parts, n_in, n_out. */
+const char *op_describe(const struct op *o, char buf[96]);
+
+/* --- programs ------------------------------------------------------------------------------------------ */
+
+struct program {
+    struct op *op; /* [n_op]; the program's own where cap > 0, else the caller's of program_of() */
+    uint32_t n_op, cap;
+    const void *model; /* whose matrices the ops name, or NULL: compared with weight.model, never read through */
+    uint64_t id;       /* of these ops in this process: no other program has or had it; what a graph is found by */
+    uint32_t width[ACT_COUNT]; /* columns of the activations as the ops leave them; 0: none names it */
+    bool failed;               /* memory ran out in program_add(): the program is not whole */
+};
+
+/* A program of the caller's n ops, which stay where they are as long as it is used. It owns nothing: not to be added
+ * to, nothing to free. */
+struct program program_of(const void *model, const struct op *op, uint32_t n);
+/* Appends a copy of the op. Begin with `struct program p = {.model = m}`; a failure is kept in p->failed. */
+void program_add(struct program *p, const struct op *op);
+/* Frees the ops, where they are the program's own; it is empty then. */
+void program_free(struct program *p);
+
+/* program_embed(p, (struct op_embed){...}) and so on: program_add() by the kind of op. */
+#define X(KIND, name, ...)                                                      \
+    static inline void program_##name(struct program *p, struct op_##name args) \
+    {                                                                           \
+        struct op o;                                                            \
+        o.kind = OP_##KIND;                                                     \
+        o.name = args;                                                          \
+        program_add(p, &o);                                                     \
+    }
+OPS(X)
+#undef X
+
+#endif
