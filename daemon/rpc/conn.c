@@ -1,4 +1,4 @@
-/* conn.c - one peer's socket. Loop thread; the connection belongs to the server's list. */
+/* conn.c - one peer's socket. Loop thread; the list of the server owns the connection. */
 #include "config.h"
 
 #include "daemon/rpc/conn.h"
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/loop.h"
 
 /* The input buffer is small because most peers send little and there may be many of them. */
 static const struct frames_limits limits = {
@@ -19,7 +20,7 @@ static const struct frames_limits limits = {
 
 static void on_readable(evutil_socket_t fd, short what, void *arg);
 static void on_writable(evutil_socket_t fd, short what, void *arg);
-static void on_frame_timeout(evutil_socket_t fd, short what, void *arg);
+static void on_frame_timeout(void *arg);
 
 /* --- life ----------------------------------------------------------------------------------------------- */
 
@@ -29,8 +30,7 @@ static void conn_free(struct conn *c)
         event_free(c->readable);
     if (c->writable)
         event_free(c->writable);
-    if (c->frame_timer)
-        event_free(c->frame_timer);
+    timer_free(c->frame_timer);
     if (c->fd >= 0)
         close(c->fd);
     frames_fini(&c->frames);
@@ -61,7 +61,7 @@ int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn *
     c->account = acl_get(&s->acl, peer.uid);
     c->readable = event_new(s->base, fd, EV_READ | EV_PERSIST, on_readable, c);
     c->writable = event_new(s->base, fd, EV_WRITE, on_writable, c);
-    c->frame_timer = event_new(s->base, -1, 0, on_frame_timeout, c);
+    c->frame_timer = timer_new(s->base, on_frame_timeout, c);
     if (!c->account || !c->readable || !c->writable || !c->frame_timer || event_add(c->readable, NULL) != 0) {
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
         goto fail;
@@ -82,7 +82,7 @@ int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn *
     *out = c;
     return 0;
 fail:
-    if (rc == HEARTH_ELIMIT) { /* say so before the door closes; nothing is lost where this cannot be written */
+    if (rc == HEARTH_ELIMIT) { /* the peer is told why, where the socket takes it at once */
         if (wire_pack_error(frames_out(&c->frames), 0, rc, e->msg, NULL) == 0)
             frames_flush(&c->frames, fd);
     }
@@ -98,7 +98,7 @@ void conn_drop(struct conn *c, const char *why)
     log_debug("connection of pid %d, uid %u: %s", (int)c->pid, (unsigned)c->account->uid, why);
     event_del(c->readable);
     event_del(c->writable);
-    event_del(c->frame_timer);
+    timer_clear(c->frame_timer);
     close(c->fd);
     c->fd = -1;
     c->account->connections--;
@@ -130,7 +130,7 @@ static void make_dirty(struct conn *c)
 
 /* --- out ------------------------------------------------------------------------------------------------ */
 
-/* Not at once: whoever is sending has the peer's calls and streams in hand. */
+/* Drops the peer at the end of the turn and not at once, because the caller's callers hold its calls and streams. */
 static void drop_later(struct conn *c, const char *why)
 {
     c->drop_reason = why;
@@ -138,7 +138,7 @@ static void drop_later(struct conn *c, const char *why)
     make_dirty(c);
 }
 
-/* A frame was appended to `out`, or could not be. */
+/* Follows every attempt to pack a frame: rc is its result, `before` what was pending before it. */
 static void appended(struct conn *c, size_t before, int rc)
 {
     if (rc) {
@@ -150,7 +150,7 @@ static void appended(struct conn *c, size_t before, int rc)
     make_dirty(c);
     if (frames_level(&c->frames) == FRAMES_HIGH)
         c->throttled = true;
-    /* The frame that crosses the limit is let through: one answer alone may be larger than the limit. */
+    /* The frame that crosses the limit is let through, because one answer alone may be larger than the limit. */
     if (before > (size_t)c->server->conf->unsent_bytes) {
         log_warn("pid %d, uid %u does not read: dropped with %zu bytes unsent", (int)c->pid, (unsigned)c->account->uid,
                  frames_pending(&c->frames));
@@ -178,7 +178,7 @@ void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const
     struct hearth_err e;
     int rc = wire_pack_result(frames_out(&c->frames), id, m, result, &e);
     if (rc)
-        conn_error(c, id, rc, e.msg); /* an answer that cannot be sent is answered with why */
+        conn_error(c, id, rc, e.msg); /* the reason is the answer instead */
     else
         appended(c, before, 0);
 }
@@ -233,15 +233,15 @@ bool conn_all_sent(const struct server *s)
 
 /* --- in ------------------------------------------------------------------------------------------------- */
 
-/* Bytes that cannot be framed: say why, then close. */
+/* The input cannot be split into frames any further: tells the peer why, then closes when that is sent. */
 static void violation(struct conn *c, int code, const char *msg)
 {
     log_info("pid %d, uid %u: %s", (int)c->pid, (unsigned)c->account->uid, msg);
     conn_error(c, 0, code, msg);
     c->closing = true;
     event_del(c->readable);
-    event_del(c->frame_timer);
-    /* The streams end now: a peer that we no longer listen to cannot cancel them. */
+    timer_clear(c->frame_timer);
+    /* Its calls are lost now, not when it closes: a peer that is not read any more could not cancel them. */
     c->ops->lost(c);
 }
 
@@ -266,18 +266,17 @@ static void handle_frames(struct conn *c)
     while (!c->closing && !c->throttled && (len = frames_next(&c->frames, &data, &e)) > 0) {
         handle_frame(c, data, (size_t)len);
         frames_drop(&c->frames);
-        event_del(c->frame_timer);
+        timer_clear(c->frame_timer);
     }
     if (len < 0)
         violation(c, (int)len, e.msg);
     if (c->closing)
         return;
-    if (c->throttled) { /* its own slowness to read is no reason to hold the rest of a frame against it */
+    if (c->throttled) { /* we do not read it now, so the rest of a frame may be late */
         event_del(c->readable);
-        event_del(c->frame_timer);
-    } else if (frames_unread(&c->frames) && !event_pending(c->frame_timer, EV_TIMEOUT, NULL)) {
-        struct timeval tv = {.tv_sec = c->server->conf->frame_timeout};
-        event_add(c->frame_timer, &tv);
+        timer_clear(c->frame_timer);
+    } else if (frames_unread(&c->frames) && !timer_is_set(c->frame_timer)) {
+        timer_set(c->frame_timer, c->server->conf->frame_timeout * 1000);
     }
 }
 
@@ -294,7 +293,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         conn_drop(c, errno == ENOMEM ? "out of memory" : strerror(errno));
 }
 
-/* Writes what there is; a peer that has caught up may go on. */
+/* Writes what is pending; a throttled peer that has read down to the low watermark is heard again. */
 static void flush_and_unthrottle(struct conn *c)
 {
     flush(c);
@@ -302,7 +301,7 @@ static void flush_and_unthrottle(struct conn *c)
         return;
     c->throttled = false;
     c->ops->has_room(c);
-    handle_frames(c); /* what came before it was parked */
+    handle_frames(c); /* those that arrived before it was throttled */
     if (!c->throttled && !c->closing)
         event_add(c->readable, NULL);
 }
@@ -326,10 +325,9 @@ void conn_flush_all(struct server *s)
     }
 }
 
-static void on_frame_timeout(evutil_socket_t fd, short what, void *arg)
+static void on_frame_timeout(void *arg)
 {
     struct conn *c = arg;
-    (void)fd, (void)what;
     if (c->throttled)
         return;
     char msg[80];

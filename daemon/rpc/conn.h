@@ -1,13 +1,13 @@
 /*
- * conn.h - one peer: its credentials, frames in, frames out. Loop thread. Disconnect is one path, conn_drop(); the
- * memory goes at the end of the loop's turn (conn_reap), so that whoever is on the stack may still look at it.
+ * conn.h - one peer: its credentials, its frames in and out. Loop thread. Disconnect is one path, conn_drop(); the
+ * memory is freed at the end of the loop's turn (conn_reap), so that functions on the stack may still look at it.
  *
- * Bytes wait in two buffers that grow with what really came or has to go. Out has two marks: above CONN_HIGH_WATER the
- * peer's streams are parked and its requests are left unread until it falls below CONN_LOW_WATER; above
- * conf.unsent_bytes, which takes answers that were under way when the peer stopped reading, it is dropped.
+ * Back-pressure: when more than CONN_HIGH_WATER bytes are pending, the peer is throttled, which means that its streams
+ * pause and its requests are not read, until fewer than CONN_LOW_WATER are. A peer with more than conf.unsent_bytes
+ * pending is dropped; between the two limits is room for answers that were under way when it stopped reading.
  */
-#ifndef DAEMON_CONN_H
-#define DAEMON_CONN_H
+#ifndef DAEMON_RPC_CONN_H
+#define DAEMON_RPC_CONN_H
 
 #include "daemon/context.h"
 #include "libclient/frames.h"
@@ -18,9 +18,9 @@ struct conn;
 
 /* What a connection tells the layer above it. */
 struct conn_ops {
-    void (*frame)(struct conn *c, const struct wire_frame *f); /* a whole message; borrowed */
-    void (*has_room)(struct conn *c);                          /* the peer takes frames again */
-    void (*lost)(struct conn *c);                              /* nothing more is heard from the peer; may come twice */
+    void (*frame)(struct conn *c, const struct wire_frame *f); /* takes a complete message; it is borrowed */
+    void (*has_room)(struct conn *c);                          /* the peer is not throttled any more */
+    void (*lost)(struct conn *c); /* the peer will not be heard any more; this may be called twice */
 };
 
 struct conn {
@@ -29,45 +29,48 @@ struct conn {
     struct account *account;
     pid_t pid;                         /* of the process that connected, for the log */
     int fd;                            /* -1: dropped */
-    bool hello_done;                   /* hello is behind it, or was left out */
-    bool closing;                      /* nothing more is read; closes when `out` is written */
-    const char *drop_reason;           /* why it is dropped at the end of the turn; nothing more is sent */
-    bool throttled;                    /* backlog went above CONN_HIGH_WATER and not yet below CONN_LOW_WATER */
+    bool hello_done;                   /* the hello was answered, or another request came first */
+    bool closing;                      /* it is not read any more, and dropped when all is sent */
+    const char *drop_reason;           /* why it is dropped at the end of the turn, or NULL; it is sent nothing more */
+    bool throttled;                    /* between the high watermark and the low one, see above */
     bool is_dirty;                     /* on server->dirty */
     uint64_t progress_mark;            /* the last model.progress event that it was sent */
     char *notify_method, *notify_code; /* hello's notify_as, or NULL */
 
     struct frames frames;
-    struct event *readable, *writable, *frame_timer;
+    struct event *readable, *writable;
+    struct timer *frame_timer; /* runs while a frame has begun and is incomplete */
 
     struct call_list calls; /* not answered yet */
     int64_t n_calls;
-    struct import *import; /* a session that is coming in, or NULL */
+    struct import *import; /* a session that the peer imports, or NULL */
     TAILQ_ENTRY(conn) entry, dirty_entry;
 };
 
-/* Takes an accepted descriptor; it is closed on failure too. */
+/* Takes over an accepted descriptor, which is closed on failure too. */
 int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn **out, struct hearth_err *e);
 
-/* Closes and forgets the peer: its calls go on without it. `why` is logged. */
+/* Disconnects the peer; its calls go on without it. `why` is logged. */
 void conn_drop(struct conn *c, const char *why);
 
-/* Frames to the peer; nothing where it is gone. They are written at the end of the turn. */
+/* Pack a frame for the peer, or nothing where it is gone. Frames are written at the end of the turn. */
 void conn_event(struct conn *c, const struct wire_method *m, const void *body);
 void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const void *result);
 void conn_error(struct conn *c, uint32_t id, int code, const char *msg);
 
-/* After hello: 0, or why notify_as cannot be taken. */
+/* Sets how events are named from here on, as hello.notify_as asks: 0, or why it cannot. */
 int conn_notify_as(struct conn *c, const struct wire_strs *as, struct hearth_err *e);
 
-/* Before something that takes long: what waits is written now, as far as it can be, and nothing else happens. */
+/* Writes to every peer what its socket takes, before the loop is blocked by something long. Nothing else happens here:
+ * an error is handled at the end of the turn. */
 void conn_send_all(struct server *s);
 
-/* End of the loop's turn: one write per connection that has something; then the dead are freed. */
+/* End the loop's turn: conn_flush_all() writes once to each connection with something pending, conn_reap() frees those
+ * that were dropped. */
 void conn_flush_all(struct server *s);
 void conn_reap(struct server *s);
 
-/* True where no peer has anything left to read. */
+/* Whether nothing is pending for any peer. */
 bool conn_all_sent(const struct server *s);
 
 #endif

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/loop.h"
 
 enum {
     ENGINE_FD = 3,        /* the link in the engine, after stdin, stdout, stderr */
@@ -32,7 +33,7 @@ struct engine_process {
     enum engine_state state;
     pid_t pid; /* 0: none */
     struct event *sigchld;
-    struct event *timer; /* the back-off, or the deadline of the hello */
+    struct timer *timer; /* the back-off, or the deadline of the hello */
     bool was_ready;
     int64_t backoff_ms, starts;
     char why[120]; /* what engine_process_fail() recorded; empty while nothing is known against it */
@@ -62,7 +63,7 @@ static char **copy_argv(const char *const argv[])
 }
 
 static void on_sigchld(evutil_socket_t fd, short what, void *arg);
-static void on_timer(evutil_socket_t fd, short what, void *arg);
+static void on_timer(void *arg);
 
 int engine_process_new(struct engine_process **out, struct event_base *base, const char *const argv[],
                        const struct engine_process_calls *calls, void *arg, struct hearth_err *e)
@@ -73,7 +74,7 @@ int engine_process_new(struct engine_process **out, struct event_base *base, con
     *p = (struct engine_process){.calls = calls, .arg = arg, .backoff_ms = BACKOFF_MIN_MS};
     p->argv = copy_argv(argv);
     p->sigchld = evsignal_new(base, SIGCHLD, on_sigchld, p);
-    p->timer = event_new(base, -1, 0, on_timer, p);
+    p->timer = timer_new(base, on_timer, p);
     if (!p->argv || !p->sigchld || !p->timer || event_add(p->sigchld, NULL)) {
         engine_process_free(p);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
@@ -92,16 +93,9 @@ void engine_process_free(struct engine_process *p)
     }
     if (p->sigchld)
         event_free(p->sigchld);
-    if (p->timer)
-        event_free(p->timer);
+    timer_free(p->timer);
     free_argv(p->argv);
     free(p);
-}
-
-static void set_timer(struct engine_process *p, int64_t ms)
-{
-    struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
-    event_add(p->timer, &tv);
 }
 
 /* --- start ---------------------------------------------------------------------------------------------- */
@@ -155,7 +149,7 @@ int engine_process_start(struct engine_process *p, int *fd, struct hearth_err *e
     p->why[0] = '\0';
     p->was_ready = false;
     p->starts++;
-    set_timer(p, HELLO_TIMEOUT_S * 1000);
+    timer_set(p->timer, HELLO_TIMEOUT_S * 1000);
     log_info("engine %d started: %s", (int)pid, p->argv[0]);
     *fd = pair[0];
     return 0;
@@ -163,7 +157,7 @@ int engine_process_start(struct engine_process *p, int *fd, struct hearth_err *e
 
 void engine_process_ready(struct engine_process *p)
 {
-    event_del(p->timer);
+    timer_clear(p->timer);
     p->state = ENGINE_RUNNING;
     p->was_ready = true;
 }
@@ -197,7 +191,7 @@ void engine_process_kill(struct engine_process *p)
 void engine_process_stop(struct engine_process *p, bool told)
 {
     if (p->pid == 0) {
-        event_del(p->timer);
+        timer_clear(p->timer);
         p->state = ENGINE_ABSENT;
         return;
     }
@@ -223,7 +217,7 @@ static void describe_exit(const struct engine_process *p, int status, struct hea
 static void back_off(struct engine_process *p)
 {
     p->state = ENGINE_BACKOFF;
-    set_timer(p, p->backoff_ms);
+    timer_set(p->timer, p->backoff_ms);
     p->backoff_ms = p->backoff_ms * 2 < BACKOFF_MAX_MS ? p->backoff_ms * 2 : BACKOFF_MAX_MS;
 }
 
@@ -239,7 +233,7 @@ static void on_exit_status(struct engine_process *p, int status)
     else
         log_error("engine %d: %s", (int)p->pid, e.msg);
     p->pid = 0;
-    event_del(p->timer);
+    timer_clear(p->timer);
     if (wanted)
         p->state = ENGINE_ABSENT;
     else
@@ -258,10 +252,9 @@ static void on_sigchld(evutil_socket_t fd, short what, void *arg)
     on_exit_status(p, status);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_timer(void *arg)
 {
     struct engine_process *p = arg;
-    (void)fd, (void)what;
     if (p->state == ENGINE_STARTING) {
         engine_process_fail(p, "no hello within %d s", HELLO_TIMEOUT_S);
         engine_process_kill(p);
