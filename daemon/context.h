@@ -69,6 +69,10 @@ struct server {
     struct retention *retention; /* NULL: there is no database, or hearthd is starting */
     struct backup *backup;       /* NULL: none is under way */
 
+    /* Before something that takes long: what waits for peers is written as far as it can be, and nothing else happens.
+     */
+    void (*send_pending)(struct server *s);
+
     /* Begins the graceful end of hearthd, or with `now` the immediate one; a second call only ever hastens it. */
     void (*shutdown)(struct server *s, bool now);
 };

@@ -22,6 +22,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/stream/quarantine.c daemon/stream/quarantine.h \
 	daemon/conf.c daemon/conf.h \
 	daemon/rpc/call.c daemon/rpc/call.h \
+	daemon/rpc/subscription.c daemon/rpc/subscription.h \
 	daemon/rpc/conn.c daemon/rpc/conn.h \
 	daemon/stream/subscribers.c \
 	daemon/rpc/dispatch.c daemon/rpc/dispatch.h \
@@ -46,7 +47,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/rpc/msg-text.c \
 	daemon/stream/output.c daemon/stream/output.h \
 	daemon/stream/recover.c \
-	daemon/stream/state.c daemon/stream/state.h \
+	daemon/stream/state.c daemon/stream/state.h daemon/stream/subscriber.h \
 	daemon/stream/attempt.c daemon/stream/end.c \
 	daemon/sd.c daemon/sd.h \
 	daemon/context.c daemon/context.h \

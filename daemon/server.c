@@ -345,6 +345,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
         .lock_fd = -1,
         .listen_fd = -1,
         .started = server_boot(),
+        .send_pending = conn_send_all,
         .shutdown = begin_shutdown,
     };
     LIST_INIT(&s->acl);

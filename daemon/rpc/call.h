@@ -9,6 +9,7 @@
 #define DAEMON_CALL_H
 
 #include "daemon/rpc/conn.h"
+#include "daemon/stream/subscriber.h"
 #include "daemon/trace.h"
 
 struct call {
@@ -20,7 +21,8 @@ struct call {
     void *params;                   /* unpacked; wire_free */
     void (*run)(struct call *call); /* the method's handler */
     void (*on_disconnect)(struct call *call);
-    void *arg; /* the handler's */
+    void *arg;             /* the handler's */
+    struct subscriber sub; /* to a stream whose result is its answer: subscription.c */
 
     /* While it is on server->forwards: forward.c. */
     const char *model; /* what it is about, as the client named it */
@@ -30,8 +32,7 @@ struct call {
     bool is_retry; /* it was forwarded before, to a device that was lost */
 
     /* While it is on server->waiters: takeover.c. */
-    int64_t after_stream; /* number of the stream whose end it waits for */
-    void (*resume)(struct call *call);
+    int64_t after_stream;  /* number of the stream whose end it waits for */
     bool cancel_requested; /* its generation is to be cancelled as soon as it has begun */
     TAILQ_ENTRY(call) entry, forward_entry, waiter_entry;
 };

@@ -297,6 +297,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 static void flush_and_unthrottle(struct conn *c)
 {
     flush(c);
+    if (c->server->phase == SERVER_DONE) /* nothing new is begun any more */
+        return;
     if (c->fd < 0 || !c->throttled || c->closing || frames_level(&c->frames) != FRAMES_LOW)
         return;
     c->throttled = false;

@@ -131,7 +131,12 @@ static void on_lost(struct conn *c)
     c->import = NULL;
 }
 
-const struct conn_ops dispatch_conn_ops = {.frame = on_frame, .has_room = stream_unthrottle, .lost = on_lost};
+static void on_room(struct conn *c)
+{
+    stream_unthrottle(c->server, c);
+}
+
+const struct conn_ops dispatch_conn_ops = {.frame = on_frame, .has_room = on_room, .lost = on_lost};
 
 void dispatch_engine_event(struct server *s, const struct wire_method *m, const void *body)
 {

@@ -1,5 +1,6 @@
 /* msg-generate.c - generate, stream.attach and cancel. Loop thread. */
 #include "daemon/rpc/dispatch.h"
+#include "daemon/rpc/subscription.h"
 #include "daemon/stream/journal.h"
 #include "daemon/stream/stream.h"
 #include "daemon/rpc/takeover.h"
@@ -27,8 +28,29 @@ static int retry(struct call *call, const uint64_t *hash, struct hearth_err *e)
         return HEARTH_ENOSTREAM;
     int rc = stream_get(call->server, call->account->uid, -1, g->request, hash, &st, e);
     if (!rc)
-        stream_attach(st, call, g->stream, 0);
+        stream_attach(st, subscription(call, g->stream, 0));
     return rc;
+}
+
+static int start(struct call *call, struct session *ss, uint64_t hash, struct hearth_err *e)
+{
+    struct wire_generate *g = call->params;
+    struct stream_spec spec = {
+        .uid = call->account->uid,
+        .call = call->id,
+        .request = g,
+        .hash = hash,
+        .session = ss,
+        .subscriber = subscription(call, g->stream, 0),
+    };
+    struct stream *st;
+    int rc = stream_start(call->server, &spec, &st, e);
+    if (rc)
+        return rc;
+    call->params = NULL;
+    if (call->cancel_requested) /* while it waited for the session */
+        stream_cancel(st);
+    return 0;
 }
 
 void msg_generate(struct call *call)
@@ -36,9 +58,7 @@ void msg_generate(struct call *call)
     const struct wire_generate *g = call->params;
     struct hearth_err e;
     struct session *ss;
-    struct stream *st;
     uint64_t hash;
-    bool cancel = call->cancel_requested; /* while it waited for the session */
     int rc = journal_hash(g, &hash, &e);
     if (!rc)
         rc = retry(call, &hash, &e);
@@ -48,14 +68,12 @@ void msg_generate(struct call *call)
         rc = check(call, &e);
     if (!rc)
         rc = session_open(call->server, call->account->uid, g, &ss, &e);
-    if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, g->session, msg_generate))
+    if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, g->session))
         return;
     if (!rc)
-        rc = stream_start(call, ss, &hash, &st, &e);
+        rc = start(call, ss, hash, &e);
     if (rc)
         call_fail(call, &e);
-    else if (cancel)
-        stream_cancel(st);
 }
 
 void msg_stream_attach(struct call *call)
@@ -64,7 +82,7 @@ void msg_stream_attach(struct call *call)
     struct stream *st;
     struct hearth_err e;
     if (stream_get(call->server, call->account->uid, a->stream, a->request, NULL, &st, &e) == 0)
-        stream_attach(st, call, true, a->from);
+        stream_attach(st, subscription(call, true, a->from));
     else
         call_fail(call, &e);
 }

@@ -3,7 +3,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/forward.h"
+#include "daemon/rpc/subscription.h"
 #include "daemon/supervisor/engine-client.h"
 #include "daemon/supervisor/model-names.h"
 #include "daemon/stream/stream.h"
@@ -110,20 +112,34 @@ void msg_models_unload(struct call *call)
 
 /* --- loading -------------------------------------------------------------------------------------------- */
 
-/* To every connection that waits for that model, once each. */
+struct progress {
+    const struct wire_model_progress *body;
+    uint64_t mark; /* of this event: a connection that bears it has been told */
+};
+
+/* Under the client's name for the model. */
+static void tell(struct conn *c, const char *model, const struct progress *p)
+{
+    if (!c || c->progress_mark == p->mark)
+        return;
+    c->progress_mark = p->mark;
+    struct wire_model_progress named = {.model = model, .done = p->body->done, .total = p->body->total};
+    conn_event(c, &wire_methods[WIRE_MODEL_PROGRESS], &named);
+}
+
+static void tell_subscriber(const struct subscriber *sub, const char *model, void *arg)
+{
+    tell(subscription_conn(sub), model, arg);
+}
+
+/* Every connection that waits for that model is told once. */
 void msg_on_model_progress(struct server *s, const void *body)
 {
     static uint64_t mark;
-    const struct wire_model_progress *p = body;
+    struct progress p = {.body = body, .mark = ++mark};
     const struct call *call;
-    mark++;
-    stream_on_progress(s, p, mark);
-    TAILQ_FOREACH (call, &s->forwards, forward_entry) {
-        struct conn *c = call->conn;
-        if (!c || c->progress_mark == mark || strcmp(call->path, p->model) != 0)
-            continue;
-        c->progress_mark = mark;
-        struct wire_model_progress named = {.model = call->model, .done = p->done, .total = p->total};
-        conn_event(c, &wire_methods[WIRE_MODEL_PROGRESS], &named);
-    }
+    stream_each_loading(s, p.body->model, tell_subscriber, &p);
+    TAILQ_FOREACH (call, &s->forwards, forward_entry)
+        if (strcmp(call->path, p.body->model) == 0)
+            tell(call->conn, call->model, &p);
 }

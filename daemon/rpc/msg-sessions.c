@@ -145,7 +145,7 @@ void msg_sessions_remove(struct call *call)
                                          : err_set(&e, HEARTH_ESTORE, "%s", call->server->store_err.msg);
     if (!rc && session_is_busy(call->server, row->id))
         rc = err_set(&e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", ref->session);
-    if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, row->id, msg_sessions_remove)) {
+    if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, row->id)) {
         store_session_free(row);
         return;
     }

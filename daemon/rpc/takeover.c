@@ -11,13 +11,12 @@ static void on_disconnect(struct call *call)
     call_reply(call, NULL); /* to nobody */
 }
 
-bool takeover_wait(struct call *call, const char *session, void (*resume)(struct call *call))
+bool takeover_wait(struct call *call, const char *session)
 {
     int64_t stream = stream_take_over(call->server, call->account->uid, session);
     if (stream == 0)
         return false;
     call->after_stream = stream;
-    call->resume = resume;
     call->on_disconnect = on_disconnect;
     TAILQ_INSERT_TAIL(&call->server->waiters, call, waiter_entry);
     return true;
@@ -53,7 +52,7 @@ bool takeover_resume(struct server *s)
     while ((call = next_waiter(s)) != NULL) {
         TAILQ_REMOVE(&s->waiters, call, waiter_entry);
         call->on_disconnect = NULL;
-        call->resume(call);
+        call_retry(call);
         any = true;
     }
     return any;

@@ -13,8 +13,9 @@
 #include "daemon/rpc/call.h"
 
 /* The call was refused because of a generation in that session (an id or a name). True where that generation has no
- * subscriber: it is being cancelled, and resume(call) comes after its end, never before this returns. */
-bool takeover_wait(struct call *call, const char *session, void (*resume)(struct call *call));
+ * subscriber: it is being cancelled, and the call goes to its handler once more after that end, never before this
+ * returns. */
+bool takeover_wait(struct call *call, const char *session);
 
 /* A generate of that user which waits, by its request id, is cancelled as soon as it has begun; false: none waits. */
 bool takeover_cancel(struct server *s, uid_t uid, const char *request);

@@ -31,7 +31,7 @@ static void persist(struct stream *st)
     struct journal_entry *je = st->journal;
     struct wire_journal_end end = {.time = server_now(), .error = st->error[0] ? st->error : NULL, .result = st->end};
     struct hearth_err e;
-    conn_send_all(s);
+    s->send_pending(s);
     st->journal = NULL;
     if (je && je->fd >= 0 && journal_end(s->journal, je, &end, &e) != 0)
         log_error("%s", e.msg);

@@ -11,6 +11,7 @@
 #include "daemon/stream/output.h"
 #include "daemon/stream/quarantine.h"
 #include "daemon/stream/session.h"
+#include "daemon/stream/subscriber.h"
 
 enum stream_state {
     STREAM_NEW,              /* in no list: it is being made */
@@ -37,7 +38,6 @@ enum {
     STREAMS_KEPT = 1 << STREAM_UNCOMMITTED | 1 << STREAM_RETAINED,
 };
 
-struct subscriber;
 TAILQ_HEAD(subscriber_list, subscriber);
 TAILQ_HEAD(stream_list, stream);
 

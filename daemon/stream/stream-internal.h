@@ -2,25 +2,13 @@
  * stream-internal.h - what the files of a stream share; nobody else includes it. Loop thread.
  *
  * stream.c has the beginning, lookups and cancelling; attempt.c the engine's side; end.c how a stream ends; commit.c
- * how its turn gets into the session; subscribers.c the readers' side; recover.c streams from their journals.
+ * how its turn gets into the session; subscribers.c delivery; recover.c streams from their journals.
  */
 #ifndef DAEMON_STREAM_INTERNAL_H
 #define DAEMON_STREAM_INTERNAL_H
 
 #include "daemon/stream/state.h"
 #include "daemon/stream/stream.h"
-
-/* A request that is answered at a stream's end, and gets the stream's events until then. */
-struct subscriber {
-    struct stream *stream;
-    struct call *call;
-    bool events;     /* or the answer only */
-    bool begin_sent; /* stream.begin was sent */
-    bool positioned; /* `cursor` is valid: the output has come to `from` */
-    size_t from;     /* tokens that it has already */
-    struct output_cursor cursor;
-    TAILQ_ENTRY(subscriber) entry;
-};
 
 /* --- stream.c */
 
@@ -79,27 +67,24 @@ bool stream_commit(struct stream *st);
 /* A delivered stream whose turn could not be written at once: keeps it in its `rest`, or frees it. */
 void commit_keep(struct stream *st);
 
-/* A kept stream has readers again: tries to write it and moves it to STREAM_DRAINING. */
+/* A kept stream is subscribed to again: tries to write it and moves it to STREAM_DRAINING. */
 void commit_reopen(struct stream *st);
 
 /* --- subscribers.c */
 
-/* Adds a reader, which gets at once what there is. The call is answered in any case, now or at the end. */
-void subscribers_add(struct stream *st, struct call *call, bool events, int64_t from);
-
-/* Sends what is new to all readers that have room for it. One that has all of it and sees the end gets its answer; the
- * stream is delivered with the last of them. */
+/* Sends what is new to all subscribers that have room for it. One that has all of it and sees the end gets the result;
+ * the stream is delivered, and may be freed, with the last of them. */
 void subscribers_flush(struct stream *st);
 
-/* Tells the readers something about the stream. */
+/* Sends a notice about the stream to all subscribers. */
 void subscribers_notify(const struct stream *st, const char *name, const char *message);
 
-/* Answers all readers with the error. */
+/* Ends all subscriptions with the error. */
 void subscribers_fail(struct stream *st, const struct hearth_err *e);
 
 /* --- recover.c */
 
-/* A finished stream's output from its journal, in STREAM_DRAINING for readers. */
+/* A finished stream's output from its journal, in STREAM_DRAINING for subscribers. */
 int recover_finished(struct server *s, const struct journal_entry *je, struct stream **out, struct hearth_err *e);
 
 #endif

@@ -129,38 +129,44 @@ static int draw_seed(struct wire_sampling *sampling, struct hearth_err *e)
     return 0;
 }
 
-int stream_start(struct call *call, struct session *ss, const uint64_t *hash, struct stream **out, struct hearth_err *e)
+/* In STREAM_NEW; takes the session. */
+static struct stream *from_spec(struct server *s, const struct stream_spec *spec, struct hearth_err *e)
 {
-    struct server *s = call->server;
-    struct streams *v = s->streams;
-    struct wire_generate *g = call->params;
-    struct stream *st = stream_new(s, call->account->uid, e);
+    struct stream *st = stream_new(s, spec->uid, e);
     if (!st) {
-        session_free(ss);
-        return HEARTH_ENOMEM;
+        session_free(spec->session);
+        return NULL;
     }
-    st->session = ss;
-    st->number = v->last + 1;
-    st->hash = *hash;
-    st->request = st->block = g;
-    call->params = NULL;
-    int rc = quarantine_check(&v->quarantined, st->account->uid, ss->row.path, e);
+    st->session = spec->session;
+    st->number = s->streams->last + 1;
+    st->hash = spec->hash;
+    st->request = spec->request;
+    return st;
+}
+
+int stream_start(struct server *s, const struct stream_spec *spec, struct stream **out, struct hearth_err *e)
+{
+    struct stream *st = from_spec(s, spec, e);
+    if (!st)
+        return HEARTH_ENOMEM;
+    int rc = quarantine_check(&s->streams->quarantined, spec->uid, st->session->row.path, e);
     if (!rc)
-        rc = draw_seed(&g->sampling, e);
+        rc = draw_seed(&spec->request->sampling, e);
     if (!rc) {
-        trace(.stage = TRACE_CREATED, .stream = st->number, .n = {st->account->uid, call->id});
+        trace(.stage = TRACE_CREATED, .stream = st->number, .n = {spec->uid, spec->call});
         rc = stream_submit(st, STREAM_QUEUED, e);
     }
     if (rc) {
         stream_free(st);
         return rc;
     }
-    v->last = st->number;
+    st->block = spec->request;
+    s->streams->last = st->number;
     /* The engine begins while the journal does; none of its events is looked at before. */
     engine_client_flush(s->engine_client);
     struct hearth_err lost = {0};
     begin_journal(st, &lost);
-    subscribers_add(st, call, g->stream, 0);
+    stream_attach(st, spec->subscriber);
     if (lost.code != 0)
         lose_journal(st, &lost);
     *out = st;
@@ -197,12 +203,8 @@ void stream_cancel_all(struct server *s)
 void stream_end_all(struct server *s)
 {
     struct stream *st;
-    while (s->streams && (st = stream_first(s->streams, STREAMS_OPEN)) != NULL) {
-        if (stream_in(st, STREAMS_LIVE))
-            stream_end_here(st, NULL);
-        else /* it waits for a peer that does not read */
-            call_disconnect(TAILQ_FIRST(&st->subscribers)->call);
-    }
+    while (s->streams && (st = stream_first(s->streams, STREAMS_LIVE)) != NULL)
+        stream_end_here(st, NULL);
 }
 
 /* --- looking for one ------------------------------------------------------------------------------------ */
@@ -249,11 +251,6 @@ int stream_get(struct server *s, uid_t uid, int64_t number, const char *id, cons
     return 0;
 }
 
-void stream_attach(struct stream *st, struct call *call, bool events, int64_t from)
-{
-    subscribers_add(st, call, events, from);
-}
-
 bool stream_runs_in(const struct server *s, const char *session)
 {
     const struct stream *st;
@@ -290,19 +287,13 @@ int64_t stream_take_over(struct server *s, uid_t uid, const char *session)
     return 0;
 }
 
-void stream_on_progress(struct server *s, const struct wire_model_progress *body, uint64_t mark)
+void stream_each_loading(const struct server *s, const char *path,
+                         void (*visit)(const struct subscriber *sub, const char *model, void *arg), void *arg)
 {
-    struct stream *st;
-    STREAMS_FOREACH (st, s->streams, STREAMS_OPEN) {
-        if (stream_has_begun(st) || strcmp(st->session->row.path, body->model) != 0)
-            continue;
-        struct wire_model_progress p = {.model = st->session->row.model, .done = body->done, .total = body->total};
-        struct subscriber *r;
-        TAILQ_FOREACH (r, &st->subscribers, entry) {
-            if (r->call->conn->progress_mark == mark)
-                continue;
-            r->call->conn->progress_mark = mark;
-            conn_event(r->call->conn, &wire_methods[WIRE_MODEL_PROGRESS], &p);
-        }
-    }
+    const struct stream *st;
+    const struct subscriber *sub;
+    STREAMS_FOREACH (st, s->streams, STREAMS_OPEN)
+        if (!stream_has_begun(st) && strcmp(st->session->row.path, path) == 0)
+            TAILQ_FOREACH (sub, &st->subscribers, entry)
+                visit(sub, st->session->row.model, arg);
 }

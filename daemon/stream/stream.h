@@ -2,16 +2,16 @@
  * stream.h - one generation, from the request to its answer. Loop thread.
  *
  * A stream keeps what the engine made, writes it to the journal (journal.h), and delivers it to its subscribers: the
- * call that began it and those that attached. Each has a number that says how much it has been sent, so one that does
- * not read costs nothing but that number: it goes on with larger frames when it has room again. No token is dropped and
- * nobody else waits. A stream without subscribers goes on for conf.attach_grace seconds; one that an earlier hearthd
- * left behind goes on to its end.
+ * request that began it and those that attached. Each has a number that says how much it has been sent, so one that
+ * does not read costs nothing but that number: it goes on with larger frames when it has room again. No token is
+ * dropped and nobody else waits. A stream without subscribers goes on for conf.attach_grace seconds; one that an
+ * earlier hearthd left behind goes on to its end.
  */
 #ifndef DAEMON_STREAM_H
 #define DAEMON_STREAM_H
 
-#include "daemon/rpc/dispatch.h"
 #include "daemon/stream/session.h"
+#include "daemon/stream/subscriber.h"
 
 struct stream;
 
@@ -22,18 +22,29 @@ void streams_free(struct streams *v);
 /* How many run or are being delivered. */
 int64_t streams_open(const struct streams *v);
 
-/* Starts the call's generation on the session, which becomes the stream's in any case. The call is answered at the end,
- * or by the caller where this fails. */
-int stream_start(struct call *call, struct session *ss, const uint64_t *hash, struct stream **out,
-                 struct hearth_err *e);
+/* A generation to be started. */
+struct stream_spec {
+    uid_t uid;
+    uint32_t call;                 /* the request's number at its connection, for the trace */
+    struct wire_generate *request; /* wire_free; the stream's where it is started */
+    uint64_t hash;                 /* journal_hash() of it */
+    struct session *session;       /* the stream's in any case */
+    struct subscriber *subscriber; /* gets the end where the stream is started */
+};
+
+/* Gives the generation to the engine. Errors are the engine's, and HEARTH_ENOMEM. */
+int stream_start(struct server *s, const struct stream_spec *spec, struct stream **out, struct hearth_err *e);
 
 /* That uid's stream, running or finished, by number or by request id. `hash`: it must have been the same request, else
  * HEARTH_ECONFLICT; HEARTH_ENOSTREAM. What is found must be attached to at once. */
 int stream_get(struct server *s, uid_t uid, int64_t number, const char *request, const uint64_t *hash,
                struct stream **out, struct hearth_err *e);
 
-/* The call gets the stream's events from token `from` on, and its answer. */
-void stream_attach(struct stream *st, struct call *call, bool events, int64_t from);
+/* The subscriber gets at once what there is from its token `from` on; its end may come before this returns. */
+void stream_attach(struct stream *st, struct subscriber *sub);
+
+/* The subscriber's peer has gone: its end will not come. The stream goes on for conf.attach_grace. */
+void stream_detach(struct subscriber *sub);
 
 /* Takes up what an earlier hearthd left behind. Once, when the loop begins. */
 void stream_recover(struct server *s);
@@ -45,11 +56,12 @@ void stream_probe_next(struct server *s);
 void stream_cancel(struct stream *st);
 void stream_cancel_all(struct server *s);
 
-/* Ends all here and now, when the engine is gone for good. */
+/* Ends all that run, here and now, when the engine is gone for good. Peers that do not read are not waited for: what is
+ * still being delivered goes with its connections. */
 void stream_end_all(struct server *s);
 
-/* The peer can take frames again. */
-void stream_unthrottle(struct conn *c);
+/* The peer can take events again. */
+void stream_unthrottle(struct server *s, const void *peer);
 
 /* A running stream of that uid by its number, or by the client's request id; NULL. */
 struct stream *stream_find(struct server *s, uid_t uid, int64_t number, const char *request);
@@ -69,8 +81,9 @@ void commit_retry(struct server *s, uid_t uid);
 void commit_forget(struct server *s, const char *session);
 void commit_fini(struct server *s);
 
-/* Connections whose streams wait for that model get `body` as model.progress, under the client's name for it. */
-void stream_on_progress(struct server *s, const struct wire_model_progress *body, uint64_t mark);
+/* Calls visit() with every subscriber whose stream waits for that model to be loaded, and the client's name for it. */
+void stream_each_loading(const struct server *s, const char *path,
+                         void (*visit)(const struct subscriber *sub, const char *model, void *arg), void *arg);
 
 /* Events of the engine. */
 void stream_on_begin(struct server *s, const void *body);

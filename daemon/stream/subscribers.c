@@ -1,33 +1,35 @@
-/* subscribers.c - a stream's readers: requests that it answers, and what each has been sent. Loop thread. */
+/* subscribers.c - the subscribers of a stream, and what each has been sent. Loop thread. */
 #include "config.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/stream/stream-internal.h"
 
+static void event(const struct subscriber *sub, int method, const void *body)
+{
+    sub->ops->event(sub, &wire_methods[method], body);
+}
+
 static void send_begin(struct subscriber *sub)
 {
-    struct stream *st = sub->stream;
+    const struct stream *st = sub->stream;
     struct wire_stream_begin b = {.stream = st->number, .request = st->request->request};
     if (st->session->row.name)
         b.session = st->session->row.id;
     sub->begin_sent = true;
-    conn_event(sub->call->conn, &wire_methods[WIRE_STREAM_BEGIN], &b);
+    event(sub, WIRE_STREAM_BEGIN, &b);
 }
 
-/* Answers the reader's call, which frees both. */
+/* Ends the subscription with the stream's result. */
 static void finish(struct subscriber *sub)
 {
     struct stream *st = sub->stream;
     const struct output *o = &st->output;
     struct wire_generate_result result = {
-        .session = st->session->row.name != NULL ? st->session->row.id : NULL,
+        .session = st->session->row.name ? st->session->row.id : NULL,
         .request = st->request->request,
         .stream = st->number,
-        .text = {.data = o->text != NULL ? o->text : "", .len = o->n_text},
+        .text = {.data = o->text ? o->text : "", .len = o->n_text},
         .tokens = {.v = o->ids, .n = o->n_ids},
         .finish_reason = st->end.finish_reason,
         .usage = st->end.usage,
@@ -38,8 +40,7 @@ static void finish(struct subscriber *sub)
         .error = st->error[0] != '\0' ? st->error : NULL,
     };
     TAILQ_REMOVE(&st->subscribers, sub, entry);
-    call_reply(sub->call, &result);
-    free(sub);
+    sub->ops->end(sub, &result, NULL);
 }
 
 /* Sends what the peer has room for. */
@@ -48,7 +49,7 @@ static void flush(struct subscriber *sub)
     struct stream *st = sub->stream;
     struct wire_stream_tokens f = {.stream = st->number};
     while (sub->events && stream_has_begun(st)) {
-        if (sub->call->conn->throttled)
+        if (!sub->ops->has_room(sub))
             return;
         if (!sub->positioned && (st->output.n_ids >= sub->from || st->state == STREAM_DRAINING)) {
             output_seek(&st->output, sub->from, &sub->cursor);
@@ -57,7 +58,7 @@ static void flush(struct subscriber *sub)
         if (!sub->begin_sent)
             send_begin(sub);
         else if (sub->positioned && output_next(&st->output, &sub->cursor, &f))
-            conn_event(sub->call->conn, &wire_methods[WIRE_STREAM_TOKENS], &f);
+            event(sub, WIRE_STREAM_TOKENS, &f);
         else
             break;
     }
@@ -65,21 +66,21 @@ static void flush(struct subscriber *sub)
         finish(sub);
 }
 
-/* Nobody is left to be told of the end. */
-static bool all_delivered(const struct stream *st)
+/* The stream is delivered where it has ended and nobody is left to be told of it. */
+static void check_delivered(struct stream *st)
 {
-    return st->state == STREAM_DRAINING && TAILQ_EMPTY(&st->subscribers);
+    if (st->state == STREAM_DRAINING && TAILQ_EMPTY(&st->subscribers))
+        stream_delivered(st);
 }
 
 void subscribers_flush(struct stream *st)
 {
     struct subscriber *sub = TAILQ_FIRST(&st->subscribers), *next;
-    for (; sub != NULL; sub = next) {
+    for (; sub; sub = next) {
         next = TAILQ_NEXT(sub, entry);
         flush(sub);
     }
-    if (all_delivered(st))
-        stream_delivered(st);
+    check_delivered(st);
 }
 
 void subscribers_notify(const struct stream *st, const char *name, const char *message)
@@ -87,7 +88,7 @@ void subscribers_notify(const struct stream *st, const char *name, const char *m
     struct wire_notice n = {.name = name, .message = message, .stream = st->number};
     const struct subscriber *sub;
     TAILQ_FOREACH (sub, &st->subscribers, entry)
-        conn_event(sub->call->conn, &wire_methods[WIRE_NOTICE], &n);
+        event(sub, WIRE_NOTICE, &n);
 }
 
 void subscribers_fail(struct stream *st, const struct hearth_err *e)
@@ -95,12 +96,40 @@ void subscribers_fail(struct stream *st, const struct hearth_err *e)
     struct subscriber *sub;
     while ((sub = TAILQ_FIRST(&st->subscribers)) != NULL) {
         TAILQ_REMOVE(&st->subscribers, sub, entry);
-        call_fail(sub->call, e);
-        free(sub);
+        sub->ops->end(sub, NULL, e);
     }
 }
 
 /* --- coming and going ----------------------------------------------------------------------------------- */
+
+/* Events name their stream by its number alone, so a peer gets those of a stream once. 0 where `sub` may subscribe. */
+static int check(const struct stream *st, const struct subscriber *sub, struct hearth_err *e)
+{
+    const struct subscriber *other;
+    TAILQ_FOREACH (other, &st->subscribers, entry)
+        if (sub->events && other->events && other->peer == sub->peer)
+            return err_set(e, HEARTH_ECONFLICT, "this connection is being sent stream %lld already",
+                           (long long)st->number);
+    if (st->state == STREAM_DRAINING && sub->from > st->output.n_ids)
+        return err_set(e, HEARTH_EPARAMS, "stream.attach.from: %lld is over the %zu tokens of stream %lld",
+                       (long long)sub->from, st->output.n_ids, (long long)st->number);
+    return 0;
+}
+
+void stream_attach(struct stream *st, struct subscriber *sub)
+{
+    struct hearth_err e;
+    if (check(st, sub, &e) != 0) {
+        sub->ops->end(sub, NULL, &e);
+        check_delivered(st);
+        return;
+    }
+    sub->stream = st;
+    TAILQ_INSERT_TAIL(&st->subscribers, sub, entry);
+    if (st->grace)
+        timer_clear(st->grace);
+    subscribers_flush(st);
+}
 
 static void on_grace(void *arg)
 {
@@ -110,8 +139,8 @@ static void on_grace(void *arg)
     stream_cancel(st);
 }
 
-/* The last reader has gone: somebody may attach for a while. */
-static void wait_for_subscriber(struct stream *st)
+/* Somebody may attach for a while; then the stream is cancelled. */
+static void begin_grace(struct stream *st)
 {
     int64_t seconds = st->server->conf->attach_grace;
     if (!st->grace)
@@ -120,51 +149,19 @@ static void wait_for_subscriber(struct stream *st)
         stream_cancel(st);
 }
 
-/* The peer of the call is gone, and so is the reader; the stream goes on. */
-static void on_disconnect(struct call *call)
+void stream_detach(struct subscriber *sub)
 {
-    struct subscriber *sub = call->arg;
     struct stream *st = sub->stream;
     TAILQ_REMOVE(&st->subscribers, sub, entry);
-    free(sub);
-    call_reply(call, NULL); /* to nobody */
     if (!TAILQ_EMPTY(&st->subscribers))
         return;
     if (st->state == STREAM_DRAINING)
         stream_delivered(st);
     else
-        wait_for_subscriber(st);
+        begin_grace(st);
 }
 
-void subscribers_add(struct stream *st, struct call *call, bool events, int64_t from)
-{
-    struct hearth_err e;
-    struct subscriber *sub;
-    TAILQ_FOREACH (sub, &st->subscribers, entry)
-        if (events && sub->events && sub->call->conn == call->conn) { /* events carry the stream's number alone */
-            err_set(&e, HEARTH_ECONFLICT, "this connection is being sent stream %lld already", (long long)st->number);
-            call_fail(call, &e);
-            return;
-        }
-    if (st->state == STREAM_DRAINING && (uint64_t)from > st->output.n_ids)
-        err_set(&e, HEARTH_EPARAMS, "stream.attach.from: %lld is over the %zu tokens of stream %lld", (long long)from,
-                st->output.n_ids, (long long)st->number);
-    else if ((sub = calloc(1, sizeof *sub)) == NULL)
-        err_set(&e, HEARTH_ENOMEM, "out of memory");
-    else {
-        *sub = (struct subscriber){.stream = st, .call = call, .events = events, .from = (size_t)from};
-        TAILQ_INSERT_TAIL(&st->subscribers, sub, entry);
-        call->arg = sub;
-        call->on_disconnect = on_disconnect;
-        if (st->grace)
-            timer_clear(st->grace);
-        subscribers_flush(st);
-        return;
-    }
-    call_fail(call, &e);
-    if (all_delivered(st))
-        stream_delivered(st);
-}
+/* --- back-pressure -------------------------------------------------------------------------------------- */
 
 static bool has_undelivered(const struct subscriber *sub)
 {
@@ -173,21 +170,22 @@ static bool has_undelivered(const struct subscriber *sub)
            (sub->positioned && sub->cursor.mark < st->output.n_marks);
 }
 
-/* A stream with something for that connection; NULL. */
-static struct stream *next_to_flush(const struct conn *c)
+/* A subscriber at that peer whose stream has something for it; NULL. */
+static const struct subscriber *next_to_flush(const struct streams *v, const void *peer)
 {
-    struct stream *st;
+    const struct stream *st;
     const struct subscriber *sub;
-    STREAMS_FOREACH (st, c->server->streams, STREAMS_OPEN)
+    STREAMS_FOREACH (st, v, STREAMS_OPEN)
         TAILQ_FOREACH (sub, &st->subscribers, entry)
-            if (sub->call->conn == c && sub->events && has_undelivered(sub))
-                return st;
+            if (sub->peer == peer && sub->events && has_undelivered(sub))
+                return sub;
     return NULL;
 }
 
-void stream_unthrottle(struct conn *c)
+/* A flush may end the stream and with it the subscriber, so the search begins anew. */
+void stream_unthrottle(struct server *s, const void *peer)
 {
-    struct stream *st;
-    while (!c->throttled && (st = next_to_flush(c)) != NULL) /* and delivering may end it */
-        subscribers_flush(st);
+    const struct subscriber *sub;
+    while ((sub = next_to_flush(s->streams, peer)) != NULL && sub->ops->has_room(sub))
+        subscribers_flush(sub->stream);
 }

@@ -1,0 +1,49 @@
+/* subscription.c - streams as requests see them: events to the connection, the end as the answer. Loop thread. */
+#include "daemon/rpc/subscription.h"
+
+#include <stddef.h>
+
+#include "daemon/stream/stream.h"
+
+static struct call *call_of(const struct subscriber *sub)
+{
+    return (struct call *)((char *)sub - offsetof(struct call, sub));
+}
+
+struct conn *subscription_conn(const struct subscriber *sub)
+{
+    return call_of(sub)->conn;
+}
+
+static bool has_room(const struct subscriber *sub)
+{
+    return !subscription_conn(sub)->throttled;
+}
+
+static void event(const struct subscriber *sub, const struct wire_method *m, const void *body)
+{
+    conn_event(subscription_conn(sub), m, body);
+}
+
+static void end(struct subscriber *sub, const struct wire_generate_result *result, const struct hearth_err *e)
+{
+    if (e)
+        call_fail(call_of(sub), e);
+    else
+        call_reply(call_of(sub), result);
+}
+
+/* The stream goes on without this call, which is answered into the void. */
+static void on_disconnect(struct call *call)
+{
+    stream_detach(&call->sub);
+    call_reply(call, NULL);
+}
+
+struct subscriber *subscription(struct call *call, bool events, int64_t from)
+{
+    static const struct subscriber_ops ops = {.has_room = has_room, .event = event, .end = end};
+    call->sub = (struct subscriber){.ops = &ops, .peer = call->conn, .events = events, .from = (size_t)from};
+    call->on_disconnect = on_disconnect;
+    return &call->sub;
+}
