@@ -54,6 +54,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/loop.c daemon/loop.h \
 	daemon/server.c daemon/server.h \
 	daemon/stream/session.c daemon/stream/session.h \
+	daemon/stream/sessions.c daemon/stream/sessions.h \
 	daemon/store/kv-manifest.c daemon/store/kv-manifest.h \
 	daemon/store/store.c daemon/store/store.h daemon/store/store-internal.h \
 	daemon/store/copy.c \

@@ -21,6 +21,7 @@
 #include "daemon/rpc/conn.h"
 #include "daemon/rpc/dispatch.h"
 #include "daemon/stream/journal.h"
+#include "daemon/stream/sessions.h"
 #include "daemon/retention/kvdir.h"
 #include "daemon/supervisor/engine-client.h"
 #include "daemon/log.h"

@@ -9,7 +9,7 @@
 #include "daemon/rpc/forward.h"
 #include "daemon/supervisor/engine-client.h"
 #include "daemon/store/generation-info.h"
-#include "daemon/stream/session.h"
+#include "daemon/stream/sessions.h"
 #include "daemon/retention/retention.h"
 
 /* A session is written at once, and everybody waits for that; no timeline needs more. A turn is at most what a request

@@ -2,6 +2,7 @@
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/subscription.h"
 #include "daemon/stream/journal.h"
+#include "daemon/stream/sessions.h"
 #include "daemon/stream/stream.h"
 #include "daemon/rpc/takeover.h"
 

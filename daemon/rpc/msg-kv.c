@@ -5,7 +5,7 @@
 
 #include "daemon/rpc/dispatch.h"
 #include "daemon/retention/kvdir.h"
-#include "daemon/stream/session.h"
+#include "daemon/stream/sessions.h"
 
 /* A session may have been removed while its last turn was being written. */
 static bool is_there(struct server *s, uid_t uid, const char *session)

@@ -8,7 +8,7 @@
 #include "daemon/rpc/dispatch.h"
 #include "daemon/retention/kvdir.h"
 #include "daemon/store/generation-info.h"
-#include "daemon/stream/session.h"
+#include "daemon/stream/sessions.h"
 #include "daemon/store/store.h"
 #include "daemon/rpc/takeover.h"
 

@@ -20,8 +20,8 @@
 #ifndef DAEMON_JOURNAL_H
 #define DAEMON_JOURNAL_H
 
-#include "daemon/stream/output.h"
 #include "daemon/context.h"
+#include "daemon/stream/journal-read.h"
 
 struct journal;
 
@@ -39,15 +39,6 @@ struct journal_entry {
     bool dirty;
     TAILQ_ENTRY(journal_entry) entry;
 };
-
-/* A file's content, as far as it counts. */
-struct journal_copy {
-    struct wire_journal_head *head;  /* wire_free */
-    struct wire_engine_begin *begin; /* NULL: was not admitted yet */
-    struct wire_journal_end *end;    /* NULL: unfinished */
-    struct output output;
-};
-void journal_copy_fini(struct journal_copy *c);
 
 /* Opens (and makes) STATE/journal. HEARTH_ESTORE names what is in the way. */
 int journal_open(struct journal **out, struct server *s, const char *state_dir, struct hearth_err *e);
@@ -83,8 +74,5 @@ void journal_forget(struct journal *j, const char *session);
 
 /* Reads a file again. */
 int journal_load(struct journal *j, const struct journal_entry *je, struct journal_copy *c, struct hearth_err *e);
-
-/* What makes two requests the same: all of it but its id and how its answer is delivered. */
-int journal_hash(const struct wire_generate *g, uint64_t *hash, struct hearth_err *e);
 
 #endif

@@ -64,6 +64,7 @@ static int reopen(struct server *s, const struct journal_copy *c, struct session
         return rc != 0 ? rc : 1;
     if (c->end && !c->head->name)
         return 1;
+    commit_retry(s, (uid_t)c->head->uid); /* an earlier stream of the session may be uncommitted */
     return session_reopen(s, c->head, ss, e);
 }
 

@@ -1,4 +1,4 @@
-/* session.c - opening a timeline for a generation and writing down what became of it. Loop thread. */
+/* session.c - see session.h. Loop thread. */
 #include "daemon/stream/session.h"
 
 #include <stdio.h>
@@ -7,24 +7,6 @@
 #include <sys/random.h>
 
 #include "daemon/store/generation-info.h"
-#include "daemon/stream/journal.h"
-#include "daemon/retention/kvdir.h"
-#include "daemon/supervisor/model-names.h"
-#include "daemon/stream/stream.h"
-#include "daemon/retention/retention.h"
-#include "libclient/utf8.h"
-
-/* --- who runs in what ----------------------------------------------------------------------------------- */
-
-bool session_is_busy(const struct server *s, const char *id)
-{
-    return stream_runs_in(s, id);
-}
-
-bool session_is_reserved(const struct server *s, uid_t uid, const char *name)
-{
-    return stream_creates(s, uid, name);
-}
 
 int session_check_name(const char *name, struct hearth_err *e)
 {
@@ -39,44 +21,6 @@ int session_check_name(const char *name, struct hearth_err *e)
     return 0;
 }
 
-int session_get(struct server *s, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e)
-{
-    if (!s->store)
-        return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
-    commit_retry(s, uid);
-    return store_get(s->store, uid, ref, out, e);
-}
-
-/* A name that was damaged, and may be told all the same. */
-static bool is_name(const char *name)
-{
-    return name != NULL && strlen(name) <= WIRE_NAME_MAX && utf8_prefix(name, strlen(name)) == strlen(name) &&
-           session_check_name(name, NULL) == 0;
-}
-
-void session_describe(const struct server *s, const struct store_session *from, struct wire_session *to)
-{
-    if (from->damaged) {
-        const char *name = is_name(from->name) ? from->name : NULL;
-        *to = (struct wire_session){.id = from->id, .name = name, .damaged = true};
-        return;
-    }
-    *to = (struct wire_session){.id = from->id,
-                                .name = from->name,
-                                .model = from->model,
-                                .path = from->path,
-                                .tokens = from->n_tok,
-                                .turns = from->n_turns,
-                                .created = from->created,
-                                .used = from->used,
-                                .busy = session_is_busy(s, from->id),
-                                .bytes = from->bytes,
-                                .pinned = from->pinned,
-                                .expires = retention_expires(s, from)};
-}
-
-/* --- opening -------------------------------------------------------------------------------------------- */
-
 int session_new_id(char id[STORE_ID_LEN + 1], struct hearth_err *e)
 {
     uint8_t r[STORE_ID_LEN / 2];
@@ -84,101 +28,6 @@ int session_new_id(char id[STORE_ID_LEN + 1], struct hearth_err *e)
         return err_set(e, HEARTH_EINTERNAL, "no random numbers");
     for (size_t i = 0; i < sizeof r; i++)
         snprintf(id + 2 * i, 3, "%02x", r[i]);
-    return 0;
-}
-
-/* A session bound to one model goes on with that model: by any of its names, or by none. */
-static int check_model(struct server *s, uid_t uid, const char *model, const struct store_session *row,
-                       struct hearth_err *e)
-{
-    if (!model || strcmp(model, row->model) == 0 || strcmp(model, row->path) == 0)
-        return 0;
-    char *path;
-    int rc = model_names_resolve(s->conf, model, acl_trusts_paths(uid), &path, e);
-    if (rc)
-        return rc;
-    if (strcmp(path, row->path) != 0)
-        rc = err_set(e, HEARTH_EMODELMISMATCH, "session \"%.60s\" is bound to the model \"%.60s\", not \"%.60s\"",
-                     row->name, row->model, model);
-    free(path);
-    return rc;
-}
-
-static int open_stored(struct server *s, uid_t uid, const struct wire_generate *g, struct session *ss,
-                       struct hearth_err *e)
-{
-    struct store_session *row;
-    int rc = session_get(s, uid, g->session, &row, e);
-    if (rc)
-        return rc;
-    ss->row = *row; /* its strings move along */
-    free(row);
-    if (session_is_busy(s, ss->row.id))
-        return err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", ss->row.name);
-    rc = check_model(s, uid, g->model, &ss->row, e);
-    if (!rc)
-        rc = retention_check_quota(s, uid, &ss->row, e);
-    if (rc || timeline_cache_get(s->store, &ss->row, &ss->ids, &ss->n_ids))
-        return rc;
-    rc = store_timeline(s->store, &ss->row, &ss->ids, &ss->n_ids, e);
-    if (!rc)
-        timeline_cache_put(s->store, ss->row.id, ss->row.n_turns, &(struct store_ids){ss->ids, ss->n_ids}, 1);
-    return rc;
-}
-
-static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, struct session *ss,
-                    struct hearth_err *e)
-{
-    int rc;
-    if (g->session) {
-        int64_t n;
-        rc = session_check_name(g->session, e);
-        if (!rc)
-            rc = store_count(s->store, uid, &n, e);
-        if (rc)
-            return rc;
-        if (n >= s->conf->sessions_per_uid)
-            return err_set(e, HEARTH_ELIMIT, "user %u has %lld sessions, the limit", (unsigned)uid, (long long)n);
-        rc = retention_check_quota(s, uid, NULL, e);
-        if (rc)
-            return rc;
-        if (session_is_reserved(s, uid, g->session))
-            return err_set(e, HEARTH_ESESSIONBUSY, "a generation is creating session \"%.80s\"", g->session);
-        if (!g->model)
-            return err_set(e, HEARTH_ENOSESSION, "there is no session \"%.80s\", and no model to create it with",
-                           g->session);
-    }
-    rc = session_new_id(ss->row.id, e);
-    if (!rc)
-        rc = model_names_resolve(s->conf, g->model, acl_trusts_paths(uid), &ss->row.path, e);
-    if (rc)
-        return rc;
-    ss->is_new = true;
-    ss->row.uid = uid;
-    ss->row.created = ss->row.used = server_now();
-    ss->row.model = strdup(g->model);
-    if (g->session)
-        ss->row.name = strdup(g->session);
-    if (!ss->row.model || (g->session != NULL && !ss->row.name))
-        return err_set(e, HEARTH_ENOMEM, "out of memory");
-    return 0;
-}
-
-int session_open(struct server *s, uid_t uid, const struct wire_generate *g, struct session **out, struct hearth_err *e)
-{
-    struct session *ss = calloc(1, sizeof *ss);
-    if (!ss)
-        return err_set(e, HEARTH_ENOMEM, "out of memory");
-    int rc = HEARTH_ENOSESSION;
-    if (g->session)
-        rc = open_stored(s, uid, g, ss, e);
-    if (rc == HEARTH_ENOSESSION && (!g->session || !store_is_id(g->session)))
-        rc = open_new(s, uid, g, ss, e);
-    if (rc) {
-        session_free(ss);
-        return rc;
-    }
-    *out = ss;
     return 0;
 }
 
@@ -215,7 +64,7 @@ int session_reopen(struct server *s, const struct wire_journal_head *head, struc
         return rc;
     }
     struct store_session *row;
-    rc = session_get(s, ss->row.uid, ss->row.id, &row, e);
+    rc = store_get(s->store, ss->row.uid, ss->row.id, &row, e);
     if (!rc) {
         rc = store_timeline(s->store, row, &ss->ids, &ss->n_ids, e);
         store_session_free(row);
@@ -241,28 +90,6 @@ int session_check_unchanged(struct server *s, const struct session *ss, struct h
         rc = err_set(e, HEARTH_ESTORE, "the session has %lld tokens, and had %zu when the stream began",
                      (long long)row->n_tok, ss->n_ids);
     store_session_free(row);
-    return rc;
-}
-
-void session_forget(struct server *s, const char *id)
-{
-    if (id[0] == '\0')
-        return;
-    kvdir_forget(s->kv, id);
-    journal_forget(s->journal, id);
-    commit_forget(s, id);
-}
-
-/* The row last: where a crash comes between, the session is there to be removed again. */
-int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e)
-{
-    session_forget(s, row->id);
-    int rc = store_remove(s->store, row, e);
-    if (!rc)
-        retention_purge_later(s);
-    if (!rc && row->damaged)
-        log_info("session \"%.80s\" (%s) of user %u, which was damaged, is removed", row->name != NULL ? row->name : "",
-                 row->id, (unsigned)row->uid);
     return rc;
 }
 

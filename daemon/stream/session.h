@@ -1,9 +1,9 @@
 /*
- * session.h - a token timeline while a generation runs on it; owned by the stream. Loop thread.
+ * session.h - a session's token timeline while a generation runs on it. Its stream owns it. Loop thread.
  *
- * A session in the store is read when a generation opens it and written when the generation ends. Between, it is busy:
- * nothing else may run in it. One that a generation creates is in the store only from that end on; until then its
- * name is reserved by the running stream.
+ * A session in the store is read when a generation opens it (sessions.h) and written when the generation ends. In
+ * between it is busy: no other generation may run in it. A session that a generation creates is in the store only from
+ * the end of that on; until then the running stream reserves its name.
  */
 #ifndef DAEMON_SESSION_H
 #define DAEMON_SESSION_H
@@ -18,31 +18,15 @@ struct session {
     size_t n_ids;
 };
 
+/* Draws a random id. HEARTH_EINTERNAL without random numbers. */
 int session_new_id(char id[STORE_ID_LEN + 1], struct hearth_err *e);
-
-/* What sessions.list and its like say of one; borrows the strings. */
-void session_describe(const struct server *s, const struct store_session *from, struct wire_session *to);
-
-/* What the request's `session` and `model` mean for that uid. */
-int session_open(struct server *s, uid_t uid, const struct wire_generate *g, struct session **out,
-                 struct hearth_err *e);
-/* Removes it with all that there is of it on the disk; or that alone, its KV and its streams' journals. */
-int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e);
-void session_forget(struct server *s, const char *id);
 
 void session_free(struct session *ss);
 
-/* Whether a generation runs in that stored session; whether one is creating a session of that name. */
-bool session_is_busy(const struct server *s, const char *id);
-bool session_is_reserved(const struct server *s, uid_t uid, const char *name);
-
-/* A sound session in the store for the client's reference. */
-int session_get(struct server *s, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
-
-/* 0 where the string may name a session. */
+/* 0 where the string may name a session; HEARTH_EPARAMS says why it may not. */
 int session_check_name(const char *name, struct hearth_err *e);
 
-/* 0 where the stored session is as it was opened: nothing has been written to it since. */
+/* 0 where nothing has been written to the stored session since it was opened; HEARTH_ESTORE. */
 int session_check_unchanged(struct server *s, const struct session *ss, struct hearth_err *e);
 
 /* What a generation adds to its session; all of it borrowed. */
@@ -55,10 +39,11 @@ struct session_turn {
     bool turn_open;                   /* the completion does not end the assistant's turn */
     int64_t stream;                   /* number of the stream, which counts as written in the same transaction */
 };
+/* Writes the turn to the store, all or nothing; a new session is created by it. */
 int session_commit(struct server *s, struct session *ss, const struct session_turn *t, struct hearth_err *e);
 
-/* The session of a stream from the journal: as the head says, for looking at; or for going on in it, with its timeline,
- * which must be as long as it was. */
+/* Makes the session of a stream that the journal has: as its head says, to be looked at; or with its timeline, to
+ * continue in it. The timeline must be as long as it was when the stream began, else HEARTH_ESTORE. */
 int session_of_head(const struct wire_journal_head *head, struct session **out, struct hearth_err *e);
 int session_reopen(struct server *s, const struct wire_journal_head *head, struct session **out, struct hearth_err *e);
 

@@ -1,0 +1,32 @@
+/*
+ * sessions.h - sessions as clients ask for them: by a name or an id, of one user. It stands above the streams, because
+ * a session is busy while a stream runs in it, and because streams whose turn could not be written are tried again
+ * first. Loop thread.
+ */
+#ifndef DAEMON_SESSIONS_H
+#define DAEMON_SESSIONS_H
+
+#include "daemon/stream/session.h"
+
+/* Whether a generation runs in the stored session with that id; whether one is creating a session of that name. */
+bool session_is_busy(const struct server *s, const char *id);
+bool session_is_reserved(const struct server *s, uid_t uid, const char *name);
+
+/* Reads a session by the client's reference. HEARTH_ENOSESSION; HEARTH_ESTORE for a damaged one or without a store. */
+int session_get(struct server *s, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
+
+/* Describes a session as sessions.list and the like do; borrows the strings. */
+void session_describe(const struct server *s, const struct store_session *from, struct wire_session *to);
+
+/* Opens what the request's `session` and `model` mean for that uid: a stored session with its timeline, a new one, or
+ * an unnamed one. HEARTH_ESESSIONBUSY, HEARTH_EMODELMISMATCH, HEARTH_ELIMIT and others. */
+int session_open(struct server *s, uid_t uid, const struct wire_generate *g, struct session **out,
+                 struct hearth_err *e);
+
+/* Removes a session and all that there is of it on the disk. */
+int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e);
+
+/* Removes the KV and the journals of a session, but not its row: it is removed or replaced otherwise. */
+void session_forget(struct server *s, const char *id);
+
+#endif
