@@ -1,7 +1,7 @@
 /*
- * backup.c - the method backup. A database of gigabytes takes its time to be read and synced, and no stream shall feel
- * that: the copy is made in a thread with connections of its own (store_copy), one at a time, and the loop is told
- * through an eventfd.
+ * backup.c - the method backup. Reading and syncing a database of gigabytes takes its time, and no stream may wait for
+ * it. So a thread with connections of its own makes the copy (store_copy), one at a time, and wakes the loop by an
+ * eventfd.
  */
 #include "config.h"
 
@@ -24,12 +24,12 @@ struct backup {
     struct call *call;
     pthread_t thread;
     struct watch *done;
-    int fd; /* eventfd */
+    int fd; /* an eventfd, written at the thread's end */
     atomic_bool stop;
     const char *from;
     char *to;
     bool replace;
-    /* the thread's until fd is readable */
+    /* These belong to the thread until fd is readable. */
     int rc;
     int64_t bytes;
     struct hearth_err err;
@@ -40,7 +40,7 @@ static void *backup_main(void *arg)
     struct backup *b = arg;
     b->rc = store_copy(b->from, b->to, b->replace, &b->stop, &b->bytes, &b->err);
     uint64_t one = 1;
-    (void)!write(b->fd, &one, sizeof one); /* cannot fail: it is the only one */
+    (void)!write(b->fd, &one, sizeof one); /* cannot fail: nothing else is written to it */
     return NULL;
 }
 
@@ -53,7 +53,7 @@ static void backup_free(struct backup *b)
     free(b);
 }
 
-/* The thread has ended or is about to. */
+/* Answers the call; the thread has ended, or ends now. */
 static void finish(struct backup *b)
 {
     pthread_join(b->thread, NULL);
@@ -88,7 +88,7 @@ static int start(struct server *s, struct call *call, struct hearth_err *e)
         return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
     if (s->backup)
         return err_set(e, HEARTH_ELIMIT, "a backup is under way");
-    int rc = store_purge_all(s->store, e); /* what was removed is not to be in the copy */
+    int rc = store_purge_all(s->store, e); /* removed text must not be in the copy */
     if (rc)
         return rc;
     struct backup *b = calloc(1, sizeof *b);
@@ -101,7 +101,7 @@ static int start(struct server *s, struct call *call, struct hearth_err *e)
     if (!b->to || !b->done)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     sigset_t all, before;
-    sigfillset(&all); /* signals are the loop's */
+    sigfillset(&all); /* the loop's thread takes the signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (!rc && pthread_create(&b->thread, NULL, backup_main, b) != 0)
         rc = err_set(e, HEARTH_EINTERNAL, "no thread for the backup");

@@ -4,10 +4,10 @@
 
 #include "daemon/rpc/call.h"
 
-/* What connections do for their peers' frames; for conn_new(). */
+/* The callbacks for conn_new(): a frame becomes a call. */
 extern const struct conn_ops dispatch_conn_ops;
 
-/* An event from the engine. */
+/* Handles an event of the engine. */
 void dispatch_engine_event(struct server *s, const struct wire_method *m, const void *body);
 
 /* The handlers, one family per msg-*.c. */

@@ -1,4 +1,4 @@
-/* forward.c - a call on its way through the engine and back. Loop thread. */
+/* forward.c - see forward.h. Loop thread. */
 #include "daemon/rpc/forward.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ int forward_resolve(const struct call *call, const char *model, char **path, str
     return model_names_resolve(call->server->conf, model, acl_trusts_paths(call->account->uid), path, e);
 }
 
-/* That a device was lost says nothing about what was asked. Once: it may be lost for good. */
+/* A lost device is not the request's fault, so the next engine is asked; once, as the device may be lost for good. */
 static bool may_retry(const struct call *call, const struct hearth_err *err)
 {
     const struct server *s = call->server;

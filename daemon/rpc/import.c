@@ -12,13 +12,13 @@
 #include "daemon/stream/sessions.h"
 #include "daemon/retention/retention.h"
 
-/* A session is written at once, and everybody waits for that; no timeline needs more. A turn is at most what a request
- * to generate can bring. TURN_COST is what one counts for at least: more than it takes in memory. */
+/* Writing a session blocks the loop, so its size has a limit; the longest timeline is smaller. A turn is at most as
+ * large as a request to generate. TURN_COST is added for each turn, more than its bookkeeping takes in memory. */
 enum { IMPORT_MAX = 16 << 20, TURN_MAX = WIRE_FRAME_MAX, TURN_COST = 512 };
 
 struct import {
     struct server *server;
-    struct account *account; /* whose; has one import at a time */
+    struct account *account; /* the user's, who has one import at a time */
     struct store_session row;
     bool replace;
     int64_t vocab, pages, cost;
@@ -46,7 +46,7 @@ void import_free(struct import *im)
 
 /* --- one page ------------------------------------------------------------------------------------------- */
 
-/* A role is a word of sessions.show; the store keeps the pointer. */
+/* Finds the constant string of a role; NULL where no turn can have it. The store keeps the pointer. */
 static const char *role_of(const char *role)
 {
     static const char *const roles[] = {"system", "user", "assistant", "text", "completion"};
@@ -56,7 +56,7 @@ static const char *role_of(const char *role)
     return NULL;
 }
 
-/* p, which is malloc'd or NULL and has `had` bytes, with `len` more; NULL without memory, and p is as it was. */
+/* Appends `len` bytes to p, which is malloc'd or NULL and has `had` bytes. NULL without memory, and p stays valid. */
 static void *joined(const void *p, size_t had, const void *more, size_t len)
 {
     char *grown = realloc((void *)p, had + len + 1);
@@ -126,7 +126,7 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
         return 0;
     struct wire_buf b = {0};
     rc = generation_info_pack(&t->generation, &b, e);
-    to->generation = b.data; /* its buffer is the turn's now */
+    to->generation = b.data; /* the turn owns the buffer now */
     to->generation_len = rc == 0 ? b.len : 0;
     im->cost += (int64_t)b.cap;
     return rc;
@@ -134,7 +134,7 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Who has the name already; NULL. */
+/* Checks that the session may be created under its name; *old is the session that it replaces, or NULL. */
 static int check_name_free(struct import *im, struct store_session **old, struct hearth_err *e)
 {
     struct server *s = im->server;
@@ -167,7 +167,7 @@ static int commit(struct import *im, struct hearth_err *e)
         old = NULL;
     if (!rc)
         rc = session_new_id(im->row.id, e);
-    im->row.used = server_now(); /* or a limit on its age would take it at once */
+    im->row.used = server_now(); /* else retention would remove it at once for its age */
     if (im->row.created <= 0)
         im->row.created = im->row.used;
     if (!rc)
@@ -180,7 +180,7 @@ static int commit(struct import *im, struct hearth_err *e)
     return rc;
 }
 
-/* Takes a page into the connection's import and answers the call. What is wrong with a page ends the import. */
+/* Adds a page to the connection's import and answers the call. An error in a page ends the import. */
 static void add_page(struct call *call)
 {
     const struct wire_session_import *p = call->params;
@@ -216,7 +216,7 @@ static void add_page(struct call *call)
 
 /* --- the beginning -------------------------------------------------------------------------------------- */
 
-/* The engine has looked at the model. */
+/* The engine has described the model. */
 static void on_model(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
@@ -273,7 +273,7 @@ static int begin(struct call *call, struct hearth_err *e)
     rc = im->row.name != NULL && im->row.model ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
     struct store_session *old = NULL;
     if (!rc)
-        rc = check_name_free(im, &old, e); /* now rather than after all pages have come; then again */
+        rc = check_name_free(im, &old, e); /* checked now, before all the pages are sent, and again at the commit */
     store_session_free(old);
     if (!rc)
         rc = forward_resolve(call, p->model, &im->row.path, e);
@@ -299,9 +299,9 @@ void msg_sessions_import(struct call *call)
     if (!rc && p->page == 0 && !c->import) {
         rc = begin(call, &e);
         if (!rc)
-            return; /* on_model() goes on */
+            return; /* on_model() answers */
     } else if (!rc && (!c->import || p->page != c->import->pages || p->page == 0)) {
-        /* Its first page may still be with the engine: whoever sends a second meanwhile is out of turn too. */
+        /* The first page may still wait for the engine's answer; a second page is out of turn until then. */
         rc = err_set(&e, HEARTH_ECONFLICT, "sessions.import.page: %lld is not the next of an import",
                      (long long)p->page);
     } else if (!rc) {

@@ -1,6 +1,7 @@
 /*
- * import.h - a session that comes page by page: what has come so far is kept in memory with its connection, bounded,
- * and written in one transaction when it is whole. So half of one is never seen, whoever dies. Loop thread.
+ * import.h - sessions.import: a session arrives page by page. Its pages are kept in memory with the connection,
+ * bounded, and committed in one transaction when the last has come; so nobody ever sees a part of it, whoever dies.
+ * Loop thread.
  */
 #ifndef DAEMON_IMPORT_H
 #define DAEMON_IMPORT_H
@@ -12,7 +13,7 @@ struct import;
 /* The handler of sessions.import. */
 void msg_sessions_import(struct call *call);
 
-/* What has come over a connection that is lost; NULL is none. */
+/* Drops the import of a connection that is lost; NULL is none. */
 void import_free(struct import *im);
 
 #endif

@@ -1,4 +1,4 @@
-/* msg-kv.c - what the engine says of KV files, and what becomes of a session's when it is removed. Loop thread. */
+/* msg-kv.c - the engine's events about KV files: written, used, damaged. Loop thread. */
 #include "config.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "daemon/retention/kvdir.h"
 #include "daemon/stream/sessions.h"
 
-/* A session may have been removed while its last turn was being written. */
+/* Whether the session still exists: it may have been removed while the KV of its last turn was being written. */
 static bool is_there(struct server *s, uid_t uid, const char *session)
 {
     struct store_session *row;

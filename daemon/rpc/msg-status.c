@@ -25,7 +25,7 @@ static int64_t rss_bytes(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* What the peer may see of who has how much; malloc'd. */
+/* Lists the users' shares of the KV files that the peer may see; malloc'd. */
 static struct wire_kv_share *kv_shares(const struct call *call, size_t *n)
 {
     uid_t uid = call->account->uid;
@@ -39,7 +39,7 @@ static struct wire_kv_share *kv_shares(const struct call *call, size_t *n)
     return w;
 }
 
-/* `result` is the engine's own status, or NULL where there is no engine to ask. */
+/* `result` is the engine's status, or NULL where no engine runs. */
 static void reply(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
@@ -63,7 +63,7 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
     }
     if (result)
         r.engine = *(const struct wire_engine_status *)result;
-    char **names = calloc(r.engine.n_models + 1, sizeof *names); /* the engine knows paths only */
+    char **names = calloc(r.engine.n_models + 1, sizeof *names); /* the engine knows paths, not names */
     for (size_t i = 0; names != NULL && i < r.engine.n_models; i++)
         if (r.engine.models[i].path)
             r.engine.models[i].name = names[i] = model_name_of(r.engine.models[i].path);

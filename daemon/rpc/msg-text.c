@@ -1,4 +1,4 @@
-/* msg-text.c - tokenize, detokenize, eval: the engine's work, by a model's path. Loop thread. */
+/* msg-text.c - tokenize, detokenize, eval: the engine does the work, by the path of the model. Loop thread. */
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/forward.h"
 
