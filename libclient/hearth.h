@@ -62,10 +62,10 @@
  * Errors
  *
  *   Fallible functions return 0 (or a count) or a negative HEARTH_E*, and fill `err` with the code and a sentence
- *   that names what is wrong; `err` may be NULL. An error of a request leaves the connection usable. A broken
- *   connection (HEARTH_ECONNECT, HEARTH_EPROTOCOL, or what the daemon said before it hung up) stays broken:
- * hearth_next() and every later call fail the same way, and hearth_close() is all that is left to do. The library never
- * prints, never exits and raises no SIGPIPE.
+ *   that names what is wrong; `err` may be NULL. An error of a request leaves the connection usable. A connection that
+ *   is broken (HEARTH_ECONNECT, HEARTH_EPROTOCOL, or what the daemon said before it hung up) stays broken, so every
+ *   later call fails in the same way, and hearth_close() is all that is left to do. The library never prints, never
+ *   exits and raises no SIGPIPE.
  *
  * Text
  *

@@ -51,7 +51,7 @@ EXTRA_DIST += $(HEADERS_OF_TESTS)
 
 # The rooms, each test a program.
 UNIT_TESTS = \
-	tests/unit/conf tests/unit/log tests/unit/sd \
+	tests/unit/conf tests/unit/log tests/unit/loop tests/unit/sd \
 	tests/unit/core/device tests/unit/core/device-clock tests/unit/core/lives \
 	tests/unit/engine/post tests/unit/front/text \
 	tests/unit/kernels/dtype tests/unit/kernels/program \
