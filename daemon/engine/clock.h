@@ -1,7 +1,7 @@
 /*
- * clock.h - the engine's clock, and how much of something is done in a second, of late.
+ * clock.h - the engine's monotonic clock, and rates: how much of something was done in a second lately.
  *
- * Thread: any; a struct rate is its owner's, what comes out of it may be read by all.
+ * Thread: any; a struct rate belongs to its owner, and every thread may read what it writes to `out`.
  */
 #ifndef HEARTH_ENGINE_CLOCK_H
 #define HEARTH_ENGINE_CLOCK_H
@@ -17,7 +17,7 @@ static inline double engine_now(void)
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* Sums over the last seconds of work; what is older counts less and less. */
+/* Sums over the last seconds of work; older work decays. */
 struct rate {
     double amount, seconds;
 };

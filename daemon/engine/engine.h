@@ -4,9 +4,9 @@
  * Behind it: scheduler, sequences, KV, weights, kernels. Before it: the link, templates, tokenizers, text. The door is
  * narrow so that the two never meet otherwise. What goes in is a sequence of token ids with limits and sampling
  * parameters, a cancellation, a model to load or unload; what comes out are token ids and endings. Text never enters
- * the device thread, and it never waits for the loop thread, nor the loop thread for it: both own what they hold, and
- * give it away through post.h. The exceptions are two: counters for `status`, which are atomic, and what is constant
- * (a mapped model file, its vocabulary).
+ * the device thread, and neither thread waits for the other: each owns what it holds, and gives it away through post.h.
+ * Two things are shared: counters for `status`, which are atomic, and what is constant (a mapped model file, its
+ * vocabulary).
  *
  * So the device thread can be driven by a test without a socket, the loop thread answers status and tokenize while a
  * step runs for seconds, and a backend with steps in flight needs nothing from the rest of the program.
@@ -46,14 +46,14 @@ struct engine_params {
     const char *variant;    /* of the backend; "auto" */
     uint32_t threads;       /* CPU: 0 = the machine's */
     uint32_t max_in_flight; /* steps in flight, 0 = as the device says; it never exceeds what the device allows */
-    const char *checked;    /* file of the self-checks passed (cache.h); NULL: none is remembered */
-    uint64_t kv_bytes;      /* of a model's KV pool, 0 = chosen by what the device has */
-    uint64_t kv_ram;        /* of KV in host memory, 0 = none, TIER_RAM_AUTO = chosen by what the machine has */
-    const char *kv_dir;     /* the folder of KV files; NULL = none are kept */
+    const char *checked;    /* path of the self-check cache (cache.h); NULL: there is none */
+    uint64_t kv_bytes;      /* of a model's KV pool; 0 = by the device's memory */
+    uint64_t kv_ram;        /* of KV in host memory; 0 = none, TIER_RAM_AUTO = by the machine's memory */
+    const char *kv_dir;     /* the folder of KV files; NULL = none are written */
     enum tier_policy restore;
-    uint32_t step_seconds; /* that a step may take before its device counts as failed, and a matrix that is loaded ten
-                              times that: it may come from a slow disk; 0: 60 on a GPU, any on a CPU */
-    uint64_t idle_ms;      /* a model that nobody has used for so long is unloaded; 0 = it stays */
+    uint32_t step_seconds; /* a device whose step takes longer has failed; a matrix that is loaded has ten times that,
+                              as its disk may be slow. 0: 60 on a GPU, no limit on a CPU */
+    uint64_t idle_ms;      /* a model that was idle for so long is unloaded; 0 = it stays */
     engine_wrap *wrap;     /* NULL: the engine calls its device directly */
 };
 
@@ -71,15 +71,15 @@ const char *engine_device(const struct engine *eng);  /* its description */
 /* Takes the sequence. Its model is loaded first where need be. */
 void engine_submit(struct engine *eng, struct seq *q);
 void engine_cancel(struct engine *eng, uint64_t seq_id);
-/* Answered by EV_LOADED, EV_UNLOADED with the owner given. A busy model is not unloaded: HEARTH_ELIMIT. Of one that is
- * unloaded for want of use (idle_ms), or of memory, nothing is told: resident.loaded says it. */
+/* Answered by EV_LOADED and EV_UNLOADED with the owner given. A busy model is not unloaded: HEARTH_ELIMIT. No event
+ * tells of a model that is unloaded because it was idle (idle_ms) or to make room: model_entry.loaded says it. */
 void engine_load(struct engine *eng, struct model_entry *m, void *owner);
 void engine_unload(struct engine *eng, struct model_entry *m, void *owner);
-/* The file of KV is gone: hearthd has removed it. */
+/* hearthd has evicted the KV file. */
 void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME]);
-/* Lets saves of KV end, for some seconds at most. Answered by EV_FINISHED. */
+/* Waits for saves of KV to end, for some seconds at most. Answered by EV_FINISHED. */
 void engine_finish(struct engine *eng, double seconds);
-/* Starts no steps while held: the loop's output is full. */
+/* Back-pressure: no steps are started while throttled, because the loop's output is full. */
 void engine_throttle(struct engine *eng, bool throttled);
 
 /* --- out ------------------------------------------------------------------------------------------------- */
@@ -159,12 +159,11 @@ void engine_event_free(struct engine_event *ev);
 struct engine_counters {
     _Atomic uint64_t steps, rows, rows_max, tokens_computed;
     _Atomic uint32_t queued, running;
-    _Atomic uint64_t mem_total, mem_free,
-        mem_cached; /* of the device, as of when it last had nothing to do, or 10 s ago */
+    _Atomic uint64_t mem_total, mem_free, mem_cached; /* of the device, when it was idle last, or 10 s ago */
 };
 /* Why the best backend of this build is not the one that serves; NULL: it is, or another one was asked for. */
 const char *engine_no_gpu(const struct engine *eng);
-/* An error where the device has not ended what it is waited for in the time that this has: it never will. */
+/* HEARTH_EDEVICE where the device has not done in time what is waited for: it hangs. */
 int engine_stuck(const struct engine *eng, struct hearth_err *e);
 const struct engine_counters *engine_counters(const struct engine *eng);
 const struct tier_counters *engine_tiers(const struct engine *eng);

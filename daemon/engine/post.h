@@ -18,8 +18,8 @@ struct post_item {
     struct post_item *next;
 };
 
-/* Memory for an item, zeroed; free() it. Never NULL: a thread that cannot even say that memory is gone ends the
- * process, and hearthd starts another. */
+/* Allocates an item, zeroed; free() it. Never NULL: where there is no memory even for an error's event, the process
+ * ends, and hearthd starts another. */
 void *post_alloc(size_t bytes);
 
 /* A queue of items; a thread's own. `post_list_init` before use. */
@@ -33,7 +33,7 @@ struct post_item *post_list_pop(struct post_list *l); /* NULL: empty */
 struct post {
     pthread_mutex_t lock;
     struct post_list box; /* under `lock` */
-    int fd;               /* eventfd: readable while the box has, or lately had, something in it */
+    int fd;               /* eventfd: readable while the box has items, or had some lately */
 };
 int post_init(struct post *p, struct hearth_err *e);
 void post_fini(struct post *p); /* the box must be empty */

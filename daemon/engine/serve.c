@@ -38,7 +38,7 @@ struct args {
     enum log_level log_level;
 };
 
-/* What an option's field is; those before OPT_BENCH take an argument. */
+/* The type of an option's field; those before OPT_BENCH take an argument. */
 enum opt_type {
     OPT_TEXT,         /* const char * */
     OPT_SIZE,         /* uint64_t, up to max */
@@ -181,7 +181,7 @@ static int take_lock(const char *path, int *fd, struct hearth_err *e)
     return 0;
 }
 
-/* How long the end waits for the step under way. */
+/* Seconds that the end waits for the step under way. */
 static const double patience = 0.5;
 
 static int serve(const struct engine_params *p, int link_fd)
@@ -204,7 +204,8 @@ static int serve(const struct engine_params *p, int link_fd)
         log_error("%s: %s", err_name(rc), err.msg);
     rc = rc ? EXIT_FAILURE : EXIT_SUCCESS;
     if (!engine_close(engine, patience))
-        _exit(rc); /* a step of seconds, for nobody: the lock and the device are wanted */
+        _exit(rc); /* the step takes seconds, and nobody wants its tokens: the next engine waits for the lock and the
+                      device */
     rpc_server_fini(&rpc_server);
     return rc;
 }
@@ -224,9 +225,9 @@ int serve_main(int argc, char **argv, engine_wrap *wrap)
         return 2;
     }
     log_open(a.log_level);
-    signal(SIGPIPE, SIG_IGN); /* a closed link is an error of write(), not a death */
-    signal(SIGXFSZ, SIG_IGN); /* nor is a limit on the size of files */
-    signal(SIGINT, SIG_IGN);  /* Ctrl+C at a daemon in the foreground is for the daemon, which then closes the link */
+    signal(SIGPIPE, SIG_IGN); /* writing to a closed link is an error of write() */
+    signal(SIGXFSZ, SIG_IGN); /* so is exceeding a limit on the size of files */
+    signal(SIGINT, SIG_IGN);  /* Ctrl+C reaches a daemon in the foreground too, which closes the link */
     if (a.lock && take_lock(a.lock, &lock, &err)) {
         log_error("%s", err.msg);
         return EXIT_FAILURE;

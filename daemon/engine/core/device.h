@@ -38,8 +38,8 @@ struct engine {
     struct engine_counters counters;
     struct tier_counters tiers;
     _Atomic bool throttled, stop;
-    _Atomic double watchdog_deadline;  /* until when eng->dev has time for what is waited for; 0: nothing is */
-    _Atomic uint32_t watchdog_seconds; /* which it got */
+    _Atomic double watchdog_deadline;  /* eng->dev hangs if it is not done by then; 0: nothing is waited for */
+    _Atomic uint32_t watchdog_seconds; /* that it was given */
     sem_t opened;                      /* posted once by the device thread */
     struct hearth_err open_err;
     char no_gpu[HEARTH_ERR_MSG]; /* why another backend than the best one serves; "": the best one does. Constant */
@@ -51,30 +51,30 @@ struct engine {
     struct device *dev;
     struct sched sched;
     struct tier *tier;
-    double finish_by;                          /* > 0: saves end by then, and EV_FINISHED is told */
-    bool waiting_for_pages;                    /* sequences wait, and not for a step to end */
+    double finish_by;                          /* > 0: EV_FINISHED is sent when saves have ended, or then */
+    bool waiting_for_pages;                    /* sequences wait for KV pages, not for a step to end */
     struct in_flight in_flight[IN_FLIGHT_MAX]; /* ring */
     uint32_t first_in_flight, n_in_flight;
-    struct post_list todo; /* orders taken and not yet carried out */
-    struct post_list out;  /* events not handed over yet */
-    bool out_urgent;       /* one of them does not wait */
-    double notified_at;    /* when the last were handed over */
+    struct post_list todo; /* commands taken and not yet run */
+    struct post_list out;  /* events that are not sent yet */
+    bool out_urgent;       /* one of them may not wait */
+    double notified_at;    /* when the last were sent */
     struct workspace_dims dims;
     struct {
         const struct backend *be; /* NULL: not opened yet */
         struct device *dev;
         struct device_info info;
         struct workspace_dims dims;
-    } cpu;               /* where models go that failed their self-check on `dev`; see selfcheck.h */
-    bool memory_changed; /* since it was counted last: a step, a load, an unload */
+    } cpu; /* runs the models that `dev` cannot: their self-check failed, or it has no kernel or room for them */
+    bool memory_changed; /* by a step, a load or an unload since it was counted last */
     double memory_counted_at;
     struct model_entry *loading;
-    bool watchdog_load; /* eng->dev takes a model: what is between steps is waited for, too */
+    bool watchdog_load; /* a model is being loaded: the watchdog watches between steps, too */
     double last_progress;
-    double row_seconds;                 /* what a prompt row costs, lately; 0 = not known */
+    double row_seconds;                 /* measured cost of a prompt row; 0 = not known */
     struct hearth_err fatal;            /* code 0: the device is well */
     TAILQ_HEAD(, model_entry) loaded;   /* most recently used last */
-    struct seq_list waiting_for_memory; /* sequences that wait for a model's memory, in no other list */
+    struct seq_list waiting_for_memory; /* sequences that wait for memory for their model; in no other list */
     uint32_t n_waiting_for_memory;
     float *logits; /* [n_vocab of the largest model] a row for eval */
 };

@@ -1,5 +1,5 @@
-/* engine.c - the device thread's loop and the door to it; see engine.h. Below the line everything is the device
- * thread's. */
+/* engine.c - the device thread's loop and the door to it; see engine.h. The loop thread runs what is above the line,
+ * the device thread what is below it. */
 #include "config.h"
 
 #include <assert.h>
@@ -16,7 +16,7 @@
 #include "daemon/engine/core/step.h"
 #include "daemon/log.h"
 
-/* What the loop thread asks for. */
+/* What the loop thread sends. */
 enum command_kind { CMD_SUBMIT, CMD_CANCEL, CMD_LOAD, CMD_UNLOAD, CMD_KV_EVICTED, CMD_FINISH, CMD_WAKE };
 struct command {
     struct post_item item;
@@ -197,7 +197,7 @@ bool engine_close(struct engine *eng, double seconds)
     until.tv_nsec %= 1000000000;
     if (pthread_timedjoin_np(eng->thread, NULL, &until))
         return false;
-    post_take(&eng->inbox, &eng->todo); /* orders that came too late */
+    post_take(&eng->inbox, &eng->todo); /* commands that came too late */
     while ((o = (struct command *)post_list_pop(&eng->todo))) {
         seq_free(o->seq);
         free(o);
@@ -226,7 +226,7 @@ static int fit(struct seq *q, struct hearth_err *e)
     return 0;
 }
 
-/* A load may have begun before it came. */
+/* Seconds that the sequence waited for its model; the load may have begun before it came. */
 static double waited_for_load(const struct seq *q)
 {
     const struct model_entry *m = q->model;
@@ -234,13 +234,13 @@ static double waited_for_load(const struct seq *q)
     return m->load_ended > from ? m->load_ended - from : 0;
 }
 
-/* False: its model has to wait for memory that other models are using. */
+/* Queues the sequence; false where its model has to wait for memory that other models use. */
 static bool submit(struct engine *eng, struct seq *q)
 {
     struct hearth_err err = {0};
     if (!q->model->model) {
         int rc = load_model(eng, q->model, &err);
-        if (rc == HEARTH_ENOMEM && !device_has_no_model(eng)) /* the idle ones are gone by now */
+        if (rc == HEARTH_ENOMEM && !device_has_no_model(eng)) /* the idle models are unloaded by now */
             return false;
         if (rc) {
             end_seq(eng, q, END_ERROR, &err);
@@ -261,8 +261,8 @@ static bool submit(struct engine *eng, struct seq *q)
 }
 
 /*
- * Where two models are asked for and there is memory for one, they take turns: once a sequence waits for memory, all
- * that come after it wait behind it, also those for the model that is there, or it would wait for ever.
+ * Where two models are used and there is memory for one, they take turns: once a sequence waits for memory, all later
+ * ones wait behind it, even those for the loaded model, or it would wait for ever.
  */
 static void submit_waiting_for_memory(struct engine *eng)
 {
@@ -309,11 +309,11 @@ static void run_load_command(struct engine *eng, const struct command *o)
     if (load != was_loaded)
         rc = load ? load_model(eng, o->model, &err) : unload_model(eng, o->model, &err);
     else if (load)
-        engine_update_stats(eng, o->model); /* a use: it stays for a while from now on */
+        engine_update_stats(eng, o->model); /* a load is a use: the model stays for idle_ms from now on */
     struct event_model *ev = engine_event_new(eng, load ? EV_LOADED : EV_UNLOADED, sizeof *ev);
     ev->model = o->model;
     ev->owner = o->owner;
-    if (rc) /* what stood in the way at first may have gone */
+    if (rc) /* on success `err` may hold the error of an earlier try */
         ev->err = err;
     ev->seconds = engine_now() - begin;
     ev->was_loaded = was_loaded;
@@ -354,7 +354,7 @@ static void run_commands(struct engine *eng)
     atomic_store(&eng->counters.running, eng->sched.count[SEQ_RUN]);
 }
 
-/* Lets go of every sequence. After a device error nothing is told of steps under way. */
+/* Ends every sequence. Tokens of steps in flight are dropped. */
 static void end_all(struct engine *eng, const struct hearth_err *err)
 {
     for (uint32_t i = 0; i < eng->n_in_flight; i++) {
@@ -387,7 +387,7 @@ static void on_tier_event(void *arg, const struct tier_event *what)
     ev->what.file = ev->what.label = ev->what.why = NULL; /* they are in the event itself */
 }
 
-/* Without a folder for files the engine works on, and says so. */
+/* Without a usable folder for files the engine works without them, and logs that. */
 static int open_tier(struct engine *eng, struct hearth_err *e)
 {
     struct tier_params p = {
@@ -481,7 +481,7 @@ static enum tier_foreground foreground_load(const struct engine *eng)
     return prompts && !atomic_load(&eng->throttled) ? TIER_FG_SUBMIT : TIER_FG_IDLE;
 }
 
-/* Moves KV on between two steps. True: come again soon. */
+/* Moves KV on between two steps. True where copies are under way, so that it has to be called again soon. */
 static bool poll_tier(struct engine *eng)
 {
     struct hearth_err err;
@@ -500,8 +500,8 @@ static bool poll_tier(struct engine *eng)
     return rc > 0;
 }
 
-/* Backends make and drop copies of weights as they like. Asking is a call of the driver's, so it is for idle moments,
- * and now and then where there are none. */
+/* A backend allocates and frees its weight cache as it likes. Asking it costs a call into the driver, so that is done
+ * when the engine is idle, and every ten seconds when it never is. */
 static void count_memory(struct engine *eng, bool idle)
 {
     static const double now_and_then = 10;
@@ -517,11 +517,11 @@ static void count_memory(struct engine *eng, bool idle)
     eng->memory_counted_at = now;
 }
 
-/* Until an order comes, a file has moved on, a model has been idle for long enough, or it is time to look again; where
- * copies are under way, for those. */
+/* Waits for a command, for the I/O thread, for a model's idle time to end, or for the tiers' next poll; where copies
+ * are under way, for the oldest of them. */
 static void wait_for_work(struct engine *eng, bool copying)
 {
-    static const double most = 3600; /* poll's int of ms holds no year */
+    static const double most = 3600; /* so that the ms fit poll's int */
     struct hearth_err err;
     struct pollfd pfd[2] = {{eng->inbox.fd, POLLIN, 0}, {tier_fd(eng->tier), POLLIN, 0}};
     if (copying) {
@@ -539,7 +539,7 @@ static void wait_for_work(struct engine *eng, bool copying)
         seconds = 0.01;
     if (unload >= 0 && (seconds < 0 || unload < seconds))
         seconds = unload < most ? unload : most;
-    poll(pfd, 2, seconds < 0 ? -1 : (int)ceil(1e3 * seconds)); /* a signal only looks once more */
+    poll(pfd, 2, seconds < 0 ? -1 : (int)ceil(1e3 * seconds)); /* an early return does no harm */
 }
 
 static void *device_main(void *arg)

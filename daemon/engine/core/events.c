@@ -15,9 +15,9 @@ void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes)
 }
 
 /*
- * Handing over wakes the loop thread, hearthd and the client in turn, and these wake-ups cost several times what a
- * token's own work does. So the tokens of steps under 2 ms go together. A sequence's first token, its end and all that
- * is not a token go at once, and at up to 500 steps a second nothing waits.
+ * Sending events wakes the loop thread, hearthd and the client in turn, and these wake-ups cost several times the work
+ * for a token itself. So the tokens of steps under 2 ms are sent together. A sequence's first token, its end and
+ * everything that is no token are sent at once, and at up to 500 steps a second nothing waits.
  */
 void engine_notify(struct engine *eng, bool now)
 {
@@ -70,13 +70,13 @@ void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const st
           .n = {ev->n_reused, ev->n_restored, ev->n_computed, q->n_tokens});
     ev->eval = q->eval;
     q->eval = NULL;
-    if (q->state == SEQ_NEW) { /* refused before it came into the line */
+    if (q->state == SEQ_NEW) { /* refused before it was queued */
         seq_free(q);
         return;
     }
     struct model_entry *m = q->model;
     if (reason != END_ERROR)
         tier_save(eng->tier, q, engine_now());
-    sched_end(&eng->sched, q, reason == END_ERROR ? 0 : q->n_tokens); /* what failed is not to be found again */
+    sched_end(&eng->sched, q, reason == END_ERROR ? 0 : q->n_tokens); /* failed KV must not be found again */
     engine_update_stats(eng, m);
 }

@@ -18,13 +18,13 @@
 static const double progress_seconds = 0.1;
 
 enum {
-    POOL_CONTEXTS = 8, /* full contexts that a pool is made for, where memory allows */
+    POOL_CONTEXTS = 8, /* full contexts that a pool holds, where memory allows */
     POOL_BYTES_MIN = 256 << 20,
     POOL_PAGES_MAX = 1 << 22,
-    POOL_TOKENS_MIN = 1024, /* of a GPU's pool: one for fewer would refuse what anybody asks */
+    POOL_TOKENS_MIN = 1024, /* of a GPU's pool: a smaller one would refuse most requests */
 };
 
-/* Between two pieces of a model the others take a step: a load delays nobody's tokens by more than a piece. */
+/* Called between two pieces of a model: the others take a step, so a load delays their tokens by a piece at most. */
 static bool on_progress(void *arg, uint64_t done, uint64_t total)
 {
     struct engine *eng = arg;
@@ -38,14 +38,14 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
         ev->done = done;
         ev->total = total;
     }
-    engine_notify(eng, true); /* a piece may take long: nothing waits for the next */
+    engine_notify(eng, true); /* the next piece may take long, so events are sent now */
     step_watchdog(eng, NULL);
     return !atomic_load(&eng->stop) && !eng->fatal.code;
 }
 
 /*
- * How many pages: as asked, else for several full contexts within a share of the machine. On the CPU a page costs
- * memory only once it is written; on a GPU the pool is taken whole, beside the weights that are there already.
+ * The size of a pool: as configured, else several full contexts within a share of the machine. On the CPU a page takes
+ * memory only once it is written; on a GPU the whole pool is allocated, beside the weights.
  */
 static uint32_t pool_pages(const struct engine *eng, const struct model *m, const struct kv_desc *desc)
 {
@@ -55,7 +55,7 @@ static uint32_t pool_pages(const struct engine *eng, const struct model *m, cons
     uint64_t page = kv_page_bytes(desc), bytes = eng->params.kv_bytes;
     uint64_t context = (hp->n_ctx / KV_PAGE + 1) * page;
     if (!bytes) {
-        /* half a GPU: the rest is for copies that make prompts faster (mem_cached), and for another model */
+        /* half a GPU: the rest is for the weight cache (mem_cached) and for another model */
         uint64_t share = info.gpu ? info.mem_free / 2 : info.mem_total / 4;
         bytes = POOL_CONTEXTS * context > POOL_BYTES_MIN ? POOL_CONTEXTS * context : POOL_BYTES_MIN;
         bytes = bytes < share ? bytes : share;
@@ -65,8 +65,8 @@ static uint32_t pool_pages(const struct engine *eng, const struct model *m, cons
 }
 
 /*
- * A model whose KV has no fingerprint is served all the same: its KV ends with its pool. So does the KV of one that the
- * CPU has taken over from a device that fails its self-check: the tiers' memory and copies are the device's.
+ * A model whose KV has no fingerprint is served without tiers: its KV is lost with its pool. So is that of a model that
+ * the CPU runs in the place of the device, because the tiers' memory and copies belong to the device.
  */
 static void attach(struct engine *eng, struct model_entry *m, const struct kv_desc *desc)
 {
@@ -94,7 +94,7 @@ static int make_pool(struct engine *eng, struct model_entry *m, struct hearth_er
     if (m->n_page < least)
         return err_set(e, HEARTH_ENOMEM, "%.95s has room for the KV of %u tokens beside the model; %u are the least",
                        info->name, m->n_page * KV_PAGE, least * KV_PAGE);
-    for (;;) { /* what the device says is free need not be there in one piece */
+    for (;;) { /* free memory may be fragmented, so smaller pools are tried */
         desc.n_page = m->n_page;
         int rc = be->kv_new(dev, &desc, &m->pool, e);
         if (!rc)
@@ -130,7 +130,7 @@ static int make_workspace(struct engine *eng, const struct model_entry *m, struc
     return rc;
 }
 
-/* The model's weights on a device, and the workspace that its steps need. */
+/* Loads the model's weights to a device, and reserves the workspace of its steps. */
 static int place_model(struct engine *eng, struct model_entry *m, const struct backend *be, struct device *dev,
                        struct hearth_err *e)
 {
@@ -168,7 +168,7 @@ void load_fini(struct engine *eng)
         eng->cpu.be->close(eng->cpu.dev);
 }
 
-/* The reason stays as long as the resident: the loop's status may be reading an earlier one. */
+/* A reason lives as long as the model's entry, because the loop's `status` may be reading it. */
 static const char *intern_reason(struct model_entry *m, const char *why)
 {
     struct reason *r = m->reasons;
@@ -182,7 +182,7 @@ static const char *intern_reason(struct model_entry *m, const char *why)
     return r ? r->text : "no memory for the reason";
 }
 
-/* The CPU takes the model in the place of a device that cannot serve it. */
+/* Loads the model on the CPU, because the device cannot serve it. */
 static int fall_back_to_cpu(struct engine *eng, struct model_entry *m, const char *why, struct hearth_err *e)
 {
     struct hearth_err err = {0};
@@ -192,7 +192,7 @@ static int fall_back_to_cpu(struct engine *eng, struct model_entry *m, const cha
         rc = place_model(eng, m, eng->cpu.be, eng->cpu.dev, &err);
     if (!rc)
         rc = make_pool(eng, m, &err);
-    if (rc == HEARTH_EUNSUPPORTED) /* nobody's: the CPU's own words say it all */
+    if (rc == HEARTH_EUNSUPPORTED) /* no backend runs it, and the CPU's message says why */
         return err_set(e, rc, "%s", err.msg);
     if (rc)
         return err_set(e, rc, "%.100s; and on the CPU: %.80s", why, err.msg);
@@ -200,7 +200,7 @@ static int fall_back_to_cpu(struct engine *eng, struct model_entry *m, const cha
     return 0;
 }
 
-/* Of those that hold the device's memory. */
+/* The least recently used of the idle models on the device; NULL. */
 static struct model_entry *oldest_idle(const struct engine *eng)
 {
     struct model_entry *m;
@@ -219,7 +219,7 @@ bool device_has_no_model(const struct engine *eng)
     return true;
 }
 
-/* Unloads the model that was idle for longest; false where there is none, or the device has failed. */
+/* Unloads the model that was idle for longest; false where none is idle, or the device has failed. */
 static bool evict_idle_model(struct engine *eng)
 {
     struct hearth_err ignored;
@@ -232,17 +232,17 @@ bool load_may_evict(struct engine *eng)
     return device_has_no_model(eng) || oldest_idle(eng);
 }
 
-/* All of the model on the engine's own device, where that computes it rightly. */
+/* Loads all of the model on the engine's own device, if its self-check passes. */
 static int load_on_device(struct engine *eng, struct model_entry *m, struct selfcheck_verdict *selfcheck_verdict,
                           struct hearth_err *e)
 {
     eng->watchdog_load = true;
     step_watchdog(eng, NULL);
     int rc = place_model(eng, m, eng->be, eng->dev, e);
-    if (!rc && eng->info.gpu) /* the CPU is what a GPU is compared with */
+    if (!rc && eng->info.gpu) /* a CPU is the reference and needs no check */
         rc = selfcheck_verify(m->model, eng->params.checked, selfcheck_verdict, e);
     if (!rc && selfcheck_verdict->ok)
-        do { /* the weights are there, and stay there while others make room for its KV */
+        do { /* the weights stay loaded while idle models make room for the KV */
             rc = make_pool(eng, m, e);
         } while (rc == HEARTH_ENOMEM && evict_idle_model(eng));
     eng->watchdog_load = false;
@@ -250,8 +250,8 @@ static int load_on_device(struct engine *eng, struct model_entry *m, struct self
     return rc;
 }
 
-/* Whether what the device refused is for the CPU: it has no kernel for the model, or no room though nobody else is
- * there. */
+/* Whether the CPU takes what the device refused: it has no kernel for the model, or no room although no other model is
+ * loaded. */
 static bool refused(const struct engine *eng, int rc)
 {
     return eng->info.gpu && (rc == HEARTH_EUNSUPPORTED || (rc == HEARTH_ENOMEM && device_has_no_model(eng)));
@@ -293,7 +293,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     while (rc == HEARTH_ENOMEM && evict_idle_model(eng));
     if (rc == HEARTH_EDEVICE && eng->be->sync(eng->dev, &sick) == HEARTH_EDEVICE)
         engine_fail(eng, &sick);
-    if (eng->fatal.code) /* of this model, or of a step of the others between two of its pieces */
+    if (eng->fatal.code) /* the load failed, or a step of the others between two pieces */
         rc = err_set(e, eng->fatal.code, "%s", eng->fatal.msg);
     if (rc)
         return rc;
@@ -306,10 +306,11 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     return 0;
 }
 
-/* The KV of turns that have just ended is copied out of the pool first; the others' steps go on meanwhile. */
+/* Before a pool is freed, the KV of turns that have just ended is copied out of it; the others' steps go on meanwhile.
+ */
 static void finish_saves(struct engine *eng, struct model_entry *m)
 {
-    static const double most = 5; /* a disk that takes longer is not waited for */
+    static const double most = 5; /* seconds; a slower disk is not waited for */
     struct hearth_err err;
     double until = engine_now() + most;
     int rc = 0;
@@ -333,13 +334,13 @@ static void finish_saves(struct engine *eng, struct model_entry *m)
 
 int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
-    step_drain(eng); /* a step under way may name what has ended */
+    step_drain(eng); /* a step in flight may still name ended sequences */
     if (m->group.n_seq)
         return err_set(e, HEARTH_ELIMIT, "the model is busy with %u requests", m->group.n_seq);
     finish_saves(eng, m);
     step_drain(eng);
     if (eng->tier && eng->fatal.code) {
-        *e = eng->fatal; /* copies may be under way for ever: it goes at the end, after the tiers */
+        *e = eng->fatal; /* copies may hang: the model is freed at the end, after the tiers */
         return e->code;
     }
     m->ns = NULL;
@@ -353,11 +354,11 @@ int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e
     atomic_store(&m->pages_used, 0);
     atomic_store(&m->context_used, 0);
     atomic_store(&m->unload_at, 0);
-    atomic_store(&m->loaded, false); /* last: from here on the loop thread may free it */
+    atomic_store(&m->loaded, false); /* last, as the loop thread may free the entry from here on */
     return 0;
 }
 
-/* --- models that nobody uses ----------------------------------------------------------------------------- */
+/* --- idle models ----------------------------------------------------------------------------- */
 
 static struct model_entry *next_to_unload(const struct engine *eng)
 {

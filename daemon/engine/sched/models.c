@@ -37,7 +37,7 @@ void models_fini(struct models *t)
     }
 }
 
-/* Unmaps what is of no use, least recently used first. */
+/* Unmaps files beyond MODELS_CACHED_MAX that are neither loaded nor in use, least recently used first. */
 static void trim(struct models *t)
 {
     struct model_entry *m, *next, *oldest;

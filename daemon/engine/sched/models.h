@@ -4,8 +4,9 @@
  * A file is known by device, inode, size and time of change: the same file under two names is one model, and a file
  * that was replaced is another. A model that only tokenises or answers questions about itself is mapped, not loaded.
  *
- * A resident has two owners. The loop thread opens the file, looks things up in it and counts its users; the device
- * thread loads and unloads it. The loop frees a resident only when nobody uses it and the device holds nothing of it.
+ * A model's entry has two owners. The loop thread opens the file, looks things up in it and counts its users; the
+ * device thread loads and unloads the model. The loop thread frees an entry only when it has no users and is not
+ * loaded.
  */
 #ifndef HEARTH_ENGINE_MODELS_H
 #define HEARTH_ENGINE_MODELS_H
@@ -53,17 +54,17 @@ struct model_entry {
     struct model *model; /* NULL: not loaded */
     struct kv_pool *pool;
     struct sched_group group;
-    struct kv_namespace *ns;       /* where its KV is kept beyond the pool; NULL: nowhere */
+    struct kv_namespace *ns;       /* its KV in the tiers; NULL: it has none there */
     double load_begun, load_ended; /* the last time */
     uint32_t n_page;
-    struct reason *reasons; /* of all its loadings; owned, kept until the resident goes */
+    struct reason *reasons; /* of all its loadings; owned, freed with the entry */
 
     /* Written by the device thread, read by the loop's status. */
     _Atomic bool loaded, on_gpu;
     _Atomic(const char *) self_check; /* "passed", "passed before", or a reason; NULL: the device needs none */
     _Atomic uint32_t pages_used, pages_total, sequences, context_used;
     _Atomic uint64_t page_bytes;
-    _Atomic double unload_at; /* on the engine's clock, if nobody uses it until then; 0: it is in use, or stays */
+    _Atomic double unload_at; /* on the engine's clock, unless it is used before; 0: it is in use, or stays */
 };
 
 struct models {
@@ -72,15 +73,15 @@ struct models {
     uint64_t clock;
 };
 void models_init(struct models *t);
-/* The device must have let go of everything. */
+/* No model may be loaded any more. */
 void models_fini(struct models *t);
 
-/* Maps the file if it is not, and holds it until models_put. The path must be absolute. */
+/* Finds the file's entry, or maps the file; the entry stays until models_put(). The path must be absolute. */
 int models_get(struct models *t, const char *path, struct model_entry **out, struct hearth_err *e);
 void models_put(struct models *t, struct model_entry *m);
 
-/* The model's vocabulary, loaded at first need and kept. To be called before the device gets a sequence of the model,
- * with which it reads the vocabulary too: after that nothing of it changes. */
+/* Loads the model's vocabulary at first need. It must be called before the device thread gets a sequence of the model,
+ * because that thread reads the vocabulary too; from then on it is constant. */
 int models_vocab(struct model_entry *m, struct hearth_err *e);
 
 /* Device thread: carries out what the model's page table asks for, copies and clearings, before anything else uses the
@@ -97,7 +98,7 @@ static inline void models_run_kv_actions(struct model_entry *m)
     }
 }
 
-/* The next resident that is of no use any more but loaded, for the loop to unload; NULL: none. */
+/* Returns the next entry whose file was replaced, which is idle but loaded, for the loop to unload; NULL. */
 struct model_entry *models_idle_replaced(struct models *t);
 
 #endif

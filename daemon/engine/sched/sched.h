@@ -31,7 +31,7 @@ struct sched {
     uint32_t rows_max;   /* rows in a step */
     uint32_t rows_mixed; /* prompt rows in a step that others decode in */
     uint32_t out_max;    /* rows with logits in a step */
-    /* Inner. */
+    /* Private. */
     struct seq_list list[SEQ_STATES];
     uint32_t count[SEQ_STATES];
     TAILQ_HEAD(, sched_group) groups;
@@ -62,10 +62,10 @@ void sched_init(struct sched *s, uint32_t rows_max, uint32_t rows_mixed, uint32_
 void sched_group_add(struct sched *s, struct sched_group *g);
 void sched_group_remove(struct sched *s, struct sched_group *g);
 
-/* Takes the sequence into the line. */
+/* Queues the sequence. */
 void sched_push(struct sched *s, struct sched_group *g, struct seq *q);
 
-/* Plans a step and books it; false where nothing can be done (before a step under way has ended, or at all). */
+/* Plans a step and accounts for it; false where nothing can be done, at all or before a step in flight has ended. */
 bool sched_next(struct sched *s, struct plan *p, double now);
 
 /* The step of this entry is done; call once per entry of a plan, after its token was pushed. */
