@@ -1,6 +1,6 @@
 # hearthd, hearth-engine and hearth-bench.
 EXTRA_DIST += daemon/README.md daemon/retention/README.md daemon/rpc/README.md daemon/store/README.md \
-	daemon/supervisor/README.md \
+	daemon/stream/README.md daemon/supervisor/README.md \
 	daemon/model/README.md daemon/model/arch/README.md daemon/model/chat/README.md daemon/model/tok/README.md
 
 # GGUF files, vocabularies, chat templates, architectures.

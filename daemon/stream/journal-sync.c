@@ -17,10 +17,10 @@
 struct journal_sync {
     pthread_t thread;
     int dir_fd;
-    int in, out; /* a pipe of numbers: a queue with a bound and a wait, and no lock of ours */
+    int in, out; /* a pipe of streams' numbers serves as a bounded queue that can be waited for, without a lock */
 };
 
-/* Opens files by number: descriptors that wait for a slow disk would add up. */
+/* The queue holds numbers and not descriptors, which would add up behind a slow disk. */
 static void *sync_main(void *arg)
 {
     const struct journal_sync *s = arg;
@@ -30,7 +30,7 @@ static void *sync_main(void *arg)
         journal_name(number, name);
         int fd = openat(s->dir_fd, number == JOURNAL_SYNC_DIR ? "." : name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0)
-            continue; /* removed meanwhile */
+            continue; /* the file was removed meanwhile */
         if (fdatasync(fd) != 0)
             log_error("journal of stream %s: %s", name, strerror(errno));
         close(fd);
@@ -52,7 +52,7 @@ int journal_sync_start(struct journal_sync **out, int dir_fd, struct hearth_err 
     *s = (struct journal_sync){.dir_fd = dir_fd, .out = fds[0], .in = fds[1]};
     fcntl(s->in, F_SETFL, O_NONBLOCK);
     sigset_t all, before;
-    sigfillset(&all); /* signals are the loop's */
+    sigfillset(&all); /* the loop alone takes signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int why = pthread_create(&s->thread, NULL, sync_main, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -79,5 +79,5 @@ void journal_sync_stop(struct journal_sync *s)
 
 bool journal_sync_request(struct journal_sync *s, int64_t number)
 {
-    return write(s->in, &number, sizeof number) == sizeof number; /* all of it or nothing: it is under PIPE_BUF */
+    return write(s->in, &number, sizeof number) == sizeof number; /* atomic, since it is smaller than PIPE_BUF */
 }

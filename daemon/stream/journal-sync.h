@@ -1,5 +1,5 @@
-/* journal-sync.h - a thread that brings journals to the disk, one fdatasync(2) after the other: the loop, which feeds
- * everybody's streams, cannot wait for a disk. journal.c's alone. */
+/* journal-sync.h - a thread that brings journals to the disk, one fdatasync(2) after the other, because the loop, which
+ * feeds all streams, cannot wait for a disk. Only journal.c uses it. */
 #ifndef DAEMON_JOURNAL_SYNC_H
 #define DAEMON_JOURNAL_SYNC_H
 
@@ -8,17 +8,17 @@
 
 #include "libclient/err.h"
 
-enum { JOURNAL_SYNC_DIR = 0 }; /* the directory, in the place of a stream's number */
+enum { JOURNAL_SYNC_DIR = 0 }; /* stands for the directory where a stream's number is expected */
 
 struct journal_sync;
 
-/* dir_fd is borrowed until the end. */
+/* Starts the thread. dir_fd is borrowed until journal_sync_stop(). */
 int journal_sync_start(struct journal_sync **out, int dir_fd, struct hearth_err *e);
 
-/* Does what has been asked for, then ends. */
+/* Syncs what has been asked for, then ends the thread. */
 void journal_sync_stop(struct journal_sync *s);
 
-/* Asks for a stream's file; never blocks. False where enough is waiting already: ask again later. */
+/* Asks the thread to sync a stream's file; never blocks. False where the queue is full: ask again later. */
 bool journal_sync_request(struct journal_sync *s, int64_t number);
 
 #endif

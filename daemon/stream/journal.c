@@ -20,10 +20,10 @@
 #include "daemon/retention/retention.h"
 
 enum {
-    SYNC_MS = 50, /* from the first unsynced record; leaves the disk as long again of the 100 ms */
+    SYNC_MS = 50, /* from the first unsynced record to the request to sync; the disk has the other 50 of 100 ms */
     KEEP_S = 24 * 3600,
     FILES_MAX = 8192,
-    BUF_KEEP = 64 << 10, /* a larger buffer was for one large request */
+    BUF_KEEP = 64 << 10, /* a larger buffer is freed: it was for one large request */
 };
 
 TAILQ_HEAD(journal_list, journal_entry);
@@ -37,7 +37,7 @@ struct journal {
     struct wire_buf buf; /* the record under construction */
     struct journal_sync *sync;
     bool dir_dirty;
-    bool has_bad; /* files that were set aside */
+    bool has_bad; /* there are files that were set aside */
 };
 
 static void arm(struct journal *j)
@@ -136,13 +136,13 @@ void journal_remove(struct journal *j, struct journal_entry *je)
     forget(j, je);
 }
 
-/* A clock that has jumped makes nothing old: a retry must find what it asked for before. */
+/* A clock that has jumped makes nothing old, because a request that is retried must find its stream. */
 static bool old(const struct journal *j, const struct journal_entry *je)
 {
     return je->ended && je->time + KEEP_S < server_now() && retention_trusts_clock(j->server);
 }
 
-/* Finished streams go when they are old, or when there is too much of them. The clock decides about nothing else. */
+/* Finished streams are removed when they are old or when there is too much of them. The clock decides nothing else. */
 static void expire(struct journal *j, const struct journal_entry *newest)
 {
     struct journal_entry *je = TAILQ_FIRST(&j->entries), *next;
@@ -275,7 +275,7 @@ static bool is_bad(const char *name)
     return strtoll(name, &rest, 10) > 0 && strcmp(rest, ".bad") == 0;
 }
 
-/* Nobody knows any more whose words are in what was set aside. Its number is not given again. */
+/* Whose text is in a file that was set aside is not known, so all of these are removed. A number is not used again. */
 static void remove_bad(struct journal *j)
 {
     int fd = openat(j->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,4 +1,4 @@
-/* output.c - ids, text and logprobs of a generation. Pure. */
+/* output.c - ids, text and logprobs of a generation; see output.h. Pure. */
 #include "daemon/stream/output.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ void output_fini(struct output *o)
     *o = (struct output){0};
 }
 
-/* Room for n more elements behind the first `used`. */
+/* Makes room for n more elements behind the first `used`. */
 static int reserve(void **v, size_t size, size_t used, size_t *cap, size_t n, struct hearth_err *e)
 {
     if (*cap - used >= n)
@@ -31,7 +31,7 @@ static int reserve(void **v, size_t size, size_t used, size_t *cap, size_t n, st
     return 0;
 }
 
-/* One block: the alternatives, then their bytes. */
+/* The copy is one block: the alternatives, then the bytes of their texts. */
 static int copy_logprobs(struct wire_token_logprobs *to, const struct wire_token_logprobs *from, struct hearth_err *e)
 {
     size_t bytes = 0;

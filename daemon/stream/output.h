@@ -1,5 +1,5 @@
 /*
- * output.h - what a generation has made so far, and how far a reader of it has come. Pure; embedded in a stream.
+ * output.h - the tokens, text and logprobs of a generation so far, and a cursor of a subscriber in them. Pure.
  *
  *     ids      0 ......... at ......... n_ids          text and logprobs are cut at the same marks: a piece
  *     text     0 ......... at ......... n_text         never holds a token without the text that belongs to
@@ -19,28 +19,29 @@ struct output {
     size_t n_ids, cap_ids;
     char *text;
     size_t n_text, cap_text;
-    struct wire_token_logprobs *logprobs; /* one per id, or none at all */
+    struct wire_token_logprobs *logprobs; /* one per id, or none where none was asked for */
     size_t n_logprobs, cap_logprobs;
     struct output_mark *marks;
     size_t n_marks, cap_marks;
 };
 
-/* Where a reader is; zero is the beginning. */
+/* A subscriber's place in the output; zero is the beginning. */
 struct output_cursor {
-    size_t ids, text, mark; /* marks before it */
+    size_t ids, text; /* what it has been sent, in tokens and in bytes */
+    size_t mark;      /* marks before the place */
 };
 
 void output_fini(struct output *o);
 
-/* Copies. Without memory HEARTH_ENOMEM, and the output is as it was or has ended: do not append again. */
+/* Appends copies. After HEARTH_ENOMEM nothing more may be appended: a part of the logprobs may have been. */
 int output_append(struct output *o, const struct wire_ids *ids, const struct wire_bytes *text,
                   const struct wire_token_logprobs *logprobs, size_t n_logprobs, struct hearth_err *e);
 
-/* The next piece to hand on: true and index, count, tokens, text and logprobs of *f, borrowed until the next append.
- * Where the reader is behind, one piece is many tokens. */
+/* The next piece for the cursor, which moves behind it: true, with index, count, tokens, text and logprobs of *f set.
+ * They are borrowed until the next append. A subscriber that is behind gets many tokens as one piece. */
 bool output_next(const struct output *o, struct output_cursor *cursor, struct wire_stream_tokens *f);
 
-/* Goes on at token `from`, or at the end where there are not so many. The text of a mark goes with its last token. */
+/* Moves the cursor to token `from`, or to the end where there are fewer. A mark's text belongs to its last token. */
 void output_seek(const struct output *o, size_t from, struct output_cursor *cursor);
 
 #endif

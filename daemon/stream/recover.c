@@ -1,4 +1,5 @@
-/* recover.c - streams from their journals: unfinished ones go on, finished ones are read again. Loop thread. */
+/* recover.c - streams from their journals: unfinished ones are submitted again, finished ones are read for their
+ * subscribers. Loop thread. */
 #include "config.h"
 
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include "daemon/store/store.h"
 #include "daemon/stream/stream-internal.h"
 
-/* A stream as the journal has it; takes the copy's content where it can be made. */
+/* Makes a stream of a journal's copy, whose content it takes, and of the session, which it takes in any case. */
 static int from_copy(struct server *s, struct journal_copy *c, struct session *ss, struct stream **out,
                      struct hearth_err *e)
 {
@@ -55,7 +56,7 @@ int recover_finished(struct server *s, const struct journal_entry *je, struct st
     return rc;
 }
 
-/* 1 where the stream has nothing left to be done, 0, or an error: it cannot go on. */
+/* Opens the session once more for what is left to do. 1 where nothing is; an error where the stream cannot go on. */
 static int reopen(struct server *s, const struct journal_copy *c, struct session **ss, struct hearth_err *e)
 {
     bool committed;
@@ -82,9 +83,9 @@ static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
         log_error("stream %lld of an earlier hearthd cannot %s: %s", (long long)je->number,
                   finished ? "be written to its session" : "go on", e.msg);
     if (rc == HEARTH_ENOSESSION && finished)
-        store_commit_nothing(s->store, je->number, &e); /* every start would try, and say so */
+        store_commit_nothing(s->store, je->number, &e); /* or else every start would try it and log that it failed */
     if (rc) {
-        if (!finished) /* 1: it was folded, but its end could not be written */
+        if (!finished) /* the turn is committed, and only the last record is missing */
             journal_remove(s->journal, je);
         return;
     }
