@@ -7,7 +7,7 @@ top=$(cd "$(dirname "$0")/.." && pwd -P)
 jobs=$(nproc 2>/dev/null || echo 2)
 
 build_packages="autoconf automake libtool make gcc libc6-dev pkg-config libevent-dev libmsgpack-dev libsqlite3-dev
-    libpcre2-dev libjansson-dev libedit-dev libxxhash-dev libcmocka-dev"
+    libpcre2-dev libutf8proc-dev libjansson-dev libedit-dev libxxhash-dev libcmocka-dev"
 
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }

@@ -13,6 +13,22 @@ daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model
 	daemon/model/arch/llama.c daemon/model/arch/qwen2.c
 daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS)
 
+# Chat templates: a library of its own, which stands on nothing but libclient's UTF-8 check, so that the command can
+# render a template without a daemon (`hearth render --template`). Its door is daemon/model/chat/jinja.h.
+noinst_LIBRARIES += daemon/libjinja.a
+daemon_libjinja_a_SOURCES = \
+	daemon/model/chat/access.c daemon/model/chat/ast.h \
+	daemon/model/chat/builtin.c daemon/model/chat/builtin.h \
+	daemon/model/chat/eval.c daemon/model/chat/exec.c daemon/model/chat/exec.h \
+	daemon/model/chat/filters-list.c daemon/model/chat/filters-text.c daemon/model/chat/filters-value.c \
+	daemon/model/chat/format.c daemon/model/chat/iter.c daemon/model/chat/jinja.h daemon/model/chat/str.c daemon/model/chat/str.h daemon/model/chat/render.c \
+	daemon/model/chat/json.c daemon/model/chat/lex.c daemon/model/chat/methods.c daemon/model/chat/methods-str.c \
+	daemon/model/chat/ops.c daemon/model/chat/parse.c daemon/model/chat/parse-expr.c daemon/model/chat/print.c \
+	daemon/model/chat/run.c daemon/model/chat/run.h daemon/model/chat/tests.c daemon/model/chat/text.c \
+	daemon/model/chat/unicode.c daemon/model/chat/unicode.h daemon/model/chat/value.c daemon/model/chat/value.h
+daemon_libjinja_a_CFLAGS = $(AM_CFLAGS) $(UTF8PROC_CFLAGS) $(XXHASH_CFLAGS)
+JINJA_LIBS = daemon/libjinja.a libclient/libcore.la $(UTF8PROC_LIBS) $(XXHASH_LIBS) -lm
+
 # What hearthd is made of, apart from main(): the unit tests link it too.
 noinst_LIBRARIES += daemon/libdaemon.a
 daemon_libdaemon_a_SOURCES = \

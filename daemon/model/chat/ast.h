@@ -1,0 +1,186 @@
+/*
+ * ast.h - tokens and the tree of a template.
+ */
+#ifndef MODEL_CHAT_AST_H
+#define MODEL_CHAT_AST_H
+
+#include "daemon/model/chat/value.h"
+
+/* Operators that stand for themselves have their characters' names; see lex.c's table. */
+enum token_type {
+    T_EOF,
+    T_DATA,
+    T_BLOCK_BEGIN,
+    T_BLOCK_END,
+    T_VAR_BEGIN,
+    T_VAR_END,
+    T_NAME,
+    T_STRING,
+    T_INTEGER,
+    T_FLOAT,
+    T_ADD,
+    T_SUB,
+    T_MUL,
+    T_DIV,
+    T_FLOORDIV,
+    T_MOD,
+    T_POW,
+    T_TILDE,
+    T_EQ,
+    T_NE,
+    T_LT,
+    T_LE,
+    T_GT,
+    T_GE,
+    T_IN,    /* these two are made by the parser */
+    T_NOTIN, /* not in */
+    T_ASSIGN,
+    T_DOT,
+    T_COLON,
+    T_PIPE,
+    T_COMMA,
+    T_SEMICOLON,
+    T_LPAREN,
+    T_RPAREN,
+    T_LBRACKET,
+    T_RBRACKET,
+    T_LBRACE,
+    T_RBRACE,
+};
+struct token {
+    enum token_type type;
+    int line;
+    struct val v; /* of data, names and strings: V_STR; of numbers: the number */
+};
+
+/* All tokens of a source whose line ends are \n; the last is T_EOF. */
+struct token *lex(struct run *r, const char *src, size_t n, uint32_t *n_token);
+const char *token_name(enum token_type t);
+
+enum node_kind {
+    /* expressions */
+    N_CONST,   /* v */
+    N_NAME,    /* id, v (its name) */
+    N_NSREF,   /* id . v: a target of set */
+    N_LIST,    /* kid */
+    N_TUPLE,   /* kid */
+    N_DICT,    /* kid: key, value, key, value ... */
+    N_COND,    /* a if b else c (or NULL) */
+    N_AND,     /* a, b */
+    N_OR,      /* a, b */
+    N_NOT,     /* a */
+    N_NEG,     /* a */
+    N_POS,     /* a */
+    N_BINARY,  /* a op b */
+    N_CONCAT,  /* kid */
+    N_COMPARE, /* a, then ops[i] kid[i] */
+    N_GETATTR, /* a . v */
+    N_GETITEM, /* a [ b ] */
+    N_SLICE,   /* a [ kid[0] : kid[1] : kid[2] ], NULL where not given */
+    N_CALL,    /* a ( args ) */
+    N_FILTER,  /* a (NULL: the captured text) | v ( args ) */
+    N_TEST,    /* a is v ( args ) */
+    /* statements */
+    N_TEXT,        /* v */
+    N_PRINT,       /* kid */
+    N_FOR,         /* for a in b if c: kid, else: other; flag: recursive */
+    N_IF,          /* if a: kid, else: other (elif: one N_IF in it) */
+    N_SET,         /* a = b */
+    N_SETBLOCK,    /* a = text of kid, through the filters b (or NULL) */
+    N_MACRO,       /* id, v; decl, kid */
+    N_CALLBLOCK,   /* a (a call), decl, kid */
+    N_FILTERBLOCK, /* b: the filters, kid */
+    N_WITH,        /* pair: targets and values; kid */
+    N_SCOPE,       /* kid in a scope of its own; decl */
+    N_BREAK,
+    N_CONTINUE,
+    N_FAIL, /* v: what is wrong, told when it is reached */
+};
+
+struct args {
+    struct node **pos;
+    uint32_t n_pos;
+    struct node **kw_value;
+    const struct str **kw_name;
+    uint32_t n_kw;
+    struct node *star, *star_star; /* or NULL */
+};
+struct decl {            /* of a macro or a call block */
+    struct node **param; /* N_NAME */
+    struct node **def;   /* NULL: none */
+    uint32_t n;
+    bool uses_varargs, uses_kwargs, uses_caller;
+    struct decl *up; /* of the macro around, while parsing */
+};
+struct node {
+    uint8_t kind;
+    uint8_t op;
+    bool flag;
+    int line;
+    uint32_t id;
+    struct val v;
+    struct node *a, *b, *c;
+    struct node **kid;
+    uint32_t n_kid;
+    struct node **other;
+    uint32_t n_other;
+    uint8_t *ops;
+    struct args *args;
+    struct decl *decl;
+    const struct builtin *builtin; /* of a filter or test: NULL where there is none of that name */
+};
+
+/* A template: its own arena, its body, and its names, whose places in the table are their ids. */
+struct jinja {
+    struct arena cells, bytes;
+    struct node **body;
+    uint32_t n_body;
+    const struct str **name;
+    uint32_t n_name, cap_name;
+};
+enum { NAME_LOOP, NAME_CALLER, NAME_VARARGS, NAME_KWARGS, N_FIXED_NAMES };
+
+void parse(struct run *r, struct jinja *t, const char *src, size_t n);
+
+/* --- inside of the parser: parse.c has statements, parse-expr.c expressions -------------------------------------- */
+
+struct parser {
+    struct run *r;
+    struct jinja *t;
+    struct token *at;
+    bool soft;            /* in an `if`: a filter that is unknown matters only where it is reached */
+    struct node *unknown; /* the first filter or test that matters and is unknown */
+    unsigned loops;       /* for statements around, up to the next macro */
+    unsigned in_for;      /* for statements around at all: `loop` cannot be assigned to */
+    struct decl *decl;    /* of the macro around: told of varargs, kwargs and caller */
+};
+struct nodes { /* a list that grows */
+    struct node **v;
+    uint32_t n, cap;
+};
+
+struct node *node_new(struct parser *p, enum node_kind kind, int line);
+void nodes_add(struct parser *p, struct nodes *l, struct node *n);
+uint32_t name_id(struct parser *p, const struct str *name);
+_Noreturn void syntax_error(struct parser *p, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool at_name(struct parser *p, const char *name);
+bool skip_name(struct parser *p, const char *name);
+bool skip(struct parser *p, enum token_type t);
+struct token *expect(struct parser *p, enum token_type t);
+void nest(struct parser *p);
+void unnest(struct parser *p);
+
+struct node *parse_expr(struct parser *p, bool with_cond);
+enum tuple_flags {
+    TUPLE_SIMPLE = 1,    /* of primaries: a target */
+    TUPLE_NO_COND = 2,   /* no inline if */
+    TUPLE_PARENS = 4,    /* may be empty */
+    TUPLE_NAMESPACE = 8, /* ns.x is a target */
+};
+struct node *parse_tuple(struct parser *p, int flags, const char *end_name);
+struct node *parse_target(struct parser *p, bool tuple, bool with_namespace, const char *end_name);
+struct node *parse_name_target(struct parser *p);
+struct node *parse_unary(struct parser *p, bool with_filter);
+struct node *parse_filters(struct parser *p, struct node *on, bool inline_first);
+
+#endif

@@ -1,0 +1,243 @@
+/* filters-value.c - filters that look at a value, and numbers. */
+#include "daemon/model/chat/exec.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILTER(name) static struct val filter_##name(struct run *r, struct val v, struct val *arg)
+
+FILTER(default)
+{
+    if (v.tag == V_UNDEF || (truth(arg[1]) && !truth(v)))
+        return is_missing(arg[0]) ? v_text(r, "") : arg[0];
+    return v;
+}
+
+FILTER(tojson)
+{
+    struct mark m = string_begin(r);
+    put_json(r, v, arg);
+    return v_str(string_end(r, m));
+}
+
+FILTER(attr)
+{
+    return get_own_attr(r, v, need_str(r, arg[0], "an attribute's name"));
+}
+
+/* --- numbers ---------------------------------------------------------------------------------------------------------
+ */
+
+/* Without the spaces around it and the underscores between digits; NULL where these stand elsewhere. */
+static char *number_text(struct run *r, const struct str *s)
+{
+    s = strip(r, s, NONE, true, true);
+    char *text = alloc_bytes(r, s->n + 1u), *to = text;
+    for (uint32_t i = 0; i < s->n; i++) {
+        char c = s->p[i];
+        bool inner = i && i + 1 < s->n && s->p[i - 1] != '_' && s->p[i + 1] != '_';
+        if (c == '_' && (!inner || !strchr("0123456789abcdefABCDEFoxOX", s->p[i - 1])))
+            return NULL;
+        if (!c)
+            return NULL;
+        if (c != '_')
+            *to++ = c;
+    }
+    *to = 0;
+    return *text ? text : NULL;
+}
+
+static int digit_of(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'z' ? (c | 0x20) - 'a' + 10 : 99;
+}
+
+struct val parse_int(struct run *r, const struct str *s, int64_t base)
+{
+    const char *p = number_text(r, s);
+    int128 n = 0;
+    if (!p || base < 0 || base == 1 || base > 36)
+        return (struct val){0};
+    bool negative = *p == '-';
+    p += *p == '-' || *p == '+';
+    char kind = *p == '0' ? (char)(p[1] | 0x20) : 0;
+    int64_t of = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 0;
+    if (of && (base == of || !base)) {
+        p += 2;
+        base = of;
+    } else if (!base) {
+        base = 10;
+        for (const char *c = p; *p == '0' && *c; c++)
+            if (*c != '0')
+                return (struct val){0};
+    }
+    if (!*p)
+        return (struct val){0};
+    for (; *p; p++) {
+        if (digit_of(*p) >= base)
+            return (struct val){0};
+        if (__builtin_mul_overflow(n, (int128)base, &n) || __builtin_add_overflow(n, digit_of(*p), &n))
+            fail(r, JINJA_LIMIT, "an integer of more than 128 bits");
+    }
+    return int_val(r, negative ? -n : n);
+}
+
+struct val parse_float(struct run *r, const struct str *s)
+{
+    char *text = number_text(r, s), *end;
+    if (!text)
+        return (struct val){0};
+    const char *p = text + (*text == '-' || *text == '+');
+    bool word = !strcasecmp(p, "inf") || !strcasecmp(p, "infinity") || !strcasecmp(p, "nan");
+    if (!word && strspn(p, "0123456789.eE+-") != strlen(p))
+        return (struct val){0};
+    double f = strtod(text, &end);
+    return *end ? (struct val){0} : v_float(f);
+}
+
+static struct val to_int(struct run *r, double f, struct val def)
+{
+    if (!isfinite(f))
+        return def;
+    if (fabs(f) >= 0x1p126)
+        fail(r, JINJA_LIMIT, "an integer of more than 128 bits");
+    return int_val(r, (int128)f);
+}
+
+FILTER(int)
+{
+    struct val def = is_missing(arg[0]) ? v_int(0) : arg[0], found;
+    if (v.tag == V_UNDEF)
+        undefined_error(r, v);
+    if (v.tag == V_FLOAT && isinf(v.f))
+        type_error(r, "cannot convert float infinity to integer");
+    if (v.tag == V_FLOAT)
+        return to_int(r, v.f, def);
+    if (is_int(v))
+        return int_val(r, int_of(v));
+    if (v.tag != V_STR)
+        return def;
+    found = parse_int(r, v.s, is_missing(arg[1]) ? 10 : need_int(r, arg[1], "a base"));
+    if (!is_missing(found))
+        return found;
+    found = parse_float(r, v.s);
+    return is_missing(found) ? def : to_int(r, found.f, def);
+}
+
+FILTER(float)
+{
+    struct val found = {0};
+    if (v.tag == V_UNDEF)
+        undefined_error(r, v);
+    if (is_number(v))
+        return v_float(float_of(v));
+    if (v.tag == V_STR)
+        found = parse_float(r, v.s);
+    return !is_missing(found) ? found : is_missing(arg[0]) ? v_float(0) : arg[0];
+}
+
+FILTER(abs)
+{
+    (void)arg;
+    if (!is_number(v))
+        type_error(r, "bad operand type for abs(): '%s'", type_name(v));
+    if (v.tag == V_FLOAT)
+        return v_float(fabs(v.f));
+    return int_of(v) < 0 ? binary(r, T_SUB, v_int(0), v) : int_val(r, int_of(v));
+}
+
+static struct val round_int(struct run *r, int128 i, int64_t digits)
+{
+    int128 unit = 1;
+    if (digits >= 0)
+        return int_val(r, i);
+    if (digits < -37)
+        return v_int(0);
+    for (int64_t k = digits; k < 0; k++)
+        unit *= 10;
+    int128 rest = i % unit;
+    if (rest < 0)
+        rest += unit;
+    int128 low = i - rest;
+    bool up = rest * 2 > unit || (rest * 2 == unit && (low / unit) % 2 != 0);
+    return int_val(r, up ? low + unit : low);
+}
+
+/* Python's round(v, digits): to even, and of the decimal that the float really is. */
+struct val py_round(struct run *r, struct val v, struct val digits)
+{
+    char text[700];
+    int64_t n = is_missing(digits) ? 0 : need_int(r, digits, "a precision");
+    if (!is_number(v))
+        type_error(r, "type %s doesn't define __round__ method", type_name(v));
+    if (v.tag != V_FLOAT)
+        return round_int(r, int_of(v), n);
+    if (!isfinite(v.f) || n > 300)
+        return v;
+    if (n < -308)
+        return v_float(copysign(0, v.f));
+    if (n < 0) {
+        double unit = pow(10, (double)-n);
+        return v_float(nearbyint(v.f / unit) * unit);
+    }
+    snprintf(text, sizeof text, "%.*f", (int)n, v.f);
+    return v_float(strtod(text, NULL));
+}
+
+FILTER(round)
+{
+    const struct str *how = is_missing(arg[1]) ? NULL : need_str(r, arg[1], "a method");
+    bool up = how && str_is(how, "ceil"), down = how && str_is(how, "floor");
+    if (how && !up && !down && !str_is(how, "common"))
+        type_error(r, "method must be common, ceil or floor");
+    if (!up && !down)
+        return py_round(r, v, arg[0]);
+    struct val unit = binary(r, T_POW, v_int(10), is_missing(arg[0]) ? v_int(0) : arg[0]);
+    struct val scaled = binary(r, T_MUL, v, unit);
+    if (!is_number(scaled))
+        type_error(r, "must be real number, not %s", type_name(v));
+    if (scaled.tag == V_FLOAT) {
+        if (!isfinite(scaled.f))
+            type_error(r, "cannot convert float infinity or NaN to integer");
+        scaled = to_int(r, up ? ceil(scaled.f) : floor(scaled.f), NONE);
+    }
+    return binary(r, T_DIV, scaled, unit);
+}
+
+FILTER(filesizeformat)
+{
+    static const char *const prefix[2][8] = {{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"},
+                                             {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}};
+    bool binary_units = truth(arg[0]);
+    struct val f = v.tag == V_STR ? parse_float(r, v.s) : is_number(v) ? v_float(float_of(v)) : (struct val){0};
+    double base = binary_units ? 1024 : 1000, unit = base;
+    struct mark m = string_begin(r);
+    if (is_missing(f))
+        type_error(r, "filesizeformat: not a number");
+    if (f.f == 1) {
+        put_text(r, "1 Byte");
+    } else if (f.f < base) {
+        put_fmt(r, "%.0f Bytes", trunc(f.f));
+    } else {
+        int i = 0;
+        for (unit *= base; i < 7 && !(f.f < unit); i++)
+            unit *= base;
+        put_fmt(r, "%.1f %s", base * f.f / unit, prefix[binary_units][i]);
+    }
+    return v_str(string_end(r, m));
+}
+
+const struct builtin value_filters[] = {
+    {"tojson", filter_tojson, "ensure_ascii indent separators sort_keys", 0},
+    {"default", filter_default, "default_value boolean", 0},
+    {"d", filter_default, "default_value boolean", 0},
+    {"int", filter_int, "default base", 0},
+    {"float", filter_float, "default", 0},
+    {"abs", filter_abs, "", 0},
+    {"round", filter_round, "precision method", 0},
+    {"attr", filter_attr, "name", 1},
+    {"filesizeformat", filter_filesizeformat, "binary", 0},
+    {NULL},
+};

@@ -1,0 +1,161 @@
+/* render.c - see jinja.h: the one place that an error comes back to, compiling, and rendering. */
+#include "config.h"
+
+#include "daemon/model/chat/exec.h"
+#include "libclient/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void jinja_err_fini(struct jinja_err *e)
+{
+    free(e->message);
+    *e = (struct jinja_err){0};
+}
+
+void jinja_text_fini(struct jinja_text *text)
+{
+    free(text->data);
+    free(text->span);
+    *text = (struct jinja_text){0};
+}
+
+static void run_free(struct run *r)
+{
+    arena_free(&r->cells);
+    arena_free(&r->bytes);
+    free(r->out);
+    free(r->span);
+}
+
+/* --- compiling
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* Line ends become \n, and one at the end is dropped. */
+static const char *read_source(struct run *r, const char *source, size_t *n)
+{
+    if (*n > JINJA_SOURCE_MAX)
+        fail(r, JINJA_LIMIT, "a template of more than %zu KiB", JINJA_SOURCE_MAX >> 10);
+    if (utf8_prefix(source, *n) != *n)
+        fail(r, JINJA_SYNTAX, "the template is not UTF-8");
+    char *text = alloc_bytes(r, *n + 1);
+    size_t to = 0;
+    for (size_t i = 0; i < *n; i++) {
+        if (source[i] == '\r' && i + 1 < *n && source[i + 1] == '\n')
+            continue;
+        text[to++] = source[i] == '\r' ? '\n' : source[i];
+    }
+    if (to && text[to - 1] == '\n')
+        to--;
+    *n = to;
+    return text;
+}
+
+/* Not inlined: what a function that calls setjmp() has changed since is lost. */
+__attribute__((noinline)) static void read_and_parse(struct run *r, struct jinja *t, const char *source, size_t n)
+{
+    const char *text = read_source(r, source, &n);
+    parse(r, t, text, n);
+}
+
+static int compile(struct run *r, struct jinja *t, const char *source, size_t n)
+{
+    if (setjmp(r->escape))
+        return -1;
+    read_and_parse(r, t, source, n);
+    return 0;
+}
+
+enum jinja_failure jinja_compile(struct jinja **out, const char *source, size_t n, struct jinja_err *e)
+{
+    struct jinja *t = calloc(1, sizeof *t);
+    struct run r = {.err = e};
+    *e = (struct jinja_err){0};
+    if (!t) {
+        e->failure = JINJA_NOMEM;
+        return JINJA_NOMEM;
+    }
+    int rc = compile(&r, t, source, n);
+    t->cells = r.cells;
+    t->bytes = r.bytes;
+    free(r.out);
+    free(r.span);
+    if (rc) {
+        jinja_free(t);
+        return e->failure;
+    }
+    *out = t;
+    return JINJA_OK;
+}
+
+void jinja_free(struct jinja *t)
+{
+    if (!t)
+        return;
+    arena_free(&t->cells);
+    arena_free(&t->bytes);
+    free(t);
+}
+
+/* --- rendering
+ * --------------------------------------------------------------------------------------------------------- */
+
+static void bind_context(struct run *r, struct val context)
+{
+    const struct jinja *t = r->tmpl;
+    r->context = alloc0(r, t->n_name, sizeof *r->context);
+    for (uint32_t i = 0; i < t->n_name; i++) {
+        const struct builtin *b = global_find(t->name[i]);
+        struct val v = dict_get_str(r, context.d, t->name[i]);
+        if (!is_missing(v))
+            r->context[i] = v;
+        else if (b)
+            r->context[i] = (struct val){.tag = V_FUNC, .func = b};
+    }
+}
+
+/* Spans that touch are one, and a lone surrogate is no text. */
+static void finish(struct run *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_span; i++) {
+        if (n && r->span[n - 1].to == r->span[i].from)
+            r->span[n - 1].to = r->span[i].to;
+        else
+            r->span[n++] = r->span[i];
+    }
+    r->n_span = n;
+    r->line = 0;
+    if (utf8_prefix(r->out, r->n_out) != r->n_out)
+        type_error(r, "the text holds a lone surrogate, which UTF-8 cannot spell");
+    put_char(r, 0);
+}
+
+static int render(struct run *r, const char *context, size_t n, const char *const *own)
+{
+    if (setjmp(r->escape))
+        return -1;
+    if (n > JINJA_INPUT_MAX)
+        fail(r, JINJA_LIMIT, "a context of more than %zu MiB", JINJA_INPUT_MAX >> 20);
+    bind_context(r, json_read(r, context, n, own));
+    r->steps = 0;
+    exec(r, NULL, r->tmpl->body, r->tmpl->n_body);
+    finish(r);
+    return 0;
+}
+
+enum jinja_failure jinja_render(const struct jinja *t, const char *context, size_t n, const char *const *own,
+                                const struct tm *now, struct jinja_text *out, struct jinja_err *e)
+{
+    struct run r = {.err = e, .tmpl = t, .now = now};
+    *e = (struct jinja_err){0};
+    if (render(&r, context, n, own)) {
+        run_free(&r);
+        return e->failure;
+    }
+    *out = (struct jinja_text){.data = r.out, .n = r.n_out - 1, .span = r.span, .n_span = r.n_span};
+    r.out = NULL;
+    r.span = NULL;
+    run_free(&r);
+    return JINJA_OK;
+}

@@ -1,0 +1,40 @@
+/*
+ * unicode.h - code points as Python's str knows them: UTF-8 that may hold lone surrogates, categories, cases.
+ */
+#ifndef MODEL_CHAT_UNICODE_H
+#define MODEL_CHAT_UNICODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The code point at *p, which moves behind it. The bytes are valid UTF-8, surrogates apart. */
+uint32_t code_next(const char **p);
+size_t code_put(char *out, uint32_t code); /* 1 to 4 bytes */
+
+static inline bool code_begins(char c) /* not a continuation byte */
+{
+    return ((unsigned char)c & 0xc0) != 0x80;
+}
+
+bool code_is_space(uint32_t c);
+bool code_is_printable(uint32_t c);
+bool code_is_alpha(uint32_t c);
+bool code_is_alnum(uint32_t c);
+bool code_is_decimal(uint32_t c);
+bool code_is_digit(uint32_t c);
+bool code_is_numeric(uint32_t c);
+bool code_is_upper(uint32_t c);
+bool code_is_lower(uint32_t c);
+bool code_is_title(uint32_t c);
+bool code_is_cased(uint32_t c);
+bool code_is_case_ignorable(uint32_t c);
+bool code_is_name_start(uint32_t c); /* of an identifier */
+bool code_is_name(uint32_t c);
+bool code_is_word(uint32_t c); /* \w of Python's re */
+
+/* The full mappings: up to three code points into out; returns how many. */
+enum unicode_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_FOLD };
+int code_case(uint32_t c, enum unicode_case to, uint32_t out[3]);
+
+#endif
