@@ -1,0 +1,469 @@
+/*
+ * jinja.c - chat templates: cases written from Jinja's documentation and Python's, the vectors beside the checkout
+ * (Jinja2's own results), what came from the context, and that hostile templates end soon.
+ */
+#include "config.h"
+
+#include "daemon/model/chat/jinja.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+/* Sunday 2026-11-22, 10:00: the vectors' day. */
+static const struct tm now = {.tm_year = 126, .tm_mon = 10, .tm_mday = 22, .tm_hour = 10, .tm_yday = 325};
+
+static enum jinja_failure render(const char *source, size_t n, const char *context, const char *const *own,
+                                 struct jinja_text *text, struct jinja_err *e)
+{
+    struct jinja *t;
+    enum jinja_failure failure = jinja_compile(&t, source, n, e);
+    if (failure)
+        return failure;
+    failure = jinja_render(t, context, strlen(context), own, &now, text, e);
+    jinja_free(t);
+    return failure;
+}
+
+static void gives(const char *source, const char *context, const char *want)
+{
+    struct jinja_text text;
+    struct jinja_err e;
+    if (render(source, strlen(source), context, NULL, &text, &e))
+        fail_msg("%s\nline %d: %s", source, e.line, e.message);
+    if (strcmp(text.data, want) != 0)
+        fail_msg("%s\ngives %s\n not %s", source, text.data, want);
+    jinja_text_fini(&text);
+}
+
+static void fails(const char *source, const char *context, enum jinja_failure failure, int line)
+{
+    struct jinja_text text;
+    struct jinja_err e;
+    enum jinja_failure got = render(source, strlen(source), context, NULL, &text, &e);
+    if (got == JINJA_OK)
+        fail_msg("%s\ngives %s", source, text.data);
+    if (got != failure || !e.message || !e.message[0] || (line && e.line != line))
+        fail_msg("%s\nfails with %d at line %d: %s", source, (int)got, e.line, e.message);
+    jinja_err_fini(&e);
+}
+
+static const char world[] =
+    "{\"x\": 5, \"s\": \"h\\u00e9llo\", \"l\": [3, 1, 2], \"d\": {\"b\": 1, \"A\": 2, \"items\": 7},"
+    " \"m\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\"}], \"n\": null}";
+
+static void test_language(void **state)
+{
+    static const char *const rows[][2] = {
+        /* whitespace: trim_blocks takes the line end behind a block, lstrip_blocks the indentation before it */
+        {"a\n  {% if 1 %}\nb\n  {% endif %}\nc\n", "a\nb\nc"},
+        {"a\n  {%+ if 1 %}b{% endif +%}\nc", "a\n  b\nc"},
+        {"a  {{- x -}}  b", "a5b"},
+        {"a\n  {{ x }}\nb", "a\n  5\nb"},
+        {"{# one #}\n{#- two -#}\n x", "x"},
+        {"{% raw %}{{ x }}{% endraw %}", "{{ x }}"},
+        {"a\r\nb\rc", "a\nb\nc"},
+        /* literals and their escapes; adjacent strings are one */
+        {"{{ 'a\\tb\\x41\\u00e9\\101\\q' }}", "a\tbA\xc3\xa9"
+                                              "A\\q"},
+        {"{{ 'a' \"b\" }}{{ 0x1F }}{{ 1_000 }}{{ 1e3 }}{{ 2.50 }}", "ab3110001000.02.5"},
+        {"{{ [1, 'a', none, true, 2.0] }}{{ (1,) }}{{ {'k': \"it's\"} }}",
+         "[1, 'a', None, True, 2.0](1,){'k': \"it's\"}"},
+        {"{{ 1e16 }} {{ 1e15 }} {{ 0.0001 }} {{ 0.00001 }} {{ -0.0 }} {{ 1/3 }}",
+         "1e+16 1000000000000000.0 0.0001 1e-05 -0.0 0.3333333333333333"},
+        {"{{ 2**63 }} {{ -(2**63) }} {{ 2**100 // 7 % 1000 }}", "9223372036854775808 -9223372036854775808 482"},
+        /* operators */
+        {"{{ 7 // 2 }}{{ -7 // 2 }}{{ -7 % 3 }}{{ 7 / 2 }}{{ 2 ** 3 ** 2 }}{{ -2 ** 2 }}", "3-423.5644"},
+        {"{{ 1 < 2 < 3 }}{{ 1 < 3 < 2 }}{{ 'a' in 'cat' }}{{ 3 not in l }}{{ 'b' in d }}", "TrueFalseTrueFalseTrue"},
+        {"{{ 1 ~ 'a' ~ none ~ 1.0 }}{{ 'a' * 3 }}{{ [0] * 2 }}", "1aNone1.0aaa[0, 0]"},
+        {"{{ 0 or 'y' }}{{ 1 and 'z' }}{{ not 0 }}{{ 'a' if 0 }}{{ 'a' if 0 else 'b' }}", "yzTrueb"},
+        {"{{ x is number and x is not string }}{{ 4 is divisibleby 2 }}{{ u is undefined }}", "TrueTrueTrue"},
+        /* access: attributes before items with a dot, items first in brackets; slices */
+        {"{{ d.b }}{{ d['items'] }}{{ d.items() | list | length }}{{ d.nope }}{{ n.nope }}", "173"},
+        {"{{ s[1] }}{{ s[::-1] }}{{ s[-3:] }}{{ l[::2] }}{{ l[5:] }}{{ s | length }}",
+         "\xc3\xa9oll\xc3\xa9hllo[3, 2][]5"},
+        {"{{ ''.__class__ }}{{ d.update }}|", "|"},
+        /* scopes: a loop's do not leak, a namespace does */
+        {"{% set q = 0 %}{% for i in l %}{% set q = q + i %}{% endfor %}{{ q }}", "0"},
+        {"{% set ns = namespace(q=0) %}{% for i in l %}{% set ns.q = ns.q + i %}{% endfor %}{{ ns.q }}", "6"},
+        {"{% set a, (b, c) = 1, 'xy' %}{{ a }}{{ b }}{{ c }}", "1xy"},
+        {"{% set t | upper | replace('A', 'b') %}ab{% endset %}{{ t }}", "bB"},
+        {"{% with a = 1, b = x %}{{ a }}{{ b }}{% endwith %}{{ a }}", "15"},
+        {"{% filter upper %}a{{ s }}{% endfilter %}", "AH\xc3\x89LLO"},
+        {"{% generation %}{% set x = 1 %}{{ x }}{% endgeneration %}{{ x }}", "15"},
+        /* loops */
+        {"{% for i in l %}{{ loop.index }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }} {% endfor %}",
+         "12TrueFalse 21FalseFalse 30FalseTrue "},
+        {"{% for i in l %}{{ loop.previtem }}<{{ loop.nextitem }} {% endfor %}", "<1 3<2 1< "},
+        {"{% for i in l if i > 1 %}{{ i }}{{ loop.length }}{% else %}e{% endfor %}", "3222"},
+        {"{% for i in [] %}{% else %}e{% endfor %}{% for k, v in d | dictsort %}{{ k }}{{ v }}{% endfor %}",
+         "eA2b1items7"},
+        {"{% for i in range(9) %}{% if i == 1 %}{% continue %}{% elif i == 3 %}{% break %}{% endif %}{{ i }}{% endfor "
+         "%}",
+         "02"},
+        {"{% for i in [1, [2, [3]]] recursive %}{{ loop(i) if i is sequence else i }}{{ loop.depth }}{% endfor %}",
+         "11223321"},
+        {"{% for i in l %}{{ loop.cycle('a', 'b') }}{{ loop.changed(i > 1) }}{% endfor %}", "aTruebTrueaTrue"},
+        /* macros */
+        {"{% macro f(a, b='B', c=a) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ f(1) }}{{ f(1, c=3) }}{{ f() }}",
+         "1B11B3B"},
+        {"{% macro f(a) %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1, 2, k=3) }}{{ f(*l, **{'z': 0}) }}",
+         "(2,){'k': 3}(1, 2){'z': 0}"},
+        {"{% macro f(n) %}{{ n }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}{{ f.name }}", "3210f"},
+        {"{% macro f() %}<{{ caller('q') }}>{% endmacro %}{% call(a) f() %}{{ a }}{{ x }}{% endcall %}", "<q5>"},
+        {"{% macro f() %}{{ q }}{% endmacro %}{% set q = 1 %}{{ f() }}", "1"},
+        /* undefined */
+        {"{{ u }}{{ u | default('d') }}{{ u is defined }}{{ u == v }}{% for i in u %}{% endfor %}", "dFalseTrue"},
+        /* a filter of no name matters where it is reached: in an if */
+        {"{% if false %}{{ x | nope }}{% endif %}{{ x | nope if false else 'ok' }}", "ok"},
+        {"{{ strftime_now('%d %b %Y %H:%M %A') }}", "22 Nov 2026 10:00 Sunday"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        gives(rows[i][0], world, rows[i][1]);
+}
+
+static void test_filters_and_methods(void **state)
+{
+    static const char *const rows[][2] = {
+        {"{{ ' a ' | trim }}{{ 'xax' | trim('x') }}{{ 'a b' | title }}{{ 'aB' | capitalize }}", "aaA BAb"},
+        {"{{ l | join('-') }}{{ m | map(attribute='role') | join(',') }}{{ l | sort | first }}{{ l | max }}",
+         "3-1-2user,assistant13"},
+        {"{{ m | selectattr('content') | list | length }}{{ m | rejectattr('role', 'equalto', 'user') | "
+         "map(attribute='role') "
+         "| list }}",
+         "1['assistant']"},
+        {"{{ ['b', 'A', 'c'] | sort }}{{ ['b', 'A'] | sort(case_sensitive=true) }}{{ l | sort(reverse=true) }}",
+         "['A', 'b', 'c']['A', 'b'][3, 2, 1]"},
+        {"{{ ['a', 'A', 'b'] | unique | list }}{{ l | batch(2, 'x') | list }}{{ l | sum(start=1) }}",
+         "['a', 'b'][[3, 1], [2, 'x']]7"},
+        {"{{ '12' | int + 1 }}{{ 'z' | int(7) }}{{ 'ff' | int(base=16) }}{{ '1.9' | int }}{{ '1e3' | float }}",
+         "13725511000.0"},
+        {"{{ 2.5 | round }}{{ 3.5 | round }}{{ 2.675 | round(2) }}{{ 2.1 | round(method='ceil') }}{{ 1250 | round(-2) "
+         "}}",
+         "2.04.02.673.01200"},
+        {"{{ 'a\nb\n\nc' | indent(2) }}|{{ 'a\nb' | indent('> ', true) }}", "a\n  b\n\n  c|> a\n> b"},
+        {"{{ d | tojson }}{{ {'a': [1, {}]} | tojson(indent=1) }}{{ {'b': 1, 'a': '\xc3\xa9</'} | "
+         "tojson(sort_keys=true) }}",
+         "{\"b\": 1, \"A\": 2, \"items\": 7}{\n \"a\": [\n  1,\n  {}\n ]\n}{\"a\": \"\xc3\xa9</\", \"b\": 1}"},
+        {"{{ '\xc3\xa9' | tojson(ensure_ascii=true) }}{{ 'a\"\\\\\n\x7f' | tojson }}{{ [1] | tojson(separators=(',', "
+         "':')) }}",
+         "\"\\u00e9\"\"a\\\"\\\\\\n\x7f\"[1]"},
+        {"{{ 'a,b,c'.split(',', 1) }}{{ ' a  b '.split() }}{{ 'a.b.c'.rsplit('.', 1)[0] }}{{ 'a\nb'.splitlines() }}",
+         "['a', 'b,c']['a', 'b']a.b['a', 'b']"},
+        {"{{ 'stra\xc3\x9f"
+         "e'.upper() }}{{ \"it's\".title() }}{{ 'ab'.startswith(('x', 'a')) }}{{ 'aXa'.lstrip('a') }}",
+         "STRASSEIt'STrueXa"},
+        {"{{ 'a-b'.partition('-') }}{{ 'abc'.find('c') }}{{ 'aa'.replace('a', 'b', 1) }}{{ '-'.join(['x', 'y']) }}",
+         "('a', '-', 'b')2bax-y"},
+        {"{{ '%s|%5.1f|%-4d|%(k)s' % {'k': 1} if false else '%s|%5.1f|%-4d|' % ('a', 2.25, 7) }}", "a|  2.2|7   |"},
+        {"{{ '{} {1}'.format(1) if false else '{} {}'.format('a', 2) }}{{ '{:>4}|{:,}'.format('x', 1234567) }}",
+         "a 2   x|1,234,567"},
+        {"{{ '<i>' | safe ~ '<' }}{{ ('<i>' | safe) + '<' }}{{ '<' | e }}{{ ('<' | e) | e }}", "<i><<i>&lt;&lt;&lt;"},
+        {"{{ d.get('zz', 4) }}{{ d.keys() | list }}{{ l.index(2) }}{{ 'abcabc'.count('bc') }}",
+         "4['b', 'A', 'items']22"},
+        {"{{ ['a', 'b'] | map('upper') | list }}{{ [[1, 2]] | map(attribute=0) | list }}{{ [1, 2, 3] | select('odd') | "
+         "list }}",
+         "['A', 'B'][1][1, 3]"},
+        {"{% for g in [{'k': 'a', 'v': 1}, {'k': 'b', 'v': 2}, {'k': 'a', 'v': 3}] | groupby('k') %}{{ g.grouper }}"
+         "{{ g.list | map(attribute='v') | join('+') }}{% endfor %}",
+         "a1+3b2"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        gives(rows[i][0], world, rows[i][1]);
+}
+
+static void test_errors(void **state)
+{
+    static const struct {
+        const char *source;
+        enum jinja_failure failure;
+        int line;
+    } rows[] = {
+        {"a\n{% if %}", JINJA_SYNTAX, 2},
+        {"{{ 1 +\n+ }}", JINJA_SYNTAX, 2},
+        {"{% for i in l %}\n", JINJA_SYNTAX, 0},
+        {"{{ (1 }}", JINJA_SYNTAX, 1},
+        {"{{ 'a }}", JINJA_SYNTAX, 1},
+        {"{# ", JINJA_SYNTAX, 1},
+        {"{% break %}", JINJA_SYNTAX, 1},
+        {"{% for i in l %}{% set loop = 1 %}{% endfor %}", JINJA_SYNTAX, 1},
+        {"{% block a %}{% endblock %}", JINJA_SYNTAX, 1},
+        {"\n{{ x | nope }}", JINJA_SYNTAX, 2},
+        {"{% if x %}\n{{ x | nope }}{% endif %}", JINJA_RUNTIME, 2},
+        {"\n\n{{ u.x }}", JINJA_RUNTIME, 3},
+        {"{{ u() }}", JINJA_RUNTIME, 1},
+        {"{{ 1 + 'a' }}", JINJA_RUNTIME, 1},
+        {"{{ 1 // 0 }}", JINJA_RUNTIME, 1},
+        {"{{ l.append(1) }}", JINJA_RUNTIME, 1},
+        {"{{ d.pop('b') }}", JINJA_RUNTIME, 1},
+        {"{{ [1, 'a'] | sort }}", JINJA_RUNTIME, 1},
+        {"{{ l | map('upper') | length }}", JINJA_RUNTIME, 1},
+        {"{% include 'x' %}", JINJA_RUNTIME, 1},
+        {"{{ '\\ud800' }}", JINJA_RUNTIME, 0},
+        {"{{ raise_exception('roles must\\nalternate') }}", JINJA_RAISED, 0},
+    };
+    struct jinja_text text;
+    struct jinja_err e;
+    const char *raised = "{{ raise_exception('\xc3\xa9 ' ~ x) }}";
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        fails(rows[i].source, world, rows[i].failure, rows[i].line);
+    assert_int_equal(render(raised, strlen(raised), world, NULL, &text, &e), JINJA_RAISED);
+    assert_string_equal(e.message, "\xc3\xa9 5");
+    jinja_err_fini(&e);
+    fails("{{ x }}", "[1]", JINJA_INPUT, 0);
+    fails("{{ x }}", "{\"x\": 01}", JINJA_INPUT, 0);
+    fails("{{ x }}", "{\"x\": \"a\nb\"}", JINJA_INPUT, 0);
+    fails("{{ x }}", "{\"x\": 1} 2", JINJA_INPUT, 0);
+    fails("{{ x }}", "{\"x\": \"\xff\"}", JINJA_INPUT, 0);
+    fails("\xff", "{}", JINJA_SYNTAX, 0);
+}
+
+/* Each of these would take Python its memory or its evening. */
+static void test_limits(void **state)
+{
+    static const char *const rows[] = {
+        "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}",
+        "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s "
+        "}}",
+        "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+        "{% set ns = namespace(s=[]) %}{% for i in range(99999) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s }}",
+        "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}",
+        "{{ [0] * 1000000000 }}",
+        "{{ 'x' * 1000000000 }}",
+        "{{ 10 ** 10 ** 10 }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ 'x'.ljust(2000000000) }}",
+        "{{ '{:2000000000}'.format(1) }}",
+        "{{ range(100001) }}",
+        "{{ [1] | tojson(indent=2000000000) }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "{% macro f() %}{{ caller is defined }}{% call f() %}{% endcall %}{% endmacro %}{{ f() }}",
+        "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+        "{{ range(99999) | map('string') | join('x' * 1000000) | length }}",
+        "{% set s = 'ab' * 4000000 %}{% for i in range(99999) %}{{ 'ba' * 3000000 in s }}{% endfor %}",
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set q = s.replace('a', 'bb') %}{% endfor %}",
+    };
+    char *deep = malloc(200001);
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        fails(rows[i], "{}", JINJA_LIMIT, 0);
+    assert_non_null(deep);
+    static const char *const nest[] = {"{{ ((((", "{{ [[[[", "{{ -----", "{{ not not ", "{{ f(f(f(", "{% if 1 %}"};
+    for (size_t i = 0; i < sizeof nest / sizeof *nest; i++) {
+        size_t head = strncmp(nest[i], "{{ ", 3) ? 0 : 3, n = head, unit = strlen(nest[i]) - head;
+        for (memcpy(deep, nest[i], head); n + unit < 200000; n += unit)
+            memcpy(deep + n, nest[i] + head, unit);
+        deep[n] = 0;
+        fails(deep, "{}", JINJA_LIMIT, 0);
+    }
+    size_t n = (size_t)sprintf(deep, "{{ 1");
+    for (; n + 10 < 200000; n += 2)
+        memcpy(deep + n, "+1", 2);
+    strcpy(deep + n, " }}"); /* a tree as deep as the source is long */
+    fails(deep, "{}", JINJA_LIMIT, 0);
+    memset(deep, '[', 200000);
+    memcpy(deep, "{\"x\":", 5);
+    deep[200000] = 0;
+    fails("{{ x }}", deep, JINJA_LIMIT, 0);
+    free(deep);
+    static char large[JINJA_SOURCE_MAX + 2];
+    memset(large, 'a', sizeof large - 1);
+    fails(large, "{}", JINJA_LIMIT, 0);
+}
+
+/* What the text owes to the context's strings, marked; the template's own and a token's stay out. */
+static void marks(const char *source, const char *want)
+{
+    static const char *const own[] = {"bos_token", NULL};
+    char got[512];
+    size_t n = 0, s = 0;
+    struct jinja_text text;
+    struct jinja_err e;
+    if (render(source, strlen(source), "{\"bos_token\": \"<s>\", \"c\": \" Hello you \", \"d\": {\"k\": [\"v\", 1]}}",
+               own, &text, &e))
+        fail_msg("%s: %s", source, e.message);
+    for (size_t i = 0; i <= text.n; i++) {
+        if (s < text.n_span && i == text.span[s].to) {
+            got[n++] = ']';
+            s++;
+        }
+        if (s < text.n_span && i == text.span[s].from)
+            got[n++] = '[';
+        if (i < text.n)
+            got[n++] = text.data[i];
+    }
+    got[n] = 0;
+    if (strcmp(got, want) != 0)
+        fail_msg("%s\nmarks %s\n  not %s", source, got, want);
+    jinja_text_fini(&text);
+}
+
+static void test_origin(void **state)
+{
+    (void)state;
+    marks("{{ bos_token }}{{ c }}<end>", "<s>[ Hello you ]<end>");
+    marks("{{ bos_token + c.strip() ~ '<end>' }}", "<s>[Hello you]<end>");
+    marks("{{ ('a' ~ c ~ 'b')[2:7] }}", "[Hello]");
+    marks("{{ ('<' ~ c.strip() ~ '>').split('o')[0] }}|{{ c[::-1].split()[0] }}", "<[Hell]|[uoy]");
+    marks("{% macro f(x) %}({{ x }}){% endmacro %}{% set t %}{{ f(c | trim) }}{% endset %}{{ t }}", "([Hello you])");
+    marks("{{ c | trim | upper }}|{{ c | trim | replace('you', '<s>') }}", "[HELLO YOU]|[Hello ]<s>");
+    marks("{{ d | tojson }}{{ d }}", "{\"[k]\": [\"[v]\", 1]}{'[k]': ['[v]', 1]}");
+    marks("{{ '%s!' % c.strip() }}{{ '{}'.format(c.strip()) }}{{ ['x', c.strip()] | join('-') }}",
+          "[Hello you]![Hello you]x-[Hello you]");
+    marks("{% for w in c.split() %}{{ w }}{{ w | length }}{% endfor %}", "[Hello]5[you]3");
+}
+
+/* --- the vectors ---------------------------------------------------------------------------------------------------
+ */
+
+static const char *shared(const char *rest)
+{
+    static char path[4096];
+    const char *dir = getenv("HEARTH_SHARED");
+    snprintf(path, sizeof path, "%s/templates/%s", dir ? dir : "../shared", rest);
+    return path;
+}
+
+static char *read_file(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    char *data = malloc(1 << 20);
+    assert_non_null(f);
+    assert_non_null(data);
+    *n = fread(data, 1, 1 << 20, f);
+    fclose(f);
+    return data;
+}
+
+static int n_bad, n_run;
+
+static void check(const char *name, const char *source, size_t n, json_t *context, const json_t *want)
+{
+    char *dump = json_dumps(context, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    const json_t *text = json_object_get(want, "text"), *error = json_object_get(want, "error");
+    struct jinja_text out;
+    struct jinja_err e;
+    assert_non_null(dump);
+    enum jinja_failure failure = render(source, n, dump, NULL, &out, &e);
+    bool beyond = json_is_true(json_object_get(want, "beyond")), ok;
+    if (!failure)
+        ok = text && out.n == json_string_length(text) && !memcmp(out.data, json_string_value(text), out.n);
+    else if (json_is_string(error))
+        ok = failure == JINJA_RAISED && !strcmp(e.message, json_string_value(error));
+    else
+        ok = error || beyond;
+    if (!ok && n_bad++ < 10)
+        print_error("%s: %s\n", name, failure ? e.message : out.data);
+    n_run++;
+    if (failure)
+        jinja_err_fini(&e);
+    else
+        jinja_text_fini(&out);
+    free(dump);
+}
+
+/* transformers gives tools and documents always, none where there are none, and the tokens that there are. */
+static json_t *context_of(const json_t *file, const json_t *row)
+{
+    static const char *const keys[] = {"messages", "tools", "documents", "add_generation_prompt"};
+    json_t *c = json_object(), *v;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        v = json_object_get(row, keys[i]);
+        json_object_set_new(c, keys[i], v ? json_incref(v) : json_null());
+    }
+    static const char *const tokens[] = {"bos_token", "eos_token"};
+    for (size_t i = 0; i < 2; i++)
+        if (json_is_string(v = json_object_get(file, tokens[i])))
+            json_object_set(c, tokens[i], v);
+    if ((v = json_object_get(row, "kwargs")))
+        json_object_update(c, v);
+    return c;
+}
+
+static json_t *load(const char *path)
+{
+    json_error_t why;
+    json_t *file = json_load_file(path, JSON_ALLOW_NUL, &why);
+    if (!file)
+        fail_msg("%s: %s", path, why.text);
+    return file;
+}
+
+static void check_template(const char *name)
+{
+    char path[512];
+    size_t n, i;
+    snprintf(path, sizeof path, "%.*s.json", (int)(strlen(name) - 6), name);
+    json_t *file = load(shared(path)), *row;
+    char *source = read_file(shared(name), &n);
+    json_array_foreach(json_object_get(file, "cases"), i, row)
+    {
+        json_t *context = context_of(file, row);
+        snprintf(path, sizeof path, "%s, %s", name, json_string_value(json_object_get(row, "name")));
+        check(path, source, n, context, row);
+        json_decref(context);
+    }
+    free(source);
+    json_decref(file);
+}
+
+static void test_templates(void **state)
+{
+    DIR *dir = opendir(shared(""));
+    struct dirent *entry;
+    (void)state;
+    if (!dir)
+        skip();
+    n_bad = n_run = 0;
+    while ((entry = readdir(dir))) {
+        size_t n = strlen(entry->d_name);
+        if (n > 6 && !strcmp(entry->d_name + n - 6, ".jinja"))
+            check_template(entry->d_name);
+    }
+    closedir(dir);
+    print_message("# %d renderings\n", n_run);
+    assert_int_equal(n_bad, 0);
+}
+
+static void test_engine_cases(void **state)
+{
+    size_t i;
+    (void)state;
+    if (access(shared("engine.json"), R_OK))
+        skip();
+    json_t *file = load(shared("engine.json")), *row;
+    n_bad = n_run = 0;
+    json_array_foreach(file, i, row)
+    {
+        json_t *source = json_object_get(row, "template"), *none = json_object();
+        json_t *context = json_object_get(row, "context");
+        check(json_string_value(source), json_string_value(source), json_string_length(source),
+              context ? context : none, row);
+        json_decref(none);
+    }
+    json_decref(file);
+    print_message("# %d cases\n", n_run);
+    assert_int_equal(n_bad, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_language),     cmocka_unit_test(test_filters_and_methods),
+        cmocka_unit_test(test_errors),       cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_origin),       cmocka_unit_test(test_templates),
+        cmocka_unit_test(test_engine_cases),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
