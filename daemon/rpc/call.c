@@ -1,4 +1,4 @@
-/* call.c - requests that are not answered yet; see call.h. Loop thread. */
+/* call.c - see call.h. Loop thread. */
 #include "daemon/rpc/call.h"
 
 #include <stdlib.h>

@@ -64,7 +64,7 @@ static bool is_live(const struct conn *c, uint32_t id)
     return false;
 }
 
-/* Everything that must hold before the handler sees the request. */
+/* Checks all that must hold before the handler gets the request. */
 static int check(struct conn *c, const struct wire_frame *f, const struct handler **h, void **params,
                  struct hearth_err *e)
 {
@@ -86,7 +86,7 @@ static int check(struct conn *c, const struct wire_frame *f, const struct handle
     return rc;
 }
 
-/* A notification has no answer; a client that sends one is told by the only way there is. */
+/* A notification has no answer, so a client that sends one is told by an event. */
 static void notice(struct conn *c, const char *message)
 {
     struct wire_notice n = {.name = err_name(HEARTH_EINVALID), .message = message, .stream = -1};

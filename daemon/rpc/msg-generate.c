@@ -20,7 +20,8 @@ static int check(const struct call *call, struct hearth_err *e)
     return 0;
 }
 
-/* The same request once more gets the stream that it made before: it never generates twice. */
+/* A request with an id that was used before is attached to the stream of that time, so a retry never generates twice.
+ */
 static int retry(struct call *call, const uint64_t *hash, struct hearth_err *e)
 {
     const struct wire_generate *g = call->params;

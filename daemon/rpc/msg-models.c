@@ -20,7 +20,7 @@ static bool is_loaded(const struct wire_engine_status *es, const char *path)
     return false;
 }
 
-/* The engine's status, or NULL where there is none to ask: then nothing is loaded. */
+/* `result` is the engine's status, or NULL where no engine runs and so no model is loaded. */
 static void list(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
@@ -105,7 +105,7 @@ void msg_models_unload(struct call *call)
 {
     static const struct wire_empty nothing;
     if (engine_pid(call->server->engine_client) == 0)
-        call_reply(call, &nothing); /* no engine, no model: starting one to unload it would be absurd */
+        call_reply(call, &nothing); /* without an engine no model is loaded, and none is started for this */
     else
         ask(call, &wire_methods[WIRE_ENGINE_UNLOAD], NULL);
 }

@@ -1,5 +1,5 @@
-/* msg-sessions.c - list, show, rename, remove, pin, export: one's own sessions only, for those are all that the store
- * is asked for. */
+/* msg-sessions.c - list, show, rename, remove, pin, export. The store is asked by the peer's uid, so nobody reaches
+ * another user's sessions. Loop thread. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 enum { PLACE_HEX = 16 + STORE_ID_LEN };
 
-/* A place is told as the bits of its time and its id, 32 hex digits. */
+/* On the wire a cursor is the bits of its time and its id, 32 hex digits. */
 static int cursor_parse(const char *from, struct store_cursor *at, struct hearth_err *e)
 {
     *at = (struct store_cursor){0};
@@ -39,7 +39,7 @@ static const char *cursor_format(const struct store_cursor *at, char to[PLACE_HE
     return at->id[0] != '\0' ? to : NULL;
 }
 
-/* A page: everybody waits while it is read. */
+/* Answers with a page of sessions, as reading them blocks the loop. */
 void msg_sessions_list(struct call *call)
 {
     enum { MOST = 256 };
@@ -184,7 +184,8 @@ static int export(struct call *call, const struct store_session *row, struct hea
     struct generation_turns w = {0};
     int32_t *ids = NULL;
     size_t n = 0, n_ids;
-    /* The whole of it is read once for its checksums: where a document is imported, what is damaged gets sound ones. */
+    /* The first page reads the whole timeline to check its checksums, or a damaged session could be exported, and
+     * imported with new ones. */
     int rc = p->from == 0 ? store_timeline(call->server->store, row, &ids, &n_ids, e) : 0;
     free(ids);
     if (!rc)

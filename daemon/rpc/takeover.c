@@ -1,4 +1,4 @@
-/* takeover.c - requests that wait for a session; see takeover.h. Loop thread. */
+/* takeover.c - see takeover.h. Loop thread. */
 #include "daemon/rpc/takeover.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 static void on_disconnect(struct call *call)
 {
     TAILQ_REMOVE(&call->server->waiters, call, waiter_entry);
-    call_reply(call, NULL); /* to nobody */
+    call_reply(call, NULL); /* the call has lost its connection: this only frees it */
 }
 
 bool takeover_wait(struct call *call, const char *session)

@@ -1,11 +1,11 @@
 /*
- * takeover.h - a session whose generation nobody reads any more. Loop thread.
+ * takeover.h - session takeover: a request takes a session over from a generation without subscribers. Loop thread.
  *
- * A client died, or its user pressed Ctrl+C and went away; the stream goes on for attach_grace, so that it can be
- * attached to. Whoever of the same user wants to go on with the session meanwhile does not have to wait for that: the
- * stream is cancelled, what it has made is kept as of any cancelled one, and the request is carried out when that is
- * written down. Attaching first keeps it. A stream that an earlier hearthd left behind is not taken over: its reader
- * was cut off by hearthd and is expected back.
+ * A client has died, or its user has pressed Ctrl+C; the stream goes on for attach_grace seconds, so that somebody can
+ * attach to it. Another request of the same user for the session does not wait for that: the stream is cancelled, its
+ * turn is committed as that of any cancelled stream, and then the request runs. Attaching first keeps the stream. A
+ * stream that hearthd has recovered is not taken over, because its client lost it by hearthd's end and is expected
+ * back.
  */
 #ifndef DAEMON_TAKEOVER_H
 #define DAEMON_TAKEOVER_H
@@ -17,11 +17,11 @@
  * returns. */
 bool takeover_wait(struct call *call, const char *session);
 
-/* A generate of that user which waits, by its request id, is cancelled as soon as it has begun; false: none waits. */
+/* Cancels a waiting `generate` of that user, found by its request id, as soon as it has begun; false: none waits. */
 bool takeover_cancel(struct server *s, uid_t uid, const char *request);
 
-/* Resumes the calls whose stream has ended; true where there was one. At the end of the loop's turn and before a new
- * request is looked at, so that whoever waited longer goes first; never from inside a stream's end. */
+/* Runs the calls whose stream has ended; true where there was one. It is called at the end of the loop's turn, and
+ * before a new request is handled, so that waiting calls go first; never from inside a stream's end. */
 bool takeover_resume(struct server *s);
 
 #endif
