@@ -1,4 +1,4 @@
-/* bench.c - the bench's order of work and its report; see bench.h. One thread. */
+/* bench.c - the order in which the benchmark works, and its report; see bench.h. One thread. */
 #include "config.h"
 
 #include "daemon/bench/bench.h"
@@ -45,7 +45,7 @@ static const char *hash_text(const struct bench_result *r, char buf[20])
     return buf;
 }
 
-/* What was checked, as a sentence. */
+/* Prints what was checked, as a sentence. */
 static void print_check(const struct bench *b, const struct bench_check *c)
 {
     printf("ceiling_gbps %.1f; ", 1e-9 * b->ceiling);
@@ -84,7 +84,7 @@ static void print_quoted(const char *s)
     putchar('"');
 }
 
-/* A field of CSV that somebody else has named. */
+/* Prints a field of CSV: the name comes from a file or a device, so it may need quotes. */
 static void print_field(const char *s)
 {
     if (s[strcspn(s, ",\"\r\n")])
@@ -114,7 +114,7 @@ static void print_csv(const struct bench *b, const struct report *rep)
     }
 }
 
-/* Names of files are any bytes, JSON is UTF-8: where they are not, what is beyond ASCII becomes "?". */
+/* Names of files are any bytes, JSON is UTF-8: in a name that is not UTF-8, bytes beyond ASCII become "?". */
 static json_t *json_text(const char *s)
 {
     json_t *text = json_string(s);
@@ -157,14 +157,14 @@ static void print_json(const struct bench *b, const struct report *rep)
         json_object_set_new(all, "logit_error_vs_cpu", json_real(rep->check.decode));
         json_object_set_new(all, "logit_error_prefill_vs_cpu", json_real(rep->check.prefill));
     }
-    json_dumpf(all, stdout, JSON_INDENT(1)); /* what could not be written is seen in the end */
+    json_dumpf(all, stdout, JSON_INDENT(1)); /* bench_main() sees an error of writing when it flushes */
     putchar('\n');
     json_decref(all);
 }
 
 /* --- the work -------------------------------------------------------------------------------------------- */
 
-/* "128,512" to numbers; "" and "none" to none. */
+/* Parses "128,512"; "" and "none" are the empty list. */
 static int parse_list(const char *what, const char *s, uint32_t min, uint32_t max, struct list *out,
                       struct hearth_err *e)
 {
@@ -259,7 +259,7 @@ int bench_main(const struct bench_params *p)
         print_csv(&b, &rep);
     else
         print_table(&b, &rep);
-    if (fflush(stdout) || ferror(stdout)) /* a full disk behind it must not look like success */
+    if (fflush(stdout) || ferror(stdout)) /* a full disk behind stdout must not look like success */
         rc = err_set(&b.err, HEARTH_EIO, "the output could not be written");
 out:
     bench_close(&b);

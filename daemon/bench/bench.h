@@ -1,16 +1,23 @@
 /*
  * bench.h - hearth-bench: how fast a model runs here, without daemon, link or scheduler around it.
  *
- * It checks before it times (check.c): the same prompt cut into other chunks, with a stranger in the batch, and
- * decoded row by row must give the same logits, to the bit; a GPU must pass the self-check, and its logits must be near
- * the CPU's. A fast wrong engine reports nothing.
+ * It checks before it measures (check.c): the same prompt cut into other chunks, with another sequence in the batch,
+ * and decoded row by row must give the same logits, to the bit; a GPU must pass the self-check, and its logits must be
+ * near the CPU's. A fast wrong engine must report nothing.
  *
- * Tests are named as everywhere in tests/bench/results: ppN a prompt of N tokens to its last logits; tg@D a token after
- * D; batchN@D a step of N sequences after D each; resume@D a follow-up of 8 tokens with D resident, to its first token;
- * kv_save@D, kv_restore@D the pages of D tokens to host memory and back (kv_pin@D: the taking of that memory);
- * tg@0_still, tg@0_saving, tg@0_restoring a token while nothing is moved and while moves are always under way, and
- * kv_save@D_busy, kv_restore@D_busy what D tokens' pages then take; load_cached from the request to the first token of
- * a prompt of one, in a process that has the device; load_cold_process the same from this program's first line.
+ * The tests are named as in tests/bench/results, and each is a time:
+ *
+ *   ppN                            prefill of N tokens, to the logits of the last
+ *   tg@D                           decoding of a token after D others
+ *   batchN@D                       a step that decodes N sequences of D tokens each
+ *   resume@D                       prefill of 8 tokens after D in the KV cache, to the first token
+ *   kv_pin@D                       allocation of pinned host memory for the pages of D tokens
+ *   kv_save@D, kv_restore@D        transfer of those pages to host memory, and back
+ *   tg@0_still                     decoding of a token while no KV is transferred
+ *   tg@0_saving, tg@0_restoring    the same while transfers are always in flight
+ *   kv_save@D_busy, kv_restore@D_busy  the transfers of D tokens' pages beside that decoding
+ *   load_cached                    from the request to the first token of a prompt of one, in a process with a device
+ *   load_cold_process              the same from the start of this program
  */
 #ifndef HEARTH_BENCH_BENCH_H
 #define HEARTH_BENCH_BENCH_H
@@ -24,16 +31,16 @@
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 
 struct bench_params {
-    const char *model;  /* path */
-    const char *prompt; /* "128,512": pp128, pp512 */
-    const char *depth;  /* "0,4096": tg@0, tg@4096 */
-    const char *batch;  /* "2,4": batch2@512, batch4@512 */
-    const char *resume; /* "4096": resume@4096 */
-    const char *kv;     /* "4096": kv_save@4096, kv_restore@4096, and decode beside them */
-    bool load;          /* load_cached, load_cold_process */
-    bool force;         /* times a model whose check failed, says so in the report, and fails in the end */
-    const char *name;   /* of the model in the report; NULL = the file's */
-    const char *commit; /* for the report */
+    const char *model;  /* the path of its file */
+    const char *prompt; /* "128,512": run pp128 and pp512 */
+    const char *depth;  /* "0,4096": run tg@0 and tg@4096 */
+    const char *batch;  /* "2,4": run batch2@512 and batch4@512 */
+    const char *resume; /* "4096": run resume@4096 */
+    const char *kv;     /* "4096": run kv_save@4096, kv_restore@4096, and decoding beside them */
+    bool load;          /* run load_cached and load_cold_process */
+    bool force;         /* measure a model whose check failed, say so in the report, and fail in the end */
+    const char *name;   /* what the report calls the model; NULL = the file's name */
+    const char *commit; /* what the report calls the build */
     enum bench_format format;
     const char *backend; /* "auto": the best one that opens, or a name */
     const char *variant; /* of the backend; "auto" */
@@ -48,13 +55,13 @@ int bench_main(const struct bench_params *p);
 
 enum {
     BENCH_RUNS = 5,
-    BENCH_TG_TOKENS = 32,      /* that a tg or batch test decodes */
-    BENCH_BATCH_DEPTH = 512,   /* of batchN */
-    BENCH_RESUME_TOKENS = 8,   /* of resume@D's follow-up */
-    BENCH_KV_ROWS = 12,        /* tests of one depth of --kv */
-    BENCH_KV_MIN = 128,        /* the least such depth: pages to move in eight pieces */
-    BENCH_CHECK_TOKENS = 37,   /* over two pages, and no multiple of anything */
-    BENCH_COMPARE_TOKENS = 192 /* compared with the CPU: enough for a GPU's fast prefill */
+    BENCH_TG_TOKENS = 32,      /* tokens that a tg or batch test decodes */
+    BENCH_BATCH_DEPTH = 512,   /* tokens before them in batchN */
+    BENCH_RESUME_TOKENS = 8,   /* tokens of the prefill in resume@D */
+    BENCH_KV_ROWS = 12,        /* the most tests that one depth of --kv makes */
+    BENCH_KV_MIN = 128,        /* the least such depth: enough pages for eight pieces */
+    BENCH_CHECK_TOKENS = 37,   /* a prompt of more than two pages, and no multiple of any tile */
+    BENCH_COMPARE_TOKENS = 192 /* a prompt for the comparison with the CPU: enough for a GPU's fast prefill */
 };
 
 /* A model on a device, with KV for some sequences. */
@@ -67,92 +74,94 @@ struct bench {
     struct model *model;
     struct kv_pool *pool;
     struct kv_desc kv;
-    uint32_t n_seqs;                 /* sequences */
-    uint32_t *pages[BATCH_SEQS_MAX]; /* their block tables */
-    uint32_t chunk;                  /* prompt rows in a step, as the scheduler cuts them */
+    uint32_t n_seqs;
+    uint32_t *pages[BATCH_SEQS_MAX]; /* the sequences' block tables */
+    uint32_t chunk;                  /* the most prompt rows in a step, as in the scheduler */
     uint32_t max_in_flight;
-    bool invariant;      /* the same arithmetic for any batch: to check; not to time */
+    bool invariant;      /* steps are batch-invariant: for the check, not for measuring */
     uint32_t n_deep;     /* sequences that hold BENCH_BATCH_DEPTH tokens */
-    uint64_t last, done; /* tickets: of the last step; of the last that was waited for */
+    uint64_t last, done; /* tickets of the last step, and of the last one that was waited for */
     int32_t *token;      /* a prompt of any length: ids spread over the vocabulary */
-    float *logits;       /* one row */
-    double ceiling;      /* bytes per second */
+    float *logits;       /* room for one row */
+    double ceiling;      /* bytes per second that the device reads at most */
     struct hearth_err err;
 };
 
 struct bench_result {
     char test[32];
-    double ms;      /* of a prompt, or of a step */
-    double n_token; /* in it; 0: no rate */
-    double bytes;   /* that it had to read; 0: not said */
+    double ms;      /* the time of a prompt, a step or a transfer */
+    double n_token; /* tokens in that time; 0: the test has no rate */
+    double bytes;   /* bytes that it had to read; 0: not known */
     bool hashed;
-    uint64_t hash; /* of the last logits */
+    uint64_t hash; /* of the last logits, where `hashed` */
 };
 
 struct bench_check {
-    char failed[256];       /* why the check failed; "" = it did not */
-    bool compared;          /* with the CPU */
-    uint32_t n_token;       /* of the prompt compared */
-    double decode, prefill; /* greatest difference of a logit: in decode's arithmetic, as prompts are computed */
+    char failed[256];       /* why the check failed; "" where it passed */
+    bool compared;          /* the logits were compared with the CPU's */
+    uint32_t n_token;       /* tokens of the prompt that was compared */
+    double decode, prefill; /* greatest difference of a logit, by the kernels of decoding and of prefill */
     const char *why_not;
 };
 
-/* Room that the tests want: tokens of the first sequence, number of sequences, tokens of each other one. The checks'
- * comes on top where they need more. */
+/* Room in the KV cache that the tests need: tokens of the first sequence, number of sequences, tokens of each other
+ * one. More is taken where the checks need it. */
 struct bench_room {
     uint32_t n_first, n_seqs, n_other;
 };
 
 /* run.c. All return 0 or an error in b->err. */
-/* Of p: backend, variant and threads. */
+/* Takes backend, variant and threads from p. */
 int bench_open_device(struct bench *b, const struct bench_params *p);
 int bench_open_model(struct bench *b, const char *path, const struct bench_room *room);
 void bench_close_model(struct bench *b);
 void bench_close(struct bench *b);
-/* One step over parts of sequences, submitted; with logits of the last row of each of the first n_out parts, and where
- * `sample` is set their tokens, part i's of slot i. */
+/* Submits one step over parts of sequences. The last row of each of the first n_out parts has logits; with `sample`
+ * slot i samples the next token of part i. */
 struct bench_part {
     uint32_t seq, pos0, n_row;
 };
 void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part, uint32_t n_out, const int32_t *token,
                 bool sample, uint32_t index);
-/* Waits until no more than `left` steps are under way; each sampled n_sample tokens. */
+/* Waits until at most `left` steps are in flight; each sampled n_sample tokens. */
 int bench_wait(struct bench *b, uint32_t left, uint32_t n_sample);
-/* A prompt in chunks, up to the last token's logits. Steps go ahead as far as the device lets them. */
+/* Computes a prompt in chunks, up to the logits of its last token, with as many steps in flight as the device allows.
+ */
 int bench_prefill(struct bench *b, uint32_t seq, uint32_t n, uint32_t chunk);
 int bench_read_logits(struct bench *b, uint32_t out, float *to);
 
-/* time.c: one test each. */
+/* time.c: a function a test. */
 int bench_time_prompt(struct bench *b, uint32_t n, struct bench_result *out);
 int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct bench_result *out);
 int bench_time_resume(struct bench *b, uint32_t depth, struct bench_result *out);
 double bench_median(double ms[BENCH_RUNS]);
 /* Slots 0..n-1 pick the best token; their history is the sequence's own, as the engine gives it. */
 int bench_set_slots(struct bench *b, uint32_t n, uint32_t n_history);
-/* From the file to the first token of a prompt of one; the vocabulary is read too, a request needs it before that. */
+/* Loads the model and computes the first token of a prompt of one; reads the vocabulary, too, as a request must. */
 int bench_load(struct bench *b, const char *path, const struct bench_room *room);
 int bench_time_load(struct bench *b, const char *path, const struct bench_room *room, struct bench_result *out);
 
-/* The full pages of the first sequence's first `depth` tokens, and their place on the host. */
+/* The full pages of the first sequence's first `depth` tokens, and host memory for them. */
 struct bench_saved {
     struct bench *b;
     uint32_t n;
-    size_t page; /* bytes */
+    size_t page; /* bytes of a page */
     uint8_t *slab;
-    void **host; /* [n] */
+    void **host; /* [n], into the slab */
 };
 enum bench_move { BENCH_SAVE, BENCH_LOAD, BENCH_STILL, BENCH_MOVES };
 
 /* kv.c */
 int bench_saved_init(struct bench_saved *k, struct bench *b, uint32_t depth);
-void bench_saved_free(struct bench_saved *k); /* after a bench_saved_init that failed or was never called, too */
-/* Submits a move of pages [first, first + n). */
+void bench_saved_free(struct bench_saved *k); /* k may be zeroed, or its bench_saved_init() have failed */
+/* Submits a transfer of pages [first, first + n). */
 int bench_move(struct bench_saved *k, enum bench_move dir, uint32_t first, uint32_t n, uint64_t *ticket);
-/* Logits of the token after `depth` others. */
+/* Computes the logits of the token after `depth` others. */
 int bench_next_logits(struct bench *b, uint32_t depth, float *to);
-/* BENCH_KV_ROWS tests at most of both, appended to out[*n]. */
+/* Both append their tests to out[*n], BENCH_KV_ROWS together at most. */
 int bench_time_kv(struct bench *b, uint32_t depth, struct bench_result *out, size_t *n);
-/* disk.c: after bench_time_kv of that depth, whose pages it takes; its file is in `dir`, a folder of our own. */
+/* disk.c: called after bench_time_kv() of the same depth, whose pages it saves; its file is in `dir`, a private folder.
+ */
 int bench_time_disk(struct bench *b, const char *dir, uint32_t depth, struct bench_result *out, size_t *n);
 
 /* check.c */

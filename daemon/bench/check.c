@@ -1,4 +1,4 @@
-/* check.c - what must be right before the bench times anything; see bench.h. One thread. */
+/* check.c - what must be correct before the benchmark measures anything; see bench.h. One thread. */
 #include "config.h"
 
 #include <math.h>
@@ -9,12 +9,14 @@
 #include "daemon/bench/bench.h"
 #include "daemon/engine/selfcheck/selfcheck.h"
 
-static const uint64_t compare_bytes_max = UINT64_C(8) << 30;  /* of weights: the CPU must be done in seconds */
-static const uint64_t compare_bytes_long = UINT64_C(2) << 30; /* with BENCH_COMPARE_TOKENS */
+/* Bytes of weights up to which logits are compared with the CPU's, which must take seconds; and up to which that is
+ * done on a prompt of BENCH_COMPARE_TOKENS. */
+static const uint64_t compare_bytes_max = UINT64_C(8) << 30;
+static const uint64_t compare_bytes_long = UINT64_C(2) << 30;
 
 static const int differs = HEARTH_EINTERNAL; /* the device is well, its results are not */
 
-/* --- a row's bits do not depend on its company -------------------------------------------------------------- */
+/* --- batch invariance: a row's bits do not depend on the other rows ------------------------------------------ */
 
 static int same_bits(struct bench *b, const float *want, const float *got, const char *how)
 {
@@ -50,7 +52,7 @@ static int check_invariant(struct bench *b)
             (rc = same_bits(b, want, b->logits, how)))
             goto out;
     }
-    /* The last row once more, before a stranger's whole prompt in the same step. */
+    /* The last row is computed again in one step with the whole prompt of another sequence. */
     struct bench_part both[] = {{0, n - 1, 1}, {1, 0, n}};
     int32_t token[1 + BENCH_CHECK_TOKENS];
     token[0] = b->token[n - 1];
@@ -66,7 +68,7 @@ out:
 
 /* --- a GPU's logits are near the CPU's ------------------------------------------------------------------------ */
 
-/* Logits of the last rows of a prompt of n tokens in one step. */
+/* Computes a prompt of n tokens in one step and reads the logits of its last n_out rows. */
 static int last_rows(struct bench *b, uint32_t n, uint32_t n_out, float *out)
 {
     struct batch_seq seq = {0, n, 0, b->pages[0]};
@@ -86,7 +88,7 @@ static int last_rows(struct bench *b, uint32_t n, uint32_t n_out, float *out)
     return rc ? rc : b->be->act_read(b->dev, ACT_LOGITS, 0, n_out, out, &b->err);
 }
 
-/* Keeps the first finding and lets the other checks go on; other errors end them. */
+/* Keeps the first difference that is found, and lets the other checks go on; any other error ends them. */
 static int note(const struct bench *b, struct bench_check *out, int rc)
 {
     if (rc == differs && !out->failed[0])
@@ -95,25 +97,25 @@ static int note(const struct bench *b, struct bench_check *out, int rc)
 }
 
 /*
- * How far a GPU's logits may lie from the CPU's: the root mean square of the differences, of that of the logits. Random
- * weights at real shapes amplify roundings: keys and values in fp16 alone make 2.4 % of 8B's logits, 0.4 % of 1B's and
- * 0.03 % of tale's. A wrong kernel makes 100.
+ * How far a GPU's logits may lie from the CPU's: the root mean square of the differences, relative to that of the
+ * logits. Random weights at real shapes amplify rounding: keys and values in fp16 alone cause 2.4 % in the 8B shape,
+ * 0.4 % in the 1B and 0.03 % in tale. A wrong kernel causes 100 %.
  */
 static const double off_most = 0.2;
 
-/* The greatest difference to *worst; an error where they are too far apart, or no numbers. */
+/* Sets *worst to the greatest difference; an error where the logits are too far apart, or are NaN. */
 static int distance(struct bench *b, const float *want, const float *got, size_t n, const char *how, double *worst)
 {
     double off2 = 0, size2 = 0;
     *worst = 0;
     for (size_t i = 0; i < n; i++) {
         double off = fabs((double)want[i] - (double)got[i]);
-        if (!(off <= *worst) && *worst == *worst) /* NaN comes and stays */
+        if (!(off <= *worst) && *worst == *worst) /* a NaN is taken and kept */
             *worst = off;
         off2 += off * off;
         size2 += (double)want[i] * (double)want[i];
     }
-    if (off2 <= off_most * off_most * size2) /* NaN is not */
+    if (off2 <= off_most * off_most * size2) /* false for NaN */
         return 0;
     return err_set(&b->err, differs, "%s, logits lie %.3g %% off the CPU's: %.0f %% is the most", how,
                    100 * sqrt(off2 / size2), 100 * off_most);
@@ -154,7 +156,8 @@ out:
     return rc;
 }
 
-/* Every op on samples of the model's tensors: what the engine asks of a GPU before it serves the model. */
+/* The self-check: every op on samples of the model's tensors, as the engine demands of a GPU before it serves a model.
+ */
 static int check_ops(struct bench *b)
 {
     struct device_params params = {.variant = "auto"};

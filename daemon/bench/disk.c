@@ -1,8 +1,8 @@
 /*
- * disk.c - the bench's moves of KV between device and disk; see bench.h. One thread, and kvio.h's.
+ * disk.c - the benchmark's KV transfers between the device and files; see bench.h. One thread, and kvio.h's I/O thread.
  *
- * As the engine does them: pages of a file go to the device as they come and are verified, while the next are read. The
- * restored pages must give the next token the same logits, to the bit.
+ * The transfers are pipelined as the engine's are: verified pages of a file go to the device while the next are read.
+ * The restored pages must give the next token the same logits, to the bit.
  */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 #include "daemon/engine/kvtier/kvio.h"
 #include "daemon/engine/kvtier/fingerprint.h"
 
-static const int64_t owner = 0; /* the uid that the file is for: nobody looks for it */
+static const int64_t owner = 0; /* the uid in the file; no engine will look for it */
 
 struct disk {
     struct bench *b;
@@ -36,7 +36,8 @@ static int system_error(struct disk *t, const char *what)
     return err_set(&t->b->err, HEARTH_EIO, "cannot %s %.150s: %s", what, t->path, strerror(errno));
 }
 
-/* Waits for the job's end. Where `restore` is set its pages go to the device as they come; *ticket: the last move. */
+/* Waits for the end of the job. With `restore`, its pages go to the device as they are read, and *ticket is that of the
+ * last transfer. */
 static int finish(struct disk *t, uint64_t job, bool restore, uint64_t *ticket)
 {
     struct bench *b = t->b;
@@ -61,7 +62,7 @@ static int finish(struct disk *t, uint64_t job, bool restore, uint64_t *ticket)
     }
 }
 
-/* From the device to a file that survives a power failure. */
+/* Saves the pages to a file that survives a power failure. */
 static int save(struct disk *t, const struct kvfile_extent *x, double *ms)
 {
     struct bench *b = t->b;
@@ -95,7 +96,7 @@ static int restore(struct disk *t, double *ms)
     return rc;
 }
 
-/* Makes the system forget the file's bytes; they are on the disk. */
+/* Evicts the file from the page cache, so that it is read from the disk. */
 static int forget(struct disk *t)
 {
     int fd = open(t->path, O_RDONLY | O_CLOEXEC), rc = 0;
@@ -106,7 +107,7 @@ static int forget(struct disk *t)
     return rc;
 }
 
-/* The file once through, as fast as one thread gets it: what the disk gives, whoever reads. */
+/* Reads the file once in one thread: the rate that the disk reaches without any of our work. */
 static int read_plainly(struct disk *t, double *ms)
 {
     uint64_t room = (uint64_t)t->saved.n * t->saved.page;
@@ -148,7 +149,7 @@ static int time_all(struct disk *t, const char *dir, const struct kvfile_extent 
     return rc;
 }
 
-/* What the pages hold, by the ids of the first sequence. */
+/* Describes the pages by the ids of the first sequence. */
 static int name_pages(struct disk *t, struct kvfile_extent *x)
 {
     struct bench *b = t->b;
@@ -184,7 +185,7 @@ int bench_time_disk(struct bench *b, const char *dir, uint32_t depth, struct ben
         rc = err_set(&b->err, HEARTH_EINTERNAL, "pages that were on disk give other logits");
 out:
     if (t.io)
-        kvio_close(t.io); /* before the pages' places go */
+        kvio_close(t.io); /* the I/O thread must have ended before its buffers are freed */
     bench_saved_free(&t.saved);
     free(t.page);
     free(x.page);

@@ -1,4 +1,4 @@
-/* run.c - a model on a device for the bench: set-up, and steps of it; see bench.h. One thread. */
+/* run.c - a model on a device for the benchmark: set-up, and single steps; see bench.h. One thread. */
 #include "config.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "daemon/bench/bench.h"
 #include "daemon/engine/core/device.h"
 
-enum { STRIDE = 7919 }; /* of pages and ids: a prime meets each of a number that it does not divide once */
+enum { STRIDE = 7919 }; /* between pages and between ids: a prime visits each residue once, where it divides no count */
 
 /* --- steps ----------------------------------------------------------------------------------------------- */
 
@@ -35,7 +35,7 @@ void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part,
     if (sample)
         batch.sample = (struct batch_sample){.n = n_out, .slot = slot, .index = at};
     uint64_t ticket = b->be->step_run(b->dev, &batch, &b->model->program);
-    if (ticket != b->last + 1) /* others' steps were between, and are done */
+    if (ticket != b->last + 1) /* steps of the self-check were between, and have ended */
         b->done = ticket - 1;
     b->last = ticket;
 }
@@ -90,7 +90,7 @@ int bench_open_device(struct bench *b, const struct bench_params *p)
     return 0;
 }
 
-/* Block tables: consecutive pages of a sequence lie far apart, as they do after a day's work. */
+/* Fills the block tables: consecutive pages of a sequence lie far apart, as they do after a day of use. */
 static int give_pages(struct bench *b, uint32_t n_first, uint32_t n_other)
 {
     uint64_t next = 0;

@@ -1,4 +1,4 @@
-/* time.c - the bench's tests, each the median of some runs; see bench.h. One thread. */
+/* time.c - the benchmark's tests, each the median of BENCH_RUNS; see bench.h. One thread. */
 #include "config.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static int hash_logits(struct bench *b, uint32_t n, struct bench_result *out)
     return rc;
 }
 
-/* Bytes of weights that a step reads: all but an embedding table that is not the head as well. */
+/* Bytes of weights that a step reads: all, except an embedding table that is not also the output matrix. */
 static double weight_bytes(const struct bench *b)
 {
     const struct weight_part *embd = &b->model->tok_embd.part[0], *head = &b->model->out.part[0];
@@ -52,7 +52,7 @@ int bench_time_prompt(struct bench *b, uint32_t n, struct bench_result *out)
 {
     double ms[BENCH_RUNS];
     int rc;
-    for (int i = -1; i < BENCH_RUNS; i++) { /* the first is for warming up */
+    for (int i = -1; i < BENCH_RUNS; i++) { /* the first warms up */
         double begin = engine_now();
         if ((rc = bench_prefill(b, 0, n, b->chunk)))
             return rc;
@@ -64,7 +64,7 @@ int bench_time_prompt(struct bench *b, uint32_t n, struct bench_result *out)
     return hash_logits(b, 1, out);
 }
 
-/* BENCH_TG_TOKENS tokens of each of n sequences, each token fed to the next step on the device. */
+/* Decodes BENCH_TG_TOKENS tokens of each of n sequences; the device itself feeds each token to the next step. */
 static int decode(struct bench *b, uint32_t n, uint32_t depth)
 {
     int32_t token[BATCH_SEQS_MAX];
@@ -93,7 +93,7 @@ int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct be
     else
         for (; b->n_deep < n_seq && !rc; b->n_deep += !rc)
             rc = bench_prefill(b, b->n_deep, depth, b->chunk);
-    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first is for warming up */
+    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first warms up */
         if ((rc = bench_set_slots(b, n_seq, depth + 1)))
             return rc;
         double begin = engine_now();
@@ -118,7 +118,7 @@ int bench_time_resume(struct bench *b, uint32_t depth, struct bench_result *out)
     struct bench_part part = {0, depth, BENCH_RESUME_TOKENS};
     double ms[BENCH_RUNS];
     int rc = bench_prefill(b, 0, depth, b->chunk);
-    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first is for warming up */
+    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first warms up */
         double begin = engine_now();
         if ((rc = bench_set_slots(b, 1, depth + part.n_row)))
             return rc;
@@ -141,7 +141,7 @@ int bench_load(struct bench *b, const char *path, const struct bench_room *room)
     int rc = bench_open_model(b, path, room);
     if (rc)
         return rc;
-    struct hearth_err none; /* a model without a tokenizer is measured all the same */
+    struct hearth_err none; /* a model without a tokenizer is measured, too */
     vocab_load(&vocab, b->gguf, &none);
     if (!(rc = bench_set_slots(b, 1, 1))) {
         bench_step(b, &part, 1, 1, b->token, true, 0);
