@@ -105,7 +105,12 @@ tests_golden_golden_SOURCES = tests/golden/golden.c $(GOLDEN_RUN)
 tests_golden_hot_SOURCES = tests/golden/hot.c $(GOLDEN_RUN)
 tests_golden_invariant_SOURCES = tests/golden/invariant.c $(GOLDEN_RUN)
 EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-rope3.gguf \
-	tests/golden/data/tiny-llama-rope3.json
+	tests/golden/data/tiny-llama-rope3.json tests/golden/data/tiny-phi3.json tests/golden/data/tiny-qwen2.json \
+	tests/golden/data/tiny-qwen3.json tests/golden/data/tiny-qwen3moe.json
+
+# Models with random weights, written where they are wanted: tiny ones of every architecture, and real shapes.
+EXTRA_DIST += tests/tools/tiny_arch.py tests/tools/synth_gguf.py
+CLEANFILES += tests/golden/tiny-*.gguf
 
 # Other readers of our bytes: wire-echo gives python what the codec makes of it.
 check_PROGRAMS += tests/unit/libclient/wire-echo

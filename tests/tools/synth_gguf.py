@@ -1,0 +1,132 @@
+#!/usr/bin/python3
+"""Writes a GGUF file with random weights, in the shapes and the mix of quantisations of a real model.
+
+    synth_gguf.py SHAPE OUT.gguf [MIX [LAYERS]]
+
+It stands in for the real file where only speed matters, which does not depend on the values of weights; a router's weights
+are random too, so that experts are used evenly. SHAPE is a key of SHAPES; MIX is q4km (the default), q8 or f16, and gpt-oss
+is MXFP4 with Q8_0 as released, whatever MIX says; LAYERS are fewer than the model has. Tensors of more than 2^26 weights
+repeat a tile of that many. The seed is constant, so a file is the same on every machine. Needs numpy.
+"""
+import struct, sys
+import numpy as np
+
+SHAPES = {  # layers, hidden, heads, kv_heads, head_dim, ffn, vocab, rope_base, ctx, arch, tied, more
+    "llama3-8b":      (32, 4096, 32, 8, 128, 14336, 128256, 5e5, 131072, "llama", False),
+    "llama3.2-1b":    (16, 2048, 32, 8, 64, 8192, 128256, 5e5, 131072, "llama", True),
+    "tinyllama":      (22, 2048, 32, 4, 64, 5632, 32000, 1e4, 2048, "llama", False),
+    "qwen2.5-1.5b":   (28, 1536, 12, 2, 128, 8960, 151936, 1e6, 32768, "qwen2", True),
+    "qwen2.5-0.5b":   (24, 896, 14, 2, 64, 4864, 151936, 1e6, 32768, "qwen2", True),
+    "micro":          (4, 256, 4, 2, 64, 768, 512, 1e4, 2048, "llama", False),
+    "qwen3-8b":       (36, 4096, 32, 8, 128, 12288, 151936, 1e6, 40960, "qwen3", False),
+    "qwen3-4b":       (36, 2560, 32, 8, 128, 9728, 151936, 1e6, 40960, "qwen3", True),
+    "gemma3-12b":     (48, 3840, 16, 8, 256, 15360, 262208, 1e6, 131072, "gemma3", True, dict(window=1024)),
+    "qwen3-30b-a3b":  (48, 2048, 32, 4, 128, 6144, 151936, 1e6, 40960, "qwen3moe", False, dict(experts=128, used=8, eff=768)),
+    "gpt-oss-20b":    (24, 2880, 64, 8, 64, 2880, 201088, 1.5e5, 131072, "gpt-oss", False, dict(experts=32, used=4, eff=2880, window=128)),
+    "qwen3.6-35b-a3b": (40, 2048, 16, 2, 256, 0, 248320, 1e7, 262144, "qwen35moe", False, dict(experts=256, used=8, eff=512, shared=512, hv=32, hk=16)),
+    "qwen3.6-27b":    (64, 5120, 24, 4, 256, 17408, 248320, 1e7, 262144, "qwen35", False, dict(hv=48, hk=16)),
+}
+F32, F16, Q8_0, Q4_K, Q6_K, MXFP4 = 0, 1, 8, 12, 14, 39
+BLOCK = {F32: (1, 4), F16: (1, 2), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210), MXFP4: (32, 17)}
+rng = np.random.default_rng(7)
+
+def blocks(t, n, std=0.02):
+    bs, sz = BLOCK[t]
+    nb = n // bs
+    if t == F32: return rng.normal(1.0, 0.02, n).astype(np.float32).tobytes()
+    if t == F16: return rng.normal(0, std, n).astype(np.float16).tobytes()
+    raw = rng.integers(0, 256, (nb, sz), dtype=np.uint8)
+    def put(col, val): raw[:, col:col + 2] = np.full(nb, val, np.float16).view(np.uint8).reshape(nb, 2)
+    if t == Q4_K: d = std / (31 * 4.6); put(0, d); put(2, d * 7.5)
+    elif t == Q6_K: raw[:, 192:208] = rng.integers(-40, 41, (nb, 16), dtype=np.int8).view(np.uint8); put(208, std / (18.5 * 23))
+    elif t == Q8_0: put(0, std / 73)
+    elif t == MXFP4: raw[:, 0] = 120
+    return raw.tobytes()
+tiles = {}
+def write_blocks(f, t, n):
+    """Large tensors repeat a tile of 2^26 random weights: twenty gigabytes in seconds."""
+    tile = 1 << 26
+    if n <= tile or t == F32: f.write(blocks(t, n)); return
+    if t not in tiles: tiles[t] = blocks(t, tile)
+    while n > 0: k = min(n, tile); f.write(memoryview(tiles[t])[:k // BLOCK[t][0] * BLOCK[t][1]]); n -= k
+
+def s(x):
+    b = x.encode() if isinstance(x, str) else x
+    return struct.pack("<Q", len(b)) + b
+U32, I32, FLT, STR, ARR = 4, 5, 6, 8, 9
+def kv(k, t, v):
+    if t == U32: return s(k) + struct.pack("<II", t, v)
+    if t == FLT: return s(k) + struct.pack("<If", t, v)
+    if t == STR: return s(k) + struct.pack("<I", t) + s(v)
+    et, items = v
+    body = b"".join(s(i) for i in items) if et == STR else np.asarray(items, np.float32 if et == FLT else np.int32).tobytes()
+    return s(k) + struct.pack("<IIQ", ARR, et, len(items)) + body
+
+def main(shape, out, wtype="q4km", layers=0):
+    L, H, NH, NKV, HD, FF, V, base, ctx, a, tied = SHAPES[shape][:11]; X = SHAPES[shape][11] if len(SHAPES[shape]) > 11 else {}
+    L = int(layers) or L; E = X.get("experts", 0); hybrid = "hv" in X
+    metas = [kv("general.architecture", STR, a), kv("general.name", STR, "synthetic " + shape),
+        kv("general.file_type", U32, 15), kv(a + ".block_count", U32, L), kv(a + ".context_length", U32, ctx),
+        kv(a + ".embedding_length", U32, H),
+        kv(a + ".attention.head_count", U32, NH), kv(a + ".attention.head_count_kv", U32, NKV),
+        kv(a + ".attention.layer_norm_rms_epsilon", FLT, 1e-5), kv(a + ".rope.dimension_count", U32, 64 if hybrid else HD),
+        kv(a + ".rope.freq_base", FLT, base), kv(a + ".vocab_size", U32, V)]
+    if FF: metas.append(kv(a + ".feed_forward_length", U32, FF))
+    if a not in ("llama", "qwen2"): metas += [kv(a + ".attention.key_length", U32, HD), kv(a + ".attention.value_length", U32, HD)]
+    if E: metas += [kv(a + ".expert_count", U32, E), kv(a + ".expert_used_count", U32, X["used"]), kv(a + ".expert_feed_forward_length", U32, X["eff"])]
+    if "shared" in X: metas.append(kv(a + ".expert_shared_feed_forward_length", U32, X["shared"]))
+    if "window" in X: metas.append(kv(a + ".attention.sliding_window", U32, X["window"]))
+    if a == "gemma3": metas += [kv(a + ".rope.scaling.type", STR, "linear"), kv(a + ".rope.scaling.factor", FLT, 8.0)]
+    if a == "gpt-oss": metas += [kv(a + ".rope.scaling.type", STR, "yarn"), kv(a + ".rope.scaling.factor", FLT, 32.0), kv(a + ".rope.scaling.original_context_length", U32, 4096)]
+    if hybrid: metas += [kv(a + ".rope.dimension_sections", ARR, (I32, [11, 11, 10, 0])), kv(a + ".full_attention_interval", U32, 4), kv(a + ".ssm.conv_kernel", U32, 4), kv(a + ".ssm.state_size", U32, 128),
+        kv(a + ".ssm.group_count", U32, X["hk"]), kv(a + ".ssm.time_step_rank", U32, X["hv"]), kv(a + ".ssm.inner_size", U32, X["hv"] * 128)]
+    toks = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % i for i in range(256)]
+    toks += ["\u2581w%d" % i for i in range(V - len(toks))]
+    metas += [kv("tokenizer.ggml.model", STR, "llama"), kv("tokenizer.ggml.tokens", ARR, (STR, toks)),
+        kv("tokenizer.ggml.scores", ARR, (FLT, [-float(i) for i in range(V)])),
+        kv("tokenizer.ggml.token_type", ARR, (I32, [2, 3, 3] + [6] * 256 + [1] * (V - 259))),
+        kv("tokenizer.ggml.bos_token_id", U32, 1), kv("tokenizer.ggml.eos_token_id", U32, 2)]
+    more = lambda i: i < L // 8 or i >= 7 * L // 8 or (i - L // 8) % 3 == 2
+    if a == "gpt-oss": wtype = "q8"
+    q4 = {"q4km": Q4_K, "q8": Q8_0, "f16": F16}[wtype]; q6 = {"q4km": Q6_K, "q8": Q8_0, "f16": F16}[wtype]; qe = MXFP4 if a == "gpt-oss" else q4
+    fit = lambda t, k: t if k % BLOCK[t][0] == 0 else Q8_0   # llama.cpp also falls back where a row is no multiple of 256
+    T = [("token_embd.weight", (H, V), q6 if tied else q4)]
+    for i in range(L):
+        p = "blk.%d." % i; w = lambda n, d, t: T.append((p + n, d, t)); v6 = q6 if more(i) else q4
+        w("attn_norm.weight", (H,), F32)
+        if hybrid and (i + 1) % 4:
+            K, VD = X["hk"] * 128, X["hv"] * 128
+            w("attn_qkv.weight", (H, 2 * K + VD), v6); w("attn_gate.weight", (H, VD), q4); w("ssm_conv1d.weight", (4, 2 * K + VD), F32); w("ssm_dt.bias", (X["hv"],), F32); w("ssm_a", (X["hv"],), F32)
+            w("ssm_beta.weight", (H, X["hv"]), F32); w("ssm_alpha.weight", (H, X["hv"]), F32); w("ssm_norm.weight", (128,), F32); w("ssm_out.weight", (VD, H), q4)
+        else:
+            w("attn_q.weight", (H, NH * HD * (2 if hybrid else 1)), q4); w("attn_k.weight", (H, NKV * HD), q4); w("attn_v.weight", (H, NKV * HD), v6); w("attn_output.weight", (NH * HD, H), q4)
+            if a in ("qwen2", "gpt-oss"): w("attn_q.bias", (NH * HD,), F32); w("attn_k.bias", (NKV * HD,), F32); w("attn_v.bias", (NKV * HD,), F32)
+            if a == "gpt-oss": w("attn_output.bias", (H,), F32); w("attn_sinks.weight", (NH,), F32)
+            if a in ("qwen3", "qwen3moe", "gemma3") or hybrid: w("attn_q_norm.weight", (HD,), F32); w("attn_k_norm.weight", (HD,), F32)
+        if a == "gemma3": w("post_attention_norm.weight", (H,), F32); w("post_ffw_norm.weight", (H,), F32)
+        w("post_attention_norm.weight" if hybrid or a == "gpt-oss" else "ffn_norm.weight", (H,), F32)
+        if E:
+            F = X["eff"]; w("ffn_gate_inp.weight", (H, E), F32); w("ffn_gate_exps.weight", (H, F, E), qe); w("ffn_up_exps.weight", (H, F, E), qe); w("ffn_down_exps.weight", (F, H, E), MXFP4 if qe == MXFP4 else v6)
+            if a == "gpt-oss":
+                for n, d in (("gate_inp", (E,)), ("gate_exps", (F, E)), ("up_exps", (F, E)), ("down_exps", (H, E))): w("ffn_%s.bias" % n, d, F32)
+            if "shared" in X: S = X["shared"]; w("ffn_gate_inp_shexp.weight", (H,), F32); w("ffn_gate_shexp.weight", (H, S), q4); w("ffn_up_shexp.weight", (H, S), q4); w("ffn_down_shexp.weight", (S, H), v6)
+        else: w("ffn_gate.weight", (H, FF), q4); w("ffn_up.weight", (H, FF), q4); w("ffn_down.weight", (FF, H), v6)
+    T.append(("output_norm.weight", (H,), F32))
+    if not tied: T.append(("output.weight", (H, V), q6))
+    T = [(n, d, fit(t, d[0]) if len(d) >= 2 else t) for n, d, t in T]
+    head, off, sizes = [], 0, []
+    for n, d, t in T:
+        ne = int(np.prod(d)); nb = ne // BLOCK[t][0] * BLOCK[t][1]
+        head.append(s(n) + struct.pack("<I", len(d)) + b"".join(struct.pack("<Q", x) for x in d) + struct.pack("<IQ", t, off))
+        sizes.append((n, t, ne, nb)); off += (nb + 31) // 32 * 32
+    with open(out, "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQ", 3, len(T), len(metas)) + b"".join(metas) + b"".join(head))
+        f.write(b"\0" * (-f.tell() % 32))
+        for n, t, ne, nb in sizes:
+            if n.endswith("ssm_a"): f.write((-np.abs(rng.normal(1, .3, ne))).astype(np.float32).tobytes())
+            elif t == F32 and (".bias" in n or "gate_inp" in n or "ssm_" in n and "norm" not in n): f.write(rng.normal(0, .02, ne).astype(np.float32).tobytes())
+            else: write_blocks(f, t, ne)
+            f.write(b"\0" * (-nb % 32))
+    print(out, "%.3f GB" % (off / 1e9), len(T), "tensors")
+
+main(*sys.argv[1:])
