@@ -1,5 +1,5 @@
 # What is not code: the embedded model, units, completions, the two commands of the README.
-EXTRA_DIST += .ci/run contrib/check contrib/setup.sh
+EXTRA_DIST += .ci/run contrib/DEVELOPING.md contrib/check contrib/setup.sh
 
 # The embedded model. An uninstalled hearthd finds it in the source tree, an installed one under $(pkgdatadir).
 modelsdir = $(pkgdatadir)/models
