@@ -45,8 +45,8 @@
  *
  * Back-pressure
  *
- *   While a whole frame waits that hearth_next() has not taken, the library reads no further and the daemon parks
- *   your streams, at no loss. A slow reader costs nobody else anything.
+ *   While a whole frame waits that hearth_next() has not taken, the library reads no further, and the daemon throttles
+ *   your streams: it keeps their tokens and sends them later. A slow reader costs nobody else anything.
  *
  * Threads
  *
@@ -62,10 +62,10 @@
  * Errors
  *
  *   Fallible functions return 0 (or a count) or a negative HEARTH_E*, and fill `err` with the code and a sentence
- *   that names what is wrong; `err` may be NULL. An error of a request leaves the connection usable. A connection that
- *   is broken (HEARTH_ECONNECT, HEARTH_EPROTOCOL, or what the daemon said before it hung up) stays broken, so every
- *   later call fails in the same way, and hearth_close() is all that is left to do. The library never prints, never
- *   exits and raises no SIGPIPE.
+ *   that names what is wrong; `err` may be NULL. An error of a request leaves the connection usable. A broken
+ *   connection (HEARTH_ECONNECT, HEARTH_EPROTOCOL, or what the daemon said before it hung up) stays broken: every
+ *   later call fails in the same way, hearth_next() included, and hearth_close() is all that is left to do. The library
+ *   never prints, never exits and raises no SIGPIPE.
  *
  * Text
  *
@@ -196,7 +196,7 @@ struct hearth_bias {
     double bias; /* added to the token's logit, -100..100 */
 };
 
-/* How tokens are drawn. hearth_generate_init() sets the defaults given here. */
+/* How tokens are sampled. hearth_generate_init() sets the defaults given here. */
 struct hearth_sampling {
     double temperature;        /* 0.8; 0 = greedy: always the best token */
     int64_t top_k;             /* 40; 0 = off */
@@ -212,18 +212,18 @@ struct hearth_sampling {
     size_t n_logit_bias;
 };
 
-/* What was reused and what was computed: prompt_tokens = reused_tokens + computed_tokens, history included. */
+/* Where a prompt's KV came from: prompt_tokens = reused_tokens + computed_tokens, the session's history included. */
 struct hearth_usage {
     int64_t prompt_tokens;
     int64_t reused_tokens;     /* KV that this request did not have to compute ... */
-    int64_t restored_tokens;   /* ... and, of these, what came back from host memory or disk for it */
+    int64_t restored_tokens;   /* ... and, of these, tokens whose KV was restored from host memory or disk for it */
     int64_t computed_tokens;   /* at least one */
     int64_t completion_tokens; /* an end token is not counted */
 };
 struct hearth_timings {       /* milliseconds */
     double queue_ms;          /* from the request to its admission, load and restore left out */
     double load_ms;           /* waiting for the model to load */
-    double restore_ms;        /* waiting for KV to come back from host memory or disk; not in queue_ms either */
+    double restore_ms;        /* waiting for KV to be restored from host memory or disk; not in queue_ms either */
     double prefill_ms;        /* from admission to the first token */
     double decode_ms;         /* from the first token to the last */
     double total_ms;          /* from the request to its end */
@@ -249,27 +249,28 @@ struct hearth;
 
 /*
  * Where the daemon listens: $HEARTH_SOCKET, else $XDG_RUNTIME_DIR/hearth/hearth.sock, else (no such variable)
- * /run/hearth/hearth.sock for root and /tmp/hearth-UID/hearth.sock for others. That directory in /tmp must be a real
- * directory, owned by the user and closed to others, where it exists at all: anybody could have made it
- * (HEARTH_EDENIED). Writes a NUL-terminated path; 108 bytes are always enough, as sun_path has no more.
+ * /run/hearth/hearth.sock for root and /tmp/hearth-UID/hearth.sock for others. Where that directory in /tmp exists, it
+ * must be a real directory, owned by the user and closed to others, for anybody could have created it; else the error
+ * is HEARTH_EDENIED. Writes a NUL-terminated path; 108 bytes are always enough, as sun_path has no more.
  */
 HEARTH_API int hearth_socket_path(char *buf, size_t size, struct hearth_err *err);
 
-/* Connects to the daemon at `path`, or at hearth_socket_path() where it is NULL. Never blocks. HEARTH_ECONNECT where
- * nothing answers: start a daemon and try again (the `hearth` command does). Sends nothing yet: the greeting
- * (`hello`) travels with the first request. */
+/* Connects to the daemon at `path`, or at hearth_socket_path() where it is NULL. Never blocks. Returns HEARTH_ECONNECT
+ * where nothing answers: start a daemon and try again, as the `hearth` command does. Sends nothing yet: the greeting
+ * (`hello`) travels with the first request. The connection is the caller's, until hearth_close(). */
 HEARTH_API int hearth_open(struct hearth **out, const char *path, struct hearth_err *err);
 
-/* The same over a connected stream socket. On success the descriptor is the connection's: made non-blocking and
- * close-on-exec, closed by hearth_close(). */
+/* Does the same over a connected stream socket. On success the connection owns the descriptor, sets it non-blocking
+ * and close-on-exec, and closes it in hearth_close(). */
 HEARTH_API int hearth_adopt(struct hearth **out, int fd, struct hearth_err *err);
 
-/* Closes the socket and frees the connection with all events not yet taken. What this connection was
- * generating goes on for some seconds, for hearth_attach(), and is cancelled then: to end it, hearth_cancel() and wait
- * for its DONE. Sessions keep every token that was produced. NULL is fine. */
+/* Closes the socket and frees the connection with all events not yet taken. Its generations go on for some seconds, for
+ * hearth_attach(), and are cancelled then; to end one at once, call hearth_cancel() and wait for its DONE. Sessions
+ * keep every token that was generated. NULL is fine. */
 HEARTH_API void hearth_close(struct hearth *h);
 
-/* A name for the daemon's log, "my-editor 1.2". Before the first request; copied, cut at 63 bytes. */
+/* Sets the client's name for the daemon's log, such as "my-editor 1.2", before the first request. The name is copied
+ * and cut at 63 bytes. */
 HEARTH_API void hearth_set_client(struct hearth *h, const char *name);
 
 enum { HEARTH_READ = 1, HEARTH_WRITE = 2 };
@@ -301,17 +302,17 @@ HEARTH_API int hearth_wait(struct hearth *h, int fd, const struct timespec *time
 struct hearth_generate {
     size_t size;         /* of this struct, as the caller knows it; hearth_generate_init() sets it */
     const char *model;   /* a name or an absolute path; may be NULL where `session` exists already */
-    const char *session; /* a name or an id, made where no such session exists; NULL = none is kept */
-    /* Your id for this request, among your uid's. The same request with the same id once more, within 24 hours, gets
-     * what the first one made, and goes on with it where it is running: it never generates twice. Other content under
-     * an id that was used is HEARTH_ECONFLICT. NULL = the library makes one. */
+    const char *session; /* a name or an id; a session of a new name is created; NULL = none is kept */
+    /* Your id for this request, among your uid's. Whoever sends the same request with the same id once more, within 24
+     * hours, gets the output of the first one, and follows it where it is running: it never generates twice. Other
+     * content under an id that was used is HEARTH_ECONFLICT. NULL = the library draws one. */
     const char *request;
     /* exactly one of the three: */
     struct hearth_message *messages; /* new messages where there is a session, else the whole conversation */
     size_t n_messages;
     struct hearth_bytes text;
     struct hearth_ids tokens;
-    int64_t max_tokens;      /* -1 = until the context is full */
+    int64_t max_tokens;      /* of the completion; -1 = until the context is full */
     struct hearth_strs stop; /* strings that end the text; not part of it */
     struct hearth_sampling sampling;
     int64_t logprobs; /* alternatives reported per token, 0..20; -1 = none and no logprobs at all */
@@ -342,8 +343,8 @@ struct hearth_model_progress {
     int64_t done, total; /* bytes */
 };
 struct hearth_notice {
-    const char *name;    /* symbol: RECOVERING: an engine died, the stream goes on; NOT_JOURNALED: the stream would not
-                            survive the daemon */
+    const char *name;    /* a symbol. RECOVERING: an engine died, and the stream goes on in the next one.
+                            NOT_JOURNALED: the stream would not survive the daemon */
     const char *message; /* for a person */
     int64_t stream;      /* -1: not about one stream */
 };
@@ -351,7 +352,7 @@ struct hearth_generate_result {
     const char *session; /* id; NULL where none is kept */
     const char *request;
     int64_t stream;
-    struct hearth_bytes text; /* all of it: the frames' texts in a row */
+    struct hearth_bytes text; /* the whole completion: the texts of its TOKENS in a row */
     struct hearth_ids tokens;
     const char *finish_reason; /* stop, length, context_full, cancelled, error */
     struct hearth_usage usage;
@@ -390,11 +391,11 @@ HEARTH_API int hearth_submit(struct hearth *h, const struct hearth_generate *g, 
                              struct hearth_err *err);
 
 /*
- * Goes on with a generation that was begun elsewhere: by another connection, by a process that has died, before a crash
- * of the daemon. Names it by the number that its BEGIN carried, or where `request` is not NULL by its request id. BEGIN
- * comes again, then every token from `from` on (how many you have already), then DONE; for a finished one too, for
- * 24 hours. Text that was held back to the end of the stream has no token of its own: it comes again. Only one's own
- * uid's. HEARTH_ENOSTREAM where there is none.
+ * Subscribes to a generation that was begun elsewhere: by another connection, by a process that has died, before a
+ * crash of the daemon. `stream` is the number that its BEGIN carried; where `request` is not NULL, that request id
+ * names it instead. `from` is how many tokens you have already. BEGIN comes again, then every token from there on, then
+ * DONE; a finished generation can be had for 24 hours. Text that was held back to the end of the stream has no token of
+ * its own and comes again. A uid sees its own generations alone. Returns HEARTH_ENOSTREAM where there is none.
  */
 HEARTH_API int hearth_attach(struct hearth *h, int64_t stream, const char *request, int64_t from, uint32_t *number,
                              struct hearth_err *err);
@@ -407,8 +408,8 @@ HEARTH_API int hearth_next(struct hearth *h, struct hearth_event *ev, struct hea
 HEARTH_API void *hearth_take(struct hearth *h);
 
 /* Asks the daemon to stop a generation. Its DONE still comes, with finish_reason "cancelled" (or another, where it
- * ended first). Works from the moment of hearth_submit(). HEARTH_ENOSTREAM where no generation of that number is
- * running. */
+ * ended first). Works from the moment of hearth_submit(). Returns HEARTH_ENOSTREAM where no generation of that number
+ * is running. */
 HEARTH_API int hearth_cancel(struct hearth *h, uint32_t request, struct hearth_err *err);
 
 /* --- run: blocking calls --------------------------------------------------------------------------------- */
@@ -421,8 +422,8 @@ HEARTH_API int hearth_cancel(struct hearth *h, uint32_t request, struct hearth_e
 /* Frees a result of any kind. NULL is fine. */
 HEARTH_API void hearth_free(void *result);
 
-/* Called with the events of the running call, and with notices and progress. Bodies are borrowed. Returning other than
- * 0 from a generation's event cancels it; the call then returns its result, finish_reason "cancelled". */
+/* Is called with the events of the running call, and with notices and progress. Bodies are borrowed. A return value
+ * other than 0 for a generation's event cancels it; the call then returns its result, finish_reason "cancelled". */
 typedef int hearth_on_event(void *arg, const struct hearth_event *ev);
 
 /* Runs a generation to its end; on_event may be NULL. A timeout cancels it. */
@@ -470,21 +471,23 @@ struct hearth_sessions_list_result {
     size_t n_sessions;
     const char *next; /* where the next page is from; NULL: this was the last one */
 };
-struct hearth_generation_info { /* how a turn was generated */
+/* Generation metadata: how a turn was generated. */
+struct hearth_generation_info {
     const char *finish_reason;
     struct hearth_usage usage;
     struct hearth_timings timings;
     struct hearth_sampling sampling; /* with the seed that was used */
 };
-struct hearth_turn {  /* what was appended, for people; the tokens are the truth */
+/* A turn of a session, for people to read; the tokens of the timeline are the truth. */
+struct hearth_turn {
     const char *role; /* system, user, assistant, text (raw), completion (what followed raw text) */
     struct hearth_bytes text;
     int64_t n_tokens;
     double created;
-    bool has_generation; /* of assistant and completion */
+    bool has_generation; /* only turns of assistant and completion were generated */
     struct hearth_generation_info generation;
     struct hearth_ids tokens; /* export and import only */
-    bool continues; /* these too: the rest of the turn before, whose text and tokens did not fit in one page */
+    bool continues;           /* likewise: this is the rest of the turn before, which did not fit in one page */
 };
 struct hearth_session_show_result {
     struct hearth_session session;
@@ -492,8 +495,8 @@ struct hearth_session_show_result {
     size_t n_turns;
     struct hearth_ids tokens; /* where asked for */
 };
-/* A page of the list, some hundred sessions: NULL is the first, then `next` by `next`. A session that is used meanwhile
- * goes to the front, and later pages do not have it. */
+/* Gets a page of the list, some hundred sessions. `from` is NULL for the first page, then the `next` of the one before.
+ * A session that is used meanwhile goes to the front, and later pages do not have it. */
 HEARTH_API int hearth_sessions_list(struct hearth *h, const char *from, struct hearth_sessions_list_result **out,
                                     const struct timespec *timeout, struct hearth_err *err);
 HEARTH_API int hearth_sessions_show(struct hearth *h, const char *session, bool tokens,
@@ -507,9 +510,9 @@ HEARTH_API int hearth_sessions_pin(struct hearth *h, const char *session, bool p
                                    struct hearth_err *err);
 
 /*
- * A whole session, to be kept elsewhere or imported: page by page, from 0 on, `next` by `next`. Turns that are appended
- * meanwhile come along; `session` and `turn_open` of the last page say what all pages together are. Ask by the id that
- * the first page tells, so that all are of one session.
+ * Exports a session page by page. `from` is 0 for the first page, then the `next` of the one before. Turns that are
+ * appended meanwhile come along; `session` and `turn_open` of the last page describe all pages together. Name the
+ * session by the id that the first page has, so that all pages are of one session.
  */
 struct hearth_session_page {
     int64_t version; /* of what this page holds: HEARTH_EXPORT_VERSION */
@@ -525,9 +528,9 @@ HEARTH_API int hearth_sessions_export(struct hearth *h, const char *session, int
                                       struct hearth_err *err);
 
 /*
- * And back, page by page on one connection, one import at a time. The session is there when the last page has been
- * answered; before, and where that does not come, nothing is. All ids must be of the model's vocabulary. Set `size` to
- * sizeof (struct hearth_session_import); what is zero is not given.
+ * Imports a session page by page, on one connection, one import at a time. The session exists once the last page has
+ * been answered; before that, and where no last page comes, nothing is stored. All ids must be of the model's
+ * vocabulary. Set `size` to sizeof (struct hearth_session_import); a member that is zero is absent.
  */
 struct hearth_session_import {
     size_t size;
@@ -538,12 +541,12 @@ struct hearth_session_import {
     int64_t version;           /* of the document; the rest counts in page 0 only */
     const char *name;          /* of the new session */
     const char *model;         /* a name or a path on this machine */
-    /* As models.show told them where the session comes from: what is given must be the same here. */
+    /* As models.show had them where the session comes from: those that are given must be the same here. */
     const char *tokenizer, *tokenizer_digest;
     int64_t vocab;
     double created; /* seconds since the epoch */
     bool turn_open, pinned;
-    bool replace; /* a session of that name is removed, in the same moment */
+    bool replace; /* a session of that name is removed, in the same transaction */
 };
 struct hearth_imported {
     bool has_session; /* after the last page */
@@ -602,21 +605,21 @@ struct hearth_loaded_model {
     bool vocab_only;                             /* only its tokenizer is held */
     double expires;                              /* when it is unloaded if nobody uses it, seconds since the epoch;
                                                     0: it is in use, or stays */
-    const char *self_check;                      /* of its device: NULL where none is needed; "passed", "passed before"
-                                                    (and remembered); else why the CPU runs it: what was
-                                                    wrong, or what the device has not for it (room, kernels) */
+    const char *self_check;                      /* of its device: NULL where none is needed; "passed"; "passed before",
+                                                    as the cache has it; else why the CPU runs the model: what
+                                                    was wrong, or what the device lacks (room, kernels) */
 };
-/* Where KV lives besides the models' own pages on the device: in host memory, and in files. Counters go from the
- * engine's start; rates are of lately, 0 where nothing was measured yet. */
+/* The tiers of KV below the models' pages on the device: host memory, and files. Counters start with the engine; rates
+ * are recent means, 0 where nothing was measured yet. */
 struct hearth_kv_tiers {
     int64_t host_pages, host_bytes, host_limit; /* held in host memory; limit in bytes */
     int64_t disk_pages, disk_bytes;             /* known to be in files, of the models loaded since the start */
     int64_t pages_saved, pages_restored;        /* device to host; host to device */
-    int64_t pages_dropped;                      /* out of host memory, for others, and in no file */
+    int64_t pages_dropped;                      /* evicted from host memory, and in no file */
     int64_t bytes_saved, bytes_restored;        /* over the device's link */
     int64_t bytes_written, bytes_read;          /* of files */
-    int64_t files_written, files_bad;           /* bad: damaged, set aside */
-    int64_t moving;                             /* saves and restores under way */
+    int64_t files_written, files_bad;           /* bad: damaged, and renamed */
+    int64_t moving;                             /* saves and restores in flight */
     double prefill_rate;                        /* tokens/s that computing gives */
     double device_rate;                         /* bytes/s, host memory to device */
     double read_rate, write_rate;               /* bytes/s, of the disk */
@@ -631,7 +634,7 @@ struct hearth_engine_status {
     int64_t queued, running;                        /* generations */
     int64_t restarts;                               /* of the engine, since the daemon started */
     int64_t mem_total, mem_free; /* bytes of the device's memory, as of when it last had nothing to do, or 10 s ago */
-    int64_t mem_cached; /* of mem_free: in copies of weights that make things quicker, given back when wanted */
+    int64_t mem_cached;          /* of mem_free: bytes of the dequantised weight cache, evicted when memory is wanted */
     struct hearth_kv_tiers kv;
     struct hearth_loaded_model *models;
     size_t n_models;
@@ -641,7 +644,7 @@ struct hearth_kv_share {
     int64_t uid, files, bytes;
 };
 struct hearth_kv_files {
-    int64_t limit, limit_per_uid; /* bytes, as things are: a full disk lowers them. 0: no files */
+    int64_t limit, limit_per_uid; /* bytes, in force now: a full disk lowers them. 0: no files */
     struct hearth_kv_share *shares;
     size_t n_shares;
 };
@@ -657,26 +660,27 @@ struct hearth_status_result {
 HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,
                              struct hearth_err *err);
 
-/* Ends the daemon, where one may: its own user or root. now: cuts running streams off, else they get some seconds to
- * end; their tokens are kept either way. The answer comes first, the end of the connection after it. */
+/* Ends the daemon, for its own user and root. `now` cuts running streams off; without it they get some seconds to end.
+ * Sessions keep their tokens either way. The answer comes first, the end of the connection after it. */
 HEARTH_API int hearth_shutdown(struct hearth *h, bool now, const struct timespec *timeout, struct hearth_err *err);
 
-/* A copy of the session database, whole and consistent whatever is running, in one file: absolute path, on the daemon's
- * machine, mode 0600. For its own user and root. An existing file is replaced where that is asked for, at once. */
+/* Copies the session database, whole and consistent whatever is running, into one file of mode 0600. `path` is absolute
+ * and on the daemon's machine. For the daemon's own user and root. With `replace` an existing file is replaced in one
+ * step, without it that is an error. */
 struct hearth_backup_result {
     int64_t bytes;
 };
 HEARTH_API int hearth_backup(struct hearth *h, const char *path, bool replace, struct hearth_backup_result **out,
                              const struct timespec *timeout, struct hearth_err *err);
 
-/* Text to token ids and back. Needs the model's vocabulary only. */
+/* Tokenises a text, and back. The engine reads no more of the model than its vocabulary for it. */
 enum { HEARTH_BOS_AUTO = -1, HEARTH_BOS_NO = 0, HEARTH_BOS_YES = 1 };
 struct hearth_tokenize_result {
     struct hearth_ids ids;
 };
 struct hearth_detokenize_result {
-    struct hearth_bytes bytes; /* exactly */
-    struct hearth_bytes text;  /* as UTF-8, bad bytes as U+FFFD */
+    struct hearth_bytes bytes; /* the tokens' bytes, exactly */
+    struct hearth_bytes text;  /* the same as UTF-8, each bad byte as U+FFFD */
 };
 /* special: parse control tokens in the text. bos: one of HEARTH_BOS_*. */
 HEARTH_API int hearth_tokenize(struct hearth *h, const char *model, struct hearth_bytes text, bool special, int bos,
