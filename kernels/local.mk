@@ -10,7 +10,8 @@ kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/op.h 
 	kernels/cpu/tuned-dot.h kernels/cpu/tuned-vec.h \
 	kernels/cpu/avx2.c kernels/cpu/avx512.c
 kernels_libkernels_a_CFLAGS = $(AM_CFLAGS) -pthread
-EXTRA_DIST += kernels/README.md kernels/cuda/README.md
+EXTRA_DIST += kernels/README.md kernels/cuda/README.md kernels/cuda/attend/README.md kernels/cuda/gemm/README.md \
+	kernels/cuda/quant/README.md
 KERNELS_LIBS = kernels/libkernels.a -lpthread -lm
 
 # CUDA: C with templates. Plain objects in the same archive, linked by CC: nothing of libstdc++ is used, the runtime is
