@@ -80,7 +80,7 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
         slot[i] = q->slot;
         index[i] = ps->index;
     }
-    engine_notify(eng, false); /* admissions are told before the work, not after it */
+    engine_notify(eng, false); /* EV_ADMIT is sent before the work, not after it */
 
     struct batch b = {
         .n_row = p->n_row,

@@ -160,7 +160,7 @@ int kvfile_commit(struct kvfile_writer *w, char name[KVFILE_NAME], uint64_t *byt
     w->made = false;
     if (fsync(w->dir) < 0) {
         rc = failed("syncing the folder for KV", e);
-        unlinkat(w->dir, w->name, 0); /* what nobody is told of must not stay */
+        unlinkat(w->dir, w->name, 0); /* a file that is not reported must not stay */
         return rc;
     }
     memcpy(name, w->name, KVFILE_NAME);

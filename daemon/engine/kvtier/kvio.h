@@ -19,7 +19,7 @@
  * jobs and cancellations. Jobs of one kind are done in the order of their submission; but a write whose pages have not
  * come holds up nobody.
  *
- * A file that is refused is told by a KVIO_BAD before the job's next event, which says whether it was set aside
+ * A file that is refused is reported by a KVIO_BAD before the job's next event, which says whether it was set aside
  * (renamed to NAME.bad): what is damaged is, where it can be. The owner logs it and forgets what it knew of that name.
  * A file that is gone, or that holds other pages than the owner believed (it was replaced by a longer one), is a quiet
  * miss: KVIO_END with `missing`.
@@ -37,7 +37,7 @@ enum { KVIO_GROUP = 8 << 20 /* bytes read or written at a stretch; at least one 
 struct kvio;
 
 /* Opens the folder and starts the thread. `wake`, where not NULL, is called on the I/O thread after events have been
- * posted; it must not block (the device thread's sends itself an order). */
+ * posted; it must not block (the device thread's sends itself a command). */
 int kvio_open(struct kvio **out, const char *dir, void (*wake)(void *arg), void *arg, struct hearth_err *e);
 /* Cancels everything, waits for the read or write under way (a sync included), removes unfinished files and frees
  * events not taken. No buffer is touched after it returns. */

@@ -6,8 +6,8 @@
  * What stands between a page and a wrong parent is a 128-bit hash, where kv.h has the parent itself: files outlive the
  * process, and pointers do not.
  *
- * A shelf holds the pages of one fingerprint. It outlives the model's loading: pages go with their content, not with
- * the pool that they were computed in.
+ * A namespace holds the pages of one fingerprint. It outlives the model's loading: pages go with their content, not
+ * with the pool that they were computed in.
  *
  * Thread: the device thread's.
  */
@@ -27,7 +27,7 @@ struct tier_file {
     char name[KVFILE_NAME];
     uint64_t bytes;
     LIST_HEAD(, tier_entry) pages; /* in it, and in no other */
-    double notified_at;            /* when its use was last told of */
+    double notified_at;            /* when its use was last reported */
 };
 
 TAILQ_HEAD(tier_files, tier_file);
@@ -82,7 +82,7 @@ struct tier_index {
 void index_init(struct tier_index *x, struct host *host);
 void index_fini(struct tier_index *x); /* no job is left */
 
-/* The fingerprint's shelf, made where there is none; NULL: no memory. */
+/* Returns the fingerprint's namespace, a new one where there is none; NULL without memory. */
 struct kv_namespace *index_namespace(struct tier_index *x, const struct kv_fingerprint *fingerprint);
 
 /* The page of exactly that content after `parent`, or NULL. */
@@ -98,7 +98,7 @@ struct tier_entry *index_add(struct tier_index *x, struct kv_namespace *s, const
 /* Enters a file: the pages of the extent that are in no other are in this one from now on. */
 void index_file(struct tier_index *x, struct kv_namespace *s, const char *name, uint64_t bytes,
                 const struct kvfile_extent *extent);
-/* Forgets a file that is gone or bad. */
+/* Forgets a file that was evicted or is damaged. */
 void index_forget(struct tier_index *x, struct kv_namespace *s, const char *name);
 
 /* A job needs the entry, or no longer does. What nobody needs and is nowhere is freed; what is in host memory becomes

@@ -28,7 +28,7 @@ struct save {
     int64_t stream;
     uint64_t seq;
     uint32_t first, n;         /* pages of the timeline */
-    struct tier_entry **entry; /* [n], held; [0, n_returned) are let go */
+    struct tier_entry **entry; /* [n], referenced; [0, n_returned) are released */
     uint32_t n_submitted, n_copied, n_queued, n_returned;
     uint64_t job; /* of the I/O thread; 0: goes into no file, or the job has ended */
 };

@@ -1,7 +1,7 @@
 /*
  * tier-restore.c - pages come back to the device before a generation; see tier.h. Thread: the device thread's.
  *
- * A restore goes through its pages in order, with three marks: [0, n_found) are in host memory or were asked for from
+ * A restore goes through its pages in order, with three marks: [0, n_found) are in host memory or were requested from
  * a file, [0, n_submitted) are on their way to the device, [0, n_loaded) are there. `limit` is where it ends; whatever
  * goes wrong only lowers it.
  */
@@ -13,7 +13,7 @@
 
 #include "daemon/engine/kvtier/tier-internal.h"
 
-static const uint64_t fetch_bytes = 32 << 20;      /* of one order to the I/O thread */
+static const uint64_t fetch_bytes = 32 << 20;      /* of one read job of the I/O thread */
 static const uint64_t readahead_bytes = 128 << 20; /* found but not yet on the device */
 
 /* A restore is judged after that share of what computing would take, and not before that many seconds. */
@@ -149,7 +149,7 @@ out:
 
 /* --- from files to host memory --------------------------------------------------------------------------- */
 
-/* Orders pages of one file; false: none now. */
+/* Requests the next pages of one file; false where none can be requested now. */
 static bool fetch_run(struct tier *t, struct restore *r, struct tier_entry *en)
 {
     struct kv_namespace *s = r->model->ns;

@@ -3,7 +3,7 @@
  *
  * A save goes through its pages in order, with four marks: [0, n_submitted) are on their way to host memory or there,
  * [0, n_copied) are there, [0, n_queued) are with the I/O thread, [0, n_returned) it has given back. Host memory limits
- * how far the first is ahead of the last, and nothing else is waited for; the pool's pages are let go with the last
+ * how far the first is ahead of the last, and nothing else is waited for; the pool's pages are released with the last
  * copy.
  */
 #include "config.h"

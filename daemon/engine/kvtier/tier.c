@@ -13,7 +13,7 @@
 static const uint64_t ram_most = UINT64_C(16) << 30; /* of what is taken without being asked */
 static const uint64_t staging = 128 << 20;           /* host memory for pages on their way, beside those kept */
 static const uint64_t prealloc_bytes = 256 << 20;    /* pinned before it is wanted */
-static const double used_seconds = 60;               /* a file's use is told of once in that time */
+static const double used_seconds = 60;               /* a file's use is reported once in that time */
 
 /*
  * While host memory is pinned this thread stands still, 3 ms for a slab, and so does whoever comes then. After a slab
@@ -137,7 +137,8 @@ static bool pool_is_short(const struct model_entry *m)
     return kv_available(m->group.kv) < m->n_page / 4;
 }
 
-/* One slab a turn, so that orders are seen between two; but for a restore that delays nobody as many as it needs. */
+/* Pins one slab a turn, so that commands are seen between two; for a restore that delays nobody, as many as it needs.
+ */
 static bool pin_now(struct tier *t, enum direction way, const struct model_entry *m)
 {
     bool urgent = way == TO_DEVICE || t->foreground == TIER_FG_BLOCKED || pool_is_short(m);
@@ -265,7 +266,7 @@ int tier_wait(struct tier *t, struct hearth_err *e)
 
 /* --- files ----------------------------------------------------------------------------------------------- */
 
-/* What an event is about: a scan of a shelf, a fetch, or a save. */
+/* Finds what an event is about: the scan of a namespace, a fetch, or a save. */
 static void find_job(struct tier *t, uint64_t job, struct kv_namespace **ns, struct fetch **fetch, struct save **save)
 {
     *ns = NULL;

@@ -14,8 +14,8 @@
  * recomputing is what every other engine does always.
  *
  * A restore happens before the scheduler sees the sequence, so that the scheduler need not know of it: pages the device
- * lacks are taken from the pool, filled, published in the prefix cache, and let go; then the sequence finds them as it
- * would find anybody's. Where one cannot be had, the restore ends there: what came before counts, and the rest is
+ * lacks are taken from the pool, filled, published in the prefix cache, and released; then the sequence finds them as
+ * it would find anybody's. Where one cannot be had, the restore ends there: what came before counts, and the rest is
  * computed. A sequence whose pages another restore is fetching waits for that one; one whose pages have left for a file
  * that is not there yet waits for the file, as long as that costs little beside computing.
  *
@@ -112,7 +112,8 @@ void tier_computed(struct tier *t, const struct model_entry *m, uint32_t n_tok, 
 /* Carries on: takes what has come, starts what can be. 1: call again soon, copies are under way; 0: only a descriptor
  * (tier_fd) or new work can bring more; negative: the device failed. */
 int tier_poll(struct tier *t, double now, struct hearth_err *e);
-/* What else goes on, until told otherwise: it stands still while this thread pins host memory for a save. */
+/* What else the device thread does, until it is set anew: all of it stands still while host memory is pinned for a
+ * save. */
 enum tier_foreground {
     TIER_FG_IDLE,    /* nothing, and a prompt may come at any moment */
     TIER_FG_DECODE,  /* steps of sequences that have had their first token */
