@@ -1,13 +1,14 @@
 /*
- * bench-cpu.c - what the CPU backend's products reach, beside what the machine can do. Not a test: run it by hand.
+ * bench-cpu.c - the speed of the CPU backend's matrix products beside the machine's ceilings. Not a test: run it by
+ * hand.
  *
  *     tests/bench/bench-cpu [THREADS [VARIANT]]
  *
- * First the ceilings: fused multiply-adds on registers, and reading memory, all threads at once. Then every matrix of
- * Llama-3.2-1B and of tale, in the type that Q4_K_M gives it, for one row (decode; GB/s of weights) and for 128 rows
- * (prefill; GFLOP/s). Weights rotate over several copies, so that a small matrix does not flatter from the cache unless
- * its model's would. The best of many runs counts, for the machine is seldom ours alone. Before anything is timed, the
- * result is compared with the reference, bit for bit.
+ * It measures the ceilings first: fused multiply-adds on registers, and reading memory, all threads at once. Then it
+ * times every matrix of Llama-3.2-1B and of tale, in the type that Q4_K_M gives it, for one row (decode; GB/s of
+ * weights) and for 128 rows (prefill; GFLOP/s). Weights rotate over several copies, so that a small matrix does not
+ * flatter from the cache unless its model's would. The best of many runs counts, for the machine is seldom ours alone.
+ * Before anything is timed, the result is compared with the reference, bit for bit.
  */
 #include <math.h>
 #include <pthread.h>

@@ -1,15 +1,15 @@
 /*
- * bench-kv.c - what the disk tier of the KV costs, beside what the folder's file system can do. Not a test: run it by
+ * bench-kv.c - the cost of the disk tier of KV beside the ceilings of the folder's file system. Not a test: run it by
  * hand.
  *
  *     tests/bench/bench-kv FOLDER [PAGES [PAGE_KIB [MODEL.gguf]]]      (256 pages of 2,048 KiB: 4,096 tokens of an 8B
  * model)
  *
- * First the ceilings: checksums and copies in memory, and the same number of bytes written (with their sync) and read
- * by plain calls, the file in the page cache and not. Then an extent through the I/O thread: written, read from the
- * page cache, read from the disk; how long until its first pages are there, and how long a small read takes that comes
- * while an extent is being written. With a model, how long its fingerprint takes. What is read is compared. Best and
- * median of five.
+ * It measures the ceilings first: checksums and copies in memory, and the same number of bytes written (with their
+ * sync) and read by plain calls, with the file in the page cache and without. Then it sends an extent through the I/O
+ * thread: written, read from the page cache, read from the disk; it times its first pages, and a small read that comes
+ * while an extent is being written. With a model it times the fingerprint. Everything that is read is compared. Best
+ * and median of five.
  */
 #include "config.h"
 

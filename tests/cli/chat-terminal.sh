@@ -1,5 +1,5 @@
 #!/bin/sh
-# chat-terminal.sh - what a person sees: chat on a pseudo-terminal, its line editing, Ctrl+C in an answer and at the prompt.
+# chat-terminal.sh - hearth chat on a pseudo-terminal: line editing, Ctrl+C during an answer and at the prompt.
 . "$top_srcdir/tests/cli/lib.sh"
 
 cat >"$dir/chat.py" <<'P'

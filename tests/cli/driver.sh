@@ -1,5 +1,6 @@
 #!/bin/sh
-# driver.sh - no GPU, no driver, one that is too old or broken (fake-driver.c): it is said, and the CPU serves.
+# driver.sh - without a GPU, without a driver, or with one that is too old or broken (fake-driver.c) the CPU serves, and
+# hearth says why.
 . "$top_srcdir/tests/cli/lib.sh"
 model=$(ls "$top_srcdir"/contrib/models/*.gguf)
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# exit.sh - exit statuses and what is said with them.
+# exit.sh - exit statuses, and the messages on standard error that go with them.
 . "$top_srcdir/tests/cli/lib.sh"
 
 status 2 "no verb" "$hearth"

@@ -1,7 +1,8 @@
 /*
- * fake-driver.c - libcuda.so.1 as far as the CUDA runtime asks before there is a device, for driver.sh.
+ * fake-driver.c - a stand-in for libcuda.so.1 for driver.sh: the calls that the CUDA runtime makes before it has a
+ * device.
  *
- * $FAKE_DRIVER is the version it has, as the driver tells it: 11040; $FAKE_INIT what cuInit() says: 100 = no device.
+ * $FAKE_DRIVER is the driver's version in its own form (11040), $FAKE_INIT the result of cuInit() (100: no device).
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# install.sh - make install puts everything where it belongs, and what is installed works.
+# install.sh - make install puts every file where it belongs, and the installed programs work.
 . "$top_srcdir/tests/cli/lib.sh"
 root=$dir/root
 unset MAKEFLAGS MAKELEVEL MFLAGS

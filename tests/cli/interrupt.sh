@@ -1,5 +1,5 @@
 #!/bin/sh
-# interrupt.sh - Ctrl+C cancels the generation, not the daemon, and what was generated stays in the session.
+# interrupt.sh - Ctrl+C cancels the generation, not the daemon, and the tokens so far stay in the session.
 . "$top_srcdir/tests/cli/lib.sh"
 
 # -n -1 with the end token made unlikely would go on for a thousand tokens; the interrupt comes with the first of them.

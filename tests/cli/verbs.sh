@@ -1,5 +1,5 @@
 #!/bin/sh
-# verbs.sh - every verb answers, and its JSON has the shape that scripts were promised.
+# verbs.sh - every verb answers, and its JSON has the members that hearth(1) names.
 . "$top_srcdir/tests/cli/lib.sh"
 
 status 0 "run" "$hearth" run -n 8 --temp 0 "Once upon a time"

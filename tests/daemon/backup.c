@@ -1,4 +1,4 @@
-/* backup.c - the database copied while it is in use. */
+/* backup.c - a copy of the database that is made while it is in use is whole and consistent. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"

@@ -1,6 +1,6 @@
 /*
- * crash.c - the real engine and the embedded model, and the engine is killed in mid-stream: every text is the one that
- * an undisturbed run gives, token for token.
+ * crash.c - the real engine is killed while it generates on the embedded model; every text must equal that of an
+ * undisturbed run, token for token.
  */
 #include "config.h"
 

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Damages KV files, journals and rows of the database, and starts hearthd on them.
 
-What is damaged is recomputed or refused with words that name it, never followed, never believed; what is not goes on as
-if nothing had been, and the next request works. $HEARTH_DAMAGES is how many (80), $HEARTH_SEED repeats them. Prints TAP.
+Damaged KV must be computed again, damaged rows and journals refused by name; whatever is sound must serve as before, and
+the next request must work. $HEARTH_DAMAGES is how many (80), $HEARTH_SEED repeats them. Prints TAP.
 """
 import os, random, resource, shutil, sys
 

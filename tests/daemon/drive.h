@@ -1,8 +1,8 @@
 /*
- * drive.h - a hearth-engine of one's own over a socket pair: what hearthd does, without hearthd.
+ * drive.h - drives a hearth-engine of its own over a socket pair, in hearthd's place.
  *
- * Every call checks that the codec accepts what comes. Answers are kept until they are asked for, so several requests
- * may be under way. One thread.
+ * Every call checks that the codec accepts what the engine sends. Answers wait until a test takes them, so several
+ * requests may be in flight. One thread.
  */
 #ifndef TESTS_DRIVE_H
 #define TESTS_DRIVE_H

@@ -1,6 +1,6 @@
 /*
- * engine-generate.c - what a real hearth-engine makes of a prompt on the embedded model: alone, beside others, and when
- * it goes on.
+ * engine-generate.c - generations of a real hearth-engine on the embedded model: alone, in a batch with others, and in
+ * a timeline that is continued.
  */
 #include "config.h"
 

@@ -1,5 +1,6 @@
 /*
- * engine-link.c - a real hearth-engine over its link: what it answers, which models it holds, and how it ends.
+ * engine-link.c - a real hearth-engine over its link: its answers, the models that it loads and unloads, and how it
+ * exits.
  */
 #include "config.h"
 

@@ -1,8 +1,8 @@
 /*
- * fake-engine.c - an engine without a model, for testing hearthd: it speaks the link and does what the prompt says.
+ * fake-engine.c - an engine without a model, for testing hearthd: it speaks the engine link and obeys the prompt.
  *
  * A prompt's bytes are its tokens (ids below 256); completions are ids from 1000 up, token I reading "tI ". So the
- * script of a stream that is taken up again is found in its history. Words of a script:
+ * script of a stream that is submitted again, after a crash, is found in its history. Words of a script:
  *
  *     n=K        make K tokens, then stop (3)       gate       one token per tokenize request of "tick"
  *     size=B     B bytes of text per token          hang       no token at all, until it is cancelled

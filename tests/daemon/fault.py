@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The device fails under the real engine: in every kind of call, as a lost GPU does; nobody's stream is the worse.
+"""The device fails under the real engine, as a lost GPU does, in every kind of call; no stream may lose a token by it.
 
-The engine has tests/fault/fault.h between itself and the CPU, and a file says when it fails. Every text must be that
-of an undisturbed run, and the client hears of the pause. Prints TAP.
+The engine runs with fault injection (tests/fault/fault.h) between itself and the CPU; a file says when a call fails.
+Every text must equal that of an undisturbed run, and the client must get a notice of the pause. Prints TAP.
 """
 import os, re, sys, time
 

@@ -1,4 +1,4 @@
-/* full.c - a disk that takes no more: the client has its text all the same, and the turn is written when there is room.
+/* full.c - the disk is full: the client still gets its text, and the turn is committed once there is room.
  */
 #include "config.h"
 

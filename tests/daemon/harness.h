@@ -1,7 +1,7 @@
 /*
- * harness.h - black-box tests of hearthd: a daemon of one's own in a fresh folder, with the fake engine, and peers that
- * talk to it. No sleeps: the daemon says when it listens, and a peer waits for frames (20 s at most, then the test
- * fails). Everything asserts; a test reads as what should happen.
+ * harness.h - the harness of the black-box tests: a private hearthd in a fresh folder, with the fake engine, and peers
+ * that talk to it. Nothing sleeps: the daemon reports when it listens, and a peer waits for frames (20 s at most, then
+ * the test fails). Every call asserts, so a test reads as what should happen.
  */
 #ifndef TESTS_DAEMON_HARNESS_H
 #define TESTS_DAEMON_HARNESS_H

@@ -1,6 +1,6 @@
-"""What the tests in Python share: a daemon of one's own in a fresh folder, a client without a library, and TAP.
+"""The harness of the tests in Python: a private hearthd in a fresh folder, a client without a library, and TAP.
 
-$HEARTH_BACKEND is what their engines compute with; without it they are on the CPU.
+$HEARTH_BACKEND names the backend of their engines; without it they run on the CPU.
 """
 import glob, os, shutil, signal, socket, sqlite3, subprocess, sys, tempfile
 

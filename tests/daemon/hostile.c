@@ -1,6 +1,6 @@
 /*
- * hostile.c - what a peer may throw at the socket. Each case gets a clear error, then a normal request works, and a
- * stream that another peer has running all the while ends with exactly its text.
+ * hostile.c - hostile input at the socket. Each case must get a clear error; then a normal request must work, and a
+ * stream that another peer has running all the while must end with exactly its text.
  */
 #include "tests/daemon/harness.h"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """An independent client: MessagePack-RPC written from PROTOCOL.md with python3-msgpack, none of our code.
 
-Runs a private hearthd with the embedded model and checks what any other client relies on. Prints TAP.
+It runs a private hearthd with the embedded model and checks everything that another client relies on. Prints TAP.
 """
 import json, os, socket, sys, threading
 

@@ -1,4 +1,4 @@
-/* journal.c - streams that survive: their clients, hearthd's kill -9, full disks and damaged journals. */
+/* journal.c - streams survive their clients, hearthd's kill -9, full disks and damaged journals. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"

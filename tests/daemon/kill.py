@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Kills clients, engines, devices and daemons at random moments of streams; every stream must end as if nothing had been.
+"""Kills clients, engines, devices and daemons at random moments of streams; every stream must end as if undisturbed.
 
-$HEARTH_KILLS is how many (28, one of each kind), $HEARTH_SEED repeats a campaign. The clients that are killed are
-processes of the command `hearth`. In the middle of a write hearthd and its engine are killed by kill-at.c; the device
-fails as a test's own engine makes it (tests/fault/fault.h). After each kill the session goes on with another turn, which
-must be the undisturbed one's too, whatever KV it finds. Prints TAP.
+$HEARTH_KILLS is the number of kills (28, one of each kind), $HEARTH_SEED repeats a campaign. The killed clients are
+processes of the command `hearth`. kill-at.c kills hearthd and its engine in the middle of a write; the device fails by
+fault injection (tests/fault/fault.h). After each kill the session continues with another turn, which must equal the
+undisturbed one too, whatever KV it finds. Prints TAP.
 """
 import os, random, signal, subprocess, sys, time
 

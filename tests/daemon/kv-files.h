@@ -1,6 +1,6 @@
 /*
- * kv-files.h - the KV files of a hearthd in a test, by the names that the fake engine gives them, and what hearthd has
- * of them in its manifest. Nobody looks into the files: the fake engine's hold nothing.
+ * kv-files.h - the KV files of a hearthd in a test, by the names that the fake engine gives them, and their rows in
+ * hearthd's manifest. Nothing reads the files themselves: the fake engine's are empty of KV.
  */
 #ifndef TESTS_DAEMON_KV_FILES_H
 #define TESTS_DAEMON_KV_FILES_H

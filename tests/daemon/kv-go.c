@@ -1,4 +1,4 @@
-/* kv-go.c - KV files that go: for room, for their age, with their session; and who is told. */
+/* kv-go.c - eviction of KV files: for room, for their age, with their session; and the engine's notification of it. */
 #include "config.h"
 
 #include "tests/daemon/kv-files.h"

@@ -1,4 +1,4 @@
-/* kv.c - the folder of KV files as hearthd keeps it: what counts, what is set aside, what is left alone. */
+/* kv.c - hearthd's folder of KV files: its manifest and its totals, damaged files, and files that are not its own. */
 #include "config.h"
 
 #include "tests/daemon/kv-files.h"

@@ -1,4 +1,4 @@
-/* life.c - how sessions end: of age, for want of room, damaged, and removed so that nothing is left of them. */
+/* life.c - how sessions end: removed for their age or for room, found damaged, or removed without a trace. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"

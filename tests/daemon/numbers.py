@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Models whose weights are no numbers: what comes of them is refused by name, and nobody else's stream notices.
+"""Models with NaN or infinite weights: their generations fail by name, and no other stream is affected.
 
-A model of the tree is copied and some floats of it are overwritten. On a GPU the self-check gives such a model to the CPU.
+Some floats in a copy of a model of the tree are overwritten. On a GPU the self-check leaves such a model to the CPU.
 Prints TAP.
 """
 import os, struct, sys

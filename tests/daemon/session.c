@@ -1,4 +1,4 @@
-/* session.c - sessions through the socket: created, gone on with, listed, renamed, removed, kept over a restart. */
+/* session.c - sessions through the socket: created, continued, listed, renamed, removed, and there after a restart. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"

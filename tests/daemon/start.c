@@ -1,4 +1,5 @@
-/* start.c - how hearthd begins and ends: one daemon per socket, nothing left behind, systemd's ways. */
+/* start.c - how hearthd starts and stops: one daemon per socket, nothing left behind, socket activation and
+ * notifications. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"

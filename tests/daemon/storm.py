@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """Many sessions of two models at once, and all the while engines, devices and daemons are killed.
 
-Each client says its session's turns one after the other, and asks again with the same request id where it lost its
-daemon; every text must be that of an undisturbed run, of a session on its own. The pool holds a part of the sessions,
-host memory a part of their KV. kill.py kills at chosen moments of one stream; here streams wait for each other, share
-pages and are taken up again together. $HEARTH_KILLS is how many (24), $HEARTH_SEED repeats what is drawn. Prints TAP.
+Each client sends its session's turns one after the other, and retries with the same request id where it lost its
+daemon; every text must equal that of an undisturbed run, of a session on its own. The pool holds a part of the
+sessions, host memory a part of their KV. kill.py kills at chosen moments of one stream; here streams wait for each
+other, share pages and are resubmitted together. $HEARTH_KILLS is the number of kills (24), $HEARTH_SEED repeats a run.
+Prints TAP.
 """
 import os, random, signal, sys, threading, time
 

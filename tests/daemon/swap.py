@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Two models and memory for one: their sessions take turns, and each finds its KV on whatever tiers there are.
+"""Two models and memory for one: their sessions take turns, and each restores its KV from the tiers that there are.
 
 A private hearthd with tale in two types, from the data beside the checkout. The engine's address space is limited, so
-that the second pool does not fit beside the first, as two large models do not fit on one GPU. Then pools that hold next
-to nothing. Every text must be that of an undisturbed run. Prints TAP.
+that the second pool does not fit beside the first, as two large models do not fit on one GPU. Then the pools are made
+tiny. Every text must equal that of an undisturbed run. Prints TAP.
 """
 import os, resource, shutil, sys
 

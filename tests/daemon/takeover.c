@@ -1,4 +1,5 @@
-/* takeover.c - a session whose client has gone can be gone on with at once, by its user, and nothing made is lost. */
+/* takeover.c - session takeover: a user can continue at once in a session whose client has gone, and no token is lost.
+ */
 #include "config.h"
 
 #include <signal.h>
@@ -7,7 +8,7 @@
 
 #include "tests/daemon/harness.h"
 
-/* A generation that makes two tokens and waits, whose client goes away then; its number. */
+/* Starts a generation that makes two tokens and waits, and disconnects its client then. Returns its number. */
 static int64_t leave(struct box *b, const char *script, const char *session)
 {
     struct peer *p = peer_open(b), *clock = peer_open(b);

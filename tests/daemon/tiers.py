@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""KV that outlives its engine: turns are saved, and come back after every way of losing the device's pages.
+"""KV outlives its engine: turns are saved, and restored after every way of losing the device's pages.
 
-A private hearthd with the embedded model. Each session says its two turns once in peace; then the same turns with
-something between them, and the texts must be equal. Waits are for counters of `status`, which move on by themselves.
+A private hearthd with the embedded model. Each session has its two turns undisturbed first; then the same turns with
+a disturbance between them, and the texts must be equal. It waits on counters of `status`, which advance by themselves.
 Prints TAP.
 """
 import glob, os, resource, shutil, signal, sys, time

@@ -1,4 +1,4 @@
-/* transfer.c - sessions through the socket as a whole: exported and imported; and by whom. */
+/* transfer.c - export and import of whole sessions through the socket, and who may do it. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"

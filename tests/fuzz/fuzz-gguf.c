@@ -1,6 +1,6 @@
 /*
- * fuzz-gguf.c - a model file: opened, walked, its vocabulary used and its weights bound. Whatever the bytes are, each
- * step ends in success or an error with a message; what tokenises gives ids of the vocabulary.
+ * fuzz-gguf.c - any bytes as a model file: it is opened and walked, its vocabulary is used, its weights are bound. Each
+ * step must end in success or in an error with a message; token ids must be ids of the vocabulary.
  */
 #include "config.h" /* memfd_create */
 

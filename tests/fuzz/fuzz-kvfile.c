@@ -1,7 +1,8 @@
 /*
  * fuzz-kvfile.c - any bytes as a KV file: as they are, with the head's checksum made right, and with its chain made
  * right as well, so that what lies behind the checksums is reached too. Each is opened for the fingerprint and under
- * the name that it claims. It ends in success or in an error with a message; what opened is wholly within the file.
+ * the name that it claims. That must end in success or in an error with a message, and an extent that opened must lie
+ * wholly within the file.
  */
 #include "config.h"
 

@@ -1,4 +1,5 @@
-/* fuzz-scan.c - the structural scan: the same answer in one piece and byte by byte, and never beyond the bytes given.
+/* fuzz-scan.c - the structural scan must give the same answer in one piece and byte by byte, and never read beyond its
+ * input.
  */
 #include "libclient/wire.h"
 

@@ -1,6 +1,6 @@
 /*
- * fuzz-tok.c - any bytes as text, in the embedded model's vocabulary and in a SentencePiece one of our own: what was
- * encoded decodes to the same bytes, with special tokens parsed and without.
+ * fuzz-tok.c - any bytes as text, in the embedded model's vocabulary and in a SentencePiece one of our own: the ids of
+ * a text must decode to the same bytes, with special tokens parsed and without.
  */
 #include "config.h" /* memfd_create */
 

@@ -1,4 +1,4 @@
-/* fuzz-wire.c - a frame as it comes from a socket: what unpacks packs again, and unpacks to the same. */
+/* fuzz-wire.c - any bytes as a frame from a socket: a message that unpacks must pack again, and unpack to the same. */
 #include "tests/unit/libclient/wire-same.h"
 
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  * golden.c - logits and greedy ids of whole models against a reference in exact F32 arithmetic (data/, and more beside
  * the checkout), through the model and the default CPU backend alone.
  *
- * Every wanted logit within 0.001. A greedy id may differ only where the reference's own lead over its second best is
- * under 0.002; from there the golden id goes on. HEARTH_BACKEND=cuda runs them on a GPU, whose activations are F16:
- * within 0.03 and 0.06.
+ * Every logit must be within 0.001. A greedy id may differ only where the reference's own lead over its second best is
+ * under 0.002; the run continues with the golden id. HEARTH_BACKEND=cuda runs them on a GPU, whose activations are F16:
+ * there the tolerances are 0.03 and 0.06.
  */
 #include "tests/golden/run.h"
 

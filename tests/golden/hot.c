@@ -1,11 +1,12 @@
 /*
- * hot.c - no allocation, no graph captured or instantiated and no wait of the host once a model is warm, as the device
- * counts them (device_info.hot_*): contexts grow, sequences come and go, their sampling changes.
+ * hot.c - once a model is warm, steps must allocate nothing, capture or instantiate no graph and never make the host
+ * wait, as the device counts it (device_info.hot_*), while contexts grow, sequences come and go and their sampling
+ * changes.
  *
- * Steps go ahead and feed on slots' own tokens, as the engine's do. Warm is a device that has done each shape of step
- * once, at the longest context, and each kind of sampling in each slot. That the test can fail a cold device shows,
- * which counts. That there is no more than what is counted is the backend's word: it waits and allocates through few
- * functions.
+ * Several steps are in flight and take their tokens from the slots, as the engine's do. A device is warm when it has
+ * done each shape of step once, at the longest context, and each kind of sampling in each slot. A cold device counts,
+ * which shows that the test can fail. The test trusts the backend to count everything: it waits and allocates through
+ * few functions.
  */
 #include "tests/golden/run.h"
 

@@ -1,5 +1,5 @@
 /*
- * run.h - a whole model on a device, one step at a time: what the tests of this folder share.
+ * run.h - runs a whole model on a device, one step at a time, for the tests of this folder.
  *
  * HEARTH_BACKEND names the backend ("cpu" where it is not set), HEARTH_CPU_VARIANT its variant.
  */

@@ -1,6 +1,6 @@
 /*
- * beside.c - what else is on a device changes nothing: a model's steps are the same bits before, while and after
- * another one is there, outside the invariant mode too, where the way a step goes follows from its model's matrices.
+ * beside.c - a model's steps have the same bits before, while and after another model is loaded on the device; outside
+ * the invariant mode too, where the choice of kernels follows from a model's own matrices.
  *
  *     tests/ops/beside [BACKEND [VARIANT]]   "cpu" by default; exit status 77 where the machine has no such device
  */

@@ -1,5 +1,5 @@
 /*
- * fake-lt.c - libcublasLt as far as the engine asks of it, for no-algorithm.sh: it has no algorithm for anything.
+ * fake-lt.c - a stand-in for libcublasLt, for no-algorithm.sh: it has no algorithm for any product.
  */
 #include <stddef.h>
 

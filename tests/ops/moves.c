@@ -1,6 +1,6 @@
 /*
- * moves.c - KV pages between pool and host: bytes exact, ordered after what was submitted before, seen by what is
- * submitted after, any number under way, and nobody else's steps touched by them.
+ * moves.c - KV transfers between pool and host: they are exact, run after the steps submitted before them and before
+ * those submitted after, any number may be in flight, and they leave other sequences' steps alone.
  *
  *     tests/ops/moves [BACKEND [VARIANT]]   exit status 77 where the machine has no such device
  */

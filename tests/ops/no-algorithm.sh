@@ -1,6 +1,6 @@
 #!/bin/sh
-# no-algorithm.sh - a cuBLASLt that has no algorithm for any shape (fake-lt.c): long prompts come out as exactly, two
-# models beside each other too, and each device says so once.
+# no-algorithm.sh - with a cuBLASLt that has no algorithm for any shape (fake-lt.c) long prompts stay as exact, also with
+# two models loaded, and each device warns once.
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT || exit 1
 for version in 11 12 13 14; do
     ln -s "$top_builddir/tests/ops/.libs/fake-lt.so" "$dir/libcublasLt.so.$version"

@@ -1,5 +1,5 @@
 /*
- * sample.c - the sampling op against the words of backend.h, written again here the slow way: sort everything, sum in
+ * sample.c - the sampling op against an implementation of backend.h's definition that sorts everything and sums in
  * double. Then its distribution, its independence of the batch, and its refusals.
  *
  *     tests/ops/sample [BACKEND [VARIANT]]   exit status 77 where the machine has no such device

@@ -1,6 +1,6 @@
 /*
- * step.c - what surrounds the ops on the CPU: batches, weights and pages that make no sense are refused by name and
- * harm nothing, and KV pages are copied, read, written and cleared whole.
+ * step.c - batches, weights and pages on the CPU: those that make no sense are refused by name and harm nothing, and KV
+ * pages are copied, read, written and cleared whole.
  */
 #include <setjmp.h>
 #include <stdarg.h>

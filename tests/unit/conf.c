@@ -1,4 +1,4 @@
-/* conf.c - the configuration: every key takes what it should, and says what is wrong with what it should not. */
+/* conf.c - the configuration: every key accepts its range and refuses everything else with a reason. */
 #include <pwd.h>
 #include <setjmp.h>
 #include <stdarg.h>

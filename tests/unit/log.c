@@ -1,4 +1,4 @@
-/* log.c - the log: levels, time and program, what a client's words cannot do to a line, lines of several threads. */
+/* log.c - the log: levels, time and program, lines that a client's words cannot forge, lines of several threads. */
 #include "config.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* sd.c - systemd's protocols: what is handed over is taken, what is not ours is left, and the state is told. */
+/* sd.c - systemd's protocols: sockets that were passed to us are taken, others are left, and the state is notified. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /*
- * device-clock.c - what the device thread does by the clock, which is the toy's: tokens that wait for others, models
- * that nobody uses, memory that is counted. What the toy is: toy.h. Also run under the thread sanitizer.
+ * device-clock.c - what the device thread does by the clock, which is the toy's (toy.h): tokens that wait for others,
+ * the unloading of idle models, the counters of memory. Also run under the thread sanitizer.
  */
 #include <setjmp.h>
 #include <stdarg.h>

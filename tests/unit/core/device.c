@@ -1,7 +1,6 @@
 /*
- * device.c - the device thread through its door, with a toy model on a toy backend.
- *
- * What the toy is: toy.h. Also run under the thread sanitizer.
+ * device.c - the device thread through engine.h, with a toy model on a toy backend (toy.h). Also run under the thread
+ * sanitizer.
  */
 #include <setjmp.h>
 #include <stdarg.h>

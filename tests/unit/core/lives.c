@@ -1,11 +1,11 @@
 /*
- * lives.c - KV that comes and goes between the toy device, host memory and files, through the engine's door.
+ * lives.c - KV moves between the toy device, host memory and files, through engine.h.
  *
- * The toy's tokens are a hash of what its pages hold, and it does moves as late as it may, so a page that was restored
- * wrongly, too early or for somebody else shows in the text, and one that was let go too early stops the test. Turns of
- * many sessions of two users come in any order, with cancellations, unloads, other sizes of host memory and new engines
- * on the same folder; in one test files are damaged and removed under the engine. The seed of a run is printed;
- * HEARTH_SEED repeats it, HEARTH_TURNS makes it longer. Also run under the thread sanitizer.
+ * The toy's tokens are a hash of what its pages hold, and it does transfers as late as it may, so a page that was
+ * restored wrongly, too early or for another sequence shows in the text, and one that was released too early stops the
+ * test. Turns of many sessions of two users come in any order, with cancellations, unloads, other sizes of host memory
+ * and new engines on the same folder; in one test files are damaged and removed under the engine. The seed of a run is
+ * printed; HEARTH_SEED repeats it, HEARTH_TURNS makes it longer. Also run under the thread sanitizer.
  */
 #include <dirent.h>
 #include <fcntl.h>

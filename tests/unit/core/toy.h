@@ -2,8 +2,8 @@
  * toy.h - the device thread with a toy model on a toy backend, for tests that come through its door (engine.h).
  *
  * The toy computes, instead of attention, a hash over the prefix out of the pages that the engine names, and samples a
- * function of it. So every token tells whether pages, positions, slots, tokens in flight and pages that were moved were
- * right, for any number of steps in flight. The test is the loop thread.
+ * function of it. So every token shows whether pages, positions, slots, tokens in flight and transferred pages were
+ * right, for any number of steps in flight. The test takes the loop thread's part.
  */
 #ifndef HEARTH_TEST_TOY_H
 #define HEARTH_TEST_TOY_H

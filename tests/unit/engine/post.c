@@ -1,4 +1,4 @@
-/* post.c - the box between two threads: nothing lost, in order, and few wakes. Run under TSan as well. */
+/* post.c - the queue between two threads loses nothing, keeps the order and wakes seldom. Run under TSan as well. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

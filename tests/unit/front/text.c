@@ -1,4 +1,4 @@
-/* text.c - hold-back of unfinished characters and stop strings, whatever the cuts between tokens. */
+/* text.c - unfinished characters and possible stop strings are held back, however a text is cut into tokens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

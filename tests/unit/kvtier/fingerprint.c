@@ -1,5 +1,5 @@
-/* fingerprint.c - the fingerprint of a model's KV: the same for the same file, and for a file that differs in a thing
- * that matters another, in the part that says so. On copies of the embedded model. */
+/* fingerprint.c - the fingerprint of a model's KV: equal for equal files, and different, in the digest that covers it,
+ * for a file that differs in anything that KV depends on. On copies of the embedded model. */
 #include "config.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /*
- * kvfile.c - KV files: what we write is what the format says (the bytes that kvfile.py makes), what we wrote comes
- * back, and whatever else stands in its place is refused with the reason, and the good file beside it is read as
+ * kvfile.c - KV files: the writer's bytes are those of the format (kvfile.py makes them independently), the reader gets
+ * back what was written, anything else in its place is refused with the reason, and a sound file beside it is read as
  * before.
  */
 #include "config.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A second reader and writer of KV files, from daemon/engine/kvtier/kv-format.md alone: what kvfile.c is compared with.
+"""A second reader and writer of KV files, from daemon/engine/kvtier/kv-format.md alone: kvfile.c is compared with it.
 
     kvfile.py write FILE      the file that tests/unit/kvtier/kvfile.c expects, byte for byte
     kvfile.py read FILE       checks everything and prints what is in it

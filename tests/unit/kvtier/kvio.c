@@ -1,9 +1,9 @@
 /*
- * kvio.c - the I/O thread: what comes back and in which order, what is delivered of a job that fails or is cancelled,
- * and that nothing is left behind. Run under TSan as well.
+ * kvio.c - the I/O thread: the order of its events, what it delivers of a job that fails or is cancelled, and that it
+ * leaves nothing behind. Run under TSan as well.
  *
- * The thread calls `wake` after it has posted events: there the tests hold it, so that what they submit meanwhile is
- * all there when it goes on. Nothing here depends on time.
+ * The thread calls `wake` after it has posted events: the tests hold it there, so that all they submit meanwhile is
+ * queued when it continues. Nothing here depends on time.
  */
 #include "config.h"
 

@@ -1,5 +1,5 @@
 /*
- * tier-index.c - what the tiers know and where it lies: the index by content, and host memory.
+ * tier-index.c - the index of the tiers, which finds KV by content, and host memory.
  */
 #include "config.h"
 

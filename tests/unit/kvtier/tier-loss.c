@@ -1,5 +1,5 @@
 /*
- * tier-loss.c - what goes away under the tiers: files, their bytes, requests, models, host memory.
+ * tier-loss.c - losses under the tiers: files or bytes of them, requests, models and host memory disappear.
  */
 #include "config.h"
 

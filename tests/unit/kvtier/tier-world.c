@@ -1,4 +1,4 @@
-/* tier-world.c - a tier with all that it needs around it; see tier-world.h. */
+/* tier-world.c - the fixture of the tiers' tests; see tier-world.h. */
 #include "config.h"
 
 #include "tests/unit/kvtier/tier-world.h"

@@ -1,7 +1,7 @@
 /*
- * tier-world.h - a tier with all that it needs around it: a folder, a pool of the CPU's, a model that is none, and
+ * tier-world.h - the fixture of the tiers' tests: a folder, a pool of the CPU backend, a model without weights, and
  * sequences whose pages hold what their timeline says. Nothing computes here: a page's content is made from its
- * timeline, and looked at again when it comes back.
+ * timeline, and compared when it is restored.
  */
 #ifndef TESTS_UNIT_TIER_WORLD_H
 #define TESTS_UNIT_TIER_WORLD_H

@@ -1,6 +1,6 @@
 /*
- * tier.c - pages that leave the device and come back: through the index, host memory and files, with the real I/O
- * thread and the CPU's pool.
+ * tier.c - KV pages are saved and restored through the index, host memory and files, with the real I/O thread and the
+ * CPU backend's pool.
  */
 #include "config.h"
 

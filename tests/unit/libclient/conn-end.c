@@ -1,5 +1,5 @@
 /*
- * conn-end.c - libhearth and the bytes of its connection: how it begins, how the bytes come, and all the ways it ends.
+ * conn-end.c - a connection of libhearth as bytes: how it begins, any cut of its input, and every way it ends.
  */
 #include "config.h"
 

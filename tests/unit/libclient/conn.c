@@ -1,5 +1,5 @@
 /*
- * conn.c - libhearth and its requests: streams, blocking calls, timeouts, parameters.
+ * conn.c - requests of libhearth: streams, blocking calls, timeouts, parameters.
  */
 #include "config.h"
 

@@ -1,4 +1,4 @@
-/* scan.c - the structural scan: what it lets through, what it stops, and that it does not matter how the bytes come. */
+/* scan.c - the structural scan: what it accepts and refuses, and that the cut of the input does not matter. */
 #include "libclient/wire.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /*
  * script.h - libhearth against a scripted daemon at the other end of a socketpair, in the same thread: the peer's bytes
- * are written before the library is asked, and read after it has spoken, so nothing here waits for anything.
+ * are written before the library reads and read after the library has written, so nothing here waits.
  */
 #ifndef TESTS_UNIT_SCRIPT_H
 #define TESTS_UNIT_SCRIPT_H

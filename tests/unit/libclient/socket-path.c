@@ -1,5 +1,5 @@
 /*
- * socket-path.c - where the daemon is: the path of its socket, by the environment and in /tmp, and nobody there.
+ * socket-path.c - the path of the daemon's socket, from the environment and in /tmp, and a path where nobody listens.
  */
 #include "config.h"
 

@@ -1,4 +1,4 @@
-/* gguf-build.h - writes GGUF files for tests, sound ones and others: nothing here checks anything. */
+/* gguf-build.h - writes GGUF files for tests, sound ones and broken ones: it checks nothing itself. */
 #ifndef HEARTH_TEST_GGUF_BUILD_H
 #define HEARTH_TEST_GGUF_BUILD_H
 

@@ -1,4 +1,4 @@
-/* gguf.c - the GGUF reader on sound files, and on every way of being wrong that we could think of. */
+/* gguf.c - the GGUF reader on sound files, and on files that are wrong in every way that we could think of. */
 #include "config.h" /* memfd_create */
 
 #include "daemon/model/gguf.h"

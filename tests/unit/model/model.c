@@ -1,4 +1,4 @@
-/* model.c - binding a tiny made-up model: it runs as written, and is refused by name for whatever is wrong with it. */
+/* model.c - the binding of a tiny synthetic model: it runs as written, and any fault in it is refused by name. */
 #include "config.h" /* memfd_create */
 
 #include "daemon/model/model.h"

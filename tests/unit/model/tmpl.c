@@ -1,4 +1,4 @@
-/* tmpl.c - chat rendering: the same ids as tokenising the rendered string, and no message that forges a turn. */
+/* tmpl.c - chat templates: rendering gives the ids of the rendered string, and no message can forge a turn. */
 #include "config.h" /* memfd_create */
 
 #include "daemon/model/tok/tok.h"

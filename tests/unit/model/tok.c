@@ -1,6 +1,6 @@
 /*
  * tok.c - vocabularies against llama.cpp's ids (data beside the checkout; the embedded model is always there), and
- * what must hold for any input: no crash, no loss, no quadratic time.
+ * what must hold for any input: nothing crashes, no byte is lost, time is not quadratic.
  */
 #include "daemon/model/tok/tok-internal.h"
 

@@ -1,5 +1,4 @@
-/* clock-guard.c - when the wall clock is believed, and when not: by its jumps, over restarts, and what damaged rows
- * cannot do.
+/* clock-guard.c - when the wall clock is trusted: after jumps, over restarts, and with damaged rows.
  */
 #include <math.h>
 #include <setjmp.h>

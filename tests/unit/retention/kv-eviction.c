@@ -1,4 +1,4 @@
-/* kv-eviction.c - which KV files go, and by what clock: limits, shares, ages, and clocks that jump. */
+/* kv-eviction.c - which KV files are evicted, and by which clock: limits, shares, ages, and clocks that jump. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

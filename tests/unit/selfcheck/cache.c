@@ -1,6 +1,6 @@
 /*
- * cache.c - the file of passed self-checks: what was added is found, what is not ours or damaged is as good as absent,
- * and the key changes with everything that it stands for.
+ * cache.c - the cache of passed self-checks: an entry that was added is found, a damaged or foreign one counts as
+ * absent, and the key changes with everything that it covers.
  */
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,11 +1,11 @@
 /*
- * selfcheck.c - the start-up self-check finds what is wrong and calls it by name, and nothing where all is well.
+ * selfcheck.c - the start-up self-check finds a fault and names it, and passes a sound device.
  *
  *     tests/unit/selfcheck/selfcheck [BACKEND [MODEL...]]      "cpu" and the models of the tree and beside it by
  * default
  *
- * A device is broken by a table around its own: it does the right thing and then spoils one row of what one op gave,
- * for one type of weights, or one page, or one token, or only what a whole step does (and not the same ops one by one).
+ * A table around a device's own breaks it: it computes the right result and then spoils one row of one op's output, for
+ * one type of weights, or one page, or one token, or only whole steps (and not the same ops one by one).
  */
 #include <setjmp.h>
 #include <stdarg.h>

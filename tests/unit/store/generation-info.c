@@ -1,6 +1,6 @@
 /*
- * generation-info.c - the generation metadata of a stored turn: what is written is read back, what hearthd wrote under
- * the name of before 0.1.0 is still read, and what is neither is left out of the turn.
+ * generation-info.c - the generation metadata of a stored turn: it is read back as written, rows under the name of
+ * before 0.1.0 are still read, and bytes that are neither are left out of the turn.
  */
 #include <setjmp.h>
 #include <stdarg.h>

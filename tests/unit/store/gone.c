@@ -1,5 +1,5 @@
 /*
- * gone.c - what is removed from the database is on the disk no more: not in its pages, nor in the gaps between, nor in
+ * gone.c - what is removed from the database is nowhere on the disk: not in its pages, nor in the gaps between, nor in
  * its log.
  */
 #include "config.h"

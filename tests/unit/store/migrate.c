@@ -1,6 +1,6 @@
 /*
- * migrate.c - a session database of any older version, opened by today's code: everything is there and sound, or it is
- * as it was. The oldest one is data/sessions-v1.sql; migrate --open DIR, under kill-at.so, is what gets killed.
+ * migrate.c - a session database of any older version, opened by today's code: all of it is there and sound, or
+ * untouched. The oldest one is data/sessions-v1.sql; the test kills `migrate --open DIR` under kill-at.so.
  */
 #include <fcntl.h>
 #include <setjmp.h>

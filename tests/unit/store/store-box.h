@@ -1,5 +1,5 @@
 /*
- * store-box.h - cmocka fixtures: a store of a test's own, open, in a state directory that was not there before.
+ * store-box.h - cmocka fixtures: a private, open store in a fresh state directory.
  */
 #ifndef TESTS_UNIT_STORE_BOX_H
 #define TESTS_UNIT_STORE_BOX_H

@@ -1,4 +1,4 @@
-/* store.c - sessions on disk: what was committed is there after any reopening, and nothing else is. */
+/* store.c - sessions on disk: after any reopening all that was committed is there, and nothing else. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>

@@ -1,4 +1,5 @@
-/* journal.c - the journal's files as bytes: what was written is read, and of what was damaged the part before it. */
+/* journal.c - the journal's files as bytes: records are read back as written, and of a damaged file those before the
+ * damage. */
 #include "config.h"
 
 #include <fcntl.h>

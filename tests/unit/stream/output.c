@@ -1,4 +1,4 @@
-/* output.c - however far behind its reader is, the pieces of an output are the output: every token once, in order, with
+/* output.c - however far behind a subscriber is, the pieces of an output add up to it: every token once, in order, with
  * the text and the logprobs that belong to it. */
 #include <setjmp.h>
 #include <stdarg.h>
