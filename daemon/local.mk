@@ -1,17 +1,25 @@
 # hearthd, hearth-engine and hearth-bench.
 EXTRA_DIST += daemon/README.md daemon/retention/README.md daemon/rpc/README.md daemon/store/README.md \
 	daemon/stream/README.md daemon/supervisor/README.md \
-	daemon/model/README.md daemon/model/arch/README.md daemon/model/chat/README.md daemon/model/tok/README.md
+	daemon/model/README.md daemon/model/hf/README.md daemon/model/arch/README.md daemon/model/chat/README.md daemon/model/tok/README.md
 
 # GGUF files, vocabularies, chat templates, architectures.
 noinst_LIBRARIES += daemon/libmodel.a
-daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model/map.c daemon/model/map.h \
+daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model/gguf-internal.h \
+	daemon/model/gguf-make.c daemon/model/gguf-make.h daemon/model/file.c daemon/model/file.h \
+	daemon/model/hf/hf.c daemon/model/hf/hf.h daemon/model/hf/hf-internal.h daemon/model/hf/config.c \
+	daemon/model/hf/tensors.c daemon/model/hf/tokenizer.c \
+	daemon/model/hf/safetensors.c daemon/model/hf/safetensors.h daemon/model/map.c daemon/model/map.h \
 	daemon/model/model.h daemon/model/tok/tok.h daemon/model/tok/tok-internal.h \
 	daemon/model/tok/tok.c daemon/model/tok/bpe.c daemon/model/tok/merge.c daemon/model/tok/special.c \
-	daemon/model/tok/spm.c daemon/model/chat/tmpl.c daemon/model/tok/pretok.c daemon/model/tok/pretok.h \
+	daemon/model/tok/raw.c daemon/model/tok/normalize.c daemon/model/tok/spm.c \
+	daemon/model/chat/tmpl.c daemon/model/tok/pretok.c daemon/model/tok/pretok.h \
 	daemon/model/hparams.c daemon/model/model.c daemon/model/arch/arch.c daemon/model/arch/arch.h \
 	daemon/model/arch/llama.c daemon/model/arch/qwen2.c
-daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS)
+daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS) $(JANSSON_CFLAGS) $(UTF8PROC_CFLAGS)
+# What a program that reads models links, in this order.
+MODEL_LIBS = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(JANSSON_LIBS) \
+	$(UTF8PROC_LIBS) $(XXHASH_LIBS)
 
 # Chat templates: a library of its own, which stands on nothing but libclient's UTF-8 check, so that the command can
 # render a template without a daemon (`hearth render --template`). Its door is daemon/model/chat/jinja.h.

@@ -39,8 +39,8 @@ print-dist-files:
 # What tests are compiled and linked with. All archives are there for all: a linker takes from an archive only what is
 # asked for, and the programs that are installed prove that hearthd needs nothing of the engine, nor a client of either.
 AM_CFLAGS += $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS)
-LDADD = tests/daemon/libharness.a daemon/libdaemon.a daemon/libengine.a daemon/libmodel.a daemon/libjinja.a $(KERNELS_LIBS) \
-	libclient/libcore.la $(LIBEVENT_LIBS) $(SQLITE_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS) $(JANSSON_LIBS) $(XXHASH_LIBS) \
+LDADD = tests/daemon/libharness.a daemon/libdaemon.a daemon/libengine.a daemon/libjinja.a $(MODEL_LIBS) \
+	$(LIBEVENT_LIBS) $(SQLITE_LIBS) \
 	$(CMOCKA_LIBS) -lm -lpthread
 
 HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/run.h tests/ops/rig.h \
@@ -59,7 +59,7 @@ UNIT_TESTS = \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss \
 	tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
 	tests/unit/libclient/socket-path tests/unit/libclient/wire \
-	tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/model tests/unit/model/tmpl tests/unit/model/tok \
+	tests/unit/model/file tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/model tests/unit/model/tmpl tests/unit/model/tok \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
 	tests/unit/sched/kv tests/unit/sched/sched \
 	tests/unit/selfcheck/cache tests/unit/selfcheck/selfcheck \
@@ -126,8 +126,8 @@ EXTRA_PROGRAMS += tests/bench/bench-jinja
 
 # Fuzz targets. `make check` replays the corpus under any compiler; --enable-fuzzing (clang) links libFuzzer instead:
 # tests/fuzz/fuzz-scan tests/fuzz/corpus/scan.
-FUZZ_TESTS = tests/fuzz/fuzz-gguf tests/fuzz/fuzz-jinja tests/fuzz/fuzz-kvfile tests/fuzz/fuzz-scan tests/fuzz/fuzz-tok \
-	tests/fuzz/fuzz-wire
+FUZZ_TESTS = tests/fuzz/fuzz-folder tests/fuzz/fuzz-gguf tests/fuzz/fuzz-jinja tests/fuzz/fuzz-kvfile tests/fuzz/fuzz-scan \
+	tests/fuzz/fuzz-tok tests/fuzz/fuzz-wire
 check_PROGRAMS += $(FUZZ_TESTS)
 if ENABLE_FUZZING
 FUZZ_MAIN =
@@ -138,6 +138,8 @@ FUZZ_CFLAGS = $(AM_CFLAGS)
 TESTS += $(FUZZ_TESTS)
 endif
 EXTRA_DIST += tests/fuzz/corpus tests/fuzz/replay.c
+tests_fuzz_fuzz_folder_SOURCES = tests/fuzz/fuzz-folder.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_folder_CFLAGS = $(FUZZ_CFLAGS)
 tests_fuzz_fuzz_gguf_SOURCES = tests/fuzz/fuzz-gguf.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_gguf_CFLAGS = $(FUZZ_CFLAGS)
 tests_fuzz_fuzz_jinja_SOURCES = tests/fuzz/fuzz-jinja.c $(FUZZ_MAIN)

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "daemon/bench/bench.h"
+
+#include "daemon/model/file.h"
 #include "daemon/engine/core/device.h"
 
 enum { STRIDE = 7919 }; /* between pages and between ids: a prime visits each residue once, where it divides no count */
@@ -109,7 +111,7 @@ int bench_open_model(struct bench *b, const char *path, const struct bench_room 
     struct workspace_dims dims = {.n_row = b->chunk, .n_out = OUT_MAX};
     uint32_t most = room->n_first > room->n_other ? room->n_first : room->n_other;
     int rc;
-    if ((rc = gguf_open(&b->gguf, path, &b->err)) || (rc = model_hparams(&b->hp, b->gguf, &b->err)))
+    if ((rc = model_file_open(&b->gguf, path, &b->err)) || (rc = model_hparams(&b->hp, b->gguf, &b->err)))
         return rc;
     if (most > b->hp.n_ctx)
         return err_set(&b->err, HEARTH_ECONTEXT, "%u tokens are asked for; the context of the model is %u", most,

@@ -40,5 +40,5 @@ EXTRA_DIST += daemon/engine/kvtier/kv-format.md daemon/engine/front/protocol.md 
 libexec_PROGRAMS += hearth-engine
 hearth_engine_SOURCES = daemon/engine/main.c
 hearth_engine_CFLAGS = $(AM_CFLAGS)
-hearth_engine_LDADD = daemon/libengine.a daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la \
+hearth_engine_LDADD = daemon/libengine.a $(MODEL_LIBS) \
 	$(LIBEVENT_LIBS) $(PCRE2_LIBS) $(XXHASH_LIBS)

@@ -6,13 +6,11 @@
  * Counts are capped before anything is allocated for them, and each key, element or record takes at least one byte of
  * the file, so both time and memory are linear in what the file really holds.
  */
-#include "daemon/model/gguf.h"
+#include "daemon/model/gguf-internal.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
 #include <xxhash.h>
-
-#include "daemon/model/map.h"
 
 enum {
     KEYS_MAX = 1 << 16,
@@ -25,38 +23,10 @@ enum {
     ALIGN_MAX = 1 << 16,
 };
 
-enum value_type { V_U8, V_I8, V_U16, V_I16, V_U32, V_I32, V_F32, V_BOOL, V_STR, V_ARR, V_U64, V_I64, V_F64, V_COUNT };
-static const struct {
-    const char *name;
-    uint8_t size; /* 0: not a number */
-} value_types[V_COUNT] = {
+const struct gguf_value_type gguf_value_types[V_COUNT] = {
     [V_U8] = {"u8", 1},   [V_I8] = {"i8", 1},   [V_U16] = {"u16", 2},   [V_I16] = {"i16", 2},    [V_U32] = {"u32", 4},
     [V_I32] = {"i32", 4}, [V_F32] = {"f32", 4}, [V_BOOL] = {"bool", 1}, [V_STR] = {"string", 0}, [V_ARR] = {"array", 0},
     [V_U64] = {"u64", 8}, [V_I64] = {"i64", 8}, [V_F64] = {"f64", 8},
-};
-
-struct key {
-    struct gguf_str name;
-    uint32_t type, elem;          /* elem: of an array */
-    uint64_t n;                   /* elements of an array */
-    const unsigned char *p, *end; /* the value, without its type and count */
-};
-
-/* Names to positions, open addressing, at most half full. The hash is seeded at random so that a crafted file cannot
- * make its names collide. */
-struct index {
-    uint32_t *slot; /* position + 1; 0: free */
-    size_t mask;
-};
-
-struct gguf {
-    struct map map;
-    uint64_t seed;
-    struct key *keys;
-    size_t n_key;
-    struct gguf_tensor *tensors;
-    size_t n_tensor;
-    struct index key_index, tensor_index;
 };
 
 struct gguf_label gguf_label(struct gguf_str name)
@@ -70,11 +40,6 @@ struct gguf_label gguf_label(struct gguf_str name)
 }
 
 /* --- reading ------------------------------------------------------------------------------------------- */
-
-struct gguf_reader {
-    const unsigned char *base, *p, *end;
-    struct hearth_err *e;
-};
 
 static int truncated(struct gguf_reader *r, const char *what, struct gguf_str in)
 {
@@ -111,7 +76,7 @@ static const struct gguf_str nowhere;
 
 /* --- the index ----------------------------------------------------------------------------------------- */
 
-static int index_init(struct index *ix, size_t n, struct hearth_err *e)
+static int index_init(struct gguf_index *ix, size_t n, struct hearth_err *e)
 {
     size_t cap = 16;
     while (cap < 2 * n)
@@ -123,13 +88,13 @@ static int index_init(struct index *ix, size_t n, struct hearth_err *e)
     return 0;
 }
 
-static struct gguf_str name_at(const struct gguf *g, const struct index *ix, uint32_t i)
+static struct gguf_str name_at(const struct gguf *g, const struct gguf_index *ix, uint32_t i)
 {
     return ix == &g->key_index ? g->keys[i].name : g->tensors[i].name;
 }
 
 /* The slot that holds `name`, or the free one where it belongs. */
-static uint32_t *index_slot(const struct gguf *g, const struct index *ix, struct gguf_str name)
+static uint32_t *index_slot(const struct gguf *g, const struct gguf_index *ix, struct gguf_str name)
 {
     for (size_t at = XXH3_64bits_withSeed(name.s, name.n, g->seed) & ix->mask;; at = (at + 1) & ix->mask) {
         uint32_t *slot = &ix->slot[at];
@@ -141,7 +106,7 @@ static uint32_t *index_slot(const struct gguf *g, const struct index *ix, struct
     }
 }
 
-static const struct key *key_find(const struct gguf *g, const char *name)
+static const struct gguf_key *key_find(const struct gguf *g, const char *name)
 {
     uint32_t at = *index_slot(g, &g->key_index, (struct gguf_str){name, strlen(name)});
     return at ? &g->keys[at - 1] : NULL;
@@ -149,7 +114,7 @@ static const struct key *key_find(const struct gguf *g, const char *name)
 
 /* --- opening ------------------------------------------------------------------------------------------- */
 
-static int skip_value(struct gguf_reader *r, struct key *k)
+static int skip_value(struct gguf_reader *r, struct gguf_key *k)
 {
     uint32_t type = k->type;
     uint64_t n = 1;
@@ -177,15 +142,15 @@ static int skip_value(struct gguf_reader *r, struct key *k)
                 return ret;
         }
     } else {
-        if ((uint64_t)(r->end - r->p) < n * value_types[type].size)
+        if ((uint64_t)(r->end - r->p) < n * gguf_value_types[type].size)
             return truncated(r, "the value", k->name);
-        r->p += n * value_types[type].size;
+        r->p += n * gguf_value_types[type].size;
     }
     k->end = r->p;
     return 0;
 }
 
-static int read_keys(struct gguf *g, struct gguf_reader *r, size_t n)
+int gguf_read_keys(struct gguf *g, struct gguf_reader *r, size_t n)
 {
     int ret = index_init(&g->key_index, n, r->e);
     if (ret)
@@ -194,7 +159,7 @@ static int read_keys(struct gguf *g, struct gguf_reader *r, size_t n)
     if (!g->keys)
         return err_set(r->e, HEARTH_ENOMEM, "no memory for %zu keys", n);
     for (; g->n_key < n; g->n_key++) {
-        struct key *k = &g->keys[g->n_key];
+        struct gguf_key *k = &g->keys[g->n_key];
         ret = take_str(r, &k->name, NAME_MAX_BYTES, "the name of a key", nowhere);
         if (!ret)
             ret = take(r, &k->type, 4, "the type", k->name);
@@ -250,11 +215,21 @@ static int read_tensor(struct gguf_reader *r, struct gguf_tensor *t, uint64_t *o
     return 0;
 }
 
+int gguf_index_tensors(struct gguf *g, struct hearth_err *e)
+{
+    int ret = index_init(&g->tensor_index, g->n_tensor, e);
+    for (size_t i = 0; i < g->n_tensor && !ret; i++) {
+        uint32_t *slot = index_slot(g, &g->tensor_index, g->tensors[i].name);
+        if (*slot)
+            ret = err_set(e, HEARTH_EBADMODEL, "tensor %s is there twice", gguf_label(g->tensors[i].name).s);
+        *slot = (uint32_t)i + 1;
+    }
+    return ret;
+}
+
 static int read_tensors(struct gguf *g, struct gguf_reader *r, size_t n, uint32_t align)
 {
-    int ret = index_init(&g->tensor_index, n, r->e);
-    if (ret)
-        return ret;
+    int ret = 0;
     g->tensors = calloc(n ? n : 1, sizeof *g->tensors);
     uint64_t *offset = calloc(n ? n : 1, sizeof *offset);
     if (!g->tensors || !offset) {
@@ -266,13 +241,10 @@ static int read_tensors(struct gguf *g, struct gguf_reader *r, size_t n, uint32_
         ret = read_tensor(r, t, &offset[g->n_tensor]);
         if (ret)
             goto out;
-        uint32_t *slot = index_slot(g, &g->tensor_index, t->name);
-        if (*slot) {
-            ret = err_set(r->e, HEARTH_EBADMODEL, "tensor %s is there twice", gguf_label(t->name).s);
-            goto out;
-        }
-        *slot = (uint32_t)g->n_tensor + 1;
     }
+    ret = gguf_index_tensors(g, r->e);
+    if (ret)
+        goto out;
 
     uint64_t size = (uint64_t)(r->end - r->base), start = (uint64_t)(r->p - r->base);
     start += (align - start % align) % align;
@@ -327,26 +299,36 @@ static int read_header(struct gguf_reader *r, uint64_t *n_tensor, uint64_t *n_ke
     return 0;
 }
 
-int gguf_open(struct gguf **out, const char *path, struct hearth_err *e)
+struct gguf *gguf_new(void)
 {
     struct gguf *g = calloc(1, sizeof *g);
-    if (!g)
+    if (g && getrandom(&g->seed, sizeof g->seed, GRND_NONBLOCK) < 0)
+        g->seed = (uintptr_t)g; /* before the pool is ready, at boot */
+    return g;
+}
+
+int gguf_open(struct gguf **out, const char *path, struct hearth_err *e)
+{
+    struct gguf *g = gguf_new();
+    if (!g || !(g->maps = calloc(1, sizeof *g->maps))) {
+        gguf_close(g);
         return err_set(e, HEARTH_ENOMEM, "no memory to open %s", path);
-    int ret = map_open(&g->map, path, e);
+    }
+    int ret = map_open(&g->maps[0], path, e);
     if (ret) {
-        free(g);
+        gguf_close(g);
         return ret;
     }
-    if (getrandom(&g->seed, sizeof g->seed, GRND_NONBLOCK) < 0)
-        g->seed = (uintptr_t)g; /* before the pool is ready, at boot */
+    g->n_map = 1;
 
     struct hearth_err why = {0};
-    struct gguf_reader r = {g->map.base, g->map.base, g->map.base + g->map.size, &why};
+    const unsigned char *base = g->maps[0].base;
+    struct gguf_reader r = {base, base, base + g->maps[0].size, &why};
     uint64_t n_tensor = 0, n_key = 0;
     uint32_t align = 32;
     ret = read_header(&r, &n_tensor, &n_key);
     if (!ret)
-        ret = read_keys(g, &r, n_key);
+        ret = gguf_read_keys(g, &r, n_key);
     if (!ret && (ret = gguf_u32(g, "general.alignment", &align, &why)) > 0)
         ret = 0;
     if (!ret && (align < ALIGN_MIN || align > ALIGN_MAX || (align & (align - 1))))
@@ -369,7 +351,14 @@ void gguf_close(struct gguf *g)
 {
     if (!g)
         return;
-    map_close(&g->map);
+    for (size_t i = 0; i < g->n_map; i++)
+        map_close(&g->maps[i]);
+    for (struct gguf_owned *o; (o = g->owned);) {
+        g->owned = o->next;
+        free(o);
+    }
+    free(g->maps);
+    free(g->header);
     free(g->keys);
     free(g->tensors);
     free(g->key_index.slot);
@@ -379,14 +368,19 @@ void gguf_close(struct gguf *g)
 
 int gguf_check(const struct gguf *g, struct hearth_err *e)
 {
-    if (map_damaged(&g->map))
-        return err_set(e, HEARTH_EBADMODEL, "the file shrank while it was in use (it had %zu bytes)", g->map.size);
+    for (size_t i = 0; i < g->n_map; i++)
+        if (map_damaged(&g->maps[i]))
+            return err_set(e, HEARTH_EBADMODEL, "the file shrank while it was in use (it had %zu bytes)",
+                           g->maps[i].size);
     return 0;
 }
 
 uint64_t gguf_file_bytes(const struct gguf *g)
 {
-    return g->map.size;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < g->n_map; i++)
+        bytes += g->maps[i].size;
+    return bytes;
 }
 
 size_t gguf_n_tensor(const struct gguf *g)
@@ -412,7 +406,7 @@ size_t gguf_n_key(const struct gguf *g)
 
 struct gguf_str gguf_key_at(const struct gguf *g, size_t i, struct gguf_str *raw)
 {
-    const struct key *k = &g->keys[i];
+    const struct gguf_key *k = &g->keys[i];
     const char *after = k->name.s + k->name.n;
     *raw = (struct gguf_str){after, (size_t)((const char *)k->end - after)};
     return k->name;
@@ -420,23 +414,23 @@ struct gguf_str gguf_key_at(const struct gguf *g, size_t i, struct gguf_str *raw
 
 /* --- values -------------------------------------------------------------------------------------------- */
 
-static int wrong_type(const struct key *k, const char *want, struct hearth_err *e)
+static int wrong_type(const struct gguf_key *k, const char *want, struct hearth_err *e)
 {
     return err_set(e, HEARTH_EBADMODEL, "key %s is %s%s where %s is expected", gguf_label(k->name).s,
                    k->type == V_ARR ? "an array of " : "of type ",
-                   value_types[k->type == V_ARR ? k->elem : k->type].name, want);
+                   gguf_value_types[k->type == V_ARR ? k->elem : k->type].name, want);
 }
 
 int gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct hearth_err *e)
 {
-    const struct key *k = key_find(g, key);
+    const struct gguf_key *k = key_find(g, key);
     if (!k)
         return 1;
     uint64_t v = 0;
     bool is_signed = k->type == V_I8 || k->type == V_I16 || k->type == V_I32 || k->type == V_I64;
     if (!is_signed && k->type != V_U8 && k->type != V_U16 && k->type != V_U32 && k->type != V_U64)
         return wrong_type(k, "an integer", e);
-    size_t size = value_types[k->type].size;
+    size_t size = gguf_value_types[k->type].size;
     memcpy(&v, k->p, size); /* little-endian; so is every machine hearth runs on */
     if ((is_signed && (v >> (8 * size - 1))) || v > UINT32_MAX)
         return err_set(e, HEARTH_EBADMODEL, "key %s is out of range: 0 to %u is possible", key, UINT32_MAX);
@@ -446,7 +440,7 @@ int gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct hearth
 
 int gguf_f32(const struct gguf *g, const char *key, float *out, struct hearth_err *e)
 {
-    const struct key *k = key_find(g, key);
+    const struct gguf_key *k = key_find(g, key);
     if (!k)
         return 1;
     float v;
@@ -467,7 +461,7 @@ int gguf_f32(const struct gguf *g, const char *key, float *out, struct hearth_er
 
 int gguf_bool(const struct gguf *g, const char *key, bool *out, struct hearth_err *e)
 {
-    const struct key *k = key_find(g, key);
+    const struct gguf_key *k = key_find(g, key);
     if (!k)
         return 1;
     if (k->type != V_BOOL)
@@ -480,7 +474,7 @@ int gguf_bool(const struct gguf *g, const char *key, bool *out, struct hearth_er
 
 int gguf_str(const struct gguf *g, const char *key, struct gguf_str *out, struct hearth_err *e)
 {
-    const struct key *k = key_find(g, key);
+    const struct gguf_key *k = key_find(g, key);
     if (!k)
         return 1;
     if (k->type != V_STR)
@@ -491,7 +485,7 @@ int gguf_str(const struct gguf *g, const char *key, struct gguf_str *out, struct
 
 static int nums(const struct gguf *g, const char *key, bool floats, struct gguf_nums *out, struct hearth_err *e)
 {
-    const struct key *k = key_find(g, key);
+    const struct gguf_key *k = key_find(g, key);
     if (!k)
         return 1;
     if (k->type != V_ARR || (floats ? k->elem != V_F32 : k->elem != V_I32 && k->elem != V_U32))
@@ -512,7 +506,7 @@ int gguf_i32s(const struct gguf *g, const char *key, struct gguf_nums *out, stru
 
 int gguf_strs(const struct gguf *g, const char *key, struct gguf_strs *out, struct hearth_err *e)
 {
-    const struct key *k = key_find(g, key);
+    const struct gguf_key *k = key_find(g, key);
     if (!k)
         return 1;
     if (k->type != V_ARR || k->elem != V_STR)

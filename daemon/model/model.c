@@ -166,9 +166,15 @@ static int bind_rope(struct binder *b)
     struct model *m = b->m;
     uint32_t n = m->hp.n_rot / 2;
     m->rope = (struct rope){.kind = m->arch->rope, .n_rot = m->hp.n_rot, .scale = 1};
+    bool neox = false; /* a folder's q and k lie for halves of a head, whatever GGUF files of the architecture have */
+    int ret = gguf_bool(m->gguf, "hearth.rope.neox", &neox, b->e);
+    if (ret < 0)
+        return ret;
+    if (neox)
+        m->rope.kind = ROPE_NEOX;
     m->rope.hadamard = m->hp.n_rot == m->hp.d_head && m->hp.d_head % 16 == 0;
     float *freq = malloc(n * sizeof *freq), *factor = malloc(n * sizeof *factor);
-    int ret = freq && factor ? 0 : err_set(b->e, HEARTH_ENOMEM, "no memory for %u frequencies", n);
+    ret = freq && factor ? 0 : err_set(b->e, HEARTH_ENOMEM, "no memory for %u frequencies", n);
     for (uint32_t i = 0; i < n && !ret; i++)
         factor[i] = 1;
     if (!ret && gguf_tensor_find(m->gguf, "rope_freqs.weight")) {

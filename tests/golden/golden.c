@@ -207,6 +207,16 @@ TINY(qwen3, "qwen3", "qwen3")
 TINY(qwen3moe, "qwen3moe", "qwen3moe")
 TINY(starcoder2, "starcoder2", "starcoder2")
 
+/* Folders in Hugging Face form, against transformers in float64. */
+#define FOLDER(name, folder) TEST(hf_##name, "models/hf-tiny/" folder, "models/hf-tiny/" folder "/golden.json")
+#define FOLDERS(X)                  \
+    X(llama, "llama")               \
+    X(llama_tied, "llama-tied")     \
+    X(llama_linear, "llama-linear") \
+    X(llama_rope3, "llama-rope3")   \
+    X(qwen2, "qwen2")
+FOLDERS(FOLDER)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_tale),
@@ -223,6 +233,9 @@ int main(void)
                                        cmocka_unit_test(test_llama_rope3),
 #define X(t, T, number) cmocka_unit_test(test_all_##t),
                                        QUANTS(X)
+#undef X
+#define X(name, folder) cmocka_unit_test(test_hf_##name),
+                                           FOLDERS(X)
 #undef X
     };
     if (!run_possible())

@@ -1,6 +1,8 @@
 /* run.c - see run.h. */
 #include "tests/golden/run.h"
 
+#include "daemon/model/file.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,7 +43,7 @@ void run_open(struct run *r, const char *path, const struct backend *be, const c
     r->be = be;
     if (!variant && !strcmp(be->name, "cpu"))
         variant = getenv("HEARTH_CPU_VARIANT");
-    MUST(gguf_open(&r->g, path, &e));
+    MUST(model_file_open(&r->g, path, &e));
     MUST(be->open(&r->dev, &(struct device_params){.variant = variant, .threads = threads}, &e));
     be->info(r->dev, &r->info);
     MUST(model_load(&r->m, r->g, be, r->dev, NULL, NULL, &e));

@@ -2,11 +2,17 @@
 #include "daemon/engine/sched/models.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MODELS_CACHED_MAX = 32 /* files kept mapped that are neither loaded nor in use */ };
+#include "daemon/model/file.h"
+
+enum {
+    MODELS_CACHED_MAX = 32,    /* files kept mapped that are neither loaded nor in use */
+    FOLDER_ENTRIES_MAX = 4096, /* looked at in a folder that is a model */
+};
 
 void models_init(struct models *t)
 {
@@ -57,6 +63,27 @@ static void trim(struct models *t)
     }
 }
 
+/* A folder is the files in it: their sizes together, and when the last of them changed. */
+static int identify_folder(const char *path, struct file_id *id, struct hearth_err *e)
+{
+    DIR *d = opendir(path);
+    struct dirent *de;
+    if (!d)
+        return err_set(e, HEARTH_EIO, "%.120s: %s", path, strerror(errno));
+    id->size = 0;
+    for (int n = 0; n < FOLDER_ENTRIES_MAX && (de = readdir(d)); n++) {
+        struct stat st;
+        if (fstatat(dirfd(d), de->d_name, &st, 0) || !S_ISREG(st.st_mode))
+            continue;
+        id->size += st.st_size;
+        if (st.st_mtim.tv_sec > id->mtime.tv_sec ||
+            (st.st_mtim.tv_sec == id->mtime.tv_sec && st.st_mtim.tv_nsec > id->mtime.tv_nsec))
+            id->mtime = st.st_mtim;
+    }
+    closedir(d);
+    return 0;
+}
+
 static int identify(const char *path, struct file_id *id, struct hearth_err *e)
 {
     struct stat st;
@@ -66,10 +93,10 @@ static int identify(const char *path, struct file_id *id, struct hearth_err *e)
         int code = errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOMODEL : HEARTH_EIO;
         return err_set(e, code, "%.120s: %s", path, strerror(errno));
     }
-    if (!S_ISREG(st.st_mode))
-        return err_set(e, HEARTH_ENOMODEL, "%.120s is not a file", path);
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return err_set(e, HEARTH_ENOMODEL, "%.120s is neither a file nor a folder", path);
     *id = (struct file_id){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
-    return 0;
+    return S_ISDIR(st.st_mode) ? identify_folder(path, id, e) : 0;
 }
 
 static bool same_file(const struct file_id *a, const struct file_id *b)
@@ -86,7 +113,7 @@ static int model_entry_new(struct models *t, const char *path, const struct file
         free(m);
         return err_set(e, HEARTH_ENOMEM, "no memory for a model");
     }
-    int rc = gguf_open(&m->gguf, path, e);
+    int rc = model_file_open(&m->gguf, path, e);
     if (rc) {
         free(m->path);
         free(m);

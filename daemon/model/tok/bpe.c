@@ -58,19 +58,19 @@ static uint32_t *merge_slot(const struct vocab *v, uint32_t left, uint32_t right
     }
 }
 
-/* "left right", both in the alphabet; the space is the first one after the first byte. Until its parts are looked up a
- * merge is their lengths, and where they are in `text`: *n bytes are there. */
-static int parse_merge(struct vocab *v, struct gguf_str line, char *text, size_t *n, struct hearth_err *e)
+/* "left right", both as `decode` reads them; the space is the first one after the first byte. Until its parts are
+ * looked up a merge is their lengths, and where they are in `text`: *n bytes are there. */
+static int parse_merge(struct vocab *v, struct gguf_str line, piece_decode *decode, char *text, size_t *n,
+                       struct hearth_err *e)
 {
     const char *space = line.n > 1 ? memchr(line.s + 1, ' ', line.n - 1) : NULL;
     if (!space)
         return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.merges: entry %u is not two parts", v->n_merge);
-    int left = alphabet_decode(line.s, (size_t)(space - line.s), text + *n), right = -1;
+    int left = decode(line.s, (size_t)(space - line.s), text + *n), right = -1;
     if (left > 0)
-        right = alphabet_decode(space + 1, (size_t)(line.s + line.n - space - 1), text + *n + left);
+        right = decode(space + 1, (size_t)(line.s + line.n - space - 1), text + *n + left);
     if (right <= 0)
-        return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.merges: entry %u is not written in the byte alphabet",
-                       v->n_merge);
+        return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.merges: entry %u cannot be read", v->n_merge);
     v->merges[v->n_merge++] = (struct merge){(uint32_t)left, (uint32_t)right, (uint32_t)*n};
     *n += (size_t)(left + right);
     return 0;
@@ -109,7 +109,7 @@ static int look_up_all(struct vocab *v, const char *text)
     return 0;
 }
 
-static int load_merges(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+int bpe_load_merges(struct vocab *v, const struct gguf *g, piece_decode *decode, struct hearth_err *e)
 {
     struct gguf_strs lines;
     struct gguf_str line;
@@ -128,17 +128,36 @@ static int load_merges(struct vocab *v, const struct gguf *g, struct hearth_err 
     bool room = text && v->merges && v->merge_slot;
     ret = 0;
     while (room && !ret && gguf_strs_next(&lines, &line))
-        ret = parse_merge(v, line, text, &n, e);
+        ret = parse_merge(v, line, decode, text, &n, e);
     if (!room || (!ret && look_up_all(v, text)))
         ret = err_set(e, HEARTH_ENOMEM, "no memory for %zu merges", n_line);
     free(text);
     return ret;
 }
 
-int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hearth_err *e)
+/* Patterns that the model's own files bring (hf/tokenizer.c). 1: there are none. */
+static int load_patterns(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
-    struct gguf_str name = {"default", 7};
-    int ret = pre ? 0 : gguf_str(g, "tokenizer.ggml.pre", &name, e);
+    struct pretok_pattern patterns[16];
+    struct gguf_strs list;
+    struct gguf_str s;
+    size_t n = 0;
+    int ret = gguf_strs(g, "hearth.tokenizer.patterns", &list, e);
+    if (ret)
+        return ret;
+    while (n < sizeof patterns / sizeof *patterns && gguf_strs_next(&list, &s))
+        patterns[n++] = (struct pretok_pattern){s.s, s.n};
+    ret = gguf_bool(g, "hearth.tokenizer.ignore_merges", &v->ignore_merges, e);
+    return ret < 0 ? ret : pretok_open_patterns(&v->pre, patterns, n, e);
+}
+
+int bpe_load_pre(struct vocab *v, const struct gguf *g, const char *pre, const char *absent, struct hearth_err *e)
+{
+    struct gguf_str name = {absent, strlen(absent)};
+    int ret = pre ? 1 : load_patterns(v, g, e);
+    if (ret <= 0)
+        return ret;
+    ret = pre ? 0 : gguf_str(g, "tokenizer.ggml.pre", &name, e);
     if (ret < 0)
         return ret;
     if (pre)
@@ -147,7 +166,13 @@ int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hear
     if (!v->pre_kind)
         return err_set(e, HEARTH_EUNSUPPORTED, "pre-tokenizer \"%s\" (tokenizer.ggml.pre) is not one hearth has",
                        gguf_label(name).s);
-    ret = pretok_open(&v->pre, v->pre_kind, e);
+    v->ignore_merges = v->pre_kind->ignore_merges;
+    return pretok_open(&v->pre, v->pre_kind, e);
+}
+
+int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hearth_err *e)
+{
+    int ret = bpe_load_pre(v, g, pre, "default", e);
     if (ret)
         return ret;
 
@@ -167,14 +192,14 @@ int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hear
     }
     ret = piece_index(v, e);
     if (!ret)
-        ret = load_merges(v, g, e);
+        ret = bpe_load_merges(v, g, alphabet_decode, e);
     for (int b = 0; b < 256; b++)
         v->byte_id[b] = piece_find(v, &(char){(char)b}, 1);
     return ret;
 }
 
-static bool bpe_pair(const struct vocab *v, const char *text, const struct sym *a, const struct sym *b,
-                     uint32_t *priority, int32_t *id)
+bool bpe_pair(const struct vocab *v, const char *text, const struct sym *a, const struct sym *b, uint32_t *priority,
+              int32_t *id)
 {
     (void)text;
     if (a->id < 0 || b->id < 0)
@@ -213,7 +238,7 @@ static int encode_word(const struct vocab *v, const char *text, size_t from, siz
      * so; for others a token may exist that no chain of merges leads to. */
     if (to - from == 1)
         return push_byte(v, (unsigned char)text[from], out);
-    if (v->pre_kind->ignore_merges) {
+    if (v->ignore_merges) {
         int32_t id = piece_find(v, text + from, to - from);
         if (is_token(v, id))
             return ids_push(out, id);
@@ -235,7 +260,7 @@ static int encode_word(const struct vocab *v, const char *text, size_t from, siz
     return ret;
 }
 
-int bpe_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e)
+static int encode_words(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e)
 {
     uint32_t *ends;
     size_t n_word;
@@ -248,4 +273,18 @@ int bpe_encode(const struct vocab *v, const char *text, size_t n, struct ids *ou
     merger_fini(&m);
     free(ends);
     return ret ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n) : 0;
+}
+
+int bpe_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e)
+{
+    if (v->prefix != PREFIX_UNLESS_SPACE || text[0] == ' ')
+        return encode_words(v, text, n, out, e);
+    char *buf = malloc(n + 1);
+    if (!buf)
+        return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
+    buf[0] = ' ';
+    memcpy(buf + 1, text, n);
+    int ret = encode_words(v, buf, n + 1, out, e);
+    free(buf);
+    return ret;
 }

@@ -102,6 +102,7 @@ static const char *const qwen35[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?["
                                                  "]| ?[^" SPACE LETTER MARK NUMBER "]+[\\r\\n]*|" SPACES,
                                      NULL};
 static const char *const falcon[] = {"[" PUNCT "$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]", NULL};
+static const char *const gemma4[] = {"[^\\n]+|[\\n]+", NULL};
 static const char *const plain[] = {"[" PUNCT "$+<=>^~|]+", GPT2, "[" NUMBER "]+", "[0-9][0-9][0-9]", NULL};
 
 /* The first name of each group is the one we test; the others are names for the same patterns. */
@@ -138,6 +139,7 @@ static const struct pretok_kind kinds[] = {
     {"hunyuan-dense", deepseek_v3, false, false},
     {"deepseek-llm", deepseek_llm, false, false},
     {"falcon", falcon, false, false},
+    {"gemma4", gemma4, false, false},
     {"deepseek-coder", deepseek_coder, false, false},
     {"starcoder", starcoder, false, false},
     {"refact", starcoder, false, false},
@@ -157,36 +159,138 @@ const struct pretok_kind *pretok_find(const char *name, size_t n)
     return NULL;
 }
 
-enum { PATTERNS_MAX = 6, MATCH_LIMIT = 50 * 1000 * 1000, HEAP_LIMIT_KIB = 64 * 1024 };
+enum { PATTERNS_MAX = 8, PATTERN_BYTES = 16 * 1024, MATCH_LIMIT = 50 * 1000 * 1000, HEAP_LIMIT_KIB = 64 * 1024 };
 
 struct pretok {
     pcre2_code *code[PATTERNS_MAX];
     size_t n;
 };
 
+static int add_pattern(struct pretok *p, const char *name, const char *s, size_t n, struct hearth_err *e)
+{
+    int at_fault;
+    PCRE2_SIZE where;
+    if (p->n == PATTERNS_MAX)
+        return err_set(e, HEARTH_EUNSUPPORTED, "pre-tokenizer %s: more than %d patterns", name, PATTERNS_MAX);
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)s, n, PCRE2_UTF | PCRE2_UCP, &at_fault, &where, NULL);
+    if (!code) {
+        unsigned char msg[100] = "";
+        pcre2_get_error_message(at_fault, msg, sizeof msg);
+        return err_set(e, HEARTH_EBADMODEL, "pre-tokenizer %s, pattern %zu: %s at %zu", name, p->n, (char *)msg,
+                       (size_t)where);
+    }
+    /* Where no memory may be made executable this fails, and matching is interpreted: slower, the same words. */
+    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+    p->code[p->n++] = code;
+    return 0;
+}
+
 int pretok_open(struct pretok **out, const struct pretok_kind *kind, struct hearth_err *e)
 {
     struct pretok *p = calloc(1, sizeof *p);
-    if (!p)
-        return err_set(e, HEARTH_ENOMEM, "no memory for the pre-tokenizer");
-    for (; kind->patterns[p->n]; p->n++) {
-        int at_fault;
-        PCRE2_SIZE where;
-        p->code[p->n] = pcre2_compile((PCRE2_SPTR)kind->patterns[p->n], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
-                                      &at_fault, &where, NULL);
-        if (!p->code[p->n]) {
-            unsigned char msg[100] = "";
-            size_t which = p->n;
-            pcre2_get_error_message(at_fault, msg, sizeof msg);
-            pretok_close(p);
-            return err_set(e, HEARTH_EINTERNAL, "pre-tokenizer %s, pattern %zu: %s at %zu", kind->name, which,
-                           (char *)msg, (size_t)where);
-        }
-        /* Where no memory may be made executable this fails, and matching is interpreted: slower, the same words. */
-        pcre2_jit_compile(p->code[p->n], PCRE2_JIT_COMPLETE);
+    int ret = p ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for the pre-tokenizer");
+    for (size_t i = 0; !ret && kind->patterns[i]; i++)
+        ret = add_pattern(p, kind->name, kind->patterns[i], strlen(kind->patterns[i]), e);
+    if (ret)
+        pretok_close(p);
+    else
+        *out = p;
+    return ret;
+}
+
+/* --- patterns of others -------------------------------------------------------------------------------- */
+
+/* What stands for a class of Unicode here. */
+static const struct {
+    const char *name, *members;
+} classes[] = {{"\\p{L}", LETTER}, {"\\p{N}", NUMBER}, {"\\p{P}", PUNCT},
+               {"\\p{S}", SYMBOL}, {"\\p{M}", MARK},   {"\\p{Ll}", "\\p{Ll}\\x{1DF25}-\\x{1DF2A}"},
+               {"\\s", SPACE}};
+
+struct expansion {
+    char s[PATTERN_BYTES];
+    size_t n;
+    bool full;
+};
+
+static void put(struct expansion *x, const char *s, size_t n)
+{
+    x->full |= n > sizeof x->s - x->n;
+    if (x->full)
+        return;
+    memcpy(x->s + x->n, s, n);
+    x->n += n;
+}
+
+/* One escape at s, inside of brackets or not; returns its length. */
+static size_t expand_escape(struct expansion *x, const char *s, size_t n, bool in_class)
+{
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        size_t len = strlen(classes[i].name);
+        if (n < len || memcmp(s, classes[i].name, len))
+            continue;
+        put(x, "[", !in_class);
+        put(x, classes[i].members, strlen(classes[i].members));
+        put(x, "]", !in_class);
+        return len;
     }
-    *out = p;
+    if (n >= 2 && s[1] == 'S' && !in_class) {
+        put(x, "[^" SPACE "]", strlen("[^" SPACE "]"));
+        return 2;
+    }
+    size_t len = n < 2 ? n : 2;
+    put(x, s, len);
+    return len;
+}
+
+/* The pattern with this file's Unicode in it. Within brackets Oniguruma knows sets of sets, which PCRE2 reads as
+ * characters: they are refused, as is a \S there, of which PCRE2 has its own idea. */
+static int expand(struct expansion *x, const char *s, size_t n, struct hearth_err *e)
+{
+    bool in_class = false;
+    for (size_t i = 0; i < n;) {
+        bool pair = i + 1 < n;
+        if (s[i] == '\\') {
+            i += expand_escape(x, s + i, n - i, in_class);
+            continue;
+        }
+        if (in_class && (s[i] == '[' || (s[i] == '&' && pair && s[i + 1] == '&')))
+            return err_set(e, HEARTH_EUNSUPPORTED, "a pre-tokenizer's pattern has a set within a set");
+        bool opens = !in_class && s[i] == '[';
+        if (in_class && s[i] == ']')
+            in_class = false;
+        put(x, s + i++, 1);
+        if (!opens)
+            continue;
+        in_class = true;
+        if (i < n && s[i] == '^')
+            put(x, s + i++, 1);
+        if (i < n && s[i] == ']') /* a bracket that comes first is a member */
+            put(x, s + i++, 1);
+    }
+    if (x->full)
+        return err_set(e, HEARTH_EUNSUPPORTED, "a pre-tokenizer's pattern is longer than %d bytes", PATTERN_BYTES);
     return 0;
+}
+
+int pretok_open_patterns(struct pretok **out, const struct pretok_pattern *v, size_t n, struct hearth_err *e)
+{
+    struct pretok *p = calloc(1, sizeof *p);
+    struct expansion *x = malloc(sizeof *x);
+    int ret = p && x ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for the pre-tokenizer");
+    for (size_t i = 0; i < n && !ret; i++) {
+        x->n = 0;
+        x->full = false;
+        ret = expand(x, v[i].s, v[i].n, e);
+        if (!ret)
+            ret = add_pattern(p, "of tokenizer.json", x->s, x->n, e);
+    }
+    free(x);
+    if (ret)
+        pretok_close(p);
+    else
+        *out = p;
+    return ret;
 }
 
 void pretok_close(struct pretok *p)

@@ -22,7 +22,16 @@ struct pretok_kind {
 /* The row of that name (not NUL-terminated), or NULL. */
 const struct pretok_kind *pretok_find(const char *name, size_t n);
 
+/* A pattern of a tokenizer.json, in Oniguruma's syntax. Not NUL-terminated. */
+struct pretok_pattern {
+    const char *s;
+    size_t n;
+};
+
 struct pretok;
+/* From patterns that a file brings, none of which may be trusted; n = 0: text is one word. HEARTH_EUNSUPPORTED names
+ * what PCRE2 would read otherwise than Oniguruma. */
+int pretok_open_patterns(struct pretok **out, const struct pretok_pattern *v, size_t n, struct hearth_err *e);
 int pretok_open(struct pretok **out, const struct pretok_kind *kind, struct hearth_err *e);
 void pretok_close(struct pretok *p);
 

@@ -97,6 +97,38 @@ static int by_start(const void *a, const void *b)
     return x->start < y->start ? -1 : x->start > y->start;
 }
 
+/* Length of the white space (Unicode's White_Space) that begins at s, or that ends there where `back`. */
+static size_t space_at(const char *s, size_t n, bool back)
+{
+    static const char *const spaces[] = {
+        "\t",           "\n",           "\v",           "\f",           "\r",           " ",
+        "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81", "\xe2\x80\x82",
+        "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86", "\xe2\x80\x87", "\xe2\x80\x88",
+        "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8", "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f",
+        "\xe3\x80\x80"};
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
+        size_t len = strlen(spaces[i]);
+        if (len <= n && !memcmp(back ? s - len : s, spaces[i], len))
+            return len;
+    }
+    return 0;
+}
+
+/* White space beside tokens that take it along becomes theirs, as far as the tokens before and behind. */
+static void take_spaces(const struct vocab *v, const char *text, size_t n, struct special_span *span, size_t n_span)
+{
+    for (size_t i = 0, floor = 0; i < n_span; i++) {
+        struct special_span *c = &span[i];
+        size_t ceiling = i + 1 < n_span ? span[i + 1].start : n, k;
+        uint8_t strip = v->piece[c->id].strip;
+        while ((strip & STRIP_LEFT) && (k = space_at(text + c->start, c->start - floor, true)))
+            c->start -= (uint32_t)k, c->len += (uint32_t)k;
+        while ((strip & STRIP_RIGHT) && (k = space_at(text + c->start + c->len, ceiling - c->start - c->len, false)))
+            c->len += (uint32_t)k;
+        floor = c->start + c->len;
+    }
+}
+
 int special_split(const struct vocab *v, const char *text, size_t n, int flags, struct special_span **out,
                   size_t *n_out, struct hearth_err *e)
 {
@@ -133,6 +165,7 @@ int special_split(const struct vocab *v, const char *text, size_t n, int flags, 
             found[kept++] = c;
         }
         qsort(found, kept, sizeof *found, by_start);
+        take_spaces(v, text, n, found, kept);
     }
     free(taken);
     *out = found;

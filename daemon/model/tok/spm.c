@@ -14,9 +14,9 @@
 static const char low_line[] = "\xe2\x96\x81"; /* U+2581 */
 
 /* Copies with U+2581 written as a space; returns the length. */
-static size_t unescape(const char *s, size_t n, char *out)
+int spm_decode(const char *s, size_t n, char *out)
 {
-    size_t len = 0;
+    int len = 0;
     for (size_t i = 0; i < n;) {
         if (n - i >= 3 && !memcmp(s + i, low_line, 3)) {
             out[len++] = ' ';
@@ -44,20 +44,12 @@ static int byte_token(const char *s, size_t n)
     return hex(s[3]) << 4 | hex(s[4]);
 }
 
-int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+int spm_load_pieces(struct vocab *v, struct hearth_err *e)
 {
-    int ret = gguf_f32s(g, "tokenizer.ggml.scores", &v->scores, e);
-    if (ret)
-        return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.scores is missing");
-    if (v->scores.n != v->n_tok)
-        return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.scores has %zu entries for %u tokens", v->scores.n,
-                       v->n_tok);
     memset(v->byte_id, 0xff, sizeof v->byte_id);
     for (uint32_t i = 0; i < v->n_tok; i++) {
         struct piece *p = &v->piece[i];
         char *out = v->arena + v->arena_len;
-        if (isnan(gguf_f32_at(&v->scores, i)))
-            return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.scores: entry %u is not a number", i);
         if (p->attr == TOK_BYTE) {
             int byte = byte_token(p->s, p->n);
             if (byte < 0)
@@ -69,15 +61,29 @@ int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
             p->n = 1;
             v->arena_len++;
         } else if (p->attr == TOK_NORMAL || p->attr == TOK_UNUSED) {
-            p->n = (uint32_t)unescape(p->s, p->n, out);
+            p->n = (uint32_t)spm_decode(p->s, p->n, out);
             p->s = out;
-            p->in_text = true;
+            p->in_text = p->n > 0;
             v->arena_len += p->n;
         } else if (p->attr == TOK_USER) {
             p->in_text = true; /* its text is written plainly */
         }
     }
     return piece_index(v, e);
+}
+
+int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
+    int ret = gguf_f32s(g, "tokenizer.ggml.scores", &v->scores, e);
+    if (ret)
+        return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.scores is missing");
+    if (v->scores.n != v->n_tok)
+        return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.scores has %zu entries for %u tokens", v->scores.n,
+                       v->n_tok);
+    for (uint32_t i = 0; i < v->n_tok; i++)
+        if (isnan(gguf_f32_at(&v->scores, i)))
+            return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.scores: entry %u is not a number", i);
+    return spm_load_pieces(v, e);
 }
 
 /* Floats in descending order as integers in ascending order. */
@@ -100,16 +106,16 @@ static bool spm_pair(const struct vocab *v, const char *text, const struct sym *
     return true;
 }
 
-int spm_encode(const struct vocab *v, const char *text, size_t n, bool space, struct ids *out, struct hearth_err *e)
+int spm_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e)
 {
     struct merger m = {0};
     char *buf = malloc(n + 1);
     int ret = buf ? 0 : HEARTH_ENOMEM;
     size_t len = 0;
     if (!ret) {
-        if (space)
+        if (v->prefix)
             buf[len++] = ' ';
-        len += unescape(text, n, buf + len);
+        len += (size_t)spm_decode(text, n, buf + len);
     }
     for (size_t i = 0; i < len && !ret;) {
         /* A symbol is as long as its first byte claims: bytes that are not UTF-8 end as byte tokens anyhow. */

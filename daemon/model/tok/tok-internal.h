@@ -14,9 +14,12 @@
 struct piece {
     const char *s; /* into the arena or the mapped file */
     uint32_t n;
-    uint8_t attr; /* enum tok_attr */
-    bool in_text; /* plain text may become this token */
+    uint8_t attr;  /* enum tok_attr */
+    bool in_text;  /* plain text may become this token */
+    uint8_t strip; /* white space that goes with a special token: STRIP_LEFT before it, STRIP_RIGHT behind it */
 };
+
+enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 
 /* Bytes to id, open addressing, seeded at random (see gguf.c). */
 struct piece_map {
@@ -38,11 +41,28 @@ struct special_node {
     uint8_t byte;
 };
 
+enum vocab_model {
+    VOCAB_BPE, /* byte-level BPE */
+    VOCAB_RAW, /* BPE over characters, with tokens for single bytes: gemma4, SentencePiece's files in tokenizer.json */
+    VOCAB_SPM, /* SentencePiece by scores */
+};
+
+/* A space that is put before a stretch of text. */
+enum vocab_prefix {
+    PREFIX_NEVER,
+    PREFIX_ALWAYS,
+    PREFIX_UNLESS_SPACE,
+    PREFIX_FIRST /* of the text, unless one is there */
+};
+
 struct vocab {
-    bool spm;
+    enum vocab_model model;
     char kind[48];
     const struct pretok_kind *pre_kind; /* BPE */
     struct pretok *pre;
+    bool ignore_merges; /* a word that is a token is that token */
+    enum vocab_prefix prefix;
+    int normalize; /* utf8proc's options, 0: text stays as it is */
     uint32_t n_tok;
     struct piece *piece; /* [n_piece], tokens first */
     uint32_t n_piece, cap_piece;
@@ -60,7 +80,7 @@ struct vocab {
 
     int32_t byte_id[256];  /* the symbol of a single byte; -1 */
     int32_t bos, eos, unk; /* -1: none */
-    bool add_bos, add_space;
+    bool add_bos;
 
     int32_t *end; /* ids that end a generation */
     size_t n_end;
@@ -101,8 +121,24 @@ int merger_run(struct merger *m, const struct vocab *v, const char *text, merge_
 /* Text without special tokens to ids. 0, HEARTH_ENOMEM, or what the pre-tokenizer says. */
 int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hearth_err *e);
 int bpe_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e);
+/* What the two kinds of BPE share: merges whose parts `decode` turns into pieces, and the words' merging. `decode`
+ * writes at most n bytes and returns their number, or -1. */
+typedef int piece_decode(const char *text, size_t n, char *out);
+int bpe_load_merges(struct vocab *v, const struct gguf *g, piece_decode *decode, struct hearth_err *e);
+merge_pair bpe_pair;
+/* Opens v->pre: by the file's own patterns, by `pre`, or by the name that the file has, else by `absent`. */
+int bpe_load_pre(struct vocab *v, const struct gguf *g, const char *pre, const char *absent, struct hearth_err *e);
+int raw_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
+int raw_encode(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out, struct hearth_err *e);
 int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
-int spm_encode(const struct vocab *v, const char *text, size_t n, bool space, struct ids *out, struct hearth_err *e);
+int spm_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e);
+/* Reads pieces as SentencePiece writes them: U+2581 for a space, <0xAB> for a byte. */
+int spm_load_pieces(struct vocab *v, struct hearth_err *e);
+piece_decode spm_decode;
+
+/* normalize.c: NFC and its relatives, where the file asks for one. *out is malloc'd; NULL: the text stays. */
+int normalize_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
+int normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out, struct hearth_err *e);
 
 /* For loading: adds a symbol that is no token; its id through *id. */
 int piece_intern(struct vocab *v, const char *s, size_t n, uint32_t *id);

@@ -206,30 +206,29 @@ static int load_tokens(struct vocab *v, const struct gguf *g, struct hearth_err 
     return 0;
 }
 
-int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, struct hearth_err *e)
+/* Ids of a list that end a generation too, and white space that special tokens take along: hf/tokenizer.c. */
+static int load_own_keys(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
-    struct gguf_str model;
-    int ret = gguf_str(g, "tokenizer.ggml.model", &model, e);
-    if (ret)
-        return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.model is missing");
-    bool spm = gguf_str_is(model, "llama");
-    if (!spm && !gguf_str_is(model, "gpt2"))
-        return err_set(e, HEARTH_EUNSUPPORTED, "tokenizer \"%s\" (tokenizer.ggml.model); hearth has gpt2 and llama",
-                       gguf_label(model).s);
-    struct vocab *v = calloc(1, sizeof *v);
-    if (!v)
-        return err_set(e, HEARTH_ENOMEM, "no memory for a vocabulary");
-    v->spm = spm;
-    v->bos = v->eos = v->unk = -1;
-    if (getrandom(&v->map.seed, sizeof v->map.seed, GRND_NONBLOCK) < 0)
-        v->map.seed = (uintptr_t)v;
-
-    ret = load_tokens(v, g, e);
-    if (!ret && spm && v->n_tok > 2) { /* SentencePiece's own numbers, where the file gives none */
-        v->unk = 0;
-        v->bos = 1;
-        v->eos = 2;
+    struct gguf_nums ends = {0}, strip = {0};
+    int ret = gguf_i32s(g, "hearth.tokenizer.end_ids", &ends, e);
+    if (ret >= 0)
+        ret = gguf_i32s(g, "hearth.tokenizer.strip", &strip, e);
+    if (ret < 0)
+        return ret;
+    for (size_t i = 0; i < ends.n; i++) {
+        int32_t id = gguf_i32_at(&ends, i);
+        if (id < 0 || (uint32_t)id >= v->n_tok)
+            return err_set(e, HEARTH_EBADMODEL, "token %d ends a generation; there are %u tokens", id, v->n_tok);
+        if (end_push(v, id))
+            return err_set(e, HEARTH_ENOMEM, "no memory for the vocabulary");
     }
+    for (size_t i = 0; i < strip.n && i < v->n_tok; i++)
+        v->piece[i].strip = (uint8_t)gguf_i32_at(&strip, i) & (STRIP_LEFT | STRIP_RIGHT);
+    return normalize_load(v, g, e);
+}
+
+static int load_named_ids(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
     int32_t eot = -1, eom = -1;
     struct {
         const char *key;
@@ -239,33 +238,96 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
                  {"tokenizer.ggml.unknown_token_id", &v->unk},
                  {"tokenizer.ggml.eot_token_id", &eot},
                  {"tokenizer.ggml.eom_token_id", &eom}};
+    int ret = 0;
     for (size_t i = 0; i < COUNT(named) && !ret; i++)
         ret = load_id(v, g, named[i].key, named[i].id, e);
     if (!ret && (end_push(v, v->eos) || end_push(v, eot) || end_push(v, eom)))
         ret = err_set(e, HEARTH_ENOMEM, "no memory for the vocabulary");
+    return ret;
+}
+
+static int load_prefixes(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
+    bool space = v->model == VOCAB_SPM;
+    v->add_bos = v->model == VOCAB_SPM || (v->pre_kind && v->pre_kind->add_bos);
+    int ret = gguf_bool(g, "tokenizer.ggml.add_bos_token", &v->add_bos, e);
+    if (ret >= 0)
+        ret = gguf_bool(g, "tokenizer.ggml.add_space_prefix", &space, e);
+    v->add_bos &= v->bos >= 0;
+    bool metaspace = false;
+    if (ret >= 0)
+        ret = gguf_bool(g, "hearth.tokenizer.metaspace_first", &metaspace, e);
+    v->prefix = !space                  ? PREFIX_NEVER
+                : metaspace             ? PREFIX_FIRST
+                : v->model == VOCAB_BPE ? PREFIX_UNLESS_SPACE
+                                        : PREFIX_ALWAYS;
+    if (v->model == VOCAB_BPE && v->pre_kind)
+        v->prefix = PREFIX_NEVER; /* GGUF files have the key without a meaning there */
+    return ret < 0 ? ret : 0;
+}
+
+/* The row of tokenizer.ggml.model. */
+static int find_model(const struct gguf *g, enum vocab_model *out, struct hearth_err *e)
+{
+    static const struct {
+        const char *name;
+        enum vocab_model model;
+    } models[] = {{"gpt2", VOCAB_BPE}, {"llama", VOCAB_SPM}, {"gemma4", VOCAB_RAW}};
+    struct gguf_str name;
+    int ret = gguf_str(g, "tokenizer.ggml.model", &name, e);
+    if (ret)
+        return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.model is missing");
+    for (size_t i = 0; i < COUNT(models); i++)
+        if (gguf_str_is(name, models[i].name)) {
+            *out = models[i].model;
+            return 0;
+        }
+    return err_set(e, HEARTH_EUNSUPPORTED, "tokenizer \"%s\" (tokenizer.ggml.model); hearth has gpt2, llama and gemma4",
+                   gguf_label(name).s);
+}
+
+int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, struct hearth_err *e)
+{
+    enum vocab_model model = VOCAB_BPE;
+    int ret = find_model(g, &model, e);
+    if (ret)
+        return ret;
+    struct vocab *v = calloc(1, sizeof *v);
+    if (!v)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a vocabulary");
+    v->model = model;
+    v->bos = v->eos = v->unk = -1;
+    if (getrandom(&v->map.seed, sizeof v->map.seed, GRND_NONBLOCK) < 0)
+        v->map.seed = (uintptr_t)v;
+
+    ret = load_tokens(v, g, e);
+    if (!ret && model == VOCAB_SPM && v->n_tok > 2) { /* SentencePiece's own numbers, where the file gives none */
+        v->unk = 0;
+        v->bos = 1;
+        v->eos = 2;
+    }
     if (!ret)
-        ret = spm ? spm_load(v, g, e) : bpe_load(v, g, pre, e);
+        ret = load_named_ids(v, g, e);
+    if (!ret)
+        ret = model == VOCAB_SPM ? spm_load(v, g, e) : model == VOCAB_RAW ? raw_load(v, g, e) : bpe_load(v, g, pre, e);
     if (!ret)
         ret = special_load(v, e);
-    if (!ret) {
-        v->add_bos = spm || v->pre_kind->add_bos;
-        v->add_space = spm;
-        ret = gguf_bool(g, "tokenizer.ggml.add_bos_token", &v->add_bos, e);
-        if (ret >= 0)
-            ret = gguf_bool(g, "tokenizer.ggml.add_space_prefix", &v->add_space, e);
-        if (ret > 0)
-            ret = 0;
-    }
+    if (!ret)
+        ret = load_prefixes(v, g, e);
+    if (!ret)
+        ret = load_own_keys(v, g, e);
     if (ret) {
         vocab_free(v);
         return ret;
     }
-    v->add_bos &= v->bos >= 0;
-    v->add_space &= spm;
-    if (spm)
-        snprintf(v->kind, sizeof v->kind, "llama");
-    else
-        snprintf(v->kind, sizeof v->kind, "gpt2/%s", v->pre_kind->name);
+    snprintf(v->kind, sizeof v->kind, "%s%s%s",
+             model == VOCAB_SPM   ? "llama"
+             : model == VOCAB_RAW ? "gemma4"
+                                  : "gpt2",
+             model == VOCAB_BPE ? "/" : "",
+             model != VOCAB_BPE ? ""
+             : v->pre_kind      ? v->pre_kind->name
+                                : "own");
     *out = v;
     return 0;
 }
@@ -324,7 +386,7 @@ bool vocab_is_end(const struct vocab *v, int32_t id)
 
 bool tok_adds_space(const struct vocab *v)
 {
-    return v->add_space;
+    return v->prefix != PREFIX_NEVER;
 }
 
 size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, size_t cap)
@@ -359,6 +421,24 @@ int ids_push(struct ids *ids, int32_t id)
     return 0;
 }
 
+/* Text without special tokens, normalised and with its space in front. */
+static int encode_stretch(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out,
+                          struct hearth_err *e)
+{
+    char *normal;
+    int ret = normalize(v, text, n, &normal, &n, e);
+    if (ret)
+        return ret;
+    if (normal)
+        text = normal;
+    if (n)
+        ret = v->model == VOCAB_SPM   ? spm_encode(v, text, n, out, e)
+              : v->model == VOCAB_RAW ? raw_encode(v, text, n, first, out, e)
+                                      : bpe_encode(v, text, n, out, e);
+    free(normal);
+    return ret;
+}
+
 int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, struct ids *out, struct hearth_err *e)
 {
     struct special_span *spans;
@@ -374,8 +454,7 @@ int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, str
     for (size_t i = 0; i <= n_span && !ret; i++) {
         size_t to = i < n_span ? spans[i].start : n;
         if (to > at)
-            ret = v->spm ? spm_encode(v, text + at, to - at, v->add_space, out, e)
-                         : bpe_encode(v, text + at, to - at, out, e);
+            ret = encode_stretch(v, text + at, to - at, at == 0, out, e);
         if (!ret && i < n_span) {
             if (ids_push(out, spans[i].id))
                 ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");

@@ -4,6 +4,8 @@
  */
 #include "daemon/model/tok/tok-internal.h"
 
+#include "daemon/model/file.h"
+
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +43,7 @@ static struct loaded load(const char *path, const char *pre)
     struct hearth_err e = {0};
     if (access(path, R_OK))
         skip();
-    if (gguf_open(&l.g, path, &e) || vocab_load_as(&l.v, l.g, pre, &e))
+    if (model_file_open(&l.g, path, &e) || vocab_load_as(&l.v, l.g, pre, &e))
         fail_msg("%s: %s", path, e.msg);
     return l;
 }
@@ -138,6 +140,7 @@ static void vectors(const char *gguf, const char *json, const char *pre)
         vectors(gguf, json, pre);         \
     }
 VECTORS(tale, embedded(), "vocab/tale.json", NULL)
+VECTORS(tale_folder, shared("models/tale/hf"), "vocab/tale.json", NULL)
 VECTORS(gpt_2, shared("vocab/gpt-2.gguf"), "vocab/gpt-2.json", NULL)
 VECTORS(llama_bpe, shared("vocab/llama-bpe.gguf"), "vocab/llama-bpe.json", NULL)
 VECTORS(qwen2, shared("vocab/llama-bpe.gguf"), "vocab/llama-bpe.pre-qwen2.json", "qwen2")
@@ -320,23 +323,15 @@ static void test_unknown_pre(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tale),
-        cmocka_unit_test(test_gpt_2),
-        cmocka_unit_test(test_llama_bpe),
-        cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_qwen35),
-        cmocka_unit_test(test_tekken),
-        cmocka_unit_test(test_gpt_4o),
-        cmocka_unit_test(test_deepseek_v3),
-        cmocka_unit_test(test_deepseek_coder),
-        cmocka_unit_test(test_starcoder),
-        cmocka_unit_test(test_llama_spm),
-        cmocka_unit_test(test_special),
-        cmocka_unit_test(test_unknown_pre),
-        cmocka_unit_test(test_garbage),
-        cmocka_unit_test(test_garbage_shared),
-        cmocka_unit_test(test_long_runs),
-        cmocka_unit_test(test_long_runs_shared),
+        cmocka_unit_test(test_tale),        cmocka_unit_test(test_tale_folder),
+        cmocka_unit_test(test_gpt_2),       cmocka_unit_test(test_llama_bpe),
+        cmocka_unit_test(test_qwen2),       cmocka_unit_test(test_qwen35),
+        cmocka_unit_test(test_tekken),      cmocka_unit_test(test_gpt_4o),
+        cmocka_unit_test(test_deepseek_v3), cmocka_unit_test(test_deepseek_coder),
+        cmocka_unit_test(test_starcoder),   cmocka_unit_test(test_llama_spm),
+        cmocka_unit_test(test_special),     cmocka_unit_test(test_unknown_pre),
+        cmocka_unit_test(test_garbage),     cmocka_unit_test(test_garbage_shared),
+        cmocka_unit_test(test_long_runs),   cmocka_unit_test(test_long_runs_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,61 @@
+/* gguf-internal.h - the inside of a struct gguf, shared by gguf*.c; everyone else includes gguf.h. */
+#ifndef HEARTH_GGUF_INTERNAL_H
+#define HEARTH_GGUF_INTERNAL_H
+
+#include "daemon/model/gguf.h"
+#include "daemon/model/map.h"
+
+/* Value types of keys, by GGUF's numbers. */
+enum { V_U8, V_I8, V_U16, V_I16, V_U32, V_I32, V_F32, V_BOOL, V_STR, V_ARR, V_U64, V_I64, V_F64, V_COUNT };
+struct gguf_value_type {
+    const char *name;
+    uint8_t size; /* 0: not a number */
+};
+extern const struct gguf_value_type gguf_value_types[V_COUNT];
+
+struct gguf_key {
+    struct gguf_str name;
+    uint32_t type, elem;          /* elem: of an array */
+    uint64_t n;                   /* elements of an array */
+    const unsigned char *p, *end; /* the value, without its type and count */
+};
+
+/* Names to positions, open addressing, at most half full. The hash is seeded at random so that a crafted file cannot
+ * make its names collide. */
+struct gguf_index {
+    uint32_t *slot; /* position + 1; 0: free */
+    size_t mask;
+};
+
+struct gguf_owned { /* memory that tensors point to, where they do not lie in a file as they are needed */
+    struct gguf_owned *next;
+    max_align_t bytes[];
+};
+
+struct gguf {
+    struct map *maps; /* [n_map] */
+    size_t n_map;
+    unsigned char *header; /* keys that were assembled (gguf-make.c), else NULL: they lie in maps[0] */
+    struct gguf_owned *owned;
+    uint64_t seed;
+    struct gguf_key *keys;
+    size_t n_key;
+    struct gguf_tensor *tensors;
+    size_t n_tensor;
+    struct gguf_index key_index, tensor_index;
+};
+
+struct gguf_reader {
+    const unsigned char *base, *p, *end;
+    struct hearth_err *e;
+};
+
+struct gguf *gguf_new(void); /* empty; NULL without memory */
+
+/* Reads n keys at r->p and indexes them: g's strings point into the reader's bytes from then on. */
+int gguf_read_keys(struct gguf *g, struct gguf_reader *r, size_t n);
+
+/* Indexes g->tensors by name. HEARTH_EBADMODEL where a name is there twice. */
+int gguf_index_tensors(struct gguf *g, struct hearth_err *e);
+
+#endif

@@ -1,0 +1,354 @@
+/*
+ * config.c - config.json in GGUF's keys: ARCH.block_count for num_hidden_layers and so on, as llama.cpp's converters
+ * name them. Keys of our own begin with "hearth.": what a GGUF file has no key for. Values are checked where they are
+ * read (hparams.c); here only their JSON types are.
+ */
+#include "daemon/model/hf/hf-internal.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { LAYERS_MAX = 1024 };
+
+static const struct hf_arch archs[] = {
+    {"llama", "llama", "silu", HF_PAIRS, 1},
+    {"mistral", "llama", "silu", HF_PAIRS, 1},
+    {"ministral3", "mistral3", "silu", HF_PAIRS, 1},
+    {"smollm3", "smollm3", "silu", HF_PAIRS, 1},
+    {"granite", "granite", "silu", HF_PAIRS, 1},
+    {"qwen2", "qwen2", "silu", 0, 1},
+    {"qwen3", "qwen3", "silu", 0, 1},
+    {"gemma2", "gemma2", "gelu_pytorch_tanh", HF_PLUS_ONE | HF_SANDWICH, 1},
+    {"gemma3_text", "gemma3", "gelu_pytorch_tanh", HF_PLUS_ONE | HF_SANDWICH, 1},
+    {"phi3", "phi3", "silu", 0, 1},
+    {"glm4", "glm4", "silu", HF_GLM, 0.5f},
+    {"starcoder2", "starcoder2", "gelu_pytorch_tanh", 0, 1},
+    {"olmo2", "olmo2", "silu", HF_SANDWICH, 1},
+    {"olmo3", "olmo2", "silu", HF_SANDWICH, 1},
+    {"cohere2", "cohere2", "silu", 0, 1},
+    {"nemotron", "nemotron", "relu2", HF_PLUS_ONE | HF_LAYER_NORM, 0.5f},
+};
+
+/* Where a key of config.json goes; `only`: for that model_type alone. */
+static const struct key {
+    const char *hf, *gguf, *only;
+    bool is_float;
+} keys[] = {
+    {"num_hidden_layers", "block_count", NULL, false},
+    {"max_position_embeddings", "context_length", NULL, false},
+    {"hidden_size", "embedding_length", NULL, false},
+    {"intermediate_size", "feed_forward_length", NULL, false},
+    {"num_attention_heads", "attention.head_count", NULL, false},
+    {"num_key_value_heads", "attention.head_count_kv", NULL, false},
+    {"rms_norm_eps", "attention.layer_norm_rms_epsilon", NULL, true},
+    {"layer_norm_eps", "attention.layer_norm_epsilon", NULL, true},
+    {"norm_epsilon", "attention.layer_norm_epsilon", NULL, true},
+    {"attn_logit_softcapping", "attn_logit_softcapping", NULL, true},
+    {"final_logit_softcapping", "final_logit_softcapping", NULL, true},
+    {"attention_multiplier", "attention.scale", "granite", true},
+    {"embedding_multiplier", "embedding_scale", "granite", true},
+    {"residual_multiplier", "residual_scale", "granite", true},
+    {"logits_scaling", "logit_scale", "granite", true},
+    {"logit_scale", "logit_scale", "cohere2", true},
+};
+
+/* Of a setting that changes what is computed, the only value that is. */
+static const struct {
+    const char *hf;
+    bool must;
+} fixed[] = {{"use_bidirectional_attention", false},
+             {"use_qk_norm", false},
+             {"is_decoder", true},
+             {"add_cross_attention", false},
+             {"attn_qkv_clip", false}};
+
+static const json_t *get(const struct hf *h, const char *key)
+{
+    const json_t *v = json_object_get(h->config, key);
+    return json_is_null(v) ? NULL : v;
+}
+
+static int wrong(const struct hf *h, const char *key, const char *what)
+{
+    return err_set(h->e, HEARTH_EBADMODEL, "config.json: %s is not %s", key, what);
+}
+
+static const char *full_key(const struct hf *h, const char *name, char out[128])
+{
+    snprintf(out, 128, "%s.%s", h->arch->gguf, name);
+    return out;
+}
+
+static int put_u32(struct hf *h, const char *hf, const char *gguf, const json_t *v)
+{
+    char key[128];
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX)
+        return wrong(h, hf, "a whole number from 0");
+    gguf_make_u32(h->m, full_key(h, gguf, key), (uint32_t)json_integer_value(v));
+    return 0;
+}
+
+static int put_f32(struct hf *h, const char *hf, const char *gguf, const json_t *v)
+{
+    char key[128];
+    if (!json_is_number(v))
+        return wrong(h, hf, "a number");
+    gguf_make_f32(h->m, full_key(h, gguf, key), (float)json_number_value(v));
+    return 0;
+}
+
+static int put_keys(struct hf *h)
+{
+    int ret = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !ret; i++) {
+        const struct key *k = &keys[i];
+        const json_t *v = get(h, k->hf);
+        if (!v || (k->only && strcmp(k->only, h->arch->model_type)))
+            continue;
+        ret = k->is_float ? put_f32(h, k->hf, k->gguf, v) : put_u32(h, k->hf, k->gguf, v);
+    }
+    const json_t *eps = get(h, "norm_eps");
+    if (!ret && eps)
+        ret = put_f32(
+            h, "norm_eps",
+            h->arch->rules & HF_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", eps);
+    return ret;
+}
+
+static uint32_t whole(const struct hf *h, const char *key)
+{
+    const json_t *v = get(h, key);
+    json_int_t n = json_integer_value(v);
+    return n > 0 && n < 1 << 24 ? (uint32_t)n : 0;
+}
+
+uint32_t hf_head_dim(const struct hf *h)
+{
+    uint32_t d = whole(h, "head_dim"), n = whole(h, "num_attention_heads");
+    return d ? d : n ? whole(h, "hidden_size") / n : 0;
+}
+
+/* --- RoPE ---------------------------------------------------------------------------------------------- */
+
+/* transformers 5 writes rope_parameters, by kind of layer where these differ; before it was rope_scaling. */
+json_t *hf_rope(const struct hf *h)
+{
+    json_t *r = json_object_get(h->config, "rope_parameters"), *full;
+    if (!json_is_object(r))
+        r = json_object_get(h->config, "rope_scaling");
+    full = json_object_get(r, "full_attention");
+    r = json_is_object(full) ? full : r;
+    return json_is_object(r) ? r : NULL;
+}
+
+static const char *rope_type(const json_t *r)
+{
+    const char *type = json_string_value(json_object_get(r, "rope_type"));
+    if (!type)
+        type = json_string_value(json_object_get(r, "type"));
+    return type ? type : "default";
+}
+
+static int put_rope_number(struct hf *h, const json_t *r, const char *hf, const char *gguf)
+{
+    const json_t *v = json_object_get(r, hf);
+    return !v || json_is_null(v) ? 0 : put_f32(h, hf, gguf, v);
+}
+
+static int put_scaling(struct hf *h, const json_t *r)
+{
+    static const char *const yarn[][2] = {{"extrapolation_factor", "rope.scaling.yarn_ext_factor"},
+                                          {"attention_factor", "rope.scaling.yarn_attn_factor"},
+                                          {"beta_fast", "rope.scaling.yarn_beta_fast"},
+                                          {"beta_slow", "rope.scaling.yarn_beta_slow"},
+                                          {"mscale", "hearth.rope.mscale"},
+                                          {"mscale_all_dim", "rope.scaling.yarn_log_multiplier"}};
+    const char *type = rope_type(r);
+    char key[128];
+    const json_t *orig = json_object_get(r, "original_max_position_embeddings"), *whole_orig;
+    bool is_yarn = !strcmp(type, "yarn"), is_long = !strcmp(type, "longrope");
+    if (!strcmp(type, "default") || !strcmp(type, "llama3")) /* the latter is a tensor of factors: tensors.c */
+        return 0;
+    if (strcmp(type, "linear") && !is_yarn && !is_long)
+        return err_set(h->e, HEARTH_EUNSUPPORTED,
+                       "RoPE scaling \"%.40s\" (config.json); default, linear, yarn, llama3 and longrope are known",
+                       gguf_label((struct gguf_str){type, strlen(type)}).s);
+    gguf_make_str(h->m, full_key(h, "rope.scaling.type", key), type, strlen(type));
+    int ret = put_rope_number(h, r, "factor", "rope.scaling.factor");
+    whole_orig = get(h, "original_max_position_embeddings");
+    if (!ret && (orig || whole_orig) && (is_yarn || is_long))
+        ret = put_u32(h, "original_max_position_embeddings", "rope.scaling.original_context_length",
+                      orig && !json_is_null(orig) ? orig : whole_orig);
+    for (size_t i = 0; i < sizeof yarn / sizeof *yarn && is_yarn && !ret; i++)
+        ret = put_rope_number(h, r, yarn[i][0], yarn[i][1]);
+    if (!ret && is_yarn && json_is_false(json_object_get(r, "truncate")))
+        gguf_make_bool(h->m, "hearth.rope.yarn_exact_bounds", true);
+    if (!ret && is_long)
+        ret = put_rope_number(h, r, "attention_factor", "rope.scaling.attn_factor");
+    return ret;
+}
+
+static int put_rope(struct hf *h)
+{
+    const json_t *r = hf_rope(h), *theta = json_object_get(r, "rope_theta"), *partial, *swa;
+    char key[128];
+    double share = h->arch->partial_rot;
+    int ret = put_scaling(h, r);
+    if (!theta)
+        theta = get(h, "rope_theta");
+    if (!ret && theta)
+        ret = put_f32(h, "rope_theta", "rope.freq_base", theta);
+    swa = json_object_get(json_object_get(json_object_get(h->config, "rope_parameters"), "sliding_attention"),
+                          "rope_theta");
+    if (!swa)
+        swa = get(h, "rope_local_base_freq");
+    if (!ret && swa)
+        ret = put_f32(h, "rope_theta", "rope.freq_base_swa", swa);
+    partial = json_object_get(r, "partial_rotary_factor");
+    if (!partial)
+        partial = get(h, "partial_rotary_factor");
+    if (!partial)
+        partial = get(h, "rotary_pct");
+    if (partial && !json_is_number(partial))
+        return wrong(h, "partial_rotary_factor", "a number");
+    if (partial)
+        share = json_number_value(partial);
+    if (!(share > 0 && share <= 1))
+        return wrong(h, "partial_rotary_factor", "above 0 and at most 1");
+    gguf_make_u32(h->m, full_key(h, "rope.dimension_count", key), (uint32_t)(hf_head_dim(h) * share));
+    if (h->arch->rules & HF_PAIRS)
+        gguf_make_bool(h->m, "hearth.rope.neox", true);
+    return ret;
+}
+
+/* --- layers that differ -------------------------------------------------------------------------------- */
+
+/* How many layers follow each other until one has full attention, where config.json does not list them; 0: all slide.
+ */
+static uint32_t window_period(const struct hf *h)
+{
+    static const struct {
+        const char *model_type;
+        uint32_t period;
+    } known[] = {{"gemma2", 2}, {"gemma3_text", 6}, {"cohere2", 4}, {"olmo3", 4}};
+    uint32_t n = whole(h, "sliding_window_pattern");
+    if (!n)
+        n = whole(h, "_sliding_window_pattern");
+    for (size_t i = 0; i < sizeof known / sizeof *known && !n; i++)
+        if (!strcmp(known[i].model_type, h->arch->model_type))
+            n = known[i].period;
+    return n;
+}
+
+/* sliding_window, and which layers have it: by layer_types, else by a period, else all of them. Qwen's files name a
+ * window that is not used unless they say so. */
+static int put_window(struct hf *h)
+{
+    const json_t *w = get(h, "sliding_window"), *types = get(h, "layer_types"), *use = get(h, "use_sliding_window"), *v;
+    bool is_qwen = !strncmp(h->arch->model_type, "qwen", 4), any = false;
+    uint32_t period = window_period(h);
+    int32_t slides[LAYERS_MAX];
+    size_t i;
+    if (!w || json_is_false(use) || (is_qwen && !use) || !h->n_layer || h->n_layer > LAYERS_MAX)
+        return 0;
+    if (types && json_array_size(types) != h->n_layer)
+        return wrong(h, "layer_types", "an array with an entry for each layer");
+    for (i = 0; i < h->n_layer; i++)
+        slides[i] = !period || (i + 1) % period != 0;
+    json_array_foreach(types, i, v)
+    {
+        const char *type = json_string_value(v);
+        slides[i] = type && !strcmp(type, "sliding_attention");
+        if (!slides[i] && (!type || strcmp(type, "full_attention")))
+            return err_set(h->e, HEARTH_EUNSUPPORTED,
+                           "config.json: layer %zu is neither of full_attention nor of sliding_attention", i);
+    }
+    for (i = 0; i < h->n_layer; i++)
+        any |= slides[i] != 0;
+    if (!any)
+        return 0;
+    gguf_make_i32s(h->m, "hearth.attention.slides", slides, h->n_layer);
+    return put_u32(h, "sliding_window", "attention.sliding_window", w);
+}
+
+/* Layers without rotation: no_rope_layers has 0 for them, or every no_rope_layer_interval-th is one. */
+static int put_no_rope(struct hf *h)
+{
+    const json_t *list = get(h, "no_rope_layers"), *v;
+    uint32_t interval = whole(h, "no_rope_layer_interval");
+    int32_t turns[LAYERS_MAX];
+    size_t i;
+    if (strcmp(h->arch->model_type, "smollm3") || !h->n_layer || h->n_layer > LAYERS_MAX)
+        return 0;
+    for (i = 0; i < h->n_layer; i++)
+        turns[i] = (i + 1) % (interval ? interval : 4) != 0;
+    if (list && json_array_size(list) != h->n_layer)
+        return wrong(h, "no_rope_layers", "an array with an entry for each layer");
+    json_array_foreach(list, i, v) turns[i] = json_integer_value(v) != 0;
+    gguf_make_i32s(h->m, "hearth.rope.layers", turns, h->n_layer);
+    return 0;
+}
+
+static int put_own(struct hf *h)
+{
+    char key[128];
+    const json_t *scalar = get(h, "query_pre_attn_scalar"), *rope = hf_rope(h);
+    int ret = 0;
+    if (scalar && !(json_is_number(scalar) && json_number_value(scalar) > 0))
+        return wrong(h, "query_pre_attn_scalar", "a number above 0");
+    if (scalar)
+        gguf_make_f32(h->m, full_key(h, "attention.scale", key), (float)(1 / sqrt(json_number_value(scalar))));
+    if (!strcmp(h->arch->model_type, "ministral3"))
+        ret = put_rope_number(h, rope, "llama_4_scaling_beta", "attention.temperature_scale");
+    return ret;
+}
+
+static int refuse_others(const struct hf *h)
+{
+    const json_t *act = get(h, "hidden_act");
+    if (!act)
+        act = get(h, "hidden_activation");
+    const char *name = json_string_value(act);
+    if (name && strcmp(name, h->arch->act))
+        return err_set(h->e, HEARTH_EUNSUPPORTED, "activation \"%.40s\" (config.json); a %s has %s here",
+                       gguf_label((struct gguf_str){name, strlen(name)}).s, h->arch->model_type, h->arch->act);
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        const json_t *v = get(h, fixed[i].hf);
+        if (v && !(json_is_boolean(v) && json_is_true(v) == fixed[i].must))
+            return err_set(h->e, HEARTH_EUNSUPPORTED, "config.json asks for %s, which hearth does not compute",
+                           fixed[i].hf);
+    }
+    if (get(h, "quantization_config"))
+        return err_set(h->e, HEARTH_EUNSUPPORTED,
+                       "quantised safetensors (quantization_config); BF16, F16, F32 and GGUF files run");
+    return 0;
+}
+
+int hf_config(struct hf *h)
+{
+    const char *type = json_string_value(json_object_get(h->config, "model_type"));
+    char key[128];
+    if (!type)
+        return err_set(h->e, HEARTH_EBADMODEL, "config.json has no model_type");
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
+        if (!strcmp(archs[i].model_type, type))
+            h->arch = &archs[i];
+    if (!h->arch)
+        return err_set(h->e, HEARTH_EUNSUPPORTED, "model_type \"%s\" is not one hearth runs from a folder",
+                       gguf_label((struct gguf_str){type, strlen(type)}).s);
+    gguf_make_str(h->m, "general.architecture", h->arch->gguf, strlen(h->arch->gguf));
+    h->n_layer = whole(h, "num_hidden_layers");
+    h->tied = json_is_true(json_object_get(h->config, "tie_word_embeddings"));
+    int ret = refuse_others(h);
+    if (!ret)
+        ret = put_keys(h);
+    if (!ret)
+        gguf_make_u32(h->m, full_key(h, "attention.key_length", key), hf_head_dim(h));
+    if (!ret)
+        ret = put_rope(h);
+    if (!ret)
+        ret = put_window(h);
+    if (!ret)
+        ret = put_no_rope(h);
+    return ret ? ret : put_own(h);
+}

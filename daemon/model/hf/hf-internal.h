@@ -1,0 +1,54 @@
+/* hf-internal.h - the inside of hf_open(): what hf.c, config.c, tensors.c and tokenizer.c share. */
+#ifndef HEARTH_HF_INTERNAL_H
+#define HEARTH_HF_INTERNAL_H
+
+#include <jansson.h>
+
+#include "daemon/model/gguf-make.h"
+#include "daemon/model/hf/hf.h"
+
+/* One model_type of config.json. */
+struct hf_arch {
+    const char *model_type;
+    const char *gguf;  /* general.architecture */
+    const char *act;   /* hidden_act that the architecture has */
+    unsigned rules;    /* HF_* below */
+    float partial_rot; /* the share of a head that RoPE turns where config.json does not say */
+};
+enum {
+    HF_PAIRS = 1,      /* GGUF has q and k re-ordered for RoPE over neighbours; here they lie for halves */
+    HF_PLUS_ONE = 2,   /* norms are stored less one */
+    HF_SANDWICH = 4,   /* post_attention_layernorm follows attention; the FFN has a norm before and one behind */
+    HF_GLM = 8,        /* the same by other names */
+    HF_LAYER_NORM = 16 /* norm_eps is a LayerNorm's */
+};
+
+struct hf {
+    struct gguf_make *m;
+    const char *folder;
+    json_t *config; /* of the text model */
+    const struct hf_arch *arch;
+    uint32_t n_layer;
+    bool tied;
+    uint32_t type; /* of the matrices: the last one seen */
+    struct hearth_err *e;
+};
+
+/* Parses FOLDER/NAME of at most `max` bytes. 1 where there is no such file. *out is a JSON object. */
+int hf_json(const struct hf *h, const char *name, size_t max, json_t **out);
+/* FOLDER/NAME as text, malloc'd and NUL-terminated. 1 where there is no such file. */
+int hf_text(const struct hf *h, const char *name, size_t max, char **out, size_t *n);
+
+/* config.c: finds h->arch and writes the architecture's keys. */
+int hf_config(struct hf *h);
+/* The part of config.json that describes RoPE for layers of full attention; NULL where nothing does. */
+json_t *hf_rope(const struct hf *h);
+uint32_t hf_head_dim(const struct hf *h);
+
+/* tensors.c: maps the safetensors and writes the tensors. */
+int hf_tensors(struct hf *h);
+
+/* tokenizer.c: tokenizer.json, tokenizer_config.json, generation_config.json, chat_template.jinja. */
+int hf_tokenizer(struct hf *h);
+
+#endif

@@ -1,0 +1,134 @@
+/* hf.c - see hf.h: the folder's files in turn, each by its own module. */
+#include "daemon/model/hf/hf-internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CONFIG_MAX = 4 << 20 };
+
+static int read_all(int fd, char *p, size_t n)
+{
+    for (size_t got = 0; got < n;) {
+        ssize_t k = read(fd, p + got, n - got);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return -1;
+        got += (size_t)k;
+    }
+    return 0;
+}
+
+int hf_text(const struct hf *h, const char *name, size_t max, char **out, size_t *n)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/%s", h->folder, name) >= (int)sizeof path)
+        return err_set(h->e, HEARTH_EPARAMS, "the folder's path is too long");
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO must not wait for a writer */
+    if (fd < 0)
+        return errno == ENOENT ? 1 : err_set(h->e, HEARTH_EIO, "%.60s: %s", name, strerror(errno));
+    struct stat st;
+    char *text = NULL;
+    int ret = 0;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+        ret = err_set(h->e, HEARTH_EBADMODEL, "%.60s is not a regular file", name);
+    else if (st.st_size < 0 || (uint64_t)st.st_size > max)
+        ret =
+            err_set(h->e, HEARTH_EBADMODEL, "%.60s has %lld bytes; the limit is %zu", name, (long long)st.st_size, max);
+    else if (!(text = malloc((size_t)st.st_size + 1)))
+        ret = err_set(h->e, HEARTH_ENOMEM, "no memory for %.60s", name);
+    else if (read_all(fd, text, (size_t)st.st_size))
+        ret = err_set(h->e, HEARTH_EIO, "%.60s cannot be read", name);
+    close(fd);
+    if (ret) {
+        free(text);
+        return ret;
+    }
+    text[st.st_size] = 0;
+    *out = text;
+    *n = (size_t)st.st_size;
+    return 0;
+}
+
+int hf_json(const struct hf *h, const char *name, size_t max, json_t **out)
+{
+    char *text;
+    size_t n;
+    json_error_t why;
+    int ret = hf_text(h, name, max, &text, &n);
+    if (ret)
+        return ret;
+    /* An id, a name or a merge that stands twice has no one meaning. U+0000 is a character that a vocabulary may have.
+     */
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    free(text);
+    if (json_is_object(root)) {
+        *out = root;
+        return 0;
+    }
+    if (root)
+        ret = err_set(h->e, HEARTH_EBADMODEL, "%.60s holds no JSON object", name);
+    else
+        ret = err_set(h->e, HEARTH_EBADMODEL, "%.60s, line %d: %s", name, why.line,
+                      gguf_label((struct gguf_str){why.text, strlen(why.text)}).s); /* it quotes the file */
+    json_decref(root);
+    return ret;
+}
+
+/* A model of pictures and text keeps the text's part under text_config. */
+static int read_config(struct hf *h)
+{
+    json_t *whole, *text;
+    int ret = hf_json(h, "config.json", CONFIG_MAX, &whole);
+    if (ret > 0)
+        return err_set(h->e, HEARTH_ENOMODEL,
+                       "a folder without config.json: neither a GGUF file nor a Hugging Face model");
+    if (ret)
+        return ret;
+    text = json_object_get(whole, "text_config");
+    h->config = json_incref(json_is_object(text) ? text : whole);
+    json_decref(whole);
+    return 0;
+}
+
+static void name_of(const char *folder, const char **name, size_t *n)
+{
+    size_t end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/')
+        end--;
+    size_t start = end;
+    while (start && folder[start - 1] != '/')
+        start--;
+    *name = folder + start;
+    *n = end - start;
+}
+
+int hf_open(struct gguf **out, const char *folder, struct hearth_err *e)
+{
+    struct hearth_err why = {0};
+    struct hf h = {.m = gguf_make_new(), .folder = folder, .e = &why};
+    const char *name;
+    size_t n;
+    if (!h.m)
+        return err_set(e, HEARTH_ENOMEM, "no memory to open %s", folder);
+    name_of(folder, &name, &n);
+    int ret = read_config(&h);
+    if (!ret)
+        ret = hf_config(&h);
+    if (!ret)
+        gguf_make_str(h.m, "general.name", name, n);
+    if (!ret)
+        ret = hf_tokenizer(&h);
+    if (!ret)
+        ret = hf_tensors(&h);
+    if (!ret)
+        ret = gguf_make_done(h.m, out, &why);
+    json_decref(h.config);
+    gguf_make_free(h.m);
+    return ret ? err_set(e, ret, "%s: %s", gguf_label((struct gguf_str){name, n}).s, why.msg) : 0;
+}

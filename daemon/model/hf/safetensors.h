@@ -1,0 +1,23 @@
+/*
+ * safetensors.h - a bounded reader of .safetensors files (format: the safetensors README): eight bytes of length, a
+ * JSON header of that length that names tensors, their types, shapes and byte ranges, and their data.
+ */
+#ifndef HEARTH_SAFETENSORS_H
+#define HEARTH_SAFETENSORS_H
+
+#include "daemon/model/gguf.h"
+#include "daemon/model/map.h"
+
+struct safetensor {
+    const char *name;     /* NUL-terminated, valid during the call */
+    struct gguf_tensor t; /* its name is empty; dim[0] varies fastest, as in GGUF; data points into the map */
+};
+
+/* Called for each tensor in the header's order; what is not 0 ends the reading and is returned. */
+typedef int safetensors_fn(void *arg, const struct safetensor *t, struct hearth_err *e);
+
+/* Maps the file and calls fn for each tensor. On success the map is the caller's (*map); else it is closed. Refuses by
+ * HEARTH_EBADMODEL what lies outside of the file, has another size than its shape, or is of an unknown type. */
+int safetensors_open(struct map *map, const char *path, safetensors_fn *fn, void *arg, struct hearth_err *e);
+
+#endif

@@ -1,0 +1,308 @@
+/*
+ * tensors.c - the folder's tensors under GGUF's names. Matrices stay where they lie in the mapped files; vectors are
+ * copied where GGUF keeps them otherwise.
+ */
+#include "daemon/model/hf/hf-internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/model/hf/safetensors.h"
+
+enum {
+    INDEX_MAX = 64 << 20,
+    FILES_MAX = 256,
+    NAME_MAX_BYTES = 200,
+};
+
+struct rename {
+    const char *hf, *gguf;
+};
+
+static const struct rename top[] = {{"embed_tokens", "token_embd"}, {"norm", "output_norm"}, {"lm_head", "output"}};
+
+static const struct rename layer[] = {
+    {"input_layernorm", "attn_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.qkv_proj", "attn_qkv"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"mlp.gate_up_proj", "ffn_up"}, /* gate's rows, then up's */
+    {"mlp.c_fc", "ffn_up"},
+    {"mlp.c_proj", "ffn_down"},
+};
+
+static const struct rename pre_norm[] = {{"post_attention_layernorm", "ffn_norm"}};
+static const struct rename sandwich[] = {{"post_attention_layernorm", "post_attention_norm"},
+                                         {"pre_feedforward_layernorm", "ffn_norm"},
+                                         {"post_feedforward_layernorm", "post_ffw_norm"}};
+static const struct rename glm[] = {{"post_attention_layernorm", "ffn_norm"},
+                                    {"post_self_attn_layernorm", "post_attention_norm"},
+                                    {"post_mlp_layernorm", "post_ffw_norm"}};
+
+/* What a model of pictures and text has beside the text's part. */
+static const char *const not_text[] = {"vision_tower.",
+                                       "model.vision_tower.",
+                                       "multi_modal_projector.",
+                                       "model.multi_modal_projector.",
+                                       "vision_model.",
+                                       "model.visual.",
+                                       "visual."};
+
+static const char *find_name(const struct rename *rules, size_t n, const char *stem, size_t len)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strlen(rules[i].hf) == len && !memcmp(rules[i].hf, stem, len))
+            return rules[i].gguf;
+    return NULL;
+}
+#define FIND(rules, stem, len) find_name(rules, sizeof(rules) / sizeof *(rules), stem, len)
+
+static const char *layer_name(const struct hf *h, const char *stem, size_t len)
+{
+    const char *name = h->arch->rules & HF_SANDWICH ? FIND(sandwich, stem, len)
+                       : h->arch->rules & HF_GLM    ? FIND(glm, stem, len)
+                                                    : FIND(pre_norm, stem, len);
+    return name ? name : FIND(layer, stem, len);
+}
+
+/* Drops `prefix` where s begins with it. */
+static bool skip(const char **s, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    if (strncmp(*s, prefix, n))
+        return false;
+    *s += n;
+    return true;
+}
+
+/* "model.layers.3.self_attn.q_proj.weight" is "blk.3.attn_q.weight". 1: it has no place in the text model. */
+static int gguf_name(const struct hf *h, const char *hf, char out[NAME_MAX_BYTES])
+{
+    const char *s = hf, *end, *name;
+    unsigned i = 0;
+    int used = 0;
+    for (size_t k = 0; k < sizeof not_text / sizeof *not_text; k++)
+        if (!strncmp(hf, not_text[k], strlen(not_text[k])))
+            return 1;
+    if (!skip(&s, "model.language_model.") && !skip(&s, "language_model."))
+        skip(&s, "model.");
+    skip(&s, "model.");
+    bool in_layer = sscanf(s, "layers.%5u.%n", &i, &used) == 1 && used > 0;
+    if (in_layer)
+        s += used;
+    if (in_layer && i >= h->n_layer) /* layers for multi-token prediction lie behind the others */
+        return 1;
+    end = strrchr(s, '.');
+    size_t len = end ? (size_t)(end - s) : 0;
+    name = !end ? NULL : in_layer ? layer_name(h, s, len) : FIND(top, s, len);
+    if (len == strlen("self_attn.rotary_emb") && !memcmp(s, "self_attn.rotary_emb", len))
+        return 1; /* inv_freq of old files, which RoPE's base gives */
+    if (!name || strlen(end) > 16)
+        return err_set(h->e, HEARTH_EUNSUPPORTED, "tensor %s has no place in a %s as hearth runs it",
+                       gguf_label((struct gguf_str){hf, strlen(hf)}).s, h->arch->model_type);
+    if (in_layer)
+        snprintf(out, NAME_MAX_BYTES, "blk.%u.%s%s", i, name, end);
+    else
+        snprintf(out, NAME_MAX_BYTES, "%s%s", name, end);
+    return h->tied && !strcmp(out, "output.weight") ? 1 : 0;
+}
+
+static bool is_norm_weight(const char *name)
+{
+    size_t n = strlen(name), m = strlen("norm.weight");
+    return n >= m && !strcmp(name + n - m, "norm.weight");
+}
+
+/* A norm stored less one: GGUF has the whole weight, in F32. */
+static int plus_one(const struct hf *h, struct gguf_tensor *t)
+{
+    uint64_t n = t->dim[0];
+    float *v = t->n_dim == 1 ? gguf_make_alloc(h->m, n * sizeof *v) : NULL;
+    if (!v)
+        return err_set(h->e, t->n_dim == 1 ? HEARTH_ENOMEM : HEARTH_EBADMODEL, "tensor %s: a norm is one row",
+                       gguf_label(t->name).s);
+    dtype_get((int)t->type)->to_f32(t->data, v, n);
+    for (uint64_t i = 0; i < n; i++)
+        v[i] += 1;
+    t->type = DT_F32;
+    t->data = v;
+    t->bytes = n * sizeof *v;
+    return 0;
+}
+
+/* Data that lies at an odd address is copied: numbers are read whole. Files written since 2023 have none. */
+static int align(const struct hf *h, struct gguf_tensor *t)
+{
+    if ((uintptr_t)t->data % 8 == 0)
+        return 0;
+    void *copy = gguf_make_alloc(h->m, t->bytes);
+    if (!copy)
+        return err_set(h->e, HEARTH_ENOMEM, "no memory for tensor %s", gguf_label(t->name).s);
+    t->data = memcpy(copy, t->data, t->bytes);
+    return 0;
+}
+
+static int on_tensor(void *arg, const struct safetensor *s, struct hearth_err *e)
+{
+    struct hf *h = arg;
+    char name[NAME_MAX_BYTES];
+    struct hearth_err *was = h->e;
+    h->e = e;
+    int ret = gguf_name(h, s->name, name);
+    struct gguf_tensor t = s->t;
+    if (!ret) {
+        t.name = gguf_make_name(h->m, name);
+        ret = align(h, &t);
+    }
+    if (!ret && (h->arch->rules & HF_PLUS_ONE) && is_norm_weight(name))
+        ret = plus_one(h, &t);
+    if (!ret)
+        gguf_make_tensor(h->m, &t);
+    if (!ret && t.n_dim > 1)
+        h->type = t.type;
+    h->e = was;
+    return ret > 0 ? 0 : ret;
+}
+
+/* --- the files ----------------------------------------------------------------------------------------- */
+
+static int read_file(struct hf *h, const char *name)
+{
+    char path[PATH_MAX];
+    struct map map;
+    if (strchr(name, '/') || snprintf(path, sizeof path, "%s/%s", h->folder, name) >= (int)sizeof path)
+        return err_set(h->e, HEARTH_EBADMODEL, "\"%s\" is no file of the folder",
+                       gguf_label((struct gguf_str){name, strlen(name)}).s);
+    int ret = safetensors_open(&map, path, on_tensor, h, h->e);
+    if (!ret)
+        gguf_make_map(h->m, &map);
+    return ret;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The files that the index names, each once and in order. */
+static int read_indexed(struct hf *h, const json_t *index)
+{
+    const json_t *map = json_object_get(index, "weight_map"), *v;
+    const char *files[FILES_MAX], *key;
+    size_t n = 0;
+    if (!json_is_object(map))
+        return err_set(h->e, HEARTH_EBADMODEL, "model.safetensors.index.json has no weight_map");
+    json_object_foreach((json_t *)map, key, v)
+    {
+        const char *file = json_string_value(v);
+        size_t i = 0;
+        while (file && i < n && strcmp(files[i], file))
+            i++;
+        if (!file || (i == n && n == FILES_MAX))
+            return err_set(h->e, HEARTH_EBADMODEL, "model.safetensors.index.json: %s",
+                           file ? "too many files" : "a file's name is no string");
+        if (i == n)
+            files[n++] = file;
+    }
+    qsort(files, n, sizeof *files, by_name);
+    int ret = 0;
+    for (size_t i = 0; i < n && !ret; i++)
+        ret = read_file(h, files[i]);
+    return ret;
+}
+
+/* --- what no folder has -------------------------------------------------------------------------------- */
+
+static double real_of(const json_t *r, const char *key, double absent)
+{
+    const json_t *v = json_object_get(r, key);
+    return json_is_number(v) ? json_number_value(v) : absent;
+}
+
+static int put_vector(struct hf *h, const char *name, float *v, size_t n)
+{
+    struct gguf_tensor t = {.n_dim = 1, .dim = {n, 1, 1, 1}, .type = DT_F32, .data = v, .bytes = n * sizeof *v};
+    t.name = gguf_make_name(h->m, name);
+    gguf_make_tensor(h->m, &t);
+    return 0;
+}
+
+/* Llama 3's scaling as factors that divide frequencies: 1 above a band of wavelengths, `factor` below it, smooth in
+ * between (transformers, modeling_rope_utils.py). */
+static int put_llama3(struct hf *h, const json_t *r)
+{
+    uint32_t n = hf_head_dim(h) / 2;
+    double theta = real_of(r, "rope_theta", real_of(h->config, "rope_theta", 10000));
+    double ctx =
+        real_of(r, "original_max_position_embeddings", real_of(h->config, "original_max_position_embeddings", 8192));
+    double low = real_of(r, "low_freq_factor", 1), high = real_of(r, "high_freq_factor", 4);
+    double factor = real_of(r, "factor", 8);
+    float *v = n ? gguf_make_alloc(h->m, n * sizeof *v) : NULL;
+    if (!v || !(theta > 0) || !(ctx > 0) || !(high > low) || !(factor > 0))
+        return err_set(h->e, HEARTH_EBADMODEL, "config.json: RoPE scaling llama3 with values that cannot be");
+    for (uint32_t i = 0; i < n; i++) {
+        double wave = 2 * M_PI * pow(theta, (double)i / n), smooth = (ctx / wave - low) / (high - low);
+        double f = wave < ctx / high ? 1 : wave > ctx / low ? factor : 1 / ((1 - smooth) / factor + smooth);
+        v[i] = (float)f;
+    }
+    return put_vector(h, "rope_freqs.weight", v, n);
+}
+
+static int put_factors(struct hf *h, const json_t *r, const char *key, const char *name)
+{
+    const json_t *list = json_object_get(r, key), *v;
+    size_t n = json_array_size(list), i;
+    if (!list)
+        return 0;
+    float *f = n ? gguf_make_alloc(h->m, n * sizeof *f) : NULL;
+    if (!f)
+        return err_set(h->e, HEARTH_EBADMODEL, "config.json: %s is not an array of numbers", key);
+    json_array_foreach(list, i, v)
+    {
+        if (!json_is_number(v))
+            return err_set(h->e, HEARTH_EBADMODEL, "config.json: %s, entry %zu is not a number", key, i);
+        f[i] = (float)json_number_value(v);
+    }
+    return put_vector(h, name, f, n);
+}
+
+static int put_rope_tensors(struct hf *h)
+{
+    const json_t *r = hf_rope(h);
+    const char *type = json_string_value(json_object_get(r, "rope_type"));
+    if (!type)
+        type = json_string_value(json_object_get(r, "type"));
+    int ret = type && !strcmp(type, "llama3") ? put_llama3(h, r) : 0;
+    if (!ret)
+        ret = put_factors(h, r, "long_factor", "rope_factors_long.weight");
+    return ret ? ret : put_factors(h, r, "short_factor", "rope_factors_short.weight");
+}
+
+int hf_tensors(struct hf *h)
+{
+    json_t *index;
+    int ret = hf_json(h, "model.safetensors.index.json", INDEX_MAX, &index);
+    if (!ret) {
+        ret = read_indexed(h, index);
+        json_decref(index);
+    } else if (ret > 0) {
+        ret = read_file(h, "model.safetensors");
+        if (ret == HEARTH_ENOMODEL)
+            ret = err_set(h->e, HEARTH_EBADMODEL,
+                          "the folder has neither model.safetensors nor model.safetensors.index.json");
+    }
+    if (!ret) /* general.file_type, by llama.cpp's numbers */
+        gguf_make_u32(h->m, "general.file_type", h->type == DT_BF16 ? 32 : h->type == DT_F16 ? 1 : 0);
+    return ret ? ret : put_rope_tensors(h);
+}

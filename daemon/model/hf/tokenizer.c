@@ -1,0 +1,492 @@
+/*
+ * tokenizer.c - tokenizer.json (the format of the Rust library `tokenizers`) and its companions in GGUF's keys.
+ *
+ * Byte-level BPE becomes the kind "gpt2", BPE over characters with byte fallback "gemma4", Unigram "t5". What GGUF has
+ * no key for stands under "hearth.tokenizer.": the pre-tokenizer's own patterns, normalisation, what special tokens do
+ * to white space beside them, the ids that end a generation. A part that is not implemented is refused by name, since a
+ * tokenizer that is nearly right gives ids that the model never saw.
+ */
+#include "daemon/model/hf/hf-internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    TOKENIZER_MAX = 128 << 20, /* the largest vocabularies of today take 34 MB */
+    SMALL_MAX = 4 << 20,
+    TOKENS_MAX = 1 << 22,
+    PATTERNS_MAX = 8,
+};
+
+struct words { /* how text is cut before merging */
+    struct gguf_str v[PATTERNS_MAX];
+    size_t n;
+    bool byte_level, prefix_space, prefix_first;
+};
+
+static int refuse(const struct hf *h, const char *part, const char *type)
+{
+    return err_set(h->e, HEARTH_EUNSUPPORTED, "tokenizer.json: %s \"%s\" is not one hearth has", part,
+                   type ? gguf_label((struct gguf_str){type, strlen(type)}).s : "(none)");
+}
+
+static int damaged(const struct hf *h, const char *what)
+{
+    return err_set(h->e, HEARTH_EBADMODEL, "tokenizer.json: %s", what);
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+static bool is(const json_t *o, const char *key, const char *value)
+{
+    const char *s = text_of(o, key);
+    return s && !strcmp(s, value);
+}
+
+/* --- pre-tokenizers ------------------------------------------------------------------------------------ */
+
+static int add_pattern(const struct hf *h, struct words *w, const char *s, size_t n)
+{
+    if (w->n == PATTERNS_MAX)
+        return damaged(h, "too many pre-tokenizers in a row");
+    w->v[w->n++] = (struct gguf_str){s, n};
+    return 0;
+}
+
+#define GPT2 "'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+
+static int add_split(const struct hf *h, struct words *w, const json_t *p)
+{
+    const json_t *pattern = json_object_get(p, "pattern"), *regex = json_object_get(pattern, "Regex");
+    if (json_is_true(json_object_get(p, "invert")) && !is(p, "behavior", "Removed"))
+        return refuse(h, "an inverted Split with behavior", text_of(p, "behavior"));
+    if (regex && (is(p, "behavior", "Isolated") || is(p, "behavior", "Removed")) && json_is_string(regex)) {
+        if (is(p, "behavior", "Removed") && !json_is_true(json_object_get(p, "invert")))
+            return refuse(h, "Split with behavior", "Removed");
+        return add_pattern(h, w, json_string_value(regex), json_string_length(regex));
+    }
+    /* Gemma cuts behind spaces, of which its normaliser has left none. */
+    if (is(pattern, "String", " ") && is(p, "behavior", "MergedWithPrevious"))
+        return 0;
+    return refuse(h, "Split with behavior", text_of(p, "behavior"));
+}
+
+static int add_pre(const struct hf *h, struct words *w, const json_t *p)
+{
+    const char *type = text_of(p, "type");
+    const json_t *list = json_object_get(p, "pretokenizers"), *v;
+    size_t i;
+    int ret = 0;
+    if (!type)
+        return damaged(h, "a pre-tokenizer without a type");
+    if (!strcmp(type, "Sequence")) {
+        json_array_foreach(list, i, v)
+        {
+            if (!ret && is(v, "type", "Sequence"))
+                ret = refuse(h, "a pre-tokenizer in a", "Sequence of sequences");
+            if (!ret)
+                ret = add_pre(h, w, v);
+        }
+        return ret;
+    }
+    if (!strcmp(type, "Split"))
+        return add_split(h, w, p);
+    if (!strcmp(type, "Digits")) {
+        static const char one[] = "\\p{N}", many[] = "\\p{N}+";
+        return json_is_true(json_object_get(p, "individual_digits")) ? add_pattern(h, w, one, sizeof one - 1)
+                                                                     : add_pattern(h, w, many, sizeof many - 1);
+    }
+    if (!strcmp(type, "Punctuation") && (!json_object_get(p, "behavior") || is(p, "behavior", "Isolated"))) {
+        static const char punct[] = "[\\p{P}$+<=>^`|~]";
+        return add_pattern(h, w, punct, sizeof punct - 1);
+    }
+    if (!strcmp(type, "ByteLevel")) {
+        const json_t *regex = json_object_get(p, "use_regex");
+        w->byte_level = true;
+        w->prefix_space = json_is_true(json_object_get(p, "add_prefix_space"));
+        return regex && !json_is_true(regex) ? 0 : add_pattern(h, w, GPT2, sizeof GPT2 - 1);
+    }
+    if (!strcmp(type, "Metaspace") && (!json_object_get(p, "split") || !json_is_true(json_object_get(p, "split")))) {
+        w->prefix_space = !is(p, "prepend_scheme", "never") && !json_is_false(json_object_get(p, "add_prefix_space"));
+        w->prefix_first = is(p, "prepend_scheme", "first");
+        return 0;
+    }
+    return refuse(h, "pre-tokenizer", type);
+}
+
+/* --- normalisers --------------------------------------------------------------------------------------- */
+
+/* NFC and the like by name; a space for U+2581 and one in front are what SentencePiece does with text. */
+static int put_normalizer(struct hf *h, const json_t *p, struct words *w)
+{
+    static const char low[] = "\xe2\x96\x81";
+    const char *type = text_of(p, "type");
+    const json_t *v;
+    size_t i;
+    int ret = 0;
+    if (!p || json_is_null(p))
+        return 0;
+    if (!type)
+        return damaged(h, "a normaliser without a type");
+    if (!strcmp(type, "Sequence")) {
+        json_array_foreach(json_object_get(p, "normalizers"), i, v)
+        {
+            if (!ret && is(v, "type", "Sequence"))
+                ret = refuse(h, "a normaliser in a", "Sequence of sequences");
+            if (!ret)
+                ret = put_normalizer(h, v, w);
+        }
+        return ret;
+    }
+    if (!strcmp(type, "NFC") || !strcmp(type, "NFKC") || !strcmp(type, "NFD") || !strcmp(type, "NFKD")) {
+        gguf_make_str(h->m, "hearth.tokenizer.normalizer", type, strlen(type));
+        return 0;
+    }
+    if (!strcmp(type, "Prepend") && is(p, "prepend", low)) {
+        w->prefix_space = true;
+        return 0;
+    }
+    if (!strcmp(type, "Replace") && is(json_object_get(p, "pattern"), "String", " ") && is(p, "content", low))
+        return 0;
+    return refuse(h, "normaliser", type);
+}
+
+/* --- tokens -------------------------------------------------------------------------------------------- */
+
+struct token_table {
+    struct gguf_str *text;
+    int32_t *type, *strip; /* strip: 1 white space before the token goes with it, 2 behind it */
+    size_t n;
+};
+
+static int token_set(const struct hf *h, struct token_table *t, json_int_t id, const char *s, size_t n, int32_t type)
+{
+    if (id < 0 || (size_t)id >= t->n)
+        return damaged(h, "a token's id lies outside of the vocabulary");
+    t->text[id] = (struct gguf_str){s, n};
+    t->type[id] = type;
+    return 0;
+}
+
+/* <0x0A> stands for a byte where the model falls back to bytes. */
+static bool is_byte(const char *s, size_t n)
+{
+    unsigned b;
+    int used = 0;
+    return n == 6 && sscanf(s, "<0x%2X>%n", &b, &used) == 1 && used == 6;
+}
+
+static int read_vocab(const struct hf *h, const json_t *model, struct token_table *t)
+{
+    json_t *vocab = json_object_get(model, "vocab"), *v;
+    bool bytes = json_is_true(json_object_get(model, "byte_fallback"));
+    const char *key;
+    size_t len, i;
+    int ret = 0;
+    if (json_is_array(vocab)) { /* Unigram: pairs of a text and its score */
+        json_array_foreach(vocab, i, v)
+        {
+            const json_t *s = json_array_get(v, 0);
+            if (!ret && !json_is_string(s))
+                ret = damaged(h, "an entry of the vocabulary is no pair of text and score");
+            if (!ret)
+                ret = token_set(h, t, (json_int_t)i, json_string_value(s), json_string_length(s),
+                                bytes && is_byte(json_string_value(s), json_string_length(s)) ? 6 : 1);
+        }
+        return ret;
+    }
+    json_object_keylen_foreach(vocab, key, len, v)
+    {
+        if (!ret && !json_is_integer(v))
+            ret = damaged(h, "a token's id is no number");
+        if (!ret)
+            ret = token_set(h, t, json_integer_value(v), key, len, bytes && is_byte(key, len) ? 6 : 1);
+    }
+    return ret;
+}
+
+static int read_added(const struct hf *h, const json_t *root, struct token_table *t)
+{
+    const json_t *list = json_object_get(root, "added_tokens"), *v;
+    size_t i;
+    int ret = 0;
+    json_array_foreach(list, i, v)
+    {
+        const json_t *s = json_object_get(v, "content"), *id = json_object_get(v, "id");
+        if (!ret && (!json_is_string(s) || !json_is_integer(id)))
+            ret = damaged(h, "an added token without content or id");
+        if (!ret && json_is_true(json_object_get(v, "single_word")))
+            ret = refuse(h, "an added token with", "single_word");
+        if (!ret)
+            ret = token_set(h, t, json_integer_value(id), json_string_value(s), json_string_length(s),
+                            json_is_true(json_object_get(v, "special")) ? 3 : 4);
+        if (!ret)
+            t->strip[json_integer_value(id)] =
+                json_is_true(json_object_get(v, "lstrip")) + 2 * json_is_true(json_object_get(v, "rstrip"));
+    }
+    return ret;
+}
+
+/* Ids go to the embedding's last row, beyond what the tokenizer names; those have no text. */
+static int put_tokens(struct hf *h, const json_t *root, const json_t *model)
+{
+    json_int_t n = json_integer_value(json_object_get(h->config, "vocab_size"));
+    struct token_table t = {.n = n > 0 && n <= TOKENS_MAX ? (size_t)n : 0};
+    if (!t.n)
+        return err_set(h->e, HEARTH_EBADMODEL, "config.json: vocab_size is not from 1 to %d", TOKENS_MAX);
+    t.text = calloc(t.n, sizeof *t.text);
+    t.type = calloc(t.n, sizeof *t.type);
+    t.strip = calloc(t.n, sizeof *t.strip);
+    int ret = t.text && t.type && t.strip ? 0 : err_set(h->e, HEARTH_ENOMEM, "no memory for %zu tokens", t.n);
+    for (size_t i = 0; i < t.n && !ret; i++) {
+        t.text[i] = (struct gguf_str){"", 0};
+        t.type[i] = 5; /* unused, until it is named */
+    }
+    if (!ret)
+        ret = read_vocab(h, model, &t);
+    if (!ret)
+        ret = read_added(h, root, &t);
+    bool strips = false;
+    for (size_t i = 0; i < t.n && !ret; i++)
+        strips |= t.strip[i] != 0;
+    if (!ret) {
+        gguf_make_strs(h->m, "tokenizer.ggml.tokens", t.text, t.n);
+        gguf_make_i32s(h->m, "tokenizer.ggml.token_type", t.type, t.n);
+    }
+    if (!ret && strips)
+        gguf_make_i32s(h->m, "hearth.tokenizer.strip", t.strip, t.n);
+    free(t.text);
+    free(t.type);
+    free(t.strip);
+    return ret;
+}
+
+/* Merges are "left right", or ["left", "right"] since a part may hold a space. */
+static int put_merges(struct hf *h, const json_t *model)
+{
+    const json_t *list = json_object_get(model, "merges"), *v;
+    size_t n = json_array_size(list), i;
+    struct gguf_str *lines = calloc(n + 1, sizeof *lines);
+    int ret = lines ? 0 : err_set(h->e, HEARTH_ENOMEM, "no memory for %zu merges", n);
+    json_array_foreach(list, i, v)
+    {
+        const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
+        if (ret)
+            break;
+        if (json_is_string(v)) {
+            lines[i] = (struct gguf_str){json_string_value(v), json_string_length(v)};
+        } else if (json_array_size(v) == 2 && json_is_string(a) && json_is_string(b)) {
+            size_t la = json_string_length(a), lb = json_string_length(b);
+            char *line = gguf_make_alloc(h->m, la + lb + 1);
+            if (!line) {
+                ret = err_set(h->e, HEARTH_ENOMEM, "no memory for %zu merges", n);
+                break;
+            }
+            memcpy(line, json_string_value(a), la);
+            line[la] = ' ';
+            memcpy(line + la + 1, json_string_value(b), lb);
+            lines[i] = (struct gguf_str){line, la + lb + 1};
+        } else {
+            ret = damaged(h, "a merge is not two parts");
+        }
+    }
+    if (!ret)
+        gguf_make_strs(h->m, "tokenizer.ggml.merges", lines, n);
+    free(lines);
+    return ret;
+}
+
+static int put_bpe(struct hf *h, const json_t *root, const json_t *model, struct words *w)
+{
+    const json_t *pre = json_object_get(root, "pre_tokenizer");
+    int ret = pre && !json_is_null(pre) ? add_pre(h, w, pre) : 0;
+    const char *suffix = text_of(model, "continuing_subword_prefix"), *end = text_of(model, "end_of_word_suffix");
+    if (!ret && ((suffix && *suffix) || (end && *end)))
+        ret = refuse(h, "BPE with", suffix && *suffix ? "continuing_subword_prefix" : "end_of_word_suffix");
+    if (!ret && json_is_number(json_object_get(model, "dropout")) &&
+        json_number_value(json_object_get(model, "dropout")) != 0)
+        ret = refuse(h, "BPE with", "dropout");
+    if (ret)
+        return ret;
+    const char *kind = w->byte_level ? "gpt2" : "gemma4";
+    gguf_make_str(h->m, "tokenizer.ggml.model", kind, strlen(kind));
+    gguf_make_strs(h->m, "hearth.tokenizer.patterns", w->v, w->n);
+    gguf_make_bool(h->m, "hearth.tokenizer.ignore_merges", json_is_true(json_object_get(model, "ignore_merges")));
+    gguf_make_bool(h->m, "tokenizer.ggml.add_space_prefix", w->prefix_space);
+    gguf_make_bool(h->m, "hearth.tokenizer.metaspace_first", w->prefix_first);
+    return put_merges(h, model);
+}
+
+/* --- what stands beside tokenizer.json ----------------------------------------------------------------- */
+
+/* The id of a token that a config names, as text or as an object with content. */
+static int token_id(const json_t *root, const json_t *named, uint32_t *id)
+{
+    const char *s = json_is_object(named) ? text_of(named, "content") : json_string_value(named);
+    const json_t *v;
+    size_t i;
+    json_array_foreach(json_object_get(root, "added_tokens"), i, v)
+    {
+        if (s && is(v, "content", s)) {
+            *id = (uint32_t)json_integer_value(json_object_get(v, "id"));
+            return 1;
+        }
+    }
+    v = s ? json_object_get(json_object_get(json_object_get(root, "model"), "vocab"), s) : NULL;
+    if (!json_is_integer(v))
+        return 0;
+    *id = (uint32_t)json_integer_value(v);
+    return 1;
+}
+
+/* Whether the post-processor puts the token of that id in front of a single text. */
+static bool puts_first(const json_t *post, const char *bos)
+{
+    const json_t *v, *one = post;
+    size_t i;
+    json_array_foreach(json_object_get(post, "processors"), i, v)
+    {
+        if (is(v, "type", "TemplateProcessing"))
+            one = v;
+    }
+    const json_t *first = json_array_get(json_object_get(one, "single"), 0);
+    return bos && is(one, "type", "TemplateProcessing") && is(json_object_get(first, "SpecialToken"), "id", bos);
+}
+
+static int put_bos(struct hf *h, const json_t *root, const json_t *cfg)
+{
+    static const struct {
+        const char *hf, *gguf;
+    } named[] = {{"bos_token", "tokenizer.ggml.bos_token_id"},
+                 {"eos_token", "tokenizer.ggml.eos_token_id"},
+                 {"pad_token", "tokenizer.ggml.padding_token_id"},
+                 {"unk_token", "tokenizer.ggml.unknown_token_id"}};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        uint32_t id;
+        if (token_id(root, json_object_get(cfg, named[i].hf), &id))
+            gguf_make_u32(h->m, named[i].gguf, id);
+    }
+    const json_t *bos = json_object_get(cfg, "bos_token"), *add = json_object_get(cfg, "add_bos_token");
+    const char *text = json_is_object(bos) ? text_of(bos, "content") : json_string_value(bos);
+    bool first = json_is_boolean(add) ? json_is_true(add) : puts_first(json_object_get(root, "post_processor"), text);
+    gguf_make_bool(h->m, "tokenizer.ggml.add_bos_token", first);
+    return 0;
+}
+
+/* eos_token_id is a number or a list, in generation_config.json and in config.json: all of them end a generation. */
+static int put_ends(struct hf *h, const json_t *generation)
+{
+    const json_t *from[] = {json_object_get(generation, "eos_token_id"), json_object_get(h->config, "eos_token_id")};
+    int32_t ids[64];
+    size_t n = 0;
+    for (size_t k = 0; k < 2; k++) {
+        size_t many = json_is_array(from[k]) ? json_array_size(from[k]) : json_is_integer(from[k]) ? 1 : 0;
+        for (size_t i = 0; i < many && n < sizeof ids / sizeof *ids; i++) {
+            const json_t *v = json_is_array(from[k]) ? json_array_get(from[k], i) : from[k];
+            if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= TOKENS_MAX)
+                return err_set(h->e, HEARTH_EBADMODEL, "eos_token_id is no id of a token");
+            ids[n++] = (int32_t)json_integer_value(v);
+        }
+    }
+    if (n)
+        gguf_make_i32s(h->m, "hearth.tokenizer.end_ids", ids, n);
+    return 0;
+}
+
+static int put_sampling(struct hf *h, const json_t *generation)
+{
+    static const struct {
+        const char *hf, *gguf;
+    } keys[] = {{"temperature", "general.sampling.temp"},
+                {"top_p", "general.sampling.top_p"},
+                {"min_p", "general.sampling.min_p"},
+                {"repetition_penalty", "general.sampling.penalty_repeat"}};
+    const json_t *k = json_object_get(generation, "top_k");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *v = json_object_get(generation, keys[i].hf);
+        if (json_is_number(v))
+            gguf_make_f32(h->m, keys[i].gguf, (float)json_number_value(v));
+    }
+    if (json_is_integer(k) && json_integer_value(k) >= 0 && json_integer_value(k) < INT32_MAX)
+        gguf_make_u32(h->m, "general.sampling.top_k", (uint32_t)json_integer_value(k));
+    return 0;
+}
+
+/* chat_template.jinja, else chat_template of tokenizer_config.json: a text, or a list of named ones. */
+static int put_template(struct hf *h, const json_t *cfg)
+{
+    static const char key[] = "tokenizer.chat_template";
+    char *text;
+    size_t n, i;
+    int ret = hf_text(h, "chat_template.jinja", SMALL_MAX, &text, &n);
+    if (!ret) {
+        gguf_make_str(h->m, key, text, n);
+        free(text);
+    }
+    if (ret <= 0)
+        return ret;
+    const json_t *t = json_object_get(cfg, "chat_template"), *v;
+    if (json_is_string(t))
+        gguf_make_str(h->m, key, json_string_value(t), json_string_length(t));
+    json_array_foreach(t, i, v)
+    {
+        const json_t *s = json_object_get(v, "template");
+        char named[160];
+        const char *name = text_of(v, "name");
+        if (!json_is_string(s) || !name)
+            continue;
+        snprintf(named, sizeof named, "%s.%.100s", key, name);
+        gguf_make_str(h->m, strcmp(name, "default") ? named : key, json_string_value(s), json_string_length(s));
+    }
+    return 0;
+}
+
+static int put_companions(struct hf *h, const json_t *root)
+{
+    json_t *cfg = NULL, *generation = NULL;
+    int ret = hf_json(h, "tokenizer_config.json", SMALL_MAX, &cfg);
+    if (ret >= 0)
+        ret = hf_json(h, "generation_config.json", SMALL_MAX, &generation);
+    if (ret >= 0)
+        ret = put_bos(h, root, cfg);
+    if (!ret)
+        ret = put_ends(h, generation);
+    if (!ret)
+        ret = put_sampling(h, generation);
+    if (!ret)
+        ret = put_template(h, cfg);
+    json_decref(cfg);
+    json_decref(generation);
+    return ret;
+}
+
+int hf_tokenizer(struct hf *h)
+{
+    json_t *root;
+    struct words w = {0};
+    int ret = hf_json(h, "tokenizer.json", TOKENIZER_MAX, &root);
+    if (ret > 0)
+        return err_set(h->e, HEARTH_EUNSUPPORTED,
+                       "the folder has no tokenizer.json; other forms of tokenizers are not read");
+    if (ret)
+        return ret;
+    const json_t *model = json_object_get(root, "model");
+    const char *type = text_of(model, "type");
+    if (!json_is_object(model))
+        ret = damaged(h, "there is no model");
+    if (!ret)
+        ret = put_normalizer(h, json_object_get(root, "normalizer"), &w);
+    if (!ret && ((type && !strcmp(type, "BPE")) || (!type && json_object_get(model, "merges"))))
+        ret = put_bpe(h, root, model, &w);
+    else if (!ret)
+        ret = refuse(h, "model", type);
+    if (!ret)
+        ret = put_tokens(h, root, model);
+    if (!ret)
+        ret = put_companions(h, root);
+    json_decref(root);
+    return ret;
+}

@@ -1,0 +1,78 @@
+/* normalize.c - Unicode normalisation before tokenising, by utf8proc. See vocab.h. */
+#include "daemon/model/tok/tok-internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+int normalize_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
+    static const struct {
+        const char *name;
+        int options;
+    } forms[] = {{"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE},
+                 {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
+                 {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
+                 {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}};
+    struct gguf_str name;
+    int ret = gguf_str(g, "hearth.tokenizer.normalizer", &name, e);
+    if (ret)
+        return ret < 0 ? ret : 0;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (gguf_str_is(name, forms[i].name)) {
+            v->normalize = forms[i].options;
+            return 0;
+        }
+    return err_set(e, HEARTH_EUNSUPPORTED, "normaliser \"%s\" is not one hearth has", gguf_label(name).s);
+}
+
+/* The bytes at s that are well-formed UTF-8. */
+static size_t valid_run(const char *s, size_t n)
+{
+    size_t at = 0;
+    while (at < n) {
+        utf8proc_int32_t cp;
+        utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)s + at, (utf8proc_ssize_t)(n - at), &cp);
+        if (k <= 0)
+            break;
+        at += (size_t)k;
+    }
+    return at;
+}
+
+/* Bytes that are no UTF-8 stay, and part what is normalised on either side of them. */
+int normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out, struct hearth_err *e)
+{
+    *out = NULL;
+    size_t ascii = 0;
+    while (ascii < n && (unsigned char)text[ascii] < 0x80)
+        ascii++;
+    if (!v->normalize || ascii == n)
+        return 0;
+    char *buf = NULL;
+    size_t len = 0;
+    for (size_t at = 0; at < n;) {
+        size_t run = valid_run(text + at, n - at), bad = at + run < n;
+        utf8proc_uint8_t *part = NULL;
+        utf8proc_ssize_t k = 0;
+        if (run)
+            k = utf8proc_map((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)run, &part, v->normalize);
+        char *more = k < 0 ? NULL : realloc(buf, len + (size_t)k + bad + 1);
+        if (!more) {
+            free(part);
+            free(buf);
+            return err_set(e, HEARTH_ENOMEM, "no memory to normalise %zu bytes", n);
+        }
+        buf = more;
+        if (k)
+            memcpy(buf + len, part, (size_t)k);
+        len += (size_t)k;
+        if (bad)
+            buf[len++] = text[at + run];
+        at += run + bad;
+        free(part);
+    }
+    *out = buf;
+    *n_out = len;
+    return 0;
+}

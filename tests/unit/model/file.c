@@ -1,0 +1,348 @@
+/*
+ * file.c - models that no single file holds: split GGUF files and Hugging Face folders. What is sound opens with every
+ * tensor in its place; what is not is refused by a sentence that names it.
+ */
+#include "config.h" /* memfd_create */
+
+#include "daemon/model/file.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sys/stat.h>
+
+#include "daemon/model/tok/tok.h"
+#include "tests/unit/model/gguf-build.h"
+
+static char dir[] = "/tmp/hearth-file-XXXXXX";
+
+static const char *in_dir(const char *name)
+{
+    static char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static void write_file(const char *name, const void *data, size_t n)
+{
+    FILE *f = fopen(in_dir(name), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(dir + sizeof dir - 7, 'X', 6);
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return system(command);
+}
+
+static void refused(const char *path, int code, const char *words)
+{
+    struct gguf *g = NULL;
+    struct hearth_err e = {0};
+    int ret = model_file_open(&g, path, &e);
+    if (ret != code || !strstr(e.msg, words))
+        fail_msg("%d, \"%s\" where \"%s\" is expected", ret, e.msg, words);
+}
+
+/* --- split files --------------------------------------------------------------------------------------- */
+
+enum { PARTS = 3 };
+
+/* One part with one tensor of four numbers, each its part's number; the first has the keys as well. */
+static void write_part(const char *name, uint32_t no, uint32_t count, uint32_t total)
+{
+    struct build b = {0};
+    char tensor[16];
+    float v[4] = {(float)no, (float)no, (float)no, (float)no};
+    put_header(&b, 3, 1, no ? 2 : 4);
+    key_u32(&b, "split.no", no);
+    key_u32(&b, "split.count", count);
+    if (!no) {
+        key_u32(&b, "split.tensors.count", total);
+        key_str(&b, "general.architecture", "llama");
+    }
+    snprintf(tensor, sizeof tensor, "t%u", no);
+    put_tensor(&b, tensor, 1, (uint64_t[]){4}, DT_F32, 0);
+    put_zeros(&b, (32 - b.n % 32) % 32);
+    put(&b, v, sizeof v);
+    write_file(name, b.p, b.n);
+    free(b.p);
+}
+
+static void write_parts(void)
+{
+    write_part("m-00001-of-00003.gguf", 0, PARTS, PARTS);
+    write_part("m-00002-of-00003.gguf", 1, PARTS, PARTS);
+    write_part("m-00003-of-00003.gguf", 2, PARTS, PARTS);
+}
+
+static void check_whole(const char *path)
+{
+    struct gguf *g;
+    struct gguf_str arch;
+    struct hearth_err e = {0};
+    if (model_file_open(&g, path, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(gguf_n_tensor(g), PARTS);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "t%u", i);
+        const struct gguf_tensor *t = gguf_tensor_find(g, name);
+        assert_non_null(t);
+        assert_true(((const float *)t->data)[3] == (float)i);
+    }
+    assert_int_equal(gguf_str(g, "general.architecture", &arch, &e), 0);
+    assert_true(gguf_str_is(arch, "llama"));
+    gguf_close(g);
+}
+
+static void test_split(void **state)
+{
+    (void)state;
+    write_parts();
+    check_whole(in_dir("m-00001-of-00003.gguf"));
+    check_whole(in_dir("m-00003-of-00003.gguf")); /* any part names the whole */
+}
+
+static void test_split_refused(void **state)
+{
+    (void)state;
+    write_parts();
+    unlink(in_dir("m-00002-of-00003.gguf"));
+    refused(in_dir("m-00001-of-00003.gguf"), HEARTH_EBADMODEL,
+            "part 2 of 3 is missing: there is no m-00002-of-00003.gguf");
+    write_part("m-00002-of-00003.gguf", 2, PARTS, PARTS);
+    refused(in_dir("m-00001-of-00003.gguf"), HEARTH_EBADMODEL, "says it is part 3 of 3; part 2 of 3 belongs there");
+    write_part("m-00002-of-00003.gguf", 1, PARTS, PARTS);
+    write_part("m-00001-of-00003.gguf", 0, PARTS, 4);
+    refused(in_dir("m-00001-of-00003.gguf"), HEARTH_EBADMODEL, "3 tensors together; split.tensors.count is 4");
+    write_part("alone.gguf", 0, PARTS, PARTS);
+    refused(in_dir("alone.gguf"), HEARTH_EBADMODEL, "one of 3 parts");
+    write_part("m-00001-of-00003.gguf", 0, 1000, PARTS);
+    refused(in_dir("m-00001-of-00003.gguf"), HEARTH_EBADMODEL, "the limit is");
+}
+
+/* --- folders ------------------------------------------------------------------------------------------- */
+
+#define CONFIG                                                                                    \
+    "\"hidden_size\": 8, \"intermediate_size\": 8, \"num_hidden_layers\": 1, \"vocab_size\": 4, " \
+    "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"max_position_embeddings\": 64, "   \
+    "\"rms_norm_eps\": 1e-5"
+#define VOCAB "\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]"
+static const char byte_level[] =
+    "{\"model\": {\"type\": \"BPE\", " VOCAB "}, \"added_tokens\": [{\"id\": 3, \"content\": "
+    "\"<e>\", \"special\": true}], \"pre_tokenizer\": {\"type\": \"ByteLevel\"}}";
+
+static void write_text(const char *name, const char *text)
+{
+    write_file(name, text, strlen(text));
+}
+
+static void write_tensors(const char *header, size_t n_data)
+{
+    struct build b = {0};
+    put64(&b, strlen(header));
+    put(&b, header, strlen(header));
+    put_zeros(&b, n_data);
+    write_file("model.safetensors", b.p, b.n);
+    free(b.p);
+}
+
+#define NORM "{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}}"
+
+static void write_folder(void)
+{
+    write_text("config.json", "{\"model_type\": \"llama\", " CONFIG "}");
+    write_text("tokenizer.json", byte_level);
+    write_tensors(NORM, 32);
+}
+
+static void test_folder(void **state)
+{
+    (void)state;
+    struct gguf *g;
+    struct vocab *v;
+    struct hearth_err e = {0};
+    struct ids ids = {0};
+    uint32_t layers = 0;
+    write_folder();
+    write_text("generation_config.json", "{\"eos_token_id\": [3], \"temperature\": 0.5}");
+    if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(gguf_u32(g, "llama.block_count", &layers, &e), 0);
+    assert_int_equal(layers, 1);
+    assert_non_null(gguf_tensor_find(g, "output_norm.weight"));
+    assert_int_equal(tok_encode(v, "abb<e>", 6, TOK_SPECIAL, &ids, &e), 0);
+    assert_int_equal(ids.n, 3);
+    assert_true(ids.v[0] == 2 && ids.v[1] == 1 && ids.v[2] == 3);
+    assert_true(vocab_is_end(v, 3));
+    ids_fini(&ids);
+    vocab_free(v);
+    gguf_close(g);
+}
+
+/* Gemma's norms are stored less one. */
+static void test_plus_one(void **state)
+{
+    (void)state;
+    struct gguf *g;
+    struct hearth_err e = {0};
+    write_folder();
+    write_text("config.json", "{\"model_type\": \"gemma2\", " CONFIG "}");
+    if (model_file_open(&g, dir, &e))
+        fail_msg("%s", e.msg);
+    const struct gguf_tensor *t = gguf_tensor_find(g, "output_norm.weight");
+    assert_non_null(t);
+    assert_true(((const float *)t->data)[0] == 1 && ((const float *)t->data)[7] == 1);
+    gguf_close(g);
+}
+
+static void test_folder_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *text;
+        int code;
+        const char *words;
+    } cases[] = {
+        {"config.json", "[]", HEARTH_EBADMODEL, "holds no JSON object"},
+        {"config.json", "{\"a\": 1", HEARTH_EBADMODEL, "config.json, line 1"},
+        {"config.json", "{" CONFIG "}", HEARTH_EBADMODEL, "no model_type"},
+        {"config.json", "{\"model_type\": \"mamba9\"}", HEARTH_EUNSUPPORTED, "mamba9"},
+        {"config.json", "{\"model_type\": \"llama\", \"hidden_size\": -1}", HEARTH_EBADMODEL, "hidden_size"},
+        {"config.json", "{\"model_type\": \"llama\", \"hidden_size\": \"8\"}", HEARTH_EBADMODEL, "hidden_size"},
+        {"config.json", "{\"model_type\": \"llama\", \"hidden_act\": \"relu\", " CONFIG "}", HEARTH_EUNSUPPORTED,
+         "relu"},
+        {"config.json", "{\"model_type\": \"llama\", \"quantization_config\": {}, " CONFIG "}", HEARTH_EUNSUPPORTED,
+         "quantised safetensors"},
+        {"config.json", "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"dynamic\"}, " CONFIG "}",
+         HEARTH_EUNSUPPORTED, "dynamic"},
+        {"config.json",
+         "{\"model_type\": \"llama\", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 0}, " CONFIG "}",
+         HEARTH_EBADMODEL, "llama3"},
+        {"config.json",
+         "{\"model_type\": \"gemma2\", \"sliding_window\": 4, \"layer_types\": [\"chunked\"], " CONFIG "}",
+         HEARTH_EUNSUPPORTED, "layer 0"},
+        {"tokenizer.json", "{}", HEARTH_EBADMODEL, "there is no model"},
+        {"tokenizer.json", "{\"model\": {\"type\": \"WordLevel\"}}", HEARTH_EUNSUPPORTED, "WordLevel"},
+        {"tokenizer.json", "{\"normalizer\": {\"type\": \"Lowercase\"}, \"model\": {\"type\": \"BPE\"}}",
+         HEARTH_EUNSUPPORTED, "Lowercase"},
+        {"tokenizer.json", "{\"pre_tokenizer\": {\"type\": \"Whitespace\"}, \"model\": {\"type\": \"BPE\"}}",
+         HEARTH_EUNSUPPORTED, "Whitespace"},
+        {"tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 4}, \"merges\": []}}", HEARTH_EBADMODEL,
+         "outside of the vocabulary"},
+        {"tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"a\": 1}}}", HEARTH_EBADMODEL,
+         "tokenizer.json, line 1"},
+        {"tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": [1]}}", HEARTH_EBADMODEL,
+         "a merge is not two parts"},
+        {"generation_config.json", "{\"eos_token_id\": \"x\"}", 0, ""},
+        {"generation_config.json", "{\"eos_token_id\": [-1]}", HEARTH_EBADMODEL, "eos_token_id"},
+        {"model.safetensors.index.json", "{}", HEARTH_EBADMODEL, "weight_map"},
+        {"model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../x.safetensors\"}}", HEARTH_EBADMODEL,
+         "is no file of the folder"},
+        {"model.safetensors.index.json", "{\"weight_map\": {\"a\": \"x.safetensors\"}}", HEARTH_ENOMODEL,
+         "x.safetensors"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_folder();
+        unlink(in_dir("model.safetensors.index.json"));
+        unlink(in_dir("generation_config.json"));
+        write_text(cases[i].file, cases[i].text);
+        if (cases[i].code) {
+            refused(dir, cases[i].code, cases[i].words);
+            continue;
+        }
+        struct gguf *g;
+        struct hearth_err e = {0};
+        assert_int_equal(model_file_open(&g, dir, &e), 0);
+        gguf_close(g);
+    }
+}
+
+static void test_tensors_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header;
+        size_t n_data;
+        int code;
+        const char *words;
+    } cases[] = {
+        {"{", 0, HEARTH_EBADMODEL, "the header is no JSON object"},
+        {"[]", 0, HEARTH_EBADMODEL, "the header is no JSON object"},
+        {"{\"model.norm.weight\": 1}", 0, HEARTH_EBADMODEL, "shape"},
+        {NORM, 31, HEARTH_EBADMODEL, "outside of the file"},
+        {"{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [4, 32]}}", 32,
+         HEARTH_EBADMODEL, "do not fit its shape"},
+        {"{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [32, 0]}}", 32,
+         HEARTH_EBADMODEL, "outside of the file"},
+        {"{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [-32, 0]}}", 32,
+         HEARTH_EBADMODEL, "outside of the file"},
+        {"{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [0, 0]}}", 0, HEARTH_EBADMODEL,
+         "out of range"},
+        {"{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [1073741824, 1073741824, 1073741824], "
+         "\"data_offsets\": [0, 0]}}",
+         0, HEARTH_EBADMODEL, "out of range"},
+        {"{\"model.norm.weight\": {\"dtype\": \"I8\", \"shape\": [8], \"data_offsets\": [0, 8]}}", 8,
+         HEARTH_EUNSUPPORTED, "type I8"},
+        {"{\"model.odd.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}}", 32,
+         HEARTH_EUNSUPPORTED, "model.odd.weight has no place"},
+        {"{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}, \"norm.weight\": "
+         "{\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}}",
+         32, HEARTH_EBADMODEL, "output_norm.weight is there twice"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_folder();
+        write_tensors(cases[i].header, cases[i].n_data);
+        refused(dir, cases[i].code, cases[i].words);
+    }
+    struct build b = {0};
+    write_folder();
+    put64(&b, UINT64_MAX);
+    write_file("model.safetensors", b.p, b.n);
+    refused(dir, HEARTH_EBADMODEL, "a header of 18446744073709551615 bytes");
+    write_file("model.safetensors", b.p, 5);
+    refused(dir, HEARTH_EBADMODEL, "ends within its header");
+    free(b.p);
+    unlink(in_dir("model.safetensors"));
+    refused(dir, HEARTH_EBADMODEL, "neither model.safetensors nor");
+    unlink(in_dir("config.json"));
+    refused(dir, HEARTH_ENOMODEL, "without config.json");
+}
+
+/* A file of 500 MB is refused before it is read. */
+static void test_huge(void **state)
+{
+    (void)state;
+    write_folder();
+    assert_int_equal(truncate(in_dir("tokenizer.json"), 500 << 20), 0);
+    refused(dir, HEARTH_EBADMODEL, "the limit is");
+    write_folder();
+    unlink(in_dir("config.json"));
+    assert_int_equal(mkfifo(in_dir("config.json"), 0600), 0);
+    refused(dir, HEARTH_EBADMODEL, "not a regular file");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_split, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_split_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_plus_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_tensors_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_huge, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
