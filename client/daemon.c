@@ -118,6 +118,22 @@ static bool is_gguf(const char *path)
     return yes;
 }
 
+static bool is_folder_model(const char *path)
+{
+    char config[PATH_MAX];
+    return snprintf(config, sizeof config, "%s/config.json", path) < (int)sizeof config && !access(config, F_OK);
+}
+
+/* "org/name" is how the hub's cache calls a model: a path only where something lies there, or it says it is one. */
+static bool is_path(const char *model)
+{
+    size_t len = strlen(model);
+    bool gguf = len > 5 && !strcmp(model + len - 5, ".gguf");
+    if (strchr(model, '/'))
+        return *model == '.' || gguf || !access(model, F_OK);
+    return is_gguf(model) || is_folder_model(model);
+}
+
 char *model_resolve(const char *model)
 {
     if (!model) {
@@ -125,7 +141,7 @@ char *model_resolve(const char *model)
         model = env && *env ? env : "tale";
     }
     char *path = strdup(model);
-    if (path && *model != '/' && (strchr(model, '/') || is_gguf(model))) {
+    if (path && *model != '/' && is_path(model)) {
         /* The folder is resolved and the file's name kept: a download cache links names to files called by hash. */
         char *for_dir = strdup(model), *for_base = strdup(model), *dir = NULL, *whole = NULL;
         if (for_dir && for_base && (dir = realpath(dirname(for_dir), NULL)) &&

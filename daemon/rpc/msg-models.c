@@ -65,7 +65,7 @@ static void finish_show(struct call *call, void *result)
     struct stat sb;
     m->path = call->path;
     m->name = call->name != NULL ? call->name : call->model;
-    if (stat(call->path, &sb) == 0) {
+    if (stat(call->path, &sb) == 0 && S_ISREG(sb.st_mode)) { /* what the engine says of a folder is all of it */
         m->bytes = sb.st_size;
         m->modified = (double)sb.st_mtim.tv_sec;
     }

@@ -19,6 +19,7 @@
 enum {
     DEPTH_MAX = 5,        /* the Hugging Face cache: hub/models--A--B/snapshots/HASH/file.gguf */
     ENTRIES_MAX = 100000, /* directory entries that one scan looks at */
+    FOLDER_ENTRIES_MAX = 4096,
 };
 
 struct scan {
@@ -55,16 +56,31 @@ char *model_name_of(const char *path)
     return ends_with(base, ".gguf") ? stem_of(base) : strdup(base);
 }
 
-static int add(struct scan *s, const char *path, const char *file, const struct stat *sb)
+/* Takes the name, malloc'd. */
+static int add_named(struct scan *s, const char *path, char *name, int64_t bytes, double modified)
 {
     if (s->n == s->cap) {
         size_t cap = s->cap ? s->cap * 2 : 16;
         struct model_entry *v = reallocarray(s->v, cap, sizeof *v);
-        if (!v)
+        if (!v) {
+            free(name);
             return err_set(s->e, HEARTH_ENOMEM, "out of memory");
+        }
         s->v = v;
         s->cap = cap;
     }
+    struct model_entry *m = &s->v[s->n];
+    *m = (struct model_entry){.name = name, .path = strdup(path), .bytes = bytes, .modified = modified};
+    if (!m->path) {
+        free(name);
+        return err_set(s->e, HEARTH_ENOMEM, "out of memory");
+    }
+    s->n++;
+    return 0;
+}
+
+static int add(struct scan *s, const char *path, const char *file, const struct stat *sb)
+{
     char *name = stem_of(file);
     if (!name)
         return err_set(s->e, HEARTH_ENOMEM, "out of memory");
@@ -72,15 +88,73 @@ static int add(struct scan *s, const char *path, const char *file, const struct 
         free(name);
         return 0;
     }
-    struct model_entry *m = &s->v[s->n];
-    *m = (struct model_entry){.name = name, .path = strdup(path), .bytes = sb->st_size};
-    m->modified = (double)sb->st_mtim.tv_sec + (double)sb->st_mtim.tv_nsec * 1e-9;
-    if (!m->path) {
-        free(name);
-        return err_set(s->e, HEARTH_ENOMEM, "out of memory");
+    return add_named(s, path, name, sb->st_size, (double)sb->st_mtim.tv_sec + (double)sb->st_mtim.tv_nsec * 1e-9);
+}
+
+/* --- Hugging Face folders ------------------------------------------------------------------------------- */
+
+/* "models--ORG--NAME/snapshots/HASH" is called ORG/NAME, and only the snapshot that refs/main names is listed: others
+ * are older downloads of the same. NULL with *skip set: not to be listed; any other folder has its own name. */
+static char *folder_name(const char *path, bool *skip)
+{
+    const char *hash = strrchr(path, '/') + 1, *repo = path;
+    char ref[PATH_MAX], line[80] = "";
+    int len;
+    *skip = false;
+    for (const char *at = path; (at = strstr(at, "/models--")) != NULL; at++)
+        repo = at + strlen("/models--");
+    const char *org_end = strstr(repo, "--"), *end = strstr(repo, "/snapshots/");
+    if (repo == path || !end || end + strlen("/snapshots/") != hash)
+        return strdup(hash);
+    len = snprintf(ref, sizeof ref, "%.*s/refs/main", (int)(end - path), path);
+    FILE *f = len < (int)sizeof ref ? fopen(ref, "re") : NULL;
+    if (f) {
+        *skip = !fgets(line, sizeof line, f) || (line[strcspn(line, "\n")] = '\0', strcmp(line, hash) != 0);
+        fclose(f);
     }
-    s->n++;
-    return 0;
+    char *name = NULL;
+    if (*skip)
+        return NULL;
+    if (org_end && org_end < end) {
+        if (asprintf(&name, "%.*s/%.*s", (int)(org_end - repo), repo, (int)(end - org_end - 2), org_end + 2) < 0)
+            name = NULL;
+    } else {
+        name = strndup(repo, (size_t)(end - repo));
+    }
+    return name;
+}
+
+/* Whether the folder is a model: config.json and safetensors in it. Their sizes together, and the latest change. */
+static bool folder_stat(const char *dir, int64_t *bytes, double *modified)
+{
+    DIR *d = opendir(dir);
+    struct dirent *de;
+    bool config = false, weights = false;
+    *bytes = 0;
+    *modified = 0;
+    for (int n = 0; d && n < FOLDER_ENTRIES_MAX && (de = readdir(d)) != NULL; n++) {
+        struct stat sb;
+        bool safetensors = ends_with(de->d_name, ".safetensors");
+        config |= strcmp(de->d_name, "config.json") == 0;
+        if (!safetensors || fstatat(dirfd(d), de->d_name, &sb, 0) != 0 || !S_ISREG(sb.st_mode))
+            continue;
+        double at = (double)sb.st_mtim.tv_sec + (double)sb.st_mtim.tv_nsec * 1e-9;
+        weights = true;
+        *bytes += sb.st_size;
+        *modified = at > *modified ? at : *modified;
+    }
+    if (d)
+        closedir(d);
+    return config && weights;
+}
+
+static int add_folder(struct scan *s, const char *path, int64_t bytes, double modified)
+{
+    bool skip;
+    char *name = folder_name(path, &skip);
+    if (!name)
+        return skip ? 0 : err_set(s->e, HEARTH_ENOMEM, "out of memory");
+    return add_named(s, path, name, bytes, modified);
 }
 
 /* A folder that cannot be read holds no models for us and is no error. Links to files are followed, because the Hugging
@@ -104,7 +178,11 @@ static int walk(struct scan *s, const char *dir, int depth)
             continue;
         if (gguf ? stat(path, &sb) != 0 : lstat(path, &sb) != 0)
             continue;
-        if (S_ISDIR(sb.st_mode) && depth > 1)
+        int64_t bytes;
+        double modified;
+        if (S_ISDIR(sb.st_mode) && !gguf && folder_stat(path, &bytes, &modified))
+            rc = add_folder(s, path, bytes, modified);
+        else if (S_ISDIR(sb.st_mode) && depth > 1)
             rc = walk(s, path, depth - 1);
         else if (S_ISREG(sb.st_mode) && gguf)
             rc = add(s, path, de->d_name, &sb);
@@ -115,8 +193,18 @@ static int walk(struct scan *s, const char *dir, int depth)
 
 /* Resolves the folder and keeps the file's name, because the Hugging Face cache links names to files that are named by
  * their hash. So a file has one path, however a client named it. NULL with errno. */
-static char *canonical(const char *path)
+static char *canonical(const char *given)
 {
+    char path[PATH_MAX];
+    size_t len = strlen(given);
+    while (len > 1 && given[len - 1] == '/') /* a folder's name may end so */
+        len--;
+    if (len >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    memcpy(path, given, len);
+    path[len] = '\0';
     const char *base = strrchr(path, '/');
     char *dir = strndup(path, base > path ? (size_t)(base - path) : 1), *whole = NULL;
     char *real = dir ? realpath(dir, NULL) : NULL;
@@ -237,11 +325,14 @@ static int resolve_path(const struct model_entry *v, size_t n, const char *model
 {
     struct stat sb;
     char *real = canonical(model);
+    int64_t bytes;
+    double modified;
     int rc = 0;
     if (!real || stat(real, &sb) != 0)
         rc = err_set(e, HEARTH_ENOMODEL, "%.120s: %s", model, strerror(errno));
-    else if (!S_ISREG(sb.st_mode))
-        rc = err_set(e, HEARTH_ENOMODEL, "%.120s: not a regular file", model);
+    else if (!S_ISREG(sb.st_mode) && !(S_ISDIR(sb.st_mode) && folder_stat(real, &bytes, &modified)))
+        rc = err_set(e, HEARTH_ENOMODEL, "%.120s: not a regular file, nor a folder with config.json and safetensors",
+                     model);
     size_t i = 0;
     while (!trusted && i < n && (!real || strcmp(v[i].path, real) != 0))
         i++;
@@ -257,7 +348,9 @@ static int resolve_path(const struct model_entry *v, size_t n, const char *model
 
 int model_names_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e)
 {
-    if (model[0] == '\0' || (model[0] != '/' && strchr(model, '/')))
+    const char *slash = strchr(model, '/'); /* ORG/NAME is a name */
+    bool is_name = model[0] != '.' && (!slash || (!strchr(slash + 1, '/') && slash[1] != '\0'));
+    if (model[0] == '\0' || (model[0] != '/' && !is_name))
         return err_set(e, HEARTH_EPARAMS, "model: \"%.100s\" is neither a name nor an absolute path", model);
     struct model_entry *v = NULL;
     size_t n = 0;

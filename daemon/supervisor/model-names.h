@@ -1,5 +1,5 @@
-/* model-names.h - the model files in the configured folders, known by name and stat alone: hearthd never opens one.
- * Loop thread. */
+/* model-names.h - the models in the configured folders (GGUF files, Hugging Face folders), known by name and
+ * stat alone: hearthd never opens one. Loop thread. */
 #ifndef DAEMON_SUPERVISOR_MODEL_NAMES_H
 #define DAEMON_SUPERVISOR_MODEL_NAMES_H
 
@@ -8,7 +8,7 @@
 #include "daemon/conf.h"
 
 struct model_entry {
-    char *name; /* the file's name without .gguf */
+    char *name; /* the file's name without .gguf; the folder's; ORG/NAME in the hub's cache */
     char *path;
     int64_t bytes;
     double modified;
@@ -19,9 +19,9 @@ int model_names_scan(const struct conf *conf, struct model_entry **out, size_t *
 void model_names_free(struct model_entry *v, size_t n);
 
 /*
- * Resolves a client's name for a model to a path: it is the absolute path of a file; or a file's name, with or without
- * .gguf; or that name without its quantisation suffix, where it fits only one model. A `trusted` peer may name any
- * path, others only models that model_names_scan() lists. *path is malloc'd.
+ * Resolves a client's name for a model to a path: it is the absolute path of a file or folder; or a file's name, with
+ * or without .gguf; or that name without its quantisation suffix, where it fits only one model. A `trusted` peer may
+ * name any path, others only models that model_names_scan() lists. *path is malloc'd.
  */
 int model_names_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e);
 

@@ -152,14 +152,15 @@ static int on_model(struct rpc_server *s, uint32_t id, const struct wire_method 
     models_vocab(model, &ignored);
     const struct hparams *hp = &model->hp;
     gguf_str(model->gguf, "general.architecture", &arch, &ignored);
-    snprintf(arch_name, sizeof arch_name, "%.*s", (int)(arch.n < 60 ? arch.n : 60), arch.s);
+    snprintf(arch_name, sizeof arch_name, "%.60s",
+             gguf_label(arch).s); /* any bytes may stand there; the wire has UTF-8 */
     struct wire_model res = {
         .name = model->path,
         .path = model->path,
         .bytes = model->id.size,
         .modified = (double)model->id.mtime.tv_sec + 1e-9 * (double)model->id.mtime.tv_nsec,
         .loaded = atomic_load(&model->loaded),
-        .arch = arch_name,
+        .arch = *arch_name ? arch_name : NULL,
         .digest = weights,
         .tokenizer = model->vocab ? vocab_kind(model->vocab) : NULL,
         .tokenizer_digest = tokenizer,
@@ -167,7 +168,7 @@ static int on_model(struct rpc_server *s, uint32_t id, const struct wire_method 
         .vocab = model->vocab ? vocab_size(model->vocab) : 0,
     };
     if (!model->hp_err.code) {
-        res.type = hp->type;
+        res.type = *hp->type ? hp->type : NULL;
         res.parameters = (int64_t)hp->n_param;
         res.context = hp->n_ctx;
         res.layers = hp->n_layer;
