@@ -1,7 +1,8 @@
 /*
  * cmd.h - the hearth command: one file per verb (cmd-*.c), one row per verb in main.c, and what verbs share.
  *
- * The command is libhearth's first user and includes nothing of ours but hearth.h. It is one thread that does one
+ * The command is libhearth's first user and includes nothing of ours but hearth.h (and cmd-render.c the chat templates'
+ * jinja.h). It is one thread that does one
  * thing and ends, so a verb returns its exit status and the process's end is the cleanup of what it read from argv.
  */
 #ifndef CLIENT_CMD_H
@@ -33,7 +34,7 @@ struct cmd {
 };
 
 extern const struct cmd cmd_serve, cmd_run, cmd_chat, cmd_list, cmd_ps, cmd_show, cmd_load, cmd_stop, cmd_sessions,
-    cmd_resume, cmd_attach, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status, cmd_backup;
+    cmd_resume, cmd_attach, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status, cmd_backup, cmd_render;
 
 /* --- opts.c: the command line --------------------------------------------------------------------------- */
 

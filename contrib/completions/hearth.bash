@@ -13,7 +13,7 @@ _hearth()
         [[ ${COMP_WORDS[i]} == -* ]] || { verb=${COMP_WORDS[i]}; break; }
     done
     if [[ -z $verb ]]; then
-        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach rm backup tokenize eval bench status
+        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach rm backup tokenize render eval bench status
             --no-start --version --help" -- "$cur"))
         return
     fi
@@ -60,6 +60,9 @@ _hearth()
         [[ $cur == -* ]] || words=$(_hearth_names list) ;;
     stop) words="--daemon --now --json $(_hearth_names ps)" ;;
     tokenize) words="--model --special --bos --no-bos --decode --json" ;;
+    render)
+        words="--template --now --json"
+        [[ $prev == --template ]] && words=$(compgen -f -- "$cur") ;;
     eval) words="--model --tokens --top --greedy --json" ;;
     list | ps | status) words="--json" ;;
     esac

@@ -3,7 +3,7 @@ function __hearth_names
     hearth --no-start $argv --json 2>/dev/null | sed 's/},{/}\n{/g' | sed -n 's/.*"name":"\([^"\\]*\)".*/\1/p'
 end
 
-set -l verbs serve run chat list ps show load stop sessions resume attach rm backup tokenize eval bench status
+set -l verbs serve run chat list ps show load stop sessions resume attach rm backup tokenize render eval bench status
 set -l none "not __fish_seen_subcommand_from $verbs"
 complete -c hearth -n $none -f
 complete -c hearth -n $none -l no-start -d 'never start a daemon'
@@ -22,6 +22,7 @@ complete -c hearth -n $none -a attach -d 'go on with a generation that was begun
 complete -c hearth -n $none -a rm -d 'remove sessions'
 complete -c hearth -n $none -a backup -d 'copy all sessions, while the daemon works'
 complete -c hearth -n $none -a tokenize -d 'text to token ids, and back'
+complete -c hearth -n $none -a render -d 'a conversation through a chat template'
 complete -c hearth -n $none -a eval -d 'logits of a model'
 complete -c hearth -n $none -a bench -d 'how fast a model is'
 complete -c hearth -n $none -a status -d 'the daemon, its engine and their counters'
@@ -63,6 +64,8 @@ complete -c hearth -n '__fish_seen_subcommand_from tokenize' -l special -d 'spec
 complete -c hearth -n '__fish_seen_subcommand_from tokenize' -l bos
 complete -c hearth -n '__fish_seen_subcommand_from tokenize' -l no-bos
 complete -c hearth -n '__fish_seen_subcommand_from tokenize' -s d -l decode -d 'ids to bytes'
+complete -c hearth -n '__fish_seen_subcommand_from render' -l template -r -F -d 'chat template'
+complete -c hearth -n '__fish_seen_subcommand_from render' -l now -x -d 'local time'
 complete -c hearth -n '__fish_seen_subcommand_from eval' -s t -l tokens -x -d 'token ids'
 complete -c hearth -n '__fish_seen_subcommand_from eval' -l top -x -d 'best logits per position'
 complete -c hearth -n '__fish_seen_subcommand_from eval' -l greedy -x -d 'go on greedily'

@@ -109,7 +109,7 @@ status 0 "stop MODEL" "$hearth" stop tale --json
 json_is "says what it stopped" "d == {'stopped': 'tale'}"
 status 0 "ps when it was stopped" "$hearth" ps --json
 json_is "its weights are gone" "all(m['vocab_only'] and m['bytes'] == 0 for m in d['models'])"
-for verb in serve run chat list ps show load stop sessions resume rm tokenize eval bench status; do
+for verb in serve run chat list ps show load stop sessions resume rm tokenize render eval bench status; do
     [ $verb = serve ] || status 0 "$verb --help" "$hearth" $verb --help
 done
 status 0 "stop --daemon" "$hearth" stop --daemon

@@ -110,7 +110,7 @@ static struct val attribute(struct run *r, struct val v, const struct str *name)
         return found;
     const struct builtin *b = method_find(v, name);
     if (b) {
-        struct method *m = alloc(r, 1, sizeof *m);
+        struct method *m = run_alloc(r, 1, sizeof *m);
         *m = (struct method){b, v};
         return (struct val){.tag = V_METHOD, .method = m};
     }
@@ -121,7 +121,7 @@ static struct val attribute(struct run *r, struct val v, const struct str *name)
 
 static struct val index_of(struct run *r, struct val v, int64_t i)
 {
-    int64_t n = length(r, v);
+    int64_t n = val_length(r, v);
     if (i < 0)
         i += n;
     if (i < 0 || i >= n)
@@ -193,7 +193,7 @@ static int64_t slice_bound(struct run *r, struct val v, int64_t def, int64_t n, 
 /* Where each code point begins. */
 static uint32_t *offsets(struct run *r, const struct str *s)
 {
-    uint32_t *at = alloc(r, (size_t)str_codes(r, s) + 1, sizeof *at), n = 0;
+    uint32_t *at = run_alloc(r, (size_t)str_codes(r, s) + 1, sizeof *at), n = 0;
     for (uint32_t i = 0; i < s->n; i++)
         if (code_begins(s->p[i]))
             at[n++] = i;
@@ -207,7 +207,7 @@ static struct val slice_str(struct run *r, const struct str *s, int64_t from, in
         return v_str(str_sub(r, s, str_offset(r, s, from), str_offset(r, s, from + n)));
     struct mark m = string_begin(r);
     const uint32_t *at = offsets(r, s);
-    charge(r, (uint64_t)n);
+    run_charge(r, (uint64_t)n);
     for (int64_t i = 0; i < n; i++, from += step)
         put_str(r, str_sub(r, s, at[from], at[from + 1]));
     struct str *out = string_end(r, m);
@@ -217,7 +217,7 @@ static struct val slice_str(struct run *r, const struct str *s, int64_t from, in
 
 static struct val slice_range(struct run *r, const struct range *g, int64_t from, int64_t to, int64_t n, int64_t step)
 {
-    struct range *out = alloc(r, 1, sizeof *out);
+    struct range *out = run_alloc(r, 1, sizeof *out);
     *out = (struct range){g->start + from * g->step, g->start + to * g->step, g->step * step, n};
     return (struct val){.tag = V_RANGE, .range = out};
 }
@@ -227,7 +227,7 @@ struct val get_slice(struct run *r, struct val v, struct val from, struct val to
     if (v.tag == V_UNDEF)
         undefined_error(r, v);
     if (v.tag != V_STR && !is_seq(v) && v.tag != V_RANGE)
-        type_error(r, "'%s' object has no slices", type_name(v));
+        type_error(r, "'%s' object has no slices", val_type_name(v));
     int64_t by = step.tag == V_NONE || is_missing(step) ? 1 : need_int(r, step, "a slice's step");
     if (!by)
         type_error(r, "slice step cannot be zero");
@@ -235,7 +235,7 @@ struct val get_slice(struct run *r, struct val v, struct val from, struct val to
         by = INT32_MAX;
     if (by < -INT32_MAX)
         by = -INT32_MAX;
-    int64_t n = length(r, v), low = by < 0 ? -1 : 0, high = by < 0 ? n - 1 : n;
+    int64_t n = val_length(r, v), low = by < 0 ? -1 : 0, high = by < 0 ? n - 1 : n;
     int64_t a = slice_bound(r, from, by < 0 ? n - 1 : 0, n, low, high);
     int64_t b = slice_bound(r, to, by < 0 ? -1 : n, n, low, high);
     int64_t count = by > 0 ? (b > a ? (b - a + by - 1) / by : 0) : (a > b ? (a - b - by - 1) / -by : 0);
@@ -244,7 +244,7 @@ struct val get_slice(struct run *r, struct val v, struct val from, struct val to
     if (v.tag == V_RANGE)
         return slice_range(r, v.range, a, b, count, by);
     struct val out = list_new(r, v.tag, (uint32_t)count);
-    charge(r, (uint64_t)count / 16);
+    run_charge(r, (uint64_t)count / 16);
     for (int64_t i = 0; i < count; i++)
         list_add(r, out.l, v.l->v[a + i * by]);
     return out;

@@ -54,7 +54,7 @@ struct token {
 };
 
 /* All tokens of a source whose line ends are \n; the last is T_EOF. */
-struct token *lex(struct run *r, const char *src, size_t n, uint32_t *n_token);
+struct token *template_lex(struct run *r, const char *src, size_t n, uint32_t *n_token);
 const char *token_name(enum token_type t);
 
 enum node_kind {
@@ -140,7 +140,7 @@ struct jinja {
 };
 enum { NAME_LOOP, NAME_CALLER, NAME_VARARGS, NAME_KWARGS, N_FIXED_NAMES };
 
-void parse(struct run *r, struct jinja *t, const char *src, size_t n);
+void template_parse(struct run *r, struct jinja *t, const char *src, size_t n);
 
 /* --- inside of the parser: parse.c has statements, parse-expr.c expressions -------------------------------------- */
 
@@ -163,12 +163,12 @@ struct node *node_new(struct parser *p, enum node_kind kind, int line);
 void nodes_add(struct parser *p, struct nodes *l, struct node *n);
 uint32_t name_id(struct parser *p, const struct str *name);
 _Noreturn void syntax_error(struct parser *p, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-bool at_name(struct parser *p, const char *name);
-bool skip_name(struct parser *p, const char *name);
-bool skip(struct parser *p, enum token_type t);
-struct token *expect(struct parser *p, enum token_type t);
-void nest(struct parser *p);
-void unnest(struct parser *p);
+bool parser_at_name(struct parser *p, const char *name);
+bool parser_skip_name(struct parser *p, const char *name);
+bool parser_skip(struct parser *p, enum token_type t);
+struct token *parser_expect(struct parser *p, enum token_type t);
+void parser_nest(struct parser *p);
+void parser_unnest(struct parser *p);
 
 struct node *parse_expr(struct parser *p, bool with_cond);
 enum tuple_flags {

@@ -31,7 +31,7 @@ struct val builtin_call(struct run *r, const struct builtin *b, struct val self,
     const char *at = b->params ? b->params : "", *name;
     uint32_t used = 0, i = 0;
     size_t n;
-    charge(r, 1);
+    run_charge(r, 1);
     if (b->raw)
         return b->raw(r, self, c);
     for (; (n = next_param(&at, &name)); i++) {
@@ -80,7 +80,7 @@ struct val filter_by_name(struct run *r, struct val name, struct val v, const st
 
 bool test_call(struct run *r, const struct builtin *b, struct val v, const struct call *c)
 {
-    return truth(builtin_call(r, b, v, c));
+    return val_truth(builtin_call(r, b, v, c));
 }
 
 const struct str *plain_str(struct run *r, struct val v)

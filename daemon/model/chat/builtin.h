@@ -57,11 +57,11 @@ struct val get_attr(struct run *r, struct val v, const struct str *name); /* v.n
 struct val get_item(struct run *r, struct val v, struct val key);         /* v[key] */
 struct val get_slice(struct run *r, struct val v, struct val from, struct val to, struct val step);
 struct val get_path(struct run *r, struct val v, struct val attribute, struct val def); /* attribute="a.b.0" */
-struct val binary(struct run *r, int op, struct val a, struct val b);
+struct val op_binary(struct run *r, int op, struct val a, struct val b);
 struct val py_round(struct run *r, struct val v, struct val digits);
 
 /* Markup: the rules of what is joined to what. */
-const struct str *escape_html(struct run *r, struct val v);
+const struct str *text_escape(struct run *r, struct val v);
 struct val markup_like(struct run *r, const struct str *like, const struct str *s);
 
 /* Python's two ways to format. */
@@ -70,11 +70,11 @@ struct val format_braces(struct run *r, const struct str *fmt, const struct call
 
 const struct str *plain_str(struct run *r, struct val v);                     /* str(v), which is never markup */
 struct val get_own_attr(struct run *r, struct val v, const struct str *name); /* no item; V_UNDEF: none */
-struct val split_lines(struct run *r, const struct str *s, bool keep_ends);
-const struct str *strip(struct run *r, const struct str *s, struct val chars, bool left, bool right);
-struct val replace(struct run *r, const struct str *s, const struct str *old, const struct str *to, int64_t count);
-struct val join(struct run *r, const struct str *sep, struct val items, bool any_type);
-const struct str *change_case(struct run *r, const struct str *s, enum unicode_case to);
+struct val text_lines(struct run *r, const struct str *s, bool keep_ends);
+const struct str *text_strip(struct run *r, const struct str *s, struct val chars, bool left, bool right);
+struct val text_replace(struct run *r, const struct str *s, const struct str *old, const struct str *to, int64_t count);
+struct val text_join(struct run *r, const struct str *sep, struct val items, bool any_type);
+const struct str *text_case(struct run *r, const struct str *s, enum unicode_case to);
 
 void put_json(struct run *r, struct val v, const struct val *arg); /* arg: tojson's four */
 struct val json_read(struct run *r, const char *text, size_t n, const char *const *own);

@@ -17,7 +17,7 @@ static struct val eval_list(struct run *r, struct scope *s, const struct node *n
 {
     struct val out = list_new(r, tag, n->n_kid);
     for (uint32_t i = 0; i < n->n_kid; i++)
-        list_add(r, out.l, eval(r, s, n->kid[i]));
+        list_add(r, out.l, eval_expr(r, s, n->kid[i]));
     return out;
 }
 
@@ -25,20 +25,20 @@ static struct val eval_dict(struct run *r, struct scope *s, const struct node *n
 {
     struct val out = dict_new(r, V_DICT);
     for (uint32_t i = 0; i + 1 < n->n_kid; i += 2) {
-        struct val key = eval(r, s, n->kid[i]);
-        dict_set(r, out.d, key, eval(r, s, n->kid[i + 1]));
+        struct val key = eval_expr(r, s, n->kid[i]);
+        dict_set(r, out.d, key, eval_expr(r, s, n->kid[i + 1]));
     }
     return out;
 }
 
 static struct val eval_concat(struct run *r, struct scope *s, const struct node *n)
 {
-    struct val v[2] = {eval(r, s, n->kid[0])};
+    struct val v[2] = {eval_expr(r, s, n->kid[0])};
     for (uint32_t i = 1; i < n->n_kid; i++) {
-        v[1] = eval(r, s, n->kid[i]);
+        v[1] = eval_expr(r, s, n->kid[i]);
         for (int k = 0; k < 2; k++) /* str.join() forgets about markup */
             v[k] = v_str(plain_str(r, v[k]));
-        v[0] = binary(r, T_ADD, v[0], v[1]);
+        v[0] = op_binary(r, T_ADD, v[0], v[1]);
     }
     return v[0];
 }
@@ -47,25 +47,25 @@ static bool compare(struct run *r, int op, struct val a, struct val b)
 {
     switch (op) {
     case T_EQ:
-        return equal(r, a, b);
+        return val_equal(r, a, b);
     case T_NE:
-        return !equal(r, a, b);
+        return !val_equal(r, a, b);
     case T_IN:
-        return contains(r, b, a);
+        return val_contains(r, b, a);
     case T_NOTIN:
-        return !contains(r, b, a);
+        return !val_contains(r, b, a);
     default:
         if (a.tag == V_UNDEF || b.tag == V_UNDEF)
             undefined_error(r, a.tag == V_UNDEF ? a : b);
-        return less(r, a, b, token_name((enum token_type)op));
+        return val_less(r, a, b, token_name((enum token_type)op));
     }
 }
 
 static struct val eval_compare(struct run *r, struct scope *s, const struct node *n)
 {
-    struct val a = eval(r, s, n->a);
+    struct val a = eval_expr(r, s, n->a);
     for (uint32_t i = 0; i < n->n_kid; i++) {
-        struct val b = eval(r, s, n->kid[i]);
+        struct val b = eval_expr(r, s, n->kid[i]);
         r->line = n->line;
         if (!compare(r, n->ops[i], a, b))
             return v_bool(false);
@@ -79,18 +79,18 @@ static struct val eval_sign(struct run *r, struct val v, bool negative)
     if (v.tag == V_UNDEF)
         undefined_error(r, v);
     if (!is_number(v))
-        type_error(r, "bad operand type for unary %c: '%s'", negative ? '-' : '+', type_name(v));
+        type_error(r, "bad operand type for unary %c: '%s'", negative ? '-' : '+', val_type_name(v));
     if (v.tag == V_FLOAT)
         return v_float(negative ? -v.f : v.f);
-    return binary(r, negative ? T_SUB : T_ADD, v_int(0), v);
+    return op_binary(r, negative ? T_SUB : T_ADD, v_int(0), v);
 }
 
 static struct val eval_slice(struct run *r, struct scope *s, const struct node *n)
 {
-    struct val of = eval(r, s, n->a), part[3] = {{0}};
+    struct val of = eval_expr(r, s, n->a), part[3] = {{0}};
     for (int i = 0; i < 3; i++)
         if (n->kid[i])
-            part[i] = eval(r, s, n->kid[i]);
+            part[i] = eval_expr(r, s, n->kid[i]);
     r->line = n->line;
     return get_slice(r, of, part[0], part[1], part[2]);
 }
@@ -117,9 +117,9 @@ static void add_keyword(struct run *r, struct call *c, const struct str *name, s
     for (uint32_t i = 0; i < c->n_kw; i++)
         if (str_same(c->kw_name[i], name))
             type_error(r, "got multiple values for keyword argument '%.*s'", name->n > 60 ? 60 : (int)name->n, name->p);
-    charge(r, c->n_kw / 4);
-    const struct str **names = alloc(r, c->n_kw + 1u, sizeof *names);
-    struct val *values = alloc(r, c->n_kw + 1u, sizeof *values);
+    run_charge(r, c->n_kw / 4);
+    const struct str **names = run_alloc(r, c->n_kw + 1u, sizeof *names);
+    struct val *values = run_alloc(r, c->n_kw + 1u, sizeof *values);
     if (c->n_kw) {
         memcpy(names, c->kw_name, c->n_kw * sizeof *names);
         memcpy(values, c->kw, c->n_kw * sizeof *values);
@@ -133,7 +133,7 @@ static void add_keyword(struct run *r, struct call *c, const struct str *name, s
 static void spread_dict(struct run *r, struct call *c, struct val v)
 {
     if (v.tag != V_DICT)
-        type_error(r, "argument after ** must be a mapping, not %s", type_name(v));
+        type_error(r, "argument after ** must be a mapping, not %s", val_type_name(v));
     for (uint32_t i = 0; i < v.d->n; i++)
         add_keyword(r, c, need_str(r, v.d->e[i].k, "a keyword"), v.d->e[i].v);
 }
@@ -142,17 +142,17 @@ struct call eval_args(struct run *r, struct scope *s, const struct args *a)
 {
     struct call c = {.n_pos = a->n_pos, .n_kw = a->n_kw, .kw_name = a->kw_name};
     if (a->n_pos)
-        c.pos = alloc(r, a->n_pos, sizeof *c.pos);
+        c.pos = run_alloc(r, a->n_pos, sizeof *c.pos);
     for (uint32_t i = 0; i < a->n_pos; i++)
-        c.pos[i] = eval(r, s, a->pos[i]);
+        c.pos[i] = eval_expr(r, s, a->pos[i]);
     if (a->n_kw)
-        c.kw = alloc(r, a->n_kw, sizeof *c.kw);
+        c.kw = run_alloc(r, a->n_kw, sizeof *c.kw);
     for (uint32_t i = 0; i < a->n_kw; i++)
-        c.kw[i] = eval(r, s, a->kw_value[i]);
+        c.kw[i] = eval_expr(r, s, a->kw_value[i]);
     if (a->star)
-        spread_list(r, &c, eval(r, s, a->star));
+        spread_list(r, &c, eval_expr(r, s, a->star));
     if (a->star_star)
-        spread_dict(r, &c, eval(r, s, a->star_star));
+        spread_dict(r, &c, eval_expr(r, s, a->star_star));
     return c;
 }
 
@@ -163,7 +163,7 @@ static struct val call_loop(struct run *r, struct loop *l, const struct call *c)
     if (c->n_pos != 1 || c->n_kw)
         type_error(r, "loop() takes one argument");
     if (++r->calls > JINJA_CALLS_MAX)
-        fail(r, JINJA_LIMIT, "more than %d calls inside each other", JINJA_CALLS_MAX);
+        run_fail(r, JINJA_LIMIT, "more than %d calls inside each other", JINJA_CALLS_MAX);
     struct mark m = string_begin(r);
     loop_run(r, l->scope, l->node, c->pos[0], l->depth0 + 1);
     r->calls--;
@@ -194,13 +194,13 @@ struct val call_value(struct run *r, struct val callee, const struct call *c)
     case V_UNDEF:
         undefined_error(r, callee);
     default:
-        type_error(r, "'%s' object is not callable", type_name(callee));
+        type_error(r, "'%s' object is not callable", val_type_name(callee));
     }
 }
 
 static struct val eval_call(struct run *r, struct scope *s, const struct node *n)
 {
-    struct val callee = eval(r, s, n->a);
+    struct val callee = eval_expr(r, s, n->a);
     struct call c = eval_args(r, s, n->args);
     r->line = n->line;
     return call_value(r, callee, &c);
@@ -219,7 +219,7 @@ struct val filter_call(struct run *r, struct scope *s, const struct node *n, str
 
 static struct val eval_filter(struct run *r, struct scope *s, const struct node *n)
 {
-    struct val v = eval(r, s, n->a);
+    struct val v = eval_expr(r, s, n->a);
     struct call c = eval_args(r, s, n->args);
     r->line = n->line;
     if (!n->builtin)
@@ -229,7 +229,7 @@ static struct val eval_filter(struct run *r, struct scope *s, const struct node 
 
 static struct val eval_test(struct run *r, struct scope *s, const struct node *n)
 {
-    struct val v = eval(r, s, n->a);
+    struct val v = eval_expr(r, s, n->a);
     struct call c = eval_args(r, s, n->args);
     r->line = n->line;
     if (!n->builtin)
@@ -242,36 +242,36 @@ static struct val eval_test(struct run *r, struct scope *s, const struct node *n
 
 static struct val eval_binary(struct run *r, struct scope *s, const struct node *n)
 {
-    struct val a = eval(r, s, n->a), b = eval(r, s, n->b);
+    struct val a = eval_expr(r, s, n->a), b = eval_expr(r, s, n->b);
     r->line = n->line;
-    return binary(r, n->op, a, b);
+    return op_binary(r, n->op, a, b);
 }
 
 static struct val eval_item(struct run *r, struct scope *s, const struct node *n)
 {
-    struct val of = eval(r, s, n->a);
+    struct val of = eval_expr(r, s, n->a);
     if (n->kind == N_GETATTR) {
         r->line = n->line;
         return get_attr(r, of, n->v.s);
     }
-    struct val key = eval(r, s, n->b);
+    struct val key = eval_expr(r, s, n->b);
     r->line = n->line;
     return get_item(r, of, key);
 }
 
 static struct val eval_cond(struct run *r, struct scope *s, const struct node *n)
 {
-    if (truth(eval(r, s, n->b)))
-        return eval(r, s, n->a);
-    return n->c ? eval(r, s, n->c) : v_undef(NULL);
+    if (val_truth(eval_expr(r, s, n->b)))
+        return eval_expr(r, s, n->a);
+    return n->c ? eval_expr(r, s, n->c) : v_undef(NULL);
 }
 
 static struct val eval_logic(struct run *r, struct scope *s, const struct node *n)
 {
-    struct val v = eval(r, s, n->a);
+    struct val v = eval_expr(r, s, n->a);
     if (n->kind == N_NOT)
-        return v_bool(!truth(v));
-    return truth(v) == (n->kind == N_OR) ? v : eval(r, s, n->b);
+        return v_bool(!val_truth(v));
+    return val_truth(v) == (n->kind == N_OR) ? v : eval_expr(r, s, n->b);
 }
 
 static struct val eval_kind(struct run *r, struct scope *s, const struct node *n)
@@ -291,7 +291,7 @@ static struct val eval_kind(struct run *r, struct scope *s, const struct node *n
         return eval_logic(r, s, n);
     case N_NEG:
     case N_POS:
-        return eval_sign(r, eval(r, s, n->a), n->kind == N_NEG);
+        return eval_sign(r, eval_expr(r, s, n->a), n->kind == N_NEG);
     case N_BINARY:
         return eval_binary(r, s, n);
     case N_CONCAT:
@@ -314,15 +314,15 @@ static struct val eval_kind(struct run *r, struct scope *s, const struct node *n
     }
 }
 
-struct val eval(struct run *r, struct scope *s, const struct node *n)
+struct val eval_expr(struct run *r, struct scope *s, const struct node *n)
 {
     if (n->kind == N_CONST)
         return n->v;
     if (n->kind == N_NAME)
         return lookup(r, s, n);
-    charge(r, 1);
-    enter(r);
+    run_charge(r, 1);
+    run_enter(r);
     struct val v = eval_kind(r, s, n);
-    leave(r);
+    run_leave(r);
     return v;
 }

@@ -3,7 +3,7 @@
 
 struct scope *scope_new(struct run *r, struct scope *up)
 {
-    struct scope *s = alloc0(r, 1, sizeof *s);
+    struct scope *s = run_alloc0(r, 1, sizeof *s);
     s->up = up;
     return s;
 }
@@ -26,8 +26,8 @@ static void bind(struct run *r, struct scope *s, uint32_t id, struct val v)
             return;
         }
     }
-    charge(r, s->n / 16);
-    s->b = grow(r, s->b, s->n, &s->cap, sizeof *s->b);
+    run_charge(r, s->n / 16);
+    s->b = run_grow(r, s->b, s->n, &s->cap, sizeof *s->b);
     s->b[s->n++] = (struct binding){id, v};
 }
 
@@ -35,7 +35,7 @@ static void bind(struct run *r, struct scope *s, uint32_t id, struct val v)
 static void unpack(struct run *r, struct scope *s, const struct node *target, struct val v)
 {
     if (!is_iterable(v))
-        type_error(r, "cannot unpack non-iterable %s object", type_name(v));
+        type_error(r, "cannot unpack non-iterable %s object", val_type_name(v));
     struct iter *it = iter_new(r, v);
     struct val all = list_new(r, V_LIST, target->n_kid), item;
     while (all.l->n < target->n_kid && iter_next(r, it, &item))
@@ -45,28 +45,28 @@ static void unpack(struct run *r, struct scope *s, const struct node *target, st
     if (iter_next(r, it, &item))
         type_error(r, "too many values to unpack (expected %u)", target->n_kid);
     for (uint32_t i = 0; i < target->n_kid; i++)
-        assign(r, s, target->kid[i], all.l->v[i]);
+        exec_assign(r, s, target->kid[i], all.l->v[i]);
 }
 
 static struct val find_namespace(struct run *r, struct scope *s, const struct node *target)
 {
     struct node name = {.kind = N_NAME, .id = target->id, .v = v_str(r->tmpl->name[target->id])};
-    struct val v = eval(r, s, &name);
+    struct val v = eval_expr(r, s, &name);
     if (v.tag != V_NAMESPACE)
         type_error(r, "cannot assign attribute on non-namespace object");
     return v;
 }
 
-void assign(struct run *r, struct scope *s, const struct node *target, struct val v)
+void exec_assign(struct run *r, struct scope *s, const struct node *target, struct val v)
 {
     if (target->kind == N_NAME) {
         bind(r, s, target->id, v);
     } else if (target->kind == N_NSREF) {
         dict_set(r, find_namespace(r, s, target).d, target->v, v);
     } else {
-        enter(r);
+        run_enter(r);
         unpack(r, s, target, v);
-        leave(r);
+        run_leave(r);
     }
 }
 
@@ -98,7 +98,7 @@ static int64_t loop_length(struct run *r, struct loop *l)
     if (l->length >= 0)
         return l->length;
     if (l->of.tag != V_ITER && l->of.tag != V_LOOP && !l->node->c) {
-        l->length = length(r, l->of);
+        l->length = val_length(r, l->of);
         return l->length;
     }
     struct val rest = list_new(r, V_LIST, 0), item;
@@ -160,8 +160,8 @@ static bool next_sieved(struct run *r, struct iter *it, struct val *out)
     struct sieve *f = it->state;
     while (iter_next(r, f->of, out)) {
         f->scope->n = 0;
-        assign(r, f->scope, f->node->a, *out);
-        if (truth(eval(r, f->scope, f->node->c)))
+        exec_assign(r, f->scope, f->node->a, *out);
+        if (val_truth(eval_expr(r, f->scope, f->node->c)))
             return true;
     }
     return false;
@@ -172,14 +172,14 @@ static struct iter *loop_items(struct run *r, struct scope *s, const struct node
     struct iter *it = iter_new(r, of);
     if (!n->c)
         return it;
-    struct sieve *f = alloc(r, 1, sizeof *f);
+    struct sieve *f = run_alloc(r, 1, sizeof *f);
     *f = (struct sieve){it, n, scope_new(r, s)};
     return iter_of(r, next_sieved, f);
 }
 
 enum flow loop_run(struct run *r, struct scope *s, const struct node *n, struct val of, int depth0)
 {
-    struct loop *l = alloc0(r, 1, sizeof *l);
+    struct loop *l = run_alloc0(r, 1, sizeof *l);
     struct scope *inner = scope_new(r, s);
     struct val v;
     enum flow flow = FLOW_ON;
@@ -192,12 +192,12 @@ enum flow loop_run(struct run *r, struct scope *s, const struct node *n, struct 
             inner = scope_new(r, s);
         inner->n = 0;
         bind(r, inner, NAME_LOOP, (struct val){.tag = V_LOOP, .loop = l});
-        assign(r, inner, n->a, v);
-        flow = exec(r, inner, n->kid, n->n_kid);
+        exec_assign(r, inner, n->a, v);
+        flow = exec_body(r, inner, n->kid, n->n_kid);
         finished |= flow == FLOW_ON;
     }
     if (!finished && n->n_other)
-        return exec(r, scope_new(r, s), n->other, n->n_other);
+        return exec_body(r, scope_new(r, s), n->other, n->n_other);
     return FLOW_ON;
 }
 
@@ -223,8 +223,8 @@ static struct val take_keyword(struct call *c, const struct str *name)
 static struct call own_keywords(struct run *r, const struct call *c)
 {
     struct call own = *c;
-    own.kw_name = alloc(r, c->n_kw + 1u, sizeof *own.kw_name);
-    own.kw = alloc(r, c->n_kw + 1u, sizeof *own.kw);
+    own.kw_name = run_alloc(r, c->n_kw + 1u, sizeof *own.kw_name);
+    own.kw = run_alloc(r, c->n_kw + 1u, sizeof *own.kw);
     for (uint32_t i = 0; i < c->n_kw; i++) {
         own.kw_name[i] = c->kw_name[i];
         own.kw[i] = c->kw[i];
@@ -246,7 +246,7 @@ static void bind_args(struct run *r, const struct macro *m, struct scope *s, str
             continue;
         s->b[i].v = v_undef(d->param[i]->v.s);
         if (d->def[i])
-            s->b[i].v = eval(r, s, d->def[i]);
+            s->b[i].v = eval_expr(r, s, d->def[i]);
     }
     if (d->uses_caller && !has_caller) {
         const struct str *name = r->tmpl->name[NAME_CALLER];
@@ -277,17 +277,17 @@ struct val macro_call(struct run *r, const struct macro *m, const struct call *c
     struct scope *s = scope_new(r, m->scope);
     struct call own = own_keywords(r, c);
     if (++r->calls > JINJA_CALLS_MAX)
-        fail(r, JINJA_LIMIT, "more than %d macros inside each other", JINJA_CALLS_MAX);
+        run_fail(r, JINJA_LIMIT, "more than %d macros inside each other", JINJA_CALLS_MAX);
     bind_args(r, m, s, &own);
     struct mark at = string_begin(r);
-    exec(r, s, m->node->kid, m->node->n_kid);
+    exec_body(r, s, m->node->kid, m->node->n_kid);
     r->calls--;
     return v_str(string_end(r, at));
 }
 
 static struct val macro_value(struct run *r, struct scope *s, const struct node *n)
 {
-    struct macro *m = alloc(r, 1, sizeof *m);
+    struct macro *m = run_alloc(r, 1, sizeof *m);
     *m = (struct macro){n, s, n->kind == N_MACRO ? n->v : NONE};
     scope_capture(s);
     return (struct val){.tag = V_MACRO, .macro = m};
@@ -296,7 +296,7 @@ static struct val macro_value(struct run *r, struct scope *s, const struct node 
 static void exec_call_block(struct run *r, struct scope *s, const struct node *n)
 {
     const struct node *call = n->a;
-    struct val caller = macro_value(r, s, n), callee = eval(r, s, call->a);
+    struct val caller = macro_value(r, s, n), callee = eval_expr(r, s, call->a);
     struct call c = eval_args(r, s, call->args), own = own_keywords(r, &c);
     own.kw_name[own.n_kw] = r->tmpl->name[NAME_CALLER];
     own.kw[own.n_kw++] = caller;
@@ -309,7 +309,7 @@ static enum flow capture(struct run *r, struct scope *s, const struct node *n, s
 {
     struct scope *inner = scope_new(r, s);
     struct mark m = string_begin(r);
-    enum flow flow = exec(r, inner, n->kid, n->n_kid);
+    enum flow flow = exec_body(r, inner, n->kid, n->n_kid);
     *out = v_str(string_end(r, m));
     if (flow == FLOW_ON && n->b)
         *out = filter_call(r, inner, n->b, *out);
@@ -321,7 +321,7 @@ static enum flow exec_set_block(struct run *r, struct scope *s, const struct nod
     struct val v;
     enum flow flow = capture(r, s, n, &v);
     if (flow == FLOW_ON)
-        assign(r, s, n->a, v);
+        exec_assign(r, s, n->a, v);
     return flow;
 }
 
@@ -338,8 +338,8 @@ static enum flow exec_with(struct run *r, struct scope *s, const struct node *n)
 {
     struct scope *inner = scope_new(r, s);
     for (uint32_t i = 0; i + 1 < n->n_other; i += 2)
-        assign(r, inner, n->other[i], eval(r, s, n->other[i + 1]));
-    return exec(r, inner, n->kid, n->n_kid);
+        exec_assign(r, inner, n->other[i], eval_expr(r, s, n->other[i + 1]));
+    return exec_body(r, inner, n->kid, n->n_kid);
 }
 
 static enum flow exec_scope(struct run *r, struct scope *s, const struct node *n)
@@ -347,7 +347,7 @@ static enum flow exec_scope(struct run *r, struct scope *s, const struct node *n
     struct macro m = {.node = n};
     struct scope *inner = scope_new(r, s);
     bind_args(r, &m, inner, &(struct call){0});
-    return exec(r, inner, n->kid, n->n_kid);
+    return exec_body(r, inner, n->kid, n->n_kid);
 }
 
 /* --- all of them
@@ -357,20 +357,20 @@ static enum flow exec_one(struct run *r, struct scope *s, const struct node *n)
 {
     switch ((enum node_kind)n->kind) {
     case N_TEXT:
-        put(r, n->v.s->p, n->v.s->n);
+        put_bytes(r, n->v.s->p, n->v.s->n);
         return FLOW_ON;
     case N_PRINT:
         for (uint32_t i = 0; i < n->n_kid; i++)
-            put_val(r, eval(r, s, n->kid[i]));
+            put_val(r, eval_expr(r, s, n->kid[i]));
         return FLOW_ON;
     case N_FOR:
-        return loop_run(r, s, n, eval(r, s, n->b), 0);
+        return loop_run(r, s, n, eval_expr(r, s, n->b), 0);
     case N_IF:
-        if (truth(eval(r, s, n->a)))
-            return exec(r, s, n->kid, n->n_kid);
-        return exec(r, s, n->other, n->n_other);
+        if (val_truth(eval_expr(r, s, n->a)))
+            return exec_body(r, s, n->kid, n->n_kid);
+        return exec_body(r, s, n->other, n->n_other);
     case N_SET:
-        assign(r, s, n->a, eval(r, s, n->b));
+        exec_assign(r, s, n->a, eval_expr(r, s, n->b));
         return FLOW_ON;
     case N_SETBLOCK:
         return exec_set_block(r, s, n);
@@ -395,15 +395,15 @@ static enum flow exec_one(struct run *r, struct scope *s, const struct node *n)
     }
 }
 
-enum flow exec(struct run *r, struct scope *s, struct node *const *body, uint32_t n)
+enum flow exec_body(struct run *r, struct scope *s, struct node *const *body, uint32_t n)
 {
     enum flow flow = FLOW_ON;
-    enter(r);
+    run_enter(r);
     for (uint32_t i = 0; i < n && flow == FLOW_ON; i++) {
         r->line = body[i]->line;
-        charge(r, 1);
+        run_charge(r, 1);
         flow = exec_one(r, s, body[i]);
     }
-    leave(r);
+    run_leave(r);
     return flow;
 }

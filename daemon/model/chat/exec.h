@@ -41,11 +41,11 @@ struct loop {
     struct list *changed; /* the arguments of the last changed(), or NULL */
 };
 
-struct val eval(struct run *r, struct scope *s, const struct node *n);
-enum flow exec(struct run *r, struct scope *s, struct node *const *body, uint32_t n);
+struct val eval_expr(struct run *r, struct scope *s, const struct node *n);
+enum flow exec_body(struct run *r, struct scope *s, struct node *const *body, uint32_t n);
 struct scope *scope_new(struct run *r, struct scope *up);
 void scope_capture(struct scope *s);
-void assign(struct run *r, struct scope *s, const struct node *target, struct val v);
+void exec_assign(struct run *r, struct scope *s, const struct node *target, struct val v);
 
 bool loop_next(struct run *r, struct loop *l, struct val *out);
 struct val loop_attr(struct run *r, struct val loop, const struct str *name); /* V_MISSING: none */

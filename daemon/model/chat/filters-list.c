@@ -12,7 +12,7 @@ static struct val iter_val(struct iter *it)
 
 static struct val fold_case(struct run *r, struct val v)
 {
-    return v.tag == V_STR ? v_str(change_case(r, v.s, CASE_LOWER)) : v;
+    return v.tag == V_STR ? v_str(text_case(r, v.s, CASE_LOWER)) : v;
 }
 
 /* The keys by which items are sorted: of each item a list, one entry for each attribute. */
@@ -45,8 +45,8 @@ static void merge(struct run *r, uint32_t *at, uint32_t *tmp, uint32_t n, const 
     merge(r, at + half, tmp, n - half, keys, reverse);
     while (a < half && b < n) {
         struct val x = keys->v[at[a]], y = keys->v[at[b]];
-        charge(r, 1);
-        bool right = reverse ? less(r, x, y, "<") : less(r, y, x, "<");
+        run_charge(r, 1);
+        bool right = reverse ? val_less(r, x, y, "<") : val_less(r, y, x, "<");
         tmp[k++] = right ? at[b++] : at[a++];
     }
     while (a < half)
@@ -57,8 +57,8 @@ static void merge(struct run *r, uint32_t *at, uint32_t *tmp, uint32_t n, const 
 void sort_values(struct run *r, struct list *items, const struct list *keys, bool reverse)
 {
     uint32_t n = items->n;
-    uint32_t *at = alloc(r, n + 1u, sizeof *at), *tmp = alloc(r, n + 1u, sizeof *tmp);
-    struct val *was = alloc(r, n + 1u, sizeof *was);
+    uint32_t *at = run_alloc(r, n + 1u, sizeof *at), *tmp = run_alloc(r, n + 1u, sizeof *tmp);
+    struct val *was = run_alloc(r, n + 1u, sizeof *was);
     for (uint32_t i = 0; i < n; i++)
         at[i] = i;
     merge(r, at, tmp, n, keys, reverse);
@@ -93,10 +93,10 @@ FILTER(last)
 {
     (void)arg;
     if (v.tag == V_STR || is_seq(v))
-        return length(r, v) ? get_item(r, v, v_int(-1)) : v_undef(NULL);
+        return val_length(r, v) ? get_item(r, v, v_int(-1)) : v_undef(NULL);
     struct val all = reversed(r, v);
     if (is_missing(all))
-        type_error(r, "'%s' object is not reversible", type_name(v));
+        type_error(r, "'%s' object is not reversible", val_type_name(v));
     return all.l->n ? all.l->v[0] : v_undef(NULL);
 }
 
@@ -114,7 +114,7 @@ FILTER(reverse)
 FILTER(length)
 {
     (void)arg;
-    return v_int(length(r, v));
+    return v_int(val_length(r, v));
 }
 
 FILTER(list)
@@ -147,7 +147,7 @@ static bool next_mapped(struct run *r, struct iter *it, struct val *out)
 {
     struct pick *p = it->state;
     if (!p->it) {
-        if (!truth(p->of))
+        if (!val_truth(p->of))
             return false;
         p->it = iter_new(r, p->of);
     }
@@ -159,7 +159,7 @@ static bool next_mapped(struct run *r, struct iter *it, struct val *out)
 
 static struct val filter_map(struct run *r, struct val v, const struct call *c)
 {
-    struct pick *p = alloc0(r, 1, sizeof *p);
+    struct pick *p = run_alloc0(r, 1, sizeof *p);
     p->of = v;
     p->c = *c;
     if (c->n_pos) {
@@ -185,7 +185,7 @@ static bool picks(struct run *r, struct pick *p, struct val v)
     if (!is_missing(p->attr))
         v = get_path(r, v, p->attr, NONE);
     if (is_missing(p->name))
-        return truth(v);
+        return val_truth(v);
     return test_call(r, p->test, v, &p->c);
 }
 
@@ -193,7 +193,7 @@ static bool next_picked(struct run *r, struct iter *it, struct val *out)
 {
     struct pick *p = it->state;
     if (!p->it) {
-        if (!truth(p->of))
+        if (!val_truth(p->of))
             return false;
         p->it = iter_new(r, p->of);
         if (!is_missing(p->name) && (p->name.tag != V_STR || !(p->test = test_find(p->name.s))))
@@ -207,7 +207,7 @@ static bool next_picked(struct run *r, struct iter *it, struct val *out)
 
 static struct val pick(struct run *r, struct val v, const struct call *c, bool by_attr, bool want)
 {
-    struct pick *p = alloc0(r, 1, sizeof *p);
+    struct pick *p = run_alloc0(r, 1, sizeof *p);
     uint32_t n = by_attr;
     p->of = v;
     p->want = want;
@@ -255,13 +255,13 @@ static struct val attributes(struct run *r, struct val v, struct val attr)
 FILTER(join)
 {
     const struct str *sep = is_missing(arg[0]) ? v_text(r, "").s : plain_str(r, arg[0]);
-    return join(r, sep, attributes(r, v, arg[1]), true);
+    return text_join(r, sep, attributes(r, v, arg[1]), true);
 }
 
 FILTER(sort)
 {
     struct val out = copy_list(r, v, V_LIST);
-    sort_values(r, out.l, sort_keys(r, out.l, arg[2], !truth(arg[1])), truth(arg[0]));
+    sort_values(r, out.l, sort_keys(r, out.l, arg[2], !val_truth(arg[1])), val_truth(arg[0]));
     return out;
 }
 
@@ -274,15 +274,15 @@ FILTER(dictsort)
     if (v.tag == V_UNDEF)
         undefined_error(r, v);
     if (v.tag != V_DICT)
-        type_error(r, "'%s' object has no items", type_name(v));
+        type_error(r, "'%s' object has no items", val_type_name(v));
     struct val out = list_new(r, V_LIST, v.d->n), keys = list_new(r, V_LIST, v.d->n);
     for (uint32_t i = 0; i < v.d->n; i++) {
         const struct entry *e = &v.d->e[i];
         list_add(r, out.l, pair_new(r, e->k, e->v));
         struct val key = value ? e->v : e->k;
-        list_add(r, keys.l, truth(arg[0]) ? key : fold_case(r, key));
+        list_add(r, keys.l, val_truth(arg[0]) ? key : fold_case(r, key));
     }
-    sort_values(r, out.l, keys.l, truth(arg[2]));
+    sort_values(r, out.l, keys.l, val_truth(arg[2]));
     return out;
 }
 
@@ -319,8 +319,8 @@ static bool next_unique(struct run *r, struct iter *it, struct val *out)
 
 FILTER(unique)
 {
-    struct unique *u = alloc(r, 1, sizeof *u);
-    *u = (struct unique){dict_new(r, V_DICT), arg[1], iter_new(r, v), !truth(arg[0])};
+    struct unique *u = run_alloc(r, 1, sizeof *u);
+    *u = (struct unique){dict_new(r, V_DICT), arg[1], iter_new(r, v), !val_truth(arg[0])};
     return iter_val(iter_of(r, next_unique, u));
 }
 
@@ -331,7 +331,7 @@ FILTER(sum)
     if (total.tag == V_STR)
         type_error(r, "sum() can't sum strings");
     while (iter_next(r, it, &item))
-        total = binary(r, T_ADD, total, item);
+        total = op_binary(r, T_ADD, total, item);
     return total;
 }
 
@@ -342,13 +342,13 @@ static struct val extreme(struct run *r, struct val v, const struct val *arg, co
     if (!iter_next(r, it, &best))
         return v_undef(v_text(r, "aggregate of an empty sequence").s);
     best_key = get_path(r, best, arg[1], NONE);
-    best_key = truth(arg[0]) ? best_key : fold_case(r, best_key);
+    best_key = val_truth(arg[0]) ? best_key : fold_case(r, best_key);
     while (iter_next(r, it, &item)) {
         key = get_path(r, item, arg[1], NONE);
-        key = truth(arg[0]) ? key : fold_case(r, key);
+        key = val_truth(arg[0]) ? key : fold_case(r, key);
         if (key.tag == V_UNDEF || best_key.tag == V_UNDEF)
             undefined_error(r, key.tag == V_UNDEF ? key : best_key);
-        if (less(r, key, best_key, op)) {
+        if (val_less(r, key, best_key, op)) {
             best = item;
             best_key = key;
         }
@@ -377,7 +377,7 @@ FILTER(batch)
         }
         list_add(r, line.l, items->v[i]);
     }
-    for (; line.l->n && arg[1].tag > V_NONE && (int64_t)line.l->n < size; charge(r, 1))
+    for (; line.l->n && arg[1].tag > V_NONE && (int64_t)line.l->n < size; run_charge(r, 1))
         list_add(r, line.l, arg[1]);
     if (line.l->n)
         list_add(r, out.l, line);
@@ -394,7 +394,7 @@ FILTER(slice)
     int64_t each = n > 0 ? items->n / n : 0, extra = n > 0 ? items->n % n : 0, at = 0;
     for (int64_t i = 0; i < n; i++) {
         struct val part = list_new(r, V_LIST, 0);
-        charge(r, 1);
+        run_charge(r, 1);
         for (int64_t k = 0; k < each + (i < extra); k++)
             list_add(r, part.l, items->v[at++]);
         if (arg[1].tag > V_NONE && i >= extra)
@@ -407,7 +407,7 @@ FILTER(slice)
 FILTER(groupby)
 {
     struct val items = copy_list(r, v, V_LIST), keys = list_new(r, V_LIST, 0), out = list_new(r, V_LIST, 0);
-    bool fold = !truth(arg[2]);
+    bool fold = !val_truth(arg[2]);
     for (uint32_t i = 0; i < items.l->n; i++) {
         struct val key = get_path(r, items.l->v[i], arg[0], arg[1]);
         list_add(r, keys.l, pair_new(r, fold ? fold_case(r, key) : key, items.l->v[i]));
@@ -418,7 +418,7 @@ FILTER(groupby)
     sort_values(r, keys.l, by.l, false);
     for (uint32_t i = 0; i < keys.l->n; i++) {
         struct val *pair = keys.l->v[i].l->v;
-        if (!i || !equal(r, pair[0], keys.l->v[i - 1].l->v[0])) {
+        if (!i || !val_equal(r, pair[0], keys.l->v[i - 1].l->v[0])) {
             struct val group = pair_new(r, get_path(r, pair[1], arg[0], arg[1]), list_new(r, V_LIST, 0));
             group.l->group = true;
             list_add(r, out.l, group);
@@ -433,8 +433,8 @@ FILTER(random)
 {
     (void)arg;
     if (v.tag == V_DICT || v.tag == V_VIEW)
-        type_error(r, "'%s' object has no item of a number", type_name(v));
-    return length(r, v) ? get_item(r, v, v_int(0)) : v_undef(NULL);
+        type_error(r, "'%s' object has no item of a number", val_type_name(v));
+    return val_length(r, v) ? get_item(r, v, v_int(0)) : v_undef(NULL);
 }
 
 const struct builtin list_filters[] = {

@@ -14,12 +14,12 @@ static const struct str *soft(struct run *r, struct val v)
 FILTER(upper)
 {
     (void)arg;
-    return v_str(change_case(r, soft(r, v), CASE_UPPER));
+    return v_str(text_case(r, soft(r, v), CASE_UPPER));
 }
 FILTER(lower)
 {
     (void)arg;
-    return v_str(change_case(r, soft(r, v), CASE_LOWER));
+    return v_str(text_case(r, soft(r, v), CASE_LOWER));
 }
 FILTER(capitalize)
 {
@@ -47,21 +47,21 @@ FILTER(title)
             if (begins_word(code_next(&next)) != gap)
                 break;
         }
-        put_str(r, change_case(r, str_sub(r, s, at, first), CASE_UPPER));
-        put_str(r, change_case(r, str_sub(r, s, first, to), CASE_LOWER));
+        put_str(r, text_case(r, str_sub(r, s, at, first), CASE_UPPER));
+        put_str(r, text_case(r, str_sub(r, s, first, to), CASE_LOWER));
     }
     return v_str(string_end(r, m));
 }
 
 FILTER(trim)
 {
-    return v_str(strip(r, soft(r, v), arg[0], true, true));
+    return v_str(text_strip(r, soft(r, v), arg[0], true, true));
 }
 
 FILTER(replace)
 {
     int64_t count = is_missing(arg[2]) || arg[2].tag == V_NONE ? -1 : need_int(r, arg[2], "a count");
-    return replace(r, plain_str(r, v), plain_str(r, arg[0]), plain_str(r, arg[1]), count);
+    return text_replace(r, plain_str(r, v), plain_str(r, arg[0]), plain_str(r, arg[1]), count);
 }
 
 FILTER(center)
@@ -82,17 +82,17 @@ static const struct str *indention(struct run *r, struct val width)
 FILTER(indent)
 {
     const struct str *s = need_str(r, v, "what is indented"), *pad = indention(r, arg[0]);
-    bool blank = truth(arg[2]);
+    bool blank = val_truth(arg[2]);
     struct mark m = string_begin(r);
     put_str(r, s);
     put_char(r, '\n');
-    struct val lines = split_lines(r, string_end(r, m), false);
+    struct val lines = text_lines(r, string_end(r, m), false);
     m = string_begin(r);
     for (uint32_t i = 0; i < lines.l->n; i++) {
         const struct str *line = lines.l->v[i].s;
         if (i)
             put_char(r, '\n');
-        if (i ? blank || line->n : truth(arg[1]))
+        if (i ? blank || line->n : val_truth(arg[1]))
             put_str(r, pad);
         put_str(r, line);
     }
@@ -104,14 +104,14 @@ FILTER(truncate)
     int64_t limit = is_missing(arg[0]) ? 255 : need_int(r, arg[0], "a length");
     const struct str *end = is_missing(arg[2]) ? v_text(r, "...").s : need_str(r, arg[2], "an end");
     int64_t leeway = is_missing(arg[3]) || arg[3].tag == V_NONE ? 5 : need_int(r, arg[3], "a leeway");
-    int64_t n = length(r, v), n_end = str_codes(r, end);
+    int64_t n = val_length(r, v), n_end = str_codes(r, end);
     if (limit < n_end || leeway < 0)
         type_error(r, "truncate: a length shorter than the end, or a negative leeway");
     if (n <= limit + leeway)
         return v;
     const struct str *s = need_str(r, v, "what is truncated");
     size_t to = str_offset(r, s, limit - n_end);
-    if (!truth(arg[1])) {
+    if (!val_truth(arg[1])) {
         int64_t space = str_rfind(r, s, v_text(r, " ").s, 0, to);
         to = space < 0 ? to : (size_t)space;
     }
@@ -127,7 +127,7 @@ FILTER(wordcount)
     int64_t n = 0;
     bool in = false;
     (void)arg;
-    charge_bytes(r, (size_t)s->n * 8);
+    run_charge_bytes(r, (size_t)s->n * 8);
     for (const char *p = s->p; p < s->p + s->n;) {
         bool word = code_is_word(code_next(&p));
         n += word && !in;
@@ -139,12 +139,12 @@ FILTER(wordcount)
 FILTER(escape)
 {
     (void)arg;
-    return v_str(escape_html(r, v));
+    return v_str(text_escape(r, v));
 }
 FILTER(forceescape)
 {
     (void)arg;
-    return v_str(escape_html(r, v_str(plain_str(r, v))));
+    return v_str(text_escape(r, v_str(plain_str(r, v))));
 }
 FILTER(safe)
 {

@@ -10,7 +10,7 @@
 
 FILTER(default)
 {
-    if (v.tag == V_UNDEF || (truth(arg[1]) && !truth(v)))
+    if (v.tag == V_UNDEF || (val_truth(arg[1]) && !val_truth(v)))
         return is_missing(arg[0]) ? v_text(r, "") : arg[0];
     return v;
 }
@@ -33,8 +33,8 @@ FILTER(attr)
 /* Without the spaces around it and the underscores between digits; NULL where these stand elsewhere. */
 static char *number_text(struct run *r, const struct str *s)
 {
-    s = strip(r, s, NONE, true, true);
-    char *text = alloc_bytes(r, s->n + 1u), *to = text;
+    s = text_strip(r, s, NONE, true, true);
+    char *text = run_alloc_bytes(r, s->n + 1u), *to = text;
     for (uint32_t i = 0; i < s->n; i++) {
         char c = s->p[i];
         bool inner = i && i + 1 < s->n && s->p[i - 1] != '_' && s->p[i + 1] != '_';
@@ -79,7 +79,7 @@ struct val parse_int(struct run *r, const struct str *s, int64_t base)
         if (digit_of(*p) >= base)
             return (struct val){0};
         if (__builtin_mul_overflow(n, (int128)base, &n) || __builtin_add_overflow(n, digit_of(*p), &n))
-            fail(r, JINJA_LIMIT, "an integer of more than 128 bits");
+            run_fail(r, JINJA_LIMIT, "an integer of more than 128 bits");
     }
     return int_val(r, negative ? -n : n);
 }
@@ -102,7 +102,7 @@ static struct val to_int(struct run *r, double f, struct val def)
     if (!isfinite(f))
         return def;
     if (fabs(f) >= 0x1p126)
-        fail(r, JINJA_LIMIT, "an integer of more than 128 bits");
+        run_fail(r, JINJA_LIMIT, "an integer of more than 128 bits");
     return int_val(r, (int128)f);
 }
 
@@ -142,10 +142,10 @@ FILTER(abs)
 {
     (void)arg;
     if (!is_number(v))
-        type_error(r, "bad operand type for abs(): '%s'", type_name(v));
+        type_error(r, "bad operand type for abs(): '%s'", val_type_name(v));
     if (v.tag == V_FLOAT)
         return v_float(fabs(v.f));
-    return int_of(v) < 0 ? binary(r, T_SUB, v_int(0), v) : int_val(r, int_of(v));
+    return int_of(v) < 0 ? op_binary(r, T_SUB, v_int(0), v) : int_val(r, int_of(v));
 }
 
 static struct val round_int(struct run *r, int128 i, int64_t digits)
@@ -171,7 +171,7 @@ struct val py_round(struct run *r, struct val v, struct val digits)
     char text[700];
     int64_t n = is_missing(digits) ? 0 : need_int(r, digits, "a precision");
     if (!is_number(v))
-        type_error(r, "type %s doesn't define __round__ method", type_name(v));
+        type_error(r, "type %s doesn't define __round__ method", val_type_name(v));
     if (v.tag != V_FLOAT)
         return round_int(r, int_of(v), n);
     if (!isfinite(v.f) || n > 300)
@@ -194,23 +194,23 @@ FILTER(round)
         type_error(r, "method must be common, ceil or floor");
     if (!up && !down)
         return py_round(r, v, arg[0]);
-    struct val unit = binary(r, T_POW, v_int(10), is_missing(arg[0]) ? v_int(0) : arg[0]);
-    struct val scaled = binary(r, T_MUL, v, unit);
+    struct val unit = op_binary(r, T_POW, v_int(10), is_missing(arg[0]) ? v_int(0) : arg[0]);
+    struct val scaled = op_binary(r, T_MUL, v, unit);
     if (!is_number(scaled))
-        type_error(r, "must be real number, not %s", type_name(v));
+        type_error(r, "must be real number, not %s", val_type_name(v));
     if (scaled.tag == V_FLOAT) {
         if (!isfinite(scaled.f))
             type_error(r, "cannot convert float infinity or NaN to integer");
         scaled = to_int(r, up ? ceil(scaled.f) : floor(scaled.f), NONE);
     }
-    return binary(r, T_DIV, scaled, unit);
+    return op_binary(r, T_DIV, scaled, unit);
 }
 
 FILTER(filesizeformat)
 {
     static const char *const prefix[2][8] = {{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"},
                                              {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}};
-    bool binary_units = truth(arg[0]);
+    bool binary_units = val_truth(arg[0]);
     struct val f = v.tag == V_STR ? parse_float(r, v.s) : is_number(v) ? v_float(float_of(v)) : (struct val){0};
     double base = binary_units ? 1024 : 1000, unit = base;
     struct mark m = string_begin(r);

@@ -28,7 +28,7 @@ static void put_number(struct run *r, const struct spec *y, const char *sign, co
     put_text(r, sign);
     if (align == '=')
         put_fill(r, fill, room);
-    put(r, digits, n);
+    put_bytes(r, digits, n);
     if (room > 0 && (align == '<' || align == '^'))
         put_fill(r, fill, room - before);
 }
@@ -79,7 +79,7 @@ static size_t float_digits(struct run *r, const struct spec *y, double f, char *
     int precision = y->precision < 0 ? 6 : (int)y->precision;
     char fmt[16];
     if (y->precision > 300)
-        fail(r, JINJA_LIMIT, "a precision of more than 300 digits");
+        run_fail(r, JINJA_LIMIT, "a precision of more than 300 digits");
     if (!y->type && y->precision < 0)
         return (size_t)float_repr(text, f);
     char type = y->type == 'n' ? 'g' : y->type == '%' ? 'f' : y->type ? y->type : 'g';
@@ -187,7 +187,7 @@ static void put_percent_arg(struct percent *f, struct spec *y, struct val v)
     struct run *r = f->r;
     switch (y->type) {
     case 's':
-        put_string(r, y, f->fmt->markup ? escape_html(r, v) : to_str(r, v));
+        put_string(r, y, f->fmt->markup ? text_escape(r, v) : to_str(r, v));
         break;
     case 'r': {
         struct mark m = string_begin(r);
@@ -199,7 +199,7 @@ static void put_percent_arg(struct percent *f, struct spec *y, struct val v)
     case 'i':
     case 'u':
         if (!is_number(v))
-            type_error(r, "%%%c format: a real number is required, not %s", y->type, type_name(v));
+            type_error(r, "%%%c format: a real number is required, not %s", y->type, val_type_name(v));
         if (v.tag == V_FLOAT && !(fabs(v.f) < 0x1p126))
             type_error(r, "cannot convert this float to an integer");
         y->type = 'd';
@@ -209,7 +209,7 @@ static void put_percent_arg(struct percent *f, struct spec *y, struct val v)
     case 'x':
     case 'X':
         if (!is_int(v))
-            type_error(r, "%%%c format: an integer is required, not %s", y->type, type_name(v));
+            type_error(r, "%%%c format: an integer is required, not %s", y->type, val_type_name(v));
         put_int(r, y, int_of(v), true);
         break;
     case 'e':
@@ -219,7 +219,7 @@ static void put_percent_arg(struct percent *f, struct spec *y, struct val v)
     case 'g':
     case 'G':
         if (!is_number(v))
-            type_error(r, "must be real number, not %s", type_name(v));
+            type_error(r, "must be real number, not %s", val_type_name(v));
         put_real(r, y, float_of(v));
         break;
     case 'c':
@@ -280,7 +280,7 @@ struct val format_percent(struct run *r, const struct str *fmt, struct val arg)
         const char *sign = memchr(f.p, '%', (size_t)(f.end - f.p)), *to = sign ? sign : f.end;
         put_str(r, str_sub(r, fmt, (size_t)(f.p - fmt->p), (size_t)(to - fmt->p)));
         f.p = to + (sign != NULL);
-        charge(r, 1);
+        run_charge(r, 1);
         if (sign)
             put_conversion(&f);
     }
@@ -411,7 +411,7 @@ static void put_formatted(struct run *r, struct val v, const struct str *spec)
     } else if (is_number(v) && strchr("eEfFgG%n", y.type)) {
         put_real(r, &y, float_of(v));
     } else {
-        type_error(r, "unsupported format string for '%s'", type_name(v));
+        type_error(r, "unsupported format string for '%s'", val_type_name(v));
     }
 }
 
@@ -464,7 +464,7 @@ static const char *put_field(struct braces *b, const char *p, const char *end)
     }
     m = string_begin(r);
     put_formatted(r, v, how);
-    put_str(r, escape_html(r, v.tag == V_STR && v.s->markup ? v : v_str(string_end(r, m))));
+    put_str(r, text_escape(r, v.tag == V_STR && v.s->markup ? v : v_str(string_end(r, m))));
     return p + 1;
 }
 
@@ -475,7 +475,7 @@ static void put_braces(struct braces *b, const char *p, const char *end)
         while (p < end && *p != '{' && *p != '}')
             p++;
         put_str(b->r, str_sub(b->r, b->fmt, (size_t)(from - b->fmt->p), (size_t)(p - b->fmt->p)));
-        charge(b->r, 1);
+        run_charge(b->r, 1);
         if (p == end)
             break;
         if (p + 1 < end && p[1] == *p) {

@@ -5,7 +5,7 @@
 
 struct iter *iter_of(struct run *r, bool (*next)(struct run *r, struct iter *it, struct val *out), void *state)
 {
-    struct iter *it = alloc0(r, 1, sizeof *it);
+    struct iter *it = run_alloc0(r, 1, sizeof *it);
     it->next = next;
     it->state = state;
     return it;
@@ -127,17 +127,17 @@ struct iter *iter_new(struct run *r, struct val v)
         it->next = next_loop;
         break;
     default:
-        type_error(r, "'%s' object is not iterable", type_name(v));
+        type_error(r, "'%s' object is not iterable", val_type_name(v));
     }
     return it;
 }
 
 bool iter_next(struct run *r, struct iter *it, struct val *out)
 {
-    charge(r, 1);
-    enter(r);
+    run_charge(r, 1);
+    run_enter(r);
     bool more = it->next(r, it, out);
-    leave(r);
+    run_leave(r);
     if (!more)
         it->next = next_none;
     return more;
@@ -147,7 +147,7 @@ struct val copy_list(struct run *r, struct val v, enum tag tag)
 {
     struct val out = list_new(r, tag, 0);
     if (is_seq(v)) {
-        charge(r, v.l->n / 16);
+        run_charge(r, v.l->n / 16);
         out = list_new(r, tag, v.l->n);
         if (v.l->n)
             memcpy(out.l->v, v.l->v, v.l->n * sizeof *v.l->v);

@@ -70,4 +70,10 @@ void jinja_text_fini(struct jinja_text *text);
 enum jinja_failure jinja_render(const struct jinja *t, const char *context, size_t n, const char *const *own,
                                 const struct tm *now, struct jinja_text *out, struct jinja_err *e);
 
+/* The same with an object as `hearth render` reads it: `messages`, `tools` and `documents` (absent: none, and defined),
+ * `add_generation_prompt` (absent: false), `bos_token` and `eos_token` (absent or null: not defined; the template's
+ * own), and `kwargs`, an object whose members are variables too and count last. Another key is an error. */
+enum jinja_failure jinja_render_chat(const struct jinja *t, const char *chat, size_t n, const struct tm *now,
+                                     struct jinja_text *out, struct jinja_err *e);
+
 #endif

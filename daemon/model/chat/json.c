@@ -37,7 +37,7 @@ static void put_json_str(struct run *r, const struct str *s, const struct style 
         const char *plain = p;
         while (p < end && (unsigned char)*p >= 0x20 && *p != '"' && *p != '\\' && (!y->ascii || !(*p & 0x80)))
             p++;
-        put(r, plain, (size_t)(p - plain));
+        put_bytes(r, plain, (size_t)(p - plain));
         if (p < end)
             put_escaped(r, code_next(&p), y->ascii);
     }
@@ -51,7 +51,7 @@ static void put_float(struct run *r, double f)
     if (isnan(f) || isinf(f))
         put_text(r, isnan(f) ? "NaN" : f < 0 ? "-Infinity" : "Infinity");
     else
-        put(r, text, (size_t)float_repr(text, f));
+        put_bytes(r, text, (size_t)float_repr(text, f));
 }
 
 static void put_line(struct run *r, const struct style *y, int depth)
@@ -72,7 +72,7 @@ static void put_key(struct run *r, struct val k, const struct style *y)
         return;
     }
     if (!is_number(k) && k.tag != V_NONE)
-        type_error(r, "keys must be str, int, float, bool or None, not %s", type_name(k));
+        type_error(r, "keys must be str, int, float, bool or None, not %s", val_type_name(k));
     put_char(r, '"');
     put_json_val(r, k, y, 0);
     put_char(r, '"');
@@ -118,9 +118,9 @@ static void put_json_list(struct run *r, const struct list *l, const struct styl
 
 static void put_json_val(struct run *r, struct val v, const struct style *y, int depth)
 {
-    charge(r, 1);
+    run_charge(r, 1);
     if (depth > JINJA_DEPTH_MAX)
-        fail(r, JINJA_LIMIT, "a value of more than %d levels is written as JSON", JINJA_DEPTH_MAX);
+        run_fail(r, JINJA_LIMIT, "a value of more than %d levels is written as JSON", JINJA_DEPTH_MAX);
     switch (v.tag) {
     case V_NONE:
         put_text(r, "null");
@@ -146,7 +146,7 @@ static void put_json_val(struct run *r, struct val v, const struct style *y, int
         put_json_dict(r, v.d, y, depth);
         break;
     default:
-        type_error(r, "Object of type %s is not JSON serializable", type_name(v));
+        type_error(r, "Object of type %s is not JSON serializable", val_type_name(v));
     }
 }
 
@@ -162,7 +162,7 @@ static const struct str *separator(struct run *r, struct val pair, uint32_t i, c
 
 void put_json(struct run *r, struct val v, const struct val *arg)
 {
-    struct style y = {.ascii = truth(arg[0]), .sort = truth(arg[3])};
+    struct style y = {.ascii = val_truth(arg[0]), .sort = val_truth(arg[3])};
     y.lines = !is_missing(arg[1]) && arg[1].tag != V_NONE;
     if (y.lines && arg[1].tag == V_STR) {
         y.indent = arg[1].s;
@@ -188,7 +188,7 @@ struct reader {
 
 static _Noreturn void bad_json(struct reader *j, const char *what)
 {
-    fail(j->r, JINJA_INPUT, "not JSON: %s", what);
+    run_fail(j->r, JINJA_INPUT, "not JSON: %s", what);
 }
 
 static void skip_blank(struct reader *j)
@@ -252,7 +252,7 @@ static struct val read_str(struct reader *j)
     } else {
         struct mark m = string_begin(j->r);
         for (;;) {
-            put(j->r, from, (size_t)(j->p - from));
+            put_bytes(j->r, from, (size_t)(j->p - from));
             if (j->p == j->end || (unsigned char)*j->p < 0x20)
                 bad_json(j, "a string that does not end, or a control character in it");
             if (*j->p == '"')
@@ -302,14 +302,14 @@ static struct val read_number(struct reader *j)
     }
     j->p = p;
     if (real) {
-        char *text = alloc_bytes(j->r, (size_t)(p - from) + 1);
+        char *text = run_alloc_bytes(j->r, (size_t)(p - from) + 1);
         memcpy(text, from, (size_t)(p - from));
         text[p - from] = 0;
         return v_float(strtod(text, NULL));
     }
     for (; digits < end_digits; digits++)
         if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, *digits - '0', &n))
-            fail(j->r, JINJA_LIMIT, "an integer of more than 128 bits");
+            run_fail(j->r, JINJA_LIMIT, "an integer of more than 128 bits");
     return int_val(j->r, *from == '-' ? -n : n);
 }
 
@@ -377,7 +377,7 @@ static struct val read_val(struct reader *j)
     struct val v;
     skip_blank(j);
     if (++j->depth > JINJA_DEPTH_MAX)
-        fail(j->r, JINJA_LIMIT, "JSON of more than %d levels", JINJA_DEPTH_MAX);
+        run_fail(j->r, JINJA_LIMIT, "JSON of more than %d levels", JINJA_DEPTH_MAX);
     char c = j->p < j->end ? *j->p : 0;
     j->p += c == '"' || c == '[' || c == '{';
     if (c == '"')

@@ -66,7 +66,7 @@ static bool starts(struct lexer *x, const char *at, const char *text)
 
 static void add(struct lexer *x, enum token_type type, struct val v)
 {
-    x->token = grow(x->r, x->token, x->n, &x->cap, sizeof *x->token);
+    x->token = run_grow(x->r, x->token, x->n, &x->cap, sizeof *x->token);
     x->token[x->n++] = (struct token){type, x->r->line, v};
 }
 
@@ -181,7 +181,7 @@ static bool lex_raw(struct lexer *x, const char *tag)
         advance(x, end);
         return true;
     }
-    fail(x->r, JINJA_SYNTAX, "Missing end of raw directive");
+    run_fail(x->r, JINJA_SYNTAX, "Missing end of raw directive");
 }
 
 static void lex_comment(struct lexer *x, const char *begin)
@@ -193,7 +193,7 @@ static void lex_comment(struct lexer *x, const char *begin)
             return;
         }
     }
-    fail(x->r, JINJA_SYNTAX, "Missing end of comment tag");
+    run_fail(x->r, JINJA_SYNTAX, "Missing end of comment tag");
 }
 
 /* --- strings and numbers --------------------------------------------------------------------------------------- */
@@ -209,11 +209,11 @@ static const char *escape_hex(struct lexer *x, const char *p, const char *end, i
     for (int i = 0; i < digits; i++) {
         int d = p < end ? hex_digit(*p++) : -1;
         if (d < 0)
-            fail(x->r, JINJA_SYNTAX, "truncated escape in a string");
+            run_fail(x->r, JINJA_SYNTAX, "truncated escape in a string");
         code = code << 4 | (uint32_t)d;
     }
     if (code > 0x10ffff)
-        fail(x->r, JINJA_SYNTAX, "illegal Unicode character in a string's escape");
+        run_fail(x->r, JINJA_SYNTAX, "illegal Unicode character in a string's escape");
     put_code(x->r, code);
     return p;
 }
@@ -244,7 +244,7 @@ static const char *escape(struct lexer *x, const char *p, const char *end)
     if (*p == 'x' || *p == 'u' || *p == 'U')
         return escape_hex(x, p + 1, end, *p == 'x' ? 2 : *p == 'u' ? 4 : 8);
     if (*p == 'N')
-        fail(x->r, JINJA_SYNTAX, "names of characters are not supported in strings");
+        run_fail(x->r, JINJA_SYNTAX, "names of characters are not supported in strings");
     if (*p >= '0' && *p <= '7') {
         uint32_t code = 0;
         for (int i = 0; i < 3 && p < end && *p >= '0' && *p <= '7'; i++)
@@ -262,13 +262,13 @@ static void lex_string(struct lexer *x)
     while (end < x->end && *end != quote)
         end += *end == '\\' ? 2 : 1;
     if (end >= x->end)
-        fail(x->r, JINJA_SYNTAX, "a string does not end");
+        run_fail(x->r, JINJA_SYNTAX, "a string does not end");
     struct mark m = string_begin(x->r);
     while (p < end) {
         const char *run = p;
         while (p < end && *p != '\\')
             p++;
-        put(x->r, run, (size_t)(p - run));
+        put_bytes(x->r, run, (size_t)(p - run));
         if (p < end)
             p = escape(x, p + 1, end);
     }
@@ -317,7 +317,7 @@ static void lex_float(struct lexer *x, const char *end)
         if (*p != '_' && n + 1 < sizeof text)
             text[n++] = *p;
         else if (*p != '_')
-            fail(x->r, JINJA_SYNTAX, "a number of more than %zu digits", sizeof text);
+            run_fail(x->r, JINJA_SYNTAX, "a number of more than %zu digits", sizeof text);
     }
     text[n] = 0;
     add(x, T_FLOAT, v_float(strtod(text, NULL)));
@@ -344,7 +344,7 @@ static void lex_integer(struct lexer *x)
     int128 n = 0;
     for (const char *c = p; c < end; c++)
         if (*c != '_' && (__builtin_mul_overflow(n, base, &n) || __builtin_add_overflow(n, hex_digit(*c), &n)))
-            fail(x->r, JINJA_LIMIT, "an integer of more than 128 bits");
+            run_fail(x->r, JINJA_LIMIT, "an integer of more than 128 bits");
     add(x, T_INTEGER, int_val(x->r, n));
     advance(x, end);
 }
@@ -371,14 +371,14 @@ static void balance(struct lexer *x, enum token_type t)
     for (int i = 0; i < 3; i++) {
         if (t == open[i]) {
             if (x->n_open == JINJA_NEST_MAX)
-                fail(x->r, JINJA_LIMIT, "more than %d brackets inside each other", JINJA_NEST_MAX);
+                run_fail(x->r, JINJA_LIMIT, "more than %d brackets inside each other", JINJA_NEST_MAX);
             x->open[x->n_open++] = ")]}"[i];
         }
         if (t == open[i] + 1) {
             if (!x->n_open)
-                fail(x->r, JINJA_SYNTAX, "unexpected '%c'", ")]}"[i]);
+                run_fail(x->r, JINJA_SYNTAX, "unexpected '%c'", ")]}"[i]);
             if (x->open[--x->n_open] != ")]}"[i])
-                fail(x->r, JINJA_SYNTAX, "unexpected '%c', expected '%c'", ")]}"[i], x -> open[x->n_open]);
+                run_fail(x->r, JINJA_SYNTAX, "unexpected '%c', expected '%c'", ")]}"[i], x -> open[x->n_open]);
         }
     }
 }
@@ -395,7 +395,7 @@ static void lex_operator(struct lexer *x)
     }
     const char *next = x->at;
     uint32_t c = code_next(&next);
-    fail(x->r, JINJA_SYNTAX, c > 0x20 && c < 0x7f ? "unexpected char '%c'" : "unexpected char U+%04X", (int)c);
+    run_fail(x->r, JINJA_SYNTAX, c > 0x20 && c < 0x7f ? "unexpected char '%c'" : "unexpected char U+%04X", (int)c);
 }
 
 /* Tokens up to the tag's end, which `close` tells. */
@@ -427,7 +427,7 @@ static void lex_tag(struct lexer *x, const char *close)
     }
 }
 
-struct token *lex(struct run *r, const char *src, size_t n, uint32_t *n_token)
+struct token *template_lex(struct run *r, const char *src, size_t n, uint32_t *n_token)
 {
     struct lexer x = {.r = r, .s = src, .at = src, .end = src + n};
     r->line = 1;

@@ -9,28 +9,28 @@
 static const struct str *other(struct run *r, struct val self, struct val v, const char *what)
 {
     const struct str *s = need_str(r, v, what);
-    return self.s->markup ? escape_html(r, v) : s;
+    return self.s->markup ? text_escape(r, v) : s;
 }
 
 METHOD(upper)
 {
     (void)arg;
-    return v_str(change_case(r, self.s, CASE_UPPER));
+    return v_str(text_case(r, self.s, CASE_UPPER));
 }
 METHOD(lower)
 {
     (void)arg;
-    return v_str(change_case(r, self.s, CASE_LOWER));
+    return v_str(text_case(r, self.s, CASE_LOWER));
 }
 METHOD(title)
 {
     (void)arg;
-    return v_str(change_case(r, self.s, CASE_TITLE));
+    return v_str(text_case(r, self.s, CASE_TITLE));
 }
 METHOD(casefold)
 {
     (void)arg;
-    return v_str(change_case(r, self.s, CASE_FOLD));
+    return v_str(text_case(r, self.s, CASE_FOLD));
 }
 
 /* Upper case first, all else lower. */
@@ -41,10 +41,10 @@ METHOD(capitalize)
     if (!s->n)
         return self;
     size_t first = str_offset(r, s, 1);
-    const struct str *low = change_case(r, s, CASE_LOWER);
+    const struct str *low = text_case(r, s, CASE_LOWER);
     struct mark m = string_begin(r);
-    put_str(r, change_case(r, str_sub(r, s, 0, first), CASE_TITLE));
-    put_str(r, str_sub(r, low, change_case(r, str_sub(r, s, 0, first), CASE_LOWER)->n, low->n));
+    put_str(r, text_case(r, str_sub(r, s, 0, first), CASE_TITLE));
+    put_str(r, str_sub(r, low, text_case(r, str_sub(r, s, 0, first), CASE_LOWER)->n, low->n));
     return markup_like(r, s, string_end(r, m));
 }
 
@@ -53,11 +53,11 @@ METHOD(swapcase)
     const struct str *s = self.s;
     struct mark m = string_begin(r);
     (void)arg;
-    charge(r, s->n);
+    run_charge(r, s->n);
     for (size_t at = 0; at < s->n;) {
         const struct str *c = str_char(r, s, at);
         const char *p = c->p;
-        put_str(r, change_case(r, c, code_is_upper(code_next(&p)) ? CASE_LOWER : CASE_UPPER));
+        put_str(r, text_case(r, c, code_is_upper(code_next(&p)) ? CASE_LOWER : CASE_UPPER));
         at += c->n;
     }
     return markup_like(r, s, string_end(r, m));
@@ -65,15 +65,15 @@ METHOD(swapcase)
 
 METHOD(strip)
 {
-    return v_str(strip(r, self.s, arg[0], true, true));
+    return v_str(text_strip(r, self.s, arg[0], true, true));
 }
 METHOD(lstrip)
 {
-    return v_str(strip(r, self.s, arg[0], true, false));
+    return v_str(text_strip(r, self.s, arg[0], true, false));
 }
 METHOD(rstrip)
 {
-    return v_str(strip(r, self.s, arg[0], false, true));
+    return v_str(text_strip(r, self.s, arg[0], false, true));
 }
 
 /* --- splitting
@@ -82,7 +82,7 @@ METHOD(rstrip)
 static struct val split_space(struct run *r, const struct str *s, int64_t max)
 {
     struct val out = list_new(r, V_LIST, 0);
-    for (s = strip(r, s, NONE, true, false); s->n; max--) {
+    for (s = text_strip(r, s, NONE, true, false); s->n; max--) {
         size_t to = 0;
         while (to < s->n && max) {
             const char *p = s->p + to;
@@ -90,11 +90,11 @@ static struct val split_space(struct run *r, const struct str *s, int64_t max)
                 break;
             to = (size_t)(p - s->p);
         }
-        charge_bytes(r, to);
+        run_charge_bytes(r, to);
         list_add(r, out.l, v_str(max ? str_sub(r, s, 0, to) : s));
         if (!max)
             break;
-        s = strip(r, str_sub(r, s, to, s->n), NONE, true, false);
+        s = text_strip(r, str_sub(r, s, to, s->n), NONE, true, false);
     }
     return out;
 }
@@ -111,7 +111,7 @@ static void turn(struct list *l)
 static struct val rsplit_space(struct run *r, const struct str *s, int64_t max)
 {
     struct val out = list_new(r, V_LIST, 0);
-    for (s = strip(r, s, NONE, false, true); s->n; max--) {
+    for (s = text_strip(r, s, NONE, false, true); s->n; max--) {
         size_t from = s->n;
         while (from && max) {
             size_t at = from - 1;
@@ -122,11 +122,11 @@ static struct val rsplit_space(struct run *r, const struct str *s, int64_t max)
                 break;
             from = at;
         }
-        charge_bytes(r, s->n - from);
+        run_charge_bytes(r, s->n - from);
         list_add(r, out.l, v_str(max ? str_sub(r, s, from, s->n) : s));
         if (!max)
             break;
-        s = strip(r, str_sub(r, s, 0, from), NONE, false, true);
+        s = text_strip(r, str_sub(r, s, 0, from), NONE, false, true);
     }
     turn(out.l);
     return out;
@@ -180,7 +180,7 @@ METHOD(rsplit)
 
 METHOD(splitlines)
 {
-    return split_lines(r, self.s, truth(arg[0]));
+    return text_lines(r, self.s, val_truth(arg[0]));
 }
 
 static struct val three(struct run *r, struct val a, struct val b, struct val c)
@@ -286,7 +286,7 @@ static bool affix(struct run *r, struct val self, struct val *arg, bool end)
     struct list one = {.v = arg, .n = 1}, *all = arg[0].tag == V_TUPLE ? arg[0].l : &one;
     size_t from, to;
     bool inside = window(r, self.s, arg + 1, &from, &to);
-    charge(r, all->n);
+    run_charge(r, all->n);
     for (uint32_t i = 0; i < all->n; i++) {
         const struct str *s = need_str(r, all->v[i], "a prefix or suffix");
         if (inside && s->n <= to - from && (!s->n || !memcmp(self.s->p + (end ? to - s->n : from), s->p, s->n)))
@@ -323,12 +323,12 @@ METHOD(replace)
 {
     const struct str *old = other(r, self, arg[0], "what is replaced"), *to = other(r, self, arg[1], "a replacement");
     int64_t count = is_missing(arg[2]) ? -1 : need_int(r, arg[2], "a count");
-    return markup_like(r, self.s, replace(r, self.s, old, to, count).s);
+    return markup_like(r, self.s, text_replace(r, self.s, old, to, count).s);
 }
 
 METHOD(join)
 {
-    return join(r, self.s, arg[0], false);
+    return text_join(r, self.s, arg[0], false);
 }
 
 static struct val pad(struct run *r, struct val self, const struct val *arg, int left_of_four)
@@ -380,7 +380,7 @@ METHOD(expandtabs)
 {
     int64_t size = is_missing(arg[0]) ? 8 : need_int(r, arg[0], "a tab's size"), column = 0;
     struct mark m = string_begin(r);
-    charge(r, self.s->n / 8);
+    run_charge(r, self.s->n / 8);
     for (const char *p = self.s->p; p < self.s->p + self.s->n;) {
         uint32_t c = code_next(&p);
         if (c == '\t' && size > 0)
@@ -404,8 +404,8 @@ METHOD(format_map)
     if (arg[0].tag != V_DICT)
         type_error(r, "format_map() takes a mapping");
     struct call c = {.n_kw = arg[0].d->n};
-    c.kw_name = alloc(r, c.n_kw + 1u, sizeof *c.kw_name);
-    c.kw = alloc(r, c.n_kw + 1u, sizeof *c.kw);
+    c.kw_name = run_alloc(r, c.n_kw + 1u, sizeof *c.kw_name);
+    c.kw = run_alloc(r, c.n_kw + 1u, sizeof *c.kw);
     for (uint32_t i = 0; i < c.n_kw; i++) {
         c.kw_name[i] = need_str(r, arg[0].d->e[i].k, "a key");
         c.kw[i] = arg[0].d->e[i].v;
@@ -418,7 +418,7 @@ METHOD(format_map)
 
 static bool all_are(struct run *r, const struct str *s, bool (*is)(uint32_t c))
 {
-    charge_bytes(r, (size_t)s->n * 8);
+    run_charge_bytes(r, (size_t)s->n * 8);
     for (const char *p = s->p; p < s->p + s->n;)
         if (!is(code_next(&p)))
             return false;
@@ -486,7 +486,7 @@ METHOD(istitle)
 {
     bool cased = false, any = false;
     (void)arg;
-    charge_bytes(r, (size_t)self.s->n * 8);
+    run_charge_bytes(r, (size_t)self.s->n * 8);
     for (const char *p = self.s->p; p < self.s->p + self.s->n;) {
         uint32_t c = code_next(&p);
         bool up = code_is_upper(c) || code_is_title(c), low = code_is_lower(c);

@@ -43,14 +43,14 @@ METHOD(seq, index)
 {
     struct iter *it = iter_new(r, self);
     struct val v;
-    int64_t n = length(r, self), from = is_missing(arg[1]) ? 0 : need_int(r, arg[1], "a start");
+    int64_t n = val_length(r, self), from = is_missing(arg[1]) ? 0 : need_int(r, arg[1], "a start");
     int64_t to = is_missing(arg[2]) ? n : need_int(r, arg[2], "an end");
     from = from < -n ? 0 : from < 0 ? from + n : from;
     to = to < 0 ? to + n : to;
     for (int64_t i = 0; i < to && iter_next(r, it, &v); i++)
-        if (i >= from && equal(r, v, arg[0]))
+        if (i >= from && val_equal(r, v, arg[0]))
             return v_int(i);
-    type_error(r, "the value is not in the %s", type_name(self));
+    type_error(r, "the value is not in the %s", val_type_name(self));
 }
 METHOD(seq, count)
 {
@@ -58,7 +58,7 @@ METHOD(seq, count)
     struct val v;
     int64_t n = 0;
     while (iter_next(r, it, &v))
-        n += equal(r, v, arg[0]);
+        n += val_equal(r, v, arg[0]);
     return v_int(n);
 }
 METHOD(seq, copy)
@@ -128,7 +128,7 @@ static struct val loop_changed(struct run *r, struct val self, const struct call
     for (uint32_t i = 0; i < c->n_pos; i++)
         list_add(r, now.l, c->pos[i]);
     struct val was = {.tag = V_TUPLE, .l = self.loop->changed};
-    bool changed = !was.l || !equal(r, was, now);
+    bool changed = !was.l || !val_equal(r, was, now);
     self.loop->changed = now.l;
     return v_bool(changed);
 }
@@ -190,7 +190,7 @@ const struct builtin *method_find(struct val self, const struct str *name)
 
 METHOD(global, range)
 {
-    struct range *g = alloc0(r, 1, sizeof *g);
+    struct range *g = run_alloc0(r, 1, sizeof *g);
     (void)self;
     g->start = is_missing(arg[1]) ? 0 : need_int(r, arg[0], "a range's start");
     g->stop = need_int(r, is_missing(arg[1]) ? arg[0] : arg[1], "a range's end");
@@ -201,7 +201,7 @@ METHOD(global, range)
     int128 step = g->step > 0 ? (int128)g->step : -(int128)g->step;
     int128 n = room > 0 ? (room + step - 1) / step : 0;
     if (n > 100000) /* the sandbox's MAX_RANGE */
-        fail(r, JINJA_LIMIT, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
+        run_fail(r, JINJA_LIMIT, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
     g->n = (int64_t)n;
     return (struct val){.tag = V_RANGE, .range = g};
 }
@@ -248,7 +248,7 @@ static struct val global_namespace(struct run *r, struct val self, const struct 
 
 static struct val global_cycler(struct run *r, struct val self, const struct call *c)
 {
-    struct cycler *y = alloc0(r, 1, sizeof *y);
+    struct cycler *y = run_alloc0(r, 1, sizeof *y);
     (void)self;
     if (!c->n_pos || c->n_kw)
         type_error(r, "at least one item has to be provided");
@@ -258,7 +258,7 @@ static struct val global_cycler(struct run *r, struct val self, const struct cal
 
 METHOD(global, joiner)
 {
-    struct joiner *j = alloc0(r, 1, sizeof *j);
+    struct joiner *j = run_alloc0(r, 1, sizeof *j);
     (void)self;
     j->sep = is_missing(arg[0]) ? v_text(r, ", ") : arg[0];
     return (struct val){.tag = V_JOINER, .joiner = j};
@@ -268,7 +268,27 @@ METHOD(global, raise_exception)
 {
     const struct str *s = to_str(r, arg[0]);
     (void)self;
-    fail(r, JINJA_RAISED, "%.*s", (int)s->n, s->p);
+    run_fail(r, JINJA_RAISED, "%.*s", (int)s->n, s->p);
+}
+
+/* A format for strftime(3) out of Python's: its datetime has no time zone and no fraction of a second. */
+static char *c_format(struct run *r, const struct str *f)
+{
+    char *format = run_alloc_bytes(r, (size_t)f->n * 3 + 2), *to = format;
+    for (uint32_t i = 0; i < f->n; i++) {
+        char kind = f->p[i] == '%' && i + 1 < f->n ? f->p[++i] : 0;
+        if (kind == 'f') {
+            memcpy(to, "000000", 6);
+            to += 6;
+        } else if (kind && kind != 'Z' && kind != 'z') {
+            *to++ = '%';
+            *to++ = kind;
+        } else if (!kind) {
+            *to++ = f->p[i];
+        }
+    }
+    memcpy(to, "x", 2); /* so that an empty result is told from none */
+    return format;
 }
 
 METHOD(global, strftime_now)
@@ -276,15 +296,13 @@ METHOD(global, strftime_now)
     const struct str *f = need_str(r, arg[0], "a format");
     (void)self;
     if (f->n > 4096)
-        fail(r, JINJA_LIMIT, "strftime_now: a format of more than 4096 bytes");
-    char *text = alloc_bytes(r, 8192), *format = alloc_bytes(r, f->n + 2u);
-    memcpy(format, f->p, f->n);
-    memcpy(format + f->n, "x", 2); /* so that an empty result is told from none */
+        run_fail(r, JINJA_LIMIT, "strftime_now: a format of more than 4096 bytes");
     if (memchr(f->p, 0, f->n))
         type_error(r, "embedded null character");
+    char *text = run_alloc_bytes(r, 8192);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    size_t n = strftime(text, 8192, format, r->now); /* a format of dates reads no arguments */
+    size_t n = strftime(text, 8192, c_format(r, f), r->now); /* a format of dates reads no arguments */
 #pragma GCC diagnostic pop
     if (!n)
         type_error(r, "strftime_now: the result is too long");

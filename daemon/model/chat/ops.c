@@ -13,12 +13,12 @@ void undefined_error(struct run *r, struct val v)
 
 static _Noreturn void no_operator(struct run *r, const char *op, struct val a, struct val b)
 {
-    type_error(r, "unsupported operand type(s) for %s: '%s' and '%s'", op, type_name(a), type_name(b));
+    type_error(r, "unsupported operand type(s) for %s: '%s' and '%s'", op, val_type_name(a), val_type_name(b));
 }
 
 static _Noreturn void too_large(struct run *r)
 {
-    fail(r, JINJA_LIMIT, "an integer of more than 128 bits");
+    run_fail(r, JINJA_LIMIT, "an integer of more than 128 bits");
 }
 
 /* --- + and * ---------------------------------------------------------------------------------------------------------
@@ -34,8 +34,8 @@ static struct str *concat(struct run *r, const struct str *a, const struct str *
         put_str(r, b);
         return string_end(r, m);
     }
-    charge_bytes(r, b->n);
-    memcpy(alloc_bytes(r, b->n), b->p, b->n);
+    run_charge_bytes(r, b->n);
+    memcpy(run_alloc_bytes(r, b->n), b->p, b->n);
     struct str *s = str_new(r, a->p, (size_t)a->n + b->n);
     s->origin = a->origin;
     return s;
@@ -45,9 +45,9 @@ static struct val add_str(struct run *r, const struct str *a, const struct str *
 {
     bool markup = a->markup || b->markup;
     if (markup && !a->markup)
-        a = escape_html(r, v_str(a));
+        a = text_escape(r, v_str(a));
     if (markup && !b->markup)
-        b = escape_html(r, v_str(b));
+        b = text_escape(r, v_str(b));
     struct str *s = concat(r, a, b);
     s->markup = markup;
     return v_str(s);
@@ -56,7 +56,7 @@ static struct val add_str(struct run *r, const struct str *a, const struct str *
 static struct val add_lists(struct run *r, struct val a, struct val b)
 {
     struct val out = list_new(r, a.tag, a.l->n + b.l->n);
-    charge(r, out.l->cap / 16);
+    run_charge(r, out.l->cap / 16);
     if (a.l->n)
         memcpy(out.l->v, a.l->v, a.l->n * sizeof *a.l->v);
     if (b.l->n)
@@ -72,17 +72,17 @@ static struct val repeat(struct run *r, struct val v, int64_t times)
     if (v.tag == V_STR) {
         struct mark m = string_begin(r);
         if (v.s->n && times > (int64_t)JINJA_OUTPUT_MAX)
-            fail(r, JINJA_LIMIT, "the template makes a text of more than %zu MiB", JINJA_OUTPUT_MAX >> 20);
+            run_fail(r, JINJA_LIMIT, "the template makes a text of more than %zu MiB", JINJA_OUTPUT_MAX >> 20);
         for (int64_t i = 0; v.s->n && i < times; i++)
             put_str(r, v.s);
-        charge(r, v.s->n ? (uint64_t)times / 8 : 0);
+        run_charge(r, v.s->n ? (uint64_t)times / 8 : 0);
         struct str *s = string_end(r, m);
         s->markup = v.s->markup;
         return v_str(s);
     }
     struct val out = list_new(r, v.tag, 0);
     for (int64_t i = 0; v.l->n && i < times; i++) {
-        charge(r, 1 + v.l->n / 8);
+        run_charge(r, 1 + v.l->n / 8);
         for (uint32_t k = 0; k < v.l->n; k++)
             list_add(r, out.l, v.l->v[k]);
     }
@@ -116,7 +116,7 @@ static struct val floor_divide(struct run *r, bool mod, struct val a, struct val
     if (!y)
         type_error(r, "integer division or modulo by zero");
     if (y == -1) /* the smallest by -1 has no quotient of its size */
-        return mod ? v_int(0) : binary(r, T_SUB, v_int(0), a);
+        return mod ? v_int(0) : op_binary(r, T_SUB, v_int(0), a);
     int128 q = x / y, m = x % y;
     if (m && (m < 0) != (y < 0)) {
         q--;
@@ -186,7 +186,7 @@ static struct val arithmetic(struct run *r, int op, struct val a, struct val b)
     return int_val(r, i);
 }
 
-struct val binary(struct run *r, int op, struct val a, struct val b)
+struct val op_binary(struct run *r, int op, struct val a, struct val b)
 {
     if (is_number(a) && is_number(b))
         return arithmetic(r, op, a, b);

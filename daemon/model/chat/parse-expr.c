@@ -17,10 +17,10 @@ static struct node *parse_cond(struct parser *p)
 {
     int line = p->at->line;
     struct node *unknown = p->unknown, *n = parse_or(p);
-    bool is_cond = at_name(p, "if");
-    while (skip_name(p, "if")) {
+    bool is_cond = parser_at_name(p, "if");
+    while (parser_skip_name(p, "if")) {
         struct node *cond = node_two(p, N_COND, line, n, parse_or(p));
-        if (skip_name(p, "else"))
+        if (parser_skip_name(p, "else"))
             cond->c = parse_cond(p);
         n = cond;
         line = p->at->line;
@@ -32,9 +32,9 @@ static struct node *parse_cond(struct parser *p)
 
 struct node *parse_expr(struct parser *p, bool with_cond)
 {
-    nest(p);
+    parser_nest(p);
     struct node *n = with_cond ? parse_cond(p) : parse_or(p);
-    unnest(p);
+    parser_unnest(p);
     return n;
 }
 
@@ -51,15 +51,15 @@ static struct node *parse_compare(struct parser *p)
         enum token_type op = p->at->type;
         if (op >= T_EQ && op <= T_GE) {
             p->at++;
-        } else if (skip_name(p, "in")) {
+        } else if (parser_skip_name(p, "in")) {
             op = T_IN;
-        } else if (at_name(p, "not") && p->at[1].type == T_NAME && str_is(p->at[1].v.s, "in")) {
+        } else if (parser_at_name(p, "not") && p->at[1].type == T_NAME && str_is(p->at[1].v.s, "in")) {
             p->at += 2;
             op = T_NOTIN;
         } else {
             break;
         }
-        ops = grow(p->r, ops, right.n, &cap, 1);
+        ops = run_grow(p->r, ops, right.n, &cap, 1);
         ops[right.n] = (uint8_t)op;
         nodes_add(p, &right, parse_math1(p));
     }
@@ -76,11 +76,11 @@ static struct node *parse_compare(struct parser *p)
 static struct node *parse_not(struct parser *p)
 {
     int line = p->at->line;
-    if (!skip_name(p, "not"))
+    if (!parser_skip_name(p, "not"))
         return parse_compare(p);
-    nest(p);
+    parser_nest(p);
     struct node *n = node_two(p, N_NOT, line, parse_not(p), NULL);
-    unnest(p);
+    parser_unnest(p);
     return n;
 }
 
@@ -88,7 +88,7 @@ static struct node *parse_and(struct parser *p)
 {
     int line = p->at->line;
     struct node *n = parse_not(p);
-    while (skip_name(p, "and")) {
+    while (parser_skip_name(p, "and")) {
         n = node_two(p, N_AND, line, n, parse_not(p));
         line = p->at->line;
     }
@@ -99,7 +99,7 @@ static struct node *parse_or(struct parser *p)
 {
     int line = p->at->line;
     struct node *n = parse_and(p);
-    while (skip_name(p, "or")) {
+    while (parser_skip_name(p, "or")) {
         n = node_two(p, N_OR, line, n, parse_and(p));
         line = p->at->line;
     }
@@ -141,7 +141,7 @@ static struct node *parse_concat(struct parser *p)
         return first;
     struct nodes part = {0};
     nodes_add(p, &part, first);
-    while (skip(p, T_TILDE))
+    while (parser_skip(p, T_TILDE))
         nodes_add(p, &part, parse_math2(p));
     n = node_new(p, N_CONCAT, line);
     n->kid = part.v;
@@ -210,12 +210,12 @@ static struct node *parse_list(struct parser *p, int line)
     struct nodes item = {0};
     while (p->at->type != T_RBRACKET) {
         if (item.n)
-            expect(p, T_COMMA);
+            parser_expect(p, T_COMMA);
         if (p->at->type == T_RBRACKET)
             break;
         nodes_add(p, &item, parse_expr(p, true));
     }
-    expect(p, T_RBRACKET);
+    parser_expect(p, T_RBRACKET);
     n->kid = item.v;
     n->n_kid = item.n;
     return n;
@@ -227,14 +227,14 @@ static struct node *parse_dict(struct parser *p, int line)
     struct nodes item = {0};
     while (p->at->type != T_RBRACE) {
         if (item.n)
-            expect(p, T_COMMA);
+            parser_expect(p, T_COMMA);
         if (p->at->type == T_RBRACE)
             break;
         nodes_add(p, &item, parse_expr(p, true));
-        expect(p, T_COLON);
+        parser_expect(p, T_COLON);
         nodes_add(p, &item, parse_expr(p, true));
     }
-    expect(p, T_RBRACE);
+    parser_expect(p, T_RBRACE);
     n->kid = item.v;
     n->n_kid = item.n;
     return n;
@@ -248,9 +248,9 @@ static struct node *parse_primary(struct parser *p, bool with_namespace)
     case T_NAME:
         p->at++;
         n = parse_name(p, t);
-        if (with_namespace && n->kind == N_NAME && skip(p, T_DOT)) {
+        if (with_namespace && n->kind == N_NAME && parser_skip(p, T_DOT)) {
             n->kind = N_NSREF;
-            n->v = expect(p, T_NAME)->v;
+            n->v = parser_expect(p, T_NAME)->v;
         }
         return n;
     case T_STRING:
@@ -264,7 +264,7 @@ static struct node *parse_primary(struct parser *p, bool with_namespace)
     case T_LPAREN:
         p->at++;
         n = parse_tuple(p, TUPLE_PARENS, NULL);
-        expect(p, T_RPAREN);
+        parser_expect(p, T_RPAREN);
         return n;
     case T_LBRACKET:
         p->at++;
@@ -280,7 +280,7 @@ static struct node *parse_primary(struct parser *p, bool with_namespace)
 static bool tuple_ends(struct parser *p, const char *end_name)
 {
     enum token_type t = p->at->type;
-    return t == T_VAR_END || t == T_BLOCK_END || t == T_RPAREN || (end_name && at_name(p, end_name));
+    return t == T_VAR_END || t == T_BLOCK_END || t == T_RPAREN || (end_name && parser_at_name(p, end_name));
 }
 
 struct node *parse_tuple(struct parser *p, int flags, const char *end_name)
@@ -288,10 +288,10 @@ struct node *parse_tuple(struct parser *p, int flags, const char *end_name)
     int line = p->at->line;
     struct nodes item = {0};
     bool tuple = false;
-    nest(p);
+    parser_nest(p);
     for (;;) {
         if (item.n)
-            expect(p, T_COMMA);
+            parser_expect(p, T_COMMA);
         if (tuple_ends(p, end_name))
             break;
         nodes_add(p, &item,
@@ -301,7 +301,7 @@ struct node *parse_tuple(struct parser *p, int flags, const char *end_name)
             break;
         tuple = true;
     }
-    unnest(p);
+    parser_unnest(p);
     if (!tuple && item.n)
         return item.v[0];
     if (!tuple && !(flags & TUPLE_PARENS))
@@ -340,7 +340,7 @@ struct node *parse_target(struct parser *p, bool tuple, bool with_namespace, con
 
 struct node *parse_name_target(struct parser *p)
 {
-    struct token *t = expect(p, T_NAME);
+    struct token *t = parser_expect(p, T_NAME);
     struct node *n = parse_name(p, t);
     if (n->kind != N_NAME)
         syntax_error(p, t->line, "can't assign to a constant");
@@ -353,11 +353,11 @@ struct node *parse_name_target(struct parser *p)
 static void parse_arg(struct parser *p, struct args *a, struct nodes *pos, struct nodes *kw, uint32_t *cap)
 {
     int line = p->at->line;
-    if (skip(p, T_MUL)) {
+    if (parser_skip(p, T_MUL)) {
         if (a->star || a->star_star)
             syntax_error(p, line, "invalid syntax for function call expression");
         a->star = parse_expr(p, true);
-    } else if (skip(p, T_POW)) {
+    } else if (parser_skip(p, T_POW)) {
         if (a->star_star)
             syntax_error(p, line, "invalid syntax for function call expression");
         a->star_star = parse_expr(p, true);
@@ -367,8 +367,8 @@ static void parse_arg(struct parser *p, struct args *a, struct nodes *pos, struc
         for (uint32_t i = 0; i < kw->n; i++)
             if (str_same(a->kw_name[i], p->at->v.s))
                 syntax_error(p, line, "a keyword argument is repeated");
-        charge(p->r, kw->n / 8);
-        a->kw_name = grow(p->r, a->kw_name, kw->n, cap, sizeof *a->kw_name);
+        run_charge(p->r, kw->n / 8);
+        a->kw_name = run_grow(p->r, a->kw_name, kw->n, cap, sizeof *a->kw_name);
         a->kw_name[kw->n] = p->at->v.s;
         p->at += 2;
         nodes_add(p, kw, parse_expr(p, true));
@@ -381,19 +381,19 @@ static void parse_arg(struct parser *p, struct args *a, struct nodes *pos, struc
 
 static struct args *parse_args(struct parser *p)
 {
-    struct args *a = alloc0(p->r, 1, sizeof *a);
+    struct args *a = run_alloc0(p->r, 1, sizeof *a);
     struct nodes pos = {0}, kw = {0};
     uint32_t cap = 0;
-    expect(p, T_LPAREN);
+    parser_expect(p, T_LPAREN);
     for (bool first = true; p->at->type != T_RPAREN; first = false) {
         if (!first) {
-            expect(p, T_COMMA);
+            parser_expect(p, T_COMMA);
             if (p->at->type == T_RPAREN)
                 break;
         }
         parse_arg(p, a, &pos, &kw, &cap);
     }
-    expect(p, T_RPAREN);
+    parser_expect(p, T_RPAREN);
     a->pos = pos.v;
     a->n_pos = pos.n;
     a->kw_value = kw.v;
@@ -425,7 +425,7 @@ static struct node *parse_slice(struct parser *p, int line, struct node *start)
     nodes_add(p, &part, NULL);
     nodes_add(p, &part, NULL);
     for (int i = 1; i < 3; i++) {
-        if (i == 2 && !skip(p, T_COLON))
+        if (i == 2 && !parser_skip(p, T_COLON))
             break;
         enum token_type t = p->at->type;
         if (t != T_COLON && t != T_RBRACKET && t != T_COMMA)
@@ -439,25 +439,25 @@ static struct node *parse_slice(struct parser *p, int line, struct node *start)
 static struct node *parse_subscribed(struct parser *p)
 {
     int line = p->at->line;
-    if (skip(p, T_COLON))
+    if (parser_skip(p, T_COLON))
         return parse_slice(p, line, NULL);
     struct node *n = parse_expr(p, true);
-    return skip(p, T_COLON) ? parse_slice(p, line, n) : n;
+    return parser_skip(p, T_COLON) ? parse_slice(p, line, n) : n;
 }
 
 static struct node *parse_bracket(struct parser *p, struct node *of)
 {
     int line = p->at->line;
     struct nodes part = {0};
-    expect(p, T_LBRACKET);
+    parser_expect(p, T_LBRACKET);
     while (p->at->type != T_RBRACKET) {
         if (part.n)
-            expect(p, T_COMMA);
+            parser_expect(p, T_COMMA);
         nodes_add(p, &part, parse_subscribed(p));
         if (part.v[part.n - 1]->kind == N_SLICE && (part.n > 1 || p->at->type == T_COMMA))
             syntax_error(p, line, "a slice among several subscripts");
     }
-    expect(p, T_RBRACKET);
+    parser_expect(p, T_RBRACKET);
     if (part.n == 1 && part.v[0]->kind == N_SLICE) {
         part.v[0]->a = of;
         return part.v[0];
@@ -481,7 +481,7 @@ static struct node *parse_call(struct parser *p, struct node *of)
 static struct node *parse_postfix(struct parser *p, struct node *n)
 {
     for (;;) {
-        if (skip(p, T_DOT))
+        if (parser_skip(p, T_DOT))
             n = parse_dot(p, n);
         else if (p->at->type == T_LBRACKET)
             n = parse_bracket(p, n);
@@ -495,14 +495,14 @@ static struct node *parse_postfix(struct parser *p, struct node *n)
 /* The name of a filter or test, which may hold dots. */
 static struct val parse_dotted(struct parser *p)
 {
-    struct token *t = expect(p, T_NAME);
+    struct token *t = parser_expect(p, T_NAME);
     if (p->at->type != T_DOT)
         return t->v;
     struct mark m = string_begin(p->r);
     put_str(p->r, t->v.s);
-    while (skip(p, T_DOT)) {
+    while (parser_skip(p, T_DOT)) {
         put_char(p->r, '.');
-        put_str(p->r, expect(p, T_NAME)->v.s);
+        put_str(p->r, parser_expect(p, T_NAME)->v.s);
     }
     return v_str(string_end(p->r, m));
 }
@@ -520,7 +520,7 @@ struct node *parse_filters(struct parser *p, struct node *on, bool inline_first)
             p->at++;
         struct node *n = node_two(p, N_FILTER, p->at->line, on, NULL);
         n->v = parse_dotted(p);
-        n->args = p->at->type == T_LPAREN ? parse_args(p) : alloc0(p->r, 1, sizeof *n->args);
+        n->args = p->at->type == T_LPAREN ? parse_args(p) : run_alloc0(p->r, 1, sizeof *n->args);
         n->builtin = filter_find(n->v.s);
         check_known(p, n);
         on = n;
@@ -533,11 +533,11 @@ static struct args *parse_test_args(struct parser *p)
     enum token_type t = p->at->type;
     if (t == T_LPAREN)
         return parse_args(p);
-    struct args *a = alloc0(p->r, 1, sizeof *a);
+    struct args *a = run_alloc0(p->r, 1, sizeof *a);
     bool starts = t == T_NAME || t == T_STRING || t == T_INTEGER || t == T_FLOAT || t == T_LBRACKET || t == T_LBRACE;
-    if (!starts || at_name(p, "else") || at_name(p, "or") || at_name(p, "and"))
+    if (!starts || parser_at_name(p, "else") || parser_at_name(p, "or") || parser_at_name(p, "and"))
         return a;
-    if (at_name(p, "is"))
+    if (parser_at_name(p, "is"))
         syntax_error(p, p->at->line, "You cannot chain multiple tests with is");
     struct nodes pos = {0};
     nodes_add(p, &pos, parse_postfix(p, parse_primary(p, false)));
@@ -549,7 +549,7 @@ static struct args *parse_test_args(struct parser *p)
 static struct node *parse_test(struct parser *p, struct node *on)
 {
     int line = p->at++->line;
-    bool negated = skip_name(p, "not");
+    bool negated = parser_skip_name(p, "not");
     struct node *n = node_two(p, N_TEST, line, on, NULL);
     n->v = parse_dotted(p);
     n->args = parse_test_args(p);
@@ -563,7 +563,7 @@ static struct node *parse_filter_expr(struct parser *p, struct node *n)
     for (;;) {
         if (p->at->type == T_PIPE)
             n = parse_filters(p, n, false);
-        else if (at_name(p, "is"))
+        else if (parser_at_name(p, "is"))
             n = parse_test(p, n);
         else if (p->at->type == T_LPAREN)
             n = parse_call(p, n);
@@ -576,16 +576,16 @@ struct node *parse_unary(struct parser *p, bool with_filter)
 {
     struct token *t = p->at;
     struct node *n;
-    nest(p);
-    if (skip(p, T_SUB))
+    parser_nest(p);
+    if (parser_skip(p, T_SUB))
         n = node_two(p, N_NEG, t->line, parse_unary(p, false), NULL);
-    else if (skip(p, T_ADD))
+    else if (parser_skip(p, T_ADD))
         n = node_two(p, N_POS, t->line, parse_unary(p, false), NULL);
     else
         n = parse_primary(p, false);
     n = parse_postfix(p, n);
     if (with_filter)
         n = parse_filter_expr(p, n);
-    unnest(p);
+    parser_unnest(p);
     return n;
 }

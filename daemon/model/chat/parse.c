@@ -14,12 +14,12 @@ void syntax_error(struct parser *p, int line, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     p->r->line = line;
-    fail(p->r, JINJA_SYNTAX, "%s", text);
+    run_fail(p->r, JINJA_SYNTAX, "%s", text);
 }
 
 struct node *node_new(struct parser *p, enum node_kind kind, int line)
 {
-    struct node *n = alloc0(p->r, 1, sizeof *n);
+    struct node *n = run_alloc0(p->r, 1, sizeof *n);
     n->kind = (uint8_t)kind;
     n->line = line;
     return n;
@@ -27,7 +27,7 @@ struct node *node_new(struct parser *p, enum node_kind kind, int line)
 
 void nodes_add(struct parser *p, struct nodes *l, struct node *n)
 {
-    l->v = grow(p->r, l->v, l->n, &l->cap, sizeof *l->v);
+    l->v = run_grow(p->r, l->v, l->n, &l->cap, sizeof *l->v);
     l->v[l->n++] = n;
 }
 
@@ -43,26 +43,26 @@ uint32_t name_id(struct parser *p, const struct str *name)
     for (uint32_t i = 0; i < t->n_name; i++)
         if (str_same(t->name[i], name))
             return i;
-    charge(p->r, t->n_name / 8);
-    t->name = grow(p->r, t->name, t->n_name, &t->cap_name, sizeof *t->name);
+    run_charge(p->r, t->n_name / 8);
+    t->name = run_grow(p->r, t->name, t->n_name, &t->cap_name, sizeof *t->name);
     t->name[t->n_name] = name;
     return t->n_name++;
 }
 
-bool at_name(struct parser *p, const char *name)
+bool parser_at_name(struct parser *p, const char *name)
 {
     return p->at->type == T_NAME && str_is(p->at->v.s, name);
 }
 
-bool skip_name(struct parser *p, const char *name)
+bool parser_skip_name(struct parser *p, const char *name)
 {
-    if (!at_name(p, name))
+    if (!parser_at_name(p, name))
         return false;
     p->at++;
     return true;
 }
 
-bool skip(struct parser *p, enum token_type t)
+bool parser_skip(struct parser *p, enum token_type t)
 {
     if (p->at->type != t)
         return false;
@@ -70,20 +70,20 @@ bool skip(struct parser *p, enum token_type t)
     return true;
 }
 
-struct token *expect(struct parser *p, enum token_type t)
+struct token *parser_expect(struct parser *p, enum token_type t)
 {
     if (p->at->type != t)
         syntax_error(p, p->at->line, "expected token '%s', got '%s'", token_name(t), token_name(p->at->type));
     return p->at++;
 }
 
-void nest(struct parser *p)
+void parser_nest(struct parser *p)
 {
     if (++p->r->depth > JINJA_NEST_MAX * 4)
-        fail(p->r, JINJA_LIMIT, "more than %d levels inside each other", JINJA_NEST_MAX);
+        run_fail(p->r, JINJA_LIMIT, "more than %d levels inside each other", JINJA_NEST_MAX);
 }
 
-void unnest(struct parser *p)
+void parser_unnest(struct parser *p)
 {
     p->r->depth--;
 }
@@ -95,7 +95,7 @@ static struct node *parse_statement(struct parser *p);
 static bool at_end(struct parser *p, const char *const *ends)
 {
     for (; ends && *ends; ends++)
-        if (at_name(p, *ends))
+        if (parser_at_name(p, *ends))
             return true;
     return false;
 }
@@ -129,7 +129,7 @@ static struct nodes parse_body(struct parser *p, const char *const *ends)
             struct nodes one = {0};
             nodes_add(p, &one, parse_tuple(p, 0, NULL));
             own_kids(n, one);
-            expect(p, T_VAR_END);
+            parser_expect(p, T_VAR_END);
             nodes_add(p, &body, n);
             break;
         case T_BLOCK_BEGIN:
@@ -137,7 +137,7 @@ static struct nodes parse_body(struct parser *p, const char *const *ends)
             if (at_end(p, ends))
                 return body;
             nodes_add(p, &body, parse_statement(p));
-            expect(p, T_BLOCK_END);
+            parser_expect(p, T_BLOCK_END);
             break;
         default:
             if (ends)
@@ -150,11 +150,11 @@ static struct nodes parse_body(struct parser *p, const char *const *ends)
 /* What a tag holds up to the tag that ends it, whose name is the next token, or has been read with `drop`. */
 static struct nodes parse_block(struct parser *p, const char *const *ends, bool drop)
 {
-    skip(p, T_COLON);
-    expect(p, T_BLOCK_END);
-    nest(p);
+    parser_skip(p, T_COLON);
+    parser_expect(p, T_BLOCK_END);
+    parser_nest(p);
     struct nodes body = parse_body(p, ends);
-    unnest(p);
+    parser_unnest(p);
     if (drop)
         p->at++;
     return body;
@@ -180,20 +180,20 @@ static struct node *parse_for(struct parser *p, int line)
     struct node *n = node_new(p, N_FOR, line);
     p->in_for++;
     n->a = parse_target(p, true, false, "in");
-    if (!skip_name(p, "in"))
+    if (!parser_skip_name(p, "in"))
         syntax_error(p, line, "expected 'in' in a for statement");
     n->b = parse_tuple(p, TUPLE_NO_COND, "recursive");
     bool soft = p->soft;
     p->soft = false;
-    if (skip_name(p, "if"))
+    if (parser_skip_name(p, "if"))
         n->c = parse_expr(p, true);
     p->soft = soft;
-    n->flag = skip_name(p, "recursive");
+    n->flag = parser_skip_name(p, "recursive");
     unsigned loops = p->loops;
     p->loops = n->flag ? 1 : loops + 1;
     own_kids(n, parse_scope(p, ENDS("endfor", "else"), false));
     p->loops = loops;
-    if (skip_name(p, "else")) {
+    if (parser_skip_name(p, "else")) {
         struct nodes other = parse_scope(p, ENDS("endfor"), false);
         n->other = other.v;
         n->n_other = other.n;
@@ -222,8 +222,8 @@ static struct node *parse_if(struct parser *p, int line)
         }
         last = n;
         line = p->at->line;
-    } while (skip_name(p, "elif"));
-    if (skip_name(p, "else")) {
+    } while (parser_skip_name(p, "elif"));
+    if (parser_skip_name(p, "else")) {
         struct nodes other = parse_block(p, ENDS("endif"), false);
         last->other = other.v;
         last->n_other = other.n;
@@ -236,7 +236,7 @@ static struct node *parse_if(struct parser *p, int line)
 static struct node *parse_set(struct parser *p, int line)
 {
     struct node *target = parse_target(p, true, true, NULL), *n;
-    if (skip(p, T_ASSIGN)) {
+    if (parser_skip(p, T_ASSIGN)) {
         n = node_new(p, N_SET, line);
         n->a = target;
         n->b = parse_tuple(p, 0, NULL);
@@ -254,25 +254,25 @@ static struct node *parse_set(struct parser *p, int line)
 
 static struct decl *parse_signature(struct parser *p)
 {
-    struct decl *d = alloc0(p->r, 1, sizeof *d);
+    struct decl *d = run_alloc0(p->r, 1, sizeof *d);
     struct nodes param = {0}, def = {0};
-    expect(p, T_LPAREN);
+    parser_expect(p, T_LPAREN);
     while (p->at->type != T_RPAREN) {
         if (param.n)
-            expect(p, T_COMMA);
+            parser_expect(p, T_COMMA);
         struct node *name = parse_name_target(p);
         for (uint32_t i = 0; i < param.n; i++)
             if (param.v[i]->id == name->id)
                 syntax_error(p, name->line, "two parameters of one name");
         nodes_add(p, &param, name);
-        if (skip(p, T_ASSIGN))
+        if (parser_skip(p, T_ASSIGN))
             nodes_add(p, &def, parse_expr(p, true));
         else if (def.n && def.v[def.n - 1])
             syntax_error(p, name->line, "non-default argument follows default argument");
         else
             nodes_add(p, &def, NULL);
     }
-    expect(p, T_RPAREN);
+    parser_expect(p, T_RPAREN);
     d->param = param.v;
     d->def = def.v;
     d->n = param.n;
@@ -286,7 +286,7 @@ static void parse_function(struct parser *p, struct node *n, bool signature, con
     bool soft = p->soft;
     p->soft = false;
     p->loops = 0;
-    n->decl = signature ? parse_signature(p) : alloc0(p->r, 1, sizeof *n->decl);
+    n->decl = signature ? parse_signature(p) : run_alloc0(p->r, 1, sizeof *n->decl);
     p->soft = soft;
     if (n->kind == N_CALLBLOCK) {
         n->a = parse_expr(p, true);
@@ -333,9 +333,9 @@ static struct node *parse_with(struct parser *p, int line)
     struct nodes pair = {0};
     while (p->at->type != T_BLOCK_END) {
         if (pair.n)
-            expect(p, T_COMMA);
+            parser_expect(p, T_COMMA);
         nodes_add(p, &pair, parse_target(p, true, false, NULL));
-        expect(p, T_ASSIGN);
+        parser_expect(p, T_ASSIGN);
         nodes_add(p, &pair, parse_expr(p, true));
     }
     n->other = pair.v;
@@ -358,7 +358,7 @@ static struct node *parse_print(struct parser *p, int line)
     struct nodes kid = {0};
     while (p->at->type != T_BLOCK_END) {
         if (kid.n)
-            expect(p, T_COMMA);
+            parser_expect(p, T_COMMA);
         nodes_add(p, &kid, parse_expr(p, true));
     }
     own_kids(n, kid);
@@ -424,18 +424,18 @@ static struct node *parse_statement(struct parser *p)
     if (t->type != T_NAME)
         syntax_error(p, t->line, "tag name expected");
     p->at++;
-    nest(p);
+    parser_nest(p);
     struct node *n = parse_tag(p, t);
-    unnest(p);
+    parser_unnest(p);
     return n;
 }
 
-void parse(struct run *r, struct jinja *t, const char *src, size_t n)
+void template_parse(struct run *r, struct jinja *t, const char *src, size_t n)
 {
     static const char *const fixed[N_FIXED_NAMES] = {"loop", "caller", "varargs", "kwargs"};
     uint32_t n_token;
     struct parser p = {.r = r, .t = t};
-    p.at = lex(r, src, n, &n_token);
+    p.at = template_lex(r, src, n, &n_token);
     for (int i = 0; i < N_FIXED_NAMES; i++)
         name_id(&p, v_text(r, fixed[i]).s);
     struct nodes body = parse_body(&p, NULL);

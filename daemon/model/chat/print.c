@@ -74,7 +74,7 @@ static void put_int128(struct run *r, int128 i)
     } while (i);
     if (negative)
         text[--at] = '-';
-    put(r, text + at, sizeof text - at);
+    put_bytes(r, text + at, sizeof text - at);
 }
 
 static void put_repr_code(struct run *r, uint32_t c, char quote)
@@ -145,9 +145,9 @@ static void put_range(struct run *r, const struct range *g)
 
 static void put_nested(struct run *r, struct val v)
 {
-    enter(r);
+    run_enter(r);
     if (++r->nest > JINJA_DEPTH_MAX)
-        fail(r, JINJA_LIMIT, "a value of more than %d levels is printed", JINJA_DEPTH_MAX);
+        run_fail(r, JINJA_LIMIT, "a value of more than %d levels is printed", JINJA_DEPTH_MAX);
     switch (v.tag) {
     case V_LIST:
         put_char(r, '[');
@@ -171,13 +171,13 @@ static void put_nested(struct run *r, struct val v)
         put_view(r, v);
     }
     r->nest--;
-    leave(r);
+    run_leave(r);
 }
 
 void put_repr(struct run *r, struct val v)
 {
     char text[32];
-    charge(r, 1);
+    run_charge(r, 1);
     switch (v.tag) {
     case V_MISSING:
     case V_UNDEF:
@@ -194,7 +194,7 @@ void put_repr(struct run *r, struct val v)
         put_int128(r, int_of(v));
         break;
     case V_FLOAT:
-        put(r, text, (size_t)float_repr(text, v.f));
+        put_bytes(r, text, (size_t)float_repr(text, v.f));
         break;
     case V_STR:
         put_repr_str(r, v.s);
@@ -210,7 +210,7 @@ void put_repr(struct run *r, struct val v)
         put_nested(r, v);
         break;
     default: /* Python prints an address, which no template can want */
-        put_fmt(r, "<%s object>", type_name(v));
+        put_fmt(r, "<%s object>", val_type_name(v));
     }
 }
 

@@ -22,8 +22,8 @@ void jinja_text_fini(struct jinja_text *text)
 
 static void run_free(struct run *r)
 {
-    arena_free(&r->cells);
-    arena_free(&r->bytes);
+    run_arena_free(&r->cells);
+    run_arena_free(&r->bytes);
     free(r->out);
     free(r->span);
 }
@@ -35,10 +35,10 @@ static void run_free(struct run *r)
 static const char *read_source(struct run *r, const char *source, size_t *n)
 {
     if (*n > JINJA_SOURCE_MAX)
-        fail(r, JINJA_LIMIT, "a template of more than %zu KiB", JINJA_SOURCE_MAX >> 10);
+        run_fail(r, JINJA_LIMIT, "a template of more than %zu KiB", JINJA_SOURCE_MAX >> 10);
     if (utf8_prefix(source, *n) != *n)
-        fail(r, JINJA_SYNTAX, "the template is not UTF-8");
-    char *text = alloc_bytes(r, *n + 1);
+        run_fail(r, JINJA_SYNTAX, "the template is not UTF-8");
+    char *text = run_alloc_bytes(r, *n + 1);
     size_t to = 0;
     for (size_t i = 0; i < *n; i++) {
         if (source[i] == '\r' && i + 1 < *n && source[i + 1] == '\n')
@@ -55,7 +55,7 @@ static const char *read_source(struct run *r, const char *source, size_t *n)
 __attribute__((noinline)) static void read_and_parse(struct run *r, struct jinja *t, const char *source, size_t n)
 {
     const char *text = read_source(r, source, &n);
-    parse(r, t, text, n);
+    template_parse(r, t, text, n);
 }
 
 static int compile(struct run *r, struct jinja *t, const char *source, size_t n)
@@ -92,8 +92,8 @@ void jinja_free(struct jinja *t)
 {
     if (!t)
         return;
-    arena_free(&t->cells);
-    arena_free(&t->bytes);
+    run_arena_free(&t->cells);
+    run_arena_free(&t->bytes);
     free(t);
 }
 
@@ -103,7 +103,7 @@ void jinja_free(struct jinja *t)
 static void bind_context(struct run *r, struct val context)
 {
     const struct jinja *t = r->tmpl;
-    r->context = alloc0(r, t->n_name, sizeof *r->context);
+    r->context = run_alloc0(r, t->n_name, sizeof *r->context);
     for (uint32_t i = 0; i < t->n_name; i++) {
         const struct builtin *b = global_find(t->name[i]);
         struct val v = dict_get_str(r, context.d, t->name[i]);
@@ -131,25 +131,80 @@ static void finish(struct run *r)
     put_char(r, 0);
 }
 
-static int render(struct run *r, const char *context, size_t n, const char *const *own)
+/* What a chat's object may hold; of tokens those that are null are left out. */
+static const struct part {
+    const char *key;
+    enum tag tag, or_tag;
+    struct val absent;
+} parts[] = {
+    {"messages", V_LIST, V_LIST, {.tag = V_MISSING}}, {"tools", V_LIST, V_NONE, {.tag = V_NONE}},
+    {"documents", V_LIST, V_NONE, {.tag = V_NONE}},   {"add_generation_prompt", V_BOOL, V_BOOL, {.tag = V_BOOL}},
+    {"bos_token", V_STR, V_NONE, {.tag = V_MISSING}}, {"eos_token", V_STR, V_NONE, {.tag = V_MISSING}},
+    {"kwargs", V_DICT, V_NONE, {.tag = V_MISSING}},
+};
+#define N_PARTS (sizeof parts / sizeof *parts)
+
+static void check_keys(struct run *r, const struct dict *d)
+{
+    for (uint32_t i = 0; i < d->n; i++) {
+        const struct str *key = d->e[i].k.s;
+        size_t p = 0;
+        while (p < N_PARTS && !str_is(key, parts[p].key))
+            p++;
+        if (p == N_PARTS)
+            run_fail(r, JINJA_INPUT, "unknown key '%.*s': a template's variables go into kwargs",
+                     key->n > 60 ? 60 : (int)key->n, key->p);
+    }
+}
+
+static struct val chat_context(struct run *r, struct val chat)
+{
+    struct val context = dict_new(r, V_DICT);
+    check_keys(r, chat.d);
+    for (size_t p = 0; p < N_PARTS; p++) {
+        struct val key = v_text(r, parts[p].key), v = dict_get(r, chat.d, key);
+        bool token = parts[p].tag == V_STR;
+        if (is_missing(v))
+            v = parts[p].absent;
+        else if (v.tag != parts[p].tag && v.tag != parts[p].or_tag)
+            run_fail(r, JINJA_INPUT, "'%s' cannot be of type '%s'", parts[p].key, val_type_name(v));
+        if (parts[p].tag == V_DICT) {
+            for (uint32_t i = 0; v.tag == V_DICT && i < v.d->n; i++)
+                dict_set(r, context.d, v.d->e[i].k, v.d->e[i].v);
+        } else if (!is_missing(v) && !(token && v.tag == V_NONE)) {
+            dict_set(r, context.d, key, v);
+        }
+    }
+    return context;
+}
+
+struct input {
+    const char *json;
+    size_t n;
+    const char *const *own;
+    bool chat;
+};
+
+static int render(struct run *r, const struct input *in)
 {
     if (setjmp(r->escape))
         return -1;
-    if (n > JINJA_INPUT_MAX)
-        fail(r, JINJA_LIMIT, "a context of more than %zu MiB", JINJA_INPUT_MAX >> 20);
-    bind_context(r, json_read(r, context, n, own));
+    if (in->n > JINJA_INPUT_MAX)
+        run_fail(r, JINJA_LIMIT, "a context of more than %zu MiB", JINJA_INPUT_MAX >> 20);
+    struct val v = json_read(r, in->json, in->n, in->own);
+    bind_context(r, in->chat ? chat_context(r, v) : v);
     r->steps = 0;
-    exec(r, NULL, r->tmpl->body, r->tmpl->n_body);
+    exec_body(r, NULL, r->tmpl->body, r->tmpl->n_body);
     finish(r);
     return 0;
 }
 
-enum jinja_failure jinja_render(const struct jinja *t, const char *context, size_t n, const char *const *own,
-                                const struct tm *now, struct jinja_text *out, struct jinja_err *e)
+static enum jinja_failure render_input(const struct jinja *t, const struct input *in, const struct tm *now,
+                                       struct jinja_text *out, struct jinja_err *e)
 {
     struct run r = {.err = e, .tmpl = t, .now = now};
     *e = (struct jinja_err){0};
-    if (render(&r, context, n, own)) {
+    if (render(&r, in)) {
         run_free(&r);
         return e->failure;
     }
@@ -158,4 +213,17 @@ enum jinja_failure jinja_render(const struct jinja *t, const char *context, size
     r.span = NULL;
     run_free(&r);
     return JINJA_OK;
+}
+
+enum jinja_failure jinja_render(const struct jinja *t, const char *context, size_t n, const char *const *own,
+                                const struct tm *now, struct jinja_text *out, struct jinja_err *e)
+{
+    return render_input(t, &(struct input){context, n, own, false}, now, out, e);
+}
+
+enum jinja_failure jinja_render_chat(const struct jinja *t, const char *chat, size_t n, const struct tm *now,
+                                     struct jinja_text *out, struct jinja_err *e)
+{
+    static const char *const tokens[] = {"bos_token", "eos_token", NULL};
+    return render_input(t, &(struct input){chat, n, tokens, true}, now, out, e);
 }

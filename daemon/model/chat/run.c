@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void fail(struct run *r, enum jinja_failure failure, const char *fmt, ...)
+void run_fail(struct run *r, enum jinja_failure failure, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -37,10 +37,10 @@ static void *arena_take(struct run *r, struct arena *a, size_t n)
         if (size < n)
             size = n;
         if (size > JINJA_MEMORY_MAX || r->used > JINJA_MEMORY_MAX - size)
-            fail(r, JINJA_LIMIT, "the template makes more than %zu MiB of values", JINJA_MEMORY_MAX >> 20);
+            run_fail(r, JINJA_LIMIT, "the template makes more than %zu MiB of values", JINJA_MEMORY_MAX >> 20);
         struct chunk *c = malloc(sizeof *c + size);
         if (!c)
-            fail(r, JINJA_NOMEM, "no memory for a template's values");
+            run_fail(r, JINJA_NOMEM, "no memory for a template's values");
         r->used += size;
         *c = (struct chunk){.before = a->last};
         a->last = c;
@@ -52,24 +52,24 @@ static void *arena_take(struct run *r, struct arena *a, size_t n)
     return p;
 }
 
-void *alloc(struct run *r, size_t n, size_t size)
+void *run_alloc(struct run *r, size_t n, size_t size)
 {
     if (n > JINJA_MEMORY_MAX / size)
-        fail(r, JINJA_LIMIT, "the template makes more than %zu MiB of values", JINJA_MEMORY_MAX >> 20);
+        run_fail(r, JINJA_LIMIT, "the template makes more than %zu MiB of values", JINJA_MEMORY_MAX >> 20);
     return arena_take(r, &r->cells, (n * size + 15) & ~(size_t)15);
 }
 
-void *alloc0(struct run *r, size_t n, size_t size)
+void *run_alloc0(struct run *r, size_t n, size_t size)
 {
-    return memset(alloc(r, n, size), 0, n * size);
+    return memset(run_alloc(r, n, size), 0, n * size);
 }
 
-char *alloc_bytes(struct run *r, size_t n)
+char *run_alloc_bytes(struct run *r, size_t n)
 {
     return arena_take(r, &r->bytes, n);
 }
 
-void arena_free(struct arena *a)
+void run_arena_free(struct arena *a)
 {
     while (a->last) {
         struct chunk *c = a->last;
@@ -79,12 +79,12 @@ void arena_free(struct arena *a)
     *a = (struct arena){0};
 }
 
-void *grow(struct run *r, void *old, uint32_t n, uint32_t *cap, size_t size)
+void *run_grow(struct run *r, void *old, uint32_t n, uint32_t *cap, size_t size)
 {
     if (n < *cap)
         return old;
     uint32_t more = *cap ? *cap * 2 : 8;
-    void *v = alloc(r, more, size);
+    void *v = run_alloc(r, more, size);
     if (n)
         memcpy(v, old, n * size);
     *cap = more;
@@ -93,22 +93,22 @@ void *grow(struct run *r, void *old, uint32_t n, uint32_t *cap, size_t size)
 
 /* --- work and depth ------------------------------------------------------------------------------------------- */
 
-void charge(struct run *r, uint64_t steps)
+void run_charge(struct run *r, uint64_t steps)
 {
     r->steps += steps;
     if (r->steps > JINJA_STEPS_MAX)
-        fail(r, JINJA_LIMIT, "the template takes more than %d steps", JINJA_STEPS_MAX);
+        run_fail(r, JINJA_LIMIT, "the template takes more than %d steps", JINJA_STEPS_MAX);
 }
 
-void charge_bytes(struct run *r, size_t n)
+void run_charge_bytes(struct run *r, size_t n)
 {
-    charge(r, n / 64);
+    run_charge(r, n / 64);
 }
 
-void enter(struct run *r)
+void run_enter(struct run *r)
 {
     if (++r->depth > 10 * JINJA_DEPTH_MAX)
-        fail(r, JINJA_LIMIT, "the template nests too deeply");
+        run_fail(r, JINJA_LIMIT, "the template nests too deeply");
 }
 
 /* --- text at the end of the output -------------------------------------------------------------------------------- */
@@ -118,16 +118,16 @@ static void reserve(struct run *r, size_t n)
     if (n <= r->cap_out - r->n_out)
         return;
     if (n > JINJA_OUTPUT_MAX || r->n_out > JINJA_OUTPUT_MAX - n)
-        fail(r, JINJA_LIMIT, "the template makes a text of more than %zu MiB", JINJA_OUTPUT_MAX >> 20);
+        run_fail(r, JINJA_LIMIT, "the template makes a text of more than %zu MiB", JINJA_OUTPUT_MAX >> 20);
     size_t cap = r->cap_out * 2 > r->n_out + n ? r->cap_out * 2 : r->n_out + n + 1024;
     char *out = realloc(r->out, cap);
     if (!out)
-        fail(r, JINJA_NOMEM, "no memory for a template's text");
+        run_fail(r, JINJA_NOMEM, "no memory for a template's text");
     r->out = out;
     r->cap_out = cap;
 }
 
-void add_span(struct run *r, size_t from, size_t to)
+void put_span(struct run *r, size_t from, size_t to)
 {
     if (from == to)
         return;
@@ -135,14 +135,14 @@ void add_span(struct run *r, size_t from, size_t to)
         size_t cap = r->cap_span ? r->cap_span * 2 : 64;
         struct jinja_span *span = realloc(r->span, cap * sizeof *span);
         if (!span)
-            fail(r, JINJA_NOMEM, "no memory for a template's text");
+            run_fail(r, JINJA_NOMEM, "no memory for a template's text");
         r->span = span;
         r->cap_span = cap;
     }
     r->span[r->n_span++] = (struct jinja_span){(uint32_t)from, (uint32_t)to};
 }
 
-void put(struct run *r, const char *s, size_t n)
+void put_bytes(struct run *r, const char *s, size_t n)
 {
     reserve(r, n);
     if (n)
@@ -152,13 +152,13 @@ void put(struct run *r, const char *s, size_t n)
 
 void put_char(struct run *r, char c)
 {
-    put(r, &c, 1);
+    put_bytes(r, &c, 1);
 }
 
 void put_code(struct run *r, uint32_t code)
 {
     char c[4];
-    put(r, c, code_put(c, code));
+    put_bytes(r, c, code_put(c, code));
 }
 
 void put_fill(struct run *r, uint32_t code, int64_t n)
@@ -173,7 +173,7 @@ void put_fill(struct run *r, uint32_t code, int64_t n)
 
 void put_text(struct run *r, const char *s)
 {
-    put(r, s, strlen(s));
+    put_bytes(r, s, strlen(s));
 }
 
 void put_fmt(struct run *r, const char *fmt, ...)
@@ -183,5 +183,5 @@ void put_fmt(struct run *r, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    put(r, text, n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+    put_bytes(r, text, n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }

@@ -6,7 +6,7 @@
 
 struct str *str_new(struct run *r, const char *p, size_t n)
 {
-    struct str *s = alloc(r, 1, sizeof *s);
+    struct str *s = run_alloc(r, 1, sizeof *s);
     *s = (struct str){.p = p, .n = (uint32_t)n, .codes = -1};
     return s;
 }
@@ -17,7 +17,7 @@ int64_t str_codes(struct run *r, const struct str *s)
         int32_t n = 0;
         for (uint32_t i = 0; i < s->n; i++)
             n += code_begins(s->p[i]);
-        charge_bytes(r, s->n);
+        run_charge_bytes(r, s->n);
         ((struct str *)s)->codes = n;
     }
     return s->codes;
@@ -30,7 +30,7 @@ size_t str_offset(struct run *r, const struct str *s, int64_t code)
     if (s->codes == (int64_t)s->n)
         return (size_t)code;
     size_t at = 0;
-    charge_bytes(r, (size_t)code);
+    run_charge_bytes(r, (size_t)code);
     for (; code > 0; code--)
         do
             at++;
@@ -51,14 +51,14 @@ const struct str *str_sub(struct run *r, const struct str *s, size_t from, size_
     sub->origin = to == from ? ORIGIN_TEMPLATE : s->origin;
     if (s->origin != ORIGIN_MIXED)
         return sub;
-    struct jinja_span *span = alloc(r, s->n_span, sizeof *span);
+    struct jinja_span *span = run_alloc(r, s->n_span, sizeof *span);
     for (uint32_t i = 0; i < s->n_span; i++) {
         size_t a = s->span[i].from < from ? from : s->span[i].from, b = s->span[i].to > to ? to : s->span[i].to;
         if (a < b)
             span[sub->n_span++] = (struct jinja_span){(uint32_t)(a - from), (uint32_t)(b - from)};
     }
     sub->span = span;
-    charge(r, s->n_span / 8);
+    run_charge(r, s->n_span / 8);
     return sub;
 }
 
@@ -87,10 +87,10 @@ int64_t str_find(struct run *r, const struct str *a, const struct str *b, size_t
     if (!b->n)
         return (int64_t)from;
     const char *p = a->p + from, *end = a->p + to - b->n + 1;
-    charge_bytes(r, b->n);
+    run_charge_bytes(r, b->n);
     for (; p < end; p++) {
         const char *c = memchr(p, b->p[0], (size_t)(end - p));
-        charge_bytes(r, c ? (size_t)(c - p) + b->n : (size_t)(end - p));
+        run_charge_bytes(r, c ? (size_t)(c - p) + b->n : (size_t)(end - p));
         if (!c)
             return -1;
         if (!memcmp(c, b->p, b->n))
@@ -106,12 +106,12 @@ int64_t str_rfind(struct run *r, const struct str *a, const struct str *b, size_
         return -1;
     for (size_t at = to - b->n + 1; at-- > from;) {
         if (!memcmp(a->p + at, b->p, b->n)) {
-            charge_bytes(r, to - at);
+            run_charge_bytes(r, to - at);
             return (int64_t)at;
         }
-        charge_bytes(r, b->n);
+        run_charge_bytes(r, b->n);
     }
-    charge_bytes(r, to - from);
+    run_charge_bytes(r, to - from);
     return -1;
 }
 
@@ -124,7 +124,7 @@ struct mark string_begin(struct run *r)
 
 static const struct jinja_span *copy_spans(struct run *r, struct mark m, uint32_t n)
 {
-    struct jinja_span *to = alloc(r, n, sizeof *to);
+    struct jinja_span *to = run_alloc(r, n, sizeof *to);
     for (uint32_t i = 0; i < n; i++) {
         const struct jinja_span *s = &r->span[m.n_span + i];
         to[i] = (struct jinja_span){s->from - (uint32_t)m.n_out, s->to - (uint32_t)m.n_out};
@@ -136,8 +136,8 @@ struct str *string_end(struct run *r, struct mark m)
 {
     size_t n = r->n_out - m.n_out;
     uint32_t n_span = (uint32_t)(r->n_span - m.n_span);
-    charge_bytes(r, n);
-    char *p = alloc_bytes(r, n);
+    run_charge_bytes(r, n);
+    char *p = run_alloc_bytes(r, n);
     if (n)
         memcpy(p, r->out + m.n_out, n);
     struct str *s = str_new(r, p, n);
@@ -157,16 +157,16 @@ struct str *string_end(struct run *r, struct mark m)
 void put_str(struct run *r, const struct str *s)
 {
     size_t from = r->n_out;
-    put(r, s->p, s->n);
+    put_bytes(r, s->p, s->n);
     if (s->origin == ORIGIN_CONTEXT)
-        add_span(r, from, r->n_out);
+        put_span(r, from, r->n_out);
     for (uint32_t i = 0; i < s->n_span; i++)
-        add_span(r, from + s->span[i].from, from + s->span[i].to);
+        put_span(r, from + s->span[i].from, from + s->span[i].to);
 }
 
 void put_as(struct run *r, struct mark m, const struct str *s)
 {
     r->n_span = m.n_span;
     if (s->origin != ORIGIN_TEMPLATE)
-        add_span(r, m.n_out, r->n_out);
+        put_span(r, m.n_out, r->n_out);
 }

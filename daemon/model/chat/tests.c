@@ -20,15 +20,15 @@ TEST(defined)
 }
 TEST(divisibleby)
 {
-    return v_bool(!truth(binary(r, T_MOD, v, arg[0])));
+    return v_bool(!val_truth(op_binary(r, T_MOD, v, arg[0])));
 }
 TEST(eq)
 {
-    return v_bool(equal(r, v, arg[0]));
+    return v_bool(val_equal(r, v, arg[0]));
 }
 TEST(ne)
 {
-    return v_bool(!equal(r, v, arg[0]));
+    return v_bool(!val_equal(r, v, arg[0]));
 }
 TEST(escaped)
 {
@@ -37,7 +37,7 @@ TEST(escaped)
 }
 static bool rest_is(struct run *r, struct val v, int rest)
 {
-    return equal(r, binary(r, T_MOD, v, v_int(2)), v_int(rest));
+    return val_equal(r, op_binary(r, T_MOD, v, v_int(2)), v_int(rest));
 }
 TEST(even)
 {
@@ -62,7 +62,7 @@ TEST(true)
 static void need_hashable(struct run *r, struct val v)
 {
     if (v.tag == V_LIST || v.tag == V_DICT)
-        type_error(r, "unhashable type: '%s'", type_name(v));
+        type_error(r, "unhashable type: '%s'", val_type_name(v));
 }
 TEST(filter)
 {
@@ -85,7 +85,7 @@ static struct val ordered(struct run *r, struct val a, struct val b, const char 
 {
     if (a.tag == V_UNDEF || b.tag == V_UNDEF)
         undefined_error(r, a.tag == V_UNDEF ? a : b);
-    return v_bool(less(r, a, b, op));
+    return v_bool(val_less(r, a, b, op));
 }
 TEST(ge)
 {
@@ -105,7 +105,7 @@ TEST(lt)
 }
 TEST(in)
 {
-    return v_bool(contains(r, arg[0], v));
+    return v_bool(val_contains(r, arg[0], v));
 }
 TEST(integer)
 {
@@ -161,7 +161,7 @@ TEST(sameas)
 {
     if (v.tag == V_LIST || v.tag == V_TUPLE || v.tag == V_DICT)
         return v_bool(v.tag == arg[0].tag && v.d == arg[0].d);
-    return v_bool(v.tag == arg[0].tag && equal(r, v, arg[0]));
+    return v_bool(v.tag == arg[0].tag && val_equal(r, v, arg[0]));
 }
 TEST(sequence) /* has a length and items by key */
 {

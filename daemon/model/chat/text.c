@@ -53,12 +53,12 @@ static void put_case(struct run *r, const char *from, const char *at, const char
         put_code(r, out[i]);
 }
 
-const struct str *change_case(struct run *r, const struct str *s, enum unicode_case to)
+const struct str *text_case(struct run *r, const struct str *s, enum unicode_case to)
 {
     struct mark m = string_begin(r);
     const char *p = s->p, *end = s->p + s->n;
     bool cased = false;
-    charge_bytes(r, (size_t)s->n * 16);
+    run_charge_bytes(r, (size_t)s->n * 16);
     while (p < end) {
         const char *at = p;
         uint32_t c = code_next(&p);
@@ -83,12 +83,12 @@ static bool strips(const char *at, const struct str *chars)
     return false;
 }
 
-const struct str *strip(struct run *r, const struct str *s, struct val chars, bool left, bool right)
+const struct str *text_strip(struct run *r, const struct str *s, struct val chars, bool left, bool right)
 {
     const struct str *set = is_missing(chars) || chars.tag == V_NONE ? NULL : need_str(r, chars, "what is stripped");
     size_t from = 0, to = s->n;
     if (set)
-        charge_bytes(r, (size_t)s->n * set->n / 4);
+        run_charge_bytes(r, (size_t)s->n * set->n / 4);
     while (left && from < to && strips(s->p + from, set))
         do
             from++;
@@ -101,7 +101,7 @@ const struct str *strip(struct run *r, const struct str *s, struct val chars, bo
             break;
         to = at;
     }
-    charge_bytes(r, s->n - (to - from));
+    run_charge_bytes(r, s->n - (to - from));
     return str_sub(r, s, from, to);
 }
 
@@ -118,11 +118,11 @@ static size_t line_end(const char *p, const char *end) /* the bytes of a line's 
     return is ? (size_t)(next - p) : 0;
 }
 
-struct val split_lines(struct run *r, const struct str *s, bool keep_ends)
+struct val text_lines(struct run *r, const struct str *s, bool keep_ends)
 {
     struct val out = list_new(r, V_LIST, 0);
     size_t from = 0, at = 0;
-    charge_bytes(r, s->n);
+    run_charge_bytes(r, s->n);
     while (at < s->n) {
         size_t n = code_begins(s->p[at]) ? line_end(s->p + at, s->p + s->n) : 0;
         if (!n) {
@@ -137,7 +137,7 @@ struct val split_lines(struct run *r, const struct str *s, bool keep_ends)
     return out;
 }
 
-struct val replace(struct run *r, const struct str *s, const struct str *old, const struct str *to, int64_t count)
+struct val text_replace(struct run *r, const struct str *s, const struct str *old, const struct str *to, int64_t count)
 {
     struct mark m = string_begin(r);
     size_t at = 0;
@@ -154,30 +154,30 @@ struct val replace(struct run *r, const struct str *s, const struct str *old, co
             const struct str *c = str_char(r, s, at);
             put_str(r, c);
             at += c->n;
-            charge(r, 1);
+            run_charge(r, 1);
             continue;
         }
         put_str(r, str_sub(r, s, at, (size_t)found));
         put_str(r, to);
         at = (size_t)found + old->n;
-        charge(r, 1);
+        run_charge(r, 1);
     }
     if (at < s->n)
         put_str(r, str_sub(r, s, at, s->n));
     return v_str(string_end(r, m));
 }
 
-struct val join(struct run *r, const struct str *sep, struct val items, bool any_type)
+struct val text_join(struct run *r, const struct str *sep, struct val items, bool any_type)
 {
     struct iter *it = iter_new(r, items);
     struct mark m = string_begin(r);
     struct val v;
     for (int64_t i = 0; iter_next(r, it, &v); i++) {
         if (!any_type && v.tag != V_STR)
-            type_error(r, "sequence item %lld: expected str instance, %s found", (long long)i, type_name(v));
+            type_error(r, "sequence item %lld: expected str instance, %s found", (long long)i, val_type_name(v));
         if (i)
             put_str(r, sep);
-        put_val(r, !any_type && sep->markup ? v_str(escape_html(r, v)) : v);
+        put_val(r, !any_type && sep->markup ? v_str(text_escape(r, v)) : v);
     }
     return markup_like(r, any_type ? plain_str(r, v_str(sep)) : sep, string_end(r, m));
 }
@@ -185,7 +185,7 @@ struct val join(struct run *r, const struct str *sep, struct val items, bool any
 /* --- markup ----------------------------------------------------------------------------------------------------------
  */
 
-const struct str *escape_html(struct run *r, struct val v)
+const struct str *text_escape(struct run *r, struct val v)
 {
     const struct str *s = to_str(r, v);
     if (s->markup)

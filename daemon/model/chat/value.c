@@ -16,15 +16,15 @@ struct val v_text(struct run *r, const char *text)
 
 struct val list_new(struct run *r, enum tag tag, uint32_t cap)
 {
-    struct list *l = alloc0(r, 1, sizeof *l);
-    l->v = cap ? alloc(r, cap, sizeof *l->v) : NULL;
+    struct list *l = run_alloc0(r, 1, sizeof *l);
+    l->v = cap ? run_alloc(r, cap, sizeof *l->v) : NULL;
     l->cap = cap;
     return (struct val){.tag = (uint8_t)tag, .l = l};
 }
 
 void list_add(struct run *r, struct list *l, struct val v)
 {
-    l->v = grow(r, l->v, l->n, &l->cap, sizeof *l->v);
+    l->v = run_grow(r, l->v, l->n, &l->cap, sizeof *l->v);
     l->v[l->n++] = v;
 }
 
@@ -38,7 +38,7 @@ struct val pair_new(struct run *r, struct val a, struct val b)
 
 struct val dict_new(struct run *r, enum tag tag)
 {
-    return (struct val){.tag = (uint8_t)tag, .d = alloc0(r, 1, sizeof(struct dict))};
+    return (struct val){.tag = (uint8_t)tag, .d = run_alloc0(r, 1, sizeof(struct dict))};
 }
 
 static uint64_t hash_number(double f)
@@ -53,7 +53,7 @@ static uint64_t hash(struct run *r, struct val v)
     uint64_t h = v.tag;
     switch (v.tag) {
     case V_STR:
-        charge_bytes(r, v.s->n);
+        run_charge_bytes(r, v.s->n);
         return XXH64(v.s->p, v.s->n, 0);
     case V_BOOL:
     case V_INT:
@@ -61,14 +61,14 @@ static uint64_t hash(struct run *r, struct val v)
     case V_FLOAT:
         return hash_number(float_of(v));
     case V_TUPLE:
-        enter(r);
+        run_enter(r);
         for (uint32_t i = 0; i < v.l->n; i++)
             h = h * 0x9e3779b97f4a7c15u + hash(r, v.l->v[i]);
-        leave(r);
+        run_leave(r);
         return h;
     case V_LIST:
     case V_DICT:
-        type_error(r, "unhashable type: '%s'", type_name(v));
+        type_error(r, "unhashable type: '%s'", val_type_name(v));
     case V_NONE:
     case V_UNDEF:
         return h;
@@ -80,7 +80,7 @@ static uint64_t hash(struct run *r, struct val v)
 static void rehash(struct run *r, struct dict *d)
 {
     d->n_slot = d->n_slot ? d->n_slot * 4 : 32;
-    d->slot = alloc0(r, d->n_slot, sizeof *d->slot);
+    d->slot = run_alloc0(r, d->n_slot, sizeof *d->slot);
     for (uint32_t i = 0; i < d->n; i++) {
         uint32_t at = (uint32_t)d->e[i].hash & (d->n_slot - 1);
         while (d->slot[at])
@@ -91,16 +91,16 @@ static void rehash(struct run *r, struct dict *d)
 
 static struct entry *dict_find(struct run *r, const struct dict *d, struct val key, uint64_t h)
 {
-    charge(r, 1);
+    run_charge(r, 1);
     if (!d->slot) {
         for (uint32_t i = 0; i < d->n; i++)
-            if (d->e[i].hash == h && equal(r, d->e[i].k, key))
+            if (d->e[i].hash == h && val_equal(r, d->e[i].k, key))
                 return &d->e[i];
         return NULL;
     }
     for (uint32_t at = (uint32_t)h & (d->n_slot - 1); d->slot[at]; at = (at + 1) & (d->n_slot - 1)) {
         struct entry *e = &d->e[d->slot[at] - 1];
-        if (e->hash == h && equal(r, e->k, key))
+        if (e->hash == h && val_equal(r, e->k, key))
             return e;
     }
     return NULL;
@@ -114,7 +114,7 @@ void dict_set(struct run *r, struct dict *d, struct val key, struct val v)
         e->v = v;
         return;
     }
-    d->e = grow(r, d->e, d->n, &d->cap, sizeof *d->e);
+    d->e = run_grow(r, d->e, d->n, &d->cap, sizeof *d->e);
     d->e[d->n++] = (struct entry){key, v, h};
     if (d->n >= 8 && d->n * 2 > d->n_slot) {
         rehash(r, d);
@@ -144,7 +144,7 @@ struct val int_val(struct run *r, int128 i)
 {
     if (i >= INT64_MIN && i <= INT64_MAX)
         return v_int((int64_t)i);
-    int128 *big = alloc(r, 1, sizeof *big);
+    int128 *big = run_alloc(r, 1, sizeof *big);
     *big = i;
     return (struct val){.tag = V_BIG, .big = big};
 }
@@ -166,21 +166,21 @@ int64_t need_int(struct run *r, struct val v, const char *what)
     if (v.tag == V_BIG)
         return *v.big < 0 ? INT64_MIN : INT64_MAX;
     if (v.tag != V_INT)
-        type_error(r, "%s has to be an integer, not '%s'", what, type_name(v));
+        type_error(r, "%s has to be an integer, not '%s'", what, val_type_name(v));
     return v.i;
 }
 
 const struct str *need_str(struct run *r, struct val v, const char *what)
 {
     if (v.tag != V_STR)
-        type_error(r, "%s has to be a string, not '%s'", what, type_name(v));
+        type_error(r, "%s has to be a string, not '%s'", what, val_type_name(v));
     return v.s;
 }
 
 /* --- any value
  * ---------------------------------------------------------------------------------------------------------- */
 
-const char *type_name(struct val v)
+const char *val_type_name(struct val v)
 {
     static const char *const name[] = {
         [V_MISSING] = "Undefined", [V_UNDEF] = "Undefined", [V_NONE] = "NoneType",       [V_BOOL] = "bool",
@@ -193,7 +193,7 @@ const char *type_name(struct val v)
     return name[v.tag];
 }
 
-bool truth(struct val v)
+bool val_truth(struct val v)
 {
     switch (v.tag) {
     case V_MISSING:
@@ -224,23 +224,23 @@ bool truth(struct val v)
 static bool equal_lists(struct run *r, const struct list *a, const struct list *b)
 {
     bool same = a->n == b->n;
-    enter(r);
-    charge(r, same ? a->n / 4 : 0);
+    run_enter(r);
+    run_charge(r, same ? a->n / 4 : 0);
     for (uint32_t i = 0; i < a->n && same; i++)
-        same = equal(r, a->v[i], b->v[i]);
-    leave(r);
+        same = val_equal(r, a->v[i], b->v[i]);
+    run_leave(r);
     return same;
 }
 
 static bool equal_dicts(struct run *r, const struct dict *a, const struct dict *b)
 {
     bool same = a->n == b->n;
-    enter(r);
+    run_enter(r);
     for (uint32_t i = 0; i < a->n && same; i++) {
         struct val v = dict_get(r, b, a->e[i].k);
-        same = !is_missing(v) && equal(r, a->e[i].v, v);
+        same = !is_missing(v) && val_equal(r, a->e[i].v, v);
     }
-    leave(r);
+    run_leave(r);
     return same;
 }
 
@@ -251,7 +251,7 @@ static bool equal_numbers(struct val a, struct val b)
     return float_of(a) == float_of(b);
 }
 
-bool equal(struct run *r, struct val a, struct val b)
+bool val_equal(struct run *r, struct val a, struct val b)
 {
     if (is_number(a) && is_number(b))
         return equal_numbers(a, b);
@@ -263,7 +263,7 @@ bool equal(struct run *r, struct val a, struct val b)
         return true;
     case V_STR:
         if (a.s->n == b.s->n)
-            charge_bytes(r, a.s->n);
+            run_charge_bytes(r, a.s->n);
         return str_same(a.s, b.s);
     case V_LIST:
     case V_TUPLE:
@@ -276,7 +276,7 @@ bool equal(struct run *r, struct val a, struct val b)
     case V_VIEW:
         return a.d == b.d && a.sub == b.sub;
     case V_METHOD:
-        return a.method->b == b.method->b && equal(r, a.method->self, b.method->self);
+        return a.method->b == b.method->b && val_equal(r, a.method->self, b.method->self);
     default:
         return a.d == b.d; /* the same thing */
     }
@@ -285,7 +285,7 @@ bool equal(struct run *r, struct val a, struct val b)
 static int order_str(struct run *r, const struct str *a, const struct str *b)
 {
     uint32_t n = a->n < b->n ? a->n : b->n;
-    charge_bytes(r, n);
+    run_charge_bytes(r, n);
     int c = n ? memcmp(a->p, b->p, n) : 0; /* UTF-8 sorts as its code points do */
     return c ? c : (a->n > b->n) - (a->n < b->n);
 }
@@ -294,16 +294,16 @@ static int order_lists(struct run *r, const struct list *a, const struct list *b
 {
     uint32_t n = a->n < b->n ? a->n : b->n, i = 0;
     int c;
-    enter(r);
-    charge(r, n / 4);
-    while (i < n && equal(r, a->v[i], b->v[i]))
+    run_enter(r);
+    run_charge(r, n / 4);
+    while (i < n && val_equal(r, a->v[i], b->v[i]))
         i++;
-    c = i < n ? order(r, a->v[i], b->v[i], op) : (a->n > b->n) - (a->n < b->n);
-    leave(r);
+    c = i < n ? val_order(r, a->v[i], b->v[i], op) : (a->n > b->n) - (a->n < b->n);
+    run_leave(r);
     return c;
 }
 
-int order(struct run *r, struct val a, struct val b, const char *op)
+int val_order(struct run *r, struct val a, struct val b, const char *op)
 {
     if (is_number(a) && is_number(b)) {
         if (a.tag != V_FLOAT && b.tag != V_FLOAT)
@@ -315,18 +315,18 @@ int order(struct run *r, struct val a, struct val b, const char *op)
         return order_str(r, a.s, b.s);
     if (is_seq(a) && a.tag == b.tag)
         return order_lists(r, a.l, b.l, op);
-    type_error(r, "'%s' not supported between instances of '%s' and '%s'", op, type_name(a), type_name(b));
+    type_error(r, "'%s' not supported between instances of '%s' and '%s'", op, val_type_name(a), val_type_name(b));
 }
 
-bool less(struct run *r, struct val a, struct val b, const char *op)
+bool val_less(struct run *r, struct val a, struct val b, const char *op)
 {
-    int c = order(r, a, b, op);
+    int c = val_order(r, a, b, op);
     if (c == 2 && (a.tag == V_FLOAT || b.tag == V_FLOAT))
         return false;
     return op[0] == '<' ? (op[1] ? c <= 0 : c < 0) : (op[1] ? c >= 0 : c > 0);
 }
 
-int64_t length(struct run *r, struct val v)
+int64_t val_length(struct run *r, struct val v)
 {
     switch (v.tag) {
     case V_UNDEF:
@@ -342,7 +342,7 @@ int64_t length(struct run *r, struct val v)
     case V_RANGE:
         return v.range->n;
     default:
-        type_error(r, "object of type '%s' has no len()", type_name(v));
+        type_error(r, "object of type '%s' has no len()", val_type_name(v));
     }
 }
 
@@ -351,17 +351,17 @@ static bool contains_item(struct run *r, struct val all, struct val v)
     struct iter *it = iter_new(r, all);
     struct val item;
     while (iter_next(r, it, &item))
-        if (equal(r, item, v))
+        if (val_equal(r, item, v))
             return true;
     return false;
 }
 
-bool contains(struct run *r, struct val all, struct val v)
+bool val_contains(struct run *r, struct val all, struct val v)
 {
     switch (all.tag) {
     case V_STR:
         if (v.tag != V_STR)
-            type_error(r, "'in <string>' requires string as left operand, not %s", type_name(v));
+            type_error(r, "'in <string>' requires string as left operand, not %s", val_type_name(v));
         return str_find(r, all.s, v.s, 0, all.s->n) >= 0;
     case V_DICT:
         return !is_missing(dict_get(r, all.d, v));
@@ -371,7 +371,7 @@ bool contains(struct run *r, struct val all, struct val v)
         return contains_item(r, all, v);
     default:
         if (!is_iterable(all))
-            type_error(r, "argument of type '%s' is not iterable", type_name(all));
+            type_error(r, "argument of type '%s' is not iterable", val_type_name(all));
         return contains_item(r, all, v);
     }
 }

@@ -144,13 +144,13 @@ struct val dict_get_str(struct run *r, const struct dict *d, const struct str *k
 
 /* --- what Python does with any value --------------------------------------------------------------------------- */
 
-const char *type_name(struct val v);
-bool truth(struct val v);
-bool equal(struct run *r, struct val a, struct val b);
-int order(struct run *r, struct val a, struct val b, const char *op); /* <0, 0, >0; fails where there is none */
-bool less(struct run *r, struct val a, struct val b, const char *op); /* a OP b, with NaN as in Python */
-int64_t length(struct run *r, struct val v);
-bool contains(struct run *r, struct val all, struct val v);
+const char *val_type_name(struct val v);
+bool val_truth(struct val v);
+bool val_equal(struct run *r, struct val a, struct val b);
+int val_order(struct run *r, struct val a, struct val b, const char *op); /* <0, 0, >0; fails where there is none */
+bool val_less(struct run *r, struct val a, struct val b, const char *op); /* a OP b, with NaN as in Python */
+int64_t val_length(struct run *r, struct val v);
+bool val_contains(struct run *r, struct val all, struct val v);
 struct val int_val(struct run *r, int128 i);
 int128 int_of(struct val v); /* of an is_int() */
 double float_of(struct val v);
