@@ -8,7 +8,8 @@ kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/op.h 
 	kernels/cpu/cpu.h kernels/cpu/cpu.c kernels/cpu/pool.h kernels/cpu/pool.c kernels/cpu/kv.c kernels/cpu/rate.c kernels/cpu/step.c \
 	kernels/cpu/ops.c kernels/cpu/sample.c kernels/cpu/elem.h kernels/cpu/reference.c kernels/cpu/tuned.h \
 	kernels/cpu/tuned-dot.h kernels/cpu/tuned-vec.h \
-	kernels/cpu/avx2.c kernels/cpu/avx512.c
+	kernels/cpu/avx2.c kernels/cpu/avx512.c \
+	kernels/cuda/rules.h kernels/cuda/rules.c
 kernels_libkernels_a_CFLAGS = $(AM_CFLAGS) -pthread
 EXTRA_DIST += kernels/README.md kernels/cuda/README.md kernels/cuda/attend/README.md kernels/cuda/gemm/README.md \
 	kernels/cuda/quant/README.md
@@ -16,9 +17,9 @@ KERNELS_LIBS = kernels/libkernels.a -lpthread -lm
 
 # CUDA: C with templates. Plain objects in the same archive, linked by CC: nothing of libstdc++ is used, the runtime is
 # static and opens the driver itself.
-cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/gemv.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/quant/dequant.cuh kernels/cuda/quant/unpack.cuh \
+cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/plan.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/gemv.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/quant/dequant.cuh kernels/cuda/quant/unpack.cuh \
 	kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/wgmma.cuh
-cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/transfer.cu kernels/cuda/step.cu kernels/cuda/embed.cu \
+cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/transfer.cu kernels/cuda/step.cu kernels/cuda/plan.cu kernels/cuda/embed.cu \
 	kernels/cuda/gemm/epilogue.cu kernels/cuda/gemm/ref.cu kernels/cuda/gemm/gemm.cu kernels/cuda/gemm/q4_k.cu kernels/cuda/gemm/q6_k.cu \
 	kernels/cuda/gemm/q46_k.cu kernels/cuda/gemm/q5_k.cu kernels/cuda/gemm/q_0.cu kernels/cuda/gemm/f16.cu kernels/cuda/gemm/wgmma.cu \
 	kernels/cuda/quant/pack.cu \
@@ -40,7 +41,7 @@ kernels/cuda/gemm/wgmma.o: NVCC_GENCODE = -gencode arch=compute_90a,code=sm_90a
 
 if HAVE_CUDA
 cuda_objects = $(cuda_sources:.cu=.o)
-$(cuda_objects): $(cuda_headers) kernels/backend.h kernels/op.h kernels/staged.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h
+$(cuda_objects): $(cuda_headers) kernels/backend.h kernels/op.h kernels/staged.h kernels/cuda/rules.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h
 kernels_libkernels_a_LIBADD = $(cuda_objects)
 KERNELS_LIBS += $(CUDA_LIBS)
 CLEANFILES += $(cuda_objects)

@@ -329,6 +329,12 @@ void cpu_act_apply(struct device *d)
     }
 }
 
+static const char *cpu_op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant)
+{
+    (void)d, (void)p, (void)i, (void)n_row, (void)invariant;
+    return "cpu";
+}
+
 static int cpu_sync(struct device *d, struct hearth_err *e)
 {
     return cpu_step_wait(d, d->ticket, NULL, 0, e);
@@ -355,6 +361,7 @@ const struct backend backend_cpu = {
     .host_alloc = cpu_host_alloc,
     .host_free = cpu_host_free,
     .step_run = cpu_step_run,
+    .op_path = cpu_op_path,
     .step_wait = cpu_step_wait,
     .slot_set = cpu_slot_set,
     .act_read = cpu_act_read,

@@ -20,18 +20,16 @@
 
 extern "C" {
 #include "kernels/backend.h"
+#include "kernels/cuda/rules.h"
 }
 #include "kernels/cuda/gemm/split_k.cuh"
 
 enum {
-    GEMM_ROWS = 64,     /* rows one GEMM launch takes; more rows are several launches */
     ATTEND_CHUNK = 256, /* tokens of KV per attention work item: fixed, so that a sum's order follows positions alone */
     ATTEND_FIRST_PAGES =
         8, /* pages of an item that are read first, one a warp, where heads have up to 128 dimensions */
     GRAPHS_MAX = 64,
-    LT_ABOVE_ROWS = 64, /* more rows than this go through cuBLASLt where a step allows it: measured: lab/NOTES.md */
-    LT_ABOVE_ROWS_CACHED = 32, /* the same where expanded copies of all matrices are there */
-    MAX_IN_FLIGHT = 3,         /* steps in flight */
+    MAX_IN_FLIGHT = 3, /* steps in flight */
     RING = MAX_IN_FLIGHT + 1,
 };
 
@@ -262,8 +260,7 @@ struct device {
     uint32_t max_pos;             /* host's copy, likewise: longest sequence of the step */
     bool decode;                  /* every sequence of the step has one row */
     bool invariant;               /* no row's bits may depend on the rows beside it or on the cut of a prompt */
-    bool use_cublaslt;            /* this step's matrices go through cuBLASLt */
-    bool wgmma;                   /* ... through wgmma.cu */
+    enum path path;               /* of this step's products, where one takes them whole; else PATH_NONE */
     struct step_rec *rec;
     struct sampler *sampler;
     struct uploader *up;
@@ -273,12 +270,6 @@ struct device {
     uint64_t wcache_bytes;  /* in expanded copies */
     uint64_t wcache_budget; /* for more of them, where wcache_budget_known */
     bool wcache_budget_known;
-    /* wgmma.cu: products that nobody has added to x yet, and gate and up before their activation */
-    partials add, gate_up;
-    const float *add_bias;
-    uint32_t add_n;
-    bool ff_ready; /* ws.wg_ff holds ACT_FF */
-    struct op_ffn_up ffn_up;
     uint32_t n_split; /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
 };
 
@@ -370,34 +361,9 @@ void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, u
                cudaStream_t s);
 void unpack_f16(struct device *d, const struct wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld);
 
-/* gemm_*.cu: the fused GEMM ops over rows [row0, row0 + cap) of the step, cap <= GEMM_ROWS a bucket (1, 2, 4, 8, 16,
- * 24, 32, 48, 64). head: rows are out rows; x is read through step->out_row. A row's bits depend neither on cap nor on
- * row0. */
-void gemm_init(struct device *d);
-void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket);
-void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t bucket);
-void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t bucket);
-void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t bucket);
-
-/* wgmma.cu: the same over all rows of a step, at most WG_ROWS, on Hopper, where every matrix of the model is of a
- * type that it takes (wg_supports). A product may wait for the op after it; wg_flush ends it. wg_ffn_up wants to know
- * the op after it, or NULL. wg_head: false where gemm_head() is to do it. Bytes: of products and of a matrix input; 0 =
- * never used. */
-enum { WG_ROWS_MIN = 5, WG_ROWS = 128 };
-bool wg_supports(const struct device *d, const void *model);
+/* wgmma.cu: bytes of products and of a matrix input; 0 = never used. The launchers of the ops are in plan.cuh. */
 uint64_t wg_partials_bytes(const struct device *d, const struct workspace_dims *dims);
 uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims);
-void wg_qkv(struct device *d, const struct op_qkv *op);
-void wg_proj(struct device *d, const struct op_proj *op);
-void wg_ffn_up(struct device *d, const struct op_ffn_up *op, const struct op_proj *next);
-bool wg_head(struct device *d, const struct op_head *op);
-void wg_flush(struct device *d);
-
-/* ref.cu: the same four, slow and plain, from the untouched file layout (variant "reference"). */
-void ref_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket);
-void ref_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t bucket);
-void ref_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t bucket);
-void ref_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t bucket);
 
 /* epilogue.cu: what follows a product in ws.tmp (f32, [rows, ldtmp]), for paths that cannot do it in their epilogue.
  * qkv_epilogue_run: bias, q/k norm, RoPE (both kinds), ACT_Q and the KV append from merged rows q|k|v of ws.tmp.
@@ -424,10 +390,9 @@ void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf
 void act_from_f32(struct device *d, const float *src, uint32_t k, const act_buf *out, uint32_t row0, uint32_t n);
 void act_to_f32(struct device *d, const act_buf *in, uint32_t k, float *dst, uint32_t row0, uint32_t n);
 
-/* embed.cu, attend.cu, sample.cu, cublaslt.cu, upload.cu */
-void embed_run(struct device *d, const struct op_embed *op);
+/* attend.cu, gemm.cu */
 void attend_init(struct device *d);
 uint64_t attend_part_bytes(const struct device *d, const struct workspace_dims *dims);
-void attend_run(struct device *d, const struct op_attend *op);
+void gemm_init(struct device *d);
 
 #endif

@@ -6,6 +6,7 @@
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
+#include "kernels/cuda/plan.cuh"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -401,8 +402,8 @@ static int dev_sync(struct device *d, struct hearth_err *e)
 extern "C" {
 extern const struct backend backend_cuda;
 const struct backend backend_cuda = {
-    "cuda",    dev_open, dev_close, dev_info, dev_reserve, weight_load, weight_free,      vec_load,         vec_free,
-    kv_new,    kv_free,  kv_copy,   kv_clear, kv_save,     kv_load,     kv_transfer_done, kv_transfer_wait, host_alloc,
-    host_free, step_run, step_wait, slot_set, act_read,    act_write,   dev_sync,         read_rate,
+    "cuda",    dev_open, dev_close, dev_info,  dev_reserve, weight_load, weight_free,      vec_load,         vec_free,
+    kv_new,    kv_free,  kv_copy,   kv_clear,  kv_save,     kv_load,     kv_transfer_done, kv_transfer_wait, host_alloc,
+    host_free, step_run, op_path,   step_wait, slot_set,    act_read,    act_write,        dev_sync,         read_rate,
 };
 }

@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/quant/dequant.cuh"
 #include "kernels/cuda/local.cuh"
+#include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/quant/unpack.cuh"
 
 /* The variant `reference`: rows as in the file. */
@@ -47,8 +48,9 @@ bool embed_has_code(void)
     return cudaFuncGetAttributes(&a, embed) == cudaSuccess;
 }
 
-void embed_run(struct device *d, const struct op_embed *op)
+void embed_run(struct device *d, struct op_call *, const struct op *o)
 {
+    const struct op_embed *op = &o->embed;
     const wdev *w = wdev_of(op->w);
     const wpart &p = w->part[0];
     if (w->n_part != 1)

@@ -63,13 +63,10 @@ const int32_t *slot_tokens(const struct device *d);
 /* Makes room for a step's allowed-token masks: [n] rows of words u32 in device memory; NULL on failure. */
 uint32_t *mask_room(struct device *d, uint32_t n, uint32_t words);
 
-/* cublaslt.cu: the four matrix ops through cuBLASLt, over all rows of the step. */
+/* cublaslt.cu: the library, if it is there. */
 void prefill_init(struct device *d);
 void prefill_fini(struct device *d);
 bool prefill_available(const struct device *d);
-void prefill_qkv(struct device *d, const struct op_qkv *op);
-void prefill_proj(struct device *d, const struct op_proj *op);
-void prefill_ffn_up(struct device *d, const struct op_ffn_up *op);
 
 /* wcache.cu: expanded copies. wcache_alloc: room for one, which the caller fills, or NULL; wcache_evict: gives all
  * back, false where there were none; wcache_has_all: every matrix of the model has one. */

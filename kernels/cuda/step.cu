@@ -11,6 +11,7 @@
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
+#include "kernels/cuda/plan.cuh"
 extern "C" {
 #include "kernels/staged.h"
 }
@@ -28,7 +29,7 @@ struct shape {
     uint64_t program; /* its id */
     const struct kv_pool *kv;
     uint32_t bucket, out_bucket, n_split;
-    uint32_t mode;        /* decode, sample, use_cublaslt, wgmma, invariant: bits */
+    uint32_t mode;        /* decode, sample, invariant: bits; then the path */
     cudaGraphExec_t exec; /* NULL = run eagerly */
     uint64_t used;        /* ticket of the last use; 0 = empty */
 };
@@ -239,15 +240,11 @@ static void begin(struct device *d, const struct batch *b, const struct program 
         if (q->n_row != 1)
             d->decode = false;
     }
-    d->wgmma = b->n_row >= WG_ROWS_MIN && b->n_row <= WG_ROWS && !b->invariant && wg_supports(d, p->model);
-    d->add.p = d->gate_up.p = NULL, d->ff_ready = false;
-    /* Copies make the library worth while for fewer rows, but a decode step's rows keep their bits whatever is kept. */
-    uint32_t most = !d->decode && wcache_has_all(d, p->model) ? LT_ABOVE_ROWS_CACHED : LT_ABOVE_ROWS;
-    d->use_cublaslt =
-        !d->wgmma && b->n_row > most && !b->invariant && d->variant != VARIANT_REFERENCE && prefill_available(d);
-    d->ws.att.layout = d->ws.ff.layout = d->use_cublaslt;
-    d->ws.att.ld = d->use_cublaslt ? pad256(d->ws.dims.d_q) : XFRAG_KBLK;
-    d->ws.ff.ld = d->use_cublaslt ? pad256(d->ws.dims.d_ff) : XFRAG_KBLK;
+    d->path = plan_step_path(d, p->model, b->n_row, d->decode, b->invariant);
+    bool rows = d->path == PATH_CUBLASLT || d->path == PATH_CUBLASLT_CACHED; /* the library reads plain rows */
+    d->ws.att.layout = d->ws.ff.layout = rows ? LAYOUT_ROW_MAJOR : 0;
+    d->ws.att.ld = rows ? pad256(d->ws.dims.d_q) : XFRAG_KBLK;
+    d->ws.ff.ld = rows ? pad256(d->ws.dims.d_ff) : XFRAG_KBLK;
     r->n_page = at;
     memcpy(m->token, b->token, b->n_row * 4ull);
     memcpy(m->out_row, b->out_row, b->n_out * 4ull);
@@ -293,79 +290,13 @@ static void begin_sample(struct device *d, const struct batch_sample *op)
     r->sample = true;
 }
 
-/* How the step goes was chosen for the matrices of the program's model. */
-static bool same_model(struct device *d, const struct program *p)
-{
-    for (uint32_t i = 0; i < p->n_op; i++) {
-        const struct weight *w = op_weight(&p->op[i]);
-        if (p->op[i].kind != OP_EMBED && w && w->model != p->model) {
-            cuda_refuse(d, HEARTH_EPARAMS, "an op multiplies by a matrix of another model than the step's");
-            return false;
-        }
-    }
-    return true;
-}
-
 /* --- running them --------------------------------------------------------------------------------------------- */
-
-template <typename Op, typename F> static void in_chunks(struct device *d, const Op *op, uint32_t bucket, F f)
-{
-    for (uint32_t row = 0; row < bucket; row += GEMM_ROWS)
-        f(d, op, row, bucket - row < GEMM_ROWS ? bucket - row : GEMM_ROWS);
-}
 
 static void run(struct device *d)
 {
     struct step_rec *r = d->rec;
-    const struct program *p = r->program;
-    bool ref = d->reference;
-    if (!same_model(d, p))
-        return;
     d->pdl_chain = false; /* the first kernel waits for all of the metadata */
-    for (uint32_t i = 0; i < p->n_op && !d->err.code; i++) {
-        const struct op *o = &p->op[i];
-        switch (o->kind) {
-        case OP_EMBED:
-            embed_run(d, &o->embed);
-            break;
-        case OP_QKV:
-            if (d->wgmma)
-                wg_qkv(d, &o->qkv);
-            else if (d->use_cublaslt)
-                prefill_qkv(d, &o->qkv);
-            else
-                in_chunks(d, &o->qkv, d->bucket, ref ? ref_qkv : gemm_qkv);
-            break;
-        case OP_ATTEND:
-            attend_run(d, &o->attend);
-            break;
-        case OP_PROJ:
-            if (d->wgmma)
-                wg_proj(d, &o->proj);
-            else if (d->use_cublaslt)
-                prefill_proj(d, &o->proj);
-            else
-                in_chunks(d, &o->proj, d->bucket, ref ? ref_proj : gemm_proj);
-            break;
-        case OP_FFN_UP:
-            if (d->wgmma)
-                wg_ffn_up(d, &o->ffn_up, i + 1 < p->n_op && o[1].kind == OP_PROJ ? &o[1].proj : NULL);
-            else if (d->use_cublaslt)
-                prefill_ffn_up(d, &o->ffn_up);
-            else
-                in_chunks(d, &o->ffn_up, d->bucket, ref ? ref_ffn_up : gemm_ffn_up);
-            break;
-        case OP_HEAD:
-            if (d->wgmma && wg_head(d, &o->head))
-                break;
-            in_chunks(d, &o->head, d->out_bucket, ref ? ref_head : gemm_head);
-            break;
-        case OP_COUNT:
-            break;
-        }
-    }
-    if (d->wgmma)
-        wg_flush(d);
+    plan_run(d, r->program);
     if (r->sample)
         sample_run(d, d->out_bucket, r->width[ACT_LOGITS], r->ring);
     else
@@ -397,8 +328,7 @@ static void upload_meta(struct device *d)
 static struct shape *shape_of(struct device *d)
 {
     struct step_rec *r = d->rec;
-    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (d->use_cublaslt ? 4 : 0) | (d->wgmma ? 8 : 0) |
-                    (d->invariant ? 16 : 0);
+    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (d->invariant ? 4 : 0) | (uint32_t)d->path << 3;
     struct shape *old = &r->shape[0];
     for (int i = 0; i < GRAPHS_MAX; i++) {
         struct shape *s = &r->shape[i];

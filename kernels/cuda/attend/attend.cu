@@ -8,6 +8,7 @@
  */
 #include "kernels/cuda/attend/plan.cuh"
 #include "kernels/cuda/local.cuh"
+#include "kernels/cuda/plan.cuh"
 
 bool attend_supports(uint32_t d_head)
 {
@@ -61,8 +62,9 @@ static bool split_all(const struct device *d, const struct op_attend *op)
     return 2 * items <= (d->max_pos <= ATTEND_CHUNK ? 4ull : 3ull) * d->sms;
 }
 
-void attend_run(struct device *d, const struct op_attend *op)
+void attend_run(struct device *d, struct op_call *, const struct op *o)
 {
+    const struct op_attend *op = &o->attend;
     attend_args a = {};
     a.q = d->ws.q, a.ldq = d->ws.ldq, a.out = d->ws.att;
     a.kv = kv_view_of(d->kv, op->layer);

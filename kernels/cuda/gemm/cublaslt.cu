@@ -8,7 +8,7 @@
  * shapes. Results differ from the body's in the last bits (another order of summation, gate and up rounded to fp16),
  * which is why `invariant` steps never come here.
  */
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/quant/dequant.cuh"
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/gemm/tile16.cuh"
@@ -449,15 +449,17 @@ static act_buf normed(struct device *d, const struct norm *n, uint32_t k)
     return x;
 }
 
-void prefill_qkv(struct device *d, const struct op_qkv *op)
+void prefill_qkv(struct device *d, struct op_call *, const struct op *o)
 {
+    const struct op_qkv *op = &o->qkv;
     wdev *w = (wdev *)op->w->dev;
     matmul(d, w, normed(d, &op->norm, w->n_in), d->ws.tmp, d->ws.ldtmp, false, false);
     qkv_epilogue_run(d, op, 0, d->bucket);
 }
 
-void prefill_proj(struct device *d, const struct op_proj *op)
+void prefill_proj(struct device *d, struct op_call *, const struct op *o)
 {
+    const struct op_proj *op = &o->proj;
     wdev *w = (wdev *)op->w->dev;
     const act_buf &x = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
     if (!op->bias && !op->post_norm) {
@@ -493,8 +495,9 @@ __global__ void glu_half(const __half *t, uint32_t ldt, uint32_t d_ff, const flo
     *(uint4 *)(out.p + (uint64_t)blockIdx.y * out.ld + k) = o.v;
 }
 
-void prefill_ffn_up(struct device *d, const struct op_ffn_up *op)
+void prefill_ffn_up(struct device *d, struct op_call *, const struct op *o)
 {
+    const struct op_ffn_up *op = &o->ffn_up;
     wdev *w = (wdev *)op->w->dev;
     uint32_t d_ff = op->glu == GLU_GELU ? w->n_out : w->n_out / 2;
     act_buf x = normed(d, &op->norm, w->n_in);
@@ -520,13 +523,13 @@ bool prefill_available(const struct device *)
 {
     return false;
 }
-void prefill_qkv(struct device *, const struct op_qkv *)
+void prefill_qkv(struct device *, struct op_call *, const struct op *)
 {
 }
-void prefill_proj(struct device *, const struct op_proj *)
+void prefill_proj(struct device *, struct op_call *, const struct op *)
 {
 }
-void prefill_ffn_up(struct device *, const struct op_ffn_up *)
+void prefill_ffn_up(struct device *, struct op_call *, const struct op *)
 {
 }
 

@@ -5,6 +5,7 @@
  * a group of tiles, gate and up of different types) leaves the product in ws.tmp, and epilogue.cu's kernel ends the op.
  */
 #include "kernels/cuda/gemm/gemv.cuh"
+#include "kernels/cuda/plan.cuh"
 
 /* norm(x) of a row a block, prepared: what wide multiplies. */
 __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t ldx, uint32_t n, struct norm nm,
@@ -23,8 +24,6 @@ __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t 
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-enum { GEMV_ROWS = 4 /* beyond, the others are faster */ };
-
 void gemm_init(struct device *)
 {
 }
@@ -35,28 +34,34 @@ static bool row_fits(const struct device *d, uint32_t n_kblk)
     return gemv_shape<1, 1, GEMV_REST>::fixed(n_kblk) + 2 * K_SLICES * t16_frag_bytes(DT_Q6_K) <= smem_for(d, 1);
 }
 
-/* Which of the two; invariant steps ask the matrix alone. */
-static bool gemv(const struct device *d, const wdev *w, uint32_t bucket)
+static uint32_t d_ff_of(const struct op_ffn_up *op)
 {
+    return op->glu == GLU_GELU ? wdev_of(op->w)->n_out : wdev_of(op->w)->n_out / 2;
+}
+
+bool gemv_takes(const struct device *d, const struct op *o)
+{
+    const wdev *w = wdev_of(op_weight(o));
     bool can = d->cc >= 90 && row_fits(d, w->n_kblk);
     for (uint32_t i = 0; i < w->n_part; i++)
         can = can && int_type(w->part[i].type);
-    return can && (bucket <= GEMV_ROWS || d->invariant);
+    /* gemv writes no sub-block sums, which `down` wants where it is too long for gemv */
+    return can && (o->kind != OP_FFN_UP || row_fits(d, (d_ff_of(&o->ffn_up) + 255) / 256));
 }
 
-static gemm_args args_of(const struct device *d, const wdev *w, uint32_t row0, uint32_t bucket)
+static gemm_args args_of(const struct op_call *p, const wdev *w)
 {
     gemm_args a = {};
     a.w = w->packed;
     a.n_part = w->interleaved ? 1 : w->n_part;
     a.n_kblk = w->n_kblk;
     a.tile_hi = w->n_tile;
-    a.row0 = row0, a.bucket = bucket;
+    a.row0 = p->row0, a.bucket = p->bucket;
     a.k = w->n_in;
-    a.gemv = gemv(d, w, bucket);
+    a.gemv = p->path == PATH_GEMV;
     for (uint32_t i = 0; i < a.n_part; i++) {
-        const wpart &p = w->part[i];
-        gemm_part o = {p.tile0, p.n_tile, p.row0, p.n_out, p.type != w->part[0].type, p.off};
+        const wpart &wp = w->part[i];
+        gemm_part o = {wp.tile0, wp.n_tile, wp.row0, wp.n_out, wp.type != w->part[0].type, wp.off};
         a.part[i] = o;
     }
     return a;
@@ -132,10 +137,11 @@ static void to_tmp(struct device *d, gemm_args &a)
     a.ep = EP_TMP, a.out = d->ws.tmp, a.ldout = d->ws.ldtmp;
 }
 
-void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket)
+void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
 {
+    const struct op_qkv *op = &o->qkv;
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(d, w, row0, bucket);
+    gemm_args a = args_of(p, w);
     from_norm(d, &a, &op->norm, NULL);
     if (op->rope)
         a.rope = *op->rope;
@@ -145,7 +151,7 @@ void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t
     if (!here) {
         to_tmp(d, a);
         run(d, w, a);
-        qkv_epilogue_run(d, op, row0, bucket);
+        qkv_epilogue_run(d, op, p->row0, p->bucket);
         return;
     }
     a.ep = EP_QKV;
@@ -160,44 +166,44 @@ void gemm_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t
     run(d, w, a);
 }
 
-void gemm_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t bucket)
+void gemm_proj(struct device *d, struct op_call *p, const struct op *o)
 {
+    const struct op_proj *op = &o->proj;
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(d, w, row0, bucket);
+    gemm_args a = args_of(p, w);
     const act_buf &in = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
     a.x = in.p;
     if (op->post_norm) {
         to_tmp(d, a);
         run(d, w, a);
-        proj_epilogue_run(d, op, w->n_out, row0, bucket);
+        proj_epilogue_run(d, op, w->n_out, p->row0, p->bucket);
         return;
     }
     a.ep = EP_PROJ, a.out = d->ws.x, a.ldout = d->ws.ldx, a.bias = op->bias;
     run(d, w, a);
 }
 
-void gemm_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t bucket)
+void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)
 {
+    const struct op_ffn_up *op = &o->ffn_up;
     const wdev *w = wdev_of(op->w);
-    uint32_t d_ff = op->glu == GLU_GELU ? w->n_out : w->n_out / 2;
-    gemm_args a = args_of(d, w, row0, bucket);
-    /* few writes no sub-block sums, which `down` wants where it is too long for few */
-    a.gemv = a.gemv && row_fits(d, (d_ff + 255) / 256);
+    gemm_args a = args_of(p, w);
     from_norm(d, &a, &op->norm, NULL);
     if (op->glu != GLU_GELU && !w->interleaved) {
         to_tmp(d, a);
         run(d, w, a);
-        glu_epilogue_run(d, op, d_ff, row0, bucket);
+        glu_epilogue_run(d, op, d_ff_of(op), p->row0, p->bucket);
         return;
     }
     a.ep = EP_GLU, a.glu = op->glu, a.glu_rows = w->interleaved ? 8 : 16, a.bias = op->bias, a.ff = d->ws.ff;
     run(d, w, a);
 }
 
-void gemm_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t bucket)
+void gemm_head(struct device *d, struct op_call *p, const struct op *o)
 {
+    const struct op_head *op = &o->head;
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(d, w, row0, bucket);
+    gemm_args a = args_of(p, w);
     from_norm(d, &a, &op->norm, d->step->out_row);
     a.ep = EP_LOGITS, a.out = d->ws.logits, a.ldout = d->ws.ldl, a.scale = op->scale, a.softcap = op->softcap;
     run(d, w, a);

@@ -2,7 +2,7 @@
  * ref.cu - the four matrix ops, slow and plain: weights as they lie in the file, one warp an output, f32 sums.
  * The variant "reference" runs these; it is what the fast body is compared with on the GPU itself.
  */
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/quant/dequant.cuh"
 
 /* out[row][w.row0 + o] = sum_k in[row][k] * w[o][k]; 8 warps a block, one output each. */
@@ -45,29 +45,37 @@ static act_buf normed(struct device *d, const struct norm *n, uint32_t k, bool g
     return xn;
 }
 
-void ref_qkv(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket)
+void ref_qkv(struct device *d, struct op_call *p, const struct op *o)
 {
+    const struct op_qkv *op = &o->qkv;
+    uint32_t row0 = p->row0, bucket = p->bucket;
     const wdev *w = wdev_of(op->w);
     matmul(d, w, normed(d, &op->norm, w->n_in, false, row0, bucket), d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0);
     qkv_epilogue_run(d, op, row0, bucket);
 }
 
-void ref_proj(struct device *d, const struct op_proj *op, uint32_t row0, uint32_t bucket)
+void ref_proj(struct device *d, struct op_call *p, const struct op *o)
 {
+    const struct op_proj *op = &o->proj;
+    uint32_t row0 = p->row0, bucket = p->bucket;
     const wdev *w = wdev_of(op->w);
     matmul(d, w, op->in == ACT_ATT ? d->ws.att : d->ws.ff, d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0);
     proj_epilogue_run(d, op, w->n_out, row0, bucket);
 }
 
-void ref_ffn_up(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t bucket)
+void ref_ffn_up(struct device *d, struct op_call *p, const struct op *o)
 {
+    const struct op_ffn_up *op = &o->ffn_up;
+    uint32_t row0 = p->row0, bucket = p->bucket;
     const wdev *w = wdev_of(op->w);
     matmul(d, w, normed(d, &op->norm, w->n_in, false, row0, bucket), d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0);
     glu_epilogue_run(d, op, op->glu == GLU_GELU ? w->n_out : w->n_out / 2, row0, bucket);
 }
 
-void ref_head(struct device *d, const struct op_head *op, uint32_t row0, uint32_t bucket)
+void ref_head(struct device *d, struct op_call *p, const struct op *o)
 {
+    const struct op_head *op = &o->head;
+    uint32_t row0 = p->row0, bucket = p->bucket;
     const wdev *w = wdev_of(op->w);
     matmul(d, w, normed(d, &op->norm, w->n_in, true, row0, bucket), d->ws.logits, d->ws.ldl, row0, bucket, op->scale,
            op->softcap);

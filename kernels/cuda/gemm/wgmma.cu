@@ -3,10 +3,12 @@
  * sequences. Not in the invariant mode: weights are rounded to fp16 here, and a row's bits depend on the batch.
  *
  * A kernel leaves its products in pieces (split_k.cuh); what comes after it in the stream adds them up on its way:
- * q|k|v's tail, the norm before the next matrix. So a projection waits in the device for the op that follows. Gate|up
- * makes the activation itself, in the order that `down` wants, and waits too where `down` is not known to follow.
+ * q|k|v's tail, the norm before the next matrix. So a projection leaves ACT_X in pieces in the plan (plan.cuh), which
+ * completes them for an op that does not take them. Gate|up makes the activation itself, in the order that `down`
+ * wants, and leaves pieces of ACT_FF where `down` is not known to follow.
  */
 #include "kernels/cuda/gemm/wgmma.cuh"
+#include "kernels/cuda/plan.cuh"
 
 /* Elements k .. k + 3 of n, which begin on 16 bytes; zeros past the end. */
 __device__ static inline void load_four(const float *from, uint32_t k, uint32_t n, float *to)
@@ -188,6 +190,12 @@ bool wg_supports(const struct device *d, const void *model)
     return any && all;
 }
 
+bool wg_can_run(const struct op *o)
+{
+    const wdev *w = wdev_of(op_weight(o));
+    return w->packed && kernel_of(NULL, w, 32);
+}
+
 /* Groups and blocks' shares follow a matrix and the columns: at most so many pieces of at most so many rows. */
 uint64_t wg_partials_bytes(const struct device *d, const struct workspace_dims *dims)
 {
@@ -258,99 +266,88 @@ static int forms_of(struct device *d, const wdev *w, uint32_t bucket, act_buf ou
     return n;
 }
 
-static void normed(struct device *d, const wdev *w, const struct norm *n, bool gather, uint32_t bucket)
+static void normed(struct device *d, struct op_call *p, const wdev *w, const struct norm *n, bool gather)
 {
     act_buf out[2];
-    int two = forms_of(d, w, bucket, out) == 2;
-    if (d->gate_up.p) /* its pieces lie where this product's will */
-        wg_flush(d);
-    if (n->kind == NORM_RMS) {
-        const act_buf none = {};
-        cuda_launch(d, norm_cluster, dim3(bucket * CLUSTER), NORM_THREADS, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, w->n_in,
-                    *n, gather ? d->step->out_row : (const uint32_t *)NULL, d->add, d->add_bias, out[0],
+    const act_buf none = {};
+    int two = forms_of(d, w, p->bucket, out) == 2;
+    partials add = {};
+    if (p->acts.pieces & ACT_BIT(ACT_X))
+        add = p->x;
+    if (n->kind == NORM_RMS)
+        cuda_launch(d, norm_cluster, dim3(p->bucket * CLUSTER), NORM_THREADS, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx,
+                    w->n_in, *n, gather ? d->step->out_row : (const uint32_t *)NULL, add, p->x_bias, out[0],
                     two ? out[1] : none);
-    } else
-        reduce_norm_rows(d, n, w->n_in, &d->add, d->add_bias, &out[0], two ? &out[1] : NULL, gather, 0, bucket);
-    d->add.p = NULL;
+    else
+        reduce_norm_rows(d, n, w->n_in, &add, p->x_bias, &out[0], two ? &out[1] : NULL, gather, 0, p->bucket);
+    act_completed(&p->acts, ACT_X);
 }
 
-static uint32_t d_ff_of(const struct op_ffn_up *op)
+void wg_qkv(struct device *d, struct op_call *p, const struct op *o)
 {
-    return op->glu == GLU_GELU ? wdev_of(op->w)->n_out : wdev_of(op->w)->n_out / 2;
-}
-
-void wg_flush(struct device *d)
-{
-    if (d->add.p)
-        reduce_to_x(d, &d->add, d->add_bias, d->add_n, d->bucket);
-    if (d->gate_up.p)
-        glu_reduce_run(d, &d->ffn_up, &d->gate_up, d_ff_of(&d->ffn_up), &d->ws.ff, d->bucket);
-    d->add.p = d->gate_up.p = NULL;
-}
-
-void wg_qkv(struct device *d, const struct op_qkv *op)
-{
+    const struct op_qkv *op = &o->qkv;
     const wdev *w = wdev_of(op->w);
     wg_args a = {};
-    normed(d, w, &op->norm, false, d->bucket);
-    partials s = matmul(d, w, a, d->bucket, false);
-    qkv_reduce_run(d, op, &s, d->bucket);
+    normed(d, p, w, &op->norm, false);
+    partials s = matmul(d, w, a, p->bucket, false);
+    qkv_reduce_run(d, op, &s, p->bucket);
 }
 
-void wg_proj(struct device *d, const struct op_proj *op)
+void wg_proj(struct device *d, struct op_call *p, const struct op *o)
 {
+    const struct op_proj *op = &o->proj;
     const wdev *w = wdev_of(op->w);
+    bool in_pieces = p->acts.pieces & ACT_BIT(op->in);
     act_buf out[2];
     wg_args a = {};
-    forms_of(d, w, d->bucket, out);
-    if (op->in == ACT_FF && d->gate_up.p) {
-        glu_reduce_run(d, &d->ffn_up, &d->gate_up, w->n_in, &out[0], d->bucket);
-        d->gate_up.p = NULL;
-    } else if (op->in == ACT_ATT || !d->ff_ready)
-        act_to_wg(d, op->in == ACT_ATT ? &d->ws.att : &d->ws.ff, w->n_in, &out[0]);
-    bool ff = op->in == ACT_FF && d->ff_ready;
-    d->ff_ready = false;
-    wg_flush(d);
-    if (ff)
+    forms_of(d, w, p->bucket, out);
+    if (in_pieces && p->ff_made)
         a.x[0] = a.x[1] = d->ws.wg_ff;
-    partials s = matmul(d, w, a, d->bucket, false);
+    else if (in_pieces)
+        glu_reduce_run(d, &p->ff_op, &p->ff, w->n_in, &out[0], p->bucket);
+    else
+        act_to_wg(d, op->in == ACT_ATT ? &d->ws.att : &d->ws.ff, w->n_in, &out[0]);
+    if (in_pieces)
+        act_taken(&p->acts, op->in);
+    partials s = matmul(d, w, a, p->bucket, false);
     if (op->post_norm) {
-        reduce_to_tmp(d, &s, w->n_out, d->bucket);
-        proj_epilogue_run(d, op, w->n_out, 0, d->bucket);
+        reduce_to_tmp(d, &s, w->n_out, p->bucket);
+        proj_epilogue_run(d, op, w->n_out, 0, p->bucket);
         return;
     }
-    d->add = s, d->add_bias = op->bias, d->add_n = w->n_out;
+    p->x = s, p->x_bias = op->bias, p->x_n = w->n_out;
+    act_in_pieces(&p->acts, ACT_X);
 }
 
 /* The activation is made here where the op that reads it is known, and with it the order of k that it wants. */
-void wg_ffn_up(struct device *d, const struct op_ffn_up *op, const struct op_proj *next)
+void wg_ffn_up(struct device *d, struct op_call *p, const struct op *o)
 {
+    const struct op_ffn_up *op = &o->ffn_up;
+    const struct op *reader = p->reader;
     const wdev *w = wdev_of(op->w);
     wg_args a = {};
-    normed(d, w, &op->norm, false, d->bucket);
-    if (next && next->in == ACT_FF && w->interleaved) {
-        const wdev *down = wdev_of(next->w);
-        uint32_t cols = shape_for(d->bucket)->cols, o = wg_order(down->part[0].type);
-        a.ff = {d->ws.wg_ff, cols, LAYOUT_WG + o};
+    normed(d, p, w, &op->norm, false);
+    p->ff_made = reader && reader->kind == OP_PROJ && reader->proj.in == ACT_FF && w->interleaved;
+    if (p->ff_made) {
+        const wdev *down = wdev_of(reader->proj.w);
+        uint32_t cols = shape_for(p->bucket)->cols, order = wg_order(down->part[0].type);
+        a.ff = {d->ws.wg_ff, cols, LAYOUT_WG + order};
         a.n_out = w->n_out / 2, a.bias = op->bias, a.glu = op->glu;
-        matmul(d, w, a, d->bucket, true);
-        d->ff_ready = true;
-        return;
+        matmul(d, w, a, p->bucket, true);
+    } else {
+        p->ff = matmul(d, w, a, p->bucket, false);
+        p->ff_op = *op;
     }
-    d->gate_up = matmul(d, w, a, d->bucket, false);
-    d->ffn_up = *op;
+    act_in_pieces(&p->acts, ACT_FF);
 }
 
-bool wg_head(struct device *d, const struct op_head *op)
+void wg_head(struct device *d, struct op_call *p, const struct op *o)
 {
+    const struct op_head *op = &o->head;
     const wdev *w = wdev_of(op->w);
     wg_args a = {};
-    wg_flush(d);
-    if (d->out_bucket < WG_ROWS_MIN || !w->packed || !kernel_of(NULL, w, 32))
-        return false;
-    normed(d, w, &op->norm, true, d->out_bucket);
-    a.out = d->ws.logits, a.ldout = d->ws.ldl, a.n_out = w->n_out, a.bucket = d->out_bucket;
+    normed(d, p, w, &op->norm, true);
+    a.out = d->ws.logits, a.ldout = d->ws.ldl, a.n_out = w->n_out, a.bucket = p->bucket;
     a.scale = op->scale, a.softcap = op->softcap;
-    matmul(d, w, a, d->out_bucket, true);
-    return true;
+    matmul(d, w, a, p->bucket, true);
 }

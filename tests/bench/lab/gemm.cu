@@ -11,7 +11,17 @@
  *   lab ops                           q|k|v, gate|up and head against the plain kernels of gemm_ref.cu
  *   lab step SHAPE CONTEXT ROWS...    decode steps, SHAPE = 8b, 1b or 1.5b: of 160 from CONTEXT on, the median of 120
  */
+#include "kernels/cuda/plan.cuh"
 #include "tests/bench/lab/lab.cuh"
+
+/* Rows [row0, row0 + n) of an op by this launcher, on the path that a step would take. */
+static void call(op_run *run, const struct op *op, uint32_t row0, uint32_t n)
+{
+    struct op_call c = {};
+    bool gemv = paths_for_rows(n, dev->invariant) & PATH_BIT(PATH_GEMV) && gemv_takes(dev, op);
+    c.row0 = row0, c.bucket = n, c.path = gemv ? PATH_GEMV : PATH_SKINNY;
+    run(dev, &c, op);
+}
 
 /* --- check ------------------------------------------------------------------------------------------------------ */
 
@@ -36,7 +46,8 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
     in.layout = 0, in.ld = XFRAG_KBLK;
     cudaMemsetAsync(in.p, 0, xfrag_halves(n_in) * 2, dev->stream);
     act_from_f32(dev, dx, n_in, &in, 0, 64);
-    struct op_proj op = {ACT_ATT, &w, NULL, NULL};
+    struct op op = {OP_PROJ};
+    op.proj = {ACT_ATT, &w, NULL, NULL};
     /* the invariant mode: one body whatever the rows; then each body's own digits, in y1 and y */
     uint32_t differ = 0;
     for (int body = 0; body < 2; body++)
@@ -46,10 +57,10 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
             if (caps[i] == 1)
                 for (uint32_t r = 0; r < 64; r++) {
                     dev->pdl_chain = false;
-                    gemm_proj(dev, &op, r, 1);
+                    call(gemm_proj, &op, r, 1);
                 }
             else
-                gemm_proj(dev, &op, 0, caps[i]);
+                call(gemm_proj, &op, 0, caps[i]);
             sync_or_die("gemm_proj");
             cudaMemcpy2D(caps[i] == 1 ? y1 : y, n_out * 4ull, dev->ws.x, dev->ws.ldx * 4ull, n_out * 4ull, 64,
                          cudaMemcpyDeviceToHost);
@@ -214,8 +225,10 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
         for (uint32_t r = 0; r < 64; r += bucket) {
             uint32_t c = 64 - r < bucket ? 16 : bucket;
             dev->pdl_chain = false;
-            (ref ? ref_qkv : gemm_qkv)(dev, &oq, r, c), (ref ? ref_ffn_up : gemm_ffn_up)(dev, &of, r, c),
-                (ref ? ref_head : gemm_head)(dev, &oh, r, c);
+            struct op q = {OP_QKV}, f = {OP_FFN_UP}, h = {OP_HEAD};
+            q.qkv = oq, f.ffn_up = of, h.head = oh;
+            call(ref ? ref_qkv : gemm_qkv, &q, r, c), call(ref ? ref_ffn_up : gemm_ffn_up, &f, r, c),
+                call(ref ? ref_head : gemm_head, &h, r, c);
         }
         sync_or_die(name);
         float *now[4] = {halves(dev->ws.q, nq), halves((__half *)kv->base, nkv), halves(dev->ws.ff.p, nff),

@@ -7,6 +7,7 @@
  *   lab check    lab whole SHAPE TYPE ROWS...      SHAPE = 8b, 1b or 1.5b; TYPE = Q4_K_M, or one for all matrices
  *   lab parts SHAPE TYPE ROWS...      what a prompt's step gets shorter by without one of its ops, us a layer
  */
+#include "kernels/cuda/plan.cuh"
 #include "tests/bench/lab/lab.cuh"
 
 /* --- check ------------------------------------------------------------------------------------------------------ */
@@ -29,13 +30,16 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
     act_buf &in = dev->ws.att;
     in.layout = 0, in.ld = XFRAG_KBLK;
     act_from_f32(dev, dx, n_in, &in, 0, 128);
-    struct op_proj op = {ACT_ATT, &w, NULL, NULL};
+    struct op op = {OP_PROJ};
+    op.proj = {ACT_ATT, &w, NULL, NULL};
     static const uint32_t rows[] = {9, 17, 32, 33, 64, 96, 100, 128};
     double num = 0, den = 0, worst = 0;
     for (uint32_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
         cudaMemsetAsync(dev->ws.x, 0, 128ull * dev->ws.ldx * 4, dev->stream);
         dev->bucket = rows[k], dev->pdl_chain = false;
-        wg_proj(dev, &op), wg_flush(dev);
+        struct op_call c = {};
+        c.path = PATH_WGMMA, c.bucket = rows[k];
+        wg_proj(dev, &c, &op), plan_complete(dev, &c, ~0u);
         sync_or_die("wg_proj");
         cudaMemcpy2D(y, n_out * 4ull, dev->ws.x, dev->ws.ldx * 4ull, n_out * 4ull, 128, cudaMemcpyDeviceToHost);
         for (uint32_t i = 0; i < 40; i++) {

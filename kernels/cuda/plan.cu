@@ -1,0 +1,172 @@
+/*
+ * plan.cu - lowering: a program's ops become launches, each on the path that suits its rows and types.
+ *
+ * Two tables decide, and nothing else: `paths` (rules.c) says how many rows a path takes, `lowerings` below which
+ * launcher an op has on it. What the matrices' types and the chip allow is asked of the path's own file (gemv_takes,
+ * wg_supports, prefill_available, wcache_has_all). Runs at capture and in eager steps; a replayed graph is past it.
+ * Thread: the engine's device thread.
+ */
+#include "kernels/cuda/local.cuh"
+#include "kernels/cuda/plan.cuh"
+
+#include <assert.h>
+
+/* To add an op: a row, at its place in op.h's list. Without a launcher for a path the op takes the next one. */
+struct lowering {
+    enum op_kind kind;
+    op_run *only; /* of an op that has one way, all rows at once; else NULL, and by path: */
+    op_run *on[PATH_COUNT];
+    uint32_t takes; /* activations that the wgmma launcher takes in pieces: ACT_X it completes, ACT_FF it uses up */
+};
+/* clang-format off */
+static const struct lowering lowerings[] = {
+    /*                     ref         wgmma      cublaslt        with copies     gemv         skinny        in pieces */
+    {OP_EMBED,  embed_run},
+    {OP_QKV,    NULL,     {ref_qkv,    wg_qkv,    prefill_qkv,    prefill_qkv,    gemm_qkv,    gemm_qkv},    ACT_BIT(ACT_X)},
+    {OP_ATTEND, attend_run},
+    {OP_PROJ,   NULL,     {ref_proj,   wg_proj,   prefill_proj,   prefill_proj,   gemm_proj,   gemm_proj},   ACT_BIT(ACT_FF)},
+    {OP_FFN_UP, NULL,     {ref_ffn_up, wg_ffn_up, prefill_ffn_up, prefill_ffn_up, gemm_ffn_up, gemm_ffn_up}, ACT_BIT(ACT_X)},
+    {OP_HEAD,   NULL,     {ref_head,   wg_head,   NULL,           NULL,           gemm_head,   gemm_head},   0},
+};
+/* clang-format on */
+
+/* The op's row; NULL where CUDA has none. */
+static const struct lowering *lowering_of(enum op_kind kind)
+{
+    const size_t n = sizeof(lowerings) / sizeof(lowerings[0]);
+    return (size_t)kind < n && lowerings[kind].kind == kind ? &lowerings[kind] : NULL;
+}
+
+enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, bool invariant)
+{
+    uint32_t can = d->reference ? 0 : paths_for_rows(n_row, invariant) & PATHS_WHOLE;
+    if (can & PATH_BIT(PATH_WGMMA) && wg_supports(d, model))
+        return PATH_WGMMA;
+    can &= ~PATH_BIT(PATH_WGMMA);
+    if (can && !prefill_available(d))
+        return PATH_NONE;
+    /* Copies make the library worth while for fewer rows, but a decode step's rows keep their bits whatever is kept. */
+    if (can == PATH_BIT(PATH_CUBLASLT_CACHED) && (decode || !wcache_has_all(d, model)))
+        return PATH_NONE;
+    return path_best(can);
+}
+
+/* The path of a call of n_row rows of the op, in a step that goes by `step`; PATH_NONE: there is none. */
+static enum path call_path(const struct device *d, const struct lowering *l, const struct op *o, enum path step,
+                           uint32_t n_row, bool invariant)
+{
+    uint32_t can =
+        paths_for_rows(n_row, invariant) & (step == PATH_NONE ? ~PATHS_WHOLE : ~PATHS_WHOLE | PATH_BIT(step));
+    can &= d->reference ? PATH_BIT(PATH_REF) : ~PATH_BIT(PATH_REF);
+    for (int p = 0; p < PATH_COUNT; p++)
+        if (!l->on[p])
+            can &= ~PATH_BIT(p);
+    if (can & PATH_BIT(PATH_WGMMA) && !wg_can_run(o))
+        can &= ~PATH_BIT(PATH_WGMMA);
+    if (can & PATH_BIT(PATH_GEMV) && !gemv_takes(d, o))
+        can &= ~PATH_BIT(PATH_GEMV);
+    return path_best(can);
+}
+
+const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant)
+{
+    const struct op *o = &p->op[i];
+    const struct lowering *l = lowering_of(o->kind);
+    if (!l || l->only)
+        return l ? "one" : NULL;
+    enum path step = plan_step_path(d, p->model, n_row, true, invariant), path;
+    path = call_path(d, l, o, step, n_row, invariant);
+    if (path == PATH_NONE) /* in chunks, of which the first is as long as they get */
+        path = call_path(d, l, o, step, n_row < GEMM_ROWS ? n_row : GEMM_ROWS, invariant);
+    return path == PATH_NONE ? NULL : paths[path].name;
+}
+
+void plan_complete(struct device *d, struct op_call *p, uint32_t acts)
+{
+    acts &= p->acts.pieces;
+    if (acts & ACT_BIT(ACT_X)) {
+        reduce_to_x(d, &p->x, p->x_bias, p->x_n, d->bucket);
+        act_completed(&p->acts, ACT_X);
+    }
+    if (acts & ACT_BIT(ACT_FF) && p->ff_made)
+        act_taken(&p->acts, ACT_FF); /* made for a product that did not come: its form is nobody else's */
+    else if (acts & ACT_BIT(ACT_FF)) {
+        uint32_t n = wdev_of(p->ff_op.w)->n_out;
+        glu_reduce_run(d, &p->ff_op, &p->ff, p->ff_op.glu == GLU_GELU ? n : n / 2, &d->ws.ff, d->bucket);
+        act_completed(&p->acts, ACT_FF);
+    }
+}
+
+/* One call of a launcher: no op reads an activation that is not whole. */
+static void call(struct device *d, struct op_call *p, const struct op *o, op_run *run, uint32_t takes)
+{
+    uint32_t reads = op_reads(o), writes = ACT_BIT(op_writes(o));
+    takes &= reads & ~(p->read_again & ACT_BIT(ACT_FF));
+    plan_complete(d, p, acts_to_complete(&p->acts, reads, writes, takes, p->path == PATH_WGMMA));
+    assert(!(p->acts.pieces & reads & ~takes));
+    uint32_t stale = acts_stale(&p->acts, reads, takes);
+    if (stale) {
+        cuda_refuse(d, HEARTH_EINTERNAL, "%s would read activations that are not whole: set %#x", op_name(o->kind),
+                    stale);
+        return;
+    }
+    if (!(reads & writes))
+        act_written(&p->acts, op_writes(o)); /* unless the launcher says otherwise */
+    run(d, p, o);
+}
+
+static void lower(struct device *d, struct op_call *p, const struct op *o)
+{
+    const struct lowering *l = lowering_of(o->kind);
+    uint32_t rows = op_writes(o) == ACT_LOGITS ? d->out_bucket : d->bucket;
+    p->path = PATH_NONE, p->row0 = 0, p->bucket = rows;
+    if (!l) {
+        cuda_refuse(d, HEARTH_EUNSUPPORTED, "the GPU has no launcher for the op %s", op_name(o->kind));
+        return;
+    }
+    if (l->only) {
+        call(d, p, o, l->only, 0);
+        return;
+    }
+    p->path = call_path(d, l, o, d->path, rows, d->invariant);
+    if (p->path != PATH_NONE && PATHS_WHOLE & PATH_BIT(p->path)) {
+        call(d, p, o, l->on[p->path], p->path == PATH_WGMMA ? l->takes : 0);
+        return;
+    }
+    for (; p->row0 < rows && !d->err.code; p->row0 += GEMM_ROWS) {
+        p->bucket = rows - p->row0 < GEMM_ROWS ? rows - p->row0 : GEMM_ROWS;
+        p->path = call_path(d, l, o, PATH_NONE, p->bucket, d->invariant);
+        if (p->path == PATH_NONE)
+            cuda_refuse(d, HEARTH_EUNSUPPORTED, "no path for %u rows of the op %s", p->bucket, op_name(o->kind));
+        else
+            call(d, p, o, l->on[p->path], 0);
+    }
+}
+
+/* How the step goes was chosen for the matrices of the program's model. */
+static bool same_model(struct device *d, const struct program *p)
+{
+    for (uint32_t i = 0; i < p->n_op; i++) {
+        const struct weight *w = op_weight(&p->op[i]);
+        if (p->op[i].kind != OP_EMBED && w && w->model != p->model) {
+            cuda_refuse(d, HEARTH_EPARAMS, "an op multiplies by a matrix of another model than the step's");
+            return false;
+        }
+    }
+    return true;
+}
+
+void plan_run(struct device *d, const struct program *program)
+{
+    struct op_call p = {};
+    if (!same_model(d, program))
+        return;
+    for (uint32_t i = 0; i < program->n_op && !d->err.code; i++) {
+        const struct op *o = &program->op[i];
+        bool alone = i + 1 < program->n_op && !(acts_read_from(program, i + 2) & ACT_BIT(op_writes(o)));
+        p.reader = alone ? o + 1 : NULL;
+        p.read_again = acts_read_from(program, i + 1);
+        lower(d, &p, o);
+    }
+    plan_complete(d, &p, ~0u);
+}

@@ -1,0 +1,61 @@
+/*
+ * plan.cuh - lowering a program to launches: what an op's launcher is told, and what it may leave for the next op.
+ *
+ * plan_run() walks a program's ops once a step that is eager or captured. An op's row in plan.cu names its launcher on
+ * each path; launchers are of one type. A launcher of the wgmma path may leave its result in pieces (`x`, `ff` below,
+ * told by act_in_pieces); plan_run() completes them before an op that cannot take them, so that whoever writes an op
+ * need not know of them: an op that reads ACT_X finds it whole.
+ */
+#ifndef HEARTH_CUDA_PLAN_CUH
+#define HEARTH_CUDA_PLAN_CUH
+
+#include "kernels/cuda/cuda.cuh"
+
+struct op_call {
+    const struct op *reader; /* the next op, where it alone reads what this one writes; else NULL */
+    uint32_t read_again;     /* activations that ops after this one read as they are now */
+    enum path path;          /* the one that this op takes; PATH_NONE for ops that have no choice */
+    uint32_t row0, bucket;   /* rows of this call; of out rows where the op writes ACT_LOGITS */
+    struct act_state acts;
+    /* ACT_X, where it is in pieces: a product that nobody has added to the residual stream yet. */
+    partials x;
+    const float *x_bias;
+    uint32_t x_n;
+    /* ACT_FF, where it is in pieces: gate and up before their activation, or, `ff_made`, the activation in ws.wg_ff, in
+     * the order that the product after it wants. */
+    partials ff;
+    struct op_ffn_up ff_op;
+    bool ff_made;
+};
+
+/* Launches one call of an op. */
+typedef void op_run(struct device *d, struct op_call *p, const struct op *o);
+
+/* Runs the program's ops over the step that step.cu has set up; the first failure sticks in the device. */
+void plan_run(struct device *d, const struct program *program);
+/* Adds up what of this set is in pieces, into the workspace's own form. */
+void plan_complete(struct device *d, struct op_call *p, uint32_t acts);
+/* The path that takes a whole step of so many rows, PATH_NONE where it goes in chunks. decode: a row a sequence. */
+enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, bool invariant);
+const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant);
+
+/* The launchers. gemm.cu takes PATH_GEMV and PATH_SKINNY; rows [row0, row0 + bucket) of the step, bucket <= GEMM_ROWS;
+ * a row's bits depend neither on bucket nor on row0. */
+op_run gemm_qkv, gemm_proj, gemm_ffn_up, gemm_head;
+/* Whether few rows of this op may take PATH_GEMV: chip, types, and a row of activations that fits shared memory. */
+bool gemv_takes(const struct device *d, const struct op *o);
+
+/* wgmma.cu: all rows of a step, at most WG_ROWS, on Hopper, where every matrix of the model is of a type that it takes
+ * (wg_supports); wg_can_run says the same of one op's. */
+op_run wg_qkv, wg_proj, wg_ffn_up, wg_head;
+bool wg_supports(const struct device *d, const void *model);
+bool wg_can_run(const struct op *o);
+
+/* cublaslt.cu: all rows of a step. */
+op_run prefill_qkv, prefill_proj, prefill_ffn_up;
+/* ref.cu: slow and plain, from the untouched file layout (variant "reference"). */
+op_run ref_qkv, ref_proj, ref_ffn_up, ref_head;
+/* embed.cu, attend.cu */
+op_run embed_run, attend_run;
+
+#endif

@@ -1,0 +1,141 @@
+/*
+ * order.c - programs that no model has: the ops in other orders. A whole program gives what its ops give as steps of
+ * their own, each of which leaves its activations whole; so an op that reads what another one left in pieces is seen.
+ *
+ *     tests/ops/order [BACKEND [VARIANT]]   "cpu" by default; exit status 77 where the machine has no such device
+ *
+ * Steps outside the invariant mode, of 3, 20 and 70 tokens, so that a GPU takes each of its paths. There the two may
+ * differ by the rounding of an fp16 activation; on the CPU they are the same bits.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/ops/rig.h"
+
+static const struct backend *backend;
+static const char *variant = "auto";
+static struct device_info info;
+
+/* e embed, q qkv, a attend, o and d the two projections, f ffn_up, h head */
+static const char *const orders[] = {
+    "eqaofdh",    /* as a model has them */
+    "eqaooofddh", /* products after products: each reads the sum of the last */
+    "eqafoqdh",   /* gate and up wait while others go first, and are read once they have */
+    "efdqaodh",   /* the FFN's activation is read again, by the last product */
+    "eqaofqaodh", /* ... which the last product reads */
+    "eqaohofdh",  /* logits in the middle, of a sum that is not complete */
+    "effdfdh",
+};
+
+static struct op op_of(const struct rig *r, char c)
+{
+    switch (c) {
+    case 'e':
+        return op_embed(r);
+    case 'q':
+        return op_qkv(r, 0);
+    case 'a':
+        return op_attend(r, 0);
+    case 'o':
+        return op_o(r);
+    case 'd':
+        return op_down(r);
+    case 'f':
+        return op_ffn(r);
+    default:
+        return op_head(r);
+    }
+}
+
+static void check(struct rig *r, const char *order, uint32_t n)
+{
+    size_t n_logit = (size_t)n * r->n->c->n_vocab, n_op = strlen(order);
+    float *want = malloc(n_logit * sizeof *want), *got = malloc(n_logit * sizeof *got);
+    struct op ops[16];
+    struct hearth_err e;
+    double off = 0, size = 0;
+    assert_true(want && got && n_op <= 16);
+    rig_batch(r, &(struct seq_shape){0, n}, 0, 1);
+    for (size_t i = 0; i < n_op; i++)
+        ops[i] = op_of(r, order[i]);
+    for (size_t i = 0; i < n_op; i++)
+        rig_op(r, &ops[i]);
+    rig_read(r, ACT_LOGITS, 0, n, want);
+    struct program p = program_of(r, ops, (uint32_t)n_op);
+    if (rig_try(r, &p, &e))
+        fail_msg("%s, %u tokens: %s", order, (unsigned)n, e.msg);
+    rig_read(r, ACT_LOGITS, 0, n, got);
+    for (size_t i = 0; i < n_logit; i++) {
+        off = fmax(off, fabs((double)want[i] - (double)got[i]));
+        size = fmax(size, fabs((double)want[i]));
+    }
+    if (!(off <= (info.gpu ? 5e-3 : 0) * size) || !(size > 0))
+        fail_msg("%s, %u tokens: logits of at most %g are %g off what the ops give one by one", order, (unsigned)n,
+                 size, off);
+    free(want);
+    free(got);
+}
+
+static void test_case(void **state)
+{
+    static const uint32_t tokens[] = {3, 20, 70};
+    const struct op_case *c = *state;
+    struct numbers n;
+    struct rig r;
+    struct device *d = rig_device(backend, variant, 2);
+    assert_non_null(d);
+    numbers_init(&n, c);
+    rig_init(&r, &n, backend, d);
+    r.fast = true;
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
+        for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
+            check(&r, orders[i], tokens[k]);
+    rig_fini(&r);
+    numbers_fini(&n);
+    backend->close(d);
+}
+
+int main(int argc, char **argv)
+{
+    static struct op_case plain = {.name = "q8_0",
+                                   .type = DT_Q8_0,
+                                   .d_model = 256,
+                                   .d_ff = 512,
+                                   .n_vocab = 96,
+                                   .n_head = 4,
+                                   .n_kv = 2,
+                                   .d_head = 64,
+                                   .rope = ROPE_NORM,
+                                   .n_rot = 64,
+                                   .embed_scale = 1,
+                                   .kv_type = DT_F32,
+                                   .seq = {{0, 70}}},
+                          ungated, biased;
+    const char *name = argc > 1 ? argv[1] : "cpu";
+    if (argc > 2)
+        variant = argv[2];
+    backend = backend_find(name);
+    struct device *d = backend ? rig_device(backend, variant, 1) : NULL;
+    if (!d) {
+        printf("1..0 # SKIP no %s device, or not in this build\n", name);
+        return 77;
+    }
+    backend->info(d, &info);
+    backend->close(d);
+    plain.kv_type = info.gpu ? info.kv_type : plain.kv_type;
+    ungated = biased = plain;
+    ungated.name = "ungated", ungated.glu = GLU_GELU; /* whose activation is not made by its product */
+    biased.name = "biases and post-norms", biased.bias = biased.post_norm = true;
+    const struct CMUnitTest tests[] = {
+        {"q8_0", test_case, NULL, NULL, &plain},
+        {"ungated", test_case, NULL, NULL, &ungated},
+        {"biases and post-norms", test_case, NULL, NULL, &biased},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
