@@ -1,7 +1,7 @@
 # hearthd, hearth-engine and hearth-bench.
 EXTRA_DIST += daemon/README.md daemon/retention/README.md daemon/rpc/README.md daemon/store/README.md \
 	daemon/stream/README.md daemon/supervisor/README.md \
-	daemon/model/README.md daemon/model/hf/README.md daemon/model/arch/README.md daemon/model/chat/README.md daemon/model/tok/README.md
+	daemon/model/README.md daemon/model/hf/README.md daemon/model/chat/README.md daemon/model/tok/README.md
 
 # GGUF files, vocabularies, chat templates, architectures.
 noinst_LIBRARIES += daemon/libmodel.a
@@ -14,8 +14,8 @@ daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model
 	daemon/model/tok/tok.c daemon/model/tok/bpe.c daemon/model/tok/merge.c daemon/model/tok/special.c \
 	daemon/model/tok/raw.c daemon/model/tok/normalize.c daemon/model/tok/spm.c \
 	daemon/model/chat/tmpl.c daemon/model/tok/pretok.c daemon/model/tok/pretok.h \
-	daemon/model/hparams.c daemon/model/model.c daemon/model/arch/arch.c daemon/model/arch/arch.h \
-	daemon/model/arch/llama.c daemon/model/arch/qwen2.c
+	daemon/model/hparams.c daemon/model/model.c
+include daemon/model/arch/local.mk
 daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS) $(JANSSON_CFLAGS) $(UTF8PROC_CFLAGS)
 # What a program that reads models links, in this order.
 MODEL_LIBS = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(JANSSON_LIBS) \

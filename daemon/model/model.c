@@ -14,6 +14,11 @@
 
 #include "daemon/model/arch/arch.h"
 
+struct loaded {
+    struct loaded *next;
+    struct weight *w;
+};
+
 struct vec {
     struct vec *next;
     float *v;     /* device memory */
@@ -36,6 +41,17 @@ const struct hparams *bind_hparams(const struct binder *b)
     return &b->m->hp;
 }
 
+static struct layer *layer_at(const struct model *m, uint32_t i)
+{
+    size_t bytes = m->arch->layer_bytes ? m->arch->layer_bytes : sizeof(struct layer);
+    return (struct layer *)((char *)m->layers + i * bytes);
+}
+
+const struct layer *model_layer(const struct model *m, uint32_t i)
+{
+    return layer_at(m, i);
+}
+
 static void name_of(const struct binder *b, const char *name, char out[160])
 {
     if (b->layer < 0)
@@ -49,6 +65,13 @@ bool bind_has(const struct binder *b, const char *name)
     char full[160];
     name_of(b, name, full);
     return gguf_tensor_find(b->m->gguf, full) != NULL;
+}
+
+int bind_required(const struct binder *b, const char *name)
+{
+    char full[160];
+    name_of(b, name, full);
+    return bind_has(b, name) ? 0 : err_set(b->e, HEARTH_EBADMODEL, "tensor %s is missing", full);
 }
 
 /* Checks one tensor: its type is one the ops know, and it is [n_out, n_in], or [n_in] where n_out is 0. */
@@ -79,6 +102,28 @@ static int progress(struct binder *b, uint64_t bytes)
     return 0;
 }
 
+/* Gives the matrix to the device, where it is time for that; the model frees it. */
+static int load_matrix(struct binder *b, struct weight *w, const struct weight *made, uint64_t bytes)
+{
+    struct model *m = b->m;
+    if (!b->load) {
+        b->total += bytes;
+        return 0;
+    }
+    struct loaded *l = malloc(sizeof *l);
+    if (!l)
+        return err_set(b->e, HEARTH_ENOMEM, "no memory for a matrix");
+    *w = *made;
+    int ret = m->be->weight_load(m->dev, w, b->e);
+    if (ret) {
+        free(l);
+        return ret;
+    }
+    *l = (struct loaded){m->loaded, w};
+    m->loaded = l;
+    return progress(b, bytes);
+}
+
 int bind_matrix(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, const struct bind_part *parts,
                 uint32_t n_part)
 {
@@ -93,15 +138,25 @@ int bind_matrix(struct binder *b, struct weight *w, enum weight_role role, uint3
         made.n_out += parts[i].n_out;
         bytes += t->bytes;
     }
-    if (!b->load) {
-        b->total += bytes;
-        return 0;
-    }
-    int ret = b->m->be->weight_load(b->m->dev, &made, b->e);
+    return load_matrix(b, w, &made, bytes);
+}
+
+int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, const char *name,
+               const uint32_t *n_out, uint32_t n_part)
+{
+    struct weight made = {.role = role, .n_in = n_in, .n_part = n_part, .model = b->m};
+    const struct gguf_tensor *t;
+    for (uint32_t i = 0; i < n_part; i++)
+        made.n_out += n_out[i];
+    int ret = find(b, name, n_in, made.n_out, &t);
     if (ret)
         return ret;
-    *w = made;
-    return progress(b, bytes);
+    const char *at = t->data;
+    for (uint32_t i = 0; i < n_part; i++) {
+        made.part[i] = (struct weight_part){(enum dtype)t->type, n_out[i], at};
+        at += dtype_bytes((enum dtype)t->type, (uint64_t)n_in * n_out[i]);
+    }
+    return load_matrix(b, w, &made, t->bytes);
 }
 
 /* Device memory that the model owns; freed by model_free. */
@@ -154,10 +209,12 @@ int bind_vector(struct binder *b, const float **out, const struct bind_part *par
     return ret;
 }
 
-int bind_rms_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n)
+int bind_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n)
 {
+    char weight[64];
+    snprintf(weight, sizeof weight, "%s.weight", name);
     *norm = (struct norm){.kind = NORM_RMS, .eps = b->m->hp.norm_eps};
-    return bind_vector(b, &norm->w, &(struct bind_part){name, n}, 1);
+    return bind_vector(b, &norm->w, &(struct bind_part){weight, n}, 1);
 }
 
 /* inv_freq[i] = base^(-2i/n_rot) / divisor / factor[i], the factors (Llama 3.1) being a tensor where there are any. */
@@ -211,11 +268,12 @@ static int bind_all(struct binder *b)
         ret = bind_rope(b);
     for (uint32_t i = 0; i < hp->n_layer && !ret; i++) {
         b->layer = (int32_t)i;
-        ret = m->arch->bind_layer(b, &m->layers[i]);
+        layer_at(m, i)->index = i;
+        ret = m->arch->bind_layer(b, layer_at(m, i));
     }
     b->layer = -1;
     if (!ret)
-        ret = bind_rms_norm(b, &m->out_norm, "output_norm.weight", hp->d_model);
+        ret = bind_norm(b, &m->out_norm, "output_norm", hp->d_model);
     if (!ret && m->tied)
         m->out = m->tok_embd;
     else if (!ret)
@@ -252,7 +310,7 @@ int model_load(struct model **out, struct gguf *g, const struct backend *be, str
     int ret = model_hparams(&m->hp, g, e);
     if (!ret) {
         m->arch = arch_find(m->hp.arch, strlen(m->hp.arch));
-        m->layers = calloc(m->hp.n_layer, sizeof *m->layers);
+        m->layers = calloc(m->hp.n_layer, m->arch->layer_bytes ? m->arch->layer_bytes : sizeof(struct layer));
         if (!m->layers)
             ret = err_set(e, HEARTH_ENOMEM, "no memory for %u layers", m->hp.n_layer);
     }
@@ -279,25 +337,15 @@ int model_load(struct model **out, struct gguf *g, const struct backend *be, str
     return 0;
 }
 
-static void free_weight(struct model *m, struct weight *w)
-{
-    if (w->n_part)
-        m->be->weight_free(m->dev, w);
-}
-
 void model_free(struct model *m)
 {
     if (!m)
         return;
-    for (uint32_t i = 0; m->layers && i < m->hp.n_layer; i++) {
-        struct layer *l = &m->layers[i];
-        struct weight *all[] = {&l->qkv, &l->attn_out, &l->gate_up, &l->down};
-        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-            free_weight(m, all[k]);
+    for (struct loaded *l; (l = m->loaded);) {
+        m->loaded = l->next;
+        m->be->weight_free(m->dev, l->w);
+        free(l);
     }
-    if (!m->tied)
-        free_weight(m, &m->out);
-    free_weight(m, &m->tok_embd);
     for (struct vec *v; (v = m->vecs);) {
         m->vecs = v->next;
         m->be->vec_free(m->dev, v->v);

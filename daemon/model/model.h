@@ -21,9 +21,9 @@ struct hparams {
     uint64_t weight_bytes;
 };
 
-struct arch;  /* a row of arch.c: name, bind, build */
-struct layer; /* arch.h */
-struct vec;   /* model.c */
+struct arch;   /* arch.h: name, bind, build */
+struct loaded; /* model.c */
+struct vec;    /* model.c */
 
 struct model {
     struct hparams hp;
@@ -35,8 +35,9 @@ struct model {
     bool tied;                   /* `out` is a copy of tok_embd */
     struct norm out_norm;
     struct rope rope;
-    struct layer *layers; /* [n_layer] */
-    struct vec *vecs;     /* every vector on the device, to free */
+    void *layers;          /* [n_layer] of arch.h's struct layer, or what the architecture has for it: model_layer() */
+    struct loaded *loaded; /* every matrix on the device, to free */
+    struct vec *vecs;      /* every vector, likewise */
     /* All layers and the head: what `step_run` runs, and leaves the logits of a batch's out rows in ACT_LOGITS. */
     struct program program;
 };

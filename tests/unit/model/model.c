@@ -280,7 +280,7 @@ static void test_refused(void **state)
         {{.attn_factor = 2}, HEARTH_EUNSUPPORTED, "multiplies by 2 (llama.rope.scaling.attn_factor)"},
         {{.not_causal = true}, HEARTH_EUNSUPPORTED, "llama.attention.causal"},
         {{.set_key = "block_count", .set_u32 = 1}, HEARTH_EUNSUPPORTED, "tensor blk.1.attn_norm.weight has no place"},
-        {{.more = "blk.0.attn_output.bias"}, HEARTH_EUNSUPPORTED, "blk.0.attn_output.bias has no place in a llama"},
+        {{.more = "blk.0.attn_sinks.weight"}, HEARTH_EUNSUPPORTED, "blk.0.attn_sinks.weight has no place in a llama"},
         {{.more = "blk.0.attn_q_norm.weight"}, HEARTH_EUNSUPPORTED, "blk.0.attn_q_norm.weight"},
         {{.more = "rope_factors_long.weight", .arch = "qwen2", .biases = true}, HEARTH_EUNSUPPORTED, "in a qwen2"},
         {{.biases = true, .no_tensor = "blk.1.attn_k.bias"}, HEARTH_EBADMODEL, "blk.1.attn_k.bias is missing"},

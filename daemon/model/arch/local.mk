@@ -1,0 +1,19 @@
+# The architectures, one file each: this list is all the registration there is. A file x.c defines arch_x.
+ARCHS = \
+	daemon/model/arch/llama.c \
+	daemon/model/arch/qwen2.c
+
+EXTRA_DIST += daemon/model/arch/README.md
+daemon_libmodel_a_SOURCES += daemon/model/arch/arch.c daemon/model/arch/arch.h daemon/model/arch/parts.c $(ARCHS)
+
+# The table, made of the list.
+BUILT_SOURCES += daemon/model/arch/list.h
+CLEANFILES += daemon/model/arch/list.h
+daemon/model/arch/list.h: Makefile
+	$(AM_V_GEN)$(MKDIR_P) daemon/model/arch && \
+	{ names=`for f in $(ARCHS); do basename $$f .c; done`; \
+	  for n in $$names; do echo "extern const struct arch arch_$$n;"; done; \
+	  echo "static const struct arch *const archs[] = {"; \
+	  for n in $$names; do echo "    &arch_$$n,"; done; \
+	  echo "};"; } >$@.new && if cmp -s $@.new $@; then rm $@.new; touch $@; else mv $@.new $@; fi
+daemon/model/arch/libmodel_a-arch.$(OBJEXT): daemon/model/arch/list.h

@@ -1,0 +1,120 @@
+/* parts.c - what most architectures share: attention with its projections, the feed-forward network, both ends. */
+#include "daemon/model/arch/arch.h"
+#include "daemon/model/model.h"
+
+#include <math.h>
+
+/* --- tensors --------------------------------------------------------------------------------------------- */
+
+static int bind_qkv(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    uint32_t d_q = hp->n_head * hp->d_head, d_kv = hp->n_kv * hp->d_head, rows[] = {d_q, d_kv, d_kv};
+    const struct bind_part qkv[] = {{"attn_q.weight", d_q}, {"attn_k.weight", d_kv}, {"attn_v.weight", d_kv}};
+    const struct bind_part bias[] = {{"attn_q.bias", d_q}, {"attn_k.bias", d_kv}, {"attn_v.bias", d_kv}};
+    const struct bind_part fused_bias = {"attn_qkv.bias", d_q + 2 * d_kv};
+    int ret = bind_has(b, "attn_qkv.weight")
+                  ? bind_fused(b, &l->qkv, WEIGHT_QKV, hp->d_model, "attn_qkv.weight", rows, 3)
+                  : bind_matrix(b, &l->qkv, WEIGHT_QKV, hp->d_model, qkv, 3);
+    if (!ret && bind_has(b, "attn_qkv.bias"))
+        ret = bind_vector(b, &l->qkv_bias, &fused_bias, 1);
+    else if (!ret && bind_has(b, "attn_q.bias"))
+        ret = bind_vector(b, &l->qkv_bias, bias, 3);
+    return ret;
+}
+
+int bind_attention(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    const struct bind_part out = {"attn_output.weight", hp->d_model}, bias = {"attn_output.bias", hp->d_model};
+    int ret = bind_qkv(b, l);
+    if (!ret)
+        ret = bind_matrix(b, &l->attn_out, WEIGHT_PROJ, hp->n_head * hp->d_head, &out, 1);
+    return ret || !bind_has(b, bias.name) ? ret : bind_vector(b, &l->attn_out_bias, &bias, 1);
+}
+
+int bind_head_norms(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    int ret = bind_norm(b, &l->q_norm, "attn_q_norm", hp->d_head);
+    return ret ? ret : bind_norm(b, &l->k_norm, "attn_k_norm", hp->d_head);
+}
+
+static int bind_gate_up(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    const uint32_t rows[] = {hp->d_ff, hp->d_ff};
+    const struct bind_part gate_up[] = {{"ffn_gate.weight", hp->d_ff}, {"ffn_up.weight", hp->d_ff}};
+    const struct bind_part bias[] = {{"ffn_gate.bias", hp->d_ff}, {"ffn_up.bias", hp->d_ff}};
+    const struct bind_part fused_bias = {"ffn_up.bias", 2 * hp->d_ff};
+    bool fused = !bind_has(b, "ffn_gate.weight");
+    int ret = fused ? bind_fused(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, "ffn_up.weight", rows, 2)
+                    : bind_matrix(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, gate_up, 2);
+    if (ret || !bind_has(b, "ffn_up.bias"))
+        return ret;
+    return fused ? bind_vector(b, &l->gate_up_bias, &fused_bias, 1) : bind_vector(b, &l->gate_up_bias, bias, 2);
+}
+
+static int bind_down(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    const struct bind_part down = {"ffn_down.weight", hp->d_model}, bias = {"ffn_down.bias", hp->d_model};
+    int ret = bind_matrix(b, &l->down, WEIGHT_PROJ, hp->d_ff, &down, 1);
+    return ret || !bind_has(b, bias.name) ? ret : bind_vector(b, &l->down_bias, &bias, 1);
+}
+
+int bind_ffn(struct binder *b, struct layer *l)
+{
+    int ret = bind_gate_up(b, l);
+    return ret ? ret : bind_down(b, l);
+}
+
+/* --- ops ------------------------------------------------------------------------------------------------- */
+
+void build_embed(const struct model *m, struct program *p)
+{
+    program_embed(p, (struct op_embed){.w = &m->tok_embd, .scale = 1});
+}
+
+static const struct norm *norm_or_none(const struct norm *n)
+{
+    return n->w ? n : NULL;
+}
+
+void build_attention(const struct model *m, struct program *p, const struct layer *l)
+{
+    const struct hparams *hp = &m->hp;
+    program_qkv(p, (struct op_qkv){
+                       .layer = l->index,
+                       .n_head = hp->n_head,
+                       .n_kv = hp->n_kv,
+                       .d_head = hp->d_head,
+                       .norm = l->attn_norm,
+                       .w = &l->qkv,
+                       .bias = l->qkv_bias,
+                       .q_norm = norm_or_none(&l->q_norm),
+                       .k_norm = norm_or_none(&l->k_norm),
+                       .rope = &m->rope,
+                   });
+    program_attend(p, (struct op_attend){
+                          .layer = l->index,
+                          .n_head = hp->n_head,
+                          .n_kv = hp->n_kv,
+                          .d_head = hp->d_head,
+                          .scale = 1.0f / sqrtf((float)hp->d_head),
+                      });
+    program_proj(p, (struct op_proj){.in = ACT_ATT, .w = &l->attn_out, .bias = l->attn_out_bias});
+}
+
+void build_ffn(const struct model *m, struct program *p, const struct layer *l)
+{
+    (void)m;
+    program_ffn_up(
+        p, (struct op_ffn_up){.norm = l->ffn_norm, .w = &l->gate_up, .bias = l->gate_up_bias, .glu = GLU_SWIGLU});
+    program_proj(p, (struct op_proj){.in = ACT_FF, .w = &l->down, .bias = l->down_bias});
+}
+
+void build_head(const struct model *m, struct program *p)
+{
+    program_head(p, (struct op_head){.norm = m->out_norm, .w = &m->out, .scale = 1});
+}
