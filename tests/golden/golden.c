@@ -8,6 +8,8 @@
  */
 #include "tests/golden/run.h"
 
+#include "daemon/model/file.h"
+
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
@@ -125,27 +127,30 @@ TEST(q4_k_m, "models/tale/tale-q4_k_m.gguf", "golden/tale-q4_k_m.json")
 QUANTS(X) /* models all of one type, where there is one; of the K types there are mixtures, above */
 #undef X
 
-/* Runs tests/tools/tiny_arch.py; false where that is not possible, for want of numpy for example. */
-static bool write_tiny(const char *name, const char *path)
+/* Runs `script a b c` by the first Python that can; false where none can, for want of numpy for example. */
+static bool python(const char *script, const char *a, const char *b, const char *c)
 {
-    char script[4096];
-    int status;
-    if (!run_path(script, "tests/tools/tiny_arch.py"))
-        return false;
-    pid_t pid = fork();
-    if (pid == 0) {
-        int null = open("/dev/null", O_WRONLY);
-        dup2(null, STDERR_FILENO);
-        execl(script, script, name, path, "1", (char *)NULL);
-        _exit(127);
+    static const char *const python[] = {"python3", "/usr/bin/python3"};
+    for (size_t i = 0; i < sizeof python / sizeof *python; i++) {
+        int status;
+        pid_t pid = fork();
+        if (pid == 0) {
+            int null = open("/dev/null", O_WRONLY);
+            dup2(null, STDOUT_FILENO);
+            dup2(null, STDERR_FILENO);
+            execlp(python[i], python[i], script, a, b, c, (char *)NULL);
+            _exit(127);
+        }
+        if (pid > 0 && waitpid(pid, &status, 0) == pid && status == 0)
+            return true;
     }
-    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+    return false;
 }
 
 /* The file of a tiny model: beside the checkout, or written here once. */
 static bool tiny_path(const char *name, char path[4096])
 {
-    char file[64], part[96];
+    char file[64], part[96], script[4096];
     snprintf(file, sizeof file, "models/tiny/%s.gguf", name);
     if (run_path(path, file))
         return true;
@@ -153,43 +158,48 @@ static bool tiny_path(const char *name, char path[4096])
     snprintf(part, sizeof part, "%.64s.%d", path, (int)getpid());
     if (!access(path, R_OK))
         return true;
-    if (write_tiny(name, part) && !rename(part, path))
+    if (run_path(script, "tests/tools/tiny_arch.py") && python(script, name, part, "1") && !rename(part, path))
         return true;
     unlink(part);
     return false;
 }
 
-/* A tiny model of each architecture: it gives its golden logits, or it is refused by the architecture's name. */
-static void tiny(const char *name, const char *arch)
+/* Whether the model's architecture is one that runs. One that is not must be refused by its name, so that the commit
+ * that adds it has its proof here already. */
+static bool runs(const char *path, const char *arch)
 {
-    char ours[64], theirs[64], json[4096], path[4096], quoted[64];
-    snprintf(ours, sizeof ours, "tests/golden/data/tiny-%s.json", name);
-    snprintf(theirs, sizeof theirs, "golden/tiny-%s.json", name);
+    char quoted[64];
     snprintf(quoted, sizeof quoted, "architecture \"%s\"", arch);
     struct hparams hp;
     struct hearth_err why = {0};
     struct gguf *g;
-    if (!tiny_path(name, path))
-        skip();
-    MUST(gguf_open(&g, path, &e));
+    MUST(model_file_open(&g, path, &e));
     int rc = model_hparams(&hp, g, &why);
     if (rc) {
         assert_int_equal(rc, HEARTH_EUNSUPPORTED);
         if (!strstr(why.msg, quoted))
-            fail_msg("%s: \"%s\"", name, why.msg);
+            fail_msg("%s: \"%s\"", path, why.msg);
         struct run r = {.be = run_backend()};
         MUST(r.be->open(&r.dev, &(struct device_params){.threads = 1}, &e));
         assert_int_equal(model_load(&r.m, g, r.be, r.dev, NULL, NULL, &why), HEARTH_EUNSUPPORTED);
         assert_non_null(strstr(why.msg, quoted));
         r.be->close(r.dev);
+        print_message("# %s: %s\n", path, why.msg);
     }
     gguf_close(g);
-    if (rc)
-        print_message("# %s: %s\n", name, why.msg);
-    else if (run_path(json, ours) || run_path(json, theirs))
-        golden_paths(path, json);
-    else
+    return rc == 0;
+}
+
+/* A tiny GGUF file of an architecture, against llama.cpp. */
+static void tiny(const char *name, const char *arch)
+{
+    char ours[64], theirs[64], json[4096], path[4096];
+    snprintf(ours, sizeof ours, "tests/golden/data/tiny-%s.json", name);
+    snprintf(theirs, sizeof theirs, "golden/tiny-%s.json", name);
+    if (!tiny_path(name, path) || (!run_path(json, ours) && !run_path(json, theirs)))
         skip();
+    if (runs(path, arch))
+        golden_paths(path, json);
 }
 
 #define TINY(name, file, arch)            \
@@ -198,44 +208,97 @@ static void tiny(const char *name, const char *arch)
         (void)state;                      \
         tiny(file, arch);                 \
     }
-TINY(qwen2, "qwen2", "qwen2")
-TINY(llama_rope3, "llama-rope3", "llama")
-TINY(gemma2, "gemma2", "gemma2")
-TINY(gemma3, "gemma3", "gemma3")
-TINY(phi3, "phi3", "phi3")
-TINY(qwen3, "qwen3", "qwen3")
-TINY(qwen3moe, "qwen3moe", "qwen3moe")
-TINY(starcoder2, "starcoder2", "starcoder2")
+#define TINIES(X)                          \
+    X(qwen2, "qwen2", "qwen2")             \
+    X(llama_rope3, "llama-rope3", "llama") \
+    X(gemma2, "gemma2", "gemma2")          \
+    X(gemma3, "gemma3", "gemma3")          \
+    X(phi3, "phi3", "phi3")                \
+    X(qwen3, "qwen3", "qwen3")             \
+    X(qwen3moe, "qwen3moe", "qwen3moe")    \
+    X(starcoder2, "starcoder2", "starcoder2")
+TINIES(TINY)
 
-/* Folders in Hugging Face form, against transformers in float64. */
-#define FOLDER(name, folder) TEST(hf_##name, "models/hf-tiny/" folder, "models/hf-tiny/" folder "/golden.json")
-#define FOLDERS(X)                  \
-    X(llama, "llama")               \
-    X(llama_tied, "llama-tied")     \
-    X(llama_linear, "llama-linear") \
-    X(llama_rope3, "llama-rope3")   \
-    X(qwen2, "qwen2")
+/* A folder in Hugging Face form, against transformers in float64. */
+static void folder(const char *name, const char *arch)
+{
+    char at[128], path[4096], json[4096];
+    snprintf(at, sizeof at, "models/hf-tiny/%s/golden.json", name);
+    if (!run_path(json, at))
+        skip();
+    snprintf(path, sizeof path, "%.*s", (int)(strlen(json) - strlen("/golden.json")), json);
+    if (runs(path, arch))
+        golden_paths(path, json);
+}
+
+/* The same folder as a GGUF file, where there is a converter and a Python that runs it. */
+static void converted(const char *name, const char *arch)
+{
+    char at[128], path[4096], json[4096], script[4096], file[64];
+    snprintf(at, sizeof at, "models/hf-tiny/%s/golden.json", name);
+    if (!run_path(json, at) || !run_path(script, "tools/hf_to_gguf.py"))
+        skip();
+    snprintf(path, sizeof path, "%.*s", (int)(strlen(json) - strlen("/golden.json")), json);
+    snprintf(file, sizeof file, "tests/golden/%.32s.%d.gguf", name, (int)getpid());
+    bool made = python(script, path, file, "f32");
+    if (made && runs(file, arch))
+        golden_paths(file, json);
+    unlink(file);
+    if (!made)
+        skip();
+}
+
+#define FOLDER(name, at, arch)               \
+    static void test_hf_##name(void **state) \
+    {                                        \
+        (void)state;                         \
+        folder(at, arch);                    \
+    }
+#define CONVERTED(name, at, arch)                 \
+    static void test_hf_gguf_##name(void **state) \
+    {                                             \
+        (void)state;                              \
+        converted(at, arch);                      \
+    }
+/* FILES: as a GGUF file too. The converter makes other factors of llama-rope3's RoPE than transformers. */
+#define FILES(X)                              \
+    X(llama, "llama", "llama")                \
+    X(llama_tied, "llama-tied", "llama")      \
+    X(llama_linear, "llama-linear", "llama")  \
+    X(qwen2, "qwen2", "qwen2")                \
+    X(qwen3, "qwen3", "qwen3")                \
+    X(smollm3, "smollm3", "smollm3")          \
+    X(granite, "granite", "granite")          \
+    X(gemma2, "gemma2", "gemma2")             \
+    X(gemma3, "gemma3_text", "gemma3")        \
+    X(phi3, "phi3", "phi3")                   \
+    X(glm4, "glm4", "glm4")                   \
+    X(starcoder2, "starcoder2", "starcoder2") \
+    X(olmo2, "olmo2", "olmo2")                \
+    X(olmo3, "olmo3", "olmo2")                \
+    X(cohere2, "cohere2", "cohere2")          \
+    X(nemotron, "nemotron", "nemotron")       \
+    X(ministral3, "ministral3", "mistral3")
+#define FOLDERS(X) X(llama_rope3, "llama-rope3", "llama")
+FILES(FOLDER)
+FILES(CONVERTED)
 FOLDERS(FOLDER)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tale),
-                                       cmocka_unit_test(test_rope3),
-                                       cmocka_unit_test(test_q5_k_m),
-                                       cmocka_unit_test(test_q4_k_m),
-                                       cmocka_unit_test(test_qwen2),
-                                       cmocka_unit_test(test_gemma2),
-                                       cmocka_unit_test(test_gemma3),
-                                       cmocka_unit_test(test_phi3),
-                                       cmocka_unit_test(test_qwen3),
-                                       cmocka_unit_test(test_qwen3moe),
-                                       cmocka_unit_test(test_starcoder2),
-                                       cmocka_unit_test(test_llama_rope3),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tale), cmocka_unit_test(test_rope3),
+                                       cmocka_unit_test(test_q5_k_m), cmocka_unit_test(test_q4_k_m),
 #define X(t, T, number) cmocka_unit_test(test_all_##t),
                                        QUANTS(X)
 #undef X
-#define X(name, folder) cmocka_unit_test(test_hf_##name),
-                                           FOLDERS(X)
+#define X(name, file, arch) cmocka_unit_test(test_##name),
+                                           TINIES(X)
+#undef X
+#define X(name, at, arch) cmocka_unit_test(test_hf_##name),
+                                               FILES(X) FOLDERS(X)
+#undef X
+#define X(name, at, arch) cmocka_unit_test(test_hf_gguf_##name),
+                                                   FILES(X)
 #undef X
     };
     if (!run_possible())
