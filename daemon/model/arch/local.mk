@@ -1,7 +1,8 @@
 # The architectures, one file each: this list is all the registration there is. A file x.c defines arch_x.
 ARCHS = \
 	daemon/model/arch/llama.c \
-	daemon/model/arch/qwen2.c
+	daemon/model/arch/qwen2.c \
+	daemon/model/arch/qwen3.c
 
 EXTRA_DIST += daemon/model/arch/README.md
 daemon_libmodel_a_SOURCES += daemon/model/arch/arch.c daemon/model/arch/arch.h daemon/model/arch/parts.c $(ARCHS)

@@ -1,0 +1,11 @@
+/* qwen3.c - Qwen 3: a Llama whose heads' queries and keys are normalised before they turn, with the other rotary order.
+ */
+#include "daemon/model/arch/arch.h"
+
+static int bind_layer(struct binder *b, struct layer *l)
+{
+    int ret = llama_bind_layer(b, l);
+    return ret ? ret : bind_head_norms(b, l);
+}
+
+const struct arch arch_qwen3 = {"qwen3", ROPE_NEOX, .bind_layer = bind_layer, .build = llama_build};
