@@ -368,10 +368,13 @@ void gguf_close(struct gguf *g)
 
 int gguf_check(const struct gguf *g, struct hearth_err *e)
 {
-    for (size_t i = 0; i < g->n_map; i++)
-        if (map_damaged(&g->maps[i]))
-            return err_set(e, HEARTH_EBADMODEL, "the file shrank while it was in use (it had %zu bytes)",
-                           g->maps[i].size);
+    for (size_t i = 0; i < g->n_map; i++) {
+        const struct map *m = &g->maps[i];
+        if (map_damaged(m))
+            return err_set(e, HEARTH_EBADMODEL, "the file shrank while it was in use (it had %zu bytes)", m->size);
+        if (map_changed(m))
+            return err_set(e, HEARTH_EBADMODEL, "the file was written to while it was in use");
+    }
     return 0;
 }
 

@@ -43,7 +43,8 @@ struct gguf_tensor {
 int gguf_open(struct gguf **out, const char *path, struct hearth_err *e);
 void gguf_close(struct gguf *g);
 
-/* HEARTH_EBADMODEL where the file has shrunk since it was opened or a page of it was lost. Cheap: one fstat. */
+/* HEARTH_EBADMODEL where the file has shrunk or was written to since it was opened, or a page of it was lost. Cheap:
+ * one or two fstat. */
 int gguf_check(const struct gguf *g, struct hearth_err *e);
 
 uint64_t gguf_file_bytes(const struct gguf *g);

@@ -121,7 +121,7 @@ int map_open(struct map *m, const char *path, struct hearth_err *e)
     atomic_store(&maps[slot].damaged, false);
     atomic_store(&maps[slot].size, size);
     atomic_store(&maps[slot].base, (uintptr_t)base);
-    *m = (struct map){.base = base, .size = size, .fd = fd, .slot = slot};
+    *m = (struct map){.base = base, .size = size, .fd = fd, .slot = slot, .mtime = st.st_mtim};
     return 0;
 
 fail:
@@ -141,4 +141,11 @@ bool map_damaged(const struct map *m)
 {
     struct stat st;
     return atomic_load(&maps[m->slot].damaged) || fstat(m->fd, &st) < 0 || (uint64_t)st.st_size < m->size;
+}
+
+bool map_changed(const struct map *m)
+{
+    struct stat st;
+    return map_damaged(m) || fstat(m->fd, &st) < 0 || (uint64_t)st.st_size != m->size ||
+           st.st_mtim.tv_sec != m->mtime.tv_sec || st.st_mtim.tv_nsec != m->mtime.tv_nsec;
 }

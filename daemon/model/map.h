@@ -4,14 +4,16 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <time.h>
 
 #include "libclient/err.h"
 
 struct map {
     const unsigned char *base;
-    size_t size; /* of the file when it was opened; never 0 */
-    int fd;      /* kept, so that the size can be asked again */
-    int slot;    /* in the table of the SIGBUS handler */
+    size_t size;           /* of the file when it was opened; never 0 */
+    int fd;                /* kept, so that size and time of change can be asked again */
+    int slot;              /* in the table of the SIGBUS handler */
+    struct timespec mtime; /* of the file when it was opened */
 };
 
 /* HEARTH_ENOMODEL where there is no such file, HEARTH_EDENIED, HEARTH_EBADMODEL where it is not a regular file or is
@@ -21,5 +23,8 @@ void map_close(struct map *m);
 
 /* True where a page was lost or the file is now shorter than the mapping. */
 bool map_damaged(const struct map *m);
+/* True where that is so, or where the file's size or time of change is not the one it was opened with: it was written
+ * to in place, and the mapping shows the new bytes. */
+bool map_changed(const struct map *m);
 
 #endif

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -145,6 +146,60 @@ static void a_file_that_shrinks(void **state)
     assert_int_equal(o->err.code, 0);
     assert_true(o->n_token > 0);
     assert_int_equal(drive_generate(&d, &g)->err.code, HEARTH_EBADMODEL);
+    unlink(path);
+    rmdir(dir);
+}
+
+/* Writes the file anew in place, each byte of its last megabyte changed by `with`, and gives it that time of change. */
+static void overwrite(const char *path, unsigned char with, const struct timespec *mtime)
+{
+    enum { PART = 1 << 20 };
+    unsigned char *part = malloc(PART);
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
+    struct stat sb;
+    int fd = open(path, O_RDWR);
+    assert_true(part && fd >= 0 && !fstat(fd, &sb) && sb.st_size > PART);
+    assert_int_equal(pread(fd, part, PART, sb.st_size - PART), PART);
+    for (size_t i = 0; i < PART; i++)
+        part[i] ^= with;
+    assert_int_equal(pwrite(fd, part, PART, sb.st_size - PART), PART);
+    if (mtime)
+        times[1] = *mtime;
+    assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+    free(part);
+}
+
+/* A model file that is written to in place while it runs ends its streams by name. Nothing computed since is believed,
+ * not even where the true bytes come back with the old time. */
+static void a_file_that_is_overwritten(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/hearth-overwritten-XXXXXX", path[64], cmd[8300];
+    struct stat sb;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/m.gguf", dir);
+    snprintf(cmd, sizeof cmd, "cp '%s' '%s'", drive_tale(), path);
+    assert_int_equal(system(cmd), 0);
+    assert_int_equal(stat(path, &sb), 0);
+    struct wire_engine_generate g;
+    drive_prompt(&g, "The ink had hardly dried when the clerk", 200);
+    struct heard *want = drive_generate(&d, &g);
+    g.path = path;
+    g.uid = 4;
+    g.req.max_tokens = -1;
+    struct heard *h = drive_begin(&d, &g);
+    drive_wait_tokens(&d, h, 3);
+    overwrite(path, 0x55, NULL);
+    drive_wait(&d, h);
+    assert_int_equal(h->err.code, HEARTH_EBADMODEL);
+    assert_non_null(strstr(h->err.msg, "was written to"));
+    overwrite(path, 0x55, &sb.st_mtim);
+    g.req.max_tokens = 200;
+    struct heard *again = drive_generate(&d, &g);
+    assert_int_equal(again->err.code, 0);
+    assert_int_equal(again->result.usage.reused_tokens, 0);
+    drive_same_tokens(again, want);
     unlink(path);
     rmdir(dir);
 }
@@ -342,6 +397,7 @@ int main(void)
         cmocka_unit_test(bad_requests_are_answered),
         cmocka_unit_test(damaged_models),
         cmocka_unit_test(a_file_that_shrinks),
+        cmocka_unit_test(a_file_that_is_overwritten),
         cmocka_unit_test(a_replaced_file_is_another_model),
         cmocka_unit_test(load_and_unload),
         cmocka_unit_test(an_idle_model_is_unloaded),

@@ -50,6 +50,21 @@ void engine_update_stats(const struct engine *eng, struct model_entry *m)
     atomic_store(&m->unload_at, stays ? 0 : engine_now() + 1e-3 * (double)eng->params.idle_ms);
 }
 
+bool model_is_intact(const struct engine *eng, struct model_entry *m, struct hearth_err *e)
+{
+    if (!info_of(eng, m)->keeps_source || !gguf_check(m->gguf, e))
+        return true;
+    atomic_store(&m->changed, true);
+    return false;
+}
+
+/* KV goes to no tier once the file has changed, whatever ended the sequence. */
+static bool may_save(const struct engine *eng, const struct seq *q, enum end_reason reason)
+{
+    struct hearth_err ignored;
+    return reason != END_ERROR && q->state == SEQ_RUN && model_is_intact(eng, q->model, &ignored);
+}
+
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err)
 {
     static const char *const reasons[] = {[END_STOP] = "stop",
@@ -75,8 +90,9 @@ void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const st
         return;
     }
     struct model_entry *m = q->model;
-    if (reason != END_ERROR)
+    bool saves = may_save(eng, q, reason);
+    if (saves)
         tier_save(eng->tier, q, engine_now());
-    sched_end(&eng->sched, q, reason == END_ERROR ? 0 : q->n_tokens); /* failed KV must not be found again */
+    sched_end(&eng->sched, q, saves ? q->n_tokens : 0); /* failed KV must not be found again */
     engine_update_stats(eng, m);
 }

@@ -16,6 +16,10 @@ void engine_notify(struct engine *eng, bool now);
 /* The device failed: the loop ends every sequence, and then the thread. */
 void engine_fail(struct engine *eng, const struct hearth_err *e);
 
+/* Whether the weights are those that were loaded: false, with HEARTH_EBADMODEL, where the device reads them from the
+ * mapped file and that has been written to. From then on the entry is of no use (model_entry.changed). */
+bool model_is_intact(const struct engine *eng, struct model_entry *m, struct hearth_err *e);
+
 /* Ends a sequence, saves its KV where it may be of use again, and queues its EV_END. Takes the sequence. */
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err);
 

@@ -171,12 +171,13 @@ static bool take_logits(struct engine *eng, const struct plan_seq *ps, uint32_t 
     return true;
 }
 
-/* Weights are read from the mapped file while it runs: where that was cut short, what came out is worth nothing. */
-static void end_if_damaged(struct engine *eng, struct model_entry *m)
+/* Weights are read from the mapped file while it runs: where that was cut short or written to, what came out is worth
+ * nothing, and no KV of it is kept. */
+static void end_if_changed(struct engine *eng, struct model_entry *m)
 {
     struct hearth_err err;
     struct seq *q, *next;
-    if (!info_of(eng, m)->keeps_source || !gguf_check(m->gguf, &err))
+    if (model_is_intact(eng, m, &err))
         return;
     for (int state = SEQ_WAIT; state <= SEQ_RUN; state++)
         for (q = TAILQ_FIRST(&eng->sched.list[state]); q; q = next) {
@@ -224,7 +225,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
     eng->n_in_flight--;
     eng->memory_changed = true;
 
-    end_if_damaged(eng, model_of(p));
+    end_if_changed(eng, model_of(p));
     double now = engine_now();
     if (p->n_row >= 32 && eng->n_in_flight == 0) { /* what a row costs when there are many */
         double cost = (now - f->begin) / p->n_row;

@@ -136,7 +136,7 @@ int models_get(struct models *t, const char *path, struct model_entry **out, str
     if (rc)
         return rc;
     TAILQ_FOREACH (m, &t->list, link) {
-        if (same_file(&m->id, &id))
+        if (same_file(&m->id, &id) && !atomic_load(&m->changed))
             found = m;
         else if (!strcmp(m->path, path))
             m->replaced = true;

@@ -61,6 +61,8 @@ struct model_entry {
 
     /* Written by the device thread, read by the loop's status. */
     _Atomic bool loaded, on_gpu;
+    _Atomic bool changed; /* the file was written to while its weights were in use; nothing is computed from here on,
+                             even where the true bytes come back with the old time */
     _Atomic(const char *) self_check; /* "passed", "passed before", or a reason; NULL: the device needs none */
     _Atomic uint32_t pages_used, pages_total, sequences, context_used;
     _Atomic uint64_t page_bytes;
