@@ -59,7 +59,8 @@ UNIT_TESTS = \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss \
 	tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
 	tests/unit/libclient/socket-path tests/unit/libclient/wire \
-	tests/unit/model/file tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/model tests/unit/model/tmpl tests/unit/model/tok \
+	tests/unit/model/file tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/model tests/unit/model/tmpl \
+	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
 	tests/unit/sched/kv tests/unit/sched/sched \
 	tests/unit/selfcheck/cache tests/unit/selfcheck/selfcheck \
@@ -117,6 +118,7 @@ check_PROGRAMS += tests/unit/libclient/wire-echo
 READER_TESTS = tests/unit/kvtier/kvfile.sh tests/unit/libclient/header.sh tests/unit/libclient/wire-msgpack.sh
 dist_check_SCRIPTS += $(READER_TESTS)
 TESTS += $(READER_TESTS)
+EXTRA_DIST += tests/unit/model/tokenizers tests/tools/tokenizer_vectors.py tests/tools/pretok_vectors.py tests/tools/deepseek_cased.txt
 EXTRA_DIST += tests/unit/data/sessions-v1.sql tests/unit/kvtier/kvfile.py tests/unit/libclient/wire-msgpack.py
 
 # The disk tier beside what the disk can do; run by hand, built by `make tests/bench/bench-kv`.

@@ -126,6 +126,12 @@ void gguf_make_f32s(struct gguf_make *m, const char *key, const float *v, size_t
     put(m, v, n * sizeof *v);
 }
 
+void gguf_make_f64s(struct gguf_make *m, const char *key, const double *v, size_t n)
+{
+    put_array(m, key, V_F64, n);
+    put(m, v, n * sizeof *v);
+}
+
 void gguf_make_strs(struct gguf_make *m, const char *key, const struct gguf_str *v, size_t n)
 {
     put_array(m, key, V_STR, n);

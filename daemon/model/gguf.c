@@ -507,6 +507,17 @@ int gguf_i32s(const struct gguf *g, const char *key, struct gguf_nums *out, stru
     return nums(g, key, false, out, e);
 }
 
+int gguf_f64s(const struct gguf *g, const char *key, struct gguf_nums *out, struct hearth_err *e)
+{
+    const struct gguf_key *k = key_find(g, key);
+    if (!k)
+        return 1;
+    if (k->type != V_ARR || k->elem != V_F64)
+        return wrong_type(k, "an array of f64", e);
+    *out = (struct gguf_nums){k->p, (size_t)k->n};
+    return 0;
+}
+
 int gguf_strs(const struct gguf *g, const char *key, struct gguf_strs *out, struct hearth_err *e)
 {
     const struct gguf_key *k = key_find(g, key);

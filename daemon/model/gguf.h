@@ -65,11 +65,18 @@ int gguf_str(const struct gguf *g, const char *key, struct gguf_str *out, struct
 
 /* Arrays. */
 struct gguf_nums {
-    const unsigned char *p; /* n numbers of four bytes, unaligned */
+    const unsigned char *p; /* n numbers of four bytes, of f64s eight, unaligned */
     size_t n;
 };
 int gguf_f32s(const struct gguf *g, const char *key, struct gguf_nums *out, struct hearth_err *e);
 int gguf_i32s(const struct gguf *g, const char *key, struct gguf_nums *out, struct hearth_err *e); /* or u32 */
+int gguf_f64s(const struct gguf *g, const char *key, struct gguf_nums *out, struct hearth_err *e);
+static inline double gguf_f64_at(const struct gguf_nums *a, size_t i)
+{
+    double v;
+    memcpy(&v, a->p + 8 * i, 8);
+    return v;
+}
 static inline float gguf_f32_at(const struct gguf_nums *a, size_t i)
 {
     float v;

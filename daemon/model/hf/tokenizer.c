@@ -21,7 +21,8 @@ enum {
 struct words { /* how text is cut before merging */
     struct gguf_str v[PATTERNS_MAX];
     size_t n;
-    bool byte_level, prefix_space, prefix_first;
+    bool byte_level;
+    const char *prefix; /* when a space comes in front: hearth.tokenizer.prefix */
 };
 
 static int refuse(const struct hf *h, const char *part, const char *type)
@@ -106,13 +107,14 @@ static int add_pre(const struct hf *h, struct words *w, const json_t *p)
     if (!strcmp(type, "ByteLevel")) {
         const json_t *regex = json_object_get(p, "use_regex");
         w->byte_level = true;
-        w->prefix_space = json_is_true(json_object_get(p, "add_prefix_space"));
+        w->prefix = json_is_true(json_object_get(p, "add_prefix_space")) ? "unless there is one" : "never";
         return regex && !json_is_true(regex) ? 0 : add_pattern(h, w, GPT2, sizeof GPT2 - 1);
     }
-    if (!strcmp(type, "Metaspace") && (!json_object_get(p, "split") || !json_is_true(json_object_get(p, "split")))) {
-        w->prefix_space = !is(p, "prepend_scheme", "never") && !json_is_false(json_object_get(p, "add_prefix_space"));
-        w->prefix_first = is(p, "prepend_scheme", "first");
-        return 0;
+    if (!strcmp(type, "Metaspace")) {
+        static const char words[] = " [^ ]*|[^ ]+"; /* each space begins a word */
+        bool never = is(p, "prepend_scheme", "never") || json_is_false(json_object_get(p, "add_prefix_space"));
+        w->prefix = never ? "never" : is(p, "prepend_scheme", "first") ? "first" : "unless there is one";
+        return json_is_false(json_object_get(p, "split")) ? 0 : add_pattern(h, w, words, sizeof words - 1);
     }
     return refuse(h, "pre-tokenizer", type);
 }
@@ -146,7 +148,7 @@ static int put_normalizer(struct hf *h, const json_t *p, struct words *w)
         return 0;
     }
     if (!strcmp(type, "Prepend") && is(p, "prepend", low)) {
-        w->prefix_space = true;
+        w->prefix = "always";
         return 0;
     }
     if (!strcmp(type, "Replace") && is(json_object_get(p, "pattern"), "String", " ") && is(p, "content", low))
@@ -220,9 +222,14 @@ static int read_added(const struct hf *h, const json_t *root, struct token_table
             ret = damaged(h, "an added token without content or id");
         if (!ret && json_is_true(json_object_get(v, "single_word")))
             ret = refuse(h, "an added token with", "single_word");
+        /* A byte's token may be listed here as well: it stays one. */
+        bool byte = !ret && json_integer_value(id) >= 0 && (size_t)json_integer_value(id) < t->n &&
+                    t->type[json_integer_value(id)] == 6;
         if (!ret)
             ret = token_set(h, t, json_integer_value(id), json_string_value(s), json_string_length(s),
-                            json_is_true(json_object_get(v, "special")) ? 3 : 4);
+                            byte                                          ? 6
+                            : json_is_true(json_object_get(v, "special")) ? 3
+                                                                          : 4);
         if (!ret)
             t->strip[json_integer_value(id)] =
                 json_is_true(json_object_get(v, "lstrip")) + 2 * json_is_true(json_object_get(v, "rstrip"));
@@ -299,6 +306,44 @@ static int put_merges(struct hf *h, const json_t *model)
     return ret;
 }
 
+static void put_words(struct hf *h, const struct words *w)
+{
+    const char *prefix = w->prefix ? w->prefix : "never";
+    gguf_make_strs(h->m, "hearth.tokenizer.patterns", w->v, w->n);
+    gguf_make_str(h->m, "hearth.tokenizer.prefix", prefix, strlen(prefix));
+}
+
+/* Tokens with their log-probabilities; ids beyond them cost more than any. */
+static int put_unigram(struct hf *h, const json_t *root, const json_t *model, struct words *w)
+{
+    const json_t *pre = json_object_get(root, "pre_tokenizer"), *v, *unk = json_object_get(model, "unk_id");
+    const json_t *vocab = json_object_get(model, "vocab");
+    json_int_t n = json_integer_value(json_object_get(h->config, "vocab_size"));
+    double *scores = n > 0 && n <= TOKENS_MAX ? calloc((size_t)n, sizeof *scores) : NULL;
+    size_t i;
+    int ret = scores ? 0 : err_set(h->e, HEARTH_EBADMODEL, "config.json: vocab_size is not from 1 to %d", TOKENS_MAX);
+    if (!ret && pre && !json_is_null(pre))
+        ret = add_pre(h, w, pre);
+    if (!ret && !json_is_array(vocab))
+        ret = damaged(h, "a Unigram vocabulary is an array of pairs");
+    json_array_foreach(vocab, i, v)
+    {
+        if (!ret && (i >= (size_t)n || !json_is_number(json_array_get(v, 1))))
+            ret = damaged(h, "an entry of the vocabulary is no pair of text and score");
+        if (!ret)
+            scores[i] = json_number_value(json_array_get(v, 1));
+    }
+    if (!ret) {
+        gguf_make_str(h->m, "tokenizer.ggml.model", "t5", 2);
+        gguf_make_f64s(h->m, "hearth.tokenizer.scores", scores, (size_t)n);
+        put_words(h, w);
+    }
+    if (!ret && json_is_integer(unk) && json_integer_value(unk) >= 0 && json_integer_value(unk) < n)
+        gguf_make_u32(h->m, "hearth.tokenizer.unknown_id", (uint32_t)json_integer_value(unk));
+    free(scores);
+    return ret;
+}
+
 static int put_bpe(struct hf *h, const json_t *root, const json_t *model, struct words *w)
 {
     const json_t *pre = json_object_get(root, "pre_tokenizer");
@@ -313,10 +358,8 @@ static int put_bpe(struct hf *h, const json_t *root, const json_t *model, struct
         return ret;
     const char *kind = w->byte_level ? "gpt2" : "gemma4";
     gguf_make_str(h->m, "tokenizer.ggml.model", kind, strlen(kind));
-    gguf_make_strs(h->m, "hearth.tokenizer.patterns", w->v, w->n);
     gguf_make_bool(h->m, "hearth.tokenizer.ignore_merges", json_is_true(json_object_get(model, "ignore_merges")));
-    gguf_make_bool(h->m, "tokenizer.ggml.add_space_prefix", w->prefix_space);
-    gguf_make_bool(h->m, "hearth.tokenizer.metaspace_first", w->prefix_first);
+    put_words(h, w);
     return put_merges(h, model);
 }
 
@@ -481,6 +524,8 @@ int hf_tokenizer(struct hf *h)
         ret = put_normalizer(h, json_object_get(root, "normalizer"), &w);
     if (!ret && ((type && !strcmp(type, "BPE")) || (!type && json_object_get(model, "merges"))))
         ret = put_bpe(h, root, model, &w);
+    else if (!ret && type && !strcmp(type, "Unigram"))
+        ret = put_unigram(h, root, model, &w);
     else if (!ret)
         ret = refuse(h, "model", type);
     if (!ret)

@@ -57,11 +57,8 @@ static const char *const gpt2[] = {GPT2, NULL};
 static const char *const llama3[] = {LLAMA3("{1,3}"), NULL};
 static const char *const qwen2[] = {LLAMA3(""), NULL};
 static const char *const starcoder[] = {"[" NUMBER "]", GPT2, NULL};
-/* U+0800 to U+9FA5 but for white space, and U+AC00 to U+D7FF */
-#define CJK_RUN                                                                                                     \
-    "[\\x{800}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{" \
-    "2FFF}"                                                                                                         \
-    "\\x{3001}-\\x{9FA5}\\x{AC00}-\\x{D7FF}]+"
+/* As the maker wrote it: from U+0800 on, white space and Kelvin's sign included. */
+#define CJK_RUN "[\\x{800}-\\x{9FA5}\\x{AC00}-\\x{D7FF}]+"
 static const char *const deepseek_coder[] = {
     "[\\r\\n]", "[" SPACE "]?[" LETTER "]+", "[" SPACE "]?[" PUNCT "]+", CJK_RUN, "[" NUMBER "]", NULL};
 /* Letters that have case, as the maker listed them: those of Unicode 11 but for Armenian and Georgian small ones. */

@@ -15,8 +15,7 @@ int raw_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
     return ret ? ret : bpe_load_merges(v, g, spm_decode, e);
 }
 
-/* A character that is no token: its bytes, else the token for what is unknown, else nothing can be said. */
-static int push_bytes(const struct vocab *v, const char *s, uint32_t n, struct ids *out, struct hearth_err *e)
+int raw_push_bytes(const struct vocab *v, const char *s, uint32_t n, struct ids *out, struct hearth_err *e)
 {
     for (uint32_t i = 0; i < n; i++) {
         int32_t id = v->byte_id[(unsigned char)s[i]];
@@ -52,27 +51,46 @@ static int encode_word(const struct vocab *v, const char *text, size_t from, siz
         if (s->id >= 0 && (uint32_t)s->id < v->n_tok)
             ret = ids_push(out, s->id) ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
         else
-            ret = push_bytes(v, text + s->start, s->len, out, e);
+            ret = raw_push_bytes(v, text + s->start, s->len, out, e);
     }
     return ret;
 }
 
+int raw_words_init(struct raw_words *w, const struct vocab *v, const char *text, size_t n, bool first,
+                   struct hearth_err *e)
+{
+    *w = (struct raw_words){.text = malloc(n + 1)};
+    if (!w->text)
+        return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
+    size_t len = (size_t)spm_decode(text, n, w->text + 1);
+    bool unless = v->prefix == PREFIX_UNLESS_SPACE || (v->prefix == PREFIX_FIRST && first);
+    bool prefix = v->prefix == PREFIX_ALWAYS || (unless && w->text[1] != ' ');
+    if (prefix)
+        w->text[0] = ' ';
+    else
+        memmove(w->text, w->text + 1, len);
+    int ret = pretok_split(v->pre, w->text, len + prefix, &w->end, &w->n, e);
+    if (ret)
+        free(w->text);
+    return ret;
+}
+
+void raw_words_fini(struct raw_words *w)
+{
+    free(w->end);
+    free(w->text);
+}
+
 int raw_encode(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out, struct hearth_err *e)
 {
-    uint32_t *ends = NULL;
-    size_t n_word = 0, len = 0;
-    char *buf = malloc(n + 1);
-    if (!buf)
-        return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
-    if (v->prefix == PREFIX_ALWAYS || (v->prefix == PREFIX_FIRST && first && text[0] != ' '))
-        buf[len++] = ' ';
-    len += (size_t)spm_decode(text, n, buf + len);
-    int ret = pretok_split(v->pre, buf, len, &ends, &n_word, e);
+    struct raw_words words;
     struct merger m = {0};
-    for (size_t w = 0, from = 0; w < n_word && !ret; from = ends[w++])
-        ret = encode_word(v, buf, from, ends[w], &m, out, e);
+    int ret = raw_words_init(&words, v, text, n, first, e);
+    if (ret)
+        return ret;
+    for (size_t w = 0, from = 0; w < words.n && !ret; from = words.end[w++])
+        ret = encode_word(v, words.text, from, words.end[w], &m, out, e);
     merger_fini(&m);
-    free(ends);
-    free(buf);
+    raw_words_fini(&words);
     return ret;
 }

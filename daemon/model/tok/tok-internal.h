@@ -45,6 +45,7 @@ enum vocab_model {
     VOCAB_BPE, /* byte-level BPE */
     VOCAB_RAW, /* BPE over characters, with tokens for single bytes: gemma4, SentencePiece's files in tokenizer.json */
     VOCAB_SPM, /* SentencePiece by scores */
+    VOCAB_UNIGRAM, /* the most probable cut of a word into tokens */
 };
 
 /* A space that is put before a stretch of text. */
@@ -77,6 +78,7 @@ struct vocab {
     size_t merge_mask;
 
     struct gguf_nums scores; /* SentencePiece; n = 0: none */
+    double *score, worst;    /* [n_tok] Unigram: log-probabilities, and the least of them */
 
     int32_t byte_id[256];  /* the symbol of a single byte; -1 */
     int32_t bos, eos, unk; /* -1: none */
@@ -128,8 +130,22 @@ int bpe_load_merges(struct vocab *v, const struct gguf *g, piece_decode *decode,
 merge_pair bpe_pair;
 /* Opens v->pre: by the file's own patterns, by `pre`, or by the name that the file has, else by `absent`. */
 int bpe_load_pre(struct vocab *v, const struct gguf *g, const char *pre, const char *absent, struct hearth_err *e);
+int unigram_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
+int unigram_encode(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out,
+                   struct hearth_err *e);
 int raw_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int raw_encode(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out, struct hearth_err *e);
+/* What both of them tokenise: text with spaces for U+2581 and the space in front, cut into words by v->pre. */
+struct raw_words {
+    char *text;
+    uint32_t *end;
+    size_t n;
+};
+int raw_words_init(struct raw_words *w, const struct vocab *v, const char *text, size_t n, bool first,
+                   struct hearth_err *e);
+void raw_words_fini(struct raw_words *w);
+/* The tokens of a character that is none: its bytes', else the one for what is unknown; without either an error. */
+int raw_push_bytes(const struct vocab *v, const char *s, uint32_t n, struct ids *out, struct hearth_err *e);
 int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int spm_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e);
 /* Reads pieces as SentencePiece writes them: U+2581 for a space, <0xAB> for a byte. */

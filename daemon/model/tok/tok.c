@@ -233,11 +233,9 @@ static int load_named_ids(struct vocab *v, const struct gguf *g, struct hearth_e
     struct {
         const char *key;
         int32_t *id;
-    } named[] = {{"tokenizer.ggml.bos_token_id", &v->bos},
-                 {"tokenizer.ggml.eos_token_id", &v->eos},
-                 {"tokenizer.ggml.unknown_token_id", &v->unk},
-                 {"tokenizer.ggml.eot_token_id", &eot},
-                 {"tokenizer.ggml.eom_token_id", &eom}};
+    } named[] = {{"tokenizer.ggml.bos_token_id", &v->bos},     {"tokenizer.ggml.eos_token_id", &v->eos},
+                 {"tokenizer.ggml.unknown_token_id", &v->unk}, {"hearth.tokenizer.unknown_id", &v->unk},
+                 {"tokenizer.ggml.eot_token_id", &eot},        {"tokenizer.ggml.eom_token_id", &eom}};
     int ret = 0;
     for (size_t i = 0; i < COUNT(named) && !ret; i++)
         ret = load_id(v, g, named[i].key, named[i].id, e);
@@ -254,13 +252,15 @@ static int load_prefixes(struct vocab *v, const struct gguf *g, struct hearth_er
     if (ret >= 0)
         ret = gguf_bool(g, "tokenizer.ggml.add_space_prefix", &space, e);
     v->add_bos &= v->bos >= 0;
-    bool metaspace = false;
+    struct gguf_str when = {"", 0};
     if (ret >= 0)
-        ret = gguf_bool(g, "hearth.tokenizer.metaspace_first", &metaspace, e);
-    v->prefix = !space                  ? PREFIX_NEVER
-                : metaspace             ? PREFIX_FIRST
-                : v->model == VOCAB_BPE ? PREFIX_UNLESS_SPACE
-                                        : PREFIX_ALWAYS;
+        ret = gguf_str(g, "hearth.tokenizer.prefix", &when, e);
+    v->prefix = gguf_str_is(when, "never")                 ? PREFIX_NEVER
+                : gguf_str_is(when, "always")              ? PREFIX_ALWAYS
+                : gguf_str_is(when, "first")               ? PREFIX_FIRST
+                : gguf_str_is(when, "unless there is one") ? PREFIX_UNLESS_SPACE
+                : space                                    ? PREFIX_ALWAYS
+                                                           : PREFIX_NEVER;
     if (v->model == VOCAB_BPE && v->pre_kind)
         v->prefix = PREFIX_NEVER; /* GGUF files have the key without a meaning there */
     return ret < 0 ? ret : 0;
@@ -272,7 +272,7 @@ static int find_model(const struct gguf *g, enum vocab_model *out, struct hearth
     static const struct {
         const char *name;
         enum vocab_model model;
-    } models[] = {{"gpt2", VOCAB_BPE}, {"llama", VOCAB_SPM}, {"gemma4", VOCAB_RAW}};
+    } models[] = {{"gpt2", VOCAB_BPE}, {"llama", VOCAB_SPM}, {"gemma4", VOCAB_RAW}, {"t5", VOCAB_UNIGRAM}};
     struct gguf_str name;
     int ret = gguf_str(g, "tokenizer.ggml.model", &name, e);
     if (ret)
@@ -309,7 +309,10 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
     if (!ret)
         ret = load_named_ids(v, g, e);
     if (!ret)
-        ret = model == VOCAB_SPM ? spm_load(v, g, e) : model == VOCAB_RAW ? raw_load(v, g, e) : bpe_load(v, g, pre, e);
+        ret = model == VOCAB_SPM       ? spm_load(v, g, e)
+              : model == VOCAB_RAW     ? raw_load(v, g, e)
+              : model == VOCAB_UNIGRAM ? unigram_load(v, g, e)
+                                       : bpe_load(v, g, pre, e);
     if (!ret)
         ret = special_load(v, e);
     if (!ret)
@@ -320,14 +323,10 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
         vocab_free(v);
         return ret;
     }
-    snprintf(v->kind, sizeof v->kind, "%s%s%s",
-             model == VOCAB_SPM   ? "llama"
-             : model == VOCAB_RAW ? "gemma4"
-                                  : "gpt2",
-             model == VOCAB_BPE ? "/" : "",
-             model != VOCAB_BPE ? ""
-             : v->pre_kind      ? v->pre_kind->name
-                                : "own");
+    static const char *const kinds[] = {
+        [VOCAB_BPE] = "gpt2/", [VOCAB_RAW] = "gemma4", [VOCAB_SPM] = "llama", [VOCAB_UNIGRAM] = "unigram"};
+    const char *cut = model != VOCAB_BPE ? "" : v->pre_kind ? v->pre_kind->name : "own";
+    snprintf(v->kind, sizeof v->kind, "%s%s", kinds[model], cut);
     *out = v;
     return 0;
 }
@@ -348,6 +347,7 @@ void vocab_free(struct vocab *v)
     free(v->arena);
     free(v->map.slot);
     free(v->merges);
+    free(v->score);
     free(v->merge_slot);
     free(v->end);
     free(v->special);
@@ -432,9 +432,10 @@ static int encode_stretch(const struct vocab *v, const char *text, size_t n, boo
     if (normal)
         text = normal;
     if (n)
-        ret = v->model == VOCAB_SPM   ? spm_encode(v, text, n, out, e)
-              : v->model == VOCAB_RAW ? raw_encode(v, text, n, first, out, e)
-                                      : bpe_encode(v, text, n, out, e);
+        ret = v->model == VOCAB_SPM       ? spm_encode(v, text, n, out, e)
+              : v->model == VOCAB_RAW     ? raw_encode(v, text, n, first, out, e)
+              : v->model == VOCAB_UNIGRAM ? unigram_encode(v, text, n, first, out, e)
+                                          : bpe_encode(v, text, n, out, e);
     free(normal);
     return ret;
 }

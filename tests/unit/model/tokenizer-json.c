@@ -1,0 +1,198 @@
+/*
+ * tokenizer-json.c - every kind of tokenizer.json that hearth reads, against the ids of the Rust library `tokenizers`
+ * (tests/tools/tokenizer_vectors.py trains them and writes their ids): byte-level and raw BPE, Unigram, normalisers,
+ * pre-tokenizers, prefixes, special tokens that take white space along.
+ */
+#include "config.h"
+
+#include "daemon/model/file.h"
+#include "daemon/model/tok/pretok.h"
+#include "daemon/model/tok/tok.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static json_t *load_json(const char *name)
+{
+    char path[4096];
+    const char *top = getenv("top_srcdir");
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/tests/unit/model/tokenizers/%s", top ? top : "..", name);
+    json_t *root = json_load_file(path, JSON_ALLOW_NUL, &why);
+    if (!root)
+        fail_msg("%s: %s", path, why.text);
+    return root;
+}
+
+static void write_file(const char *dir, const char *name, const void *data, size_t n)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* The greatest id that anything in the file has, and one. */
+static json_int_t vocab_size_of(const json_t *root)
+{
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab"), *v;
+    json_int_t n = (json_int_t)json_array_size(vocab);
+    const char *key;
+    size_t i;
+    json_object_foreach((json_t *)vocab, key, v) n = json_integer_value(v) >= n ? json_integer_value(v) + 1 : n;
+    json_array_foreach(json_object_get(root, "added_tokens"), i, v)
+    {
+        json_int_t id = json_integer_value(json_object_get(v, "id"));
+        n = id >= n ? id + 1 : n;
+    }
+    return n;
+}
+
+/* A folder with that tokenizer and one tensor. */
+static void write_folder(const char *dir, const json_t *tokenizer)
+{
+    static const char header[] =
+        "{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}}";
+    char config[512], tensors[sizeof header + 8 + 32] = {0};
+    uint64_t n = strlen(header);
+    snprintf(
+        config, sizeof config,
+        "{\"model_type\": \"llama\", \"hidden_size\": 8, \"intermediate_size\": 8, \"num_hidden_layers\": 1, "
+        "\"num_attention_heads\": 2, \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"vocab_size\": %lld}",
+        (long long)vocab_size_of(tokenizer));
+    memcpy(tensors, &n, 8);
+    memcpy(tensors + 8, header, n);
+    char *text = json_dumps(tokenizer, 0);
+    assert_non_null(text);
+    write_file(dir, "config.json", config, strlen(config));
+    write_file(dir, "tokenizer.json", text, strlen(text));
+    write_file(dir, "model.safetensors", tensors, 8 + n + 32);
+    free(text);
+}
+
+static void check_case(const struct vocab *v, const json_t *c, size_t i, size_t *wrong)
+{
+    const json_t *want = json_array_get(c, 1);
+    const char *text = json_string_value(json_array_get(c, 0));
+    struct ids ids = {0};
+    struct hearth_err e = {0};
+    if (tok_encode(v, text, json_string_length(json_array_get(c, 0)), TOK_SPECIAL, &ids, &e))
+        fail_msg("case %zu: %s", i, e.msg);
+    bool same = ids.n == json_array_size(want);
+    for (size_t k = 0; same && k < ids.n; k++)
+        same = ids.v[k] == json_integer_value(json_array_get(want, k));
+    if (!same) {
+        ++*wrong;
+        print_error("case %zu differs: '%s'\n ", i, text);
+        for (size_t k = 0; k < ids.n; k++)
+            print_error(" %d", ids.v[k]);
+        print_error("\n  where the reference has");
+        for (size_t k = 0; k < json_array_size(want); k++)
+            print_error(" %lld", (long long)json_integer_value(json_array_get(want, k)));
+        print_error("\n");
+    }
+    ids_fini(&ids);
+}
+
+static void check(const char *name)
+{
+    char file[64], dir[] = "/tmp/hearth-tok-XXXXXX", command[64];
+    struct gguf *g;
+    struct vocab *v;
+    struct hearth_err e = {0};
+    json_t *c;
+    size_t i, wrong = 0;
+    assert_non_null(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s.tokenizer.json", name);
+    json_t *tokenizer = load_json(file);
+    write_folder(dir, tokenizer);
+    json_decref(tokenizer);
+    if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e))
+        fail_msg("%s: %s", name, e.msg);
+    snprintf(file, sizeof file, "%s.json", name);
+    json_t *vectors = load_json(file);
+    json_array_foreach(json_object_get(vectors, "cases"), i, c) check_case(v, c, i, &wrong);
+    assert_true(i > 0);
+    json_decref(vectors);
+    vocab_free(v);
+    gguf_close(g);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(wrong, 0);
+}
+
+#define KINDS(X)                      \
+    X(gpt2, "gpt2")                   \
+    X(gpt2_prefix, "gpt2-prefix")     \
+    X(qwen2, "qwen2")                 \
+    X(digits, "digits")               \
+    X(ignore_merges, "ignore-merges") \
+    X(llama2, "llama2")               \
+    X(metaspace, "metaspace")         \
+    X(gemma, "gemma")                 \
+    X(unigram, "unigram")             \
+    X(unigram_bytes, "unigram-bytes")
+#define X(name, file)                     \
+    static void test_##name(void **state) \
+    {                                     \
+        (void)state;                      \
+        check(file);                      \
+    }
+KINDS(X)
+#undef X
+
+/* The words of each named pre-tokenizer (tokenizer.ggml.pre), against the same library with the makers' patterns. */
+static void test_words(void **state)
+{
+    (void)state;
+    json_t *root = load_json("pretok.json"), *rows, *texts = json_object_get(root, "texts");
+    const char *name;
+    size_t n_kind = 0, wrong = 0;
+    json_object_foreach(json_object_get(root, "ends"), name, rows)
+    {
+        const struct pretok_kind *kind = pretok_find(name, strlen(name));
+        struct pretok *p;
+        struct hearth_err e = {0};
+        n_kind++;
+        if (!kind || pretok_open(&p, kind, &e))
+            fail_msg("%s: %s", name, e.msg);
+        for (size_t i = 0; i < json_array_size(texts); i++) {
+            const json_t *text = json_array_get(texts, i), *want = json_array_get(rows, i);
+            uint32_t *ends;
+            size_t n_word;
+            if (pretok_split(p, json_string_value(text), json_string_length(text), &ends, &n_word, &e))
+                fail_msg("%s: %s", name, e.msg);
+            bool same = n_word == json_array_size(want);
+            for (size_t k = 0; same && k < n_word; k++)
+                same = ends[k] == json_integer_value(json_array_get(want, k));
+            if (!same) {
+                wrong++;
+                print_error("%s, text %zu: '%s'\n", name, i, json_string_value(text));
+            }
+            free(ends);
+        }
+        pretok_close(p);
+    }
+    json_decref(root);
+    assert_true(n_kind > 8);
+    assert_int_equal(wrong, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define X(name, file) cmocka_unit_test(test_##name),
+        KINDS(X)
+#undef X
+            cmocka_unit_test(test_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
