@@ -17,7 +17,7 @@ KERNELS_LIBS = kernels/libkernels.a -lpthread -lm
 
 # CUDA: C with templates. Plain objects in the same archive, linked by CC: nothing of libstdc++ is used, the runtime is
 # static and opens the driver itself.
-cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/plan.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/gemv.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/quant/dequant.cuh kernels/cuda/quant/unpack.cuh \
+cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/gemv.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/quant/dequant.cuh kernels/cuda/quant/unpack.cuh \
 	kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/wgmma.cuh
 cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/transfer.cu kernels/cuda/step.cu kernels/cuda/plan.cu kernels/cuda/embed.cu \
 	kernels/cuda/gemm/epilogue.cu kernels/cuda/gemm/ref.cu kernels/cuda/gemm/gemm.cu kernels/cuda/gemm/q4_k.cu kernels/cuda/gemm/q6_k.cu \
@@ -29,7 +29,7 @@ EXTRA_DIST += $(cuda_headers) $(cuda_sources)
 # -lineinfo lets profilers and compute-sanitizer name source lines; the machine code is the same without it. NVCC_DEFS is
 # for builds such as sanitize-gpu's.
 NVCC_DEFS =
-NVCCFLAGS = -std=c++17 -O3 -lineinfo $(NVCC_DEFS) -I$(top_srcdir) -I$(top_builddir) -Xcompiler -Wall,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
+NVCCFLAGS = -std=c++17 -O3 -lineinfo $(NVCC_DEFS) $(NVTX_CPPFLAGS) -I$(top_srcdir) -I$(top_builddir) -Xcompiler -Wall,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 
 SUFFIXES = .cu
 .cu.o:

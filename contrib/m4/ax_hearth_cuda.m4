@@ -39,6 +39,17 @@ AC_DEFUN([AX_HEARTH_CUDA], [
     done
     AC_DEFINE([HAVE_CUDA], [1], [the CUDA backend is built])
     hearth_cuda_summary="$NVCC, sm_$cuda_arch_list"])
+  # NVTX is a folder of headers in the toolkit: a range costs a call through a null pointer where no profiler listens, and
+  # nothing at all without this switch.
+  AC_ARG_ENABLE([nvtx], [AS_HELP_STRING([--enable-nvtx], [name steps, captures, uploads and KV transfers to profilers])],
+    [], [enable_nvtx=no])
+  NVTX_CPPFLAGS=
+  AS_IF([test "x$enable_nvtx" = xyes], [
+    AS_IF([test "x$NVCC" = xno], [AC_MSG_ERROR([--enable-nvtx, but the build is without CUDA])])
+    AS_IF([test ! -f "$cuda_dir/include/nvtx3/nvToolsExt.h"], [AC_MSG_ERROR([--enable-nvtx, but no nvtx3/nvToolsExt.h under $cuda_dir/include])])
+    NVTX_CPPFLAGS=-DHEARTH_NVTX
+    hearth_cuda_summary="$hearth_cuda_summary, NVTX"])
+  AC_SUBST([NVTX_CPPFLAGS])
   AC_SUBST([NVCC]) AC_SUBST([CUDA_LIBS]) AC_SUBST([CUDA_CPPFLAGS]) AC_SUBST([NVCC_GENCODE]) AC_SUBST([CUDA_ARCH_ALL])
   AM_CONDITIONAL([HAVE_CUDA], [test "x$NVCC" != xno])
 ])

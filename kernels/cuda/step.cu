@@ -11,6 +11,7 @@
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
+#include "kernels/cuda/nvtx.cuh"
 #include "kernels/cuda/plan.cuh"
 extern "C" {
 #include "kernels/staged.h"
@@ -347,6 +348,7 @@ static struct shape *shape_of(struct device *d)
 /* Captures the step's ops as a graph. NULL where that failed without harm: the step then runs eagerly. */
 static cudaGraphExec_t capture(struct device *d)
 {
+    NVTX_RANGE("graph capture");
     cudaGraph_t g = NULL;
     cudaGraphExec_t exec = NULL;
     d->hot_graphs++;
@@ -368,6 +370,7 @@ static void act_apply(struct device *d);
 
 uint64_t step_run(struct device *d, const struct batch *b, const struct program *p)
 {
+    NVTX_RANGE("step submit");
     struct step_rec *r = d->rec;
     uint64_t ticket = r->ticket + 1;
     begin(d, b, p);

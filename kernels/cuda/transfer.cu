@@ -22,6 +22,7 @@
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
+#include "kernels/cuda/nvtx.cuh"
 
 #include <stdlib.h>
 
@@ -86,6 +87,7 @@ void kv_transfer_drain(struct device *d)
 static uint64_t transfer(struct device *d, struct kv_pool *p, int dir, const uint32_t *pages, const void *const *host,
                          uint32_t n)
 {
+    NVTX_RANGE(dir == SAVE ? "KV save" : "KV load");
     struct channel *l = &d->kv_transfer->channel[dir];
     for (uint32_t i = 0; i < n; i++)
         if (!kv_page_ok(d, p, pages[i]))

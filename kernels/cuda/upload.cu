@@ -8,6 +8,7 @@
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
+#include "kernels/cuda/nvtx.cuh"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -161,6 +162,7 @@ static void wdev_free(struct device *d, struct wdev *w)
 
 int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
 {
+    NVTX_RANGE("weight upload");
     bool raw = d->reference;
     struct wdev *v = (struct wdev *)calloc(1, sizeof(*v));
     int rc = HEARTH_ENOMEM;

@@ -1,0 +1,27 @@
+/*
+ * nvtx.cuh - ranges that a profiler (Nsight Systems) shows on the device thread's timeline. A build that was configured
+ * without --enable-nvtx has none of it.
+ */
+#ifndef HEARTH_CUDA_NVTX_CUH
+#define HEARTH_CUDA_NVTX_CUH
+
+#ifdef HEARTH_NVTX
+#include <nvtx3/nvToolsExt.h>
+
+/* Open as long as the variable is in scope; ranges of a thread nest. */
+struct nvtx_range {
+    explicit nvtx_range(const char *name)
+    {
+        nvtxRangePushA(name);
+    }
+    ~nvtx_range()
+    {
+        nvtxRangePop();
+    }
+};
+#define NVTX_RANGE(name) nvtx_range nvtx_range_of_function(name)
+#else
+#define NVTX_RANGE(name) ((void)0)
+#endif
+
+#endif
