@@ -28,6 +28,7 @@ struct conf {
     int64_t unsent_bytes;                         /* per connection, before a peer that does not read is dropped */
     int64_t frame_timeout;                        /* seconds for the rest of a frame that has begun */
     int64_t shutdown_grace;                       /* seconds for running streams to end by themselves */
+    int64_t engine_timeout;                       /* seconds of silence after which the engine is replaced */
     int64_t stream_retries;                       /* engine crashes that a stream survives */
     int64_t attach_grace;                         /* seconds that a stream goes on without a reader */
     int64_t journal_bytes;                        /* of finished streams that are kept for attaching */

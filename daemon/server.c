@@ -334,7 +334,7 @@ static int init_engine(struct server *s, const char *engine, struct hearth_err *
             argv[n++] = options[i].option;
             argv[n++] = options[i].value;
         }
-    return engine_client_new(&s->engine_client, s->base, argv, on_engine_event, s, e);
+    return engine_client_new(&s->engine_client, s->base, argv, conf->engine_timeout, on_engine_event, s, e);
 }
 
 int server_init(struct server *s, const struct conf *conf, const struct sd *sd, const char *engine,

@@ -626,7 +626,7 @@ struct hearth_kv_tiers {
 };
 struct hearth_engine_status {
     int64_t pid;         /* 0: none */
-    const char *state;   /* "absent", "starting", "running" */
+    const char *state;   /* "absent", "starting", "running", "not answering" */
     const char *backend; /* "cpu", "cuda" */
     const char *device;
     const char *no_gpu; /* NULL, or why the CPU serves although the engine could use a GPU */

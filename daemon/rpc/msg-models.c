@@ -20,7 +20,8 @@ static bool is_loaded(const struct wire_engine_status *es, const char *path)
     return false;
 }
 
-/* `result` is the engine's status, or NULL where no engine runs and so no model is loaded. */
+/* `result` is the engine's status, or NULL where no engine runs and so no model is loaded, or none that
+ * answers. */
 static void list(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
@@ -50,10 +51,7 @@ static void list(void *arg, const void *result, const struct hearth_err *err)
 
 void msg_models_list(struct call *call)
 {
-    static const struct wire_empty nothing;
-    struct engine_client *ec = call->server->engine_client;
-    if (engine_state(ec) != ENGINE_RUNNING ||
-        engine_call(ec, &wire_methods[WIRE_ENGINE_STATUS], &nothing, list, call, NULL) != 0)
+    if (engine_ask_status(call->server->engine_client, list, call) != 0)
         list(call, NULL, NULL);
 }
 

@@ -39,12 +39,11 @@ static struct wire_kv_share *kv_shares(const struct call *call, size_t *n)
     return w;
 }
 
-/* `result` is the engine's status, or NULL where no engine runs. */
+/* `result` is the engine's status, or NULL where no engine runs, or `err` where it has not answered. */
 static void reply(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
     struct server *s = call->server;
-    (void)err;
     struct wire_status_result r = {
         .pid = getpid(),
         .version = PACKAGE_VERSION,
@@ -68,7 +67,7 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
         if (r.engine.models[i].path)
             r.engine.models[i].name = names[i] = model_name_of(r.engine.models[i].path);
     r.engine.pid = engine_pid(s->engine_client);
-    r.engine.state = engine_state_name(s->engine_client);
+    r.engine.state = err ? "not answering" : engine_state_name(s->engine_client);
     r.engine.restarts = engine_restarts(s->engine_client);
     size_t n = r.engine.n_models;
     call_reply(call, &r);
@@ -80,10 +79,7 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
 
 void msg_status(struct call *call)
 {
-    static const struct wire_empty nothing;
-    struct engine_client *ec = call->server->engine_client;
-    if (engine_state(ec) != ENGINE_RUNNING ||
-        engine_call(ec, &wire_methods[WIRE_ENGINE_STATUS], &nothing, reply, call, NULL) != 0)
+    if (engine_ask_status(call->server->engine_client, reply, call) != 0)
         reply(call, NULL, NULL);
 }
 

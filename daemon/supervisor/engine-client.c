@@ -12,9 +12,13 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/loop.h"
 #include "libclient/frames.h"
 
-enum { HELLO_MAX = 128 }; /* bytes of the packed hello */
+enum {
+    HELLO_MAX = 128, /* bytes of the packed hello */
+    BEATS = 4,       /* parts of engine_timeout: an engine that was silent for so many in a row is replaced */
+};
 
 /* There are no watermarks: what hearthd asks the engine is bounded by what its peers may ask hearthd. */
 static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10};
@@ -22,8 +26,10 @@ static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read 
 struct request {
     uint32_t id;
     const struct wire_method *method;
-    engine_completion *complete;
+    engine_completion *complete; /* NULL: completed already, at its deadline; the answer is still due */
     void *arg;
+    struct engine_client *client;
+    struct timer *deadline; /* NULL: it waits for as long as the engine lives */
     TAILQ_ENTRY(request) entry;
 };
 TAILQ_HEAD(request_list, request);
@@ -39,23 +45,38 @@ struct engine_client {
     struct request_list requests;      /* not answered yet */
     uint32_t last_id;
     bool lost_device;
+    int64_t timeout;         /* seconds that the engine may be silent while an answer is due */
+    struct timer *heartbeat; /* set while an answer is due */
+    bool heard;              /* since the last beat */
+    bool pinged;             /* an answer to the heartbeat's own request is due */
+    int silent;              /* beats in a row without a byte */
 };
 
 /* --- life ----------------------------------------------------------------------------------------------- */
 
 static const struct engine_process_calls process_calls;
+static void on_heartbeat(void *arg);
 
-int engine_client_new(struct engine_client **out, struct event_base *base, const char *const argv[],
+static void request_free(struct request *r)
+{
+    timer_free(r->deadline);
+    free(r);
+}
+
+int engine_client_new(struct engine_client **out, struct event_base *base, const char *const argv[], int64_t timeout,
                       engine_event *on_event, void *arg, struct hearth_err *e)
 {
     struct engine_client *ec = calloc(1, sizeof *ec);
     if (!ec)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    *ec = (struct engine_client){.base = base, .on_event = on_event, .arg = arg, .fd = -1};
+    *ec = (struct engine_client){.base = base, .on_event = on_event, .arg = arg, .timeout = timeout, .fd = -1};
     frames_init(&ec->frames, &limits);
     TAILQ_INIT(&ec->requests);
-    int rc = engine_process_new(&ec->process, base, argv, &process_calls, ec, e);
+    ec->heartbeat = timer_new(base, on_heartbeat, ec);
+    int rc = ec->heartbeat ? engine_process_new(&ec->process, base, argv, &process_calls, ec, e)
+                           : err_set(e, HEARTH_ENOMEM, "out of memory");
     if (rc) {
+        timer_free(ec->heartbeat);
         free(ec);
         return rc;
     }
@@ -82,30 +103,57 @@ void engine_client_free(struct engine_client *ec)
         return;
     close_link(ec);
     engine_process_free(ec->process);
+    timer_free(ec->heartbeat);
     struct request *r;
     while ((r = TAILQ_FIRST(&ec->requests)) != NULL) {
         TAILQ_REMOVE(&ec->requests, r, entry);
-        free(r);
+        request_free(r);
     }
     free(ec);
 }
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-static int request(struct engine_client *ec, const struct wire_method *m, const void *params,
-                   engine_completion *complete, void *arg, struct hearth_err *e)
+static int64_t beat_ms(const struct engine_client *ec)
+{
+    return ec->timeout * 1000 / BEATS;
+}
+
+/* Makes a request, which a completion may follow; NULL, and *e says why. */
+static struct request *request(struct engine_client *ec, const struct wire_method *m, const void *params,
+                               engine_completion *complete, void *arg, struct hearth_err *e)
 {
     struct request *r = calloc(1, sizeof *r);
-    if (!r)
-        return err_set(e, HEARTH_ENOMEM, "out of memory");
-    *r = (struct request){.id = ++ec->last_id, .method = m, .complete = complete, .arg = arg};
-    int rc = wire_pack_request(frames_out(&ec->frames), r->id, m, params, e);
-    if (rc) {
+    if (!r) {
+        err_set(e, HEARTH_ENOMEM, "out of memory");
+        return NULL;
+    }
+    *r = (struct request){.id = ++ec->last_id, .method = m, .complete = complete, .arg = arg, .client = ec};
+    if (wire_pack_request(frames_out(&ec->frames), r->id, m, params, e)) {
         free(r);
-        return rc;
+        return NULL;
     }
     TAILQ_INSERT_TAIL(&ec->requests, r, entry);
-    return 0;
+    if (!timer_is_set(ec->heartbeat))
+        timer_set(ec->heartbeat, beat_ms(ec));
+    return r;
+}
+
+/* The request's completion, once: *e where `result` is NULL. */
+static void complete(struct request *r, const void *result, const struct hearth_err *e)
+{
+    engine_completion *fn = r->complete;
+    r->complete = NULL;
+    if (fn)
+        fn(r->arg, result, result ? NULL : e);
+}
+
+static void on_deadline(void *arg)
+{
+    struct request *r = arg;
+    struct hearth_err e;
+    err_set(&e, HEARTH_EENGINE, "the engine does not answer");
+    complete(r, NULL, &e);
 }
 
 static void on_hello(void *arg, const void *result, const struct hearth_err *err)
@@ -135,9 +183,8 @@ static int pack_hello(struct engine_client *ec)
     static const struct wire_engine_hello hello = {.version = WIRE_VERSION};
     struct wire_buf *out = frames_out(&ec->frames);
     size_t waiting = out->len;
-    int rc = request(ec, &wire_methods[WIRE_ENGINE_HELLO], &hello, on_hello, ec, NULL);
-    if (rc)
-        return rc;
+    if (!request(ec, &wire_methods[WIRE_ENGINE_HELLO], &hello, on_hello, ec, NULL))
+        return HEARTH_ENOMEM;
     uint8_t packed[HELLO_MAX];
     size_t n = out->len - waiting;
     assert(n <= sizeof packed);
@@ -162,7 +209,8 @@ static int start(struct engine_client *ec, struct hearth_err *e)
     int rc = engine_process_start(ec->process, &ec->fd, e);
     if (rc)
         return rc;
-    ec->lost_device = false;
+    ec->lost_device = ec->pinged = false;
+    ec->silent = 0;
     if (pack_hello(ec) || watch_link(ec)) {
         engine_process_fail(ec->process, "out of memory");
         engine_process_kill(ec->process); /* its end completes the calls that wait */
@@ -171,17 +219,38 @@ static int start(struct engine_client *ec, struct hearth_err *e)
     return 0;
 }
 
-int engine_call(struct engine_client *ec, const struct wire_method *m, const void *params, engine_completion *complete,
-                void *arg, struct hearth_err *e)
+static int start_if_absent(struct engine_client *ec, struct hearth_err *e)
 {
     if (engine_state(ec) == ENGINE_STOPPING)
         return err_set(e, HEARTH_ESHUTDOWN, "the engine is being stopped");
-    if (engine_state(ec) == ENGINE_ABSENT) {
-        int rc = start(ec, e);
-        if (rc)
-            return rc;
-    }
-    return request(ec, m, params, complete, arg, e);
+    return engine_state(ec) == ENGINE_ABSENT ? start(ec, e) : 0;
+}
+
+int engine_call(struct engine_client *ec, const struct wire_method *m, const void *params, engine_completion *fn,
+                void *arg, struct hearth_err *e)
+{
+    struct hearth_err err = {0};
+    int rc = start_if_absent(ec, &err);
+    if (!rc && !request(ec, m, params, fn, arg, &err))
+        rc = err.code;
+    if (rc && e)
+        *e = err;
+    return rc;
+}
+
+int engine_ask_status(struct engine_client *ec, engine_completion *fn, void *arg)
+{
+    enum { PATIENCE_MS = 500 };
+    static const struct wire_empty nothing;
+    struct request *r;
+    if (engine_state(ec) != ENGINE_RUNNING ||
+        !(r = request(ec, &wire_methods[WIRE_ENGINE_STATUS], &nothing, NULL, arg, NULL)))
+        return HEARTH_EENGINE;
+    r->deadline = timer_new(ec->base, on_deadline, r);
+    if (!r->deadline || timer_set(r->deadline, PATIENCE_MS))
+        return HEARTH_ENOMEM; /* its answer is read, and nobody is told */
+    r->complete = fn;
+    return 0;
 }
 
 /* Completes every open call. A completion may call again: that call is not one of these, and waits for a restart. */
@@ -192,8 +261,8 @@ static void fail_all(struct engine_client *ec, const struct hearth_err *e)
     struct request *r;
     while ((r = TAILQ_FIRST(&requests)) != NULL) {
         TAILQ_REMOVE(&requests, r, entry);
-        r->complete(r->arg, NULL, e);
-        free(r);
+        complete(r, NULL, e);
+        request_free(r);
     }
 }
 
@@ -207,12 +276,55 @@ void engine_client_stop(struct engine_client *ec)
     static const struct wire_empty nothing;
     bool is_live = engine_pid(ec) != 0;
     bool told = is_live && engine_state(ec) != ENGINE_STOPPING &&
-                request(ec, &wire_methods[WIRE_ENGINE_SHUTDOWN], &nothing, on_stopped, NULL, NULL) == 0;
+                request(ec, &wire_methods[WIRE_ENGINE_SHUTDOWN], &nothing, on_stopped, NULL, NULL);
     engine_process_stop(ec->process, told);
     if (!is_live) {
         struct hearth_err e;
         err_set(&e, HEARTH_ESHUTDOWN, "the engine is being stopped");
         fail_all(ec, &e);
+    }
+}
+
+/* --- the heartbeat --------------------------------------------------------------------------------------- */
+
+static void on_pong(void *arg, const void *result, const struct hearth_err *err)
+{
+    (void)result, (void)err; /* its bytes are what counts */
+    ((struct engine_client *)arg)->pinged = false;
+}
+
+/* Asks for what the engine's loop answers at once, so that silence means something. */
+static void ping(struct engine_client *ec)
+{
+    static const struct wire_empty nothing;
+    if (!ec->pinged && request(ec, &wire_methods[WIRE_ENGINE_STATUS], &nothing, on_pong, ec, NULL))
+        ec->pinged = true;
+    engine_client_flush(ec);
+}
+
+/*
+ * While an answer is due the engine must say something, be it a token or the answer to a ping. One that hangs in the
+ * kernel or was stopped (SIGSTOP) says nothing and does not end either: it is killed, and what it was doing begins anew
+ * in the next one. Beats are counted rather than seconds, because time in which hearthd was stopped itself proves
+ * nothing.
+ */
+static void on_heartbeat(void *arg)
+{
+    struct engine_client *ec = arg;
+    if (TAILQ_EMPTY(&ec->requests) || engine_state(ec) == ENGINE_STOPPING)
+        return;
+    timer_set(ec->heartbeat, beat_ms(ec));
+    if (engine_state(ec) != ENGINE_RUNNING)
+        return; /* the hello has a deadline of its own */
+    ec->silent = ec->heard ? 0 : ec->silent + 1;
+    ec->heard = false;
+    if (ec->silent == BEATS / 2)
+        log_warn("engine %d has not answered for %lld s", (int)engine_pid(ec), (long long)ec->timeout / 2);
+    if (ec->silent >= BEATS && !engine_process_has_failed(ec->process)) {
+        engine_process_fail(ec->process, "it has not answered for %lld s", (long long)ec->timeout);
+        engine_process_kill(ec->process);
+    } else {
+        ping(ec);
     }
 }
 
@@ -245,9 +357,9 @@ static void on_response(struct engine_client *ec, const struct wire_frame *f)
     if (!f->is_error && wire_unpack(r->method->result, f->body, f->body_len, &result, &e))
         err_set(&e, HEARTH_EENGINE, "the engine's answer to %s: %.120s", r->method->name, e.msg);
     TAILQ_REMOVE(&ec->requests, r, entry);
-    r->complete(r->arg, result, result ? NULL : &e);
+    complete(r, result, &e);
     wire_free(result);
-    free(r);
+    request_free(r);
 }
 
 static void on_event(struct engine_client *ec, const struct wire_frame *f)
@@ -290,6 +402,7 @@ static int read_some(struct engine_client *ec)
         return 0;
     if (n <= 0)
         return HEARTH_EIO;
+    ec->heard = true;
     const uint8_t *data;
     ptrdiff_t len;
     struct hearth_err e;

@@ -17,14 +17,19 @@ typedef void engine_completion(void *arg, const void *result, const struct heart
 /* Takes an event of the engine; `body` is borrowed. */
 typedef void engine_event(void *arg, const struct wire_method *m, const void *body);
 
-/* `argv` is the engine's command line (engine_process_new() copies it); every event goes to `on_event` with `arg`. */
-int engine_client_new(struct engine_client **out, struct event_base *base, const char *const argv[],
+/* `argv` is the engine's command line (engine_process_new() copies it); every event goes to `on_event` with `arg`. An
+ * engine that says nothing for `timeout` seconds while an answer is due is killed. */
+int engine_client_new(struct engine_client **out, struct event_base *base, const char *const argv[], int64_t timeout,
                       engine_event *on_event, void *arg, struct hearth_err *e);
 void engine_client_free(struct engine_client *ec); /* kills the engine; calls are dropped, not completed */
 
 /* Calls a method of the engine; `complete` is never called from inside. An error means that it will not be called. */
 int engine_call(struct engine_client *ec, const struct wire_method *m, const void *params, engine_completion *complete,
                 void *arg, struct hearth_err *e);
+
+/* Calls engine.status where an engine runs; `complete` is told within half a second, with an error where the engine
+ * has not answered by then. An error means that it will not be called: there is none to ask. */
+int engine_ask_status(struct engine_client *ec, engine_completion *complete, void *arg);
 
 /* Writes the calls of this turn of the loop, at its end. */
 void engine_client_flush(struct engine_client *ec);

@@ -116,6 +116,56 @@ static int setup_no_retries(void **state)
     return 0;
 }
 
+static int setup_impatient(void **state)
+{
+    box_setup_idle(state);
+    box_configure(*state, "engine_timeout = 1\n");
+    box_start(*state);
+    return 0;
+}
+
+/* An engine that hangs does not end, so nobody would see it: what can be said without it is said, and it is replaced.
+ */
+static void test_engine_that_hangs(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *other = peer_open(b);
+    struct wire_empty none = {0};
+    struct wire_generate g = request("gate n=3", NULL);
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 1);
+    struct wire_status_result *st = peer_status(other);
+    assert_string_equal(st->engine.state, "running");
+    int64_t pid = st->engine.pid;
+    wire_free(st);
+    assert_int_equal(kill((pid_t)pid, SIGSTOP), 0);
+    st = peer_status(other);
+    assert_string_equal(st->engine.state, "not answering");
+    assert_int_equal(st->engine.pid, pid);
+    wire_free(st);
+    struct wire_models_list_result *l = peer_call(other, WIRE_MODELS_LIST, &none);
+    assert_true(l->n_models > 0);
+    wire_free(l);
+    do { /* until the next one has the stream */
+        st = peer_status(other);
+        bool replaced = st->engine.pid != pid && strcmp(st->engine.state, "running") == 0;
+        wire_free(st);
+        if (replaced)
+            break;
+    } while (true);
+    for (int i = 0; i < 4; i++)
+        peer_tick(other);
+    struct hearth_err e = {0};
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_non_null(r);
+    assert_string_equal(r->text.data, "t0 t1 t2 ");
+    assert_int_equal(p->n_notices, 1);
+    wire_free(r);
+    assert_true(box_log_has(b, "it has not answered for 1 s"));
+    peer_close(p);
+    peer_close(other);
+}
+
 /* Where nobody may attach: at once. (By default a stream goes on for a while: tests/daemon/journal.c.) */
 static void test_disconnect_cancels(void **state)
 {
@@ -369,6 +419,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_order, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_out_of_order, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_cancel_by_request, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_engine_that_hangs, setup_impatient, box_teardown),
         cmocka_unit_test_setup_teardown(test_disconnect_cancels, setup_no_grace, box_teardown),
         cmocka_unit_test_setup_teardown(test_slow_reader, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_dies, box_setup, box_teardown),
