@@ -76,7 +76,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/sd.c daemon/sd.h \
 	daemon/context.c daemon/context.h \
 	daemon/loop.c daemon/loop.h \
-	daemon/server.c daemon/server.h \
+	daemon/server.c daemon/server.h daemon/socket.c daemon/socket.h \
 	daemon/stream/session.c daemon/stream/session.h \
 	daemon/stream/sessions.c daemon/stream/sessions.h \
 	daemon/store/kv-manifest.c daemon/store/kv-manifest.h \

@@ -1,0 +1,16 @@
+/*
+ * socket.h - the socket that hearthd listens on: its folder, the lock beside it, and its place. Loop thread.
+ */
+#ifndef DAEMON_SOCKET_H
+#define DAEMON_SOCKET_H
+
+#include "daemon/context.h"
+
+/* Takes the lock and binds conf.socket: fills in lock_fd and listen_fd. 0, an error, or 1 where another hearthd answers
+ * there. */
+int socket_listen(struct server *s, struct hearth_err *e);
+
+/* fcntl(2) of one byte of the lock file: 0 is held while a hearthd starts, 1 as long as it lives. */
+int socket_lock_byte(int fd, int cmd, short type, off_t at);
+
+#endif
