@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
+#include <sys/types.h>
 
 #include "daemon/acl.h"
 #include "daemon/conf.h"
@@ -25,6 +26,7 @@ struct import;
 struct journal;
 struct kvdir;
 struct engine_client;
+struct socket_watch;
 struct store;
 struct streams;
 struct retention;
@@ -48,8 +50,11 @@ struct server {
     enum server_phase phase;
     double started; /* on the clock of server_boot() */
 
-    int lock_fd;    /* held as long as hearthd lives */
-    int listen_fd;  /* -1 once it stops accepting */
+    int lock_fd;      /* held as long as hearthd lives */
+    int listen_fd;    /* -1 once it stops accepting */
+    dev_t socket_dev; /* what was bound, to tell it from what others put in its place */
+    ino_t socket_ino;
+    struct socket_watch *socket_watch;
     bool activated; /* the socket is systemd's, and is not removed */
     struct event *accept, *again, *sigterm, *sigint, *watchdog, *phase_timer;
 

@@ -66,6 +66,16 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
     }
 }
 
+/* Who has connected to the socket that had lost its place is let in first. */
+static void on_rebound(struct server *s, int fd)
+{
+    on_accept(s->listen_fd, EV_READ, s);
+    event_del(s->accept);
+    dup3(fd, s->listen_fd, O_CLOEXEC);
+    close(fd);
+    event_add(s->accept, NULL);
+}
+
 static void on_again(evutil_socket_t fd, short what, void *arg)
 {
     struct server *s = arg;
@@ -83,7 +93,7 @@ static void stop_listening(struct server *s)
     if (s->again)
         event_del(s->again);
     if (!s->activated)
-        unlink(s->conf->socket);
+        socket_remove(s);
     close(s->listen_fd);
     s->listen_fd = -1;
 }
@@ -262,6 +272,8 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     }
     if (!rc)
         rc = init_events(s, e);
+    if (!rc && !s->activated)
+        rc = socket_watch_new(s, on_rebound, e);
     if (rc) {
         server_fini(s);
         return rc;
@@ -305,6 +317,7 @@ void server_fini(struct server *s)
     kvdir_close(s->kv);
     streams_free(s->streams);
     store_close(s->store);
+    socket_watch_free(s->socket_watch);
     struct event *events[] = {s->accept, s->again, s->sigterm, s->sigint, s->watchdog, s->phase_timer};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
         if (events[i])

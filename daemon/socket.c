@@ -6,13 +6,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "daemon/log.h"
+#include "daemon/loop.h"
 
 enum { BACKLOG = 128 };
 
@@ -66,6 +72,58 @@ int socket_lock_byte(int fd, int cmd, short type, off_t at)
     return fcntl(fd, cmd, &l);
 }
 
+/* The process that wrote its number into the lock file; 0 where that is not known. */
+static int holder_of(int fd)
+{
+    char text[24];
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    return atoi(text);
+}
+
+/*
+ * Waits for a byte of the lock, and says for whom after a second. 1: the one who holds it answers by now, so there is
+ * nothing to wait for. A hearthd that ends takes as long as its streams may; one that holds the lock for longer and
+ * does not answer either is not waited for.
+ */
+static int await_lock(struct server *s, const struct sockaddr_un *addr, off_t byte, struct hearth_err *e)
+{
+    enum { EACH_MS = 20, ENDS_MS = 5000 };
+    int64_t most = s->conf->shutdown_grace * 1000 + ENDS_MS;
+    for (int64_t waited = 0; waited <= most; waited += EACH_MS) {
+        if (socket_lock_byte(s->lock_fd, F_OFD_SETLK, F_WRLCK, byte) == 0)
+            return 0;
+        if (errno != EAGAIN && errno != EACCES && errno != EINTR)
+            return err_set(e, HEARTH_EIO, "%.150s.lock: %s", addr->sun_path, strerror(errno));
+        if (byte == 1 && try_connect(addr))
+            return 1;
+        if (waited == 1000)
+            fprintf(stderr, "hearthd: waiting for process %d, which holds %s.lock and does not answer\n",
+                    holder_of(s->lock_fd), addr->sun_path);
+        poll(NULL, 0, EACH_MS);
+    }
+    return err_set(e, HEARTH_EIO, "process %d holds %.120s.lock and does not answer: not waited for any longer",
+                   holder_of(s->lock_fd), addr->sun_path);
+}
+
+/* Opens the lock file beside the socket; the descriptor, or an error. */
+static int open_lock(const struct sockaddr_un *addr, struct hearth_err *e)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s.lock", addr->sun_path);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return fd < 0 ? err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno)) : fd;
+}
+
+/* Leaves this process's number in the lock file, for who waits. */
+static void sign_lock(int fd)
+{
+    char text[24];
+    int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    if (ftruncate(fd, 0) == 0)
+        (void)!pwrite(fd, text, (size_t)n, 0);
+}
+
 /*
  * Two clients may start a daemon at once, and one daemon may start while another ends. The lock file has two bytes: a
  * daemon holds byte 0 while it starts, so that others wait until it listens, and byte 1 as long as it lives. A daemon
@@ -74,47 +132,181 @@ int socket_lock_byte(int fd, int cmd, short type, off_t at)
  */
 static int take_lock(struct server *s, const struct sockaddr_un *addr, struct hearth_err *e)
 {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s.lock", addr->sun_path);
-    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (s->lock_fd < 0)
-        return err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno));
-    if (socket_lock_byte(s->lock_fd, F_OFD_SETLKW, F_WRLCK, 0) != 0)
-        return err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno));
-    if (socket_lock_byte(s->lock_fd, F_OFD_SETLK, F_WRLCK, 1) == 0)
-        return 0;
-    if (try_connect(addr))
-        return 1;
-    if (socket_lock_byte(s->lock_fd, F_OFD_SETLKW, F_WRLCK, 1) != 0)
-        return err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno));
-    return 0;
+    int rc = s->lock_fd = open_lock(addr, e);
+    if (rc >= 0)
+        rc = await_lock(s, addr, 0, e);
+    return rc ? rc : await_lock(s, addr, 1, e);
+}
+
+/* Binds and listens where nobody does: the descriptor, or an error. */
+static int bind_at(struct server *s, const struct sockaddr_un *addr, struct hearth_err *e)
+{
+    struct stat sb;
+    if (lstat(addr->sun_path, &sb) == 0) {
+        if (!S_ISSOCK(sb.st_mode))
+            return err_set(e, HEARTH_EIO, "%s is in the way and not a socket", addr->sun_path);
+        if (unlink(addr->sun_path) != 0)
+            return err_set(e, HEARTH_EIO, "%s: %s", addr->sun_path, strerror(errno));
+    }
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* Nobody can connect before listen(), and by then the mode is set. */
+    if (fd < 0 || bind(fd, (const struct sockaddr *)addr, sizeof *addr) != 0 || chmod(addr->sun_path, 0600) != 0 ||
+        listen(fd, BACKLOG) != 0 || lstat(addr->sun_path, &sb) != 0) {
+        int rc = err_set(e, HEARTH_EIO, "%s: %s", addr->sun_path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    s->socket_dev = sb.st_dev;
+    s->socket_ino = sb.st_ino;
+    return fd;
+}
+
+static struct sockaddr_un address_of(const struct server *s)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", s->conf->socket); /* conf has checked its length */
+    return addr;
 }
 
 int socket_listen(struct server *s, struct hearth_err *e)
 {
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", s->conf->socket); /* conf has checked its length */
+    struct sockaddr_un addr = address_of(s);
     int rc = make_socket_dir(addr.sun_path, e);
     if (!rc)
         rc = take_lock(s, &addr, e);
     if (rc)
         return rc;
-    struct stat sb;
-    if (lstat(addr.sun_path, &sb) == 0) {
-        if (!S_ISSOCK(sb.st_mode))
-            return err_set(e, HEARTH_EIO, "%s is in the way and not a socket", addr.sun_path);
-        if (unlink(addr.sun_path) != 0)
-            return err_set(e, HEARTH_EIO, "%s: %s", addr.sun_path, strerror(errno));
-    }
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* Nobody can connect before listen(), and by then the mode is set. */
-    if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof addr) != 0 || chmod(addr.sun_path, 0600) != 0 ||
-        listen(fd, BACKLOG) != 0) {
-        rc = err_set(e, HEARTH_EIO, "%s: %s", addr.sun_path, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return rc;
-    }
+    int fd = bind_at(s, &addr, e);
+    if (fd < 0)
+        return fd;
+    sign_lock(s->lock_fd);
     s->listen_fd = fd;
     return 0;
+}
+
+static bool is_ours(const struct server *s)
+{
+    struct stat sb;
+    return lstat(s->conf->socket, &sb) == 0 && sb.st_dev == s->socket_dev && sb.st_ino == s->socket_ino;
+}
+
+void socket_remove(const struct server *s)
+{
+    if (is_ours(s))
+        unlink(s->conf->socket);
+}
+
+/* --- its place ------------------------------------------------------------------------------------------ */
+
+struct socket_watch {
+    struct server *server;
+    void (*rebound)(struct server *s, int fd);
+    int fd; /* inotify */
+    struct watch *changes;
+    struct timer *again; /* after a try that failed */
+    bool failed;
+};
+
+/* The lock of the folder that is there now: the old one's file may have gone with the old folder. */
+static int keep_lock(struct server *s, const struct sockaddr_un *addr, struct hearth_err *e)
+{
+    struct stat have, there;
+    int fd = open_lock(addr, e);
+    if (fd < 0)
+        return fd;
+    if (fstat(s->lock_fd, &have) == 0 && fstat(fd, &there) == 0 && have.st_dev == there.st_dev &&
+        have.st_ino == there.st_ino) {
+        close(fd);
+        return 0;
+    }
+    if (socket_lock_byte(fd, F_OFD_SETLK, F_WRLCK, 1) != 0) {
+        int rc = err_set(e, HEARTH_EIO, "process %d serves %.120s now", holder_of(fd), addr->sun_path);
+        close(fd);
+        return rc;
+    }
+    close(s->lock_fd);
+    s->lock_fd = fd;
+    sign_lock(fd);
+    return 0;
+}
+
+/* Watches the folder, whatever has become of it. */
+static void watch_folder(const struct socket_watch *w)
+{
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof dir, "%s", w->server->conf->socket);
+    char *slash = strrchr(dir, '/');
+    slash[slash == dir] = '\0';
+    inotify_add_watch(w->fd, dir, IN_DELETE | IN_MOVE | IN_CREATE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR);
+}
+
+static int bind_again(struct server *s, struct hearth_err *e)
+{
+    struct sockaddr_un addr = address_of(s);
+    int rc = make_socket_dir(addr.sun_path, e);
+    if (!rc)
+        rc = keep_lock(s, &addr, e);
+    return rc ? rc : bind_at(s, &addr, e);
+}
+
+static void look(void *arg)
+{
+    enum { AGAIN_MS = 1000 };
+    struct socket_watch *w = arg;
+    struct server *s = w->server;
+    struct hearth_err e;
+    if (s->listen_fd < 0 || is_ours(s))
+        return;
+    int fd = bind_again(s, &e);
+    if (fd < 0) {
+        if (!w->failed)
+            log_error("the socket has gone, and cannot be bound again: %s", e.msg);
+        w->failed = true;
+        timer_set(w->again, AGAIN_MS);
+        return;
+    }
+    w->failed = false;
+    log_warn("%s had gone: bound again", s->conf->socket);
+    watch_folder(w);
+    w->rebound(s, fd);
+}
+
+static void on_changes(void *arg)
+{
+    const struct socket_watch *w = arg;
+    char events[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+    while (read(w->fd, events, sizeof events) > 0)
+        continue;
+    look(arg);
+}
+
+int socket_watch_new(struct server *s, void (*rebound)(struct server *s, int fd), struct hearth_err *e)
+{
+    struct socket_watch *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    *w = (struct socket_watch){.server = s, .rebound = rebound, .fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)};
+    s->socket_watch = w;
+    if (w->fd < 0) { /* the user's limit: hearthd serves without */
+        log_warn("%s is not watched: %s", s->conf->socket, strerror(errno));
+        return 0;
+    }
+    w->changes = watch_new(s->base, w->fd, on_changes, w);
+    w->again = timer_new(s->base, look, w);
+    if (!w->changes || !w->again)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    watch_folder(w);
+    return 0;
+}
+
+void socket_watch_free(struct socket_watch *w)
+{
+    if (!w)
+        return;
+    watch_free(w->changes);
+    timer_free(w->again);
+    if (w->fd >= 0)
+        close(w->fd);
+    free(w);
 }

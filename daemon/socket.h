@@ -10,6 +10,17 @@
  * there. */
 int socket_listen(struct server *s, struct hearth_err *e);
 
+/* Removes the socket from its place, where it is this hearthd's still. */
+void socket_remove(const struct server *s);
+
+/*
+ * Watches the place, fills in socket_watch: where the socket was deleted, or its folder, it is bound again, and
+ * `rebound` gets the descriptor that listens from now on. Who holds the lock of a folder that is made anew by then
+ * stays.
+ */
+int socket_watch_new(struct server *s, void (*rebound)(struct server *s, int fd), struct hearth_err *e);
+void socket_watch_free(struct socket_watch *w);
+
 /* fcntl(2) of one byte of the lock file: 0 is held while a hearthd starts, 1 as long as it lives. */
 int socket_lock_byte(int fd, int cmd, short type, off_t at);
 

@@ -150,6 +150,62 @@ static void test_takes_over(void **state)
     peer_close(q);
 }
 
+/* A second hearthd, as a client would start it, finds the one that is there, and ends. */
+static void finds_the_first(struct box *b)
+{
+    int ready;
+    pid_t first = b->pid, second = box_spawn(b, foreground, &ready);
+    struct pollfd end = {.fd = pidfd_open(second, 0), .events = POLLIN};
+    assert_int_equal(poll(&end, 1, 20000), 1);
+    close(end.fd);
+    close(ready);
+    assert_int_equal(wait_exit(second), 0);
+    assert_int_equal(daemon_pid(b), first);
+    box_works(b);
+}
+
+/* A socket that is deleted under its daemon is bound again; who waits for the daemon meanwhile finds it. */
+static void test_socket_deleted(void **state)
+{
+    struct box *b = *state;
+    char cmd[160];
+    struct peer *p = peer_open(b); /* who is in does not notice */
+    assert_int_equal(unlink(b->socket), 0);
+    finds_the_first(b);
+    assert_true(box_log_has(b, "had gone: bound again"));
+    snprintf(cmd, sizeof cmd, "rm -rf '%s/run'", b->dir);
+    (void)!system(cmd); /* the socket may come back under it */
+    finds_the_first(b);
+    snprintf(cmd, sizeof cmd, "mv '%s/run' '%s/moved'", b->dir, b->dir);
+    assert_int_equal(system(cmd), 0);
+    finds_the_first(b);
+    wire_free(peer_status(p));
+    peer_close(p);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    assert_null(peer_try(b));
+}
+
+/* Who waits for a daemon that does not answer says for whom, and gives up. */
+static void test_who_waits_says_so(void **state)
+{
+    struct box *b = *state;
+    char says[96];
+    int ready, out;
+    box_configure(b, "shutdown_grace = 0\n");
+    box_start(b);
+    assert_int_equal(kill(b->pid, SIGSTOP), 0);
+    assert_int_equal(unlink(b->socket), 0);
+    pid_t second = box_spawn(b, foreground, &ready);
+    assert_int_equal(read(ready, &out, 1), 0); /* closed without a word of readiness */
+    close(ready);
+    assert_int_equal(wait_exit(second), 1);
+    snprintf(says, sizeof says, "waiting for process %d, which holds", (int)b->pid);
+    assert_true(box_log_has(b, says));
+    assert_true(box_log_has(b, "not waited for any longer"));
+    assert_int_equal(kill(b->pid, SIGCONT), 0);
+    finds_the_first(b);
+}
+
 /* No engine outlives its daemon, however that ends. */
 static void test_engine_goes_too(void **state)
 {
@@ -441,6 +497,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_second_ends_quietly, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_stale_socket, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_takes_over, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_socket_deleted, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_who_waits_says_so, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_goes_too, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_graceful, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_grace, setup_long_grace, box_teardown),
