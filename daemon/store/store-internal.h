@@ -73,6 +73,8 @@ struct store {
     bool has_deleted;                                  /* store_purge_some() may have something to do */
     TAILQ_HEAD(, timeline_cache_entry) timeline_cache; /* last used last */
     size_t timeline_cache_ids;
+    int64_t naps; /* taken for other programs' locks in all; and of the window that began then, open.c says which */
+    int64_t window_begin, window_naps;
     int64_t data_version; /* SQLite's counter of other programs' commits; 0: not read yet */
 };
 

@@ -154,6 +154,9 @@ int store_copy(const char *from, const char *to, bool replace, const atomic_bool
                struct hearth_err *e);
 const char *store_path(const struct store *st);
 
+/* How often the loop has waited (5 ms each time) for a lock that another program held. */
+int64_t store_naps(const struct store *st);
+
 /* Whether `ref` is an id, and so can be no name. */
 bool store_is_id(const char *ref);
 

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <sqlite3.h>
@@ -43,6 +44,38 @@ static void commit_ok(struct box *b, const struct store_session *s, bool create,
     struct hearth_err e = {0};
     if (store_commit(b->st, s, create, t, n, ++committed, &e) != 0)
         fail_msg("%s", e.msg);
+}
+
+/* A lock that another program holds is waited for once, not turn after turn; and what was refused works afterwards. */
+static void test_locked_by_another(void **state)
+{
+    enum { N = 40, NAPS_IN_5S = 50 };
+    struct box *b = *state;
+    struct timespec from, to;
+    sqlite3 *other;
+    char id[N][STORE_ID_LEN + 1], name[N][8];
+    struct hearth_err e;
+    assert_int_equal(sqlite3_open(b->db, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    for (int i = 0; i < N; i++) {
+        snprintf(id[i], sizeof id[i], "%016x", i + 1);
+        snprintf(name[i], sizeof name[i], "s%d", i);
+        struct store_session s = row(id[i], 1000, name[i]);
+        assert_int_equal(store_commit(b->st, &s, true, &one, 1, ++committed, &e), HEARTH_ESTORE);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    assert_true(store_naps(b->st) > 0);
+    assert_true(store_naps(b->st) <= NAPS_IN_5S * (1 + (to.tv_sec - from.tv_sec + 1) / 5));
+    assert_int_equal(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(other);
+    for (int i = 0; i < N; i++) {
+        struct store_session s = row(id[i], 1000, name[i]);
+        commit_ok(b, &s, true, &one, 1);
+    }
+    int64_t n;
+    assert_int_equal(store_count(b->st, 1000, &n, &e), 0);
+    assert_int_equal(n, N);
 }
 
 static void test_round_trip(void **state)
@@ -606,6 +639,7 @@ static void test_killed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_locked_by_another, setup, teardown),
         cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(test_uids_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pages, setup, teardown),
