@@ -112,6 +112,10 @@ struct decl {            /* of a macro or a call block */
     bool uses_varargs, uses_kwargs, uses_caller;
     struct decl *up; /* of the macro around, while parsing */
 };
+struct hidden { /* names that are undefined in a scope until they are set there: see scopes.c */
+    uint32_t *id;
+    uint32_t n, cap;
+};
 struct node {
     uint8_t kind;
     uint8_t op;
@@ -127,7 +131,8 @@ struct node {
     uint8_t *ops;
     struct args *args;
     struct decl *decl;
-    const struct builtin *builtin; /* of a filter or test: NULL where there is none of that name */
+    struct hidden hidden, other_hidden; /* of kid's scope, and of other's */
+    const struct builtin *builtin;      /* of a filter or test: NULL where there is none of that name */
 };
 
 /* A template: its own arena, its body, and its names, whose places in the table are their ids. */
@@ -137,8 +142,12 @@ struct jinja {
     uint32_t n_body;
     const struct str **name;
     uint32_t n_name, cap_name;
+    struct hidden hidden; /* of top level */
 };
 enum { NAME_LOOP, NAME_CALLER, NAME_VARARGS, NAME_KWARGS, N_FIXED_NAMES };
+
+/* Fills `hidden` of a tree. */
+void find_hidden(struct run *r, struct jinja *t);
 
 void template_parse(struct run *r, struct jinja *t, const char *src, size_t n);
 

@@ -31,6 +31,12 @@ static void bind(struct run *r, struct scope *s, uint32_t id, struct val v)
     s->b[s->n++] = (struct binding){id, v};
 }
 
+static void hide(struct run *r, struct scope *s, const struct hidden *h)
+{
+    for (uint32_t i = 0; i < h->n; i++)
+        bind(r, s, h->id[i], (struct val){0});
+}
+
 /* As Python unpacks: exactly as many items as there are targets. */
 static void unpack(struct run *r, struct scope *s, const struct node *target, struct val v)
 {
@@ -193,12 +199,15 @@ enum flow loop_run(struct run *r, struct scope *s, const struct node *n, struct 
         inner->n = 0;
         bind(r, inner, NAME_LOOP, (struct val){.tag = V_LOOP, .loop = l});
         exec_assign(r, inner, n->a, v);
+        hide(r, inner, &n->hidden);
         flow = exec_body(r, inner, n->kid, n->n_kid);
         finished |= flow == FLOW_ON;
     }
-    if (!finished && n->n_other)
-        return exec_body(r, scope_new(r, s), n->other, n->n_other);
-    return FLOW_ON;
+    if (finished || !n->n_other)
+        return FLOW_ON;
+    inner = scope_new(r, s);
+    hide(r, inner, &n->other_hidden);
+    return exec_body(r, inner, n->other, n->n_other);
 }
 
 /* --- macros and captured text
@@ -270,6 +279,7 @@ static void bind_args(struct run *r, const struct macro *m, struct scope *s, str
             list_add(r, more.l, c->pos[i]);
         bind(r, s, NAME_VARARGS, more);
     }
+    hide(r, s, &m->node->hidden);
 }
 
 struct val macro_call(struct run *r, const struct macro *m, const struct call *c)
@@ -309,6 +319,7 @@ static enum flow capture(struct run *r, struct scope *s, const struct node *n, s
 {
     struct scope *inner = scope_new(r, s);
     struct mark m = string_begin(r);
+    hide(r, inner, &n->hidden);
     enum flow flow = exec_body(r, inner, n->kid, n->n_kid);
     *out = v_str(string_end(r, m));
     if (flow == FLOW_ON && n->b)
@@ -339,6 +350,7 @@ static enum flow exec_with(struct run *r, struct scope *s, const struct node *n)
     struct scope *inner = scope_new(r, s);
     for (uint32_t i = 0; i + 1 < n->n_other; i += 2)
         exec_assign(r, inner, n->other[i], eval_expr(r, s, n->other[i + 1]));
+    hide(r, inner, &n->hidden);
     return exec_body(r, inner, n->kid, n->n_kid);
 }
 

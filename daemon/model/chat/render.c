@@ -56,6 +56,7 @@ __attribute__((noinline)) static void read_and_parse(struct run *r, struct jinja
 {
     const char *text = read_source(r, source, &n);
     template_parse(r, t, text, n);
+    find_hidden(r, t);
 }
 
 static int compile(struct run *r, struct jinja *t, const char *source, size_t n)
@@ -112,6 +113,8 @@ static void bind_context(struct run *r, struct val context)
         else if (b)
             r->context[i] = (struct val){.tag = V_FUNC, .func = b};
     }
+    for (uint32_t i = 0; i < t->hidden.n; i++)
+        r->context[t->hidden.id[i]] = (struct val){0};
 }
 
 /* Spans that touch are one, and a lone surrogate is no text. */

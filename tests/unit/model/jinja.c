@@ -119,6 +119,15 @@ static void test_language(void **state)
         {"{% macro f(n) %}{{ n }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}{{ f.name }}", "3210f"},
         {"{% macro f() %}<{{ caller('q') }}>{% endmacro %}{% call(a) f() %}{{ a }}{{ x }}{% endcall %}", "<q5>"},
         {"{% macro f() %}{{ q }}{% endmacro %}{% set q = 1 %}{{ f() }}", "1"},
+        /* what a scope sets, and has not read before, is its own from the start; not so what an `if` sets */
+        {"{% set x %}<{{ x }}>{% endset %}{{ x }}", "<>"},
+        {"{% macro f() %}{{ x }}{% endmacro %}{{ f() }}{% set x = 1 %}{{ f() }}", "1"},
+        {"{% macro f() %}{{ x }}{% endmacro %}{{ f() }}{% if 1 %}{% set x = 1 %}{% endif %}{{ f() }}", "51"},
+        {"{{ x }}{% for i in [1, 2] %}{% for j in [1] %}{{ x }}{{ q }}{% endfor %}{% set x = 7 %}{% set q = 8 %}{% "
+         "endfor %}",
+         "555"},
+        {"{% for i in [1, 2] %}{% for j in [1] %}{{ x }}{% endfor %}{% set x = 7 %}{{ x }}{% endfor %}{{ x }}",
+         "57575"},
         /* undefined */
         {"{{ u }}{{ u | default('d') }}{{ u is defined }}{{ u == v }}{% for i in u %}{% endfor %}", "dFalseTrue"},
         /* a filter of no name matters where it is reached: in an if */
