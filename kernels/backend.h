@@ -139,7 +139,7 @@ struct logprob {
 struct sampled {
     uint32_t slot;
     uint32_t token;
-    float logprob; /* of the token; set where n_logprobs > 0 */
+    float logprob; /* of the token; where n_logprobs is 0 its raw logit; not finite where none of the row could win */
     uint32_t n_top;
     struct logprob top[LOGPROBS_MAX];
 };

@@ -272,7 +272,7 @@ static void sample_item(void *arg, uint32_t row, uint32_t thread)
     struct sampled *out = &d->sampled[row];
     out->slot = j->op->slot[row];
     out->token = pick(d, s, l, n, j->op->index[row], &t);
-    out->logprob = 0.0f;
+    out->logprob = raw[out->token];
     out->n_top = 0;
     if (s->p.n_logprobs)
         logprobs(d, raw, n, &s->p, t.weight, out);

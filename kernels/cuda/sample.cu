@@ -363,7 +363,7 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
         unsigned long long won = __ldcg(&r->best);
         uint32_t token = won ? ~(uint32_t)won : 0; /* all forbidden: id 0 */
         struct sampled *out = &a.ring[s->ticket % RING].out[i];
-        out->slot = s->slot[i], out->token = token, out->logprob = p->n_logprobs ? w.raw[token] - log_z : 0.f;
+        out->slot = s->slot[i], out->token = token, out->logprob = w.raw[token] - log_z;
         out->n_top = 0;
         for (uint32_t k = 0; k < p->n_logprobs && __ldcg(&r->top[k]); k++) { /* a small vocabulary ends sooner */
             uint32_t id = ~(uint32_t)__ldcg(&r->top[k]);

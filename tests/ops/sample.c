@@ -352,6 +352,15 @@ static void test_logprobs(void **state)
     p.n_logprobs = 20; /* more than there are tokens */
     slot_set(&b, 0, &p, NULL, 0);
     assert_int_equal(sample_one(&b, 0, 0, l, NULL).n_top, 5);
+
+    /* Without log-probabilities the raw logit tells whether any token could win. */
+    static const float none[5] = {NAN, NAN, NAN, NAN, NAN};
+    for (p.n_logprobs = 0, p.temp = 0.0f; p.temp <= 1.0f; p.temp += 1.0f) {
+        slot_set(&b, 0, &p, NULL, 0);
+        s = sample_one(&b, 0, 0, l, NULL);
+        assert_true(memcmp(&s.logprob, &l[s.token], sizeof s.logprob) == 0);
+        assert_false(isfinite(sample_one(&b, 0, 0, none, NULL).logprob));
+    }
     fixture_fini(&b);
 }
 

@@ -4,6 +4,7 @@
 #include "daemon/engine/core/step.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,12 +116,22 @@ static bool is_end(const struct model_entry *m, int32_t id)
     return m->vocab && vocab_is_end(m->vocab, id);
 }
 
+/* A model file may hold any weights, so a logit may be NaN or infinite. A NaN never wins, so where the winner's is no
+ * finite number the row had none: what was sampled there is no answer. */
+static bool is_answer(const struct seq *q, int32_t id, float logit, struct hearth_err *e)
+{
+    if (isfinite(logit))
+        return true;
+    err_set(e, HEARTH_EBADMODEL, "position %u: the logit of token %d is %g", q->n_tokens - 1, id, (double)logit);
+    return false;
+}
+
 /* Takes a token that a sequence sampled; false where it ended the sequence. */
 static bool take_token(struct engine *eng, const struct plan_seq *ps, const struct sampled *s, struct event_step *ev,
                        double now)
 {
     struct seq *q = ps->seq;
-    if (q->slot_err.code) {
+    if (q->slot_err.code || !is_answer(q, (int32_t)s->token, s->logprob, &q->slot_err)) {
         sched_done(&eng->sched, ps);
         end_seq(eng, q, END_ERROR, &q->slot_err);
         return false;
@@ -161,6 +172,12 @@ static bool take_logits(struct engine *eng, const struct plan_seq *ps, uint32_t 
     if (q->n_computed < q->n_tokens || q->n_tokens >= q->n_limit)
         return true;
     int32_t id = eval_best(eng->logits, n_vocab);
+    struct hearth_err err;
+    if (!is_answer(q, id, eng->logits[id], &err)) {
+        sched_done(&eng->sched, ps);
+        end_seq(eng, q, END_ERROR, &err);
+        return false;
+    }
     ev->greedy[ev->n_greedy++] = id;
     if (is_end(q->model, id)) {
         sched_done(&eng->sched, ps);
