@@ -31,7 +31,7 @@ static const struct wire_field generate_fields[] = {
     BOOL(wire_generate, special, true),
     {0},
 };
-TYPE(generate, "generate", .reserved = generate_reserved, .check = generate_check);
+TYPE(generate, "generate", .reserved = generate_reserved, .check = generate_check, .strict = true);
 
 /* The client's request inside engine.generate: a stream that is taken up again may have nothing left to append, so
  * none of messages, text, tokens is fine here. */

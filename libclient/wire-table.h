@@ -58,6 +58,7 @@ struct wire_type {
     const struct wire_field *fields;                     /* ends with name NULL; at most 64 */
     const char *const *reserved;                         /* keys refused as UNSUPPORTED, NULL-terminated; or NULL */
     int (*check)(const void *msg, struct hearth_err *e); /* what no single field can tell; or NULL */
+    bool strict; /* a key that is not known is refused, here and in all maps within, instead of ignored */
 };
 
 #endif

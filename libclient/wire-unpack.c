@@ -6,6 +6,7 @@
  * an element of an array exists before its struct is allocated, and the rows cap how many there may be. Measured: the
  * worst frames of 8 MiB cost 49 MiB while they are unpacked.
  */
+#include "libclient/nearest.h"
 #include "libclient/utf8.h"
 #include "libclient/wire-table.h"
 
@@ -30,6 +31,7 @@ struct block {
 struct reader {
     struct block *first, *last;
     struct hearth_err *e;
+    bool strict; /* as the message's type says */
 };
 
 /* Where the walk is, for error messages: "generate.messages[2].role". */
@@ -378,6 +380,22 @@ void wire_defaults(const struct wire_type *t, void *msg)
     }
 }
 
+/* A key that is no row: reserved, refused in what is strict, or ignored. */
+static int read_unknown(struct reader *r, const struct path *path, const struct wire_type *t, const msgpack_object *key)
+{
+    char near[64];
+    for (const char *const *name = t->reserved; name && *name; name++)
+        if (key_is(key, *name))
+            return refuse(r, path, HEARTH_EUNSUPPORTED, "%s is reserved and not supported by this version", *name);
+    if (!r->strict)
+        return 0;
+    const char *s = key->via.str.ptr;
+    size_t n = key->via.str.size, shown = utf8_prefix(s, n < 40 ? n : 40);
+    nearest_key(t, s, n, near, sizeof near);
+    return refuse(r, path, HEARTH_EPARAMS, "\"%.*s\" is not known%s%s%s", (int)shown, s, near[0] ? "; is " : "", near,
+                  near[0] ? " meant?" : "");
+}
+
 static int read_struct(struct reader *r, const struct path *path, const struct wire_type *t, const msgpack_object *o,
                        void *out)
 {
@@ -397,10 +415,9 @@ static int read_struct(struct reader *r, const struct path *path, const struct w
         while (f->name && !key_is(key, f->name))
             f++;
         if (!f->name) {
-            for (const char *const *name = t->reserved; name && *name; name++)
-                if (key_is(key, *name) && value->type != MSGPACK_OBJECT_NIL)
-                    return refuse(r, path, HEARTH_EUNSUPPORTED, "%s is reserved and not supported by this version",
-                                  *name);
+            int rc = value->type == MSGPACK_OBJECT_NIL ? 0 : read_unknown(r, path, t, key);
+            if (rc)
+                return rc;
             continue;
         }
         uint64_t bit = (uint64_t)1 << (f - t->fields);
@@ -427,7 +444,7 @@ int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void
 {
     msgpack_unpacked tree;
     msgpack_unpacked_init(&tree);
-    struct reader r = {.e = e};
+    struct reader r = {.e = e, .strict = t->strict};
     size_t off = 0;
 
     int rc = msgpack_unpack_next(&tree, (const char *)body, len, &off);

@@ -5,7 +5,7 @@
 #include "daemon/log.h"
 
 static const char *const features[] = {"sessions", "streams", "logprobs", "notify_as", "eval",
-                                       "shutdown", "attach",  "export",   "backup"};
+                                       "shutdown", "attach",  "export",   "backup",    "strict"};
 
 static int hello(struct call *call, struct hearth_err *e)
 {

@@ -163,7 +163,9 @@ static void test_params(void **state)
         {BYTES("\xa1n\x02"), "n"},
         {BYTES("\xa5tools\x90"), "tools"},
         {BYTES("\xa6stream\x01"), "stream"},
-        {BYTES("\xa4what\xc0"), NULL}, /* unknown keys are ignored */
+        {BYTES("\xa4what\xc0"), NULL}, /* nil is absent */
+        {BYTES("\xa4what\x01"), "what"},
+        {BYTES("\xa8sampling\x81\xa8mirostat\x02"), "mirostat"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char frame[256];

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <cmocka.h>
 
 static struct arena arena;
@@ -166,13 +167,57 @@ static int request(const char *hex, void **out)
 #define SAMPLING(more) GENERATE("a8 73616d706c696e67 81" more)
 #define HISTORY(more)  "94 00 01 af 656e67696e652e67656e6572617465 91 81 a7 686973746f7279" more
 
+/* Whether the request is refused in just these words. */
+static void assert_refused(const char *hex, const char *want)
+{
+    void *msg = NULL;
+    assert_int_equal(request(hex, &msg), HEARTH_EPARAMS);
+    assert_null(msg);
+    assert_string_equal(err.msg, want);
+}
+
+/* In a generate a key that is not known is refused at any depth, and the known one that is most like it is named. */
+static void unknown_keys_of_generate(void **state)
+{
+    (void)state;
+    assert_refused(SAMPLING("aa 74656d7072617475 7265 00"),
+                   "generate.sampling: \"temprature\" is not known; is temperature meant?");
+    assert_refused(GENERATE("ab 74656d7065726174757265 00"),
+                   "generate: \"temperature\" is not known; is sampling.temperature meant?");
+    assert_refused(GENERATE("a3 666f6f 92 01 81 a1 61 c0"), "generate: \"foo\" is not known");
+    assert_refused(GENERATE("a2 c328 01"), "generate: \"\" is not known"); /* not UTF-8: not shown */
+    assert_refused("94 00 09 a8 67656e6572617465 91 82 a5 6d6f64656c a1 6d a8 6d65737361676573 91 "
+                   "83 a4 726f6c65 a4 75736572 a7 636f6e74656e74 a1 78 a7 636f6e74656e73 01",
+                   "generate.messages[0]: \"contens\" is not known; is content meant?");
+    assert_refused("94 00 09 a8 67656e6572617465 91 82 a5 6d6f64656c a1 6d a8 6d65737361676573 91 "
+                   "82 a4 726f6c65 a4 75736572 a7 636f6e74656e74 91 83 a4 74797065 a4 74657874 a4 74657874 a1 78 "
+                   "a5 636f6c6f72 a1 79",
+                   "generate.messages[0].content[0]: \"color\" is not known");
+    char longest[2 * 300 + 32] = "", hex[1024];
+    for (int i = 0; i < 300; i++)
+        strcat(longest, "61");
+    snprintf(hex, sizeof hex, GENERATE("da 012c %s 00"), longest);
+    assert_refused(hex, "generate: \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\" is not known");
+
+    /* elsewhere both sides may grow: other requests, results, and what hearthd keeps or passes to its engine */
+    void *msg;
+    assert_int_equal(request("94 00 09 a6 63616e63656c 91 82 a6 73747265616d 01 a3 666f6f 01", &msg), 0);
+    wire_free(msg);
+    static const uint8_t sampling[] = {0x81, 0xa3, 'f', 'o', 'o', 1};
+    for (const struct wire_field *f = wire_methods[WIRE_GENERATE].params->fields; f->name; f++)
+        if (!strcmp(f->name, "sampling")) {
+            assert_int_equal(wire_unpack(f->sub, sampling, sizeof sampling, &msg, &err), 0);
+            wire_free(msg);
+        }
+}
+
 static void known_bytes_are_unpacked(void **state)
 {
     (void)state;
     struct wire_generate *g;
 
-    /* all defaults; an unknown key with a nested value is ignored */
-    assert_int_equal(request(GENERATE("a3 666f6f 92 01 81 a1 61 c0"), (void **)&g), 0);
+    /* all defaults; an unknown key that is nil is absent */
+    assert_int_equal(request(GENERATE("a3 666f6f c0"), (void **)&g), 0);
     assert_string_equal(g->model, "m");
     assert_string_equal(g->text.data, "t");
     assert_null(g->session);
@@ -518,6 +563,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_method_round_trips),
         cmocka_unit_test(known_bytes_are_packed),
+        cmocka_unit_test(unknown_keys_of_generate),
         cmocka_unit_test(known_bytes_are_unpacked),
         cmocka_unit_test(refusals_name_the_field),
         cmocka_unit_test(a_bad_request_can_be_answered_where_its_id_was_read),
