@@ -1,5 +1,6 @@
 /* cmd-show.c - hearth show: what a model is. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/cmd.h"
 
@@ -29,17 +30,56 @@ static void print_model(const struct hearth_model *m)
     table_print(&t);
 }
 
+/* Ops from `i` on that come again and again, as layers do: the period whose repetitions reach furthest. */
+static size_t repeats(const struct hearth_model *m, size_t i, size_t *period)
+{
+    enum { PERIOD_MAX = 32 };
+    size_t best = 1;
+    *period = 1;
+    for (size_t p = 1; p <= PERIOD_MAX && i + 2 * p <= m->n_ops; p++) {
+        size_t n = p;
+        while (i + n < m->n_ops && !strcmp(m->ops[i + n].text, m->ops[i + n - p].text))
+            n++;
+        if (n / p > 1 && n / p * p > best * *period) {
+            best = n / p;
+            *period = p;
+        }
+    }
+    return best;
+}
+
+static void print_ops(const struct hearth_model *m)
+{
+    struct table t = {0};
+    size_t period, n;
+    printf("\nprogram, %zu ops\n", m->n_ops);
+    for (size_t i = 0; i < m->n_ops; i += n * period) {
+        n = repeats(m, i, &period);
+        for (size_t k = i; k < i + period; k++) {
+            char index[24], times[64] = "";
+            snprintf(index, sizeof index, "%6zu", k);
+            if (n > 1 && k > i)
+                snprintf(times, sizeof times, "|");
+            else if (n > 1)
+                snprintf(times, sizeof times, "%zu ops x %zu", period, n);
+            table_add(&t, 3, index, m->ops[k].text, times);
+        }
+    }
+    table_print(&t);
+}
+
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
     struct hearth *h;
-    bool json;
-    int status = verb_begin(cmd, &argc, &argv, "model", &json, &h);
+    bool json, ops = false;
+    const struct opt opts[] = {{"ops", 0, OPT_FLAG, &ops, 0, 0, NULL, "the ops of its forward pass"}, OPT_END};
+    int status = verb_begin_with(cmd, &argc, &argv, opts, "model", &json, &h);
     if (status != STATUS_OK)
         return status;
     char *model = model_resolve(argv[0]);
     struct hearth_model *m;
     struct hearth_err err;
-    int rc = hearth_models_show(h, model, &m, NULL, &err);
+    int rc = (ops ? hearth_models_ops : hearth_models_show)(h, model, &m, NULL, &err);
     free(model);
     if (rc)
         return verb_end(h, NULL, fail(&err));
@@ -47,7 +87,9 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         status = print_json(json_model(m, true));
     else
         print_model(m);
+    if (!json && ops)
+        print_ops(m);
     return verb_end(h, m, status);
 }
 
-const struct cmd cmd_show = {"show", "MODEL [--json]", "what a model is", run};
+const struct cmd cmd_show = {"show", "MODEL [--ops] [--json]", "what a model is", run};

@@ -92,6 +92,9 @@ char *model_resolve(const char *model);
 /* Reads --json and the operands (one `operand`, or none where that is NULL) and connects. Anything but STATUS_OK is the
  * verb's exit status, and has been explained. */
 int verb_begin(const struct cmd *cmd, int *argc, char ***argv, const char *operand, bool *json, struct hearth **out);
+/* The same for a verb that has `more` options. */
+int verb_begin_with(const struct cmd *cmd, int *argc, char ***argv, const struct opt *more, const char *operand,
+                    bool *json, struct hearth **out);
 
 /* Every session of the caller, as the pages come. Returns STATUS_OK, or has said why not. */
 int sessions_each(struct hearth *h, void (*on_session)(void *arg, const struct hearth_session *s), void *arg);

@@ -73,6 +73,15 @@ json_t *json_session(const struct hearth_session *s)
                      s->pinned, "expires", s->expires, "damaged", s->damaged);
 }
 
+static json_t *json_ops(const struct hearth_model *m)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < m->n_ops; i++)
+        json_array_append_new(a,
+                              json_pack("{s:o, s:o}", "op", json_str(m->ops[i].op), "text", json_str(m->ops[i].text)));
+    return a;
+}
+
 json_t *json_model(const struct hearth_model *m, bool details)
 {
     json_t *o = json_pack("{s:o, s:o, s:I, s:f, s:b}", "name", json_str(m->name), "path", json_str(m->path), "bytes",
@@ -88,6 +97,8 @@ json_t *json_model(const struct hearth_model *m, bool details)
                              (json_int_t)m->d_head, "d_ff", (json_int_t)m->d_ff, "vocab", (json_int_t)m->vocab);
     json_object_update(o, more);
     json_decref(more);
+    if (m->n_ops)
+        json_object_set_new(o, "ops", json_ops(m));
     return o;
 }
 

@@ -3,9 +3,15 @@
 
 int verb_begin(const struct cmd *cmd, int *argc, char ***argv, const char *operand, bool *json, struct hearth **out)
 {
+    return verb_begin_with(cmd, argc, argv, NULL, operand, json, out);
+}
+
+int verb_begin_with(const struct cmd *cmd, int *argc, char ***argv, const struct opt *more, const char *operand,
+                    bool *json, struct hearth **out)
+{
     const struct opt own[] = {{"json", 0, OPT_FLAG, json, 0, 0, NULL, "one JSON object"}, OPT_END};
     *json = false;
-    opts_parse(cmd, argc, argv, own, NULL);
+    opts_parse(cmd, argc, argv, own, more);
     if (!operand && *argc)
         return usage(cmd, "no argument is expected");
     if (operand && *argc != 1)

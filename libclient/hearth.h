@@ -557,6 +557,11 @@ HEARTH_API int hearth_sessions_import(struct hearth *h, const struct hearth_sess
                                       struct hearth_err *err);
 
 /* Models: list knows names and files only; show asks the engine, which reads the file. `model` is a name or a path. */
+struct hearth_op {  /* of a model's program: the list of fused ops that its forward pass is */
+    const char *op; /* "qkv" */
+    const char
+        *text; /* for people: "qkv (Q4_K, Q4_K, Q6_K; 4096 to 6144)": types of its matrices, columns in and out */
+};
 struct hearth_model {
     const char *name, *path;
     int64_t bytes;
@@ -570,6 +575,8 @@ struct hearth_model {
     const char *tokenizer_digest; /* the same digest: the same ids for the same text */
     const char *chat;             /* the chat template: "chatml", "llama-3"; NULL = none that we render */
     int64_t parameters, context, layers, d_model, heads, kv_heads, d_head, d_ff, vocab;
+    struct hearth_op *ops; /* hearth_models_ops() only: in the order in which they run */
+    size_t n_ops;
 };
 struct hearth_models_list_result {
     struct hearth_model *models;
@@ -586,6 +593,10 @@ HEARTH_API int hearth_models_list(struct hearth *h, struct hearth_models_list_re
                                   const struct timespec *timeout, struct hearth_err *err);
 HEARTH_API int hearth_models_show(struct hearth *h, const char *model, struct hearth_model **out,
                                   const struct timespec *timeout, struct hearth_err *err);
+/* The same with the model's program. It need not be in memory for that; one that cannot run gives the error of a load.
+ */
+HEARTH_API int hearth_models_ops(struct hearth *h, const char *model, struct hearth_model **out,
+                                 const struct timespec *timeout, struct hearth_err *err);
 /* on_event (may be NULL) sees the progress. */
 HEARTH_API int hearth_models_load(struct hearth *h, const char *model, hearth_on_event *on_event, void *arg,
                                   const struct timespec *timeout, struct hearth_model_load_result **out,

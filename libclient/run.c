@@ -166,7 +166,14 @@ int hearth_models_list(struct hearth *h, struct hearth_models_list_result **out,
 int hearth_models_show(struct hearth *h, const char *model, struct hearth_model **out, const struct timespec *timeout,
                        struct hearth_err *e)
 {
-    struct wire_model_ref p = {.model = model};
+    struct wire_model_show p = {.model = model};
+    return call(h, WIRE_MODELS_SHOW, &p, NULL, NULL, out, timeout, e);
+}
+
+int hearth_models_ops(struct hearth *h, const char *model, struct hearth_model **out, const struct timespec *timeout,
+                      struct hearth_err *e)
+{
+    struct wire_model_show p = {.model = model, .ops = true};
     return call(h, WIRE_MODELS_SHOW, &p, NULL, NULL, out, timeout, e);
 }
 

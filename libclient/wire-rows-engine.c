@@ -94,6 +94,13 @@ TYPE(engine_kv_gone, "engine.kv_gone");
 static const struct wire_field engine_path_fields[] = {PATH(wire_engine_path, path, REQUIRED), {0}};
 TYPE(engine_path, "params");
 
+static const struct wire_field engine_model_fields[] = {
+    PATH(wire_engine_model, path, REQUIRED),
+    BOOL(wire_engine_model, ops, false),
+    {0},
+};
+TYPE(engine_model, "engine.model");
+
 /* --- the journal -------------------------------------------------------------------------------------------------- */
 
 static const struct wire_field journal_head_fields[] = {

@@ -3,6 +3,13 @@
  */
 #include "libclient/wire-rows.h"
 
+static const struct wire_field op_fields[] = {
+    WORD(wire_op, op, REQUIRED),
+    WORD(wire_op, text, REQUIRED),
+    {0},
+};
+TYPE(op, "op");
+
 static const struct wire_field model_fields[] = {
     PATH(wire_model, name, REQUIRED),
     PATH(wire_model, path, REQUIRED),
@@ -24,6 +31,7 @@ static const struct wire_field model_fields[] = {
     COUNTER(wire_model, d_head, SPARSE),
     COUNTER(wire_model, d_ff, SPARSE),
     COUNTER(wire_model, vocab, SPARSE),
+    ARRAY(wire_model, ops, op, WIRE_OPS_MAX),
     {0},
 };
 TYPE(model, "model");
@@ -36,6 +44,13 @@ TYPE(models_list_result, "models.list result");
 
 static const struct wire_field model_ref_fields[] = {PATH(wire_model_ref, model, REQUIRED), {0}};
 TYPE(model_ref, "params");
+
+static const struct wire_field model_show_fields[] = {
+    PATH(wire_model_show, model, REQUIRED),
+    BOOL(wire_model_show, ops, false),
+    {0},
+};
+TYPE(model_show, "models.show");
 
 static const struct wire_field model_load_result_fields[] = {
     PATH(wire_model_load_result, model),

@@ -34,6 +34,7 @@ enum {
     WIRE_PAGE_BYTES = 1 << 20, /* of texts and ids in one page of an export, about */
     WIRE_EXPORT_VERSION = 1,   /* of what sessions.export gives and sessions.import takes */
     WIRE_PARTS_MAX = 1024,     /* in one message */
+    WIRE_OPS_MAX = 1 << 14,    /* ops of a model's program; a model has at most 1,024 layers */
     WIRE_STOPS_MAX = 16,
     WIRE_BIAS_MAX = 1024,  /* logit_bias entries ... */
     WIRE_BIAS_LIMIT = 100, /* ... and what each may add or take */
@@ -74,6 +75,7 @@ enum {
 #define wire_session_import       hearth_session_import
 #define wire_imported             hearth_imported
 #define wire_backup_result        hearth_backup_result
+#define wire_op                   hearth_op
 #define wire_model                hearth_model
 #define wire_models_list_result   hearth_models_list_result
 #define wire_model_load_result    hearth_model_load_result
@@ -146,8 +148,12 @@ struct wire_backup {
     bool replace;
 };
 
-struct wire_model_ref { /* models.show, models.load, models.unload */
+struct wire_model_ref { /* models.load, models.unload */
     const char *model;
+};
+struct wire_model_show {
+    const char *model;
+    bool ops; /* with the model's program */
 };
 
 struct wire_shutdown { /* of hearthd: for root and the user that it runs as */
@@ -235,8 +241,12 @@ struct wire_engine_kv_bad { /* event engine.kv_bad: refused; FILE.bad now where 
 struct wire_engine_kv_gone { /* engine.kv_gone: hearthd has removed the file */
     const char *file;
 };
-struct wire_engine_path { /* engine.load (events model.progress meanwhile), engine.unload, engine.model */
+struct wire_engine_path { /* engine.load (events model.progress meanwhile), engine.unload */
     const char *path;
+};
+struct wire_engine_model {
+    const char *path;
+    bool ops;
 };
 /* engine.status -> wire_engine_status; engine.model -> wire_model; engine.tokenize/detokenize/eval take the client's
  * structs with `model` a path and give the client's results. engine.shutdown: finish nothing, exit 0. */

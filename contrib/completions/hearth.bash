@@ -55,6 +55,7 @@ _hearth()
         [[ $cur == -* ]] || words=$(compgen -f -- "$cur") ;;
     show | load | bench)
         words="--json"
+        [[ $verb == show ]] && words+=" --ops"
         [[ $verb == bench ]] &&
             words+=" --prompt --depth --batch --resume --kv --load --socket --csv --backend --variant --threads --name --commit"
         [[ $cur == -* ]] || words=$(_hearth_names list) ;;

@@ -48,6 +48,7 @@ complete -c hearth -n '__fish_seen_subcommand_from run' -l logprobs -x -d 'alter
 
 complete -c hearth -n '__fish_seen_subcommand_from run chat resume tokenize eval' -s m -l model -r -a '(__hearth_names list)'
 complete -c hearth -n '__fish_seen_subcommand_from show load bench' -a '(__hearth_names list)'
+complete -c hearth -n '__fish_seen_subcommand_from show' -l ops -d 'its program'
 complete -c hearth -n '__fish_seen_subcommand_from stop' -f -a '(__hearth_names ps)'
 complete -c hearth -n '__fish_seen_subcommand_from stop' -l daemon -d 'end the daemon'
 complete -c hearth -n '__fish_seen_subcommand_from stop' -l now -d 'cancel what runs'

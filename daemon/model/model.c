@@ -108,6 +108,8 @@ static int load_matrix(struct binder *b, struct weight *w, const struct weight *
     struct model *m = b->m;
     if (!b->load) {
         b->total += bytes;
+        if (!m->be) /* nothing will be loaded: types and shapes are all that the program's ops will name */
+            *w = *made;
         return 0;
     }
     struct loaded *l = malloc(sizeof *l);
@@ -298,43 +300,73 @@ static int build(struct model *m, struct hearth_err *e)
     return m->program.failed ? err_set(e, HEARTH_ENOMEM, "no memory for a program of %u layers", m->hp.n_layer) : 0;
 }
 
-int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
-               void *arg, struct hearth_err *e)
+/* A model of nothing but its hyperparameters. `b` gets what binding needs; its `used` is the caller's to free. */
+static int begin(struct binder *b, struct gguf *g, const struct backend *be, struct device *dev)
 {
     struct model *m = calloc(1, sizeof *m);
     if (!m)
-        return err_set(e, HEARTH_ENOMEM, "no memory for a model");
+        return err_set(b->e, HEARTH_ENOMEM, "no memory for a model");
+    b->m = m;
     m->be = be;
     m->dev = dev;
     m->gguf = g;
-    int ret = model_hparams(&m->hp, g, e);
-    if (!ret) {
-        m->arch = arch_find(m->hp.arch, strlen(m->hp.arch));
-        m->layers = calloc(m->hp.n_layer, m->arch->layer_bytes ? m->arch->layer_bytes : sizeof(struct layer));
-        if (!m->layers)
-            ret = err_set(e, HEARTH_ENOMEM, "no memory for %u layers", m->hp.n_layer);
-    }
-    struct binder b = {.m = m, .cb = cb, .arg = arg, .e = e};
-    if (!ret && !(b.used = calloc(gguf_n_tensor(g) + 1, sizeof *b.used)))
-        ret = err_set(e, HEARTH_ENOMEM, "no memory for %zu tensors", gguf_n_tensor(g));
-    if (!ret)
-        ret = bind_all(&b);
-    if (!ret)
-        ret = all_used(&b);
-    b.load = true;
-    if (!ret)
-        ret = bind_all(&b);
-    if (!ret)
-        ret = gguf_check(g, e);
-    if (!ret)
-        ret = build(m, e);
-    free(b.used);
-    if (ret) {
-        model_free(m);
+    int ret = model_hparams(&m->hp, g, b->e);
+    if (ret)
         return ret;
-    }
-    *out = m;
+    m->arch = arch_find(m->hp.arch, strlen(m->hp.arch));
+    m->layers = calloc(m->hp.n_layer, m->arch->layer_bytes ? m->arch->layer_bytes : sizeof(struct layer));
+    if (!m->layers)
+        return err_set(b->e, HEARTH_ENOMEM, "no memory for %u layers", m->hp.n_layer);
+    if (!(b->used = calloc(gguf_n_tensor(g) + 1, sizeof *b->used)))
+        return err_set(b->e, HEARTH_ENOMEM, "no memory for %zu tensors", gguf_n_tensor(g));
     return 0;
+}
+
+/* The first pass: every tensor is there, has the right shape, and has a place. */
+static int check(struct binder *b)
+{
+    int ret = bind_all(b);
+    return ret ? ret : all_used(b);
+}
+
+static int load(struct binder *b)
+{
+    b->load = true;
+    int ret = bind_all(b);
+    return ret ? ret : gguf_check(b->m->gguf, b->e);
+}
+
+static int end(struct binder *b, struct model **out, int ret)
+{
+    if (!ret)
+        ret = build(b->m, b->e);
+    free(b->used);
+    if (ret)
+        model_free(b->m);
+    else
+        *out = b->m;
+    return ret;
+}
+
+int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
+               void *arg, struct hearth_err *e)
+{
+    struct binder b = {.cb = cb, .arg = arg, .e = e};
+    int ret = begin(&b, g, be, dev);
+    if (!ret)
+        ret = check(&b);
+    if (!ret)
+        ret = load(&b);
+    return end(&b, out, ret);
+}
+
+int model_outline(struct model **out, struct gguf *g, struct hearth_err *e)
+{
+    struct binder b = {.e = e};
+    int ret = begin(&b, g, NULL, NULL);
+    if (!ret)
+        ret = check(&b);
+    return end(&b, out, ret);
 }
 
 void model_free(struct model *m)

@@ -52,6 +52,9 @@ typedef bool model_progress(void *arg, uint64_t done, uint64_t total);
 /* Binds every tensor, checks shapes, gives weights to the device. `g` must outlive the model. */
 int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
                void *arg, struct hearth_err *e);
+/* The same without a device: the checks and the program, whose ops name types and shapes, and no numbers. It cannot be
+ * run. Any thread. */
+int model_outline(struct model **out, struct gguf *g, struct hearth_err *e);
 void model_free(struct model *m);
 
 /* The numbers of a vector that the model gave to its device (a norm's weights, a bias); NULL: it is none of them. */

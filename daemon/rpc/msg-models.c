@@ -76,22 +76,32 @@ static void finish_load(struct call *call, void *result)
     r->path = call->path;
 }
 
+/* The path of the model that the client names, malloc'd; NULL where the call has failed over it. */
+static char *resolve(struct call *call, const char *model)
+{
+    struct hearth_err e;
+    char *path;
+    if (server_check_open(call->server, &e) == 0 && forward_resolve(call, model, &path, &e) == 0)
+        return path;
+    call_fail(call, &e);
+    return NULL;
+}
+
 static void ask(struct call *call, const struct wire_method *m, void (*finish)(struct call *call, void *result))
 {
     const struct wire_model_ref *ref = call->params;
-    struct hearth_err e;
-    char *path;
-    if (server_check_open(call->server, &e) != 0 || forward_resolve(call, ref->model, &path, &e) != 0) {
-        call_fail(call, &e);
-        return;
-    }
-    struct wire_engine_path p = {.path = path};
-    forward(call, m, &p, ref->model, path, finish);
+    char *path = resolve(call, ref->model);
+    if (path)
+        forward(call, m, &(struct wire_engine_path){.path = path}, ref->model, path, finish);
 }
 
 void msg_models_show(struct call *call)
 {
-    ask(call, &wire_methods[WIRE_ENGINE_MODEL], finish_show);
+    const struct wire_model_show *show = call->params;
+    char *path = resolve(call, show->model);
+    struct wire_engine_model p = {.path = path, .ops = show->ops};
+    if (path)
+        forward(call, &wire_methods[WIRE_ENGINE_MODEL], &p, show->model, path, finish_show);
 }
 
 void msg_models_load(struct call *call)

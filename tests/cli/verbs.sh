@@ -38,6 +38,28 @@ json_is "show knows the shape" \
 json_is "show knows the chat template" "d['chat'] == 'chatml'"
 path=$(json "$dir/out" "d['path']")
 status 0 "show" "$hearth" show tale
+is "show alone has no ops" "$(grep -c embed "$dir/out")" 0
+status 0 "show --ops --json" "$hearth" show tale --ops --json
+json_is "ops are the whole forward pass" \
+    "[o['op'] for o in d['ops']] == ['embed'] + ['qkv', 'attend', 'proj', 'ffn_up', 'proj'] * 8 + ['head']"
+json_is "an op tells types and columns" \
+    "d['ops'][1]['text'].startswith('qkv (') and d['ops'][1]['text'].endswith('; 256 to 512)')"
+status 0 "show --ops" "$hearth" show tale --ops
+"$hearth" show tale --ops --json >"$dir/ops"
+is "layers that are equal are folded, and none is lost" "$(python3 - "$dir/ops" "$dir/out" <<'EOF'
+import json, re, sys
+whole = [o['text'] for o in json.load(open(sys.argv[1]))['ops']]
+rows = [re.match(r' *(\d+)  (.*?\)) *(?:(\d+) ops x (\d+)|\|)? *$', line).groups()
+        for line in open(sys.argv[2]).read().split(' ops\n', 1)[1].splitlines()]
+ops = []
+while rows:
+    n, times = int(rows[0][2] or 1), int(rows[0][3] or 1)
+    assert int(rows[0][0]) == len(ops)
+    ops += [text for _, text, _, _ in rows[:n]] * times
+    rows = rows[n:]
+print(ops == whole, len(open(sys.argv[2]).readlines()) < len(whole))
+EOF
+)" "True True"
 status 0 "load --json" "$hearth" load tale --json
 json_is "load says that it was there" "d['was_loaded'] is True and d['load_ms'] >= 0 and d['where'] in ('cpu', 'cuda:0')"
 status 0 "ps --json" "$hearth" ps --json

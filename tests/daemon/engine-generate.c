@@ -327,7 +327,8 @@ static void limits(void **state)
     assert_int_equal(none->result.usage.completion_tokens, 0);
     assert_true(none->result.usage.computed_tokens >= 1);
 
-    assert_int_equal(drive_call(&d, WIRE_ENGINE_MODEL, &(struct wire_engine_path){drive_tale()}, &out, &e), 0);
+    assert_int_equal(drive_call(&d, WIRE_ENGINE_MODEL, &(struct wire_engine_model){drive_tale(), false}, &out, &e), 0);
+    assert_int_equal(((struct wire_model *)out)->n_ops, 0);
     int64_t context = ((struct wire_model *)out)->context;
     assert_string_equal(((struct wire_model *)out)->arch, "llama");
     assert_string_equal(((struct wire_model *)out)->chat, "chatml");

@@ -287,7 +287,10 @@ static void request(const struct wire_frame *f)
     } else if (m == &wire_methods[WIRE_ENGINE_TOKENIZE]) {
         tokenize(f->id, p);
     } else if (m == &wire_methods[WIRE_ENGINE_MODEL]) {
+        struct wire_op op = {"embed", "embed (F32; 8 to 2000)"};
         struct wire_model r = {.name = "?", .path = "?", .arch = "fake", .tokenizer = "fake", .vocab = 2000};
+        if (((struct wire_engine_model *)p)->ops)
+            r.ops = &op, r.n_ops = 1;
         wire_pack_result(&out, f->id, m, &r, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_KV_GONE]) {
         fprintf(stderr, "fake-engine: %s is gone\n", ((struct wire_engine_kv_gone *)p)->file);

@@ -201,6 +201,25 @@ static void test_bound_to_a_model(void **state)
     peer_close(p);
 }
 
+/* A model's program comes where it is asked for. */
+static void test_model_ops(void **state)
+{
+    struct peer *p = peer_open(*state);
+    struct wire_model_show ask = {.model = "fake"};
+    struct wire_model *m = peer_call(p, WIRE_MODELS_SHOW, &ask);
+    assert_string_equal(m->arch, "fake");
+    assert_int_equal(m->n_ops, 0);
+    wire_free(m);
+    ask.ops = true;
+    m = peer_call(p, WIRE_MODELS_SHOW, &ask);
+    assert_int_equal(m->n_ops, 1);
+    assert_string_equal(m->ops[0].text, "embed (F32; 8 to 2000)");
+    wire_free(m);
+    ask.model = "nonesuch";
+    peer_refused(p, WIRE_MODELS_SHOW, &ask, HEARTH_ENOMODEL, "nonesuch");
+    peer_close(p);
+}
+
 static void test_model_names(void **state)
 {
     struct box *b = *state;
@@ -424,6 +443,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_pages, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_bound_to_a_model, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_model_names, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_model_ops, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_busy, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_limit, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_no_store, box_setup_idle, box_teardown),

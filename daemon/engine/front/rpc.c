@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "daemon/engine/kvtier/fingerprint.h"
+#include "daemon/engine/front/program.h"
 #include "daemon/engine/front/rpc.h"
 
 #include <stdio.h>
@@ -137,15 +138,18 @@ static int on_unload(struct rpc_server *s, uint32_t id, const struct wire_method
 static int on_model(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                     struct hearth_err *e)
 {
+    const struct wire_engine_model *ask = msg;
     struct model_entry *model;
     struct hearth_err ignored;
+    struct program_rows ops = {0};
     struct gguf_str arch = {"", 0};
     char arch_name[64], weights[KV_DIGEST], tokenizer[KV_DIGEST];
     (void)taken;
-    int rc = models_get(&s->models, ((struct wire_engine_path *)msg)->path, &model, e);
+    int rc = models_get(&s->models, ask->path, &model, e);
     if (rc)
         return rc;
-    if ((rc = kv_fingerprint_digests(model->gguf, weights, tokenizer, e))) {
+    if ((rc = kv_fingerprint_digests(model->gguf, weights, tokenizer, e)) ||
+        (ask->ops && (rc = program_rows(&ops, model, e)))) {
         models_put(&s->models, model);
         return rc;
     }
@@ -166,6 +170,8 @@ static int on_model(struct rpc_server *s, uint32_t id, const struct wire_method 
         .tokenizer_digest = tokenizer,
         .chat = tmpl_name(model->tmpl),
         .vocab = model->vocab ? vocab_size(model->vocab) : 0,
+        .ops = ops.row,
+        .n_ops = ops.n,
     };
     if (!model->hp_err.code) {
         res.type = *hp->type ? hp->type : NULL;
@@ -180,6 +186,7 @@ static int on_model(struct rpc_server *s, uint32_t id, const struct wire_method 
         res.vocab = hp->n_vocab;
     }
     serve_result(s, id, m, &res);
+    program_rows_free(&ops);
     models_put(&s->models, model);
     return 0;
 }

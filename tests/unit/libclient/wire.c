@@ -444,6 +444,33 @@ static void what_cannot_be_sent_is_refused_and_leaves_the_buffer(void **state)
 }
 
 /* Every prefix of a good body is refused, and none reads beyond its end (the sanitizers watch an exact copy). */
+/* A model has at most 1,024 layers of a few ops each, and what is said of an op is short. */
+static void the_longest_program_fits_a_frame(void **state)
+{
+    (void)state;
+    static struct wire_op op[WIRE_OPS_MAX + 1];
+    char text[96];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    for (size_t i = 0; i < WIRE_OPS_MAX + 1; i++)
+        op[i] = (struct wire_op){.op = "ffn_up", .text = text};
+    struct wire_model model = {.name = "m", .path = "/m", .ops = op, .n_ops = WIRE_OPS_MAX};
+    struct wire_buf b = {0};
+    struct wire_scan scan = {0};
+    const struct wire_method *m = &wire_methods[WIRE_MODELS_SHOW];
+    assert_int_equal(wire_pack_result(&b, 1, m, &model, &err), 0);
+    assert_int_equal(wire_scan(&scan, b.data, b.len, WIRE_FRAME_MAX, &err), b.len);
+    b.len = 0;
+    model.n_ops++; /* a longer one is refused by whoever reads it */
+    struct wire_frame f;
+    void *back;
+    assert_int_equal(wire_pack_result(&b, 1, m, &model, &err), 0);
+    assert_int_equal(wire_frame_open(&f, b.data, b.len, &err), 0);
+    assert_int_equal(wire_unpack(m->result, f.body, f.body_len, &back, &err), HEARTH_EPARAMS);
+    assert_non_null(strstr(err.msg, "ops"));
+    wire_buf_fini(&b);
+}
+
 static void truncated_bodies_are_refused(void **state)
 {
     (void)state;
@@ -569,6 +596,7 @@ int main(void)
         cmocka_unit_test(a_bad_request_can_be_answered_where_its_id_was_read),
         cmocka_unit_test(errors_come_back),
         cmocka_unit_test(what_cannot_be_sent_is_refused_and_leaves_the_buffer),
+        cmocka_unit_test(the_longest_program_fits_a_frame),
         cmocka_unit_test(truncated_bodies_are_refused),
         cmocka_unit_test(error_table_is_sound),
         cmocka_unit_test(the_specification_has_every_name),

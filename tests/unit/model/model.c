@@ -13,6 +13,7 @@ struct odd {
     const char *arch, *no_key, *no_tensor;
     const char *set_key;
     uint32_t set_u32;
+    uint32_t layers;     /* 0: LAYERS */
     const char *reshape; /* this tensor gets one row more */
     const char *retype;  /* this tensor gets ggml type `type` */
     uint32_t type;
@@ -119,7 +120,8 @@ static struct build model_file(const struct odd *odd)
         key_bool(&p.keys, key, false);
         p.n_key++;
     }
-    add_u32(&p, "block_count", LAYERS);
+    int layers = odd->layers ? (int)odd->layers : LAYERS;
+    add_u32(&p, "block_count", (uint32_t)layers);
     add_u32(&p, "context_length", 64);
     add_u32(&p, "embedding_length", D);
     add_u32(&p, "feed_forward_length", FF);
@@ -132,7 +134,7 @@ static struct build model_file(const struct odd *odd)
          !strcmp(odd->set_key, "attention.sliding_window")))
         add_u32(&p, odd->set_key, 0);
     add_tensor(&p, "token_embd.weight", D, VOCAB);
-    for (int i = 0; i < LAYERS; i++)
+    for (int i = 0; i < layers; i++)
         add_layer(&p, i);
     add_tensor(&p, "output_norm.weight", D, 1);
     add_tensor(&p, "output.weight", D, VOCAB);
@@ -360,9 +362,66 @@ static void test_given_back(void **state)
     }
 }
 
+static struct gguf *open_model(const struct odd *odd)
+{
+    struct build b = model_file(odd);
+    struct hearth_err e = {0};
+    struct gguf *g;
+    char path[64];
+    int fd = build_file(&b, path);
+    if (gguf_open(&g, path, &e))
+        fail_msg("%s", e.msg);
+    close(fd);
+    free(b.p);
+    return g;
+}
+
+/* Without a device a model has the same program as with one, and the same faults. */
+static void test_outline(void **state)
+{
+    (void)state;
+    static const struct odd tied = {.no_tensor = "output.weight", .biases = true};
+    struct hearth_err e = {0};
+    struct loaded l;
+    struct model *m;
+    char a[96], b[96];
+    assert_int_equal(load(&l, &tied, NULL, NULL, &e), 0);
+    assert_int_equal(model_outline(&m, l.g, &e), 0);
+    assert_int_equal(m->program.n_op, 1 + 5 * LAYERS + 1);
+    assert_int_equal(m->program.n_op, l.m->program.n_op);
+    for (uint32_t i = 0; i < m->program.n_op; i++)
+        assert_string_equal(op_describe(&m->program.op[i], a), op_describe(&l.m->program.op[i], b));
+    assert_string_equal(op_describe(&m->program.op[1], a), "qkv (F32, F32, F32; 32 to 64)");
+    model_free(m);
+    unload(&l);
+
+    struct gguf *g = open_model(&(struct odd){.reshape = "blk.1.ffn_up.weight"});
+    assert_int_equal(model_outline(&m, g, &e), HEARTH_EBADMODEL);
+    assert_non_null(strstr(e.msg, "blk.1.ffn_up.weight"));
+    gguf_close(g);
+}
+
+/* The longest program that a file can ask for. */
+static void test_outline_is_bounded(void **state)
+{
+    (void)state;
+    struct hearth_err e = {0};
+    struct model *m;
+    struct gguf *g = open_model(&(struct odd){.layers = 1024});
+    assert_int_equal(model_outline(&m, g, &e), 0);
+    assert_int_equal(m->program.n_op, 1 + 5 * 1024 + 1);
+    model_free(m);
+    gguf_close(g);
+    g = open_model(&(struct odd){.set_key = "block_count", .set_u32 = 1025});
+    assert_int_equal(model_outline(&m, g, &e), HEARTH_EBADMODEL);
+    assert_non_null(strstr(e.msg, "block_count"));
+    gguf_close(g);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_progress), cmocka_unit_test(test_given_back)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs),     cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_progress), cmocka_unit_test(test_given_back),
+                                       cmocka_unit_test(test_outline),  cmocka_unit_test(test_outline_is_bounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,20 @@
+/* program.h - a model's program as rows of the wire: what `engine.model` answers where ops are asked for. Thread: the
+ * loop's. */
+#ifndef HEARTH_ENGINE_PROGRAM_H
+#define HEARTH_ENGINE_PROGRAM_H
+
+#include "daemon/engine/sched/models.h"
+#include "libclient/wire.h"
+
+struct program_rows {
+    struct wire_op *row; /* [n] */
+    size_t n;
+    char (*text)[96]; /* [n], what row[].text points to */
+};
+
+/* The model need not be loaded: its tensors are looked up in the file, and none is read. Where it cannot run the error
+ * is the one that loading it would give. */
+int program_rows(struct program_rows *out, const struct model_entry *m, struct hearth_err *e);
+void program_rows_free(struct program_rows *r);
+
+#endif
