@@ -90,6 +90,35 @@ static void golden(void **state)
     json_decref(all);
 }
 
+/* What cannot fit is refused by its bytes, and never made into tokens: the count of tokens is not known then. */
+static void a_text_beyond_the_context(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 20, CONTEXT = 1024 };
+    struct wire_engine_generate g;
+    struct wire_message m = {.role = "user"};
+    char *text = malloc(BYTES);
+    assert_non_null(text);
+    memset(text, 'a', BYTES);
+    drive_prompt(&g, "", 4);
+    g.req.text = (struct wire_bytes){text, BYTES};
+    for (int as_message = 0; as_message < 2; as_message++) {
+        struct heard *h = drive_generate(&d, &g);
+        assert_int_equal(h->err.code, HEARTH_ECONTEXT);
+        assert_non_null(strstr(h->err.msg, "has 1048576 bytes, which are more than"));
+        m.content = g.req.text;
+        g.req.text = (struct wire_bytes){0};
+        g.req.messages = &m;
+        g.req.n_messages = 1;
+    }
+    drive_prompt(&g, "", 4); /* and what might fit is counted */
+    g.req.text = (struct wire_bytes){text, 4 * CONTEXT};
+    struct heard *h = drive_generate(&d, &g);
+    assert_int_equal(h->err.code, HEARTH_ECONTEXT);
+    assert_non_null(strstr(h->err.msg, " tokens ("));
+    free(text);
+}
+
 static void two_at_once_equal_alone(void **state)
 {
     (void)state;
@@ -462,6 +491,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),
+        cmocka_unit_test(a_text_beyond_the_context),
         cmocka_unit_test(two_at_once_equal_alone),
         cmocka_unit_test(batching_is_real),
         cmocka_unit_test(a_small_pool_serves_everybody),

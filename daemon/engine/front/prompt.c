@@ -79,6 +79,29 @@ static int render(const struct wire_engine_generate *g, const struct model_entry
     return rc;
 }
 
+static size_t input_bytes(const struct wire_generate *req)
+{
+    size_t n = req->text.len;
+    for (size_t i = 0; i < req->n_messages; i++) {
+        n += req->messages[i].content.len;
+        for (size_t k = 0; k < req->messages[i].n_parts; k++)
+            n += req->messages[i].parts[k].text.len;
+    }
+    return n;
+}
+
+/* Tokenising megabytes takes the loop thread a good part of a second, and everybody waits for that. So a text that
+ * cannot fit, however its bytes become tokens, is refused by its length. */
+static int may_fit(const struct wire_generate *req, const struct model_entry *m, struct hearth_err *e)
+{
+    size_t n = input_bytes(req), reach = m->vocab ? vocab_reach(m->vocab) : SIZE_MAX;
+    if (n / reach <= m->hp.n_ctx)
+        return 0;
+    return err_set(e, HEARTH_ECONTEXT,
+                   "the prompt has %zu bytes, which are more than %zu tokens; the context of the model is %u", n,
+                   n / reach, m->hp.n_ctx);
+}
+
 int prompt_make(const struct wire_engine_generate *g, const struct model_entry *m, struct ids *out,
                 struct hearth_err *e)
 {
@@ -86,6 +109,8 @@ int prompt_make(const struct wire_engine_generate *g, const struct model_entry *
     bool first = g->history.n == 0;
     if (g->resumed) /* the prompt of a resumed stream is in its history already */
         return 0;
+    if ((rc = may_fit(&g->req, m, e)))
+        return rc;
     if (g->req.n_messages) {
         rc = render(g, m, out, e);
     } else if (g->req.text.data) {

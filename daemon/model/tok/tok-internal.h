@@ -71,6 +71,7 @@ struct vocab {
     size_t arena_len;
     struct piece_map map;
     uint32_t max_len; /* longest piece in `map` */
+    size_t reach;     /* vocab_reach() */
 
     struct merge *merges; /* [n_merge], position = rank */
     uint32_t n_merge;

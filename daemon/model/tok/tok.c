@@ -286,6 +286,36 @@ static int find_model(const struct gguf *g, enum vocab_model *out, struct hearth
                    gguf_label(name).s);
 }
 
+/* Whether every byte of a text gives an id, be it one of several bytes' or the unknown one. */
+static bool takes_every_byte(const struct vocab *v)
+{
+    static const unsigned char replacement[3] = {0xef, 0xbf, 0xbd}; /* BPE: U+FFFD in the place of others */
+    const unsigned char *b = replacement;
+    bool replaces = v->model == VOCAB_BPE && v->byte_id[b[0]] >= 0 && v->byte_id[b[1]] >= 0 && v->byte_id[b[2]] >= 0;
+    for (int i = 0; i < 256; i++)
+        if (v->byte_id[i] < 0 && v->unk < 0 && !replaces)
+            return false;
+    return true;
+}
+
+/*
+ * What vocab_reach() says. Nothing is known where special tokens take white space along, where bytes may be left out,
+ * or of unigram models, whose normalising may leave characters out. Unicode's forms make at most NORMAL_MOST bytes one.
+ */
+static size_t reach_of(const struct vocab *v)
+{
+    enum { NORMAL_MOST = 16, CHARACTER = 4 };
+    size_t most = CHARACTER; /* of the unknown id */
+    if (v->model == VOCAB_UNIGRAM || !takes_every_byte(v))
+        return SIZE_MAX;
+    for (uint32_t i = 0; i < v->n_tok; i++) {
+        if (v->piece[i].strip)
+            return SIZE_MAX;
+        most = v->piece[i].n > most ? v->piece[i].n : most;
+    }
+    return v->normalize ? most * NORMAL_MOST : most;
+}
+
 int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, struct hearth_err *e)
 {
     enum vocab_model model = VOCAB_BPE;
@@ -327,6 +357,7 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
         [VOCAB_BPE] = "gpt2/", [VOCAB_RAW] = "gemma4", [VOCAB_SPM] = "llama", [VOCAB_UNIGRAM] = "unigram"};
     const char *cut = model != VOCAB_BPE ? "" : v->pre_kind ? v->pre_kind->name : "own";
     snprintf(v->kind, sizeof v->kind, "%s%s", kinds[model], cut);
+    v->reach = reach_of(v);
     *out = v;
     return 0;
 }
@@ -364,6 +395,11 @@ uint32_t vocab_size(const struct vocab *v)
 const char *vocab_kind(const struct vocab *v)
 {
     return v->kind;
+}
+
+size_t vocab_reach(const struct vocab *v)
+{
+    return v->reach;
 }
 
 int32_t vocab_bos(const struct vocab *v)

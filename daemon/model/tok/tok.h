@@ -20,7 +20,10 @@ int vocab_load(struct vocab **out, const struct gguf *g, struct hearth_err *e);
 void vocab_free(struct vocab *v);
 
 uint32_t vocab_size(const struct vocab *v);
-const char *vocab_kind(const struct vocab *v);        /* "gpt2/llama-bpe", "llama" */
+const char *vocab_kind(const struct vocab *v); /* "gpt2/llama-bpe", "llama" */
+/* The most bytes of text that one id can stand for, so that a text of n bytes has at least n / vocab_reach() ids
+ * without being encoded; SIZE_MAX where no bound is known. */
+size_t vocab_reach(const struct vocab *v);
 int32_t vocab_bos(const struct vocab *v);             /* -1: none */
 bool vocab_add_bos(const struct vocab *v);            /* what the model asks for, with the default of its kind */
 bool vocab_is_end(const struct vocab *v, int32_t id); /* eos, eot, eom and the chat end tokens: generation stops here */

@@ -320,18 +320,54 @@ static void test_unknown_pre(void **state)
     gguf_close(l.g);
 }
 
+/* No text has fewer ids than its bytes and the vocabulary's reach say: that of its longest token, over and over. */
+static void test_reach(void **state)
+{
+    (void)state;
+    enum { TIMES = 200 };
+    struct loaded l = load(embedded(), NULL);
+    struct hearth_err e = {0};
+    size_t longest = 0;
+    assert_true(vocab_reach(l.v) < 1000);
+    for (uint32_t id = 0; id < vocab_size(l.v); id++) {
+        size_t n = tok_piece(l.v, (int32_t)id, true, NULL, 0);
+        longest = n > longest ? n : longest;
+        char *text = malloc(TIMES * n + 1);
+        struct ids ids = {0};
+        assert_non_null(text);
+        for (int i = 0; i < TIMES; i++)
+            tok_piece(l.v, (int32_t)id, true, text + (size_t)i * n, n);
+        assert_int_equal(tok_encode(l.v, text, TIMES * n, TOK_SPECIAL, &ids, &e), 0);
+        assert_true(ids.n >= TIMES * n / vocab_reach(l.v));
+        ids_fini(&ids);
+        free(text);
+    }
+    assert_true(longest <= vocab_reach(l.v));
+    unload(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tale),        cmocka_unit_test(test_tale_folder),
-        cmocka_unit_test(test_gpt_2),       cmocka_unit_test(test_llama_bpe),
-        cmocka_unit_test(test_qwen2),       cmocka_unit_test(test_qwen35),
-        cmocka_unit_test(test_tekken),      cmocka_unit_test(test_gpt_4o),
-        cmocka_unit_test(test_deepseek_v3), cmocka_unit_test(test_deepseek_coder),
-        cmocka_unit_test(test_starcoder),   cmocka_unit_test(test_llama_spm),
-        cmocka_unit_test(test_special),     cmocka_unit_test(test_unknown_pre),
-        cmocka_unit_test(test_garbage),     cmocka_unit_test(test_garbage_shared),
-        cmocka_unit_test(test_long_runs),   cmocka_unit_test(test_long_runs_shared),
+        cmocka_unit_test(test_reach),
+        cmocka_unit_test(test_tale),
+        cmocka_unit_test(test_tale_folder),
+        cmocka_unit_test(test_gpt_2),
+        cmocka_unit_test(test_llama_bpe),
+        cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_qwen35),
+        cmocka_unit_test(test_tekken),
+        cmocka_unit_test(test_gpt_4o),
+        cmocka_unit_test(test_deepseek_v3),
+        cmocka_unit_test(test_deepseek_coder),
+        cmocka_unit_test(test_starcoder),
+        cmocka_unit_test(test_llama_spm),
+        cmocka_unit_test(test_special),
+        cmocka_unit_test(test_unknown_pre),
+        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_garbage_shared),
+        cmocka_unit_test(test_long_runs),
+        cmocka_unit_test(test_long_runs_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
