@@ -88,7 +88,8 @@ static const struct wire_field engine_kv_bad_fields[] = {
 };
 TYPE(engine_kv_bad, "engine.kv_bad");
 
-static const struct wire_field engine_kv_gone_fields[] = {WORD(wire_engine_kv_gone, file, REQUIRED), {0}};
+static const struct wire_field engine_kv_gone_fields[] = {
+    WORD(wire_engine_kv_gone, file, REQUIRED), BOOL(wire_engine_kv_gone, again, true), {0}};
 TYPE(engine_kv_gone, "engine.kv_gone");
 
 static const struct wire_field engine_path_fields[] = {PATH(wire_engine_path, path, REQUIRED), {0}};

@@ -240,6 +240,7 @@ struct wire_engine_kv_bad { /* event engine.kv_bad: refused; FILE.bad now where 
 };
 struct wire_engine_kv_gone { /* engine.kv_gone: hearthd has removed the file */
     const char *file;
+    bool again; /* its pages may be written again at once */
 };
 struct wire_engine_path { /* engine.load (events model.progress meanwhile), engine.unload */
     const char *path;

@@ -75,8 +75,8 @@ void engine_cancel(struct engine *eng, uint64_t seq_id);
  * tells of a model that is unloaded because it was idle (idle_ms) or to make room: model_entry.loaded says it. */
 void engine_load(struct engine *eng, struct model_entry *m, void *owner);
 void engine_unload(struct engine *eng, struct model_entry *m, void *owner);
-/* hearthd has evicted the KV file. */
-void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME]);
+/* hearthd has evicted the KV file; `again`: its pages may be written again at once. */
+void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME], bool again);
 /* Waits for saves of KV to end, for some seconds at most. Answered by EV_FINISHED. */
 void engine_finish(struct engine *eng, double seconds);
 /* Back-pressure: no steps are started while throttled, because the loop's output is full. */

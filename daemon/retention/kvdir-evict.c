@@ -62,12 +62,14 @@ static void on_notified(void *arg, const void *result, const struct hearth_err *
     (void)arg, (void)result, (void)err; /* a dead engine has no list of files to correct */
 }
 
+/* What gave way soon after it was written would do so again: where there is not the room for it, the engine had better
+ * not write it again for a while. */
 static void notify_evicted(const struct kvdir *d, const struct kv_entry *f)
 {
-    struct wire_engine_kv_gone gone = {.file = f->row.name};
     struct engine_client *ec = d->server->engine_client; /* NULL at hearthd's end */
     bool fresh = kvdir_now(d) - f->row.created <= KVDIR_FRESH;
-    if (ec && (engine_state(ec) == ENGINE_STARTING || engine_state(ec) == ENGINE_RUNNING) && (f->is_orphaned || !fresh))
+    struct wire_engine_kv_gone gone = {.file = f->row.name, .again = f->is_orphaned || !fresh};
+    if (ec && (engine_state(ec) == ENGINE_STARTING || engine_state(ec) == ENGINE_RUNNING))
         engine_call(ec, &wire_methods[WIRE_ENGINE_KV_GONE], &gone, on_notified, NULL, NULL);
 }
 

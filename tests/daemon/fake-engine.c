@@ -293,7 +293,8 @@ static void request(const struct wire_frame *f)
             r.ops = &op, r.n_ops = 1;
         wire_pack_result(&out, f->id, m, &r, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_KV_GONE]) {
-        fprintf(stderr, "fake-engine: %s is gone\n", ((struct wire_engine_kv_gone *)p)->file);
+        const struct wire_engine_kv_gone *gone = p;
+        fprintf(stderr, "fake-engine: %s is gone%s\n", gone->file, gone->again ? "" : " for now");
         wire_pack_result(&out, f->id, m, &(struct wire_empty){0}, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_SHUTDOWN]) {
         exit(0);

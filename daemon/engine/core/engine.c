@@ -26,7 +26,8 @@ struct command {
     struct model_entry *model; /* LOAD, UNLOAD */
     void *owner;
     double seconds;         /* FINISH */
-    char file[KVFILE_NAME]; /* KV_GONE */
+    char file[KVFILE_NAME]; /* KV_EVICTED */
+    bool again;             /* KV_EVICTED */
 };
 
 static void send_command(struct engine *eng, struct command o)
@@ -59,9 +60,9 @@ void engine_unload(struct engine *eng, struct model_entry *m, void *owner)
     send_command(eng, (struct command){.kind = CMD_UNLOAD, .model = m, .owner = owner});
 }
 
-void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME])
+void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME], bool again)
 {
-    struct command o = {.kind = CMD_KV_EVICTED};
+    struct command o = {.kind = CMD_KV_EVICTED, .again = again};
     memcpy(o.file, file, sizeof o.file);
     send_command(eng, o);
 }
@@ -339,7 +340,7 @@ static void run_commands(struct engine *eng)
             run_load_command(eng, o);
             break;
         case CMD_KV_EVICTED:
-            tier_file_evicted(eng->tier, o->file);
+            tier_file_evicted(eng->tier, o->file, o->again, engine_now());
             break;
         case CMD_FINISH:
             eng->finish_by = engine_now() + o->seconds;

@@ -377,13 +377,14 @@ static int on_eval(struct rpc_server *s, uint32_t id, const struct wire_method *
 static int on_kv_gone(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                       struct hearth_err *e)
 {
-    const char *name = ((struct wire_engine_kv_gone *)msg)->file;
+    const struct wire_engine_kv_gone *gone = msg;
+    const char *name = gone->file;
     char file[KVFILE_NAME] = "";
     (void)taken;
     if (strlen(name) >= sizeof file)
         return err_set(e, HEARTH_EPARAMS, "file: \"%.80s\" is not the name of a KV file", name);
     strcpy(file, name);
-    engine_kv_evicted(s->engine, file);
+    engine_kv_evicted(s->engine, file, gone->again);
     serve_result(s, id, m, &(struct wire_empty){0});
     return 0;
 }

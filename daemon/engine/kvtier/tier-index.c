@@ -13,6 +13,7 @@ void index_init(struct tier_index *x, struct host *host)
     *x = (struct tier_index){.host = host};
     TAILQ_INIT(&x->namespaces);
     TAILQ_INIT(&x->owners);
+    TAILQ_INIT(&x->retired);
 }
 
 static void namespace_free(struct tier_index *x, struct kv_namespace *s)
@@ -253,7 +254,7 @@ bool index_evict_oldest(struct tier_index *x)
         return false;
     lru_remove(x, en);
     index_drop_host(x, en);
-    x->dropped += !en->file;
+    x->dropped += !index_in_file(en);
     free_if_unused(x, en);
     return true;
 }
@@ -261,7 +262,7 @@ bool index_evict_oldest(struct tier_index *x)
 bool index_evict_clean(struct tier_index *x, uint64_t page_bytes)
 {
     const struct tier_entry *en = lru_victim(x);
-    return en && en->file && en->ns->fingerprint.page_bytes == page_bytes && index_evict_oldest(x);
+    return en && index_in_file(en) && en->ns->fingerprint.page_bytes == page_bytes && index_evict_oldest(x);
 }
 
 /* --- files ---------------------------------------------------------------------------------------------- */
@@ -280,6 +281,33 @@ static struct tier_file *find_file(struct kv_namespace *s, const char *name)
     return NULL;
 }
 
+static uint32_t count_pages(const struct tier_file *f)
+{
+    uint32_t n = 0;
+    const struct tier_entry *en;
+    LIST_FOREACH (en, &f->pages, in_file)
+        n++;
+    return n;
+}
+
+/* The file counts, or does not. */
+static void set_retired(struct tier_index *x, struct tier_file *f, double at)
+{
+    uint32_t n = count_pages(f);
+    if (!f->retired_at == !at)
+        return;
+    f->retired_at = at;
+    if (at) {
+        TAILQ_INSERT_TAIL(&x->retired, f, retired);
+        x->file_pages -= n;
+        x->file_bytes -= f->bytes;
+    } else {
+        TAILQ_REMOVE(&x->retired, f, retired);
+        x->file_pages += n;
+        x->file_bytes += f->bytes;
+    }
+}
+
 void index_file(struct tier_index *x, struct kv_namespace *s, const char *name, uint64_t bytes,
                 const struct kvfile_extent *extent)
 {
@@ -289,8 +317,10 @@ void index_file(struct tier_index *x, struct kv_namespace *s, const char *name, 
         if (!(f = calloc(1, sizeof *f)))
             return; /* it will be computed, or found at the next start */
         strncpy(f->name, name, sizeof f->name - 1);
+        f->ns = s;
         TAILQ_INSERT_HEAD(file_bucket(s, name), f, link);
     }
+    set_retired(x, f, 0);
     x->file_bytes += bytes - f->bytes; /* a longer one may have taken its place */
     f->bytes = bytes;
     for (uint32_t i = 0; i < extent->n; i++) {
@@ -298,7 +328,9 @@ void index_file(struct tier_index *x, struct kv_namespace *s, const char *name, 
         struct tier_entry *en = index_add(x, s, &p->hash, &parent, extent->uid, extent->pos + i * KV_PAGE, p->id);
         if (!en)
             break; /* what follows it could not be reached */
-        if (!en->file) {
+        if (!index_in_file(en)) {
+            if (en->file)
+                LIST_REMOVE(en, in_file);
             en->file = f;
             LIST_INSERT_HEAD(&f->pages, en, in_file);
             x->file_pages++;
@@ -313,6 +345,7 @@ void index_forget(struct tier_index *x, struct kv_namespace *s, const char *name
     struct tier_entry *en;
     if (!f)
         return;
+    set_retired(x, f, 0);
     while ((en = LIST_FIRST(&f->pages))) {
         LIST_REMOVE(en, in_file);
         en->file = NULL;
@@ -322,4 +355,18 @@ void index_forget(struct tier_index *x, struct kv_namespace *s, const char *name
     x->file_bytes -= f->bytes;
     TAILQ_REMOVE(file_bucket(s, name), f, link);
     free(f);
+}
+
+void index_retire(struct tier_index *x, struct kv_namespace *s, const char *name, double now)
+{
+    struct tier_file *f = find_file(s, name);
+    if (f)
+        set_retired(x, f, now);
+}
+
+void index_forget_retired(struct tier_index *x, double before)
+{
+    struct tier_file *f;
+    while ((f = TAILQ_FIRST(&x->retired)) && f->retired_at < before)
+        index_forget(x, f->ns, f->name);
 }

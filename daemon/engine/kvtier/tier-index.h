@@ -28,6 +28,9 @@ struct tier_file {
     uint64_t bytes;
     LIST_HEAD(, tier_entry) pages; /* in it, and in no other */
     double notified_at;            /* when its use was last reported */
+    double retired_at;             /* 0: it is there; else it was evicted then, and its pages are not to be written */
+    struct kv_namespace *ns;
+    TAILQ_ENTRY(tier_file) retired; /* the longest ago first */
 };
 
 TAILQ_HEAD(tier_files, tier_file);
@@ -57,6 +60,12 @@ struct tier_entry {
     uint32_t pos; /* of its first token */
 };
 
+/* Whether the page can be read from a file: that of `file` may have been evicted. */
+static inline bool index_in_file(const struct tier_entry *en)
+{
+    return en->file && !en->file->retired_at;
+}
+
 struct kv_namespace {
     TAILQ_ENTRY(kv_namespace) link;
     struct kv_fingerprint fingerprint;
@@ -71,9 +80,10 @@ struct kv_namespace {
 
 struct tier_index {
     TAILQ_HEAD(, kv_namespace) namespaces;
-    TAILQ_HEAD(tier_owners, tier_owner) owners; /* most recently used last */
-    uint64_t lru_bytes;                         /* bytes of all of theirs */
-    uint64_t host_pages, host_bytes, file_pages, file_bytes;
+    TAILQ_HEAD(tier_owners, tier_owner) owners;              /* most recently used last */
+    uint64_t lru_bytes;                                      /* bytes of all of theirs */
+    uint64_t host_pages, host_bytes, file_pages, file_bytes; /* files that are there */
+    struct tier_files retired;
     uint64_t dropped; /* pages that were nowhere else */
     uint32_t n_entry;
     struct host *host; /* borrowed */
@@ -100,6 +110,10 @@ void index_file(struct tier_index *x, struct kv_namespace *s, const char *name, 
                 const struct kvfile_extent *extent);
 /* Forgets a file that was evicted or is damaged. */
 void index_forget(struct tier_index *x, struct kv_namespace *s, const char *name);
+/* A file was evicted for want of room, young: its pages are in no file, but are not written again until the file is
+ * forgotten: by index_forget_retired(), which forgets those that were retired before that time. */
+void index_retire(struct tier_index *x, struct kv_namespace *s, const char *name, double now);
+void index_forget_retired(struct tier_index *x, double before);
 
 /* A job needs the entry, or no longer does. What nobody needs and is nowhere is freed; what is in host memory becomes
  * the most recently used. */

@@ -118,7 +118,7 @@ enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
     for (; r->first + n < full; n++) {
         uint32_t i = r->first + n;
         entry[n] = index_find(m->ns, &hash[i], i ? &hash[i - 1] : &root, q->uid, q->token + (size_t)i * KV_PAGE);
-        if (!entry[n] || !(entry[n]->ready || entry[n]->file))
+        if (!entry[n] || !(entry[n]->ready || index_in_file(entry[n])))
             break;
     }
     if (r->first + n < full && waits_for_file(m->ns, entry[n], q, now)) {
@@ -209,7 +209,7 @@ static void find_some(struct tier *t, struct restore *r)
             r->entry[r->n_found++] = en;
         } else if (en && en->host) {
             return; /* somebody is filling it */
-        } else if (!en || !en->file) {
+        } else if (!en || !index_in_file(en)) {
             r->limit = r->n_found; /* dropped or evicted meanwhile */
         } else if (r->n_fetch == READS_MAX || !fetch_run(t, r, en)) {
             if (host_is_none(&t->host))
@@ -234,7 +234,7 @@ void fetch_event(struct tier *t, struct fetch *f, const struct kvio_event *ev, d
             f->entry[ev->first + i]->ready = true;
         return;
     }
-    if (f->entry[0]->file && ev->n)
+    if (index_in_file(f->entry[0]) && ev->n)
         tier_used(t, f->entry[0]->file, now);
     if (ev->missing)
         index_forget(&t->index, f->ns, ev->file);

@@ -111,7 +111,7 @@ void tier_save(struct tier *t, struct seq *q, double now)
             if (!entry[i])
                 continue;
             index_touch(&t->index, entry[i]);
-            if (entry[i]->file)
+            if (index_in_file(entry[i]))
                 tier_used(t, entry[i]->file, now);
         }
     }

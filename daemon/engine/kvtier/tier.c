@@ -317,11 +317,16 @@ static void take_event(struct tier *t, const struct kvio_event *ev, double now)
         t->io_jobs--;
 }
 
-void tier_file_evicted(struct tier *t, const char *file)
+void tier_file_evicted(struct tier *t, const char *file, bool again, double now)
 {
+    static const double not_again = 3600; /* seconds */
     struct kv_namespace *s;
     TAILQ_FOREACH (s, &t->index.namespaces, link)
-        index_forget(&t->index, s, file);
+        if (again)
+            index_forget(&t->index, s, file);
+        else
+            index_retire(&t->index, s, file, now);
+    index_forget_retired(&t->index, now - not_again);
 }
 
 static void take_events(struct tier *t, double now)

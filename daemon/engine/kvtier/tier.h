@@ -103,8 +103,9 @@ struct seq *tier_cancel_any(struct tier *t);
 void tier_save(struct tier *t, struct seq *q, double now);
 bool tier_saving(const struct tier *t); /* files or copies are under way */
 
-/* The file was removed: its pages are saved again when a turn that has them ends. */
-void tier_file_evicted(struct tier *t, const char *file);
+/* The file was removed: its pages are saved again when a turn that has them ends; or not `again`, for an hour, where it
+ * had to give way soon after it was written. */
+void tier_file_evicted(struct tier *t, const char *file, bool again, double now);
 
 /* A prompt of n tokens was computed in that time. */
 void tier_computed(struct tier *t, const struct model_entry *m, uint32_t n_tok, double seconds);

@@ -60,6 +60,33 @@ static void index_goes_by_content(void **state)
     assert_int_equal(x.file_pages + x.file_bytes, 0);
     assert_null(index_lookup(s, &h[1]));
     assert_null(index_lookup(s, &h[0])->file);
+
+    /* one that was evicted young is not counted and cannot be read; its pages are written again only later, or are in
+     * another file meanwhile */
+    struct kvfile_extent first = {.uid = UID, .n = 1, .page = page};
+    index_file(&x, s, "file", 100, &extent);
+    index_retire(&x, s, "file", 10);
+    assert_int_equal(x.file_pages + x.file_bytes, 0);
+    assert_non_null(index_lookup(s, &h[1])->file);
+    assert_false(index_in_file(index_lookup(s, &h[1])));
+    index_retire(&x, s, "file", 11); /* told twice, counted once */
+    index_forget_retired(&x, 10);
+    assert_non_null(index_lookup(s, &h[1]));
+    index_file(&x, s, "shorter", 60, &first);
+    assert_true(index_in_file(index_lookup(s, &h[0])));
+    assert_false(index_in_file(index_lookup(s, &h[1])));
+    assert_int_equal(x.file_pages, 1);
+    assert_int_equal(x.file_bytes, 60);
+    index_forget_retired(&x, 10.5);
+    assert_null(index_lookup(s, &h[1]));
+    index_file(&x, s, "again", 100, &extent); /* the same file, written once more */
+    index_retire(&x, s, "again", 12);
+    index_file(&x, s, "again", 110, &extent);
+    assert_int_equal(x.file_pages, 2);
+    assert_int_equal(x.file_bytes, 170);
+    index_forget(&x, s, "again");
+    index_forget(&x, s, "shorter");
+    assert_int_equal(x.file_pages + x.file_bytes, 0);
     free(h);
     free(foreign);
     index_fini(&x);

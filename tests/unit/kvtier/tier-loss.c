@@ -80,8 +80,9 @@ static void a_file_that_is_told_to_be_gone_is_written_again(void **state)
         world_settle(w);
         assert_int_equal(w->saved, 2);
         remove_file(w, w->last_file);
-        tier_file_evicted(w->tier, w->last_file);
-        tier_file_evicted(w->tier, "0123456789abcdef-0123456789abcdef0123456789abcdef.kv"); /* of which nobody knew */
+        tier_file_evicted(w->tier, w->last_file, true, 0);
+        tier_file_evicted(w->tier, "0123456789abcdef-0123456789abcdef0123456789abcdef.kv", true,
+                          0); /* of which nobody knew */
         world_turn(w);
         assert_int_equal(w->counters.file_pages, N);
         assert_int_equal(w->counters.host_pages, ram ? 2 * N : 0);
@@ -114,7 +115,7 @@ static void a_file_may_go_while_it_is_read(void **state)
     struct seq *q = world_seq(w, UID, N, N, 0);
     assert_true(tier_submit(w->tier, q, engine_now()));
     world_turn(w);
-    tier_file_evicted(w->tier, w->last_file);
+    tier_file_evicted(w->tier, w->last_file, true, 0);
     while (tier_ready(w->tier) != q)
         world_turn(w);
     world_settle(w);
