@@ -22,6 +22,9 @@
 struct backup {
     struct server *server;
     struct call *call;
+    struct timer *purge; /* until what was removed is through, a slice in each turn of the loop */
+    int slices;
+    bool copying; /* the thread runs */
     pthread_t thread;
     struct watch *done;
     int fd; /* an eventfd, written at the thread's end */
@@ -47,16 +50,18 @@ static void *backup_main(void *arg)
 static void backup_free(struct backup *b)
 {
     watch_free(b->done);
+    timer_free(b->purge);
     if (b->fd >= 0)
         close(b->fd);
     free(b->to);
     free(b);
 }
 
-/* Answers the call; the thread has ended, or ends now. */
+/* Answers the call; the thread has ended, or ends now, or was never begun. */
 static void finish(struct backup *b)
 {
-    pthread_join(b->thread, NULL);
+    if (b->copying)
+        pthread_join(b->thread, NULL);
     b->server->backup = NULL;
     struct wire_backup_result r = {.bytes = b->bytes};
     if (b->rc == 0)
@@ -78,7 +83,42 @@ void backup_stop(struct backup *b)
     if (!b)
         return;
     atomic_store(&b->stop, true);
+    if (!b->copying)
+        b->rc = err_set(&b->err, HEARTH_ESHUTDOWN, "hearthd is shutting down");
     finish(b);
+}
+
+static int begin_copy(struct backup *b, struct hearth_err *e)
+{
+    sigset_t all, before;
+    sigfillset(&all); /* the loop's thread takes the signals */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    b->copying = pthread_create(&b->thread, NULL, backup_main, b) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return b->copying ? 0 : err_set(e, HEARTH_EINTERNAL, "no thread for the backup");
+}
+
+/* Removed text must not be in the copy. */
+static void on_purge(void *arg)
+{
+    struct backup *b = arg;
+    bool more = false;
+    struct hearth_err e;
+    int rc = store_purge_some(b->server->store, &more, &e);
+    b->slices += more;
+    if (!rc && more) {
+        timer_set(b->purge, 0);
+        return;
+    }
+    if (b->slices)
+        log_debug("the backup waited for %d slices of what was removed", b->slices);
+    if (!rc)
+        rc = begin_copy(b, &e); /* from here on rc and err are the thread's */
+    if (rc) {
+        b->rc = rc;
+        b->err = e;
+        finish(b);
+    }
 }
 
 static int start(struct server *s, struct call *call, struct hearth_err *e)
@@ -88,9 +128,11 @@ static int start(struct server *s, struct call *call, struct hearth_err *e)
         return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
     if (s->backup)
         return err_set(e, HEARTH_ELIMIT, "a backup is under way");
-    int rc = store_purge_all(s->store, e); /* removed text must not be in the copy */
-    if (rc)
-        return rc;
+    if (store_is_own_place(s->store, p->path))
+        return err_set(e, HEARTH_EPARAMS, "%.120s is in the folder of the database itself: choose another", p->path);
+    size_t n = strlen(s->conf->socket); /* and its lock */
+    if (strncmp(p->path, s->conf->socket, n) == 0)
+        return err_set(e, HEARTH_EPARAMS, "%.120s is a name of hearthd's socket: choose another", p->path);
     struct backup *b = calloc(1, sizeof *b);
     if (!b)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
@@ -98,17 +140,10 @@ static int start(struct server *s, struct call *call, struct hearth_err *e)
     b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     b->to = strdup(p->path);
     b->done = b->fd >= 0 ? watch_new(s->base, b->fd, on_done, b) : NULL;
-    if (!b->to || !b->done)
-        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
-    sigset_t all, before;
-    sigfillset(&all); /* the loop's thread takes the signals */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (!rc && pthread_create(&b->thread, NULL, backup_main, b) != 0)
-        rc = err_set(e, HEARTH_EINTERNAL, "no thread for the backup");
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc) {
+    b->purge = timer_new(s->base, on_purge, b);
+    if (!b->to || !b->done || !b->purge || timer_set(b->purge, 0)) {
         backup_free(b);
-        return rc;
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
     s->backup = b;
     return 0;

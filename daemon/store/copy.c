@@ -91,7 +91,7 @@ static int put(const char *tmp, const char *to, bool replace, struct hearth_err 
  * name. */
 static bool is_in_use(const char *from, const char *to)
 {
-    static const char *const parts[] = {"", "-wal", "-shm"};
+    static const char *const parts[] = {"", "-wal", "-shm", "-journal"};
     char part[PATH_MAX];
     struct stat a, b;
     for (size_t i = 0; lstat(to, &b) == 0 && i < sizeof parts / sizeof parts[0]; i++)
@@ -99,6 +99,27 @@ static bool is_in_use(const char *from, const char *to)
             a.st_dev == b.st_dev && a.st_ino == b.st_ino)
             return true;
     return false;
+}
+
+/* Cuts a path to its folder's, without symbolic links; false where there is none. */
+static bool folder_of(const char *path, char real[static PATH_MAX])
+{
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof dir, "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (!slash)
+        return false;
+    slash[slash == dir] = '\0';
+    return realpath(dir, real) != NULL;
+}
+
+bool store_is_own_place(const struct store *st, const char *path)
+{
+    char own[PATH_MAX], there[PATH_MAX];
+    if (!folder_of(st->path, own) || !folder_of(path, there))
+        return false;
+    size_t n = strlen(own);
+    return strncmp(own, there, n) == 0 && (there[n] == '\0' || there[n] == '/');
 }
 
 int store_copy(const char *from, const char *to, bool replace, const atomic_bool *stop, int64_t *bytes,

@@ -69,8 +69,9 @@ static int find_path(struct store *st, const char *dir, struct hearth_err *e)
 
 /* SQLite would create the file with the umask's mode; and it opens a read-only file, or another user's, without an
  * error. */
-static int make_file(const char *path, struct hearth_err *e)
+static int make_file(struct store *st, struct hearth_err *e)
 {
+    const char *path = st->path;
     struct stat sb;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600), rc = 0;
     if (fd < 0 && errno == ELOOP)
@@ -83,6 +84,10 @@ static int make_file(const char *path, struct hearth_err *e)
         rc = err_set(e, HEARTH_ESTORE, "%s belongs to user %u", path, (unsigned)sb.st_uid);
     else if ((sb.st_mode & 077) != 0 && fchmod(fd, 0600) != 0)
         rc = err_set(e, HEARTH_ESTORE, "%s is open to others: %s", path, strerror(errno));
+    if (!rc) {
+        st->dev = sb.st_dev;
+        st->ino = sb.st_ino;
+    }
     if (fd >= 0)
         close(fd);
     return rc;
@@ -262,7 +267,7 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
     if (!rc)
         rc = find_path(st, dir, e);
     if (!rc)
-        rc = make_file(st->path, e);
+        rc = make_file(st, e);
     if (!rc)
         rc = open_db(st, e);
     if (rc) {

@@ -66,6 +66,8 @@ struct store {
     int dir_fd; /* is locked, so that one hearthd at a time appends to these sessions */
     sqlite3 *db;
     char *path;
+    dev_t dev; /* of the file that is open, which may be deleted under hearthd */
+    ino_t ino;
     long backup_version; /* version of the copy that migrate.c keeps; 0: there is none */
     sqlite3_stmt *stmt[N_SQL];
     struct store_total *totals; /* of the users whose total was asked for */

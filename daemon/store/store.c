@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "daemon/log.h"
 #include "daemon/store/store-internal.h"
@@ -24,8 +25,22 @@ sqlite3_stmt *store_stmt(struct store *st, enum sql which)
     return q;
 }
 
+/* What is written to a file without a name is gone with this process, so it does not count as written. */
+static int check_place(const struct store *st, struct hearth_err *e)
+{
+    struct stat sb;
+    if (stat(st->path, &sb) == 0 && sb.st_dev == st->dev && sb.st_ino == st->ino)
+        return 0;
+    return err_set(e, HEARTH_ESTORE,
+                   "%s was deleted or replaced while hearthd runs: nothing is kept until it is "
+                   "started again",
+                   st->path);
+}
+
 int store_run(struct store *st, sqlite3_stmt *q, const char *what, struct hearth_err *e)
 {
+    if (!sqlite3_stmt_readonly(q) && sqlite3_get_autocommit(st->db) && check_place(st, e) != 0)
+        return HEARTH_ESTORE;
     int got = sqlite3_step(q);
     int rc = got == SQLITE_DONE ? 0 : store_fail(st, what, e);
     sqlite3_reset(q);

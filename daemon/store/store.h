@@ -154,6 +154,11 @@ int store_copy(const char *from, const char *to, bool replace, const atomic_bool
                struct hearth_err *e);
 const char *store_path(const struct store *st);
 
+/* Whether the path lies in the database's folder or below, where no copy may be put: a file that is called
+ * sessions.db-journal would be taken by SQLite for the journal of a transaction to undo, and other names there are
+ * those of KV files, streams' journals and locks. */
+bool store_is_own_place(const struct store *st, const char *path);
+
 /* How often the loop has waited (5 ms each time) for a lock that another program held. */
 int64_t store_naps(const struct store *st);
 

@@ -44,12 +44,17 @@ static void test_backup(void **state)
     bk.path = "/nonexistent/copy";
     peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EIO, "/nonexistent/copy");
     /* Over itself: hearthd would go on in a file that is nowhere any more. */
-    static const char *const own[] = {"", "-wal", "-shm"};
-    for (size_t i = 0; i < 3; i++) {
-        snprintf(cmd, sizeof cmd, "%s/../%s/sessions.db%s", b->state, strrchr(b->state, '/') + 1, own[i]);
+    static const char *const own[] = {
+        "sessions.db", "sessions.db-wal", "sessions.db-shm", "sessions.db-journal", "engine.lock", "kv/x", "journal/77",
+        "mine"};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        snprintf(cmd, sizeof cmd, "%s/../%s/%s", b->state, strrchr(b->state, '/') + 1, own[i]);
         bk = (struct wire_backup){.path = cmd, .replace = true};
-        peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "database itself");
+        peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "folder of the database");
     }
+    snprintf(cmd, sizeof cmd, "%s.lock", b->socket);
+    bk = (struct wire_backup){.path = cmd, .replace = true};
+    peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "socket");
     peer_close(p);
     peer_close(q);
 
@@ -66,6 +71,27 @@ static void test_backup(void **state)
     assert_int_equal(r->usage.prompt_tokens, 6 + 3);
     wire_free(r);
     peer_close(p);
+}
+
+/* What was removed before a backup is not in it, and goes in slices, between which everybody else is served. */
+static void test_backup_after_removal(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    char path[128];
+    struct hearth_err e;
+    for (int i = 0; i < 60; i++)
+        wire_free(run(p, "n=1 size=60000", "big")); /* 3.6 MB: 14 slices */
+    wire_free(run(p, "n=1", "kept"));
+    snprintf(path, sizeof path, "%s/copy.db", b->dir);
+    uint32_t removal = peer_ask(p, WIRE_SESSIONS_REMOVE, &(struct wire_session_ref){.session = "big"});
+    uint32_t copy = peer_ask(p, WIRE_BACKUP, &(struct wire_backup){.path = path});
+    wire_free(peer_answer(p, removal, WIRE_SESSIONS_REMOVE, &e));
+    wire_free(peer_answer(p, copy, WIRE_BACKUP, &e));
+    peer_close(p);
+    assert_int_equal(sql_run(path, "SELECT count(*) FROM sessions"), 1);
+    assert_int_equal(sql_run(path, "SELECT count(*) FROM turns"), 2);
+    assert_true(box_log_has(b, "slices of what was removed"));
 }
 
 /* hearthd ends in the middle of one: no hang, no half of a file. */
@@ -93,6 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_backup, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_backup_after_removal, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup_and_end, box_setup, box_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,6 +78,31 @@ static void test_locked_by_another(void **state)
     assert_int_equal(n, N);
 }
 
+/* A file that was deleted, or has another in its place, takes no writes: they would be gone with the process. */
+static void test_deleted(void **state)
+{
+    struct box *b = *state;
+    struct store_session s = row(ID_A, 1000, "notes"), t = row(ID_B, 1000, "more");
+    struct hearth_err e;
+    char away[80];
+    commit_ok(b, &s, true, &one, 1);
+    snprintf(away, sizeof away, "%s.away", b->db);
+    assert_int_equal(rename(b->db, away), 0);
+    for (int replaced = 0; replaced < 2; replaced++) {
+        assert_int_equal(store_commit(b->st, &t, true, &one, 1, ++committed, &e), HEARTH_ESTORE);
+        assert_non_null(strstr(e.msg, "was deleted or replaced"));
+        assert_int_equal(store_pin(b->st, &s, true, &e), HEARTH_ESTORE);
+        assert_int_equal(store_commit_nothing(b->st, ++committed, &e), HEARTH_ESTORE);
+        int64_t n;
+        assert_int_equal(store_count(b->st, 1000, &n, &e), 0); /* what there was can be read */
+        assert_int_equal(n, 1);
+        if (!replaced)
+            close(open(b->db, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    }
+    assert_int_equal(rename(away, b->db), 0);
+    commit_ok(b, &t, true, &one, 1);
+}
+
 static void test_round_trip(void **state)
 {
     struct box *b = *state;
@@ -640,6 +665,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_locked_by_another, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_deleted, setup, teardown),
         cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(test_uids_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pages, setup, teardown),
