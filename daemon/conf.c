@@ -30,6 +30,7 @@ const struct conf_key conf_keys[] = {
     {"kv_age", CONF_INT, FIELD(kv_age), 0, 36500, 30},
     {"idle_unload", CONF_INT, FIELD(idle_unload), 0, 525600, 30},
     {"threads", CONF_INT, FIELD(threads), 0, 1024, 0},
+    {"log_bytes", CONF_SIZE, FIELD(log_bytes), 64 << 10, INT64_MAX, 16 << 20},
     {"log_level", CONF_LEVEL, FIELD(log_level), 0, 0, LOG_LEVEL_INFO},
     {"log_file", CONF_PATH, FIELD(log_file), 0, 0, 0},
     {"connections", CONF_INT, FIELD(connections), 1, 65536, 256},

@@ -19,6 +19,7 @@ struct conf {
     char **model_dirs; /* searched in this order */
     size_t n_model_dirs;
     int64_t log_level; /* enum log_level */
+    int64_t log_bytes; /* of the log's file, before it is begun anew */
     int64_t connections, connections_per_uid;
     int64_t streams, streams_per_uid;
     int64_t sessions_per_uid;

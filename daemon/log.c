@@ -4,11 +4,15 @@
 #include "daemon/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,6 +26,13 @@ static const struct {
 
 enum log_level log_threshold = LOG_LEVEL_INFO;
 static bool is_journal;
+
+static struct {
+    char *path; /* NULL: there is none */
+    int64_t most;
+    atomic_uint lines;
+    atomic_bool busy; /* somebody is making room */
+} bound;
 
 /* systemd sets $JOURNAL_STREAM to device and inode of the stream, as standard error may have been replaced since. */
 static bool stderr_is_journal(void)
@@ -76,17 +87,57 @@ static void replace_controls(char *s)
     }
 }
 
-void log_at(enum log_level level, const char *fmt, ...)
+/* --- the bound ------------------------------------------------------------------------------------------ */
+
+/* Copies the file at `path`, which must be the one that is open, to `path`.1. */
+static bool copy_away(const char *path, const struct stat *is)
+{
+    char old[PATH_MAX];
+    struct stat sb;
+    if (snprintf(old, sizeof old, "%s.1", path) >= (int)sizeof old)
+        return false;
+    int from = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool same = from >= 0 && fstat(from, &sb) == 0 && sb.st_dev == is->st_dev && sb.st_ino == is->st_ino;
+    int to = same ? open(old, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600) : -1;
+    ssize_t n = to >= 0 ? 1 : -1;
+    while (n > 0)
+        n = sendfile(to, from, NULL, 1 << 20);
+    if (from >= 0)
+        close(from);
+    if (to >= 0)
+        close(to);
+    return n == 0;
+}
+
+/* Where it cannot be copied, for want of room most likely, it is emptied all the same. */
+static void keep_within(void)
+{
+    enum { LINES = 64 /* between two looks */ };
+    struct stat sb;
+    if (!bound.path || atomic_fetch_add(&bound.lines, 1) % LINES || fstat(STDERR_FILENO, &sb) != 0 ||
+        !S_ISREG(sb.st_mode) || sb.st_size <= bound.most || atomic_exchange(&bound.busy, true))
+        return;
+    copy_away(bound.path, &sb);
+    (void)!ftruncate(STDERR_FILENO, 0);
+    atomic_store(&bound.busy, false);
+}
+
+void log_keep_within(const char *path, int64_t most)
+{
+    free(bound.path);
+    bound.path = path ? strdup(path) : NULL;
+    bound.most = most;
+}
+
+/* --- lines ---------------------------------------------------------------------------------------------- */
+
+static void write_line(enum log_level level, const char *fmt, va_list ap)
 {
     static const char cut[] = "...";
-    int saved_errno = errno;
     char line[LINE_MAX_BYTES];
     size_t start = prefix(line, sizeof line, level),
            room = sizeof line - start - 1; /* the last byte is the newline's */
-    va_list ap;
-    va_start(ap, fmt);
     int n = vsnprintf(line + start, room, fmt, ap);
-    va_end(ap);
     if (n < 0)
         return;
     if ((size_t)n >= room)
@@ -95,5 +146,35 @@ void log_at(enum log_level level, const char *fmt, ...)
     size_t end = start + strlen(line + start);
     line[end++] = '\n';
     (void)!write(STDERR_FILENO, line, end); /* a log that cannot be written has nobody to tell */
+    keep_within();
+}
+
+void log_at(enum log_level level, const char *fmt, ...)
+{
+    int saved_errno = errno;
+    va_list ap;
+    va_start(ap, fmt);
+    write_line(level, fmt, ap);
+    va_end(ap);
+    errno = saved_errno;
+}
+
+void log_limited(struct log_limit *limit, enum log_level level, const char *fmt, ...)
+{
+    int saved_errno = errno;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (now.tv_sec != limit->second) {
+        if (limit->dropped)
+            log_at(level, "%lld more lines like the next one are left out", (long long)limit->dropped);
+        *limit = (struct log_limit){.second = now.tv_sec};
+    }
+    va_list ap;
+    va_start(ap, fmt);
+    if (limit->n++ < LOG_OFTEN)
+        write_line(level, fmt, ap);
+    else
+        limit->dropped++;
+    va_end(ap);
     errno = saved_errno;
 }

@@ -9,6 +9,7 @@
 #define DAEMON_LOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
@@ -27,6 +28,21 @@ const char *log_level_name(enum log_level level);
  * in UTF-8) becomes '?', as clients name much of what is logged; a line that is too long ends in "...". */
 void log_at(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Bounds the log where standard error is the plain file at `path`: once it has more than `most` bytes it is copied to
+ * `path`.1, in whose place it goes, and emptied, so that the engine goes on in it as well. NULL: no bound. Not while
+ * another thread may log. */
+void log_keep_within(const char *path, int64_t most);
+
+/* How often a place in the program has logged lately; zero to begin with. */
+struct log_limit {
+    int64_t second; /* of the monotonic clock */
+    int64_t n, dropped;
+};
+/* As log_at(), but LOG_OFTEN lines a second at most; the first line after that says how many there were more. */
+enum { LOG_OFTEN = 20 };
+void log_limited(struct log_limit *limit, enum log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* Arguments are not evaluated where the level is off. */
 static inline bool log_is_on(enum log_level level)
 {
@@ -37,5 +53,13 @@ static inline bool log_is_on(enum log_level level)
 #define log_warn(...)        log_line(LOG_LEVEL_WARN, __VA_ARGS__)
 #define log_info(...)        log_line(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...)       log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
+
+/* For what any peer can cause as often as it likes. One thread. */
+#define log_often(level, ...)                           \
+    do {                                                \
+        static struct log_limit limit_;                 \
+        if (log_is_on(level))                           \
+            log_limited(&limit_, (level), __VA_ARGS__); \
+    } while (0)
 
 #endif

@@ -223,6 +223,21 @@ static void close_inherited(int a, int b)
     close_range(from, ~0U, 0);
 }
 
+/* Opens the log's file; -1, and errno says why. One that blocks its writer, a FIFO, would stop hearthd. */
+static int open_log_file(const char *path)
+{
+    struct stat sb;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (fd >= 0 && (fstat(fd, &sb) != 0 || S_ISFIFO(sb.st_mode))) {
+        close(fd);
+        errno = EINVAL;
+        return -1;
+    }
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, O_APPEND);
+    return fd;
+}
+
 /* Leaves the terminal and the working directory of the caller; from here on lines go to the log file. */
 static int let_go(const struct conf *c, struct hearth_err *e)
 {
@@ -231,7 +246,7 @@ static int let_go(const struct conf *c, struct hearth_err *e)
         snprintf(path, sizeof path, "%s", c->log_file);
     else
         snprintf(path, sizeof path, "%s/hearthd.log", c->state_dir);
-    int log = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int log = open_log_file(path);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0)
         return err_set(e, HEARTH_EIO, "/dev/null: %s", strerror(errno));
@@ -244,6 +259,7 @@ static int let_go(const struct conf *c, struct hearth_err *e)
         close(log);
     close(null);
     log_open((enum log_level)c->log_level);
+    log_keep_within(path, c->log_bytes);
     return chdir("/") == 0 ? 0 : err_set(e, HEARTH_EIO, "/: %s", strerror(errno));
 }
 
@@ -251,11 +267,12 @@ static int let_go(const struct conf *c, struct hearth_err *e)
 static int open_log(const struct conf *c, struct hearth_err *e)
 {
     if (c->log_file) {
-        int fd = open(c->log_file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        int fd = open_log_file(c->log_file);
         if (fd < 0)
             return err_set(e, HEARTH_EIO, "%s: %s", c->log_file, strerror(errno));
         dup2(fd, STDERR_FILENO); /* the engine inherits it */
         close(fd);
+        log_keep_within(c->log_file, c->log_bytes);
     }
     log_open((enum log_level)c->log_level);
     return 0;

@@ -62,7 +62,7 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
         struct conn *c;
         struct hearth_err e;
         if (conn_new(s, peer, &dispatch_conn_ops, &c, &e) != 0)
-            log_warn("connection refused: %s", e.msg);
+            log_often(LOG_LEVEL_WARN, "connection refused: %s", e.msg);
     }
 }
 

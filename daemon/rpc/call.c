@@ -59,7 +59,7 @@ void trace_request(enum trace_stage stage, const char *word, const struct conn *
 void call_fail(struct call *call, const struct hearth_err *e)
 {
     if (!err_is_request(e->code))
-        log_error("%s: %s", call->method->name, e->msg);
+        log_often(LOG_LEVEL_ERROR, "%s: %s", call->method->name, e->msg);
     if (call->conn) {
         trace_request(TRACE_REFUSED, err_name(e->code), call->conn, call->id);
         conn_error(call->conn, call->id, e->code, e->msg);

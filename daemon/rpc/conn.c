@@ -152,8 +152,8 @@ static void appended(struct conn *c, size_t before, int rc)
         c->throttled = true;
     /* The frame that crosses the limit is let through, because one answer alone may be larger than the limit. */
     if (before > (size_t)c->server->conf->unsent_bytes) {
-        log_warn("pid %d, uid %u does not read: dropped with %zu bytes unsent", (int)c->pid, (unsigned)c->account->uid,
-                 frames_pending(&c->frames));
+        log_often(LOG_LEVEL_WARN, "pid %d, uid %u does not read: dropped with %zu bytes unsent", (int)c->pid,
+                  (unsigned)c->account->uid, frames_pending(&c->frames));
         drop_later(c, "does not read");
     }
 }
@@ -236,7 +236,7 @@ bool conn_all_sent(const struct server *s)
 /* The input cannot be split into frames any further: tells the peer why, then closes when that is sent. */
 static void violation(struct conn *c, int code, const char *msg)
 {
-    log_info("pid %d, uid %u: %s", (int)c->pid, (unsigned)c->account->uid, msg);
+    log_often(LOG_LEVEL_INFO, "pid %d, uid %u: %s", (int)c->pid, (unsigned)c->account->uid, msg);
     conn_error(c, 0, code, msg);
     c->closing = true;
     event_del(c->readable);

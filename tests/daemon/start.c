@@ -206,6 +206,39 @@ static void test_who_waits_says_so(void **state)
     finds_the_first(b);
 }
 
+static int try_with(struct box *b, const char *option, const char *value)
+{
+    const char *const extra[] = {"--foreground", option, value, NULL};
+    int ready;
+    pid_t pid = box_spawn(b, extra, &ready);
+    close(ready);
+    return wait_exit(pid);
+}
+
+/* A FIFO in the place of the log does not stop hearthd: it logs nothing, or, where it was asked to log there, says so.
+ */
+static void test_log_is_a_fifo(void **state)
+{
+    struct box *b = *state;
+    char path[128];
+    int ready;
+    assert_int_equal(mkdir(b->state, 0700), 0);
+    snprintf(path, sizeof path, "%s/hearthd.log", b->state);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    pid_t starter = box_spawn(b, NULL, &ready);
+    struct pollfd end = {.fd = pidfd_open(starter, 0), .events = POLLIN};
+    assert_int_equal(poll(&end, 1, 20000), 1);
+    close(end.fd);
+    close(ready);
+    assert_int_equal(wait_exit(starter), 0);
+    box_works(b);
+    stop_by_request(b, false);
+    snprintf(path, sizeof path, "log_file = %s/hearthd.log\n", b->state);
+    box_configure(b, path);
+    assert_int_equal(try_with(b, NULL, NULL), 1);
+    assert_true(box_log_has(b, "hearthd.log: "));
+}
+
 /* No engine outlives its daemon, however that ends. */
 static void test_engine_goes_too(void **state)
 {
@@ -305,15 +338,6 @@ static void test_shutdown_now(void **state)
     wire_free(r);
     peer_close(p);
     assert_int_equal(box_stop(b, 0), 0);
-}
-
-static int try_with(struct box *b, const char *option, const char *value)
-{
-    const char *const extra[] = {"--foreground", option, value, NULL};
-    int ready;
-    pid_t pid = box_spawn(b, extra, &ready);
-    close(ready);
-    return wait_exit(pid);
 }
 
 static void test_refuses_to_start(void **state)
@@ -497,6 +521,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_second_ends_quietly, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_stale_socket, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_takes_over, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_log_is_a_fifo, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_socket_deleted, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_who_waits_says_so, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_goes_too, box_setup_idle, box_teardown),

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <threads.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -107,6 +109,61 @@ static void test_injection(void **state)
     assert_non_null(strstr(line, "\"a?2026-01-01 hearthd[1] error: forged?[2J???? \xc3\xa9 \xe2\x80\xa6\"\n"));
 }
 
+static size_t count_of(const char *in, const char *what)
+{
+    size_t n = 0;
+    for (; (in = strstr(in, what)); in++)
+        n++;
+    return n;
+}
+
+/* What a peer causes as often as it likes takes no more room than so many lines a second, and is counted. */
+static void test_often(void **state)
+{
+    enum { TIMES = 10000 };
+    struct log_limit limit = {0};
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    for (int i = 0; i < TIMES; i++)
+        log_limited(&limit, LOG_LEVEL_WARN, "refused");
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    size_t seconds = (size_t)(to.tv_sec - from.tv_sec) + 1, n = count_of(text(*state), "refused");
+    assert_true(n >= LOG_OFTEN && n <= LOG_OFTEN * seconds);
+    limit = (struct log_limit){.second = to.tv_sec - 1, .n = 120, .dropped = 100}; /* of another second */
+    log_limited(&limit, LOG_LEVEL_WARN, "and again");
+    assert_non_null(strstr(text(*state), "warn: 100 more lines like the next one are left out\n"));
+    assert_int_equal(limit.dropped, 0);
+    assert_int_equal(limit.n, 1);
+}
+
+/* The file stays within its bound, and one that was full is kept. */
+static void test_bound(void **state)
+{
+    enum { MOST = 64 << 10, LINE = 100, SLACK = 64 * 1024 };
+    (void)state;
+    char path[] = "/tmp/hearth-log-XXXXXX", old[40];
+    struct stat sb;
+    int fd = mkostemp(path, O_APPEND | O_CLOEXEC);
+    assert_true(fd >= 0);
+    snprintf(old, sizeof old, "%s.1", path);
+    dup2(fd, STDERR_FILENO);
+    log_keep_within(path, MOST);
+    off_t most = 0;
+    for (int i = 0; i < 40 * MOST / LINE; i++) {
+        log_info("%0*d", LINE, i);
+        assert_int_equal(fstat(fd, &sb), 0);
+        most = sb.st_size > most ? sb.st_size : most;
+    }
+    assert_true(most > MOST && most < MOST + SLACK);
+    assert_int_equal(stat(old, &sb), 0);
+    assert_true(sb.st_size > MOST && sb.st_size < MOST + SLACK);
+    assert_int_equal(sb.st_mode & 0777, 0600);
+    log_keep_within(NULL, 0);
+    close(fd);
+    unlink(path);
+    unlink(old);
+}
+
 static void test_long(void **state)
 {
     char *words = malloc(5000);
@@ -177,8 +234,8 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_prefix), CASE(test_level),   CASE(test_injection),
-        CASE(test_long),   CASE(test_journal), CASE(test_threads),
+        CASE(test_prefix), CASE(test_level), CASE(test_injection), CASE(test_often),
+        CASE(test_bound),  CASE(test_long),  CASE(test_journal),   CASE(test_threads),
     };
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);
 }
