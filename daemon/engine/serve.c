@@ -230,6 +230,7 @@ int serve_main(int argc, char **argv, engine_wrap *wrap)
     signal(SIGINT, SIG_IGN);  /* Ctrl+C reaches a daemon in the foreground too, which closes the link */
     if (a.lock && take_lock(a.lock, &lock, &err)) {
         log_error("%s", err.msg);
+        rpc_server_refuse((int)a.link, &err); /* whoever waits for the engine is told why there is none */
         return EXIT_FAILURE;
     }
     return serve(&a.engine, (int)a.link); /* the lock goes with the process */

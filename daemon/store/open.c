@@ -37,6 +37,18 @@ static int make_dirs(const char *dir, struct hearth_err *e)
     return rc;
 }
 
+/* The files in it are their owner's alone; but who may write to the folder may take them away. */
+static void warn_if_open_to_others(const struct store *st, const char *dir)
+{
+    struct stat sb;
+    if (fstat(st->dir_fd, &sb) != 0)
+        return;
+    if (sb.st_uid != geteuid() && sb.st_uid != 0)
+        log_warn("%s belongs to user %u, who can take the sessions away", dir, (unsigned)sb.st_uid);
+    else if (sb.st_mode & (S_IWGRP | S_IWOTH))
+        log_warn("%s can be written by others, who can take the sessions away", dir);
+}
+
 static int lock_dir(struct store *st, const char *dir, struct hearth_err *e)
 {
     st->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -50,6 +62,7 @@ static int lock_dir(struct store *st, const char *dir, struct hearth_err *e)
     if (rc)
         return err_set(e, HEARTH_ESTORE, "%s: %s", dir,
                        errno == EWOULDBLOCK ? "in use by another hearthd" : strerror(errno));
+    warn_if_open_to_others(st, dir);
     return 0;
 }
 

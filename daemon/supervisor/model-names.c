@@ -162,6 +162,8 @@ static int add_folder(struct scan *s, const char *path, int64_t bytes, double mo
 static int walk(struct scan *s, const char *dir, int depth)
 {
     DIR *d = opendir(dir);
+    if (!d && (errno == EMFILE || errno == ENFILE)) /* no model is missing because of that */
+        return err_set(s->e, HEARTH_ELIMIT, "%.120s cannot be read: %s", dir, strerror(errno));
     if (!d)
         return 0;
     int rc = 0;

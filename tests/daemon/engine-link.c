@@ -374,6 +374,13 @@ static void one_engine_at_a_time(void **state)
     assert_int_equal(drive_call(&b, WIRE_ENGINE_HELLO, &hi, &out, &e), 0); /* answered once the lock is free */
     wire_free(out);
     assert_int_equal(drive_close(&b), 0);
+
+    unlink(lock); /* a link in its place is not followed, and the client is told so */
+    assert_int_equal(symlink("/dev/null", lock), 0);
+    drive_open(&a, args);
+    assert_int_equal(drive_call(&a, WIRE_ENGINE_HELLO, &hi, &out, &e), HEARTH_EIO);
+    assert_non_null(strstr(e.msg, lock));
+    assert_int_not_equal(drive_close(&a), 0);
     unlink(lock);
 }
 

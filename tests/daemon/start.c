@@ -215,6 +215,20 @@ static int try_with(struct box *b, const char *option, const char *value)
     return wait_exit(pid);
 }
 
+/* A state folder that others may write to is used, as it was, and not without a word. */
+static void test_open_state_folder(void **state)
+{
+    struct box *b = *state;
+    assert_int_equal(mkdir(b->state, 0700), 0);
+    box_start(b);
+    assert_false(box_log_has(b, "can take the sessions away"));
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    assert_int_equal(chmod(b->state, 0777), 0);
+    box_start(b);
+    box_works(b);
+    assert_true(box_log_has(b, "can be written by others, who can take the sessions away"));
+}
+
 /* A FIFO in the place of the log does not stop hearthd: it logs nothing, or, where it was asked to log there, says so.
  */
 static void test_log_is_a_fifo(void **state)
@@ -488,6 +502,7 @@ static void test_descriptors(void **state)
     uint32_t id = peer_ask(p[N - 1], WIRE_STATUS, &none);
     for (int i = 0; i < 3; i++)
         wire_free(peer_call(p[0], WIRE_STATUS, &none));
+    peer_refused(p[0], WIRE_MODELS_LIST, &none, HEARTH_ELIMIT, "Too many open files"); /* not: there are none */
     for (int i = 0; i < N - 1; i++)
         peer_close(p[i]);
     struct hearth_err e;
@@ -521,6 +536,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_second_ends_quietly, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_stale_socket, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_takes_over, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_open_state_folder, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_log_is_a_fifo, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_socket_deleted, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_who_waits_says_so, box_setup_idle, box_teardown),
