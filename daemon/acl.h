@@ -17,6 +17,7 @@ enum acl_perm {
 struct account {
     uid_t uid;
     int64_t connections, streams, imports;
+    int64_t bytes; /* that the buffers of its connections take */
     unsigned refs;
     LIST_ENTRY(account) entry;
 };

@@ -43,6 +43,8 @@ const struct conf_key conf_keys[] = {
     {"session_bytes_per_uid", CONF_SIZE, FIELD(session_bytes_per_uid), 0, INT64_MAX, 0},
     {"requests_per_connection", CONF_INT, FIELD(requests_per_connection), 1, 65536, 128},
     {"unsent_bytes", CONF_SIZE, FIELD(unsent_bytes), 64 << 10, 1 << 30, 8 << 20},
+    {"memory_per_uid", CONF_SIZE, FIELD(memory_per_uid), 16 << 20, INT64_MAX, 128 << 20},
+    {"unread_timeout", CONF_INT, FIELD(unread_timeout), 1, 86400, 600},
     {"frame_timeout", CONF_INT, FIELD(frame_timeout), 1, 3600, 30},
     {"shutdown_grace", CONF_INT, FIELD(shutdown_grace), 0, 3600, 5},
     {"attach_grace", CONF_INT, FIELD(attach_grace), 0, 86400, 30},

@@ -27,6 +27,8 @@ struct conf {
     int64_t session_bytes, session_bytes_per_uid; /* texts and tokens; 0 = no limit */
     int64_t requests_per_connection;              /* unanswered at once */
     int64_t unsent_bytes;                         /* per connection, before a peer that does not read is dropped */
+    int64_t memory_per_uid;                       /* bytes of a user's unfinished frames and unread answers */
+    int64_t unread_timeout;                       /* seconds for a peer to read some of an answer */
     int64_t frame_timeout;                        /* seconds for the rest of a frame that has begun */
     int64_t shutdown_grace;                       /* seconds for running streams to end by themselves */
     int64_t engine_timeout;                       /* seconds of silence after which the engine is replaced */

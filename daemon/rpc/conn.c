@@ -21,6 +21,7 @@ static const struct frames_limits limits = {
 static void on_readable(evutil_socket_t fd, short what, void *arg);
 static void on_writable(evutil_socket_t fd, short what, void *arg);
 static void on_frame_timeout(void *arg);
+static void on_unread_timeout(void *arg);
 
 /* --- life ----------------------------------------------------------------------------------------------- */
 
@@ -31,9 +32,12 @@ static void conn_free(struct conn *c)
     if (c->writable)
         event_free(c->writable);
     timer_free(c->frame_timer);
+    timer_free(c->unread_timer);
     if (c->fd >= 0)
         close(c->fd);
     frames_fini(&c->frames);
+    if (c->account)
+        c->account->bytes -= c->bytes;
     free(c->notify_method);
     free(c->notify_code);
     acl_put(c->account);
@@ -62,7 +66,9 @@ int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn *
     c->readable = event_new(s->base, fd, EV_READ | EV_PERSIST, on_readable, c);
     c->writable = event_new(s->base, fd, EV_WRITE, on_writable, c);
     c->frame_timer = timer_new(s->base, on_frame_timeout, c);
-    if (!c->account || !c->readable || !c->writable || !c->frame_timer || event_add(c->readable, NULL) != 0) {
+    c->unread_timer = timer_new(s->base, on_unread_timeout, c);
+    if (!c->account || !c->readable || !c->writable || !c->frame_timer || !c->unread_timer ||
+        event_add(c->readable, NULL) != 0) {
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
         goto fail;
     }
@@ -99,6 +105,7 @@ void conn_drop(struct conn *c, const char *why)
     event_del(c->readable);
     event_del(c->writable);
     timer_clear(c->frame_timer);
+    timer_clear(c->unread_timer);
     close(c->fd);
     c->fd = -1;
     c->account->connections--;
@@ -128,6 +135,23 @@ static void make_dirty(struct conn *c)
     TAILQ_INSERT_TAIL(&c->server->dirty, c, dirty_entry);
 }
 
+/* --- memory --------------------------------------------------------------------------------------------- */
+
+/* Counts what the connection's buffers take; whether its user has more than the limit, and this one a part in it. */
+static bool takes_too_much(struct conn *c)
+{
+    int64_t bytes = (int64_t)(c->frames.in.cap + c->frames.out.cap);
+    c->account->bytes += bytes - c->bytes;
+    c->bytes = bytes;
+    return c->account->bytes > c->server->conf->memory_per_uid && bytes > CONN_HIGH_WATER;
+}
+
+static void say_too_much(const struct conn *c, char *msg, size_t size)
+{
+    snprintf(msg, size, "the connections of user %u have %lld bytes in memory, the limit is %lld",
+             (unsigned)c->account->uid, (long long)c->account->bytes, (long long)c->server->conf->memory_per_uid);
+}
+
 /* --- out ------------------------------------------------------------------------------------------------ */
 
 /* Drops the peer at the end of the turn and not at once, because the caller's callers hold its calls and streams. */
@@ -155,6 +179,12 @@ static void appended(struct conn *c, size_t before, int rc)
         log_often(LOG_LEVEL_WARN, "pid %d, uid %u does not read: dropped with %zu bytes unsent", (int)c->pid,
                   (unsigned)c->account->uid, frames_pending(&c->frames));
         drop_later(c, "does not read");
+    } else if (takes_too_much(c) && frames_level(&c->frames) == FRAMES_HIGH) {
+        char msg[120];
+        say_too_much(c, msg, sizeof msg);
+        log_often(LOG_LEVEL_WARN, "pid %d: %s: dropped with %zu bytes unsent", (int)c->pid, msg,
+                  frames_pending(&c->frames));
+        drop_later(c, "its user takes too much memory");
     }
 }
 
@@ -205,7 +235,14 @@ int conn_notify_as(struct conn *c, const struct wire_strs *as, struct hearth_err
 
 static void flush(struct conn *c)
 {
+    size_t before = frames_pending(&c->frames);
     int why = frames_flush(&c->frames, c->fd);
+    size_t left = frames_pending(&c->frames);
+    takes_too_much(c); /* it takes less by now */
+    if (!left)
+        timer_clear(c->unread_timer);
+    else if (left < before || !timer_is_set(c->unread_timer))
+        timer_set(c->unread_timer, c->server->conf->unread_timeout * 1000);
     if (why == EAGAIN || why == ENOBUFS)
         event_add(c->writable, NULL);
     else if (why)
@@ -285,9 +322,14 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     struct conn *c = arg;
     (void)what;
     ssize_t n = frames_fill(&c->frames, fd);
-    if (n > 0)
+    if (n > 0) {
         handle_frames(c);
-    else if (!n)
+        if (c->fd >= 0 && !c->closing && takes_too_much(c) && frames_unread(&c->frames)) {
+            char msg[120];
+            say_too_much(c, msg, sizeof msg);
+            violation(c, HEARTH_ELIMIT, msg);
+        }
+    } else if (!n)
         conn_drop(c, "closed by the peer");
     else if (errno != EAGAIN)
         conn_drop(c, errno == ENOMEM ? "out of memory" : strerror(errno));
@@ -336,4 +378,17 @@ static void on_frame_timeout(void *arg)
     snprintf(msg, sizeof msg, "a frame was begun and not finished within %lld s",
              (long long)c->server->conf->frame_timeout);
     violation(c, HEARTH_EINVALID, msg);
+}
+
+/* A pager that waits for its reader has little pending, and is left alone; so is one that reads now and then. */
+static void on_unread_timeout(void *arg)
+{
+    struct conn *c = arg;
+    if (frames_level(&c->frames) != FRAMES_HIGH) {
+        timer_set(c->unread_timer, c->server->conf->unread_timeout * 1000);
+        return;
+    }
+    log_often(LOG_LEVEL_INFO, "pid %d, uid %u has read nothing for %lld s: dropped with %zu bytes unsent", (int)c->pid,
+              (unsigned)c->account->uid, (long long)c->server->conf->unread_timeout, frames_pending(&c->frames));
+    conn_drop(c, "has read nothing for long");
 }

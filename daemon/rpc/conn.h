@@ -39,7 +39,9 @@ struct conn {
 
     struct frames frames;
     struct event *readable, *writable;
-    struct timer *frame_timer; /* runs while a frame has begun and is incomplete */
+    struct timer *frame_timer;  /* runs while a frame has begun and is incomplete */
+    struct timer *unread_timer; /* runs while something is pending of which nothing is read */
+    int64_t bytes;              /* of both buffers, as they count in the account */
 
     struct call_list calls; /* not answered yet */
     int64_t n_calls;

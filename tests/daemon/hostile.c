@@ -4,6 +4,7 @@
  */
 #include "tests/daemon/harness.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,13 +15,13 @@ struct guarded {
     uint32_t id;
 };
 
-static int setup(void **state)
+static int begin(void **state, const char *lines)
 {
     struct guarded *g = calloc(1, sizeof *g);
     void *b;
     box_setup_idle(&b);
     g->box = b;
-    box_configure(g->box, "frame_timeout = 1\nrequests_per_connection = 8\nunsent_bytes = 1M\n");
+    box_configure(g->box, lines);
     box_start(g->box);
     g->bystander = peer_open(g->box);
     g->clock = peer_open(g->box);
@@ -29,6 +30,16 @@ static int setup(void **state)
     peer_await_begin(g->bystander, 1);
     *state = g;
     return 0;
+}
+
+static int setup(void **state)
+{
+    return begin(state, "frame_timeout = 1\nrequests_per_connection = 8\nunsent_bytes = 1M\n");
+}
+
+static int setup_little_memory(void **state)
+{
+    return begin(state, "memory_per_uid = 16M\nunread_timeout = 1\n");
 }
 
 static int teardown(void **state)
@@ -356,6 +367,46 @@ static void test_random(void **state)
     wire_free(peer_call(g->clock, WIRE_STATUS, &none));
 }
 
+/* Frames that are begun and not ended take so much memory of hearthd's as a user may have, in all his connections. */
+static void test_memory_of_a_user(void **state)
+{
+    enum { N = 6, PART = 5 << 20, FIT = 3 };
+    static const char head[] = "\x94\x00\x07\xa8generate\x91\x82\xa5model\xa4"
+                               "fake\xa4text\xdb\x00\x70\x00\x00";
+    struct guarded *g = *state;
+    struct peer *p[N];
+    struct hearth_err e;
+    char *part = calloc(1, PART);
+    assert_non_null(part);
+    for (int i = 0; i < N; i++) {
+        p[i] = peer_open(g->box);
+        peer_send(p[i], head, sizeof head - 1);
+        peer_send(p[i], part, PART);
+        wire_free(peer_status(g->clock)); /* it has been read as far as it ever will be */
+    }
+    for (int i = FIT; i < N; i++) {
+        assert_int_equal(peer_error(p[i], NULL, &e), HEARTH_ELIMIT);
+        assert_non_null(strstr(e.msg, "bytes in memory"));
+    }
+    for (int i = 0; i < N; i++)
+        peer_close(p[i]);
+    free(part);
+}
+
+/* Who reads nothing of what is much is not waited for. */
+static void test_unread(void **state)
+{
+    struct guarded *g = *state;
+    struct peer *p = peer_open(g->box);
+    struct wire_generate r = request("n=400 size=6000", NULL);
+    peer_ask(p, WIRE_GENERATE, &r);
+    struct pollfd end = {.fd = p->fd};
+    assert_int_equal(poll(&end, 1, 20000), 1);
+    assert_true(end.revents & POLLHUP);
+    assert_true(box_log_has(g->box, "has read nothing for 1 s"));
+    peer_close(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +420,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_claims_cost_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory_is_given_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_never_reads, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_memory_of_a_user, setup_little_memory, teardown),
+        cmocka_unit_test_setup_teardown(test_unread, setup_little_memory, teardown),
         cmocka_unit_test_setup_teardown(test_random, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
