@@ -24,7 +24,7 @@ cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/transf
 	kernels/cuda/gemm/q46_k.cu kernels/cuda/gemm/q5_k.cu kernels/cuda/gemm/q_0.cu kernels/cuda/gemm/f16.cu kernels/cuda/gemm/wgmma.cu \
 	kernels/cuda/quant/pack.cu \
 	kernels/cuda/attend/attend.cu kernels/cuda/attend/split_kv.cu kernels/cuda/attend/reduce.cu kernels/cuda/attend/prefill.cu kernels/cuda/sample.cu \
-	kernels/cuda/gemm/cublaslt.cu kernels/cuda/gemm/wcache.cu kernels/cuda/rate.cu
+	kernels/cuda/gemm/cublaslt.cu kernels/cuda/gemm/wcache.cu kernels/cuda/rate.cu kernels/cuda/lacks.cu
 EXTRA_DIST += $(cuda_headers) $(cuda_sources)
 # -lineinfo lets profilers and compute-sanitizer name source lines; the machine code is the same without it. NVCC_DEFS is
 # for builds such as sanitize-gpu's.

@@ -33,13 +33,13 @@ enum act {
 };
 #define ACT_BIT(a) (1u << (a)) /* sets of activations */
 
-enum norm_kind { NORM_RMS, NORM_LAYER };
+enum norm_kind { NORM_RMS, NORM_LAYER, NORM_NONE };
 
-/* y = norm(x) * w + b. Vectors are device memory of `vec_load`. */
+/* y = norm(x) * w + b, or x where kind is NORM_NONE. Vectors are device memory of `vec_load`. */
 struct norm {
     enum norm_kind kind;
     float eps;
-    const float *w; /* [n] */
+    const float *w; /* [n]; NULL where kind is NORM_NONE */
     const float *b; /* [n] or NULL */
 };
 
@@ -55,7 +55,11 @@ struct rope {
     bool hadamard;
 };
 
-enum glu_kind { GLU_SWIGLU, GLU_GEGLU, GLU_GELU /* ungated: up alone */ };
+enum glu_kind { GLU_SWIGLU, GLU_GEGLU, GLU_GELU /* ungated: up alone */, GLU_RELU2 /* ungated: max(up, 0)^2 */ };
+static inline bool glu_gated(enum glu_kind k)
+{
+    return k == GLU_SWIGLU || k == GLU_GEGLU;
+}
 
 /* --- the ops ------------------------------------------------------------------------------------------- */
 
@@ -65,7 +69,7 @@ struct op_embed {
     float scale;            /* 1, or sqrt(d_model) for gemma */
 };
 
-/* ACT_X -> norm -> Q|K|V (+ bias) -> per-head q/k norm -> RoPE -> ACT_Q, and K, V appended to the pages. */
+/* ACT_X -> norm -> Q|K|V (+ bias) -> q/k norm -> RoPE -> ACT_Q, and K, V appended to the pages. */
 struct op_qkv {
     uint32_t layer; /* index within the pool's group */
     uint32_t n_head, n_kv, d_head;
@@ -74,7 +78,14 @@ struct op_qkv {
     const float *bias;         /* [n_out] or NULL */
     const struct norm *q_norm; /* over d_head, or NULL */
     const struct norm *k_norm;
-    const struct rope *rope;
+    bool whole_norms;        /* these two are over all heads of a row at once: [n_head d_head], [n_kv d_head] */
+    const struct rope *rope; /* NULL: nothing turns */
+    /* Queries at position p are multiplied by 1 + beta ln(1 + floor(p / length)), which keeps attention sharp over long
+     * contexts (Llama 4's attention temperature); beta 0: not. */
+    struct {
+        float beta;
+        uint32_t length; /* tokens; at least 1 */
+    } temperature;
 };
 
 /* ACT_Q and the pages -> ACT_ATT. Causal, GQA. */
@@ -86,12 +97,13 @@ struct op_attend {
     float softcap;   /* scores become softcap * tanh(score / softcap); 0 = none */
 };
 
-/* ACT_X += norm?(in * W (+ bias)) */
+/* ACT_X += residual_scale norm?(in * W (+ bias)) */
 struct op_proj {
     enum act in;                  /* ACT_ATT or ACT_FF */
     const struct weight *w;       /* WEIGHT_PROJ */
     const float *bias;            /* [n_out] or NULL */
     const struct norm *post_norm; /* gemma: over the product before it is added; NULL otherwise */
+    float residual_scale;         /* 0 = none, which is 1 */
 };
 
 /* ACT_X -> norm -> gate, up -> act(gate) * up -> ACT_FF */
@@ -108,6 +120,7 @@ struct op_head {
     const struct weight *w; /* WEIGHT_HEAD */
     float scale;            /* multiplies the logits; 1 */
     float softcap;          /* 0 = none */
+    const float *bias;      /* [n_out], added before the scale, or NULL */
 };
 
 /* clang-format off */

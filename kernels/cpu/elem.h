@@ -37,9 +37,12 @@ static inline float elem_glu(enum glu_kind kind, float gate, float up)
     case GLU_GEGLU:
         return elem_gelu(gate) * up;
     case GLU_GELU:
+        return elem_gelu(up);
+    case GLU_RELU2:
         break;
     }
-    return elem_gelu(up);
+    float r = up > 0.0f ? up : 0.0f;
+    return r * r;
 }
 
 /* cap * tanh(x / cap), with tanh u = 1 - 2 / (e^2u + 1). */

@@ -103,8 +103,15 @@ static void norm_item(void *arg, uint32_t item, uint32_t thread)
     struct device *d = n->d;
     (void)thread;
     uint32_t row = n->rows ? n->rows[item] : item;
-    d->k->norm(n->norm, d->x + (size_t)row * d->d_model, d->d_model, panel_row(&d->normed, item),
-               panel_stride(&d->normed));
+    const float *x = d->x + (size_t)row * d->d_model;
+    float *y = panel_row(&d->normed, item);
+    if (n->norm->kind != NORM_NONE)
+        d->k->norm(n->norm, x, d->d_model, y, panel_stride(&d->normed));
+    else
+        for (uint32_t i = 0, m; i < d->d_model; i += m) {
+            m = d->d_model - i < KB ? d->d_model - i : KB;
+            memcpy(y + i / KB * panel_stride(&d->normed), x + i, m * sizeof *x);
+        }
 }
 
 static void norm_rows(struct device *d, const struct norm *norm, const uint32_t *rows, uint32_t n_row)
@@ -188,10 +195,15 @@ static void qkv_item(void *arg, uint32_t item, uint32_t thread)
                  d->scratch[thread].v);
 }
 
-static void head_norms(struct device *d, const struct norm *norm, float *v, uint32_t n_head, uint32_t d_head)
+/* Over each head, or over all of them at once. */
+static void head_norms(struct device *d, const struct norm *norm, bool whole, float *v, uint32_t n_head,
+                       uint32_t d_head)
 {
-    for (uint32_t h = 0; norm && h < n_head; h++, v += d_head)
-        d->k->norm(norm, v, d_head, v, KB);
+    if (norm && whole)
+        d->k->norm(norm, v, n_head * d_head, v, KB);
+    else
+        for (uint32_t h = 0; norm && h < n_head; h++, v += d_head)
+            d->k->norm(norm, v, d_head, v, KB);
 }
 
 /* Eight pairs at a time through a Hadamard transform; see struct rope. */
@@ -255,8 +267,8 @@ static void qkv_epilogue_item(void *arg, uint32_t row, uint32_t thread)
         for (uint32_t i = 0; i < 2 * d_kv; i++) /* k, then v */
             k[i] += op->bias[d_q + i];
     }
-    head_norms(d, op->q_norm, q, op->n_head, op->d_head);
-    head_norms(d, op->k_norm, k, op->n_kv, op->d_head);
+    head_norms(d, op->q_norm, op->whole_norms, q, op->n_head, op->d_head);
+    head_norms(d, op->k_norm, op->whole_norms, k, op->n_kv, op->d_head);
     if (f->cs) {
         const float *cs = f->cs + (size_t)row * op->rope->n_rot;
         d->k->rope(op->rope->kind, cs, op->rope->n_rot, q, op->n_head, op->d_head);
@@ -265,6 +277,11 @@ static void qkv_epilogue_item(void *arg, uint32_t row, uint32_t thread)
             hadamard(op->rope, q, op->n_head);
             hadamard(op->rope, k, op->n_kv);
         }
+    }
+    if (op->temperature.beta != 0.0f) {
+        float t = (float)(1 + (double)op->temperature.beta * log(1 + (double)(pos / op->temperature.length)));
+        for (uint32_t i = 0; i < d_q; i++)
+            q[i] *= t;
     }
     const struct kv_pool *pool = d->batch.kv;
     uint32_t page = d->seq[d->seq_of[row]].pages[pos / KV_PAGE];
@@ -297,6 +314,8 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
                  (unsigned)op->n_head, (unsigned)op->n_kv, (unsigned)op->d_head);
         return;
     }
+    if (op->temperature.beta != 0.0f && !fits(d, "temperature.length", op->temperature.length, UINT32_MAX))
+        return;
     struct qkv_epilogue epilogue = {.d = d, .op = op};
     if (op->rope && op->rope->kind != ROPE_NONE) {
         if (op->rope->hadamard && (op->rope->n_rot != op->d_head || op->d_head % 16)) {
@@ -390,6 +409,7 @@ static void proj_item(void *arg, uint32_t item, uint32_t thread)
     uint32_t o0, o1, cols = tmp_cols(p->x);
     matmul_rows(p, item, &o0, &o1);
     float *scratch = d->scratch[thread].v, *tmp = scratch + matmul_scratch(p->w->n_in);
+    bool scaled = op->residual_scale != 0.0f && !op->post_norm; /* with a norm after, the norm's result is */
     for (uint32_t o = o0; o < o1; o += cols) {
         uint32_t n = o1 - o < cols ? o1 - o : cols;
         d->k->matmul(&p->w->part[0], p->w->n_in, p->x, o, o + n, tmp, n, scratch);
@@ -398,19 +418,28 @@ static void proj_item(void *arg, uint32_t item, uint32_t thread)
             float *to = (op->post_norm ? d->y : d->x) + (size_t)r * d->d_model + o;
             for (uint32_t i = 0; op->bias && i < n; i++)
                 from[i] += op->bias[o + i];
+            for (uint32_t i = 0; scaled && i < n; i++)
+                from[i] *= op->residual_scale;
             for (uint32_t i = 0; i < n; i++)
                 to[i] = op->post_norm ? from[i] : to[i] + from[i];
         }
     }
 }
 
+struct post_norm {
+    struct device *d;
+    const struct op_proj *op;
+};
+
 static void post_norm_item(void *arg, uint32_t row, uint32_t thread)
 {
-    const struct norm_rows *n = arg;
+    const struct post_norm *n = arg;
     struct device *d = n->d;
     (void)thread;
-    float *y = d->y + (size_t)row * d->d_model, *x = d->x + (size_t)row * d->d_model;
-    d->k->norm(n->norm, y, d->d_model, y, KB);
+    float *y = d->y + (size_t)row * d->d_model, *x = d->x + (size_t)row * d->d_model, scale = n->op->residual_scale;
+    d->k->norm(n->op->post_norm, y, d->d_model, y, KB);
+    for (uint32_t i = 0; scale != 0.0f && i < d->d_model; i++)
+        y[i] *= scale;
     for (uint32_t i = 0; i < d->d_model; i++)
         x[i] += y[i];
 }
@@ -428,7 +457,7 @@ void cpu_proj(struct device *d, const struct op_proj *op)
     struct matmul_job p = matmul_job(d, op->w, x, op);
     pool_run(d->pool, p.n_item, proj_item, &p);
     if (op->post_norm) {
-        struct norm_rows n = {d, op->post_norm, NULL};
+        struct post_norm n = {d, op};
         pool_run(d->pool, d->batch.n_row, post_norm_item, &n);
     }
 }
@@ -477,7 +506,7 @@ void cpu_ffn_up(struct device *d, const struct op_ffn_up *op)
     const struct weight *w = op->w;
     if (d->err.code || !fits(d, "d_ff", w->part[0].n_out, d->dims.d_ff))
         return;
-    if (w->n_part != (op->glu == GLU_GELU ? 1u : 2u) || w->part[w->n_part - 1].n_out != w->part[0].n_out) {
+    if (w->n_part != (glu_gated(op->glu) ? 2u : 1u) || w->part[w->n_part - 1].n_out != w->part[0].n_out) {
         cpu_fail(d, HEARTH_EPARAMS, "ffn_up weight of %u parts does not suit its activation", (unsigned)w->n_part);
         return;
     }
@@ -502,6 +531,8 @@ static void head_item(void *arg, uint32_t item, uint32_t thread)
     float *y = d->logits + o0;
     d->k->matmul(&p->w->part[0], p->w->n_in, p->x, o0, o1, y, d->n_logit, d->scratch[thread].v);
     for (uint32_t r = 0; r < p->x->n_row; r++, y += d->n_logit) {
+        for (uint32_t i = 0; op->bias && i < o1 - o0; i++)
+            y[i] += op->bias[o0 + i];
         for (uint32_t i = 0; op->scale != 1.0f && i < o1 - o0; i++)
             y[i] *= op->scale;
         if (op->softcap > 0.0f)

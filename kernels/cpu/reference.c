@@ -61,7 +61,7 @@ static void ref_norm(const struct norm *p, const float *x, uint32_t n, float *y,
 static void ref_glu(enum glu_kind kind, const float *gate, const float *up, float *y, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        y[i] = elem_glu(kind, kind == GLU_GELU ? 0.0f : gate[i], up[i]);
+        y[i] = elem_glu(kind, glu_gated(kind) ? gate[i] : 0.0f, up[i]);
 }
 
 static void ref_softcap(float *x, uint32_t n, float cap)

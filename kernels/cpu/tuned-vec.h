@@ -77,6 +77,9 @@ TARGET static void TUNED(glu)(enum glu_kind kind, const float *gate, const float
         v16 u = v16_load(up + i), v;
         if (kind == GLU_GELU) {
             v = v16_gelu(u);
+        } else if (kind == GLU_RELU2) {
+            v = v16_max(u, v16_set1(0.0f));
+            v = v16_mul(v, v);
         } else {
             v16 g = v16_load(gate + i);
             v = v16_mul(kind == GLU_SWIGLU ? v16_mul(g, v16_sigmoid(g)) : v16_gelu(g), u);
@@ -84,7 +87,7 @@ TARGET static void TUNED(glu)(enum glu_kind kind, const float *gate, const float
         v16_store(y + i, v);
     }
     for (; i < n; i++)
-        y[i] = elem_glu(kind, kind == GLU_GELU ? 0.0f : gate[i], up[i]);
+        y[i] = elem_glu(kind, glu_gated(kind) ? gate[i] : 0.0f, up[i]);
 }
 
 TARGET static void TUNED(softcap)(float *x, uint32_t n, float cap)

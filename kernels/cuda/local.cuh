@@ -79,6 +79,9 @@ void wcache_free(struct device *d, struct wdev *w);
 bool wcache_evict(struct device *d);
 bool wcache_has_all(const struct device *d, const void *model);
 
+/* lacks.cu: what the op asks for that no launcher computes, for people; NULL: nothing. */
+const char *cuda_lacks(const struct op *o);
+
 /* rate.cu */
 int read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e);
 

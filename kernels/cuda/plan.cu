@@ -72,6 +72,8 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
 {
     const struct op *o = &p->op[i];
     const struct lowering *l = lowering_of(o->kind);
+    if (cuda_lacks(o))
+        return NULL;
     if (!l || l->only)
         return l ? "one" : NULL;
     enum path step = plan_step_path(d, p->model, n_row, true, invariant), path;
@@ -118,10 +120,15 @@ static void call(struct device *d, struct op_call *p, const struct op *o, op_run
 static void lower(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct lowering *l = lowering_of(o->kind);
+    const char *lacks = cuda_lacks(o);
     uint32_t rows = op_writes(o) == ACT_LOGITS ? d->out_bucket : d->bucket;
     p->path = PATH_NONE, p->row0 = 0, p->bucket = rows;
     if (!l) {
         cuda_refuse(d, HEARTH_EUNSUPPORTED, "the GPU has no launcher for the op %s", op_name(o->kind));
+        return;
+    }
+    if (lacks) {
+        cuda_refuse(d, HEARTH_EUNSUPPORTED, "%s: the GPU has no kernel for %s", op_name(o->kind), lacks);
         return;
     }
     if (l->only) {

@@ -84,12 +84,13 @@ void numbers_init(struct numbers *n, const struct op_case *c)
     n->norm_w = random_vec(300, c->d_model, 1.0f, 0.2f);
     n->norm_b = random_vec(301, c->d_model, 0.0f, 0.2f);
     n->post_w = random_vec(302, c->d_model, 1.0f, 0.2f);
-    n->q_norm = random_vec(303, c->d_head, 1.0f, 0.2f);
-    n->k_norm = random_vec(304, c->d_head, 1.0f, 0.2f);
+    n->q_norm = random_vec(303, d_q, 1.0f, 0.2f);
+    n->k_norm = random_vec(304, d_kv, 1.0f, 0.2f);
     n->bias_qkv = random_vec(305, d_q + 2 * d_kv, 0.0f, 0.5f);
     n->bias_o = random_vec(306, c->d_model, 0.0f, 0.5f);
     n->bias_ffn = random_vec(307, 2 * (size_t)c->d_ff, 0.0f, 0.5f);
     n->bias_down = random_vec(308, c->d_model, 0.0f, 0.5f);
+    n->bias_head = random_vec(309, c->n_vocab, 0.0f, 0.5f);
     n->inv_freq = malloc((c->n_rot / 2 + 1) * sizeof(float));
     assert_non_null(n->inv_freq);
     for (uint32_t i = 0; i < c->n_rot / 2; i++)
@@ -100,8 +101,8 @@ void numbers_fini(struct numbers *n)
 {
     for (int i = 0; i < PARTS; i++)
         free(n->packed[i]);
-    float *vec[] = {n->norm_w,   n->norm_b, n->post_w,   n->q_norm,    n->k_norm,
-                    n->bias_qkv, n->bias_o, n->bias_ffn, n->bias_down, n->inv_freq};
+    float *vec[] = {n->norm_w, n->norm_b,   n->post_w,    n->q_norm,    n->k_norm,  n->bias_qkv,
+                    n->bias_o, n->bias_ffn, n->bias_down, n->bias_head, n->inv_freq};
     for (size_t i = 0; i < sizeof vec / sizeof *vec; i++)
         free(vec[i]);
     free(n->head);
@@ -169,22 +170,23 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     ok(be->host_alloc(d, kv_page_bytes(&desc), &r->host, &e), &e);
     r->qkv = loaded(r, WEIGHT_QKV, P_Q, 3);
     r->o = loaded(r, WEIGHT_PROJ, P_O, 1);
-    r->ffn = c->glu == GLU_GELU ? loaded(r, WEIGHT_GATE_UP, P_UP, 1) : loaded(r, WEIGHT_GATE_UP, P_GATE, 2);
+    r->ffn = glu_gated(c->glu) ? loaded(r, WEIGHT_GATE_UP, P_GATE, 2) : loaded(r, WEIGHT_GATE_UP, P_UP, 1);
     r->down = loaded(r, WEIGHT_PROJ, P_DOWN, 1);
     r->head = (struct weight){WEIGHT_HEAD, c->d_model, c->n_vocab, 1, {{n->head_type, c->n_vocab, n->head}}, NULL, r};
     ok(be->weight_load(d, &r->head, &e), &e);
     r->embed = r->head;
     r->embed.role = WEIGHT_EMBED, r->embed.dev = NULL;
     ok(be->weight_load(d, &r->embed, &e), &e);
-    r->norm = (struct norm){c->norm, 1e-5f, vec(r, 0, n->norm_w, c->d_model),
+    r->norm = (struct norm){c->norm, 1e-5f, c->norm == NORM_NONE ? NULL : vec(r, 0, n->norm_w, c->d_model),
                             c->norm == NORM_LAYER ? vec(r, 1, n->norm_b, c->d_model) : NULL};
     r->post = (struct norm){NORM_RMS, 1e-6f, vec(r, 2, n->post_w, c->d_model), NULL};
-    r->q_norm = (struct norm){NORM_RMS, 1e-6f, vec(r, 3, n->q_norm, c->d_head), NULL};
-    r->k_norm = (struct norm){NORM_RMS, 1e-6f, vec(r, 4, n->k_norm, c->d_head), NULL};
+    r->q_norm = (struct norm){NORM_RMS, 1e-6f, vec(r, 3, n->q_norm, d_q), NULL};
+    r->k_norm = (struct norm){NORM_RMS, 1e-6f, vec(r, 4, n->k_norm, d_kv), NULL};
     r->bias_qkv = vec(r, 5, n->bias_qkv, d_q + 2 * d_kv);
     r->bias_o = vec(r, 6, n->bias_o, c->d_model);
     r->bias_ffn = vec(r, 7, n->bias_ffn, 2 * (size_t)c->d_ff);
     r->bias_down = vec(r, 8, n->bias_down, c->d_model);
+    r->bias_head = vec(r, 10, n->bias_head, c->n_vocab);
     r->rope = (struct rope){c->rope, c->n_rot, vec(r, 9, n->inv_freq, c->n_rot / 2), 1.0f, c->hadamard};
     for (uint32_t s = 0; s < SEQS_MAX; s++)
         for (uint32_t i = 0; i < SEQ_PAGES; i++)
@@ -303,6 +305,8 @@ struct op op_qkv(const struct rig *r, uint32_t layer)
                                .bias = c->bias ? r->bias_qkv : NULL,
                                .q_norm = c->head_norms ? &r->q_norm : NULL,
                                .k_norm = c->head_norms ? &r->k_norm : NULL,
+                               .whole_norms = c->whole_norms,
+                               .temperature = {c->temperature, TEMPERATURE_LENGTH},
                                .rope = &r->rope}};
 }
 
@@ -317,8 +321,9 @@ struct op op_attend(const struct rig *r, uint32_t layer)
 struct op op_o(const struct rig *r)
 {
     const struct op_case *c = r->n->c;
-    return (struct op){.kind = OP_PROJ,
-                       .proj = {ACT_ATT, &r->o, c->bias ? r->bias_o : NULL, c->post_norm ? &r->post : NULL}};
+    return (struct op){
+        .kind = OP_PROJ,
+        .proj = {ACT_ATT, &r->o, c->bias ? r->bias_o : NULL, c->post_norm ? &r->post : NULL, c->residual_scale}};
 }
 
 struct op op_ffn(const struct rig *r)
@@ -330,13 +335,16 @@ struct op op_ffn(const struct rig *r)
 struct op op_down(const struct rig *r)
 {
     const struct op_case *c = r->n->c;
-    return (struct op){.kind = OP_PROJ,
-                       .proj = {ACT_FF, &r->down, c->bias ? r->bias_down : NULL, c->post_norm ? &r->post : NULL}};
+    return (struct op){
+        .kind = OP_PROJ,
+        .proj = {ACT_FF, &r->down, c->bias ? r->bias_down : NULL, c->post_norm ? &r->post : NULL, c->residual_scale}};
 }
 
 struct op op_head(const struct rig *r)
 {
-    return (struct op){.kind = OP_HEAD, .head = {r->norm, &r->head, 0.5f, r->n->c->softcap}};
+    const struct op_case *c = r->n->c;
+    bool bias = c->bias && c->cpu_only;
+    return (struct op){.kind = OP_HEAD, .head = {r->norm, &r->head, 0.5f, c->softcap, bias ? r->bias_head : NULL}};
 }
 
 static void build(struct rig *r)

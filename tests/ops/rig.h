@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 
+enum { TEMPERATURE_LENGTH = 8 };
 enum { SEQS_MAX = 6, PARTS = 7, LAYERS = 2, SEQ_PAGES = 20 /* of a sequence: more than a chunk of decode attention */ };
 enum part { P_Q, P_K, P_V, P_O, P_GATE, P_UP, P_DOWN };
 
@@ -24,7 +25,9 @@ struct op_case {
     uint32_t n_rot;
     bool hadamard;
     enum glu_kind glu;
-    bool bias, head_norms, post_norm;
+    bool bias, head_norms, post_norm, whole_norms;
+    float residual_scale, temperature; /* 0: none; the latter over lengths of 8 tokens */
+    bool cpu_only;                     /* a GPU refuses one of the ops by name */
     uint32_t window;
     float att_softcap, softcap, embed_scale;
     enum dtype kv_type;
@@ -42,8 +45,8 @@ struct numbers {
     uint32_t n_in[PARTS], n_out[PARTS];
     enum dtype head_type;
     uint8_t *head;                                     /* [n_vocab, d_model], embedding too */
-    float *norm_w, *norm_b, *post_w, *q_norm, *k_norm; /* [d_model] x 3, [d_head] x 2 */
-    float *bias_qkv, *bias_o, *bias_ffn, *bias_down;
+    float *norm_w, *norm_b, *post_w, *q_norm, *k_norm; /* [d_model] x 3, [n_head d_head], [n_kv d_head] */
+    float *bias_qkv, *bias_o, *bias_ffn, *bias_down, *bias_head;
     float *inv_freq;
 };
 void numbers_init(struct numbers *n, const struct op_case *c);
@@ -59,9 +62,9 @@ struct rig {
     struct kv_pool *kv;
     struct weight embed, qkv, o, ffn, down, head; /* embed and head: one tensor */
     struct norm norm, post, q_norm, k_norm;
-    float *vec[10];
+    float *vec[11];
     struct rope rope;
-    float *bias_qkv, *bias_o, *bias_ffn, *bias_down;
+    float *bias_qkv, *bias_o, *bias_ffn, *bias_down, *bias_head;
     void *host;             /* a page, in memory for moves */
     bool fast;              /* steps outside the invariant mode */
     struct program program; /* all of the layer, LAYERS times, between embedding and head */

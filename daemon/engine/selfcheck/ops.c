@@ -36,7 +36,8 @@ bool same_qkv(const struct op_qkv *a, const struct op_qkv *b)
 {
     return same_weight(a->w, b->w) && a->n_head == b->n_head && a->n_kv == b->n_kv && same_norm(&a->norm, &b->norm) &&
            !a->bias == !b->bias && a->rope == b->rope && same_norm(a->q_norm, b->q_norm) &&
-           same_norm(a->k_norm, b->k_norm);
+           same_norm(a->k_norm, b->k_norm) && a->whole_norms == b->whole_norms &&
+           same_float(a->temperature.beta, b->temperature.beta) && a->temperature.length == b->temperature.length;
 }
 
 bool same_attend(const struct op_attend *a, const struct op_attend *b)
@@ -47,7 +48,8 @@ bool same_attend(const struct op_attend *a, const struct op_attend *b)
 
 bool same_proj(const struct op_proj *a, const struct op_proj *b)
 {
-    return a->in == b->in && same_weight(a->w, b->w) && !a->bias == !b->bias && same_norm(a->post_norm, b->post_norm);
+    return a->in == b->in && same_weight(a->w, b->w) && !a->bias == !b->bias && same_norm(a->post_norm, b->post_norm) &&
+           same_float(a->residual_scale, b->residual_scale);
 }
 
 bool same_ffn_up(const struct op_ffn_up *a, const struct op_ffn_up *b)
@@ -58,7 +60,7 @@ bool same_ffn_up(const struct op_ffn_up *a, const struct op_ffn_up *b)
 bool same_head(const struct op_head *a, const struct op_head *b)
 {
     return same_weight(a->w, b->w) && same_norm(&a->norm, &b->norm) && same_float(a->scale, b->scale) &&
-           same_float(a->softcap, b->softcap);
+           same_float(a->softcap, b->softcap) && !a->bias == !b->bias;
 }
 
 /* --- the list -------------------------------------------------------------------------------------------- */

@@ -235,6 +235,8 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
     struct rope rope;
     struct slice c = {.r = r};
     int rc = 0;
+    if (q->whole_norms) /* the reference computes one head of each part, which such norms need all of */
+        return err_set(e, HEARTH_EUNSUPPORTED, "q and k norms over all heads are not checked");
     head[0] = hashed(i * 8 + b->n) % q->n_head;
     head[1] = hashed(i * 8 + b->n + 64) % q->n_kv;
     head[2] = hashed(i * 8 + b->n + 128) % q->n_kv;
@@ -361,6 +363,8 @@ int reference_proj(struct reference *r, struct check_job *j, struct hearth_err *
         goto out;
     for (uint32_t k = 0; k < n; k++) {
         float size = mine.post_norm ? fabsf(model_vector(r->m, proj->post_norm->w)[k]) : slice_row_size(&c, 0, k, NULL);
+        if (mine.residual_scale != 0)
+            size *= fabsf(mine.residual_scale);
         for (uint32_t row = 0; row < b->n; row++)
             x->scale[row * n + k] = size;
     }
@@ -414,7 +418,7 @@ int reference_head(struct reference *r, struct check_job *j, struct hearth_err *
     const struct check_batch *b = j->b;
     const struct weight *w = head->w;
     struct expect *x = j->want;
-    uint32_t i = j->i, n = w->n_out < SELFCHECK_ROWS ? w->n_out : SELFCHECK_ROWS;
+    uint32_t i = j->i, n = w->n_out < SELFCHECK_ROWS ? w->n_out : SELFCHECK_ROWS, zero = 0;
     struct op_head mine = *head;
     struct op op;
     struct slice c = {.r = r};
@@ -424,7 +428,8 @@ int reference_head(struct reference *r, struct check_job *j, struct hearth_err *
     sample_columns(x->col, n, w->n_out, i, b->n);
     mine.w = &c.w;
     if ((rc = slice_part(&c, w, 0, x->col, n, e)) || (rc = slice_load(&c, w, e)) ||
-        (rc = slice_norm(&c, &mine.norm, w->n_in, &mine.norm, e)))
+        (rc = slice_norm(&c, &mine.norm, w->n_in, &mine.norm, e)) ||
+        (rc = slice_bias(&c, head->bias, (const uint32_t *const[3]){x->col}, &zero, n, &mine.bias, e)))
         goto out;
     op = (struct op){.kind = OP_HEAD, .head = mine};
     if ((rc = write_input(r, b, i, ACT_X, w->n_in, e)) || (rc = run_op(r, b, &op, x->want, e)))
