@@ -14,7 +14,7 @@ daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model
 	daemon/model/tok/tok.c daemon/model/tok/bpe.c daemon/model/tok/merge.c daemon/model/tok/special.c \
 	daemon/model/tok/raw.c daemon/model/tok/normalize.c daemon/model/tok/unigram.c daemon/model/tok/spm.c \
 	daemon/model/chat/tmpl.c daemon/model/tok/pretok.c daemon/model/tok/pretok.h \
-	daemon/model/hparams.c daemon/model/model.c
+	daemon/model/hparams.c daemon/model/model.c daemon/model/rope.c daemon/model/rope.h
 include daemon/model/arch/local.mk
 daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS) $(JANSSON_CFLAGS) $(UTF8PROC_CFLAGS)
 # What a program that reads models links, in this order.

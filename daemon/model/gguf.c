@@ -518,6 +518,33 @@ int gguf_f64s(const struct gguf *g, const char *key, struct gguf_nums *out, stru
     return 0;
 }
 
+bool gguf_has(const struct gguf *g, const char *key)
+{
+    return key_find(g, key) != NULL;
+}
+
+bool gguf_is_array(const struct gguf *g, const char *key)
+{
+    const struct gguf_key *k = key_find(g, key);
+    return k && k->type == V_ARR;
+}
+
+int gguf_flags(const struct gguf *g, const char *key, uint8_t *out, size_t n, struct hearth_err *e)
+{
+    const struct gguf_key *k = key_find(g, key);
+    if (!k)
+        return 1;
+    if (k->type != V_ARR || (k->elem != V_BOOL && k->elem != V_I32 && k->elem != V_U32))
+        return wrong_type(k, "an array of bool or i32", e);
+    if (k->n != n)
+        return err_set(e, HEARTH_EBADMODEL, "key %s has %llu entries; %zu are expected", gguf_label(k->name).s,
+                       (unsigned long long)k->n, n);
+    struct gguf_nums nums = {k->p, n};
+    for (size_t i = 0; i < n; i++)
+        out[i] = k->elem == V_BOOL ? k->p[i] != 0 : gguf_i32_at(&nums, i) != 0;
+    return 0;
+}
+
 int gguf_strs(const struct gguf *g, const char *key, struct gguf_strs *out, struct hearth_err *e)
 {
     const struct gguf_key *k = key_find(g, key);

@@ -77,6 +77,10 @@ static inline double gguf_f64_at(const struct gguf_nums *a, size_t i)
     memcpy(&v, a->p + 8 * i, 8);
     return v;
 }
+/* n flags, from an array of bools or of 0 and others. HEARTH_EBADMODEL where it has another length. */
+int gguf_flags(const struct gguf *g, const char *key, uint8_t *out, size_t n, struct hearth_err *e);
+bool gguf_has(const struct gguf *g, const char *key);
+bool gguf_is_array(const struct gguf *g, const char *key); /* false where absent, too */
 static inline float gguf_f32_at(const struct gguf_nums *a, size_t i)
 {
     float v;

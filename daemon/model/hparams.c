@@ -2,8 +2,10 @@
 #include "daemon/model/model.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/model/arch/arch.h"
 
@@ -41,8 +43,14 @@ static uint32_t number(struct hparams_reader *r, const char *name, uint32_t min,
     return v;
 }
 
-/* A float above 0, up to max; `absent` where the key is not there, or REQUIRED. */
-static float real(struct hparams_reader *r, const char *name, float max, float absent)
+bool hparams_has(const struct hparams_reader *r, const char *name)
+{
+    char key[128];
+    key_of(key, r, name);
+    return gguf_has(r->g, key);
+}
+
+float hparams_real(struct hparams_reader *r, const char *name, float min, float max, float absent)
 {
     char key[128];
     float v = 0;
@@ -50,15 +58,39 @@ static float real(struct hparams_reader *r, const char *name, float max, float a
         return 0;
     key_of(key, r, name);
     int ret = gguf_f32(r->g, key, &v, r->e);
-    if (ret > 0 && absent != REQUIRED)
-        return absent;
     if (ret > 0)
-        r->ret = err_set(r->e, HEARTH_EBADMODEL, "key %s is missing", key);
-    else if (ret < 0)
+        return absent;
+    if (ret < 0)
         r->ret = ret;
+    else if (!(v >= min && v <= max))
+        r->ret = err_set(r->e, HEARTH_EBADMODEL, "key %s is %g; %g to %g is possible", key, (double)v, (double)min,
+                         (double)max);
+    return v;
+}
+
+/* A float above 0, up to max; `absent` where the key is not there, or REQUIRED. */
+static float real(struct hparams_reader *r, const char *name, float max, float absent)
+{
+    char key[128];
+    float v = hparams_real(r, name, -INFINITY, INFINITY, absent);
+    if (r->ret)
+        return 0;
+    key_of(key, r, name);
+    if (absent == REQUIRED && v == REQUIRED && !hparams_has(r, name))
+        r->ret = err_set(r->e, HEARTH_EBADMODEL, "key %s is missing", key);
     else if (!(v > 0 && v <= max))
         r->ret = err_set(r->e, HEARTH_EBADMODEL, "key %s is %g; it must be above 0 and at most %g", key, (double)v,
                          (double)max);
+    return v;
+}
+
+bool hparams_flag(struct hparams_reader *r, const char *name, bool absent)
+{
+    char key[128];
+    bool v = absent;
+    key_of(key, r, name);
+    if (!r->ret && gguf_bool(r->g, key, &v, r->e) < 0)
+        r->ret = HEARTH_EBADMODEL;
     return v;
 }
 
@@ -74,32 +106,122 @@ static void __attribute__((format(printf, 3, 4))) refuse(struct hparams_reader *
     r->ret = err_set(r->e, code, "%s", msg);
 }
 
-/* None or linear scaling; the others change the frequencies in ways that would have to be built first. */
-static float rope_divisor(struct hparams_reader *r)
+static enum rope_scaling scaling_of(struct hparams_reader *r, float factor)
 {
     char key[128];
     struct gguf_str type = {"", 0};
     key_of(key, r, "rope.scaling.type");
     if (!r->ret && gguf_str(r->g, key, &type, r->e) < 0)
         r->ret = HEARTH_EBADMODEL;
-    float linear = real(r, "rope.scale_linear", 1e6f, 1); /* what old files have instead of a type */
-    float factor = real(r, "rope.scaling.factor", 1e6f, linear);
-    if (!type.n || gguf_str_is(type, "linear"))
-        return factor;
-    if (!gguf_str_is(type, "none"))
-        refuse(r, HEARTH_EUNSUPPORTED, "RoPE scaling \"%s\" (%s); none and linear are supported", gguf_label(type).s,
-               key);
-    return 1;
+    if (gguf_str_is(type, "longrope") || (!type.n && gguf_tensor_find(r->g, "rope_factors_long.weight")))
+        return ROPE_SCALING_LONG;
+    if (gguf_str_is(type, "yarn"))
+        return ROPE_SCALING_YARN;
+    if (type.n && !gguf_str_is(type, "linear") && !gguf_str_is(type, "none"))
+        refuse(r, HEARTH_EUNSUPPORTED, "RoPE scaling \"%s\" (%s); none, linear, yarn and longrope are supported",
+               gguf_label(type).s, key);
+    return factor != 1 && !gguf_str_is(type, "none") ? ROPE_SCALING_LINEAR : ROPE_SCALING_NONE;
 }
 
-static bool causal(struct hparams_reader *r)
+/* The attention factor as transformers has it: given, or from mscale and mscale_all_dim where both are there, or from
+ * the factor. Files call the second one yarn_log_multiplier and leave the first, 1, out. */
+static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, struct rope_params *p)
+{
+    bool exact = false;
+    if (!hparams_has(r, "rope.scaling.factor") && n_ctx > p->original)
+        p->factor = (float)n_ctx / (float)p->original;
+    if (!r->ret && gguf_bool(r->g, "hearth.rope.yarn_exact_bounds", &exact, r->e) < 0)
+        r->ret = HEARTH_EBADMODEL;
+    float all = hparams_real(r, "rope.scaling.yarn_log_multiplier", 0, 1e3f, 0), mscale = 1;
+    if (!r->ret && gguf_f32(r->g, "hearth.rope.mscale", &mscale, r->e) < 0)
+        r->ret = HEARTH_EBADMODEL;
+    float scale = all != 0 ? rope_yarn_mscale(p->factor, mscale) / rope_yarn_mscale(p->factor, all)
+                           : rope_yarn_mscale(p->factor, 1);
+    p->scale *= real(r, "rope.scaling.yarn_attn_factor", 1e6f, scale);
+    p->extrapolation = real(r, "rope.scaling.yarn_ext_factor", 1, 1);
+    p->beta_fast = real(r, "rope.scaling.yarn_beta_fast", 1e6f, 32);
+    p->beta_slow = real(r, "rope.scaling.yarn_beta_slow", 1e6f, 1);
+    p->exact_bounds = exact;
+    if (p->base == 1)
+        refuse(r, HEARTH_EBADMODEL, "key %s.rope.freq_base is 1, of which YaRN has no bounds", r->arch);
+}
+
+/*
+ * Longrope has one set of frequencies for texts within the original context and another for longer ones, and with it
+ * other keys of every token. A text here is one that began within the original context, so that is the context: there
+ * the result is exact, and what is longer is refused as too long.
+ */
+static void read_longrope(struct hparams_reader *r, struct hparams *hp, struct rope_params *p)
+{
+    float ratio = real(r, "rope.scaling.factor", 1e6f, (float)hp->n_ctx / (float)p->original);
+    p->factor = 1;
+    if (!hparams_has(r, "rope.scaling.attn_factor"))
+        p->scale = rope_long_scale(ratio, p->original);
+    if (hp->n_ctx > p->original)
+        hp->n_ctx = p->original;
+}
+
+static void read_rope(struct hparams_reader *r, struct hparams *hp)
+{
+    struct rope_params *p = &hp->rope[ROPE_FULL];
+    p->base = real(r, "rope.freq_base", 1e12f, 10000);
+    float linear = real(r, "rope.scale_linear", 1e6f, 1); /* what old files have instead of a type */
+    p->factor = real(r, "rope.scaling.factor", 1e6f, linear);
+    p->scaling = scaling_of(r, p->factor);
+    p->scale = real(r, "rope.scaling.attn_factor", 1e6f, 1);
+    bool needs = p->scaling == ROPE_SCALING_YARN || p->scaling == ROPE_SCALING_LONG;
+    p->original = number(r, "rope.scaling.original_context_length", needs ? 2 : 0, 1 << 24, needs ? hp->n_ctx : 0);
+    if (p->scaling == ROPE_SCALING_YARN)
+        read_yarn(r, hp->n_ctx, p);
+    if (p->scaling == ROPE_SCALING_LONG)
+        read_longrope(r, hp, p);
+    if (p->scaling == ROPE_SCALING_NONE)
+        p->factor = 1;
+    hp->rope[ROPE_SLIDING] = *p;
+    if (hparams_has(r, "rope.freq_base_swa"))
+        hp->rope[ROPE_SLIDING] = rope_plain(real(r, "rope.freq_base_swa", 1e12f, REQUIRED));
+}
+
+/* Which layers have the window: by a folder's list, by the file's list or period, else by the architecture's period. */
+static void read_window(struct hparams_reader *r, struct hparams *hp, uint32_t period)
 {
     char key[128];
-    bool v = true;
-    key_of(key, r, "attention.causal");
-    if (!r->ret && gguf_bool(r->g, key, &v, r->e) < 0)
-        r->ret = HEARTH_EBADMODEL;
-    return v;
+    hp->window = number(r, "attention.sliding_window", 0, INT32_MAX, 0);
+    key_of(key, r, "attention.sliding_window_pattern");
+    int ret = r->ret ? r->ret : gguf_flags(r->g, "hearth.attention.slides", hp->slides, hp->n_layer, r->e);
+    if (ret > 0 && gguf_is_array(r->g, key))
+        ret = gguf_flags(r->g, key, hp->slides, hp->n_layer, r->e);
+    else if (ret > 0) {
+        period = number(r, "attention.sliding_window_pattern", 0, LAYERS_MAX, period);
+        for (uint32_t i = 0; i < hp->n_layer; i++)
+            hp->slides[i] = !period || i % period < period - 1;
+        ret = r->ret;
+    }
+    if (!r->ret && ret < 0)
+        r->ret = ret;
+    if (!hp->window)
+        memset(hp->slides, 0, sizeof hp->slides);
+}
+
+static void read_scales(struct hparams_reader *r, struct hparams *hp)
+{
+    float plain = 1.0f / sqrtf((float)hp->d_head), scale = hparams_real(r, "attention.scale", 0, 1e6f, 0);
+    hp->attn_scale = scale > 0 ? scale : plain;
+    hp->attn_softcap = hparams_real(r, "attn_logit_softcapping", 0, 1e6f, 0);
+    hp->logit_softcap = hparams_real(r, "final_logit_softcapping", 0, 1e6f, 0);
+    hp->embed_scale = real(r, "embedding_scale", 1e6f, 1);
+    hp->residual_scale = hparams_real(r, "residual_scale", 0, 1e6f, 0);
+}
+
+/* Keys that only some architectures have a meaning for: those set what is still 0 here. */
+static void refuse_unread(struct hparams_reader *r, struct hparams *hp)
+{
+    if (hp->logit_scale == 0 && hparams_real(r, "logit_scale", -INFINITY, INFINITY, 1) != 1)
+        refuse(r, HEARTH_EUNSUPPORTED, "logits that are scaled (%s.logit_scale)", r->arch);
+    if (hp->temperature == 0 && hparams_real(r, "attention.temperature_scale", -INFINITY, INFINITY, 0) != 0)
+        refuse(r, HEARTH_EUNSUPPORTED, "an attention temperature (%s.attention.temperature_scale)", r->arch);
+    if (hp->logit_scale == 0)
+        hp->logit_scale = 1;
 }
 
 static const char *file_type(uint32_t t)
@@ -140,7 +262,8 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     if (ret)
         return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key general.architecture is missing");
     snprintf(hp.arch, sizeof hp.arch, "%.31s", gguf_label(arch).s);
-    if (!arch_find(arch.s, arch.n))
+    const struct arch *row = arch_find(arch.s, arch.n);
+    if (!row)
         return err_set(e, HEARTH_EUNSUPPORTED, "architecture \"%s\" is not one hearth runs", hp.arch);
     uint32_t type = 0;
     if ((ret = gguf_str(g, "general.name", &name, e)) < 0 || (ret = gguf_u32(g, "general.file_type", &type, e)) < 0)
@@ -149,7 +272,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     snprintf(hp.type, sizeof hp.type, "%s", ret ? "" : file_type(type));
 
     struct hparams_reader r = {g, hp.arch, e, 0};
-    hp.n_layer = number(&r, "block_count", 1, 1024, REQUIRED);
+    hp.n_layer = number(&r, "block_count", 1, LAYERS_MAX, REQUIRED);
     hp.d_model = number(&r, "embedding_length", 8, 1 << 16, REQUIRED);
     hp.d_ff = number(&r, "feed_forward_length", 8, 1 << 20, REQUIRED);
     hp.n_head = number(&r, "attention.head_count", 1, 1024, REQUIRED);
@@ -169,19 +292,22 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
         refuse(&r, HEARTH_EBADMODEL, "RoPE turns %u of %u dimensions", hp.n_rot, hp.d_head);
     if (number(&r, "expert_count", 0, UINT32_MAX, 0))
         refuse(&r, HEARTH_EUNSUPPORTED, "a mixture of experts, which hearth does not run");
-    hp.norm_eps = real(&r, "attention.layer_norm_rms_epsilon", 1, REQUIRED);
-    hp.rope_base = real(&r, "rope.freq_base", 1e12f, 10000);
-    hp.rope_divisor = rope_divisor(&r);
-    float attn_factor = real(&r, "rope.scaling.attn_factor", 1e6f, 1);
-    if (attn_factor != 1)
-        refuse(&r, HEARTH_EUNSUPPORTED, "RoPE that multiplies by %g (%s.rope.scaling.attn_factor)", (double)attn_factor,
-               hp.arch);
-    if (!causal(&r))
+    hp.norm_eps = real(
+        &r, row->norm == NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1, REQUIRED);
+    if (!hparams_flag(&r, "attention.causal", true))
         refuse(&r, HEARTH_EUNSUPPORTED, "attention to later tokens (%s.attention.causal)", hp.arch);
-    /* Within its sliding window such a model is exactly what it is without one; further it is not run. */
-    uint32_t window = number(&r, "attention.sliding_window", 0, UINT32_MAX, 0);
-    if (window && window < hp.n_ctx)
-        hp.n_ctx = window;
+    if (!r.ret) {
+        for (uint32_t i = 0; i < hp.n_layer; i++)
+            hp.turns[i] = !row->still || (i + 1) % row->still != 0;
+        int rc = gguf_flags(g, "hearth.rope.layers", hp.turns, hp.n_layer, e);
+        r.ret = rc < 0 ? rc : 0;
+    }
+    read_rope(&r, &hp);
+    read_window(&r, &hp, row->period);
+    read_scales(&r, &hp);
+    if (row->hparams && !r.ret)
+        row->hparams(&hp, &r);
+    refuse_unread(&r, &hp);
     read_vocabulary(&r, &hp);
     if (r.ret)
         return r.ret;

@@ -7,7 +7,6 @@
 #include "daemon/model/model.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,51 +210,102 @@ int bind_vector(struct binder *b, const float **out, const struct bind_part *par
     return ret;
 }
 
-int bind_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n)
+static int bind_any_norm(struct binder *b, struct norm *norm, enum norm_kind kind, const char *name, uint32_t n)
 {
-    char weight[64];
+    char weight[64], bias[64];
     snprintf(weight, sizeof weight, "%s.weight", name);
-    *norm = (struct norm){.kind = NORM_RMS, .eps = b->m->hp.norm_eps};
-    return bind_vector(b, &norm->w, &(struct bind_part){weight, n}, 1);
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    *norm = (struct norm){.kind = kind, .eps = b->m->hp.norm_eps};
+    int ret = bind_vector(b, &norm->w, &(struct bind_part){weight, n}, 1);
+    return ret || kind != NORM_LAYER || !bind_has(b, bias) ? ret
+                                                           : bind_vector(b, &norm->b, &(struct bind_part){bias, n}, 1);
 }
 
-/* inv_freq[i] = base^(-2i/n_rot) / divisor / factor[i], the factors (Llama 3.1) being a tensor where there are any. */
-static int bind_rope(struct binder *b)
+int bind_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n)
+{
+    return bind_any_norm(b, norm, b->m->arch->norm, name, n);
+}
+
+int bind_rms_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n)
+{
+    return bind_any_norm(b, norm, NORM_RMS, name, n);
+}
+
+/* What a tensor divides the frequencies by, [n]: Llama 3.1's, or longrope's for its original context. */
+static int rope_factors(struct binder *b, const char *name, uint32_t n, float *out)
+{
+    const struct gguf_tensor *t;
+    int ret = find(b, name, n, 0, &t);
+    if (!ret && t->type != DT_F32)
+        ret = err_set(b->e, HEARTH_EUNSUPPORTED, "%s of type %s; F32 is possible", name, dtype_get((int)t->type)->name);
+    if (!ret)
+        dtype_get(DT_F32)->to_f32(t->data, out, n);
+    for (uint32_t i = 0; i < n && !ret; i++)
+        if (!(out[i] >= 1e-3f && out[i] <= 1e6f))
+            ret = err_set(b->e, HEARTH_EBADMODEL, "%s: entry %u is %g; 0.001 to 1000000 is possible", name, i,
+                          (double)out[i]);
+    return ret;
+}
+
+/* Frequencies of layers of full attention or of sliding ones. */
+static int bind_rope_of(struct binder *b, enum layer_rope which, const float *divide)
 {
     struct model *m = b->m;
+    const struct rope_params *p = &m->hp.rope[which];
     uint32_t n = m->hp.n_rot / 2;
-    m->rope = (struct rope){.kind = m->arch->rope, .n_rot = m->hp.n_rot, .scale = 1};
+    struct rope *rope = &m->rope[which];
     bool neox = false; /* a folder's q and k lie for halves of a head, whatever GGUF files of the architecture have */
     int ret = gguf_bool(m->gguf, "hearth.rope.neox", &neox, b->e);
     if (ret < 0)
         return ret;
-    if (neox)
-        m->rope.kind = ROPE_NEOX;
-    m->rope.hadamard = m->hp.n_rot == m->hp.d_head && m->hp.d_head % 16 == 0;
-    float *freq = malloc(n * sizeof *freq), *factor = malloc(n * sizeof *factor);
-    ret = freq && factor ? 0 : err_set(b->e, HEARTH_ENOMEM, "no memory for %u frequencies", n);
-    for (uint32_t i = 0; i < n && !ret; i++)
-        factor[i] = 1;
-    if (!ret && gguf_tensor_find(m->gguf, "rope_freqs.weight")) {
-        const struct gguf_tensor *t;
-        ret = find(b, "rope_freqs.weight", n, 0, &t);
-        if (!ret && t->type != DT_F32)
-            ret = err_set(b->e, HEARTH_EUNSUPPORTED, "rope_freqs.weight of type %s; F32 is possible",
-                          dtype_get((int)t->type)->name);
-        if (!ret)
-            dtype_get(DT_F32)->to_f32(t->data, factor, n);
-    }
-    for (uint32_t i = 0; i < n && !ret; i++) {
-        if (!(factor[i] >= 1e-3f && factor[i] <= 1e6f))
-            ret = err_set(b->e, HEARTH_EBADMODEL, "rope_freqs.weight: entry %u is %g; 0.001 to 1000000 is possible", i,
-                          (double)factor[i]);
-        freq[i] = (float)(pow(m->hp.rope_base, -2.0 * i / m->hp.n_rot) / m->hp.rope_divisor / factor[i]);
-    }
-    if (!ret && b->load)
-        ret = keep_vector(b, freq, n, &m->rope.inv_freq);
+    *rope = (struct rope){.kind = neox ? ROPE_NEOX : m->arch->rope, .n_rot = m->hp.n_rot, .scale = p->scale};
+    rope->hadamard = m->hp.n_rot == m->hp.d_head && m->hp.d_head % 16 == 0;
+    if (!b->load)
+        return 0;
+    float *freq = malloc(n * sizeof *freq);
+    if (!freq)
+        return err_set(b->e, HEARTH_ENOMEM, "no memory for %u frequencies", n);
+    rope_frequencies(p, m->hp.n_rot, divide, freq);
+    ret = keep_vector(b, freq, n, &rope->inv_freq);
     free(freq);
+    return ret;
+}
+
+static int bind_rope(struct binder *b)
+{
+    struct model *m = b->m;
+    uint32_t n = m->hp.n_rot / 2;
+    bool is_long = m->hp.rope[ROPE_FULL].scaling == ROPE_SCALING_LONG, any = is_long;
+    float *factor = malloc(2 * n * sizeof *factor);
+    int ret = factor ? 0 : err_set(b->e, HEARTH_ENOMEM, "no memory for %u factors", n);
+    if (!ret && is_long) {
+        ret = rope_factors(b, "rope_factors_short.weight", n, factor);
+        if (!ret) /* for longer contexts than ours; there they must be all the same */
+            ret = rope_factors(b, "rope_factors_long.weight", n, factor + n);
+    } else if (!ret && gguf_tensor_find(m->gguf, "rope_freqs.weight")) {
+        any = true;
+        ret = rope_factors(b, "rope_freqs.weight", n, factor);
+    }
+    if (!ret)
+        ret = bind_rope_of(b, ROPE_FULL, any ? factor : NULL);
+    if (!ret && m->hp.rope[ROPE_SLIDING].apart)
+        ret = bind_rope_of(b, ROPE_SLIDING, NULL);
+    else
+        m->rope[ROPE_SLIDING] = m->rope[ROPE_FULL];
     free(factor);
     return ret;
+}
+
+/* What model.c knows of a layer before its architecture binds it. */
+static struct layer *begin_layer(const struct model *m, uint32_t i)
+{
+    const struct hparams *hp = &m->hp;
+    struct layer *l = layer_at(m, i);
+    bool own = hp->slides[i] && hp->rope[ROPE_SLIDING].apart;
+    l->index = i;
+    l->window = hp->slides[i] ? hp->window : 0;
+    l->rope = hp->turns[i] ? &m->rope[own ? ROPE_SLIDING : ROPE_FULL] : NULL;
+    return l;
 }
 
 static int bind_all(struct binder *b)
@@ -270,8 +320,7 @@ static int bind_all(struct binder *b)
         ret = bind_rope(b);
     for (uint32_t i = 0; i < hp->n_layer && !ret; i++) {
         b->layer = (int32_t)i;
-        layer_at(m, i)->index = i;
-        ret = m->arch->bind_layer(b, layer_at(m, i));
+        ret = m->arch->bind_layer(b, begin_layer(m, i));
     }
     b->layer = -1;
     if (!ret)
@@ -280,6 +329,8 @@ static int bind_all(struct binder *b)
         m->out = m->tok_embd;
     else if (!ret)
         ret = bind_matrix(b, &m->out, WEIGHT_HEAD, hp->d_model, &(struct bind_part){"output.weight", hp->n_vocab}, 1);
+    if (!ret && gguf_tensor_find(m->gguf, "output.bias"))
+        ret = bind_vector(b, &m->out_bias, &(struct bind_part){"output.bias", hp->n_vocab}, 1);
     return ret;
 }
 

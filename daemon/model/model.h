@@ -8,7 +8,15 @@
 #define HEARTH_MODEL_H
 
 #include "daemon/model/gguf.h"
+#include "daemon/model/rope.h"
 #include "kernels/backend.h"
+
+enum { LAYERS_MAX = 1024 };
+enum layer_rope {
+    ROPE_FULL,
+    ROPE_SLIDING,
+    ROPES
+}; /* layers with a sliding window may turn otherwise than the others */
 
 struct hparams {
     char arch[32];
@@ -16,7 +24,14 @@ struct hparams {
     char type[16]; /* "Q4_K_M", "F16", from general.file_type */
     uint32_t n_layer, d_model, n_head, n_kv, d_head, d_ff, n_vocab, n_ctx;
     uint32_t n_rot;
-    float norm_eps, rope_base, rope_divisor; /* divisor: of positions, linear scaling */
+    float norm_eps;
+    struct rope_params rope[ROPES];
+    uint32_t window; /* tokens that a layer of `slides` sees, the own one included; 0: no layer slides */
+    uint8_t slides[LAYERS_MAX], turns[LAYERS_MAX]; /* [n_layer] sliding window; RoPE */
+    float embed_scale, attn_scale, residual_scale; /* of embeddings, scores, and what layers add; the last 0: none */
+    float attn_softcap;                            /* of scores; 0: none */
+    float logit_scale, logit_softcap;              /* the latter 0: none */
+    float temperature; /* beta of op_qkv.temperature; its length is the original context of rope[0]; 0: none */
     uint64_t n_param;
     uint64_t weight_bytes;
 };
@@ -32,9 +47,10 @@ struct model {
     struct device *dev;
     struct gguf *gguf;           /* borrowed */
     struct weight tok_embd, out; /* [n_vocab, d_model] each */
+    const float *out_bias;       /* [n_vocab] or NULL */
     bool tied;                   /* `out` is a copy of tok_embd */
     struct norm out_norm;
-    struct rope rope;
+    struct rope rope[ROPES];
     void *layers;          /* [n_layer] of arch.h's struct layer, or what the architecture has for it: model_layer() */
     struct loaded *loaded; /* every matrix on the device, to free */
     struct vec *vecs;      /* every vector, likewise */

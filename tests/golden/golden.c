@@ -55,6 +55,10 @@ static void check_case(struct run *r, const json_t *c, float *logits, double *wo
     const json_t *greedy = json_object_get(c, "greedy"), *gap = json_object_get(c, "greedy_gap");
     uint32_t n = (uint32_t)json_array_size(tokens), n_vocab = r->m->hp.n_vocab, chunk = 0;
     assert_true(n > 0 && json_array_size(top) == n);
+    if (n > r->m->hp.n_ctx) {
+        print_message("# %s: %u tokens are more than its context here, %u\n", r->m->hp.name, n, r->m->hp.n_ctx);
+        return;
+    }
     for (uint32_t pos = 0; pos < n; pos += chunk) {
         int32_t ids[ROWS];
         chunk = n - pos < ROWS ? n - pos : ROWS;
@@ -72,7 +76,7 @@ static void check_case(struct run *r, const json_t *c, float *logits, double *wo
         double off = fabs((double)last[i] - json_number_value(json_array_get(all, i)));
         *worst = off > *worst ? off : *worst;
     }
-    for (size_t i = 0; i < json_array_size(greedy); i++) {
+    for (size_t i = 0; i < json_array_size(greedy) && n + i < r->m->hp.n_ctx; i++) {
         int32_t want = (int32_t)json_integer_value(json_array_get(greedy, i)), got = best(last, n_vocab);
         if (got != want) {
             double lead = json_number_value(json_array_get(gap, i));
@@ -198,8 +202,12 @@ static void tiny(const char *name, const char *arch)
     snprintf(theirs, sizeof theirs, "golden/tiny-%s.json", name);
     if (!tiny_path(name, path) || (!run_path(json, ours) && !run_path(json, theirs)))
         skip();
+    double was = tolerance;
+    if (tolerance < 0.002 && (!strncmp(arch, "gemma", 5) || !strcmp(arch, "starcoder2")))
+        tolerance = 0.002; /* llama.cpp takes GELU from a table in F16 */
     if (runs(path, arch))
         golden_paths(path, json);
+    tolerance = was;
 }
 
 #define TINY(name, file, arch)            \
@@ -260,7 +268,8 @@ static void converted(const char *name, const char *arch)
         (void)state;                              \
         converted(at, arch);                      \
     }
-/* FILES: as a GGUF file too. The converter makes other factors of llama-rope3's RoPE than transformers. */
+/* FILES: as a GGUF file too. The converter makes other factors of llama-rope3's RoPE than transformers, and leaves
+ * mistral's window out. Phi3-longrope runs within its original context. */
 #define FILES(X)                              \
     X(llama, "llama", "llama")                \
     X(llama_tied, "llama-tied", "llama")      \
@@ -278,8 +287,12 @@ static void converted(const char *name, const char *arch)
     X(olmo3, "olmo3", "olmo2")                \
     X(cohere2, "cohere2", "cohere2")          \
     X(nemotron, "nemotron", "nemotron")       \
-    X(ministral3, "ministral3", "mistral3")
-#define FOLDERS(X) X(llama_rope3, "llama-rope3", "llama")
+    X(ministral3, "ministral3", "mistral3")   \
+    X(llama_yarn, "llama-yarn", "llama")      \
+    X(phi3_longrope, "phi3-longrope", "phi3")
+#define FOLDERS(X)                         \
+    X(llama_rope3, "llama-rope3", "llama") \
+    X(mistral, "mistral", "llama")
 FILES(FOLDER)
 FILES(CONVERTED)
 FOLDERS(FOLDER)

@@ -3,6 +3,7 @@
 
 #include "daemon/engine/kvtier/fingerprint.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -94,18 +95,63 @@ static struct kv_hash tokenizer_digest(XXH3_state_t *s, const struct gguf *g)
     return digest(s);
 }
 
+static void add_rope(XXH3_state_t *s, const struct rope_params *p)
+{
+    uint32_t scaling = p->scaling, exact = p->exact_bounds, apart = p->apart;
+    XXH3_128bits_update(s, &scaling, sizeof scaling);
+    XXH3_128bits_update(s, &p->base, sizeof p->base);
+    XXH3_128bits_update(s, &p->factor, sizeof p->factor);
+    XXH3_128bits_update(s, &p->original, sizeof p->original);
+    XXH3_128bits_update(s, &p->beta_fast, sizeof p->beta_fast);
+    XXH3_128bits_update(s, &p->beta_slow, sizeof p->beta_slow);
+    XXH3_128bits_update(s, &p->extrapolation, sizeof p->extrapolation);
+    XXH3_128bits_update(s, &exact, sizeof exact);
+    XXH3_128bits_update(s, &p->scale, sizeof p->scale);
+    XXH3_128bits_update(s, &apart, sizeof apart);
+}
+
+/* Of what K and V depend on beyond the tensors and RoPE as it always was: layers that do not turn, windows, which by
+ * the second layer are in K and V as well, and so are the scales. */
+static void add_layers(XXH3_state_t *s, const struct hparams *hp)
+{
+    const float scales[] = {hp->embed_scale, hp->attn_scale, hp->residual_scale, hp->attn_softcap, hp->temperature};
+    add_rope(s, &hp->rope[ROPE_FULL]);
+    add_rope(s, &hp->rope[ROPE_SLIDING]);
+    XXH3_128bits_update(s, &hp->window, sizeof hp->window);
+    XXH3_128bits_update(s, hp->slides, hp->n_layer);
+    XXH3_128bits_update(s, hp->turns, hp->n_layer);
+    XXH3_128bits_update(s, scales, sizeof scales);
+}
+
+/* Whether the model has none of add_layers()'s: its digest then is what it was before there were such models, and KV of
+ * that time is still found. */
+static bool is_plain(const struct hparams *hp)
+{
+    const struct rope_params *p = &hp->rope[ROPE_FULL];
+    bool turn = true;
+    for (uint32_t i = 0; i < hp->n_layer; i++)
+        turn = turn && hp->turns[i];
+    return turn && !hp->window && hp->temperature == 0 && hp->residual_scale == 0 && hp->attn_softcap == 0 &&
+           hp->embed_scale == 1 && hp->attn_scale == 1.0f / sqrtf((float)hp->d_head) && p->scale == 1 &&
+           (p->scaling == ROPE_SCALING_NONE || p->scaling == ROPE_SCALING_LINEAR);
+}
+
 static struct kv_hash rope_digest(XXH3_state_t *s, const struct model *m)
 {
     const struct gguf_tensor *factors = gguf_tensor_find(m->gguf, "rope_freqs.weight");
-    uint32_t kind = m->rope.kind;
+    const struct rope *rope = &m->rope[ROPE_FULL];
+    const struct rope_params *p = &m->hp.rope[ROPE_FULL];
+    uint32_t kind = rope->kind;
     XXH3_128bits_reset(s);
     XXH3_128bits_update(s, &kind, sizeof kind);
-    XXH3_128bits_update(s, &m->rope.n_rot, sizeof m->rope.n_rot);
-    XXH3_128bits_update(s, &m->rope.scale, sizeof m->rope.scale);
-    XXH3_128bits_update(s, &m->hp.rope_base, sizeof m->hp.rope_base);
-    XXH3_128bits_update(s, &m->hp.rope_divisor, sizeof m->hp.rope_divisor);
+    XXH3_128bits_update(s, &rope->n_rot, sizeof rope->n_rot);
+    XXH3_128bits_update(s, &rope->scale, sizeof rope->scale);
+    XXH3_128bits_update(s, &p->base, sizeof p->base);
+    XXH3_128bits_update(s, &p->factor, sizeof p->factor);
     if (factors)
         XXH3_128bits_update(s, factors->data, factors->bytes);
+    if (!is_plain(&m->hp))
+        add_layers(s, &m->hp);
     return digest(s);
 }
 

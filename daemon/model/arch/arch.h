@@ -13,22 +13,27 @@
 #include "kernels/backend.h"
 
 struct hparams;
+struct hparams_reader;
 struct model;
 
 /* A layer of attention and a feed-forward network. An architecture whose layers have more extends it: a struct of its
  * own that begins with this one, and its size in arch.layer_bytes. */
 struct layer {
     uint32_t index;
-    struct norm attn_norm, ffn_norm; /* [d_model] */
-    struct norm q_norm, k_norm;      /* [d_head]; w is NULL where there is none */
-    struct weight qkv;               /* [(n_head + 2 n_kv) d_head, d_model] */
-    const float *qkv_bias;           /* [(n_head + 2 n_kv) d_head] or NULL, as all biases */
-    struct weight attn_out;          /* [d_model, n_head d_head] */
-    const float *attn_out_bias;      /* [d_model] */
-    struct weight gate_up;           /* [2 d_ff, d_model] */
-    const float *gate_up_bias;       /* [2 d_ff] */
-    struct weight down;              /* [d_model, d_ff] */
-    const float *down_bias;          /* [d_model] */
+    uint32_t window;                           /* tokens visible, the own one included; 0: all */
+    const struct rope *rope;                   /* NULL: queries and keys do not turn */
+    struct norm attn_norm, ffn_norm;           /* [d_model]; before; of kind NORM_NONE where there is none */
+    struct norm attn_post_norm, ffn_post_norm; /* [d_model]; after; w is NULL where there is none */
+    struct norm q_norm, k_norm;                /* [d_head], or as whole_norms says; w is NULL where there is none */
+    bool whole_norms;                          /* these two are over all heads: [n_head d_head], [n_kv d_head] */
+    struct weight qkv;                         /* [(n_head + 2 n_kv) d_head, d_model] */
+    const float *qkv_bias;                     /* [(n_head + 2 n_kv) d_head] or NULL, as all biases */
+    struct weight attn_out;                    /* [d_model, n_head d_head] */
+    const float *attn_out_bias;                /* [d_model] */
+    struct weight gate_up;                     /* [2 d_ff, d_model], or [d_ff, d_model] of an ungated FFN */
+    const float *gate_up_bias;                 /* [2 d_ff] or [d_ff] */
+    struct weight down;                        /* [d_model, d_ff] */
+    const float *down_bias;                    /* [d_model] */
 };
 
 struct binder; /* model.c: the model being loaded, its file, the layer at hand */
@@ -36,7 +41,14 @@ struct binder; /* model.c: the model being loaded, its file, the layer at hand *
 struct arch {
     const char *name;    /* general.architecture */
     enum rope_kind rope; /* which dimensions of a head turn together, in GGUF files of the architecture */
+    enum norm_kind norm; /* of d_model; which of the two epsilons a file must have */
+    uint32_t period;     /* of every so many layers the last has full attention, the others a sliding window, where the
+                            file has a window and does not say which layers slide; 0: all of them */
+    uint32_t still;      /* of every so many layers the last does not turn; 0: all do. A folder may list others. */
     size_t layer_bytes;  /* of its layers; 0: they are struct layer */
+    /* Changes what the keys that all have in common came to, by keys of its own and what it computes otherwise. May be
+     * NULL. */
+    void (*hparams)(struct hparams *hp, struct hparams_reader *r);
     int (*bind_layer)(struct binder *b, struct layer *l);
     /* Adds the ops of the forward pass to the model's program, once, when all of the model is bound. The ops point into
      * the model, whose layers stay where they are. */
@@ -45,6 +57,14 @@ struct arch {
 
 /* The architecture of that name, or NULL. */
 const struct arch *arch_find(const char *name, size_t n);
+
+/* --- for hparams functions: keys of the file, hparams.c -------------------------------------------------- */
+
+/* `name` is the key's after the architecture's: "logit_scale". The first error sticks; what is read then is 0. */
+bool hparams_has(const struct hparams_reader *r, const char *name);
+/* From `min` to `max`; `absent` where the key is not there. */
+float hparams_real(struct hparams_reader *r, const char *name, float min, float max, float absent);
+bool hparams_flag(struct hparams_reader *r, const char *name, bool absent);
 
 /* --- for bind functions: single tensors, model.c --------------------------------------------------------- */
 
@@ -64,8 +84,10 @@ int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32
                const uint32_t *n_out, uint32_t n_part);
 /* `parts` one after the other. */
 int bind_vector(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part);
-/* "attn_norm" is "attn_norm.weight". */
+/* "attn_norm" is "attn_norm.weight", and "attn_norm.bias" where it is there and the norm is a LayerNorm. The first is
+ * of the architecture's kind. */
 int bind_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n);
+int bind_rms_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n);
 const struct hparams *bind_hparams(const struct binder *b);
 const struct layer *model_layer(const struct model *m, uint32_t i);
 
@@ -75,18 +97,32 @@ const struct layer *model_layer(const struct model *m, uint32_t i);
 int bind_attention(struct binder *b, struct layer *l);
 /* The norms of each head's q and k. */
 int bind_head_norms(struct binder *b, struct layer *l);
-/* Gate and up as two tensors or as one, down, and their biases where they are there. */
+/* Gate, up and down, and their biases where they are there; the same with gate's and up's rows in one tensor, ffn_up;
+ * the same without a gate. */
 int bind_ffn(struct binder *b, struct layer *l);
+int bind_ffn_fused(struct binder *b, struct layer *l);
+int bind_ffn_ungated(struct binder *b, struct layer *l);
+/* The norms after attention and after the FFN. */
+int bind_post_norms(struct binder *b, struct layer *l);
 
 /* --- for build functions: what most models are made of, parts.c ------------------------------------------ */
 
 void build_embed(const struct model *m, struct program *p);
-void build_attention(const struct model *m, struct program *p, const struct layer *l);
-void build_ffn(const struct model *m, struct program *p, const struct layer *l);
+/* Projections and attention; what adds the result to the residual stream. */
+void build_attend(const struct model *m, struct program *p, const struct layer *l);
+void build_attention_out(const struct model *m, struct program *p, const struct layer *l);
+void build_ffn_up(const struct model *m, struct program *p, const struct layer *l, enum glu_kind glu);
+void build_ffn_down(const struct model *m, struct program *p, const struct layer *l);
 void build_head(const struct model *m, struct program *p);
+/* All of a model whose layers are attention, then an FFN, each added to the residual stream. */
+void build_layers(const struct model *m, struct program *p, enum glu_kind glu);
 
-/* llama.c: its relatives are built as it is. */
+/* llama.c: its relatives are bound and built as it is. */
 int llama_bind_layer(struct binder *b, struct layer *l);
 void llama_build(const struct model *m, struct program *p);
+/* gemma2.c, starcoder2.c: likewise. */
+int gemma2_bind_layer(struct binder *b, struct layer *l);
+void gemma2_build(const struct model *m, struct program *p);
+int starcoder2_bind_layer(struct binder *b, struct layer *l);
 
 #endif

@@ -15,13 +15,7 @@ int llama_bind_layer(struct binder *b, struct layer *l)
 
 void llama_build(const struct model *m, struct program *p)
 {
-    build_embed(m, p);
-    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
-        const struct layer *l = model_layer(m, i);
-        build_attention(m, p, l);
-        build_ffn(m, p, l);
-    }
-    build_head(m, p);
+    build_layers(m, p, GLU_SWIGLU);
 }
 
 const struct arch arch_llama = {"llama", ROPE_NORM, .bind_layer = llama_bind_layer, .build = llama_build};

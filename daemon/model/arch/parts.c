@@ -2,8 +2,6 @@
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
-#include <math.h>
-
 /* --- tensors --------------------------------------------------------------------------------------------- */
 
 static int bind_qkv(struct binder *b, struct layer *l)
@@ -36,23 +34,8 @@ int bind_attention(struct binder *b, struct layer *l)
 int bind_head_norms(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
-    int ret = bind_norm(b, &l->q_norm, "attn_q_norm", hp->d_head);
-    return ret ? ret : bind_norm(b, &l->k_norm, "attn_k_norm", hp->d_head);
-}
-
-static int bind_gate_up(struct binder *b, struct layer *l)
-{
-    const struct hparams *hp = bind_hparams(b);
-    const uint32_t rows[] = {hp->d_ff, hp->d_ff};
-    const struct bind_part gate_up[] = {{"ffn_gate.weight", hp->d_ff}, {"ffn_up.weight", hp->d_ff}};
-    const struct bind_part bias[] = {{"ffn_gate.bias", hp->d_ff}, {"ffn_up.bias", hp->d_ff}};
-    const struct bind_part fused_bias = {"ffn_up.bias", 2 * hp->d_ff};
-    bool fused = !bind_has(b, "ffn_gate.weight");
-    int ret = fused ? bind_fused(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, "ffn_up.weight", rows, 2)
-                    : bind_matrix(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, gate_up, 2);
-    if (ret || !bind_has(b, "ffn_up.bias"))
-        return ret;
-    return fused ? bind_vector(b, &l->gate_up_bias, &fused_bias, 1) : bind_vector(b, &l->gate_up_bias, bias, 2);
+    int ret = bind_rms_norm(b, &l->q_norm, "attn_q_norm", hp->d_head);
+    return ret ? ret : bind_rms_norm(b, &l->k_norm, "attn_k_norm", hp->d_head);
 }
 
 static int bind_down(struct binder *b, struct layer *l)
@@ -65,23 +48,56 @@ static int bind_down(struct binder *b, struct layer *l)
 
 int bind_ffn(struct binder *b, struct layer *l)
 {
-    int ret = bind_gate_up(b, l);
+    const struct hparams *hp = bind_hparams(b);
+    const struct bind_part gate_up[] = {{"ffn_gate.weight", hp->d_ff}, {"ffn_up.weight", hp->d_ff}};
+    const struct bind_part bias[] = {{"ffn_gate.bias", hp->d_ff}, {"ffn_up.bias", hp->d_ff}};
+    int ret = bind_matrix(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, gate_up, 2);
+    if (!ret && bind_has(b, "ffn_gate.bias"))
+        ret = bind_vector(b, &l->gate_up_bias, bias, 2);
     return ret ? ret : bind_down(b, l);
 }
 
-/* --- ops ------------------------------------------------------------------------------------------------- */
-
-void build_embed(const struct model *m, struct program *p)
+int bind_ffn_fused(struct binder *b, struct layer *l)
 {
-    program_embed(p, (struct op_embed){.w = &m->tok_embd, .scale = 1});
+    const struct hparams *hp = bind_hparams(b);
+    const uint32_t rows[] = {hp->d_ff, hp->d_ff};
+    const struct bind_part bias = {"ffn_up.bias", 2 * hp->d_ff};
+    int ret = bind_fused(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, "ffn_up.weight", rows, 2);
+    if (!ret && bind_has(b, bias.name))
+        ret = bind_vector(b, &l->gate_up_bias, &bias, 1);
+    return ret ? ret : bind_down(b, l);
 }
+
+int bind_ffn_ungated(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    const struct bind_part up = {"ffn_up.weight", hp->d_ff}, bias = {"ffn_up.bias", hp->d_ff};
+    int ret = bind_matrix(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, &up, 1);
+    if (!ret && bind_has(b, bias.name))
+        ret = bind_vector(b, &l->gate_up_bias, &bias, 1);
+    return ret ? ret : bind_down(b, l);
+}
+
+int bind_post_norms(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    int ret = bind_norm(b, &l->attn_post_norm, "post_attention_norm", hp->d_model);
+    return ret ? ret : bind_norm(b, &l->ffn_post_norm, "post_ffw_norm", hp->d_model);
+}
+
+/* --- ops ------------------------------------------------------------------------------------------------- */
 
 static const struct norm *norm_or_none(const struct norm *n)
 {
     return n->w ? n : NULL;
 }
 
-void build_attention(const struct model *m, struct program *p, const struct layer *l)
+void build_embed(const struct model *m, struct program *p)
+{
+    program_embed(p, (struct op_embed){.w = &m->tok_embd, .scale = m->hp.embed_scale});
+}
+
+void build_attend(const struct model *m, struct program *p, const struct layer *l)
 {
     const struct hparams *hp = &m->hp;
     program_qkv(p, (struct op_qkv){
@@ -94,27 +110,68 @@ void build_attention(const struct model *m, struct program *p, const struct laye
                        .bias = l->qkv_bias,
                        .q_norm = norm_or_none(&l->q_norm),
                        .k_norm = norm_or_none(&l->k_norm),
-                       .rope = &m->rope,
+                       .whole_norms = l->whole_norms,
+                       .rope = l->rope,
+                       .temperature = {hp->temperature, hp->rope[ROPE_FULL].original},
                    });
     program_attend(p, (struct op_attend){
                           .layer = l->index,
                           .n_head = hp->n_head,
                           .n_kv = hp->n_kv,
                           .d_head = hp->d_head,
-                          .scale = 1.0f / sqrtf((float)hp->d_head),
+                          .window = l->window,
+                          .scale = hp->attn_scale,
+                          .softcap = hp->attn_softcap,
                       });
-    program_proj(p, (struct op_proj){.in = ACT_ATT, .w = &l->attn_out, .bias = l->attn_out_bias});
 }
 
-void build_ffn(const struct model *m, struct program *p, const struct layer *l)
+void build_attention_out(const struct model *m, struct program *p, const struct layer *l)
+{
+    program_proj(p, (struct op_proj){
+                        .in = ACT_ATT,
+                        .w = &l->attn_out,
+                        .bias = l->attn_out_bias,
+                        .post_norm = norm_or_none(&l->attn_post_norm),
+                        .residual_scale = m->hp.residual_scale,
+                    });
+}
+
+void build_ffn_up(const struct model *m, struct program *p, const struct layer *l, enum glu_kind glu)
 {
     (void)m;
-    program_ffn_up(
-        p, (struct op_ffn_up){.norm = l->ffn_norm, .w = &l->gate_up, .bias = l->gate_up_bias, .glu = GLU_SWIGLU});
-    program_proj(p, (struct op_proj){.in = ACT_FF, .w = &l->down, .bias = l->down_bias});
+    program_ffn_up(p, (struct op_ffn_up){.norm = l->ffn_norm, .w = &l->gate_up, .bias = l->gate_up_bias, .glu = glu});
+}
+
+void build_ffn_down(const struct model *m, struct program *p, const struct layer *l)
+{
+    program_proj(p, (struct op_proj){
+                        .in = ACT_FF,
+                        .w = &l->down,
+                        .bias = l->down_bias,
+                        .post_norm = norm_or_none(&l->ffn_post_norm),
+                        .residual_scale = m->hp.residual_scale,
+                    });
 }
 
 void build_head(const struct model *m, struct program *p)
 {
-    program_head(p, (struct op_head){.norm = m->out_norm, .w = &m->out, .scale = 1});
+    const struct hparams *hp = &m->hp;
+    program_head(p, (struct op_head){.norm = m->out_norm,
+                                     .w = &m->out,
+                                     .scale = hp->logit_scale,
+                                     .softcap = hp->logit_softcap,
+                                     .bias = m->out_bias});
+}
+
+void build_layers(const struct model *m, struct program *p, enum glu_kind glu)
+{
+    build_embed(m, p);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = model_layer(m, i);
+        build_attend(m, p, l);
+        build_attention_out(m, p, l);
+        build_ffn_up(m, p, l, glu);
+        build_ffn_down(m, p, l);
+    }
+    build_head(m, p);
 }

@@ -157,12 +157,9 @@ static int put_rope_number(struct hf *h, const json_t *r, const char *hf, const 
 
 static int put_scaling(struct hf *h, const json_t *r)
 {
-    static const char *const yarn[][2] = {{"extrapolation_factor", "rope.scaling.yarn_ext_factor"},
-                                          {"attention_factor", "rope.scaling.yarn_attn_factor"},
+    static const char *const yarn[][2] = {{"attention_factor", "rope.scaling.yarn_attn_factor"},
                                           {"beta_fast", "rope.scaling.yarn_beta_fast"},
-                                          {"beta_slow", "rope.scaling.yarn_beta_slow"},
-                                          {"mscale", "hearth.rope.mscale"},
-                                          {"mscale_all_dim", "rope.scaling.yarn_log_multiplier"}};
+                                          {"beta_slow", "rope.scaling.yarn_beta_slow"}};
     const char *type = rope_type(r);
     char key[128];
     const json_t *orig = json_object_get(r, "original_max_position_embeddings"), *whole_orig;
@@ -181,6 +178,12 @@ static int put_scaling(struct hf *h, const json_t *r)
                       orig && !json_is_null(orig) ? orig : whole_orig);
     for (size_t i = 0; i < sizeof yarn / sizeof *yarn && is_yarn && !ret; i++)
         ret = put_rope_number(h, r, yarn[i][0], yarn[i][1]);
+    double mscale = json_number_value(json_object_get(r, "mscale"));
+    double all = json_number_value(json_object_get(r, "mscale_all_dim"));
+    if (!ret && is_yarn && mscale != 0 && all != 0) { /* one of them alone has no effect */
+        gguf_make_f32(h->m, "hearth.rope.mscale", (float)mscale);
+        gguf_make_f32(h->m, full_key(h, "rope.scaling.yarn_log_multiplier", key), (float)all);
+    }
     if (!ret && is_yarn && json_is_false(json_object_get(r, "truncate")))
         gguf_make_bool(h->m, "hearth.rope.yarn_exact_bounds", true);
     if (!ret && is_long)
@@ -298,6 +301,10 @@ static int put_own(struct hf *h)
         return wrong(h, "query_pre_attn_scalar", "a number above 0");
     if (scalar)
         gguf_make_f32(h->m, full_key(h, "attention.scale", key), (float)(1 / sqrt(json_number_value(scalar))));
+    static const char *const caps[] = {"attn_logit_softcapping", "final_logit_softcapping"};
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) /* null is none; GGUF's absence of the key is the default */
+        if (json_is_null(json_object_get(h->config, caps[i])))
+            gguf_make_f32(h->m, full_key(h, caps[i], key), 0);
     if (!strcmp(h->arch->model_type, "ministral3"))
         ret = put_rope_number(h, rope, "llama_4_scaling_beta", "attention.temperature_scale");
     return ret;

@@ -20,8 +20,9 @@ struct odd {
     const char *scaling; /* llama.rope.scaling.type */
     float eps;
     bool biases, experts, vocab_short, not_causal;
-    const char *more;  /* a vector of 8 that no model has */
-    const char *twice; /* this tensor's data are the first tensor's */
+    const char *more;      /* a vector of 8 that no model has */
+    const char *twice;     /* this tensor's data are the first tensor's */
+    const char *float_key; /* whose value attn_factor is; NULL: rope.scaling.attn_factor */
     float attn_factor;
     float freq; /* rope_freqs.weight, all entries; 0: none */
 };
@@ -111,7 +112,7 @@ static struct build model_file(const struct odd *odd)
         p.n_key++;
     }
     if (odd->attn_factor != 0) {
-        snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", arch);
+        snprintf(key, sizeof key, "%s.%s", arch, odd->float_key ? odd->float_key : "rope.scaling.attn_factor");
         key_f32(&p.keys, key, odd->attn_factor);
         p.n_key++;
     }
@@ -249,8 +250,16 @@ static void test_runs(void **state)
     assert_true(distance(&plain, &(struct odd){.biases = true}) > 1e-6f);
     assert_true(distance(&plain, &(struct odd){.attn_factor = 1}) == 0);
     assert_true(distance(&plain, &(struct odd){.retype = "blk.0.attn_norm.weight", .type = DT_F16}) > 1e-6f);
+    assert_true(distance(&plain, &(struct odd){.attn_factor = 2}) > 1e-6f);
+    static const char *const scales[] = {"attention.scale", "embedding_scale", "residual_scale",
+                                         "attn_logit_softcapping", "final_logit_softcapping"};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
+        assert_true(distance(&plain, &(struct odd){.float_key = scales[i], .attn_factor = 0.7f}) > 1e-6f);
+    assert_true(distance(&plain, &(struct odd){.scaling = "yarn"}) == 0); /* a factor of 1 */
+    assert_true(distance(&plain, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 3}) == 0);
+    assert_true(distance(&plain, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 2}) > 1e-6f);
     assert_int_equal(load(&l, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 48}, NULL, NULL, &e), 0);
-    assert_int_equal(l.m->hp.n_ctx, 48);
+    assert_true(l.m->hp.n_ctx == 64 && l.m->hp.window == 48 && l.m->hp.slides[LAYERS - 1]);
     unload(&l);
 }
 
@@ -278,13 +287,17 @@ static void test_refused(void **state)
         {{.set_key = "rope.dimension_count", .set_u32 = 10}, HEARTH_EBADMODEL, "turns 10 of 8"},
         {{.set_key = "rope.dimension_count", .set_u32 = 3}, HEARTH_EBADMODEL, "turns 3"},
         {{.set_key = "attention.value_length", .set_u32 = 4}, HEARTH_EUNSUPPORTED, "values of 4"},
-        {{.scaling = "yarn"}, HEARTH_EUNSUPPORTED, "yarn"},
-        {{.attn_factor = 2}, HEARTH_EUNSUPPORTED, "multiplies by 2 (llama.rope.scaling.attn_factor)"},
+        {{.scaling = "dynamic"}, HEARTH_EUNSUPPORTED, "dynamic"},
+        {{.scaling = "longrope"}, HEARTH_EBADMODEL, "rope_factors_short.weight is missing"},
+        {{.attn_factor = -2}, HEARTH_EBADMODEL, "llama.rope.scaling.attn_factor is -2"},
+        {{.float_key = "logit_scale", .attn_factor = 4}, HEARTH_EUNSUPPORTED, "llama.logit_scale"},
+        {{.float_key = "attention.temperature_scale", .attn_factor = 0.1f}, HEARTH_EUNSUPPORTED, "temperature"},
+        {{.float_key = "attention.scale", .attn_factor = NAN}, HEARTH_EBADMODEL, "attention.scale"},
         {{.not_causal = true}, HEARTH_EUNSUPPORTED, "llama.attention.causal"},
         {{.set_key = "block_count", .set_u32 = 1}, HEARTH_EUNSUPPORTED, "tensor blk.1.attn_norm.weight has no place"},
         {{.more = "blk.0.attn_sinks.weight"}, HEARTH_EUNSUPPORTED, "blk.0.attn_sinks.weight has no place in a llama"},
         {{.more = "blk.0.attn_q_norm.weight"}, HEARTH_EUNSUPPORTED, "blk.0.attn_q_norm.weight"},
-        {{.more = "rope_factors_long.weight", .arch = "qwen2", .biases = true}, HEARTH_EUNSUPPORTED, "in a qwen2"},
+        {{.more = "rope_factors_long.weight", .arch = "qwen2", .biases = true}, HEARTH_EBADMODEL, "rope_factors_short"},
         {{.biases = true, .no_tensor = "blk.1.attn_k.bias"}, HEARTH_EBADMODEL, "blk.1.attn_k.bias is missing"},
         {{.biases = true, .no_tensor = "blk.1.attn_q.bias"}, HEARTH_EUNSUPPORTED, "blk.1.attn_k.bias has no place"},
         {{.experts = true}, HEARTH_EUNSUPPORTED, "experts"},
