@@ -3,7 +3,8 @@ ARCHS = \
 	daemon/model/arch/llama.c \
 	daemon/model/arch/qwen2.c \
 	daemon/model/arch/qwen3.c \
-	daemon/model/arch/smollm3.c
+	daemon/model/arch/smollm3.c \
+	daemon/model/arch/granite.c
 
 EXTRA_DIST += daemon/model/arch/README.md
 daemon_libmodel_a_SOURCES += daemon/model/arch/arch.c daemon/model/arch/arch.h daemon/model/arch/parts.c $(ARCHS)

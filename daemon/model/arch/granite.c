@@ -1,0 +1,16 @@
+/* granite.c - Granite 3 and 4, the dense ones: a Llama with scales at four places. Those of embeddings, scores and what
+ * a layer adds have keys that all architectures have. */
+#include "daemon/model/arch/arch.h"
+#include "daemon/model/model.h"
+
+#include <string.h>
+
+static void hparams(struct hparams *hp, struct hparams_reader *r)
+{
+    hp->logit_scale = 1 / hparams_real(r, "logit_scale", 1e-6f, 1e6f, 1);
+    if (!hparams_flag(r, "rope.scaling.finetuned", true)) /* what this one's files say by it is that nothing turns */
+        memset(hp->turns, 0, sizeof hp->turns);
+}
+
+const struct arch arch_granite = {"granite", ROPE_NORM, .hparams = hparams, .bind_layer = llama_bind_layer,
+                                  .build = llama_build};
