@@ -3,6 +3,7 @@ ARCHS = \
 	daemon/model/arch/llama.c \
 	daemon/model/arch/qwen2.c \
 	daemon/model/arch/qwen3.c \
+	daemon/model/arch/mistral3.c \
 	daemon/model/arch/smollm3.c \
 	daemon/model/arch/granite.c
 
