@@ -5,7 +5,8 @@ ARCHS = \
 	daemon/model/arch/qwen3.c \
 	daemon/model/arch/mistral3.c \
 	daemon/model/arch/smollm3.c \
-	daemon/model/arch/granite.c
+	daemon/model/arch/granite.c \
+	daemon/model/arch/phi3.c
 
 EXTRA_DIST += daemon/model/arch/README.md
 daemon_libmodel_a_SOURCES += daemon/model/arch/arch.c daemon/model/arch/arch.h daemon/model/arch/parts.c $(ARCHS)
