@@ -6,7 +6,8 @@ ARCHS = \
 	daemon/model/arch/mistral3.c \
 	daemon/model/arch/smollm3.c \
 	daemon/model/arch/granite.c \
-	daemon/model/arch/phi3.c
+	daemon/model/arch/phi3.c \
+	daemon/model/arch/glm4.c
 
 EXTRA_DIST += daemon/model/arch/README.md
 daemon_libmodel_a_SOURCES += daemon/model/arch/arch.c daemon/model/arch/arch.h daemon/model/arch/parts.c $(ARCHS)

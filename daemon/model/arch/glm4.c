@@ -1,0 +1,18 @@
+/* glm4.c - GLM 4, the dense ones of 2025: norms before and after, gate and up in one tensor, half of a head turns. */
+#include "daemon/model/arch/arch.h"
+#include "daemon/model/model.h"
+
+static int bind_layer(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    int ret = bind_norm(b, &l->attn_norm, "attn_norm", hp->d_model);
+    if (!ret)
+        ret = bind_attention(b, l);
+    if (!ret)
+        ret = bind_norm(b, &l->ffn_norm, "ffn_norm", hp->d_model);
+    if (!ret)
+        ret = bind_ffn_fused(b, l);
+    return ret ? ret : bind_post_norms(b, l);
+}
+
+const struct arch arch_glm4 = {"glm4", ROPE_NORM, .bind_layer = bind_layer, .build = llama_build};
