@@ -7,6 +7,7 @@ ARCHS = \
 	daemon/model/arch/smollm3.c \
 	daemon/model/arch/granite.c \
 	daemon/model/arch/gemma2.c \
+	daemon/model/arch/gemma3.c \
 	daemon/model/arch/phi3.c \
 	daemon/model/arch/glm4.c
 
