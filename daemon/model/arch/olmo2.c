@@ -1,0 +1,28 @@
+/* olmo2.c - OLMo 2 and 3: norms behind attention and FFN in place of those before, and of whole rows of q and k; in 3,
+ * three of four layers have a window, and RoPE's scaling is not for them. */
+#include "daemon/model/arch/arch.h"
+#include "daemon/model/model.h"
+
+static void hparams(struct hparams *hp, struct hparams_reader *r)
+{
+    if (!hparams_has(r, "rope.freq_base_swa"))
+        hp->rope[ROPE_SLIDING] = rope_plain(hp->rope[ROPE_FULL].base);
+}
+
+static int bind_layer(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    l->attn_norm.kind = l->ffn_norm.kind = NORM_NONE;
+    l->whole_norms = true;
+    int ret = bind_attention(b, l);
+    if (!ret)
+        ret = bind_rms_norm(b, &l->q_norm, "attn_q_norm", hp->n_head * hp->d_head);
+    if (!ret)
+        ret = bind_rms_norm(b, &l->k_norm, "attn_k_norm", hp->n_kv * hp->d_head);
+    if (!ret)
+        ret = bind_ffn(b, l);
+    return ret ? ret : bind_post_norms(b, l);
+}
+
+const struct arch arch_olmo2 = {
+    "olmo2", ROPE_NEOX, .period = 4, .hparams = hparams, .bind_layer = bind_layer, .build = llama_build};
