@@ -12,7 +12,8 @@ ARCHS = \
 	daemon/model/arch/glm4.c \
 	daemon/model/arch/starcoder2.c \
 	daemon/model/arch/nemotron.c \
-	daemon/model/arch/olmo2.c
+	daemon/model/arch/olmo2.c \
+	daemon/model/arch/cohere2.c
 
 EXTRA_DIST += daemon/model/arch/README.md
 daemon_libmodel_a_SOURCES += daemon/model/arch/arch.c daemon/model/arch/arch.h daemon/model/arch/parts.c $(ARCHS)
