@@ -52,6 +52,42 @@ static const struct key {
     {"logit_scale", "logit_scale", "cohere2", true},
 };
 
+/* What transformers takes where config.json leaves a key out, and GGUF's reader would take otherwise or not know. Files
+ * of the gemma-3 of pictures and text leave out most. */
+static const struct {
+    const char *model_type, *hf;
+    double value;
+    bool is_float;
+} defaults[] = {
+    {"gemma2", "num_attention_heads", 8, false},
+    {"gemma2", "num_key_value_heads", 4, false},
+    {"gemma2", "head_dim", 256, false},
+    {"gemma2", "max_position_embeddings", 8192, false},
+    {"gemma2", "rms_norm_eps", 1e-6, true},
+    {"gemma2", "query_pre_attn_scalar", 256, true},
+    {"gemma2", "sliding_window", 4096, false},
+    {"gemma3_text", "vocab_size", 262208, false},
+    {"gemma3_text", "num_attention_heads", 8, false},
+    {"gemma3_text", "num_key_value_heads", 4, false},
+    {"gemma3_text", "head_dim", 256, false},
+    {"gemma3_text", "max_position_embeddings", 131072, false},
+    {"gemma3_text", "rms_norm_eps", 1e-6, true},
+    {"gemma3_text", "query_pre_attn_scalar", 256, true},
+    {"gemma3_text", "sliding_window", 4096, false},
+    {"mistral", "num_key_value_heads", 8, false},
+    {"mistral", "sliding_window", 4096, false},
+    {"ministral3", "head_dim", 128, false},
+    {"qwen3", "head_dim", 128, false},
+    {"qwen3", "num_key_value_heads", 32, false},
+    {"glm4", "head_dim", 128, false},
+    {"smollm3", "rope_theta", 2e6, true},
+    {"olmo3", "sliding_window", 4096, false},
+    {"cohere2", "sliding_window", 4096, false},
+    {"cohere2", "logit_scale", 0.0625, true},
+    {"cohere2", "layer_norm_eps", 1e-5, true},
+    {"nemotron", "norm_eps", 1e-5, true},
+};
+
 /* Of a setting that changes what is computed, the only value that is. */
 static const struct {
     const char *hf;
@@ -201,8 +237,12 @@ static int put_rope(struct hf *h)
         theta = get(h, "rope_theta");
     if (!ret && theta)
         ret = put_f32(h, "rope_theta", "rope.freq_base", theta);
-    swa = json_object_get(json_object_get(json_object_get(h->config, "rope_parameters"), "sliding_attention"),
-                          "rope_theta");
+    const json_t *sliding = json_object_get(json_object_get(h->config, "rope_parameters"), "sliding_attention");
+    if (!ret && strcmp(rope_type(sliding), "default"))
+        return err_set(h->e, HEARTH_EUNSUPPORTED,
+                       "RoPE scaling \"%.40s\" of layers with a sliding window (config.json)",
+                       gguf_label((struct gguf_str){rope_type(sliding), strlen(rope_type(sliding))}).s);
+    swa = json_object_get(sliding, "rope_theta");
     if (!swa)
         swa = get(h, "rope_local_base_freq");
     if (!ret && swa)
@@ -249,15 +289,18 @@ static int put_window(struct hf *h)
 {
     const json_t *w = get(h, "sliding_window"), *types = get(h, "layer_types"), *use = get(h, "use_sliding_window"), *v;
     bool is_qwen = !strncmp(h->arch->model_type, "qwen", 4), any = false;
+    bool must_say = is_qwen || !strcmp(h->arch->model_type, "smollm3");
+    const json_t *from = get(h, "max_window_layers"); /* Qwen's first layer with a window */
+    size_t first = !is_qwen ? 0 : from ? whole(h, "max_window_layers") : 28;
     uint32_t period = window_period(h);
     int32_t slides[LAYERS_MAX];
     size_t i;
-    if (!w || json_is_false(use) || (is_qwen && !use) || !h->n_layer || h->n_layer > LAYERS_MAX)
+    if (!w || json_is_false(use) || (must_say && !use) || !h->n_layer || h->n_layer > LAYERS_MAX)
         return 0;
     if (types && json_array_size(types) != h->n_layer)
         return wrong(h, "layer_types", "an array with an entry for each layer");
     for (i = 0; i < h->n_layer; i++)
-        slides[i] = !period || (i + 1) % period != 0;
+        slides[i] = i >= first && (!period || (i + 1) % period != 0);
     json_array_foreach(types, i, v)
     {
         const char *type = json_string_value(v);
@@ -331,6 +374,20 @@ static int refuse_others(const struct hf *h)
     return 0;
 }
 
+static int add_defaults(struct hf *h)
+{
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+        double v = defaults[i].value;
+        if (strcmp(defaults[i].model_type, h->arch->model_type) || json_object_get(h->config, defaults[i].hf) ||
+            (!strcmp(defaults[i].hf, "rope_theta") && json_object_get(hf_rope(h), "rope_theta")))
+            continue;
+        if (json_object_set_new(h->config, defaults[i].hf,
+                                defaults[i].is_float ? json_real(v) : json_integer((json_int_t)v)))
+            return err_set(h->e, HEARTH_ENOMEM, "no memory for config.json");
+    }
+    return 0;
+}
+
 int hf_config(struct hf *h)
 {
     const char *type = json_string_value(json_object_get(h->config, "model_type"));
@@ -347,6 +404,8 @@ int hf_config(struct hf *h)
     h->n_layer = whole(h, "num_hidden_layers");
     h->tied = json_is_true(json_object_get(h->config, "tie_word_embeddings"));
     int ret = refuse_others(h);
+    if (!ret)
+        ret = add_defaults(h);
     if (!ret)
         ret = put_keys(h);
     if (!ret)

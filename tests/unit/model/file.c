@@ -207,6 +207,35 @@ static void test_plus_one(void **state)
     gguf_close(g);
 }
 
+/* What config.json leaves out is what transformers takes: of gemma-3 nearly all. */
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct gguf *g;
+    struct hearth_err e = {0};
+    uint32_t heads = 0, window = 0, head = 0;
+    float scale = 0;
+    uint8_t slides[7];
+    write_folder();
+    write_text("config.json",
+               "{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\","
+               " \"hidden_size\": 8, \"vocab_size\": 4, \"num_hidden_layers\": 7, \"intermediate_size\": 8}}");
+    if (model_file_open(&g, dir, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(gguf_u32(g, "gemma3.attention.head_count", &heads, &e), 0);
+    assert_int_equal(gguf_u32(g, "gemma3.attention.key_length", &head, &e), 0);
+    assert_int_equal(gguf_u32(g, "gemma3.attention.sliding_window", &window, &e), 0);
+    assert_int_equal(gguf_f32(g, "gemma3.attention.scale", &scale, &e), 0);
+    assert_int_equal(gguf_flags(g, "hearth.attention.slides", slides, 7, &e), 0);
+    assert_true(heads == 8 && head == 256 && window == 4096 && scale == 0.0625f);
+    assert_memory_equal(slides, ((uint8_t[]){1, 1, 1, 1, 1, 0, 1}), 7);
+    assert_int_equal(gguf_flags(g, "hearth.attention.slides", slides, 6, &e), HEARTH_EBADMODEL);
+    assert_int_equal(gguf_flags(g, "gemma3.attention.scale", slides, 7, &e), HEARTH_EBADMODEL);
+    assert_int_equal(gguf_flags(g, "gemma3.nothing", slides, 7, &e), 1);
+    assert_true(gguf_is_array(g, "hearth.attention.slides") && !gguf_is_array(g, "gemma3.attention.scale"));
+    gguf_close(g);
+}
+
 static void test_folder_refused(void **state)
 {
     (void)state;
@@ -233,6 +262,10 @@ static void test_folder_refused(void **state)
         {"config.json",
          "{\"model_type\": \"gemma2\", \"sliding_window\": 4, \"layer_types\": [\"chunked\"], " CONFIG "}",
          HEARTH_EUNSUPPORTED, "layer 0"},
+        {"config.json",
+         "{\"model_type\": \"olmo3\", \"rope_parameters\": {\"sliding_attention\": {\"rope_type\": \"yarn\"}}, " CONFIG
+         "}",
+         HEARTH_EUNSUPPORTED, "\"yarn\" of layers with a sliding window"},
         {"tokenizer.json", "{}", HEARTH_EBADMODEL, "there is no model"},
         {"tokenizer.json", "{\"model\": {\"type\": \"WordLevel\"}}", HEARTH_EUNSUPPORTED, "WordLevel"},
         {"tokenizer.json", "{\"normalizer\": {\"type\": \"Lowercase\"}, \"model\": {\"type\": \"BPE\"}}",
@@ -340,6 +373,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_split_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_plus_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_defaults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tensors_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_huge, set_up, tear_down),
