@@ -130,9 +130,8 @@ static struct build model_file(const struct odd *odd)
     add_u32(&p, "attention.head_count_kv", KV);
     if (odd->experts)
         add_u32(&p, "expert_count", 8);
-    if (odd->set_key &&
-        (!strcmp(odd->set_key, "rope.dimension_count") || !strcmp(odd->set_key, "attention.value_length") ||
-         !strcmp(odd->set_key, "attention.sliding_window")))
+    if (odd->set_key && (!strncmp(odd->set_key, "rope.", 5) || !strcmp(odd->set_key, "attention.value_length") ||
+                         !strncmp(odd->set_key, "attention.sliding", 17)))
         add_u32(&p, odd->set_key, 0);
     add_tensor(&p, "token_embd.weight", D, VOCAB);
     for (int i = 0; i < layers; i++)
@@ -289,6 +288,25 @@ static void test_refused(void **state)
         {{.set_key = "attention.value_length", .set_u32 = 4}, HEARTH_EUNSUPPORTED, "values of 4"},
         {{.scaling = "dynamic"}, HEARTH_EUNSUPPORTED, "dynamic"},
         {{.scaling = "longrope"}, HEARTH_EBADMODEL, "rope_factors_short.weight is missing"},
+        {{.set_key = "attention.sliding_window_pattern", .set_u32 = 5000}, HEARTH_EBADMODEL, "window_pattern is 5000"},
+        {{.set_key = "rope.freq_base_swa", .set_u32 = 5}, HEARTH_EBADMODEL, "rope.freq_base_swa is of type u32"},
+        {{.float_key = "rope.freq_base_swa", .attn_factor = -1}, HEARTH_EBADMODEL, "rope.freq_base_swa is -1"},
+        {{.float_key = "rope.freq_base_swa", .attn_factor = NAN},
+         HEARTH_EBADMODEL,
+         "rope.freq_base_swa is not a finite"},
+        {{.float_key = "residual_scale", .attn_factor = INFINITY}, HEARTH_EBADMODEL, "residual_scale is not a finite"},
+        {{.float_key = "attention.sliding_window", .attn_factor = 8}, HEARTH_EBADMODEL, "attention.sliding_window"},
+        {{.scaling = "yarn", .set_key = "rope.scaling.original_context_length", .set_u32 = 1},
+         HEARTH_EBADMODEL,
+         "original_context_length is 1"},
+        {{.scaling = "yarn", .float_key = "rope.scaling.yarn_beta_fast", .attn_factor = -1},
+         HEARTH_EBADMODEL,
+         "yarn_beta_fast"},
+        {{.arch = "gemma2", .float_key = "attn_logit_softcapping", .attn_factor = -3}, HEARTH_EBADMODEL, "softcapping"},
+        {{.arch = "gemma3"}, HEARTH_EBADMODEL, "blk.0.post_attention_norm.weight is missing"},
+        {{.arch = "starcoder2"}, HEARTH_EBADMODEL, "starcoder2.attention.layer_norm_epsilon is missing"},
+        {{.arch = "phi3"}, HEARTH_EBADMODEL, "blk.0.ffn_up.weight is"},
+        {{.arch = "olmo2"}, HEARTH_EBADMODEL, "blk.0.attn_q_norm.weight is missing"},
         {{.attn_factor = -2}, HEARTH_EBADMODEL, "llama.rope.scaling.attn_factor is -2"},
         {{.float_key = "logit_scale", .attn_factor = 4}, HEARTH_EUNSUPPORTED, "llama.logit_scale"},
         {{.float_key = "attention.temperature_scale", .attn_factor = 0.1f}, HEARTH_EUNSUPPORTED, "temperature"},
