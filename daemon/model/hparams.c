@@ -213,6 +213,38 @@ static void read_scales(struct hparams_reader *r, struct hparams *hp)
     hp->residual_scale = hparams_real(r, "residual_scale", 0, 1e6f, 0);
 }
 
+/* Whether the key is there and says more than 0 or false. */
+static bool is_set(const struct hparams_reader *r, const char *name)
+{
+    char key[128];
+    struct hearth_err ignored;
+    uint32_t u;
+    float f;
+    bool b;
+    key_of(key, r, name);
+    if (!gguf_u32(r->g, key, &u, &ignored))
+        return u != 0;
+    if (!gguf_f32(r->g, key, &f, &ignored))
+        return f != 0;
+    if (!gguf_bool(r->g, key, &b, &ignored))
+        return b;
+    return gguf_has(r->g, key);
+}
+
+/* What files of other architectures ask for by keys that any may have. */
+static void refuse_unknown(struct hparams_reader *r)
+{
+    static const char *const keys[] = {
+        "rope.dimension_sections",    "attention.clamp_kqv",      "attention.max_alibi_bias",
+        "attention.shared_kv_layers", "use_parallel_residual",    "nextn_predict_layers",
+        "attention.kv_lora_rank",     "attention.q_lora_rank",    "embedding_length_per_layer_input",
+        "attention.key_length_swa",   "rope.dimension_count_swa",
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (is_set(r, keys[i]))
+            refuse(r, HEARTH_EUNSUPPORTED, "key %s.%s asks for what hearth does not compute", r->arch, keys[i]);
+}
+
 /* Keys that only some architectures have a meaning for: those set what is still 0 here. */
 static void refuse_unread(struct hparams_reader *r, struct hparams *hp)
 {
@@ -308,6 +340,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     if (row->hparams && !r.ret)
         row->hparams(&hp, &r);
     refuse_unread(&r, &hp);
+    refuse_unknown(&r);
     read_vocabulary(&r, &hp);
     if (r.ret)
         return r.ret;

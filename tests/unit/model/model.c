@@ -130,8 +130,9 @@ static struct build model_file(const struct odd *odd)
     add_u32(&p, "attention.head_count_kv", KV);
     if (odd->experts)
         add_u32(&p, "expert_count", 8);
-    if (odd->set_key && (!strncmp(odd->set_key, "rope.", 5) || !strcmp(odd->set_key, "attention.value_length") ||
-                         !strncmp(odd->set_key, "attention.sliding", 17)))
+    if (odd->set_key &&
+        (!strncmp(odd->set_key, "rope.", 5) || !strcmp(odd->set_key, "attention.value_length") ||
+         !strncmp(odd->set_key, "attention.sliding", 17) || !strcmp(odd->set_key, "nextn_predict_layers")))
         add_u32(&p, odd->set_key, 0);
     add_tensor(&p, "token_embd.weight", D, VOCAB);
     for (int i = 0; i < layers; i++)
@@ -250,6 +251,7 @@ static void test_runs(void **state)
     assert_true(distance(&plain, &(struct odd){.attn_factor = 1}) == 0);
     assert_true(distance(&plain, &(struct odd){.retype = "blk.0.attn_norm.weight", .type = DT_F16}) > 1e-6f);
     assert_true(distance(&plain, &(struct odd){.attn_factor = 2}) > 1e-6f);
+    assert_true(distance(&plain, &(struct odd){.set_key = "nextn_predict_layers", .set_u32 = 0}) == 0);
     static const char *const scales[] = {"attention.scale", "embedding_scale", "residual_scale",
                                          "attn_logit_softcapping", "final_logit_softcapping"};
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
@@ -302,6 +304,8 @@ static void test_refused(void **state)
         {{.scaling = "yarn", .float_key = "rope.scaling.yarn_beta_fast", .attn_factor = -1},
          HEARTH_EBADMODEL,
          "yarn_beta_fast"},
+        {{.set_key = "nextn_predict_layers", .set_u32 = 1}, HEARTH_EUNSUPPORTED, "llama.nextn_predict_layers"},
+        {{.float_key = "attention.clamp_kqv", .attn_factor = 8}, HEARTH_EUNSUPPORTED, "llama.attention.clamp_kqv"},
         {{.arch = "gemma2", .float_key = "attn_logit_softcapping", .attn_factor = -3}, HEARTH_EBADMODEL, "softcapping"},
         {{.arch = "gemma3"}, HEARTH_EBADMODEL, "blk.0.post_attention_norm.weight is missing"},
         {{.arch = "starcoder2"}, HEARTH_EBADMODEL, "starcoder2.attention.layer_norm_epsilon is missing"},
