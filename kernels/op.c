@@ -71,8 +71,11 @@ const char *op_describe(const struct op *o, char buf[96])
 {
     const struct weight *w = op_weight(o);
     if (o->kind == OP_ATTEND) {
-        snprintf(buf, 96, "attend (%u heads on %u KV heads of %u)", (unsigned)o->attend.n_head,
-                 (unsigned)o->attend.n_kv, (unsigned)o->attend.d_head);
+        int end = snprintf(buf, 96, "attend (%u heads on %u KV heads of %u", (unsigned)o->attend.n_head,
+                           (unsigned)o->attend.n_kv, (unsigned)o->attend.d_head);
+        if (o->attend.window)
+            end += snprintf(buf + end, 96 - (size_t)end, ", window %u", (unsigned)o->attend.window);
+        snprintf(buf + end, 96 - (size_t)end, ")");
         return buf;
     }
     int at = snprintf(buf, 96, "%s (", op_name(o->kind));
