@@ -495,6 +495,28 @@ struct hearth_session_show_result {
     size_t n_turns;
     struct hearth_ids tokens; /* where asked for */
 };
+/* The stages that a stream has passed, in the daemon and in its engines: running, or ended and one of the recent ones.
+ * A uid sees its own streams, root and the daemon's own user everybody's. HEARTH_ENOSTREAM where nothing is known. */
+struct hearth_trace_field {
+    const char *name, *value; /* "reused", "64": a stage's numbers, and one word */
+};
+struct hearth_trace_event {
+    double at;         /* seconds since the epoch */
+    const char *where; /* "hearthd", "engine" */
+    int64_t engine;    /* the engine's process; 0 in hearthd */
+    const char *stage; /* "admitted" */
+    struct hearth_trace_field *fields;
+    size_t n_fields;
+};
+struct hearth_trace_result {
+    int64_t stream;
+    struct hearth_trace_event *events; /* by time */
+    size_t n_events;
+    int64_t lost; /* events in the middle that are not remembered */
+};
+HEARTH_API int hearth_streams_trace(struct hearth *h, int64_t stream, struct hearth_trace_result **out,
+                                    const struct timespec *timeout, struct hearth_err *err);
+
 /* Gets a page of the list, some hundred sessions. `from` is NULL for the first page, then the `next` of the one before.
  * A session that is used meanwhile goes to the front, and later pages do not have it. */
 HEARTH_API int hearth_sessions_list(struct hearth *h, const char *from, struct hearth_sessions_list_result **out,

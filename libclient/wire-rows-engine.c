@@ -92,6 +92,22 @@ static const struct wire_field engine_kv_gone_fields[] = {
     WORD(wire_engine_kv_gone, file, REQUIRED), BOOL(wire_engine_kv_gone, again, true), {0}};
 TYPE(engine_kv_gone, "engine.kv_gone");
 
+static const struct wire_field engine_trace_fields[] = {
+    COUNTER(wire_engine_trace, stream, REQUIRED),
+    COUNTER(wire_engine_trace, seq),
+    INT(wire_engine_trace, pid, 1, INT32_MAX, 1, REQUIRED),
+    AMOUNT(wire_engine_trace, at),
+    WORD(wire_engine_trace, stage, REQUIRED),
+    WORD(wire_engine_trace, word),
+    COUNTER(wire_engine_trace, n1, SPARSE),
+    COUNTER(wire_engine_trace, n2, SPARSE),
+    COUNTER(wire_engine_trace, n3, SPARSE),
+    COUNTER(wire_engine_trace, n4, SPARSE),
+    COUNTER(wire_engine_trace, n5, SPARSE),
+    {0},
+};
+TYPE(engine_trace, "engine.trace");
+
 static const struct wire_field engine_path_fields[] = {PATH(wire_engine_path, path, REQUIRED), {0}};
 TYPE(engine_path, "params");
 

@@ -114,3 +114,33 @@ static const struct wire_field notice_fields[] = {
     {0},
 };
 TYPE(notice, "notice");
+
+/* --- streams.trace ------------------------------------------------------------------------------------------------ */
+
+static const struct wire_field streams_trace_fields[] = {COUNTER(wire_streams_trace, stream, REQUIRED), {0}};
+TYPE(streams_trace, "streams.trace");
+
+static const struct wire_field trace_field_fields[] = {
+    WORD(wire_trace_field, name, REQUIRED),
+    WORD(wire_trace_field, value, REQUIRED),
+    {0},
+};
+static TYPE(trace_field, "trace field");
+
+static const struct wire_field trace_event_fields[] = {
+    AMOUNT(wire_trace_event, at),
+    WORD(wire_trace_event, where, REQUIRED),
+    COUNTER(wire_trace_event, engine, SPARSE),
+    WORD(wire_trace_event, stage, REQUIRED),
+    ARRAY(wire_trace_event, fields, trace_field, WIRE_TRACE_FIELDS_MAX),
+    {0},
+};
+static TYPE(trace_event, "trace event");
+
+static const struct wire_field trace_result_fields[] = {
+    COUNTER(wire_trace_result, stream, REQUIRED),
+    ARRAY(wire_trace_result, events, trace_event, WIRE_TRACE_MAX, REQUIRED),
+    COUNTER(wire_trace_result, lost),
+    {0},
+};
+TYPE(trace_result, "streams.trace result");

@@ -35,6 +35,8 @@ enum {
     WIRE_EXPORT_VERSION = 1,   /* of what sessions.export gives and sessions.import takes */
     WIRE_PARTS_MAX = 1024,     /* in one message */
     WIRE_OPS_MAX = 1 << 14,    /* ops of a model's program; a model has at most 1,024 layers */
+    WIRE_TRACE_MAX = 1024,     /* events in a stream's trace, and in one of them: */
+    WIRE_TRACE_FIELDS_MAX = 16,
     WIRE_STOPS_MAX = 16,
     WIRE_BIAS_MAX = 1024,  /* logit_bias entries ... */
     WIRE_BIAS_LIMIT = 100, /* ... and what each may add or take */
@@ -66,6 +68,9 @@ enum {
 #define wire_generate_result      hearth_generate_result
 #define wire_stream_begin         hearth_stream_begin
 #define wire_stream_tokens        hearth_stream_tokens
+#define wire_trace_field          hearth_trace_field
+#define wire_trace_event          hearth_trace_event
+#define wire_trace_result         hearth_trace_result
 #define wire_session              hearth_session
 #define wire_sessions_list_result hearth_sessions_list_result
 #define wire_generation_info      hearth_generation_info
@@ -116,6 +121,10 @@ struct wire_attach { /* stream.attach: one of the two */
     int64_t stream;  /* -1 = absent */
     const char *request;
     int64_t from; /* completion tokens that the client has already */
+};
+
+struct wire_streams_trace {
+    int64_t stream;
 };
 
 struct wire_empty {
@@ -249,6 +258,12 @@ struct wire_engine_model {
     const char *path;
     bool ops;
 };
+struct wire_engine_trace { /* event engine.trace: a stream has passed a stage in the engine (daemon/trace.h) */
+    int64_t stream, seq, pid;
+    double at; /* seconds since the machine was started */
+    const char *stage, *word;
+    int64_t n1, n2, n3, n4, n5; /* what they are is the stage's */
+};
 /* engine.status -> wire_engine_status; engine.model -> wire_model; engine.tokenize/detokenize/eval take the client's
  * structs with `model` a path and give the client's results. engine.shutdown: finish nothing, exit 0. */
 
@@ -295,6 +310,7 @@ enum {
     WIRE_GENERATE,
     WIRE_CANCEL,
     WIRE_STREAM_ATTACH,
+    WIRE_STREAMS_TRACE,
     WIRE_SESSIONS_LIST,
     WIRE_SESSIONS_SHOW,
     WIRE_SESSIONS_RENAME,
@@ -333,6 +349,7 @@ enum {
     WIRE_ENGINE_KV_SAVED,
     WIRE_ENGINE_KV_USED,
     WIRE_ENGINE_KV_BAD,
+    WIRE_ENGINE_TRACE,
     WIRE_JOURNAL_HEAD,
     WIRE_JOURNAL_END,
     WIRE_TURN_GENERATION,

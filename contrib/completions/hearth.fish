@@ -3,7 +3,7 @@ function __hearth_names
     hearth --no-start $argv --json 2>/dev/null | sed 's/},{/}\n{/g' | sed -n 's/.*"name":"\([^"\\]*\)".*/\1/p'
 end
 
-set -l verbs serve run chat list ps show load stop sessions resume attach rm backup tokenize render eval bench status
+set -l verbs serve run chat list ps show load stop sessions resume attach trace rm backup tokenize render eval bench status
 set -l none "not __fish_seen_subcommand_from $verbs"
 complete -c hearth -n $none -f
 complete -c hearth -n $none -l no-start -d 'never start a daemon'
@@ -19,6 +19,7 @@ complete -c hearth -n $none -a stop -d 'unload a model, or end the daemon'
 complete -c hearth -n $none -a sessions -d 'list, show, rename, remove, pin, export, import sessions'
 complete -c hearth -n $none -a resume -d 'a conversation in a session that exists'
 complete -c hearth -n $none -a attach -d 'go on with a generation that was begun before'
+complete -c hearth -n $none -a trace -d 'what a generation has gone through'
 complete -c hearth -n $none -a rm -d 'remove sessions'
 complete -c hearth -n $none -a backup -d 'copy all sessions, while the daemon works'
 complete -c hearth -n $none -a tokenize -d 'text to token ids, and back'

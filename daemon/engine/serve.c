@@ -20,6 +20,7 @@
 #include "daemon/engine/front/rpc.h"
 #include "daemon/engine/serve.h"
 #include "daemon/log.h"
+#include "daemon/trace.h"
 
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
@@ -189,6 +190,7 @@ static int serve(const struct engine_params *p, int link_fd)
     struct hearth_err err;
     struct engine *engine;
     struct rpc_server rpc_server;
+    trace_keep();
     int rc = engine_open(&engine, p, &err);
     if (rc) {
         log_error("%s", err.msg);

@@ -15,6 +15,7 @@ static const struct handler {
     {WIRE_GENERATE, PERM_ANY, msg_generate},
     {WIRE_CANCEL, PERM_ANY, msg_cancel},
     {WIRE_STREAM_ATTACH, PERM_ANY, msg_stream_attach},
+    {WIRE_STREAMS_TRACE, PERM_ANY, msg_streams_trace},
     {WIRE_SESSIONS_LIST, PERM_ANY, msg_sessions_list},
     {WIRE_SESSIONS_SHOW, PERM_ANY, msg_sessions_show},
     {WIRE_SESSIONS_RENAME, PERM_ANY, msg_sessions_rename},
@@ -41,6 +42,7 @@ static const struct {
     {WIRE_ENGINE_BEGIN, stream_on_begin},         {WIRE_ENGINE_TOKENS, stream_on_tokens},
     {WIRE_MODEL_PROGRESS, msg_on_model_progress}, {WIRE_ENGINE_KV_SAVED, msg_on_kv_saved},
     {WIRE_ENGINE_KV_USED, msg_on_kv_used},        {WIRE_ENGINE_KV_BAD, msg_on_kv_bad},
+    {WIRE_ENGINE_TRACE, stream_on_trace},
 };
 
 #define LEN(a) (sizeof a / sizeof((a)[0]))

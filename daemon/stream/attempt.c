@@ -14,7 +14,6 @@
 #include "daemon/log.h"
 #include "daemon/stream/stream-internal.h"
 #include "daemon/supervisor/engine-client.h"
-#include "daemon/trace.h"
 
 enum { CRASHES_MAX = 16 }; /* engine deaths that one stream lives through in all, progress or not */
 
@@ -72,7 +71,7 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
     if (rc)
         return rc;
     st->attempts++;
-    trace(.stage = TRACE_SUBMITTED, .stream = st->number, .n = {(int64_t)g.history.n, g.resumed});
+    stream_trace(st, .stage = TRACE_SUBMITTED, .n = {(int64_t)g.history.n, g.resumed});
     stream_move(st, state);
     return 0;
 }
@@ -98,6 +97,7 @@ static void on_engine_death(struct stream *st, const struct hearth_err *err)
     }
     st->crashes++;
     st->retries++;
+    stream_trace(st, .stage = TRACE_ENGINE_DIED, .n = {st->crashes, (int64_t)st->output.n_ids});
     bool running = s->phase == SERVER_RUNNING;
     if (st->retries > s->conf->stream_retries || st->crashes > CRASHES_MAX || !running) {
         if (running && st->retries == st->crashes)
@@ -191,9 +191,26 @@ void stream_on_tokens(struct server *s, const void *body)
         return;
     }
     if (first)
-        trace(.stage = TRACE_FIRST_TOKEN, .stream = st->number);
+        stream_trace(st, .stage = TRACE_FIRST_TOKEN);
     stream_record(st, &wire_methods[WIRE_ENGINE_TOKENS], t);
     if (t->tokens.n > 0)
         clear_suspicion(st);
     subscribers_flush(st);
+}
+
+void stream_on_trace(struct server *s, const void *body)
+{
+    const struct wire_engine_trace *t = body;
+    double now = trace_now();
+    struct trace_kept k = {
+        .ev = {.stage = trace_stage_find(t->stage),
+               .stream = t->stream,
+               .seq = (uint64_t)t->seq,
+               .n = {t->n1, t->n2, t->n3, t->n4, t->n5}},
+        .at = t->at > 0 && t->at <= now ? t->at : now,
+    };
+    if (k.ev.stage < TRACE_RECEIVED || k.ev.stage >= TRACE_STAGES)
+        return; /* of another build */
+    trace_copy_word(k.word, t->word);
+    trace_log_add_engine(&s->streams->traces, (pid_t)t->pid, &k);
 }

@@ -84,7 +84,7 @@ bool stream_commit(struct stream *st)
         not_committed(st, &e);
         return false;
     }
-    trace(.stage = TRACE_COMMITTED, .stream = st->number, .n = {(int64_t)st->n_appended, (int64_t)st->output.n_ids});
+    stream_trace(st, .stage = TRACE_COMMITTED, .n = {(int64_t)st->n_appended, (int64_t)st->output.n_ids});
     if (s->retention) /* at a start there is none yet: it looks at all sessions when it begins */
         retention_trim_uid(s, st->account->uid);
     return true;

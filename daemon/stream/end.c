@@ -40,11 +40,12 @@ static void persist(struct stream *st)
         journal_remove(s->journal, je); /* the next start would take it for unfinished */
 }
 
-static void trace_end(const struct stream *st)
+static void trace_end(struct stream *st)
 {
     const struct wire_usage *u = &st->end.usage;
-    trace(.stage = TRACE_ENDED, .stream = st->number, .word = st->end.finish_reason,
-          .n = {u->prompt_tokens, u->reused_tokens, u->restored_tokens, u->computed_tokens, u->completion_tokens});
+    stream_trace(
+        st, .stage = TRACE_ENDED, .word = st->end.finish_reason,
+        .n = {u->prompt_tokens, u->reused_tokens, u->restored_tokens, u->computed_tokens, u->completion_tokens});
 }
 
 /* st->end is filled. Nothing is acknowledged before it is written. */

@@ -3,8 +3,6 @@
 
 #include <assert.h>
 
-#include "daemon/trace.h"
-
 #define BIT(state) (1u << STREAM_##state)
 
 /* An engine that dies, a request that fails before it made anything and an end can come in every live state but those
@@ -32,6 +30,7 @@ void streams_init(struct streams *v)
     for (int i = 0; i < STREAM_STATES; i++)
         TAILQ_INIT(&v->list[i]);
     quarantine_init(&v->quarantined);
+    trace_log_init(&v->traces);
 }
 
 bool stream_may_go(enum stream_state from, enum stream_state to)
@@ -67,7 +66,6 @@ static void count(struct streams *v, struct stream *st, int by)
 void stream_set_state(struct streams *v, struct stream *st, enum stream_state state)
 {
     assert(stream_may_go(st->state, state));
-    trace(.stage = TRACE_STATE, .stream = st->number, .word = table[state].name);
     if (st->state != STREAM_NEW)
         TAILQ_REMOVE(&v->list[st->state], st, link);
     count(v, st, -1);

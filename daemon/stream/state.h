@@ -12,6 +12,7 @@
 #include "daemon/stream/quarantine.h"
 #include "daemon/stream/session.h"
 #include "daemon/stream/subscriber.h"
+#include "daemon/stream/trace-log.h"
 
 enum stream_state {
     STREAM_NEW,              /* in no list: it is being made */
@@ -47,6 +48,7 @@ struct streams {
     int64_t n_open; /* in STREAMS_OPEN */
     int64_t last;   /* the number of the last one that was made */
     struct quarantine_table quarantined;
+    struct trace_log traces;
 };
 
 struct stream {

@@ -18,7 +18,12 @@ struct stream *stream_new(struct server *s, uid_t uid, struct hearth_err *e);
 /* Frees a stream that is in no list. */
 void stream_free(struct stream *st);
 
-void stream_move(struct stream *st, enum stream_state state); /* stream_set_state() in its server's lists */
+void stream_move(struct stream *st,
+                 enum stream_state state); /* stream_set_state() in its server's lists, and its trace */
+
+/* stream_trace(st, .stage = TRACE_COMMITTED, ...): the stream has passed a stage. Kept for streams.trace. */
+void stream_trace_at(struct stream *st, const struct trace_event *ev);
+#define stream_trace(st, ...) stream_trace_at((st), &(const struct trace_event){.stream = (st)->number, __VA_ARGS__})
 
 /* Whether that uid has it by that number, or by that request id where one is given. */
 bool stream_is(const struct stream *st, uid_t uid, int64_t number, const char *request);

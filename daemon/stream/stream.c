@@ -10,7 +10,6 @@
 #include "daemon/loop.h"
 #include "daemon/stream/stream-internal.h"
 #include "daemon/supervisor/engine-client.h"
-#include "daemon/trace.h"
 
 double stream_now_ms(void)
 {
@@ -36,6 +35,7 @@ void streams_free(struct streams *v)
     if (!v)
         return;
     quarantine_fini(&v->quarantined);
+    trace_log_fini(&v->traces);
     free(v);
 }
 
@@ -70,8 +70,16 @@ void stream_free(struct stream *st)
     free(st);
 }
 
+void stream_trace_at(struct stream *st, const struct trace_event *ev)
+{
+    struct trace_kept k;
+    trace_line(ev, &k);
+    trace_log_add(&st->server->streams->traces, st->account->uid, &k);
+}
+
 void stream_move(struct stream *st, enum stream_state state)
 {
+    stream_trace(st, .stage = TRACE_STATE, .word = stream_state_name(state));
     stream_set_state(st->server->streams, st, state);
 }
 
@@ -153,7 +161,7 @@ int stream_start(struct server *s, const struct stream_spec *spec, struct stream
     if (!rc)
         rc = draw_seed(&spec->request->sampling, e);
     if (!rc) {
-        trace(.stage = TRACE_CREATED, .stream = st->number, .n = {spec->uid, spec->call});
+        stream_trace(st, .stage = TRACE_CREATED, .n = {spec->uid, spec->call});
         rc = stream_submit(st, STREAM_QUEUED, e);
     }
     if (rc) {
@@ -248,6 +256,16 @@ int stream_get(struct server *s, uid_t uid, int64_t number, const char *id, cons
     if (stream_in(st, STREAMS_KEPT))
         commit_reopen(st);
     *out = st;
+    return 0;
+}
+
+int stream_traced(const struct server *s, uid_t uid, int64_t number, const struct traced_stream **out,
+                  struct hearth_err *e)
+{
+    const struct traced_stream *t = trace_log_find(&s->streams->traces, number);
+    if (!t || (t->uid != uid && acl_check(PERM_ADMIN, "streams.trace", uid, NULL) != 0))
+        return err_set(e, HEARTH_ENOSTREAM, "there is no trace of a stream %lld", (long long)number);
+    *out = t;
     return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "daemon/stream/subscriber.h"
 
 struct stream;
+struct traced_stream; /* trace-log.h */
 
 /* The room's part of struct server; NULL without memory. All streams have ended before it is freed. */
 struct streams *streams_new(struct hearth_err *e);
@@ -88,5 +89,11 @@ void stream_each_loading(const struct server *s, const char *path,
 /* Events of the engine. */
 void stream_on_begin(struct server *s, const void *body);
 void stream_on_tokens(struct server *s, const void *body);
+void stream_on_trace(struct server *s, const void *body);
+
+/* The stages that a stream of that uid has passed; HEARTH_ENOSTREAM where there is none that is remembered, and for
+ * others than its uid and administrators, who see everybody's. Borrowed. */
+int stream_traced(const struct server *s, uid_t uid, int64_t number, const struct traced_stream **out,
+                  struct hearth_err *e);
 
 #endif

@@ -60,6 +60,17 @@ while rows:
 print(ops == whole, len(open(sys.argv[2]).readlines()) < len(whole))
 EOF
 )" "True True"
+status 0 "run --json" "$hearth" run -n 4 --temp 0 --json "Once upon"
+stream=$(json "$dir/out" "d['stream']")
+status 0 "trace --json" "$hearth" trace "$stream" --json
+json_is "trace has the stages of both processes" \
+    "{(e['where'], e['stage']) for e in d['events']} >= {('hearthd', 'created'), ('engine', 'admitted'), ('hearthd', 'ended')}"
+json_is "and their numbers" "[e['fields']['completion'] for e in d['events'] if e['stage'] == 'ended'] == ['4']"
+status 0 "trace" "$hearth" trace "$stream"
+is "trace is a line for each stage" "$(grep -cE '^ +[0-9.]+ ms  (hearthd|engine [0-9]+) +[a-z-]+ ' "$dir/out")" \
+    "$(($(wc -l <"$dir/out") - 1))"
+status 1 "trace of nothing" "$hearth" trace 999999
+status 2 "trace of what is no number" "$hearth" trace one
 status 0 "load --json" "$hearth" load tale --json
 json_is "load says that it was there" "d['was_loaded'] is True and d['load_ms'] >= 0 and d['where'] in ('cpu', 'cuda:0')"
 status 0 "ps --json" "$hearth" ps --json
@@ -131,7 +142,7 @@ status 0 "stop MODEL" "$hearth" stop tale --json
 json_is "says what it stopped" "d == {'stopped': 'tale'}"
 status 0 "ps when it was stopped" "$hearth" ps --json
 json_is "its weights are gone" "all(m['vocab_only'] and m['bytes'] == 0 for m in d['models'])"
-for verb in serve run chat list ps show load stop sessions resume rm tokenize render eval bench status; do
+for verb in serve run chat list ps show load stop sessions resume rm tokenize render eval bench status trace; do
     [ $verb = serve ] || status 0 "$verb --help" "$hearth" $verb --help
 done
 status 0 "stop --daemon" "$hearth" stop --daemon

@@ -119,6 +119,10 @@ static void on_event(struct drive *d, const struct wire_method *m, const void *m
             h->token[h->n_token++] = t->tokens.v[i];
         }
         add_text(h, t->text);
+    } else if (m == &wire_methods[WIRE_ENGINE_TRACE]) {
+        const struct wire_engine_trace *t = msg;
+        find(d, t->stream);
+        assert_int_equal(t->pid, d->pid);
     } else {
         assert_ptr_equal(m, &wire_methods[WIRE_MODEL_PROGRESS]);
         d->n_progress++;

@@ -65,6 +65,24 @@ static int64_t word(const char *script, const char *key, int64_t dflt)
     return !p ? dflt : strtoll(p + strlen(key), NULL, 10);
 }
 
+static void trace(int64_t stream, const char *stage, const char *word, int64_t n1)
+{
+    struct wire_engine_trace t = {
+        .stream = stream, .seq = 1, .pid = getpid(), .at = 1, .stage = stage, .word = word, .n1 = n1};
+    wire_pack_event(&out, &wire_methods[WIRE_ENGINE_TRACE], &t, NULL, NULL, NULL);
+}
+
+/* What a prompt asks for that a sound engine would not tell, and very often. */
+static void trace_nonsense(int64_t stream, int64_t times)
+{
+    trace(stream, "nonsense", NULL, 0);
+    trace(stream, "created", NULL, 0); /* hearthd's */
+    trace(stream + 1000, "received", NULL, 0);
+    trace(stream, "finished", "x\x1b[31m", 0);
+    while (times-- > 0)
+        trace(stream, "preempted", NULL, times);
+}
+
 static void generate(uint32_t rpc, const struct wire_engine_generate *g)
 {
     struct stream *st = streams;
@@ -121,6 +139,9 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     st->kvbad = word(text, "kvbad=", -1);
     st->kvstay = strstr(text, "kvstay") != NULL;
     st->kvlie = strstr(text, "kvlie") != NULL;
+    trace(g->stream, "received", NULL, (int64_t)(g->history.n + n));
+    if (strstr(text, "traces="))
+        trace_nonsense(g->stream, word(text, "traces=", 0));
     st->uid = g->uid;
     snprintf(st->label, sizeof st->label, "%s", g->label != NULL ? g->label : "");
     if (strstr(text, "kvorphan"))

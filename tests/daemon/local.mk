@@ -5,7 +5,7 @@ tests_daemon_libharness_a_SOURCES = tests/daemon/harness.c tests/daemon/harness.
 
 DAEMON_TESTS = tests/daemon/backup tests/daemon/crash tests/daemon/full tests/daemon/hostile tests/daemon/journal \
 	tests/daemon/kv tests/daemon/kv-go tests/daemon/life tests/daemon/session tests/daemon/start tests/daemon/stream \
-	tests/daemon/takeover tests/daemon/transfer
+	tests/daemon/takeover tests/daemon/trace tests/daemon/transfer
 check_PROGRAMS += $(DAEMON_TESTS)
 TESTS += $(DAEMON_TESTS)
 
@@ -28,7 +28,7 @@ tests_daemon_kill_at_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_buildd
 # damage, kill and storm break things at random (HEARTH_KILLS=500 is the whole campaign of kill); fault: a device that
 # fails; independent: the protocol as another implementation sees it; neovim: a real editor; numbers: weights that are no
 # numbers; swap: two models in turns, and little room for KV; tiers: KV that comes
-# back; trace: the stages of a request, in the log.
+# back; trace: the stages of a request, in the log and by streams.trace.
 REAL_ENGINE_TESTS = tests/daemon/damage.py tests/daemon/fault.py tests/daemon/independent.py tests/daemon/kill.py \
 	tests/daemon/neovim.sh tests/daemon/numbers.py tests/daemon/storm.py tests/daemon/swap.py tests/daemon/tiers.py \
 	tests/daemon/trace.py

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""A request can be followed through hearthd and its engine in a log at debug: its stages, in their order, by number.
+"""A request can be followed through hearthd and its engine: its stages, in their order, by number; in a log at debug,
+and by streams.trace without one.
 
 A private hearthd with the real engine. What the lines say must be what the answers say. Prints TAP.
 """
-import re, sys
+import os, re, signal, sys
 
 sys.dont_write_bytecode = True
 import harness
@@ -52,6 +53,7 @@ try:
     c = start("log_level = debug", "kv_disk = 1G", "kv_ram = 16M")
     first = say(c, PROMPT, session="one")
     second = say(c, " And then", session="one")
+    told = [c.call("streams.trace", stream=number)["events"] for number in (1, 2)]
     box.stop()
     check(order(1, "hearthd") == ["created", "submitted", "first-token", "ended", "committed"],
           "hearthd's stages, in their order", of_stream(1))
@@ -73,6 +75,17 @@ try:
         check(finished["seq"] == admitted["seq"] == numbers(number, "received")[0]["seq"],
               "stream %d: one sequence computed it" % number)
     check(second["usage"]["reused_tokens"] > 0, "the second turn reused KV", second["usage"])
+    for number, life in (1, told[0]), (2, told[1]):
+        check([e["at"] for e in life] == sorted(e["at"] for e in life) and life[-1]["at"] - life[0]["at"] < 60,
+              "streams.trace %d is in the order of time" % number, life)
+        lines = [(e[0].replace("hearth-", ""), e[1]) for e in of_stream(number)]
+        said = [(e["where"], e["stage"]) for e in life]
+        check(sorted(s for s in said if s[1] != "saved") == sorted(s for s in lines if s[1] != "saved"),
+              "it has the stages that the log has", (said, lines))
+        check(all({f["name"]: f["value"] for f in e["fields"]} ==
+                  {k: v for k, v in numbers(number, e["stage"])[0].items() if k != "stream"}
+                  for e in life if e["stage"] in ("received", "admitted", "finished", "ended", "committed")),
+              "with the same numbers", life)
     tiers = {e["tier"] for e in numbers(1, "saved")}
     check(tiers == {"host", "file"}, "KV was saved to both tiers", numbers(1, "saved"))
     committed = numbers(1, "committed")[0]
@@ -111,7 +124,24 @@ try:
     check([e[2]["error"] for e in new if e[1] == "refused"] == ["INVALID_PARAMS"], "so do the refused request's", new)
     check("forged" not in box.log(), "a client's words are in no line")
 
-    # nothing of all this where the level is off
+    # the engine dies: what it had told stays, and the next one's stages follow; without any line in the log
+    c = start("log_level = info", "kv_disk = 0", "kv_ram = 0")
+    lines = len(events())
+    say(c, "Once", 1)  # the engine is ready
+    i = c.submit("generate", model="tale", text=PROMPT, max_tokens=900, sampling={"temperature": 0, "seed": 1})
+    dead = c.call("status")["engine"]["pid"]
+    os.kill(dead, signal.SIGKILL)
+    number = c.answer(i)["stream"]
+    life = c.call("streams.trace", stream=number)["events"]
+    box.stop()
+    stages = [e["stage"] for e in life]
+    check(stages.count("engine-died") == 1 and stages.count("submitted") == 2, "the death of the engine is seen", life)
+    after = [e for e in life[stages.index("engine-died"):] if e["where"] == "engine"]
+    check([e["stage"] for e in after] == ["received", "admitted", "first-step", "finished"]
+          and all(e["engine"] != dead for e in after), "and what the next one does", life)
+    check(len(events()) == lines, "for which no line is written")
+
+    # nothing in the log where the level is off
     seen = len(events())
     c = start("log_level = info")
     say(c, PROMPT)

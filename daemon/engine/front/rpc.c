@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/trace.h"
 
 void serve_error(struct rpc_server *s, uint32_t rpc_id, const struct hearth_err *err)
 {
@@ -37,6 +38,29 @@ void serve_event(struct rpc_server *s, const struct wire_method *m, const void *
         log_error("cannot send %s: %s", m->name, e.msg);
         _exit(EXIT_FAILURE); /* a stream must have no hole: the next engine resumes it after the last event that was
                                 sent */
+    }
+}
+
+/* What streams have passed since the last time, before anything that follows from it is told. */
+static void send_traces(struct rpc_server *s)
+{
+    struct trace_kept k;
+    while (trace_take(&k)) {
+        const int64_t *n = k.ev.n;
+        struct wire_engine_trace t = {
+            .stream = k.ev.stream,
+            .seq = (int64_t)k.ev.seq,
+            .pid = getpid(),
+            .at = k.at,
+            .stage = trace_stage_name(k.ev.stage),
+            .word = k.word[0] ? k.word : NULL,
+            .n1 = n[0],
+            .n2 = n[1],
+            .n3 = n[2],
+            .n4 = n[3],
+            .n5 = n[4],
+        };
+        serve_event(s, &wire_methods[WIRE_ENGINE_TRACE], &t);
     }
 }
 
@@ -437,8 +461,10 @@ static void on_frame(void *arg, const uint8_t *data, size_t len)
     int rc = wire_frame_open(&f, data, len, &err);
     if (f.kind != WIRE_FRAME_REQUEST)
         return; /* hearthd sends requests only, and nothing else could be answered */
+    send_traces(s);
     if (rc || (rc = dispatch(s, &f, &err)))
         serve_error(s, f.id, &err);
+    send_traces(s);
 }
 
 /* --- events of the device thread ------------------------------------------------------------------------- */
@@ -546,6 +572,7 @@ static void on_wake(void *arg)
     struct rpc_server *s = arg;
     struct engine_event *ev;
     engine_take(s->engine);
+    send_traces(s);
     while ((ev = engine_next(s->engine))) {
         on_event(s, ev);
         engine_event_free(ev);
