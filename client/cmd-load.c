@@ -27,15 +27,17 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (rc)
         return verb_end(h, NULL, fail(&err));
     if (json)
-        status = print_json(json_pack("{s:o, s:o, s:f, s:b, s:o, s:o}", "model", json_str(r->model), "path",
+        status = print_json(json_pack("{s:o, s:o, s:f, s:b, s:o, s:o, s:o}", "model", json_str(r->model), "path",
                                       json_str(r->path), "load_ms", r->load_ms, "was_loaded", r->was_loaded, "where",
-                                      json_str(r->where), "no_gpu", json_str(r->no_gpu)));
+                                      json_str(r->where), "no_gpu", json_str(r->no_gpu), "slow", json_strs(r->slow)));
     else if (r->was_loaded)
         printf("%s is in memory already\n", r->model);
     else
         printf("%s loaded in %.0f ms\n", r->model, r->load_ms);
     if (!json && r->no_gpu)
         printf("  WARNING  %s runs on the CPU: %s\n", r->model, r->no_gpu);
+    for (size_t i = 0; !json && i < r->slow.n; i++)
+        printf("  slower   %s\n", r->slow.v[i]);
     return verb_end(h, r, status);
 }
 

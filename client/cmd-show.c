@@ -30,6 +30,18 @@ static void print_model(const struct hearth_model *m)
     table_print(&t);
 }
 
+static const char *or_none(const char *path)
+{
+    return path ? path : "-";
+}
+
+static bool same_op(const struct hearth_op *a, const struct hearth_op *b)
+{
+    return !strcmp(a->text, b->text) && !strcmp(or_none(a->one), or_none(b->one)) &&
+           !strcmp(or_none(a->few), or_none(b->few)) && !strcmp(or_none(a->many), or_none(b->many)) &&
+           !strcmp(or_none(a->invariant), or_none(b->invariant));
+}
+
 /* Ops from `i` on that come again and again, as layers do: the period whose repetitions reach furthest. */
 static size_t repeats(const struct hearth_model *m, size_t i, size_t *period)
 {
@@ -38,7 +50,7 @@ static size_t repeats(const struct hearth_model *m, size_t i, size_t *period)
     *period = 1;
     for (size_t p = 1; p <= PERIOD_MAX && i + 2 * p <= m->n_ops; p++) {
         size_t n = p;
-        while (i + n < m->n_ops && !strcmp(m->ops[i + n].text, m->ops[i + n - p].text))
+        while (i + n < m->n_ops && same_op(&m->ops[i + n], &m->ops[i + n - p]))
             n++;
         if (n / p > 1 && n / p * p > best * *period) {
             best = n / p;
@@ -52,7 +64,10 @@ static void print_ops(const struct hearth_model *m)
 {
     struct table t = {0};
     size_t period, n;
+    bool paths = m->loaded && m->n_ops && m->ops[0].one;
     printf("\nprogram, %zu ops\n", m->n_ops);
+    if (paths)
+        table_add(&t, 7, "", "path at so many rows:", "1", "16", "512", "invariant", "");
     for (size_t i = 0; i < m->n_ops; i += n * period) {
         n = repeats(m, i, &period);
         for (size_t k = i; k < i + period; k++) {
@@ -62,7 +77,12 @@ static void print_ops(const struct hearth_model *m)
                 snprintf(times, sizeof times, "|");
             else if (n > 1)
                 snprintf(times, sizeof times, "%zu ops x %zu", period, n);
-            table_add(&t, 3, index, m->ops[k].text, times);
+            const struct hearth_op *o = &m->ops[k];
+            if (paths)
+                table_add(&t, 7, index, o->text, or_none(o->one), or_none(o->few), or_none(o->many),
+                          or_none(o->invariant), times);
+            else
+                table_add(&t, 3, index, o->text, times);
         }
     }
     table_print(&t);

@@ -119,6 +119,9 @@ static void print_status(const struct hearth_status_result *r)
         if (e->models[i].self_check && strncmp(e->models[i].self_check, "passed", 6) != 0)
             printf("  WARNING  %s runs on the CPU, and not on the %s device: %s\n", e->models[i].name, e->backend,
                    e->models[i].self_check);
+    for (size_t i = 0; i < e->n_models; i++)
+        for (size_t k = 0; k < e->models[i].slow.n; k++)
+            printf("  slower   %s: %s\n", e->models[i].name, e->models[i].slow.v[k]);
     printf("  models   %zu in memory; started again %lld times\n", e->n_models, (long long)e->restarts);
 }
 

@@ -183,6 +183,7 @@ const char *human_in(double when); /* "3 days" from now */
 json_t *json_text(const char *data, size_t len); /* bad UTF-8 (a file's name) as U+FFFD */
 json_t *json_str(const char *s);                 /* NULL: null */
 json_t *json_ids(struct hearth_ids ids);
+json_t *json_strs(struct hearth_strs s);
 json_t *json_usage(const struct hearth_usage *u);
 json_t *json_timings(const struct hearth_timings *t);
 json_t *json_seed(uint64_t seed); /* a string where it is over 63 bits */

@@ -73,12 +73,22 @@ json_t *json_session(const struct hearth_session *s)
                      s->pinned, "expires", s->expires, "damaged", s->damaged);
 }
 
+json_t *json_strs(struct hearth_strs s)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < s.n; i++)
+        json_array_append_new(a, json_str(s.v[i]));
+    return a;
+}
+
 static json_t *json_ops(const struct hearth_model *m)
 {
     json_t *a = json_array();
     for (size_t i = 0; i < m->n_ops; i++)
-        json_array_append_new(a,
-                              json_pack("{s:o, s:o}", "op", json_str(m->ops[i].op), "text", json_str(m->ops[i].text)));
+        json_array_append_new(a, json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "op", json_str(m->ops[i].op), "text",
+                                           json_str(m->ops[i].text), "one", json_str(m->ops[i].one), "few",
+                                           json_str(m->ops[i].few), "many", json_str(m->ops[i].many), "invariant",
+                                           json_str(m->ops[i].invariant)));
     return a;
 }
 
@@ -108,12 +118,13 @@ json_t *json_loaded_models(const struct hearth_engine_status *e)
     for (size_t i = 0; i < e->n_models; i++) {
         const struct hearth_loaded_model *m = &e->models[i];
         json_array_append_new(
-            a, json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:o}", "name", json_str(m->name),
-                         "path", json_str(m->path), "where", json_str(m->where), "bytes", (json_int_t)m->bytes,
-                         "context", (json_int_t)m->context, "context_used", (json_int_t)m->context_used, "sequences",
-                         (json_int_t)m->sequences, "pages_used", (json_int_t)m->pages_used, "pages_total",
-                         (json_int_t)m->pages_total, "page_bytes", (json_int_t)m->page_bytes, "vocab_only",
-                         m->vocab_only, "expires", m->expires, "self_check", json_str(m->self_check)));
+            a, json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:o, s:o}", "name",
+                         json_str(m->name), "path", json_str(m->path), "where", json_str(m->where), "bytes",
+                         (json_int_t)m->bytes, "context", (json_int_t)m->context, "context_used",
+                         (json_int_t)m->context_used, "sequences", (json_int_t)m->sequences, "pages_used",
+                         (json_int_t)m->pages_used, "pages_total", (json_int_t)m->pages_total, "page_bytes",
+                         (json_int_t)m->page_bytes, "vocab_only", m->vocab_only, "expires", m->expires, "self_check",
+                         json_str(m->self_check), "slow", json_strs(m->slow)));
     }
     return a;
 }

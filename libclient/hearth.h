@@ -583,6 +583,10 @@ struct hearth_op {  /* of a model's program: the list of fused ops that its forw
     const char *op; /* "qkv" */
     const char
         *text; /* for people: "qkv (Q4_K, Q4_K, Q6_K; 4096 to 6144)": types of its matrices, columns in and out */
+    /* The path that it takes in a step of one row, of 16, of 512, and of one in the invariant mode: "cpu"; on a GPU
+     * "gemv", "skinny", "wgmma", "cublaslt", "ref", or "one" for ops that have a single path. NULL: the model is not in
+     * memory, or the device cannot run it. */
+    const char *one, *few, *many, *invariant;
 };
 struct hearth_model {
     const char *name, *path;
@@ -607,9 +611,10 @@ struct hearth_models_list_result {
 struct hearth_model_load_result {
     const char *model, *path;
     double load_ms;
-    bool was_loaded;    /* already there */
-    const char *where;  /* "cpu", "cuda:0" */
-    const char *no_gpu; /* NULL, or why the CPU runs it although the engine could use a GPU */
+    bool was_loaded;         /* already there */
+    const char *where;       /* "cpu", "cuda:0" */
+    const char *no_gpu;      /* NULL, or why the CPU runs it although the engine could use a GPU */
+    struct hearth_strs slow; /* as in struct hearth_loaded_model */
 };
 HEARTH_API int hearth_models_list(struct hearth *h, struct hearth_models_list_result **out,
                                   const struct timespec *timeout, struct hearth_err *err);
@@ -641,6 +646,7 @@ struct hearth_loaded_model {
     const char *self_check;                      /* of its device: NULL where none is needed; "passed"; "passed before",
                                                     as the cache has it; else why the CPU runs the model: what
                                                     was wrong, or what the device lacks (room, kernels) */
+    struct hearth_strs slow; /* ops that are off the GPU's fast paths, and why; at most 8, none on the CPU */
 };
 /* The tiers of KV below the models' pages on the device: host memory, and files. Counters start with the engine; rates
  * are recent means, 0 where nothing was measured yet. */

@@ -58,6 +58,7 @@ static const struct wire_field loaded_model_fields[] = {
     BOOL(wire_loaded_model, vocab_only, false),
     AMOUNT(wire_loaded_model, expires),
     STR(wire_loaded_model, self_check, 1, HEARTH_ERR_MSG),
+    STRS(wire_loaded_model, slow, 16),
     {0},
 };
 TYPE(loaded_model, "loaded model");

@@ -6,6 +6,10 @@
 static const struct wire_field op_fields[] = {
     WORD(wire_op, op, REQUIRED),
     WORD(wire_op, text, REQUIRED),
+    WORD(wire_op, one),
+    WORD(wire_op, few),
+    WORD(wire_op, many),
+    WORD(wire_op, invariant),
     {0},
 };
 TYPE(op, "op");
@@ -53,13 +57,10 @@ static const struct wire_field model_show_fields[] = {
 TYPE(model_show, "models.show");
 
 static const struct wire_field model_load_result_fields[] = {
-    PATH(wire_model_load_result, model),
-    PATH(wire_model_load_result, path),
-    AMOUNT(wire_model_load_result, load_ms),
-    BOOL(wire_model_load_result, was_loaded, false),
-    WORD(wire_model_load_result, where),
-    STR(wire_model_load_result, no_gpu, 1, HEARTH_ERR_MSG),
-    {0},
+    PATH(wire_model_load_result, model),     PATH(wire_model_load_result, path),
+    AMOUNT(wire_model_load_result, load_ms), BOOL(wire_model_load_result, was_loaded, false),
+    WORD(wire_model_load_result, where),     STR(wire_model_load_result, no_gpu, 1, HEARTH_ERR_MSG),
+    STRS(wire_model_load_result, slow, 16),  {0},
 };
 TYPE(model_load_result, "models.load result");
 

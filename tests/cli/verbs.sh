@@ -42,6 +42,7 @@ is "show alone has no ops" "$(grep -c embed "$dir/out")" 0
 status 0 "show --ops --json" "$hearth" show tale --ops --json
 json_is "ops are the whole forward pass" \
     "[o['op'] for o in d['ops']] == ['embed'] + ['qkv', 'attend', 'proj', 'ffn_up', 'proj'] * 8 + ['head']"
+json_is "and each op the path that it takes" "all(o[k] == 'cpu' for o in d['ops'] for k in ('one', 'few', 'many', 'invariant'))"
 json_is "an op tells types and columns" \
     "d['ops'][1]['text'].startswith('qkv (') and d['ops'][1]['text'].endswith('; 256 to 512)')"
 status 0 "show --ops" "$hearth" show tale --ops
@@ -49,8 +50,8 @@ status 0 "show --ops" "$hearth" show tale --ops
 is "layers that are equal are folded, and none is lost" "$(python3 - "$dir/ops" "$dir/out" <<'EOF'
 import json, re, sys
 whole = [o['text'] for o in json.load(open(sys.argv[1]))['ops']]
-rows = [re.match(r' *(\d+)  (.*?\)) *(?:(\d+) ops x (\d+)|\|)? *$', line).groups()
-        for line in open(sys.argv[2]).read().split(' ops\n', 1)[1].splitlines()]
+rows = [re.match(r' *(\d+)  (.*?\)) *(?:(?:cpu +){4})?(?:(\d+) ops x (\d+)|\|)? *$', line).groups()
+        for line in open(sys.argv[2]).read().split(' ops\n', 1)[1].splitlines() if 'path at' not in line]
 ops = []
 while rows:
     n, times = int(rows[0][2] or 1), int(rows[0][3] or 1)

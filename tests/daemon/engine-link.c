@@ -233,6 +233,33 @@ static void a_replaced_file_is_another_model(void **state)
     rmdir(dir);
 }
 
+/* An op's path is told while the model is loaded; a CPU has one, and nothing is slow there. */
+static void paths_of_ops(void **state)
+{
+    (void)state;
+    struct wire_engine_path path = {drive_tale()};
+    struct wire_engine_model ask = {drive_tale(), true};
+    struct hearth_err e;
+    void *out;
+    for (int loaded = 1; loaded >= 0; loaded--) {
+        assert_int_equal(drive_call(&d, loaded ? WIRE_ENGINE_LOAD : WIRE_ENGINE_UNLOAD, &path, &out, &e), 0);
+        wire_free(out);
+        assert_int_equal(drive_call(&d, WIRE_ENGINE_MODEL, &ask, &out, &e), 0);
+        const struct wire_model *m = out;
+        assert_int_equal(m->n_ops, 42);
+        for (size_t i = 0; i < m->n_ops; i++)
+            for (int k = 0; k < 4; k++) {
+                const struct wire_op *o = &m->ops[i];
+                const char *at = (const char *[]){o->one, o->few, o->many, o->invariant}[k];
+                assert_true(loaded ? at && !strcmp(at, "cpu") : !at);
+            }
+        wire_free(out);
+    }
+    assert_int_equal(drive_call(&d, WIRE_ENGINE_LOAD, &path, &out, &e), 0);
+    assert_int_equal(((struct wire_model_load_result *)out)->slow.n, 0);
+    wire_free(out);
+}
+
 static void load_and_unload(void **state)
 {
     (void)state;
@@ -406,6 +433,7 @@ int main(void)
         cmocka_unit_test(a_file_that_shrinks),
         cmocka_unit_test(a_file_that_is_overwritten),
         cmocka_unit_test(a_replaced_file_is_another_model),
+        cmocka_unit_test(paths_of_ops),
         cmocka_unit_test(load_and_unload),
         cmocka_unit_test(an_idle_model_is_unloaded),
         cmocka_unit_test(a_model_is_loaded_beside_its_vocabulary),

@@ -257,6 +257,26 @@ static bool refused(const struct engine *eng, int rc)
     return eng->info.gpu && (rc == HEARTH_EUNSUPPORTED || (rc == HEARTH_ENOMEM && device_has_no_model(eng)));
 }
 
+/* A table lives as long as the model's entry, because the loop may be reading it: one that says the same is used again.
+ */
+static void note_paths(struct engine *eng, struct model_entry *m)
+{
+    bool gpu = info_of(eng, m)->gpu;
+    struct op_table *t = op_table_new(m->model->be, m->model->dev, gpu, &m->model->program), *old = m->op_tables;
+    while (t && old && !op_table_same(t, old))
+        old = old->next;
+    if (t && old) {
+        free(t);
+        t = old;
+    } else if (t) {
+        t->next = m->op_tables;
+        m->op_tables = t;
+    }
+    atomic_store(&m->ops, t);
+    for (size_t i = 0; t && i < t->n_slow; i++)
+        log_warn("%s: off the fast path: %s", m->path, t->slow[i]);
+}
+
 static int load(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
     struct selfcheck_verdict selfcheck_verdict = {.ok = true, .cached = true};
@@ -275,6 +295,7 @@ static int load(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     }
     atomic_store(&m->on_gpu, info_of(eng, m)->gpu);
     atomic_store(&m->self_check, state);
+    note_paths(eng, m);
     return 0;
 }
 

@@ -13,7 +13,7 @@ struct program_rows {
 };
 
 /* The model need not be loaded: its tensors are looked up in the file, and none is read. Where it cannot run the error
- * is the one that loading it would give. */
+ * is the one that loading it would give. The paths are told of a loaded one. */
 int program_rows(struct program_rows *out, const struct model_entry *m, struct hearth_err *e);
 void program_rows_free(struct program_rows *r);
 

@@ -254,6 +254,13 @@ static double expires(const struct model_entry *m)
     return at > 0 ? (double)wall.tv_sec + 1e-9 * (double)wall.tv_nsec + at - engine_now() : 0;
 }
 
+/* What a loaded model has off the fast path; borrowed. */
+static struct wire_strs slow_ops(const struct model_entry *m)
+{
+    const struct op_table *t = atomic_load(&m->loaded) ? atomic_load(&m->ops) : NULL;
+    return t ? (struct wire_strs){.v = (const char **)t->slow, .n = t->n_slow} : (struct wire_strs){0};
+}
+
 static int on_status(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
                      struct hearth_err *e)
 {
@@ -281,6 +288,7 @@ static int on_status(struct rpc_server *s, uint32_t id, const struct wire_method
             .page_bytes = loaded ? (int64_t)atomic_load(&model->page_bytes) : 0,
             .vocab_only = !loaded,
             .expires = expires(model),
+            .slow = slow_ops(model),
         };
     }
     struct wire_kv_tiers kv;
@@ -497,6 +505,7 @@ static void on_model_event(struct rpc_server *s, const struct event_model *ev)
             .no_gpu = gpu     ? NULL
                       : check ? check
                               : engine_no_gpu(s->engine),
+            .slow = slow_ops(ev->model),
         };
         struct wire_empty empty = {0};
         serve_result(s, r->rpc_id, r->method, ev->ev.kind == EV_LOADED ? (const void *)&res : &empty);

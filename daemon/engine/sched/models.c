@@ -31,6 +31,8 @@ static void model_entry_free(struct models *t, struct model_entry *m)
     free(m->path);
     for (struct reason *r; (r = m->reasons); free(r))
         m->reasons = r->next;
+    for (struct op_table *o; (o = m->op_tables); free(o))
+        m->op_tables = o->next;
     free(m);
 }
 

@@ -15,6 +15,7 @@
 #include <sys/queue.h>
 #include <sys/stat.h>
 
+#include "daemon/engine/sched/op-table.h"
 #include "daemon/engine/sched/sched.h"
 #include "daemon/model/model.h"
 #include "daemon/model/tok/tok.h"
@@ -57,13 +58,15 @@ struct model_entry {
     struct kv_namespace *ns;       /* its KV in the tiers; NULL: it has none there */
     double load_begun, load_ended; /* the last time */
     uint32_t n_page;
-    struct reason *reasons; /* of all its loadings; owned, freed with the entry */
+    struct reason *reasons;     /* of all its loadings; owned, freed with the entry */
+    struct op_table *op_tables; /* likewise */
 
     /* Written by the device thread, read by the loop's status. */
     _Atomic bool loaded, on_gpu;
     _Atomic bool changed; /* the file was written to while its weights were in use; nothing is computed from here on,
                              even where the true bytes come back with the old time */
-    _Atomic(const char *) self_check; /* "passed", "passed before", or a reason; NULL: the device needs none */
+    _Atomic(const char *) self_check;     /* "passed", "passed before", or a reason; NULL: the device needs none */
+    _Atomic(const struct op_table *) ops; /* of the last loading; NULL: it had no memory, or there was none */
     _Atomic uint32_t pages_used, pages_total, sequences, context_used;
     _Atomic uint64_t page_bytes;
     _Atomic double unload_at; /* on the engine's clock, unless it is used before; 0: it is in use, or stays */

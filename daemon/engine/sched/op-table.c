@@ -1,0 +1,104 @@
+/* op-table.c - see op-table.h. Pure but for the backend's op_path(). */
+#include "daemon/engine/sched/op-table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    uint32_t n_row;
+    bool invariant;
+} steps[OP_STEPS] = {
+    [OP_STEP_ONE] = {1, false},
+    [OP_STEP_FEW] = {OP_FEW_ROWS, false},
+    [OP_STEP_MANY] = {OP_MANY_ROWS, false},
+    [OP_STEP_INVARIANT] = {1, true},
+};
+
+/* Rows of float weights are as wide as the memory is fast; what a type of blocks saves, gemv alone makes use of. */
+static bool is_quantised(const struct weight *w)
+{
+    for (uint32_t i = 0; w && i < w->n_part; i++)
+        if (w->part[i].type == DT_F32 || w->part[i].type == DT_F16 || w->part[i].type == DT_BF16)
+            return false;
+    return w != NULL;
+}
+
+static bool is(const char *path, const char *name)
+{
+    return path && !strcmp(path, name);
+}
+
+const char *op_slow(const struct op *o, const struct op_paths *paths, char buf[OP_SLOW_TEXT])
+{
+    for (int s = 0; s < OP_STEPS; s++)
+        if (!paths->at[s]) {
+            snprintf(buf, OP_SLOW_TEXT, "no kernel for %u rows", steps[s].n_row);
+            return buf;
+        }
+    if (is(paths->at[OP_STEP_ONE], "ref"))
+        snprintf(buf, OP_SLOW_TEXT, "through the reference kernels");
+    else if (is_quantised(op_weight(o)) && is(paths->at[OP_STEP_ONE], "skinny"))
+        snprintf(buf, OP_SLOW_TEXT, "one row through skinny, not gemv");
+    else if (is(paths->at[OP_STEP_FEW], "skinny") || is(paths->at[OP_STEP_FEW], "gemv"))
+        snprintf(buf, OP_SLOW_TEXT, "%d rows through %s, not wgmma", OP_FEW_ROWS, paths->at[OP_STEP_FEW]);
+    else
+        return NULL;
+    return buf;
+}
+
+static bool same_paths(const struct op_paths *a, const struct op_paths *b)
+{
+    return !memcmp(a->at, b->at, sizeof a->at); /* the names are constants of the backend */
+}
+
+/* How many of the ops are like the ith one, in what they are and in what is wrong with them; 0: an earlier one is. */
+static uint32_t alike(const struct op_table *t, const struct program *p, uint32_t i)
+{
+    char own[96], other[96];
+    uint32_t n = 0;
+    op_describe(&p->op[i], own);
+    for (uint32_t k = 0; k < t->n; k++) {
+        if (!same_paths(&t->op[i], &t->op[k]) || strcmp(op_describe(&p->op[k], other), own))
+            continue;
+        if (k < i)
+            return 0;
+        n++;
+    }
+    return n;
+}
+
+static void list_slow(struct op_table *t, const struct program *p)
+{
+    char why[OP_SLOW_TEXT], what[96];
+    for (uint32_t i = 0; i < t->n && t->n_slow < OP_SLOW_MAX; i++) {
+        uint32_t n = op_slow(&p->op[i], &t->op[i], why) ? alike(t, p, i) : 0;
+        if (!n)
+            continue;
+        char *text = t->text[t->n_slow];
+        snprintf(text, OP_SLOW_TEXT, "%s x %u: %.64s", op_describe(&p->op[i], what), (unsigned)n, why);
+        t->slow[t->n_slow++] = text;
+    }
+}
+
+struct op_table *op_table_new(const struct backend *be, struct device *dev, bool gpu, const struct program *p)
+{
+    struct op_table *t = calloc(1, sizeof *t + p->n_op * sizeof t->op[0]);
+    if (!t)
+        return NULL;
+    t->n = p->n_op;
+    for (uint32_t i = 0; i < p->n_op; i++)
+        for (int s = 0; s < OP_STEPS; s++)
+            t->op[i].at[s] = be->op_path(dev, p, i, steps[s].n_row, steps[s].invariant);
+    if (gpu)
+        list_slow(t, p);
+    return t;
+}
+
+bool op_table_same(const struct op_table *a, const struct op_table *b)
+{
+    bool same = a->n == b->n && a->n_slow == b->n_slow;
+    for (uint32_t i = 0; i < a->n && same; i++)
+        same = same_paths(&a->op[i], &b->op[i]);
+    return same;
+}

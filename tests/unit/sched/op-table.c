@@ -1,0 +1,108 @@
+/* op-table.c - which ops of a model are said to be off the fast paths, by what a backend says of their paths. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/engine/sched/op-table.h"
+
+static const struct weight quantised = {
+    .role = WEIGHT_PROJ, .n_in = 64, .n_out = 64, .n_part = 1, .part = {{.type = DT_Q4_K}}};
+static const struct weight floats = {
+    .role = WEIGHT_PROJ, .n_in = 64, .n_out = 64, .n_part = 1, .part = {{.type = DT_F32}}};
+
+static void test_reasons(void **state)
+{
+    (void)state;
+    static const struct {
+        struct op_paths paths;
+        const struct weight *w;
+        const char *says; /* NULL: it is fast */
+    } rows[] = {
+        {{{"gemv", "wgmma", "cublaslt", "gemv"}}, &quantised, NULL},
+        {{{"skinny", "wgmma", "cublaslt", "skinny"}}, &floats, NULL},
+        {{{"one", "one", "one", "one"}}, &quantised, NULL},
+        {{{"skinny", "wgmma", "cublaslt", "skinny"}}, &quantised, "one row through skinny, not gemv"},
+        {{{"gemv", "skinny", "cublaslt", "gemv"}}, &quantised, "16 rows through skinny, not wgmma"},
+        {{{"skinny", "skinny", "cublaslt", "skinny"}}, &floats, "16 rows through skinny, not wgmma"},
+        {{{"ref", "ref", "ref", "ref"}}, &quantised, "through the reference kernels"},
+        {{{"gemv", "wgmma", NULL, "gemv"}}, &quantised, "no kernel for 512 rows"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct op o = {.kind = OP_PROJ, .proj = {.in = ACT_ATT, .w = rows[i].w}};
+        char buf[OP_SLOW_TEXT];
+        const char *why = op_slow(&o, &rows[i].paths, buf);
+        if (rows[i].says)
+            assert_string_equal(why, rows[i].says);
+        else
+            assert_null(why);
+    }
+}
+
+/* A device whose ops of float matrices are slow. */
+static const char *path_of(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant)
+{
+    (void)d;
+    if (op_weight(&p->op[i])->part[0].type == DT_F32)
+        return "skinny";
+    return n_row == 1 || invariant ? "gemv" : n_row <= 128 ? "wgmma" : "cublaslt";
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    const struct backend be = {.op_path = path_of};
+    struct program p = {0};
+    for (int layer = 0; layer < 3; layer++) {
+        program_proj(&p, (struct op_proj){.in = ACT_ATT, .w = &quantised});
+        program_proj(&p, (struct op_proj){.in = ACT_FF, .w = &floats});
+    }
+    struct op_table *t = op_table_new(&be, NULL, true, &p), *cpu = op_table_new(&be, NULL, false, &p);
+    assert_int_equal(t->n, 6);
+    assert_string_equal(t->op[0].at[OP_STEP_FEW], "wgmma");
+    assert_string_equal(t->op[0].at[OP_STEP_MANY], "cublaslt");
+    assert_string_equal(t->op[0].at[OP_STEP_INVARIANT], "gemv");
+    assert_string_equal(t->op[5].at[OP_STEP_MANY], "skinny");
+    assert_int_equal(t->n_slow, 1);
+    assert_string_equal(t->slow[0], "proj (F32; 64 to 64) x 3: 16 rows through skinny, not wgmma");
+    assert_int_equal(cpu->n_slow, 0);
+    assert_false(op_table_same(t, cpu));
+    struct op_table *again = op_table_new(&be, NULL, true, &p);
+    assert_true(op_table_same(t, again));
+    free(again);
+    free(cpu);
+    free(t);
+    program_free(&p);
+}
+
+/* However many ops are slow, each of its own shape, so many are told, the first ones. */
+static void test_bounded(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    static struct weight all[N];
+    const struct backend be = {.op_path = path_of};
+    struct program p = {0};
+    for (uint32_t i = 0; i < N; i++) {
+        all[i] = floats;
+        all[i].n_out = i + 1;
+        program_proj(&p, (struct op_proj){.in = ACT_ATT, .w = &all[i]});
+    }
+    struct op_table *t = op_table_new(&be, NULL, true, &p);
+    assert_int_equal(t->n, N);
+    assert_int_equal(t->n_slow, OP_SLOW_MAX);
+    assert_string_equal(t->slow[7], "proj (F32; 64 to 8) x 1: 16 rows through skinny, not wgmma");
+    free(t);
+    program_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reasons), cmocka_unit_test(test_table),
+                                       cmocka_unit_test(test_bounded)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
