@@ -248,7 +248,7 @@ static void flush(struct conn *c)
     else if (why)
         conn_drop(c, strerror(why));
     else if (c->closing)
-        conn_drop(c, "closed after an error");
+        shutdown(c->fd, SHUT_WR);
 }
 
 void conn_send_all(struct server *s)
@@ -270,14 +270,17 @@ bool conn_all_sent(const struct server *s)
 
 /* --- in ------------------------------------------------------------------------------------------------- */
 
-/* The input cannot be split into frames any further: tells the peer why, then closes when that is sent. */
+/* The input cannot be split into frames any further: tells the peer why. A peer that is still writing would meet a
+ * closed socket and never read the reason, so the rest of what it writes is dropped until it has ended. */
 static void violation(struct conn *c, int code, const char *msg)
 {
     log_often(LOG_LEVEL_INFO, "pid %d, uid %u: %s", (int)c->pid, (unsigned)c->account->uid, msg);
     conn_error(c, 0, code, msg);
     c->closing = true;
-    event_del(c->readable);
-    timer_clear(c->frame_timer);
+    wire_buf_fini(&c->frames.in);
+    c->frames.in_pos = c->frames.front = 0;
+    event_add(c->readable, NULL);
+    timer_set(c->frame_timer, c->server->conf->frame_timeout * 1000);
     /* Its calls are lost now, not when it closes: a peer that is not read any more could not cancel them. */
     c->ops->lost(c);
 }
@@ -317,10 +320,24 @@ static void handle_frames(struct conn *c)
     }
 }
 
+static void drop_input(struct conn *c)
+{
+    enum { DROP_MAX = 64 << 20 };
+    char ignored[64 << 10];
+    ssize_t n = recv(c->fd, ignored, sizeof ignored, MSG_DONTWAIT);
+    c->n_ignored += n > 0 ? n : 0;
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) || c->n_ignored > DROP_MAX)
+        conn_drop(c, "closed after an error");
+}
+
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
     struct conn *c = arg;
     (void)what;
+    if (c->closing) {
+        drop_input(c);
+        return;
+    }
     ssize_t n = frames_fill(&c->frames, fd);
     if (n > 0) {
         handle_frames(c);
@@ -372,7 +389,9 @@ void conn_flush_all(struct server *s)
 static void on_frame_timeout(void *arg)
 {
     struct conn *c = arg;
-    if (c->throttled)
+    if (c->closing)
+        conn_drop(c, "closed after an error");
+    if (c->throttled || c->closing)
         return;
     char msg[80];
     snprintf(msg, sizeof msg, "a frame was begun and not finished within %lld s",

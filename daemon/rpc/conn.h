@@ -30,7 +30,8 @@ struct conn {
     pid_t pid;                         /* of the process that connected, for the log */
     int fd;                            /* -1: dropped */
     bool hello_done;                   /* the hello was answered, or another request came first */
-    bool closing;                      /* it is not read any more, and dropped when all is sent */
+    bool closing;                      /* what it writes is dropped, and so is it when it has ended */
+    int64_t n_ignored;                 /* bytes of that */
     const char *drop_reason;           /* why it is dropped at the end of the turn, or NULL; it is sent nothing more */
     bool throttled;                    /* between the high watermark and the low one, see above */
     bool is_dirty;                     /* on server->dirty */

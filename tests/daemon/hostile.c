@@ -367,6 +367,29 @@ static void test_random(void **state)
     wire_free(peer_call(g->clock, WIRE_STATUS, &none));
 }
 
+/* Who writes more than a frame may have gets to the end of it, and then the reason. */
+static void test_too_long_a_frame(void **state)
+{
+    enum { LEN = 9 << 20 };
+    static const char head[] = "\x94\x00\x07\xa8generate\x91\x82\xa5model\xa4"
+                               "fake\xa4text\xdb\x00\x90\x00\x00";
+    struct guarded *g = *state;
+    struct peer *p = peer_open(g->box);
+    struct hearth_err e;
+    char *text = calloc(1, LEN);
+    assert_non_null(text);
+    peer_send(p, head, sizeof head - 1);
+    for (size_t at = 0; at < LEN;) {
+        ssize_t n = send(p->fd, text + at, LEN - at, MSG_NOSIGNAL);
+        assert_true(n > 0); /* no broken pipe */
+        at += (size_t)n;
+    }
+    assert_int_equal(peer_error(p, NULL, &e), HEARTH_ETOOBIG);
+    peer_await_close(p);
+    peer_close(p);
+    free(text);
+}
+
 /* Frames that are begun and not ended take so much memory of hearthd's as a user may have, in all his connections. */
 static void test_memory_of_a_user(void **state)
 {
@@ -420,6 +443,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_claims_cost_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory_is_given_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_never_reads, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_too_long_a_frame, setup_little_memory, teardown),
         cmocka_unit_test_setup_teardown(test_memory_of_a_user, setup_little_memory, teardown),
         cmocka_unit_test_setup_teardown(test_unread, setup_little_memory, teardown),
         cmocka_unit_test_setup_teardown(test_random, setup, teardown),
