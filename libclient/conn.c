@@ -91,6 +91,19 @@ int hearth_adopt(struct hearth **out, int fd, struct hearth_err *e)
     return 0;
 }
 
+/* A Unix socket connects at once or not at all. EAGAIN: so many wait to be accepted that there is no room for another;
+ * that passes, where the daemon is only busy, so a second is spent on it. */
+static int connect_patiently(int fd, const struct sockaddr_un *to)
+{
+    enum { NAP_MS = 10, NAPS = 100 };
+    int rc, naps = 0;
+    while ((rc = connect(fd, (const struct sockaddr *)to, sizeof *to)) && errno == EAGAIN && naps++ < NAPS) {
+        poll(NULL, 0, NAP_MS);
+        errno = EAGAIN;
+    }
+    return rc;
+}
+
 int hearth_open(struct hearth **out, const char *path, struct hearth_err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -110,8 +123,7 @@ int hearth_open(struct hearth **out, const char *path, struct hearth_err *e)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return err_set(e, HEARTH_ECONNECT, "socket: %s", strerror(errno));
-    /* A Unix socket connects at once or not at all; EAGAIN is a daemon that has stopped accepting. */
-    if (connect(fd, (struct sockaddr *)&sun, sizeof sun)) {
+    if (connect_patiently(fd, &sun)) {
         rc = err_set(e, HEARTH_ECONNECT, "no daemon answers at %s: %s", sun.sun_path, strerror(errno));
         goto fail;
     }

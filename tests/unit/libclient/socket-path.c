@@ -5,12 +5,17 @@
 
 #include "libclient/wire.h"
 
+#include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -117,9 +122,54 @@ static void no_daemon_is_told_so(void **state)
     rmdir(dir);
 }
 
+static int listener;
+
+static void accept_one(int signal)
+{
+    (void)signal;
+    int saved = errno, fd = accept(listener, NULL, NULL);
+    if (fd >= 0)
+        close(fd);
+    errno = saved;
+}
+
+/* A daemon with as many at its door as fit there is busy: it is waited for, and found when it has let one in. */
+static void a_full_backlog_is_waited_for(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/hearth-busy-XXXXXX";
+    struct sockaddr_un sun = {.sun_family = AF_UNIX};
+    struct itimerval soon = {.it_value = {.tv_usec = 20000}}, never = {0};
+    struct sigaction act = {.sa_handler = accept_one}, before;
+    struct hearth *h;
+    int waiting[64], n = 0;
+    assert_non_null(mkdtemp(dir));
+    snprintf(sun.sun_path, sizeof sun.sun_path, "%s/s", dir);
+    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&sun, sizeof sun), 0);
+    assert_int_equal(listen(listener, 0), 0);
+    do
+        waiting[n] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    while (connect(waiting[n++], (struct sockaddr *)&sun, sizeof sun) == 0 && n < 64);
+    assert_int_equal(errno, EAGAIN);
+    sigaction(SIGALRM, &act, &before);
+    setitimer(ITIMER_REAL, &soon, NULL);
+    int rc = hearth_open(&h, sun.sun_path, &err);
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    assert_int_equal(rc, 0);
+    hearth_close(h);
+    while (n > 0)
+        close(waiting[--n]);
+    close(listener);
+    unlink(sun.sun_path);
+    rmdir(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_backlog_is_waited_for),
         cmocka_unit_test(the_socket_path_follows_the_environment),
         cmocka_unit_test(a_directory_in_tmp_is_checked),
         cmocka_unit_test(no_daemon_is_told_so),
