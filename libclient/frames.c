@@ -82,6 +82,17 @@ ssize_t frames_fill(struct frames *f, int fd)
     return n;
 }
 
+ssize_t frames_skip(struct frames *f, int fd)
+{
+    char dropped[64 << 10];
+    wire_buf_fini(&f->in);
+    f->in_pos = f->front = 0;
+    ssize_t n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR)
+        errno = EAGAIN;
+    return n;
+}
+
 ptrdiff_t frames_next(struct frames *f, const uint8_t **frame, struct hearth_err *e)
 {
     check(f);

@@ -46,6 +46,9 @@ void frames_fini(struct frames *f); /* frees both buffers and leaves it as after
  */
 ssize_t frames_fill(struct frames *f, int fd);
 
+/* The same, but what comes is dropped, and so is what had come before. */
+ssize_t frames_skip(struct frames *f, int fd);
+
 /*
  * The frame at the front of the input: its length, with *frame borrowed; 0 where more bytes are needed; or, where the
  * bytes are no frame, wire_scan()'s HEARTH_EINVALID or HEARTH_ETOOBIG. The stream cannot be split any further after an

@@ -277,8 +277,6 @@ static void violation(struct conn *c, int code, const char *msg)
     log_often(LOG_LEVEL_INFO, "pid %d, uid %u: %s", (int)c->pid, (unsigned)c->account->uid, msg);
     conn_error(c, 0, code, msg);
     c->closing = true;
-    wire_buf_fini(&c->frames.in);
-    c->frames.in_pos = c->frames.front = 0;
     event_add(c->readable, NULL);
     timer_set(c->frame_timer, c->server->conf->frame_timeout * 1000);
     /* Its calls are lost now, not when it closes: a peer that is not read any more could not cancel them. */
@@ -323,10 +321,9 @@ static void handle_frames(struct conn *c)
 static void drop_input(struct conn *c)
 {
     enum { DROP_MAX = 64 << 20 };
-    char ignored[64 << 10];
-    ssize_t n = recv(c->fd, ignored, sizeof ignored, MSG_DONTWAIT);
+    ssize_t n = frames_skip(&c->frames, c->fd);
     c->n_ignored += n > 0 ? n : 0;
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) || c->n_ignored > DROP_MAX)
+    if (n == 0 || (n < 0 && errno != EAGAIN) || c->n_ignored > DROP_MAX)
         conn_drop(c, "closed after an error");
 }
 
