@@ -123,19 +123,19 @@ static void evict(struct kvdir *d, const struct kv_eviction_policy *r)
 {
     size_t n;
     struct kv_manifest_row **files = list_candidates(d, &n);
-    bool *gone = calloc(n + 1, sizeof *gone);
-    ptrdiff_t n_gone = files != NULL && gone ? kv_eviction_pick(r, files, n, kvdir_now(d), gone) : 0;
+    bool *picked = calloc(n + 1, sizeof *picked);
+    ptrdiff_t n_picked = files != NULL && picked ? kv_eviction_pick(r, files, n, kvdir_now(d), picked) : 0;
     int64_t bytes = 0;
-    for (size_t i = 0; n_gone > 0 && i < n; i++)
-        if (gone[i]) {
+    for (size_t i = 0; n_picked > 0 && i < n; i++)
+        if (picked[i]) {
             bytes += files[i]->bytes;
             mark_evicting(d, (struct kv_entry *)files[i], false); /* the row is the entry's first member */
         }
-    if (n_gone > 0)
-        log_info("%td KV files (%lld bytes) give way: %zu are left, of %lld bytes that there may be", n_gone,
-                 (long long)bytes, n - (size_t)n_gone, (long long)r->bytes);
+    if (n_picked > 0)
+        log_info("%td KV files (%lld bytes) give way: %zu are left, of %lld bytes that there may be", n_picked,
+                 (long long)bytes, n - (size_t)n_picked, (long long)r->bytes);
     free(files);
-    free(gone);
+    free(picked);
     evict_some(d);
 }
 

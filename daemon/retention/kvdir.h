@@ -4,15 +4,15 @@
  *
  * A file counts when it has its row in the manifest. The row is written last: the engine has synced and renamed the
  * file before it reports it, and a file without a row is removed at the next start, before an engine runs. Eviction
- * removes the file first and then its row. To an engine a missing file is one that never was. It is told of evicted
- * files (engine.kv_gone), and writes their pages again when a turn uses them again; but it is not told of a file that
- * is evicted within KVDIR_FRESH of its making, because pages for which there is no room must not be written over and
- * over.
+ * removes the file first and then its row. An engine treats a missing file as one that never existed. It is notified of
+ * evicted files (engine.kv_gone), and writes their pages again when a turn uses them again; but it is not notified of a
+ * file that is evicted within KVDIR_FRESH of its making, because pages for which there is no room must not be written
+ * over and over.
  *
  * Anything in the folder that is not a plain file of this user is named in the log, left alone and never followed; an
- * engine, though, renames whatever has a KV file's name and is none, and what it has renamed is removed like a damaged
- * file. A damaged file (its size is not its row's, or the engine reports it) is renamed to NAME.kv.bad for people to
- * look at. The last KVDIR_BAD of these are kept while there is room: they count as KV that was just used.
+ * engine, though, renames every entry that has a KV file's name and is none, and the renamed entry is removed like a
+ * damaged file. A damaged file (its size is not its row's, or the engine reports it) is renamed to NAME.kv.bad for
+ * people to look at. The last KVDIR_BAD of these stay while there is room: they count as KV that was just used.
  *
  * A file belongs to the session in whose turn it was written, and is removed with it: nothing that was said in a
  * removed session may be found on the disk. Another session that has continued from the same words computes them again,
@@ -32,7 +32,7 @@ int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e);
 void kvdir_close(struct kvdir *d);
 const char *kvdir_path(const struct kvdir *d);
 
-/* The engine reports: a file was written, was used, is damaged. */
+/* Handle the engine's reports: a file was written, was used, is damaged. */
 void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file);
 void kvdir_used(struct kvdir *d, const char *name);
 void kvdir_bad(struct kvdir *d, const char *name, const char *why);

@@ -1,10 +1,10 @@
 /*
- * attempt.c - a stream's attempts on engines: it is submitted, the engine's events are taken, and when the engine dies
- * it is submitted again. Loop thread.
+ * attempt.c - a stream's attempts on engines: it submits the stream, handles the engine's events, and submits it again
+ * when the engine dies. Loop thread.
  *
  * Any of the streams that ran when an engine died may be the reason, and a request that kills engines must not take the
- * others with it. So the suspects are probed one by one, the oldest first: the next one is submitted when the one
- * before has made a token or has ended.
+ * others with it. So the suspects are probed one by one (crash bisection), the oldest first: the next one is submitted
+ * when the one before has a token or has ended.
  */
 #include "config.h"
 
@@ -39,7 +39,7 @@ static int32_t *timeline(const struct stream *st, size_t *n)
 
 static void on_result(void *arg, const void *result, const struct hearth_err *err);
 
-/* After a crash the history is all that there is so far, and `resumed` says how much of it the stream has made. */
+/* After a crash the history includes the stream's own tokens so far, and `resumed` is their number. */
 int stream_submit(struct stream *st, enum stream_state state, struct hearth_err *e)
 {
     struct wire_engine_generate g = {
@@ -90,7 +90,8 @@ void stream_probe_next(struct server *s)
 static void on_engine_death(struct stream *st, const struct hearth_err *err)
 {
     struct server *s = st->server;
-    /* An engine that does not even start will not do so for a new request; what was under way may wait for better. */
+    /* An engine that does not even start will not do so for a new request, which fails; streams that had begun wait for
+     * a later start. */
     if (st->state == STREAM_QUEUED && !engine_was_ready(s->engine_client)) {
         stream_end_here(st, err);
         return;
@@ -125,7 +126,7 @@ static void on_result(void *arg, const void *result, const struct hearth_err *er
 
 /* --- its events ----------------------------------------------------------------------------------------- */
 
-/* The stream that an event of the engine is about; NULL where no engine has it any more. */
+/* Returns the stream of an engine's event; NULL where no engine has it any more. */
 static struct stream *submitted(struct server *s, int64_t number)
 {
     struct stream *st;
@@ -161,7 +162,7 @@ void stream_on_begin(struct server *s, const void *body)
     subscribers_flush(st);
 }
 
-/* A token came: neither this request nor its model is what kills engines. */
+/* A token came, so neither this request nor its model is the cause of the crashes. */
 static void clear_suspicion(struct stream *st)
 {
     st->retries = 0;

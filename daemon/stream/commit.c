@@ -1,15 +1,15 @@
 /*
- * commit.c - how what a stream has made gets into its session, and streams whose turn could not be written because the
- * disk was full. Loop thread.
+ * commit.c - commits a stream's turn to its session, and has the retry queue of streams whose turn could not be written
+ * because the disk was full. Loop thread.
  *
- * The subscribers of such a stream were told so (finish_reason error, STORE) and have the text. The journal has it too,
- * as far as the disk let it, and the next start writes the turn down; but on a full disk there is no journal either,
- * and whoever makes room goes on at once, not with another hearthd. So these streams are kept in memory
- * (STREAM_UNCOMMITTED) and tried again when somebody comes for the session or makes the same request again: unless the
- * session has gone on without that turn by then.
+ * The subscribers of such a stream got the error (finish_reason error, STORE) and have the text. The journal has it
+ * too, as far as the disk allowed, and the next start commits the turn; but on a full disk there is no journal either,
+ * and a user who frees space continues at once, not after a restart of hearthd. So these streams stay in memory
+ * (STREAM_UNCOMMITTED) and are retried when a request opens the session or the same request is repeated, unless the
+ * session has continued without that turn by then.
  *
  * One that was retried stays in memory, too (STREAM_RETAINED): the same request once more is answered with it and does
- * not generate again. A user has a few of both, the latest; and of a session the latest one, because the others were
+ * not generate again. A user has the latest few of both; and of a session the latest one, because the others were
  * computed without each other.
  */
 #include "config.h"
@@ -22,11 +22,11 @@
 #include "daemon/stream/stream-internal.h"
 #include "daemon/trace.h"
 
-enum { KEPT_MAX = 8 /* streams of a user */ };
+enum { RETRY_QUEUE_MAX = 8 /* streams of a user */ };
 
 /* --- writing it ----------------------------------------------------------------------------------------- */
 
-/* The turn is kept where it has tokens, or where having none was the model's own answer. */
+/* The turn is stored where it has tokens, or where the model's own answer was empty. */
 static bool has_turn(const struct stream *st)
 {
     if (!stream_has_begun(st))
@@ -54,7 +54,7 @@ static int commit_turn(struct stream *st, struct hearth_err *e)
     return session_commit(st->server, st->session, &turn, e);
 }
 
-/* Of two reasons for an error the first is told. */
+/* Of two reasons for an error the first is reported. */
 static void not_committed(struct stream *st, const struct hearth_err *e)
 {
     bool retry = e->code != HEARTH_ESESSIONEXISTS && e->code != HEARTH_ENOSESSION;
@@ -62,7 +62,7 @@ static void not_committed(struct stream *st, const struct hearth_err *e)
     if (retry) {
         st->rest = STREAM_UNCOMMITTED;
         st->turn_reason = st->end.finish_reason;
-    } else { /* it has no place any more, and the next start need not try */
+    } else { /* its session no longer exists, and the next start need not retry */
         store_commit_nothing(st->server->store, st->number, NULL);
     }
     if (strcmp(st->end.finish_reason, "error") != 0)
@@ -90,7 +90,7 @@ bool stream_commit(struct stream *st)
     return true;
 }
 
-/* --- what could not be written -------------------------------------------------------------------------- */
+/* --- the retry queue ------------------------------------------------------------------------------------ */
 
 static void give_up(struct stream *st)
 {
@@ -106,7 +106,7 @@ static bool same_session(const struct session *a, const struct session *b)
            (a->is_new && b->is_new && a->row.name && b->row.name && strcmp(a->row.name, b->row.name) == 0);
 }
 
-/* Of the account's kept streams those that one more in the same session replaces are given up. */
+/* Drops those of the account's queued streams that a newer one in the same session replaces. */
 static void replace(const struct stream *st)
 {
     struct streams *v = st->server->streams;
@@ -118,24 +118,24 @@ static void replace(const struct stream *st)
     }
 }
 
-void commit_keep(struct stream *st)
+void commit_enqueue(struct stream *st)
 {
     struct stream *other, *oldest = NULL;
     int n = 1;
     if (st->rest == STREAM_UNCOMMITTED)
         replace(st);
-    STREAMS_FOREACH (other, st->server->streams, STREAMS_KEPT)
+    STREAMS_FOREACH (other, st->server->streams, STREAMS_RETRY)
         if (other->account == st->account) {
             oldest = oldest && oldest->number < other->number ? oldest : other;
             n++;
         }
-    if (n > KEPT_MAX)
+    if (n > RETRY_QUEUE_MAX)
         give_up(oldest);
     stream_move(st, st->rest);
 }
 
-/* Writes the turn of a kept stream where nothing came between. From then on it is retained, unless it is worth one more
- * attempt. */
+/* Commits the turn of a queued stream where no other turn came between. From then on the stream is retained, unless it
+ * is worth one more attempt. */
 static void try_commit(struct stream *st)
 {
     struct server *s = st->server;
@@ -177,8 +177,8 @@ void commit_reopen(struct stream *st)
 void commit_forget(struct server *s, const char *session)
 {
     struct stream *st, *next;
-    for (st = stream_first(s->streams, STREAMS_KEPT); st; st = next) {
-        next = stream_next(s->streams, st, STREAMS_KEPT);
+    for (st = stream_first(s->streams, STREAMS_RETRY); st; st = next) {
+        next = stream_next(s->streams, st, STREAMS_RETRY);
         if (strcmp(st->session->row.id, session) == 0)
             give_up(st);
     }
@@ -187,7 +187,7 @@ void commit_forget(struct server *s, const char *session)
 void commit_fini(struct server *s)
 {
     struct stream *st;
-    while (s->streams && (st = stream_first(s->streams, STREAMS_KEPT)) != NULL) {
+    while (s->streams && (st = stream_first(s->streams, STREAMS_RETRY)) != NULL) {
         try_commit(st);
         give_up(st);
     }

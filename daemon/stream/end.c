@@ -140,7 +140,7 @@ void stream_end_by_engine(struct stream *st, const struct wire_engine_result *r)
 void stream_delivered(struct stream *st)
 {
     if (st->rest != STREAM_GONE) {
-        commit_keep(st);
+        commit_enqueue(st);
     } else {
         stream_move(st, STREAM_GONE);
         stream_free(st);

@@ -1,6 +1,6 @@
 /*
- * journal.h - what running streams have made, in files that outlive hearthd's kill -9. Loop thread; a thread of its own
- * does nothing but fdatasync, because that takes as long as the disk likes.
+ * journal.h - the write-ahead journal of running streams: their tokens, in files that survive a kill -9 of hearthd.
+ * Loop thread; a separate thread does fdatasync alone, which may block for long.
  *
  * One file per stream, STATE/journal/NUMBER, rather than one for all: a damaged file costs one stream, retention is
  * unlink(2), and a finished stream's output is read again from a file that holds nothing else.
@@ -9,9 +9,9 @@
  *     record   length u32   XXH3-64 of the payload, seeded with the record's offset, u64   payload
  *     payload  an event frame of wire.h:  journal.head, engine.begin, engine.tokens ..., journal.end
  *
- * So the records are packed, bounded, scanned and unpacked by the wire's codec and its tests. A record counts when all
- * of it is there and fits: what follows the first that does not is dropped and named in the log. What has no head, or
- * is no file of ours (a link, another owner, another version), is renamed to NUMBER.bad and left to people.
+ * So the records are packed, bounded, scanned and unpacked by the wire's codec and its tests. A record counts when it
+ * is complete and valid: the bytes from the first invalid one on are dropped and the log names the file. A file without
+ * a head, or that is not ours (a link, another owner, another version), is renamed to NUMBER.bad for people to look at.
  *
  * A record is in the kernel when journal_add() returns, and on the disk 100 ms later: the first survives any crash of
  * ours, the second bounds what a loss of power takes. A stream is unfinished until its journal.end. Finished ones stay
@@ -40,7 +40,7 @@ struct journal_entry {
     TAILQ_ENTRY(journal_entry) entry;
 };
 
-/* Opens (and makes) STATE/journal. HEARTH_ESTORE names what is in the way. */
+/* Opens STATE/journal, and creates it where it is missing. HEARTH_ESTORE names the obstacle. */
 int journal_open(struct journal **out, struct server *s, const char *state_dir, struct hearth_err *e);
 void journal_close(struct journal *j);
 
@@ -54,22 +54,22 @@ int journal_begin(struct journal *j, const struct wire_journal_head *head, struc
                   struct hearth_err *e);
 
 /* Appends a record. Where it cannot be written the file ends before it, nothing more is ever appended (fd is -1), and
- * the caller goes on without. */
+ * the caller continues without a journal. */
 int journal_add(struct journal *j, struct journal_entry *je, const struct wire_method *m, const void *body,
                 struct hearth_err *e);
 
-/* Appends the last record, and lets older files go where it is time. */
+/* Appends the last record, and removes older files that are due. */
 int journal_end(struct journal *j, struct journal_entry *je, const struct wire_journal_end *end, struct hearth_err *e);
 
 void journal_remove(struct journal *j, struct journal_entry *je);
 
-/* That uid's stream, by number or by request id; NULL. */
+/* Returns that uid's stream, by number or by request id; NULL. */
 struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number, const char *request);
 
 /* Lets finished streams go that are old or too much. */
 void journal_expire(struct journal *j);
 
-/* The session is removed: what its streams made goes with it, and so does all that was set aside. */
+/* The session is removed: its streams' journals are removed with it, and so are all files set aside as NUMBER.bad. */
 void journal_forget(struct journal *j, const char *session);
 
 /* Reads a file again. */

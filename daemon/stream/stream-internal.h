@@ -69,10 +69,11 @@ void stream_delivered(struct stream *st);
  * cannot be: the end says why unless it gives another reason already, and st->rest says whether it is tried again. */
 bool stream_commit(struct stream *st);
 
-/* A delivered stream whose turn could not be written at once: keeps it in its `rest`, or frees it. */
-void commit_keep(struct stream *st);
+/* Moves a delivered stream whose turn could not be written at once to the retry queue (the state `rest`), or frees it.
+ */
+void commit_enqueue(struct stream *st);
 
-/* A kept stream is subscribed to again: tries to write it and moves it to STREAM_DRAINING. */
+/* A stream of the retry queue is subscribed to again: tries to commit it and moves it to STREAM_DRAINING. */
 void commit_reopen(struct stream *st);
 
 /* --- subscribers.c */

@@ -240,7 +240,7 @@ struct stream *stream_find(struct server *s, uid_t uid, int64_t number, const ch
 int stream_get(struct server *s, uid_t uid, int64_t number, const char *id, const uint64_t *hash, struct stream **out,
                struct hearth_err *e)
 {
-    struct stream *st = find(s, uid, number, id, STREAMS_OPEN | STREAMS_KEPT);
+    struct stream *st = find(s, uid, number, id, STREAMS_OPEN | STREAMS_RETRY);
     struct journal_entry *je = NULL;
     if (!st && s->journal)
         je = journal_find(s->journal, uid, number, id);
@@ -253,7 +253,7 @@ int stream_get(struct server *s, uid_t uid, int64_t number, const char *id, cons
         return err_set(e, HEARTH_ECONFLICT, "request \"%.80s\" was made before, and with other content", id);
     if (!st)
         return recover_finished(s, je, out, e);
-    if (stream_in(st, STREAMS_KEPT))
+    if (stream_in(st, STREAMS_RETRY))
         commit_reopen(st);
     *out = st;
     return 0;

@@ -275,9 +275,9 @@ void engine_client_stop(struct engine_client *ec)
 {
     static const struct wire_empty nothing;
     bool is_live = engine_pid(ec) != 0;
-    bool told = is_live && engine_state(ec) != ENGINE_STOPPING &&
-                request(ec, &wire_methods[WIRE_ENGINE_SHUTDOWN], &nothing, on_stopped, NULL, NULL);
-    engine_process_stop(ec->process, told);
+    bool exit_requested = is_live && engine_state(ec) != ENGINE_STOPPING &&
+                          request(ec, &wire_methods[WIRE_ENGINE_SHUTDOWN], &nothing, on_stopped, NULL, NULL);
+    engine_process_stop(ec->process, exit_requested);
     if (!is_live) {
         struct hearth_err e;
         err_set(&e, HEARTH_ESHUTDOWN, "the engine is being stopped");

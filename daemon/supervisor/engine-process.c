@@ -188,14 +188,14 @@ void engine_process_kill(struct engine_process *p)
         kill(p->pid, SIGKILL);
 }
 
-void engine_process_stop(struct engine_process *p, bool told)
+void engine_process_stop(struct engine_process *p, bool exit_requested)
 {
     if (p->pid == 0) {
         timer_clear(p->timer);
         p->state = ENGINE_ABSENT;
         return;
     }
-    if (!told)
+    if (!exit_requested)
         kill(p->pid, SIGKILL);
     p->state = ENGINE_STOPPING;
 }

@@ -1,7 +1,7 @@
 /*
  * engine-process.h - the engine as a child process: spawned, watched by SIGCHLD, and spawned again after a back-off
- * when it crashes. Loop thread. It knows nothing of what is said over the link: its owner, the client of the calls,
- * reads and writes the descriptor, and tells whether the engine is ready, productive or of no use any more.
+ * when it crashes. Loop thread. It knows nothing of the link's protocol: its owner, the client of the calls, reads and
+ * writes the descriptor, and tells whether the engine is ready, productive or of no use any more.
  */
 #ifndef DAEMON_SUPERVISOR_ENGINE_PROCESS_H
 #define DAEMON_SUPERVISOR_ENGINE_PROCESS_H
@@ -20,7 +20,7 @@ enum engine_state {
     ENGINE_BACKOFF,  /* it crashed a moment ago; calls wait for the restart */
     ENGINE_STARTING, /* it was spawned and is not ready */
     ENGINE_RUNNING,
-    ENGINE_STOPPING, /* it was told to exit, or killed; its exit status is awaited */
+    ENGINE_STOPPING, /* it was requested to exit, or killed; its exit status is awaited */
 };
 
 /* What the process tells its owner, on the loop. */
@@ -50,8 +50,9 @@ bool engine_process_has_failed(const struct engine_process *p);
 /* Kills an engine that is of no use; one that was told to exit is left to do so. */
 void engine_process_kill(struct engine_process *p);
 
-/* Its exit is no crash from here on, and no restart follows. One that was not `told` to exit is killed. */
-void engine_process_stop(struct engine_process *p, bool told);
+/* Its exit is no crash from here on, and no restart follows. It is killed unless `exit_requested`: its owner has called
+ * engine.shutdown. */
+void engine_process_stop(struct engine_process *p, bool exit_requested);
 
 enum engine_state engine_process_state(const struct engine_process *p);
 pid_t engine_process_pid(const struct engine_process *p);      /* 0: there is none */

@@ -36,7 +36,7 @@ static unsigned reached(int from)
 static void test_table(void **state)
 {
     enum { ALL = (1 << STREAM_STATES) - 1, NEW = 1 << STREAM_NEW, GONE = 1 << STREAM_GONE };
-    enum { ENDED = 1 << STREAM_DRAINING | STREAMS_KEPT };
+    enum { ENDED = 1 << STREAM_DRAINING | STREAMS_RETRY };
     (void)state;
     assert_int_equal(reached(STREAM_NEW), ALL & ~NEW); /* each state is in use, and nothing is made twice */
     assert_int_equal(next_of(STREAM_GONE), 0);
@@ -51,7 +51,7 @@ static void test_table(void **state)
             fail_msg("%s is for ever", name);
         if ((bit & ENDED) != 0 && (next & STREAMS_LIVE) != 0)
             fail_msg("%s has ended, and would run again", name);
-        if ((bit & STREAMS_LIVE) != 0 && (next & STREAMS_KEPT) != 0)
+        if ((bit & STREAMS_LIVE) != 0 && (next & STREAMS_RETRY) != 0)
             fail_msg("%s would be kept without having been delivered", name);
         if ((bit & STREAMS_LIVE) != 0 && (next & 1 << STREAM_DRAINING) == 0)
             fail_msg("%s cannot end", name);
