@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { SAMPLE = 4096 /* bytes; three of them of each tensor */ };
+enum { SAMPLE = 4096 /* bytes; three samples are hashed of each tensor */ };
 
 static struct kv_hash digest(XXH3_state_t *s)
 {
@@ -18,7 +18,7 @@ static struct kv_hash digest(XXH3_state_t *s)
     return (struct kv_hash){h.low64, h.high64};
 }
 
-/* Lengths go in as well: "ab" "c" is not "a" "bc". */
+/* The length is hashed too, so that "ab" "c" and "a" "bc" differ. */
 static void add_str(XXH3_state_t *s, struct gguf_str v)
 {
     uint64_t n = v.n;
@@ -43,7 +43,7 @@ static void add_keys(XXH3_state_t *s, const struct gguf *g, bool tokenizer)
     }
 }
 
-/* Calls fn for the parts of a tensor's data that stand for it. */
+/* Calls fn for the samples that represent a tensor's data: its first, middle and last bytes. */
 static void each_sample(const struct gguf_tensor *t, void (*fn)(void *arg, const char *p, size_t n), void *arg)
 {
     const char *p = t->data;
@@ -61,7 +61,7 @@ static void add_sample(void *arg, const char *p, size_t n)
     XXH3_128bits_update(arg, p, n);
 }
 
-/* A file that nobody has read yet: all samples are asked for before the first is waited for. */
+/* The file may not be in the page cache: all samples are requested (read-ahead) before the first is waited for. */
 static void want_sample(void *arg, const char *p, size_t n)
 {
     uintptr_t page = *(const uintptr_t *)arg, from = (uintptr_t)p & ~(page - 1);
@@ -176,7 +176,7 @@ int kv_fingerprint_make(struct kv_fingerprint *out, const struct model *m, const
     p.tokenizer = tokenizer_digest(s, m->gguf);
     strncpy(p.backend, m->be->name, sizeof p.backend - 1);
     XXH3_freeState(s);
-    int rc = gguf_check(m->gguf, e); /* zeros read in the place of what was cut off are no fingerprint */
+    int rc = gguf_check(m->gguf, e); /* a file that was truncated reads as zeros, which must not be fingerprinted */
     if (!rc)
         *out = p;
     return rc;

@@ -1,5 +1,5 @@
 /*
- * fingerprint.h - the fingerprint of a model's KV: what kvfile.h's struct kv_fingerprint is made from.
+ * fingerprint.h - the fingerprint of a model's KV: it fills kvfile.h's struct kv_fingerprint from a model.
  *
  * It is cheap, so that it can be taken at every load: metadata and tensor records are hashed whole, of every tensor
  * the first, middle and last 4 KiB, so that a fine-tune with the same metadata differs.
@@ -11,8 +11,8 @@
 #include "daemon/model/model.h"
 
 /*
- * To be raised by whoever changes what bits a token's K and V have, on any backend, or how a page is laid out: then
- * files of before are another fingerprint's, and are computed again.
+ * The version of KV's numerics. Raise it with every change to the bits of a token's K and V, on any backend, or to a
+ * page's layout: older files then have another fingerprint, and their KV is computed again.
  */
 enum { KV_NUMERICS = 6 };
 

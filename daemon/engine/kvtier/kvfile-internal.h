@@ -10,7 +10,7 @@
 enum { KVDISK_VERSION = 1, KVDISK_BLOCK = 4096 /* the head's length is a multiple, so the first page is aligned */ };
 #define KVDISK_MAGIC "HEARTHKV"
 
-/* What an entry is. A reader refuses a file with a kind that it does not know: an architecture that keeps a state
+/* The kind of an entry. A reader refuses a file with a kind that it does not know: an architecture that keeps a state
  * beside its KV cannot do with the KV alone. */
 enum { KVDISK_PAGE = 1, KVDISK_STATE = 2 /* reserved: a snapshot of recurrent or window state */ };
 
@@ -18,7 +18,7 @@ struct kvdisk_head {
     char magic[8];
     uint32_t version;
     uint32_t head_bytes;     /* this struct, the entries, zeros up to a multiple of KVDISK_BLOCK */
-    struct kv_hash head_sum; /* over head_bytes, itself as zero. In every version up to here it is the same */
+    struct kv_hash head_sum; /* over head_bytes, itself as zero; same place in every version */
     uint64_t file_bytes;
     int64_t uid;
     struct kv_hash parent;
@@ -50,11 +50,11 @@ static inline struct kvdisk_entry *kvdisk_entries(struct kvdisk_head *h)
     return (struct kvdisk_entry *)(h + 1);
 }
 
-/* The sum over a head in memory, whatever its field for it holds. */
+/* Returns the checksum of a head in memory; its own field head_sum is taken as zero, whatever it holds. */
 struct kv_hash kvdisk_head_sum(struct kvdisk_head *h, uint32_t head_bytes);
 struct kv_hash kvdisk_sum(const void *p, size_t n);
 
-/* The name of an extent with this fingerprint that ends in a page of this hash. */
+/* Writes the file name of an extent with this fingerprint whose last page has this hash. */
 void kvdisk_name(char out[KVFILE_NAME], const struct kv_fingerprint *fingerprint, const struct kv_hash *last);
 
 #endif

@@ -1,4 +1,4 @@
-/* kvfile-write.c - a KV file comes into being: written beside its place, synced, renamed; see kvfile.h. */
+/* kvfile-write.c - writes a KV file: under a temporary name, synced, then renamed; see kvfile.h. */
 #include "config.h"
 
 #include "daemon/engine/kvtier/kvfile-internal.h"
@@ -11,16 +11,16 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Bytes handed to the disk at a time while the file grows, so that the sync at its end is short: with all of it left to
- * the end, a restore that came then would wait for half a gigabyte. */
+/* Write-back is started after this many bytes while the file grows, so that the sync at its end is short: with all of
+ * it left to the end, a restore that came then would wait for half a gigabyte. */
 enum { PUSH_BYTES = 32 << 20 };
 
 struct kvfile_writer {
     int dir, fd;
-    bool made; /* the temporary file is there */
+    bool created; /* the temporary file exists */
     char name[KVFILE_NAME], tmp[KVFILE_NAME + 4];
     uint32_t n_put;
-    uint64_t at, pushed; /* bytes written, and on their way to the disk */
+    uint64_t at, pushed; /* bytes written, and bytes whose write-back was started */
     struct kvdisk_head *head;
 };
 
@@ -42,7 +42,7 @@ static int write_all(int fd, const void *from, uint64_t n, uint64_t at, struct h
     return 0;
 }
 
-/* The head but for the sums. */
+/* Fills in the head, except for its checksums. */
 static int make_head(struct kvfile_writer *w, const struct kv_fingerprint *fingerprint, const struct kvfile_extent *x,
                      struct hearth_err *e)
 {
@@ -82,8 +82,8 @@ static int create(struct kvfile_writer *w, struct hearth_err *e)
         w->fd = openat(w->dir, w->tmp, flags, 0600);
     if (w->fd < 0)
         return failed("creating a KV file", e);
-    w->made = true;
-    /* A disk that is too full is found now, not after a gigabyte. Not every file system can. */
+    w->created = true;
+    /* Preallocation finds a full disk now, not after a gigabyte. Not every file system supports it. */
     int rc;
     while ((rc = fallocate(w->fd, 0, 0, (off_t)w->head->file_bytes)) < 0 && errno == EINTR) {
     }
@@ -122,7 +122,7 @@ int kvfile_put(struct kvfile_writer *w, const void *page, struct hearth_err *e)
     if (rc)
         return rc;
     w->at += en->bytes;
-    if (w->at - w->pushed >= PUSH_BYTES) { /* this stretch on its way, the one before it waited for */
+    if (w->at - w->pushed >= PUSH_BYTES) { /* start write-back of this stretch, wait for the one before */
         sync_file_range(w->fd, (off_t)w->pushed, (off_t)(w->at - w->pushed), SYNC_FILE_RANGE_WRITE);
         if (w->pushed > w->head->head_bytes)
             sync_file_range(w->fd, 0, (off_t)w->pushed,
@@ -132,7 +132,8 @@ int kvfile_put(struct kvfile_writer *w, const void *page, struct hearth_err *e)
     return 0;
 }
 
-/* The name says where an extent ends. A file of that name may begin earlier: then it holds all of ours and more. */
+/* The name says where an extent ends. An existing file of that name may begin earlier: then it holds all of this extent
+ * and more. */
 static bool have_longer(const struct kvfile_writer *w)
 {
     struct kvfile_reader *f;
@@ -146,7 +147,7 @@ static bool have_longer(const struct kvfile_writer *w)
 
 int kvfile_commit(struct kvfile_writer *w, char name[KVFILE_NAME], uint64_t *bytes, struct hearth_err *e)
 {
-    assert(w->n_put == w->head->n_entry && w->made);
+    assert(w->n_put == w->head->n_entry && w->created);
     w->head->head_sum = kvdisk_head_sum(w->head, w->head->head_bytes);
     int rc = write_all(w->fd, w->head, w->head->head_bytes, 0, e);
     if (rc)
@@ -157,7 +158,7 @@ int kvfile_commit(struct kvfile_writer *w, char name[KVFILE_NAME], uint64_t *byt
         return err_set(e, HEARTH_ECONFLICT, "%s is there and begins before token %u", w->name, w->head->pos);
     if (renameat(w->dir, w->tmp, w->dir, w->name) < 0)
         return failed("renaming a KV file", e);
-    w->made = false;
+    w->created = false;
     if (fsync(w->dir) < 0) {
         rc = failed("syncing the folder for KV", e);
         unlinkat(w->dir, w->name, 0); /* a file that is not reported must not stay */
@@ -172,7 +173,7 @@ void kvfile_abort(struct kvfile_writer *w)
 {
     if (!w)
         return;
-    if (w->made)
+    if (w->created)
         unlinkat(w->dir, w->tmp, 0);
     if (w->fd >= 0)
         close(w->fd);

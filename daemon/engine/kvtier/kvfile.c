@@ -85,7 +85,7 @@ const char *kv_fingerprint_diff(const struct kv_fingerprint *have, const struct 
 {
     size_t at = 0;
     out[0] = 0;
-/* Cut where it does not fit: the first parts say enough. */
+/* The list is truncated where it does not fit: its first parts say enough. */
 #define DIFFERS(condition, ...)                                                          \
     do {                                                                                 \
         if ((condition) && at < HEARTH_ERR_MSG) {                                        \
@@ -179,7 +179,7 @@ static int open_regular(int dir, const char *name, int *out, uint64_t *bytes, st
     return rc;
 }
 
-/* A read that fails on an open file is the file's fault: what cannot be read is of no use. */
+/* A read that fails on an open file counts as damage to the file: a file that cannot be read is of no use. */
 static int read_all(int fd, void *to, uint64_t n, uint64_t at, const char *what, struct hearth_err *e)
 {
     for (uint64_t done = 0; done < n;) {
@@ -195,7 +195,7 @@ static int read_all(int fd, void *to, uint64_t n, uint64_t at, const char *what,
     return 0;
 }
 
-/* Reads the head whole and believes its length only. */
+/* Reads the whole head; only its length has been checked at this point. */
 static int read_head(struct kvfile_reader *f, struct hearth_err *e)
 {
     struct kvdisk_head first;
@@ -223,7 +223,7 @@ static int read_head(struct kvfile_reader *f, struct hearth_err *e)
     return 0;
 }
 
-/* Who it is for. */
+/* Checks that the file is for this fingerprint and uid. */
 static int check_owner(const struct kvfile_reader *f, const char *name, const struct kv_fingerprint *want,
                        const int64_t *uid, struct hearth_err *e)
 {
@@ -231,7 +231,7 @@ static int check_owner(const struct kvfile_reader *f, const char *name, const st
     char diff[HEARTH_ERR_MSG], ours[KVFILE_NAME];
     struct kv_hash last = kvdisk_entries(f->head)[h->n_entry - 1].hash;
     kvdisk_name(ours, &h->fingerprint, &last);
-    if (memcmp(&h->fingerprint, want, sizeof *want)) /* where its name says so too it is merely another's */
+    if (memcmp(&h->fingerprint, want, sizeof *want)) /* not damaged where its name agrees */
         return err_set(e, strcmp(name, ours) ? HEARTH_ESTORE : HEARTH_EMODELMISMATCH, "differs in %.170s",
                        kv_fingerprint_diff(&h->fingerprint, want, diff));
     if (uid && h->uid != *uid)
@@ -241,7 +241,7 @@ static int check_owner(const struct kvfile_reader *f, const char *name, const st
     return 0;
 }
 
-/* The one order of entries there is: page after page, their bytes without a gap up to the end of the file. */
+/* Checks the only order of entries allowed: page after page, their bytes without a gap up to the end of the file. */
 static int check_entries(struct kvfile_reader *f, struct hearth_err *e)
 {
     struct kvdisk_head *h = f->head;
@@ -251,7 +251,8 @@ static int check_entries(struct kvfile_reader *f, struct hearth_err *e)
         return err_set(e, HEARTH_ESTORE, "begins at token %u, which no page does", h->pos);
     if (!h->pos != !(above.lo | above.hi))
         return err_set(e, HEARTH_ESTORE, "begins at token %u and %s", h->pos, h->pos ? "has no parent" : "has one");
-    if (size < 1 || size > (INT64_MAX - at) / h->n_entry) /* `want` has the same, but it may be a test's */
+    if (size < 1 ||
+        size > (INT64_MAX - at) / h->n_entry) /* page_bytes of `want` is equal, but a test may have set it */
         return err_set(e, HEARTH_ESTORE, "has pages of %" PRIu64 " bytes", size);
     for (uint32_t i = 0; i < h->n_entry; i++, at += size) {
         const struct kvdisk_entry *en = &kvdisk_entries(h)[i];
@@ -325,7 +326,7 @@ void kvfile_close(struct kvfile_reader *f)
     free(f);
 }
 
-/* --- what is in it --------------------------------------------------------------------------------------- */
+/* --- contents -------------------------------------------------------------------------------------------- */
 
 const struct kvfile_extent *kvfile_extent(const struct kvfile_reader *f)
 {

@@ -2,21 +2,21 @@
  * kvfile.h - KV on disk: one file holds one run ("extent") of consecutive full pages of one timeline.
  *
  * The format is in kv-format.md. What matters here: a file is for one fingerprint (struct kv_fingerprint) and one uid,
- * every byte of it lies under a checksum, and it comes into being complete: it is written under a temporary name,
- * synced, renamed, and the folder synced. So a file is either as it was written or refused, and a refused one costs a
- * recomputation, never a wrong hit.
+ * a checksum covers every byte of it, and it appears atomically: it is written under a temporary name, synced, renamed,
+ * and the folder synced. So a file is either as it was written or refused, and a refused one costs a recomputation,
+ * never a wrong hit.
  *
  * Reading is hostile: a file is opened under the folder's descriptor without following links, must be a regular file
  * of our own that nobody else may write, and everything in it is checked before it is used. What a refusal means:
- *     HEARTH_ESTORE          damaged, or not what its name says: to be set aside (kvfile_set_aside)
+ *     HEARTH_ESTORE          damaged, or in contradiction to its name: to be quarantined (kvfile_set_aside)
  *     HEARTH_EUNSUPPORTED    whole, but of another version of the format or with entries of a kind we do not know
  *     HEARTH_EMODELMISMATCH  whole, but for another fingerprint; the message names the parts that differ
- *     HEARTH_EIO             the system's doing (permission, no descriptors left); nothing is said of the file
+ *     HEARTH_EIO             the system failed (permission, no descriptors left); the file may be good
  *     HEARTH_ENOMEM
- * Absence is not an error: whoever evicts files does so at any time, and kvfile_open returns 1. Messages do not repeat
- * the file's name.
+ * Absence is not an error: hearthd's eviction may remove a file at any time, and kvfile_open then returns 1. Messages
+ * do not repeat the file's name.
  *
- * Threads: no state is shared; each struct belongs to one thread, which is the I/O thread's (kvio.h) in the engine.
+ * Threads: no state is shared; each struct belongs to one thread, in the engine the I/O thread (kvio.h).
  */
 #ifndef HEARTH_ENGINE_KVFILE_H
 #define HEARTH_ENGINE_KVFILE_H
@@ -37,8 +37,8 @@ static inline bool kv_hash_same(const struct kv_hash *a, const struct kv_hash *b
     return a->lo == b->lo && a->hi == b->hi;
 }
 
-/* What KV depends on besides the token ids. Part of the file as it is here: no padding, unused bytes are zero.
- * fingerprint.h makes one from a model. */
+/* The fingerprint: all that KV depends on besides the token ids. It is written to the file as it is here: no padding,
+ * unused bytes are zero. fingerprint.h makes one from a model. */
 struct kv_fingerprint {
     struct kv_hash model;     /* metadata but the tokenizer's, tensor records, samples of every tensor */
     struct kv_hash tokenizer; /* the metadata of the tokenizer */
@@ -52,10 +52,11 @@ struct kv_fingerprint {
     char backend[16]; /* "cpu", "cuda": their bits differ. Zero-padded */
 };
 
-/* The 64 bits that stand for a fingerprint in file names; equality is decided by the whole. */
+/* Returns the 64 bits that identify a fingerprint in file names; equality is decided by the whole fingerprint. */
 uint64_t kv_fingerprint_id(const struct kv_fingerprint *p);
 
-/* Writes what differs ("the model and the KV type (f16, not f32)") and returns out; "" where nothing does. */
+/* Writes the names of the parts that differ ("the model and the KV type (f16, not f32)") and returns out; "" where none
+ * does. */
 const char *kv_fingerprint_diff(const struct kv_fingerprint *have, const struct kv_fingerprint *want,
                                 char out[HEARTH_ERR_MSG]);
 
@@ -68,7 +69,7 @@ struct kvfile_page {
     struct kv_hash hash;
 };
 
-/* What an extent is, apart from its bytes. */
+/* The description of an extent: all but its pages' bytes. */
 struct kvfile_extent {
     int64_t uid;
     uint32_t pos;             /* position of the first token; a multiple of KV_PAGE */
@@ -82,10 +83,11 @@ struct kvfile_extent {
 /* Opens the folder, which must exist, be ours, and be writable by nobody else. */
 int kvfile_dir_open(int *dir, const char *path, struct hearth_err *e);
 
-/* Whether the name is one of a file for this fingerprint; NULL: for any. */
+/* Returns whether the name is that of a KV file of this fingerprint; NULL: of any. */
 bool kvfile_is_name(const char *name, const struct kv_fingerprint *p);
 
-/* Renames the file to NAME.bad, which replaces an earlier one of that name. Returns 0 also where it has gone. */
+/* Renames the file to NAME.bad, which replaces an earlier one of that name. Returns 0 also where the file no longer
+ * exists. */
 int kvfile_set_aside(int dir, const char *name, struct hearth_err *e);
 
 /* --- reading --------------------------------------------------------------------------------------------- */
@@ -98,19 +100,19 @@ int kvfile_open(struct kvfile_reader **out, int dir, const char *name, const str
                 const int64_t *uid, struct hearth_err *e);
 void kvfile_close(struct kvfile_reader *f);
 
-/* What it holds; borrowed until kvfile_close. */
+/* Returns the extent that the file holds; borrowed until kvfile_close. */
 const struct kvfile_extent *kvfile_extent(const struct kvfile_reader *f);
 uint64_t kvfile_bytes(const struct kvfile_reader *f); /* the file's length */
 
-/* The page at position `pos` (of its first token), in the timeline whose hash and ids `expect` says; -1 where the file
- * holds no such page. */
+/* Returns the index of the page whose first token is at position `pos` and whose hash and ids are those of `expect`; -1
+ * where the file holds no such page. */
 int32_t kvfile_find(const struct kvfile_reader *f, uint32_t pos, const struct kvfile_page *expect);
 
 /* Asks the system to read pages [i, i + n) ahead. */
 void kvfile_readahead(const struct kvfile_reader *f, uint32_t i, uint32_t n);
 
-/* Reads page i into `out` (page_bytes of host memory) and checks its bytes. What `out` holds after an error must not be
- * used. */
+/* Reads page i into `out` (page_bytes of host memory) and checks its bytes. After an error the content of `out` must
+ * not be used. */
 int kvfile_read(struct kvfile_reader *f, uint32_t i, void *out, struct hearth_err *e);
 
 /* --- writing --------------------------------------------------------------------------------------------- */
@@ -123,13 +125,13 @@ struct kvfile_writer;
  * an error the only use of the writer is kvfile_abort. */
 int kvfile_begin(struct kvfile_writer **out, int dir, const struct kv_fingerprint *fingerprint,
                  const struct kvfile_extent *x, struct hearth_err *e);
-/* The next page: page_bytes of host memory, borrowed for the call. */
+/* Appends the next page: page_bytes of host memory, borrowed for the call. */
 int kvfile_put(struct kvfile_writer *w, const void *page, struct hearth_err *e);
-/* After the last page: writes the head, syncs, renames, syncs the folder. On success the file is there under `name`
- * and survives a power failure. The name says where the extent ends, not where it begins: a file of that name which
- * holds no more than this one is replaced, one which holds more is kept and HEARTH_ECONFLICT returned. */
+/* Commits the file, after the last page: writes the head, syncs, renames, syncs the folder. On success the file exists
+ * under `name` and survives a power failure. The name says where the extent ends, not where it begins: a file of that
+ * name which holds no more than this one is replaced; one which holds more stays, and HEARTH_ECONFLICT is returned. */
 int kvfile_commit(struct kvfile_writer *w, char name[KVFILE_NAME], uint64_t *bytes, struct hearth_err *e);
-/* Frees the writer, after a commit too; without one it removes what was written. */
+/* Frees the writer, after a commit too; without a commit it removes the temporary file. */
 void kvfile_abort(struct kvfile_writer *w);
 
 #endif

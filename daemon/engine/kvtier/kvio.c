@@ -1,5 +1,5 @@
-/* kvio.c - the thread that reads and writes KV files; see kvio.h. Above the line is what its owner calls, below it
- * everything is the I/O thread's. */
+/* kvio.c - the thread that reads and writes KV files; see kvio.h. The owner's calls stand above the line, the I/O
+ * thread's functions below it. */
 #include "config.h"
 
 #include "daemon/engine/kvtier/kvio.h"
@@ -16,13 +16,13 @@
 
 #include "daemon/engine/clock.h"
 
-/* Bytes that the system is asked to read before they are wanted: a disk gives its rate only where it has enough to do.
+/* The read-ahead window in bytes: a disk reaches its full rate only with a deep enough queue.
  */
 static const uint64_t readahead_bytes = 32 << 20;
 
-enum job_kind { JOB_READ, JOB_SCAN, JOB_WRITE, JOB_KINDS }; /* the first goes first */
+enum job_kind { JOB_READ, JOB_SCAN, JOB_WRITE, JOB_KINDS }; /* in order of priority */
 
-/* Made by the owner and given away. */
+/* The owner makes a job and hands it over to the I/O thread. */
 struct job {
     TAILQ_ENTRY(job) link;
     enum job_kind kind;
@@ -68,7 +68,7 @@ struct kvio {
     struct kvio_counters counters;
     _Atomic bool stop;
 
-    /* The owner's. */
+    /* Only the owner's. */
     struct post_list taken;
     uint64_t last_id;
 
@@ -240,7 +240,7 @@ void kvio_close(struct kvio *io)
     atomic_store(&io->stop, true);
     send_command(io, o);
     pthread_join(io->thread, NULL);
-    post_take(&io->inbox, &io->todo); /* what came too late */
+    post_take(&io->inbox, &io->todo); /* jobs posted after the thread had ended */
     while ((o = (struct io_command *)post_list_pop(&io->todo))) {
         job_free(o->job);
         free(o);
@@ -298,7 +298,8 @@ static struct kvio_event *end_job(struct kvio *io, struct job *j, const struct h
     return ev;
 }
 
-/* Says that a file was refused; what is damaged makes way. A failure of the system's own is not the file's. */
+/* Reports that a file was refused, and quarantines it where it is damaged. A failure of the system is not held against
+ * the file. */
 static void refuse(struct kvio *io, const struct job *j, const char *name, const struct hearth_err *err)
 {
     struct hearth_err why = {0};
@@ -315,7 +316,7 @@ static void refuse(struct kvio *io, const struct job *j, const char *name, const
         atomic_fetch_add(&io->counters.files_bad, 1);
 }
 
-/* --- reading */
+/* --- reading --------------------------------------------------------------------------------------------- */
 
 static void end_missing(struct kvio *io, struct job *j, const char *what)
 {
@@ -324,14 +325,14 @@ static void end_missing(struct kvio *io, struct job *j, const char *what)
     end_job(io, j, &err)->missing = true;
 }
 
-/* Pages that are read at a stretch. */
+/* Returns the number of pages that are read at a stretch. */
 static uint32_t group_pages(const struct job *j)
 {
     uint64_t n = KVIO_GROUP / j->fingerprint.page_bytes;
     return n < 1 ? 1 : n > j->n ? j->n : (uint32_t)n;
 }
 
-/* The system is asked for what comes next; pages that follow each other in the file lie together. */
+/* Requests read-ahead of the pages that come next; consecutive pages lie together in the file. */
 static void read_ahead(struct job *j)
 {
     uint64_t most = readahead_bytes / j->fingerprint.page_bytes, end = j->n_done + (most < 1 ? 1 : most);
@@ -386,7 +387,7 @@ static void read_some(struct kvio *io, struct job *j)
         end_job(io, j, &err);
 }
 
-/* --- scanning: one file at a time */
+/* --- scanning: one file at a time ------------------------------------------------------------------------ */
 
 static void scan_file(struct kvio *io, struct job *j, const char *name)
 {
@@ -437,7 +438,7 @@ static void scan_some(struct kvio *io, struct job *j)
     end_job(io, j, &err);
 }
 
-/* --- writing */
+/* --- writing --------------------------------------------------------------------------------------------- */
 
 static void write_some(struct kvio *io, struct job *j)
 {
@@ -445,7 +446,7 @@ static void write_some(struct kvio *io, struct job *j)
     uint32_t first = j->n_done, n = group_pages(j);
     double begin = engine_now();
     int rc = 0;
-    bool whole = j->n_done == j->n; /* the last of a file is the sync, a turn of its own */
+    bool whole = j->n_done == j->n; /* the commit, with its sync, is a turn of its own */
     if (!j->writer)
         rc = kvfile_begin(&j->writer, io->dir, &j->fingerprint, &j->extent, &err);
     while (!rc && j->n_done < j->n_put && j->n_done < first + n)
@@ -465,7 +466,7 @@ static void write_some(struct kvio *io, struct job *j)
         end_job(io, j, &err);
 }
 
-/* --- what to do next */
+/* --- what to do next ------------------------------------------------------------------------------------- */
 
 static struct job *find(struct kvio *io, uint64_t id)
 {
@@ -480,7 +481,7 @@ static struct job *find(struct kvio *io, uint64_t id)
 static void put(struct kvio *io, const struct io_command *o)
 {
     struct job *j = find(io, o->id);
-    if (!j) /* it has ended */
+    if (!j) /* the job has ended */
         return;
     assert(j->kind == JOB_WRITE && o->n <= j->n - j->n_put);
     memcpy(j->buf + j->n_put, o->buf, o->n * sizeof *o->buf);
@@ -518,7 +519,7 @@ static void carry_out_orders(struct kvio *io)
     }
 }
 
-/* False: there is nothing to do. */
+/* Returns false where there is nothing to do. */
 static bool turn(struct kvio *io)
 {
     struct job *j;

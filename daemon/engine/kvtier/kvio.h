@@ -2,27 +2,27 @@
  * kvio.h - the thread that reads and writes KV files, so that the device thread never waits for a disk.
  *
  * The owner (the device thread) submits jobs and takes events; both go through post.h and neither blocks. Each job gets
- * any number of events and exactly one KVIO_END, which is the last that is heard of it. A page buffer given to a job is
- * the I/O thread's until an event gives it back: KVIO_PIECE for the pages it names, KVIO_END for all of the job's. That
- * holds after kvio_cancel too: the buffers come back with the KVIO_END (HEARTH_ECANCELLED, or success where the job was
- * done before the cancellation came), not before.
+ * any number of events and exactly one KVIO_END, its last. A page buffer given to a job is the I/O thread's until an
+ * event gives it back: KVIO_PIECE for the pages it names, KVIO_END for all of the job's. That holds after kvio_cancel
+ * too: the buffers come back with the KVIO_END (HEARTH_ECANCELLED, or success where the job was done before the
+ * cancellation came), not before.
  *
  *   read   chosen pages of one file into given buffers. Delivered in groups of KVIO_GROUP bytes as they arrive and are
  *          verified, in the order asked for, so that the upload of one group overlaps with the reading of the next.
- *          Where a page fails the job ends there; what came before counts.
+ *          Where a page fails the job ends there; the pages before it are valid.
  *   write  one extent. Its ids are known at the beginning, its pages come in as many pieces as the owner likes
- *          (kvio_put), so that an extent may be larger than the host memory there is for it. KVIO_PIECE gives buffers
- *          back once their bytes are with the system; KVIO_END says that the file is durable, and its name.
+ *          (kvio_put), so that an extent may be larger than the staging memory for it. KVIO_PIECE gives buffers back
+ *          once their bytes are with the system; KVIO_END says that the file is durable, and its name.
  *   scan   the heads of all files of one fingerprint: a KVIO_FILE each.
  *
- * Reads go before scans, and scans before writes: somebody waits for them. Between two groups the thread looks for new
- * jobs and cancellations. Jobs of one kind are done in the order of their submission; but a write whose pages have not
- * come holds up nobody.
+ * Reads have priority over scans, and scans over writes, because a generation waits for them. Between two groups the
+ * thread looks for new jobs and cancellations. Jobs of one kind are done in the order of their submission; but a write
+ * whose pages have not come yet does not block the jobs behind it.
  *
- * A file that is refused is reported by a KVIO_BAD before the job's next event, which says whether it was set aside
- * (renamed to NAME.bad): what is damaged is, where it can be. The owner logs it and forgets what it knew of that name.
- * A file that is gone, or that holds other pages than the owner believed (it was replaced by a longer one), is a quiet
- * miss: KVIO_END with `missing`.
+ * A file that is refused is reported by a KVIO_BAD before the job's next event, which says whether it was quarantined
+ * (renamed to NAME.bad): damaged files are, where the rename succeeds. The owner logs it and removes that name from its
+ * index. A file that no longer exists, or that holds other pages than the owner expected (a longer one replaced it), is
+ * a miss and no error: KVIO_END with `missing`.
  */
 #ifndef HEARTH_ENGINE_KVIO_H
 #define HEARTH_ENGINE_KVIO_H
@@ -47,7 +47,7 @@ void kvio_close(struct kvio *io);
 
 struct kvio_page {
     uint32_t pos;              /* of its first token */
-    struct kvfile_page expect; /* what the owner knows of it; compared with the file */
+    struct kvfile_page expect; /* the page as the owner's index has it; compared with the file */
     void *buf;                 /* page_bytes of host memory */
 };
 struct kvio_read {
@@ -67,15 +67,15 @@ struct kvio_write {
 };
 uint64_t kvio_write(struct kvio *io, const struct kvio_write *job);
 /* The next n pages of a write job. After the last one the file is finished by itself; more than the extent has is a
- * programmer's error. Where the job has ended already (a full disk; its KVIO_END is on its way) this does nothing:
- * KVIO_END gives back all of a job's buffers, those put after it was posted included. */
+ * programmer's error. Where the job has ended already (a full disk; its KVIO_END is posted but not taken) this does
+ * nothing: KVIO_END gives back all of a job's buffers, including those put after it was posted. */
 void kvio_put(struct kvio *io, uint64_t job, const void *const *buf, uint32_t n);
 
 uint64_t kvio_scan(struct kvio *io, void *owner, const struct kv_fingerprint *fingerprint);
 
 void kvio_cancel(struct kvio *io, uint64_t job);
 
-/* --- events ---------------------------------------------------------------------------------------------- */
+/* --- events ------------------------------------------------------------------------------------------------ */
 
 enum kvio_kind { KVIO_PIECE, KVIO_FILE, KVIO_BAD, KVIO_END };
 struct kvio_event {
@@ -85,27 +85,27 @@ struct kvio_event {
     void *owner;
     char file[KVFILE_NAME]; /* FILE, BAD; END of a read or of a write that succeeded */
     uint64_t bytes;         /* FILE: its length. END: the file's length (write), bytes read (read), of heads (scan) */
-    double seconds;         /* END: that the I/O thread spent on the job */
+    double seconds;         /* END: of the I/O thread's time that the job took */
     struct hearth_err err;  /* END: code 0 is success. BAD: why */
     bool missing;           /* END of a read: no such file, or no such page in it; err says which */
-    bool aside;             /* BAD: it was renamed; else it is still there and err says why */
+    bool aside;             /* BAD: it was renamed; else the rename failed, and err says why */
     uint32_t first, n;      /* PIECE: entries [first, first + n) of the job's pages. END: pages done in all */
-    struct kvfile_extent extent; /* FILE: what it holds; freed with the event */
+    struct kvfile_extent extent; /* FILE: its extent; freed with the event */
 };
 
-/* As the engine's: readable when events have come; take fetches them all, next gives them one by one (NULL: no more),
+/* kvio_fd is readable when events have come; take fetches them all, next returns them one by one (NULL: no more), and
  * the caller frees each. */
 int kvio_fd(const struct kvio *io);
 void kvio_take(struct kvio *io);
 struct kvio_event *kvio_next(struct kvio *io);
 void kvio_event_free(struct kvio_event *ev);
 
-/* --- measured; any thread may read ------------------------------------------------------------------------ */
+/* --- counters; any thread may read ------------------------------------------------------------------------- */
 
 struct kvio_counters {
-    _Atomic uint64_t read_bytes, written_bytes; /* of pages and heads, of jobs that ended well or not */
-    _Atomic uint64_t files_written, files_bad;  /* bad: set aside */
-    _Atomic double read_rate, write_rate; /* bytes/s, lately: verified reads; writes with their syncs. 0: unknown */
+    _Atomic uint64_t read_bytes, written_bytes; /* of pages and heads, of successful and failed jobs */
+    _Atomic uint64_t files_written, files_bad;  /* bad: quarantined */
+    _Atomic double read_rate, write_rate;       /* bytes/s, averages: verified reads; writes with syncs. 0: unknown */
 };
 const struct kvio_counters *kvio_counters(const struct kvio *io);
 

@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 
-/* Small enough that taking one is not felt as a pause, large enough to be few: pinning takes a third of a ms per MB. */
+/* A slab's size: small enough that allocating one is not felt as a pause, large enough that there are few: pinning
+ * takes a third of a millisecond per MB. */
 static const uint64_t slab_bytes = 8 << 20;
 
 struct host_slab {
@@ -53,7 +54,7 @@ bool host_grow(struct host *h, uint64_t page_bytes)
     if (!s)
         return false;
     if (h->be->host_alloc(h->dev, n * page_bytes, &s->mem, &err)) {
-        h->refused = true; /* what there is has to do */
+        h->refused = true; /* from now on the existing slabs have to suffice */
         free(s);
         return false;
     }

@@ -1,8 +1,9 @@
 /*
- * tier-host.h - host memory that pages move to and from: slabs of the backend's (pinned for a GPU), cut into pages.
+ * tier-host.h - the host-memory tier: a slab allocator over the backend's host memory (pinned for a GPU), cut into
+ * pages.
  *
- * Slabs are taken as they are needed and kept: pinning is slow. They go only where pages of another size (another
- * model's) need the room.
+ * Slabs are allocated as they are needed and not freed again, because pinning is slow; a slab is freed only where pages
+ * of another size (another model's) need the room.
  *
  * Thread: the device thread's.
  */
@@ -24,24 +25,25 @@ struct host {
     const struct backend *be;
     struct device *dev;
     uint64_t limit, bytes; /* of slabs: at most, and now */
-    bool refused;          /* the system had no more */
+    bool refused;          /* the last allocation failed */
     TAILQ_HEAD(, host_slab) slabs;
 };
 
 void host_init(struct host *h, const struct backend *be, struct device *dev, uint64_t limit);
-void host_fini(struct host *h); /* no move is under way */
+void host_fini(struct host *h); /* called when no transfer is under way */
 
-/* A page of that size, or NULL where there is none. The second adds a slab where need and limit allow it, in the place
- * of one for another size if it must: with a GPU the thread stands still for some ms. */
+/* Both return a page of that size, or NULL where there is none. The second adds a slab where need and limit allow it,
+ * in the place of one for another size if it must; with a GPU, pinning it blocks the thread for some milliseconds. */
 struct host_page *host_take(struct host *h, uint64_t page_bytes);
 struct host_page *host_take_new(struct host *h, uint64_t page_bytes);
 void host_give(struct host *h, struct host_page *page);
-/* True where there is no memory and the system gives none: nobody needs to wait for a page. */
+/* Returns true where there is no slab and none can be allocated: waiting for a page would be in vain. */
 bool host_is_none(const struct host *h);
 
-/* Pages of that size that could be had without waiting for the system. */
+/* Returns the number of pages of that size that are available without an allocation. */
 uint64_t host_spare(const struct host *h, uint64_t page_bytes);
-/* Adds a slab for pages of that size; false where the limit or the system says no, as it may have said before. */
+/* Adds a slab for pages of that size; false where the limit forbids it or the allocation fails, now or at an earlier
+ * call. */
 bool host_grow(struct host *h, uint64_t page_bytes);
 bool host_may_grow(const struct host *h, uint64_t page_bytes);
 

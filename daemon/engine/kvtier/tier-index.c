@@ -6,7 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { ENTRIES_MAX = 2 << 20 /* some 390 MB; what comes after is not kept */ };
+enum { ENTRIES_MAX = 2 << 20 /* some 390 MB; pages beyond that are not entered */ };
 
 void index_init(struct tier_index *x, struct host *host)
 {
@@ -108,7 +108,7 @@ static void owner_release(struct tier_index *x, struct tier_owner *o)
     free(o);
 }
 
-/* A table that cannot grow is only slower. */
+/* Failure is ignored: a hash table that cannot grow is only slower. */
 static void grow(struct kv_namespace *s)
 {
     uint32_t n = 2 * s->n_bucket;
@@ -235,8 +235,9 @@ void index_drop_host(struct tier_index *x, struct tier_entry *en)
 }
 
 /*
- * Who holds the most has his fair share or more, so nobody loses a page to another while he has less than that; and one
- * uid alone has it all. Of two who hold the same, it is the one who used his last the longest ago.
+ * The uid that holds the most has its fair share or more, so no uid loses a page to another while it has less than
+ * that; a single uid may have all of the memory. Of two that hold the same, the least recently used one is evicted
+ * from.
  */
 static struct tier_entry *lru_victim(const struct tier_index *x)
 {
@@ -315,7 +316,7 @@ void index_file(struct tier_index *x, struct kv_namespace *s, const char *name, 
     struct kv_hash parent = extent->parent;
     if (!f) {
         if (!(f = calloc(1, sizeof *f)))
-            return; /* it will be computed, or found at the next start */
+            return; /* the page will be computed again, or found at the next start */
         strncpy(f->name, name, sizeof f->name - 1);
         f->ns = s;
         TAILQ_INSERT_HEAD(file_bucket(s, name), f, link);

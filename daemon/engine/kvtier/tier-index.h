@@ -1,13 +1,13 @@
 /*
- * tier-index.h - which pages of KV are in host memory, in files, or in both, and how they are found.
+ * tier-index.h - the index of the lower two tiers: which pages of KV are in host memory, in files, or in both.
  *
  * Pure: no device, no I/O, no clock. A page is found by the chain hash of its timeline up to its end (kvfile.h), and
- * believed only where its parent's hash, its uid and its ids are equal too; so a walk from the root compares every id.
- * What stands between a page and a wrong parent is a 128-bit hash, where kv.h has the parent itself: files outlive the
- * process, and pointers do not.
+ * accepted only where its parent's hash, its uid and its ids are equal too; so a walk from the root compares every id.
+ * A page names its parent by a 128-bit hash, where kv.h has the parent itself: files outlive the process, and pointers
+ * do not.
  *
- * A namespace holds the pages of one fingerprint. It outlives the model's loading: pages go with their content, not
- * with the pool that they were computed in.
+ * A namespace holds the pages of one fingerprint. It stays when the model is unloaded: pages belong to their content,
+ * not to the pool that they were computed in.
  *
  * Thread: the device thread's.
  */
@@ -26,7 +26,7 @@ struct tier_file {
     TAILQ_ENTRY(tier_file) link;
     char name[KVFILE_NAME];
     uint64_t bytes;
-    LIST_HEAD(, tier_entry) pages; /* in it, and in no other */
+    LIST_HEAD(, tier_entry) pages; /* of this file; a page is in one file at most */
     double notified_at;            /* when its use was last reported */
     double retired_at;             /* 0: it is there; else it was evicted then, and its pages are not to be written */
     struct kv_namespace *ns;
@@ -35,13 +35,13 @@ struct tier_file {
 
 TAILQ_HEAD(tier_files, tier_file);
 
-/* A uid's part of host memory. Where room is wanted, who has the most gives. */
+/* A uid's share of host memory. Where room is needed, pages of the uid with the most are evicted. */
 struct tier_owner {
     TAILQ_ENTRY(tier_owner) link;
     int64_t uid;
     uint32_t n_entry;
-    TAILQ_HEAD(, tier_entry) lru; /* in host memory, used by no job; the least recently used first */
-    uint64_t lru_bytes;           /* bytes of those */
+    TAILQ_HEAD(, tier_entry) lru; /* pages in host memory that no job uses; the least recently used first */
+    uint64_t lru_bytes;           /* bytes of the pages in lru */
 };
 
 struct tier_entry {
@@ -52,8 +52,8 @@ struct tier_entry {
     struct tier_owner *owner;
     int32_t id[KV_PAGE];
     struct host_page *host; /* NULL: not in host memory */
-    bool ready;             /* its content is there; else somebody is about to put it there */
-    bool saving;            /* on its way to a file, or to host memory alone where there are no files */
+    bool ready;             /* its content is valid; else a transfer or a read is about to fill it */
+    bool saving;            /* being saved: to a file, or to host memory alone where there are no files */
     uint32_t users;         /* jobs that need the entry and its host memory to stay */
     struct tier_file *file; /* NULL: in no file */
     LIST_ENTRY(tier_entry) in_file;
@@ -69,10 +69,10 @@ static inline bool index_in_file(const struct tier_entry *en)
 struct kv_namespace {
     TAILQ_ENTRY(kv_namespace) link;
     struct kv_fingerprint fingerprint;
-    uint64_t scan; /* the job that reads the folder; 0 = done */
-    bool scanned;  /* it was asked for */
+    uint64_t scan; /* the job that scans the folder; 0 = none, or ended */
+    bool scanned;  /* a scan was submitted */
     struct rate prefill;
-    _Atomic double prefill_rate; /* tokens/s that computing gives, lately; 0 = unknown */
+    _Atomic double prefill_rate; /* tokens/s of prefill, a moving average; 0 = unknown */
     struct tier_entry **bucket;
     uint32_t n_bucket, n_entry;
     struct tier_files files[FILE_BUCKETS];
@@ -95,39 +95,40 @@ void index_fini(struct tier_index *x); /* no job is left */
 /* Returns the fingerprint's namespace, a new one where there is none; NULL without memory. */
 struct kv_namespace *index_namespace(struct tier_index *x, const struct kv_fingerprint *fingerprint);
 
-/* The page of exactly that content after `parent`, or NULL. */
+/* Returns the page of exactly that content after `parent`, or NULL. */
 struct tier_entry *index_find(const struct kv_namespace *s, const struct kv_hash *hash, const struct kv_hash *parent,
                               int64_t uid, const int32_t *id);
-/* The page of that hash, where the caller has compared the rest before. */
+/* Returns the page of that hash, or NULL, for a caller that has compared the rest before. */
 struct tier_entry *index_lookup(const struct kv_namespace *s, const struct kv_hash *hash);
 
-/* The same as index_find, but made where there is none. NULL: no memory, too many, or another content has that hash. */
+/* Returns the page as index_find does, or a new entry where there is none. NULL: no memory, too many entries, or
+ * another content has that hash. */
 struct tier_entry *index_add(struct tier_index *x, struct kv_namespace *s, const struct kv_hash *hash,
                              const struct kv_hash *parent, int64_t uid, uint32_t pos, const int32_t *id);
 
-/* Enters a file: the pages of the extent that are in no other are in this one from now on. */
+/* Enters a file: pages of the extent that are in no other file are in this one from now on. */
 void index_file(struct tier_index *x, struct kv_namespace *s, const char *name, uint64_t bytes,
                 const struct kvfile_extent *extent);
-/* Forgets a file that was evicted or is damaged. */
+/* Removes a file that was evicted or is damaged. */
 void index_forget(struct tier_index *x, struct kv_namespace *s, const char *name);
 /* A file was evicted for want of room, young: its pages are in no file, but are not written again until the file is
  * forgotten: by index_forget_retired(), which forgets those that were retired before that time. */
 void index_retire(struct tier_index *x, struct kv_namespace *s, const char *name, double now);
 void index_forget_retired(struct tier_index *x, double before);
 
-/* A job needs the entry, or no longer does. What nobody needs and is nowhere is freed; what is in host memory becomes
- * the most recently used. */
+/* A job takes or releases a reference to the entry. With the last reference an entry that is in no tier is freed; one
+ * in host memory becomes the most recently used. */
 void index_acquire(struct tier_index *x, struct tier_entry *en);
 void index_release(struct tier_index *x, struct tier_entry *en);
 /* Makes an entry the most recently used. A timeline is touched from its end on: its first pages are dropped last. */
 void index_touch(struct tier_index *x, struct tier_entry *en);
 
-/* Gives the entry host memory (not ready), or takes it away. */
+/* Attaches host memory to the entry (not ready), or frees the entry's host memory. */
 void index_set_host(struct tier_index *x, struct tier_entry *en, struct host_page *page);
 void index_drop_host(struct tier_index *x, struct tier_entry *en);
-/* Takes host memory from the least recently used of the uid who has the most; false: none is to be had. */
+/* Evicts from host memory the least recently used page of the uid that has the most; false where there is none. */
 bool index_evict_oldest(struct tier_index *x);
-/* The same where that costs nothing for now: it is in a file too, and pages of that size are wanted. */
+/* Evicts such a page only where that loses nothing: it is in a file too, and pages of that size are wanted. */
 bool index_evict_clean(struct tier_index *x, uint64_t page_bytes);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * tier-restore.c - pages come back to the device before a generation; see tier.h. Thread: the device thread's.
+ * tier-restore.c - restores pages to the device before a generation; see tier.h. Thread: the device thread's.
  *
  * A restore goes through its pages in order, with three marks: [0, n_found) are in host memory or were requested from
- * a file, [0, n_submitted) are on their way to the device, [0, n_loaded) are there. `limit` is where it ends; whatever
- * goes wrong only lowers it.
+ * a file, the copies of [0, n_submitted) to the device were submitted, those of [0, n_loaded) are complete. `limit` is
+ * where it ends; whatever goes wrong only lowers it.
  */
 #include "config.h"
 
@@ -13,15 +13,15 @@
 
 #include "daemon/engine/kvtier/tier-internal.h"
 
-static const uint64_t fetch_bytes = 32 << 20;      /* of one read job of the I/O thread */
-static const uint64_t readahead_bytes = 128 << 20; /* found but not yet on the device */
+static const uint64_t fetch_bytes = 32 << 20;      /* the most that one read job of the I/O thread reads */
+static const uint64_t readahead_bytes = 128 << 20; /* the most that is found but not yet on the device */
 
-/* A restore is judged after that share of what computing would take, and not before that many seconds. */
+/* A restore is judged after this share of the time that computing would take, and not before this many seconds. */
 static const double grace_share = 0.1, grace_least = 0.02;
 
-/* --- whether and what ------------------------------------------------------------------------------------ */
+/* --- admission ------------------------------------------------------------------------------------------- */
 
-/* Another's restore on the same model that fetches page i with that hash. */
+/* Returns another sequence's restore, on the same model, that fetches page i with that hash. */
 static bool restore_in_flight(const struct tier *t, const struct model_entry *m, uint32_t i, const struct kv_hash *hash)
 {
     const struct restore *r;
@@ -32,8 +32,8 @@ static bool restore_in_flight(const struct tier *t, const struct model_entry *m,
 }
 
 /*
- * How many of the pages to restore, the others to compute: the cost of either goes by the page, so the best cut is
- * where restoring has won most. Disk and link work at the same time; the slower one counts.
+ * Returns how many of the pages to restore; the others are computed. Either cost grows with the page, so the best split
+ * is where restoring has saved most. Disk and link work at the same time; the slower one counts.
  */
 static uint32_t best_split(const struct tier *t, const struct kv_namespace *s, struct tier_entry *const *en, uint32_t n)
 {
@@ -55,7 +55,7 @@ static uint32_t best_split(const struct tier *t, const struct kv_namespace *s, s
     return best;
 }
 
-/* A folder that takes long to look through is not waited for longer than computing would take. */
+/* A slow scan of the folder is not waited for longer than computing would take. */
 static bool waits_for_scan(const struct kv_namespace *s, const struct seq *q, double now)
 {
     static const double least = 0.1;
@@ -67,8 +67,8 @@ static bool waits_for_scan(const struct kv_namespace *s, const struct seq *q, do
 }
 
 /*
- * A page that has left the device and host memory, while the file that it goes to is being synced. Waiting must not
- * cost much of what computing would; without a rate of that, a disk that hangs ends it.
+ * The page was evicted from the device and from host memory while its file is still being synced. The wait must cost
+ * little of the time that computing would take; without a measured rate, a disk that hangs ends the wait.
  */
 static bool waits_for_file(const struct kv_namespace *s, const struct tier_entry *en, const struct seq *q, double now)
 {
@@ -80,16 +80,16 @@ static bool waits_for_file(const struct kv_namespace *s, const struct tier_entry
     return waited < (most > grace_least ? most : grace_least);
 }
 
-/* Pages for the restore's n; fewer where the pool is too full. */
+/* Allocates pages for the restore's n; fewer where the pool is too full. */
 static uint32_t take_pages(struct restore *r, uint32_t n)
 {
     struct kv *kv = r->model->group.kv;
-    uint32_t room = kv_available(kv), running = r->model->group.n_seq; /* each wants a page before long */
+    uint32_t room = kv_available(kv), running = r->model->group.n_seq; /* one for each running sequence stays free */
     room = room > running ? room - running : 0;
     n = n < room ? n : room;
     if (n == 0 || !kv_grow(kv, &r->table, (r->first + n) * KV_PAGE))
         return 0;
-    models_run_kv_actions(r->model); /* they are cleared before they are filled, not after */
+    models_run_kv_actions(r->model); /* the pages are cleared before they are filled, not after */
     return n;
 }
 
@@ -149,7 +149,7 @@ out:
 
 /* --- from files to host memory --------------------------------------------------------------------------- */
 
-/* Requests the next pages of one file; false where none can be requested now. */
+/* Submits a read of the next pages of one file; false where none can be requested now. */
 static bool fetch_run(struct tier *t, struct restore *r, struct tier_entry *en)
 {
     struct kv_namespace *s = r->model->ns;
@@ -166,13 +166,13 @@ static bool fetch_run(struct tier *t, struct restore *r, struct tier_entry *en)
     f->first = r->n_found;
     while (f->n < most && en && !en->host && en->file == file) {
         struct host_page *host;
-        index_acquire(&t->index, en); /* before room is made for it */
+        index_acquire(&t->index, en); /* so that making room for it cannot evict it */
         if (!(host = tier_host_page(t, TO_DEVICE, r->model))) {
             index_release(&t->index, en);
             break;
         }
         index_set_host(&t->index, en, host);
-        index_acquire(&t->index, en); /* once for the fetch, once for the restore */
+        index_acquire(&t->index, en); /* a second reference: one is the fetch's, one the restore's */
         page[f->n] = (struct kvio_page){.pos = en->pos, .buf = host->mem};
         page[f->n].expect.hash = en->hash;
         memcpy(page[f->n].expect.id, en->id, sizeof en->id);
@@ -283,14 +283,14 @@ void restore_loaded(struct tier *t, struct restore *r, uint32_t n)
         index_release(&t->index, r->entry[r->n_loaded++]);
 }
 
-/* --- its end --------------------------------------------------------------------------------------------- */
+/* --- the end --------------------------------------------------------------------------------------------- */
 
 void restore_stop(struct restore *r)
 {
     lower_limit(r, 0);
 }
 
-/* Computing would be further by now. */
+/* Stops the restore: computing would be further by now. */
 static bool falls_behind(const struct restore *r, double now)
 {
     double elapsed = now - r->begin, grace = grace_share * r->compute;

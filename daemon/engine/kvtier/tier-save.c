@@ -1,10 +1,11 @@
 /*
- * tier-save.c - the pages of an ended turn go to host memory and into a file; see tier.h. Thread: the device thread's.
+ * tier-save.c - saves the pages of an ended turn to host memory and into a file; see tier.h. Thread: the device
+ * thread's.
  *
- * A save goes through its pages in order, with four marks: [0, n_submitted) are on their way to host memory or there,
- * [0, n_copied) are there, [0, n_queued) are with the I/O thread, [0, n_returned) it has given back. Host memory limits
- * how far the first is ahead of the last, and nothing else is waited for; the pool's pages are released with the last
- * copy.
+ * A save goes through its pages in order, with four marks: the copies of [0, n_submitted) to host memory were
+ * submitted, those of [0, n_copied) are complete, [0, n_queued) are with the I/O thread, and of [0, n_returned) it has
+ * given the buffers back. Host memory limits how far the first is ahead of the last; nothing else delays a save; the
+ * pool's pages are released with the last copy.
  */
 #include "config.h"
 
@@ -17,10 +18,10 @@
 #include "daemon/log.h"
 #include "daemon/trace.h"
 
-/* After a file could not be written (a full disk, most likely) none is tried for some time. */
+/* After a failed write (a full disk, most likely) no file is tried for this many seconds. */
 static const double disk_pause = 10;
 
-/* Of one file: it is there whole or not at all, and is evicted whole. */
+/* The most pages in one file, because a file is valid as a whole or not at all, and is evicted as a whole. */
 static const uint64_t extent_bytes = 512 << 20;
 
 /* --- the end of a turn ----------------------------------------------------------------------------------- */
@@ -29,12 +30,12 @@ static bool wants_saving(const struct tier *t, const struct tier_entry *en, bool
 {
     if (en && (en->saving || en->file))
         return false;
-    if (en && en->host && !en->ready) /* a fetch is filling it, from a file that was forgotten meanwhile */
+    if (en && en->host && !en->ready) /* a fetch is filling it, from a file that left the index meanwhile */
         return false;
     return to_file || (t->ram && (!en || !en->host));
 }
 
-/* Pages [first, first + n) of the sequence. */
+/* Makes a save of pages [first, first + n) of the sequence. */
 static void begin(struct tier *t, struct seq *q, const struct kv_hash *hash, uint32_t first, uint32_t n, bool to_file)
 {
     static const struct kv_hash root = {0, 0};
@@ -124,7 +125,7 @@ bool tier_saving(const struct tier *t)
     return !TAILQ_EMPTY(&t->saves);
 }
 
-/* --- its way --------------------------------------------------------------------------------------------- */
+/* --- progress -------------------------------------------------------------------------------------------- */
 
 static void return_pages(struct tier *t, struct save *s, uint32_t n)
 {
@@ -132,7 +133,7 @@ static void return_pages(struct tier *t, struct save *s, uint32_t n)
         index_release(&t->index, s->entry[s->n_returned]);
 }
 
-/* What is not on its way to host memory yet does not go. */
+/* Truncates the save to the pages whose copies were submitted. */
 static void truncate_save(struct tier *t, struct save *s)
 {
     for (uint32_t i = s->n_submitted; i < s->n; i++) {
@@ -142,7 +143,7 @@ static void truncate_save(struct tier *t, struct save *s)
     s->n = s->n_submitted;
 }
 
-/* And then there is no whole file. */
+/* The file would be incomplete, so its job is cancelled. */
 static void abort_save(struct tier *t, struct save *s)
 {
     truncate_save(t, s);
@@ -150,12 +151,12 @@ static void abort_save(struct tier *t, struct save *s)
         kvio_cancel(t->io, s->job);
 }
 
-/* Asks for copies of the next pages; false: not now. */
+/* Submits copies of the next pages; false where none is possible at present. */
 static bool copy_some(struct tier *t, struct save *s, struct hearth_err *e, int *rc)
 {
     uint32_t most = tier_piece(t, s->ns), n = 0;
     void *host[PIECE_MAX];
-    if (s->n_submitted == s->n_copied) /* there already: an earlier file failed */
+    if (s->n_submitted == s->n_copied) /* the page is in host memory already: an earlier file failed */
         for (; s->n_submitted < s->n && s->entry[s->n_submitted]->ready; s->n_submitted++)
             s->n_copied++;
     if (!tier_may_transfer(t, TO_HOST))
@@ -212,12 +213,12 @@ static void trace_saved(const struct save *s, const char *tier)
           .n = {(int64_t)s->first * KV_PAGE, (int64_t)s->n * KV_PAGE});
 }
 
-/* The file is there: its pages are in it. */
+/* The file was committed: enters it, with its pages, into the index. */
 static void enter_file(struct tier *t, struct save *s, const struct kvio_event *ev)
 {
     struct kvfile_page *page = calloc(s->n, sizeof *page);
     if (!page)
-        return; /* the next start finds it */
+        return; /* the scan at the next start will find the file */
     for (uint32_t i = 0; i < s->n; i++) {
         page[i].hash = s->entry[i]->hash;
         memcpy(page[i].id, s->entry[i]->id, sizeof page[i].id);
@@ -250,7 +251,7 @@ void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, dou
             log_info("KV files can be written again");
         t->disk_failed = false;
     } else if (ev->err.code == HEARTH_ECONFLICT) {
-        truncate_save(t, s); /* a longer file has them: nothing is wrong with the disk */
+        truncate_save(t, s); /* a longer file holds these pages: the disk is in order */
     } else if (ev->err.code != HEARTH_ECANCELLED) {
         if (!t->disk_failed)
             log_warn("KV is not saved: %s", ev->err.msg);
@@ -264,7 +265,7 @@ void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, dou
 static bool release_pages(const struct tier *t, struct save *s)
 {
     if (s->model && s->n_copied == s->n) {
-        if (t->ram && s->n) /* else the copies are there until they are written */
+        if (t->ram && s->n) /* without a cache in host memory the copies exist only until they are written */
             trace_saved(s, "host");
         kv_release(s->model->group.kv, &s->table, NULL, 0);
         s->model = NULL;

@@ -1,4 +1,4 @@
-/* tier.c - the tiers' turn: events of files, copies under way, sequences that wait; see tier.h. Thread: the device
+/* tier.c - polls the tiers: events of files, copies under way, sequences that wait; see tier.h. Thread: the device
  * thread's. */
 #include "config.h"
 
@@ -10,22 +10,23 @@
 
 #include "daemon/engine/kvtier/tier-internal.h"
 
-static const uint64_t ram_most = UINT64_C(16) << 30; /* of what is taken without being asked */
-static const uint64_t staging = 128 << 20;           /* host memory for pages on their way, beside those kept */
-static const uint64_t prealloc_bytes = 256 << 20;    /* pinned before it is wanted */
-static const double used_seconds = 60;               /* a file's use is reported once in that time */
+static const uint64_t ram_most = UINT64_C(16) << 30; /* the most that TIER_RAM_AUTO takes */
+static const uint64_t staging = 128 << 20;           /* host memory for pages in transit, beside the cached ones */
+static const uint64_t prealloc_bytes = 256 << 20;    /* pinned ahead of need */
+static const double used_seconds = 60;               /* a file's use is reported once in this time */
 
 /*
- * While host memory is pinned this thread stands still, 3 ms for a slab, and so does whoever comes then. After a slab
- * that took d there is none for so many times d: where sequences only decode, which steps submitted ahead cover, but
- * the GPU is held up too (8B lost a tenth of its decode on an H100 where it was once d); and where a prompt waits for
- * its first token, or may come at any moment, and then none before its step is under way. With nothing under way this
- * counts from the last step on, as who has got an answer may ask again at once.
+ * Pinning host memory blocks this thread, 3 ms for a slab, and every request that arrives meanwhile. After a slab that
+ * took d, the next one waits for a multiple of d: 19 d where sequences only decode, which steps submitted ahead cover,
+ * though the GPU is delayed too (8B lost a tenth of its decode on an H100 where it waited for d alone); 9 d where a
+ * prompt waits for its first token, or may come at any moment, and in any case until that prompt's step is under way.
+ * With nothing under way the time counts from the last step on, because a client that has just got an answer may send
+ * its next prompt at once.
  */
 static const double pin_backoff_decode = 19, pin_backoff = 9;
 
-/* A GPU keeps that many pieces under way, and the steps do not feel them: the link has a sixtieth of its memory's rate.
- * A CPU copies in the call, between two steps. */
+/* The bytes of one copy. A GPU has TRANSFERS_MAX copies under way at once, which do not slow its steps: the link has a
+ * sixtieth of its memory's bandwidth. A CPU copies in the call, between two steps. */
 static const uint64_t piece_gpu = 16 << 20, piece_cpu = 8 << 20;
 
 static uint64_t ram_by_machine(bool gpu)
@@ -85,12 +86,12 @@ void tier_close(struct tier *t)
 
 int tier_fd(const struct tier *t)
 {
-    return t->io_jobs ? kvio_fd(t->io) : -1; /* it may be readable with nothing in it: see post.h */
+    return t->io_jobs ? kvio_fd(t->io) : -1; /* it may be readable without an event: see post.h */
 }
 
 double tier_poll_timeout(const struct tier *t)
 {
-    static const double look = 0.01; /* whether a restore falls behind */
+    static const double look = 0.01; /* the interval, in seconds, at which restores are checked for falling behind */
     double now = engine_now(), pin_in = t->pin_at > now ? t->pin_at - now : 0;
     bool restoring = !TAILQ_EMPTY(&t->restores) || !TAILQ_EMPTY(&t->waiting);
     if (t->pin_wanted && (!restoring || pin_in < look))
@@ -98,7 +99,7 @@ double tier_poll_timeout(const struct tier *t)
     return restoring ? look : -1;
 }
 
-/* --- what the others use --------------------------------------------------------------------------------- */
+/* --- shared helpers -------------------------------------------------------------------------------------- */
 
 struct kv_hash *tier_chain(int64_t uid, const int32_t *ids, uint32_t n)
 {
@@ -122,7 +123,8 @@ static bool is_busy(const struct tier *t)
     return t->foreground == TIER_FG_DECODE || t->foreground == TIER_FG_PREFILL || t->foreground == TIER_FG_SUBMIT;
 }
 
-/* Whether a slab may be pinned by now. Else the next turn may, or the one at `pin_at`. */
+/* Returns whether a slab may be pinned now. If not, the next call of tier_poll may pin it, or the first one after
+ * `pin_at`. */
 static bool may_pin(struct tier *t, bool urgent)
 {
     double rest = urgent ? (is_busy(t) ? 1 : 0) : t->foreground == TIER_FG_DECODE ? pin_backoff_decode : pin_backoff;
@@ -131,13 +133,14 @@ static bool may_pin(struct tier *t, bool urgent)
     return t->foreground != TIER_FG_SUBMIT && engine_now() >= t->pin_at;
 }
 
-/* Saves hold pages of the pool until host memory has them: that must not be what generations wait for. */
+/* Saves reference pages of the pool until host memory has them; generations must not have to wait for that. */
 static bool pool_is_short(const struct model_entry *m)
 {
     return kv_available(m->group.kv) < m->n_page / 4;
 }
 
-/* Pins one slab a turn, so that commands are seen between two; for a restore that delays nobody, as many as it needs.
+/* Pins one slab a call, so that commands are seen between two; for a restore that delays no other sequence, as many as
+ * it needs.
  */
 static bool pin_now(struct tier *t, enum direction way, const struct model_entry *m)
 {
@@ -151,7 +154,8 @@ static bool pin_now(struct tier *t, enum direction way, const struct model_entry
     return pin(t, tier_page_bytes(m->ns));
 }
 
-/* Pinning is for idle times (tier_idle) and loads: here it would be felt as a pause, so what is in files goes first. */
+/* Pinning is for idle times (tier_idle) and loads: here it would be felt as a pause, so pages that are in files too are
+ * evicted first. */
 struct host_page *tier_host_page(struct tier *t, enum direction way, const struct model_entry *m)
 {
     uint64_t bytes = tier_page_bytes(m->ns);
@@ -183,7 +187,7 @@ void tier_used(struct tier *t, struct tier_file *f, double now)
 
 void tier_computed(struct tier *t, const struct model_entry *m, uint32_t n_tok, double seconds)
 {
-    enum { ENOUGH = 64 /* tokens: with fewer it is the step's fixed cost that is measured */ };
+    enum { ENOUGH = 64 /* tokens: with fewer, the rate would measure the step's fixed cost */ };
     if (!m->ns || n_tok < ENOUGH || seconds <= 0)
         return;
     rate_add(&m->ns->prefill, n_tok, seconds, &m->ns->prefill_rate);
@@ -266,7 +270,7 @@ int tier_wait(struct tier *t, struct hearth_err *e)
 
 /* --- files ----------------------------------------------------------------------------------------------- */
 
-/* Finds what an event is about: the scan of a namespace, a fetch, or a save. */
+/* Finds the owner of an event's job: the scan of a namespace, a fetch, or a save. */
 static void find_job(struct tier *t, uint64_t job, struct kv_namespace **ns, struct fetch **fetch, struct save **save)
 {
     *ns = NULL;
@@ -341,7 +345,7 @@ static void take_events(struct tier *t, double now)
     }
 }
 
-/* Whether more of it should be pinned than there is to spare. */
+/* Returns whether less than `want` bytes of pinned memory are free and the limit allows more. */
 static bool wants_prealloc(const struct tier *t, uint64_t want)
 {
     want = want < t->ram ? want : t->ram;
@@ -352,10 +356,10 @@ static bool wants_prealloc(const struct tier *t, uint64_t want)
 void tier_attach(struct tier *t, struct model_entry *m, const struct kv_fingerprint *fingerprint)
 {
     uint64_t least =
-        t->ram + 4 * fingerprint->page_bytes; /* a page to be filled, one filled, and the same for a save */
+        t->ram + 4 * fingerprint->page_bytes; /* one page being filled and one full, for restore and save each */
     m->ns = index_namespace(&t->index, fingerprint);
     if (!m->ns)
-        return; /* no memory: this model lives without */
+        return; /* no memory: this model has no lower tiers */
     if (t->host.limit < least)
         t->host.limit = least;
     if (t->io && !m->ns->scanned) {
@@ -364,7 +368,7 @@ void tier_attach(struct tier *t, struct model_entry *m, const struct kv_fingerpr
         t->io_jobs++;
     }
     t->page_bytes = fingerprint->page_bytes;
-    while (wants_prealloc(t, staging) && pin(t, t->page_bytes)) { /* a load takes much longer */
+    while (wants_prealloc(t, staging) && pin(t, t->page_bytes)) { /* pinning is short beside the load itself */
     }
 }
 
@@ -383,7 +387,7 @@ bool tier_busy(const struct tier *t, const struct model_entry *m)
 
 bool tier_idle(struct tier *t)
 {
-    if (!TAILQ_EMPTY(&t->restores) || !TAILQ_EMPTY(&t->waiting)) /* a slab takes longer than the answer of a file */
+    if (!TAILQ_EMPTY(&t->restores) || !TAILQ_EMPTY(&t->waiting)) /* pinning a slab takes longer than a read of a file */
         return false;
     if (!wants_prealloc(t, prealloc_bytes))
         return false;
@@ -400,7 +404,7 @@ bool tier_submit(struct tier *t, struct seq *q, double now)
     enum restore_begun b = restore_begin(t, q, now);
     if (b == RESTORE_NOT)
         return false;
-    q->model->group.n_seq++; /* so that its model stays */
+    q->model->group.n_seq++; /* so that its model is not unloaded */
     q->tier_since = now;
     if (b == RESTORE_LATER)
         TAILQ_INSERT_TAIL(&t->waiting, q, link);
@@ -473,7 +477,7 @@ static void retry_waiting(struct tier *t, double now)
     }
 }
 
-/* --- the turn -------------------------------------------------------------------------------------------- */
+/* --- polling --------------------------------------------------------------------------------------------- */
 
 static void count(struct tier *t)
 {

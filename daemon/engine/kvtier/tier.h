@@ -3,25 +3,25 @@
  * generation that can use them.
  *
  * Three tiers: the model's pool on the device (kv.h), host memory, files (kvio.h). Pages are written through when a
- * turn ends, so demotion costs nothing: what is least recently used is dropped, of host memory from the uid who has the
- * most there, and lower tiers have it. The index of the lower two (tier-index.h) goes by content and fingerprint, not
- * by pool, so a model that was unloaded, replaced by another for a while, or loaded by the next process finds its KV
- * again.
+ * turn ends, so demotion costs nothing: eviction drops the least recently used page (in host memory, of the uid that
+ * has the most there), and a lower tier still has it. The index of the lower two (tier-index.h) goes by content and
+ * fingerprint, not by pool, so a model that was unloaded, replaced by another for a while, or loaded by the next
+ * process finds its KV again.
  *
  * A save takes the pages of an ended turn that are in no file yet from the device to host memory and from there to a
- * file, and holds them with a block table of its own until they are copied. Turns that failed are not saved, nor is
+ * file, and references them by a block table of its own until they are copied. Turns that failed are not saved, nor is
  * eval. Running turns are not saved either: it would write most files twice, for the case of a crash alone, where
  * recomputing is what every other engine does always.
  *
  * A restore happens before the scheduler sees the sequence, so that the scheduler need not know of it: pages the device
- * lacks are taken from the pool, filled, published in the prefix cache, and released; then the sequence finds them as
- * it would find anybody's. Where one cannot be had, the restore ends there: what came before counts, and the rest is
- * computed. A sequence whose pages another restore is fetching waits for that one; one whose pages have left for a file
- * that is not there yet waits for the file, as long as that costs little beside computing.
+ * lacks are taken from the pool, filled, published in the prefix cache, and released; then the sequence finds them like
+ * any other cached page. Where a page cannot be restored, the restore ends there: the pages before it are used, and the
+ * rest is computed. A sequence whose pages another restore is fetching waits for that one; one whose pages are in a
+ * file that is still being written waits for the file, as long as that costs little beside computing.
  *
- * Restore or recompute is a matter of measured rates: tokens per second of prefill against bytes per second of the
- * link and the disk. Until a rate is known, restoring is taken to be cheaper. A restore that falls behind what
- * computing would have taken (judged after a tenth of that) is stopped with what it has.
+ * Restore or recompute is decided by measured rates: tokens per second of prefill against bytes per second of the link
+ * and the disk. Until a rate is known, restoring is taken to be cheaper. A restore that falls behind what computing
+ * would have taken (judged after a tenth of that) is stopped, and the pages restored so far are used.
  *
  * Copies and steps overlap whole pages, not layers: the pages come in pieces, and a piece is uploaded while the next is
  * read. Letting the first layers compute while the last are copied would save at most the shorter of the copy and the
@@ -45,16 +45,16 @@
 
 enum tier_policy { TIER_BY_COST, TIER_ALWAYS, TIER_NEVER };
 
-/* What the owner tells hearthd of. */
+/* An event for the owner, which reports it to hearthd. */
 enum tier_event_kind { TIER_SAVED, TIER_USED, TIER_BAD };
 struct tier_event {
     enum tier_event_kind kind;
     const char *file;
-    uint64_t fingerprint; /* SAVED, and what follows: the fingerprint's id */
+    uint64_t fingerprint; /* SAVED and the kinds after it: the fingerprint's id */
     int64_t uid;
     uint64_t bytes;
     uint32_t tokens, pos;
-    const char *label; /* of the sequence in whose turn it was written */
+    const char *label; /* the label of the sequence whose turn it holds */
     const char *why;   /* BAD */
 };
 
@@ -70,7 +70,7 @@ struct tier_params {
     struct device *dev;
     bool gpu;
     const char *dir; /* of the files; NULL: none */
-    uint64_t ram;    /* bytes of host memory for pages that are kept; TIER_RAM_AUTO: by what the machine has */
+    uint64_t ram;    /* bytes of host memory for cached pages; TIER_RAM_AUTO: by the machine's memory */
     enum tier_policy policy;
     struct tier_counters *counters; /* the caller's, for it to read after tier_close too */
     void (*notify)(void *arg, const struct tier_event *ev);
@@ -79,27 +79,30 @@ struct tier_params {
 
 struct tier;
 
-/* A folder that cannot be used is an error of its own: the tier then works without files, and `e` says why; 0 else. */
+/* Opens the tier. A folder that cannot be used returns its error: the tier then works without files, and `e` says why;
+ * 0 otherwise. */
 int tier_open(struct tier **out, const struct tier_params *p, struct hearth_err *e);
 /* Ends everything under way; no sequence is left in it. May be NULL. */
 void tier_close(struct tier *t);
 
-/* The model was loaded, and has its pool. Looks for its files, the first time. */
+/* Announces a loaded model, which has its pool. The first time, its files are looked for (scanned). */
 void tier_attach(struct tier *t, struct model_entry *m, const struct kv_fingerprint *fingerprint);
-/* The model is to go: what is not on its way to host memory yet is not saved any more. */
+/* Announces an unload: pages whose copy to host memory was not submitted yet are no longer saved. */
 void tier_detach(struct tier *t, struct model_entry *m);
-/* Jobs need the model's pool; it must not go before there are none. */
+/* Returns whether jobs use the model's pool, which must not be freed before there are none. */
 bool tier_busy(const struct tier *t, const struct model_entry *m);
 
-/* Takes the sequence, where there is something to restore for it, and gives it back by tier_ready(); false: push it. */
+/* Takes the sequence where there is something to restore for it, and returns it by tier_ready(); false: the caller
+ * pushes it. */
 bool tier_submit(struct tier *t, struct seq *q, double now);
 /* The next sequence that may be pushed; NULL: none. */
 struct seq *tier_ready(struct tier *t);
-/* Takes a sequence out, NULL where it is not here; tier_cancel_any takes one after the other. */
+/* Removes a sequence and returns it, NULL where the tiers do not have it; tier_cancel_any removes one after the
+ * other. */
 struct seq *tier_cancel(struct tier *t, uint64_t seq_id);
 struct seq *tier_cancel_any(struct tier *t);
 
-/* The turn ended well; to be called while the sequence has its pages. */
+/* Saves a turn that ended without an error; to be called while the sequence has its pages. */
 void tier_save(struct tier *t, struct seq *q, double now);
 bool tier_saving(const struct tier *t); /* files or copies are under way */
 
@@ -107,29 +110,28 @@ bool tier_saving(const struct tier *t); /* files or copies are under way */
  * had to give way soon after it was written. */
 void tier_file_evicted(struct tier *t, const char *file, bool again, double now);
 
-/* A prompt of n tokens was computed in that time. */
+/* Reports that a prompt of n tokens was computed in this time, for the rate of prefill. */
 void tier_computed(struct tier *t, const struct model_entry *m, uint32_t n_tok, double seconds);
 
-/* Carries on: takes what has come, starts what can be. 1: call again soon, copies are under way; 0: only a descriptor
- * (tier_fd) or new work can bring more; negative: the device failed. */
+/* Polls: handles the events that have come and starts the copies and reads that are possible. 1: call again soon,
+ * copies are under way; 0: only a descriptor (tier_fd) or new work can bring progress; negative: the device failed. */
 int tier_poll(struct tier *t, double now, struct hearth_err *e);
-/* What else the device thread does, until it is set anew: all of it stands still while host memory is pinned for a
- * save. */
+/* Sets the device thread's foreground work, until it is set anew: pinning host memory for a save delays all of it. */
 enum tier_foreground {
-    TIER_FG_IDLE,    /* nothing, and a prompt may come at any moment */
+    TIER_FG_IDLE,    /* no work, and a prompt may come at any moment */
     TIER_FG_DECODE,  /* steps of sequences that have had their first token */
-    TIER_FG_PREFILL, /* steps, and somebody waits for a first token */
-    TIER_FG_SUBMIT,  /* the like, and the step of it is to be submitted first */
-    TIER_FG_BLOCKED, /* nothing: who waits does so for saves to end */
+    TIER_FG_PREFILL, /* steps, and a sequence waits for its first token */
+    TIER_FG_SUBMIT,  /* as TIER_FG_PREFILL, but that sequence's step is not submitted yet */
+    TIER_FG_BLOCKED, /* no work: all waiting sequences wait for saves to end */
 };
 void tier_foreground(struct tier *t, enum tier_foreground what);
 /* Waits for the oldest copy under way, where there is one. */
 int tier_wait(struct tier *t, struct hearth_err *e);
-/* For when there is nothing else to do: makes host memory ready that will be wanted. False: there is enough of it,
- * somebody waits for a restore, or it is not the time for it yet. */
+/* Preallocates host memory, for idle times. False: there is enough of it, a sequence waits for a restore, or it is too
+ * early after the last slab. */
 bool tier_idle(struct tier *t);
-/* Readable when files have moved on; -1: there are none. And how long to wait for it at most; < 0: for ever. The latter
- * after tier_idle. */
+/* tier_fd is readable when the I/O thread has posted events; -1: the tier has no files. tier_poll_timeout is how many
+ * seconds to wait for it at most; < 0: for ever. Call the latter after tier_idle. */
 int tier_fd(const struct tier *t);
 double tier_poll_timeout(const struct tier *t);
 
