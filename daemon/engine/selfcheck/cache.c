@@ -1,4 +1,4 @@
-/* cache.c - self-checks that were passed, and the file that remembers them; see cache.h. */
+/* cache.c - the cache of passed self-checks, and its file; see cache.h. */
 #include "config.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ enum {
 
 /* --- the key --------------------------------------------------------------------------------------------- */
 
-/* This program's own bytes. Computed once: a program does not change while it runs. */
+/* Returns the hash of this program's own bytes. It is computed once, since a program does not change while it runs. */
 static int hash_program(XXH128_hash_t *out, struct hearth_err *e)
 {
     static XXH128_hash_t done;
@@ -51,13 +51,13 @@ static int hash_program(XXH128_hash_t *out, struct hearth_err *e)
 
 static void add_string(XXH3_state_t *h, const char *s, size_t n)
 {
-    uint64_t len = n; /* so that no two lists of strings are one */
+    uint64_t len = n; /* the length is hashed too, so that no two lists of strings hash alike */
     XXH3_128bits_update(h, &len, sizeof len);
     XXH3_128bits_update(h, s, n);
 }
 
-/* Every tensor's name, type and shape, and its first, middle and last bytes: what a model is, without reading it all.
- * The check compares kernels, and those see no more of a model than its types and shapes. */
+/* Hashes every tensor's name, type and shape, and its first, middle and last bytes, which identify a model without a
+ * read of all of it. The check compares kernels, and those depend on a model's types and shapes alone. */
 static void add_model(XXH3_state_t *h, const struct model *m)
 {
     uint64_t bytes = gguf_file_bytes(m->gguf);
@@ -112,7 +112,7 @@ static void print_sum(char *record, size_t n)
     print_line(record + n, sum.high64, sum.low64);
 }
 
-/* The keys' lines in buf; 0: there are none that could be believed. */
+/* Returns the number of keys in buf; 0 where its form or checksum is wrong. */
 static size_t read_record(const char *path, char buf[RECORD_MAX + 1])
 {
     struct stat st;
@@ -174,7 +174,7 @@ int selfcheck_cache_add(const char *record, struct selfcheck_key key, struct hea
     print_sum(new, n);
     if (asprintf(&tmp, "%s.tmp", record) < 0)
         return err_set(e, HEARTH_ENOMEM, "no memory for a path");
-    (void)unlink(tmp); /* of a process that died over it: the engine's lock lets there be one at a time */
+    (void)unlink(tmp); /* a leftover of a process that died; the engine's lock lets only one run at a time */
     int rc = 0, fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 || write_all(fd, new, n + LINE) || rename(tmp, record)) {
         rc = err_set(e, HEARTH_EIO, "%.120s: %s", record, strerror(errno));

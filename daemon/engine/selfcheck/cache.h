@@ -1,16 +1,16 @@
 /*
- * cache.h - whether a device may run a model: its self-check was passed, now or at an earlier start.
+ * cache.h - decides whether a device may run a model: whether it passes its self-check, now or at an earlier start.
  *
  * A pass is remembered in one small file (--checked PATH, hearthd's $STATE/checked) by a key of 128 bits over
  * everything that a result could depend on: the model (every tensor's name, type, shape and some of its bytes), the
  * device (the backend's own words: chip, its serial, driver), and the build (the bytes of this program, so that a
- * kernel that was edited is checked again without anybody having to count versions). Failures are not remembered: each
- * load finds out again, and says so.
+ * kernel that was edited is checked again without a version number to maintain). Failures are not remembered: each load
+ * finds out again, and says so.
  *
  * The file is text, written whole under a temporary name and renamed: a line that names the format, up to
- * SELFCHECK_CACHE_MAX keys, the last one added first, and a line with the checksum of all before it. What cannot be
- * read, is not ours, is not a regular file or does not agree with its checksum is as good as absent: the check runs,
- * and the file is written anew. Nothing in it can do more than save a check that would have been passed.
+ * SELFCHECK_CACHE_MAX keys, the last one added first, and a line with the checksum of all before it. A file that cannot
+ * be read, is not ours, is not regular or does not match its checksum counts as absent: the check runs, and the file is
+ * written anew. The worst that the file can do is to save a check that would have been passed.
  *
  * Thread: the device's.
  */
@@ -27,15 +27,15 @@ struct selfcheck_key {
 
 struct selfcheck_verdict {
     bool ok;
-    bool cached;              /* ok, and nothing was run */
-    char why[HEARTH_ERR_MSG]; /* not ok: what the self-check found */
+    bool cached;              /* ok by the cache: no check was run */
+    char why[HEARTH_ERR_MSG]; /* not ok: the self-check's finding */
 };
 
-/* Decides about the loaded model on its device; `record` NULL: nothing is remembered. What was found goes to stderr.
- * HEARTH_ENOMEM and the device's errors where the check could not be made. */
+/* Decides about the loaded model on its device; `record` NULL: passes are not cached. Findings are printed on stderr.
+ * Returns HEARTH_ENOMEM and the device's errors where the check could not run. */
 int selfcheck_verify(const struct model *m, const char *record, struct selfcheck_verdict *out, struct hearth_err *e);
 
-/* For selfcheck_verify and its test. */
+/* The key of the cache, for selfcheck_verify and its test. */
 int selfcheck_key_make(const struct model *m, const struct device_info *info, struct selfcheck_key *out,
                        struct hearth_err *e);
 bool selfcheck_cache_find(const char *record, struct selfcheck_key key);

@@ -1,7 +1,6 @@
 /*
- * jobs.c - what the reference has to say is worked out by some threads while the device does its own part;
- * see selfcheck.h. Each has a reference of its own, with one thread: there are more jobs than threads, and most are
- * short.
+ * jobs.c - computes the reference's results on some threads while the device does its own part; see selfcheck.h. Each
+ * thread has a reference of its own, itself single-threaded: there are more jobs than threads, and most are short.
  *
  * Thread: jobs_begin and jobs_end are the device's; between them the model and the batches are only read.
  */
@@ -59,14 +58,14 @@ int jobs_begin(struct check_jobs **out, const struct model *m, const struct back
         w->open = true;
         w->all = all;
     }
-    for (uint32_t i = 1; i < CHECK_THREADS; i++) /* the first is the caller's */
+    for (uint32_t i = 1; i < CHECK_THREADS; i++) /* the caller is worker 0 */
         all->worker[i].started = !pthread_create(&all->worker[i].thread, NULL, work, &all->worker[i]);
     return 0;
 }
 
 struct reference *jobs_end(struct check_jobs *all)
 {
-    work(&all->worker[0]); /* what is left, all of it where no thread could be had */
+    work(&all->worker[0]); /* the jobs that are left, all of them where no thread could be started */
     for (uint32_t i = 1; i < CHECK_THREADS; i++)
         if (all->worker[i].started)
             pthread_join(all->worker[i].thread, NULL);

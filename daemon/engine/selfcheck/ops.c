@@ -1,5 +1,5 @@
 /*
- * ops.c - which different ops a model's program has; see selfcheck.h.
+ * ops.c - collects the different ops of a model's program; see selfcheck.h.
  */
 #include "config.h"
 

@@ -1,8 +1,10 @@
 /*
- * ref.c - what an op should give, from a reference backend and a few rows of its weights; see selfcheck.h.
+ * ref.c - computes the expected results of an op, from a reference backend and a few rows of its weights; see
+ * selfcheck.h.
  *
- * The reference is any backend, driven through its table: it gets the op with a weight cut down to the sampled rows,
- * and the vectors cut alike. Norms are over the whole input and rotation over whole heads, so those are never cut.
+ * The reference is any backend, driven through its table: it gets the op with a slice of the weight that has the
+ * sampled rows alone, and the same slices of the vectors. Norms are over the whole input and RoPE over whole heads, so
+ * those are never sliced.
  */
 #include "config.h"
 
@@ -126,8 +128,8 @@ void reference_close(struct reference *r)
     memset(r, 0, sizeof *r);
 }
 
-/* Runs the op, or none, over the batch as a step and waits. To the reference every row is a sequence of its own: what
- * others left in the pages, it is given. Its matrices are slices, which are of no model. */
+/* Runs the op, or none, over the batch as a step and waits. For the reference every row is a sequence of its own, and
+ * the KV of earlier rows is copied into its pages. Its matrices are slices and belong to no model. */
 static int step(struct reference *r, const struct check_batch *b, const struct op *op,
                 const struct batch_sample *sample, struct sampled *out, struct hearth_err *e)
 {
@@ -152,7 +154,7 @@ static int step(struct reference *r, const struct check_batch *b, const struct o
     return r->be->step_wait(r->d, r->be->step_run(r->d, &batch, &p), out, batch.sample.n, e);
 }
 
-/* Runs the op and reads what it gives. */
+/* Runs the op and reads its results. */
 static int run_op(struct reference *r, const struct check_batch *b, const struct op *op, float *out,
                   struct hearth_err *e)
 {
@@ -173,7 +175,8 @@ static int write_input(struct reference *r, const struct check_batch *b, uint32_
     return rc;
 }
 
-/* n of total columns: one from each of n equal stretches, the first and the last among them, others in each batch. */
+/* Samples n of `total` columns: one from each of n equal stretches, the first and the last among them, others in each
+ * batch. */
 static void sample_columns(uint32_t *col, uint32_t n, uint32_t total, uint32_t i, uint32_t n_row)
 {
     for (uint32_t k = 0; k < n; k++) {
@@ -208,7 +211,7 @@ int reference_embed(struct reference *r, struct check_job *j, struct hearth_err 
     return rc;
 }
 
-/* K or V of one head at the rows' positions, out of pages of one head. */
+/* Reads K or V of one head at the rows' positions, out of pages of one head. */
 static void read_rows(const struct kv_desc *desc, const uint8_t *pages, uint32_t layer, bool v, uint32_t head,
                       const struct check_batch *b, float *out)
 {
@@ -273,22 +276,23 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
     read_rows(&r->desc, r->page, 0, false, 0, b, out[1].want);
     read_rows(&r->desc, r->page, 0, true, 0, b, out[2].want);
     for (uint32_t p = 0; p < 3; p++) {
-        float most = 0; /* rotation mixes a head's columns */
+        float most = 0; /* RoPE mixes a head's columns */
         const struct norm *after = p == 0 ? q->q_norm : p == 1 ? q->k_norm : NULL;
         const float *gain = after ? model_vector(r->m, after->w) : NULL;
-        for (uint32_t k = 0; k < n; k++) /* after a norm of its own a head's columns are of the size of its weights */
+        for (uint32_t k = 0; k < n;
+             k++) /* after a norm of its own a head's columns are of the magnitude of its weights */
             most = fmaxf(most, after ? fabsf(gain[k]) : slice_row_size(&c, p, k, model_vector(r->m, q->norm.w)));
         for (size_t k = 0; k < (size_t)b->n * n; k++)
             out[p].scale[k] = most;
         for (uint32_t k = 0; k < n && p; k++)
-            out[p].col[k] = k; /* a page has the head by itself */
+            out[p].col[k] = k; /* the page holds this head alone */
     }
 out:
     slice_free(&c);
     return rc;
 }
 
-/* One query head and its keys, out of the device's pages. */
+/* Computes one query head over its keys and values, out of the device's pages. */
 int reference_attend(struct reference *r, struct check_job *j, struct hearth_err *e)
 {
     const struct check_batch *b = j->b;
@@ -321,7 +325,7 @@ int reference_attend(struct reference *r, struct check_job *j, struct hearth_err
     for (uint32_t k = 0; k < n; k++)
         x->col[k] = head * n + k;
     for (size_t k = 0; k < (size_t)b->n * n; k++)
-        x->scale[k] = 1; /* as large as values get */
+        x->scale[k] = 1; /* the largest magnitude of the values */
 out:
     free(in);
     return rc;

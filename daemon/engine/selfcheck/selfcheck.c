@@ -11,15 +11,15 @@
 #include "daemon/engine/selfcheck/selfcheck.h"
 
 enum {
-    DECODES = 2, /* the first batches: one row, and three of three sequences */
-    BATCHES,     /* and five of two, as prompts are computed */
-    SPARE = 2    /* pages that no sequence has */
+    DECODES = 2, /* the first batches decode: one row, and three rows of three sequences */
+    BATCHES,     /* the last one has five rows of two sequences, as prompts are computed */
+    SPARE = 2    /* pages of no sequence */
 };
 
-/* An error is measured against the value and against what was added up to it. A GPU rounds normed activations to fp16:
- * 3e-4 of a sum's size as a rule, and results that it keeps in fp16 half a unit more. What enters a product as it is
- * leaves it with the rounding of f32 sums alone; for prompts weights are rounded to fp16 too. A CPU is exact but for
- * the order of its sums. */
+/* An error is measured against the value and against the magnitude of the terms of its sum. A GPU rounds normed
+ * activations to fp16: 3e-4 of a sum's magnitude as a rule, and half a unit more for results stored in fp16. A product
+ * of activations that are not rounded has the rounding of f32 sums alone; for prompts weights are rounded to fp16 too.
+ * A CPU is exact but for the order of its sums. */
 struct tolerance {
     double rounded, exact, prompt;
 };
@@ -32,16 +32,16 @@ struct check {
     const struct tolerance *tol;
     struct check_jobs *jobs;
     struct check_job job[SELFCHECK_OPS * BATCHES]; /* [list.n][BATCHES] */
-    struct reference *ref;                         /* once they are done */
+    struct reference *ref;                         /* the reference that jobs_end returned */
     struct op_list list;
     struct program all; /* the list */
     struct check_batch batch[BATCHES];
     struct kv_desc desc;
     struct check_pages pool;
     uint64_t page_bytes;
-    uint8_t *fill, *now;                /* [CHECK_PAGES] pages: before, and as the device left them */
-    float *out[BATCHES][SELFCHECK_OPS]; /* what each op gave, whole rows */
-    float *logits[DECODES];             /* of the whole step, one by one */
+    uint8_t *fill, *now;                /* [CHECK_PAGES] the pages before the check, and after the device ran */
+    float *out[BATCHES][SELFCHECK_OPS]; /* each op's results, whole rows */
+    float *logits[DECODES];             /* of the steps that ran op by op */
     double device_ms;
     char *failed;
 };
@@ -51,7 +51,7 @@ static double now_ms(void)
     return 1e3 * engine_now();
 }
 
-/* Keeps the first finding. */
+/* Records a finding, unless there is one already. */
 static void __attribute__((format(printf, 2, 3))) found(struct check *c, const char *fmt, ...)
 {
     va_list ap;
@@ -78,7 +78,7 @@ static void make_row(struct check *c, struct check_batch *b, uint32_t seq, uint3
 }
 
 /* Sequence 0 is longer than a chunk of 256 of attention, where the context allows; sequence 1 begins a second page. The
- * prompts go on where sequences 2 and 0 end: nothing that was there before changes. */
+ * prompts continue where sequences 2 and 0 end, so that no KV of before changes. */
 static void make_batches(struct check *c)
 {
     enum { DEEP = 277 };
@@ -109,7 +109,7 @@ static int make_kv(struct check *c, enum dtype type, struct hearth_err *e)
     c->fill = malloc(c->page_bytes * CHECK_PAGES);
     c->now = malloc(c->page_bytes * CHECK_PAGES);
     int rc = v && c->fill && c->now ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
-    if (!rc) { /* every page is the first one, turned by some numbers */
+    if (!rc) { /* every page is the first one, rotated by some elements */
         check_input(v, n, SELFCHECK_OPS, ACT_X, 0);
         dtype_get((int)type)->from_f32(v, c->fill, n);
         uint64_t turn = c->page_bytes / n * 37;
@@ -141,7 +141,7 @@ static void check_fini(struct check *c)
     free(c->now);
 }
 
-/* Runs the program over the batch as a step, and waits. `once`: op by op, no graph is captured or replayed. */
+/* Runs the program over the batch as a step, and waits. `once`: op by op, without capturing or replaying a graph. */
 static int step(struct check *c, const struct check_batch *b, const struct program *p, bool once,
                 const struct batch_sample *sample, struct sampled *out, struct hearth_err *e)
 {
@@ -152,7 +152,7 @@ static int step(struct check *c, const struct check_batch *b, const struct progr
         if (!i || b->seq[i] != b->seq[i - 1])
             seq[n_seq++] = (struct batch_seq){i, 0, b->pos[i], NULL};
         seq[n_seq - 1].n_row++;
-        seq[n_seq - 1].pages = b->pages[i]; /* of its last row: all that the others have, and perhaps more */
+        seq[n_seq - 1].pages = b->pages[i]; /* those of its last row, which include the other rows' pages */
     }
     struct batch batch = {.n_row = b->n,
                           .n_seq = n_seq,
@@ -167,13 +167,13 @@ static int step(struct check *c, const struct check_batch *b, const struct progr
     return c->be->step_wait(c->d, c->be->step_run(c->d, &batch, p), out, batch.sample.n, e);
 }
 
-/* Columns of what an op gives. */
+/* Returns the number of columns of an op's result. */
 static uint32_t width_of(const struct op *op)
 {
     return op_columns(op, op_writes(op));
 }
 
-/* --- one by one ------------------------------------------------------------------------------------------ */
+/* --- op by op -------------------------------------------------------------------------------------------- */
 
 static int write_inputs(struct check *c, uint32_t i, const struct check_batch *b, float *room, struct hearth_err *e)
 {
@@ -188,7 +188,7 @@ static int write_inputs(struct check *c, uint32_t i, const struct check_batch *b
     return rc;
 }
 
-/* Every op on its made-up input, as a step of its own. */
+/* Runs every op on its made-up input, as a step of its own. */
 static int run_ops(struct check *c, uint32_t batch, struct hearth_err *e)
 {
     const struct check_batch *b = &c->batch[batch];
@@ -211,7 +211,7 @@ static int run_ops(struct check *c, uint32_t batch, struct hearth_err *e)
     return rc;
 }
 
-/* Compares a row's columns with what is expected of them. */
+/* Compares a row's columns with the expected ones. */
 static void compare(struct check *c, const char *what, const struct check_batch *b, const struct expect *x,
                     const float *got, uint32_t row)
 {
@@ -227,12 +227,12 @@ static void compare(struct check *c, const char *what, const struct check_batch 
     }
 }
 
-/* K and V where they were appended. */
+/* Compares K and V at the positions where they were appended. */
 static void compare_pages(struct check *c, const char *what, uint32_t layer, const struct check_batch *b,
                           const struct expect x[3], const uint32_t head[3])
 {
     const struct kv_desc *d = &c->desc;
-    float v[1024]; /* the most that hparams.c lets a head have */
+    float v[1024]; /* the largest head that hparams.c accepts */
     for (uint32_t part = 1; part < 3; part++)
         for (uint32_t row = 0; row < b->n; row++) {
             char text[160];
@@ -261,7 +261,7 @@ static void compare_alone(struct check *c, uint32_t i, const char *what)
         }
 }
 
-/* What a page should be beside what was appended to it: as it was. */
+/* Compares the rest of a page, beside the appended positions, with its content of before: it must not change. */
 static void compare_rest(struct check *c)
 {
     uint64_t vec = dtype_bytes((int)c->desc.type, c->desc.d_head);
@@ -309,9 +309,10 @@ static int check_op(struct check *c, uint32_t i, uint32_t batch, struct hearth_e
     return 0;
 }
 
-/* --- in a row -------------------------------------------------------------------------------------------- */
+/* --- as one step------------------------------------------------------------------------------------------ */
 
-/* How the three sequences sample: one with every cut-off, one greedily after penalties, one from all. */
+/* Sets the sampling parameters of the three sequences: one has every cut-off, one is greedy after penalties, one
+ * samples from all tokens. */
 static const struct sample_params sampling[CHECK_SEQS] = {
     {.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.02f, .rep_penalty = 1, .seed = 7},
     {.temp = 0, .top_p = 1, .rep_penalty = 1.3f, .presence_penalty = 0.25f, .frequency_penalty = 0.5f, .seed = 8},
@@ -320,7 +321,7 @@ static const struct sample_params sampling[CHECK_SEQS] = {
 static const int32_t history[] = {0, 1, 1, 0, 1};
 enum { N_HISTORY = sizeof history / sizeof *history, SAMPLE_INDEX = 3 };
 
-/* All ops as one step, and a token of each row. */
+/* Runs all ops as one step, and samples a token of each row. */
 static int run_step(struct check *c, uint32_t batch, bool one_by_one, uint32_t index, float *logits,
                     struct sampled *out, struct hearth_err *e)
 {
@@ -339,9 +340,9 @@ static int run_step(struct check *c, uint32_t batch, bool one_by_one, uint32_t i
 }
 
 /*
- * The tokens that the reference takes from the same logits; what the device took at first is in first[]. The noise is
- * the same to the bit but a device's sums are not, so that once in a long while a threshold falls between: what fails
- * at two indices is no such case.
+ * Compares the device's tokens, of which first[] has the first ones, with those that the reference samples from the
+ * same logits. The noise is equal to the bit but a device's sums are not, so that once in a long while a threshold
+ * falls between the two; only a difference at two indices is therefore a failure.
  */
 static int check_tokens(struct check *c, uint32_t batch, struct sampled *first, struct hearth_err *e)
 {
@@ -365,7 +366,8 @@ static int check_tokens(struct check *c, uint32_t batch, struct sampled *first, 
     return 0;
 }
 
-/* The fast path twice, a captured graph and its replay: the same bits as one by one. */
+/* Runs the fast path twice, as a captured graph and as its replay: both must give the bits of the ops run one by
+ * one. */
 static int check_step(struct check *c, uint32_t batch, struct hearth_err *e)
 {
     const struct check_batch *b = &c->batch[batch];
@@ -397,7 +399,7 @@ static int check_step(struct check *c, uint32_t batch, struct hearth_err *e)
     return rc;
 }
 
-/* Copies and clears of pages, in the order of submission. */
+/* Checks copies and clears of pages, in the order of submission. */
 static int check_copies(struct check *c, struct hearth_err *e)
 {
     double begun = now_ms();

@@ -84,7 +84,7 @@ float slice_row_size(struct slice *c, uint32_t part, uint32_t i, const float *ga
 {
     const struct weight_part *p = &c->w.part[part];
     uint32_t n = c->w.n_in;
-    float sum[8] = {0}; /* side by side: this is a good part of the check's time */
+    float sum[8] = {0}; /* eight partial sums, which vectorise: this loop is a good part of the check's time */
     dtype_get((int)p->type)->to_f32((const uint8_t *)p->data + i * dtype_bytes((int)p->type, n), c->row, n);
     for (uint32_t k = 0; gain && k < n; k++)
         c->row[k] *= gain[k];

@@ -1,6 +1,6 @@
 /*
- * slice.h - an op's weights and vectors cut down to some of its rows, on the reference's device; see
- * selfcheck.h. For ref.c.
+ * slice.h - slices of an op's weights and vectors: the sampled rows alone, on the reference's device; see selfcheck.h.
+ * Only ref.c uses it.
  */
 #ifndef HEARTH_ENGINE_SELFCHECK_CUT_H
 #define HEARTH_ENGINE_SELFCHECK_CUT_H
@@ -11,27 +11,27 @@ enum { SLICE_VECS = 8 };
 
 struct slice {
     struct reference *r;
-    struct weight w;        /* of the rows taken */
-    uint8_t *bytes[3];      /* of its parts */
+    struct weight w;        /* a matrix of the sampled rows */
+    uint8_t *bytes[3];      /* the bytes of its parts */
     float *row;             /* room for one row */
     float *vec[SLICE_VECS]; /* on the reference's device */
     uint32_t n_vec;
-    float *host[SLICE_VECS]; /* vectors that were cut */
+    float *host[SLICE_VECS]; /* slices of vectors */
     uint32_t n_host;
 };
 
 /* Takes rows col[0..n) of a part of `from` as the next part. */
 int slice_part(struct slice *c, const struct weight *from, uint32_t part, const uint32_t *col, uint32_t n,
                struct hearth_err *e);
-/* Gives what was taken to the reference. */
+/* Loads the sampled rows onto the reference's device. */
 int slice_load(struct slice *c, const struct weight *from, struct hearth_err *e);
-/* A vector of the model's device, by the model's own copy; NULL stays NULL. */
+/* Loads a vector of the model's device, read from the model's host copy; NULL stays NULL. */
 int slice_vector(struct slice *c, const float *host, uint32_t n, const float **out, struct hearth_err *e);
 int slice_norm(struct slice *c, const struct norm *from, uint32_t n, struct norm *to, struct hearth_err *e);
-/* The columns col[p][0..n) of each part p's bias, which begins at first[p]. */
+/* Slices the columns col[p][0..n) of each part p's bias, which begins at first[p]. */
 int slice_bias(struct slice *c, const float *bias, const uint32_t *const col[3], const uint32_t *first, uint32_t n,
                const float **out, struct hearth_err *e);
-/* How large the sum is that gives row i of a part, for inputs of mean square 1 times `gain` (NULL: 1). */
+/* Returns the magnitude of the sum that gives row i of a part, for inputs of mean square 1 times `gain` (NULL: 1). */
 float slice_row_size(struct slice *c, uint32_t part, uint32_t i, const float *gain);
 void slice_free(struct slice *c);
 
