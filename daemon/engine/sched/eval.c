@@ -31,7 +31,7 @@ void eval_free(struct eval *ev)
     free(ev);
 }
 
-/* What is no number never wins, as in the sampler. */
+/* A NaN logit never wins, as in the sampler. */
 static bool better(struct logprob a, struct logprob b)
 {
     if (isnan(a.logprob) || isnan(b.logprob))
@@ -39,7 +39,7 @@ static bool better(struct logprob a, struct logprob b)
     return a.logprob > b.logprob || (a.logprob == b.logprob && a.id < b.id);
 }
 
-/* A heap with the worst of the chosen at its root. */
+/* Restores a heap that has the worst of the chosen logits at its root. */
 static void sift_down(struct logprob *h, uint32_t n, uint32_t i)
 {
     for (;;) {
@@ -74,7 +74,7 @@ void eval_row(struct eval *ev, const float *logit, uint32_t n_vocab)
             sift_down(h, n, 0);
         }
     }
-    while (n > 1) { /* worst to the end, again and again: best first */
+    while (n > 1) { /* heap sort: the worst goes to the end each time, so the best is first */
         struct logprob t = h[0];
         h[0] = h[--n];
         h[n] = t;

@@ -1,5 +1,5 @@
 /*
- * eval.h - what an eval request collects: the best logits at every position.
+ * eval.h - the result of an eval request: the best logits at every position.
  *
  * The loop thread makes it, the device thread fills it row by row, and it comes back with EV_END.
  */
@@ -12,7 +12,7 @@
 #include "kernels/backend.h"
 
 struct eval {
-    uint32_t top;         /* wanted per position; 0 = none */
+    uint32_t top;         /* logits requested per position; 0 = none */
     uint32_t n_row;       /* positions filled */
     uint32_t n_per_row;   /* min(top, n_vocab) */
     struct logprob *best; /* [n_row, n_per_row] logits, best first, the lower id first where equal */
@@ -21,14 +21,14 @@ struct eval {
     uint32_t cap_row, cap_greedy;
 };
 
-/* Room for n_pos positions and n_greedy tokens; NULL: no memory. */
+/* Makes an eval with room for n_pos positions and n_greedy tokens; NULL: no memory. */
 struct eval *eval_new(uint32_t n_pos, uint32_t top, uint32_t n_vocab, uint32_t n_greedy);
 void eval_free(struct eval *ev);
 
-/* Takes the next position's logits [n_vocab]. */
+/* Adds the next position, from its logits [n_vocab]. */
 void eval_row(struct eval *ev, const float *logit, uint32_t n_vocab);
 
-/* The best logit's id, the lowest where equal: what temperature 0 samples. */
+/* Returns the best logit's id, the lowest of equal ones, as temperature 0 samples. */
 int32_t eval_best(const float *logit, uint32_t n_vocab);
 
 #endif

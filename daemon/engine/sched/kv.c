@@ -7,9 +7,9 @@
 #include <xxhash.h>
 
 enum {
-    SIBLING_SCAN = 256, /* children of one page looked at for a common beginning: bounds a lookup, not correctness */
+    SIBLING_SCAN = 256, /* children of a page compared for a common prefix: bounds time, not correctness */
 };
-static const int64_t uid_nobody = -1; /* of a page never used: its memory is as the device made it */
+static const int64_t uid_nobody = -1; /* the uid of a page never used, whose memory is as the device initialised it */
 
 struct page {
     int64_t uid;                         /* the last owner, also while free */
@@ -22,7 +22,7 @@ struct page {
     uint32_t n_child;                    /* cached pages after this one */
     uint32_t hash_next;                  /* next full page in the bucket of its hash */
     uint32_t sibling_next, sibling_prev; /* cached pages in the bucket of the parent's hash, newest first */
-    uint32_t next, prev;                 /* on the free list (next only) or in the list of the unreferenced */
+    uint32_t next, prev;                 /* on the free list (next only) or in the LRU list of unreferenced pages */
 };
 
 struct kv {
@@ -33,7 +33,7 @@ struct kv {
     uint32_t *by_hash, *by_parent;  /* buckets: full pages by hash, cached pages by parent's hash */
     uint32_t bucket_mask;
     uint32_t longest;
-    bool longest_stale; /* the longest may be gone: walk to find the next */
+    bool longest_stale; /* the longest may be evicted: walk the pages to find the next */
     struct kv_action *action;
     uint32_t n_action, next_action, cap_action;
 };
@@ -95,7 +95,7 @@ void kv_cache_free(struct kv *kv)
     free(kv);
 }
 
-/* --- the list of the unreferenced ----------------------------------------------------------------------- */
+/* --- the LRU list of unreferenced pages ----------------------------------------------------------------- */
 
 static void lru_push(struct kv *kv, uint32_t p)
 {
@@ -194,7 +194,8 @@ static uint32_t cache_find(const struct kv *kv, uint32_t parent, int64_t uid, co
     return KV_NONE;
 }
 
-/* The child of `parent` that shares the longest beginning with id[0..n), n < KV_PAGE; *len 0 where none does. */
+/* Returns the child of `parent` that shares the longest prefix with id[0..n), n < KV_PAGE; *len is that prefix's
+ * length, 0 where there is none. */
 static uint32_t cache_find_partial(const struct kv *kv, uint32_t parent, int64_t uid, const int32_t *id, uint32_t n,
                                    uint32_t *len)
 {
@@ -209,7 +210,7 @@ static uint32_t cache_find_partial(const struct kv *kv, uint32_t parent, int64_t
         uint32_t common = 0;
         while (common < n && common < pg->n_tok && pg->id[common] == id[common])
             common++;
-        /* Of equals, one that ends there is better: it may be continued without a copy. */
+        /* Of equal prefixes a page that ends there is better, because it may be continued without a copy. */
         if (common > *len || (common && common == *len && pg->n_tok == common && pg->refs == 0)) {
             *len = common;
             best = p;
@@ -264,10 +265,10 @@ static void action_push(struct kv *kv, enum kv_action_kind kind, uint32_t page, 
     kv->action[kv->n_action++] = (struct kv_action){kind, page, from};
 }
 
-/* A private page for uid, or KV_NONE. */
+/* Allocates a private page for uid, or returns KV_NONE. */
 static uint32_t page_alloc(struct kv *kv, int64_t uid)
 {
-    if (!action_reserve(kv, 2)) /* a clearing now, a copy perhaps */
+    if (!action_reserve(kv, 2)) /* for a clear now and perhaps a copy */
         return KV_NONE;
     uint32_t p = kv->free;
     if (p != KV_NONE) {
@@ -341,7 +342,7 @@ uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_
         return matched;
     page_ref(kv, p); /* so that the allocation below cannot take it */
     if (kv->page[p].refs == 1 && kv->page[p].n_tok == len) {
-        cache_remove(kv, p); /* nobody else's, and nothing is lost: go on writing it */
+        cache_remove(kv, p); /* no other table has it, and nothing is lost: continue it in place */
     } else {
         uint32_t copy = page_alloc(kv, t->uid);
         if (copy != KV_NONE)
@@ -388,7 +389,7 @@ void kv_publish(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
         uint32_t known = cache_find(kv, parent, t->uid, id);
         if (known == KV_NONE) {
             cache_add(kv, p, parent, i, id, KV_PAGE);
-        } else { /* two sequences computed the same beginning at once: keep one */
+        } else { /* two sequences computed the same prefix at once: one page suffices */
             page_ref(kv, known);
             t->page[i] = known;
             page_unref(kv, p);
@@ -396,7 +397,8 @@ void kv_publish(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
     }
 }
 
-/* Makes the unfinished page p findable, unless its content is; what it continues is no longer worth keeping. */
+/* Enters the unfinished page p into the cache, unless its content is there already. A cached page that is a prefix of
+ * it is dropped, as it has become redundant. */
 static void publish_tail(struct kv *kv, uint32_t p, uint32_t parent, uint32_t depth, const int32_t *id, uint32_t n)
 {
     int64_t uid = kv->page[p].uid;

@@ -1,23 +1,23 @@
 /*
- * kv.h - which page of KV belongs to whom: reference counts, block tables, and the prefix cache.
+ * kv.h - the pages of KV and their users: reference counts, block tables, and the prefix cache.
  *
- * Pure: no device and no clock. A page here is a number; what must happen to its memory (a copy, a clearing) is
- * queued as a `struct kv_action`, and the engine carries the queue out, in order, before its next step.
+ * Pure: no device and no clock. A page here is a number; an operation on its memory (a copy, a clear) is queued as a
+ * `struct kv_action`, and the engine carries the queue out, in order, before its next step.
  *
  * A page is in one of three places:
- *     free      on the free list; its memory still holds what its last uid left there
+ *     free      on the free list; its memory still holds its last uid's KV, and is cleared before another uid gets it
  *     private   in exactly one block table, being written
  *     cached    its content is known by token ids and found by them; in any number of block tables. Unreferenced
  *               cached pages stand in a list, least recently used first, and are taken when the free list is empty.
  *
  * The cache is a tree: a cached page is the child of the cached page before it. It is found by a hash chained from
- * the root over the token ids, salted by uid, and believed only after its ids and its parent were compared. So
- * resume, sharing between sessions and recovery are one mechanism, and no uid ever meets another's pages. A full
- * page is shared as it is; of the last one, the longest common beginning is used: in place where nobody else
- * holds it, else from a copy.
+ * the root over the token ids, salted by uid, and accepted only after its ids and its parent were compared. So resume,
+ * sharing between sessions and recovery are one mechanism, and no uid ever meets another's pages. A full page is shared
+ * as it is; of the last one, the longest common prefix is used: in place where no other table references it, else by
+ * copy on write.
  *
- * Whoever holds a page holds its ancestors, and a table lets go of its pages last to first; so a page is always more
- * recently used than its children, and evicting the oldest never orphans one.
+ * A table that references a page references its ancestors too, and releases its pages last to first; so a page is
+ * always more recently used than its children, and evicting the oldest never orphans one.
  *
  * Thread: the device thread's.
  */
@@ -46,38 +46,39 @@ struct kv_action {
 };
 
 struct kv_counts {
-    uint32_t total, free, held /* by block tables */, cached /* by nobody, but findable */;
+    uint32_t total, free, held /* by block tables */, cached /* unreferenced, in the prefix cache */;
     uint32_t longest; /* tokens of the longest cached sequence */
 };
 
 int kv_cache_new(struct kv **out, uint32_t n_page, struct hearth_err *e);
 void kv_cache_free(struct kv *kv);
 
-/* Fills the empty table with cached pages for the longest known beginning of ids[0..n) and returns its length. */
+/* Fills the empty table with cached pages for the longest cached prefix of ids[0..n) and returns its length in
+ * tokens. */
 uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n);
 
-/* The same with full pages alone: takes nobody's pages, copies nothing. Returns the number of pages. */
+/* Does so with full pages alone: it allocates no page and copies nothing. Returns the number of pages. */
 uint32_t kv_match_pages(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n);
 
-/* Makes the table long enough for n tokens. False, with nothing taken, where there are not that many pages. */
+/* Makes the table long enough for n tokens. Returns false, with no page allocated, where there are not that many. */
 bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t n);
 
-/* Pages that kv_grow could hand out now. */
+/* Returns the number of pages that kv_grow could allocate now: free ones and unreferenced cached ones. */
 uint32_t kv_available(const struct kv *kv);
 
-/* Makes full pages of ids[0..n) findable. Their KV must have been computed, or be in a step already submitted.
- * A page whose content is cached already is exchanged for that one. */
+/* Enters the full pages of ids[0..n) into the prefix cache. Their KV must have been computed, or be in a step already
+ * submitted. A page whose content is cached already is exchanged for that one. */
 void kv_publish(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n);
 
-/* Gives up all pages; what holds KV of ids[0..n) stays findable, an unfinished last page included. */
+/* Releases all pages; those that hold KV of ids[0..n) stay in the prefix cache, an unfinished last page included. */
 void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n);
 
-/* Takes the next action; false where there is none. */
+/* Takes the next action from the queue; false where it is empty. */
 bool kv_next_action(struct kv *kv, struct kv_action *out);
 
 void kv_count(struct kv *kv, struct kv_counts *out);
 
-/* Walks everything and returns whether the invariants above hold; for tests. */
+/* Walks all pages and returns whether the invariants above hold; for tests. */
 bool kv_check(const struct kv *kv);
 
 #endif

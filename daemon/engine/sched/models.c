@@ -10,8 +10,8 @@
 #include "daemon/model/file.h"
 
 enum {
-    MODELS_CACHED_MAX = 32,    /* files kept mapped that are neither loaded nor in use */
-    FOLDER_ENTRIES_MAX = 4096, /* looked at in a folder that is a model */
+    MODELS_CACHED_MAX = 32,    /* mapped files that are neither loaded nor in use */
+    FOLDER_ENTRIES_MAX = 4096, /* entries that are read of a folder that is a model */
 };
 
 void models_init(struct models *t)
@@ -65,7 +65,7 @@ static void trim(struct models *t)
     }
 }
 
-/* A folder is the files in it: their sizes together, and when the last of them changed. */
+/* A folder is identified by the sum of its files' sizes and the latest of their times of change. */
 static int identify_folder(const char *path, struct file_id *id, struct hearth_err *e)
 {
     DIR *d = opendir(path);

@@ -1,10 +1,10 @@
 /*
- * models.h - the table of models: from a path to a mapped file, its vocabulary, and what the device holds of it.
+ * models.h - the table of models: from a path to a mapped file, its vocabulary, and the model on the device.
  *
  * A file is known by device, inode, size and time of change: the same file under two names is one model, and a file
  * that was replaced is another. A model that only tokenises or answers questions about itself is mapped, not loaded.
  *
- * A model's entry has two owners. The loop thread opens the file, looks things up in it and counts its users; the
+ * A model's entry has two owners. The loop thread opens the file, answers questions about it and counts its users; the
  * device thread loads and unloads the model. The loop thread frees an entry only when it has no users and is not
  * loaded.
  */
@@ -41,7 +41,7 @@ struct model_entry {
     char *path;
     struct file_id id;
     struct gguf *gguf;
-    struct vocab *vocab;         /* NULL before models_vocab, or where there is none */
+    struct vocab *vocab;         /* NULL before models_vocab, or where the model has none */
     struct hearth_err vocab_err; /* why there is none */
     struct hparams hp;           /* valid where hp_err.code is 0 */
     struct hearth_err hp_err;    /* why the model cannot run */
@@ -55,7 +55,7 @@ struct model_entry {
     struct model *model; /* NULL: not loaded */
     struct kv_pool *pool;
     struct sched_group group;
-    struct kv_namespace *ns;       /* its KV in the tiers; NULL: it has none there */
+    struct kv_namespace *ns;       /* its KV's namespace in the tiers; NULL: it has none there */
     double load_begun, load_ended; /* the last time */
     uint32_t n_page;
     struct reason *reasons;     /* of all its loadings; owned, freed with the entry */
@@ -69,7 +69,7 @@ struct model_entry {
     _Atomic(const struct op_table *) ops; /* of the last loading; NULL: it had no memory, or there was none */
     _Atomic uint32_t pages_used, pages_total, sequences, context_used;
     _Atomic uint64_t page_bytes;
-    _Atomic double unload_at; /* on the engine's clock, unless it is used before; 0: it is in use, or stays */
+    _Atomic double unload_at; /* time on the engine's clock, unless it is used before; 0: in use, or never */
 };
 
 struct models {
@@ -78,7 +78,7 @@ struct models {
     uint64_t clock;
 };
 void models_init(struct models *t);
-/* No model may be loaded any more. */
+/* Unmaps all files and frees the table. No model may be loaded any more. */
 void models_fini(struct models *t);
 
 /* Finds the file's entry, or maps the file; the entry stays until models_put(). The path must be absolute. */

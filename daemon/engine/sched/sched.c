@@ -31,7 +31,7 @@ void sched_group_remove(struct sched *s, struct sched_group *g)
     TAILQ_REMOVE(&s->groups, g, link);
 }
 
-/* A state is a list, and this alone moves sequences from one to another. */
+/* A state is a list, and this function alone moves sequences between lists. */
 static void set_state(struct sched *s, struct seq *q, enum seq_state state)
 {
     if (q->state != SEQ_NEW) {
@@ -41,7 +41,7 @@ static void set_state(struct sched *s, struct seq *q, enum seq_state state)
     q->state = state;
     if (state == SEQ_NEW)
         return;
-    /* In order of arrival: nearly always at the end. */
+    /* Inserts in order of arrival, which is nearly always at the end. */
     struct seq *before = TAILQ_LAST(&s->list[state], seq_list);
     while (before && before->arrival > q->arrival)
         before = TAILQ_PREV(before, seq_list, link);
@@ -61,7 +61,8 @@ void sched_push(struct sched *s, struct sched_group *g, struct seq *q)
     set_state(s, q, SEQ_WAIT);
 }
 
-/* Tokens of the timeline that have yet to go through the model before the next one can be sampled. */
+/* Returns the number of tokens of the timeline that have yet to go through the model before the next one can be
+ * sampled. */
 static uint32_t rows_due(const struct seq *q)
 {
     uint32_t len = seq_len(q);
@@ -70,7 +71,7 @@ static uint32_t rows_due(const struct seq *q)
     return len < q->n_limit ? len - q->n_computed : 0;
 }
 
-/* Gives up pages and slot. What is known to be computed stays findable while nobody needs its pages. */
+/* Releases pages and slot. Computed KV stays in the prefix cache until its pages are evicted. */
 static void release_kv(struct sched *s, struct seq *q, uint32_t n_keep)
 {
     uint32_t n = q->n_computed < n_keep ? q->n_computed : n_keep;
@@ -96,7 +97,8 @@ static struct seq *preemption_victim(struct sched *s, const struct sched_group *
     return NULL;
 }
 
-/* Room for the sequence's whole timeline, from younger ones if need be. False: it was itself the youngest. */
+/* Allocates pages for the sequence's whole timeline, by preempting younger ones if need be. False: it was itself the
+ * youngest and was preempted. */
 static bool ensure_pages(struct sched *s, struct seq *q)
 {
     while (!kv_grow(q->group->kv, &q->kv, seq_len(q))) {
@@ -108,7 +110,7 @@ static bool ensure_pages(struct sched *s, struct seq *q)
     return true;
 }
 
-/* Books up to n rows of a running sequence in the plan. */
+/* Schedules up to n rows of a running sequence in the plan. */
 static void schedule_rows(struct plan *p, struct seq *q, uint32_t n, uint32_t out_max)
 {
     uint32_t due = rows_due(q);
@@ -143,7 +145,7 @@ static void schedule_rows(struct plan *p, struct seq *q, uint32_t n, uint32_t ou
 }
 
 /*
- * Of `left` prompt rows, what q leaves to the prompts that came after it: a first piece each, half of all at most. So a
+ * Returns how many of `left` prompt rows q reserves for newer prompts: a first chunk each, half of all at most. So a
  * long prompt is not slowed by more than half, and a short one behind it is answered in its first step.
  */
 static uint32_t reserve_for_newer(const struct sched *s, const struct seq *q, uint32_t left)
@@ -162,7 +164,7 @@ static uint32_t reserve_for_newer(const struct sched *s, const struct seq *q, ui
     return n < left / 2 ? n : left / 2;
 }
 
-/* Running sequences, oldest first: who is preempted for another is always younger, so not in the plan yet. */
+/* Walks the running sequences, oldest first: a preemption victim is always younger, so not in the plan yet. */
 static void plan_running(struct sched *s, struct sched_group *g, struct plan *p, uint32_t *prompt_rows)
 {
     struct seq *q, *next;
@@ -175,7 +177,7 @@ static void plan_running(struct sched *s, struct sched_group *g, struct plan *p,
     for (q = TAILQ_FIRST(&s->list[SEQ_RUN]); q; q = next) {
         uint32_t due = rows_due(q), had = p->n_row;
         if (q->group == g && due && !ensure_pages(s, q))
-            break; /* q was the youngest: nobody comes after it */
+            break; /* q was the youngest, so no sequence is left */
         next = TAILQ_NEXT(q, link);
         if (q->group != g || !due)
             continue;
@@ -195,10 +197,12 @@ static bool admit(struct sched *s, struct seq *q, double now)
     struct seq *other;
     TAILQ_FOREACH (other, &s->list[SEQ_RUN], link)
         running += other->group == q->group;
-    /* One token is always computed; where nothing may follow it is the prompt's last (rows_due), and all after it. */
+    /* One token is always computed. Where the limit allows no completion that is the prompt's last one (rows_due); all
+     * tokens after it are computed as well. */
     uint32_t whole = q->n_tokens < q->n_limit ? q->n_tokens : q->n_prompt, n_match = whole ? whole - 1 : 0;
     uint32_t reused = q->eval ? 0 : kv_match(kv, &q->kv, q->token, n_match);
-    /* Each of the running will want a page before long: admitting into those would only preempt at once. */
+    /* Each running sequence will need a page before long; admission into those pages would cause a preemption at
+     * once. */
     if (!kv_grow(kv, &q->kv, q->n_tokens) || kv_available(kv) < running) {
         kv_release(kv, &q->kv, q->token, reused);
         return false;
@@ -224,14 +228,14 @@ static void plan_waiting(struct sched *s, struct sched_group *g, struct plan *p,
         if (q->group != g)
             continue;
         if (!prompt_rows || s->count[SEQ_RUN] == BATCH_SEQS_MAX || q->inflight || !admit(s, q, now))
-            break; /* in order of arrival: nobody overtakes */
+            break; /* in order of arrival: no sequence overtakes another */
         uint32_t had = p->n_row;
         schedule_rows(p, q, prompt_rows - reserve_for_newer(s, q, prompt_rows), s->out_max);
         prompt_rows -= p->n_row - had;
     }
 }
 
-/* Puts the sequences that sample first, those with other logits last, and gives out the rows. */
+/* Sorts the entries, those that sample first and those with other logits last, and assigns the rows. */
 static void assign_rows(struct plan *p)
 {
     struct plan_seq sorted[BATCH_SEQS_MAX];
@@ -264,7 +268,7 @@ bool sched_next(struct sched *s, struct plan *p, double now)
         if (p->n_seq == 0)
             continue;
         assign_rows(p);
-        TAILQ_REMOVE(&s->groups, g, link); /* the others' turn */
+        TAILQ_REMOVE(&s->groups, g, link); /* the group goes to the end: the other models have their turn */
         TAILQ_INSERT_TAIL(&s->groups, g, link);
         return true;
     }

@@ -1,17 +1,17 @@
 /*
- * sched.h - who takes part in the next step: continuous batching, chunked prefill, admission, preemption.
+ * sched.h - plans the next step: continuous batching, chunked prefill, admission, preemption.
  *
- * Pure: no device, and time only as an argument. The engine asks for a plan, carries it out, and tells the sequences
- * what was sampled; a plan may be made while earlier ones are still under way.
+ * Pure: no device, and time only as an argument. The engine gets a plan, carries it out, and reports the sampled tokens
+ * to the sequences; a plan may be made while earlier ones are still under way.
  *
- * A step is of one model (a group: one KV pool). Every sequence that is decoding has its row in it; what the row
- * budget leaves goes to prompts, oldest first but with a piece for those behind it, cut where the budget ends. While
- * others decode a prompt gets smaller pieces (`rows_mixed`), so that its arrival is not felt as a pause. Models take
- * turns, a step each.
+ * A step is of one model (a group: one KV pool). Every sequence that is decoding has its row in it; the rest of the row
+ * budget goes to prompts, oldest first but with a chunk for those behind it, cut where the budget ends. While others
+ * decode a prompt gets smaller chunks (`rows_mixed`), so that its arrival is not felt as a pause. Models take turns, a
+ * step each.
  *
  * Admission is in order of arrival, and only with pages for the whole prompt. When a running sequence needs a page
- * and there is none, the youngest one of its group gives up its pages and waits at its place in the line, to be
- * computed again (or found in the cache) later; the oldest always proceeds, so all end.
+ * and there is none, the youngest one of its group is preempted: it releases its pages and waits at its place in the
+ * queue, to be computed again (or found in the cache) later. The oldest always proceeds, so all end.
  *
  * Thread: the device thread's.
  */
@@ -22,7 +22,7 @@
 
 struct sched_group {
     struct kv *kv;
-    uint32_t n_seq; /* sequences of it in any list */
+    uint32_t n_seq; /* its sequences, in any list */
     TAILQ_ENTRY(sched_group) link;
 };
 
@@ -36,10 +36,10 @@ struct sched {
     uint32_t count[SEQ_STATES];
     TAILQ_HEAD(, sched_group) groups;
     uint64_t arrivals;
-    uint64_t slots; /* bitmap of those in use */
+    uint64_t slots; /* bitmap of the slots in use */
 };
 
-/* A sequence's part in a step. */
+/* An entry of a plan: one sequence's rows in a step. */
 struct plan_seq {
     struct seq *seq;
     uint32_t row0, n_row;
@@ -65,14 +65,14 @@ void sched_group_remove(struct sched *s, struct sched_group *g);
 /* Queues the sequence. */
 void sched_push(struct sched *s, struct sched_group *g, struct seq *q);
 
-/* Plans a step and accounts for it; false where nothing can be done, at all or before a step in flight has ended. */
+/* Plans a step and accounts for it; false where there is no work, or none before a step in flight has ended. */
 bool sched_next(struct sched *s, struct plan *p, double now);
 
 /* The step of this entry is done; call once per entry of a plan, after its token was pushed. */
 void sched_done(struct sched *s, const struct plan_seq *ps);
 
-/* Ends a sequence: its pages and slot are free at once. The first n_keep tokens of its KV stay findable. Frees it
- * as soon as no step under way names it. */
+/* Ends a sequence: its pages and slot are free at once. The KV of its first n_keep tokens stays in the prefix cache. It
+ * is freed as soon as no step under way names it. */
 void sched_end(struct sched *s, struct seq *q, uint32_t n_keep);
 
 #endif

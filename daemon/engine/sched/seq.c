@@ -11,7 +11,7 @@ struct seq *seq_new(const int32_t *token, uint32_t n, uint32_t n_token)
     if (!q)
         return NULL;
     q->cap_token = n_token > n ? n_token : n;
-    q->token = malloc((q->cap_token + 1) * sizeof *q->token); /* never of size 0 */
+    q->token = malloc((q->cap_token + 1) * sizeof *q->token); /* one more, so that the size is never 0 */
     if (!q->token) {
         free(q);
         return NULL;

@@ -1,11 +1,11 @@
 /*
- * seq.h - a sequence: one KV timeline on its way through the scheduler.
+ * seq.h - a sequence: one KV timeline and its state in the scheduler.
  *
- * The loop thread makes one for every request and gives it to the device thread (engine_submit), which frees it.
- * A state is a list of the scheduler, and one function in sched.c moves sequences between lists.
+ * The loop thread makes one for every request and passes ownership to the device thread (engine_submit), which frees
+ * it. A state is a list of the scheduler, and one function in sched.c moves sequences between lists.
  *
  * The timeline is token[0..n_tokens), then n_pending tokens that steps in flight are sampling: the device knows those
- * already and feeds them to itself, the host does not yet. KV of [0, n_computed) is computed or on its way.
+ * already and feeds them to itself, the host does not yet. KV of [0, n_computed) is computed or in a submitted step.
  */
 #ifndef HEARTH_ENGINE_SEQ_H
 #define HEARTH_ENGINE_SEQ_H
@@ -19,7 +19,7 @@ struct sched_group;
 
 enum seq_state {
     SEQ_NEW,   /* in no list */
-    SEQ_WAIT,  /* to be admitted, for the first time or after it gave its pages to an older one */
+    SEQ_WAIT,  /* queued for admission, for the first time or after a preemption */
     SEQ_RUN,   /* has pages and a slot; in every step that has room for it */
     SEQ_DRAIN, /* ended; steps in flight still name it */
     SEQ_STATES
@@ -29,24 +29,24 @@ enum { SEQ_LABEL = 16 };
 
 struct seq_times { /* seconds on the engine's clock; 0 = not yet */
     double submit, admit, first, last;
-    double load, restore; /* durations: waited for the model, and for KV to come back */
+    double load, restore; /* durations: of waiting for the model's load, and for the restore of KV */
 };
 
 struct seq {
     /* The request: set by the loop thread, constant after submission. */
     uint64_t id;
-    int64_t stream; /* hearthd's number of the stream that it computes, for traces; 0 for eval */
-    void *owner;    /* the loop's; given back in events, never looked into */
+    int64_t stream; /* hearthd's stream number, for traces; 0 for eval */
+    void *owner;    /* the loop's; returned in events, opaque here */
     struct model_entry *model;
     int64_t uid;
     uint32_t n_prompt; /* tokens before the stream's first */
-    uint32_t n_limit;  /* length of the timeline at which it ends; the pool's size may lower it */
-    uint32_t n_wanted; /* as n_limit, but by the request alone: tells `length` from `context_full` */
+    uint32_t n_limit;  /* the timeline's length at which the sequence ends; the pool's size may lower it */
+    uint32_t n_wanted; /* as n_limit, but by the request alone: distinguishes `length` from `context_full` */
     bool invariant;    /* recovery: the same bits as when it ran first */
-    struct eval *eval; /* NULL, or logits are wanted: samples nothing, reuses nothing. Owned */
+    struct eval *eval; /* not NULL for an eval, which samples nothing and reuses no KV. Owned */
     struct sample_params sampling;
     struct logit_bias *bias; /* owned; sampling.bias */
-    /* hearthd's, of the files that its KV is written to; "" for none */
+    /* hearthd's label for the files that its KV is written to; "" for none */
     char label[SEQ_LABEL + 1];
 
     /* The device thread's. */
@@ -60,32 +60,32 @@ struct seq {
     uint32_t n_computed;
     uint32_t n_accounted;                /* prompt tokens [n_reused, n_accounted) were counted as computed */
     uint32_t n_reused;                   /* at first admission */
-    uint32_t restored_from, restored_to; /* tokens whose KV came back from host memory or a file for it */
-    double tier_since;                   /* the tiers have had it since */
+    uint32_t restored_from, restored_to; /* tokens whose KV was restored from host memory or a file */
+    double tier_since;                   /* since when the tiers have had it */
     uint32_t inflight;                   /* entries in steps under way */
     uint32_t slot;                       /* SEQ_RUN only */
     bool slot_set;                       /* the device knows the slot's parameters */
-    bool admit_notified;                 /* its admission was announced */
-    struct hearth_err slot_err;          /* code 0, or why the device did not take them: it ends with its next token */
+    bool admit_notified;                 /* the loop thread was notified of its admission */
+    struct hearth_err slot_err; /* code 0, or why the device refused the parameters: it ends with its next token */
     struct kv_table kv;
     struct seq_times time;
 };
 TAILQ_HEAD(seq_list, seq);
 
-/* A sequence with room for a timeline of n_token ids, of which token[0..n) are given. NULL: no memory. */
+/* Makes a sequence with room for a timeline of n_token ids, of which token[0..n) are copied. NULL: no memory. */
 struct seq *seq_new(const int32_t *token, uint32_t n, uint32_t n_token);
 void seq_free(struct seq *q);
 
 /* Appends the token that a step sampled; the room is there. */
 void seq_push_token(struct seq *q, int32_t token);
 
-/* The timeline's length, tokens in flight included. */
+/* Returns the timeline's length, tokens in flight included. */
 static inline uint32_t seq_len(const struct seq *q)
 {
     return q->n_tokens + q->n_pending;
 }
 
-/* Of the tokens that were found in the KV cache, how many the tiers had restored. */
+/* Returns how many of the tokens found in the KV cache had been restored by the tiers. */
 uint32_t seq_n_restored(const struct seq *q);
 
 #endif
