@@ -1,5 +1,5 @@
 /*
- * bpe.c - byte-level BPE: text is cut into words (pretok.c), a word into bytes, and neighbours are merged in the
+ * bpe.c - byte-level BPE: text is split into words (pretok.c), a word into bytes, and neighbours are merged in the
  * order in which the merges were learned.
  */
 #include "daemon/model/tok/tok-internal.h"
@@ -8,8 +8,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* The alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100 onwards. Returns the byte that a
- * code point stands for, or -1. */
+/* The byte alphabet of GPT-2: printable Latin-1 represents itself, U+0100 onwards the other 68 bytes. Returns the byte
+ * that a code point represents, or -1. */
 static int alphabet_byte(uint32_t cp)
 {
     static const uint8_t odd[68] = {0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,
@@ -23,14 +23,15 @@ static int alphabet_byte(uint32_t cp)
     return self ? (int)cp : -1;
 }
 
-/* Undoes the alphabet: writes at most n bytes to out, returns their number, or -1 where text is not written in it. */
+/* Decodes text from the byte alphabet: writes at most n bytes to out and returns their number, or -1 where text is not
+ * written in it. */
 static int alphabet_decode(const char *text, size_t n, char *out)
 {
     int len = 0;
     for (size_t i = 0; i < n;) {
         unsigned char c = (unsigned char)text[i++];
         uint32_t cp = c;
-        if (c >= 0x80) { /* all of the alphabet is one or two bytes long in UTF-8 */
+        if (c >= 0x80) { /* every letter of the alphabet has one or two bytes in UTF-8 */
             if ((c & 0xe0) != 0xc0 || i == n || ((unsigned char)text[i] & 0xc0) != 0x80)
                 return -1;
             cp = (uint32_t)(c & 0x1f) << 6 | ((unsigned char)text[i++] & 0x3f);
@@ -59,7 +60,7 @@ static uint32_t *merge_slot(const struct vocab *v, uint32_t left, uint32_t right
 }
 
 /* "left right", both as `decode` reads them; the space is the first one after the first byte. Until its parts are
- * looked up a merge is their lengths, and where they are in `text`: *n bytes are there. */
+ * looked up, a merge holds their lengths and their offset in `text`, of which *n bytes are written. */
 static int parse_merge(struct vocab *v, struct gguf_str line, piece_decode *decode, char *text, size_t *n,
                        struct hearth_err *e)
 {
@@ -84,8 +85,8 @@ static int look_up(struct vocab *v, struct merge *m, const char *text)
            piece_intern(v, s, packed.left + packed.right, &m->id);
 }
 
-/* The lookups meet 10 MB in no order, so that nearly all of their time is waiting for memory: what those a little later
- * will read is on its way meanwhile. */
+/* The lookups read 10 MB in random order, so that nearly all of their time is memory latency; the entries of lookups a
+ * little ahead are therefore prefetched. */
 static int look_up_all(struct vocab *v, const char *text)
 {
     enum { LOOKAHEAD = 8 };
@@ -121,7 +122,7 @@ int bpe_load_merges(struct vocab *v, const struct gguf *g, piece_decode *decode,
         return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.merges has %zu bytes", bytes);
     while (cap < 2 * n_line)
         cap *= 2;
-    char *text = malloc(bytes + 1); /* decoded, a line is never longer than it was */
+    char *text = malloc(bytes + 1); /* a decoded line is never longer than the encoded one */
     v->merges = malloc((n_line + 1) * sizeof *v->merges);
     v->merge_slot = calloc(cap, sizeof *v->merge_slot);
     v->merge_mask = cap - 1;
@@ -135,7 +136,7 @@ int bpe_load_merges(struct vocab *v, const struct gguf *g, piece_decode *decode,
     return ret;
 }
 
-/* Patterns that the model's own files bring (hf/tokenizer.c). 1: there are none. */
+/* Opens the patterns of the model's own files (hf/tokenizer.c). Returns 1 where there are none. */
 static int load_patterns(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
     struct pretok_pattern patterns[16];
@@ -181,7 +182,8 @@ int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hear
         char *out = v->arena + v->arena_len;
         if (p->attr == TOK_CONTROL || p->attr == TOK_UNKNOWN)
             continue;
-        /* A user-defined token is written as it reads. It may come out of merging as well where that is the same. */
+        /* A user-defined token is stored as plain text. Merging may produce it too, where its encoded form is the
+         * same. */
         int len = alphabet_decode(p->s, p->n, out);
         p->in_text = len > 0 && (p->attr != TOK_USER || ((size_t)len == p->n && !memcmp(out, p->s, p->n)));
         if (p->in_text) {
@@ -212,7 +214,7 @@ bool bpe_pair(const struct vocab *v, const char *text, const struct sym *a, cons
     return true;
 }
 
-/* Symbols beyond the tokens are parts of merges that a made-up or damaged vocabulary has no token for. */
+/* Symbols beyond the tokens are results of merges for which a crafted or damaged vocabulary has no token. */
 static bool is_token(const struct vocab *v, int32_t id)
 {
     return id >= 0 && (uint32_t)id < v->n_tok;
@@ -234,8 +236,8 @@ static int push_byte(const struct vocab *v, unsigned char byte, struct ids *out)
 static int encode_word(const struct vocab *v, const char *text, size_t from, size_t to, struct merger *m,
                        struct ids *out)
 {
-    /* A single byte and a whole word that is a token need no merging. The latter holds for every vocabulary that says
-     * so; for others a token may exist that no chain of merges leads to. */
+    /* A single byte needs no merging, nor does a word that is a token where the vocabulary sets ignore_merges; in other
+     * vocabularies a token may exist that no chain of merges produces. */
     if (to - from == 1)
         return push_byte(v, (unsigned char)text[from], out);
     if (v->ignore_merges) {

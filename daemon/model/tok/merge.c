@@ -1,4 +1,4 @@
-/* merge.c - the merging of pairs that BPE and SentencePiece have in common; see tok-internal.h. */
+/* merge.c - the merging of pairs that BPE and SentencePiece share; see tok-internal.h. */
 #include "daemon/model/tok/tok-internal.h"
 
 #include <stdlib.h>
@@ -84,7 +84,8 @@ int merger_run(struct merger *m, const struct vocab *v, const char *text, merge_
         int32_t l = (int32_t)(uint32_t)item.key;
         struct sym *left = &m->sym[l], *right = &m->sym[item.right];
         uint32_t priority;
-        /* Stale where one side was merged meanwhile: a symbol only grows, so its length tells. */
+        /* A candidate is stale where one side was merged meanwhile. A symbol only grows, so comparing lengths detects
+         * that. */
         if (!left->len || !right->len || left->len + right->len != item.len)
             continue;
         if (!pair(v, text, left, right, &priority, &left->id))

@@ -26,7 +26,7 @@ int normalize_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
     return err_set(e, HEARTH_EUNSUPPORTED, "normaliser \"%s\" is not one hearth has", gguf_label(name).s);
 }
 
-/* The bytes at s that are well-formed UTF-8. */
+/* Returns the number of bytes at s that are well-formed UTF-8. */
 static size_t valid_run(const char *s, size_t n)
 {
     size_t at = 0;
@@ -40,7 +40,7 @@ static size_t valid_run(const char *s, size_t n)
     return at;
 }
 
-/* Bytes that are no UTF-8 stay, and part what is normalised on either side of them. */
+/* Bytes that are not UTF-8 stay as they are; the stretches between them are normalised separately. */
 int normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out, struct hearth_err *e)
 {
     *out = NULL;

@@ -1,11 +1,11 @@
 /*
  * pretok.c - pre-tokenizer patterns, matched by PCRE2.
  *
- * The patterns are those that the models were trained with. Three things are spelled out so that the same text gives
+ * The patterns are those that the models were trained with. Three things are made explicit so that the same text gives
  * the same ids on every machine and in llama.cpp: white space is Unicode's White_Space, and not PCRE2's \s, which has
  * one character more (U+180E); letters, numbers and punctuation of Unicode 15.1 are added to \p{..}, because Debian
- * 12's PCRE2 knows only Unicode 14; and a byte that is not UTF-8 counts as one symbol, as the U+FFFD would that other
- * engines put in its place (here the byte itself stays).
+ * 12's PCRE2 knows only Unicode 14; and a byte that is not UTF-8 counts as one symbol, as U+FFFD does, by which other
+ * engines replace it (here the byte itself stays).
  */
 #include "daemon/model/tok/pretok.h"
 
@@ -30,7 +30,7 @@
 #define MARK                                                                                                   \
     "\\p{M}\\x{CF3}\\x{ECE}\\x{10EFD}-\\x{10EFF}\\x{11241}\\x{11F00}\\x{11F01}\\x{11F03}\\x{11F34}-\\x{11F3A}" \
     "\\x{11F3E}-\\x{11F42}\\x{13440}\\x{13447}-\\x{13455}\\x{1E08F}\\x{1E4EC}-\\x{1E4EF}"
-/* Letters that have no case, and marks: they go with capitals and with small letters alike. */
+/* Letters without case, and marks: they match as capitals and as small letters alike. */
 #define UNCASED                                                                                                \
     "\\p{Lm}\\p{Lo}" MARK "\\x{1123F}\\x{11240}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}" \
     "\\x{13441}-\\x{13446}\\x{1B132}\\x{1B155}\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}\\x{2B739}"            \
@@ -42,13 +42,13 @@
     "'(?:[stmd]|re|ve|ll)| ?[" LETTER "]+| ?[" NUMBER "]+| ?[^" SPACE LETTER NUMBER "]+|[" SPACE "]+(?![^" SPACE \
     "])|[" SPACE "]+"
 #define CONTRACTION "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"
-/* What ends most of the newer patterns: line breaks, then white space that leaves its last character to a word. */
+/* The common end of most newer patterns: line breaks, then white space whose last character goes to the next word. */
 #define SPACES "[" SPACE "]*[\\r\\n]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
-/* Llama 3 and its relatives differ in how many digits go together. */
+/* Llama 3 and its relatives differ in how many digits make a group. */
 #define LLAMA3(digits)                                                                                      \
     CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]+|[" NUMBER "]" digits "| ?[^" SPACE LETTER NUMBER \
                 "]+[\\r\\n]*|" SPACES
-/* o200k and tekken cut before a capital that follows a small letter; they differ in digits and contractions. */
+/* o200k and tekken split before a capital that follows a small letter; they differ in digits and contractions. */
 #define BY_CASE(contraction, digits)                                                                        \
     "[^\\r\\n" LETTER NUMBER "]?[" UPPER "]*[" LOWER "]+" contraction "|[^\\r\\n" LETTER NUMBER "]?[" UPPER \
     "]+[" LOWER "]*" contraction "|[" NUMBER "]" digits "| ?[^" SPACE LETTER NUMBER "]+[\\r\\n/]*|" SPACES
@@ -57,11 +57,12 @@ static const char *const gpt2[] = {GPT2, NULL};
 static const char *const llama3[] = {LLAMA3("{1,3}"), NULL};
 static const char *const qwen2[] = {LLAMA3(""), NULL};
 static const char *const starcoder[] = {"[" NUMBER "]", GPT2, NULL};
-/* As the maker wrote it: from U+0800 on, white space and Kelvin's sign included. */
+/* The model's own pattern: from U+0800 on, white space and Kelvin's sign included. */
 #define CJK_RUN "[\\x{800}-\\x{9FA5}\\x{AC00}-\\x{D7FF}]+"
 static const char *const deepseek_coder[] = {
     "[\\r\\n]", "[" SPACE "]?[" LETTER "]+", "[" SPACE "]?[" PUNCT "]+", CJK_RUN, "[" NUMBER "]", NULL};
-/* Letters that have case, as the maker listed them: those of Unicode 11 but for Armenian and Georgian small ones. */
+/* Letters that have case, as the model's own pattern lists them: those of Unicode 11 but for Armenian and Georgian
+ * small ones. */
 #define DEEPSEEK_CASED                                                                                \
     "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}"   \
     "\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}"             \
@@ -79,7 +80,8 @@ static const char *const deepseek_coder[] = {
     "\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}"                \
     "\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}"            \
     "\\x{1E900}-\\x{1E943}"
-/* The CJK block, Hiragana and Katakana are words of their own in DeepSeek V3; ASCII punctuation takes letters along. */
+/* The CJK block, Hiragana and Katakana are words of their own in DeepSeek V3; ASCII punctuation takes the letters that
+ * follow it. */
 static const char *const deepseek_v3[] = {
     "[" NUMBER "]{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{30FF}]+",
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n" LETTER PUNCT SYMBOL "]?[" LETTER MARK
@@ -102,7 +104,7 @@ static const char *const falcon[] = {"[" PUNCT "$+<=>^~|`]+", GPT2, "[0-9][0-9][
 static const char *const gemma4[] = {"[^\\n]+|[\\n]+", NULL};
 static const char *const plain[] = {"[" PUNCT "$+<=>^~|]+", GPT2, "[" NUMBER "]+", "[0-9][0-9][0-9]", NULL};
 
-/* The first name of each group is the one we test; the others are names for the same patterns. */
+/* The tests cover the first name of each group; the others are aliases of the same patterns. */
 static const struct pretok_kind kinds[] = {
     {"gpt-2", gpt2, false, false},
     {"phi-2", gpt2, false, false},
@@ -176,7 +178,8 @@ static int add_pattern(struct pretok *p, const char *name, const char *s, size_t
         return err_set(e, HEARTH_EBADMODEL, "pre-tokenizer %s, pattern %zu: %s at %zu", name, p->n, (char *)msg,
                        (size_t)where);
     }
-    /* Where no memory may be made executable this fails, and matching is interpreted: slower, the same words. */
+    /* JIT compilation fails where no memory may be made executable; matching is then interpreted, which is slower but
+     * gives the same words. */
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     p->code[p->n++] = code;
     return 0;
@@ -195,9 +198,9 @@ int pretok_open(struct pretok **out, const struct pretok_kind *kind, struct hear
     return ret;
 }
 
-/* --- patterns of others -------------------------------------------------------------------------------- */
+/* --- tokenizer.json's patterns ------------------------------------------------------------------------------ */
 
-/* What stands for a class of Unicode here. */
+/* Classes of Unicode and their members as this file defines them. */
 static const struct {
     const char *name, *members;
 } classes[] = {{"\\p{L}", LETTER}, {"\\p{N}", NUMBER}, {"\\p{P}", PUNCT},
@@ -219,7 +222,7 @@ static void put(struct expansion *x, const char *s, size_t n)
     x->n += n;
 }
 
-/* One escape at s, inside of brackets or not; returns its length. */
+/* Expands one escape at s, inside brackets or not, and returns its length. */
 static size_t expand_escape(struct expansion *x, const char *s, size_t n, bool in_class)
 {
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
@@ -240,8 +243,8 @@ static size_t expand_escape(struct expansion *x, const char *s, size_t n, bool i
     return len;
 }
 
-/* The pattern with this file's Unicode in it. Within brackets Oniguruma knows sets of sets, which PCRE2 reads as
- * characters: they are refused, as is a \S there, of which PCRE2 has its own idea. */
+/* Expands a pattern: its classes become this file's. Within brackets Oniguruma allows nested sets, which PCRE2 reads as
+ * characters; they are refused, as is a \S there, whose meaning differs in PCRE2. */
 static int expand(struct expansion *x, const char *s, size_t n, struct hearth_err *e)
 {
     bool in_class = false;
@@ -262,7 +265,7 @@ static int expand(struct expansion *x, const char *s, size_t n, struct hearth_er
         in_class = true;
         if (i < n && s[i] == '^')
             put(x, s + i++, 1);
-        if (i < n && s[i] == ']') /* a bracket that comes first is a member */
+        if (i < n && s[i] == ']') /* a closing bracket in the first place is a member */
             put(x, s + i++, 1);
     }
     if (x->full)
@@ -299,7 +302,7 @@ void pretok_close(struct pretok *p)
     free(p);
 }
 
-/* Length of the well-formed UTF-8 character at s, or 0. */
+/* Returns the length of the well-formed UTF-8 character at s, or 0. */
 static size_t utf8_char(const unsigned char *s, size_t n)
 {
     size_t len = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
@@ -314,9 +317,9 @@ static size_t utf8_char(const unsigned char *s, size_t n)
 }
 
 /*
- * What the patterns see: text itself, or, where it is not UTF-8, a copy in which U+0001 takes the place of each bad
- * byte. To every pattern here U+0001 is what U+FFFD is: no letter, number, punctuation or white space. And it is one
- * byte long, so offsets stay as they are. *copy is malloc'd or NULL.
+ * Returns the subject for the patterns: text itself, or, where it is not UTF-8, a copy in which U+0001 replaces each
+ * bad byte. Every pattern here treats U+0001 as it treats U+FFFD: no letter, number, punctuation or white space. And it
+ * is one byte long, so offsets stay as they are. *copy is malloc'd or NULL.
  */
 static int as_utf8(const char *text, size_t n, const char **out, char **copy, struct hearth_err *e)
 {
@@ -359,7 +362,7 @@ static int ends_push(struct ends *a, size_t end)
     return 0;
 }
 
-/* Cuts text[from..to) at every match of code: what matches is a word, what lies between matches is one too. The
+/* Splits text[from..to) at every match of code: each match is a word, and so is each stretch between matches. The
  * pattern sees nothing outside, so a lookahead takes `to` for the end of the text. */
 static int cut(const pcre2_code *code, pcre2_match_data *md, pcre2_match_context *mc, const char *text, size_t from,
                size_t to, struct ends *out, struct hearth_err *e)

@@ -1,6 +1,7 @@
 /*
- * raw.c - BPE over the characters of a text rather than over its bytes: gemma4, and SentencePiece vocabularies as
- * tokenizer.json has them. A space is written as U+2581; what no token spells becomes the tokens of its bytes.
+ * raw.c - BPE over the characters of a text rather than over its bytes: gemma4, and SentencePiece vocabularies of a
+ * tokenizer.json. A space is written as U+2581; a character without a token becomes the tokens of its bytes (byte
+ * fallback).
  */
 #include "daemon/model/tok/tok-internal.h"
 

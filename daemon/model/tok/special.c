@@ -1,8 +1,8 @@
 /*
  * special.c - finds special tokens in a text.
  *
- * Where occurrences overlap, the longest token wins wherever it stands, then the one further left: the order in which
- * other engines cut the text, one token after the other. Instead of searching the text once per token (quadratic for
+ * Where occurrences overlap, the longest token wins wherever it stands, then the one further left: other engines split
+ * the text in this order, one token after the other. Instead of searching the text once per token (quadratic for
  * vocabularies with thousands), a trie finds every occurrence in one pass.
  */
 #include "daemon/model/tok/tok-internal.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPECIAL_LEN_MAX = 256 }; /* longer texts are not searched for: this bounds the time per byte of text */
+enum { SPECIAL_LEN_MAX = 256 }; /* longer tokens are not searched for, which bounds the time per byte of text */
 
 static uint32_t child_of(const struct vocab *v, uint32_t node, unsigned char byte)
 {
@@ -97,7 +97,7 @@ static int by_start(const void *a, const void *b)
     return x->start < y->start ? -1 : x->start > y->start;
 }
 
-/* Length of the white space (Unicode's White_Space) that begins at s, or that ends there where `back`. */
+/* Returns the length of the white space (Unicode's White_Space) that begins at s, or with `back` ends there. */
 static size_t space_at(const char *s, size_t n, bool back)
 {
     static const char *const spaces[] = {
@@ -114,7 +114,7 @@ static size_t space_at(const char *s, size_t n, bool back)
     return 0;
 }
 
-/* White space beside tokens that take it along becomes theirs, as far as the tokens before and behind. */
+/* Extends tokens that strip white space over it, up to the tokens before and after. */
 static void take_spaces(const struct vocab *v, const char *text, size_t n, struct special_span *span, size_t n_span)
 {
     for (size_t i = 0, floor = 0; i < n_span; i++) {
@@ -157,7 +157,7 @@ int special_split(const struct vocab *v, const char *text, size_t n, int flags, 
             goto no_memory;
         qsort(found, n_found, sizeof *found, by_length);
         for (size_t i = 0; i < n_found; i++) {
-            /* What was taken before is at least as long, so an overlap covers one of the two ends. */
+            /* Spans taken before are at least as long, so an overlap covers one of this span's two ends. */
             struct special_span c = found[i];
             if (taken[c.start] || taken[c.start + c.len - 1])
                 continue;

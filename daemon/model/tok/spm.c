@@ -1,9 +1,9 @@
 /*
  * spm.c - SentencePiece as the "llama" vocabularies use it: neighbours merge into the token of the best score,
- * and what is no token falls back to byte tokens.
+ * and characters without a token fall back to byte tokens.
  *
- * SentencePiece writes a space as U+2581, so that character itself cannot be told from a space once it is tokenised:
- * the one loss of these vocabularies, and not ours to mend.
+ * SentencePiece writes a space as U+2581, so that character itself cannot be distinguished from a space once it is
+ * tokenised. These vocabularies lose that information by design; hearth cannot restore it.
  */
 #include "daemon/model/tok/tok-internal.h"
 
@@ -13,7 +13,7 @@
 
 static const char low_line[] = "\xe2\x96\x81"; /* U+2581 */
 
-/* Copies with U+2581 written as a space; returns the length. */
+/* Copies s with a space for each U+2581; returns the length. */
 int spm_decode(const char *s, size_t n, char *out)
 {
     int len = 0;
@@ -66,7 +66,7 @@ int spm_load_pieces(struct vocab *v, struct hearth_err *e)
             p->in_text = p->n > 0;
             v->arena_len += p->n;
         } else if (p->attr == TOK_USER) {
-            p->in_text = true; /* its text is written plainly */
+            p->in_text = true; /* its text is not encoded */
         }
     }
     return piece_index(v, e);
@@ -86,11 +86,11 @@ int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
     return spm_load_pieces(v, e);
 }
 
-/* Floats in descending order as integers in ascending order. */
+/* Maps floats to integers so that descending floats have ascending integers. */
 static uint32_t priority_of(float score)
 {
     uint32_t u;
-    score += 0.0f; /* -0 and 0 are one score */
+    score += 0.0f; /* makes -0 and 0 one score */
     memcpy(&u, &score, 4);
     return u & 0x80000000u ? u : ~u & 0x7fffffffu;
 }
@@ -118,7 +118,8 @@ int spm_encode(const struct vocab *v, const char *text, size_t n, struct ids *ou
         len += (size_t)spm_decode(text, n, buf + len);
     }
     for (size_t i = 0; i < len && !ret;) {
-        /* A symbol is as long as its first byte claims: bytes that are not UTF-8 end as byte tokens anyhow. */
+        /* A symbol's length is that of its first byte's UTF-8 sequence; bytes that are not UTF-8 become byte tokens in
+         * either case. */
         unsigned char c = (unsigned char)buf[i];
         size_t size = c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
         if (size > len - i)

@@ -1,9 +1,9 @@
 /*
  * tok-internal.h - the inside of a vocabulary, shared by tok*.c; everyone else includes tok.h.
  *
- * Every token has a piece: the bytes it stands for in running text. Byte-level BPE writes its tokens in an alphabet
- * of 256 printable characters, SentencePiece writes a space as U+2581; both are undone once, when the vocabulary is
- * loaded. From then on text is bytes: a token is looked up by the bytes of the text, and detokenising is a copy.
+ * Every token has a piece: its bytes in running text. Byte-level BPE writes its tokens in an alphabet of 256 printable
+ * characters, SentencePiece writes a space as U+2581; both are undone once, when the vocabulary is loaded. From then on
+ * text is bytes: a token is looked up by the bytes of the text, and detokenising is a copy.
  */
 #ifndef HEARTH_VOCAB_H
 #define HEARTH_VOCAB_H
@@ -15,8 +15,8 @@ struct piece {
     const char *s; /* into the arena or the mapped file */
     uint32_t n;
     uint8_t attr;  /* enum tok_attr */
-    bool in_text;  /* plain text may become this token */
-    uint8_t strip; /* white space that goes with a special token: STRIP_LEFT before it, STRIP_RIGHT behind it */
+    bool in_text;  /* plain text may be tokenised to it */
+    uint8_t strip; /* white space that a special token takes: STRIP_LEFT before it, STRIP_RIGHT after it */
 };
 
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
@@ -28,8 +28,8 @@ struct piece_map {
     uint64_t seed;
 };
 
-/* A BPE merge: symbols left and right become `id`. Symbols are ids; those from n_tok on are merges' intermediate
- * results that are no tokens. */
+/* A BPE merge: symbols left and right become `id`. Symbols are ids; those from n_tok on are intermediate results of
+ * merges and no tokens. */
 struct merge {
     uint32_t left, right, id;
 };
@@ -45,15 +45,15 @@ enum vocab_model {
     VOCAB_BPE, /* byte-level BPE */
     VOCAB_RAW, /* BPE over characters, with tokens for single bytes: gemma4, SentencePiece's files in tokenizer.json */
     VOCAB_SPM, /* SentencePiece by scores */
-    VOCAB_UNIGRAM, /* the most probable cut of a word into tokens */
+    VOCAB_UNIGRAM, /* the most probable segmentation of a word */
 };
 
-/* A space that is put before a stretch of text. */
+/* When a space is prepended to a stretch of text. */
 enum vocab_prefix {
     PREFIX_NEVER,
     PREFIX_ALWAYS,
     PREFIX_UNLESS_SPACE,
-    PREFIX_FIRST /* of the text, unless one is there */
+    PREFIX_FIRST /* to the start of the text, unless it begins with one */
 };
 
 struct vocab {
@@ -61,9 +61,9 @@ struct vocab {
     char kind[48];
     const struct pretok_kind *pre_kind; /* BPE */
     struct pretok *pre;
-    bool ignore_merges; /* a word that is a token is that token */
+    bool ignore_merges; /* a word that is a token is not merged */
     enum vocab_prefix prefix;
-    int normalize; /* utf8proc's options, 0: text stays as it is */
+    int normalize; /* utf8proc's options; 0: no normalisation */
     uint32_t n_tok;
     struct piece *piece; /* [n_piece], tokens first */
     uint32_t n_piece, cap_piece;
@@ -79,7 +79,7 @@ struct vocab {
     size_t merge_mask;
 
     struct gguf_nums scores; /* SentencePiece; n = 0: none */
-    double *score, worst;    /* [n_tok] Unigram: log-probabilities, and the least of them */
+    double *score, worst;    /* [n_tok] Unigram: log-probabilities; worst: their minimum */
 
     int32_t byte_id[256];  /* the symbol of a single byte; -1 */
     int32_t bos, eos, unk; /* -1: none */
@@ -92,13 +92,13 @@ struct vocab {
     uint32_t special_first[256]; /* the root's children by byte */
 };
 
-/* The piece's id where text[0..n) may become it, or -1. */
+/* Returns the id of the piece text[0..n) where plain text may be tokenised to it, or -1. */
 int32_t piece_find(const struct vocab *v, const char *text, size_t n);
 
 /*
  * Greedy pair merging over a doubly linked list of symbols with a heap of candidate pairs, as BPE and SentencePiece
- * share it: the best pair is merged until none is left; O(n log n) for any input. `pair` tells whether two neighbours
- * merge, into which symbol, and how urgently (lower is sooner; ties go to the leftmost).
+ * share it: the best pair is merged until none is left; O(n log n) for any input. `pair` decides whether two neighbours
+ * merge, into which symbol, and with which priority (lower is sooner; the leftmost of equals goes first).
  */
 struct sym {
     uint32_t start, len; /* bytes of the text; len 0: merged away */
@@ -121,22 +121,22 @@ void merger_fini(struct merger *m);
 int merger_push(struct merger *m, uint32_t start, uint32_t len, int32_t id); /* 0 or HEARTH_ENOMEM */
 int merger_run(struct merger *m, const struct vocab *v, const char *text, merge_pair *pair);
 
-/* Text without special tokens to ids. 0, HEARTH_ENOMEM, or what the pre-tokenizer says. */
+/* Tokenises text without special tokens. Returns 0, HEARTH_ENOMEM, or the pre-tokenizer's error. */
 int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hearth_err *e);
 int bpe_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e);
-/* What the two kinds of BPE share: merges whose parts `decode` turns into pieces, and the words' merging. `decode`
- * writes at most n bytes and returns their number, or -1. */
+/* The two kinds of BPE share these: loading merges, whose parts `decode` turns into pieces, and merging within words.
+ * `decode` writes at most n bytes and returns their number, or -1. */
 typedef int piece_decode(const char *text, size_t n, char *out);
 int bpe_load_merges(struct vocab *v, const struct gguf *g, piece_decode *decode, struct hearth_err *e);
 merge_pair bpe_pair;
-/* Opens v->pre: by the file's own patterns, by `pre`, or by the name that the file has, else by `absent`. */
+/* Opens v->pre: by the file's own patterns, by `pre`, by the name in the file, or else by `absent`. */
 int bpe_load_pre(struct vocab *v, const struct gguf *g, const char *pre, const char *absent, struct hearth_err *e);
 int unigram_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int unigram_encode(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out,
                    struct hearth_err *e);
 int raw_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int raw_encode(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out, struct hearth_err *e);
-/* What both of them tokenise: text with spaces for U+2581 and the space in front, cut into words by v->pre. */
+/* The words of a text for raw.c and unigram.c: with U+2581 for spaces and the prefix, split by v->pre. */
 struct raw_words {
     char *text;
     uint32_t *end;
@@ -145,29 +145,30 @@ struct raw_words {
 int raw_words_init(struct raw_words *w, const struct vocab *v, const char *text, size_t n, bool first,
                    struct hearth_err *e);
 void raw_words_fini(struct raw_words *w);
-/* The tokens of a character that is none: its bytes', else the one for what is unknown; without either an error. */
+/* Appends the tokens of a character that is not itself a token: those of its bytes, else the unknown token; an error
+ * where the vocabulary has neither. */
 int raw_push_bytes(const struct vocab *v, const char *s, uint32_t n, struct ids *out, struct hearth_err *e);
 int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int spm_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e);
-/* Reads pieces as SentencePiece writes them: U+2581 for a space, <0xAB> for a byte. */
+/* Decodes pieces from SentencePiece's form: U+2581 for a space, <0xAB> for a byte. */
 int spm_load_pieces(struct vocab *v, struct hearth_err *e);
 piece_decode spm_decode;
 
-/* normalize.c: NFC and its relatives, where the file asks for one. *out is malloc'd; NULL: the text stays. */
+/* normalize.c: NFC and its relatives, where the file names one. *out is malloc'd; NULL: the text needs no change. */
 int normalize_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out, struct hearth_err *e);
 
-/* For loading: adds a symbol that is no token; its id through *id. */
+/* For loading: finds a symbol or adds it beyond the tokens; *id is its id. */
 int piece_intern(struct vocab *v, const char *s, size_t n, uint32_t *id);
 int piece_index(struct vocab *v, struct hearth_err *e); /* fills map from pieces with in_text */
-/* What a lookup will read is asked for: in stage 0, 1, 2, each some time after the one before. */
+/* Prefetches the memory of a later lookup, in stages 0, 1 and 2, each some time after the one before. */
 enum { PREFETCH_STAGES = 3 };
 void piece_prefetch(const struct vocab *v, const char *s, size_t n, int stage);
 
-/* vocab_load with another pre-tokenizer than the file names; NULL: the file's. */
+/* Does as vocab_load, with the pre-tokenizer `pre` in place of the file's; NULL: the file's. */
 int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, struct hearth_err *e);
 
-/* special.c: the trie and the cut of a text into special tokens and what is between. */
+/* special.c: the trie, and the split of a text into special tokens and the text between. */
 int special_load(struct vocab *v, struct hearth_err *e);
 struct special_span {
     uint32_t start, len;

@@ -1,4 +1,4 @@
-/* tok.c - loading a vocabulary, and what its two kinds share: see tok.h and tok-internal.h. */
+/* tok.c - loads a vocabulary, and holds the code that its kinds share: see tok.h and tok-internal.h. */
 #include "daemon/model/tok/tok-internal.h"
 
 #include <stdio.h>
@@ -12,13 +12,13 @@ enum {
     ENDS_MAX = 64,
 };
 
-/* As DeepSeek writes its markup, with full-width bars and U+2581, which SentencePiece has for a space. */
+/* DeepSeek's markup has full-width bars and U+2581, which is SentencePiece's space. */
 #define WIDE(text) ("<\xef\xbd\x9c" text "\xef\xbd\x9c>")
 #define LOW        "\xe2\x96\x81"
 
 /*
  * Tokens that end a turn or a document, by their text: few files name more than one of them by key. They count as
- * control tokens whatever type the file gives them, so that no plain text becomes one of them.
+ * control tokens whatever type the file gives them, so that plain text is never tokenised to one of them.
  */
 static const char *const end_texts[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>",
                                         "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>",
@@ -28,7 +28,7 @@ static const char *const end_texts[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "
                                         "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>",
                                         "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>"};
 
-/* Markup of fill-in-the-middle: control tokens too, but they end nothing. */
+/* Markup of fill-in-the-middle: control tokens too, but they end no generation. */
 static const char *const markup_texts[] = {
     "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", WIDE("fim" LOW "begin"), "<PRE>", LOW "<PRE>", "<|code_prefix|>",
     "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", WIDE("fim" LOW "hole"),  "<SUF>", LOW "<SUF>", "<|code_suffix|>",
@@ -92,7 +92,7 @@ int piece_index(struct vocab *v, struct hearth_err *e)
         if (!p->in_text || !p->n)
             continue;
         uint32_t *slot = map_slot(v, p->s, p->n);
-        if (!*slot) { /* of equal tokens the first is used */
+        if (!*slot) { /* of tokens with equal text the first is used */
             *slot = i + 1;
             v->map.n++;
         }
@@ -136,7 +136,7 @@ int piece_intern(struct vocab *v, const char *s, size_t n, uint32_t *id)
 
 static bool among(const struct piece *p, const char *const *texts, size_t n)
 {
-    if (!p->n || !memchr("<[_\xe2", p->s[0], 4)) /* spares nearly every token the search */
+    if (!p->n || !memchr("<[_\xe2", p->s[0], 4)) /* skips the search for nearly every token */
         return false;
     for (size_t i = 0; i < n; i++)
         if (strlen(texts[i]) == p->n && !memcmp(texts[i], p->s, p->n))
@@ -146,7 +146,7 @@ static bool among(const struct piece *p, const char *const *texts, size_t n)
 
 static int end_push(struct vocab *v, int32_t id)
 {
-    if (id < 0 || vocab_is_end(v, id) || v->n_end == ENDS_MAX) /* only a made-up file has so many */
+    if (id < 0 || vocab_is_end(v, id) || v->n_end == ENDS_MAX) /* only a crafted file has so many */
         return 0;
     int32_t *end = realloc(v->end, (v->n_end + 1) * sizeof *end);
     if (!end)
@@ -206,7 +206,7 @@ static int load_tokens(struct vocab *v, const struct gguf *g, struct hearth_err 
     return 0;
 }
 
-/* Ids of a list that end a generation too, and white space that special tokens take along: hf/tokenizer.c. */
+/* Reads the list of further ids that end a generation, and which special tokens strip white space: hf/tokenizer.c. */
 static int load_own_keys(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
     struct gguf_nums ends = {0}, strip = {0};
@@ -262,11 +262,11 @@ static int load_prefixes(struct vocab *v, const struct gguf *g, struct hearth_er
                 : space                                    ? PREFIX_ALWAYS
                                                            : PREFIX_NEVER;
     if (v->model == VOCAB_BPE && v->pre_kind)
-        v->prefix = PREFIX_NEVER; /* GGUF files have the key without a meaning there */
+        v->prefix = PREFIX_NEVER; /* GGUF files have the key, but it has no effect there */
     return ret < 0 ? ret : 0;
 }
 
-/* The row of tokenizer.ggml.model. */
+/* Returns the row of tokenizer.ggml.model. */
 static int find_model(const struct gguf *g, enum vocab_model *out, struct hearth_err *e)
 {
     static const struct {
@@ -331,7 +331,7 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
         v->map.seed = (uintptr_t)v;
 
     ret = load_tokens(v, g, e);
-    if (!ret && model == VOCAB_SPM && v->n_tok > 2) { /* SentencePiece's own numbers, where the file gives none */
+    if (!ret && model == VOCAB_SPM && v->n_tok > 2) { /* SentencePiece's own ids, where the file has no keys for them */
         v->unk = 0;
         v->bos = 1;
         v->eos = 2;
@@ -385,7 +385,7 @@ void vocab_free(struct vocab *v)
     free(v);
 }
 
-/* --- asking -------------------------------------------------------------------------------------------- */
+/* --- queries ------------------------------------------------------------------------------------------- */
 
 uint32_t vocab_size(const struct vocab *v)
 {
@@ -457,7 +457,7 @@ int ids_push(struct ids *ids, int32_t id)
     return 0;
 }
 
-/* Text without special tokens, normalised and with its space in front. */
+/* Tokenises text without special tokens: normalises it and prepends its space. */
 static int encode_stretch(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out,
                           struct hearth_err *e)
 {
@@ -487,7 +487,7 @@ int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, str
         return ret;
     if ((flags & TOK_BOS) && v->bos >= 0 && ids_push(out, v->bos))
         ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
-    /* SentencePiece puts its space before every stretch of text that follows a special token or nothing. */
+    /* SentencePiece prepends its space to every stretch of text at the start or after a special token. */
     for (size_t i = 0; i <= n_span && !ret; i++) {
         size_t to = i < n_span ? spans[i].start : n;
         if (to > at)

@@ -1,8 +1,9 @@
 /*
  * tok.h - a model's vocabulary: text to ids and back, exactly.
  *
- * Two kinds: byte-level BPE ("gpt2": bpe.c, words cut by pretok.c) and SentencePiece ("llama": spm.c).
- * A vocabulary needs only the metadata of a GGUF file: it works without tensors and for any architecture.
+ * The kinds are byte-level BPE ("gpt2": bpe.c, words split by pretok.c), BPE over characters (raw.c), SentencePiece
+ * ("llama": spm.c) and Unigram ("t5": unigram.c). A vocabulary needs only the metadata of a GGUF file: it works without
+ * tensors and for any architecture.
  *
  * Immutable after loading; any thread may use it. Working memory of a call is allocated within it.
  */
@@ -50,7 +51,7 @@ int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, str
  * tok_adds_space() tells the one caller who starts a text to drop it (encode also puts one after each special token).
  * Ids out of range give 0. */
 size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, size_t cap);
-bool tok_adds_space(const struct vocab *v); /* SentencePiece add_space_prefix: encode put a space before the text */
+bool tok_adds_space(const struct vocab *v); /* SentencePiece add_space_prefix: encode prepended a space to the text */
 
 /* Chat templates that tmpl.c renders. */
 struct tmpl_msg {

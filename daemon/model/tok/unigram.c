@@ -1,7 +1,8 @@
 /*
  * unigram.c - the Unigram model (Kudo 2018, "Subword Regularization"; SentencePiece's default): every token has a
- * log-probability, and a word becomes the tokens of the greatest sum, found by Viterbi's algorithm. A character that no
- * token begins costs ten more than the worst token, as in SentencePiece, and becomes its bytes or the unknown token.
+ * log-probability, and a word becomes the segmentation of the greatest sum, found by Viterbi's algorithm. A character
+ * without a token costs ten more than the worst token, as in SentencePiece, and becomes its bytes' tokens or the
+ * unknown token.
  */
 #include "daemon/model/tok/tok-internal.h"
 
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKEN_LEN_MAX = 256 }; /* longer tokens are not looked for: this bounds the time per byte of text */
+enum { TOKEN_LEN_MAX = 256 }; /* longer tokens are not looked up, which bounds the time per byte of text */
 static const double unknown_penalty = 10;
 
 int unigram_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
@@ -34,10 +35,10 @@ int unigram_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
     return ret ? ret : spm_load_pieces(v, e);
 }
 
-/* The best way to each byte of a word. */
+/* The best segmentation up to each byte of a word. */
 struct node {
     double sum;
-    int32_t id;     /* of the token that ends here; -1: a character that is none */
+    int32_t id;     /* the token that ends here; -1: a character without a token */
     uint32_t start; /* where it begins; UINT32_MAX: nothing ends here */
 };
 
@@ -77,7 +78,7 @@ static void search(const struct vocab *v, const char *s, size_t n, struct node *
     }
 }
 
-/* The path backwards, as starts of tokens in ascending order: best[k].start of the k-th is put to use. */
+/* Walks the best path backwards, stores its steps' end offsets in ascending order, and appends their tokens. */
 static int push_path(const struct vocab *v, const char *s, size_t n, const struct node *best, struct ids *out,
                      struct hearth_err *e)
 {
