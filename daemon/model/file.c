@@ -14,7 +14,7 @@ enum {
     TAIL = 20, /* "-00001-of-00003.gguf" */
 };
 
-/* The path of part `no` (counted from 0), from that of any other part. */
+/* Writes the path of part `no` (counted from 0), derived from that of any other part. */
 static int part_path(char out[PATH_MAX], const char *path, uint32_t no, uint32_t n, struct hearth_err *e)
 {
     size_t len = strlen(path);

@@ -27,7 +27,7 @@ struct gguf_index {
     size_t mask;
 };
 
-struct gguf_owned { /* memory that tensors point to, where they do not lie in a file as they are needed */
+struct gguf_owned { /* memory of tensors that no file holds in the form that is needed */
     struct gguf_owned *next;
     max_align_t bytes[];
 };
@@ -35,7 +35,7 @@ struct gguf_owned { /* memory that tensors point to, where they do not lie in a 
 struct gguf {
     struct map *maps; /* [n_map] */
     size_t n_map;
-    unsigned char *header; /* keys that were assembled (gguf-make.c), else NULL: they lie in maps[0] */
+    unsigned char *header; /* assembled keys (gguf-make.c); NULL where the keys are in maps[0] */
     struct gguf_owned *owned;
     uint64_t seed;
     struct gguf_key *keys;
@@ -50,12 +50,12 @@ struct gguf_reader {
     struct hearth_err *e;
 };
 
-struct gguf *gguf_new(void); /* empty; NULL without memory */
+struct gguf *gguf_new(void); /* without keys or tensors; NULL where memory is out */
 
 /* Reads n keys at r->p and indexes them: g's strings point into the reader's bytes from then on. */
 int gguf_read_keys(struct gguf *g, struct gguf_reader *r, size_t n);
 
-/* Indexes g->tensors by name. HEARTH_EBADMODEL where a name is there twice. */
+/* Indexes g->tensors by name. HEARTH_EBADMODEL where two tensors have one name. */
 int gguf_index_tensors(struct gguf *g, struct hearth_err *e);
 
 #endif

@@ -32,7 +32,7 @@ void gguf_make_free(struct gguf_make *m)
     free(m);
 }
 
-/* Room for one more element in an array of `size`; false, and the failure sticks, where there is none. */
+/* Grows an array by one element of `size` bytes; false where memory is out, and the failure sticks. */
 static bool grow(struct gguf_make *m, void *array, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
@@ -146,7 +146,7 @@ void gguf_make_raw(struct gguf_make *m, struct gguf_str name, struct gguf_str ra
     m->n_key++;
 }
 
-/* --- tensors and what they lie in ---------------------------------------------------------------------- */
+/* --- tensors and their memory -------------------------------------------------------------------------- */
 
 void gguf_make_tensor(struct gguf_make *m, const struct gguf_tensor *t)
 {

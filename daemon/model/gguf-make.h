@@ -1,11 +1,12 @@
 /*
- * gguf-make.h - a struct gguf that no single file holds: the parts of a split model, or a Hugging Face folder.
+ * gguf-make.h - assembles a struct gguf that no single file holds: the parts of a split model, or a Hugging Face
+ * folder.
  *
- * Whoever reads models reads them by GGUF's keys and tensor names alone. So other forms are told in these terms: keys
+ * The rest of hearth reads models by GGUF's keys and tensor names alone. So other forms are translated into these: keys
  * are written to memory as GGUF writes them and read back by the same checks, and tensors point into the mapped files.
  *
- * The first failure sticks (only memory can run out, and a name that comes twice), so that a caller asks once, at the
- * end. Thread: any, one at a time.
+ * The first failure sticks (only memory can run out, and a name that comes twice), so that a caller checks for errors
+ * once, at the end. Thread: any, one at a time.
  */
 #ifndef HEARTH_GGUF_MAKE_H
 #define HEARTH_GGUF_MAKE_H
@@ -26,22 +27,22 @@ void gguf_make_i32s(struct gguf_make *m, const char *key, const int32_t *v, size
 void gguf_make_f32s(struct gguf_make *m, const char *key, const float *v, size_t n);
 void gguf_make_f64s(struct gguf_make *m, const char *key, const double *v, size_t n);
 void gguf_make_strs(struct gguf_make *m, const char *key, const struct gguf_str *v, size_t n);
-/* A key as another file has it: name and raw value as gguf_key_at() gives them. */
+/* Adds a key of another file: name and raw value as gguf_key_at() gives them. */
 void gguf_make_raw(struct gguf_make *m, struct gguf_str name, struct gguf_str raw);
 
-/* A tensor; its name and data are borrowed: the name from gguf_make_name() or a map, the data from a map or
+/* Adds a tensor; its name and data are borrowed: the name from gguf_make_name() or a map, the data from a map or
  * gguf_make_alloc(). dim[0] varies fastest. */
 void gguf_make_tensor(struct gguf_make *m, const struct gguf_tensor *t);
 struct gguf_str gguf_make_name(struct gguf_make *m, const char *name); /* a copy that lives as long as the model */
-void *gguf_make_alloc(struct gguf_make *m, size_t bytes);              /* likewise; aligned; NULL without memory */
+void *gguf_make_alloc(struct gguf_make *m, size_t bytes); /* lives as long; aligned; NULL where memory is out */
 
-/* The map is the model's from now on, and closed if it comes to nothing. */
+/* Passes the map to the model; it is closed with it, or with m where no model results. */
 void gguf_make_map(struct gguf_make *m, const struct map *map);
-/* Takes the maps, and all that lies in memory, out of g: what pointed into g's file stays true. g can only be closed.
+/* Moves the maps and all owned memory out of g: pointers into g's file stay valid. After that g can only be closed.
  */
 void gguf_make_take(struct gguf_make *m, struct gguf *g);
 
-/* The model; m is empty then and is still to be freed. HEARTH_ENOMEM, HEARTH_EBADMODEL. */
+/* Returns the assembled model in *out; m is empty then and is still to be freed. HEARTH_ENOMEM, HEARTH_EBADMODEL. */
 int gguf_make_done(struct gguf_make *m, struct gguf **out, struct hearth_err *e);
 
 #endif

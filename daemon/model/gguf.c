@@ -4,7 +4,7 @@
  *     header | keys and values | tensor records | padding to `alignment` | tensor data
  *
  * Counts are capped before anything is allocated for them, and each key, element or record takes at least one byte of
- * the file, so both time and memory are linear in what the file really holds.
+ * the file, so both time and memory are linear in the file's real size.
  */
 #include "daemon/model/gguf-internal.h"
 
@@ -15,11 +15,11 @@
 enum {
     KEYS_MAX = 1 << 16,
     TENSORS_MAX = 1 << 16,
-    NAME_MAX_BYTES = 1024,  /* of a key's or tensor's name */
-    ELEMENTS_MAX = 1 << 24, /* of one array */
+    NAME_MAX_BYTES = 1024,  /* bytes of a key's or tensor's name */
+    ELEMENTS_MAX = 1 << 24, /* elements of one array */
     STRING_MAX = 1 << 26,
     DIM_MAX = 1 << 30,
-    ALIGN_MIN = 8, /* the format's own minimum; also what makes a tensor's f32 aligned */
+    ALIGN_MIN = 8, /* the format's own minimum, which also aligns a tensor's f32 */
     ALIGN_MAX = 1 << 16,
 };
 
@@ -93,7 +93,7 @@ static struct gguf_str name_at(const struct gguf *g, const struct gguf_index *ix
     return ix == &g->key_index ? g->keys[i].name : g->tensors[i].name;
 }
 
-/* The slot that holds `name`, or the free one where it belongs. */
+/* Returns the slot that holds `name`, or the free one where it belongs. */
 static uint32_t *index_slot(const struct gguf *g, const struct gguf_index *ix, struct gguf_str name)
 {
     for (size_t at = XXH3_64bits_withSeed(name.s, name.n, g->seed) & ix->mask;; at = (at + 1) & ix->mask) {
@@ -205,7 +205,7 @@ static int read_tensor(struct gguf_reader *r, struct gguf_tensor *t, uint64_t *o
         return ret;
     const struct dtype_info *type = t->type < DT_COUNT ? dtype_get((int)t->type) : NULL;
     if (!type)
-        return 0; /* whoever needs this tensor refuses its type by number; others may ignore it */
+        return 0; /* a model that needs this tensor refuses its type by number; others may ignore it */
     if (t->dim[0] % type->block_len)
         return err_set(r->e, HEARTH_EBADMODEL, "tensor %s: rows of %llu are no multiple of %s's block of %u",
                        gguf_label(t->name).s, (unsigned long long)t->dim[0], type->name, type->block_len);
@@ -273,7 +273,7 @@ out:
 static int read_header(struct gguf_reader *r, uint64_t *n_tensor, uint64_t *n_key)
 {
     char magic[4];
-    uint32_t version = 0; /* gcc does not see that a failed read returns */
+    uint32_t version = 0; /* only for gcc, which does not see that a failed read returns */
     int ret = take(r, magic, 4, "the header", nowhere);
     if (ret)
         return ret;
@@ -303,7 +303,7 @@ struct gguf *gguf_new(void)
 {
     struct gguf *g = calloc(1, sizeof *g);
     if (g && getrandom(&g->seed, sizeof g->seed, GRND_NONBLOCK) < 0)
-        g->seed = (uintptr_t)g; /* before the pool is ready, at boot */
+        g->seed = (uintptr_t)g; /* the kernel's random pool is not ready, early in boot */
     return g;
 }
 
@@ -556,7 +556,7 @@ int gguf_strs(const struct gguf *g, const char *key, struct gguf_strs *out, stru
     return 0;
 }
 
-/* Lengths are checked again: the map may have been overwritten since it was opened. */
+/* Lengths are checked again, because the file may have been overwritten since it was opened. */
 bool gguf_strs_next(struct gguf_strs *w, struct gguf_str *out)
 {
     uint64_t n;

@@ -4,15 +4,15 @@
  * Opening maps the file read-only and checks everything before use: offsets and sizes in checked 64-bit arithmetic
  * against the file's size, caps on counts, types of keys, tensor sizes against their types. Values are found by key
  * in O(1). Strings are not NUL-terminated and point into the map; numbers in arrays may lie unaligned there, hence
- * the accessors. Lengths are kept outside the map: a file that is overwritten under us gives wrong values, never a
+ * the accessors. Lengths are stored outside the map: a file that is overwritten under us gives wrong values, never a
  * wrong address.
  *
- * A file that is truncated under us would raise SIGBUS on the next touch. gguf_open installs a handler that puts zeros
- * in the place of a lost page of one of our maps and remembers it; gguf_check tells. Faults elsewhere go to whatever
- * handler was there before. So loading and every step end in an error, not a dead engine: call gguf_check after loading
- * and after each step, and throw the step's results away where it fails.
+ * A file that is truncated under us would raise SIGBUS on the next access. gguf_open installs a handler that maps zeros
+ * in the place of a lost page of one of our maps and marks the map; gguf_check reports that. Faults elsewhere go to the
+ * handler that was installed before. So loading and every step end in an error, not a dead engine: call gguf_check
+ * after loading and after each step, and discard the step's results where it fails.
  *
- * Immutable after opening; any thread may read.
+ * A struct gguf is immutable after opening; any thread may read it.
  */
 #ifndef HEARTH_GGUF_H
 #define HEARTH_GGUF_H
@@ -43,8 +43,8 @@ struct gguf_tensor {
 int gguf_open(struct gguf **out, const char *path, struct hearth_err *e);
 void gguf_close(struct gguf *g);
 
-/* HEARTH_EBADMODEL where the file has shrunk or was written to since it was opened, or a page of it was lost. Cheap:
- * one or two fstat. */
+/* Returns 0, or HEARTH_EBADMODEL where the file has shrunk or was written to since it was opened, or a page of it was
+ * lost. It is cheap: one or two fstat. */
 int gguf_check(const struct gguf *g, struct hearth_err *e);
 
 uint64_t gguf_file_bytes(const struct gguf *g);
@@ -52,11 +52,12 @@ size_t gguf_n_tensor(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name); /* NULL where absent */
 
-/* Every key in the file's order, for digests: *raw is the value as it is stored, its type (and count) before it. */
+/* Returns key i, in the file's order, for digests: *raw is the value as it is stored, preceded by its type (and
+ * count). */
 size_t gguf_n_key(const struct gguf *g);
 struct gguf_str gguf_key_at(const struct gguf *g, size_t i, struct gguf_str *raw);
 
-/* Values. Each returns 0; HEARTH_EBADMODEL naming key and expected type where it is there with another type or out
+/* Values. Each call returns 0; HEARTH_EBADMODEL naming key and expected type where the value has another type or is out
  * of range; and 1 where the key is absent (*out untouched). Integers of any width are accepted where they fit. */
 int gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct hearth_err *e);
 int gguf_f32(const struct gguf *g, const char *key, float *out, struct hearth_err *e);
@@ -65,7 +66,7 @@ int gguf_str(const struct gguf *g, const char *key, struct gguf_str *out, struct
 
 /* Arrays. */
 struct gguf_nums {
-    const unsigned char *p; /* n numbers of four bytes, of f64s eight, unaligned */
+    const unsigned char *p; /* n numbers of four bytes (f64s: of eight), unaligned */
     size_t n;
 };
 int gguf_f32s(const struct gguf *g, const char *key, struct gguf_nums *out, struct hearth_err *e);
@@ -94,15 +95,15 @@ static inline int32_t gguf_i32_at(const struct gguf_nums *a, size_t i)
     return v;
 }
 
-struct gguf_strs { /* a walk over an array of strings */
+struct gguf_strs { /* an iterator over an array of strings */
     const unsigned char *p, *end;
     size_t n; /* strings left */
 };
 int gguf_strs(const struct gguf *g, const char *key, struct gguf_strs *out, struct hearth_err *e);
 bool gguf_strs_next(struct gguf_strs *w, struct gguf_str *out); /* false at the end */
 
-/* A string of the file as a message may have it: cut to fit, and '?' for every byte that would garble a terminal or is
- * no ASCII. Error messages go over the wire, where text is UTF-8. */
+/* Returns a string of the file in a form fit for messages: truncated, with '?' for every byte that would garble a
+ * terminal or is not ASCII. Error messages go over the wire, where text is UTF-8. */
 struct gguf_label {
     char s[96];
 };

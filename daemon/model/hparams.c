@@ -1,4 +1,4 @@
-/* hparams.c - a model's hyperparameters, from metadata and the shape of its embedding; every one checked. */
+/* hparams.c - reads a model's hyperparameters from metadata and the shape of its embedding, and checks every one. */
 #include "daemon/model/model.h"
 
 #include <inttypes.h>
@@ -23,7 +23,7 @@ static void key_of(char out[128], const struct hparams_reader *r, const char *na
 
 enum { REQUIRED = -1 };
 
-/* An integer within [min, max]; `absent` where the key is not there, or REQUIRED. */
+/* Reads an integer within [min, max]; `absent` is its value where the key is absent, or REQUIRED. */
 static uint32_t number(struct hparams_reader *r, const char *name, uint32_t min, uint32_t max, int64_t absent)
 {
     char key[128];

@@ -3,14 +3,14 @@
  *
  * Weights are read straight from the page cache, by kernels that cannot check each load. A page beyond the end of a
  * truncated file raises SIGBUS. The handler here puts a page of zeros in its place, marks the mapping as damaged and
- * returns, so that the read goes on; whoever uses the mapping asks map_damaged() before the results count. Rejected:
+ * returns, so that the read continues; the mapping's user checks map_damaged() before it uses the results. Rejected:
  * reading the file into memory (twice the memory, a slow start) and siglongjmp out of kernels (leaks their locks and
  * stops only one of many threads).
  *
- * The handler is installed with a mapping, where it is not there already. A fault at any other address goes to the
- * handler that was there before.
+ * The handler is installed when a file is mapped, unless it is installed already. A fault at any other address goes to
+ * the handler that was installed before.
  *
- * Any thread may open and close; a mapping belongs to whoever opened it.
+ * Any thread may open and close; a mapping belongs to the caller that opened it.
  */
 #include "daemon/model/map.h"
 
@@ -25,18 +25,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAPS_MAX = 256 }; /* mapped at once; a handler cannot lock, so the table does not grow */
+enum { MAPS_MAX = 256 }; /* mappings at once; a signal handler cannot lock, so the table does not grow */
 
 static struct {
-    atomic_bool used;      /* claimed by a map_open */
-    atomic_uintptr_t base; /* 0: no mapping here; written last on opening, first on closing */
+    atomic_bool used;      /* a map_open has claimed the slot */
+    atomic_uintptr_t base; /* 0: the slot has no mapping; written last on opening, first on closing */
     atomic_size_t size;
     atomic_bool damaged;
 } maps[MAPS_MAX];
 
 static struct sigaction before;
 static size_t page_size;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of installing */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the handler's installation */
 
 /* Only async-signal-safe calls here; mmap is a bare system call on Linux. */
 static void on_sigbus(int sig, siginfo_t *info, void *context)

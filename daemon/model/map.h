@@ -11,20 +11,20 @@
 struct map {
     const unsigned char *base;
     size_t size;           /* of the file when it was opened; never 0 */
-    int fd;                /* kept, so that size and time of change can be asked again */
+    int fd;                /* stays open, so that size and time of change can be compared later */
     int slot;              /* in the table of the SIGBUS handler */
     struct timespec mtime; /* of the file when it was opened */
 };
 
-/* HEARTH_ENOMODEL where there is no such file, HEARTH_EDENIED, HEARTH_EBADMODEL where it is not a regular file or is
- * empty, HEARTH_ELIMIT where too many are open at once. */
+/* Maps a file. HEARTH_ENOMODEL where there is no such file, HEARTH_EDENIED, HEARTH_EBADMODEL where it is not a regular
+ * file or is empty, HEARTH_ELIMIT where too many are open at once. */
 int map_open(struct map *m, const char *path, struct hearth_err *e);
 void map_close(struct map *m);
 
-/* True where a page was lost or the file is now shorter than the mapping. */
+/* Returns true where a page was lost or the file is now shorter than the mapping. */
 bool map_damaged(const struct map *m);
-/* True where that is so, or where the file's size or time of change is not the one it was opened with: it was written
- * to in place, and the mapping shows the new bytes. */
+/* Returns true where the map is damaged, or the file's size or time of change differs from those at opening: the file
+ * was written to in place, and the mapping shows the new bytes. */
 bool map_changed(const struct map *m);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * model.c - binds the tensors of a file to an architecture and hands them to a device. Thread: the device's.
+ * model.c - binds the tensors of a file to an architecture and loads them onto a device. Thread: the device's.
  *
  * Two passes over the same bind functions: the first finds every tensor and checks type and shape, the second loads.
- * So a file with one wrong shape costs no upload, and an error never depends on how much fitted on the device.
+ * So a file with one wrong shape costs no upload, and an error never depends on the device's free memory.
  */
 #include "daemon/model/model.h"
 
@@ -28,7 +28,7 @@ struct binder {
     struct model *m;
     bool load;     /* second pass */
     int32_t layer; /* -1: tensors of no layer */
-    bool *used;    /* [gguf_n_tensor] somebody has asked for it */
+    bool *used;    /* [gguf_n_tensor] tensors that were bound */
     uint64_t done, total;
     model_progress *cb;
     void *arg;
@@ -101,7 +101,7 @@ static int progress(struct binder *b, uint64_t bytes)
     return 0;
 }
 
-/* Gives the matrix to the device, where it is time for that; the model frees it. */
+/* Loads the matrix onto the device, in the second pass; the model owns it. */
 static int load_matrix(struct binder *b, struct weight *w, const struct weight *made, uint64_t bytes)
 {
     struct model *m = b->m;
@@ -160,7 +160,7 @@ int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32
     return load_matrix(b, w, &made, t->bytes);
 }
 
-/* Device memory that the model owns; freed by model_free. */
+/* Allocates device memory that the model owns; model_free frees it. */
 static int keep_vector(struct binder *b, const float *src, size_t n, const float **out)
 {
     struct model *m = b->m;
@@ -334,7 +334,8 @@ static int bind_all(struct binder *b)
     return ret;
 }
 
-/* A tensor that nobody asked for belongs to a model that computes something else, and would not say so. */
+/* A tensor that was not bound belongs to a model that computes something else; ignoring it would give wrong results
+ * silently. */
 static int all_used(const struct binder *b)
 {
     for (size_t i = 0; i < gguf_n_tensor(b->m->gguf); i++)

@@ -1,8 +1,8 @@
 /*
  * model.h - a model: hyperparameters, weights on a device, and the forward pass of its architecture as a program.
  *
- * Immutable once loaded and shared by every sequence. Nothing here knows of sequences, sampling or time.
- * Thread: loading and steps belong to the device thread; hparams may be read anywhere.
+ * Immutable once loaded and shared by every sequence. It knows nothing of sequences, sampling or time. Thread: loading
+ * and steps belong to the device thread; hparams may be read anywhere.
  */
 #ifndef HEARTH_MODEL_H
 #define HEARTH_MODEL_H
@@ -59,13 +59,14 @@ struct model {
 };
 
 /* Reads and checks the hyperparameters only; touches no tensor data. HEARTH_EUNSUPPORTED names an architecture or
- * tensor type we do not run, HEARTH_EBADMODEL what is missing or inconsistent. */
+ * tensor type that hearth does not run, HEARTH_EBADMODEL a missing or inconsistent key. */
 int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *e);
 
-/* Called with bytes done and in all while weights go to the device; returning false stops with HEARTH_ECANCELLED. */
+/* Called with bytes loaded and bytes in total while weights go to the device; returning false stops with
+ * HEARTH_ECANCELLED. */
 typedef bool model_progress(void *arg, uint64_t done, uint64_t total);
 
-/* Binds every tensor, checks shapes, gives weights to the device. `g` must outlive the model. */
+/* Binds every tensor, checks shapes, loads weights onto the device. `g` must outlive the model. */
 int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
                void *arg, struct hearth_err *e);
 /* The same without a device: the checks and the program, whose ops name types and shapes, and no numbers. It cannot be
@@ -73,12 +74,13 @@ int model_load(struct model **out, struct gguf *g, const struct backend *be, str
 int model_outline(struct model **out, struct gguf *g, struct hearth_err *e);
 void model_free(struct model *m);
 
-/* The numbers of a vector that the model gave to its device (a norm's weights, a bias); NULL: it is none of them. */
+/* Returns the host copy of a vector that the model loaded onto its device (a norm's weights, a bias); NULL for any
+ * other pointer. */
 const float *model_vector(const struct model *m, const float *v);
 
-/* The pool that this model's KV lives in, but for n_page. */
+/* Describes the pool for this model's KV, except for n_page. */
 void model_kv_desc(const struct model *m, enum dtype type, struct kv_desc *out);
-/* Adds what this model's steps need to *dims (maximum of both). n_row and n_out are the caller's. */
+/* Raises *dims to the dimensions that this model's steps need. n_row and n_out are the caller's. */
 void model_workspace(const struct model *m, struct workspace_dims *dims);
 
 #endif

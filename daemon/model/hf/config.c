@@ -1,7 +1,7 @@
 /*
- * config.c - config.json in GGUF's keys: ARCH.block_count for num_hidden_layers and so on, as llama.cpp's converters
- * name them. Keys of our own begin with "hearth.": what a GGUF file has no key for. Values are checked where they are
- * read (hparams.c); here only their JSON types are.
+ * config.c - translates config.json into GGUF's keys: ARCH.block_count for num_hidden_layers and so on, as llama.cpp's
+ * converters name them. Settings for which GGUF has no key get keys that begin with "hearth.". Values are checked where
+ * they are read (hparams.c); here only their JSON types are.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -29,7 +29,7 @@ static const struct hf_arch archs[] = {
     {"nemotron", "nemotron", "relu2", HF_PLUS_ONE | HF_LAYER_NORM, 0.5f},
 };
 
-/* Where a key of config.json goes; `only`: for that model_type alone. */
+/* A key of config.json and its GGUF key; `only`: the row is for that model_type alone. */
 static const struct key {
     const char *hf, *gguf, *only;
     bool is_float;
@@ -200,7 +200,7 @@ static int put_scaling(struct hf *h, const json_t *r)
     char key[128];
     const json_t *orig = json_object_get(r, "original_max_position_embeddings"), *whole_orig;
     bool is_yarn = !strcmp(type, "yarn"), is_long = !strcmp(type, "longrope");
-    if (!strcmp(type, "default") || !strcmp(type, "llama3")) /* the latter is a tensor of factors: tensors.c */
+    if (!strcmp(type, "default") || !strcmp(type, "llama3")) /* "llama3" becomes a tensor of factors: tensors.c */
         return 0;
     if (strcmp(type, "linear") && !is_yarn && !is_long)
         return err_set(h->e, HEARTH_EUNSUPPORTED,
@@ -266,7 +266,7 @@ static int put_rope(struct hf *h)
 
 /* --- layers that differ -------------------------------------------------------------------------------- */
 
-/* How many layers follow each other until one has full attention, where config.json does not list them; 0: all slide.
+/* Returns the period of layers with full attention, where config.json does not list them; 0: all have sliding windows.
  */
 static uint32_t window_period(const struct hf *h)
 {
@@ -284,7 +284,7 @@ static uint32_t window_period(const struct hf *h)
 }
 
 /* sliding_window, and which layers have it: by layer_types, else by a period, else all of them. Qwen's files name a
- * window that is not used unless they say so. */
+ * window that is used only where use_sliding_window is true. */
 static int put_window(struct hf *h)
 {
     const json_t *w = get(h, "sliding_window"), *types = get(h, "layer_types"), *use = get(h, "use_sliding_window"), *v;
@@ -317,7 +317,7 @@ static int put_window(struct hf *h)
     return put_u32(h, "sliding_window", "attention.sliding_window", w);
 }
 
-/* Layers without rotation: no_rope_layers has 0 for them, or every no_rope_layer_interval-th is one. */
+/* Layers without RoPE: no_rope_layers has 0 for them, or every no_rope_layer_interval-th is one. */
 static int put_no_rope(struct hf *h)
 {
     const json_t *list = get(h, "no_rope_layers"), *v;

@@ -1,4 +1,4 @@
-/* hf-internal.h - the inside of hf_open(): what hf.c, config.c, tensors.c and tokenizer.c share. */
+/* hf-internal.h - the inside of hf_open(), shared by hf.c, config.c, tensors.c and tokenizer.c. */
 #ifndef HEARTH_HF_INTERNAL_H
 #define HEARTH_HF_INTERNAL_H
 
@@ -13,13 +13,13 @@ struct hf_arch {
     const char *gguf;  /* general.architecture */
     const char *act;   /* hidden_act that the architecture has */
     unsigned rules;    /* HF_* below */
-    float partial_rot; /* the share of a head that RoPE turns where config.json does not say */
+    float partial_rot; /* the share of a head that RoPE rotates, where config.json has no key for it */
 };
 enum {
-    HF_PAIRS = 1,      /* GGUF has q and k re-ordered for RoPE over neighbours; here they lie for halves */
-    HF_PLUS_ONE = 2,   /* norms are stored less one */
+    HF_PAIRS = 1,      /* GGUF has q and k re-ordered for interleaved RoPE; here pairs are half a head apart */
+    HF_PLUS_ONE = 2,   /* norm weights are stored minus one */
     HF_SANDWICH = 4,   /* post_attention_layernorm follows attention; the FFN has a norm before and one behind */
-    HF_GLM = 8,        /* the same by other names */
+    HF_GLM = 8,        /* HF_SANDWICH with GLM's tensor names */
     HF_LAYER_NORM = 16 /* norm_eps is a LayerNorm's */
 };
 
@@ -30,18 +30,18 @@ struct hf {
     const struct hf_arch *arch;
     uint32_t n_layer;
     bool tied;
-    uint32_t type; /* of the matrices: the last one seen */
+    uint32_t type; /* type of the last matrix seen */
     struct hearth_err *e;
 };
 
 /* Parses FOLDER/NAME of at most `max` bytes. 1 where there is no such file. *out is a JSON object. */
 int hf_json(const struct hf *h, const char *name, size_t max, json_t **out);
-/* FOLDER/NAME as text, malloc'd and NUL-terminated. 1 where there is no such file. */
+/* Reads FOLDER/NAME as text, malloc'd and NUL-terminated. 1 where there is no such file. */
 int hf_text(const struct hf *h, const char *name, size_t max, char **out, size_t *n);
 
 /* config.c: finds h->arch and writes the architecture's keys. */
 int hf_config(struct hf *h);
-/* The part of config.json that describes RoPE for layers of full attention; NULL where nothing does. */
+/* Returns the part of config.json that describes RoPE for layers of full attention; NULL where there is none. */
 json_t *hf_rope(const struct hf *h);
 uint32_t hf_head_dim(const struct hf *h);
 

@@ -63,7 +63,8 @@ int hf_json(const struct hf *h, const char *name, size_t max, json_t **out)
     int ret = hf_text(h, name, max, &text, &n);
     if (ret)
         return ret;
-    /* An id, a name or a merge that stands twice has no one meaning. U+0000 is a character that a vocabulary may have.
+    /* A duplicate id, name or merge would be ambiguous, so duplicates are refused. U+0000 is a character that a
+     * vocabulary may have.
      */
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     free(text);
@@ -75,12 +76,12 @@ int hf_json(const struct hf *h, const char *name, size_t max, json_t **out)
         ret = err_set(h->e, HEARTH_EBADMODEL, "%.60s holds no JSON object", name);
     else
         ret = err_set(h->e, HEARTH_EBADMODEL, "%.60s, line %d: %s", name, why.line,
-                      gguf_label((struct gguf_str){why.text, strlen(why.text)}).s); /* it quotes the file */
+                      gguf_label((struct gguf_str){why.text, strlen(why.text)}).s); /* the message quotes the file */
     json_decref(root);
     return ret;
 }
 
-/* A model of pictures and text keeps the text's part under text_config. */
+/* A vision-language model has the text model's config under text_config. */
 static int read_config(struct hf *h)
 {
     json_t *whole, *text;

@@ -15,7 +15,7 @@ static const struct {
     uint32_t type, bytes;
 } types[] = {{"BF16", DT_BF16, 2}, {"F16", DT_F16, 2}, {"F32", DT_F32, 4}};
 
-/* A number of the header: not negative, and exact in 63 bits. */
+/* Reads a number of the header: not negative, and at most 63 bits. */
 static bool number(const json_t *v, uint64_t *out)
 {
     if (!json_is_integer(v) || json_integer_value(v) < 0)

@@ -13,11 +13,11 @@ struct safetensor {
     struct gguf_tensor t; /* its name is empty; dim[0] varies fastest, as in GGUF; data points into the map */
 };
 
-/* Called for each tensor in the header's order; what is not 0 ends the reading and is returned. */
+/* Called for each tensor in the header's order; a value other than 0 ends the reading and is returned. */
 typedef int safetensors_fn(void *arg, const struct safetensor *t, struct hearth_err *e);
 
-/* Maps the file and calls fn for each tensor. On success the map is the caller's (*map); else it is closed. Refuses by
- * HEARTH_EBADMODEL what lies outside of the file, has another size than its shape, or is of an unknown type. */
+/* Maps the file and calls fn for each tensor. On success the map is the caller's (*map); else it is closed. A tensor
+ * outside of the file, of another size than its shape, or of an unknown type is HEARTH_EBADMODEL. */
 int safetensors_open(struct map *map, const char *path, safetensors_fn *fn, void *arg, struct hearth_err *e);
 
 #endif

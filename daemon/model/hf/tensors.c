@@ -1,6 +1,6 @@
 /*
- * tensors.c - the folder's tensors under GGUF's names. Matrices stay where they lie in the mapped files; vectors are
- * copied where GGUF keeps them otherwise.
+ * tensors.c - the folder's tensors under GGUF's names. Matrices stay in the mapped files; vectors are copied where GGUF
+ * stores them in another form.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -50,7 +50,7 @@ static const struct rename glm[] = {{"post_attention_layernorm", "ffn_norm"},
                                     {"post_self_attn_layernorm", "post_attention_norm"},
                                     {"post_mlp_layernorm", "post_ffw_norm"}};
 
-/* What a model of pictures and text has beside the text's part. */
+/* Prefixes of a vision-language model's tensors that are not the text model's. */
 static const char *const not_text[] = {"vision_tower.",
                                        "model.vision_tower.",
                                        "multi_modal_projector.",
@@ -76,7 +76,7 @@ static const char *layer_name(const struct hf *h, const char *stem, size_t len)
     return name ? name : FIND(layer, stem, len);
 }
 
-/* Drops `prefix` where s begins with it. */
+/* Skips `prefix` where s begins with it. */
 static bool skip(const char **s, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -86,7 +86,8 @@ static bool skip(const char **s, const char *prefix)
     return true;
 }
 
-/* "model.layers.3.self_attn.q_proj.weight" is "blk.3.attn_q.weight". 1: it has no place in the text model. */
+/* Translates a tensor's name: "model.layers.3.self_attn.q_proj.weight" is "blk.3.attn_q.weight". Returns 1 for a tensor
+ * that is not the text model's. */
 static int gguf_name(const struct hf *h, const char *hf, char out[NAME_MAX_BYTES])
 {
     const char *s = hf, *end, *name;
@@ -101,13 +102,13 @@ static int gguf_name(const struct hf *h, const char *hf, char out[NAME_MAX_BYTES
     bool in_layer = sscanf(s, "layers.%5u.%n", &i, &used) == 1 && used > 0;
     if (in_layer)
         s += used;
-    if (in_layer && i >= h->n_layer) /* layers for multi-token prediction lie behind the others */
+    if (in_layer && i >= h->n_layer) /* layers for multi-token prediction come after the others */
         return 1;
     end = strrchr(s, '.');
     size_t len = end ? (size_t)(end - s) : 0;
     name = !end ? NULL : in_layer ? layer_name(h, s, len) : FIND(top, s, len);
     if (len == strlen("self_attn.rotary_emb") && !memcmp(s, "self_attn.rotary_emb", len))
-        return 1; /* inv_freq of old files, which RoPE's base gives */
+        return 1; /* inv_freq of old files is redundant: it follows from RoPE's base */
     if (!name || strlen(end) > 16)
         return err_set(h->e, HEARTH_EUNSUPPORTED, "tensor %s has no place in a %s as hearth runs it",
                        gguf_label((struct gguf_str){hf, strlen(hf)}).s, h->arch->model_type);
@@ -124,7 +125,7 @@ static bool is_norm_weight(const char *name)
     return n >= m && !strcmp(name + n - m, "norm.weight");
 }
 
-/* A norm stored less one: GGUF has the whole weight, in F32. */
+/* Adds one to a norm that is stored minus one: GGUF has the whole weight, in F32. */
 static int plus_one(const struct hf *h, struct gguf_tensor *t)
 {
     uint64_t n = t->dim[0];
@@ -141,7 +142,7 @@ static int plus_one(const struct hf *h, struct gguf_tensor *t)
     return 0;
 }
 
-/* Data that lies at an odd address is copied: numbers are read whole. Files written since 2023 have none. */
+/* Copies unaligned data, because the kernels read whole numbers. Files written since 2023 have none. */
 static int align(const struct hf *h, struct gguf_tensor *t)
 {
     if ((uintptr_t)t->data % 8 == 0)
@@ -195,7 +196,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The files that the index names, each once and in order. */
+/* Lists the files that the index names, each once and in order. */
 static int read_indexed(struct hf *h, const json_t *index)
 {
     const json_t *map = json_object_get(index, "weight_map"), *v;
@@ -222,7 +223,7 @@ static int read_indexed(struct hf *h, const json_t *index)
     return ret;
 }
 
-/* --- what no folder has -------------------------------------------------------------------------------- */
+/* --- derived tensors ----------------------------------------------------------------------------------- */
 
 static double real_of(const json_t *r, const char *key, double absent)
 {
@@ -238,8 +239,8 @@ static int put_vector(struct hf *h, const char *name, float *v, size_t n)
     return 0;
 }
 
-/* Llama 3's scaling as factors that divide frequencies: 1 above a band of wavelengths, `factor` below it, smooth in
- * between (transformers, modeling_rope_utils.py). */
+/* Computes Llama 3's scaling as factors that divide frequencies: 1 above a band of wavelengths, `factor` below it,
+ * smooth in between (transformers, modeling_rope_utils.py). */
 static int put_llama3(struct hf *h, const json_t *r)
 {
     uint32_t n = hf_head_dim(h) / 2;

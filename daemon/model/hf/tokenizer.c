@@ -1,10 +1,11 @@
 /*
- * tokenizer.c - tokenizer.json (the format of the Rust library `tokenizers`) and its companions in GGUF's keys.
+ * tokenizer.c - tokenizer.json (the format of the Rust library `tokenizers`) and its companions, translated into GGUF's
+ * keys.
  *
- * Byte-level BPE becomes the kind "gpt2", BPE over characters with byte fallback "gemma4", Unigram "t5". What GGUF has
- * no key for stands under "hearth.tokenizer.": the pre-tokenizer's own patterns, normalisation, what special tokens do
- * to white space beside them, the ids that end a generation. A part that is not implemented is refused by name, since a
- * tokenizer that is nearly right gives ids that the model never saw.
+ * Byte-level BPE becomes the kind "gpt2", BPE over characters with byte fallback "gemma4", Unigram "t5". Settings for
+ * which GGUF has no key get keys under "hearth.tokenizer.": the pre-tokenizer's own patterns, normalisation, whether
+ * special tokens strip white space beside them, the ids that end a generation. A part that is not implemented is
+ * refused by name, since a tokenizer that is nearly right gives ids that the model never saw.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -12,17 +13,17 @@
 #include <stdlib.h>
 
 enum {
-    TOKENIZER_MAX = 128 << 20, /* the largest vocabularies of today take 34 MB */
+    TOKENIZER_MAX = 128 << 20, /* the largest vocabularies today have 34 MB */
     SMALL_MAX = 4 << 20,
     TOKENS_MAX = 1 << 22,
     PATTERNS_MAX = 8,
 };
 
-struct words { /* how text is cut before merging */
+struct words { /* the normalizer's and the pre-tokenizer's settings: how text is split before merging */
     struct gguf_str v[PATTERNS_MAX];
     size_t n;
     bool byte_level;
-    const char *prefix; /* when a space comes in front: hearth.tokenizer.prefix */
+    const char *prefix; /* when a space is prepended: hearth.tokenizer.prefix */
 };
 
 static int refuse(const struct hf *h, const char *part, const char *type)
@@ -69,7 +70,7 @@ static int add_split(const struct hf *h, struct words *w, const json_t *p)
             return refuse(h, "Split with behavior", "Removed");
         return add_pattern(h, w, json_string_value(regex), json_string_length(regex));
     }
-    /* Gemma cuts behind spaces, of which its normaliser has left none. */
+    /* Gemma splits after spaces, but its normaliser has replaced all of them. */
     if (is(pattern, "String", " ") && is(p, "behavior", "MergedWithPrevious"))
         return 0;
     return refuse(h, "Split with behavior", text_of(p, "behavior"));
@@ -121,7 +122,8 @@ static int add_pre(const struct hf *h, struct words *w, const json_t *p)
 
 /* --- normalisers --------------------------------------------------------------------------------------- */
 
-/* NFC and the like by name; a space for U+2581 and one in front are what SentencePiece does with text. */
+/* Reads one normaliser: NFC and its relatives by name; U+2581 for a space and a space prepended are SentencePiece's
+ * normalisation. */
 static int put_normalizer(struct hf *h, const json_t *p, struct words *w)
 {
     static const char low[] = "\xe2\x96\x81";
@@ -160,7 +162,7 @@ static int put_normalizer(struct hf *h, const json_t *p, struct words *w)
 
 struct token_table {
     struct gguf_str *text;
-    int32_t *type, *strip; /* strip: 1 white space before the token goes with it, 2 behind it */
+    int32_t *type, *strip; /* strip: 1 the token takes the white space before it, 2 that after it */
     size_t n;
 };
 
@@ -173,7 +175,7 @@ static int token_set(const struct hf *h, struct token_table *t, json_int_t id, c
     return 0;
 }
 
-/* <0x0A> stands for a byte where the model falls back to bytes. */
+/* <0x0A> is a byte's token where the model has byte fallback. */
 static bool is_byte(const char *s, size_t n)
 {
     unsigned b;
@@ -222,7 +224,7 @@ static int read_added(const struct hf *h, const json_t *root, struct token_table
             ret = damaged(h, "an added token without content or id");
         if (!ret && json_is_true(json_object_get(v, "single_word")))
             ret = refuse(h, "an added token with", "single_word");
-        /* A byte's token may be listed here as well: it stays one. */
+        /* A byte's token may be listed here as well and keeps its type. */
         bool byte = !ret && json_integer_value(id) >= 0 && (size_t)json_integer_value(id) < t->n &&
                     t->type[json_integer_value(id)] == 6;
         if (!ret)
@@ -237,7 +239,7 @@ static int read_added(const struct hf *h, const json_t *root, struct token_table
     return ret;
 }
 
-/* Ids go to the embedding's last row, beyond what the tokenizer names; those have no text. */
+/* Ids go up to the embedding's last row; those that the tokenizer does not name have no text. */
 static int put_tokens(struct hf *h, const json_t *root, const json_t *model)
 {
     json_int_t n = json_integer_value(json_object_get(h->config, "vocab_size"));
@@ -250,7 +252,7 @@ static int put_tokens(struct hf *h, const json_t *root, const json_t *model)
     int ret = t.text && t.type && t.strip ? 0 : err_set(h->e, HEARTH_ENOMEM, "no memory for %zu tokens", t.n);
     for (size_t i = 0; i < t.n && !ret; i++) {
         t.text[i] = (struct gguf_str){"", 0};
-        t.type[i] = 5; /* unused, until it is named */
+        t.type[i] = 5; /* "unused" (5) until a name is found */
     }
     if (!ret)
         ret = read_vocab(h, model, &t);
@@ -313,7 +315,7 @@ static void put_words(struct hf *h, const struct words *w)
     gguf_make_str(h->m, "hearth.tokenizer.prefix", prefix, strlen(prefix));
 }
 
-/* Tokens with their log-probabilities; ids beyond them cost more than any. */
+/* Reads tokens with their log-probabilities; ids without one cost more than any token. */
 static int put_unigram(struct hf *h, const json_t *root, const json_t *model, struct words *w)
 {
     const json_t *pre = json_object_get(root, "pre_tokenizer"), *v, *unk = json_object_get(model, "unk_id");
@@ -363,9 +365,9 @@ static int put_bpe(struct hf *h, const json_t *root, const json_t *model, struct
     return put_merges(h, model);
 }
 
-/* --- what stands beside tokenizer.json ----------------------------------------------------------------- */
+/* --- companions of tokenizer.json ---------------------------------------------------------------------- */
 
-/* The id of a token that a config names, as text or as an object with content. */
+/* Returns the id of a token that a config names, as text or as an object with content. */
 static int token_id(const json_t *root, const json_t *named, uint32_t *id)
 {
     const char *s = json_is_object(named) ? text_of(named, "content") : json_string_value(named);
@@ -385,7 +387,7 @@ static int token_id(const json_t *root, const json_t *named, uint32_t *id)
     return 1;
 }
 
-/* Whether the post-processor puts the token of that id in front of a single text. */
+/* Returns whether the post-processor prepends the token of that id to a single text. */
 static bool puts_first(const json_t *post, const char *bos)
 {
     const json_t *v, *one = post;
