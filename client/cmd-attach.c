@@ -1,11 +1,11 @@
-/* cmd-attach.c - hearth attach: a generation that was begun before, by whatever client, goes on here. */
+/* cmd-attach.c - hearth attach: attaches to a running generation, whichever client began it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/cmd.h"
 
-/* A stream's number, or else a request id. */
+/* The operand is a stream's number, or else a request id. */
 static int64_t as_number(const char *s)
 {
     char *end;

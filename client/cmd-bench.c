@@ -1,8 +1,9 @@
 /*
- * cmd-bench.c - hearth bench: how fast a model is, without a daemon or (--socket) as a client sees it.
+ * cmd-bench.c - hearth bench: measures a model's speed, without a daemon or (--socket) as a client sees it.
  *
- * hearth-bench measures a model without a daemon; here are the same tests, by the same names and in the same JSON,
- * through a daemon, by this process' own clock. The difference is what the daemon, the link and the socket cost.
+ * hearth-bench measures a model without a daemon. This file runs the same tests, with the same names and the same JSON,
+ * through a daemon, by this process' own clock. The difference is the cost of the daemon, the engine link and the
+ * socket.
  */
 #include "config.h"
 
@@ -18,16 +19,16 @@
 enum { RUNS = 5, TG_TOKENS = 32, TESTS_MAX = 16 };
 
 struct bench {
-    const char *prompt, *depth, *batch, *resume, *kv; /* as given; lists, "none", or NULL */
-    const char *backend, *variant, *threads, *name;   /* as given, or NULL */
+    const char *prompt, *depth, *batch, *resume, *kv; /* as on the command line; lists, "none", or NULL */
+    const char *backend, *variant, *threads, *name;   /* as on the command line, or NULL */
     const char *commit;
     bool json, csv, load, socket;
 };
 
 /* --- through a daemon ----------------------------------------------------------------------------------------- */
 
-/* An id per call: a linear congruence, so that no two prompts begin alike and share KV; from another state in
- * each process, as the daemon may have the KV of the last one's. */
+/* Returns a token id per call, by a linear congruential generator, so that no two prompts begin alike and share KV.
+ * Each process starts from another state, since the daemon may have the KV of an earlier process' prompts. */
 static int32_t some_id(int64_t vocab)
 {
     static uint32_t state;
@@ -53,7 +54,7 @@ static double now_ms(void)
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-/* When tokens came. Some may come together; the first one always comes at once. */
+/* The times at which tokens arrived. Several may arrive together; the first one is always sent at once. */
 struct arrivals {
     double first, last;
     size_t n_first, n;
@@ -74,10 +75,10 @@ static int on_event(void *arg, const struct hearth_event *ev)
 }
 
 /*
- * The median milliseconds of RUNS generations after n_prompt tokens: from the request to the first token where n_new is
- * 1, else of one of the tokens after that. A prompt that is timed is a fresh one in every run. One that a decode goes
- * on from is computed by the first run and then resident, as it is where the engine measures itself: a GPU that has
- * just computed a long prompt is at its power limit, and for some 50 ms its clock is slower.
+ * Returns the median milliseconds of RUNS generations after n_prompt tokens: from the request to the first token where
+ * n_new is 1, else of one of the tokens after that. A timed prompt is a fresh one in every run. The prompt before a
+ * timed decode is computed by the first run and then cached, as in hearth-bench's own measurement: a GPU that has just
+ * computed a long prompt is at its power limit, and for some 50 ms its clock is slower.
  */
 static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_prompt, int32_t n_new, double *median,
                    struct hearth_err *err)
@@ -87,7 +88,7 @@ static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_pro
     int32_t *ids = malloc((size_t)n_prompt * sizeof *ids);
     if (!ids)
         abort();
-    for (int i = -1; i < RUNS && !rc; i++) { /* the first is for warming up */
+    for (int i = -1; i < RUNS && !rc; i++) { /* the first run is the warm-up */
         for (int32_t t = 0; t < n_prompt && (i < 0 || n_new == 1); t++)
             ids[t] = some_id(m->vocab);
         struct hearth_generate g;
@@ -101,7 +102,7 @@ static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_pro
         double begun = now_ms();
         if ((rc = hearth_run(h, &g, on_event, &a, NULL, &r, err)))
             break;
-        /* An end token may come early: what counts is the time of a token, of which there must be enough. */
+        /* An end token may come early. The time of one token is measured, so there must only be enough of them. */
         if (n_new == 1 ? !a.n : a.n == a.n_first) {
             rc = err->code = HEARTH_EINTERNAL;
             snprintf(err->msg, sizeof err->msg, "%s ends its text at once: it cannot be measured", m->name);
@@ -123,7 +124,7 @@ static int bench_tests(struct hearth *h, const struct hearth_model *m, const cha
 {
     bool tg = !strcmp(name, "tg@");
     for (size_t i = 0; i < sizes.n; i++) {
-        /* A depth of 0 still needs a token to go on from; TG_TOKENS intervals are one more token. */
+        /* A depth of 0 still needs a prompt of one token; TG_TOKENS intervals are one more token. */
         int32_t n_prompt = sizes.v[i] > 0 ? sizes.v[i] : 1, n_timed = tg ? 1 : n_prompt;
         double ms;
         int rc = measure(h, m, n_prompt, tg ? TG_TOKENS + 1 : 1, &ms, err);
@@ -137,7 +138,7 @@ static int bench_tests(struct hearth *h, const struct hearth_model *m, const cha
     return 0;
 }
 
-/* A field of CSV: in quotes where somebody has named a model so that it needs them. */
+/* Prints a field of CSV, in quotes where a model's name needs them. */
 static void print_field(const char *s)
 {
     bool quoted = s[strcspn(s, ",\"\r\n")];
@@ -276,7 +277,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         status = usage(cmd, "--prompt and --depth want up to %d numbers, as in \"128,512\"", TESTS_MAX);
     } else if (*model == '/' && !b.socket) {
         status = bench_alone(model, &b);
-    } else if (!(status = daemon_open(&h))) { /* where the model of a name lies is the daemon's knowledge */
+    } else if (!(status = daemon_open(&h))) { /* only the daemon knows the path of a named model */
         struct hearth_model *m;
         struct hearth_err err;
         if (hearth_models_show(h, model, &m, NULL, &err)) {

@@ -1,4 +1,4 @@
-/* cmd-eval.c - hearth eval: the logits a model gives, for tests and the curious. */
+/* cmd-eval.c - hearth eval: prints a model's logits, for tests and the curious. */
 #include <stdlib.h>
 
 #include "client/cmd.h"

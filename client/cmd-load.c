@@ -1,4 +1,4 @@
-/* cmd-load.c - hearth load: bring a model into memory before somebody waits for it. */
+/* cmd-load.c - hearth load: loads a model into memory ahead of its first request. */
 #include <stdlib.h>
 
 #include "client/cmd.h"

@@ -1,14 +1,14 @@
-/* cmd-ps.c - hearth ps: the models in memory. */
+/* cmd-ps.c - hearth ps: lists the models in memory. */
 #include "client/cmd.h"
 
-/* The beginning of its digest, as `show` has it in full: tells what lies behind a name. */
+/* The beginning of the model's digest (`show` prints all of it), which identifies the file behind a name. */
 static void model_id(struct hearth *h, const char *path, char id[static 16])
 {
     struct hearth_model *m;
     struct hearth_err err;
     snprintf(id, 16, "-");
     if (hearth_models_show(h, path, &m, NULL, &err))
-        return; /* its file has gone */
+        return; /* the file no longer exists */
     if (m->digest)
         snprintf(id, 16, "%.12s", m->digest);
     hearth_free(m);

@@ -1,5 +1,5 @@
 /*
- * cmd-render.c - hearth render: a chat template and a conversation to the text that a model would be given.
+ * cmd-render.c - hearth render: renders a conversation by a chat template to the model's input text.
  *
  * It needs no daemon: the template engine is a library of its own with one header, and this is the one file of the
  * command that includes it.
@@ -37,7 +37,7 @@ static void local_now(struct tm *out)
     localtime_r(&t, out);
 }
 
-/* A whole file, of which one byte more than a template may have; malloc'd, NULL with errno. */
+/* Reads a whole file, up to one byte more than the limit of a template; malloc'd, NULL with errno. */
 static char *read_template(const char *path, size_t *n)
 {
     FILE *f = fopen(path, "rb");

@@ -11,7 +11,7 @@ static bool confirmed(size_t n)
     return fgets(line, sizeof line, stdin) && (line[0] == 'y' || line[0] == 'Y');
 }
 
-/* One that cannot be removed does not keep the others. */
+/* A session that cannot be removed does not prevent the removal of the others. */
 static int remove_one(struct hearth *h, const char *session, const char *name, json_t *removed)
 {
     struct hearth_err err;
@@ -21,7 +21,7 @@ static int remove_one(struct hearth *h, const char *session, const char *name, j
     return STATUS_OK;
 }
 
-/* Of each that is not pinned the id and the name. */
+/* Collects id and name of each session that is not pinned. */
 static void add_unpinned(void *to, const struct hearth_session *s)
 {
     if (s->pinned)

@@ -1,4 +1,4 @@
-/* cmd-serve.c - hearth serve: become the daemon, in the foreground. */
+/* cmd-serve.c - hearth serve: becomes the daemon, in the foreground. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* cmd-sessions.c - hearth sessions: a verb of verbs, one row each; rm is also a verb of its own. */
+/* cmd-sessions.c - hearth sessions: dispatches to its own verbs, one row each; rm is also a top-level verb. */
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 static const char *retention_text(const struct hearth_session *s)
 {
-    bool soon = s->expires < (double)time(NULL) + 3600; /* the daemon looks every hour */
+    bool soon = s->expires < (double)time(NULL) + 3600; /* the daemon's retention runs every hour */
     return s->damaged        ? "damaged"
            : s->busy         ? "running"
            : s->pinned       ? "pinned"
@@ -132,7 +132,7 @@ static int run_show(const struct cmd *cmd, int argc, char **argv)
     return verb_end(h, r, status);
 }
 
-/* --- rename, pin ------------------------------------------------------------------------------------------------- */
+/* --- rename, pin ------------------------------------------------------------------------------------------------ */
 
 static int run_rename(const struct cmd *cmd, int argc, char **argv)
 {
@@ -263,7 +263,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     for (size_t i = 0; i < N_SUBS; i++) {
         if (strcmp(argv[at], subs[i].name + strlen("sessions ")))
             continue;
-        for (; at > 0; at--) /* the options that stood before it follow it */
+        for (; at > 0; at--) /* options before the verb are moved after it */
             argv[at] = argv[at - 1];
         return subs[i].run(&subs[i], argc - 1, argv + 1);
     }

@@ -1,4 +1,4 @@
-/* cmd-status.c - hearth status: the daemon and its engine. */
+/* cmd-status.c - hearth status: prints the state of the daemon and its engine. */
 #include <string.h>
 
 #include "client/cmd.h"
@@ -72,7 +72,7 @@ static void print_memory(const struct hearth_engine_status *e)
     putchar('\n');
 }
 
-/* Beside the models' own pages, which `hearth ps` shows. */
+/* The tiers' memory, beside the models' own pages, which `hearth ps` shows. */
 static void print_kv(const struct hearth_kv_tiers *k)
 {
     printf("  KV       %s in host memory", human_bytes(k->host_bytes));

@@ -1,4 +1,4 @@
-/* cmd-stop.c - hearth stop: unload a model, or end the daemon. */
+/* cmd-stop.c - hearth stop: unloads a model, or ends the daemon. */
 #include "config.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* cmd-tokenize.c - hearth tokenize: bytes to token ids, and back. */
+/* cmd-tokenize.c - hearth tokenize: converts bytes to token ids, and back. */
 #include <stdlib.h>
 
 #include "client/cmd.h"
@@ -25,7 +25,7 @@ static int encode(struct hearth *h, const char *model, struct hearth_bytes in, b
     return status;
 }
 
-/* The bytes exactly, which only a text in JSON cannot be. */
+/* Prints the bytes exactly; only a JSON string cannot hold all of them. */
 static int decode(struct hearth *h, const char *model, struct hearth_ids ids, bool json)
 {
     struct hearth_detokenize_result *r;

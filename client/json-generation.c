@@ -1,4 +1,4 @@
-/* json-generation.c - how a turn was generated, as JSON and back: tables of members, so that both ways know the same.
+/* json-generation.c - a turn's generation metadata, to JSON and back: tables of members, so that both directions agree.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static json_t *members(const struct member *table, const void *from)
     return o;
 }
 
-/* Members that are absent stay as they are: a document of an older hearth has fewer. */
+/* Absent members leave their fields unchanged: a document of an older hearth has fewer. */
 static bool members_parse(const struct member *table, const json_t *o, void *to)
 {
     for (const struct member *m = table; m->key; m++) {
@@ -82,7 +82,8 @@ json_t *json_timings(const struct hearth_timings *t)
     return members(timings_members, t);
 }
 
-/* A seed has 64 bits and JSON's integers here have 63: the rest is a string, as JavaScript would need anyway. */
+/* A seed has 64 bits and JSON's integers here have 63: larger ones are written as a string, which JavaScript needs
+ * anyway. */
 json_t *json_seed(uint64_t seed)
 {
     char text[24];

@@ -1,9 +1,9 @@
 /*
- * markdown.c - a session as Markdown, for people. See cmd.h.
+ * markdown.c - writes a session as Markdown, for people. See cmd.h.
  *
- * What was said is quoted: each of its lines begins with "> ". A quote is a container, so headings, lists, tables and
- * code fences in it are shown as such and end with it, whatever they left open, and the document's own headings cannot
- * be imitated. A machine gets the exact text back by taking the two characters off.
+ * Messages are quoted: each of their lines begins with "> ". A quote is a container, so headings, lists, tables and
+ * code fences in it are shown as such and end with it, even where a fence is left open, and a message cannot imitate
+ * the document's own headings. A program restores the exact text by removing the two characters.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static void print_quoted(const char *s, size_t n)
     putchar('\n');
 }
 
-/* One line, in which nothing is markup. */
+/* Writes one line with all markup escaped. */
 static void print_plain(const char *s)
 {
     static const char markup[] = "\\`*_{}[]()<>#+-.!|~&$:@";

@@ -1,16 +1,16 @@
 /*
- * sessions-export.c - hearth sessions export: a session as one JSON document, or as Markdown.
+ * sessions-export.c - hearth sessions export: writes a session as one JSON document, or as Markdown.
  *
  * The document is written as its pages come, a turn on each line, so a large session needs memory for its largest turn
- * only; what is known at the end only stands at the end. What is written there is read by sessions-import.c, and
- * described in hearth(1).
+ * only; members that are known only at the end stand at the end. sessions-import.c reads the document, and hearth(1)
+ * describes it.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/cmd.h"
 
-/* A turn under construction: it began in `page`, texts and tokens are joined here. */
+/* A turn being assembled: it began in `page`, and its texts and tokens are joined here. */
 struct whole {
     struct hearth_session_page *page;
     struct hearth_turn turn;
@@ -24,7 +24,7 @@ struct export
     bool markdown;
     int64_t turns, tokens;
     struct whole whole;
-    bool turn_open, pinned; /* of the last page */
+    bool turn_open, pinned; /* as of the last page */
     double used;
 };
 
@@ -50,7 +50,8 @@ static void join(struct whole *w, const struct hearth_turn *t)
     w->turn.tokens = (struct hearth_ids){w->ids, n + t->tokens.n};
 }
 
-/* Bytes that are no text cannot be in JSON: for people there is the text with U+FFFD, for the way back the bytes. */
+/* JSON cannot hold bytes that are not UTF-8: the document has the text with U+FFFD for people, and the bytes for the
+ * import. */
 static json_t *json_whole(const struct hearth_turn *t)
 {
     json_t *o = json_pack("{s:o, s:f, s:o}", "role", json_str(t->role), "created", t->created, "text",
@@ -93,7 +94,7 @@ static bool put_whole(struct export *x)
     return ok;
 }
 
-/* Takes the page. */
+/* Writes a page and takes ownership of it. */
 static bool put_turns(struct export *x, struct hearth_session_page *page)
 {
     struct whole *w = &x->whole;
@@ -102,7 +103,7 @@ static bool put_turns(struct export *x, struct hearth_session_page *page)
         const struct hearth_turn *t = &page->turns[i];
         if (!t->continues || !w->any) {
             ok = put_whole(x);
-            w->turn = *t; /* its strings are the page's, which stays until the next turn has begun */
+            w->turn = *t; /* its strings are the page's, which is freed when the next turn has begun */
             w->turn.text = (struct hearth_bytes){0};
             w->turn.tokens = (struct hearth_ids){0};
             w->any = began = true;
@@ -118,8 +119,8 @@ static bool put_turns(struct export *x, struct hearth_session_page *page)
     return ok;
 }
 
-/* Members of the document before the turns: `"key":value,`. The model is what models.show says of it, for whoever
- * imports this must have the same tokenizer; where its file has gone there are only its names. */
+/* Members of the document before the turns: `"key":value,`. The model is described as by models.show, because an import
+ * needs the same tokenizer; where its file no longer exists only its names are written. */
 static bool put_head(struct hearth *h, const struct hearth_session_page *page)
 {
     const struct hearth_session *s = &page->session;

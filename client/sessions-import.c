@@ -1,9 +1,9 @@
 /*
- * sessions-import.c - hearth sessions import: a document of `sessions export` becomes a session. See cmd.h.
+ * sessions-import.c - hearth sessions import: turns a document of `sessions export` into a session. See cmd.h.
  *
- * A document may be anybody's: here its JSON is checked for types and ranges, so that a mistake is named by its place
- * in the file; that the ids are the model's, that nothing is too large and that no session is in the way is the
- * daemon's affair, which trusts no client.
+ * A document is untrusted. Its JSON is checked for types and ranges here, so that an error names its place in the file.
+ * The daemon, which trusts no client, checks that the ids are the model's, that the sizes are within limits and that no
+ * session of that name exists.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 enum { PAGE_BYTES = 1 << 20, PAGE_TURNS = 4096, ID_BYTES = 5 };
 
-/* A page on its way: turns collect in `v`. What they point to is the document's, or one of `blocks`. */
+/* A page being assembled: turns collect in `v`. Their pointers lead into the document or into one of `blocks`. */
 struct import {
     struct hearth *h;
     struct hearth_session_import page;
@@ -26,7 +26,7 @@ struct import {
     struct hearth_err err;
 };
 
-/* Frees it at the end. */
+/* Adds a block to free at the end. */
 static void *own(struct import *im, void *p)
 {
     void **v = realloc(im->blocks, (im->n_blocks + 1) * sizeof *v);
@@ -66,7 +66,7 @@ static int send_page(struct import *im, bool more)
     return rc;
 }
 
-/* Cuts a turn where a page is full. */
+/* Splits a turn where a page is full. */
 static int add(struct import *im, struct hearth_turn t)
 {
     for (;;) {
@@ -109,7 +109,7 @@ static bool hex_parse(const char *hex, char *out)
     return true;
 }
 
-/* The text, or the bytes where it was none. */
+/* Returns the text, or the bytes where the turn was not valid UTF-8. */
 static bool text_parse(struct import *im, const json_t *o, struct hearth_bytes *out)
 {
     const json_t *text = json_object_get(o, "text"), *hex = json_object_get(o, "text_hex");
@@ -139,7 +139,8 @@ static bool tokens_parse(struct import *im, const json_t *a, struct hearth_ids *
     return json_is_array(a);
 }
 
-/* How the turn was generated, or NULL. The key was "made" in what hearth exported before it was "generation". */
+/* Returns the turn's generation metadata, or NULL. In documents of older versions the key is "made" instead of
+ * "generation". */
 static const json_t *generation_of(const json_t *o)
 {
     const json_t *v = json_object_get(o, "generation");
@@ -174,7 +175,7 @@ static bool has_type(const json_t *doc, const char *key, json_type type)
     return !v || json_typeof(v) == type;
 }
 
-/* What must hold before anything is sent. */
+/* Checks the document's own consistency before anything is sent. */
 static int check(struct import *im, const json_t *doc)
 {
     const json_t *version = json_object_get(doc, "hearth_session"), *turns = json_object_get(doc, "turns");
@@ -206,8 +207,8 @@ static int send_all(struct import *im, const json_t *doc)
     return rc ? rc : send_page(im, false);
 }
 
-/* The model of the document: as it was named when the session began; else by its file's name, which finds it in another
- * folder too; else by its path. */
+/* Finds the document's model: by the name under which the session began; else by its file's name, which finds it in
+ * another folder too; else by its path. */
 static int send_to_some_model(struct import *im, const json_t *doc)
 {
     static const char *const keys[] = {"named", "name", "path"};
