@@ -20,12 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* There are no watermarks: how much is submitted before it is sent is the application's affair. */
+/* There are no watermarks: the application decides how much it submits before it is sent. */
 static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10};
 
-/* --- where ---------------------------------------------------------------------------------------------- */
+/* --- address -------------------------------------------------------------------------------------------- */
 
-/* Anybody may create a directory in /tmp, so ours is trusted only where it is a directory, owned by us, and 0700. */
+/* Any user may create a directory in /tmp, so ours is trusted only where it is a directory, owned by us, and 0700. */
 static int check_private(const char *dir, struct hearth_err *e)
 {
     struct stat st;
@@ -79,8 +79,8 @@ int hearth_adopt(struct hearth **out, int fd, struct hearth_err *e)
     h->fd = fd;
     h->queue_tail = &h->queue;
     frames_init(&h->frames, &limits);
-    /* Request ids must differ from those of this uid's other programs. Early in boot there are no random bytes, and the
-     * clock and the process id have to do. */
+    /* Request ids must differ from those of this uid's other programs. Early in boot there are no random bytes; the
+     * clock and the process id take their place. */
     if (getrandom(&h->salt, sizeof h->salt, GRND_NONBLOCK) != sizeof h->salt) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
@@ -140,7 +140,7 @@ void hearth_close(struct hearth *h)
     if (!h)
         return;
     if (!h->dead.code)
-        hearth_io(h, HEARTH_WRITE, NULL); /* a cancel that is packed and not sent is worth an attempt */
+        hearth_io(h, HEARTH_WRITE, NULL); /* tries to send what is packed, a cancel for instance */
     close(h->fd);
     while (h->queue) {
         struct queued *q = h->queue;
@@ -201,7 +201,7 @@ int hearth_events(const struct hearth *h)
     return (has_frame(h) ? 0 : HEARTH_READ) | (frames_pending(&h->frames) ? HEARTH_WRITE : 0);
 }
 
-/* Looks for a complete frame at the front of the input; frames_front() then has it. */
+/* Looks for a complete frame at the front of the input; frames_front() is then its length. */
 static int find_frame(struct hearth *h, struct hearth_err *e)
 {
     const uint8_t *frame;
@@ -238,7 +238,8 @@ static int io_write(struct hearth *h, struct hearth_err *e)
         return 0;
     if (why != EPIPE && why != ECONNRESET)
         return conn_die(h, e, HEARTH_ECONNECT, "writing to the daemon: %s", strerror(why));
-    /* A daemon that hung up may have said why, and reading tells: here, what cannot be sent is only forgotten. */
+    /* A failed send only discards the pending output: a daemon that hung up may have sent the reason, which reading
+     * will find. */
     frames_discard(&h->frames);
     return 0;
 }

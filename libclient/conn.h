@@ -1,13 +1,13 @@
 /*
- * conn.h - the connection inside libhearth, and what its three layers offer one another: conn.c (io), stream.c
- * (requests and events) and run.c (blocking calls). Owner: the application, which uses it from one thread at a time.
+ * conn.h - the connection inside libhearth, and the interfaces of its three layers: conn.c (io), stream.c (requests and
+ * events) and run.c (blocking calls). Owner: the application, which uses it from one thread at a time.
  */
 #ifndef HEARTH_CONN_H
 #define HEARTH_CONN_H
 
 #include "libclient/frames.h"
 
-/* A request that is not answered yet, and the stream that it became. */
+/* A pending request, and the stream that it began. */
 struct pending {
     struct pending *next;
     const struct wire_method *method;
@@ -31,13 +31,13 @@ struct hearth {
 
     char client[64];
     bool hello_sent;             /* the hello was packed, ahead of the first request */
-    struct wire_buf hello_reply; /* its result, still packed */
+    struct wire_buf hello_reply; /* hello's result, still packed */
     uint32_t last_id;
     uint64_t salt; /* begins the request ids that the library makes up */
 
     struct pending *pending;
     struct queued *queue, **queue_tail;
-    void *body; /* of the event that hearth_next() returned last */
+    void *body; /* body of the event that hearth_next() returned last */
 };
 
 /* --- conn.c */
@@ -49,7 +49,7 @@ int conn_die(struct hearth *h, struct hearth_err *e, int code, const char *fmt, 
 /* Ends the connection with an error that another function worded; returns its code. */
 int conn_die_as(struct hearth *h, struct hearth_err *e, const struct hearth_err *why);
 
-/* Steps over the frame at the front of the input, and looks whether the next one is complete. */
+/* Drops the frame at the front of the input, and checks whether the next one is complete. */
 int conn_drop(struct hearth *h, struct hearth_err *e);
 
 /* conn_deadline() is the time `timeout` from now on the monotonic clock, in ns, or -1 for no timeout; conn_wait() waits

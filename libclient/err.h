@@ -1,5 +1,5 @@
 /*
- * err.h - the one way a function of ours says what went wrong.
+ * err.h - the one way in which hearth's functions report errors.
  *
  * Fallible functions return 0 or a negative HEARTH_E* code and fill a caller-owned `struct hearth_err`
  * (both from hearth.h). The function that decides the error writes the message; callers propagate it
@@ -18,6 +18,6 @@ int err_set(struct hearth_err *e, int code, const char *fmt, ...) __attribute__(
 #define err_name       hearth_error_name
 #define err_is_request hearth_error_is_request
 
-/* The code of a symbol, or HEARTH_EINTERNAL where the name is not ours (a newer peer). */
+/* Returns the code of a symbol, or HEARTH_EINTERNAL where the name is unknown (a newer peer's). */
 int err_code(const char *name);
 #endif

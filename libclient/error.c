@@ -1,4 +1,4 @@
-/* error.c - the error table of hearth.h, looked up both ways. */
+/* error.c - looks up the error table of hearth.h, by code and by name. */
 #include "libclient/err.h"
 
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * frame.c - the envelope of a message: [0, id, method, params], [1, id, error, result], [2, method, params], taken
- * apart without unpacking what it carries.
+ * frame.c - the envelope of a message: [0, id, method, params], [1, id, error, result], [2, method, params], split
+ * without unpacking its body.
  */
 #include "config.h"
 
@@ -11,7 +11,7 @@
 
 static const uint8_t empty_map[] = {0x80};
 
-/* Steps over one value of a scanned message and tells its head. */
+/* Skips one value of a scanned message and returns its head. */
 static const uint8_t *value(struct scan_head *h, const uint8_t *p, const uint8_t *end)
 {
     uint64_t owed = 1;
@@ -29,7 +29,7 @@ static const uint8_t *value(struct scan_head *h, const uint8_t *p, const uint8_t
     return p;
 }
 
-/* The error of a response: [0|1, "NAME: message"]. Any other shape becomes a protocol error. */
+/* The error of a response: [0|1, "NAME: message"]. An error of any other shape becomes a protocol error. */
 static void open_error(struct hearth_err *e, const struct scan_head *h, const uint8_t *p, const uint8_t *end)
 {
     struct scan_head kind, text;
@@ -57,7 +57,7 @@ static void open_error(struct hearth_err *e, const struct scan_head *h, const ui
     }
 }
 
-/* The one element of params, or an empty map for none: Neovim's rpcrequest(channel, "status") sends []. */
+/* Returns the one element of params, or an empty map for none: Neovim's rpcrequest(channel, "status") sends []. */
 static int open_params(struct wire_frame *f, const struct scan_head *h, const uint8_t *p, const uint8_t *end,
                        struct hearth_err *e)
 {

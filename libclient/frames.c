@@ -1,4 +1,4 @@
-/* frames.c - the two buffers of a framed connection; frames.h draws what is asserted here. */
+/* frames.c - the two buffers of a framed connection; frames.h draws the invariants that are asserted here. */
 #include "config.h"
 
 #include "libclient/frames.h"
@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 enum {
-    GROW_MAX = 256 << 10, /* by which an input buffer grows at once: about what a socket's buffer holds */
+    GROW_MAX = 256 << 10, /* an input buffer grows by this at once, about the size of a socket's buffer */
     OUT_KEEP = 64 << 10,  /* an empty output buffer larger than this is freed */
 };
 
@@ -35,7 +35,7 @@ void frames_fini(struct frames *f)
     frames_init(f, f->limits);
 }
 
-/* Moves what is left of a buffer to its front. */
+/* Moves a buffer's remaining bytes to its front. */
 static void compact(struct wire_buf *b, size_t *pos)
 {
     if (*pos)
@@ -96,7 +96,7 @@ ssize_t frames_skip(struct frames *f, int fd)
 ptrdiff_t frames_next(struct frames *f, const uint8_t **frame, struct hearth_err *e)
 {
     check(f);
-    if (!frames_unread(f)) { /* a large frame's buffer is not kept for an idle peer */
+    if (!frames_unread(f)) { /* a large frame's buffer is shrunk for an idle peer */
         if (f->in.cap > f->limits->read)
             wire_buf_fini(&f->in);
         return 0;
@@ -144,7 +144,7 @@ size_t frames_pending(const struct frames *f)
     return f->out.len - f->out_pos;
 }
 
-/* 0 where everything is sent, else the errno that sending ended with. */
+/* Returns 0 where everything is sent, else the errno of the last send. */
 static int send_pending(struct frames *f, int fd)
 {
     while (frames_pending(f)) {

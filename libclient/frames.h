@@ -9,9 +9,9 @@
  *   out.data   [ sent     | pending                                                    | room ]
  *              0          out_pos                                                      out.len out.cap
  *
- * A position is 0 where nothing lies behind it, so an empty buffer is one that begins at its first byte. `front` is 0
- * until the frame at in_pos is complete and has passed wire_scan(); frames_next() lends it out as a slice of the buffer
- * (zero copy), which stays valid until frames_drop() or frames_fill().
+ * A position is 0 where no bytes precede it, so an empty buffer begins at its first byte. `front` is 0 until the frame
+ * at in_pos is complete and has passed wire_scan(); frames_next() lends it out as a slice of the buffer (zero copy),
+ * which stays valid until frames_drop() or frames_fill().
  *
  * Thread: its user's. Owner: its user embeds it.
  */
@@ -22,10 +22,10 @@
 
 #include "libclient/wire.h"
 
-/* What one kind of connection allows; it outlives the connection. All are bytes. */
+/* The limits of one kind of connection, in bytes. The struct must outlive the connection. */
 struct frames_limits {
-    size_t frame;     /* of a frame that is accepted; a larger one is HEARTH_ETOOBIG */
-    size_t read;      /* that the input buffer has at first, and goes back to when it is empty */
+    size_t frame;     /* the largest accepted frame; a larger one is HEARTH_ETOOBIG */
+    size_t read;      /* initial size of the input buffer, to which it shrinks when it is empty */
     size_t high, low; /* watermarks of the pending output, see frames_level() */
 };
 
@@ -37,12 +37,13 @@ struct frames {
 };
 
 void frames_init(struct frames *f, const struct frames_limits *limits);
-void frames_fini(struct frames *f); /* frees both buffers and leaves it as after frames_init() */
+void frames_fini(struct frames *f); /* frees both buffers and resets *f to its state after frames_init() */
 
 /*
  * Reads once from the socket, without blocking. As read(2): the number of bytes, 0 at the end of the stream, or -1 with
  * errno: EAGAIN where nothing has come (EINTR is reported as this), ENOMEM also where the buffer cannot grow. The
- * buffer grows with what really came, to at most double of it, so that a length which a peer only claims costs nothing.
+ * buffer grows with the bytes received, to at most double of them, so that a length which a peer only claims costs
+ * nothing.
  */
 ssize_t frames_fill(struct frames *f, int fd);
 
@@ -50,32 +51,34 @@ ssize_t frames_fill(struct frames *f, int fd);
 ssize_t frames_skip(struct frames *f, int fd);
 
 /*
- * The frame at the front of the input: its length, with *frame borrowed; 0 where more bytes are needed; or, where the
- * bytes are no frame, wire_scan()'s HEARTH_EINVALID or HEARTH_ETOOBIG. The stream cannot be split any further after an
- * error. The same frame is returned until frames_drop() steps over it.
+ * Returns the length of the frame at the front of the input, with *frame borrowed; 0 where more bytes are needed; or,
+ * where the bytes are no frame, wire_scan()'s HEARTH_EINVALID or HEARTH_ETOOBIG. The stream cannot be split any further
+ * after an error. The same frame is returned until frames_drop() steps over it.
  */
 ptrdiff_t frames_next(struct frames *f, const uint8_t **frame, struct hearth_err *e);
 void frames_drop(struct frames *f);
 
-/* The length of the frame that frames_next() found and frames_drop() has not stepped over, 0 where there is none. */
+/* Returns the length of the frame that frames_next() found and frames_drop() has not dropped, 0 where there is none. */
 size_t frames_front(const struct frames *f, const uint8_t **frame);
 
-/* Bytes that have been read and not dropped, and bytes that have been packed and not sent. */
+/* Return the number of bytes that were read and not dropped, and of bytes that were packed and not sent. */
 size_t frames_unread(const struct frames *f);
 size_t frames_pending(const struct frames *f);
 
-/* The buffer that wire_pack_*() appends to. Its user may take back what was appended since the last frames_flush(), or
- * rearrange it: nothing of it has been sent. */
+/* Returns the buffer that wire_pack_*() appends to. Its user may remove or rearrange the bytes appended since the last
+ * frames_flush(), because none of them has been sent. */
 struct wire_buf *frames_out(struct frames *f);
 
 /*
- * Sends what is pending until the socket takes no more, without blocking and without SIGPIPE. 0 where everything is
- * sent, else the errno of the send that failed: EAGAIN where the rest has to wait until the socket is writable.
+ * Sends the pending output until the socket takes no more, without blocking and without SIGPIPE. Returns 0 where
+ * everything is sent, else the errno of the send that failed: EAGAIN where the rest has to wait until the socket is
+ * writable.
  */
 int frames_flush(struct frames *f, int fd);
-void frames_discard(struct frames *f); /* forgets what is pending: the peer reads no more */
+void frames_discard(struct frames *f); /* discards the pending output: the peer reads no more */
 
-/* Where the pending output stands: a writer is throttled above the high watermark and may go on below the low one. */
+/* Compares the pending output with the watermarks: a writer is throttled above the high one and continues below the low
+ * one. */
 enum frames_level { FRAMES_LOW, FRAMES_BETWEEN, FRAMES_HIGH };
 enum frames_level frames_level(const struct frames *f);
 

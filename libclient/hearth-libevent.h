@@ -6,9 +6,10 @@
  *     hearth_submit(h, &g, &request, &err);
  *     hearth_libevent_update(le);     after every call on h outside on_event
  *
- * on_event sees every event; its body is the connection's until on_event returns (hearth_take() keeps it). on_closed is
- * called once, when the connection has ended, with the reason; nothing more comes then. Either may call
- * hearth_libevent_free(). The connection stays the caller's: free the adapter first, then hearth_close().
+ * on_event sees every event; its body belongs to the connection and is valid until on_event returns (hearth_take()
+ * transfers it to the caller). on_closed is called once, when the connection has ended, with the reason; no callback
+ * follows. Either may call hearth_libevent_free(). The connection stays the caller's: free the adapter first, then
+ * hearth_close().
  */
 #ifndef HEARTH_LIBEVENT_H
 #define HEARTH_LIBEVENT_H
@@ -20,7 +21,7 @@
 struct hearth_libevent {
     struct hearth *h;
     struct event *io;
-    struct event *again; /* made active where events may wait and no byte will come to wake us */
+    struct event *again; /* activated where events may be queued although no byte will arrive to wake the loop */
     void (*on_event)(void *arg, const struct hearth_event *ev);
     void (*on_closed)(void *arg, const struct hearth_err *err);
     void *arg;
@@ -36,7 +37,7 @@ static inline void hearth_libevent_free(struct hearth_libevent *le)
     free(le);
 }
 
-/* Tells libevent what the connection wants now. */
+/* Updates libevent's watches to the connection's needs. */
 static inline void hearth_libevent_watch(struct hearth_libevent *le)
 {
     int want = hearth_events(le->h);
@@ -46,7 +47,8 @@ static inline void hearth_libevent_watch(struct hearth_libevent *le)
     event_add(le->io, NULL);
 }
 
-/* After a call on the connection: what it queued is sent, and what a blocking call left is delivered. */
+/* Call this after a call on the connection: it sends the queued output and delivers the events that a blocking call
+ * left. */
 static inline void hearth_libevent_update(struct hearth_libevent *le)
 {
     hearth_libevent_watch(le);
@@ -77,7 +79,7 @@ static inline void hearth_libevent_ready(evutil_socket_t fd, short what, void *a
     }
 }
 
-/* NULL where memory is short. */
+/* Returns NULL where memory is out. */
 static inline struct hearth_libevent *hearth_libevent_new(struct event_base *base, struct hearth *h,
                                                           void (*on_event)(void *arg, const struct hearth_event *ev),
                                                           void (*on_closed)(void *arg, const struct hearth_err *err),

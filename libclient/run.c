@@ -1,12 +1,12 @@
 /*
- * run.c - the run layer: submit, wait, return. Nothing here that the layers below could not do.
+ * run.c - the run layer of blocking calls: submit, wait, return. It uses the layers below and adds no state.
  */
 #include "libclient/conn.h"
 
 #include <string.h>
 
-/* Waits for the end of request `id`. Other requests' events are kept for hearth_next(). `out` is where the result's
- * pointer goes, a T ** of any T; NULL for none. */
+/* Waits for the end of request `id`. Other requests' events are queued for hearth_next(). `out` receives the result's
+ * pointer, a T ** of any T; NULL for none. */
 static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void *arg, const struct timespec *timeout,
                  void *out, struct hearth_err *e)
 {
@@ -19,7 +19,7 @@ static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void 
         if (!rc) {
             rc = conn_wait(h, -1, deadline, e);
             if (rc == HEARTH_WAIT_TIMEOUT) {
-                hearth_cancel(h, id, NULL); /* refused where it is no generation */
+                hearth_cancel(h, id, NULL); /* an error where the request is not a generation */
                 stream_abandon(h, id);
                 return err_set(e, HEARTH_ETIMEOUT, "the daemon did not answer in time");
             }

@@ -3,8 +3,8 @@
  *
  * It stands before msgpack-c because msgpack-c trusts container counts: the five bytes dd 04 00 00 00 make its
  * unpacker reserve 2 GiB. Here a count is a claim on bytes yet to come, and a claim that the frame limit cannot hold
- * is refused when its head is read. What passes is whole, nests no deeper than WIRE_DEPTH_MAX, and has so few values
- * that the tree msgpack-c makes of it is a small multiple of the limit.
+ * is refused when its head is read. A message that passes is whole, nests no deeper than WIRE_DEPTH_MAX, and has so few
+ * values that the tree msgpack-c makes of it is a small multiple of the limit.
  */
 #include "libclient/scan.h"
 #include "libclient/wire.h"
@@ -78,7 +78,7 @@ int scan_head(struct scan_head *h, const uint8_t *p, size_t len)
         case SCAN_MAP:
             h->values = 2 * n;
             break;
-        default: /* numbers: all of it is head */
+        default: /* numbers consist of a head alone */
             break;
         }
     }

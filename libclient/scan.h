@@ -1,5 +1,5 @@
 /*
- * scan.h - the head of one msgpack value, decoded without allocating: what the scanner and the frame splitter share.
+ * scan.h - the head of one msgpack value, decoded without allocating, for the scanner and the frame splitter.
  */
 #ifndef HEARTH_SCAN_H
 #define HEARTH_SCAN_H

@@ -95,7 +95,8 @@ int hearth_submit(struct hearth *h, const struct hearth_generate *g, uint32_t *r
     struct hearth_generate full;
     char name[40];
 
-    /* The caller's struct may be shorter or longer than ours: an older or a newer hearth.h. */
+    /* The caller's struct may be shorter or longer than ours, where it was compiled with an older or a newer
+     * hearth.h. */
     if (g->size < sizeof g->size)
         return err_set(e, HEARTH_EPARAMS, "generate: hearth_generate_init() was not called");
     for (size_t i = sizeof full; i < g->size; i++)
@@ -171,7 +172,7 @@ static int on_response(struct hearth *h, const struct wire_frame *f, struct hear
     struct hearth_err why;
     int rc = 1;
 
-    if (!p) /* no request has id 0: such an answer says why the daemon is about to hang up */
+    if (!p) /* no request has id 0: such an answer gives the reason for which the daemon is about to hang up */
         return f->id == 0 && f->is_error ? conn_die_as(h, e, &f->err) : 0;
     *at = p->next;
     if (p->method == &wire_methods[WIRE_HELLO]) {
@@ -189,7 +190,7 @@ static int on_response(struct hearth *h, const struct wire_frame *f, struct hear
     return rc;
 }
 
-/* The generation that a stream number belongs to, or NULL where it is not ours, or not any more. */
+/* Returns the generation of a stream number, or NULL where it is not ours, or has ended. */
 static struct pending *of_stream(struct hearth *h, int64_t stream)
 {
     for (struct pending *p = h->pending; p; p = p->next)

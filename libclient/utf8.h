@@ -1,10 +1,11 @@
-/* utf8.h - how much of some bytes is valid UTF-8 (RFC 3629: no overlong forms, no surrogates, up to U+10FFFF). */
+/* utf8.h - the length of the valid UTF-8 at the front of some bytes (RFC 3629: no overlong forms, no surrogates, up to
+ * U+10FFFF). */
 #ifndef HEARTH_UTF8_H
 #define HEARTH_UTF8_H
 
 #include <stddef.h>
 
-/* How many bytes of s are whole, valid UTF-8: n where all of it is. */
+/* Returns how many leading bytes of s are whole, valid UTF-8 characters; n where all are. */
 size_t utf8_prefix(const char *s, size_t n);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * wire-pack.c - structs to frames: one walk over the field tables, written through msgpack-c's packer. With
- * wire-unpack.c the only place that sees msgpack-c.
+ * wire-pack.c - structs to frames: one walk over the field tables, written through msgpack-c's packer. Only this file
+ * and wire-unpack.c include msgpack-c.
  */
 #include "libclient/utf8.h"
 #include "libclient/wire-table.h"
@@ -21,7 +21,7 @@ void wire_buf_fini(struct wire_buf *b)
     *b = (struct wire_buf){0};
 }
 
-/* One frame on its way into b. The first error sticks, so the walk needs no error plumbing. */
+/* One frame being packed into b. The first error sticks, so the walk needs no error plumbing. */
 struct packer {
     msgpack_packer pk;
     struct wire_buf *b;
@@ -94,7 +94,7 @@ static void pack_ids(struct packer *p, const struct wire_ids *ids)
         msgpack_pack_int32(&p->pk, ids->v[i]);
 }
 
-/* As bytes, some KiB at a time: a call for each would be what a long timeline costs. */
+/* Ids are packed as bytes, some KiB at a time: one call for each would dominate the time of a long timeline. */
 static void pack_ids_bin(struct packer *p, const struct wire_ids *ids)
 {
     uint32_t le[1024];
@@ -123,7 +123,7 @@ static void pack_pairs(struct packer *p, const char *where, const char *name, co
     }
 }
 
-/* wire_top is packed, and unpacked, through wire_bias: the same two members. */
+/* wire_top is packed, and unpacked, as wire_bias, which has the same two members. */
 static_assert(sizeof(struct wire_logit) == sizeof(struct wire_bias) &&
                   offsetof(struct wire_logit, logit) == offsetof(struct wire_bias, bias),
               "pairs have one shape");

@@ -1,5 +1,5 @@
 /*
- * wire-rows-daemon.c - the rows of what is asked of the daemon as a whole: hello, status, backup, shutdown.
+ * wire-rows-daemon.c - the rows of the requests to the daemon as a whole: hello, status, backup, shutdown.
  */
 #include "libclient/wire-rows.h"
 

@@ -1,9 +1,9 @@
 /*
- * wire-table.h - how a message is described: for the codec (wire-pack.c, wire-unpack.c), the rows (wire-rows-*.c)
- * and the tests that iterate them. Everybody else uses wire.h.
+ * wire-table.h - the form of a message's description: for the codec (wire-pack.c, wire-unpack.c), the rows
+ * (wire-rows-*.c) and the tests that iterate them. Everybody else uses wire.h.
  *
  * One row per field says its key on the wire (the member's name), its type, where it lies in the struct, what range
- * it has and what it is where it is absent. pack, unpack, defaults, the round-trip test and the fuzzer all walk the
+ * it has and its default where it is absent. pack, unpack, defaults, the round-trip test and the fuzzer all walk the
  * same rows, so a new field is one member and one row.
  */
 #ifndef HEARTH_WIRE_TABLE_H
@@ -29,7 +29,7 @@ enum wire_field_type {
 
 enum {
     FIELD_REQUIRED = 1, /* unpack refuses a message without it; pack writes it even where it is empty */
-    FIELD_SPARSE = 2,   /* pack leaves it out where it has its default */
+    FIELD_SPARSE = 2,   /* pack omits it where it has its default */
     FIELD_BIN = 4,      /* always bin on the wire: WIRE_BYTES; WIRE_IDS, 4 bytes each, little endian */
     FIELD_HAS = 8,      /* WIRE_UINT, WIRE_STRUCT: absent where the bool at `beside` is false */
 };
@@ -49,15 +49,15 @@ struct wire_field {
         } f;
     };
     const struct wire_type *sub; /* WIRE_STRUCT, WIRE_ARRAY, WIRE_CONTENT */
-    const char *const *one_of;   /* WIRE_STR: what is supported, NULL-terminated; NULL = anything */
+    const char *const *one_of;   /* WIRE_STR: the supported values, NULL-terminated; NULL = any */
 };
 
 struct wire_type {
-    const char *name; /* what error messages call it: "generate" */
+    const char *name; /* its name in error messages: "generate" */
     size_t size;
     const struct wire_field *fields;                     /* ends with name NULL; at most 64 */
     const char *const *reserved;                         /* keys refused as UNSUPPORTED, NULL-terminated; or NULL */
-    int (*check)(const void *msg, struct hearth_err *e); /* what no single field can tell; or NULL */
+    int (*check)(const void *msg, struct hearth_err *e); /* checks across fields; or NULL */
     bool strict; /* a key that is not known is refused, here and in all maps within, instead of ignored */
 };
 

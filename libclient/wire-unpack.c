@@ -1,10 +1,10 @@
 /*
  * wire-unpack.c - packed bodies to structs: one walk over the field tables.
  *
- * It builds msgpack-c's object tree and copies what the table names into one block. The tree is bounded because every
- * frame passed wire_scan() first, which wants WIRE_VALUE_BYTES of limit for each value; the copies are bounded because
- * an element of an array exists before its struct is allocated, and the rows cap how many there may be. Measured: the
- * worst frames of 8 MiB cost 49 MiB while they are unpacked.
+ * It builds msgpack-c's object tree and copies the fields of the table into one block. The tree is bounded because
+ * every frame passed wire_scan() first, which requires WIRE_VALUE_BYTES of limit for each value; the copies are bounded
+ * because an element of an array exists before its struct is allocated, and the rows cap how many there may be.
+ * Measured: the worst frames of 8 MiB cost 49 MiB while they are unpacked.
  */
 #include "libclient/nearest.h"
 #include "libclient/utf8.h"
@@ -21,7 +21,8 @@
 
 #define MEMBER(T, msg, off) ((T *)((char *)(msg) + (off)))
 
-/* A message is a chain of these: the struct starts the first one's data, what it points to follows. */
+/* A message is a chain of these: the struct is at the front of the first one's data, and the memory that it points to
+ * follows. */
 struct block {
     struct block *next;
     size_t used, cap;
@@ -34,7 +35,7 @@ struct reader {
     bool strict; /* as the message's type says */
 };
 
-/* Where the walk is, for error messages: "generate.messages[2].role". */
+/* The position of the walk, for error messages: "generate.messages[2].role". */
 struct path {
     const struct path *up;
     const char *name; /* NULL: element `index` of `up` */
@@ -49,7 +50,8 @@ static struct block *block_new(size_t cap)
     return b;
 }
 
-/* Zeroed memory that lives as long as the message, or NULL. n == 0 gives a pointer too: empty is not absent. */
+/* Returns zeroed memory that lives as long as the message, or NULL. n == 0 returns a pointer too, because empty is not
+ * absent. */
 static void *take(struct reader *r, size_t n, size_t align)
 {
     struct block *b = r->last;
@@ -404,8 +406,8 @@ static int read_struct(struct reader *r, const struct path *path, const struct w
     if (o->type != MSGPACK_OBJECT_MAP && !empty_array)
         return refuse(r, path, HEARTH_EPARAMS, "must be a map");
 
-    uint64_t given = 0;             /* rows whose key was there */
-    uint64_t absent = ~(uint64_t)0; /* rows without a value; nil is none */
+    uint64_t given = 0;             /* rows whose key was present */
+    uint64_t absent = ~(uint64_t)0; /* rows without a value; nil counts as none */
     wire_defaults(t, out);
     for (size_t k = 0; !empty_array && k < o->via.map.size; k++) {
         const msgpack_object *key = &o->via.map.ptr[k].key, *value = &o->via.map.ptr[k].val;
@@ -456,7 +458,7 @@ int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void
         rc = err_set(e, HEARTH_EINVALID, "the message is not well-formed msgpack");
         goto out;
     }
-    /* Most messages fit the first block: the struct, and strings no longer than they came. */
+    /* Most messages fit the first block, which has room for the struct and as many bytes as were received. */
     r.first = r.last = block_new(t->size + 2 * (len < 4096 ? len : 4096));
     if (!r.first) {
         rc = err_set(e, HEARTH_ENOMEM, "no memory for a message");

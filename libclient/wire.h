@@ -3,12 +3,12 @@
  *
  * The codec is one walk over tables: a struct per message, a table of its fields, a row per method in
  * wire_methods[] (wire-tables.c). The client protocol and the engine link (methods "engine.*") share frames and codec,
- * so the engine can be driven alone in a test. Nothing here does I/O.
+ * so the engine can be driven alone in a test. The codec does no I/O.
  *
- * Ownership: a packed frame is bytes in a struct wire_buf, the caller's. An unpacked message is one block with
- * everything it points to inside; wire_free() frees it. Pointers in a struct that is to be packed are borrowed
- * for the call. All strings are NUL-terminated; `len` counts without the NUL. Text that need not be UTF-8 or
- * may hold NULs is a wire_bytes.
+ * Ownership: a packed frame is bytes in a struct wire_buf, the caller's. An unpacked message is one block that contains
+ * all memory it points to; wire_free() frees it. Pointers in a struct that is to be packed are borrowed for the call.
+ * All strings are NUL-terminated; `len` counts without the NUL. Text that need not be UTF-8 or may hold NULs is a
+ * wire_bytes.
  *
  * Threads: no globals but constant tables; any thread may use its own values.
  */
@@ -26,24 +26,24 @@ enum {
     WIRE_FRAME_MAX = 8 << 20,       /* bytes in one frame from a client */
     WIRE_LINK_FRAME_MAX = 64 << 20, /* bytes in one frame on the engine link */
     WIRE_DEPTH_MAX = 16,            /* nesting of arrays and maps */
-    WIRE_VALUE_BYTES = 4,           /* a frame limit of N bytes allows N / 4 values: bounds what unpacking allocates */
-    WIRE_NAME_MAX = 256,            /* bytes in a session name, request id, method */
+    WIRE_VALUE_BYTES = 4, /* a frame limit of N bytes allows N / 4 values, which bounds the memory of unpacking */
+    WIRE_NAME_MAX = 256,  /* bytes in a session name, request id, method */
     WIRE_PATH_MAX = 4096,
     WIRE_TOKENS_MAX = 1 << 20, /* token ids in one message */
     WIRE_MESSAGES_MAX = 4096,  /* in one request */
-    WIRE_PAGE_BYTES = 1 << 20, /* of texts and ids in one page of an export, about */
-    WIRE_EXPORT_VERSION = 1,   /* of what sessions.export gives and sessions.import takes */
+    WIRE_PAGE_BYTES = 1 << 20, /* of texts and ids in one page of an export, approximately */
+    WIRE_EXPORT_VERSION = 1,   /* of the documents of sessions.export and sessions.import */
     WIRE_PARTS_MAX = 1024,     /* in one message */
     WIRE_OPS_MAX = 1 << 14,    /* ops of a model's program; a model has at most 1,024 layers */
     WIRE_TRACE_MAX = 1024,     /* events in a stream's trace, and in one of them: */
     WIRE_TRACE_FIELDS_MAX = 16,
     WIRE_STOPS_MAX = 16,
     WIRE_BIAS_MAX = 1024,  /* logit_bias entries ... */
-    WIRE_BIAS_LIMIT = 100, /* ... and what each may add or take */
+    WIRE_BIAS_LIMIT = 100, /* ... and the largest magnitude of each */
     WIRE_LOGPROBS_MAX = 20,
 };
 
-/* --- the library's structs ------------------------------------------------------------------------------- */
+/* --- the library's structs ------------------------------------------------------------------------------ */
 
 /*
  * What an application sees of a message is the message: these structs are defined (and explained) once, in hearth.h,
@@ -120,7 +120,7 @@ struct wire_cancel_result {
 struct wire_attach { /* stream.attach: one of the two */
     int64_t stream;  /* -1 = absent */
     const char *request;
-    int64_t from; /* completion tokens that the client has already */
+    int64_t from; /* number of completion tokens that the client has received */
 };
 
 struct wire_streams_trace {
@@ -166,14 +166,14 @@ struct wire_model_show {
 };
 
 struct wire_shutdown { /* of hearthd: for root and the user that it runs as */
-    bool now;          /* false: running streams get some seconds to end; true: they are cut off and kept as they are */
+    bool now; /* false: running streams get some seconds to end; true: they are interrupted and stored as they are */
 };
 
 struct wire_tokenize {
     const char *model;
     struct wire_bytes text;
     bool special; /* parse special tokens */
-    int64_t bos;  /* -1 as the model asks, 0 no, 1 yes */
+    int64_t bos;  /* -1 as the model's file says, 0 no, 1 yes */
 };
 struct wire_detokenize {
     const char *model;
@@ -201,29 +201,29 @@ struct wire_engine_hello_result {
 /* engine.generate: the request as the client sent it, resolved. Result: wire_engine_result. */
 struct wire_engine_generate {
     int64_t stream;          /* hearthd's number; engine.begin and engine.tokens carry it */
-    int64_t uid;             /* whose KV may be reused */
+    int64_t uid;             /* the user whose KV may be reused */
     const char *path;        /* of the model file */
     struct wire_ids history; /* the session's timeline */
     bool turn_open;          /* the timeline ends inside an assistant turn */
     int64_t resumed;         /* the last `resumed` ids of history are this stream's own completion so far: they are
                                 not streamed again, and index and random counters go on from there */
-    const char *label;       /* hearthd's; comes back with the files that the turn's KV is written to */
+    const char *label;       /* hearthd's; returned with the files that the turn's KV is written to */
     struct wire_generate req;
 };
 struct wire_engine_begin { /* event engine.begin: admitted */
     int64_t stream;
-    struct wire_ids appended; /* ids that the engine made of the request's text, messages or tokens, BOS included */
+    struct wire_ids appended; /* ids of the request's text, messages or tokens, BOS included */
 };
 struct wire_engine_tokens { /* event engine.tokens */
     int64_t stream, index;
     struct wire_ids tokens;
-    struct wire_bytes text; /* valid UTF-8; what could be told with these tokens */
+    struct wire_bytes text; /* valid UTF-8: the text that these tokens completed */
     struct wire_token_logprobs *logprobs;
     size_t n_logprobs;
 };
 struct wire_engine_result {
     const char *finish_reason;
-    struct wire_bytes tail; /* text held back to the end (an unfinished UTF-8 sequence, a stop string's false start) */
+    struct wire_bytes tail; /* text withheld to the end (an unfinished UTF-8 sequence, a stop string's false start) */
     struct wire_usage usage;
     struct wire_timings timings;
     uint64_t seed;
@@ -234,16 +234,16 @@ struct wire_engine_cancel {
 };
 struct wire_engine_kv_saved { /* event engine.kv_saved: a file of KV is durable; hearthd enters it last */
     const char *file;         /* its name in the folder of --kv-dir */
-    const char *fingerprint;  /* 16 hex digits: of the model and all else that its KV depends on */
+    const char *fingerprint;  /* 16 hex digits: of the model and all else that KV depends on */
     int64_t uid;
     int64_t bytes;       /* the file's length */
     int64_t tokens, pos; /* it holds KV of [pos, pos + tokens) of a timeline */
     const char *label;   /* of the engine.generate in whose turn it was written; NULL for none */
 };
-struct wire_engine_kv_used { /* event engine.kv_used: KV came back from this file */
+struct wire_engine_kv_used { /* event engine.kv_used: KV was restored from this file */
     const char *file;
 };
-struct wire_engine_kv_bad { /* event engine.kv_bad: refused; FILE.bad now where it is damaged */
+struct wire_engine_kv_bad { /* event engine.kv_bad: refused; a damaged file is now FILE.bad */
     const char *file;
     const char *why;
 };
@@ -267,17 +267,17 @@ struct wire_engine_trace { /* event engine.trace: a stream has passed a stage in
 /* engine.status -> wire_engine_status; engine.model -> wire_model; engine.tokenize/detokenize/eval take the client's
  * structs with `model` a path and give the client's results. engine.shutdown: finish nothing, exit 0. */
 
-/* --- the journal (daemon/stream/journal.h): records of a stream, packed as events ------------------------------ */
+/* --- the journal (daemon/stream/journal.h): records of a stream, packed as events ----------------------- */
 
-/* journal.head: all that it takes to go on. engine.begin, engine.tokens and journal.end follow. */
+/* journal.head: all that recovery needs. engine.begin, engine.tokens and journal.end follow. */
 struct wire_journal_head {
     int64_t stream, uid;
-    uint64_t hash;            /* of the request's content: tells a retry from another request of the same id */
+    uint64_t hash;            /* of the request's content: distinguishes a retry from another request of the same id */
     const char *session;      /* id */
-    const char *name;         /* NULL: unnamed, not kept */
+    const char *name;         /* NULL: unnamed, not stored */
     const char *model;        /* as the client named it */
     const char *path;         /* of the model file */
-    bool is_new;              /* the session is made by this stream */
+    bool is_new;              /* this stream creates the session */
     double created;           /* of the session */
     int64_t history;          /* tokens in the session's timeline before this stream ... */
     bool turn_open;           /* ... and whether it ends inside an assistant turn */
@@ -289,8 +289,8 @@ struct wire_journal_end {
     struct wire_engine_result result; /* its tail is in the last engine.tokens already */
 };
 
-/* turn.generation: how a completion was generated, as the store keeps it beside the turn: hearth_generation_info,
- * packed as an event, so that what a damaged database holds is checked like what a peer sends. */
+/* turn.generation: a completion's generation metadata, as the store has it beside the turn: hearth_generation_info,
+ * packed as an event, so that the content of a damaged database is checked like a peer's message. */
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
@@ -353,12 +353,12 @@ enum {
     WIRE_JOURNAL_HEAD,
     WIRE_JOURNAL_END,
     WIRE_TURN_GENERATION,
-    WIRE_METHODS, /* how many */
+    WIRE_METHODS, /* their number */
 };
 extern const struct wire_method wire_methods[];                           /* ends with name NULL */
 const struct wire_method *wire_method_find(const char *name, size_t len); /* NULL: unknown */
 
-/* The same, but says why not: HEARTH_EMETHOD, or HEARTH_EUNSUPPORTED for a name reserved for later (embed,
+/* Does the same, and reports why not: HEARTH_EMETHOD, or HEARTH_EUNSUPPORTED for a name reserved for later (embed,
  * sessions.fork). */
 const struct wire_method *wire_method_get(const char *name, size_t len, struct hearth_err *e);
 
@@ -379,7 +379,7 @@ int wire_pack_error(struct wire_buf *b, uint32_t id, int code, const char *msg, 
 int wire_pack_event(struct wire_buf *b, const struct wire_method *m, const void *body, const char *as_method,
                     const char *as_code, struct hearth_err *e);
 
-/* A frame as it came: what kind it is and where its body lies, before the body's struct is known. */
+/* A received frame: its kind and its packed body, before the body's struct is known. */
 enum wire_frame_kind { WIRE_FRAME_REQUEST = 0, WIRE_FRAME_RESPONSE = 1, WIRE_FRAME_EVENT = 2 };
 struct wire_frame {
     enum wire_frame_kind kind;
@@ -393,11 +393,11 @@ struct wire_frame {
 };
 
 /*
- * Structural scan, allocation-free: is there one whole well-formed message at data[0..len)?
- * Returns its length, 0 where more bytes are needed, or a negative code: HEARTH_ETOOBIG for more than `max` bytes or
- * max / WIRE_VALUE_BYTES values (told as soon as a count claims it), HEARTH_EINVALID for bytes that are not msgpack
- * or nesting over WIRE_DEPTH_MAX. Linear however the bytes come: `state` keeps the place between calls with a growing
- * len. It is zero at first and the caller zeroes it after each frame.
+ * Scans the structure of data[0..len), allocation-free, for one whole well-formed message. Returns its length, 0 where
+ * more bytes are needed, or a negative code: HEARTH_ETOOBIG for more than `max` bytes or max / WIRE_VALUE_BYTES values
+ * (detected as soon as a count claims it), HEARTH_EINVALID for bytes that are not msgpack or nesting over
+ * WIRE_DEPTH_MAX. It is linear for any division of the bytes: `state` has the position between calls with a growing
+ * len. The caller zeroes it at first and after each frame.
  */
 struct wire_scan {
     size_t pos;
