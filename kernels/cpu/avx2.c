@@ -1,7 +1,8 @@
 /*
  * avx2.c - the tuned kernels on AVX2, FMA and F16C: sixteen lanes are two registers. See tuned.h.
  *
- * The instruction set is asked for function by function, so that the library runs on any x86-64 and needs no flags.
+ * The instruction set is enabled function by function (the target attribute), so that the library runs on any x86-64
+ * and needs no flags.
  */
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -12,7 +13,7 @@
 #define TARGET      __attribute__((target("avx2,fma,f16c")))
 #define VFN         TARGET static inline __attribute__((always_inline))
 
-/* --- the native register, of which the product's tile is made ---------------------------------------------- */
+/* --- the native register, for the product's tile --------------------------------------------------------- */
 
 enum { VW = 8, NV = LANES / VW };
 typedef __m256 vf;
@@ -34,7 +35,7 @@ VFN vf vf_fma(vf a, vf b, vf c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
-/* --- sixteen lanes ------------------------------------------------------------------------------------------ */
+/* --- sixteen lanes --------------------------------------------------------------------------------------- */
 
 typedef struct {
     __m256 a, b;
@@ -51,12 +52,12 @@ VFN v16 v16_load(const float *p)
 {
     return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
 }
-/* The lower lanes from memory, the upper from a register. */
+/* Joins the lower lanes, from memory, and the upper lanes, from a register. */
 VFN v16 v16_join(const float *lower, vf upper)
 {
     return (v16){_mm256_loadu_ps(lower), upper};
 }
-/* The first two steps of the lanes' tree. */
+/* Does the first two steps of the lanes' reduction tree. */
 VFN __m128 v16_fold(v16 v)
 {
     __m256 s = _mm256_add_ps(v.a, v.b);
@@ -138,7 +139,7 @@ VFN v16 v16_of_int(v16i x)
 
 static bool avx2_usable(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* no processor has these and not F16C */
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* F16C comes with these */
 }
 
 #include "kernels/cpu/tuned.h"

@@ -1,4 +1,5 @@
-/* avx512.c - the tuned kernels on AVX-512F: sixteen lanes are one register. See tuned.h, and avx2.c for the words. */
+/* avx512.c - the tuned kernels on AVX-512F: sixteen lanes are one register. See tuned.h, and avx2.c for the
+ * operations. */
 #ifdef __x86_64__
 #include <immintrin.h>
 
@@ -40,7 +41,7 @@ VFN v16 v16_load(const float *p)
 }
 VFN v16 v16_join(const float *lower, vf upper)
 {
-    (void)lower; /* one register has them all */
+    (void)lower; /* one register has all lanes */
     return upper;
 }
 VFN __m128 v16_fold(v16 v)

@@ -1,8 +1,8 @@
 /*
  * cpu.c - the CPU backend: opening a device, its workspace, its vectors and weights, and its table.
  *
- * Weights stay where they are, in the mapped model file: loading one only checks that we can multiply by it.
- * Thread: a device belongs to the thread that opened it.
+ * Weights stay in the mapped model file: loading one only checks that its type can be multiplied by. Thread: a device
+ * belongs to the thread that opened it.
  */
 #include "config.h"
 
@@ -97,7 +97,7 @@ static int cpu_open(struct device **out, const struct device_params *p, struct h
     return 0;
 }
 
-/* The value of "key ... : value" in a file of /proc, without the newline. */
+/* Reads the value of "key ... : value" in a file of /proc, without the newline. */
 static bool proc_line(const char *path, const char *key, char *out, size_t size)
 {
     char line[256];
@@ -146,7 +146,7 @@ static size_t carve(char *base, size_t *at, float **out, uint64_t floats)
     return *at;
 }
 
-/* Lays the workspace out at base, or with base NULL only measures it. */
+/* Lays out the workspace at base; with base NULL it only measures it. */
 static size_t workspace_layout(struct device *d, const struct workspace_dims *w, char *base)
 {
     size_t at = 0;
@@ -164,7 +164,7 @@ static size_t workspace_layout(struct device *d, const struct workspace_dims *w,
 static int cpu_reserve(struct device *d, const struct workspace_dims *dims, struct hearth_err *e)
 {
     struct workspace_dims w = d->dims;
-    const uint32_t limit = 1u << 24; /* no model is near; keeps every product below 2^63 */
+    const uint32_t limit = 1u << 24; /* far above any model's; keeps every product below 2^63 */
     uint32_t *have = &w.d_model;
     const uint32_t *want = &dims->d_model;
     for (size_t i = 0; i < sizeof w / sizeof *have; i++) {
@@ -185,7 +185,7 @@ static int cpu_reserve(struct device *d, const struct workspace_dims *dims, stru
     d->workspace = mem;
     d->dims = w;
     workspace_layout(d, &w, mem);
-    /* Whoever writes an activation says how wide it is; until then it is as wide as was reserved. */
+    /* The op that writes an activation sets its width; until then it has the reserved width. */
     d->d_model = w.d_model;
     d->d_q = d->att.n_col = w.d_q;
     d->ff.n_col = w.d_ff;

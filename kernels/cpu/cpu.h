@@ -7,7 +7,7 @@
  *     +0, for each lane l; then sum[l] += sum[l + s] for all l < s, for s = 8, 4, 2, 1;
  *   - the dot product is the sum of the blocks' sum[0], ascending, from +0.
  * The reference does exactly this; the tuned variants do the same operations on many lanes, rows and tokens at once.
- * So all give the same bits, and a result depends on nothing but its own row and its own weights: not on the rows
+ * So all variants give the same bits, and a result depends only on its own row and its own weights: not on the rows
  * beside it, the chunk of a prefill, or the number of threads.
  *
  * Norms, q . k and the softmax's denominator use the same lanes and tree, over their whole length as one block.
@@ -28,9 +28,9 @@ enum {
 };
 
 /*
- * A panel is an activation as matrices want it: cut into blocks of KB columns, each block [n_row][KB], so that the
- * tile of rows and columns under work is contiguous and no power-of-two stride thrashes a cache set. With one row it
- * is simply the row. Columns from n_col to the next multiple of LANES are zero.
+ * A panel is an activation packed for matrix products: divided into blocks of KB columns, each block [n_row][KB], so
+ * that the tile being computed is contiguous and no power-of-two stride thrashes a cache set. A panel of one row is the
+ * row itself. Columns from n_col to the next multiple of LANES are zero.
  */
 struct panel {
     float *v; /* [ceil(n_col / KB)][n_row][KB] */
@@ -68,25 +68,26 @@ struct attend_args {
     float *scores; /* scratch [n_head, round_up(t1 - t0, LANES)] */
     float *tmp;    /* scratch ATTEND_TMP(d_head) floats */
 };
-enum { ATTEND_HEADS = 4 }; /* query heads attend takes at a time */
+enum { ATTEND_HEADS = 4 }; /* query heads that attend computes at a time */
 #define ATTEND_TMP(d_head) (2 * (size_t)KV_PAGE * round_up(d_head, LANES))
 
-/* A variant: the loops that take the time. Each has one meaning, written down by kernels/cpu/reference.c. */
+/* A variant: implementations of the hot loops. kernels/cpu/reference.c specifies the results of each. */
 struct cpu_kernels {
     const char *name;
     bool (*usable)(void);
     /* y[row * ldy + o - o0] = dot(row o of the part, row of x), o in [o0, o1); scratch: MATMUL_SCRATCH(n_in) bytes */
     void (*matmul)(const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0, uint32_t o1,
                    float *y, size_t ldy, float *scratch);
-    /* n values of x to y, which goes on `ystride` floats further every KB columns (KB: contiguous). y may be x. */
+    /* Normalises n values of x into y, whose blocks of KB columns are `ystride` floats apart (KB: contiguous). y may be
+     * x. */
     void (*norm)(const struct norm *p, const float *x, uint32_t n, float *y, size_t ystride);
     void (*glu)(enum glu_kind kind, const float *gate, const float *up, float *y, uint32_t n);
     void (*attend)(const struct attend_args *a);
     void (*softcap)(float *x, uint32_t n, float cap);
-    /* Turns the first n_rot elements of each head; cs [n_rot] is cos, sin by pair. */
+    /* Applies RoPE to the first n_rot elements of each head; cs [n_rot] is cos, sin by pair. */
     void (*rope)(enum rope_kind kind, const float *cs, uint32_t n_rot, float *v, uint32_t n_head, uint32_t d_head);
     void (*exp)(const float *x, float sub, float div, float *y, uint32_t n); /* y = exp((x - sub) / div) */
-    void (*f16)(const float *x, uint16_t *y, uint32_t n);                    /* KV in F16 */
+    void (*f16)(const float *x, uint16_t *y, uint32_t n);                    /* conversion of KV to F16 */
 };
 extern const struct cpu_kernels cpu_reference;
 #ifdef __x86_64__
@@ -104,7 +105,7 @@ static inline size_t matmul_scratch(uint32_t n_in) /* floats */
 struct kv_pool {
     struct kv_desc desc;
     char *base;
-    size_t stride, bytes; /* a page's room, whole system pages; the mapping */
+    size_t stride, bytes; /* a page's size in whole system pages; the mapping's size */
 };
 
 /* A buffer that only grows. */
@@ -118,13 +119,13 @@ struct rope_table {
     struct scratch cs; /* [n_row, n_rot]: cos, sin by pair */
 };
 
-/* sample.c: what a slot remembers between steps. */
+/* sample.c: a slot's state between steps. */
 struct slot {
     bool set;
-    struct sample_params p; /* bias: our copy */
+    struct sample_params p; /* p.bias points to our copy */
     uint32_t n_vocab;
     int32_t last;     /* token sampled last, or -1 */
-    int32_t *history; /* [n_history], kept only where a penalty needs it */
+    int32_t *history; /* [n_history], only where a penalty needs it */
     uint32_t n_history, room;
     uint32_t *count; /* [n_vocab] occurrences in the window of penalty_last */
 };
@@ -133,8 +134,8 @@ struct device {
     const struct cpu_kernels *k;
     struct pool *pool;
     uint32_t n_thread;
-    struct hearth_err err;      /* the step's first error; its code is 0 where all is well */
-    uint64_t ticket, transfers; /* the last step's, and the last move's */
+    struct hearth_err err;      /* the step's first error; code 0: none */
+    uint64_t ticket, transfers; /* of the last step, and of the last KV transfer */
     uint64_t hot_allocs;
 
     struct workspace_dims dims;
@@ -150,7 +151,7 @@ struct device {
 
     struct batch batch;    /* of the last step; arrays below */
     const void *model;     /* whose program the step runs */
-    struct staged *staged; /* what act_write keeps for the next step */
+    struct staged *staged; /* activations that act_write has for the next step */
     int32_t token[BATCH_ROWS_MAX];
     uint32_t pos[BATCH_ROWS_MAX], seq_of[BATCH_ROWS_MAX], out_row[BATCH_ROWS_MAX];
     struct batch_seq seq[BATCH_SEQS_MAX];
@@ -164,9 +165,10 @@ struct device {
     struct slot slot[SLOTS_MAX];
 };
 
-/* Keeps the first error of the step; later ops of the step do nothing. */
+/* Records the first error of the step; later ops of the step do nothing. */
 void cpu_fail(struct device *d, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Makes room for n floats, 64-byte aligned, old contents lost; false and a sticky error where memory is out. */
+/* Grows the buffer to n floats, 64-byte aligned, and loses its contents; false and a sticky error where memory is
+ * out. */
 bool cpu_scratch(struct device *d, struct scratch *s, size_t n);
 
 /* kv.c */
@@ -193,7 +195,7 @@ int cpu_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32
 OPS(X)
 #undef X
 
-/* cpu.c: writes what is staged into the activations of the step that begins. */
+/* cpu.c: copies the staged activations into those of the step that begins. */
 void cpu_act_apply(struct device *d);
 
 /* sample.c */

@@ -1,6 +1,6 @@
 /*
- * elem.h - the specification of what one element or one lane set undergoes; scalar, for the reference and for the
- * tails of the tuned variants.
+ * elem.h - the specification of the operations on one element or one set of lanes; scalar, for the reference and for
+ * the tails of the tuned variants.
  */
 #ifndef HEARTH_CPU_ELEM_H
 #define HEARTH_CPU_ELEM_H
@@ -8,7 +8,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/fmath.h"
 
-/* The fixed tree over the lanes' sums; s is used up. */
+/* Reduces the lanes' sums by a fixed tree; s is overwritten. */
 static inline float lanes_sum(float *s)
 {
     for (int half = LANES / 2; half; half /= 2)

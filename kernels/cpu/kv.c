@@ -1,9 +1,9 @@
 /*
- * kv.c - KV pools of the CPU: address space for every page at once, memory only for pages in use.
+ * kv.c - KV pools of the CPU: they reserve address space for every page at once, and memory only for pages in use.
  *
  * The pool is one MAP_NORESERVE mapping, so that its size costs nothing; the kernel commits zeroed memory when a page
- * is first written and takes it back when the page is cleared. Each KV page begins on a system page for that.
- * Thread: the device's.
+ * is first written and takes it back when the page is cleared. For this, each KV page begins on a system page. Thread:
+ * the device's.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -71,8 +71,7 @@ void cpu_kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src
         memcpy(to, from, kv_page_bytes(&p->desc));
 }
 
-/* --- moves: memcpy at the call; the ticket is done when it is given ------------------------------------------------
- */
+/* --- KV transfers: memcpy in the call; the ticket is complete on return ---------------------------------- */
 
 static bool pages_ok(struct device *d, struct kv_pool *p, const uint32_t *pages, uint32_t n)
 {
@@ -133,7 +132,7 @@ void cpu_host_free(struct device *d, void *p)
 void cpu_kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
 {
     char *at = kv_page(d, p, page);
-    /* The next touch finds zeros; until then the memory is the machine's again. */
+    /* The next access finds zeros; until then the memory is the system's again. */
     if (at && madvise(at, p->stride, MADV_DONTNEED))
         memset(at, 0, p->stride);
 }

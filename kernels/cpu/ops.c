@@ -1,8 +1,8 @@
 /*
  * ops.c - the fused steps of a transformer block, composed from a variant's kernels and spread over the pool.
  *
- * Every item owns its rows or columns of the result, so threads never add to the same number, and nothing here
- * depends on how many there are. Thread: the device's, and the pool's inside pool_run.
+ * Every work item owns its rows or columns of the result, so threads never add to the same number, and no result
+ * depends on the number of threads. Thread: the device's, and the pool's inside pool_run.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -10,12 +10,12 @@
 #include <string.h>
 
 enum {
-    TMP_FLOATS = 32 * BATCH_ROWS_MAX, /* a block of columns of all rows, before it goes where it belongs */
+    TMP_FLOATS = 32 * BATCH_ROWS_MAX, /* a block of columns of all rows, before it is stored to its place */
     TMP_COLS_MAX = 256,
-    ITEM_WORK = 1 << 14, /* multiply-adds below which an item costs more to hand out than to do */
+    ITEM_WORK = 1 << 14, /* multiply-adds below which an item costs more to schedule than to compute */
 };
 
-/* A product under way: which weights, how many output rows an item takes. */
+/* A matrix product and its division into items. */
 struct matmul_job {
     struct device *d;
     const struct weight *w;
@@ -36,7 +36,7 @@ static struct matmul_job matmul_job(struct device *d, const struct weight *w, co
     return p;
 }
 
-/* The output rows [*o0, *o1) of the part that an item stands for. */
+/* Returns an item's part, and its output rows [*o0, *o1). */
 static uint32_t matmul_rows(const struct matmul_job *p, uint32_t item, uint32_t *o0, uint32_t *o1)
 {
     uint32_t part = 0, n;
@@ -48,7 +48,7 @@ static uint32_t matmul_rows(const struct matmul_job *p, uint32_t item, uint32_t 
     return part;
 }
 
-/* Scratch of a thread: what the variant's matmul wants, then two blocks of TMP_FLOATS. */
+/* Returns a thread's scratch: the variant's matmul scratch, then two blocks of TMP_FLOATS. */
 static bool matmul_reserve(struct device *d, uint32_t n_in)
 {
     for (uint32_t i = 0; i < d->n_thread; i++)
@@ -57,7 +57,7 @@ static bool matmul_reserve(struct device *d, uint32_t n_in)
     return true;
 }
 
-/* Columns that fit in a block of TMP_FLOATS, a multiple of MATMUL_ROWS. */
+/* Returns the number of columns that fit in a block of TMP_FLOATS, a multiple of MATMUL_ROWS. */
 static uint32_t tmp_cols(const struct panel *x)
 {
     uint32_t n = TMP_FLOATS / x->n_row;
@@ -158,7 +158,7 @@ void cpu_embed(struct device *d, const struct op_embed *op)
 
 /* --- qkv ------------------------------------------------------------------------------------------------- */
 
-/* The rotation's cos and sin of every row: computed by the first layer, found by the others. */
+/* Returns RoPE's cos and sin of every row; the first layer computes them and the others reuse them. */
 static const float *rope_table(struct device *d, const struct rope *rope)
 {
     for (uint32_t i = 0; i < d->n_rope; i++) {
@@ -206,7 +206,7 @@ static void head_norms(struct device *d, const struct norm *norm, bool whole, fl
             d->k->norm(norm, v, d_head, v, KB);
 }
 
-/* Eight pairs at a time through a Hadamard transform; see struct rope. */
+/* Applies a Hadamard transform to eight pairs at a time; see struct rope. */
 static void hadamard(const struct rope *rope, float *v, uint32_t n_head)
 {
     uint32_t half = rope->n_rot / 2, step = rope->kind == ROPE_NEOX ? 1 : 2, other = rope->kind == ROPE_NEOX ? half : 1;
@@ -252,7 +252,7 @@ struct qkv_epilogue {
     const float *cs; /* [n_row, n_rot] */
 };
 
-/* Bias, head norms, rotation and the KV pages of one row. */
+/* Finishes one row: bias, head norms, RoPE, and its K and V to the KV pages. */
 static void qkv_epilogue_item(void *arg, uint32_t row, uint32_t thread)
 {
     const struct qkv_epilogue *f = arg;
@@ -340,11 +340,11 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
 struct attend {
     struct device *d;
     const struct op_attend *op;
-    uint32_t heads;  /* query heads an item takes, all of one KV head */
-    uint32_t n_tile; /* items a row */
+    uint32_t heads;  /* query heads of an item, all of one KV head */
+    uint32_t n_tile; /* items per row */
 };
 
-/* Some heads of one row that share keys. */
+/* Computes one item: some heads of one row that share keys. */
 static void attend_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct attend *a = arg;
@@ -377,7 +377,7 @@ static void attend_item(void *arg, uint32_t item, uint32_t thread)
     d->k->attend(&args);
     float *to = panel_row(&d->att, row);
     uint32_t col = head * op->d_head;
-    for (uint32_t i = 0; i < n_head * op->d_head; i++, col++) /* a head may lie across two blocks */
+    for (uint32_t i = 0; i < n_head * op->d_head; i++, col++) /* a head may cross from one block into the next */
         to[col / KB * panel_stride(&d->att) + col % KB] = out[i];
 }
 
@@ -388,7 +388,7 @@ void cpu_attend(struct device *d, const struct op_attend *op)
     uint32_t group = op->n_head / op->n_kv;
     struct attend a = {.d = d, .op = op, .heads = group < ATTEND_HEADS ? group : ATTEND_HEADS};
     if ((uint64_t)d->batch.n_row * op->n_kv < d->n_thread)
-        a.heads = 1; /* one row: more, smaller items, so that every core has one */
+        a.heads = 1; /* a single row is divided into more and smaller items, so that every core has one */
     a.n_tile = op->n_kv * ((group + a.heads - 1) / a.heads);
     size_t need = (size_t)a.heads * (op->d_head + (size_t)d->max_keys) + ATTEND_TMP(op->d_head);
     for (uint32_t i = 0; i < d->n_thread; i++)
@@ -399,7 +399,7 @@ void cpu_attend(struct device *d, const struct op_attend *op)
     pool_run(d->pool, d->batch.n_row * a.n_tile, attend_item, &a);
 }
 
-/* --- proj -------------------------------------------------------------------------------------------- */
+/* --- proj ------------------------------------------------------------------------------------------------ */
 
 static void proj_item(void *arg, uint32_t item, uint32_t thread)
 {
@@ -471,7 +471,8 @@ static void add_bias(float *v, const float *bias, uint32_t n_row, uint32_t n)
             v[i] += bias[i];
 }
 
-/* Gate and up of the same columns, so that the activation needs no second pass over the threads. */
+/* An item computes gate and up of the same columns, so that the activation function needs no second pass over the
+ * threads. */
 static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct matmul_job *p = arg;
@@ -491,7 +492,7 @@ static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
             add_bias(gate, op->bias + o, p->x->n_row, n);
         if (op->bias)
             add_bias(up, op->bias + (w->n_part - 1) * w->part[0].n_out + o, p->x->n_row, n);
-        for (uint32_t i = 0, m; i < n; i += m) { /* up to the end of a panel's block at a time */
+        for (uint32_t i = 0, m; i < n; i += m) { /* at most to the end of a panel's block at a time */
             uint32_t col = o + i, room = KB - col % KB;
             m = n - i < room ? n - i : room;
             for (uint32_t r = 0; r < p->x->n_row; r++)

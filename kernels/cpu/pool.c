@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPINS = 5000 }; /* some 50 us: longer than the gaps inside a step, far shorter than an idle daemon's */
+enum { SPINS = 5000 }; /* some 50 us: longer than the gaps within a step, far shorter than those of an idle daemon */
 
 struct worker {
     struct pool *pool;
@@ -18,7 +18,7 @@ struct worker {
 
 struct pool {
     /* Job number in the high half, items not yet taken in the low: one compare-and-swap takes an item of exactly the
-     * job that was looked at, so a late worker can never touch a job that is over. */
+     * job that was looked at, so a late worker can never touch a job that has ended. */
     _Alignas(64) _Atomic uint64_t claim;
     _Alignas(64) _Atomic uint32_t done;
     _Alignas(64) _Atomic(void *) arg;
@@ -44,7 +44,8 @@ static void work(struct pool *p, uint32_t thread)
     while ((uint32_t)c) {
         if (!atomic_compare_exchange_weak_explicit(&p->claim, &c, c - 1, memory_order_acq_rel, memory_order_acquire))
             continue;
-        /* The item is ours, so the job stays until we count it done: fn and arg are this job's. */
+        /* This thread has claimed the item, so the job cannot end before the item is counted: fn and arg are this
+         * job's. */
         void (*fn)(void *, uint32_t, uint32_t) = atomic_load_explicit(&p->fn, memory_order_relaxed);
         fn(atomic_load_explicit(&p->arg, memory_order_relaxed), (uint32_t)c - 1, thread);
         atomic_fetch_add_explicit(&p->done, 1, memory_order_release);
@@ -103,7 +104,7 @@ void pool_run(struct pool *p, uint32_t n_item, void (*fn)(void *arg, uint32_t it
         if (spin < SPINS)
             cpu_relax();
         else
-            sched_yield(); /* the one we wait for may want this very core */
+            sched_yield(); /* the worker that is waited for may need this core */
 }
 
 int pool_new(struct pool **out, uint32_t n_thread, struct hearth_err *e)

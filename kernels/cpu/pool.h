@@ -1,9 +1,9 @@
 /*
- * pool.h - a few threads that share the items of one job; the caller is one of them.
+ * pool.h - a thread pool: a few threads, the caller among them, share the items of one job.
  *
- * A decode step is some forty jobs of ten microseconds, so a worker spins a little before it sleeps, items are taken
- * one by one (a core that another process holds takes fewer), and the caller waits for items, never for workers: one
- * that the machine has not scheduled delays nobody.
+ * A decode step is some forty jobs of ten microseconds, so a worker spins a little before it sleeps, items are claimed
+ * one by one (a core that another process uses claims fewer), and the caller waits for items, never for workers, so
+ * that a worker which the system has not scheduled causes no delay.
  */
 #ifndef HEARTH_POOL_H
 #define HEARTH_POOL_H

@@ -1,4 +1,4 @@
-/* rate.c - how fast this machine reads memory, all threads together. Thread: the engine's device thread. */
+/* rate.c - measures the memory bandwidth of all threads together. Thread: the engine's device thread. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,7 +13,7 @@ enum {
 
 struct reading {
     const uint64_t *buf;
-    uint64_t *sum; /* [BUFFER / PIECE]: what keeps the loads from being left out */
+    uint64_t *sum; /* [BUFFER / PIECE]: the sums keep the compiler from dropping the loads */
 };
 
 static void read_piece(void *arg, uint32_t item, uint32_t thread)
@@ -42,7 +42,7 @@ int cpu_read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e)
     double best = 0;
     if (!buf)
         return err_set(e, HEARTH_ENOMEM, "no memory for %d MiB to read", BUFFER >> 20);
-    memset(buf, 1, BUFFER); /* pages of its own, not the one page of zeros */
+    memset(buf, 1, BUFFER); /* allocates real pages in place of the shared zero page */
     for (int i = 0; i < PASSES; i++) {
         double begin = now();
         pool_run(d->pool, BUFFER / PIECE, read_piece, &r);

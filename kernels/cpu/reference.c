@@ -1,6 +1,6 @@
 /*
- * reference.c - the plain loops that say what each kernel means. The tuned variants give the same bits; the dot
- * product is written down in cpu.h. Thread: the pool's, each its own items.
+ * reference.c - the plain loops that specify each kernel. The tuned variants give the same bits; cpu.h specifies the
+ * dot product. Thread: the pool's, each on its own items.
  */
 #include "kernels/cpu/elem.h"
 
@@ -17,7 +17,7 @@ static float dot(const float *w, const float *x, uint32_t n)
     return lanes_sum(sum);
 }
 
-/* One block of KB columns after the other. */
+/* Goes over the columns in blocks of KB. */
 static float dot_panel(const float *w, const struct panel *x, uint32_t row)
 {
     float total = 0.0f;
@@ -87,7 +87,7 @@ static void ref_f16(const float *x, uint16_t *y, uint32_t n)
         y[i] = f16_of_f32(x[i]);
 }
 
-/* The K or V vector of position t, as f32. */
+/* Reads the K or V vector of position t as f32. */
 static void kv_at(const struct kv_view *kv, uint32_t t, size_t offset, float *out)
 {
     const struct dtype_info *ty = dtype_get(kv->type);

@@ -1,10 +1,10 @@
 /*
- * sample.c - from logits to a token, as backend.h's sample_params says, without sorting a vocabulary.
+ * sample.c - samples a token from logits, as backend.h's sample_params specifies, without sorting the vocabulary.
  *
  * Every cut-off becomes one threshold on the logit: the k-th best by radix select over a small buffer of candidates,
  * the top-p one by a histogram of fixed-point weights (integers add up to the same sum in any order) and a sort of the
- * one bucket it falls into. A NaN logit never wins. Where nothing is left (all forbidden), the result is id 0.
- * One implementation for all variants; only exp is the variant's.
+ * one bucket it falls into. A NaN logit never wins. Where no candidate is left (all are forbidden), the result is id 0.
+ * One implementation for all variants; only exp comes from the variant.
  *
  * Thread: rows run on the pool, each touching its own row and slot; slots change on the device's thread.
  */
@@ -18,7 +18,7 @@
 enum {
     WEIGHT_BITS = 40, /* e^0 as a fixed-point weight; 2^40 * 2^23 tokens fit 64 bits */
     BUCKETS = 2048,   /* of (max - logit) / temp, 64 to a unit; beyond 28 units a weight is 0 */
-    ROW_TMP = 6,      /* scratch of a row, in vocabularies */
+    ROW_TMP = 6,      /* scratch of a row, in multiples of n_vocab floats */
 };
 
 struct row_tmp {
@@ -41,7 +41,7 @@ static uint32_t argmax(const float *l, uint32_t n)
     return best;
 }
 
-/* Unsigned order of the key is the order of the floats; +0 and -0 are one. */
+/* Returns a key whose unsigned order is the order of the floats; +0 and -0 have one key. */
 static uint32_t float_key(float f)
 {
     uint32_t u = f32_bits(f + 0.0f);
@@ -51,7 +51,7 @@ static uint32_t float_key(float f)
 /* Moves the k greatest of n floats to the front, in any order, and returns the least of them. Linear in n. */
 static float select_top(float *v, uint32_t n, uint32_t k)
 {
-    uint32_t prefix = 0, rank = k; /* the k-th best agrees with prefix above the digits not yet looked at */
+    uint32_t prefix = 0, rank = k; /* the k-th best agrees with prefix in the digits done so far */
     for (int shift = 24; shift >= 0; shift -= 8) {
         uint32_t count[256] = {0}, above = shift == 24 ? 0 : ~0u << (shift + 8);
         for (uint32_t i = 0; i < n; i++) {
@@ -66,7 +66,7 @@ static float select_top(float *v, uint32_t n, uint32_t k)
     }
     uint32_t m = 0;
     float kth = -INFINITY;
-    for (uint32_t i = 0; i < n; i++) /* all better ones, then as many equal ones as are missing: `rank` of them */
+    for (uint32_t i = 0; i < n; i++) /* all better ones, then `rank` of the equal ones */
         if (float_key(v[i]) > prefix) {
             float t = v[i];
             v[i] = v[m];
@@ -79,10 +79,10 @@ static float select_top(float *v, uint32_t n, uint32_t k)
     return kth;
 }
 
-/* The k-th best of n logits, 0 < k < n; -INFINITY where fewer than k are comparable. buf: [2k]. */
+/* Returns the k-th best of n logits, 0 < k < n; -INFINITY where fewer than k are comparable. buf: [2k]. */
 static float kth_best(const float *l, uint32_t n, uint32_t k, float *buf)
 {
-    float bar = -INFINITY; /* what a candidate must exceed: k as good are already held */
+    float bar = -INFINITY; /* candidates must exceed this: the buffer has k that are as good */
     uint32_t m = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (!(l[i] > bar))
@@ -117,7 +117,7 @@ static uint32_t bucket_of(float logit, float max, float temp)
     return x < (float)(BUCKETS - 1) ? (uint32_t)x : BUCKETS - 1;
 }
 
-/* The logit at which the weights of the candidates, best first, reach share p of their sum. */
+/* Returns the logit at which the weights of the candidates, best first, reach the share p of their sum. */
 static float top_p_threshold(const struct row_tmp *t, uint32_t n, float max, float temp, float p)
 {
     uint64_t sum[BUCKETS] = {0}, total = 0, reached = 0;
@@ -144,7 +144,8 @@ static float top_p_threshold(const struct row_tmp *t, uint32_t n, float max, flo
     return m ? in[i < m ? i : m - 1].logit : max;
 }
 
-/* The candidate at or above thr with the greatest logit / temp + noise. best: position of the greatest logit. */
+/* Returns the candidate at or above thr with the greatest logit / temp + noise (the Gumbel-max trick). best: position
+ * of the greatest logit. */
 static uint32_t gumbel_max(const struct row_tmp *t, uint32_t n, uint32_t best, float thr, const struct sample_params *p,
                            uint32_t index)
 {
@@ -160,7 +161,7 @@ static uint32_t gumbel_max(const struct row_tmp *t, uint32_t n, uint32_t best, f
             group = id >> 2;
             words = philox_group(p->seed, index, group);
         }
-        if (z + philox_gumbel_bound(words.v[id & 3]) < top) /* hopeless: saves two logarithms */
+        if (z + philox_gumbel_bound(words.v[id & 3]) < top) /* cannot win: skips two logarithms */
             continue;
         float v = z + philox_gumbel(words.v[id & 3]);
         if (v > top || (v == top && id < winner)) {
@@ -176,7 +177,7 @@ static bool penalised(const struct sample_params *p)
     return p->rep_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f;
 }
 
-/* The row's logits after penalties, bias and mask: the row itself where there are none. */
+/* Returns the row's logits after penalties, bias and mask; the row itself where there are none. */
 static const float *adjust(const struct slot *s, const float *raw, const uint32_t *mask, uint32_t n, float *out)
 {
     const struct sample_params *p = &s->p;
@@ -202,7 +203,7 @@ static uint32_t pick(struct device *d, const struct slot *s, const float *l, uin
     const struct sample_params *p = &s->p;
     uint32_t best = argmax(l, n), m = 0;
     float max = l[best];
-    if (p->temp == 0.0f || !(fabsf(max) < INFINITY)) /* an infinite or absent best logit leaves no choice */
+    if (p->temp == 0.0f || !(fabsf(max) < INFINITY)) /* an infinite or absent best logit decides the token */
         return best;
     float thr = p->top_k && p->top_k < n ? kth_best(l, n, p->top_k, t->buf) : -INFINITY;
     if (thr == -INFINITY)
@@ -226,7 +227,7 @@ static uint32_t pick(struct device *d, const struct slot *s, const float *l, uin
     return gumbel_max(t, m, best_at, thr, p, index);
 }
 
-/* log-softmax of the raw logits: of the token, and of the n_logprobs best, lowest id first among equals. */
+/* Computes the log-softmax of the raw logits, of the token and of the n_logprobs best, lowest id first among equals. */
 static void logprobs(struct device *d, const float *raw, uint32_t n, const struct sample_params *p, float *tmp,
                      struct sampled *out)
 {
@@ -278,7 +279,7 @@ static void sample_item(void *arg, uint32_t row, uint32_t thread)
         logprobs(d, raw, n, &s->p, t.weight, out);
 }
 
-/* A token enters the slot's history, and the one that leaves the window is forgotten. */
+/* Appends a token to the slot's history; the token that leaves the window is no longer counted. */
 static int slot_push(struct slot *s, int32_t token)
 {
     if (!penalised(&s->p))

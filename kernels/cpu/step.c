@@ -1,8 +1,8 @@
 /*
  * step.c - a step on the CPU: the batch is checked and copied, then the program's ops run one by one.
  *
- * Errors belong to the step: the first is kept, the ops after it do nothing, step_wait or sync hands it over and the
- * next step starts clean. Thread: the device's.
+ * Errors belong to the step: the first is recorded, the ops after it do nothing, step_wait or sync returns it and the
+ * next step starts without one. Thread: the device's.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -26,7 +26,7 @@ bool cpu_scratch(struct device *d, struct scratch *s, size_t n)
 {
     if (n <= s->room)
         return true;
-    n += n / 2; /* contexts grow token by token: do not follow them so */
+    n += n / 2; /* contexts grow token by token; growing by half each time avoids a reallocation a step */
     float *v = aligned_alloc(64, (n * sizeof(float) + 63) / 64 * 64);
     if (!v) {
         cpu_fail(d, HEARTH_ENOMEM, "no memory for %zu bytes of scratch", n * sizeof(float));
@@ -39,7 +39,7 @@ bool cpu_scratch(struct device *d, struct scratch *s, size_t n)
     return true;
 }
 
-/* Rows belong to sequences in order and without gaps; every page they need is in the pool. */
+/* Checks that rows belong to sequences in order and without gaps, and that every page they need is in the pool. */
 static bool batch_check(struct device *d, const struct batch *b)
 {
     if (!b->n_row || b->n_row > BATCH_ROWS_MAX || b->n_row > d->dims.n_row)
@@ -77,7 +77,7 @@ static bool batch_check(struct device *d, const struct batch *b)
     return !d->err.code;
 }
 
-/* Room for the block tables, and for the longest row of attention scores. */
+/* Grows the buffers for the block tables and for the longest row of attention scores. */
 static bool batch_room(struct device *d, const struct batch *b)
 {
     size_t n_page = 0, longest = 0;

@@ -4,8 +4,8 @@
 
 /*
  * Each type has, in its own file, prep(block, s): a block's scales (and minimums) as T_SCALES floats; and chunk(block,
- * s, j, dst, x, acc): its j-th chunk of weights, of T_CHUNKS, which either go to dst or are multiplied by x into *acc;
- * in ascending k, always. A type of one weight a block has prep and chunk over LANES of them.
+ * s, j, dst, x, acc): its j-th chunk of weights, of T_CHUNKS, which are either stored to dst or multiplied by x into
+ * *acc; in ascending k, always. A type of one weight a block has prep and chunk over LANES of them.
  */
 #define EMIT(k, w)                                      \
     do {                                                \
@@ -15,8 +15,8 @@
             v16_store(dst + (k), w);                    \
     } while (0)
 
-/* A load that widens or broadcasts needs no shuffle, and shuffles are what these loops run out of: makes the compiler
- * write an array and read it back, instead of taking a register apart. */
+/* Makes the compiler store an array and reload it instead of extracting from a register: a load that widens or
+ * broadcasts needs no shuffle, and these loops are bound by the shuffle port. */
 #define IN_MEMORY(array) __asm__("" : "+m"(array))
 
 #define QUANT_HEADERS
@@ -24,7 +24,7 @@
 
 /* --- one token: the dot products of some rows --------------------------------------------------------------- */
 
-/* The whole tree of one sum, and of four at once, transposed so that four cost little more than one. */
+/* Reduces one sum by the tree, and four sums at once, transposed so that four cost little more than one. */
 VFN float v16_sum(v16 acc)
 {
     float s[LANES];
@@ -41,9 +41,8 @@ VFN __m128 v16_sum4(v16 v0, v16 v1, v16 v2, v16 v3)
 
 /*
  * For each type: T_dots (rows o0..o1 times x) and T_panel (n_row rows from w, columns k0.. of which klen are real, to
- * panel [n_row][KB]). `len` weights make a block of `size` bytes, `chunks` chunks and `scales` scales. Four rows lie
- * one after the other, so what they read is one stretch of memory, and the stretch of the next four is fetched
- * meanwhile.
+ * panel [n_row][KB]). `len` weights make a block of `size` bytes, `chunks` chunks and `scales` scales. Four rows are
+ * contiguous in memory, and the next four are prefetched meanwhile.
  */
 enum { PREFETCH = 1024 };
 #define DEFINE_TYPE(T, len, size, chunks, scales)                                                                      \
@@ -227,10 +226,10 @@ VFN void tile(uint32_t n_vec, const float *const ws[4], const float *x, size_t l
 
 /* --- matmul ------------------------------------------------------------------------------------------------- */
 
-/* Up to so many tokens, expanding the weights for each costs less than writing them to a panel. */
+/* Up to this many tokens, expanding the weights for each costs less than writing them to a panel. */
 enum { DOTS_TOKENS = 2 };
 
-/* Columns [k0, k0 + KB) of some weight rows as f32, continued with zeros to whole lanes. */
+/* Expands columns [k0, k0 + KB) of some weight rows to f32, padded with zeros to whole lanes. */
 TARGET static void TUNED(panel)(const struct weight_part *w, uint32_t n_in, uint32_t row, uint32_t n_row, uint32_t k0,
                                 float *panel)
 {
@@ -239,7 +238,7 @@ TARGET static void TUNED(panel)(const struct weight_part *w, uint32_t n_in, uint
     uint32_t klen = n_in - k0 < KB ? n_in - k0 : KB, tail = klen % LANES;
     const char *rows = (const char *)w->data + row * row_bytes;
     type_kernels[w->type].panel(rows, row_bytes, k0, klen, n_row, panel);
-    for (uint32_t r = 0; tail && r < n_row; r++) { /* types of one weight a block only: the others have no tail */
+    for (uint32_t r = 0; tail && r < n_row; r++) { /* only types of one weight a block have a tail */
         float *to = panel + (size_t)r * KB + klen - tail;
         memset(to, 0, LANES * sizeof *to);
         t->to_f32(rows + r * row_bytes + (size_t)(k0 + klen - tail) * t->block_bytes, to, tail);
@@ -262,14 +261,15 @@ TARGET static void TUNED(matmul)(const struct weight_part *w, uint32_t n_in, con
     if (x->n_row <= DOTS_TOKENS && n_in % LANES == 0) {
         const struct dtype_info *t = dtype_get(w->type);
         size_t row_bytes = (size_t)n_in / t->block_len * t->block_bytes;
-        uint32_t some = x->n_row == 1 ? o1 - o0 : MATMUL_ROWS; /* rows that L1 keeps for the next token */
+        uint32_t some = x->n_row == 1 ? o1 - o0 : MATMUL_ROWS; /* rows that stay in L1 for the next token */
         for (uint32_t o = o0; o < o1; o += some)
             for (uint32_t r = 0; r < x->n_row; r++)
                 type_kernels[w->type].dots(w->data, row_bytes, n_in, panel_row(x, r), panel_stride(x), o,
                                            o1 - o < some ? o1 : o + some, y + r * ldy + (o - o0));
         return;
     }
-    /* Block by block of columns, so that the tokens' part stays in L2 while all the weight rows pass by. */
+    /* Goes over the columns block by block, so that the tokens' block stays in L2 while all weight rows are
+     * streamed. */
     float *panel = scratch, sums[12];
     for (uint32_t r0 = 0; r0 < x->n_row; r0 += MATMUL_TOKENS) {
         uint32_t n_row = x->n_row - r0 < MATMUL_TOKENS ? x->n_row - r0 : MATMUL_TOKENS;
@@ -283,7 +283,7 @@ TARGET static void TUNED(matmul)(const struct weight_part *w, uint32_t n_in, con
                 uint32_t n_out = o1 - o < MATMUL_ROWS ? o1 - o : MATMUL_ROWS;
                 TUNED(panel)(w, n_in, o, n_out, k0, panel);
                 for (uint32_t r = 0; r < n_row; r += 3)
-                    for (uint32_t g = 0; g < n_out; g += 4) { /* past n_out: an old panel's rows, not kept */
+                    for (uint32_t g = 0; g < n_out; g += 4) { /* rows past n_out are not stored */
                         const float *ws[4] = {panel + g * KB, panel + (g + 1) * KB, panel + (g + 2) * KB,
                                               panel + (g + 3) * KB};
                         uint32_t n_vec = n_row - r < 3 ? n_row - r : 3;

@@ -125,7 +125,8 @@ TARGET static void TUNED(rope)(enum rope_kind kind, const float *cs, uint32_t n_
 
 /* --- attention ---------------------------------------------------------------------------------------------- */
 
-/* The keys or values of a page from position t on, as f32 rows `*ld` apart and continued with zeros to whole lanes. */
+/* Returns the keys or values of a page from position t on, as f32 rows `*ld` apart, padded with zeros to whole
+ * lanes. */
 VFN const float *kv_rows(const struct kv_view *kv, uint32_t t, uint32_t n, size_t offset, float *tmp, size_t *ld)
 {
     size_t elem = kv->type == DT_F16 ? 2 : 4, d = kv->d_head;
@@ -149,7 +150,7 @@ VFN const float *kv_rows(const struct kv_view *kv, uint32_t t, uint32_t n, size_
     return tmp;
 }
 
-/* acc[h] += p[h] * v for n positions in order, over one register's width of the head at a time. */
+/* Adds p[h] * v to acc[h] for n positions in order, one register's width of the head at a time. */
 #define ATTEND_VALUES(heads)                                                                               \
     VFN void values_##heads(const float *v, size_t ld, uint32_t n, const float *p, size_t ldp, float *acc) \
     {                                                                                                      \
@@ -169,7 +170,7 @@ ATTEND_VALUES(2)
 ATTEND_VALUES(3)
 ATTEND_VALUES(4)
 
-/* Scores of one page's keys, four at a time; those past the end repeat the last key and are not kept. */
+/* Computes the scores of one page's keys, four at a time; those past the end repeat the last key and are discarded. */
 VFN void page_scores(const struct attend_args *a, const float *k, size_t ld, uint32_t n, const float *q, float *s,
                      size_t lds)
 {
@@ -187,7 +188,8 @@ VFN void page_scores(const struct attend_args *a, const float *k, size_t ld, uin
     }
 }
 
-/* Scores to weights: scale, cap, exp less the greatest; returns 1 / their sum. s has n scores, room for whole lanes. */
+/* Turns scores into softmax weights: scale, soft cap, exp of the difference to the greatest; returns 1 / their sum. s
+ * has n scores, room for whole lanes. */
 VFN float softmax(const struct attend_args *a, float *s, uint32_t n)
 {
     float lanes[LANES], max = -INFINITY;
@@ -199,7 +201,7 @@ VFN float softmax(const struct attend_args *a, float *s, uint32_t n)
         v16 v = v16_mul(v16_load(s + i), v16_set1(a->scale));
         v16_store(s + i, a->softcap > 0.0f ? v16_softcap(v, a->softcap) : v);
     }
-    for (uint32_t i = n; i < pad; i++) /* the cap made them finite */
+    for (uint32_t i = n; i < pad; i++) /* the soft cap made the padding finite */
         s[i] = -INFINITY;
     for (uint32_t i = 0; i < pad; i += LANES)
         vmax = v16_max(v16_load(s + i), vmax);

@@ -1,11 +1,11 @@
 /*
  * tuned.h - the tuned kernels, written once over sixteen lanes; avx2.c and avx512.c each include it after defining
- * the lanes. Bit for bit what reference.c does: see cpu.h for the dot product, and the notes on order below.
+ * the lanes. They give the bits of reference.c: see cpu.h for the dot product, and the notes on order below.
  *
  * One row (decode): blocks are expanded in registers and multiplied at once, four weight rows side by side so that
  * the chains of additions overlap. More rows (prefill, batches): MATMUL_ROWS weight rows by KB columns are expanded
  * once into a panel in L1, and a tile of 4 weight rows x 3 tokens runs over it with its sums in registers, one
- * register's lanes after the other. The lanes of a sum see the same additions in the same order both ways.
+ * register's lanes after the other. Both ways do the same additions, in the same order, in each lane of a sum.
  *
  * Thread: the pool's, each its own items.
  */
