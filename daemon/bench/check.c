@@ -88,7 +88,7 @@ static int last_rows(struct bench *b, uint32_t n, uint32_t n_out, float *out)
     return rc ? rc : b->be->act_read(b->dev, ACT_LOGITS, 0, n_out, out, &b->err);
 }
 
-/* Keeps the first difference that is found, and lets the other checks go on; any other error ends them. */
+/* Records the first difference that is found, and lets the other checks run; any other error ends them. */
 static int note(const struct bench *b, struct bench_check *out, int rc)
 {
     if (rc == differs && !out->failed[0])
@@ -110,7 +110,7 @@ static int distance(struct bench *b, const float *want, const float *got, size_t
     *worst = 0;
     for (size_t i = 0; i < n; i++) {
         double off = fabs((double)want[i] - (double)got[i]);
-        if (!(off <= *worst) && *worst == *worst) /* a NaN is taken and kept */
+        if (!(off <= *worst) && *worst == *worst) /* a NaN is accepted and recorded */
             *worst = off;
         off2 += off * off;
         size2 += (double)want[i] * (double)want[i];

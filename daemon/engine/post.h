@@ -1,9 +1,9 @@
 /*
  * post.h - how the engine's two threads talk: owned items, in order, one box for each direction.
  *
- * A box is a list under a lock and an eventfd. The sender collects what it has to say (all tokens of a step) and
- * hands over the whole list; the receiver takes all there is. The eventfd is written only when the box was empty, so
- * there is one wake per step, not per token, and none while the receiver is behind anyway.
+ * A box is a list under a lock and an eventfd. The sender collects its messages (all tokens of a step) and posts the
+ * whole list; the receiver takes all there is. The eventfd is written only when the box was empty, so there is one wake
+ * per step, not per token, and none while the receiver is behind anyway.
  */
 #ifndef HEARTH_ENGINE_POST_H
 #define HEARTH_ENGINE_POST_H

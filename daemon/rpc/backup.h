@@ -1,4 +1,4 @@
-/* backup.h - copies the session database while hearthd works: a thread copies, the loop goes on. Loop thread. */
+/* backup.h - copies the session database while hearthd works: a thread copies while the loop continues. Loop thread. */
 #ifndef DAEMON_BACKUP_H
 #define DAEMON_BACKUP_H
 

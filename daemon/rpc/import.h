@@ -1,7 +1,7 @@
 /*
- * import.h - sessions.import: a session arrives page by page. Its pages are kept in memory with the connection,
- * bounded, and committed in one transaction when the last has come; so nobody ever sees a part of it, whoever dies.
- * Loop thread.
+ * import.h - sessions.import: a session arrives page by page. Its pages are buffered in memory with the connection,
+ * bounded, and committed in one transaction when the last has arrived; so no part of it is ever visible, even after a
+ * crash. Loop thread.
  */
 #ifndef DAEMON_IMPORT_H
 #define DAEMON_IMPORT_H

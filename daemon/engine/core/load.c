@@ -250,8 +250,8 @@ static int load_on_device(struct engine *eng, struct model_entry *m, struct self
     return rc;
 }
 
-/* Whether the CPU takes what the device refused: it has no kernel for the model, or no room although no other model is
- * loaded. */
+/* Returns whether the CPU may run a model that the device refused: it has no kernel for the model, or no room although
+ * no other model is loaded. */
 static bool refused(const struct engine *eng, int rc)
 {
     return eng->info.gpu && (rc == HEARTH_EUNSUPPORTED || (rc == HEARTH_ENOMEM && device_has_no_model(eng)));

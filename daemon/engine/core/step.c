@@ -117,7 +117,7 @@ static bool is_end(const struct model_entry *m, int32_t id)
 }
 
 /* A model file may hold any weights, so a logit may be NaN or infinite. A NaN never wins, so where the winner's is no
- * finite number the row had none: what was sampled there is no answer. */
+ * finite number the row had none: the token sampled there is invalid. */
 static bool is_answer(const struct seq *q, int32_t id, float logit, struct hearth_err *e)
 {
     if (isfinite(logit))
@@ -188,8 +188,8 @@ static bool take_logits(struct engine *eng, const struct plan_seq *ps, uint32_t 
     return true;
 }
 
-/* Weights are read from the mapped file while it runs: where that was cut short or written to, what came out is worth
- * nothing, and no KV of it is kept. */
+/* Weights are read from the mapped file while it runs: where that was truncated or written to, the results are invalid,
+ * and no KV of it is cached. */
 static void end_if_changed(struct engine *eng, struct model_entry *m)
 {
     struct hearth_err err;
@@ -224,7 +224,7 @@ void step_watchdog(struct engine *eng, const struct device *dev)
     atomic_store(&eng->watchdog_deadline, most ? engine_now() + most : 0);
 }
 
-/* Waits for the oldest step and takes what it gave. */
+/* Waits for the oldest step and processes its results. */
 static int finish(struct engine *eng, struct hearth_err *e)
 {
     struct in_flight *f = &eng->in_flight[eng->first_in_flight];
@@ -244,7 +244,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
 
     end_if_changed(eng, model_of(p));
     double now = engine_now();
-    if (p->n_row >= 32 && eng->n_in_flight == 0) { /* what a row costs when there are many */
+    if (p->n_row >= 32 && eng->n_in_flight == 0) { /* the cost of a row when there are many */
         double cost = (now - f->begin) / p->n_row;
         eng->row_seconds = eng->row_seconds ? 0.8 * eng->row_seconds + 0.2 * cost : cost;
         double rows = mixed_seconds / eng->row_seconds;

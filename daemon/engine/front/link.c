@@ -46,7 +46,7 @@ static void set_full(struct frame_conn *l)
     }
 }
 
-/* Writes what the socket takes now; the rest follows when it is writable. */
+/* Writes as much as the socket takes now; the rest follows when it is writable. */
 static void flush(struct frame_conn *l)
 {
     int why = frames_flush(&l->frames, l->fd);
