@@ -8,6 +8,10 @@
 #define QUANT_HEADERS
 #include "kernels/quant/list.h"
 
+#define X(t, T, number) static_assert((int)T##_LEN <= (int)BLOCK_LEN_MAX, #T);
+QUANTS(X)
+#undef X
+
 static const struct dtype_info types[DT_COUNT] = {
 #define X(t, T, number) [DT_##T] = {#T, T##_LEN, T##_BYTES, t##_decode, t##_encode},
     QUANTS(X)

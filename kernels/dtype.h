@@ -18,6 +18,8 @@ enum dtype { /* DT_F32, DT_F16, DT_Q4_K, ... */
                  DT_COUNT /* one past the largest number we know; rows between are empty */
 };
 
+enum { BLOCK_LEN_MAX = 256 }; /* weights in a block of any type */
+
 struct dtype_info {
     const char *name;     /* "Q4_K"; NULL in an empty row */
     uint32_t block_len;   /* elements per block; a row's length is a multiple of it */

@@ -17,31 +17,41 @@ KERNELS_LIBS = kernels/libkernels.a -lpthread -lm
 
 # CUDA: C with templates. Plain objects in the same archive, linked by CC: nothing of libstdc++ is used, the runtime is
 # static and opens the driver itself.
-cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/gemv.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/quant/dequant.cuh kernels/cuda/quant/unpack.cuh \
-	kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/wgmma.cuh
+# The types: a header each, of which the build makes an object each (.cuh.o).
+cuda_quants = kernels/cuda/quant/f32.cuh kernels/cuda/quant/f16.cuh kernels/cuda/quant/bf16.cuh kernels/cuda/quant/q4_0.cuh \
+	kernels/cuda/quant/q8_0.cuh kernels/cuda/quant/q4_k.cuh kernels/cuda/quant/q5_k.cuh kernels/cuda/quant/q6_k.cuh
+# Nothing of these is compiled by itself.
+cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh \
+	kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/gemv.cuh \
+	kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/wgmma.cuh \
+	kernels/cuda/quant/quant.cuh kernels/cuda/quant/slice.cuh kernels/cuda/quant/q45_k.cuh kernels/cuda/quant/q48_0.cuh
 cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/transfer.cu kernels/cuda/step.cu kernels/cuda/plan.cu kernels/cuda/embed.cu \
-	kernels/cuda/gemm/epilogue.cu kernels/cuda/gemm/ref.cu kernels/cuda/gemm/gemm.cu kernels/cuda/gemm/q4_k.cu kernels/cuda/gemm/q6_k.cu \
-	kernels/cuda/gemm/q46_k.cu kernels/cuda/gemm/q5_k.cu kernels/cuda/gemm/q_0.cu kernels/cuda/gemm/f16.cu kernels/cuda/gemm/wgmma.cu \
+	kernels/cuda/gemm/epilogue.cu kernels/cuda/gemm/ref.cu kernels/cuda/gemm/gemm.cu kernels/cuda/gemm/q46_k.cu kernels/cuda/gemm/wgmma.cu \
 	kernels/cuda/quant/pack.cu \
 	kernels/cuda/attend/attend.cu kernels/cuda/attend/split_kv.cu kernels/cuda/attend/reduce.cu kernels/cuda/attend/prefill.cu kernels/cuda/sample.cu \
 	kernels/cuda/gemm/cublaslt.cu kernels/cuda/gemm/wcache.cu kernels/cuda/rate.cu kernels/cuda/lacks.cu
-EXTRA_DIST += $(cuda_headers) $(cuda_sources)
+EXTRA_DIST += $(cuda_headers) $(cuda_quants) $(cuda_sources) kernels/cuda/gemm/one_type.cu
 # -lineinfo lets profilers and compute-sanitizer name source lines; the machine code is the same without it. NVCC_DEFS is
 # for builds such as sanitize-gpu's.
 NVCC_DEFS =
 NVCCFLAGS = -std=c++17 -O3 -lineinfo $(NVCC_DEFS) $(NVTX_CPPFLAGS) -I$(top_srcdir) -I$(top_builddir) -Xcompiler -Wall,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 
-SUFFIXES = .cu
+SUFFIXES = .cu .cuh
 .cu.o:
 	@$(MKDIR_P) $(@D)
 	@echo "  NVCC     $@"; $(NVCC) $(NVCCFLAGS) $(NVCC_GENCODE) -c -o $@ $<
+
+# A type's GEMM bodies: one source, compiled once for each.
+.cuh.o:
+	@$(MKDIR_P) $(@D)
+	@echo "  NVCC     $@"; $(NVCC) $(NVCCFLAGS) $(NVCC_GENCODE) -DQUANT=$(*F) -c -o $@ $(top_srcdir)/kernels/cuda/gemm/one_type.cu
 
 # wgmma is an instruction of sm_90a alone, and asked for where the card has it.
 kernels/cuda/gemm/wgmma.o: NVCC_GENCODE = -gencode arch=compute_90a,code=sm_90a
 
 if HAVE_CUDA
-cuda_objects = $(cuda_sources:.cu=.o)
-$(cuda_objects): $(cuda_headers) kernels/backend.h kernels/op.h kernels/staged.h kernels/cuda/rules.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h
+cuda_objects = $(cuda_quants:.cuh=.o) $(cuda_sources:.cu=.o)
+$(cuda_objects): $(cuda_headers) $(cuda_quants) kernels/cuda/gemm/one_type.cu kernels/backend.h kernels/op.h kernels/staged.h kernels/cuda/rules.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h
 kernels_libkernels_a_LIBADD = $(cuda_objects)
 KERNELS_LIBS += $(CUDA_LIBS)
 CLEANFILES += $(cuda_objects)

@@ -3,10 +3,9 @@
  * that sampled it, so that the host need not have seen it yet.
  */
 #include "kernels/cuda/cuda.cuh"
-#include "kernels/cuda/quant/dequant.cuh"
+#include "kernels/cuda/quant/quant.cuh"
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
-#include "kernels/cuda/quant/unpack.cuh"
 
 /* The variant `reference`: rows as in the file. */
 __global__ void embed_raw(const step_dev *s, const int32_t *slots, wpart w, uint32_t n_in, float scale, float *x,

@@ -3,13 +3,18 @@
  * copy engine moves it, a kernel packs it into T16 tiles (pack.cu). weight_load returns when its last slice left the
  * file's memory, not when it is packed: the step stream waits for that by an event.
  *
+ * A type that the GPU has no kernels for becomes F16 on the way: the helpers expand its blocks into the pinned buffer
+ * in place of copying them, and from there on it is a matrix of F16.
+ *
  * One thread's memcpy from the page cache is slower than the bus (about 10 of 55 GB/s), hence the helpers.
  * Thread: the engine's device thread; helpers touch nothing but the bytes they copy.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/nvtx.cuh"
+#include "kernels/cuda/quant/quant.cuh"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +40,30 @@ struct uploader {
     bool stop;
     uint8_t *dst;
     const uint8_t *src;
-    uint64_t bytes, taken;
+    uint64_t bytes, taken;           /* at dst */
+    const struct dtype_info *expand; /* the type of src, where dst is F16 of it; NULL: the same bytes */
 };
+
+/* n weights of a type as F16, saturated. */
+static void expand(const struct dtype_info *from, const uint8_t *src, uint8_t *dst, uint64_t n)
+{
+    float v[BLOCK_LEN_MAX];
+    const uint32_t len = from->block_len;
+    for (uint64_t k = 0; k < n; k += len, src += from->block_bytes) {
+        from->to_f32(src, v, len);
+        for (uint32_t i = 0; i < len; i++)
+            v[i] = fminf(fmaxf(v[i], -65504.f), 65504.f);
+        dtype_get(DT_F16)->from_f32(v, dst + 2 * k, len);
+    }
+}
+
+static void copy_piece(const struct uploader *u, uint64_t at, uint64_t n)
+{
+    if (u->expand)
+        expand(u->expand, u->src + at / 2 / u->expand->block_len * u->expand->block_bytes, u->dst + at, n / 2);
+    else
+        memcpy(u->dst + at, u->src + at, n);
+}
 
 /* Copies pieces of the slice until none is left. Called with the lock held. */
 static void copy_pieces(struct uploader *u)
@@ -45,7 +72,7 @@ static void copy_pieces(struct uploader *u)
         uint64_t at = u->taken, n = u->bytes - at < PIECE ? u->bytes - at : PIECE;
         u->taken += n;
         pthread_mutex_unlock(&u->lock);
-        memcpy(u->dst + at, u->src + at, n);
+        copy_piece(u, at, n);
         pthread_mutex_lock(&u->lock);
     }
 }
@@ -70,10 +97,11 @@ static void *helper_main(void *arg)
     return NULL;
 }
 
-static void copy_parallel(struct uploader *u, uint8_t *dst, const uint8_t *src, uint64_t n)
+static void copy_parallel(struct uploader *u, uint8_t *dst, const uint8_t *src, uint64_t n,
+                          const struct dtype_info *from)
 {
     pthread_mutex_lock(&u->lock);
-    u->dst = dst, u->src = src, u->bytes = n, u->taken = 0;
+    u->dst = dst, u->src = src, u->bytes = n, u->taken = 0, u->expand = from;
     if (n > 2 * PIECE) {
         u->generation++;
         pthread_cond_broadcast(&u->work);
@@ -131,18 +159,19 @@ void upload_fini(struct device *d)
     d->up = NULL;
 }
 
-/* Moves rows of a part, in slices of whole tiles; `packed` says whether they are packed or kept as they are. */
-static void upload_part(struct device *d, struct wdev *w, uint32_t i, const uint8_t *src, bool packed)
+/* Moves rows of a part of type `file`, in slices of whole tiles; `packed`: they are packed, else kept as they are. */
+static void upload_part(struct device *d, struct wdev *w, uint32_t i, const uint8_t *src, enum dtype file, bool packed)
 {
     struct uploader *u = d->up;
     struct wpart *p = &w->part[i];
-    uint64_t fit = PIN_BYTES / p->raw_row_bytes;
+    const struct dtype_info *from = p->type == file ? NULL : dtype_get(file);
+    uint64_t fit = PIN_BYTES / p->raw_row_bytes, file_row = dtype_bytes(file, w->n_in);
     uint32_t step = fit < ROWS_MAX ? (uint32_t)fit & ~15u : ROWS_MAX & ~15u;
     for (uint32_t row = 0; row < p->n_out && !d->err.code; row += step) {
         uint32_t n = p->n_out - row < step ? p->n_out - row : step, b = u->next++ % PINS;
         uint64_t bytes = n * p->raw_row_bytes, at = row * p->raw_row_bytes;
         cuda_ok(d, cudaEventSynchronize(u->free[b]));
-        copy_parallel(u, u->pin[b], src + at, bytes);
+        copy_parallel(u, u->pin[b], src + row * file_row, bytes, from);
         cuda_ok(d,
                 cudaMemcpyAsync(packed ? u->dev[b] : p->raw + at, u->pin[b], bytes, cudaMemcpyHostToDevice, d->copy));
         if (packed)
@@ -179,7 +208,7 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
                          t && t->name ? t->name : "?", w->n_in, w->part[i].n_out);
             goto fail;
         }
-        p->type = w->part[i].type;
+        p->type = quant_has_kernels(w->part[i].type) ? w->part[i].type : DT_F16;
         p->n_out = w->part[i].n_out;
         p->row0 = row;
         row += p->n_out;
@@ -200,7 +229,7 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
         cuda_ok(d, cudaMemsetAsync(v->packed, 0, v->packed_bytes, d->copy));
     }
     for (uint32_t i = 0; i < v->n_part; i++)
-        upload_part(d, v, i, (const uint8_t *)w->part[i].data, !raw);
+        upload_part(d, v, i, (const uint8_t *)w->part[i].data, w->part[i].type, !raw);
     cuda_ok(d, cudaEventRecord(d->uploaded, d->copy));
     cuda_ok(d, cudaStreamWaitEvent(d->stream, d->uploaded, 0));
     if (d->err.code) {

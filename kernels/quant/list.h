@@ -41,3 +41,5 @@
 #undef QUANT_FILE
 #endif
 #undef QUANT_STRING
+#undef QUANT_HEADERS
+#undef QUANT_KERNELS

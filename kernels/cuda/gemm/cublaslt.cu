@@ -9,9 +9,8 @@
  * which is why `invariant` steps never come here.
  */
 #include "kernels/cuda/plan.cuh"
-#include "kernels/cuda/quant/dequant.cuh"
+#include "kernels/cuda/quant/quant.cuh"
 #include "kernels/cuda/local.cuh"
-#include "kernels/cuda/gemm/tile16.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -283,22 +282,16 @@ struct tiles_job {
     uint32_t ld;
 };
 
-/* A small integer as a float without the conversion unit, which is slow. */
-__device__ static inline float small_float(uint32_t q)
-{
-    return __uint_as_float(0x4b000000u | q) - 8388608.f;
-}
-
 /*
- * Q4_K and Q6_K, a warp a record, in the order in which its lanes find the bits: unpack_f16() asks for one row at a
- * time and reads every record sixteen times. Rows leave through shared memory, 512 bytes at a time: what a lane holds
- * is scattered over a row, and half-written sectors cost twice. Layout: tile16.cuh.
+ * A type that says how (EXPAND: Q4_K, Q6_K), a warp a record, in the order in which its lanes find the bits:
+ * unpack_f16() asks for one row at a time and reads every record sixteen times. Rows leave through shared memory, 512
+ * bytes at a time: what a lane holds is scattered over a row, and half-written sectors cost twice. Layout: tile16.cuh.
  */
 enum { DEQUANT_WARPS = 4 };
 template <int TYPE> __global__ void __launch_bounds__(DEQUANT_WARPS * 32) dequant_tiles(tiles_job j)
 {
     __shared__ uint4 rows[DEQUANT_WARPS][8][33];
-    uint32_t kblk = blockIdx.x * DEQUANT_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
+    uint32_t kblk = blockIdx.x * DEQUANT_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (kblk >= j.n_kblk)
         return;
     uint4(*out)[33] = rows[threadIdx.x / 32];
@@ -307,62 +300,7 @@ template <int TYPE> __global__ void __launch_bounds__(DEQUANT_WARPS * 32) dequan
                        (uint64_t)t16_frag_at(j.n_kblk, 1, kblk, 0) * t16_frag_bytes(TYPE);
     for (uint32_t h = j.half0; h <= j.half1; h++) {
         /* sixteen bytes c of a row lie at c ^ (c >> 3): four lanes that write 128 bytes apart meet no bank twice */
-        if (TYPE == DT_Q4_K) {
-            uint32_t a = ((const uint32_t *)(u + 2048))[lane], e = ((const uint16_t *)(u + 2176))[lane];
-            float2 d = __half22float2(((const __half2 *)(u + 2240))[8 * h + g]);
-            uint32_t m[2] = {h ? e >> 6 & 63 : a >> 24 & 63, h ? a >> 30 | (e >> 12) << 2 : e & 63};
-#pragma unroll
-            for (int p = 0; p < 2; p++) {
-                uint4 w4 = ((const uint4 *)(u + (2 * h + p) * 512))[lane];
-                uint32_t w[4] = {w4.x, w4.y, w4.z, w4.w};
-#pragma unroll
-                for (int up = 0; up < 2; up++) {
-                    float scale = d.x * small_float(a >> (12 * h + 6 * up) & 63), least = d.y * small_float(m[up]);
-#pragma unroll
-                    for (int half = 0; half < 2; half++) {
-                        union {
-                            uint4 v;
-                            __half2 h[4];
-                        } o;
-#pragma unroll
-                        for (int i = 0; i < 4; i++) {
-                            uint32_t x = w[2 * half + i / 2] >> (16 * (i & 1) + 4 * up);
-                            o.h[i] = __floats2half2_rn(scale * small_float(x & 15) - least,
-                                                       scale * small_float(x >> 8 & 15) - least);
-                        }
-                        uint32_t c = 8 * t + 4 * up + 2 * p + half;
-                        out[g][c ^ (c >> 3)] = o.v;
-                    }
-                }
-            }
-        } else {
-            float d = __half2float(((const __half *)(u + 3328))[8 * h + g]);
-            uint4 s4 = ((const uint4 *)(u + 3072))[8 * h + g], x4 = ((const uint4 *)(u + 2048 + h * 512))[lane];
-            uint32_t sc[4] = {s4.x, s4.y, s4.z, s4.w}, x[4] = {x4.x, x4.y, x4.z, x4.w};
-#pragma unroll
-            for (int p = 0; p < 2; p++) {
-                uint4 w4 = ((const uint4 *)(u + (2 * h + p) * 512))[lane];
-                uint32_t w[4] = {w4.x, w4.y, w4.z, w4.w};
-#pragma unroll
-                for (int i = 0; i < 8; i++) { /* s = 8p + i: k 16s + 4t .. + 3 */
-                    int s = 8 * p + i, q = s >> 1;
-                    float scale = d * (small_float(sc[s >> 2] >> 8 * (s & 3) & 255) - 128.f), f[4];
-#pragma unroll
-                    for (int m = 0; m < 4; m++) {
-                        uint32_t lo = w[i >> 1] >> (8 * m + 4 * (s & 1)) & 15;
-                        uint32_t hi = x[q >> 1] >> (8 * m + 4 * (q & 1) + 2 * (s & 1)) & 3;
-                        f[m] = scale * (small_float(lo | hi << 4) - 32.f);
-                    }
-                    union {
-                        uint2 v;
-                        __half2 h[2];
-                    } o;
-                    o.h[0] = __floats2half2_rn(f[0], f[1]), o.h[1] = __floats2half2_rn(f[2], f[3]);
-                    uint32_t c = 2 * s + (t >> 1);
-                    ((uint2 *)&out[g][c ^ (c >> 3)])[t & 1] = o.v;
-                }
-            }
-        }
+        quant<TYPE>::expand(u, h, lane, out);
         __syncwarp();
 #pragma unroll
         for (uint32_t r = 0; r < 8; r++) {
@@ -374,12 +312,20 @@ template <int TYPE> __global__ void __launch_bounds__(DEQUANT_WARPS * 32) dequan
     }
 }
 
+template <int TYPE> static bool dequant_by_tiles(struct device *d, dim3 grid, const tiles_job &j)
+{
+    if constexpr (quant<TYPE>::EXPAND) {
+        d->pdl_chain = false; /* what multiplied the last slice is not ours */
+        cuda_launch(d, dequant_tiles<TYPE>, grid, DEQUANT_WARPS * 32, 0, LAUNCH_PLAIN, j);
+    }
+    return quant<TYPE>::EXPAND;
+}
+
+/* False where the type has no expansion of its own. */
 static bool dequant_part(struct device *d, const wdev *w, uint32_t i, uint32_t from, uint32_t n, __half *dst,
                          uint32_t ld)
 {
     const wpart *p = &w->part[i];
-    if (p->type != DT_Q4_K && p->type != DT_Q6_K)
-        return false;
     tiles_job j = {};
     j.from = w->packed + p->off, j.n_kblk = w->n_kblk;
     j.rows = w->interleaved ? 8 : 16;
@@ -387,12 +333,16 @@ static bool dequant_part(struct device *d, const wdev *w, uint32_t i, uint32_t f
     j.tile0 = from / j.rows, j.row0 = from, j.n = n;
     j.to = dst, j.ld = ld;
     dim3 grid((w->n_kblk + DEQUANT_WARPS - 1) / DEQUANT_WARPS, (from + n + j.rows - 1) / j.rows - j.tile0);
-    d->pdl_chain = false; /* what multiplied the last slice is not ours */
-    if (p->type == DT_Q4_K)
-        cuda_launch(d, dequant_tiles<DT_Q4_K>, grid, DEQUANT_WARPS * 32, 0, LAUNCH_PLAIN, j);
-    else
-        cuda_launch(d, dequant_tiles<DT_Q6_K>, grid, DEQUANT_WARPS * 32, 0, LAUNCH_PLAIN, j);
-    return true;
+    switch (p->type) {
+#define X(t, T, number) \
+    case DT_##T:        \
+        return dequant_by_tiles<DT_##T>(d, grid, j);
+        QUANTS(X)
+#undef X
+    case DT_COUNT:
+        break;
+    }
+    return false;
 }
 
 /* Rows of the merged output as fp16, from whichever form the weight is kept in. */

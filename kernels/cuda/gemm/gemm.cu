@@ -28,10 +28,22 @@ void gemm_init(struct device *)
 {
 }
 
+/* Bytes of the widest fragment that few rows are multiplied by. */
+static constexpr uint32_t widest_int8()
+{
+    uint32_t most = 0;
+#define X(t, T, number)                                          \
+    if (quant<DT_##T>::INT8 && quant<DT_##T>::FRAG_BYTES > most) \
+        most = quant<DT_##T>::FRAG_BYTES;
+    QUANTS(X)
+#undef X
+    return most;
+}
+
 /* One row of activations fits beside two stages of the widest type: cards have 99 to 227 KiB for it. */
 static bool row_fits(const struct device *d, uint32_t n_kblk)
 {
-    return gemv_shape<1, 1, GEMV_REST>::fixed(n_kblk) + 2 * K_SLICES * t16_frag_bytes(DT_Q6_K) <= smem_for(d, 1);
+    return gemv_shape<1, 1, GEMV_REST>::fixed(n_kblk) + 2 * K_SLICES * widest_int8() <= smem_for(d, 1);
 }
 
 static uint32_t d_ff_of(const struct op_ffn_up *op)
@@ -79,26 +91,19 @@ static void from_norm(struct device *d, gemm_args *a, const struct norm *n, cons
     a->x = d->ws.xn;
 }
 
-static gemm_fn *gemm_of(enum dtype t)
+/* NULL where there is no such type. */
+static gemm_fn *gemm_of(enum dtype type)
 {
-    switch (t) {
-    case DT_Q4_K:
-        return gemm_q4_k;
-    case DT_Q5_K:
-        return gemm_q5_k;
-    case DT_Q6_K:
-        return gemm_q6_k;
-    case DT_Q8_0:
-        return gemm_q8_0;
-    case DT_Q4_0:
-        return gemm_q4_0;
-    case DT_F16:
-        return gemm_f16;
-    case DT_BF16:
-        return gemm_bf16;
-    default: /* pack_plan() let nothing else in */
-        return gemm_f32;
+    switch (type) {
+#define X(t, T, number) \
+    case DT_##T:        \
+        return gemm_##t;
+        QUANTS(X)
+#undef X
+    case DT_COUNT:
+        break;
     }
+    return NULL;
 }
 
 /* The body that takes all parts of a weight in one launch, or NULL. */

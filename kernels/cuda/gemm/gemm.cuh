@@ -13,7 +13,7 @@
 #ifndef HEARTH_CUDA_GEMM_CUH
 #define HEARTH_CUDA_GEMM_CUH
 
-#include "kernels/cuda/gemm/tile16.cuh"
+#include "kernels/cuda/quant/quant.cuh"
 
 enum gemm_epilogue {
     EP_TMP,  /* to ws.tmp: another kernel finishes */
@@ -508,8 +508,11 @@ static inline uint32_t min_u(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* One per type, or pair of types in one q|k|v: q4_k.cu and its sisters. */
+/* One per type (one_type.cu), and per pair of types in one q|k|v. */
 typedef void gemm_fn(struct device *d, gemm_args &a);
-gemm_fn gemm_q4_k, gemm_q6_k, gemm_q46_k, gemm_q5_k, gemm_q8_0, gemm_q4_0, gemm_f16, gemm_bf16, gemm_f32;
+#define X(t, T, number) extern gemm_fn gemm_##t;
+QUANTS(X)
+#undef X
+extern gemm_fn gemm_q46_k;
 
 #endif

@@ -292,7 +292,7 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
                 for (uint32_t q = 0; q < per; q++) {
                     mbar_wait(full + s, phase);
                     if (c < r1)
-                        int_mul<T, M>(ring + s * a.stage_bytes + chunk * frag, q, v, lane, acc);
+                        quant<T>::template mul_int<M>(ring + s * a.stage_bytes + chunk * frag, q, v, lane, acc);
                     mbar_release(empty + s, lane);
                     if (++s == stages)
                         s = 0, phase ^= 1;

@@ -3,7 +3,7 @@
  * The variant "reference" runs these; it is what the fast body is compared with on the GPU itself.
  */
 #include "kernels/cuda/plan.cuh"
-#include "kernels/cuda/quant/dequant.cuh"
+#include "kernels/cuda/quant/quant.cuh"
 
 /* out[row][w.row0 + o] = sum_k in[row][k] * w[o][k]; 8 warps a block, one output each. */
 __global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_t ldo, uint32_t row0, float scale,

@@ -1,6 +1,6 @@
 /*
  * skinny.cuh - the kernel `wide` that gemm.cuh describes, and the choice between it and `few`. Included by
- * q4_k.cu and its sisters.
+ * one_type.cu.
  */
 #ifndef HEARTH_CUDA_GEMM_BODY_CUH
 #define HEARTH_CUDA_GEMM_BODY_CUH
@@ -28,7 +28,7 @@ __device__ static inline void t16_mul_add(const uint8_t *r, uint32_t q, const xf
 {
     float part[NT][4];
     zero(part);
-    t16_mul<T, NT>(r, q, v, lane, part);
+    quant<T>::template mul<NT>(r, q, v, lane, part);
 #pragma unroll
     for (int n = 0; n < NT; n++)
         for (int i = 0; i < 4; i++)
@@ -257,6 +257,15 @@ template <int TA, int TB, int NT2> static void run_gemm(struct device *d, gemm_a
         run_skinny<TA, TB, 4, 1>(d, a);
     else
         run_skinny<TA, TB, 4, 2>(d, a);
+}
+
+/* The products of one type, where it has kernels of its own: gemm.cu asks for no other. */
+template <int T> static void run_type(struct device *d, gemm_args &a)
+{
+    if constexpr (quant<T>::OWN)
+        run_gemm<T, T, quant<T>::COLS16>(d, a);
+    else
+        cuda_refuse(d, HEARTH_EINTERNAL, "a product by weights of type %d, which are kept as F16", T);
 }
 
 #endif

@@ -151,6 +151,17 @@ template <int TA, int TB> static wg_kernel *by_cols(struct device *d, uint32_t c
     return k;
 }
 
+template <int T> static wg_kernel *of_type(struct device *d, uint32_t cols)
+{
+    if constexpr (quant<T>::WGMMA)
+        return by_cols<T, T>(d, cols);
+    else
+        return NULL;
+}
+
+/* Types beside each other in one q|k|v: those of Q4_K_M and Q5_K_M. */
+#define WG_PAIRS(X) X(Q4_K, Q6_K) X(Q5_K, Q6_K)
+
 /* The kernel for a weight's types, or NULL. */
 static wg_kernel *kernel_of(struct device *d, const wdev *w, uint32_t cols)
 {
@@ -161,24 +172,17 @@ static wg_kernel *kernel_of(struct device *d, const wdev *w, uint32_t cols)
                 return NULL;
             b = w->part[i].type;
         }
-    switch (a) {
-    case DT_Q4_K:
-        return b == a ? by_cols<DT_Q4_K, DT_Q4_K>(d, cols) : b == DT_Q6_K ? by_cols<DT_Q4_K, DT_Q6_K>(d, cols) : NULL;
-    case DT_Q5_K:
-        return b == a ? by_cols<DT_Q5_K, DT_Q5_K>(d, cols) : b == DT_Q6_K ? by_cols<DT_Q5_K, DT_Q6_K>(d, cols) : NULL;
-    case DT_Q6_K:
-        return b == a ? by_cols<DT_Q6_K, DT_Q6_K>(d, cols) : NULL;
-    case DT_Q4_0:
-        return b == a ? by_cols<DT_Q4_0, DT_Q4_0>(d, cols) : NULL;
-    case DT_Q8_0:
-        return b == a ? by_cols<DT_Q8_0, DT_Q8_0>(d, cols) : NULL;
-    case DT_F16:
-        return b == a ? by_cols<DT_F16, DT_F16>(d, cols) : NULL;
-    case DT_BF16:
-        return b == a ? by_cols<DT_BF16, DT_BF16>(d, cols) : NULL;
-    default:
-        return NULL;
-    }
+#define X(t, T, number)        \
+    if (a == DT_##T && b == a) \
+        return of_type<DT_##T>(d, cols);
+    QUANTS(X)
+#undef X
+#define X(A, B)                     \
+    if (a == DT_##A && b == DT_##B) \
+        return by_cols<DT_##A, DT_##B>(d, cols);
+    WG_PAIRS(X)
+#undef X
+    return NULL;
 }
 
 bool wg_supports(const struct device *d, const void *model)

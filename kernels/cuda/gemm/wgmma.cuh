@@ -15,15 +15,10 @@
 #include "kernels/cuda/gemm/gemm.cuh"
 #include "kernels/cuda/gemm/split_k.cuh"
 
-/* The order of k of a type. */
-__host__ __device__ constexpr int wg_order(int type)
-{
-    return type == DT_Q6_K || type == DT_Q4_0 || type == DT_Q8_0 ? 1 : 0;
-}
 /* The unit of a record that comes q-th: F16's four go by halves of the order, 64t + 32up + 16h is unit 2up + h. */
-__host__ __device__ constexpr uint32_t wg_nth(int type, uint32_t q)
+template <int T> __device__ static inline uint32_t wg_nth(uint32_t q)
 {
-    return t16_frags(type) == 4 ? (q & 1) * 2 + (q >> 1) : q;
+    return quant<T>::FRAGS == 4 ? (q & 1) * 2 + (q >> 1) : q;
 }
 struct wg_part {
     uint32_t group0, n_tile, second; /* second: of type TB */
@@ -102,236 +97,6 @@ __device__ static inline uint64_t wg_desc(uint32_t smem, uint32_t lead)
 {
     return (uint64_t)(smem >> 4 & 0x3fff) | (uint64_t)(lead >> 4) << 16 | (uint64_t)(128 >> 4) << 32;
 }
-
-/* --- from a unit to fragments --------------------------------------------------------------------------------- */
-
-__device__ static inline uint32_t both(float v)
-{
-    return h2of(v, v);
-}
-__device__ static inline uint32_t twice(uint32_t v, int half)
-{
-    return __byte_perm(v, 0, half ? 0x3232 : 0x1010);
-}
-__device__ static inline float low(uint32_t v)
-{
-    return __half2float(__ushort_as_half((uint16_t)v));
-}
-
-/*
- * A record's halves, 128 k each, come in PLANES, of which a unit has UNIT: what a lane loads at once, PAIRS pairs of
- * k16 steps. open(): what holds for a unit; plane(): its p-th plane; word(): the fragments of a plane's v-th pair;
- * step(): where that pair's i-th step stands in its half, of which the plane is the p-th.
- */
-template <int T> struct wg_frag;
-struct wg_whole { /* a half is a plane, a record a unit */
-    enum { PLANES = 1, FRAG = 2, PAIRS = 4 };
-    __device__ static constexpr int step(int, int v, int i)
-    {
-        return 2 * v + i;
-    }
-};
-
-/*
- * 1024 + q, times sc, plus k: k is near -1032 sc (Q5_K: -1039), what it is off is put right in c, so the sum is an
- * integer and exact. Then times d, plus c = d z - dmin m with z = -k - 1024 sc: one rounding, and a small c's.
- */
-template <int FIVE> struct wg_k45 : wg_whole {
-    uint32_t g0, g1, h0, h1, kg0, kg1, kh0, kh1, dg, dh, cg0, cg1, ch0, ch1, a[4], b[4], fg, fh;
-
-    __device__ void open(const uint8_t *r, int lane)
-    {
-        constexpr uint32_t S = FIVE ? 2560 : 2048, M = 0x64006400u;
-        int g = lane >> 2;
-        uint32_t s = ((const uint32_t *)(r + S))[lane], e = ((const uint16_t *)(r + S + 128))[lane];
-        uint32_t d2 = ((const uint32_t *)(r + S + 192))[g], e2 = ((const uint32_t *)(r + S + 192))[g + 8];
-        uint32_t mg = h2sub((s >> 24 & 63) | (e & 63) << 16 | M, M);
-        uint32_t mh = h2sub((e >> 6 & 63) | (s >> 30 | (e >> 12) << 2) << 16 | M, M);
-        g0 = six(s), g1 = six(s >> 6), h0 = six(s >> 12), h1 = six(s >> 18);
-        constexpr uint32_t LO = FIVE ? 0xE40FE40Fu : 0xE408E408u, HI = FIVE ? 0xD500D500u : 0xD480D480u,
-                           Z = FIVE ? 0xCC00CC00u : 0xC800C800u;
-        kg0 = h2mul(g0, LO), kh0 = h2mul(h0, LO);
-        kg1 = h2mul(g1, HI), kh1 = h2mul(h1, HI); /* 1024 + 16 q meets sc / 16: -64 sc - 8 sc, exact */
-        uint32_t zg0 = h2fma(g0, 0x64006400u, kg0), zh0 = h2fma(h0, 0x64006400u, kh0); /* -z */
-        uint32_t zg1 = h2mul(g1, Z), zh1 = h2mul(h1, Z);
-        g1 = h2mul(g1, 0x2C002C00u), h1 = h2mul(h1, 0x2C002C00u);
-        dg = twice(d2, 0), dh = twice(e2, 0);
-        float fd = low(d2), fm = low(d2 >> 16), gd = low(e2), gm = low(e2 >> 16);
-        cg0 = both(-fmaf(fd, low(zg0), fm * low(mg))), cg1 = both(-fmaf(fd, low(zg1), fm * low(mg >> 16)));
-        ch0 = both(-fmaf(gd, low(zh0), gm * low(mh))), ch1 = both(-fmaf(gd, low(zh1), gm * low(mh >> 16)));
-    }
-    __device__ void plane(const uint8_t *r, int p, int lane)
-    {
-        four_of(a, ((const uint4 *)r)[p * 32 + lane]);
-        four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
-        if (FIVE)
-            fg = ((const uint32_t *)(r + 2048 + lane * 16))[p], fh = ((const uint32_t *)(r + 2048 + lane * 16))[2 + p];
-    }
-    __device__ void word(int u, uint32_t *A) const
-    {
-        constexpr uint32_t M = 0x64006400u;
-        uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8;
-        uint32_t al = lop_or(a[u], 0x000f000f, M), bl = lop_or(b[u], 0x000f000f, M), cl = lop_or(a8, 0x000f000f, M),
-                 dl = lop_or(b8, 0x000f000f, M), ah = lop_or(a[u], 0x00f000f0, M), bh = lop_or(b[u], 0x00f000f0, M),
-                 ch = lop_or(a8, 0x00f000f0, M), dhi = lop_or(b8, 0x00f000f0, M);
-        if (FIVE) {
-            uint32_t f0 = fg << (4 - u), f1 = fg >> (4 + u), f2 = fh << (4 - u), f3 = fh >> (4 + u);
-            al = lop_or(f0, 0x00100010, al), ah = lop_or(f0, 0x01000100, ah), cl = lop_or(f1, 0x00100010, cl),
-            ch = lop_or(f1, 0x01000100, ch);
-            bl = lop_or(f2, 0x00100010, bl), bh = lop_or(f2, 0x01000100, bh), dl = lop_or(f3, 0x00100010, dl),
-            dhi = lop_or(f3, 0x01000100, dhi);
-        }
-        A[0] = h2fma(h2fma(al, g0, kg0), dg, cg0), A[1] = h2fma(h2fma(bl, h0, kh0), dh, ch0);
-        A[2] = h2fma(h2fma(cl, g0, kg0), dg, cg0), A[3] = h2fma(h2fma(dl, h0, kh0), dh, ch0);
-        A[4] = h2fma(h2fma(ah, g1, kg1), dg, cg1), A[5] = h2fma(h2fma(bh, h1, kh1), dh, ch1);
-        A[6] = h2fma(h2fma(ch, g1, kg1), dg, cg1), A[7] = h2fma(h2fma(dhi, h1, kh1), dh, ch1);
-    }
-};
-template <> struct wg_frag<DT_Q4_K> : wg_k45<0> {
-};
-template <> struct wg_frag<DT_Q5_K> : wg_k45<1> {
-};
-
-/* q - 32, exact, times the sub-block's factor rounded to fp16. */
-template <> struct wg_frag<DT_Q6_K> : wg_whole {
-    uint32_t dg, dh, a[4], b[4], sg[2], sh[2], fg[2], fh[2];
-
-    __device__ void open(const uint8_t *r, int lane)
-    {
-        int g = lane >> 2;
-        dg = ((const uint16_t *)(r + 3328))[g], dh = ((const uint16_t *)(r + 3328))[g + 8];
-        dg |= dg << 16, dh |= dh << 16;
-    }
-    __device__ void plane(const uint8_t *r, int p, int lane)
-    {
-        int g = lane >> 2;
-        four_of(a, ((const uint4 *)r)[p * 32 + lane]);
-        four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
-        two_of(sg, ((const uint2 *)(r + 3072 + g * 16))[p]), two_of(sh, ((const uint2 *)(r + 3200 + g * 16))[p]);
-        two_of(fg, ((const uint2 *)(r + 2048 + lane * 16))[p]), two_of(fh, ((const uint2 *)(r + 2560 + lane * 16))[p]);
-    }
-    __device__ void word(int u, uint32_t *A) const
-    {
-        constexpr uint32_t M = 0x64006400u, B = 0x64806480u; /* 1024 + 128 */
-        int h = u / 2;
-        uint32_t pick = u & 1 ? 0x4342 : 0x4140;
-        uint32_t ds = h2mul(h2sub(__byte_perm(sg[h], 0x64646464u, pick), B), dg),
-                 es = h2mul(h2sub(__byte_perm(sh[h], 0x64646464u, pick), B), dh);
-        uint32_t d0 = twice(ds, 0), d1 = twice(ds, 1), e0 = twice(es, 0), e1 = twice(es, 1);
-        uint32_t f = u & 1 ? fg[h] >> 4 : fg[h], k = u & 1 ? fh[h] >> 4 : fh[h];
-        uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8;
-        A[0] = h2mul(h2sub(lop_or(f << 4, 0x00300030, lop_or(a[u], 0x000f000f, M)), 0x64206420u), d0);
-        A[1] = h2mul(h2sub(lop_or(k << 4, 0x00300030, lop_or(b[u], 0x000f000f, M)), 0x64206420u), e0);
-        A[2] = h2mul(h2sub(lop_or(f >> 4, 0x00300030, lop_or(a8, 0x000f000f, M)), 0x64206420u), d0);
-        A[3] = h2mul(h2sub(lop_or(k >> 4, 0x00300030, lop_or(b8, 0x000f000f, M)), 0x64206420u), e0);
-        A[4] = h2mul(h2fma(lop_or(f << 6, 0x03000300, lop_or(a[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), d1);
-        A[5] = h2mul(h2fma(lop_or(k << 6, 0x03000300, lop_or(b[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), e1);
-        A[6] = h2mul(h2fma(lop_or(f >> 2, 0x03000300, lop_or(a8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), d1);
-        A[7] = h2mul(h2fma(lop_or(k >> 2, 0x03000300, lop_or(b8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), e1);
-    }
-};
-
-template <> struct wg_frag<DT_Q4_0> : wg_whole {
-    uint32_t a[4], b[4], dg[2], dh[2];
-
-    __device__ void open(const uint8_t *, int)
-    {
-    }
-    __device__ void plane(const uint8_t *r, int p, int lane)
-    {
-        int g = lane >> 2;
-        two_of(dg, ((const uint2 *)(r + 2048 + g * 16))[p]), two_of(dh, ((const uint2 *)(r + 2176 + g * 16))[p]);
-        four_of(a, ((const uint4 *)r)[p * 32 + lane]);
-        four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
-    }
-    __device__ void word(int u, uint32_t *A) const
-    {
-        constexpr uint32_t M = 0x64006400u;
-        uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8, d = twice(dg[u / 2], u & 1), e = twice(dh[u / 2], u & 1);
-        A[0] = h2mul(h2sub(lop_or(a[u], 0x000f000f, M), 0x64086408u), d);
-        A[1] = h2mul(h2sub(lop_or(b[u], 0x000f000f, M), 0x64086408u), e);
-        A[2] = h2mul(h2sub(lop_or(a8, 0x000f000f, M), 0x64086408u), d);
-        A[3] = h2mul(h2sub(lop_or(b8, 0x000f000f, M), 0x64086408u), e);
-        A[4] = h2mul(h2fma(lop_or(a[u], 0x00f000f0, M), 0x2C002C00u, 0xD480D480u), d);
-        A[5] = h2mul(h2fma(lop_or(b[u], 0x00f000f0, M), 0x2C002C00u, 0xD480D480u), e);
-        A[6] = h2mul(h2fma(lop_or(a8, 0x00f000f0, M), 0x2C002C00u, 0xD480D480u), d);
-        A[7] = h2mul(h2fma(lop_or(b8, 0x00f000f0, M), 0x2C002C00u, 0xD480D480u), e);
-    }
-};
-
-/* q + 128 from the bytes as they lie, less 1152: exact; times the block's d. A half is a unit of two planes. */
-template <> struct wg_frag<DT_Q8_0> {
-    enum { PLANES = 2, FRAG = 2, PAIRS = 2 };
-    uint32_t a[4], b[4], dg, dh;
-
-    __device__ static constexpr int step(int p, int v, int i)
-    {
-        return 4 * p + 2 * v + i;
-    }
-    __device__ void open(const uint8_t *, int)
-    {
-    }
-    __device__ void plane(const uint8_t *r, int p, int lane)
-    {
-        int g = lane >> 2;
-        dg = ((const uint32_t *)(r + 2048))[2 * g + p], dh = ((const uint32_t *)(r + 2112))[2 * g + p];
-        four_of(a, ((const uint4 *)r)[p * 32 + lane]);
-        four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
-    }
-    __device__ void word(int v, uint32_t *A) const
-    {
-        constexpr uint32_t M = 0x64646464u, B = 0x64806480u; /* 1024 + 128 */
-        uint32_t d = twice(dg, v), e = twice(dh, v);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint32_t x = a[2 * v + i], y = b[2 * v + i];
-            A[4 * i] = h2mul(h2sub(__byte_perm(x, M, 0x4240), B), d);
-            A[4 * i + 1] = h2mul(h2sub(__byte_perm(y, M, 0x4240), B), e);
-            A[4 * i + 2] = h2mul(h2sub(__byte_perm(x, M, 0x4341), B), d);
-            A[4 * i + 3] = h2mul(h2sub(__byte_perm(y, M, 0x4341), B), e);
-        }
-    }
-};
-
-/*
- * Fragments as they lie; a half is two units of 64 k. BF16 becomes fp16, as in `wide` and in the expanded copies: its
- * eight bits are exact from 2^-17 to 65504, and what is smaller is off by 2^-25 at most, a millionth of the weights
- * beside it. bf16's own wgmma would round activations to eight bits.
- */
-template <int BF> struct wg_f16 {
-    enum { PLANES = 2, FRAG = 1, PAIRS = 2 };
-    uint32_t a[8], b[8];
-
-    __device__ static constexpr int step(int p, int v, int i)
-    {
-        return 4 * v + 2 * i + p;
-    }
-    __device__ void open(const uint8_t *, int)
-    {
-    }
-    __device__ void plane(const uint8_t *r, int, int lane)
-    {
-#pragma unroll
-        for (int p = 0; p < 2; p++) {
-            four_of(a + 4 * p, ((const uint4 *)r)[p * 32 + lane]);
-            four_of(b + 4 * p, ((const uint4 *)r)[(2 + p) * 32 + lane]);
-        }
-    }
-    __device__ static uint32_t half2_of(uint32_t w)
-    {
-        return BF ? h2of(__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u)) : w;
-    }
-    __device__ void word(int v, uint32_t *A) const
-    {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            A[2 * i] = half2_of(a[4 * v + i]), A[2 * i + 1] = half2_of(b[4 * v + i]);
-    }
-};
-template <> struct wg_frag<DT_F16> : wg_f16<0> {
-};
-template <> struct wg_frag<DT_BF16> : wg_f16<1> {
-};
 
 /* --- the kernel ------------------------------------------------------------------------------------------------- */
 
@@ -431,7 +196,7 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr uint32_t WGS = wg_shape<N>::GROUPS, WORDS = wg_words(TA, wg_shape<N>::WORDS), TILES = WGS * 4,
-                       UA = t16_frag_bytes(TA), UB = t16_frag_bytes(TB), FRAG = UA > UB ? UA : UB,
+                       UA = quant<TA>::FRAG_BYTES, UB = quant<TB>::FRAG_BYTES, FRAG = UA > UB ? UA : UB,
                        WSTAGE = TILES * FRAG, XSTAGE = N * 256;
     extern __shared__ __align__(128) uint8_t sm[];
     uint64_t *full_w = (uint64_t *)sm, *empty_w = full_w + WG_STAGES, *full_x = empty_w + WG_STAGES,
@@ -457,9 +222,9 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
             uint32_t u = share.at(i), g = u / n_kblk, r = u % n_kblk;
             const wg_part &p = wg_part_of(a, g);
             const bool second = TA != TB && p.second;
-            uint32_t frag = second ? UB : UA, per = t16_frags(second ? TB : TA), tile0 = (g - p.group0) * TILES,
-                     n = min(TILES, p.n_tile - tile0), at = t16_frag_at(n_kblk, per, r, 0),
-                     next = per > 1 ? t16_frag_at(n_kblk, per, r, 1) - at : 0;
+            uint32_t frag = second ? UB : UA, per = second ? quant<TB>::FRAGS : quant<TA>::FRAGS,
+                     tile0 = (g - p.group0) * TILES, n = min(TILES, p.n_tile - tile0),
+                     at = t16_frag_at(n_kblk, per, r, 0), next = per > 1 ? t16_frag_at(n_kblk, per, r, 1) - at : 0;
             const uint8_t *tile = a.w + p.off + (uint64_t)(tile0 + lane) * n_kblk * per * frag;
             for (uint32_t q = 0; q < per; q++) {
                 mbar_wait(empty_w + s, phase);
@@ -468,8 +233,8 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
                 __syncwarp();
                 if (lane < n)
                     cp_async_bulk(wring + s * WSTAGE + lane * frag,
-                                  tile + (uint64_t)(at + wg_nth(second ? TB : TA, q) * next) * frag, frag, full_w + s,
-                                  policy);
+                                  tile + (uint64_t)(at + (second ? wg_nth<TB>(q) : wg_nth<TA>(q)) * next) * frag, frag,
+                                  full_w + s, policy);
                 if (++s == a.wstages)
                     s = 0, phase ^= 1;
             }
@@ -484,8 +249,9 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
             uint32_t s = 0, phase = 1;
             for (uint32_t i = 0; i < share.n; i++) {
                 uint32_t u = share.at(i);
-                const __half *x = a.x[TA != TB && wg_part_of(a, u / n_kblk).second ? wg_order(TB) : wg_order(TA)] +
-                                  (uint64_t)(u % n_kblk) * N * 256;
+                const __half *x =
+                    a.x[TA != TB && wg_part_of(a, u / n_kblk).second ? quant<TB>::WG_ORDER : quant<TA>::WG_ORDER] +
+                    (uint64_t)(u % n_kblk) * N * 256;
                 for (int h = 0; h < 2; h++) {
                     mbar_wait(empty_x + s, phase);
                     mbar_expect_tx(full_x + s, XSTAGE);
@@ -510,7 +276,7 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
             acc[i] = 0;
         auto run = [&](auto type) {
             constexpr int T = decltype(type)::value;
-            typedef wg_frag<T> W;
+            typedef typename quant<T>::wg W;
             uint32_t held = WG_STAGES; /* a stage of activations that products under way read */
 #pragma unroll 1
             for (uint32_t i = 0; i < n; i++) {
@@ -520,7 +286,7 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
                 for (int p = 0; p < 2 * W::PLANES; p++) {
                     constexpr int HALF = W::PLANES;
                     if (p % W::FRAG == 0) {
-                        r = wring + ws * WSTAGE + warp * t16_frag_bytes(T);
+                        r = wring + ws * WSTAGE + warp * quant<T>::FRAG_BYTES;
                         mbar_wait(full_w + ws, wphase);
                         w.open(r, lane);
                     }
