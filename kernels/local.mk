@@ -3,7 +3,7 @@ noinst_LIBRARIES += kernels/libkernels.a
 kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/op.h kernels/op.c \
 	kernels/staged.h kernels/staged.c kernels/dtype.h kernels/dtype.c kernels/fmath.h kernels/philox.h \
 	kernels/quant/list.h kernels/quant/half.h kernels/quant/k_scales.h \
-	kernels/quant/f32.h kernels/quant/f16.h kernels/quant/bf16.h kernels/quant/q4_0.h kernels/quant/q8_0.h \
+	kernels/quant/f32.h kernels/quant/f16.h kernels/quant/bf16.h kernels/quant/q4_0.h kernels/quant/q5_0.h kernels/quant/q8_0.h \
 	kernels/quant/q4_k.h kernels/quant/q5_k.h kernels/quant/q6_k.h \
 	kernels/cpu/cpu.h kernels/cpu/cpu.c kernels/cpu/pool.h kernels/cpu/pool.c kernels/cpu/kv.c kernels/cpu/rate.c kernels/cpu/step.c \
 	kernels/cpu/ops.c kernels/cpu/sample.c kernels/cpu/elem.h kernels/cpu/reference.c kernels/cpu/tuned.h \
@@ -19,7 +19,7 @@ KERNELS_LIBS = kernels/libkernels.a -lpthread -lm
 # static and opens the driver itself.
 # The types: a header each, of which the build makes an object each (.cuh.o).
 cuda_quants = kernels/cuda/quant/f32.cuh kernels/cuda/quant/f16.cuh kernels/cuda/quant/bf16.cuh kernels/cuda/quant/q4_0.cuh \
-	kernels/cuda/quant/q8_0.cuh kernels/cuda/quant/q4_k.cuh kernels/cuda/quant/q5_k.cuh kernels/cuda/quant/q6_k.cuh
+	kernels/cuda/quant/q5_0.cuh kernels/cuda/quant/q8_0.cuh kernels/cuda/quant/q4_k.cuh kernels/cuda/quant/q5_k.cuh kernels/cuda/quant/q6_k.cuh
 # Nothing of these is compiled by itself.
 cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh \
 	kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/gemv.cuh \

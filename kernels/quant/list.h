@@ -14,6 +14,7 @@
     X(f32, F32, 0)      \
     X(f16, F16, 1)      \
     X(q4_0, Q4_0, 2)    \
+    X(q5_0, Q5_0, 6)    \
     X(q8_0, Q8_0, 8)    \
     X(q4_k, Q4_K, 12)   \
     X(q5_k, Q5_K, 13)   \
@@ -33,6 +34,7 @@
 #include QUANT_FILE(f32)
 #include QUANT_FILE(f16)
 #include QUANT_FILE(q4_0)
+#include QUANT_FILE(q5_0)
 #include QUANT_FILE(q8_0)
 #include QUANT_FILE(q4_k)
 #include QUANT_FILE(q5_k)
