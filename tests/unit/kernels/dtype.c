@@ -84,6 +84,21 @@ static void test_q4_0(void **state)
     }
 }
 
+static void test_q5_0(void **state)
+{
+    (void)state;
+    struct block_q5_0 b = {.d = 0xb800 /* -0.5 */};
+    float w[32];
+    for (int k = 0; k < 32; k++) { /* weight k has q = 7 k + 3 mod 32: every number once */
+        int q = (7 * k + 3) % 32;
+        b.qs[k % 16] |= (uint8_t)((q & 15) << (k < 16 ? 0 : 4));
+        b.qh[k / 8] |= (uint8_t)(q >> 4 << k % 8);
+    }
+    dtype_get(DT_Q5_0)->to_f32(&b, w, 32);
+    for (int k = 0; k < 32; k++)
+        assert_true(w[k] == -0.5f * (float)((7 * k + 3) % 32 - 16));
+}
+
 static void test_q8_0(void **state)
 {
     (void)state;
@@ -254,10 +269,10 @@ static void test_gumbel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),  cmocka_unit_test(test_f16),    cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_q4_0),   cmocka_unit_test(test_q8_0),   cmocka_unit_test(test_q4_k),
-        cmocka_unit_test(test_q5_k),   cmocka_unit_test(test_q6_k),   cmocka_unit_test(test_fmath),
-        cmocka_unit_test(test_philox), cmocka_unit_test(test_gumbel),
+        cmocka_unit_test(test_table), cmocka_unit_test(test_f16),    cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_q4_0),  cmocka_unit_test(test_q5_0),   cmocka_unit_test(test_q8_0),
+        cmocka_unit_test(test_q4_k),  cmocka_unit_test(test_q5_k),   cmocka_unit_test(test_q6_k),
+        cmocka_unit_test(test_fmath), cmocka_unit_test(test_philox), cmocka_unit_test(test_gumbel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
