@@ -2,9 +2,11 @@
 noinst_LIBRARIES += kernels/libkernels.a
 kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/op.h kernels/op.c \
 	kernels/staged.h kernels/staged.c kernels/dtype.h kernels/dtype.c kernels/fmath.h kernels/philox.h \
-	kernels/quant/list.h kernels/quant/half.h kernels/quant/k_scales.h \
+	kernels/quant/list.h kernels/quant/half.h kernels/quant/k_scales.h kernels/quant/codebook.h kernels/quant/grids.h \
 	kernels/quant/f32.h kernels/quant/f16.h kernels/quant/bf16.h kernels/quant/q4_0.h kernels/quant/q5_0.h kernels/quant/q8_0.h \
-	kernels/quant/q4_k.h kernels/quant/q5_k.h kernels/quant/q6_k.h \
+	kernels/quant/q4_1.h kernels/quant/q5_1.h kernels/quant/q2_k.h kernels/quant/q3_k.h kernels/quant/q4_k.h kernels/quant/q5_k.h kernels/quant/q6_k.h \
+	kernels/quant/iq4_nl.h kernels/quant/iq4_xs.h kernels/quant/iq3_s.h kernels/quant/iq3_xxs.h kernels/quant/iq2_s.h kernels/quant/iq2_xs.h \
+	kernels/quant/iq2_xxs.h kernels/quant/mxfp4.h kernels/quant/nvfp4.h \
 	kernels/cpu/cpu.h kernels/cpu/cpu.c kernels/cpu/pool.h kernels/cpu/pool.c kernels/cpu/kv.c kernels/cpu/rate.c kernels/cpu/step.c \
 	kernels/cpu/ops.c kernels/cpu/sample.c kernels/cpu/elem.h kernels/cpu/reference.c kernels/cpu/tuned.h \
 	kernels/cpu/tuned-dot.h kernels/cpu/tuned-vec.h \
@@ -20,6 +22,10 @@ KERNELS_LIBS = kernels/libkernels.a -lpthread -lm
 # The types: a header each, of which the build makes an object each (.cuh.o).
 cuda_quants = kernels/cuda/quant/f32.cuh kernels/cuda/quant/f16.cuh kernels/cuda/quant/bf16.cuh kernels/cuda/quant/q4_0.cuh \
 	kernels/cuda/quant/q5_0.cuh kernels/cuda/quant/q8_0.cuh kernels/cuda/quant/q4_k.cuh kernels/cuda/quant/q5_k.cuh kernels/cuda/quant/q6_k.cuh
+# Types that are kept as F16 on the GPU: nothing to compile.
+cuda_expanded = kernels/cuda/quant/q4_1.cuh kernels/cuda/quant/q5_1.cuh kernels/cuda/quant/q2_k.cuh kernels/cuda/quant/q3_k.cuh kernels/cuda/quant/iq2_xxs.cuh \
+	kernels/cuda/quant/iq2_xs.cuh kernels/cuda/quant/iq3_xxs.cuh kernels/cuda/quant/iq4_nl.cuh kernels/cuda/quant/iq3_s.cuh kernels/cuda/quant/iq2_s.cuh \
+	kernels/cuda/quant/iq4_xs.cuh kernels/cuda/quant/mxfp4.cuh kernels/cuda/quant/nvfp4.cuh
 # Nothing of these is compiled by itself.
 cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh \
 	kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/gemv.cuh \
@@ -30,7 +36,7 @@ cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/transf
 	kernels/cuda/quant/pack.cu \
 	kernels/cuda/attend/attend.cu kernels/cuda/attend/split_kv.cu kernels/cuda/attend/reduce.cu kernels/cuda/attend/prefill.cu kernels/cuda/sample.cu \
 	kernels/cuda/gemm/cublaslt.cu kernels/cuda/gemm/wcache.cu kernels/cuda/rate.cu kernels/cuda/lacks.cu
-EXTRA_DIST += $(cuda_headers) $(cuda_quants) $(cuda_sources) kernels/cuda/gemm/one_type.cu
+EXTRA_DIST += $(cuda_headers) $(cuda_quants) $(cuda_expanded) $(cuda_sources) kernels/cuda/gemm/one_type.cu
 # -lineinfo lets profilers and compute-sanitizer name source lines; the machine code is the same without it. NVCC_DEFS is
 # for builds such as sanitize-gpu's.
 NVCC_DEFS =
@@ -51,7 +57,7 @@ kernels/cuda/gemm/wgmma.o: NVCC_GENCODE = -gencode arch=compute_90a,code=sm_90a
 
 if HAVE_CUDA
 cuda_objects = $(cuda_quants:.cuh=.o) $(cuda_sources:.cu=.o)
-$(cuda_objects): $(cuda_headers) $(cuda_quants) kernels/cuda/gemm/one_type.cu kernels/backend.h kernels/op.h kernels/staged.h kernels/cuda/rules.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h
+$(cuda_objects): $(cuda_headers) $(cuda_quants) $(cuda_expanded) kernels/cuda/gemm/one_type.cu kernels/backend.h kernels/op.h kernels/staged.h kernels/cuda/rules.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h
 kernels_libkernels_a_LIBADD = $(cuda_objects)
 KERNELS_LIBS += $(CUDA_LIBS)
 CLEANFILES += $(cuda_objects)

@@ -19,6 +19,22 @@
  * broadcasts needs no shuffle, and these loops are bound by the shuffle port. */
 #define IN_MEMORY(array) __asm__("" : "+m"(array))
 
+/* prep and chunk of a type that has no kernels of its own on the CPU: the specification, block by block. */
+#define DECODED(t, T)                                                                                  \
+    enum { T##_CHUNKS = 1, T##_SCALES = 1 };                                                           \
+    VFN void t##_prep(const void *block, float *s)                                                     \
+    {                                                                                                  \
+        (void)block, (void)s;                                                                          \
+    }                                                                                                  \
+    VFN void t##_chunk(const void *block, const float *s, int j, float *dst, const float *x, v16 *acc) \
+    {                                                                                                  \
+        float w[T##_LEN];                                                                              \
+        (void)s, (void)j;                                                                              \
+        t##_decode(block, w, T##_LEN);                                                                 \
+        for (int k = 0; k < (int)T##_LEN; k += LANES)                                                  \
+            EMIT(k, v16_load(w + k));                                                                  \
+    }
+
 #define QUANT_HEADERS
 #include "kernels/quant/list.h"
 

@@ -10,16 +10,29 @@
 #ifndef HEARTH_QUANT_LIST_H
 #define HEARTH_QUANT_LIST_H
 
-#define QUANTS(X)       \
-    X(f32, F32, 0)      \
-    X(f16, F16, 1)      \
-    X(q4_0, Q4_0, 2)    \
-    X(q5_0, Q5_0, 6)    \
-    X(q8_0, Q8_0, 8)    \
-    X(q4_k, Q4_K, 12)   \
-    X(q5_k, Q5_K, 13)   \
-    X(q6_k, Q6_K, 14)   \
-    X(bf16, BF16, 30)
+#define QUANTS(X)           \
+    X(f32, F32, 0)          \
+    X(f16, F16, 1)          \
+    X(q4_0, Q4_0, 2)        \
+    X(q4_1, Q4_1, 3)        \
+    X(q5_0, Q5_0, 6)        \
+    X(q5_1, Q5_1, 7)        \
+    X(q8_0, Q8_0, 8)        \
+    X(q2_k, Q2_K, 10)       \
+    X(q3_k, Q3_K, 11)       \
+    X(q4_k, Q4_K, 12)       \
+    X(q5_k, Q5_K, 13)       \
+    X(q6_k, Q6_K, 14)       \
+    X(iq2_xxs, IQ2_XXS, 16) \
+    X(iq2_xs, IQ2_XS, 17)   \
+    X(iq3_xxs, IQ3_XXS, 18) \
+    X(iq4_nl, IQ4_NL, 20)   \
+    X(iq3_s, IQ3_S, 21)     \
+    X(iq2_s, IQ2_S, 22)     \
+    X(iq4_xs, IQ4_XS, 23)   \
+    X(bf16, BF16, 30)       \
+    X(mxfp4, MXFP4, 39)     \
+    X(nvfp4, NVFP4, 40)
 
 #endif
 
@@ -34,12 +47,25 @@
 #include QUANT_FILE(f32)
 #include QUANT_FILE(f16)
 #include QUANT_FILE(q4_0)
+#include QUANT_FILE(q4_1)
 #include QUANT_FILE(q5_0)
+#include QUANT_FILE(q5_1)
 #include QUANT_FILE(q8_0)
+#include QUANT_FILE(q2_k)
+#include QUANT_FILE(q3_k)
 #include QUANT_FILE(q4_k)
 #include QUANT_FILE(q5_k)
 #include QUANT_FILE(q6_k)
+#include QUANT_FILE(iq2_xxs)
+#include QUANT_FILE(iq2_xs)
+#include QUANT_FILE(iq3_xxs)
+#include QUANT_FILE(iq4_nl)
+#include QUANT_FILE(iq3_s)
+#include QUANT_FILE(iq2_s)
+#include QUANT_FILE(iq4_xs)
 #include QUANT_FILE(bf16)
+#include QUANT_FILE(mxfp4)
+#include QUANT_FILE(nvfp4)
 #undef QUANT_FILE
 #endif
 #undef QUANT_STRING

@@ -42,11 +42,11 @@ VFN void q5_0_prep(const void *block, float *s)
     s[1] = -16.0f * s[0];
 }
 /* 32 weights as bytes: a byte of qh is spread over eight, each of which looks at its own bit. */
-VFN void q5_0_bytes(const struct block_q5_0 *b, uint8_t out[32])
+VFN void q5_0_bytes(const uint8_t *fifth, const uint8_t *nibbles, uint8_t out[32])
 {
     int qh;
-    memcpy(&qh, b->qh, sizeof qh);
-    __m128i qs = _mm_loadu_si128((const void *)b->qs);
+    memcpy(&qh, fifth, sizeof qh);
+    __m128i qs = _mm_loadu_si128((const void *)nibbles);
     __m256i lo = _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(qs, 4), qs), _mm256_set1_epi8(15));
     __m256i byte_of = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     __m256i own = _mm256_set1_epi64x((long long)0x8040201008040201);
@@ -57,8 +57,9 @@ VFN void q5_0_bytes(const struct block_q5_0 *b, uint8_t out[32])
 VFN void q5_0_chunk(const void *block, const float *s, int j, float *dst, const float *x, v16 *acc)
 {
     (void)j;
+    const struct block_q5_0 *b = block;
     uint8_t q[32];
-    q5_0_bytes(block, q);
+    q5_0_bytes(b->qh, b->qs, q);
     IN_MEMORY(q);
     v16 d = v16_set1(s[0]), m = v16_set1(s[1]); /* d * q - 16 * d is exact, as d * (q - 16) is */
     EMIT(0, v16_fma(v16_of_int(v16i_load_u8(q)), d, m));

@@ -126,6 +126,8 @@ static void golden(const char *gguf, const char *json)
 TEST(tale, "contrib/models/tale-q4_k_m.gguf", "tests/golden/data/tale-q4_k_m.json")
 TEST(rope3, "tests/golden/data/tiny-llama-rope3.gguf", "tests/golden/data/tiny-llama-rope3.json")
 TEST(q5_k_m, "models/tale/tale-q5_k_m.gguf", "golden/tale-q5_k_m.json")
+TEST(q3_k_m, "models/tale/tale-q3_k_m.gguf", "golden/tale-q3_k_m.json")
+TEST(iq2_m, "models/tale/tale-iq2_m.gguf", "golden/tale-iq2_m.json")
 TEST(q4_k_m, "models/tale/tale-q4_k_m.gguf", "golden/tale-q4_k_m.json")
 #define X(t, T, number) TEST(all_##t, "models/tale/tale-" #t ".gguf", "golden/tale-" #t ".json")
 QUANTS(X) /* models all of one type, where there is one; of the K types there are mixtures, above */
@@ -299,8 +301,12 @@ FOLDERS(FOLDER)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tale), cmocka_unit_test(test_rope3),
-                                       cmocka_unit_test(test_q5_k_m), cmocka_unit_test(test_q4_k_m),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tale),
+                                       cmocka_unit_test(test_rope3),
+                                       cmocka_unit_test(test_q5_k_m),
+                                       cmocka_unit_test(test_q4_k_m),
+                                       cmocka_unit_test(test_q3_k_m),
+                                       cmocka_unit_test(test_iq2_m),
 #define X(t, T, number) cmocka_unit_test(test_all_##t),
                                        QUANTS(X)
 #undef X

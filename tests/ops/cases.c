@@ -4,6 +4,17 @@
 #define LLAMA .norm = NORM_RMS, .rope = ROPE_NORM, .glu = GLU_SWIGLU, .embed_scale = 1.0f, .kv_type = DT_F32
 #define NEOX  .norm = NORM_RMS, .rope = ROPE_NEOX, .glu = GLU_SWIGLU, .embed_scale = 1.0f, .kv_type = DT_F32
 
+#define A_TYPE_EACH                                                                                  \
+    {                                                                                                \
+        [P_Q] = DT_Q4_1, [P_K] = DT_IQ4_NL, [P_V] = DT_Q5_1, [P_O] = DT_IQ3_S, [P_GATE] = DT_IQ4_XS, \
+        [P_UP] = DT_MXFP4, [P_DOWN] = DT_Q3_K                                                        \
+    }
+#define A_SMALL_TYPE_EACH                                                                                \
+    {                                                                                                    \
+        [P_Q] = DT_IQ2_S, [P_K] = DT_IQ2_XS, [P_V] = DT_Q6_K, [P_O] = DT_IQ3_XXS, [P_GATE] = DT_IQ2_XXS, \
+        [P_UP] = DT_Q4_K, [P_DOWN] = DT_Q5_0                                                             \
+    }
+
 /* Of every type: one row, a ragged batch around the borders of pages, a prompt. */
 #define OF_TYPE(t, T, number)                                                                                 \
     {#t " of 512", DT_##T, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .seq = {{100, 1}}},                    \
@@ -82,6 +93,15 @@ const struct op_case op_cases[] = {
      .mix = {[P_Q] = DT_F16, [P_K] = DT_Q8_0, [P_V] = DT_Q4_0, [P_UP] = DT_Q5_K}, .seq = {{0, 70}, {33, 10}}},
     {"three of quantised", DT_Q6_K, 256, 256, 33, 4, 2, 64, LLAMA, .n_rot = 64,
      .mix = {[P_K] = DT_Q4_K, [P_V] = DT_Q5_K, [P_GATE] = DT_Q4_K, [P_O] = DT_BF16}, .seq = {{20, 1}, {0, 3}}},
+    /* a type for each matrix, those of one op included, as people's mixtures have them */
+    {"a type each", DT_Q2_K, 256, 512, 47, 8, 2, 64, LLAMA, .n_rot = 64, .bias = true, .mix = A_TYPE_EACH,
+     .seq = {{20, 1}}},
+    {"a type each, ragged", DT_Q2_K, 256, 512, 47, 8, 2, 64, NEOX, .n_rot = 64, .mix = A_TYPE_EACH,
+     .seq = {{0, 5}, {33, 2}}},
+    {"a type each, 80 tokens", DT_Q2_K, 256, 512, 47, 8, 2, 64, LLAMA, .n_rot = 64, .mix = A_TYPE_EACH,
+     .seq = {{0, 70}, {33, 10}}},
+    {"a small type each, ragged", DT_NVFP4, 256, 512, 47, 8, 2, 64, LLAMA, .n_rot = 64, .mix = A_SMALL_TYPE_EACH,
+     .seq = {{0, 5}, {33, 2}}},
     /* K of more than 16 records and few rows: two sets of warps on a GPU, but not where tiles go in pairs */
     {"long down", DT_Q4_K, 256, 4608, 33, 4, 2, 64, LLAMA, .n_rot = 64, .seq = {{20, 1}, {0, 3}}},
     {"long down, q8_0 and q6_k", DT_Q8_0, 256, 4864, 33, 4, 2, 64, LLAMA, .n_rot = 64, .mix = {[P_DOWN] = DT_Q6_K},

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -18,13 +19,13 @@ static void test_table(void **state)
     (void)state;
     assert_null(dtype_get(-1));
     assert_null(dtype_get(DT_COUNT));
-    assert_null(dtype_get(3)); /* Q4_1: a row between ours */
+    assert_null(dtype_get(4)); /* Q4_2, which nobody has any more: a row between ours */
     assert_string_equal(dtype_get(DT_Q6_K)->name, "Q6_K");
     assert_int_equal(dtype_bytes(DT_Q4_K, 512), 288);
     assert_int_equal(dtype_bytes(DT_Q4_K, 511), 0);
     assert_int_equal(dtype_bytes(DT_F32, 3), 12);
     assert_int_equal(dtype_bytes(DT_F32, UINT64_MAX / 2), 0); /* overflows */
-    assert_int_equal(dtype_bytes(7, 32), 0);
+    assert_int_equal(dtype_bytes(9, 32), 0);
 }
 
 /* From the definition of the format: sign, exponent, significand. */
@@ -176,6 +177,286 @@ static void test_q6_k(void **state)
         assert_true(w[k] == 0.125f * (float)((17 * (k / 16) - 128) * ((11 * k + k / 16) % 64 - 32)));
 }
 
+static void test_q4_1(void **state)
+{
+    (void)state;
+    struct block_q4_1 b = {.d = 0x3800 /* 0.5 */, .m = 0xc200 /* -3 */};
+    float w[32];
+    for (int i = 0; i < 16; i++)
+        b.qs[i] = (uint8_t)(i | (15 - i) << 4);
+    dtype_get(DT_Q4_1)->to_f32(&b, w, 32);
+    for (int i = 0; i < 16; i++) {
+        assert_true(w[i] == 0.5f * (float)i - 3.0f);
+        assert_true(w[16 + i] == 0.5f * (float)(15 - i) - 3.0f);
+    }
+}
+
+/* The 32 numbers 7 k mod 32: nibbles, and fifth bits. */
+static void pack_fives(uint8_t qh[4], uint8_t qs[16])
+{
+    for (int k = 0; k < 32; k++) {
+        int q = 7 * k % 32;
+        qs[k % 16] |= (uint8_t)((q & 15) << (k < 16 ? 0 : 4));
+        qh[k / 8] |= (uint8_t)(q >> 4 << k % 8);
+    }
+}
+
+static void test_q5_1(void **state)
+{
+    (void)state;
+    struct block_q5_1 b = {.d = 0x3400 /* 0.25 */, .m = 0x3c00 /* 1 */};
+    float w[32];
+    pack_fives(b.qh, b.qs);
+    dtype_get(DT_Q5_1)->to_f32(&b, w, 32);
+    for (int k = 0; k < 32; k++)
+        assert_true(w[k] == 0.25f * (float)(7 * k % 32) + 1.0f);
+}
+
+static void test_q2_k(void **state)
+{
+    (void)state;
+    struct block_q2_k b = {.d = 0x4000 /* 2 */, .dmin = 0x3800 /* 0.5 */};
+    float w[256];
+    for (int j = 0; j < 16; j++)
+        b.scales[j] = (uint8_t)(j | (7 * j + 3) % 16 << 4);
+    for (int k = 0; k < 256; k++) /* weight k has q = (3 k + k / 16) mod 4 */
+        b.qs[32 * (k / 128) + k % 32] |= (uint8_t)((3 * k + k / 16) % 4 << 2 * (k / 32 % 4));
+    dtype_get(DT_Q2_K)->to_f32(&b, w, 256);
+    for (int k = 0; k < 256; k++) {
+        int j = k / 16;
+        assert_true(w[k] == 2.0f * (float)(j * ((3 * k + j) % 4)) - 0.5f * (float)((7 * j + 3) % 16));
+    }
+}
+
+static void test_q3_k(void **state)
+{
+    (void)state;
+    struct block_q3_k b = {.d = 0x3000 /* 0.125 */};
+    float w[256];
+    for (int j = 0; j < 16; j++) { /* the j-th scale is 11 j mod 64: four bits here, two there */
+        int s = 11 * j % 64;
+        b.scales[j % 8] |= (uint8_t)((s & 15) << 4 * (j / 8));
+        b.scales[8 + j % 4] |= (uint8_t)(s >> 4 << 2 * (j / 4));
+    }
+    for (int k = 0; k < 256; k++) {
+        int q = (5 * k + k / 16) % 8;
+        b.qs[32 * (k / 128) + k % 32] |= (uint8_t)((q & 3) << 2 * (k / 32 % 4));
+        b.hmask[k % 32] |= (uint8_t)(q >> 2 << k / 32);
+    }
+    dtype_get(DT_Q3_K)->to_f32(&b, w, 256);
+    for (int k = 0; k < 256; k++)
+        assert_true(w[k] == 0.125f * (float)((11 * (k / 16) % 64 - 32) * ((5 * k + k / 16) % 8 - 4)));
+}
+
+static const int nonlinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const float e2m1[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+static float e2m1_of(int q)
+{
+    return q < 8 ? e2m1[q] : -e2m1[q - 8];
+}
+
+static void test_iq4_nl(void **state)
+{
+    (void)state;
+    struct block_iq4_nl b = {.d = 0xb800 /* -0.5 */};
+    float w[32];
+    for (int i = 0; i < 16; i++)
+        b.qs[i] = (uint8_t)(i | (15 - i) << 4);
+    dtype_get(DT_IQ4_NL)->to_f32(&b, w, 32);
+    for (int i = 0; i < 16; i++) {
+        assert_true(w[i] == -0.5f * (float)nonlinear[i]);
+        assert_true(w[16 + i] == -0.5f * (float)nonlinear[15 - i]);
+    }
+}
+
+static void test_iq4_xs(void **state)
+{
+    (void)state;
+    static const int ls[8] = {0, 1, 31, 32, 33, 47, 62, 63};
+    struct block_iq4_xs b = {.d = 0x3c00 /* 1 */};
+    float w[256];
+    for (int j = 0; j < 8; j++) {
+        b.scales_l[j / 2] |= (uint8_t)((ls[j] & 15) << 4 * (j % 2));
+        b.scales_h |= (uint16_t)(ls[j] >> 4 << 2 * j);
+    }
+    for (int i = 0; i < 128; i++) /* weight 32 j + i has q = i + j, the one 16 later 7 (i + j), both mod 16 */
+        b.qs[i] = (uint8_t)((i % 16 + i / 16) % 16 | 7 * (i % 16 + i / 16) % 16 << 4);
+    dtype_get(DT_IQ4_XS)->to_f32(&b, w, 256);
+    for (int k = 0; k < 256; k++) {
+        int j = k / 32, q = (k % 16 + j) * (k % 32 < 16 ? 1 : 7) % 16;
+        assert_true(w[k] == (float)((ls[j] - 32) * nonlinear[q]));
+    }
+}
+
+static void test_mxfp4(void **state)
+{
+    (void)state;
+    static const uint8_t e[] = {0, 1, 2, 127, 130, 252}; /* 2^(e - 127) times E2M1; small ones are subnormal */
+    for (size_t n = 0; n < sizeof e; n++) {
+        struct block_mxfp4 b = {.e = e[n]};
+        float w[32];
+        for (int i = 0; i < 16; i++)
+            b.qs[i] = (uint8_t)(i | (15 - i) << 4);
+        dtype_get(DT_MXFP4)->to_f32(&b, w, 32);
+        for (int i = 0; i < 16; i++) {
+            assert_true(w[i] == ldexpf(e2m1_of(i), e[n] - 127));
+            assert_true(w[16 + i] == ldexpf(e2m1_of(15 - i), e[n] - 127));
+        }
+    }
+}
+
+static void test_nvfp4(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t byte;
+        float value; /* E4M3 without its sign */
+    } d[] = {{0x00, 0},     {0x01, 0x1p-9f}, {0x07, 7 * 0x1p-9f}, {0x08, 0x1p-6f}, {0x38, 1},   {0x39, 1.125f},
+             {0x47, 3.75f}, {0x7e, 448},     {0x7f, 0},           {0xb8, 1},       {0x78, 256}, {0x30, 0.5f}};
+    for (size_t n = 0; n < sizeof d / sizeof *d; n += 4) {
+        struct block_nvfp4 b = {.d = {d[n].byte, d[n + 1].byte, d[n + 2].byte, d[n + 3].byte}};
+        float w[64];
+        for (int i = 0; i < 32; i++)
+            b.qs[i] = (uint8_t)(i % 16 | (i / 8 + 5 * i) % 16 << 4);
+        dtype_get(DT_NVFP4)->to_f32(&b, w, 64);
+        for (int i = 0; i < 32; i++) {
+            int j = i / 8, k = 16 * j + i % 8;
+            assert_true(w[k] == d[n + (size_t)j].value * e2m1_of(i % 16));
+            assert_true(w[k + 8] == d[n + (size_t)j].value * e2m1_of((i / 8 + 5 * i) % 16));
+        }
+    }
+}
+
+/* Four rows of each codebook, as published; the l-th eight (four) weights of a block have row ROW(l). */
+static const struct known2 {
+    int row;
+    int w[8];
+} xxs2[4] = {{3, {8, 43, 8, 8, 8, 8, 8, 8}},
+             {77, {8, 8, 43, 25, 8, 8, 25, 8}},
+             {200, {8, 8, 8, 8, 25, 8, 43, 25}},
+             {255, {8, 25, 8, 8, 25, 43, 43, 43}}},
+  xs2[4] = {{3, {8, 43, 8, 8, 8, 8, 8, 8}},
+            {200, {8, 8, 8, 8, 25, 43, 25, 8}},
+            {300, {8, 25, 25, 8, 8, 25, 8, 25}},
+            {511, {43, 43, 43, 43, 43, 43, 43, 43}}},
+  s2[4] = {{3, {8, 43, 8, 8, 8, 8, 8, 8}},
+           {300, {8, 25, 43, 25, 8, 25, 25, 8}},
+           {600, {25, 8, 25, 8, 43, 25, 8, 25}},
+           {1023, {43, 43, 43, 43, 43, 43, 43, 43}}};
+static const struct known3 {
+    int row;
+    int w[4];
+} xxs3[4] = {{1, {20, 4, 4, 4}}, {77, {20, 12, 20, 12}}, {200, {4, 62, 4, 44}}, {255, {4, 28, 52, 62}}},
+  s3[4] = {{1, {3, 1, 1, 1}}, {200, {15, 1, 1, 5}}, {300, {3, 5, 3, 7}}, {511, {1, 1, 15, 15}}};
+#define ROW(l) (((l) + (l) / 4) % 4)
+
+/* Seven signs of the l-th eight weights; the eighth makes them even. */
+static uint32_t signs(int l)
+{
+    return (uint32_t)(37 * l + 11) % 128;
+}
+static bool negative(int l, int i)
+{
+    return i < 7 ? signs(l) >> i & 1 : __builtin_popcount(signs(l)) % 2;
+}
+
+static void check_iq2(enum dtype type, const void *block, const struct known2 *known, const int *scale, float d)
+{
+    float w[256];
+    dtype_get((int)type)->to_f32(block, w, 256);
+    for (int k = 0; k < 256; k++) {
+        float v = d * (float)(2 * scale[k / 16] + 1) / 8.0f * (float)known[ROW(k / 8)].w[k % 8];
+        assert_true(w[k] == (negative(k / 8, k % 8) ? -v : v));
+    }
+}
+
+static void test_iq2(void **state)
+{
+    (void)state;
+    int scale[16], widened[16]; /* per 16 and per 32 weights */
+    for (int j = 0; j < 16; j++)
+        scale[j] = (5 * j + 2) % 16, widened[j] = scale[j / 2];
+    struct block_iq2_xxs xxs = {.d = 0x4000 /* 2 */};
+    struct block_iq2_xs xs = {.d = 0x3800 /* 0.5 */};
+    struct block_iq2_s s = {.d = 0xbc00 /* -1 */};
+    for (int l = 0; l < 32; l++) {
+        int row = xxs2[ROW(l)].row;
+        uint32_t word = signs(l) << 7 * (l % 4) | (uint32_t)widened[l / 2] << 28;
+        xxs.qs[l / 4 * 4 + l % 4 / 2] |= (uint16_t)(row << 8 * (l % 2));
+        xxs.qs[l / 4 * 4 + 2] |= (uint16_t)word, xxs.qs[l / 4 * 4 + 3] |= (uint16_t)(word >> 16);
+        xs.qs[l] = (uint16_t)((uint32_t)xs2[ROW(l)].row | signs(l) << 9);
+        xs.scales[l / 4] |= (uint8_t)(l % 2 ? 0 : scale[l / 2] << 4 * (l / 2 % 2));
+        s.qs[l] = (uint8_t)s2[ROW(l)].row;
+        s.qh[l / 4] |= (uint8_t)(s2[ROW(l)].row >> 8 << 2 * (l % 4));
+        s.scales[l / 4] = xs.scales[l / 4];
+        for (int i = 0; i < 8; i++)
+            s.signs[l] |= (uint8_t)(negative(l, i) << i);
+    }
+    check_iq2(DT_IQ2_XXS, &xxs, xxs2, widened, 2.0f);
+    check_iq2(DT_IQ2_XS, &xs, xs2, scale, 0.5f);
+    check_iq2(DT_IQ2_S, &s, s2, scale, -1.0f);
+}
+
+static void test_iq3(void **state)
+{
+    (void)state;
+    struct block_iq3_xxs xxs = {.d = 0x4000 /* 2 */};
+    struct block_iq3_s s = {.d = 0xb800 /* -0.5 */};
+    float w[256];
+    for (int j = 0; j < 8; j++) {
+        uint32_t word = (uint32_t)(5 * j + 2) % 16 << 28;
+        for (int l = 0; l < 4; l++)
+            word |= signs(4 * j + l) << 7 * l;
+        memcpy(xxs.ss[j], &word, 4);
+        s.scales[j / 2] |= (uint8_t)((5 * j + 2) % 16 << 4 * (j % 2));
+    }
+    for (int l = 0; l < 64; l++) {
+        xxs.qs[l] = (uint8_t)xxs3[ROW(l)].row;
+        s.qs[l] = (uint8_t)s3[ROW(l)].row;
+        s.qh[l / 8] |= (uint8_t)(s3[ROW(l)].row >> 8 << l % 8);
+        for (int i = 4 * (l % 2); i < 4 * (l % 2) + 4; i++)
+            s.signs[l / 2] |= (uint8_t)(negative(l / 2, i) << i);
+    }
+    dtype_get(DT_IQ3_XXS)->to_f32(&xxs, w, 256);
+    for (int k = 0; k < 256; k++) {
+        float v = 2.0f * (float)(2 * ((5 * (k / 32) + 2) % 16) + 1) / 4.0f * (float)xxs3[ROW(k / 4)].w[k % 4];
+        assert_true(w[k] == (negative(k / 8, k % 8) ? -v : v));
+    }
+    dtype_get(DT_IQ3_S)->to_f32(&s, w, 256);
+    for (int k = 0; k < 256; k++) {
+        float v = -0.5f * (float)(2 * ((5 * (k / 32) + 2) % 16) + 1) * (float)s3[ROW(k / 4)].w[k % 4];
+        assert_true(w[k] == (negative(k / 8, k % 8) ? -v : v));
+    }
+}
+
+/* FNV-1a of a codebook's rows: no entry changes unseen. Rows ascend; those of IQ2 are of the E8 lattice, whose points
+ * have an even sum, and of IQ3_XXS's D4 likewise. */
+static void check_grid(const uint16_t *row, int n, int bits, bool even, uint64_t want)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (int i = 0; i < n; i++) {
+        h = (h ^ (row[i] & 255)) * 0x100000001b3u;
+        h = (h ^ row[i] >> 8) * 0x100000001b3u;
+        assert_true(i == 0 || row[i] > row[i - 1]);
+        int sum = 0;
+        for (int r = row[i]; r; r >>= bits)
+            sum += r & ((1 << bits) - 1);
+        assert_true(!even || sum % 2 == 0);
+        assert_true(bits == 3 || !(row[i] & row[i] >> 1 & 0x5555)); /* no digit is 3 */
+    }
+    assert_true(h == want);
+}
+
+static void test_grids(void **state)
+{
+    (void)state;
+    check_grid(iq2_xxs_grid, 256, 2, true, 0x6fca17f5c451905du);
+    check_grid(iq2_xs_grid, 512, 2, true, 0x29d6ac8e0e6b14e3u);
+    check_grid(iq2_s_grid, 1024, 2, true, 0x641f9aa3fbd98694u);
+    check_grid(iq3_xxs_grid, 256, 3, true, 0x79d733576d562547u);
+    check_grid(iq3_s_grid, 512, 3, false, 0x55b224116d1e5ca2u);
+}
+
 /* Error in units of the last place of the f32 nearest to the exact value. */
 static double ulps(float got, double want)
 {
@@ -269,10 +550,14 @@ static void test_gumbel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table), cmocka_unit_test(test_f16),    cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_q4_0),  cmocka_unit_test(test_q5_0),   cmocka_unit_test(test_q8_0),
-        cmocka_unit_test(test_q4_k),  cmocka_unit_test(test_q5_k),   cmocka_unit_test(test_q6_k),
-        cmocka_unit_test(test_fmath), cmocka_unit_test(test_philox), cmocka_unit_test(test_gumbel),
+        cmocka_unit_test(test_table),  cmocka_unit_test(test_f16),    cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_q4_0),   cmocka_unit_test(test_q8_0),   cmocka_unit_test(test_q4_k),
+        cmocka_unit_test(test_q5_k),   cmocka_unit_test(test_q6_k),   cmocka_unit_test(test_q4_1),
+        cmocka_unit_test(test_q5_0),   cmocka_unit_test(test_q5_1),   cmocka_unit_test(test_q2_k),
+        cmocka_unit_test(test_q3_k),   cmocka_unit_test(test_iq4_nl), cmocka_unit_test(test_iq4_xs),
+        cmocka_unit_test(test_mxfp4),  cmocka_unit_test(test_nvfp4),  cmocka_unit_test(test_iq2),
+        cmocka_unit_test(test_iq3),    cmocka_unit_test(test_grids),  cmocka_unit_test(test_fmath),
+        cmocka_unit_test(test_philox), cmocka_unit_test(test_gumbel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

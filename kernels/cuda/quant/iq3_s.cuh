@@ -1,0 +1,10 @@
+/* iq3_s.cuh - IQ3_S on the GPU: no kernels of its own, the upload makes F16 of the weights. */
+#ifndef HEARTH_CUDA_IQ3_S_CUH
+#define HEARTH_CUDA_IQ3_S_CUH
+
+#include "kernels/cuda/gemm/tile16.cuh"
+
+template <> struct quant<DT_IQ3_S> : quant_expanded {
+};
+
+#endif
