@@ -23,6 +23,18 @@ const struct dtype_info *dtype_get(int type)
     return type >= 0 && type < DT_COUNT && types[type].name ? &types[type] : NULL;
 }
 
+const char *dtype_name(int type)
+{
+    static const char *const others[] = {
+        [9] = "Q8_1", [15] = "Q8_K",  [19] = "IQ1_S", [24] = "I8",    [25] = "I16",  [26] = "I32",  [27] = "I64",
+        [28] = "F64", [29] = "IQ1_M", [34] = "TQ1_0", [35] = "TQ2_0", [41] = "Q1_0", [42] = "Q2_0",
+    };
+    const struct dtype_info *t = dtype_get(type);
+    if (t)
+        return t->name;
+    return type >= 0 && type < (int)(sizeof others / sizeof *others) ? others[type] : NULL;
+}
+
 uint64_t dtype_bytes(int type, uint64_t n)
 {
     const struct dtype_info *t = dtype_get(type);

@@ -33,6 +33,9 @@ struct dtype_info {
 /* The row of a type, or NULL where hearth does not know it. Any int is a valid argument. */
 const struct dtype_info *dtype_get(int type);
 
+/* GGUF's name of a type, also of those that hearth does not know; NULL for a number that none has. */
+const char *dtype_name(int type);
+
 /* Bytes of n elements of a type, or 0 where n is no multiple of the block or the product overflows. */
 uint64_t dtype_bytes(int type, uint64_t n);
 

@@ -259,9 +259,11 @@ static void refuse_unread(struct hparams_reader *r, struct hparams *hp)
 static const char *file_type(uint32_t t)
 {
     static const char *const names[] = {
-        [0] = "F32",     [1] = "F16",     [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",    [8] = "Q5_0",
-        [9] = "Q5_1",    [10] = "Q2_K",   [11] = "Q3_K_S", [12] = "Q3_K_M", [13] = "Q3_K_L", [14] = "Q4_K_S",
-        [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M", [18] = "Q6_K",   [32] = "BF16",
+        [0] = "F32",     [1] = "F16",     [2] = "Q4_0",     [3] = "Q4_1",    [7] = "Q8_0",     [8] = "Q5_0",
+        [9] = "Q5_1",    [10] = "Q2_K",   [11] = "Q3_K_S",  [12] = "Q3_K_M", [13] = "Q3_K_L",  [14] = "Q4_K_S",
+        [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M",  [18] = "Q6_K",   [19] = "IQ2_XXS", [20] = "IQ2_XS",
+        [21] = "Q2_K_S", [22] = "IQ3_XS", [23] = "IQ3_XXS", [25] = "IQ4_NL", [26] = "IQ3_S",   [27] = "IQ3_M",
+        [28] = "IQ2_S",  [29] = "IQ2_M",  [30] = "IQ4_XS",  [32] = "BF16",   [38] = "MXFP4",   [39] = "NVFP4",
     };
     return t < sizeof names / sizeof *names && names[t] ? names[t] : "mixed";
 }

@@ -7,6 +7,7 @@
 #include "daemon/model/model.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,9 +83,13 @@ static int find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_ou
     if (!t)
         return err_set(b->e, HEARTH_EBADMODEL, "tensor %s is missing", full);
     b->used[t - gguf_tensor_at(b->m->gguf, 0)] = true;
-    if (!t->data)
-        return err_set(b->e, HEARTH_EUNSUPPORTED, "tensor %s is of ggml type %u, which hearth does not know", full,
-                       t->type);
+    if (!t->data) {
+        const char *type = t->type <= INT_MAX ? dtype_name((int)t->type) : NULL;
+        return type ? err_set(b->e, HEARTH_EUNSUPPORTED, "tensor %s is of type %s, which hearth does not run", full,
+                              type)
+                    : err_set(b->e, HEARTH_EUNSUPPORTED, "tensor %s is of ggml type %u, which hearth does not know",
+                              full, t->type);
+    }
     if (t->n_dim != (n_out ? 2u : 1u) || t->dim[0] != n_in || t->dim[1] != (n_out ? n_out : 1))
         return err_set(b->e, HEARTH_EBADMODEL,
                        "tensor %s is %" PRIu64 " x %" PRIu64 " (%u dimensions); %u x %u is expected", full, t->dim[0],

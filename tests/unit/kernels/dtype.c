@@ -26,6 +26,12 @@ static void test_table(void **state)
     assert_int_equal(dtype_bytes(DT_F32, 3), 12);
     assert_int_equal(dtype_bytes(DT_F32, UINT64_MAX / 2), 0); /* overflows */
     assert_int_equal(dtype_bytes(9, 32), 0);
+    assert_string_equal(dtype_name(DT_IQ4_XS), "IQ4_XS");
+    assert_string_equal(dtype_name(19), "IQ1_S"); /* the field's name of a type that does not run */
+    assert_string_equal(dtype_name(35), "TQ2_0");
+    assert_null(dtype_name(4));
+    assert_null(dtype_name(-1));
+    assert_null(dtype_name(43));
 }
 
 /* From the definition of the format: sign, exponent, significand. */

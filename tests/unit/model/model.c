@@ -334,6 +334,8 @@ static void test_refused(void **state)
         {{.reshape = "blk.1.ffn_norm.weight"}, HEARTH_EBADMODEL, "blk.1.ffn_norm.weight is"},
         {{.reshape = "output.weight"}, HEARTH_EBADMODEL, "output.weight is"},
         {{.retype = "blk.0.ffn_up.weight", .type = 99}, HEARTH_EUNSUPPORTED, "ggml type 99"},
+        {{.retype = "blk.0.ffn_up.weight", .type = UINT32_MAX}, HEARTH_EUNSUPPORTED, "ggml type 4294967295"},
+        {{.retype = "blk.0.ffn_up.weight", .type = 19}, HEARTH_EUNSUPPORTED, "blk.0.ffn_up.weight is of type IQ1_S"},
         {{.retype = "blk.0.ffn_norm.weight", .type = DT_Q8_0}, HEARTH_EUNSUPPORTED, "of type Q8_0"},
         {{.freq = -1}, HEARTH_EBADMODEL, "rope_freqs"},
         {{.freq = NAN}, HEARTH_EBADMODEL, "rope_freqs"},
