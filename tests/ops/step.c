@@ -169,8 +169,8 @@ static void test_load_refuses(void **state)
     fixture_init(&f);
     static const uint8_t data[1024];
     struct weight w = {WEIGHT_PROJ, 100, 1, 1, {{DT_Q4_K, 1, data}}, NULL};
-    assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EBADMODEL); /* no whole blocks */
-    w = (struct weight){WEIGHT_PROJ, 64, 1, 1, {{(enum dtype)3, 1, data}}, NULL};
+    assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EBADMODEL);              /* no whole blocks */
+    w = (struct weight){WEIGHT_PROJ, 64, 1, 1, {{(enum dtype)19, 1, data}}, NULL}; /* IQ1_S */
     assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EUNSUPPORTED);
     w = (struct weight){WEIGHT_PROJ, 64, 2, 1, {{DT_F32, 1, data}}, NULL}; /* n_out is not the parts' */
     assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EPARAMS);
