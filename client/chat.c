@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -202,5 +203,22 @@ int chat_loop(struct hearth *h, struct gen *gen)
     if (in.el)
         sigaction(SIGINT, &before, NULL);
     lines_close(&in);
+    return status;
+}
+
+int chat_begin(struct hearth *h, struct gen *gen)
+{
+    /* A conversation is worth keeping, so one that was not named gets a name that nobody else has. */
+    char name[48];
+    bool named = gen->session;
+    if (!named) {
+        time_t now = time(NULL);
+        size_t n = strftime(name, sizeof name, "chat-%Y%m%d-%H%M%S", localtime(&now));
+        snprintf(name + n, sizeof name - n, "-%d", (int)getpid());
+        gen->session = name;
+    }
+    int status = chat_loop(h, gen);
+    if (!named && isatty(STDIN_FILENO))
+        fprintf(stderr, "`hearth resume %s` goes on with this\n", name);
     return status;
 }

@@ -1,7 +1,5 @@
 /* cmd-chat.c - hearth chat: a conversation in a session. */
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "client/cmd.h"
 
@@ -17,21 +15,11 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (argc)
         return usage(cmd, "no argument is expected; `hearth run --chat` takes a prompt");
 
-    /* A conversation is worth keeping, so one that was not named gets a name that nobody else has. */
-    char name[48];
-    if (!gen.session) {
-        time_t now = time(NULL);
-        size_t n = strftime(name, sizeof name, "chat-%Y%m%d-%H%M%S", localtime(&now));
-        snprintf(name + n, sizeof name - n, "-%d", (int)getpid());
-        gen.session = name;
-    }
     struct hearth *h;
     int status = daemon_open(&h);
     if (status == STATUS_OK) {
-        status = chat_loop(h, &gen);
+        status = chat_begin(h, &gen);
         hearth_close(h);
-        if (gen.session == name && isatty(STDIN_FILENO))
-            fprintf(stderr, "`hearth resume %s` goes on with this\n", name);
     }
     free(gen.g.stop.v);
     return status;

@@ -1,4 +1,4 @@
-/* cmd-run.c - hearth run: one prompt, one answer. */
+/* cmd-run.c - hearth run: one prompt, one answer; on a terminal without a prompt, a conversation. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,12 +22,74 @@ static void end_line(const struct hearth_bytes *text)
         putchar('\n');
 }
 
+/* Takes [MODEL] [PROMPT | -]: a first operand that is a model's name is one, unless it stands after "--" or -m has
+ * named one. STATUS_OK with *prompt where there is one. */
+static int take_operands(const struct cmd *cmd, struct hearth *h, struct gen *gen, int argc, char **argv, int plain,
+                         const char **prompt)
+{
+    if (argc && plain && !gen->model && model_is_present(h, argv[0])) {
+        gen->model = *argv++;
+        argc--;
+    } else if (argc > 1 && plain && !gen->model) {
+        return usage(cmd, "there is no model \"%s\"; a prompt of several words goes in quotes", argv[0]);
+    }
+    if (argc > (*prompt ? 0 : 1))
+        return usage(cmd, "one prompt, please: put it in quotes");
+    if (argc)
+        *prompt = argv[0];
+    return STATUS_OK;
+}
+
+/* On a terminal where nothing was asked, people want to talk; options that only one answer has keep to that. */
+static bool is_for_chat(const struct gen *gen, bool no_special)
+{
+    return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !gen->json && !gen->g.request && !no_special;
+}
+
+/* Reads the prompt from stdin, with a word to whoever sits there. */
+static bool prompt_from_stdin(const struct gen *gen, struct hearth_bytes *prompt, struct hearth_err *err)
+{
+    if (isatty(STDIN_FILENO))
+        fputs("hearth: the prompt is read from the terminal; Ctrl+D ends it\n", stderr);
+    if (!read_stdin(prompt, err))
+        return false;
+    /* A message is text, and its last newline is the shell's; a raw prompt is taken byte for byte. */
+    while (gen->chat && prompt->len && prompt->data[prompt->len - 1] == '\n')
+        prompt->len--;
+    return true;
+}
+
+static int answer(struct hearth *h, struct gen *gen, struct hearth_bytes prompt, bool no_special)
+{
+    struct hearth_message messages[2];
+    if (gen->chat) {
+        gen->g.messages = messages;
+        gen->g.n_messages = as_messages(gen, prompt, messages);
+    } else {
+        gen->g.text = prompt;
+        gen->g.special = !no_special;
+    }
+    struct hearth_generate_result *r;
+    struct hearth_err err;
+    if (gen_run(h, gen, &r, &err))
+        return fail(&err);
+    if (gen->json)
+        print_json(json_result(r));
+    else
+        end_line(&r->text);
+    int status = gen_report(gen, r);
+    hearth_free(r);
+    return status;
+}
+
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
     struct gen gen;
     gen_init(&gen);
     bool no_special = false;
+    const char *prompt_text = NULL;
     const struct opt own[] = {
+        {"prompt", 'p', OPT_TEXT, &prompt_text, 0, 0, "TEXT", "the prompt, where it could be taken for a model's name"},
         {"chat", 0, OPT_FLAG, &gen.chat, 0, 0, NULL, "the prompt is a message, rendered with the chat template"},
         {"raw", 0, OPT_FLAG, &no_special, 0, 0, NULL, "take special tokens in the prompt as plain text"},
         {"request", 0, OPT_TEXT, &gen.g.request, 0, 0, "ID", "once more with the same ID: the same answer, made once"},
@@ -35,55 +97,45 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         {"json", 0, OPT_FLAG, &gen.json, 0, 0, NULL, "one JSON object at the end instead of text"},
         OPT_END,
     };
-    opts_parse(cmd, &argc, &argv, gen.opts, own);
-    if (argc > 1)
+    int plain = opts_parse(cmd, &argc, &argv, gen.opts, own);
+    if (argc > 2 || (argc == 2 && (gen.model || prompt_text)))
         return usage(cmd, "one prompt, please: put it in quotes");
-    if (gen.system && !gen.chat)
-        return usage(cmd, "--system goes with --chat");
     if (gen.g.logprobs >= 0 && !gen.json)
         return usage(cmd, "--logprobs goes with --json");
-
-    struct hearth_err err;
-    struct hearth_bytes prompt = hearth_text(argc ? argv[0] : NULL);
-    char *from_stdin = NULL;
-    if (!argc || !strcmp(argv[0], "-")) {
-        if (!read_stdin(&prompt, &err))
-            return fail(&err);
-        from_stdin = (char *)prompt.data;
-        /* A message is text, and its last newline is the shell's; a raw prompt is taken byte for byte. */
-        while (gen.chat && prompt.len && prompt.data[prompt.len - 1] == '\n')
-            prompt.len--;
-    }
-    struct hearth_message messages[2];
-    if (gen.chat) {
-        gen.g.messages = messages;
-        gen.g.n_messages = as_messages(&gen, prompt, messages);
-    } else {
-        gen.g.text = prompt;
-        gen.g.special = !no_special;
-    }
 
     struct hearth *h;
     int status = daemon_open(&h);
     if (status != STATUS_OK)
+        return status;
+    char *from_stdin = NULL;
+    struct hearth_err err;
+    struct hearth_bytes prompt;
+    status = take_operands(cmd, h, &gen, argc, argv, plain, &prompt_text);
+    if (status != STATUS_OK)
         goto out;
-    struct hearth_generate_result *r;
-    if (gen_run(h, &gen, &r, &err)) {
-        status = fail(&err);
-    } else {
-        if (gen.json)
-            print_json(json_result(r));
-        else
-            end_line(&r->text);
-        status = gen_report(&gen, r);
-        hearth_free(r);
+    if (!prompt_text && is_for_chat(&gen, no_special)) {
+        status = chat_begin(h, &gen);
+        goto out;
     }
-    hearth_close(h);
+    if (gen.system && !gen.chat) {
+        status = usage(cmd, "--system goes with --chat");
+        goto out;
+    }
+    prompt = hearth_text(prompt_text);
+    if (!prompt_text || (argc && prompt_text == argv[argc - 1] && !strcmp(prompt_text, "-"))) {
+        if (!prompt_from_stdin(&gen, &prompt, &err)) {
+            status = fail(&err);
+            goto out;
+        }
+        from_stdin = (char *)prompt.data;
+    }
+    status = answer(h, &gen, prompt, no_special);
 out:
+    hearth_close(h);
     free(from_stdin);
     free(gen.g.stop.v);
     return status;
 }
 
-const struct cmd cmd_run = {"run", "[-m MODEL] [-s SESSION] [OPTION...] [PROMPT | -]",
+const struct cmd cmd_run = {"run", "[MODEL] [-s SESSION] [OPTION...] [PROMPT | -]",
                             "answer a prompt, or what stdin holds", run};

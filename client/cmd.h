@@ -61,8 +61,9 @@ struct opt {
     }
 
 /* Reads the options of two tables (`more` may be NULL) wherever they stand; "--" ends them. *argc and *argv become the
- * operands. A wrong command line ends the program with STATUS_USAGE, --help with STATUS_OK: nothing is open yet. */
-void opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt *opts, const struct opt *more);
+ * operands; returns how many of them stand before a "--". A wrong command line ends the program with STATUS_USAGE,
+ * --help with STATUS_OK: nothing is open yet. */
+int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt *opts, const struct opt *more);
 
 /* Says what is wrong with the command line, and how it should be; returns STATUS_USAGE. */
 int usage(const struct cmd *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -87,6 +88,16 @@ bool program_find(const char *name, char *path, size_t size);
  * name as it is. NULL gives the default model ($HEARTH_MODEL, else tale). malloc'd. */
 char *model_resolve(const char *model);
 
+/* Whether a word is the path of a model: a file that ends in .gguf, or begins as such a file does, or a folder of
+ * safetensors. */
+bool model_is_file(const char *word);
+
+/* --- models.c -------------------------------------------------------------------------------------------- */
+
+/* Whether a word is exactly the name, the file's name or the path of a model that the daemon has, or of a model file
+ * that lies here. */
+bool model_is_present(struct hearth *h, const char *word);
+
 /* --- verb.c: the frame that most verbs share ------------------------------------------------------------- */
 
 /* Reads --json and the operands (one `operand`, or none where that is NULL) and connects. Anything but STATUS_OK is the
@@ -107,6 +118,7 @@ int verb_end(struct hearth *h, void *result, int status);
 struct gen {
     const char *model, *session, *system; /* as given; NULL: not */
     bool json, stats, chat;
+    bool told; /* the model that answers has been named on this terminal */
     struct hearth_generate g;
     struct opt opts[24]; /* the table that all three verbs share, pointing into this struct */
 };
@@ -117,7 +129,7 @@ void gen_init(struct gen *gen);
 int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **out, struct hearth_err *err);
 
 /* The same for a generation that was begun before. */
-int gen_attach(struct hearth *h, const struct gen *gen, int64_t stream, const char *request, int64_t from,
+int gen_attach(struct hearth *h, struct gen *gen, int64_t stream, const char *request, int64_t from,
                struct hearth_generate_result **out, struct hearth_err *err);
 
 /* What to tell of a result besides its text: --stats, a full context, an engine's error. Returns the exit status. */
@@ -125,6 +137,9 @@ int gen_report(const struct gen *gen, const struct hearth_generate_result *r);
 
 /* The conversation of `chat` and `resume`: lines from stdin, answers to stdout, until the end of stdin. */
 int chat_loop(struct hearth *h, struct gen *gen);
+
+/* A conversation in gen->session, or in a new session, which is told at the end. */
+int chat_begin(struct hearth *h, struct gen *gen);
 
 /* For load and generate: the bar on stderr (a terminal only), and clearing it. */
 void progress_show(const struct hearth_model_progress *p);

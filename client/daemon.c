@@ -124,6 +124,11 @@ static bool is_folder_model(const char *path)
     return snprintf(config, sizeof config, "%s/config.json", path) < (int)sizeof config && !access(config, F_OK);
 }
 
+bool model_is_file(const char *word)
+{
+    return is_gguf(word) || is_folder_model(word);
+}
+
 /* "org/name" is how the hub's cache calls a model: a path only where something lies there, or it says it is one. */
 static bool is_path(const char *model)
 {
@@ -131,7 +136,7 @@ static bool is_path(const char *model)
     bool gguf = len > 5 && !strcmp(model + len - 5, ".gguf");
     if (strchr(model, '/'))
         return *model == '.' || gguf || !access(model, F_OK);
-    return is_gguf(model) || is_folder_model(model);
+    return model_is_file(model);
 }
 
 char *model_resolve(const char *model)

@@ -21,6 +21,7 @@ void gen_init(struct gen *gen)
         {"session", 's', OPT_TEXT, &gen->session, 0, 0, "NAME", "go on with the session, or begin it"},
         {"max-tokens", 'n', OPT_INT, &g->max_tokens, -1, 1 << 30, "N", "tokens at most; -1: until the context is full"},
         {"system", 0, OPT_TEXT, &gen->system, 0, 0, "TEXT", "a system message before the first one"},
+        {"temperature", 0, OPT_REAL, &s->temperature, 0, 100, "T", "the same as --temp"},
         {"temp", 0, OPT_REAL, &s->temperature, 0, 100, "T", "temperature; 0 takes the best token always (0.8)"},
         {"top-k", 0, OPT_INT, &s->top_k, 0, 1000000, "K", "of the K best tokens; 0: off (40)"},
         {"top-p", 0, OPT_REAL, &s->top_p, 0, 1, "P", "of the best that reach P together; 1: off (0.95)"},
@@ -80,9 +81,23 @@ struct stream_pos {
     int64_t stream, tokens; /* -1: not known */
 };
 
-static void show_event(const struct gen *gen, const struct hearth_event *ev)
+/* To a person, who has not perhaps said it: the model that answers. */
+static void show_model(struct gen *gen, const struct hearth_stream_begin *b)
+{
+    if (gen->told || gen->json || !b->model || !isatty(STDERR_FILENO))
+        return;
+    progress_clear();
+    fprintf(stderr, "hearth: %s answers%s\n", b->model,
+            gen->model || gen->session ? "" : ", as no model was named (`hearth run MODEL` picks one)");
+    gen->told = true;
+}
+
+static void show_event(struct gen *gen, const struct hearth_event *ev)
 {
     switch (ev->type) {
+    case HEARTH_EVENT_BEGIN:
+        show_model(gen, ev->body.begin);
+        break;
     case HEARTH_EVENT_PROGRESS:
         progress_show(ev->body.progress);
         break;
@@ -112,7 +127,7 @@ static void show_resume_hint(const struct stream_pos *at)
 }
 
 /* Waits for the end of one submitted generation. */
-static int gen_wait(struct hearth *h, const struct gen *gen, uint32_t request, struct hearth_generate_result **out,
+static int gen_wait(struct hearth *h, struct gen *gen, uint32_t request, struct hearth_generate_result **out,
                     struct hearth_err *err)
 {
     int interrupts = 0;
@@ -156,7 +171,7 @@ static int gen_wait(struct hearth *h, const struct gen *gen, uint32_t request, s
     }
 }
 
-static int gen_finish(struct hearth *h, const struct gen *gen, uint32_t request, struct hearth_generate_result **out,
+static int gen_finish(struct hearth *h, struct gen *gen, uint32_t request, struct hearth_generate_result **out,
                       struct hearth_err *err)
 {
     interrupts_begin();
@@ -166,15 +181,14 @@ static int gen_finish(struct hearth *h, const struct gen *gen, uint32_t request,
     return rc;
 }
 
-static int gen_once(struct hearth *h, const struct gen *gen, struct hearth_generate_result **out,
-                    struct hearth_err *err)
+static int gen_once(struct hearth *h, struct gen *gen, struct hearth_generate_result **out, struct hearth_err *err)
 {
     uint32_t request;
     int rc = hearth_submit(h, &gen->g, &request, err);
     return rc ? rc : gen_finish(h, gen, request, out, err);
 }
 
-int gen_attach(struct hearth *h, const struct gen *gen, int64_t stream, const char *id, int64_t from,
+int gen_attach(struct hearth *h, struct gen *gen, int64_t stream, const char *id, int64_t from,
                struct hearth_generate_result **out, struct hearth_err *err)
 {
     uint32_t request;

@@ -111,30 +111,80 @@ static void parser_add(struct parser *p, const struct opt *table)
     }
 }
 
-void opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt *opts, const struct opt *more)
+/* How many of the operands, which getopt has moved behind everything else, stood before the "--" that ended it. */
+static int operands_before_dashes(char *const *given, int n_given, char *const *argv, int argc)
+{
+    if (optind == 1 || strcmp(argv[optind - 1], "--") != 0)
+        return argc - optind;
+    int dashes = 0, before = 0;
+    while (dashes < n_given && given[dashes] != argv[optind - 1])
+        dashes++;
+    for (int i = 0; i < dashes; i++)
+        for (int k = optind; k < argc; k++)
+            before += given[i] == argv[k];
+    return before;
+}
+
+/* The letter or the name that getopt complains of. */
+static void complain(const struct parser *p, int code, const char *word)
+{
+    const struct cmd *cmd = p->cmd;
+    const char *hint = "; text that begins with '-' goes after --";
+    if (optopt >= CODE_FIRST) {
+        const char *name = p->opt[optopt - CODE_FIRST]->name;
+        exit(code == ':' ? usage(cmd, "--%s: its value is missing", name) : usage(cmd, "--%s takes no value", name));
+    }
+    if (optopt)
+        exit(code == ':' ? usage(cmd, "-%c: its value is missing", optopt)
+                         : usage(cmd, "-%c: no such option%s", optopt, hint));
+    exit(usage(cmd, "%s: no such option%s", word, hint));
+}
+
+static void set_or_complain(const struct parser *p, const struct opt *o, const char *value)
+{
+    if (opt_set(o, value))
+        return;
+    if (o->type == OPT_SEED)
+        exit(usage(p->cmd, "--%s wants a whole number from 0 on, not '%s'", o->name, value));
+    exit(usage(p->cmd, "--%s wants %s from %.10g to %.10g, not '%s'", o->name,
+               o->type == OPT_INT ? "a whole number" : "a number", o->min, o->max, value));
+}
+
+/* The table's options as getopt_long wants them. */
+static void parser_tables(const struct parser *p, struct option *longs, char *shorts)
+{
+    *longs++ = (struct option){"help", no_argument, NULL, CODE_HELP};
+    *longs++ = (struct option){"no-start", no_argument, NULL, CODE_NO_START};
+    *shorts++ = ':'; /* a missing value is told apart from an unknown option */
+    *shorts++ = 'h';
+    for (size_t i = 0; i < p->n; i++) {
+        const struct opt *o = p->opt[i];
+        int has_arg = o->type == OPT_FLAG ? no_argument : required_argument;
+        *longs++ = (struct option){o->name, has_arg, NULL, CODE_FIRST + (int)i};
+        if (!o->letter)
+            continue;
+        *shorts++ = (char)o->letter;
+        if (has_arg == required_argument)
+            *shorts++ = ':';
+    }
+    *longs = (struct option){0};
+    *shorts = '\0';
+}
+
+int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt *opts, const struct opt *more)
 {
     struct parser p = {.cmd = cmd};
     parser_add(&p, opts);
     parser_add(&p, more);
+    struct option longs[OPTS_MAX + 3];
+    char shorts[2 * OPTS_MAX + 3];
+    parser_tables(&p, longs, shorts);
 
-    struct option longs[OPTS_MAX + 3] = {
-        {"help", no_argument, NULL, CODE_HELP},
-        {"no-start", no_argument, NULL, CODE_NO_START},
-    };
-    char shorts[2 * OPTS_MAX + 3] = "h";
-    size_t n_short = 1;
-    for (size_t i = 0; i < p.n; i++) {
-        const struct opt *o = p.opt[i];
-        int has_arg = o->type == OPT_FLAG ? no_argument : required_argument;
-        longs[i + 2] = (struct option){o->name, has_arg, NULL, CODE_FIRST + (int)i};
-        if (o->letter) {
-            shorts[n_short++] = (char)o->letter;
-            if (has_arg == required_argument)
-                shorts[n_short++] = ':';
-        }
-    }
-
-    int code;
+    int code, n_given = *argc;
+    char **given = calloc((size_t)n_given + 1, sizeof *given); /* getopt sorts the operands to the end */
+    if (!given)
+        abort();
+    memcpy(given, *argv, (size_t)n_given * sizeof *given);
     optind = 1;
     opterr = 0;
     while ((code = getopt_long(*argc, *argv, shorts, longs, NULL)) != -1) {
@@ -142,25 +192,19 @@ void opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt
             print_help(&p);
             exit(STATUS_OK);
         }
-        if (code == CODE_NO_START) {
+        if (code == '?' || code == ':')
+            complain(&p, code, (*argv)[optind - 1]);
+        if (code == CODE_NO_START)
             no_start = true;
-            continue;
-        }
-        const struct opt *o = NULL;
         for (size_t i = 0; i < p.n; i++)
             if (code == CODE_FIRST + (int)i || code == p.opt[i]->letter)
-                o = p.opt[i];
-        if (!o) /* getopt's '?': unknown, ambiguous, or without its value */
-            exit(usage(cmd, "%s: no such option, or its value is missing", (*argv)[optind - 1]));
-        if (opt_set(o, optarg))
-            continue;
-        if (o->type == OPT_SEED)
-            exit(usage(cmd, "--%s wants a whole number from 0 on, not '%s'", o->name, optarg));
-        exit(usage(cmd, "--%s wants %s from %.10g to %.10g, not '%s'", o->name,
-                   o->type == OPT_INT ? "a whole number" : "a number", o->min, o->max, optarg));
+                set_or_complain(&p, p.opt[i], optarg);
     }
+    int before = operands_before_dashes(given, n_given, *argv, *argc);
+    free(given);
     *argc -= optind;
     *argv += optind;
+    return before;
 }
 
 bool ids_parse(const char *text, struct hearth_ids *out)

@@ -26,7 +26,7 @@ bool read_stdin(struct hearth_bytes *out, struct hearth_err *err)
             abort();
         size_t n = fread(data + len, 1, cap - len - 1, stdin);
         len += n;
-        if (n == 0)
+        if (n == 0 || (feof(stdin) && len <= STDIN_MAX)) /* a terminal that said Ctrl+D is not asked again */
             break;
         if (len > STDIN_MAX) {
             err->code = HEARTH_ETOOBIG;

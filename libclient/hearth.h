@@ -328,6 +328,7 @@ struct hearth_stream_begin {
     int64_t stream;      /* the daemon's number, what its log calls it */
     const char *session; /* id; NULL where none is kept */
     const char *request;
+    const char *model; /* the name of the model that answers */
 };
 struct hearth_stream_tokens {
     int64_t stream;

@@ -58,6 +58,7 @@ static const struct wire_field stream_begin_fields[] = {
     COUNTER(wire_stream_begin, stream, REQUIRED),
     WORD(wire_stream_begin, session),
     WORD(wire_stream_begin, request),
+    PATH(wire_stream_begin, model),
     {0},
 };
 TYPE(stream_begin, "stream.begin");

@@ -25,11 +25,11 @@ _hearth()
         COMPREPLY=($(compgen -W "$(_hearth_names sessions)" -- "$cur"))
         return ;;
     esac
-    local generate="--model --session --max-tokens --system --temp --top-k --top-p --min-p --seed --stop
+    local generate="--model --session --max-tokens --system --temp --temperature --top-k --top-p --min-p --seed --stop
         --repeat-penalty --presence-penalty --frequency-penalty --penalty-last --stats --json"
     local words=
     case $verb in
-    run) words="$generate --chat --raw --logprobs --request" ;;
+    run) words="$generate --prompt --chat --raw --logprobs --request"; [[ $cur == -* ]] || words=$(_hearth_names list) ;;
     chat) words=$generate ;;
     resume) words=$generate; [[ $cur == -* ]] || words=$(_hearth_names sessions) ;;
     attach) words="--from --request --stats --json" ;;

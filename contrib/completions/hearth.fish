@@ -33,6 +33,7 @@ complete -c hearth -n $generates -s s -l session -x -a '(__hearth_names sessions
 complete -c hearth -n $generates -s n -l max-tokens -x -d 'tokens at most'
 complete -c hearth -n $generates -l system -x -d 'a system message'
 complete -c hearth -n $generates -l temp -x -d temperature
+complete -c hearth -n $generates -l temperature -x -d 'the same as --temp'
 complete -c hearth -n $generates -l top-k -x -d 'of the K best tokens'
 complete -c hearth -n $generates -l top-p -x -d 'of the best that reach P'
 complete -c hearth -n $generates -l min-p -x -d 'at least P times the best'
@@ -43,6 +44,8 @@ complete -c hearth -n $generates -l presence-penalty -x -d 'taken off logits of 
 complete -c hearth -n $generates -l frequency-penalty -x -d 'for each time seen'
 complete -c hearth -n $generates -l penalty-last -x -d 'tokens that count as seen'
 complete -c hearth -n $generates -l stats -d 'what was reused, how fast'
+complete -c hearth -n '__fish_seen_subcommand_from run' -f -a '(__hearth_names list)'
+complete -c hearth -n '__fish_seen_subcommand_from run' -s p -l prompt -x -d 'the prompt'
 complete -c hearth -n '__fish_seen_subcommand_from run' -l chat -d 'the prompt is a message'
 complete -c hearth -n '__fish_seen_subcommand_from run' -l raw -d 'no special tokens in the prompt'
 complete -c hearth -n '__fish_seen_subcommand_from run' -l logprobs -x -d 'alternatives per token'

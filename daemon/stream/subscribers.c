@@ -1,9 +1,12 @@
 /* subscribers.c - the subscribers of a stream, and what each has been sent. Loop thread. */
 #include "config.h"
 
+#include <stdlib.h>
+
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/stream/stream-internal.h"
+#include "daemon/supervisor/model-names.h"
 
 static void event(const struct subscriber *sub, int method, const void *body)
 {
@@ -13,11 +16,13 @@ static void event(const struct subscriber *sub, int method, const void *body)
 static void send_begin(struct subscriber *sub)
 {
     const struct stream *st = sub->stream;
-    struct wire_stream_begin b = {.stream = st->number, .request = st->request->request};
+    char *model = model_name_of(st->session->row.path); /* without memory: none is told */
+    struct wire_stream_begin b = {.stream = st->number, .request = st->request->request, .model = model};
     if (st->session->row.name)
         b.session = st->session->row.id;
     sub->begin_sent = true;
     event(sub, WIRE_STREAM_BEGIN, &b);
+    free(model);
 }
 
 /* Ends the subscription with the stream's result. */

@@ -13,7 +13,7 @@ status 2 "a number out of range" "$hearth" run --top-p 1.5 x
 status 2 "not a number" "$hearth" run --temp nan x
 status 2 "a negative seed" "$hearth" run --seed -1 x
 status 2 "an option without its value" "$hearth" run -m
-status 2 "two prompts" "$hearth" run one two
+status 2 "two prompts" "$hearth" run -m tale one two
 status 2 "stop without a model" "$hearth" stop
 status 2 "show without a model" "$hearth" show
 status 2 "sessions with a word that is none" "$hearth" sessions shuffle

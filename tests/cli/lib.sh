@@ -61,4 +61,16 @@ json_is() {
         echo
     fi
 }
+# terminal COUNT SCRIPT - the cases of a Python script that sits at a pseudo-terminal (terminal.py); there must be COUNT.
+terminal() {
+    PYTHONPATH=$top_srcdir/tests/cli PYTHONDONTWRITEBYTECODE=1 python3 "$2" "$hearth" >"$dir/tap" 2>"$dir/tap.err"
+    while read -r line; do
+        case $line in
+        ok*) result 0 "${line#* - }" ;;
+        *) result 1 "${line#* - }" ;;
+        esac
+    done <"$dir/tap"
+    is "the terminal's cases all came" "$(grep -c . "$dir/tap")" "$1"
+    sed 's/^/# /' "$dir/tap.err"
+}
 done_testing() { echo "1..$n"; }

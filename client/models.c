@@ -1,0 +1,28 @@
+/* models.c - the models that a person may mean by a word. See cmd.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cmd.h"
+
+static bool is_called(const struct hearth_model *m, const char *word)
+{
+    const char *slash = strrchr(m->path, '/');
+    return !strcmp(m->name, word) || !strcmp(m->path, word) || (slash && !strcmp(slash + 1, word));
+}
+
+bool model_is_present(struct hearth *h, const char *word)
+{
+    if (model_is_file(word))
+        return true;
+    struct hearth_models_list_result *r;
+    struct hearth_err err;
+    if (!*word || hearth_models_list(h, &r, NULL, &err))
+        return false; /* what is asked for next meets the same error, and tells it */
+    char *path = model_resolve(word);
+    bool present = false;
+    for (size_t i = 0; i < r->n_models && !present; i++)
+        present = is_called(&r->models[i], word) || is_called(&r->models[i], path);
+    free(path);
+    hearth_free(r);
+    return present;
+}
