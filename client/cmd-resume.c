@@ -45,7 +45,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
             show_last_turns(s);
         hearth_free(s);
-        status = chat_loop(h, &gen);
+        status = chat_begin(h, &gen);
     }
     hearth_close(h);
 out:

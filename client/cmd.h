@@ -65,6 +65,11 @@ struct opt {
  * --help with STATUS_OK: nothing is open yet. */
 int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt *opts, const struct opt *more);
 
+/* Sets *o->to from the text after it; false where the text is not of its type or range, which opt_explain() says on
+ * stderr, as in "--temp wants ...". */
+bool opt_set(const struct opt *o, const char *text);
+void opt_explain(const struct opt *o, const char *prefix, const char *text);
+
 /* Says what is wrong with the command line, and how it should be; returns STATUS_USAGE. */
 int usage(const struct cmd *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -135,10 +140,8 @@ int gen_attach(struct hearth *h, struct gen *gen, int64_t stream, const char *re
 /* What to tell of a result besides its text: --stats, a full context, an engine's error. Returns the exit status. */
 int gen_report(const struct gen *gen, const struct hearth_generate_result *r);
 
-/* The conversation of `chat` and `resume`: lines from stdin, answers to stdout, until the end of stdin. */
-int chat_loop(struct hearth *h, struct gen *gen);
-
-/* A conversation in gen->session, or in a new session, which is told at the end. */
+/* A conversation in gen->session, or in a new session, which is told at the end: messages from stdin, answers to
+ * stdout, until the end of stdin. */
 int chat_begin(struct hearth *h, struct gen *gen);
 
 /* For load and generate: the bar on stderr (a terminal only), and clearing it. */

@@ -61,8 +61,7 @@ static void texts_add(struct hearth_strs *s, const char *text)
     s->v[s->n++] = text;
 }
 
-/* Sets *o->to from the text after it; false where the text is not of its type or range. */
-static bool opt_set(const struct opt *o, const char *text)
+bool opt_set(const struct opt *o, const char *text)
 {
     char *end;
     errno = 0;
@@ -140,14 +139,23 @@ static void complain(const struct parser *p, int code, const char *word)
     exit(usage(cmd, "%s: no such option%s", word, hint));
 }
 
+void opt_explain(const struct opt *o, const char *prefix, const char *text)
+{
+    if (o->type == OPT_SEED)
+        fprintf(stderr, "%s%s wants a whole number from 0 on, not '%s'\n", prefix, o->name, text);
+    else
+        fprintf(stderr, "%s%s wants %s from %.10g to %.10g, not '%s'\n", prefix, o->name,
+                o->type == OPT_INT ? "a whole number" : "a number", o->min, o->max, text);
+}
+
 static void set_or_complain(const struct parser *p, const struct opt *o, const char *value)
 {
     if (opt_set(o, value))
         return;
-    if (o->type == OPT_SEED)
-        exit(usage(p->cmd, "--%s wants a whole number from 0 on, not '%s'", o->name, value));
-    exit(usage(p->cmd, "--%s wants %s from %.10g to %.10g, not '%s'", o->name,
-               o->type == OPT_INT ? "a whole number" : "a number", o->min, o->max, value));
+    fprintf(stderr, "hearth %s: ", p->cmd->name);
+    opt_explain(o, "--", value);
+    print_usage(p->cmd, stderr);
+    exit(STATUS_USAGE);
 }
 
 /* The table's options as getopt_long wants them. */

@@ -1,0 +1,143 @@
+/* chat-commands.c - what a line that begins with a slash does in a conversation at a terminal. */
+#include "client/chat.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct command {
+    const char *name, *args, *doc;
+    void (*run)(struct chat *c, char *arg); /* `arg` may be kept: it lives as long as the conversation */
+};
+static const struct command commands[];
+
+static void cmd_help(struct chat *c, char *arg)
+{
+    (void)c, (void)arg;
+    for (const struct command *k = commands; k->name; k++) {
+        char left[40];
+        snprintf(left, sizeof left, "/%s %s", k->name, k->args);
+        if (k->doc)
+            printf("  %-20s %s\n", left, k->doc);
+    }
+    puts("  \"\"\"                  begins and ends a message of several lines; so does \\ at a line's end\n"
+         "  Ctrl+C               drops the line, or ends the answer; Ctrl+D ends the conversation");
+}
+
+static void cmd_bye(struct chat *c, char *arg)
+{
+    (void)arg;
+    c->over = true;
+}
+
+static void cmd_clear(struct chat *c, char *arg)
+{
+    (void)arg;
+    if (c->new_name && c->begun)
+        printf("`hearth resume %s` goes on with the one before\n", c->gen->session);
+    chat_new_session(c);
+    puts("a new session");
+}
+
+static void cmd_system(struct chat *c, char *arg)
+{
+    if (!*arg) {
+        puts(c->gen->system ? c->gen->system : "no system message waits to be sent");
+        return;
+    }
+    c->gen->system = arg;
+    puts("the next message goes with it");
+}
+
+/* What can be set here: how tokens are chosen, not who answers where. */
+static bool is_settable(const struct opt *o)
+{
+    static const char *const not_here[] = {"model", "session", "system", "stats", "json", NULL};
+    for (const char *const *p = not_here; *p; p++)
+        if (!strcmp(*p, o->name))
+            return false;
+    return o->arg != NULL;
+}
+
+static void cmd_set(struct chat *c, char *arg)
+{
+    char *value = arg + strcspn(arg, " \t");
+    if (*value)
+        *value++ = '\0';
+    value += strspn(value, " \t");
+    for (const struct opt *o = c->gen->opts; o->name; o++) {
+        if (!is_settable(o))
+            continue;
+        if (!*arg)
+            printf("  /set %s %-*s %s\n", o->name, 26 - (int)strlen(o->name), o->arg, o->doc);
+        else if (!strcmp(o->name, arg)) {
+            if (!*value || !opt_set(o, value))
+                opt_explain(o, "/set ", value);
+            return;
+        }
+    }
+    if (*arg)
+        printf("nothing is called \"%s\"; /set lists what can be set\n", arg);
+}
+
+static void cmd_save(struct chat *c, char *arg)
+{
+    struct hearth_err err;
+    if (!*arg) {
+        puts("/save NAME: a name is missing");
+        return;
+    }
+    if (c->begun && hearth_sessions_rename(c->h, c->gen->session, arg, NULL, &err)) {
+        fail(&err);
+        return;
+    }
+    c->gen->session = arg;
+    c->new_name = true; /* how to come back to it is told at the end */
+    printf("this conversation is the session \"%s\"\n", arg);
+}
+
+static const struct command commands[] = {
+    {"help", "", "this list", cmd_help},
+    {"?", "", NULL, cmd_help},
+    {"bye", "", "ends the conversation", cmd_bye},
+    {"exit", "", NULL, cmd_bye},
+    {"quit", "", NULL, cmd_bye},
+    {"clear", "", "begins a new session", cmd_clear},
+    {"system", "TEXT", "a system message before the next message", cmd_system},
+    {"set", "[NAME VALUE]", "sampling and length, as the options of `hearth chat` have them", cmd_set},
+    {"save", "NAME", "gives the session that name", cmd_save},
+    {0},
+};
+
+/* Keeps a copy of a command's text until the conversation ends. */
+static char *keep(struct chat *c, const char *text, size_t len)
+{
+    char **owned = realloc(c->owned, (c->n_owned + 1) * sizeof *owned), *copy = strndup(text, len);
+    if (!owned || !copy)
+        abort();
+    c->owned = owned;
+    return c->owned[c->n_owned++] = copy;
+}
+
+/* A word with another slash in it, or a blank before it, is a message: a path, say. */
+bool chat_command(struct chat *c, struct hearth_bytes line)
+{
+    if (*line.data != '/')
+        return false;
+    char *text = keep(c, line.data + 1, line.len - 1);
+    size_t word = strcspn(text, " \t\n");
+    if (!word || memchr(text, '/', word))
+        return false;
+    char *arg = text + word;
+    if (*arg)
+        *arg++ = '\0';
+    arg += strspn(arg, " \t\n");
+    for (const struct command *k = commands; k->name; k++)
+        if (!strcmp(k->name, text)) {
+            k->run(c, arg);
+            return true;
+        }
+    fputs("there is no command /", stdout);
+    print_text(text, word);
+    puts("; /help lists them, and a blank before the slash makes it a message");
+    return true;
+}

@@ -1,0 +1,309 @@
+/* lines.c - the editor of lines and what makes a message of them; see lines.h. */
+#include "config.h"
+
+#include "client/lines.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <wchar.h>
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+/* Ctrl+C at the prompt drops the line. libedit's own handling of signals (EL_SIGNAL) sends the signal to the whole
+ * process group, so reading a character is ours. SIGINT is blocked at the prompt but for the wait itself (ppoll), so
+ * one that comes just before the wait ends it too. */
+static volatile sig_atomic_t at_prompt_interrupted;
+static sigset_t waiting_mask;
+static struct sigaction action_before;
+
+static void on_prompt_interrupt(int sig)
+{
+    (void)sig;
+    at_prompt_interrupted = 1;
+}
+
+static int next_char(EditLine *el, wchar_t *out)
+{
+    (void)el;
+    mbstate_t state = {0};
+    for (;;) {
+        char byte;
+        struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+        int ready = ppoll(&in, 1, NULL, &waiting_mask);
+        if (at_prompt_interrupted)
+            return -1;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        ssize_t n = read(STDIN_FILENO, &byte, 1);
+        if (n <= 0)
+            return (int)n;
+        size_t used = mbrtowc(out, &byte, 1, &state);
+        if (used != (size_t)-2) { /* a whole character, or a byte of none, which is taken as it is */
+            if (used == (size_t)-1)
+                *out = (unsigned char)byte;
+            return 1;
+        }
+    }
+}
+
+/* --- pasting ------------------------------------------------------------------------------------------------------ */
+
+/* A terminal brackets what is pasted between ESC[200~ and ESC[201~, when it is asked to. The editor holds one line, so
+ * a newline in a paste is a mark there, U+2424 or where the locale lacks it the control character RS, and is a newline
+ * again in the message. */
+#define PASTE_END L"\033[201~"
+static const char mark_utf8[] = "\xe2\x90\xa4";
+static const char mark_plain[] = "\x1e";
+
+static const char *newline_mark(void)
+{
+    return MB_CUR_MAX > 1 ? mark_utf8 : mark_plain;
+}
+
+/* Reads to the paste's end: malloc'd, NULL where there is none. */
+static wchar_t *paste_read(EditLine *el)
+{
+    size_t n = 0, cap = 4096;
+    const size_t n_end = wcslen(PASTE_END);
+    wchar_t *text = malloc(cap * sizeof *text);
+    while (text && next_char(el, &text[n]) == 1) {
+        text[++n] = L'\0';
+        if (n >= n_end && !wcscmp(text + n - n_end, PASTE_END)) {
+            text[n - n_end] = L'\0';
+            return text;
+        }
+        if (n + 1 == cap)
+            text = reallocarray(text, cap *= 2, sizeof *text);
+    }
+    free(text);
+    return NULL;
+}
+
+static unsigned char paste_insert(EditLine *el, int key)
+{
+    (void)key;
+    wchar_t *text = paste_read(el), *to = text;
+    if (!text)
+        return CC_EOF;
+    for (const wchar_t *p = text; *p; p++) {
+        if (*p == L'\n' && p > text && p[-1] == L'\r')
+            continue; /* one newline, and it was marked */
+        *to++ = *p == L'\r' || *p == L'\n' ? (MB_CUR_MAX > 1 ? L'\u2424' : L'\x1e') : *p;
+    }
+    *to = L'\0';
+    int rc = el_winsertstr(el, text);
+    free(text);
+    return rc ? CC_ERROR : CC_REFRESH;
+}
+
+/* --- the editor --------------------------------------------------------------------------------------------------- */
+
+static char *prompt_text(EditLine *el)
+{
+    struct lines *in;
+    el_get(el, EL_CLIENTDATA, &in);
+    return (char *)(in->goes_on ? "... " : ">>> ");
+}
+
+/* $XDG_STATE_HOME/hearth/chat_history, beside the sessions; a place that cannot be had means no history file. */
+static void history_file(char *path, size_t size)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    int n;
+    if (state && *state == '/')
+        n = snprintf(path, size, "%s/hearth/chat_history", state);
+    else
+        n = snprintf(path, size, "%s/.local/state/hearth/chat_history", home ? home : "");
+    if (n < 0 || (size_t)n >= size || *path != '/')
+        *path = '\0';
+}
+
+static void history_open(struct lines *in)
+{
+    HistEvent he;
+    history_file(in->file, sizeof in->file);
+    history(in->history, &he, H_SETSIZE, 1000);
+    history(in->history, &he, H_SETUNIQUE, 1);
+    if (*in->file)
+        history(in->history, &he, H_LOAD, in->file);
+}
+
+void lines_open(struct lines *in)
+{
+    *in = (struct lines){0};
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+        return;
+    in->el = el_init("hearth", stdin, stdout, stderr);
+    in->history = history_init();
+    if (!in->el || !in->history)
+        return;
+    history_open(in);
+    el_set(in->el, EL_CLIENTDATA, in);
+    el_set(in->el, EL_PROMPT, prompt_text);
+    el_set(in->el, EL_EDITOR, "emacs");
+    el_set(in->el, EL_GETCFN, next_char);
+    el_set(in->el, EL_HIST, history, in->history);
+    el_set(in->el, EL_ADDFN, "hearth-paste", "insert what is pasted", paste_insert);
+    el_set(in->el, EL_BIND, "\\e[200~", "hearth-paste", NULL);
+    el_source(in->el, NULL);
+    struct sigaction sa = {.sa_handler = on_prompt_interrupt};
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, &action_before);
+}
+
+void lines_close(struct lines *in)
+{
+    HistEvent he;
+    if (in->history) {
+        /* What was asked is as private as the sessions: nobody else may read it. */
+        mode_t before = umask(0077);
+        if (*in->file)
+            history(in->history, &he, H_SAVE, in->file);
+        umask(before);
+        history_end(in->history);
+    }
+    if (in->el) {
+        sigaction(SIGINT, &action_before, NULL);
+        el_end(in->el);
+    }
+    free(in->line);
+    free(in->message);
+}
+
+static void brackets(bool on)
+{
+    const char *term = getenv("TERM");
+    if (!term || !strcmp(term, "dumb"))
+        return;
+    fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
+    fflush(stdout);
+}
+
+/* One line without its newline; NULL at the end of input, and where Ctrl+C has dropped it. */
+static const char *edit_line(struct lines *in, size_t *len)
+{
+    int n;
+    sigset_t interrupt;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    sigprocmask(SIG_BLOCK, &interrupt, &waiting_mask);
+    at_prompt_interrupted = 0;
+    brackets(true);
+    el_resize(in->el);
+    el_set(in->el, EL_PREP_TERM, 1); /* or what is typed just after the prompt is echoed twice */
+    const char *line = el_gets(in->el, &n);
+    brackets(false);
+    sigprocmask(SIG_SETMASK, &waiting_mask, NULL);
+    if (!line || n <= 0) {
+        putchar('\n');
+        el_reset(in->el);
+        return NULL;
+    }
+    HistEvent he;
+    if (in->history && n > 1)
+        history(in->history, &he, H_ENTER, line);
+    *len = (size_t)n - (line[n - 1] == '\n');
+    return line;
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+/* Appends a line to the message; marks of pasted newlines become newlines. */
+static void append(struct lines *in, const char *line, size_t len)
+{
+    const char *mark = newline_mark(), *end = line + len;
+    size_t n_mark = strlen(mark);
+    char *to = realloc(in->message, in->n_message + len + 2);
+    if (!to)
+        abort();
+    in->message = to;
+    for (to += in->n_message; line < end; to++) {
+        bool newline = (size_t)(end - line) >= n_mark && !memcmp(line, mark, n_mark);
+        *to = newline ? '\n' : *line;
+        line += newline ? n_mark : 1;
+    }
+    *to = '\0';
+    in->n_message = (size_t)(to - in->message);
+}
+
+static bool message_ends_with(const struct lines *in, const char *tail)
+{
+    size_t n = strlen(tail);
+    return in->n_message >= n && !memcmp(in->message + in->n_message - n, tail, n);
+}
+
+/* Takes n bytes off the message's end. */
+static void cut(struct lines *in, size_t n)
+{
+    in->n_message -= n;
+    in->message[in->n_message] = '\0';
+}
+
+/* What is open when a message's last line has been appended: its lines go on where this says so. */
+static bool message_goes_on(struct lines *in, bool *quoted)
+{
+    static const char quotes[] = "\"\"\"";
+    const size_t n_quotes = sizeof quotes - 1;
+    if (!*quoted && in->n_message >= n_quotes && !memcmp(in->message, quotes, n_quotes)) {
+        *quoted = true;
+        memmove(in->message, in->message + n_quotes, in->n_message - n_quotes + 1);
+        in->n_message -= n_quotes;
+    }
+    if (*quoted && message_ends_with(in, quotes)) {
+        cut(in, n_quotes);
+        cut(in, message_ends_with(in, "\n"));
+        return false;
+    }
+    if (!*quoted && message_ends_with(in, "\\")) {
+        cut(in, 1);
+        append(in, "\n", 1);
+        return true;
+    }
+    if (*quoted && in->n_message)
+        append(in, "\n", 1);
+    return *quoted;
+}
+
+/* A whole message; false at the end of input, and where Ctrl+C has dropped it. */
+static bool edit_message(struct lines *in)
+{
+    size_t len;
+    bool quoted = false;
+    in->n_message = 0;
+    in->goes_on = false;
+    do {
+        const char *line = edit_line(in, &len);
+        if (!line)
+            return false;
+        append(in, line, len);
+        in->goes_on = message_goes_on(in, &quoted);
+    } while (in->goes_on);
+    return true;
+}
+
+static bool plain_line(struct lines *in, struct hearth_bytes *out)
+{
+    ssize_t len = getline(&in->line, &in->cap, stdin);
+    if (len < 0)
+        return false;
+    out->data = in->line;
+    out->len = (size_t)len - (len > 0 && in->line[len - 1] == '\n');
+    return true;
+}
+
+bool lines_next(struct lines *in, struct hearth_bytes *out)
+{
+    if (!in->el)
+        return plain_line(in, out);
+    while (!edit_message(in))
+        if (!at_prompt_interrupted)
+            return false;
+    out->data = in->message;
+    out->len = in->n_message;
+    return true;
+}

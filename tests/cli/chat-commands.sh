@@ -1,0 +1,75 @@
+#!/bin/sh
+# chat-commands.sh - a conversation at a terminal: commands, messages of several lines, pasted text, and what is checked
+# before the prompt opens.
+. "$top_srcdir/tests/cli/lib.sh"
+
+# A copy of the model whose key of the template has another name: it has none.
+python3 - "$top_srcdir/contrib/models/tale-q4_k_m.gguf" "$dir/bare.gguf" <<'P'
+import sys
+data = open(sys.argv[1], "rb").read()
+assert data.count(b"tokenizer.chat_template") == 1
+open(sys.argv[2], "wb").write(data.replace(b"tokenizer.chat_template", b"tokenizer.chat_templatE"))
+P
+"$hearth" load tale >/dev/null
+
+cat >"$dir/talk.py" <<'P'
+import os, subprocess, sys
+from terminal import Terminal, case
+hearth, bare = sys.argv[1], os.environ["BARE"]
+t = Terminal(hearth, "chat", "-s", "lines", "-n", "2")
+def say(text):
+    t.type(text)
+    return t.expect(rb">>> ")
+before = t.expect(rb">>> ")
+case(b" answers, as no model was named; /help lists commands\r\n" in before, "the model is told before the prompt")
+case(b"\x1b[?2004h" in before or b"\x1b[?2004h" in t.all, "the terminal is asked to bracket what is pasted")
+t.type(b"\x1b[200~def f(x):\r    y = x\r\r    return y\x1b[201~ now\r")
+t.expect(rb">>> ")
+t.type(b'"""first\r')
+t.expect(rb"\.\.\. ")
+t.type(b'second\r')
+t.expect(rb"\.\.\. ")
+say(b'third"""\r')
+t.type(b"one \\\r")
+t.expect(rb"\.\.\. ")
+say(b"two\r")
+out = say(b"/help\r")
+case(all(w in out for w in (b"/bye", b"/system", b"/set", b"/clear", b"/save")), "/help lists the commands")
+case(b"there is no command /nothing; /help lists them" in say(b"/nothing\r"), "a command that is none is said to be none")
+say(b"/usr/bin is what?\r")
+case(b"/set temp wants a number from 0 to 100, not 'hot'" in say(b"/set temp hot\r"), "/set names what may be set")
+case(b"top-k" in say(b"/set\r"), "/set lists what can be set")
+case(b'nothing is called "tempo"' in say(b"/set tempo 1\r"), "/set refuses what cannot be")
+say(b"/set max-tokens 3\r")
+say(b"/system Be brief.\r")
+say(b"Hello.\r")
+case(b'this conversation is the session "saved one"' in say(b"/save saved one\r"), "/save names the session")
+case(b"\x1b[?2004l" in t.all, "brackets are off while the answer comes")
+t.type(b"/bye\r")
+case(t.end() == 0 and b"`hearth resume saved one` goes on with this" in t.seen, "/bye ends it, and the name is told")
+
+t = Terminal(hearth, "chat", "-m", "no-such-model")
+case(t.end() == 1 and b">>>" not in t.all and b"MODEL_NOT_FOUND" in t.all and b"resume" not in t.all,
+     "a model that is not there: no prompt, no promise, status 1")
+t = Terminal(hearth, "chat", "-m", bare)
+case(t.end() == 1 and b">>>" not in t.all and b"NO_TEMPLATE" in t.all and b"resume" not in t.all and b"hearth run" in t.all,
+     "a model without a template: the same, and a way on")
+t = Terminal(hearth, "run", bare)
+case(t.end() == 1 and b">>>" not in t.all and b"NO_TEMPLATE" in t.all, "also where run would have opened it")
+t = Terminal(hearth, "chat")
+t.expect(rb">>> ")
+t.type(b"\x04")
+case(t.end() == 0 and b"resume" not in t.all, "a conversation that never began is not promised")
+P
+BARE=$dir/bare.gguf terminal 14 "$dir/talk.py"
+status 0 "the session" "$hearth" sessions show "saved one" --json
+json_is "a pasted function is one message" "d['transcript'][0]['text'] == 'def f(x):\n    y = x\n\n    return y now'"
+json_is "so is text between triple quotes" "d['transcript'][2]['text'] == 'first\nsecond\nthird'"
+json_is "and a line that a backslash continues" "d['transcript'][4]['text'] == 'one \ntwo'"
+json_is "a path is a message" "d['transcript'][6]['text'] == '/usr/bin is what?'"
+json_is "/system went before the next message" "[(t['role'], t['text']) for t in d['transcript'][8:10]] == [('system', 'Be brief.'), ('user', 'Hello.')]"
+json_is "/set counts from the next answer on" "[d['transcript'][i]['generation']['usage']['completion_tokens'] for i in (7, 10)] == [2, 3]"
+printf '/help\n' | "$hearth" chat -s piped -n 1 >/dev/null
+status 0 "off a terminal" "$hearth" sessions show piped --json
+json_is "a line is a message, whatever it begins with" "d['transcript'][0]['text'] == '/help'"
+done_testing
