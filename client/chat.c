@@ -79,7 +79,7 @@ static int find_model(struct chat *c, char **model, struct hearth_err *err)
     int rc = c->gen->model || c->new_name ? HEARTH_ENOSESSION
                                           : hearth_sessions_show(c->h, c->gen->session, false, &s, NULL, err);
     if (rc == HEARTH_ENOSESSION) {
-        *model = model_resolve(c->gen->model);
+        *model = model_or_default(c->h, c->gen->model);
         return 0;
     }
     if (rc)

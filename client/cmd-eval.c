@@ -66,7 +66,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     struct hearth *h;
     int status = daemon_open(&h);
     if (status == STATUS_OK) {
-        char *model = model_resolve(name);
+        char *model = model_or_default(h, name);
         struct hearth_eval_result *r;
         if (hearth_eval(h, model, ids, top, greedy, &r, NULL, &err)) {
             status = fail(&err);

@@ -74,7 +74,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     status = daemon_open(&h);
     if (status != STATUS_OK)
         goto out;
-    char *model = model_resolve(name);
+    char *model = model_or_default(h, name);
     if (reverse)
         status = decode(h, model, ids, json);
     else

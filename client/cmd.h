@@ -90,8 +90,12 @@ int daemon_open_running(struct hearth **out);
 bool program_find(const char *name, char *path, size_t size);
 
 /* What the daemon should be asked for where a person says MODEL: an absolute path where that names a file, else the
- * name as it is. NULL gives the default model ($HEARTH_MODEL, else tale). malloc'd. */
+ * name as it is; malloc'd. */
 char *model_resolve(const char *model);
+
+/* The same where `model` may be NULL: then the default model, $HEARTH_MODEL or else what the daemon's configuration
+ * says. */
+char *model_or_default(struct hearth *h, const char *model);
 
 /* Whether a word is the path of a model: a file that ends in .gguf, or begins as such a file does, or a folder of
  * safetensors. */

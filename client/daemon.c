@@ -139,12 +139,23 @@ static bool is_path(const char *model)
     return model_is_file(model);
 }
 
+char *model_or_default(struct hearth *h, const char *model)
+{
+    const char *env = getenv("HEARTH_MODEL");
+    if (!model && env && *env)
+        model = env;
+    if (model)
+        return model_resolve(model);
+    struct hearth_models_list_result *r;
+    if (hearth_models_list(h, &r, NULL, NULL))
+        return model_resolve("tale"); /* the next request meets the error */
+    char *path = model_resolve(r->default_model ? r->default_model : "tale");
+    hearth_free(r);
+    return path;
+}
+
 char *model_resolve(const char *model)
 {
-    if (!model) {
-        const char *env = getenv("HEARTH_MODEL");
-        model = env && *env ? env : "tale";
-    }
     char *path = strdup(model);
     if (path && *model != '/' && is_path(model)) {
         /* The folder is resolved and the file's name kept: a download cache links names to files called by hash. */

@@ -17,7 +17,8 @@ void gen_init(struct gen *gen)
     struct hearth_generate *g = &gen->g;
     struct hearth_sampling *s = &g->sampling;
     const struct opt table[] = {
-        {"model", 'm', OPT_TEXT, &gen->model, 0, 0, "MODEL", "a name or a path; without it the session's, or tale"},
+        {"model", 'm', OPT_TEXT, &gen->model, 0, 0, "MODEL",
+         "a name or a path; without it the session's, or the default"},
         {"session", 's', OPT_TEXT, &gen->session, 0, 0, "NAME", "go on with the session, or begin it"},
         {"max-tokens", 'n', OPT_INT, &g->max_tokens, -1, 1 << 30, "N", "tokens at most; -1: until the context is full"},
         {"system", 0, OPT_TEXT, &gen->system, 0, 0, "TEXT", "a system message before the first one"},
@@ -198,14 +199,14 @@ int gen_attach(struct hearth *h, struct gen *gen, int64_t stream, const char *id
 
 int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **out, struct hearth_err *err)
 {
-    char *model = gen->model || !gen->session ? model_resolve(gen->model) : NULL;
+    char *model = gen->model || !gen->session ? model_or_default(h, gen->model) : NULL;
     gen->g.model = model;
     gen->g.session = gen->session;
     gen->g.stream = !gen->json;
     int rc = gen_once(h, gen, out, err);
     /* A session that begins here, on the default model; or a retry of a request that did. */
     if (!model && (rc == HEARTH_ENOSESSION || (rc == HEARTH_ECONFLICT && gen->g.request))) {
-        gen->g.model = model = model_resolve(NULL);
+        gen->g.model = model = model_or_default(h, NULL);
         rc = gen_once(h, gen, out, err);
     }
     gen->g.model = NULL;

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ const struct conf_key conf_keys[] = {
     {"socket", CONF_PATH, FIELD(socket), 0, 0, 0},
     {"state_dir", CONF_PATH, FIELD(state_dir), 0, 0, 0},
     {"model_dir", CONF_PATHS, FIELD(model_dirs), 0, 0, 0},
+    {"model", CONF_NAME, FIELD(model), 0, 0, 0},
     {"engine", CONF_PATH, FIELD(engine), 0, 0, 0},
     {"backend", CONF_WORD, FIELD(backend), 0, 0, 0, "auto cpu cuda "},
     {"kv_bytes", CONF_SIZE, FIELD(kv_bytes), 0, INT64_MAX, 0},
@@ -70,8 +72,9 @@ void conf_init(struct conf *c)
 void conf_fini(struct conf *c)
 {
     for (const struct conf_key *k = conf_keys; k->key != NULL; k++)
-        if (k->type == CONF_WORD || k->type == CONF_PATH)
+        if (k->type == CONF_NAME || k->type == CONF_WORD || k->type == CONF_PATH)
             free(*(char **)field(c, k));
+    free(c->built_in_models);
     for (size_t i = 0; i < c->n_model_dirs; i++)
         free(c->model_dirs[i]);
     free(c->model_dirs);
@@ -133,6 +136,14 @@ static int parse_word(const struct conf_key *k, const char *value, char **out, s
     return err_set(e, HEARTH_EPARAMS, "%s: \"%.40s\" is none of %s", k->key, value, k->words);
 }
 
+/* Takes a model's name or absolute path, which goes out to clients. */
+static int parse_name(const char *key, const char *value, char **out, struct hearth_err *e)
+{
+    if (utf8_prefix(value, strlen(value)) != strlen(value) || strlen(value) >= PATH_MAX)
+        return err_set(e, HEARTH_EPARAMS, "%s: a name is UTF-8 of less than %d bytes", key, PATH_MAX);
+    return join(out, e, value, "");
+}
+
 static int add_model_dir(struct conf *c, char *dir, struct hearth_err *e)
 {
     char **v = reallocarray(c->model_dirs, c->n_model_dirs + 1, sizeof *v);
@@ -158,9 +169,12 @@ int conf_set(struct conf *c, const char *key, const char *value, struct hearth_e
     char *s = NULL;
     int rc;
     switch (k->type) {
+    case CONF_NAME:
     case CONF_WORD:
     case CONF_PATH:
-        rc = k->type == CONF_PATH ? parse_path(key, value, &s, e) : parse_word(k, value, &s, e);
+        rc = k->type == CONF_PATH   ? parse_path(key, value, &s, e)
+             : k->type == CONF_WORD ? parse_word(k, value, &s, e)
+                                    : parse_name(key, value, &s, e);
         if (rc)
             return rc;
         free(*(char **)field(c, k));
@@ -291,6 +305,7 @@ static int default_model_dirs(struct conf *c, const char *built_in, struct heart
     char *dir;
     int rc = 0;
     if (built_in) {
+        c->built_in_models = realpath(built_in, NULL); /* NULL: not there */
         rc = join(&dir, e, built_in, "");
         rc = rc != 0 ? rc : add_model_dir(c, dir, e);
     }

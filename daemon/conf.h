@@ -18,8 +18,10 @@ struct conf {
     char *log_file;    /* NULL = stderr, or state_dir/hearthd.log when detached */
     char **model_dirs; /* searched in this order */
     size_t n_model_dirs;
-    int64_t log_level; /* enum log_level */
-    int64_t log_bytes; /* of the log's file, before it is begun anew */
+    char *built_in_models; /* one of them, resolved: of the models that hearth brings along; or NULL */
+    char *model;           /* the name of the model that is meant where a client names none; NULL = tale */
+    int64_t log_level;     /* enum log_level */
+    int64_t log_bytes;     /* of the log's file, before it is begun anew */
     int64_t connections, connections_per_uid;
     int64_t streams, streams_per_uid;
     int64_t sessions_per_uid;
@@ -46,7 +48,7 @@ struct conf {
 };
 
 /* CONF_AUTO is a CONF_SIZE that may also be the word auto. */
-enum conf_type { CONF_WORD, CONF_PATH, CONF_PATHS, CONF_INT, CONF_SIZE, CONF_AUTO, CONF_LEVEL };
+enum conf_type { CONF_NAME, CONF_WORD, CONF_PATH, CONF_PATHS, CONF_INT, CONF_SIZE, CONF_AUTO, CONF_LEVEL };
 
 enum { CONF_IS_AUTO = -1 };
 

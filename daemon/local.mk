@@ -61,7 +61,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/supervisor/engine-process.c daemon/supervisor/engine-process.h \
 	daemon/log.c daemon/log.h daemon/trace.c daemon/trace.h \
 	daemon/store/generation-info.c daemon/store/generation-info.h \
-	daemon/supervisor/model-names.c daemon/supervisor/model-names.h \
+	daemon/supervisor/model-names.c daemon/supervisor/model-nearest.c daemon/supervisor/model-names.h daemon/supervisor/model-nearest.h \
 	daemon/rpc/msg-generate.c \
 	daemon/rpc/msg-hello.c \
 	daemon/rpc/msg-kv.c \

@@ -608,6 +608,8 @@ struct hearth_model {
 struct hearth_models_list_result {
     struct hearth_model *models;
     size_t n_models;
+    const char *default_model;  /* a name or a path: what is meant where a person names none */
+    struct hearth_strs folders; /* that were searched, in this order */
 };
 struct hearth_model_load_result {
     const char *model, *path;

@@ -5,7 +5,7 @@ libclient_libcore_la_SOURCES = \
     libclient/error.c \
     libclient/frame.c \
     libclient/frames.c \
-    libclient/nearest.c \
+    libclient/nearest.c libclient/distance.c \
     libclient/run.c \
     libclient/scan.c \
     libclient/stream.c \
@@ -22,7 +22,7 @@ libclient_libcore_la_SOURCES = \
     libclient/conn.h \
     libclient/err.h \
     libclient/frames.h \
-    libclient/nearest.h \
+    libclient/nearest.h libclient/distance.h \
     libclient/hearth.h \
     libclient/scan.h \
     libclient/utf8.h \

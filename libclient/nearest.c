@@ -4,30 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libclient/distance.h"
+
 enum { KEY_MAX = 32 }; /* bytes; no key is as long, so nothing is near to one that is longer */
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* The edit distance of two short strings: one row of the table of prefixes at a time. */
-static size_t distance(const char *a, size_t n_a, const char *b, size_t n_b)
-{
-    size_t row[KEY_MAX + 1];
-    for (size_t j = 0; j <= n_b; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n_a; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n_b; j++) {
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = least(replaced, least(row[j - 1], row[j]) + 1);
-        }
-    }
-    return row[n_b];
-}
 
 struct search {
     const char *key;
@@ -39,7 +18,7 @@ struct search {
 static void search(struct search *s, const struct wire_type *t, const char *within)
 {
     for (const struct wire_field *f = t->fields; f->name; f++) {
-        size_t n = strlen(f->name), d = n <= KEY_MAX ? distance(s->key, s->n, f->name, n) : s->best;
+        size_t n = strlen(f->name), d = n <= KEY_MAX ? text_distance(s->key, s->n, f->name, n) : s->best;
         if (d < s->best) {
             s->best = d;
             snprintf(s->out, s->size, "%s%s%s", within ? within : "", within ? "." : "", f->name);

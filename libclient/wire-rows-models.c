@@ -42,6 +42,8 @@ TYPE(model, "model");
 
 static const struct wire_field models_list_result_fields[] = {
     ARRAY(wire_models_list_result, models, model, INT32_MAX, REQUIRED),
+    PATH(wire_models_list_result, default_model),
+    STRS(wire_models_list_result, folders, 4096),
     {0},
 };
 TYPE(models_list_result, "models.list result");

@@ -43,7 +43,7 @@ void forward(struct call *call, const struct wire_method *m, const void *params,
     call->finish = finish;
     call->model = model;
     call->path = path;
-    call->name = model_name_of(path);
+    call->name = model_name_of(call->server->conf, path);
     TAILQ_INSERT_TAIL(&call->server->forwards, call, forward_entry);
     if (engine_call(call->server->engine_client, m, params, on_done, call, &e) != 0)
         call_fail(call, &e);

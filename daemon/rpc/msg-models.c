@@ -40,7 +40,13 @@ static void list(void *arg, const void *result, const struct hearth_err *err)
                                        .bytes = v[i].bytes,
                                        .modified = v[i].modified,
                                        .loaded = is_loaded(result, v[i].path)};
-        struct wire_models_list_result r = {.models = w, .n_models = n};
+        const struct conf *conf = call->server->conf;
+        struct wire_models_list_result r = {
+            .models = w,
+            .n_models = n,
+            .default_model = conf->model ? conf->model : "tale",
+            .folders = {.v = (const char **)conf->model_dirs, .n = conf->n_model_dirs},
+        };
         call_reply(call, &r);
     } else {
         call_fail(call, &e);

@@ -65,7 +65,7 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
     char **names = calloc(r.engine.n_models + 1, sizeof *names); /* the engine knows paths, not names */
     for (size_t i = 0; names != NULL && i < r.engine.n_models; i++)
         if (r.engine.models[i].path)
-            r.engine.models[i].name = names[i] = model_name_of(r.engine.models[i].path);
+            r.engine.models[i].name = names[i] = model_name_of(s->conf, r.engine.models[i].path);
     r.engine.pid = engine_pid(s->engine_client);
     r.engine.state = err ? "not answering" : engine_state_name(s->engine_client);
     r.engine.restarts = engine_restarts(s->engine_client);

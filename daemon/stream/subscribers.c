@@ -16,7 +16,7 @@ static void event(const struct subscriber *sub, int method, const void *body)
 static void send_begin(struct subscriber *sub)
 {
     const struct stream *st = sub->stream;
-    char *model = model_name_of(st->session->row.path); /* without memory: none is told */
+    char *model = model_name_of(st->server->conf, st->session->row.path); /* without memory: none is told */
     struct wire_stream_begin b = {.stream = st->number, .request = st->request->request, .model = model};
     if (st->session->row.name)
         b.session = st->session->row.id;

@@ -14,6 +14,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "daemon/supervisor/model-nearest.h"
 #include "libclient/utf8.h"
 
 enum {
@@ -23,6 +24,7 @@ enum {
 };
 
 struct scan {
+    const struct conf *conf;
     struct model_entry *v;
     size_t n, cap;
     int entries;
@@ -49,16 +51,32 @@ static char *stem_of(const char *file)
     return strndup(file, strlen(file) - strlen(".gguf"));
 }
 
-char *model_name_of(const char *path)
+/* The model that hearth brings along is called by its name alone, so that nobody's files make the name mean several. */
+static bool is_built_in(const struct conf *conf, const char *path)
+{
+    const char *dir = conf->built_in_models, *slash = strrchr(path, '/');
+    size_t n = dir ? strlen(dir) : 0;
+    return n && slash == path + n && !strncmp(path, dir, n);
+}
+
+char *model_name_of(const struct conf *conf, const char *path)
 {
     const char *base = strrchr(path, '/');
     base = base ? base + 1 : path;
-    return ends_with(base, ".gguf") ? stem_of(base) : strdup(base);
+    char *name = ends_with(base, ".gguf") ? stem_of(base) : strdup(base);
+    if (name && is_built_in(conf, path))
+        name[model_name_length(name)] = '\0';
+    return name;
 }
 
 /* Takes the name, malloc'd. */
 static int add_named(struct scan *s, const char *path, char *name, int64_t bytes, double modified)
 {
+    for (size_t i = 0; i < s->n; i++) /* a folder within another one that is searched too */
+        if (strcmp(s->v[i].path, path) == 0) {
+            free(name);
+            return 0;
+        }
     if (s->n == s->cap) {
         size_t cap = s->cap ? s->cap * 2 : 16;
         struct model_entry *v = reallocarray(s->v, cap, sizeof *v);
@@ -88,6 +106,10 @@ static int add(struct scan *s, const char *path, const char *file, const struct 
         free(name);
         return 0;
     }
+    free(name);
+    name = model_name_of(s->conf, path);
+    if (!name)
+        return err_set(s->e, HEARTH_ENOMEM, "out of memory");
     return add_named(s, path, name, sb->st_size, (double)sb->st_mtim.tv_sec + (double)sb->st_mtim.tv_nsec * 1e-9);
 }
 
@@ -226,7 +248,7 @@ static int by_name(const void *a, const void *b)
 
 int model_names_scan(const struct conf *conf, struct model_entry **out, size_t *n, struct hearth_err *e)
 {
-    struct scan s = {.e = e};
+    struct scan s = {.conf = conf, .e = e};
     for (size_t i = 0; i < conf->n_model_dirs; i++) {
         size_t before = s.n;
         char *dir = realpath(conf->model_dirs[i], NULL);
@@ -255,47 +277,55 @@ void model_names_free(struct model_entry *v, size_t n)
 
 /* --- names ---------------------------------------------------------------------------------------------- */
 
-/* The length of the name without a quantisation suffix: "-q4_k_m", ".Q8_0", "-IQ3_XS", "-f16", "-BF16", "-UD-Q4_K_XL".
- */
-static size_t length_without_quant(const char *name)
-{
-    static const char *const starts[] = {"q", "iq", "tq", "mxfp", "nvfp", "f16", "f32", "bf16", "fp16", "fp8"};
-    size_t len = strlen(name);
-    for (size_t i = len; i-- > 1;) {
-        if (name[i] != '-' && name[i] != '.')
-            continue;
-        const char *tail = name + i + 1;
-        bool quant = false;
-        for (size_t k = 0; k < sizeof starts / sizeof starts[0] && !quant; k++) {
-            size_t n = strlen(starts[k]);
-            /* "q4_k_m", but not "qwen" */
-            quant =
-                strncasecmp(tail, starts[k], n) == 0 && (k >= 5 ? tail[n] == '\0' : tail[n] >= '0' && tail[n] <= '9');
-        }
-        if (!quant)
-            return len;
-        if (i > 3 && strncasecmp(name + i - 3, "-UD", 3) == 0)
-            i -= 3;
-        return i;
-    }
-    return len;
-}
-
 static bool is_exact(const struct model_entry *m, const char *want)
 {
     const char *file = strrchr(m->path, '/') + 1;
-    return strcasecmp(m->name, want) == 0 || strcasecmp(file, want) == 0;
+    size_t stem = strlen(file) - (ends_with(file, ".gguf") ? strlen(".gguf") : 0);
+    return strcasecmp(m->name, want) == 0 || strcasecmp(file, want) == 0 ||
+           (strlen(want) == stem && strncasecmp(file, want, stem) == 0);
 }
 
 static bool is_quant_of(const struct model_entry *m, const char *want)
 {
-    size_t n = length_without_quant(m->name);
+    size_t n = model_name_length(m->name);
     return strlen(want) == n && strncasecmp(m->name, want, n) == 0;
 }
 
+/* An earlier folder has a model of the same name. */
+static bool is_shadowed(const struct model_entry *v, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (strcasecmp(v[k].name, v[i].name) == 0)
+            return true;
+    return false;
+}
+
+static void append(char *to, size_t size, const char *before, const char *text)
+{
+    size_t used = strlen(to);
+    snprintf(to + used, size - used, "%s%s", before, text);
+}
+
+/* That there is no such model, the names that are most like it, and the folders searched. */
+static int refuse(const struct conf *conf, const struct model_entry *v, size_t n, const char *want,
+                  struct hearth_err *e)
+{
+    char names[80] = "", folders[HEARTH_ERR_MSG] = "";
+    const char **all = calloc(n + 1, sizeof *all);
+    for (size_t i = 0; all && i < n; i++)
+        all[i] = v[i].name;
+    if (all)
+        model_names_near(all, n, want, names, sizeof names);
+    free(all);
+    for (size_t i = 0; i < conf->n_model_dirs; i++)
+        append(folders, sizeof folders, i ? ", " : "; searched: ", conf->model_dirs[i]);
+    return err_set(e, HEARTH_ENOMODEL, "there is no model \"%.60s\"%s%s%s", want, *names ? "; near it: " : "", names,
+                   folders);
+}
+
 /* The first folder wins where several have the name; where the name fits several models, the error lists them. */
-static int pick(const struct model_entry *v, size_t n, const char *want, const struct model_entry **out,
-                struct hearth_err *e)
+static int pick(const struct conf *conf, const struct model_entry *v, size_t n, const char *want,
+                const struct model_entry **out, struct hearth_err *e)
 {
     for (size_t i = 0; i < n; i++)
         if (is_exact(&v[i], want)) {
@@ -306,7 +336,7 @@ static int pick(const struct model_entry *v, size_t n, const char *want, const s
     char names[120] = "";
     size_t used = 0, n_found = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!is_quant_of(&v[i], want) || (found && strcmp(v[i].name, found->name) == 0))
+        if (!is_quant_of(&v[i], want) || is_shadowed(v, i))
             continue;
         if (!found)
             found = &v[i];
@@ -315,7 +345,7 @@ static int pick(const struct model_entry *v, size_t n, const char *want, const s
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", n_found > 1 ? ", " : "", v[i].name);
     }
     if (n_found == 0)
-        return err_set(e, HEARTH_ENOMODEL, "there is no model \"%.100s\" in the model folders", want);
+        return refuse(conf, v, n, want, e);
     if (n_found > 1)
         return err_set(e, HEARTH_ENOMODEL, "model \"%.40s\" may be any of %s", want, names);
     *out = found;
@@ -361,7 +391,7 @@ int model_names_resolve(const struct conf *conf, const char *model, int trusted,
     const struct model_entry *m = NULL;
     if (!rc && is_path)
         rc = resolve_path(v, n, model, trusted, path, e);
-    else if (!rc && (rc = pick(v, n, model, &m, e)) == 0 && (*path = strdup(m->path)) == NULL)
+    else if (!rc && (rc = pick(conf, v, n, model, &m, e)) == 0 && (*path = strdup(m->path)) == NULL)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     model_names_free(v, n);
     return rc;

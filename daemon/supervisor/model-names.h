@@ -26,6 +26,6 @@ void model_names_free(struct model_entry *v, size_t n);
 int model_names_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e);
 
 /* The name of a model file, from its path; malloc'd. */
-char *model_name_of(const char *path);
+char *model_name_of(const struct conf *conf, const char *path);
 
 #endif

@@ -46,11 +46,33 @@ err_has "... is what is named" "hearth run: --top-k: its value is missing"
 status 2 "a value too much" "$hearth" run x --json=yes
 err_has "... is what is named" "hearth run: --json takes no value"
 
+# Other quantisations of the default model beside it, one of them twice: the name is still that of the one brought along.
+for name in tale-q4_0 tale-Q4_K_M; do cp "$dir/data/hearth/models/other.gguf" "$dir/data/hearth/models/$name.gguf"; done
+status 0 "the default model beside its like" "$hearth" run -s j -n 1 "The king"
+is "... is the one that comes along" "$(prompt_of j)" "['tale-q4_k_m.gguf', 'The king']"
+status 0 "its name names it" "$hearth" run -s k -n 1 tale "The king"
+is "... and no other" "$(prompt_of k)" "['tale-q4_k_m.gguf', 'The king']"
+status 1 "nearly a model's name" "$hearth" run -m otehr x
+err_has "... is told the nearest" 'there is no model "otehr"; near it: other; searched: '
+status 1 "as others write it" "$hearth" run -m other:latest x
+err_has "... likewise" 'near it: other; '
+status 1 "a name that is like none" "$hearth" show xyzzy
+err_has "... is told the folders" 'there is no model "xyzzy"; searched: /'
+"$hearth" stop --daemon >/dev/null
+mkdir -p "$dir/config/hearth"
+echo 'model = other' >"$dir/config/hearth/hearth.conf"
+status 0 "a default model in hearth.conf" "$hearth" run -s l -n 1 "The king"
+is "... is the default" "$(prompt_of l)" "['other.gguf', 'The king']"
+status 0 "HEARTH_MODEL" env HEARTH_MODEL=tale "$hearth" run -s m -n 1 "The king"
+is "... comes before it" "$(prompt_of m)" "['tale-q4_k_m.gguf', 'The king']"
+rm "$dir/config/hearth/hearth.conf"
+"$hearth" stop --daemon >/dev/null
+
 cat >"$dir/talk.py" <<'P'
 import sys
 from terminal import Terminal, case
 t = Terminal(sys.argv[1], "run", "-n", "3", "Once upon")
-t.expect(rb"hearth: tale[^\r\n]* answers, as no model was named \(`hearth run MODEL` picks one\)\r\n")
+t.expect(rb"hearth: tale answers, as no model was named \(`hearth run MODEL` picks one\)\r\n")
 case(t.end() == 0, "a terminal is told which model answers")
 t = Terminal(sys.argv[1], "run", "other", "-n", "3", "Once upon")
 t.expect(rb"hearth: other answers\r\n")

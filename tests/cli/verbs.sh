@@ -30,7 +30,7 @@ is "--stats is one line on stderr" \
     "$(grep -cE '^reused [0-9]+ of [0-9]+ prompt tokens, restored 0; 4 tokens, [0-9.]+ ms to the first, [0-9]+ tokens/s$' "$dir/err")" 1
 
 status 0 "list --json" "$hearth" list --json
-json_is "list names the embedded model" "any('tale' in m['name'] and m['path'].startswith('/') and m['bytes'] > 4e6 for m in d['models'])"
+json_is "list names the embedded model" "any('tale' == m['name'] and m['path'].startswith('/') and m['bytes'] > 4e6 for m in d['models'])"
 status 0 "list" "$hearth" list
 status 0 "show --json" "$hearth" show tale --json
 json_is "show knows the shape" \
