@@ -6,10 +6,28 @@
 
 #include "client/cmd.h"
 
+/* Where a daemon answers already, a second one would end without a word, and well. */
+static bool is_served(void)
+{
+    struct hearth *h;
+    struct hearth_status_result *r;
+    if (hearth_open(&h, NULL, NULL))
+        return false;
+    bool yes = !hearth_status(h, &r, NULL, NULL);
+    if (yes) {
+        fprintf(stderr, "hearth: a daemon is running already, pid %lld, at %s\n", (long long)r->pid, r->socket);
+        hearth_free(r);
+    }
+    hearth_close(h);
+    return yes;
+}
+
 /* Everything after the verb is hearthd's own: it knows its options, and hearthd(8) has them. */
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
     (void)cmd;
+    if (argc == 1 && is_served())
+        return STATUS_OK;
     char path[PATH_MAX];
     if (!program_find("hearthd", path, sizeof path)) {
         fputs("hearth: hearthd is not installed beside this program\n", stderr);

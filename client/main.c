@@ -5,6 +5,7 @@
 
 #include "client/cmd.h"
 #include "config.h"
+#include "libclient/distance.h"
 
 static const struct cmd *const commands[] = {
     &cmd_run,   &cmd_chat, &cmd_resume,   &cmd_attach, &cmd_sessions, &cmd_rm,     &cmd_backup,
@@ -18,42 +19,118 @@ static void print_help(FILE *to)
     fputs("usage: hearth [--no-start] VERB [OPTION...] [ARGUMENT...]\n\n", to);
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(to, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
-    fputs("\n`hearth VERB --help` lists a verb's options; hearth(1) has them all.\n", to);
+    fputs("\n`hearth VERB --help` lists a verb's options; hearth(1) has them all. Models are files of\n"
+          "yours: `hearth rm` removes sessions, and no verb removes a model.\n",
+          to);
+}
+
+/* What people type who come from elsewhere. */
+static const struct {
+    const char *word, *verb; /* the verb of ours, or NULL with */
+    const char *instead;     /* what there is in its place */
+} aliases[] = {
+    {"ls", "list", NULL},
+    {"models", "list", NULL},
+    {"start", NULL, "every verb starts the daemon where none answers; `hearth serve` keeps it in the foreground"},
+    {"restart", NULL, "`hearth stop --daemon` ends it, and the next verb starts it"},
+    {"pull", NULL,
+     "models are files of yours: put a GGUF file into a folder that hearth.conf(5) names, or give its path"},
+    {"top", NULL, "`hearth ps` shows the models in memory, `hearth streams` what runs"},
+    {"logs", NULL, "the log is hearthd.log in the state folder, or the journal of its systemd unit"},
+};
+
+static const struct cmd *verb_find(const char *word)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (aliases[i].verb && !strcmp(word, aliases[i].word))
+            word = aliases[i].verb;
+    for (size_t c = 0; c < N_COMMANDS; c++)
+        if (!strcmp(word, commands[c]->name))
+            return commands[c];
+    return NULL;
+}
+
+static int refuse_verb(const char *word)
+{
+    const char *near = NULL, *instead = NULL;
+    size_t best = strlen(word) / 3 + 2; /* two letters that changed places are two edits */
+    for (size_t c = 0; c < N_COMMANDS; c++) {
+        size_t d = text_distance(word, strlen(word), commands[c]->name, strlen(commands[c]->name));
+        if (d < best) {
+            best = d;
+            near = commands[c]->name;
+        }
+    }
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (!strcmp(word, aliases[i].word))
+            instead = aliases[i].instead;
+    if (instead)
+        fprintf(stderr, "hearth: no verb '%s': %s\n", word, instead);
+    else if (near)
+        fprintf(stderr, "hearth: no verb '%s'; did you mean `hearth %s`?\n", word, near);
+    else
+        fprintf(stderr, "hearth: no verb '%s'; `hearth help` lists them\n", word);
+    return STATUS_USAGE;
+}
+
+/* help [VERB]: the verb prints its own, and ends. */
+static int help(const char *word)
+{
+    const struct cmd *cmd = word ? verb_find(word) : NULL;
+    if (word && !cmd)
+        return refuse_verb(word);
+    if (!word) {
+        print_help(stdout);
+        return STATUS_OK;
+    }
+    char *argv[] = {(char *)cmd->name, (char *)"--help", NULL};
+    return cmd->run(cmd, 2, argv);
+}
+
+/* What is said before the verb; its status, or -1 where a verb follows. */
+static int leading_options(int argc, char **argv, int *i)
+{
+    for (; *i < argc && argv[*i][0] == '-'; ++*i) {
+        if (!strcmp(argv[*i], "--no-start")) {
+            no_start = true;
+        } else if (!strcmp(argv[*i], "--version") || !strcmp(argv[*i], "-v")) {
+            puts("hearth " PACKAGE_VERSION);
+            return STATUS_OK;
+        } else if (!strcmp(argv[*i], "--help") || !strcmp(argv[*i], "-h")) {
+            print_help(stdout);
+            return STATUS_OK;
+        } else {
+            fprintf(stderr, "hearth: no option %s before the verb\n", argv[*i]);
+            return STATUS_USAGE;
+        }
+    }
+    return -1;
 }
 
 int main(int argc, char **argv)
 {
     setlocale(LC_CTYPE, "");
-    int i = 1;
-    for (; i < argc && argv[i][0] == '-'; i++) {
-        if (!strcmp(argv[i], "--no-start")) {
-            no_start = true;
-        } else if (!strcmp(argv[i], "--version")) {
-            puts("hearth " PACKAGE_VERSION);
-            return STATUS_OK;
-        } else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            print_help(stdout);
-            return STATUS_OK;
-        } else {
-            fprintf(stderr, "hearth: no option %s before the verb\n", argv[i]);
-            return STATUS_USAGE;
-        }
-    }
+    int i = 1, status = leading_options(argc, argv, &i);
+    if (status >= 0)
+        return status;
     if (i == argc) {
         print_help(stderr);
         return STATUS_USAGE;
     }
-    for (size_t c = 0; c < N_COMMANDS; c++) {
-        if (strcmp(argv[i], commands[c]->name))
-            continue;
-        int status = commands[c]->run(commands[c], argc - i, argv + i);
-        /* A full disk behind stdout must not look like success. */
-        if ((fflush(stdout) || ferror(stdout)) && status == STATUS_OK) {
-            fputs("hearth: the output could not be written\n", stderr);
-            status = STATUS_ERROR;
-        }
-        return status;
+    if (!strcmp(argv[i], "version")) {
+        puts("hearth " PACKAGE_VERSION);
+        return STATUS_OK;
     }
-    fprintf(stderr, "hearth: no verb '%s'; `hearth --help` lists them\n", argv[i]);
-    return STATUS_USAGE;
+    if (!strcmp(argv[i], "help"))
+        return help(argv[i + 1]);
+    const struct cmd *cmd = verb_find(argv[i]);
+    if (!cmd)
+        return refuse_verb(argv[i]);
+    status = cmd->run(cmd, argc - i, argv + i);
+    /* A full disk behind stdout must not look like success. */
+    if ((fflush(stdout) || ferror(stdout)) && status == STATUS_OK) {
+        fputs("hearth: the output could not be written\n", stderr);
+        status = STATUS_ERROR;
+    }
+    return status;
 }

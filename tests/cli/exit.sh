@@ -5,6 +5,21 @@
 status 2 "no verb" "$hearth"
 status 2 "a verb that is none" "$hearth" frobnicate
 err_has "is named" "frobnicate"
+err_has "with a way to the list" "hearth help"
+status 2 "nearly a verb" "$hearth" statsu
+err_has "is told the nearest" "did you mean \`hearth status\`?"
+status 2 "a verb of other tools" "$hearth" pull llama3.2
+err_has "is told what there is instead" "put a GGUF file into a folder"
+status 0 "help" "$hearth" help
+cp "$dir/out" "$dir/help"
+"$hearth" --help | cmp -s - "$dir/help"
+result $? "is --help"
+status 0 "help VERB" "$hearth" help sessions
+grep -q "^usage: hearth sessions" "$dir/out"
+result $? "is the verb's --help"
+status 2 "help of no verb" "$hearth" help statsu
+status 0 "version" "$hearth" version
+is "is --version" "$(cat "$dir/out")" "$("$hearth" --version)"
 status 2 "an unknown option" "$hearth" run --frobnicate x
 err_has "is named, with the usage" "usage: hearth run"
 status 2 "a value that is no number" "$hearth" run --temp warm x
@@ -43,6 +58,10 @@ err_has "by its name" "no-such-model"
 status 1 "a path that is not there" "$hearth" run -m "$dir/no.gguf" -n 1 x
 err_has "is named in full" "$dir/no.gguf"
 printf 'GGUF\3\0\0\0 and then nothing' >"$dir/bad.gguf"
+status 0 "ls" "$hearth" ls --json
+json_is "is list" "any(m['name'] == 'tale' for m in d['models'])"
+status 0 "serve beside a running daemon" "$hearth" serve
+err_has "says so, with its pid" "hearth: a daemon is running already, pid "
 status 1 "a damaged model" "$hearth" run -m "$dir/bad.gguf" -n 1 x
 err_has "is said to be" "hearth: MODEL_INVALID: bad.gguf: "
 (cd "$dir" && "$hearth" run -m bad.gguf -n 1 x 2>err)
