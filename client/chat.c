@@ -105,14 +105,12 @@ static int greet(struct chat *c)
     free(model);
     if (!rc && !m->chat) {
         rc = err.code = HEARTH_ENOTEMPLATE;
-        snprintf(err.msg, sizeof err.msg,
-                 "%.60s has no chat template that hearth renders; `hearth run -m MODEL PROMPT` goes on from raw text",
-                 m->name);
+        snprintf(err.msg, sizeof err.msg, "%.100s has no chat template that hearth renders", m->name);
     }
     if (!rc && !c->gen->told) {
         fputs("hearth: ", stderr);
-        fprintf(stderr, "%s answers%s; /help lists commands\n", m->name,
-                c->gen->model || c->begun ? "" : ", as no model was named");
+        say("%s answers%s; /help lists commands\n", m->name,
+            c->gen->model || c->begun ? "" : ", as no model was named");
         c->gen->told = true;
     }
     hearth_free(m);
@@ -130,7 +128,7 @@ int chat_begin(struct hearth *h, struct gen *gen)
     if (status == STATUS_OK)
         status = chat_loop(&c);
     if (c.new_name && c.begun && isatty(STDIN_FILENO))
-        fprintf(stderr, "`hearth resume %s` goes on with this\n", gen->session);
+        say("`hearth resume %s` goes on with this\n", gen->session);
     for (size_t i = 0; i < c.n_owned; i++)
         free(c.owned[i]);
     free(c.owned);

@@ -1,13 +1,14 @@
-/* cmd-rm.c - hearth rm: remove sessions. What is named is removed without a question, as rm(1) does; --all asks. */
+/* cmd-rm.c - hearth rm: remove sessions. Off a terminal what is named is removed without a question. */
 #include <string.h>
 #include <unistd.h>
 
 #include "client/cmd.h"
 
+/* There is no way back, and where others' `rm` removes a model's file this removes what was said. */
 static bool confirmed(size_t n)
 {
     char line[16] = "";
-    fprintf(stderr, "Remove %zu session%s? [y/N] ", n, n == 1 ? "" : "s");
+    say("Remove %zu session%s, and what was said in %s? [y/N] ", n, n == 1 ? "" : "s", n == 1 ? "it" : "them");
     return fgets(line, sizeof line, stdin) && (line[0] == 'y' || line[0] == 'Y');
 }
 
@@ -54,7 +55,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     bool json = false, all = false, yes = false;
     const struct opt own[] = {
         {"all", 0, OPT_FLAG, &all, 0, 0, NULL, "every session that is not pinned"},
-        {"yes", 'y', OPT_FLAG, &yes, 0, 0, NULL, "do not ask whether --all is meant"},
+        {"yes", 'y', OPT_FLAG, &yes, 0, 0, NULL, "do not ask whether this is meant"},
         {"json", 0, OPT_FLAG, &json, 0, 0, NULL, "{\"removed\": [...]}"},
         OPT_END,
     };
@@ -68,9 +69,15 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     int status = daemon_open(&h);
     if (status != STATUS_OK)
         return status;
+    json_errors = false; /* one object tells what was removed; what was not is on stderr */
     json_t *removed = json_array();
     if (all)
         status = remove_all(h, yes, removed);
+    if (argc && !yes && isatty(STDIN_FILENO) && isatty(STDERR_FILENO) && !confirmed((size_t)argc)) {
+        fputs("hearth: nothing was removed\n", stderr);
+        status = STATUS_ERROR;
+        argc = 0;
+    }
     for (int i = 0; i < argc; i++)
         if (remove_one(h, argv[i], argv[i], removed) != STATUS_OK)
             status = STATUS_ERROR;

@@ -15,11 +15,15 @@ static size_t as_messages(const struct gen *gen, struct hearth_bytes prompt, str
     return n;
 }
 
-/* A terminal's next prompt belongs on a line of its own; a file gets the text and nothing else. */
-static void end_line(const struct hearth_bytes *text)
+/* A terminal's next prompt belongs on a line of its own, and so does what gen_report() says after the text; else a file
+ * gets the text and nothing more. */
+static void end_line(const struct gen *gen, const struct hearth_generate_result *r)
 {
-    if (isatty(STDOUT_FILENO) && !(text->len && text->data[text->len - 1] == '\n'))
+    const struct hearth_bytes *text = &r->text;
+    bool follows = isatty(STDOUT_FILENO) || (gen_has_report(gen, r) && stdout_is_stderr());
+    if (follows && !(text->len && text->data[text->len - 1] == '\n'))
         putchar('\n');
+    fflush(stdout);
 }
 
 /* Takes [MODEL] [PROMPT | -]: a first operand that is a model's name is one, unless it stands after "--" or -m has
@@ -76,7 +80,7 @@ static int answer(struct hearth *h, struct gen *gen, struct hearth_bytes prompt,
     if (gen->json)
         print_json(json_result(r));
     else
-        end_line(&r->text);
+        end_line(gen, r);
     int status = gen_report(gen, r);
     hearth_free(r);
     return status;

@@ -15,7 +15,7 @@ static bool is_served(void)
         return false;
     bool yes = !hearth_status(h, &r, NULL, NULL);
     if (yes) {
-        fprintf(stderr, "hearth: a daemon is running already, pid %lld, at %s\n", (long long)r->pid, r->socket);
+        say("hearth: a daemon is running already, pid %lld, at %s\n", (long long)r->pid, r->socket);
         hearth_free(r);
     }
     hearth_close(h);

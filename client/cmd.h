@@ -8,6 +8,7 @@
 #ifndef CLIENT_CMD_H
 #define CLIENT_CMD_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -143,6 +144,7 @@ int gen_attach(struct hearth *h, struct gen *gen, int64_t stream, const char *re
 
 /* What to tell of a result besides its text: --stats, a full context, an engine's error. Returns the exit status. */
 int gen_report(const struct gen *gen, const struct hearth_generate_result *r);
+bool gen_has_report(const struct gen *gen, const struct hearth_generate_result *r);
 
 /* A conversation in gen->session, or in a new session, which is told at the end: messages from stdin, answers to
  * stdout, until the end of stdin. */
@@ -172,8 +174,17 @@ char *utf8_mend(const char *s, size_t n, size_t *out_n); /* what is not UTF-8 as
 
 /* --- output.c --------------------------------------------------------------------------------------------- */
 
-/* "hearth: NAME: message" on stderr; returns the exit status of such an error. */
+/* Writes to stderr; texts of others in it are shown as print_text() does on a terminal. */
+void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void vsay(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
+
+/* "hearth: NAME: message" on stderr and what may be done about it; with --json an object on stdout as well. Returns the
+ * exit status of such an error. */
 int fail(const struct hearth_err *err);
+extern bool json_errors; /* --json was given */
+
+/* What goes to stderr follows the text of stdout: on a terminal, or in one file or pipe. */
+bool stdout_is_stderr(void);
 
 /* stdin to its end; malloc'd, false with *err set where it cannot be read or is larger than a request may be. */
 bool read_stdin(struct hearth_bytes *out, struct hearth_err *err);

@@ -65,7 +65,7 @@ static int daemon_start(void)
     int rc = posix_spawn(&pid, path, &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
     if (rc) {
-        fprintf(stderr, "hearth: %s cannot be started: %s\n", path, strerror(rc));
+        say("hearth: %s cannot be started: %s\n", path, strerror(rc));
         return STATUS_NO_DAEMON;
     }
     int wstatus;

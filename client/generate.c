@@ -88,8 +88,8 @@ static void show_model(struct gen *gen, const struct hearth_stream_begin *b)
     if (gen->told || gen->json || !b->model || !isatty(STDERR_FILENO))
         return;
     progress_clear();
-    fprintf(stderr, "hearth: %s answers%s\n", b->model,
-            gen->model || gen->session ? "" : ", as no model was named (`hearth run MODEL` picks one)");
+    say("hearth: %s answers%s\n", b->model,
+        gen->model || gen->session ? "" : ", as no model was named (`hearth run MODEL` picks one)");
     gen->told = true;
 }
 
@@ -104,7 +104,7 @@ static void show_event(struct gen *gen, const struct hearth_event *ev)
         break;
     case HEARTH_EVENT_NOTICE:
         progress_clear();
-        fprintf(stderr, "hearth: %s: %s\n", ev->body.notice->name, ev->body.notice->message);
+        say("hearth: %s: %s\n", ev->body.notice->name, ev->body.notice->message);
         break;
     case HEARTH_EVENT_TOKENS:
         progress_clear();
@@ -123,8 +123,8 @@ static void show_resume_hint(const struct stream_pos *at)
 {
     progress_clear();
     if (at->stream >= 0)
-        fprintf(stderr, "\nhearth: `hearth attach %lld --from %lld` goes on with it\n", (long long)at->stream,
-                (long long)at->tokens);
+        say("\nhearth: `hearth attach %lld --from %lld` goes on with it\n", (long long)at->stream,
+            (long long)at->tokens);
 }
 
 /* Waits for the end of one submitted generation. */
@@ -214,20 +214,25 @@ int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **o
     return rc;
 }
 
+bool gen_has_report(const struct gen *gen, const struct hearth_generate_result *r)
+{
+    const char *why = r->finish_reason ? r->finish_reason : "";
+    return gen->stats || !strcmp(why, "context_full") || !strcmp(why, "error");
+}
+
 int gen_report(const struct gen *gen, const struct hearth_generate_result *r)
 {
     const char *why = r->finish_reason ? r->finish_reason : "";
     if (!strcmp(why, "context_full"))
         fputs("hearth: the context is full\n", stderr);
     if (!strcmp(why, "error"))
-        fprintf(stderr, "hearth: %s\n", r->error ? r->error : "INTERNAL: the generation failed");
+        say("hearth: %s\n", r->error ? r->error : "INTERNAL: the generation failed");
     if (gen->stats)
-        fprintf(stderr,
-                "reused %lld of %lld prompt tokens, restored %lld; %lld tokens, %.1f ms to the first, %.0f tokens/s\n",
-                (long long)r->usage.reused_tokens, (long long)r->usage.prompt_tokens,
-                (long long)r->usage.restored_tokens, (long long)r->usage.completion_tokens,
-                r->timings.queue_ms + r->timings.load_ms + r->timings.restore_ms + r->timings.prefill_ms,
-                r->timings.tokens_per_second);
+        say("reused %lld of %lld prompt tokens, restored %lld; %lld tokens, %.1f ms to the first, %.0f tokens/s\n",
+            (long long)r->usage.reused_tokens, (long long)r->usage.prompt_tokens, (long long)r->usage.restored_tokens,
+            (long long)r->usage.completion_tokens,
+            r->timings.queue_ms + r->timings.load_ms + r->timings.restore_ms + r->timings.prefill_ms,
+            r->timings.tokens_per_second);
     if (!strcmp(why, "cancelled"))
         return STATUS_INTERRUPTED;
     return strcmp(why, "error") ? STATUS_OK : STATUS_ERROR;

@@ -65,11 +65,11 @@ static int refuse_verb(const char *word)
         if (!strcmp(word, aliases[i].word))
             instead = aliases[i].instead;
     if (instead)
-        fprintf(stderr, "hearth: no verb '%s': %s\n", word, instead);
+        say("hearth: no verb '%s': %s\n", word, instead);
     else if (near)
-        fprintf(stderr, "hearth: no verb '%s'; did you mean `hearth %s`?\n", word, near);
+        say("hearth: no verb '%s'; did you mean `hearth %s`?\n", word, near);
     else
-        fprintf(stderr, "hearth: no verb '%s'; `hearth help` lists them\n", word);
+        say("hearth: no verb '%s'; `hearth help` lists them\n", word);
     return STATUS_USAGE;
 }
 
@@ -100,7 +100,7 @@ static int leading_options(int argc, char **argv, int *i)
             print_help(stdout);
             return STATUS_OK;
         } else {
-            fprintf(stderr, "hearth: no option %s before the verb\n", argv[*i]);
+            say("hearth: no option %s before the verb\n", argv[*i]);
             return STATUS_USAGE;
         }
     }

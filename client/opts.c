@@ -26,10 +26,10 @@ static void print_usage(const struct cmd *cmd, FILE *to)
 
 int usage(const struct cmd *cmd, const char *fmt, ...)
 {
-    fprintf(stderr, "hearth %s: ", cmd->name);
+    say("hearth %s: ", cmd->name);
     va_list ap;
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    vsay(fmt, ap);
     va_end(ap);
     fputc('\n', stderr);
     print_usage(cmd, stderr);
@@ -142,17 +142,17 @@ static void complain(const struct parser *p, int code, const char *word)
 void opt_explain(const struct opt *o, const char *prefix, const char *text)
 {
     if (o->type == OPT_SEED)
-        fprintf(stderr, "%s%s wants a whole number from 0 on, not '%s'\n", prefix, o->name, text);
+        say("%s%s wants a whole number from 0 on, not '%s'\n", prefix, o->name, text);
     else
-        fprintf(stderr, "%s%s wants %s from %.10g to %.10g, not '%s'\n", prefix, o->name,
-                o->type == OPT_INT ? "a whole number" : "a number", o->min, o->max, text);
+        say("%s%s wants %s from %.10g to %.10g, not '%s'\n", prefix, o->name,
+            o->type == OPT_INT ? "a whole number" : "a number", o->min, o->max, text);
 }
 
 static void set_or_complain(const struct parser *p, const struct opt *o, const char *value)
 {
     if (opt_set(o, value))
         return;
-    fprintf(stderr, "hearth %s: ", p->cmd->name);
+    say("hearth %s: ", p->cmd->name);
     opt_explain(o, "--", value);
     print_usage(p->cmd, stderr);
     exit(STATUS_USAGE);
@@ -208,6 +208,9 @@ int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt 
             if (code == CODE_FIRST + (int)i || code == p.opt[i]->letter)
                 set_or_complain(&p, p.opt[i], optarg);
     }
+    for (size_t i = 0; i < p.n; i++)
+        if (!strcmp(p.opt[i]->name, "json"))
+            json_errors = *(bool *)p.opt[i]->to;
     int before = operands_before_dashes(given, n_given, *argv, *argc);
     free(given);
     *argc -= optind;

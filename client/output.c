@@ -1,8 +1,11 @@
 /* output.c - what people see: errors, text from a model, tables, sizes and ages. See cmd.h. */
+#include "config.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -10,11 +13,86 @@
 
 enum { STDIN_MAX = 64 << 20 }; /* more than any request may hold: the daemon's limit gives the exact error */
 
+/* Text is UTF-8, so C1 controls are C2 followed by 80..9F. */
+static void put_text(FILE *to, const char *data, size_t len)
+{
+    if (!isatty(fileno(to))) {
+        fwrite(data, 1, len, to);
+        return;
+    }
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)data[i];
+        bool c0 = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
+        bool c1 = c == 0xc2 && i + 1 < len && (unsigned char)data[i + 1] < 0xa0;
+        if (c1)
+            i++;
+        fputc(c0 || c1 ? '?' : c, to);
+    }
+}
+
+/* A model may write anything, escape sequences too. */
+void print_text(const char *data, size_t len)
+{
+    put_text(stdout, data, len);
+}
+
+void vsay(const char *fmt, va_list ap)
+{
+    char *text;
+    int len = vasprintf(&text, fmt, ap);
+    if (len < 0)
+        abort();
+    put_text(stderr, text, (size_t)len);
+    free(text);
+}
+
+void say(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsay(fmt, ap);
+    va_end(ap);
+}
+
+/* What a person may do about an error; NULL. */
+static const char *next_step(int code)
+{
+    switch (code) {
+    case HEARTH_ENOMODEL:
+        return "`hearth list` has the models that can be named";
+    case HEARTH_ENOSESSION:
+        return "`hearth sessions` has the sessions";
+    case HEARTH_EMODELMISMATCH:
+        return "`hearth sessions export SESSION | hearth sessions import --name NEW -m MODEL` goes on with another one";
+    case HEARTH_ECONTEXT:
+        return "a new session begins without the history, which `hearth sessions show SESSION` has";
+    case HEARTH_ENOTEMPLATE:
+        return "`hearth run -m MODEL PROMPT` goes on from raw text, without a template";
+    default:
+        return NULL;
+    }
+}
+
+bool json_errors;
+
 int fail(const struct hearth_err *err)
 {
+    const char *name = hearth_error_name(err->code), *next = next_step(err->code);
     progress_clear();
-    fprintf(stderr, "hearth: %s: %s\n", hearth_error_name(err->code), err->msg);
+    say("hearth: %s: %s\n", name, err->msg);
+    if (next)
+        say("hearth: %s\n", next);
+    if (json_errors)
+        print_json(json_pack("{s:{s:s, s:o, s:s?}}", "error", "symbol", name, "message",
+                             json_text(err->msg, strlen(err->msg)), "next", next));
     return err->code == HEARTH_ECONNECT ? STATUS_NO_DAEMON : STATUS_ERROR;
+}
+
+bool stdout_is_stderr(void)
+{
+    struct stat out, err;
+    return !fstat(STDOUT_FILENO, &out) && !fstat(STDERR_FILENO, &err) && out.st_dev == err.st_dev &&
+           out.st_ino == err.st_ino;
 }
 
 bool read_stdin(struct hearth_bytes *out, struct hearth_err *err)
@@ -47,24 +125,6 @@ bool read_stdin(struct hearth_bytes *out, struct hearth_err *err)
     out->data = data;
     out->len = len;
     return true;
-}
-
-/* A model may write anything, escape sequences too: what could move the cursor or reprogram the terminal is shown as
- * '?'. Text is UTF-8, so C1 controls are C2 followed by 80..9F. */
-void print_text(const char *data, size_t len)
-{
-    if (!isatty(STDOUT_FILENO)) {
-        fwrite(data, 1, len, stdout);
-        return;
-    }
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)data[i];
-        bool c0 = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
-        bool c1 = c == 0xc2 && i + 1 < len && (unsigned char)data[i + 1] < 0xa0;
-        if (c1)
-            i++;
-        putchar(c0 || c1 ? '?' : c);
-    }
 }
 
 bool colour_wanted(void)

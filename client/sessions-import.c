@@ -224,10 +224,22 @@ static int send_to_some_model(struct import *im, const json_t *doc)
     return rc;
 }
 
+/* A name with a NUL in it would be taken for what is before that. */
+static int check_name(struct import *im, const json_t *name)
+{
+    if (!json_is_string(name) || strlen(json_string_value(name)) == json_string_length(name))
+        return 0;
+    im->err.code = HEARTH_EPARAMS;
+    snprintf(im->err.msg, sizeof im->err.msg, "name: holds a NUL");
+    return im->err.code;
+}
+
 static int import(struct import *im, const json_t *doc, const struct import_as *as)
 {
     const json_t *model = json_object_get(doc, "model");
     int rc = check(im, doc);
+    if (!rc && !as->name)
+        rc = check_name(im, json_object_get(doc, "name"));
     if (rc)
         return rc;
     im->page = (struct hearth_session_import){
@@ -262,14 +274,14 @@ int sessions_import(struct hearth *h, const char *file, const struct import_as *
         errno = EISDIR;
     }
     if (!f) {
-        fprintf(stderr, "hearth: IO: %s: %s\n", file, strerror(errno));
+        say("hearth: IO: %s: %s\n", file, strerror(errno));
         return STATUS_ERROR;
     }
     json_t *doc = json_loadf(f, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
     if (f != stdin)
         fclose(f);
     if (!doc) {
-        fprintf(stderr, "hearth: INVALID_PARAMS: %s, line %d: %s\n", file, at.line, at.text);
+        say("hearth: INVALID_PARAMS: %s, line %d: %s\n", file, at.line, at.text);
         return STATUS_ERROR;
     }
     struct import im = {.h = h, .v = calloc(PAGE_TURNS, sizeof *im.v)};

@@ -69,6 +69,34 @@ err_has "and that it is the one which lies here" "hearth: MODEL_INVALID: bad.ggu
 status 1 "an empty prompt" "$hearth" run -n 1 ""
 status 1 "a session nobody knows" "$hearth" rm nobody
 status 0 "and after all this a request works" "$hearth" run -n 1 "Once"
+status 1 "an error with --json" "$hearth" run -m no-such-model --json x
+json_is "is an object with the error's name" "d['error']['symbol'] == 'MODEL_NOT_FOUND' and 'no-such-model' in d['error']['message']"
+status 1 "an error with a way on" "$hearth" resume nobody --json
+json_is "tells it, too" "d['error']['symbol'] == 'SESSION_NOT_FOUND' and 'hearth sessions' in d['error']['next']"
+status 0 "a session" "$hearth" run -s bound -n 1 x
+cp "$top_srcdir/contrib/models/tale-q4_k_m.gguf" "$dir/second.gguf"
+status 1 "of another model" "$hearth" run -m "$dir/second.gguf" -s bound x
+err_has "is told how it goes on" "hearth sessions export SESSION | hearth sessions import --name NEW -m MODEL"
+printf '{"hearth_session": 1, "name": "a\\u0000b", "model": {"named": "tale"}, "turns": [], "n_turns": 0, "n_tokens": 0}' >"$dir/nul.json"
+status 1 "a name with a NUL in a document" "$hearth" sessions import "$dir/nul.json"
+err_has "is refused" "name: holds a NUL"
+status 1 "and nothing is imported" "$hearth" sessions show a
+"$hearth" run -n 2 --temp 0 --stats x >"$dir/both" 2>&1
+is "stats follow the text on a line of their own" "$(tail -n 1 "$dir/both" | cut -c 1-7)" "reused "
+"$hearth" run -n 2 --temp 0 --stats x 2>/dev/null | tail -c 1 >"$dir/last"
+is "a pipe of its own gets the text alone" "$(wc -l <"$dir/last")" 0
+cat >"$dir/talk.py" <<'P'
+import sys
+from terminal import Terminal, case
+t = Terminal(sys.argv[1], "show", "\x1b[2Jx\xc2\x9b")
+case(t.end() == 1 and b"\x1b[2J" not in t.all and b"?[2Jx" in t.all, "an error shows no control characters to a terminal")
+t = Terminal(sys.argv[1], "rm", "bound")
+t.expect(rb"Remove 1 session, and what was said in it\? \[y/N\] ")
+t.type(b"\r")
+case(t.end() == 1 and b"nothing was removed" in t.all, "rm asks on a terminal")
+P
+terminal 2 "$dir/talk.py"
+status 0 "off a terminal it does not ask" "$hearth" rm bound
 "$hearth" run -n 1 x >/dev/full 2>"$dir/err"
 is "output that cannot be written is an error" "$?" 1
 done_testing

@@ -2,11 +2,21 @@
 # verbs.sh - every verb answers, and its JSON has the members that hearth(1) names.
 . "$top_srcdir/tests/cli/lib.sh"
 
+# in_manual VERB - the members of the last JSON are words of hearth(1)'s section on JSON.
+sed -n '/^\.Sh JSON/,/^\.Sh ENVIRONMENT/p' "$top_srcdir/client/hearth.1" >"$dir/section"
+in_manual() {
+    words=$(json "$dir/out" "' '.join(set(d) | {k for v in d.values() if isinstance(v, list) and v and isinstance(v[0], dict) for k in v[0]} - set('$2'.split()))")
+    missing=
+    for word in $words; do grep -qw "$word" "$dir/section" || missing="$missing $word"; done
+    is "hearth(1) has the members of $1 --json" "$missing" ""
+}
+
 status 0 "run" "$hearth" run -n 8 --temp 0 "Once upon a time"
 is "run prints the text alone" "$(grep -c . "$dir/out") $(wc -c <"$dir/err")" "1 0"
 cp "$dir/out" "$dir/text"
 status 0 "run --json" "$hearth" run -n 8 --temp 0 --json "Once upon a time"
 json_is "run --json: keys" "{'text', 'session', 'usage', 'timings', 'finish_reason'} <= set(d)"
+in_manual run
 json_is "run --json: no session is kept" "d['session'] is None"
 json_is "run --json: usage adds up" \
     "d['usage']['prompt_tokens'] == d['usage']['reused_tokens'] + d['usage']['computed_tokens'] > 0"
@@ -31,6 +41,7 @@ is "--stats is one line on stderr" \
 
 status 0 "list --json" "$hearth" list --json
 json_is "list names the embedded model" "any('tale' == m['name'] and m['path'].startswith('/') and m['bytes'] > 4e6 for m in d['models'])"
+in_manual list
 status 0 "list" "$hearth" list
 status 0 "show --json" "$hearth" show tale --json
 json_is "show knows the shape" \
@@ -73,6 +84,7 @@ is "trace is a line for each stage" "$(grep -cE '^ +[0-9.]+ ms  (hearthd|engine 
 status 1 "trace of nothing" "$hearth" trace 999999
 status 2 "trace of what is no number" "$hearth" trace one
 status 0 "load --json" "$hearth" load tale --json
+in_manual load
 json_is "load says that it was there" "d['was_loaded'] is True and d['load_ms'] >= 0 and d['where'] in ('cpu', 'cuda:0')"
 status 0 "ps --json" "$hearth" ps --json
 json_is "ps has the model with its weights" "len(d['models']) == 1 and d['models'][0]['path'] == '$path' and d['models'][0]['bytes'] > 4e6"
@@ -87,6 +99,7 @@ status 0 "ps again" "$hearth" ps --json
 json_is "... and it is the same model, held once" "len(d['models']) == 1"
 
 status 0 "status --json" "$hearth" status --json
+in_manual status
 json_is "status has what scripts count" \
     "d['pid'] > 1 and d['engine']['pid'] > 1 and d['pid'] != d['engine']['pid'] and all(d['engine'][k] > 0 for k in ('steps', 'rows', 'rows_max', 'tokens_computed'))"
 json_is "... and the device's memory" "0 < d['engine']['mem_free'] <= d['engine']['mem_total'] and d['engine']['mem_cached'] == 0"
@@ -100,6 +113,7 @@ json_is "tokenize --json is ids and nothing else" "set(d) == {'ids'} and len(d['
 ids=$(json "$dir/out" "' '.join(map(str, d['ids']))")
 is "tokenize without --json" "$("$hearth" tokenize -m tale <"$dir/prompt")" "$ids"
 status 0 "eval --json" "$hearth" eval -m tale --tokens "$ids" --top 8 --greedy 4 --json
+in_manual eval
 json_is "eval: one row of 8 per position" \
     "set(d) == {'top', 'greedy'} and [len(r) for r in d['top']] == [8] * len('$ids'.split())"
 json_is "eval: best first, and greedy takes the best" \
@@ -140,6 +154,7 @@ err_has "... says how many there may be" 'hearth-bench: --threads: "1025" is not
 status 2 "hearth-engine --bench is refused" "$top_builddir/hearth-engine" --bench "$path"
 err_has "... and names the program that measures" "hearth-bench MODEL, or hearth bench MODEL"
 status 0 "stop MODEL" "$hearth" stop tale --json
+in_manual stop
 json_is "says what it stopped" "d == {'stopped': 'tale'}"
 status 0 "ps when it was stopped" "$hearth" ps --json
 json_is "its weights are gone" "all(m['vocab_only'] and m['bytes'] == 0 for m in d['models'])"
