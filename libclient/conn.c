@@ -104,6 +104,27 @@ static int connect_patiently(int fd, const struct sockaddr_un *to)
     return rc;
 }
 
+/*
+ * Whoever listens there gets to see every prompt, so it must be this user, root, or else (a daemon for the machine,
+ * which runs as a user of its own) the owner of a socket that was named, or that lies where nobody but root may put
+ * one.
+ */
+static int check_peer(int fd, const char *path, bool named, struct hearth_err *e)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    struct stat sb;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
+        return err_set(e, HEARTH_ECONNECT, "%.100s: %s", path, strerror(errno));
+    if (peer.uid == geteuid() || peer.uid == 0)
+        return 0;
+    named = named || !strncmp(path, "/run/hearth/", strlen("/run/hearth/"));
+    if (named && !stat(path, &sb) && sb.st_uid == peer.uid)
+        return 0;
+    return err_set(e, HEARTH_EDENIED, "%.100s is served by uid %u, who is neither you nor root", path,
+                   (unsigned)peer.uid);
+}
+
 int hearth_open(struct hearth **out, const char *path, struct hearth_err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -127,7 +148,10 @@ int hearth_open(struct hearth **out, const char *path, struct hearth_err *e)
         rc = err_set(e, HEARTH_ECONNECT, "no daemon answers at %s: %s", sun.sun_path, strerror(errno));
         goto fail;
     }
-    rc = hearth_adopt(out, fd, e);
+    const char *env = getenv("HEARTH_SOCKET");
+    rc = check_peer(fd, sun.sun_path, path || (env && *env), e);
+    if (!rc)
+        rc = hearth_adopt(out, fd, e);
     if (!rc)
         return 0;
 fail:
