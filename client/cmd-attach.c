@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/cmd.h"
 
@@ -12,6 +13,27 @@ static int64_t as_number(const char *s)
     errno = 0;
     long long n = strtoll(s, &end, 10);
     return *s >= '0' && *s <= '9' && !*end && !errno ? n : -1;
+}
+
+/* The stream that is meant where none is named; a person is told which one that is. */
+static int find_last(struct hearth *h, int64_t *stream)
+{
+    struct hearth_streams_list_result *r;
+    int status = streams_get(h, true, &r);
+    if (status != STATUS_OK)
+        return status;
+    const struct hearth_stream_info *last = streams_last(r);
+    if (last) {
+        *stream = last->stream;
+        if (isatty(STDERR_FILENO))
+            say("hearth: stream %lld (%s%s%s)\n", (long long)last->stream, last->model, last->name ? ", " : "",
+                last->name ? last->name : "");
+    } else {
+        say("hearth: there is no stream of yours to go on with; they can be had for a day\n");
+        status = STATUS_ERROR;
+    }
+    hearth_free(r);
+    return status;
 }
 
 static int run(const struct cmd *cmd, int argc, char **argv)
@@ -27,16 +49,18 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         OPT_END,
     };
     opts_parse(cmd, &argc, &argv, own, NULL);
-    if (argc != 1)
+    if (argc > 1 || (request && argc != 1))
         return usage(cmd, "name one stream");
-    int64_t stream = as_number(argv[0]);
-    if (!request && stream < 0)
+    int64_t stream = argc ? as_number(argv[0]) : -1;
+    if (argc && !request && stream < 0)
         return usage(cmd, "a stream is a number (or say --request)");
 
     struct hearth *h;
     int status = daemon_open(&h);
     if (status != STATUS_OK)
         return status;
+    if (!argc && (status = find_last(h, &stream)) != STATUS_OK)
+        return verb_end(h, NULL, status);
     struct hearth_generate_result *r;
     struct hearth_err err;
     if (gen_attach(h, &gen, stream, request ? argv[0] : NULL, from, &r, &err)) {
@@ -51,5 +75,5 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     return status;
 }
 
-const struct cmd cmd_attach = {"attach", "STREAM [--from INDEX] [--request] [--json]",
+const struct cmd cmd_attach = {"attach", "[STREAM] [--from INDEX] [--request] [--stats] [--json]",
                                "go on with a generation that was begun before", run};

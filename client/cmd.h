@@ -35,7 +35,8 @@ struct cmd {
 };
 
 extern const struct cmd cmd_serve, cmd_run, cmd_chat, cmd_list, cmd_ps, cmd_show, cmd_load, cmd_stop, cmd_sessions,
-    cmd_resume, cmd_attach, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status, cmd_trace, cmd_backup, cmd_render;
+    cmd_resume, cmd_attach, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status, cmd_streams, cmd_trace, cmd_backup,
+    cmd_render;
 
 /* --- opts.c: the command line --------------------------------------------------------------------------- */
 
@@ -119,6 +120,11 @@ int verb_begin_with(const struct cmd *cmd, int *argc, char ***argv, const struct
 
 /* Every session of the caller, as the pages come. Returns STATUS_OK, or has said why not. */
 int sessions_each(struct hearth *h, void (*on_session)(void *arg, const struct hearth_session *s), void *arg);
+
+/* One's own streams, the newest first; with `ended` also those that can still be attached to. STATUS_OK, or has said
+ * why not. The last: the one that `attach` goes on with where none is named, see cmd-streams.c; NULL: there is none. */
+int streams_get(struct hearth *h, bool ended, struct hearth_streams_list_result **out);
+const struct hearth_stream_info *streams_last(const struct hearth_streams_list_result *r);
 
 /* Frees the answer (or NULL) and the connection; returns the status. */
 int verb_end(struct hearth *h, void *result, int status);
@@ -207,6 +213,7 @@ void table_print(struct table *t);                  /* and frees it */
 const char *human_bytes(int64_t bytes);
 const char *human_ago(double when);
 const char *human_in(double when); /* "3 days" from now */
+const char *human_since(double when);
 
 /* --- json.c: results as jansson values, and one way to print them ---------------------------------------------- */
 

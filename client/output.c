@@ -221,11 +221,10 @@ const char *human_ago(double when)
     return buf;
 }
 
-const char *human_in(double when)
+static const char *human_span(double s)
 {
     size_t size;
     char *buf = scratch(&size);
-    double s = difftime((time_t)when, time(NULL));
     if (s < 60)
         snprintf(buf, size, "%.0f s", s > 0 ? s : 0);
     else if (s < 3600)
@@ -235,4 +234,14 @@ const char *human_in(double when)
     else
         snprintf(buf, size, "%.0f days", s / 86400);
     return buf;
+}
+
+const char *human_in(double when)
+{
+    return human_span(difftime((time_t)when, time(NULL)));
+}
+
+const char *human_since(double when)
+{
+    return human_span(difftime(time(NULL), (time_t)when));
 }

@@ -498,6 +498,25 @@ struct hearth_session_show_result {
     size_t n_turns;
     struct hearth_ids tokens; /* where asked for */
 };
+/* One's own generations, the newest first: those that run, and with `ended` those that can still be attached to. */
+struct hearth_stream_info {
+    int64_t stream;      /* the number that hearth_attach() takes */
+    const char *state;   /* queued, running, recovering, cancelling, delivering, ended */
+    const char *request; /* the request's id */
+    const char *session; /* its id; NULL where none is kept */
+    const char *name;    /* of the session */
+    const char *model;   /* as it was named when the session began */
+    int64_t tokens;      /* of the completion, so far */
+    int64_t attached;    /* requests that wait for its end: 0 where its client has gone */
+    double began, ended; /* seconds since the epoch; one of them is 0: while it runs, or afterwards */
+};
+struct hearth_streams_list_result {
+    struct hearth_stream_info *streams;
+    size_t n_streams;
+};
+HEARTH_API int hearth_streams_list(struct hearth *h, bool ended, struct hearth_streams_list_result **out,
+                                   const struct timespec *timeout, struct hearth_err *err);
+
 /* The stages that a stream has passed, in the daemon and in its engines: running, or ended and one of the recent ones.
  * A uid sees its own streams, root and the daemon's own user everybody's. HEARTH_ENOSTREAM where nothing is known. */
 struct hearth_trace_field {

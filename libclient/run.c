@@ -96,6 +96,13 @@ int hearth_hello(struct hearth *h, struct hearth_hello_result **out, const struc
 
 static const struct wire_empty nothing;
 
+int hearth_streams_list(struct hearth *h, bool ended, struct hearth_streams_list_result **out,
+                        const struct timespec *timeout, struct hearth_err *e)
+{
+    struct wire_streams_list p = {.ended = ended};
+    return call(h, WIRE_STREAMS_LIST, &p, NULL, NULL, out, timeout, e);
+}
+
 int hearth_streams_trace(struct hearth *h, int64_t stream, struct hearth_trace_result **out,
                          const struct timespec *timeout, struct hearth_err *e)
 {

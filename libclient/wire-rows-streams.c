@@ -116,6 +116,32 @@ static const struct wire_field notice_fields[] = {
 };
 TYPE(notice, "notice");
 
+/* --- streams.list ------------------------------------------------------------------------------------------------- */
+
+static const struct wire_field streams_list_fields[] = {BOOL(wire_streams_list, ended, false), {0}};
+TYPE(streams_list, "streams.list");
+
+static const struct wire_field stream_info_fields[] = {
+    COUNTER(wire_stream_info, stream, REQUIRED),
+    WORD(wire_stream_info, state, REQUIRED),
+    WORD(wire_stream_info, request),
+    WORD(wire_stream_info, session),
+    WORD(wire_stream_info, name),
+    PATH(wire_stream_info, model),
+    COUNTER(wire_stream_info, tokens),
+    COUNTER(wire_stream_info, attached),
+    AMOUNT(wire_stream_info, began),
+    AMOUNT(wire_stream_info, ended),
+    {0},
+};
+static TYPE(stream_info, "stream");
+
+static const struct wire_field streams_list_result_fields[] = {
+    ARRAY(wire_streams_list_result, streams, stream_info, INT32_MAX, REQUIRED),
+    {0},
+};
+TYPE(streams_list_result, "streams.list result");
+
 /* --- streams.trace ------------------------------------------------------------------------------------------------ */
 
 static const struct wire_field streams_trace_fields[] = {COUNTER(wire_streams_trace, stream, REQUIRED), {0}};

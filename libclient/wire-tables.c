@@ -18,6 +18,7 @@ const struct wire_method wire_methods[] = {
     CALL(WIRE_GENERATE, "generate", generate, generate_result),
     CALL(WIRE_CANCEL, "cancel", cancel, cancel_result),
     CALL(WIRE_STREAM_ATTACH, "stream.attach", attach, generate_result),
+    CALL(WIRE_STREAMS_LIST, "streams.list", streams_list, streams_list_result),
     CALL(WIRE_STREAMS_TRACE, "streams.trace", streams_trace, trace_result),
     CALL(WIRE_SESSIONS_LIST, "sessions.list", sessions_list, sessions_list_result),
     CALL(WIRE_SESSIONS_SHOW, "sessions.show", session_ref, session_show_result),

@@ -68,6 +68,8 @@ enum {
 #define wire_generate_result      hearth_generate_result
 #define wire_stream_begin         hearth_stream_begin
 #define wire_stream_tokens        hearth_stream_tokens
+#define wire_stream_info          hearth_stream_info
+#define wire_streams_list_result  hearth_streams_list_result
 #define wire_trace_field          hearth_trace_field
 #define wire_trace_event          hearth_trace_event
 #define wire_trace_result         hearth_trace_result
@@ -121,6 +123,10 @@ struct wire_attach { /* stream.attach: one of the two */
     int64_t stream;  /* -1 = absent */
     const char *request;
     int64_t from; /* number of completion tokens that the client has received */
+};
+
+struct wire_streams_list {
+    bool ended; /* with those that have ended and can still be attached to */
 };
 
 struct wire_streams_trace {
@@ -310,6 +316,7 @@ enum {
     WIRE_GENERATE,
     WIRE_CANCEL,
     WIRE_STREAM_ATTACH,
+    WIRE_STREAMS_LIST,
     WIRE_STREAMS_TRACE,
     WIRE_SESSIONS_LIST,
     WIRE_SESSIONS_SHOW,

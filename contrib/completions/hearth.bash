@@ -13,7 +13,7 @@ _hearth()
         [[ ${COMP_WORDS[i]} == -* ]] || { verb=${COMP_WORDS[i]}; break; }
     done
     if [[ -z $verb ]]; then
-        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach trace rm backup tokenize render eval bench status
+        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach streams trace rm backup tokenize render eval bench status
             --no-start --version --help" -- "$cur"))
         return
     fi
@@ -33,6 +33,7 @@ _hearth()
     chat) words=$generate ;;
     resume) words=$generate; [[ $cur == -* ]] || words=$(_hearth_names sessions) ;;
     attach) words="--from --request --stats --json" ;;
+    streams) words="--all --json" ;;
     trace) words="--json" ;;
     rm) words="--all --yes --json $(_hearth_names sessions)" ;;
     sessions)

@@ -15,6 +15,7 @@ static const struct handler {
     {WIRE_GENERATE, PERM_ANY, msg_generate},
     {WIRE_CANCEL, PERM_ANY, msg_cancel},
     {WIRE_STREAM_ATTACH, PERM_ANY, msg_stream_attach},
+    {WIRE_STREAMS_LIST, PERM_ANY, msg_streams_list},
     {WIRE_STREAMS_TRACE, PERM_ANY, msg_streams_trace},
     {WIRE_SESSIONS_LIST, PERM_ANY, msg_sessions_list},
     {WIRE_SESSIONS_SHOW, PERM_ANY, msg_sessions_show},

@@ -15,6 +15,7 @@ void msg_hello(struct call *call);
 void msg_generate(struct call *call);
 void msg_cancel(struct call *call);
 void msg_stream_attach(struct call *call);
+void msg_streams_list(struct call *call);
 void msg_streams_trace(struct call *call);
 void msg_sessions_list(struct call *call);
 void msg_sessions_show(struct call *call);

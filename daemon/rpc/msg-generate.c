@@ -1,4 +1,6 @@
-/* msg-generate.c - generate, stream.attach and cancel. Loop thread. */
+/* msg-generate.c - generate, stream.attach, cancel and streams.list. Loop thread. */
+#include <stdlib.h>
+
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/subscription.h"
 #include "daemon/stream/journal.h"
@@ -99,4 +101,18 @@ void msg_cancel(struct call *call)
     else if (c->request)
         r.cancelled = takeover_cancel(call->server, call->account->uid, c->request);
     call_reply(call, &r);
+}
+
+void msg_streams_list(struct call *call)
+{
+    const struct wire_streams_list *p = call->params;
+    struct wire_streams_list_result r = {0};
+    struct hearth_err e;
+    if (stream_list(call->server, call->account->uid, p->ended, &r.streams, &r.n_streams, &e) != 0) {
+        call_fail(call, &e);
+        return;
+    }
+    struct wire_stream_info *v = r.streams;
+    call_reply(call, &r);
+    free(v);
 }

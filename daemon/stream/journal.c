@@ -100,6 +100,14 @@ int journal_open(struct journal **out, struct server *s, const char *state_dir, 
     return 0;
 }
 
+static void entry_free(struct journal_entry *je)
+{
+    free(je->request);
+    free(je->name);
+    free(je->model);
+    free(je);
+}
+
 static void forget(struct journal *j, struct journal_entry *je)
 {
     TAILQ_REMOVE(&j->entries, je, entry);
@@ -107,8 +115,7 @@ static void forget(struct journal *j, struct journal_entry *je)
     j->files--;
     if (je->fd >= 0)
         close(je->fd);
-    free(je->request);
-    free(je);
+    entry_free(je);
 }
 
 void journal_close(struct journal *j)
@@ -159,11 +166,18 @@ static void expire(struct journal *j, const struct journal_entry *newest)
         store_forget_streams(j->server->store, je->number);
 }
 
+static bool copy(char **to, const char *s)
+{
+    return !s || (*to = strdup(s)) != NULL;
+}
+
 static struct journal_entry *entry_new(struct journal *j, const struct wire_journal_head *head, struct hearth_err *e)
 {
     struct journal_entry *je = calloc(1, sizeof *je);
-    if (!je || (head->req.request != NULL && (je->request = strdup(head->req.request)) == NULL)) {
-        free(je);
+    if (!je || !copy(&je->request, head->req.request) || !copy(&je->name, head->name) ||
+        !copy(&je->model, head->model)) {
+        if (je)
+            entry_free(je);
         err_set(e, HEARTH_ENOMEM, "out of memory");
         return NULL;
     }
@@ -243,6 +257,7 @@ int journal_end(struct journal *j, struct journal_entry *je, const struct wire_j
     je->fd = -1;
     je->ended = true;
     je->time = end->time;
+    je->tokens = end->result.usage.completion_tokens;
     expire(j, je);
     return 0;
 }
@@ -261,6 +276,14 @@ struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number,
                 return je;
     }
     return NULL;
+}
+
+struct journal_entry *journal_before(struct journal *j, uid_t uid, const struct journal_entry *je)
+{
+    je = je ? TAILQ_PREV(je, journal_list, entry) : TAILQ_LAST(&j->entries, journal_list);
+    while (je && (je->uid != uid || !je->ended || old(j, je)))
+        je = TAILQ_PREV(je, journal_list, entry);
+    return (struct journal_entry *)je;
 }
 
 void journal_expire(struct journal *j)
@@ -349,6 +372,7 @@ static void replay_one(struct journal *j, int64_t number, journal_visit *take, v
         j->bytes += good;
         je->ended = c.end != NULL;
         je->time = je->ended ? c.end->time : 0;
+        je->tokens = je->ended ? c.end->result.usage.completion_tokens : 0;
         je->fd = fd;
         if (je->ended) {
             close(fd);

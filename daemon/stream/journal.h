@@ -30,10 +30,13 @@ struct journal_entry {
     int64_t number;
     uid_t uid;
     char *request;    /* the client's id, or NULL */
+    char *name;       /* of the session, or NULL */
+    char *model;      /* as it was named when the session began */
     char session[17]; /* the session's id; "" where it is unnamed */
     uint64_t hash;    /* of the request's content */
     bool ended;
-    double time; /* of the end; wall clock, for retention only */
+    double time;    /* of the end; wall clock, for retention only */
+    int64_t tokens; /* of the completion, once it has ended */
     int64_t bytes;
     int fd; /* while it is written, else -1 */
     bool dirty;
@@ -65,6 +68,9 @@ void journal_remove(struct journal *j, struct journal_entry *je);
 
 /* Returns that uid's stream, by number or by request id; NULL. */
 struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number, const char *request);
+
+/* That uid's stream that has ended, with the highest number below that of `je`, or of all where it is NULL; NULL. */
+struct journal_entry *journal_before(struct journal *j, uid_t uid, const struct journal_entry *je);
 
 /* Lets finished streams go that are old or too much. */
 void journal_expire(struct journal *j);

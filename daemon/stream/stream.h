@@ -82,6 +82,11 @@ void commit_retry(struct server *s, uid_t uid);
 void commit_forget(struct server *s, const char *session);
 void commit_fini(struct server *s);
 
+/* That uid's streams, the newest first; with `ended` also the last of those that can still be attached to. A malloc'd
+ * array whose strings are borrowed until the loop goes on. */
+int stream_list(struct server *s, uid_t uid, bool ended, struct wire_stream_info **out, size_t *n,
+                struct hearth_err *e);
+
 /* Calls visit() with every subscriber whose stream waits for that model to be loaded, and the client's name for it. */
 void stream_each_loading(const struct server *s, const char *path,
                          void (*visit)(const struct subscriber *sub, const char *model, void *arg), void *arg);

@@ -1,0 +1,32 @@
+#!/bin/sh
+# streams.sh - a terminal that is lost: its generation is found again without a number that nobody told.
+. "$top_srcdir/tests/cli/lib.sh"
+
+# The end token is made unlikely, so that it runs for a thousand tokens; its client is killed at the first of them.
+cat >"$dir/lose.py" <<'P'
+import os, subprocess, sys
+p = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+os.read(p.stdout.fileno(), 1)
+p.kill()
+p.wait()
+P
+status 1 "nothing to attach to" "$hearth" attach
+err_has "is said" "there is no stream of yours to go on with"
+status 0 "no streams" "$hearth" streams --json
+json_is "is an empty list" "d['streams'] == []"
+status 0 "a client is killed" python3 "$dir/lose.py" "$hearth" run -s story -n 900 --temp 1.5 --top-k 0 --top-p 1 --min-p 0 --seed 3 "Once"
+status 0 "streams --all --json" "$hearth" streams --all --json
+json_is "the stream is told with its session and model" \
+    "[(s['name'], s['model'], s['stream']) for s in d['streams']] == [('story', 'tale', 1)]"
+status 0 "attach without a number" "$hearth" attach
+cp "$dir/out" "$dir/text"
+status 0 "attach with it" "$hearth" attach 1 --json
+json_is "goes on to the end of that stream" "d['finish_reason'] in ('length', 'stop') and d['stream'] == 1"
+is "and is all of its text" "$(cat "$dir/text")" "$(json "$dir/out" "d['text']")"
+status 0 "streams" "$hearth" streams
+is "nothing runs any more" "$(wc -l <"$dir/out")" 1
+status 0 "streams -a" "$hearth" streams -a
+is "what has ended is shown with the time since" \
+    "$(grep -cE '^1 +story +tale +[0-9]+ +ended +[0-9]+ s$' "$dir/out")" 1
+status 2 "attach to what is no number" "$hearth" attach story
+done_testing
