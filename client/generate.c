@@ -75,6 +75,45 @@ static void interrupts_end(void)
         continue;
 }
 
+/* --- the bar ------------------------------------------------------------------------------------------------------ */
+
+static bool bar_drawn;
+
+/* "loading [####    ] 50 % of 4.6 MB" */
+static void bar(const char *what, int64_t done, int64_t total, const char *of)
+{
+    enum { WIDTH = 40 };
+    if (!isatty(STDERR_FILENO) || total <= 0)
+        return;
+    double part = (double)done / (double)total;
+    part = part < 0 ? 0 : part > 1 ? 1 : part;
+    char bar[WIDTH + 1];
+    memset(bar, ' ', WIDTH);
+    memset(bar, '#', (size_t)(part * WIDTH));
+    bar[WIDTH] = '\0';
+    fprintf(stderr, "\r%s [%s] %3.0f %% of %s \033[K", what, bar, part * 100, of);
+    bar_drawn = true;
+}
+
+void progress_show(const struct hearth_model_progress *p)
+{
+    bar("loading", p->done, p->total, human_bytes(p->total));
+}
+
+static void prompt_show(const struct hearth_stream_progress *p)
+{
+    char of[40];
+    snprintf(of, sizeof of, "%lld tokens", (long long)p->total);
+    bar("reading the prompt", p->done, p->total, of);
+}
+
+void progress_clear(void)
+{
+    if (bar_drawn)
+        fputs("\r\033[K", stderr);
+    bar_drawn = false;
+}
+
 /* --- a generation ------------------------------------------------------------------------------------------------ */
 
 /* Where a stream is. */
@@ -97,7 +136,11 @@ static void show_event(struct gen *gen, const struct hearth_event *ev)
 {
     switch (ev->type) {
     case HEARTH_EVENT_BEGIN:
+        progress_clear();
         show_model(gen, ev->body.begin);
+        break;
+    case HEARTH_EVENT_PROMPT:
+        prompt_show(ev->body.prompt);
         break;
     case HEARTH_EVENT_PROGRESS:
         progress_show(ev->body.progress);
@@ -236,30 +279,4 @@ int gen_report(const struct gen *gen, const struct hearth_generate_result *r)
     if (!strcmp(why, "cancelled"))
         return STATUS_INTERRUPTED;
     return strcmp(why, "error") ? STATUS_OK : STATUS_ERROR;
-}
-
-/* --- the bar ------------------------------------------------------------------------------------------------------ */
-
-static bool bar_drawn;
-
-void progress_show(const struct hearth_model_progress *p)
-{
-    enum { WIDTH = 40 };
-    if (!isatty(STDERR_FILENO) || p->total <= 0)
-        return;
-    double part = (double)p->done / (double)p->total;
-    part = part < 0 ? 0 : part > 1 ? 1 : part;
-    char bar[WIDTH + 1];
-    memset(bar, ' ', WIDTH);
-    memset(bar, '#', (size_t)(part * WIDTH));
-    bar[WIDTH] = '\0';
-    fprintf(stderr, "\rloading [%s] %3.0f %% of %s ", bar, part * 100, human_bytes(p->total));
-    bar_drawn = true;
-}
-
-void progress_clear(void)
-{
-    if (bar_drawn)
-        fputs("\r\033[K", stderr);
-    bar_drawn = false;
 }

@@ -341,6 +341,10 @@ struct hearth_stream_tokens {
     struct hearth_token_logprobs *logprobs; /* one per token where they were asked for */
     size_t n_logprobs;
 };
+struct hearth_stream_progress {
+    int64_t stream;
+    int64_t done, total; /* tokens of the prompt; those that were reused are done from the start */
+};
 struct hearth_model_progress {
     const char *model;
     int64_t done, total; /* bytes */
@@ -366,6 +370,7 @@ struct hearth_generate_result {
     const char *error; /* "NAME: message" where finish_reason is error: the text so far stands */
 };
 
+/* A later version may have more: a program passes over a type that it does not know. */
 enum hearth_event_type {
     HEARTH_EVENT_BEGIN = 1, /* body.begin: admitted */
     HEARTH_EVENT_TOKENS,    /* body.tokens */
@@ -373,6 +378,7 @@ enum hearth_event_type {
     HEARTH_EVENT_NOTICE,    /* body.notice: request is 0 where it is not about one stream */
     HEARTH_EVENT_DONE,      /* body.result: the last event of a generation ... */
     HEARTH_EVENT_ERROR,     /* ... or this: refused or failed, `err` says why; no body */
+    HEARTH_EVENT_PROMPT,    /* body.prompt: a long prompt is being read, between BEGIN and the first TOKENS */
 };
 struct hearth_event {
     enum hearth_event_type type;
@@ -382,6 +388,7 @@ struct hearth_event {
         const struct hearth_stream_begin *begin;
         const struct hearth_stream_tokens *tokens;
         const struct hearth_model_progress *progress;
+        const struct hearth_stream_progress *prompt;
         const struct hearth_notice *notice;
         const struct hearth_generate_result *result;
     } body;

@@ -231,6 +231,10 @@ static int on_event(struct hearth *h, const struct wire_frame *f, struct hearth_
         ev->type = HEARTH_EVENT_TOKENS;
         p = of_stream(h, ev->body.tokens->stream);
         break;
+    case WIRE_STREAM_PROGRESS:
+        ev->type = HEARTH_EVENT_PROMPT;
+        p = of_stream(h, ev->body.prompt->stream);
+        break;
     case WIRE_MODEL_PROGRESS:
         ev->type = HEARTH_EVENT_PROGRESS;
         everybodys = true;

@@ -74,6 +74,14 @@ static const struct wire_field stream_tokens_fields[] = {
 };
 TYPE(stream_tokens, "stream.tokens");
 
+static const struct wire_field stream_progress_fields[] = {
+    COUNTER(wire_stream_progress, stream, REQUIRED),
+    COUNTER(wire_stream_progress, done, REQUIRED),
+    COUNTER(wire_stream_progress, total, REQUIRED),
+    {0},
+};
+TYPE(stream_progress, "stream.progress");
+
 static int cancel_check(const void *msg, struct hearth_err *e)
 {
     const struct wire_cancel *m = msg;

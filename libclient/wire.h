@@ -70,6 +70,7 @@ enum {
 #define wire_stream_tokens        hearth_stream_tokens
 #define wire_stream_info          hearth_stream_info
 #define wire_streams_list_result  hearth_streams_list_result
+#define wire_stream_progress      hearth_stream_progress
 #define wire_trace_field          hearth_trace_field
 #define wire_trace_event          hearth_trace_event
 #define wire_trace_result         hearth_trace_result
@@ -337,6 +338,7 @@ enum {
     WIRE_EVAL,
     WIRE_STREAM_BEGIN,
     WIRE_STREAM_TOKENS,
+    WIRE_STREAM_PROGRESS,
     WIRE_MODEL_PROGRESS,
     WIRE_NOTICE,
     WIRE_ENGINE_HELLO,
@@ -353,6 +355,7 @@ enum {
     WIRE_ENGINE_SHUTDOWN,
     WIRE_ENGINE_BEGIN,
     WIRE_ENGINE_TOKENS,
+    WIRE_ENGINE_PROGRESS,
     WIRE_ENGINE_KV_SAVED,
     WIRE_ENGINE_KV_USED,
     WIRE_ENGINE_KV_BAD,

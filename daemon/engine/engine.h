@@ -84,7 +84,18 @@ void engine_throttle(struct engine *eng, bool throttled);
 
 /* --- out ------------------------------------------------------------------------------------------------- */
 
-enum event_kind { EV_ADMIT, EV_STEP, EV_END, EV_PROGRESS, EV_LOADED, EV_UNLOADED, EV_KV, EV_FINISHED, EV_FATAL };
+enum event_kind {
+    EV_ADMIT,
+    EV_PROMPT,
+    EV_STEP,
+    EV_END,
+    EV_PROGRESS,
+    EV_LOADED,
+    EV_UNLOADED,
+    EV_KV,
+    EV_FINISHED,
+    EV_FATAL
+};
 struct engine_event {
     struct post_item item;
     enum event_kind kind;
@@ -93,6 +104,12 @@ struct engine_event {
 struct event_admit { /* EV_ADMIT */
     struct engine_event ev;
     void *owner;
+};
+
+struct event_prompt { /* EV_PROMPT: so much of a prompt has been computed, and not all; at most ten times a second */
+    struct engine_event ev;
+    void *owner;
+    uint32_t done, total; /* tokens, reused ones among them */
 };
 
 struct step_token {

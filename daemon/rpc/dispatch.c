@@ -40,10 +40,10 @@ static const struct {
     int method;
     void (*run)(struct server *s, const void *body);
 } engine_events[] = {
-    {WIRE_ENGINE_BEGIN, stream_on_begin},         {WIRE_ENGINE_TOKENS, stream_on_tokens},
-    {WIRE_MODEL_PROGRESS, msg_on_model_progress}, {WIRE_ENGINE_KV_SAVED, msg_on_kv_saved},
-    {WIRE_ENGINE_KV_USED, msg_on_kv_used},        {WIRE_ENGINE_KV_BAD, msg_on_kv_bad},
-    {WIRE_ENGINE_TRACE, stream_on_trace},
+    {WIRE_ENGINE_BEGIN, stream_on_begin},       {WIRE_ENGINE_TOKENS, stream_on_tokens},
+    {WIRE_ENGINE_PROGRESS, stream_on_progress}, {WIRE_MODEL_PROGRESS, msg_on_model_progress},
+    {WIRE_ENGINE_KV_SAVED, msg_on_kv_saved},    {WIRE_ENGINE_KV_USED, msg_on_kv_used},
+    {WIRE_ENGINE_KV_BAD, msg_on_kv_bad},        {WIRE_ENGINE_TRACE, stream_on_trace},
 };
 
 #define LEN(a) (sizeof a / sizeof((a)[0]))

@@ -199,6 +199,14 @@ void stream_on_tokens(struct server *s, const void *body)
     subscribers_flush(st);
 }
 
+void stream_on_progress(struct server *s, const void *body)
+{
+    const struct wire_stream_progress *p = body;
+    const struct stream *st = submitted(s, p->stream);
+    if (st && stream_has_begun(st) && st->output.n_ids == 0)
+        subscribers_progress(st, p);
+}
+
 void stream_on_trace(struct server *s, const void *body)
 {
     const struct wire_engine_trace *t = body;

@@ -85,6 +85,9 @@ void subscribers_flush(struct stream *st);
 /* Sends a notice about the stream to all subscribers. */
 void subscribers_notify(const struct stream *st, const char *name, const char *message);
 
+/* Tells those that have room for it how much of the prompt has been read. */
+void subscribers_progress(const struct stream *st, const struct wire_stream_progress *p);
+
 /* Ends all subscriptions with the error. */
 void subscribers_fail(struct stream *st, const struct hearth_err *e);
 

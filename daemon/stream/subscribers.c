@@ -96,6 +96,14 @@ void subscribers_notify(const struct stream *st, const char *name, const char *m
         event(sub, WIRE_NOTICE, &n);
 }
 
+void subscribers_progress(const struct stream *st, const struct wire_stream_progress *p)
+{
+    const struct subscriber *sub;
+    TAILQ_FOREACH (sub, &st->subscribers, entry)
+        if (sub->events && sub->begin_sent && sub->ops->has_room(sub))
+            event(sub, WIRE_STREAM_PROGRESS, p);
+}
+
 void subscribers_fail(struct stream *st, const struct hearth_err *e)
 {
     struct subscriber *sub;

@@ -29,4 +29,17 @@ status 0 "streams -a" "$hearth" streams -a
 is "what has ended is shown with the time since" \
     "$(grep -cE '^1 +story +tale +[0-9]+ +ended +[0-9]+ s$' "$dir/out")" 1
 status 2 "attach to what is no number" "$hearth" attach story
+
+# A prompt of several steps: a bar while it is read, which is gone when the text comes.
+cat >"$dir/bar.py" <<'P'
+import os, re, sys
+from terminal import Terminal, case
+t = Terminal(sys.argv[1], "run", "-m", "tale", "-n", "3", "--temp", "0", "-p", "The king went on. " * 120)
+status = t.end()
+bars = t.all.count(b"reading the prompt [")
+case(status == 0 and bars > 0, "a long prompt has a bar while it is read")
+case(re.search(rb"% of \d+ tokens \x1b\[K\r\x1b\[K[^\x1b]*[^\s\x1b][^\x1b]*$", t.all) is not None,
+     "which is gone when the text comes")
+P
+terminal 2 "$dir/bar.py"
 done_testing

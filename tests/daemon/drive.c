@@ -119,6 +119,14 @@ static void on_event(struct drive *d, const struct wire_method *m, const void *m
             h->token[h->n_token++] = t->tokens.v[i];
         }
         add_text(h, t->text);
+    } else if (m == &wire_methods[WIRE_ENGINE_PROGRESS]) {
+        const struct wire_stream_progress *p = msg;
+        struct heard *h = find(d, p->stream);
+        assert_true(h->begun && !h->ended && !h->n_token);
+        assert_true(p->done > h->prompt_done && p->done < p->total);
+        h->n_prompt_events++;
+        h->prompt_done = p->done;
+        h->prompt_total = p->total;
     } else if (m == &wire_methods[WIRE_ENGINE_TRACE]) {
         const struct wire_engine_trace *t = msg;
         find(d, t->stream);

@@ -20,7 +20,9 @@ struct heard {
     int32_t token[DRIVE_TOKENS];
     size_t n_appended, n_token, n_frame;
     bool begun, ended;
-    char *text; /* frames in a row, and the tail */
+    size_t n_prompt_events;
+    int64_t prompt_done, prompt_total; /* of the last of them */
+    char *text;                        /* frames in a row, and the tail */
     size_t n_text;
     double logprob[DRIVE_TOKENS];
     size_t n_top[DRIVE_TOKENS];

@@ -119,6 +119,31 @@ static void a_text_beyond_the_context(void **state)
     free(text);
 }
 
+/* A prompt of several steps tells how far it is, one of a single step does not; and what is reused is done. */
+static void progress_of_a_prompt(void **state)
+{
+    (void)state;
+    struct wire_engine_generate g;
+    int32_t line[1000];
+    for (int i = 0; i < 1000; i++)
+        line[i] = 300 + i % 50;
+    drive_defaults(&g);
+    g.uid = 91;
+    g.req.max_tokens = 2;
+    g.req.tokens = (struct wire_ids){line, 900};
+    struct heard *whole = drive_generate(&d, &g);
+    assert_int_equal(whole->err.code, 0);
+    assert_true(whole->n_prompt_events >= 1);
+    assert_int_equal(whole->prompt_total, 900);
+    g.req.tokens.n = 1000;
+    struct heard *tail = drive_generate(&d, &g);
+    assert_int_equal(tail->result.usage.reused_tokens, 900);
+    assert_int_equal(tail->n_prompt_events, 0);
+    g.uid = 92;
+    g.req.tokens.n = 16;
+    assert_int_equal(drive_generate(&d, &g)->n_prompt_events, 0);
+}
+
 static void two_at_once_equal_alone(void **state)
 {
     (void)state;
@@ -492,6 +517,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),
         cmocka_unit_test(a_text_beyond_the_context),
+        cmocka_unit_test(progress_of_a_prompt),
         cmocka_unit_test(two_at_once_equal_alone),
         cmocka_unit_test(batching_is_real),
         cmocka_unit_test(a_small_pool_serves_everybody),

@@ -11,6 +11,7 @@
  *     fault=K    a dead device at token K, once
  *     fail=K     an error at token K                garbage=K  bytes that are no frame at token K
  *     tail       one "!" held back to the end       skip=K     leave out token K
+ *     prompt=K   its prompt of K tokens is being read: told K times, and of streams that are not there
  *     save=N     N files of KV when it has ended    kvsize=B   of B bytes each (100)
  *     kvlie      and announces one byte too many    kvused=S   the first file of stream S is of use
  *     kvorphan   with the label of no session       kvbad=S    it is set aside
@@ -83,6 +84,16 @@ static void trace_nonsense(int64_t stream, int64_t times)
         trace(stream, "preempted", NULL, times);
 }
 
+static void tell_prompt(int64_t stream, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        struct wire_stream_progress p = {.stream = stream, .done = i, .total = n};
+        wire_pack_event(&out, &wire_methods[WIRE_ENGINE_PROGRESS], &p, NULL, NULL, NULL);
+        p.stream += 1000;
+        wire_pack_event(&out, &wire_methods[WIRE_ENGINE_PROGRESS], &p, NULL, NULL, NULL);
+    }
+}
+
 static void generate(uint32_t rpc, const struct wire_engine_generate *g)
 {
     struct stream *st = streams;
@@ -152,6 +163,7 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     st->usage.restored_tokens = g->resumed > 0 ? st->usage.reused_tokens : 0; /* an engine that starts has no other */
     st->usage.computed_tokens = st->usage.prompt_tokens - st->usage.reused_tokens;
     wire_pack_event(&out, &wire_methods[WIRE_ENGINE_BEGIN], &b, NULL, NULL, NULL);
+    tell_prompt(g->stream, word(text, "prompt=", 0));
 }
 
 /* The Ith file of a stream; returns its path, in `name` its name. */

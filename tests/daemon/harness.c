@@ -254,6 +254,11 @@ static void on_event(struct peer *p, const struct wire_frame *f)
     } else if (m == &wire_methods[WIRE_MODEL_PROGRESS]) {
         assert_null(strchr(((struct wire_model_progress *)body)->model, '/')); /* the name, not the path */
         p->n_progress++;
+    } else if (m == &wire_methods[WIRE_STREAM_PROGRESS]) {
+        const struct wire_stream_progress *s = body;
+        assert_int_equal(s->stream, p->stream);
+        assert_int_equal(p->n_tok, 0); /* before the first token */
+        assert_int_equal(s->done, p->n_prompt++);
     } else if (m == &wire_methods[WIRE_NOTICE]) {
         p->n_notices++;
     } else {

@@ -55,7 +55,7 @@ struct peer {
     uint8_t *in;
     size_t len, cap;
     /* what events of the frames read so far have told */
-    int n_begin, n_tokens_events, n_progress, n_notices;
+    int n_begin, n_tokens_events, n_progress, n_prompt, n_notices;
     int64_t stream;   /* of the last stream.begin */
     char session[20]; /* its session, "" where there is none */
     char request[64];

@@ -413,6 +413,26 @@ static void test_progress(void **state)
     peer_close(other);
 }
 
+static void test_prompt_progress(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *other = peer_open(b);
+    struct wire_generate g = request("prompt=5 n=2", NULL);
+    wire_free(peer_call(p, WIRE_GENERATE, &g));
+    assert_int_equal(p->n_prompt, 5);
+    g.stream = false; /* the result only */
+    wire_free(peer_call(p, WIRE_GENERATE, &g));
+    assert_int_equal(p->n_prompt, 5);
+    wire_free(peer_status(other));
+    assert_int_equal(other->n_prompt, 0);
+    g = request("prompt=3 die=1 n=2", NULL); /* what is read again after a token is no news */
+    p->n_prompt = 0;
+    wire_free(peer_call(p, WIRE_GENERATE, &g));
+    assert_int_equal(p->n_prompt, 3);
+    peer_close(p);
+    peer_close(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -430,6 +450,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failures, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_will_not_start, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_progress, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_prompt_progress, box_setup, box_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

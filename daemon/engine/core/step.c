@@ -126,6 +126,21 @@ static bool is_answer(const struct seq *q, int32_t id, float logit, struct heart
     return false;
 }
 
+/* A prompt of several steps: whoever waits for its first token is told how far it is. */
+static void notify_prompt(struct engine *eng, const struct plan_seq *ps, double now)
+{
+    static const double between = 0.1; /* seconds */
+    struct seq *q = ps->seq;
+    uint32_t done = ps->pos0 + ps->n_row;
+    if (q->eval || q->time.first > 0 || done >= q->n_prompt || (q->told > 0 && now - q->told < between))
+        return;
+    q->told = now;
+    struct event_prompt *ev = engine_event_new(eng, EV_PROMPT, sizeof *ev);
+    ev->owner = q->owner;
+    ev->done = done;
+    ev->total = q->n_prompt;
+}
+
 /* Takes a token that a sequence sampled; false where it ended the sequence. */
 static bool take_token(struct engine *eng, const struct plan_seq *ps, const struct sampled *s, struct event_step *ev,
                        double now)
@@ -267,6 +282,8 @@ static int finish(struct engine *eng, struct hearth_err *e)
                 return rc;
             continue;
         }
+        if (live)
+            notify_prompt(eng, ps, now);
         sched_done(&eng->sched, ps);
         if (live)
             end_at_limit(eng, q);

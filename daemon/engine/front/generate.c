@@ -214,6 +214,13 @@ void generate_admitted(struct rpc_server *s, struct request *r)
     serve_event(s, &wire_methods[WIRE_ENGINE_BEGIN], &body);
 }
 
+void generate_progress(struct rpc_server *s, const struct event_prompt *ev)
+{
+    const struct request *r = ev->owner;
+    struct wire_stream_progress body = {.stream = r->msg->stream, .done = ev->done, .total = ev->total};
+    serve_event(s, &wire_methods[WIRE_ENGINE_PROGRESS], &body);
+}
+
 /* The bytes of a token, cut to cap of them. */
 static struct wire_bytes piece(const struct vocab *v, int32_t id, char *out, size_t cap)
 {

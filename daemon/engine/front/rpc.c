@@ -546,6 +546,9 @@ static void on_event(struct rpc_server *s, const struct engine_event *ev)
     case EV_ADMIT:
         generate_admitted(s, ((const struct event_admit *)ev)->owner);
         break;
+    case EV_PROMPT:
+        generate_progress(s, (const struct event_prompt *)ev);
+        break;
     case EV_STEP: {
         const struct event_step *st = (const struct event_step *)ev;
         for (uint32_t i = 0; i < st->n; i++)

@@ -63,6 +63,7 @@ int generate_begin(struct rpc_server *s, uint32_t rpc_id, struct wire_engine_gen
 int eval_begin(struct rpc_server *s, uint32_t rpc_id, const struct wire_eval *msg, struct hearth_err *e);
 void generate_cancel(struct rpc_server *s, int64_t stream);
 void generate_admitted(struct rpc_server *s, struct request *r);
+void generate_progress(struct rpc_server *s, const struct event_prompt *ev);
 void generate_token(struct rpc_server *s, struct request *r, const struct step_token *t);
 void generate_end(struct rpc_server *s, struct request *r, const struct event_end *ev);
 

@@ -69,6 +69,7 @@ struct seq {
     struct hearth_err slot_err; /* code 0, or why the device refused the parameters: it ends with its next token */
     struct kv_table kv;
     struct seq_times time;
+    double told; /* when the progress of its prompt was told last; 0: never */
 };
 TAILQ_HEAD(seq_list, seq);
 

@@ -458,6 +458,12 @@ void hear(struct world *w, struct engine_event *ev)
         h->admitted = true;
         break;
     }
+    case EV_PROMPT: {
+        struct event_prompt *ep = (struct event_prompt *)ev;
+        struct heard *h = ep->owner;
+        assert_true(h->admitted && !h->ended && !h->n_got && ep->done < ep->total);
+        break;
+    }
     case EV_STEP: {
         struct event_step *st = (struct event_step *)ev;
         for (uint32_t i = 0; i < st->n; i++) {

@@ -267,6 +267,25 @@ static void run_returns_the_result_and_shows_its_events(void **state)
     peer_expect_silence(p); /* once */
 }
 
+static void a_prompt_that_is_read_is_told(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    uint32_t id = peer_submit(p, "q");
+    struct wire_stream_progress s = {.stream = 4, .done = 256, .total = 1000};
+    peer_tell(p, WIRE_STREAM_PROGRESS, &s); /* nobody's yet */
+    peer_begin(p, 4, "q");
+    peer_tell(p, WIRE_STREAM_PROGRESS, &s);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_int_equal(ev.type, HEARTH_EVENT_BEGIN);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_int_equal(ev.type, HEARTH_EVENT_PROMPT);
+    assert_int_equal(ev.request, id);
+    assert_int_equal(ev.body.prompt->done, 256);
+    assert_int_equal(ev.body.prompt->total, 1000);
+    assert_int_equal(peer_next(p, &ev), 0);
+}
+
 static void timeouts_leave_the_connection_usable(void **state)
 {
     struct peer *p = *state;
@@ -361,6 +380,7 @@ int main(void)
         WITH_PEER(attach_goes_on_with_a_stream),
         WITH_PEER(blocking_calls_keep_other_streams_events),
         WITH_PEER(run_returns_the_result_and_shows_its_events),
+        WITH_PEER(a_prompt_that_is_read_is_told),
         WITH_PEER(timeouts_leave_the_connection_usable),
         WITH_PEER(bad_parameters_never_leave),
         WITH_PEER(parameter_structs_of_other_ages_work),
