@@ -4,130 +4,17 @@
  * Every work item owns its rows or columns of the result, so threads never add to the same number, and no result
  * depends on the number of threads. Thread: the device's, and the pool's inside pool_run.
  */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/ops.h"
 
 #include <math.h>
 #include <string.h>
-
-enum {
-    TMP_FLOATS = 32 * BATCH_ROWS_MAX, /* a block of columns of all rows, before it is stored to its place */
-    TMP_COLS_MAX = 256,
-    ITEM_WORK = 1 << 14, /* multiply-adds below which an item costs more to schedule than to compute */
-};
-
-/* A matrix product and its division into items. */
-struct matmul_job {
-    struct device *d;
-    const struct weight *w;
-    const struct panel *x;
-    uint32_t chunk;  /* output rows an item takes, a multiple of MATMUL_ROWS */
-    uint32_t n_item; /* over all parts; a part begins a new item */
-    const void *op;
-};
-
-static struct matmul_job matmul_job(struct device *d, const struct weight *w, const struct panel *x, const void *op)
-{
-    uint32_t share = w->n_out / (8 * d->n_thread);
-    uint64_t least = ITEM_WORK / ((uint64_t)w->n_in * x->n_row) + 1;
-    struct matmul_job p = {.d = d, .w = w, .x = x, .op = op};
-    p.chunk = round_up(share > least ? share : (uint32_t)least, MATMUL_ROWS);
-    for (uint32_t i = 0; i < w->n_part; i++)
-        p.n_item += (w->part[i].n_out + p.chunk - 1) / p.chunk;
-    return p;
-}
-
-/* Returns an item's part, and its output rows [*o0, *o1). */
-static uint32_t matmul_rows(const struct matmul_job *p, uint32_t item, uint32_t *o0, uint32_t *o1)
-{
-    uint32_t part = 0, n;
-    for (; item >= (n = (p->w->part[part].n_out + p->chunk - 1) / p->chunk); part++)
-        item -= n;
-    uint32_t end = p->w->part[part].n_out;
-    *o0 = item * p->chunk;
-    *o1 = end - *o0 > p->chunk ? *o0 + p->chunk : end;
-    return part;
-}
-
-/* Returns a thread's scratch: the variant's matmul scratch, then two blocks of TMP_FLOATS. */
-static bool matmul_reserve(struct device *d, uint32_t n_in)
-{
-    for (uint32_t i = 0; i < d->n_thread; i++)
-        if (!cpu_scratch(d, &d->scratch[i], matmul_scratch(n_in) + 2 * TMP_FLOATS))
-            return false;
-    return true;
-}
-
-/* Returns the number of columns that fit in a block of TMP_FLOATS, a multiple of MATMUL_ROWS. */
-static uint32_t tmp_cols(const struct panel *x)
-{
-    uint32_t n = TMP_FLOATS / x->n_row;
-    return (n > TMP_COLS_MAX ? TMP_COLS_MAX : n) / MATMUL_ROWS * MATMUL_ROWS;
-}
-
-static bool fits(struct device *d, const char *what, uint64_t n, uint64_t limit)
-{
-    if (n && n <= limit)
-        return true;
-    cpu_fail(d, HEARTH_EPARAMS, "%s %llu: 1 to %llu were reserved", what, (unsigned long long)n,
-             (unsigned long long)limit);
-    return false;
-}
-
-static bool matmul_begin(struct device *d, const char *what, const struct weight *w, struct panel *x)
-{
-    if (w->n_in != x->n_col)
-        cpu_fail(d, HEARTH_EPARAMS, "%s multiplies %u columns, the activation has %u", what, (unsigned)w->n_in,
-                 (unsigned)x->n_col);
-    if (w->model != d->model)
-        cpu_fail(d, HEARTH_EPARAMS, "%s multiplies by a matrix of another model than the step's", what);
-    if (d->err.code || !matmul_reserve(d, w->n_in))
-        return false;
-    uint32_t pad = round_up(x->n_col, LANES); /* the lanes' zeros: see cpu.h */
-    for (uint32_t k = x->n_col; k < pad; k++)
-        for (uint32_t r = 0; r < x->n_row; r++)
-            panel_row(x, r)[k / KB * panel_stride(x) + k % KB] = 0.0f;
-    return true;
-}
-
-/* --- norm ------------------------------------------------------------------------------------------------ */
-
-struct norm_rows {
-    struct device *d;
-    const struct norm *norm;
-    const uint32_t *rows; /* of x; NULL: all */
-};
-
-static void norm_item(void *arg, uint32_t item, uint32_t thread)
-{
-    const struct norm_rows *n = arg;
-    struct device *d = n->d;
-    (void)thread;
-    uint32_t row = n->rows ? n->rows[item] : item;
-    const float *x = d->x + (size_t)row * d->d_model;
-    float *y = panel_row(&d->normed, item);
-    if (n->norm->kind != NORM_NONE)
-        d->k->norm(n->norm, x, d->d_model, y, panel_stride(&d->normed));
-    else
-        for (uint32_t i = 0, m; i < d->d_model; i += m) {
-            m = d->d_model - i < KB ? d->d_model - i : KB;
-            memcpy(y + i / KB * panel_stride(&d->normed), x + i, m * sizeof *x);
-        }
-}
-
-static void norm_rows(struct device *d, const struct norm *norm, const uint32_t *rows, uint32_t n_row)
-{
-    struct norm_rows n = {d, norm, rows};
-    d->normed.n_row = n_row;
-    d->normed.n_col = d->d_model;
-    pool_run(d->pool, n_row, norm_item, &n);
-}
 
 /* --- embed ----------------------------------------------------------------------------------------------- */
 
 void cpu_embed(struct device *d, const struct op_embed *op)
 {
     const struct weight *w = op->w;
-    if (d->err.code || !fits(d, "d_model", w->n_in, d->dims.d_model))
+    if (d->err.code || !cpu_fits(d, "d_model", w->n_in, d->dims.d_model))
         return;
     d->d_model = w->n_in;
     const struct dtype_info *t = dtype_get(w->part[0].type);
@@ -188,7 +75,7 @@ static void qkv_item(void *arg, uint32_t item, uint32_t thread)
     const struct matmul_job *p = arg;
     const struct op_qkv *op = p->op;
     struct device *d = p->d;
-    uint32_t o0, o1, part = matmul_rows(p, item, &o0, &o1);
+    uint32_t o0, o1, part = cpu_matmul_rows(p, item, &o0, &o1);
     size_t d_kv = (size_t)op->n_kv * op->d_head;
     float *y = part == 0 ? d->q : d->kv + (part - 1) * d_kv;
     d->k->matmul(&p->w->part[part], p->w->n_in, p->x, o0, o1, y + o0, part == 0 ? d->d_q : 2 * d_kv,
@@ -294,7 +181,7 @@ static bool kv_fits(struct device *d, uint32_t layer, uint32_t n_head, uint32_t 
 {
     const struct kv_desc *desc = &d->batch.kv->desc;
     if (layer < desc->n_layer && n_kv == desc->n_kv && d_head == desc->d_head && n_head % n_kv == 0)
-        return fits(d, "d_q", (uint64_t)n_head * d_head, d->dims.d_q);
+        return cpu_fits(d, "d_q", (uint64_t)n_head * d_head, d->dims.d_q);
     cpu_fail(d, HEARTH_EPARAMS, "layer %u of %u/%u heads of %u does not fit KV of %u layers, %u heads of %u",
              (unsigned)layer, (unsigned)n_head, (unsigned)n_kv, (unsigned)d_head, (unsigned)desc->n_layer,
              (unsigned)desc->n_kv, (unsigned)desc->d_head);
@@ -305,7 +192,7 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
 {
     const struct weight *w = op->w;
     if (d->err.code || !kv_fits(d, op->layer, op->n_head, op->n_kv, op->d_head) ||
-        !fits(d, "d_kv", (uint64_t)op->n_kv * op->d_head, d->dims.d_kv))
+        !cpu_fits(d, "d_kv", (uint64_t)op->n_kv * op->d_head, d->dims.d_kv))
         return;
     uint32_t d_kv = op->n_kv * op->d_head;
     if (w->n_part != 3 || w->part[0].n_out != op->n_head * op->d_head || w->part[1].n_out != d_kv ||
@@ -314,7 +201,7 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
                  (unsigned)op->n_head, (unsigned)op->n_kv, (unsigned)op->d_head);
         return;
     }
-    if (op->temperature.beta != 0.0f && !fits(d, "temperature.length", op->temperature.length, UINT32_MAX))
+    if (op->temperature.beta != 0.0f && !cpu_fits(d, "temperature.length", op->temperature.length, UINT32_MAX))
         return;
     struct qkv_epilogue epilogue = {.d = d, .op = op};
     if (op->rope && op->rope->kind != ROPE_NONE) {
@@ -323,14 +210,14 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
                      (unsigned)op->d_head, (unsigned)op->rope->n_rot);
             return;
         }
-        if (!fits(d, "n_rot", op->rope->n_rot, op->d_head) || !(epilogue.cs = rope_table(d, op->rope)))
+        if (!cpu_fits(d, "n_rot", op->rope->n_rot, op->d_head) || !(epilogue.cs = rope_table(d, op->rope)))
             return;
     }
     d->d_q = op->n_head * op->d_head;
-    norm_rows(d, &op->norm, NULL, d->batch.n_row);
-    if (!matmul_begin(d, "qkv", w, &d->normed))
+    cpu_norm_rows(d, &op->norm, NULL, d->batch.n_row);
+    if (!cpu_matmul_begin(d, "qkv", w, &d->normed))
         return;
-    struct matmul_job p = matmul_job(d, w, &d->normed, op);
+    struct matmul_job p = cpu_matmul_job(d, w, &d->normed, op);
     pool_run(d->pool, p.n_item, qkv_item, &p);
     pool_run(d->pool, d->batch.n_row, qkv_epilogue_item, &epilogue);
 }
@@ -406,8 +293,8 @@ static void proj_item(void *arg, uint32_t item, uint32_t thread)
     const struct matmul_job *p = arg;
     const struct op_proj *op = p->op;
     struct device *d = p->d;
-    uint32_t o0, o1, cols = tmp_cols(p->x);
-    matmul_rows(p, item, &o0, &o1);
+    uint32_t o0, o1, cols = cpu_tmp_cols(p->x->n_row);
+    cpu_matmul_rows(p, item, &o0, &o1);
     float *scratch = d->scratch[thread].v, *tmp = scratch + matmul_scratch(p->w->n_in);
     bool scaled = op->residual_scale != 0.0f && !op->post_norm; /* with a norm after, the norm's result is */
     for (uint32_t o = o0; o < o1; o += cols) {
@@ -447,14 +334,14 @@ static void post_norm_item(void *arg, uint32_t row, uint32_t thread)
 void cpu_proj(struct device *d, const struct op_proj *op)
 {
     struct panel *x = op->in == ACT_ATT ? &d->att : &d->ff;
-    if (d->err.code || !matmul_begin(d, "proj", op->w, x))
+    if (d->err.code || !cpu_matmul_begin(d, "proj", op->w, x))
         return;
     if (op->w->n_out != d->d_model) {
         cpu_fail(d, HEARTH_EPARAMS, "proj gives %u columns, the residual stream has %u", (unsigned)op->w->n_out,
                  (unsigned)d->d_model);
         return;
     }
-    struct matmul_job p = matmul_job(d, op->w, x, op);
+    struct matmul_job p = cpu_matmul_job(d, op->w, x, op);
     pool_run(d->pool, p.n_item, proj_item, &p);
     if (op->post_norm) {
         struct post_norm n = {d, op};
@@ -479,8 +366,8 @@ static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
     const struct op_ffn_up *op = p->op;
     const struct weight *w = p->w;
     struct device *d = p->d;
-    uint32_t o0, o1, cols = tmp_cols(p->x);
-    matmul_rows(p, item, &o0, &o1);
+    uint32_t o0, o1, cols = cpu_tmp_cols(p->x->n_row);
+    cpu_matmul_rows(p, item, &o0, &o1);
     float *scratch = d->scratch[thread].v, *gate = scratch + matmul_scratch(w->n_in), *up = gate + TMP_FLOATS;
     const struct weight_part *w_up = &w->part[w->n_part - 1];
     for (uint32_t o = o0; o < o1; o += cols) {
@@ -505,18 +392,18 @@ static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
 void cpu_ffn_up(struct device *d, const struct op_ffn_up *op)
 {
     const struct weight *w = op->w;
-    if (d->err.code || !fits(d, "d_ff", w->part[0].n_out, d->dims.d_ff))
+    if (d->err.code || !cpu_fits(d, "d_ff", w->part[0].n_out, d->dims.d_ff))
         return;
     if (w->n_part != (glu_gated(op->glu) ? 2u : 1u) || w->part[w->n_part - 1].n_out != w->part[0].n_out) {
         cpu_fail(d, HEARTH_EPARAMS, "ffn_up weight of %u parts does not suit its activation", (unsigned)w->n_part);
         return;
     }
-    norm_rows(d, &op->norm, NULL, d->batch.n_row);
-    if (!matmul_begin(d, "ffn_up", w, &d->normed))
+    cpu_norm_rows(d, &op->norm, NULL, d->batch.n_row);
+    if (!cpu_matmul_begin(d, "ffn_up", w, &d->normed))
         return;
     d->ff.n_row = d->batch.n_row;
     d->ff.n_col = w->part[0].n_out;
-    struct matmul_job p = matmul_job(d, w, &d->normed, op);
+    struct matmul_job p = cpu_matmul_job(d, w, &d->normed, op);
     pool_run(d->pool, (w->part[0].n_out + p.chunk - 1) / p.chunk, ffn_up_item, &p); /* both parts in one item */
 }
 
@@ -528,7 +415,7 @@ static void head_item(void *arg, uint32_t item, uint32_t thread)
     const struct op_head *op = p->op;
     struct device *d = p->d;
     uint32_t o0, o1;
-    matmul_rows(p, item, &o0, &o1);
+    cpu_matmul_rows(p, item, &o0, &o1);
     float *y = d->logits + o0;
     d->k->matmul(&p->w->part[0], p->w->n_in, p->x, o0, o1, y, d->n_logit, d->scratch[thread].v);
     for (uint32_t r = 0; r < p->x->n_row; r++, y += d->n_logit) {
@@ -543,12 +430,12 @@ static void head_item(void *arg, uint32_t item, uint32_t thread)
 
 void cpu_head(struct device *d, const struct op_head *op)
 {
-    if (d->err.code || !d->batch.n_out || !fits(d, "n_vocab", op->w->n_out, d->dims.n_vocab))
+    if (d->err.code || !d->batch.n_out || !cpu_fits(d, "n_vocab", op->w->n_out, d->dims.n_vocab))
         return;
-    norm_rows(d, &op->norm, d->out_row, d->batch.n_out);
-    if (!matmul_begin(d, "head", op->w, &d->normed))
+    cpu_norm_rows(d, &op->norm, d->out_row, d->batch.n_out);
+    if (!cpu_matmul_begin(d, "head", op->w, &d->normed))
         return;
     d->n_logit = op->w->n_out;
-    struct matmul_job p = matmul_job(d, op->w, &d->normed, op);
+    struct matmul_job p = cpu_matmul_job(d, op->w, &d->normed, op);
     pool_run(d->pool, p.n_item, head_item, &p);
 }

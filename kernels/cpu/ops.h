@@ -1,0 +1,50 @@
+/*
+ * ops.h - what the CPU's ops have in common: checks of what they were asked for, norms, and matrix products divided
+ * into items for the pool. matmul.c has it.
+ *
+ * Thread: the device's; what takes a job or a panel alone also runs on the pool's threads.
+ */
+#ifndef HEARTH_CPU_OPS_H
+#define HEARTH_CPU_OPS_H
+
+#include "kernels/cpu/cpu.h"
+
+enum {
+    TMP_FLOATS = 32 * BATCH_ROWS_MAX, /* a block of columns of all rows, before it is stored to its place */
+    TMP_COLS_MAX = 256,
+};
+
+/* A matrix product and its division into items. */
+struct matmul_job {
+    struct device *d;
+    const struct weight *w;
+    const struct panel *x;
+    uint32_t chunk;  /* output rows an item takes, a multiple of MATMUL_ROWS */
+    uint32_t n_item; /* over all parts; a part begins a new item */
+    const void *op;
+};
+struct matmul_job cpu_matmul_job(struct device *d, const struct weight *w, const struct panel *x, const void *op);
+/* Returns an item's part, and its output rows [*o0, *o1). */
+uint32_t cpu_matmul_rows(const struct matmul_job *p, uint32_t item, uint32_t *o0, uint32_t *o1);
+/* Output rows for an item, so many that it is worth its scheduling: of n_out in all, over n_row rows of n_in columns.
+ */
+uint32_t cpu_matmul_chunk(const struct device *d, uint32_t n_out, uint32_t n_in, uint32_t n_row);
+
+/* Gives each thread its scratch: the variant's matmul scratch, then two blocks of TMP_FLOATS. */
+bool cpu_matmul_reserve(struct device *d, uint32_t n_in);
+/* The same, and what a product asks of its operands: shapes that fit, a matrix of the step's model, zeros to whole
+ * lanes in x. false, and an error that sticks, where it cannot be. */
+bool cpu_matmul_begin(struct device *d, const char *what, const struct weight *w, struct panel *x);
+/* Returns the number of columns of n_row rows that fit in a block of TMP_FLOATS, a multiple of MATMUL_ROWS. */
+static inline uint32_t cpu_tmp_cols(uint32_t n_row)
+{
+    uint32_t n = TMP_FLOATS / n_row;
+    return (n > TMP_COLS_MAX ? TMP_COLS_MAX : n) / MATMUL_ROWS * MATMUL_ROWS;
+}
+
+/* Whether n is from 1 to the limit, which was reserved; an error that sticks where not. */
+bool cpu_fits(struct device *d, const char *what, uint64_t n, uint64_t limit);
+/* Normalises rows of x (NULL: the first n_row) into `normed`. */
+void cpu_norm_rows(struct device *d, const struct norm *norm, const uint32_t *rows, uint32_t n_row);
+
+#endif
