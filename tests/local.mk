@@ -62,7 +62,7 @@ UNIT_TESTS = \
 	tests/unit/model/file tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/model tests/unit/model/tmpl \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
-	tests/unit/sched/kv tests/unit/sched/op-table tests/unit/sched/sched \
+	tests/unit/sched/cost tests/unit/sched/kv tests/unit/sched/op-table tests/unit/sched/sched \
 	tests/unit/selfcheck/cache tests/unit/selfcheck/selfcheck \
 	tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
 	tests/unit/store/store \

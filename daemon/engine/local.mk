@@ -5,7 +5,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/log.c daemon/log.h daemon/trace.c daemon/trace.h \
 	daemon/engine/core/device.h \
 	daemon/engine/core/engine.c daemon/engine/engine.h \
-	daemon/engine/sched/eval.c daemon/engine/sched/eval.h \
+	daemon/engine/sched/cost.c daemon/engine/sched/cost.h daemon/engine/sched/eval.c daemon/engine/sched/eval.h \
 	daemon/engine/front/generate.c daemon/engine/front/program.c daemon/engine/front/program.h \
 	daemon/engine/sched/kv.c daemon/engine/sched/kv.h daemon/engine/sched/op-table.c daemon/engine/sched/op-table.h \
 	daemon/engine/kvtier/kvfile.c daemon/engine/kvtier/kvfile.h daemon/engine/kvtier/kvfile-internal.h daemon/engine/kvtier/kvfile-write.c \

@@ -15,7 +15,7 @@ enum {
     ROWS_CPU = 256,    /* rows in a step: enough for a matrix to be read once for many */
     ROWS_GPU = BATCH_ROWS_MAX,
     OUT_MAX = BATCH_SEQS_MAX,
-    ROWS_MIXED = 64, /* prompt rows beside decoding rows, before it is known what they cost */
+    ROWS_FIRST = 32, /* prompt rows of a step, before it is known what they cost */
 };
 
 /* A step under way. */
@@ -71,7 +71,7 @@ struct engine {
     struct model_entry *loading;
     bool watchdog_load; /* a model is being loaded: the watchdog watches between steps, too */
     double last_progress;
-    double row_seconds;                 /* measured cost of a prompt row; 0 = not known */
+    double step_done_at;                /* when the last step was */
     struct hearth_err fatal;            /* code 0: the device is well */
     TAILQ_HEAD(, model_entry) loaded;   /* most recently used last */
     struct seq_list waiting_for_memory; /* sequences that wait for memory for their model; in no other list */

@@ -256,7 +256,7 @@ static bool submit(struct engine *eng, struct seq *q)
     TAILQ_REMOVE(&eng->loaded, q->model, loaded_link); /* most recently used last */
     TAILQ_INSERT_TAIL(&eng->loaded, q->model, loaded_link);
     if (!tier_submit(eng->tier, q, engine_now()))
-        sched_push(&eng->sched, &q->model->group, q);
+        sched_push(&eng->sched, &q->model->group, q, engine_now());
     engine_update_stats(eng, q->model);
     return true;
 }
@@ -442,7 +442,9 @@ static int open_device(struct engine *eng, struct hearth_err *e)
         eng->be = wrapped;
     }
     eng->memory_changed = true;
-    sched_init(&eng->sched, eng->info.gpu ? ROWS_GPU : ROWS_CPU, ROWS_MIXED, OUT_MAX);
+    static const struct sched_limits gpu = {ROWS_GPU, ROWS_FIRST, OUT_MAX, .gap = 0.04},
+                                     cpu = {ROWS_CPU, ROWS_FIRST, OUT_MAX, .gap = 0.1, .alone = 1};
+    sched_init(&eng->sched, eng->info.gpu ? &gpu : &cpu);
     if ((rc = open_tier(eng, e)))
         goto fail;
     return 0;
@@ -493,7 +495,7 @@ static bool poll_tier(struct engine *eng)
     if (rc < 0)
         engine_fail(eng, &err);
     while ((q = tier_ready(eng->tier)))
-        sched_push(&eng->sched, &q->model->group, q);
+        sched_push(&eng->sched, &q->model->group, q, engine_now());
     if (eng->finish_by > 0 && (!tier_saving(eng->tier) || now >= eng->finish_by)) {
         engine_event_new(eng, EV_FINISHED, sizeof(struct engine_event));
         eng->finish_by = 0;

@@ -117,8 +117,8 @@ static int make_pool(struct engine *eng, struct model_entry *m, struct hearth_er
 static int make_workspace(struct engine *eng, const struct model_entry *m, struct hearth_err *e)
 {
     struct workspace_dims *have = m->model->dev == eng->dev ? &eng->dims : &eng->cpu.dims, dims = *have;
-    dims.n_row = eng->sched.rows_max;
-    dims.n_out = eng->sched.out_max;
+    dims.n_row = eng->sched.limits.rows_max;
+    dims.n_out = eng->sched.limits.out_max;
     model_workspace(m->model, &dims);
     float *logits = realloc(eng->logits, dims.n_vocab * sizeof *logits);
     if (!logits)

@@ -11,9 +11,6 @@
 #include "daemon/engine/core/events.h"
 #include "daemon/trace.h"
 
-/* Prompt pieces beside decoding sequences may take this long: the pause that a reader of another stream sees. */
-static const double mixed_seconds = 0.1;
-
 static struct model_entry *model_of(const struct plan *p)
 {
     return (struct model_entry *)((char *)p->group - offsetof(struct model_entry, group));
@@ -259,12 +256,10 @@ static int finish(struct engine *eng, struct hearth_err *e)
 
     end_if_changed(eng, model_of(p));
     double now = engine_now();
-    if (p->n_row >= 32 && eng->n_in_flight == 0) { /* the cost of a row when there are many */
-        double cost = (now - f->begin) / p->n_row;
-        eng->row_seconds = eng->row_seconds ? 0.8 * eng->row_seconds + 0.2 * cost : cost;
-        double rows = mixed_seconds / eng->row_seconds;
-        eng->sched.rows_mixed = rows < 16 ? 16 : rows > eng->sched.rows_max ? eng->sched.rows_max : (uint32_t)rows;
-    }
+    /* Steps are done one after the other: this one began when the one before it was done. */
+    if (!rc)
+        cost_learn(&p->group->cost, &p->work, now - (f->begin > eng->step_done_at ? f->begin : eng->step_done_at));
+    eng->step_done_at = now;
     struct event_step *ev = NULL;
     if (p->n_sample)
         ev = engine_event_new(eng, EV_STEP, sizeof *ev + p->n_sample * sizeof ev->token[0]);

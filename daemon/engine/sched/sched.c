@@ -2,19 +2,18 @@
 #include "daemon/engine/sched/sched.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "daemon/trace.h"
 
 _Static_assert(BATCH_SEQS_MAX <= 64 && BATCH_SEQS_MAX <= SLOTS_MAX, "the slots in use are one 64-bit map");
 
-void sched_init(struct sched *s, uint32_t rows_max, uint32_t rows_mixed, uint32_t out_max)
+void sched_init(struct sched *s, const struct sched_limits *limits)
 {
-    assert(rows_max >= BATCH_SEQS_MAX && out_max >= BATCH_SEQS_MAX);
+    assert(limits->rows_max >= BATCH_SEQS_MAX && limits->out_max >= BATCH_SEQS_MAX);
     memset(s, 0, sizeof *s);
-    s->rows_max = rows_max;
-    s->rows_mixed = rows_mixed;
-    s->out_max = out_max;
+    s->limits = *limits;
     for (int i = 0; i < SEQ_STATES; i++)
         TAILQ_INIT(&s->list[i]);
     TAILQ_INIT(&s->groups);
@@ -52,8 +51,10 @@ static void set_state(struct sched *s, struct seq *q, enum seq_state state)
     s->count[state]++;
 }
 
-void sched_push(struct sched *s, struct sched_group *g, struct seq *q)
+void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double now)
 {
+    if (s->count[SEQ_WAIT] + s->count[SEQ_RUN])
+        s->last_arrival = now;
     q->group = g;
     g->n_seq++;
     q->kv.uid = q->uid;
@@ -128,6 +129,9 @@ static void schedule_rows(struct plan *p, struct seq *q, uint32_t n, uint32_t ou
     ps->n_out = q->eval && q->eval->top ? n : continues;
     p->n_seq++;
     p->n_row += n;
+    p->work.decode += due == 1 ? 1 : 0;
+    p->work.prompt += due == 1 ? 0 : n;
+    p->work.keys += cost_keys(ps->pos0, n);
     p->n_out += ps->n_out;
     p->n_sample += ps->sample;
     p->eval |= q->eval != NULL;
@@ -144,50 +148,110 @@ static void schedule_rows(struct plan *p, struct seq *q, uint32_t n, uint32_t ou
     }
 }
 
+/* What a step may still spend on prompts. */
+struct budget {
+    uint32_t rows;
+    double seconds; /* INFINITY: any */
+};
+
+/* Whether another model has work, so that its sequences wait for the end of this one's step. */
+static bool others_wait(const struct sched *s, const struct sched_group *g)
+{
+    const struct sched_group *other;
+    TAILQ_FOREACH (other, &s->groups, link)
+        if (other != g && other->n_seq)
+            return true;
+    return false;
+}
+
+/* The budget for prompts beside this work of decoding. */
+static struct budget prompt_budget(const struct sched *s, const struct sched_group *g, const struct cost_work *decoding,
+                                   double now)
+{
+    const struct sched_limits *l = &s->limits;
+    struct budget b = {l->rows_max - decoding->decode, INFINITY};
+    bool awaited = (decoding->decode || others_wait(s, g)) && l->gap > 0;
+    if (!awaited && l->alone <= 0)
+        return b;
+    if (!cost_known(&g->cost)) {
+        b.rows = b.rows < l->rows_first ? b.rows : l->rows_first;
+        return b;
+    }
+    double without = cost_of(&g->cost, decoding), quiet = now - s->last_arrival, whole = l->gap;
+    if (!awaited)
+        whole = quiet < l->gap ? l->gap : quiet < l->alone ? quiet : l->alone;
+    b.seconds = whole - without > without ? whole - without : without;
+    return b;
+}
+
+/* How many prompt rows from the sequence's position on the budget has; at least one, so that it goes on. */
+static uint32_t rows_within(const struct seq *q, const struct budget *b)
+{
+    uint32_t n = b->rows;
+    if (b->seconds < INFINITY)
+        n = cost_prompt_rows(&q->group->cost, q->n_computed, b->seconds, n);
+    return n || !b->rows || b->seconds <= 0 ? n : 1;
+}
+
 /*
- * Returns how many of `left` prompt rows q reserves for newer prompts: a first chunk each, half of all at most. So a
- * long prompt is not slowed by more than half, and a short one behind it is answered in its first step.
+ * Returns how many of the `n` prompt rows that q could have it reserves for newer prompts: a first chunk each, half of
+ * all at most. So a long prompt is not slowed by more than half, and a short one behind it is answered in its first
+ * step.
  */
-static uint32_t reserve_for_newer(const struct sched *s, const struct seq *q, uint32_t left)
+static uint32_t reserve_for_newer(const struct sched *s, const struct seq *q, uint32_t n)
 {
     enum { PIECE = 32 };
-    uint32_t n = 0;
+    uint32_t reserved = 0;
     const struct seq *o = TAILQ_NEXT(q, link); /* running */
-    for (; o && n < left / 2; o = TAILQ_NEXT(o, link)) {
+    for (; o && reserved < n / 2; o = TAILQ_NEXT(o, link)) {
         uint32_t due = o->group == q->group ? rows_due(o) : 0;
-        n += due < 2 ? 0 : due < PIECE ? due : PIECE;
+        reserved += due < 2 ? 0 : due < PIECE ? due : PIECE;
     }
     o = TAILQ_FIRST(&s->list[SEQ_WAIT]);
-    for (; o && n < left / 2; o = TAILQ_NEXT(o, link))
+    for (; o && reserved < n / 2; o = TAILQ_NEXT(o, link))
         if (o->group == q->group)
-            n += o->n_tokens < PIECE ? o->n_tokens : PIECE;
-    return n < left / 2 ? n : left / 2;
+            reserved += o->n_tokens < PIECE ? o->n_tokens : PIECE;
+    return reserved < n / 2 ? reserved : n / 2;
+}
+
+/* Schedules what the budget has for the prompt of a running sequence. Where that is not all of it the chunk ends with a
+ * page, if little of it is lost, so that others find it in the prefix cache. */
+static void schedule_prompt(const struct sched *s, struct plan *p, struct seq *q, struct budget *b)
+{
+    uint32_t had = p->n_row, pos0 = q->n_computed, n = rows_within(q, b);
+    n -= reserve_for_newer(s, q, n);
+    uint32_t beyond = (pos0 + n) % KV_PAGE;
+    if (n < rows_due(q) && beyond <= n / 8)
+        n -= beyond;
+    schedule_rows(p, q, n, s->limits.out_max);
+    b->rows -= p->n_row - had;
+    b->seconds -= cost_of_prompt(&q->group->cost, pos0, p->n_row - had);
 }
 
 /* Walks the running sequences, oldest first: a preemption victim is always younger, so not in the plan yet. */
-static void plan_running(struct sched *s, struct sched_group *g, struct plan *p, uint32_t *prompt_rows)
+static struct budget plan_running(struct sched *s, struct sched_group *g, struct plan *p, double now)
 {
     struct seq *q, *next;
-    uint32_t decoding = 0;
+    struct cost_work decoding = {0};
     TAILQ_FOREACH (q, &s->list[SEQ_RUN], link)
-        decoding += q->group == g && rows_due(q) == 1;
-    *prompt_rows = s->rows_max - decoding;
-    if (decoding && *prompt_rows > s->rows_mixed)
-        *prompt_rows = s->rows_mixed;
+        if (q->group == g && rows_due(q) == 1) {
+            decoding.decode++;
+            decoding.keys += cost_keys(q->n_computed, 1);
+        }
+    struct budget b = prompt_budget(s, g, &decoding, now);
     for (q = TAILQ_FIRST(&s->list[SEQ_RUN]); q; q = next) {
-        uint32_t due = rows_due(q), had = p->n_row;
+        uint32_t due = rows_due(q);
         if (q->group == g && due && !ensure_pages(s, q))
             break; /* q was the youngest, so no sequence is left */
         next = TAILQ_NEXT(q, link);
         if (q->group != g || !due)
             continue;
-        if (due == 1) {
-            schedule_rows(p, q, 1, s->out_max);
-        } else {
-            schedule_rows(p, q, *prompt_rows - reserve_for_newer(s, q, *prompt_rows), s->out_max);
-            *prompt_rows -= p->n_row - had;
-        }
+        if (due == 1)
+            schedule_rows(p, q, 1, s->limits.out_max);
+        else
+            schedule_prompt(s, p, q, &b);
     }
+    return b;
 }
 
 static bool admit(struct sched *s, struct seq *q, double now)
@@ -220,18 +284,16 @@ static bool admit(struct sched *s, struct seq *q, double now)
     return true;
 }
 
-static void plan_waiting(struct sched *s, struct sched_group *g, struct plan *p, uint32_t prompt_rows, double now)
+static void plan_waiting(struct sched *s, struct sched_group *g, struct plan *p, struct budget *b, double now)
 {
     struct seq *q, *next;
     for (q = TAILQ_FIRST(&s->list[SEQ_WAIT]); q; q = next) {
         next = TAILQ_NEXT(q, link);
         if (q->group != g)
             continue;
-        if (!prompt_rows || s->count[SEQ_RUN] == BATCH_SEQS_MAX || q->inflight || !admit(s, q, now))
+        if (!b->rows || b->seconds <= 0 || s->count[SEQ_RUN] == BATCH_SEQS_MAX || q->inflight || !admit(s, q, now))
             break; /* in order of arrival: no sequence overtakes another */
-        uint32_t had = p->n_row;
-        schedule_rows(p, q, prompt_rows - reserve_for_newer(s, q, prompt_rows), s->out_max);
-        prompt_rows -= p->n_row - had;
+        schedule_prompt(s, p, q, b);
     }
 }
 
@@ -260,13 +322,13 @@ bool sched_next(struct sched *s, struct plan *p, double now)
     TAILQ_FOREACH (g, &s->groups, link) {
         if (!g->n_seq)
             continue;
-        uint32_t prompt_rows;
         memset(p, 0, offsetof(struct plan, seq));
         p->group = g;
-        plan_running(s, g, p, &prompt_rows);
-        plan_waiting(s, g, p, prompt_rows, now);
+        struct budget b = plan_running(s, g, p, now);
+        plan_waiting(s, g, p, &b, now);
         if (p->n_seq == 0)
             continue;
+        p->expected = cost_known(&g->cost) ? cost_of(&g->cost, &p->work) : 0;
         assign_rows(p);
         TAILQ_REMOVE(&s->groups, g, link); /* the group goes to the end: the other models have their turn */
         TAILQ_INSERT_TAIL(&s->groups, g, link);

@@ -4,10 +4,13 @@
  * Pure: no device, and time only as an argument. The engine gets a plan, carries it out, and reports the sampled tokens
  * to the sequences; a plan may be made while earlier ones are still under way.
  *
- * A step is of one model (a group: one KV pool). Every sequence that is decoding has its row in it; the rest of the row
- * budget goes to prompts, oldest first but with a chunk for those behind it, cut where the budget ends. While others
- * decode a prompt gets smaller chunks (`rows_mixed`), so that its arrival is not felt as a pause. Models take turns, a
- * step each.
+ * A step is of one model (a group: one KV pool). Every sequence that is decoding has its row in it; the rest goes to
+ * prompts, oldest first but with a chunk for those behind it, cut where the budget ends. The budget is time, not rows:
+ * what a step costs is learnt from those that were done (cost.h), so one promise (`gap`) holds for every model, context
+ * and processor. While others decode, or another model has work, a step takes no longer than the gap, or, where
+ * decoding alone takes most of that, twice as long as without prompts. A prompt that nobody decodes beside has chunks
+ * as long as it has been quiet since the last arrival, up to `alone`: should somebody come, a step that is stopped for
+ * him loses no more than the quiet that was before. Models take turns, a step each.
  *
  * Admission is in order of arrival, and only with pages for the whole prompt. When a running sequence needs a page
  * and there is none, the youngest one of its group is preempted: it releases its pages and waits at its place in the
@@ -18,20 +21,28 @@
 #ifndef HEARTH_ENGINE_SCHED_H
 #define HEARTH_ENGINE_SCHED_H
 
+#include "daemon/engine/sched/cost.h"
 #include "daemon/engine/sched/seq.h"
 
 struct sched_group {
     struct kv *kv;
-    uint32_t n_seq; /* its sequences, in any list */
+    struct cost cost; /* of its steps; as long as the model is known */
+    uint32_t n_seq;   /* its sequences, in any list */
     TAILQ_ENTRY(sched_group) link;
 };
 
-struct sched {
-    /* Limits; the engine may change them between steps. */
+struct sched_limits {
     uint32_t rows_max;   /* rows in a step */
-    uint32_t rows_mixed; /* prompt rows in a step that others decode in */
+    uint32_t rows_first; /* prompt rows in a step that somebody may wait for, before it is known what rows cost */
     uint32_t out_max;    /* rows with logits in a step */
+    double gap;          /* seconds that are promised between two tokens; 0: no promise */
+    double alone;        /* seconds of a step that nobody decodes in, once it was quiet for so long; 0: any */
+};
+
+struct sched {
+    struct sched_limits limits; /* the engine may change them between steps */
     /* Private. */
+    double last_arrival; /* of a sequence that found others */
     struct seq_list list[SEQ_STATES];
     uint32_t count[SEQ_STATES];
     TAILQ_HEAD(, sched_group) groups;
@@ -55,15 +66,17 @@ struct plan {
     uint32_t n_out;
     uint32_t n_accounted; /* prompt rows that count as computed: usage's computed_tokens, summed */
     bool invariant, eval;
+    struct cost_work work;
+    double expected; /* seconds; 0: not known */
     struct plan_seq seq[BATCH_SEQS_MAX];
 };
 
-void sched_init(struct sched *s, uint32_t rows_max, uint32_t rows_mixed, uint32_t out_max);
+void sched_init(struct sched *s, const struct sched_limits *limits);
 void sched_group_add(struct sched *s, struct sched_group *g);
 void sched_group_remove(struct sched *s, struct sched_group *g);
 
-/* Queues the sequence. */
-void sched_push(struct sched *s, struct sched_group *g, struct seq *q);
+/* Queues the sequence, which has arrived now. */
+void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double now);
 
 /* Plans a step and accounts for it; false where there is no work, or none before a step in flight has ended. */
 bool sched_next(struct sched *s, struct plan *p, double now);

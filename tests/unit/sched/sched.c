@@ -70,15 +70,18 @@ struct world {
     } in_flight[IN_FLIGHT_MAX];
     uint32_t first, n_in_flight;
     uint64_t steps, rows, computed, computed_of_ended;
+    double now;
 };
 static struct world w;
 
-static void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_max, uint32_t rows_mixed)
+static void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_max, uint32_t rows_first)
 {
     struct hearth_err e;
     memset(&w, 0, sizeof w);
+    w.now = 1;
     rng_state = seed * 1234567 + 99;
-    sched_init(&w.s, rows_max, rows_mixed, BATCH_SEQS_MAX);
+    struct sched_limits limits = {rows_max, rows_first, BATCH_SEQS_MAX, .gap = 1};
+    sched_init(&w.s, &limits);
     w.n_pool = n_pool;
     for (uint32_t i = 0; i < n_pool; i++) {
         assert_int_equal(kv_cache_new(&w.pool[i].group.kv, n_page, &e), 0);
@@ -118,7 +121,7 @@ static struct request *submit(struct pool *pool, int64_t uid, const int32_t *pro
     r->seq->uid = uid;
     r->seq->n_prompt = n;
     r->seq->n_limit = r->n_limit;
-    sched_push(&w.s, &pool->group, r->seq);
+    sched_push(&w.s, &pool->group, r->seq, w.now);
     return r;
 }
 
@@ -181,7 +184,7 @@ static void run_plan(const struct plan *p, int32_t *sampled)
     assert_int_equal(row, p->n_row);
     assert_int_equal(n_sample, p->n_sample);
     assert_int_equal(n_out, p->n_out);
-    assert_true(p->n_row <= w.s.rows_max && p->n_out <= w.s.out_max);
+    assert_true(p->n_row <= w.s.limits.rows_max && p->n_out <= w.s.limits.out_max);
 }
 
 static void finish_step(void)
@@ -208,7 +211,7 @@ static void finish_step(void)
 static bool turn(uint32_t max_in_flight)
 {
     struct plan p;
-    if (w.n_in_flight < max_in_flight && sched_next(&w.s, &p, 1.0)) {
+    if (w.n_in_flight < max_in_flight && sched_next(&w.s, &p, w.now)) {
         uint32_t at = (w.first + w.n_in_flight++) % IN_FLIGHT_MAX;
         w.in_flight[at].plan = p;
         run_plan(&p, w.in_flight[at].token);
@@ -381,6 +384,120 @@ static void short_prompts_pass_long_ones(void **state)
     world_fini();
 }
 
+/* A machine whose steps take time: what a step costs is what the model of costs learns from. */
+static const double c_step = 0.05, c_decode = 5e-3, c_prompt = 12e-3, c_key = 2e-6;
+static double seconds_of(const struct cost_work *k)
+{
+    return c_step + c_decode * k->decode + c_prompt * k->prompt + c_key * k->keys;
+}
+/* A turn on that machine, one step at a time. */
+static double timed_turn(void)
+{
+    if (!turn(1))
+        return 0;
+    struct plan *p = &w.in_flight[w.first].plan;
+    double seconds = seconds_of(&p->work);
+    w.now += seconds;
+    cost_learn(&p->group->cost, &p->work, seconds);
+    finish_step();
+    return seconds;
+}
+
+/* However long the context, the steps beside somebody who decodes keep the promise, and hardly less: they are as large
+ * as they may be. Alone, a prompt's steps are as long as allowed. */
+static void steps_keep_their_time(void **state)
+{
+    (void)state;
+    world_init(7, 1, 256, 512, 32);
+    w.s.limits.gap = 0.4;
+    w.s.limits.alone = 1;
+    int32_t shrt[4] = {3, 2, 1, 0}, lng[290] = {9};
+    submit(&w.pool[0], 0, lng, 290, 1);
+    double longest = 0;
+    for (int i = 0; i < 3; i++) { /* nobody beside it: the first is cut by guess, the others by time */
+        double t = timed_turn();
+        longest = t > longest ? t : longest;
+    }
+    assert_true(longest > 0.8 && longest < 1.1);
+    while (timed_turn() > 0) {
+    }
+    struct request *a = submit(&w.pool[0], 0, shrt, 4, 200);
+    timed_turn();
+    timed_turn();
+    lng[0] = 8;
+    struct request *b = submit(&w.pool[0], 0, lng, 290, 1);
+    uint32_t before = a->n_got, steps = 0;
+    while (b->live) {
+        double t = timed_turn();
+        steps++;
+        assert_true(t < 0.44);
+        assert_true(!b->live || t > 0.3);
+    }
+    assert_int_equal(a->n_got, before + steps); /* it had a token in each of them */
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
+/* Where decoding alone takes the whole gap, a prompt still goes on, and a step takes twice the time at most. */
+static void a_slow_machine_still_reads_prompts(void **state)
+{
+    (void)state;
+    world_init(8, 1, 256, 512, 8);
+    w.s.limits.gap = 0.01;
+    int32_t shrt[4] = {3, 2, 1, 0}, lng[200] = {9};
+    struct request *a = submit(&w.pool[0], 0, shrt, 4, 200);
+    for (int i = 0; i < 20; i++)
+        timed_turn();
+    struct request *b = submit(&w.pool[0], 0, lng, 100, 1);
+    timed_turn();
+    timed_turn();
+    for (uint32_t at = b->seq->n_computed; b->live; at = b->seq->n_computed) {
+        double t = timed_turn();
+        assert_true(t < 2.6 * (c_step + c_decode));
+        assert_true(!b->live || b->seq->n_computed > at);
+    }
+    assert_true(a->live);
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
+/* After an arrival the chunks of a prompt that is alone again grow with the quiet since. */
+static void quiet_makes_chunks_longer(void **state)
+{
+    (void)state;
+    world_init(9, 1, 256, 512, 32);
+    w.s.limits.gap = 0.1;
+    w.s.limits.alone = 1;
+    int32_t shrt[4] = {3, 2, 1, 0}, lng[290] = {9};
+    submit(&w.pool[0], 0, lng, 290, 1);
+    timed_turn();
+    struct request *b = submit(&w.pool[0], 0, shrt, 4, 2);
+    double arrived = w.now;
+    while (b->live)
+        timed_turn();
+    for (double t, quiet = w.now - arrived; (t = timed_turn()) > 0; quiet = w.now - arrived)
+        assert_true(t < 1.1 * (quiet > 0.1 ? quiet : 0.1));
+    world_fini();
+}
+
+/* A step beside another model's sequences is as short as one beside its own. */
+static void models_wait_no_longer_than_the_gap(void **state)
+{
+    (void)state;
+    world_init(10, 2, 256, 512, 16);
+    w.s.limits.gap = 0.4;
+    int32_t shrt[4] = {3, 2, 1, 0}, lng[290] = {9};
+    struct request *a = submit(&w.pool[0], 0, lng, 290, 1), *b = submit(&w.pool[1], 0, shrt, 4, 40);
+    while (a->live)
+        assert_true(timed_turn() < 0.44);
+    assert_true(b->live);
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
 /* eval: all its rows have logits, within the budget, and it samples nothing. */
 static void eval_wants_every_row(void **state)
 {
@@ -392,7 +509,7 @@ static void eval_wants_every_row(void **state)
     uint32_t rows = 0;
     struct plan p;
     while (ev->live) {
-        if (!w.n_in_flight && sched_next(&w.s, &p, 1.0)) {
+        if (!w.n_in_flight && sched_next(&w.s, &p, w.now)) {
             w.in_flight[w.first].plan = p;
             w.n_in_flight = 1;
             run_plan(&p, w.in_flight[w.first].token);
@@ -421,6 +538,10 @@ int main(void)
         cmocka_unit_test(reuse_is_capped_and_private),
         cmocka_unit_test(youngest_gives_way),
         cmocka_unit_test(prompts_come_in_pieces),
+        cmocka_unit_test(steps_keep_their_time),
+        cmocka_unit_test(a_slow_machine_still_reads_prompts),
+        cmocka_unit_test(quiet_makes_chunks_longer),
+        cmocka_unit_test(models_wait_no_longer_than_the_gap),
         cmocka_unit_test(eval_wants_every_row),
         cmocka_unit_test(short_prompts_pass_long_ones),
     };
