@@ -162,6 +162,13 @@ static void pack_array(struct packer *p, const struct wire_type *t, const char *
         pack_struct(p, t, v + i * t->size);
 }
 
+static void pack_fault(struct packer *p, bool is_request, const char *line, size_t len)
+{
+    msgpack_pack_array(&p->pk, 2);
+    msgpack_pack_int(&p->pk, is_request);
+    pack_str(p, line, len);
+}
+
 static void pack_field(struct packer *p, const struct wire_type *t, const struct wire_field *f, const void *msg)
 {
     switch ((enum wire_field_type)f->type) {
@@ -217,6 +224,11 @@ static void pack_field(struct packer *p, const struct wire_type *t, const struct
             pack_pairs(p, t->name, f->name, (const struct wire_bias *)(const void *)top[i].v, top[i].n);
         break;
     }
+    case WIRE_FAULT: {
+        const struct wire_fault *fault = MEMBER(struct wire_fault, msg, f->offset);
+        pack_fault(p, fault->is_request, fault->line, strlen(fault->line));
+        break;
+    }
     case WIRE_CONTENT: {
         const struct wire_message *m = msg;
         if (m->parts)
@@ -268,23 +280,26 @@ int wire_pack_result(struct wire_buf *b, uint32_t id, const struct wire_method *
     return pack_end(&p);
 }
 
-int wire_pack_error(struct wire_buf *b, uint32_t id, int code, const char *msg, struct hearth_err *e)
+size_t wire_error_line(char line[static WIRE_LINE_MAX], int code, const char *msg)
 {
     /* A message may quote a peer's bytes, or have been cut inside a character. */
-    char line[HEARTH_ERR_MSG + 64];
-    int n = snprintf(line, sizeof line, "%s: %s", err_name(code), msg);
-    size_t len = (size_t)n < sizeof line ? (size_t)n : sizeof line - 1;
+    int n = snprintf(line, WIRE_LINE_MAX, "%s: %s", err_name(code), msg);
+    size_t len = (size_t)n < WIRE_LINE_MAX ? (size_t)n : WIRE_LINE_MAX - 1;
     for (size_t ok; (ok = utf8_prefix(line, len)) < len;)
         line[ok] = '?';
+    return len;
+}
 
+int wire_pack_error(struct wire_buf *b, uint32_t id, int code, const char *msg, struct hearth_err *e)
+{
+    char line[WIRE_LINE_MAX];
+    size_t len = wire_error_line(line, code, msg);
     struct packer p;
     pack_begin(&p, b, e);
     msgpack_pack_array(&p.pk, 4);
     msgpack_pack_int(&p.pk, WIRE_FRAME_RESPONSE);
     msgpack_pack_uint32(&p.pk, id);
-    msgpack_pack_array(&p.pk, 2);
-    msgpack_pack_int(&p.pk, err_is_request(code));
-    pack_str(&p, line, len);
+    pack_fault(&p, err_is_request(code), line, len);
     msgpack_pack_nil(&p.pk);
     return pack_end(&p);
 }

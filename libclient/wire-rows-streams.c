@@ -82,6 +82,20 @@ static const struct wire_field stream_progress_fields[] = {
 };
 TYPE(stream_progress, "stream.progress");
 
+static const struct wire_field stream_error_fields[] = {
+    WORD(wire_stream_error, request, REQUIRED),
+    {.name = "error",
+     .type = WIRE_FAULT,
+     .flags = FIELD_REQUIRED,
+     .offset = AT(wire_stream_error, error, struct wire_fault),
+     .i = {.lo = 1, .hi = WIRE_LINE_MAX}},
+    {0},
+};
+TYPE(stream_error, "stream.error");
+
+static const struct wire_field request_id_fields[] = {WORD(wire_request_id, request), {0}};
+TYPE(request_id, "generate");
+
 static int cancel_check(const void *msg, struct hearth_err *e)
 {
     const struct wire_cancel *m = msg;

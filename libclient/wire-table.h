@@ -24,6 +24,7 @@ enum wire_field_type {
     WIRE_ARRAY,   /* T * and a count: an array of maps */
     WIRE_PAIRS,   /* struct wire_bias * or struct wire_logit * and a count: an array of [id, number] */
     WIRE_TOPS,    /* struct wire_top * and a count: an array of arrays of [id, logit] */
+    WIRE_FAULT,   /* struct wire_fault: an error as [kind, line] */
     WIRE_CONTENT, /* of struct wire_message: a str (content) or an array of maps (parts) */
 };
 

@@ -40,6 +40,8 @@ const struct wire_method wire_methods[] = {
     EVENT(WIRE_STREAM_BEGIN, "stream.begin", false, stream_begin),
     EVENT(WIRE_STREAM_TOKENS, "stream.tokens", false, stream_tokens),
     EVENT(WIRE_STREAM_PROGRESS, "stream.progress", false, stream_progress),
+    EVENT(WIRE_STREAM_END, "stream.end", false, generate_result),
+    EVENT(WIRE_STREAM_ERROR, "stream.error", false, stream_error),
     EVENT(WIRE_MODEL_PROGRESS, "model.progress", false, model_progress),
     EVENT(WIRE_NOTICE, "notice", false, notice),
     LINK(WIRE_ENGINE_HELLO, "engine.hello", engine_hello, engine_hello_result),

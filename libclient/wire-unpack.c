@@ -271,6 +271,18 @@ static int read_one_of(struct reader *r, const struct path *path, const struct w
     return refuse(r, path, HEARTH_EUNSUPPORTED, "\"%.30s\" is not supported, only %s", s, known);
 }
 
+static int read_fault(struct reader *r, const struct path *path, const msgpack_object *o, const struct wire_field *f,
+                      struct wire_fault *out)
+{
+    int64_t kind = 0;
+    if (o->type != MSGPACK_OBJECT_ARRAY || o->via.array.size != 2)
+        return refuse(r, path, HEARTH_EPARAMS, "must be [kind, text]");
+    struct path first = {path, NULL, 0}, second = {path, NULL, 1};
+    int rc = read_int(r, &first, &o->via.array.ptr[0], 0, 1, &kind);
+    out->is_request = kind;
+    return rc ? rc : read_str(r, &second, &o->via.array.ptr[1], f->i.lo, f->i.hi, &out->line);
+}
+
 static int read_field(struct reader *r, const struct path *path, const struct wire_field *f, const msgpack_object *o,
                       void *msg)
 {
@@ -350,6 +362,8 @@ static int read_field(struct reader *r, const struct path *path, const struct wi
         *MEMBER(struct wire_top *, msg, f->offset) = top;
         return rc;
     }
+    case WIRE_FAULT:
+        return read_fault(r, path, o, f, MEMBER(struct wire_fault, msg, f->offset));
     case WIRE_CONTENT: {
         struct wire_message *m = msg;
         if (o->type != MSGPACK_OBJECT_ARRAY)

@@ -41,6 +41,7 @@ enum {
     WIRE_BIAS_MAX = 1024,  /* logit_bias entries ... */
     WIRE_BIAS_LIMIT = 100, /* ... and the largest magnitude of each */
     WIRE_LOGPROBS_MAX = 20,
+    WIRE_LINE_MAX = HEARTH_ERR_MSG + 64, /* "NAME: text" of an error */
 };
 
 /* --- the library's structs ------------------------------------------------------------------------------ */
@@ -132,6 +133,23 @@ struct wire_streams_list {
 
 struct wire_streams_trace {
     int64_t stream;
+};
+
+/* An error as it is on the wire: [1, "NAME: text"] where the request is at fault, [0, ...] where the server failed. */
+struct wire_fault {
+    bool is_request;
+    const char *line;
+};
+
+/* Events stream.end (of wire_generate_result) and stream.error answer a generate that came as a notification. */
+struct wire_stream_error {
+    const char *request;
+    struct wire_fault error;
+};
+
+/* What a notification is answered by, read alone where the rest of it is refused. */
+struct wire_request_id {
+    const char *request;
 };
 
 struct wire_empty {
@@ -339,6 +357,8 @@ enum {
     WIRE_STREAM_BEGIN,
     WIRE_STREAM_TOKENS,
     WIRE_STREAM_PROGRESS,
+    WIRE_STREAM_END,
+    WIRE_STREAM_ERROR,
     WIRE_MODEL_PROGRESS,
     WIRE_NOTICE,
     WIRE_ENGINE_HELLO,
@@ -389,6 +409,9 @@ int wire_pack_error(struct wire_buf *b, uint32_t id, int code, const char *msg, 
 int wire_pack_event(struct wire_buf *b, const struct wire_method *m, const void *body, const char *as_method,
                     const char *as_code, struct hearth_err *e);
 
+/* The line of an error, "NAME: msg" in UTF-8 and cut to its room; returns its length. */
+size_t wire_error_line(char line[static WIRE_LINE_MAX], int code, const char *msg);
+
 /* A received frame: its kind and its packed body, before the body's struct is known. */
 enum wire_frame_kind { WIRE_FRAME_REQUEST = 0, WIRE_FRAME_RESPONSE = 1, WIRE_FRAME_EVENT = 2 };
 struct wire_frame {
@@ -424,6 +447,9 @@ int wire_frame_open(struct wire_frame *f, const uint8_t *data, size_t len, struc
 /* Unpacks a body of that type: *out is one block, the struct first; wire_free. HEARTH_EPARAMS names the field. */
 int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void **out, struct hearth_err *e);
 void wire_free(void *msg);
+
+/* Of struct wire_request_id: ignores all else that a generate has. */
+extern const struct wire_type wire_request_id_type;
 
 /* Sets a struct to its fields' defaults (what unpacking an empty map gives, required fields left zero). */
 void wire_defaults(const struct wire_type *t, void *msg);

@@ -2,6 +2,7 @@
 #include "daemon/rpc/call.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/log.h"
 
@@ -15,6 +16,31 @@ struct call *call_new(struct conn *c, uint32_t id, const struct wire_method *m, 
     TAILQ_INSERT_TAIL(&c->calls, call, entry);
     c->n_calls++;
     return call;
+}
+
+struct call *call_new_notified(struct conn *c, const char *request, const struct wire_method *m, void *params)
+{
+    char *copy = request ? strdup(request) : NULL;
+    struct call *call = request && !copy ? NULL : call_new(c, 0, m, params);
+    if (!call) {
+        free(copy);
+        return NULL;
+    }
+    call->is_notification = true;
+    call->request = copy;
+    return call;
+}
+
+void notification_fail(struct conn *c, const char *request, const struct hearth_err *e)
+{
+    char line[WIRE_LINE_MAX];
+    struct wire_stream_error se = {.request = request, .error = {.is_request = err_is_request(e->code), .line = line}};
+    struct wire_notice n = {.name = err_name(e->code), .message = e->msg, .stream = -1};
+    wire_error_line(line, e->code, e->msg);
+    if (request)
+        conn_event(c, &wire_methods[WIRE_STREAM_ERROR], &se);
+    else
+        conn_event(c, &wire_methods[WIRE_NOTICE], &n);
 }
 
 static void leave_conn(struct call *call)
@@ -40,14 +66,17 @@ static void call_free(struct call *call)
     leave_conn(call);
     leave_forwards(call);
     wire_free(call->params);
+    free(call->request);
     acl_put(call->account);
     free(call);
 }
 
 void call_reply(struct call *call, const void *result)
 {
-    if (call->conn)
+    if (call->conn && !call->is_notification)
         conn_result(call->conn, call->id, call->method, result);
+    else if (call->conn && call->request)
+        conn_event(call->conn, &wire_methods[WIRE_STREAM_END], result);
     call_free(call);
 }
 
@@ -62,7 +91,10 @@ void call_fail(struct call *call, const struct hearth_err *e)
         log_often(LOG_LEVEL_ERROR, "%s: %s", call->method->name, e->msg);
     if (call->conn) {
         trace_request(TRACE_REFUSED, err_name(e->code), call->conn, call->id);
-        conn_error(call->conn, call->id, e->code, e->msg);
+        if (call->is_notification)
+            notification_fail(call->conn, call->request, e);
+        else
+            conn_error(call->conn, call->id, e->code, e->msg);
     }
     call_free(call);
 }

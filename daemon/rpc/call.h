@@ -17,6 +17,8 @@ struct call {
     struct conn *conn;       /* NULL once the peer has gone */
     struct account *account; /* of the peer's uid; outlives the connection */
     uint32_t id;
+    bool is_notification; /* it has no id: stream.end or stream.error answer it, or nothing does */
+    char *request;        /* what those events name; NULL: nothing answers it */
     const struct wire_method *method;
     void *params;                   /* unpacked; wire_free */
     void (*run)(struct call *call); /* the method's handler */
@@ -39,6 +41,12 @@ struct call {
 
 /* Takes the parameters; NULL without memory. */
 struct call *call_new(struct conn *c, uint32_t id, const struct wire_method *m, void *params);
+
+/* The same of a notification; `request` is copied. */
+struct call *call_new_notified(struct conn *c, const char *request, const struct wire_method *m, void *params);
+
+/* Tells the peer why its notification is refused: by stream.error where it has a request, else by a notice. */
+void notification_fail(struct conn *c, const char *request, const struct hearth_err *e);
 
 /* The two ends of a call: both free it. */
 void call_reply(struct call *call, const void *result);

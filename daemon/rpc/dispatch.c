@@ -10,10 +10,11 @@ static const struct handler {
     int method; /* index of wire_methods[] */
     enum acl_perm perm;
     void (*run)(struct call *call);
+    bool notify; /* it may come as a notification */
 } handlers[] = {
     {WIRE_HELLO, PERM_ANY, msg_hello},
-    {WIRE_GENERATE, PERM_ANY, msg_generate},
-    {WIRE_CANCEL, PERM_ANY, msg_cancel},
+    {WIRE_GENERATE, PERM_ANY, msg_generate, .notify = true},
+    {WIRE_CANCEL, PERM_ANY, msg_cancel, .notify = true},
     {WIRE_STREAM_ATTACH, PERM_ANY, msg_stream_attach},
     {WIRE_STREAMS_LIST, PERM_ANY, msg_streams_list},
     {WIRE_STREAMS_TRACE, PERM_ANY, msg_streams_trace},
@@ -62,7 +63,7 @@ static bool is_live(const struct conn *c, uint32_t id)
 {
     const struct call *call;
     TAILQ_FOREACH (call, &c->calls, entry)
-        if (call->id == id)
+        if (!call->is_notification && call->id == id)
             return true;
     return false;
 }
@@ -77,7 +78,7 @@ static int check(struct conn *c, const struct wire_frame *f, const struct handle
     *h = handler_find(m);
     if (*h == NULL)
         return err_set(e, HEARTH_EMETHOD, "method %s is not for clients", m->name);
-    if (is_live(c, f->id))
+    if (f->kind == WIRE_FRAME_REQUEST && is_live(c, f->id))
         return err_set(e, HEARTH_EINVALID, "message id %lu belongs to a request that is not answered yet",
                        (unsigned long)f->id);
     if (c->n_calls >= c->server->conf->requests_per_connection)
@@ -89,21 +90,72 @@ static int check(struct conn *c, const struct wire_frame *f, const struct handle
     return rc;
 }
 
-/* A notification has no answer, so a client that sends one is told by an event. */
-static void notice(struct conn *c, const char *message)
+static void ignored(struct conn *c, const char *message)
 {
-    struct wire_notice n = {.name = err_name(HEARTH_EINVALID), .message = message, .stream = -1};
-    conn_event(c, &wire_methods[WIRE_NOTICE], &n);
+    struct hearth_err e;
+    err_set(&e, HEARTH_EINVALID, "%s", message);
+    notification_fail(c, NULL, &e);
+}
+
+static void run(struct call *call, const struct handler *h)
+{
+    struct conn *c = call->conn;
+    trace_request(TRACE_REQUEST, call->method->name, c, call->id);
+    call->run = h->run;
+    call->run(call);
+    c->hello_done = true;
+}
+
+/* Refuses a notification, by the request that it names where that can be read, whatever else is wrong with it. */
+static void refuse_notification(struct conn *c, const struct wire_frame *f, const struct handler *h,
+                                const struct hearth_err *e)
+{
+    void *id = NULL;
+    trace_request(TRACE_REFUSED, err_name(e->code), c, 0);
+    if (h && h->method == WIRE_GENERATE)
+        wire_unpack(&wire_request_id_type, f->body, f->body_len, &id, NULL);
+    notification_fail(c, id ? ((struct wire_request_id *)id)->request : NULL, e);
+    wire_free(id);
+}
+
+/* What a generate without an id becomes is told by events that name its request; of a cancel a notice tells where it
+ * is wrong. */
+static void on_notification(struct conn *c, const struct wire_frame *f)
+{
+    struct hearth_err e;
+    const char *request = NULL;
+    void *params = NULL;
+    const struct wire_method *m = wire_method_find(f->method, f->method_len);
+    const struct handler *h = m ? handler_find(m) : NULL;
+    if (!h || !h->notify) {
+        ignored(c, "only generate and cancel may be notifications: this one was ignored");
+        return;
+    }
+    int rc = check(c, f, &h, &params, &e);
+    if (!rc && h->method == WIRE_GENERATE && !(request = ((struct wire_generate *)params)->request))
+        rc = err_set(&e, HEARTH_EPARAMS, "generate.request: is missing: it is what answers a notification");
+    struct call *call = rc ? NULL : call_new_notified(c, request, m, params);
+    if (!rc && !call)
+        rc = err_set(&e, HEARTH_ENOMEM, "out of memory");
+    if (!rc) {
+        run(call, h);
+        return;
+    }
+    wire_free(params);
+    refuse_notification(c, f, h, &e);
 }
 
 static void on_frame(struct conn *c, const struct wire_frame *f)
 {
-    if (f->kind != WIRE_FRAME_REQUEST) {
-        notice(c, f->kind == WIRE_FRAME_EVENT ? "clients send requests: this notification was ignored"
-                                              : "nothing was asked: this response was ignored");
+    takeover_resume(c->server);
+    if (f->kind == WIRE_FRAME_EVENT) {
+        on_notification(c, f);
         return;
     }
-    takeover_resume(c->server);
+    if (f->kind == WIRE_FRAME_RESPONSE) {
+        ignored(c, "nothing was asked: this response was ignored");
+        return;
+    }
     struct hearth_err e;
     const struct handler *h = NULL;
     void *params = NULL;
@@ -119,10 +171,7 @@ static void on_frame(struct conn *c, const struct wire_frame *f)
         conn_error(c, f->id, HEARTH_ENOMEM, "out of memory");
         return;
     }
-    trace_request(TRACE_REQUEST, call->method->name, c, f->id);
-    call->run = h->run;
-    call->run(call);
-    c->hello_done = true;
+    run(call, h);
 }
 
 static void on_lost(struct conn *c)

@@ -196,6 +196,7 @@ void peer_close(struct peer *p)
     close(p->fd);
     free(p->in);
     free(p->text);
+    free(p->end_text);
     free(p);
 }
 
@@ -219,6 +220,32 @@ uint32_t peer_ask(struct peer *p, int method, const void *params)
     peer_send(p, b.data, b.len);
     wire_buf_fini(&b);
     return p->last_id;
+}
+
+void peer_notify(struct peer *p, int method, const void *params)
+{
+    struct wire_buf b = {0};
+    struct hearth_err e = {0};
+    if (wire_pack_event(&b, &wire_methods[method], params, NULL, NULL, &e) != 0)
+        fail_msg("%s", e.msg);
+    peer_send(p, b.data, b.len);
+    wire_buf_fini(&b);
+}
+
+static void on_end(struct peer *p, const struct wire_generate_result *r)
+{
+    p->n_ends++;
+    snprintf(p->ended, sizeof p->ended, "%s", r->request);
+    snprintf(p->reason, sizeof p->reason, "%s", r->finish_reason);
+    free(p->end_text);
+    p->end_text = strdup(r->text.data);
+}
+
+static void on_error(struct peer *p, const struct wire_stream_error *s)
+{
+    p->n_ends++;
+    snprintf(p->ended, sizeof p->ended, "%s", s->request);
+    snprintf(p->reason, sizeof p->reason, "%d %s", s->error.is_request, s->error.line);
 }
 
 static void on_tokens(struct peer *p, const struct wire_stream_tokens *t)
@@ -259,7 +286,13 @@ static void on_event(struct peer *p, const struct wire_frame *f)
         assert_int_equal(s->stream, p->stream);
         assert_int_equal(p->n_tok, 0); /* before the first token */
         assert_int_equal(s->done, p->n_prompt++);
+    } else if (m == &wire_methods[WIRE_STREAM_END]) {
+        on_end(p, body);
+    } else if (m == &wire_methods[WIRE_STREAM_ERROR]) {
+        on_error(p, body);
     } else if (m == &wire_methods[WIRE_NOTICE]) {
+        const struct wire_notice *n = body;
+        snprintf(p->notice, sizeof p->notice, "%s: %s", n->name, n->message);
         p->n_notices++;
     } else {
         fail_msg("event %s is not for clients", m->name);
@@ -370,6 +403,12 @@ void peer_await_tokens(struct peer *p, int64_t n)
 void peer_await_begin(struct peer *p, int n)
 {
     while (p->n_begin < n)
+        take_event(p);
+}
+
+void peer_await_ends(struct peer *p, int n)
+{
+    while (p->n_ends < n)
         take_event(p);
 }
 

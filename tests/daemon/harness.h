@@ -55,7 +55,11 @@ struct peer {
     uint8_t *in;
     size_t len, cap;
     /* what events of the frames read so far have told */
-    int n_begin, n_tokens_events, n_progress, n_prompt, n_notices;
+    int n_begin, n_tokens_events, n_progress, n_prompt, n_notices, n_ends;
+    char ended[64];   /* the request of the last stream.end or stream.error */
+    char reason[280]; /* its finish_reason, or its error */
+    char *end_text;   /* the text of the last stream.end */
+    char notice[280]; /* the last notice: "NAME: message" */
     int64_t stream;   /* of the last stream.begin */
     char session[20]; /* its session, "" where there is none */
     char request[64];
@@ -72,6 +76,10 @@ void peer_close(struct peer *p);
 
 void peer_send(struct peer *p, const void *data, size_t len);
 uint32_t peer_ask(struct peer *p, int method, const void *params);
+
+/* The same as a notification, which has no answer; reads until at least n have ended. */
+void peer_notify(struct peer *p, int method, const void *params);
+void peer_await_ends(struct peer *p, int n);
 
 /* Reads until the answer to `id`: its result (wire_free), or NULL with *e filled. Events on the way are counted. */
 void *peer_answer(struct peer *p, uint32_t id, int method, struct hearth_err *e);

@@ -50,11 +50,53 @@ local ok, err = pcall(vim.rpcrequest, chan, 'generate', { model = 'nonesuch', te
 check(not ok and tostring(err):find('MODEL_NOT_FOUND: there is no model "nonesuch"', 1, true) ~= nil,
   'an error is shown with its name and its reason', err)
 
--- A notification to the daemon has no answer, but a notice.
+-- A notification of another method has no answer, but a notice.
 events = {}
 vim.rpcnotify(chan, 'status', {})
 vim.wait(10000, function() return #events > 0 end, 1)
-check(#events == 1 and events[1][1] == 'notice', 'rpcnotify is told that it was in vain', events)
+check(#events == 1 and events[1][1] == 'notice', 'rpcnotify of a request is told that it was in vain', events)
+
+-- generate as a notification: the editor goes on, and what comes is handled between keystrokes.
+local function ended(request)
+  for _, e in ipairs(events) do
+    if (e[1] == 'stream.end' or e[1] == 'stream.error') and e[2].request == request then return e end
+  end
+end
+events = {}
+vim.rpcnotify(chan, 'generate', { request = 'async', model = 'fake', text = 'n=3 tail' })
+check(#events == 0, 'rpcnotify does not wait', events)
+vim.wait(10000, function() return ended('async') ~= nil end, 1)
+local last = events[#events]
+check(last[1] == 'stream.end' and last[2].text == 't0 t1 t2 !' and last[2].finish_reason == 'stop'
+  and last[2].usage.completion_tokens == 3, 'stream.end is last, with the result', last)
+text = ''
+for _, e in ipairs(events) do if e[1] == 'stream.tokens' then text = text .. e[2].text end end
+check(text == 't0 t1 t2 !', 'and the tokens came before it', events)
+
+-- Typing goes on while it generates, and a keystroke cancels it. "gate" makes a token for each tick.
+local function tick() vim.rpcrequest(chan, 'tokenize', { model = 'fake', text = 'tick' }) end
+events = {}
+vim.rpcnotify(chan, 'generate', { request = 'typed', model = 'fake', text = 'gate n=1000' })
+vim.wait(10000, function() return #events > 0 end, 1)
+tick()
+vim.wait(10000, function() return events[#events][1] == 'stream.tokens' end, 1)
+vim.api.nvim_create_autocmd('TextChangedI', { once = true, callback = function()
+  vim.rpcnotify(chan, 'cancel', { request = 'typed' })
+end })
+vim.api.nvim_feedkeys(vim.api.nvim_replace_termcodes('ihello<Esc>', true, false, true), 'tx!', false)
+vim.api.nvim_exec_autocmds('TextChangedI', {}) -- headless, no screen redraws, and nothing else fires it
+check(vim.api.nvim_get_current_line() == 'hello', 'what is typed arrives at once', vim.api.nvim_get_current_line())
+vim.wait(10000, function() return ended('typed') ~= nil end, 1)
+last = ended('typed')
+check(last ~= nil and last[2].finish_reason == 'cancelled' and last[2].text == 't0 ', 'a keystroke cancels it', events)
+
+events = {}
+vim.rpcnotify(chan, 'generate', { request = 'bad', model = 'fake', text = 'x', max_tokns = 4 })
+vim.wait(10000, function() return ended('bad') ~= nil end, 1)
+last = ended('bad')
+check(last ~= nil and last[1] == 'stream.error' and last[2].error[1] == 1
+  and last[2].error[2]:find('INVALID_PARAMS: generate: "max_tokns" is not known; is max_tokens meant?', 1, true) ~= nil,
+  'an error names its request', events)
 
 io.stdout:write('1..' .. n .. '\n')
 vim.cmd(failed == 0 and 'quitall!' or 'cquit 1')

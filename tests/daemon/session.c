@@ -414,7 +414,8 @@ static void test_notify_as(void **state)
     struct wire_generate g = request("n=1", NULL);
     peer_ask(p, WIRE_HELLO, &h); /* pipelined */
     peer_ask(p, WIRE_GENERATE, &g);
-    static const char begin[] = "\x93\x02\xadnvim_exec_lua\x92\xa7on(...)\x92\xacstream.begin\x82\xa6stream\x01\xa5model";
+    static const char begin[] =
+        "\x93\x02\xadnvim_exec_lua\x92\xa7on(...)\x92\xacstream.begin\x82\xa6stream\x01\xa5model";
     static const char tokens[] = "\x93\x02\xadnvim_exec_lua\x92\xa7on(...)\x92\xadstream.tokens\x85\xa6stream\x01"
                                  "\xa5index\x00\xa5"
                                  "count\x01\xa4text\xa3t0 \xa6tokens\x91\xcd\x03\xe8";

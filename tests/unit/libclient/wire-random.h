@@ -170,6 +170,9 @@ static void random_field(struct arena *a, const struct wire_field *f, void *msg)
         AT(size_t, msg, f->beside) = n;
         break;
     }
+    case WIRE_FAULT:
+        AT(struct wire_fault, msg, f->offset) = (struct wire_fault){draw(a) & 1, random_str(a, 1, 50)};
+        break;
     case WIRE_CONTENT: {
         struct wire_message *m = msg;
         if (draw(a) % 2) {

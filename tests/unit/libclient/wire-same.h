@@ -89,6 +89,10 @@ static bool same_field(const struct wire_field *f, void *a, void *b)
                 return false;
         return true;
     }
+    case WIRE_FAULT: {
+        struct wire_fault s = AT(struct wire_fault, a, f->offset), u = AT(struct wire_fault, b, f->offset);
+        return s.is_request == u.is_request && !strcmp(s.line, u.line);
+    }
     case WIRE_CONTENT: {
         struct wire_message *s = a, *u = b;
         return same_bytes(s->content, u->content) && same_structs(f->sub, s->parts, s->n_parts, u->parts, u->n_parts);
