@@ -34,6 +34,8 @@ enum {
     BATCH_SEQS_MAX = 64,  /* sequences in one step */
     SLOTS_MAX = 256,      /* sampling slots: sequences admitted at once */
     LOGPROBS_MAX = 20,    /* alternatives reported per token */
+    EXPERTS_MAX = 1024,   /* experts of a layer */
+    EXPERTS_USED_MAX = 32 /* experts of a token in a layer */
 };
 
 struct device; /* one opened device: workspace, streams, sticky error; opaque */
@@ -42,18 +44,23 @@ struct device; /* one opened device: workspace, streams, sticky error; opaque */
 
 /* How the ops use a matrix. CUDA interleaves and permutes by role; the CPU takes no notice. */
 enum weight_role {
-    WEIGHT_EMBED,   /* one part: token rows, read by id (embed); also the head's matrix where they are one tensor */
-    WEIGHT_QKV,     /* three parts: q, k, v */
-    WEIGHT_PROJ,    /* one part: attention output, FFN down */
-    WEIGHT_GATE_UP, /* two parts: gate, up (or one: up alone, for an ungated FFN) */
-    WEIGHT_HEAD,    /* one part: logits */
+    WEIGHT_EMBED,      /* one part: token rows, read by id (embed); also the head's matrix where they are one tensor */
+    WEIGHT_QKV,        /* three parts: q, k, v */
+    WEIGHT_PROJ,       /* one part: attention output, FFN down */
+    WEIGHT_GATE_UP,    /* two parts: gate, up (or one: up alone, for an ungated FFN) */
+    WEIGHT_HEAD,       /* one part: logits */
+    WEIGHT_ROUTER,     /* one part: a row an expert */
+    WEIGHT_EXPERTS_UP, /* as WEIGHT_GATE_UP, of n_expert experts */
+    WEIGHT_EXPERTS_DOWN, /* as WEIGHT_PROJ, of n_expert experts */
 };
 
 struct weight_part {
     enum dtype type;
-    uint32_t n_out;   /* rows of this part */
-    const void *data; /* row-major blocks as in the model file, [n_out, n_in]; must outlive the weight where
-                         `keeps_source` is set, else only the weight_load call */
+    uint32_t n_out;            /* rows of this part */
+    const void *data;          /* row-major blocks as in the model file, [n_out, n_in]; must outlive the weight where
+                                  `keeps_source` is set, else only the weight_load call */
+    const void *const *expert; /* [weight.n_expert] matrices [n_out, n_in] in place of `data`; both the list and what
+                                  it points to last as long as data must */
 };
 
 /* Up to three matrices over the same input, used by one op in one pass. */
@@ -65,6 +72,7 @@ struct weight {
     struct weight_part part[3];
     void *dev;         /* the backend's own form; NULL on the CPU, which reads the mapped file */
     const void *model; /* whose it is, or NULL: compared with program.model, never read through */
+    uint32_t n_expert; /* 0: each part is one matrix; else one for each expert, and n_out counts those of one */
 };
 
 /* --- KV ------------------------------------------------------------------------------------------------ */
@@ -195,6 +203,7 @@ struct device_info {
 struct workspace_dims {
     uint32_t d_model, d_q /* n_head * d_head */, d_kv, d_ff, n_vocab;
     uint32_t n_row, n_out;
+    uint32_t d_route /* 2 n_used */, d_experts /* n_used * d_expert */; /* 0: no mixture of experts */
 };
 
 struct backend {

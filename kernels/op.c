@@ -53,7 +53,7 @@ enum act op_writes(const struct op *o)
 uint32_t op_columns(const struct op *o, enum act a)
 {
     const struct weight *w = op_weight(o);
-    if (a != op_writes(o) && w)
+    if (a != op_writes(o) && w && a != ACT_ROUTE && a != ACT_EXPERTS)
         return w->n_in;
     switch (o->kind) {
 #define X(KIND, name, weight, reads, writes, width) \
@@ -82,7 +82,11 @@ const char *op_describe(const struct op *o, char buf[96])
     for (uint32_t i = 0; w && i < w->n_part; i++)
         at += snprintf(buf + at, 96 - (size_t)at, "%s%s", i ? ", " : "", dtype_get((int)w->part[i].type)->name);
     if (w)
-        snprintf(buf + at, 96 - (size_t)at, "; %u to %u)", (unsigned)w->n_in, (unsigned)w->n_out);
+        at += snprintf(buf + at, 96 - (size_t)at, "; %u to %u", (unsigned)w->n_in, (unsigned)w->n_out);
+    if (w && w->n_expert)
+        snprintf(buf + at, 96 - (size_t)at, ", %u experts)", (unsigned)w->n_expert);
+    else if (w)
+        snprintf(buf + at, 96 - (size_t)at, ")");
     else
         snprintf(buf + at, 96 - (size_t)at, "%u columns)", (unsigned)op_columns(o, op_writes(o)));
     return buf;

@@ -2,9 +2,9 @@
  * op.h - the ops of a forward pass, and a model's program: the list of them that its architecture builds once, at load.
  *
  * OPS below is the one list of ops. Everything that names ops is made from it: the kinds, the union, the functions that
- * add an op to a program, what an op reads and writes, the CPU's table, the self-check's. To add an op: its struct and
- * its row here, kernels/cpu's cpu_NAME() and the self-check's functions in files of their own, and for CUDA a file with
- * its launcher and a row in cuda/plan.cu. Until the last is there a GPU refuses the op by name.
+ * add an op to a program, what an op reads and writes, the CPU's table. To add an op: its struct and its row here and
+ * kernels/cpu's cpu_NAME() in a file of its own; for CUDA a file with its launcher, a row in cuda/plan.cu, and the
+ * self-check's functions. Until these are there a GPU refuses the op by name.
  *
  * A program is a value: immutable once it has run, shared by every step of its model, the same for every batch. What
  * changes from step to step (rows, sequences, sampling) travels with `struct batch`, backend.h.
@@ -29,6 +29,10 @@ enum act {
     ACT_ATT,    /* attention output [n_row, n_head, d_head] */
     ACT_FF,     /* FFN hidden       [n_row, d_ff] */
     ACT_LOGITS, /* [n_out, n_vocab] f32 */
+    /* [n_row, 2 n_used] f32: the ids of a row's experts as numbers, the best first, then the weights of their results
+     */
+    ACT_ROUTE,
+    ACT_EXPERTS, /* hidden rows of these experts, in that order [n_row, n_used, d_expert] */
     ACT_COUNT
 };
 #define ACT_BIT(a) (1u << (a)) /* sets of activations */
@@ -128,7 +132,7 @@ struct op_head {
  * The list: kind, name of its struct and functions, and by `o`, an op of that kind, its matrix (NULL: none), the set of
  * activations that it reads, the one that it writes, and that one's columns. ACT_X of a row that adds to it is both
  * read and written. Other activations that an op reads have its matrix's n_in columns or, without a matrix, as many as
- * the one that it writes.
+ * the one that it writes; of ACT_ROUTE and ACT_EXPERTS the last entry says it, by `a`, the activation that is asked for.
  */
 #define OPS(X) \
     X(EMBED,  embed,  o->embed.w,  0,                                         ACT_X,      o->embed.w->n_in) \

@@ -63,6 +63,8 @@ static void cpu_close(struct device *d)
     for (int i = 0; i < SLOTS_MAX; i++)
         cpu_slot_fini(&d->slot[i]);
     staged_free(&d->staged);
+    free(d->scores.v);
+    free(d->gathered.v);
     free(d->scratch);
     free(d->workspace);
     free(d->pages);
@@ -158,6 +160,8 @@ static size_t workspace_layout(struct device *d, const struct workspace_dims *w,
     carve(base, &at, &d->kv, rows * 2 * w->d_kv);
     carve(base, &at, &d->att.v, rows * round_up(w->d_q, KB));
     carve(base, &at, &d->ff.v, rows * round_up(w->d_ff, KB));
+    carve(base, &at, &d->route, rows * w->d_route);
+    carve(base, &at, &d->experts, rows * w->d_experts);
     return carve(base, &at, &d->logits, (uint64_t)w->n_out * w->n_vocab);
 }
 
@@ -190,6 +194,8 @@ static int cpu_reserve(struct device *d, const struct workspace_dims *dims, stru
     d->d_q = d->att.n_col = w.d_q;
     d->ff.n_col = w.d_ff;
     d->n_logit = w.n_vocab;
+    d->d_route = w.d_route;
+    d->d_experts = w.d_experts;
     return 0;
 }
 
@@ -197,8 +203,9 @@ static int cpu_weight_load(struct device *d, struct weight *w, struct hearth_err
 {
     (void)d;
     uint64_t n_out = 0;
-    if (!w->n_in || !w->n_part || w->n_part > 3)
-        return err_set(e, HEARTH_EPARAMS, "weight of %u parts and %u columns", (unsigned)w->n_part, (unsigned)w->n_in);
+    if (!w->n_in || !w->n_part || w->n_part > 3 || w->n_expert > EXPERTS_MAX)
+        return err_set(e, HEARTH_EPARAMS, "weight of %u parts and %u columns, %u experts", (unsigned)w->n_part,
+                       (unsigned)w->n_in, (unsigned)w->n_expert);
     for (uint32_t i = 0; i < w->n_part; i++) {
         const struct weight_part *p = &w->part[i];
         const struct dtype_info *t = dtype_get(p->type);
@@ -207,8 +214,11 @@ static int cpu_weight_load(struct device *d, struct weight *w, struct hearth_err
         if (w->n_in % t->block_len)
             return err_set(e, HEARTH_EBADMODEL, "rows of %u weights are no whole blocks of %s", (unsigned)w->n_in,
                            t->name);
-        if ((uintptr_t)p->data % (p->type == DT_F32 ? sizeof(float) : sizeof(uint16_t)))
-            return err_set(e, HEARTH_EBADMODEL, "weights of type %s lie on an odd address", t->name);
+        for (uint32_t k = 0; k < (w->n_expert ? w->n_expert : 1); k++) {
+            const void *at = w->n_expert ? p->expert[k] : p->data;
+            if ((uintptr_t)at % (p->type == DT_F32 ? sizeof(float) : sizeof(uint16_t)))
+                return err_set(e, HEARTH_EBADMODEL, "weights of type %s lie on an odd address", t->name);
+        }
         n_out += p->n_out;
     }
     if (n_out != w->n_out || !n_out)
@@ -275,6 +285,12 @@ static int act_view(struct device *d, enum act a, uint32_t row0, uint32_t n_row,
     case ACT_LOGITS:
         *out = (struct act_view){d->logits, d->batch.n_out, d->n_logit, NULL};
         break;
+    case ACT_ROUTE:
+        *out = (struct act_view){d->route, d->batch.n_row, d->d_route, NULL};
+        break;
+    case ACT_EXPERTS:
+        *out = (struct act_view){d->experts, d->batch.n_row, d->d_experts, NULL};
+        break;
     case ACT_COUNT:
         return err_set(e, HEARTH_EPARAMS, "no such activation");
     }
@@ -303,8 +319,10 @@ static int cpu_act_write(struct device *d, enum act a, uint32_t row0, uint32_t n
 /* Makes an activation n columns wide; false where fewer were reserved. */
 static bool set_width(struct device *d, enum act a, uint32_t n)
 {
-    uint32_t *const width[ACT_COUNT] = {&d->d_model, &d->d_q, &d->att.n_col, &d->ff.n_col, &d->n_logit};
-    const uint32_t most[ACT_COUNT] = {d->dims.d_model, d->dims.d_q, d->dims.d_q, d->dims.d_ff, d->dims.n_vocab};
+    uint32_t *const width[ACT_COUNT] = {&d->d_model, &d->d_q,     &d->att.n_col, &d->ff.n_col,
+                                        &d->n_logit, &d->d_route, &d->d_experts};
+    const uint32_t most[ACT_COUNT] = {d->dims.d_model, d->dims.d_q,     d->dims.d_q,      d->dims.d_ff,
+                                      d->dims.n_vocab, d->dims.d_route, d->dims.d_experts};
     if (n > most[a])
         cpu_fail(d, HEARTH_EPARAMS, "%u columns of activation %d: %u were reserved", (unsigned)n, (int)a,
                  (unsigned)most[a]);

@@ -140,14 +140,17 @@ struct device {
 
     struct workspace_dims dims;
     void *workspace;
-    struct panel normed, att, ff;   /* inputs of matrices; n_row and n_col are the step's */
-    float *x;                       /* [n_row, d_model] */
-    float *q, *kv;                  /* [n_row, d_q], [n_row, 2, d_kv] */
-    float *y;                       /* [n_row, d_model] product before a post-norm */
-    float *logits;                  /* [n_out, n_vocab] */
-    struct scratch *scratch;        /* [n_thread] */
-    uint32_t d_model, d_q, n_logit; /* columns of x, q and logits, as they were last written */
-    uint32_t max_keys;              /* positions that the step's longest sequence sees, rounded up to LANES */
+    struct panel normed, att, ff;    /* inputs of matrices; n_row and n_col are the step's */
+    float *x;                        /* [n_row, d_model] */
+    float *q, *kv;                   /* [n_row, d_q], [n_row, 2, d_kv] */
+    float *y;                        /* [n_row, d_model] product before a post-norm */
+    float *logits;                   /* [n_out, n_vocab] */
+    float *route, *experts;          /* [n_row, d_route], [n_row, d_experts] */
+    struct scratch *scratch;         /* [n_thread] */
+    struct scratch scores, gathered; /* [n_row, n_expert] a router's; the rows of each expert as panels */
+    uint32_t d_model, d_q, n_logit;  /* columns of x, q and logits, as they were last written */
+    uint32_t d_route, d_experts;     /* of route and experts, likewise */
+    uint32_t max_keys;               /* positions that the step's longest sequence sees, rounded up to LANES */
 
     struct batch batch;    /* of the last step; arrays below */
     const void *model;     /* whose program the step runs */

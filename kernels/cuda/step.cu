@@ -483,7 +483,7 @@ static act_buf act_f16(struct device *d, enum act a)
 
 static int act_check(struct device *d, enum act a, uint32_t row0, uint32_t n_row, struct hearth_err *e)
 {
-    if (a < 0 || a >= ACT_COUNT || row0 > act_rows(d, a) || n_row > act_rows(d, a) - row0)
+    if (a < 0 || a > ACT_LOGITS || row0 > act_rows(d, a) || n_row > act_rows(d, a) - row0)
         return err_set(e, HEARTH_EPARAMS, "activation %d has no rows %u+%u", (int)a, row0, n_row);
     return 0;
 }

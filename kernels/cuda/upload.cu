@@ -193,6 +193,8 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
 {
     NVTX_RANGE("weight upload");
     bool raw = d->reference;
+    if (w->n_expert || w->role == WEIGHT_ROUTER)
+        return err_set(e, HEARTH_EUNSUPPORTED, "the GPU has no kernels for a mixture of experts");
     struct wdev *v = (struct wdev *)calloc(1, sizeof(*v));
     int rc = HEARTH_ENOMEM;
     if (!v)

@@ -70,15 +70,14 @@ static bool same_op(const struct op *a, const struct op *b)
     if (a->kind != b->kind)
         return false;
     switch (a->kind) {
-#define X(KIND, name, ...) \
-    case OP_##KIND:        \
+#define X(KIND, name) \
+    case OP_##KIND:   \
         return same_##name(&a->name, &b->name);
-        OPS(X)
+        CHECKED_OPS(X)
 #undef X
-    case OP_COUNT:
-        break;
+    default: /* one of its kind is enough to refuse the device */
+        return true;
     }
-    return false;
 }
 
 static void note(struct op_list *l, const struct op *op)

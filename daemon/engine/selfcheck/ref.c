@@ -452,15 +452,14 @@ int reference_run(struct reference *r, struct check_job *j, struct hearth_err *e
 {
     memset(j->want, 0, sizeof j->want);
     switch (j->op->kind) {
-#define X(KIND, name, ...) \
-    case OP_##KIND:        \
+#define X(KIND, name) \
+    case OP_##KIND:   \
         return reference_##name(r, j, e);
-        OPS(X)
+        CHECKED_OPS(X)
 #undef X
-    case OP_COUNT:
-        break;
+    default:
+        return err_set(e, HEARTH_EUNSUPPORTED, "the op %s is not checked", op_name(j->op->kind));
     }
-    return 0;
 }
 
 int reference_sample(struct reference *r, const struct check_batch *b, const float *logits,

@@ -55,10 +55,20 @@ struct op_list {
  * program's do. */
 void ops_collect(const struct program *p, struct op_list *out);
 
+/* The ops that are checked. An op gets its row when a GPU gets a launcher for it: until then a device that would run it
+ * is refused, since it has not proved itself. */
+#define CHECKED_OPS(X) \
+    X(EMBED, embed)    \
+    X(QKV, qkv)        \
+    X(ATTEND, attend)  \
+    X(PROJ, proj)      \
+    X(FFN_UP, ffn_up)  \
+    X(HEAD, head)
+
 /* Returns whether two ops are of the same kind, types and shape; one function a kind, in ops.c or in a file of the op's
  * own. */
-#define X(KIND, name, ...) bool same_##name(const struct op_##name *a, const struct op_##name *b);
-OPS(X)
+#define X(KIND, name) bool same_##name(const struct op_##name *a, const struct op_##name *b);
+CHECKED_OPS(X)
 #undef X
 
 /* --- ref.c ------------------------------------------------------------------------------------- */
@@ -133,8 +143,8 @@ struct check_job {
 /* Fills in want and head. Returns 0, or an error with `e` set. */
 int reference_run(struct reference *r, struct check_job *j, struct hearth_err *e);
 /* One function a kind of op, in ref.c or in a file of the op's own. */
-#define X(KIND, name, ...) int reference_##name(struct reference *r, struct check_job *j, struct hearth_err *e);
-OPS(X)
+#define X(KIND, name) int reference_##name(struct reference *r, struct check_job *j, struct hearth_err *e);
+CHECKED_OPS(X)
 #undef X
 /* Samples the reference's token from each row of logits [n, n_vocab]. */
 int reference_sample(struct reference *r, const struct check_batch *b, const float *logits,
