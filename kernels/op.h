@@ -127,6 +127,34 @@ struct op_head {
     const float *bias;      /* [n_out], added before the scale, or NULL */
 };
 
+/* What an expert's score is, of a router's logits, and what becomes of it. */
+enum route_kind {
+    ROUTE_SOFTMAX,        /* its share of a softmax over all experts */
+    ROUTE_SOFTMAX_CHOSEN, /* its share of a softmax over the chosen ones alone */
+    ROUTE_SIGMOID,
+};
+
+/*
+ * ACT_X -> norm -> logits = W x + bias -> scores -> the n_used experts with the greatest score + select_bias (of
+ * ROUTE_SOFTMAX_CHOSEN the greatest logit + select_bias), the lower id first of equal ones -> ACT_ROUTE. Their weights
+ * are their scores, without select_bias, divided by their sum where `normalise` is set, times `scale`. Sums, scores and
+ * weights are F32 on every device. A logit that is NaN is chosen last, and makes the weights of its row NaN.
+ *
+ * With groups, of n_expert / n_group experts each, only the experts of n_group_used groups can be chosen: of those with
+ * the greatest sum of their `group_best` greatest members, the lower one first of equal ones.
+ */
+struct op_route {
+    struct norm norm;
+    const struct weight *w;   /* WEIGHT_ROUTER */
+    const float *bias;        /* [n_out] or NULL */
+    const float *select_bias; /* [n_out] or NULL */
+    enum route_kind kind;
+    uint32_t n_used;
+    uint32_t n_group, n_group_used, group_best; /* n_group 0 or 1: no groups */
+    bool normalise;
+    float scale;
+};
+
 /* clang-format off */
 /*
  * The list: kind, name of its struct and functions, and by `o`, an op of that kind, its matrix (NULL: none), the set of
@@ -140,7 +168,8 @@ struct op_head {
     X(ATTEND, attend, NULL,        ACT_BIT(ACT_Q),                            ACT_ATT,    o->attend.n_head * o->attend.d_head) \
     X(PROJ,   proj,   o->proj.w,   ACT_BIT(ACT_X) | ACT_BIT(o->proj.in),      ACT_X,      o->proj.w->n_out) \
     X(FFN_UP, ffn_up, o->ffn_up.w, ACT_BIT(ACT_X),                            ACT_FF,     o->ffn_up.w->part[0].n_out) \
-    X(HEAD,   head,   o->head.w,   ACT_BIT(ACT_X),                            ACT_LOGITS, o->head.w->n_out)
+    X(HEAD,   head,   o->head.w,   ACT_BIT(ACT_X),                            ACT_LOGITS, o->head.w->n_out) \
+    X(ROUTE,  route,  o->route.w,  ACT_BIT(ACT_X),                            ACT_ROUTE,  2 * o->route.n_used)
 /* clang-format on */
 
 #define X(KIND, name, ...) OP_##KIND,

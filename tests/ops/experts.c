@@ -1,0 +1,344 @@
+/*
+ * experts.c - the ops of mixtures of experts on the CPU against an independent computation in double precision, and
+ * what they promise: the same bits in every variant, alone and among others; lower ids first; refusals with a reason.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/ops/rig.h"
+
+enum { ROWS = 37, D_MAX = 600, N_MAX = 256, PAGES = 8 };
+
+static const double tolerance = 4e-6;
+
+/* A device with room for these ops, and pages that a step must name though they read none. */
+struct bench {
+    const struct backend *be;
+    struct device *d;
+    struct kv_pool *kv;
+    float *vec[8];
+    uint32_t n_vec;
+};
+
+static void ok(int rc, const struct hearth_err *e)
+{
+    if (rc)
+        fail_msg("%s", e->msg);
+}
+
+static bool bench_open(struct bench *b, const char *variant, uint32_t threads)
+{
+    struct workspace_dims dims = {D_MAX, 16, 16, D_MAX, 16, ROWS, ROWS, 2 * EXPERTS_USED_MAX, 8 * D_MAX};
+    struct kv_desc desc = {1, 1, 16, 0, DT_F32, PAGES};
+    struct hearth_err e;
+    memset(b, 0, sizeof *b);
+    b->be = backend_find("cpu");
+    b->d = rig_device(b->be, variant, threads);
+    if (!b->d)
+        return false;
+    ok(b->be->reserve(b->d, &dims, &e), &e);
+    ok(b->be->kv_new(b->d, &desc, &b->kv, &e), &e);
+    return true;
+}
+
+static void bench_close(struct bench *b)
+{
+    for (uint32_t i = 0; i < b->n_vec; i++)
+        b->be->vec_free(b->d, b->vec[i]);
+    b->be->kv_free(b->d, b->kv);
+    b->be->close(b->d);
+}
+
+static const float *vec(struct bench *b, const float *v, size_t n)
+{
+    struct hearth_err e;
+    if (!v)
+        return NULL;
+    ok(b->be->vec_load(b->d, v, n, &b->vec[b->n_vec++], &e), &e);
+    return b->vec[b->n_vec - 1];
+}
+
+static int run(struct bench *b, const struct op *op, uint32_t n_row, struct hearth_err *e)
+{
+    static const uint32_t pages[PAGES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    int32_t token[ROWS] = {0};
+    struct batch_seq seq = {0, n_row, 0, pages};
+    struct batch batch = {.n_row = n_row, .n_seq = 1, .token = token, .seq = &seq, .kv = b->kv, .once = true};
+    struct program p = program_of(NULL, op, 1);
+    return b->be->step_wait(b->d, b->be->step_run(b->d, &batch, &p), NULL, 0, e);
+}
+
+/* --- route ------------------------------------------------------------------------------------------------ */
+
+struct route_case {
+    const char *name;
+    uint32_t d, n, used;
+    enum route_kind kind;
+    bool normalise, bias, select_bias;
+    float scale;
+    uint32_t n_group, n_group_used, group_best;
+};
+static const struct route_case route_cases[] = {
+    {"one of one", 8, 1, 1, ROUTE_SOFTMAX, true, .scale = 1},
+    {"mixtral", 128, 8, 2, ROUTE_SOFTMAX, true, .scale = 1},
+    {"qwen2moe", 96, 60, 4, ROUTE_SOFTMAX, false, .scale = 1},
+    {"qwen3moe", 600, 128, 8, ROUTE_SOFTMAX, true, .scale = 1},
+    {"gpt-oss", 360, 32, 4, ROUTE_SOFTMAX_CHOSEN, false, .bias = true, .scale = 1},
+    {"softmax, scaled, biased", 64, 30, 6, ROUTE_SOFTMAX, false, true, true, 2.5f},
+    {"glm4moe", 128, 128, 8, ROUTE_SIGMOID, true, false, true, 1.5f},
+    {"sigmoid alone", 33, 17, 3, ROUTE_SIGMOID, false, .scale = 1},
+    {"deepseek v3", 512, 256, 8, ROUTE_SIGMOID, true, false, true, 2.5f, 8, 4, 2},
+    {"deepseek v2", 520, 160, 6, ROUTE_SOFTMAX, false, false, false, 16, 8, 3, 1},
+    {"all of them", 40, 12, 12, ROUTE_SIGMOID, true, false, true, 1},
+    {"all of a group", 40, 12, 3, ROUTE_SOFTMAX, true, true, true, 1, 4, 1, 3},
+};
+
+struct route_numbers {
+    float x[ROWS * D_MAX], w[N_MAX * D_MAX], norm[D_MAX], bias[N_MAX], select[N_MAX];
+};
+
+static void route_numbers(struct route_numbers *n, const struct route_case *c)
+{
+    random_floats(1, n->x, (size_t)ROWS * c->d);
+    random_floats(2, n->w, (size_t)c->n * c->d);
+    random_floats(3, n->norm, c->d);
+    random_floats(4, n->bias, c->n);
+    random_floats(5, n->select, c->n);
+    for (size_t i = 0; i < (size_t)c->n * c->d; i++)
+        n->w[i] *= 3 / sqrtf((float)c->d);
+    for (uint32_t i = 0; i < c->n; i++)
+        n->select[i] *= 0.1f;
+}
+
+static struct op route_op(struct bench *b, const struct route_case *c, const struct route_numbers *n, struct weight *w)
+{
+    struct hearth_err e;
+    *w = (struct weight){.role = WEIGHT_ROUTER, .n_in = c->d, .n_out = c->n, .n_part = 1};
+    w->part[0] = (struct weight_part){.type = DT_F32, .n_out = c->n, .data = n->w};
+    ok(b->be->weight_load(b->d, w, &e), &e);
+    return (struct op){.kind = OP_ROUTE,
+                       .route = {.norm = {NORM_RMS, 1e-5f, vec(b, n->norm, c->d), NULL},
+                                 .w = w,
+                                 .bias = vec(b, c->bias ? n->bias : NULL, c->n),
+                                 .select_bias = vec(b, c->select_bias ? n->select : NULL, c->n),
+                                 .kind = c->kind,
+                                 .n_used = c->used,
+                                 .n_group = c->n_group,
+                                 .n_group_used = c->n_group_used,
+                                 .group_best = c->group_best,
+                                 .normalise = c->normalise,
+                                 .scale = c->scale}};
+}
+
+/* Rows [row0, row0 + n_row) of the input in one step. */
+static int route_rows(const struct route_case *c, const struct route_numbers *n, const char *variant, uint32_t threads,
+                      uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e)
+{
+    struct bench b;
+    struct weight w;
+    if (!bench_open(&b, variant, threads))
+        return 1;
+    struct op op = route_op(&b, c, n, &w);
+    ok(b.be->act_write(b.d, ACT_X, 0, n_row, c->d, n->x + (size_t)row0 * c->d, e), e);
+    int rc = run(&b, &op, n_row, e);
+    if (!rc)
+        ok(b.be->act_read(b.d, ACT_ROUTE, 0, n_row, out, e), e);
+    bench_close(&b);
+    return rc;
+}
+
+/* What a router would choose in double: `choice` by expert, whether each can be chosen, and the weights before
+ * `normalise`; the least difference that decided about groups. */
+static double exact_scores(const struct route_case *c, const struct route_numbers *n, uint32_t row, double *choice,
+                           double *score, bool *can)
+{
+    double logit[N_MAX], square = 0, sum = 0, margin = INFINITY;
+    const float *x = n->x + (size_t)row * c->d;
+    for (uint32_t i = 0; i < c->d; i++)
+        square += (double)x[i] * (double)x[i] / c->d;
+    for (uint32_t e = 0; e < c->n; e++) {
+        logit[e] = c->bias ? (double)n->bias[e] : 0;
+        for (uint32_t i = 0; i < c->d; i++)
+            logit[e] += (double)x[i] / sqrt(square + 1e-5) * (double)n->norm[i] * (double)n->w[(size_t)e * c->d + i];
+        sum += exp(logit[e]);
+    }
+    for (uint32_t e = 0; e < c->n; e++) {
+        score[e] = c->kind == ROUTE_SIGMOID ? 1 / (1 + exp(-logit[e])) : exp(logit[e]);
+        if (c->kind == ROUTE_SOFTMAX)
+            score[e] /= sum;
+        choice[e] = score[e] + (c->select_bias ? (double)n->select[e] : 0);
+        can[e] = true;
+    }
+    uint32_t size = c->n_group > 1 ? c->n / c->n_group : c->n;
+    double group[N_MAX];
+    for (uint32_t g = 0; c->n_group > 1 && g < c->n_group; g++) {
+        bool used[N_MAX] = {false};
+        group[g] = 0;
+        for (uint32_t k = 0; k < c->group_best; k++) {
+            uint32_t best = size;
+            for (uint32_t e = 0; e < size; e++)
+                if (!used[e] && (best == size || choice[g * size + e] > choice[g * size + best]))
+                    best = e;
+            used[best] = true;
+            group[g] += choice[g * size + best];
+        }
+    }
+    for (uint32_t g = 0; c->n_group > 1 && g < c->n_group; g++) {
+        uint32_t above = 0;
+        for (uint32_t h = 0; h < c->n_group; h++) {
+            above += group[h] > group[g];
+            if (h != g)
+                margin = fmin(margin, fabs(group[h] - group[g]));
+        }
+        for (uint32_t e = 0; e < size; e++)
+            can[g * size + e] = above < c->n_group_used;
+    }
+    return margin;
+}
+
+static uint32_t n_close; /* rows whose choice rounding could change */
+
+static void check_row(const struct route_case *c, const struct route_numbers *n, uint32_t row, const float *got)
+{
+    double choice[N_MAX], score[N_MAX], sum = 0, want[EXPERTS_USED_MAX];
+    bool can[N_MAX];
+    double margin = exact_scores(c, n, row, choice, score, can);
+    uint32_t id[EXPERTS_USED_MAX];
+    for (uint32_t k = 0; k < c->used; k++) {
+        uint32_t best = c->n;
+        for (uint32_t e = 0; e < c->n; e++)
+            if (can[e] && (best == c->n || choice[e] > choice[best]))
+                best = e;
+        for (uint32_t e = 0; e < c->n; e++)
+            if (can[e] && e != best)
+                margin = fmin(margin, fabs(choice[e] - choice[best]));
+        can[best] = false;
+        id[k] = best;
+        want[k] = score[best];
+        sum += score[best];
+    }
+    if (margin < 1e-6) {
+        n_close++;
+        return;
+    }
+    for (uint32_t k = 0; k < c->used; k++) {
+        if (c->normalise || c->kind == ROUTE_SOFTMAX_CHOSEN)
+            want[k] /= sum;
+        want[k] *= (double)c->scale;
+        if (got[k] != (float)id[k])
+            fail_msg("%s, row %u: expert %u is %g, not %u", c->name, row, k, (double)got[k], id[k]);
+        if (!(fabs((double)got[c->used + k] - want[k]) <= 4 * tolerance * fabs(want[k])))
+            fail_msg("%s, row %u: weight %u is %.9g, exactly %.9g", c->name, row, k, (double)got[c->used + k], want[k]);
+    }
+}
+
+static void route_is_exact(void **state)
+{
+    const struct route_case *c = *state;
+    static struct route_numbers n;
+    float got[ROWS * 2 * EXPERTS_USED_MAX], other[ROWS * 2 * EXPERTS_USED_MAX];
+    struct hearth_err e;
+    size_t row = 2 * (size_t)c->used;
+    route_numbers(&n, c);
+    n_close = 0;
+    ok(route_rows(c, &n, "reference", 1, 0, ROWS, got, &e), &e);
+    for (uint32_t r = 0; r < ROWS; r++)
+        check_row(c, &n, r, got + r * row);
+    assert_true(n_close <= ROWS / 10);
+    static const char *const variants[] = {"avx2", "avx512", "reference"};
+    for (size_t v = 0; v < 3; v++) {
+        if (route_rows(c, &n, variants[v], 3, 0, ROWS, other, &e) == 1)
+            continue;
+        assert_memory_equal(got, other, ROWS * row * sizeof *got);
+        ok(route_rows(c, &n, variants[v], 2, 5, 1, other, &e), &e);
+        assert_memory_equal(got + 5 * row, other, row * sizeof *got);
+    }
+}
+
+/* Experts of equal rows have equal scores to the bit: the lower ids are chosen, and come first. */
+static void equal_scores_go_to_the_lower_id(void **state)
+{
+    (void)state;
+    static struct route_numbers n;
+    for (size_t i = 0; i < sizeof route_cases / sizeof *route_cases; i++) {
+        struct route_case c = route_cases[i];
+        float got[2 * EXPERTS_USED_MAX];
+        struct hearth_err e;
+        route_numbers(&n, &c);
+        for (uint32_t k = 0; k < c.n; k++) {
+            memcpy(n.w + (size_t)k * c.d, n.w, c.d * sizeof *n.w);
+            n.bias[k] = n.bias[0], n.select[k] = n.select[0];
+        }
+        ok(route_rows(&c, &n, "auto", 2, 0, 1, got, &e), &e);
+        for (uint32_t k = 0; k < c.used; k++) {
+            assert_true(got[k] == (float)k);
+            assert_memory_equal(&got[c.used + k], &got[c.used], sizeof *got);
+        }
+    }
+}
+
+/* What is no number stays in its row, and is seen there. */
+static void nan_stays_in_its_row(void **state)
+{
+    (void)state;
+    static struct route_numbers n;
+    for (size_t i = 0; i < sizeof route_cases / sizeof *route_cases; i++) {
+        const struct route_case *c = &route_cases[i];
+        float want[3 * 2 * EXPERTS_USED_MAX], got[3 * 2 * EXPERTS_USED_MAX];
+        size_t row = 2 * (size_t)c->used;
+        struct hearth_err e;
+        route_numbers(&n, c);
+        ok(route_rows(c, &n, "auto", 2, 0, 3, want, &e), &e);
+        n.x[c->d + c->d / 2] = NAN;
+        ok(route_rows(c, &n, "auto", 2, 0, 3, got, &e), &e);
+        assert_memory_equal(want, got, row * sizeof *got);
+        assert_memory_equal(want + 2 * row, got + 2 * row, row * sizeof *got);
+        for (uint32_t k = 0; k < c->used; k++)
+            assert_true(got[row + k] >= 0 && got[row + k] < (float)c->n && isnan(got[row + c->used + k]));
+    }
+}
+
+static void what_cannot_be_chosen_is_refused(void **state)
+{
+    (void)state;
+    static const struct route_case bad[] = {
+        {"none", 8, 8, 0, ROUTE_SOFTMAX, .scale = 1},
+        {"more than there are", 8, 8, 9, ROUTE_SOFTMAX, .scale = 1},
+        {"more than hearth takes", 8, 64, 33, ROUTE_SOFTMAX, .scale = 1},
+        {"groups that do not divide", 8, 8, 2, ROUTE_SIGMOID, .scale = 1, .n_group = 3, .n_group_used = 1,
+         .group_best = 1},
+        {"no group", 8, 8, 2, ROUTE_SIGMOID, .scale = 1, .n_group = 2, .n_group_used = 0, .group_best = 1},
+        {"too many groups", 8, 8, 2, ROUTE_SIGMOID, .scale = 1, .n_group = 2, .n_group_used = 3, .group_best = 1},
+        {"too small groups", 8, 8, 3, ROUTE_SIGMOID, .scale = 1, .n_group = 4, .n_group_used = 1, .group_best = 1},
+        {"the best 3 of 2", 8, 8, 2, ROUTE_SIGMOID, .scale = 1, .n_group = 4, .n_group_used = 1, .group_best = 3},
+    };
+    static struct route_numbers n;
+    float got[2 * EXPERTS_USED_MAX];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct hearth_err e = {0};
+        route_numbers(&n, &bad[i]);
+        assert_int_equal(route_rows(&bad[i], &n, "auto", 1, 0, 1, got, &e), HEARTH_EPARAMS);
+        if (!strstr(e.msg, "cannot be chosen"))
+            fail_msg("%s: \"%s\"", bad[i].name, e.msg);
+    }
+}
+
+enum { N_ROUTE = sizeof route_cases / sizeof *route_cases };
+
+int main(void)
+{
+    struct CMUnitTest tests[N_ROUTE + 3] = {
+        cmocka_unit_test(equal_scores_go_to_the_lower_id),
+        cmocka_unit_test(nan_stays_in_its_row),
+        cmocka_unit_test(what_cannot_be_chosen_is_refused),
+    };
+    for (size_t i = 0; i < N_ROUTE; i++)
+        tests[3 + i] = (struct CMUnitTest){route_cases[i].name, route_is_exact, NULL, NULL, (void *)&route_cases[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
