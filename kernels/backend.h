@@ -173,6 +173,11 @@ struct batch {
                        beside it. The CPU is always invariant. */
     bool once;      /* a step that does not come again (tests, checks): no graph is captured of it */
     struct batch_sample sample;
+    /* Where not NULL, a device that computes in step_run asks it between ops, on the same thread. True: the step ends
+     * there, nothing is sampled, its rows' KV is undefined and step_wait says HEARTH_ECANCELLED. A GPU, whose steps are
+     * short, does not ask. */
+    bool (*stop)(void *arg);
+    void *stop_arg;
 };
 #define TOKEN_OF_SLOT(s) (-1 - (int32_t)(s))
 

@@ -145,7 +145,10 @@ uint64_t cpu_step_run(struct device *d, const struct batch *b, const struct prog
     begin(d, b, p);
     staged_free(&d->staged);
     for (uint32_t i = 0; i < p->n_op && !d->err.code; i++)
-        run[p->op[i].kind](d, &p->op[i]);
+        if (b->stop && b->stop(b->stop_arg))
+            cpu_fail(d, HEARTH_ECANCELLED, "the step was stopped after %u of its %u ops", i, p->n_op);
+        else
+            run[p->op[i].kind](d, &p->op[i]);
     if (b->sample.n)
         cpu_sample(d, &b->sample);
     return ++d->ticket;

@@ -116,6 +116,42 @@ static void test_token_of_slot(void **state)
     fixture_fini(&f);
 }
 
+/* Counts down the looks at it. */
+static bool stop_in(void *arg)
+{
+    uint32_t *left = arg;
+    return (*left)-- == 0;
+}
+
+/* A step may be stopped before any of its ops: it samples nothing, and then gives the bits of one that never was. */
+static void test_stop(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct hearth_err e;
+    fixture_init(&f);
+    uint32_t n_vocab = f.n.c->n_vocab, left, looks = 0;
+    float undisturbed[64], after[64];
+    assert_true(n_vocab <= 64);
+    rig_batch(&f.r, &(struct seq_shape){0, 20}, 0, 1);
+    assert_int_equal(run(&f, &f.r.batch, &e), 0);
+    rig_read(&f.r, ACT_LOGITS, 19, 1, undisturbed);
+    for (uint32_t at = 0; at <= f.r.program.n_op; at++) {
+        struct batch b = f.r.batch;
+        b.stop = stop_in;
+        b.stop_arg = &left;
+        left = at;
+        int rc = run(&f, &b, &e);
+        looks += rc == HEARTH_ECANCELLED;
+        assert_int_equal(rc, at < f.r.program.n_op ? HEARTH_ECANCELLED : 0);
+        assert_int_equal(run(&f, &f.r.batch, &e), 0);
+        rig_read(&f.r, ACT_LOGITS, 19, 1, after);
+        assert_memory_equal(undisturbed, after, n_vocab * sizeof *after);
+    }
+    assert_int_equal(looks, f.r.program.n_op);
+    fixture_fini(&f);
+}
+
 static void test_ops_refuse(void **state)
 {
     (void)state;
@@ -227,8 +263,9 @@ int main(void)
     be = backend_find("cpu");
     assert_null(backend_find("abacus"));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batches), cmocka_unit_test(test_token_of_slot), cmocka_unit_test(test_ops_refuse),
-        cmocka_unit_test(test_writes),  cmocka_unit_test(test_load_refuses),  cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_batches),    cmocka_unit_test(test_token_of_slot), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_ops_refuse), cmocka_unit_test(test_writes),        cmocka_unit_test(test_load_refuses),
+        cmocka_unit_test(test_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

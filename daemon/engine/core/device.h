@@ -15,7 +15,20 @@ enum {
     ROWS_CPU = 256,    /* rows in a step: enough for a matrix to be read once for many */
     ROWS_GPU = BATCH_ROWS_MAX,
     OUT_MAX = BATCH_SEQS_MAX,
-    ROWS_FIRST = 32, /* prompt rows of a step, before it is known what they cost */
+};
+
+/* What the loop thread sends. */
+enum command_kind { CMD_SUBMIT, CMD_CANCEL, CMD_LOAD, CMD_UNLOAD, CMD_KV_EVICTED, CMD_FINISH, CMD_WAKE };
+struct command {
+    struct post_item item;
+    enum command_kind kind;
+    struct seq *seq;           /* SUBMIT; owned */
+    uint64_t seq_id;           /* CANCEL */
+    struct model_entry *model; /* LOAD, UNLOAD */
+    void *owner;
+    double seconds;         /* FINISH */
+    char file[KVFILE_NAME]; /* KV_EVICTED */
+    bool again;             /* KV_EVICTED */
 };
 
 /* A step under way. */

@@ -16,20 +16,6 @@
 #include "daemon/engine/core/step.h"
 #include "daemon/log.h"
 
-/* What the loop thread sends. */
-enum command_kind { CMD_SUBMIT, CMD_CANCEL, CMD_LOAD, CMD_UNLOAD, CMD_KV_EVICTED, CMD_FINISH, CMD_WAKE };
-struct command {
-    struct post_item item;
-    enum command_kind kind;
-    struct seq *seq;           /* SUBMIT; owned */
-    uint64_t seq_id;           /* CANCEL */
-    struct model_entry *model; /* LOAD, UNLOAD */
-    void *owner;
-    double seconds;         /* FINISH */
-    char file[KVFILE_NAME]; /* KV_EVICTED */
-    bool again;             /* KV_EVICTED */
-};
-
 static void send_command(struct engine *eng, struct command o)
 {
     struct command *copy = post_alloc(sizeof *copy);
@@ -442,9 +428,7 @@ static int open_device(struct engine *eng, struct hearth_err *e)
         eng->be = wrapped;
     }
     eng->memory_changed = true;
-    static const struct sched_limits gpu = {ROWS_GPU, ROWS_FIRST, OUT_MAX, .gap = 0.04},
-                                     cpu = {ROWS_CPU, ROWS_FIRST, OUT_MAX, .gap = 0.1, .alone = 1};
-    sched_init(&eng->sched, eng->info.gpu ? &gpu : &cpu);
+    sched_init(&eng->sched, eng->info.gpu ? ROWS_GPU : ROWS_CPU, OUT_MAX);
     if ((rc = open_tier(eng, e)))
         goto fail;
     return 0;

@@ -117,8 +117,8 @@ static int make_pool(struct engine *eng, struct model_entry *m, struct hearth_er
 static int make_workspace(struct engine *eng, const struct model_entry *m, struct hearth_err *e)
 {
     struct workspace_dims *have = m->model->dev == eng->dev ? &eng->dims : &eng->cpu.dims, dims = *have;
-    dims.n_row = eng->sched.limits.rows_max;
-    dims.n_out = eng->sched.limits.out_max;
+    dims.n_row = eng->sched.rows_max;
+    dims.n_out = eng->sched.out_max;
     model_workspace(m->model, &dims);
     float *logits = realloc(eng->logits, dims.n_vocab * sizeof *logits);
     if (!logits)
@@ -299,6 +299,15 @@ static int load(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     return 0;
 }
 
+/* A GPU's steps are short, and its bits depend on how a prompt is cut: alone it is cut by rows. A CPU's step may be
+ * stopped (step.c), so it may be long. */
+static const struct sched_pace *pace_of(const struct device_info *info)
+{
+    static const struct sched_pace gpu = {.rows_first = 64, .gap = 0.04},
+                                   cpu = {.rows_first = 8, .gap = 0.1, .alone = 1};
+    return info->gpu ? &gpu : &cpu;
+}
+
 int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
     struct hearth_err sick;
@@ -319,6 +328,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     if (rc)
         return rc;
     eng->memory_changed = true;
+    m->group.pace = *pace_of(info_of(eng, m));
     sched_group_add(&eng->sched, &m->group);
     TAILQ_INSERT_TAIL(&eng->loaded, m, loaded_link);
     engine_update_stats(eng, m);

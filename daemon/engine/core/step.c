@@ -49,6 +49,43 @@ static int set_slots(const struct model_entry *m, const struct plan *p, struct h
     return 0;
 }
 
+/* Whether the commands that have come cancel all sequences of the step. */
+static bool is_cancelled(const struct engine *eng, const struct plan *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_seq; i++) {
+        const struct post_item *o = eng->todo.first;
+        while (o && (((const struct command *)o)->kind != CMD_CANCEL ||
+                     ((const struct command *)o)->seq_id != p->seq[i].seq->id))
+            o = o->next;
+        n += o != NULL;
+    }
+    return n == p->n_seq;
+}
+
+/* Whether a sequence has come that a long step would keep waiting: one that nobody decodes in, for he waits anyway. */
+static bool is_awaited(const struct engine *eng, const struct in_flight *f)
+{
+    const struct post_item *o = eng->todo.first;
+    if (f->plan.work.decode || f->begin + f->plan.expected - engine_now() < f->plan.group->pace.gap)
+        return false;
+    while (o && ((const struct command *)o)->kind != CMD_SUBMIT)
+        o = o->next;
+    return o;
+}
+
+/* A device that computes in step_run asks between two ops whether to go on. */
+static bool stop_step(void *arg)
+{
+    struct engine *eng = arg;
+    const struct in_flight *f = &eng->in_flight[(eng->first_in_flight + eng->n_in_flight - 1) % IN_FLIGHT_MAX];
+    if (atomic_load(&eng->stop))
+        return true;
+    struct post_item **had = eng->todo.last;
+    post_take(&eng->inbox, &eng->todo);
+    return eng->todo.last != had && (is_cancelled(eng, &f->plan) || is_awaited(eng, f));
+}
+
 static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
 {
     const struct plan *p = &f->plan;
@@ -90,16 +127,21 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
         .kv = m->pool,
         .invariant = p->invariant,
         .sample = {.n = p->n_sample, .slot = slot, .index = index},
+        .stop = stop_step,
+        .stop_arg = eng,
     };
     f->ticket = be->step_run(dev, &b, &m->model->program);
 
-    struct engine_counters *c = &eng->counters;
+    return 0;
+}
+
+static void count_step(struct engine_counters *c, const struct plan *p)
+{
     atomic_fetch_add(&c->steps, 1);
     atomic_fetch_add(&c->rows, p->n_row);
     atomic_fetch_add(&c->tokens_computed, p->n_accounted);
     if (p->n_row > atomic_load(&c->rows_max))
         atomic_store(&c->rows_max, p->n_row);
-    return 0;
 }
 
 static void end_at_limit(struct engine *eng, struct seq *q)
@@ -248,11 +290,17 @@ static int finish(struct engine *eng, struct hearth_err *e)
     step_watchdog(eng, NULL);
     if (rc == HEARTH_ENOMEM && eng->n_in_flight == 1)
         end_step(eng, p, e); /* an ordinary refusal: the device is well */
-    else if (rc)
+    else if (rc && rc != HEARTH_ECANCELLED)
         return rc;
     eng->first_in_flight = (eng->first_in_flight + 1) % IN_FLIGHT_MAX;
     eng->n_in_flight--;
     eng->memory_changed = true;
+    if (rc == HEARTH_ECANCELLED) { /* by stop_step() */
+        for (uint32_t i = 0; i < p->n_seq; i++)
+            sched_undo(&eng->sched, &p->seq[i]);
+        return 0;
+    }
+    count_step(&eng->counters, p);
 
     end_if_changed(eng, model_of(p));
     double now = engine_now();

@@ -9,11 +9,12 @@
 
 _Static_assert(BATCH_SEQS_MAX <= 64 && BATCH_SEQS_MAX <= SLOTS_MAX, "the slots in use are one 64-bit map");
 
-void sched_init(struct sched *s, const struct sched_limits *limits)
+void sched_init(struct sched *s, uint32_t rows_max, uint32_t out_max)
 {
-    assert(limits->rows_max >= BATCH_SEQS_MAX && limits->out_max >= BATCH_SEQS_MAX);
+    assert(rows_max >= BATCH_SEQS_MAX && out_max >= BATCH_SEQS_MAX);
     memset(s, 0, sizeof *s);
-    s->limits = *limits;
+    s->rows_max = rows_max;
+    s->out_max = out_max;
     for (int i = 0; i < SEQ_STATES; i++)
         TAILQ_INIT(&s->list[i]);
     TAILQ_INIT(&s->groups);
@@ -143,7 +144,8 @@ static void schedule_rows(struct plan *p, struct seq *q, uint32_t n, uint32_t ou
         q->n_pending++;
     uint32_t counted = q->n_computed < q->n_prompt ? q->n_computed : q->n_prompt;
     if (counted > q->n_accounted) {
-        p->n_accounted += q->eval ? 0 : counted - q->n_accounted;
+        ps->n_accounted = counted - q->n_accounted;
+        p->n_accounted += q->eval ? 0 : ps->n_accounted;
         q->n_accounted = counted;
     }
 }
@@ -168,18 +170,18 @@ static bool others_wait(const struct sched *s, const struct sched_group *g)
 static struct budget prompt_budget(const struct sched *s, const struct sched_group *g, const struct cost_work *decoding,
                                    double now)
 {
-    const struct sched_limits *l = &s->limits;
-    struct budget b = {l->rows_max - decoding->decode, INFINITY};
-    bool awaited = (decoding->decode || others_wait(s, g)) && l->gap > 0;
-    if (!awaited && l->alone <= 0)
+    const struct sched_pace *pace = &g->pace;
+    struct budget b = {s->rows_max - decoding->decode, INFINITY};
+    bool awaited = (decoding->decode || others_wait(s, g)) && pace->gap > 0;
+    if (!awaited && pace->alone <= 0)
         return b;
     if (!cost_known(&g->cost)) {
-        b.rows = b.rows < l->rows_first ? b.rows : l->rows_first;
+        b.rows = b.rows < pace->rows_first ? b.rows : pace->rows_first;
         return b;
     }
-    double without = cost_of(&g->cost, decoding), quiet = now - s->last_arrival, whole = l->gap;
+    double without = cost_of(&g->cost, decoding), quiet = now - s->last_arrival, whole = pace->gap;
     if (!awaited)
-        whole = quiet < l->gap ? l->gap : quiet < l->alone ? quiet : l->alone;
+        whole = quiet < pace->gap ? pace->gap : quiet < pace->alone ? quiet : pace->alone;
     b.seconds = whole - without > without ? whole - without : without;
     return b;
 }
@@ -223,7 +225,7 @@ static void schedule_prompt(const struct sched *s, struct plan *p, struct seq *q
     uint32_t beyond = (pos0 + n) % KV_PAGE;
     if (n < rows_due(q) && beyond <= n / 8)
         n -= beyond;
-    schedule_rows(p, q, n, s->limits.out_max);
+    schedule_rows(p, q, n, s->out_max);
     b->rows -= p->n_row - had;
     b->seconds -= cost_of_prompt(&q->group->cost, pos0, p->n_row - had);
 }
@@ -247,7 +249,7 @@ static struct budget plan_running(struct sched *s, struct sched_group *g, struct
         if (q->group != g || !due)
             continue;
         if (due == 1)
-            schedule_rows(p, q, 1, s->limits.out_max);
+            schedule_rows(p, q, 1, s->out_max);
         else
             schedule_prompt(s, p, q, &b);
     }
@@ -346,12 +348,28 @@ static void free_if_drained(struct sched *s, struct seq *q)
     seq_free(q);
 }
 
-void sched_done(struct sched *s, const struct plan_seq *ps)
+static void leave_step(struct seq *q, const struct plan_seq *ps)
 {
-    struct seq *q = ps->seq;
     q->inflight--;
     if (ps->sample)
         q->n_pending--;
+}
+
+void sched_undo(struct sched *s, const struct plan_seq *ps)
+{
+    struct seq *q = ps->seq;
+    leave_step(q, ps);
+    q->n_accounted -= ps->n_accounted;
+    if (q->state == SEQ_RUN)
+        q->n_computed = ps->pos0;
+    else if (q->state == SEQ_DRAIN)
+        free_if_drained(s, q);
+}
+
+void sched_done(struct sched *s, const struct plan_seq *ps)
+{
+    struct seq *q = ps->seq;
+    leave_step(q, ps);
     if (q->state == SEQ_RUN)
         kv_publish(q->group->kv, &q->kv, q->token, q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens);
     else if (q->state == SEQ_DRAIN)

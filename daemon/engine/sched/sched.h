@@ -24,23 +24,25 @@
 #include "daemon/engine/sched/cost.h"
 #include "daemon/engine/sched/seq.h"
 
-struct sched_group {
-    struct kv *kv;
-    struct cost cost; /* of its steps; as long as the model is known */
-    uint32_t n_seq;   /* its sequences, in any list */
-    TAILQ_ENTRY(sched_group) link;
-};
-
-struct sched_limits {
-    uint32_t rows_max;   /* rows in a step */
-    uint32_t rows_first; /* prompt rows in a step that somebody may wait for, before it is known what rows cost */
-    uint32_t out_max;    /* rows with logits in a step */
+/* How long the steps of a model may take, on the device that it is on. */
+struct sched_pace {
+    uint32_t rows_first; /* prompt rows of a step that somebody may wait for, before it is known what rows cost */
     double gap;          /* seconds that are promised between two tokens; 0: no promise */
     double alone;        /* seconds of a step that nobody decodes in, once it was quiet for so long; 0: any */
 };
 
+struct sched_group {
+    struct kv *kv;
+    struct cost cost; /* of its steps; as long as the model is known */
+    struct sched_pace pace;
+    uint32_t n_seq; /* its sequences, in any list */
+    TAILQ_ENTRY(sched_group) link;
+};
+
 struct sched {
-    struct sched_limits limits; /* the engine may change them between steps */
+    /* Limits; the engine may change them between steps. */
+    uint32_t rows_max; /* rows in a step */
+    uint32_t out_max;  /* rows with logits in a step */
     /* Private. */
     double last_arrival; /* of a sequence that found others */
     struct seq_list list[SEQ_STATES];
@@ -58,6 +60,7 @@ struct plan_seq {
     bool sample;    /* its last row gives the next token ... */
     uint32_t index; /* ... which is completion token `index` */
     uint32_t n_out; /* its last n_out rows have logits */
+    uint32_t n_accounted;
 };
 struct plan {
     struct sched_group *group;
@@ -71,7 +74,7 @@ struct plan {
     struct plan_seq seq[BATCH_SEQS_MAX];
 };
 
-void sched_init(struct sched *s, const struct sched_limits *limits);
+void sched_init(struct sched *s, uint32_t rows_max, uint32_t out_max);
 void sched_group_add(struct sched *s, struct sched_group *g);
 void sched_group_remove(struct sched *s, struct sched_group *g);
 
@@ -83,6 +86,9 @@ bool sched_next(struct sched *s, struct plan *p, double now);
 
 /* The step of this entry is done; call once per entry of a plan, after its token was pushed. */
 void sched_done(struct sched *s, const struct plan_seq *ps);
+
+/* Takes an entry back instead, whose step was stopped and did nothing: of the last plan alone. */
+void sched_undo(struct sched *s, const struct plan_seq *ps);
 
 /* Ends a sequence: its pages and slot are free at once. The KV of its first n_keep tokens stays in the prefix cache. It
  * is freed as soon as no step under way names it. */

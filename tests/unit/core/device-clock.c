@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,12 +246,118 @@ static void memory_is_counted(void **state)
     toy_mem_cached = 0;
 }
 
+/* --- steps that are stopped ------------------------------------------------------------------------------ */
+
+static void wait_for_endless(void)
+{
+    while (!toy_in_endless)
+        sched_yield();
+}
+
+/* A prompt of `n` tokens whose first step, of 8 rows, takes 50 ms by the toy's clock; its second does not end. */
+static void open_endless(struct world *w, struct heard *a, uint32_t n)
+{
+    int32_t prompt[MAX_LEN];
+    for (uint32_t i = 0; i < n; i++)
+        prompt[i] = 1 + (int32_t)(i % 5);
+    world_open(w, 1);
+    ask(w, engine_load);
+    memset(&told, 0, sizeof told);
+    told.loop = pthread_self();
+    toy_now = 1000;
+    toy_step_s = 0.05;
+    toy_stopped = 0;
+    toy_endless = 8;
+    told_on = true;
+    engine_submit(w->eng, make(w, a, prompt, n, 20));
+    wait_for_endless();
+}
+
+static void close_endless(struct world *w)
+{
+    assert_true(engine_close(w->eng, 30));
+    toy_endless = 0;
+    told_on = false;
+}
+
+/* A cancelled prompt ends within its step, and what it had by then is counted and can be reused. */
+static void a_cancel_stops_its_step(void **state)
+{
+    (void)state;
+    static struct heard a, b, first, again;
+    struct world w;
+    open_endless(&w, &first, 200);
+    engine_cancel(w.eng, 999); /* of nobody in it */
+    engine_cancel(w.eng, first.id);
+    hear_all(&w);
+    assert_int_equal(first.end.reason, END_CANCELLED);
+    assert_int_equal(first.end.n_computed, 8);
+    assert_int_equal(toy_stopped, 1);
+
+    /* Of two in a step one alone does not stop it, the second does. */
+    engine_throttle(w.eng, true);
+    engine_submit(w.eng, make(&w, &a, first.prompt, 200, 20));
+    engine_submit(w.eng, make(&w, &b, (int32_t[]){7, 7, 7}, 3, 20));
+    engine_throttle(w.eng, false);
+    wait_for_endless();
+    engine_cancel(w.eng, b.id);
+    for (int i = 0; i < 1000; i++) {
+        assert_true(toy_in_endless);
+        sched_yield();
+    }
+    engine_cancel(w.eng, a.id);
+    hear_all(&w);
+    assert_int_equal(toy_stopped, 2);
+
+    toy_endless = 0;
+    engine_submit(w.eng, make(&w, &again, first.prompt, 200, 20));
+    hear_all(&w);
+    check_heard(&again);
+    assert_int_equal(again.end.n_reused, 8);
+    close_endless(&w);
+}
+
+/* Who comes while a long prompt is alone does not wait for its step's end; the prompt loses that step and no more. */
+static void an_arrival_stops_a_long_step(void **state)
+{
+    (void)state;
+    static struct heard a, b;
+    struct world w;
+    open_endless(&w, &a, 300);
+    toy_endless = 100; /* of those that follow: none is as long beside others */
+    engine_submit(w.eng, make(&w, &b, (int32_t[]){7, 8, 9}, 3, 5));
+    while (!b.n_got)
+        hear_one(&w);
+    assert_int_equal(a.n_got, 0);
+    assert_int_equal(toy_stopped, 1);
+    toy_endless = 0;
+    hear_all(&w);
+    check_heard(&a);
+    check_heard(&b);
+    assert_int_equal(a.end.n_computed, 300);
+    assert_int_equal(engine_counters(w.eng)->tokens_computed, 303);
+    close_endless(&w);
+}
+
+static void closing_stops_a_step(void **state)
+{
+    (void)state;
+    static struct heard a;
+    struct world w;
+    open_endless(&w, &a, 200);
+    close_endless(&w);
+    assert_int_equal(toy_stopped, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_are_handed_over_together),
         cmocka_unit_test(an_idle_model_goes_by_itself),
         cmocka_unit_test(memory_is_counted),
+        cmocka_unit_test(a_cancel_stops_its_step),
+        cmocka_unit_test(an_arrival_stops_a_long_step),
+        cmocka_unit_test(closing_stops_a_step),
     };
     return cmocka_run_group_tests_name("device-clock", tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ struct device {
         uint32_t n;
     } ring[MAX_IN_FLIGHT]; /* results of the steps under way */
     uint64_t submitted, waited;
+    bool stopped; /* the last step was */
     uint32_t n_pool;
 };
 uint64_t toy_fail_at, toy_load_steps;
@@ -39,6 +41,8 @@ _Atomic uint64_t toy_free = 1 << 30;
 uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools;
 _Atomic double toy_now, toy_step_s;
 _Atomic uint64_t toy_mem_cached;
+_Atomic uint32_t toy_endless, toy_stopped;
+_Atomic bool toy_in_endless;
 static uint32_t toy_max_in_flight;
 
 uint64_t extend(uint64_t h, int32_t id)
@@ -235,6 +239,15 @@ static uint64_t toy_step_run(struct device *d, const struct batch *b, const stru
     assert_true(d->submitted - d->waited < toy_max_in_flight);
     d->b = *b;
     d->ring[d->submitted % MAX_IN_FLIGHT].n = 0;
+    d->stopped = toy_endless && b->n_row > toy_endless;
+    if (d->stopped) {
+        toy_in_endless = true;
+        while (!b->stop(b->stop_arg))
+            sched_yield();
+        toy_in_endless = false;
+        toy_stopped++;
+        return ++d->submitted;
+    }
     for (uint32_t i = 0; i < b->n_seq; i++) {
         const struct batch_seq *s = &b->seq[i];
         uint64_t h = s->pos0 ? d->memory[s->pages[(s->pos0 - 1) / KV_PAGE]][(s->pos0 - 1) % KV_PAGE] : root;
@@ -255,6 +268,8 @@ static int toy_step_wait(struct device *d, uint64_t ticket, struct sampled *out,
     assert_true(ticket == ++d->waited); /* in order, each once */
     if (ticket == toy_fail_at)
         return err_set(e, HEARTH_EDEVICE, "the toy broke");
+    if (d->stopped)
+        return err_set(e, HEARTH_ECANCELLED, "the toy was stopped");
     assert_int_equal(n, d->ring[(ticket - 1) % MAX_IN_FLIGHT].n);
     memcpy(out, d->ring[(ticket - 1) % MAX_IN_FLIGHT].s, n * sizeof *out);
     toy_now = toy_now + toy_step_s;

@@ -25,6 +25,9 @@ extern _Atomic uint64_t toy_free;          /* bytes */
 extern uint32_t toy_pools;                 /* there is memory for; 0 = any number */
 extern _Atomic uint64_t toy_mem_cached;    /* bytes that it keeps in copies */
 extern _Atomic double toy_now, toy_step_s; /* a clock that goes on with the steps, and by how much */
+extern _Atomic uint32_t toy_endless;       /* a step of more rows goes on until it is stopped; 0 = none */
+extern _Atomic uint32_t toy_stopped;       /* steps that were */
+extern _Atomic bool toy_in_endless;        /* one goes on */
 uint64_t extend(uint64_t prefix, int32_t id);
 uint32_t toy_next(uint64_t prefix); /* the token after that */
 

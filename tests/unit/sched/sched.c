@@ -80,11 +80,11 @@ static void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t
     memset(&w, 0, sizeof w);
     w.now = 1;
     rng_state = seed * 1234567 + 99;
-    struct sched_limits limits = {rows_max, rows_first, BATCH_SEQS_MAX, .gap = 1};
-    sched_init(&w.s, &limits);
+    sched_init(&w.s, rows_max, BATCH_SEQS_MAX);
     w.n_pool = n_pool;
     for (uint32_t i = 0; i < n_pool; i++) {
         assert_int_equal(kv_cache_new(&w.pool[i].group.kv, n_page, &e), 0);
+        w.pool[i].group.pace = (struct sched_pace){rows_first, .gap = 1};
         sched_group_add(&w.s, &w.pool[i].group);
     }
 }
@@ -184,7 +184,7 @@ static void run_plan(const struct plan *p, int32_t *sampled)
     assert_int_equal(row, p->n_row);
     assert_int_equal(n_sample, p->n_sample);
     assert_int_equal(n_out, p->n_out);
-    assert_true(p->n_row <= w.s.limits.rows_max && p->n_out <= w.s.limits.out_max);
+    assert_true(p->n_row <= w.s.rows_max && p->n_out <= w.s.out_max);
 }
 
 static void finish_step(void)
@@ -409,8 +409,8 @@ static void steps_keep_their_time(void **state)
 {
     (void)state;
     world_init(7, 1, 256, 512, 32);
-    w.s.limits.gap = 0.4;
-    w.s.limits.alone = 1;
+    w.pool[0].group.pace.gap = 0.4;
+    w.pool[0].group.pace.alone = 1;
     int32_t shrt[4] = {3, 2, 1, 0}, lng[290] = {9};
     submit(&w.pool[0], 0, lng, 290, 1);
     double longest = 0;
@@ -444,7 +444,7 @@ static void a_slow_machine_still_reads_prompts(void **state)
 {
     (void)state;
     world_init(8, 1, 256, 512, 8);
-    w.s.limits.gap = 0.01;
+    w.pool[0].group.pace.gap = 0.01;
     int32_t shrt[4] = {3, 2, 1, 0}, lng[200] = {9};
     struct request *a = submit(&w.pool[0], 0, shrt, 4, 200);
     for (int i = 0; i < 20; i++)
@@ -468,8 +468,8 @@ static void quiet_makes_chunks_longer(void **state)
 {
     (void)state;
     world_init(9, 1, 256, 512, 32);
-    w.s.limits.gap = 0.1;
-    w.s.limits.alone = 1;
+    w.pool[0].group.pace.gap = 0.1;
+    w.pool[0].group.pace.alone = 1;
     int32_t shrt[4] = {3, 2, 1, 0}, lng[290] = {9};
     submit(&w.pool[0], 0, lng, 290, 1);
     timed_turn();
@@ -487,7 +487,7 @@ static void models_wait_no_longer_than_the_gap(void **state)
 {
     (void)state;
     world_init(10, 2, 256, 512, 16);
-    w.s.limits.gap = 0.4;
+    w.pool[0].group.pace.gap = 0.4;
     int32_t shrt[4] = {3, 2, 1, 0}, lng[290] = {9};
     struct request *a = submit(&w.pool[0], 0, lng, 290, 1), *b = submit(&w.pool[1], 0, shrt, 4, 40);
     while (a->live)
