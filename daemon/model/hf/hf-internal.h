@@ -1,4 +1,5 @@
-/* hf-internal.h - the inside of hf_open(), shared by hf.c, config.c, tensors.c and tokenizer.c. */
+/* hf-internal.h - the inside of hf_open(), shared by hf.c, config.c, tensors.c, tokenizer.c and
+ * normalizer.c. */
 #ifndef HEARTH_HF_INTERNAL_H
 #define HEARTH_HF_INTERNAL_H
 
@@ -34,6 +35,14 @@ struct hf {
     struct hearth_err *e;
 };
 
+enum { HF_PATTERNS_MAX = 8 };
+struct hf_words { /* the normalizer's and the pre-tokenizer's settings: how text is split before merging */
+    struct gguf_str v[HF_PATTERNS_MAX];
+    size_t n;
+    bool byte_level;
+    const char *prefix; /* when a space is prepended: hearth.tokenizer.prefix */
+};
+
 /* Parses FOLDER/NAME of at most `max` bytes. 1 where there is no such file. *out is a JSON object. */
 int hf_json(const struct hf *h, const char *name, size_t max, json_t **out);
 /* Reads FOLDER/NAME as text, malloc'd and NUL-terminated. 1 where there is no such file. */
@@ -47,6 +56,14 @@ uint32_t hf_head_dim(const struct hf *h);
 
 /* tensors.c: maps the safetensors and writes the tensors. */
 int hf_tensors(struct hf *h);
+
+/* normalizer.c: reads one normaliser of a tokenizer.json. */
+int hf_normalizer(struct hf *h, const json_t *p, struct hf_words *w);
+/* For the readers of a tokenizer.json: errors that name the part, the text of a key, whether it is `value`. */
+int hf_refuse(const struct hf *h, const char *part, const char *type);
+int hf_damaged(const struct hf *h, const char *what);
+const char *hf_text_of(const json_t *o, const char *key);
+bool hf_is(const json_t *o, const char *key, const char *value);
 
 /* tokenizer.c: tokenizer.json, tokenizer_config.json, generation_config.json, chat_template.jinja. */
 int hf_tokenizer(struct hf *h);

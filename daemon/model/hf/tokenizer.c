@@ -16,79 +16,49 @@ enum {
     TOKENIZER_MAX = 128 << 20, /* the largest vocabularies today have 34 MB */
     SMALL_MAX = 4 << 20,
     TOKENS_MAX = 1 << 22,
-    PATTERNS_MAX = 8,
 };
-
-struct words { /* the normalizer's and the pre-tokenizer's settings: how text is split before merging */
-    struct gguf_str v[PATTERNS_MAX];
-    size_t n;
-    bool byte_level;
-    const char *prefix; /* when a space is prepended: hearth.tokenizer.prefix */
-};
-
-static int refuse(const struct hf *h, const char *part, const char *type)
-{
-    return err_set(h->e, HEARTH_EUNSUPPORTED, "tokenizer.json: %s \"%s\" is not one hearth has", part,
-                   type ? gguf_label((struct gguf_str){type, strlen(type)}).s : "(none)");
-}
-
-static int damaged(const struct hf *h, const char *what)
-{
-    return err_set(h->e, HEARTH_EBADMODEL, "tokenizer.json: %s", what);
-}
-
-static const char *text_of(const json_t *o, const char *key)
-{
-    return json_string_value(json_object_get(o, key));
-}
-
-static bool is(const json_t *o, const char *key, const char *value)
-{
-    const char *s = text_of(o, key);
-    return s && !strcmp(s, value);
-}
 
 /* --- pre-tokenizers ------------------------------------------------------------------------------------ */
 
-static int add_pattern(const struct hf *h, struct words *w, const char *s, size_t n)
+static int add_pattern(const struct hf *h, struct hf_words *w, const char *s, size_t n)
 {
-    if (w->n == PATTERNS_MAX)
-        return damaged(h, "too many pre-tokenizers in a row");
+    if (w->n == HF_PATTERNS_MAX)
+        return hf_damaged(h, "too many pre-tokenizers in a row");
     w->v[w->n++] = (struct gguf_str){s, n};
     return 0;
 }
 
 #define GPT2 "'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-static int add_split(const struct hf *h, struct words *w, const json_t *p)
+static int add_split(const struct hf *h, struct hf_words *w, const json_t *p)
 {
     const json_t *pattern = json_object_get(p, "pattern"), *regex = json_object_get(pattern, "Regex");
-    if (json_is_true(json_object_get(p, "invert")) && !is(p, "behavior", "Removed"))
-        return refuse(h, "an inverted Split with behavior", text_of(p, "behavior"));
-    if (regex && (is(p, "behavior", "Isolated") || is(p, "behavior", "Removed")) && json_is_string(regex)) {
-        if (is(p, "behavior", "Removed") && !json_is_true(json_object_get(p, "invert")))
-            return refuse(h, "Split with behavior", "Removed");
+    if (json_is_true(json_object_get(p, "invert")) && !hf_is(p, "behavior", "Removed"))
+        return hf_refuse(h, "an inverted Split with behavior", hf_text_of(p, "behavior"));
+    if (regex && (hf_is(p, "behavior", "Isolated") || hf_is(p, "behavior", "Removed")) && json_is_string(regex)) {
+        if (hf_is(p, "behavior", "Removed") && !json_is_true(json_object_get(p, "invert")))
+            return hf_refuse(h, "Split with behavior", "Removed");
         return add_pattern(h, w, json_string_value(regex), json_string_length(regex));
     }
     /* Gemma splits after spaces, but its normaliser has replaced all of them. */
-    if (is(pattern, "String", " ") && is(p, "behavior", "MergedWithPrevious"))
+    if (hf_is(pattern, "String", " ") && hf_is(p, "behavior", "MergedWithPrevious"))
         return 0;
-    return refuse(h, "Split with behavior", text_of(p, "behavior"));
+    return hf_refuse(h, "Split with behavior", hf_text_of(p, "behavior"));
 }
 
-static int add_pre(const struct hf *h, struct words *w, const json_t *p)
+static int add_pre(const struct hf *h, struct hf_words *w, const json_t *p)
 {
-    const char *type = text_of(p, "type");
+    const char *type = hf_text_of(p, "type");
     const json_t *list = json_object_get(p, "pretokenizers"), *v;
     size_t i;
     int ret = 0;
     if (!type)
-        return damaged(h, "a pre-tokenizer without a type");
+        return hf_damaged(h, "a pre-tokenizer without a type");
     if (!strcmp(type, "Sequence")) {
         json_array_foreach(list, i, v)
         {
-            if (!ret && is(v, "type", "Sequence"))
-                ret = refuse(h, "a pre-tokenizer in a", "Sequence of sequences");
+            if (!ret && hf_is(v, "type", "Sequence"))
+                ret = hf_refuse(h, "a pre-tokenizer in a", "Sequence of sequences");
             if (!ret)
                 ret = add_pre(h, w, v);
         }
@@ -101,7 +71,7 @@ static int add_pre(const struct hf *h, struct words *w, const json_t *p)
         return json_is_true(json_object_get(p, "individual_digits")) ? add_pattern(h, w, one, sizeof one - 1)
                                                                      : add_pattern(h, w, many, sizeof many - 1);
     }
-    if (!strcmp(type, "Punctuation") && (!json_object_get(p, "behavior") || is(p, "behavior", "Isolated"))) {
+    if (!strcmp(type, "Punctuation") && (!json_object_get(p, "behavior") || hf_is(p, "behavior", "Isolated"))) {
         static const char punct[] = "[\\p{P}$+<=>^`|~]";
         return add_pattern(h, w, punct, sizeof punct - 1);
     }
@@ -113,49 +83,11 @@ static int add_pre(const struct hf *h, struct words *w, const json_t *p)
     }
     if (!strcmp(type, "Metaspace")) {
         static const char words[] = " [^ ]*|[^ ]+"; /* each space begins a word */
-        bool never = is(p, "prepend_scheme", "never") || json_is_false(json_object_get(p, "add_prefix_space"));
-        w->prefix = never ? "never" : is(p, "prepend_scheme", "first") ? "first" : "unless there is one";
+        bool never = hf_is(p, "prepend_scheme", "never") || json_is_false(json_object_get(p, "add_prefix_space"));
+        w->prefix = never ? "never" : hf_is(p, "prepend_scheme", "first") ? "first" : "unless there is one";
         return json_is_false(json_object_get(p, "split")) ? 0 : add_pattern(h, w, words, sizeof words - 1);
     }
-    return refuse(h, "pre-tokenizer", type);
-}
-
-/* --- normalisers --------------------------------------------------------------------------------------- */
-
-/* Reads one normaliser: NFC and its relatives by name; U+2581 for a space and a space prepended are SentencePiece's
- * normalisation. */
-static int put_normalizer(struct hf *h, const json_t *p, struct words *w)
-{
-    static const char low[] = "\xe2\x96\x81";
-    const char *type = text_of(p, "type");
-    const json_t *v;
-    size_t i;
-    int ret = 0;
-    if (!p || json_is_null(p))
-        return 0;
-    if (!type)
-        return damaged(h, "a normaliser without a type");
-    if (!strcmp(type, "Sequence")) {
-        json_array_foreach(json_object_get(p, "normalizers"), i, v)
-        {
-            if (!ret && is(v, "type", "Sequence"))
-                ret = refuse(h, "a normaliser in a", "Sequence of sequences");
-            if (!ret)
-                ret = put_normalizer(h, v, w);
-        }
-        return ret;
-    }
-    if (!strcmp(type, "NFC") || !strcmp(type, "NFKC") || !strcmp(type, "NFD") || !strcmp(type, "NFKD")) {
-        gguf_make_str(h->m, "hearth.tokenizer.normalizer", type, strlen(type));
-        return 0;
-    }
-    if (!strcmp(type, "Prepend") && is(p, "prepend", low)) {
-        w->prefix = "always";
-        return 0;
-    }
-    if (!strcmp(type, "Replace") && is(json_object_get(p, "pattern"), "String", " ") && is(p, "content", low))
-        return 0;
-    return refuse(h, "normaliser", type);
+    return hf_refuse(h, "pre-tokenizer", type);
 }
 
 /* --- tokens -------------------------------------------------------------------------------------------- */
@@ -169,7 +101,7 @@ struct token_table {
 static int token_set(const struct hf *h, struct token_table *t, json_int_t id, const char *s, size_t n, int32_t type)
 {
     if (id < 0 || (size_t)id >= t->n)
-        return damaged(h, "a token's id lies outside of the vocabulary");
+        return hf_damaged(h, "a token's id lies outside of the vocabulary");
     t->text[id] = (struct gguf_str){s, n};
     t->type[id] = type;
     return 0;
@@ -195,7 +127,7 @@ static int read_vocab(const struct hf *h, const json_t *model, struct token_tabl
         {
             const json_t *s = json_array_get(v, 0);
             if (!ret && !json_is_string(s))
-                ret = damaged(h, "an entry of the vocabulary is no pair of text and score");
+                ret = hf_damaged(h, "an entry of the vocabulary is no pair of text and score");
             if (!ret)
                 ret = token_set(h, t, (json_int_t)i, json_string_value(s), json_string_length(s),
                                 bytes && is_byte(json_string_value(s), json_string_length(s)) ? 6 : 1);
@@ -205,7 +137,7 @@ static int read_vocab(const struct hf *h, const json_t *model, struct token_tabl
     json_object_keylen_foreach(vocab, key, len, v)
     {
         if (!ret && !json_is_integer(v))
-            ret = damaged(h, "a token's id is no number");
+            ret = hf_damaged(h, "a token's id is no number");
         if (!ret)
             ret = token_set(h, t, json_integer_value(v), key, len, bytes && is_byte(key, len) ? 6 : 1);
     }
@@ -221,9 +153,9 @@ static int read_added(const struct hf *h, const json_t *root, struct token_table
     {
         const json_t *s = json_object_get(v, "content"), *id = json_object_get(v, "id");
         if (!ret && (!json_is_string(s) || !json_is_integer(id)))
-            ret = damaged(h, "an added token without content or id");
+            ret = hf_damaged(h, "an added token without content or id");
         if (!ret && json_is_true(json_object_get(v, "single_word")))
-            ret = refuse(h, "an added token with", "single_word");
+            ret = hf_refuse(h, "an added token with", "single_word");
         /* A byte's token may be listed here as well and keeps its type. */
         bool byte = !ret && json_integer_value(id) >= 0 && (size_t)json_integer_value(id) < t->n &&
                     t->type[json_integer_value(id)] == 6;
@@ -299,7 +231,7 @@ static int put_merges(struct hf *h, const json_t *model)
             memcpy(line + la + 1, json_string_value(b), lb);
             lines[i] = (struct gguf_str){line, la + lb + 1};
         } else {
-            ret = damaged(h, "a merge is not two parts");
+            ret = hf_damaged(h, "a merge is not two parts");
         }
     }
     if (!ret)
@@ -308,7 +240,7 @@ static int put_merges(struct hf *h, const json_t *model)
     return ret;
 }
 
-static void put_words(struct hf *h, const struct words *w)
+static void put_words(struct hf *h, const struct hf_words *w)
 {
     const char *prefix = w->prefix ? w->prefix : "never";
     gguf_make_strs(h->m, "hearth.tokenizer.patterns", w->v, w->n);
@@ -316,7 +248,7 @@ static void put_words(struct hf *h, const struct words *w)
 }
 
 /* Reads tokens with their log-probabilities; ids without one cost more than any token. */
-static int put_unigram(struct hf *h, const json_t *root, const json_t *model, struct words *w)
+static int put_unigram(struct hf *h, const json_t *root, const json_t *model, struct hf_words *w)
 {
     const json_t *pre = json_object_get(root, "pre_tokenizer"), *v, *unk = json_object_get(model, "unk_id");
     const json_t *vocab = json_object_get(model, "vocab");
@@ -327,11 +259,11 @@ static int put_unigram(struct hf *h, const json_t *root, const json_t *model, st
     if (!ret && pre && !json_is_null(pre))
         ret = add_pre(h, w, pre);
     if (!ret && !json_is_array(vocab))
-        ret = damaged(h, "a Unigram vocabulary is an array of pairs");
+        ret = hf_damaged(h, "a Unigram vocabulary is an array of pairs");
     json_array_foreach(vocab, i, v)
     {
         if (!ret && (i >= (size_t)n || !json_is_number(json_array_get(v, 1))))
-            ret = damaged(h, "an entry of the vocabulary is no pair of text and score");
+            ret = hf_damaged(h, "an entry of the vocabulary is no pair of text and score");
         if (!ret)
             scores[i] = json_number_value(json_array_get(v, 1));
     }
@@ -346,16 +278,16 @@ static int put_unigram(struct hf *h, const json_t *root, const json_t *model, st
     return ret;
 }
 
-static int put_bpe(struct hf *h, const json_t *root, const json_t *model, struct words *w)
+static int put_bpe(struct hf *h, const json_t *root, const json_t *model, struct hf_words *w)
 {
     const json_t *pre = json_object_get(root, "pre_tokenizer");
     int ret = pre && !json_is_null(pre) ? add_pre(h, w, pre) : 0;
-    const char *suffix = text_of(model, "continuing_subword_prefix"), *end = text_of(model, "end_of_word_suffix");
+    const char *suffix = hf_text_of(model, "continuing_subword_prefix"), *end = hf_text_of(model, "end_of_word_suffix");
     if (!ret && ((suffix && *suffix) || (end && *end)))
-        ret = refuse(h, "BPE with", suffix && *suffix ? "continuing_subword_prefix" : "end_of_word_suffix");
+        ret = hf_refuse(h, "BPE with", suffix && *suffix ? "continuing_subword_prefix" : "end_of_word_suffix");
     if (!ret && json_is_number(json_object_get(model, "dropout")) &&
         json_number_value(json_object_get(model, "dropout")) != 0)
-        ret = refuse(h, "BPE with", "dropout");
+        ret = hf_refuse(h, "BPE with", "dropout");
     if (ret)
         return ret;
     const char *kind = w->byte_level ? "gpt2" : "gemma4";
@@ -370,12 +302,12 @@ static int put_bpe(struct hf *h, const json_t *root, const json_t *model, struct
 /* Returns the id of a token that a config names, as text or as an object with content. */
 static int token_id(const json_t *root, const json_t *named, uint32_t *id)
 {
-    const char *s = json_is_object(named) ? text_of(named, "content") : json_string_value(named);
+    const char *s = json_is_object(named) ? hf_text_of(named, "content") : json_string_value(named);
     const json_t *v;
     size_t i;
     json_array_foreach(json_object_get(root, "added_tokens"), i, v)
     {
-        if (s && is(v, "content", s)) {
+        if (s && hf_is(v, "content", s)) {
             *id = (uint32_t)json_integer_value(json_object_get(v, "id"));
             return 1;
         }
@@ -394,11 +326,11 @@ static bool puts_first(const json_t *post, const char *bos)
     size_t i;
     json_array_foreach(json_object_get(post, "processors"), i, v)
     {
-        if (is(v, "type", "TemplateProcessing"))
+        if (hf_is(v, "type", "TemplateProcessing"))
             one = v;
     }
     const json_t *first = json_array_get(json_object_get(one, "single"), 0);
-    return bos && is(one, "type", "TemplateProcessing") && is(json_object_get(first, "SpecialToken"), "id", bos);
+    return bos && hf_is(one, "type", "TemplateProcessing") && hf_is(json_object_get(first, "SpecialToken"), "id", bos);
 }
 
 static int put_bos(struct hf *h, const json_t *root, const json_t *cfg)
@@ -415,7 +347,7 @@ static int put_bos(struct hf *h, const json_t *root, const json_t *cfg)
             gguf_make_u32(h->m, named[i].gguf, id);
     }
     const json_t *bos = json_object_get(cfg, "bos_token"), *add = json_object_get(cfg, "add_bos_token");
-    const char *text = json_is_object(bos) ? text_of(bos, "content") : json_string_value(bos);
+    const char *text = json_is_object(bos) ? hf_text_of(bos, "content") : json_string_value(bos);
     bool first = json_is_boolean(add) ? json_is_true(add) : puts_first(json_object_get(root, "post_processor"), text);
     gguf_make_bool(h->m, "tokenizer.ggml.add_bos_token", first);
     return 0;
@@ -480,7 +412,7 @@ static int put_template(struct hf *h, const json_t *cfg)
     {
         const json_t *s = json_object_get(v, "template");
         char named[160];
-        const char *name = text_of(v, "name");
+        const char *name = hf_text_of(v, "name");
         if (!json_is_string(s) || !name)
             continue;
         snprintf(named, sizeof named, "%s.%.100s", key, name);
@@ -511,7 +443,7 @@ static int put_companions(struct hf *h, const json_t *root)
 int hf_tokenizer(struct hf *h)
 {
     json_t *root;
-    struct words w = {0};
+    struct hf_words w = {0};
     int ret = hf_json(h, "tokenizer.json", TOKENIZER_MAX, &root);
     if (ret > 0)
         return err_set(h->e, HEARTH_EUNSUPPORTED,
@@ -519,17 +451,17 @@ int hf_tokenizer(struct hf *h)
     if (ret)
         return ret;
     const json_t *model = json_object_get(root, "model");
-    const char *type = text_of(model, "type");
+    const char *type = hf_text_of(model, "type");
     if (!json_is_object(model))
-        ret = damaged(h, "there is no model");
+        ret = hf_damaged(h, "there is no model");
     if (!ret)
-        ret = put_normalizer(h, json_object_get(root, "normalizer"), &w);
+        ret = hf_normalizer(h, json_object_get(root, "normalizer"), &w);
     if (!ret && ((type && !strcmp(type, "BPE")) || (!type && json_object_get(model, "merges"))))
         ret = put_bpe(h, root, model, &w);
     else if (!ret && type && !strcmp(type, "Unigram"))
         ret = put_unigram(h, root, model, &w);
     else if (!ret)
-        ret = refuse(h, "model", type);
+        ret = hf_refuse(h, "model", type);
     if (!ret)
         ret = put_tokens(h, root, model);
     if (!ret)
