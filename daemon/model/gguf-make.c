@@ -132,6 +132,12 @@ void gguf_make_f64s(struct gguf_make *m, const char *key, const double *v, size_
     put(m, v, n * sizeof *v);
 }
 
+void gguf_make_bytes(struct gguf_make *m, const char *key, const void *v, size_t n)
+{
+    put_array(m, key, V_U8, n);
+    put(m, v, n);
+}
+
 void gguf_make_strs(struct gguf_make *m, const char *key, const struct gguf_str *v, size_t n)
 {
     put_array(m, key, V_STR, n);

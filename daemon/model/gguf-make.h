@@ -26,6 +26,7 @@ void gguf_make_str(struct gguf_make *m, const char *key, const char *s, size_t n
 void gguf_make_i32s(struct gguf_make *m, const char *key, const int32_t *v, size_t n);
 void gguf_make_f32s(struct gguf_make *m, const char *key, const float *v, size_t n);
 void gguf_make_f64s(struct gguf_make *m, const char *key, const double *v, size_t n);
+void gguf_make_bytes(struct gguf_make *m, const char *key, const void *v, size_t n); /* an array of u8 */
 void gguf_make_strs(struct gguf_make *m, const char *key, const struct gguf_str *v, size_t n);
 /* Adds a key of another file: name and raw value as gguf_key_at() gives them. */
 void gguf_make_raw(struct gguf_make *m, struct gguf_str name, struct gguf_str raw);

@@ -518,6 +518,17 @@ int gguf_f64s(const struct gguf *g, const char *key, struct gguf_nums *out, stru
     return 0;
 }
 
+int gguf_bytes(const struct gguf *g, const char *key, struct gguf_str *out, struct hearth_err *e)
+{
+    const struct gguf_key *k = key_find(g, key);
+    if (!k)
+        return 1;
+    if (k->type != V_ARR || (k->elem != V_U8 && k->elem != V_I8))
+        return wrong_type(k, "an array of u8", e);
+    *out = (struct gguf_str){(const char *)k->p, (size_t)k->n};
+    return 0;
+}
+
 bool gguf_has(const struct gguf *g, const char *key)
 {
     return key_find(g, key) != NULL;

@@ -71,6 +71,8 @@ struct gguf_nums {
 };
 int gguf_f32s(const struct gguf *g, const char *key, struct gguf_nums *out, struct hearth_err *e);
 int gguf_i32s(const struct gguf *g, const char *key, struct gguf_nums *out, struct hearth_err *e); /* or u32 */
+/* The bytes of an array of u8 or i8, borrowed. */
+int gguf_bytes(const struct gguf *g, const char *key, struct gguf_str *out, struct hearth_err *e);
 int gguf_f64s(const struct gguf *g, const char *key, struct gguf_nums *out, struct hearth_err *e);
 static inline double gguf_f64_at(const struct gguf_nums *a, size_t i)
 {

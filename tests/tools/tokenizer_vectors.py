@@ -62,3 +62,18 @@ def unigram(name, norm, pre, fallback):
     save(name, t)
 unigram("unigram", normalizers.NFKC(), P.Metaspace(replacement=LOW, prepend_scheme="always"), False)
 unigram("unigram-bytes", None, P.Metaspace(replacement=LOW, prepend_scheme="always"), True)
+
+def wordpiece(name, **norm):
+    """BERT's arrangement over a vocabulary of whole words, their halves and single characters; the library has no rule for which tokens there are."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    fold = normalizers.BertNormalizer(**norm)
+    words = sorted({w for x in LINES for w, _ in P.BertPreTokenizer().pre_tokenize_str(fold.normalize_str(x))})
+    chars = sorted({c for w in words for c in w} - set("q9"))
+    vocab = special + words[::2] + chars + ["##" + c for c in chars] + ["##" + w[len(w) // 2:] for w in words[::3] if len(w) > 3]
+    t = Tokenizer(models.WordPiece({w: i for i, w in enumerate(dict.fromkeys(vocab))}, unk_token="[UNK]"))
+    t.normalizer = fold; t.pre_tokenizer = P.BertPreTokenizer(); t.decoder = decoders.WordPiece()
+    t.add_special_tokens([AddedToken(x, special=True) for x in special])
+    save(name, t)
+HARD += ["[CLS] Hello [SEP] world[MASK]!", "ÜBER naïve CAFÉ", "x\u0130y \u01c5 \u1e9e", "a\u200db\u00adc\ue000d\u0378e", "don't-stop (now)…", "“quoted”—dash", "中文abc한국", "ab" * 49 + "c", "ab" * 50 + "c", "\ufffd\u2028x\u0085y"]
+wordpiece("bert", clean_text=True, handle_chinese_chars=True, lowercase=True)
+wordpiece("bert-cased", clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=False)

@@ -41,6 +41,8 @@ struct hf_words { /* the normalizer's and the pre-tokenizer's settings: how text
     size_t n;
     bool byte_level;
     const char *prefix; /* when a space is prepended: hearth.tokenizer.prefix */
+    uint32_t spaces;    /* rules for spaces: hearth.tokenizer.spaces */
+    bool bert;          /* BERT's normaliser was there, or BERT's pre-tokenizer */
 };
 
 /* Parses FOLDER/NAME of at most `max` bytes. 1 where there is no such file. *out is a JSON object. */

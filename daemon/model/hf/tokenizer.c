@@ -2,7 +2,8 @@
  * tokenizer.c - tokenizer.json (the format of the Rust library `tokenizers`) and its companions, translated into GGUF's
  * keys.
  *
- * Byte-level BPE becomes the kind "gpt2", BPE over characters with byte fallback "gemma4", Unigram "t5". Settings for
+ * Byte-level BPE becomes the kind "gpt2", BPE over characters with byte fallback "gemma4", Unigram "t5", WordPiece
+ * "bert". Settings for
  * which GGUF has no key get keys under "hearth.tokenizer.": the pre-tokenizer's own patterns, normalisation, whether
  * special tokens strip white space beside them, the ids that end a generation. A part that is not implemented is
  * refused by name, since a tokenizer that is nearly right gives ids that the model never saw.
@@ -87,6 +88,8 @@ static int add_pre(const struct hf *h, struct hf_words *w, const json_t *p)
         w->prefix = never ? "never" : hf_is(p, "prepend_scheme", "first") ? "first" : "unless there is one";
         return json_is_false(json_object_get(p, "split")) ? 0 : add_pattern(h, w, words, sizeof words - 1);
     }
+    if (!strcmp(type, "BertPreTokenizer") && w->bert)
+        return 0;
     return hf_refuse(h, "pre-tokenizer", type);
 }
 
@@ -115,6 +118,22 @@ static bool is_byte(const char *s, size_t n)
     return n == 6 && sscanf(s, "<0x%2X>%n", &b, &used) == 1 && used == 6;
 }
 
+/* GGUF marks the tokens that begin a word, by U+2581 in front; BERT those that do not, by "##". */
+static int wordpiece_text(const struct hf *h, struct gguf_str *s)
+{
+    if (s->n >= 2 && !memcmp(s->s, "##", 2)) {
+        *s = (struct gguf_str){s->s + 2, s->n - 2};
+        return 0;
+    }
+    char *text = gguf_make_alloc(h->m, s->n + 3);
+    if (!text)
+        return err_set(h->e, HEARTH_ENOMEM, "no memory for a token of %zu bytes", s->n);
+    memcpy(text, "\xe2\x96\x81", 3);
+    memcpy(text + 3, s->s, s->n);
+    *s = (struct gguf_str){text, s->n + 3};
+    return 0;
+}
+
 static int read_vocab(const struct hf *h, const json_t *model, struct token_table *t)
 {
     json_t *vocab = json_object_get(model, "vocab"), *v;
@@ -136,10 +155,13 @@ static int read_vocab(const struct hf *h, const json_t *model, struct token_tabl
     }
     json_object_keylen_foreach(vocab, key, len, v)
     {
+        struct gguf_str s = {key, len};
         if (!ret && !json_is_integer(v))
             ret = hf_damaged(h, "a token's id is no number");
+        if (!ret && hf_is(model, "type", "WordPiece"))
+            ret = wordpiece_text(h, &s);
         if (!ret)
-            ret = token_set(h, t, json_integer_value(v), key, len, bytes && is_byte(key, len) ? 6 : 1);
+            ret = token_set(h, t, json_integer_value(v), s.s, s.n, bytes && is_byte(key, len) ? 6 : 1);
     }
     return ret;
 }
@@ -245,6 +267,8 @@ static void put_words(struct hf *h, const struct hf_words *w)
     const char *prefix = w->prefix ? w->prefix : "never";
     gguf_make_strs(h->m, "hearth.tokenizer.patterns", w->v, w->n);
     gguf_make_str(h->m, "hearth.tokenizer.prefix", prefix, strlen(prefix));
+    if (w->spaces)
+        gguf_make_u32(h->m, "hearth.tokenizer.spaces", w->spaces);
 }
 
 /* Reads tokens with their log-probabilities; ids without one cost more than any token. */
@@ -276,6 +300,25 @@ static int put_unigram(struct hf *h, const json_t *root, const json_t *model, st
         gguf_make_u32(h->m, "hearth.tokenizer.unknown_id", (uint32_t)json_integer_value(unk));
     free(scores);
     return ret;
+}
+
+/* Only BERT's own arrangement is WordPiece here: its normaliser, its words, "##" before what goes on. */
+static int put_wordpiece(struct hf *h, const json_t *root, const json_t *model, struct hf_words *w)
+{
+    const json_t *most = json_object_get(model, "max_input_chars_per_word");
+    const char *unk = hf_text_of(model, "unk_token");
+    const json_t *id = unk ? json_object_get(json_object_get(model, "vocab"), unk) : NULL;
+    if (!w->bert || !hf_is(json_object_get(root, "pre_tokenizer"), "type", "BertPreTokenizer"))
+        return hf_refuse(h, "WordPiece without", "BertNormalizer and BertPreTokenizer");
+    if (!hf_is(model, "continuing_subword_prefix", "##"))
+        return hf_refuse(h, "WordPiece with continuing_subword_prefix", hf_text_of(model, "continuing_subword_prefix"));
+    if (most && json_integer_value(most) != 100)
+        return hf_refuse(h, "WordPiece with", "max_input_chars_per_word other than 100");
+    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= TOKENS_MAX)
+        return hf_damaged(h, "WordPiece's unknown token is not in the vocabulary");
+    gguf_make_str(h->m, "tokenizer.ggml.model", "bert", 4);
+    gguf_make_u32(h->m, "hearth.tokenizer.unknown_id", (uint32_t)json_integer_value(id));
+    return 0;
 }
 
 static int put_bpe(struct hf *h, const json_t *root, const json_t *model, struct hf_words *w)
@@ -460,6 +503,8 @@ int hf_tokenizer(struct hf *h)
         ret = put_bpe(h, root, model, &w);
     else if (!ret && type && !strcmp(type, "Unigram"))
         ret = put_unigram(h, root, model, &w);
+    else if (!ret && type && !strcmp(type, "WordPiece"))
+        ret = put_wordpiece(h, root, model, &w);
     else if (!ret)
         ret = hf_refuse(h, "model", type);
     if (!ret)

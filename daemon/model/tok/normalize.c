@@ -1,4 +1,5 @@
-/* normalize.c - Unicode normalisation before tokenising, by utf8proc. See vocab.h. */
+/* normalize.c - what happens to a text before it is tokenised: a Unicode form, by utf8proc, or SentencePiece's table
+ * (charsmap.c); then the rules for spaces. See tok-internal.h. */
 #include "daemon/model/tok/tok-internal.h"
 
 #include <stdlib.h>
@@ -15,7 +16,15 @@ int normalize_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
                  {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
                  {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}};
     struct gguf_str name;
-    int ret = gguf_str(g, "hearth.tokenizer.normalizer", &name, e);
+    bool squeeze = false;
+    int ret = charsmap_load(v, g, e);
+    if (!ret)
+        ret = gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", &squeeze, e);
+    v->spaces = squeeze && v->model == VOCAB_UNIGRAM ? SPACE_RUNS | SPACE_START | SPACE_END : 0;
+    if (ret >= 0)
+        ret = gguf_u32(g, "hearth.tokenizer.spaces", &v->spaces, e);
+    if (ret >= 0)
+        ret = gguf_str(g, "hearth.tokenizer.normalizer", &name, e);
     if (ret)
         return ret < 0 ? ret : 0;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
@@ -41,9 +50,8 @@ static size_t valid_run(const char *s, size_t n)
 }
 
 /* Bytes that are not UTF-8 stay as they are; the stretches between them are normalised separately. */
-int normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out, struct hearth_err *e)
+static int to_form(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out, struct hearth_err *e)
 {
-    *out = NULL;
     size_t ascii = 0;
     while (ascii < n && (unsigned char)text[ascii] < 0x80)
         ascii++;
@@ -74,5 +82,36 @@ int normalize(const struct vocab *v, const char *text, size_t n, char **out, siz
     }
     *out = buf;
     *n_out = len;
+    return 0;
+}
+
+/* Applies the vocabulary's rules for spaces to s[0..n), in place; returns the length. */
+static size_t fold_spaces(char *s, size_t n, uint32_t rules)
+{
+    size_t at = 0, len = 0;
+    while ((rules & SPACE_START) && at < n && s[at] == ' ')
+        at++;
+    while ((rules & SPACE_END) && n > at && s[n - 1] == ' ')
+        n--;
+    for (; at < n; at++)
+        if (s[at] != ' ' || !(rules & SPACE_RUNS) || !len || s[len - 1] != ' ')
+            s[len++] = s[at];
+    return len;
+}
+
+int normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out, struct hearth_err *e)
+{
+    *out = NULL;
+    int ret = v->charsmap.trie ? charsmap_normalize(v, text, n, out, n_out, e) : to_form(v, text, n, out, n_out, e);
+    if (ret || !v->spaces)
+        return ret;
+    if (!*out) {
+        *out = malloc(n + 1);
+        if (!*out)
+            return err_set(e, HEARTH_ENOMEM, "no memory to normalise %zu bytes", n);
+        memcpy(*out, text, n);
+        *n_out = n;
+    }
+    *n_out = fold_spaces(*out, *n_out, v->spaces);
     return 0;
 }

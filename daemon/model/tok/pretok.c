@@ -101,6 +101,7 @@ static const char *const qwen35[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?["
                                                  "]| ?[^" SPACE LETTER MARK NUMBER "]+[\\r\\n]*|" SPACES,
                                      NULL};
 static const char *const falcon[] = {"[" PUNCT "$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]", NULL};
+static const char *const whole[] = {NULL}; /* Unigram: nothing is cut */
 static const char *const gemma4[] = {"[^\\n]+|[\\n]+", NULL};
 static const char *const plain[] = {"[" PUNCT "$+<=>^~|]+", GPT2, "[" NUMBER "]+", "[0-9][0-9][0-9]", NULL};
 
@@ -139,6 +140,7 @@ static const struct pretok_kind kinds[] = {
     {"deepseek-llm", deepseek_llm, false, false},
     {"falcon", falcon, false, false},
     {"gemma4", gemma4, false, false},
+    {"whole", whole, false, false},
     {"deepseek-coder", deepseek_coder, false, false},
     {"starcoder", starcoder, false, false},
     {"refact", starcoder, false, false},

@@ -45,7 +45,8 @@ enum vocab_model {
     VOCAB_BPE, /* byte-level BPE */
     VOCAB_RAW, /* BPE over characters, with tokens for single bytes: gemma4, SentencePiece's files in tokenizer.json */
     VOCAB_SPM, /* SentencePiece by scores */
-    VOCAB_UNIGRAM, /* the most probable segmentation of a word */
+    VOCAB_UNIGRAM,   /* the most probable segmentation of a word */
+    VOCAB_WORDPIECE, /* the longest tokens of a word, from its start on */
 };
 
 /* When a space is prepended to a stretch of text. */
@@ -56,6 +57,16 @@ enum vocab_prefix {
     PREFIX_FIRST /* to the start of the text, unless it begins with one */
 };
 
+/* SentencePiece's table of replacements, borrowed from the file: charsmap.c. */
+struct charsmap {
+    const char *trie, *text; /* units of 32 bits, unaligned; the replacements; NULL: there is no table */
+    size_t n_trie, n_text;
+    bool graphemes; /* applied as the Rust library `tokenizers` does */
+};
+
+/* What happens to spaces once the characters are normalised. */
+enum { SPACE_RUNS = 1, SPACE_START = 2, SPACE_END = 4 }; /* a run becomes one; those at the text's start, end go */
+
 struct vocab {
     enum vocab_model model;
     char kind[48];
@@ -64,6 +75,9 @@ struct vocab {
     bool ignore_merges; /* a word that is a token is not merged */
     enum vocab_prefix prefix;
     int normalize; /* utf8proc's options; 0: no normalisation */
+    struct charsmap charsmap;
+    uint32_t spaces;               /* SPACE_* */
+    bool lowercase, strip_accents; /* WordPiece */
     uint32_t n_tok;
     struct piece *piece; /* [n_piece], tokens first */
     uint32_t n_piece, cap_piece;
@@ -154,7 +168,15 @@ int spm_encode(const struct vocab *v, const char *text, size_t n, struct ids *ou
 int spm_load_pieces(struct vocab *v, struct hearth_err *e);
 piece_decode spm_decode;
 
-/* normalize.c: NFC and its relatives, where the file names one. *out is malloc'd; NULL: the text needs no change. */
+int wordpiece_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
+int wordpiece_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e);
+int charsmap_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
+/* Sets *out to the malloc'd result. HEARTH_ENOMEM; HEARTH_EBADMODEL where a replacement is too long. */
+int charsmap_normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out,
+                       struct hearth_err *e);
+
+/* normalize.c: NFC and its relatives or a table, where the file has one, and its rules for spaces. *out is malloc'd;
+ * NULL: the text needs no change. */
 int normalize_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out, struct hearth_err *e);
 

@@ -246,8 +246,8 @@ static int load_named_ids(struct vocab *v, const struct gguf *g, struct hearth_e
 
 static int load_prefixes(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
-    bool space = v->model == VOCAB_SPM;
-    v->add_bos = v->model == VOCAB_SPM || (v->pre_kind && v->pre_kind->add_bos);
+    bool space = v->model == VOCAB_SPM || v->model == VOCAB_UNIGRAM || v->model == VOCAB_WORDPIECE;
+    v->add_bos = v->model == VOCAB_SPM || v->model == VOCAB_WORDPIECE || (v->pre_kind && v->pre_kind->add_bos);
     int ret = gguf_bool(g, "tokenizer.ggml.add_bos_token", &v->add_bos, e);
     if (ret >= 0)
         ret = gguf_bool(g, "tokenizer.ggml.add_space_prefix", &space, e);
@@ -272,7 +272,11 @@ static int find_model(const struct gguf *g, enum vocab_model *out, struct hearth
     static const struct {
         const char *name;
         enum vocab_model model;
-    } models[] = {{"gpt2", VOCAB_BPE}, {"llama", VOCAB_SPM}, {"gemma4", VOCAB_RAW}, {"t5", VOCAB_UNIGRAM}};
+    } models[] = {{"gpt2", VOCAB_BPE},
+                  {"llama", VOCAB_SPM},
+                  {"gemma4", VOCAB_RAW},
+                  {"t5", VOCAB_UNIGRAM},
+                  {"bert", VOCAB_WORDPIECE}};
     struct gguf_str name;
     int ret = gguf_str(g, "tokenizer.ggml.model", &name, e);
     if (ret)
@@ -282,7 +286,8 @@ static int find_model(const struct gguf *g, enum vocab_model *out, struct hearth
             *out = models[i].model;
             return 0;
         }
-    return err_set(e, HEARTH_EUNSUPPORTED, "tokenizer \"%s\" (tokenizer.ggml.model); hearth has gpt2, llama and gemma4",
+    return err_set(e, HEARTH_EUNSUPPORTED,
+                   "tokenizer \"%s\" (tokenizer.ggml.model); hearth has gpt2, llama, gemma4, t5 and bert",
                    gguf_label(name).s);
 }
 
@@ -300,13 +305,14 @@ static bool takes_every_byte(const struct vocab *v)
 
 /*
  * What vocab_reach() says. Nothing is known where special tokens take white space along, where bytes may be left out,
- * or of unigram models, whose normalising may leave characters out. Unicode's forms make at most NORMAL_MOST bytes one.
+ * or of Unigram and WordPiece, whose normalising may leave characters out. Unicode's forms make at most NORMAL_MOST
+ * bytes one.
  */
 static size_t reach_of(const struct vocab *v)
 {
     enum { NORMAL_MOST = 16, CHARACTER = 4 };
     size_t most = CHARACTER; /* of the unknown id */
-    if (v->model == VOCAB_UNIGRAM || !takes_every_byte(v))
+    if (v->model == VOCAB_UNIGRAM || v->model == VOCAB_WORDPIECE || !takes_every_byte(v))
         return SIZE_MAX;
     for (uint32_t i = 0; i < v->n_tok; i++) {
         if (v->piece[i].strip)
@@ -339,10 +345,11 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
     if (!ret)
         ret = load_named_ids(v, g, e);
     if (!ret)
-        ret = model == VOCAB_SPM       ? spm_load(v, g, e)
-              : model == VOCAB_RAW     ? raw_load(v, g, e)
-              : model == VOCAB_UNIGRAM ? unigram_load(v, g, e)
-                                       : bpe_load(v, g, pre, e);
+        ret = model == VOCAB_SPM         ? spm_load(v, g, e)
+              : model == VOCAB_RAW       ? raw_load(v, g, e)
+              : model == VOCAB_UNIGRAM   ? unigram_load(v, g, e)
+              : model == VOCAB_WORDPIECE ? wordpiece_load(v, g, e)
+                                         : bpe_load(v, g, pre, e);
     if (!ret)
         ret = special_load(v, e);
     if (!ret)
@@ -353,8 +360,11 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
         vocab_free(v);
         return ret;
     }
-    static const char *const kinds[] = {
-        [VOCAB_BPE] = "gpt2/", [VOCAB_RAW] = "gemma4", [VOCAB_SPM] = "llama", [VOCAB_UNIGRAM] = "unigram"};
+    static const char *const kinds[] = {[VOCAB_BPE] = "gpt2/",
+                                        [VOCAB_RAW] = "gemma4",
+                                        [VOCAB_SPM] = "llama",
+                                        [VOCAB_UNIGRAM] = "unigram",
+                                        [VOCAB_WORDPIECE] = "bert"};
     const char *cut = model != VOCAB_BPE ? "" : v->pre_kind ? v->pre_kind->name : "own";
     snprintf(v->kind, sizeof v->kind, "%s%s", kinds[model], cut);
     v->reach = reach_of(v);
@@ -468,10 +478,11 @@ static int encode_stretch(const struct vocab *v, const char *text, size_t n, boo
     if (normal)
         text = normal;
     if (n)
-        ret = v->model == VOCAB_SPM       ? spm_encode(v, text, n, out, e)
-              : v->model == VOCAB_RAW     ? raw_encode(v, text, n, first, out, e)
-              : v->model == VOCAB_UNIGRAM ? unigram_encode(v, text, n, first, out, e)
-                                          : bpe_encode(v, text, n, out, e);
+        ret = v->model == VOCAB_SPM         ? spm_encode(v, text, n, out, e)
+              : v->model == VOCAB_RAW       ? raw_encode(v, text, n, first, out, e)
+              : v->model == VOCAB_UNIGRAM   ? unigram_encode(v, text, n, first, out, e)
+              : v->model == VOCAB_WORDPIECE ? wordpiece_encode(v, text, n, out, e)
+                                            : bpe_encode(v, text, n, out, e);
     free(normal);
     return ret;
 }

@@ -2,8 +2,8 @@
  * tok.h - a model's vocabulary: text to ids and back, exactly.
  *
  * The kinds are byte-level BPE ("gpt2": bpe.c, words split by pretok.c), BPE over characters (raw.c), SentencePiece
- * ("llama": spm.c) and Unigram ("t5": unigram.c). A vocabulary needs only the metadata of a GGUF file: it works without
- * tensors and for any architecture.
+ * ("llama": spm.c), Unigram ("t5": unigram.c) and WordPiece ("bert": wordpiece.c). A vocabulary needs only the metadata
+ * of a GGUF file: it works without tensors and for any architecture.
  *
  * Immutable after loading; any thread may use it. Working memory of a call is allocated within it.
  */

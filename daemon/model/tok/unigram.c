@@ -13,25 +13,41 @@
 enum { TOKEN_LEN_MAX = 256 }; /* longer tokens are not looked up, which bounds the time per byte of text */
 static const double unknown_penalty = 10;
 
-int unigram_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+/* Reads the tokens' log-probabilities: f64 as tokenizer.json has them, or f32 of a GGUF file. */
+static int load_scores(struct vocab *v, const struct gguf *g, bool *own, struct hearth_err *e)
 {
+    static const char key[] = "tokenizer.ggml.scores";
     struct gguf_nums scores;
     int ret = gguf_f64s(g, "hearth.tokenizer.scores", &scores, e);
+    *own = ret == 0;
+    if (ret > 0)
+        ret = gguf_f32s(g, key, &scores, e);
     if (ret)
-        return ret < 0 ? ret : err_set(e, HEARTH_EUNSUPPORTED, "tokenizer \"t5\" is read from tokenizer.json alone");
+        return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key %s is missing", key);
     if (scores.n != v->n_tok)
         return err_set(e, HEARTH_EBADMODEL, "%zu scores for %u tokens", scores.n, v->n_tok);
     v->score = malloc(v->n_tok * sizeof *v->score);
     if (!v->score)
         return err_set(e, HEARTH_ENOMEM, "no memory for %u scores", v->n_tok);
     for (uint32_t i = 0; i < v->n_tok; i++) {
-        v->score[i] = gguf_f64_at(&scores, i);
+        v->score[i] = *own ? gguf_f64_at(&scores, i) : (double)gguf_f32_at(&scores, i);
         if (!isfinite(v->score[i]))
             return err_set(e, HEARTH_EBADMODEL, "the score of token %u is not a number", i);
-        if (v->score[i] < v->worst)
+        if (v->score[i] < v->worst && (*own || v->piece[i].attr == TOK_NORMAL))
             v->worst = v->score[i];
     }
-    ret = bpe_load_pre(v, g, NULL, "gemma4", e);
+    return 0;
+}
+
+int unigram_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
+    bool own; /* of a tokenizer.json, with its own patterns; SentencePiece segments a text as a whole */
+    int ret = load_scores(v, g, &own, e);
+    for (uint32_t i = 0; i < v->n_tok && !ret; i++)
+        if (v->unk < 0 && v->piece[i].attr == TOK_UNKNOWN)
+            v->unk = (int32_t)i;
+    if (!ret)
+        ret = bpe_load_pre(v, g, own ? NULL : "whole", "gemma4", e);
     return ret ? ret : spm_load_pieces(v, e);
 }
 

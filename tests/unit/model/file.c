@@ -236,6 +236,7 @@ static void test_defaults(void **state)
     gguf_close(g);
 }
 
+#define BERT "{\"normalizer\": {\"type\": \"BertNormalizer\"}, \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}, "
 static void test_folder_refused(void **state)
 {
     (void)state;
@@ -272,6 +273,19 @@ static void test_folder_refused(void **state)
          HEARTH_EUNSUPPORTED, "Lowercase"},
         {"tokenizer.json", "{\"pre_tokenizer\": {\"type\": \"Whitespace\"}, \"model\": {\"type\": \"BPE\"}}",
          HEARTH_EUNSUPPORTED, "Whitespace"},
+        {"tokenizer.json", "{\"model\": {\"type\": \"WordPiece\", \"vocab\": {}}}", HEARTH_EUNSUPPORTED,
+         "WordPiece without \"BertNormalizer"},
+        {"tokenizer.json", BERT "\"model\": {\"type\": \"WordPiece\", \"continuing_subword_prefix\": \"@\"}}",
+         HEARTH_EUNSUPPORTED, "continuing_subword_prefix \"@\""},
+        {"tokenizer.json", BERT "\"model\": {\"type\": \"WordPiece\", \"continuing_subword_prefix\": \"##\"}}",
+         HEARTH_EBADMODEL, "unknown token"},
+        {"tokenizer.json",
+         "{\"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"a*\"}, \"model\": {}}",
+         HEARTH_EBADMODEL, "not base64"},
+        {"tokenizer.json",
+         "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Strip\", \"strip_right\": true}, "
+         "{\"type\": \"NFC\"}]}, \"model\": {}}",
+         HEARTH_EUNSUPPORTED, "after rules for spaces"},
         {"tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 4}, \"merges\": []}}", HEARTH_EBADMODEL,
          "outside of the vocabulary"},
         {"tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"a\": 1}}}", HEARTH_EBADMODEL,

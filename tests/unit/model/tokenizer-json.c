@@ -1,7 +1,7 @@
 /*
  * tokenizer-json.c - every kind of tokenizer.json that hearth reads, against the ids of the Rust library `tokenizers`
- * (tests/tools/tokenizer_vectors.py trains them and writes their ids): byte-level and raw BPE, Unigram, normalisers,
- * pre-tokenizers, prefixes, special tokens that take white space along.
+ * (tests/tools/tokenizer_vectors.py trains them and writes their ids): byte-level and raw BPE, Unigram, WordPiece,
+ * normalisers, pre-tokenizers, prefixes, special tokens that take white space along.
  */
 #include "config.h"
 
@@ -102,20 +102,14 @@ static void check_case(const struct vocab *v, const json_t *c, size_t i, size_t 
     ids_fini(&ids);
 }
 
-static void check(const char *name)
+static void check_cases(const char *name, const struct gguf *g)
 {
-    char file[64], dir[] = "/tmp/hearth-tok-XXXXXX", command[64];
-    struct gguf *g;
+    char file[64];
     struct vocab *v;
     struct hearth_err e = {0};
     json_t *c;
     size_t i, wrong = 0;
-    assert_non_null(mkdtemp(dir));
-    snprintf(file, sizeof file, "%s.tokenizer.json", name);
-    json_t *tokenizer = load_json(file);
-    write_folder(dir, tokenizer);
-    json_decref(tokenizer);
-    if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e))
+    if (vocab_load(&v, g, &e))
         fail_msg("%s: %s", name, e.msg);
     snprintf(file, sizeof file, "%s.json", name);
     json_t *vectors = load_json(file);
@@ -123,10 +117,40 @@ static void check(const char *name)
     assert_true(i > 0);
     json_decref(vectors);
     vocab_free(v);
+    assert_int_equal(wrong, 0);
+}
+
+static void check(const char *name)
+{
+    char file[64], dir[] = "/tmp/hearth-tok-XXXXXX", command[64];
+    struct gguf *g;
+    struct hearth_err e = {0};
+    assert_non_null(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s.tokenizer.json", name);
+    json_t *tokenizer = load_json(file);
+    write_folder(dir, tokenizer);
+    json_decref(tokenizer);
+    if (model_file_open(&g, dir, &e))
+        fail_msg("%s: %s", name, e.msg);
+    check_cases(name, g);
     gguf_close(g);
     snprintf(command, sizeof command, "rm -rf %s", dir);
     assert_int_equal(system(command), 0);
-    assert_int_equal(wrong, 0);
+}
+
+/* A GGUF file's Unigram vocabulary, against SentencePiece itself (tests/tools/sentencepiece_vectors.py). */
+static void test_sentencepiece(void **state)
+{
+    (void)state;
+    char path[4096];
+    const char *top = getenv("top_srcdir");
+    struct gguf *g;
+    struct hearth_err e = {0};
+    snprintf(path, sizeof path, "%s/tests/unit/model/tokenizers/sentencepiece.gguf", top ? top : "..");
+    if (model_file_open(&g, path, &e))
+        fail_msg("%s", e.msg);
+    check_cases("sentencepiece", g);
+    gguf_close(g);
 }
 
 #define KINDS(X)                      \
@@ -139,7 +163,10 @@ static void check(const char *name)
     X(metaspace, "metaspace")         \
     X(gemma, "gemma")                 \
     X(unigram, "unigram")             \
-    X(unigram_bytes, "unigram-bytes")
+    X(unigram_bytes, "unigram-bytes") \
+    X(precompiled, "precompiled")     \
+    X(bert, "bert")                   \
+    X(bert_cased, "bert-cased")
 #define X(name, file)                     \
     static void test_##name(void **state) \
     {                                     \
@@ -148,6 +175,63 @@ static void check(const char *name)
     }
 KINDS(X)
 #undef X
+
+/*
+ * The table of replacements is data from outside: damaged anywhere, it is refused, or a text is tokenised to something,
+ * or to an error; nothing outside of the table is read (which the sanitizers see).
+ */
+static void test_damaged_table(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 400 };
+    static const char text[] = "  Am Brunnen \xef\xac\x81ne e\xcc\x81... \xef\xbc\xa1\xef\xbc\xa2\xef\xbc\xa3 x\t\n";
+    char path[4096], damaged[] = "/tmp/hearth-table-XXXXXX";
+    const char *top = getenv("top_srcdir");
+    static const char key[] = "tokenizer.ggml.precompiled_charsmap";
+    char file[8192];
+    snprintf(path, sizeof path, "%s/tests/unit/model/tokenizers/sentencepiece.gguf", top ? top : "..");
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t n = fread(file, 1, sizeof file, f), table = 0, n_table = 0, n_refused = 0;
+    fclose(f);
+    for (size_t i = 0; i + sizeof key + 16 < n && !table; i++)
+        if (!memcmp(file + i, key, sizeof key - 1))
+            table = i + sizeof key - 1 + 4 + 4; /* the array's type and its elements' */
+    assert_true(table);
+    memcpy(&n_table, file + table, 8);
+    table += 8;
+    assert_true(table + n_table < n);
+    int fd = mkstemp(damaged);
+    assert_true(fd >= 0);
+    uint32_t seed = 7;
+    for (int round = 0; round < ROUNDS; round++) {
+        char saved[4];
+        struct gguf *g;
+        struct vocab *v;
+        struct hearth_err e = {0};
+        struct ids ids = {0};
+        seed = seed * 1664525 + 1013904223;
+        size_t at = table + (seed >> 8) % (round % 8 ? n_table - 4 : 8);
+        memcpy(saved, file + at, 4);
+        for (int i = 0; i < 1 + round % 4; i++)
+            file[at + (size_t)i] ^= (char)(seed >> (5 * i));
+        assert_int_equal(pwrite(fd, file, n, 0), n);
+        assert_int_equal(model_file_open(&g, damaged, &e), 0);
+        if (vocab_load(&v, g, &e)) {
+            n_refused++;
+        } else {
+            if (tok_encode(v, text, sizeof text - 1, 0, &ids, &e))
+                assert_true(e.code == HEARTH_EBADMODEL);
+            vocab_free(v);
+        }
+        ids_fini(&ids);
+        gguf_close(g);
+        memcpy(file + at, saved, 4);
+    }
+    close(fd);
+    unlink(damaged);
+    assert_in_range(n_refused, 10, ROUNDS - 200);
+}
 
 /* The words of each named pre-tokenizer (tokenizer.ggml.pre), against the same library with the makers' patterns. */
 static void test_words(void **state)
@@ -192,7 +276,9 @@ int main(void)
 #define X(name, file) cmocka_unit_test(test_##name),
         KINDS(X)
 #undef X
-            cmocka_unit_test(test_words),
+            cmocka_unit_test(test_sentencepiece),
+        cmocka_unit_test(test_damaged_table),
+        cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,192 @@
+/*
+ * wordpiece.c - WordPiece as BERT uses it (Devlin et al. 2018; Wu et al. 2016, "Google's Neural Machine Translation
+ * System"): a text is cleaned and folded, cut at white space and around punctuation, and each word becomes the longest
+ * token that it starts with, then the longest one that goes on from there. A word that cannot be spelled so is one
+ * unknown token.
+ *
+ * GGUF writes a token that begins a word with U+2581 in front, and one that goes on without BERT's "##".
+ */
+#include "daemon/model/tok/tok-internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+enum { WORD_CHARS_MAX = 100 }; /* of BERT's own tokenizer: a longer word is unknown */
+
+int wordpiece_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
+    v->lowercase = true;
+    int ret = gguf_bool(g, "tokenizer.ggml.normalizer.lowercase", &v->lowercase, e);
+    v->strip_accents = v->lowercase;
+    if (ret >= 0)
+        ret = gguf_bool(g, "tokenizer.ggml.normalizer.strip_accents", &v->strip_accents, e);
+    for (uint32_t i = 0; i < v->n_tok && ret >= 0; i++) {
+        const struct piece *p = &v->piece[i];
+        if (v->bos < 0 && p->n == 5 && !memcmp(p->s, "[CLS]", 5))
+            v->bos = (int32_t)i;
+        if (v->unk < 0 && p->n == 5 && !memcmp(p->s, "[UNK]", 5))
+            v->unk = (int32_t)i;
+    }
+    if (ret >= 0 && v->unk < 0)
+        return err_set(e, HEARTH_EBADMODEL, "the WordPiece vocabulary has no unknown token");
+    return ret < 0 ? ret : spm_load_pieces(v, e);
+}
+
+static bool is_space(utf8proc_int32_t c)
+{
+    utf8proc_category_t k = utf8proc_category(c);
+    return c == '\t' || c == '\n' || c == '\r' || (k >= UTF8PROC_CATEGORY_ZS && k <= UTF8PROC_CATEGORY_ZP);
+}
+
+/* Control, format, private, surrogate and unassigned characters; BERT keeps tab and line ends, as spaces. */
+static bool is_dropped(utf8proc_int32_t c)
+{
+    if (c == 0 || c == 0xfffd)
+        return true;
+    if (c == '\t' || c == '\n' || c == '\r')
+        return false;
+    utf8proc_category_t k = utf8proc_category(c);
+    return k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CO;
+}
+
+/* The blocks that BERT takes for Chinese: each such character is a word of its own. */
+static bool is_ideograph(utf8proc_int32_t c)
+{
+    static const utf8proc_int32_t block[][2] = {{0x4e00, 0x9fff},   {0x3400, 0x4dbf},   {0x20000, 0x2a6df},
+                                                {0x2a700, 0x2b73f}, {0x2b740, 0x2b81f}, {0x2b920, 0x2ceaf},
+                                                {0xf900, 0xfaff},   {0x2f800, 0x2fa1f}};
+    for (size_t i = 0; i < sizeof block / sizeof *block; i++)
+        if (c >= block[i][0] && c <= block[i][1])
+            return true;
+    return false;
+}
+
+static bool is_punctuation(utf8proc_int32_t c)
+{
+    if (c < 0x80)
+        return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+    utf8proc_category_t k = utf8proc_category(c);
+    return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
+}
+
+/* Text under way from one pass to the next. */
+struct buffer {
+    char *s;
+    size_t n;
+};
+
+static void put(struct buffer *b, utf8proc_int32_t c)
+{
+    b->n += (size_t)utf8proc_encode_char(c, (utf8proc_uint8_t *)b->s + b->n);
+}
+
+/* Drops what is no text, and makes every kind of white space a space; spaces surround ideographs. */
+static int clean(const char *text, size_t n, struct buffer *out, struct hearth_err *e)
+{
+    *out = (struct buffer){malloc(3 * n + 4), 0}; /* an ideograph of three bytes and more gets two spaces */
+    if (!out->s)
+        return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
+    for (size_t i = 0; i < n;) {
+        utf8proc_int32_t c;
+        utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)text + i, (utf8proc_ssize_t)(n - i), &c);
+        if (k <= 0)
+            return err_set(e, HEARTH_EPARAMS, "the text is not UTF-8 at byte %zu, and the vocabulary has no bytes", i);
+        i += (size_t)k;
+        if (is_dropped(c))
+            continue;
+        bool alone = is_ideograph(c);
+        if (alone)
+            out->s[out->n++] = ' ';
+        put(out, is_space(c) ? ' ' : c);
+        if (alone)
+            out->s[out->n++] = ' ';
+    }
+    return 0;
+}
+
+/* Replaces b by its canonical decomposition. */
+static int decompose(struct buffer *b, struct hearth_err *e)
+{
+    utf8proc_uint8_t *out = NULL;
+    utf8proc_ssize_t n = utf8proc_map((const utf8proc_uint8_t *)b->s, (utf8proc_ssize_t)b->n, &out,
+                                      UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
+    if (n < 0)
+        return err_set(e, HEARTH_ENOMEM, "no memory to normalise %zu bytes", b->n);
+    free(b->s);
+    *b = (struct buffer){(char *)out, (size_t)n};
+    return 0;
+}
+
+/*
+ * Folds case and accents as the vocabulary asks, and puts a space before each word: around punctuation, and where white
+ * space was. Each word of the result is a space and the characters up to the next one.
+ */
+static int cut(const struct vocab *v, const struct buffer *from, struct buffer *out, struct hearth_err *e)
+{
+    *out = (struct buffer){malloc(4 * from->n + 8), 0};
+    if (!out->s)
+        return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", from->n);
+    bool inside = false; /* a word is under way */
+    for (size_t i = 0; i < from->n;) {
+        utf8proc_int32_t c;
+        i += (size_t)utf8proc_iterate((const utf8proc_uint8_t *)from->s + i, (utf8proc_ssize_t)(from->n - i), &c);
+        if (v->strip_accents && utf8proc_category(c) == UTF8PROC_CATEGORY_MN)
+            continue;
+        if (is_space(c)) {
+            inside = false;
+            continue;
+        }
+        bool alone = is_punctuation(c);
+        if (!inside || alone)
+            out->s[out->n++] = ' ';
+        if (v->lowercase && c == 0x130) { /* the one letter whose small form is two characters: i and a dot above */
+            put(out, 'i');
+            put(out, 0x307);
+        } else {
+            put(out, v->lowercase ? utf8proc_tolower(c) : c);
+        }
+        inside = !alone;
+    }
+    return 0;
+}
+
+/* One word, with the space in front of it. */
+static int encode_word(const struct vocab *v, const char *s, size_t n, struct ids *out, struct hearth_err *e)
+{
+    size_t was = out->n, chars = 0;
+    for (size_t i = 1; i < n; i++)
+        chars += ((unsigned char)s[i] & 0xc0) != 0x80;
+    bool known = chars <= WORD_CHARS_MAX;
+    for (size_t at = 0, len; at < n && known; at += len) {
+        int32_t id = -1;
+        for (len = n - at < v->max_len ? n - at : v->max_len; len > (at == 0); len--)
+            if ((id = piece_find(v, s + at, len)) >= 0)
+                break;
+        known = id >= 0;
+        if (known && ids_push(out, id))
+            return err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
+    }
+    if (known)
+        return 0;
+    out->n = was;
+    return ids_push(out, v->unk) ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
+}
+
+int wordpiece_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e)
+{
+    struct buffer cleaned, words = {0};
+    int ret = clean(text, n, &cleaned, e);
+    if (!ret && v->strip_accents)
+        ret = decompose(&cleaned, e);
+    if (!ret)
+        ret = cut(v, &cleaned, &words, e);
+    for (size_t at = 0, end; at < words.n && !ret; at = end) {
+        const char *space = memchr(words.s + at + 1, ' ', words.n - at - 1);
+        end = space ? (size_t)(space - words.s) : words.n;
+        ret = encode_word(v, words.s + at, end - at, out, e);
+    }
+    free(cleaned.s);
+    free(words.s);
+    return ret;
+}
