@@ -73,8 +73,22 @@ int32_t vocab_special(const struct vocab *v, const char *text)
     return v->special[node].id;
 }
 
-static bool wanted(const struct piece *p, int flags)
+/* Some files call their turn markers user-defined, which are tokens in any text; so are HTML's tags in others. */
+static bool is_markup(const struct piece *p)
 {
+    static const char *const texts[] = {"<start_of_turn>", "<s>", "<bos>", "<user>", "<assistant>", "<system>"};
+    if ((p->n > 2 && !memcmp(p->s, "<|", 2)) || (p->n > 4 && !memcmp(p->s, "<\xef\xbd\x9c", 4)))
+        return true;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (strlen(texts[i]) == p->n && !memcmp(texts[i], p->s, p->n))
+            return true;
+    return false;
+}
+
+static bool wanted(const struct piece *p, int flags, bool persons)
+{
+    if (persons)
+        return p->attr == TOK_USER && !is_markup(p);
     if (p->attr != TOK_USER)
         return flags & TOK_SPECIAL;
     /* Some files call their turn markers user-defined, which are tokens in any text: not in a chat message. */
@@ -129,17 +143,20 @@ static void take_spaces(const struct vocab *v, const char *text, size_t n, struc
     }
 }
 
-int special_split(const struct vocab *v, const char *text, size_t n, int flags, struct special_span **out,
-                  size_t *n_out, struct hearth_err *e)
+int special_split(const struct vocab *v, const struct tok_text *whole, struct special_span **out, size_t *n_out,
+                  struct hearth_err *e)
 {
+    const char *text = whole->s;
     struct special_span *found = NULL;
     unsigned char *taken = NULL;
-    size_t n_found = 0, cap = 0, kept = 0;
-    for (size_t i = 0; i < n; i++) {
+    size_t n_found = 0, cap = 0, kept = 0, n = whole->n;
+    for (size_t i = 0, k = 0; i < n; i++) {
         uint32_t node = 0;
+        while (k < whole->n_span && whole->span[k].to <= i)
+            k++;
         for (size_t j = i; j < n && (node = child_of(v, node, (unsigned char)text[j])); j++) {
             int32_t id = v->special[node].id;
-            if (id < 0 || !wanted(&v->piece[id], flags))
+            if (id < 0 || !wanted(&v->piece[id], whole->flags, k < whole->n_span && whole->span[k].from <= j))
                 continue;
             if (n_found == cap) {
                 cap = cap ? cap * 2 : 16;

@@ -196,8 +196,16 @@ struct special_span {
     uint32_t start, len;
     int32_t id;
 };
+/* A text to be tokenised: TOK_* flags, and what of it a person wrote. */
+struct tok_text {
+    const char *s;
+    size_t n;
+    int flags;
+    const struct tok_span *span;
+    size_t n_span;
+};
 /* In text order, not overlapping; *out is malloc'd. */
-int special_split(const struct vocab *v, const char *text, size_t n, int flags, struct special_span **out,
-                  size_t *n_out, struct hearth_err *e);
+int special_split(const struct vocab *v, const struct tok_text *text, struct special_span **out, size_t *n_out,
+                  struct hearth_err *e);
 
 #endif

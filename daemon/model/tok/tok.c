@@ -417,6 +417,11 @@ int32_t vocab_bos(const struct vocab *v)
     return v->bos;
 }
 
+int32_t vocab_eos(const struct vocab *v)
+{
+    return v->eos;
+}
+
 bool vocab_add_bos(const struct vocab *v)
 {
     return v->add_bos;
@@ -487,16 +492,17 @@ static int encode_stretch(const struct vocab *v, const char *text, size_t n, boo
     return ret;
 }
 
-int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, struct ids *out, struct hearth_err *e)
+static int encode(const struct vocab *v, const struct tok_text *whole, struct ids *out, struct hearth_err *e)
 {
+    const char *text = whole->s;
     struct special_span *spans;
-    size_t n_span, was = out->n, at = 0;
+    size_t n_span, was = out->n, at = 0, n = whole->n;
     if (n > TEXT_MAX)
         return err_set(e, HEARTH_EPARAMS, "a text of %zu bytes; the limit is %d", n, TEXT_MAX);
-    int ret = special_split(v, text, n, flags, &spans, &n_span, e);
+    int ret = special_split(v, whole, &spans, &n_span, e);
     if (ret)
         return ret;
-    if ((flags & TOK_BOS) && v->bos >= 0 && ids_push(out, v->bos))
+    if ((whole->flags & TOK_BOS) && v->bos >= 0 && ids_push(out, v->bos))
         ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
     /* SentencePiece prepends its space to every stretch of text at the start or after a special token. */
     for (size_t i = 0; i <= n_span && !ret; i++) {
@@ -513,4 +519,15 @@ int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, str
     if (ret)
         out->n = was;
     return ret;
+}
+
+int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, struct ids *out, struct hearth_err *e)
+{
+    return encode(v, &(struct tok_text){.s = text, .n = n, .flags = flags}, out, e);
+}
+
+int tok_encode_spans(const struct vocab *v, const char *text, size_t n, const struct tok_span *span, size_t n_span,
+                     struct ids *out, struct hearth_err *e)
+{
+    return encode(v, &(struct tok_text){text, n, TOK_SPECIAL, span, n_span}, out, e);
 }

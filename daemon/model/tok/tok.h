@@ -26,6 +26,7 @@ const char *vocab_kind(const struct vocab *v); /* "gpt2/llama-bpe", "llama" */
  * without being encoded; SIZE_MAX where no bound is known. */
 size_t vocab_reach(const struct vocab *v);
 int32_t vocab_bos(const struct vocab *v);             /* -1: none */
+int32_t vocab_eos(const struct vocab *v);             /* -1: none */
 bool vocab_add_bos(const struct vocab *v);            /* what the model asks for, with the default of its kind */
 bool vocab_is_end(const struct vocab *v, int32_t id); /* eos, eot, eom and the chat end tokens: generation stops here */
 int32_t vocab_special(const struct vocab *v, const char *text); /* the special token of exactly this text; -1 */
@@ -45,6 +46,17 @@ enum {
 
 /* Appends the ids of text[0..n) (any bytes). HEARTH_ENOMEM; HEARTH_EPARAMS where the text is too long. */
 int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, struct ids *out, struct hearth_err *e);
+
+/* Bytes of a text that a person wrote, as a template's rendering tells them. */
+struct tok_span {
+    uint32_t from, to; /* text[from..to) */
+};
+
+/* The same with every special token parsed, but for control tokens that have a byte in one of the spans, which are in
+ * order and do not touch: no message can forge a turn. So has a turn's markup that a file calls user-defined. All else
+ * is tokenised across the spans' edges, as one text. */
+int tok_encode_spans(const struct vocab *v, const char *text, size_t n, const struct tok_span *span, size_t n_span,
+                     struct ids *out, struct hearth_err *e);
 
 /* The bytes a token stands for in running text: written to out[0..cap), returns their number (what it would need
  * where cap is less). Control tokens give nothing unless `special`. SentencePiece's dummy space is NOT removed here:
