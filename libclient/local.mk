@@ -10,6 +10,7 @@ libclient_libcore_la_SOURCES = \
     libclient/scan.c \
     libclient/stream.c \
     libclient/utf8.c \
+    libclient/wire-json.c \
     libclient/wire-pack.c \
     libclient/wire-rows-daemon.c \
     libclient/wire-rows-engine.c \
@@ -18,6 +19,7 @@ libclient_libcore_la_SOURCES = \
     libclient/wire-rows-sessions.c \
     libclient/wire-rows-streams.c \
     libclient/wire-tables.c \
+    libclient/wire-tree.c \
     libclient/wire-unpack.c \
     libclient/conn.h \
     libclient/err.h \
@@ -26,8 +28,10 @@ libclient_libcore_la_SOURCES = \
     libclient/hearth.h \
     libclient/scan.h \
     libclient/utf8.h \
+    libclient/wire-json.h \
     libclient/wire-rows.h \
     libclient/wire-table.h \
+    libclient/wire-tree.h \
     libclient/wire.h
 libclient_libcore_la_CFLAGS = $(AM_CFLAGS) $(MSGPACK_CFLAGS)
 libclient_libcore_la_LIBADD = $(MSGPACK_LIBS)

@@ -1,8 +1,8 @@
 /*
- * wire-pack.c - structs to frames: one walk over the field tables, written through msgpack-c's packer. Only this file
- * and wire-unpack.c include msgpack-c.
+ * wire-pack.c - structs to frames: one walk over the field tables, written through msgpack-c's packer.
  */
 #include "libclient/utf8.h"
+#include "libclient/wire-json.h"
 #include "libclient/wire-table.h"
 
 #include <assert.h>
@@ -30,32 +30,20 @@ struct packer {
     int code;
 };
 
+static void pack_failed(struct packer *p, int code)
+{
+    if (code == HEARTH_ETOOBIG)
+        p->code = err_set(p->e, code, "the message is over %d bytes", WIRE_LINK_FRAME_MAX);
+    else if (code)
+        p->code = err_set(p->e, code, "no memory for a message of %zu bytes", p->b->len - p->start);
+}
+
 static int pack_sink(void *arg, const char *data, size_t n)
 {
     struct packer *p = arg;
-    struct wire_buf *b = p->b;
-
-    if (p->code)
-        return -1;
-    if (n > WIRE_LINK_FRAME_MAX - (b->len - p->start)) {
-        p->code = err_set(p->e, HEARTH_ETOOBIG, "the message is over %d bytes", WIRE_LINK_FRAME_MAX);
-        return -1;
-    }
-    if (n > b->cap - b->len) {
-        size_t cap = b->cap ? b->cap : 256;
-        while (cap - b->len < n)
-            cap *= 2;
-        uint8_t *grown = realloc(b->data, cap);
-        if (!grown) {
-            p->code = err_set(p->e, HEARTH_ENOMEM, "no memory for a message of %zu bytes", cap);
-            return -1;
-        }
-        b->data = grown;
-        b->cap = cap;
-    }
-    memcpy(b->data + b->len, data, n);
-    b->len += n;
-    return 0;
+    if (!p->code)
+        pack_failed(p, wire_buf_add(p->b, data, n, p->start + WIRE_LINK_FRAME_MAX));
+    return p->code ? -1 : 0;
 }
 
 static void pack_begin(struct packer *p, struct wire_buf *b, struct hearth_err *e)
@@ -141,6 +129,7 @@ static bool present(const struct wire_field *f, const void *msg)
     case WIRE_STRUCT:
         return !(f->flags & FIELD_HAS) || *MEMBER(bool, msg, f->beside);
     case WIRE_STR:
+    case WIRE_JSON:
     case WIRE_BYTES: /* these begin with their pointer */
     case WIRE_IDS:
     case WIRE_STRS:
@@ -151,6 +140,18 @@ static bool present(const struct wire_field *f, const void *msg)
     default:
         return true;
     }
+}
+
+static void pack_json(struct packer *p, const char *where, const char *name, const char *json, int64_t root)
+{
+    const char *why = NULL;
+    if (p->code)
+        return;
+    int rc = wire_json_pack(p->b, p->start + WIRE_LINK_FRAME_MAX, json, (enum wire_json_root)root, &why);
+    if (rc == HEARTH_EPARAMS)
+        p->code = err_set(p->e, rc, "%s%s%s: %s", where, name ? "." : "", name ? name : "", why);
+    else
+        pack_failed(p, rc);
 }
 
 static void pack_struct(struct packer *p, const struct wire_type *t, const void *msg);
@@ -229,6 +230,9 @@ static void pack_field(struct packer *p, const struct wire_type *t, const struct
         pack_fault(p, fault->is_request, fault->line, strlen(fault->line));
         break;
     }
+    case WIRE_JSON:
+        pack_json(p, t->name, f->name, *MEMBER(char *, msg, f->offset), f->i.lo);
+        break;
     case WIRE_CONTENT: {
         const struct wire_message *m = msg;
         if (m->parts)
@@ -243,6 +247,11 @@ static void pack_field(struct packer *p, const struct wire_type *t, const struct
 static void pack_struct(struct packer *p, const struct wire_type *t, const void *msg)
 {
     size_t n = 0;
+    const char *whole = t->whole ? *MEMBER(char *, msg, t->whole) : NULL;
+    if (whole) {
+        pack_json(p, t->name, NULL, whole, WIRE_JSON_MAP);
+        return;
+    }
     for (const struct wire_field *f = t->fields; f->name; f++)
         n += present(f, msg);
     msgpack_pack_map(&p->pk, n);

@@ -12,19 +12,20 @@
 #include "libclient/wire.h"
 
 enum wire_field_type {
-    WIRE_BOOL,    /* bool */
-    WIRE_INT,     /* int64_t */
-    WIRE_UINT,    /* uint64_t, with a bool beside it where FIELD_HAS is set */
-    WIRE_FLOAT,   /* double; integers are taken too */
-    WIRE_STR,     /* const char *: UTF-8 without NUL */
-    WIRE_BYTES,   /* struct wire_bytes */
-    WIRE_IDS,     /* struct wire_ids: each 0..INT32_MAX */
-    WIRE_STRS,    /* struct wire_strs: none of them empty */
-    WIRE_STRUCT,  /* an embedded struct: a map; with a bool beside it where FIELD_HAS is set */
-    WIRE_ARRAY,   /* T * and a count: an array of maps */
-    WIRE_PAIRS,   /* struct wire_bias * or struct wire_logit * and a count: an array of [id, number] */
-    WIRE_TOPS,    /* struct wire_top * and a count: an array of arrays of [id, logit] */
-    WIRE_FAULT,   /* struct wire_fault: an error as [kind, line] */
+    WIRE_BOOL,   /* bool */
+    WIRE_INT,    /* int64_t */
+    WIRE_UINT,   /* uint64_t, with a bool beside it where FIELD_HAS is set */
+    WIRE_FLOAT,  /* double; integers are taken too */
+    WIRE_STR,    /* const char *: UTF-8 without NUL */
+    WIRE_BYTES,  /* struct wire_bytes */
+    WIRE_IDS,    /* struct wire_ids: each 0..INT32_MAX */
+    WIRE_STRS,   /* struct wire_strs: none of them empty */
+    WIRE_STRUCT, /* an embedded struct: a map; with a bool beside it where FIELD_HAS is set */
+    WIRE_ARRAY,  /* T * and a count: an array of maps */
+    WIRE_PAIRS,  /* struct wire_bias * or struct wire_logit * and a count: an array of [id, number] */
+    WIRE_TOPS,   /* struct wire_top * and a count: an array of arrays of [id, logit] */
+    WIRE_FAULT,  /* struct wire_fault: an error as [kind, line] */
+    WIRE_JSON, /* const char *: JSON text, an array or (i.lo = WIRE_JSON_MAP) an object; the value itself on the wire */
     WIRE_CONTENT, /* of struct wire_message: a str (content) or an array of maps (parts) */
 };
 
@@ -59,7 +60,9 @@ struct wire_type {
     const struct wire_field *fields;                     /* ends with name NULL; at most 64 */
     const char *const *reserved;                         /* keys refused as UNSUPPORTED, NULL-terminated; or NULL */
     int (*check)(const void *msg, struct hearth_err *e); /* checks across fields; or NULL */
-    bool strict; /* a key that is not known is refused, here and in all maps within, instead of ignored */
+    uint16_t whole; /* offset of a const char *: the whole map as JSON text, where it has keys that are no rows, or a
+                       nil; on the way out it goes in place of the rows. 0: such keys are refused or ignored */
+    bool strict;    /* a key that is not known is refused, here and in all maps within, instead of ignored */
 };
 
 #endif

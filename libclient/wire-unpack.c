@@ -1,14 +1,16 @@
 /*
  * wire-unpack.c - packed bodies to structs: one walk over the field tables.
  *
- * It builds msgpack-c's object tree and copies the fields of the table into one block. The tree is bounded because
- * every frame passed wire_scan() first, which requires WIRE_VALUE_BYTES of limit for each value; the copies are bounded
- * because an element of an array exists before its struct is allocated, and the rows cap how many there may be.
- * Measured: the worst frames of 8 MiB cost 49 MiB while they are unpacked.
+ * It builds msgpack-c's object tree (wire-tree.c) and copies the fields of the table into one block. The tree is
+ * bounded because every frame passed wire_scan() first, which requires WIRE_VALUE_BYTES of limit for each value; the
+ * copies are bounded because an element of an array exists before its struct is allocated, and the rows cap how many
+ * there may be. Measured: the worst frames of 8 MiB cost 49 MiB while they are unpacked.
  */
 #include "libclient/nearest.h"
 #include "libclient/utf8.h"
+#include "libclient/wire-json.h"
 #include "libclient/wire-table.h"
+#include "libclient/wire-tree.h"
 
 #include <endian.h>
 #include <inttypes.h>
@@ -225,6 +227,22 @@ static int read_bin_ids(struct reader *r, const struct path *path, const msgpack
     return 0;
 }
 
+/* Any value as JSON text. It is written twice, first only to be measured, so that what is made has its true size. */
+static int read_json(struct reader *r, const struct path *path, const msgpack_object *o, enum wire_json_root root,
+                     const char **out)
+{
+    const char *why;
+    size_t n = wire_json_write(o, root, NULL, &why);
+    if (n == SIZE_MAX)
+        return refuse(r, path, HEARTH_EPARAMS, "%s", why);
+    char *text = take(r, n + 1, 1);
+    if (!text)
+        return HEARTH_ENOMEM;
+    wire_json_write(o, root, text, &why);
+    *out = text;
+    return 0;
+}
+
 static int read_pairs(struct reader *r, const struct path *path, const msgpack_object *o, const struct wire_field *f,
                       double limit, struct wire_bias **out, size_t *n)
 {
@@ -364,6 +382,8 @@ static int read_field(struct reader *r, const struct path *path, const struct wi
     }
     case WIRE_FAULT:
         return read_fault(r, path, o, f, MEMBER(struct wire_fault, msg, f->offset));
+    case WIRE_JSON:
+        return read_json(r, path, o, (enum wire_json_root)f->i.lo, MEMBER(const char *, msg, f->offset));
     case WIRE_CONTENT: {
         struct wire_message *m = msg;
         if (o->type != MSGPACK_OBJECT_ARRAY)
@@ -396,6 +416,14 @@ void wire_defaults(const struct wire_type *t, void *msg)
     }
 }
 
+static bool has_key(const msgpack_object *o, const char *name)
+{
+    for (uint32_t k = 0; o->type == MSGPACK_OBJECT_MAP && k < o->via.map.size; k++)
+        if (key_is(&o->via.map.ptr[k].key, name))
+            return true;
+    return false;
+}
+
 /* A key that is no row: reserved, refused in what is strict, or ignored. */
 static int read_unknown(struct reader *r, const struct path *path, const struct wire_type *t, const msgpack_object *key)
 {
@@ -403,7 +431,7 @@ static int read_unknown(struct reader *r, const struct path *path, const struct 
     for (const char *const *name = t->reserved; name && *name; name++)
         if (key_is(key, *name))
             return refuse(r, path, HEARTH_EUNSUPPORTED, "%s is reserved and not supported by this version", *name);
-    if (!r->strict)
+    if (!r->strict || t->whole)
         return 0;
     const char *s = key->via.str.ptr;
     size_t n = key->via.str.size, shown = utf8_prefix(s, n < 40 ? n : 40);
@@ -420,6 +448,7 @@ static int read_struct(struct reader *r, const struct path *path, const struct w
     if (o->type != MSGPACK_OBJECT_MAP && !empty_array)
         return refuse(r, path, HEARTH_EPARAMS, "must be a map");
 
+    bool more = false;              /* it says more than its rows can hold */
     uint64_t given = 0;             /* rows whose key was present */
     uint64_t absent = ~(uint64_t)0; /* rows without a value; nil counts as none */
     wire_defaults(t, out);
@@ -434,6 +463,7 @@ static int read_struct(struct reader *r, const struct path *path, const struct w
             int rc = value->type == MSGPACK_OBJECT_NIL ? 0 : read_unknown(r, path, t, key);
             if (rc)
                 return rc;
+            more = true;
             continue;
         }
         uint64_t bit = (uint64_t)1 << (f - t->fields);
@@ -441,8 +471,10 @@ static int read_struct(struct reader *r, const struct path *path, const struct w
         if (given & bit)
             return refuse(r, &at, HEARTH_EPARAMS, "is given twice");
         given |= bit;
-        if (value->type == MSGPACK_OBJECT_NIL)
+        if (value->type == MSGPACK_OBJECT_NIL) {
+            more = true;
             continue;
+        }
         absent &= ~bit;
         int rc = read_field(r, &at, f, value, out);
         if (rc)
@@ -450,26 +482,28 @@ static int read_struct(struct reader *r, const struct path *path, const struct w
     }
     for (const struct wire_field *f = t->fields; f->name; f++) {
         struct path at = {path, f->name, 0};
-        if (f->flags & FIELD_REQUIRED && absent >> (f - t->fields) & 1)
+        bool excused = f->type == WIRE_CONTENT && (given >> (f - t->fields) & 1 || has_key(o, "tool_calls"));
+        if (f->flags & FIELD_REQUIRED && absent >> (f - t->fields) & 1 && !excused)
             return refuse(r, &at, HEARTH_EPARAMS, "is missing");
+    }
+    if (t->whole && more) {
+        int rc = read_json(r, path, o, WIRE_JSON_MAP, MEMBER(const char *, out, t->whole));
+        if (rc)
+            return rc;
     }
     return t->check ? t->check(out, r->e) : 0;
 }
 
 int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void **out, struct hearth_err *e)
 {
-    msgpack_unpacked tree;
-    msgpack_unpacked_init(&tree);
     struct reader r = {.e = e, .strict = t->strict};
-    size_t off = 0;
-
-    int rc = msgpack_unpack_next(&tree, (const char *)body, len, &off);
-    if (rc == MSGPACK_UNPACK_NOMEM_ERROR) {
-        rc = err_set(e, HEARTH_ENOMEM, "no memory for a message of %zu bytes", len);
-        goto out;
-    }
-    if (rc != MSGPACK_UNPACK_SUCCESS || off != len) {
-        rc = err_set(e, HEARTH_EINVALID, "the message is not well-formed msgpack");
+    msgpack_object tree;
+    msgpack_zone zone;
+    if (!msgpack_zone_init(&zone, MSGPACK_ZONE_CHUNK_SIZE))
+        return err_set(e, HEARTH_ENOMEM, "no memory for a message of %zu bytes", len);
+    int rc = wire_tree(&tree, &zone, body, len);
+    if (rc) {
+        err_set(e, rc, rc == HEARTH_ENOMEM ? "no memory for a message" : "the message is not well-formed msgpack");
         goto out;
     }
     /* Most messages fit the first block, which has room for the struct and as many bytes as were received. */
@@ -480,12 +514,12 @@ int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void
     }
     void *msg = take(&r, t->size, _Alignof(max_align_t));
     struct path top = {NULL, t->name, 0};
-    rc = read_struct(&r, &top, t, &tree.data, msg);
+    rc = read_struct(&r, &top, t, &tree, msg);
     if (rc)
         wire_free(msg);
     else
         *out = msg;
 out:
-    msgpack_unpacked_destroy(&tree);
+    msgpack_zone_destroy(&zone);
     return rc;
 }

@@ -25,7 +25,8 @@ enum {
     WIRE_VERSION = 1,               /* of the client protocol */
     WIRE_FRAME_MAX = 8 << 20,       /* bytes in one frame from a client */
     WIRE_LINK_FRAME_MAX = 64 << 20, /* bytes in one frame on the engine link */
-    WIRE_DEPTH_MAX = 16,            /* nesting of arrays and maps */
+    WIRE_DEPTH_MAX = 80,            /* nesting of arrays and maps */
+    WIRE_JSON_DEPTH = 72,           /* of these, those of a value of any shape */
     WIRE_VALUE_BYTES = 4, /* a frame limit of N bytes allows N / 4 values, which bounds the memory of unpacking */
     WIRE_NAME_MAX = 256,  /* bytes in a session name, request id, method */
     WIRE_PATH_MAX = 4096,

@@ -66,6 +66,7 @@ static int teardown(void **state)
 /* --- frames --------------------------------------------------------------------------------------------- */
 
 #define BYTES(s) s, sizeof s - 1
+#define NEST_9   "\x91\x91\x91\x91\x91\x91\x91\x91\x91"
 
 /* What cannot be framed: an error to id 0, and the end of the connection. */
 static void test_unframeable(void **state)
@@ -81,8 +82,7 @@ static void test_unframeable(void **state)
         {BYTES("\xdf\xff\xff\xff\xff"), HEARTH_ETOOBIG}, /* a map of 4 G */
         {BYTES("\xc6\xff\xff\xff\xff"), HEARTH_ETOOBIG}, /* bytes of 4 G */
         {BYTES("\xdb\x00\x80\x00\x01"), HEARTH_ETOOBIG}, /* a string of 8 MiB + 1 */
-        {BYTES("\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x90"),
-         HEARTH_EINVALID}, /* depth */
+        {BYTES(NEST_9 NEST_9 NEST_9 NEST_9 NEST_9 NEST_9 NEST_9 NEST_9 NEST_9), HEARTH_EINVALID}, /* depth */
         {BYTES("GET / HTTP/1.1\r\n\xc1"), HEARTH_EINVALID},
     };
     struct guarded *g = *state;

@@ -132,20 +132,21 @@ static void claims_beyond_the_limit_are_stopped_at_once(void **state)
     assert_int_equal(scan("\xc6\x00\x7f\xff\xfb", 5, WIRE_FRAME_MAX), 0);
 }
 
-static void depth_is_sixteen(void **state)
+static void depth_is_bounded(void **state)
 {
     (void)state;
-    uint8_t deep[18];
+    enum { N = 80 };
+    uint8_t deep[N + 2];
     memset(deep, 0x91, sizeof deep);
-    deep[15] = 0x90;
-    assert_int_equal(scan(deep, 16, 1000), 16);
-    deep[15] = 0x91;
-    deep[16] = 0x90;
-    assert_stopped(deep, 17, 1000, HEARTH_EINVALID, "the message nests deeper than 16");
-    deep[16] = 0x80;
-    assert_stopped(deep, 17, 1000, HEARTH_EINVALID, "the message nests deeper than 16");
-    deep[16] = 0x01;
-    assert_int_equal(scan(deep, 17, 1000), 17);
+    deep[N - 1] = 0x90;
+    assert_int_equal(scan(deep, N, 1000), N);
+    deep[N - 1] = 0x91;
+    deep[N] = 0x90;
+    assert_stopped(deep, N + 1, 1000, HEARTH_EINVALID, "the message nests deeper than 80");
+    deep[N] = 0x80;
+    assert_stopped(deep, N + 1, 1000, HEARTH_EINVALID, "the message nests deeper than 80");
+    deep[N] = 0x01;
+    assert_int_equal(scan(deep, N + 1, 1000), N + 1);
 }
 
 static void the_byte_that_is_no_msgpack_is_named(void **state)
@@ -161,7 +162,7 @@ int main(void)
         cmocka_unit_test(every_tag_has_its_length),
         cmocka_unit_test(bytes_may_come_one_at_a_time),
         cmocka_unit_test(claims_beyond_the_limit_are_stopped_at_once),
-        cmocka_unit_test(depth_is_sixteen),
+        cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test(the_byte_that_is_no_msgpack_is_named),
     };
     return cmocka_run_group_tests_name("scan", tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #ifndef HEARTH_WIRE_RANDOM_H
 #define HEARTH_WIRE_RANDOM_H
 
+#include "libclient/wire-json.h"
 #include "tests/unit/libclient/wire-same.h"
 
 #include <stdlib.h>
@@ -97,6 +98,41 @@ static struct wire_bias *random_pairs(struct arena *a, size_t n, double limit)
     return v;
 }
 
+/* Appends JSON as the codec writes it, so that it comes back as it is. kind: 0 any, 1 an array, 2 an object. */
+static void random_json(struct arena *a, char *to, int kind, int depth)
+{
+    static const char *const leaves[] = {"null",
+                                         "true",
+                                         "false",
+                                         "0",
+                                         "-1",
+                                         "255",
+                                         "18446744073709551615",
+                                         "-9223372036854775808",
+                                         "1.0",
+                                         "-0.5",
+                                         "1.0000000000000001e+300",
+                                         "0.10000000000000001",
+                                         "\"\"",
+                                         "\"\\\"\\\\\\u0000\\u001f/\"",
+                                         "\"\xf0\x9f\x94\xa5 \xc3\xa4\""};
+    size_t n = draw(a) % 4;
+    bool map = kind ? kind == 2 : draw(a) % 2;
+    if (!kind && (depth == 4 || strlen(to) > 2000 || draw(a) % 2)) {
+        strcat(to, leaves[draw(a) % (sizeof leaves / sizeof *leaves)]);
+        return;
+    }
+    strcat(to, map ? "{" : "[");
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            strcat(to, ",");
+        if (map) /* keys may come twice, and in any order */
+            strcat(to, draw(a) % 2 ? "\"b\":" : "\"a\\u000a\":");
+        random_json(a, to, 0, depth + 1);
+    }
+    strcat(to, map ? "}" : "]");
+}
+
 static void random_struct(struct arena *a, const struct wire_type *t, void *msg);
 
 static void *random_structs(struct arena *a, const struct wire_type *t, size_t n)
@@ -128,6 +164,12 @@ static void random_field(struct arena *a, const struct wire_field *f, void *msg)
     case WIRE_STR:
         AT(const char *, msg, f->offset) = f->one_of ? f->one_of[0] : random_str(a, (size_t)f->i.lo, (size_t)f->i.hi);
         break;
+    case WIRE_JSON: {
+        char *text = give(a, 4096);
+        random_json(a, text, f->i.lo == WIRE_JSON_MAP ? 2 : 1, 0);
+        AT(const char *, msg, f->offset) = text;
+        break;
+    }
     case WIRE_BYTES:
         AT(struct wire_bytes, msg, f->offset) = random_bytes(a);
         break;

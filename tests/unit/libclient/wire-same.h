@@ -48,6 +48,7 @@ static bool same_field(const struct wire_field *f, void *a, void *b)
         return AT(uint64_t, a, f->offset) == AT(uint64_t, b, f->offset);
     case WIRE_FLOAT:
         return AT(double, a, f->offset) == AT(double, b, f->offset);
+    case WIRE_JSON: /* what is compared was read from the wire, and is in one form */
     case WIRE_STR: {
         const char *s = AT(const char *, a, f->offset), *u = AT(const char *, b, f->offset);
         return s && u ? !strcmp(s, u) : s == u;

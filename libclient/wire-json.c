@@ -1,0 +1,413 @@
+/*
+ * wire-json.c - see wire-json.h.
+ *
+ * Text becomes MessagePack in one pass that holds nothing but its place: what a stranger sends costs no more than its
+ * bytes. A container's count stands in front of it and is known at its end, so it is written then, in 32 bits.
+ */
+#include "libclient/wire-json.h"
+#include "libclient/utf8.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <msgpack.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int wire_buf_add(struct wire_buf *b, const void *data, size_t n, size_t end)
+{
+    if (b->len > end || n > end - b->len)
+        return HEARTH_ETOOBIG;
+    if (n > b->cap - b->len) {
+        size_t cap = b->cap ? b->cap : 256;
+        while (cap - b->len < n)
+            cap *= 2;
+        uint8_t *grown = realloc(b->data, cap);
+        if (!grown)
+            return HEARTH_ENOMEM;
+        b->data = grown;
+        b->cap = cap;
+    }
+    memcpy(b->data + b->len, data, n);
+    b->len += n;
+    return 0;
+}
+
+/* --- JSON to MessagePack ------------------------------------------------------------------------------------------ */
+
+struct in {
+    const char *at;
+    struct wire_buf *b;
+    size_t end; /* the longest that b may become */
+    int code;
+    const char *why;
+};
+
+static int wrong(struct in *in, const char *why)
+{
+    if (!in->code) {
+        in->code = HEARTH_EPARAMS;
+        in->why = why;
+    }
+    return in->code;
+}
+
+static int put(struct in *in, const void *data, size_t n)
+{
+    if (!in->code)
+        in->code = wire_buf_add(in->b, data, n, in->end);
+    return in->code;
+}
+
+/* A tag with a number behind it, big endian. */
+static int put_head(struct in *in, uint8_t tag, uint64_t n, int width)
+{
+    uint8_t head[9] = {tag};
+    for (int i = 0; i < width; i++)
+        head[1 + i] = (uint8_t)(n >> 8 * (width - 1 - i));
+    return put(in, head, 1 + (size_t)width);
+}
+
+static void skip_blanks(struct in *in)
+{
+    while (*in->at == ' ' || *in->at == '\t' || *in->at == '\n' || *in->at == '\r')
+        in->at++;
+}
+
+static bool take(struct in *in, const char *word)
+{
+    size_t n = strlen(word);
+    if (strncmp(in->at, word, n))
+        return false;
+    in->at += n;
+    return true;
+}
+
+/* The four digits of a \u; negative where they are none. */
+static long hex4(const char *s)
+{
+    long c = 0;
+    for (int i = 0; i < 4; i++) {
+        char d = s[i];
+        if (d >= '0' && d <= '9')
+            c = c * 16 + d - '0';
+        else if ((d | 0x20) >= 'a' && (d | 0x20) <= 'f')
+            c = c * 16 + (d | 0x20) - 'a' + 10;
+        else
+            return -1;
+    }
+    return c;
+}
+
+static int put_code(struct in *in, uint32_t c)
+{
+    char s[4];
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    if (n == 1)
+        s[0] = (char)c;
+    for (size_t i = n; n > 1 && i-- > 1; c >>= 6)
+        s[i] = (char)(0x80 | (c & 0x3f));
+    if (n > 1)
+        s[0] = (char)((0xf0 << (4 - n) & 0xff) | c);
+    return put(in, s, n);
+}
+
+static int escape(struct in *in)
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const char *known = *in->at ? strchr(from, *in->at) : NULL;
+    if (known) {
+        in->at++;
+        return put(in, to + (known - from), 1);
+    }
+    if (*in->at != 'u')
+        return wrong(in, "has an unknown escape in a string");
+    long c = hex4(in->at + 1), low;
+    if (c < 0)
+        return wrong(in, "has an unknown escape in a string");
+    in->at += 5;
+    if (c >= 0xd800 && c < 0xdc00 && in->at[0] == '\\' && in->at[1] == 'u' && (low = hex4(in->at + 2)) >= 0xdc00 &&
+        low < 0xe000) {
+        in->at += 6;
+        return put_code(in, 0x10000 + ((uint32_t)(c - 0xd800) << 10) + (uint32_t)(low - 0xdc00));
+    }
+    if (c >= 0xd800 && c < 0xe000)
+        return wrong(in, "has half a surrogate pair in a string");
+    return put_code(in, (uint32_t)c);
+}
+
+static int put_string(struct in *in)
+{
+    if (*in->at++ != '"')
+        return wrong(in, "has a key that is not a string");
+    put_head(in, 0xdb, 0, 4);
+    size_t start = in->b->len;
+    while (!in->code && *in->at != '"') {
+        const char *plain = in->at;
+        while ((unsigned char)*in->at >= 0x20 && *in->at != '"' && *in->at != '\\')
+            in->at++;
+        put(in, plain, (size_t)(in->at - plain));
+        if (*in->at == '\\') {
+            in->at++;
+            escape(in);
+        } else if (*in->at != '"') {
+            wrong(in, *in->at ? "has a control character in a string" : "ends inside a string");
+        }
+    }
+    if (in->code)
+        return in->code;
+    in->at++;
+    size_t n = in->b->len - start;
+    for (int i = 0; i < 4; i++)
+        in->b->data[start - 4 + (size_t)i] = (uint8_t)(n >> 8 * (3 - i));
+    return utf8_prefix((char *)in->b->data + start, n) == n ? 0 : wrong(in, "is not valid UTF-8");
+}
+
+static size_t digits(const char *s)
+{
+    return strspn(s, "0123456789");
+}
+
+static int put_integer(struct in *in, const char *s)
+{
+    errno = 0;
+    if (*s == '-') {
+        long long v = strtoll(s, NULL, 10);
+        return errno ? wrong(in, "has an integer beyond 64 bits")
+               : v   ? put_head(in, 0xd3, (uint64_t)v, 8)
+                     : put_head(in, 0, 0, 0);
+    }
+    unsigned long long v = strtoull(s, NULL, 10);
+    if (errno)
+        return wrong(in, "has an integer beyond 64 bits");
+    return v < 128 ? put_head(in, (uint8_t)v, 0, 0) : put_head(in, 0xcf, v, 8);
+}
+
+/* strtod() reads what the locale writes, so the point becomes its. */
+static int put_float(struct in *in, const char *s, size_t n)
+{
+    char text[400];
+    uint64_t bits;
+    if (n >= sizeof text)
+        return wrong(in, "has a number of more than 399 characters");
+    memcpy(text, s, n);
+    text[n] = 0;
+    char *point = strchr(text, '.');
+    if (point)
+        *point = *localeconv()->decimal_point;
+    double v = strtod(text, NULL);
+    if (!isfinite(v))
+        return wrong(in, "has a number that is too large");
+    memcpy(&bits, &v, sizeof bits);
+    return put_head(in, 0xcb, bits, 8);
+}
+
+static int put_number(struct in *in)
+{
+    const char *s = in->at, *p = s + (*s == '-');
+    size_t n = digits(p);
+    bool whole = true;
+    if (!n || (n > 1 && *p == '0'))
+        return wrong(in, "is not JSON");
+    p += n;
+    if (*p == '.' && digits(p + 1)) {
+        whole = false;
+        p += 1 + digits(p + 1);
+    }
+    if (*p == 'e' || *p == 'E') {
+        const char *x = p + 1 + (p[1] == '+' || p[1] == '-');
+        if (!digits(x))
+            return wrong(in, "is not JSON");
+        whole = false;
+        p = x + digits(x);
+    }
+    in->at = p;
+    return whole ? put_integer(in, s) : put_float(in, s, (size_t)(p - s));
+}
+
+static int put_value(struct in *in, int depth);
+
+static int put_container(struct in *in, int depth)
+{
+    bool map = *in->at++ == '{';
+    char close = map ? '}' : ']';
+    uint32_t n = 0;
+    if (depth == WIRE_JSON_DEPTH)
+        return wrong(in, "nests too deep");
+    put_head(in, map ? 0xdf : 0xdd, 0, 4);
+    size_t start = in->b->len;
+    skip_blanks(in);
+    while (!in->code && *in->at != close) {
+        if (n && *in->at++ != ',')
+            return wrong(in, "is not JSON");
+        skip_blanks(in);
+        if (map) {
+            put_string(in);
+            skip_blanks(in);
+            if (!in->code && *in->at++ != ':')
+                return wrong(in, "is not JSON");
+        }
+        put_value(in, depth + 1);
+        skip_blanks(in);
+        n++;
+    }
+    if (in->code)
+        return in->code;
+    in->at++;
+    for (int i = 0; i < 4; i++)
+        in->b->data[start - 4 + (size_t)i] = (uint8_t)(n >> 8 * (3 - i));
+    return 0;
+}
+
+static int put_value(struct in *in, int depth)
+{
+    if (in->code)
+        return in->code;
+    skip_blanks(in);
+    if (*in->at == '{' || *in->at == '[')
+        return put_container(in, depth);
+    if (*in->at == '"')
+        return put_string(in);
+    if (take(in, "null"))
+        return put_head(in, 0xc0, 0, 0);
+    if (take(in, "true"))
+        return put_head(in, 0xc3, 0, 0);
+    if (take(in, "false"))
+        return put_head(in, 0xc2, 0, 0);
+    return put_number(in);
+}
+
+int wire_json_pack(struct wire_buf *b, size_t end, const char *json, enum wire_json_root root, const char **why)
+{
+    struct in in = {.at = json, .b = b, .end = end};
+    skip_blanks(&in);
+    if (*in.at != (root == WIRE_JSON_MAP ? '{' : '['))
+        wrong(&in, root == WIRE_JSON_MAP ? "must be a JSON object" : "must be a JSON array");
+    put_value(&in, 0);
+    skip_blanks(&in);
+    if (*in.at)
+        wrong(&in, "is not JSON");
+    *why = in.why;
+    return in.code;
+}
+
+/* --- MessagePack to JSON ------------------------------------------------------------------------------------------ */
+
+struct out {
+    char *p; /* NULL: it is measured */
+    size_t n;
+    const char *why;
+};
+
+static void text(struct out *t, const char *s, size_t n)
+{
+    if (t->p)
+        memcpy(t->p + t->n, s, n);
+    t->n += n;
+}
+
+static void string(struct out *t, const char *s, size_t n)
+{
+    if (utf8_prefix(s, n) != n)
+        t->why = "has a string that is not valid UTF-8";
+    text(t, "\"", 1);
+    for (size_t i = 0, plain; i < n && !t->why; i = plain) {
+        for (plain = i; plain < n && (unsigned char)s[plain] >= 0x20 && s[plain] != '"' && s[plain] != '\\';)
+            plain++;
+        text(t, s + i, plain - i);
+        if (plain < n) {
+            char hex[8];
+            bool control = (unsigned char)s[plain] < 0x20;
+            int len = snprintf(hex, sizeof hex, control ? "\\u%04x" : "\\%c", (unsigned)(unsigned char)s[plain++]);
+            text(t, hex, (size_t)len);
+        }
+    }
+    text(t, "\"", 1);
+}
+
+static void number(struct out *t, double v)
+{
+    char s[40];
+    int n = snprintf(s, sizeof s - 2, "%.17g", v);
+    if (!isfinite(v)) {
+        t->why = "has a number that is not finite";
+        return;
+    }
+    char *point = strchr(s, *localeconv()->decimal_point);
+    if (point)
+        *point = '.';
+    if (!strpbrk(s, ".e"))
+        n = (int)strlen(strcat(s, ".0"));
+    text(t, s, (size_t)n);
+}
+
+static void value(struct out *t, const msgpack_object *o, int depth)
+{
+    char s[32];
+    if (depth == WIRE_JSON_DEPTH && (o->type == MSGPACK_OBJECT_ARRAY || o->type == MSGPACK_OBJECT_MAP))
+        t->why = "nests too deep";
+    if (t->why)
+        return;
+    switch (o->type) {
+    case MSGPACK_OBJECT_NIL:
+        text(t, "null", 4);
+        return;
+    case MSGPACK_OBJECT_BOOLEAN:
+        text(t, o->via.boolean ? "true" : "false", o->via.boolean ? 4 : 5);
+        return;
+    case MSGPACK_OBJECT_POSITIVE_INTEGER:
+        text(t, s, (size_t)snprintf(s, sizeof s, "%llu", (unsigned long long)o->via.u64));
+        return;
+    case MSGPACK_OBJECT_NEGATIVE_INTEGER:
+        text(t, s, (size_t)snprintf(s, sizeof s, "%lld", (long long)o->via.i64));
+        return;
+    case MSGPACK_OBJECT_FLOAT32:
+    case MSGPACK_OBJECT_FLOAT64:
+        number(t, o->via.f64);
+        return;
+    case MSGPACK_OBJECT_STR:
+        string(t, o->via.str.ptr, o->via.str.size);
+        return;
+    case MSGPACK_OBJECT_ARRAY:
+        text(t, "[", 1);
+        for (uint32_t i = 0; i < o->via.array.size; i++) {
+            if (i)
+                text(t, ",", 1);
+            value(t, &o->via.array.ptr[i], depth + 1);
+        }
+        text(t, "]", 1);
+        return;
+    case MSGPACK_OBJECT_MAP:
+        text(t, "{", 1);
+        for (uint32_t i = 0; i < o->via.map.size && !t->why; i++) {
+            const msgpack_object *key = &o->via.map.ptr[i].key;
+            if (i)
+                text(t, ",", 1);
+            if (key->type == MSGPACK_OBJECT_STR)
+                string(t, key->via.str.ptr, key->via.str.size);
+            else
+                t->why = "has a key that is not a string";
+            text(t, ":", 1);
+            value(t, &o->via.map.ptr[i].val, depth + 1);
+        }
+        text(t, "}", 1);
+        return;
+    default:
+        t->why = "has bytes in it, which JSON cannot hold";
+    }
+}
+
+size_t wire_json_write(const struct msgpack_object *o, enum wire_json_root root, char *out, const char **why)
+{
+    struct out t = {.p = out};
+    bool empty = o->type == MSGPACK_OBJECT_ARRAY && !o->via.array.size;
+    if (root == WIRE_JSON_MAP && empty)
+        text(&t, "{}", 2);
+    else if (o->type != (root == WIRE_JSON_MAP ? MSGPACK_OBJECT_MAP : MSGPACK_OBJECT_ARRAY))
+        t.why = root == WIRE_JSON_MAP ? "must be a map" : "must be an array";
+    else
+        value(&t, o, 0);
+    *why = t.why;
+    return t.why ? SIZE_MAX : t.n;
+}
