@@ -1,52 +1,28 @@
 /*
  * cmd-render.c - hearth render: renders a conversation by a chat template to the model's input text.
  *
- * It needs no daemon: the template engine is a library of its own with one header, and this is the one file of the
- * command that includes it.
+ * A template in a file needs no daemon: the template engine is a library of its own with one header, and this is the
+ * one file of the command that includes it. A model's own, and its tokens, are asked of the daemon.
  */
-#include "config.h" /* strptime, timegm */
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/cmd.h"
 #include "daemon/model/chat/jinja.h"
-
-/* "2026-11-22T10:00", with seconds or without: a local time as it is written, whatever the zone says of it. */
-static bool parse_now(const char *text, struct tm *out)
-{
-    static const char *const formats[] = {"%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"};
-    for (int i = 0; i < 2; i++) {
-        struct tm t = {0}, same;
-        const char *end = strptime(text, formats[i], &t);
-        if (!end || *end)
-            continue;
-        same = t; /* timegm() finds the days of the week and the year, and makes a 30 February a day that is */
-        timegm(&same);
-        *out = same;
-        return same.tm_mday == t.tm_mday && same.tm_mon == t.tm_mon;
-    }
-    return false;
-}
-
-static void local_now(struct tm *out)
-{
-    time_t t = time(NULL);
-    localtime_r(&t, out);
-}
 
 /* Reads a whole file, up to one byte more than the limit of a template; malloc'd, NULL with errno. */
 static char *read_template(const char *path, size_t *n)
 {
     FILE *f = fopen(path, "rb");
-    char *data = f ? malloc(JINJA_SOURCE_MAX + 1) : NULL;
+    char *data = f ? malloc(JINJA_SOURCE_MAX + 2) : NULL;
     if (data) {
         *n = fread(data, 1, JINJA_SOURCE_MAX + 1, f);
         if (ferror(f)) {
             free(data);
             data = NULL;
+        } else {
+            data[*n] = 0;
         }
     }
     int why = errno;
@@ -102,12 +78,100 @@ static int render(const char *source, size_t n, const struct tm *now, bool json)
     return status;
 }
 
+/* --- with a model ------------------------------------------------------------------------------------------------- */
+
+/* The parts of the conversation as the request has them: JSON texts, malloc'd, and strings of `chat`. */
+struct parts {
+    json_t *chat;
+    char *text[4];
+};
+
+static void parts_fini(struct parts *p)
+{
+    for (size_t i = 0; i < 4; i++)
+        free(p->text[i]);
+    json_decref(p->chat);
+}
+
+/* False where the object is not one that `hearth render` reads; `why` says it. */
+static bool parts_read(struct parts *p, struct hearth_bytes in, struct hearth_render *r, char *why, size_t size)
+{
+    const struct {
+        const char **to, *name;
+    } members[] = {
+        {&r->messages, "messages"}, {&r->tools, "tools"}, {&r->documents, "documents"}, {&r->kwargs, "kwargs"}};
+    json_error_t e;
+    const char *key;
+    json_t *v;
+    p->chat = json_loadb(in.data, in.len, JSON_ALLOW_NUL, &e);
+    if (!json_is_object(p->chat)) {
+        snprintf(why, size, "%s", p->chat ? "the conversation is no JSON object" : e.text);
+        return false;
+    }
+    json_object_foreach(p->chat, key, v)
+    {
+        size_t i = 0;
+        while (i < 4 && strcmp(key, members[i].name))
+            i++;
+        if (json_is_null(v)) {
+            continue;
+        } else if (i < 4) {
+            *members[i].to = p->text[i] = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+        } else if (!strcmp(key, "add_generation_prompt") && json_is_boolean(v)) {
+            r->add_generation_prompt = json_is_true(v);
+        } else if (!strcmp(key, "bos_token") && json_is_string(v)) {
+            r->bos_token = json_string_value(v);
+        } else if (!strcmp(key, "eos_token") && json_is_string(v)) {
+            r->eos_token = json_string_value(v);
+        } else {
+            snprintf(why, size, "'%.60s' is not known, or has the wrong type: a template's variables go into kwargs",
+                     key);
+            return false;
+        }
+    }
+    return true;
+}
+
+static int render_model(const char *model, struct hearth_render *r, bool json)
+{
+    struct hearth *h;
+    struct hearth_err err;
+    struct hearth_bytes in = {0};
+    struct hearth_render_result *got = NULL;
+    struct parts p = {0};
+    char why[256];
+    if (!read_stdin(&in, &err))
+        return print_failure(err.msg, 0, json);
+    int status = parts_read(&p, in, r, why, sizeof why) ? STATUS_OK : print_failure(why, 0, json);
+    if (status == STATUS_OK)
+        status = daemon_open(&h);
+    if (status == STATUS_OK) {
+        char *name = model_or_default(h, model);
+        r->model = name;
+        if (!hearth_render(h, r, &got, NULL, &err))
+            status = json ? print_json(json_pack("{s:o, s:o}", "text", json_text(got->text.data, got->text.len), "ids",
+                                                 json_ids(got->ids)))
+                          : STATUS_OK;
+        else
+            status = json ? print_failure(err.msg, 0, json) : fail(&err);
+        if (got && !json)
+            fwrite(got->text.data, 1, got->text.len, stdout);
+        hearth_free(got);
+        free(name);
+        hearth_close(h);
+    }
+    parts_fini(&p);
+    free((void *)in.data);
+    return status;
+}
+
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
-    const char *file = NULL, *when = NULL;
+    const char *file = NULL, *when = NULL, *model = NULL;
     bool json = false;
     const struct opt own[] = {
-        {"template", 0, OPT_TEXT, &file, 0, 0, "FILE", "a chat template"},
+        {"model", 'm', OPT_TEXT, &model, 0, 0, "MODEL", "the model's own template and tokens; the ids as well"},
+        {"template", 0, OPT_TEXT, &file, 0, 0, "FILE", "a chat template; with -m also the name of one of the model's"},
         {"now", 0, OPT_TEXT, &when, 0, 0, "TIME", "what strftime_now() says, as in 2026-11-22T10:00"},
         {"json", 0, OPT_FLAG, &json, 0, 0, NULL, "{\"text\":...}, or {\"error\":...}"},
         OPT_END,
@@ -115,23 +179,34 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     opts_parse(cmd, &argc, &argv, own, NULL);
     if (argc)
         return usage(cmd, "the conversation is read from stdin");
-    if (!file)
-        return usage(cmd, "--template FILE is missing");
+    if (!file && !model)
+        return usage(cmd, "--template FILE or -m MODEL is missing");
     struct tm now;
-    local_now(&now);
-    if (when && !parse_now(when, &now))
+    jinja_local_now(&now);
+    if (when && !jinja_parse_now(when, &now))
         return usage(cmd, "--now takes a local time, as in 2026-11-22T10:00");
     size_t n = 0;
-    char *source = read_template(file, &n);
-    if (!source) {
+    char *source = file ? read_template(file, &n) : NULL;
+    bool is_name = !source && file && model && errno == ENOENT && !strchr(file, '/');
+    if (file && !source && !is_name) {
         char why[512];
         snprintf(why, sizeof why, "%.300s: %s", file, strerror(errno));
         return print_failure(why, 0, json);
     }
-    int status = render(source, n, &now, json);
+    int status;
+    if (model) {
+        struct hearth_render r;
+        hearth_render_init(&r, sizeof r);
+        r.now = when;
+        r.chat_template = source;
+        r.template_name = is_name ? file : NULL;
+        status = render_model(model, &r, json);
+    } else {
+        status = render(source, n, &now, json);
+    }
     free(source);
     return status;
 }
 
-const struct cmd cmd_render = {"render", "--template FILE [--now TIME] [--json] <CHAT",
+const struct cmd cmd_render = {"render", "(--template FILE | -m MODEL) [--now TIME] [--json] <CHAT",
                                "a conversation through a chat template", run};

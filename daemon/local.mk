@@ -14,12 +14,13 @@ daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model
 	daemon/model/tok/tok.c daemon/model/tok/bpe.c daemon/model/tok/merge.c daemon/model/tok/special.c \
 	daemon/model/tok/raw.c daemon/model/tok/normalize.c daemon/model/tok/charsmap.c daemon/model/tok/unigram.c \
 	daemon/model/tok/wordpiece.c daemon/model/tok/spm.c \
-	daemon/model/chat/tmpl.c daemon/model/tok/pretok.c daemon/model/tok/pretok.h \
+	daemon/model/chat/tmpl.c daemon/model/chat/templates.c daemon/model/chat/templates.h \
+	daemon/model/tok/pretok.c daemon/model/tok/pretok.h \
 	daemon/model/hparams.c daemon/model/model.c daemon/model/rope.c daemon/model/rope.h
 include daemon/model/arch/local.mk
 daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS) $(JANSSON_CFLAGS) $(UTF8PROC_CFLAGS)
 # What a program that reads models links, in this order.
-MODEL_LIBS = daemon/libmodel.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(JANSSON_LIBS) \
+MODEL_LIBS = daemon/libmodel.a daemon/libjinja.a $(KERNELS_LIBS) libclient/libcore.la $(PCRE2_LIBS) $(JANSSON_LIBS) \
 	$(UTF8PROC_LIBS) $(XXHASH_LIBS)
 
 # Chat templates: a library of its own, which stands on nothing but libclient's UTF-8 check, so that the command can
@@ -31,7 +32,7 @@ daemon_libjinja_a_SOURCES = \
 	daemon/model/chat/eval.c daemon/model/chat/exec.c daemon/model/chat/exec.h \
 	daemon/model/chat/filters-list.c daemon/model/chat/filters-text.c daemon/model/chat/filters-value.c \
 	daemon/model/chat/format.c daemon/model/chat/iter.c daemon/model/chat/jinja.h daemon/model/chat/str.c daemon/model/chat/str.h daemon/model/chat/render.c \
-	daemon/model/chat/json.c daemon/model/chat/lex.c daemon/model/chat/methods.c daemon/model/chat/methods-str.c \
+	daemon/model/chat/json.c daemon/model/chat/lex.c daemon/model/chat/now.c daemon/model/chat/methods.c daemon/model/chat/methods-str.c \
 	daemon/model/chat/ops.c daemon/model/chat/parse.c daemon/model/chat/parse-expr.c daemon/model/chat/print.c \
 	daemon/model/chat/run.c daemon/model/chat/run.h daemon/model/chat/scopes.c daemon/model/chat/tests.c daemon/model/chat/text.c \
 	daemon/model/chat/unicode.c daemon/model/chat/unicode.h daemon/model/chat/value.c daemon/model/chat/value.h

@@ -130,6 +130,7 @@ struct hearth_err {
     X(ECONTEXT, -18, "CONTEXT_FULL", 1)   /* the prompt alone does not fit */                            \
     X(ECONFLICT, -19, "CONFLICT", 1)      /* the request id was used for something else */               \
     X(ECANCELLED, -20, "CANCELLED", 1)                                                                   \
+    X(ETEMPLATE, -21, "TEMPLATE", 1) /* the chat template failed, or refused the conversation */         \
     X(EINTERNAL, -30, "INTERNAL", 0)                                                                     \
     X(EENGINE, -31, "ENGINE_FAILED", 0) /* the engine died or would not start */                         \
     X(ENOMEM, -32, "OUT_OF_MEMORY", 0)                                                                   \
@@ -759,6 +760,31 @@ HEARTH_API int hearth_tokenize(struct hearth *h, const char *model, struct heart
 HEARTH_API int hearth_detokenize(struct hearth *h, const char *model, struct hearth_ids tokens,
                                  struct hearth_detokenize_result **out, const struct timespec *timeout,
                                  struct hearth_err *err);
+
+/*
+ * Renders a conversation with a model's chat template, as a generation would, and tokenises the text. The members of
+ * any shape are JSON text. hearth_render_init() sets every default; `size` is sizeof *r.
+ */
+struct hearth_render {
+    size_t size;
+    const char *model;                 /* a name or a path */
+    const char *messages;              /* JSON array of objects; NULL: not defined */
+    const char *tools, *documents;     /* JSON arrays; NULL: none */
+    const char *kwargs;                /* JSON object: further variables of the template; they count last */
+    const char *bos_token, *eos_token; /* NULL: the model's own */
+    const char *chat_template;         /* the source of another template; NULL: one of the model's, ... */
+    const char *template_name;         /* ... which this names; NULL: as transformers chooses */
+    const char *now;                   /* "2026-11-22T10:00": the local time for the template; NULL: it is asked for */
+    bool add_generation_prompt;        /* false: the text ends with the last message */
+};
+struct hearth_render_result {
+    struct hearth_bytes text; /* UTF-8 */
+    struct hearth_ids ids;    /* control tokens only where the template wrote them; BOS once */
+};
+HEARTH_API void hearth_render_init(struct hearth_render *r, size_t size);
+/* HEARTH_ETEMPLATE with the template's own words where it refuses the conversation; HEARTH_ENOTEMPLATE. */
+HEARTH_API int hearth_render(struct hearth *h, const struct hearth_render *r, struct hearth_render_result **out,
+                             const struct timespec *timeout, struct hearth_err *err);
 
 /* Runs token ids through a model and reports the best logits at each position; then goes on greedily. */
 struct hearth_logit {

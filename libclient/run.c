@@ -103,6 +103,19 @@ int hearth_streams_list(struct hearth *h, bool ended, struct hearth_streams_list
     return call(h, WIRE_STREAMS_LIST, &p, NULL, NULL, out, timeout, e);
 }
 
+/* Copies an application's params, which may be shorter or longer than ours where it was compiled with an older or a
+ * newer hearth.h. `full` has the defaults. */
+static int take_params(void *full, size_t n, const void *given, size_t size, const char *method, struct hearth_err *e)
+{
+    if (size < sizeof size)
+        return err_set(e, HEARTH_EPARAMS, "%s: size is not set", method);
+    for (size_t i = n; i < size; i++)
+        if (((const char *)given)[i])
+            return err_set(e, HEARTH_EUNSUPPORTED, "%s: a field newer than this libhearth is set", method);
+    memcpy(full, given, size < n ? size : n);
+    return 0;
+}
+
 int hearth_streams_trace(struct hearth *h, int64_t stream, struct hearth_trace_result **out,
                          const struct timespec *timeout, struct hearth_err *e)
 {
@@ -155,13 +168,26 @@ int hearth_sessions_import(struct hearth *h, const struct hearth_session_import 
                            const struct timespec *timeout, struct hearth_err *e)
 {
     struct hearth_session_import full = {0};
-    if (page->size < sizeof page->size)
-        return err_set(e, HEARTH_EPARAMS, "sessions.import: size is not set");
-    for (size_t i = sizeof full; i < page->size; i++)
-        if (((const char *)page)[i])
-            return err_set(e, HEARTH_EUNSUPPORTED, "sessions.import: a field newer than this libhearth is set");
-    memcpy(&full, page, page->size < sizeof full ? page->size : sizeof full);
-    return call(h, WIRE_SESSIONS_IMPORT, &full, NULL, NULL, out, timeout, e);
+    int rc = take_params(&full, sizeof full, page, page->size, "sessions.import", e);
+    return rc ? rc : call(h, WIRE_SESSIONS_IMPORT, &full, NULL, NULL, out, timeout, e);
+}
+
+void hearth_render_init(struct hearth_render *r, size_t size)
+{
+    struct hearth_render full;
+    wire_defaults(wire_methods[WIRE_RENDER].params, &full);
+    full.size = size;
+    memset(r, 0, size);
+    memcpy(r, &full, size < sizeof full ? size : sizeof full);
+}
+
+int hearth_render(struct hearth *h, const struct hearth_render *r, struct hearth_render_result **out,
+                  const struct timespec *timeout, struct hearth_err *e)
+{
+    struct hearth_render full;
+    wire_defaults(wire_methods[WIRE_RENDER].params, &full);
+    int rc = take_params(&full, sizeof full, r, r->size, "render", e);
+    return rc ? rc : call(h, WIRE_RENDER, &full, NULL, NULL, out, timeout, e);
 }
 
 int hearth_backup(struct hearth *h, const char *path, bool replace, struct hearth_backup_result **out,

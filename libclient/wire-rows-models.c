@@ -109,6 +109,41 @@ static const struct wire_field detokenize_result_fields[] = {
 };
 TYPE(detokenize_result, "detokenize result");
 
+static int render_check(const void *msg, struct hearth_err *e)
+{
+    const struct wire_render *m = msg;
+    return m->chat_template && m->template_name
+               ? err_set(e, HEARTH_EPARAMS, "render: only one of chat_template, template_name is possible")
+               : 0;
+}
+
+static const struct wire_field render_fields[] = {
+    PATH(wire_render, model, REQUIRED),
+    JSON(wire_render, messages, WIRE_JSON_LIST),
+    JSON(wire_render, tools, WIRE_JSON_LIST),
+    JSON(wire_render, documents, WIRE_JSON_LIST),
+    JSON(wire_render, kwargs, WIRE_JSON_MAP),
+    STR(wire_render, bos_token, 0, WIRE_PATH_MAX),
+    STR(wire_render, eos_token, 0, WIRE_PATH_MAX),
+    STR(wire_render, chat_template, 0, WIRE_TEMPLATE_MAX),
+    WORD(wire_render, template_name),
+    WORD(wire_render, now),
+    BOOL(wire_render, add_generation_prompt, false),
+    {0},
+};
+TYPE(render, "render", .check = render_check, .strict = true);
+
+static const struct wire_field render_result_fields[] = {
+    BYTES(wire_render_result, text, REQUIRED),
+    {.name = "ids",
+     .type = WIRE_IDS,
+     .flags = FIELD_REQUIRED,
+     .offset = AT(wire_render_result, ids, struct wire_ids),
+     .i = {.hi = WIRE_LINK_FRAME_MAX}},
+    {0},
+};
+TYPE(render_result, "render result");
+
 static const struct wire_field eval_fields[] = {
     PATH(wire_eval, model, REQUIRED),
     IDS(wire_eval, tokens, 1, REQUIRED),

@@ -7,6 +7,7 @@
 #ifndef HEARTH_WIRE_ROWS_H
 #define HEARTH_WIRE_ROWS_H
 
+#include "libclient/wire-json.h"
 #include "libclient/wire-table.h"
 
 /* clang-format off */
@@ -29,6 +30,7 @@
 #define STRUCT(T, m, t, ...)      {.name = #m, .type = WIRE_STRUCT, .offset = AT(T, m, struct wire_##t), .sub = &wire_##t##_type, ##__VA_ARGS__}
 #define STRUCT_IF(T, m, t, has)   {.name = #m, .type = WIRE_STRUCT, .flags = FIELD_HAS, .offset = AT(T, m, struct wire_##t), .beside = AT(T, has, bool), .sub = &wire_##t##_type}
 #define ARRAY(T, m, t, h, ...)    {.name = #m, .type = WIRE_ARRAY, .offset = AT(T, m, struct wire_##t *), .beside = AT(T, n_##m, size_t), .i = {.hi = h}, .sub = &wire_##t##_type, ##__VA_ARGS__}
+#define JSON(T, m, root, ...)     {.name = #m, .type = WIRE_JSON, .offset = AT(T, m, const char *), .i = {.lo = root}, ##__VA_ARGS__}
 #define PAIRS(T, m, h)            {.name = #m, .type = WIRE_PAIRS, .offset = AT(T, m, struct wire_bias *), .beside = AT(T, n_##m, size_t), .i = {.hi = h}}
 #define REQUIRED                  .flags = FIELD_REQUIRED
 #define SPARSE                    .flags = FIELD_SPARSE
@@ -51,7 +53,8 @@ extern const struct wire_type wire_session_type, wire_sessions_list_type, wire_s
 /* wire-rows-models.c */
 extern const struct wire_type wire_op_type, wire_model_type, wire_model_show_type, wire_models_list_result_type,
     wire_model_ref_type, wire_model_load_result_type, wire_model_progress_type, wire_tokenize_type,
-    wire_tokenize_result_type, wire_detokenize_type, wire_detokenize_result_type, wire_eval_type, wire_eval_result_type;
+    wire_tokenize_result_type, wire_detokenize_type, wire_detokenize_result_type, wire_render_type,
+    wire_render_result_type, wire_eval_type, wire_eval_result_type;
 /* wire-rows-daemon.c */
 extern const struct wire_type wire_hello_type, wire_limits_type, wire_hello_result_type, wire_loaded_model_type,
     wire_kv_tiers_type, wire_engine_status_type, wire_kv_share_type, wire_kv_files_type, wire_status_result_type,

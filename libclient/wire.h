@@ -30,13 +30,14 @@ enum {
     WIRE_VALUE_BYTES = 4, /* a frame limit of N bytes allows N / 4 values, which bounds the memory of unpacking */
     WIRE_NAME_MAX = 256,  /* bytes in a session name, request id, method */
     WIRE_PATH_MAX = 4096,
-    WIRE_TOKENS_MAX = 1 << 20, /* token ids in one message */
-    WIRE_MESSAGES_MAX = 4096,  /* in one request */
-    WIRE_PAGE_BYTES = 1 << 20, /* of texts and ids in one page of an export, approximately */
-    WIRE_EXPORT_VERSION = 1,   /* of the documents of sessions.export and sessions.import */
-    WIRE_PARTS_MAX = 1024,     /* in one message */
-    WIRE_OPS_MAX = 1 << 14,    /* ops of a model's program; a model has at most 1,024 layers */
-    WIRE_TRACE_MAX = 1024,     /* events in a stream's trace, and in one of them: */
+    WIRE_TOKENS_MAX = 1 << 20,     /* token ids in one message */
+    WIRE_MESSAGES_MAX = 4096,      /* in one request */
+    WIRE_PAGE_BYTES = 1 << 20,     /* of texts and ids in one page of an export, approximately */
+    WIRE_EXPORT_VERSION = 1,       /* of the documents of sessions.export and sessions.import */
+    WIRE_PARTS_MAX = 1024,         /* in one message */
+    WIRE_TEMPLATE_MAX = 256 << 10, /* bytes of a chat template */
+    WIRE_OPS_MAX = 1 << 14,        /* ops of a model's program; a model has at most 1,024 layers */
+    WIRE_TRACE_MAX = 1024,         /* events in a stream's trace, and in one of them: */
     WIRE_TRACE_FIELDS_MAX = 16,
     WIRE_STOPS_MAX = 16,
     WIRE_BIAS_MAX = 1024,  /* logit_bias entries ... */
@@ -99,6 +100,8 @@ enum {
 #define wire_status_result        hearth_status_result
 #define wire_tokenize_result      hearth_tokenize_result
 #define wire_detokenize_result    hearth_detokenize_result
+#define wire_render               hearth_render
+#define wire_render_result        hearth_render_result
 #define wire_logit                hearth_logit
 #define wire_top                  hearth_top
 #define wire_eval_result          hearth_eval_result
@@ -290,8 +293,8 @@ struct wire_engine_trace { /* event engine.trace: a stream has passed a stage in
     const char *stage, *word;
     int64_t n1, n2, n3, n4, n5; /* what they are is the stage's */
 };
-/* engine.status -> wire_engine_status; engine.model -> wire_model; engine.tokenize/detokenize/eval take the client's
- * structs with `model` a path and give the client's results. engine.shutdown: finish nothing, exit 0. */
+/* engine.status -> wire_engine_status; engine.model -> wire_model; engine.tokenize/detokenize/render/eval take the
+ * client's structs with `model` a path and give the client's results. engine.shutdown: finish nothing, exit 0. */
 
 /* --- the journal (daemon/stream/journal.h): records of a stream, packed as events ----------------------- */
 
@@ -354,6 +357,7 @@ enum {
     WIRE_SHUTDOWN,
     WIRE_TOKENIZE,
     WIRE_DETOKENIZE,
+    WIRE_RENDER,
     WIRE_EVAL,
     WIRE_STREAM_BEGIN,
     WIRE_STREAM_TOKENS,
@@ -371,6 +375,7 @@ enum {
     WIRE_ENGINE_STATUS,
     WIRE_ENGINE_TOKENIZE,
     WIRE_ENGINE_DETOKENIZE,
+    WIRE_ENGINE_RENDER,
     WIRE_ENGINE_EVAL,
     WIRE_ENGINE_KV_GONE,
     WIRE_ENGINE_SHUTDOWN,

@@ -64,7 +64,7 @@ _hearth()
     stop) words="--daemon --now --json $(_hearth_names ps)" ;;
     tokenize) words="--model --special --bos --no-bos --decode --json" ;;
     render)
-        words="--template --now --json"
+        words="--model --template --now --json"
         [[ $prev == --template ]] && words=$(compgen -f -- "$cur") ;;
     eval) words="--model --tokens --top --greedy --json" ;;
     list | ps | status) words="--json" ;;

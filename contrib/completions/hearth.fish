@@ -51,7 +51,7 @@ complete -c hearth -n '__fish_seen_subcommand_from run' -l chat -d 'the prompt i
 complete -c hearth -n '__fish_seen_subcommand_from run' -l raw -d 'no special tokens in the prompt'
 complete -c hearth -n '__fish_seen_subcommand_from run' -l logprobs -x -d 'alternatives per token'
 
-complete -c hearth -n '__fish_seen_subcommand_from run chat resume tokenize eval' -s m -l model -r -a '(__hearth_names list)'
+complete -c hearth -n '__fish_seen_subcommand_from run chat resume tokenize render eval' -s m -l model -r -a '(__hearth_names list)'
 complete -c hearth -n '__fish_seen_subcommand_from show load bench' -a '(__hearth_names list)'
 complete -c hearth -n '__fish_seen_subcommand_from show' -l ops -d 'its program'
 complete -c hearth -n '__fish_seen_subcommand_from stop' -f -a '(__hearth_names ps)'

@@ -33,6 +33,7 @@ static const struct handler {
     {WIRE_STATUS, PERM_ANY, msg_status},
     {WIRE_TOKENIZE, PERM_ANY, msg_tokenize},
     {WIRE_DETOKENIZE, PERM_ANY, msg_detokenize},
+    {WIRE_RENDER, PERM_ANY, msg_render},
     {WIRE_EVAL, PERM_ANY, msg_eval},
     {WIRE_SHUTDOWN, PERM_ADMIN, msg_shutdown},
 };

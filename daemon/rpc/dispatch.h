@@ -30,6 +30,7 @@ void msg_models_load(struct call *call);
 void msg_models_unload(struct call *call);
 void msg_tokenize(struct call *call);
 void msg_detokenize(struct call *call);
+void msg_render(struct call *call);
 void msg_eval(struct call *call);
 void msg_status(struct call *call);
 void msg_shutdown(struct call *call);

@@ -1,4 +1,4 @@
-/* msg-text.c - tokenize, detokenize, eval: the engine does the work, by the path of the model. Loop thread. */
+/* msg-text.c - tokenize, detokenize, render, eval: the engine does the work, by the path of the model. Loop thread. */
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/forward.h"
 
@@ -33,6 +33,17 @@ void msg_detokenize(struct call *call)
         return;
     p.model = path;
     forward(call, &wire_methods[WIRE_ENGINE_DETOKENIZE], &p, model, path, NULL);
+}
+
+void msg_render(struct call *call)
+{
+    struct wire_render p = *(const struct wire_render *)call->params;
+    const char *model = p.model;
+    char *path;
+    if (!resolve(call, model, &path))
+        return;
+    p.model = path;
+    forward(call, &wire_methods[WIRE_ENGINE_RENDER], &p, model, path, NULL);
 }
 
 void msg_eval(struct call *call)

@@ -73,4 +73,27 @@ json_is "is an error" "'No such file' in d['error']"
 status 2 "no template" "$hearth" render --json </dev/null
 status 2 "an argument" "$hearth" render --template "$dir/t.jinja" x </dev/null
 is "no daemon was started" "$(find "$dir" -name '*.sock')" ""
+
+# With a model: its own template and tokens, asked of a daemon.
+cat >"$dir/in" <<'EOF'
+{"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true, "kwargs": {"b": 1, "a": [1.0]}, "tools": null}
+EOF
+status 0 "-m" "$hearth" render -m tale --json <"$dir/in"
+json_is "the model's own template" "d['text'] == '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n'"
+ids=$(printf '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n' | "$hearth" tokenize -m tale --special)
+json_is "and the ids" "' '.join(map(str, d['ids'])) == '$ids'"
+status 0 "-m without --json" "$hearth" render -m tale <"$dir/in"
+is "the text alone" "$(head -1 "$dir/out")" "<|im_start|>user"
+echo '{{ eos_token }}{{ b }}{{ a }}{{ strftime_now("%H") }}{{ tools is none }}' >"$dir/t.jinja"
+status 0 "-m with a template" "$hearth" render -m tale --template "$dir/t.jinja" --now 2026-11-22T10:00 --json <"$dir/in"
+json_is "has the model's tokens" "d['text'] == '<|endoftext|>1[1.0]10True'"
+status 0 "-m with a name" "$hearth" render -m tale --template default --json <"$dir/in"
+status 1 "-m with no such name" "$hearth" render -m tale --template tool_use --json <"$dir/in"
+json_is "tells the names" "'default' in d['error']"
+echo '{{ raise_exception("no") }}' >"$dir/t.jinja"
+status 1 "-m and a refusal" "$hearth" render -m tale --template "$dir/t.jinja" --json <"$dir/in"
+json_is "has its words alone" "d == {'error': 'no'}"
+echo '{"message": []}' >"$dir/in"
+status 1 "-m and an unknown key" "$hearth" render -m tale --json <"$dir/in"
+json_is "names it" "'message' in d['error']"
 done_testing

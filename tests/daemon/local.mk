@@ -31,7 +31,7 @@ tests_daemon_kill_at_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_buildd
 # back; trace: the stages of a request, in the log and by streams.trace.
 REAL_ENGINE_TESTS = tests/daemon/damage.py tests/daemon/fault.py tests/daemon/independent.py tests/daemon/kill.py \
 	tests/daemon/neovim.sh tests/daemon/numbers.py tests/daemon/storm.py tests/daemon/swap.py tests/daemon/tiers.py \
-	tests/daemon/trace.py
+	tests/daemon/render.py tests/daemon/trace.py
 dist_check_SCRIPTS += $(REAL_ENGINE_TESTS)
 TESTS += $(REAL_ENGINE_TESTS)
 EXTRA_DIST += tests/daemon/harness.py tests/daemon/neovim.lua

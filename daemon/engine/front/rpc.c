@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "daemon/engine/kvtier/fingerprint.h"
+#include "daemon/engine/front/chat.h"
 #include "daemon/engine/front/program.h"
 #include "daemon/engine/front/rpc.h"
 
@@ -345,6 +346,37 @@ static int on_tokenize(struct rpc_server *s, uint32_t id, const struct wire_meth
     return rc;
 }
 
+static int on_render(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
+                     struct hearth_err *e)
+{
+    const struct wire_render *r = msg;
+    struct model_entry *model;
+    struct jinja_text text = {0};
+    struct ids ids = {0};
+    (void)taken;
+    struct chat chat = {
+        .messages = r->messages,
+        .tools = r->tools,
+        .documents = r->documents,
+        .kwargs = r->kwargs,
+        .bos_token = r->bos_token,
+        .eos_token = r->eos_token,
+        .source = r->chat_template,
+        .template_name = r->template_name,
+        .now = r->now,
+        .open = r->add_generation_prompt,
+    };
+    int rc = get_vocab(s, r->model, &model, e);
+    if (rc)
+        return rc;
+    if (!(rc = chat_render(model, &chat, &text, e)) && !(rc = chat_encode(model->vocab, &text, 0, true, &ids, e)))
+        serve_result(s, id, m, &(struct wire_render_result){{text.data, text.n}, {ids.v, ids.n}});
+    ids_fini(&ids);
+    jinja_text_fini(&text);
+    models_put(&s->models, model);
+    return rc;
+}
+
 /* The bytes of the ids as a text of its own, without the BOS and the dummy space of SentencePiece that encoding adds.
  */
 static int detokenize(const struct vocab *v, struct wire_ids ids, char **out, size_t *n, struct hearth_err *e)
@@ -436,10 +468,19 @@ static int on_shutdown(struct rpc_server *s, uint32_t id, const struct wire_meth
 }
 
 static handler *const handlers[WIRE_METHODS] = {
-    [WIRE_ENGINE_HELLO] = on_hello,   [WIRE_ENGINE_GENERATE] = on_generate, [WIRE_ENGINE_CANCEL] = on_cancel,
-    [WIRE_ENGINE_LOAD] = on_load,     [WIRE_ENGINE_UNLOAD] = on_unload,     [WIRE_ENGINE_MODEL] = on_model,
-    [WIRE_ENGINE_STATUS] = on_status, [WIRE_ENGINE_TOKENIZE] = on_tokenize, [WIRE_ENGINE_DETOKENIZE] = on_detokenize,
-    [WIRE_ENGINE_EVAL] = on_eval,     [WIRE_ENGINE_KV_GONE] = on_kv_gone,   [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
+    [WIRE_ENGINE_HELLO] = on_hello,
+    [WIRE_ENGINE_GENERATE] = on_generate,
+    [WIRE_ENGINE_CANCEL] = on_cancel,
+    [WIRE_ENGINE_LOAD] = on_load,
+    [WIRE_ENGINE_UNLOAD] = on_unload,
+    [WIRE_ENGINE_MODEL] = on_model,
+    [WIRE_ENGINE_STATUS] = on_status,
+    [WIRE_ENGINE_TOKENIZE] = on_tokenize,
+    [WIRE_ENGINE_DETOKENIZE] = on_detokenize,
+    [WIRE_ENGINE_RENDER] = on_render,
+    [WIRE_ENGINE_EVAL] = on_eval,
+    [WIRE_ENGINE_KV_GONE] = on_kv_gone,
+    [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
 };
 
 static int dispatch(struct rpc_server *s, const struct wire_frame *f, struct hearth_err *e)

@@ -26,6 +26,7 @@ static void model_entry_free(struct models *t, struct model_entry *m)
     assert(!m->users && !atomic_load(&m->loaded));
     TAILQ_REMOVE(&t->list, m, link);
     t->n--;
+    templates_free(m->templates);
     vocab_free(m->vocab);
     gguf_close(m->gguf);
     free(m->path);
@@ -168,6 +169,13 @@ int models_vocab(struct model_entry *m, struct hearth_err *e)
         return 0;
     *e = m->vocab_err;
     return e->code;
+}
+
+int models_templates(struct model_entry *m, struct templates **out, struct hearth_err *e)
+{
+    int rc = m->templates ? 0 : templates_load(&m->templates, m->gguf, e);
+    *out = m->templates;
+    return rc;
 }
 
 struct model_entry *models_idle_replaced(struct models *t)

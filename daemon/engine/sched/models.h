@@ -17,6 +17,7 @@
 
 #include "daemon/engine/sched/op-table.h"
 #include "daemon/engine/sched/sched.h"
+#include "daemon/model/chat/templates.h"
 #include "daemon/model/model.h"
 #include "daemon/model/tok/tok.h"
 
@@ -45,6 +46,7 @@ struct model_entry {
     struct hearth_err vocab_err; /* why there is none */
     struct hparams hp;           /* valid where hp_err.code is 0 */
     struct hearth_err hp_err;    /* why the model cannot run */
+    struct templates *templates; /* NULL before models_templates */
     enum tmpl_kind tmpl;
     uint32_t users; /* requests that hold it */
     uint64_t used;  /* the table's clock at the last use */
@@ -88,6 +90,9 @@ void models_put(struct models *t, struct model_entry *m);
 /* Loads the model's vocabulary at first need. It must be called before the device thread gets a sequence of the model,
  * because that thread reads the vocabulary too; from then on it is constant. */
 int models_vocab(struct model_entry *m, struct hearth_err *e);
+
+/* The model's chat templates, read at first need. Owned by the entry. */
+int models_templates(struct model_entry *m, struct templates **out, struct hearth_err *e);
 
 /* Device thread: carries out what the model's page table asks for, copies and clearings, before anything else uses the
  * pages. */

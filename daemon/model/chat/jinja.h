@@ -14,6 +14,7 @@
 #ifndef MODEL_CHAT_JINJA_H
 #define MODEL_CHAT_JINJA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
@@ -75,5 +76,10 @@ enum jinja_failure jinja_render(const struct jinja *t, const char *context, size
  * own), and `kwargs`, an object whose members are variables too and count last. Another key is an error. */
 enum jinja_failure jinja_render_chat(const struct jinja *t, const char *chat, size_t n, const struct tm *now,
                                      struct jinja_text *out, struct jinja_err *e);
+
+/* Reads a local time, "2026-11-22T10:00" with seconds or without, whatever the zone says of it; false where it is none.
+ * jinja_local_now() asks the clock. */
+bool jinja_parse_now(const char *text, struct tm *out);
+void jinja_local_now(struct tm *out);
 
 #endif

@@ -585,9 +585,63 @@ static void the_specification_has_every_name(void **state)
     arena_fini(&arena);
 }
 
+/* A program gives values of any shape as JSON text: what is none is refused before anything is sent, by name. */
+static void json_is_checked_before_it_is_sent(void **state)
+{
+    static const struct {
+        const char *text, *why; /* NULL: it is sent */
+    } cases[] = {
+        {"[]", NULL},
+        {" [ 1 , -2.5e-3 , \"\\ud83d\\ude00\\u00e9\\/\" , { \"a\" : [ null , true , false ] , \"\" : { } } ]\n", NULL},
+        {"[18446744073709551615, -9223372036854775808, -0]", NULL},
+        {"{}", "must be a JSON array"},
+        {"", "must be a JSON array"},
+        {"[1] 2", "is not JSON"},
+        {"[1 2]", "is not JSON"},
+        {"[01]", "is not JSON"},
+        {"[1.]", "is not JSON"},
+        {"[NaN]", "is not JSON"},
+        {"[{1:2}]", "a key that is not a string"},
+        {"[18446744073709551616]", "an integer beyond 64 bits"},
+        {"[-9223372036854775809]", "an integer beyond 64 bits"},
+        {"[1e999]", "too large"},
+        {"[\"\\ud83d\"]", "half a surrogate pair"},
+        {"[\"\\x\"]", "an unknown escape"},
+        {"[\"\\u00g0\"]", "an unknown escape"},
+        {"[\"\n\"]", "a control character"},
+        {"[\"\xff\"]", "not valid UTF-8"},
+        {"[\"", "ends inside a string"},
+        {"[", "is not JSON"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct wire_render r = {.model = "m", .tools = cases[i].text};
+        struct wire_buf b = {0};
+        struct hearth_err e = {0};
+        int rc = wire_pack_request(&b, 1, &wire_methods[WIRE_RENDER], &r, &e);
+        if (!cases[i].why != !rc ||
+            (rc && (rc != HEARTH_EPARAMS || !strstr(e.msg, cases[i].why) || strncmp(e.msg, "render.tools: ", 14))))
+            fail_msg("%s: %s", cases[i].text, rc ? e.msg : "was sent");
+        if (rc)
+            assert_int_equal(b.len, 0);
+        wire_buf_fini(&b);
+    }
+    char deep[2 * WIRE_JSON_DEPTH + 3] = "";
+    struct wire_render r = {.model = "m", .tools = deep};
+    struct wire_buf b = {0};
+    memset(deep, '[', WIRE_JSON_DEPTH);
+    memset(deep + WIRE_JSON_DEPTH, ']', WIRE_JSON_DEPTH);
+    assert_int_equal(wire_pack_request(&b, 1, &wire_methods[WIRE_RENDER], &r, NULL), 0);
+    memset(deep, '[', WIRE_JSON_DEPTH + 1);
+    memset(deep + WIRE_JSON_DEPTH + 1, ']', WIRE_JSON_DEPTH + 1);
+    assert_int_equal(wire_pack_request(&b, 1, &wire_methods[WIRE_RENDER], &r, NULL), HEARTH_EPARAMS);
+    wire_buf_fini(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(json_is_checked_before_it_is_sent),
         cmocka_unit_test(every_method_round_trips),
         cmocka_unit_test(known_bytes_are_packed),
         cmocka_unit_test(unknown_keys_of_generate),

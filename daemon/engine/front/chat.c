@@ -1,0 +1,128 @@
+/* chat.c - see chat.h. */
+#include "config.h" /* open_memstream */
+
+#include "daemon/engine/front/chat.h"
+#include "libclient/utf8.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the template's context as JSON ------------------------------------------------------------------------------- */
+
+static void put_string(FILE *f, const char *s, size_t n)
+{
+    putc('"', f);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c < 0x20 || c == '"' || c == '\\')
+            fprintf(f, "\\u%04x", c);
+        else
+            putc(c, f);
+    }
+    putc('"', f);
+}
+
+/* The text of a token; nothing where there is none, or it is not UTF-8, which no template could print. */
+static void put_token(FILE *f, const char *key, const char *given, const struct vocab *v, int32_t id)
+{
+    char piece[256];
+    size_t n = given ? strlen(given) : tok_piece(v, id, true, piece, sizeof piece);
+    const char *s = given ? given : piece;
+    if ((!given && id < 0) || (!given && n > sizeof piece) || utf8_prefix(s, n) != n)
+        return;
+    fprintf(f, ",\"%s\":", key);
+    put_string(f, s, n);
+}
+
+static void put_part(FILE *f, const char *key, const char *json)
+{
+    if (json)
+        fprintf(f, ",\"%s\":%s", key, json);
+}
+
+static int context(const struct vocab *v, const struct chat *c, char **out, size_t *n, struct hearth_err *e)
+{
+    FILE *f = open_memstream(out, n);
+    if (!f)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a conversation");
+    fprintf(f, "{\"add_generation_prompt\":%s", c->open ? "true" : "false");
+    put_part(f, "messages", c->messages);
+    put_part(f, "tools", c->tools);
+    put_part(f, "documents", c->documents);
+    put_token(f, "bos_token", c->bos_token, v, vocab_bos(v));
+    put_token(f, "eos_token", c->eos_token, v, vocab_eos(v));
+    put_part(f, "kwargs", c->kwargs);
+    putc('}', f);
+    bool failed = ferror(f);
+    if (fclose(f) || failed) {
+        free(*out);
+        return err_set(e, HEARTH_ENOMEM, "no memory for a conversation");
+    }
+    return 0;
+}
+
+/* --- rendering ---------------------------------------------------------------------------------------------------- */
+
+static int render(const struct jinja *t, const struct vocab *v, const struct chat *c, struct jinja_text *out,
+                  struct hearth_err *e)
+{
+    struct jinja_err why;
+    struct tm now;
+    char *json;
+    size_t n;
+    jinja_local_now(&now);
+    if (c->now && !jinja_parse_now(c->now, &now))
+        return err_set(e, HEARTH_EPARAMS, "now: \"%.40s\" is no local time as 2026-11-22T10:00", c->now);
+    int rc = context(v, c, &json, &n, e);
+    if (rc)
+        return rc;
+    if (jinja_render_chat(t, json, n, &now, out, &why))
+        rc = template_failed(&why, e);
+    free(json);
+    return rc;
+}
+
+int chat_render(struct model_entry *m, const struct chat *c, struct jinja_text *out, struct hearth_err *e)
+{
+    const struct jinja *own;
+    struct jinja *given;
+    struct jinja_err why;
+    if (c->source) {
+        if (jinja_compile(&given, c->source, strlen(c->source), &why))
+            return template_failed(&why, e);
+        int rc = render(given, m->vocab, c, out, e);
+        jinja_free(given);
+        return rc;
+    }
+    struct templates *all;
+    int rc = models_templates(m, &all, e);
+    if (!rc)
+        rc = templates_get(all, c->template_name, c->tools != NULL, &own, e);
+    return rc ? rc : render(own, m->vocab, c, out, e);
+}
+
+int chat_encode(const struct vocab *v, const struct jinja_text *text, size_t from, bool first, struct ids *out,
+                struct hearth_err *e)
+{
+    size_t was = out->n, n = 0;
+    struct tok_span *span = malloc((text->n_span + 1) * sizeof *span);
+    if (!span)
+        return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", text->n);
+    for (size_t i = 0; i < text->n_span; i++) {
+        const struct jinja_span *s = &text->span[i];
+        if (s->to > from)
+            span[n++] = (struct tok_span){s->from > from ? s->from - (uint32_t)from : 0, s->to - (uint32_t)from};
+    }
+    int rc = tok_encode_spans(v, text->data + from, text->n - from, span, n, out, e);
+    free(span);
+    if (rc || !first || !vocab_add_bos(v) || (out->n > was && out->v[was] == vocab_bos(v)))
+        return rc;
+    if (ids_push(out, 0)) {
+        out->n = was;
+        return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", text->n);
+    }
+    memmove(out->v + was + 1, out->v + was, (out->n - was - 1) * sizeof *out->v);
+    out->v[was] = vocab_bos(v);
+    return 0;
+}
