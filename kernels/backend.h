@@ -32,6 +32,7 @@ enum {
     KV_PAGE = 16,         /* tokens in a page of KV */
     BATCH_ROWS_MAX = 512, /* rows in one step, prefill and decode together */
     BATCH_SEQS_MAX = 64,  /* sequences in one step */
+    KV_GROUPS_MAX = 4,    /* layer groups of a model, a pool each */
     SLOTS_MAX = 256,      /* sampling slots: sequences admitted at once */
     LOGPROBS_MAX = 20,    /* alternatives reported per token */
     EXPERTS_MAX = 1024,   /* experts of a layer */
@@ -78,26 +79,42 @@ struct weight {
 /* --- KV ------------------------------------------------------------------------------------------------ */
 
 /*
- * A pool of pages for one layer group: layers that share KV heads, head size and window. A page holds KV_PAGE
+ * A pool of pages for one layer group: layers that share KV heads, head sizes and window. A page holds KV_PAGE
  * tokens of every layer of the group, contiguously:
- *     page = [n_layer][K then V][n_kv][KV_PAGE][d_head]      of `type`
+ *     page = [n_layer][K [n_kv][KV_PAGE][d_k], then V [n_kv][KV_PAGE][d_v]]      of `type`
  * so that a page moves between tiers as one copy.
  */
 struct kv_desc {
     uint32_t n_layer;
     uint32_t n_kv;
-    uint32_t d_head;
-    uint32_t window; /* tokens visible, 0 = all */
-    enum dtype type; /* DT_F32 or DT_F16 today; q8_0, fp8 and recurrent state have their place here later */
-    uint32_t n_page; /* pages in the pool; the CPU commits memory only as pages are first written */
+    uint32_t d_k, d_v; /* dimensions of a head's K and V */
+    uint32_t window;   /* tokens visible, the own one included; 0 = all */
+    enum dtype type;   /* DT_F32 or DT_F16 today; q8_0, fp8 and recurrent state have their place here later */
+    uint32_t n_page;   /* pages in the pool; the CPU commits memory only as pages are first written */
 };
+/* Of one layer: K alone, which V follows, and both. */
+static inline uint64_t kv_k_bytes(const struct kv_desc *d)
+{
+    return dtype_bytes(d->type, (uint64_t)d->n_kv * KV_PAGE * d->d_k);
+}
 static inline uint64_t kv_layer_bytes(const struct kv_desc *d)
 {
-    return 2 * dtype_bytes(d->type, (uint64_t)d->n_kv * KV_PAGE * d->d_head);
+    return kv_k_bytes(d) + dtype_bytes(d->type, (uint64_t)d->n_kv * KV_PAGE * d->d_v);
 }
 static inline uint64_t kv_page_bytes(const struct kv_desc *d)
 {
     return d->n_layer * kv_layer_bytes(d);
+}
+/* Where the K or the V of a head at position `pos` lies, in bytes from the beginning of its page. */
+static inline uint64_t kv_vector_at(const struct kv_desc *d, uint32_t layer, bool v, uint32_t head, uint32_t pos)
+{
+    return layer * kv_layer_bytes(d) + (v ? kv_k_bytes(d) : 0) +
+           ((uint64_t)head * KV_PAGE + pos % KV_PAGE) * dtype_bytes(d->type, v ? d->d_v : d->d_k);
+}
+/* The first position that a token at `pos` sees through a window. */
+static inline uint32_t kv_first_visible(uint32_t pos, uint32_t window)
+{
+    return window && pos >= window ? pos + 1 - window : 0;
 }
 struct kv_pool; /* opaque */
 
@@ -159,16 +176,19 @@ struct sampled {
  * in position order. All arrays are the caller's and are copied by step_run.
  */
 struct batch_seq {
-    uint32_t row0, n_row;  /* rows of this sequence in the step */
-    uint32_t pos0;         /* position of its first row; KV [0, pos0) is already in the pages */
-    const uint32_t *pages; /* block table of pool `kv`: ceil((pos0 + n_row) / KV_PAGE) page numbers */
+    uint32_t row0, n_row; /* rows of this sequence in the step */
+    uint32_t pos0;        /* position of its first row; KV [0, pos0) is already in the pages */
+    /* Block tables by group: ceil((pos0 + n_row) / KV_PAGE) page numbers of pool kv[group]. Of pages that lie before
+     * the pool's window, as row0 sees it, the numbers are not looked at. */
+    const uint32_t *pages[KV_GROUPS_MAX];
 };
 struct batch {
     uint32_t n_row, n_seq, n_out;
     const int32_t *token;        /* [n_row] token ids; TOKEN_OF_SLOT(s) takes what slot s sampled last, on the device */
     const struct batch_seq *seq; /* [n_seq] */
     const uint32_t *out_row;     /* [n_out] rows whose logits are wanted, ascending */
-    struct kv_pool *kv;          /* the pool of this step's pages (one group today) */
+    struct kv_pool *kv[KV_GROUPS_MAX]; /* the pools of this step's pages, one for each of the model's groups */
+    uint32_t n_group;
     bool invariant; /* prefill through the same arithmetic as decode: a row's bits do not depend on the rows
                        beside it. The CPU is always invariant. */
     bool once;      /* a step that does not come again (tests, checks): no graph is captured of it */

@@ -75,7 +75,8 @@ struct op_embed {
 
 /* ACT_X -> norm -> Q|K|V (+ bias) -> q/k norm -> RoPE -> ACT_Q, and K, V appended to the pages. */
 struct op_qkv {
-    uint32_t layer; /* index within the pool's group */
+    uint32_t layer; /* index within the group */
+    uint32_t group; /* the layer group, whose pool K and V go to: batch.kv[group] */
     uint32_t n_head, n_kv, d_head;
     struct norm norm;
     const struct weight *w;    /* WEIGHT_QKV */
@@ -94,7 +95,7 @@ struct op_qkv {
 
 /* ACT_Q and the pages -> ACT_ATT. Causal, GQA. */
 struct op_attend {
-    uint32_t layer;
+    uint32_t layer, group; /* as in op_qkv; of a layer that has no K and V of its own, another's */
     uint32_t n_head, n_kv, d_head;
     uint32_t window; /* tokens visible, the own one included; 0 = all */
     float scale;     /* 1/sqrt(d_head) as a rule */

@@ -72,10 +72,11 @@ struct bench {
     struct gguf *gguf;
     struct hparams hp;
     struct model *model;
-    struct kv_pool *pool;
-    struct kv_desc kv;
+    struct kv_pool *pool[KV_GROUPS_MAX]; /* [n_group] */
+    struct kv_desc kv[KV_GROUPS_MAX];
+    uint32_t n_group;
     uint32_t n_seqs;
-    uint32_t *pages[BATCH_SEQS_MAX]; /* the sequences' block tables */
+    uint32_t *pages[BATCH_SEQS_MAX]; /* the sequences' block tables, the same in every group's pool */
     uint32_t chunk;                  /* the most prompt rows in a step, as in the scheduler */
     uint32_t max_in_flight;
     bool invariant;      /* steps are batch-invariant: for the check, not for measuring */
@@ -128,6 +129,8 @@ int bench_wait(struct bench *b, uint32_t left, uint32_t n_sample);
 /* Computes a prompt in chunks, up to the logits of its last token, with as many steps in flight as the device allows.
  */
 int bench_prefill(struct bench *b, uint32_t seq, uint32_t n, uint32_t chunk);
+/* Rows of sequence `seq` in a step. */
+struct batch_seq bench_seq(const struct bench *b, uint32_t seq, uint32_t row0, uint32_t n_row, uint32_t pos0);
 int bench_read_logits(struct bench *b, uint32_t out, float *to);
 
 /* time.c: a function a test. */
@@ -141,7 +144,8 @@ int bench_set_slots(struct bench *b, uint32_t n, uint32_t n_history);
 int bench_load(struct bench *b, const char *path, const struct bench_room *room);
 int bench_time_load(struct bench *b, const char *path, const struct bench_room *room, struct bench_result *out);
 
-/* The full pages of the first sequence's first `depth` tokens, and host memory for them. */
+/* The full pages of the first sequence's first `depth` tokens, and host memory for them: those of the first layer
+ * group, which sees the whole context where any does. */
 struct bench_saved {
     struct bench *b;
     uint32_t n;

@@ -71,7 +71,7 @@ out:
 /* Computes a prompt of n tokens in one step and reads the logits of its last n_out rows. */
 static int last_rows(struct bench *b, uint32_t n, uint32_t n_out, float *out)
 {
-    struct batch_seq seq = {0, n, 0, b->pages[0]};
+    struct batch_seq seq = bench_seq(b, 0, 0, n, 0);
     uint32_t row[BATCH_SEQS_MAX];
     for (uint32_t i = 0; i < n_out; i++)
         row[i] = n - n_out + i;
@@ -81,8 +81,9 @@ static int last_rows(struct bench *b, uint32_t n, uint32_t n_out, float *out)
                           .token = b->token,
                           .seq = &seq,
                           .out_row = row,
-                          .kv = b->pool,
+                          .n_group = b->n_group,
                           .invariant = b->invariant};
+    memcpy(batch.kv, b->pool, sizeof batch.kv);
     b->last = b->be->step_run(b->dev, &batch, &b->model->program);
     int rc = bench_wait(b, 0, 0);
     return rc ? rc : b->be->act_read(b->dev, ACT_LOGITS, 0, n_out, out, &b->err);

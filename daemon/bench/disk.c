@@ -83,7 +83,7 @@ static int restore(struct disk *t, double *ms)
     struct bench *b = t->b;
     uint64_t ticket = 0;
     for (uint32_t p = 0; p < t->saved.n; p++)
-        b->be->kv_clear(b->dev, b->pool, b->pages[0][p]);
+        b->be->kv_clear(b->dev, b->pool[0], b->pages[0][p]);
     int rc = b->be->sync(b->dev, &b->err);
     if (rc)
         return rc;
@@ -177,7 +177,7 @@ int bench_time_disk(struct bench *b, const char *dir, uint32_t depth, struct ben
         rc = err_set(&b->err, HEARTH_EPARAMS, "%u tokens: a file has %d at most", depth, KVFILE_PAGES_MAX * KV_PAGE);
     else
         rc = want ? bench_saved_init(&t.saved, b, depth) : err_set(&b->err, HEARTH_ENOMEM, "no memory for logits");
-    if (rc || (rc = name_pages(&t, &x)) || (rc = kv_fingerprint_make(&t.fingerprint, b->model, &b->kv, &b->err)) ||
+    if (rc || (rc = name_pages(&t, &x)) || (rc = kv_fingerprint_make(&t.fingerprint, b->model, &b->kv[0], &b->err)) ||
         (rc = kvio_open(&t.io, dir, NULL, NULL, &b->err)) || (rc = bench_next_logits(b, depth, want)) ||
         (rc = time_all(&t, dir, &x, out, n)) || (rc = bench_next_logits(b, depth, b->logits)))
         goto out;

@@ -19,7 +19,7 @@ static const uint64_t piece_bytes = 16 << 20;
 
 int bench_saved_init(struct bench_saved *k, struct bench *b, uint32_t depth)
 {
-    *k = (struct bench_saved){b, .n = depth / KV_PAGE, .page = kv_page_bytes(&b->kv)};
+    *k = (struct bench_saved){b, .n = depth / KV_PAGE, .page = kv_page_bytes(&b->kv[0])};
     int rc = b->be->host_alloc(b->dev, (uint64_t)k->n * k->page, (void **)&k->slab, &b->err);
     if (rc)
         return rc;
@@ -43,8 +43,8 @@ int bench_move(struct bench_saved *k, enum bench_move dir, uint32_t first, uint3
     struct bench *b = k->b;
     const uint32_t *pages = b->pages[0] + first;
     void **host = k->host + first;
-    *ticket = dir == BENCH_SAVE ? b->be->kv_save(b->dev, b->pool, pages, host, n)
-                                : b->be->kv_load(b->dev, b->pool, pages, (const void *const *)host, n);
+    *ticket = dir == BENCH_SAVE ? b->be->kv_save(b->dev, b->pool[0], pages, host, n)
+                                : b->be->kv_load(b->dev, b->pool[0], pages, (const void *const *)host, n);
     if (*ticket)
         return 0;
     int rc = b->be->sync(b->dev, &b->err);
@@ -60,7 +60,7 @@ static int time_moves(struct bench_saved *k, enum bench_move dir, double *ms)
     for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first warms up */
         uint64_t ticket;
         for (uint32_t p = 0; dir == BENCH_LOAD && p < k->n; p++)
-            b->be->kv_clear(b->dev, b->pool, b->pages[0][p]);
+            b->be->kv_clear(b->dev, b->pool[0], b->pages[0][p]);
         if ((rc = b->be->sync(b->dev, &b->err)))
             break;
         double begin = engine_now();

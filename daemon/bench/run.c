@@ -14,13 +14,21 @@ enum { STRIDE = 7919 }; /* between pages and between ids: a prime visits each re
 
 /* --- steps ----------------------------------------------------------------------------------------------- */
 
+struct batch_seq bench_seq(const struct bench *b, uint32_t seq, uint32_t row0, uint32_t n_row, uint32_t pos0)
+{
+    struct batch_seq s = {.row0 = row0, .n_row = n_row, .pos0 = pos0};
+    for (uint32_t g = 0; g < b->n_group; g++)
+        s.pages[g] = b->pages[seq];
+    return s;
+}
+
 void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part, uint32_t n_out, const int32_t *token,
                 bool sample, uint32_t index)
 {
     struct batch_seq seq[BATCH_SEQS_MAX];
     uint32_t out_row[OUT_MAX], slot[BATCH_SEQS_MAX], at[BATCH_SEQS_MAX], row = 0;
     for (uint32_t i = 0; i < n_part; i++) {
-        seq[i] = (struct batch_seq){row, part[i].n_row, part[i].pos0, b->pages[part[i].seq]};
+        seq[i] = bench_seq(b, part[i].seq, row, part[i].n_row, part[i].pos0);
         row += part[i].n_row;
         out_row[i] = row - 1;
         slot[i] = i;
@@ -32,8 +40,9 @@ void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part,
                           .token = token,
                           .seq = seq,
                           .out_row = out_row,
-                          .kv = b->pool,
+                          .n_group = b->n_group,
                           .invariant = b->invariant};
+    memcpy(batch.kv, b->pool, sizeof batch.kv);
     if (sample)
         batch.sample = (struct batch_sample){.n = n_out, .slot = slot, .index = at};
     uint64_t ticket = b->be->step_run(b->dev, &batch, &b->model->program);
@@ -101,9 +110,21 @@ static int give_pages(struct bench *b, uint32_t n_first, uint32_t n_other)
         if (!(b->pages[i] = malloc(n * sizeof **b->pages)))
             return err_set(&b->err, HEARTH_ENOMEM, "no memory for %u page numbers", n);
         for (uint32_t k = 0; k < n; k++)
-            b->pages[i][k] = (uint32_t)(next++ * STRIDE % b->kv.n_page);
+            b->pages[i][k] = (uint32_t)(next++ * STRIDE % b->kv[0].n_page);
     }
     return 0;
+}
+
+/* A pool for each layer group, in which those with a window keep all as the others do. */
+static int open_pools(struct bench *b, uint32_t n_page)
+{
+    int rc = 0;
+    uint32_t n = model_kv_descs(b->model, b->info.kv_type, b->kv);
+    for (; b->n_group < n && !rc; b->n_group += !rc) {
+        b->kv[b->n_group].n_page = n_page;
+        rc = b->be->kv_new(b->dev, &b->kv[b->n_group], &b->pool[b->n_group], &b->err);
+    }
+    return rc;
 }
 
 int bench_open_model(struct bench *b, const char *path, const struct bench_room *room)
@@ -123,11 +144,10 @@ int bench_open_model(struct bench *b, const char *path, const struct bench_room 
     if ((rc = model_load(&b->model, b->gguf, b->be, b->dev, NULL, NULL, &b->err)))
         return rc;
     model_workspace(b->model, &dims);
-    model_kv_desc(b->model, b->info.kv_type, &b->kv);
     b->n_seqs = room->n_seqs;
-    b->kv.n_page = first + (b->n_seqs - 1) * other;
-    b->kv.n_page += b->kv.n_page % STRIDE == 0;
-    if ((rc = b->be->reserve(b->dev, &dims, &b->err)) || (rc = b->be->kv_new(b->dev, &b->kv, &b->pool, &b->err)) ||
+    uint32_t n_page = first + (b->n_seqs - 1) * other;
+    n_page += n_page % STRIDE == 0;
+    if ((rc = b->be->reserve(b->dev, &dims, &b->err)) || (rc = open_pools(b, n_page)) ||
         (rc = give_pages(b, first, other)))
         return rc;
     uint32_t n_id = 2 * most + BATCH_SEQS_MAX; /* sequence i's prompt begins at token i */
@@ -150,13 +170,12 @@ void bench_close_model(struct bench *b)
         free(b->pages[i]);
         b->pages[i] = NULL;
     }
-    if (b->pool)
-        b->be->kv_free(b->dev, b->pool);
+    for (; b->n_group; b->n_group--)
+        b->be->kv_free(b->dev, b->pool[b->n_group - 1]);
     if (b->model)
         model_free(b->model);
     if (b->gguf)
         gguf_close(b->gguf);
-    b->pool = NULL;
     b->model = NULL;
     b->gguf = NULL;
     b->n_deep = 0;

@@ -84,6 +84,17 @@ static int decode(struct bench *b, uint32_t n, uint32_t depth)
     return rc ? rc : bench_wait(b, 0, n);
 }
 
+/* Bytes of KV that a token sees after so many others. */
+static double kv_bytes(const struct bench *b, uint32_t depth)
+{
+    double bytes = 0;
+    for (uint32_t g = 0; g < b->n_group; g++) {
+        uint32_t window = b->kv[g].window, seen = window && window < depth ? window : depth;
+        bytes += (double)kv_page_bytes(&b->kv[g]) / KV_PAGE * seen;
+    }
+    return bytes;
+}
+
 int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct bench_result *out)
 {
     double ms[BENCH_RUNS];
@@ -103,9 +114,9 @@ int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct be
     }
     if (rc)
         return rc;
-    double token_bytes = (double)kv_page_bytes(&b->kv) / KV_PAGE, seen = depth + BENCH_TG_TOKENS / 2;
-    *out = (struct bench_result){
-        .ms = bench_median(ms), .n_token = n_seq, .bytes = weight_bytes(b) + n_seq * seen * token_bytes};
+    *out = (struct bench_result){.ms = bench_median(ms),
+                                 .n_token = n_seq,
+                                 .bytes = weight_bytes(b) + n_seq * kv_bytes(b, depth + BENCH_TG_TOKENS / 2)};
     if (n_seq == 1)
         snprintf(out->test, sizeof out->test, "tg@%u", depth);
     else

@@ -268,6 +268,29 @@ static const char *file_type(uint32_t t)
     return t < sizeof names / sizeof *names && names[t] ? names[t] : "mixed";
 }
 
+/* Gives the layer its place in the group of that form, a new one where there is none. */
+static void place_layer(struct hparams_reader *r, struct hparams *hp, uint32_t layer, struct kv_group form)
+{
+    uint32_t g = 0;
+    while (g < hp->n_group && (hp->kv[g].n_kv != form.n_kv || hp->kv[g].d_k != form.d_k || hp->kv[g].d_v != form.d_v ||
+                               hp->kv[g].window != form.window))
+        g++;
+    if (g == KV_GROUPS_MAX) {
+        refuse(r, HEARTH_EUNSUPPORTED, "layers of more than %d kinds of KV", KV_GROUPS_MAX);
+        return;
+    }
+    if (g == hp->n_group)
+        hp->kv[hp->n_group++] = form;
+    hp->group_of[layer] = (uint8_t)g;
+    hp->index_of[layer] = (uint16_t)hp->kv[g].n_layer++;
+}
+
+static void group_layers(struct hparams_reader *r, struct hparams *hp)
+{
+    for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++)
+        place_layer(r, hp, i, (struct kv_group){.n_kv = hp->n_kv, .d_k = hp->d_head, .d_v = hp->d_head});
+}
+
 static void read_vocabulary(struct hparams_reader *r, struct hparams *hp)
 {
     const struct gguf_tensor *t = gguf_tensor_find(r->g, "token_embd.weight");
@@ -344,6 +367,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     refuse_unread(&r, &hp);
     refuse_unknown(&r);
     read_vocabulary(&r, &hp);
+    group_layers(&r, &hp);
     if (r.ret)
         return r.ret;
 

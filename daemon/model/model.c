@@ -307,7 +307,8 @@ static struct layer *begin_layer(const struct model *m, uint32_t i)
     const struct hparams *hp = &m->hp;
     struct layer *l = layer_at(m, i);
     bool own = hp->slides[i] && hp->rope[ROPE_SLIDING].apart;
-    l->index = i;
+    l->group = hp->group_of[i];
+    l->index = hp->index_of[i];
     l->window = hp->slides[i] ? hp->window : 0;
     l->rope = hp->turns[i] ? &m->rope[own ? ROPE_SLIDING : ROPE_FULL] : NULL;
     return l;
@@ -453,9 +454,14 @@ const float *model_vector(const struct model *m, const float *v)
     return NULL;
 }
 
-void model_kv_desc(const struct model *m, enum dtype type, struct kv_desc *out)
+uint32_t model_kv_descs(const struct model *m, enum dtype type, struct kv_desc out[KV_GROUPS_MAX])
 {
-    *out = (struct kv_desc){.n_layer = m->hp.n_layer, .n_kv = m->hp.n_kv, .d_head = m->hp.d_head, .type = type};
+    for (uint32_t i = 0; i < m->hp.n_group; i++) {
+        const struct kv_group *g = &m->hp.kv[i];
+        out[i] = (struct kv_desc){
+            .n_layer = g->n_layer, .n_kv = g->n_kv, .d_k = g->d_k, .d_v = g->d_v, .window = g->window, .type = type};
+    }
+    return m->hp.n_group;
 }
 
 static void at_least(uint32_t *v, uint32_t n)

@@ -18,6 +18,12 @@ enum layer_rope {
     ROPES
 }; /* layers with a sliding window may turn otherwise than the others */
 
+/* A layer group: the layers that share a pool of KV. */
+struct kv_group {
+    uint32_t n_layer, n_kv, d_k, d_v;
+    uint32_t window; /* tokens visible, the own one included; 0: all */
+};
+
 struct hparams {
     char arch[32];
     char name[96];
@@ -28,6 +34,10 @@ struct hparams {
     struct rope_params rope[ROPES];
     uint32_t window; /* tokens that a layer of `slides` sees, the own one included; 0: no layer slides */
     uint8_t slides[LAYERS_MAX], turns[LAYERS_MAX]; /* [n_layer] sliding window; RoPE */
+    struct kv_group kv[KV_GROUPS_MAX];             /* [n_group] those without a window first */
+    uint32_t n_group;
+    uint8_t group_of[LAYERS_MAX];                  /* [n_layer] the layer's group ... */
+    uint16_t index_of[LAYERS_MAX];                 /* ... and its index within it */
     float embed_scale, attn_scale, residual_scale; /* of embeddings, scores, and what layers add; the last 0: none */
     float attn_softcap;                            /* of scores; 0: none */
     float logit_scale, logit_softcap;              /* the latter 0: none */
@@ -78,8 +88,8 @@ void model_free(struct model *m);
  * other pointer. */
 const float *model_vector(const struct model *m, const float *v);
 
-/* Describes the pool for this model's KV, except for n_page. */
-void model_kv_desc(const struct model *m, enum dtype type, struct kv_desc *out);
+/* Describes the pools of this model's KV by group, except for n_page, and returns their number. */
+uint32_t model_kv_descs(const struct model *m, enum dtype type, struct kv_desc out[KV_GROUPS_MAX]);
 /* Raises *dims to the dimensions that this model's steps need. n_row and n_out are the caller's. */
 void model_workspace(const struct model *m, struct workspace_dims *dims);
 

@@ -158,7 +158,7 @@ struct device {
     int32_t token[BATCH_ROWS_MAX];
     uint32_t pos[BATCH_ROWS_MAX], seq_of[BATCH_ROWS_MAX], out_row[BATCH_ROWS_MAX];
     struct batch_seq seq[BATCH_SEQS_MAX];
-    uint32_t *pages; /* block tables, one after the other */
+    uint32_t *pages; /* block tables by group, one after the other */
     size_t pages_room;
     struct rope_table rope[ROPE_TABLES];
     uint32_t n_rope;

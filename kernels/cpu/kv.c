@@ -21,11 +21,12 @@ int cpu_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **ou
         const struct dtype_info *t = dtype_get(desc->type);
         return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the CPU keeps F32 or F16", t ? t->name : "unknown");
     }
-    if (!desc->n_layer || !desc->n_kv || !desc->d_head || !desc->n_page)
-        return err_set(e, HEARTH_EPARAMS, "KV pool of %u layers, %u heads of %u, %u pages: none may be 0",
-                       (unsigned)desc->n_layer, (unsigned)desc->n_kv, (unsigned)desc->d_head, (unsigned)desc->n_page);
-    if (__builtin_mul_overflow((uint64_t)desc->n_layer * desc->n_kv, (uint64_t)desc->d_head, &heads) ||
-        __builtin_mul_overflow(heads, (uint64_t)(2 * KV_PAGE * sizeof(float)), &page) || page > UINT64_MAX / 2 ||
+    if (!desc->n_layer || !desc->n_kv || !desc->d_k || !desc->d_v || !desc->n_page)
+        return err_set(e, HEARTH_EPARAMS, "KV pool of %u layers, %u heads of %u and %u, %u pages: none may be 0",
+                       (unsigned)desc->n_layer, (unsigned)desc->n_kv, (unsigned)desc->d_k, (unsigned)desc->d_v,
+                       (unsigned)desc->n_page);
+    if (__builtin_mul_overflow((uint64_t)desc->n_layer * desc->n_kv, (uint64_t)desc->d_k + desc->d_v, &heads) ||
+        __builtin_mul_overflow(heads, (uint64_t)(KV_PAGE * sizeof(float)), &page) || page > UINT64_MAX / 2 ||
         __builtin_mul_overflow((kv_page_bytes(desc) + system - 1) / system * system, (uint64_t)desc->n_page, &bytes) ||
         bytes > SIZE_MAX / 2)
         return err_set(e, HEARTH_ENOMEM, "KV pool of %u pages of %u layers is too large", (unsigned)desc->n_page,

@@ -121,9 +121,9 @@ static void hadamard(const struct rope *rope, float *v, uint32_t n_head)
 }
 
 /* Writes n_kv vectors to their places in the page of position pos. */
-static void kv_append(struct device *d, char *at, const float *v, uint32_t n_kv, uint32_t d_head, uint32_t pos)
+static void kv_append(struct device *d, enum dtype type, char *at, const float *v, uint32_t n_kv, uint32_t d_head,
+                      uint32_t pos)
 {
-    enum dtype type = d->batch.kv->desc.type;
     for (uint32_t h = 0; h < n_kv; h++, v += d_head) {
         size_t elem = ((size_t)h * KV_PAGE + pos % KV_PAGE) * d_head;
         if (type == DT_F16)
@@ -170,28 +170,33 @@ static void qkv_epilogue_item(void *arg, uint32_t row, uint32_t thread)
         for (uint32_t i = 0; i < d_q; i++)
             q[i] *= t;
     }
-    const struct kv_pool *pool = d->batch.kv;
-    uint32_t page = d->seq[d->seq_of[row]].pages[pos / KV_PAGE];
+    const struct kv_pool *pool = d->batch.kv[op->group];
+    uint32_t page = d->seq[d->seq_of[row]].pages[op->group][pos / KV_PAGE];
     char *at = pool->base + page * pool->stride + op->layer * kv_layer_bytes(&pool->desc);
-    kv_append(d, at, k, op->n_kv, op->d_head, pos);
-    kv_append(d, at + kv_layer_bytes(&pool->desc) / 2, v, op->n_kv, op->d_head, pos);
+    kv_append(d, pool->desc.type, at, k, op->n_kv, op->d_head, pos);
+    kv_append(d, pool->desc.type, at + kv_k_bytes(&pool->desc), v, op->n_kv, op->d_head, pos);
 }
 
-static bool kv_fits(struct device *d, uint32_t layer, uint32_t n_head, uint32_t n_kv, uint32_t d_head)
+static bool kv_fits(struct device *d, uint32_t layer, uint32_t group, uint32_t n_head, uint32_t n_kv, uint32_t d_head)
 {
-    const struct kv_desc *desc = &d->batch.kv->desc;
-    if (layer < desc->n_layer && n_kv == desc->n_kv && d_head == desc->d_head && n_head % n_kv == 0)
+    if (group >= d->batch.n_group) {
+        cpu_fail(d, HEARTH_EPARAMS, "layer group %u of a step that has %u", (unsigned)group,
+                 (unsigned)d->batch.n_group);
+        return false;
+    }
+    const struct kv_desc *desc = &d->batch.kv[group]->desc;
+    if (layer < desc->n_layer && n_kv == desc->n_kv && d_head == desc->d_k && d_head == desc->d_v && n_head % n_kv == 0)
         return cpu_fits(d, "d_q", (uint64_t)n_head * d_head, d->dims.d_q);
     cpu_fail(d, HEARTH_EPARAMS, "layer %u of %u/%u heads of %u does not fit KV of %u layers, %u heads of %u",
              (unsigned)layer, (unsigned)n_head, (unsigned)n_kv, (unsigned)d_head, (unsigned)desc->n_layer,
-             (unsigned)desc->n_kv, (unsigned)desc->d_head);
+             (unsigned)desc->n_kv, (unsigned)desc->d_k);
     return false;
 }
 
 void cpu_qkv(struct device *d, const struct op_qkv *op)
 {
     const struct weight *w = op->w;
-    if (d->err.code || !kv_fits(d, op->layer, op->n_head, op->n_kv, op->d_head) ||
+    if (d->err.code || !kv_fits(d, op->layer, op->group, op->n_head, op->n_kv, op->d_head) ||
         !cpu_fits(d, "d_kv", (uint64_t)op->n_kv * op->d_head, d->dims.d_kv))
         return;
     uint32_t d_kv = op->n_kv * op->d_head;
@@ -237,7 +242,7 @@ static void attend_item(void *arg, uint32_t item, uint32_t thread)
     const struct attend *a = arg;
     const struct op_attend *op = a->op;
     struct device *d = a->d;
-    const struct kv_pool *pool = d->batch.kv;
+    const struct kv_pool *pool = d->batch.kv[op->group];
     uint32_t row = item / a->n_tile, group = op->n_head / op->n_kv, tiles = a->n_tile / op->n_kv;
     uint32_t kv = item % a->n_tile / tiles, first = item % tiles * a->heads;
     uint32_t n_head = group - first < a->heads ? group - first : a->heads, head = kv * group + first;
@@ -249,8 +254,8 @@ static void attend_item(void *arg, uint32_t item, uint32_t thread)
                .d_head = op->d_head,
                .base = pool->base + op->layer * kv_layer_bytes(&pool->desc) + kv * head_bytes,
                .page_stride = pool->stride,
-               .v_offset = kv_layer_bytes(&pool->desc) / 2,
-               .pages = d->seq[d->seq_of[row]].pages},
+               .v_offset = kv_k_bytes(&pool->desc),
+               .pages = d->seq[d->seq_of[row]].pages[op->group]},
         .t0 = op->window && op->window < t1 ? t1 - op->window : 0,
         .t1 = t1,
         .n_head = n_head,
@@ -270,9 +275,14 @@ static void attend_item(void *arg, uint32_t item, uint32_t thread)
 
 void cpu_attend(struct device *d, const struct op_attend *op)
 {
-    if (d->err.code || !kv_fits(d, op->layer, op->n_head, op->n_kv, op->d_head))
+    if (d->err.code || !kv_fits(d, op->layer, op->group, op->n_head, op->n_kv, op->d_head))
         return;
-    uint32_t group = op->n_head / op->n_kv;
+    uint32_t group = op->n_head / op->n_kv, window = d->batch.kv[op->group]->desc.window;
+    if (window && (!op->window || op->window > window)) {
+        cpu_fail(d, HEARTH_EPARAMS, "attention over %u tokens (0: all) to KV that keeps %u", (unsigned)op->window,
+                 (unsigned)window);
+        return;
+    }
     struct attend a = {.d = d, .op = op, .heads = group < ATTEND_HEADS ? group : ATTEND_HEADS};
     if ((uint64_t)d->batch.n_row * op->n_kv < d->n_thread)
         a.heads = 1; /* a single row is divided into more and smaller items, so that every core has one */

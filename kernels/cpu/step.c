@@ -39,7 +39,30 @@ bool cpu_scratch(struct device *d, struct scratch *s, size_t n)
     return true;
 }
 
-/* Checks that rows belong to sequences in order and without gaps, and that every page they need is in the pool. */
+static uint32_t n_pages(const struct batch_seq *q)
+{
+    return (uint32_t)(((uint64_t)q->pos0 + q->n_row + KV_PAGE - 1) / KV_PAGE);
+}
+
+/* The first page of the group that the sequence's rows see. */
+static uint32_t first_page(const struct batch *b, const struct batch_seq *q, uint32_t group)
+{
+    return kv_first_visible(q->pos0, b->kv[group]->desc.window) / KV_PAGE;
+}
+
+static void table_check(struct device *d, const struct batch *b, uint32_t s, uint32_t group)
+{
+    const struct batch_seq *q = &b->seq[s];
+    uint32_t n_page = b->kv[group]->desc.n_page;
+    for (uint32_t p = first_page(b, q, group); p < n_pages(q); p++)
+        if (q->pages[group][p] >= n_page) {
+            cpu_fail(d, HEARTH_EPARAMS, "sequence %u names KV page %u of a pool of %u", (unsigned)s,
+                     (unsigned)q->pages[group][p], (unsigned)n_page);
+            return;
+        }
+}
+
+/* Checks that rows belong to sequences in order and without gaps, and that every page they need is in its pool. */
 static bool batch_check(struct device *d, const struct batch *b)
 {
     if (!b->n_row || b->n_row > BATCH_ROWS_MAX || b->n_row > d->dims.n_row)
@@ -47,6 +70,8 @@ static bool batch_check(struct device *d, const struct batch *b)
                  (unsigned)d->dims.n_row);
     else if (b->n_seq > BATCH_SEQS_MAX)
         cpu_fail(d, HEARTH_EPARAMS, "step of %u sequences, limit %d", (unsigned)b->n_seq, BATCH_SEQS_MAX);
+    else if (b->n_group > KV_GROUPS_MAX)
+        cpu_fail(d, HEARTH_EPARAMS, "step of %u layer groups, limit %d", (unsigned)b->n_group, KV_GROUPS_MAX);
     else if (b->n_out > d->dims.n_out || b->n_out > b->n_row)
         cpu_fail(d, HEARTH_EPARAMS, "step wants logits of %u of its %u rows, %u were reserved", (unsigned)b->n_out,
                  (unsigned)b->n_row, (unsigned)d->dims.n_out);
@@ -60,12 +85,8 @@ static bool batch_check(struct device *d, const struct batch *b)
                      (unsigned)b->n_row);
             break;
         }
-        for (uint64_t p = 0; p < (end + KV_PAGE - 1) / KV_PAGE; p++)
-            if (q->pages[p] >= b->kv->desc.n_page) {
-                cpu_fail(d, HEARTH_EPARAMS, "sequence %u names KV page %u of a pool of %u", (unsigned)s,
-                         (unsigned)q->pages[p], (unsigned)b->kv->desc.n_page);
-                break;
-            }
+        for (uint32_t g = 0; g < b->n_group && !d->err.code; g++)
+            table_check(d, b, s, g);
         row += q->n_row;
     }
     if (!d->err.code && row != b->n_row)
@@ -83,7 +104,7 @@ static bool batch_room(struct device *d, const struct batch *b)
     size_t n_page = 0, longest = 0;
     for (uint32_t s = 0; s < b->n_seq; s++) {
         size_t end = (size_t)b->seq[s].pos0 + b->seq[s].n_row;
-        n_page += (end + KV_PAGE - 1) / KV_PAGE;
+        n_page += (size_t)b->n_group * n_pages(&b->seq[s]);
         longest = end > longest ? end : longest;
     }
     if (n_page > d->pages_room) {
@@ -115,10 +136,12 @@ static void begin(struct device *d, const struct batch *b, const struct program 
     for (uint32_t s = 0; s < b->n_seq; s++) {
         struct batch_seq *q = &d->seq[s];
         *q = b->seq[s];
-        size_t n = ((size_t)q->pos0 + q->n_row + KV_PAGE - 1) / KV_PAGE;
-        memcpy(pages, q->pages, n * sizeof *pages);
-        q->pages = pages;
-        pages += n;
+        for (uint32_t g = 0; g < b->n_group; g++) {
+            uint32_t n = n_pages(q), from = first_page(b, q, g);
+            memcpy(pages + from, q->pages[g] + from, (n - from) * sizeof *pages);
+            q->pages[g] = pages;
+            pages += n;
+        }
         for (uint32_t i = 0; i < q->n_row; i++) {
             d->pos[q->row0 + i] = q->pos0 + i;
             d->seq_of[q->row0 + i] = s;

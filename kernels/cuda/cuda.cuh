@@ -131,18 +131,23 @@ enum { NO_SLOT = 0xffffffffu };
 
 /* Rows from n_row up to the bucket are padded with token 0, position 0, kv_slot NO_SLOT: they may be computed and
  * stored in the workspace, never in KV. Out rows from n_out up are 0. */
+struct step_group {                   /* what differs between a model's layer groups */
+    uint32_t kv_slot[BATCH_ROWS_MAX]; /* page * KV_PAGE + pos % KV_PAGE: where the row's K and V go */
+    /* What to add to a page's place in the sequence's block table for its place in pages[], modulo 2^32: tables of a
+     * group with a window begin where the window does. */
+    uint32_t pages0[BATCH_SEQS_MAX];
+};
 struct step_dev {
     uint64_t ticket; /* written to the result ring when all is done */
     uint32_t n_row, n_seq, n_out, n_sample;
     int32_t token[BATCH_ROWS_MAX]; /* ids, or TOKEN_OF_SLOT */
     uint32_t pos[BATCH_ROWS_MAX];
-    uint32_t seq[BATCH_ROWS_MAX];     /* sequence of the row */
-    uint32_t kv_slot[BATCH_ROWS_MAX]; /* page * KV_PAGE + pos % KV_PAGE: where the row's K and V go */
+    uint32_t seq[BATCH_ROWS_MAX]; /* sequence of the row */
     uint32_t out_row[BATCH_ROWS_MAX];
     uint32_t row0[BATCH_SEQS_MAX], n_rows[BATCH_SEQS_MAX], pos0[BATCH_SEQS_MAX];
-    uint32_t pages0[BATCH_SEQS_MAX]; /* where the sequence's block table starts in pages[] */
     uint32_t slot[BATCH_ROWS_MAX], index[BATCH_ROWS_MAX],
-        mask[BATCH_ROWS_MAX]; /* sample; mask: row of masks or NO_SLOT */
+        mask[BATCH_ROWS_MAX];   /* sample; mask: row of masks or NO_SLOT */
+    struct step_group group[1]; /* as many as the batch has; then the block tables */
 };
 
 /* --- KV ------------------------------------------------------------------------------------------------------- */
@@ -250,10 +255,11 @@ struct device {
     uint64_t hot_allocs, hot_graphs, hot_waits; /* see device_info; counted wherever they are done */
     bool capturing;
     struct workspace ws;
-    step_dev *step;  /* device memory */
-    uint32_t *pages; /* device memory: block tables, one after the other */
-    uint32_t pages_cap;
-    struct kv_pool *kv;           /* the step's pool */
+    step_dev *step;                    /* device memory */
+    uint32_t *pages;                   /* device memory: the step's block tables, one after the other */
+    uint32_t pages_cap;                /* words behind step_dev: more groups, block tables */
+    struct kv_pool *kv[KV_GROUPS_MAX]; /* the step's pools */
+    uint32_t n_group;
     uint32_t bucket, out_bucket;  /* the step's buckets of rows and of out rows */
     uint32_t n_row, n_seq, n_out; /* host's copy: eager launchers may use them, captured ones must not */
     const step_dev *host;         /* likewise */
@@ -290,8 +296,8 @@ static inline kv_view kv_view_of(const struct kv_pool *p, uint32_t layer)
     kv_view v;
     v.base = (__half *)(p->base + layer * p->layer_bytes);
     v.page_step = p->page_bytes / 2;
-    v.v_off = (uint32_t)(p->layer_bytes / 4);
-    v.n_kv = p->desc.n_kv, v.d_head = p->desc.d_head;
+    v.v_off = (uint32_t)(kv_k_bytes(&p->desc) / 2);
+    v.n_kv = p->desc.n_kv, v.d_head = p->desc.d_k;
     return v;
 }
 

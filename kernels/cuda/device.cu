@@ -334,9 +334,10 @@ static int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool *
     if (desc->type != DT_F16)
         return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the GPU keeps F16",
                        dtype_get(desc->type) ? dtype_get(desc->type)->name : "?");
-    if (!attend_supports(desc->d_head))
-        return err_set(e, HEARTH_EUNSUPPORTED, "head size %u: the GPU has attention for 64, 80, 96, 128 and 256",
-                       desc->d_head);
+    if (desc->d_k != desc->d_v || !attend_supports(desc->d_k))
+        return err_set(e, HEARTH_EUNSUPPORTED,
+                       "head size %u (values %u): the GPU has attention for 64, 80, 96, 128 and 256", desc->d_k,
+                       desc->d_v);
     struct kv_pool *p = (struct kv_pool *)calloc(1, sizeof(*p));
     if (!p)
         return err_set(e, HEARTH_ENOMEM, "no memory for a KV pool");

@@ -28,7 +28,7 @@ enum { SPINS = 1000 }; /* about 40 us of looking before step_wait sleeps between
  * follow this much of it and no row count; what else they need they read from the metadata. */
 struct shape {
     uint64_t program; /* its id */
-    const struct kv_pool *kv;
+    const struct kv_pool *kv[KV_GROUPS_MAX];
     uint32_t bucket, out_bucket, n_split;
     uint32_t mode;        /* decode, sample, invariant: bits; then the path */
     cudaGraphExec_t exec; /* NULL = run eagerly */
@@ -37,8 +37,8 @@ struct shape {
 
 struct step_rec {
     struct shape shape[GRAPHS_MAX];
-    uint8_t *meta[RING];           /* pinned: step_dev, then the block tables */
-    uint32_t n_page;               /* in this step's block tables */
+    uint8_t *meta[RING];           /* pinned: step_dev, more of its groups, then the block tables */
+    uint32_t n_word;               /* behind step_dev in this step's metadata */
     uint32_t arg_words_max;        /* words of metadata that a launch may carry */
     struct result *ring;           /* pinned, [RING] */
     uint64_t ticket;               /* of the last step */
@@ -77,6 +77,7 @@ static step_dev *meta_of(struct device *d)
     return (step_dev *)d->rec->meta[(d->rec->ticket + 1) % RING];
 }
 
+/* Room for n words behind step_dev. */
 static int pages_room(struct device *d, uint32_t n)
 {
     struct step_rec *r = d->rec;
@@ -103,7 +104,6 @@ static int pages_room(struct device *d, uint32_t n)
     if (!cuda_ok(d, cudaMalloc((void **)&d->step, sizeof(step_dev) + cap * 4ull)))
         return d->err.code;
     cuda_ok(d, cudaMemset(d->step, 0, sizeof(step_dev) + cap * 4ull));
-    d->pages = (uint32_t *)(d->step + 1);
     d->pages_cap = cap;
     return d->err.code;
 }
@@ -189,6 +189,28 @@ static void set_widths(struct device *d, const struct program *p)
             r->width[a] = p->width[a];
 }
 
+/*
+ * The group's part of sequence s: where its rows go, and its block table from word `at` on; returns the next. A group's
+ * table begins with the chunk of attention that the first row's window begins in. The pages of that chunk before the
+ * window are read and come to nothing (they are masked), so that they may be any of the sequence's own.
+ */
+static uint32_t begin_table(struct device *d, step_dev *m, const struct batch *b, uint32_t s, uint32_t group,
+                            uint32_t at)
+{
+    const struct batch_seq *q = &b->seq[s];
+    const uint32_t *from = q->pages[group];
+    struct step_group *sg = &m->group[group];
+    uint32_t *pages = (uint32_t *)(m->group + b->n_group), n = (q->pos0 + q->n_row + KV_PAGE - 1) / KV_PAGE;
+    uint32_t seen = kv_first_visible(q->pos0, d->kv[group]->desc.window) / KV_PAGE;
+    uint32_t first = seen - seen % (ATTEND_CHUNK / KV_PAGE);
+    for (uint32_t i = first; i < n; i++)
+        pages[at + i - first] = from[i < seen ? seen : i];
+    for (uint32_t i = 0; i < q->n_row; i++)
+        sg->kv_slot[q->row0 + i] = from[(q->pos0 + i) / KV_PAGE] * KV_PAGE + (q->pos0 + i) % KV_PAGE;
+    sg->pages0[s] = at - first;
+    return at + n - first;
+}
+
 /* Takes the batch: checks it, chooses how the step goes, and fills in the metadata. */
 static void begin(struct device *d, const struct batch *b, const struct program *p)
 {
@@ -205,37 +227,41 @@ static void begin(struct device *d, const struct batch *b, const struct program 
                     b->n_seq, b->n_out, d->ws.dims.n_row, BATCH_SEQS_MAX, d->ws.out_rows);
         return;
     }
-    uint64_t n_page = 0;
+    if (!b->n_group || b->n_group > KV_GROUPS_MAX) {
+        cuda_refuse(d, HEARTH_EINTERNAL, "step of %u layer groups, limit %d", b->n_group, KV_GROUPS_MAX);
+        return;
+    }
+    uint64_t n_page = 0, groups = (b->n_group - 1) * sizeof(struct step_group) / 4;
     for (uint32_t s = 0; s < b->n_seq; s++)
-        n_page += ((uint64_t)b->seq[s].pos0 + b->seq[s].n_row + KV_PAGE - 1) / KV_PAGE;
-    if (n_page > (1u << 26) || pages_room(d, (uint32_t)n_page)) {
+        n_page += b->n_group * (((uint64_t)b->seq[s].pos0 + b->seq[s].n_row + KV_PAGE - 1) / KV_PAGE);
+    if (n_page > (1u << 26) || pages_room(d, (uint32_t)(groups + n_page))) {
         cuda_refuse(d, HEARTH_EINTERNAL, "block tables of %llu pages in one step", (unsigned long long)n_page);
         return;
     }
-    d->kv = b->kv;
+    memset(d->kv, 0, sizeof(d->kv));
+    memcpy(d->kv, b->kv, b->n_group * sizeof(b->kv[0]));
+    d->n_group = b->n_group;
+    d->pages = (uint32_t *)(d->step->group + b->n_group);
     d->n_row = b->n_row, d->n_seq = b->n_seq, d->n_out = b->n_out;
     d->bucket = bucket_of(b->n_row), d->out_bucket = b->n_out ? bucket_of(b->n_out) : 0;
     d->max_pos = 0;
     d->invariant = b->invariant;
     step_dev *m = meta_of(d);
     d->host = m;
-    uint32_t *pages = (uint32_t *)(m + 1), at = 0;
+    uint32_t at = 0;
     m->n_row = b->n_row, m->n_seq = b->n_seq, m->n_out = b->n_out, m->n_sample = 0;
     for (uint32_t s = 0; s < b->n_seq; s++) {
         const struct batch_seq *q = &b->seq[s];
-        uint32_t len = q->pos0 + q->n_row, n = (len + KV_PAGE - 1) / KV_PAGE;
+        uint32_t len = q->pos0 + q->n_row;
         if (q->row0 > b->n_row || q->n_row > b->n_row - q->row0) {
             cuda_refuse(d, HEARTH_EINTERNAL, "sequence %u has rows %u+%u of %u", s, q->row0, q->n_row, b->n_row);
             return;
         }
-        m->row0[s] = q->row0, m->n_rows[s] = q->n_row, m->pos0[s] = q->pos0, m->pages0[s] = at;
-        memcpy(pages + at, q->pages, n * 4ull);
-        for (uint32_t i = 0; i < q->n_row; i++) {
-            uint32_t row = q->row0 + i, pos = q->pos0 + i;
-            m->pos[row] = pos, m->seq[row] = s;
-            m->kv_slot[row] = q->pages[pos / KV_PAGE] * KV_PAGE + pos % KV_PAGE;
-        }
-        at += n;
+        m->row0[s] = q->row0, m->n_rows[s] = q->n_row, m->pos0[s] = q->pos0;
+        for (uint32_t i = 0; i < q->n_row; i++)
+            m->pos[q->row0 + i] = q->pos0 + i, m->seq[q->row0 + i] = s;
+        for (uint32_t g = 0; g < b->n_group; g++)
+            at = begin_table(d, m, b, s, g, at);
         if (len > d->max_pos)
             d->max_pos = len;
         if (q->n_row != 1)
@@ -246,17 +272,20 @@ static void begin(struct device *d, const struct batch *b, const struct program 
     d->ws.att.layout = d->ws.ff.layout = rows ? LAYOUT_ROW_MAJOR : 0;
     d->ws.att.ld = rows ? pad256(d->ws.dims.d_q) : XFRAG_KBLK;
     d->ws.ff.ld = rows ? pad256(d->ws.dims.d_ff) : XFRAG_KBLK;
-    r->n_page = at;
+    r->n_word = (uint32_t)groups + at;
     memcpy(m->token, b->token, b->n_row * 4ull);
     memcpy(m->out_row, b->out_row, b->n_out * 4ull);
     uint32_t bucket = d->bucket < BATCH_ROWS_MAX ? d->bucket : BATCH_ROWS_MAX;
     for (uint32_t i = b->n_row; i < bucket; i++)
-        m->token[i] = 0, m->pos[i] = 0, m->seq[i] = 0, m->kv_slot[i] = NO_SLOT;
+        m->token[i] = 0, m->pos[i] = 0, m->seq[i] = 0;
+    for (uint32_t g = 0; g < b->n_group; g++)
+        for (uint32_t i = b->n_row; i < bucket; i++)
+            m->group[g].kv_slot[i] = NO_SLOT;
     for (uint32_t i = b->n_out; i < d->out_bucket; i++)
         m->out_row[i] = 0;
     d->n_split = 1; /* more where any sequence has: a merge of chunks is part of the graph then */
     while (d->n_split * ATTEND_CHUNK < d->max_pos &&
-           (d->n_split == 1 || d->n_split * d->bucket * d->kv->desc.n_kv < 2u * d->sms))
+           (d->n_split == 1 || d->n_split * d->bucket * d->kv[0]->desc.n_kv < 2u * d->sms))
         d->n_split *= 2;
     attend_reserve(d, m);
     set_widths(d, p);
@@ -314,7 +343,7 @@ static void upload_meta(struct device *d)
     struct step_rec *r = d->rec;
     step_dev *m = meta_of(d);
     m->ticket = r->ticket + 1;
-    uint32_t n = (uint32_t)((sizeof(*m) + r->n_page * 4ull) / 8 + r->n_page % 2);
+    uint32_t n = (uint32_t)((sizeof(*m) + r->n_word * 4ull) / 8 + r->n_word % 2);
     dim3 grid((n + 255) / 256);
     if (n > r->arg_words_max) {
         cuda_launch(d, upload_pinned, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, (const uint2 *)m, n);
@@ -333,7 +362,7 @@ static struct shape *shape_of(struct device *d)
     struct shape *old = &r->shape[0];
     for (int i = 0; i < GRAPHS_MAX; i++) {
         struct shape *s = &r->shape[i];
-        if (s->used && s->program == r->program->id && s->kv == d->kv && s->bucket == d->bucket &&
+        if (s->used && s->program == r->program->id && !memcmp(s->kv, d->kv, sizeof(s->kv)) && s->bucket == d->bucket &&
             s->out_bucket == d->out_bucket && s->n_split == d->n_split && s->mode == mode)
             return s;
         if (s->used < old->used)
@@ -341,7 +370,8 @@ static struct shape *shape_of(struct device *d)
     }
     if (old->exec)
         cuda_ok(d, cudaGraphExecDestroy(old->exec)); /* deferred by the runtime until its launches are done */
-    *old = (struct shape){r->program->id, d->kv, d->bucket, d->out_bucket, d->n_split, mode, NULL, 0};
+    *old = (struct shape){r->program->id, {}, d->bucket, d->out_bucket, d->n_split, mode, NULL, 0};
+    memcpy(old->kv, d->kv, sizeof(old->kv));
     return old;
 }
 

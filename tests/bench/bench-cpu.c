@@ -159,9 +159,15 @@ static void product(struct device *d, const struct weight *w, struct kv_pool *kv
     for (uint32_t i = 0; i < w->n_in; i++)
         ones[i] = 1.0f;
     struct hearth_err e;
-    struct batch_seq seq = {.n_row = rows, .pages = pages};
-    struct batch b = {
-        .n_row = rows, .n_seq = 1, .n_out = rows, .token = token, .seq = &seq, .out_row = out_row, .kv = kv};
+    struct batch_seq seq = {.n_row = rows, .pages = {pages}};
+    struct batch b = {.n_row = rows,
+                      .n_seq = 1,
+                      .n_out = rows,
+                      .token = token,
+                      .seq = &seq,
+                      .out_row = out_row,
+                      .kv = {kv},
+                      .n_group = 1};
     const struct backend *be = backend_find("cpu");
     struct op head = {.kind = OP_HEAD, .head = {.norm = {NORM_RMS, 1e-5f, ones, NULL}, .w = w, .scale = 1.0f}};
     struct program p = program_of(NULL, &head, 1);
@@ -176,15 +182,20 @@ static struct device *opened(const struct shape *s, uint32_t threads, const char
     struct hearth_err e;
     struct device_params p = {.threads = threads, .variant = variant};
     struct workspace_dims dims = {s->n_in, 16, 16, 16, s->n_out, ROWS, ROWS};
-    struct kv_desc desc = {1, 1, 16, 0, DT_F32, 1};
+    struct kv_desc desc = {1, 1, 16, 16, 0, DT_F32, 1};
     if (be->open(&d, &p, &e) || be->reserve(d, &dims, &e) || be->kv_new(d, &desc, kv, &e))
         die(&e);
     float *x = malloc((size_t)ROWS * s->n_in * sizeof *x);
     for (size_t i = 0; x && i < (size_t)ROWS * s->n_in; i++)
         x[i] = sinf((float)i);
-    struct batch_seq seq = {.n_row = ROWS, .pages = (uint32_t[ROWS / KV_PAGE]){0}};
-    struct batch b = {
-        .n_row = ROWS, .n_seq = 1, .token = (int32_t[ROWS]){0}, .seq = &seq, .out_row = (uint32_t[1]){0}, .kv = *kv};
+    struct batch_seq seq = {.n_row = ROWS, .pages = {(uint32_t[ROWS / KV_PAGE]){0}}};
+    struct batch b = {.n_row = ROWS,
+                      .n_seq = 1,
+                      .token = (int32_t[ROWS]){0},
+                      .seq = &seq,
+                      .out_row = (uint32_t[1]){0},
+                      .kv = {*kv},
+                      .n_group = 1};
     struct program nothing = program_of(NULL, NULL, 0);
     if (!x || be->act_write(d, ACT_X, 0, ROWS, s->n_in, x, &e) ||
         be->step_wait(d, be->step_run(d, &b, &nothing), NULL, 0, &e))

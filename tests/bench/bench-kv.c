@@ -198,7 +198,7 @@ static void fingerprint(const char *path)
     struct gguf *g;
     struct model *m;
     struct device *dev;
-    struct kv_desc desc;
+    struct kv_desc desc[KV_GROUPS_MAX];
     struct kv_fingerprint p;
     double t[REPEAT];
     const struct backend *be = backend_find("cpu");
@@ -207,10 +207,10 @@ static void fingerprint(const char *path)
         fprintf(stderr, "%s\n", e.msg);
         exit(1);
     }
-    model_kv_desc(m, DT_F16, &desc);
+    model_kv_descs(m, DT_F16, desc);
     for (int r = 0; r < REPEAT; r++) {
         double begin = now();
-        must(!kv_fingerprint_make(&p, m, &desc, &e), "fingerprint");
+        must(!kv_fingerprint_make(&p, m, desc, &e), "fingerprint");
         t[r] = now() - begin;
         if (!r)
             printf("%-44s %9.2f ms\n", "fingerprint, the first time", 1e3 * t[0]);

@@ -53,7 +53,9 @@ static void decode(struct run *r, uint32_t n, uint32_t pos, uint32_t steps, uint
         int32_t token[SEQS];
         uint32_t index[SEQS];
         for (uint32_t i = 0; i < n; i++) {
-            seq[i] = (struct batch_seq){i, 1, pos, r->pages + i * PAGES};
+            seq[i] = (struct batch_seq){.row0 = i, .n_row = 1, .pos0 = pos};
+            for (uint32_t g = 0; g < r->n_group; g++)
+                seq[i].pages[g] = r->pages + i * PAGES;
             token[i] = k ? TOKEN_OF_SLOT(i) : (int32_t)(17 * i + 1);
             index[i] = k;
         }
@@ -63,8 +65,9 @@ static void decode(struct run *r, uint32_t n, uint32_t pos, uint32_t steps, uint
                           .token = token,
                           .seq = seq,
                           .out_row = at,
-                          .kv = r->pool,
+                          .n_group = r->n_group,
                           .sample = {.n = n, .slot = at, .index = index}};
+        memcpy(b.kv, r->pool, sizeof b.kv);
         *last = r->be->step_run(r->dev, &b, &r->m->program);
         wait_until(r, *last, &done, r->info.max_in_flight - 1, n);
     }

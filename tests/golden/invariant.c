@@ -127,7 +127,7 @@ static void resumed_and_beside_others(void **state)
     struct run r;
     open_tale(&r, NULL, 0);
     uint32_t n_vocab = r.m->hp.n_vocab;
-    uint64_t bytes = kv_page_bytes(&r.kv);
+    uint64_t bytes = kv_page_bytes(&r.kv[0]);
     float *want = malloc(3 * OUT * n_vocab * sizeof *want), *got = want + OUT * n_vocab;
     void *slab, *host[PAGES];
     assert_non_null(want);
@@ -142,10 +142,10 @@ static void resumed_and_beside_others(void **state)
         /* Cold in other pages, then away to host memory, others' work, and back in yet other pages. */
         uint32_t held = (half + KV_PAGE - 1) / KV_PAGE;
         feed(&r, r.pages + PAGES, token, 0, half, 256, true, got);
-        uint64_t t = r.be->kv_save(r.dev, r.pool, r.pages + PAGES, host, held);
+        uint64_t t = r.be->kv_save(r.dev, r.pool[0], r.pages + PAGES, host, held);
         MUST(r.be->kv_transfer_wait(r.dev, t, &e));
         feed(&r, r.pages + PAGES, other, 0, LEN_MIN, 64, true, got);
-        t = r.be->kv_load(r.dev, r.pool, r.pages + 2 * PAGES, (const void *const *)host, held);
+        t = r.be->kv_load(r.dev, r.pool[0], r.pages + 2 * PAGES, (const void *const *)host, held);
         MUST(r.be->kv_transfer_wait(r.dev, t, &e));
         feed(&r, r.pages + 2 * PAGES, token, half, n, 100, true, got);
         same("resumed", n, want, got, n_vocab);

@@ -49,18 +49,22 @@ void run_open(struct run *r, const char *path, const struct backend *be, const c
     MUST(model_load(&r->m, r->g, be, r->dev, NULL, NULL, &e));
     model_workspace(r->m, &dims);
     MUST(be->reserve(r->dev, &dims, &e));
-    model_kv_desc(r->m, r->info.kv_type, &r->kv);
-    r->kv.n_page = n_page ? n_page : (r->m->hp.n_ctx + KV_PAGE - 1) / KV_PAGE;
-    MUST(be->kv_new(r->dev, &r->kv, &r->pool, &e));
-    r->pages = malloc(r->kv.n_page * sizeof *r->pages);
+    r->n_group = model_kv_descs(r->m, r->info.kv_type, r->kv);
+    r->n_page = n_page ? n_page : (r->m->hp.n_ctx + KV_PAGE - 1) / KV_PAGE;
+    for (uint32_t g = 0; g < r->n_group; g++) {
+        r->kv[g].n_page = r->n_page;
+        MUST(be->kv_new(r->dev, &r->kv[g], &r->pool[g], &e));
+    }
+    r->pages = malloc(r->n_page * sizeof *r->pages);
     assert_non_null(r->pages);
-    for (uint32_t i = 0; i < r->kv.n_page; i++)
-        r->pages[i] = r->kv.n_page - 1 - i;
+    for (uint32_t i = 0; i < r->n_page; i++)
+        r->pages[i] = r->n_page - 1 - i;
 }
 
 void run_close(struct run *r)
 {
-    r->be->kv_free(r->dev, r->pool);
+    for (uint32_t g = 0; g < r->n_group; g++)
+        r->be->kv_free(r->dev, r->pool[g]);
     model_free(r->m);
     r->be->close(r->dev);
     gguf_close(r->g);
@@ -74,7 +78,9 @@ void run_step(struct run *r, const struct piece *p, uint32_t n_piece, bool invar
     struct batch_seq seq[BATCH_SEQS_MAX];
     for (uint32_t i = 0; i < n_piece; i++) {
         assert_true(p[i].n <= BATCH_ROWS_MAX - n_row && p[i].n_out <= p[i].n);
-        seq[i] = (struct batch_seq){n_row, p[i].n, p[i].pos, p[i].pages};
+        seq[i] = (struct batch_seq){.row0 = n_row, .n_row = p[i].n, .pos0 = p[i].pos};
+        for (uint32_t g = 0; g < r->n_group; g++)
+            seq[i].pages[g] = p[i].pages;
         memcpy(token + n_row, p[i].token, p[i].n * sizeof *token);
         for (uint32_t k = p[i].n - p[i].n_out; k < p[i].n; k++)
             out_row[n_out++] = n_row + k;
@@ -86,8 +92,9 @@ void run_step(struct run *r, const struct piece *p, uint32_t n_piece, bool invar
                       .token = token,
                       .seq = seq,
                       .out_row = out_row,
-                      .kv = r->pool,
+                      .n_group = r->n_group,
                       .invariant = invariant};
+    memcpy(b.kv, r->pool, sizeof b.kv);
     uint64_t ticket = r->be->step_run(r->dev, &b, &r->m->program);
     MUST(r->be->step_wait(r->dev, ticket, NULL, 0, &e));
     if (logits && n_out)

@@ -27,9 +27,10 @@ struct run {
     struct device_info info;
     struct gguf *g;
     struct model *m;
-    struct kv_desc kv;
-    struct kv_pool *pool;
-    uint32_t *pages; /* [kv.n_page] all of the pool's, in no order that a test could rely on */
+    struct kv_desc kv[KV_GROUPS_MAX];
+    struct kv_pool *pool[KV_GROUPS_MAX]; /* [n_group] */
+    uint32_t n_group, n_page;
+    uint32_t *pages; /* [n_page] all of each pool's, in no order that a test could rely on */
 };
 
 /* The backend of the environment, or "cpu"; fails the test where this build has none of that name. */
@@ -47,7 +48,7 @@ void run_close(struct run *r);
 struct piece {
     const int32_t *token;
     uint32_t n, pos, n_out;
-    const uint32_t *pages;
+    const uint32_t *pages; /* in every group's pool */
 };
 /* One step; logits [all n_out, n_vocab], may be NULL. */
 void run_step(struct run *r, const struct piece *p, uint32_t n_piece, bool invariant, float *logits);

@@ -35,7 +35,7 @@ static void ok(int rc, const struct hearth_err *e)
 static bool bench_open(struct bench *b, const char *variant, uint32_t threads)
 {
     struct workspace_dims dims = {D_MAX, 16, 16, D_MAX, 16, ROWS, ROWS, 2 * EXPERTS_USED_MAX, 8 * D_MAX};
-    struct kv_desc desc = {1, 1, 16, 0, DT_F32, PAGES};
+    struct kv_desc desc = {1, 1, 16, 16, 0, DT_F32, PAGES};
     struct hearth_err e;
     memset(b, 0, sizeof *b);
     b->be = backend_find("cpu");
@@ -68,8 +68,9 @@ static int run(struct bench *b, const struct op *op, uint32_t n_row, struct hear
 {
     static const uint32_t pages[PAGES] = {0, 1, 2, 3, 4, 5, 6, 7};
     int32_t token[ROWS] = {0};
-    struct batch_seq seq = {0, n_row, 0, pages};
-    struct batch batch = {.n_row = n_row, .n_seq = 1, .token = token, .seq = &seq, .kv = b->kv, .once = true};
+    struct batch_seq seq = {0, n_row, 0, {pages}};
+    struct batch batch = {
+        .n_row = n_row, .n_seq = 1, .token = token, .seq = &seq, .kv = {b->kv}, .n_group = 1, .once = true};
     struct program p = program_of(NULL, op, 1);
     return b->be->step_wait(b->d, b->be->step_run(b->d, &batch, &p), NULL, 0, e);
 }

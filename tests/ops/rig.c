@@ -165,7 +165,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->n = n, r->be = be, r->d = d;
     struct workspace_dims dims = {c->d_model, d_q, d_kv, c->d_ff, c->n_vocab, n_row, n_row};
     ok(be->reserve(d, &dims, &e), &e);
-    struct kv_desc desc = {LAYERS, c->n_kv, c->d_head, c->window, c->kv_type, RIG_PAGES};
+    struct kv_desc desc = {LAYERS, c->n_kv, c->d_head, c->d_head, c->window, c->kv_type, RIG_PAGES};
     ok(be->kv_new(d, &desc, &r->kv, &e), &e);
     ok(be->host_alloc(d, kv_page_bytes(&desc), &r->host, &e), &e);
     r->qkv = loaded(r, WEIGHT_QKV, P_Q, 3);
@@ -215,7 +215,7 @@ void rig_batch(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, u
 {
     uint32_t row = 0;
     for (uint32_t s = 0; s < n_seq; s++) {
-        r->seq[s] = (struct batch_seq){row, seq[s].n_row, seq[s].pos0, r->pages[first_seq + s]};
+        r->seq[s] = (struct batch_seq){row, seq[s].n_row, seq[s].pos0, {r->pages[first_seq + s]}};
         for (uint32_t i = 0; i < seq[s].n_row; i++, row++) {
             r->token[row] = rig_token(r->n->c, first_seq + s, seq[s].pos0 + i);
             r->out_row[row] = row;
@@ -227,7 +227,8 @@ void rig_batch(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, u
                               .token = r->token,
                               .seq = r->seq,
                               .out_row = r->out_row,
-                              .kv = r->kv,
+                              .kv = {r->kv},
+                              .n_group = 1,
                               .invariant = !r->fast};
 }
 
@@ -315,7 +316,7 @@ struct op op_attend(const struct rig *r, uint32_t layer)
     const struct op_case *c = r->n->c;
     return (struct op){
         .kind = OP_ATTEND,
-        .attend = {layer, c->n_head, c->n_kv, c->d_head, c->window, 1.0f / sqrtf((float)c->d_head), c->att_softcap}};
+        .attend = {layer, 0, c->n_head, c->n_kv, c->d_head, c->window, 1.0f / sqrtf((float)c->d_head), c->att_softcap}};
 }
 
 struct op op_o(const struct rig *r)

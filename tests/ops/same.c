@@ -27,7 +27,7 @@ struct trace {
 static void trace_init(struct trace *t, const struct op_case *c)
 {
     uint32_t n_seq;
-    struct kv_desc desc = {LAYERS, c->n_kv, c->d_head, c->window, c->kv_type, RIG_PAGES};
+    struct kv_desc desc = {LAYERS, c->n_kv, c->d_head, c->d_head, c->window, c->kv_type, RIG_PAGES};
     t->n_row = case_rows(c, &n_seq);
     t->kv_bytes = kv_page_bytes(&desc) * RIG_PAGES;
     t->logits = calloc((size_t)t->n_row * c->n_vocab, sizeof *t->logits);

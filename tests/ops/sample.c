@@ -34,7 +34,7 @@ static void fixture_init(struct fixture *b, uint32_t n_vocab)
 {
     struct hearth_err e;
     struct workspace_dims dims = {64, 64, 64, 64, n_vocab, ROWS, ROWS};
-    struct kv_desc desc = {1, 1, 64, 0, DT_F32, 4};
+    struct kv_desc desc = {1, 1, 64, 64, 0, DT_F32, 4};
     struct device_info info;
     b->n_vocab = n_vocab;
     b->d = rig_device(be, variant, 2);
@@ -65,9 +65,9 @@ static int try_sample(struct fixture *b, uint32_t n, const uint32_t *slot, const
     static const uint32_t rows[ROWS] = {0, 1, 2, 3, 4, 5, 6, 7};
     static const int32_t token[ROWS];
     static const uint32_t pages[1];
-    struct batch_seq seq = {.n_row = n, .pages = pages};
+    struct batch_seq seq = {.n_row = n, .pages = {pages}};
     struct batch batch = {
-        .n_row = n, .n_seq = 1, .n_out = n, .token = token, .seq = &seq, .out_row = rows, .kv = b->kv};
+        .n_row = n, .n_seq = 1, .n_out = n, .token = token, .seq = &seq, .out_row = rows, .kv = {b->kv}, .n_group = 1};
     batch.sample = (struct batch_sample){n, slot, index, mask};
     struct program nothing = program_of(NULL, NULL, 0);
     if (be->act_write(b->d, ACT_LOGITS, 0, n, b->n_vocab, logits, e))

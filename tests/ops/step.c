@@ -51,11 +51,11 @@ static void test_batches(void **state)
     int32_t token[4] = {0, 1, 2, 3};
     uint32_t pages[2] = {0, 1}, bad_pages[2] = {0, RIG_PAGES}, out[4] = {0, 1, 2, 3}, falling[2] = {1, 0},
              beyond[1] = {2};
-    const struct batch_seq good[2] = {{0, 2, 0, pages}, {2, 2, 5, pages + 1}};
-    const struct batch_seq gap[2] = {{0, 1, 0, pages}, {2, 2, 5, pages + 1}};
-    const struct batch_seq empty[1] = {{0, 0, 0, pages}}, far[1] = {{0, 2, UINT32_MAX, pages}};
-    const struct batch_seq bad[1] = {{0, 2, 15, bad_pages}}, more[1] = {{0, 3, 0, pages}};
-    const struct batch ok = {4, 2, 4, token, good, out, f.r.kv, true};
+    const struct batch_seq good[2] = {{0, 2, 0, {pages}}, {2, 2, 5, {pages + 1}}};
+    const struct batch_seq gap[2] = {{0, 1, 0, {pages}}, {2, 2, 5, {pages + 1}}};
+    const struct batch_seq empty[1] = {{0, 0, 0, {pages}}}, far[1] = {{0, 2, UINT32_MAX, {pages}}};
+    const struct batch_seq bad[1] = {{0, 2, 15, {bad_pages}}}, more[1] = {{0, 3, 0, {pages}}};
+    const struct batch ok = {4, 2, 4, token, good, out, {f.r.kv}, 1, true};
     struct batch cases[10];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         cases[i] = ok;
@@ -63,12 +63,12 @@ static void test_batches(void **state)
     cases[1].n_row = BATCH_ROWS_MAX + 1;
     cases[2].n_seq = BATCH_SEQS_MAX + 1;
     cases[3].seq = gap;
-    cases[4] = (struct batch){2, 1, 0, token, empty, out, f.r.kv, true};
-    cases[5] = (struct batch){2, 1, 0, token, far, out, f.r.kv, true};
-    cases[6] = (struct batch){2, 1, 0, token, bad, out, f.r.kv, true};
-    cases[7] = (struct batch){2, 1, 0, token, more, out, f.r.kv, true};
+    cases[4] = (struct batch){2, 1, 0, token, empty, out, {f.r.kv}, 1, true};
+    cases[5] = (struct batch){2, 1, 0, token, far, out, {f.r.kv}, 1, true};
+    cases[6] = (struct batch){2, 1, 0, token, bad, out, {f.r.kv}, 1, true};
+    cases[7] = (struct batch){2, 1, 0, token, more, out, {f.r.kv}, 1, true};
     cases[8].n_out = 2, cases[8].out_row = falling;
-    cases[9] = (struct batch){2, 1, 1, token, good, beyond, f.r.kv, true};
+    cases[9] = (struct batch){2, 1, 1, token, good, beyond, {f.r.kv}, 1, true};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int rc = run(&f, &cases[i], &e);
         if (rc != HEARTH_EPARAMS)
@@ -97,8 +97,8 @@ static void test_token_of_slot(void **state)
     const struct op_case *c = f.n.c;
     uint32_t pages[1] = {0}, out[1] = {0}, slot[1] = {7}, index[1] = {0};
     int32_t token[1] = {4};
-    struct batch_seq seq[1] = {{0, 1, 0, pages}};
-    struct batch b = {1, 1, 1, token, seq, out, f.r.kv, true};
+    struct batch_seq seq[1] = {{0, 1, 0, {pages}}};
+    struct batch b = {1, 1, 1, token, seq, out, {f.r.kv}, 1, true};
     struct sample_params p = {.temp = 0.0f, .top_p = 1.0f, .rep_penalty = 1.0f};
     assert_int_equal(be->slot_set(f.d, 7, &p, NULL, 0, c->n_vocab, &e), 0);
     b.sample = (struct batch_sample){1, slot, index, NULL};
@@ -213,11 +213,11 @@ static void test_load_refuses(void **state)
     w = (struct weight){WEIGHT_PROJ, 64, 1, 1, {{DT_F32, 1, data + 1}}, NULL};
     assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EBADMODEL);
     struct kv_pool *kv;
-    struct kv_desc desc = {1, 1, 64, 0, DT_Q8_0, 4};
+    struct kv_desc desc = {1, 1, 64, 64, 0, DT_Q8_0, 4};
     assert_int_equal(be->kv_new(f.d, &desc, &kv, &e), HEARTH_EUNSUPPORTED);
-    desc = (struct kv_desc){1, 0, 64, 0, DT_F32, 4};
+    desc = (struct kv_desc){1, 0, 64, 64, 0, DT_F32, 4};
     assert_int_equal(be->kv_new(f.d, &desc, &kv, &e), HEARTH_EPARAMS);
-    desc = (struct kv_desc){UINT32_MAX, UINT32_MAX, UINT32_MAX, 0, DT_F32, UINT32_MAX};
+    desc = (struct kv_desc){UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, 0, DT_F32, UINT32_MAX};
     assert_int_equal(be->kv_new(f.d, &desc, &kv, &e), HEARTH_ENOMEM);
     struct device *d;
     struct device_params p = {.threads = 1, .variant = "sse9"};

@@ -86,8 +86,9 @@ static int make_pool(struct engine *eng, struct model_entry *m, struct hearth_er
     const struct backend *be = m->model->be;
     struct device *dev = m->model->dev;
     const struct device_info *info = info_of(eng, m);
-    struct kv_desc desc;
-    model_kv_desc(m->model, info->kv_type, &desc);
+    struct kv_desc descs[KV_GROUPS_MAX], desc;
+    model_kv_descs(m->model, info->kv_type, descs);
+    desc = descs[0];
     m->n_page = pool_pages(eng, m->model, &desc);
     uint32_t least = m->model->hp.n_ctx < POOL_TOKENS_MIN ? m->model->hp.n_ctx : POOL_TOKENS_MIN;
     least = info->gpu && !eng->params.kv_bytes ? (least + KV_PAGE - 1) / KV_PAGE : 1;

@@ -167,7 +167,7 @@ int kv_fingerprint_make(struct kv_fingerprint *out, const struct model *m, const
         .page_bytes = kv_page_bytes(desc),
         .n_layer = desc->n_layer,
         .n_kv = desc->n_kv,
-        .d_head = desc->d_head,
+        .d_head = desc->d_k,
         .window = desc->window,
         .kv_type = desc->type,
         .page_tokens = KV_PAGE,

@@ -34,16 +34,16 @@ bool same_embed(const struct op_embed *a, const struct op_embed *b)
 
 bool same_qkv(const struct op_qkv *a, const struct op_qkv *b)
 {
-    return same_weight(a->w, b->w) && a->n_head == b->n_head && a->n_kv == b->n_kv && same_norm(&a->norm, &b->norm) &&
-           !a->bias == !b->bias && a->rope == b->rope && same_norm(a->q_norm, b->q_norm) &&
-           same_norm(a->k_norm, b->k_norm) && a->whole_norms == b->whole_norms &&
+    return a->group == b->group && same_weight(a->w, b->w) && a->n_head == b->n_head && a->n_kv == b->n_kv &&
+           same_norm(&a->norm, &b->norm) && !a->bias == !b->bias && a->rope == b->rope &&
+           same_norm(a->q_norm, b->q_norm) && same_norm(a->k_norm, b->k_norm) && a->whole_norms == b->whole_norms &&
            same_float(a->temperature.beta, b->temperature.beta) && a->temperature.length == b->temperature.length;
 }
 
 bool same_attend(const struct op_attend *a, const struct op_attend *b)
 {
-    return a->n_head == b->n_head && a->n_kv == b->n_kv && a->d_head == b->d_head && a->window == b->window &&
-           same_float(a->scale, b->scale) && same_float(a->softcap, b->softcap);
+    return a->group == b->group && a->n_head == b->n_head && a->n_kv == b->n_kv && a->d_head == b->d_head &&
+           a->window == b->window && same_float(a->scale, b->scale) && same_float(a->softcap, b->softcap);
 }
 
 bool same_proj(const struct op_proj *a, const struct op_proj *b)
@@ -92,9 +92,9 @@ static void note(struct op_list *l, const struct op *op)
     struct op *new = &l->op[l->n++];
     *new = *op;
     if (new->kind == OP_QKV)
-        new->qkv.layer = l->n_layer++;
+        new->qkv.layer = l->n_layer[new->qkv.group]++;
     else if (new->kind == OP_ATTEND)
-        new->attend.layer = l->n_layer ? l->n_layer - 1 : 0;
+        new->attend.layer = l->n_layer[new->attend.group] ? l->n_layer[new->attend.group] - 1 : 0;
 }
 
 void ops_collect(const struct program *p, struct op_list *out)

@@ -106,7 +106,8 @@ int reference_open(struct reference *r, const struct model *m, const struct back
     memset(r, 0, sizeof *r);
     r->m = m;
     r->be = be;
-    r->desc = (struct kv_desc){.n_layer = 1, .n_kv = 1, .d_head = m->hp.d_head, .type = kv_type, .n_page = CHECK_PAGES};
+    r->desc = (struct kv_desc){
+        .n_layer = 1, .n_kv = 1, .d_k = m->hp.d_head, .d_v = m->hp.d_head, .type = kv_type, .n_page = CHECK_PAGES};
     int rc = be->open(&r->d, params, e);
     if (rc)
         return rc;
@@ -136,7 +137,7 @@ static int step(struct reference *r, const struct check_batch *b, const struct o
     struct batch_seq seq[CHECK_ROWS];
     uint32_t row[CHECK_ROWS];
     for (uint32_t i = 0; i < b->n; i++) {
-        seq[i] = (struct batch_seq){i, 1, b->pos[i], b->pages[i]};
+        seq[i] = (struct batch_seq){i, 1, b->pos[i], {b->pages[i]}};
         row[i] = i;
     }
     struct batch batch = {.n_row = b->n,
@@ -145,7 +146,8 @@ static int step(struct reference *r, const struct check_batch *b, const struct o
                           .token = b->token,
                           .seq = seq,
                           .out_row = row,
-                          .kv = r->pool.kv,
+                          .kv = {r->pool.kv},
+                          .n_group = 1,
                           .invariant = true,
                           .once = true};
     if (sample)
@@ -217,10 +219,9 @@ static void read_rows(const struct kv_desc *desc, const uint8_t *pages, uint32_t
 {
     const struct dtype_info *t = dtype_get((int)desc->type);
     for (uint32_t row = 0; row < b->n; row++) {
-        uint64_t at =
-            ((((uint64_t)layer * 2 + v) * desc->n_kv + head) * KV_PAGE + b->pos[row] % KV_PAGE) * desc->d_head;
+        uint32_t d = v ? desc->d_v : desc->d_k;
         const uint8_t *page = pages + b->pages[row][b->pos[row] / KV_PAGE] * kv_page_bytes(desc);
-        t->to_f32(page + dtype_bytes((int)desc->type, at), out + (size_t)row * desc->d_head, desc->d_head);
+        t->to_f32(page + kv_vector_at(desc, layer, v, head, b->pos[row]), out + (size_t)row * d, d);
     }
 }
 
@@ -251,7 +252,7 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
         cols[p] = out[p].col;
         rc = slice_part(&c, q->w, p, out[p].col, n, e);
     }
-    mine.layer = 0;
+    mine.layer = mine.group = 0;
     mine.n_head = mine.n_kv = 1;
     mine.w = &c.w;
     if (rc || (rc = slice_load(&c, q->w, e)) || (rc = slice_norm(&c, &q->norm, q->w->n_in, &mine.norm, e)) ||
@@ -307,13 +308,12 @@ int reference_attend(struct reference *r, struct check_job *j, struct hearth_err
     for (uint32_t p = 0; p < CHECK_PAGES; p++)
         for (uint32_t v = 0; v < 2; v++)
             memcpy(r->page + (p * 2 + v) * head_bytes,
-                   kv + p * kv_page_bytes(desc) + ((mine.layer * 2 + v) * (uint64_t)desc->n_kv + from) * head_bytes,
-                   head_bytes);
+                   kv + p * kv_page_bytes(desc) + kv_vector_at(desc, mine.layer, v, from, 0), head_bytes);
     float *in = malloc(d_q * sizeof *in);
     int rc = in ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for queries");
     if (rc || (rc = expect_new(x, b->n, n, e)) || (rc = pages_upload(&r->pool, r->be, r->d, r->page, e)))
         goto out;
-    mine.layer = 0;
+    mine.layer = mine.group = 0;
     mine.n_head = mine.n_kv = 1;
     for (uint32_t row = 0; row < b->n && !rc; row++) {
         check_input(in, d_q, i, ACT_Q, b->input_id[row]);

@@ -25,6 +25,14 @@ struct tolerance {
 };
 static const struct tolerance of_gpu = {2e-3, 5e-4, 2e-3}, of_cpu = {2e-5, 2e-5, 2e-5};
 
+/* The pages of a layer group. */
+struct check_kv {
+    struct kv_desc desc;
+    struct check_pages pool;
+    uint64_t page_bytes;
+    uint8_t *fill, *now; /* [CHECK_PAGES] the pages before the check, and after the device ran */
+};
+
 struct check {
     const struct model *m;
     const struct backend *be;
@@ -36,10 +44,8 @@ struct check {
     struct op_list list;
     struct program all; /* the list */
     struct check_batch batch[BATCHES];
-    struct kv_desc desc;
-    struct check_pages pool;
-    uint64_t page_bytes;
-    uint8_t *fill, *now;                /* [CHECK_PAGES] the pages before the check, and after the device ran */
+    struct check_kv kv[KV_GROUPS_MAX]; /* [n_group] */
+    uint32_t n_group;
     float *out[BATCHES][SELFCHECK_OPS]; /* each op's results, whole rows */
     float *logits[DECODES];             /* of the steps that ran op by op */
     double device_ms;
@@ -98,31 +104,50 @@ static void make_batches(struct check *c)
 }
 static const uint32_t spare[SPARE] = {21 * 7 % CHECK_PAGES, 22 * 7 % CHECK_PAGES};
 
-static int make_kv(struct check *c, enum dtype type, struct hearth_err *e)
+static int make_group(struct check *c, struct check_kv *kv, uint32_t n_layer, struct hearth_err *e)
 {
-    model_kv_desc(c->m, type, &c->desc);
-    c->desc.n_layer = c->list.n_layer ? c->list.n_layer : 1;
-    c->desc.n_page = CHECK_PAGES;
-    c->page_bytes = kv_page_bytes(&c->desc);
-    uint32_t n = 2 * c->desc.n_layer * c->desc.n_kv * KV_PAGE * c->desc.d_head;
+    kv->desc.n_layer = n_layer ? n_layer : 1;
+    kv->desc.n_page = CHECK_PAGES;
+    kv->page_bytes = kv_page_bytes(&kv->desc);
+    uint32_t n = kv->desc.n_layer * kv->desc.n_kv * KV_PAGE * (kv->desc.d_k + kv->desc.d_v);
     float *v = malloc((size_t)n * sizeof *v);
-    c->fill = malloc(c->page_bytes * CHECK_PAGES);
-    c->now = malloc(c->page_bytes * CHECK_PAGES);
-    int rc = v && c->fill && c->now ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
+    kv->fill = malloc(kv->page_bytes * CHECK_PAGES);
+    kv->now = malloc(kv->page_bytes * CHECK_PAGES);
+    int rc = v && kv->fill && kv->now ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
     if (!rc) { /* every page is the first one, rotated by some elements */
         check_input(v, n, SELFCHECK_OPS, ACT_X, 0);
-        dtype_get((int)type)->from_f32(v, c->fill, n);
-        uint64_t turn = c->page_bytes / n * 37;
+        dtype_get((int)kv->desc.type)->from_f32(v, kv->fill, n);
+        uint64_t turn = kv->page_bytes / n * 37;
         for (uint32_t p = 1; p < CHECK_PAGES; p++) {
-            uint8_t *to = c->fill + p * c->page_bytes;
-            uint64_t at = turn * p % c->page_bytes;
-            memcpy(to, c->fill + at, c->page_bytes - at);
-            memcpy(to + c->page_bytes - at, c->fill, at);
+            uint8_t *to = kv->fill + p * kv->page_bytes;
+            uint64_t at = turn * p % kv->page_bytes;
+            memcpy(to, kv->fill + at, kv->page_bytes - at);
+            memcpy(to + kv->page_bytes - at, kv->fill, at);
         }
-        rc = pages_open(&c->pool, c->be, c->d, &c->desc, e);
+        rc = pages_open(&kv->pool, c->be, c->d, &kv->desc, e);
     }
     free(v);
-    return rc ? rc : pages_upload(&c->pool, c->be, c->d, c->fill, e);
+    return rc ? rc : pages_upload(&kv->pool, c->be, c->d, kv->fill, e);
+}
+
+static int make_kv(struct check *c, enum dtype type, struct hearth_err *e)
+{
+    struct kv_desc desc[KV_GROUPS_MAX];
+    uint32_t n = model_kv_descs(c->m, type, desc);
+    int rc = 0;
+    for (; c->n_group < n && !rc; c->n_group++) {
+        c->kv[c->n_group].desc = desc[c->n_group];
+        rc = make_group(c, &c->kv[c->n_group], c->list.n_layer[c->n_group], e);
+    }
+    return rc;
+}
+
+static int download(struct check *c, struct hearth_err *e)
+{
+    int rc = 0;
+    for (uint32_t g = 0; g < c->n_group && !rc; g++)
+        rc = pages_download(&c->kv[g].pool, c->be, c->d, c->kv[g].now, e);
+    return rc;
 }
 
 static void check_fini(struct check *c)
@@ -136,9 +161,11 @@ static void check_fini(struct check *c)
             free(c->out[i][k]);
     for (uint32_t i = 0; i < DECODES; i++)
         free(c->logits[i]);
-    pages_close(&c->pool, c->be, c->d);
-    free(c->fill);
-    free(c->now);
+    for (uint32_t g = 0; g < c->n_group; g++) {
+        pages_close(&c->kv[g].pool, c->be, c->d);
+        free(c->kv[g].fill);
+        free(c->kv[g].now);
+    }
 }
 
 /* Runs the program over the batch as a step, and waits. `once`: op by op, without capturing or replaying a graph. */
@@ -150,9 +177,10 @@ static int step(struct check *c, const struct check_batch *b, const struct progr
     for (uint32_t i = 0; i < b->n; i++) {
         row[i] = i;
         if (!i || b->seq[i] != b->seq[i - 1])
-            seq[n_seq++] = (struct batch_seq){i, 0, b->pos[i], NULL};
+            seq[n_seq++] = (struct batch_seq){.row0 = i, .pos0 = b->pos[i]};
         seq[n_seq - 1].n_row++;
-        seq[n_seq - 1].pages = b->pages[i]; /* those of its last row, which include the other rows' pages */
+        for (uint32_t g = 0; g < c->n_group; g++) /* those of its last row, which include the other rows' pages */
+            seq[n_seq - 1].pages[g] = b->pages[i];
     }
     struct batch batch = {.n_row = b->n,
                           .n_seq = n_seq,
@@ -160,8 +188,10 @@ static int step(struct check *c, const struct check_batch *b, const struct progr
                           .token = b->token,
                           .seq = seq,
                           .out_row = row,
-                          .kv = c->pool.kv,
+                          .n_group = c->n_group,
                           .once = once};
+    for (uint32_t g = 0; g < c->n_group; g++)
+        batch.kv[g] = c->kv[g].pool.kv;
     if (sample)
         batch.sample = *sample;
     return c->be->step_wait(c->d, c->be->step_run(c->d, &batch, p), out, batch.sample.n, e);
@@ -228,17 +258,18 @@ static void compare(struct check *c, const char *what, const struct check_batch 
 }
 
 /* Compares K and V at the positions where they were appended. */
-static void compare_pages(struct check *c, const char *what, uint32_t layer, const struct check_batch *b,
+static void compare_pages(struct check *c, const char *what, const struct op_qkv *op, const struct check_batch *b,
                           const struct expect x[3], const uint32_t head[3])
 {
-    const struct kv_desc *d = &c->desc;
+    const struct check_kv *kv = &c->kv[op->group];
+    const struct kv_desc *d = &kv->desc;
     float v[1024]; /* the largest head that hparams.c accepts */
     for (uint32_t part = 1; part < 3; part++)
         for (uint32_t row = 0; row < b->n; row++) {
             char text[160];
-            uint64_t at = (((uint64_t)layer * 2 + part - 1) * d->n_kv + head[part]) * KV_PAGE + b->pos[row] % KV_PAGE;
-            const uint8_t *page = c->now + b->pages[row][b->pos[row] / KV_PAGE] * c->page_bytes;
-            dtype_get((int)d->type)->to_f32(page + dtype_bytes((int)d->type, at * d->d_head), v, d->d_head);
+            uint64_t at = kv_vector_at(d, op->layer, part == 2, head[part], b->pos[row]);
+            const uint8_t *page = kv->now + b->pages[row][b->pos[row] / KV_PAGE] * kv->page_bytes;
+            dtype_get((int)d->type)->to_f32(page + at, v, part == 1 ? d->d_k : d->d_v);
             snprintf(text, sizeof text, "%s: %s of KV head %u in its page", what, part == 1 ? "K" : "V", head[part]);
             compare(c, text, b, &x[part], v, row);
         }
@@ -262,24 +293,25 @@ static void compare_alone(struct check *c, uint32_t i, const char *what)
 }
 
 /* Compares the rest of a page, beside the appended positions, with its content of before: it must not change. */
-static void compare_rest(struct check *c)
+static void compare_rest(struct check *c, struct check_kv *kv)
 {
-    uint64_t vec = dtype_bytes((int)c->desc.type, c->desc.d_head);
+    const struct kv_desc *d = &kv->desc;
     for (uint32_t batch = 0; batch < BATCHES; batch++)
         for (uint32_t row = 0; row < c->batch[batch].n; row++) {
             const struct check_batch *b = &c->batch[batch];
-            uint64_t page = b->pages[row][b->pos[row] / KV_PAGE] * c->page_bytes;
-            for (uint32_t h = 0; h < 2 * c->list.n_layer * c->desc.n_kv; h++) {
-                uint64_t at = page + ((uint64_t)h * KV_PAGE + b->pos[row] % KV_PAGE) * vec;
-                memcpy(c->fill + at, c->now + at, vec);
+            uint64_t page = b->pages[row][b->pos[row] / KV_PAGE] * kv->page_bytes;
+            for (uint32_t h = 0; h < 2 * d->n_layer * d->n_kv; h++) {
+                bool v = h / d->n_kv % 2;
+                uint64_t at = page + kv_vector_at(d, h / d->n_kv / 2, v, h % d->n_kv, b->pos[row]);
+                memcpy(kv->fill + at, kv->now + at, dtype_bytes((int)d->type, v ? d->d_v : d->d_k));
             }
         }
-    if (!memcmp(c->fill, c->now, c->page_bytes * CHECK_PAGES))
+    if (!memcmp(kv->fill, kv->now, kv->page_bytes * CHECK_PAGES))
         return;
-    for (uint64_t k = 0; k < c->page_bytes * CHECK_PAGES; k++)
-        if (c->fill[k] != c->now[k]) {
+    for (uint64_t k = 0; k < kv->page_bytes * CHECK_PAGES; k++)
+        if (kv->fill[k] != kv->now[k]) {
             found(c, "qkv: byte %llu of KV page %llu changed, which no row of the step owns",
-                  (unsigned long long)(k % c->page_bytes), (unsigned long long)(k / c->page_bytes));
+                  (unsigned long long)(k % kv->page_bytes), (unsigned long long)(k / kv->page_bytes));
             return;
         }
 }
@@ -292,8 +324,8 @@ static int check_op(struct check *c, uint32_t i, uint32_t batch, struct hearth_e
     char what[96];
     op_describe(op, what);
     if (j->deferred) {
-        j->kv = c->now;
-        j->desc = &c->desc;
+        j->kv = c->kv[op->attend.group].now;
+        j->desc = &c->kv[op->attend.group].desc;
         j->rc = reference_run(c->ref, j, &j->err);
     }
     if (j->rc) {
@@ -303,7 +335,7 @@ static int check_op(struct check *c, uint32_t i, uint32_t batch, struct hearth_e
     for (uint32_t row = 0; row < b->n; row++)
         compare(c, what, b, &j->want[0], c->out[batch][i] + (size_t)row * width_of(op), row);
     if (op->kind == OP_QKV)
-        compare_pages(c, what, op->qkv.layer, b, j->want, j->head);
+        compare_pages(c, what, &op->qkv, b, j->want, j->head);
     if (batch == BATCHES - 1)
         compare_alone(c, i, what);
     return 0;
@@ -400,20 +432,20 @@ static int check_step(struct check *c, uint32_t batch, struct hearth_err *e)
 }
 
 /* Checks copies and clears of pages, in the order of submission. */
-static int check_copies(struct check *c, struct hearth_err *e)
+static int check_copies(struct check *c, struct check_kv *kv, struct hearth_err *e)
 {
     double begun = now_ms();
-    memcpy(c->fill, c->now, c->page_bytes * CHECK_PAGES);
-    c->be->kv_copy(c->d, c->pool.kv, spare[0], 0);
-    c->be->kv_clear(c->d, c->pool.kv, spare[1]);
-    memcpy(c->fill + spare[0] * c->page_bytes, c->fill, c->page_bytes);
-    memset(c->fill + spare[1] * c->page_bytes, 0, c->page_bytes);
+    memcpy(kv->fill, kv->now, kv->page_bytes * CHECK_PAGES);
+    c->be->kv_copy(c->d, kv->pool.kv, spare[0], 0);
+    c->be->kv_clear(c->d, kv->pool.kv, spare[1]);
+    memcpy(kv->fill + spare[0] * kv->page_bytes, kv->fill, kv->page_bytes);
+    memset(kv->fill + spare[1] * kv->page_bytes, 0, kv->page_bytes);
     int rc = c->be->sync(c->d, e);
     if (!rc)
-        rc = pages_download(&c->pool, c->be, c->d, c->now, e);
+        rc = pages_download(&kv->pool, c->be, c->d, kv->now, e);
     c->device_ms += now_ms() - begun;
     for (uint32_t p = 0; p < CHECK_PAGES && !rc; p++)
-        if (memcmp(c->now + p * c->page_bytes, c->fill + p * c->page_bytes, c->page_bytes))
+        if (memcmp(kv->now + p * kv->page_bytes, kv->fill + p * kv->page_bytes, kv->page_bytes))
             found(c, "%s: page %u is not what it should be after it", p == spare[1] ? "kv_clear" : "kv_copy", p);
     return rc;
 }
@@ -424,14 +456,15 @@ static int run(struct check *c, struct hearth_err *e)
     double begun = now_ms();
     for (uint32_t batch = 0; batch < BATCHES && !rc; batch++)
         rc = run_ops(c, batch, e);
-    if (rc || (rc = pages_download(&c->pool, c->be, c->d, c->now, e)))
+    if (rc || (rc = download(c, e)))
         return rc;
     c->device_ms += now_ms() - begun;
     c->ref = jobs_end(c->jobs);
     for (uint32_t i = 0; i < c->list.n && !rc; i++)
         for (uint32_t batch = 0; batch < BATCHES && !rc; batch++)
             rc = check_op(c, i, batch, e);
-    compare_rest(c);
+    for (uint32_t g = 0; g < c->n_group; g++)
+        compare_rest(c, &c->kv[g]);
     for (uint32_t batch = 0; batch < DECODES && !rc && !c->failed[0]; batch++)
         rc = check_step(c, batch, e);
     if (rc || c->failed[0])
@@ -442,9 +475,10 @@ static int run(struct check *c, struct hearth_err *e)
                   c->m->hp.type, k, (double)c->logits[0][k], (double)c->logits[1][c->m->hp.n_vocab + k]);
             break;
         }
-    if ((rc = pages_download(&c->pool, c->be, c->d, c->now, e)))
-        return rc;
-    return check_copies(c, e);
+    rc = download(c, e);
+    for (uint32_t g = 0; g < c->n_group && !rc; g++)
+        rc = check_copies(c, &c->kv[g], e);
+    return rc;
 }
 
 int selfcheck_run(const struct model *m, const struct backend *ref, const struct device_params *params,

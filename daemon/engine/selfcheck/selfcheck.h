@@ -47,7 +47,8 @@ enum { SELFCHECK_OPS = 64 }; /* different ops of a model; known models have far 
 
 struct op_list {
     struct op op[SELFCHECK_OPS];
-    uint32_t n, n_layer; /* n_layer: layers of KV that they use, a qkv of another kind appends to another layer */
+    uint32_t n;
+    uint32_t n_layer[KV_GROUPS_MAX]; /* layers of each group that they use: a qkv of another kind has another layer */
     bool overflow;
 };
 

@@ -19,7 +19,7 @@ struct model;
 /* A layer of attention and a feed-forward network. An architecture whose layers have more extends it: a struct of its
  * own that begins with this one, and its size in arch.layer_bytes. */
 struct layer {
-    uint32_t index;
+    uint32_t group, index;                     /* the layer group that its KV belongs to, and its place in it */
     uint32_t window;                           /* tokens visible, the own one included; 0: all */
     const struct rope *rope;                   /* NULL: queries and keys do not turn */
     struct norm attn_norm, ffn_norm;           /* [d_model]; before; of kind NORM_NONE where there is none */

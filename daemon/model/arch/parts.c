@@ -102,6 +102,7 @@ void build_attend(const struct model *m, struct program *p, const struct layer *
     const struct hparams *hp = &m->hp;
     program_qkv(p, (struct op_qkv){
                        .layer = l->index,
+                       .group = l->group,
                        .n_head = hp->n_head,
                        .n_kv = hp->n_kv,
                        .d_head = hp->d_head,
@@ -116,6 +117,7 @@ void build_attend(const struct model *m, struct program *p, const struct layer *
                    });
     program_attend(p, (struct op_attend){
                           .layer = l->index,
+                          .group = l->group,
                           .n_head = hp->n_head,
                           .n_kv = hp->n_kv,
                           .d_head = hp->d_head,

@@ -24,13 +24,16 @@ void attend_init(struct device *d)
 
 void attend_reserve(struct device *d, const step_dev *m)
 {
-    uint64_t pairs = 0, heads = d->ws.dims.d_q / d->kv->desc.d_head;
+    uint64_t pairs = 0, floats = 0; /* floats: of all heads, by the group with the most */
+    for (uint32_t g = 0; g < d->n_group; g++) {
+        uint64_t d_head = d->kv[g]->desc.d_k, n = d->ws.dims.d_q / d_head * (d_head + 4);
+        floats = n > floats ? n : floats;
+    }
     for (uint32_t s = 0; s < m->n_seq; s++) {
         uint64_t chunks = (m->pos0[s] + m->n_rows[s]) / ATTEND_CHUNK + 1;
         pairs += chunks * (m->n_rows[s] < GEMM_ROWS ? m->n_rows[s] : GEMM_ROWS);
     }
-    uint64_t want = pairs * heads * (d->kv->desc.d_head + 4) * sizeof(float),
-             have = d->ws.part_bytes ? d->ws.part_bytes : 64ull << 20;
+    uint64_t want = pairs * floats * sizeof(float), have = d->ws.part_bytes ? d->ws.part_bytes : 64ull << 20;
     if (want <= d->ws.part_bytes)
         return;
     while (have < want)
@@ -66,12 +69,17 @@ void attend_run(struct device *d, struct op_call *, const struct op *o)
 {
     const struct op_attend *op = &o->attend;
     attend_args a = {};
+    uint32_t kept = d->kv[op->group]->desc.window;
+    if (kept && (!op->window || op->window > kept)) {
+        cuda_refuse(d, HEARTH_EPARAMS, "attention over %u tokens (0: all) to KV that keeps %u", op->window, kept);
+        return;
+    }
     a.q = d->ws.q, a.ldq = d->ws.ldq, a.out = d->ws.att;
-    a.kv = kv_view_of(d->kv, op->layer);
-    a.s = d->step, a.pages = d->pages;
+    a.kv = kv_view_of(d->kv[op->group], op->layer);
+    a.s = d->step, a.pages = d->pages, a.pages0 = d->step->group[op->group].pages0;
     a.n_head = op->n_head, a.group = op->n_head / op->n_kv, a.window = op->window;
     a.scale = op->scale, a.softcap = op->softcap;
-    a.one = d->decode && d->bucket == 1 && !a.window && a.group <= TILE_ROWS;
+    a.one = d->decode && d->bucket == 1 && !a.window && !op->group && a.group <= TILE_ROWS;
     a.part = d->ws.part;
     /* Longer runs of rows go to prefill.cu, whose bits depend on how a prompt is cut. */
     a.rows_max = BATCH_ROWS_MAX;

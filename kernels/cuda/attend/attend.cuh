@@ -14,13 +14,14 @@ struct attend_args {
     act_buf out;
     kv_view kv;
     const step_dev *s;
-    const uint32_t *pages;
+    const uint32_t *pages, *pages0; /* the step's block tables; where a sequence's begins: step_group.pages0 */
     uint32_t n_head, group, window; /* group: query heads a KV head */
     float scale, softcap;
     float *part;             /* [(row, chunk)][n_head][D sums, maximum, denominator, 2 unused] */
     uint32_t row_lo, row_hi; /* rows of the step that this launch takes */
     uint32_t rows_max;       /* sequences with more rows are the other kernel's */
-    bool one;                /* the step has one row, which sees all its context, and a group's heads fit a tile */
+    bool one; /* the step has one row, which sees all its context, and a group's heads fit a tile: its table is the
+                 first */
 };
 
 /* split_kv.cu and reduce.cu: rows [row_lo, row_hi) of sequences of at most rows_max rows (plan.cuh).

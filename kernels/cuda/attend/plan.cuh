@@ -67,7 +67,7 @@ __device__ static void plan_make(plan *p, const split_args &a)
             continue;
         }
         /* asked for beside n_seq; what lies past it is not used */
-        uint32_t row0 = s->row0[i], n = s->n_rows[i], pos0 = s->pos0[i], pages = s->pages0[i];
+        uint32_t row0 = s->row0[i], n = s->n_rows[i], pos0 = s->pos0[i], pages = a.pages0[i];
         if (i < n_seq)
             plan_seq(p, a, i, row0, n, pos0, pages, v);
         for (int k = 0; k < 2; k++) {

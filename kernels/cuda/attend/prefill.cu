@@ -106,7 +106,7 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
         tile -= t;
     }
     uint32_t n = st->n_rows[s] * a.group, row0 = st->row0[s], pos0 = st->pos0[s];
-    const uint32_t *pages = a.pages + st->pages0[s];
+    const uint32_t *pages = a.pages + (int32_t)a.pages0[s]; /* may lie before them: see step_group */
     int warp = threadIdx.x % T::THREADS / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     uint32_t first = tile * LONG_ROWS, mine = warp * 16 * MT;
     int pos[MT][2], lo[MT][2]; /* -1: no row */

@@ -194,6 +194,7 @@ struct qkv_epilogue_args {
     uint32_t ldq;
     kv_view kv;
     const step_dev *s;
+    const uint32_t *kv_slot; /* of the op's layer group */
 };
 
 /* One warp a head (of q, k or v) of a row: at most 256 wide. */
@@ -267,7 +268,7 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
     if (part == 0)
         out = a.q + (uint64_t)row * a.ldq + head * a.d_head;
     else {
-        uint32_t slot = a.s->kv_slot[row];
+        uint32_t slot = a.kv_slot[row];
         if (slot == NO_SLOT)
             return;
         out = part == 1 ? kv_k(a.kv, slot, head - a.n_head) : kv_v(a.kv, slot, head - a.n_head - a.n_kv);
@@ -382,8 +383,8 @@ static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const
     if (op->rope)
         a.rope = *op->rope;
     a.q = d->ws.q, a.ldq = d->ws.ldq;
-    a.kv = kv_view_of(d->kv, op->layer);
-    a.s = d->step;
+    a.kv = kv_view_of(d->kv[op->group], op->layer);
+    a.s = d->step, a.kv_slot = d->step->group[op->group].kv_slot;
     dim3 grid((op->n_head + 2 * op->n_kv + 3) / 4, bucket);
     if (s)
         cuda_launch(d, qkv_epilogue<partials>, grid, 128, 0, LAUNCH_PDL, *s, a);

@@ -164,9 +164,9 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     a.bias = op->bias;
     a.n_head = op->n_head, a.n_kv = op->n_kv, a.d_head = op->d_head;
     a.q = d->ws.q, a.ldq = d->ws.ldq;
-    a.kv = kv_view_of(d->kv, op->layer);
-    a.step = d->step;
-    if (d->decode && d->bucket == 1 && d->n_split > 1)
+    a.kv = kv_view_of(d->kv[op->group], op->layer);
+    a.step = d->step, a.kv_slot = d->step->group[op->group].kv_slot;
+    if (d->decode && d->bucket == 1 && d->n_split > 1 && !op->group && !d->kv[0]->desc.window)
         a.prefetch = d->pages, a.prefetch_items = d->sms;
     run(d, w, a);
 }

@@ -61,6 +61,7 @@ struct gemm_args {
     uint32_t ldq;
     kv_view kv;
     const step_dev *step;
+    const uint32_t *kv_slot;  /* QKV: of the op's layer group */
     const uint32_t *prefetch; /* few, one row: its block table, of which first keys are asked into L2, or NULL */
     uint32_t prefetch_items;
     float *split_k_partials;
@@ -357,7 +358,7 @@ __device__ static inline item item_load(const gemm_args &a, const coord &p)
     if (has_rope(a, p))
         m.freq = a.rope.inv_freq[a.rope.kind == ROPE_NEOX ? p.k : p.k / 2], m.pos = a.step->pos[row];
     if (qkv && p.part)
-        m.slot = a.step->kv_slot[row];
+        m.slot = a.kv_slot[row];
     if (!qkv && p.ok)
         m.to = a.out + (uint64_t)row * a.ldout + row0 + p.row;
     return m;

@@ -57,9 +57,9 @@ static void run(const struct fix *f, uint32_t from, uint32_t n, float *out)
     int32_t token[LENGTHS];
     struct batch_seq seq[LENGTHS];
     for (uint32_t i = 0; i < n; i++)
-        seq[i] = {i, 1, lengths[from + i] - 1, f->table[from + i]}, token[i] = 0, out_row[i] = i;
-    struct batch b = {n, n, n, token, seq, out_row, f->kv, false};
-    struct op_attend op = {0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
+        seq[i] = {i, 1, lengths[from + i] - 1, {f->table[from + i]}}, token[i] = 0, out_row[i] = i;
+    struct batch b = {n, n, n, token, seq, out_row, {f->kv}, 1, false};
+    struct op_attend op = {0, 0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
     cudaMemcpy2D(ws->q, ws->ldq * 2, f->q + (uint64_t)from * d_q, d_q * 2, d_q * 2, n, cudaMemcpyHostToDevice);
     cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q) * 2); /* NaN, where nothing is written */
     cudaDeviceSynchronize();                            /* the backend's stream does not wait for the default one */
@@ -117,10 +117,10 @@ static double check_runs(const struct fix *f)
         q[i] = __float2half(uniform() * 3);
     for (int i = 0; i < RUNS; i++) {
         uint32_t n = runs[i].rows, len = lengths[runs[i].length];
-        seq[i] = {row, n, len - n, f->table[runs[i].length]}, row += n;
+        seq[i] = {row, n, len - n, {f->table[runs[i].length]}}, row += n;
     }
-    struct batch b = {row, RUNS, 0, token, seq, out_row, f->kv, false};
-    struct op_attend op = {0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
+    struct batch b = {row, RUNS, 0, token, seq, out_row, {f->kv}, 1, false};
+    struct op_attend op = {0, 0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
     cudaMemcpy2D(ws->q, ws->ldq * 2, q, d_q * 2, d_q * 2, row, cudaMemcpyHostToDevice);
     cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q) * 2);
     cudaDeviceSynchronize();
@@ -147,7 +147,7 @@ static void check_one(const struct heads *c)
     struct fix f = {c};
     struct workspace_dims w = {256, d_q, c->n_kv * c->d, 256, 256, 256, 64};
     MUST(bk->reserve(dev, &w, &err));
-    struct kv_desc kd = {1, c->n_kv, c->d, 0, DT_F16, n_page};
+    struct kv_desc kd = {1, c->n_kv, c->d, c->d, 0, DT_F16, n_page};
     MUST(bk->kv_new(dev, &kd, &f.kv, &err));
     uint64_t per_page = f.kv->page_bytes / 2, half = per_page / 2;
     f.host = (__half *)malloc(n_page * per_page * 2);
@@ -201,7 +201,7 @@ static void check_one(const struct heads *c)
     bad += !ok;
     for (int i = 0; i < 2; i++)
         free(got[i]);
-    dev->kv = NULL;
+    dev->kv[0] = NULL;
     bk->kv_free(dev, f.kv);
     free(f.host), free(f.q), free(order);
 }
@@ -231,14 +231,14 @@ static double time_steps(const struct heads *c, struct kv_pool *kv, uint32_t lay
     struct batch_seq seq[MOST];
     double ms[STEPS], last = 0;
     for (uint32_t r = 0; r < n_seq; r++)
-        seq[r] = {r, rows / n_seq, context, pages + r * per_seq}, out_row[r] = r;
+        seq[r] = {r, rows / n_seq, context, {pages + r * per_seq}}, out_row[r] = r;
     struct program p = {};
     for (uint32_t l = 0; l < layers; l++) {
-        struct op_attend op = {l % kv->desc.n_layer, c->n_head, c->n_kv, c->d, 0, 1 / sqrtf((float)c->d), 0};
+        struct op_attend op = {l % kv->desc.n_layer, 0, c->n_head, c->n_kv, c->d, 0, 1 / sqrtf((float)c->d), 0};
         program_attend(&p, op);
     }
     for (int i = 0; i < STEPS; i++) {
-        struct batch b = {rows, n_seq, n_seq, token, seq, out_row, kv, invariant};
+        struct batch b = {rows, n_seq, n_seq, token, seq, out_row, {kv}, 1, invariant};
         MUST(bk->step_wait(dev, bk->step_run(dev, &b, &p), NULL, 0, &err));
         double n = now();
         ms[i] = (n - last) * 1e3, last = n;
@@ -257,7 +257,7 @@ static void time_one(const struct heads *c, uint32_t context, int n, char **list
     uint32_t in_pool = seqs * (uint64_t)context > 100000 ? 4 : layers; /* at most some GB, and more than L2 */
     struct workspace_dims w = {256, c->n_head * c->d, c->n_kv * c->d, 256, 256, MOST, 64};
     MUST(bk->reserve(dev, &w, &err));
-    struct kv_desc kd = {in_pool, c->n_kv, c->d, 0, DT_F16, per_seq * seqs};
+    struct kv_desc kd = {in_pool, c->n_kv, c->d, c->d, 0, DT_F16, per_seq * seqs};
     struct kv_pool *kv;
     MUST(bk->kv_new(dev, &kd, &kv, &err));
     cudaDeviceSynchronize();
@@ -281,7 +281,7 @@ static void time_one(const struct heads *c, uint32_t context, int n, char **list
                c->n_kv, c->d, context, rows, us[0], floor_us);
         fflush(stdout);
     }
-    dev->kv = NULL;
+    dev->kv[0] = NULL;
     bk->kv_free(dev, kv);
     free(pages);
 }

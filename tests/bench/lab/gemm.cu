@@ -193,19 +193,19 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
     dev->reference = false;
     need(d_model, d_q, d_kv, d_ff, vocab, 64);
     dev->ws.ff.layout = 0, dev->ws.ff.ld = XFRAG_KBLK;
-    struct kv_desc kd = {1, n_kv, d_head, 0, DT_F16, 8};
+    struct kv_desc kd = {1, n_kv, d_head, d_head, 0, DT_F16, 8};
     struct kv_pool *kv;
     MUST(bk->kv_new(dev, &kd, &kv, &err));
-    dev->kv = kv;
+    dev->kv[0] = kv, dev->n_group = 1;
     step_dev *m = (step_dev *)calloc(1, sizeof(*m));
     for (uint32_t i = 0; i < 64; i++)
-        m->pos[i] = i * 37 + 5, m->kv_slot[i] = i, m->out_row[i] = i;
+        m->pos[i] = i * 37 + 5, m->group[0].kv_slot[i] = i, m->out_row[i] = i;
     cudaMemcpy(dev->step, m, sizeof(*m), cudaMemcpyHostToDevice);
     struct norm n = {nk, 1e-5f, vec(d_model, 0.2f, 1), nk == NORM_LAYER ? vec(d_model, 0.1f, 0) : NULL};
     struct norm qn = {NORM_RMS, 1e-6f, vec(d_head, 0.2f, 1), NULL};
     struct rope rp = {rope, d_head, vec(d_head / 2, 0.3f, 0.35f), 1};
     struct op_qkv oq = {
-        0,  n_head, n_kv, d_head, n, NULL, vec(d_q + 2 * d_kv, 0.3f, 0), qk_norm ? &qn : NULL, qk_norm ? &qn : NULL,
+        0,  0, n_head, n_kv, d_head, n, NULL, vec(d_q + 2 * d_kv, 0.3f, 0), qk_norm ? &qn : NULL, qk_norm ? &qn : NULL,
         &rp};
     struct op_ffn_up of = {n, NULL, vec(2 * d_ff, 0.3f, 0), glu};
     struct op_head oh = {n, NULL, 1, 30};
@@ -271,7 +271,7 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
             bk->weight_free(dev, &w[ref][i]);
     for (int i = 0; i < 6; i++)
         free(raw[i]);
-    dev->kv = NULL;
+    dev->kv[0] = NULL;
     bk->kv_free(dev, kv);
     free(m);
 }
@@ -334,7 +334,7 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
     for (int i = 0; i < n_rows; i++)
         most_rows = (uint32_t)atoi(rows[i]) > most_rows ? (uint32_t)atoi(rows[i]) : most_rows;
     uint32_t per_seq = (context + 1200) / KV_PAGE;
-    struct kv_desc kd = {L, s->n_kv, s->d_head, 0, DT_F16, per_seq * most_rows};
+    struct kv_desc kd = {L, s->n_kv, s->d_head, s->d_head, 0, DT_F16, per_seq * most_rows};
     struct kv_pool *kv;
     MUST(bk->kv_new(dev, &kd, &kv, &err));
     uint32_t *pages = (uint32_t *)malloc(per_seq * most_rows * 4ull);
@@ -344,8 +344,8 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
     struct op_embed oe = {&w[4 * L + 1], 1};
     program_embed(&prog, oe);
     for (uint32_t l = 0; l < L; l++) {
-        struct op_qkv oq = {l, s->n_head, s->n_kv, s->d_head, n, &w[4 * l], bias, NULL, NULL, &rp};
-        struct op_attend oa = {l, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf((float)s->d_head), 0};
+        struct op_qkv oq = {l, 0, s->n_head, s->n_kv, s->d_head, n, &w[4 * l], bias, NULL, NULL, &rp};
+        struct op_attend oa = {l, 0, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf((float)s->d_head), 0};
         struct op_proj oo = {ACT_ATT, &w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &w[4 * l + 3], NULL, NULL};
         struct op_ffn_up of = {n, &w[4 * l + 2], NULL, GLU_SWIGLU};
         program_qkv(&prog, oq), program_attend(&prog, oa), program_proj(&prog, oo), program_ffn_up(&prog, of),
@@ -372,8 +372,8 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
         uint32_t hash = 0;
         for (int i = 0; i < STEPS; i++) {
             for (uint32_t r = 0; r < R; r++)
-                seq[r] = {r, 1, context + i, pages + r * per_seq};
-            struct batch b = {R, R, R, token, seq, out_row, kv, false};
+                seq[r] = {r, 1, context + i, {pages + r * per_seq}};
+            struct batch b = {R, R, R, token, seq, out_row, {kv}, 1, false};
             b.sample = {R, slot, index, NULL};
             ticket[i] = bk->step_run(dev, &b, &prog);
             if (i >= 2) {

@@ -111,8 +111,8 @@ static const struct program *program_for(struct model *m)
     struct op_embed oe = {&m->w[4 * s->n_layer + 1], 1};
     program_embed(p, oe);
     for (uint32_t l = 0; l < s->n_layer; l++) {
-        struct op_qkv oq = {l, s->n_head, s->n_kv, s->d_head, m->n, &m->w[4 * l], m->bias, NULL, NULL, &m->rp};
-        struct op_attend oa = {l, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf(s->d_head), 0};
+        struct op_qkv oq = {l, 0, s->n_head, s->n_kv, s->d_head, m->n, &m->w[4 * l], m->bias, NULL, NULL, &m->rp};
+        struct op_attend oa = {l, 0, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf(s->d_head), 0};
         struct op_proj oo = {ACT_ATT, &m->w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &m->w[4 * l + 3], NULL, NULL};
         struct op_ffn_up of = {m->n, &m->w[4 * l + 2], NULL, GLU_SWIGLU};
         if (!(m->skip & 1))
@@ -138,10 +138,10 @@ static uint64_t step(struct model *m, uint32_t n_seq, uint32_t rows, uint32_t po
     for (uint32_t i = 0; i < n_seq * rows; i++)
         token[i] = (int32_t)(7 + (i * 31 + pos0 * 5) % 200);
     for (uint32_t i = 0; i < n_seq; i++) {
-        seq[i] = {i * rows, rows, pos0, m->pages + i * m->per_seq};
+        seq[i] = {i * rows, rows, pos0, {m->pages + i * m->per_seq}};
         out_row[i] = (i + 1) * rows - 1;
     }
-    struct batch b = {n_seq * rows, n_seq, n_seq, token, seq, out_row, m->kv, invariant};
+    struct batch b = {n_seq * rows, n_seq, n_seq, token, seq, out_row, {m->kv}, 1, invariant};
     return bk->step_run(dev, &b, program_for(m));
 }
 
@@ -209,7 +209,7 @@ static void whole(const struct shape *s, enum dtype all, bool in_parts, int n_ro
     m.rp = {s->rope, s->d_head, vec(s->d_head / 2, 0.3f, 0.35f), 1};
     m.bias = s->rope == ROPE_NEOX ? vec(d_q + 2 * d_kv, 0.1f, 0) : NULL;
     m.per_seq = 800 / KV_PAGE;
-    struct kv_desc kd = {L, s->n_kv, s->d_head, 0, DT_F16, m.per_seq * 64};
+    struct kv_desc kd = {L, s->n_kv, s->d_head, s->d_head, 0, DT_F16, m.per_seq * 64};
     MUST(bk->kv_new(dev, &kd, &m.kv, &err));
     m.pages = (uint32_t *)malloc(m.per_seq * 64 * 4ull);
     for (uint32_t i = 0; i < m.per_seq * 64; i++)

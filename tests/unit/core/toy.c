@@ -250,12 +250,12 @@ static uint64_t toy_step_run(struct device *d, const struct batch *b, const stru
     }
     for (uint32_t i = 0; i < b->n_seq; i++) {
         const struct batch_seq *s = &b->seq[i];
-        uint64_t h = s->pos0 ? d->memory[s->pages[(s->pos0 - 1) / KV_PAGE]][(s->pos0 - 1) % KV_PAGE] : root;
+        uint64_t h = s->pos0 ? d->memory[s->pages[0][(s->pos0 - 1) / KV_PAGE]][(s->pos0 - 1) % KV_PAGE] : root;
         for (uint32_t r = 0; r < s->n_row; r++) {
             uint32_t pos = s->pos0 + r;
             int32_t id = b->token[s->row0 + r];
             h = extend(h, id < 0 ? (int32_t)d->slot[-1 - id] : id);
-            d->memory[s->pages[pos / KV_PAGE]][pos % KV_PAGE] = h;
+            d->memory[s->pages[0][pos / KV_PAGE]][pos % KV_PAGE] = h;
             d->row[s->row0 + r] = h;
         }
     }
@@ -372,7 +372,7 @@ int kv_fingerprint_make(struct kv_fingerprint *out, const struct model *m, const
     *out = (struct kv_fingerprint){.page_bytes = kv_page_bytes(desc),
                                    .n_layer = desc->n_layer,
                                    .n_kv = desc->n_kv,
-                                   .d_head = desc->d_head,
+                                   .d_head = desc->d_k,
                                    .page_tokens = KV_PAGE,
                                    .numerics = KV_NUMERICS,
                                    .backend = "toy"};
@@ -387,10 +387,11 @@ void model_free(struct model *m)
 {
     free(m);
 }
-void model_kv_desc(const struct model *m, enum dtype type, struct kv_desc *out)
+uint32_t model_kv_descs(const struct model *m, enum dtype type, struct kv_desc out[KV_GROUPS_MAX])
 {
     (void)m;
-    *out = (struct kv_desc){.n_layer = 1, .n_kv = 1, .d_head = 2, .type = type};
+    *out = (struct kv_desc){.n_layer = 1, .n_kv = 1, .d_k = 2, .d_v = 2, .type = type};
+    return 1;
 }
 void model_workspace(const struct model *m, struct workspace_dims *dims)
 {

@@ -28,7 +28,7 @@ static struct kv_fingerprint print_of(enum dtype type)
     struct hearth_err e = {0};
     struct gguf *g;
     struct model *m;
-    struct kv_desc desc;
+    struct kv_desc desc[KV_GROUPS_MAX];
     struct kv_fingerprint p;
     char path[64];
     int fd = memfd_create("model.gguf", MFD_CLOEXEC);
@@ -36,9 +36,9 @@ static struct kv_fingerprint print_of(enum dtype type)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (gguf_open(&g, path, &e) || model_load(&m, g, be, dev, NULL, NULL, &e))
         fail_msg("%s", e.msg);
-    model_kv_desc(m, type, &desc);
-    desc.n_page = 77; /* does not matter */
-    assert_int_equal(kv_fingerprint_make(&p, m, &desc, &e), 0);
+    model_kv_descs(m, type, desc);
+    desc->n_page = 77; /* does not matter */
+    assert_int_equal(kv_fingerprint_make(&p, m, desc, &e), 0);
     model_free(m);
     gguf_close(g);
     close(fd);

@@ -23,7 +23,7 @@ static void on_tell(void *arg, const struct tier_event *ev)
     }
 }
 
-static const struct kv_desc desc = {.n_layer = 2, .n_kv = 2, .d_head = 16, .type = DT_F32, .n_page = POOL};
+static const struct kv_desc desc = {.n_layer = 2, .n_kv = 2, .d_k = 16, .d_v = 16, .type = DT_F32, .n_page = POOL};
 
 void world_fresh_pool(struct world *w)
 {

@@ -196,15 +196,15 @@ static void logits_of(struct loaded *l, float out[VOCAB])
 {
     struct hearth_err e = {0};
     struct workspace_dims dims = {.n_row = 3, .n_out = 1};
-    struct kv_desc desc;
+    struct kv_desc desc[KV_GROUPS_MAX];
     struct kv_pool *pool;
     model_workspace(l->m, &dims);
-    model_kv_desc(l->m, DT_F32, &desc);
-    desc.n_page = 1;
+    assert_int_equal(model_kv_descs(l->m, DT_F32, desc), 1);
+    desc->n_page = 1;
     assert_int_equal(l->be->reserve(l->dev, &dims, &e), 0);
-    assert_int_equal(l->be->kv_new(l->dev, &desc, &pool, &e), 0);
-    struct batch_seq seq = {0, 3, 0, &(uint32_t){0}};
-    struct batch b = {3, 1, 1, (int32_t[]){1, 2, 3}, &seq, &(uint32_t){2}, pool};
+    assert_int_equal(l->be->kv_new(l->dev, desc, &pool, &e), 0);
+    struct batch_seq seq = {0, 3, 0, {&(uint32_t){0}}};
+    struct batch b = {3, 1, 1, (int32_t[]){1, 2, 3}, &seq, &(uint32_t){2}, {pool}, 1};
     uint64_t t = l->be->step_run(l->dev, &b, &l->m->program);
     if (l->be->step_wait(l->dev, t, NULL, 0, &e) || l->be->act_read(l->dev, ACT_LOGITS, 0, 1, out, &e))
         fail_msg("%s", e.msg);

@@ -76,7 +76,7 @@ static void locate(const struct batch *b)
         uint32_t pos = q->pos0 + broken.row - q->row0;
         if (broken.row < q->row0 || broken.row >= q->row0 + q->n_row)
             continue;
-        broken.page = q->pages[pos / KV_PAGE];
+        broken.page = q->pages[0][pos / KV_PAGE];
         broken.slot = pos % KV_PAGE;
     }
 }
@@ -125,9 +125,9 @@ static void change_kv(uint8_t *page)
     const struct kv_desc *k = &broken.desc;
     uint32_t slot = broken.op == KV_STRAY ? (broken.slot + 5) % KV_PAGE : broken.slot;
     for (uint32_t h = 0; h < k->n_kv; h++) {
-        uint64_t at = ((((uint64_t)broken.pending_layer * 2 + 1) * k->n_kv + h) * KV_PAGE + slot) * k->d_head;
-        for (uint32_t i = 0; i < k->d_head; i++)
-            page[dtype_bytes((int)k->type, at + i + 1) - 1] ^= 0x04; /* the exponent */
+        uint8_t *at = page + kv_vector_at(k, broken.pending_layer, true, h, slot);
+        for (uint32_t i = 0; i < k->d_v; i++)
+            at[dtype_bytes((int)k->type, i + 1) - 1] ^= 0x04; /* the exponent */
     }
 }
 static int b_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
