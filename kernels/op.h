@@ -59,10 +59,16 @@ struct rope {
     bool hadamard;
 };
 
-enum glu_kind { GLU_SWIGLU, GLU_GEGLU, GLU_GELU /* ungated: up alone */, GLU_RELU2 /* ungated: max(up, 0)^2 */ };
+enum glu_kind {
+    GLU_SWIGLU,
+    GLU_GEGLU,
+    GLU_GELU,  /* ungated: up alone */
+    GLU_RELU2, /* ungated: max(up, 0)^2 */
+    GLU_OAI    /* gpt-oss's: g sigmoid(1.702 g) (u + 1), with g at most 7 and u from -7 to 7 */
+};
 static inline bool glu_gated(enum glu_kind k)
 {
-    return k == GLU_SWIGLU || k == GLU_GEGLU;
+    return k == GLU_SWIGLU || k == GLU_GEGLU || k == GLU_OAI;
 }
 
 /* --- the ops ------------------------------------------------------------------------------------------- */
@@ -117,6 +123,7 @@ struct op_ffn_up {
     const struct weight *w; /* WEIGHT_GATE_UP */
     const float *bias;      /* [n_out] or NULL */
     enum glu_kind glu;
+    const float *row_gate; /* [n_in]: the row's result is multiplied by sigmoid(row_gate . norm(x)); NULL: it is not */
 };
 
 /* rows out_row of ACT_X -> norm -> ACT_LOGITS */

@@ -29,6 +29,14 @@ static inline float elem_gelu(float x)
     return x * elem_sigmoid(u);
 }
 
+/* What is NaN stays so. */
+static inline float elem_oai(float gate, float up)
+{
+    float g = gate > 7.0f ? 7.0f : gate, u = up > 7.0f ? 7.0f : up;
+    u = u < -7.0f ? -7.0f : u;
+    return g * elem_sigmoid(1.702f * g) * (u + 1.0f);
+}
+
 static inline float elem_glu(enum glu_kind kind, float gate, float up)
 {
     switch (kind) {
@@ -38,6 +46,8 @@ static inline float elem_glu(enum glu_kind kind, float gate, float up)
         return elem_gelu(gate) * up;
     case GLU_GELU:
         return elem_gelu(up);
+    case GLU_OAI:
+        return elem_oai(gate, up);
     case GLU_RELU2:
         break;
     }

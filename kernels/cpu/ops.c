@@ -4,6 +4,7 @@
  * Every work item owns its rows or columns of the result, so threads never add to the same number, and no result
  * depends on the number of threads. Thread: the device's, and the pool's inside pool_run.
  */
+#include "kernels/cpu/elem.h"
 #include "kernels/cpu/ops.h"
 
 #include <math.h>
@@ -374,6 +375,7 @@ static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct matmul_job *p = arg;
     const struct op_ffn_up *op = p->op;
+    const float *row_gate = op->row_gate ? p->d->scores.v : NULL;
     const struct weight *w = p->w;
     struct device *d = p->d;
     uint32_t o0, o1, cols = cpu_tmp_cols(p->x->n_row);
@@ -392,11 +394,27 @@ static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
         for (uint32_t i = 0, m; i < n; i += m) { /* at most to the end of a panel's block at a time */
             uint32_t col = o + i, room = KB - col % KB;
             m = n - i < room ? n - i : room;
-            for (uint32_t r = 0; r < p->x->n_row; r++)
-                d->k->glu(op->glu, gate + (size_t)r * n + i, up + (size_t)r * n + i,
-                          panel_row(&d->ff, r) + col / KB * panel_stride(&d->ff) + col % KB, m);
+            for (uint32_t r = 0; r < p->x->n_row; r++) {
+                float *y = panel_row(&d->ff, r) + col / KB * panel_stride(&d->ff) + col % KB;
+                d->k->glu(op->glu, gate + (size_t)r * n + i, up + (size_t)r * n + i, y, m);
+                for (uint32_t k = 0; row_gate && k < m; k++)
+                    y[k] *= row_gate[r];
+            }
         }
     }
+}
+
+/* Each row's factor, into `scores`. */
+static bool row_gates(struct device *d, const float *gate)
+{
+    const struct weight_part one = {.type = DT_F32, .n_out = 1, .data = gate};
+    uint32_t n_row = d->batch.n_row;
+    if (!cpu_scratch(d, &d->scores, n_row))
+        return false;
+    d->k->matmul(&one, d->normed.n_col, &d->normed, 0, 1, d->scores.v, 1, d->scratch[0].v);
+    for (uint32_t r = 0; r < n_row; r++)
+        d->scores.v[r] = elem_sigmoid(d->scores.v[r]);
+    return true;
 }
 
 void cpu_ffn_up(struct device *d, const struct op_ffn_up *op)
@@ -409,7 +427,7 @@ void cpu_ffn_up(struct device *d, const struct op_ffn_up *op)
         return;
     }
     cpu_norm_rows(d, &op->norm, NULL, d->batch.n_row);
-    if (!cpu_matmul_begin(d, "ffn_up", w, &d->normed))
+    if (!cpu_matmul_begin(d, "ffn_up", w, &d->normed) || (op->row_gate && !row_gates(d, op->row_gate)))
         return;
     d->ff.n_row = d->batch.n_row;
     d->ff.n_col = w->part[0].n_out;

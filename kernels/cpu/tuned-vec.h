@@ -70,6 +70,13 @@ TARGET static void TUNED(norm)(const struct norm *p, const float *x, uint32_t n,
     }
 }
 
+/* Of two numbers min and max take the second where either is NaN. */
+VFN v16 v16_oai(v16 gate, v16 up)
+{
+    v16 g = v16_min(v16_set1(7.0f), gate), u = v16_max(v16_set1(-7.0f), v16_min(v16_set1(7.0f), up));
+    return v16_mul(v16_mul(g, v16_sigmoid(v16_mul(v16_set1(1.702f), g))), v16_add(u, v16_set1(1.0f)));
+}
+
 TARGET static void TUNED(glu)(enum glu_kind kind, const float *gate, const float *up, float *y, uint32_t n)
 {
     uint32_t i = 0;
@@ -80,6 +87,8 @@ TARGET static void TUNED(glu)(enum glu_kind kind, const float *gate, const float
         } else if (kind == GLU_RELU2) {
             v = v16_max(u, v16_set1(0.0f));
             v = v16_mul(v, v);
+        } else if (kind == GLU_OAI) {
+            v = v16_oai(v16_load(gate + i), u);
         } else {
             v16 g = v16_load(gate + i);
             v = v16_mul(kind == GLU_SWIGLU ? v16_mul(g, v16_sigmoid(g)) : v16_gelu(g), u);

@@ -27,7 +27,10 @@ const char *cuda_lacks(const struct op *o)
     case OP_PROJ:
         return o->proj.residual_scale != 0 && o->proj.residual_scale != 1 ? "a residual scale" : NULL;
     case OP_FFN_UP:
-        return o->ffn_up.glu == GLU_RELU2 ? "the activation relu^2" : norm_lacks(&o->ffn_up.norm);
+        return o->ffn_up.glu == GLU_RELU2 ? "the activation relu^2"
+               : o->ffn_up.glu == GLU_OAI ? "the activation of gpt-oss"
+               : o->ffn_up.row_gate       ? "a gate for whole rows"
+                                          : norm_lacks(&o->ffn_up.norm);
     case OP_HEAD:
         return o->head.bias ? "a bias of the logits" : norm_lacks(&o->head.norm);
     default:

@@ -290,6 +290,10 @@ static void check_ffn(struct fixture *f)
         norm(c->norm, 1e-5, n->norm_w, c->norm == NORM_LAYER ? n->norm_b : NULL, f->x, c->d_model, f->y);
         multiply(gate, f->y, c->d_model, c->d_ff, g);
         multiply(up, f->y, c->d_model, c->d_ff, f->z);
+        double row = 0;
+        for (uint32_t i = 0; i < c->d_model; i++)
+            row += f->y[i] * (double)n->row_gate[i];
+        row = 1 / (1 + exp(-row));
         for (uint32_t i = 0; i < c->d_ff; i++) {
             double bg = c->bias ? (double)n->bias_ffn[i] : 0, bu = c->bias ? (double)n->bias_ffn[c->d_ff + i] : 0;
             if (c->glu == GLU_GELU)
@@ -298,8 +302,13 @@ static void check_ffn(struct fixture *f)
                 f->z[i] = pow(fmax(f->z[i] + bg, 0), 2);
             else if (c->glu == GLU_GEGLU)
                 f->z[i] = gelu(g[i] + bg) * (f->z[i] + bu);
-            else
+            else if (c->glu == GLU_OAI) {
+                double gc = fmin(g[i] + bg, 7), uc = fmax(fmin(f->z[i] + bu, 7), -7);
+                f->z[i] = gc / (1 + exp(-1.702 * gc)) * (uc + 1);
+            } else
                 f->z[i] = (g[i] + bg) / (1 + exp(-g[i] - bg)) * (f->z[i] + bu);
+            if (c->row_gate)
+                f->z[i] *= row;
         }
         compare("ffn_up", c, r, f->got + (size_t)r * c->d_ff, f->z, c->d_ff, tolerance);
     }

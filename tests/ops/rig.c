@@ -43,8 +43,7 @@ static float *random_vec(uint64_t seed, size_t n, float mean, float range)
     return v;
 }
 
-/* Random blocks whose weights are of the order of 1 / sqrt(n_in), as trained ones are. */
-static uint8_t *random_matrix(uint64_t seed, enum dtype type, uint32_t n_in, uint32_t n_out)
+uint8_t *random_matrix(uint64_t seed, enum dtype type, uint32_t n_in, uint32_t n_out)
 {
     size_t n = (size_t)n_in * n_out, bytes = dtype_bytes(type, n);
     const struct dtype_info *t = dtype_get(type);
@@ -91,6 +90,7 @@ void numbers_init(struct numbers *n, const struct op_case *c)
     n->bias_ffn = random_vec(307, 2 * (size_t)c->d_ff, 0.0f, 0.5f);
     n->bias_down = random_vec(308, c->d_model, 0.0f, 0.5f);
     n->bias_head = random_vec(309, c->n_vocab, 0.0f, 0.5f);
+    n->row_gate = random_vec(310, c->d_model, 0.0f, 0.5f);
     n->inv_freq = malloc((c->n_rot / 2 + 1) * sizeof(float));
     assert_non_null(n->inv_freq);
     for (uint32_t i = 0; i < c->n_rot / 2; i++)
@@ -101,8 +101,8 @@ void numbers_fini(struct numbers *n)
 {
     for (int i = 0; i < PARTS; i++)
         free(n->packed[i]);
-    float *vec[] = {n->norm_w, n->norm_b,   n->post_w,    n->q_norm,    n->k_norm,  n->bias_qkv,
-                    n->bias_o, n->bias_ffn, n->bias_down, n->bias_head, n->inv_freq};
+    float *vec[] = {n->norm_w, n->norm_b,   n->post_w,    n->q_norm,    n->k_norm,   n->bias_qkv,
+                    n->bias_o, n->bias_ffn, n->bias_down, n->bias_head, n->inv_freq, n->row_gate};
     for (size_t i = 0; i < sizeof vec / sizeof *vec; i++)
         free(vec[i]);
     free(n->head);
@@ -187,6 +187,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->bias_ffn = vec(r, 7, n->bias_ffn, 2 * (size_t)c->d_ff);
     r->bias_down = vec(r, 8, n->bias_down, c->d_model);
     r->bias_head = vec(r, 10, n->bias_head, c->n_vocab);
+    r->row_gate = vec(r, 11, n->row_gate, c->d_model);
     r->rope = (struct rope){c->rope, c->n_rot, vec(r, 9, n->inv_freq, c->n_rot / 2), 1.0f, c->hadamard};
     for (uint32_t s = 0; s < SEQS_MAX; s++)
         for (uint32_t i = 0; i < SEQ_PAGES; i++)
@@ -330,7 +331,9 @@ struct op op_o(const struct rig *r)
 struct op op_ffn(const struct rig *r)
 {
     const struct op_case *c = r->n->c;
-    return (struct op){.kind = OP_FFN_UP, .ffn_up = {r->norm, &r->ffn, c->bias ? r->bias_ffn : NULL, c->glu}};
+    return (struct op){
+        .kind = OP_FFN_UP,
+        .ffn_up = {r->norm, &r->ffn, c->bias ? r->bias_ffn : NULL, c->glu, c->row_gate ? r->row_gate : NULL}};
 }
 
 struct op op_down(const struct rig *r)

@@ -25,7 +25,7 @@ struct op_case {
     uint32_t n_rot;
     bool hadamard;
     enum glu_kind glu;
-    bool bias, head_norms, post_norm, whole_norms;
+    bool bias, head_norms, post_norm, whole_norms, row_gate;
     float residual_scale, temperature; /* 0: none; the latter over lengths of 8 tokens */
     bool cpu_only;                     /* a GPU refuses one of the ops by name */
     uint32_t window;
@@ -46,11 +46,14 @@ struct numbers {
     enum dtype head_type;
     uint8_t *head;                                     /* [n_vocab, d_model], embedding too */
     float *norm_w, *norm_b, *post_w, *q_norm, *k_norm; /* [d_model] x 3, [n_head d_head], [n_kv d_head] */
+    float *row_gate;                                   /* [d_model] */
     float *bias_qkv, *bias_o, *bias_ffn, *bias_down, *bias_head;
     float *inv_freq;
 };
 void numbers_init(struct numbers *n, const struct op_case *c);
 void numbers_fini(struct numbers *n);
+/* A matrix of random blocks whose weights are of the order of 1 / sqrt(n_in), as trained ones are; to free. */
+uint8_t *random_matrix(uint64_t seed, enum dtype type, uint32_t n_in, uint32_t n_out);
 /* n floats in [-1, 1], a pure function of the seed. */
 void random_floats(uint64_t seed, float *v, size_t n);
 
@@ -62,9 +65,9 @@ struct rig {
     struct kv_pool *kv;
     struct weight embed, qkv, o, ffn, down, head; /* embed and head: one tensor */
     struct norm norm, post, q_norm, k_norm;
-    float *vec[11];
+    float *vec[12];
     struct rope rope;
-    float *bias_qkv, *bias_o, *bias_ffn, *bias_down, *bias_head;
+    float *bias_qkv, *bias_o, *bias_ffn, *bias_down, *bias_head, *row_gate;
     void *host;             /* a page, in memory for moves */
     bool fast;              /* steps outside the invariant mode */
     struct program program; /* all of the layer, LAYERS times, between embedding and head */

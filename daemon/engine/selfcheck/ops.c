@@ -54,7 +54,8 @@ bool same_proj(const struct op_proj *a, const struct op_proj *b)
 
 bool same_ffn_up(const struct op_ffn_up *a, const struct op_ffn_up *b)
 {
-    return same_weight(a->w, b->w) && same_norm(&a->norm, &b->norm) && !a->bias == !b->bias && a->glu == b->glu;
+    return same_weight(a->w, b->w) && same_norm(&a->norm, &b->norm) && !a->bias == !b->bias && a->glu == b->glu &&
+           !a->row_gate == !b->row_gate;
 }
 
 bool same_head(const struct op_head *a, const struct op_head *b)

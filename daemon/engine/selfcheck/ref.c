@@ -390,6 +390,8 @@ int reference_ffn_up(struct reference *r, struct check_job *j, struct hearth_err
     struct op_ffn_up mine = *ffn;
     struct op op;
     struct slice c = {.r = r};
+    if (ffn->row_gate)
+        return err_set(e, HEARTH_EUNSUPPORTED, "gates for whole rows are not checked");
     int rc = expect_new(x, b->n, n, e);
     if (rc)
         return rc;
