@@ -163,6 +163,26 @@ struct op_route {
     float scale;
 };
 
+/*
+ * ACT_X -> norm -> gate and up of each of the row's experts -> act(gate) * up -> ACT_EXPERTS. An expert's matrices are
+ * read once a step, for all of its rows. A row's results depend on its own experts alone.
+ */
+struct op_experts_up {
+    struct norm norm;
+    const struct weight *w; /* WEIGHT_EXPERTS_UP */
+    const float *bias;      /* [n_part, n_expert, d_expert] or NULL */
+    enum glu_kind glu;
+    uint32_t n_used; /* as in op_route */
+};
+
+/* ACT_X += residual_scale sum over the row's experts of weight (W_expert hidden + bias_expert), by ascending id. */
+struct op_experts_down {
+    const struct weight *w; /* WEIGHT_EXPERTS_DOWN */
+    const float *bias;      /* [n_expert, n_out] or NULL */
+    float residual_scale;   /* 0 = none, which is 1 */
+    uint32_t n_used;        /* as in op_route */
+};
+
 /* clang-format off */
 /*
  * The list: kind, name of its struct and functions, and by `o`, an op of that kind, its matrix (NULL: none), the set of
@@ -177,7 +197,11 @@ struct op_route {
     X(PROJ,   proj,   o->proj.w,   ACT_BIT(ACT_X) | ACT_BIT(o->proj.in),      ACT_X,      o->proj.w->n_out) \
     X(FFN_UP, ffn_up, o->ffn_up.w, ACT_BIT(ACT_X),                            ACT_FF,     o->ffn_up.w->part[0].n_out) \
     X(HEAD,   head,   o->head.w,   ACT_BIT(ACT_X),                            ACT_LOGITS, o->head.w->n_out) \
-    X(ROUTE,  route,  o->route.w,  ACT_BIT(ACT_X),                            ACT_ROUTE,  2 * o->route.n_used)
+    X(ROUTE,  route,  o->route.w,  ACT_BIT(ACT_X),                            ACT_ROUTE,  2 * o->route.n_used) \
+    X(EXPERTS_UP, experts_up, o->experts_up.w, ACT_BIT(ACT_X) | ACT_BIT(ACT_ROUTE), ACT_EXPERTS, \
+      o->experts_up.n_used * (a == ACT_ROUTE ? 2 : o->experts_up.w->part[0].n_out)) \
+    X(EXPERTS_DOWN, experts_down, o->experts_down.w, ACT_BIT(ACT_X) | ACT_BIT(ACT_ROUTE) | ACT_BIT(ACT_EXPERTS), ACT_X, \
+      a == ACT_X ? o->experts_down.w->n_out : o->experts_down.n_used * (a == ACT_ROUTE ? 2 : o->experts_down.w->n_in))
 /* clang-format on */
 
 #define X(KIND, name, ...) OP_##KIND,

@@ -330,16 +330,271 @@ static void what_cannot_be_chosen_is_refused(void **state)
     }
 }
 
+/* --- experts_up, experts_down ----------------------------------------------------------------------------- */
+
+struct experts_case {
+    const char *name;
+    enum dtype type[3]; /* of gate, up, down */
+    uint32_t d, d_ff, n, used;
+    enum glu_kind glu;
+    bool bias;
+    float residual_scale;
+};
+#define OF_TYPE(t, T, number) {#t, {DT_##T, DT_##T, DT_##T}, 512, 256, 6, 2, GLU_SWIGLU, false, 0},
+static const struct experts_case experts_cases[] = {
+    QUANTS(OF_TYPE){"one of one", {DT_F32, DT_F32, DT_F32}, 1, 1, 1, 1, GLU_SWIGLU, false, 0},
+    {"odd widths", {DT_F16, DT_BF16, DT_F32}, 515, 33, 5, 3, GLU_GEGLU, true, 0.4f},
+    {"gpt-oss", {DT_MXFP4, DT_MXFP4, DT_MXFP4}, 576, 544, 9, 4, GLU_OAI, true, 0},
+    {"many, few each", {DT_Q8_0, DT_Q8_0, DT_Q4_0}, 64, 32, 200, 8, GLU_SWIGLU, false, 0},
+    {"types mixed", {DT_Q4_K, DT_Q5_K, DT_Q6_K}, 256, 512, 4, 2, GLU_SWIGLU, true, 0},
+    {"all of them", {DT_Q8_0, DT_Q8_0, DT_Q8_0}, 96, 64, 4, 4, GLU_SWIGLU, false, 0},
+    {"ungated", {DT_F16, DT_F16, DT_F16}, 40, 72, 7, 3, GLU_RELU2, true, 0},
+};
+
+struct experts_numbers {
+    uint8_t *packed[3]; /* [n] matrices, one after the other */
+    const void *list[3][N_MAX];
+    float *exact[3]; /* the same in F32 */
+    float x[ROWS * D_MAX], route[ROWS * 2 * 8], hidden[ROWS * 8 * D_MAX], norm[D_MAX];
+    float *bias_up, *bias_down;
+    uint32_t n_in[3], n_out[3];
+};
+
+/* Every row goes to other experts, of which some are nobody's, and one, where there are many, nearly everybody's. */
+static void made_up_route(const struct experts_case *c, float *route)
+{
+    uint32_t state = 3;
+    for (uint32_t r = 0; r < ROWS; r++) {
+        bool used[N_MAX] = {false};
+        for (uint32_t k = 0; k < c->used; k++) {
+            uint32_t e = k == 0 && r % 8 ? c->n / 2 : (state = state * 1664525 + 1013904223) / 256 % c->n;
+            while (used[e])
+                e = (e + 1) % c->n;
+            used[e] = true;
+            route[r * 2 * c->used + k] = (float)e;
+            route[r * 2 * c->used + c->used + k] = (float)(k + 1) / (float)(r + 2);
+        }
+    }
+}
+
+static void experts_init(struct experts_numbers *n, const struct experts_case *c)
+{
+    const uint32_t in[3] = {c->d, c->d, c->d_ff}, out[3] = {c->d_ff, c->d_ff, c->d};
+    for (int i = 0; i < 3; i++) {
+        size_t bytes = dtype_bytes(c->type[i], (uint64_t)in[i] * out[i]);
+        n->n_in[i] = in[i], n->n_out[i] = out[i];
+        n->packed[i] = random_matrix(10 + (uint64_t)i, c->type[i], in[i], out[i] * c->n);
+        n->exact[i] = malloc((size_t)in[i] * out[i] * c->n * sizeof *n->exact[i]);
+        assert_non_null(n->exact[i]);
+        dtype_get(c->type[i])->to_f32(n->packed[i], n->exact[i], (size_t)in[i] * out[i] * c->n);
+        for (uint32_t e = 0; e < c->n; e++)
+            n->list[i][e] = n->packed[i] + e * bytes;
+    }
+    random_floats(20, n->x, (size_t)ROWS * c->d);
+    random_floats(21, n->hidden, (size_t)ROWS * c->used * c->d_ff);
+    random_floats(22, n->norm, c->d);
+    n->bias_up = malloc((size_t)2 * c->n * c->d_ff * sizeof *n->bias_up);
+    n->bias_down = malloc((size_t)c->n * c->d * sizeof *n->bias_down);
+    assert_true(n->bias_up && n->bias_down);
+    random_floats(23, n->bias_up, (size_t)2 * c->n * c->d_ff);
+    random_floats(24, n->bias_down, (size_t)c->n * c->d);
+    for (size_t i = 0; i < (size_t)2 * c->n * c->d_ff; i++)
+        n->bias_up[i] *= 8; /* so that what is clamped is */
+    made_up_route(c, n->route);
+}
+
+static void experts_fini(struct experts_numbers *n)
+{
+    for (int i = 0; i < 3; i++)
+        free(n->packed[i]), free(n->exact[i]);
+    free(n->bias_up), free(n->bias_down);
+}
+
+static struct weight experts_weight(const struct experts_case *c, const struct experts_numbers *n, bool down)
+{
+    int first = down ? 2 : glu_gated(c->glu) ? 0 : 1, n_part = !down && glu_gated(c->glu) ? 2 : 1;
+    struct weight w = {.role = down ? WEIGHT_EXPERTS_DOWN : WEIGHT_EXPERTS_UP,
+                       .n_in = n->n_in[first],
+                       .n_part = (uint32_t)n_part,
+                       .n_expert = c->n};
+    for (int i = 0; i < n_part; i++) {
+        w.part[i] =
+            (struct weight_part){.type = c->type[first + i], .n_out = n->n_out[first], .expert = n->list[first + i]};
+        w.n_out += n->n_out[first];
+    }
+    return w;
+}
+
+/* Rows [row0, row0 + n_row) in one step: the hidden rows, and what is added to the residual stream of made-up ones. */
+static bool experts_rows(const struct experts_case *c, const struct experts_numbers *n, const char *variant,
+                         uint32_t threads, uint32_t row0, uint32_t n_row, float *hidden, float *x)
+{
+    struct bench b;
+    struct hearth_err e;
+    uint32_t width = c->used * c->d_ff;
+    if (!bench_open(&b, variant, threads))
+        return false;
+    struct weight up = experts_weight(c, n, false), down = experts_weight(c, n, true);
+    ok(b.be->weight_load(b.d, &up, &e), &e);
+    ok(b.be->weight_load(b.d, &down, &e), &e);
+    bool gated = glu_gated(c->glu);
+    struct op ops[2] = {{.kind = OP_EXPERTS_UP,
+                         .experts_up = {.norm = {NORM_RMS, 1e-5f, vec(&b, n->norm, c->d), NULL},
+                                        .w = &up,
+                                        .bias = vec(&b, c->bias ? n->bias_up : NULL, (gated ? 2 : 1) * c->n * c->d_ff),
+                                        .glu = c->glu,
+                                        .n_used = c->used}},
+                        {.kind = OP_EXPERTS_DOWN,
+                         .experts_down = {.w = &down,
+                                          .bias = vec(&b, c->bias ? n->bias_down : NULL, c->n * c->d),
+                                          .residual_scale = c->residual_scale,
+                                          .n_used = c->used}}};
+    for (int i = 0; i < 2; i++) {
+        const float *route = n->route + (size_t)row0 * 2 * c->used;
+        ok(b.be->act_write(b.d, ACT_X, 0, n_row, c->d, n->x + (size_t)row0 * c->d, &e), &e);
+        ok(b.be->act_write(b.d, ACT_ROUTE, 0, n_row, 2 * c->used, route, &e), &e);
+        if (i == 1)
+            ok(b.be->act_write(b.d, ACT_EXPERTS, 0, n_row, width, n->hidden + (size_t)row0 * width, &e), &e);
+        ok(run(&b, &ops[i], n_row, &e), &e);
+        if (i == 0)
+            ok(b.be->act_read(b.d, ACT_EXPERTS, 0, n_row, hidden, &e), &e);
+        else
+            ok(b.be->act_read(b.d, ACT_X, 0, n_row, x, &e), &e);
+    }
+    bench_close(&b);
+    return true;
+}
+
+static double activated(enum glu_kind kind, double g, double u)
+{
+    switch (kind) {
+    case GLU_SWIGLU:
+        return g / (1 + exp(-g)) * u;
+    case GLU_GEGLU:
+        return 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * u;
+    case GLU_OAI:
+        g = fmin(g, 7), u = fmax(fmin(u, 7), -7);
+        return g / (1 + exp(-1.702 * g)) * (u + 1);
+    default:
+        return u > 0 ? u * u : 0;
+    }
+}
+
+static double product(const float *w, const double *x, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += (double)w[i] * x[i];
+    return sum;
+}
+
+static void near_row(const struct experts_case *c, const char *what, uint32_t row, const float *got, const double *want,
+                     uint32_t n)
+{
+    double most = 1e-6;
+    for (uint32_t i = 0; i < n; i++)
+        most = fmax(most, fabs(want[i]));
+    for (uint32_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - want[i]) <= tolerance * most))
+            fail_msg("%s, %s, row %u, column %u: %.9g, exactly %.9g (greatest of the row %.3g)", c->name, what, row, i,
+                     (double)got[i], want[i], most);
+}
+
+static void check_experts_row(const struct experts_case *c, const struct experts_numbers *n, uint32_t row,
+                              const float *hidden, const float *x)
+{
+    double in[D_MAX], want[D_MAX], square = 0, sum[D_MAX] = {0};
+    const float *route = n->route + (size_t)row * 2 * c->used;
+    for (uint32_t i = 0; i < c->d; i++)
+        square += (double)n->x[row * c->d + i] * (double)n->x[row * c->d + i] / c->d;
+    for (uint32_t i = 0; i < c->d; i++)
+        in[i] = (double)n->x[row * c->d + i] / sqrt(square + 1e-5) * (double)n->norm[i];
+    for (uint32_t k = 0; k < c->used; k++) {
+        size_t e = (size_t)route[k], gated = glu_gated(c->glu) ? 1 : 0;
+        double given[D_MAX];
+        for (uint32_t o = 0; o < c->d_ff; o++) {
+            double g = product(n->exact[0] + (e * c->d_ff + o) * c->d, in, c->d);
+            double u = product(n->exact[1] + (e * c->d_ff + o) * c->d, in, c->d);
+            if (c->bias)
+                g += (double)n->bias_up[e * c->d_ff + o], u += (double)n->bias_up[(gated * c->n + e) * c->d_ff + o];
+            want[o] = activated(c->glu, g, u);
+            given[o] = (double)n->hidden[(row * c->used + k) * c->d_ff + o];
+        }
+        near_row(c, "up", row, hidden + k * c->d_ff, want, c->d_ff);
+        for (uint32_t o = 0; o < c->d; o++)
+            sum[o] += (double)route[c->used + k] * (product(n->exact[2] + (e * c->d + o) * c->d_ff, given, c->d_ff) +
+                                                    (c->bias ? (double)n->bias_down[e * c->d + o] : 0));
+    }
+    for (uint32_t o = 0; o < c->d; o++)
+        want[o] = (double)n->x[row * c->d + o] + sum[o] * (c->residual_scale != 0 ? (double)c->residual_scale : 1);
+    near_row(c, "down", row, x, want, c->d);
+}
+
+static void experts_are_exact(void **state)
+{
+    const struct experts_case *c = *state;
+    static struct experts_numbers n;
+    static float hidden[2][ROWS * 8 * D_MAX], x[2][ROWS * D_MAX];
+    static const char *const variants[] = {"avx2", "avx512", "reference"};
+    size_t width = (size_t)c->used * c->d_ff;
+    experts_init(&n, c);
+    experts_rows(c, &n, "reference", 1, 0, ROWS, hidden[0], x[0]);
+    for (uint32_t r = 0; r < ROWS; r++)
+        check_experts_row(c, &n, r, hidden[0] + r * width, x[0] + r * c->d);
+    for (size_t v = 0; v < 3; v++)
+        for (uint32_t row0 = 0, m; row0 < ROWS; row0 += m) { /* together, then in pieces: alone, few, the rest */
+            m = row0 == 0 ? 1 : row0 == 1 ? 5 : ROWS - row0;
+            if (!experts_rows(c, &n, variants[v], 3, row0, m, hidden[1] + row0 * width, x[1] + row0 * c->d))
+                break;
+            assert_memory_equal(hidden[0] + row0 * width, hidden[1] + row0 * width, m * width * sizeof(float));
+            assert_memory_equal(x[0] + row0 * c->d, x[1] + row0 * c->d, m * c->d * sizeof(float));
+        }
+    experts_fini(&n);
+}
+
+/* What a route that is none would do to memory. */
+static void a_wrong_route_is_refused(void **state)
+{
+    (void)state;
+    static const float wrong[][4] = {{0, 6, 1, 1}, {-1, 0, 1, 1}, {NAN, 1, 1, 1}, {1e9f, 1, 1, 1}};
+    const struct experts_case *c = &experts_cases[0];
+    static struct experts_numbers n;
+    struct bench b;
+    struct hearth_err e;
+    experts_init(&n, c);
+    assert_true(bench_open(&b, "auto", 2));
+    struct weight up = experts_weight(c, &n, false);
+    struct op op = {.kind = OP_EXPERTS_UP,
+                    .experts_up = {{NORM_RMS, 1e-5f, vec(&b, n.norm, c->d), NULL}, &up, NULL, GLU_SWIGLU, c->used}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ok(b.be->act_write(b.d, ACT_X, 0, 1, c->d, n.x, &e), &e);
+        ok(b.be->act_write(b.d, ACT_ROUTE, 0, 1, 4, wrong[i], &e), &e);
+        assert_int_equal(run(&b, &op, 1, &e), HEARTH_EPARAMS);
+        assert_non_null(strstr(e.msg, "expert"));
+    }
+    op.experts_up.n_used = 3; /* where the route has two */
+    ok(b.be->act_write(b.d, ACT_X, 0, 1, c->d, n.x, &e), &e);
+    ok(b.be->act_write(b.d, ACT_ROUTE, 0, 1, 4, n.route, &e), &e);
+    assert_int_equal(run(&b, &op, 1, &e), HEARTH_EPARAMS);
+    bench_close(&b);
+    experts_fini(&n);
+}
+
+enum { N_EXPERTS = sizeof experts_cases / sizeof *experts_cases };
 enum { N_ROUTE = sizeof route_cases / sizeof *route_cases };
 
 int main(void)
 {
-    struct CMUnitTest tests[N_ROUTE + 3] = {
+    struct CMUnitTest tests[N_ROUTE + N_EXPERTS + 4] = {
         cmocka_unit_test(equal_scores_go_to_the_lower_id),
         cmocka_unit_test(nan_stays_in_its_row),
         cmocka_unit_test(what_cannot_be_chosen_is_refused),
+        cmocka_unit_test(a_wrong_route_is_refused),
     };
+    struct CMUnitTest *at = tests + 4;
     for (size_t i = 0; i < N_ROUTE; i++)
-        tests[3 + i] = (struct CMUnitTest){route_cases[i].name, route_is_exact, NULL, NULL, (void *)&route_cases[i]};
+        *at++ = (struct CMUnitTest){route_cases[i].name, route_is_exact, NULL, NULL, (void *)&route_cases[i]};
+    for (size_t i = 0; i < N_EXPERTS; i++)
+        *at++ = (struct CMUnitTest){experts_cases[i].name, experts_are_exact, NULL, NULL, (void *)&experts_cases[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
