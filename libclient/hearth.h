@@ -298,6 +298,11 @@ HEARTH_API int hearth_wait(struct hearth *h, int fd, const struct timespec *time
 
 /* --- stream: generations ------------------------------------------------------------------------------- */
 
+struct hearth_file {
+    const char *name;
+    struct hearth_bytes text;
+};
+
 /*
  * A generation. It goes on from a session (a timeline of tokens that the daemon keeps) or stands alone, and is given
  * one of: messages (rendered with the model's chat template), text (appended raw), or token ids.
@@ -321,6 +326,14 @@ struct hearth_generate {
     int64_t logprobs; /* alternatives reported per token, 0..20; -1 = none and no logprobs at all */
     bool stream;      /* true: BEGIN and TOKENS events before DONE; false: DONE alone */
     bool special;     /* `text`: "<|im_start|>" and the like are control tokens (true) or plain text (false) */
+    /* In place of messages, text and tokens, and without a session: fill in the middle. The completion is what stands
+     * between prefix and suffix, of which one may be absent. Give the files of `extra` in an order that stays, those
+     * that change most last: what comes before a change is not computed again. */
+    struct hearth_bytes prefix, suffix;
+    struct hearth_file *extra; /* other files, or parts of them, of the same work */
+    size_t n_extra;
+    const char *file, *repo; /* names of the file itself and of the work; NULL: the model is told of "untitled" and
+                                "project" where it wants to know */
 };
 
 /* Sets every default; `size` is sizeof *g. */

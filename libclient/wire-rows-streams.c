@@ -6,14 +6,30 @@
 static int generate_check(const void *msg, struct hearth_err *e)
 {
     const struct wire_generate *m = msg;
-    int given = !!m->messages + !!m->text.data + !!m->tokens.v;
+    bool fim = m->prefix.data || m->suffix.data;
+    int given = !!m->messages + !!m->text.data + !!m->tokens.v + fim;
     if (given != 1)
-        return err_set(e, HEARTH_EPARAMS, "generate: %s of messages, text, tokens is needed",
+        return err_set(e, HEARTH_EPARAMS, "generate: %s of messages, text, tokens, prefix (with suffix) is needed",
                        given ? "only one" : "one");
+    if (!fim && (m->n_extra || m->file || m->repo))
+        return err_set(e, HEARTH_EPARAMS, "generate.%s: is for prefix and suffix alone",
+                       m->n_extra ? "extra"
+                       : m->file  ? "file"
+                                  : "repo");
+    if (fim && m->session)
+        return err_set(e, HEARTH_EPARAMS,
+                       "generate.session: what fills in the middle is kept in no session; its KV is found without one");
     if (!m->model && !m->session)
         return err_set(e, HEARTH_EPARAMS, "generate.model: is missing (and no session is named)");
     return 0;
 }
+
+static const struct wire_field file_fields[] = {
+    PATH(wire_file, name, REQUIRED),
+    BYTES(wire_file, text, REQUIRED),
+    {0},
+};
+TYPE(file, "file");
 
 static const char *const generate_reserved[] = {"adapter", "grammar", "tools", "n", NULL};
 static const struct wire_field generate_fields[] = {
@@ -29,6 +45,11 @@ static const struct wire_field generate_fields[] = {
     INT(wire_generate, logprobs, -1, WIRE_LOGPROBS_MAX, -1, SPARSE),
     BOOL(wire_generate, stream, true),
     BOOL(wire_generate, special, true),
+    BYTES(wire_generate, prefix),
+    BYTES(wire_generate, suffix),
+    ARRAY(wire_generate, extra, file, WIRE_FILES_MAX),
+    PATH(wire_generate, file),
+    PATH(wire_generate, repo),
     {0},
 };
 TYPE(generate, "generate", .reserved = generate_reserved, .check = generate_check, .strict = true);

@@ -39,6 +39,7 @@ enum {
     WIRE_OPS_MAX = 1 << 14,        /* ops of a model's program; a model has at most 1,024 layers */
     WIRE_TRACE_MAX = 1024,         /* events in a stream's trace, and in one of them: */
     WIRE_TRACE_FIELDS_MAX = 16,
+    WIRE_FILES_MAX = 1024, /* of `extra` */
     WIRE_STOPS_MAX = 16,
     WIRE_BIAS_MAX = 1024,  /* logit_bias entries ... */
     WIRE_BIAS_LIMIT = 100, /* ... and the largest magnitude of each */
@@ -67,6 +68,7 @@ enum {
 #define wire_token_logprobs       hearth_token_logprobs
 #define wire_limits               hearth_limits
 #define wire_hello_result         hearth_hello_result
+#define wire_file                 hearth_file
 #define wire_generate             hearth_generate
 #define wire_generate_result      hearth_generate_result
 #define wire_stream_begin         hearth_stream_begin

@@ -59,7 +59,7 @@ UNIT_TESTS = \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss \
 	tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
 	tests/unit/libclient/socket-path tests/unit/libclient/wire \
-	tests/unit/model/file tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/model tests/unit/model/tmpl \
+	tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/model tests/unit/model/tmpl \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
 	tests/unit/sched/cost tests/unit/sched/kv tests/unit/sched/op-table tests/unit/sched/sched \
@@ -110,7 +110,7 @@ EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-ro
 	tests/golden/data/tiny-qwen3.json tests/golden/data/tiny-qwen3moe.json
 
 # Models with random weights, written where they are wanted: tiny ones of every architecture, and real shapes.
-EXTRA_DIST += tests/tools/tiny_arch.py tests/tools/synth_gguf.py
+EXTRA_DIST += tests/tools/tiny_arch.py tests/tools/synth_gguf.py tests/tools/fim_model.py
 CLEANFILES += tests/golden/tiny-*.gguf
 
 # Other readers of our bytes: wire-echo gives python what the codec makes of it.

@@ -65,6 +65,9 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         g.req.n_messages = 0;
         g.req.text = (struct wire_bytes){0};
         g.req.tokens = (struct wire_ids){0};
+        g.req.prefix = g.req.suffix = (struct wire_bytes){0};
+        g.req.extra = NULL;
+        g.req.n_extra = 0;
     }
     int rc = engine_call(st->server->engine_client, &wire_methods[WIRE_ENGINE_GENERATE], &g, on_result, st, e);
     free(all);

@@ -127,7 +127,7 @@ int generate_begin(struct rpc_server *s, uint32_t rpc_id, struct wire_engine_gen
         goto fail;
     start_load(s, m);
     /* Ids need no vocabulary: a model without one still runs, and its text is empty. */
-    if ((rc = models_vocab(m, e)) && (msg->req.n_messages || msg->req.text.data || msg->req.stop.n))
+    if ((rc = models_vocab(m, e)) && (prompt_needs_vocab(&msg->req) || msg->req.stop.n))
         goto fail;
     if ((rc = prompt_check_ids("history", msg->history.v, msg->history.n, m->hp.n_vocab, e)))
         goto fail;

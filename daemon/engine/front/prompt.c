@@ -79,9 +79,43 @@ static int render(const struct wire_engine_generate *g, const struct model_entry
     return rc;
 }
 
+static int fill_in(const struct wire_generate *req, const struct vocab *v, struct ids *out, struct hearth_err *e)
+{
+    struct fim f = {
+        .prefix = req->prefix.data ? req->prefix.data : "",
+        .n_prefix = req->prefix.len,
+        .suffix = req->suffix.data ? req->suffix.data : "",
+        .n_suffix = req->suffix.len,
+        .n_files = req->n_extra,
+        .file = req->file ? req->file : "untitled",
+        .repo = req->repo ? req->repo : "project",
+    };
+    struct fim_file *files = calloc(req->n_extra + 1, sizeof *files);
+    if (!files)
+        return err_set(e, HEARTH_ENOMEM, "no memory for %zu files", req->n_extra);
+    for (size_t i = 0; i < req->n_extra; i++)
+        files[i] = (struct fim_file){req->extra[i].name, req->extra[i].text.data, req->extra[i].text.len};
+    f.files = files;
+    int rc = fim_encode(v, &f, out, e);
+    free(files);
+    return rc;
+}
+
+static bool fills_in(const struct wire_generate *req)
+{
+    return req->prefix.data || req->suffix.data;
+}
+
+bool prompt_needs_vocab(const struct wire_generate *req)
+{
+    return req->n_messages || req->text.data || fills_in(req);
+}
+
 static size_t input_bytes(const struct wire_generate *req)
 {
-    size_t n = req->text.len;
+    size_t n = req->text.len + req->prefix.len + req->suffix.len;
+    for (size_t i = 0; i < req->n_extra; i++)
+        n += req->extra[i].text.len;
     for (size_t i = 0; i < req->n_messages; i++) {
         n += req->messages[i].content.len;
         for (size_t k = 0; k < req->messages[i].n_parts; k++)
@@ -111,7 +145,9 @@ int prompt_make(const struct wire_engine_generate *g, const struct model_entry *
         return 0;
     if ((rc = may_fit(&g->req, m, e)))
         return rc;
-    if (g->req.n_messages) {
+    if (fills_in(&g->req)) {
+        rc = fill_in(&g->req, m->vocab, out, e);
+    } else if (g->req.n_messages) {
         rc = render(g, m, out, e);
     } else if (g->req.text.data) {
         int flags = (first && vocab_add_bos(m->vocab) ? TOK_BOS : 0) | (g->req.special ? TOK_SPECIAL : 0);

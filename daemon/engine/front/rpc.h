@@ -67,7 +67,9 @@ void generate_progress(struct rpc_server *s, const struct event_prompt *ev);
 void generate_token(struct rpc_server *s, struct request *r, const struct step_token *t);
 void generate_end(struct rpc_server *s, struct request *r, const struct event_end *ev);
 
-/* prompt.c. prompt_make() makes the ids that a request appends to its history. */
+/* prompt.c. Whether the input is text, which takes a vocabulary. prompt_make() makes the ids that a request appends to
+ * its history. */
+bool prompt_needs_vocab(const struct wire_generate *req);
 int prompt_make(const struct wire_engine_generate *g, const struct model_entry *m, struct ids *out,
                 struct hearth_err *e);
 /* Checks that every id is in the vocabulary; `what` is the field that an error names. */

@@ -57,15 +57,14 @@ static int encode_word(const struct vocab *v, const char *text, size_t from, siz
     return ret;
 }
 
-int raw_words_init(struct raw_words *w, const struct vocab *v, const char *text, size_t n, bool first,
+int raw_words_init(struct raw_words *w, const struct vocab *v, const char *text, size_t n, enum vocab_prefix when,
                    struct hearth_err *e)
 {
     *w = (struct raw_words){.text = malloc(n + 1)};
     if (!w->text)
         return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
     size_t len = (size_t)spm_decode(text, n, w->text + 1);
-    bool unless = v->prefix == PREFIX_UNLESS_SPACE || (v->prefix == PREFIX_FIRST && first);
-    bool prefix = v->prefix == PREFIX_ALWAYS || (unless && w->text[1] != ' ');
+    bool prefix = when == PREFIX_ALWAYS || (when == PREFIX_UNLESS_SPACE && w->text[1] != ' ');
     if (prefix)
         w->text[0] = ' ';
     else
@@ -82,11 +81,12 @@ void raw_words_fini(struct raw_words *w)
     free(w->text);
 }
 
-int raw_encode(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out, struct hearth_err *e)
+int raw_encode(const struct vocab *v, const char *text, size_t n, enum vocab_prefix prefix, struct ids *out,
+               struct hearth_err *e)
 {
     struct raw_words words;
     struct merger m = {0};
-    int ret = raw_words_init(&words, v, text, n, first, e);
+    int ret = raw_words_init(&words, v, text, n, prefix, e);
     if (ret)
         return ret;
     for (size_t w = 0, from = 0; w < words.n && !ret; from = words.end[w++])

@@ -106,14 +106,15 @@ static bool spm_pair(const struct vocab *v, const char *text, const struct sym *
     return true;
 }
 
-int spm_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e)
+int spm_encode(const struct vocab *v, const char *text, size_t n, enum vocab_prefix prefix, struct ids *out,
+               struct hearth_err *e)
 {
     struct merger m = {0};
     char *buf = malloc(n + 1);
     int ret = buf ? 0 : HEARTH_ENOMEM;
     size_t len = 0;
     if (!ret) {
-        if (v->prefix)
+        if (prefix != PREFIX_NEVER)
             buf[len++] = ' ';
         len += (size_t)spm_decode(text, n, buf + len);
     }

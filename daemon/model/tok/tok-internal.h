@@ -99,6 +99,9 @@ struct vocab {
     int32_t bos, eos, unk; /* -1: none */
     bool add_bos;
 
+    int32_t role[VOCAB_ROLES]; /* -1: none */
+    bool suffix_first;         /* fill in the middle begins with the suffix, and has no token for the middle */
+
     int32_t *end; /* ids that end a generation */
     size_t n_end;
     struct special_node *special; /* [n_special]; the root is 0 */
@@ -146,24 +149,26 @@ merge_pair bpe_pair;
 /* Opens v->pre: by the file's own patterns, by `pre`, by the name in the file, or else by `absent`. */
 int bpe_load_pre(struct vocab *v, const struct gguf *g, const char *pre, const char *absent, struct hearth_err *e);
 int unigram_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
-int unigram_encode(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out,
+int unigram_encode(const struct vocab *v, const char *text, size_t n, enum vocab_prefix prefix, struct ids *out,
                    struct hearth_err *e);
 int raw_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
-int raw_encode(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out, struct hearth_err *e);
+int raw_encode(const struct vocab *v, const char *text, size_t n, enum vocab_prefix prefix, struct ids *out,
+               struct hearth_err *e);
 /* The words of a text for raw.c and unigram.c: with U+2581 for spaces and the prefix, split by v->pre. */
 struct raw_words {
     char *text;
     uint32_t *end;
     size_t n;
 };
-int raw_words_init(struct raw_words *w, const struct vocab *v, const char *text, size_t n, bool first,
+int raw_words_init(struct raw_words *w, const struct vocab *v, const char *text, size_t n, enum vocab_prefix when,
                    struct hearth_err *e);
 void raw_words_fini(struct raw_words *w);
 /* Appends the tokens of a character that is not itself a token: those of its bytes, else the unknown token; an error
  * where the vocabulary has neither. */
 int raw_push_bytes(const struct vocab *v, const char *s, uint32_t n, struct ids *out, struct hearth_err *e);
 int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
-int spm_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e);
+int spm_encode(const struct vocab *v, const char *text, size_t n, enum vocab_prefix prefix, struct ids *out,
+               struct hearth_err *e);
 /* Decodes pieces from SentencePiece's form: U+2581 for a space, <0xAB> for a byte. */
 int spm_load_pieces(struct vocab *v, struct hearth_err *e);
 piece_decode spm_decode;
@@ -189,6 +194,12 @@ void piece_prefetch(const struct vocab *v, const char *s, size_t n, int stage);
 
 /* Does as vocab_load, with the pre-tokenizer `pre` in place of the file's; NULL: the file's. */
 int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, struct hearth_err *e);
+
+/* Reads a key that is a token's id; *id stays where the file has no such key. */
+int vocab_load_id(const struct vocab *v, const struct gguf *g, const char *key, int32_t *id, struct hearth_err *e);
+
+/* fim.c: tokens by role, once the special tokens are known. */
+int roles_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 
 /* special.c: the trie, and the split of a text into special tokens and the text between. */
 int special_load(struct vocab *v, struct hearth_err *e);

@@ -20,13 +20,13 @@ enum {
  * Tokens that end a turn or a document, by their text: few files name more than one of them by key. They count as
  * control tokens whatever type the file gives them, so that plain text is never tokenised to one of them.
  */
-static const char *const end_texts[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>",
-                                        "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>",
-                                        "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>",
-                                        WIDE("end" LOW "of" LOW "sentence"),
-                                        /* padding and file ends of fill-in-the-middle */
-                                        "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>",
-                                        "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>"};
+static const char *const end_texts[] = {
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "</s>",
+    "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>",
+    WIDE("end" LOW "of" LOW "sentence"),
+    /* padding and file ends of fill-in-the-middle */
+    "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
+    "<reponame>", "<repo_name>", "<|file_sep|>", "<file_sep>", LOW "<EOT>"};
 
 /* Markup of fill-in-the-middle: control tokens too, but they end no generation. */
 static const char *const markup_texts[] = {
@@ -156,7 +156,7 @@ static int end_push(struct vocab *v, int32_t id)
     return 0;
 }
 
-static int load_id(const struct vocab *v, const struct gguf *g, const char *key, int32_t *id, struct hearth_err *e)
+int vocab_load_id(const struct vocab *v, const struct gguf *g, const char *key, int32_t *id, struct hearth_err *e)
 {
     uint32_t n;
     int ret = gguf_u32(g, key, &n, e);
@@ -238,7 +238,7 @@ static int load_named_ids(struct vocab *v, const struct gguf *g, struct hearth_e
                  {"tokenizer.ggml.eot_token_id", &eot},        {"tokenizer.ggml.eom_token_id", &eom}};
     int ret = 0;
     for (size_t i = 0; i < COUNT(named) && !ret; i++)
-        ret = load_id(v, g, named[i].key, named[i].id, e);
+        ret = vocab_load_id(v, g, named[i].key, named[i].id, e);
     if (!ret && (end_push(v, v->eos) || end_push(v, eot) || end_push(v, eom)))
         ret = err_set(e, HEARTH_ENOMEM, "no memory for the vocabulary");
     return ret;
@@ -352,6 +352,8 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
                                          : bpe_load(v, g, pre, e);
     if (!ret)
         ret = special_load(v, e);
+    if (!ret)
+        ret = roles_load(v, g, e);
     if (!ret)
         ret = load_prefixes(v, g, e);
     if (!ret)
@@ -472,8 +474,18 @@ int ids_push(struct ids *ids, int32_t id)
     return 0;
 }
 
+/* When a space is prepended to the stretch that begins here; never PREFIX_FIRST. */
+static enum vocab_prefix prefix_at(const struct vocab *v, bool first, int flags)
+{
+    if (first && (flags & TOK_GOES_ON))
+        return PREFIX_NEVER;
+    if (v->prefix == PREFIX_FIRST)
+        return first ? PREFIX_UNLESS_SPACE : PREFIX_NEVER;
+    return v->prefix;
+}
+
 /* Tokenises text without special tokens: normalises it and prepends its space. */
-static int encode_stretch(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out,
+static int encode_stretch(const struct vocab *v, const char *text, size_t n, enum vocab_prefix prefix, struct ids *out,
                           struct hearth_err *e)
 {
     char *normal;
@@ -483,9 +495,9 @@ static int encode_stretch(const struct vocab *v, const char *text, size_t n, boo
     if (normal)
         text = normal;
     if (n)
-        ret = v->model == VOCAB_SPM         ? spm_encode(v, text, n, out, e)
-              : v->model == VOCAB_RAW       ? raw_encode(v, text, n, first, out, e)
-              : v->model == VOCAB_UNIGRAM   ? unigram_encode(v, text, n, first, out, e)
+        ret = v->model == VOCAB_SPM         ? spm_encode(v, text, n, prefix, out, e)
+              : v->model == VOCAB_RAW       ? raw_encode(v, text, n, prefix, out, e)
+              : v->model == VOCAB_UNIGRAM   ? unigram_encode(v, text, n, prefix, out, e)
               : v->model == VOCAB_WORDPIECE ? wordpiece_encode(v, text, n, out, e)
                                             : bpe_encode(v, text, n, out, e);
     free(normal);
@@ -508,7 +520,7 @@ static int encode(const struct vocab *v, const struct tok_text *whole, struct id
     for (size_t i = 0; i <= n_span && !ret; i++) {
         size_t to = i < n_span ? spans[i].start : n;
         if (to > at)
-            ret = encode_stretch(v, text + at, to - at, at == 0, out, e);
+            ret = encode_stretch(v, text + at, to - at, prefix_at(v, at == 0, whole->flags), out, e);
         if (!ret && i < n_span) {
             if (ids_push(out, spans[i].id))
                 ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");

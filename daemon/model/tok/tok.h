@@ -42,6 +42,7 @@ enum {
     TOK_BOS = 1,     /* prepend BOS where the vocabulary has one (ask vocab_add_bos whether it should be) */
     TOK_SPECIAL = 2, /* parse special tokens in the text; user-defined tokens always are */
     TOK_MESSAGE = 4, /* the text is a chat message: nothing in it may become markup, whatever its type */
+    TOK_GOES_ON = 8, /* the text goes on from what is not there: no space is prepended to it */
 };
 
 /* Appends the ids of text[0..n) (any bytes). HEARTH_ENOMEM; HEARTH_EPARAMS where the text is too long. */
@@ -64,6 +65,43 @@ int tok_encode_spans(const struct vocab *v, const char *text, size_t n, const st
  * Ids out of range give 0. */
 size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, size_t cap);
 bool tok_adds_space(const struct vocab *v); /* SentencePiece add_space_prefix: encode prepended a space to the text */
+
+/* Tokens by what they are for. */
+enum vocab_role {
+    ROLE_BOS,
+    ROLE_EOS,
+    ROLE_EOT,
+    ROLE_EOM,
+    ROLE_FIM_PRE,
+    ROLE_FIM_SUF,
+    ROLE_FIM_MID,
+    ROLE_FIM_PAD,
+    ROLE_FIM_REP,
+    ROLE_FIM_SEP,
+    VOCAB_ROLES
+};
+const char *vocab_role_name(enum vocab_role role);               /* "fim_pre" */
+int32_t vocab_role(const struct vocab *v, enum vocab_role role); /* -1: none */
+
+/* Fill in the middle: what stands between a prefix and a suffix. All borrowed; the texts may be any bytes, and nothing
+ * in them becomes markup. */
+struct fim_file {
+    const char *name;
+    const char *text;
+    size_t n;
+};
+struct fim {
+    const char *prefix, *suffix;
+    size_t n_prefix, n_suffix;
+    const struct fim_file
+        *files; /* others of the same work, in the order in which they shall stand: stable ones first */
+    size_t n_files;
+    const char *repo, *file; /* names of the work and of the file itself, which the model sees where there are others */
+};
+bool vocab_has_fim(const struct vocab *v);
+/* Appends the ids: BOS where the model wants it, the files, then prefix and suffix in the model's order, up to where
+ * the middle begins. HEARTH_EUNSUPPORTED where the vocabulary has no tokens for it. */
+int fim_encode(const struct vocab *v, const struct fim *f, struct ids *out, struct hearth_err *e);
 
 /* Chat templates that tmpl.c renders. */
 struct tmpl_msg {

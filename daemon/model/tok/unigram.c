@@ -123,12 +123,13 @@ static int push_path(const struct vocab *v, const char *s, size_t n, const struc
     return ret;
 }
 
-int unigram_encode(const struct vocab *v, const char *text, size_t n, bool first, struct ids *out, struct hearth_err *e)
+int unigram_encode(const struct vocab *v, const char *text, size_t n, enum vocab_prefix prefix, struct ids *out,
+                   struct hearth_err *e)
 {
     struct raw_words words;
     struct node *best = NULL;
     size_t longest = 0;
-    int ret = raw_words_init(&words, v, text, n, first, e);
+    int ret = raw_words_init(&words, v, text, n, prefix, e);
     if (ret)
         return ret;
     for (size_t w = 0, from = 0; w < words.n; from = words.end[w++])
