@@ -1,5 +1,5 @@
 /* hparams.c - reads a model's hyperparameters from metadata and the shape of its embedding, and checks every one. */
-#include "daemon/model/model.h"
+#include "daemon/model/hparams-internal.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -9,22 +9,12 @@
 
 #include "daemon/model/arch/arch.h"
 
-struct hparams_reader {
-    const struct gguf *g;
-    const char *arch;
-    struct hearth_err *e;
-    int ret; /* the first error; later calls do nothing */
-};
-
 static void key_of(char out[128], const struct hparams_reader *r, const char *name)
 {
     snprintf(out, 128, "%s.%s", r->arch, name);
 }
 
-enum { REQUIRED = -1 };
-
-/* Reads an integer within [min, max]; `absent` is its value where the key is absent, or REQUIRED. */
-static uint32_t number(struct hparams_reader *r, const char *name, uint32_t min, uint32_t max, int64_t absent)
+uint32_t hparams_number(struct hparams_reader *r, const char *name, uint32_t min, uint32_t max, int64_t absent)
 {
     char key[128];
     uint32_t v = 0;
@@ -94,7 +84,7 @@ bool hparams_flag(struct hparams_reader *r, const char *name, bool absent)
     return v;
 }
 
-static void __attribute__((format(printf, 3, 4))) refuse(struct hparams_reader *r, int code, const char *fmt, ...)
+void hparams_refuse(struct hparams_reader *r, int code, const char *fmt, ...)
 {
     va_list ap;
     char msg[HEARTH_ERR_MSG];
@@ -118,8 +108,9 @@ static enum rope_scaling scaling_of(struct hparams_reader *r, float factor)
     if (gguf_str_is(type, "yarn"))
         return ROPE_SCALING_YARN;
     if (type.n && !gguf_str_is(type, "linear") && !gguf_str_is(type, "none"))
-        refuse(r, HEARTH_EUNSUPPORTED, "RoPE scaling \"%s\" (%s); none, linear, yarn and longrope are supported",
-               gguf_label(type).s, key);
+        hparams_refuse(r, HEARTH_EUNSUPPORTED,
+                       "RoPE scaling \"%s\" (%s); none, linear, yarn and longrope are supported", gguf_label(type).s,
+                       key);
     return factor != 1 && !gguf_str_is(type, "none") ? ROPE_SCALING_LINEAR : ROPE_SCALING_NONE;
 }
 
@@ -143,7 +134,7 @@ static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, struct rope_para
     p->beta_slow = real(r, "rope.scaling.yarn_beta_slow", 1e6f, 1);
     p->exact_bounds = exact;
     if (p->base == 1)
-        refuse(r, HEARTH_EBADMODEL, "key %s.rope.freq_base is 1, of which YaRN has no bounds", r->arch);
+        hparams_refuse(r, HEARTH_EBADMODEL, "key %s.rope.freq_base is 1, of which YaRN has no bounds", r->arch);
 }
 
 /*
@@ -170,7 +161,8 @@ static void read_rope(struct hparams_reader *r, struct hparams *hp)
     p->scaling = scaling_of(r, p->factor);
     p->scale = real(r, "rope.scaling.attn_factor", 1e6f, 1);
     bool needs = p->scaling == ROPE_SCALING_YARN || p->scaling == ROPE_SCALING_LONG;
-    p->original = number(r, "rope.scaling.original_context_length", needs ? 2 : 0, 1 << 24, needs ? hp->n_ctx : 0);
+    p->original =
+        hparams_number(r, "rope.scaling.original_context_length", needs ? 2 : 0, 1 << 24, needs ? hp->n_ctx : 0);
     if (p->scaling == ROPE_SCALING_YARN)
         read_yarn(r, hp->n_ctx, p);
     if (p->scaling == ROPE_SCALING_LONG)
@@ -186,13 +178,13 @@ static void read_rope(struct hparams_reader *r, struct hparams *hp)
 static void read_window(struct hparams_reader *r, struct hparams *hp, uint32_t period)
 {
     char key[128];
-    hp->window = number(r, "attention.sliding_window", 0, INT32_MAX, 0);
+    hp->window = hparams_number(r, "attention.sliding_window", 0, INT32_MAX, 0);
     key_of(key, r, "attention.sliding_window_pattern");
     int ret = r->ret ? r->ret : gguf_flags(r->g, "hearth.attention.slides", hp->slides, hp->n_layer, r->e);
     if (ret > 0 && gguf_is_array(r->g, key))
         ret = gguf_flags(r->g, key, hp->slides, hp->n_layer, r->e);
     else if (ret > 0) {
-        period = number(r, "attention.sliding_window_pattern", 0, LAYERS_MAX, period);
+        period = hparams_number(r, "attention.sliding_window_pattern", 0, LAYERS_MAX, period);
         for (uint32_t i = 0; i < hp->n_layer; i++)
             hp->slides[i] = !period || i % period < period - 1;
         ret = r->ret;
@@ -242,16 +234,16 @@ static void refuse_unknown(struct hparams_reader *r)
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (is_set(r, keys[i]))
-            refuse(r, HEARTH_EUNSUPPORTED, "key %s.%s asks for what hearth does not compute", r->arch, keys[i]);
+            hparams_refuse(r, HEARTH_EUNSUPPORTED, "key %s.%s asks for what hearth does not compute", r->arch, keys[i]);
 }
 
 /* Keys that only some architectures have a meaning for: those set what is still 0 here. */
 static void refuse_unread(struct hparams_reader *r, struct hparams *hp)
 {
     if (hp->logit_scale == 0 && hparams_real(r, "logit_scale", -INFINITY, INFINITY, 1) != 1)
-        refuse(r, HEARTH_EUNSUPPORTED, "logits that are scaled (%s.logit_scale)", r->arch);
+        hparams_refuse(r, HEARTH_EUNSUPPORTED, "logits that are scaled (%s.logit_scale)", r->arch);
     if (hp->temperature == 0 && hparams_real(r, "attention.temperature_scale", -INFINITY, INFINITY, 0) != 0)
-        refuse(r, HEARTH_EUNSUPPORTED, "an attention temperature (%s.attention.temperature_scale)", r->arch);
+        hparams_refuse(r, HEARTH_EUNSUPPORTED, "an attention temperature (%s.attention.temperature_scale)", r->arch);
     if (hp->logit_scale == 0)
         hp->logit_scale = 1;
 }
@@ -276,7 +268,7 @@ static void place_layer(struct hparams_reader *r, struct hparams *hp, uint32_t l
                                hp->kv[g].window != form.window))
         g++;
     if (g == KV_GROUPS_MAX) {
-        refuse(r, HEARTH_EUNSUPPORTED, "layers of more than %d kinds of KV", KV_GROUPS_MAX);
+        hparams_refuse(r, HEARTH_EUNSUPPORTED, "layers of more than %d kinds of KV", KV_GROUPS_MAX);
         return;
     }
     if (g == hp->n_group)
@@ -296,19 +288,20 @@ static void read_vocabulary(struct hparams_reader *r, struct hparams *hp)
     const struct gguf_tensor *t = gguf_tensor_find(r->g, "token_embd.weight");
     struct gguf_strs tokens;
     if (!t) {
-        refuse(r, HEARTH_EBADMODEL, "tensor token_embd.weight is missing");
+        hparams_refuse(r, HEARTH_EBADMODEL, "tensor token_embd.weight is missing");
         return;
     }
     if (t->n_dim != 2 || t->dim[0] != hp->d_model || t->dim[1] < 2 || t->dim[1] > 1 << 22)
-        refuse(r, HEARTH_EBADMODEL,
-               "tensor token_embd.weight is %" PRIu64 " x %" PRIu64 "; %u x the vocabulary is expected", t->dim[0],
-               t->dim[1], hp->d_model);
+        hparams_refuse(r, HEARTH_EBADMODEL,
+                       "tensor token_embd.weight is %" PRIu64 " x %" PRIu64 "; %u x the vocabulary is expected",
+                       t->dim[0], t->dim[1], hp->d_model);
     hp->n_vocab = (uint32_t)t->dim[1];
     int ret = r->ret ? 1 : gguf_strs(r->g, "tokenizer.ggml.tokens", &tokens, r->e);
     if (ret < 0)
         r->ret = ret;
     if (!ret && tokens.n != hp->n_vocab)
-        refuse(r, HEARTH_EBADMODEL, "%zu tokens in the vocabulary, %u in token_embd.weight", tokens.n, hp->n_vocab);
+        hparams_refuse(r, HEARTH_EBADMODEL, "%zu tokens in the vocabulary, %u in token_embd.weight", tokens.n,
+                       hp->n_vocab);
 }
 
 int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *e)
@@ -329,30 +322,31 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     snprintf(hp.type, sizeof hp.type, "%s", ret ? "" : file_type(type));
 
     struct hparams_reader r = {g, hp.arch, e, 0};
-    hp.n_layer = number(&r, "block_count", 1, LAYERS_MAX, REQUIRED);
-    hp.d_model = number(&r, "embedding_length", 8, 1 << 16, REQUIRED);
-    hp.d_ff = number(&r, "feed_forward_length", 8, 1 << 20, REQUIRED);
-    hp.n_head = number(&r, "attention.head_count", 1, 1024, REQUIRED);
-    hp.n_kv = number(&r, "attention.head_count_kv", 1, 1024, hp.n_head);
-    hp.n_ctx = number(&r, "context_length", 1, 1 << 24, REQUIRED);
+    hp.n_layer = hparams_number(&r, "block_count", 1, LAYERS_MAX, REQUIRED);
+    hp.d_model = hparams_number(&r, "embedding_length", 8, 1 << 16, REQUIRED);
+    hp.d_ff = hparams_number(&r, "feed_forward_length", 8, 1 << 20, REQUIRED);
+    hp.n_head = hparams_number(&r, "attention.head_count", 1, 1024, REQUIRED);
+    hp.n_kv = hparams_number(&r, "attention.head_count_kv", 1, 1024, hp.n_head);
+    hp.n_ctx = hparams_number(&r, "context_length", 1, 1 << 24, REQUIRED);
     if (!r.ret && hp.n_head % hp.n_kv)
-        refuse(&r, HEARTH_EBADMODEL, "%u heads cannot share %u KV heads", hp.n_head, hp.n_kv);
+        hparams_refuse(&r, HEARTH_EBADMODEL, "%u heads cannot share %u KV heads", hp.n_head, hp.n_kv);
     uint32_t even = r.ret ? 0 : hp.d_model / hp.n_head;
-    hp.d_head = number(&r, "attention.key_length", 2, 1024, even);
-    uint32_t d_value = number(&r, "attention.value_length", 2, 1024, hp.d_head);
-    hp.n_rot = number(&r, "rope.dimension_count", 2, 1024, hp.d_head);
+    hp.d_head = hparams_number(&r, "attention.key_length", 2, 1024, even);
+    uint32_t d_value = hparams_number(&r, "attention.value_length", 2, 1024, hp.d_head);
+    hp.n_rot = hparams_number(&r, "rope.dimension_count", 2, 1024, hp.d_head);
     if (!r.ret && (hp.d_head < 2 || hp.d_head > 1024 || hp.d_head % 2))
-        refuse(&r, HEARTH_EBADMODEL, "heads of %u dimensions; an even number from 2 to 1024 is possible", hp.d_head);
+        hparams_refuse(&r, HEARTH_EBADMODEL, "heads of %u dimensions; an even number from 2 to 1024 is possible",
+                       hp.d_head);
     if (d_value != hp.d_head)
-        refuse(&r, HEARTH_EUNSUPPORTED, "values of %u dimensions beside keys of %u", d_value, hp.d_head);
+        hparams_refuse(&r, HEARTH_EUNSUPPORTED, "values of %u dimensions beside keys of %u", d_value, hp.d_head);
     if (hp.n_rot > hp.d_head || hp.n_rot % 2)
-        refuse(&r, HEARTH_EBADMODEL, "RoPE turns %u of %u dimensions", hp.n_rot, hp.d_head);
-    if (number(&r, "expert_count", 0, UINT32_MAX, 0))
-        refuse(&r, HEARTH_EUNSUPPORTED, "a mixture of experts, which hearth does not run");
+        hparams_refuse(&r, HEARTH_EBADMODEL, "RoPE turns %u of %u dimensions", hp.n_rot, hp.d_head);
+    if (hparams_number(&r, "expert_count", 0, UINT32_MAX, 0))
+        hparams_refuse(&r, HEARTH_EUNSUPPORTED, "a mixture of experts, which hearth does not run");
     hp.norm_eps = real(
         &r, row->norm == NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1, REQUIRED);
     if (!hparams_flag(&r, "attention.causal", true))
-        refuse(&r, HEARTH_EUNSUPPORTED, "attention to later tokens (%s.attention.causal)", hp.arch);
+        hparams_refuse(&r, HEARTH_EUNSUPPORTED, "attention to later tokens (%s.attention.causal)", hp.arch);
     if (!r.ret) {
         for (uint32_t i = 0; i < hp.n_layer; i++)
             hp.turns[i] = !row->still || (i + 1) % row->still != 0;

@@ -4,15 +4,13 @@
  * Two passes over the same bind functions: the first finds every tensor and checks type and shape, the second loads.
  * So a file with one wrong shape costs no upload, and an error never depends on the device's free memory.
  */
-#include "daemon/model/model.h"
+#include "daemon/model/model-internal.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "daemon/model/arch/arch.h"
 
 struct loaded {
     struct loaded *next;
@@ -23,17 +21,6 @@ struct vec {
     struct vec *next;
     float *v;     /* device memory */
     float host[]; /* the same numbers */
-};
-
-struct binder {
-    struct model *m;
-    bool load;     /* second pass */
-    int32_t layer; /* -1: tensors of no layer */
-    bool *used;    /* [gguf_n_tensor] tensors that were bound */
-    uint64_t done, total;
-    model_progress *cb;
-    void *arg;
-    struct hearth_err *e;
 };
 
 const struct hparams *bind_hparams(const struct binder *b)
@@ -52,7 +39,7 @@ const struct layer *model_layer(const struct model *m, uint32_t i)
     return layer_at(m, i);
 }
 
-static void name_of(const struct binder *b, const char *name, char out[160])
+void bind_name(const struct binder *b, const char *name, char out[160])
 {
     if (b->layer < 0)
         snprintf(out, 160, "%s", name);
@@ -63,22 +50,22 @@ static void name_of(const struct binder *b, const char *name, char out[160])
 bool bind_has(const struct binder *b, const char *name)
 {
     char full[160];
-    name_of(b, name, full);
+    bind_name(b, name, full);
     return gguf_tensor_find(b->m->gguf, full) != NULL;
 }
 
 int bind_required(const struct binder *b, const char *name)
 {
     char full[160];
-    name_of(b, name, full);
+    bind_name(b, name, full);
     return bind_has(b, name) ? 0 : err_set(b->e, HEARTH_EBADMODEL, "tensor %s is missing", full);
 }
 
-/* Checks one tensor: its type is one the ops know, and it is [n_out, n_in], or [n_in] where n_out is 0. */
-static int find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out, const struct gguf_tensor **out)
+int bind_find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out, uint32_t n_expert,
+              const struct gguf_tensor **out)
 {
     char full[160];
-    name_of(b, name, full);
+    bind_name(b, name, full);
     const struct gguf_tensor *t = gguf_tensor_find(b->m->gguf, full);
     if (!t)
         return err_set(b->e, HEARTH_EBADMODEL, "tensor %s is missing", full);
@@ -90,10 +77,13 @@ static int find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_ou
                     : err_set(b->e, HEARTH_EUNSUPPORTED, "tensor %s is of ggml type %u, which hearth does not know",
                               full, t->type);
     }
-    if (t->n_dim != (n_out ? 2u : 1u) || t->dim[0] != n_in || t->dim[1] != (n_out ? n_out : 1))
+    uint32_t n_dim = 1 + (n_out != 0) + (n_expert != 0);
+    uint64_t rows = n_out ? n_out : 1, experts = n_expert ? n_expert : 1;
+    if (t->n_dim != n_dim || t->dim[0] != n_in || t->dim[1] != rows || t->dim[2] != experts)
         return err_set(b->e, HEARTH_EBADMODEL,
-                       "tensor %s is %" PRIu64 " x %" PRIu64 " (%u dimensions); %u x %u is expected", full, t->dim[0],
-                       t->dim[1], t->n_dim, n_in, n_out ? n_out : 1);
+                       "tensor %s is %" PRIu64 " x %" PRIu64 " x %" PRIu64 " (%u dimensions); %u x %" PRIu64
+                       " x %" PRIu64 " (%u) is expected",
+                       full, t->dim[0], t->dim[1], t->dim[2], t->n_dim, n_in, rows, experts, n_dim);
     *out = t;
     return 0;
 }
@@ -106,8 +96,7 @@ static int progress(struct binder *b, uint64_t bytes)
     return 0;
 }
 
-/* Loads the matrix onto the device, in the second pass; the model owns it. */
-static int load_matrix(struct binder *b, struct weight *w, const struct weight *made, uint64_t bytes)
+int bind_load(struct binder *b, struct weight *w, const struct weight *made, uint64_t bytes)
 {
     struct model *m = b->m;
     if (!b->load) {
@@ -137,14 +126,14 @@ int bind_matrix(struct binder *b, struct weight *w, enum weight_role role, uint3
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n_part; i++) {
         const struct gguf_tensor *t;
-        int ret = find(b, parts[i].name, n_in, parts[i].n_out, &t);
+        int ret = bind_find(b, parts[i].name, n_in, parts[i].n_out, 0, &t);
         if (ret)
             return ret;
         made.part[i] = (struct weight_part){(enum dtype)t->type, parts[i].n_out, t->data};
         made.n_out += parts[i].n_out;
         bytes += t->bytes;
     }
-    return load_matrix(b, w, &made, bytes);
+    return bind_load(b, w, &made, bytes);
 }
 
 int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, const char *name,
@@ -154,7 +143,7 @@ int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32
     const struct gguf_tensor *t;
     for (uint32_t i = 0; i < n_part; i++)
         made.n_out += n_out[i];
-    int ret = find(b, name, n_in, made.n_out, &t);
+    int ret = bind_find(b, name, n_in, made.n_out, 0, &t);
     if (ret)
         return ret;
     const char *at = t->data;
@@ -162,7 +151,7 @@ int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32
         made.part[i] = (struct weight_part){(enum dtype)t->type, n_out[i], at};
         at += dtype_bytes((enum dtype)t->type, (uint64_t)n_in * n_out[i]);
     }
-    return load_matrix(b, w, &made, t->bytes);
+    return bind_load(b, w, &made, t->bytes);
 }
 
 /* Allocates device memory that the model owns; model_free frees it. */
@@ -195,7 +184,7 @@ int bind_vector(struct binder *b, const float **out, const struct bind_part *par
     int ret = 0;
     for (uint32_t i = 0, at = 0; i < n_part && !ret; at += parts[i++].n_out) {
         const struct gguf_tensor *t;
-        ret = find(b, parts[i].name, parts[i].n_out, 0, &t);
+        ret = bind_find(b, parts[i].name, parts[i].n_out, 0, 0, &t);
         if (ret)
             break;
         if (t->type != DT_F32 && t->type != DT_F16 && t->type != DT_BF16) {
@@ -240,7 +229,7 @@ int bind_rms_norm(struct binder *b, struct norm *norm, const char *name, uint32_
 static int rope_factors(struct binder *b, const char *name, uint32_t n, float *out)
 {
     const struct gguf_tensor *t;
-    int ret = find(b, name, n, 0, &t);
+    int ret = bind_find(b, name, n, 0, 0, &t);
     if (!ret && t->type != DT_F32)
         ret = err_set(b->e, HEARTH_EUNSUPPORTED, "%s of type %s; F32 is possible", name, dtype_get((int)t->type)->name);
     if (!ret)

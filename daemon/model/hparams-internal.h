@@ -1,0 +1,24 @@
+/*
+ * hparams-internal.h - the reader of hyperparameters, shared by hparams.c and hparams-experts.c. Architectures have a
+ * smaller door, arch.h.
+ */
+#ifndef HEARTH_HPARAMS_INTERNAL_H
+#define HEARTH_HPARAMS_INTERNAL_H
+
+#include "daemon/model/model.h"
+
+struct hparams_reader {
+    const struct gguf *g;
+    const char *arch;
+    struct hearth_err *e;
+    int ret; /* the first error; later calls do nothing */
+};
+
+enum { REQUIRED = -1 };
+
+/* Reads an integer within [min, max]; `absent` is its value where the key is absent, or REQUIRED. */
+uint32_t hparams_number(struct hparams_reader *r, const char *name, uint32_t min, uint32_t max, int64_t absent);
+/* The first error. */
+void hparams_refuse(struct hparams_reader *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

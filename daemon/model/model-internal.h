@@ -1,0 +1,31 @@
+/*
+ * model-internal.h - a model that is being loaded, shared by model.c and bind-experts.c. Architectures have a smaller
+ * door, arch.h.
+ */
+#ifndef HEARTH_MODEL_INTERNAL_H
+#define HEARTH_MODEL_INTERNAL_H
+
+#include "daemon/model/arch/arch.h"
+#include "daemon/model/model.h"
+
+struct binder {
+    struct model *m;
+    bool load;     /* second pass */
+    int32_t layer; /* -1: tensors of no layer */
+    bool *used;    /* [gguf_n_tensor] tensors that were bound */
+    uint64_t done, total;
+    model_progress *cb;
+    void *arg;
+    struct hearth_err *e;
+};
+
+/* A tensor's full name: `name` within the layer at hand. */
+void bind_name(const struct binder *b, const char *name, char out[160]);
+/* Finds one tensor and checks it: its type is one the ops know, and it is [n_expert, n_out, n_in], or without the
+ * dimensions that are 0. */
+int bind_find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out, uint32_t n_expert,
+              const struct gguf_tensor **out);
+/* Loads the matrix onto the device, in the second pass; the model owns it. `bytes` is what it takes in the file. */
+int bind_load(struct binder *b, struct weight *w, const struct weight *made, uint64_t bytes);
+
+#endif
