@@ -10,6 +10,7 @@ daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model
 	daemon/model/hf/hf.c daemon/model/hf/hf.h daemon/model/hf/hf-internal.h daemon/model/hf/config.c \
 	daemon/model/hf/tensors.c daemon/model/hf/tokenizer.c daemon/model/hf/normalizer.c \
 	daemon/model/hf/safetensors.c daemon/model/hf/safetensors.h daemon/model/map.c daemon/model/map.h \
+	daemon/model/pace.c daemon/model/pace.h \
 	daemon/model/model.h daemon/model/tok/tok.h daemon/model/tok/tok-internal.h \
 	daemon/model/tok/tok.c daemon/model/tok/bpe.c daemon/model/tok/fim.c daemon/model/tok/merge.c daemon/model/tok/special.c \
 	daemon/model/tok/raw.c daemon/model/tok/normalize.c daemon/model/tok/charsmap.c daemon/model/tok/unigram.c \

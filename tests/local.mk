@@ -59,7 +59,7 @@ UNIT_TESTS = \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss \
 	tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
 	tests/unit/libclient/socket-path tests/unit/libclient/wire \
-	tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/model tests/unit/model/tmpl \
+	tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/model tests/unit/model/tmpl tests/unit/model/pace \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
 	tests/unit/sched/cost tests/unit/sched/kv tests/unit/sched/op-table tests/unit/sched/sched \
@@ -123,6 +123,8 @@ EXTRA_DIST += tests/unit/data/sessions-v1.sql tests/unit/kvtier/kvfile.py tests/
 
 # The disk tier beside what the disk can do; run by hand, built by `make tests/bench/bench-kv`.
 EXTRA_PROGRAMS += tests/bench/bench-kv
+# What a bystander waits for beside other clients; by hand, too.
+EXTRA_DIST += tests/bench/bystander.py
 # A chat of ten turns with five tools through chat templates; by hand, too.
 EXTRA_PROGRAMS += tests/bench/bench-jinja
 

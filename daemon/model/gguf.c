@@ -12,6 +12,8 @@
 #include <sys/random.h>
 #include <xxhash.h>
 
+#include "daemon/model/pace.h"
+
 enum {
     KEYS_MAX = 1 << 16,
     TENSORS_MAX = 1 << 16,
@@ -138,7 +140,7 @@ static int skip_value(struct gguf_reader *r, struct gguf_key *k)
         for (uint64_t i = 0; i < n; i++) {
             struct gguf_str s;
             int ret = take_str(r, &s, STRING_MAX, "a string", k->name);
-            if (ret)
+            if (ret || (ret = pace(8 + s.n, r->e)))
                 return ret;
         }
     } else {

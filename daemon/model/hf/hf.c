@@ -1,6 +1,8 @@
 /* hf.c - see hf.h: the folder's files in turn, each by its own module. */
 #include "daemon/model/hf/hf-internal.h"
 
+#include "daemon/model/pace.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -66,6 +68,10 @@ int hf_json(const struct hf *h, const char *name, size_t max, json_t **out)
     /* A duplicate id, name or merge would be ambiguous, so duplicates are refused. U+0000 is a character that a
      * vocabulary may have.
      */
+    if ((ret = pace(n, h->e))) { /* the parser has no loop of ours */
+        free(text);
+        return ret;
+    }
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     free(text);
     if (json_is_object(root)) {

@@ -87,9 +87,10 @@ static int look_up(struct vocab *v, struct merge *m, const char *text)
 
 /* The lookups read 10 MB in random order, so that nearly all of their time is memory latency; the entries of lookups a
  * little ahead are therefore prefetched. */
-static int look_up_all(struct vocab *v, const char *text)
+static int look_up_all(struct vocab *v, const char *text, struct hearth_err *e)
 {
     enum { LOOKAHEAD = 8 };
+    int ret;
     for (uint32_t i = 0; i < v->n_merge; i++) {
         for (uint32_t far = 1; far <= PREFETCH_STAGES && i + far * LOOKAHEAD < v->n_merge; far++) {
             const struct merge *m = &v->merges[i + far * LOOKAHEAD];
@@ -98,9 +99,13 @@ static int look_up_all(struct vocab *v, const char *text)
             piece_prefetch(v, text + m->id, m->left + m->right, PREFETCH_STAGES - far);
         }
         if (look_up(v, &v->merges[i], text))
-            return HEARTH_ENOMEM;
+            return err_set(e, HEARTH_ENOMEM, "no memory for %u merges", v->n_merge);
+        if ((ret = pace(3 * sizeof *v->merges, e)))
+            return ret;
     }
     for (uint32_t i = 0; i < v->n_merge; i++) {
+        if ((ret = pace(sizeof *v->merges, e)))
+            return ret;
         const struct merge *m = &v->merges[i], *soon = &v->merges[i + LOOKAHEAD < v->n_merge ? i + LOOKAHEAD : i];
         __builtin_prefetch(&v->merge_slot[merge_place(v, soon->left, soon->right)]);
         uint32_t *slot = merge_slot(v, m->left, m->right);
@@ -129,9 +134,12 @@ int bpe_load_merges(struct vocab *v, const struct gguf *g, piece_decode *decode,
     bool room = text && v->merges && v->merge_slot;
     ret = 0;
     while (room && !ret && gguf_strs_next(&lines, &line))
-        ret = parse_merge(v, line, decode, text, &n, e);
-    if (!room || (!ret && look_up_all(v, text)))
+        if (!(ret = pace(8 + line.n, e)))
+            ret = parse_merge(v, line, decode, text, &n, e);
+    if (!room)
         ret = err_set(e, HEARTH_ENOMEM, "no memory for %zu merges", n_line);
+    if (!ret)
+        ret = look_up_all(v, text, e);
     free(text);
     return ret;
 }
@@ -271,10 +279,11 @@ static int encode_words(const struct vocab *v, const char *text, size_t n, struc
         return ret;
     struct merger m = {0};
     for (size_t w = 0, from = 0; w < n_word && !ret; from = ends[w++])
-        ret = encode_word(v, text, from, ends[w], &m, out);
+        if (!(ret = pace(ends[w] - from, NULL)))
+            ret = encode_word(v, text, from, ends[w], &m, out);
     merger_fini(&m);
     free(ends);
-    return ret ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n) : 0;
+    return tok_failed(ret, n, e);
 }
 
 int bpe_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e)

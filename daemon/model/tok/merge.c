@@ -9,6 +9,13 @@ void merger_fini(struct merger *m)
     free(m->heap);
 }
 
+int tok_failed(int ret, size_t n, struct hearth_err *e)
+{
+    return ret == HEARTH_ECANCELLED ? err_set(e, ret, "cancelled while %zu bytes were tokenized", n)
+           : ret                    ? err_set(e, ret, "no memory to tokenize %zu bytes", n)
+                                    : 0;
+}
+
 int merger_push(struct merger *m, uint32_t start, uint32_t len, int32_t id)
 {
     if (m->n_sym == m->cap_sym) {
@@ -80,6 +87,8 @@ int merger_run(struct merger *m, const struct vocab *v, const char *text, merge_
     for (size_t i = 1; i < m->n_sym && !ret; i++)
         ret = consider(m, v, text, pair, (int32_t)i - 1, (int32_t)i);
     while (m->n_heap && !ret) {
+        if ((ret = pace(1, NULL)))
+            break;
         struct merge_item item = heap_pop(m);
         int32_t l = (int32_t)(uint32_t)item.key;
         struct sym *left = &m->sym[l], *right = &m->sym[item.right];

@@ -60,6 +60,11 @@ static int to_form(const struct vocab *v, const char *text, size_t n, char **out
     char *buf = NULL;
     size_t len = 0;
     for (size_t at = 0; at < n;) {
+        int ret = pace(n - at < PACE_STEP ? n - at : PACE_STEP, e);
+        if (ret) {
+            free(buf);
+            return ret;
+        }
         size_t run = valid_run(text + at, n - at), bad = at + run < n;
         utf8proc_uint8_t *part = NULL;
         utf8proc_ssize_t k = 0;

@@ -9,6 +9,8 @@
  */
 #include "daemon/model/tok/pretok.h"
 
+#include "daemon/model/pace.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -374,6 +376,8 @@ static int cut(const pcre2_code *code, pcre2_match_data *md, pcre2_match_context
     size_t at = 0, len = to - from;
     int ret = 0;
     while (!ret && at < len) {
+        if ((ret = pace(1, e)))
+            return ret;
         int rc = pcre2_match(code, subject, len, at, PCRE2_NO_UTF_CHECK, md, mc);
         if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
             rc = pcre2_match(code, subject, len, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, md, mc);
@@ -398,7 +402,9 @@ int pretok_split(const struct pretok *p, const char *text, size_t n, uint32_t **
 {
     const char *seen;
     char *copy;
-    int ret = as_utf8(text, n, &seen, &copy, e);
+    int ret = pace(n, e);
+    if (!ret)
+        ret = as_utf8(text, n, &seen, &copy, e);
     if (ret)
         return ret;
     struct ends now = {0}, next = {0};

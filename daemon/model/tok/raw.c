@@ -46,7 +46,7 @@ static int encode_word(const struct vocab *v, const char *text, size_t from, siz
     if (!ret)
         ret = merger_run(m, v, text, bpe_pair);
     if (ret)
-        return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", to - from);
+        return tok_failed(ret, to - from, e);
     for (int32_t i = m->n_sym ? 0 : -1; i >= 0 && !ret; i = m->sym[i].next) {
         const struct sym *s = &m->sym[i];
         if (s->id >= 0 && (uint32_t)s->id < v->n_tok)
@@ -90,7 +90,8 @@ int raw_encode(const struct vocab *v, const char *text, size_t n, enum vocab_pre
     if (ret)
         return ret;
     for (size_t w = 0, from = 0; w < words.n && !ret; from = words.end[w++])
-        ret = encode_word(v, words.text, from, words.end[w], &m, out, e);
+        if (!(ret = pace(words.end[w] - from, e)))
+            ret = encode_word(v, words.text, from, words.end[w], &m, out, e);
     merger_fini(&m);
     raw_words_fini(&words);
     return ret;

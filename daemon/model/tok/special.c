@@ -25,6 +25,9 @@ static uint32_t child_of(const struct vocab *v, uint32_t node, unsigned char byt
 int special_load(struct vocab *v, struct hearth_err *e)
 {
     size_t total = 1;
+    int ret = pace(v->n_tok, e);
+    if (ret)
+        return ret;
     for (uint32_t i = 0; i < v->n_tok; i++)
         if (v->piece[i].attr == TOK_CONTROL || v->piece[i].attr == TOK_USER || v->piece[i].attr == TOK_UNKNOWN)
             total += v->piece[i].n <= SPECIAL_LEN_MAX ? v->piece[i].n : 0;
@@ -152,6 +155,11 @@ int special_split(const struct vocab *v, const struct tok_text *whole, struct sp
     size_t n_found = 0, cap = 0, kept = 0, n = whole->n;
     for (size_t i = 0, k = 0; i < n; i++) {
         uint32_t node = 0;
+        int ret = pace(1, e);
+        if (ret) {
+            free(found);
+            return ret;
+        }
         while (k < whole->n_span && whole->span[k].to <= i)
             k++;
         for (size_t j = i; j < n && (node = child_of(v, node, (unsigned char)text[j])); j++) {

@@ -143,5 +143,5 @@ int spm_encode(const struct vocab *v, const char *text, size_t n, enum vocab_pre
     }
     merger_fini(&m);
     free(buf);
-    return ret ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n) : 0;
+    return tok_failed(ret, n, e);
 }

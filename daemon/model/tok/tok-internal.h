@@ -8,6 +8,7 @@
 #ifndef HEARTH_VOCAB_H
 #define HEARTH_VOCAB_H
 
+#include "daemon/model/pace.h"
 #include "daemon/model/tok/pretok.h"
 #include "daemon/model/tok/tok.h"
 
@@ -136,7 +137,10 @@ typedef bool merge_pair(const struct vocab *v, const char *text, const struct sy
                         uint32_t *priority, int32_t *id);
 void merger_fini(struct merger *m);
 int merger_push(struct merger *m, uint32_t start, uint32_t len, int32_t id); /* 0 or HEARTH_ENOMEM */
+/* 0, HEARTH_ENOMEM, or HEARTH_ECANCELLED (pace.h) */
 int merger_run(struct merger *m, const struct vocab *v, const char *text, merge_pair *pair);
+/* Puts either into words, of a text of n bytes; 0 where ret is. */
+int tok_failed(int ret, size_t n, struct hearth_err *e);
 
 /* Tokenises text without special tokens. Returns 0, HEARTH_ENOMEM, or the pre-tokenizer's error. */
 int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hearth_err *e);

@@ -82,6 +82,7 @@ static int map_resize(struct vocab *v, size_t cap)
 
 int piece_index(struct vocab *v, struct hearth_err *e)
 {
+    int ret;
     size_t cap = 16;
     while (cap < 2 * (size_t)v->n_piece)
         cap *= 2;
@@ -89,6 +90,8 @@ int piece_index(struct vocab *v, struct hearth_err *e)
         return err_set(e, HEARTH_ENOMEM, "no memory for %u tokens", v->n_piece);
     for (uint32_t i = 0; i < v->n_piece; i++) {
         const struct piece *p = &v->piece[i];
+        if ((ret = pace(sizeof *p + p->n, e)))
+            return ret;
         if (!p->in_text || !p->n)
             continue;
         uint32_t *slot = map_slot(v, p->s, p->n);
@@ -193,6 +196,8 @@ static int load_tokens(struct vocab *v, const struct gguf *g, struct hearth_err 
         struct gguf_str s;
         if (!gguf_strs_next(&texts, &s))
             return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.tokens ends at entry %u: the file has changed", i);
+        if ((ret = pace(sizeof *p + s.n, e)))
+            return ret;
         int32_t attr = types.n ? gguf_i32_at(&types, i) : TOK_NORMAL;
         if (attr < 0 || attr > TOK_BYTE)
             return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.token_type: entry %u is %d", i, attr);

@@ -16,7 +16,7 @@ struct vocab;
 
 enum tok_attr { TOK_NORMAL = 1, TOK_UNKNOWN, TOK_CONTROL, TOK_USER, TOK_UNUSED, TOK_BYTE }; /* GGUF's token_type */
 
-/* Borrows g, which must outlive the vocabulary. */
+/* Borrows g, which must outlive the vocabulary. HEARTH_ECANCELLED by the thread's pace (pace.h). */
 int vocab_load(struct vocab **out, const struct gguf *g, struct hearth_err *e);
 void vocab_free(struct vocab *v);
 
@@ -45,7 +45,8 @@ enum {
     TOK_GOES_ON = 8, /* the text goes on from what is not there: no space is prepended to it */
 };
 
-/* Appends the ids of text[0..n) (any bytes). HEARTH_ENOMEM; HEARTH_EPARAMS where the text is too long. */
+/* Appends the ids of text[0..n) (any bytes). HEARTH_ENOMEM; HEARTH_EPARAMS where the text is too long;
+ * HEARTH_ECANCELLED by the thread's pace (pace.h). */
 int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, struct ids *out, struct hearth_err *e);
 
 /* Bytes of a text that a person wrote, as a template's rendering tells them. */

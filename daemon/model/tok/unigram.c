@@ -71,12 +71,15 @@ static void offer(struct node *at, double sum, int32_t id, uint32_t start)
         *at = (struct node){sum, id, start};
 }
 
-static void search(const struct vocab *v, const char *s, size_t n, struct node *best)
+static int search(const struct vocab *v, const char *s, size_t n, struct node *best, struct hearth_err *e)
 {
+    int ret;
     for (size_t i = 0; i <= n; i++)
         best[i].start = UINT32_MAX;
     best[0] = (struct node){0, -1, 0};
     for (size_t i = 0; i < n;) {
+        if ((ret = pace(TOKEN_LEN_MAX / 4, e)))
+            return ret;
         size_t first = char_len(s + i, n - i), most = n - i < TOKEN_LEN_MAX ? n - i : TOKEN_LEN_MAX;
         bool single = false;
         for (size_t len = first; len <= most; len += char_len(s + i + len, n - i - len)) {
@@ -92,6 +95,7 @@ static void search(const struct vocab *v, const char *s, size_t n, struct node *
             offer(&best[i + first], best[i].sum + v->worst - unknown_penalty, -1, (uint32_t)i);
         i += first;
     }
+    return 0;
 }
 
 /* Walks the best path backwards, stores its steps' end offsets in ascending order, and appends their tokens. */
@@ -138,7 +142,8 @@ int unigram_encode(const struct vocab *v, const char *text, size_t n, enum vocab
     if (!best)
         ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
     for (size_t w = 0, from = 0; w < words.n && !ret; from = words.end[w++]) {
-        search(v, words.text + from, words.end[w] - from, best);
+        if ((ret = search(v, words.text + from, words.end[w] - from, best, e)))
+            break;
         ret = push_path(v, words.text + from, words.end[w] - from, best, out, e);
     }
     free(best);

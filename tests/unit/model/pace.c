@@ -1,0 +1,126 @@
+/*
+ * pace.c - long work on outside input says how far it is, in steps that are bounded, and ends where it is told to: a
+ * header, a vocabulary, texts of many words and of one.
+ */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "daemon/model/file.h"
+#include "daemon/model/pace.h"
+#include "daemon/model/tok/tok.h"
+
+enum { TEXT = 1 << 20, STEP_MOST = 128 << 10 };
+
+/* What the work has said, and when it is to end: with its call number `end_at`, 0 for never. */
+struct heard {
+    size_t calls, bytes, longest, end_at;
+};
+
+static int hear(void *arg, size_t bytes, struct hearth_err *e)
+{
+    struct heard *h = arg;
+    h->calls++;
+    h->bytes += bytes;
+    h->longest = bytes > h->longest ? bytes : h->longest;
+    return h->calls == h->end_at ? err_set(e, HEARTH_ECANCELLED, "enough") : 0;
+}
+
+typedef int work(void *arg, struct hearth_err *e);
+
+/* Runs it through once, then ends it at every call, or at a hundred of them. */
+static struct heard run(work *fn, void *arg)
+{
+    struct heard all = {0};
+    struct hearth_err e;
+    pace_set(hear, &all);
+    assert_int_equal(fn(arg, &e), 0);
+    size_t step = all.calls / 100 + 1;
+    for (size_t at = 1; at <= all.calls; at += step) {
+        struct heard part = {.end_at = at};
+        pace_set(hear, &part);
+        assert_int_equal(fn(arg, &e), HEARTH_ECANCELLED);
+        assert_int_equal(part.calls, at); /* it asks no more once it was told */
+    }
+    pace_set(NULL, NULL);
+    return all;
+}
+
+static const char *tale(void)
+{
+    static char path[4096];
+    const char *top = getenv("top_srcdir");
+    snprintf(path, sizeof path, "%s/contrib/models/tale-q4_k_m.gguf", top ? top : ".");
+    return path;
+}
+
+static int open_tale(void *arg, struct hearth_err *e)
+{
+    struct gguf *g;
+    (void)arg;
+    int rc = model_file_open(&g, tale(), e);
+    if (!rc)
+        gguf_close(g);
+    return rc;
+}
+
+static int load_vocab(void *g, struct hearth_err *e)
+{
+    struct vocab *v;
+    int rc = vocab_load(&v, g, e);
+    if (!rc)
+        vocab_free(v);
+    return rc;
+}
+
+struct text {
+    const struct vocab *v;
+    const char *s;
+};
+
+static int encode(void *arg, struct hearth_err *e)
+{
+    const struct text *t = arg;
+    struct ids ids = {0};
+    int rc = tok_encode(t->v, t->s, TEXT, TOK_SPECIAL, &ids, e);
+    assert_true(rc ? ids.n == 0 : ids.n > 0);
+    ids_fini(&ids);
+    return rc;
+}
+
+static void files_and_texts(void **state)
+{
+    (void)state;
+    struct hearth_err e;
+    struct gguf *g;
+    struct vocab *v;
+    struct heard h = run(open_tale, NULL);
+    assert_true(h.calls > 1 && h.longest <= STEP_MOST);
+    assert_int_equal(model_file_open(&g, tale(), &e), 0);
+    h = run(load_vocab, g);
+    assert_true(h.calls > 3 && h.longest <= STEP_MOST);
+    assert_int_equal(vocab_load(&v, g, &e), 0);
+    char *s = malloc(TEXT);
+    assert_non_null(s);
+    for (int one_word = 0; one_word < 2; one_word++) {
+        for (size_t i = 0; i < TEXT; i++)
+            s[i] = one_word ? "abcde"[i * i % 5] : "a word "[i % 7];
+        h = run(encode, &(struct text){v, s});
+        assert_true(h.bytes >= TEXT && h.calls > 30); /* one call may tell of all that the regular expression reads */
+    }
+    free(s);
+    vocab_free(v);
+    gguf_close(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(files_and_texts)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
