@@ -60,7 +60,7 @@ struct server {
 
     struct acl acl;
     struct conn_list conns, dirty, dead; /* open ones; those with output; those freed at the end of the turn */
-    int64_t n_conns;
+    int64_t n_conns, last_conn;          /* open ones; the number of the last */
 
     struct streams *streams;
     struct call_list forwards; /* calls that wait for the engine to load a model */

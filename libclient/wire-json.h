@@ -9,9 +9,6 @@
 
 struct msgpack_object;
 
-/* Appends bytes to a buffer that may become `end` long: 0, HEARTH_ETOOBIG, HEARTH_ENOMEM. */
-int wire_buf_add(struct wire_buf *b, const void *data, size_t n, size_t end);
-
 enum wire_json_root { WIRE_JSON_LIST, WIRE_JSON_MAP };
 
 /* Appends the NUL-terminated JSON text to b as MessagePack, which may become `end` long. Integers of 64 bits stay

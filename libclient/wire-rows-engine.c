@@ -25,6 +25,7 @@ static const struct wire_field engine_generate_fields[] = {
     IDS(wire_engine_generate, history, 0, .flags = FIELD_BIN), /* long, and sent before every turn */
     BOOL(wire_engine_generate, turn_open, false),
     COUNTER(wire_engine_generate, resumed),
+    COUNTER(wire_engine_generate, client, SPARSE),
     STR(wire_engine_generate, label, 1, 16),
     {.name = "req",
      .type = WIRE_STRUCT,
@@ -108,12 +109,21 @@ static const struct wire_field engine_trace_fields[] = {
 };
 TYPE(engine_trace, "engine.trace");
 
-static const struct wire_field engine_path_fields[] = {PATH(wire_engine_path, path, REQUIRED), {0}};
+static const struct wire_field engine_forget_fields[] = {INT(wire_engine_forget, id, 0, UINT32_MAX, 0, REQUIRED), {0}};
+TYPE(engine_forget, "engine.forget");
+
+static const struct wire_field engine_render_fields[] = {
+    COUNTER(wire_engine_render, client, SPARSE), STRUCT(wire_engine_render, req, render, REQUIRED), {0}};
+TYPE(engine_render, "engine.render");
+
+static const struct wire_field engine_path_fields[] = {
+    PATH(wire_engine_path, path, REQUIRED), COUNTER(wire_engine_path, client, SPARSE), {0}};
 TYPE(engine_path, "params");
 
 static const struct wire_field engine_model_fields[] = {
     PATH(wire_engine_model, path, REQUIRED),
     BOOL(wire_engine_model, ops, false),
+    COUNTER(wire_engine_model, client, SPARSE),
     {0},
 };
 TYPE(engine_model, "engine.model");

@@ -76,14 +76,18 @@ TYPE(model_progress, "model.progress");
 
 /* --- tokenize, detokenize, eval ----------------------------------------------------------------------------------- */
 
-static const struct wire_field tokenize_fields[] = {
-    PATH(wire_tokenize, model, REQUIRED),
-    BYTES(wire_tokenize, text, REQUIRED),
-    BOOL(wire_tokenize, special, false),
-    INT(wire_tokenize, bos, -1, 1, -1),
-    {0},
-};
+/* On the engine's link each has one field more, of the same struct. */
+#define wire_engine_tokenize   wire_tokenize
+#define wire_engine_detokenize wire_detokenize
+#define wire_engine_eval       wire_eval
+
+#define TOKENIZE                                                                                                     \
+    PATH(wire_tokenize, model, REQUIRED), BYTES(wire_tokenize, text, REQUIRED), BOOL(wire_tokenize, special, false), \
+        INT(wire_tokenize, bos, -1, 1, -1)
+static const struct wire_field tokenize_fields[] = {TOKENIZE, {0}};
 TYPE(tokenize, "tokenize");
+static const struct wire_field engine_tokenize_fields[] = {TOKENIZE, COUNTER(wire_tokenize, client, SPARSE), {0}};
+TYPE(engine_tokenize, "engine.tokenize");
 
 static const struct wire_field tokenize_result_fields[] = {
     {.name = "ids",
@@ -95,12 +99,11 @@ static const struct wire_field tokenize_result_fields[] = {
 };
 TYPE(tokenize_result, "tokenize result");
 
-static const struct wire_field detokenize_fields[] = {
-    PATH(wire_detokenize, model, REQUIRED),
-    IDS(wire_detokenize, tokens, 0, REQUIRED),
-    {0},
-};
+#define DETOKENIZE PATH(wire_detokenize, model, REQUIRED), IDS(wire_detokenize, tokens, 0, REQUIRED)
+static const struct wire_field detokenize_fields[] = {DETOKENIZE, {0}};
 TYPE(detokenize, "detokenize");
+static const struct wire_field engine_detokenize_fields[] = {DETOKENIZE, COUNTER(wire_detokenize, client, SPARSE), {0}};
+TYPE(engine_detokenize, "engine.detokenize");
 
 static const struct wire_field detokenize_result_fields[] = {
     BYTES(wire_detokenize_result, bytes, .flags = FIELD_REQUIRED | FIELD_BIN),
@@ -132,7 +135,6 @@ static const struct wire_field render_fields[] = {
     {0},
 };
 TYPE(render, "render", .check = render_check, .strict = true);
-
 static const struct wire_field render_result_fields[] = {
     BYTES(wire_render_result, text, REQUIRED),
     {.name = "ids",
@@ -144,14 +146,13 @@ static const struct wire_field render_result_fields[] = {
 };
 TYPE(render_result, "render result");
 
-static const struct wire_field eval_fields[] = {
-    PATH(wire_eval, model, REQUIRED),
-    IDS(wire_eval, tokens, 1, REQUIRED),
-    INT(wire_eval, top, 0, 1000, 0),
-    INT(wire_eval, greedy, 0, WIRE_TOKENS_MAX, 0),
-    {0},
-};
+#define EVAL                                                                                                \
+    PATH(wire_eval, model, REQUIRED), IDS(wire_eval, tokens, 1, REQUIRED), INT(wire_eval, top, 0, 1000, 0), \
+        INT(wire_eval, greedy, 0, WIRE_TOKENS_MAX, 0)
+static const struct wire_field eval_fields[] = {EVAL, {0}};
 TYPE(eval, "eval");
+static const struct wire_field engine_eval_fields[] = {EVAL, COUNTER(wire_eval, client, SPARSE), {0}};
+TYPE(engine_eval, "engine.eval");
 
 static const struct wire_field eval_result_fields[] = {
     {.name = "top",

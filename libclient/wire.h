@@ -205,10 +205,12 @@ struct wire_tokenize {
     struct wire_bytes text;
     bool special; /* parse special tokens */
     int64_t bos;  /* -1 as the model's file says, 0 no, 1 yes */
+    int64_t client;
 };
 struct wire_detokenize {
     const char *model;
     struct wire_ids tokens;
+    int64_t client;
 };
 
 struct wire_eval {
@@ -216,6 +218,7 @@ struct wire_eval {
     struct wire_ids tokens;
     int64_t top;    /* best logits per position, 0..1000 */
     int64_t greedy; /* tokens to continue from the last position; includes an end token and stops there */
+    int64_t client;
 };
 
 /* --- engine link ---------------------------------------------------------------------------------------- */
@@ -238,6 +241,7 @@ struct wire_engine_generate {
     bool turn_open;          /* the timeline ends inside an assistant turn */
     int64_t resumed;         /* the last `resumed` ids of history are this stream's own completion so far: they are
                                 not streamed again, and index and random counters go on from there */
+    int64_t client;          /* hearthd's number of the connection: whose turn it is where work is long; 0: nobody's */
     const char *label;       /* hearthd's; returned with the files that the turn's KV is written to */
     struct wire_generate req;
 };
@@ -282,12 +286,21 @@ struct wire_engine_kv_gone { /* engine.kv_gone: hearthd has removed the file */
     const char *file;
     bool again; /* its pages may be written again at once */
 };
+struct wire_engine_forget { /* engine.forget: nobody waits for that request's answer any more, but for hearthd */
+    int64_t id;             /* of the request's frame */
+};
+struct wire_engine_render { /* engine.render */
+    int64_t client;
+    struct wire_render req; /* the client's, `model` a path */
+};
 struct wire_engine_path { /* engine.load (events model.progress meanwhile), engine.unload */
     const char *path;
+    int64_t client;
 };
 struct wire_engine_model {
     const char *path;
     bool ops;
+    int64_t client;
 };
 struct wire_engine_trace { /* event engine.trace: a stream has passed a stage in the engine (daemon/trace.h) */
     int64_t stream, seq, pid;
@@ -295,8 +308,9 @@ struct wire_engine_trace { /* event engine.trace: a stream has passed a stage in
     const char *stage, *word;
     int64_t n1, n2, n3, n4, n5; /* what they are is the stage's */
 };
-/* engine.status -> wire_engine_status; engine.model -> wire_model; engine.tokenize/detokenize/render/eval take the
- * client's structs with `model` a path and give the client's results. engine.shutdown: finish nothing, exit 0. */
+/* engine.status -> wire_engine_status; engine.model -> wire_model; engine.tokenize/detokenize/eval take the
+ * client's structs with `model` a path and `client` set, which clients cannot, and give the client's results.
+ * engine.shutdown: finish nothing, exit 0. */
 
 /* --- the journal (daemon/stream/journal.h): records of a stream, packed as events ----------------------- */
 
@@ -379,6 +393,7 @@ enum {
     WIRE_ENGINE_DETOKENIZE,
     WIRE_ENGINE_RENDER,
     WIRE_ENGINE_EVAL,
+    WIRE_ENGINE_FORGET,
     WIRE_ENGINE_KV_GONE,
     WIRE_ENGINE_SHUTDOWN,
     WIRE_ENGINE_BEGIN,
@@ -406,6 +421,8 @@ struct wire_buf {
     size_t len, cap;
 };
 void wire_buf_fini(struct wire_buf *b);
+/* Appends bytes to a buffer that may become `end` long: 0, HEARTH_ETOOBIG, HEARTH_ENOMEM. */
+int wire_buf_add(struct wire_buf *b, const void *data, size_t n, size_t end);
 
 /* Each appends one whole frame to b; HEARTH_ENOMEM or HEARTH_ETOOBIG leave b as it was. `id` is the RPC message id. */
 int wire_pack_request(struct wire_buf *b, uint32_t id, const struct wire_method *m, const void *params,

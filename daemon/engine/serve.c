@@ -208,7 +208,8 @@ static int serve(const struct engine_params *p, int link_fd)
     if (!engine_close(engine, patience))
         _exit(rc); /* the step takes seconds, and nobody wants its tokens: the next engine waits for the lock and the
                       device */
-    rpc_server_fini(&rpc_server);
+    if (!rpc_server_fini(&rpc_server))
+        _exit(rc); /* a disk that does not answer holds a worker */
     return rc;
 }
 

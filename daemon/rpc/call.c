@@ -80,6 +80,11 @@ void call_reply(struct call *call, const void *result)
     call_free(call);
 }
 
+int64_t call_client(const struct call *call)
+{
+    return call->conn ? call->conn->number : 0;
+}
+
 void trace_request(enum trace_stage stage, const char *word, const struct conn *c, uint32_t id)
 {
     trace(.stage = stage, .word = word, .n = {c->account->uid, c->pid, id});

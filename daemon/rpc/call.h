@@ -52,6 +52,9 @@ void notification_fail(struct conn *c, const char *request, const struct hearth_
 void call_reply(struct call *call, const void *result);
 void call_fail(struct call *call, const struct hearth_err *e);
 
+/* The connection's number, by which clients take turns in the engine; 0 where the peer has gone. */
+int64_t call_client(const struct call *call);
+
 /* A line of the trace about a request, which is a call or none yet. */
 void trace_request(enum trace_stage stage, const char *word, const struct conn *c, uint32_t id);
 

@@ -54,7 +54,7 @@ int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn *
         close(fd);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
-    *c = (struct conn){.server = s, .ops = ops, .fd = fd};
+    *c = (struct conn){.server = s, .ops = ops, .fd = fd, .number = ++s->last_conn};
     frames_init(&c->frames, &limits);
     TAILQ_INIT(&c->calls);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0) {

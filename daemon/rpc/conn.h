@@ -27,6 +27,7 @@ struct conn {
     struct server *server;
     const struct conn_ops *ops;
     struct account *account;
+    int64_t number;                    /* from 1 on: no other connection of this hearthd has it */
     pid_t pid;                         /* of the process that connected, for the log */
     int fd;                            /* -1: dropped */
     bool hello_done;                   /* the hello was answered, or another request came first */

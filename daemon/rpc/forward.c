@@ -36,11 +36,18 @@ static void on_done(void *arg, const void *result, const struct hearth_err *err)
     call_reply(call, result);
 }
 
+/* Nobody reads the answer any more, so the engine need not work for it; what it says still ends the call. */
+static void on_disconnect(struct call *call)
+{
+    engine_forget(call->server->engine_client, call);
+}
+
 void forward(struct call *call, const struct wire_method *m, const void *params, const char *model, char *path,
              void (*finish)(struct call *call, void *result))
 {
     struct hearth_err e;
     call->finish = finish;
+    call->on_disconnect = on_disconnect;
     call->model = model;
     call->path = path;
     call->name = model_name_of(call->server->conf, path);

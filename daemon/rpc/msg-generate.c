@@ -42,6 +42,7 @@ static int start(struct call *call, struct session *ss, uint64_t hash, struct he
     struct stream_spec spec = {
         .uid = call->account->uid,
         .call = call->id,
+        .client = call_client(call),
         .request = g,
         .hash = hash,
         .session = ss,

@@ -98,14 +98,15 @@ static void ask(struct call *call, const struct wire_method *m, void (*finish)(s
     const struct wire_model_ref *ref = call->params;
     char *path = resolve(call, ref->model);
     if (path)
-        forward(call, m, &(struct wire_engine_path){.path = path}, ref->model, path, finish);
+        forward(call, m, &(struct wire_engine_path){.path = path, .client = call_client(call)}, ref->model, path,
+                finish);
 }
 
 void msg_models_show(struct call *call)
 {
     const struct wire_model_show *show = call->params;
     char *path = resolve(call, show->model);
-    struct wire_engine_model p = {.path = path, .ops = show->ops};
+    struct wire_engine_model p = {.path = path, .ops = show->ops, .client = call_client(call)};
     if (path)
         forward(call, &wire_methods[WIRE_ENGINE_MODEL], &p, show->model, path, finish_show);
 }

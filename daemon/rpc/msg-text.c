@@ -21,6 +21,7 @@ void msg_tokenize(struct call *call)
     if (!resolve(call, model, &path))
         return;
     p.model = path;
+    p.client = call_client(call);
     forward(call, &wire_methods[WIRE_ENGINE_TOKENIZE], &p, model, path, NULL);
 }
 
@@ -32,17 +33,18 @@ void msg_detokenize(struct call *call)
     if (!resolve(call, model, &path))
         return;
     p.model = path;
+    p.client = call_client(call);
     forward(call, &wire_methods[WIRE_ENGINE_DETOKENIZE], &p, model, path, NULL);
 }
 
 void msg_render(struct call *call)
 {
-    struct wire_render p = *(const struct wire_render *)call->params;
-    const char *model = p.model;
+    struct wire_engine_render p = {.client = call_client(call), .req = *(const struct wire_render *)call->params};
+    const char *model = p.req.model;
     char *path;
     if (!resolve(call, model, &path))
         return;
-    p.model = path;
+    p.req.model = path;
     forward(call, &wire_methods[WIRE_ENGINE_RENDER], &p, model, path, NULL);
 }
 
@@ -54,5 +56,6 @@ void msg_eval(struct call *call)
     if (!resolve(call, model, &path))
         return;
     p.model = path;
+    p.client = call_client(call);
     forward(call, &wire_methods[WIRE_ENGINE_EVAL], &p, model, path, NULL);
 }

@@ -48,6 +48,7 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         .path = st->session->row.path,
         .history = {.v = st->session->ids, .n = st->session->n_ids},
         .turn_open = st->session->row.turn_open,
+        .client = st->client,
         .label = st->session->row.name ? st->session->row.id : NULL,
         .req = *st->request,
     };

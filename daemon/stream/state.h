@@ -58,8 +58,9 @@ struct stream {
     int64_t number;
     struct account *account; /* of the uid that made the request */
     const struct wire_generate *request;
-    void *block;   /* the allocation that holds the request; wire_free */
-    uint64_t hash; /* of the request's content */
+    void *block;    /* the allocation that holds the request; wire_free */
+    uint64_t hash;  /* of the request's content */
+    int64_t client; /* number of the connection that made it; 0: it comes from the journal */
     struct session *session;
     struct journal_entry *journal; /* NULL: it has none, and would not survive hearthd */
     struct subscriber_list subscribers;

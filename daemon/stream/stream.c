@@ -148,6 +148,7 @@ static struct stream *from_spec(struct server *s, const struct stream_spec *spec
     st->session = spec->session;
     st->number = s->streams->last + 1;
     st->hash = spec->hash;
+    st->client = spec->client;
     st->request = spec->request;
     return st;
 }

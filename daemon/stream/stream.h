@@ -27,6 +27,7 @@ int64_t streams_open(const struct streams *v);
 struct stream_spec {
     uid_t uid;
     uint32_t call;                 /* the request's number at its connection, for the trace */
+    int64_t client;                /* the connection's number: whose turn it is in the engine */
     struct wire_generate *request; /* wire_free; the stream's where it is started */
     uint64_t hash;                 /* journal_hash() of it */
     struct session *session;       /* the stream's in any case */

@@ -238,6 +238,22 @@ int engine_call(struct engine_client *ec, const struct wire_method *m, const voi
     return rc;
 }
 
+static void on_forgotten(void *arg, const void *result, const struct hearth_err *err)
+{
+    (void)arg, (void)result, (void)err; /* the answer to the request itself is what counts */
+}
+
+void engine_forget(struct engine_client *ec, const void *arg)
+{
+    const struct request *r;
+    TAILQ_FOREACH (r, &ec->requests, entry)
+        if (r->arg == arg)
+            break;
+    if (r)
+        request(ec, &wire_methods[WIRE_ENGINE_FORGET], &(struct wire_engine_forget){.id = r->id}, on_forgotten, NULL,
+                NULL);
+}
+
 int engine_ask_status(struct engine_client *ec, engine_completion *fn, void *arg)
 {
     enum { PATIENCE_MS = 500 };

@@ -27,6 +27,10 @@ void engine_client_free(struct engine_client *ec); /* kills the engine; calls ar
 int engine_call(struct engine_client *ec, const struct wire_method *m, const void *params, engine_completion *complete,
                 void *arg, struct hearth_err *e);
 
+/* Tells the engine that nobody waits for the answer of the call that was made with `arg`, which is completed all the
+ * same: with what the engine had, or HEARTH_ECANCELLED. */
+void engine_forget(struct engine_client *ec, const void *arg);
+
 /* Calls engine.status where an engine runs; `complete` is told within half a second, with an error where the engine
  * has not answered by then. An error means that it will not be called: there is none to ask. */
 int engine_ask_status(struct engine_client *ec, engine_completion *complete, void *arg);

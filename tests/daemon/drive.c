@@ -233,6 +233,24 @@ int drive_call(struct drive *d, int method, const void *params, void **out, stru
     return rc;
 }
 
+uint32_t drive_send(struct drive *d, int method, const void *params)
+{
+    send_request(d, ++d->last_id, method, params);
+    return d->last_id;
+}
+
+uint32_t drive_answer(struct drive *d, int *code)
+{
+    struct wire_frame f = {0};
+    size_t len;
+    for (next_frame(d, 0, &f, &len); f.kind != WIRE_FRAME_RESPONSE; next_frame(d, 0, &f, &len))
+        drop(d, len); /* events are not what is asked for */
+    uint32_t id = f.id;
+    *code = f.is_error ? f.err.code : 0;
+    drop(d, len);
+    return id;
+}
+
 const char *drive_tale(void)
 {
     static char tale[4096];

@@ -51,6 +51,11 @@ int drive_close(struct drive *d);
 /* One request and its answer: *out is the unpacked result (wire_free), or NULL where *e says why not. */
 int drive_call(struct drive *d, int method, const void *params, void **out, struct hearth_err *e);
 
+/* The same in two parts: a request's id, and the answers in the order in which they come. *code is the error's, or 0.
+ */
+uint32_t drive_send(struct drive *d, int method, const void *params);
+uint32_t drive_answer(struct drive *d, int *code);
+
 /* The embedded model's path. */
 const char *drive_tale(void);
 

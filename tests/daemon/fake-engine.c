@@ -275,6 +275,21 @@ static void load(uint32_t id, const struct wire_engine_path *p)
     wire_pack_result(&out, id, &wire_methods[WIRE_ENGINE_LOAD], &r, NULL);
 }
 
+/* Requests to tokenize "hold" wait until one of them is forgotten; that one has no other answer than that. */
+static uint32_t held[16];
+static size_t n_held;
+
+static void forget(uint32_t id)
+{
+    for (size_t i = 0; i < n_held; i++)
+        if (held[i] == id)
+            wire_pack_error(&out, id, HEARTH_ECANCELLED, "forgotten", NULL);
+        else
+            wire_pack_result(&out, held[i], &wire_methods[WIRE_ENGINE_TOKENIZE], &(struct wire_tokenize_result){0},
+                             NULL);
+    n_held = 0;
+}
+
 static void tokenize(uint32_t id, const struct wire_tokenize *t)
 {
     int32_t ids[256];
@@ -282,6 +297,10 @@ static void tokenize(uint32_t id, const struct wire_tokenize *t)
     while (r.ids.n < t->text.len && r.ids.n < 256) {
         ids[r.ids.n] = (unsigned char)t->text.data[r.ids.n];
         r.ids.n++;
+    }
+    if (strcmp(t->text.data, "hold") == 0 && n_held < sizeof held / sizeof *held) {
+        held[n_held++] = id;
+        return;
     }
     if (strcmp(t->text.data, "tick") == 0)
         for (int i = 0; i < MAX_STREAMS; i++)
@@ -325,6 +344,9 @@ static void request(const struct wire_frame *f)
         if (((struct wire_engine_model *)p)->ops)
             r.ops = &op, r.n_ops = 1;
         wire_pack_result(&out, f->id, m, &r, NULL);
+    } else if (m == &wire_methods[WIRE_ENGINE_FORGET]) {
+        forget((uint32_t)((struct wire_engine_forget *)p)->id);
+        wire_pack_result(&out, f->id, m, &(struct wire_empty){0}, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_KV_GONE]) {
         const struct wire_engine_kv_gone *gone = p;
         fprintf(stderr, "fake-engine: %s is gone%s\n", gone->file, gone->again ? "" : " for now");

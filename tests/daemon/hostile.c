@@ -430,6 +430,26 @@ static void test_unread(void **state)
     peer_close(p);
 }
 
+/* The engine is told that nobody waits for a request any more: the fake one then lets the other client's go. */
+static void test_gone_with_requests(void **state)
+{
+    const struct box *b = ((struct guarded *)*state)->box;
+    struct peer *stays = peer_open(b), *goes = peer_open(b);
+    struct wire_tokenize hold = {.model = "fake", .text = hearth_text("hold"), .bos = -1}, now = hold;
+    struct hearth_err e;
+    now.text = hearth_text("now");
+    uint32_t id = peer_ask(stays, WIRE_TOKENIZE, &hold);
+    wire_free(peer_call(stays, WIRE_TOKENIZE, &now)); /* so the engine has the one before */
+    peer_ask(goes, WIRE_TOKENIZE, &hold);
+    wire_free(peer_call(goes, WIRE_TOKENIZE, &now));
+    peer_close(goes);
+    void *r = peer_answer(stays, id, WIRE_TOKENIZE, &e);
+    assert_non_null(r);
+    wire_free(r);
+    peer_close(stays);
+    box_works(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +466,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_too_long_a_frame, setup_little_memory, teardown),
         cmocka_unit_test_setup_teardown(test_memory_of_a_user, setup_little_memory, teardown),
         cmocka_unit_test_setup_teardown(test_unread, setup_little_memory, teardown),
+        cmocka_unit_test_setup_teardown(test_gone_with_requests, setup, teardown),
         cmocka_unit_test_setup_teardown(test_random, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,11 +10,12 @@ check_PROGRAMS += $(DAEMON_TESTS)
 TESTS += $(DAEMON_TESTS)
 
 # The engine alone, driven over its link.
-ENGINE_TESTS = tests/daemon/engine-generate tests/daemon/engine-link
+ENGINE_TESTS = tests/daemon/engine-generate tests/daemon/engine-link tests/daemon/engine-long
 check_PROGRAMS += $(ENGINE_TESTS)
 TESTS += $(ENGINE_TESTS)
 tests_daemon_engine_generate_SOURCES = tests/daemon/engine-generate.c tests/daemon/drive.c
 tests_daemon_engine_link_SOURCES = tests/daemon/engine-link.c tests/daemon/drive.c
+tests_daemon_engine_long_SOURCES = tests/daemon/engine-long.c tests/daemon/drive.c
 
 # The engine's program with fault.h between it and the device, for fault.py.
 check_PROGRAMS += tests/fault/hearth-engine

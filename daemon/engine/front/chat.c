@@ -4,6 +4,7 @@
 #include "daemon/engine/front/chat.h"
 #include "libclient/utf8.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,9 @@ static int render(const struct jinja *t, const struct vocab *v, const struct cha
     return rc;
 }
 
+/* Templates are compiled when one is asked for first; from then on it is constant. */
+static pthread_mutex_t compiling = PTHREAD_MUTEX_INITIALIZER;
+
 int chat_render(struct model_entry *m, const struct chat *c, struct jinja_text *out, struct hearth_err *e)
 {
     const struct jinja *own;
@@ -96,9 +100,11 @@ int chat_render(struct model_entry *m, const struct chat *c, struct jinja_text *
         return rc;
     }
     struct templates *all;
+    pthread_mutex_lock(&compiling);
     int rc = models_templates(m, &all, e);
     if (!rc)
         rc = templates_get(all, c->template_name, c->tools != NULL, &own, e);
+    pthread_mutex_unlock(&compiling);
     return rc ? rc : render(own, m->vocab, c, out, e);
 }
 

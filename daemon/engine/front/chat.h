@@ -1,4 +1,4 @@
-/* chat.h - a conversation through a chat template, to text and to ids. Thread: the loop's. */
+/* chat.h - a conversation through a chat template, to text and to ids. Any thread. */
 #ifndef HEARTH_ENGINE_CHAT_H
 #define HEARTH_ENGINE_CHAT_H
 

@@ -1,4 +1,5 @@
-/* generate.c - streams and eval: a request becomes a sequence, its tokens become frames. Thread: the loop's. */
+/* generate.c - streams and eval: a request becomes a sequence, its tokens become frames. Thread: the loop's, but for
+ * what turns requests into sequences and logits into answers, which may be long. */
 #include "config.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@ static const int64_t eval_uid = -2;
 
 enum { EVAL_LOGITS_MAX = 4 << 20 /* (id, logit) pairs in one answer, which must fit into a frame */ };
 
-static struct request *find_stream(struct rpc_server *s, int64_t stream)
+struct request *generate_find(const struct rpc_server *s, int64_t stream)
 {
     struct request *r;
     TAILQ_FOREACH (r, &s->requests, link)
@@ -24,7 +25,7 @@ static struct request *find_stream(struct rpc_server *s, int64_t stream)
     return NULL;
 }
 
-static int runnable(struct model_entry *m, struct hearth_err *e)
+static int runnable(const struct model_entry *m, struct hearth_err *e)
 {
     if (m->hp_err.code) {
         *e = m->hp_err;
@@ -34,13 +35,16 @@ static int runnable(struct model_entry *m, struct hearth_err *e)
 }
 
 /* Weights and vocabulary take 0.1 to 0.3 s each to load: where neither is loaded, the device thread begins with the
- * weights while this thread reads the vocabulary. A failure is reported to the sequence. */
-static void start_load(struct rpc_server *s, struct model_entry *m)
+ * weights while a worker reads the vocabulary. A failure is reported to the sequence. */
+static int generate_opened(struct rpc_server *s, struct request *r, struct hearth_err *e)
 {
-    if (m->vocab || m->vocab_err.code || atomic_load(&m->loaded))
-        return;
+    struct model_entry *m = r->model;
+    int rc = runnable(m, e);
+    if (rc || m->vocab || m->vocab_err.code || m->reading || atomic_load(&m->loaded))
+        return rc; /* who reads the vocabulary already has asked for the weights, or does not want them */
     m->users++;
     engine_load(s->engine, m, NULL);
+    return 0;
 }
 
 /* Makes a sequence of the timeline (the history and the appended ids), with its limits. */
@@ -91,120 +95,125 @@ static int replay(struct request *r, struct hearth_err *e)
     return rc;
 }
 
-static void give_to_device(struct rpc_server *s, struct request *r, struct seq *q, double arrived)
+static int give_to_device(struct rpc_server *s, struct request *r, struct hearth_err *e)
 {
+    struct seq *q = r->seq;
+    (void)e;
     q->id = r->seq_id = ++s->last_seq;
     q->owner = r;
     q->model = r->model;
     q->stream = r->msg ? r->msg->stream : 0; /* eval has none */
     if (r->msg && r->msg->label)
         snprintf(q->label, sizeof q->label, "%s", r->msg->label);
-    q->time.submit = arrived;
-    trace(.stage = TRACE_RECEIVED, .stream = q->stream, .seq = q->id, .n = {q->n_prompt, q->n_limit});
-    engine_submit(s->engine, q);
-}
-
-int generate_begin(struct rpc_server *s, uint32_t rpc_id, struct wire_engine_generate *msg, bool *taken,
-                   struct hearth_err *e)
-{
-    struct model_entry *m;
-    struct seq *q = NULL;
-    double arrived = engine_now();
-    int rc;
-    if (find_stream(s, msg->stream))
-        return err_set(e, HEARTH_ECONFLICT, "stream %lld is running", (long long)msg->stream);
-    if (msg->resumed > (int64_t)msg->history.n)
-        return err_set(e, HEARTH_EPARAMS, "resumed is %lld, but the history has %zu tokens", (long long)msg->resumed,
-                       msg->history.n);
-    if ((rc = models_get(&s->models, msg->path, &m, e)))
-        return rc;
-    struct request *r = request_new(s, rpc_id, &wire_methods[WIRE_ENGINE_GENERATE], m);
-    if (!r) {
-        models_put(&s->models, m);
-        return err_set(e, HEARTH_ENOMEM, "no memory for a request");
-    }
-    if ((rc = runnable(m, e)))
-        goto fail;
-    start_load(s, m);
-    /* Ids need no vocabulary: a model without one still runs, and its text is empty. */
-    if ((rc = models_vocab(m, e)) && (prompt_needs_vocab(&msg->req) || msg->req.stop.n))
-        goto fail;
-    if ((rc = prompt_check_ids("history", msg->history.v, msg->history.n, m->hp.n_vocab, e)))
-        goto fail;
-    r->msg = msg;
-    if ((rc = text_init(&r->text, m->vocab, msg->req.stop.v, msg->req.stop.n, e)) ||
-        (rc = prompt_make(msg, m, &r->appended, e)) || (rc = make_seq(r, &q, e)))
-        goto fail;
-    if ((rc = replay(r, e))) {
-        seq_free(q);
-        goto fail;
-    }
-    *taken = true;
+    q->time.submit = r->arrived;
     r->seed = q->sampling.seed;
-    give_to_device(s, r, q, arrived);
+    trace(.stage = TRACE_RECEIVED, .stream = q->stream, .seq = q->id, .n = {q->n_prompt, q->n_limit});
+    r->seq = NULL;
+    engine_submit(s->engine, q);
     if (r->text.stopped) { /* the resumed stream had its last token, and only its end was lost */
         r->stopped = true;
         engine_cancel(s->engine, r->seq_id);
     }
     return 0;
+}
 
-fail:
-    r->msg = NULL; /* msg is still the caller's */
-    request_free(s, r);
+int generate_check(const struct rpc_server *s, const struct wire_engine_generate *msg, struct hearth_err *e)
+{
+    if (generate_find(s, msg->stream))
+        return err_set(e, HEARTH_ECONFLICT, "stream %lld is running", (long long)msg->stream);
+    if (msg->resumed > (int64_t)msg->history.n)
+        return err_set(e, HEARTH_EPARAMS, "resumed is %lld, but the history has %zu tokens", (long long)msg->resumed,
+                       msg->history.n);
+    return 0;
+}
+
+static size_t generate_cost(const struct request *r)
+{
+    enum { TOKEN = 8 /* bytes of text that a token stands for, about */ };
+    /* A template takes as many steps as it likes, whatever the messages are. */
+    size_t cost = r->msg->req.n_messages ? WORK_LOOP + 1 : 0;
+    return cost + prompt_bytes(&r->msg->req) + (size_t)r->msg->resumed * TOKEN;
+}
+
+static int generate_work(struct request *r, struct hearth_err *e)
+{
+    const struct wire_engine_generate *g = r->msg;
+    const struct model_entry *m = r->model;
+    int rc;
+    text_fini(&r->text);
+    ids_fini(&r->appended);
+    /* Ids need no vocabulary: a model without one still runs, and its text is empty. */
+    if (!m->vocab && (prompt_needs_vocab(&g->req) || g->req.stop.n)) {
+        *e = m->vocab_err;
+        return e->code;
+    }
+    if ((rc = prompt_check_ids("history", g->history.v, g->history.n, m->hp.n_vocab, e)) ||
+        (rc = text_init(&r->text, m->vocab, g->req.stop.v, g->req.stop.n, e)) ||
+        (rc = prompt_make(g, m, &r->appended, e)) || (rc = make_seq(r, &r->seq, e)))
+        return rc;
+    if ((rc = replay(r, e))) {
+        seq_free(r->seq);
+        r->seq = NULL;
+    }
     return rc;
 }
 
-int eval_begin(struct rpc_server *s, uint32_t rpc_id, const struct wire_eval *msg, struct hearth_err *e)
+const struct request_steps generate_steps = {
+    .vocab = true,
+    .opened = generate_opened,
+    .cost = generate_cost,
+    .work = generate_work,
+    .begin = give_to_device,
+};
+
+static int eval_opened(struct rpc_server *s, struct request *r, struct hearth_err *e)
 {
-    struct model_entry *m;
-    struct hearth_err ignored;
-    double arrived = engine_now();
+    (void)s;
+    return runnable(r->model, e);
+}
+
+static size_t eval_cost(const struct request *r)
+{
+    (void)r;
+    return 0; /* the context bounds it */
+}
+
+static int eval_work(struct request *r, struct hearth_err *e)
+{
+    const struct wire_eval *msg = r->params;
+    const struct model_entry *m = r->model;
     uint64_t n = msg->tokens.n, limit = n + (uint64_t)msg->greedy;
-    int rc = models_get(&s->models, msg->model, &m, e);
+    int rc = prompt_check_ids("tokens", msg->tokens.v, n, m->hp.n_vocab, e);
     if (rc)
         return rc;
-    struct request *r = request_new(s, rpc_id, &wire_methods[WIRE_ENGINE_EVAL], m);
-    if (!r) {
-        models_put(&s->models, m);
-        return err_set(e, HEARTH_ENOMEM, "no memory for a request");
-    }
-    if ((rc = runnable(m, e)) || (rc = prompt_check_ids("tokens", msg->tokens.v, n, m->hp.n_vocab, e)))
-        goto fail;
-    models_vocab(m,
-                 &ignored); /* its end-of-sequence tokens end the greedy part; a model without a vocabulary has none */
     if (limit > m->hp.n_ctx)
-        rc = err_set(e, HEARTH_ECONTEXT, "%llu tokens and %lld to follow; the context of the model is %u",
-                     (unsigned long long)n, (long long)msg->greedy, m->hp.n_ctx);
-    else if (n * (uint64_t)msg->top > EVAL_LOGITS_MAX)
-        rc = err_set(e, HEARTH_ETOOBIG, "top %lld at %llu positions is more than %d logits", (long long)msg->top,
-                     (unsigned long long)n, EVAL_LOGITS_MAX);
-    if (rc)
-        goto fail;
+        return err_set(e, HEARTH_ECONTEXT, "%llu tokens and %lld to follow; the context of the model is %u",
+                       (unsigned long long)n, (long long)msg->greedy, m->hp.n_ctx);
+    if (n * (uint64_t)msg->top > EVAL_LOGITS_MAX)
+        return err_set(e, HEARTH_ETOOBIG, "top %lld at %llu positions is more than %d logits", (long long)msg->top,
+                       (unsigned long long)n, EVAL_LOGITS_MAX);
     struct seq *q = seq_new(msg->tokens.v, (uint32_t)n, (uint32_t)limit);
     if (q)
         q->eval = eval_new((uint32_t)n, (uint32_t)msg->top, m->hp.n_vocab, (uint32_t)msg->greedy);
     if (!q || !q->eval) {
         seq_free(q);
-        rc = err_set(e, HEARTH_ENOMEM, "no memory for eval of %llu tokens", (unsigned long long)n);
-        goto fail;
+        return err_set(e, HEARTH_ENOMEM, "no memory for eval of %llu tokens", (unsigned long long)n);
     }
     q->uid = eval_uid;
     q->n_prompt = (uint32_t)n;
     q->n_limit = q->n_wanted = (uint32_t)limit;
-    give_to_device(s, r, q, arrived);
+    r->seq = q;
     return 0;
-
-fail:
-    request_free(s, r);
-    return rc;
 }
 
-void generate_cancel(struct rpc_server *s, int64_t stream)
-{
-    struct request *r = find_stream(s, stream);
-    if (r)
-        engine_cancel(s->engine, r->seq_id);
-}
+/* The vocabulary's end-of-sequence tokens end the greedy part; a model without a vocabulary has none. */
+const struct request_steps eval_steps = {
+    .vocab = true,
+    .opened = eval_opened,
+    .cost = eval_cost,
+    .work = eval_work,
+    .begin = give_to_device,
+};
 
 void generate_admitted(struct rpc_server *s, struct request *r)
 {
@@ -302,14 +311,18 @@ static int eval_check(const struct eval *got, struct hearth_err *e)
     return 0;
 }
 
-static void eval_end(struct rpc_server *s, struct request *r, const struct event_end *ev)
+static size_t answer_cost(const struct request *r)
 {
-    const struct eval *got = ev->eval;
-    struct hearth_err err;
-    if (eval_check(got, &err)) {
-        serve_error(s, r->rpc_id, &err);
-        return;
-    }
+    enum { LOGIT = 12 /* bytes of a packed (id, logit) */ };
+    return (size_t)r->eval->n_row * r->eval->n_per_row * LOGIT;
+}
+
+static int answer_work(struct request *r, struct hearth_err *e)
+{
+    const struct eval *got = r->eval;
+    int rc = eval_check(got, e);
+    if (rc)
+        return rc;
     struct wire_logit *logit = malloc((size_t)got->n_row * got->n_per_row * sizeof *logit + 1);
     struct wire_top *top = malloc(got->n_row * sizeof *top + 1);
     if (logit && top) {
@@ -318,35 +331,57 @@ static void eval_end(struct rpc_server *s, struct request *r, const struct event
         for (size_t i = 0; i < got->n_row; i++)
             top[i] = (struct wire_top){logit + i * got->n_per_row, got->n_per_row};
         struct wire_eval_result res = {top, got->n_row, {got->greedy, got->n_greedy}};
-        serve_result(s, r->rpc_id, r->method, &res);
+        rc = wire_pack_result(&r->answer, r->rpc_id, r->method, &res, e);
     } else {
-        err_set(&err, HEARTH_ENOMEM, "no memory for %u rows of logits", got->n_row);
-        serve_error(s, r->rpc_id, &err);
+        rc = err_set(e, HEARTH_ENOMEM, "no memory for %u rows of logits", got->n_row);
     }
     free(logit);
     free(top);
+    return rc;
 }
 
-void generate_end(struct rpc_server *s, struct request *r, const struct event_end *ev)
+/* What is left of an eval when the device thread has done its part. */
+static const struct request_steps eval_answer_steps = {
+    .cost = answer_cost, .work = answer_work, .begin = request_answer};
+
+static void generate_answer(struct rpc_server *s, struct request *r, const struct event_end *ev)
 {
     static const char *const reasons[] = {"stop", "length", "context_full", "cancelled"};
+    const struct wire_engine_generate *g = r->msg;
+    struct wire_engine_result res = {.finish_reason = r->stopped ? "stop" : reasons[ev->reason], .seed = r->seed};
+    text_end(&r->text, &res.tail.data, &res.tail.len, NULL);
+    res.usage.reused_tokens = ev->n_reused;
+    res.usage.restored_tokens = ev->n_restored;
+    res.usage.computed_tokens = ev->n_computed;
+    res.usage.prompt_tokens = res.usage.reused_tokens + res.usage.computed_tokens;
+    res.usage.completion_tokens = r->n_completion;
+    /* A turn of the chat template stays open until the next turn closes it; raw text leaves it as it was. */
+    res.turn_open = g->turn_open || g->req.n_messages > 0;
+    timings(&res.timings, &ev->time, r->n_completion - (uint32_t)g->resumed);
+    serve_result(s, r->rpc_id, r->method, &res);
+}
+
+void generate_cancelled(struct rpc_server *s, struct request *r)
+{
+    generate_answer(s, r, &(struct event_end){.reason = END_CANCELLED, .time.submit = r->arrived});
+    request_free(s, r);
+}
+
+void generate_end(struct rpc_server *s, struct request *r, struct event_end *ev)
+{
     if (ev->reason == END_ERROR || r->err.code) {
         serve_error(s, r->rpc_id, r->err.code ? &r->err : &ev->err);
-    } else if (ev->eval) {
-        eval_end(s, r, ev);
+    } else if (r->msg) {
+        generate_answer(s, r, ev);
+    } else if (ev->reason == END_CANCELLED) {
+        struct hearth_err e;
+        err_set(&e, HEARTH_ECANCELLED, "nobody waits for it any more");
+        serve_error(s, r->rpc_id, &e);
     } else {
-        const struct wire_engine_generate *g = r->msg;
-        struct wire_engine_result res = {.finish_reason = r->stopped ? "stop" : reasons[ev->reason], .seed = r->seed};
-        text_end(&r->text, &res.tail.data, &res.tail.len, NULL);
-        res.usage.reused_tokens = ev->n_reused;
-        res.usage.restored_tokens = ev->n_restored;
-        res.usage.computed_tokens = ev->n_computed;
-        res.usage.prompt_tokens = res.usage.reused_tokens + res.usage.computed_tokens;
-        res.usage.completion_tokens = r->n_completion;
-        /* A turn of the chat template stays open until the next turn closes it; raw text leaves it as it was. */
-        res.turn_open = g->turn_open || g->req.n_messages > 0;
-        timings(&res.timings, &ev->time, r->n_completion - (uint32_t)g->resumed);
-        serve_result(s, r->rpc_id, r->method, &res);
+        r->eval = ev->eval;
+        ev->eval = NULL;
+        request_go_on(s, r, &eval_answer_steps);
+        return;
     }
     request_free(s, r);
 }

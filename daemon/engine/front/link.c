@@ -3,6 +3,7 @@
 
 #include "daemon/engine/front/link.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
@@ -22,7 +23,13 @@ struct frame_conn {
     const struct frame_conn_calls *calls;
     void *arg;
     struct event_base *base;
-    struct event *on_read, *on_write, *on_wake, *on_time;
+    struct event *on_read, *on_write, *on_time;
+    struct watch {
+        struct frame_conn *conn;
+        struct event *event;
+        void (*wake)(void *arg);
+    } watch[LINK_WATCHES];
+    int n_watch;
     struct frames frames;
     bool full; /* the engine was told to pause */
     struct hearth_err err;
@@ -94,10 +101,10 @@ static void on_write(evutil_socket_t fd, short what, void *arg)
 
 static void on_wake(evutil_socket_t fd, short what, void *arg)
 {
-    struct frame_conn *l = arg;
+    struct watch *w = arg;
     (void)fd, (void)what;
-    l->calls->wake(l->arg);
-    flush(l);
+    w->wake(w->conn->arg);
+    flush(w->conn);
 }
 
 static void on_time(evutil_socket_t fd, short what, void *arg)
@@ -116,7 +123,18 @@ void frame_conn_tick_in(struct frame_conn *l, double seconds)
         event_add(l->on_time, &tv);
 }
 
-int frame_conn_open(struct frame_conn **out, int fd, int wake_fd, const struct frame_conn_calls *calls, void *arg,
+int frame_conn_watch(struct frame_conn *l, int fd, void (*wake)(void *arg), struct hearth_err *e)
+{
+    assert(l->n_watch < LINK_WATCHES);
+    struct watch *w = &l->watch[l->n_watch];
+    *w = (struct watch){.conn = l, .wake = wake, .event = event_new(l->base, fd, EV_READ | EV_PERSIST, on_wake, w)};
+    if (!w->event || event_add(w->event, NULL) < 0)
+        return err_set(e, HEARTH_EIO, "cannot watch descriptor %d", fd);
+    l->n_watch++;
+    return 0;
+}
+
+int frame_conn_open(struct frame_conn **out, int fd, const struct frame_conn_calls *calls, void *arg,
                     struct hearth_err *e)
 {
     struct frame_conn *l = calloc(1, sizeof *l);
@@ -132,9 +150,7 @@ int frame_conn_open(struct frame_conn **out, int fd, int wake_fd, const struct f
     }
     if (!(l->base = event_base_new()) || !(l->on_read = event_new(l->base, fd, EV_READ | EV_PERSIST, on_read, l)) ||
         !(l->on_write = event_new(l->base, fd, EV_WRITE, on_write, l)) ||
-        !(l->on_wake = event_new(l->base, wake_fd, EV_READ | EV_PERSIST, on_wake, l)) ||
-        !(l->on_time = event_new(l->base, -1, 0, on_time, l)) || event_add(l->on_read, NULL) < 0 ||
-        event_add(l->on_wake, NULL) < 0) {
+        !(l->on_time = event_new(l->base, -1, 0, on_time, l)) || event_add(l->on_read, NULL) < 0) {
         frame_conn_close(l);
         return err_set(e, HEARTH_EIO, "cannot watch descriptor %d", fd);
     }
@@ -148,8 +164,9 @@ void frame_conn_close(struct frame_conn *l)
         event_free(l->on_read);
     if (l->on_write)
         event_free(l->on_write);
-    if (l->on_wake)
-        event_free(l->on_wake);
+    for (int i = 0; i < LINK_WATCHES; i++)
+        if (l->watch[i].event)
+            event_free(l->watch[i].event);
     if (l->on_time)
         event_free(l->on_time);
     if (l->base)

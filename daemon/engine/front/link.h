@@ -16,15 +16,18 @@ struct frame_conn;
 
 struct frame_conn_calls {
     void (*frame)(void *arg, const uint8_t *data, size_t len); /* takes a complete, scanned frame; it is borrowed */
-    void (*wake)(void *arg);                                   /* wake_fd is readable */
     void (*full)(void *arg, bool full);                        /* output passed the high or the low watermark */
     void (*tick)(void *arg);                                   /* the time of frame_conn_tick_in() is up */
 };
 
-/* Takes over fd, which frame_conn_close() closes, and watches wake_fd unless it is -1. */
-int frame_conn_open(struct frame_conn **out, int fd, int wake_fd, const struct frame_conn_calls *calls, void *arg,
+/* Takes over fd, which frame_conn_close() closes. */
+int frame_conn_open(struct frame_conn **out, int fd, const struct frame_conn_calls *calls, void *arg,
                     struct hearth_err *e);
 void frame_conn_close(struct frame_conn *l);
+
+enum { LINK_WATCHES = 2 };
+/* Has `wake` called whenever fd is readable; for LINK_WATCHES descriptors at most. */
+int frame_conn_watch(struct frame_conn *l, int fd, void (*wake)(void *arg), struct hearth_err *e);
 
 /* The buffer that frames are packed into; they are sent at the end of the wake-up. */
 struct wire_buf *frame_conn_out(struct frame_conn *l);

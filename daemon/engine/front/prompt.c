@@ -1,4 +1,4 @@
-/* prompt.c - from text, messages or ids to the ids that a request appends to its timeline. Thread: the loop's. */
+/* prompt.c - from text, messages or ids to the ids that a request appends to its timeline. Any thread. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -111,7 +111,7 @@ bool prompt_needs_vocab(const struct wire_generate *req)
     return req->n_messages || req->text.data || fills_in(req);
 }
 
-static size_t input_bytes(const struct wire_generate *req)
+size_t prompt_bytes(const struct wire_generate *req)
 {
     size_t n = req->text.len + req->prefix.len + req->suffix.len;
     for (size_t i = 0; i < req->n_extra; i++)
@@ -124,11 +124,11 @@ static size_t input_bytes(const struct wire_generate *req)
     return n;
 }
 
-/* Tokenising megabytes takes the loop thread a good part of a second, and everybody waits for that. So a text that
- * cannot fit, however its bytes become tokens, is refused by its length. */
+/* Tokenising megabytes takes a good part of a second. So a text that cannot fit, however its bytes become tokens, is
+ * refused by its length. */
 static int may_fit(const struct wire_generate *req, const struct model_entry *m, struct hearth_err *e)
 {
-    size_t n = input_bytes(req), reach = m->vocab ? vocab_reach(m->vocab) : SIZE_MAX;
+    size_t n = prompt_bytes(req), reach = m->vocab ? vocab_reach(m->vocab) : SIZE_MAX;
     if (n / reach <= m->hp.n_ctx)
         return 0;
     return err_set(e, HEARTH_ECONTEXT,

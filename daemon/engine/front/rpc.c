@@ -2,7 +2,6 @@
 #include "config.h"
 
 #include "daemon/engine/kvtier/fingerprint.h"
-#include "daemon/engine/front/chat.h"
 #include "daemon/engine/front/program.h"
 #include "daemon/engine/front/rpc.h"
 
@@ -22,8 +21,6 @@ void serve_error(struct rpc_server *s, uint32_t rpc_id, const struct hearth_err 
         frame_conn_stop(s->conn); /* hearthd would wait for the answer for ever */
     }
 }
-
-enum { WATCHDOG_SECONDS = 1 }; /* between two checks of the device, while requests wait for it */
 
 void serve_result(struct rpc_server *s, uint32_t rpc_id, const struct wire_method *m, const void *result)
 {
@@ -65,155 +62,92 @@ static void send_traces(struct rpc_server *s)
     }
 }
 
-struct request *request_new(struct rpc_server *s, uint32_t rpc_id, const struct wire_method *m,
-                            struct model_entry *model)
-{
-    struct request *r = calloc(1, sizeof *r);
-    if (!r)
-        return NULL;
-    r->rpc_id = rpc_id;
-    r->method = m;
-    r->model = model;
-    TAILQ_INSERT_TAIL(&s->requests, r, link);
-    frame_conn_tick_in(s->conn, WATCHDOG_SECONDS);
-    return r;
-}
-
-void request_free(struct rpc_server *s, struct request *r)
-{
-    TAILQ_REMOVE(&s->requests, r, link);
-    models_put(&s->models, r->model);
-    text_fini(&r->text);
-    ids_fini(&r->appended);
-    wire_free(r->msg);
-    free(r);
-}
-
 /* --- methods --------------------------------------------------------------------------------------------- */
 
 /*
- * A handler returns 0 where it answered, or added a request that will be answered later; an error that it returns is
- * the answer. `msg` is freed after the call unless the handler sets *taken.
+ * A handler returns 0 where it answered, or began a request that will be answered later; an error that it returns is
+ * the answer. The parameters are freed after the call unless the handler sets *taken.
  */
-typedef int handler(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                    struct hearth_err *e);
+typedef int handler(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e);
 
-static int on_hello(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                    struct hearth_err *e)
+static int on_hello(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    const struct wire_engine_hello *hello = msg;
+    const struct wire_engine_hello *hello = a->params;
     (void)taken;
     if (hello->version != WIRE_VERSION)
         return err_set(e, HEARTH_EVERSION, "the engine speaks version %d, not %lld", WIRE_VERSION,
                        (long long)hello->version);
     struct wire_engine_hello_result res = {WIRE_VERSION, getpid(), engine_backend(s->engine), engine_device(s->engine)};
-    serve_result(s, id, m, &res);
+    serve_result(s, a->rpc_id, a->method, &res);
     return 0;
 }
 
-static int on_generate(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                       struct hearth_err *e)
+static int on_generate(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    (void)m;
-    return generate_begin(s, id, msg, taken, e);
+    const struct wire_engine_generate *g = a->params;
+    int rc = generate_check(s, g, e);
+    return rc ? rc : request_begin(s, a, g->path, g->client, &generate_steps, taken, e);
 }
 
-static int on_cancel(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                     struct hearth_err *e)
+static int on_cancel(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
+    const struct wire_engine_cancel *c = a->params;
+    struct request *r = generate_find(s, c->stream);
     (void)taken, (void)e;
-    generate_cancel(s, ((struct wire_engine_cancel *)msg)->stream);
-    serve_result(s, id, m, &(struct wire_empty){0});
+    if (r)
+        request_cancel(s, r);
+    serve_result(s, a->rpc_id, a->method, &(struct wire_empty){0});
     return 0;
 }
 
-static int request_load(struct rpc_server *s, uint32_t id, const struct wire_method *m, const char *path, bool load,
-                        struct hearth_err *e)
+static int on_forget(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    struct model_entry *model;
-    struct hearth_err ignored;
-    int rc = models_get(&s->models, path, &model, e);
-    if (rc)
-        return rc;
-    struct request *r = request_new(s, id, m, model);
-    if (!r) {
-        models_put(&s->models, model);
-        return err_set(e, HEARTH_ENOMEM, "no memory for a request");
-    }
-    (load ? engine_load : engine_unload)(s->engine, model, r);
-    if (load)
-        models_vocab(model, &ignored); /* while the device thread loads the weights */
+    const struct wire_engine_forget *f = a->params;
+    struct request *r;
+    (void)taken, (void)e;
+    TAILQ_FOREACH (r, &s->requests, link)
+        if (r->rpc_id == f->id)
+            break;
+    if (r)
+        request_cancel(s, r);
+    serve_result(s, a->rpc_id, a->method, &(struct wire_empty){0});
     return 0;
 }
 
-static int on_load(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                   struct hearth_err *e)
+/* The vocabulary is read while the device thread loads the weights. */
+static int begin_load(struct rpc_server *s, struct request *r, struct hearth_err *e)
 {
-    (void)taken;
-    return request_load(s, id, m, ((struct wire_engine_path *)msg)->path, true, e);
-}
-
-static int on_unload(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                     struct hearth_err *e)
-{
-    (void)taken;
-    return request_load(s, id, m, ((struct wire_engine_path *)msg)->path, false, e);
-}
-
-static int on_model(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                    struct hearth_err *e)
-{
-    const struct wire_engine_model *ask = msg;
-    struct model_entry *model;
-    struct hearth_err ignored;
-    struct program_rows ops = {0};
-    struct gguf_str arch = {"", 0};
-    char arch_name[64], weights[KV_DIGEST], tokenizer[KV_DIGEST];
-    (void)taken;
-    int rc = models_get(&s->models, ask->path, &model, e);
-    if (rc)
-        return rc;
-    if ((rc = kv_fingerprint_digests(model->gguf, weights, tokenizer, e)) ||
-        (ask->ops && (rc = program_rows(&ops, model, e)))) {
-        models_put(&s->models, model);
-        return rc;
-    }
-    models_vocab(model, &ignored);
-    const struct hparams *hp = &model->hp;
-    gguf_str(model->gguf, "general.architecture", &arch, &ignored);
-    snprintf(arch_name, sizeof arch_name, "%.60s",
-             gguf_label(arch).s); /* any bytes may stand there; the wire has UTF-8 */
-    struct wire_model res = {
-        .name = model->path,
-        .path = model->path,
-        .bytes = model->id.size,
-        .modified = (double)model->id.mtime.tv_sec + 1e-9 * (double)model->id.mtime.tv_nsec,
-        .loaded = atomic_load(&model->loaded),
-        .arch = *arch_name ? arch_name : NULL,
-        .digest = weights,
-        .tokenizer = model->vocab ? vocab_kind(model->vocab) : NULL,
-        .tokenizer_digest = tokenizer,
-        .chat = tmpl_name(model->tmpl),
-        .vocab = model->vocab ? vocab_size(model->vocab) : 0,
-        .ops = ops.row,
-        .n_ops = ops.n,
-    };
-    if (!model->hp_err.code) {
-        res.type = *hp->type ? hp->type : NULL;
-        res.parameters = (int64_t)hp->n_param;
-        res.context = hp->n_ctx;
-        res.layers = hp->n_layer;
-        res.d_model = hp->d_model;
-        res.heads = hp->n_head;
-        res.kv_heads = hp->n_kv;
-        res.d_head = hp->d_head;
-        res.d_ff = hp->d_ff;
-        res.vocab = hp->n_vocab;
-    }
-    serve_result(s, id, m, &res);
-    program_rows_free(&ops);
-    models_put(&s->models, model);
+    (void)e;
+    engine_load(s->engine, r->model, r);
+    request_want_vocab(s, r->model);
     return 0;
+}
+
+static int begin_unload(struct rpc_server *s, struct request *r, struct hearth_err *e)
+{
+    (void)e;
+    engine_unload(s->engine, r->model, r);
+    return 0;
+}
+
+static int on_load(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
+{
+    static const struct request_steps steps = {.begin = begin_load};
+    const struct wire_engine_path *p = a->params;
+    return request_begin(s, a, p->path, p->client, &steps, taken, e);
+}
+
+static int on_unload(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
+{
+    static const struct request_steps steps = {.begin = begin_unload};
+    const struct wire_engine_path *p = a->params;
+    return request_begin(s, a, p->path, p->client, &steps, taken, e);
+}
+
+static int on_model(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
+{
+    const struct wire_engine_model *p = a->params;
+    return request_begin(s, a, p->path, p->client, &model_steps, taken, e);
 }
 
 static void count_tiers(struct wire_kv_tiers *out, const struct tier_counters *c)
@@ -262,13 +196,12 @@ static struct wire_strs slow_ops(const struct model_entry *m)
     return t ? (struct wire_strs){.v = (const char **)t->slow, .n = t->n_slow} : (struct wire_strs){0};
 }
 
-static int on_status(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                     struct hearth_err *e)
+static int on_status(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
     const struct engine_counters *c = engine_counters(s->engine);
     const struct model_entry *model;
     size_t n = 0;
-    (void)msg, (void)taken;
+    (void)taken, (void)e;
     struct wire_loaded_model *rows = calloc(s->models.n + 1, sizeof *rows);
     if (!rows)
         return err_set(e, HEARTH_ENOMEM, "no memory for %u models", s->models.n);
@@ -313,135 +246,38 @@ static int on_status(struct rpc_server *s, uint32_t id, const struct wire_method
         .models = rows,
         .n_models = n,
     };
-    serve_result(s, id, m, &res);
+    serve_result(s, a->rpc_id, a->method, &res);
     free(rows);
     return 0;
 }
 
-/* Takes a reference to a model of which only the vocabulary is needed. */
-static int get_vocab(struct rpc_server *s, const char *path, struct model_entry **out, struct hearth_err *e)
+static int on_tokenize(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    int rc = models_get(&s->models, path, out, e);
-    if (!rc && (rc = models_vocab(*out, e)))
-        models_put(&s->models, *out);
-    return rc;
+    const struct wire_tokenize *p = a->params;
+    return request_begin(s, a, p->model, p->client, &tokenize_steps, taken, e);
 }
 
-static int on_tokenize(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                       struct hearth_err *e)
+static int on_detokenize(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    const struct wire_tokenize *t = msg;
-    struct model_entry *model;
-    struct ids ids = {0};
-    (void)taken;
-    int rc = get_vocab(s, t->model, &model, e);
-    if (rc)
-        return rc;
-    bool bos = t->bos < 0 ? vocab_add_bos(model->vocab) : t->bos > 0;
-    int flags = (bos ? TOK_BOS : 0) | (t->special ? TOK_SPECIAL : 0);
-    if (!(rc = tok_encode(model->vocab, t->text.data ? t->text.data : "", t->text.len, flags, &ids, e)))
-        serve_result(s, id, m, &(struct wire_tokenize_result){{ids.v, ids.n}});
-    ids_fini(&ids);
-    models_put(&s->models, model);
-    return rc;
+    const struct wire_detokenize *p = a->params;
+    return request_begin(s, a, p->model, p->client, &detokenize_steps, taken, e);
 }
 
-static int on_render(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                     struct hearth_err *e)
+static int on_render(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    const struct wire_render *r = msg;
-    struct model_entry *model;
-    struct jinja_text text = {0};
-    struct ids ids = {0};
-    (void)taken;
-    struct chat chat = {
-        .messages = r->messages,
-        .tools = r->tools,
-        .documents = r->documents,
-        .kwargs = r->kwargs,
-        .bos_token = r->bos_token,
-        .eos_token = r->eos_token,
-        .source = r->chat_template,
-        .template_name = r->template_name,
-        .now = r->now,
-        .open = r->add_generation_prompt,
-    };
-    int rc = get_vocab(s, r->model, &model, e);
-    if (rc)
-        return rc;
-    if (!(rc = chat_render(model, &chat, &text, e)) && !(rc = chat_encode(model->vocab, &text, 0, true, &ids, e)))
-        serve_result(s, id, m, &(struct wire_render_result){{text.data, text.n}, {ids.v, ids.n}});
-    ids_fini(&ids);
-    jinja_text_fini(&text);
-    models_put(&s->models, model);
-    return rc;
+    const struct wire_engine_render *p = a->params;
+    return request_begin(s, a, p->req.model, p->client, &render_steps, taken, e);
 }
 
-/* The bytes of the ids as a text of its own, without the BOS and the dummy space of SentencePiece that encoding adds.
- */
-static int detokenize(const struct vocab *v, struct wire_ids ids, char **out, size_t *n, struct hearth_err *e)
+static int on_eval(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    size_t first = ids.n && vocab_add_bos(v) && ids.v[0] == vocab_bos(v), need = 0, at = 0;
-    for (size_t i = first; i < ids.n; i++)
-        need += tok_piece(v, ids.v[i], true, NULL, 0);
-    char *s = malloc(need + 1);
-    if (!s)
-        return err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", need);
-    for (size_t i = first; i < ids.n; i++)
-        at += tok_piece(v, ids.v[i], true, s + at, need - at);
-    if (at && s[0] == ' ' && tok_adds_space(v))
-        memmove(s, s + 1, --at);
-    *out = s;
-    *n = at;
-    return 0;
+    const struct wire_eval *p = a->params;
+    return request_begin(s, a, p->model, p->client, &eval_steps, taken, e);
 }
 
-static int on_detokenize(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                         struct hearth_err *e)
+static int on_kv_gone(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    const struct wire_detokenize *d = msg;
-    struct model_entry *model;
-    struct text text = {0};
-    char *bytes = NULL, *all = NULL;
-    const char *part;
-    size_t n = 0, n_part, n_all = 0;
-    (void)taken;
-    int rc = get_vocab(s, d->model, &model, e);
-    if (rc)
-        return rc;
-    if ((rc = prompt_check_ids("tokens", d->tokens.v, d->tokens.n, vocab_size(model->vocab), e)) ||
-        (rc = detokenize(model->vocab, d->tokens, &bytes, &n, e)) ||
-        (rc = text_push_bytes(&text, bytes, n, &part, &n_part, e)))
-        goto out;
-    if (!(all = malloc(n_part + 4))) { /* U+FFFD for an unfinished character at the end has room, too */
-        rc = err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", n_part);
-        goto out;
-    }
-    memcpy(all, part, n_all = n_part);
-    if ((rc = text_end(&text, &part, &n_part, e)))
-        goto out;
-    memcpy(all + n_all, part, n_part);
-    n_all += n_part;
-    serve_result(s, id, m, &(struct wire_detokenize_result){{bytes, n}, {all, n_all}});
-out:
-    free(all);
-    free(bytes);
-    text_fini(&text);
-    models_put(&s->models, model);
-    return rc;
-}
-
-static int on_eval(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                   struct hearth_err *e)
-{
-    (void)m, (void)taken;
-    return eval_begin(s, id, msg, e);
-}
-
-static int on_kv_gone(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                      struct hearth_err *e)
-{
-    const struct wire_engine_kv_gone *gone = msg;
+    const struct wire_engine_kv_gone *gone = a->params;
     const char *name = gone->file;
     char file[KVFILE_NAME] = "";
     (void)taken;
@@ -449,56 +285,46 @@ static int on_kv_gone(struct rpc_server *s, uint32_t id, const struct wire_metho
         return err_set(e, HEARTH_EPARAMS, "file: \"%.80s\" is not the name of a KV file", name);
     strcpy(file, name);
     engine_kv_evicted(s->engine, file, gone->again);
-    serve_result(s, id, m, &(struct wire_empty){0});
+    serve_result(s, a->rpc_id, a->method, &(struct wire_empty){0});
     return 0;
 }
 
-static int on_shutdown(struct rpc_server *s, uint32_t id, const struct wire_method *m, void *msg, bool *taken,
-                       struct hearth_err *e)
+static int on_shutdown(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
     static const double finish_seconds = 2; /* hearthd waits a little longer */
-    (void)m, (void)msg, (void)taken;
+    (void)taken;
     if (s->stopping)
         return err_set(e, HEARTH_ESHUTDOWN, "the engine is shutting down already");
     /* KV that is being written to a file gets there first. */
     s->stopping = true;
-    s->stop_id = id;
+    s->stop_id = a->rpc_id;
     engine_finish(s->engine, finish_seconds);
     return 0;
 }
 
 static handler *const handlers[WIRE_METHODS] = {
-    [WIRE_ENGINE_HELLO] = on_hello,
-    [WIRE_ENGINE_GENERATE] = on_generate,
-    [WIRE_ENGINE_CANCEL] = on_cancel,
-    [WIRE_ENGINE_LOAD] = on_load,
-    [WIRE_ENGINE_UNLOAD] = on_unload,
-    [WIRE_ENGINE_MODEL] = on_model,
-    [WIRE_ENGINE_STATUS] = on_status,
-    [WIRE_ENGINE_TOKENIZE] = on_tokenize,
-    [WIRE_ENGINE_DETOKENIZE] = on_detokenize,
-    [WIRE_ENGINE_RENDER] = on_render,
-    [WIRE_ENGINE_EVAL] = on_eval,
-    [WIRE_ENGINE_KV_GONE] = on_kv_gone,
-    [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
+    [WIRE_ENGINE_HELLO] = on_hello,     [WIRE_ENGINE_GENERATE] = on_generate, [WIRE_ENGINE_CANCEL] = on_cancel,
+    [WIRE_ENGINE_LOAD] = on_load,       [WIRE_ENGINE_UNLOAD] = on_unload,     [WIRE_ENGINE_MODEL] = on_model,
+    [WIRE_ENGINE_STATUS] = on_status,   [WIRE_ENGINE_TOKENIZE] = on_tokenize, [WIRE_ENGINE_DETOKENIZE] = on_detokenize,
+    [WIRE_ENGINE_RENDER] = on_render,   [WIRE_ENGINE_EVAL] = on_eval,         [WIRE_ENGINE_FORGET] = on_forget,
+    [WIRE_ENGINE_KV_GONE] = on_kv_gone, [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
 };
 
 static int dispatch(struct rpc_server *s, const struct wire_frame *f, struct hearth_err *e)
 {
-    void *msg;
     bool taken = false;
-    const struct wire_method *m = wire_method_get(f->method, f->method_len, e);
-    if (!m)
+    struct asked a = {.rpc_id = f->id, .bytes = f->body_len, .method = wire_method_get(f->method, f->method_len, e)};
+    if (!a.method)
         return e->code;
-    handler *h = handlers[m - wire_methods];
+    handler *h = handlers[a.method - wire_methods];
     if (!h)
-        return err_set(e, HEARTH_EMETHOD, "%s is not a method of the engine link", m->name);
-    int rc = wire_unpack(m->params, f->body, f->body_len, &msg, e);
+        return err_set(e, HEARTH_EMETHOD, "%s is not a method of the engine link", a.method->name);
+    int rc = wire_unpack(a.method->params, f->body, f->body_len, &a.params, e);
     if (rc)
         return rc;
-    rc = h(s, f->id, m, msg, &taken, e);
+    rc = h(s, &a, &taken, e);
     if (!taken)
-        wire_free(msg);
+        wire_free(a.params);
     return rc;
 }
 
@@ -526,7 +352,7 @@ static void on_model_event(struct rpc_server *s, const struct event_model *ev)
         return;
     }
     struct request *r = ev->owner;
-    if (!r) {                           /* start_load() or on_wake() asked, not hearthd */
+    if (!r) {                           /* generate_opened() or on_wake() asked, not hearthd */
         if (ev->ev.kind == EV_UNLOADED) /* by on_wake(): the model may go with its last reference */
             ev->model->replaced = true;
         models_put(&s->models, ev->model);
@@ -581,7 +407,7 @@ static void on_kv(struct rpc_server *s, const struct event_kv *ev)
     }
 }
 
-static void on_event(struct rpc_server *s, const struct engine_event *ev)
+static void on_event(struct rpc_server *s, struct engine_event *ev)
 {
     switch (ev->kind) {
     case EV_ADMIT:
@@ -597,7 +423,7 @@ static void on_event(struct rpc_server *s, const struct engine_event *ev)
         break;
     }
     case EV_END: {
-        const struct event_end *end = (const struct event_end *)ev;
+        struct event_end *end = (struct event_end *)ev;
         generate_end(s, end->owner, end);
         break;
     }
@@ -665,21 +491,37 @@ static void on_full(void *arg, bool full)
 
 int rpc_server_init(struct rpc_server *s, struct engine *engine, int link_fd, struct hearth_err *e)
 {
-    static const struct frame_conn_calls calls = {on_frame, on_wake, on_full, on_tick};
+    static const struct frame_conn_calls calls = {on_frame, on_full, on_tick};
     memset(s, 0, sizeof *s);
     s->engine = engine;
     TAILQ_INIT(&s->requests);
     models_init(&s->models);
-    return frame_conn_open(&s->conn, link_fd, engine_fd(engine), &calls, s, e);
+    int rc = work_open(&s->work, e);
+    if (rc)
+        return rc;
+    if ((rc = frame_conn_open(&s->conn, link_fd, &calls, s, e))) {
+        work_close(s->work, 1);
+        return rc;
+    }
+    if ((rc = frame_conn_watch(s->conn, engine_fd(engine), on_wake, e)) ||
+        (rc = frame_conn_watch(s->conn, work_fd(s->work), request_on_work, e))) {
+        frame_conn_close(s->conn);
+        work_close(s->work, 1);
+    }
+    return rc;
 }
 
-void rpc_server_fini(struct rpc_server *s)
+bool rpc_server_fini(struct rpc_server *s)
 {
+    static const double patience = 0.5; /* seconds */
     struct request *r;
+    if (!work_close(s->work, patience))
+        return false;
     while ((r = TAILQ_FIRST(&s->requests)))
         request_free(s, r);
     models_fini(&s->models);
     frame_conn_close(s->conn);
+    return true;
 }
 
 int rpc_server_run(struct rpc_server *s, struct hearth_err *e)
@@ -714,7 +556,7 @@ void rpc_server_refuse(int link_fd, const struct hearth_err *why)
         .frame = refuse_frame}; /* there is nothing to wake it, and one answer passes no watermark */
     struct refusal r = {.why = why};
     struct hearth_err err;
-    if (frame_conn_open(&r.conn, link_fd, -1, &calls, &r, &err))
+    if (frame_conn_open(&r.conn, link_fd, &calls, &r, &err))
         return; /* there is no link where a person started the engine */
     frame_conn_run(r.conn, &err);
     frame_conn_close(r.conn);

@@ -1,6 +1,12 @@
 /*
- * rpc.h - what the files of the loop thread share: rpc.c (methods and events), generate.c (streams and eval), prompt.c.
- * Thread: the loop's.
+ * rpc.h - what the files of the loop thread share: rpc.c (methods and events), request.c (requests and what they wait
+ * for), generate.c (streams and eval), text-calls.c (models.show, tokenize, detokenize), prompt.c.
+ *
+ * A request goes through three states. It waits for its model (the file is opened, its vocabulary read) and for work of
+ * its own (its text becomes ids); both are done by the threads of work.h where they are long. Then it begins: it is
+ * answered, or given to the device thread, whose events answer it.
+ *
+ * Thread: the loop's, but for what says otherwise.
  */
 #ifndef HEARTH_ENGINE_RPC_H
 #define HEARTH_ENGINE_RPC_H
@@ -8,17 +14,46 @@
 #include "daemon/engine/engine.h"
 #include "daemon/engine/front/link.h"
 #include "daemon/engine/front/text.h"
+#include "daemon/engine/front/work.h"
 
-/* A request that is not answered yet, because the device thread works on it. */
+struct rpc_server;
+struct request;
+
+/* What a kind of request does on its way. */
+struct request_steps {
+    bool vocab;                                                                   /* needs its model's vocabulary */
+    int (*opened)(struct rpc_server *s, struct request *r, struct hearth_err *e); /* the file is open; NULL: nothing */
+    /* The request's own work, and about how many bytes that is. It may be begun anew. Any thread: it reads the
+     * request's parameters and what is constant of the model, and writes what the request owns. NULL: there is none. */
+    size_t (*cost)(const struct request *r);
+    int (*work)(struct request *r, struct hearth_err *e);
+    /* Answers and frees the request, or gives it away; after an error it is still the caller's. */
+    int (*begin)(struct rpc_server *s, struct request *r, struct hearth_err *e);
+};
+
+enum request_state { REQUEST_MODEL, REQUEST_WORK, REQUEST_BEGUN };
+
+/* A request that is not answered yet. */
 struct request {
     TAILQ_ENTRY(request) link;
     uint32_t rpc_id;
     const struct wire_method *method;
+    const struct request_steps *steps;
+    void *params;              /* owned; of the method */
+    size_t held;               /* bytes of its frame */
+    int64_t client;            /* who asks */
     struct model_entry *model; /* a reference, which request_free() puts */
-    uint64_t seq_id;           /* of generate and eval */
+    enum request_state state;
+    bool opened, cancelled;
+    struct job job;         /* of REQUEST_WORK */
+    struct wire_buf answer; /* packed by its work, where that does so */
+    double arrived;
+    struct seq *seq;   /* of generate and eval, until the device thread has it */
+    uint64_t seq_id;   /* from then on */
+    struct eval *eval; /* of eval, from its end on */
 
     /* The rest is of generate alone. */
-    struct wire_engine_generate *msg; /* owned; the stop strings are in it */
+    const struct wire_engine_generate *msg; /* its params; the stop strings are in it */
     struct ids appended;
     struct text text;
     uint32_t n_completion; /* tokens of the stream so far */
@@ -30,6 +65,7 @@ struct request {
 struct rpc_server {
     struct engine *engine;
     struct frame_conn *conn;
+    struct work *work;
     struct models models;
     TAILQ_HEAD(, request) requests;
     uint64_t last_seq;
@@ -39,8 +75,11 @@ struct rpc_server {
     struct hearth_err fatal; /* code 0, or the device error that ends the process */
 };
 
+enum { WATCHDOG_SECONDS = 1 }; /* between two checks of the device, while requests wait for it */
+
 int rpc_server_init(struct rpc_server *s, struct engine *engine, int link_fd, struct hearth_err *e);
-void rpc_server_fini(struct rpc_server *s); /* after engine_close */
+/* After engine_close. False where long work has not stopped in time: the process should just end. */
+bool rpc_server_fini(struct rpc_server *s);
 /* Serves until the link closes or shutdown is called, or until the device fails: then it returns the error. */
 int rpc_server_run(struct rpc_server *s, struct hearth_err *e);
 
@@ -52,26 +91,51 @@ void serve_result(struct rpc_server *s, uint32_t rpc_id, const struct wire_metho
 void serve_error(struct rpc_server *s, uint32_t rpc_id, const struct hearth_err *err);
 void serve_event(struct rpc_server *s, const struct wire_method *m, const void *body);
 
-/* Adds a request to the list and takes over the reference to the model; NULL: no memory, and nothing is taken. */
-struct request *request_new(struct rpc_server *s, uint32_t rpc_id, const struct wire_method *m,
-                            struct model_entry *model);
-void request_free(struct rpc_server *s, struct request *r);
+/* --- request.c -------------------------------------------------------------------------------------------- */
 
-/* generate.c. generate_begin() owns `msg` from where it sets *taken. */
-int generate_begin(struct rpc_server *s, uint32_t rpc_id, struct wire_engine_generate *msg, bool *taken,
-                   struct hearth_err *e);
-int eval_begin(struct rpc_server *s, uint32_t rpc_id, const struct wire_eval *msg, struct hearth_err *e);
-void generate_cancel(struct rpc_server *s, int64_t stream);
+/* A frame that asks for something. */
+struct asked {
+    uint32_t rpc_id;
+    const struct wire_method *method;
+    void *params;
+    size_t bytes;
+};
+/* Begins a request on the model at `path`; it owns the params from where *taken is set, and is answered. */
+int request_begin(struct rpc_server *s, const struct asked *a, const char *path, int64_t client,
+                  const struct request_steps *steps, bool *taken, struct hearth_err *e);
+void request_free(struct rpc_server *s, struct request *r);
+/* Work comes after a request began: `steps` are what is left of it, their work and what follows. */
+void request_go_on(struct rpc_server *s, struct request *r, const struct request_steps *steps);
+/* Nobody waits for its answer any more, which it gets all the same: CANCELLED, or what it has come to. */
+void request_cancel(struct rpc_server *s, struct request *r);
+/* Sends r->answer; a request_steps.begin. */
+int request_answer(struct rpc_server *s, struct request *r, struct hearth_err *e);
+/* Has the model's vocabulary read for whoever comes. */
+void request_want_vocab(struct rpc_server *s, struct model_entry *m);
+/* Takes what the workers have done. */
+void request_on_work(void *rpc_server);
+
+/* --- generate.c ------------------------------------------------------------------------------------------- */
+
+extern const struct request_steps generate_steps, eval_steps;
+int generate_check(const struct rpc_server *s, const struct wire_engine_generate *msg, struct hearth_err *e);
+struct request *generate_find(const struct rpc_server *s, int64_t stream);
+/* A request that was cancelled before it had a sequence: its answer. */
+void generate_cancelled(struct rpc_server *s, struct request *r);
 void generate_admitted(struct rpc_server *s, struct request *r);
 void generate_progress(struct rpc_server *s, const struct event_prompt *ev);
 void generate_token(struct rpc_server *s, struct request *r, const struct step_token *t);
-void generate_end(struct rpc_server *s, struct request *r, const struct event_end *ev);
+void generate_end(struct rpc_server *s, struct request *r, struct event_end *ev);
+
+/* text-calls.c */
+extern const struct request_steps model_steps, tokenize_steps, detokenize_steps, render_steps;
 
 /* prompt.c. Whether the input is text, which takes a vocabulary. prompt_make() makes the ids that a request appends to
- * its history. */
+ * its history. Any thread. */
 bool prompt_needs_vocab(const struct wire_generate *req);
 int prompt_make(const struct wire_engine_generate *g, const struct model_entry *m, struct ids *out,
                 struct hearth_err *e);
+size_t prompt_bytes(const struct wire_generate *req); /* of text and messages */
 /* Checks that every id is in the vocabulary; `what` is the field that an error names. */
 int prompt_check_ids(const char *what, const int32_t *id, size_t n, uint32_t n_vocab, struct hearth_err *e);
 

@@ -116,15 +116,7 @@ static int model_entry_new(struct models *t, const char *path, const struct file
         free(m);
         return err_set(e, HEARTH_ENOMEM, "no memory for a model");
     }
-    int rc = model_file_open(&m->gguf, path, e);
-    if (rc) {
-        free(m->path);
-        free(m);
-        return rc;
-    }
     m->id = *id;
-    model_hparams(&m->hp, m->gguf, &m->hp_err);
-    m->tmpl = tmpl_kind(m->gguf);
     TAILQ_INSERT_TAIL(&t->list, m, link);
     t->n++;
     *out = m;
@@ -161,14 +153,30 @@ void models_put(struct models *t, struct model_entry *m)
     trim(t);
 }
 
-int models_vocab(struct model_entry *m, struct hearth_err *e)
+int model_file_read(const char *path, struct model_file *out, struct hearth_err *e)
 {
-    if (!m->vocab && !m->vocab_err.code)
-        vocab_load(&m->vocab, m->gguf, &m->vocab_err);
-    if (m->vocab)
-        return 0;
-    *e = m->vocab_err;
-    return e->code;
+    *out = (struct model_file){0};
+    int rc = model_file_open(&out->gguf, path, e);
+    if (rc)
+        return rc;
+    model_hparams(&out->hp, out->gguf, &out->hp_err);
+    out->tmpl = tmpl_kind(out->gguf);
+    return 0;
+}
+
+void models_set_file(struct model_entry *m, const struct model_file *f)
+{
+    m->hp = f->hp;
+    m->hp_err = f->hp_err;
+    m->tmpl = f->tmpl;
+    m->gguf = f->gguf;
+}
+
+void models_set_vocab(struct model_entry *m, struct vocab *v, const struct hearth_err *why)
+{
+    m->vocab = v;
+    if (!v)
+        m->vocab_err = *why;
 }
 
 int models_templates(struct model_entry *m, struct templates **out, struct hearth_err *e)

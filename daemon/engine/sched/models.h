@@ -41,13 +41,14 @@ struct model_entry {
     TAILQ_ENTRY(model_entry) link;
     char *path;
     struct file_id id;
-    struct gguf *gguf;
-    struct vocab *vocab;         /* NULL before models_vocab, or where the model has none */
+    struct gguf *gguf;           /* NULL: its file is being read */
+    struct vocab *vocab;         /* NULL before models_set_vocab(), or where the model has none */
     struct hearth_err vocab_err; /* why there is none */
     struct hparams hp;           /* valid where hp_err.code is 0 */
     struct hearth_err hp_err;    /* why the model cannot run */
     struct templates *templates; /* NULL before models_templates */
     enum tmpl_kind tmpl;
+    void *reading;  /* what reads its file or its vocabulary; NULL: nothing does */
     uint32_t users; /* requests that hold it */
     uint64_t used;  /* the table's clock at the last use */
     bool replaced;  /* the path leads to another file now */
@@ -83,13 +84,25 @@ void models_init(struct models *t);
 /* Unmaps all files and frees the table. No model may be loaded any more. */
 void models_fini(struct models *t);
 
-/* Finds the file's entry, or maps the file; the entry stays until models_put(). The path must be absolute. */
+/* Finds the file's entry, or makes one, whose gguf is NULL until models_set_file(); it stays until models_put(). The
+ * path must be absolute. Nothing is read but the file's status. */
 int models_get(struct models *t, const char *path, struct model_entry **out, struct hearth_err *e);
 void models_put(struct models *t, struct model_entry *m);
 
-/* Loads the model's vocabulary at first need. It must be called before the device thread gets a sequence of the model,
- * because that thread reads the vocabulary too; from then on it is constant. */
-int models_vocab(struct model_entry *m, struct hearth_err *e);
+/* What is read of a model's file. */
+struct model_file {
+    struct gguf *gguf;
+    struct hparams hp;
+    struct hearth_err hp_err;
+    enum tmpl_kind tmpl;
+};
+/* Opens a file and reads its header, which takes seconds where that is large. Any thread. */
+int model_file_read(const char *path, struct model_file *out, struct hearth_err *e);
+void models_set_file(struct model_entry *m, const struct model_file *f); /* takes it over */
+
+/* Gives the entry its vocabulary, which it owns from then on, or why there is none. That must be done before the device
+ * thread gets a sequence of the model, because that thread reads the vocabulary too; from then on it is constant. */
+void models_set_vocab(struct model_entry *m, struct vocab *v, const struct hearth_err *why);
 
 /* The model's chat templates, read at first need. Owned by the entry. */
 int models_templates(struct model_entry *m, struct templates **out, struct hearth_err *e);

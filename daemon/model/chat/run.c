@@ -3,6 +3,7 @@
 
 #include "daemon/model/chat/run.h"
 #include "daemon/model/chat/unicode.h"
+#include "daemon/model/pace.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -93,9 +94,13 @@ void *run_grow(struct run *r, void *old, uint32_t n, uint32_t *cap, size_t size)
 
 /* --- work and depth ------------------------------------------------------------------------------------------- */
 
+enum { STEP_BYTES = 16 /* a step takes about as long as that many bytes of other work */ };
+
 void run_charge(struct run *r, uint64_t steps)
 {
     r->steps += steps;
+    if (pace(steps * STEP_BYTES, NULL))
+        run_fail(r, JINJA_LIMIT, "the template was stopped");
     if (r->steps > JINJA_STEPS_MAX)
         run_fail(r, JINJA_LIMIT, "the template takes more than %d steps", JINJA_STEPS_MAX);
 }

@@ -1,0 +1,289 @@
+/* request.c - requests, and what they wait for before they begin; see rpc.h. Thread: the loop's, but for the jobs. */
+#include "config.h"
+
+#include <stdlib.h>
+
+#include "daemon/engine/front/rpc.h"
+
+enum {
+    /* Bytes of requests that may wait for the workers at a time, of one client and of all together. */
+    HELD_CLIENT = 64 << 20,
+    HELD_ALL = 512 << 20,
+};
+
+/* A job on a model: its file is opened, or its vocabulary read. Every request for the model waits for the same one. */
+struct reading {
+    struct job job;
+    struct model_entry *model; /* a reference */
+    bool of_vocab;
+    bool wanted; /* also where no request waits for it */
+    struct model_file file;
+    struct vocab *vocab;
+};
+
+static void go(struct rpc_server *s, struct request *r);
+
+/* --- models ----------------------------------------------------------------------------------------------- */
+
+static int read_file(struct job *j, struct hearth_err *e)
+{
+    struct reading *rd = j->owner;
+    return model_file_read(rd->model->path, &rd->file, e);
+}
+
+static int read_vocab(struct job *j, struct hearth_err *e)
+{
+    struct reading *rd = j->owner;
+    return vocab_load(&rd->vocab, rd->model->gguf, e);
+}
+
+static int start_reading(struct rpc_server *s, struct model_entry *m, int64_t client, struct hearth_err *e)
+{
+    struct reading *rd = m->reading ? NULL : calloc(1, sizeof *rd);
+    if (m->reading)
+        return 0;
+    if (!rd)
+        return err_set(e, HEARTH_ENOMEM, "no memory to read a model's file");
+    rd->model = m;
+    rd->of_vocab = m->gguf != NULL;
+    rd->job.client = client;
+    rd->job.run = rd->of_vocab ? read_vocab : read_file;
+    rd->job.owner = rd;
+    m->users++;
+    m->reading = rd;
+    work_begin(s->work, &rd->job);
+    return 0;
+}
+
+void request_want_vocab(struct rpc_server *s, struct model_entry *m)
+{
+    if (m->vocab || m->vocab_err.code || start_reading(s, m, 0, NULL))
+        return; /* without memory it is read when it is needed */
+    ((struct reading *)m->reading)->wanted = true;
+}
+
+static bool waits_for(const struct request *r, const struct model_entry *m)
+{
+    return r->state == REQUEST_MODEL && r->model == m;
+}
+
+static void fail(struct rpc_server *s, struct request *r, const struct hearth_err *why)
+{
+    serve_error(s, r->rpc_id, why);
+    request_free(s, r);
+}
+
+static void end_reading(struct rpc_server *s, struct reading *rd)
+{
+    struct model_entry *m = rd->model;
+    const struct hearth_err *err = &rd->job.err;
+    struct request *r, *next;
+    bool failed = err->code && err->code != HEARTH_ECANCELLED;
+    m->reading = NULL;
+    if (rd->of_vocab && (!err->code || failed))
+        models_set_vocab(m, rd->vocab, err);
+    else if (!err->code)
+        models_set_file(m, &rd->file);
+    else if (failed)
+        m->replaced = true; /* there is nothing to find: it goes with its last user */
+    for (r = TAILQ_FIRST(&s->requests); r; r = next) {
+        next = TAILQ_NEXT(r, link);
+        if (!waits_for(r, m))
+            continue;
+        if (failed && !rd->of_vocab)
+            fail(s, r, err);
+        else
+            go(s, r);
+    }
+    models_put(&s->models, m);
+    free(rd);
+}
+
+/* --- life --------------------------------------------------------------------------------------------------- */
+
+int request_begin(struct rpc_server *s, const struct asked *a, const char *path, int64_t client,
+                  const struct request_steps *steps, bool *taken, struct hearth_err *e)
+{
+    struct request *r = calloc(1, sizeof *r);
+    if (!r)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a request");
+    int rc = models_get(&s->models, path, &r->model, e);
+    if (rc) {
+        free(r);
+        return rc;
+    }
+    r->rpc_id = a->rpc_id;
+    r->method = a->method;
+    r->params = a->params;
+    r->held = a->bytes;
+    r->client = client;
+    r->steps = steps;
+    r->arrived = engine_now();
+    *taken = true;
+    if (a->method == &wire_methods[WIRE_ENGINE_GENERATE])
+        r->msg = a->params;
+    TAILQ_INSERT_TAIL(&s->requests, r, link);
+    frame_conn_tick_in(s->conn, WATCHDOG_SECONDS);
+    go(s, r);
+    return 0;
+}
+
+void request_free(struct rpc_server *s, struct request *r)
+{
+    TAILQ_REMOVE(&s->requests, r, link);
+    models_put(&s->models, r->model);
+    text_fini(&r->text);
+    ids_fini(&r->appended);
+    seq_free(r->seq);
+    eval_free(r->eval);
+    wire_buf_fini(&r->answer);
+    wire_free(r->params);
+    free(r);
+}
+
+int request_answer(struct rpc_server *s, struct request *r, struct hearth_err *e)
+{
+    int rc = wire_buf_add(frame_conn_out(s->conn), r->answer.data, r->answer.len, SIZE_MAX);
+    if (rc)
+        return err_set(e, rc, "no memory for an answer of %zu bytes", r->answer.len);
+    request_free(s, r);
+    return 0;
+}
+
+/* --- on its way --------------------------------------------------------------------------------------------- */
+
+static int run_work(struct job *j, struct hearth_err *e)
+{
+    struct request *r = j->owner;
+    return r->steps->work(r, e);
+}
+
+/* What waits for the workers is memory, of which one client has a share. */
+static int check_held(const struct rpc_server *s, const struct request *r, struct hearth_err *e)
+{
+    size_t all = r->held, own = r->held;
+    const struct request *q;
+    TAILQ_FOREACH (q, &s->requests, link)
+        if (q != r && q->state != REQUEST_BEGUN) {
+            all += q->held;
+            own += q->client == r->client ? q->held : 0;
+        }
+    if (own != r->held && (own > HELD_CLIENT || all > HELD_ALL))
+        return err_set(e, HEARTH_ELIMIT, "%zu bytes of long texts are waiting already; ask again when some are through",
+                       (own > HELD_CLIENT ? own : all) - r->held);
+    return 0;
+}
+
+static void cancelled(struct rpc_server *s, struct request *r)
+{
+    struct hearth_err e;
+    if (r->msg) {
+        generate_cancelled(s, r);
+        return;
+    }
+    err_set(&e, HEARTH_ECANCELLED, "nobody waits for it any more");
+    fail(s, r, &e);
+}
+
+static void begin(struct rpc_server *s, struct request *r)
+{
+    struct hearth_err e;
+    r->state = REQUEST_BEGUN;
+    if (r->steps->begin(s, r, &e))
+        fail(s, r, &e);
+}
+
+static void work(struct rpc_server *s, struct request *r)
+{
+    struct hearth_err e;
+    r->state = REQUEST_WORK;
+    size_t cost = r->steps->work ? r->steps->cost(r) : 0;
+    int rc = 0;
+    if (r->steps->work && cost <= WORK_LOOP) {
+        rc = r->steps->work(r, &e);
+    } else if (r->steps->work && !(rc = check_held(s, r, &e))) {
+        r->job = (struct job){.client = r->client, .cost = cost, .run = run_work, .owner = r};
+        work_begin(s->work, &r->job);
+        return;
+    }
+    if (rc)
+        fail(s, r, &e);
+    else
+        begin(s, r);
+}
+
+/* A request in REQUEST_MODEL goes on as far as it can. It may be freed. */
+static void go(struct rpc_server *s, struct request *r)
+{
+    struct model_entry *m = r->model;
+    struct hearth_err e;
+    int rc = 0;
+    if (r->cancelled) {
+        cancelled(s, r);
+        return;
+    }
+    if (m->gguf && !r->opened) {
+        r->opened = true;
+        rc = r->steps->opened ? r->steps->opened(s, r, &e) : 0;
+    }
+    bool reads = !m->gguf || (r->steps->vocab && !m->vocab && !m->vocab_err.code);
+    if (!rc && reads)
+        rc = start_reading(s, m, r->client, &e);
+    if (rc)
+        fail(s, r, &e);
+    else if (!reads)
+        work(s, r);
+}
+
+static void end_work(struct rpc_server *s, struct request *r)
+{
+    if (r->cancelled)
+        cancelled(s, r);
+    else if (r->job.err.code)
+        fail(s, r, &r->job.err);
+    else
+        begin(s, r);
+}
+
+void request_go_on(struct rpc_server *s, struct request *r, const struct request_steps *steps)
+{
+    r->steps = steps;
+    work(s, r);
+}
+
+void request_cancel(struct rpc_server *s, struct request *r)
+{
+    struct model_entry *m = r->model;
+    struct reading *rd = m->reading;
+    const struct request *other;
+    switch (r->state) {
+    case REQUEST_BEGUN:
+        if (r->seq_id)
+            engine_cancel(s->engine, r->seq_id);
+        return;
+    case REQUEST_WORK:
+        r->cancelled = true;
+        work_cancel(s->work, &r->job);
+        return;
+    case REQUEST_MODEL:
+        TAILQ_FOREACH (other, &s->requests, link)
+            if (other != r && waits_for(other, m))
+                break;
+        if (!other && !rd->wanted)
+            work_cancel(s->work, &rd->job);
+        cancelled(s, r);
+        return;
+    }
+}
+
+void request_on_work(void *rpc_server)
+{
+    struct rpc_server *s = rpc_server;
+    struct job *j;
+    work_take(s->work);
+    while ((j = work_next(s->work)))
+        if (j->run == run_work)
+            end_work(s, j->owner);
+        else
+            end_reading(s, j->owner);
+}

@@ -1,0 +1,159 @@
+#!/usr/bin/python3
+"""What others wait while one client asks for much: a bystander's first token, the gaps between its tokens, and the
+round trip of models.list, beside each of the rows below. Milliseconds, p50 / p99 / max.
+
+    top_srcdir=. top_builddir=build PYTHONPATH=tests/daemon tests/bench/bystander.py [SECONDS [ROW ...]]
+
+A daemon of its own serves the embedded model on the CPU; the bystander and every other client are processes. The suite
+bounds the work that is done at a time (tests/daemon/engine-long.c); here it is time, and the machine should be idle:
+the load average is printed with the figures.
+"""
+import multiprocessing, os, struct, sys, time
+
+sys.dont_write_bytecode = True
+import harness
+from harness import Box, Client, Refused
+
+PROMPT = {"model": "tale", "max_tokens": 40, "sampling": {"temperature": 0}}
+EIGHT_MB = 8 * 1000 * 1000
+
+
+def string(s):
+    return struct.pack("<Q", len(s)) + s
+
+
+def strings(key, all):
+    return string(key) + struct.pack("<IIQ", 9, 8, len(all)) + b"".join(map(string, all))
+
+
+def large_vocabulary(path, n):
+    """A GGUF file without tensors: n tokens, and four merges for each."""
+    letters = [bytes([c]) for c in range(33, 127)]
+    tokens = letters + [b"%x" % i for i in range(n - len(letters))]
+    merges = [b"%c %c" % (33 + i % 94, 33 + i // 94 % 94) for i in range(4 * n)]
+    keys = [string(b"general.architecture") + struct.pack("<I", 8) + string(b"llama"),
+            string(b"tokenizer.ggml.model") + struct.pack("<I", 8) + string(b"gpt2"),
+            string(b"tokenizer.ggml.pre") + struct.pack("<I", 8) + string(b"llama-bpe"),
+            strings(b"tokenizer.ggml.tokens", tokens), strings(b"tokenizer.ggml.merges", merges)]
+    with open(path, "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys)) + b"".join(keys))
+
+
+# --- the others: each is called over and over -------------------------------------------------------------------
+
+def text(kind):
+    return ("lorem ipsum dolor sit amet " * (EIGHT_MB // 27)) if kind == "words" else "a" * EIGHT_MB
+
+
+def ask(c, method, **params):
+    try:
+        c.call(method, **params)
+    except Refused:
+        pass
+
+
+def vocabulary(c, box):
+    path = box.dir + "/models/vocabulary.gguf"
+    os.utime(path)  # another file, for who knows files by their times
+    ask(c, "tokenize", model=path, text="x")
+
+
+def nils(c, box):
+    frame = b"\x94\x00\x01\xa6status\x91\x81\xa1x\xdd" + struct.pack(">I", 1900000) + b"\xc0" * 1900000
+    c.s.sendall(frame)
+    c.read()
+
+
+def idle(c, box):
+    time.sleep(0.1)
+
+
+ROWS = {
+    "nothing": (1, idle),
+    "generate of 8 MB, refused": (1, lambda c, b: ask(c, "generate", model="tale", text=text("words"))),
+    "tokenize of 8 MB": (1, lambda c, b: ask(c, "tokenize", model="tale", text=text("words"))),
+    "tokenize of 8 MB, one word, 4 clients": (4, lambda c, b: ask(c, "tokenize", model="tale", text=text("a"))),
+    "a vocabulary of 1,048,576 tokens": (1, vocabulary),
+    "status with 1.9 M nils": (1, nils),
+    "status with 1.9 M nils, 4 clients": (4, nils),
+    "detokenize of 1,048,576 ids": (1, lambda c, b: ask(c, "detokenize", model="tale", tokens=[300] * 1048576)),
+    "eval of 1,023 ids, top 1000": (1, lambda c, b: ask(c, "eval", model="tale", tokens=[300] * 1023, top=1000)),
+    "eval, 1,000 greedy": (1, lambda c, b: ask(c, "eval", model="tale", tokens=[300], greedy=1000)),
+    "8 prompts of 900 tokens": (8, lambda c, b: ask(c, "generate", model="tale", max_tokens=1, tokens=[
+        300 + os.getpid() % 1000] + [int(x) % 2000 + 300 for x in os.urandom(899)])),
+    "32 streams": (32, lambda c, b: ask(c, "generate", model="tale", text="Once", max_tokens=200)),
+    "models.list": (4, lambda c, b: ask(c, "models.list")),
+}
+
+
+def other(box, act, go_on):
+    c = Client(box.socket)
+    while go_on.value:
+        act(c, box)
+
+
+# --- the bystander ------------------------------------------------------------------------------------------------
+
+def watch(box, seconds, report):
+    c, lister = Client(box.socket), Client(box.socket)
+    first, gaps, lists = [], [], []
+    until = time.monotonic() + seconds
+    n = 0
+    while time.monotonic() < until:
+        n += 1
+        begun = last = time.monotonic()
+        id = c.submit("generate", text="Story %d." % n, **PROMPT)
+        begins = True
+        while True:
+            m = c.read()
+            now = time.monotonic()
+            if m[0] == 2 and m[1] == "stream.tokens":
+                (first if begins else gaps).append(now - (begun if begins else last))
+                begins, last = False, now
+            elif m[0] == 1 and m[1] == id:
+                break
+        begun = time.monotonic()
+        lister.call("models.list")
+        lists.append(time.monotonic() - begun)
+    report.put([first, gaps, lists])
+
+
+def figures(v):
+    v = sorted(1000 * x for x in v)
+    return "%5.1f /%7.1f /%7.1f" % (v[len(v) // 2], v[min(len(v) - 1, len(v) * 99 // 100)], v[-1])
+
+
+def main():
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 4
+    rows = sys.argv[2:] or list(ROWS)
+    box = Box("bystander")
+    try:
+        os.mkdir(box.dir + "/models")
+        box.configure("model_dir = %s/models" % box.dir, "memory_per_uid = 4G")
+        large_vocabulary(box.dir + "/models/vocabulary.gguf", 1 << 20)
+        box.start()
+        box.client().call("generate", text="Warm.", **PROMPT)
+        print("%-38s %-24s %-24s %-24s load" % ("the other client", "first token", "gap", "models.list"))
+        for name in rows:
+            n, act = ROWS[name]
+            go_on = multiprocessing.Value("b", 1)
+            others = [multiprocessing.Process(target=other, args=(box, act, go_on)) for _ in range(n)]
+            for p in others:
+                p.start()
+            report = multiprocessing.Queue()
+            bystander = multiprocessing.Process(target=watch, args=(box, seconds, report))
+            bystander.start()
+            first, gaps, lists = report.get()
+            go_on.value = 0
+            for p in others:
+                p.terminate()
+                p.join()
+            bystander.join()
+            print("%-38s %-24s %-24s %-24s %.1f" % (name, figures(first), figures(gaps), figures(lists),
+                                                    os.getloadavg()[0]), flush=True)
+            box.client().call("generate", text="After.", **PROMPT)  # what the others left behind is through
+    finally:
+        box.remove()
+
+
+main()
