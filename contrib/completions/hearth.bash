@@ -1,8 +1,24 @@
 # bash completion for hearth(1)
+# One name a line, each once.
 _hearth_names()
 {
     hearth --no-start "$@" --json 2>/dev/null | sed 's/},{/}\n{/g' |
-        sed -n 's/.*"name":"\([^"\\]*\)".*/\1/p'
+        sed -n 's/.*"name":"\([^"\\]*\)".*/\1/p' | awk '!seen[$0]++'
+}
+
+# Offers the names that a verb lists, as the shell needs them quoted where they hold blanks and the like.
+_hearth_offer()
+{
+    local typed=${1//\\/} name
+    shift
+    [[ $typed == [\"\']* ]] && typed=${typed:1}
+    while IFS= read -r name; do
+        [[ $name == "$typed"* ]] || continue
+        case $cur in
+        [\"\']*) COMPREPLY+=("$name") ;;
+        *) COMPREPLY+=("$(printf %q "$name")") ;;
+        esac
+    done < <(_hearth_names "$@")
 }
 
 _hearth()
@@ -19,32 +35,33 @@ _hearth()
     fi
     case $prev in
     -m | --model)
-        COMPREPLY=($(compgen -W "$(_hearth_names list)" -- "$cur") $(compgen -f -X '!*.gguf' -- "$cur"))
+        _hearth_offer "$cur" list
+        while IFS= read -r i; do COMPREPLY+=("$(printf %q "$i")"); done < <(compgen -f -X '!*.gguf' -- "$cur")
         return ;;
     -s | --session)
-        COMPREPLY=($(compgen -W "$(_hearth_names sessions)" -- "$cur"))
+        _hearth_offer "$cur" sessions
         return ;;
     esac
     local generate="--model --session --max-tokens --system --temp --temperature --top-k --top-p --min-p --seed --stop
         --repeat-penalty --presence-penalty --frequency-penalty --penalty-last --stats --json"
-    local words=
+    local words= names= # of which verb the names are offered, too
     case $verb in
-    run) words="$generate --prompt --chat --raw --logprobs --request"; [[ $cur == -* ]] || words=$(_hearth_names list) ;;
+    run) words="$generate --prompt --chat --raw --logprobs --request"; names=list ;;
     chat) words=$generate ;;
-    resume) words=$generate; [[ $cur == -* ]] || words=$(_hearth_names sessions) ;;
+    resume) words=$generate names=sessions ;;
     attach) words="--from --request --stats --json" ;;
     streams) words="--all --json" ;;
     trace) words="--json" ;;
-    rm) words="--all --yes --json $(_hearth_names sessions)" ;;
+    rm) words="--all --yes --json" names=sessions ;;
     sessions)
         words="list show rename rm pin unpin export import --json"
         for ((i++; i < COMP_CWORD; i++)); do
             case ${COMP_WORDS[i]} in
             list) words="--json" ;;
-            show) words="--json --tokens $(_hearth_names sessions)" ;;
-            rename | pin | unpin) words="--json $(_hearth_names sessions)" ;;
-            rm) words="--all --yes --json $(_hearth_names sessions)" ;;
-            export) words="--markdown --json $(_hearth_names sessions)" ;;
+            show) words="--json --tokens" names=sessions ;;
+            rename | pin | unpin) words="--json" names=sessions ;;
+            rm) words="--all --yes --json" names=sessions ;;
+            export) words="--markdown --json" names=sessions ;;
             import)
                 words="--name --model --force --json"
                 [[ $cur == -* ]] || words=$(compgen -f -- "$cur") ;;
@@ -60,8 +77,8 @@ _hearth()
         [[ $verb == show ]] && words+=" --ops"
         [[ $verb == bench ]] &&
             words+=" --prompt --depth --batch --resume --kv --load --socket --csv --backend --variant --threads --name --commit"
-        [[ $cur == -* ]] || words=$(_hearth_names list) ;;
-    stop) words="--daemon --now --json $(_hearth_names ps)" ;;
+        names=list ;;
+    stop) words="--daemon --now --json" names=ps ;;
     tokenize) words="--model --special --bos --no-bos --decode --json" ;;
     render)
         words="--model --template --now --json"
@@ -70,5 +87,6 @@ _hearth()
     list | ps | status) words="--json" ;;
     esac
     COMPREPLY=($(compgen -W "$words --help --no-start" -- "$cur"))
+    [[ -z $names || $cur == -* ]] || _hearth_offer "$cur" "$names"
 }
 complete -F _hearth hearth
