@@ -108,9 +108,8 @@ static int greet(struct chat *c)
         snprintf(err.msg, sizeof err.msg, "%.100s has no chat template that hearth renders", m->name);
     }
     if (!rc && !c->gen->told) {
-        fputs("hearth: ", stderr);
-        say("%s answers%s; /help lists commands\n", m->name,
-            c->gen->model || c->begun ? "" : ", as no model was named");
+        say_aside("hearth: %s answers%s; /help lists commands\n", m->name,
+                  c->gen->model || c->begun ? "" : ", as no model was named");
         c->gen->told = true;
     }
     hearth_free(m);

@@ -11,7 +11,7 @@ static json_t *json_models(const struct hearth_models_list_result *r)
 
 static void print_models(const struct hearth_models_list_result *r)
 {
-    struct table t = {0};
+    struct table t = {.has_head = true};
     table_add(&t, 4, "NAME", "SIZE", "CHANGED", "PATH");
     for (size_t i = 0; i < r->n_models; i++) {
         const struct hearth_model *m = &r->models[i];

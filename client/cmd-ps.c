@@ -21,7 +21,7 @@ static const char *until(const struct hearth_loaded_model *m)
 
 static void print_rows(struct hearth *h, const struct hearth_engine_status *e)
 {
-    struct table t = {0};
+    struct table t = {.has_head = true};
     table_add(&t, 8, "NAME", "ID", "SIZE", "WHERE", "CONTEXT", "RUNNING", "KV", "UNTIL");
     for (size_t i = 0; i < e->n_models; i++) {
         const struct hearth_loaded_model *m = &e->models[i];

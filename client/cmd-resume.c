@@ -8,15 +8,14 @@
 /* To a person, the last exchange says where they are. */
 static void show_last_turns(const struct hearth_session_show_result *s)
 {
-    bool colour = colour_wanted();
     for (size_t i = s->n_turns > 2 ? s->n_turns - 2 : 0; i < s->n_turns; i++) {
         bool theirs = !strcmp(s->turns[i].role, "user");
-        if (colour)
-            fputs("\033[2m", stdout);
+        style_begin(stdout, STYLE_ASIDE);
         if (theirs)
             fputs(">>> ", stdout);
         print_text(s->turns[i].text.data, s->turns[i].text.len);
-        puts(colour ? "\033[0m" : "");
+        style_end(stdout);
+        putchar('\n');
     }
 }
 

@@ -47,7 +47,7 @@ static int run_list(const struct cmd *cmd, int argc, char **argv)
         json_decref(a);
         return verb_end(h, NULL, status);
     }
-    struct table t = {0};
+    struct table t = {.has_head = true};
     table_add(&t, 9, "NAME", "ID", "MODEL", "TURNS", "TOKENS", "SIZE", "KV", "USED", "KEPT");
     status = sessions_each(h, add_row, &t);
     if (status == STATUS_OK)

@@ -42,7 +42,7 @@ static json_t *json_streams(const struct hearth_streams_list_result *r)
 
 static void print_streams(const struct hearth_streams_list_result *r)
 {
-    struct table t = {0};
+    struct table t = {.has_head = true};
     table_add(&t, 6, "STREAM", "SESSION", "MODEL", "TOKENS", "STATE", "AGE");
     for (size_t i = 0; i < r->n_streams; i++) {
         const struct hearth_stream_info *s = &r->streams[i];

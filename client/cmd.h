@@ -187,7 +187,9 @@ void vsay(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 /* "hearth: NAME: message" on stderr and what may be done about it; with --json an object on stdout as well. Returns the
  * exit status of such an error. */
 int fail(const struct hearth_err *err);
-extern bool json_errors; /* --json was given */
+extern bool json_errors;          /* --json was given */
+extern bool in_session;           /* what is generated is of a session, which counts for advice */
+extern const char context_step[]; /* what may be done where a session's context is full */
 
 /* What goes to stderr follows the text of stdout: on a terminal, or in one file or pipe. */
 bool stdout_is_stderr(void);
@@ -198,13 +200,19 @@ bool read_stdin(struct hearth_bytes *out, struct hearth_err *err);
 /* Writes text that somebody else made to stdout: on a terminal its control characters are shown as '?'. */
 void print_text(const char *data, size_t len);
 
-/* Colours and bars are for terminals; NO_COLOR turns colours off. */
-bool colour_wanted(void);
+/* What is printed between stands out where `to` is a terminal; NO_COLOR and TERM=dumb turn that off. */
+enum style { STYLE_HEAD, STYLE_ASIDE, STYLE_ERROR };
+void style_begin(FILE *to, enum style style);
+void style_end(FILE *to);
+
+/* A line on stderr that is not the answer: who answers, what was reused, what may be done next. */
+void say_aside(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Rows of columns, printed with aligned left edges. Cells are copied. */
 struct table {
     char **cell;
     size_t n_col, n_cell;
+    bool has_head; /* the first row names the columns */
 };
 void table_add(struct table *t, size_t n_col, ...); /* n_col strings */
 void table_print(struct table *t);                  /* and frees it */

@@ -127,8 +127,8 @@ static void show_model(struct gen *gen, const struct hearth_stream_begin *b)
     if (gen->told || gen->json || !b->model || !isatty(STDERR_FILENO))
         return;
     progress_clear();
-    say("hearth: %s answers%s\n", b->model,
-        gen->model || gen->session ? "" : ", as no model was named (`hearth run MODEL` picks one)");
+    say_aside("hearth: %s answers%s\n", b->model,
+              gen->model || gen->session ? "" : ", as no model was named (`hearth run MODEL` picks one)");
     gen->told = true;
 }
 
@@ -246,6 +246,7 @@ int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **o
     gen->g.model = model;
     gen->g.session = gen->session;
     gen->g.stream = !gen->json;
+    in_session = gen->session != NULL;
     int rc = gen_once(h, gen, out, err);
     /* A session that begins here, on the default model; or a retry of a request that did. */
     if (!model && (rc == HEARTH_ENOSESSION || (rc == HEARTH_ECONFLICT && gen->g.request))) {
@@ -267,11 +268,12 @@ int gen_report(const struct gen *gen, const struct hearth_generate_result *r)
 {
     const char *why = r->finish_reason ? r->finish_reason : "";
     if (!strcmp(why, "context_full"))
-        fputs("hearth: the context is full\n", stderr);
+        say("hearth: the context is full%s%s\n", gen->session ? "; " : "", gen->session ? context_step : "");
     if (!strcmp(why, "error"))
         say("hearth: %s\n", r->error ? r->error : "INTERNAL: the generation failed");
     if (gen->stats)
-        say("reused %lld of %lld prompt tokens, restored %lld; %lld tokens, %.1f ms to the first, %.0f tokens/s\n",
+        say_aside(
+            "reused %lld of %lld prompt tokens, restored %lld; %lld tokens, %.1f ms to the first, %.0f tokens/s\n",
             (long long)r->usage.reused_tokens, (long long)r->usage.prompt_tokens, (long long)r->usage.restored_tokens,
             (long long)r->usage.completion_tokens,
             r->timings.queue_ms + r->timings.load_ms + r->timings.restore_ms + r->timings.prefill_ms,

@@ -54,6 +54,42 @@ void say(const char *fmt, ...)
     va_end(ap);
 }
 
+bool json_errors, in_session;
+
+const char context_step[] =
+    "`hearth sessions export SESSION --markdown | tail -n 40 | hearth run --chat -s NEW -m MODEL` begins a new session "
+    "with the end of that one";
+
+static bool style_wanted(FILE *to)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fileno(to)) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
+}
+
+void style_begin(FILE *to, enum style style)
+{
+    static const char *const codes[] = {
+        [STYLE_HEAD] = "\033[1m", [STYLE_ASIDE] = "\033[2m", [STYLE_ERROR] = "\033[1;31m"};
+    if (style_wanted(to))
+        fputs(codes[style], to);
+}
+
+void style_end(FILE *to)
+{
+    if (style_wanted(to))
+        fputs("\033[0m", to);
+}
+
+void say_aside(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    style_begin(stderr, STYLE_ASIDE);
+    vsay(fmt, ap);
+    style_end(stderr);
+    va_end(ap);
+}
+
 /* What a person may do about an error; NULL. */
 static const char *next_step(int code)
 {
@@ -65,7 +101,7 @@ static const char *next_step(int code)
     case HEARTH_EMODELMISMATCH:
         return "`hearth sessions export SESSION | hearth sessions import --name NEW -m MODEL` goes on with another one";
     case HEARTH_ECONTEXT:
-        return "a new session begins without the history, which `hearth sessions show SESSION` has";
+        return in_session ? context_step : NULL;
     case HEARTH_ENOTEMPLATE:
         return "`hearth run -m MODEL PROMPT` goes on from raw text, without a template";
     default:
@@ -73,15 +109,16 @@ static const char *next_step(int code)
     }
 }
 
-bool json_errors;
-
 int fail(const struct hearth_err *err)
 {
     const char *name = hearth_error_name(err->code), *next = next_step(err->code);
     progress_clear();
-    say("hearth: %s: %s\n", name, err->msg);
+    style_begin(stderr, STYLE_ERROR);
+    say("hearth: %s", name);
+    style_end(stderr);
+    say(": %s\n", err->msg);
     if (next)
-        say("hearth: %s\n", next);
+        say_aside("hearth: %s\n", next);
     if (json_errors)
         print_json(json_pack("{s:{s:s, s:o, s:s?}}", "error", "symbol", name, "message",
                              json_text(err->msg, strlen(err->msg)), "next", next));
@@ -127,12 +164,6 @@ bool read_stdin(struct hearth_bytes *out, struct hearth_err *err)
     return true;
 }
 
-bool colour_wanted(void)
-{
-    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(STDOUT_FILENO) && !(no_color && *no_color) && term && strcmp(term, "dumb");
-}
-
 void table_add(struct table *t, size_t n_col, ...)
 {
     char **cell = realloc(t->cell, (t->n_cell + n_col) * sizeof *cell);
@@ -170,7 +201,12 @@ void table_print(struct table *t)
     }
     for (size_t i = 0; i < t->n_cell; i++) {
         size_t col = i % t->n_col, own = width(t->cell[i]);
+        bool head = t->has_head && i < t->n_col;
+        if (head)
+            style_begin(stdout, STYLE_HEAD);
         print_text(t->cell[i], strlen(t->cell[i]));
+        if (head)
+            style_end(stdout);
         if (col + 1 < t->n_col)
             printf("%*s", (int)(widest[col] - own + 2), "");
         else
