@@ -42,9 +42,9 @@ void engine_update_stats(const struct engine *eng, struct model_entry *m)
     struct kv_counts c;
     if (!m->group.kv)
         return;
-    kv_count(m->group.kv, &c);
+    kv_count(m->group.kv, 0, &c);
     atomic_store(&m->pages_used, c.total - c.free);
-    atomic_store(&m->context_used, c.longest);
+    atomic_store(&m->context_used, kv_longest(m->group.kv));
     atomic_store(&m->sequences, m->group.n_seq);
     bool stays = m->group.n_seq || !eng->params.idle_ms;
     atomic_store(&m->unload_at, stays ? 0 : engine_now() + 1e-3 * (double)eng->params.idle_ms);

@@ -97,16 +97,16 @@ static int make_pool(struct engine *eng, struct model_entry *m, struct hearth_er
                        info->name, m->n_page * KV_PAGE, least * KV_PAGE);
     for (;;) { /* free memory may be fragmented, so smaller pools are tried */
         desc.n_page = m->n_page;
-        int rc = be->kv_new(dev, &desc, &m->pool, e);
+        int rc = be->kv_new(dev, &desc, &m->pool[0], e);
         if (!rc)
             break;
         if (rc != HEARTH_ENOMEM || m->n_page / 2 < least || eng->params.kv_bytes)
             return rc;
         m->n_page /= 2;
     }
-    int rc = kv_cache_new(&m->group.kv, m->n_page, e);
+    int rc = kv_cache_new(&m->group.kv, &(struct kv_shape){m->n_page, 0}, 1, e);
     if (rc) {
-        be->kv_free(dev, m->pool);
+        be->kv_free(dev, m->pool[0]);
         return rc;
     }
     atomic_store(&m->page_bytes, kv_page_bytes(&desc));
@@ -380,7 +380,7 @@ int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e
     TAILQ_REMOVE(&eng->loaded, m, loaded_link);
     kv_cache_free(m->group.kv);
     m->group.kv = NULL;
-    m->model->be->kv_free(m->model->dev, m->pool);
+    m->model->be->kv_free(m->model->dev, m->pool[0]);
     drop_model(m);
     eng->memory_changed = true;
     atomic_store(&m->pages_used, 0);

@@ -105,7 +105,7 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
         const struct plan_seq *ps = &p->seq[i];
         struct seq *q = ps->seq;
         notify_admitted(eng, p, ps);
-        seq[i] = (struct batch_seq){ps->row0, ps->n_row, ps->pos0, {q->kv.page}};
+        seq[i] = (struct batch_seq){ps->row0, ps->n_row, ps->pos0, {q->kv.page[0]}};
         for (uint32_t r = 0; r < ps->n_row; r++) {
             uint32_t pos = ps->pos0 + r; /* what the host does not know yet, the slot has sampled last */
             token[ps->row0 + r] = pos < q->n_tokens ? q->token[pos] : TOKEN_OF_SLOT(q->slot);
@@ -124,7 +124,7 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
         .token = token,
         .seq = seq,
         .out_row = out_row,
-        .kv = {m->pool},
+        .kv = {m->pool[0]},
         .n_group = 1,
         .invariant = p->invariant,
         .sample = {.n = p->n_sample, .slot = slot, .index = index},

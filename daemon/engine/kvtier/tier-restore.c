@@ -87,7 +87,7 @@ static uint32_t take_pages(struct restore *r, uint32_t n)
     uint32_t room = kv_available(kv), running = r->model->group.n_seq; /* one for each running sequence stays free */
     room = room > running ? room - running : 0;
     n = n < room ? n : room;
-    if (n == 0 || !kv_grow(kv, &r->table, (r->first + n) * KV_PAGE))
+    if (n == 0 || !kv_grow(kv, &r->table, r->first * KV_PAGE, (r->first + n) * KV_PAGE, 0))
         return 0;
     models_run_kv_actions(r->model); /* the pages are cleared before they are filled, not after */
     return n;
@@ -110,7 +110,7 @@ enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
         goto out;
     r->model = m;
     r->table.uid = q->uid;
-    r->first = kv_match_pages(m->group.kv, &r->table, q->token, full * KV_PAGE);
+    r->first = kv_match_nodes(m->group.kv, &r->table, q->token, full * KV_PAGE);
     if (r->first < full && restore_in_flight(t, m, r->first, &hash[r->first])) {
         result = RESTORE_LATER;
         goto out_table;
@@ -270,9 +270,9 @@ static int load_some(struct tier *t, struct restore *r, struct hearth_err *e)
         if (n == 0)
             break;
         struct transfer m = {.restore = r, .n = n, .bytes = n * tier_page_bytes(r->model->ns)};
-        const uint32_t *pages = r->table.page + r->first + r->n_submitted;
+        const uint32_t *pages = r->table.page[0] + r->first + r->n_submitted;
         r->n_submitted += n;
-        rc = tier_transfer(t, TO_DEVICE, m, r->model->pool, pages, host, e);
+        rc = tier_transfer(t, TO_DEVICE, m, r->model->pool[0], pages, host, e);
     }
     return rc;
 }

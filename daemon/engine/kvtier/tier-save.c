@@ -50,7 +50,7 @@ static void begin(struct tier *t, struct seq *q, const struct kv_hash *hash, uin
     s->stream = q->stream;
     s->seq = q->id;
     s->first = first;
-    if (kv_match_pages(q->model->group.kv, &s->table, q->token, (first + n) * KV_PAGE) < first + n)
+    if (kv_match_nodes(q->model->group.kv, &s->table, q->token, (first + n) * KV_PAGE) < first + n)
         goto fail_table;
     for (; s->n < n; s->n++) {
         uint32_t i = first + s->n;
@@ -179,9 +179,9 @@ static bool copy_some(struct tier *t, struct save *s, struct hearth_err *e, int 
     if (n == 0)
         return false;
     struct transfer m = {.save = s, .n = n, .bytes = n * tier_page_bytes(s->ns)};
-    const uint32_t *pages = s->table.page + s->first + s->n_submitted;
+    const uint32_t *pages = s->table.page[0] + s->first + s->n_submitted;
     s->n_submitted += n;
-    *rc = tier_transfer(t, TO_HOST, m, s->model->pool, pages, host, e);
+    *rc = tier_transfer(t, TO_HOST, m, s->model->pool[0], pages, host, e);
     return *rc == 0;
 }
 

@@ -1,417 +1,353 @@
-/* kv.c - pages, block tables and the prefix cache; see kv.h. Pure. Thread: the device thread's. */
-#include "daemon/engine/sched/kv.h"
+/* kv.c - block tables: what a sequence finds in the cache, allocates, and leaves there; see kv.h. Pure. Thread: the
+ * device thread's. */
+#include "daemon/engine/sched/kv-internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
-enum {
-    SIBLING_SCAN = 256, /* children of a page compared for a common prefix: bounds time, not correctness */
-};
-static const int64_t uid_nobody = -1; /* the uid of a page never used, whose memory is as the device initialised it */
-
-struct page {
-    int64_t uid;                         /* the last owner, also while free */
-    uint64_t hash;                       /* chained over all ids from the root to here; cached pages only */
-    int32_t id[KV_PAGE];                 /* cached pages only */
-    uint32_t refs;                       /* block tables */
-    uint32_t n_tok;                      /* ids known: 0 = not cached */
-    uint32_t depth;                      /* pages before this one */
-    uint32_t parent;                     /* cached page before this one; KV_NONE at the root */
-    uint32_t n_child;                    /* cached pages after this one */
-    uint32_t hash_next;                  /* next full page in the bucket of its hash */
-    uint32_t sibling_next, sibling_prev; /* cached pages in the bucket of the parent's hash, newest first */
-    uint32_t next, prev;                 /* on the free list (next only) or in the LRU list of unreferenced pages */
-};
-
-struct kv {
-    struct page *page; /* [n_page] */
-    uint32_t n_page;
-    uint32_t free, n_free;          /* free list */
-    uint32_t oldest, newest, n_lru; /* cached and unreferenced */
-    uint32_t *by_hash, *by_parent;  /* buckets: full pages by hash, cached pages by parent's hash */
-    uint32_t bucket_mask;
-    uint32_t longest;
-    bool longest_stale; /* the longest may be evicted: walk the pages to find the next */
-    struct kv_action *action;
-    uint32_t n_action, next_action, cap_action;
-};
-
-static uint64_t hash_root(int64_t uid)
+/* The first place whose pages of the group a token at `pos` sees. */
+static uint32_t first_seen(const struct kv *kv, uint32_t group, uint32_t pos)
 {
-    return XXH3_64bits(&uid, sizeof uid);
+    return kv_first_visible(pos, kv->group[group].shape.window) / KV_PAGE;
 }
 
-static uint64_t hash_chain(uint64_t parent, const int32_t *id)
+/* The first place that is kept for one who goes on at position `end`, or a little before. */
+static uint32_t first_kept(const struct kv *kv, uint32_t group, uint32_t end)
 {
-    return XXH3_64bits_withSeed(id, KV_PAGE * sizeof *id, parent);
+    uint32_t first = kv_first_visible(end, kv->group[group].shape.window);
+    return first > KV_SLACK ? (first - KV_SLACK) / KV_PAGE : 0;
 }
 
-static uint64_t parent_hash(const struct kv *kv, uint32_t parent, int64_t uid)
+static bool is_kept(const struct kv *kv, uint32_t group, uint32_t i, uint32_t end)
 {
-    return parent == KV_NONE ? hash_root(uid) : kv->page[parent].hash;
+    return i >= first_kept(kv, group, end) && i < kv_pages_for(end);
 }
 
-int kv_cache_new(struct kv **out, uint32_t n_page, struct hearth_err *e)
-{
-    uint32_t buckets = 16;
-    while (buckets < n_page && buckets < 1u << 30)
-        buckets *= 2;
-    struct kv *kv = calloc(1, sizeof *kv);
-    if (!kv)
-        goto nomem;
-    kv->page = calloc(n_page, sizeof *kv->page);
-    kv->by_hash = malloc(buckets * sizeof *kv->by_hash);
-    kv->by_parent = malloc(buckets * sizeof *kv->by_parent);
-    if (!kv->page || !kv->by_hash || !kv->by_parent)
-        goto nomem;
-    kv->n_page = n_page;
-    kv->bucket_mask = buckets - 1;
-    memset(kv->by_hash, 0xff, buckets * sizeof *kv->by_hash);
-    memset(kv->by_parent, 0xff, buckets * sizeof *kv->by_parent);
-    kv->oldest = kv->newest = kv->free = KV_NONE;
-    for (uint32_t p = n_page; p-- > 0;) { /* low pages first: memory is committed as it is first written */
-        kv->page[p].uid = uid_nobody;
-        kv->page[p].next = kv->free;
-        kv->free = p;
-    }
-    kv->n_free = n_page;
-    *out = kv;
-    return 0;
-nomem:
-    kv_cache_free(kv);
-    return err_set(e, HEARTH_ENOMEM, "no memory for the table of %u KV pages", n_page);
-}
-
-void kv_cache_free(struct kv *kv)
-{
-    if (!kv)
-        return;
-    free(kv->page);
-    free(kv->by_hash);
-    free(kv->by_parent);
-    free(kv->action);
-    free(kv);
-}
-
-/* --- the LRU list of unreferenced pages ----------------------------------------------------------------- */
-
-static void lru_push(struct kv *kv, uint32_t p)
-{
-    struct page *pg = &kv->page[p];
-    pg->next = KV_NONE;
-    pg->prev = kv->newest;
-    if (kv->newest != KV_NONE)
-        kv->page[kv->newest].next = p;
-    else
-        kv->oldest = p;
-    kv->newest = p;
-    kv->n_lru++;
-}
-
-static void lru_remove(struct kv *kv, uint32_t p)
-{
-    struct page *pg = &kv->page[p];
-    if (pg->prev != KV_NONE)
-        kv->page[pg->prev].next = pg->next;
-    else
-        kv->oldest = pg->next;
-    if (pg->next != KV_NONE)
-        kv->page[pg->next].prev = pg->prev;
-    else
-        kv->newest = pg->prev;
-    kv->n_lru--;
-}
-
-/* --- the cache ------------------------------------------------------------------------------------------ */
-
-static uint32_t cached_end(const struct page *pg)
-{
-    return pg->depth * KV_PAGE + pg->n_tok;
-}
-
-/* Enters a page that holds id[0..n_tok) after `parent`. */
-static void cache_add(struct kv *kv, uint32_t p, uint32_t parent, uint32_t depth, const int32_t *id, uint32_t n_tok)
-{
-    struct page *pg = &kv->page[p];
-    uint64_t above = parent_hash(kv, parent, pg->uid);
-    memcpy(pg->id, id, n_tok * sizeof *id);
-    pg->n_tok = n_tok;
-    pg->depth = depth;
-    pg->parent = parent;
-    pg->n_child = 0;
-    if (parent != KV_NONE)
-        kv->page[parent].n_child++;
-    if (n_tok == KV_PAGE) {
-        pg->hash = hash_chain(above, id);
-        uint32_t *head = &kv->by_hash[pg->hash & kv->bucket_mask];
-        pg->hash_next = *head;
-        *head = p;
-    }
-    uint32_t *head = &kv->by_parent[above & kv->bucket_mask];
-    pg->sibling_prev = KV_NONE;
-    pg->sibling_next = *head;
-    if (*head != KV_NONE)
-        kv->page[*head].sibling_prev = p;
-    *head = p;
-    if (cached_end(pg) > kv->longest)
-        kv->longest = cached_end(pg);
-}
-
-static void cache_remove(struct kv *kv, uint32_t p)
-{
-    struct page *pg = &kv->page[p];
-    assert(pg->n_child == 0);
-    if (pg->n_tok == KV_PAGE) {
-        uint32_t *at = &kv->by_hash[pg->hash & kv->bucket_mask];
-        while (*at != p)
-            at = &kv->page[*at].hash_next;
-        *at = pg->hash_next;
-    }
-    if (pg->sibling_prev != KV_NONE)
-        kv->page[pg->sibling_prev].sibling_next = pg->sibling_next;
-    else
-        kv->by_parent[parent_hash(kv, pg->parent, pg->uid) & kv->bucket_mask] = pg->sibling_next;
-    if (pg->sibling_next != KV_NONE)
-        kv->page[pg->sibling_next].sibling_prev = pg->sibling_prev;
-    if (pg->parent != KV_NONE)
-        kv->page[pg->parent].n_child--;
-    if (cached_end(pg) == kv->longest)
-        kv->longest_stale = true;
-    pg->n_tok = 0;
-}
-
-/* The cached full page with these ids after `parent`, or KV_NONE. */
-static uint32_t cache_find(const struct kv *kv, uint32_t parent, int64_t uid, const int32_t *id)
-{
-    uint64_t hash = hash_chain(parent_hash(kv, parent, uid), id);
-    for (uint32_t p = kv->by_hash[hash & kv->bucket_mask]; p != KV_NONE; p = kv->page[p].hash_next) {
-        const struct page *pg = &kv->page[p];
-        if (pg->hash == hash && pg->uid == uid && pg->parent == parent && !memcmp(pg->id, id, sizeof pg->id))
-            return p;
-    }
-    return KV_NONE;
-}
-
-/* Returns the child of `parent` that shares the longest prefix with id[0..n), n < KV_PAGE; *len is that prefix's
- * length, 0 where there is none. */
-static uint32_t cache_find_partial(const struct kv *kv, uint32_t parent, int64_t uid, const int32_t *id, uint32_t n,
-                                   uint32_t *len)
-{
-    uint32_t best = KV_NONE, looked = 0;
-    *len = 0;
-    for (uint32_t p = kv->by_parent[parent_hash(kv, parent, uid) & kv->bucket_mask];
-         p != KV_NONE && looked < SIBLING_SCAN; p = kv->page[p].sibling_next) {
-        const struct page *pg = &kv->page[p];
-        if (pg->parent != parent || pg->uid != uid)
-            continue;
-        looked++;
-        uint32_t common = 0;
-        while (common < n && common < pg->n_tok && pg->id[common] == id[common])
-            common++;
-        /* Of equal prefixes a page that ends there is better, because it may be continued without a copy. */
-        if (common > *len || (common && common == *len && pg->n_tok == common && pg->refs == 0)) {
-            *len = common;
-            best = p;
-        }
-    }
-    return best;
-}
-
-/* --- pages ---------------------------------------------------------------------------------------------- */
-
-static void page_to_free_list(struct kv *kv, uint32_t p)
-{
-    kv->page[p].next = kv->free;
-    kv->free = p;
-    kv->n_free++;
-}
-
-static void page_ref(struct kv *kv, uint32_t p)
-{
-    struct page *pg = &kv->page[p];
-    if (pg->refs++ == 0 && pg->n_tok)
-        lru_remove(kv, p);
-}
-
-static void page_unref(struct kv *kv, uint32_t p)
-{
-    struct page *pg = &kv->page[p];
-    assert(pg->refs > 0);
-    if (--pg->refs)
-        return;
-    if (pg->n_tok)
-        lru_push(kv, p);
-    else
-        page_to_free_list(kv, p);
-}
-
-static bool action_reserve(struct kv *kv, uint32_t n)
-{
-    if (kv->n_action + n <= kv->cap_action)
-        return true;
-    uint32_t cap = kv->cap_action ? 2 * kv->cap_action : 64;
-    struct kv_action *a = realloc(kv->action, cap * sizeof *a);
-    if (!a)
-        return false;
-    kv->action = a;
-    kv->cap_action = cap;
-    return true;
-}
-
-static void action_push(struct kv *kv, enum kv_action_kind kind, uint32_t page, uint32_t from)
-{
-    kv->action[kv->n_action++] = (struct kv_action){kind, page, from};
-}
-
-/* Allocates a private page for uid, or returns KV_NONE. */
-static uint32_t page_alloc(struct kv *kv, int64_t uid)
-{
-    if (!action_reserve(kv, 2)) /* for a clear now and perhaps a copy */
-        return KV_NONE;
-    uint32_t p = kv->free;
-    if (p != KV_NONE) {
-        kv->free = kv->page[p].next;
-        kv->n_free--;
-    } else {
-        p = kv->oldest;
-        if (p == KV_NONE)
-            return KV_NONE;
-        lru_remove(kv, p);
-        cache_remove(kv, p);
-    }
-    struct page *pg = &kv->page[p];
-    if (pg->uid != uid && pg->uid != uid_nobody)
-        action_push(kv, KV_CLEAR, p, KV_NONE);
-    pg->uid = uid;
-    pg->refs = 1;
-    pg->n_tok = 0;
-    return p;
-}
-
-/* --- block tables --------------------------------------------------------------------------------------- */
-
-static uint32_t pages_for(uint32_t n_tok)
-{
-    return n_tok / KV_PAGE + (n_tok % KV_PAGE != 0);
-}
-
-static bool table_reserve(struct kv_table *t, uint32_t n)
+static bool table_reserve(const struct kv *kv, struct kv_table *t, uint32_t n)
 {
     if (n <= t->cap)
         return true;
     uint32_t cap = n + n / 4 + 8;
-    uint32_t *page = realloc(t->page, cap * sizeof *page);
-    if (!page)
+    uint32_t *node = realloc(t->node, cap * sizeof *node);
+    if (!node)
         return false;
-    t->page = page;
+    t->node = node;
+    for (uint32_t g = 0; g < kv->n_group; g++) {
+        uint32_t *page = realloc(t->page[g], cap * sizeof *page);
+        if (!page)
+            return false;
+        t->page[g] = page;
+    }
     t->cap = cap;
     return true;
 }
 
-static uint32_t table_last(const struct kv_table *t)
+/* Appends a place without pages; the room is there. */
+static void append(const struct kv *kv, struct kv_table *t)
 {
-    return t->n ? t->page[t->n - 1] : KV_NONE;
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        t->page[g][t->n] = KV_NONE;
+    t->n++;
 }
 
-uint32_t kv_match_pages(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
+static uint32_t last_node(const struct kv_table *t)
+{
+    return t->n_cached ? t->node[t->n_cached - 1] : KV_NONE;
+}
+
+bool kv_has(const struct kv *kv, const struct kv_table *t, uint32_t group, uint32_t i)
+{
+    return kv->node[t->node[i]].page[group] != KV_NONE;
+}
+
+void kv_hold(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t i)
+{
+    uint32_t page = kv->node[t->node[i]].page[group];
+    assert(page != KV_NONE && t->page[group][i] == KV_NONE);
+    kv_page_ref(kv, group, page);
+    t->page[group][i] = page;
+    if (i < t->from[group])
+        t->from[group] = i;
+}
+
+bool kv_is_private(const struct kv *kv, const struct kv_table *t, uint32_t group, uint32_t i)
+{
+    return t->page[group][i] != KV_NONE && kv->group[group].page[t->page[group][i]].node == KV_NONE;
+}
+
+void kv_enter(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t i)
+{
+    uint32_t v = t->node[i], own = t->page[group][i], known = kv->node[v].page[group];
+    if (own == KV_NONE || own == known)
+        return;
+    if (known == KV_NONE) {
+        kv_node_attach(kv, v, group, own);
+        return;
+    }
+    kv_page_ref(kv, group, known); /* two sequences computed the same prefix at once: one page suffices */
+    t->page[group][i] = known;
+    kv_page_unref(kv, group, own, true);
+}
+
+static void release_page(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t i, bool drop)
+{
+    uint32_t page = t->page[group][i];
+    t->page[group][i] = KV_NONE;
+    if (page != KV_NONE)
+        kv_page_unref(kv, group, page, drop);
+}
+
+void kv_truncate(struct kv *kv, struct kv_table *t, uint32_t n)
+{
+    while (t->n > n) { /* last to first: a page outlives its children */
+        uint32_t i = --t->n;
+        for (uint32_t g = 0; g < kv->n_group; g++)
+            release_page(kv, t, g, i, false);
+        if (i < t->n_cached) {
+            t->n_cached = i;
+            kv_node_unref(kv, t->node[i]);
+        }
+    }
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        t->from[g] = t->from[g] < n ? t->from[g] : n;
+}
+
+/* --- what is cached ------------------------------------------------------------------------------------------- */
+
+uint32_t kv_match_nodes(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
 {
     assert(t->n == 0);
-    if (!table_reserve(t, pages_for(n)))
+    if (!table_reserve(kv, t, kv_pages_for(n)))
         return 0;
     while ((t->n + 1) * KV_PAGE <= n) {
-        uint32_t p = cache_find(kv, table_last(t), t->uid, ids + (size_t)t->n * KV_PAGE);
-        if (p == KV_NONE)
+        uint32_t v = kv_node_find(kv, last_node(t), t->uid, ids + (size_t)t->n * KV_PAGE);
+        if (v == KV_NONE)
             break;
-        page_ref(kv, p);
-        t->page[t->n++] = p;
+        kv->node[v].refs++;
+        append(kv, t);
+        t->node[t->n_cached++] = v;
+        for (uint32_t g = 0; g < kv->n_group; g++)
+            if (!kv->group[g].shape.window)
+                kv_hold(kv, t, g, t->n - 1);
     }
-    t->n_cached = t->n;
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        t->from[g] = kv->group[g].shape.window ? t->n : 0;
     return t->n;
+}
+
+/* Counts, for each group with a window, the places before place i whose pages are there without a gap. */
+static void count_run(const struct kv *kv, const struct kv_table *t, uint32_t i, uint32_t run[KV_GROUPS_MAX])
+{
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        run[g] = kv_has(kv, t, g, i) ? run[g] + 1 : 0;
+}
+
+/* Whether the windows before position `end` are there, `run` places before that of `end` having their pages. */
+static bool sees_enough(const struct kv *kv, const uint32_t run[KV_GROUPS_MAX], uint32_t end)
+{
+    bool enough = true;
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        enough = enough && (!kv->group[g].shape.window || first_seen(kv, g, end) + run[g] >= end / KV_PAGE);
+    return enough;
+}
+
+/* References the pages of the windows before position `end`. */
+static void hold_windows(struct kv *kv, struct kv_table *t, uint32_t end)
+{
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        for (uint32_t i = t->n; kv->group[g].shape.window && i-- > first_seen(kv, g, end);)
+            kv_hold(kv, t, g, i);
+}
+
+/* The places at which the matched nodes may be gone on from: the last one; *run is of all of them. */
+static uint32_t last_usable(const struct kv *kv, const struct kv_table *t, uint32_t run[KV_GROUPS_MAX])
+{
+    uint32_t best = 0;
+    memset(run, 0, KV_GROUPS_MAX * sizeof *run);
+    for (uint32_t i = 0; i < t->n; i++) {
+        count_run(kv, t, i, run);
+        if (sees_enough(kv, run, (i + 1) * KV_PAGE))
+            best = i + 1;
+    }
+    return best;
+}
+
+/* Copies the first pages of a node, for the sequence to go on in. */
+static bool copy_pages(struct kv *kv, struct kv_table *t, uint32_t v)
+{
+    for (uint32_t g = 0; g < kv->n_group; g++) {
+        uint32_t page = kv_page_alloc(kv, g, t->uid);
+        t->page[g][t->n - 1] = page;
+        if (page == KV_NONE)
+            return false;
+    }
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        kv_action_push(kv, (struct kv_action){KV_COPY, g, t->page[g][t->n - 1], kv->node[v].page[g]});
+    return true;
+}
+
+/* Takes the beginning of the node after all that was matched: in place, or a copy of it. The windows before it are the
+ * table's already. */
+static bool take_partial(struct kv *kv, struct kv_table *t, uint32_t v, uint32_t len)
+{
+    uint32_t page[KV_GROUPS_MAX];
+    if (!kv_action_reserve(kv, 2 * kv->n_group))
+        return false;
+    append(kv, t);
+    memcpy(page, kv->node[v].page, sizeof page);
+    for (uint32_t g = 0; g < kv->n_group; g++) /* so that the allocation below cannot take them */
+        kv_page_ref(kv, g, page[g]);
+    if (kv->node[v].n_tok == len) { /* nothing is lost: continue it in place, as no table leads through such a node */
+        kv_node_remove(kv, v);
+        for (uint32_t g = 0; g < kv->n_group; g++)
+            t->page[g][t->n - 1] = page[g];
+        return true;
+    }
+    bool done = copy_pages(kv, t, v);
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        kv_page_unref(kv, g, page[g], false);
+    if (!done)
+        kv_truncate(kv, t, t->n - 1);
+    return done;
 }
 
 uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
 {
-    uint32_t matched = kv_match_pages(kv, t, ids, n) * KV_PAGE, len;
-    if (t->cap < pages_for(n))
+    uint32_t run[KV_GROUPS_MAX], len, full = kv_match_nodes(kv, t, ids, n), matched = full * KV_PAGE;
+    if (t->cap < kv_pages_for(n))
         return 0; /* no memory for the table */
+    uint32_t usable = last_usable(kv, t, run);
     uint32_t left = n - matched < KV_PAGE ? n - matched : KV_PAGE - 1;
-    uint32_t p = cache_find_partial(kv, table_last(t), t->uid, ids + matched, left, &len);
-    if (!len)
-        return matched;
-    page_ref(kv, p); /* so that the allocation below cannot take it */
-    if (kv->page[p].refs == 1 && kv->page[p].n_tok == len) {
-        cache_remove(kv, p); /* no other table has it, and nothing is lost: continue it in place */
-    } else {
-        uint32_t copy = page_alloc(kv, t->uid);
-        if (copy != KV_NONE)
-            action_push(kv, KV_COPY, copy, p);
-        page_unref(kv, p);
-        p = copy;
+    uint32_t v = kv_node_find_partial(kv, last_node(t), t->uid, ids + matched, left, &len);
+    for (uint32_t g = 0; g < kv->n_group && len; g++)
+        if (kv->node[v].page[g] == KV_NONE)
+            len = 0;
+    if (len && sees_enough(kv, run, matched + len)) {
+        hold_windows(kv, t, matched + len);
+        if (take_partial(kv, t, v, len))
+            return matched + len;
+        for (uint32_t g = 0; g < kv->n_group; g++) /* they are those of another place */
+            for (uint32_t i = t->from[g]; kv->group[g].shape.window && i < t->n; i++)
+                release_page(kv, t, g, i, false);
     }
-    if (p == KV_NONE)
-        return matched;
-    t->page[t->n++] = p;
-    return matched + len;
+    kv_truncate(kv, t, usable);
+    hold_windows(kv, t, usable * KV_PAGE);
+    return usable * KV_PAGE;
 }
 
-bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t n)
+/* --- growth --------------------------------------------------------------------------------------------------- */
+
+/* Releases what the windows before position `done` have left. */
+static void slide(struct kv *kv, struct kv_table *t, uint32_t done)
 {
-    uint32_t want = pages_for(n), had = t->n;
-    if (want <= had)
-        return true;
-    if (want - had > kv_available(kv) || !table_reserve(t, want))
-        return false;
-    while (t->n < want) {
-        uint32_t p = page_alloc(kv, t->uid);
-        if (p == KV_NONE) {
-            while (t->n > had)
-                page_unref(kv, t->page[--t->n]);
-            return false;
+    for (uint32_t g = 0; g < kv->n_group; g++) {
+        uint32_t end = first_kept(kv, g, done), i = t->from[g];
+        for (; i < end && i < t->n; i++) {
+            if (t->page[g][i] == KV_NONE)
+                continue;
+            if (is_kept(kv, g, i, t->keep)) {
+                if (i >= t->n_cached)
+                    break; /* until its step is done and it can stay in the cache */
+                kv->group[g].page[t->page[g][i]].kept = true;
+            }
+            release_page(kv, t, g, i, true);
         }
-        t->page[t->n++] = p;
+        t->from[g] = i;
+    }
+}
+
+/* The places of a group where a table of `had`, to be of n tokens, the first `done` computed, may want for pages:
+ * [*first, *end). */
+static void wanted(const struct kv *kv, uint32_t group, uint32_t had, uint32_t done, uint32_t n, uint32_t ahead,
+                   uint32_t *first, uint32_t *end)
+{
+    bool window = kv->group[group].shape.window;
+    *first = window ? first_seen(kv, group, done) : had;
+    *end = kv_pages_for(!window || n <= done || n - done <= ahead ? n : done + ahead);
+}
+
+bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n, uint32_t ahead)
+{
+    uint32_t want = kv_pages_for(n), had = t->n, first, end;
+    want = want > had ? want : had;
+    slide(kv, t, done);
+    if (!table_reserve(kv, t, want))
+        return false;
+    for (uint32_t g = 0; g < kv->n_group; g++) {
+        uint32_t n_new = 0;
+        wanted(kv, g, had, done, n, ahead, &first, &end);
+        for (uint32_t i = first; i < end; i++) {
+            if (i < t->n_cached && t->page[g][i] == KV_NONE && kv_has(kv, t, g, i))
+                kv_hold(kv, t, g, i);
+            n_new += i >= had || t->page[g][i] == KV_NONE;
+        }
+        if (n_new > kv->group[g].n_free + kv->group[g].n_lru)
+            return false;
+    }
+    while (t->n < want)
+        append(kv, t);
+    for (uint32_t g = 0; g < kv->n_group; g++) {
+        wanted(kv, g, had, done, n, ahead, &first, &end);
+        for (uint32_t i = first; i < end; i++)
+            if (t->page[g][i] == KV_NONE && (t->page[g][i] = kv_page_alloc(kv, g, t->uid)) == KV_NONE) {
+                kv_truncate(kv, t, had);
+                return false;
+            }
+        if (first < t->from[g])
+            t->from[g] = first;
     }
     return true;
 }
 
 uint32_t kv_available(const struct kv *kv)
 {
-    return kv->n_free + kv->n_lru;
+    uint32_t least = UINT32_MAX;
+    for (uint32_t g = 0; g < kv->n_group; g++) {
+        uint32_t n = kv->group[g].n_free + kv->group[g].n_lru;
+        least = n < least ? n : least;
+    }
+    return least;
 }
+
+uint32_t kv_most(uint32_t window, uint32_t ahead)
+{
+    return (window + ahead + 2 * KV_SLACK) / KV_PAGE + 2;
+}
+
+/* --- what stays ----------------------------------------------------------------------------------------------- */
 
 void kv_publish(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
 {
     while (t->n_cached < t->n && (t->n_cached + 1) * KV_PAGE <= n) {
-        uint32_t i = t->n_cached++, p = t->page[i];
-        uint32_t parent = i ? t->page[i - 1] : KV_NONE;
+        uint32_t i = t->n_cached, parent = last_node(t);
         const int32_t *id = ids + (size_t)i * KV_PAGE;
-        uint32_t known = cache_find(kv, parent, t->uid, id);
-        if (known == KV_NONE) {
-            cache_add(kv, p, parent, i, id, KV_PAGE);
-        } else { /* two sequences computed the same prefix at once: one page suffices */
-            page_ref(kv, known);
-            t->page[i] = known;
-            page_unref(kv, p);
-        }
+        uint32_t v = kv_node_find(kv, parent, t->uid, id);
+        if (v == KV_NONE && (v = kv_node_add(kv, parent, i, t->uid, id, KV_PAGE)) == KV_NONE)
+            return; /* no memory: another time */
+        kv->node[v].refs++;
+        t->node[t->n_cached++] = v;
+        for (uint32_t g = 0; g < kv->n_group; g++)
+            kv_enter(kv, t, g, i);
     }
 }
 
-/* Enters the unfinished page p into the cache, unless its content is there already. A cached page that is a prefix of
- * it is dropped, as it has become redundant. */
-static void publish_tail(struct kv *kv, uint32_t p, uint32_t parent, uint32_t depth, const int32_t *id, uint32_t n)
+/* Enters the unfinished place i, with n ids, into the cache, unless its content is there already. A cached node that is
+ * a prefix of it is dropped, as it has become redundant. */
+static void publish_tail(struct kv *kv, struct kv_table *t, uint32_t i, const int32_t *id, uint32_t n)
 {
-    int64_t uid = kv->page[p].uid;
-    uint32_t len;
-    uint32_t match = cache_find_partial(kv, parent, uid, id, n, &len);
-    if (match != KV_NONE && len == n)
+    uint32_t len, parent = last_node(t), match = kv_node_find_partial(kv, parent, t->uid, id, n, &len);
+    bool whole = match != KV_NONE;
+    for (uint32_t g = 0; g < kv->n_group && whole; g++)
+        whole = kv->node[match].page[g] != KV_NONE;
+    if (whole && len == n)
         return;
-    if (match != KV_NONE && kv->page[match].n_tok == len && kv->page[match].refs == 0) {
-        lru_remove(kv, match);
-        cache_remove(kv, match);
-        page_to_free_list(kv, match);
-    }
-    cache_add(kv, p, parent, depth, id, n);
+    if (match != KV_NONE && kv->node[match].n_tok == len) /* as an unfinished one is: no table leads through it */
+        kv_node_remove(kv, match);
+    uint32_t v = kv_node_add(kv, parent, i, t->uid, id, n);
+    for (uint32_t g = 0; g < kv->n_group && v != KV_NONE; g++)
+        if (t->page[g][i] != KV_NONE)
+            kv_node_attach(kv, v, g, t->page[g][i]);
 }
 
 void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
@@ -419,58 +355,14 @@ void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
     kv_publish(kv, t, ids, n);
     uint32_t full = n / KV_PAGE, rest = n % KV_PAGE;
     if (rest && full < t->n && full == t->n_cached)
-        publish_tail(kv, t->page[full], full ? t->page[full - 1] : KV_NONE, full, ids + (size_t)full * KV_PAGE, rest);
-    while (t->n) /* last to first: a page outlives its children */
-        page_unref(kv, t->page[--t->n]);
-    free(t->page);
-    *t = (struct kv_table){.uid = t->uid};
-}
-
-bool kv_next_action(struct kv *kv, struct kv_action *out)
-{
-    if (kv->next_action == kv->n_action) {
-        kv->next_action = kv->n_action = 0;
-        return false;
-    }
-    *out = kv->action[kv->next_action++];
-    return true;
-}
-
-void kv_count(struct kv *kv, struct kv_counts *out)
-{
-    if (kv->longest_stale) {
-        kv->longest = 0;
-        for (uint32_t p = 0; p < kv->n_page; p++)
-            if (kv->page[p].n_tok && cached_end(&kv->page[p]) > kv->longest)
-                kv->longest = cached_end(&kv->page[p]);
-        kv->longest_stale = false;
-    }
-    out->total = kv->n_page;
-    out->free = kv->n_free;
-    out->cached = kv->n_lru;
-    out->held = kv->n_page - kv->n_free - kv->n_lru;
-    out->longest = kv->longest;
-}
-
-bool kv_check(const struct kv *kv)
-{
-    uint32_t n_free = 0, n_lru = 0, n_child = 0, n_parent = 0;
-    for (uint32_t p = kv->free; p != KV_NONE; p = kv->page[p].next, n_free++)
-        if (n_free > kv->n_page || kv->page[p].refs || kv->page[p].n_tok)
-            return false;
-    for (uint32_t p = kv->oldest; p != KV_NONE; p = kv->page[p].next, n_lru++)
-        if (n_lru > kv->n_page || kv->page[p].refs || !kv->page[p].n_tok)
-            return false;
-    for (uint32_t p = 0; p < kv->n_page; p++) {
-        const struct page *pg = &kv->page[p];
-        n_child += pg->n_tok ? pg->n_child : 0;
-        if (!pg->n_tok || pg->parent == KV_NONE)
-            continue;
-        const struct page *above = &kv->page[pg->parent];
-        n_parent++;
-        if (above->n_tok != KV_PAGE || above->uid != pg->uid || above->depth + 1 != pg->depth ||
-            (pg->refs && !above->refs))
-            return false;
-    }
-    return n_free == kv->n_free && n_lru == kv->n_lru && n_child == n_parent;
+        publish_tail(kv, t, full, ids + (size_t)full * KV_PAGE, rest);
+    for (uint32_t g = 0; g < kv->n_group && n; g++)
+        for (uint32_t i = t->from[g]; i < t->n; i++)
+            if (t->page[g][i] != KV_NONE && is_kept(kv, g, i, n))
+                kv->group[g].page[t->page[g][i]].kept = true;
+    kv_truncate(kv, t, 0);
+    free(t->node);
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        free(t->page[g]);
+    *t = (struct kv_table){.uid = t->uid, .keep = t->keep};
 }

@@ -1,23 +1,33 @@
 /*
  * kv.h - the pages of KV and their users: reference counts, block tables, and the prefix cache.
  *
- * Pure: no device and no clock. A page here is a number; an operation on its memory (a copy, a clear) is queued as a
- * `struct kv_action`, and the engine carries the queue out, in order, before its next step.
+ * Pure: no device and no clock. A page here is a number in the pool of its layer group; an operation on its memory (a
+ * copy, a clear) is queued as a `struct kv_action`, and the engine carries the queue out, in order, before its next
+ * step.
  *
- * A page is in one of three places:
- *     free      on the free list; its memory still holds its last uid's KV, and is cleared before another uid gets it
+ * A model has a pool for each of its layer groups (kernels/backend.h), and KV_PAGE tokens of a timeline have a page in
+ * each. A page is in one of three places:
+ *     free      on its pool's free list; its memory still holds its last uid's KV, and is cleared before another uid
+ *               gets it
  *     private   in exactly one block table, being written
  *     cached    its content is known by token ids and found by them; in any number of block tables. Unreferenced
  *               cached pages stand in a list, least recently used first, and are taken when the free list is empty.
  *
- * The cache is a tree: a cached page is the child of the cached page before it. It is found by a hash chained from
- * the root over the token ids, salted by uid, and accepted only after its ids and its parent were compared. So resume,
- * sharing between sessions and recovery are one mechanism, and no uid ever meets another's pages. A full page is shared
- * as it is; of the last one, the longest common prefix is used: in place where no other table references it, else by
- * copy on write.
+ * The cache is a tree of nodes: a node is the KV_PAGE ids that follow its parent's, with the pages that hold their KV.
+ * It is found by a hash chained from the root over the token ids, salted by uid, and accepted only after its ids and
+ * its parent were compared. So resume, sharing between sessions and recovery are one mechanism, and no uid ever meets
+ * another's pages. A full node is shared as it is; of the last one, the longest common prefix is used: in place where
+ * no other table references it, else by copy on write.
  *
- * A table that references a page references its ancestors too, and releases its pages last to first; so a page is
- * always more recently used than its children, and evicting the oldest never orphans one.
+ * A group whose layers see everything has a page in every node, and without it the node is gone. A table that
+ * references a page references its ancestors too, and releases its pages last to first; so a page is always more
+ * recently used than its children, and evicting the oldest never orphans one.
+ *
+ * A group with a window needs the window before the token that is computed next, and no more. Its pages are allocated
+ * as the tokens come near (kv_grow's `ahead`) and freed when the window has left them; but those of the window before
+ * the prompt's end (kv_table.keep) and before the timeline's end when it is released stay cached, with KV_SLACK tokens
+ * more, because those are the places that others go on from. A prefix of a timeline is found where its nodes are, and
+ * the pages of every window before its end.
  *
  * Thread: the device thread's.
  */
@@ -27,44 +37,72 @@
 #include "kernels/backend.h"
 
 #define KV_NONE UINT32_MAX
+enum { KV_SLACK = 2 * KV_PAGE /* tokens kept before a window: who goes on from there may go back by a few */ };
 
-struct kv; /* the pages of one pool */
+struct kv; /* the pages of a model's pools */
 
-/* The block table of a sequence. Zero-initialise and set uid; kv_release empties it and frees its memory. */
+/* A pool. */
+struct kv_shape {
+    uint32_t n_page;
+    uint32_t window; /* tokens visible, the own one included; 0: all */
+};
+
+/* The block table of a sequence. Zero-initialise, and set uid and keep; kv_release empties it and frees its memory. */
 struct kv_table {
     int64_t uid;
-    uint32_t *page; /* [n] */
+    uint32_t keep; /* the position from which others may go on: where the prompt ends; 0: none */
     uint32_t n, cap;
-    uint32_t n_cached; /* leading pages that are in the cache; the others are private */
+    uint32_t n_cached;             /* leading places that are in the cache; the pages of the others are private */
+    uint32_t *node;                /* [n_cached] of the cache */
+    uint32_t *page[KV_GROUPS_MAX]; /* [n] by group; KV_NONE: none, out of the window */
+    uint32_t from[KV_GROUPS_MAX];  /* the first of them that may be there */
 };
 
 enum kv_action_kind { KV_COPY, KV_CLEAR };
 struct kv_action {
     enum kv_action_kind kind;
+    uint32_t group;
     uint32_t page; /* the page written */
     uint32_t from; /* KV_COPY */
 };
 
 struct kv_counts {
     uint32_t total, free, held /* by block tables */, cached /* unreferenced, in the prefix cache */;
-    uint32_t longest; /* tokens of the longest cached sequence */
 };
 
-int kv_cache_new(struct kv **out, uint32_t n_page, struct hearth_err *e);
+int kv_cache_new(struct kv **out, const struct kv_shape *shape, uint32_t n_group, struct hearth_err *e);
 void kv_cache_free(struct kv *kv);
 
-/* Fills the empty table with cached pages for the longest cached prefix of ids[0..n) and returns its length in
- * tokens. */
+/* Fills the empty table with cached pages for the longest cached prefix of ids[0..n) that can be gone on from, and
+ * returns its length in tokens. */
 uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n);
 
-/* Does so with full pages alone: it allocates no page and copies nothing. Returns the number of pages. */
-uint32_t kv_match_pages(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n);
+/* For what moves pages to and from other tiers. kv_match_nodes does so with full pages alone and without those of
+ * windows: it allocates no page and copies nothing. Returns the number of places. */
+uint32_t kv_match_nodes(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n);
+/* Whether the cache has the page of this group at place i < t->n_cached. */
+bool kv_has(const struct kv *kv, const struct kv_table *t, uint32_t group, uint32_t i);
+/* References such a page, which the cache has. */
+void kv_hold(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t i);
+/* Whether the table's page there is private: not in the cache, but to be filled. */
+bool kv_is_private(const struct kv *kv, const struct kv_table *t, uint32_t group, uint32_t i);
+/* A private page at place i < t->n_cached was filled: others may find it from now on. */
+void kv_enter(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t i);
+/* Releases all from place n on. */
+void kv_truncate(struct kv *kv, struct kv_table *t, uint32_t n);
 
-/* Makes the table long enough for n tokens. Returns false, with no page allocated, where there are not that many. */
-bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t n);
+/*
+ * Makes the table long enough for n tokens, of which `done` are computed or in a step already submitted. Where layers
+ * have a window it releases the pages that the window has left, and allocates those of the next `ahead` tokens alone.
+ * Returns false, with no page allocated, where there are not that many.
+ */
+bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n, uint32_t ahead);
 
-/* Returns the number of pages that kv_grow could allocate now: free ones and unreferenced cached ones. */
+/* Returns how many pages of the fullest pool kv_grow could allocate now: free ones and unreferenced cached ones. */
 uint32_t kv_available(const struct kv *kv);
+
+/* The most pages that a table needs of a pool with that window, whatever its length. */
+uint32_t kv_most(uint32_t window, uint32_t ahead);
 
 /* Enters the full pages of ids[0..n) into the prefix cache. Their KV must have been computed, or be in a step already
  * submitted. A page whose content is cached already is exchanged for that one. */
@@ -76,7 +114,9 @@ void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
 /* Takes the next action from the queue; false where it is empty. */
 bool kv_next_action(struct kv *kv, struct kv_action *out);
 
-void kv_count(struct kv *kv, struct kv_counts *out);
+void kv_count(const struct kv *kv, uint32_t group, struct kv_counts *out);
+/* Tokens of the longest cached sequence. */
+uint32_t kv_longest(struct kv *kv);
 
 /* Walks all pages and returns whether the invariants above hold; for tests. */
 bool kv_check(const struct kv *kv);

@@ -55,8 +55,8 @@ struct model_entry {
 
     /* The device thread's. */
     TAILQ_ENTRY(model_entry) loaded_link;
-    struct model *model; /* NULL: not loaded */
-    struct kv_pool *pool;
+    struct model *model;                 /* NULL: not loaded */
+    struct kv_pool *pool[KV_GROUPS_MAX]; /* [hp.n_group] */
     struct sched_group group;
     struct kv_namespace *ns;       /* its KV's namespace in the tiers; NULL: it has none there */
     double load_begun, load_ended; /* the last time */
@@ -115,9 +115,9 @@ static inline void models_run_kv_actions(struct model_entry *m)
     struct kv_action a;
     while (kv_next_action(m->group.kv, &a)) {
         if (a.kind == KV_COPY)
-            be->kv_copy(m->model->dev, m->pool, a.page, a.from);
+            be->kv_copy(m->model->dev, m->pool[a.group], a.page, a.from);
         else
-            be->kv_clear(m->model->dev, m->pool, a.page);
+            be->kv_clear(m->model->dev, m->pool[a.group], a.page);
     }
 }
 

@@ -59,6 +59,7 @@ void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double no
     q->group = g;
     g->n_seq++;
     q->kv.uid = q->uid;
+    q->kv.keep = q->n_prompt;
     q->arrival = ++s->arrivals;
     set_state(s, q, SEQ_WAIT);
 }
@@ -103,7 +104,7 @@ static struct seq *preemption_victim(struct sched *s, const struct sched_group *
  * youngest and was preempted. */
 static bool ensure_pages(struct sched *s, struct seq *q)
 {
-    while (!kv_grow(q->group->kv, &q->kv, seq_len(q))) {
+    while (!kv_grow(q->group->kv, &q->kv, q->n_computed, seq_len(q), s->rows_max)) {
         struct seq *victim = preemption_victim(s, q->group);
         preempt(s, victim);
         if (victim == q)
@@ -269,7 +270,7 @@ static bool admit(struct sched *s, struct seq *q, double now)
     uint32_t reused = q->eval ? 0 : kv_match(kv, &q->kv, q->token, n_match);
     /* Each running sequence will need a page before long; admission into those pages would cause a preemption at
      * once. */
-    if (!kv_grow(kv, &q->kv, q->n_tokens) || kv_available(kv) < running) {
+    if (!kv_grow(kv, &q->kv, reused, q->n_tokens, s->rows_max) || kv_available(kv) < running) {
         kv_release(kv, &q->kv, q->token, reused);
         return false;
     }

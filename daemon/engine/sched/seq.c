@@ -27,7 +27,6 @@ void seq_free(struct seq *q)
     if (!q)
         return;
     assert(q->state == SEQ_NEW && q->kv.n == 0);
-    free(q->kv.page);
     free(q->token);
     free(q->bias);
     eval_free(q->eval);

@@ -206,7 +206,7 @@ static void without_host_memory_there_are_no_tiers(void **state)
     for (int i = 0; i < LONG && tier_saving(w->tier); i++)
         world_turn(w);
     assert_false(tier_saving(w->tier));
-    kv_count(w->m.group.kv, &c);
+    kv_count(w->m.group.kv, 0, &c);
     assert_int_equal(c.held, 0);
     tier_close(w->tier);
     w->be = be;

@@ -31,10 +31,10 @@ void world_fresh_pool(struct world *w)
     if (w->m.group.kv) {
         assert_true(kv_check(w->m.group.kv));
         kv_cache_free(w->m.group.kv);
-        w->be->kv_free(w->dev, w->m.pool);
+        w->be->kv_free(w->dev, w->m.pool[0]);
     }
-    assert_int_equal(w->be->kv_new(w->dev, &desc, &w->m.pool, &e), 0);
-    assert_int_equal(kv_cache_new(&w->m.group.kv, POOL, &e), 0);
+    assert_int_equal(w->be->kv_new(w->dev, &desc, &w->m.pool[0], &e), 0);
+    assert_int_equal(kv_cache_new(&w->m.group.kv, &(struct kv_shape){POOL, 0}, 1, &e), 0);
 }
 
 void world_open(struct world *w, bool files, uint64_t ram)
@@ -94,11 +94,11 @@ int world_teardown(void **state)
     tier_close(w->tier);
     assert_true(kv_check(w->m.group.kv));
     struct kv_counts c;
-    kv_count(w->m.group.kv, &c);
+    kv_count(w->m.group.kv, 0, &c);
     assert_int_equal(c.held, 0); /* no job has kept a page */
     assert_int_equal(w->m.group.n_seq, 0);
     kv_cache_free(w->m.group.kv);
-    w->be->kv_free(w->dev, w->m.pool);
+    w->be->kv_free(w->dev, w->m.pool[0]);
     w->be->close(w->dev);
     world_empty_folder(w);
     rmdir(w->dir);
@@ -133,12 +133,12 @@ void world_take_turn(struct world *w, struct seq *q)
     uint32_t n = q->n_tokens / KV_PAGE;
     uint8_t page[BYTES];
     const void *host[] = {page};
-    uint32_t had = kv_match_pages(w->m.group.kv, &q->kv, q->token, n * KV_PAGE);
-    assert_true(kv_grow(w->m.group.kv, &q->kv, n * KV_PAGE));
+    uint32_t had = kv_match_nodes(w->m.group.kv, &q->kv, q->token, n * KV_PAGE);
+    assert_true(kv_grow(w->m.group.kv, &q->kv, 0, n * KV_PAGE, 0));
     models_run_kv_actions(&w->m);
     for (uint32_t i = had; i < n; i++) {
         fill(q, i, page);
-        assert_true(w->be->kv_load(w->dev, w->m.pool, &q->kv.page[i], host, 1) > 0);
+        assert_true(w->be->kv_load(w->dev, w->m.pool[0], &q->kv.page[0][i], host, 1) > 0);
     }
     q->state = SEQ_RUN;
     q->n_computed = n * KV_PAGE;
@@ -173,9 +173,9 @@ uint32_t world_pages_back(struct world *w, struct seq *q)
             if (!back)
                 world_turn(w);
         }
-    uint32_t n = kv_match_pages(w->m.group.kv, &q->kv, q->token, q->n_tokens - 1);
+    uint32_t n = kv_match_nodes(w->m.group.kv, &q->kv, q->token, q->n_tokens - 1);
     for (uint32_t i = 0; i < n; i++) {
-        assert_true(w->be->kv_save(w->dev, w->m.pool, &q->kv.page[i], host, 1) > 0);
+        assert_true(w->be->kv_save(w->dev, w->m.pool[0], &q->kv.page[0][i], host, 1) > 0);
         fill(q, i, want);
         assert_memory_equal(page, want, sizeof page);
     }

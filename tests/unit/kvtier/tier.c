@@ -205,7 +205,7 @@ static void a_short_pool_hurries_a_save(void **state)
     pin_slowly(w);
     assert_int_equal(tier_poll(w->tier, engine_now(), &e), 0);
     assert_int_equal(w->tier->host.bytes, 0);
-    assert_true(kv_grow(w->m.group.kv, &others, (POOL - 10) * KV_PAGE));
+    assert_true(kv_grow(w->m.group.kv, &others, 0, (POOL - 10) * KV_PAGE, 0));
     assert_true(tier_poll(w->tier, engine_now(), &e) >= 0);
     assert_true(w->tier->host.bytes > 0);
     world_settle(w);
@@ -337,7 +337,7 @@ static void a_full_pool_takes_what_fits(void **state)
     world_take_turn(w, world_seq(w, UID, N, N, 0));
     world_settle(w);
     world_fresh_pool(w);
-    assert_true(kv_grow(w->m.group.kv, &other, (POOL - 5) * KV_PAGE));
+    assert_true(kv_grow(w->m.group.kv, &other, 0, (POOL - 5) * KV_PAGE, 0));
     uint32_t got = world_back(w, UID, N, N, 0);
     assert_true(got > 0 && got <= 5);
     kv_release(w->m.group.kv, &other, NULL, 0);

@@ -1,9 +1,10 @@
 /*
  * kv.c - the page table and prefix cache against a model of the device's memory.
  *
- * The model: every row of every page remembers which (uid, token ids from the root) its KV was computed from, as one
- * hash; copies and clearings are carried out on it. Whatever kv_match hands out must hold exactly the rows of the
- * timeline asked for, however pages were shared, copied, evicted and given to other uids before.
+ * The model: every row of every page of every pool remembers which (uid, token ids from the root) its KV was computed
+ * from, as one hash; copies and clearings are carried out on it. Whatever kv_match hands out must hold exactly the rows
+ * of the timeline asked for that the next token sees, however pages were shared, copied, evicted and given to other
+ * uids before.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +15,7 @@
 
 #include "daemon/engine/sched/kv.h"
 
-enum { MAX_LEN = 120, MAX_SEQ = 12, MAX_PAGES = 4096 };
+enum { MAX_LEN = 120, MAX_SEQ = 12, MAX_PAGES = 4096, LOOKAHEAD = 24 };
 
 static uint64_t rng_state;
 static uint32_t rnd(uint32_t n)
@@ -23,19 +24,21 @@ static uint32_t rnd(uint32_t n)
     return (uint32_t)(rng_state >> 33) % n;
 }
 
-static uint64_t memory[MAX_PAGES][KV_PAGE]; /* 0: cleared */
-static uint64_t owner[MAX_PAGES];           /* uid + 1 that wrote the page since it was cleared */
+static struct kv_shape shape[KV_GROUPS_MAX]; /* of the table under test */
+static uint32_t n_group;
+static uint64_t memory[KV_GROUPS_MAX][MAX_PAGES][KV_PAGE]; /* 0: cleared */
+static uint64_t owner[KV_GROUPS_MAX][MAX_PAGES];           /* uid + 1 that wrote the page since it was cleared */
 
 static void carry_out(struct kv *kv)
 {
     struct kv_action a;
     while (kv_next_action(kv, &a)) {
         if (a.kind == KV_COPY) {
-            memcpy(memory[a.page], memory[a.from], sizeof memory[0]);
-            owner[a.page] = owner[a.from];
+            memcpy(memory[a.group][a.page], memory[a.group][a.from], sizeof memory[0][0]);
+            owner[a.group][a.page] = owner[a.group][a.from];
         } else {
-            memset(memory[a.page], 0, sizeof memory[0]);
-            owner[a.page] = 0;
+            memset(memory[a.group][a.page], 0, sizeof memory[0][0]);
+            owner[a.group][a.page] = 0;
         }
     }
 }
@@ -57,18 +60,24 @@ struct timeline {
 
 static void compute(struct timeline *s, uint32_t upto)
 {
-    for (; s->done < upto; s->done++) {
-        uint32_t page = s->t.page[s->done / KV_PAGE];
-        assert_true(owner[page] == 0 || owner[page] == (uint64_t)s->t.uid + 1); /* nobody else's KV is met */
-        owner[page] = (uint64_t)s->t.uid + 1;
-        memory[page][s->done % KV_PAGE] = prefix_hash(s->t.uid, s->id, s->done + 1);
-    }
+    for (; s->done < upto; s->done++)
+        for (uint32_t g = 0; g < n_group; g++) {
+            uint32_t page = s->t.page[g][s->done / KV_PAGE];
+            assert_true(page < shape[g].n_page);
+            assert_true(owner[g][page] == 0 || owner[g][page] == (uint64_t)s->t.uid + 1); /* nobody else's KV is met */
+            owner[g][page] = (uint64_t)s->t.uid + 1;
+            memory[g][page][s->done % KV_PAGE] = prefix_hash(s->t.uid, s->id, s->done + 1);
+        }
 }
 
+/* What the next token sees is there. */
 static void verify(const struct timeline *s)
 {
-    for (uint32_t i = 0; i < s->done; i++)
-        assert_true(memory[s->t.page[i / KV_PAGE]][i % KV_PAGE] == prefix_hash(s->t.uid, s->id, i + 1));
+    for (uint32_t g = 0; g < n_group; g++)
+        for (uint32_t i = kv_first_visible(s->done, shape[g].window); i < s->done; i++) {
+            assert_true(s->t.page[g][i / KV_PAGE] < shape[g].n_page);
+            assert_true(memory[g][s->t.page[g][i / KV_PAGE]][i % KV_PAGE] == prefix_hash(s->t.uid, s->id, i + 1));
+        }
 }
 
 /* What was released before, to compare the length of a match with. */
@@ -118,7 +127,8 @@ static void remember(const struct timeline *s)
     memcpy(past[n_past++].id, s->id, sizeof s->id);
 }
 
-static struct kv *fresh(uint32_t n_page, uint64_t seed)
+/* A table of pools of n_page pages each, with these windows. */
+static struct kv *fresh_groups(uint32_t n_page, const uint32_t *window, uint32_t n, uint64_t seed)
 {
     struct kv *kv;
     struct hearth_err e;
@@ -126,8 +136,16 @@ static struct kv *fresh(uint32_t n_page, uint64_t seed)
     memset(memory, 0, sizeof memory);
     memset(owner, 0, sizeof owner);
     n_past = 0;
-    assert_int_equal(kv_cache_new(&kv, n_page, &e), 0);
+    n_group = n;
+    for (uint32_t g = 0; g < n; g++)
+        shape[g] = (struct kv_shape){n_page, window[g]};
+    assert_int_equal(kv_cache_new(&kv, shape, n, &e), 0);
     return kv;
+}
+
+static struct kv *fresh(uint32_t n_page, uint64_t seed)
+{
+    return fresh_groups(n_page, (uint32_t[]){0}, 1, seed);
 }
 
 /* One at a time in a pool that never fills: a match is as long as the longest beginning ever released. */
@@ -143,7 +161,7 @@ static void match_is_longest(void **state)
             carry_out(kv);
             verify(&s);
             assert_int_equal(s.done, longest_past(s.t.uid, s.id, s.n - 1));
-            assert_true(kv_grow(kv, &s.t, s.n));
+            assert_true(kv_grow(kv, &s.t, s.done, s.n, LOOKAHEAD));
             carry_out(kv);
             compute(&s, s.n);
             verify(&s);
@@ -155,48 +173,184 @@ static void match_is_longest(void **state)
     }
 }
 
-/* Many at once in a pool that is always full, three uids. */
+/* Many at once in pools that are always full, three uids; with windows, in pieces of up to LOOKAHEAD tokens. Returns
+ * the longest prefix that was found. */
+static uint32_t share_and_evict(const uint32_t *window, uint32_t n, uint64_t seed)
+{
+    uint32_t n_page = 10 + rnd(60), most = 0;
+    struct kv *kv = fresh_groups(n_page, window, n, seed);
+    static struct timeline live[MAX_SEQ];
+    memset(live, 0, sizeof live);
+    for (int step = 0; step < 3000; step++) {
+        struct timeline *s = &live[rnd(MAX_SEQ)];
+        if (!s->live) {
+            draw_timeline(s, 3);
+            s->t.keep = s->n / 2;
+            s->done = kv_match(kv, &s->t, s->id, s->n - 1);
+            carry_out(kv);
+            s->live = true;
+            most = s->done > most ? s->done : most;
+        } else if (rnd(5)) {
+            uint32_t upto = s->done + 1 + rnd(n == 1 && !window[0] ? 30 : LOOKAHEAD);
+            upto = upto < s->n ? upto : s->n;
+            bool fits = (upto + KV_PAGE - 1) / KV_PAGE <= s->t.n + kv_available(kv);
+            bool grew = kv_grow(kv, &s->t, s->done, rnd(2) ? upto : s->n, LOOKAHEAD);
+            if (!grew)
+                grew = kv_grow(kv, &s->t, s->done, upto, LOOKAHEAD);
+            assert_true(grew || !fits || n > 1 || window[0]);
+            assert_true(!grew || fits || n > 1 || window[0]);
+            carry_out(kv);
+            if (grew) {
+                compute(s, upto);
+                kv_publish(kv, &s->t, s->id, s->done);
+            }
+        } else {
+            remember(s);
+            kv_release(kv, &s->t, s->id, rnd(4) ? s->done : s->t.n_cached * KV_PAGE);
+            s->live = false;
+        }
+        for (uint32_t i = 0; i < MAX_SEQ; i++)
+            if (live[i].live)
+                verify(&live[i]);
+        assert_true(kv_check(kv));
+    }
+    for (uint32_t i = 0; i < MAX_SEQ; i++)
+        kv_release(kv, &live[i].t, live[i].id, live[i].live ? live[i].done : 0);
+    for (uint32_t g = 0; g < n; g++) {
+        struct kv_counts c;
+        kv_count(kv, g, &c);
+        assert_int_equal(c.held, 0); /* nothing leaked */
+        assert_int_equal(c.free + c.cached, n_page);
+    }
+    kv_cache_free(kv);
+    return most;
+}
+
 static void shared_and_evicted(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 12; seed++) {
-        uint32_t n_page = 10 + rnd(60);
-        struct kv *kv = fresh(n_page, 100 + seed);
-        static struct timeline live[MAX_SEQ];
-        memset(live, 0, sizeof live);
-        for (int step = 0; step < 3000; step++) {
-            struct timeline *s = &live[rnd(MAX_SEQ)];
-            if (!s->live) {
-                draw_timeline(s, 3);
-                s->done = kv_match(kv, &s->t, s->id, s->n - 1);
-                carry_out(kv);
-                s->live = true;
-            } else if (rnd(5)) {
-                uint32_t upto = s->done + 1 + rnd(30);
-                upto = upto < s->n ? upto : s->n;
-                bool fits = (upto + KV_PAGE - 1) / KV_PAGE <= s->t.n + kv_available(kv);
-                assert_int_equal(kv_grow(kv, &s->t, upto), fits);
-                carry_out(kv);
-                if (fits) {
-                    compute(s, upto);
-                    kv_publish(kv, &s->t, s->id, s->done);
-                }
-            } else {
-                remember(s);
-                kv_release(kv, &s->t, s->id, rnd(4) ? s->done : s->t.n_cached * KV_PAGE);
-                s->live = false;
-            }
-            for (uint32_t i = 0; i < MAX_SEQ; i++)
-                if (live[i].live)
-                    verify(&live[i]);
-            assert_true(kv_check(kv));
+    for (uint64_t seed = 0; seed < 12; seed++)
+        assert_true(share_and_evict((uint32_t[]){0}, 1, 100 + seed) > KV_PAGE);
+}
+
+static void windows_shared_and_evicted(void **state)
+{
+    (void)state;
+    static const uint32_t window[][3] = {{0, 20, 0}, {0, 33, 1}, {0, 1, 70}, {25, 60, 0}, {40, 0, 0}};
+    static const uint32_t n[] = {2, 3, 3, 2, 1};
+    uint32_t most[5] = {0};
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        uint32_t found = share_and_evict(window[seed % 5], n[seed % 5], 200 + seed);
+        most[seed % 5] = found > most[seed % 5] ? found : most[seed % 5];
+    }
+    for (int i = 0; i < 5; i++)
+        assert_true(most[i] > KV_PAGE);
+}
+
+/* Pages of the group that tables hold, and that are cached. */
+static struct kv_counts counted(const struct kv *kv, uint32_t group)
+{
+    struct kv_counts c;
+    kv_count(kv, group, &c);
+    return c;
+}
+
+/* Computes up to token n in pieces, as the scheduler does. */
+static void feed(struct kv *kv, struct timeline *s, uint32_t n)
+{
+    while (s->done < n) {
+        uint32_t upto = n - s->done < LOOKAHEAD ? n : s->done + LOOKAHEAD;
+        assert_true(kv_grow(kv, &s->t, s->done, n, LOOKAHEAD));
+        carry_out(kv);
+        verify(s);
+        compute(s, upto);
+        kv_publish(kv, &s->t, s->id, s->done);
+        assert_true(kv_check(kv));
+    }
+}
+
+/* A long prompt and its answer: the pages that a window has left are free, and where the prompt and the turn end the
+ * window stays, so that those who go on from there, or a few tokens before, compute nothing twice. */
+static void windows_are_freed_and_kept(void **state)
+{
+    (void)state;
+    enum { N = 4000, WINDOW = 48, TURN = 300 };
+    static int32_t id[N];
+    for (int i = 0; i < N; i++)
+        id[i] = i % 251;
+    struct kv *kv = fresh_groups(MAX_PAGES, (uint32_t[]){0, WINDOW}, 2, 3);
+    struct kv_table t = {.uid = 1, .keep = N - TURN};
+    uint32_t done = 0, most = 0;
+    while (done < N) {
+        uint32_t step = done < N - TURN ? LOOKAHEAD : 1, upto = N - done < step ? N : done + step;
+        assert_true(kv_grow(kv, &t, done, upto, LOOKAHEAD));
+        kv_publish(kv, &t, id, done);
+        done = upto;
+        most = counted(kv, 1).held > most ? counted(kv, 1).held : most;
+    }
+    assert_int_equal(counted(kv, 0).held, N / KV_PAGE);
+    assert_true(most <= kv_most(WINDOW, LOOKAHEAD));
+    uint32_t ends = (WINDOW + KV_SLACK) / KV_PAGE + 2;
+    assert_true(counted(kv, 1).cached <= ends); /* before the prompt's end */
+    kv_release(kv, &t, id, N);
+    assert_int_equal(counted(kv, 1).held, 0);
+    assert_true(counted(kv, 1).cached <= 2 * ends);
+    assert_true(kv_check(kv));
+    static const struct {
+        uint32_t n, found;
+    } asked[] = {{N, N},
+                 {N - 1, N - 1},
+                 {N - KV_SLACK, N - KV_SLACK},
+                 {N - TURN, N - TURN},
+                 {N - TURN - 5, N - TURN - 5},
+                 {N - TURN - KV_SLACK, N - TURN - KV_SLACK},
+                 {N - 150, N - TURN},
+                 {N - TURN - 100, 0}};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        struct kv_table again = {.uid = 1};
+        uint32_t found = kv_match(kv, &again, id, asked[i].n);
+        /* Of what goes on behind the window that was kept, what is left of its last page may be there too. */
+        if (found < asked[i].found || found > asked[i].found + KV_PAGE ||
+            (asked[i].n <= asked[i].found && found != asked[i].found))
+            fail_msg("%u of %u tokens are found, not %u", found, asked[i].n, asked[i].found);
+        kv_release(kv, &again, NULL, 0);
+        assert_true(kv_check(kv));
+    }
+    kv_cache_free(kv);
+}
+
+/* A turn goes on from the turn before it, and a retry from the same prompt: each computes one token at least. */
+static void windows_resume(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct kv *kv = fresh_groups(256, (uint32_t[]){0, 1 + (uint32_t)(seed * 7 % 50), 20}, 3, seed);
+        struct timeline s = {.t.uid = 5};
+        for (int i = 0; i < MAX_LEN; i++)
+            s.id[i] = 1000 + i;
+        uint32_t before = 0, prompt_before = 0;
+        for (uint32_t n = 5; n + 10 < MAX_LEN; n += 5 + rnd(20)) {
+            s.t.keep = n;
+            uint32_t retry = prompt_before ? kv_match(kv, &s.t, s.id, prompt_before - 1) : 0;
+            assert_int_equal(retry, prompt_before ? prompt_before - 1 : 0);
+            carry_out(kv);
+            s.done = retry;
+            verify(&s);
+            kv_release(kv, &s.t, s.id, retry);
+            s.done = kv_match(kv, &s.t, s.id, n - 1);
+            carry_out(kv);
+            verify(&s);
+            assert_int_equal(s.done, before < n - 1 ? before : n - 1);
+            uint32_t end = n + 1 + rnd(8);
+            feed(kv, &s, n);
+            for (uint32_t at = n + 1; at <= end; at++)
+                feed(kv, &s, at);
+            kv_release(kv, &s.t, s.id, end);
+            before = end > before ? end : before;
+            prompt_before = n;
         }
-        for (uint32_t i = 0; i < MAX_SEQ; i++)
-            kv_release(kv, &live[i].t, live[i].id, live[i].live ? live[i].done : 0);
-        struct kv_counts c;
-        kv_count(kv, &c);
-        assert_int_equal(c.held, 0); /* nothing leaked */
-        assert_int_equal(c.free + c.cached, n_page);
+        for (uint32_t g = 0; g < n_group; g++)
+            assert_int_equal(counted(kv, g).held, 0);
         kv_cache_free(kv);
     }
 }
@@ -215,13 +369,13 @@ static void resume_continues_in_place(void **state)
         assert_int_equal(s.done, before);
         struct kv_action a;
         assert_false(kv_next_action(kv, &a));
-        assert_true(kv_grow(kv, &s.t, n));
+        assert_true(kv_grow(kv, &s.t, s.done, n, LOOKAHEAD));
         compute(&s, n);
         kv_release(kv, &s.t, s.id, n);
     }
     struct kv_counts c;
-    kv_count(kv, &c);
-    assert_int_equal(c.longest, s.done);
+    kv_count(kv, 0, &c);
+    assert_int_equal(kv_longest(kv), s.done);
     assert_int_equal(c.cached, (s.done + KV_PAGE - 1) / KV_PAGE); /* no leftovers of earlier turns */
     kv_cache_free(kv);
 }
@@ -232,11 +386,11 @@ static void other_uid_finds_nothing_and_a_clean_page(void **state)
     struct kv *kv = fresh(2, 9);
     struct timeline a = {.t.uid = 1, .n = 32}, b = {.t.uid = 2, .n = 32};
     assert_int_equal(kv_match(kv, &a.t, a.id, 31), 0);
-    assert_true(kv_grow(kv, &a.t, 32));
+    assert_true(kv_grow(kv, &a.t, 0, 32, LOOKAHEAD));
     compute(&a, 32);
     kv_release(kv, &a.t, a.id, 32);
     assert_int_equal(kv_match(kv, &b.t, b.id, 31), 0); /* the same ids */
-    assert_true(kv_grow(kv, &b.t, 32));
+    assert_true(kv_grow(kv, &b.t, 0, 32, LOOKAHEAD));
     struct kv_action act;
     for (int i = 0; i < 2; i++) {
         assert_true(kv_next_action(kv, &act));
@@ -252,9 +406,9 @@ static void grow_takes_all_or_nothing(void **state)
     (void)state;
     struct kv *kv = fresh(4, 1);
     struct kv_table t = {.uid = 1};
-    assert_false(kv_grow(kv, &t, 4 * KV_PAGE + 1));
+    assert_false(kv_grow(kv, &t, 0, 4 * KV_PAGE + 1, LOOKAHEAD));
     assert_int_equal(kv_available(kv), 4);
-    assert_true(kv_grow(kv, &t, 4 * KV_PAGE));
+    assert_true(kv_grow(kv, &t, 0, 4 * KV_PAGE, LOOKAHEAD));
     assert_int_equal(kv_available(kv), 0);
     kv_release(kv, &t, NULL, 0);
     assert_int_equal(kv_available(kv), 4);
@@ -264,9 +418,10 @@ static void grow_takes_all_or_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(match_is_longest),          cmocka_unit_test(shared_and_evicted),
-        cmocka_unit_test(resume_continues_in_place), cmocka_unit_test(other_uid_finds_nothing_and_a_clean_page),
-        cmocka_unit_test(grow_takes_all_or_nothing),
+        cmocka_unit_test(match_is_longest),           cmocka_unit_test(shared_and_evicted),
+        cmocka_unit_test(resume_continues_in_place),  cmocka_unit_test(other_uid_finds_nothing_and_a_clean_page),
+        cmocka_unit_test(grow_takes_all_or_nothing),  cmocka_unit_test(windows_shared_and_evicted),
+        cmocka_unit_test(windows_are_freed_and_kept), cmocka_unit_test(windows_resume),
     };
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
 }

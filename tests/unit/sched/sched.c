@@ -83,7 +83,7 @@ static void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t
     sched_init(&w.s, rows_max, BATCH_SEQS_MAX);
     w.n_pool = n_pool;
     for (uint32_t i = 0; i < n_pool; i++) {
-        assert_int_equal(kv_cache_new(&w.pool[i].group.kv, n_page, &e), 0);
+        assert_int_equal(kv_cache_new(&w.pool[i].group.kv, &(struct kv_shape){n_page, 0}, 1, &e), 0);
         w.pool[i].group.pace = (struct sched_pace){rows_first, .gap = 1};
         sched_group_add(&w.s, &w.pool[i].group);
     }
@@ -97,7 +97,7 @@ static void world_fini(void)
     assert_true(w.computed == w.computed_of_ended); /* tokens_computed is what the usages say */
     for (uint32_t i = 0; i < w.n_pool; i++) {
         struct kv_counts c;
-        kv_count(w.pool[i].group.kv, &c);
+        kv_count(w.pool[i].group.kv, 0, &c);
         assert_int_equal(c.held, 0);
         assert_true(kv_check(w.pool[i].group.kv));
         sched_group_remove(&w.s, &w.pool[i].group);
@@ -160,7 +160,7 @@ static void run_plan(const struct plan *p, int32_t *sampled)
         n_out += ps->n_out;
         uint64_t h = root(q->uid);
         for (uint32_t pos = 0; pos < ps->pos0 + ps->n_row; pos++) {
-            uint64_t *cell = &d->memory[q->kv.page[pos / KV_PAGE]][pos % KV_PAGE];
+            uint64_t *cell = &d->memory[q->kv.page[0][pos / KV_PAGE]][pos % KV_PAGE];
             if (pos < q->n_tokens)
                 h = extend(h, q->token[pos]);
             else if (pos < ps->pos0) /* fed by a step in flight: compared when its token is known */
