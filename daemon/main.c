@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -155,10 +157,24 @@ static int set(struct conf *c, const char *key, const char *value, struct hearth
     return conf_set(c, key, value, e);
 }
 
-static int configure(struct conf *c, const struct args *a, const char *dir, struct hearth_err *e)
+/* The path of a socket that the supervisor bound, whatever the configuration says; "" where it has none. */
+static void bound_path(int fd, char path[static sizeof((struct sockaddr_un *)0)->sun_path + 1])
+{
+    struct sockaddr_un at = {0};
+    socklen_t len = sizeof at;
+    path[0] = '\0';
+    if (fd >= 0 && getsockname(fd, (struct sockaddr *)&at, &len) == 0 && at.sun_family == AF_UNIX)
+        snprintf(path, sizeof at.sun_path + 1, "%.*s", (int)sizeof at.sun_path, at.sun_path);
+}
+
+static int configure(struct conf *c, const struct args *a, int listen_fd, const char *dir, struct hearth_err *e)
 {
     const char *socket = a->socket != NULL ? a->socket : getenv("HEARTH_SOCKET");
-    if (!a->socket && socket && socket[0] == '\0')
+    char bound[sizeof((struct sockaddr_un *)0)->sun_path + 1];
+    bound_path(listen_fd, bound);
+    if (bound[0])
+        socket = bound;
+    if (!bound[0] && !a->socket && socket && socket[0] == '\0')
         socket = NULL; /* an empty variable counts as unset, as it does to clients */
     conf_init(c);
     int rc = load_file(c, a, e);
@@ -307,7 +323,7 @@ int main(int argc, char **argv)
     int detached = -1;
     rc = sd_init(&sd, &e);
     if (!rc)
-        rc = configure(&conf, &a, dir, &e);
+        rc = configure(&conf, &a, sd.listen_fd, dir, &e);
     if (!rc && a.foreground)
         rc = open_log(&conf, &e);
     if (!rc && !a.foreground) {

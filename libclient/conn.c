@@ -23,6 +23,9 @@
 /* There are no watermarks: the application decides how much it submits before it is sent. */
 static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10};
 
+/* Of the daemon for the machine; contrib/systemd/system makes it. */
+#define SYSTEM_SOCKET "/run/hearth/hearth.sock"
+
 /* --- address -------------------------------------------------------------------------------------------- */
 
 /* Any user may create a directory in /tmp, so ours is trusted only where it is a directory, owned by us, and 0700. */
@@ -51,7 +54,7 @@ int hearth_socket_path(char *buf, size_t size, struct hearth_err *e)
     } else if (run && *run == '/') {
         n = snprintf(buf, size, "%s/hearth/hearth.sock", run);
     } else if (geteuid() == 0) {
-        n = snprintf(buf, size, "/run/hearth/hearth.sock");
+        n = snprintf(buf, size, SYSTEM_SOCKET);
     } else {
         snprintf(dir, sizeof dir, "/tmp/hearth-%u", (unsigned)geteuid());
         if (check_private(dir, e))
@@ -125,37 +128,36 @@ static int check_peer(int fd, const char *path, bool named, struct hearth_err *e
                    (unsigned)peer.uid);
 }
 
-int hearth_open(struct hearth **out, const char *path, struct hearth_err *e)
+static int open_at(struct hearth **out, const char *path, bool named, struct hearth_err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
     int rc;
-
-    if (!path) {
-        rc = hearth_socket_path(sun.sun_path, sizeof sun.sun_path, e);
-        if (rc)
-            return rc;
-    } else {
-        if (strlen(path) >= sizeof sun.sun_path)
-            return err_set(e, HEARTH_EINVALID, "the socket path has %zu bytes, a socket's name has room for %zu",
-                           strlen(path), sizeof sun.sun_path - 1);
-        strcpy(sun.sun_path, path);
-    }
-
+    if (strlen(path) >= sizeof sun.sun_path)
+        return err_set(e, HEARTH_EINVALID, "the socket path has %zu bytes, a socket's name has room for %zu",
+                       strlen(path), sizeof sun.sun_path - 1);
+    strcpy(sun.sun_path, path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return err_set(e, HEARTH_ECONNECT, "socket: %s", strerror(errno));
-    if (connect_patiently(fd, &sun)) {
+    if (connect_patiently(fd, &sun))
         rc = err_set(e, HEARTH_ECONNECT, "no daemon answers at %s: %s", sun.sun_path, strerror(errno));
-        goto fail;
-    }
-    const char *env = getenv("HEARTH_SOCKET");
-    rc = check_peer(fd, sun.sun_path, path || (env && *env), e);
-    if (!rc)
-        rc = hearth_adopt(out, fd, e);
-    if (!rc)
+    else if (!(rc = check_peer(fd, sun.sun_path, named, e)) && !(rc = hearth_adopt(out, fd, e)))
         return 0;
-fail:
     close(fd);
+    return rc;
+}
+
+int hearth_open(struct hearth **out, const char *path, struct hearth_err *e)
+{
+    char own[sizeof((struct sockaddr_un *)0)->sun_path];
+    const char *env = getenv("HEARTH_SOCKET");
+    bool named = path || (env && *env);
+    int rc = path ? 0 : hearth_socket_path(own, sizeof own, e);
+    if (!rc)
+        rc = open_at(out, path ? path : own, named, e);
+    /* No daemon of the user's own: the machine's, where there is one. Who may not connect to it has none. */
+    if (rc == HEARTH_ECONNECT && !named && !open_at(out, SYSTEM_SOCKET, false, NULL))
+        rc = 0;
     return rc;
 }
 

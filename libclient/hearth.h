@@ -256,11 +256,11 @@ struct hearth;
  */
 HEARTH_API int hearth_socket_path(char *buf, size_t size, struct hearth_err *err);
 
-/* Connects to the daemon at `path`, or at hearth_socket_path() where it is NULL. Never blocks. Returns HEARTH_ECONNECT
- * where nothing answers: start a daemon and try again, as the `hearth` command does; HEARTH_EDENIED where another user
- * than this one or root has put a socket into a default place, or listens at one that is not its own. Sends nothing
- * yet: the greeting
- * (`hello`) travels with the first request. The connection is the caller's, until hearth_close(). */
+/* Connects to the daemon at `path`, or where that is NULL at hearth_socket_path(); where none answers there, and
+ * $HEARTH_SOCKET is not set, to the machine's at /run/hearth/hearth.sock. Never blocks. Returns HEARTH_ECONNECT where
+ * nothing answers: start a daemon and try again, as the `hearth` command does; HEARTH_EDENIED where another user than
+ * this one or root has put a socket into a default place, or listens at one that is not its own. Sends nothing yet: the
+ * greeting (`hello`) travels with the first request. The connection is the caller's, until hearth_close(). */
 HEARTH_API int hearth_open(struct hearth **out, const char *path, struct hearth_err *err);
 
 /* Does the same over a connected stream socket. On success the connection owns the descriptor, sets it non-blocking

@@ -85,6 +85,7 @@ tests_unit_kvtier_tier_index_SOURCES = tests/unit/kvtier/tier-index.c $(TIER_WOR
 tests_unit_kvtier_tier_loss_SOURCES = tests/unit/kvtier/tier-loss.c $(TIER_WORLD)
 
 tests_unit_libclient_conn_SOURCES = tests/unit/libclient/conn.c tests/unit/libclient/script.c
+tests_unit_libclient_socket_path_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=connect
 tests_unit_libclient_conn_end_SOURCES = tests/unit/libclient/conn-end.c tests/unit/libclient/script.c
 
 tests_unit_selfcheck_selfcheck_SOURCES = tests/unit/selfcheck/selfcheck.c $(GOLDEN_RUN)

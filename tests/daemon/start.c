@@ -419,15 +419,18 @@ static void test_systemd(void **state)
         setenv("NOTIFY_SOCKET", notify, 1);
         setenv("WATCHDOG_USEC", "100000", 1);
         snprintf(program, sizeof program, "%s/hearthd", getenv("top_builddir") ? getenv("top_builddir") : ".");
-        execl(program, "hearthd", "--foreground", "--config", b->conf, "--state", b->state, "--socket", b->socket,
-              NULL);
+        setenv("HEARTH_SOCKET", "/nowhere/hearth.sock", 1);
+        execl(program, "hearthd", "--foreground", "--config", b->conf, "--state", b->state, NULL);
         _exit(126);
     }
     ssize_t n = recv(told, got, sizeof got, 0);
     assert_int_equal(n, 7);
     assert_memory_equal(got, "READY=1", 7);
     struct hearth_err e;
-    wire_free(peer_answer(early, id, WIRE_STATUS, &e));
+    struct wire_status_result *status = peer_answer(early, id, WIRE_STATUS, &e);
+    assert_non_null(status);
+    assert_string_equal(status->socket, b->socket); /* and not what the environment says */
+    wire_free(status);
     n = recv(told, watchdog, sizeof watchdog, 0);
     assert_int_equal(n, 10);
     assert_memory_equal(watchdog, "WATCHDOG=1", 10);

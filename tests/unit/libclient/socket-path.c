@@ -122,6 +122,76 @@ static void no_daemon_is_told_so(void **state)
     rmdir(dir);
 }
 
+/* --- the machine's daemon ----------------------------------------------------------------------------------------- */
+
+int __real_connect(int fd, const struct sockaddr *to, socklen_t len);
+int __wrap_connect(int fd, const struct sockaddr *to, socklen_t len);
+
+static const char *machine; /* what is found at /run/hearth/hearth.sock; NULL: nothing */
+static int tried;           /* how often that was looked for */
+
+int __wrap_connect(int fd, const struct sockaddr *to, socklen_t len)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    if (strcmp(((const struct sockaddr_un *)to)->sun_path, "/run/hearth/hearth.sock"))
+        return __real_connect(fd, to, len);
+    tried++;
+    if (!machine) {
+        errno = ENOENT;
+        return -1;
+    }
+    snprintf(un.sun_path, sizeof un.sun_path, "%s", machine);
+    return __real_connect(fd, (struct sockaddr *)&un, sizeof un);
+}
+
+static int listen_at(const char *path)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 4), 0);
+    return fd;
+}
+
+/* The user's own daemon first, then the machine's; a socket that was named is the only one. */
+static void the_machine_has_a_daemon(void **state)
+{
+    (void)state;
+    struct hearth *h;
+    char dir[] = "/tmp/hearth-machine-XXXXXX", theirs[64], sub[64], own[80];
+    assert_non_null(mkdtemp(dir));
+    snprintf(theirs, sizeof theirs, "%s/theirs", dir);
+    snprintf(sub, sizeof sub, "%s/hearth", dir);
+    snprintf(own, sizeof own, "%s/hearth.sock", sub);
+    unsetenv("HEARTH_SOCKET");
+    setenv("XDG_RUNTIME_DIR", dir, 1);
+    assert_int_equal(hearth_open(&h, NULL, &err), HEARTH_ECONNECT);
+    assert_non_null(strstr(err.msg, own)); /* where the user's own would be */
+    assert_int_equal(tried, 1);
+    int fd = listen_at(theirs);
+    machine = theirs;
+    assert_int_equal(hearth_open(&h, NULL, &err), 0);
+    hearth_close(h);
+    assert_int_equal(tried, 2);
+    assert_int_equal(hearth_open(&h, own, &err), HEARTH_ECONNECT);
+    setenv("HEARTH_SOCKET", own, 1);
+    assert_int_equal(hearth_open(&h, NULL, &err), HEARTH_ECONNECT);
+    unsetenv("HEARTH_SOCKET");
+    assert_int_equal(mkdir(sub, 0700), 0);
+    int own_fd = listen_at(own);
+    assert_int_equal(hearth_open(&h, NULL, &err), 0);
+    hearth_close(h);
+    assert_int_equal(tried, 2);
+    unsetenv("XDG_RUNTIME_DIR");
+    close(fd);
+    close(own_fd);
+    unlink(theirs);
+    unlink(own);
+    rmdir(sub);
+    rmdir(dir);
+}
+
 static int listener;
 
 static void accept_one(int signal)
@@ -169,10 +239,9 @@ static void a_full_backlog_is_waited_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_backlog_is_waited_for),
-        cmocka_unit_test(the_socket_path_follows_the_environment),
-        cmocka_unit_test(a_directory_in_tmp_is_checked),
-        cmocka_unit_test(no_daemon_is_told_so),
+        cmocka_unit_test(a_full_backlog_is_waited_for),  cmocka_unit_test(the_socket_path_follows_the_environment),
+        cmocka_unit_test(a_directory_in_tmp_is_checked), cmocka_unit_test(no_daemon_is_told_so),
+        cmocka_unit_test(the_machine_has_a_daemon),
     };
     return cmocka_run_group_tests_name("socket-path", tests, NULL, NULL);
 }
