@@ -20,5 +20,7 @@ enum { REQUIRED = -1 };
 uint32_t hparams_number(struct hparams_reader *r, const char *name, uint32_t min, uint32_t max, int64_t absent);
 /* The first error. */
 void hparams_refuse(struct hparams_reader *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* hparams-experts.c: what the file says of mixtures of experts; none where it has no expert_count. */
+void hparams_read_experts(struct hparams_reader *r, struct hparams *hp, const struct arch *row);
 
 #endif

@@ -341,8 +341,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
         hparams_refuse(&r, HEARTH_EUNSUPPORTED, "values of %u dimensions beside keys of %u", d_value, hp.d_head);
     if (hp.n_rot > hp.d_head || hp.n_rot % 2)
         hparams_refuse(&r, HEARTH_EBADMODEL, "RoPE turns %u of %u dimensions", hp.n_rot, hp.d_head);
-    if (hparams_number(&r, "expert_count", 0, UINT32_MAX, 0))
-        hparams_refuse(&r, HEARTH_EUNSUPPORTED, "a mixture of experts, which hearth does not run");
+    hparams_read_experts(&r, &hp, row);
     hp.norm_eps = real(
         &r, row->norm == NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1, REQUIRED);
     if (!hparams_flag(&r, "attention.causal", true))

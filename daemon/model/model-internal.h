@@ -27,5 +27,7 @@ int bind_find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out,
               const struct gguf_tensor **out);
 /* Loads the matrix onto the device, in the second pass; the model owns it. `bytes` is what it takes in the file. */
 int bind_load(struct binder *b, struct weight *w, const struct weight *made, uint64_t bytes);
+/* Memory that the model owns, 0 as it comes; NULL where there is none. */
+void *bind_own(struct binder *b, size_t bytes);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,11 @@ struct vec {
     struct vec *next;
     float *v;     /* device memory */
     float host[]; /* the same numbers */
+};
+
+struct owned {
+    struct owned *next;
+    max_align_t bytes[];
 };
 
 const struct hparams *bind_hparams(const struct binder *b)
@@ -77,13 +83,12 @@ int bind_find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out,
                     : err_set(b->e, HEARTH_EUNSUPPORTED, "tensor %s is of ggml type %u, which hearth does not know",
                               full, t->type);
     }
-    uint32_t n_dim = 1 + (n_out != 0) + (n_expert != 0);
     uint64_t rows = n_out ? n_out : 1, experts = n_expert ? n_expert : 1;
-    if (t->n_dim != n_dim || t->dim[0] != n_in || t->dim[1] != rows || t->dim[2] != experts)
+    if (t->dim[0] != n_in || t->dim[1] != rows || t->dim[2] != experts || t->dim[3] != 1)
         return err_set(b->e, HEARTH_EBADMODEL,
-                       "tensor %s is %" PRIu64 " x %" PRIu64 " x %" PRIu64 " (%u dimensions); %u x %" PRIu64
-                       " x %" PRIu64 " (%u) is expected",
-                       full, t->dim[0], t->dim[1], t->dim[2], t->n_dim, n_in, rows, experts, n_dim);
+                       "tensor %s is %" PRIu64 " x %" PRIu64 " x %" PRIu64 "; %u x %" PRIu64 " x %" PRIu64
+                       " is expected",
+                       full, t->dim[0], t->dim[1], t->dim[2], n_in, rows, experts);
     *out = t;
     return 0;
 }
@@ -154,6 +159,16 @@ int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32
     return bind_load(b, w, &made, t->bytes);
 }
 
+void *bind_own(struct binder *b, size_t bytes)
+{
+    struct owned *k = calloc(1, sizeof *k + bytes);
+    if (!k)
+        return NULL;
+    k->next = b->m->owned;
+    b->m->owned = k;
+    return k->bytes;
+}
+
 /* Allocates device memory that the model owns; model_free frees it. */
 static int keep_vector(struct binder *b, const float *src, size_t n, const float **out)
 {
@@ -173,18 +188,18 @@ static int keep_vector(struct binder *b, const float *src, size_t n, const float
     return 0;
 }
 
-int bind_vector(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part)
+int bind_rows(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part, uint32_t n_row)
 {
-    uint64_t n = 0, bytes = 0;
+    uint64_t n = 0, at = 0, bytes = 0;
     for (uint32_t i = 0; i < n_part; i++)
-        n += parts[i].n_out;
+        n += (uint64_t)parts[i].n_out * n_row;
     float *host = malloc(n * sizeof *host);
     if (!host)
         return err_set(b->e, HEARTH_ENOMEM, "no memory for a vector of %" PRIu64, n);
     int ret = 0;
-    for (uint32_t i = 0, at = 0; i < n_part && !ret; at += parts[i++].n_out) {
+    for (uint32_t i = 0; i < n_part && !ret; at += (uint64_t)parts[i++].n_out * n_row) {
         const struct gguf_tensor *t;
-        ret = bind_find(b, parts[i].name, parts[i].n_out, 0, 0, &t);
+        ret = bind_find(b, parts[i].name, parts[i].n_out, n_row, 0, &t);
         if (ret)
             break;
         if (t->type != DT_F32 && t->type != DT_F16 && t->type != DT_BF16) {
@@ -194,7 +209,7 @@ int bind_vector(struct binder *b, const float **out, const struct bind_part *par
         }
         bytes += t->bytes;
         if (b->load)
-            dtype_get((int)t->type)->to_f32(t->data, host + at, parts[i].n_out);
+            dtype_get((int)t->type)->to_f32(t->data, host + at, (uint64_t)parts[i].n_out * n_row);
     }
     if (!ret && !b->load)
         b->total += bytes;
@@ -202,6 +217,11 @@ int bind_vector(struct binder *b, const float **out, const struct bind_part *par
         ret = progress(b, bytes);
     free(host);
     return ret;
+}
+
+int bind_vector(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part)
+{
+    return bind_rows(b, out, parts, n_part, 1);
 }
 
 static int bind_any_norm(struct binder *b, struct norm *norm, enum norm_kind kind, const char *name, uint32_t n)
@@ -296,6 +316,7 @@ static struct layer *begin_layer(const struct model *m, uint32_t i)
     const struct hparams *hp = &m->hp;
     struct layer *l = layer_at(m, i);
     bool own = hp->slides[i] && hp->rope[ROPE_SLIDING].apart;
+    l->number = i;
     l->group = hp->group_of[i];
     l->index = hp->index_of[i];
     l->window = hp->slides[i] ? hp->window : 0;
@@ -430,6 +451,10 @@ void model_free(struct model *m)
         m->be->vec_free(m->dev, v->v);
         free(v);
     }
+    for (struct owned *k; (k = m->owned);) {
+        m->owned = k->next;
+        free(k);
+    }
     program_free(&m->program);
     free(m->layers);
     free(m);
@@ -465,5 +490,8 @@ void model_workspace(const struct model *m, struct workspace_dims *dims)
     at_least(&dims->d_q, m->hp.n_head * m->hp.d_head);
     at_least(&dims->d_kv, m->hp.n_kv * m->hp.d_head);
     at_least(&dims->d_ff, m->hp.d_ff);
+    at_least(&dims->d_ff, m->hp.experts.d_shared);
+    at_least(&dims->d_route, 2 * m->hp.experts.n_used);
+    at_least(&dims->d_experts, m->hp.experts.n_used * m->hp.experts.d_expert);
     at_least(&dims->n_vocab, m->hp.n_vocab);
 }

@@ -24,6 +24,17 @@ struct kv_group {
     uint32_t window; /* tokens visible, the own one included; 0: all */
 };
 
+/* Mixtures of experts, as kernels/op.h has them. */
+struct hparams_experts {
+    uint32_t n, n_used;          /* of a layer, and of a token in it; 0: the model has none */
+    uint32_t d_expert, d_shared; /* hidden dimensions of an expert, and of the one that all go to, 0: as d_ff or none */
+    uint32_t n_dense;            /* layers at the beginning that are no mixtures */
+    enum route_kind kind;
+    uint32_t n_group, n_group_used, group_best;
+    bool normalise;
+    float scale;
+};
+
 struct hparams {
     char arch[32];
     char name[96];
@@ -42,6 +53,7 @@ struct hparams {
     float attn_softcap;                            /* of scores; 0: none */
     float logit_scale, logit_softcap;              /* the latter 0: none */
     float temperature; /* beta of op_qkv.temperature; its length is the original context of rope[0]; 0: none */
+    struct hparams_experts experts;
     uint64_t n_param;
     uint64_t weight_bytes;
 };
@@ -49,6 +61,7 @@ struct hparams {
 struct arch;   /* arch.h: name, bind, build */
 struct loaded; /* model.c */
 struct vec;    /* model.c */
+struct owned;  /* model.c */
 
 struct model {
     struct hparams hp;
@@ -64,6 +77,7 @@ struct model {
     void *layers;          /* [n_layer] of arch.h's struct layer, or what the architecture has for it: model_layer() */
     struct loaded *loaded; /* every matrix on the device, to free */
     struct vec *vecs;      /* every vector, likewise */
+    struct owned *owned;   /* other memory that goes with the model */
     /* All layers and the head: what `step_run` runs, and leaves the logits of a batch's out rows in ACT_LOGITS. */
     struct program program;
 };

@@ -292,11 +292,16 @@ static void converted(const char *name, const char *arch)
     X(ministral3, "ministral3", "mistral3")   \
     X(llama_yarn, "llama-yarn", "llama")      \
     X(phi3_longrope, "phi3-longrope", "phi3")
+/* As GGUF files alone, so far. */
+#define GGUFS(X)                   \
+    X(mixtral, "mixtral", "llama") \
+    X(qwen3_moe, "qwen3_moe", "qwen3moe")
 #define FOLDERS(X)                         \
     X(llama_rope3, "llama-rope3", "llama") \
     X(mistral, "mistral", "llama")
 FILES(FOLDER)
 FILES(CONVERTED)
+GGUFS(CONVERTED)
 FOLDERS(FOLDER)
 
 int main(void)
@@ -317,7 +322,7 @@ int main(void)
                                                FILES(X) FOLDERS(X)
 #undef X
 #define X(name, at, arch) cmocka_unit_test(test_hf_gguf_##name),
-                                                   FILES(X)
+                                                   FILES(X) GGUFS(X)
 #undef X
     };
     if (!run_possible())

@@ -19,6 +19,7 @@ struct model;
 /* A layer of attention and a feed-forward network. An architecture whose layers have more extends it: a struct of its
  * own that begins with this one, and its size in arch.layer_bytes. */
 struct layer {
+    uint32_t number;                           /* from 0 */
     uint32_t group, index;                     /* the layer group that its KV belongs to, and its place in it */
     uint32_t window;                           /* tokens visible, the own one included; 0: all */
     const struct rope *rope;                   /* NULL: queries and keys do not turn */
@@ -34,6 +35,12 @@ struct layer {
     const float *gate_up_bias;                 /* [2 d_ff] or [d_ff] */
     struct weight down;                        /* [d_model, d_ff] */
     const float *down_bias;                    /* [d_model] */
+    /* Of a mixture of experts; gate_up and down are then those of the expert that all go to, if there is one. */
+    struct weight router;                             /* [n_expert, d_model]; n_out is 0 where the layer is none */
+    const float *router_bias, *select_bias;           /* [n_expert] or NULL */
+    struct weight experts_up, experts_down;           /* as gate_up and down, n_expert times, d_expert wide */
+    const float *experts_up_bias, *experts_down_bias; /* [2, n_expert, d_expert], [n_expert, d_model] or NULL */
+    const float *shared_gate;                         /* [d_model] or NULL */
 };
 
 struct binder; /* model.c: the model being loaded, its file, the layer at hand */
@@ -46,6 +53,11 @@ struct arch {
                             file has a window and does not say which layers slide; 0: all of them */
     uint32_t still;      /* of every so many layers the last does not turn; 0: all do. A folder may list others. */
     size_t layer_bytes;  /* of its layers; 0: they are struct layer */
+    struct {
+        bool may;             /* layers may be mixtures of experts; and where the file does not say so itself: */
+        enum route_kind kind; /* what scores are, */
+        bool normalise;       /* whether the weights of the chosen add up to 1 */
+    } experts;
     /* Changes what the keys that all have in common came to, by keys of its own and what it computes otherwise. May be
      * NULL. */
     void (*hparams)(struct hparams *hp, struct hparams_reader *r);
@@ -84,6 +96,17 @@ int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32
                const uint32_t *n_out, uint32_t n_part);
 /* `parts` one after the other. */
 int bind_vector(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part);
+/* The same of tensors of n_row rows: each part is [n_row, n_out]. */
+int bind_rows(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part, uint32_t n_row);
+/* bind-experts.c: a matrix for each of n_expert experts. Names are without what tells that: "ffn_gate" is
+ * "ffn_gate_exps.weight", or "ffn_gate.0.weight" and so on; the same with two parts of n_out rows in one tensor, one
+ * after the other for each expert. */
+int bind_experts(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, uint32_t n_expert,
+                 const struct bind_part *parts, uint32_t n_part);
+int bind_experts_fused(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, uint32_t n_expert,
+                       const char *name, uint32_t n_out);
+/* The layer's router, and the biases of its logits and of the choice where they are there. All must be finite. */
+int bind_router(struct binder *b, struct weight *w, const float **bias, const float **select_bias);
 /* "attn_norm" is "attn_norm.weight", and "attn_norm.bias" where it is there and the norm is a LayerNorm. The first is
  * of the architecture's kind. */
 int bind_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n);
@@ -97,7 +120,8 @@ const struct layer *model_layer(const struct model *m, uint32_t i);
 int bind_attention(struct binder *b, struct layer *l);
 /* The norms of each head's q and k. */
 int bind_head_norms(struct binder *b, struct layer *l);
-/* Gate, up and down, and their biases where they are there; the same with gate's and up's rows in one tensor, ffn_up;
+/* Gate, up and down, and their biases where they are there, or a mixture of experts where the layer has one; without
+ * experts the same with gate's and up's rows in one tensor, ffn_up;
  * the same without a gate. */
 int bind_ffn(struct binder *b, struct layer *l);
 int bind_ffn_fused(struct binder *b, struct layer *l);
@@ -114,13 +138,21 @@ void build_attention_out(const struct model *m, struct program *p, const struct 
 void build_ffn_up(const struct model *m, struct program *p, const struct layer *l, enum glu_kind glu);
 void build_ffn_down(const struct model *m, struct program *p, const struct layer *l);
 void build_head(const struct model *m, struct program *p);
+/* The feed-forward network, or the mixture of experts that the layer has. */
+void build_ffn(const struct model *m, struct program *p, const struct layer *l, enum glu_kind glu);
 /* All of a model whose layers are attention, then an FFN, each added to the residual stream. */
 void build_layers(const struct model *m, struct program *p, enum glu_kind glu);
+
+/* experts.c: for parts.c. */
+bool bind_is_mixture(const struct binder *b, const struct layer *l);
+int bind_mixture(struct binder *b, struct layer *l);
+void build_mixture(const struct model *m, struct program *p, const struct layer *l, enum glu_kind glu);
 
 /* llama.c: its relatives are bound and built as it is. */
 int llama_bind_layer(struct binder *b, struct layer *l);
 void llama_build(const struct model *m, struct program *p);
-/* gemma2.c, starcoder2.c: likewise. */
+/* gemma2.c, starcoder2.c, qwen3.c: likewise. */
+int qwen3_bind_layer(struct binder *b, struct layer *l);
 int gemma2_bind_layer(struct binder *b, struct layer *l);
 void gemma2_build(const struct model *m, struct program *p);
 int starcoder2_bind_layer(struct binder *b, struct layer *l);

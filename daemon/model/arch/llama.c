@@ -1,4 +1,4 @@
-/* llama.c - Llama 1 to 3 and whoever has their shape (Mistral, TinyLlama, SmolLM, DeepSeek-Coder). */
+/* llama.c - Llama 1 to 3 and whoever has their shape (Mistral, Mixtral, TinyLlama, SmolLM, DeepSeek-Coder). */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
@@ -18,4 +18,5 @@ void llama_build(const struct model *m, struct program *p)
     build_layers(m, p, GLU_SWIGLU);
 }
 
-const struct arch arch_llama = {"llama", ROPE_NORM, .bind_layer = llama_bind_layer, .build = llama_build};
+const struct arch arch_llama = {"llama", ROPE_NORM, .experts = {true, ROUTE_SOFTMAX, true},
+                                .bind_layer = llama_bind_layer, .build = llama_build};

@@ -3,6 +3,7 @@ ARCHS = \
 	daemon/model/arch/llama.c \
 	daemon/model/arch/qwen2.c \
 	daemon/model/arch/qwen3.c \
+	daemon/model/arch/qwen3moe.c \
 	daemon/model/arch/mistral3.c \
 	daemon/model/arch/smollm3.c \
 	daemon/model/arch/granite.c \
@@ -16,7 +17,7 @@ ARCHS = \
 	daemon/model/arch/cohere2.c
 
 EXTRA_DIST += daemon/model/arch/README.md
-daemon_libmodel_a_SOURCES += daemon/model/arch/arch.c daemon/model/arch/arch.h daemon/model/arch/parts.c $(ARCHS)
+daemon_libmodel_a_SOURCES += daemon/model/arch/arch.c daemon/model/arch/arch.h daemon/model/arch/parts.c daemon/model/arch/experts.c $(ARCHS)
 
 # The table, made of the list.
 BUILT_SOURCES += daemon/model/arch/list.h

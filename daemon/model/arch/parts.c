@@ -51,6 +51,8 @@ int bind_ffn(struct binder *b, struct layer *l)
     const struct hparams *hp = bind_hparams(b);
     const struct bind_part gate_up[] = {{"ffn_gate.weight", hp->d_ff}, {"ffn_up.weight", hp->d_ff}};
     const struct bind_part bias[] = {{"ffn_gate.bias", hp->d_ff}, {"ffn_up.bias", hp->d_ff}};
+    if (bind_is_mixture(b, l))
+        return bind_mixture(b, l);
     int ret = bind_matrix(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, gate_up, 2);
     if (!ret && bind_has(b, "ffn_gate.bias"))
         ret = bind_vector(b, &l->gate_up_bias, bias, 2);
@@ -155,6 +157,16 @@ void build_ffn_down(const struct model *m, struct program *p, const struct layer
                     });
 }
 
+void build_ffn(const struct model *m, struct program *p, const struct layer *l, enum glu_kind glu)
+{
+    if (l->router.n_out) {
+        build_mixture(m, p, l, glu);
+        return;
+    }
+    build_ffn_up(m, p, l, glu);
+    build_ffn_down(m, p, l);
+}
+
 void build_head(const struct model *m, struct program *p)
 {
     const struct hparams *hp = &m->hp;
@@ -172,8 +184,7 @@ void build_layers(const struct model *m, struct program *p, enum glu_kind glu)
         const struct layer *l = model_layer(m, i);
         build_attend(m, p, l);
         build_attention_out(m, p, l);
-        build_ffn_up(m, p, l, glu);
-        build_ffn_down(m, p, l);
+        build_ffn(m, p, l, glu);
     }
     build_head(m, p);
 }

@@ -2,10 +2,10 @@
  */
 #include "daemon/model/arch/arch.h"
 
-static int bind_layer(struct binder *b, struct layer *l)
+int qwen3_bind_layer(struct binder *b, struct layer *l)
 {
     int ret = llama_bind_layer(b, l);
     return ret ? ret : bind_head_norms(b, l);
 }
 
-const struct arch arch_qwen3 = {"qwen3", ROPE_NEOX, .bind_layer = bind_layer, .build = llama_build};
+const struct arch arch_qwen3 = {"qwen3", ROPE_NEOX, .bind_layer = qwen3_bind_layer, .build = llama_build};

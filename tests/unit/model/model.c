@@ -20,6 +20,8 @@ struct odd {
     const char *scaling; /* llama.rope.scaling.type */
     float eps;
     bool biases, experts, vocab_short, not_causal;
+    uint32_t mixture;      /* experts in place of the FFN, a tensor each; 0: none */
+    const char *nan;       /* this tensor's last number is none */
     const char *more;      /* a vector of 8 that no model has */
     const char *twice;     /* this tensor's data are the first tensor's */
     const char *float_key; /* whose value attn_factor is; NULL: rope.scaling.attn_factor */
@@ -58,6 +60,8 @@ static void add_tensor(struct plan *p, const char *name, uint64_t n_in, uint64_t
         float v = sinf((float)(i * 7 + p->n_tensor)) / 4 + (n_out == 1 ? 1 : 0);
         if (!strcmp(name, "rope_freqs.weight"))
             v = o->freq;
+        if (o->nan && !strcmp(o->nan, name) && i + 1 == n_in * n_out)
+            v = NAN;
         uint16_t half = v > 0.5f ? 0x3c00 : 0x2c00;
         if (type == DT_F16)
             put(&p->data, &half, 2);
@@ -86,8 +90,19 @@ static void add_layer(struct plan *p, int i)
                {"attn_k.bias", KV * HEAD, 1, 1},
                {"attn_v.bias", KV * HEAD, 1, 1}};
     char name[64];
+    uint32_t n = p->odd->mixture;
+    for (uint32_t k = 0; k < 3 * n; k++) {
+        static const char *const parts[] = {"gate", "up", "down"};
+        snprintf(name, sizeof name, "blk.%d.ffn_%s.%u.weight", i, parts[k % 3], k / 3);
+        add_tensor(p, name, k % 3 == 2 ? FF : D, k % 3 == 2 ? D : FF);
+    }
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", i);
+    if (n)
+        add_tensor(p, name, D, n);
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         snprintf(name, sizeof name, "blk.%d.%s", i, all[k].name);
+        if (n && (k >= 6 && k <= 8))
+            continue;
         if (!all[k].bias || p->odd->biases)
             add_tensor(p, name, all[k].n_in, all[k].n_out);
     }
@@ -130,9 +145,14 @@ static struct build model_file(const struct odd *odd)
     add_u32(&p, "attention.head_count_kv", KV);
     if (odd->experts)
         add_u32(&p, "expert_count", 8);
+    if (odd->mixture) {
+        add_u32(&p, "expert_count", odd->mixture);
+        add_u32(&p, "expert_used_count", 2);
+    }
     if (odd->set_key &&
         (!strncmp(odd->set_key, "rope.", 5) || !strcmp(odd->set_key, "attention.value_length") ||
-         !strncmp(odd->set_key, "attention.sliding", 17) || !strcmp(odd->set_key, "nextn_predict_layers")))
+         !strncmp(odd->set_key, "attention.sliding", 17) || !strncmp(odd->set_key, "expert_g", 8) ||
+         !strcmp(odd->set_key, "leading_dense_block_count") || !strcmp(odd->set_key, "nextn_predict_layers")))
         add_u32(&p, odd->set_key, 0);
     add_tensor(&p, "token_embd.weight", D, VOCAB);
     for (int i = 0; i < layers; i++)
@@ -322,7 +342,22 @@ static void test_refused(void **state)
         {{.more = "rope_factors_long.weight", .arch = "qwen2", .biases = true}, HEARTH_EBADMODEL, "rope_factors_short"},
         {{.biases = true, .no_tensor = "blk.1.attn_k.bias"}, HEARTH_EBADMODEL, "blk.1.attn_k.bias is missing"},
         {{.biases = true, .no_tensor = "blk.1.attn_q.bias"}, HEARTH_EUNSUPPORTED, "blk.1.attn_k.bias has no place"},
-        {{.experts = true}, HEARTH_EUNSUPPORTED, "experts"},
+        {{.arch = "qwen2", .biases = true, .experts = true}, HEARTH_EUNSUPPORTED, "mixture of experts"},
+        {{.experts = true}, HEARTH_EBADMODEL, "llama.expert_used_count is missing"},
+        {{.mixture = 4, .set_key = "expert_used_count", .set_u32 = 5}, HEARTH_EBADMODEL, "5 experts of 4 are used"},
+        {{.mixture = 4, .set_key = "expert_used_count", .set_u32 = 0}, HEARTH_EBADMODEL, "expert_used_count is 0"},
+        {{.mixture = 40, .set_key = "expert_used_count", .set_u32 = 33}, HEARTH_EBADMODEL, "expert_used_count is 33"},
+        {{.mixture = 4, .set_key = "expert_count", .set_u32 = 5}, HEARTH_EBADMODEL, "blk.0.ffn_gate_inp.weight is"},
+        {{.mixture = 4, .set_key = "expert_count", .set_u32 = 1025}, HEARTH_EBADMODEL, "expert_count is 1025; 1 to"},
+        {{.mixture = 4, .set_key = "expert_group_count", .set_u32 = 3}, HEARTH_EBADMODEL, "do not make 3 groups"},
+        {{.mixture = 4, .set_key = "expert_group_count", .set_u32 = 2}, HEARTH_EBADMODEL, "from 0 of 2 groups of 2"},
+        {{.mixture = 4, .set_key = "expert_gating_func", .set_u32 = 4}, HEARTH_EBADMODEL, "expert_gating_func is 4"},
+        {{.mixture = 4, .set_key = "leading_dense_block_count", .set_u32 = 9}, HEARTH_EBADMODEL, "block_count is 9"},
+        {{.mixture = 4, .no_tensor = "blk.1.ffn_up.3.weight"}, HEARTH_EBADMODEL, "blk.1.ffn_up.3.weight is missing"},
+        {{.mixture = 4, .no_tensor = "blk.1.ffn_gate_inp.weight"}, HEARTH_EBADMODEL, "blk.1.ffn_gate_inp.weight is mi"},
+        {{.mixture = 4, .reshape = "blk.1.ffn_down.2.weight"}, HEARTH_EBADMODEL, "blk.1.ffn_down.2.weight is"},
+        {{.mixture = 4, .retype = "blk.0.ffn_up.1.weight", .type = DT_F16}, HEARTH_EUNSUPPORTED, "of another type"},
+        {{.mixture = 4, .nan = "blk.1.ffn_gate_inp.weight"}, HEARTH_EBADMODEL, "of the router is nan"},
         {{.eps = -1}, HEARTH_EBADMODEL, "epsilon"},
         {{.eps = NAN}, HEARTH_EBADMODEL, "epsilon"},
         {{.vocab_short = true}, HEARTH_EBADMODEL, "15 tokens"},

@@ -1,0 +1,90 @@
+/*
+ * experts.c - a mixture of experts in place of the feed-forward network: a router, the experts, and in some models an
+ * expert that every token goes to, which is an ordinary network beside them.
+ */
+#include "daemon/model/arch/arch.h"
+#include "daemon/model/model.h"
+
+/* Whether the layer at hand is one: a file has a router where it is. */
+bool bind_is_mixture(const struct binder *b, const struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    return hp->experts.n &&
+           (bind_has(b, "ffn_gate_inp.weight") || (l->number >= hp->experts.n_dense && !bind_has(b, "ffn_up.weight")));
+}
+
+static int bind_up(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    const struct hparams_experts *x = &hp->experts;
+    const struct bind_part parts[] = {{"ffn_gate", x->d_expert}, {"ffn_up", x->d_expert}};
+    const struct bind_part bias[] = {{"ffn_gate_exps.bias", x->d_expert}, {"ffn_up_exps.bias", x->d_expert}};
+    int ret = bind_has(b, "ffn_gate_up_exps.weight")
+                  ? bind_experts_fused(b, &l->experts_up, WEIGHT_EXPERTS_UP, hp->d_model, x->n,
+                                       "ffn_gate_up_exps.weight", x->d_expert)
+                  : bind_experts(b, &l->experts_up, WEIGHT_EXPERTS_UP, hp->d_model, x->n, parts, 2);
+    return ret || !bind_has(b, bias[0].name) ? ret : bind_rows(b, &l->experts_up_bias, bias, 2, x->n);
+}
+
+static int bind_down(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    const struct bind_part part = {"ffn_down", hp->d_model}, bias = {"ffn_down_exps.bias", hp->d_model};
+    int ret = bind_experts(b, &l->experts_down, WEIGHT_EXPERTS_DOWN, hp->experts.d_expert, hp->experts.n, &part, 1);
+    return ret || !bind_has(b, bias.name) ? ret : bind_rows(b, &l->experts_down_bias, &bias, 1, hp->experts.n);
+}
+
+/* The expert that every token goes to, and what it is multiplied by where it has a gate. */
+static int bind_shared(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    uint32_t d = hp->experts.d_shared ? hp->experts.d_shared : hp->d_ff;
+    const struct bind_part gate_up[] = {{"ffn_gate_shexp.weight", d}, {"ffn_up_shexp.weight", d}};
+    const struct bind_part down = {"ffn_down_shexp.weight", hp->d_model};
+    const struct bind_part gate = {"ffn_gate_inp_shexp.weight", hp->d_model};
+    if (!hp->experts.d_shared && !bind_has(b, gate_up[0].name))
+        return 0;
+    int ret = bind_matrix(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, gate_up, 2);
+    if (!ret)
+        ret = bind_matrix(b, &l->down, WEIGHT_PROJ, d, &down, 1);
+    return ret || !bind_has(b, gate.name) ? ret : bind_vector(b, &l->shared_gate, &gate, 1);
+}
+
+int bind_mixture(struct binder *b, struct layer *l)
+{
+    int ret = bind_router(b, &l->router, &l->router_bias, &l->select_bias);
+    if (!ret)
+        ret = bind_up(b, l);
+    if (!ret)
+        ret = bind_down(b, l);
+    return ret ? ret : bind_shared(b, l);
+}
+
+void build_mixture(const struct model *m, struct program *p, const struct layer *l, enum glu_kind glu)
+{
+    const struct hparams_experts *x = &m->hp.experts;
+    bool shared = l->gate_up.n_out != 0;
+    program_route(p, (struct op_route){.norm = l->ffn_norm,
+                                       .w = &l->router,
+                                       .bias = l->router_bias,
+                                       .select_bias = l->select_bias,
+                                       .kind = x->kind,
+                                       .n_used = x->n_used,
+                                       .n_group = x->n_group,
+                                       .n_group_used = x->n_group_used,
+                                       .group_best = x->group_best,
+                                       .normalise = x->normalise,
+                                       .scale = x->scale});
+    program_experts_up(
+        p, (struct op_experts_up){
+               .norm = l->ffn_norm, .w = &l->experts_up, .bias = l->experts_up_bias, .glu = glu, .n_used = x->n_used});
+    if (shared) /* before the experts' result changes what it reads */
+        program_ffn_up(
+            p, (struct op_ffn_up){.norm = l->ffn_norm, .w = &l->gate_up, .glu = glu, .row_gate = l->shared_gate});
+    program_experts_down(p, (struct op_experts_down){.w = &l->experts_down,
+                                                     .bias = l->experts_down_bias,
+                                                     .residual_scale = m->hp.residual_scale,
+                                                     .n_used = x->n_used});
+    if (shared)
+        build_ffn_down(m, p, l);
+}
