@@ -324,13 +324,12 @@ static void an_arrival_stops_a_long_step(void **state)
     static struct heard a, b;
     struct world w;
     open_endless(&w, &a, 300);
-    toy_endless = 100; /* of those that follow: none is as long beside others */
+    toy_endless = 0; /* those that follow end: how many there are before b's token is heard is not for us to say */
     engine_submit(w.eng, make(&w, &b, (int32_t[]){7, 8, 9}, 3, 5));
     while (!b.n_got)
         hear_one(&w);
     assert_int_equal(a.n_got, 0);
     assert_int_equal(toy_stopped, 1);
-    toy_endless = 0;
     hear_all(&w);
     check_heard(&a);
     check_heard(&b);
