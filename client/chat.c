@@ -105,7 +105,8 @@ static int greet(struct chat *c)
     free(model);
     if (!rc && !m->chat) {
         rc = err.code = HEARTH_ENOTEMPLATE;
-        snprintf(err.msg, sizeof err.msg, "%.100s has no chat template that hearth renders", m->name);
+        snprintf(err.msg, sizeof err.msg, "%.60s: %.120s", m->name,
+                 m->chat_error ? m->chat_error : "the model's file has no chat template");
     }
     if (!rc && !c->gen->told) {
         say_aside("hearth: %s answers%s; /help lists commands\n", m->name,

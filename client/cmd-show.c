@@ -25,7 +25,7 @@ static void print_model(const struct hearth_model *m)
     snprintf(text[3], sizeof text[3], "%lld tokens", (long long)m->vocab);
     table_add(&t, 2, "vocabulary", text[3]);
     table_add(&t, 2, "tokenizer", m->tokenizer);
-    table_add(&t, 2, "chat template", m->chat ? m->chat : "none that is known");
+    table_add(&t, 2, "chat template", m->chat ? m->chat : m->chat_error ? m->chat_error : "none");
     table_add(&t, 2, "in memory", m->loaded ? "yes" : "no");
     table_print(&t);
 }

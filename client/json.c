@@ -98,13 +98,14 @@ json_t *json_model(const struct hearth_model *m, bool details)
                           (json_int_t)m->bytes, "modified", m->modified, "loaded", m->loaded);
     if (!details)
         return o;
-    json_t *more = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch",
-                             json_str(m->arch), "type", json_str(m->type), "digest", json_str(m->digest), "tokenizer",
-                             json_str(m->tokenizer), "tokenizer_digest", json_str(m->tokenizer_digest), "chat",
-                             json_str(m->chat), "parameters", (json_int_t)m->parameters, "context",
-                             (json_int_t)m->context, "layers", (json_int_t)m->layers, "d_model", (json_int_t)m->d_model,
-                             "heads", (json_int_t)m->heads, "kv_heads", (json_int_t)m->kv_heads, "d_head",
-                             (json_int_t)m->d_head, "d_ff", (json_int_t)m->d_ff, "vocab", (json_int_t)m->vocab);
+    json_t *more =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch",
+                  json_str(m->arch), "type", json_str(m->type), "digest", json_str(m->digest), "tokenizer",
+                  json_str(m->tokenizer), "tokenizer_digest", json_str(m->tokenizer_digest), "chat", json_str(m->chat),
+                  "chat_error", json_str(m->chat_error), "parameters", (json_int_t)m->parameters, "context",
+                  (json_int_t)m->context, "layers", (json_int_t)m->layers, "d_model", (json_int_t)m->d_model, "heads",
+                  (json_int_t)m->heads, "kv_heads", (json_int_t)m->kv_heads, "d_head", (json_int_t)m->d_head, "d_ff",
+                  (json_int_t)m->d_ff, "vocab", (json_int_t)m->vocab);
     json_object_update(o, more);
     json_decref(more);
     if (m->n_ops)

@@ -15,7 +15,7 @@ daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model
 	daemon/model/tok/tok.c daemon/model/tok/bpe.c daemon/model/tok/fim.c daemon/model/tok/merge.c daemon/model/tok/special.c \
 	daemon/model/tok/raw.c daemon/model/tok/normalize.c daemon/model/tok/charsmap.c daemon/model/tok/unigram.c \
 	daemon/model/tok/wordpiece.c daemon/model/tok/spm.c \
-	daemon/model/chat/tmpl.c daemon/model/chat/templates.c daemon/model/chat/templates.h \
+	daemon/model/chat/templates.c daemon/model/chat/templates.h \
 	daemon/model/tok/pretok.c daemon/model/tok/pretok.h \
 	daemon/model/hparams.c daemon/model/hparams-internal.h daemon/model/hparams-experts.c \
 	daemon/model/model.c daemon/model/model-internal.h daemon/model/bind-experts.c daemon/model/rope.c daemon/model/rope.h
@@ -77,7 +77,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/stream/recover.c \
 	daemon/stream/trace-log.c daemon/stream/trace-log.h daemon/rpc/msg-trace.c \
 	daemon/stream/state.c daemon/stream/state.h daemon/stream/subscriber.h \
-	daemon/stream/attempt.c daemon/stream/end.c \
+	daemon/stream/attempt.c daemon/stream/past.c daemon/stream/past.h daemon/stream/end.c \
 	daemon/sd.c daemon/sd.h \
 	daemon/context.c daemon/context.h \
 	daemon/loop.c daemon/loop.h \

@@ -126,7 +126,7 @@ struct hearth_err {
     X(ESESSIONEXISTS, -14, "SESSION_EXISTS", 1)                                                          \
     X(ESESSIONBUSY, -15, "SESSION_BUSY", 1) /* a generation is running in it */                          \
     X(ENOSTREAM, -16, "STREAM_NOT_FOUND", 1)                                                             \
-    X(ENOTEMPLATE, -17, "NO_TEMPLATE", 1) /* the model's chat template is absent or not one we render */ \
+    X(ENOTEMPLATE, -17, "NO_TEMPLATE", 1) /* the model has no chat template, or none of that name */     \
     X(ECONTEXT, -18, "CONTEXT_FULL", 1)   /* the prompt alone does not fit */                            \
     X(ECONFLICT, -19, "CONFLICT", 1)      /* the request id was used for something else */               \
     X(ECANCELLED, -20, "CANCELLED", 1)                                                                   \
@@ -180,16 +180,19 @@ static inline struct hearth_bytes hearth_text(const char *s)
     return b;
 }
 
-/* A message of a chat. Its content is a string or an array of typed parts; "text" is the only type today. */
+/* A message of a chat. Its content is a string or an array of typed parts; "text" is the only type today. A message
+ * with further keys (tool_calls, tool_call_id, name, reasoning_content ...) or a content of null is given as a whole,
+ * as JSON, and the other members are not looked at. */
 struct hearth_part {
     const char *type;
     struct hearth_bytes text;
 };
 struct hearth_message {
-    const char *role;            /* "system", "user", "assistant" */
+    const char *role;            /* "system", "user", "assistant", "tool", or what the template knows */
     struct hearth_bytes content; /* a string ... */
     struct hearth_part *parts;   /* ... or parts; not both */
     size_t n_parts;
+    const char *json; /* NULL, or the message as a JSON object, with role and content */
 };
 
 struct hearth_bias {
@@ -334,6 +337,11 @@ struct hearth_generate {
     size_t n_extra;
     const char *file, *repo; /* names of the file itself and of the work; NULL: the model is told of "untitled" and
                                 "project" where it wants to know */
+    /* With messages: what else the chat template is given, as JSON text. NULL: nothing. */
+    const char *tools, *documents; /* arrays */
+    const char *kwargs;            /* an object whose members are variables of the template, and count last */
+    /* With messages: another template than the model's default one: its source, or the name of one of the model's. */
+    const char *chat_template, *template_name;
 };
 
 /* Sets every default; `size` is sizeof *g. */
@@ -365,7 +373,8 @@ struct hearth_model_progress {
 };
 struct hearth_notice {
     const char *name;    /* a symbol. RECOVERING: an engine died, and the stream goes on in the next one.
-                            NOT_JOURNALED: the stream would not survive the daemon */
+                            NOT_JOURNALED: the stream would not survive the daemon. HISTORY_KEPT: the chat template
+                            renders earlier messages otherwise than the session has them, which stay as they are */
     const char *message; /* for a person */
     int64_t stream;      /* -1: not about one stream */
 };
@@ -642,7 +651,8 @@ struct hearth_model {
     const char *digest;    /* of its metadata and samples of every tensor: 32 hex digits that tell models apart */
     const char *tokenizer; /* "gpt2/llama-bpe" */
     const char *tokenizer_digest; /* the same digest: the same ids for the same text */
-    const char *chat;             /* the chat template: "chatml", "llama-3"; NULL = none that we render */
+    const char *chat;       /* names of its chat templates, "default tool_use"; NULL = none that can be rendered */
+    const char *chat_error; /* why its default template cannot be rendered; NULL = it can, or there is none */
     int64_t parameters, context, layers, d_model, heads, kv_heads, d_head, d_ff, vocab;
     struct hearth_op *ops; /* hearth_models_ops() only: in the order in which they run */
     size_t n_ops;

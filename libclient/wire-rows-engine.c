@@ -24,6 +24,8 @@ static const struct wire_field engine_generate_fields[] = {
     PATH(wire_engine_generate, path, REQUIRED),
     IDS(wire_engine_generate, history, 0, .flags = FIELD_BIN), /* long, and sent before every turn */
     BOOL(wire_engine_generate, turn_open, false),
+    ARRAY(wire_engine_generate, past, message, INT32_MAX),
+    COUNTER(wire_engine_generate, past_at),
     COUNTER(wire_engine_generate, resumed),
     COUNTER(wire_engine_generate, client, SPARSE),
     STR(wire_engine_generate, label, 1, 16),
@@ -39,6 +41,7 @@ TYPE(engine_generate, "engine.generate");
 static const struct wire_field engine_begin_fields[] = {
     COUNTER(wire_engine_begin, stream, REQUIRED),
     IDS(wire_engine_begin, appended, 0, REQUIRED),
+    BOOL(wire_engine_begin, history_kept, false),
     {0},
 };
 TYPE(engine_begin, "engine.begin");

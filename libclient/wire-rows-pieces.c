@@ -14,9 +14,8 @@ static const struct wire_field part_fields[] = {
 };
 TYPE(part, "part");
 
-static const char *const roles[] = {"system", "user", "assistant", NULL};
 static const struct wire_field message_fields[] = {
-    WORD(wire_message, role, REQUIRED, .one_of = roles),
+    WORD(wire_message, role, REQUIRED),
     {.name = "content",
      .type = WIRE_CONTENT,
      .flags = FIELD_REQUIRED,
@@ -26,7 +25,7 @@ static const struct wire_field message_fields[] = {
      .sub = &wire_part_type},
     {0},
 };
-TYPE(message, "message");
+TYPE(message, "message", .whole = AT(wire_message, json, const char *));
 
 static const struct wire_field sampling_fields[] = {
     FLOAT(wire_sampling, temperature, 0, 100, 0.8),

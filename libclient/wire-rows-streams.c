@@ -21,6 +21,12 @@ static int generate_check(const void *msg, struct hearth_err *e)
                        "generate.session: what fills in the middle is kept in no session; its KV is found without one");
     if (!m->model && !m->session)
         return err_set(e, HEARTH_EPARAMS, "generate.model: is missing (and no session is named)");
+    bool chat = m->tools || m->documents || m->kwargs || m->chat_template || m->template_name;
+    if (chat && !m->messages)
+        return err_set(e, HEARTH_EPARAMS,
+                       "generate: tools, documents, kwargs, chat_template and template_name go with messages");
+    if (m->chat_template && m->template_name)
+        return err_set(e, HEARTH_EPARAMS, "generate: only one of chat_template, template_name is possible");
     return 0;
 }
 
@@ -31,7 +37,7 @@ static const struct wire_field file_fields[] = {
 };
 TYPE(file, "file");
 
-static const char *const generate_reserved[] = {"adapter", "grammar", "tools", "n", NULL};
+static const char *const generate_reserved[] = {"adapter", "grammar", "n", NULL};
 static const struct wire_field generate_fields[] = {
     PATH(wire_generate, model),
     WORD(wire_generate, session),
@@ -50,6 +56,11 @@ static const struct wire_field generate_fields[] = {
     ARRAY(wire_generate, extra, file, WIRE_FILES_MAX),
     PATH(wire_generate, file),
     PATH(wire_generate, repo),
+    JSON(wire_generate, tools, WIRE_JSON_LIST),
+    JSON(wire_generate, documents, WIRE_JSON_LIST),
+    JSON(wire_generate, kwargs, WIRE_JSON_MAP),
+    STR(wire_generate, chat_template, 0, WIRE_TEMPLATE_MAX),
+    WORD(wire_generate, template_name),
     {0},
 };
 TYPE(generate, "generate", .reserved = generate_reserved, .check = generate_check, .strict = true);

@@ -117,7 +117,7 @@ struct wire_hello {
     struct wire_strs notify_as; /* absent, or [METHOD, CODE]: events come as [2, METHOD, [CODE, [event, body]]] */
 };
 
-/* generate takes wire_generate. The reserved keys adapter, grammar, tools, n are refused with UNSUPPORTED. */
+/* generate takes wire_generate. The reserved keys adapter, grammar, n are refused with UNSUPPORTED. */
 
 struct wire_cancel { /* one of the two */
     int64_t stream;  /* -1 = absent */
@@ -234,20 +234,24 @@ struct wire_engine_hello_result {
 
 /* engine.generate: the request as the client sent it, resolved. Result: wire_engine_result. */
 struct wire_engine_generate {
-    int64_t stream;          /* hearthd's number; engine.begin and engine.tokens carry it */
-    int64_t uid;             /* the user whose KV may be reused */
-    const char *path;        /* of the model file */
-    struct wire_ids history; /* the session's timeline */
-    bool turn_open;          /* the timeline ends inside an assistant turn */
-    int64_t resumed;         /* the last `resumed` ids of history are this stream's own completion so far: they are
-                                not streamed again, and index and random counters go on from there */
-    int64_t client;          /* hearthd's number of the connection: whose turn it is where work is long; 0: nobody's */
-    const char *label;       /* hearthd's; returned with the files that the turn's KV is written to */
+    int64_t stream;            /* hearthd's number; engine.begin and engine.tokens carry it */
+    int64_t uid;               /* the user whose KV may be reused */
+    const char *path;          /* of the model file */
+    struct wire_ids history;   /* the session's timeline */
+    bool turn_open;            /* the timeline ends inside an assistant turn */
+    struct wire_message *past; /* with req.messages: those that the timeline was made of, its answers included */
+    size_t n_past;
+    int64_t past_at;   /* ids of history that came before them */
+    int64_t resumed;   /* the last `resumed` ids of history are this stream's own completion so far: they are
+                          not streamed again, and index and random counters go on from there */
+    int64_t client;    /* hearthd's number of the connection: whose turn it is where work is long; 0: nobody's */
+    const char *label; /* hearthd's; returned with the files that the turn's KV is written to */
     struct wire_generate req;
 };
 struct wire_engine_begin { /* event engine.begin: admitted */
     int64_t stream;
     struct wire_ids appended; /* ids of the request's text, messages or tokens, BOS included */
+    bool history_kept;        /* the template would have the timeline begin otherwise than it does */
 };
 struct wire_engine_tokens { /* event engine.tokens */
     int64_t stream, index;

@@ -17,7 +17,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/core/events.c daemon/engine/core/events.h \
 	daemon/engine/sched/models.c daemon/engine/sched/models.h \
 	daemon/engine/post.c daemon/engine/post.h \
-	daemon/engine/front/chat.c daemon/engine/front/chat.h daemon/engine/front/prompt.c \
+	daemon/engine/front/chat.c daemon/engine/front/chat.h daemon/engine/front/chat-append.c daemon/engine/front/prompt.c \
 	daemon/engine/front/sampling-params.c daemon/engine/front/sampling-params.h \
 	daemon/engine/sched/sched.c daemon/engine/sched/sched.h \
 	daemon/engine/selfcheck/selfcheck.c daemon/engine/selfcheck/selfcheck.h daemon/engine/selfcheck/ops.c daemon/engine/selfcheck/ref.c daemon/engine/selfcheck/jobs.c daemon/engine/selfcheck/slice.c daemon/engine/selfcheck/slice.h \

@@ -31,6 +31,7 @@ void import_free(struct import *im)
     if (!im)
         return;
     for (size_t i = 0; i < im->n; i++) {
+        free((void *)im->turns[i].role);
         free((void *)im->turns[i].text);
         free((void *)im->turns[i].ids);
         free((void *)im->turns[i].generation);
@@ -46,16 +47,6 @@ void import_free(struct import *im)
 
 /* --- one page ------------------------------------------------------------------------------------------- */
 
-/* Finds the constant string of a role; NULL where no turn can have it. The store keeps the pointer. */
-static const char *role_of(const char *role)
-{
-    static const char *const roles[] = {"system", "user", "assistant", "text", "completion"};
-    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
-        if (strcmp(role, roles[i]) == 0)
-            return roles[i];
-    return NULL;
-}
-
 /* Appends `len` bytes to p, which is malloc'd or NULL and has `had` bytes. NULL without memory, and p stays valid. */
 static void *joined(const void *p, size_t had, const void *more, size_t len)
 {
@@ -67,9 +58,6 @@ static void *joined(const void *p, size_t had, const void *more, size_t len)
 
 static int check_turn(const struct import *im, const struct wire_turn *t, size_t at, struct hearth_err *e)
 {
-    if (!role_of(t->role))
-        return err_set(e, HEARTH_EPARAMS, "sessions.import.turns[%zu].role: \"%.40s\" is none that a turn can have", at,
-                       t->role);
     if (t->continues && im->n == 0)
         return err_set(e, HEARTH_EPARAMS, "sessions.import.turns[%zu].continues: there is no turn before it", at);
     if (t->continues && strcmp(t->role, im->turns[im->n - 1].role) != 0)
@@ -106,7 +94,10 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
             im->turns = v;
             im->cap = cap;
         }
-        im->turns[im->n++] = (struct store_turn){.role = role_of(t->role), .created = t->created};
+        char *role = strdup(t->role);
+        if (!role)
+            return err_set(e, HEARTH_ENOMEM, "out of memory");
+        im->turns[im->n++] = (struct store_turn){.role = role, .created = t->created};
     }
     struct store_turn *to = &im->turns[im->n - 1];
     if (to->len + t->text.len + (to->n_ids + t->tokens.n) * sizeof *to->ids > TURN_MAX)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
+#include "daemon/stream/past.h"
 #include "daemon/stream/stream-internal.h"
 #include "daemon/supervisor/engine-client.h"
 
@@ -53,6 +54,7 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         .req = *st->request,
     };
     int32_t *all = NULL;
+    struct past past = {0};
     g.req.session = g.req.request = NULL;
     if (stream_has_begun(st)) {
         size_t n;
@@ -69,9 +71,17 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         g.req.prefix = g.req.suffix = (struct wire_bytes){0};
         g.req.extra = NULL;
         g.req.n_extra = 0;
+    } else if (g.req.n_messages && g.label && !st->session->is_new) {
+        int rc = past_read(st->server, &st->session->row, &past, e);
+        if (rc)
+            return rc;
+        g.past = past.v;
+        g.n_past = past.n;
+        g.past_at = past.at;
     }
     int rc = engine_call(st->server->engine_client, &wire_methods[WIRE_ENGINE_GENERATE], &g, on_result, st, e);
     free(all);
+    past_fini(&past);
     if (rc)
         return rc;
     st->attempts++;
@@ -162,6 +172,10 @@ void stream_on_begin(struct server *s, const void *body)
     }
     if (st->state == STREAM_QUEUED)
         stream_move(st, STREAM_RUNNING);
+    if (b->history_kept)
+        subscribers_notify(st, "HISTORY_KEPT",
+                           "the chat template renders earlier messages otherwise than this session has them (without "
+                           "their reasoning, or with other tools): the session keeps what it has");
     stream_record(st, &wire_methods[WIRE_ENGINE_BEGIN], b);
     subscribers_flush(st);
 }

@@ -46,7 +46,7 @@ status 0 "list" "$hearth" list
 status 0 "show --json" "$hearth" show tale --json
 json_is "show knows the shape" \
     "(d['arch'], d['layers'], d['d_model'], d['heads'], d['kv_heads'], d['context'], d['vocab']) == ('llama', 8, 256, 4, 2, 1024, 4096)"
-json_is "show knows the chat template" "d['chat'] == 'chatml'"
+json_is "show knows the chat template" "d['chat'] == 'default'"
 path=$(json "$dir/out" "d['path']")
 status 0 "show" "$hearth" show tale
 is "show alone has no ops" "$(grep -c embed "$dir/out")" 0

@@ -385,7 +385,7 @@ static void limits(void **state)
     assert_int_equal(((struct wire_model *)out)->n_ops, 0);
     int64_t context = ((struct wire_model *)out)->context;
     assert_string_equal(((struct wire_model *)out)->arch, "llama");
-    assert_string_equal(((struct wire_model *)out)->chat, "chatml");
+    assert_string_equal(((struct wire_model *)out)->chat, "default");
     wire_free(out);
     int32_t *line = malloc((size_t)(context + 1) * sizeof *line);
     for (int64_t i = 0; i <= context; i++)
@@ -439,9 +439,12 @@ static void chat(void **state)
     size_t n = h->n_appended + h->n_token;
     memcpy(line, h->appended, h->n_appended * sizeof *line);
     memcpy(line + h->n_appended, h->token, h->n_token * sizeof *line);
+    struct wire_message past[] = {msg, {.role = "assistant", .content = {h->text, h->n_text}}};
     msg.content = hearth_text("Go on.");
     g.history = (struct wire_ids){line, n};
     g.turn_open = true;
+    g.past = past;
+    g.n_past = 2;
     struct heard *next = drive_generate(&d, &g);
     t.text = hearth_text("<|im_end|>\n<|im_start|>user\nGo on.<|im_end|>\n<|im_start|>assistant\n");
     t.bos = 0;

@@ -215,13 +215,13 @@ static void test_import_refused(void **state)
         const char *what;
         int code;
     } cases[] = {
-        {"version: 7", HEARTH_EUNSUPPORTED},  {"version: 0", HEARTH_EUNSUPPORTED},
-        {"name: is missing", HEARTH_EPARAMS}, {"name is empty", HEARTH_EPARAMS},
-        {"control", HEARTH_EPARAMS},          {"an id", HEARTH_EPARAMS},
-        {"model: is", HEARTH_EPARAMS},        {"nonesuch", HEARTH_ENOMODEL},
-        {"3000", HEARTH_EMODELMISMATCH},      {"other/bpe", HEARTH_EMODELMISMATCH},
-        {"2000 is not", HEARTH_EPARAMS},      {"robot", HEARTH_EPARAMS},
-        {"no turn before", HEARTH_EPARAMS},   {"is not the next", HEARTH_ECONFLICT},
+        {"version: 7", HEARTH_EUNSUPPORTED},   {"version: 0", HEARTH_EUNSUPPORTED},
+        {"name: is missing", HEARTH_EPARAMS},  {"name is empty", HEARTH_EPARAMS},
+        {"control", HEARTH_EPARAMS},           {"an id", HEARTH_EPARAMS},
+        {"model: is", HEARTH_EPARAMS},         {"nonesuch", HEARTH_ENOMODEL},
+        {"3000", HEARTH_EMODELMISMATCH},       {"other/bpe", HEARTH_EMODELMISMATCH},
+        {"2000 is not", HEARTH_EPARAMS},       {"no turn before", HEARTH_EPARAMS},
+        {"is not the next", HEARTH_ECONFLICT},
     };
     for (int i = 0; i < (int)(sizeof cases / sizeof cases[0]); i++) {
         t = good;
@@ -235,10 +235,8 @@ static void test_import_refused(void **state)
         im.tokenizer = i == 9 ? "other/bpe" : NULL;
         if (i == 10)
             t.tokens = (struct wire_ids){over, 2};
-        if (i == 11)
-            t.role = "robot";
-        t.continues = i == 12;
-        im.page = i == 13 ? 1 : 0;
+        t.continues = i == 11;
+        im.page = i == 12 ? 1 : 0;
         if (i == 3) /* the wire itself does not let it pass */
             peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_EPARAMS, "name");
         else

@@ -4,6 +4,7 @@
  */
 #include "config.h" /* memfd_create */
 
+#include "daemon/model/chat/templates.h"
 #include "daemon/model/model.h"
 #include "daemon/model/tok/tok.h"
 
@@ -42,8 +43,19 @@ static void use_vocab(const struct gguf *g)
         tok_piece(v, ids.v[i], true, piece, sizeof piece);
         vocab_is_end(v, ids.v[i]);
     }
-    const struct tmpl_msg msg = {"user", text, sizeof text - 1};
-    check(tmpl_render(v, tmpl_kind(g), &msg, 1, true, true, &ids, &e), &e);
+    const struct tok_span span[] = {{3, 5}, {20, sizeof text - 2}};
+    for (int flags = 0; flags < 8; flags++)
+        check(tok_encode_spans(v, text, sizeof text - 1, flags, span, 2, &ids, &e), &e);
+    struct templates *all;
+    const struct jinja *t;
+    ret = templates_load(&all, g, &e);
+    check(ret, &e);
+    if (!ret) {
+        ret = templates_get(all, NULL, true, &t, &e); /* the error may quote the template */
+        if (ret > 0 || (ret && (e.code != ret || !e.msg[0])))
+            abort();
+        templates_free(all);
+    }
     ids_fini(&ids);
     vocab_free(v);
 }

@@ -11,16 +11,25 @@
 
 /* --- the template's context as JSON ------------------------------------------------------------------------------- */
 
-static void put_string(FILE *f, const char *s, size_t n)
+void chat_put_escaped(FILE *f, const char *s, size_t n)
 {
-    putc('"', f);
+    size_t whole = utf8_prefix(s, n);
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
-        if (c < 0x20 || c == '"' || c == '\\')
+        if (i == whole) { /* the session's raw text may hold any bytes */
+            fputs("\\ufffd", f);
+            whole = i + 1 + utf8_prefix(s + i + 1, n - i - 1);
+        } else if (c < 0x20 || c == '"' || c == '\\')
             fprintf(f, "\\u%04x", c);
         else
             putc(c, f);
     }
+}
+
+void chat_put_string(FILE *f, const char *s, size_t n)
+{
+    putc('"', f);
+    chat_put_escaped(f, s, n);
     putc('"', f);
 }
 
@@ -33,7 +42,7 @@ static void put_token(FILE *f, const char *key, const char *given, const struct 
     if ((!given && id < 0) || (!given && n > sizeof piece) || utf8_prefix(s, n) != n)
         return;
     fprintf(f, ",\"%s\":", key);
-    put_string(f, s, n);
+    chat_put_string(f, s, n);
 }
 
 static void put_part(FILE *f, const char *key, const char *json)
@@ -108,7 +117,20 @@ int chat_render(struct model_entry *m, const struct chat *c, struct jinja_text *
     return rc ? rc : render(own, m->vocab, c, out, e);
 }
 
-int chat_encode(const struct vocab *v, const struct jinja_text *text, size_t from, bool first, struct ids *out,
+void chat_templates_of(struct model_entry *m, const char **names, struct hearth_err *why)
+{
+    struct templates *all;
+    const struct jinja *t;
+    *names = NULL;
+    *why = (struct hearth_err){0};
+    pthread_mutex_lock(&compiling);
+    if (!models_templates(m, &all, why) && templates_names(all) &&
+        (!templates_get(all, NULL, false, &t, why) || why->code == HEARTH_ENOTEMPLATE))
+        *names = templates_names(all); /* one that has no default can be named */
+    pthread_mutex_unlock(&compiling);
+}
+
+int chat_encode(const struct vocab *v, const struct jinja_text *text, size_t from, int flags, struct ids *out,
                 struct hearth_err *e)
 {
     size_t was = out->n, n = 0;
@@ -120,9 +142,9 @@ int chat_encode(const struct vocab *v, const struct jinja_text *text, size_t fro
         if (s->to > from)
             span[n++] = (struct tok_span){s->from > from ? s->from - (uint32_t)from : 0, s->to - (uint32_t)from};
     }
-    int rc = tok_encode_spans(v, text->data + from, text->n - from, span, n, out, e);
+    int rc = tok_encode_spans(v, text->data + from, text->n - from, flags, span, n, out, e);
     free(span);
-    if (rc || !first || !vocab_add_bos(v) || (out->n > was && out->v[was] == vocab_bos(v)))
+    if (rc || (flags & TOK_GOES_ON) || !vocab_add_bos(v) || (out->n > was && out->v[was] == vocab_bos(v)))
         return rc;
     if (ids_push(out, 0)) {
         out->n = was;

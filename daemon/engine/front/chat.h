@@ -4,6 +4,9 @@
 
 #include "daemon/engine/sched/models.h"
 #include "daemon/model/chat/templates.h"
+#include "libclient/wire.h"
+
+#include <stdio.h>
 
 /* What is rendered, as PROTOCOL.md's `render` has it; NULL: absent. The members of any shape are JSON text. All
  * borrowed. */
@@ -18,9 +21,21 @@ struct chat {
 /* Renders; the model's vocabulary is there. HEARTH_ENOTEMPLATE, HEARTH_ETEMPLATE, HEARTH_EPARAMS, HEARTH_ENOMEM. */
 int chat_render(struct model_entry *m, const struct chat *chat, struct jinja_text *out, struct hearth_err *e);
 
-/* Appends the ids of text[from..]. `first`: nothing comes before, so where the model wants a BOS there is one, whether
- * the template wrote it or not. */
-int chat_encode(const struct vocab *v, const struct jinja_text *text, size_t from, bool first, struct ids *out,
+/* Appends the ids of text[from..]. Without TOK_GOES_ON in `flags` nothing comes before it, so where the model wants a
+ * BOS there is one, whether the template wrote it or not. */
+int chat_encode(const struct vocab *v, const struct jinja_text *text, size_t from, int flags, struct ids *out,
                 struct hearth_err *e);
+
+/* Appends the ids that the request's messages add to its timeline. *kept: the template would have changed the timeline.
+ */
+int chat_append(const struct wire_engine_generate *g, struct model_entry *m, struct ids *out, bool *kept,
+                struct hearth_err *e);
+
+/* The names of the model's templates, or NULL: it has none, or *why the default one cannot be rendered. */
+void chat_templates_of(struct model_entry *m, const char **names, struct hearth_err *why);
+
+/* A JSON string, and what stands between its quotes; U+FFFD for what is not UTF-8. */
+void chat_put_string(FILE *f, const char *s, size_t n);
+void chat_put_escaped(FILE *f, const char *s, size_t n);
 
 #endif

@@ -138,7 +138,7 @@ static size_t generate_cost(const struct request *r)
 static int generate_work(struct request *r, struct hearth_err *e)
 {
     const struct wire_engine_generate *g = r->msg;
-    const struct model_entry *m = r->model;
+    struct model_entry *m = r->model;
     int rc;
     text_fini(&r->text);
     ids_fini(&r->appended);
@@ -149,7 +149,7 @@ static int generate_work(struct request *r, struct hearth_err *e)
     }
     if ((rc = prompt_check_ids("history", g->history.v, g->history.n, m->hp.n_vocab, e)) ||
         (rc = text_init(&r->text, m->vocab, g->req.stop.v, g->req.stop.n, e)) ||
-        (rc = prompt_make(g, m, &r->appended, e)) || (rc = make_seq(r, &r->seq, e)))
+        (rc = prompt_make(g, m, &r->appended, &r->history_kept, e)) || (rc = make_seq(r, &r->seq, e)))
         return rc;
     if ((rc = replay(r, e))) {
         seq_free(r->seq);
@@ -219,7 +219,8 @@ void generate_admitted(struct rpc_server *s, struct request *r)
 {
     if (!r->msg)
         return; /* eval */
-    struct wire_engine_begin body = {.stream = r->msg->stream, .appended = {r->appended.v, r->appended.n}};
+    struct wire_engine_begin body = {
+        .stream = r->msg->stream, .appended = {r->appended.v, r->appended.n}, .history_kept = r->history_kept};
     serve_event(s, &wire_methods[WIRE_ENGINE_BEGIN], &body);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/engine/front/chat.h"
 #include "daemon/engine/front/rpc.h"
 
 int prompt_check_ids(const char *what, const int32_t *id, size_t n, uint32_t n_vocab, struct hearth_err *e)
@@ -20,63 +21,6 @@ static int append(struct ids *out, const int32_t *id, size_t n, struct hearth_er
         if (ids_push(out, id[i]))
             return err_set(e, HEARTH_ENOMEM, "no memory for %zu tokens", n);
     return 0;
-}
-
-/* Converts a message for the chat template. Its text is one string; several parts are joined in *joined, the caller's
- * to free. */
-static int message_text(const struct wire_message *msg, size_t i, struct tmpl_msg *out, char **joined,
-                        struct hearth_err *e)
-{
-    static const char *const roles[] = {"system", "user", "assistant"};
-    size_t n = 0, role = 0;
-    while (role < 3 && strcmp(msg->role ? msg->role : "", roles[role]))
-        role++;
-    if (role == 3)
-        return err_set(e, HEARTH_EPARAMS, "messages[%zu].role is \"%.40s\", not one of system, user, assistant", i,
-                       msg->role ? msg->role : "");
-    *out = (struct tmpl_msg){roles[role], msg->content.data ? msg->content.data : "", msg->content.len};
-    if (!msg->n_parts)
-        return 0;
-    for (size_t k = 0; k < msg->n_parts; k++) {
-        if (strcmp(msg->parts[k].type ? msg->parts[k].type : "", "text"))
-            return err_set(e, HEARTH_EUNSUPPORTED,
-                           "messages[%zu].content[%zu]: parts of type \"%.40s\" are not supported", i, k,
-                           msg->parts[k].type ? msg->parts[k].type : "");
-        n += msg->parts[k].text.len;
-    }
-    char *s = *joined = malloc(n + 1);
-    if (!s)
-        return err_set(e, HEARTH_ENOMEM, "no memory for a message of %zu bytes", n);
-    out->text = s;
-    out->n = n;
-    for (size_t k = 0; k < msg->n_parts; k++) {
-        if (msg->parts[k].text.len)
-            memcpy(s, msg->parts[k].text.data, msg->parts[k].text.len);
-        s += msg->parts[k].text.len;
-    }
-    return 0;
-}
-
-static int render(const struct wire_engine_generate *g, const struct model_entry *m, struct ids *out,
-                  struct hearth_err *e)
-{
-    size_t n = g->req.n_messages, done = 0;
-    int rc = 0;
-    struct tmpl_msg *msg = calloc(n, sizeof *msg);
-    char **joined = calloc(n, sizeof *joined);
-    if (!msg || !joined)
-        rc = err_set(e, HEARTH_ENOMEM, "no memory for %zu messages", n);
-    while (!rc && done < n) {
-        rc = message_text(&g->req.messages[done], done, &msg[done], &joined[done], e);
-        done++;
-    }
-    if (!rc)
-        rc = tmpl_render(m->vocab, m->tmpl, msg, n, g->history.n == 0, g->turn_open, out, e);
-    for (size_t i = 0; i < done; i++)
-        free(joined[i]);
-    free(joined);
-    free(msg);
-    return rc;
 }
 
 static int fill_in(const struct wire_generate *req, const struct vocab *v, struct ids *out, struct hearth_err *e)
@@ -136,7 +80,7 @@ static int may_fit(const struct wire_generate *req, const struct model_entry *m,
                    n / reach, m->hp.n_ctx);
 }
 
-int prompt_make(const struct wire_engine_generate *g, const struct model_entry *m, struct ids *out,
+int prompt_make(const struct wire_engine_generate *g, struct model_entry *m, struct ids *out, bool *kept,
                 struct hearth_err *e)
 {
     int rc = 0;
@@ -148,7 +92,7 @@ int prompt_make(const struct wire_engine_generate *g, const struct model_entry *
     if (fills_in(&g->req)) {
         rc = fill_in(&g->req, m->vocab, out, e);
     } else if (g->req.n_messages) {
-        rc = render(g, m, out, e);
+        rc = chat_append(g, m, out, kept, e);
     } else if (g->req.text.data) {
         int flags = (first && vocab_add_bos(m->vocab) ? TOK_BOS : 0) | (g->req.special ? TOK_SPECIAL : 0);
         rc = tok_encode(m->vocab, g->req.text.data, g->req.text.len, flags, out, e);

@@ -36,13 +36,15 @@ static int show_work(struct request *r, struct hearth_err *e)
 {
     const struct wire_engine_model *ask = r->params;
     const struct model_entry *model = r->model;
-    struct hearth_err ignored;
+    struct hearth_err ignored, unusable;
+    const char *chat;
     struct program_rows ops = {0};
     struct gguf_str arch = {"", 0};
     char arch_name[64], weights[KV_DIGEST], tokenizer[KV_DIGEST];
     int rc = kv_fingerprint_digests(model->gguf, weights, tokenizer, e);
     if (rc || (ask->ops && (rc = program_rows(&ops, model, e))))
         return rc;
+    chat_templates_of(r->model, &chat, &unusable);
     const struct hparams *hp = &model->hp;
     gguf_str(model->gguf, "general.architecture", &arch, &ignored);
     snprintf(arch_name, sizeof arch_name, "%.60s",
@@ -57,7 +59,8 @@ static int show_work(struct request *r, struct hearth_err *e)
         .digest = weights,
         .tokenizer = model->vocab ? vocab_kind(model->vocab) : NULL,
         .tokenizer_digest = tokenizer,
-        .chat = tmpl_name(model->tmpl),
+        .chat = chat,
+        .chat_error = unusable.code ? unusable.msg : NULL,
         .vocab = model->vocab ? vocab_size(model->vocab) : 0,
         .ops = ops.row,
         .n_ops = ops.n,
@@ -204,7 +207,7 @@ static int render_work(struct request *r, struct hearth_err *e)
     int rc = need_vocab(r, e);
     if (rc)
         return rc;
-    if (!(rc = chat_render(r->model, &chat, &text, e)) && !(rc = chat_encode(r->model->vocab, &text, 0, true, &ids, e)))
+    if (!(rc = chat_render(r->model, &chat, &text, e)) && !(rc = chat_encode(r->model->vocab, &text, 0, 0, &ids, e)))
         rc = pack(r, &(struct wire_render_result){{text.data, text.n}, {ids.v, ids.n}}, e);
     ids_fini(&ids);
     jinja_text_fini(&text);

@@ -160,7 +160,6 @@ int model_file_read(const char *path, struct model_file *out, struct hearth_err 
     if (rc)
         return rc;
     model_hparams(&out->hp, out->gguf, &out->hp_err);
-    out->tmpl = tmpl_kind(out->gguf);
     return 0;
 }
 
@@ -168,7 +167,6 @@ void models_set_file(struct model_entry *m, const struct model_file *f)
 {
     m->hp = f->hp;
     m->hp_err = f->hp_err;
-    m->tmpl = f->tmpl;
     m->gguf = f->gguf;
 }
 

@@ -47,11 +47,10 @@ struct model_entry {
     struct hparams hp;           /* valid where hp_err.code is 0 */
     struct hearth_err hp_err;    /* why the model cannot run */
     struct templates *templates; /* NULL before models_templates */
-    enum tmpl_kind tmpl;
-    void *reading;  /* what reads its file or its vocabulary; NULL: nothing does */
-    uint32_t users; /* requests that hold it */
-    uint64_t used;  /* the table's clock at the last use */
-    bool replaced;  /* the path leads to another file now */
+    void *reading;               /* what reads its file or its vocabulary; NULL: nothing does */
+    uint32_t users;              /* requests that hold it */
+    uint64_t used;               /* the table's clock at the last use */
+    bool replaced;               /* the path leads to another file now */
 
     /* The device thread's. */
     TAILQ_ENTRY(model_entry) loaded_link;
@@ -94,7 +93,6 @@ struct model_file {
     struct gguf *gguf;
     struct hparams hp;
     struct hearth_err hp_err;
-    enum tmpl_kind tmpl;
 };
 /* Opens a file and reads its header, which takes seconds where that is large. Any thread. */
 int model_file_read(const char *path, struct model_file *out, struct hearth_err *e);

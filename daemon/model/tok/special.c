@@ -94,7 +94,6 @@ static bool wanted(const struct piece *p, int flags, bool persons)
         return p->attr == TOK_USER && !is_markup(p);
     if (p->attr != TOK_USER)
         return flags & TOK_SPECIAL;
-    /* Some files call their turn markers user-defined, which are tokens in any text: not in a chat message. */
     return !(flags & TOK_MESSAGE) || p->s[0] != '<';
 }
 

@@ -543,8 +543,8 @@ int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, str
     return encode(v, &(struct tok_text){.s = text, .n = n, .flags = flags}, out, e);
 }
 
-int tok_encode_spans(const struct vocab *v, const char *text, size_t n, const struct tok_span *span, size_t n_span,
-                     struct ids *out, struct hearth_err *e)
+int tok_encode_spans(const struct vocab *v, const char *text, size_t n, int flags, const struct tok_span *span,
+                     size_t n_span, struct ids *out, struct hearth_err *e)
 {
-    return encode(v, &(struct tok_text){text, n, TOK_SPECIAL, span, n_span}, out, e);
+    return encode(v, &(struct tok_text){text, n, flags | TOK_SPECIAL, span, n_span}, out, e);
 }

@@ -41,7 +41,7 @@ int ids_push(struct ids *ids, int32_t id); /* 0 or HEARTH_ENOMEM */
 enum {
     TOK_BOS = 1,     /* prepend BOS where the vocabulary has one (ask vocab_add_bos whether it should be) */
     TOK_SPECIAL = 2, /* parse special tokens in the text; user-defined tokens always are */
-    TOK_MESSAGE = 4, /* the text is a chat message: nothing in it may become markup, whatever its type */
+    TOK_MESSAGE = 4, /* nothing in the text may become markup, whatever its type */
     TOK_GOES_ON = 8, /* the text goes on from what is not there: no space is prepended to it */
 };
 
@@ -57,8 +57,8 @@ struct tok_span {
 /* The same with every special token parsed, but for control tokens that have a byte in one of the spans, which are in
  * order and do not touch: no message can forge a turn. So has a turn's markup that a file calls user-defined. All else
  * is tokenised across the spans' edges, as one text. */
-int tok_encode_spans(const struct vocab *v, const char *text, size_t n, const struct tok_span *span, size_t n_span,
-                     struct ids *out, struct hearth_err *e);
+int tok_encode_spans(const struct vocab *v, const char *text, size_t n, int flags, const struct tok_span *span,
+                     size_t n_span, struct ids *out, struct hearth_err *e);
 
 /* The bytes a token stands for in running text: written to out[0..cap), returns their number (what it would need
  * where cap is less). Control tokens give nothing unless `special`. SentencePiece's dummy space is NOT removed here:
@@ -103,21 +103,5 @@ bool vocab_has_fim(const struct vocab *v);
 /* Appends the ids: BOS where the model wants it, the files, then prefix and suffix in the model's order, up to where
  * the middle begins. HEARTH_EUNSUPPORTED where the vocabulary has no tokens for it. */
 int fim_encode(const struct vocab *v, const struct fim *f, struct ids *out, struct hearth_err *e);
-
-/* Chat templates that tmpl.c renders. */
-struct tmpl_msg {
-    const char *role;
-    const char *text;
-    size_t n;
-};
-enum tmpl_kind { TMPL_NONE, TMPL_CHATML, TMPL_LLAMA3 };
-enum tmpl_kind tmpl_kind(const struct gguf *g); /* recognised from tokenizer.chat_template */
-const char *tmpl_name(enum tmpl_kind k);        /* "chatml", "llama-3", NULL */
-
-/* Appends the ids of the rendered messages and of the header that opens the assistant's turn. Markup is parsed as
- * special tokens, the messages' text never is: a user cannot forge a turn. `first`: nothing comes before (BOS as the
- * template has it); `close`: first end the open assistant turn. HEARTH_ENOTEMPLATE where k is TMPL_NONE. */
-int tmpl_render(const struct vocab *v, enum tmpl_kind k, const struct tmpl_msg *msgs, size_t n, bool first, bool close,
-                struct ids *out, struct hearth_err *e);
 
 #endif

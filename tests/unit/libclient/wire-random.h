@@ -217,7 +217,13 @@ static void random_field(struct arena *a, const struct wire_field *f, void *msg)
         break;
     case WIRE_CONTENT: {
         struct wire_message *m = msg;
-        if (draw(a) % 2) {
+        if (draw(a) % 3 == 0) { /* as a whole; its role and content are read from it */
+            char *text = give(a, 4096);
+            strcpy(text, "{\"tool_calls\":");
+            random_json(a, text, 1, 0);
+            strcat(text, ",\"role\":\"user\",\"content\":\"x\"}");
+            *m = (struct wire_message){.role = "user", .content = {"x", 1}, .json = text};
+        } else if (draw(a) % 2) {
             m->content = random_bytes(a);
         } else {
             m->parts = random_structs(a, f->sub, n);

@@ -96,6 +96,8 @@ static bool same_field(const struct wire_field *f, void *a, void *b)
     }
     case WIRE_CONTENT: {
         struct wire_message *s = a, *u = b;
+        if (!s->json != !u->json || (s->json && strcmp(s->json, u->json)))
+            return false;
         return same_bytes(s->content, u->content) && same_structs(f->sub, s->parts, s->n_parts, u->parts, u->n_parts);
     }
     }

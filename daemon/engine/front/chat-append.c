@@ -1,0 +1,283 @@
+/*
+ * chat-append.c - what a generation's messages append to its session's timeline.
+ *
+ * A template renders whole conversations; a timeline only grows. So the whole conversation is rendered, the session's
+ * messages and the new ones, and what follows the session's part is appended: where the text begins with what the
+ * timeline spells, the rest of it. Many templates render an answer otherwise once it is history (without its reasoning,
+ * trimmed, without the tools), and some tokenizers do not spell a text as it was. Then the conversation is rendered
+ * once more with another last answer: the end that both texts have in common is what comes after the answer. The
+ * timeline stays as it is, and where the template would have changed it, that is told.
+ */
+#include "config.h" /* open_memstream */
+
+#include "daemon/engine/front/chat.h"
+#include "libclient/utf8.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- messages as JSON --------------------------------------------------------------------------------------------- */
+
+struct talk {
+    const struct wire_engine_generate *g;
+    struct model_entry *m;
+    bool parts;         /* the template reads content as a list of parts; else their texts are joined */
+    const char *answer; /* in place of the last past message's content; NULL: as it is */
+    char now[32];       /* both renderings are of the same time */
+};
+
+static void put_content(FILE *f, const struct wire_message *msg, bool parts)
+{
+    if (parts && msg->parts) {
+        for (size_t k = 0; k < msg->n_parts; k++) {
+            fputs(k ? ",{\"type\":\"text\",\"text\":" : "[{\"type\":\"text\",\"text\":", f);
+            chat_put_string(f, msg->parts[k].text.data, msg->parts[k].text.len);
+            putc('}', f);
+        }
+        fputs(msg->n_parts ? "]" : "[]", f);
+        return;
+    }
+    putc('"', f);
+    if (!msg->parts)
+        chat_put_escaped(f, msg->content.data, msg->content.len);
+    for (size_t k = 0; k < msg->n_parts; k++)
+        chat_put_escaped(f, msg->parts[k].text.data, msg->parts[k].text.len);
+    putc('"', f);
+}
+
+static bool is_text(const struct wire_message *msg)
+{
+    bool ok = utf8_prefix(msg->content.data, msg->content.len) == msg->content.len;
+    for (size_t k = 0; k < msg->n_parts; k++)
+        ok = ok && utf8_prefix(msg->parts[k].text.data, msg->parts[k].text.len) == msg->parts[k].text.len;
+    return ok;
+}
+
+static void put_message(FILE *f, const struct wire_message *msg, const struct talk *t, const char *answer)
+{
+    if (msg->json && !answer) {
+        fputs(msg->json, f);
+        return;
+    }
+    fputs("{\"role\":", f);
+    chat_put_string(f, msg->role, strlen(msg->role));
+    fputs(",\"content\":", f);
+    if (answer)
+        chat_put_string(f, answer, strlen(answer));
+    else
+        put_content(f, msg, t->parts);
+    putc('}', f);
+}
+
+static int messages_json(const struct talk *t, char **out, struct hearth_err *e)
+{
+    const struct wire_engine_generate *g = t->g;
+    size_t n;
+    for (size_t i = 0; i < g->req.n_messages; i++)
+        if (!is_text(&g->req.messages[i]))
+            return err_set(e, HEARTH_EPARAMS, "messages[%zu].content is not valid UTF-8", i);
+    FILE *f = open_memstream(out, &n);
+    if (!f)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a conversation");
+    putc('[', f);
+    for (size_t i = 0; i < g->n_past; i++) {
+        if (i)
+            putc(',', f);
+        put_message(f, &g->past[i], t, i + 1 == g->n_past ? t->answer : NULL);
+    }
+    for (size_t i = 0; i < g->req.n_messages; i++) {
+        if (i || g->n_past)
+            putc(',', f);
+        put_message(f, &g->req.messages[i], t, NULL);
+    }
+    putc(']', f);
+    bool failed = ferror(f);
+    if (fclose(f) || failed) {
+        free(*out);
+        return err_set(e, HEARTH_ENOMEM, "no memory for a conversation");
+    }
+    return 0;
+}
+
+/* --- rendering ---------------------------------------------------------------------------------------------------- */
+
+static struct chat chat_of(const struct talk *t, const char *messages)
+{
+    const struct wire_generate *req = &t->g->req;
+    return (struct chat){
+        .messages = messages,
+        .tools = req->tools,
+        .documents = req->documents,
+        .kwargs = req->kwargs,
+        .source = req->chat_template,
+        .template_name = req->template_name,
+        .now = t->now,
+        .open = true,
+    };
+}
+
+static int render(const struct talk *t, struct jinja_text *out, struct hearth_err *e)
+{
+    char *json;
+    int rc = messages_json(t, &json, e);
+    if (rc)
+        return rc;
+    struct chat chat = chat_of(t, json);
+    rc = chat_render(t->m, &chat, out, e);
+    free(json);
+    return rc;
+}
+
+/* Whether the template reads a content that is a list of parts: one that prints it would print Python's list. */
+static bool reads_parts(const struct talk *t)
+{
+    struct chat chat = chat_of(t, "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Q\"}]}]");
+    struct jinja_text text;
+    struct hearth_err ignored;
+    if (chat_render(t->m, &chat, &text, &ignored))
+        return false;
+    bool reads = strchr(text.data, 'Q') && !strstr(text.data, "'text'");
+    jinja_text_fini(&text);
+    return reads;
+}
+
+static bool has_parts(const struct wire_generate *req)
+{
+    for (size_t i = 0; i < req->n_messages; i++)
+        if (req->messages[i].parts && !req->messages[i].json)
+            return true;
+    return false;
+}
+
+/* --- where the session's part of the text ends -------------------------------------------------------------------- */
+
+struct bytes {
+    char *s;
+    size_t n;
+};
+
+static int spell(const struct vocab *v, const int32_t *id, size_t n, struct bytes *out, struct hearth_err *e)
+{
+    size_t need = 0, at = 0;
+    for (size_t i = 0; i < n; i++)
+        need += tok_piece(v, id[i], true, NULL, 0);
+    if (!(out->s = malloc(need + 1)))
+        return err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", need);
+    for (size_t i = 0; i < n; i++)
+        at += tok_piece(v, id[i], true, out->s + at, need - at);
+    out->n = at;
+    return 0;
+}
+
+/* The length of the BOS that a text begins with. */
+static size_t bos_at(const struct vocab *v, const char *s, size_t n)
+{
+    char bos[64];
+    size_t len = vocab_bos(v) < 0 ? 0 : tok_piece(v, vocab_bos(v), true, bos, sizeof bos);
+    return len && len <= sizeof bos && len <= n && !memcmp(s, bos, len) ? len : 0;
+}
+
+static bool equal(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    return n_a == n_b && !memcmp(a, b, n_b);
+}
+
+/* Finds the end of the last answer by another one in its place. */
+static int find_by_answer(const struct talk *t, const struct jinja_text *text, size_t *from, struct hearth_err *e)
+{
+    const struct wire_bytes *was = &t->g->past[t->g->n_past - 1].content;
+    struct talk other = *t;
+    struct jinja_text with;
+    size_t end = was->len, same = 0;
+    while (end && (unsigned char)was->data[end - 1] <= ' ')
+        end--;
+    other.answer = end && was->data[end - 1] == 'Q' ? "Z" : "Q"; /* it must not end as the answer does */
+    int rc = render(&other, &with, e);
+    if (rc)
+        return rc;
+    while (same < text->n && same < with.n && text->data[text->n - 1 - same] == with.data[with.n - 1 - same])
+        same++;
+    bool found = same < text->n && same < with.n;
+    jinja_text_fini(&with);
+    if (!found)
+        return err_set(e, HEARTH_ETEMPLATE, "the chat template leaves out the session's last answer");
+    *from = text->n - same;
+    return 0;
+}
+
+/* Does the text up to `end`, in tokens and back, spell what the timeline spells? */
+static int compare(const struct talk *t, const struct jinja_text *text, size_t base, size_t end,
+                   const struct bytes *spelt, bool *kept, struct hearth_err *e)
+{
+    const struct vocab *v = t->m->vocab;
+    struct jinja_text part = *text;
+    struct ids ids = {0};
+    struct bytes back = {0};
+    part.n = end;
+    for (part.n_span = 0; part.n_span < text->n_span && text->span[part.n_span].to <= end;)
+        part.n_span++;
+    int rc = chat_encode(v, &part, base, base || t->g->past_at ? TOK_GOES_ON : 0, &ids, e);
+    if (!rc)
+        rc = spell(v, ids.v, ids.n, &back, e);
+    if (!rc) {
+        size_t skip = bos_at(v, back.s, back.n), own = bos_at(v, spelt->s, spelt->n);
+        *kept = !equal(back.s + skip, back.n - skip, spelt->s + own, spelt->n - own);
+    }
+    free(back.s);
+    ids_fini(&ids);
+    return rc;
+}
+
+static int find_end(const struct talk *t, const struct jinja_text *text, size_t *from, bool *kept, struct hearth_err *e)
+{
+    const struct wire_engine_generate *g = t->g;
+    const struct vocab *v = t->m->vocab;
+    struct bytes spelt;
+    size_t base = bos_at(v, text->data, text->n), at = (size_t)g->past_at;
+    *from = base; /* a session without messages goes on with all of the text */
+    if (!g->n_past)
+        return 0;
+    int rc = spell(v, g->history.v + at, g->history.n - at, &spelt, e);
+    if (rc)
+        return rc;
+    size_t own = bos_at(v, spelt.s, spelt.n), n = spelt.n - own;
+    if (text->n - base >= n && !memcmp(text->data + base, spelt.s + own, n)) {
+        *from = base + n;
+    } else {
+        rc = find_by_answer(t, text, from, e);
+        if (!rc && *from < base)
+            *from = base;
+        if (!rc)
+            rc = compare(t, text, base, *from, &spelt, kept, e);
+    }
+    free(spelt.s);
+    return rc;
+}
+
+int chat_append(const struct wire_engine_generate *g, struct model_entry *m, struct ids *out, bool *kept,
+                struct hearth_err *e)
+{
+    struct talk t = {.g = g, .m = m};
+    struct jinja_text text;
+    struct tm now;
+    size_t from = 0, reach = vocab_reach(m->vocab);
+    *kept = false;
+    if (g->past_at < 0 || (uint64_t)g->past_at > g->history.n)
+        return err_set(e, HEARTH_EPARAMS, "past_at is %lld of %zu tokens", (long long)g->past_at, g->history.n);
+    jinja_local_now(&now);
+    strftime(t.now, sizeof t.now, "%Y-%m-%dT%H:%M:%S", &now);
+    t.parts = has_parts(&g->req) && reads_parts(&t);
+    int rc = render(&t, &text, e);
+    if (rc)
+        return rc;
+    if (g->history.n)
+        rc = find_end(&t, &text, &from, kept, e);
+    if (!rc && (text.n - from) / reach > m->hp.n_ctx)
+        rc = err_set(e, HEARTH_ECONTEXT, "the messages become %zu bytes; the context of the model is %u tokens",
+                     text.n - from, m->hp.n_ctx);
+    if (!rc)
+        rc = chat_encode(m->vocab, &text, from, g->history.n ? TOK_GOES_ON : 0, out, e);
+    jinja_text_fini(&text);
+    return rc;
+}

@@ -1,0 +1,63 @@
+/* past.c - see past.h. */
+#include "daemon/stream/past.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool past_is_raw(const char *role)
+{
+    return !strcmp(role, "text") || !strcmp(role, "completion");
+}
+
+void past_fini(struct past *p)
+{
+    for (size_t i = 0; p->joined && i < p->n; i++)
+        free(p->joined[i]);
+    free(p->joined);
+    free(p->v);
+    store_turns_free(p->turns, p->n_turns);
+    *p = (struct past){0};
+}
+
+/* Adds a turn's text to the content of the last message. */
+static int join(struct past *p, const struct store_turn *t, struct hearth_err *e)
+{
+    struct wire_bytes *content = &p->v[p->n - 1].content;
+    char *text = malloc(content->len + t->len + 1);
+    if (!text)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    if (content->len)
+        memcpy(text, content->data, content->len);
+    if (t->len)
+        memcpy(text + content->len, t->text, t->len);
+    free(p->joined[p->n - 1]);
+    p->joined[p->n - 1] = text;
+    *content = (struct wire_bytes){.data = text, .len = content->len + t->len};
+    return 0;
+}
+
+int past_read(struct server *s, const struct store_session *row, struct past *out, struct hearth_err *e)
+{
+    struct past p = {0};
+    int rc = store_turns(s->store, row, &p.turns, &p.n_turns, e);
+    if (rc)
+        return rc;
+    p.v = calloc(p.n_turns + 1, sizeof *p.v);
+    p.joined = calloc(p.n_turns + 1, sizeof *p.joined);
+    if (!p.v || !p.joined)
+        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+    for (size_t i = 0; i < p.n_turns && !rc; i++) {
+        const struct store_turn *t = &p.turns[i];
+        if (!past_is_raw(t->role))
+            p.v[p.n++] = (struct wire_message){.role = t->role, .content = {.data = t->text, .len = t->len}};
+        else if (p.n)
+            rc = join(&p, t, e);
+        else
+            p.at += (int64_t)t->n_ids;
+    }
+    if (rc)
+        past_fini(&p);
+    else
+        *out = p;
+    return rc;
+}
