@@ -106,9 +106,10 @@ void msg_models_show(struct call *call)
 {
     const struct wire_model_show *show = call->params;
     char *path = resolve(call, show->model);
+    if (!path)
+        return; /* the call is gone */
     struct wire_engine_model p = {.path = path, .ops = show->ops, .client = call_client(call)};
-    if (path)
-        forward(call, &wire_methods[WIRE_ENGINE_MODEL], &p, show->model, path, finish_show);
+    forward(call, &wire_methods[WIRE_ENGINE_MODEL], &p, show->model, path, finish_show);
 }
 
 void msg_models_load(struct call *call)
