@@ -46,7 +46,7 @@ LDADD = tests/daemon/libharness.a daemon/libdaemon.a daemon/libengine.a daemon/l
 HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/run.h tests/ops/rig.h \
 	tests/unit/core/toy.h tests/unit/kvtier/kvfile-sample.h tests/unit/kvtier/tier-world.h \
 	tests/unit/libclient/script.h tests/unit/libclient/wire-random.h tests/unit/libclient/wire-same.h \
-	tests/unit/model/gguf-build.h tests/unit/store/store-box.h
+	tests/unit/model/gguf-build.h tests/unit/sched/sched-world.h tests/unit/store/store-box.h
 EXTRA_DIST += $(HEADERS_OF_TESTS)
 
 # The rooms, each test a program.
@@ -62,7 +62,7 @@ UNIT_TESTS = \
 	tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/model tests/unit/model/pace tests/unit/model/templates \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
-	tests/unit/sched/cost tests/unit/sched/kv tests/unit/sched/op-table tests/unit/sched/sched \
+	tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/op-table tests/unit/sched/sched \
 	tests/unit/selfcheck/cache tests/unit/selfcheck/selfcheck \
 	tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
 	tests/unit/store/store \
@@ -77,6 +77,10 @@ tests_unit_core_device_SOURCES = tests/unit/core/device.c $(TOY)
 tests_unit_core_device_clock_SOURCES = tests/unit/core/device-clock.c $(TOY)
 tests_unit_core_device_clock_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime,--wrap=post_send
 tests_unit_core_lives_SOURCES = tests/unit/core/lives.c $(TOY)
+
+SCHED_WORLD = tests/unit/sched/sched-world.c
+tests_unit_sched_sched_SOURCES = tests/unit/sched/sched.c $(SCHED_WORLD)
+tests_unit_sched_fair_SOURCES = tests/unit/sched/fair.c $(SCHED_WORLD)
 
 TIER_WORLD = tests/unit/kvtier/tier-world.c
 tests_unit_kvtier_tier_SOURCES = tests/unit/kvtier/tier.c $(TIER_WORLD)

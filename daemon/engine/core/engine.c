@@ -451,6 +451,7 @@ static void close_device(struct engine *eng)
     while ((m = TAILQ_FIRST(&eng->loaded)))
         unload_model(eng, m, &err);
     load_fini(eng);
+    sched_fini(&eng->sched);
     eng->be->close(eng->dev);
     free(eng->logits);
 }

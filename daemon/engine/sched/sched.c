@@ -1,5 +1,5 @@
 /* sched.c - the plan of a step; see sched.h. Pure. Thread: the device thread's. */
-#include "daemon/engine/sched/sched.h"
+#include "daemon/engine/sched/sched-internal.h"
 
 #include <assert.h>
 #include <math.h>
@@ -18,6 +18,13 @@ void sched_init(struct sched *s, uint32_t rows_max, uint32_t out_max)
     for (int i = 0; i < SEQ_STATES; i++)
         TAILQ_INIT(&s->list[i]);
     TAILQ_INIT(&s->groups);
+    shares_init(&s->shares);
+}
+
+void sched_fini(struct sched *s)
+{
+    assert(s->slots == 0);
+    shares_fini(&s->shares);
 }
 
 void sched_group_add(struct sched *s, struct sched_group *g)
@@ -31,8 +38,7 @@ void sched_group_remove(struct sched *s, struct sched_group *g)
     TAILQ_REMOVE(&s->groups, g, link);
 }
 
-/* A state is a list, and this function alone moves sequences between lists. */
-static void set_state(struct sched *s, struct seq *q, enum seq_state state)
+void sched_set_state(struct sched *s, struct seq *q, enum seq_state state)
 {
     if (q->state != SEQ_NEW) {
         TAILQ_REMOVE(&s->list[q->state], q, link);
@@ -61,7 +67,9 @@ void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double no
     q->kv.uid = q->uid;
     q->kv.keep = q->n_prompt;
     q->arrival = ++s->arrivals;
-    set_state(s, q, SEQ_WAIT);
+    q->share = share_join(&s->shares, q->uid, q->client);
+    q->served_at = now;
+    sched_set_state(s, q, SEQ_WAIT);
 }
 
 /* Returns the number of tokens of the timeline that have yet to go through the model before the next one can be
@@ -74,47 +82,34 @@ static uint32_t rows_due(const struct seq *q)
     return len < q->n_limit ? len - q->n_computed : 0;
 }
 
-/* Releases pages and slot. Computed KV stays in the prefix cache until its pages are evicted. */
-static void release_kv(struct sched *s, struct seq *q, uint32_t n_keep)
+void sched_set_class(struct seq *q, enum seq_class c)
 {
-    uint32_t n = q->n_computed < n_keep ? q->n_computed : n_keep;
-    kv_release(q->group->kv, &q->kv, q->token, n < q->n_tokens ? n : q->n_tokens);
-    s->slots &= ~(UINT64_C(1) << q->slot);
-    q->slot_set = false;
-    q->n_computed = 0;
+    q->class = c;
 }
 
-static void preempt(struct sched *s, struct seq *q)
+/* --- who is next ----------------------------------------------------------------------------------------- */
+
+enum seq_class sched_class_by_age(const struct seq *q, double now)
 {
-    release_kv(s, q, q->n_tokens);
-    set_state(s, q, SEQ_WAIT);
-    trace(.stage = TRACE_PREEMPTED, .stream = q->stream, .seq = q->id, .n = {q->n_tokens});
+    double steps = (now - q->served_at) / AGE_SECONDS;
+    return steps < 1 ? q->class : steps >= (double)q->class ? CLASS_INTERACTIVE : q->class - (enum seq_class)steps;
 }
 
-static struct seq *preemption_victim(struct sched *s, const struct sched_group *g)
+bool sched_before(const struct seq *a, const struct seq *b, double now)
 {
-    struct seq *q;
-    TAILQ_FOREACH_REVERSE(q, &s->list[SEQ_RUN], seq_list, link)
-    if (q->group == g)
-        return q;
-    return NULL;
+    enum seq_class of_a = sched_class_by_age(a, now), of_b = sched_class_by_age(b, now);
+    if (of_a != of_b)
+        return of_a < of_b;
+    if (share_before(a->share, b->share) || share_before(b->share, a->share))
+        return share_before(a->share, b->share);
+    return a->arrival < b->arrival;
 }
 
-/* Allocates pages for the sequence's whole timeline, by preempting younger ones if need be. False: it was itself the
- * youngest and was preempted. */
-static bool ensure_pages(struct sched *s, struct seq *q)
-{
-    while (!kv_grow(q->group->kv, &q->kv, q->n_computed, seq_len(q), s->rows_max)) {
-        struct seq *victim = preemption_victim(s, q->group);
-        preempt(s, victim);
-        if (victim == q)
-            return false;
-    }
-    return true;
-}
+/* --- the plan -------------------------------------------------------------------------------------------- */
 
 /* Schedules up to n rows of a running sequence in the plan. */
-static void schedule_rows(struct plan *p, struct seq *q, uint32_t n, uint32_t out_max)
+static void schedule_rows(const struct sched *s, struct plan *p, struct seq *q, uint32_t n, uint32_t out_max,
+                          double now)
 {
     uint32_t due = rows_due(q);
     struct plan_seq *ps = &p->seq[p->n_seq];
@@ -127,19 +122,25 @@ static void schedule_rows(struct plan *p, struct seq *q, uint32_t n, uint32_t ou
     if (n == 0 || (continues && p->n_out == out_max))
         return;
     *ps = (struct plan_seq){.seq = q, .n_row = n, .pos0 = q->n_computed, .index = seq_len(q) - q->n_prompt};
+    ps->decodes = due == 1;
     ps->sample = continues && !q->eval;
     ps->n_out = q->eval && q->eval->top ? n : continues;
     p->n_seq++;
     p->n_row += n;
-    p->work.decode += due == 1 ? 1 : 0;
-    p->work.prompt += due == 1 ? 0 : n;
+    *(ps->decodes ? &p->work.decode : &p->work.prompt) += n;
     p->work.keys += cost_keys(ps->pos0, n);
     p->n_out += ps->n_out;
     p->n_sample += ps->sample;
     p->eval |= q->eval != NULL;
     p->invariant |= q->invariant;
 
+    q->served_at = now;
+    q->planned = s->plans;
     q->n_computed += n;
+    if (q->n_computed >= q->n_high) {
+        q->n_high = q->n_computed;
+        q->regained_at = q->regained_at < 0 ? now : q->regained_at;
+    }
     q->inflight++;
     if (ps->sample)
         q->n_pending++;
@@ -154,6 +155,7 @@ static void schedule_rows(struct plan *p, struct seq *q, uint32_t n, uint32_t ou
 /* What a step may still spend on prompts. */
 struct budget {
     uint32_t rows;
+    uint32_t out;   /* rows with logits */
     double seconds; /* INFINITY: any */
 };
 
@@ -172,7 +174,7 @@ static struct budget prompt_budget(const struct sched *s, const struct sched_gro
                                    double now)
 {
     const struct sched_pace *pace = &g->pace;
-    struct budget b = {s->rows_max - decoding->decode, INFINITY};
+    struct budget b = {s->rows_max - decoding->decode, s->out_max - decoding->decode, INFINITY};
     bool awaited = (decoding->decode || others_wait(s, g)) && pace->gap > 0;
     if (!awaited && pace->alone <= 0)
         return b;
@@ -196,107 +198,194 @@ static uint32_t rows_within(const struct seq *q, const struct budget *b)
     return n || !b->rows || b->seconds <= 0 ? n : 1;
 }
 
-/*
- * Returns how many of the `n` prompt rows that q could have it reserves for newer prompts: a first chunk each, half of
- * all at most. So a long prompt is not slowed by more than half, and a short one behind it is answered in its first
- * step.
- */
-static uint32_t reserve_for_newer(const struct sched *s, const struct seq *q, uint32_t n)
+/* Schedules what the budget has for the prompt of a running sequence; false: nothing. Where that is not all of it the
+ * chunk ends with a page, if little of it is lost, so that others find it in the prefix cache. */
+static bool schedule_prompt(const struct sched *s, struct plan *p, struct seq *q, struct budget *b, double now)
 {
-    enum { PIECE = 32 };
-    uint32_t reserved = 0;
-    const struct seq *o = TAILQ_NEXT(q, link); /* running */
-    for (; o && reserved < n / 2; o = TAILQ_NEXT(o, link)) {
-        uint32_t due = o->group == q->group ? rows_due(o) : 0;
-        reserved += due < 2 ? 0 : due < PIECE ? due : PIECE;
-    }
-    o = TAILQ_FIRST(&s->list[SEQ_WAIT]);
-    for (; o && reserved < n / 2; o = TAILQ_NEXT(o, link))
-        if (o->group == q->group)
-            reserved += o->n_tokens < PIECE ? o->n_tokens : PIECE;
-    return reserved < n / 2 ? reserved : n / 2;
-}
-
-/* Schedules what the budget has for the prompt of a running sequence. Where that is not all of it the chunk ends with a
- * page, if little of it is lost, so that others find it in the prefix cache. */
-static void schedule_prompt(const struct sched *s, struct plan *p, struct seq *q, struct budget *b)
-{
-    uint32_t had = p->n_row, pos0 = q->n_computed, n = rows_within(q, b);
-    n -= reserve_for_newer(s, q, n);
-    uint32_t beyond = (pos0 + n) % KV_PAGE;
+    uint32_t had = p->n_row, pos0 = q->n_computed, n = rows_within(q, b), beyond = (pos0 + n) % KV_PAGE;
     if (n < rows_due(q) && beyond <= n / 8)
         n -= beyond;
-    schedule_rows(p, q, n, s->out_max);
+    schedule_rows(s, p, q, n, b->out, now);
     b->rows -= p->n_row - had;
     b->seconds -= cost_of_prompt(&q->group->cost, pos0, p->n_row - had);
+    return p->n_row > had;
 }
 
-/* Walks the running sequences, oldest first: a preemption victim is always younger, so not in the plan yet. */
-static struct budget plan_running(struct sched *s, struct sched_group *g, struct plan *p, double now)
+/* The running sequences of a group that have rows due, the next first, and those that were admitted since. */
+struct running {
+    struct seq *seq[2 * BATCH_SEQS_MAX];
+    uint32_t n;
+};
+
+/* All have their pages: who had to make way for that is not among them. */
+static void running_in_order(struct sched *s, const struct sched_group *g, struct running *r, double now)
 {
-    struct seq *q, *next;
-    struct cost_work decoding = {0};
+    struct seq *q, **out = r->seq;
+    uint32_t n = 0;
+    r->n = 0;
     TAILQ_FOREACH (q, &s->list[SEQ_RUN], link)
-        if (q->group == g && rows_due(q) == 1) {
+        if (q->group == g && rows_due(q)) {
+            uint32_t at = n++;
+            for (; at && sched_before(q, out[at - 1], now); at--)
+                out[at] = out[at - 1];
+            out[at] = q;
+        }
+    for (uint32_t i = 0; i < n; i++)
+        if (out[i]->state == SEQ_RUN)
+            sched_grow(s, out[i]);
+    for (uint32_t i = 0; i < n; i++)
+        if (out[i]->state == SEQ_RUN)
+            out[r->n++] = out[i];
+}
+
+/* Rows of a waiting sequence's prompt that are likely to be due: the KV of what it continues is likely to be there. */
+static uint32_t rows_likely(const struct seq *q)
+{
+    return q->n_appended && q->n_appended < q->n_tokens ? q->n_appended : q->n_tokens;
+}
+
+/* Which prompts a step is for. */
+struct reading {
+    bool nearly;          /* those that are nearly read, the fewest rows first; false: all in order */
+    uint32_t most;        /* rows to go */
+    enum seq_class class; /* and no lower one */
+    double now;
+};
+
+static bool wants(const struct reading *of, const struct seq *q, uint32_t rows)
+{
+    return !of->nearly || (rows <= of->most && sched_class_by_age(q, of->now) <= of->class);
+}
+
+static bool reads_before(const struct reading *of, const struct seq *a, const struct seq *b)
+{
+    if (!of->nearly)
+        return sched_before(a, b, of->now);
+    uint32_t of_a = a->state == SEQ_RUN ? rows_due(a) : rows_likely(a);
+    uint32_t of_b = b->state == SEQ_RUN ? rows_due(b) : rows_likely(b);
+    return of_a < of_b;
+}
+
+/* The first of those that wait; NULL: there is none. */
+static struct seq *first_waiting(const struct sched *s, const struct sched_group *g, const struct reading *of)
+{
+    struct seq *q, *first = NULL;
+    TAILQ_FOREACH (q, &s->list[SEQ_WAIT], link)
+        if (q->group == g && !q->inflight && wants(of, q, rows_likely(q)) && (!first || reads_before(of, q, first)))
+            first = q;
+    return first;
+}
+
+/* The same of the running prompts that are not in the plan. */
+static struct seq *first_running(const struct sched *s, const struct running *r, const struct reading *of)
+{
+    struct seq *first = NULL;
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct seq *q = r->seq[i];
+        if (q->state == SEQ_RUN && q->planned != s->plans && rows_due(q) > 1 && wants(of, q, rows_due(q)) &&
+            (!first || reads_before(of, q, first)))
+            first = q;
+    }
+    return first;
+}
+
+/* Prompts that run and that wait, as far as the budget goes. */
+static void plan_prompts(struct sched *s, struct sched_group *g, struct plan *p, struct running *r, struct budget *b,
+                         const struct reading *of)
+{
+    if (!of->nearly)
+        g->line_stands = false;
+    while (b->rows && b->seconds > 0) {
+        /* Where the first in line finds no room, nobody takes it from him. */
+        bool may_admit = !g->line_stands && r->n < 2 * BATCH_SEQS_MAX;
+        struct seq *waits = may_admit ? first_waiting(s, g, of) : NULL, *runs = first_running(s, r, of);
+        bool admits = waits && (!runs || reads_before(of, waits, runs));
+        struct seq *q = admits ? waits : runs;
+        if (!q)
+            break;
+        if (admits && !sched_admit(s, q, of->now)) {
+            g->line_stands = true;
+            continue;
+        }
+        if (admits)
+            r->seq[r->n++] = q;
+        if (wants(of, q, rows_due(q)) && !schedule_prompt(s, p, q, b, of->now))
+            break;
+    }
+}
+
+/* The highest class that has a prompt to be read. */
+static enum seq_class class_that_reads(const struct sched *s, const struct sched_group *g, const struct running *r,
+                                       double now)
+{
+    enum seq_class best = CLASS_BACKGROUND;
+    const struct seq *q;
+    for (uint32_t i = 0; i < r->n; i++)
+        if (rows_due(r->seq[i]) > 1 && sched_class_by_age(r->seq[i], now) < best)
+            best = sched_class_by_age(r->seq[i], now);
+    TAILQ_FOREACH (q, &s->list[SEQ_WAIT], link)
+        if (q->group == g && sched_class_by_age(q, now) < best)
+            best = sched_class_by_age(q, now);
+    return best;
+}
+
+/* Those that decode. Where all of them would take longer than the gap, those of a lower class than the first's are left
+ * out, until their age says otherwise. */
+static void plan_decoding(struct sched *s, struct sched_group *g, struct plan *p, const struct running *r, double now)
+{
+    enum seq_class best = CLASS_BACKGROUND;
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct seq *q = r->seq[i];
+        if (q->state != SEQ_RUN || rows_due(q) != 1 || q->planned == s->plans)
+            continue;
+        enum seq_class class = sched_class_by_age(q, now);
+        best = class < best ? class : best;
+        struct cost_work with = p->work;
+        with.decode++;
+        with.keys += cost_keys(q->n_computed, 1);
+        if (class == best || g->pace.gap <= 0 || cost_of(&g->cost, &with) <= g->pace.gap)
+            schedule_rows(s, p, q, 1, s->out_max, now);
+    }
+}
+
+/* Prompts come first, so that whoever makes way for one that is admitted is in no plan. */
+static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, double now)
+{
+    enum { NEARLY = 4 }; /* chunks: a prompt with no more to go is nearly read */
+    struct running r;
+    struct cost_work decoding = {0};
+    s->plans++;
+    running_in_order(s, g, &r, now);
+    for (uint32_t i = 0; i < r.n; i++)
+        if (rows_due(r.seq[i]) == 1) {
             decoding.decode++;
-            decoding.keys += cost_keys(q->n_computed, 1);
+            decoding.keys += cost_keys(r.seq[i]->n_computed, 1);
         }
     struct budget b = prompt_budget(s, g, &decoding, now);
-    for (q = TAILQ_FIRST(&s->list[SEQ_RUN]); q; q = next) {
-        uint32_t due = rows_due(q);
-        if (q->group == g && due && !ensure_pages(s, q))
-            break; /* q was the youngest, so no sequence is left */
-        next = TAILQ_NEXT(q, link);
-        if (q->group != g || !due)
-            continue;
-        if (due == 1)
-            schedule_rows(p, q, 1, s->out_max);
-        else
-            schedule_prompt(s, p, q, &b);
-    }
-    return b;
+    uint32_t chunk = b.rows;
+    if (b.seconds < INFINITY)
+        chunk = cost_prompt_rows(&g->cost, 0, b.seconds, b.rows);
+    struct reading of = {true, NEARLY * (chunk ? chunk : 1), class_that_reads(s, g, &r, now), now};
+    if (!g->left_out)
+        plan_prompts(s, g, p, &r, &b, &of);
+    g->left_out = p->n_seq > 0;
+    of.nearly = false;
+    if (!g->left_out)
+        plan_prompts(s, g, p, &r, &b, &of);
+    plan_decoding(s, g, p, &r, now);
 }
 
-static bool admit(struct sched *s, struct seq *q, double now)
+/* Counts the work to those it is for: the step itself in equal parts. Before anything is known a row is a row. */
+static void charge(struct plan *p)
 {
-    struct kv *kv = q->group->kv;
-    uint32_t running = 0;
-    struct seq *other;
-    TAILQ_FOREACH (other, &s->list[SEQ_RUN], link)
-        running += other->group == q->group;
-    /* One token is always computed. Where the limit allows no completion that is the prompt's last one (rows_due); all
-     * tokens after it are computed as well. */
-    uint32_t whole = q->n_tokens < q->n_limit ? q->n_tokens : q->n_prompt, n_match = whole ? whole - 1 : 0;
-    uint32_t reused = q->eval ? 0 : kv_match(kv, &q->kv, q->token, n_match);
-    /* Each running sequence will need a page before long; admission into those pages would cause a preemption at
-     * once. */
-    if (!kv_grow(kv, &q->kv, reused, q->n_tokens, s->rows_max) || kv_available(kv) < running) {
-        kv_release(kv, &q->kv, q->token, reused);
-        return false;
-    }
-    q->n_computed = reused;
-    if (q->time.admit == 0) {
-        q->time.admit = now;
-        q->n_reused = q->n_accounted = reused < q->n_prompt ? reused : q->n_prompt;
-    }
-    q->slot = (uint32_t)__builtin_ctzll(~s->slots);
-    s->slots |= UINT64_C(1) << q->slot;
-    set_state(s, q, SEQ_RUN);
-    trace(.stage = TRACE_ADMITTED, .stream = q->stream, .seq = q->id,
-          .n = {reused, seq_n_restored(q), q->n_tokens - reused});
-    return true;
-}
-
-static void plan_waiting(struct sched *s, struct sched_group *g, struct plan *p, struct budget *b, double now)
-{
-    struct seq *q, *next;
-    for (q = TAILQ_FIRST(&s->list[SEQ_WAIT]); q; q = next) {
-        next = TAILQ_NEXT(q, link);
-        if (q->group != g)
-            continue;
-        if (!b->rows || b->seconds <= 0 || s->count[SEQ_RUN] == BATCH_SEQS_MAX || q->inflight || !admit(s, q, now))
-            break; /* in order of arrival: no sequence overtakes another */
-        schedule_prompt(s, p, q, b);
+    const struct cost *c = &p->group->cost;
+    for (uint32_t i = 0; i < p->n_seq; i++) {
+        struct plan_seq *ps = &p->seq[i];
+        struct cost_work own = {.keys = cost_keys(ps->pos0, ps->n_row)};
+        *(ps->decodes ? &own.decode : &own.prompt) = ps->n_row;
+        double whole = cost_of(c, &own), step = c->slope[COST_STEP];
+        ps->charged = whole > 0 ? whole - step + step / p->n_seq : 1e-3 * ps->n_row;
+        share_charge(ps->seq->share, ps->charged);
     }
 }
 
@@ -327,11 +416,11 @@ bool sched_next(struct sched *s, struct plan *p, double now)
             continue;
         memset(p, 0, offsetof(struct plan, seq));
         p->group = g;
-        struct budget b = plan_running(s, g, p, now);
-        plan_waiting(s, g, p, &b, now);
+        plan_group(s, g, p, now);
         if (p->n_seq == 0)
             continue;
         p->expected = cost_known(&g->cost) ? cost_of(&g->cost, &p->work) : 0;
+        charge(p);
         assign_rows(p);
         TAILQ_REMOVE(&s->groups, g, link); /* the group goes to the end: the other models have their turn */
         TAILQ_INSERT_TAIL(&s->groups, g, link);
@@ -345,7 +434,7 @@ static void free_if_drained(struct sched *s, struct seq *q)
     if (q->inflight)
         return;
     q->group->n_seq--;
-    set_state(s, q, SEQ_NEW);
+    sched_set_state(s, q, SEQ_NEW);
     seq_free(q);
 }
 
@@ -361,6 +450,8 @@ void sched_undo(struct sched *s, const struct plan_seq *ps)
     struct seq *q = ps->seq;
     leave_step(q, ps);
     q->n_accounted -= ps->n_accounted;
+    if (q->share)
+        share_charge(q->share, -ps->charged);
     if (q->state == SEQ_RUN)
         q->n_computed = ps->pos0;
     else if (q->state == SEQ_DRAIN)
@@ -380,7 +471,9 @@ void sched_done(struct sched *s, const struct plan_seq *ps)
 void sched_end(struct sched *s, struct seq *q, uint32_t n_keep)
 {
     if (q->state == SEQ_RUN)
-        release_kv(s, q, n_keep);
-    set_state(s, q, SEQ_DRAIN);
+        sched_release(s, q, n_keep);
+    share_leave(&s->shares, q->share);
+    q->share = NULL;
+    sched_set_state(s, q, SEQ_DRAIN);
     free_if_drained(s, q);
 }

@@ -5,16 +5,23 @@
  * to the sequences; a plan may be made while earlier ones are still under way.
  *
  * A step is of one model (a group: one KV pool). Every sequence that is decoding has its row in it; the rest goes to
- * prompts, oldest first but with a chunk for those behind it, cut where the budget ends. The budget is time, not rows:
- * what a step costs is learnt from those that were done (cost.h), so one promise (`gap`) holds for every model, context
- * and processor. While others decode, or another model has work, a step takes no longer than the gap, or, where
- * decoding alone takes most of that, twice as long as without prompts. A prompt that nobody decodes beside has chunks
- * as long as it has been quiet since the last arrival, up to `alone`: should somebody come, a step that is stopped for
- * him loses no more than the quiet that was before. Models take turns, a step each.
+ * prompts, in as few chunks as fit. The budget is time, not rows: what a step costs is learnt from those that were done
+ * (cost.h), so one promise (`gap`) holds for every model, context and processor. While others decode, or another model
+ * has work, a step takes no longer than the gap, or, where decoding alone takes most of that, twice as long as without
+ * prompts. A prompt that nobody decodes beside has chunks as long as it has been quiet since the last arrival, up to
+ * `alone`: should somebody come, a step that is stopped for him loses no more than the quiet that was before. Models
+ * take turns, a step each.
  *
- * Admission is in order of arrival, and only with pages for the whole prompt. When a running sequence needs a page
- * and there is none, the youngest one of its group is preempted: it releases its pages and waits at its place in the
- * queue, to be computed again (or found in the cache) later. The oldest always proceeds, so all end.
+ * Who is next is a matter of class first, and of what users and clients have had in theirs (share.h); of a client's
+ * sequences the oldest is. Who has had no row for AGE_SECONDS is taken for one of the class above, so that nobody
+ * starves. In every other step the prompts that are nearly read go before all that, and leave the long ones out: an
+ * answer of a moment does not wait for an hour's reading, nor cost it more than half.
+ *
+ * Admission is with pages for the whole prompt and a seat, and the first in line holds up those behind. Where there is
+ * no room for it, running sequences make way (room.c): those of a lower class; those of a user, or of a client of the
+ * same user, who holds more even without them than the newcomer will; and, in turns of QUANTUM_SECONDS or more, those
+ * of a user who has had more. When a running sequence needs a page and there is none, the same order says who makes
+ * way, itself included, down to the youngest. Who made way waits in line, to be computed again or found in the cache.
  *
  * Thread: the device thread's.
  */
@@ -23,6 +30,7 @@
 
 #include "daemon/engine/sched/cost.h"
 #include "daemon/engine/sched/seq.h"
+#include "daemon/engine/sched/share.h"
 
 /* How long the steps of a model may take, on the device that it is on. */
 struct sched_pace {
@@ -35,7 +43,9 @@ struct sched_group {
     struct kv *kv;
     struct cost cost; /* of its steps; as long as the model is known */
     struct sched_pace pace;
-    uint32_t n_seq; /* its sequences, in any list */
+    uint32_t n_seq;   /* its sequences, in any list */
+    bool left_out;    /* the last step was for prompts that were nearly read */
+    bool line_stands; /* the first in line found no room, and those behind it wait */
     TAILQ_ENTRY(sched_group) link;
 };
 
@@ -50,6 +60,8 @@ struct sched {
     TAILQ_HEAD(, sched_group) groups;
     uint64_t arrivals;
     uint64_t slots; /* bitmap of the slots in use */
+    uint64_t plans; /* made, or tried to */
+    struct shares shares;
 };
 
 /* An entry of a plan: one sequence's rows in a step. */
@@ -57,10 +69,12 @@ struct plan_seq {
     struct seq *seq;
     uint32_t row0, n_row;
     uint32_t pos0;  /* position of the first row */
+    bool decodes;   /* its row is not of the prompt */
     bool sample;    /* its last row gives the next token ... */
     uint32_t index; /* ... which is completion token `index` */
     uint32_t n_out; /* its last n_out rows have logits */
     uint32_t n_accounted;
+    double charged; /* seconds, to its client */
 };
 struct plan {
     struct sched_group *group;
@@ -75,11 +89,14 @@ struct plan {
 };
 
 void sched_init(struct sched *s, uint32_t rows_max, uint32_t out_max);
+void sched_fini(struct sched *s); /* no sequence is left */
 void sched_group_add(struct sched *s, struct sched_group *g);
 void sched_group_remove(struct sched *s, struct sched_group *g);
 
 /* Queues the sequence, which has arrived now. */
 void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double now);
+
+void sched_set_class(struct seq *q, enum seq_class c);
 
 /* Plans a step and accounts for it; false where there is no work, or none before a step in flight has ended. */
 bool sched_next(struct sched *s, struct plan *p, double now);

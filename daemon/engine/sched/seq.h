@@ -16,6 +16,7 @@
 #include "daemon/engine/sched/kv.h"
 
 struct sched_group;
+struct share;
 
 enum seq_state {
     SEQ_NEW,   /* in no list */
@@ -24,6 +25,9 @@ enum seq_state {
     SEQ_DRAIN, /* ended; steps in flight still name it */
     SEQ_STATES
 };
+
+/* Who goes first, whatever others have had. */
+enum seq_class { CLASS_INTERACTIVE, CLASS_NORMAL, CLASS_BACKGROUND };
 
 enum { SEQ_LABEL = 16 };
 
@@ -39,11 +43,14 @@ struct seq {
     void *owner;    /* the loop's; returned in events, opaque here */
     struct model_entry *model;
     int64_t uid;
-    uint32_t n_prompt; /* tokens before the stream's first */
-    uint32_t n_limit;  /* the timeline's length at which the sequence ends; the pool's size may lower it */
-    uint32_t n_wanted; /* as n_limit, but by the request alone: distinguishes `length` from `context_full` */
-    bool invariant;    /* recovery: the same bits as when it ran first */
-    struct eval *eval; /* not NULL for an eval, which samples nothing and reuses no KV. Owned */
+    int64_t client;       /* hearthd's number of the uid's client that it is for */
+    enum seq_class class; /* sched_set_class() changes it later */
+    uint32_t n_appended;  /* the last tokens of the prompt, which no earlier request had; 0: not known */
+    uint32_t n_prompt;    /* tokens before the stream's first */
+    uint32_t n_limit;     /* the timeline's length at which the sequence ends; the pool's size may lower it */
+    uint32_t n_wanted;    /* as n_limit, but by the request alone: distinguishes `length` from `context_full` */
+    bool invariant;       /* recovery: the same bits as when it ran first */
+    struct eval *eval;    /* not NULL for an eval, which samples nothing and reuses no KV. Owned */
     struct sample_params sampling;
     struct logit_bias *bias; /* owned; sampling.bias */
     /* hearthd's label for the files that its KV is written to; "" for none */
@@ -53,8 +60,15 @@ struct seq {
     enum seq_state state;
     TAILQ_ENTRY(seq) link;
     struct sched_group *group;
-    uint64_t arrival; /* rank: the older goes first */
-    int32_t *token;   /* [n_tokens], owned */
+    uint64_t arrival; /* of equals the older goes first */
+    struct share *share;
+    double served_at;   /* when it had rows last, or arrived; on the clock of sched_next() */
+    double seated_at;   /* when it was admitted last */
+    uint32_t n_high;    /* the most that was computed, before it made way too */
+    double regained_at; /* when it had that again since it was admitted; < 0: not yet */
+    bool aged;          /* it was admitted before those of its class, because it had waited for long */
+    uint64_t planned;   /* sched.plans at its last rows */
+    int32_t *token;     /* [n_tokens], owned */
     uint32_t n_tokens, cap_token;
     uint32_t n_pending;
     uint32_t n_computed;

@@ -265,7 +265,8 @@ static void open_endless(struct world *w, struct heard *a, uint32_t n)
     memset(&told, 0, sizeof told);
     told.loop = pthread_self();
     toy_now = 1000;
-    toy_step_s = 0.05;
+    toy_step_s = 0;
+    toy_row_s = 0.05 / 8;
     toy_stopped = 0;
     toy_endless = 8;
     told_on = true;
@@ -277,6 +278,7 @@ static void close_endless(struct world *w)
 {
     assert_true(engine_close(w->eng, 30));
     toy_endless = 0;
+    toy_row_s = 0;
     told_on = false;
 }
 

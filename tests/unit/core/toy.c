@@ -27,7 +27,7 @@ struct device {
     uint32_t out_row[BATCH_ROWS_MAX];
     struct {
         struct sampled s[BATCH_SEQS_MAX];
-        uint32_t n;
+        uint32_t n, n_row;
     } ring[MAX_IN_FLIGHT]; /* results of the steps under way */
     uint64_t submitted, waited;
     bool stopped; /* the last step was */
@@ -39,7 +39,7 @@ int toy_refuses;
 uint64_t toy_no_slot;
 _Atomic uint64_t toy_free = 1 << 30;
 uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools;
-_Atomic double toy_now, toy_step_s;
+_Atomic double toy_now, toy_step_s, toy_row_s;
 _Atomic uint64_t toy_mem_cached;
 _Atomic uint32_t toy_endless, toy_stopped;
 _Atomic bool toy_in_endless;
@@ -239,6 +239,7 @@ static uint64_t toy_step_run(struct device *d, const struct batch *b, const stru
     assert_true(d->submitted - d->waited < toy_max_in_flight);
     d->b = *b;
     d->ring[d->submitted % MAX_IN_FLIGHT].n = 0;
+    d->ring[d->submitted % MAX_IN_FLIGHT].n_row = b->n_row;
     d->stopped = toy_endless && b->n_row > toy_endless;
     if (d->stopped) {
         toy_in_endless = true;
@@ -272,7 +273,7 @@ static int toy_step_wait(struct device *d, uint64_t ticket, struct sampled *out,
         return err_set(e, HEARTH_ECANCELLED, "the toy was stopped");
     assert_int_equal(n, d->ring[(ticket - 1) % MAX_IN_FLIGHT].n);
     memcpy(out, d->ring[(ticket - 1) % MAX_IN_FLIGHT].s, n * sizeof *out);
-    toy_now = toy_now + toy_step_s;
+    toy_now = toy_now + toy_step_s + toy_row_s * d->ring[(ticket - 1) % MAX_IN_FLIGHT].n_row;
     return 0;
 }
 static int toy_slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history,

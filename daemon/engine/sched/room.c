@@ -1,0 +1,196 @@
+/* room.c - seats and pages: admission, and who makes way where there are none; see sched.h. Pure. */
+#include "daemon/engine/sched/sched-internal.h"
+
+#include "daemon/trace.h"
+
+void sched_release(struct sched *s, struct seq *q, uint32_t n_keep)
+{
+    uint32_t n = q->n_computed < n_keep ? q->n_computed : n_keep;
+    kv_release(q->group->kv, &q->kv, q->token, n < q->n_tokens ? n : q->n_tokens);
+    s->slots &= ~(UINT64_C(1) << q->slot);
+    q->slot_set = false;
+    q->n_computed = 0;
+}
+
+static void preempt(struct sched *s, struct seq *q)
+{
+    sched_release(s, q, q->n_tokens);
+    sched_set_state(s, q, SEQ_WAIT);
+    trace(.stage = TRACE_PREEMPTED, .stream = q->stream, .seq = q->id, .n = {q->n_tokens});
+}
+
+/* --- who makes way --------------------------------------------------------------------------------------- */
+
+/* The running sequences that room is sought among, and those of them that will make way. */
+struct room {
+    struct seq *seq[BATCH_SEQS_MAX];
+    bool leaves[BATCH_SEQS_MAX];
+    uint32_t n;
+    bool seats;     /* what is counted: seats, or else pages */
+    uint64_t plans; /* sched.plans */
+};
+
+static void room_init(struct room *r, const struct sched *s, const struct sched_group *g, bool seats)
+{
+    struct seq *q;
+    *r = (struct room){.seats = seats, .plans = s->plans};
+    TAILQ_FOREACH (q, &s->list[SEQ_RUN], link)
+        if (seats || q->group == g) /* seats are of all models */
+            r->seq[r->n++] = q;
+}
+
+static uint32_t takes(const struct room *r, const struct seq *q)
+{
+    return r->seats ? 1 : q->kv.n;
+}
+
+/* What stays with the user of `of`, or with its client, once those who leave have left, `without` among them. */
+static uint32_t holds(const struct room *r, const struct seq *of, bool user, const struct seq *without)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct share *its = r->seq[i]->share;
+        bool same = user ? its->user == of->share->user : its == of->share;
+        n += same && !r->leaves[i] && r->seq[i] != without ? takes(r, r->seq[i]) : 0;
+    }
+    return n;
+}
+
+/* Whether `a` makes way rather than `b`: the lower class does, then whose user has more without it, then whose client
+ * has, then the younger. */
+static bool leaves_before(const struct room *r, const struct seq *a, const struct seq *b)
+{
+    if (a->class != b->class)
+        return a->class > b->class;
+    for (int user = 1; user >= 0; user--) {
+        uint32_t of_a = holds(r, a, user, a), of_b = holds(r, b, user, b);
+        if (of_a != of_b)
+            return of_a > of_b;
+    }
+    return a->arrival > b->arrival;
+}
+
+/* Whether the sequence has gone on for a while since it was admitted, and for four times as long as it took to compute
+ * again what it had before: so turns end, and cost a fifth of the time at most. */
+static bool has_had_quantum(const struct seq *q, double now)
+{
+    double regained = q->regained_at - q->seated_at, quantum = 4 * regained;
+    quantum = quantum > QUANTUM_SECONDS ? quantum : QUANTUM_SECONDS;
+    return regained >= 0 && now - q->regained_at >= quantum;
+}
+
+/* Whether v makes way for q, which waits and would take so much. */
+static bool makes_way(const struct room *r, const struct seq *v, const struct seq *q, uint32_t need, double now)
+{
+    if (v->planned == r->plans)
+        return false; /* it is in the plan that is being made */
+    if (v->class > q->class)
+        return !v->aged || now - v->seated_at >= AGED_SECONDS;
+    if (v->class < q->class && v->class < sched_class_by_age(q, now))
+        return false;
+    if (v->share == q->share)
+        return false; /* of one client's the older goes first */
+    bool user = v->share->user != q->share->user;
+    if (v->class == q->class && holds(r, v, user, v) >= holds(r, q, user, NULL) + need)
+        return true;
+    return user && now - q->served_at >= QUANTUM_SECONDS && has_had_quantum(v, now) && share_before(q->share, v->share);
+}
+
+/* Lets running sequences make way for q, which lacks so much of what it needs; false, and nothing is done, where those
+ * who would do not have enough. */
+static bool make_room(struct sched *s, struct room *r, const struct seq *q, uint32_t need, uint32_t lacks, double now)
+{
+    uint32_t found = 0;
+    while (found < lacks) {
+        uint32_t best = r->n;
+        for (uint32_t i = 0; i < r->n; i++)
+            if (!r->leaves[i] && makes_way(r, r->seq[i], q, need, now) &&
+                (best == r->n || leaves_before(r, r->seq[i], r->seq[best])))
+                best = i;
+        if (best == r->n)
+            return false;
+        r->leaves[best] = true;
+        found += takes(r, r->seq[best]);
+    }
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->leaves[i])
+            preempt(s, r->seq[i]);
+    return true;
+}
+
+bool sched_grow(struct sched *s, struct seq *q)
+{
+    while (!kv_grow(q->group->kv, &q->kv, q->n_computed, seq_len(q), s->rows_max)) {
+        struct room r;
+        room_init(&r, s, q->group, false);
+        struct seq *v = r.seq[0];
+        for (uint32_t i = 1; i < r.n; i++)
+            v = leaves_before(&r, r.seq[i], v) ? r.seq[i] : v;
+        preempt(s, v);
+        if (v == q)
+            return false;
+    }
+    return true;
+}
+
+/* --- admission ------------------------------------------------------------------------------------------- */
+
+static bool take_pages(const struct sched *s, struct seq *q, uint32_t *reused)
+{
+    struct kv *kv = q->group->kv;
+    struct room r;
+    room_init(&r, s, q->group, false);
+    /* One token is always computed. Where the limit allows no completion that is the prompt's last one (rows_due); all
+     * tokens after it are computed as well. */
+    uint32_t whole = q->n_tokens < q->n_limit ? q->n_tokens : q->n_prompt, n_match = whole ? whole - 1 : 0;
+    *reused = q->eval ? 0 : kv_match(kv, &q->kv, q->token, n_match);
+    /* Each running sequence will need a page before long; admission into those pages would cause a preemption at
+     * once. */
+    if (kv_grow(kv, &q->kv, *reused, q->n_tokens, s->rows_max) && kv_available(kv) >= r.n)
+        return true;
+    kv_release(kv, &q->kv, q->token, *reused);
+    return false;
+}
+
+/* Whether there is a seat for q, or somebody makes way for it. */
+static bool find_seat(struct sched *s, const struct seq *q, double now)
+{
+    struct room r;
+    if (s->count[SEQ_RUN] < BATCH_SEQS_MAX)
+        return true;
+    room_init(&r, s, q->group, true);
+    return make_room(s, &r, q, 1, 1, now);
+}
+
+static bool find_pages(struct sched *s, struct seq *q, uint32_t *reused, double now)
+{
+    struct room r;
+    if (take_pages(s, q, reused))
+        return true;
+    room_init(&r, s, q->group, false);
+    uint32_t need = (q->n_tokens + KV_PAGE - 1) / KV_PAGE, there = kv_available(q->group->kv);
+    uint32_t lacks = need + r.n > there ? need + r.n - there : 1;
+    return make_room(s, &r, q, need, lacks, now) && take_pages(s, q, reused);
+}
+
+bool sched_admit(struct sched *s, struct seq *q, double now)
+{
+    uint32_t reused;
+    bool aged = sched_class_by_age(q, now) < q->class;
+    if (q->inflight || !find_seat(s, q, now) || !find_pages(s, q, &reused, now))
+        return false;
+    q->n_computed = reused;
+    if (q->time.admit == 0) {
+        q->time.admit = now;
+        q->n_reused = q->n_accounted = reused < q->n_prompt ? reused : q->n_prompt;
+    }
+    q->slot = (uint32_t)__builtin_ctzll(~s->slots);
+    s->slots |= UINT64_C(1) << q->slot;
+    q->seated_at = now;
+    q->regained_at = reused >= q->n_high ? now : -1;
+    q->aged = aged;
+    sched_set_state(s, q, SEQ_RUN);
+    trace(.stage = TRACE_ADMITTED, .stream = q->stream, .seq = q->id,
+          .n = {reused, seq_n_restored(q), q->n_tokens - reused});
+    return true;
+}

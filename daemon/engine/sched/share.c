@@ -1,0 +1,117 @@
+/* share.c - accounts of fair sharing; see share.h. Pure. Thread: the device thread's. */
+#include "daemon/engine/sched/share.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { IDLE_MAX = 256 }; /* accounts of those who have gone, in each list */
+
+void shares_init(struct shares *s)
+{
+    memset(s, 0, sizeof *s);
+    TAILQ_INIT(&s->users);
+    TAILQ_INIT(&s->clients);
+    s->nobody[1].user = &s->nobody[0];
+}
+
+static void free_all(struct share_list *l)
+{
+    struct share *a;
+    while ((a = TAILQ_FIRST(l))) {
+        TAILQ_REMOVE(l, a, link);
+        free(a);
+    }
+}
+
+void shares_fini(struct shares *s)
+{
+    free_all(&s->clients);
+    free_all(&s->users);
+}
+
+/* What the least served of those at work has had: of the users, or of one user's clients. INFINITY: nobody is. */
+static double least_work(const struct share_list *l, const struct share *user)
+{
+    const struct share *a;
+    double least = INFINITY;
+    TAILQ_FOREACH (a, l, link)
+        if (a->user == user && a->n_seq && a->work < least)
+            least = a->work;
+    return least;
+}
+
+static void drop(struct share_list *l, struct share *a)
+{
+    if (a->user)
+        a->user->n_client--;
+    TAILQ_REMOVE(l, a, link);
+    free(a);
+}
+
+/* Forgets those who have gone and of whom nothing need be remembered: they would begin where they were, or lower. Of
+ * too many the one that has had least goes. */
+static void forget_idle(struct share_list *l)
+{
+    struct share *a, *next, *least = NULL;
+    uint32_t n = 0;
+    for (a = TAILQ_FIRST(l); a; a = next) {
+        next = TAILQ_NEXT(a, link);
+        if (a->n_seq || a->n_client)
+            continue;
+        double others = least_work(l, a->user);
+        if (a->work <= others) {
+            drop(l, a);
+        } else {
+            n++;
+            least = least && least->work <= a->work ? least : a;
+        }
+    }
+    if (n > IDLE_MAX)
+        drop(l, least);
+}
+
+/* The account of that id under the user, made where there is none; NULL without memory. */
+static struct share *find(struct share_list *l, struct share *user, int64_t id)
+{
+    struct share *a;
+    TAILQ_FOREACH (a, l, link)
+        if (a->id == id && a->user == user)
+            return a;
+    if (!(a = calloc(1, sizeof *a)))
+        return NULL;
+    a->id = id;
+    a->user = user;
+    if (user)
+        user->n_client++;
+    TAILQ_INSERT_TAIL(l, a, link);
+    return a;
+}
+
+static void begin(struct share_list *l, struct share *a)
+{
+    double least = a->n_seq ? -INFINITY : least_work(l, a->user);
+    if (least < INFINITY && a->work < least)
+        a->work = least;
+    a->n_seq++;
+}
+
+struct share *share_join(struct shares *s, int64_t uid, int64_t client)
+{
+    struct share *u = find(&s->users, NULL, uid), *c = u ? find(&s->clients, u, client) : NULL;
+    if (!c)
+        c = &s->nobody[1];
+    begin(&s->users, c->user);
+    begin(&s->clients, c);
+    return c;
+}
+
+void share_leave(struct shares *s, struct share *c)
+{
+    c->n_seq--;
+    c->user->n_seq--;
+    if (c->n_seq)
+        return;
+    forget_idle(&s->clients);
+    forget_idle(&s->users);
+}

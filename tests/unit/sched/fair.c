@@ -1,0 +1,321 @@
+/* fair.c - classes, users and clients: who has how much, who waits how long, who makes way. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/unit/sched/sched-world.h"
+
+enum { ALICE = 1000, BOB = 1001 };
+
+/* --- accounts -------------------------------------------------------------------------------------------- */
+
+static void accounts(void **state)
+{
+    (void)state;
+    struct shares s;
+    shares_init(&s);
+    struct share *a = share_join(&s, ALICE, 1), *b = share_join(&s, BOB, 1), *b2 = share_join(&s, BOB, 2);
+    assert_ptr_not_equal(a, b);
+    assert_ptr_equal(b->user, b2->user);
+    share_charge(b, 3);
+    share_charge(b2, 2);
+    assert_true(share_before(a, b) && share_before(a, b2) && share_before(b2, b)); /* 0 against 5; 2 against 3 */
+    share_charge(a, 4);
+    assert_true(share_before(a, b));
+    share_charge(a, 2);
+    assert_true(share_before(b, a) && share_before(b2, a));
+
+    /* Leaving is no way to be rid of what one had, nor to save: the one who comes new begins with the least. */
+    share_leave(&s, a);
+    share_charge(b, 0.5);
+    a = share_join(&s, ALICE, 1);
+    assert_true(a->user->work == 6);
+    struct share *c = share_join(&s, 1002, 1);
+    assert_true(c->user->work == 5.5);
+    share_charge(b, 10);
+    share_leave(&s, a);
+    share_charge(c, 20);
+    a = share_join(&s, ALICE, 1);
+    assert_true(a->user->work == 15.5); /* of idling there is no credit */
+
+    /* When all have gone nothing is remembered. */
+    struct share *all[] = {a, b, b2, c};
+    for (int i = 0; i < 4; i++)
+        share_leave(&s, all[i]);
+    assert_true(TAILQ_EMPTY(&s.users) && TAILQ_EMPTY(&s.clients));
+    shares_fini(&s);
+}
+
+/* Clients that come once each and go are not remembered for ever. */
+static void accounts_are_bounded(void **state)
+{
+    (void)state;
+    struct shares s;
+    shares_init(&s);
+    struct share *stays = share_join(&s, ALICE, 0), *a;
+    for (int64_t i = 1; i <= 2000; i++) {
+        struct share *c = share_join(&s, i % 2 ? BOB : 2000 + i, i);
+        share_charge(c, 1 + (double)(i % 7));
+        share_leave(&s, c);
+    }
+    uint32_t n = 0;
+    TAILQ_FOREACH (a, &s.users, link)
+        n++;
+    TAILQ_FOREACH (a, &s.clients, link)
+        n++;
+    assert_true(n < 1100);
+    share_leave(&s, stays);
+    assert_true(TAILQ_EMPTY(&s.users) && TAILQ_EMPTY(&s.clients));
+    shares_fini(&s);
+}
+
+/* --- two users ------------------------------------------------------------------------------------------- */
+
+/* A prompt that nobody else has. */
+static const int32_t *prompt_of(uint32_t n)
+{
+    static int32_t p[MAX_LEN], number;
+    assert_true(n <= MAX_LEN);
+    number++;
+    for (uint32_t i = 0; i < n; i++)
+        p[i] = i < 12 ? (number >> (2 * i)) & 3 : (int32_t)rnd(4);
+    return p;
+}
+
+static struct request *ask(int64_t uid, int64_t client, enum seq_class class, uint32_t n, uint32_t max)
+{
+    return submit_as(&w.pool[0], uid, client, class, prompt_of(n), n, max);
+}
+
+/* Alice has one client, Bob fifteen; each asks again when it has its answer. What was computed of whose prompts is
+ * theirs in equal parts, and Alice's next prompt never waits for all of Bob's. */
+static void prompts_are_shared_by_user(void **state)
+{
+    (void)state;
+    world_init(21, 1, 256, 256, 32);
+    w.pool[0].group.pace = (struct sched_pace){32, .gap = 0.4, .alone = 1};
+    struct request *alice = NULL, *bob[15] = {NULL};
+    double of_alice = 0, of_bob = 0, longest = 0, asked = 0;
+    for (int i = 0; i < 600; i++) {
+        if (!alice || !alice->live) {
+            of_alice += alice ? alice->computed : 0;
+            longest = alice && w.now - asked > longest ? w.now - asked : longest;
+            alice = ask(ALICE, 0, CLASS_INTERACTIVE, 200, 1);
+            asked = w.now;
+        }
+        for (int k = 0; k < 15; k++)
+            if (!bob[k] || !bob[k]->live) {
+                of_bob += bob[k] ? bob[k]->computed : 0;
+                bob[k] = ask(BOB, k, CLASS_INTERACTIVE, 200, 1);
+            }
+        timed_turn();
+    }
+    assert_true(of_alice > 0.45 * (of_alice + of_bob) && of_alice < 0.55 * (of_alice + of_bob));
+    assert_true(longest < 4 * (c_step + 200 * c_prompt));
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
+/* Those who decode have a row in each step, whoever has how many. */
+static void decoding_is_shared_by_step(void **state)
+{
+    (void)state;
+    world_init(22, 1, 256, 256, 32);
+    w.pool[0].group.pace = (struct sched_pace){32, .gap = 0.4, .alone = 1};
+    struct request *bob[15];
+    for (int k = 0; k < 15; k++)
+        bob[k] = ask(BOB, k, CLASS_INTERACTIVE, 20, 200);
+    while (!bob[14]->n_got)
+        timed_turn();
+    struct request *alice = ask(ALICE, 0, CLASS_INTERACTIVE, 20, 100);
+    timed_turn();
+    timed_turn();
+    assert_true(alice->n_got >= 1); /* in two steps */
+    uint32_t had = bob[0]->n_got, got = alice->n_got;
+    while (alice->live)
+        timed_turn();
+    assert_true(alice->n_got - got >= 0.95 * (bob[0]->n_got - had));
+    while (timed_turn() > 0) {
+    }
+    for (uint32_t i = 0; i < w.n_req; i++)
+        check_tokens(&w.req[i]);
+    world_fini();
+}
+
+/* Bob's streams hold all pages, or all seats; Alice asks. Returns the steps until she is admitted. */
+static uint32_t steps_to_admission(uint32_t n_page, uint32_t streams, uint32_t prompt, uint32_t max)
+{
+    world_init(23, 1, n_page, 256, 64);
+    w.pool[0].group.pace = (struct sched_pace){64, .gap = 0.4, .alone = 1};
+    for (uint32_t k = 0; k < streams; k++)
+        ask(BOB, k, CLASS_INTERACTIVE, prompt, max);
+    while (w.s.count[SEQ_WAIT] || w.s.count[SEQ_RUN] < streams) /* all are admitted, or as many as can be */
+        if (timed_turn() > 0 && w.s.count[SEQ_WAIT] && w.pool[0].group.line_stands)
+            break;
+    while (!w.s.count[SEQ_WAIT])
+        timed_turn();
+    struct request *alice = ask(ALICE, 0, CLASS_INTERACTIVE, 40, 4);
+    uint32_t steps = 0, to_first = 0;
+    for (; alice->seq->state != SEQ_RUN; steps++)
+        timed_turn();
+    for (; !alice->n_got; to_first++)
+        timed_turn();
+    assert_true(to_first < 8);
+    while (timed_turn() > 0) {
+    }
+    assert_int_equal(w.n_done, w.n_req);
+    assert_true(w.rows < 1.5 * streams * (prompt + max)); /* hardly anything was computed twice */
+    for (uint32_t i = 0; i < w.n_req; i++)
+        check_tokens(&w.req[i]); /* those who made way lost nothing */
+    world_fini();
+    return steps;
+}
+
+static void a_full_pool_is_not_one_users(void **state)
+{
+    (void)state;
+    assert_in_range(steps_to_admission(256, 60, 60, 200), 1, 3);  /* pages */
+    assert_in_range(steps_to_admission(256, 100, 20, 100), 1, 3); /* seats */
+    assert_in_range(steps_to_admission(40, 60, 150, 100), 1, 3);  /* a pool for a few */
+}
+
+/* One stream holds the whole pool: it makes way after a while, and comes back. */
+static void one_stream_does_not_keep_the_pool(void **state)
+{
+    (void)state;
+    world_init(24, 1, 43, 256, 64);
+    w.pool[0].group.pace = (struct sched_pace){64, .gap = 0.4, .alone = 1};
+    struct request *bob = ask(BOB, 0, CLASS_INTERACTIVE, 300, 380);
+    while (bob->n_got < 150)
+        timed_turn();
+    struct request *alice = ask(ALICE, 0, CLASS_INTERACTIVE, 300, 10);
+    double asked = w.now;
+    while (alice->seq->state != SEQ_RUN)
+        timed_turn();
+    assert_true(bob->live && w.now - asked > 1.5 && w.now - asked < 3);
+    while (timed_turn() > 0) {
+    }
+    check_tokens(alice);
+    check_tokens(bob);
+    assert_int_equal(bob->n_got, 380);
+    world_fini();
+}
+
+/* --- classes --------------------------------------------------------------------------------------------- */
+
+/* Reading in the background goes on beside somebody's own prompts, slowly, and does not keep them waiting. */
+static void background_waits_but_goes_on(void **state)
+{
+    (void)state;
+    world_init(25, 1, 256, 256, 32);
+    w.pool[0].group.pace = (struct sched_pace){32, .gap = 0.4, .alone = 1};
+    struct request *back = NULL, *front = NULL;
+    uint32_t n_back = 0, n_front = 0;
+    double of_back = 0, of_front = 0;
+    for (int i = 0; i < 2000; i++) {
+        if (!back || !back->live) {
+            of_back += back ? back->computed : 0;
+            back = ask(ALICE, 0, CLASS_BACKGROUND, 290, 1), n_back++;
+        }
+        if (!front || !front->live) {
+            of_front += front ? front->computed : 0;
+            front = ask(ALICE, 1, CLASS_NORMAL, 290, 1), n_front++;
+        }
+        timed_turn();
+    }
+    assert_true(of_back > 0.05 * (of_back + of_front));
+    assert_true(of_back < 0.35 * (of_back + of_front));
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
+/* Background streams that hold the pool make way at once, also for their own client's; what they had is not lost. */
+static void the_foreground_takes_the_pool(void **state)
+{
+    (void)state;
+    world_init(26, 1, 40, 256, 64);
+    w.pool[0].group.pace = (struct sched_pace){64, .gap = 0.4, .alone = 1};
+    struct request *back[3];
+    for (int i = 0; i < 3; i++)
+        back[i] = ask(ALICE, 0, CLASS_BACKGROUND, 150, 60);
+    while (!back[1]->n_got)
+        timed_turn();
+    struct request *front = ask(ALICE, 0, CLASS_INTERACTIVE, 290, 10);
+    uint32_t steps = 0;
+    for (; !front->n_got; steps++)
+        timed_turn();
+    assert_true(steps < 14 && back[0]->live && back[1]->live && back[2]->live);
+    while (timed_turn() > 0) {
+    }
+    for (uint32_t i = 0; i < w.n_req; i++)
+        check_tokens(&w.req[i]);
+    world_fini();
+}
+
+/* A stream that nobody reads any more is of the background from then on. */
+static void who_has_gone_makes_way(void **state)
+{
+    (void)state;
+    world_init(27, 1, 40, 256, 64);
+    w.pool[0].group.pace = (struct sched_pace){64, .gap = 0.4, .alone = 1};
+    struct request *gone = ask(ALICE, 0, CLASS_INTERACTIVE, 290, 10),
+                   *stays = ask(ALICE, 1, CLASS_INTERACTIVE, 200, 90);
+    while (!stays->n_got)
+        timed_turn();
+    sched_set_class(gone->seq, CLASS_BACKGROUND);
+    struct request *next = ask(ALICE, 2, CLASS_INTERACTIVE, 280, 4);
+    timed_turn();
+    timed_turn();
+    assert_true(!gone->live || gone->seq->state == SEQ_WAIT);
+    assert_int_equal(stays->seq->state, SEQ_RUN);
+    assert_int_equal(next->seq->state, SEQ_RUN);
+    while (timed_turn() > 0) {
+    }
+    check_tokens(gone);
+    world_fini();
+}
+
+/* Where all who decode would take longer than the gap, the background pauses, not the foreground. */
+static void decoding_keeps_the_gap(void **state)
+{
+    (void)state;
+    world_init(28, 1, 256, 256, 64);
+    w.pool[0].group.pace = (struct sched_pace){64, .gap = 0.1, .alone = 1};
+    struct request *back[30], *front;
+    for (int i = 0; i < 30; i++)
+        back[i] = ask(ALICE, 0, CLASS_BACKGROUND, 10, 100);
+    while (back[29]->n_got < 5)
+        timed_turn();
+    front = ask(ALICE, 1, CLASS_INTERACTIVE, 10, 100);
+    while (front->n_got < 2)
+        timed_turn();
+    uint32_t had = back[29]->n_got, slow = 0, steps = 0;
+    for (; front->live; steps++)
+        slow += timed_turn() > 0.11;
+    assert_true(slow < steps / 4);
+    assert_true(back[29]->n_got > had);
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accounts),
+        cmocka_unit_test(accounts_are_bounded),
+        cmocka_unit_test(prompts_are_shared_by_user),
+        cmocka_unit_test(decoding_is_shared_by_step),
+        cmocka_unit_test(a_full_pool_is_not_one_users),
+        cmocka_unit_test(one_stream_does_not_keep_the_pool),
+        cmocka_unit_test(background_waits_but_goes_on),
+        cmocka_unit_test(the_foreground_takes_the_pool),
+        cmocka_unit_test(who_has_gone_makes_way),
+        cmocka_unit_test(decoding_keeps_the_gap),
+    };
+    return cmocka_run_group_tests_name("fair", tests, NULL, NULL);
+}
