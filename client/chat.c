@@ -92,6 +92,25 @@ static int find_model(struct chat *c, char **model, struct hearth_err *err)
     return 0;
 }
 
+/* Whether the model has a template to talk by, unless one is given. */
+static int check_template(const struct gen *gen, const struct hearth_model *m, struct hearth_err *err)
+{
+    const char *name = gen->g.template_name, *at = m->chat;
+    size_t n = name ? strlen(name) : 0;
+    if (gen->g.chat_template || (!name && m->chat))
+        return 0;
+    for (; name && at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL)
+        if (!strncmp(at, name, n) && (!at[n] || at[n] == ' '))
+            return 0;
+    err->code = HEARTH_ENOTEMPLATE;
+    if (m->chat)
+        snprintf(err->msg, sizeof err->msg, "%.60s has no chat template \"%.40s\", but %.60s", m->name, name, m->chat);
+    else
+        snprintf(err->msg, sizeof err->msg, "%.60s: %.120s", m->name,
+                 m->chat_error ? m->chat_error : "the model's file has no chat template");
+    return err->code;
+}
+
 /* A person is told what is wrong with the model before a message is typed, and else who answers. */
 static int greet(struct chat *c)
 {
@@ -103,11 +122,8 @@ static int greet(struct chat *c)
         return fail(&err);
     rc = hearth_models_show(c->h, model, &m, NULL, &err);
     free(model);
-    if (!rc && !m->chat) {
-        rc = err.code = HEARTH_ENOTEMPLATE;
-        snprintf(err.msg, sizeof err.msg, "%.60s: %.120s", m->name,
-                 m->chat_error ? m->chat_error : "the model's file has no chat template");
-    }
+    if (!rc)
+        rc = check_template(c->gen, m, &err);
     if (!rc && !c->gen->told) {
         say_aside("hearth: %s answers%s; /help lists commands\n", m->name,
                   c->gen->model || c->begun ? "" : ", as no model was named");

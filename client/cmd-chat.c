@@ -1,6 +1,4 @@
 /* cmd-chat.c - hearth chat: a conversation in a session. */
-#include <stdlib.h>
-
 #include "client/cmd.h"
 
 static int run(const struct cmd *cmd, int argc, char **argv)
@@ -16,12 +14,14 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return usage(cmd, "no argument is expected; `hearth run --chat` takes a prompt");
 
     struct hearth *h;
-    int status = daemon_open(&h);
+    int status = gen_prepare(cmd, &gen);
+    if (status == STATUS_OK)
+        status = daemon_open(&h);
     if (status == STATUS_OK) {
         status = chat_begin(h, &gen);
         hearth_close(h);
     }
-    free(gen.g.stop.v);
+    gen_fini(&gen);
     return status;
 }
 

@@ -11,27 +11,6 @@
 #include "client/cmd.h"
 #include "daemon/model/chat/jinja.h"
 
-/* Reads a whole file, up to one byte more than the limit of a template; malloc'd, NULL with errno. */
-static char *read_template(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    char *data = f ? malloc(JINJA_SOURCE_MAX + 2) : NULL;
-    if (data) {
-        *n = fread(data, 1, JINJA_SOURCE_MAX + 1, f);
-        if (ferror(f)) {
-            free(data);
-            data = NULL;
-        } else {
-            data[*n] = 0;
-        }
-    }
-    int why = errno;
-    if (f)
-        fclose(f);
-    errno = why;
-    return data;
-}
-
 static int print_text_of(const struct jinja_text *text, bool json)
 {
     if (json)
@@ -186,8 +165,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (when && !jinja_parse_now(when, &now))
         return usage(cmd, "--now takes a local time, as in 2026-11-22T10:00");
     size_t n = 0;
-    char *source = file ? read_template(file, &n) : NULL;
-    bool is_name = !source && file && model && errno == ENOENT && !strchr(file, '/');
+    char *source = file ? template_read(file, &n) : NULL;
+    bool is_name = !source && file && model && template_is_name(file);
     if (file && !source && !is_name) {
         char why[512];
         snprintf(why, sizeof why, "%.300s: %s", file, strerror(errno));

@@ -1,5 +1,4 @@
 /* cmd-resume.c - hearth resume: go on with a session that exists. */
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -33,7 +32,9 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     gen.session = argv[0];
 
     struct hearth *h;
-    int status = daemon_open(&h);
+    int status = gen_prepare(cmd, &gen);
+    if (status == STATUS_OK)
+        status = daemon_open(&h);
     if (status != STATUS_OK)
         goto out;
     struct hearth_session_show_result *s;
@@ -48,7 +49,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     }
     hearth_close(h);
 out:
-    free(gen.g.stop.v);
+    gen_fini(&gen);
     return status;
 }
 

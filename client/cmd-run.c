@@ -108,9 +108,13 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return usage(cmd, "--logprobs goes with --json");
 
     struct hearth *h;
-    int status = daemon_open(&h);
-    if (status != STATUS_OK)
+    int status = gen_prepare(cmd, &gen);
+    if (status == STATUS_OK)
+        status = daemon_open(&h);
+    if (status != STATUS_OK) {
+        gen_fini(&gen);
         return status;
+    }
     char *from_stdin = NULL;
     struct hearth_err err;
     struct hearth_bytes prompt;
@@ -125,6 +129,10 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         status = usage(cmd, "--system goes with --chat");
         goto out;
     }
+    if ((gen.template || gen.set.n) && !gen.chat) {
+        status = usage(cmd, "--template and --set go with --chat");
+        goto out;
+    }
     prompt = hearth_text(prompt_text);
     if (!prompt_text || (argc && prompt_text == argv[argc - 1] && !strcmp(prompt_text, "-"))) {
         if (!prompt_from_stdin(&gen, &prompt, &err)) {
@@ -137,7 +145,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
 out:
     hearth_close(h);
     free(from_stdin);
-    free(gen.g.stop.v);
+    gen_fini(&gen);
     return status;
 }
 

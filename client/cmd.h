@@ -134,11 +134,25 @@ int verb_end(struct hearth *h, void *result, int status);
 struct gen {
     const char *model, *session, *system; /* as given; NULL: not */
     bool json, stats, chat;
-    bool told; /* the model that answers has been named on this terminal */
+    const char *template;   /* --template: a file or a name */
+    struct hearth_strs set; /* --set: KEY=JSON */
+    bool told;              /* the model that answers has been named on this terminal */
+    bool kept_told;         /* ... and that the template would change what was said */
     struct hearth_generate g;
     struct opt opts[24]; /* the table that all three verbs share, pointing into this struct */
 };
 void gen_init(struct gen *gen);
+void gen_fini(struct gen *gen);
+
+/* template.c. Reads what --template and --set say into gen->g; anything but STATUS_OK has been explained. */
+int gen_prepare(const struct cmd *cmd, struct gen *gen);
+
+enum { TEMPLATE_MAX = 256 << 10 }; /* bytes of a chat template that the daemon takes */
+
+/* A whole file, NUL-terminated and up to one byte more than that limit; malloc'd, NULL with errno. Then, whether it may
+ * be the name of one of a model's templates instead. */
+char *template_read(const char *path, size_t *n);
+bool template_is_name(const char *file_or_name);
 
 /* Submits gen->g and prints its text as it comes, unless gen->json. Ctrl+C cancels, a second one gives up waiting.
  * Where no model is given, an existing session's is taken, else the default one. Returns 0 or a HEARTH_E* code. */

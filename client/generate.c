@@ -34,6 +34,8 @@ void gen_init(struct gen *gen)
         {"presence-penalty", 0, OPT_REAL, &s->presence_penalty, -100, 100, "R", "taken off logits of seen tokens"},
         {"frequency-penalty", 0, OPT_REAL, &s->frequency_penalty, -100, 100, "R", "the same, for each time seen"},
         {"penalty-last", 0, OPT_INT, &s->penalty_last, 0, 1 << 20, "N", "tokens that count as seen; 0: all (64)"},
+        {"template", 0, OPT_TEXT, &gen->template, 0, 0, "FILE|NAME", "another chat template than the model's"},
+        {"set", 0, OPT_TEXTS, &gen->set, 0, 0, "KEY=JSON", "a variable of the chat template; again for more"},
         {"stats", 0, OPT_FLAG, &gen->stats, 0, 0, NULL, "say on stderr what was reused, and how fast it was"},
         OPT_END,
     };
@@ -132,6 +134,15 @@ static void show_model(struct gen *gen, const struct hearth_stream_begin *b)
     gen->told = true;
 }
 
+/* What a template does with every turn is told once. */
+static void show_notice(struct gen *gen, const struct hearth_notice *n)
+{
+    bool kept = !strcmp(n->name, "HISTORY_KEPT");
+    if (!kept || !gen->kept_told)
+        say("hearth: %s: %s\n", n->name, n->message);
+    gen->kept_told |= kept;
+}
+
 static void show_event(struct gen *gen, const struct hearth_event *ev)
 {
     switch (ev->type) {
@@ -147,7 +158,7 @@ static void show_event(struct gen *gen, const struct hearth_event *ev)
         break;
     case HEARTH_EVENT_NOTICE:
         progress_clear();
-        say("hearth: %s: %s\n", ev->body.notice->name, ev->body.notice->message);
+        show_notice(gen, ev->body.notice);
         break;
     case HEARTH_EVENT_TOKENS:
         progress_clear();

@@ -103,7 +103,7 @@ static const char *next_step(int code)
     case HEARTH_ECONTEXT:
         return in_session ? context_step : NULL;
     case HEARTH_ENOTEMPLATE:
-        return "`hearth run -m MODEL PROMPT` goes on from raw text, without a template";
+        return "--template FILE gives one; `hearth run -m MODEL PROMPT` goes on from raw text, without a template";
     default:
         return NULL;
     }

@@ -4,18 +4,21 @@
 . "$top_srcdir/tests/cli/lib.sh"
 
 # A copy of the model whose key of the template has another name: it has none.
-python3 - "$top_srcdir/contrib/models/tale-q4_k_m.gguf" "$dir/bare.gguf" <<'P'
+python3 - "$top_srcdir/contrib/models/tale-q4_k_m.gguf" "$dir/bare.gguf" "$dir/broken.gguf" <<'P'
 import sys
 data = open(sys.argv[1], "rb").read()
 assert data.count(b"tokenizer.chat_template") == 1
 open(sys.argv[2], "wb").write(data.replace(b"tokenizer.chat_template", b"tokenizer.chat_templatE"))
+at = data.index(b"{%", data.index(b"tokenizer.chat_template"))  # the template's first statement is none
+open(sys.argv[3], "wb").write(data[:at] + b"{%%" + data[at + 3:])
 P
+echo '{{ messages[0].content }}' >"$dir/own.jinja"
 "$hearth" load tale >/dev/null
 
 cat >"$dir/talk.py" <<'P'
 import os, subprocess, sys
 from terminal import Terminal, case
-hearth, bare = sys.argv[1], os.environ["BARE"]
+hearth, bare, broken, own = sys.argv[1], *os.environ["FILES"].split()
 t = Terminal(hearth, "chat", "-s", "lines", "-n", "2")
 def say(text):
     t.type(text)
@@ -54,6 +57,17 @@ case(t.end() == 1 and b">>>" not in t.all and b"MODEL_NOT_FOUND" in t.all and b"
 t = Terminal(hearth, "chat", "-m", bare)
 case(t.end() == 1 and b">>>" not in t.all and b"NO_TEMPLATE" in t.all and b"resume" not in t.all and b"hearth run" in t.all,
      "a model without a template: the same, and a way on")
+t = Terminal(hearth, "chat", "-m", broken)
+case(t.end() == 1 and b">>>" not in t.all and b"line 1" in t.all and b"--template" in t.all,
+     "a model whose template is none: what is wrong with it, and a way on")
+t = Terminal(hearth, "chat", "-m", "tale", "--template", "rag")
+case(t.end() == 1 and b">>>" not in t.all and b"default" in t.all, "no template of that name: those that there are")
+t = Terminal(hearth, "chat", "-m", bare, "--template", own, "-n", "1")
+t.expect(rb">>> ")
+t.type(b"Hi\r")
+t.expect(rb">>> ")
+t.type(b"\x04")
+case(t.end() == 0 and b"NO_TEMPLATE" not in t.all, "a template that is given makes it talk")
 t = Terminal(hearth, "run", bare)
 case(t.end() == 1 and b">>>" not in t.all and b"NO_TEMPLATE" in t.all, "also where run would have opened it")
 t = Terminal(hearth, "chat")
@@ -61,7 +75,7 @@ t.expect(rb">>> ")
 t.type(b"\x04")
 case(t.end() == 0 and b"resume" not in t.all, "a conversation that never began is not promised")
 P
-BARE=$dir/bare.gguf terminal 14 "$dir/talk.py"
+FILES="$dir/bare.gguf $dir/broken.gguf $dir/own.jinja" terminal 17 "$dir/talk.py"
 status 0 "the session" "$hearth" sessions show "saved one" --json
 json_is "a pasted function is one message" "d['transcript'][0]['text'] == 'def f(x):\n    y = x\n\n    return y now'"
 json_is "so is text between triple quotes" "d['transcript'][2]['text'] == 'first\nsecond\nthird'"

@@ -96,4 +96,15 @@ json_is "has its words alone" "d == {'error': 'no'}"
 echo '{"message": []}' >"$dir/in"
 status 1 "-m and an unknown key" "$hearth" render -m tale --json <"$dir/in"
 json_is "names it" "'message' in d['error']"
+
+# What a generation gives its template.
+echo '{{ raise_exception(x | tojson) }}' >"$dir/t.jinja"
+status 1 "run --set" "$hearth" run -m tale --chat --template "$dir/t.jinja" --set x=1 --set 'x={"b": 1, "a": [true, 2.0]}' Hi
+err_has "reaches the template, in its order" 'TEMPLATE: {"b": 1, "a": [true, 2.0]}'
+status 2 "a value that is no JSON" "$hearth" run -m tale --chat --set effort=high Hi
+err_has "says how" "KEY=JSON"
+status 2 "--set without messages" "$hearth" run -m tale --set x=1 Hi
+status 2 "a template that cannot be read" "$hearth" run -m tale --chat --template "$dir/no/such" Hi
+status 1 "a template that is not there" "$hearth" run -m tale --chat --template rag Hi
+err_has "is named, with those that are" "NO_TEMPLATE: the model has no chat template \"rag\"; there are default"
 done_testing

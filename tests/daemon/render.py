@@ -5,7 +5,7 @@ The embedded model's template, values of any shape, and the templates and vocabu
 the one that Jinja2 made (../shared/templates), and the ids are the tokenizer's ids of the whole text wherever no message
 holds a control token. Prints TAP.
 """
-import glob, json, os, sys
+import glob, json, os, struct, sys
 
 sys.dont_write_bytecode = True
 import harness
@@ -95,6 +95,108 @@ def errors():
     check(r["text"] == "", "the default by its name", r)
 
 
+def with_templates(to, templates):
+    """A copy of the embedded model with these chat templates, by name."""
+    with open(glob.glob(harness.SRC + "/contrib/models/tale*.gguf")[0], "rb") as f:
+        data = f.read()
+    sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+    at = 24
+    n_tensors, n_keys = struct.unpack_from("<QQ", data, 8)
+
+    def string():
+        nonlocal at
+        n, = struct.unpack_from("<Q", data, at)
+        at += 8 + n
+        return data[at - n:at]
+
+    def value(kind):
+        nonlocal at
+        if kind == 8:
+            string()
+        elif kind == 9:
+            of, n = struct.unpack_from("<IQ", data, at)
+            at += 12
+            for _ in range(n):
+                value(of)
+        else:
+            at += sizes[kind]
+    keys = []
+    for _ in range(n_keys):
+        start = at
+        name = string()
+        kind, = struct.unpack_from("<I", data, at)
+        at += 4
+        value(kind)
+        if not name.startswith(b"tokenizer.chat_template"):
+            keys.append(data[start:at])
+    infos = at
+    for _ in range(n_tensors):
+        string()
+        at += 4 + 8 * struct.unpack_from("<I", data, at)[0] + 12
+    infos, body = data[infos:at], data[(at + 31) // 32 * 32:]
+
+    def text(s):
+        return struct.pack("<Q", len(s.encode())) + s.encode()
+    for name, source in templates.items():
+        keys.append(text("tokenizer.chat_template" + ("" if name == "default" else "." + name)) + struct.pack("<I", 8) + text(source))
+    keys.append(text("tokenizer.chat_templates") + struct.pack("<IIQ", 9, 8, len(templates)) + b"".join(map(text, templates)))
+    head = data[:8] + struct.pack("<QQ", n_tensors, len(keys)) + b"".join(keys) + infos
+    with open(to, "wb") as f:
+        f.write(head + bytes(-len(head) % 32) + body)
+
+
+def files():
+    """Templates in the model's file, as `generate` uses them."""
+    phi4 = ("{% for m in messages %}<|im_start|>{{ m.role }}<|im_sep|>{{ m.content }}<|im_end|>{% endfor %}"
+            "{% if add_generation_prompt %}<|im_start|>assistant<|im_sep|>{% endif %}")
+    trim = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>{% endfor %}"
+    hint = "{# <|im_start|> <|im_end|> #}{{ messages[0].content }}"
+    path = box.dir + "/models/own.gguf"
+    with_templates(path, {"default": phi4, "tool_use": "{{ tools | tojson }}", "trim": trim, "hint": hint})
+    check(c.call("models.show", model="own")["chat"] == "default tool_use trim hint", "models.show has the names")
+
+    def made(what, text, messages, **params):
+        r = c.call("render", model="own", messages=messages, add_generation_prompt=True, **params)
+        g = c.call("generate", model="own", messages=messages, max_tokens=0, session=what, **params)
+        line = c.call("sessions.show", session=what, tokens=True)["tokens"]
+        check(r["text"] == text and r["ids"] == ids("own", text) == line, what, (r, g, line))
+    hi = [{"role": "user", "content": "Hi"}]
+    made("Phi-4's separator", "<|im_start|>user<|im_sep|>Hi<|im_end|><|im_start|>assistant<|im_sep|>", hi)
+    made("tools choose the template for them", '[{"name": "f"}]', hi, tools=[{"name": "f"}])
+    made("unless one is named", "Hi", hi, tools=[{"name": "f"}], template_name="hint")
+    made("tokens in a comment are no ChatML", "Hi", hi, template_name="hint")
+    wide = "\u00a0\u3000\u2028\u0085\x1c Hi \u2029\u00a0"
+    made("trim takes all that Python takes", "<|im_start|>user\nHi<|im_end|>", [{"role": "user", "content": wide}], template_name="trim")
+    os.unlink(path)
+
+
+def embedded_vectors():
+    """Public templates in a file: what the trial found to be left out or changed."""
+    names = ("Qwen-Qwen2.5-7B-Instruct", "meta-llama-Llama-3.1-8B-Instruct", "meta-llama-Llama-3.2-3B-Instruct", "Qwen-QwQ-32B",
+             "HuggingFaceTB-SmolLM3-3B", "MiMo-VL", "MiroThinker", "Bielik-11B-v3.0-Instruct", "stepfun-ai-Step-3.5-Flash")
+    for name in names:
+        at = SHARED + "/templates/" + name
+        if not os.path.exists(at + ".jinja"):
+            check(True, name + " # SKIP it is not here")
+            continue
+        with open(at + ".jinja", newline="") as s, open(at + ".json") as w:
+            source, whole = s.read(), json.load(w)
+        path = box.dir + "/models/public.gguf"
+        with_templates(path, {"default": source})
+        bad = []
+        for case in whole["cases"]:
+            params = {p: case[p] for p in ("messages", "tools", "documents", "add_generation_prompt", "kwargs") if p in case}
+            params.update({t: whole[t] for t in ("bos_token", "eos_token") if whole.get(t) is not None})
+            try:
+                text = c.call("render", model=path, now=NOW, **params)["text"]
+            except Refused as e:
+                text = None
+            if text != case.get("text"):
+                bad.append(case["name"])
+        check(not bad, "%s: %d conversations" % (name, len(whole["cases"])), bad)
+        os.unlink(path)
+
+
 def vectors():
     """The shared templates and vocabularies: every template with every vocabulary, a few conversations each."""
     files = sorted(glob.glob(SHARED + "/templates/*.jinja"))
@@ -145,6 +247,8 @@ try:
     embedded()
     shapes()
     errors()
+    files()
+    embedded_vectors()
     vectors()
     c.close()
     box.stop()
