@@ -1,4 +1,8 @@
-/* cmd-list.c - hearth list: the models that can be named. */
+/* cmd-list.c - hearth list: the models that can be named, what they are, and whether they run. */
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "client/cmd.h"
 
 static json_t *json_models(const struct hearth_models_list_result *r)
@@ -6,18 +10,75 @@ static json_t *json_models(const struct hearth_models_list_result *r)
     json_t *a = json_array();
     for (size_t i = 0; i < r->n_models; i++)
         json_array_append_new(a, json_model(&r->models[i], false));
-    return json_pack("{s:o}", "models", a);
+    return json_pack("{s:o, s:o, s:o}", "models", a, "default_model", json_str(r->default_model), "folders",
+                     json_strs(r->folders));
+}
+
+static bool all_read(const struct hearth_models_list_result *r)
+{
+    for (size_t i = 0; i < r->n_models; i++)
+        if (!r->models[i].read)
+            return false;
+    return true;
+}
+
+/* Headers are read meanwhile: most lists are complete at the second asking, and no list is waited for long. */
+static int get(struct hearth *h, struct hearth_models_list_result **out, struct hearth_err *err)
+{
+    static const struct timespec pause = {0, 40 * 1000 * 1000};
+    enum { TIMES = 30 };
+    int rc = hearth_models_details(h, out, NULL, err);
+    for (int i = 0; i < TIMES && !rc && !all_read(*out); i++) {
+        nanosleep(&pause, NULL);
+        hearth_free(*out);
+        rc = hearth_models_details(h, out, NULL, err);
+    }
+    return rc;
+}
+
+static const char *parameters(int64_t n, char out[static 32])
+{
+    if (n >= 1000000000)
+        snprintf(out, 32, "%.1f B", (double)n / 1e9);
+    else
+        snprintf(out, 32, "%.1f M", (double)n / 1e6);
+    return out;
+}
+
+static void runs(const struct hearth_model *m, char *out, size_t size)
+{
+    if (!m->read)
+        snprintf(out, size, "-");
+    else if (m->refusal)
+        snprintf(out, size, "no: %s", m->refusal);
+    else
+        snprintf(out, size, m->loaded ? "yes, in memory" : "yes");
 }
 
 static void print_models(const struct hearth_models_list_result *r)
 {
     struct table t = {.has_head = true};
-    table_add(&t, 4, "NAME", "SIZE", "CHANGED", "PATH");
+    table_add(&t, 8, "NAME", "SIZE", "ARCH", "TYPE", "PARAMS", "CHANGED", "PATH", "RUNS");
     for (size_t i = 0; i < r->n_models; i++) {
         const struct hearth_model *m = &r->models[i];
-        table_add(&t, 4, m->name, human_bytes(m->bytes), human_ago(m->modified), m->path);
+        char n[32], says[300];
+        bool language = m->kind && !strcmp(m->kind, "language");
+        runs(m, says, sizeof says);
+        table_add(&t, 8, m->name, human_bytes(m->bytes), m->arch, language || !m->kind ? m->type : m->kind,
+                  m->parameters ? parameters(m->parameters, n) : NULL, human_ago(m->modified), m->path, says);
     }
     table_print(&t);
+}
+
+/* Where a person's own models would be. */
+static void print_hint(const struct hearth_models_list_result *r)
+{
+    style_begin(stderr, STYLE_ASIDE);
+    say("hearth: a GGUF file or a Hugging Face folder is found in ");
+    for (size_t i = 0; i < r->folders.n; i++)
+        say("%s%s", i ? ", " : "", r->folders.v[i]);
+    say("; `model_dir = FOLDER` in hearth.conf(5) adds another\n");
+    style_end(stderr);
 }
 
 static int run(const struct cmd *cmd, int argc, char **argv)
@@ -29,13 +90,15 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return status;
     struct hearth_models_list_result *r;
     struct hearth_err err;
-    if (hearth_models_list(h, &r, NULL, &err))
+    if (get(h, &r, &err))
         return verb_end(h, NULL, fail(&err));
     if (json)
         status = print_json(json_models(r));
     else
         print_models(r);
+    if (!json && (r->n_models == 0 || (r->n_models == 1 && isatty(STDERR_FILENO)))) /* one comes along */
+        print_hint(r);
     return verb_end(h, r, status);
 }
 
-const struct cmd cmd_list = {"list", "[--json]", "models that can be named", run};
+const struct cmd cmd_list = {"list", "[--json]", "models that can be named, and whether they run", run};

@@ -1,8 +1,44 @@
 /* cmd-show.c - hearth show: what a model is. */
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/cmd.h"
+
+/* Appends to a line of words, which is cut where it is full. */
+static void add_word(char *line, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void add_word(char *line, size_t size, const char *fmt, ...)
+{
+    size_t n = strlen(line);
+    va_list ap;
+    va_start(ap, fmt);
+    if (n)
+        n += (size_t)snprintf(line + n, size - n, ", ");
+    if (n < size)
+        vsnprintf(line + n, size - n, fmt, ap);
+    va_end(ap);
+}
+
+static void add_traits(struct table *t, const struct hearth_model *m)
+{
+    char line[3][512] = {{0}};
+    for (size_t i = 0; i < m->capabilities.n; i++)
+        add_word(line[0], sizeof line[0], "%s", m->capabilities.v[i]);
+    for (size_t i = 0; i < m->n_special; i++)
+        add_word(line[1], sizeof line[1], "%s %lld %.*s", m->special[i].role, (long long)m->special[i].id,
+                 (int)m->special[i].text.len, m->special[i].text.data);
+    for (size_t i = 0; i < m->n_sampling; i++)
+        add_word(line[2], sizeof line[2], "%s %g", m->sampling[i].name, m->sampling[i].value);
+    if (line[0][0])
+        table_add(t, 2, "made for", line[0]);
+    if (line[1][0])
+        table_add(t, 2, "tokens", line[1]);
+    if (line[2][0])
+        table_add(t, 2, "its sampling", line[2]);
+    table_add(t, 2, "runs", m->refusal ? "no" : "yes");
+    if (m->refusal)
+        table_add(t, 2, "", m->refusal);
+}
 
 static void print_model(const struct hearth_model *m)
 {
@@ -13,19 +49,24 @@ static void print_model(const struct hearth_model *m)
     table_add(&t, 2, "id", m->digest);
     table_add(&t, 2, "size", human_bytes(m->bytes));
     table_add(&t, 2, "architecture", m->arch);
-    table_add(&t, 2, "weights", m->type);
-    snprintf(text[0], sizeof text[0], "%.1f M", (double)m->parameters / 1e6);
-    table_add(&t, 2, "parameters", text[0]);
-    snprintf(text[1], sizeof text[1], "%lld tokens", (long long)m->context);
-    table_add(&t, 2, "context", text[1]);
-    snprintf(text[2], sizeof text[2], "%lld layers of %lld, %lld heads, %lld KV heads of %lld, FFN %lld",
-             (long long)m->layers, (long long)m->d_model, (long long)m->heads, (long long)m->kv_heads,
-             (long long)m->d_head, (long long)m->d_ff);
-    table_add(&t, 2, "shape", text[2]);
+    if (m->kind && strcmp(m->kind, "language") != 0)
+        table_add(&t, 2, "kind", m->kind);
+    if (m->layers) { /* else its hyperparameters could not be read */
+        table_add(&t, 2, "weights", m->type);
+        snprintf(text[0], sizeof text[0], "%.1f M", (double)m->parameters / 1e6);
+        table_add(&t, 2, "parameters", text[0]);
+        snprintf(text[1], sizeof text[1], "%lld tokens", (long long)m->context);
+        table_add(&t, 2, "context", text[1]);
+        snprintf(text[2], sizeof text[2], "%lld layers of %lld, %lld heads, %lld KV heads of %lld, FFN %lld",
+                 (long long)m->layers, (long long)m->d_model, (long long)m->heads, (long long)m->kv_heads,
+                 (long long)m->d_head, (long long)m->d_ff);
+        table_add(&t, 2, "shape", text[2]);
+    }
     snprintf(text[3], sizeof text[3], "%lld tokens", (long long)m->vocab);
     table_add(&t, 2, "vocabulary", text[3]);
     table_add(&t, 2, "tokenizer", m->tokenizer);
     table_add(&t, 2, "chat template", m->chat ? m->chat : m->chat_error ? m->chat_error : "none");
+    add_traits(&t, m);
     table_add(&t, 2, "in memory", m->loaded ? "yes" : "no");
     table_print(&t);
 }

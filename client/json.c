@@ -92,12 +92,44 @@ static json_t *json_ops(const struct hearth_model *m)
     return a;
 }
 
+static json_t *json_special(const struct hearth_model *m)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < m->n_special; i++)
+        json_array_append_new(a, json_pack("{s:o, s:I, s:o}", "role", json_str(m->special[i].role), "id",
+                                           (json_int_t)m->special[i].id, "text",
+                                           json_text(m->special[i].text.data, m->special[i].text.len)));
+    return a;
+}
+
+static json_t *json_defaults(const struct hearth_model *m)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < m->n_sampling; i++)
+        json_array_append_new(
+            a, json_pack("{s:o, s:f}", "name", json_str(m->sampling[i].name), "value", m->sampling[i].value));
+    return a;
+}
+
 json_t *json_model(const struct hearth_model *m, bool details)
 {
     json_t *o = json_pack("{s:o, s:o, s:I, s:f, s:b}", "name", json_str(m->name), "path", json_str(m->path), "bytes",
                           (json_int_t)m->bytes, "modified", m->modified, "loaded", m->loaded);
+    json_object_set_new(o, "read", json_boolean(m->read));
+    if (m->read) {
+        json_object_set_new(o, "kind", json_str(m->kind));
+        json_object_set_new(o, "refusal", json_str(m->refusal));
+    }
+    if (m->read && !details) {
+        json_object_set_new(o, "arch", json_str(m->arch));
+        json_object_set_new(o, "type", json_str(m->type));
+        json_object_set_new(o, "parameters", json_integer(m->parameters));
+    }
     if (!details)
         return o;
+    json_object_set_new(o, "capabilities", json_strs(m->capabilities));
+    json_object_set_new(o, "special", json_special(m));
+    json_object_set_new(o, "sampling", json_defaults(m));
     json_t *more =
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch",
                   json_str(m->arch), "type", json_str(m->type), "digest", json_str(m->digest), "tokenizer",

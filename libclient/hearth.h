@@ -640,6 +640,15 @@ struct hearth_op {  /* of a model's program: the list of fused ops that its forw
      * memory, or the device cannot run it. */
     const char *one, *few, *many, *invariant;
 };
+struct hearth_special_token {
+    const char *role; /* bos eos eot eom fim_pre fim_suf fim_mid fim_pad fim_rep fim_sep */
+    int64_t id;
+    struct hearth_bytes text;
+};
+struct hearth_default { /* a sampling parameter, by generate's name for it */
+    const char *name;
+    double value;
+};
 struct hearth_model {
     const char *name, *path;
     int64_t bytes;
@@ -656,6 +665,16 @@ struct hearth_model {
     int64_t parameters, context, layers, d_model, heads, kv_heads, d_head, d_ff, vocab;
     struct hearth_op *ops; /* hearth_models_ops() only: in the order in which they run */
     size_t n_ops;
+    /* hearth_models_show(), and hearth_models_details() with arch, type and parameters of those that were read: */
+    bool read;           /* its header has been read */
+    const char *kind;    /* "language", "embedding", "adapter", "projector", "vocabulary", "other" */
+    const char *refusal; /* why it does not run; NULL: it does */
+    /* hearth_models_show() only: */
+    struct hearth_strs capabilities; /* what it was made for: "chat", "fim", "tools", "embed" */
+    struct hearth_special_token *special;
+    size_t n_special;
+    struct hearth_default *sampling; /* what its makers put into the file; no request takes them by itself */
+    size_t n_sampling;
 };
 struct hearth_models_list_result {
     struct hearth_model *models;
@@ -673,6 +692,10 @@ struct hearth_model_load_result {
 };
 HEARTH_API int hearth_models_list(struct hearth *h, struct hearth_models_list_result **out,
                                   const struct timespec *timeout, struct hearth_err *err);
+/* The same with what the headers of the files say, as far as they have been read: those that have not are being read,
+ * so ask again. An engine is started for it. */
+HEARTH_API int hearth_models_details(struct hearth *h, struct hearth_models_list_result **out,
+                                     const struct timespec *timeout, struct hearth_err *err);
 HEARTH_API int hearth_models_show(struct hearth *h, const char *model, struct hearth_model **out,
                                   const struct timespec *timeout, struct hearth_err *err);
 /* The same with the model's program. It need not be in memory for that; one that cannot run gives the error of a load.

@@ -200,7 +200,15 @@ int hearth_backup(struct hearth *h, const char *path, bool replace, struct heart
 int hearth_models_list(struct hearth *h, struct hearth_models_list_result **out, const struct timespec *timeout,
                        struct hearth_err *e)
 {
-    return call(h, WIRE_MODELS_LIST, &nothing, NULL, NULL, out, timeout, e);
+    struct wire_models_list p = {.details = false};
+    return call(h, WIRE_MODELS_LIST, &p, NULL, NULL, out, timeout, e);
+}
+
+int hearth_models_details(struct hearth *h, struct hearth_models_list_result **out, const struct timespec *timeout,
+                          struct hearth_err *e)
+{
+    struct wire_models_list p = {.details = true};
+    return call(h, WIRE_MODELS_LIST, &p, NULL, NULL, out, timeout, e);
 }
 
 int hearth_models_show(struct hearth *h, const char *model, struct hearth_model **out, const struct timespec *timeout,

@@ -123,6 +123,22 @@ static const struct wire_field engine_path_fields[] = {
     PATH(wire_engine_path, path, REQUIRED), COUNTER(wire_engine_path, client, SPARSE), {0}};
 TYPE(engine_path, "params");
 
+static const struct wire_field engine_file_fields[] = {
+    PATH(wire_engine_file, path, REQUIRED),
+    COUNTER(wire_engine_file, bytes),
+    AMOUNT(wire_engine_file, modified),
+    {0},
+};
+static TYPE(engine_file, "file");
+
+static const struct wire_field engine_heads_fields[] = {
+    ARRAY(wire_engine_heads, files, engine_file, WIRE_HEADS_MAX, REQUIRED), {0}};
+TYPE(engine_heads, "engine.heads");
+
+static const struct wire_field engine_heads_result_fields[] = {
+    ARRAY(wire_engine_heads_result, heads, model, WIRE_HEADS_MAX, REQUIRED), {0}};
+TYPE(engine_heads_result, "engine.heads result");
+
 static const struct wire_field engine_model_fields[] = {
     PATH(wire_engine_model, path, REQUIRED),
     BOOL(wire_engine_model, ops, false),

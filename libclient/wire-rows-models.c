@@ -14,6 +14,24 @@ static const struct wire_field op_fields[] = {
 };
 TYPE(op, "op");
 
+static const struct wire_field special_token_fields[] = {
+    WORD(wire_special_token, role, REQUIRED),
+    COUNTER(wire_special_token, id, REQUIRED),
+    BYTES(wire_special_token, text),
+    {0},
+};
+static TYPE(special_token, "special token");
+
+static const struct wire_field default_fields[] = {
+    WORD(wire_default, name, REQUIRED),
+    AMOUNT(wire_default, value),
+    {0},
+};
+static TYPE(default, "default");
+
+static const struct wire_field models_list_fields[] = {BOOL(wire_models_list, details, false), {0}};
+TYPE(models_list, "models.list");
+
 static const struct wire_field model_fields[] = {
     PATH(wire_model, name, REQUIRED),
     PATH(wire_model, path, REQUIRED),
@@ -37,6 +55,12 @@ static const struct wire_field model_fields[] = {
     COUNTER(wire_model, d_ff, SPARSE),
     COUNTER(wire_model, vocab, SPARSE),
     ARRAY(wire_model, ops, op, WIRE_OPS_MAX),
+    BOOL(wire_model, read, false, SPARSE),
+    WORD(wire_model, kind),
+    STR(wire_model, refusal, 1, HEARTH_ERR_MSG),
+    STRS(wire_model, capabilities, 16),
+    ARRAY(wire_model, special, special_token, 64),
+    ARRAY(wire_model, sampling, default, 64),
     {0},
 };
 TYPE(model, "model");

@@ -51,9 +51,9 @@ extern const struct wire_type wire_session_type, wire_sessions_list_type, wire_s
     wire_session_rename_type, wire_session_pin_type, wire_session_export_type, wire_session_page_type,
     wire_session_import_type, wire_imported_type;
 /* wire-rows-models.c */
-extern const struct wire_type wire_op_type, wire_model_type, wire_model_show_type, wire_models_list_result_type,
-    wire_model_ref_type, wire_model_load_result_type, wire_model_progress_type, wire_tokenize_type,
-    wire_tokenize_result_type, wire_detokenize_type, wire_detokenize_result_type, wire_render_type,
+extern const struct wire_type wire_op_type, wire_models_list_type, wire_model_type, wire_model_show_type,
+    wire_models_list_result_type, wire_model_ref_type, wire_model_load_result_type, wire_model_progress_type,
+    wire_tokenize_type, wire_tokenize_result_type, wire_detokenize_type, wire_detokenize_result_type, wire_render_type,
     wire_render_result_type, wire_engine_render_type, wire_engine_tokenize_type, wire_engine_detokenize_type,
     wire_engine_eval_type, wire_engine_forget_type, wire_eval_type, wire_eval_result_type;
 /* wire-rows-daemon.c */
@@ -64,7 +64,7 @@ extern const struct wire_type wire_hello_type, wire_limits_type, wire_hello_resu
 extern const struct wire_type wire_engine_hello_type, wire_engine_hello_result_type, wire_engine_generate_type,
     wire_engine_begin_type, wire_engine_tokens_type, wire_engine_result_type, wire_engine_cancel_type,
     wire_engine_kv_saved_type, wire_engine_kv_used_type, wire_engine_kv_bad_type, wire_engine_trace_type,
-    wire_engine_kv_gone_type, wire_engine_path_type, wire_engine_model_type, wire_journal_head_type,
-    wire_journal_end_type;
+    wire_engine_kv_gone_type, wire_engine_path_type, wire_engine_heads_type, wire_engine_heads_result_type,
+    wire_engine_model_type, wire_journal_head_type, wire_journal_end_type;
 
 #endif

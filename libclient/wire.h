@@ -36,6 +36,7 @@ enum {
     WIRE_EXPORT_VERSION = 1,       /* of the documents of sessions.export and sessions.import */
     WIRE_PARTS_MAX = 1024,         /* in one message */
     WIRE_TEMPLATE_MAX = 256 << 10, /* bytes of a chat template */
+    WIRE_HEADS_MAX = 4096,         /* files whose headers one request is about */
     WIRE_OPS_MAX = 1 << 14,        /* ops of a model's program; a model has at most 1,024 layers */
     WIRE_TRACE_MAX = 1024,         /* events in a stream's trace, and in one of them: */
     WIRE_TRACE_FIELDS_MAX = 16,
@@ -89,6 +90,8 @@ enum {
 #define wire_imported             hearth_imported
 #define wire_backup_result        hearth_backup_result
 #define wire_op                   hearth_op
+#define wire_special_token        hearth_special_token
+#define wire_default              hearth_default
 #define wire_model                hearth_model
 #define wire_models_list_result   hearth_models_list_result
 #define wire_model_load_result    hearth_model_load_result
@@ -188,6 +191,9 @@ struct wire_backup {
     bool replace;
 };
 
+struct wire_models_list {
+    bool details; /* with what the files' headers say, as far as they have been read */
+};
 struct wire_model_ref { /* models.load, models.unload */
     const char *model;
 };
@@ -301,6 +307,19 @@ struct wire_engine_path { /* engine.load (events model.progress meanwhile), engi
     const char *path;
     int64_t client;
 };
+struct wire_engine_file { /* a model's file as hearthd has it: another size or time is another file */
+    const char *path;
+    int64_t bytes;
+    double modified;
+};
+struct wire_engine_heads { /* engine.heads -> its result: wire_model of each that was read */
+    struct wire_engine_file *files;
+    size_t n_files;
+};
+struct wire_engine_heads_result {
+    struct wire_model *heads;
+    size_t n_heads;
+};
 struct wire_engine_model {
     const char *path;
     bool ops;
@@ -391,6 +410,7 @@ enum {
     WIRE_ENGINE_CANCEL,
     WIRE_ENGINE_LOAD,
     WIRE_ENGINE_UNLOAD,
+    WIRE_ENGINE_HEADS,
     WIRE_ENGINE_MODEL,
     WIRE_ENGINE_STATUS,
     WIRE_ENGINE_TOKENIZE,

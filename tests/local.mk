@@ -59,7 +59,7 @@ UNIT_TESTS = \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss \
 	tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
 	tests/unit/libclient/socket-path tests/unit/libclient/wire \
-	tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/model tests/unit/model/pace tests/unit/model/templates \
+	tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/kind tests/unit/model/model tests/unit/model/pace tests/unit/model/templates \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
 	tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/op-table tests/unit/sched/sched \
@@ -165,7 +165,7 @@ tests_fuzz_fuzz_wire_CFLAGS = $(FUZZ_CFLAGS)
 
 # The command, on a private daemon, engine and the embedded model: what a person and a script see.
 CLI_TESTS = tests/cli/chat-commands.sh tests/cli/chat-terminal.sh tests/cli/completion.sh tests/cli/driver.sh tests/cli/examples.sh \
-	tests/cli/exit.sh tests/cli/install.sh tests/cli/interrupt.sh tests/cli/life.sh tests/cli/peer.sh tests/cli/render.sh \
+	tests/cli/exit.sh tests/cli/install.sh tests/cli/interrupt.sh tests/cli/life.sh tests/cli/list.sh tests/cli/peer.sh tests/cli/render.sh \
 	tests/cli/run-words.sh tests/cli/session.sh tests/cli/start.sh tests/cli/stdin.sh tests/cli/streams.sh tests/cli/style.sh \
 	tests/cli/verbs.sh
 dist_check_SCRIPTS += $(CLI_TESTS)

@@ -24,7 +24,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/selfcheck/selfcheck.c daemon/engine/selfcheck/selfcheck.h daemon/engine/selfcheck/ops.c daemon/engine/selfcheck/ref.c daemon/engine/selfcheck/jobs.c daemon/engine/selfcheck/slice.c daemon/engine/selfcheck/slice.h \
 	daemon/engine/sched/seq.c daemon/engine/sched/seq.h \
 	daemon/engine/front/request.c daemon/engine/front/rpc.c daemon/engine/front/rpc.h \
-	daemon/engine/front/text-calls.c daemon/engine/front/work.c daemon/engine/front/work.h \
+	daemon/engine/front/heads.c daemon/engine/front/heads.h daemon/engine/front/text-calls.c daemon/engine/front/traits.c daemon/engine/front/traits.h daemon/engine/front/work.c daemon/engine/front/work.h \
 	daemon/engine/serve.c daemon/engine/serve.h \
 	daemon/engine/core/step.c daemon/engine/core/step.h \
 	daemon/engine/front/text.c daemon/engine/front/text.h \

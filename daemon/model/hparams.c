@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "daemon/model/arch/arch.h"
+#include "daemon/model/kind.h"
 
 static void key_of(char out[128], const struct hparams_reader *r, const char *name)
 {
@@ -304,6 +305,13 @@ static void read_vocabulary(struct hparams_reader *r, struct hparams *hp)
                        hp->n_vocab);
 }
 
+const char *model_type(const struct gguf *g)
+{
+    uint32_t type;
+    struct hearth_err ignored;
+    return gguf_u32(g, "general.file_type", &type, &ignored) ? "" : file_type(type);
+}
+
 int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *e)
 {
     struct hparams hp = {0};
@@ -313,6 +321,8 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
         return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key general.architecture is missing");
     snprintf(hp.arch, sizeof hp.arch, "%.31s", gguf_label(arch).s);
     const struct arch *row = arch_find(arch.s, arch.n);
+    if ((ret = model_kind_check(g, row != NULL, e)))
+        return ret;
     if (!row)
         return err_set(e, HEARTH_EUNSUPPORTED, "architecture \"%s\" is not one hearth runs", hp.arch);
     uint32_t type = 0;

@@ -78,8 +78,10 @@ int bind_find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out,
     b->used[t - gguf_tensor_at(b->m->gguf, 0)] = true;
     if (!t->data) {
         const char *type = t->type <= INT_MAX ? dtype_name((int)t->type) : NULL;
-        return type ? err_set(b->e, HEARTH_EUNSUPPORTED, "tensor %s is of type %s, which hearth does not run", full,
-                              type)
+        return type ? err_set(b->e, HEARTH_EUNSUPPORTED,
+                              "tensor %.80s is of type %s, which hearth does not run; the Q4_K_M or Q8_0 of the same "
+                              "model does",
+                              full, type)
                     : err_set(b->e, HEARTH_EUNSUPPORTED, "tensor %s is of ggml type %u, which hearth does not know",
                               full, t->type);
     }

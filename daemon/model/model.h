@@ -86,6 +86,9 @@ struct model {
  * tensor type that hearth does not run, HEARTH_EBADMODEL a missing or inconsistent key. */
 int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *e);
 
+/* The name of the file's mix of types, "Q4_K_M", as general.file_type has it; "": none. */
+const char *model_type(const struct gguf *g);
+
 /* Called with bytes loaded and bytes in total while weights go to the device; returning false stops with
  * HEARTH_ECANCELLED. */
 typedef bool model_progress(void *arg, uint64_t done, uint64_t total);

@@ -12,6 +12,20 @@
 
 /* --- list ----------------------------------------------------------------------------------------------- */
 
+/* An answer to models.list that is being made. */
+struct listing {
+    struct model_entry *v; /* what the folders hold */
+    size_t n;
+    struct wire_engine_file *files; /* the same for the engine, where details are asked for */
+};
+
+static void listing_free(struct listing *l)
+{
+    model_names_free(l->v, l->n);
+    free(l->files);
+    free(l);
+}
+
 static bool is_loaded(const struct wire_engine_status *es, const char *path)
 {
     for (size_t i = 0; es != NULL && i < es->n_models; i++)
@@ -20,45 +34,101 @@ static bool is_loaded(const struct wire_engine_status *es, const char *path)
     return false;
 }
 
-/* `result` is the engine's status, or NULL where no engine runs and so no model is loaded, or none that
- * answers. */
-static void list(void *arg, const void *result, const struct hearth_err *err)
+/* Answers the call with a row for each model; `fill` adds what an engine has told of it. */
+static void reply_list(struct call *call, void (*fill)(struct wire_model *m, size_t i, const void *told),
+                       const void *told)
 {
-    struct call *call = arg;
-    struct model_entry *v = NULL;
-    struct wire_model *w = NULL;
-    size_t n = 0;
+    struct listing *l = call->arg;
+    const struct conf *conf = call->server->conf;
     struct hearth_err e;
-    (void)err;
-    int rc = model_names_scan(call->server->conf, &v, &n, &e);
-    if (!rc && (w = calloc(n + 1, sizeof *w)) == NULL)
-        rc = err_set(&e, HEARTH_ENOMEM, "out of memory");
-    if (!rc) {
-        for (size_t i = 0; i < n; i++)
-            w[i] = (struct wire_model){.name = v[i].name,
-                                       .path = v[i].path,
-                                       .bytes = v[i].bytes,
-                                       .modified = v[i].modified,
-                                       .loaded = is_loaded(result, v[i].path)};
-        const struct conf *conf = call->server->conf;
-        struct wire_models_list_result r = {
-            .models = w,
-            .n_models = n,
-            .default_model = conf->model ? conf->model : "tale",
-            .folders = {.v = (const char **)conf->model_dirs, .n = conf->n_model_dirs},
-        };
+    struct wire_model *w = calloc(l->n + 1, sizeof *w);
+    for (size_t i = 0; w != NULL && i < l->n; i++) {
+        w[i] = (struct wire_model){
+            .name = l->v[i].name, .path = l->v[i].path, .bytes = l->v[i].bytes, .modified = l->v[i].modified};
+        if (told)
+            fill(&w[i], i, told);
+    }
+    struct wire_models_list_result r = {
+        .models = w,
+        .n_models = l->n,
+        .default_model = conf->model ? conf->model : "tale",
+        .folders = {.v = (const char **)conf->model_dirs, .n = conf->n_model_dirs},
+    };
+    if (w) {
         call_reply(call, &r);
     } else {
+        err_set(&e, HEARTH_ENOMEM, "out of memory");
         call_fail(call, &e);
     }
-    model_names_free(v, n);
+    listing_free(l);
     free(w);
+}
+
+static void fill_loaded(struct wire_model *m, size_t i, const void *status)
+{
+    (void)i;
+    m->loaded = is_loaded(status, m->path);
+}
+
+/* `result` is the engine's status, or NULL where no engine runs and so no model is loaded, or none that
+ * answers. */
+static void on_list_status(void *arg, const void *result, const struct hearth_err *err)
+{
+    (void)err;
+    reply_list(arg, fill_loaded, result);
+}
+
+static void fill_head(struct wire_model *m, size_t i, const void *told)
+{
+    const struct wire_engine_heads_result *r = told;
+    if (i >= r->n_heads) /* more than one request asks for */
+        return;
+    const struct wire_model *from = &r->heads[i];
+    m->loaded = from->loaded;
+    m->read = from->read;
+    m->arch = from->arch;
+    m->type = from->type;
+    m->kind = from->kind;
+    m->parameters = from->parameters;
+    m->refusal = from->refusal;
+}
+
+/* Without an engine nothing has been read. */
+static void on_list_heads(void *arg, const void *result, const struct hearth_err *err)
+{
+    (void)err;
+    reply_list(arg, fill_head, result);
+}
+
+static int ask_heads(struct call *call, struct listing *l, struct hearth_err *e)
+{
+    struct wire_engine_heads ask = {.n_files = l->n < WIRE_HEADS_MAX ? l->n : WIRE_HEADS_MAX};
+    ask.files = l->files = calloc(ask.n_files + 1, sizeof *ask.files);
+    if (!ask.files)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    for (size_t i = 0; i < ask.n_files; i++)
+        ask.files[i] =
+            (struct wire_engine_file){.path = l->v[i].path, .bytes = l->v[i].bytes, .modified = l->v[i].modified};
+    return engine_call(call->server->engine_client, &wire_methods[WIRE_ENGINE_HEADS], &ask, on_list_heads, call, e);
 }
 
 void msg_models_list(struct call *call)
 {
-    if (engine_ask_status(call->server->engine_client, list, call) != 0)
-        list(call, NULL, NULL);
+    const struct wire_models_list *p = call->params;
+    struct hearth_err e;
+    struct listing *l = calloc(1, sizeof *l);
+    int rc = l ? model_names_scan(call->server->conf, &l->v, &l->n, &e) : err_set(&e, HEARTH_ENOMEM, "out of memory");
+    call->arg = l;
+    if (!rc && p->details)
+        rc = ask_heads(call, l, &e);
+    if (rc) {
+        call_fail(call, &e);
+        if (l)
+            listing_free(l);
+        return;
+    }
+    if (!p->details && engine_ask_status(call->server->engine_client, on_list_status, call) != 0)
+        reply_list(call, fill_loaded, NULL);
 }
 
 /* --- one model ------------------------------------------------------------------------------------------ */

@@ -284,6 +284,8 @@ void request_on_work(void *rpc_server)
     while ((j = work_next(s->work)))
         if (j->run == run_work)
             end_work(s, j->owner);
+        else if (heads_is_theirs(j))
+            heads_end(j);
         else
             end_reading(s, j->owner);
 }

@@ -144,6 +144,18 @@ static int on_unload(struct rpc_server *s, const struct asked *a, bool *taken, s
     return request_begin(s, a, p->path, p->client, &steps, taken, e);
 }
 
+static int on_heads(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
+{
+    struct wire_engine_heads_result res;
+    (void)taken;
+    int rc = heads_get(s->heads, s->work, &s->models, a->params, &res, e);
+    if (rc)
+        return rc;
+    serve_result(s, a->rpc_id, a->method, &res);
+    free(res.heads);
+    return 0;
+}
+
 static int on_model(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
     const struct wire_engine_model *p = a->params;
@@ -303,11 +315,14 @@ static int on_shutdown(struct rpc_server *s, const struct asked *a, bool *taken,
 }
 
 static handler *const handlers[WIRE_METHODS] = {
-    [WIRE_ENGINE_HELLO] = on_hello,     [WIRE_ENGINE_GENERATE] = on_generate, [WIRE_ENGINE_CANCEL] = on_cancel,
-    [WIRE_ENGINE_LOAD] = on_load,       [WIRE_ENGINE_UNLOAD] = on_unload,     [WIRE_ENGINE_MODEL] = on_model,
-    [WIRE_ENGINE_STATUS] = on_status,   [WIRE_ENGINE_TOKENIZE] = on_tokenize, [WIRE_ENGINE_DETOKENIZE] = on_detokenize,
-    [WIRE_ENGINE_RENDER] = on_render,   [WIRE_ENGINE_EVAL] = on_eval,         [WIRE_ENGINE_FORGET] = on_forget,
-    [WIRE_ENGINE_KV_GONE] = on_kv_gone, [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
+    [WIRE_ENGINE_HELLO] = on_hello,       [WIRE_ENGINE_GENERATE] = on_generate,
+    [WIRE_ENGINE_CANCEL] = on_cancel,     [WIRE_ENGINE_LOAD] = on_load,
+    [WIRE_ENGINE_UNLOAD] = on_unload,     [WIRE_ENGINE_MODEL] = on_model,
+    [WIRE_ENGINE_HEADS] = on_heads,       [WIRE_ENGINE_STATUS] = on_status,
+    [WIRE_ENGINE_TOKENIZE] = on_tokenize, [WIRE_ENGINE_DETOKENIZE] = on_detokenize,
+    [WIRE_ENGINE_RENDER] = on_render,     [WIRE_ENGINE_EVAL] = on_eval,
+    [WIRE_ENGINE_FORGET] = on_forget,     [WIRE_ENGINE_KV_GONE] = on_kv_gone,
+    [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
 };
 
 static int dispatch(struct rpc_server *s, const struct wire_frame *f, struct hearth_err *e)
@@ -499,6 +514,10 @@ int rpc_server_init(struct rpc_server *s, struct engine *engine, int link_fd, st
     int rc = work_open(&s->work, e);
     if (rc)
         return rc;
+    if (!(s->heads = heads_new())) {
+        work_close(s->work, 1);
+        return err_set(e, HEARTH_ENOMEM, "no memory for a list of models");
+    }
     if ((rc = frame_conn_open(&s->conn, link_fd, &calls, s, e))) {
         work_close(s->work, 1);
         return rc;
@@ -519,6 +538,7 @@ bool rpc_server_fini(struct rpc_server *s)
         return false;
     while ((r = TAILQ_FIRST(&s->requests)))
         request_free(s, r);
+    heads_free(s->heads);
     models_fini(&s->models);
     frame_conn_close(s->conn);
     return true;

@@ -12,6 +12,7 @@
 #define HEARTH_ENGINE_RPC_H
 
 #include "daemon/engine/engine.h"
+#include "daemon/engine/front/heads.h"
 #include "daemon/engine/front/link.h"
 #include "daemon/engine/front/text.h"
 #include "daemon/engine/front/work.h"
@@ -68,6 +69,7 @@ struct rpc_server {
     struct frame_conn *conn;
     struct work *work;
     struct models models;
+    struct heads *heads;
     TAILQ_HEAD(, request) requests;
     uint64_t last_seq;
     int stuck;     /* consecutive ticks of the watchdog that found the device stuck */

@@ -9,6 +9,7 @@
 #include "daemon/engine/front/chat.h"
 #include "daemon/engine/front/program.h"
 #include "daemon/engine/front/rpc.h"
+#include "daemon/engine/front/traits.h"
 #include "daemon/engine/kvtier/fingerprint.h"
 
 static int pack(struct request *r, const void *result, struct hearth_err *e)
@@ -77,6 +78,8 @@ static int show_work(struct request *r, struct hearth_err *e)
         res.d_ff = hp->d_ff;
         res.vocab = hp->n_vocab;
     }
+    struct traits traits;
+    traits_fill(&res, &traits, model);
     rc = pack(r, &res, e);
     program_rows_free(&ops);
     return rc;

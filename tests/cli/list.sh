@@ -1,0 +1,81 @@
+#!/bin/sh
+# list.sh - hearth list in a folder of all sorts of files: what each is, whether it runs, and why not.
+. "$top_srcdir/tests/cli/lib.sh"
+mkdir -p "$dir/models" "$dir/config/hearth"
+echo "model_dir = $dir/models" >"$dir/config/hearth/hearth.conf"
+tale=$(echo "$top_srcdir"/contrib/models/tale-q4_k_m.gguf)
+cp "$tale" "$dir/models/good.gguf"
+cat >"$dir/make.py" <<'P'
+"""Files made of keys alone, and tale with one tensor's type changed."""
+import struct, sys
+out, tale = sys.argv[1:]
+def text(s): return struct.pack("<Q", len(s)) + s
+def write(name, n_tensor, keys, tensors=b"", data=b""):
+    head = b"GGUF" + struct.pack("<IQQ", 3, n_tensor, len(keys))
+    body = head + b"".join(text(k) + struct.pack("<I", 8) + text(v) for k, v in keys) + tensors
+    with open(out + "/" + name, "wb") as f:
+        f.write(body + b"\0" * (-len(body) % 32) + data)
+one = text(b"a") + struct.pack("<IQIQ", 1, 8, 0, 0), b"\0" * 32
+write("lora.gguf", 1, [(b"general.architecture", b"llama"), (b"general.type", b"adapter"), (b"adapter.type", b"lora")], *one)
+write("mmproj.gguf", 1, [(b"general.architecture", b"clip")], *one)
+write("bert.gguf", 1, [(b"general.architecture", b"bert")], *one)
+write("future.gguf", 1, [(b"general.architecture", b"llama9")], *one)
+write("words.gguf", 0, [(b"general.architecture", b"llama")])
+open(out + "/html.gguf", "w").write("<html>")
+b = bytearray(open(tale, "rb").read())
+at = b.index(text(b"blk.0.attn_q.weight")) + 8 + len(b"blk.0.attn_q.weight")
+n_dim, = struct.unpack_from("<I", b, at)
+struct.pack_into("<I", b, at + 4 + 8 * n_dim, 19)
+open(out + "/odd.gguf", "wb").write(b)
+P
+python3 "$dir/make.py" "$dir/models" "$tale"
+
+status 0 "list --json" "$hearth" list --json
+json_is "every header has been read" "all(m['read'] for m in d['models'])"
+json_is "what each file is" "{m['name']: m['kind'] for m in d['models']} == {'good': 'language', 'tale': 'language', 'odd': 'language', 'future': 'language', 'lora': 'adapter', 'mmproj': 'projector', 'bert': 'embedding', 'words': 'vocabulary', 'html': None}"
+json_is "what runs" "sorted(m['name'] for m in d['models'] if m['refusal'] is None) == ['good', 'tale']"
+json_is "architecture, type and parameters" "[(m['arch'], m['type'], m['parameters'] > 7e6) for m in d['models'] if m['name'] in ('good', 'odd')] == [('llama', 'Q4_K_M', True)] * 2"
+json_is "the folders are told" "d['folders'][0] == '$dir/models' and d['default_model'] == 'tale'"
+status 0 "list" "$hearth" list
+says() { # NAME MODEL TEXT
+    grep "^$2 " "$dir/out" | grep -qF -- "$3"
+    result $? "$1"
+}
+says "a model runs" good "yes"
+says "an adapter is said to be one" lora "no: this is an adapter (LoRA) for a llama model"
+says "a projector likewise" mmproj "no: this is a projector (mmproj)"
+says "an embedding model" bert "no: this is an embedding model (bert)"
+says "an architecture that is not known" future 'no: architecture "llama9" is not one hearth runs'
+says "a type that does not run has its name, and what runs" odd "is of type IQ1_S, which hearth does not run; the Q4_K_M or Q8_0 of the same model does"
+says "no weights" words "no: it holds a vocabulary and no weights"
+says "no model at all" html "no: "
+status 1 "what does not run says the same" "$hearth" run -m lora x
+err_has "as an error" "UNSUPPORTED: this is an adapter (LoRA)"
+status 0 "show of an adapter" "$hearth" show lora
+is "has no shape" "$(grep -c 'layers of' "$dir/out")" 0
+is "but says what it is" "$(grep -c '^kind  *adapter' "$dir/out")" 1
+
+# A file that was replaced is read anew.
+cp "$tale" "$dir/models/mmproj.gguf"
+status 0 "list after a change" "$hearth" list --json
+json_is "is of the new file" "[m['refusal'] for m in d['models'] if m['name'] == 'mmproj'] == [None]"
+
+status 0 "show --json" "$hearth" show tale --json
+json_is "capabilities" "d['capabilities'] == ['chat', 'fim']"
+json_is "special tokens by role" "{t['role']: (t['id'], t['text']) for t in d['special']} == {'bos': (0, '<|endoftext|>'), 'eos': (0, '<|endoftext|>'), 'eot': (2, '<|im_end|>'), 'fim_pre': (3, '<|fim_prefix|>'), 'fim_suf': (4, '<|fim_suffix|>'), 'fim_mid': (5, '<|fim_middle|>')}"
+json_is "no sampling of its makers" "d['sampling'] == []"
+
+# Folders without models: where to put one.
+"$hearth" stop --daemon --now >/dev/null 2>&1
+rm -rf "$dir/models"
+mkdir "$dir/models"
+cat >"$dir/hint.py" <<'P'
+import sys
+from terminal import Terminal, case
+t = Terminal(sys.argv[1], "list")
+t.end()
+case(b"a GGUF file or a Hugging Face folder is found in " in t.all and b"`model_dir = FOLDER`" in t.all,
+     "a list without models of one's own says where they go")
+P
+terminal 1 "$dir/hint.py"
+done_testing
