@@ -4,8 +4,8 @@
     synth_gguf.py SHAPE OUT.gguf [MIX [LAYERS]]
 
 It stands in for the real file where only speed matters, which does not depend on the values of weights; a router's weights
-are random too, so that experts are used evenly. SHAPE is a key of SHAPES; MIX is q4km (the default), q8 or f16, and gpt-oss
-is MXFP4 with Q8_0 as released, whatever MIX says; LAYERS are fewer than the model has. Tensors of more than 2^26 weights
+are random too, so that experts are used evenly. SHAPE is a key of SHAPES; MIX one of MIXES, q4km by default, and gpt-oss is
+MXFP4 with Q8_0 as released, whatever MIX says; LAYERS are fewer than the model has. Tensors of more than 2^26 weights
 repeat a tile of that many. The seed is constant, so a file is the same on every machine. Needs numpy.
 """
 import struct, sys
@@ -26,8 +26,18 @@ SHAPES = {  # layers, hidden, heads, kv_heads, head_dim, ffn, vocab, rope_base, 
     "qwen3.6-35b-a3b": (40, 2048, 16, 2, 256, 0, 248320, 1e7, 262144, "qwen35moe", False, dict(experts=256, used=8, eff=512, shared=512, hv=32, hk=16)),
     "qwen3.6-27b":    (64, 5120, 24, 4, 256, 17408, 248320, 1e7, 262144, "qwen35", False, dict(hv=48, hk=16)),
 }
-F32, F16, Q8_0, Q4_K, Q6_K, MXFP4 = 0, 1, 8, 12, 14, 39
-BLOCK = {F32: (1, 4), F16: (1, 2), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210), MXFP4: (32, 17)}
+F32, F16, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4 = 0, 1, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 39
+BLOCK = {F32: (1, 4), F16: (1, 2), Q4_1: (32, 20), Q5_0: (32, 22), Q5_1: (32, 24), Q8_0: (32, 34), Q2_K: (256, 84), Q3_K: (256, 110),
+    Q4_K: (256, 144), Q5_K: (256, 176), Q6_K: (256, 210), IQ4_NL: (32, 18), IQ4_XS: (256, 136), MXFP4: (32, 17)}
+# Of a file's body, of attn_v and ffn_down where a layer has more bits, of the head: as llama-quantize mixes them, but plain
+# types are whole bodies of them. Q3_K_M and IQ4_XS have more in main().
+MIXES = {"q4km": (Q4_K, Q6_K, Q6_K), "q8": (Q8_0, Q8_0, Q8_0), "f16": (F16, F16, F16), "q3km": (Q3_K, Q4_K, Q6_K), "iq4xs": (IQ4_XS, Q5_K, Q6_K)}
+MIXES.update({n: (t, t, Q6_K) for n, t in (("q4_1", Q4_1), ("q5_0", Q5_0), ("q5_1", Q5_1), ("q2_k", Q2_K), ("q3_k", Q3_K), ("iq4_nl", IQ4_NL),
+    ("iq4_xs", IQ4_XS), ("mxfp4", MXFP4))})
+# Where a block's fp16 scales lie, and what they are for weights of deviation 1.
+SCALES = {Q4_1: ((0, 1 / 4.6), (2, -7.5 / 4.6)), Q5_0: ((0, 1 / 9.2),), Q5_1: ((0, 1 / 9.2), (2, -15.5 / 9.2)), Q8_0: ((0, 1 / 73),),
+    Q2_K: ((80, 1 / 13.9), (82, 1.5 / 13.9)), Q3_K: ((108, 1 / 43),), Q4_K: ((0, 1 / (31 * 4.6)), (2, 7.5 / (31 * 4.6))),
+    Q5_K: ((0, 1 / (31 * 9.2)), (2, 15.5 / (31 * 9.2))), Q6_K: ((208, 1 / (18.5 * 23)),), IQ4_NL: ((0, 1 / 67),), IQ4_XS: ((0, 1 / (67 * 18.5)),)}
 rng = np.random.default_rng(7)
 
 def blocks(t, n, std=0.02):
@@ -36,10 +46,8 @@ def blocks(t, n, std=0.02):
     if t == F32: return rng.normal(1.0, 0.02, n).astype(np.float32).tobytes()
     if t == F16: return rng.normal(0, std, n).astype(np.float16).tobytes()
     raw = rng.integers(0, 256, (nb, sz), dtype=np.uint8)
-    def put(col, val): raw[:, col:col + 2] = np.full(nb, val, np.float16).view(np.uint8).reshape(nb, 2)
-    if t == Q4_K: d = std / (31 * 4.6); put(0, d); put(2, d * 7.5)
-    elif t == Q6_K: raw[:, 192:208] = rng.integers(-40, 41, (nb, 16), dtype=np.int8).view(np.uint8); put(208, std / (18.5 * 23))
-    elif t == Q8_0: put(0, std / 73)
+    for col, val in SCALES.get(t, ()): raw[:, col:col + 2] = np.full(nb, val * std, np.float16).view(np.uint8).reshape(nb, 2)
+    if t == Q6_K: raw[:, 192:208] = rng.integers(-40, 41, (nb, 16), dtype=np.int8).view(np.uint8)
     elif t == MXFP4: raw[:, 0] = 120
     return raw.tobytes()
 tiles = {}
@@ -88,18 +96,20 @@ def main(shape, out, wtype="q4km", layers=0):
         kv("tokenizer.ggml.bos_token_id", U32, 1), kv("tokenizer.ggml.eos_token_id", U32, 2)]
     more = lambda i: i < L // 8 or i >= 7 * L // 8 or (i - L // 8) % 3 == 2
     if a == "gpt-oss": wtype = "q8"
-    q4 = {"q4km": Q4_K, "q8": Q8_0, "f16": F16}[wtype]; q6 = {"q4km": Q6_K, "q8": Q8_0, "f16": F16}[wtype]; qe = MXFP4 if a == "gpt-oss" else q4
+    q4, qv, q6 = MIXES[wtype]; qe = MXFP4 if a == "gpt-oss" else q4
     fit = lambda t, k: t if k % BLOCK[t][0] == 0 else Q8_0   # llama.cpp also falls back where a row is no multiple of 256
     T = [("token_embd.weight", (H, V), q6 if tied else q4)]
     for i in range(L):
-        p = "blk.%d." % i; w = lambda n, d, t: T.append((p + n, d, t)); v6 = q6 if more(i) else q4
+        p = "blk.%d." % i; w = lambda n, d, t: T.append((p + n, d, t)); v6 = qv if more(i) else q4; down = v6
+        if wtype == "q3km": v6 = Q5_K if i < 2 else Q4_K; down = Q5_K if i < L // 16 else Q4_K
+        if wtype == "iq4xs": v6 = Q5_K; down = Q5_K if i < L // 8 else q4
         w("attn_norm.weight", (H,), F32)
         if hybrid and (i + 1) % 4:
             K, VD = X["hk"] * 128, X["hv"] * 128
             w("attn_qkv.weight", (H, 2 * K + VD), v6); w("attn_gate.weight", (H, VD), q4); w("ssm_conv1d.weight", (4, 2 * K + VD), F32); w("ssm_dt.bias", (X["hv"],), F32); w("ssm_a", (X["hv"],), F32)
             w("ssm_beta.weight", (H, X["hv"]), F32); w("ssm_alpha.weight", (H, X["hv"]), F32); w("ssm_norm.weight", (128,), F32); w("ssm_out.weight", (VD, H), q4)
         else:
-            w("attn_q.weight", (H, NH * HD * (2 if hybrid else 1)), q4); w("attn_k.weight", (H, NKV * HD), q4); w("attn_v.weight", (H, NKV * HD), v6); w("attn_output.weight", (NH * HD, H), q4)
+            w("attn_q.weight", (H, NH * HD * (2 if hybrid else 1)), q4); w("attn_k.weight", (H, NKV * HD), q4); w("attn_v.weight", (H, NKV * HD), v6); w("attn_output.weight", (NH * HD, H), Q4_K if wtype == "q3km" else q4)
             if a in ("qwen2", "gpt-oss"): w("attn_q.bias", (NH * HD,), F32); w("attn_k.bias", (NKV * HD,), F32); w("attn_v.bias", (NKV * HD,), F32)
             if a == "gpt-oss": w("attn_output.bias", (H,), F32); w("attn_sinks.weight", (NH,), F32)
             if a in ("qwen3", "qwen3moe", "gemma3") or hybrid: w("attn_q_norm.weight", (HD,), F32); w("attn_k_norm.weight", (HD,), F32)
@@ -110,7 +120,7 @@ def main(shape, out, wtype="q4km", layers=0):
             if a == "gpt-oss":
                 for n, d in (("gate_inp", (E,)), ("gate_exps", (F, E)), ("up_exps", (F, E)), ("down_exps", (H, E))): w("ffn_%s.bias" % n, d, F32)
             if "shared" in X: S = X["shared"]; w("ffn_gate_inp_shexp.weight", (H,), F32); w("ffn_gate_shexp.weight", (H, S), q4); w("ffn_up_shexp.weight", (H, S), q4); w("ffn_down_shexp.weight", (S, H), v6)
-        else: w("ffn_gate.weight", (H, FF), q4); w("ffn_up.weight", (H, FF), q4); w("ffn_down.weight", (FF, H), v6)
+        else: w("ffn_gate.weight", (H, FF), q4); w("ffn_up.weight", (H, FF), q4); w("ffn_down.weight", (FF, H), down)
     T.append(("output_norm.weight", (H,), F32))
     if not tied: T.append(("output.weight", (H, V), q6))
     T = [(n, d, fit(t, d[0]) if len(d) >= 2 else t) for n, d, t in T]
