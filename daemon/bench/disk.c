@@ -25,7 +25,7 @@ struct disk {
     struct bench *b;
     struct bench_saved saved;
     struct kvio *io;
-    struct kv_fingerprint fingerprint;
+    struct kv_fingerprint fingerprint[KV_GROUPS_MAX];
     struct kvio_page *page; /* [kept.n] */
     char name[KVFILE_NAME];
     char path[4096];
@@ -71,7 +71,7 @@ static int save(struct disk *t, const struct kvfile_extent *x, double *ms)
     int rc = bench_move(&t->saved, BENCH_SAVE, 0, t->saved.n, &ticket);
     if (rc || (rc = b->be->kv_transfer_wait(b->dev, ticket, &b->err)))
         return rc;
-    uint64_t job = kvio_write(t->io, &(struct kvio_write){.fingerprint = &t->fingerprint, .extent = x});
+    uint64_t job = kvio_write(t->io, &(struct kvio_write){.fingerprint = t->fingerprint, .extent = x});
     kvio_put(t->io, job, (const void *const *)t->saved.host, t->saved.n);
     rc = finish(t, job, false, NULL);
     *ms = 1e3 * (engine_now() - begin);
@@ -89,7 +89,7 @@ static int restore(struct disk *t, double *ms)
         return rc;
     double begin = engine_now();
     struct kvio_read job = {
-        .fingerprint = &t->fingerprint, .uid = owner, .file = t->name, .n = t->saved.n, .page = t->page};
+        .fingerprint = t->fingerprint, .uid = owner, .file = t->name, .n = t->saved.n, .page = t->page};
     if (!(rc = finish(t, kvio_read(t->io, &job), true, &ticket)))
         rc = b->be->kv_transfer_wait(b->dev, ticket, &b->err);
     *ms = 1e3 * (engine_now() - begin);
@@ -177,7 +177,7 @@ int bench_time_disk(struct bench *b, const char *dir, uint32_t depth, struct ben
         rc = err_set(&b->err, HEARTH_EPARAMS, "%u tokens: a file has %d at most", depth, KVFILE_PAGES_MAX * KV_PAGE);
     else
         rc = want ? bench_saved_init(&t.saved, b, depth) : err_set(&b->err, HEARTH_ENOMEM, "no memory for logits");
-    if (rc || (rc = name_pages(&t, &x)) || (rc = kv_fingerprint_make(&t.fingerprint, b->model, &b->kv[0], &b->err)) ||
+    if (rc || (rc = name_pages(&t, &x)) || (rc = kv_fingerprint_make(t.fingerprint, b->model, b->kv, &b->err)) ||
         (rc = kvio_open(&t.io, dir, NULL, NULL, &b->err)) || (rc = bench_next_logits(b, depth, want)) ||
         (rc = time_all(&t, dir, &x, out, n)) || (rc = bench_next_logits(b, depth, b->logits)))
         goto out;

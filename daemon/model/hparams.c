@@ -278,10 +278,17 @@ static void place_layer(struct hparams_reader *r, struct hparams *hp, uint32_t l
     hp->index_of[layer] = (uint16_t)hp->kv[g].n_layer++;
 }
 
+/* Layers whose window holds the whole context see everything. */
 static void group_layers(struct hparams_reader *r, struct hparams *hp)
 {
-    for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++)
-        place_layer(r, hp, i, (struct kv_group){.n_kv = hp->n_kv, .d_k = hp->d_head, .d_v = hp->d_head});
+    for (int windows = 0; windows < 2; windows++)
+        for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++) {
+            struct kv_group form = {.n_kv = hp->n_kv, .d_k = hp->d_head, .d_v = hp->d_head};
+            if (hp->slides[i] && hp->window < hp->n_ctx)
+                form.window = hp->window;
+            if ((form.window != 0) == windows)
+                place_layer(r, hp, i, form);
+        }
 }
 
 static void read_vocabulary(struct hparams_reader *r, struct hparams *hp)

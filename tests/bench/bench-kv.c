@@ -199,7 +199,7 @@ static void fingerprint(const char *path)
     struct model *m;
     struct device *dev;
     struct kv_desc desc[KV_GROUPS_MAX];
-    struct kv_fingerprint p;
+    struct kv_fingerprint p[KV_GROUPS_MAX];
     double t[REPEAT];
     const struct backend *be = backend_find("cpu");
     if (be->open(&dev, &(struct device_params){.threads = 1, .variant = "auto"}, &e) || gguf_open(&g, path, &e) ||
@@ -210,7 +210,7 @@ static void fingerprint(const char *path)
     model_kv_descs(m, DT_F16, desc);
     for (int r = 0; r < REPEAT; r++) {
         double begin = now();
-        must(!kv_fingerprint_make(&p, m, desc, &e), "fingerprint");
+        must(!kv_fingerprint_make(p, m, desc, &e), "fingerprint");
         t[r] = now() - begin;
         if (!r)
             printf("%-44s %9.2f ms\n", "fingerprint, the first time", 1e3 * t[0]);

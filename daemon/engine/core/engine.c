@@ -14,6 +14,7 @@
 #include "daemon/engine/core/events.h"
 #include "daemon/engine/core/load.h"
 #include "daemon/engine/core/step.h"
+#include "daemon/engine/sched/kv-size.h"
 #include "daemon/log.h"
 
 static void send_command(struct engine *eng, struct command o)
@@ -202,12 +203,13 @@ bool engine_close(struct engine *eng, double seconds)
 /* --- the device thread ---------------------------------------------------------------------------------- */
 
 /* A sequence that could never have pages enough is refused; one that may outgrow the pool ends there. */
-static int fit(struct seq *q, struct hearth_err *e)
+static int fit(const struct engine *eng, struct seq *q, struct hearth_err *e)
 {
-    uint64_t room = (uint64_t)q->model->n_page * KV_PAGE;
+    const struct model_entry *m = q->model;
+    uint64_t room = kv_size_room(m->kv, m->n_group, eng->sched.rows_max);
     if (q->n_tokens > room)
         return err_set(e, HEARTH_ECONTEXT, "the prompt has %u tokens; the KV pool of %u pages holds %llu", q->n_tokens,
-                       q->model->n_page, (unsigned long long)room);
+                       (unsigned)(room / KV_PAGE), (unsigned long long)room);
     if (q->n_limit > room)
         q->n_limit = (uint32_t)room;
     return 0;
@@ -235,7 +237,7 @@ static bool submit(struct engine *eng, struct seq *q)
         }
     }
     q->time.load = waited_for_load(q);
-    if (fit(q, &err)) {
+    if (fit(eng, q, &err)) {
         end_seq(eng, q, END_ERROR, &err);
         return true;
     }

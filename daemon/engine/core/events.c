@@ -39,11 +39,15 @@ void engine_fail(struct engine *eng, const struct hearth_err *e)
 
 void engine_update_stats(const struct engine *eng, struct model_entry *m)
 {
-    struct kv_counts c;
+    uint64_t used = 0, page = atomic_load(&m->page_bytes);
     if (!m->group.kv)
         return;
-    kv_count(m->group.kv, 0, &c);
-    atomic_store(&m->pages_used, c.total - c.free);
+    for (uint32_t g = 0; g < m->n_group; g++) {
+        struct kv_counts c;
+        kv_count(m->group.kv, g, &c);
+        used += kv_page_bytes(&m->kv[g]) * (c.total - c.free);
+    }
+    atomic_store(&m->pages_used, (uint32_t)((used + page - 1) / page));
     atomic_store(&m->context_used, kv_longest(m->group.kv));
     atomic_store(&m->sequences, m->group.n_seq);
     bool stays = m->group.n_seq || !eng->params.idle_ms;

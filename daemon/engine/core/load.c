@@ -12,6 +12,7 @@
 #include "daemon/engine/core/events.h"
 #include "daemon/engine/core/step.h"
 #include "daemon/engine/kvtier/fingerprint.h"
+#include "daemon/engine/sched/kv-size.h"
 #include "daemon/engine/selfcheck/cache.h"
 #include "daemon/log.h"
 
@@ -20,7 +21,6 @@ static const double progress_seconds = 0.1;
 enum {
     POOL_CONTEXTS = 8, /* full contexts that a pool holds, where memory allows */
     POOL_BYTES_MIN = 256 << 20,
-    POOL_PAGES_MAX = 1 << 22,
     POOL_TOKENS_MIN = 1024, /* of a GPU's pool: a smaller one would refuse most requests */
 };
 
@@ -44,74 +44,102 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
 }
 
 /*
- * The size of a pool: as configured, else several full contexts within a share of the machine. On the CPU a page takes
- * memory only once it is written; on a GPU the whole pool is allocated, beside the weights.
+ * The size of the pools, in pages of a timeline: as configured, else several full contexts within a share of the
+ * machine. On the CPU a page takes memory only once it is written; on a GPU the whole pool is allocated, beside the
+ * weights.
  */
-static uint32_t pool_pages(const struct engine *eng, const struct model *m, const struct kv_desc *desc)
+static uint32_t pool_pages(const struct engine *eng, const struct model_entry *m)
 {
-    const struct hparams *hp = &m->hp;
+    const struct hparams *hp = &m->model->hp;
     struct device_info info;
-    m->be->info(m->dev, &info);
-    uint64_t page = kv_page_bytes(desc), bytes = eng->params.kv_bytes;
-    uint64_t context = (hp->n_ctx / KV_PAGE + 1) * page;
+    m->model->be->info(m->model->dev, &info);
+    uint64_t bytes = eng->params.kv_bytes;
     if (!bytes) {
         /* half a GPU: the rest is for the weight cache (mem_cached) and for another model */
         uint64_t share = info.gpu ? info.mem_free / 2 : info.mem_total / 4;
-        bytes = POOL_CONTEXTS * context > POOL_BYTES_MIN ? POOL_CONTEXTS * context : POOL_BYTES_MIN;
+        uint64_t pages = POOL_CONTEXTS * ((uint64_t)hp->n_ctx / KV_PAGE + 1);
+        pages = pages < KV_PAGES_MAX ? pages : KV_PAGES_MAX;
+        bytes = kv_size_bytes(m->kv, m->n_group, (uint32_t)pages, hp->n_ctx, eng->sched.rows_max);
+        bytes = bytes > POOL_BYTES_MIN ? bytes : POOL_BYTES_MIN;
         bytes = bytes < share ? bytes : share;
     }
-    uint64_t n = bytes / page;
-    return n < 1 ? 1 : n > POOL_PAGES_MAX ? POOL_PAGES_MAX : (uint32_t)n;
+    uint32_t n = kv_size_for(m->kv, m->n_group, bytes, hp->n_ctx, eng->sched.rows_max);
+    return n < 1 ? 1 : n;
 }
 
 /*
  * A model whose KV has no fingerprint is served without tiers: its KV is lost with its pool. So is that of a model that
  * the CPU runs in the place of the device, because the tiers' memory and copies belong to the device.
  */
-static void attach(struct engine *eng, struct model_entry *m, const struct kv_desc *desc)
+static void attach(struct engine *eng, struct model_entry *m)
 {
-    struct kv_fingerprint fingerprint;
+    struct kv_fingerprint fingerprint[KV_GROUPS_MAX];
     struct hearth_err err;
-    m->ns = NULL;
+    memset(m->ns, 0, sizeof m->ns);
     if (m->model->dev != eng->dev)
         return;
-    if (kv_fingerprint_make(&fingerprint, m->model, desc, &err))
+    if (kv_fingerprint_make(fingerprint, m->model, m->kv, &err))
         log_warn("%s: KV is not kept: %s", m->path, err.msg);
     else
-        tier_attach(eng->tier, m, &fingerprint);
+        tier_attach(eng->tier, m, fingerprint);
 }
 
-static int make_pool(struct engine *eng, struct model_entry *m, struct hearth_err *e)
+static void free_pools(struct model_entry *m, uint32_t n)
 {
-    const struct backend *be = m->model->be;
-    struct device *dev = m->model->dev;
+    while (n--)
+        m->model->be->kv_free(m->model->dev, m->pool[n]);
+}
+
+/* Allocates the pools of all groups, for a timeline of n_page pages. */
+static int new_pools(struct engine *eng, struct model_entry *m, uint32_t n_page, struct hearth_err *e)
+{
+    int rc = 0;
+    kv_size_pools(m->kv, m->n_group, n_page, m->model->hp.n_ctx, eng->sched.rows_max);
+    for (uint32_t g = 0; g < m->n_group; g++)
+        if ((rc = m->model->be->kv_new(m->model->dev, &m->kv[g], &m->pool[g], e))) {
+            free_pools(m, g);
+            break;
+        }
+    return rc;
+}
+
+static int new_table(struct model_entry *m, struct hearth_err *e)
+{
+    struct kv_shape shape[KV_GROUPS_MAX];
+    for (uint32_t g = 0; g < m->n_group; g++)
+        shape[g] = (struct kv_shape){m->kv[g].n_page, m->kv[g].window};
+    int rc = kv_cache_new(&m->group.kv, shape, m->n_group, e);
+    if (rc)
+        free_pools(m, m->n_group);
+    return rc;
+}
+
+static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_err *e)
+{
     const struct device_info *info = info_of(eng, m);
-    struct kv_desc descs[KV_GROUPS_MAX], desc;
-    model_kv_descs(m->model, info->kv_type, descs);
-    desc = descs[0];
-    m->n_page = pool_pages(eng, m->model, &desc);
+    m->n_group = model_kv_descs(m->model, info->kv_type, m->kv);
+    uint32_t n_page = pool_pages(eng, m);
     uint32_t least = m->model->hp.n_ctx < POOL_TOKENS_MIN ? m->model->hp.n_ctx : POOL_TOKENS_MIN;
     least = info->gpu && !eng->params.kv_bytes ? (least + KV_PAGE - 1) / KV_PAGE : 1;
-    if (m->n_page < least)
+    if (n_page < least)
         return err_set(e, HEARTH_ENOMEM, "%.95s has room for the KV of %u tokens beside the model; %u are the least",
-                       info->name, m->n_page * KV_PAGE, least * KV_PAGE);
-    for (;;) { /* free memory may be fragmented, so smaller pools are tried */
-        desc.n_page = m->n_page;
-        int rc = be->kv_new(dev, &desc, &m->pool[0], e);
-        if (!rc)
-            break;
-        if (rc != HEARTH_ENOMEM || m->n_page / 2 < least || eng->params.kv_bytes)
+                       info->name, n_page * KV_PAGE, least * KV_PAGE);
+    int rc; /* free memory may be fragmented, so smaller pools are tried */
+    while ((rc = new_pools(eng, m, n_page, e))) {
+        if (rc != HEARTH_ENOMEM || n_page / 2 < least || eng->params.kv_bytes)
             return rc;
-        m->n_page /= 2;
+        n_page /= 2;
     }
-    int rc = kv_cache_new(&m->group.kv, &(struct kv_shape){m->n_page, 0}, 1, e);
-    if (rc) {
-        be->kv_free(dev, m->pool[0]);
+    if ((rc = new_table(m, e)))
         return rc;
+    uint64_t page = 0, all = 0;
+    for (uint32_t g = 0; g < m->n_group; g++) {
+        page += kv_page_bytes(&m->kv[g]);
+        all += kv_page_bytes(&m->kv[g]) * m->kv[g].n_page;
     }
-    atomic_store(&m->page_bytes, kv_page_bytes(&desc));
-    atomic_store(&m->pages_total, m->n_page);
-    attach(eng, m, &desc);
+    atomic_store(&m->page_bytes, page);
+    atomic_store(&m->pages_total, (uint32_t)(all / page));
+    attach(eng, m);
     return 0;
 }
 
@@ -192,7 +220,7 @@ static int fall_back_to_cpu(struct engine *eng, struct model_entry *m, const cha
     if (!rc)
         rc = place_model(eng, m, eng->cpu.be, eng->cpu.dev, &err);
     if (!rc)
-        rc = make_pool(eng, m, &err);
+        rc = make_pools(eng, m, &err);
     if (rc == HEARTH_EUNSUPPORTED) /* no backend runs it, and the CPU's message says why */
         return err_set(e, rc, "%s", err.msg);
     if (rc)
@@ -244,7 +272,7 @@ static int load_on_device(struct engine *eng, struct model_entry *m, struct self
         rc = selfcheck_verify(m->model, eng->params.checked, selfcheck_verdict, e);
     if (!rc && selfcheck_verdict->ok)
         do { /* the weights stay loaded while idle models make room for the KV */
-            rc = make_pool(eng, m, e);
+            rc = make_pools(eng, m, e);
         } while (rc == HEARTH_ENOMEM && evict_idle_model(eng));
     eng->watchdog_load = false;
     step_watchdog(eng, NULL);
@@ -375,12 +403,12 @@ int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e
         *e = eng->fatal; /* copies may hang: the model is freed at the end, after the tiers */
         return e->code;
     }
-    m->ns = NULL;
+    memset(m->ns, 0, sizeof m->ns);
     sched_group_remove(&eng->sched, &m->group);
     TAILQ_REMOVE(&eng->loaded, m, loaded_link);
     kv_cache_free(m->group.kv);
     m->group.kv = NULL;
-    m->model->be->kv_free(m->model->dev, m->pool[0]);
+    free_pools(m, m->n_group);
     drop_model(m);
     eng->memory_changed = true;
     atomic_store(&m->pages_used, 0);

@@ -105,7 +105,9 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
         const struct plan_seq *ps = &p->seq[i];
         struct seq *q = ps->seq;
         notify_admitted(eng, p, ps);
-        seq[i] = (struct batch_seq){ps->row0, ps->n_row, ps->pos0, {q->kv.page[0]}};
+        seq[i] = (struct batch_seq){.row0 = ps->row0, .n_row = ps->n_row, .pos0 = ps->pos0};
+        for (uint32_t g = 0; g < m->n_group; g++)
+            seq[i].pages[g] = q->kv.page[g];
         for (uint32_t r = 0; r < ps->n_row; r++) {
             uint32_t pos = ps->pos0 + r; /* what the host does not know yet, the slot has sampled last */
             token[ps->row0 + r] = pos < q->n_tokens ? q->token[pos] : TOKEN_OF_SLOT(q->slot);
@@ -124,13 +126,13 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
         .token = token,
         .seq = seq,
         .out_row = out_row,
-        .kv = {m->pool[0]},
-        .n_group = 1,
+        .n_group = m->n_group,
         .invariant = p->invariant,
         .sample = {.n = p->n_sample, .slot = slot, .index = index},
         .stop = stop_step,
         .stop_arg = eng,
     };
+    memcpy(b.kv, m->pool, sizeof b.kv);
     f->ticket = be->step_run(dev, &b, &m->model->program);
 
     return 0;

@@ -155,30 +155,34 @@ static struct kv_hash rope_digest(XXH3_state_t *s, const struct model *m)
     return digest(s);
 }
 
-int kv_fingerprint_make(struct kv_fingerprint *out, const struct model *m, const struct kv_desc *desc,
+int kv_fingerprint_make(struct kv_fingerprint out[KV_GROUPS_MAX], const struct model *m, const struct kv_desc *desc,
                         struct hearth_err *e)
 {
     XXH3_state_t *s = XXH3_createState();
     if (!s)
         return err_set(e, HEARTH_ENOMEM, "no memory for a digest");
-    struct kv_fingerprint p = {
-        .model = model_digest(s, m->gguf),
-        .rope = rope_digest(s, m),
-        .page_bytes = kv_page_bytes(desc),
-        .n_layer = desc->n_layer,
-        .n_kv = desc->n_kv,
-        .d_head = desc->d_k,
-        .window = desc->window,
-        .kv_type = desc->type,
-        .page_tokens = KV_PAGE,
-        .numerics = KV_NUMERICS,
-    };
-    p.tokenizer = tokenizer_digest(s, m->gguf);
-    strncpy(p.backend, m->be->name, sizeof p.backend - 1);
+    struct kv_hash model = model_digest(s, m->gguf), rope = rope_digest(s, m);
+    struct kv_hash tokenizer = tokenizer_digest(s, m->gguf);
     XXH3_freeState(s);
     int rc = gguf_check(m->gguf, e); /* a file that was truncated reads as zeros, which must not be fingerprinted */
-    if (!rc)
-        *out = p;
+    for (uint32_t g = 0; g < m->hp.n_group && !rc; g++) {
+        out[g] = (struct kv_fingerprint){
+            .model = model,
+            .tokenizer = tokenizer,
+            .rope = rope,
+            .page_bytes = kv_page_bytes(&desc[g]),
+            .n_layer = desc[g].n_layer,
+            .n_kv = desc[g].n_kv,
+            .d_head = desc[g].d_k,
+            .window = desc[g].window,
+            .kv_type = desc[g].type,
+            .page_tokens = KV_PAGE,
+            .numerics = KV_NUMERICS,
+            .group = (uint16_t)g,
+            .d_v = (uint16_t)(desc[g].d_v == desc[g].d_k ? 0 : desc[g].d_v),
+        };
+        strncpy(out[g].backend, m->be->name, sizeof out[g].backend - 1);
+    }
     return rc;
 }
 

@@ -16,9 +16,9 @@
  */
 enum { KV_NUMERICS = 6 };
 
-/* The fingerprint of a loaded model whose KV lives in a pool of `desc` (n_page does not matter). HEARTH_EBADMODEL
- * where the model file has changed under us. Thread: any; touches the mapped file. */
-int kv_fingerprint_make(struct kv_fingerprint *out, const struct model *m, const struct kv_desc *desc,
+/* The fingerprints of a loaded model's layer groups, whose KV lives in pools of `desc` (n_page does not matter).
+ * HEARTH_EBADMODEL where the model file has changed under us. Thread: any; touches the mapped file. */
+int kv_fingerprint_make(struct kv_fingerprint out[KV_GROUPS_MAX], const struct model *m, const struct kv_desc *desc,
                         struct hearth_err *e);
 
 /* The same digests of a file's weights and of its tokenizer, in hex, for people and for documents that name a model.

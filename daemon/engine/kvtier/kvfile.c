@@ -108,8 +108,9 @@ const char *kv_fingerprint_diff(const struct kv_fingerprint *have, const struct 
     DIFFERS(have->page_bytes != want->page_bytes, "the page size (%" PRIu64 " bytes, not %" PRIu64 ")",
             have->page_bytes, want->page_bytes);
     DIFFERS(have->numerics != want->numerics, "the numerics (version %u, not %u)", have->numerics, want->numerics);
-    DIFFERS(memcmp(have->backend, want->backend, sizeof have->backend) || have->zero != want->zero,
-            "the backend (not %.16s)", want->backend);
+    DIFFERS(have->group != want->group, "the layer group (%u, not %u)", have->group, want->group);
+    DIFFERS(have->d_v != want->d_v, "the head size of values (%u, not %u; 0: that of keys)", have->d_v, want->d_v);
+    DIFFERS(memcmp(have->backend, want->backend, sizeof have->backend), "the backend (not %.16s)", want->backend);
 #undef DIFFERS
     return out;
 }

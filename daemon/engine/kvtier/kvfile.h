@@ -37,19 +37,20 @@ static inline bool kv_hash_same(const struct kv_hash *a, const struct kv_hash *b
     return a->lo == b->lo && a->hi == b->hi;
 }
 
-/* The fingerprint: all that KV depends on besides the token ids. It is written to the file as it is here: no padding,
- * unused bytes are zero. fingerprint.h makes one from a model. */
+/* The fingerprint: all that the KV of a layer group depends on besides the token ids. It is written to the file as it
+ * is here: no padding, unused bytes are zero. fingerprint.h makes one from a model. */
 struct kv_fingerprint {
     struct kv_hash model;     /* metadata but the tokenizer's, tensor records, samples of every tensor */
     struct kv_hash tokenizer; /* the metadata of the tokenizer */
     struct kv_hash rope;      /* kind, dimensions, base, scaling, frequency factors */
-    uint64_t page_bytes;      /* kv_page_bytes of the pool */
+    uint64_t page_bytes;      /* kv_page_bytes of the group's pool */
     uint32_t n_layer, n_kv, d_head, window;
     uint32_t kv_type;     /* enum dtype */
     uint32_t page_tokens; /* KV_PAGE */
     uint32_t numerics;    /* KV_NUMERICS of fingerprint.h */
-    uint32_t zero;
-    char backend[16]; /* "cpu", "cuda": their bits differ. Zero-padded */
+    uint16_t group;       /* of the model's layer groups, whose pool it is */
+    uint16_t d_v;         /* the head size of V where it is not K's; 0: it is */
+    char backend[16];     /* "cpu", "cuda": their bits differ. Zero-padded */
 };
 
 /* Returns the 64 bits that identify a fingerprint in file names; equality is decided by the whole fingerprint. */

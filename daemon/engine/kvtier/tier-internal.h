@@ -17,12 +17,13 @@ enum {
 
 enum direction { TO_HOST, TO_DEVICE };
 
-/* A save: the pages of one timeline that go to host memory and into one file. */
+/* A save: pages of a layer group, of one timeline, that go to host memory and into one file. */
 struct save {
     TAILQ_ENTRY(save) link;
     struct model_entry *model; /* NULL once the pages are copied */
-    struct kv_namespace *ns;
-    struct kv_table table; /* references the pages, from the timeline's first one on */
+    uint32_t group;            /* the layer group whose pages they are ... */
+    struct kv_namespace *ns;   /* ... and its namespace */
+    struct kv_table table;     /* references the pages, from the timeline's first one on */
     int64_t uid;
     char label[SEQ_LABEL + 1]; /* of the sequence, as are the next two */
     int64_t stream;
@@ -39,8 +40,14 @@ struct fetch {
     struct restore *restore; /* NULL: the restore has ended meanwhile */
     struct kv_namespace *ns;
     uint64_t job;
-    uint32_t first, n;          /* of the restore's pages */
+    uint32_t first, n;          /* of the restore's items */
     struct tier_entry *entry[]; /* [n], referenced */
+};
+
+/* A page to restore. */
+struct restore_item {
+    uint32_t group, place;    /* of the timeline's places, KV_PAGE tokens each */
+    struct tier_entry *entry; /* [n_loaded, n_found) are referenced */
 };
 
 struct restore {
@@ -48,13 +55,15 @@ struct restore {
     struct model_entry *model;
     struct seq *seq; /* NULL: cancelled; its reads and copies have yet to end */
     struct kv_table table;
-    uint32_t first, n;              /* pages of the timeline to restore */
-    struct kv_hash *hash;           /* of the timeline from its beginning ... */
-    const struct kv_hash *from;     /* ... and from `first` on: [n] */
-    struct tier_entry **entry;      /* [n]; [n_loaded, n_found) are referenced */
-    uint32_t n_found;               /* pages in host memory, or requested from a file */
+    struct kv_hash *hash;      /* [end] of the timeline's places */
+    uint32_t had, end;         /* places that could be gone on from without it, and with it */
+    uint32_t first;            /* the place from which on pages of groups that see everything are restored */
+    uint32_t n_window;         /* the first items are of windows: all of them are needed, or nothing is won */
+    struct restore_item *item; /* [n] by group, in the order of their places */
+    uint32_t n;
+    uint32_t n_found;               /* items in host memory, or requested from a file */
     uint32_t n_submitted, n_loaded; /* copies to the device begun, ended */
-    uint32_t limit;                 /* the restore ends at this page: n, or where something failed */
+    uint32_t limit;                 /* the restore ends at this item: n, or where something failed */
     uint32_t n_fetch;
     double begin, compute; /* start time; seconds that computing would take, 0 = unknown */
 };
@@ -103,8 +112,8 @@ struct tier {
 };
 
 /* tier.c */
-struct host_page *tier_host_page(struct tier *t, enum direction way,
-                                 const struct model_entry *m); /* NULL: none at present */
+/* Host memory for a page of that size of the model; NULL: none at present. */
+struct host_page *tier_host_page(struct tier *t, enum direction way, const struct model_entry *m, uint64_t bytes);
 void tier_notify(struct tier *t, const struct tier_event *ev);
 void tier_used(struct tier *t, struct tier_file *f, double now);
 /* Returns the chain of hashes over n pages of a timeline, from page 0 on; the caller frees it. NULL: no memory. */

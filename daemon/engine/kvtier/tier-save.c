@@ -35,8 +35,9 @@ static bool wants_saving(const struct tier *t, const struct tier_entry *en, bool
     return to_file || (t->ram && (!en || !en->host));
 }
 
-/* Makes a save of pages [first, first + n) of the sequence. */
-static void begin(struct tier *t, struct seq *q, const struct kv_hash *hash, uint32_t first, uint32_t n, bool to_file)
+/* Makes a save of the group's pages [first, first + n) of the sequence. */
+static void begin(struct tier *t, struct seq *q, uint32_t group, const struct kv_hash *hash, uint32_t first, uint32_t n,
+                  bool to_file)
 {
     static const struct kv_hash root = {0, 0};
     struct kvfile_page *page = calloc(n, sizeof *page);
@@ -44,7 +45,8 @@ static void begin(struct tier *t, struct seq *q, const struct kv_hash *hash, uin
     if (!s || !page || !(s->entry = calloc(n, sizeof *s->entry)))
         goto fail;
     s->model = q->model;
-    s->ns = q->model->ns;
+    s->group = group;
+    s->ns = q->model->ns[group];
     s->uid = s->table.uid = q->uid;
     memcpy(s->label, q->label, sizeof s->label);
     s->stream = q->stream;
@@ -52,6 +54,8 @@ static void begin(struct tier *t, struct seq *q, const struct kv_hash *hash, uin
     s->first = first;
     if (kv_match_nodes(q->model->group.kv, &s->table, q->token, (first + n) * KV_PAGE) < first + n)
         goto fail_table;
+    for (uint32_t i = first; q->model->kv[group].window && i < first + n; i++)
+        kv_hold(q->model->group.kv, &s->table, group, i);
     for (; s->n < n; s->n++) {
         uint32_t i = first + s->n;
         const int32_t *id = q->token + (size_t)i * KV_PAGE;
@@ -86,35 +90,50 @@ fail:
     free(page);
 }
 
+/* Makes saves of the group's pages: runs of those that are wanted. `on_device` has the first n places. */
+static void save_group(struct tier *t, struct seq *q, uint32_t group, const struct kv_table *on_device,
+                       const struct kv_hash *hash, struct tier_entry **entry, double now)
+{
+    struct kv_namespace *s = q->model->ns[group];
+    const struct kv *kv = q->model->group.kv;
+    bool to_file = t->io && now >= t->disk_retry_at;
+    uint32_t n = on_device->n;
+    uint64_t most = extent_bytes / tier_page_bytes(s);
+    most = most < 1 ? 1 : most > KVFILE_PAGES_MAX ? KVFILE_PAGES_MAX : most;
+    for (uint32_t i = 0; i < n; i++)
+        entry[i] = index_lookup(s, &hash[i]);
+    for (uint32_t i = 0, run; i < n; i += run) {
+        bool wanted = kv_has(kv, on_device, group, i) && wants_saving(t, entry[i], to_file);
+        for (run = 1; i + run < n && run < most; run++)
+            if ((kv_has(kv, on_device, group, i + run) && wants_saving(t, entry[i + run], to_file)) != wanted)
+                break;
+        if (wanted)
+            begin(t, q, group, hash, i, run, to_file);
+    }
+    for (uint32_t i = n; i-- > 0;) { /* from the end on: the first pages are dropped last */
+        if (!entry[i])
+            continue;
+        index_touch(&t->index, entry[i]);
+        if (index_in_file(entry[i]))
+            tier_used(t, entry[i]->file, now);
+    }
+}
+
 void tier_save(struct tier *t, struct seq *q, double now)
 {
+    const struct model_entry *m = q->model;
     uint32_t n_tok = q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens, n = n_tok / KV_PAGE;
-    bool to_file = t->io && now >= t->disk_retry_at;
-    if (q->state != SEQ_RUN || q->eval || !q->model->ns || n == 0 || (!t->io && !t->ram))
+    if (q->state != SEQ_RUN || q->eval || !m->ns[0] || n == 0 || (!t->io && !t->ram))
         return;
-    uint64_t most = extent_bytes / tier_page_bytes(q->model->ns);
-    most = most < 1 ? 1 : most > KVFILE_PAGES_MAX ? KVFILE_PAGES_MAX : most;
+    struct kv_table on_device = {.uid = q->uid};
     struct kv_hash *hash = tier_chain(q->uid, q->token, n);
     struct tier_entry **entry = calloc(n, sizeof *entry);
     if (hash && entry) {
-        kv_publish(q->model->group.kv, &q->kv, q->token, n_tok);
-        for (uint32_t i = 0; i < n; i++)
-            entry[i] = index_lookup(q->model->ns, &hash[i]);
-        for (uint32_t i = 0, run; i < n; i += run) {
-            bool wanted = wants_saving(t, entry[i], to_file);
-            for (run = 1; i + run < n && run < most; run++)
-                if (wants_saving(t, entry[i + run], to_file) != wanted)
-                    break;
-            if (wanted)
-                begin(t, q, hash, i, run, to_file);
-        }
-        for (uint32_t i = n; i-- > 0;) { /* from the end on: the first pages are dropped last */
-            if (!entry[i])
-                continue;
-            index_touch(&t->index, entry[i]);
-            if (index_in_file(entry[i]))
-                tier_used(t, entry[i]->file, now);
-        }
+        kv_publish(m->group.kv, &q->kv, q->token, n_tok);
+        kv_match_nodes(m->group.kv, &on_device, q->token, n * KV_PAGE);
+        for (uint32_t g = 0; g < m->n_group; g++)
+            save_group(t, q, g, &on_device, hash, entry, now);
+        kv_release(m->group.kv, &on_device, NULL, 0);
     }
     free(entry);
     free(hash);
@@ -164,7 +183,7 @@ static bool copy_some(struct tier *t, struct save *s, struct hearth_err *e, int 
     while (n < most && s->n_submitted + n < s->n) {
         struct tier_entry *en = s->entry[s->n_submitted + n];
         if (!en->host) {
-            struct host_page *p = tier_host_page(t, TO_HOST, s->model);
+            struct host_page *p = tier_host_page(t, TO_HOST, s->model, tier_page_bytes(s->ns));
             if (!p) {
                 if (host_is_none(&t->host))
                     abort_save(t, s);
@@ -179,9 +198,9 @@ static bool copy_some(struct tier *t, struct save *s, struct hearth_err *e, int 
     if (n == 0)
         return false;
     struct transfer m = {.save = s, .n = n, .bytes = n * tier_page_bytes(s->ns)};
-    const uint32_t *pages = s->table.page[0] + s->first + s->n_submitted;
+    const uint32_t *pages = s->table.page[s->group] + s->first + s->n_submitted;
     s->n_submitted += n;
-    *rc = tier_transfer(t, TO_HOST, m, s->model->pool[0], pages, host, e);
+    *rc = tier_transfer(t, TO_HOST, m, s->model->pool[s->group], pages, host, e);
     return *rc == 0;
 }
 

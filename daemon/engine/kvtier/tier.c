@@ -136,13 +136,16 @@ static bool may_pin(struct tier *t, bool urgent)
 /* Saves reference pages of the pool until host memory has them; generations must not have to wait for that. */
 static bool pool_is_short(const struct model_entry *m)
 {
-    return kv_available(m->group.kv) < m->n_page / 4;
+    uint32_t least = UINT32_MAX;
+    for (uint32_t g = 0; g < m->n_group; g++)
+        least = m->kv[g].n_page < least ? m->kv[g].n_page : least;
+    return kv_available(m->group.kv) < least / 4;
 }
 
 /* Pins one slab a call, so that commands are seen between two; for a restore that delays no other sequence, as many as
  * it needs.
  */
-static bool pin_now(struct tier *t, enum direction way, const struct model_entry *m)
+static bool pin_now(struct tier *t, enum direction way, const struct model_entry *m, uint64_t page_bytes)
 {
     bool urgent = way == TO_DEVICE || t->foreground == TIER_FG_BLOCKED || pool_is_short(m);
     bool at_once = way == TO_DEVICE && (t->foreground == TIER_FG_IDLE || t->foreground == TIER_FG_BLOCKED);
@@ -151,18 +154,17 @@ static bool pin_now(struct tier *t, enum direction way, const struct model_entry
         return false;
     }
     t->pinned = true;
-    return pin(t, tier_page_bytes(m->ns));
+    return pin(t, page_bytes);
 }
 
 /* Pinning is for idle times (tier_idle) and loads: here it would be felt as a pause, so pages that are in files too are
  * evicted first. */
-struct host_page *tier_host_page(struct tier *t, enum direction way, const struct model_entry *m)
+struct host_page *tier_host_page(struct tier *t, enum direction way, const struct model_entry *m, uint64_t bytes)
 {
-    uint64_t bytes = tier_page_bytes(m->ns);
     struct host_page *p = t->p.gpu ? host_take(&t->host, bytes) : host_take_new(&t->host, bytes);
     while (!p && index_evict_clean(&t->index, bytes))
         p = host_take(&t->host, bytes);
-    if (!p && t->p.gpu && host_may_grow(&t->host, bytes) && !pin_now(t, way, m) && t->pin_wanted)
+    if (!p && t->p.gpu && host_may_grow(&t->host, bytes) && !pin_now(t, way, m, bytes) && t->pin_wanted)
         return NULL;
     if (!p)
         p = host_take_new(&t->host, bytes);
@@ -188,10 +190,11 @@ void tier_used(struct tier *t, struct tier_file *f, double now)
 void tier_computed(struct tier *t, const struct model_entry *m, uint32_t n_tok, double seconds)
 {
     enum { ENOUGH = 64 /* tokens: with fewer, the rate would measure the step's fixed cost */ };
-    if (!m->ns || n_tok < ENOUGH || seconds <= 0)
+    struct kv_namespace *s = m->ns[0]; /* it stands for all of them here */
+    if (!s || n_tok < ENOUGH || seconds <= 0)
         return;
-    rate_add(&m->ns->prefill, n_tok, seconds, &m->ns->prefill_rate);
-    atomic_store(&t->p.counters->prefill_rate, m->ns->prefill_rate);
+    rate_add(&s->prefill, n_tok, seconds, &s->prefill_rate);
+    atomic_store(&t->p.counters->prefill_rate, s->prefill_rate);
 }
 
 /* --- copies ---------------------------------------------------------------------------------------------- */
@@ -355,19 +358,24 @@ static bool wants_prealloc(const struct tier *t, uint64_t want)
 
 void tier_attach(struct tier *t, struct model_entry *m, const struct kv_fingerprint *fingerprint)
 {
-    uint64_t least =
-        t->ram + 4 * fingerprint->page_bytes; /* one page being filled and one full, for restore and save each */
-    m->ns = index_namespace(&t->index, fingerprint);
-    if (!m->ns)
-        return; /* no memory: this model has no lower tiers */
-    if (t->host.limit < least)
-        t->host.limit = least;
-    if (t->io && !m->ns->scanned) {
-        m->ns->scanned = true;
-        m->ns->scan = kvio_scan(t->io, NULL, fingerprint);
-        t->io_jobs++;
+    for (uint32_t g = 0; g < m->n_group; g++)
+        if (!(m->ns[g] = index_namespace(&t->index, &fingerprint[g]))) {
+            memset(m->ns, 0, sizeof m->ns);
+            return; /* no memory: this model has no lower tiers */
+        }
+    for (uint32_t g = 0; g < m->n_group; g++) {
+        struct kv_namespace *s = m->ns[g];
+        /* one page being filled and one full, for restore and save each */
+        uint64_t least = t->ram + 4 * fingerprint[g].page_bytes;
+        if (t->host.limit < least)
+            t->host.limit = least;
+        if (t->io && !s->scanned) {
+            s->scanned = true;
+            s->scan = kvio_scan(t->io, NULL, &fingerprint[g]);
+            t->io_jobs++;
+        }
     }
-    t->page_bytes = fingerprint->page_bytes;
+    t->page_bytes = fingerprint[0].page_bytes;
     while (wants_prealloc(t, staging) && pin(t, t->page_bytes)) { /* pinning is short beside the load itself */
     }
 }

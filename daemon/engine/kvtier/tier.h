@@ -19,6 +19,11 @@
  * rest is computed. A sequence whose pages another restore is fetching waits for that one; one whose pages are in a
  * file that is still being written waits for the file, as long as that costs little beside computing.
  *
+ * A model has a namespace for each of its layer groups, with files and pages in host memory of its own. Of a group with
+ * a window a save takes what its pool has, the windows before the prompt's and the turn's end; and a restore brings
+ * back, beside all pages of the others, the window before the place where it ends, or nothing: between the places that
+ * windows were kept of, nobody can go on.
+ *
  * Restore or recompute is decided by measured rates: tokens per second of prefill against bytes per second of the link
  * and the disk. Until a rate is known, restoring is taken to be cheaper. A restore that falls behind what computing
  * would have taken (judged after a tenth of that) is stopped, and the pages restored so far are used.
@@ -86,7 +91,7 @@ int tier_open(struct tier **out, const struct tier_params *p, struct hearth_err 
 void tier_close(struct tier *t);
 
 /* Announces a loaded model, which has its pool. The first time, its files are looked for (scanned). */
-void tier_attach(struct tier *t, struct model_entry *m, const struct kv_fingerprint *fingerprint);
+void tier_attach(struct tier *t, struct model_entry *m, const struct kv_fingerprint *fingerprint /* [m->n_group] */);
 /* Announces an unload: pages whose copy to host memory was not submitted yet are no longer saved. */
 void tier_detach(struct tier *t, struct model_entry *m);
 /* Returns whether jobs use the model's pool, which must not be freed before there are none. */

@@ -356,6 +356,8 @@ void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
     uint32_t full = n / KV_PAGE, rest = n % KV_PAGE;
     if (rest && full < t->n && full == t->n_cached)
         publish_tail(kv, t, full, ids + (size_t)full * KV_PAGE, rest);
+    if (n)
+        slide(kv, t, n);
     for (uint32_t g = 0; g < kv->n_group && n; g++)
         for (uint32_t i = t->from[g]; i < t->n; i++)
             if (t->page[g][i] != KV_NONE && is_kept(kv, g, i, n))

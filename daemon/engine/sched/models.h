@@ -55,13 +55,14 @@ struct model_entry {
     /* The device thread's. */
     TAILQ_ENTRY(model_entry) loaded_link;
     struct model *model;                 /* NULL: not loaded */
-    struct kv_pool *pool[KV_GROUPS_MAX]; /* [hp.n_group] */
+    struct kv_pool *pool[KV_GROUPS_MAX]; /* [n_group] of its layer groups ... */
+    struct kv_desc kv[KV_GROUPS_MAX];    /* ... and what they are */
+    uint32_t n_group;
     struct sched_group group;
-    struct kv_namespace *ns;       /* its KV's namespace in the tiers; NULL: it has none there */
-    double load_begun, load_ended; /* the last time */
-    uint32_t n_page;
-    struct reason *reasons;     /* of all its loadings; owned, freed with the entry */
-    struct op_table *op_tables; /* likewise */
+    struct kv_namespace *ns[KV_GROUPS_MAX]; /* its KV's namespaces in the tiers; all NULL: it has none there */
+    double load_begun, load_ended;          /* the last time */
+    struct reason *reasons;                 /* of all its loadings; owned, freed with the entry */
+    struct op_table *op_tables;             /* likewise */
 
     /* Written by the device thread, read by the loop's status. */
     _Atomic bool loaded, on_gpu;

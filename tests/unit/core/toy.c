@@ -366,7 +366,7 @@ int model_load(struct model **out, struct gguf *g, const struct backend *be, str
     (*out)->hp.n_ctx = MAX_LEN;
     return 0;
 }
-int kv_fingerprint_make(struct kv_fingerprint *out, const struct model *m, const struct kv_desc *desc,
+int kv_fingerprint_make(struct kv_fingerprint out[KV_GROUPS_MAX], const struct model *m, const struct kv_desc *desc,
                         struct hearth_err *e)
 {
     (void)m, (void)e;

@@ -29,7 +29,7 @@ static struct kv_fingerprint print_of(enum dtype type)
     struct gguf *g;
     struct model *m;
     struct kv_desc desc[KV_GROUPS_MAX];
-    struct kv_fingerprint p;
+    struct kv_fingerprint p[KV_GROUPS_MAX];
     char path[64];
     int fd = memfd_create("model.gguf", MFD_CLOEXEC);
     assert_int_equal(write(fd, file, n_file), n_file);
@@ -38,11 +38,11 @@ static struct kv_fingerprint print_of(enum dtype type)
         fail_msg("%s", e.msg);
     model_kv_descs(m, type, desc);
     desc->n_page = 77; /* does not matter */
-    assert_int_equal(kv_fingerprint_make(&p, m, desc, &e), 0);
+    assert_int_equal(kv_fingerprint_make(p, m, desc, &e), 0);
     model_free(m);
     gguf_close(g);
     close(fd);
-    return p;
+    return p[0];
 }
 
 static int setup(void **state)

@@ -80,6 +80,8 @@ int world_setup(void **state)
     w->model.dev = w->dev;
     assert_int_equal(kv_page_bytes(&desc), BYTES);
     w->m.model = &w->model;
+    w->m.kv[0] = desc;
+    w->m.n_group = 1;
     w->fingerprint =
         (struct kv_fingerprint){.model = {1, 2}, .page_bytes = kv_page_bytes(&desc), .page_tokens = KV_PAGE};
     strcpy(w->fingerprint.backend, "cpu");

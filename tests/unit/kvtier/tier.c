@@ -200,7 +200,6 @@ static void a_short_pool_hurries_a_save(void **state)
     struct kv_table others = {.uid = UID};
     world_open(w, true, 128 << 20);
     w->tier->p.gpu = true;
-    w->m.n_page = POOL;
     world_take_turn(w, world_seq(w, UID, 3, 0, 1));
     pin_slowly(w);
     assert_int_equal(tier_poll(w->tier, engine_now(), &e), 0);

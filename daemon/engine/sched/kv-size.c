@@ -1,0 +1,56 @@
+/* kv-size.c - the sizes of pools; see kv-size.h. Pure. */
+#include "daemon/engine/sched/kv-size.h"
+
+enum {
+    WINDOWS_CACHED = 4, /* of a context's windows: that of who goes on, and of three places to go on from */
+    SEQS_LEAST = 16     /* sequences that a pool of windows has room for, where a full pool has */
+};
+
+static uint32_t pages_of(const struct kv_desc *d, uint32_t n_page, uint32_t n_ctx, uint32_t lookahead)
+{
+    if (!d->window)
+        return n_page;
+    uint64_t context = n_ctx / KV_PAGE + 1, windows = (uint64_t)WINDOWS_CACHED * kv_most(d->window, 0);
+    uint64_t share = (uint64_t)n_page * windows / context, least = (uint64_t)SEQS_LEAST * kv_most(d->window, lookahead);
+    share = share > least ? share : least;
+    return share < n_page ? (uint32_t)share : n_page;
+}
+
+void kv_size_pools(struct kv_desc *desc, uint32_t n_group, uint32_t n_page, uint32_t n_ctx, uint32_t lookahead)
+{
+    for (uint32_t g = 0; g < n_group; g++)
+        desc[g].n_page = pages_of(&desc[g], n_page, n_ctx, lookahead);
+}
+
+uint64_t kv_size_bytes(const struct kv_desc *desc, uint32_t n_group, uint32_t n_page, uint32_t n_ctx,
+                       uint32_t lookahead)
+{
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < n_group; g++)
+        bytes += kv_page_bytes(&desc[g]) * pages_of(&desc[g], n_page, n_ctx, lookahead);
+    return bytes;
+}
+
+uint32_t kv_size_for(const struct kv_desc *desc, uint32_t n_group, uint64_t bytes, uint32_t n_ctx, uint32_t lookahead)
+{
+    uint32_t fits = 0, most = KV_PAGES_MAX;
+    while (fits < most) {
+        uint32_t n = fits + (most - fits + 1) / 2;
+        if (kv_size_bytes(desc, n_group, n, n_ctx, lookahead) <= bytes)
+            fits = n;
+        else
+            most = n - 1;
+    }
+    return fits;
+}
+
+uint64_t kv_size_room(const struct kv_desc *desc, uint32_t n_group, uint32_t lookahead)
+{
+    uint64_t room = UINT64_MAX;
+    for (uint32_t g = 0; g < n_group; g++) {
+        bool endless = desc[g].window && desc[g].n_page >= kv_most(desc[g].window, lookahead);
+        uint64_t n = (uint64_t)desc[g].n_page * KV_PAGE;
+        room = endless || n > room ? room : n;
+    }
+    return room;
+}
