@@ -89,6 +89,8 @@ int read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e);
 bool embed_has_code(void);
 /* attend.cu */
 bool attend_supports(uint32_t d_head);
+/* Cuts the step's KV into work items: fills in chunk_pages, chunk_magic and the device's n_split. */
+void attend_cut(struct device *d, step_dev *m);
 /* Room for the partials of a step with these lengths; may drop captured graphs. */
 void attend_reserve(struct device *d, const step_dev *m);
 

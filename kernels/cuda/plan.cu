@@ -16,7 +16,7 @@ struct lowering {
     enum op_kind kind;
     op_run *only; /* of an op that has one way, all rows at once; else NULL, and by path: */
     op_run *on[PATH_COUNT];
-    uint32_t takes; /* activations that the wgmma launcher takes in pieces: ACT_X it completes, ACT_FF it uses up */
+    uint32_t takes; /* activations that the wgmma launcher takes in pieces: ACT_X it completes, others it uses up */
 };
 /* clang-format off */
 static const struct lowering lowerings[] = {
@@ -24,7 +24,7 @@ static const struct lowering lowerings[] = {
     {OP_EMBED,  embed_run},
     {OP_QKV,    NULL,     {ref_qkv,    wg_qkv,    prefill_qkv,    prefill_qkv,    gemm_qkv,    gemm_qkv},    ACT_BIT(ACT_X)},
     {OP_ATTEND, attend_run},
-    {OP_PROJ,   NULL,     {ref_proj,   wg_proj,   prefill_proj,   prefill_proj,   gemm_proj,   gemm_proj},   ACT_BIT(ACT_FF)},
+    {OP_PROJ,   NULL,     {ref_proj,   wg_proj,   prefill_proj,   prefill_proj,   gemm_proj,   gemm_proj},   ACT_BIT(ACT_FF) | ACT_BIT(ACT_ATT)},
     {OP_FFN_UP, NULL,     {ref_ffn_up, wg_ffn_up, prefill_ffn_up, prefill_ffn_up, gemm_ffn_up, gemm_ffn_up}, ACT_BIT(ACT_X)},
     {OP_HEAD,   NULL,     {ref_head,   wg_head,   NULL,           NULL,           gemm_head,   gemm_head},   0},
 };
@@ -90,8 +90,10 @@ void plan_complete(struct device *d, struct op_call *p, uint32_t acts)
         reduce_to_x(d, &p->x, p->x_bias, p->x_n, d->bucket);
         act_completed(&p->acts, ACT_X);
     }
+    if (acts & ACT_BIT(ACT_ATT))
+        act_taken(&p->acts, ACT_ATT); /* made for a product that did not come: its form is nobody else's */
     if (acts & ACT_BIT(ACT_FF) && p->ff_made)
-        act_taken(&p->acts, ACT_FF); /* made for a product that did not come: its form is nobody else's */
+        act_taken(&p->acts, ACT_FF); /* likewise */
     else if (acts & ACT_BIT(ACT_FF)) {
         uint32_t n = wdev_of(p->ff_op.w)->n_out;
         glu_reduce_run(d, &p->ff_op, &p->ff, p->ff_op.glu == GLU_GELU ? n : n / 2, &d->ws.ff, d->bucket);
@@ -103,7 +105,7 @@ void plan_complete(struct device *d, struct op_call *p, uint32_t acts)
 static void call(struct device *d, struct op_call *p, const struct op *o, op_run *run, uint32_t takes)
 {
     uint32_t reads = op_reads(o), writes = ACT_BIT(op_writes(o));
-    takes &= reads & ~(p->read_again & ACT_BIT(ACT_FF));
+    takes &= reads & ~(p->read_again & ~ACT_BIT(ACT_X));
     plan_complete(d, p, acts_to_complete(&p->acts, reads, writes, takes, p->path == PATH_WGMMA));
     assert(!(p->acts.pieces & reads & ~takes));
     uint32_t stale = acts_stale(&p->acts, reads, takes);

@@ -16,7 +16,8 @@ struct op_call {
     uint32_t read_again;     /* activations that ops after this one read as they are now */
     enum path path;          /* the one that this op takes; PATH_NONE for ops that have no choice */
     uint32_t row0, bucket;   /* rows of this call; of out rows where the op writes ACT_LOGITS */
-    struct act_state acts;
+    struct act_state
+        acts; /* ACT_ATT in pieces is whole, but in ws.wg_x, in the order that the product after it wants */
     /* ACT_X, where it is in pieces: a product that nobody has added to the residual stream yet. */
     partials x;
     const float *x_bias;
@@ -50,6 +51,10 @@ bool gemv_takes(const struct device *d, const struct op *o);
 op_run wg_qkv, wg_proj, wg_ffn_up, wg_head;
 bool wg_supports(const struct device *d, const void *model);
 bool wg_can_run(const struct op *o);
+
+/* Where attention's results go in the order that the next op's product wants, with no kernel between them; false where
+ * that op takes another path. ACT_ATT is in pieces then. */
+bool wg_attended(struct device *d, struct op_call *p, uint32_t d_q, act_buf *out);
 
 /* cublaslt.cu: all rows of a step. */
 op_run prefill_qkv, prefill_proj, prefill_ffn_up;

@@ -283,10 +283,7 @@ static void begin(struct device *d, const struct batch *b, const struct program 
             m->group[g].kv_slot[i] = NO_SLOT;
     for (uint32_t i = b->n_out; i < d->out_bucket; i++)
         m->out_row[i] = 0;
-    d->n_split = 1; /* more where any sequence has: a merge of chunks is part of the graph then */
-    while (d->n_split * ATTEND_CHUNK < d->max_pos &&
-           (d->n_split == 1 || d->n_split * d->bucket * d->kv[0]->desc.n_kv < 2u * d->sms))
-        d->n_split *= 2;
+    attend_cut(d, m);
     attend_reserve(d, m);
     set_widths(d, p);
 }

@@ -4,8 +4,9 @@
  *
  *     tests/ops/order [BACKEND [VARIANT]]   "cpu" by default; exit status 77 where the machine has no such device
  *
- * Steps outside the invariant mode, of 3, 20 and 70 tokens, so that a GPU takes each of its paths. There the two may
- * differ by the rounding of an fp16 activation; on the CPU they are the same bits.
+ * Steps outside the invariant mode: of 3, 20 and 70 tokens of a sequence, and of a token each of six of them, so that a
+ * GPU takes each of its paths. There the two may differ by the rounding of an fp16 activation; on the CPU they are the
+ * same bits.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -53,15 +54,31 @@ static struct op op_of(const struct rig *r, char c)
     }
 }
 
-static void check(struct rig *r, const char *order, uint32_t n)
+/* The steps: sequences, and where their rows begin. Of the two that decode, the first has contexts that a GPU's
+ * attention does not cut, the second ones that it does. */
+static const struct {
+    uint32_t n_seq;
+    struct seq_shape seq[SEQS_MAX];
+} steps[] = {
+    {1, {{0, 3}}},
+    {1, {{0, 20}}},
+    {1, {{0, 70}}},
+    {6, {{0, 1}, {1, 1}, {15, 1}, {16, 1}, {17, 1}, {100, 1}}},
+    {6, {{319, 1}, {0, 1}, {255, 1}, {256, 1}, {33, 1}, {300, 1}}},
+};
+
+static void check(struct rig *r, const char *order, size_t step)
 {
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < steps[step].n_seq; s++)
+        n += steps[step].seq[s].n_row;
     size_t n_logit = (size_t)n * r->n->c->n_vocab, n_op = strlen(order);
     float *want = malloc(n_logit * sizeof *want), *got = malloc(n_logit * sizeof *got);
     struct op ops[16];
     struct hearth_err e;
     double off = 0, size = 0;
     assert_true(want && got && n_op <= 16);
-    rig_batch(r, &(struct seq_shape){0, n}, 0, 1);
+    rig_batch(r, steps[step].seq, 0, steps[step].n_seq);
     for (size_t i = 0; i < n_op; i++)
         ops[i] = op_of(r, order[i]);
     for (size_t i = 0; i < n_op; i++)
@@ -69,22 +86,21 @@ static void check(struct rig *r, const char *order, uint32_t n)
     rig_read(r, ACT_LOGITS, 0, n, want);
     struct program p = program_of(r, ops, (uint32_t)n_op);
     if (rig_try(r, &p, &e))
-        fail_msg("%s, %u tokens: %s", order, (unsigned)n, e.msg);
+        fail_msg("%s, step %zu of %u tokens: %s", order, step, (unsigned)n, e.msg);
     rig_read(r, ACT_LOGITS, 0, n, got);
     for (size_t i = 0; i < n_logit; i++) {
         off = fmax(off, fabs((double)want[i] - (double)got[i]));
         size = fmax(size, fabs((double)want[i]));
     }
     if (!(off <= (info.gpu ? 5e-3 : 0) * size) || !(size > 0))
-        fail_msg("%s, %u tokens: logits of at most %g are %g off what the ops give one by one", order, (unsigned)n,
-                 size, off);
+        fail_msg("%s, step %zu of %u tokens: logits of at most %g are %g off what the ops give one by one", order, step,
+                 (unsigned)n, size, off);
     free(want);
     free(got);
 }
 
 static void test_case(void **state)
 {
-    static const uint32_t tokens[] = {3, 20, 70};
     const struct op_case *c = *state;
     struct numbers n;
     struct rig r;
@@ -92,10 +108,11 @@ static void test_case(void **state)
     assert_non_null(d);
     numbers_init(&n, c);
     rig_init(&r, &n, backend, d);
+    rig_fill_kv(&r);
     r.fast = true;
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
-        for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
-            check(&r, orders[i], tokens[k]);
+        for (size_t k = 0; k < sizeof steps / sizeof *steps; k++)
+            check(&r, orders[i], k);
     rig_fini(&r);
     numbers_fini(&n);
     backend->close(d);

@@ -1,14 +1,17 @@
 /*
  * attend.cu - the attention op: which kernels take which sequences of a step, and the room for partial sums.
  *
- * Decode, short prompts and the invariant mode go chunk by chunk of 256 tokens: a work item is (sequence, KV head, tile
- * of 8 rows, chunk), the rows of a tile the query heads of a KV head's group over one or more tokens, so that grouped
- * queries share what they read (plan.cuh). split_kv.cu takes items, reduce.cu adds what the chunks of
- * a row gave. Longer runs of rows go through prefill.cu.
+ * Decode, short prompts and the invariant mode go chunk by chunk: a work item is (sequence, KV head, tile of 8 rows,
+ * chunk), the rows of a tile the query heads of a KV head's group over one or more tokens, so that grouped queries
+ * share what they read (plan.cuh). split_kv.cu takes items, reduce.cu adds what the chunks of a row gave. A chunk has
+ * 256 tokens where bits must not depend on the batch; where they may, decode's is as long as a sequence if there are
+ * sequences enough. Longer runs of rows go through prefill.cu.
  */
 #include "kernels/cuda/attend/plan.cuh"
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
+
+#include <math.h>
 
 bool attend_supports(uint32_t d_head)
 {
@@ -30,7 +33,7 @@ void attend_reserve(struct device *d, const step_dev *m)
         floats = n > floats ? n : floats;
     }
     for (uint32_t s = 0; s < m->n_seq; s++) {
-        uint64_t chunks = (m->pos0[s] + m->n_rows[s]) / ATTEND_CHUNK + 1;
+        uint64_t chunks = (m->pos0[s] + m->n_rows[s]) / (KV_PAGE * m->chunk_pages) + 1;
         pairs += chunks * (m->n_rows[s] < GEMM_ROWS ? m->n_rows[s] : GEMM_ROWS);
     }
     uint64_t want = pairs * floats * sizeof(float), have = d->ws.part_bytes ? d->ws.part_bytes : 64ull << 20;
@@ -53,6 +56,48 @@ void attend_reserve(struct device *d, const step_dev *m)
 }
 
 /*
+ * Pages of a chunk. Where bits are free, decode has as few chunks as fill the GPU: at a chunk's end its block reads
+ * nothing, and more than one of a sequence are added up by another launch. A cut takes what all of its bytes take, or
+ * what the longest way of a block does, by rounds of a page a warp; the figures are an H100's.
+ */
+static uint32_t chunk_pages_of(const struct device *d, const step_dev *m)
+{
+    if (!d->decode || d->invariant || d->bucket <= GEMV_ROWS)
+        return CHUNK_PAGES;
+    const float kb = KV_PAGE * 4 * d->kv[0]->desc.d_k / 1024.f, us_round = 0.8f + 0.11f * kb, kb_us = 2750, us_end = 1,
+                us_reduce = 2.5f;
+    uint32_t most = (d->max_pos + KV_PAGE - 1) / KV_PAGE, best = CHUNK_PAGES, n_kv = d->kv[0]->desc.n_kv;
+    uint32_t warps = attend_warps((int)d->kv[0]->desc.d_k), pages = 0, chunk;
+    float least = INFINITY;
+    for (uint32_t s = 0; s < m->n_seq; s++)
+        pages += m->pos0[s] / KV_PAGE + 1;
+    uint32_t n = (most + ATTEND_ROUNDS * warps - 1) / (ATTEND_ROUNDS * warps);
+    do {
+        uint32_t items = 0;
+        chunk = (most + n - 1) / n;
+        for (uint32_t s = 0; s < m->n_seq; s++)
+            items += m->pos0[s] / KV_PAGE / chunk + 1;
+        float turns = (float)((items * n_kv + d->sms - 1) / d->sms), mean = turns * pages / items;
+        float way = ceilf((mean > chunk ? mean : chunk) / warps) * us_round, all = kb * pages * n_kv / kb_us;
+        float us = (way > all ? way : all) + turns * us_end + (n > 1 ? us_reduce : 0);
+        if (us < least)
+            least = us, best = chunk;
+        n += (n + 3) / 4;
+    } while (chunk > warps);
+    return best;
+}
+
+void attend_cut(struct device *d, step_dev *m)
+{
+    uint32_t pages = chunk_pages_of(d, m), tokens = pages * KV_PAGE;
+    m->chunk_pages = pages, m->chunk_magic = fastdiv_magic(pages);
+    d->n_split = 1; /* more where any sequence has: a merge of chunks is part of the graph then */
+    while (d->n_split * tokens < d->max_pos &&
+           (d->n_split == 1 || d->n_split * d->bucket * d->kv[0]->desc.n_kv < 2u * d->sms))
+        d->n_split *= 2;
+}
+
+/*
  * Whether the step's longer runs of rows are few enough to be split too. prefill.cu has a block for 128 rows and
  * heads, which walks the whole context: its time follows the context, and that of chunks the items. Measured where they
  * meet (tests/bench/lab/NOTES.md): at one and a half items a processor, at two where no row sees more than a chunk.
@@ -65,7 +110,7 @@ static bool split_all(const struct device *d, const struct op_attend *op)
     return 2 * items <= (d->max_pos <= ATTEND_CHUNK ? 4ull : 3ull) * d->sms;
 }
 
-void attend_run(struct device *d, struct op_call *, const struct op *o)
+void attend_run(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_attend *op = &o->attend;
     attend_args a = {};
@@ -92,6 +137,7 @@ void attend_run(struct device *d, struct op_call *, const struct op *o)
                     op->d_head);
         return;
     }
+    wg_attended(d, p, op->n_head * op->d_head, &a.out);
     split_args split = {a, fastdiv_magic(a.group), fastdiv_magic(a.kv.n_kv)};
     for (uint32_t lo = 0; lo < d->bucket; lo += GEMM_ROWS) {
         split.row_lo = lo, split.row_hi = lo + GEMM_ROWS;

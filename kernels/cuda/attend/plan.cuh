@@ -8,7 +8,15 @@
 
 #include "kernels/cuda/attend/attend.cuh"
 
-enum { CHUNK_PAGES = ATTEND_CHUNK / KV_PAGE };
+enum {
+    CHUNK_PAGES = ATTEND_CHUNK / KV_PAGE, /* where a sum's order follows positions alone */
+    ATTEND_ROUNDS = 32, /* pages of a chunk that a warp of split_kv.cu may have: a lane's number each */
+};
+/* Warps of a block of split_kv.cu. */
+constexpr int attend_warps(int d_head)
+{
+    return d_head <= 128 ? ATTEND_FIRST_PAGES : ATTEND_FIRST_PAGES / 2;
+}
 
 /*
  * What both kernels are launched with. A division by a number that is no constant is a chain of some hundred cycles,
@@ -36,11 +44,18 @@ struct plan {
     uint32_t row[BATCH_SEQS_MAX], n_row[BATCH_SEQS_MAX], pos[BATCH_SEQS_MAX]; /* rows within the window of rows */
     uint32_t fresh[BATCH_SEQS_MAX]; /* the first position that this step writes */
     uint32_t chunk0[BATCH_SEQS_MAX], n_chunk[BATCH_SEQS_MAX], pages[BATCH_SEQS_MAX];
+    uint32_t chunk_pages, chunk_magic; /* of this step's chunks: step_dev */
 };
 
 __device__ static inline uint32_t first_visible(uint32_t pos, uint32_t window)
 {
     return window && pos + 1 > window ? pos + 1 - window : 0;
+}
+
+/* The chunk that a position is in. */
+__device__ static inline uint32_t chunk_at(const plan &p, uint32_t pos)
+{
+    return fastdiv(pos / KV_PAGE, p.chunk_magic);
 }
 
 /* Sequence i of the plan; its counts of items and (row, chunk) pairs in v. */
@@ -49,7 +64,7 @@ __device__ static inline void plan_seq(plan *p, const split_args &a, uint32_t i,
 {
     uint32_t lo = max(row0, a.row_lo), hi = min(row0 + n_row, a.row_hi), pos = pos0 + lo - row0;
     uint32_t n = n_row <= a.rows_max && hi > lo ? hi - lo : 0, n_tile = (n * a.group + TILE_ROWS - 1) / TILE_ROWS;
-    uint32_t c0 = first_visible(pos, a.window) / ATTEND_CHUNK, c1 = (pos + n - 1) / ATTEND_CHUNK;
+    uint32_t c0 = chunk_at(*p, first_visible(pos, a.window)), c1 = chunk_at(*p, pos + n - 1);
     p->row[i] = lo, p->n_row[i] = n, p->pos[i] = pos, p->fresh[i] = pos0, p->pages[i] = pages;
     p->chunk0[i] = c0, p->n_chunk[i] = n ? c1 - c0 + 1 : 0;
     v[0] = a.kv.n_kv * n_tile * p->n_chunk[i], v[1] = n * p->n_chunk[i];
@@ -60,6 +75,7 @@ __device__ static void plan_make(plan *p, const split_args &a)
 {
     const step_dev *s = a.s;
     uint32_t lane = threadIdx.x, carry[2] = {0, 0}, n_seq = s->n_seq;
+    p->chunk_pages = s->chunk_pages, p->chunk_magic = s->chunk_magic; /* every lane, for what it reads itself */
     for (uint32_t base = 0; base < BATCH_SEQS_MAX; base += 32) {
         uint32_t i = base + lane, v[2] = {0, 0};
         if (base >= n_seq && base) { /* nothing more: searches still look at these */
@@ -122,11 +138,21 @@ __device__ static inline uint32_t table_of(const plan_one &, uint32_t)
 {
     return 0;
 }
+/* Pages of a chunk. */
+__device__ static inline uint32_t chunk_pages(const plan &p)
+{
+    return p.chunk_pages;
+}
+__device__ static inline uint32_t chunk_pages(const plan_one &)
+{
+    return CHUNK_PAGES;
+}
 
 struct item {
     uint32_t s, head, tile, rows; /* rows: live ones of the tile */
     uint32_t chunk, c_lo, c_hi;   /* chunks that the tile's rows see, of the context */
     uint32_t last;                /* position of the tile's last row */
+    uint32_t page0;               /* the chunk's first page that is walked through */
 };
 
 /* The tile's live rows, where it ends, and the chunks that its rows see. */
@@ -134,8 +160,8 @@ __device__ static inline void tile_sees(item &it, const plan &p, const split_arg
 {
     it.rows = min((uint32_t)TILE_ROWS, p.n_row[it.s] * a.group - TILE_ROWS * it.tile);
     it.last = p.pos[it.s] + fastdiv(TILE_ROWS * it.tile + it.rows - 1, a.group_magic);
-    it.c_lo = first_visible(p.pos[it.s] + fastdiv(TILE_ROWS * it.tile, a.group_magic), a.window) / ATTEND_CHUNK;
-    it.c_hi = it.last / ATTEND_CHUNK;
+    it.c_lo = chunk_at(p, first_visible(p.pos[it.s] + fastdiv(TILE_ROWS * it.tile, a.group_magic), a.window));
+    it.c_hi = chunk_at(p, it.last);
 }
 __device__ static inline void tile_sees(item &it, const plan_one &p, const split_args &a)
 {
@@ -161,6 +187,9 @@ __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const 
         uint32_t i = at - p.item[s], rest = i / n_kv, tile = rest / p.n_chunk[s];
         it.s = s, it.head = i - rest * n_kv, it.tile = tile, it.chunk = p.chunk0[s] + rest - tile * p.n_chunk[s];
         tile_sees(it, p, a);
+        it.page0 = it.chunk * p.chunk_pages;
+        if (p.chunk_pages != CHUNK_PAGES) /* no sum's order is fixed, nor are tables filled before the window */
+            it.page0 = max(it.page0, first_visible(pos_of(a, p, it, 0), a.window) / KV_PAGE);
         if (it.chunk >= it.c_lo && it.chunk <= it.c_hi)
             return true;
     }
@@ -169,6 +198,7 @@ __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const 
 __device__ static inline bool find(item &it, uint32_t at, const plan_one &p, const split_args &a)
 {
     it.s = it.tile = 0, it.chunk = fastdiv(at, a.kv_magic), it.head = at - it.chunk * a.kv.n_kv;
+    it.page0 = it.chunk * CHUNK_PAGES;
     tile_sees(it, p, a);
     return it.chunk <= it.c_hi;
 }
@@ -209,7 +239,7 @@ __device__ static inline uint32_t head_of(const split_args &a, const plan_one &,
  * whole sub-blocks of 32, eight lanes add theirs: pairs of fours, as gemm.cuh's xfrag_store_sums() adds them, to the
  * bit.
  */
-template <int D>
+template <int D, class P>
 __device__ static inline void store_quad(const split_args &a, uint32_t row, uint32_t head, uint32_t dim,
                                          const float v[4], bool keep = true)
 {
@@ -220,6 +250,13 @@ __device__ static inline void store_quad(const split_args &a, uint32_t row, uint
     for (int i = 0; i < 4; i++) {
         h[i] = half_sat(v[i]);
         sum += __half2float(h[i]);
+    }
+    if (!P::ONE && a.out.layout >= LAYOUT_WG) {
+        __half2 even = __halves2half2(h[0], h[2]), odd = __halves2half2(h[1], h[3]);
+        __half *at = a.out.p + wg_at(a.out.layout - LAYOUT_WG, a.out.ld, row, k);
+        if (keep)
+            *(__half2 *)at = even, *(__half2 *)(at + a.out.ld * 8) = odd;
+        return;
     }
     __half2 one = __halves2half2(h[0], a.out.layout ? h[1] : h[2]),
             two = __halves2half2(a.out.layout ? h[2] : h[1], h[3]);

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(REDUCE_WARPS * 32) attend_reduce(const __grid_
             d = 1.f / d;
             for (int e = 0; e < 4; e++)
                 v[e] *= d;
-            store_quad<D>(a, row, head, 4 * i, v, real);
+            store_quad<D, P>(a, row, head, 4 * i, v, real);
         }
         __syncthreads();
     }

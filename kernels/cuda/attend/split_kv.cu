@@ -8,15 +8,14 @@
  * before the item's end, where the warps' partial results are added.
  *
  * What a warp takes of a chunk is fixed in position, and so is the order of all sums: a row's bits depend on its own
- * position and KV alone. Masked tokens weigh exactly zero.
+ * position and KV alone where a chunk's length is fixed. Masked tokens weigh exactly zero.
  */
 #include "kernels/cuda/attend/plan.cuh"
 
 template <int D> struct shape {
-    static constexpr int WARPS =
-        D <= 128 ? ATTEND_FIRST_PAGES : ATTEND_FIRST_PAGES / 2; /* registers: one block a processor */
-    static constexpr int PAGES = CHUNK_PAGES / WARPS;           /* of a chunk, for a warp */
-    static constexpr int J = (D + 31) / 32; /* 32 dimensions of QK a step: a lane's 16 bytes of a row */
+    static constexpr int WARPS = attend_warps(D);     /* registers: one block a processor */
+    static constexpr int PAGES = CHUNK_PAGES / WARPS; /* of a chunk of 256 tokens, for a warp */
+    static constexpr int J = (D + 31) / 32;           /* 32 dimensions of QK a step: a lane's 16 bytes of a row */
     static constexpr int SPAN = D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
     static constexpr int W = SPAN / 16;     /* words of V that a lane loads: dimensions 2W * g + i */
     static constexpr int GROUPS = D / SPAN; /* of dimensions */
@@ -146,7 +145,7 @@ __device__ static inline void reduce_warps(const split_args &a, const P &p, cons
         den = 1.f / den;
         for (int e = 0; e < 4; e++)
             y[e] *= den;
-        store_quad<D>(a, f.row, f.head, f.dim, y);
+        store_quad<D, P>(a, f.row, f.head, f.dim, y);
     } else {
         float *to = partial<D>(a, p, it.s, f.row, f.head, it.chunk);
         *(float4 *)(to + f.dim) = make_float4(y[0], y[1], y[2], y[3]);
@@ -160,6 +159,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
 {
     typedef shape<D> S;
     constexpr bool ONE = P::ONE;
+    constexpr int ROUNDS = ONE ? S::PAGES : ATTEND_ROUNDS; /* most pages of an item, for a warp */
     __shared__ __align__(16) scratch<D> x;
     pdl_trigger();
     int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
@@ -175,14 +175,14 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
         return;
     }
     /* A chunk's pages go round the warps, so that short contexts and the ends of long ones are shared out too. */
-    auto first_page = [&](const item &i) { return i.chunk * CHUNK_PAGES + warp; };
+    auto first_page = [&](const item &i) { return i.page0 + warp; };
     /* Pages of the warp that the item's last row sees; the numbers of its pages, in its first lanes. */
     auto pages_alive = [&](const item &i) {
-        int n = (int)(i.last / KV_PAGE + S::WARPS) - (int)first_page(i);
-        return min(n / S::WARPS, S::PAGES);
+        uint32_t end = min(i.last / KV_PAGE + 1, (i.chunk + 1) * chunk_pages(p));
+        return max((int)end + S::WARPS - 1 - (int)first_page(i), 0) / S::WARPS;
     };
     auto pages_of = [&](const item &i) {
-        return a.pages[table_of(p, i.s) + min(first_page(i) + lane % S::PAGES * S::WARPS, i.last / KV_PAGE)];
+        return a.pages[table_of(p, i.s) + min(first_page(i) + lane % ROUNDS * S::WARPS, i.last / KV_PAGE)];
     };
     uint32_t k[S::J][2][4], v[S::GROUPS][4][S::W], q[S::J][4];
     auto load_k = [&](uint32_t head, uint32_t pages, int round) {
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
     if (early)
         load_k(it.head, page, 0), load_v(it.head, page, 0);
 #pragma unroll 1
-    for (int r = early; r < alive; r++)
+    for (int r = early; r < min(alive, S::PAGES); r++)
         prefetch<D>(a, __shfl_sync(~0u, page, r), it.head, lane);
     bool begun = false; /* this item's first K, V and q are on their way */
 #pragma unroll 1

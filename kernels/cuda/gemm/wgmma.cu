@@ -297,6 +297,19 @@ void wg_qkv(struct device *d, struct op_call *p, const struct op *o)
     qkv_reduce_run(d, op, &s, p->bucket);
 }
 
+bool wg_attended(struct device *d, struct op_call *p, uint32_t d_q, act_buf *out)
+{
+    const struct op *reader = p->reader;
+    act_buf forms[2];
+    if (d->path != PATH_WGMMA || !reader || reader->kind != OP_PROJ || reader->proj.in != ACT_ATT ||
+        !wg_can_run(reader) || d_q % 256)
+        return false;
+    forms_of(d, wdev_of(reader->proj.w), d->bucket, forms);
+    *out = forms[0];
+    act_in_pieces(&p->acts, ACT_ATT);
+    return true;
+}
+
 void wg_proj(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_proj *op = &o->proj;
@@ -305,11 +318,11 @@ void wg_proj(struct device *d, struct op_call *p, const struct op *o)
     act_buf out[2];
     wg_args a = {};
     forms_of(d, w, p->bucket, out);
-    if (in_pieces && p->ff_made)
+    if (in_pieces && op->in == ACT_FF && p->ff_made)
         a.x[0] = a.x[1] = d->ws.wg_ff;
-    else if (in_pieces)
+    else if (in_pieces && op->in == ACT_FF)
         glu_reduce_run(d, &p->ff_op, &p->ff, w->n_in, &out[0], p->bucket);
-    else
+    else if (!in_pieces)
         act_to_wg(d, op->in == ACT_ATT ? &d->ws.att : &d->ws.ff, w->n_in, &out[0]);
     if (in_pieces)
         act_taken(&p->acts, op->in);

@@ -1,14 +1,14 @@
 /*
  * attend.cu - the laboratory of attention: checks both kernels against double, over head sizes, groups, windows and
- * lengths around the borders of pages and chunks, one row a sequence also alone against in a batch, to the bit; or
- * times layers of attention in a graph over distinct random KV.
+ * lengths around the borders of pages and chunks, one row a sequence also alone against in a batch of the invariant
+ * mode, to the bit; or times layers of attention in a graph over distinct random KV.
  *
  *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/attend.cu
  *       build/kernels/libkernels.a ... -o lab
  *   lab check
  *   lab time N_HEAD N_KV D_HEAD CONTEXT ROWS...
  *   lab runs N_HEAD N_KV D_HEAD CONTEXT ROWS...    rows of one sequence, outside the invariant mode and in it
- *   lab times    the contexts and batches of NOTES.md's table, heads of 8B
+ *   lab times [1b | 1.5b]    the contexts and batches of NOTES.md's table, heads of 8B or these
  */
 #include "tests/bench/lab/lab.cuh"
 
@@ -49,7 +49,7 @@ static void run_once(struct batch *b, struct op_attend op)
 }
 
 /* Attention of rows [from, from + n) of the fixture in one step. */
-static void run(const struct fix *f, uint32_t from, uint32_t n, float *out)
+static void run(const struct fix *f, uint32_t from, uint32_t n, bool invariant, float *out)
 {
     const struct heads *c = f->c;
     uint32_t d_q = c->n_head * c->d, out_row[LENGTHS];
@@ -58,7 +58,7 @@ static void run(const struct fix *f, uint32_t from, uint32_t n, float *out)
     struct batch_seq seq[LENGTHS];
     for (uint32_t i = 0; i < n; i++)
         seq[i] = {i, 1, lengths[from + i] - 1, {f->table[from + i]}}, token[i] = 0, out_row[i] = i;
-    struct batch b = {n, n, n, token, seq, out_row, {f->kv}, 1, false};
+    struct batch b = {n, n, n, token, seq, out_row, {f->kv}, 1, invariant};
     struct op_attend op = {0, 0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
     cudaMemcpy2D(ws->q, ws->ldq * 2, f->q + (uint64_t)from * d_q, d_q * 2, d_q * 2, n, cudaMemcpyHostToDevice);
     cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q) * 2); /* NaN, where nothing is written */
@@ -176,21 +176,23 @@ static void check_one(const struct heads *c)
     for (int i = 0; i < 2; i++)
         got[i] = (float *)malloc(LENGTHS * d_q * 4ull);
     printf("%-20s", c->name);
-    run(&f, 0, LENGTHS, got[0]);
     double worst = 0;
-    for (uint32_t r = 0; r < LENGTHS; r++)
-        for (uint32_t h = 0; h < c->n_head; h += 3) {
-            uint64_t o = ((uint64_t)r * c->n_head + h) * c->d;
-            double e = exact(&f, r, lengths[r], f.q + o, h, got[0] + o);
-            worst = !(e <= worst) ? e : worst; /* NaN stays */
-        }
+    for (int invariant = 0; invariant < 2; invariant++) {
+        run(&f, 0, LENGTHS, invariant, got[0]);
+        for (uint32_t r = 0; r < LENGTHS; r++)
+            for (uint32_t h = invariant; h < c->n_head; h += 3) {
+                uint64_t o = ((uint64_t)r * c->n_head + h) * c->d;
+                double e = exact(&f, r, lengths[r], f.q + o, h, got[0] + o);
+                worst = !(e <= worst) ? e : worst; /* NaN stays */
+            }
+    }
     double rows = check_runs(&f);
     bool ok = worst < 2e-3 && rows < 2e-3;
     uint32_t alone = 0;
     for (uint32_t r = 0; r < LENGTHS; r++) {
         uint64_t o = (uint64_t)r * d_q;
         for (int k = 0; k < 4; k++) { /* a race would move */
-            run(&f, r, 1, got[1]);
+            run(&f, r, 1, false, got[1]);
             alone += memcmp(got[0] + o, got[1], d_q * 4) != 0;
         }
     }
@@ -298,14 +300,15 @@ int main(int argc, char **argv)
         struct heads c = {"", (uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), 0, 0};
         time_one(&c, (uint32_t)atoi(argv[5]), argc - 6, argv + 6, argv[1][0] == 'r');
     } else if (argc > 1 && !strcmp(argv[1], "times")) {
+        const struct heads *c = &cases[argc < 3 ? 0 : !strcmp(argv[2], "1b") ? 1 : 2];
         static const struct {
             uint32_t context;
             int n;
             const char *rows[2];
-        } table[] = {{10, 2, {"1", "8"}},   {100, 1, {"1"}},   {256, 1, {"1"}},  {1000, 1, {"1"}},
-                     {4096, 2, {"1", "8"}}, {4096, 1, {"64"}}, {12288, 1, {"1"}}};
+        } table[] = {{528, 2, {"8", "16"}}, {528, 2, {"32", "64"}}, {10, 2, {"1", "8"}}, {256, 1, {"1"}},
+                     {1000, 1, {"1"}},      {4096, 2, {"1", "8"}},  {4096, 1, {"64"}},   {12288, 1, {"1"}}};
         for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-            time_one(&cases[0], table[i].context, table[i].n, (char **)table[i].rows, false);
+            time_one(c, table[i].context, table[i].n, (char **)table[i].rows, false);
     } else
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
             check_one(&cases[i]);

@@ -204,9 +204,18 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
     struct norm n = {nk, 1e-5f, vec(d_model, 0.2f, 1), nk == NORM_LAYER ? vec(d_model, 0.1f, 0) : NULL};
     struct norm qn = {NORM_RMS, 1e-6f, vec(d_head, 0.2f, 1), NULL};
     struct rope rp = {rope, d_head, vec(d_head / 2, 0.3f, 0.35f), 1};
-    struct op_qkv oq = {
-        0,  0, n_head, n_kv, d_head, n, NULL, vec(d_q + 2 * d_kv, 0.3f, 0), qk_norm ? &qn : NULL, qk_norm ? &qn : NULL,
-        &rp};
+    struct op_qkv oq = {0,
+                        0,
+                        n_head,
+                        n_kv,
+                        d_head,
+                        n,
+                        NULL,
+                        vec(d_q + 2 * d_kv, 0.3f, 0),
+                        qk_norm ? &qn : NULL,
+                        qk_norm ? &qn : NULL,
+                        false,
+                        &rp};
     struct op_ffn_up of = {n, NULL, vec(2 * d_ff, 0.3f, 0), glu};
     struct op_head oh = {n, NULL, 1, 30};
     uint64_t nq = 64ull * dev->ws.ldq, nkv = kv_page_bytes(&kd) / 2 * 4, nff = xfrag_halves(d_ff),
@@ -344,7 +353,7 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
     struct op_embed oe = {&w[4 * L + 1], 1};
     program_embed(&prog, oe);
     for (uint32_t l = 0; l < L; l++) {
-        struct op_qkv oq = {l, 0, s->n_head, s->n_kv, s->d_head, n, &w[4 * l], bias, NULL, NULL, &rp};
+        struct op_qkv oq = {l, 0, s->n_head, s->n_kv, s->d_head, n, &w[4 * l], bias, NULL, NULL, false, &rp};
         struct op_attend oa = {l, 0, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf((float)s->d_head), 0};
         struct op_proj oo = {ACT_ATT, &w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &w[4 * l + 3], NULL, NULL};
         struct op_ffn_up of = {n, &w[4 * l + 2], NULL, GLU_SWIGLU};

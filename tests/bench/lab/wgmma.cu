@@ -5,7 +5,8 @@
  *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/wgmma.cu
  * build/kernels/libkernels.a ... -o lab
  *   lab check    lab whole SHAPE TYPE ROWS...      SHAPE = 8b, 1b or 1.5b; TYPE = Q4_K_M, or one for all matrices
- *   lab parts SHAPE TYPE ROWS...      what a prompt's step gets shorter by without one of its ops, us a layer
+ *   lab parts SHAPE TYPE ROWS...      what a step gets shorter by without one of its ops, us a layer: a prompt's, and
+ *                                     one of so many sequences at 512, where there are at most 64
  */
 #include "kernels/cuda/plan.cuh"
 #include "tests/bench/lab/lab.cuh"
@@ -111,7 +112,8 @@ static const struct program *program_for(struct model *m)
     struct op_embed oe = {&m->w[4 * s->n_layer + 1], 1};
     program_embed(p, oe);
     for (uint32_t l = 0; l < s->n_layer; l++) {
-        struct op_qkv oq = {l, 0, s->n_head, s->n_kv, s->d_head, m->n, &m->w[4 * l], m->bias, NULL, NULL, &m->rp};
+        struct op_qkv oq = {l,       0,    s->n_head, s->n_kv, s->d_head, m->n, &m->w[4 * l],
+                            m->bias, NULL, NULL,      false,   &m->rp};
         struct op_attend oa = {l, 0, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf(s->d_head), 0};
         struct op_proj oo = {ACT_ATT, &m->w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &m->w[4 * l + 3], NULL, NULL};
         struct op_ffn_up of = {m->n, &m->w[4 * l + 2], NULL, GLU_SWIGLU};
@@ -162,17 +164,18 @@ static double timed(struct model *m, uint32_t n_seq, uint32_t rows, bool invaria
 }
 
 /* What is saved by leaving ops out; gate|up and down go together, as their kernels do. */
-static void parts(struct model *m, uint32_t rows)
+static void parts(struct model *m, uint32_t n_seq, uint32_t rows)
 {
     static const char *const what[] = {"q|k|v", "attention", "O", "gate|up and down"};
-    double all = timed(m, 1, rows, false);
-    printf("%-4s prompt of %3u: %.3f ms", m->s->name, rows, all);
+    double all = timed(m, n_seq, rows, false);
+    printf("%-4s %s %3u: %.3f ms", m->s->name, n_seq > 1 ? "decode of " : "prompt of ", n_seq * rows, all);
     for (int i = 0; i < 4; i++) {
         m->skip = 1u << i;
-        printf(", %s %.1f", what[i], (all - timed(m, 1, rows, false)) * 1e3 / m->s->n_layer);
+        printf(", %s %.1f", what[i], (all - timed(m, n_seq, rows, false)) * 1e3 / m->s->n_layer);
     }
     m->skip = 15;
-    printf("; no layers %.3f ms\n", timed(m, 1, rows, false));
+    printf("; no layers %.3f ms\n", timed(m, n_seq, rows, false));
+    fflush(stdout);
     m->skip = 0;
 }
 
@@ -218,7 +221,9 @@ static void whole(const struct shape *s, enum dtype all, bool in_parts, int n_ro
     for (int k = 0; k < n_rows; k++) {
         uint32_t R = (uint32_t)atoi(rows[k]);
         if (in_parts) {
-            parts(&m, R);
+            parts(&m, 1, R);
+            if (R > 1 && R <= 64)
+                parts(&m, R, 1);
             continue;
         }
         for (int inv = 0; inv < 2; inv++) {
