@@ -54,13 +54,22 @@ static json_t *json_kv_files(const struct hearth_kv_files *k)
                      "shares", a);
 }
 
+static json_t *json_served(const struct hearth_served *s)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "stop", (json_int_t)s->stop, "length",
+                     (json_int_t)s->length, "context_full", (json_int_t)s->context_full, "cancelled",
+                     (json_int_t)s->cancelled, "error", (json_int_t)s->error, "prompt_tokens",
+                     (json_int_t)s->prompt_tokens, "reused_tokens", (json_int_t)s->reused_tokens, "restored_tokens",
+                     (json_int_t)s->restored_tokens, "completion_tokens", (json_int_t)s->completion_tokens);
+}
+
 static json_t *json_status(const struct hearth_status_result *r)
 {
-    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "pid", (json_int_t)r->pid, "version",
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "pid", (json_int_t)r->pid, "version",
                      json_str(r->version), "socket", json_str(r->socket), "uptime", r->uptime, "connections",
                      (json_int_t)r->connections, "streams", (json_int_t)r->streams, "sessions", (json_int_t)r->sessions,
-                     "rss_bytes", (json_int_t)r->rss_bytes, "kv_files", json_kv_files(&r->kv_files), "engine",
-                     json_engine(&r->engine));
+                     "rss_bytes", (json_int_t)r->rss_bytes, "kv_files", json_kv_files(&r->kv_files), "served",
+                     json_served(&r->served), "engine", json_engine(&r->engine));
 }
 
 static void print_memory(const struct hearth_engine_status *e)

@@ -52,7 +52,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/rpc/call.c daemon/rpc/call.h \
 	daemon/rpc/subscription.c daemon/rpc/subscription.h \
 	daemon/rpc/conn.c daemon/rpc/conn.h \
-	daemon/stream/subscribers.c \
+	daemon/stream/served.c daemon/stream/served.h daemon/stream/subscribers.c \
 	daemon/rpc/dispatch.c daemon/rpc/dispatch.h \
 	daemon/rpc/forward.c daemon/rpc/forward.h \
 	daemon/rpc/import.c daemon/rpc/import.h \

@@ -765,6 +765,25 @@ struct hearth_kv_files {
     struct hearth_kv_share *shares;
     size_t n_shares;
 };
+/* What the generations that ended came to since the daemon started, of all users together. */
+struct hearth_bucket {
+    double le;     /* seconds */
+    int64_t count; /* of those that took no longer */
+};
+struct hearth_histogram {
+    double sum; /* seconds */
+    int64_t count;
+    struct hearth_bucket *buckets; /* rising; those beyond the last bound are in count alone */
+    size_t n_buckets;
+};
+struct hearth_served {
+    int64_t stop, length, context_full, cancelled, error;                     /* generations by their finish_reason */
+    int64_t prompt_tokens, reused_tokens, restored_tokens, completion_tokens; /* as in hearth_usage, summed up */
+    struct hearth_histogram first_token;                                      /* from the request to the first token */
+    struct hearth_histogram per_token; /* between two tokens, on average over a generation */
+    struct hearth_histogram total;     /* from the request to its end */
+    struct hearth_histogram queue;     /* from the request to its admission */
+};
 struct hearth_status_result {
     int64_t pid;
     const char *version, *socket;
@@ -772,6 +791,7 @@ struct hearth_status_result {
     int64_t connections, streams, sessions;
     int64_t rss_bytes; /* of the daemon */
     struct hearth_kv_files kv_files;
+    struct hearth_served served;
     struct hearth_engine_status engine;
 };
 HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,

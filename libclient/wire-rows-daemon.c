@@ -115,6 +115,39 @@ static const struct wire_field kv_files_fields[] = {
 };
 TYPE(kv_files, "kv files");
 
+static const struct wire_field bucket_fields[] = {
+    AMOUNT(wire_bucket, le),
+    COUNTER(wire_bucket, count, REQUIRED),
+    {0},
+};
+TYPE(bucket, "bucket");
+
+static const struct wire_field histogram_fields[] = {
+    AMOUNT(wire_histogram, sum),
+    COUNTER(wire_histogram, count),
+    ARRAY(wire_histogram, buckets, bucket, 256),
+    {0},
+};
+TYPE(histogram, "histogram");
+
+static const struct wire_field served_fields[] = {
+    COUNTER(wire_served, stop),
+    COUNTER(wire_served, length),
+    COUNTER(wire_served, context_full),
+    COUNTER(wire_served, cancelled),
+    COUNTER(wire_served, error),
+    COUNTER(wire_served, prompt_tokens),
+    COUNTER(wire_served, reused_tokens),
+    COUNTER(wire_served, restored_tokens),
+    COUNTER(wire_served, completion_tokens),
+    STRUCT(wire_served, first_token, histogram),
+    STRUCT(wire_served, per_token, histogram),
+    STRUCT(wire_served, total, histogram),
+    STRUCT(wire_served, queue, histogram),
+    {0},
+};
+TYPE(served, "served");
+
 static const struct wire_field status_result_fields[] = {
     COUNTER(wire_status_result, pid, REQUIRED),
     WORD(wire_status_result, version),
@@ -125,6 +158,7 @@ static const struct wire_field status_result_fields[] = {
     COUNTER(wire_status_result, sessions),
     COUNTER(wire_status_result, rss_bytes),
     STRUCT(wire_status_result, kv_files, kv_files),
+    STRUCT(wire_status_result, served, served),
     STRUCT(wire_status_result, engine, engine_status, REQUIRED),
     {0},
 };

@@ -102,6 +102,9 @@ enum {
 #define wire_kv_share             hearth_kv_share
 #define wire_kv_files             hearth_kv_files
 #define wire_engine_status        hearth_engine_status
+#define wire_bucket               hearth_bucket
+#define wire_histogram            hearth_histogram
+#define wire_served               hearth_served
 #define wire_status_result        hearth_status_result
 #define wire_tokenize_result      hearth_tokenize_result
 #define wire_detokenize_result    hearth_detokenize_result

@@ -66,7 +66,7 @@ UNIT_TESTS = \
 	tests/unit/selfcheck/cache tests/unit/selfcheck/selfcheck \
 	tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
 	tests/unit/store/store \
-	tests/unit/stream/journal tests/unit/stream/output tests/unit/stream/state \
+	tests/unit/stream/journal tests/unit/stream/output tests/unit/stream/served tests/unit/stream/state \
 	tests/unit/supervisor/engine-process
 check_PROGRAMS += $(UNIT_TESTS)
 TESTS += $(UNIT_TESTS)
@@ -165,7 +165,7 @@ tests_fuzz_fuzz_wire_CFLAGS = $(FUZZ_CFLAGS)
 
 # The command, on a private daemon, engine and the embedded model: what a person and a script see.
 CLI_TESTS = tests/cli/chat-commands.sh tests/cli/chat-terminal.sh tests/cli/completion.sh tests/cli/driver.sh tests/cli/examples.sh \
-	tests/cli/exit.sh tests/cli/install.sh tests/cli/interrupt.sh tests/cli/life.sh tests/cli/list.sh tests/cli/peer.sh tests/cli/render.sh \
+	tests/cli/exit.sh tests/cli/install.sh tests/cli/interrupt.sh tests/cli/life.sh tests/cli/list.sh tests/cli/peer.sh tests/cli/render.sh tests/cli/operations.sh \
 	tests/cli/run-words.sh tests/cli/session.sh tests/cli/start.sh tests/cli/stdin.sh tests/cli/streams.sh tests/cli/style.sh \
 	tests/cli/verbs.sh
 dist_check_SCRIPTS += $(CLI_TESTS)

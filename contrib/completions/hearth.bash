@@ -29,7 +29,7 @@ _hearth()
         [[ ${COMP_WORDS[i]} == -* ]] || { verb=${COMP_WORDS[i]}; break; }
     done
     if [[ -z $verb ]]; then
-        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach streams trace rm backup tokenize render eval bench status
+        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach streams top metrics trace rm backup tokenize render eval bench status
             --no-start --version --help" -- "$cur"))
         return
     fi
@@ -52,6 +52,8 @@ _hearth()
     attach) words="--from --request --stats --json" ;;
     streams) words="--all --json" ;;
     trace) words="--json" ;;
+    top) words="--interval --once" ;;
+    metrics) words="--vllm --output" ;;
     rm) words="--all --yes --json" names=sessions ;;
     sessions)
         words="list show rename rm pin unpin export import --json"

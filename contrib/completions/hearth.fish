@@ -3,7 +3,7 @@ function __hearth_names
     hearth --no-start $argv --json 2>/dev/null | sed 's/},{/}\n{/g' | sed -n 's/.*"name":"\([^"\\]*\)".*/\1/p'
 end
 
-set -l verbs serve run chat list ps show load stop sessions resume attach streams trace rm backup tokenize render eval bench status
+set -l verbs serve run chat list ps show load stop sessions resume attach streams top metrics trace rm backup tokenize render eval bench status
 set -l none "not __fish_seen_subcommand_from $verbs"
 complete -c hearth -n $none -f
 complete -c hearth -n $none -l no-start -d 'never start a daemon'
@@ -20,6 +20,8 @@ complete -c hearth -n $none -a sessions -d 'list, show, rename, remove, pin, exp
 complete -c hearth -n $none -a resume -d 'a conversation in a session that exists'
 complete -c hearth -n $none -a attach -d 'go on with a generation that was begun before'
 complete -c hearth -n $none -a streams -d 'generations that run'
+complete -c hearth -n $none -a top -d 'models, streams and memory, live'
+complete -c hearth -n $none -a metrics -d 'counters for Prometheus'
 complete -c hearth -n $none -a trace -d 'what a generation has gone through'
 complete -c hearth -n $none -a rm -d 'remove sessions'
 complete -c hearth -n $none -a backup -d 'copy all sessions, while the daemon works'
@@ -66,6 +68,10 @@ complete -c hearth -n '__fish_seen_subcommand_from sessions' -l markdown -d 'exp
 complete -c hearth -n '__fish_seen_subcommand_from sessions' -l name -x -d 'import: call it so'
 complete -c hearth -n '__fish_seen_subcommand_from sessions' -s m -l model -r -a '(__hearth_names list)' -d 'import: for this model'
 complete -c hearth -n '__fish_seen_subcommand_from sessions backup' -l force -d 'replace what is there'
+complete -c hearth -n '__fish_seen_subcommand_from top' -s n -l interval -x -d 'seconds between two looks'
+complete -c hearth -n '__fish_seen_subcommand_from top' -l once -d 'print it once'
+complete -c hearth -n '__fish_seen_subcommand_from metrics' -l vllm -d 'names of vLLM as well'
+complete -c hearth -n '__fish_seen_subcommand_from metrics' -s o -l output -r -F -d 'into a file'
 complete -c hearth -n '__fish_seen_subcommand_from streams' -s a -l all -d 'those that have ended, too'
 complete -c hearth -n '__fish_seen_subcommand_from rm sessions' -l all -d 'rm: every one that is not pinned'
 complete -c hearth -n '__fish_seen_subcommand_from rm sessions' -s y -l yes -d 'rm: do not ask'

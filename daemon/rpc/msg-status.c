@@ -60,6 +60,8 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
         kvdir_limits(s->kv, &r.kv_files.limit, &r.kv_files.limit_per_uid);
         r.kv_files.shares = shares = kv_shares(call, &r.kv_files.n_shares);
     }
+    struct served_room room;
+    streams_served(s->streams, &room, &r.served);
     if (result)
         r.engine = *(const struct wire_engine_status *)result;
     char **names = calloc(r.engine.n_models + 1, sizeof *names); /* the engine knows paths, not names */

@@ -43,6 +43,7 @@ static void persist(struct stream *st)
 static void trace_end(struct stream *st)
 {
     const struct wire_usage *u = &st->end.usage;
+    served_add(&st->server->streams->served, &st->end);
     stream_trace(
         st, .stage = TRACE_ENDED, .word = st->end.finish_reason,
         .n = {u->prompt_tokens, u->reused_tokens, u->restored_tokens, u->computed_tokens, u->completion_tokens});

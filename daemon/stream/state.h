@@ -10,6 +10,7 @@
 #include "daemon/stream/journal.h"
 #include "daemon/stream/output.h"
 #include "daemon/stream/quarantine.h"
+#include "daemon/stream/served.h"
 #include "daemon/stream/session.h"
 #include "daemon/stream/subscriber.h"
 #include "daemon/stream/trace-log.h"
@@ -49,6 +50,7 @@ struct streams {
     int64_t last;   /* the number of the last one that was made */
     struct quarantine_table quarantined;
     struct trace_log traces;
+    struct served served;
 };
 
 struct stream {

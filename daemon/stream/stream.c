@@ -39,6 +39,11 @@ void streams_free(struct streams *v)
     free(v);
 }
 
+void streams_served(const struct streams *v, struct served_room *room, struct wire_served *out)
+{
+    served_tell(&v->served, room, out);
+}
+
 int64_t streams_open(const struct streams *v)
 {
     return v->n_open;

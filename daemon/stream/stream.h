@@ -11,6 +11,7 @@
 #define DAEMON_STREAM_H
 
 #include "daemon/stream/session.h"
+#include "daemon/stream/served.h"
 #include "daemon/stream/subscriber.h"
 
 struct stream;
@@ -22,6 +23,9 @@ void streams_free(struct streams *v);
 
 /* How many run or are being delivered. */
 int64_t streams_open(const struct streams *v);
+
+/* What those that ended came to; the histograms point into *room. */
+void streams_served(const struct streams *v, struct served_room *room, struct wire_served *out);
 
 /* A generation to be started. */
 struct stream_spec {

@@ -35,13 +35,13 @@ status 2 "sessions with a word that is none" "$hearth" sessions shuffle
 status 2 "eval with letters for ids" "$hearth" eval --tokens "1 b"
 status 0 "--version" "$hearth" --version
 status 0 "--help" "$hearth" --help
-for verb in serve run chat list ps show load stop sessions resume rm tokenize eval bench status; do
+for verb in serve run chat list ps show load stop sessions resume rm tokenize eval bench status top metrics; do
     grep -q "^  $verb " "$dir/out"
     result $? "--help lists $verb"
     grep -q "^\.It Cm $verb\b" "$top_srcdir/client/hearth.1"
     result $? "hearth.1 describes $verb"
 done
-for verb in run chat resume sessions list show load ps stop status tokenize eval bench; do
+for verb in run chat resume sessions list show load ps stop status tokenize eval bench top metrics; do
     missing=
     for option in $("$hearth" $verb --help | sed -n 's/^  .*--\([a-z-]*\).*/\1/p' | grep -vxE 'help|no-start'); do
         grep -q -- "Fl -$option\b" "$top_srcdir/client/hearth.1" || grep -q -- ", -$option\b" "$top_srcdir/client/hearth.1" ||

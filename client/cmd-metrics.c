@@ -1,0 +1,278 @@
+/*
+ * cmd-metrics.c - hearth metrics: the counters of status in Prometheus's text format, for node_exporter's textfile
+ * collector or a script. Prometheus reads no Unix sockets, and hearthd has no web server. With --vllm the same under
+ * vLLM's names, which dashboards know.
+ */
+#include "config.h" /* asprintf */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cmd.h"
+
+static FILE *to;
+
+static void head(const char *name, const char *type, const char *help)
+{
+    fprintf(to, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* The value of a label, as the format wants it quoted. */
+static void put_label(const char *key, const char *value)
+{
+    fprintf(to, "%s=\"", key);
+    for (; *value; value++)
+        if (*value == '\\' || *value == '"')
+            fprintf(to, "\\%c", *value);
+        else if (*value == '\n')
+            fputs("\\n", to);
+        else
+            putc(*value, to);
+    putc('"', to);
+}
+
+static void sample(const char *name, const char *key, const char *value, double v)
+{
+    fputs(name, to);
+    if (key) {
+        putc('{', to);
+        put_label(key, value);
+        putc('}', to);
+    }
+    fprintf(to, " %.15g\n", v);
+}
+
+static void metric(const char *name, const char *type, const char *help, double v)
+{
+    head(name, type, help);
+    sample(name, NULL, NULL, v);
+}
+
+/* With one label, which all its samples have; NULL: none. */
+static void histogram(const char *name, const char *help, const struct hearth_histogram *h, const char *key,
+                      const char *value)
+{
+    head(name, "histogram", help);
+    for (size_t i = 0; i <= h->n_buckets; i++) {
+        fprintf(to, "%s_bucket{", name);
+        if (key) {
+            put_label(key, value);
+            putc(',', to);
+        }
+        if (i < h->n_buckets)
+            fprintf(to, "le=\"%.15g\"} %lld\n", h->buckets[i].le, (long long)h->buckets[i].count);
+        else
+            fprintf(to, "le=\"+Inf\"} %lld\n", (long long)h->count);
+    }
+    char part[128];
+    snprintf(part, sizeof part, "%s_sum", name);
+    sample(part, key, value, h->sum);
+    snprintf(part, sizeof part, "%s_count", name);
+    sample(part, key, value, (double)h->count);
+}
+
+/* Where KV lies: what is used, and of how much. */
+static void kv(const struct hearth_status_result *r)
+{
+    const struct hearth_engine_status *e = &r->engine;
+    int64_t used = 0, total = 0, files = 0;
+    for (size_t i = 0; i < e->n_models; i++) {
+        used += e->models[i].pages_used * e->models[i].page_bytes;
+        total += e->models[i].pages_total * e->models[i].page_bytes;
+    }
+    for (size_t i = 0; i < r->kv_files.n_shares; i++)
+        files += r->kv_files.shares[i].bytes;
+    head("hearth_kv_bytes", "gauge", "KV by tier: pages of the device, host memory, files.");
+    sample("hearth_kv_bytes", "tier", "gpu", (double)used);
+    sample("hearth_kv_bytes", "tier", "ram", (double)e->kv.host_bytes);
+    sample("hearth_kv_bytes", "tier", "disk", (double)files);
+    head("hearth_kv_limit_bytes", "gauge", "What KV may take, by tier.");
+    sample("hearth_kv_limit_bytes", "tier", "gpu", (double)total);
+    sample("hearth_kv_limit_bytes", "tier", "ram", (double)e->kv.host_limit);
+    sample("hearth_kv_limit_bytes", "tier", "disk", (double)r->kv_files.limit);
+}
+
+static void models(const struct hearth_engine_status *e)
+{
+    head("hearth_model_bytes", "gauge", "Weights in memory, by model.");
+    for (size_t i = 0; i < e->n_models; i++)
+        if (!e->models[i].vocab_only && e->models[i].name)
+            sample("hearth_model_bytes", "model", e->models[i].name, (double)e->models[i].bytes);
+    head("hearth_model_sequences", "gauge", "Sequences in the batch, by model.");
+    for (size_t i = 0; i < e->n_models; i++)
+        if (!e->models[i].vocab_only && e->models[i].name)
+            sample("hearth_model_sequences", "model", e->models[i].name, (double)e->models[i].sequences);
+}
+
+static void own(const struct hearth_status_result *r)
+{
+    const struct hearth_engine_status *e = &r->engine;
+    const struct hearth_served *s = &r->served;
+    head("hearth_info", "gauge", "The version of hearthd.");
+    sample("hearth_info", "version", r->version ? r->version : "", 1);
+    metric("hearth_uptime_seconds", "gauge", "Since hearthd started.", r->uptime);
+    metric("hearth_connections", "gauge", "Open connections.", (double)r->connections);
+    metric("hearth_resident_bytes", "gauge", "Memory of hearthd.", (double)r->rss_bytes);
+    head("hearth_streams", "gauge", "Generations by state.");
+    sample("hearth_streams", "state", "running", (double)e->running);
+    sample("hearth_streams", "state", "waiting", (double)e->queued);
+    metric("hearth_streams_open", "gauge", "Generations that run, wait, or are being delivered.", (double)r->streams);
+    head("hearth_requests_total", "counter", "Generations that ended, by their finish_reason.");
+    sample("hearth_requests_total", "end", "stop", (double)s->stop);
+    sample("hearth_requests_total", "end", "length", (double)s->length);
+    sample("hearth_requests_total", "end", "context_full", (double)s->context_full);
+    sample("hearth_requests_total", "end", "cancelled", (double)s->cancelled);
+    sample("hearth_requests_total", "end", "error", (double)s->error);
+    head("hearth_tokens_total", "counter", "Tokens of generations that ended.");
+    sample("hearth_tokens_total", "kind", "prompt", (double)s->prompt_tokens);
+    sample("hearth_tokens_total", "kind", "generation", (double)s->completion_tokens);
+    head("hearth_prefix_tokens_total", "counter", "Prompt tokens by where their KV came from.");
+    sample("hearth_prefix_tokens_total", "hit", "memory", (double)(s->reused_tokens - s->restored_tokens));
+    sample("hearth_prefix_tokens_total", "hit", "restored", (double)s->restored_tokens);
+    sample("hearth_prefix_tokens_total", "hit", "none", (double)(s->prompt_tokens - s->reused_tokens));
+    kv(r);
+    models(e);
+    metric("hearth_device_memory_bytes", "gauge", "Memory of the device.", (double)e->mem_total);
+    metric("hearth_device_memory_free_bytes", "gauge", "Of it, what can be had.", (double)e->mem_free);
+    metric("hearth_steps_total", "counter", "Forward passes of this engine.", (double)e->steps);
+    metric("hearth_step_rows_total", "counter", "Rows in all of them.", (double)e->rows);
+    metric("hearth_engine_up", "gauge", "Whether an engine runs and answers.", e->pid && !strcmp(e->state, "running"));
+    metric("hearth_engine_restarts_total", "counter", "Engines that were started in the place of another.",
+           (double)e->restarts);
+    metric("hearth_kv_saved_bytes_total", "counter", "KV saved to host memory.", (double)e->kv.bytes_saved);
+    metric("hearth_kv_restored_bytes_total", "counter", "KV restored to the device.", (double)e->kv.bytes_restored);
+    metric("hearth_kv_written_bytes_total", "counter", "KV written to files.", (double)e->kv.bytes_written);
+    metric("hearth_kv_read_bytes_total", "counter", "KV read from files.", (double)e->kv.bytes_read);
+    metric("hearth_kv_files_bad_total", "counter", "Files of KV that were set aside.", (double)e->kv.files_bad);
+    histogram("hearth_time_to_first_token_seconds", "From the request to its first token.", &s->first_token, NULL,
+              NULL);
+    histogram("hearth_inter_token_latency_seconds", "Between two tokens, on average over a generation.", &s->per_token,
+              NULL, NULL);
+    histogram("hearth_e2e_request_latency_seconds", "From the request to its end.", &s->total, NULL, NULL);
+    histogram("hearth_request_queue_time_seconds", "From the request to its admission.", &s->queue, NULL, NULL);
+}
+
+/* One label, as vLLM has it: it serves one model. Where hearth has none or several in memory it is called by its own
+ * name. */
+static const char *model_label(const struct hearth_engine_status *e)
+{
+    const char *name = NULL;
+    for (size_t i = 0; i < e->n_models; i++) {
+        if (e->models[i].vocab_only)
+            continue;
+        if (name)
+            return "hearth";
+        name = e->models[i].name;
+    }
+    return name ? name : "hearth";
+}
+
+static void vllm(const struct hearth_status_result *r)
+{
+    const struct hearth_engine_status *e = &r->engine;
+    const struct hearth_served *s = &r->served;
+    const char *m = model_label(e);
+    int64_t used = 0, total = 0;
+    for (size_t i = 0; i < e->n_models; i++) {
+        used += e->models[i].pages_used;
+        total += e->models[i].pages_total;
+    }
+    const struct {
+        const char *name, *type, *help;
+        double v;
+    } one[] = {
+        {"vllm:num_requests_running", "gauge", "Generations in the batch.", (double)e->running},
+        {"vllm:num_requests_waiting", "gauge", "Generations that wait.", (double)e->queued},
+        {"vllm:kv_cache_usage_perc", "gauge", "Pages of the device in use; 1 is all.",
+         total ? (double)used / (double)total : 0},
+        {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens.", (double)s->prompt_tokens},
+        {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens whose KV was there.", (double)s->reused_tokens},
+        {"vllm:prompt_tokens_total", "counter", "Prompt tokens.", (double)s->prompt_tokens},
+        {"vllm:generation_tokens_total", "counter", "Generated tokens.", (double)s->completion_tokens},
+    };
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        head(one[i].name, one[i].type, one[i].help);
+        sample(one[i].name, "model_name", m, one[i].v);
+    }
+    const struct {
+        const char *reason;
+        int64_t n;
+    } ended[] = {
+        {"stop", s->stop}, {"length", s->length + s->context_full}, {"abort", s->cancelled}, {"error", s->error}};
+    head("vllm:request_success_total", "counter", "Generations that ended, by reason.");
+    for (size_t i = 0; i < sizeof ended / sizeof *ended; i++) {
+        fputs("vllm:request_success_total{", to);
+        put_label("model_name", m);
+        fprintf(to, ",finished_reason=\"%s\"} %lld\n", ended[i].reason, (long long)ended[i].n);
+    }
+    histogram("vllm:time_to_first_token_seconds", "From the request to its first token.", &s->first_token, "model_name",
+              m);
+    histogram("vllm:inter_token_latency_seconds", "Between two tokens, on average over a generation.", &s->per_token,
+              "model_name", m);
+    histogram("vllm:e2e_request_latency_seconds", "From the request to its end.", &s->total, "model_name", m);
+    histogram("vllm:request_queue_time_seconds", "From the request to its admission.", &s->queue, "model_name", m);
+}
+
+static int write_failed(const char *path)
+{
+    say("hearth: %s: %s\n", path, strerror(errno));
+    return STATUS_ERROR;
+}
+
+/* Into a file in one step, so that no collector reads half of it. */
+static int write_file(const char *path, const struct hearth_status_result *r, bool with_vllm)
+{
+    char *fresh;
+    if (asprintf(&fresh, "%s.%ld", path, (long)getpid()) < 0)
+        abort();
+    to = fopen(fresh, "we");
+    if (!to)
+        return write_failed(fresh);
+    own(r);
+    if (with_vllm)
+        vllm(r);
+    bool failed = ferror(to) != 0;
+    failed = fclose(to) || failed;
+    if (failed || rename(fresh, path)) {
+        int status = write_failed(failed ? fresh : path);
+        unlink(fresh);
+        return status;
+    }
+    free(fresh);
+    return STATUS_OK;
+}
+
+static int run(const struct cmd *cmd, int argc, char **argv)
+{
+    bool with_vllm = false;
+    const char *path = NULL;
+    const struct opt opts[] = {
+        {"vllm", 0, OPT_FLAG, &with_vllm, 0, 0, NULL, "vLLM's names as well, for its dashboards"},
+        {"output", 'o', OPT_TEXT, &path, 0, 0, "FILE", "into a file, which is replaced in one step"},
+        OPT_END,
+    };
+    opts_parse(cmd, &argc, &argv, opts, NULL);
+    if (argc)
+        return usage(cmd, "no argument is expected");
+    struct hearth *h;
+    struct hearth_status_result *r;
+    struct hearth_err err;
+    int status = daemon_open_running(&h); /* a collector starts nothing */
+    if (status != STATUS_OK)
+        return status;
+    if (hearth_status(h, &r, NULL, &err))
+        return verb_end(h, NULL, fail(&err));
+    to = stdout;
+    if (path) {
+        status = write_file(path, r, with_vllm);
+    } else {
+        own(r);
+        if (with_vllm)
+            vllm(r);
+    }
+    return verb_end(h, r, status);
+}
+
+const struct cmd cmd_metrics = {"metrics", "[--vllm] [-o FILE]", "counters for Prometheus", run};

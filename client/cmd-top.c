@@ -1,0 +1,289 @@
+/*
+ * cmd-top.c - hearth top: models, streams and memory, drawn again and again until q or Ctrl+C. Plain ANSI; what does
+ * not fit into the terminal is left out from the bottom. Where stdout is no terminal, or with --once, it is printed
+ * once.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/cmd.h"
+
+enum { ROWS_MAX = 512, COLUMNS_MAX = 1024 };
+
+static volatile sig_atomic_t ended, resized;
+
+static void on_signal(int sig)
+{
+    if (sig == SIGWINCH)
+        resized = 1;
+    else
+        ended = 1;
+}
+
+/* --- the screen: lines of text, cut to the terminal --------------------------------------------------------------- */
+
+static struct screen {
+    int rows, columns; /* of the terminal; 0: none, and nothing is cut */
+    int row;           /* that is written next */
+} screen;
+
+/* The bytes of s that fit into `columns` characters. */
+static int fitting(const char *s, int columns)
+{
+    int n = 0;
+    for (; s[n] && columns >= 0; n++)
+        if (((unsigned char)s[n] & 0xc0) != 0x80 && columns-- == 0)
+            break;
+    return n;
+}
+
+__attribute__((format(printf, 1, 2))) static void line(const char *fmt, ...)
+{
+    char text[COLUMNS_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (screen.rows && screen.row >= screen.rows)
+        return;
+    if (screen.rows && screen.row) /* no newline after the last line, or the terminal would scroll */
+        putchar('\n');
+    print_text(text, screen.rows ? (size_t)fitting(text, screen.columns) : strlen(text));
+    fputs(screen.rows ? "\033[K" : "\n", stdout);
+    screen.row++;
+}
+
+static void measure(void)
+{
+    struct winsize w;
+    screen.rows = screen.columns = 0;
+    if (!isatty(STDOUT_FILENO))
+        return;
+    bool known = !ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_row && w.ws_col;
+    screen.rows = known ? w.ws_row : 24;
+    screen.columns = known ? w.ws_col : 80;
+}
+
+/* --- what is shown ------------------------------------------------------------------------------------------------ */
+
+/* How fast a stream goes: its tokens between two looks. */
+struct speed {
+    int64_t stream, tokens;
+    double per_second;
+};
+
+static struct speeds {
+    struct speed v[ROWS_MAX];
+    size_t n;
+    double at;
+} speeds;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static const struct speed *speed_of(int64_t stream)
+{
+    for (size_t i = 0; i < speeds.n; i++)
+        if (speeds.v[i].stream == stream)
+            return &speeds.v[i];
+    return NULL;
+}
+
+static void look(const struct hearth_streams_list_result *r)
+{
+    struct speed v[ROWS_MAX];
+    size_t n = 0;
+    double at = now(), passed = at - speeds.at;
+    for (size_t i = 0; i < r->n_streams && n < ROWS_MAX; i++) {
+        const struct hearth_stream_info *s = &r->streams[i];
+        const struct speed *before = speed_of(s->stream);
+        v[n++] = (struct speed){s->stream, s->tokens,
+                                before && passed > 0 ? (double)(s->tokens - before->tokens) / passed : 0};
+    }
+    memcpy(speeds.v, v, n * sizeof *v);
+    speeds.n = n;
+    speeds.at = at;
+}
+
+static const char *part_of(int64_t used, int64_t limit)
+{
+    static char text[64];
+    if (limit)
+        snprintf(text, sizeof text, "%s of %s", human_bytes(used), human_bytes(limit));
+    else
+        snprintf(text, sizeof text, "%s", human_bytes(used));
+    return text;
+}
+
+static void draw_head(const struct hearth_status_result *r)
+{
+    const struct hearth_engine_status *e = &r->engine;
+    const struct hearth_served *s = &r->served;
+    line("hearthd %s  up %.0f s  %lld clients  %lld running, %lld waiting  %lld done", r->version, r->uptime,
+         (long long)r->connections, (long long)e->running, (long long)e->queued,
+         (long long)(s->stop + s->length + s->context_full + s->cancelled + s->error));
+    if (!e->pid)
+        line("engine  %s", e->state);
+    else
+        line("engine  %s  %s: %s", e->state, e->backend ? e->backend : "-", e->device ? e->device : "-");
+    if (e->no_gpu)
+        line("WARNING no GPU is used: %s", e->no_gpu);
+    line("memory  %s free of the device's", part_of(e->mem_free, e->mem_total));
+}
+
+static void draw_tiers(const struct hearth_status_result *r)
+{
+    const struct hearth_engine_status *e = &r->engine;
+    int64_t used = 0, total = 0, files = 0;
+    for (size_t i = 0; i < e->n_models; i++) {
+        used += e->models[i].pages_used * e->models[i].page_bytes;
+        total += e->models[i].pages_total * e->models[i].page_bytes;
+    }
+    for (size_t i = 0; i < r->kv_files.n_shares; i++)
+        files += r->kv_files.shares[i].bytes;
+    char device[64], host[64], disk[64];
+    snprintf(device, sizeof device, "%s", part_of(used, total));
+    snprintf(host, sizeof host, "%s", part_of(e->kv.host_bytes, e->kv.host_limit));
+    snprintf(disk, sizeof disk, "%s", part_of(files, r->kv_files.limit));
+    line("KV      device %s  host %s  files %s", device, host, disk);
+}
+
+static void draw_models(const struct hearth_engine_status *e)
+{
+    line("%s", "");
+    line("%-24s %-10s %9s %14s %7s %9s", "MODEL", "WHERE", "WEIGHTS", "CONTEXT", "RUNNING", "KV");
+    for (size_t i = 0; i < e->n_models; i++) {
+        const struct hearth_loaded_model *m = &e->models[i];
+        char context[48], kv[24];
+        snprintf(context, sizeof context, "%lld/%lld", (long long)m->context_used, (long long)m->context);
+        snprintf(kv, sizeof kv, "%s", human_bytes(m->pages_used * m->page_bytes));
+        line("%-24s %-10s %9s %14s %7lld %9s", m->name ? m->name : m->path, m->vocab_only ? "vocabulary" : m->where,
+             human_bytes(m->bytes), context, (long long)m->sequences, kv);
+    }
+}
+
+static void draw_streams(const struct hearth_streams_list_result *r)
+{
+    line("%s", "");
+    line("%-8s %-20s %-20s %7s %7s %-9s %s", "STREAM", "SESSION", "MODEL", "TOKENS", "TOK/S", "STATE", "AGE");
+    for (size_t i = 0; i < r->n_streams; i++) {
+        const struct hearth_stream_info *s = &r->streams[i];
+        const struct speed *v = speed_of(s->stream);
+        line("%-8lld %-20.20s %-20.20s %7lld %7.1f %-9s %s", (long long)s->stream, s->name ? s->name : "-",
+             s->model ? s->model : "-", (long long)s->tokens, v ? v->per_second : 0, s->state, human_since(s->began));
+    }
+}
+
+/* 0, or a HEARTH_E* code. */
+static int draw(struct hearth *h, struct hearth_err *err)
+{
+    struct hearth_status_result *r;
+    struct hearth_streams_list_result *streams;
+    int rc = hearth_status(h, &r, NULL, err);
+    if (rc)
+        return rc;
+    if ((rc = hearth_streams_list(h, false, &streams, NULL, err))) {
+        hearth_free(r);
+        return rc;
+    }
+    look(streams);
+    measure();
+    screen.row = 0;
+    if (screen.rows)
+        fputs("\033[H", stdout);
+    draw_head(r);
+    draw_tiers(r);
+    draw_streams(streams);
+    draw_models(&r->engine);
+    if (screen.rows)
+        fputs("\033[J", stdout);
+    fflush(stdout);
+    hearth_free(streams);
+    hearth_free(r);
+    return 0;
+}
+
+/* --- the terminal ---------------------------------------------------------------------------------------------------
+ */
+
+/* Waits for the next look: false where the user wants to leave. */
+static bool rest(double seconds)
+{
+    double until = now() + seconds;
+    while (!ended && !resized) {
+        double left = until - now();
+        struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+        int n = left > 0 ? poll(&in, 1, (int)(1000 * left) + 1) : 0;
+        if (n == 0)
+            return true;
+        char c;
+        if (n > 0 && (read(STDIN_FILENO, &c, 1) != 1 || c == 'q' || c == 'Q'))
+            return false;
+        if (n < 0 && errno != EINTR)
+            return false;
+    }
+    resized = 0;
+    return !ended;
+}
+
+static int watch(struct hearth *h, double seconds)
+{
+    struct termios was, raw;
+    struct sigaction sa = {.sa_handler = on_signal};
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    sigaction(SIGWINCH, &sa, NULL);
+    bool keys = !tcgetattr(STDIN_FILENO, &was);
+    if (keys) {
+        raw = was;
+        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    }
+    fputs("\033[?1049h\033[?25l", stdout); /* the alternate screen; no cursor */
+    struct hearth_err err;
+    int rc;
+    while (!(rc = draw(h, &err)) && rest(seconds))
+        continue;
+    fputs("\033[?25h\033[?1049l", stdout);
+    fflush(stdout);
+    if (keys)
+        tcsetattr(STDIN_FILENO, TCSANOW, &was);
+    return rc ? fail(&err) : STATUS_OK; /* not on the alternate screen, which is gone */
+}
+
+static int run(const struct cmd *cmd, int argc, char **argv)
+{
+    double seconds = 1;
+    bool once = false;
+    const struct opt opts[] = {
+        {"interval", 'n', OPT_REAL, &seconds, 0.1, 3600, "SECONDS", "between two looks (1)"},
+        {"once", 0, OPT_FLAG, &once, 0, 0, NULL, "print it once"},
+        OPT_END,
+    };
+    opts_parse(cmd, &argc, &argv, opts, NULL);
+    if (argc)
+        return usage(cmd, "no argument is expected");
+    struct hearth *h;
+    int status = daemon_open_running(&h);
+    if (status != STATUS_OK)
+        return status;
+    struct hearth_err err;
+    if (!once && isatty(STDOUT_FILENO))
+        status = watch(h, seconds);
+    else if (draw(h, &err))
+        status = fail(&err);
+    return verb_end(h, NULL, status);
+}
+
+const struct cmd cmd_top = {"top", "[-n SECONDS] [--once]", "models, streams and memory, live", run};

@@ -1,0 +1,90 @@
+#!/bin/sh
+# operations.sh - what somebody who runs a daemon looks at: hearth metrics, and hearth top on terminals of several sizes.
+. "$top_srcdir/tests/cli/lib.sh"
+
+status 3 "metrics starts no daemon" "$hearth" metrics
+status 3 "nor does top" "$hearth" top --once
+status 0 "two generations" sh -c '"$1" run -n 6 -s one "Once upon a time there was" && "$1" run -n 6 -s one " and then"' sh "$hearth"
+
+# A reader of the text format, strict: every sample has a type before it, names and labels are well-formed, histograms
+# rise to their count.
+cat >"$dir/parse.py" <<'P'
+import re, sys
+types, values, buckets = {}, {}, {}
+for n, line in enumerate(open(sys.argv[1]).read().split("\n")[:-1], 1):
+    if line.startswith("# HELP "):
+        continue
+    m = re.fullmatch(r"# TYPE ([a-zA-Z_:][a-zA-Z0-9_:]*) (counter|gauge|histogram)", line)
+    if m:
+        assert m[1] not in types, "line %d: %s has two types" % (n, m[1])
+        types[m[1]] = m[2]
+        continue
+    m = re.fullmatch(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\"n])*",?)*\})? (\S+)', line)
+    assert m, "line %d: %s" % (n, line)
+    name, labels, value = m[1], m[2] or "", float(m[3])
+    base = re.sub("_(bucket|sum|count)$", "", name)
+    assert name in types or types.get(base) == "histogram", "line %d: no type" % n
+    assert types.get(name) != "counter" or name.endswith("_total"), "line %d: a counter ends in _total" % n
+    assert name + labels not in values, "line %d: told twice" % n
+    values[name + labels] = value
+    if name.endswith("_bucket"):
+        buckets.setdefault(base, []).append((float(re.search('le="([^"]*)"', labels)[1]), value))
+for base, b in buckets.items():
+    assert b == sorted(b) and [v for _, v in b] == sorted(v for _, v in b) and b[-1][0] == float("inf"), base
+    count = [v for k, v in values.items() if k.startswith(base + "_count")]
+    assert count == [b[-1][1]], base
+print(eval(sys.argv[2]))
+P
+metrics_are() { # NAME FILE EXPRESSION
+    got=$(python3 "$dir/parse.py" "$2" "$3" 2>&1)
+    is "$1" "$got" True
+}
+status 0 "metrics" "$hearth" metrics
+cp "$dir/out" "$dir/metrics"
+metrics_are "two generations ended, in twelve tokens" "$dir/metrics" \
+    "values['hearth_requests_total{end=\"length\"}'] == 2 and values['hearth_tokens_total{kind=\"generation\"}'] == 12"
+metrics_are "where the prompts' KV came from adds up" "$dir/metrics" \
+    "sum(v for k, v in values.items() if k.startswith('hearth_prefix_tokens_total')) == values['hearth_tokens_total{kind=\"prompt\"}'] and values['hearth_prefix_tokens_total{hit=\"memory\"}'] > 0"
+metrics_are "two first tokens were timed" "$dir/metrics" "values['hearth_time_to_first_token_seconds_count'] == 2"
+metrics_are "the model in memory is named" "$dir/metrics" "values['hearth_model_bytes{model=\"tale\"}'] > 1e6"
+metrics_are "nothing of vLLM's unless asked for" "$dir/metrics" "not any(k.startswith('vllm:') for k in types)"
+status 0 "metrics --vllm -o FILE" "$hearth" metrics --vllm -o "$dir/hearth.prom"
+is "prints nothing" "$(cat "$dir/out")" ""
+metrics_are "and vLLM's names are there with the model's" "$dir/hearth.prom" \
+    "values['vllm:generation_tokens_total{model_name=\"tale\"}'] == 12 and types['vllm:e2e_request_latency_seconds'] == 'histogram'"
+status 1 "a file that cannot be written" "$hearth" metrics -o "$dir/nowhere/hearth.prom"
+err_has "is named" "$dir/nowhere/hearth.prom"
+status 0 "status --json" "$hearth" status --json
+json_is "has the same counters" "d['served']['completion_tokens'] == 12 and d['served']['length'] == 2"
+
+status 0 "top --once" "$hearth" top --once
+is "shows the model in memory" "$(grep -c '^tale .* cpu ' "$dir/out")" 1
+
+cat >"$dir/top.py" <<'P'
+import fcntl, re, struct, sys, termios
+from terminal import Terminal, case
+
+def size(t, rows, columns):
+    fcntl.ioctl(t.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+def frame(t):
+    """The lines of the next picture, without their control sequences."""
+    t.expect(rb"\x1b\[H")
+    return [re.sub(rb"\x1b\[[?0-9]*[A-Za-z]", b"", l).decode() for l in t.expect(rb"\x1b\[J").split(b"\r\n")]
+
+t = Terminal(sys.argv[1], "top", "-n", "0.1")
+size(t, 24, 100)
+frame(t)
+lines = frame(t)
+case(any(l.startswith("MODEL") for l in lines) and any(l.startswith("tale") for l in lines), "a picture with the model")
+size(t, 4, 20)
+for _ in range(200):  # what was on its way when the terminal shrank
+    lines = frame(t)
+    if len(lines) <= 4:
+        break
+case(len(lines) == 4 and max(map(len, lines)) <= 20, "a small terminal is not overfilled")
+t.type(b"q")
+case(t.end() == 0 and b"\x1b[?1049l" in t.all and t.all.endswith(b"\x1b[?25h\x1b[?1049l"), "q leaves, and the terminal is as it was")
+P
+terminal 3 "$dir/top.py"
+done_testing
