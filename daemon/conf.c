@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "libclient/distance.h"
 #include "libclient/utf8.h"
 
 #define FIELD(name) offsetof(struct conf, name)
@@ -156,13 +157,31 @@ static int add_model_dir(struct conf *c, char *dir, struct hearth_err *e)
     return 0;
 }
 
+/* The key that is most like a word, where one is at all; NULL. */
+static const char *nearest_key(const char *word)
+{
+    const char *near = NULL;
+    size_t best = strlen(word) / 3 + 2;
+    for (const struct conf_key *k = conf_keys; k->key != NULL; k++) {
+        size_t d = text_distance(word, strlen(word), k->key, strlen(k->key));
+        if (d < best) {
+            best = d;
+            near = k->key;
+        }
+    }
+    return near;
+}
+
 int conf_set(struct conf *c, const char *key, const char *value, struct hearth_err *e)
 {
     const struct conf_key *k = conf_keys;
     while (k->key && strcmp(k->key, key) != 0)
         k++;
-    if (!k->key)
-        return err_set(e, HEARTH_EPARAMS, "\"%.60s\" is not a configuration key", key);
+    if (!k->key) {
+        const char *near = nearest_key(key);
+        return err_set(e, HEARTH_EPARAMS, "\"%.60s\" is not a configuration key%s%s%s", key, near ? "; is " : "",
+                       near ? near : "", near ? " meant?" : "");
+    }
     if (*value == '\0')
         return err_set(e, HEARTH_EPARAMS, "%s: a value is missing", key);
 

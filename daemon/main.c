@@ -23,21 +23,27 @@
 #include "daemon/server.h"
 
 static const struct option options[] = {
-    {"config", required_argument, NULL, 'c'},    {"engine", required_argument, NULL, 'e'},
-    {"foreground", no_argument, NULL, 'f'},      {"help", no_argument, NULL, 'h'},
-    {"log-level", required_argument, NULL, 'l'}, {"ready-fd", required_argument, NULL, 'r'},
-    {"socket", required_argument, NULL, 's'},    {"state", required_argument, NULL, 'd'},
-    {"version", no_argument, NULL, 'V'},         {NULL, 0, NULL, 0},
+    {"check", no_argument, NULL, 'k'},
+    {"config", required_argument, NULL, 'c'},
+    {"engine", required_argument, NULL, 'e'},
+    {"foreground", no_argument, NULL, 'f'},
+    {"help", no_argument, NULL, 'h'},
+    {"log-level", required_argument, NULL, 'l'},
+    {"ready-fd", required_argument, NULL, 'r'},
+    {"socket", required_argument, NULL, 's'},
+    {"state", required_argument, NULL, 'd'},
+    {"version", no_argument, NULL, 'V'},
+    {NULL, 0, NULL, 0},
 };
 
 static const char usage[] =
-    "Usage: hearthd [--foreground] [--config FILE] [--socket PATH] [--state DIR] [--engine PATH]\n"
+    "Usage: hearthd [--foreground] [--check] [--config FILE] [--socket PATH] [--state DIR] [--engine PATH]\n"
     "               [--log-level error|warn|info|debug] [--ready-fd FD]\n"
     "Keeps language models warm and shares them. See hearthd(8).\n";
 
 struct args {
     const char *config, *engine, *log_level, *socket, *state;
-    bool foreground;
+    bool foreground, check;
     int ready_fd;
 };
 
@@ -46,12 +52,15 @@ static int parse(int argc, char **argv, struct args *a)
 {
     *a = (struct args){.ready_fd = -1};
     int c;
-    while ((c = getopt_long(argc, argv, "c:e:fhl:r:s:d:V", options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "c:e:fhkl:r:s:d:V", options, NULL)) != -1) {
         char *end;
         long fd;
         switch (c) {
         case 'c':
             a->config = optarg;
+            break;
+        case 'k':
+            a->check = true;
             break;
         case 'e':
             a->engine = optarg;
@@ -294,6 +303,40 @@ static int open_log(const struct conf *c, struct hearth_err *e)
     return 0;
 }
 
+/* --- --check --------------------------------------------------------------------------------------------- */
+
+/* A folder that is not there is made, or skipped; one that cannot be used is an error. */
+static bool tell_place(const char *what, const char *path, int mode, bool must)
+{
+    bool fine = access(path, mode) == 0 || (errno == ENOENT && !must);
+    printf("%-10s %s%s%s\n", what, path, fine ? "" : ": ", fine ? "" : strerror(errno));
+    return fine;
+}
+
+/* Says what this configuration comes to, and what is wrong with it, without starting anything. */
+static int check(const struct conf *c, const struct args *a, const char *dir)
+{
+    char engine[PATH_MAX];
+    char *file = NULL;
+    bool fine = true;
+    if (!a->config)
+        conf_default_file(&file, NULL);
+    const char *read = a->config ? a->config : file;
+    printf("%-10s %s%s\n", "file", read ? read : "-", read && access(read, F_OK) ? " (there is none)" : "");
+    free(file);
+    printf("%-10s %s\n", "socket", c->socket);
+    fine = tell_place("state", c->state_dir, R_OK | W_OK | X_OK, false) && fine;
+    for (size_t i = 0; i < c->n_model_dirs; i++)
+        fine = tell_place("models", c->model_dirs[i], R_OK | X_OK, false) && fine;
+    if (!c->engine && !find_engine(dir, engine)) {
+        puts("engine     there is none beside hearthd, nor where it is installed");
+        fine = false;
+    } else {
+        fine = tell_place("engine", c->engine ? c->engine : engine, X_OK, true) && fine;
+    }
+    return fine ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
 static void notify_ready(int fd)
 {
     if (fd < 0)
@@ -324,6 +367,11 @@ int main(int argc, char **argv)
     rc = sd_init(&sd, &e);
     if (!rc)
         rc = configure(&conf, &a, sd.listen_fd, dir, &e);
+    if (!rc && a.check) {
+        int status = check(&conf, &a, dir);
+        conf_fini(&conf);
+        return status;
+    }
     if (!rc && a.foreground)
         rc = open_log(&conf, &e);
     if (!rc && !a.foreground) {

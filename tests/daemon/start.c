@@ -351,6 +351,38 @@ static void test_shutdown_now(void **state)
     assert_int_equal(box_stop(b, 0), 0);
 }
 
+/* hearthd --check: what it prints, and its exit status. */
+static int checked(const struct box *b, char *out, size_t size)
+{
+    char cmd[1200];
+    const char *dir = getenv("top_builddir");
+    snprintf(cmd, sizeof cmd, "'%s/hearthd' --check --config '%s' --state '%s' 2>&1", dir ? dir : ".", b->conf,
+             b->state);
+    FILE *f = popen(cmd, "r");
+    assert_non_null(f);
+    out[fread(out, 1, size - 1, f)] = 0;
+    return WEXITSTATUS(pclose(f));
+}
+
+static void test_check(void **state)
+{
+    struct box *b = *state;
+    char out[4096];
+    box_configure(b, "socket = /x/y.sock\n");
+    assert_int_equal(checked(b, out, sizeof out), 0);
+    assert_non_null(strstr(out, "socket     /x/y.sock\n"));
+    assert_non_null(strstr(out, b->conf));
+    assert_non_null(strstr(out, b->state));
+    struct stat sb;
+    assert_int_equal(stat(b->state, &sb), -1); /* nothing was made */
+    box_configure(b, "socket = /x/y.sock\nengine = /nowhere/engine\n");
+    assert_int_equal(checked(b, out, sizeof out), 1);
+    assert_non_null(strstr(out, "/nowhere/engine: No such file"));
+    box_configure(b, "sockets = /x\n");
+    assert_int_equal(checked(b, out, sizeof out), 1);
+    assert_non_null(strstr(out, ":2: \"sockets\" is not a configuration key; is socket meant?"));
+}
+
 static void test_refuses_to_start(void **state)
 {
     struct box *b = *state;
@@ -544,6 +576,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_graceful, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_grace, setup_long_grace, box_teardown),
         cmocka_unit_test_setup_teardown(test_shutdown_now, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_check, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_refuses_to_start, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_systemd, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_connections, box_setup_idle, box_teardown),

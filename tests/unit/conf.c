@@ -25,6 +25,19 @@ static int load(struct conf *c, const char *text, size_t len, struct hearth_err 
     return rc;
 }
 
+static void test_nearest_key(void **state)
+{
+    (void)state;
+    struct conf c;
+    struct hearth_err e;
+    conf_init(&c);
+    assert_int_equal(conf_set(&c, "model_dirs", "/a", &e), HEARTH_EPARAMS);
+    assert_non_null(strstr(e.msg, "is model_dir meant?"));
+    assert_int_equal(conf_set(&c, "colour", "blue", &e), HEARTH_EPARAMS);
+    assert_null(strstr(e.msg, "meant"));
+    conf_fini(&c);
+}
+
 static void test_file(void **state)
 {
     (void)state;
@@ -190,8 +203,8 @@ static void test_socket_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_file),    cmocka_unit_test(test_refused),       cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_no_home), cmocka_unit_test(test_socket_length),
+        cmocka_unit_test(test_nearest_key), cmocka_unit_test(test_file),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_environment), cmocka_unit_test(test_no_home), cmocka_unit_test(test_socket_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
