@@ -171,6 +171,12 @@ CLI_TESTS = tests/cli/chat-commands.sh tests/cli/chat-terminal.sh tests/cli/comp
 dist_check_SCRIPTS += $(CLI_TESTS)
 TESTS += $(CLI_TESTS)
 EXTRA_DIST += tests/cli/lib.sh tests/cli/terminal.py
+
+# The editors' plugins in the real editors, in a terminal.
+EDITOR_TESTS = tests/editors/nvim.sh
+dist_check_SCRIPTS += $(EDITOR_TESTS)
+TESTS += $(EDITOR_TESTS)
+EXTRA_DIST += tests/editors/lib.sh tests/editors/screen.lua tests/editors/nvim.lua
 if HAVE_CUDA
 check_LTLIBRARIES += tests/cli/fake-driver.la
 endif

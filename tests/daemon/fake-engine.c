@@ -110,6 +110,8 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
         for (size_t i = 0; i < g->req.n_messages; i++)
             snprintf(text + strlen(text), sizeof text - strlen(text), "%s<%s:%s", g->turn_open && i == 0 ? ">" : "",
                      g->req.messages[i].role, g->req.messages[i].content.data);
+    } else if (g->req.prefix.data) {
+        snprintf(text, sizeof text, "%s", g->req.prefix.data);
     } else if (g->req.text.data) {
         snprintf(text, sizeof text, "%s", g->req.text.data);
     }
