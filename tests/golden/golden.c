@@ -291,17 +291,14 @@ static void converted(const char *name, const char *arch)
     X(nemotron, "nemotron", "nemotron")       \
     X(ministral3, "ministral3", "mistral3")   \
     X(llama_yarn, "llama-yarn", "llama")      \
+    X(mixtral, "mixtral", "llama")            \
+    X(qwen3_moe, "qwen3_moe", "qwen3moe")     \
     X(phi3_longrope, "phi3-longrope", "phi3")
-/* As GGUF files alone, so far. */
-#define GGUFS(X)                   \
-    X(mixtral, "mixtral", "llama") \
-    X(qwen3_moe, "qwen3_moe", "qwen3moe")
 #define FOLDERS(X)                         \
     X(llama_rope3, "llama-rope3", "llama") \
     X(mistral, "mistral", "llama")
 FILES(FOLDER)
 FILES(CONVERTED)
-GGUFS(CONVERTED)
 FOLDERS(FOLDER)
 
 int main(void)
@@ -322,7 +319,7 @@ int main(void)
                                                FILES(X) FOLDERS(X)
 #undef X
 #define X(name, at, arch) cmocka_unit_test(test_hf_gguf_##name),
-                                                   FILES(X) GGUFS(X)
+                                                   FILES(X)
 #undef X
     };
     if (!run_possible())

@@ -16,8 +16,14 @@ static const struct hf_arch archs[] = {
     {"ministral3", "mistral3", "silu", HF_PAIRS, 1},
     {"smollm3", "smollm3", "silu", HF_PAIRS, 1},
     {"granite", "granite", "silu", HF_PAIRS, 1},
+    {"mixtral", "llama", "silu", HF_PAIRS, 1},
     {"qwen2", "qwen2", "silu", 0, 1},
     {"qwen3", "qwen3", "silu", 0, 1},
+    {"qwen2_moe", "qwen2moe", "silu", 0, 1},
+    {"qwen3_moe", "qwen3moe", "silu", 0, 1},
+    {"glm4_moe", "glm4moe", "silu", HF_POST, 0.5f},
+    {"dots1", "dots1", "silu", 0, 1},
+    {"gpt_oss", "gpt-oss", "silu", HF_POST | HF_TRANSPOSED, 1},
     {"gemma2", "gemma2", "gelu_pytorch_tanh", HF_PLUS_ONE | HF_SANDWICH, 1},
     {"gemma3_text", "gemma3", "gelu_pytorch_tanh", HF_PLUS_ONE | HF_SANDWICH, 1},
     {"phi3", "phi3", "silu", 0, 1},
@@ -50,6 +56,17 @@ static const struct key {
     {"residual_multiplier", "residual_scale", "granite", true},
     {"logits_scaling", "logit_scale", "granite", true},
     {"logit_scale", "logit_scale", "cohere2", true},
+    {"num_local_experts", "expert_count", NULL, false},
+    {"num_experts", "expert_count", NULL, false},
+    {"n_routed_experts", "expert_count", NULL, false},
+    {"num_experts_per_tok", "expert_used_count", NULL, false},
+    {"moe_intermediate_size", "expert_feed_forward_length", NULL, false},
+    {"shared_expert_intermediate_size", "expert_shared_feed_forward_length", NULL, false},
+    {"n_shared_experts", "expert_shared_count", NULL, false},
+    {"first_k_dense_replace", "leading_dense_block_count", NULL, false},
+    {"n_group", "expert_group_count", NULL, false},
+    {"topk_group", "expert_group_used_count", NULL, false},
+    {"routed_scaling_factor", "expert_weights_scale", NULL, true},
 };
 
 /* What transformers takes where config.json leaves a key out, and GGUF's reader would take otherwise or not know. Files
@@ -82,6 +99,19 @@ static const struct {
     {"glm4", "head_dim", 128, false},
     {"smollm3", "rope_theta", 2e6, true},
     {"olmo3", "sliding_window", 4096, false},
+    {"mixtral", "num_key_value_heads", 8, false},
+    {"mixtral", "num_local_experts", 8, false},
+    {"mixtral", "num_experts_per_tok", 2, false},
+    {"qwen2_moe", "num_experts_per_tok", 4, false},
+    {"qwen2_moe", "shared_expert_intermediate_size", 5632, false},
+    {"qwen3_moe", "num_experts_per_tok", 8, false},
+    {"glm4_moe", "num_experts_per_tok", 8, false},
+    {"glm4_moe", "n_shared_experts", 1, false},
+    {"glm4_moe", "first_k_dense_replace", 1, false},
+    {"gpt_oss", "num_experts_per_tok", 4, false},
+    {"gpt_oss", "head_dim", 64, false},
+    {"gpt_oss", "num_key_value_heads", 8, false},
+    {"gpt_oss", "sliding_window", 128, false},
     {"cohere2", "sliding_window", 4096, false},
     {"cohere2", "logit_scale", 0.0625, true},
     {"cohere2", "layer_norm_eps", 1e-5, true},
@@ -92,11 +122,12 @@ static const struct {
 static const struct {
     const char *hf;
     bool must;
-} fixed[] = {{"use_bidirectional_attention", false},
-             {"use_qk_norm", false},
-             {"is_decoder", true},
-             {"add_cross_attention", false},
-             {"attn_qkv_clip", false}};
+    const char *but; /* of this model_type alone the tensors say it */
+} fixed[] = {{"use_bidirectional_attention", false, NULL},
+             {"use_qk_norm", false, "glm4_moe"},
+             {"is_decoder", true, NULL},
+             {"add_cross_attention", false, NULL},
+             {"attn_qkv_clip", false, NULL}};
 
 static const json_t *get(const struct hf *h, const char *key)
 {
@@ -136,11 +167,15 @@ static int put_f32(struct hf *h, const char *hf, const char *gguf, const json_t 
 static int put_keys(struct hf *h)
 {
     int ret = 0;
+    const char *last = NULL;
     for (size_t i = 0; i < sizeof keys / sizeof *keys && !ret; i++) {
         const struct key *k = &keys[i];
         const json_t *v = get(h, k->hf);
         if (!v || (k->only && strcmp(k->only, h->arch->model_type)))
             continue;
+        if (last && !strcmp(last, k->gguf)) /* the same under an older name */
+            continue;
+        last = k->gguf;
         ret = k->is_float ? put_f32(h, k->hf, k->gguf, v) : put_u32(h, k->hf, k->gguf, v);
     }
     const json_t *eps = get(h, "norm_eps");
@@ -220,8 +255,8 @@ static int put_scaling(struct hf *h, const json_t *r)
         gguf_make_f32(h->m, "hearth.rope.mscale", (float)mscale);
         gguf_make_f32(h->m, full_key(h, "rope.scaling.yarn_log_multiplier", key), (float)all);
     }
-    if (!ret && is_yarn && json_is_false(json_object_get(r, "truncate")))
-        gguf_make_bool(h->m, "hearth.rope.yarn_exact_bounds", true);
+    if (!ret && is_yarn)
+        gguf_make_bool(h->m, "hearth.rope.yarn_exact_bounds", json_is_false(json_object_get(r, "truncate")));
     if (!ret && is_long)
         ret = put_rope_number(h, r, "attention_factor", "rope.scaling.attn_factor");
     return ret;
@@ -273,7 +308,7 @@ static uint32_t window_period(const struct hf *h)
     static const struct {
         const char *model_type;
         uint32_t period;
-    } known[] = {{"gemma2", 2}, {"gemma3_text", 6}, {"cohere2", 4}, {"olmo3", 4}};
+    } known[] = {{"gemma2", 2}, {"gpt_oss", 2}, {"gemma3_text", 6}, {"cohere2", 4}, {"olmo3", 4}};
     uint32_t n = whole(h, "sliding_window_pattern");
     if (!n)
         n = whole(h, "_sliding_window_pattern");
@@ -289,9 +324,10 @@ static int put_window(struct hf *h)
 {
     const json_t *w = get(h, "sliding_window"), *types = get(h, "layer_types"), *use = get(h, "use_sliding_window"), *v;
     bool is_qwen = !strncmp(h->arch->model_type, "qwen", 4), any = false;
+    bool late = is_qwen || !strcmp(h->arch->model_type, "dots1");
     bool must_say = is_qwen || !strcmp(h->arch->model_type, "smollm3");
-    const json_t *from = get(h, "max_window_layers"); /* Qwen's first layer with a window */
-    size_t first = !is_qwen ? 0 : from ? whole(h, "max_window_layers") : 28;
+    const json_t *from = get(h, "max_window_layers"); /* the first layer with a window, of Qwen and dots.llm1 */
+    size_t first = !late ? 0 : from ? whole(h, "max_window_layers") : is_qwen ? 28 : 62;
     uint32_t period = window_period(h);
     int32_t slides[LAYERS_MAX];
     size_t i;
@@ -335,6 +371,27 @@ static int put_no_rope(struct hf *h)
     return 0;
 }
 
+/* How a mixture's experts are chosen, where config.json says it otherwise than the architecture has it. */
+static int put_experts(struct hf *h)
+{
+    const json_t *norm = get(h, "norm_topk_prob"), *scoring = get(h, "scoring_func"), *limit = get(h, "swiglu_limit");
+    const char *how = json_string_value(scoring);
+    bool sigmoid = how && !strcmp(how, "sigmoid");
+    char key[128];
+    if (norm && !json_is_boolean(norm))
+        return wrong(h, "norm_topk_prob", "true or false");
+    bool is_glm = !strcmp(h->arch->model_type, "glm4_moe"), is_qwen = !strcmp(h->arch->model_type, "qwen3_moe");
+    if (norm || is_glm || is_qwen) /* these mean otherwise by silence than their GGUF files */
+        gguf_make_bool(h->m, full_key(h, "expert_weights_norm", key), norm ? json_is_true(norm) : is_glm);
+    if (scoring && !sigmoid && (!how || strcmp(how, "softmax")))
+        return wrong(h, "scoring_func", "softmax or sigmoid");
+    if (scoring)
+        gguf_make_u32(h->m, full_key(h, "expert_gating_func", key), sigmoid ? 2 : 1);
+    if (limit && !(json_is_number(limit) && json_number_value(limit) == 7))
+        return err_set(h->e, HEARTH_EUNSUPPORTED, "config.json: a swiglu_limit other than 7");
+    return 0;
+}
+
 static int put_own(struct hf *h)
 {
     char key[128];
@@ -364,6 +421,8 @@ static int refuse_others(const struct hf *h)
                        gguf_label((struct gguf_str){name, strlen(name)}).s, h->arch->model_type, h->arch->act);
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
         const json_t *v = get(h, fixed[i].hf);
+        if (fixed[i].but && !strcmp(fixed[i].but, h->arch->model_type))
+            continue;
         if (v && !(json_is_boolean(v) && json_is_true(v) == fixed[i].must))
             return err_set(h->e, HEARTH_EUNSUPPORTED, "config.json asks for %s, which hearth does not compute",
                            fixed[i].hf);
@@ -416,5 +475,7 @@ int hf_config(struct hf *h)
         ret = put_window(h);
     if (!ret)
         ret = put_no_rope(h);
+    if (!ret)
+        ret = put_experts(h);
     return ret ? ret : put_own(h);
 }

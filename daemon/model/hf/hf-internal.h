@@ -17,11 +17,13 @@ struct hf_arch {
     float partial_rot; /* the share of a head that RoPE rotates, where config.json has no key for it */
 };
 enum {
-    HF_PAIRS = 1,      /* GGUF has q and k re-ordered for interleaved RoPE; here pairs are half a head apart */
-    HF_PLUS_ONE = 2,   /* norm weights are stored minus one */
-    HF_SANDWICH = 4,   /* post_attention_layernorm follows attention; the FFN has a norm before and one behind */
-    HF_GLM = 8,        /* HF_SANDWICH with GLM's tensor names */
-    HF_LAYER_NORM = 16 /* norm_eps is a LayerNorm's */
+    HF_PAIRS = 1,       /* GGUF has q and k re-ordered for interleaved RoPE; here pairs are half a head apart */
+    HF_PLUS_ONE = 2,    /* norm weights are stored minus one */
+    HF_SANDWICH = 4,    /* post_attention_layernorm follows attention; the FFN has a norm before and one behind */
+    HF_GLM = 8,         /* HF_SANDWICH with GLM's tensor names */
+    HF_LAYER_NORM = 16, /* norm_eps is a LayerNorm's */
+    HF_POST = 32,       /* post_attention_layernorm keeps that name, though it is the FFN's */
+    HF_TRANSPOSED = 64  /* all experts are in one tensor, transposed, gate's and up's columns in turn */
 };
 
 struct hf {
@@ -66,6 +68,11 @@ int hf_refuse(const struct hf *h, const char *part, const char *type);
 int hf_damaged(const struct hf *h, const char *what);
 const char *hf_text_of(const json_t *o, const char *key);
 bool hf_is(const json_t *o, const char *key, const char *value);
+
+/* experts.c: the GGUF name, within the layer, of an expert's tensor `s` of a layer; false where it is none. */
+bool hf_expert_name(const char *s, char *out, size_t size);
+/* Adds the tensors that a tensor of all experts becomes. 1 where it is none. */
+int hf_fused_experts(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t);
 
 /* tokenizer.c: tokenizer.json, tokenizer_config.json, generation_config.json, chat_template.jinja. */
 int hf_tokenizer(struct hf *h);

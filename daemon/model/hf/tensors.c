@@ -40,12 +40,29 @@ static const struct rename layer[] = {
     {"mlp.gate_up_proj", "ffn_up"}, /* gate's rows, then up's */
     {"mlp.c_fc", "ffn_up"},
     {"mlp.c_proj", "ffn_down"},
+    {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.router", "ffn_gate_inp"},
+    {"block_sparse_moe.gate", "ffn_gate_inp"},
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
 };
+
+/* Of a layer, whole names: what comes after their last dot is no "weight" or "bias". */
+static const struct rename entire[] = {{"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+                                       {"self_attn.sinks", "attn_sinks.weight"},
+                                       {"mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+                                       {"mlp.experts.down_proj", "ffn_down_exps.weight"}};
 
 static const struct rename pre_norm[] = {{"post_attention_layernorm", "ffn_norm"}};
 static const struct rename sandwich[] = {{"post_attention_layernorm", "post_attention_norm"},
                                          {"pre_feedforward_layernorm", "ffn_norm"},
                                          {"post_feedforward_layernorm", "post_ffw_norm"}};
+static const struct rename post[] = {{"post_attention_layernorm", "post_attention_norm"}};
 static const struct rename glm[] = {{"post_attention_layernorm", "ffn_norm"},
                                     {"post_self_attn_layernorm", "post_attention_norm"},
                                     {"post_mlp_layernorm", "post_ffw_norm"}};
@@ -72,6 +89,7 @@ static const char *layer_name(const struct hf *h, const char *stem, size_t len)
 {
     const char *name = h->arch->rules & HF_SANDWICH ? FIND(sandwich, stem, len)
                        : h->arch->rules & HF_GLM    ? FIND(glm, stem, len)
+                       : h->arch->rules & HF_POST   ? FIND(post, stem, len)
                                                     : FIND(pre_norm, stem, len);
     return name ? name : FIND(layer, stem, len);
 }
@@ -86,24 +104,36 @@ static bool skip(const char **s, const char *prefix)
     return true;
 }
 
+/* Returns a tensor's name within its layer, or that of a tensor of no layer; *number is the layer of the former. */
+static const char *strip(const char *s, bool *in_layer, unsigned *number)
+{
+    int used = 0;
+    if (!skip(&s, "model.language_model.") && !skip(&s, "language_model."))
+        skip(&s, "model.");
+    skip(&s, "model.");
+    *in_layer = sscanf(s, "layers.%5u.%n", number, &used) == 1 && used > 0;
+    return *in_layer ? s + used : s;
+}
+
 /* Translates a tensor's name: "model.layers.3.self_attn.q_proj.weight" is "blk.3.attn_q.weight". Returns 1 for a tensor
  * that is not the text model's. */
 static int gguf_name(const struct hf *h, const char *hf, char out[NAME_MAX_BYTES])
 {
-    const char *s = hf, *end, *name;
+    const char *end, *name;
+    char expert[64];
     unsigned i = 0;
-    int used = 0;
+    bool in_layer;
     for (size_t k = 0; k < sizeof not_text / sizeof *not_text; k++)
         if (!strncmp(hf, not_text[k], strlen(not_text[k])))
             return 1;
-    if (!skip(&s, "model.language_model.") && !skip(&s, "language_model."))
-        skip(&s, "model.");
-    skip(&s, "model.");
-    bool in_layer = sscanf(s, "layers.%5u.%n", &i, &used) == 1 && used > 0;
-    if (in_layer)
-        s += used;
+    const char *s = strip(hf, &in_layer, &i);
     if (in_layer && i >= h->n_layer) /* layers for multi-token prediction come after the others */
         return 1;
+    name = !in_layer ? NULL : hf_expert_name(s, expert, sizeof expert) ? expert : FIND(entire, s, strlen(s));
+    if (name) {
+        snprintf(out, NAME_MAX_BYTES, "blk.%u.%s", i, name);
+        return 0;
+    }
     end = strrchr(s, '.');
     size_t len = end ? (size_t)(end - s) : 0;
     name = !end ? NULL : in_layer ? layer_name(h, s, len) : FIND(top, s, len);
@@ -160,8 +190,16 @@ static int on_tensor(void *arg, const struct safetensor *s, struct hearth_err *e
     char name[NAME_MAX_BYTES];
     struct hearth_err *was = h->e;
     h->e = e;
-    int ret = gguf_name(h, s->name, name);
     struct gguf_tensor t = s->t;
+    unsigned number = 0;
+    bool in_layer;
+    const char *rest = strip(s->name, &in_layer, &number);
+    int ret = in_layer ? hf_fused_experts(h, number, rest, &t) : 1;
+    if (ret <= 0) { /* added in another form, or an error */
+        h->e = was;
+        return ret;
+    }
+    ret = gguf_name(h, s->name, name);
     if (!ret) {
         t.name = gguf_make_name(h->m, name);
         ret = align(h, &t);

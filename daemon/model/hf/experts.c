@@ -1,0 +1,93 @@
+/*
+ * experts.c - the tensors of mixtures of experts under GGUF's names. Most folders have a tensor for each matrix of each
+ * expert, which stay where they are; gpt-oss has all experts in one, transposed, with gate's and up's columns in turn,
+ * which are copied into the form that GGUF has.
+ */
+#include "daemon/model/hf/hf-internal.h"
+
+#include <stdio.h>
+
+/* "mlp.experts.7.up_proj.weight" is "ffn_up.7.weight". */
+bool hf_expert_name(const char *s, char *out, size_t size)
+{
+    static const char *const before[] = {"mlp.experts.", "block_sparse_moe.experts."};
+    static const char *const parts[][2] = {{"gate_proj.weight", "ffn_gate"}, {"up_proj.weight", "ffn_up"},
+                                           {"down_proj.weight", "ffn_down"}, {"w1.weight", "ffn_gate"},
+                                           {"w3.weight", "ffn_up"},          {"w2.weight", "ffn_down"}};
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+        unsigned expert;
+        int used = 0;
+        const char *rest = s + strlen(before[i]);
+        if (strncmp(s, before[i], strlen(before[i])) || sscanf(rest, "%5u.%n", &expert, &used) != 1 || !used)
+            continue;
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
+            if (!strcmp(rest + used, parts[k][0])) {
+                snprintf(out, size, "%s.%u.weight", parts[k][1], expert);
+                return true;
+            }
+    }
+    return false;
+}
+
+/* What becomes of a tensor of all experts: for each of them n_out rows of n_in, whose element (o, k) is number
+ * first + o * by_out + k * by_in of the expert's `size` in the folder. */
+struct form {
+    uint64_t n_expert, size, n_in, n_out, first, by_out, by_in;
+};
+
+static int add_copy(const struct hf *h, const struct gguf_tensor *from, const struct form *f, const char *name,
+                    bool vectors)
+{
+    uint32_t bytes = from->type == DT_F32 ? 4 : 2;
+    struct gguf_tensor t = {.n_dim = vectors ? 2 : 3,
+                            .dim = {f->n_in, vectors ? f->n_expert : f->n_out, vectors ? 1 : f->n_expert, 1},
+                            .type = from->type,
+                            .bytes = f->n_expert * f->n_out * f->n_in * bytes};
+    char *to = gguf_make_alloc(h->m, t.bytes);
+    if (!to)
+        return err_set(h->e, HEARTH_ENOMEM, "no memory for tensor %s", name);
+    t.name = gguf_make_name(h->m, name);
+    t.data = to;
+    for (uint64_t e = 0; e < f->n_expert; e++)
+        for (uint64_t o = 0; o < f->n_out; o++) {
+            const char *at = (const char *)from->data + (e * f->size + f->first + o * f->by_out) * bytes;
+            for (uint64_t k = 0; k < f->n_in; k++, to += bytes, at += f->by_in * bytes)
+                if (bytes == 2)
+                    memcpy(to, at, 2);
+                else
+                    memcpy(to, at, 4);
+        }
+    gguf_make_tensor(h->m, &t);
+    return 0;
+}
+
+int hf_fused_experts(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
+{
+    static const char *const names[] = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj",
+                                        "mlp.experts.gate_up_proj_bias", "mlp.experts.down_proj_bias"};
+    size_t k = 0, n = sizeof names / sizeof *names;
+    char name[64];
+    while (k < n && strcmp(names[k], s))
+        k++;
+    if (k == n || !(h->arch->rules & HF_TRANSPOSED))
+        return 1;
+    bool bias = k >= 2, down = k % 2;
+    if (t->n_dim != (bias ? 2u : 3u) || (!down && t->dim[0] % 2))
+        return err_set(h->e, HEARTH_EBADMODEL, "tensor %s of layer %u has not the shape of a %s's experts", s, layer,
+                       h->arch->model_type);
+    /* [expert][in][out], where out is gate and up in turn; a bias is one such row */
+    uint64_t columns = t->dim[0], rows = bias ? 1 : t->dim[1], step = down ? 1 : 2;
+    int ret = 0;
+    for (uint64_t i = 0; i < step && !ret; i++) {
+        struct form f = {.n_expert = bias ? t->dim[1] : t->dim[2], .size = columns * rows, .first = i};
+        snprintf(name, sizeof name, "blk.%u.ffn_%s_exps.%s", layer,
+                 down ? "down"
+                 : i  ? "up"
+                      : "gate",
+                 bias ? "bias" : "weight");
+        f.n_in = bias ? columns / step : rows, f.by_in = bias ? step : columns;
+        f.n_out = bias ? 1 : columns / step, f.by_out = step;
+        ret = add_copy(h, t, &f, name, bias);
+    }
+    return ret;
+}
