@@ -292,6 +292,7 @@ static void converted(const char *name, const char *arch)
     X(ministral3, "ministral3", "mistral3")   \
     X(llama_yarn, "llama-yarn", "llama")      \
     X(mixtral, "mixtral", "llama")            \
+    X(qwen2_moe, "qwen2_moe", "qwen2moe")     \
     X(qwen3_moe, "qwen3_moe", "qwen3moe")     \
     X(phi3_longrope, "phi3-longrope", "phi3")
 #define FOLDERS(X)                         \

@@ -53,6 +53,7 @@ struct arch {
                             file has a window and does not say which layers slide; 0: all of them */
     uint32_t still;      /* of every so many layers the last does not turn; 0: all do. A folder may list others. */
     size_t layer_bytes;  /* of its layers; 0: they are struct layer */
+    bool skips_ahead;    /* the last layers of its files, nextn_predict_layers, predict further ahead: left out */
     struct {
         bool may;             /* layers may be mixtures of experts; and where the file does not say so itself: */
         enum route_kind kind; /* what scores are, */
@@ -151,7 +152,8 @@ void build_mixture(const struct model *m, struct program *p, const struct layer 
 /* llama.c: its relatives are bound and built as it is. */
 int llama_bind_layer(struct binder *b, struct layer *l);
 void llama_build(const struct model *m, struct program *p);
-/* gemma2.c, starcoder2.c, qwen3.c: likewise. */
+/* gemma2.c, starcoder2.c, qwen2.c, qwen3.c: likewise. */
+int qwen2_bind_layer(struct binder *b, struct layer *l);
 int qwen3_bind_layer(struct binder *b, struct layer *l);
 int gemma2_bind_layer(struct binder *b, struct layer *l);
 void gemma2_build(const struct model *m, struct program *p);

@@ -1,10 +1,10 @@
 /* qwen2.c - Qwen 2 and 2.5: a Llama whose queries, keys and values have biases, with the other rotary order. */
 #include "daemon/model/arch/arch.h"
 
-static int bind_layer(struct binder *b, struct layer *l)
+int qwen2_bind_layer(struct binder *b, struct layer *l)
 {
     int ret = bind_required(b, "attn_q.bias");
     return ret ? ret : llama_bind_layer(b, l);
 }
 
-const struct arch arch_qwen2 = {"qwen2", ROPE_NEOX, .bind_layer = bind_layer, .build = llama_build};
+const struct arch arch_qwen2 = {"qwen2", ROPE_NEOX, .bind_layer = qwen2_bind_layer, .build = llama_build};
