@@ -5,6 +5,7 @@ ARCHS = \
 	daemon/model/arch/qwen3.c \
 	daemon/model/arch/qwen3moe.c \
 	daemon/model/arch/qwen2moe.c \
+	daemon/model/arch/dots1.c \
 	daemon/model/arch/mistral3.c \
 	daemon/model/arch/smollm3.c \
 	daemon/model/arch/granite.c \
