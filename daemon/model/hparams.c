@@ -225,7 +225,7 @@ static bool is_set(const struct hparams_reader *r, const char *name)
 }
 
 /* What files of other architectures ask for by keys that any may have. */
-static void refuse_unknown(struct hparams_reader *r)
+static void refuse_unknown(struct hparams_reader *r, const struct hparams *hp)
 {
     static const char *const keys[] = {
         "rope.dimension_sections",    "attention.clamp_kqv",      "attention.max_alibi_bias",
@@ -234,7 +234,7 @@ static void refuse_unknown(struct hparams_reader *r)
         "attention.key_length_swa",   "rope.dimension_count_swa",
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (is_set(r, keys[i]))
+        if (is_set(r, keys[i]) && !(hp->n_nextn && !strcmp(keys[i], "nextn_predict_layers")))
             hparams_refuse(r, HEARTH_EUNSUPPORTED, "key %s.%s asks for what hearth does not compute", r->arch, keys[i]);
 }
 
@@ -340,6 +340,9 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
 
     struct hparams_reader r = {g, hp.arch, e, 0};
     hp.n_layer = hparams_number(&r, "block_count", 1, LAYERS_MAX, REQUIRED);
+    if (row->skips_ahead && !r.ret)
+        hp.n_nextn = hparams_number(&r, "nextn_predict_layers", 0, hp.n_layer - 1, 0);
+    hp.n_layer -= hp.n_nextn;
     hp.d_model = hparams_number(&r, "embedding_length", 8, 1 << 16, REQUIRED);
     hp.d_ff = hparams_number(&r, "feed_forward_length", 8, 1 << 20, REQUIRED);
     hp.n_head = hparams_number(&r, "attention.head_count", 1, 1024, REQUIRED);
@@ -375,7 +378,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     if (row->hparams && !r.ret)
         row->hparams(&hp, &r);
     refuse_unread(&r, &hp);
-    refuse_unknown(&r);
+    refuse_unknown(&r, &hp);
     read_vocabulary(&r, &hp);
     group_layers(&r, &hp);
     if (r.ret)

@@ -38,7 +38,8 @@ struct hparams_experts {
 struct hparams {
     char arch[32];
     char name[96];
-    char type[16]; /* "Q4_K_M", "F16", from general.file_type */
+    char type[16];    /* "Q4_K_M", "F16", from general.file_type */
+    uint32_t n_nextn; /* layers after the others that hearth leaves out */
     uint32_t n_layer, d_model, n_head, n_kv, d_head, d_ff, n_vocab, n_ctx;
     uint32_t n_rot;
     float norm_eps;

@@ -294,6 +294,7 @@ static void converted(const char *name, const char *arch)
     X(mixtral, "mixtral", "llama")            \
     X(qwen2_moe, "qwen2_moe", "qwen2moe")     \
     X(qwen3_moe, "qwen3_moe", "qwen3moe")     \
+    X(glm4_moe, "glm4_moe", "glm4moe")        \
     X(dots1, "dots1", "dots1")                \
     X(phi3_longrope, "phi3-longrope", "phi3")
 #define FOLDERS(X)                         \
