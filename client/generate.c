@@ -36,6 +36,8 @@ void gen_init(struct gen *gen)
         {"penalty-last", 0, OPT_INT, &s->penalty_last, 0, 1 << 20, "N", "tokens that count as seen; 0: all (64)"},
         {"template", 0, OPT_TEXT, &gen->template, 0, 0, "FILE|NAME", "another chat template than the model's"},
         {"set", 0, OPT_TEXTS, &gen->set, 0, 0, "KEY=JSON", "a variable of the chat template; again for more"},
+        {"class", 0, OPT_TEXT, &g->service_class, 0, 0, "CLASS",
+         "interactive, normal or background: who is served first"},
         {"stats", 0, OPT_FLAG, &gen->stats, 0, 0, NULL, "say on stderr what was reused, and how fast it was"},
         OPT_END,
     };

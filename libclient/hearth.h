@@ -342,6 +342,10 @@ struct hearth_generate {
     const char *kwargs;            /* an object whose members are variables of the template, and count last */
     /* With messages: another template than the model's default one: its source, or the name of one of the model's. */
     const char *chat_template, *template_name;
+    /* "interactive" where a person waits for each word, "background" where nobody does; NULL or "normal": between. Who
+     * is served first; the daemon's configuration may lower it. */
+    const char *service_class;
+    int64_t deadline_ms; /* without a token by then it is worth nothing, and ends with HEARTH_ECANCELLED; 0 = never */
 };
 
 /* Sets every default; `size` is sizeof *g. */

@@ -70,6 +70,13 @@ TYPE(engine_result, "engine.generate result");
 static const struct wire_field engine_cancel_fields[] = {COUNTER(wire_engine_cancel, stream, REQUIRED), {0}};
 TYPE(engine_cancel, "engine.cancel");
 
+static const struct wire_field engine_class_fields[] = {
+    COUNTER(wire_engine_class, stream, REQUIRED),
+    WORD(wire_engine_class, class, REQUIRED),
+    {0},
+};
+TYPE(engine_class, "engine.class");
+
 static const struct wire_field engine_kv_saved_fields[] = {
     WORD(wire_engine_kv_saved, file, REQUIRED),
     WORD(wire_engine_kv_saved, fingerprint, REQUIRED),

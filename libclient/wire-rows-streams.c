@@ -37,6 +37,7 @@ static const struct wire_field file_fields[] = {
 };
 TYPE(file, "file");
 
+static const char *const classes[] = {"interactive", "normal", "background", NULL};
 static const char *const generate_reserved[] = {"adapter", "grammar", "n", NULL};
 static const struct wire_field generate_fields[] = {
     PATH(wire_generate, model),
@@ -61,6 +62,12 @@ static const struct wire_field generate_fields[] = {
     JSON(wire_generate, kwargs, WIRE_JSON_MAP),
     STR(wire_generate, chat_template, 0, WIRE_TEMPLATE_MAX),
     WORD(wire_generate, template_name),
+    {.name = "class",
+     .type = WIRE_STR,
+     .offset = AT(wire_generate, service_class, const char *),
+     .i = {.lo = 1, .hi = WIRE_NAME_MAX},
+     .one_of = classes},
+    INT(wire_generate, deadline_ms, 0, 86400000, 0, SPARSE),
     {0},
 };
 TYPE(generate, "generate", .reserved = generate_reserved, .check = generate_check, .strict = true);

@@ -280,6 +280,10 @@ struct wire_engine_result {
 struct wire_engine_cancel {
     int64_t stream;
 };
+struct wire_engine_class { /* engine.class: of a stream that has begun or will */
+    int64_t stream;
+    const char *class;
+};
 struct wire_engine_kv_saved { /* event engine.kv_saved: a file of KV is durable; hearthd enters it last */
     const char *file;         /* its name in the folder of --kv-dir */
     const char *fingerprint;  /* 16 hex digits: of the model and all else that KV depends on */
@@ -411,6 +415,7 @@ enum {
     WIRE_ENGINE_HELLO,
     WIRE_ENGINE_GENERATE,
     WIRE_ENGINE_CANCEL,
+    WIRE_ENGINE_CLASS,
     WIRE_ENGINE_LOAD,
     WIRE_ENGINE_UNLOAD,
     WIRE_ENGINE_HEADS,

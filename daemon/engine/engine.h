@@ -71,6 +71,7 @@ const char *engine_device(const struct engine *eng);  /* its description */
 /* Takes the sequence. Its model is loaded first where need be. */
 void engine_submit(struct engine *eng, struct seq *q);
 void engine_cancel(struct engine *eng, uint64_t seq_id);
+void engine_set_class(struct engine *eng, uint64_t seq_id, enum seq_class class);
 /* Answered by EV_LOADED and EV_UNLOADED with the owner given. A busy model is not unloaded: HEARTH_ELIMIT. No event
  * tells of a model that is unloaded because it was idle (idle_ms) or to make room: model_entry.loaded says it. */
 void engine_load(struct engine *eng, struct model_entry *m, void *owner);

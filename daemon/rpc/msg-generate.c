@@ -71,6 +71,8 @@ void msg_generate(struct call *call)
         return;
     if (rc == HEARTH_ENOSTREAM)
         rc = check(call, &e);
+    if (rc == HEARTH_ELIMIT && takeover_wait_for_room(call))
+        return;
     if (!rc)
         rc = session_open(call->server, call->account->uid, g, &ss, &e);
     if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, g->session))

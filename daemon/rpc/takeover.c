@@ -11,15 +11,24 @@ static void on_disconnect(struct call *call)
     call_reply(call, NULL); /* the call has lost its connection: this only frees it */
 }
 
-bool takeover_wait(struct call *call, const char *session)
+static bool wait_for(struct call *call, int64_t stream)
 {
-    int64_t stream = stream_take_over(call->server, call->account->uid, session);
     if (stream == 0)
         return false;
     call->after_stream = stream;
     call->on_disconnect = on_disconnect;
     TAILQ_INSERT_TAIL(&call->server->waiters, call, waiter_entry);
     return true;
+}
+
+bool takeover_wait(struct call *call, const char *session)
+{
+    return wait_for(call, stream_take_over(call->server, call->account->uid, session));
+}
+
+bool takeover_wait_for_room(struct call *call)
+{
+    return wait_for(call, stream_make_way(call->server, call->account->uid));
 }
 
 bool takeover_cancel(struct server *s, uid_t uid, const char *request)

@@ -1,5 +1,6 @@
 /*
- * takeover.h - session takeover: a request takes a session over from a generation without subscribers. Loop thread.
+ * takeover.h - session takeover: a request takes a session, or a place among the streams, over from a generation
+ * without subscribers. Loop thread.
  *
  * A client has died, or its user has pressed Ctrl+C; the stream goes on for attach_grace seconds, so that somebody can
  * attach to it. Another request of the same user for the session does not wait for that: the stream is cancelled, its
@@ -16,6 +17,10 @@
  * subscriber: it is being cancelled, and the call goes to its handler once more after that end, never before this
  * returns. */
 bool takeover_wait(struct call *call, const char *session);
+
+/* The same of a call that was refused because its user has as many streams as he may: one of them that has no
+ * subscriber makes way. */
+bool takeover_wait_for_room(struct call *call);
 
 /* Cancels a waiting `generate` of that user, found by its request id, as soon as it has begun; false: none waits. */
 bool takeover_cancel(struct server *s, uid_t uid, const char *request);

@@ -56,6 +56,7 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
     int32_t *all = NULL;
     struct past past = {0};
     g.req.session = g.req.request = NULL;
+    g.req.service_class = stream_class(st);
     if (stream_has_begun(st)) {
         size_t n;
         all = timeline(st, &n);

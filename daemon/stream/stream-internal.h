@@ -33,6 +33,18 @@ void stream_record(struct stream *st, const struct wire_method *m, const void *b
 
 double stream_now_ms(void); /* monotonic */
 
+/* Whether its client has gone, and nobody came for it yet; a stream that was taken up from its journal still expects
+ * its client. */
+static inline bool stream_is_abandoned(const struct stream *st)
+{
+    return st->grace && TAILQ_EMPTY(&st->subscribers);
+}
+
+/* What the request asks for, as far as the configuration lets it; of the background where nobody reads it. */
+const char *stream_class(const struct stream *st);
+/* The engine is told of it anew. */
+void stream_tell_class(const struct stream *st);
+
 /* --- attempt.c */
 
 /* Gives the stream to the engine: it is in `state` then. */

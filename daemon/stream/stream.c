@@ -189,7 +189,7 @@ int stream_start(struct server *s, const struct stream_spec *spec, struct stream
 
 /* --- cancelling ----------------------------------------------------------------------------------------- */
 
-static void on_cancelled(void *arg, const void *result, const struct hearth_err *err)
+static void ignore_answer(void *arg, const void *result, const struct hearth_err *err)
 {
     (void)arg, (void)result, (void)err; /* the answer to engine.generate is what counts */
 }
@@ -204,7 +204,7 @@ void stream_cancel(struct stream *st)
     if (!stream_in(st, STREAMS_SUBMITTED & ~STREAMS_CANCELLING))
         return;
     stream_move(st, st->state == STREAM_PROBING ? STREAM_CANCELLING_PROBE : STREAM_CANCELLING);
-    engine_call(st->server->engine_client, &wire_methods[WIRE_ENGINE_CANCEL], &c, on_cancelled, NULL, NULL);
+    engine_call(st->server->engine_client, &wire_methods[WIRE_ENGINE_CANCEL], &c, ignore_answer, NULL, NULL);
 }
 
 void stream_cancel_all(struct server *s)
@@ -219,6 +219,27 @@ void stream_end_all(struct server *s)
     struct stream *st;
     while (s->streams && (st = stream_first(s->streams, STREAMS_LIVE)) != NULL)
         stream_end_here(st, NULL);
+}
+
+/* --- classes --------------------------------------------------------------------------------------------- */
+
+const char *stream_class(const struct stream *st)
+{
+    static const char *const classes[] = {"interactive", "normal", "background"};
+    const char *wanted = st->request->service_class, *highest = st->server->conf->class;
+    size_t i = stream_is_abandoned(st) ? 2 : !wanted ? 1 : 0, most = 0;
+    while (wanted && i < 2 && strcmp(classes[i], wanted) != 0)
+        i++;
+    while (highest && most < 2 && strcmp(classes[most], highest) != 0)
+        most++;
+    return classes[i > most ? i : most];
+}
+
+void stream_tell_class(const struct stream *st)
+{
+    struct wire_engine_class c = {.stream = st->number, .class = stream_class(st)};
+    if (stream_in(st, STREAMS_SUBMITTED & ~STREAMS_CANCELLING))
+        engine_call(st->server->engine_client, &wire_methods[WIRE_ENGINE_CLASS], &c, ignore_answer, NULL, NULL);
 }
 
 /* --- looking for one ------------------------------------------------------------------------------------ */
@@ -300,7 +321,7 @@ int64_t stream_take_over(struct server *s, uid_t uid, const char *session)
     struct stream *st;
     STREAMS_FOREACH (st, s->streams, STREAMS_LIVE) {
         const struct store_session *row = &st->session->row;
-        if (!st->grace || !TAILQ_EMPTY(&st->subscribers) || row->uid != uid || !row->name ||
+        if (!stream_is_abandoned(st) || row->uid != uid || !row->name ||
             strcmp(store_is_id(session) ? row->id : row->name, session) != 0)
             continue;
         int64_t number = st->number;
@@ -308,6 +329,19 @@ int64_t stream_take_over(struct server *s, uid_t uid, const char *session)
         stream_cancel(st);
         return number;
     }
+    return 0;
+}
+
+int64_t stream_make_way(struct server *s, uid_t uid)
+{
+    struct stream *st;
+    STREAMS_FOREACH (st, s->streams, STREAMS_LIVE & ~STREAMS_CANCELLING)
+        if (stream_is_abandoned(st) && st->account->uid == uid) {
+            int64_t number = st->number;
+            log_info("stream %lld: nobody reads it, and another one has no room: cancelled", (long long)number);
+            stream_cancel(st);
+            return number;
+        }
     return 0;
 }
 

@@ -92,6 +92,9 @@ void commit_fini(struct server *s);
 int stream_list(struct server *s, uid_t uid, bool ended, struct wire_stream_info **out, size_t *n,
                 struct hearth_err *e);
 
+/* Cancels the uid's oldest stream that has lost its last subscriber, and returns its number; 0: there is none. */
+int64_t stream_make_way(struct server *s, uid_t uid);
+
 /* Calls visit() with every subscriber whose stream waits for that model to be loaded, and the client's name for it. */
 void stream_each_loading(const struct server *s, const char *path,
                          void (*visit)(const struct subscriber *sub, const char *model, void *arg), void *arg);

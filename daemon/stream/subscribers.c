@@ -139,8 +139,10 @@ void stream_attach(struct stream *st, struct subscriber *sub)
     }
     sub->stream = st;
     TAILQ_INSERT_TAIL(&st->subscribers, sub, entry);
-    if (st->grace)
+    if (st->grace) {
         timer_clear(st->grace);
+        stream_tell_class(st);
+    }
     subscribers_flush(st);
 }
 
@@ -160,6 +162,8 @@ static void begin_grace(struct stream *st)
         st->grace = timer_new(st->server->base, on_grace, st);
     if (!seconds || st->server->phase != SERVER_RUNNING || !st->grace || timer_set(st->grace, seconds * 1000))
         stream_cancel(st);
+    else
+        stream_tell_class(st);
 }
 
 void stream_detach(struct subscriber *sub)

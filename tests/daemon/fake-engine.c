@@ -119,6 +119,8 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
         ids[n] = (unsigned char)text[n];
     for (size_t i = 0; i < g->req.tokens.n && i < 1000; i++)
         ids[n++] = g->req.tokens.v[i];
+    if (g->req.service_class && strcmp(g->req.service_class, "normal") != 0)
+        trace(g->stream, "class", g->req.service_class, 0);
     struct wire_engine_begin b = {.stream = g->stream, .appended = {.v = ids, .n = n}};
 
     /* The script of a stream taken up again: the last run of bytes before its own completion. */
@@ -333,6 +335,10 @@ static void request(const struct wire_frame *f)
             if (streams[i].live && streams[i].number == ((struct wire_engine_cancel *)p)->stream)
                 r.cancelled = streams[i].cancelled = true;
         wire_pack_result(&out, f->id, m, &r, NULL);
+    } else if (m == &wire_methods[WIRE_ENGINE_CLASS]) {
+        const struct wire_engine_class *c = p;
+        trace(c->stream, "class", c->class, 0);
+        wire_pack_result(&out, f->id, m, &(struct wire_empty){0}, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_STATUS]) {
         struct wire_engine_status r = {.pid = getpid(), .backend = "fake", .steps = steps, .rows = rows};
         wire_pack_result(&out, f->id, m, &r, NULL);

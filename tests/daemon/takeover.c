@@ -58,6 +58,97 @@ static void test_generate(void **state)
     assert_true(box_log_has(b, "nobody reads it, and its session is wanted"));
 }
 
+/* The classes that the engine was told of the stream, one after the other. */
+static void assert_classes(struct peer *p, int64_t stream, const char *want)
+{
+    char all[256] = "";
+    struct wire_trace_result *r = peer_call(p, WIRE_STREAMS_TRACE, &(struct wire_streams_trace){.stream = stream});
+    for (size_t i = 0; i < r->n_events; i++)
+        if (!strcmp(r->events[i].stage, "class"))
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s ", r->events[i].fields[1].value);
+    assert_string_equal(all, want);
+    wire_free(r);
+}
+
+/* A stream whose client has gone is of the background until somebody comes for it. */
+static void test_class(void **state)
+{
+    struct box *b = *state;
+    int64_t left = leave(b, "gate n=3", NULL);
+    struct peer *p = peer_open(b), *clock = peer_open(b);
+    wire_free(peer_status(clock)); /* the engine answers what it was told before */
+    assert_classes(clock, left, "background ");
+    struct wire_attach a = {.stream = left, .from = 2};
+    p->first = 2;
+    uint32_t id = peer_ask(p, WIRE_STREAM_ATTACH, &a);
+    peer_await_begin(p, 1);
+    peer_tick(clock);
+    peer_tick(clock);
+    struct hearth_err e;
+    wire_free(peer_answer(p, id, WIRE_STREAM_ATTACH, &e));
+    wire_free(peer_status(clock));
+    assert_classes(clock, left, "background normal ");
+    peer_close(p);
+    peer_close(clock);
+}
+
+/* What the request asks for is capped by the configuration; other words are refused. */
+static void test_class_is_capped(void **state)
+{
+    struct box *b = *state;
+    static const char *const asked[] = {"interactive", "normal", "background", NULL};
+    static const char *const got[][4] = {{"interactive ", "", "background ", ""},
+                                         {"", "", "background ", ""},
+                                         {"background ", "background ", "background ", "background "}};
+    for (int most = 0; most < 3; most++) {
+        char conf[40];
+        snprintf(conf, sizeof conf, "class = %s\n", asked[most]);
+        if (most)
+            assert_int_equal(box_stop(b, SIGTERM), 0);
+        box_configure(b, conf);
+        box_start(b);
+        struct peer *p = peer_open(b);
+        for (int i = 0; i < 4; i++) {
+            struct wire_generate g = request("n=1", NULL);
+            g.service_class = asked[i];
+            struct wire_generate_result *r = peer_call(p, WIRE_GENERATE, &g);
+            assert_classes(p, r->stream, got[most][i]);
+            wire_free(r);
+        }
+        struct wire_generate g = request("n=1", NULL);
+        g.service_class = "urgent";
+        peer_refused(p, WIRE_GENERATE, &g, HEARTH_EUNSUPPORTED, "generate.class");
+        peer_close(p);
+    }
+}
+
+/* Streams that nobody reads do not lock their user out; those that somebody reads stay. */
+static void test_limit_of_streams(void **state)
+{
+    struct box *b = *state;
+    box_configure(b, "streams_per_uid = 3\n");
+    box_start(b);
+    struct peer *stays = peer_open(b), *p = peer_open(b);
+    struct wire_generate hang = request("hang", NULL);
+    peer_ask(stays, WIRE_GENERATE, &hang);
+    peer_await_begin(stays, 1);
+    int64_t left[] = {leave(b, "gate n=9", NULL), 0};
+    struct peer *gone = peer_open(b);
+    peer_ask(gone, WIRE_GENERATE, &hang);
+    peer_await_begin(gone, 1);
+    left[1] = gone->stream;
+    peer_close(gone);
+    for (int i = 0; i < 4; i++) /* the third finds no more that makes way, but the ends of those before it */
+        wire_free(run(p, "n=1", NULL));
+    struct wire_attach a = {.stream = left[0]};
+    struct wire_generate_result *r = peer_call(p, WIRE_STREAM_ATTACH, &a);
+    assert_string_equal(r->finish_reason, "cancelled");
+    wire_free(r);
+    assert_true(box_log_has(b, "nobody reads it, and another one has no room"));
+    peer_close(p);
+    peer_close(stays);
+}
+
 /* Who is attached keeps it. */
 static void test_attached(void **state)
 {
@@ -182,8 +273,15 @@ static void test_shutdown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_generate), TEST(test_attached), TEST(test_remove),
-        TEST(test_waiting),  TEST(test_cancel),   TEST(test_shutdown),
+        TEST(test_generate),
+        TEST(test_attached),
+        TEST(test_remove),
+        TEST(test_waiting),
+        TEST(test_cancel),
+        TEST(test_shutdown),
+        TEST(test_class),
+        cmocka_unit_test_setup_teardown(test_class_is_capped, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_limit_of_streams, box_setup_idle, box_teardown),
     };
     return cmocka_run_group_tests_name("daemon/takeover", tests, NULL, NULL);
 }

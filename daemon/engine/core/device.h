@@ -18,12 +18,13 @@ enum {
 };
 
 /* What the loop thread sends. */
-enum command_kind { CMD_SUBMIT, CMD_CANCEL, CMD_LOAD, CMD_UNLOAD, CMD_KV_EVICTED, CMD_FINISH, CMD_WAKE };
+enum command_kind { CMD_SUBMIT, CMD_CANCEL, CMD_CLASS, CMD_LOAD, CMD_UNLOAD, CMD_KV_EVICTED, CMD_FINISH, CMD_WAKE };
 struct command {
     struct post_item item;
     enum command_kind kind;
     struct seq *seq;           /* SUBMIT; owned */
-    uint64_t seq_id;           /* CANCEL */
+    uint64_t seq_id;           /* CANCEL, CLASS */
+    enum seq_class class;      /* CLASS */
     struct model_entry *model; /* LOAD, UNLOAD */
     void *owner;
     double seconds;         /* FINISH */
@@ -84,6 +85,7 @@ struct engine {
     struct model_entry *loading;
     bool watchdog_load; /* a model is being loaded: the watchdog watches between steps, too */
     double last_progress;
+    double next_deadline;               /* of those that have no token yet; INFINITY: none */
     double step_done_at;                /* when the last step was */
     struct hearth_err fatal;            /* code 0: the device is well */
     TAILQ_HEAD(, model_entry) loaded;   /* most recently used last */

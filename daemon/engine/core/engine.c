@@ -37,6 +37,11 @@ void engine_cancel(struct engine *eng, uint64_t seq_id)
     send_command(eng, (struct command){.kind = CMD_CANCEL, .seq_id = seq_id});
 }
 
+void engine_set_class(struct engine *eng, uint64_t seq_id, enum seq_class class)
+{
+    send_command(eng, (struct command){.kind = CMD_CLASS, .seq_id = seq_id, .class = class});
+}
+
 void engine_load(struct engine *eng, struct model_entry *m, void *owner)
 {
     send_command(eng, (struct command){.kind = CMD_LOAD, .model = m, .owner = owner});
@@ -267,26 +272,68 @@ static void submit_waiting_for_memory(struct engine *eng)
     }
 }
 
-static void cancel(struct engine *eng, uint64_t id)
+static struct seq *find(const struct seq_list *l, uint64_t id)
+{
+    struct seq *q;
+    TAILQ_FOREACH (q, l, link)
+        if (q->id == id)
+            return q;
+    return NULL;
+}
+
+static struct seq *find_scheduled(const struct engine *eng, uint64_t id)
+{
+    struct seq *q = find(&eng->sched.list[SEQ_WAIT], id);
+    return q ? q : find(&eng->sched.list[SEQ_RUN], id);
+}
+
+/* Ends a sequence that has not ended, for that reason. */
+static void end_one(struct engine *eng, uint64_t id, enum end_reason reason, const struct hearth_err *err)
 {
     struct seq *q = tier_cancel(eng->tier, id);
-    if (q) {
-        end_seq(eng, q, END_CANCELLED, NULL);
-        return;
+    if (!q && (q = find(&eng->waiting_for_memory, id))) {
+        TAILQ_REMOVE(&eng->waiting_for_memory, q, link);
+        eng->n_waiting_for_memory--;
     }
-    TAILQ_FOREACH (q, &eng->waiting_for_memory, link)
-        if (q->id == id) {
-            TAILQ_REMOVE(&eng->waiting_for_memory, q, link);
-            eng->n_waiting_for_memory--;
-            end_seq(eng, q, END_CANCELLED, NULL);
-            return;
-        }
-    for (int state = SEQ_WAIT; state <= SEQ_RUN; state++)
-        TAILQ_FOREACH (q, &eng->sched.list[state], link)
-            if (q->id == id) {
-                end_seq(eng, q, END_CANCELLED, NULL);
-                return;
+    if (!q)
+        q = find_scheduled(eng, id);
+    if (q)
+        end_seq(eng, q, reason, err);
+}
+
+/* Of one whose KV is being restored, too. */
+static void set_class(struct engine *eng, uint64_t id, enum seq_class class)
+{
+    struct seq *q = tier_find(eng->tier, id);
+    if (!q)
+        q = find(&eng->waiting_for_memory, id);
+    if (!q)
+        q = find_scheduled(eng, id);
+    if (q)
+        sched_set_class(q, class);
+}
+
+/* Ends those of which a token was worth something until now. */
+static void end_late(struct engine *eng)
+{
+    struct hearth_err err = {0};
+    eng->next_deadline = INFINITY;
+    double now = engine_now();
+    for (int state = SEQ_WAIT; state <= SEQ_RUN; state++) {
+        struct seq *q, *next;
+        for (q = TAILQ_FIRST(&eng->sched.list[state]); q; q = next) {
+            next = TAILQ_NEXT(q, link);
+            if (q->deadline <= 0 || q->time.first > 0)
+                continue;
+            if (now < q->deadline) {
+                eng->next_deadline = fmin(eng->next_deadline, q->deadline);
+                continue;
             }
+            err_set(&err, HEARTH_ECANCELLED, "there was no token within %.0f ms (deadline_ms)",
+                    1e3 * (q->deadline - q->time.submit));
+            end_seq(eng, q, END_ERROR, &err);
+        }
+    }
 }
 
 static void run_load_command(struct engine *eng, const struct command *o)
@@ -321,7 +368,10 @@ static void run_commands(struct engine *eng)
             }
             break;
         case CMD_CANCEL:
-            cancel(eng, o->seq_id);
+            end_one(eng, o->seq_id, END_CANCELLED, NULL);
+            break;
+        case CMD_CLASS:
+            set_class(eng, o->seq_id, o->class);
             break;
         case CMD_LOAD:
         case CMD_UNLOAD:
@@ -339,6 +389,7 @@ static void run_commands(struct engine *eng)
         free(o);
     }
     submit_waiting_for_memory(eng);
+    end_late(eng);
     atomic_store(&eng->counters.queued, eng->sched.count[SEQ_WAIT] + eng->n_waiting_for_memory);
     atomic_store(&eng->counters.running, eng->sched.count[SEQ_RUN]);
 }
@@ -529,6 +580,9 @@ static void wait_for_work(struct engine *eng, bool copying)
         seconds = 0.01;
     if (unload >= 0 && (seconds < 0 || unload < seconds))
         seconds = unload < most ? unload : most;
+    double late = eng->next_deadline - engine_now();
+    if (late < most && (seconds < 0 || late < seconds))
+        seconds = late > 0 ? late : 0;
     poll(pfd, 2, seconds < 0 ? -1 : (int)ceil(1e3 * seconds)); /* an early return does no harm */
 }
 

@@ -74,6 +74,8 @@ static int make_seq(struct request *r, struct seq **out, struct hearth_err *e)
         return rc;
     }
     q->uid = g->uid;
+    q->client = g->client;
+    q->n_appended = (uint32_t)r->appended.n;
     q->n_prompt = (uint32_t)prompt;
     q->n_limit = limit;
     q->n_wanted = wanted < UINT32_MAX ? (uint32_t)wanted : UINT32_MAX;
@@ -106,6 +108,9 @@ static int give_to_device(struct rpc_server *s, struct request *r, struct hearth
     if (r->msg && r->msg->label)
         snprintf(q->label, sizeof q->label, "%s", r->msg->label);
     q->time.submit = r->arrived;
+    q->class = r->class;
+    if (r->msg && r->msg->req.deadline_ms && !r->msg->resumed)
+        q->deadline = r->arrived + 1e-3 * (double)r->msg->req.deadline_ms;
     r->seed = q->sampling.seed;
     trace(.stage = TRACE_RECEIVED, .stream = q->stream, .seq = q->id, .n = {q->n_prompt, q->n_limit});
     r->seq = NULL;
@@ -115,6 +120,20 @@ static int give_to_device(struct rpc_server *s, struct request *r, struct hearth
         engine_cancel(s->engine, r->seq_id);
     }
     return 0;
+}
+
+static enum seq_class class_of(const char *word)
+{
+    return !word || !strcmp(word, "normal") ? CLASS_NORMAL
+           : !strcmp(word, "interactive")   ? CLASS_INTERACTIVE
+                                            : CLASS_BACKGROUND;
+}
+
+void generate_set_class(struct rpc_server *s, struct request *r, const char *class)
+{
+    r->class = class_of(class);
+    if (r->seq_id)
+        engine_set_class(s->engine, r->seq_id, r->class);
 }
 
 int generate_check(const struct rpc_server *s, const struct wire_engine_generate *msg, struct hearth_err *e)

@@ -120,8 +120,11 @@ int request_begin(struct rpc_server *s, const struct asked *a, const char *path,
     r->steps = steps;
     r->arrived = engine_now();
     *taken = true;
-    if (a->method == &wire_methods[WIRE_ENGINE_GENERATE])
+    r->class = CLASS_NORMAL;
+    if (a->method == &wire_methods[WIRE_ENGINE_GENERATE]) {
         r->msg = a->params;
+        generate_set_class(s, r, r->msg->req.service_class);
+    }
     TAILQ_INSERT_TAIL(&s->requests, r, link);
     frame_conn_tick_in(s->conn, WATCHDOG_SECONDS);
     go(s, r);

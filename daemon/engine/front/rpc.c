@@ -314,6 +314,17 @@ static int on_shutdown(struct rpc_server *s, const struct asked *a, bool *taken,
     return 0;
 }
 
+static int on_class(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
+{
+    const struct wire_engine_class *c = a->params;
+    struct request *r = generate_find(s, c->stream);
+    (void)taken, (void)e;
+    if (r)
+        generate_set_class(s, r, c->class);
+    serve_result(s, a->rpc_id, a->method, &(struct wire_empty){0});
+    return 0;
+}
+
 static handler *const handlers[WIRE_METHODS] = {
     [WIRE_ENGINE_HELLO] = on_hello,       [WIRE_ENGINE_GENERATE] = on_generate,
     [WIRE_ENGINE_CANCEL] = on_cancel,     [WIRE_ENGINE_LOAD] = on_load,
@@ -322,7 +333,7 @@ static handler *const handlers[WIRE_METHODS] = {
     [WIRE_ENGINE_TOKENIZE] = on_tokenize, [WIRE_ENGINE_DETOKENIZE] = on_detokenize,
     [WIRE_ENGINE_RENDER] = on_render,     [WIRE_ENGINE_EVAL] = on_eval,
     [WIRE_ENGINE_FORGET] = on_forget,     [WIRE_ENGINE_KV_GONE] = on_kv_gone,
-    [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
+    [WIRE_ENGINE_SHUTDOWN] = on_shutdown, [WIRE_ENGINE_CLASS] = on_class,
 };
 
 static int dispatch(struct rpc_server *s, const struct wire_frame *f, struct hearth_err *e)

@@ -49,6 +49,7 @@ struct request {
     struct job job;         /* of REQUEST_WORK */
     struct wire_buf answer; /* packed by its work, where that does so */
     double arrived;
+    enum seq_class class;
     struct seq *seq;   /* of generate and eval, until the device thread has it */
     uint64_t seq_id;   /* from then on */
     struct eval *eval; /* of eval, from its end on */
@@ -125,6 +126,8 @@ int generate_check(const struct rpc_server *s, const struct wire_engine_generate
 struct request *generate_find(const struct rpc_server *s, int64_t stream);
 /* A request that was cancelled before it had a sequence: its answer. */
 void generate_cancelled(struct rpc_server *s, struct request *r);
+/* Changes its class: "interactive", "normal" or "background", where it is one of these. */
+void generate_set_class(struct rpc_server *s, struct request *r, const char *class);
 void generate_admitted(struct rpc_server *s, struct request *r);
 void generate_progress(struct rpc_server *s, const struct event_prompt *ev);
 void generate_token(struct rpc_server *s, struct request *r, const struct step_token *t);

@@ -470,6 +470,22 @@ struct seq *tier_cancel_any(struct tier *t)
     return cancel(t, 0, true);
 }
 
+struct seq *tier_find(const struct tier *t, uint64_t seq_id)
+{
+    const struct restore *r;
+    struct seq *q;
+    TAILQ_FOREACH (q, &t->ready, link)
+        if (q->id == seq_id)
+            return q;
+    TAILQ_FOREACH (q, &t->waiting, link)
+        if (q->id == seq_id)
+            return q;
+    TAILQ_FOREACH (r, &t->restores, link)
+        if (r->seq && r->seq->id == seq_id)
+            return r->seq;
+    return NULL;
+}
+
 static void retry_waiting(struct tier *t, double now)
 {
     struct seq *q, *next;

@@ -106,6 +106,8 @@ struct seq *tier_ready(struct tier *t);
  * other. */
 struct seq *tier_cancel(struct tier *t, uint64_t seq_id);
 struct seq *tier_cancel_any(struct tier *t);
+/* The sequence, which stays there; NULL. */
+struct seq *tier_find(const struct tier *t, uint64_t seq_id);
 
 /* Saves a turn that ended without an error; to be called while the sequence has its pages. */
 void tier_save(struct tier *t, struct seq *q, double now);

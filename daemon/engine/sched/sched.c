@@ -84,7 +84,9 @@ static uint32_t rows_due(const struct seq *q)
 
 void sched_set_class(struct seq *q, enum seq_class c)
 {
+    static const char *const names[] = {"interactive", "normal", "background"};
     q->class = c;
+    trace(.stage = TRACE_CLASS, .stream = q->stream, .seq = q->id, .word = names[c]);
 }
 
 /* --- who is next ----------------------------------------------------------------------------------------- */
@@ -102,6 +104,8 @@ bool sched_before(const struct seq *a, const struct seq *b, double now)
         return of_a < of_b;
     if (share_before(a->share, b->share) || share_before(b->share, a->share))
         return share_before(a->share, b->share);
+    if (a->deadline != b->deadline)
+        return a->deadline > 0 && (b->deadline <= 0 || a->deadline < b->deadline);
     return a->arrival < b->arrival;
 }
 

@@ -45,6 +45,7 @@ struct seq {
     int64_t uid;
     int64_t client;       /* hearthd's number of the uid's client that it is for */
     enum seq_class class; /* sched_set_class() changes it later */
+    double deadline;      /* of its first token, on the engine's clock; 0: none */
     uint32_t n_appended;  /* the last tokens of the prompt, which no earlier request had; 0: not known */
     uint32_t n_prompt;    /* tokens before the stream's first */
     uint32_t n_limit;     /* the timeline's length at which the sequence ends; the pool's size may lower it */

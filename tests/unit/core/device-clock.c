@@ -340,6 +340,40 @@ static void an_arrival_stops_a_long_step(void **state)
     close_endless(&w);
 }
 
+/* What has no token by its deadline ends, what has one goes on, and nobody need come for it. */
+static void a_deadline_ends_what_is_late(void **state)
+{
+    (void)state;
+    static struct heard a, b;
+    struct world w;
+    world_open(&w, 1);
+    ask(&w, engine_load);
+    w.m.vocab = NULL; /* no end tokens */
+    struct timespec t;
+    __real_clock_gettime(CLOCK_MONOTONIC, &t);
+    double now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct seq *early = make(&w, &a, (int32_t[]){1, 2, 3}, 3, 100), *late;
+    early->deadline = now + 3600;
+    engine_submit(w.eng, early);
+    while (!a.n_got)
+        hear_one(&w);
+    engine_throttle(w.eng, true); /* nothing goes on, but time */
+    late = make(&w, &b, (int32_t[]){4, 5, 6}, 3, 100);
+    late->time.submit = now;
+    late->deadline = now + 0.05;
+    engine_submit(w.eng, late);
+    while (!b.ended)
+        hear_one(&w);
+    assert_int_equal(b.end.reason, END_ERROR);
+    assert_int_equal(b.end.err.code, HEARTH_ECANCELLED);
+    assert_non_null(strstr(b.end.err.msg, "50 ms"));
+    engine_throttle(w.eng, false);
+    hear_all(&w);
+    check_heard(&a);
+    assert_int_equal(a.end.reason, END_LENGTH);
+    assert_true(engine_close(w.eng, 30));
+}
+
 static void closing_stops_a_step(void **state)
 {
     (void)state;
@@ -359,6 +393,7 @@ int main(void)
         cmocka_unit_test(a_cancel_stops_its_step),
         cmocka_unit_test(an_arrival_stops_a_long_step),
         cmocka_unit_test(closing_stops_a_step),
+        cmocka_unit_test(a_deadline_ends_what_is_late),
     };
     return cmocka_run_group_tests_name("device-clock", tests, NULL, NULL);
 }
