@@ -74,7 +74,10 @@ bool hf_expert_name(const char *s, char *out, size_t size);
 /* Adds the tensors that a tensor of all experts becomes. 1 where it is none. */
 int hf_fused_experts(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t);
 
-/* tokenizer.c: tokenizer.json, tokenizer_config.json, generation_config.json, chat_template.jinja. */
+/* templates.c: the chat templates; cfg is tokenizer_config.json, or NULL. */
+int hf_templates(struct hf *h, const json_t *cfg);
+
+/* tokenizer.c: tokenizer.json, tokenizer_config.json, generation_config.json, and what follows of them. */
 int hf_tokenizer(struct hf *h);
 
 #endif

@@ -435,35 +435,6 @@ static int put_sampling(struct hf *h, const json_t *generation)
     return 0;
 }
 
-/* chat_template.jinja, else chat_template of tokenizer_config.json: a text, or a list of named ones. */
-static int put_template(struct hf *h, const json_t *cfg)
-{
-    static const char key[] = "tokenizer.chat_template";
-    char *text;
-    size_t n, i;
-    int ret = hf_text(h, "chat_template.jinja", SMALL_MAX, &text, &n);
-    if (!ret) {
-        gguf_make_str(h->m, key, text, n);
-        free(text);
-    }
-    if (ret <= 0)
-        return ret;
-    const json_t *t = json_object_get(cfg, "chat_template"), *v;
-    if (json_is_string(t))
-        gguf_make_str(h->m, key, json_string_value(t), json_string_length(t));
-    json_array_foreach(t, i, v)
-    {
-        const json_t *s = json_object_get(v, "template");
-        char named[160];
-        const char *name = hf_text_of(v, "name");
-        if (!json_is_string(s) || !name)
-            continue;
-        snprintf(named, sizeof named, "%s.%.100s", key, name);
-        gguf_make_str(h->m, strcmp(name, "default") ? named : key, json_string_value(s), json_string_length(s));
-    }
-    return 0;
-}
-
 static int put_companions(struct hf *h, const json_t *root)
 {
     json_t *cfg = NULL, *generation = NULL;
@@ -477,7 +448,7 @@ static int put_companions(struct hf *h, const json_t *root)
     if (!ret)
         ret = put_sampling(h, generation);
     if (!ret)
-        ret = put_template(h, cfg);
+        ret = hf_templates(h, cfg);
     json_decref(cfg);
     json_decref(generation);
     return ret;

@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <sys/stat.h>
 
+#include "daemon/model/chat/templates.h"
 #include "daemon/model/tok/tok.h"
 #include "tests/unit/model/gguf-build.h"
 
@@ -189,6 +190,42 @@ static void test_folder(void **state)
     ids_fini(&ids);
     vocab_free(v);
     gguf_close(g);
+}
+
+static void assert_template(const char *names, const char *key, const char *source)
+{
+    struct gguf *g;
+    struct templates *t;
+    struct gguf_str s = {"", 0};
+    struct hearth_err e = {0};
+    if (model_file_open(&g, dir, &e) || templates_load(&t, g, &e))
+        fail_msg("%s", e.msg);
+    assert_string_equal(templates_names(t) ? templates_names(t) : "", names);
+    assert_int_equal(gguf_str(g, key, &s, &e), *names ? 0 : 1);
+    assert_true(gguf_str_is(s, source));
+    templates_free(t);
+    gguf_close(g);
+}
+
+/* As transformers writes them today, and as it did before. */
+static void test_folder_templates(void **state)
+{
+    (void)state;
+    write_folder();
+    assert_template("", "tokenizer.chat_template", "");
+    write_text("tokenizer_config.json", "{\"chat_template\": \"one\"}");
+    assert_template("default", "tokenizer.chat_template", "one");
+    write_text("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"r\"}, {\"name\": 7},"
+                                        " {\"name\": \"default\", \"template\": \"d\"}, {\"template\": \"x\"}, 3,"
+                                        " {\"name\": \"tool_use\", \"template\": \"t\"}]}");
+    assert_template("default rag tool_use", "tokenizer.chat_template.tool_use", "t");
+    write_text("chat_template.jinja", "file\n");
+    assert_template("default", "tokenizer.chat_template", "file\n");
+    assert_int_equal(mkdir(in_dir("additional_chat_templates"), 0700), 0);
+    write_text("additional_chat_templates/tool_use.jinja", "t2");
+    write_text("additional_chat_templates/a.jinja", "a2");
+    write_text("additional_chat_templates/README.md", "no template");
+    assert_template("default a tool_use", "tokenizer.chat_template.a", "a2");
 }
 
 /* Gemma's norms are stored less one. */
@@ -394,6 +431,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_split, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_split_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_folder_templates, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_plus_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_defaults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
