@@ -91,10 +91,21 @@ json_t *json_seed(uint64_t seed)
     return seed <= INT64_MAX ? json_integer((json_int_t)seed) : json_string(text);
 }
 
+/* What was left open, and is not known. */
+static void drop_unset(json_t *sampling)
+{
+    static const char *const may_be[] = {"temperature",        "top_p", "min_p",
+                                         "repetition_penalty", "top_k", "penalty_last"};
+    for (size_t i = 0; i < sizeof may_be / sizeof *may_be; i++)
+        if (json_number_value(json_object_get(sampling, may_be[i])) < 0)
+            json_object_del(sampling, may_be[i]);
+}
+
 json_t *json_generation_info(const struct hearth_generation_info *info)
 {
     const struct hearth_sampling *s = &info->sampling;
     json_t *sampling = members(sampling_members, s);
+    drop_unset(sampling);
     if (s->has_seed)
         json_object_set_new(sampling, "seed", json_seed(s->seed));
     if (s->n_logit_bias) {

@@ -200,13 +200,15 @@ struct hearth_bias {
     double bias; /* added to the token's logit, -100..100 */
 };
 
-/* How tokens are sampled. hearth_generate_init() sets the defaults given here. */
+/* How tokens are sampled. hearth_generate_init() sets HEARTH_UNSET, and 0 for penalties by occurrence: what is not set
+ * is as the model's file recommends, and else as given here. */
+enum { HEARTH_UNSET = -1 };
 struct hearth_sampling {
     double temperature;        /* 0.8; 0 = greedy: always the best token */
     int64_t top_k;             /* 40; 0 = off */
     double top_p;              /* 0.95; 1 = off */
     double min_p;              /* 0.05; 0 = off */
-    double repetition_penalty; /* 1 = off */
+    double repetition_penalty; /* 1, which is off */
     double presence_penalty;   /* 0 = off */
     double frequency_penalty;  /* 0 = off */
     int64_t penalty_last;      /* 64 tokens of history count for penalties; 0 = all of it */

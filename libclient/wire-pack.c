@@ -125,6 +125,8 @@ static bool present(const struct wire_field *f, const void *msg)
         return !(f->flags & FIELD_SPARSE) || *MEMBER(bool, msg, f->offset) != (bool)f->i.def;
     case WIRE_INT:
         return !(f->flags & FIELD_SPARSE) || *MEMBER(int64_t, msg, f->offset) != f->i.def;
+    case WIRE_FLOAT: /* not a number is a difference, too, and refused */
+        return !(f->flags & FIELD_SPARSE) || !(*MEMBER(double, msg, f->offset) == f->f.def);
     case WIRE_UINT:
     case WIRE_STRUCT:
         return !(f->flags & FIELD_HAS) || *MEMBER(bool, msg, f->beside);

@@ -42,6 +42,7 @@ static const struct wire_field engine_begin_fields[] = {
     COUNTER(wire_engine_begin, stream, REQUIRED),
     IDS(wire_engine_begin, appended, 0, REQUIRED),
     BOOL(wire_engine_begin, history_kept, false),
+    STRUCT_IF(wire_engine_begin, sampling, sampling, has_sampling),
     {0},
 };
 TYPE(engine_begin, "engine.begin");

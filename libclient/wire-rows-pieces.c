@@ -28,14 +28,14 @@ static const struct wire_field message_fields[] = {
 TYPE(message, "message", .whole = AT(wire_message, json, const char *));
 
 static const struct wire_field sampling_fields[] = {
-    FLOAT(wire_sampling, temperature, 0, 100, 0.8),
-    INT(wire_sampling, top_k, 0, 1000000, 40),
-    FLOAT(wire_sampling, top_p, 0, 1, 0.95),
-    FLOAT(wire_sampling, min_p, 0, 1, 0.05),
-    FLOAT(wire_sampling, repetition_penalty, 0.01, 100, 1),
+    FLOAT(wire_sampling, temperature, 0, 100, HEARTH_UNSET, SPARSE),
+    INT(wire_sampling, top_k, 0, 1000000, HEARTH_UNSET, SPARSE),
+    FLOAT(wire_sampling, top_p, 0, 1, HEARTH_UNSET, SPARSE),
+    FLOAT(wire_sampling, min_p, 0, 1, HEARTH_UNSET, SPARSE),
+    FLOAT(wire_sampling, repetition_penalty, 0.01, 100, HEARTH_UNSET, SPARSE),
     FLOAT(wire_sampling, presence_penalty, -100, 100, 0),
     FLOAT(wire_sampling, frequency_penalty, -100, 100, 0),
-    INT(wire_sampling, penalty_last, 0, WIRE_TOKENS_MAX, 64),
+    INT(wire_sampling, penalty_last, 0, WIRE_TOKENS_MAX, HEARTH_UNSET, SPARSE),
     UINT_IF(wire_sampling, seed, has_seed),
     PAIRS(wire_sampling, logit_bias, WIRE_BIAS_MAX),
     {0},

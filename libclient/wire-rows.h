@@ -19,7 +19,7 @@
 #define COUNTER(T, m, ...)        INT(T, m, 0, INT64_MAX, 0, ##__VA_ARGS__)
 #define UINT(T, m)                {.name = #m, .type = WIRE_UINT, .offset = AT(T, m, uint64_t)}
 #define UINT_IF(T, m, has)        {.name = #m, .type = WIRE_UINT, .flags = FIELD_HAS, .offset = AT(T, m, uint64_t), .beside = AT(T, has, bool)}
-#define FLOAT(T, m, l, h, d)      {.name = #m, .type = WIRE_FLOAT, .offset = AT(T, m, double), .f = {l, h, d}}
+#define FLOAT(T, m, l, h, d, ...)  {.name = #m, .type = WIRE_FLOAT, .offset = AT(T, m, double), .f = {l, h, d}, ##__VA_ARGS__}
 #define AMOUNT(T, m)              FLOAT(T, m, -1e18, 1e18, 0)
 #define STR(T, m, l, h, ...)      {.name = #m, .type = WIRE_STR, .offset = AT(T, m, const char *), .i = {.lo = l, .hi = h}, ##__VA_ARGS__}
 #define WORD(T, m, ...)           STR(T, m, 1, WIRE_NAME_MAX, ##__VA_ARGS__)

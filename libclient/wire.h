@@ -261,6 +261,8 @@ struct wire_engine_begin { /* event engine.begin: admitted */
     int64_t stream;
     struct wire_ids appended; /* ids of the request's text, messages or tokens, BOS included */
     bool history_kept;        /* the template would have the timeline begin otherwise than it does */
+    bool has_sampling;
+    struct wire_sampling sampling; /* as it is done: what the request left open, and no logit_bias */
 };
 struct wire_engine_tokens { /* event engine.tokens */
     int64_t stream, index;

@@ -426,7 +426,7 @@ static int wrong_type(const struct gguf_key *k, const char *want, struct hearth_
                    gguf_value_types[k->type == V_ARR ? k->elem : k->type].name, want);
 }
 
-int gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct hearth_err *e)
+int gguf_i64(const struct gguf *g, const char *key, int64_t *out, struct hearth_err *e)
 {
     const struct gguf_key *k = key_find(g, key);
     if (!k)
@@ -437,7 +437,18 @@ int gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct hearth
         return wrong_type(k, "an integer", e);
     size_t size = gguf_value_types[k->type].size;
     memcpy(&v, k->p, size); /* little-endian; so is every machine hearth runs on */
-    if ((is_signed && (v >> (8 * size - 1))) || v > UINT32_MAX)
+    int unused = is_signed ? 64 - 8 * (int)size : 0;
+    *out = !is_signed && v > INT64_MAX ? INT64_MAX : (int64_t)(v << unused) >> unused;
+    return 0;
+}
+
+int gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct hearth_err *e)
+{
+    int64_t v;
+    int ret = gguf_i64(g, key, &v, e);
+    if (ret)
+        return ret;
+    if (v < 0 || v > UINT32_MAX)
         return err_set(e, HEARTH_EBADMODEL, "key %s is out of range: 0 to %u is possible", key, UINT32_MAX);
     *out = (uint32_t)v;
     return 0;

@@ -60,6 +60,7 @@ struct gguf_str gguf_key_at(const struct gguf *g, size_t i, struct gguf_str *raw
 /* Values. Each call returns 0; HEARTH_EBADMODEL naming key and expected type where the value has another type or is out
  * of range; and 1 where the key is absent (*out untouched). Integers of any width are accepted where they fit. */
 int gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct hearth_err *e);
+int gguf_i64(const struct gguf *g, const char *key, int64_t *out, struct hearth_err *e); /* beyond: INT64_MAX */
 int gguf_f32(const struct gguf *g, const char *key, float *out, struct hearth_err *e);
 int gguf_bool(const struct gguf *g, const char *key, bool *out, struct hearth_err *e);
 int gguf_str(const struct gguf *g, const char *key, struct gguf_str *out, struct hearth_err *e);

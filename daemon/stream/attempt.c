@@ -151,13 +151,28 @@ static struct stream *submitted(struct server *s, int64_t number)
     return NULL;
 }
 
-int stream_set_appended(struct stream *st, const struct wire_ids *ids)
+/* What the request left open is as the engine chose it: it is stored so, and the same where the stream is taken up
+ * again. */
+static void set_sampling(struct wire_sampling *to, const struct wire_sampling *from)
 {
+    struct wire_sampling was = *to;
+    *to = *from;
+    to->has_seed = was.has_seed;
+    to->seed = was.seed;
+    to->logit_bias = was.logit_bias;
+    to->n_logit_bias = was.n_logit_bias;
+}
+
+int stream_set_begun(struct stream *st, const struct wire_engine_begin *b)
+{
+    const struct wire_ids *ids = &b->appended;
     st->appended = calloc(ids->n + 1, sizeof *st->appended);
     if (!st->appended)
         return HEARTH_ENOMEM;
     append(st->appended, ids->v, ids->n);
     st->n_appended = ids->n;
+    if (b->has_sampling)
+        set_sampling(&st->request->sampling, &b->sampling);
     return 0;
 }
 
@@ -167,7 +182,7 @@ void stream_on_begin(struct server *s, const void *body)
     struct stream *st = submitted(s, b->stream);
     if (!st || stream_has_begun(st))
         return; /* it has ended; or it was submitted again, and had begun before */
-    if (stream_set_appended(st, &b->appended) != 0) {
+    if (stream_set_begun(st, b) != 0) {
         stream_cancel(st);
         return;
     }

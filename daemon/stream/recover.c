@@ -15,7 +15,9 @@ static int from_copy(struct server *s, struct journal_copy *c, struct session *s
                      struct hearth_err *e)
 {
     struct stream *st = stream_new(s, (uid_t)c->head->uid, e);
-    if (!st || (c->begin != NULL && stream_set_appended(st, &c->begin->appended) != 0)) {
+    if (st)
+        st->request = &c->head->req;
+    if (!st || (c->begin != NULL && stream_set_begun(st, c->begin) != 0)) {
         if (st)
             stream_free(st);
         session_free(ss);
@@ -24,7 +26,6 @@ static int from_copy(struct server *s, struct journal_copy *c, struct session *s
     st->session = ss;
     st->number = c->head->stream;
     st->hash = c->head->hash;
-    st->request = &c->head->req;
     st->block = c->head;
     st->output = c->output;
     st->attempts = 1;

@@ -59,7 +59,7 @@ struct stream {
     TAILQ_ENTRY(stream) link; /* in the list of its state */
     int64_t number;
     struct account *account; /* of the uid that made the request */
-    const struct wire_generate *request;
+    struct wire_generate *request;
     void *block;    /* the allocation that holds the request; wire_free */
     uint64_t hash;  /* of the request's content */
     int64_t client; /* number of the connection that made it; 0: it comes from the journal */

@@ -50,8 +50,8 @@ void stream_tell_class(const struct stream *st);
 /* Gives the stream to the engine: it is in `state` then. */
 int stream_submit(struct stream *st, enum stream_state state, struct hearth_err *e);
 
-/* Takes a copy of the ids of the request's input. From then on the stream has begun. */
-int stream_set_appended(struct stream *st, const struct wire_ids *ids);
+/* Takes a copy of the ids of the request's input, and how tokens are sampled. From then on the stream has begun. */
+int stream_set_begun(struct stream *st, const struct wire_engine_begin *b);
 
 static inline bool stream_has_begun(const struct stream *st)
 {

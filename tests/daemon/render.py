@@ -95,8 +95,8 @@ def errors():
     check(r["text"] == "", "the default by its name", r)
 
 
-def with_templates(to, templates):
-    """A copy of the embedded model with these chat templates, by name."""
+def with_templates(to, templates, more=()):
+    """A copy of the embedded model with these chat templates, by name, and more keys: (name, type, struct's letter, value)."""
     with open(glob.glob(harness.SRC + "/contrib/models/tale*.gguf")[0], "rb") as f:
         data = f.read()
     sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -140,6 +140,7 @@ def with_templates(to, templates):
     for name, source in templates.items():
         keys.append(text("tokenizer.chat_template" + ("" if name == "default" else "." + name)) + struct.pack("<I", 8) + text(source))
     keys.append(text("tokenizer.chat_templates") + struct.pack("<IIQ", 9, 8, len(templates)) + b"".join(map(text, templates)))
+    keys += [text(name) + struct.pack("<I" + letter, kind, v) for name, kind, letter, v in more]
     head = data[:8] + struct.pack("<QQ", n_tensors, len(keys)) + b"".join(keys) + infos
     with open(to, "wb") as f:
         f.write(head + bytes(-len(head) % 32) + body)
@@ -167,6 +168,34 @@ def files():
     made("tokens in a comment are no ChatML", "Hi", hi, template_name="hint")
     wide = "\u00a0\u3000\u2028\u0085\x1c Hi \u2029\u00a0"
     made("trim takes all that Python takes", "<|im_start|>user\nHi<|im_end|>", [{"role": "user", "content": wide}], template_name="trim")
+    os.unlink(path)
+
+
+def sampling():
+    """What a request leaves open is as the model's file recommends it."""
+    path = box.dir + "/models/own.gguf"
+
+    def taken(session, **given):
+        c.call("generate", model=path, session=session, text="Once upon a time", max_tokens=4, sampling=given)
+        turn = c.call("sessions.show", session=session)["turns"][-1]
+        return {k: round(v, 6) for k, v in turn["generation"]["sampling"].items()}, turn["text"]
+    keys = [("general.sampling.temp", 6, "f", 0.0), ("general.sampling.top_k", 5, "i", -1), ("general.sampling.min_p", 6, "f", 0.25),
+            ("general.sampling.penalty_last_n", 5, "i", 7)]
+    with_templates(path, {"default": "x"}, keys)
+    s, text = taken("recommended", seed=1)
+    check((s["temperature"], s["top_k"], s["top_p"], s["min_p"], s["repetition_penalty"], s["penalty_last"]) ==
+          (0, 0, 0.95, 0.25, 1, 7), "what the file recommends, and else our own", s)
+    check(taken("greedy", temperature=0, seed=2)[1] == text, "is what is done")
+    s, _ = taken("given", temperature=1.5, top_k=3, seed=3)
+    check((s["temperature"], s["top_k"], s["min_p"], s["seed"]) == (1.5, 3, 0.25, 3), "what is given counts", s)
+    for bad in ("general.sampling.top_p", 6, "f", 2.0), ("general.sampling.temp", 6, "f", float("nan")), ("general.sampling.temp", 4, "I", 1):
+        with_templates(path, {"default": "x"}, [bad])
+        try:
+            why = taken("bad")
+        except Refused as r:
+            why = r.args
+        check(why[0] == "MODEL_INVALID" and bad[0] in why[1], "a key that cannot be: %s" % bad[3], why)
+        c.call("generate", model=path, text="x", max_tokens=1, sampling={"temperature": 0, "top_p": 1})
     os.unlink(path)
 
 
@@ -248,6 +277,7 @@ try:
     shapes()
     errors()
     files()
+    sampling()
     embedded_vectors()
     vectors()
     c.close()

@@ -68,7 +68,10 @@ static int make_seq(struct request *r, struct seq **out, struct hearth_err *e)
         return err_set(e, HEARTH_ENOMEM, "no memory for a sequence of %u tokens", limit);
     for (size_t i = 0; i < r->appended.n; i++)
         seq_push_token(q, r->appended.v[i]);
-    int rc = sample_params_make(&g->req.sampling, g->req.logprobs, hp->n_vocab, &q->sampling, &q->bias, e);
+    r->sampling = g->req.sampling;
+    int rc = sample_params_fill(r->model->gguf, &r->sampling, e);
+    if (!rc)
+        rc = sample_params_make(&r->sampling, g->req.logprobs, hp->n_vocab, &q->sampling, &q->bias, e);
     if (rc) {
         seq_free(q);
         return rc;
@@ -238,8 +241,14 @@ void generate_admitted(struct rpc_server *s, struct request *r)
 {
     if (!r->msg)
         return; /* eval */
-    struct wire_engine_begin body = {
-        .stream = r->msg->stream, .appended = {r->appended.v, r->appended.n}, .history_kept = r->history_kept};
+    struct wire_engine_begin body = {.stream = r->msg->stream,
+                                     .appended = {r->appended.v, r->appended.n},
+                                     .history_kept = r->history_kept,
+                                     .has_sampling = true,
+                                     .sampling = r->sampling};
+    body.sampling.logit_bias = NULL;
+    body.sampling.n_logit_bias = 0;
+    body.sampling.has_seed = false; /* hearthd has drawn it */
     serve_event(s, &wire_methods[WIRE_ENGINE_BEGIN], &body);
 }
 

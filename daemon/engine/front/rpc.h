@@ -56,6 +56,7 @@ struct request {
 
     /* The rest is of generate alone. */
     const struct wire_engine_generate *msg; /* its params; the stop strings are in it */
+    struct wire_sampling sampling;          /* what the request leaves open is filled in */
     struct ids appended;
     bool history_kept; /* the chat template would have changed the history */
     struct text text;

@@ -29,6 +29,57 @@ static int make_bias(const struct wire_sampling *w, uint32_t n_vocab, struct log
     return 0;
 }
 
+/* A value that a request may leave open. llama.cpp has -1 for "all of the context" and other numbers below 1 for "off"
+ * where hearth has 0. */
+static const struct {
+    const char *key;
+    size_t offset;
+    bool is_int;
+    double lo, hi, otherwise;
+} opens[] = {
+    {"general.sampling.temp", offsetof(struct wire_sampling, temperature), false, 0, 100, 0.8},
+    {"general.sampling.top_k", offsetof(struct wire_sampling, top_k), true, 0, 1000000, 40},
+    {"general.sampling.top_p", offsetof(struct wire_sampling, top_p), false, 0, 1, 0.95},
+    {"general.sampling.min_p", offsetof(struct wire_sampling, min_p), false, 0, 1, 0.05},
+    {"general.sampling.penalty_repeat", offsetof(struct wire_sampling, repetition_penalty), false, 0.01, 100, 1},
+    {"general.sampling.penalty_last_n", offsetof(struct wire_sampling, penalty_last), true, 0, WIRE_TOKENS_MAX, 64},
+};
+
+/* 1 where the file says nothing. */
+static int recommended(const struct gguf *g, size_t i, double *out, struct hearth_err *e)
+{
+    float real;
+    int64_t whole;
+    int ret = opens[i].is_int ? gguf_i64(g, opens[i].key, &whole, e) : gguf_f32(g, opens[i].key, &real, e);
+    if (ret)
+        return ret;
+    *out = opens[i].is_int ? (double)(whole < 0 ? 0 : whole) : (double)real;
+    if (*out >= opens[i].lo && *out <= opens[i].hi) /* not a number is neither */
+        return 0;
+    return err_set(e, HEARTH_EBADMODEL, "key %s is %g; %g to %g is possible", opens[i].key, *out, opens[i].lo,
+                   opens[i].hi);
+}
+
+int sample_params_fill(const struct gguf *g, struct wire_sampling *w, struct hearth_err *e)
+{
+    for (size_t i = 0; i < sizeof opens / sizeof *opens; i++) {
+        char *at = (char *)w + opens[i].offset;
+        int64_t *whole = (int64_t *)(void *)at;
+        double *real = (double *)(void *)at, value;
+        if (opens[i].is_int ? *whole >= 0 : *real >= 0)
+            continue;
+        int ret = recommended(g, i, &value, e);
+        if (ret < 0)
+            return ret;
+        value = ret ? opens[i].otherwise : value;
+        if (opens[i].is_int)
+            *whole = (int64_t)value;
+        else
+            *real = value;
+    }
+    return 0;
+}
+
 int sample_params_make(const struct wire_sampling *w, int64_t logprobs, uint32_t n_vocab, struct sample_params *out,
                        struct logit_bias **bias, struct hearth_err *e)
 {

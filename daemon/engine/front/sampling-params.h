@@ -3,12 +3,18 @@
 #ifndef HEARTH_ENGINE_SAMPLE_H
 #define HEARTH_ENGINE_SAMPLE_H
 
+#include "daemon/model/gguf.h"
 #include "kernels/backend.h"
 #include "libclient/wire.h"
 
+/* Sets what the request leaves open (HEARTH_UNSET): to what the model's file recommends (general.sampling.*), else to
+ * hearth's defaults. HEARTH_EBADMODEL where a key is of another type or out of range. */
+int sample_params_fill(const struct gguf *g, struct wire_sampling *w, struct hearth_err *e);
+
 /*
- * `logprobs` is wire_generate's. *bias is the list that out->bias points to, the caller's to free, or NULL. The seed is
- * that of *w, or drawn where it has none. HEARTH_EPARAMS names a token that is not in the vocabulary.
+ * `logprobs` is wire_generate's; nothing in *w is open. *bias is the list that out->bias points to, the caller's to
+ * free, or NULL. The seed is that of *w, or drawn where it has none. HEARTH_EPARAMS names a token that is not in the
+ * vocabulary.
  */
 int sample_params_make(const struct wire_sampling *w, int64_t logprobs, uint32_t n_vocab, struct sample_params *out,
                        struct logit_bias **bias, struct hearth_err *e);

@@ -23,7 +23,7 @@ static void hello_travels_with_the_first_request(void **state)
     struct wire_generate *g = peer_expect(p, WIRE_GENERATE);
     assert_string_equal(g->model, "m");
     assert_string_equal(g->request, "r1");
-    assert_true(g->sampling.temperature == 0.8);
+    assert_true(g->sampling.temperature == HEARTH_UNSET);
     peer_submit(p, NULL);
     g = peer_expect(p, WIRE_GENERATE); /* no second hello, and a request id of the library's own */
     assert_true(strlen(g->request) > 16);

@@ -30,8 +30,7 @@ def check(name, got, want):
         print("# got    %r\n# wanted %r" % (got, want))
 
 
-SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.0,
-            "presence_penalty": 0.0, "frequency_penalty": 0.0, "penalty_last": 64}
+SAMPLING = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 DEFAULTS = {"max_tokens": -1, "sampling": SAMPLING, "stream": True, "special": True}
 
 full = {

@@ -227,12 +227,13 @@ static void known_bytes_are_unpacked(void **state)
     assert_int_equal(g->logprobs, -1);
     assert_true(g->stream);
     assert_true(g->special);
-    assert_true(g->sampling.temperature == 0.8);
-    assert_int_equal(g->sampling.top_k, 40);
-    assert_true(g->sampling.top_p == 0.95);
-    assert_true(g->sampling.min_p == 0.05);
-    assert_true(g->sampling.repetition_penalty == 1);
-    assert_int_equal(g->sampling.penalty_last, 64);
+    assert_true(g->sampling.temperature == HEARTH_UNSET);
+    assert_int_equal(g->sampling.top_k, HEARTH_UNSET);
+    assert_true(g->sampling.top_p == HEARTH_UNSET);
+    assert_true(g->sampling.min_p == HEARTH_UNSET);
+    assert_true(g->sampling.repetition_penalty == HEARTH_UNSET);
+    assert_true(g->sampling.presence_penalty == 0);
+    assert_int_equal(g->sampling.penalty_last, HEARTH_UNSET);
     assert_false(g->sampling.has_seed);
     wire_free(g);
 
