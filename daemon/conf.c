@@ -28,6 +28,7 @@ const struct conf_key conf_keys[] = {
     {"backend", CONF_WORD, FIELD(backend), 0, 0, 0, "auto cpu cuda "},
     {"kv_bytes", CONF_SIZE, FIELD(kv_bytes), 0, INT64_MAX, 0},
     {"kv_ram", CONF_AUTO, FIELD(kv_ram), 0, INT64_MAX, CONF_IS_AUTO},
+    {"kv_type", CONF_WORD, FIELD(kv_type), 0, 0, 0, "auto f16 q8_0 "},
     {"kv_disk", CONF_AUTO, FIELD(kv_disk), 0, INT64_MAX, CONF_IS_AUTO},
     {"kv_disk_per_uid", CONF_AUTO, FIELD(kv_disk_per_uid), 0, INT64_MAX, CONF_IS_AUTO},
     {"kv_age", CONF_INT, FIELD(kv_age), 0, 36500, 30},

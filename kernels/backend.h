@@ -89,7 +89,7 @@ struct kv_desc {
     uint32_t n_kv;
     uint32_t d_k, d_v; /* dimensions of a head's K and V */
     uint32_t window;   /* tokens visible, the own one included; 0 = all */
-    enum dtype type;   /* DT_F32 or DT_F16 today; q8_0, fp8 and recurrent state have their place here later */
+    enum dtype type;   /* DT_F32, DT_F16 or DT_Q8_0, as the backend has; a vector is whole blocks */
     uint32_t n_page;   /* pages in the pool; the CPU commits memory only as pages are first written */
 };
 /* Of one layer: K alone, which V follows, and both. */

@@ -41,6 +41,10 @@ struct engine;
  */
 typedef const struct backend *engine_wrap(const struct backend *be, struct device *d, struct hearth_err *e);
 
+/* What KV is kept in: as the device likes (f32 on the CPU, f16 on a GPU), or one type for all models. A device that
+ * cannot refuses the model. */
+enum engine_kv_type { KV_TYPE_AUTO, KV_TYPE_F16, KV_TYPE_Q8_0, KV_TYPES };
+
 struct engine_params {
     const char *backend;    /* "auto": the best one that opens, or a name */
     const char *variant;    /* of the backend; "auto" */
@@ -49,7 +53,8 @@ struct engine_params {
     const char *checked;    /* path of the self-check cache (cache.h); NULL: there is none */
     uint64_t kv_bytes;      /* of a model's KV pool; 0 = by the device's memory */
     uint64_t kv_ram;        /* of KV in host memory; 0 = none, TIER_RAM_AUTO = by the machine's memory */
-    const char *kv_dir;     /* the folder of KV files; NULL = none are written */
+    enum engine_kv_type kv_type;
+    const char *kv_dir; /* the folder of KV files; NULL = none are written */
     enum tier_policy restore;
     uint32_t step_seconds; /* a device whose step takes longer has failed; a matrix that is loaded has ten times that,
                               as its disk may be slow. 0: 60 on a GPU, no limit on a CPU */

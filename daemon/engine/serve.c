@@ -25,7 +25,8 @@
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
-    "                     [--restore cost|always|never] [--idle-unload MS] [--step-seconds N]\n"
+    "                     [--kv-type auto|f16|q8_0] [--restore cost|always|never] [--idle-unload MS] [--step-seconds "
+    "N]\n"
     "                     [--log-level error|warn|info|debug]\n"
     "\n"
     "Started by hearthd, with a socket pair as descriptor 3 (--link).\n";
@@ -46,6 +47,7 @@ enum opt_type {
     OPT_SIZE_OR_AUTO, /* the same; auto leaves the default */
     OPT_COUNT,        /* uint32_t, up to max */
     OPT_RESTORE,      /* enum tier_policy */
+    OPT_KV_TYPE,      /* enum engine_kv_type */
     OPT_LEVEL,        /* enum log_level */
     OPT_BENCH,        /* refused: it has become hearth-bench */
     OPT_HELP,
@@ -68,6 +70,7 @@ static const struct opt {
     {"ahead", OPT_COUNT, AT(engine.max_in_flight), 8},
     {"kv-bytes", OPT_SIZE, AT(engine.kv_bytes), UINT64_MAX},
     {"kv-ram", OPT_SIZE_OR_AUTO, AT(engine.kv_ram), INT64_MAX},
+    {"kv-type", OPT_KV_TYPE, AT(engine.kv_type), 0},
     {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},
     {"restore", OPT_RESTORE, AT(engine.restore), 0},
     {"step-seconds", OPT_COUNT, AT(engine.step_seconds), 1 << 20},
@@ -105,6 +108,19 @@ static bool restore_policy(const char *s, enum tier_policy *out)
     return false;
 }
 
+static bool kv_type(const char *s, enum engine_kv_type *out)
+{
+    static const char *const names[KV_TYPES] = {
+        [KV_TYPE_AUTO] = "auto", [KV_TYPE_F16] = "f16", [KV_TYPE_Q8_0] = "q8_0"};
+    for (int i = 0; i < KV_TYPES; i++)
+        if (!strcmp(s, names[i])) {
+            *out = (enum engine_kv_type)i;
+            return true;
+        }
+    fprintf(stderr, "hearth-engine: --kv-type: \"%s\" is not one of auto, f16, q8_0\n", s);
+    return false;
+}
+
 static bool level(const char *s, enum log_level *out)
 {
     int found = log_level_find(s);
@@ -135,6 +151,8 @@ static bool opt_take(const struct opt *o, const char *s, struct args *a)
             return false;
         *(uint32_t *)field = (uint32_t)v;
         return true;
+    case OPT_KV_TYPE:
+        return kv_type(s, field);
     case OPT_RESTORE:
         return restore_policy(s, field);
     case OPT_LEVEL:

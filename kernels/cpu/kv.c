@@ -17,10 +17,15 @@ int cpu_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **ou
 {
     (void)d;
     uint64_t heads, page, bytes, system = (uint64_t)sysconf(_SC_PAGESIZE);
-    if (desc->type != DT_F32 && desc->type != DT_F16) {
+    if (desc->type != DT_F32 && desc->type != DT_F16 && desc->type != DT_Q8_0) {
         const struct dtype_info *t = dtype_get(desc->type);
-        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the CPU keeps F32 or F16", t ? t->name : "unknown");
+        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the CPU keeps F32, F16 or Q8_0",
+                       t ? t->name : "unknown");
     }
+    uint32_t block = dtype_get(desc->type)->block_len;
+    if (desc->d_k % block || desc->d_v % block)
+        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s for heads of %u and %u: it needs multiples of %u",
+                       dtype_get(desc->type)->name, (unsigned)desc->d_k, (unsigned)desc->d_v, (unsigned)block);
     if (!desc->n_layer || !desc->n_kv || !desc->d_k || !desc->d_v || !desc->n_page)
         return err_set(e, HEARTH_EPARAMS, "KV pool of %u layers, %u heads of %u and %u, %u pages: none may be 0",
                        (unsigned)desc->n_layer, (unsigned)desc->n_kv, (unsigned)desc->d_k, (unsigned)desc->d_v,

@@ -126,11 +126,11 @@ static void kv_append(struct device *d, enum dtype type, char *at, const float *
                       uint32_t pos)
 {
     for (uint32_t h = 0; h < n_kv; h++, v += d_head) {
-        size_t elem = ((size_t)h * KV_PAGE + pos % KV_PAGE) * d_head;
+        char *to = at + ((size_t)h * KV_PAGE + pos % KV_PAGE) * dtype_bytes(type, d_head);
         if (type == DT_F16)
-            d->k->f16(v, (uint16_t *)at + elem, d_head);
+            d->k->f16(v, (uint16_t *)to, d_head);
         else
-            memcpy((float *)at + elem, v, d_head * sizeof *v);
+            dtype_get(type)->from_f32(v, to, d_head);
     }
 }
 

@@ -92,7 +92,7 @@ static void kv_at(const struct kv_view *kv, uint32_t t, size_t offset, float *ou
 {
     const struct dtype_info *ty = dtype_get(kv->type);
     const char *page = kv->base + kv->pages[t / KV_PAGE] * kv->page_stride + offset;
-    ty->to_f32(page + (size_t)(t % KV_PAGE) * kv->d_head * ty->block_bytes, out, kv->d_head);
+    ty->to_f32(page + t % KV_PAGE * dtype_bytes(kv->type, kv->d_head), out, kv->d_head);
 }
 
 static void ref_attend(const struct attend_args *a)

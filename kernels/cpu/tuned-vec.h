@@ -138,14 +138,16 @@ TARGET static void TUNED(rope)(enum rope_kind kind, const float *cs, uint32_t n_
  * lanes. */
 VFN const float *kv_rows(const struct kv_view *kv, uint32_t t, uint32_t n, size_t offset, float *tmp, size_t *ld)
 {
-    size_t elem = kv->type == DT_F16 ? 2 : 4, d = kv->d_head;
-    const char *at = kv->base + kv->pages[t / KV_PAGE] * kv->page_stride + offset + t % KV_PAGE * d * elem;
+    size_t d = kv->d_head, row = kv->type == DT_Q8_0 ? d / Q8_0_LEN * Q8_0_BYTES : d * (kv->type == DT_F16 ? 2 : 4);
+    const char *at = kv->base + kv->pages[t / KV_PAGE] * kv->page_stride + offset + t % KV_PAGE * row;
     if (kv->type == DT_F32 && d % LANES == 0) {
         *ld = d;
         return (const float *)at;
     }
     *ld = round_up(kv->d_head, LANES);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && kv->type == DT_Q8_0; i++)
+        q8_0_decode(at + i * row, tmp + i * *ld, d);
+    for (uint32_t i = 0; i < n && kv->type != DT_Q8_0; i++) {
         float *to = tmp + i * *ld;
         uint32_t k = 0;
         for (; k + LANES <= d; k += LANES)

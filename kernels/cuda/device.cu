@@ -332,7 +332,7 @@ static void vec_free(struct device *d, float *v)
 static int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e)
 {
     if (desc->type != DT_F16)
-        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the GPU keeps F16",
+        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the GPU has attention over F16 alone",
                        dtype_get(desc->type) ? dtype_get(desc->type)->name : "?");
     if (desc->d_k != desc->d_v || !attend_supports(desc->d_k))
         return err_set(e, HEARTH_EUNSUPPORTED,

@@ -4,6 +4,8 @@
 
 #include "kernels/quant/half.h"
 
+#include <math.h>
+
 struct block_q8_0 { /* w[i] = d * qs[i] */
     uint16_t d;
     int8_t qs[32];
@@ -22,7 +24,26 @@ static inline void q8_0_decode(const void *src, float *dst, size_t n)
     }
 }
 
-#define q8_0_encode NULL /* hearth never writes this type */
+/* For KV. The scale is the largest magnitude / 127, as half precision says it; a block with a number that is not finite
+ * becomes one of NaN, so that it shows. */
+static inline void q8_0_encode(const float *src, void *dst, size_t n)
+{
+    struct block_q8_0 *b = (struct block_q8_0 *)dst;
+    for (size_t k = 0; k < n; k += Q8_0_LEN, b++) {
+        float most = 0.0f, sum = 0.0f;
+        for (int i = 0; i < 32; i++) {
+            float size = fabsf(src[k + i]);
+            most = size > most ? size : most;
+            sum += src[k + i] - src[k + i]; /* NaN where one is infinite or NaN */
+        }
+        b->d = sum == 0.0f ? f16_of_f32(most / 127.0f) : 0x7e00;
+        float d = f16_to_f32(b->d);
+        for (int i = 0; i < 32; i++) {
+            float q = sum == 0.0f && d > 0.0f ? rintf(src[k + i] / d) : 1.0f;
+            b->qs[i] = (int8_t)(q > 127.0f ? 127.0f : q < -127.0f ? -127.0f : q);
+        }
+    }
+}
 
 /* Gives a block of random bits weights of about this standard deviation, for tests and benchmarks. */
 static inline void q8_0_scale_to(void *block, float std)

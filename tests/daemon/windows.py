@@ -125,6 +125,7 @@ try:
         r = c.say(model, model + " prompt", story, 1)
         used, full = c.pages(model)["pages_used"], (r["usage"]["prompt_tokens"] + 1) / PAGE
         check(used < 0.6 * full, "%s: once the prompt is read, it has %d pages of %d" % (model, used, full))
+        full_bytes = c.pages(model)["page_bytes"]
         c.call("models.unload", model=model)
         want = turns(c, model, "peace", story)
         n = want[1]["usage"]
@@ -168,7 +169,23 @@ try:
               r["usage"])
         box.stop()
 
-        # host memory, and a pool that is too small for all of it
+        # KV of 8 bits: another type, other files, the same rules; the tiniest heads are no whole blocks
+        if model in ("mixed", "sliding"):
+            c = start("kv_disk = 1G", "kv_ram = 0", "kv_type = q8_0")
+            quiet = turns(c, model, "q8_0", story)
+            size = c.pages(model)["page_bytes"]
+            check(size * 32 == full_bytes * 34 // 4, "%s: KV of 8 bits takes 34 bytes for 32 numbers" % model,
+                  (size, full_bytes))
+            u = c.say(model, model + " restarted", " so", 5)["usage"]
+            check(u["restored_tokens"] == 0, "%s: and finds no KV of another type" % model, u)
+            c.quiet()
+            c.call("models.unload", model=model)
+            again = turns(c, model, "q8_0 again", story, beside=4)
+            check([a["tokens"] for a in again] == [a["tokens"] for a in quiet],
+                  "%s: in 8 bits, restored and in company, the same tokens" % model)
+            box.stop()
+
+        # host memory
         c = start("kv_disk = 0", "kv_ram = 256M")
         same(turns(c, model, "host", story, lambda: (c.quiet(), c.call("models.unload", model=model))), "from host memory")
         box.stop()

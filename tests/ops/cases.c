@@ -49,6 +49,10 @@ const struct op_case op_cases[] = {
     {"odd", DT_F32, 33, 17, 15, 3, 3, 6, LLAMA, .n_rot = 4, .seq = {{0, 3}, {7, 1}}},
     {"odd f16 kv", DT_F16, 257, 255, 129, 5, 1, 20, .norm = NORM_LAYER, .rope = ROPE_NEOX, .glu = GLU_GELU,
      .embed_scale = 1.0f, .kv_type = DT_F16, .n_rot = 10, .bias = true, .seq = {{0, 2}, {30, 5}}},
+    {"q8_0 kv", DT_F16, 256, 512, 47, 4, 2, 64, .norm = NORM_RMS, .rope = ROPE_NORM, .glu = GLU_SWIGLU,
+     .embed_scale = 1.0f, .kv_type = DT_Q8_0, .n_rot = 64, .hadamard = true, .seq = {{33, 1}, {0, 20}}},
+    {"q8_0 kv, a window", DT_Q8_0, 192, 96, 31, 6, 2, 96, .norm = NORM_RMS, .rope = ROPE_NEOX, .glu = GLU_GEGLU,
+     .embed_scale = 1.0f, .kv_type = DT_Q8_0, .n_rot = 32, .window = 20, .seq = {{70, 1}, {15, 2}, {40, 30}}},
     /* the same with a head size that GPUs have attention for: one row, few, a prompt */
     {"one of 64", DT_F32, 1, 1, 1, 1, 1, 64, LLAMA, .n_rot = 64, .seq = {{0, 1}}},
     {"one of 64, 9 tokens", DT_F16, 1, 1, 1, 1, 1, 64, LLAMA, .n_rot = 64, .seq = {{0, 9}}},

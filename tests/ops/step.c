@@ -213,7 +213,9 @@ static void test_load_refuses(void **state)
     w = (struct weight){WEIGHT_PROJ, 64, 1, 1, {{DT_F32, 1, data + 1}}, NULL};
     assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EBADMODEL);
     struct kv_pool *kv;
-    struct kv_desc desc = {1, 1, 64, 64, 0, DT_Q8_0, 4};
+    struct kv_desc desc = {1, 1, 48, 64, 0, DT_Q8_0, 4}; /* no whole blocks */
+    assert_int_equal(be->kv_new(f.d, &desc, &kv, &e), HEARTH_EUNSUPPORTED);
+    desc = (struct kv_desc){1, 1, 64, 64, 0, DT_Q4_0, 4};
     assert_int_equal(be->kv_new(f.d, &desc, &kv, &e), HEARTH_EUNSUPPORTED);
     desc = (struct kv_desc){1, 0, 64, 64, 0, DT_F32, 4};
     assert_int_equal(be->kv_new(f.d, &desc, &kv, &e), HEARTH_EPARAMS);

@@ -114,10 +114,15 @@ static int new_table(struct model_entry *m, struct hearth_err *e)
     return rc;
 }
 
+static enum dtype kv_type_of(const struct engine *eng, const struct device_info *info)
+{
+    return eng->params.kv_type == KV_TYPE_F16 ? DT_F16 : eng->params.kv_type == KV_TYPE_Q8_0 ? DT_Q8_0 : info->kv_type;
+}
+
 static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
     const struct device_info *info = info_of(eng, m);
-    m->n_group = model_kv_descs(m->model, info->kv_type, m->kv);
+    m->n_group = model_kv_descs(m->model, kv_type_of(eng, info), m->kv);
     uint32_t n_page = pool_pages(eng, m);
     uint32_t least = m->model->hp.n_ctx < POOL_TOKENS_MIN ? m->model->hp.n_ctx : POOL_TOKENS_MIN;
     least = info->gpu && !eng->params.kv_bytes ? (least + KV_PAGE - 1) / KV_PAGE : 1;
