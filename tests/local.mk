@@ -56,7 +56,7 @@ UNIT_TESTS = \
 	tests/unit/engine/post tests/unit/front/text \
 	tests/unit/kernels/dtype tests/unit/kernels/program tests/unit/kernels/rules \
 	tests/unit/kvtier/fingerprint tests/unit/kvtier/kvfile tests/unit/kvtier/kvio tests/unit/kvtier/tier \
-	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss \
+	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-windows \
 	tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
 	tests/unit/libclient/socket-path tests/unit/libclient/wire \
 	tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/kind tests/unit/model/model tests/unit/model/pace tests/unit/model/templates \
@@ -87,6 +87,7 @@ tests_unit_kvtier_tier_SOURCES = tests/unit/kvtier/tier.c $(TIER_WORLD)
 tests_unit_kvtier_tier_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=fdatasync
 tests_unit_kvtier_tier_index_SOURCES = tests/unit/kvtier/tier-index.c $(TIER_WORLD)
 tests_unit_kvtier_tier_loss_SOURCES = tests/unit/kvtier/tier-loss.c $(TIER_WORLD)
+tests_unit_kvtier_tier_windows_SOURCES = tests/unit/kvtier/tier-windows.c $(TIER_WORLD)
 
 tests_unit_libclient_conn_SOURCES = tests/unit/libclient/conn.c tests/unit/libclient/script.c
 tests_unit_libclient_socket_path_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=connect
@@ -97,7 +98,7 @@ tests_unit_selfcheck_selfcheck_SOURCES = tests/unit/selfcheck/selfcheck.c $(GOLD
 # Tests in which two threads of ours meet; contrib/check --sanitize runs them under the thread sanitizer.
 THREAD_TESTS = tests/ops/same tests/unit/log tests/unit/core/device tests/unit/core/device-clock tests/unit/core/lives \
 	tests/unit/engine/post tests/unit/kvtier/kvio tests/unit/kvtier/tier tests/unit/kvtier/tier-index \
-	tests/unit/kvtier/tier-loss tests/unit/selfcheck/selfcheck tests/unit/store/life
+	tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-windows tests/unit/selfcheck/selfcheck tests/unit/store/life
 print-thread-tests:
 	@echo $(THREAD_TESTS)
 .PHONY: print-thread-tests

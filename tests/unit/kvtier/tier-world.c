@@ -24,6 +24,8 @@ static void on_tell(void *arg, const struct tier_event *ev)
 }
 
 static const struct kv_desc desc = {.n_layer = 2, .n_kv = 2, .d_k = 16, .d_v = 16, .type = DT_F32, .n_page = POOL};
+static const struct kv_desc window_desc = {
+    .n_layer = 3, .n_kv = 1, .d_k = 16, .d_v = 16, .window = WINDOW, .type = DT_F16, .n_page = WINDOW_POOL};
 
 void world_fresh_pool(struct world *w)
 {
@@ -31,10 +33,15 @@ void world_fresh_pool(struct world *w)
     if (w->m.group.kv) {
         assert_true(kv_check(w->m.group.kv));
         kv_cache_free(w->m.group.kv);
-        w->be->kv_free(w->dev, w->m.pool[0]);
+        for (uint32_t g = 0; g < w->m.n_group; g++)
+            w->be->kv_free(w->dev, w->m.pool[g]);
     }
-    assert_int_equal(w->be->kv_new(w->dev, &desc, &w->m.pool[0], &e), 0);
-    assert_int_equal(kv_cache_new(&w->m.group.kv, &(struct kv_shape){POOL, 0}, 1, &e), 0);
+    struct kv_shape shape[KV_GROUPS_MAX];
+    for (uint32_t g = 0; g < w->m.n_group; g++) {
+        shape[g] = (struct kv_shape){w->m.kv[g].n_page, w->m.kv[g].window};
+        assert_int_equal(w->be->kv_new(w->dev, &w->m.kv[g], &w->m.pool[g], &e), 0);
+    }
+    assert_int_equal(kv_cache_new(&w->m.group.kv, shape, w->m.n_group, &e), 0);
 }
 
 void world_open(struct world *w, bool files, uint64_t ram)
@@ -50,7 +57,8 @@ void world_open(struct world *w, bool files, uint64_t ram)
         .arg = w,
     };
     assert_int_equal(tier_open(&w->tier, &p, &e), 0);
-    tier_attach(w->tier, &w->m, &w->fingerprint);
+    struct kv_fingerprint both[] = {w->fingerprint, w->window_fingerprint};
+    tier_attach(w->tier, &w->m, both);
 }
 
 void world_restart(struct world *w, bool files, uint64_t ram)
@@ -68,7 +76,7 @@ void world_empty_folder(const struct world *w)
     closedir(d);
 }
 
-int world_setup(void **state)
+static int setup(void **state, uint32_t n_group)
 {
     struct hearth_err e;
     struct world *w = calloc(1, sizeof *w);
@@ -81,13 +89,28 @@ int world_setup(void **state)
     assert_int_equal(kv_page_bytes(&desc), BYTES);
     w->m.model = &w->model;
     w->m.kv[0] = desc;
-    w->m.n_group = 1;
+    w->m.kv[1] = window_desc;
+    w->m.n_group = n_group;
     w->fingerprint =
         (struct kv_fingerprint){.model = {1, 2}, .page_bytes = kv_page_bytes(&desc), .page_tokens = KV_PAGE};
     strcpy(w->fingerprint.backend, "cpu");
+    w->window_fingerprint = w->fingerprint;
+    w->window_fingerprint.page_bytes = kv_page_bytes(&window_desc);
+    w->window_fingerprint.window = WINDOW;
+    w->window_fingerprint.group = 1;
     world_fresh_pool(w);
     *state = w;
     return 0;
+}
+
+int world_setup(void **state)
+{
+    return setup(state, 1);
+}
+
+int world_setup_windows(void **state)
+{
+    return setup(state, 2);
 }
 
 int world_teardown(void **state)
@@ -95,12 +118,15 @@ int world_teardown(void **state)
     struct world *w = *state;
     tier_close(w->tier);
     assert_true(kv_check(w->m.group.kv));
-    struct kv_counts c;
-    kv_count(w->m.group.kv, 0, &c);
-    assert_int_equal(c.held, 0); /* no job has kept a page */
+    for (uint32_t g = 0; g < w->m.n_group; g++) {
+        struct kv_counts c;
+        kv_count(w->m.group.kv, g, &c);
+        assert_int_equal(c.held, 0); /* no job has kept a page */
+    }
     assert_int_equal(w->m.group.n_seq, 0);
     kv_cache_free(w->m.group.kv);
-    w->be->kv_free(w->dev, w->m.pool[0]);
+    for (uint32_t g = 0; g < w->m.n_group; g++)
+        w->be->kv_free(w->dev, w->m.pool[g]);
     w->be->close(w->dev);
     world_empty_folder(w);
     rmdir(w->dir);
@@ -121,12 +147,12 @@ struct seq *world_seq(struct world *w, int64_t uid, uint32_t n, uint32_t fork, i
     return q;
 }
 
-/* What the page of that place has to hold. */
-static void fill(const struct seq *q, uint32_t i, uint8_t *page)
+/* What the group's page of that place has to hold. */
+static void fill(const struct seq *q, uint32_t group, uint32_t i, uint8_t *page)
 {
     struct kv_hash *h = tier_chain(q->uid, q->token, i + 1);
-    for (uint64_t k = 0; k < BYTES; k++)
-        page[k] = (uint8_t)(h[i].lo >> (k % 8 * 8)) ^ (uint8_t)k;
+    for (uint64_t k = 0; k < kv_page_bytes(&q->model->kv[group]); k++)
+        page[k] = (uint8_t)(h[i].lo >> (k % 8 * 8)) ^ (uint8_t)(k + 77 * group);
     free(h);
 }
 
@@ -135,12 +161,16 @@ void world_take_turn(struct world *w, struct seq *q)
     uint32_t n = q->n_tokens / KV_PAGE;
     uint8_t page[BYTES];
     const void *host[] = {page};
-    uint32_t had = kv_match_nodes(w->m.group.kv, &q->kv, q->token, n * KV_PAGE);
-    assert_true(kv_grow(w->m.group.kv, &q->kv, 0, n * KV_PAGE, 0));
-    models_run_kv_actions(&w->m);
-    for (uint32_t i = had; i < n; i++) {
-        fill(q, i, page);
-        assert_true(w->be->kv_load(w->dev, w->m.pool[0], &q->kv.page[0][i], host, 1) > 0);
+    struct kv *kv = w->m.group.kv;
+    uint32_t had = kv_match(kv, &q->kv, q->token, n * KV_PAGE) / KV_PAGE;
+    for (uint32_t i = had; i < n; i++) { /* a page at a time, and the windows slide */
+        assert_true(kv_grow(kv, &q->kv, i * KV_PAGE, n * KV_PAGE, KV_PAGE));
+        models_run_kv_actions(&w->m);
+        for (uint32_t g = 0; g < w->m.n_group; g++) {
+            fill(q, g, i, page);
+            assert_true(w->be->kv_load(w->dev, w->m.pool[g], &q->kv.page[g][i], host, 1) > 0);
+        }
+        kv_publish(kv, &q->kv, q->token, (i + 1) * KV_PAGE);
     }
     q->state = SEQ_RUN;
     q->n_computed = n * KV_PAGE;
@@ -175,12 +205,14 @@ uint32_t world_pages_back(struct world *w, struct seq *q)
             if (!back)
                 world_turn(w);
         }
-    uint32_t n = kv_match_nodes(w->m.group.kv, &q->kv, q->token, q->n_tokens - 1);
-    for (uint32_t i = 0; i < n; i++) {
-        assert_true(w->be->kv_save(w->dev, w->m.pool[0], &q->kv.page[0][i], host, 1) > 0);
-        fill(q, i, want);
-        assert_memory_equal(page, want, sizeof page);
-    }
+    uint32_t n = kv_match(w->m.group.kv, &q->kv, q->token, (q->n_tokens - 1) / KV_PAGE * KV_PAGE) / KV_PAGE;
+    models_run_kv_actions(&w->m);
+    for (uint32_t g = 0; g < w->m.n_group; g++)
+        for (uint32_t i = kv_first_visible(n * KV_PAGE, w->m.kv[g].window) / KV_PAGE; i < n; i++) {
+            assert_true(w->be->kv_save(w->dev, w->m.pool[g], &q->kv.page[g][i], host, 1) > 0);
+            fill(q, g, i, want);
+            assert_memory_equal(page, want, kv_page_bytes(&w->m.kv[g]));
+        }
     kv_release(w->m.group.kv, &q->kv, NULL, 0);
     return n;
 }

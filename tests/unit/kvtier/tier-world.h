@@ -14,6 +14,7 @@
 #include "daemon/engine/core/device.h"
 #include "daemon/engine/kvtier/tier-internal.h"
 
+enum { WINDOW = 20, WINDOW_POOL = 16 };
 enum { POOL = 64, N = 12 /* pages of a timeline */, UID = 7, BYTES = 2 * 2 * 2 * KV_PAGE * 16 * 4 /* of a page */ };
 
 struct world {
@@ -22,7 +23,7 @@ struct world {
     struct device *dev;
     struct model_entry m;
     struct model model;
-    struct kv_fingerprint fingerprint;
+    struct kv_fingerprint fingerprint, window_fingerprint;
     struct tier *tier;
     struct tier_counters counters;
     int saved, used, bad;
@@ -31,6 +32,7 @@ struct world {
 
 /* cmocka fixtures: *state is the world. A test opens the tier; the teardown closes it, and finds nothing held. */
 int world_setup(void **state);
+int world_setup_windows(void **state); /* a second layer group, of a window of WINDOW tokens and a small pool */
 int world_teardown(void **state);
 
 void world_open(struct world *w, bool files, uint64_t ram);
@@ -42,13 +44,13 @@ void world_empty_folder(const struct world *w);
 
 /* A timeline of n pages and a token; `seed` tells one from another, from page `fork` on. */
 struct seq *world_seq(struct world *w, int64_t uid, uint32_t n, uint32_t fork, int32_t seed);
-/* Computes the sequence and ends its turn; q is gone. */
+/* Computes the sequence and ends its turn, of which q->kv.keep is a place to go on from; q is gone. */
 void world_take_turn(struct world *w, struct seq *q);
 /* One turn of the tier, which waits 10 ms at most for the I/O thread; and until nothing is on its way. */
 void world_turn(struct world *w);
 void world_settle(struct world *w);
 
-/* The pages of the timeline that the device has, after the tiers had their say; their content must be right. */
+/* The pages of the timeline that can be gone on from, after the tiers had their say; their content must be right. */
 uint32_t world_pages_back(struct world *w, struct seq *q);
 uint32_t world_back(struct world *w, int64_t uid, uint32_t n, uint32_t fork, int32_t seed);
 

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "daemon/engine/sched/kv.h"
+#include "daemon/engine/sched/kv-size.h"
 
 enum { MAX_LEN = 120, MAX_SEQ = 12, MAX_PAGES = 4096, LOOKAHEAD = 24 };
 
@@ -319,6 +319,68 @@ static void windows_are_freed_and_kept(void **state)
     kv_cache_free(kv);
 }
 
+/* Gemma 3 12B as it is: 8 layers of 48 see everything, the others 1,024 tokens. */
+static const struct kv_desc gemma[] = {
+    {.n_layer = 8, .n_kv = 8, .d_k = 256, .d_v = 256, .type = DT_F16},
+    {.n_layer = 40, .n_kv = 8, .d_k = 256, .d_v = 256, .window = 1024, .type = DT_F16}};
+
+static void a_long_prompt_of_gemma3_12b(void **state)
+{
+    (void)state;
+    enum { N = 32768, ROWS = 512 };
+    static int32_t id[N];
+    struct kv_desc desc[2] = {gemma[0], gemma[1]};
+    struct kv_shape pools[2];
+    struct hearth_err e;
+    struct kv *kv;
+    for (int i = 0; i < N; i++)
+        id[i] = i * 7 % 1000;
+    kv_size_pools(desc, 2, 8192, 131072, ROWS);
+    for (int g = 0; g < 2; g++)
+        pools[g] = (struct kv_shape){desc[g].n_page, desc[g].window};
+    assert_int_equal(kv_cache_new(&kv, pools, 2, &e), 0);
+    struct kv_table t = {.uid = 1, .keep = N};
+    double full = (double)(kv_page_bytes(&desc[0]) + kv_page_bytes(&desc[1])) * N / KV_PAGE, most = 0;
+    for (uint32_t done = 0; done < N; done += ROWS) {
+        assert_true(kv_grow(kv, &t, done, N, ROWS));
+        kv_publish(kv, &t, id, done + ROWS);
+        double used = 0;
+        for (uint32_t g = 0; g < 2; g++)
+            used += (double)kv_page_bytes(&desc[g]) * (counted(kv, g).held + counted(kv, g).cached);
+        most = used > most ? used : most;
+    }
+    print_message("# of 32,768 tokens %.1f %% of a full cache are in memory at most\n", 100 * most / full);
+    assert_true(most < 0.25 * full);
+    kv_release(kv, &t, id, N);
+    kv_cache_free(kv);
+}
+
+/* What a budget buys: no pool is more than it says, and a page of timeline more would be. */
+static void pools_fit_their_budget(void **state)
+{
+    (void)state;
+    static const uint64_t budget[] = {1 << 20, 6 << 20, 100 << 20, 1ull << 30, 10ull << 30, 60ull << 30};
+    for (size_t i = 0; i < sizeof budget / sizeof *budget; i++)
+        for (uint32_t n = 1; n <= 2; n++) {
+            struct kv_desc desc[2] = {gemma[0], gemma[1]};
+            uint32_t pages = kv_size_for(desc, n, budget[i], 131072, 512);
+            assert_true(kv_size_bytes(desc, n, pages, 131072, 512) <= budget[i]);
+            assert_true(kv_size_bytes(desc, n, pages + 1, 131072, 512) > budget[i]);
+            kv_size_pools(desc, n, pages, 131072, 512);
+            assert_int_equal(desc[0].n_page, pages);
+            assert_int_equal(kv_size_room(desc, n, 512), (uint64_t)pages * KV_PAGE);
+            if (n == 2) {
+                assert_true(desc[1].n_page <= pages && (pages < 1600 || desc[1].n_page < pages));
+                assert_true(desc[1].n_page == pages || desc[1].n_page >= kv_most(1024, 512));
+            }
+        }
+    struct kv_desc slides = gemma[1]; /* all layers have the window: the timeline may be of any length */
+    slides.n_page = kv_most(1024, 512);
+    assert_true(kv_size_room(&slides, 1, 512) == UINT64_MAX);
+    slides.n_page--;
+    assert_int_equal(kv_size_room(&slides, 1, 512), (uint64_t)slides.n_page * KV_PAGE);
+}
+
 /* A turn goes on from the turn before it, and a retry from the same prompt: each computes one token at least. */
 static void windows_resume(void **state)
 {
@@ -418,10 +480,16 @@ static void grow_takes_all_or_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(match_is_longest),           cmocka_unit_test(shared_and_evicted),
-        cmocka_unit_test(resume_continues_in_place),  cmocka_unit_test(other_uid_finds_nothing_and_a_clean_page),
-        cmocka_unit_test(grow_takes_all_or_nothing),  cmocka_unit_test(windows_shared_and_evicted),
-        cmocka_unit_test(windows_are_freed_and_kept), cmocka_unit_test(windows_resume),
+        cmocka_unit_test(match_is_longest),
+        cmocka_unit_test(shared_and_evicted),
+        cmocka_unit_test(resume_continues_in_place),
+        cmocka_unit_test(other_uid_finds_nothing_and_a_clean_page),
+        cmocka_unit_test(grow_takes_all_or_nothing),
+        cmocka_unit_test(windows_shared_and_evicted),
+        cmocka_unit_test(windows_are_freed_and_kept),
+        cmocka_unit_test(windows_resume),
+        cmocka_unit_test(a_long_prompt_of_gemma3_12b),
+        cmocka_unit_test(pools_fit_their_budget),
     };
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
 }

@@ -1,0 +1,144 @@
+/*
+ * tier-windows.c - the tiers of a model with two layer groups, of which one has a window: what is saved of it is what
+ * somebody may go on from, and what comes back is all that is needed, or nothing.
+ */
+#include "config.h"
+
+#include "tests/unit/kvtier/tier-world.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Pages of the group that others may find on the device. */
+static uint32_t cached(const struct world *w, uint32_t group)
+{
+    struct kv_counts c;
+    kv_count(w->m.group.kv, group, &c);
+    return c.cached;
+}
+
+enum { ENDS = (WINDOW + KV_SLACK) / KV_PAGE + 2 /* pages that are kept before an end, at most */ };
+
+static void turn(struct world *w, uint32_t n, uint32_t fork, int32_t seed, uint32_t keep)
+{
+    struct seq *q = world_seq(w, UID, n, fork, seed);
+    q->kv.keep = keep;
+    world_take_turn(w, q);
+    world_settle(w);
+}
+
+static void a_window_comes_back_with_the_rest(void **state)
+{
+    struct world *w = *state;
+    world_open(w, true, 0);
+    turn(w, N, N, 0, 5 * KV_PAGE);
+    assert_int_equal(w->saved, 3); /* all of one group; of the other the windows before place 5 and the end */
+    assert_true(cached(w, 1) <= 2 * ENDS && cached(w, 1) < N);
+    assert_int_equal(w->counters.pages_saved, N + cached(w, 1));
+    uint64_t saved = w->counters.pages_saved;
+    turn(w, N, N, 0, 5 * KV_PAGE);
+    assert_int_equal(w->counters.pages_saved, saved); /* nothing of it is new */
+
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID + 1, N, N, 0), 0); /* nobody else's */
+    assert_int_equal(world_back(w, UID, N, N, 0), N);
+    assert_true(w->counters.pages_restored > N && w->counters.pages_restored <= N + ENDS);
+
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID, 5, N, 0), 5); /* from where the prompt ended */
+    uint64_t restored = w->counters.pages_restored;
+    world_fresh_pool(w);
+    assert_int_equal(world_back(w, UID, N, 5, 3), 5); /* and somewhere else from there */
+    assert_true(w->counters.pages_restored > restored);
+    world_fresh_pool(w);
+    restored = w->counters.pages_restored;
+    assert_int_equal(world_back(w, UID, N, 8, 3), 5); /* of place 8 no window was kept */
+    assert_true(w->counters.pages_restored > restored);
+}
+
+/* The device has the timeline, but the small pool of windows was needed for others. */
+static void windows_alone_come_back(void **state)
+{
+    struct world *w = *state;
+    world_open(w, true, 0);
+    turn(w, N, N, 0, 0);
+    for (int32_t i = 1; i < 6; i++)
+        turn(w, 6, 0, i, 0);
+    struct seq *q = world_seq(w, UID, N, N, 0);
+    assert_int_equal(kv_match(w->m.group.kv, &q->kv, q->token, N * KV_PAGE), 0);
+    kv_release(w->m.group.kv, &q->kv, NULL, 0);
+    uint64_t restored = w->counters.pages_restored;
+    assert_int_equal(world_pages_back(w, q), N);
+    assert_true(w->counters.pages_restored > restored && w->counters.pages_restored <= restored + ENDS);
+    assert_int_equal(q->restored_from, 0);
+    assert_int_equal(q->restored_to, N * KV_PAGE);
+    seq_free(q);
+}
+
+/* Damages a page in the middle of every file of the group. */
+static void damage(const struct world *w, const struct kv_fingerprint *p)
+{
+    DIR *d = opendir(w->dir);
+    int n = 0;
+    for (struct dirent *en; (en = readdir(d));) {
+        if (!kvfile_is_name(en->d_name, p))
+            continue;
+        int fd = openat(dirfd(d), en->d_name, O_RDWR);
+        uint8_t byte;
+        off_t at = lseek(fd, 0, SEEK_END) - 3;
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= 1;
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        close(fd);
+        n++;
+    }
+    closedir(d);
+    assert_true(n > 0);
+}
+
+static void a_lost_window_is_a_lost_prefix(void **state)
+{
+    struct world *w = *state;
+    world_open(w, true, 0);
+    turn(w, N, N, 0, 0);
+    damage(w, &w->window_fingerprint);
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID, N, N, 0), 0);
+    assert_int_equal(w->bad, 1);
+    turn(w, N, N, 0, 0); /* computed again, and saved again */
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID, N, N, 0), N);
+
+    damage(w, &w->fingerprint);
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID, N, N, 0), 0);
+    assert_int_equal(w->bad, 2);
+}
+
+static void from_host_memory(void **state)
+{
+    struct world *w = *state;
+    world_open(w, false, 64 << 20);
+    turn(w, N, N, 0, 4 * KV_PAGE);
+    world_fresh_pool(w);
+    assert_int_equal(world_back(w, UID, N, N, 0), N);
+    world_fresh_pool(w);
+    assert_int_equal(world_back(w, UID, 4, N, 0), 4);
+    assert_int_equal(world_back(w, UID, N, N, 0), N);
+}
+
+#define RUNS(f) cmocka_unit_test_setup_teardown(f, world_setup_windows, world_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RUNS(a_window_comes_back_with_the_rest),
+        RUNS(windows_alone_come_back),
+        RUNS(a_lost_window_is_a_lost_prefix),
+        RUNS(from_host_memory),
+    };
+    return cmocka_run_group_tests_name("tier-windows", tests, NULL, NULL);
+}
