@@ -449,6 +449,41 @@ static int open_tier(struct engine *eng, struct hearth_err *e)
     return rc;
 }
 
+static uint32_t on_park(void *arg, struct seq *q)
+{
+    struct engine *eng = arg;
+    struct hearth_err ignored;
+    uint32_t before = tier_pages_leaving(eng->tier, q->model);
+    if (model_is_intact(eng, q->model, &ignored))
+        tier_save(eng->tier, q, engine_now());
+    return tier_pages_leaving(eng->tier, q->model) - before;
+}
+
+static bool on_fetch(void *arg, struct seq *q)
+{
+    struct engine *eng = arg;
+    double now = engine_now();
+    sched_take_out(&eng->sched, q);
+    q->restored_before.time = q->time.restore;
+    q->restored_before.from = q->restored_from;
+    q->restored_before.to = q->restored_to;
+    if (tier_submit(eng->tier, q, now))
+        return true;
+    sched_push(&eng->sched, &q->model->group, q, now);
+    return false;
+}
+
+/* Takes a sequence that the tiers have done with. */
+static void take_back(struct engine *eng, struct seq *q, double now)
+{
+    if (q->arrival) { /* it had made way */
+        q->time.restore = q->restored_before.time;
+        q->restored_from = q->restored_before.from;
+        q->restored_to = q->restored_before.to;
+    }
+    sched_push(&eng->sched, &q->model->group, q, now);
+}
+
 static int open_device(struct engine *eng, struct hearth_err *e)
 {
     struct device_params p = {.threads = eng->params.threads, .variant = eng->params.variant};
@@ -482,6 +517,7 @@ static int open_device(struct engine *eng, struct hearth_err *e)
     }
     eng->memory_changed = true;
     sched_init(&eng->sched, eng->info.gpu ? ROWS_GPU : ROWS_CPU, OUT_MAX);
+    eng->sched.parking = (struct sched_parking){on_park, on_fetch, eng};
     if ((rc = open_tier(eng, e)))
         goto fail;
     return 0;
@@ -533,7 +569,10 @@ static bool poll_tier(struct engine *eng)
     if (rc < 0)
         engine_fail(eng, &err);
     while ((q = tier_ready(eng->tier)))
-        sched_push(&eng->sched, &q->model->group, q, engine_now());
+        take_back(eng, q, now);
+    struct model_entry *m;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
+        m->group.leaving = tier_pages_leaving(eng->tier, m);
     if (eng->finish_by > 0 && (!tier_saving(eng->tier) || now >= eng->finish_by)) {
         engine_event_new(eng, EV_FINISHED, sizeof(struct engine_event));
         eng->finish_by = 0;

@@ -393,6 +393,15 @@ bool tier_busy(const struct tier *t, const struct model_entry *m)
     return false;
 }
 
+uint32_t tier_pages_leaving(const struct tier *t, const struct model_entry *m)
+{
+    const struct save *s;
+    uint32_t n = 0;
+    TAILQ_FOREACH (s, &t->saves, link)
+        n += s->model == m ? s->n : 0;
+    return n;
+}
+
 bool tier_idle(struct tier *t)
 {
     if (!TAILQ_EMPTY(&t->restores) || !TAILQ_EMPTY(&t->waiting)) /* pinning a slab takes longer than a read of a file */

@@ -111,6 +111,8 @@ struct seq *tier_find(const struct tier *t, uint64_t seq_id);
 
 /* Saves a turn that ended without an error; to be called while the sequence has its pages. */
 void tier_save(struct tier *t, struct seq *q, double now);
+/* How many of the model's pages stay in use until saves under way have copied them; an upper bound. */
+uint32_t tier_pages_leaving(const struct tier *t, const struct model_entry *m);
 bool tier_saving(const struct tier *t); /* files or copies are under way */
 
 /* The file was removed: its pages are saved again when a turn that has them ends; or not `again`, for an hour, where it

@@ -14,6 +14,9 @@ void sched_release(struct sched *s, struct seq *q, uint32_t n_keep)
 
 static void preempt(struct sched *s, struct seq *q)
 {
+    if (s->parking.park)
+        q->group->leaving += s->parking.park(s->parking.arg, q);
+    q->parked = true;
     sched_release(s, q, q->n_tokens);
     sched_set_state(s, q, SEQ_WAIT);
     trace(.stage = TRACE_PREEMPTED, .stream = q->stream, .seq = q->id, .n = {q->n_tokens});
@@ -122,6 +125,8 @@ bool sched_grow(struct sched *s, struct seq *q)
 {
     while (!kv_grow(q->group->kv, &q->kv, q->n_computed, seq_len(q), s->rows_max)) {
         struct room r;
+        if (q->group->leaving)
+            return false;
         room_init(&r, s, q->group, false);
         struct seq *v = r.seq[0];
         for (uint32_t i = 1; i < r.n; i++)
@@ -168,16 +173,31 @@ static bool find_pages(struct sched *s, struct seq *q, uint32_t *reused, double 
     if (take_pages(s, q, reused))
         return true;
     room_init(&r, s, q->group, false);
-    uint32_t need = (q->n_tokens + KV_PAGE - 1) / KV_PAGE, there = kv_available(q->group->kv);
+    uint32_t need = (q->n_tokens + KV_PAGE - 1) / KV_PAGE;
+    uint32_t there = kv_available(q->group->kv) + q->group->leaving;
+    if (q->group->leaving && need + r.n <= there)
+        return false; /* soon */
     uint32_t lacks = need + r.n > there ? need + r.n - there : 1;
     return make_room(s, &r, q, need, lacks, now) && take_pages(s, q, reused);
+}
+
+/* Whether the KV of a sequence that made way is fetched from other tiers, now that there are pages for it. */
+static bool fetch(struct sched *s, struct seq *q, uint32_t reused)
+{
+    bool parked = q->parked;
+    q->parked = false;
+    if (!parked || !s->parking.fetch || reused + KV_PAGE >= q->n_tokens)
+        return false;
+    kv_release(q->group->kv, &q->kv, q->token, reused);
+    return s->parking.fetch(s->parking.arg, q);
 }
 
 bool sched_admit(struct sched *s, struct seq *q, double now)
 {
     uint32_t reused;
     bool aged = sched_class_by_age(q, now) < q->class;
-    if (q->inflight || !find_seat(s, q, now) || !find_pages(s, q, &reused, now))
+    if (q->inflight || !find_seat(s, q, now) || !find_pages(s, q, &reused, now) || fetch(s, q, reused) ||
+        (!q->kv.n && !take_pages(s, q, &reused)))
         return false;
     q->n_computed = reused;
     if (q->time.admit == 0) {

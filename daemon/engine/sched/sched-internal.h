@@ -24,7 +24,8 @@ bool sched_before(const struct seq *a, const struct seq *b, double now);
 /* Gives the waiting sequence pages and a seat; false where there is no room, or not before a step has ended. */
 bool sched_admit(struct sched *s, struct seq *q, double now);
 
-/* Allocates pages for the whole timeline of the running sequence. False: it had to make way itself. */
+/* Allocates pages for the whole timeline of the running sequence. False: it had to make way itself, or it waits for
+ * pages that are being saved. */
 bool sched_grow(struct sched *s, struct seq *q);
 
 /* Releases pages and slot. The computed KV of its first n_keep tokens stays in the prefix cache until its pages are

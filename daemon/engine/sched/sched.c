@@ -60,15 +60,16 @@ void sched_set_state(struct sched *s, struct seq *q, enum seq_state state)
 
 void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double now)
 {
-    if (s->count[SEQ_WAIT] + s->count[SEQ_RUN])
+    bool comes_back = q->arrival > 0;
+    if (s->count[SEQ_WAIT] + s->count[SEQ_RUN] && !comes_back)
         s->last_arrival = now;
     q->group = g;
     g->n_seq++;
     q->kv.uid = q->uid;
     q->kv.keep = q->n_prompt;
-    q->arrival = ++s->arrivals;
+    q->arrival = comes_back ? q->arrival : ++s->arrivals;
     q->share = share_join(&s->shares, q->uid, q->client);
-    q->served_at = now;
+    q->served_at = comes_back ? q->served_at : now;
     sched_set_state(s, q, SEQ_WAIT);
 }
 
@@ -221,7 +222,8 @@ struct running {
     uint32_t n;
 };
 
-/* All have their pages: who had to make way for that is not among them. */
+/* All have their pages: who had to make way for that is not among them, nor who waits for pages that are being saved.
+ */
 static void running_in_order(struct sched *s, const struct sched_group *g, struct running *r, double now)
 {
     struct seq *q, **out = r->seq;
@@ -235,10 +237,10 @@ static void running_in_order(struct sched *s, const struct sched_group *g, struc
             out[at] = q;
         }
     for (uint32_t i = 0; i < n; i++)
-        if (out[i]->state == SEQ_RUN)
-            sched_grow(s, out[i]);
+        if (out[i]->state == SEQ_RUN && !sched_grow(s, out[i]))
+            out[i] = NULL;
     for (uint32_t i = 0; i < n; i++)
-        if (out[i]->state == SEQ_RUN)
+        if (out[i] && out[i]->state == SEQ_RUN)
             out[r->n++] = out[i];
 }
 
@@ -470,6 +472,14 @@ void sched_done(struct sched *s, const struct plan_seq *ps)
         kv_publish(q->group->kv, &q->kv, q->token, q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens);
     else if (q->state == SEQ_DRAIN)
         free_if_drained(s, q);
+}
+
+void sched_take_out(struct sched *s, struct seq *q)
+{
+    share_leave(&s->shares, q->share);
+    q->share = NULL;
+    q->group->n_seq--;
+    sched_set_state(s, q, SEQ_NEW);
 }
 
 void sched_end(struct sched *s, struct seq *q, uint32_t n_keep)

@@ -44,15 +44,28 @@ struct sched_group {
     struct cost cost; /* of its steps; as long as the model is known */
     struct sched_pace pace;
     uint32_t n_seq;   /* its sequences, in any list */
+    uint32_t leaving; /* pages that will be free soon: they are being saved. The engine counts them */
     bool left_out;    /* the last step was for prompts that were nearly read */
     bool line_stands; /* the first in line found no room, and those behind it wait */
     TAILQ_ENTRY(sched_group) link;
+};
+
+/* What becomes of the KV of those who make way; each may be NULL. */
+struct sched_parking {
+    /* The sequence, which still has its pages, is about to lose them. Returns how many of them stay in use until they
+     * are saved. */
+    uint32_t (*park)(void *arg, struct seq *q);
+    /* There is room again for a sequence that was parked. True: it was taken out of the scheduler, and comes back by
+     * sched_push() with KV to be found in the cache. */
+    bool (*fetch)(void *arg, struct seq *q);
+    void *arg;
 };
 
 struct sched {
     /* Limits; the engine may change them between steps. */
     uint32_t rows_max; /* rows in a step */
     uint32_t out_max;  /* rows with logits in a step */
+    struct sched_parking parking;
     /* Private. */
     double last_arrival; /* of a sequence that found others */
     struct seq_list list[SEQ_STATES];
@@ -93,8 +106,11 @@ void sched_fini(struct sched *s); /* no sequence is left */
 void sched_group_add(struct sched *s, struct sched_group *g);
 void sched_group_remove(struct sched *s, struct sched_group *g);
 
-/* Queues the sequence, which has arrived now. */
+/* Queues the sequence, which has arrived now, or comes back from where it was fetched to. */
 void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double now);
+
+/* Takes a waiting sequence out, for a while; sched_push() brings it back to its place. */
+void sched_take_out(struct sched *s, struct seq *q);
 
 void sched_set_class(struct seq *q, enum seq_class c);
 

@@ -67,6 +67,7 @@ struct seq {
     double seated_at;   /* when it was admitted last */
     uint32_t n_high;    /* the most that was computed, before it made way too */
     double regained_at; /* when it had that again since it was admitted; < 0: not yet */
+    bool parked;        /* it made way, and its KV may be in other tiers */
     bool aged;          /* it was admitted before those of its class, because it had waited for long */
     uint64_t planned;   /* sched.plans at its last rows */
     int32_t *token;     /* [n_tokens], owned */
@@ -76,11 +77,15 @@ struct seq {
     uint32_t n_accounted;                /* prompt tokens [n_reused, n_accounted) were counted as computed */
     uint32_t n_reused;                   /* at first admission */
     uint32_t restored_from, restored_to; /* tokens whose KV was restored from host memory or a file */
-    double tier_since;                   /* since when the tiers have had it */
-    uint32_t inflight;                   /* entries in steps under way */
-    uint32_t slot;                       /* SEQ_RUN only */
-    bool slot_set;                       /* the device knows the slot's parameters */
-    bool admit_notified;                 /* the loop thread was notified of its admission */
+    struct {
+        double time;
+        uint32_t from, to;
+    } restored_before;          /* of what it was fetched for when it had made way: these were for the request */
+    double tier_since;          /* since when the tiers have had it */
+    uint32_t inflight;          /* entries in steps under way */
+    uint32_t slot;              /* SEQ_RUN only */
+    bool slot_set;              /* the device knows the slot's parameters */
+    bool admit_notified;        /* the loop thread was notified of its admission */
     struct hearth_err slot_err; /* code 0, or why the device refused the parameters: it ends with its next token */
     struct kv_table kv;
     struct seq_times time;

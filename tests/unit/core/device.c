@@ -288,6 +288,48 @@ static void the_pool_is_a_limit(void **state)
     assert_true(engine_close(w.eng, 30));
 }
 
+/* Of streams that do not fit together some make way: their KV goes to host memory and comes back, however late the
+ * copies are, and none of it is computed twice but for what fills no page. */
+static void who_makes_way_is_parked(void **state)
+{
+    (void)state;
+    static struct heard h[4];
+    for (uint32_t in_flight = 1; in_flight <= 3; in_flight++) {
+        struct world w;
+        toy_pages = 30;
+        toy_moves_late = in_flight > 1;
+        world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20, .restore = TIER_ALWAYS}, in_flight, false);
+        w.m.vocab = NULL; /* no end tokens */
+        engine_throttle(w.eng, true);
+        for (int32_t k = 0; k < 4; k++) {
+            int32_t id[100] = {k, 5};
+            for (int32_t i = 2; i < 100; i++)
+                id[i] = 1 + (i * (k + 3)) % 9;
+            struct seq *q = make(&w, &h[k], id, 100, 200);
+            q->client = k;
+            q->class = k == 3 ? CLASS_INTERACTIVE : CLASS_BACKGROUND;
+            engine_submit(w.eng, q);
+        }
+        engine_throttle(w.eng, false);
+        hear_all(&w);
+        for (int k = 0; k < 4; k++) {
+            check_heard(&h[k]);
+            assert_int_equal(h[k].end.reason, END_LENGTH);
+            assert_int_equal(h[k].end.n_computed, 100);
+            assert_int_equal(h[k].end.n_restored, 0); /* of what it began with */
+        }
+        const struct engine_counters *c = engine_counters(w.eng);
+        const struct tier_counters *t = engine_tiers(w.eng);
+        assert_true(t->pages_restored > 0 && t->pages_dropped == 0);
+        assert_int_equal(c->tokens_computed, 400);
+        assert_true(c->rows <
+                    4 * 299 + 4 * 4 * KV_PAGE); /* each is computed once; a page at most each time it came back */
+        assert_true(engine_close(w.eng, 30));
+    }
+    toy_pages = 64;
+    toy_moves_late = false;
+}
+
 static void closing_with_work_under_way(void **state)
 {
     (void)state;
@@ -459,7 +501,8 @@ int main(void)
         cmocka_unit_test(a_device_without_room_for_kv),  cmocka_unit_test(a_model_that_does_not_load),
         cmocka_unit_test(a_slot_without_room),           cmocka_unit_test(eval_is_what_generate_does),
         cmocka_unit_test(a_busy_model_is_not_unloaded),  cmocka_unit_test(a_load_does_not_stop_the_others),
-        cmocka_unit_test(the_pool_is_a_limit),           cmocka_unit_test(closing_with_work_under_way),
+        cmocka_unit_test(who_makes_way_is_parked),       cmocka_unit_test(the_pool_is_a_limit),
+        cmocka_unit_test(closing_with_work_under_way),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }
