@@ -392,6 +392,8 @@ static void generate_answer(struct rpc_server *s, struct request *r, const struc
 
 void generate_cancelled(struct rpc_server *s, struct request *r)
 {
+    const struct wire_engine_generate *g = r->msg;
+    trace(.stage = TRACE_FINISHED, .stream = g->stream, .word = "cancelled");
     generate_answer(s, r, &(struct event_end){.reason = END_CANCELLED, .time.submit = r->arrived});
     request_free(s, r);
 }
