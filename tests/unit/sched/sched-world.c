@@ -29,6 +29,7 @@ static int32_t next_token(uint64_t prefix)
 }
 
 struct world w;
+uint32_t world_window;
 
 void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_max, uint32_t rows_first)
 {
@@ -39,7 +40,8 @@ void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_m
     sched_init(&w.s, rows_max, BATCH_SEQS_MAX);
     w.n_pool = n_pool;
     for (uint32_t i = 0; i < n_pool; i++) {
-        assert_int_equal(kv_cache_new(&w.pool[i].group.kv, &(struct kv_shape){n_page, 0}, 1, &e), 0);
+        const struct kv_shape shape[] = {{n_page, 0}, {kv_most(world_window, rows_max) + rnd(12), world_window}};
+        assert_int_equal(kv_cache_new(&w.pool[i].group.kv, shape, world_window ? 2 : 1, &e), 0);
         w.pool[i].group.pace = (struct sched_pace){rows_first, .gap = 1};
         sched_group_add(&w.s, &w.pool[i].group);
     }
@@ -52,9 +54,11 @@ void world_fini(void)
         assert_int_equal(w.s.count[i], 0);
     assert_true(w.computed == w.computed_of_ended); /* tokens_computed is what the usages say */
     for (uint32_t i = 0; i < w.n_pool; i++) {
-        struct kv_counts c;
-        kv_count(w.pool[i].group.kv, 0, &c);
-        assert_int_equal(c.held, 0);
+        for (uint32_t g = 0; g < (world_window ? 2 : 1); g++) {
+            struct kv_counts c;
+            kv_count(w.pool[i].group.kv, g, &c);
+            assert_int_equal(c.held, 0);
+        }
         assert_true(kv_check(w.pool[i].group.kv));
         sched_group_remove(&w.s, &w.pool[i].group);
         kv_cache_free(w.pool[i].group.kv);
@@ -109,9 +113,9 @@ void run_plan(const struct plan *p, int32_t *sampled)
     struct kv_action a;
     while (kv_next_action(pool->group.kv, &a)) {
         if (a.kind == KV_COPY)
-            memcpy(d->memory[a.page], d->memory[a.from], sizeof d->memory[0]);
+            memcpy(d->memory[a.group][a.page], d->memory[a.group][a.from], sizeof d->memory[0][0]);
         else
-            memset(d->memory[a.page], 0, sizeof d->memory[0]);
+            memset(d->memory[a.group][a.page], 0, sizeof d->memory[0][0]);
     }
     uint32_t row = 0, n_sample = 0, n_out = 0;
     bool others = false;
@@ -125,7 +129,7 @@ void run_plan(const struct plan *p, int32_t *sampled)
         n_out += ps->n_out;
         uint64_t h = root(q->uid);
         for (uint32_t pos = 0; pos < ps->pos0 + ps->n_row; pos++) {
-            uint64_t *cell = &d->memory[q->kv.page[0][pos / KV_PAGE]][pos % KV_PAGE];
+            uint64_t *cell = &d->memory[0][q->kv.page[0][pos / KV_PAGE]][pos % KV_PAGE];
             if (pos < q->n_tokens)
                 h = extend(h, q->token[pos]);
             else if (pos < ps->pos0) /* fed by a step in flight: compared when its token is known */
@@ -136,6 +140,14 @@ void run_plan(const struct plan *p, int32_t *sampled)
                 assert_true(*cell == h);
             else
                 *cell = h;
+            if (!world_window || pos < kv_first_visible(ps->pos0, world_window))
+                continue;
+            uint32_t page = q->kv.page[1][pos / KV_PAGE];
+            assert_true(page < MAX_PAGES);
+            if (pos < ps->pos0)
+                assert_true(d->memory[1][page][pos % KV_PAGE] == h);
+            else
+                d->memory[1][page][pos % KV_PAGE] = h;
         }
         if (ps->sample) {
             assert_false(others); /* those that sample come first */

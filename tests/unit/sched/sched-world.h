@@ -14,7 +14,7 @@
 enum { MAX_PAGES = 256, MAX_REQ = 2000, MAX_LEN = 700, IN_FLIGHT_MAX = 4 };
 
 struct device {
-    uint64_t memory[MAX_PAGES][KV_PAGE];
+    uint64_t memory[2][MAX_PAGES][KV_PAGE]; /* by layer group */
     int32_t slot[BATCH_SEQS_MAX];
 };
 
@@ -49,6 +49,8 @@ struct world {
     double now;
 };
 extern struct world w;
+extern uint32_t
+    world_window; /* of the next worlds' second layer group, in a pool that just suffices; 0: there is none */
 
 uint32_t rnd(uint32_t n);
 void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_max, uint32_t rows_first);

@@ -16,6 +16,7 @@ static void random_workloads(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
         uint32_t max_in_flight = 1 + (uint32_t)(seed % IN_FLIGHT_MAX);
+        world_window = seed % 2 ? 1 + (uint32_t)(seed * 11 % 60) : 0;
         world_init(seed, 1 + (uint32_t)(seed / 3 % 2), 22 + rnd(seed % 5 ? 200 : 10), 64 + rnd(100), 8 + rnd(50));
         for (int t = 0; t < 4000; t++) {
             if (w.n_req < 100 && rnd(6) == 0) {
@@ -48,6 +49,7 @@ static void random_workloads(void **state)
             check_tokens(&w.req[i]);
         world_fini();
     }
+    world_window = 0;
 }
 
 static void clients_share_steps(void **state)
