@@ -1,6 +1,6 @@
 /*
- * tier-internal.h - the structs that tier.c (polling, sequences), tier-save.c and tier-restore.c share. No other file
- * includes it.
+ * tier-internal.h - the structs that tier.c (polling, sequences), tier-save.c, tier-admit.c and tier-restore.c share.
+ * No other file includes it.
  */
 #ifndef HEARTH_ENGINE_TIER_INSIDE_H
 #define HEARTH_ENGINE_TIER_INSIDE_H
@@ -139,9 +139,25 @@ void save_copied(struct tier *t, struct save *s, uint32_t n);
 void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, double now);
 void save_free(struct tier *t, struct save *s); /* at tier_close: nothing is under way any more */
 
-/* tier-restore.c */
+/* Whether the group's layers see all of the context; and whether any of the model's do not. */
+static inline bool tier_sees_all(const struct model_entry *m, uint32_t group)
+{
+    return !m->kv[group].window;
+}
+static inline bool tier_has_windows(const struct model_entry *m)
+{
+    return !tier_sees_all(m, m->n_group - 1); /* such groups come last */
+}
+
+/* A restore is judged after this share of the time that computing would take, and not before this many seconds. */
+#define TIER_GRACE_SHARE 0.1
+#define TIER_GRACE_LEAST 0.02
+
+/* tier-admit.c */
 enum restore_begun { RESTORE_NOT, RESTORE_LATER, RESTORE_BEGUN };
 enum restore_begun restore_begin(struct tier *t, struct seq *q, double now);
+
+/* tier-restore.c */
 int restore_poll(struct tier *t, double now, struct hearth_err *e);
 void restore_stop(struct restore *r); /* ends it with the pages restored so far */
 void restore_loaded(struct tier *t, struct restore *r, uint32_t n);

@@ -7,7 +7,6 @@
  */
 #include "config.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,270 +14,6 @@
 
 static const uint64_t fetch_bytes = 32 << 20;      /* the most that one read job of the I/O thread reads */
 static const uint64_t readahead_bytes = 128 << 20; /* the most that is found but not yet on the device */
-
-/* A restore is judged after this share of the time that computing would take, and not before this many seconds. */
-static const double grace_share = 0.1, grace_least = 0.02;
-
-/* --- admission ------------------------------------------------------------------------------------------- */
-
-/* What the tiers have of a timeline that the device lacks. */
-struct found {
-    struct tier_entry **entry[KV_GROUPS_MAX]; /* [full] by group; NULL: the device has it, or nobody can */
-    uint32_t full;                            /* places of the timeline that may be restored */
-    uint32_t reach;    /* places that are there in groups that see everything, on the device or below */
-    uint32_t had, end; /* places that can be gone on from: on the device alone, and with the tiers */
-};
-
-static bool sees_all(const struct model_entry *m, uint32_t group)
-{
-    return !m->kv[group].window;
-}
-
-static bool has_windows(const struct model_entry *m)
-{
-    return m->kv[m->n_group - 1].window; /* such groups come last */
-}
-
-/* The first place that a token at the beginning of place `end` sees. */
-static uint32_t first_seen(const struct model_entry *m, uint32_t group, uint32_t end)
-{
-    return kv_first_visible(end * KV_PAGE, m->kv[group].window) / KV_PAGE;
-}
-
-/* Returns whether another sequence's restore, on the same model, brings that page. */
-static bool restore_in_flight(const struct tier *t, const struct model_entry *m, uint32_t group, uint32_t place,
-                              const struct kv_hash *hash)
-{
-    const struct restore *r;
-    TAILQ_FOREACH (r, &t->restores, link)
-        for (uint32_t k = 0; r->model == m && k < r->limit; k++)
-            if (r->item[k].group == group && r->item[k].place == place && kv_hash_same(&r->hash[place], hash))
-                return true;
-    return false;
-}
-
-/* Seconds that the page's restore takes. Disk and link work at the same time; the slower one counts. */
-static double page_cost(const struct tier *t, const struct tier_entry *en)
-{
-    double read_rate = t->io ? atomic_load(&kvio_counters(t->io)->read_rate) : 0;
-    double load_rate = atomic_load(&t->p.counters->device_rate), page = tier_page_bytes(en->ns);
-    double load = load_rate > 0 ? page / load_rate : 0, read = read_rate > 0 ? page / read_rate : 0;
-    return en->ready || read < load ? load : read;
-}
-
-/*
- * Returns how many places to go on from; what lies behind them is computed. Either cost grows with the page, so the
- * best split is where restoring has saved most. Where a layer has a window there is one place to go on from, or none.
- */
-static uint32_t best_split(const struct tier *t, const struct model_entry *m, const struct found *f, uint32_t first)
-{
-    double tokens = m->ns[0]->prefill_rate, compute = tokens > 0 ? KV_PAGE / tokens : 0, won = 0, most = 0;
-    uint32_t best = f->had;
-    bool windows = has_windows(m);
-    if (t->p.policy != TIER_BY_COST || compute == 0)
-        return t->p.policy == TIER_NEVER ? f->had : f->end;
-    for (uint32_t g = 0; g < m->n_group; g++)
-        for (uint32_t i = first_seen(m, g, f->end); !sees_all(m, g) && i < f->end; i++)
-            won -= f->entry[g][i] ? page_cost(t, f->entry[g][i]) : 0;
-    uint32_t known = first < f->end ? first : f->end; /* on the device, where windows alone are missing */
-    won += (known - f->had) * compute;
-    for (uint32_t i = first; i < f->end; i++) {
-        won += compute;
-        for (uint32_t g = 0; g < m->n_group; g++)
-            won -= sees_all(m, g) && f->entry[g][i] ? page_cost(t, f->entry[g][i]) : 0;
-        if (won > most && !windows) {
-            most = won;
-            best = i + 1;
-        }
-    }
-    return windows && won > 0 ? f->end : best;
-}
-
-/* A slow scan of the folder is not waited for longer than computing would take. */
-static bool waits_for_scan(const struct model_entry *m, const struct seq *q, double now)
-{
-    static const double least = 0.1;
-    bool scans = false;
-    for (uint32_t g = 0; g < m->n_group; g++)
-        scans |= m->ns[g]->scan != 0;
-    if (!scans)
-        return false;
-    double rate = m->ns[0]->prefill_rate, waited = q->tier_since > 0 ? now - q->tier_since : 0;
-    double most = rate > 0 ? grace_share * q->n_tokens / rate : 0;
-    return rate == 0 || waited < (most > least ? most : least);
-}
-
-/*
- * The page was evicted from the device and from host memory while its file is still being synced. The wait must cost
- * little of the time that computing would take; without a measured rate, a disk that hangs ends the wait.
- */
-static bool waits_for_file(const struct model_entry *m, const struct tier_entry *en, const struct seq *q, double now)
-{
-    static const double unmeasured = 5;
-    if (!en || !en->saving || en->ready || index_in_file(en))
-        return false;
-    double rate = m->ns[0]->prefill_rate, waited = q->tier_since > 0 ? now - q->tier_since : 0;
-    double most = rate > 0 ? grace_share * q->n_tokens / rate : unmeasured;
-    return waited < (most > grace_least ? most : grace_least);
-}
-
-static bool is_there(const struct tier_entry *en)
-{
-    return en && (en->ready || index_in_file(en));
-}
-
-static bool on_device(const struct restore *r, uint32_t group, uint32_t place)
-{
-    return place < r->table.n_cached && kv_has(r->model->group.kv, &r->table, group, place);
-}
-
-/* Finds the places that can be gone on from: all of them in groups that see everything, and the windows before. */
-static void find_ends(const struct restore *r, struct found *f)
-{
-    const struct model_entry *m = r->model;
-    uint32_t run[KV_GROUPS_MAX] = {0}, run_device[KV_GROUPS_MAX] = {0};
-    for (uint32_t i = 0; i < f->reach; i++) {
-        bool usable = true, usable_device = i < r->first;
-        for (uint32_t g = 0; g < m->n_group; g++) {
-            if (sees_all(m, g))
-                continue;
-            run_device[g] = on_device(r, g, i) ? run_device[g] + 1 : 0;
-            run[g] = on_device(r, g, i) || is_there(f->entry[g][i]) ? run[g] + 1 : 0;
-            usable = usable && first_seen(m, g, i + 1) + run[g] >= i + 1;
-            usable_device = usable_device && first_seen(m, g, i + 1) + run_device[g] >= i + 1;
-        }
-        f->end = usable ? i + 1 : f->end;
-        f->had = usable_device ? i + 1 : f->had;
-    }
-}
-
-/* Looks for the pages that the device lacks; RESTORE_LATER where one is on its way. The entries are the caller's to
- * free. */
-static enum restore_begun find_pages(const struct restore *r, const struct seq *q, struct found *f, double now)
-{
-    static const struct kv_hash root = {0, 0};
-    const struct model_entry *m = r->model;
-    f->reach = f->full;
-    for (uint32_t g = 0; g < m->n_group; g++) {
-        if (!(f->entry[g] = calloc(f->full, sizeof *f->entry[g])))
-            return RESTORE_NOT;
-        for (uint32_t i = sees_all(m, g) ? r->first : 0; i < f->reach; i++) {
-            if (on_device(r, g, i))
-                continue;
-            f->entry[g][i] =
-                index_find(m->ns[g], &r->hash[i], i ? &r->hash[i - 1] : &root, q->uid, q->token + (size_t)i * KV_PAGE);
-            if (sees_all(m, g) && !is_there(f->entry[g][i])) {
-                if (waits_for_file(m, f->entry[g][i], q, now))
-                    return RESTORE_LATER;
-                f->reach = i;
-            }
-        }
-    }
-    find_ends(r, f);
-    for (uint32_t g = 0; g < m->n_group; g++) /* a window that will be there soon */
-        for (uint32_t i = first_seen(m, g, f->reach); !sees_all(m, g) && f->end < f->reach && i < f->reach; i++)
-            if (waits_for_file(m, f->entry[g][i], q, now))
-                return RESTORE_LATER;
-    return f->end > f->had ? RESTORE_BEGUN : RESTORE_NOT;
-}
-
-/* Makes items of the table's private pages: windows first. */
-static bool make_items(struct restore *r)
-{
-    const struct model_entry *m = r->model;
-    for (int pass = 0; pass < 2; pass++) {
-        uint32_t n = 0;
-        for (int window = 1; window >= 0; window--)
-            for (uint32_t g = 0; g < m->n_group; g++)
-                for (uint32_t i = 0; i < r->end && sees_all(m, g) != window; i++) {
-                    if (!kv_is_private(m->group.kv, &r->table, g, i))
-                        continue;
-                    r->n_window += pass && window;
-                    if (pass)
-                        r->item[n] = (struct restore_item){.group = g, .place = i};
-                    n++;
-                }
-        if (!pass && !(r->item = calloc(n ? n : 1, sizeof *r->item)))
-            return false;
-        r->n = r->limit = n;
-    }
-    return true;
-}
-
-/* Allocates pages for all that is to be restored, up to place `end`; where nothing has a window, fewer if the pool is
- * too full. False: there is no room. */
-static bool take_pages(struct restore *r, const struct found *f, uint32_t end)
-{
-    struct kv *kv = r->model->group.kv;
-    uint32_t room = kv_available(kv), running = r->model->group.n_seq; /* one for each running sequence stays free */
-    bool windows = has_windows(r->model);
-    room = room > running ? room - running : 0;
-    if (!windows && end - r->first > room)
-        end = r->first + room;
-    if (end <= f->had)
-        return false;
-    if (end < r->first) {
-        kv_truncate(kv, &r->table, end);
-        r->first = end;
-    }
-    if (!kv_grow(kv, &r->table, end * KV_PAGE, end * KV_PAGE, 0) || (windows && kv_available(kv) < running))
-        return false;
-    r->had = f->had;
-    r->end = end;
-    models_run_kv_actions(r->model); /* the pages are cleared before they are filled, not after */
-    return make_items(r) && r->n > 0;
-}
-
-static bool others_bring_it(const struct tier *t, const struct restore *r, const struct found *f)
-{
-    const struct model_entry *m = r->model;
-    for (uint32_t g = 0; g < m->n_group; g++)
-        for (uint32_t i = sees_all(m, g) ? r->first : first_seen(m, g, f->end); i < f->end; i++)
-            if (f->entry[g][i])
-                return restore_in_flight(t, m, g, i, &r->hash[i]);
-    return false;
-}
-
-enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
-{
-    struct model_entry *m = q->model;
-    struct found f = {.full = (q->n_tokens ? q->n_tokens - 1 : 0) / KV_PAGE}; /* one token is always computed */
-    enum restore_begun result = RESTORE_NOT;
-    if (!m->ns[0] || q->eval || f.full == 0 || t->p.policy == TIER_NEVER)
-        return RESTORE_NOT;
-    if (waits_for_scan(m, q, now))
-        return RESTORE_LATER;
-    struct restore *r = calloc(1, sizeof *r);
-    if (!r || !(r->hash = tier_chain(q->uid, q->token, f.full)))
-        goto out;
-    r->model = m;
-    r->table.uid = q->uid;
-    r->first = kv_match_nodes(m->group.kv, &r->table, q->token, f.full * KV_PAGE);
-    result = find_pages(r, q, &f, now);
-    if (result == RESTORE_BEGUN && others_bring_it(t, r, &f))
-        result = RESTORE_LATER;
-    if (result == RESTORE_BEGUN && !take_pages(r, &f, best_split(t, m, &f, r->first)))
-        result = RESTORE_NOT;
-    if (result != RESTORE_BEGUN) {
-        kv_release(m->group.kv, &r->table, NULL, 0);
-        goto out;
-    }
-    double rate = m->ns[0]->prefill_rate;
-    r->seq = q;
-    r->begin = now;
-    r->compute = rate > 0 && t->p.policy == TIER_BY_COST ? (r->end - r->had) * KV_PAGE / rate : 0;
-    TAILQ_INSERT_TAIL(&t->restores, r, link);
-    r = NULL;
-out:
-    for (uint32_t g = 0; g < m->n_group; g++)
-        free(f.entry[g]);
-    if (r) {
-        free(r->hash);
-        free(r->item);
-    }
-    free(r);
-    return result;
-}
 
 static struct kv_namespace *ns_of(const struct restore *r, uint32_t item)
 {
@@ -438,8 +173,8 @@ void restore_stop(struct restore *r)
 /* Stops the restore: computing would be further by now. */
 static bool falls_behind(const struct restore *r, double now)
 {
-    double elapsed = now - r->begin, grace = grace_share * r->compute;
-    if (r->compute == 0 || elapsed < (grace > grace_least ? grace : grace_least))
+    double elapsed = now - r->begin, grace = TIER_GRACE_SHARE * r->compute;
+    if (r->compute == 0 || elapsed < (grace > TIER_GRACE_LEAST ? grace : TIER_GRACE_LEAST))
         return false;
     return elapsed * r->n > r->compute * r->n_loaded;
 }
@@ -458,7 +193,7 @@ static uint32_t enter_loaded(struct restore *r)
     if (r->n_loaded < r->n_window)
         return had;
     for (uint32_t g = 0; g < m->n_group; g++)
-        if (sees_all(m, g) && r->first + n[g] < end)
+        if (tier_sees_all(m, g) && r->first + n[g] < end)
             end = r->first + n[g];
     return end;
 }
@@ -495,7 +230,7 @@ static void finish(struct tier *t, struct restore *r)
     if (q) {
         q->restored_from = r->had * KV_PAGE;
         uint32_t end = enter_loaded(r);
-        bool in_vain = end < r->end && has_windows(r->model); /* one goes on from the end there, or from nowhere */
+        bool in_vain = end < r->end && tier_has_windows(r->model); /* one goes on from the end there, or from nowhere */
         q->restored_to = (in_vain ? r->had : end) * KV_PAGE;
         TAILQ_INSERT_TAIL(&t->ready, q, link);
     }
