@@ -1,26 +1,17 @@
-/*
- * daemon.c - finding hearthd, and starting it where none answers.
- *
- * Starting is race-safe because it is hearthd's affair: it detaches when its socket answers and only then does the
- * process started here end; a second hearthd finds the first one's lock, waits for it and ends well too. So two
- * commands that start a daemon at once both connect to the same one.
- */
+/* daemon.c - finding hearthd, which the library starts where none answers, and the models that a person may mean. */
 #include "config.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/cmd.h"
 
-extern char **environ;
 bool no_start;
 
 bool program_find(const char *name, char *path, size_t size)
@@ -47,34 +38,6 @@ bool program_find(const char *name, char *path, size_t size)
     return false;
 }
 
-/* Runs hearthd until it has detached. Its stderr is ours, so that it says itself why it cannot start. */
-static int daemon_start(void)
-{
-    char path[PATH_MAX];
-    if (!program_find("hearthd", path, sizeof path)) {
-        fputs("hearth: no daemon answers, and hearthd is not installed beside this program\n", stderr);
-        return STATUS_NO_DAEMON;
-    }
-    posix_spawn_file_actions_t files;
-    if (posix_spawn_file_actions_init(&files))
-        abort();
-    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    char *argv[] = {path, NULL};
-    pid_t pid;
-    int rc = posix_spawn(&pid, path, &files, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&files);
-    if (rc) {
-        say("hearth: %s cannot be started: %s\n", path, strerror(rc));
-        return STATUS_NO_DAEMON;
-    }
-    int wstatus;
-    while (waitpid(pid, &wstatus, 0) < 0)
-        if (errno != EINTR)
-            return STATUS_NO_DAEMON;
-    return STATUS_OK; /* whatever became of it: the connection decides */
-}
-
 static int open_named(struct hearth **out, struct hearth_err *err)
 {
     int rc = hearth_open(out, NULL, err);
@@ -91,15 +54,15 @@ int daemon_open_running(struct hearth **out)
 
 int daemon_open(struct hearth **out)
 {
+    char path[PATH_MAX];
     struct hearth_err err;
-    int rc = open_named(out, &err);
-    if (rc == HEARTH_ECONNECT && !no_start && !getenv("HEARTH_NO_START")) {
-        int status = daemon_start();
-        if (status != STATUS_OK)
-            return status;
-        rc = open_named(out, &err);
-    }
-    return rc ? fail(&err) : STATUS_OK;
+    if (no_start || getenv("HEARTH_NO_START"))
+        return daemon_open_running(out);
+    int rc = hearth_open_or_start(out, program_find("hearthd", path, sizeof path) ? path : NULL, &err);
+    if (rc)
+        return fail(&err);
+    hearth_set_client(*out, "hearth");
+    return STATUS_OK;
 }
 
 /* A file in the working directory is meant only where it is a model, or says so: `hearth run -m tale` beside a file

@@ -185,6 +185,11 @@ void hearth_close(struct hearth *h)
     free(h);
 }
 
+const char *hearth_version(void)
+{
+    return PACKAGE_VERSION;
+}
+
 void hearth_set_client(struct hearth *h, const char *name)
 {
     snprintf(h->client, sizeof h->client, "%s", name);

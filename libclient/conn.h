@@ -37,7 +37,8 @@ struct hearth {
 
     struct pending *pending;
     struct queued *queue, **queue_tail;
-    void *body; /* body of the event that hearth_next() returned last */
+    uint32_t *deferred; /* where the next call of the run layer leaves its number, and does not wait; NULL: it waits */
+    void *body;         /* body of the event that hearth_next() returned last */
 };
 
 /* --- conn.c */

@@ -96,6 +96,13 @@
 extern "C" {
 #endif
 
+/* The version of this header; hearth_version() is the library's that runs. */
+#define HEARTH_VERSION_MAJOR 0
+#define HEARTH_VERSION_MINOR 1
+#define HEARTH_VERSION_PATCH 0
+#define HEARTH_VERSION       "0.1.0"
+HEARTH_API const char *hearth_version(void);
+
 struct timespec; /* for a strictly C99 <time.h>, which has none */
 
 /* --- errors -------------------------------------------------------------------------------------------- */
@@ -268,6 +275,13 @@ HEARTH_API int hearth_socket_path(char *buf, size_t size, struct hearth_err *err
  * greeting (`hello`) travels with the first request. The connection is the caller's, until hearth_close(). */
 HEARTH_API int hearth_open(struct hearth **out, const char *path, struct hearth_err *err);
 
+/*
+ * Does the same as hearth_open() with NULL, and where nothing answers starts `hearthd`, or where that is NULL the
+ * installed one, else the one in PATH. Blocks until it listens, mostly some 50 ms; the daemon is the user's then, not
+ * this process's, and stays. It says on stderr why it cannot start. Several programs may do this at the same time.
+ */
+HEARTH_API int hearth_open_or_start(struct hearth **out, const char *hearthd, struct hearth_err *err);
+
 /* Does the same over a connected stream socket. On success the connection owns the descriptor, sets it non-blocking
  * and close-on-exec, and closes it in hearth_close(). */
 HEARTH_API int hearth_adopt(struct hearth **out, int fd, struct hearth_err *err);
@@ -325,8 +339,9 @@ struct hearth_generate {
     size_t n_messages;
     struct hearth_bytes text;
     struct hearth_ids tokens;
-    int64_t max_tokens;      /* of the completion; -1 = until the context is full */
-    struct hearth_strs stop; /* strings that end the text; not part of it */
+    int64_t max_tokens;      /* of the completion; -1 = until the context is full; 0 = only compute the prompt, so
+                                that its KV is warm */
+    struct hearth_strs stop; /* at most 16 strings of 1 to 1024 bytes that end the text; not part of it */
     struct hearth_sampling sampling;
     int64_t logprobs; /* alternatives reported per token, 0..20; -1 = none and no logprobs at all */
     bool stream;      /* true: BEGIN and TOKENS events before DONE; false: DONE alone */
@@ -405,7 +420,7 @@ enum hearth_event_type {
     HEARTH_EVENT_TOKENS,    /* body.tokens */
     HEARTH_EVENT_PROGRESS,  /* body.progress: a model that this connection waits for is loading; request is 0 */
     HEARTH_EVENT_NOTICE,    /* body.notice: request is 0 where it is not about one stream */
-    HEARTH_EVENT_DONE,      /* body.result: the last event of a generation ... */
+    HEARTH_EVENT_DONE,      /* body.result: the last event of a generation (of another call: body.any) ... */
     HEARTH_EVENT_ERROR,     /* ... or this: refused or failed, `err` says why; no body */
     HEARTH_EVENT_PROMPT,    /* body.prompt: a long prompt is being read, between BEGIN and the first TOKENS */
 };
@@ -457,6 +472,20 @@ HEARTH_API int hearth_cancel(struct hearth *h, uint32_t request, struct hearth_e
  * Each sends one request and waits for its answer; `timeout` is for the whole call, NULL waits for ever. After
  * HEARTH_ETIMEOUT the connection goes on and the late answer is dropped.
  */
+
+/*
+ * Any of them without waiting: after hearth_defer() the next call on this connection (but for hearth_run(), which is
+ * hearth_submit() then, and hearth_hello()) queues its request, leaves its number in *request and returns at once; it
+ * uses neither its timeout nor its on_event, and leaves its `out` as it is. The request ends with an event of that
+ * number: HEARTH_EVENT_DONE, whose body.any is what `out` would have been, or HEARTH_EVENT_ERROR. A call that fails has
+ * queued nothing, and the one after it waits again. `request` is the caller's until that call returns.
+ *
+ *     hearth_defer(h, &loading);
+ *     if (hearth_models_load(h, "tale", NULL, NULL, NULL, NULL, &err))
+ *         return fail(err.msg);
+ *     ... // the event loop: PROGRESS, then DONE with a struct hearth_model_load_result
+ */
+HEARTH_API void hearth_defer(struct hearth *h, uint32_t *request);
 
 /* Frees a result of any kind. NULL is fine. */
 HEARTH_API void hearth_free(void *result);
@@ -610,7 +639,7 @@ HEARTH_API int hearth_sessions_export(struct hearth *h, const char *session, int
 /*
  * Imports a session page by page, on one connection, one import at a time. The session exists once the last page has
  * been answered; before that, and where no last page comes, nothing is stored. All ids must be of the model's
- * vocabulary. Set `size` to sizeof (struct hearth_session_import); a member that is zero is absent.
+ * vocabulary. hearth_session_import_init() sets `size` and the rest to what an absent member is.
  */
 struct hearth_session_import {
     size_t size;
@@ -628,6 +657,7 @@ struct hearth_session_import {
     bool turn_open, pinned;
     bool replace; /* a session of that name is removed, in the same transaction */
 };
+HEARTH_API void hearth_session_import_init(struct hearth_session_import *page, size_t size);
 struct hearth_imported {
     bool has_session; /* after the last page */
     struct hearth_session session;

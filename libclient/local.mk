@@ -8,6 +8,7 @@ libclient_libcore_la_SOURCES = \
     libclient/nearest.c libclient/distance.c \
     libclient/run.c \
     libclient/scan.c \
+    libclient/start.c \
     libclient/stream.c \
     libclient/utf8.c \
     libclient/wire-json.c \
@@ -33,6 +34,7 @@ libclient_libcore_la_SOURCES = \
     libclient/wire-table.h \
     libclient/wire-tree.h \
     libclient/wire.h
+libclient_libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DSBINDIR='"$(sbindir)"'
 libclient_libcore_la_CFLAGS = $(AM_CFLAGS) $(MSGPACK_CFLAGS)
 libclient_libcore_la_LIBADD = $(MSGPACK_LIBS)
 
@@ -51,8 +53,15 @@ include_HEADERS += libclient/hearth.h libclient/hearth-libevent.h
 pkgconfigdir = $(libdir)/pkgconfig
 pkgconfig_DATA = libclient/hearth.pc
 
-# The examples are built by `make check` and run by the tests; not installed.
-check_PROGRAMS += libclient/examples/blocking libclient/examples/libevent
+# The examples are built by `make check` and run by the tests; their sources are installed, as are the documents.
+check_PROGRAMS += libclient/examples/blocking libclient/examples/libevent libclient/examples/reconnect
+examplesdir = $(docdir)/examples
+dist_examples_DATA = libclient/examples/blocking.c libclient/examples/libevent.c libclient/examples/reconnect.c
+dist_doc_DATA = libclient/PROTOCOL.md contrib/neovim.md README.md CHANGELOG.md
+libclient_examples_reconnect_SOURCES = libclient/examples/reconnect.c
+libclient_examples_reconnect_CPPFLAGS = -I$(top_srcdir)/libclient
+libclient_examples_reconnect_CFLAGS = $(AM_CFLAGS)
+libclient_examples_reconnect_LDADD = libclient/libhearth.la
 libclient_examples_blocking_SOURCES = libclient/examples/blocking.c
 libclient_examples_blocking_CPPFLAGS = -I$(top_srcdir)/libclient
 libclient_examples_blocking_CFLAGS = $(AM_CFLAGS)

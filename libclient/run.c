@@ -56,9 +56,17 @@ static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void 
 static int call(struct hearth *h, int method, const void *params, hearth_on_event *on_event, void *arg, void *out,
                 const struct timespec *timeout, struct hearth_err *e)
 {
-    uint32_t id;
+    uint32_t id, *deferred = h->deferred;
+    h->deferred = NULL;
     int rc = stream_submit(h, &wire_methods[method], params, NULL, &id, e);
-    return rc ? rc : await(h, id, on_event, arg, timeout, out, e);
+    if (!rc && deferred)
+        *deferred = id;
+    return rc || deferred ? rc : await(h, id, on_event, arg, timeout, out, e);
+}
+
+void hearth_defer(struct hearth *h, uint32_t *request)
+{
+    h->deferred = request;
 }
 
 int hearth_run(struct hearth *h, const struct hearth_generate *g, hearth_on_event *on_event, void *arg,
@@ -105,13 +113,17 @@ int hearth_streams_list(struct hearth *h, bool ended, struct hearth_streams_list
 
 /* Copies an application's params, which may be shorter or longer than ours where it was compiled with an older or a
  * newer hearth.h. `full` has the defaults. */
-static int take_params(void *full, size_t n, const void *given, size_t size, const char *method, struct hearth_err *e)
+static int take_params(struct hearth *h, void *full, size_t n, const void *given, size_t size, const char *method,
+                       struct hearth_err *e)
 {
+    uint32_t *deferred = h->deferred;
+    h->deferred = NULL; /* an error takes it back */
     if (size < sizeof size)
         return err_set(e, HEARTH_EPARAMS, "%s: size is not set", method);
     for (size_t i = n; i < size; i++)
         if (((const char *)given)[i])
             return err_set(e, HEARTH_EUNSUPPORTED, "%s: a field newer than this libhearth is set", method);
+    h->deferred = deferred;
     memcpy(full, given, size < n ? size : n);
     return 0;
 }
@@ -168,8 +180,17 @@ int hearth_sessions_import(struct hearth *h, const struct hearth_session_import 
                            const struct timespec *timeout, struct hearth_err *e)
 {
     struct hearth_session_import full = {0};
-    int rc = take_params(&full, sizeof full, page, page->size, "sessions.import", e);
+    int rc = take_params(h, &full, sizeof full, page, page->size, "sessions.import", e);
     return rc ? rc : call(h, WIRE_SESSIONS_IMPORT, &full, NULL, NULL, out, timeout, e);
+}
+
+void hearth_session_import_init(struct hearth_session_import *page, size_t size)
+{
+    struct hearth_session_import full;
+    wire_defaults(wire_methods[WIRE_SESSIONS_IMPORT].params, &full);
+    full.size = size;
+    memset(page, 0, size);
+    memcpy(page, &full, size < sizeof full ? size : sizeof full);
 }
 
 void hearth_render_init(struct hearth_render *r, size_t size)
@@ -186,7 +207,7 @@ int hearth_render(struct hearth *h, const struct hearth_render *r, struct hearth
 {
     struct hearth_render full;
     wire_defaults(wire_methods[WIRE_RENDER].params, &full);
-    int rc = take_params(&full, sizeof full, r, r->size, "render", e);
+    int rc = take_params(h, &full, sizeof full, r, r->size, "render", e);
     return rc ? rc : call(h, WIRE_RENDER, &full, NULL, NULL, out, timeout, e);
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# examples.sh - libhearth's two example programs against a daemon, and a real editor with no client library at all.
+# examples.sh - libhearth's example programs against a daemon, and a real editor with no client library at all.
 . "$top_srcdir/tests/cli/lib.sh"
 
 status 0 "a daemon" "$hearth" run -n 32 --temp 0 "Once upon a time"
@@ -9,6 +9,23 @@ is "streams the same text" "$(sed '$d' "$dir/out")" "$(cat "$dir/text")"
 is "and says what it cost" "$(tail -n 1 "$dir/out" | grep -cE '^\[length after 32 tokens, [0-9]+ of [0-9]+ prompt tokens reused\]$')" 1
 status 0 "the libevent example" "$top_builddir/libclient/examples/libevent" tale "Once upon a time" "There was a king" "In the wood"
 is "answers each of its prompts" "$(grep -cE '^[012]: ' "$dir/out")" 3
+status 0 "the reconnecting example" "$top_builddir/libclient/examples/reconnect" tale "Once upon a time"
+cp "$dir/out" "$dir/whole"
+# Its daemon is killed when 20 bytes of the text have come; the installed hearthd is not this one, so PATH has it.
+cat >"$dir/kill.py" <<'P'
+import json, os, signal, subprocess, sys
+p = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE)
+out = b""
+while len(out) < 20:
+    out += os.read(p.stdout.fileno(), 20 - len(out))
+os.kill(json.loads(subprocess.check_output([sys.argv[1], "status", "--json"]))["pid"], signal.SIGKILL)
+out += p.stdout.read()
+sys.stdout.buffer.write(out)
+sys.exit(p.wait())
+P
+status 0 "goes on when its daemon is killed" env PATH="$(cd "$top_builddir" && pwd):$PATH" \
+    python3 "$dir/kill.py" "$hearth" "$top_builddir/libclient/examples/reconnect" tale "Once upon a time"
+is "and prints the same text" "$(cat "$dir/out")" "$(cat "$dir/whole")"
 status 1 "the blocking example with a model that is not there" "$top_builddir/libclient/examples/blocking" nothing x
 
 if ! command -v nvim >/dev/null 2>&1; then

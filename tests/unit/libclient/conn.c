@@ -30,6 +30,48 @@ static void hello_travels_with_the_first_request(void **state)
     peer_expect_silence(p);
 }
 
+/* Any call may be made without waiting: its answer is an event, and the next one waits again. */
+static void calls_are_deferred(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    struct hearth_status_result *untouched = NULL;
+    uint32_t loading = 0, status = 0;
+    hearth_defer(p->h, &loading);
+    assert_int_equal(hearth_models_load(p->h, "m", NULL, NULL, NULL, NULL, &err), 0);
+    hearth_defer(p->h, &status);
+    assert_int_equal(hearth_status(p->h, &untouched, NULL, &err), 0);
+    assert_true(loading && status && loading != status && !untouched);
+    peer_greet(p, (peer_expect(p, WIRE_HELLO), p->frame.id));
+    assert_string_equal(((struct wire_model_ref *)peer_expect(p, WIRE_MODELS_LOAD))->model, "m");
+    uint32_t load_id = p->frame.id;
+    peer_expect(p, WIRE_STATUS);
+    uint32_t status_id = p->frame.id;
+    assert_int_equal(peer_next(p, &ev), 0);
+    peer_tell(p, WIRE_MODEL_PROGRESS, &(struct wire_model_progress){"m", 1, 2});
+    peer_answer(p, status_id, WIRE_STATUS, &(struct wire_status_result){.pid = 77});
+    peer_refuse(p, load_id, HEARTH_ENOMODEL, "no such model");
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_PROGRESS && ev.request == 0);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_DONE && ev.request == status);
+    assert_int_equal(((const struct hearth_status_result *)ev.body.any)->pid, 77);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_ERROR && ev.request == loading && ev.err.code == HEARTH_ENOMODEL);
+
+    /* A call that fails at once takes the deferral back. */
+    struct hearth_session_import page;
+    struct timespec soon = {.tv_nsec = 1000000};
+    memset(&page, 0, sizeof page);
+    hearth_defer(p->h, &status);
+    assert_int_equal(hearth_sessions_import(p->h, &page, NULL, NULL, &err), HEARTH_EPARAMS);
+    assert_int_equal(hearth_status(p->h, &untouched, &soon, &err), HEARTH_ETIMEOUT);
+    hearth_session_import_init(&page, sizeof page);
+    assert_int_equal(page.size, sizeof page);
+    assert_string_equal(hearth_version(), HEARTH_VERSION);
+    assert_string_equal(HEARTH_VERSION, PACKAGE_VERSION);
+}
+
 static void two_streams_on_one_connection_are_told_apart(void **state)
 {
     struct peer *p = *state;
@@ -374,6 +416,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_PEER(hello_travels_with_the_first_request),
+        WITH_PEER(calls_are_deferred),
         WITH_PEER(two_streams_on_one_connection_are_told_apart),
         WITH_PEER(a_refusal_is_an_event_and_the_connection_lives),
         WITH_PEER(cancel_goes_by_request_before_the_stream_has_a_number),

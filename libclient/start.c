@@ -1,0 +1,52 @@
+/*
+ * start.c - starting hearthd where none answers. hearthd makes this race-free: it detaches once its socket answers, and
+ * only then does the process that was started here end; a second one that is started meanwhile finds the first, waits
+ * for it, and ends well too.
+ */
+#include "config.h"
+
+#include "libclient/conn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static int start(const char *hearthd, struct hearth_err *e)
+{
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    int status;
+    if (!hearthd)
+        hearthd = access(SBINDIR "/hearthd", X_OK) ? "hearthd" : SBINDIR "/hearthd";
+    if (posix_spawn_file_actions_init(&files))
+        return err_set(e, HEARTH_ENOMEM, "no memory to start hearthd");
+    int rc = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (!rc)
+        rc = posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    char *argv[] = {(char *)hearthd, NULL};
+    if (!rc)
+        rc = posix_spawnp(&pid, hearthd, &files, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    if (rc)
+        return err_set(e, HEARTH_ECONNECT, "no daemon answers, and %.120s cannot be started: %s", hearthd,
+                       strerror(rc));
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return 0; /* somebody else waits for the children of this process; the connection decides */
+    return 0;
+}
+
+int hearth_open_or_start(struct hearth **out, const char *hearthd, struct hearth_err *e)
+{
+    int rc = hearth_open(out, NULL, e);
+    if (rc != HEARTH_ECONNECT)
+        return rc;
+    rc = start(hearthd, e);
+    return rc ? rc : hearth_open(out, NULL, e);
+}
