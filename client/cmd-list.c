@@ -1,6 +1,5 @@
 /* cmd-list.c - hearth list: the models that can be named, what they are, and whether they run. */
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/cmd.h"
@@ -12,28 +11,6 @@ static json_t *json_models(const struct hearth_models_list_result *r)
         json_array_append_new(a, json_model(&r->models[i], false));
     return json_pack("{s:o, s:o, s:o}", "models", a, "default_model", json_str(r->default_model), "folders",
                      json_strs(r->folders));
-}
-
-static bool all_read(const struct hearth_models_list_result *r)
-{
-    for (size_t i = 0; i < r->n_models; i++)
-        if (!r->models[i].read)
-            return false;
-    return true;
-}
-
-/* Headers are read meanwhile: most lists are complete at the second asking, and no list is waited for long. */
-static int get(struct hearth *h, struct hearth_models_list_result **out, struct hearth_err *err)
-{
-    static const struct timespec pause = {0, 40 * 1000 * 1000};
-    enum { TIMES = 30 };
-    int rc = hearth_models_details(h, out, NULL, err);
-    for (int i = 0; i < TIMES && !rc && !all_read(*out); i++) {
-        nanosleep(&pause, NULL);
-        hearth_free(*out);
-        rc = hearth_models_details(h, out, NULL, err);
-    }
-    return rc;
 }
 
 static const char *parameters(int64_t n, char out[static 32])
@@ -90,7 +67,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return status;
     struct hearth_models_list_result *r;
     struct hearth_err err;
-    if (get(h, &r, &err))
+    if (models_read(h, &r, &err))
         return verb_end(h, NULL, fail(&err));
     if (json)
         status = print_json(json_models(r));

@@ -36,7 +36,7 @@ struct cmd {
 
 extern const struct cmd cmd_serve, cmd_run, cmd_chat, cmd_list, cmd_ps, cmd_show, cmd_load, cmd_stop, cmd_sessions,
     cmd_resume, cmd_attach, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status, cmd_streams, cmd_trace, cmd_backup,
-    cmd_render, cmd_top, cmd_metrics;
+    cmd_render, cmd_top, cmd_metrics, cmd_doctor;
 
 /* --- opts.c: the command line --------------------------------------------------------------------------- */
 
@@ -108,6 +108,9 @@ bool model_is_file(const char *word);
 /* Whether a word is exactly the name, the file's name or the path of a model that the daemon has, or of a model file
  * that lies here. */
 bool model_is_present(struct hearth *h, const char *word);
+
+/* What there is, with what the headers of the files say; those that are not read by then say so. 0, or a code. */
+int models_read(struct hearth *h, struct hearth_models_list_result **out, struct hearth_err *err);
 
 /* --- verb.c: the frame that most verbs share ------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* models.c - the models that a person may mean by a word. See cmd.h. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/cmd.h"
 
@@ -25,4 +26,26 @@ bool model_is_present(struct hearth *h, const char *word)
     free(path);
     hearth_free(r);
     return present;
+}
+
+static bool all_read(const struct hearth_models_list_result *r)
+{
+    for (size_t i = 0; i < r->n_models; i++)
+        if (!r->models[i].read)
+            return false;
+    return true;
+}
+
+/* Headers are read meanwhile: most lists are complete at the second asking, and no list is waited for long. */
+int models_read(struct hearth *h, struct hearth_models_list_result **out, struct hearth_err *err)
+{
+    static const struct timespec pause = {0, 40 * 1000 * 1000};
+    enum { TIMES = 30 };
+    int rc = hearth_models_details(h, out, NULL, err);
+    for (int i = 0; i < TIMES && !rc && !all_read(*out); i++) {
+        nanosleep(&pause, NULL);
+        hearth_free(*out);
+        rc = hearth_models_details(h, out, NULL, err);
+    }
+    return rc;
 }

@@ -29,7 +29,7 @@ _hearth()
         [[ ${COMP_WORDS[i]} == -* ]] || { verb=${COMP_WORDS[i]}; break; }
     done
     if [[ -z $verb ]]; then
-        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach streams top metrics trace rm backup tokenize render eval bench status
+        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach streams top metrics doctor trace rm backup tokenize render eval bench status
             --no-start --version --help" -- "$cur"))
         return
     fi

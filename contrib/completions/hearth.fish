@@ -3,7 +3,7 @@ function __hearth_names
     hearth --no-start $argv --json 2>/dev/null | sed 's/},{/}\n{/g' | sed -n 's/.*"name":"\([^"\\]*\)".*/\1/p'
 end
 
-set -l verbs serve run chat list ps show load stop sessions resume attach streams top metrics trace rm backup tokenize render eval bench status
+set -l verbs serve run chat list ps show load stop sessions resume attach streams top metrics doctor trace rm backup tokenize render eval bench status
 set -l none "not __fish_seen_subcommand_from $verbs"
 complete -c hearth -n $none -f
 complete -c hearth -n $none -l no-start -d 'never start a daemon'
@@ -22,6 +22,7 @@ complete -c hearth -n $none -a attach -d 'go on with a generation that was begun
 complete -c hearth -n $none -a streams -d 'generations that run'
 complete -c hearth -n $none -a top -d 'models, streams and memory, live'
 complete -c hearth -n $none -a metrics -d 'counters for Prometheus'
+complete -c hearth -n $none -a doctor -d 'driver, card, and what each model runs on, and why'
 complete -c hearth -n $none -a trace -d 'what a generation has gone through'
 complete -c hearth -n $none -a rm -d 'remove sessions'
 complete -c hearth -n $none -a backup -d 'copy all sessions, while the daemon works'

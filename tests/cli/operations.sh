@@ -87,4 +87,17 @@ t.type(b"q")
 case(t.end() == 0 and b"\x1b[?1049l" in t.all and t.all.endswith(b"\x1b[?25h\x1b[?1049l"), "q leaves, and the terminal is as it was")
 P
 terminal 3 "$dir/top.py"
+# The doctor, with a driver and a card in a /proc of the test's own.
+mkdir -p "$dir/proc/proc/driver/nvidia/gpus/0000:17:00.0" "$dir/data/hearth/models"
+echo 'NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024' >"$dir/proc/proc/driver/nvidia/version"
+printf 'Model: \t\t NVIDIA H100\nIRQ:   \t\t 77\n' >"$dir/proc/proc/driver/nvidia/gpus/0000:17:00.0/information"
+printf 'GGUF nothing' >"$dir/data/hearth/models/broken.gguf"
+status 0 "doctor" env HEARTH_PROC="$dir/proc" "$hearth" doctor
+is "names the driver" "$(grep -c '^driver *NVIDIA UNIX x86_64 Kernel Module  550.54.15 ' "$dir/out")" 1
+is "and the card" "$(grep -c '^card *NVIDIA H100, 0000:17:00.0' "$dir/out")" 1
+is "and the engine's device" "$(grep -c '^engine *cpu: ' "$dir/out")" 1
+is "a model in memory runs where it is" "$(grep -cE '^tale +cpu +in memory' "$dir/out")" 1
+is "a file that is none runs on nothing, for a reason" "$(grep -cE '^broken +nothing +.*version' "$dir/out")" 1
+status 0 "doctor without a driver" env HEARTH_PROC="$dir/none" "$hearth" doctor
+is "says so" "$(grep -cE '^(driver|card) +none' "$dir/out")" 2
 done_testing
