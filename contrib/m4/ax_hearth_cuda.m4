@@ -1,9 +1,12 @@
-# AX_HEARTH_CUDA: find nvcc; --with-cuda=auto|no|DIR, --with-cuda-arch=LIST (default 90; "all" is every architecture we support).
+# AX_HEARTH_CUDA: find nvcc; --with-cuda=auto|no|DIR, --with-cuda-arch=auto|all|LIST. "auto" is the architecture of each
+# GPU that the driver of this machine has, and 90 where it has none; "all" is every one that we support. Beside both lies
+# the PTX of the oldest, which the driver of any card since compiles for itself: slower to start, and without the kernels
+# that newer ones have. A LIST, as "80,90", is exactly that.
 # The CUDA runtime is linked statically and opens the driver itself, cuBLASLt is opened with dlopen:
 # an engine built here starts on a machine that has neither.
 AC_DEFUN([AX_HEARTH_CUDA], [
   AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=auto|no|DIR], [CUDA toolkit to build the GPU backend with (auto)])], [], [with_cuda=auto])
-  AC_ARG_WITH([cuda-arch], [AS_HELP_STRING([--with-cuda-arch=LIST], [comma-separated compute capabilities, or "all" (90)])], [], [with_cuda_arch=90])
+  AC_ARG_WITH([cuda-arch], [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities, "80,90"; "all"; or "auto": of the GPU that is here (auto)])], [], [with_cuda_arch=auto])
   hearth_cuda_summary=no
   NVCC=no
   AS_CASE([$with_cuda],
@@ -32,13 +35,23 @@ AC_DEFUN([AX_HEARTH_CUDA], [
     CUDA_LIBS="-L$CUDA_LIBDIR -lcudart_static -lpthread -ldl -lrt"
     CUDA_CPPFLAGS="-I$cuda_dir/include"
     cuda_arch_list=$with_cuda_arch
-    AS_IF([test "x$with_cuda_arch" = xall], [cuda_arch_list=$CUDA_ARCH_ALL])
+    cuda_ptx=
+    AS_IF([test "x$with_cuda_arch" = xall], [cuda_arch_list=$CUDA_ARCH_ALL cuda_ptx=75])
+    AS_IF([test "x$with_cuda_arch" = xauto], [
+      AC_MSG_CHECKING([for the compute capability of the GPU that is here])
+      cuda_arch_list=`nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -cd '0-9\n' | sort -un | tr '\n' ',' | sed 's/,$//'`
+      AS_IF([test "x$cuda_arch_list" = x],
+        [cuda_arch_list=90
+         AC_MSG_RESULT([there is none: building for 90; --with-cuda-arch=all is for every card])],
+        [cuda_ptx=75
+         AC_MSG_RESULT([$cuda_arch_list])])])
     NVCC_GENCODE=
+    AS_IF([test "x$cuda_ptx" != x], [NVCC_GENCODE="-gencode arch=compute_$cuda_ptx,code=compute_$cuda_ptx"])
     for a in `echo "$cuda_arch_list" | tr ',' ' '`; do
       NVCC_GENCODE="$NVCC_GENCODE -gencode arch=compute_$a,code=sm_$a"
     done
     AC_DEFINE([HAVE_CUDA], [1], [the CUDA backend is built])
-    hearth_cuda_summary="$NVCC, sm_$cuda_arch_list"])
+    hearth_cuda_summary="$NVCC, sm_$cuda_arch_list${cuda_ptx:+ and PTX of $cuda_ptx}"])
   # NVTX is a folder of headers in the toolkit: a range costs a call through a null pointer where no profiler listens, and
   # nothing at all without this switch.
   AC_ARG_ENABLE([nvtx], [AS_HELP_STRING([--enable-nvtx], [name steps, captures, uploads and KV transfers to profilers])],
