@@ -33,3 +33,9 @@ EXTRA_DIST += contrib/completions/hearth.bash
 CLEANFILES += contrib/completions/hearth
 contrib/completions/hearth: contrib/completions/hearth.bash
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $(srcdir)/contrib/completions/hearth.bash $@
+
+# Packages for Debian: contrib/debian/build.
+EXTRA_DIST += contrib/debian/build contrib/debian/changelog contrib/debian/control contrib/debian/copyright \
+	contrib/debian/hearth-cuda.install contrib/debian/hearth-cuda.lintian-overrides \
+	contrib/debian/hearth.install contrib/debian/hearth.lintian-overrides contrib/debian/libhearth-dev.install \
+	contrib/debian/libhearth0.install contrib/debian/rules contrib/debian/source/format

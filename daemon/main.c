@@ -119,12 +119,16 @@ static void own_dir(char dir[static PATH_MAX])
  * configure said. */
 static bool find_engine(const char *dir, char path[static PATH_MAX])
 {
+    static const char *const names[] = {"hearth-engine-cuda", "hearth-engine"}; /* the former is a package of its own */
     if (snprintf(path, PATH_MAX, "%s/hearth-engine", dir) < PATH_MAX && access(path, X_OK) == 0)
         return true;
-    if (snprintf(path, PATH_MAX, "%s/../libexec/hearth-engine", dir) < PATH_MAX && access(path, X_OK) == 0)
-        return true;
-    snprintf(path, PATH_MAX, "%s/hearth-engine", HEARTH_LIBEXECDIR);
-    return access(path, X_OK) == 0;
+    for (int i = 0; i < 2; i++)
+        if (snprintf(path, PATH_MAX, "%s/../libexec/%s", dir, names[i]) < PATH_MAX && access(path, X_OK) == 0)
+            return true;
+    for (int i = 0; i < 2; i++)
+        if (snprintf(path, PATH_MAX, "%s/%s", HEARTH_LIBEXECDIR, names[i]) < PATH_MAX && access(path, X_OK) == 0)
+            return true;
+    return false;
 }
 
 /* Finds the embedded model's folder by the same rule. Clients see this path, so it is one without "..". */
