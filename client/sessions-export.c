@@ -66,6 +66,9 @@ static json_t *json_whole(const struct hearth_turn *t)
     json_object_set_new(o, "tokens", json_ids(t->tokens));
     if (t->has_generation)
         json_object_set_new(o, "generation", json_generation_info(&t->generation));
+    json_t *message = t->message ? json_loads(t->message, JSON_ALLOW_NUL, NULL) : NULL;
+    if (message)
+        json_object_set_new(o, "message", message);
     return o;
 }
 

@@ -160,6 +160,11 @@ static int add_turn(struct import *im, const json_t *o, size_t i)
         return fail_turn(im, "\"text\" is missing or no string, or \"text_hex\" no hex digits", i);
     if (!tokens_parse(im, json_object_get(o, "tokens"), &t.tokens))
         return fail_turn(im, "\"tokens\" is missing, or has what is no id from 0 to 2147483647", i);
+    const json_t *message = json_object_get(o, "message");
+    if (message && !json_is_object(message))
+        return fail_turn(im, "\"message\" is no object", i);
+    if (message)
+        t.message = own(im, json_dumps(message, JSON_COMPACT | JSON_REAL_PRECISION(17)));
     if (generation) {
         t.has_generation = generation_info_parse(generation, &t.generation);
         own(im, t.generation.sampling.logit_bias); /* the only one with memory of its own */

@@ -556,6 +556,7 @@ struct hearth_turn {
     struct hearth_generation_info generation;
     struct hearth_ids tokens; /* export and import only */
     bool continues;           /* likewise: this is the rest of the turn before, which did not fit in one page */
+    const char *message;      /* JSON: the message as it was given, where it was more than a role and a text; or NULL */
 };
 struct hearth_session_show_result {
     struct hearth_session session;

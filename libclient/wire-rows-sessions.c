@@ -49,6 +49,7 @@ static const struct wire_field turn_fields[] = {
     STRUCT_IF(wire_turn, generation, generation_info, has_generation),
     IDS(wire_turn, tokens, 0),
     BOOL(wire_turn, continues, false, SPARSE),
+    JSON(wire_turn, message, WIRE_JSON_MAP),
     {0},
 };
 TYPE(turn, "turn");

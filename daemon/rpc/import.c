@@ -32,6 +32,7 @@ void import_free(struct import *im)
         return;
     for (size_t i = 0; i < im->n; i++) {
         free((void *)im->turns[i].role);
+        free((void *)im->turns[i].message);
         free((void *)im->turns[i].text);
         free((void *)im->turns[i].ids);
         free((void *)im->turns[i].generation);
@@ -113,6 +114,12 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
     to->ids = ids;
     to->n_ids += t->tokens.n;
     im->row.n_tok += (int64_t)t->tokens.n;
+    if (t->message && !t->continues) {
+        im->cost += (int64_t)strlen(t->message);
+        im->row.bytes += (int64_t)strlen(t->message);
+        if (!(to->message = strdup(t->message)))
+            return err_set(e, HEARTH_ENOMEM, "out of memory");
+    }
     if (!t->has_generation || t->continues)
         return 0;
     struct wire_buf b = {0};

@@ -52,6 +52,7 @@ int generation_turns(const struct store_turn *turns, size_t n, bool whole, struc
         w->text = (struct wire_bytes){.data = t->text, .len = t->len};
         w->n_tokens = (int64_t)t->n_ids;
         w->created = t->created;
+        w->message = t->message;
         if (whole) {
             w->tokens = (struct wire_ids){.v = t->ids, .n = t->n_ids};
             w->continues = t->continues;

@@ -45,7 +45,17 @@ const char *const store_migrations[STORE_VERSION] = {
     "UPDATE sessions SET sum = row_sum(id, uid, name, model, path, turn_open, bytes, created, n_turns, n_tok)"
     "  WHERE sum = row_sum(id, uid, name, model, path, turn_open, bytes, created);"
     "CREATE INDEX sessions_recent ON sessions(uid, used);", /* the table has no rowids, so the index ends with the id */
+    /* the message as it was given, in JSON, where it was more than a role and a text */
+    "ALTER TABLE turns ADD COLUMN message BLOB;",
 };
+
+/* Sums of turns without a message are as they were before there were any, so that no row needed writing. */
+#define TURN_SUM_OF(session, seq, role, text, tokens, created, made, message)                                        \
+    "CASE WHEN " message " IS NULL THEN row_sum(" session ", " seq ", " role ", " text ", " tokens ", " created      \
+    ", " made ") ELSE row_sum(" session ", " seq ", " role ", " text ", " tokens ", " created ", " made ", " message \
+    ") END"
+#define TURN_SUM    TURN_SUM_OF("session", "seq", "role", "text", "tokens", "created", "made", "message")
+#define TURN_LENGTH "length(text) + length(tokens) + coalesce(length(message), 0)"
 
 /* `used` and `pinned` are left out: they only decide when retention removes the session. */
 #define SUM_OF(name, turn_open, bytes, n_turns, n_tok) \
@@ -83,11 +93,9 @@ const char *const store_sql[N_SQL] = {
     [SQL_SET_CLOCK] = "INSERT INTO clock(one, wall, doubt) VALUES(1, ?1, ?2)"
                       " ON CONFLICT(one) DO UPDATE SET wall = ?1, doubt = ?2",
     [SQL_DATA_VERSION] = "PRAGMA data_version",
-    [SQL_TOKENS] = "SELECT tokens, seq, length(text) + length(tokens),"
-                   " sum = row_sum(session, seq, role, text, tokens, created, made)"
-                   " FROM turns WHERE session = ?1 ORDER BY seq",
+    [SQL_TOKENS] = "SELECT tokens, seq, " TURN_LENGTH ", sum = " TURN_SUM " FROM turns WHERE session = ?1 ORDER BY seq",
     /* The lengths come before the values: of a turn that a page skips nothing else is read. */
-    [SQL_TURNS] = "SELECT length(text), length(tokens), role, created, text, tokens, made FROM turns"
+    [SQL_TURNS] = "SELECT length(text), length(tokens), role, created, text, tokens, made, message FROM turns"
                   " WHERE session = ?1 ORDER BY seq",
     [SQL_INSERT] = "INSERT INTO sessions(id, uid, name, model, path, turn_open, created, used, bytes, pinned,"
                    " n_turns, n_tok, sum) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
@@ -95,9 +103,10 @@ const char *const store_sql[N_SQL] = {
     [SQL_UPDATE] =
         "UPDATE sessions SET turn_open = ?2, used = ?3, bytes = bytes + ?4, n_turns = n_turns + ?5,"
         " n_tok = n_tok + ?6, sum = " SUM_OF("name", "?2", "bytes + ?4", "n_turns + ?5", "n_tok + ?6") " WHERE id = ?1",
-    [SQL_INSERT_TURN] = "INSERT INTO turns(session, seq, role, text, tokens, created, made, sum)"
-                        " SELECT ?1, n, ?2, ?3, ?4, ?5, ?6, row_sum(?1, n, ?2, ?3, ?4, ?5, ?6)"
-                        " FROM (SELECT coalesce(max(seq) + 1, 0) AS n FROM turns WHERE session = ?1)",
+    [SQL_INSERT_TURN] = "INSERT INTO turns(session, seq, role, text, tokens, created, made, message, sum)"
+                        " SELECT ?1, n, ?2, ?3, ?4, ?5, ?6, ?7, " TURN_SUM_OF(
+                            "?1", "n", "?2", "?3", "?4", "?5", "?6",
+                            "?7") " FROM (SELECT coalesce(max(seq) + 1, 0) AS n FROM turns WHERE session = ?1)",
     [SQL_PIN] = "UPDATE sessions SET pinned = ?2 WHERE id = ?1",
     [SQL_RENAME] =
         "UPDATE sessions SET name = ?2, sum = " SUM_OF("?2", "turn_open", "bytes", "n_turns", "n_tok") " WHERE id = ?1",
@@ -110,7 +119,7 @@ const char *const store_sql[N_SQL] = {
     /* uid -1 is nobody, and a name that is an id can be no session's. */
     [SQL_SOFT_DELETE] = "UPDATE sessions SET uid = -1, name = id WHERE id = ?1",
     [SQL_DELETED] = "SELECT id FROM sessions WHERE uid = -1 AND name = id AND " IS_ID " LIMIT 1",
-    [SQL_LAST_TURNS] = "SELECT seq, length(text) + length(tokens) FROM turns WHERE session = ?1"
+    [SQL_LAST_TURNS] = "SELECT seq, " TURN_LENGTH " FROM turns WHERE session = ?1"
                        " ORDER BY seq DESC LIMIT ?2",
     [SQL_REMOVE_TURNS] = "DELETE FROM turns WHERE session = ?1 AND seq >= ?2",
     [SQL_COMMIT_STREAM] = "INSERT INTO folded(stream) VALUES(?1)",

@@ -354,6 +354,7 @@ static struct amount amount_of(const struct store_turn *turns, size_t n)
     struct amount a = {.n_turns = (int64_t)n};
     for (size_t i = 0; i < n; i++) {
         a.bytes += (int64_t)(turns[i].len + turns[i].n_ids * sizeof(int32_t));
+        a.bytes += turns[i].message ? (int64_t)strlen(turns[i].message) : 0;
         a.n_tok += (int64_t)turns[i].n_ids;
     }
     return a;

@@ -17,7 +17,7 @@
 
 #include "libclient/err.h"
 
-enum { STORE_ID_LEN = 16, STORE_VERSION = 6 };
+enum { STORE_ID_LEN = 16, STORE_VERSION = 7 };
 
 struct store;
 
@@ -44,7 +44,8 @@ struct store_turn {
     double created;
     const void *generation; /* how it was generated: an event turn.generation (generation-info.h), or NULL */
     size_t generation_len;
-    bool continues; /* in a page: this is the rest of the turn before */
+    bool continues;      /* in a page: this is the rest of the turn before */
+    const char *message; /* JSON: the message as it was given, where it was more than a role and a text; or NULL */
 };
 
 /*

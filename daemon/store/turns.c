@@ -86,7 +86,7 @@ int store_timeline(struct store *st, const struct store_session *s, int32_t **id
 
 /* --- turns ---------------------------------------------------------------------------------------------- */
 
-enum { COL_TEXT_LEN, COL_TOKENS_LEN, COL_ROLE, COL_CREATED, COL_TEXT, COL_TOKENS, COL_GENERATION };
+enum { COL_TEXT_LEN, COL_TOKENS_LEN, COL_ROLE, COL_CREATED, COL_TEXT, COL_TOKENS, COL_GENERATION, COL_MESSAGE };
 
 /* A part of a turn: a range of its text's bytes and one of its ids. */
 struct cut {
@@ -107,6 +107,8 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
     const char *text = sqlite3_column_blob(q, COL_TEXT);
     size_t text_len = (size_t)sqlite3_column_bytes(q, COL_TEXT), n_ids = 0;
     const void *generation = sqlite3_column_blob(q, COL_GENERATION);
+    const char *message = sqlite3_column_blob(q, COL_MESSAGE);
+    size_t message_len = (size_t)sqlite3_column_bytes(q, COL_MESSAGE);
     const uint8_t *ids = NULL;
     double created = sqlite3_column_double(q, COL_CREATED);
     if (!is_role(role, role_len) || sqlite3_column_type(q, COL_TEXT) != SQLITE_BLOB || !store_is_time(created))
@@ -117,9 +119,11 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
     if (c->text + c->n_text > text_len || (c->n_ids > 0 && c->ids + c->n_ids > n_ids))
         return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn is shorter than it says", id);
     if (c->text > 0 || c->ids > 0)
-        generation_len = 0; /* the metadata came with the first part */
+        generation_len = message_len = 0; /* they came with the first part */
+    if (message_len > 0 && memchr(message, 0, message_len))
+        return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn's message cannot be one", id);
 
-    int32_t *to = malloc(c->n_ids * sizeof *to + generation_len + role_len + c->n_text + 2);
+    int32_t *to = malloc(c->n_ids * sizeof *to + generation_len + role_len + c->n_text + message_len + 3);
     if (!to)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     rc = c->n_ids > 0 ? read_ids(to, ids + 4 * c->ids, c->n_ids, id, c->ids, e) : 0;
@@ -137,6 +141,11 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
         memcpy(p, text + c->text, c->n_text);
     p[c->n_text] = '\0';
     t->text = p;
+    p += c->n_text + 1;
+    if (message_len > 0) {
+        t->message = memcpy(p, message, message_len);
+        p[message_len] = '\0';
+    }
     return 0;
 }
 
@@ -264,6 +273,8 @@ int store_insert_turn(struct store *st, const struct store_session *s, const str
     sqlite3_bind_double(q, 5, t->created);
     if (t->generation)
         sqlite3_bind_blob64(q, 6, t->generation, t->generation_len, SQLITE_STATIC);
+    if (t->message)
+        sqlite3_bind_blob64(q, 7, t->message, strlen(t->message), SQLITE_STATIC);
     int rc = store_run(st, q, "storing a turn", e);
     sqlite3_clear_bindings(q);
     free(le);

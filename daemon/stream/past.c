@@ -32,6 +32,7 @@ static int join(struct past *p, const struct store_turn *t, struct hearth_err *e
         memcpy(text + content->len, t->text, t->len);
     free(p->joined[p->n - 1]);
     p->joined[p->n - 1] = text;
+    p->v[p->n - 1].json = NULL; /* an answer's, which raw text has gone on with */
     *content = (struct wire_bytes){.data = text, .len = content->len + t->len};
     return 0;
 }
@@ -49,7 +50,8 @@ int past_read(struct server *s, const struct store_session *row, struct past *ou
     for (size_t i = 0; i < p.n_turns && !rc; i++) {
         const struct store_turn *t = &p.turns[i];
         if (!past_is_raw(t->role))
-            p.v[p.n++] = (struct wire_message){.role = t->role, .content = {.data = t->text, .len = t->len}};
+            p.v[p.n++] =
+                (struct wire_message){.role = t->role, .content = {.data = t->text, .len = t->len}, .json = t->message};
         else if (p.n)
             rc = join(&p, t, e);
         else

@@ -142,8 +142,11 @@ int session_commit(struct server *s, struct session *ss, const struct session_tu
         struct wire_bytes b = g->text;
         if (g->n_messages > 0)
             rc = content(&g->messages[i], &b, &joined[i], e);
-        turns[i] = (struct store_turn){
-            .role = g->n_messages > 0 ? g->messages[i].role : "text", .text = b.data, .len = b.len, .created = now};
+        turns[i] = (struct store_turn){.role = g->n_messages > 0 ? g->messages[i].role : "text",
+                                       .text = b.data,
+                                       .len = b.len,
+                                       .created = now,
+                                       .message = g->n_messages > 0 ? g->messages[i].json : NULL};
     }
     if (!rc)
         rc = generation_info_pack(&t->info, &packed, e);

@@ -120,6 +120,25 @@ def mixed(c):
     c.close()
 
 
+def keys_of_messages(c):
+    """A template that cannot do without a message's further keys: they are there for as long as the session is."""
+    calls = CHATML.replace("CONTENT", "m.tool_call_id.upper() ~ m.content if m.role == 'tool' else m.content")
+    generate(c, model="tale", session="calls", messages=user("Hi", name="Ann"), chat_template=calls)
+    tool = [{"role": "tool", "content": "7", "tool_call_id": "c1"}]
+    goes_on(c, "a tool's answer", "calls", False, "<|im_end|>\n<|im_start|>tool\nC17<|im_end|>\n" + OPEN, messages=tool,
+            chat_template=calls)
+    adds = "<|im_end|>\n<|im_start|>user\nmore<|im_end|>\n" + OPEN
+    goes_on(c, "its keys later", "calls", False, adds, messages=user("more"), chat_template=calls)
+    page = c.call("sessions.export", session="calls")
+    check(["message" in t for t in page["turns"]] == [True, False, True, False, False, False] and
+          page["turns"][2]["message"] == tool[0], "an export has them", page["turns"])
+    shown = c.call("sessions.show", session="calls")["turns"]
+    check(shown[0]["message"] == user("Hi", name="Ann")[0] and shown[0]["text"] == "Hi", "and what people see", shown[0])
+    c.call("sessions.import", name="copy", model="tale", version=1, turns=page["turns"], turn_open=True)
+    goes_on(c, "an import has them too", "copy", False, adds, messages=user("more"), chat_template=calls)
+    c.close()
+
+
 def parts(c):
     echo = "{{ raise_exception(messages | tojson) }}"
     for what, m in (
@@ -174,6 +193,7 @@ try:
     plain(box.client())
     rewriting(box.client())
     mixed(box.client())
+    keys_of_messages(box.client())
     parts(box.client())
     box.stop()
     box.start()

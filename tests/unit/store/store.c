@@ -110,7 +110,8 @@ static void test_round_trip(void **state)
     struct store_turn t[] = {{"text", "once\0upon\xff", 10, ids_one, 4, 1000.5}, {"completion", "", 0, NULL, 0, 1001}};
     commit_ok(b, &s, true, t, 2);
     reopen(b);
-    struct store_turn more = {"user", "go on", 5, ids_two, 2, 1002};
+    static const char message[] = "{\"role\":\"user\",\"content\":\"go on\",\"name\":\"Ann\"}";
+    struct store_turn more = {"user", "go on", 5, ids_two, 2, 1002, .message = message};
     s.turn_open = true;
     s.used = 1002;
     commit_ok(b, &s, false, &more, 1);
@@ -143,7 +144,16 @@ static void test_round_trip(void **state)
     assert_int_equal(turns[0].n_ids, 4);
     assert_int_equal(turns[1].len, 0);
     assert_string_equal(turns[2].role, "user");
+    assert_null(turns[0].message);
+    assert_string_equal(turns[2].message, message);
+    assert_int_equal(got->bytes, 10 + 4 * 4 + 5 + 2 * 4 + (int64_t)strlen(message));
     store_turns_free(turns, n);
+
+    /* It is under the turn's checksum, too. */
+    sql_run(b->db, "UPDATE turns SET message = replace(message, 'Ann', 'Eve') WHERE seq = 2");
+    assert_int_equal(store_timeline(b->st, got, &ids, &n, NULL), HEARTH_ESTORE);
+    sql_run(b->db, "UPDATE turns SET message = NULL WHERE seq = 2");
+    assert_int_equal(store_timeline(b->st, got, &ids, &n, NULL), HEARTH_ESTORE);
     store_session_free(got);
 
     struct stat sb;
