@@ -275,10 +275,10 @@ static int begin(struct call *call, struct hearth_err *e)
     store_session_free(old);
     if (!rc)
         rc = forward_resolve(call, p->model, &im->row.path, e);
-    struct wire_engine_path path = {.path = im->row.path};
+    struct wire_engine_model ask = {.path = im->row.path, .client = call_client(call)};
     call->conn->import = im;
     if (!rc)
-        rc = engine_call(s->engine_client, &wire_methods[WIRE_ENGINE_MODEL], &path, on_model, call, e);
+        rc = engine_call(s->engine_client, &wire_methods[WIRE_ENGINE_MODEL], &ask, on_model, call, e);
     if (rc) {
         call->conn->import = NULL;
         import_free(im);
