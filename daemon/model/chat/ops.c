@@ -35,7 +35,8 @@ static struct str *concat(struct run *r, const struct str *a, const struct str *
         return string_end(r, m);
     }
     run_charge_bytes(r, b->n);
-    memcpy(run_alloc_bytes(r, b->n), b->p, b->n);
+    if (b->n) /* an empty string need not have a place */
+        memcpy(run_alloc_bytes(r, b->n), b->p, b->n);
     struct str *s = str_new(r, a->p, (size_t)a->n + b->n);
     s->origin = a->origin;
     return s;
