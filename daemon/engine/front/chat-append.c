@@ -217,7 +217,9 @@ static int compare(const struct talk *t, const struct jinja_text *text, size_t b
     part.n = end;
     for (part.n_span = 0; part.n_span < text->n_span && text->span[part.n_span].to <= end;)
         part.n_span++;
-    int rc = chat_encode(v, &part, base, base || t->g->past_at ? TOK_GOES_ON : 0, &ids, e);
+    /* As it was: from the start of the timeline, or behind raw text and without the BOS. */
+    bool first = t->g->past_at == 0;
+    int rc = chat_encode(v, &part, first ? 0 : base, first ? 0 : TOK_GOES_ON, &ids, e);
     if (!rc)
         rc = spell(v, ids.v, ids.n, &back, e);
     if (!rc) {
