@@ -111,6 +111,18 @@ static void prompt_show(const struct hearth_stream_progress *p)
     bar("reading the prompt", p->done, p->total, of);
 }
 
+/* "too many streams are running; 3 in line, about 12 s" */
+static void queue_show(const struct hearth_stream_queued *q)
+{
+    if (!isatty(STDERR_FILENO))
+        return;
+    fprintf(stderr, "\rtoo many streams are running; %lld in line", (long long)q->position);
+    if (q->seconds >= 1)
+        fprintf(stderr, ", about %.0f s", q->seconds);
+    fputs("\033[K", stderr);
+    bar_drawn = true;
+}
+
 void progress_clear(void)
 {
     if (bar_drawn)
@@ -151,6 +163,9 @@ static void show_event(struct gen *gen, const struct hearth_event *ev)
     case HEARTH_EVENT_BEGIN:
         progress_clear();
         show_model(gen, ev->body.begin);
+        break;
+    case HEARTH_EVENT_QUEUED:
+        queue_show(ev->body.queued);
         break;
     case HEARTH_EVENT_PROMPT:
         prompt_show(ev->body.prompt);

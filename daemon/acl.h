@@ -17,7 +17,9 @@ enum acl_perm {
 struct account {
     uid_t uid;
     int64_t connections, streams, imports;
-    int64_t bytes; /* that the buffers of its connections take */
+    double left_queue;         /* when a request of its left the queue last, or came first; 0: none waits */
+    double seconds_per_stream; /* between two that leave it; 0: not known. queue.c's, both */
+    int64_t bytes;             /* that the buffers of its connections take */
     unsigned refs;
     LIST_ENTRY(account) entry;
 };

@@ -46,6 +46,8 @@ const struct conf_key conf_keys[] = {
     {"session_age", CONF_INT, FIELD(session_age), 0, 36500, 0},
     {"session_bytes", CONF_SIZE, FIELD(session_bytes), 0, INT64_MAX, 0},
     {"session_bytes_per_uid", CONF_SIZE, FIELD(session_bytes_per_uid), 0, INT64_MAX, 0},
+    {"queue", CONF_INT, FIELD(queue), 0, 4096, 256},
+    {"queue_per_uid", CONF_INT, FIELD(queue_per_uid), 0, 4096, 128},
     {"requests_per_connection", CONF_INT, FIELD(requests_per_connection), 1, 65536, 128},
     {"unsent_bytes", CONF_SIZE, FIELD(unsent_bytes), 64 << 10, 1 << 30, 8 << 20},
     {"memory_per_uid", CONF_SIZE, FIELD(memory_per_uid), 16 << 20, INT64_MAX, 128 << 20},

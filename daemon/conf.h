@@ -24,6 +24,7 @@ struct conf {
     int64_t log_bytes;     /* of the log's file, before it is begun anew */
     int64_t connections, connections_per_uid;
     int64_t streams, streams_per_uid;
+    int64_t queue, queue_per_uid; /* generations that wait because of these */
     int64_t sessions_per_uid;
     int64_t session_age;                          /* days without use; 0 = for ever */
     int64_t session_bytes, session_bytes_per_uid; /* texts and tokens; 0 = no limit */

@@ -64,6 +64,7 @@ struct server {
 
     struct streams *streams;
     struct call_list forwards; /* calls that wait for the engine to load a model */
+    struct call_list queue;    /* generations that wait for others to end, in their order */
     struct call_list waiters;  /* calls that wait for the end of a stream without subscribers */
 
     struct store *store; /* NULL: the state directory cannot be used, for the reason in store_err */

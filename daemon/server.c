@@ -27,6 +27,7 @@
 #include "daemon/log.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/stream.h"
+#include "daemon/rpc/queue.h"
 #include "daemon/rpc/takeover.h"
 #include "daemon/retention/retention.h"
 #include "daemon/socket.h"
@@ -262,6 +263,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     TAILQ_INIT(&s->dirty);
     TAILQ_INIT(&s->dead);
     TAILQ_INIT(&s->forwards);
+    TAILQ_INIT(&s->queue);
     TAILQ_INIT(&s->waiters);
     s->streams = streams_new(e);
     int rc = s->streams ? 0 : HEARTH_ENOMEM;
@@ -308,6 +310,7 @@ void server_fini(struct server *s)
     s->engine_client = NULL;
     stream_end_all(s);
     takeover_resume(s);
+    queue_resume(s);
     conn_flush_all(s);
     struct conn *c;
     while ((c = TAILQ_FIRST(&s->conns)) != NULL)
@@ -337,7 +340,7 @@ static void end_turn(struct server *s)
         conn_flush_all(s); /* a peer with room again is read here, and its requests may go to the engine */
         engine_client_flush(s->engine_client);
         conn_reap(s);
-    } while (takeover_resume(s) || next_phase(s));
+    } while (takeover_resume(s) || queue_resume(s) || next_phase(s));
 }
 
 static void expire_streams(struct server *s)

@@ -388,6 +388,11 @@ struct hearth_stream_progress {
     int64_t stream;
     int64_t done, total; /* tokens of the prompt; those that were reused are done from the start */
 };
+struct hearth_stream_queued { /* before BEGIN, where too many streams are running */
+    const char *request;      /* its id */
+    int64_t position;         /* in its user's line; 1: the next */
+    double seconds;           /* that it may take, by how long it took others; 0: not known */
+};
 struct hearth_model_progress {
     const char *model;
     int64_t done, total; /* bytes */
@@ -423,6 +428,7 @@ enum hearth_event_type {
     HEARTH_EVENT_DONE,      /* body.result: the last event of a generation (of another call: body.any) ... */
     HEARTH_EVENT_ERROR,     /* ... or this: refused or failed, `err` says why; no body */
     HEARTH_EVENT_PROMPT,    /* body.prompt: a long prompt is being read, between BEGIN and the first TOKENS */
+    HEARTH_EVENT_QUEUED,    /* body.queued: it waits for other streams to end, before BEGIN */
 };
 struct hearth_event {
     enum hearth_event_type type;
@@ -433,6 +439,7 @@ struct hearth_event {
         const struct hearth_stream_tokens *tokens;
         const struct hearth_model_progress *progress;
         const struct hearth_stream_progress *prompt;
+        const struct hearth_stream_queued *queued;
         const struct hearth_notice *notice;
         const struct hearth_generate_result *result;
     } body;

@@ -210,6 +210,14 @@ static struct pending *of_begin(struct hearth *h, const struct hearth_stream_beg
     return NULL;
 }
 
+static struct pending *of_request(struct hearth *h, const char *request)
+{
+    for (struct pending *p = h->pending; p && request; p = p->next)
+        if (p->stream < 0 && !strcmp(p->request, request))
+            return p;
+    return NULL;
+}
+
 static int on_event(struct hearth *h, const struct wire_frame *f, struct hearth_event *ev, struct hearth_err *e)
 {
     const struct wire_method *m = wire_method_find(f->method, f->method_len);
@@ -234,6 +242,10 @@ static int on_event(struct hearth *h, const struct wire_frame *f, struct hearth_
     case WIRE_STREAM_PROGRESS:
         ev->type = HEARTH_EVENT_PROMPT;
         p = of_stream(h, ev->body.prompt->stream);
+        break;
+    case WIRE_STREAM_QUEUED:
+        ev->type = HEARTH_EVENT_QUEUED;
+        p = of_request(h, ev->body.queued->request);
         break;
     case WIRE_MODEL_PROGRESS:
         ev->type = HEARTH_EVENT_PROGRESS;

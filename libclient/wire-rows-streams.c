@@ -121,6 +121,14 @@ static const struct wire_field stream_progress_fields[] = {
 };
 TYPE(stream_progress, "stream.progress");
 
+static const struct wire_field stream_queued_fields[] = {
+    WORD(wire_stream_queued, request),
+    COUNTER(wire_stream_queued, position, REQUIRED),
+    AMOUNT(wire_stream_queued, seconds),
+    {0},
+};
+TYPE(stream_queued, "stream.queued");
+
 static const struct wire_field stream_error_fields[] = {
     WORD(wire_stream_error, request, REQUIRED),
     {.name = "error",

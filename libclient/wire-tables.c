@@ -41,6 +41,7 @@ const struct wire_method wire_methods[] = {
     EVENT(WIRE_STREAM_BEGIN, "stream.begin", false, stream_begin),
     EVENT(WIRE_STREAM_TOKENS, "stream.tokens", false, stream_tokens),
     EVENT(WIRE_STREAM_PROGRESS, "stream.progress", false, stream_progress),
+    EVENT(WIRE_STREAM_QUEUED, "stream.queued", false, stream_queued),
     EVENT(WIRE_STREAM_END, "stream.end", false, generate_result),
     EVENT(WIRE_STREAM_ERROR, "stream.error", false, stream_error),
     EVENT(WIRE_MODEL_PROGRESS, "model.progress", false, model_progress),

@@ -77,6 +77,7 @@ enum {
 #define wire_stream_info          hearth_stream_info
 #define wire_streams_list_result  hearth_streams_list_result
 #define wire_stream_progress      hearth_stream_progress
+#define wire_stream_queued        hearth_stream_queued
 #define wire_trace_field          hearth_trace_field
 #define wire_trace_event          hearth_trace_event
 #define wire_trace_result         hearth_trace_result
@@ -410,6 +411,7 @@ enum {
     WIRE_STREAM_BEGIN,
     WIRE_STREAM_TOKENS,
     WIRE_STREAM_PROGRESS,
+    WIRE_STREAM_QUEUED,
     WIRE_STREAM_END,
     WIRE_STREAM_ERROR,
     WIRE_MODEL_PROGRESS,

@@ -34,8 +34,12 @@ struct call {
     bool is_retry; /* it was forwarded before, to a device that was lost */
 
     /* While it is on server->waiters: takeover.c. */
-    int64_t after_stream;  /* number of the stream whose end it waits for */
-    bool cancel_requested; /* its generation is to be cancelled as soon as it has begun */
+    int64_t after_stream; /* number of the stream whose end it waits for */
+    /* Of a generation that waits on server->queue: queue.c. */
+    size_t bytes;           /* of its frame */
+    int64_t queue_position; /* that its peer was told */
+    bool has_waited;        /* and goes first now */
+    bool cancel_requested;  /* its generation is to be cancelled as soon as it has begun */
     TAILQ_ENTRY(call) entry, forward_entry, waiter_entry;
 };
 

@@ -4,6 +4,7 @@
 #include "daemon/log.h"
 #include "daemon/rpc/import.h"
 #include "daemon/stream/stream.h"
+#include "daemon/rpc/queue.h"
 #include "daemon/rpc/takeover.h"
 
 static const struct handler {
@@ -139,6 +140,7 @@ static void on_notification(struct conn *c, const struct wire_frame *f)
     if (!rc && !call)
         rc = err_set(&e, HEARTH_ENOMEM, "out of memory");
     if (!rc) {
+        call->bytes = f->body_len;
         run(call, h);
         return;
     }
@@ -149,6 +151,7 @@ static void on_notification(struct conn *c, const struct wire_frame *f)
 static void on_frame(struct conn *c, const struct wire_frame *f)
 {
     takeover_resume(c->server);
+    queue_resume(c->server);
     if (f->kind == WIRE_FRAME_EVENT) {
         on_notification(c, f);
         return;
@@ -172,6 +175,7 @@ static void on_frame(struct conn *c, const struct wire_frame *f)
         conn_error(c, f->id, HEARTH_ENOMEM, "out of memory");
         return;
     }
+    call->bytes = f->body_len;
     run(call, h);
 }
 

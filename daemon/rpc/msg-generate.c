@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "daemon/rpc/dispatch.h"
+#include "daemon/rpc/queue.h"
 #include "daemon/rpc/subscription.h"
 #include "daemon/stream/journal.h"
 #include "daemon/stream/sessions.h"
@@ -14,12 +15,17 @@ static int check(const struct call *call, struct hearth_err *e)
     int rc = server_check_open(s, e);
     if (rc)
         return rc;
-    if (call->account->streams >= s->conf->streams_per_uid)
-        return err_set(e, HEARTH_ELIMIT, "user %u has %lld streams running, the limit", (unsigned)call->account->uid,
-                       (long long)call->account->streams);
-    if (streams_open(s->streams) >= s->conf->streams)
-        return err_set(e, HEARTH_ELIMIT, "%lld streams are running, the limit", (long long)streams_open(s->streams));
-    return 0;
+    return queue_check(call, e);
+}
+
+/* There is no room for it now: it waits for a stream that nobody reads, which is ended for it, or in the queue. */
+static int wait_for_room(struct call *call, struct hearth_err *e)
+{
+    if (queue_has(call->server, call->account->uid))
+        stream_make_way(call->server, call->account->uid); /* for those before it */
+    else if (takeover_wait_for_room(call))
+        return 0;
+    return queue_wait(call, e);
 }
 
 /* A request with an id that was used before is attached to the stream of that time, so a retry never generates twice.
@@ -71,7 +77,7 @@ void msg_generate(struct call *call)
         return;
     if (rc == HEARTH_ENOSTREAM)
         rc = check(call, &e);
-    if (rc == HEARTH_ELIMIT && takeover_wait_for_room(call))
+    if (rc == HEARTH_ELIMIT && (rc = wait_for_room(call, &e)) == 0)
         return;
     if (!rc)
         rc = session_open(call->server, call->account->uid, g, &ss, &e);
@@ -102,7 +108,8 @@ void msg_cancel(struct call *call)
     if (st)
         stream_cancel(st);
     else if (c->request)
-        r.cancelled = takeover_cancel(call->server, call->account->uid, c->request);
+        r.cancelled = takeover_cancel(call->server, call->account->uid, c->request) ||
+                      queue_cancel(call->server, call->account->uid, c->request);
     call_reply(call, &r);
 }
 

@@ -286,6 +286,12 @@ static void on_event(struct peer *p, const struct wire_frame *f)
         assert_int_equal(s->stream, p->stream);
         assert_int_equal(p->n_tok, 0); /* before the first token */
         assert_int_equal(s->done, p->n_prompt++);
+    } else if (m == &wire_methods[WIRE_STREAM_QUEUED]) {
+        const struct wire_stream_queued *q = body;
+        size_t n = strlen(p->queued);
+        snprintf(p->queued + n, sizeof p->queued - n, "%s%s:%lld", n ? " " : "", q->request ? q->request : "",
+                 (long long)q->position);
+        p->queue_seconds = q->seconds;
     } else if (m == &wire_methods[WIRE_STREAM_END]) {
         on_end(p, body);
     } else if (m == &wire_methods[WIRE_STREAM_ERROR]) {

@@ -60,6 +60,8 @@ struct peer {
     char reason[280]; /* its finish_reason, or its error */
     char *end_text;   /* the text of the last stream.end */
     char notice[280]; /* the last notice: "NAME: message" */
+    char queued[400]; /* "REQUEST:POSITION ..." of all stream.queued; its `seconds` is the last one's */
+    double queue_seconds;
     int64_t stream;   /* of the last stream.begin */
     char session[20]; /* its session, "" where there is none */
     char request[64];

@@ -298,7 +298,7 @@ static void test_busy(void **state)
 static void test_limit(void **state)
 {
     struct box *b = *state;
-    box_configure(b, "sessions_per_uid = 2\nstreams_per_uid = 3\n");
+    box_configure(b, "sessions_per_uid = 2\nstreams_per_uid = 3\nqueue_per_uid = 0\n");
     box_start(b);
     struct peer *p = peer_open(b);
     wire_free(run(p, "n=1", "a"));

@@ -328,6 +328,26 @@ static void a_prompt_that_is_read_is_told(void **state)
     assert_int_equal(peer_next(p, &ev), 0);
 }
 
+static void who_waits_is_told_where(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    uint32_t id = peer_submit(p, "q");
+    struct wire_stream_queued q = {.request = "another's", .position = 1};
+    peer_tell(p, WIRE_STREAM_QUEUED, &q);
+    q = (struct wire_stream_queued){.request = "q", .position = 3, .seconds = 1.5};
+    peer_tell(p, WIRE_STREAM_QUEUED, &q);
+    peer_begin(p, 4, "q");
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_int_equal(ev.type, HEARTH_EVENT_QUEUED);
+    assert_int_equal(ev.request, id);
+    assert_int_equal(ev.body.queued->position, 3);
+    assert_true(ev.body.queued->seconds == 1.5);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_int_equal(ev.type, HEARTH_EVENT_BEGIN);
+    assert_int_equal(peer_next(p, &ev), 0);
+}
+
 static void timeouts_leave_the_connection_usable(void **state)
 {
     struct peer *p = *state;
@@ -424,6 +444,7 @@ int main(void)
         WITH_PEER(blocking_calls_keep_other_streams_events),
         WITH_PEER(run_returns_the_result_and_shows_its_events),
         WITH_PEER(a_prompt_that_is_read_is_told),
+        WITH_PEER(who_waits_is_told_where),
         WITH_PEER(timeouts_leave_the_connection_usable),
         WITH_PEER(bad_parameters_never_leave),
         WITH_PEER(parameter_structs_of_other_ages_work),

@@ -1,0 +1,185 @@
+/* queue.c - see queue.h. Loop thread. */
+#include "daemon/rpc/queue.h"
+
+#include <string.h>
+
+#include "daemon/stream/stream.h"
+
+static const struct wire_generate *request_of(const struct call *call)
+{
+    return call->params;
+}
+
+static uid_t uid_of(const struct call *call)
+{
+    return call->account->uid;
+}
+
+static bool has_room(const struct server *s, const struct account *a)
+{
+    return a->streams < s->conf->streams_per_uid && streams_open(s->streams) < s->conf->streams;
+}
+
+bool queue_has(const struct server *s, uid_t uid)
+{
+    const struct call *call;
+    TAILQ_FOREACH (call, &s->queue, waiter_entry)
+        if (uid_of(call) == uid)
+            return true;
+    return false;
+}
+
+int queue_check(const struct call *call, struct hearth_err *e)
+{
+    const struct server *s = call->server;
+    bool waits = !call->has_waited && queue_has(s, uid_of(call));
+    if (!has_room(s, call->account)) {
+        bool own = call->account->streams >= s->conf->streams_per_uid;
+        return own ? err_set(e, HEARTH_ELIMIT, "user %u has %lld streams running, the limit", (unsigned)uid_of(call),
+                             (long long)call->account->streams)
+                   : err_set(e, HEARTH_ELIMIT, "%lld streams are running, the limit",
+                             (long long)streams_open(s->streams));
+    }
+    return waits ? err_set(e, HEARTH_ELIMIT, "other requests of user %u are waiting", (unsigned)uid_of(call)) : 0;
+}
+
+/* --- what those who wait are told -------------------------------------------------------------------------------- */
+
+/* Calls of the same user before it in the queue, itself included. */
+static int64_t position(const struct call *call)
+{
+    int64_t n = 0;
+    for (const struct call *other = call; other; other = TAILQ_PREV(other, call_list, waiter_entry))
+        n += uid_of(other) == uid_of(call);
+    return n;
+}
+
+static void tell(struct call *call)
+{
+    int64_t at = position(call);
+    if (at == call->queue_position || !call->conn || !request_of(call)->stream)
+        return;
+    call->queue_position = at;
+    struct wire_stream_queued q = {.request = request_of(call)->request,
+                                   .position = at,
+                                   .seconds = (double)at * call->account->seconds_per_stream};
+    conn_event(call->conn, &wire_methods[WIRE_STREAM_QUEUED], &q);
+}
+
+/* How often the user's calls leave the queue: a running mean, while there are some in it. */
+static void measure(struct account *a)
+{
+    static const double newest = 0.2;
+    double now = server_boot(), since = now - a->left_queue;
+    if (a->left_queue > 0)
+        a->seconds_per_stream =
+            a->seconds_per_stream > 0 ? (1 - newest) * a->seconds_per_stream + newest * since : since;
+    a->left_queue = now;
+}
+
+/* --- coming and going -------------------------------------------------------------------------------------------- */
+
+static void leave(struct call *call)
+{
+    TAILQ_REMOVE(&call->server->queue, call, waiter_entry);
+    call->on_disconnect = NULL;
+    if (!queue_has(call->server, uid_of(call)))
+        call->account->left_queue = 0;
+}
+
+static void on_disconnect(struct call *call)
+{
+    leave(call);
+    call_reply(call, NULL); /* the call has lost its connection: this only frees it */
+}
+
+static int class_of(const struct call *call)
+{
+    const char *class = request_of(call)->service_class;
+    return !class || !strcmp(class, "normal") ? 1 : !strcmp(class, "interactive") ? 0 : 2;
+}
+
+/* The first of those before which `call` goes: of a lower class. NULL: none. */
+static struct call *first_below(const struct server *s, const struct call *call)
+{
+    struct call *other;
+    TAILQ_FOREACH (other, &s->queue, waiter_entry)
+        if (class_of(other) > class_of(call))
+            return other;
+    return NULL;
+}
+
+int queue_wait(struct call *call, struct hearth_err *e)
+{
+    struct server *s = call->server;
+    const struct call *other;
+    char why[HEARTH_ERR_MSG];
+    int64_t all = 0, own = 0;
+    size_t bytes = call->bytes;
+    TAILQ_FOREACH (other, &s->queue, waiter_entry) {
+        bool same = uid_of(other) == uid_of(call);
+        all++;
+        own += same;
+        bytes += same ? other->bytes : 0;
+    }
+    if (all >= s->conf->queue || own >= s->conf->queue_per_uid || bytes > (size_t)s->conf->memory_per_uid) {
+        memcpy(why, e->msg, sizeof why);
+        return err_set(e, HEARTH_ELIMIT, "%.150s, and %lld requests are waiting%s", why, (long long)(own ? own : all),
+                       own ? " already" : " of others");
+    }
+    struct call *below = first_below(s, call);
+    if (below)
+        TAILQ_INSERT_BEFORE(below, call, waiter_entry);
+    else
+        TAILQ_INSERT_TAIL(&s->queue, call, waiter_entry);
+    if (!call->account->left_queue)
+        call->account->left_queue = server_boot();
+    call->on_disconnect = on_disconnect;
+    call->queue_position = 0;
+    for (struct call *c = call; c; c = TAILQ_NEXT(c, waiter_entry))
+        tell(c);
+    return 0;
+}
+
+bool queue_cancel(struct server *s, uid_t uid, const char *request)
+{
+    struct call *call;
+    struct hearth_err e;
+    TAILQ_FOREACH (call, &s->queue, waiter_entry)
+        if (uid_of(call) == uid && request_of(call)->request && !strcmp(request_of(call)->request, request)) {
+            leave(call);
+            err_set(&e, HEARTH_ECANCELLED, "it was cancelled while it waited for other streams to end");
+            call_fail(call, &e);
+            return true;
+        }
+    return false;
+}
+
+/* The next for whom there is room, or any where no more begin; NULL. */
+static struct call *next(const struct server *s)
+{
+    struct call *call, *best = NULL;
+    bool open = server_check_open(s, NULL) == 0;
+    TAILQ_FOREACH (call, &s->queue, waiter_entry)
+        if ((!open || has_room(s, call->account)) &&
+            (!best || (class_of(call) == class_of(best) && call->account->streams < best->account->streams)))
+            best = call;
+    return best;
+}
+
+bool queue_resume(struct server *s)
+{
+    struct call *call;
+    bool any = false;
+    while ((call = next(s)) != NULL) {
+        measure(call->account);
+        leave(call);
+        call->has_waited = true;
+        call_retry(call);
+        any = true;
+    }
+    if (any)
+        TAILQ_FOREACH (call, &s->queue, waiter_entry)
+            tell(call);
+    return any;
+}

@@ -1,0 +1,173 @@
+/* queue.c - generations beyond the limit of streams wait in a bounded line, and are told where in it they are. */
+#include "config.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+#include "tests/daemon/harness.h"
+
+static uint32_t ask(struct peer *p, const char *script, const char *id, const char *class)
+{
+    struct wire_generate g = request(script, NULL);
+    g.request = id;
+    g.service_class = class;
+    return peer_ask(p, WIRE_GENERATE, &g);
+}
+
+/* A daemon with so many streams for each user, all of which hang, and a line for `queue` more. */
+static struct peer *full(struct box *b, int streams, int queue)
+{
+    char conf[100];
+    snprintf(conf, sizeof conf, "streams_per_uid = %d\nqueue_per_uid = %d\n", streams, queue);
+    box_configure(b, conf);
+    box_start(b);
+    struct peer *p = peer_open(b);
+    for (int i = 0; i < streams; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "hang%d", i);
+        ask(p, "hang", id, NULL);
+    }
+    peer_await_begin(p, streams);
+    return p;
+}
+
+static void cancel(struct peer *p, const char *request)
+{
+    struct wire_cancel c = {.stream = -1, .request = request};
+    struct wire_cancel_result *r = peer_call(p, WIRE_CANCEL, &c);
+    assert_true(r->cancelled);
+    wire_free(r);
+}
+
+/* Lets gated streams of one token end. */
+static void finish(struct peer *clock)
+{
+    peer_tick(clock);
+    peer_tick(clock); /* the end takes one, too */
+}
+
+static void expect_text(struct peer *p, uint32_t id, const char *text)
+{
+    struct hearth_err e;
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_non_null(r);
+    assert_string_equal(r->text.data, text);
+    wire_free(r);
+}
+
+/* They begin by class and then by age, as soon as there is room, and hear of each place that they come forward. */
+static void test_order(void **state)
+{
+    struct box *b = *state;
+    static const char *const name[] = {"slow", "first", "second", "now"};
+    static const char *const class[] = {"background", NULL, NULL, "interactive"};
+    static const char *const at_first[] = {"slow:1 slow:2 slow:3 slow:4", "first:1 first:2", "second:2 second:3",
+                                           "now:1"};
+    struct peer *p = full(b, 2, 8), *clock = peer_open(b), *q[4];
+    uint32_t id[4];
+    for (int i = 0; i < 4; i++) {
+        q[i] = peer_open(b);
+        id[i] = ask(q[i], "gate n=1", name[i], class[i]);
+        wire_free(peer_status(q[i]));
+    }
+    for (int i = 0; i < 4; i++) {
+        wire_free(peer_status(q[i]));
+        assert_string_equal(q[i]->queued, at_first[i]);
+        assert_int_equal(q[i]->n_begin, 0);
+    }
+    cancel(clock, "hang0");
+    peer_await_begin(q[3], 1);
+    wire_free(peer_status(q[1]));
+    assert_string_equal(q[1]->queued, "first:1 first:2 first:1");
+    assert_true(q[1]->queue_seconds > 0); /* one has left the line: how long that takes is known */
+    finish(clock);
+    expect_text(q[3], id[3], "t0 ");
+    peer_await_begin(q[1], 1);
+    cancel(clock, "hang1");
+    peer_await_begin(q[2], 1);
+    wire_free(peer_status(q[0]));
+    assert_string_equal(q[0]->queued, "slow:1 slow:2 slow:3 slow:4 slow:3 slow:2 slow:1");
+    assert_int_equal(q[0]->n_begin, 0);
+    finish(clock);
+    expect_text(q[1], id[1], "t0 ");
+    expect_text(q[2], id[2], "t0 ");
+    peer_await_begin(q[0], 1);
+    finish(clock);
+    expect_text(q[0], id[0], "t0 ");
+    for (int i = 0; i < 4; i++)
+        peer_close(q[i]);
+    peer_close(clock);
+    peer_close(p);
+}
+
+/* Beyond the line it is refused, and both limits are named; nobody overtakes who waits. */
+static void test_bound(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = full(b, 1, 1), *q = peer_open(b), *clock = peer_open(b);
+    uint32_t id = ask(q, "n=1", "waits", NULL);
+    wire_free(peer_status(q));
+    struct wire_generate g = request("n=1", NULL);
+    peer_refused(clock, WIRE_GENERATE, &g, HEARTH_ELIMIT, "1 streams running, the limit, and 1 requests are waiting");
+    cancel(clock, "hang0");
+    expect_text(q, id, "t0 ");
+    wire_free(run(clock, "n=1", NULL)); /* there is room */
+    peer_close(clock);
+    peer_close(p);
+    peer_close(q);
+}
+
+/* Who cancels, or goes, leaves the line; the same request twice is one stream. */
+static void test_leaving(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = full(b, 1, 8), *gone = peer_open(b), *q = peer_open(b), *again = peer_open(b),
+                *clock = peer_open(b);
+    struct hearth_err e;
+    uint32_t cancelled = ask(q, "n=1", "cancelled", NULL);
+    wire_free(peer_status(q));
+    ask(gone, "n=1", "gone", NULL);
+    wire_free(peer_status(gone));
+    uint32_t id = ask(q, "n=2", "waits", NULL), twice;
+    wire_free(peer_status(q));
+    twice = ask(again, "n=2", "waits", NULL);
+    wire_free(peer_status(again));
+    peer_close(gone);
+    cancel(clock, "cancelled");
+    assert_null(peer_answer(q, cancelled, WIRE_GENERATE, &e));
+    assert_int_equal(e.code, HEARTH_ECANCELLED);
+    cancel(clock, "hang0");
+    expect_text(q, id, "t0 t1 ");
+    int64_t stream = q->stream;
+    expect_text(again, twice, "t0 t1 ");
+    assert_int_equal(again->stream, stream);
+    assert_int_equal(q->n_begin, 1);
+    peer_close(clock);
+    peer_close(p);
+    peer_close(q);
+    peer_close(again);
+}
+
+/* The end of the daemon is told to those who wait, at once. */
+static void test_shutdown(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = full(b, 1, 8), *q = peer_open(b);
+    struct hearth_err e;
+    uint32_t id = ask(q, "n=1", "waits", NULL);
+    wire_free(peer_status(q));
+    assert_int_equal(kill(b->pid, SIGTERM), 0);
+    assert_null(peer_answer(q, id, WIRE_GENERATE, &e));
+    assert_int_equal(e.code, HEARTH_ESHUTDOWN);
+    peer_close(p);
+    peer_close(q);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, box_setup_idle, box_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TEST(test_order), TEST(test_bound), TEST(test_leaving), TEST(test_shutdown)};
+    return cmocka_run_group_tests_name("daemon/queue", tests, NULL, NULL);
+}
