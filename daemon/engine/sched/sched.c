@@ -58,6 +58,29 @@ void sched_set_state(struct sched *s, struct seq *q, enum seq_state state)
     s->count[state]++;
 }
 
+/* Returns the number of tokens of the timeline that have yet to go through the model before the next one can be
+ * sampled. */
+static uint32_t rows_due(const struct seq *q)
+{
+    uint32_t len = seq_len(q);
+    if (q->n_computed < q->n_prompt) /* the prompt is computed whole, even where nothing may follow it */
+        return len - q->n_computed;
+    return len < q->n_limit ? len - q->n_computed : 0;
+}
+
+/* Whether the group has prompts of that class to be read. */
+static bool has_prompts(const struct sched *s, const struct sched_group *g, enum seq_class class)
+{
+    const struct seq *q;
+    TAILQ_FOREACH (q, &s->list[SEQ_WAIT], link)
+        if (q->group == g && q->class == class)
+            return true;
+    TAILQ_FOREACH (q, &s->list[SEQ_RUN], link)
+        if (q->group == g && q->class == class && rows_due(q) > 1)
+            return true;
+    return false;
+}
+
 void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double now)
 {
     bool comes_back = q->arrival > 0;
@@ -68,19 +91,11 @@ void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double no
     q->kv.uid = q->uid;
     q->kv.keep = q->n_prompt;
     q->arrival = comes_back ? q->arrival : ++s->arrivals;
+    if (!has_prompts(s, g, q->class))
+        g->read_at[q->class] = now;
     q->share = share_join(&s->shares, q->uid, q->client);
     q->served_at = comes_back ? q->served_at : now;
     sched_set_state(s, q, SEQ_WAIT);
-}
-
-/* Returns the number of tokens of the timeline that have yet to go through the model before the next one can be
- * sampled. */
-static uint32_t rows_due(const struct seq *q)
-{
-    uint32_t len = seq_len(q);
-    if (q->n_computed < q->n_prompt) /* the prompt is computed whole, even where nothing may follow it */
-        return len - q->n_computed;
-    return len < q->n_limit ? len - q->n_computed : 0;
 }
 
 void sched_set_class(struct seq *q, enum seq_class c)
@@ -94,7 +109,8 @@ void sched_set_class(struct seq *q, enum seq_class c)
 
 enum seq_class sched_class_by_age(const struct seq *q, double now)
 {
-    double steps = (now - q->served_at) / AGE_SECONDS;
+    bool decodes = q->state == SEQ_RUN && rows_due(q) == 1;
+    double steps = (now - (decodes ? q->served_at : q->group->read_at[q->class])) / AGE_SECONDS;
     return steps < 1 ? q->class : steps >= (double)q->class ? CLASS_INTERACTIVE : q->class - (enum seq_class)steps;
 }
 
@@ -140,6 +156,8 @@ static void schedule_rows(const struct sched *s, struct plan *p, struct seq *q, 
     p->invariant |= q->invariant;
 
     q->served_at = now;
+    if (!ps->decodes)
+        q->group->read_at[q->class] = now;
     q->planned = s->plans;
     q->n_computed += n;
     if (q->n_computed >= q->n_high) {

@@ -13,9 +13,10 @@
  * take turns, a step each.
  *
  * Who is next is a matter of class first, and of what users and clients have had in theirs (share.h); of a client's
- * sequences the oldest is. Who has had no row for AGE_SECONDS is taken for one of the class above, so that nobody
- * starves. In every other step the prompts that are nearly read go before all that, and leave the long ones out: an
- * answer of a moment does not wait for an hour's reading, nor cost it more than half.
+ * sequences the oldest is. Where no prompt of a class has had rows for AGE_SECONDS, its are taken for ones of the class
+ * above, so that nobody starves, and a sequence that decodes is when it has had none. In every other step the prompts
+ * that are nearly read go before all that, and leave the long ones out: an answer of a moment does not wait for an
+ * hour's reading, nor cost it more than half.
  *
  * Admission is with pages for the whole prompt and a seat, and the first in line holds up those behind. Where there is
  * no room for it, running sequences make way (room.c): those of a lower class; those of a user, or of a client of the
@@ -45,8 +46,9 @@ struct sched_group {
     struct sched_pace pace;
     uint32_t n_seq;   /* its sequences, in any list */
     uint32_t leaving; /* pages that will be free soon: they are being saved. The engine counts them */
-    bool left_out;    /* the last step was for prompts that were nearly read */
-    bool line_stands; /* the first in line found no room, and those behind it wait */
+    double read_at[CLASS_BACKGROUND + 1]; /* when prompts of a class last had rows, or there were none before */
+    bool left_out;                        /* the last step was for prompts that were nearly read */
+    bool line_stands;                     /* the first in line found no room, and those behind it wait */
     TAILQ_ENTRY(sched_group) link;
 };
 
