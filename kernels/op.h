@@ -106,6 +106,9 @@ struct op_attend {
     uint32_t window; /* tokens visible, the own one included; 0 = all */
     float scale;     /* 1/sqrt(d_head) as a rule */
     float softcap;   /* scores become softcap * tanh(score / softcap); 0 = none */
+    /* [n_head]: a score that a query head has beside those of its keys, and that comes with no value: exp of it joins
+     * the softmax's sum; NULL: none. */
+    const float *sinks;
 };
 
 /* ACT_X += residual_scale norm?(in * W (+ bias)) */

@@ -65,8 +65,9 @@ struct attend_args {
     const float *q;  /* [n_head, d_head] */
     float *out;      /* [n_head, d_head] */
     float scale, softcap;
-    float *scores; /* scratch [n_head, round_up(t1 - t0, LANES)] */
-    float *tmp;    /* scratch ATTEND_TMP(d_head) floats */
+    const float *sinks; /* [n_head] or NULL */
+    float *scores;      /* scratch [n_head, round_up(t1 - t0, LANES)] */
+    float *tmp;         /* scratch ATTEND_TMP(d_head) floats */
 };
 enum { ATTEND_HEADS = 4 }; /* query heads that attend computes at a time */
 #define ATTEND_TMP(d_head) (2 * (size_t)KV_PAGE * round_up(d_head, LANES))

@@ -264,6 +264,7 @@ static void attend_item(void *arg, uint32_t item, uint32_t thread)
         .out = out,
         .scale = op->scale,
         .softcap = op->softcap,
+        .sinks = op->sinks ? op->sinks + head : NULL,
         .tmp = tmp,
         .scores = tmp + ATTEND_TMP(op->d_head),
     };

@@ -100,7 +100,8 @@ static void ref_attend(const struct attend_args *a)
     uint32_t n = a->t1 - a->t0, d_head = a->kv.d_head;
     for (uint32_t h = 0; h < a->n_head; h++) {
         const float *q = a->q + (size_t)h * d_head;
-        float *out = a->out + (size_t)h * d_head, *s = a->scores, max = -INFINITY, sum[LANES] = {0};
+        float *out = a->out + (size_t)h * d_head, *s = a->scores, sum[LANES] = {0};
+        float max = a->sinks ? a->sinks[h] : -INFINITY;
         for (uint32_t i = 0; i < n; i++) {
             kv_at(&a->kv, a->t0 + i, 0, a->tmp);
             s[i] = dot(a->tmp, q, d_head) * a->scale;
@@ -112,7 +113,7 @@ static void ref_attend(const struct attend_args *a)
             s[i] = fm_exp(s[i] - max);
             sum[i % LANES] += s[i];
         }
-        float inv = 1.0f / lanes_sum(sum);
+        float inv = 1.0f / (lanes_sum(sum) + (a->sinks ? fm_exp(a->sinks[h] - max) : 0.0f));
         for (uint32_t d = 0; d < d_head; d++)
             out[d] = 0.0f;
         for (uint32_t i = 0; i < n; i++) {

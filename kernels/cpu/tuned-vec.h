@@ -200,8 +200,8 @@ VFN void page_scores(const struct attend_args *a, const float *k, size_t ld, uin
 }
 
 /* Turns scores into softmax weights: scale, soft cap, exp of the difference to the greatest; returns 1 / their sum. s
- * has n scores, room for whole lanes. */
-VFN float softmax(const struct attend_args *a, float *s, uint32_t n)
+ * has n scores of query head h, room for whole lanes. */
+VFN float softmax(const struct attend_args *a, uint32_t h, float *s, uint32_t n)
 {
     float lanes[LANES], max = -INFINITY;
     uint32_t pad = round_up(n, LANES);
@@ -219,12 +219,14 @@ VFN float softmax(const struct attend_args *a, float *s, uint32_t n)
     v16_store(lanes, vmax);
     for (int l = 0; l < LANES; l++)
         max = lanes[l] > max ? lanes[l] : max;
+    if (a->sinks)
+        max = a->sinks[h] > max ? a->sinks[h] : max;
     for (uint32_t i = 0; i < pad; i += LANES) {
         v16 p = v16_exp(v16_sub(v16_load(s + i), v16_set1(max)));
         v16_store(s + i, p);
         sum = v16_add(sum, p);
     }
-    return 1.0f / v16_sum(sum);
+    return 1.0f / (v16_sum(sum) + (a->sinks ? fm_exp(a->sinks[h] - max) : 0.0f));
 }
 
 TARGET static void TUNED(attend)(const struct attend_args *a)
@@ -243,7 +245,7 @@ TARGET static void TUNED(attend)(const struct attend_args *a)
         page_scores(a, k, ld, m, q, a->scores + (t - a->t0), lds);
     }
     for (uint32_t h = 0; h < a->n_head; h++)
-        inv[h] = softmax(a, a->scores + h * lds, n);
+        inv[h] = softmax(a, h, a->scores + h * lds, n);
     for (uint32_t t = a->t0, m; t < a->t1; t += m) {
         m = KV_PAGE - t % KV_PAGE < a->t1 - t ? KV_PAGE - t % KV_PAGE : a->t1 - t;
         const float *v = kv_rows(&a->kv, t, m, a->kv.v_offset, a->tmp, &ld), *p = a->scores + (t - a->t0);

@@ -24,6 +24,8 @@ const char *cuda_lacks(const struct op *o)
     switch (o->kind) {
     case OP_QKV:
         return qkv_lacks(&o->qkv);
+    case OP_ATTEND:
+        return o->attend.sinks ? "attention sinks" : NULL;
     case OP_PROJ:
         return o->proj.residual_scale != 0 && o->proj.residual_scale != 1 ? "a residual scale" : NULL;
     case OP_FFN_UP:

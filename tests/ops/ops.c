@@ -222,7 +222,7 @@ static void check_attend(struct fixture *f)
         for (uint32_t h = 0; h < c->n_head; h++) {
             uint32_t t1 = f->pos[r] + 1, t0 = c->window && c->window < t1 ? t1 - c->window : 0;
             const float *q = f->in + (size_t)r * f->d_q + h * c->d_head;
-            double sum = 0, out[256] = {0};
+            double sum = c->sinks ? exp((double)f->n.sinks[h]) : 0, out[256] = {0};
             for (uint32_t t = t0; t < t1; t++) { /* scores are at most some 20: no need to take the greatest off */
                 float k[256], v[256];
                 double s = 0;

@@ -91,6 +91,7 @@ void numbers_init(struct numbers *n, const struct op_case *c)
     n->bias_down = random_vec(308, c->d_model, 0.0f, 0.5f);
     n->bias_head = random_vec(309, c->n_vocab, 0.0f, 0.5f);
     n->row_gate = random_vec(310, c->d_model, 0.0f, 0.5f);
+    n->sinks = random_vec(311, c->n_head, 1.0f, 4.0f);
     n->inv_freq = malloc((c->n_rot / 2 + 1) * sizeof(float));
     assert_non_null(n->inv_freq);
     for (uint32_t i = 0; i < c->n_rot / 2; i++)
@@ -101,8 +102,8 @@ void numbers_fini(struct numbers *n)
 {
     for (int i = 0; i < PARTS; i++)
         free(n->packed[i]);
-    float *vec[] = {n->norm_w, n->norm_b,   n->post_w,    n->q_norm,    n->k_norm,   n->bias_qkv,
-                    n->bias_o, n->bias_ffn, n->bias_down, n->bias_head, n->inv_freq, n->row_gate};
+    float *vec[] = {n->norm_w,   n->norm_b,    n->post_w,    n->q_norm,   n->k_norm,   n->bias_qkv, n->bias_o,
+                    n->bias_ffn, n->bias_down, n->bias_head, n->inv_freq, n->row_gate, n->sinks};
     for (size_t i = 0; i < sizeof vec / sizeof *vec; i++)
         free(vec[i]);
     free(n->head);
@@ -188,6 +189,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->bias_down = vec(r, 8, n->bias_down, c->d_model);
     r->bias_head = vec(r, 10, n->bias_head, c->n_vocab);
     r->row_gate = vec(r, 11, n->row_gate, c->d_model);
+    r->sinks = vec(r, 12, n->sinks, c->n_head);
     r->rope = (struct rope){c->rope, c->n_rot, vec(r, 9, n->inv_freq, c->n_rot / 2), 1.0f, c->hadamard};
     for (uint32_t s = 0; s < SEQS_MAX; s++)
         for (uint32_t i = 0; i < SEQ_PAGES; i++)
@@ -315,9 +317,9 @@ struct op op_qkv(const struct rig *r, uint32_t layer)
 struct op op_attend(const struct rig *r, uint32_t layer)
 {
     const struct op_case *c = r->n->c;
-    return (struct op){
-        .kind = OP_ATTEND,
-        .attend = {layer, 0, c->n_head, c->n_kv, c->d_head, c->window, 1.0f / sqrtf((float)c->d_head), c->att_softcap}};
+    return (struct op){.kind = OP_ATTEND,
+                       .attend = {layer, 0, c->n_head, c->n_kv, c->d_head, c->window, 1.0f / sqrtf((float)c->d_head),
+                                  c->att_softcap, c->sinks ? r->sinks : NULL}};
 }
 
 struct op op_o(const struct rig *r)

@@ -25,7 +25,7 @@ struct op_case {
     uint32_t n_rot;
     bool hadamard;
     enum glu_kind glu;
-    bool bias, head_norms, post_norm, whole_norms, row_gate;
+    bool bias, head_norms, post_norm, whole_norms, row_gate, sinks;
     float residual_scale, temperature; /* 0: none; the latter over lengths of 8 tokens */
     bool cpu_only;                     /* a GPU refuses one of the ops by name */
     uint32_t window;
@@ -46,7 +46,7 @@ struct numbers {
     enum dtype head_type;
     uint8_t *head;                                     /* [n_vocab, d_model], embedding too */
     float *norm_w, *norm_b, *post_w, *q_norm, *k_norm; /* [d_model] x 3, [n_head d_head], [n_kv d_head] */
-    float *row_gate;                                   /* [d_model] */
+    float *row_gate, *sinks;                           /* [d_model], [n_head] */
     float *bias_qkv, *bias_o, *bias_ffn, *bias_down, *bias_head;
     float *inv_freq;
 };
@@ -65,9 +65,9 @@ struct rig {
     struct kv_pool *kv;
     struct weight embed, qkv, o, ffn, down, head; /* embed and head: one tensor */
     struct norm norm, post, q_norm, k_norm;
-    float *vec[12];
+    float *vec[13];
     struct rope rope;
-    float *bias_qkv, *bias_o, *bias_ffn, *bias_down, *bias_head, *row_gate;
+    float *bias_qkv, *bias_o, *bias_ffn, *bias_down, *bias_head, *row_gate, *sinks;
     void *host;             /* a page, in memory for moves */
     bool fast;              /* steps outside the invariant mode */
     struct program program; /* all of the layer, LAYERS times, between embedding and head */

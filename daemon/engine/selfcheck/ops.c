@@ -43,7 +43,8 @@ bool same_qkv(const struct op_qkv *a, const struct op_qkv *b)
 bool same_attend(const struct op_attend *a, const struct op_attend *b)
 {
     return a->group == b->group && a->n_head == b->n_head && a->n_kv == b->n_kv && a->d_head == b->d_head &&
-           a->window == b->window && same_float(a->scale, b->scale) && same_float(a->softcap, b->softcap);
+           a->window == b->window && same_float(a->scale, b->scale) && same_float(a->softcap, b->softcap) &&
+           !a->sinks == !b->sinks;
 }
 
 bool same_proj(const struct op_proj *a, const struct op_proj *b)

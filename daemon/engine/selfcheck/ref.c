@@ -302,6 +302,8 @@ int reference_attend(struct reference *r, struct check_job *j, struct hearth_err
     struct expect *x = j->want;
     struct op_attend mine = j->op->attend;
     struct op op;
+    if (mine.sinks)
+        return err_set(e, HEARTH_EUNSUPPORTED, "attention sinks are not checked");
     uint32_t i = j->i, n = mine.d_head, d_q = mine.n_head * n;
     uint32_t head = hashed(i * 8 + b->n) % mine.n_head, from = head / (mine.n_head / mine.n_kv);
     uint64_t head_bytes = dtype_bytes((int)desc->type, (uint64_t)KV_PAGE * n);
