@@ -117,9 +117,8 @@ static enum rope_scaling scaling_of(struct hparams_reader *r, float factor)
 
 /* The attention factor as transformers has it: given, or from mscale and mscale_all_dim where both are there, or from
  * the factor. Files call the second one yarn_log_multiplier and leave the first, 1, out. */
-static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, struct rope_params *p)
+static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, bool exact, struct rope_params *p)
 {
-    bool exact = false;
     if (!hparams_has(r, "rope.scaling.factor") && n_ctx > p->original)
         p->factor = (float)n_ctx / (float)p->original;
     if (!r->ret && gguf_bool(r->g, "hearth.rope.yarn_exact_bounds", &exact, r->e) < 0)
@@ -153,7 +152,7 @@ static void read_longrope(struct hparams_reader *r, struct hparams *hp, struct r
         hp->n_ctx = p->original;
 }
 
-static void read_rope(struct hparams_reader *r, struct hparams *hp)
+static void read_rope(struct hparams_reader *r, struct hparams *hp, bool exact_yarn)
 {
     struct rope_params *p = &hp->rope[ROPE_FULL];
     p->base = real(r, "rope.freq_base", 1e12f, 10000);
@@ -165,7 +164,7 @@ static void read_rope(struct hparams_reader *r, struct hparams *hp)
     p->original =
         hparams_number(r, "rope.scaling.original_context_length", needs ? 2 : 0, 1 << 24, needs ? hp->n_ctx : 0);
     if (p->scaling == ROPE_SCALING_YARN)
-        read_yarn(r, hp->n_ctx, p);
+        read_yarn(r, hp->n_ctx, exact_yarn, p);
     if (p->scaling == ROPE_SCALING_LONG)
         read_longrope(r, hp, p);
     if (p->scaling == ROPE_SCALING_NONE)
@@ -372,7 +371,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
         int rc = gguf_flags(g, "hearth.rope.layers", hp.turns, hp.n_layer, e);
         r.ret = rc < 0 ? rc : 0;
     }
-    read_rope(&r, &hp);
+    read_rope(&r, &hp, row->exact_yarn);
     read_window(&r, &hp, row->period);
     read_scales(&r, &hp);
     if (row->hparams && !r.ret)

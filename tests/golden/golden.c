@@ -296,6 +296,7 @@ static void converted(const char *name, const char *arch)
     X(qwen3_moe, "qwen3_moe", "qwen3moe")     \
     X(glm4_moe, "glm4_moe", "glm4moe")        \
     X(dots1, "dots1", "dots1")                \
+    X(gpt_oss, "gpt_oss", "gpt-oss")          \
     X(phi3_longrope, "phi3-longrope", "phi3")
 #define FOLDERS(X)                         \
     X(llama_rope3, "llama-rope3", "llama") \

@@ -1,7 +1,7 @@
 /*
  * invariant.c - a row's logits do not depend on how its prompt was cut, on where its KV lay meanwhile, or on who was in
- * the step: the same bits, on prompts of 65 to 900 random tokens of tale. Graph and eager steps of a GPU are compared
- * as two devices; so are the CPU's with all threads and with one.
+ * the step: the same bits, on prompts of 65 to 900 random tokens of tale and, on the CPU, of models of experts. Graph
+ * and eager steps of a GPU are compared as two devices; so are the CPU's with all threads and with one.
  *
  * On a GPU that is so where the batch says `invariant`. Prompts computed the fast way, and both ways against the CPU's
  * F32, are compared by the greatest difference of a logit.
@@ -86,7 +86,7 @@ static uint32_t n_prompts(void)
 }
 
 /* Two sequences' worth of pages, and those that KV comes back to. */
-static void open_tale(struct run *r, const char *variant, uint32_t threads)
+static void open_model(struct run *r, const char *variant, uint32_t threads)
 {
     run_open(r, path, run_backend(), variant, threads, 3 * PAGES, BATCH_ROWS_MAX);
 }
@@ -98,7 +98,7 @@ static void the_cut_of_a_prompt(void **state)
     static int32_t token[LEN_MAX];
     char how[64];
     struct run r;
-    open_tale(&r, NULL, 0);
+    open_model(&r, NULL, 0);
     uint32_t n_vocab = r.m->hp.n_vocab;
     float *want = malloc(2 * OUT * n_vocab * sizeof *want), *got = want + OUT * n_vocab;
     assert_non_null(want);
@@ -120,20 +120,32 @@ static void the_cut_of_a_prompt(void **state)
     run_close(&r);
 }
 
+/* Pages of every group's pool to host memory, or back into others. */
+static void move_pages(struct run *r, const uint32_t *pages, void *host[KV_GROUPS_MAX][PAGES], uint32_t n, bool save)
+{
+    for (uint32_t g = 0; g < r->n_group; g++) {
+        uint64_t t = save ? r->be->kv_save(r->dev, r->pool[g], pages, host[g], n)
+                          : r->be->kv_load(r->dev, r->pool[g], pages, (const void *const *)host[g], n);
+        MUST(r->be->kv_transfer_wait(r->dev, t, &e));
+    }
+}
+
 static void resumed_and_beside_others(void **state)
 {
     (void)state;
     static int32_t token[LEN_MAX], other[LEN_MAX];
     struct run r;
-    open_tale(&r, NULL, 0);
+    open_model(&r, NULL, 0);
     uint32_t n_vocab = r.m->hp.n_vocab;
-    uint64_t bytes = kv_page_bytes(&r.kv[0]);
     float *want = malloc(3 * OUT * n_vocab * sizeof *want), *got = want + OUT * n_vocab;
-    void *slab, *host[PAGES];
+    void *host[KV_GROUPS_MAX][PAGES];
     assert_non_null(want);
-    MUST(r.be->host_alloc(r.dev, bytes * PAGES, &slab, &e));
-    for (uint32_t p = 0; p < PAGES; p++)
-        host[p] = (char *)slab + p * bytes;
+    for (uint32_t g = 0; g < r.n_group; g++) {
+        uint64_t bytes = kv_page_bytes(&r.kv[g]);
+        MUST(r.be->host_alloc(r.dev, bytes * PAGES, &host[g][0], &e));
+        for (uint32_t p = 1; p < PAGES; p++)
+            host[g][p] = (char *)host[g][0] + p * bytes;
+    }
     for (uint32_t i = 0; i < n_prompts(); i++) {
         uint32_t n = prompt_length(i), half = 1 + (uint32_t)(drawn(77 + i) % (n - OUT - 1));
         prompt_tokens(i, n, n_vocab, token);
@@ -142,11 +154,9 @@ static void resumed_and_beside_others(void **state)
         /* Cold in other pages, then away to host memory, others' work, and back in yet other pages. */
         uint32_t held = (half + KV_PAGE - 1) / KV_PAGE;
         feed(&r, r.pages + PAGES, token, 0, half, 256, true, got);
-        uint64_t t = r.be->kv_save(r.dev, r.pool[0], r.pages + PAGES, host, held);
-        MUST(r.be->kv_transfer_wait(r.dev, t, &e));
+        move_pages(&r, r.pages + PAGES, host, held, true);
         feed(&r, r.pages + PAGES, other, 0, LEN_MIN, 64, true, got);
-        t = r.be->kv_load(r.dev, r.pool[0], r.pages + 2 * PAGES, (const void *const *)host, held);
-        MUST(r.be->kv_transfer_wait(r.dev, t, &e));
+        move_pages(&r, r.pages + 2 * PAGES, host, held, false);
         feed(&r, r.pages + 2 * PAGES, token, half, n, 100, true, got);
         same("resumed", n, want, got, n_vocab);
         /* The last rows once more, in a step with a prompt of somebody else before and after. */
@@ -159,7 +169,8 @@ static void resumed_and_beside_others(void **state)
         run_step(&r, step, 3, true, got);
         same("beside others", n, want, got, n_vocab);
     }
-    r.be->host_free(r.dev, slab);
+    for (uint32_t g = 0; g < r.n_group; g++)
+        r.be->host_free(r.dev, host[g][0]);
     free(want);
     run_close(&r);
 }
@@ -169,8 +180,8 @@ static void two_devices(void **state)
     (void)state;
     static int32_t token[LEN_MAX];
     struct run a, b;
-    open_tale(&a, run_on_gpu() ? "graph" : NULL, 0);
-    open_tale(&b, run_on_gpu() ? "eager" : NULL, 1);
+    open_model(&a, run_on_gpu() ? "graph" : NULL, 0);
+    open_model(&b, run_on_gpu() ? "eager" : NULL, 1);
     uint32_t n_vocab = a.m->hp.n_vocab;
     float *want = malloc(2 * OUT * n_vocab * sizeof *want), *got = want + OUT * n_vocab;
     assert_non_null(want);
@@ -196,7 +207,7 @@ static void the_fast_way_is_near(void **state)
     (void)state;
     static int32_t token[LEN_MAX];
     struct run r, exact;
-    open_tale(&r, NULL, 0);
+    open_model(&r, NULL, 0);
     run_open(&exact, path, backend_find("cpu"), NULL, 0, PAGES, BATCH_ROWS_MAX);
     uint32_t n_vocab = r.m->hp.n_vocab;
     float *want = malloc(3 * OUT * n_vocab * sizeof *want), *slow = want + OUT * n_vocab, *fast = slow + OUT * n_vocab;
@@ -224,6 +235,12 @@ static void the_fast_way_is_near(void **state)
     run_close(&exact);
 }
 
+static int take_path(void **state)
+{
+    snprintf(path, sizeof path, "%s", (const char *)*state);
+    return 0;
+}
+
 int main(void)
 {
     const char *s = getenv("HEARTH_SEED");
@@ -235,11 +252,30 @@ int main(void)
         puts("1..0 # SKIP no tale");
         return 77;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_cut_of_a_prompt),
-        cmocka_unit_test(resumed_and_beside_others),
-        cmocka_unit_test(two_devices),
-        cmocka_unit_test(the_fast_way_is_near),
+    static const char *const experts[] = {"qwen3_moe", "gpt_oss"};
+    static char paths[3][4096];
+    const struct CMUnitTest each[] = {
+        cmocka_unit_test_setup(the_cut_of_a_prompt, take_path),
+        cmocka_unit_test_setup(resumed_and_beside_others, take_path),
+        cmocka_unit_test_setup(two_devices, take_path),
+        cmocka_unit_test_setup(the_fast_way_is_near, take_path),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    enum { EACH = sizeof each / sizeof *each };
+    struct CMUnitTest tests[3 * EACH];
+    size_t n = 0;
+    for (size_t i = 0; i < 3; i++) {
+        char config[64];
+        snprintf(config, sizeof config, "models/hf-tiny/%s/config.json", i ? experts[i - 1] : "");
+        if (i == 0)
+            memcpy(paths[i], path, sizeof path);
+        else if (run_on_gpu() || !run_path(paths[i], config))
+            continue;
+        else
+            *strrchr(paths[i], '/') = 0; /* the folder */
+        for (size_t k = 0; k < EACH; k++) {
+            tests[n] = each[k];
+            tests[n++].initial_state = paths[i];
+        }
+    }
+    return _cmocka_run_group_tests("invariant", tests, n, NULL, NULL);
 }

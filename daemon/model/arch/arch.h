@@ -31,6 +31,7 @@ struct layer {
     const float *qkv_bias;                     /* [(n_head + 2 n_kv) d_head] or NULL, as all biases */
     struct weight attn_out;                    /* [d_model, n_head d_head] */
     const float *attn_out_bias;                /* [d_model] */
+    const float *sinks;                        /* [n_head] or NULL: op_attend.sinks */
     struct weight gate_up;                     /* [2 d_ff, d_model], or [d_ff, d_model] of an ungated FFN */
     const float *gate_up_bias;                 /* [2 d_ff] or [d_ff] */
     struct weight down;                        /* [d_model, d_ff] */
@@ -52,6 +53,7 @@ struct arch {
     uint32_t period;     /* of every so many layers the last has full attention, the others a sliding window, where the
                             file has a window and does not say which layers slide; 0: all of them */
     uint32_t still;      /* of every so many layers the last does not turn; 0: all do. A folder may list others. */
+    bool exact_yarn;     /* YaRN's ramp ends between dimensions, where the file does not say */
     size_t layer_bytes;  /* of its layers; 0: they are struct layer */
     bool skips_ahead;    /* the last layers of its files, nextn_predict_layers, predict further ahead: left out */
     struct {

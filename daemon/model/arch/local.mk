@@ -6,6 +6,7 @@ ARCHS = \
 	daemon/model/arch/qwen3moe.c \
 	daemon/model/arch/qwen2moe.c \
 	daemon/model/arch/dots1.c \
+	daemon/model/arch/gpt_oss.c \
 	daemon/model/arch/glm4moe.c \
 	daemon/model/arch/mistral3.c \
 	daemon/model/arch/smollm3.c \

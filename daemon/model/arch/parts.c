@@ -126,6 +126,7 @@ void build_attend(const struct model *m, struct program *p, const struct layer *
                           .window = l->window,
                           .scale = hp->attn_scale,
                           .softcap = hp->attn_softcap,
+                          .sinks = l->sinks,
                       });
 }
 
