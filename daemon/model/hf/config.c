@@ -427,7 +427,10 @@ static int refuse_others(const struct hf *h)
             return err_set(h->e, HEARTH_EUNSUPPORTED, "config.json asks for %s, which hearth does not compute",
                            fixed[i].hf);
     }
-    if (get(h, "quantization_config"))
+    const json_t *quant = get(h, "quantization_config");
+    const char *method = json_string_value(json_object_get(quant, "quant_method"));
+    bool mxfp4 = h->arch->rules & HF_TRANSPOSED && method && !strcmp(method, "mxfp4"); /* mxfp4.c */
+    if (quant && !mxfp4)
         return err_set(h->e, HEARTH_EUNSUPPORTED,
                        "quantised safetensors (quantization_config); BF16, F16, F32 and GGUF files run");
     return 0;

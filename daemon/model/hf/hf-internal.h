@@ -33,7 +33,8 @@ struct hf {
     const struct hf_arch *arch;
     uint32_t n_layer;
     bool tied;
-    uint32_t type; /* type of the last matrix seen */
+    uint32_t type;          /* type of the last matrix seen */
+    struct hf_mxfp4 *mxfp4; /* mxfp4.c: the matrices of experts seen so far */
     struct hearth_err *e;
 };
 
@@ -73,6 +74,11 @@ bool hf_is(const json_t *o, const char *key, const char *value);
 bool hf_expert_name(const char *s, char *out, size_t size);
 /* Adds the tensors that a tensor of all experts becomes. 1 where it is none. */
 int hf_fused_experts(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t);
+
+/* mxfp4.c: takes a tensor of blocks or of scales; 1 where it is none. The end checks that both were there, where
+ * nothing failed before (ret), and frees what was kept meanwhile. */
+int hf_mxfp4_tensor(struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t);
+int hf_mxfp4_end(struct hf *h, int ret);
 
 /* templates.c: the chat templates; cfg is tokenizer_config.json, or NULL. */
 int hf_templates(struct hf *h, const json_t *cfg);

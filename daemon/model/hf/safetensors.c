@@ -13,7 +13,7 @@ enum {
 static const struct {
     const char *name;
     uint32_t type, bytes;
-} types[] = {{"BF16", DT_BF16, 2}, {"F16", DT_F16, 2}, {"F32", DT_F32, 4}};
+} types[] = {{"BF16", DT_BF16, 2}, {"F16", DT_F16, 2}, {"F32", DT_F32, 4}, {"U8", SAFETENSOR_U8, 1}};
 
 /* Reads a number of the header: not negative, and at most 63 bits. */
 static bool number(const json_t *v, uint64_t *out)

@@ -8,6 +8,8 @@
 #include "daemon/model/gguf.h"
 #include "daemon/model/map.h"
 
+enum { SAFETENSOR_U8 = 1 << 16 }; /* the type of bytes, which no ggml type is */
+
 struct safetensor {
     const char *name;     /* NUL-terminated, valid during the call */
     struct gguf_tensor t; /* its name is empty; dim[0] varies fastest, as in GGUF; data points into the map */

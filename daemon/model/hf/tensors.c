@@ -194,7 +194,13 @@ static int on_tensor(void *arg, const struct safetensor *s, struct hearth_err *e
     unsigned number = 0;
     bool in_layer;
     const char *rest = strip(s->name, &in_layer, &number);
-    int ret = in_layer ? hf_fused_experts(h, number, rest, &t) : 1;
+    bool bytes = t.type == SAFETENSOR_U8;
+    int ret = !in_layer || number >= h->n_layer ? 1
+              : bytes                           ? hf_mxfp4_tensor(h, number, rest, &t)
+                                                : hf_fused_experts(h, number, rest, &t);
+    if (ret > 0 && bytes)
+        ret = err_set(e, HEARTH_EUNSUPPORTED, "tensor %s is of type U8; BF16, F16 and F32 are read",
+                      gguf_label((struct gguf_str){s->name, strlen(s->name)}).s);
     if (ret <= 0) { /* added in another form, or an error */
         h->e = was;
         return ret;
@@ -341,7 +347,9 @@ int hf_tensors(struct hf *h)
             ret = err_set(h->e, HEARTH_EBADMODEL,
                           "the folder has neither model.safetensors nor model.safetensors.index.json");
     }
+    bool mxfp4 = h->mxfp4 != NULL;
+    ret = hf_mxfp4_end(h, ret);
     if (!ret) /* general.file_type, by llama.cpp's numbers */
-        gguf_make_u32(h->m, "general.file_type", h->type == DT_BF16 ? 32 : h->type == DT_F16 ? 1 : 0);
+        gguf_make_u32(h->m, "general.file_type", mxfp4 ? 38 : h->type == DT_BF16 ? 32 : h->type == DT_F16 ? 1 : 0);
     return ret ? ret : put_rope_tensors(h);
 }

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <sys/stat.h>
 
 #include "daemon/model/chat/templates.h"
@@ -274,6 +275,79 @@ static void test_defaults(void **state)
 }
 
 #define BERT "{\"normalizer\": {\"type\": \"BertNormalizer\"}, \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}, "
+/* --- gpt-oss in MXFP4 ------------------------------------------------------------------------------------ */
+
+enum { MX_EXPERTS = 2, MX_ROWS = 6, MX_BLOCKS = 3, MX_N = MX_EXPERTS * MX_ROWS * MX_BLOCKS };
+
+#define OSS                                                                                                         \
+    "{\"model_type\": \"gpt_oss\", \"quantization_config\": {\"quant_method\": \"mxfp4\"}, \"num_local_experts\": " \
+    "2, " CONFIG "}"
+#define MX_BLOCKS_AT(shape)                                                                     \
+    "\"model.layers.0.mlp.experts.gate_up_proj_blocks\": {\"dtype\": \"U8\", \"shape\": " shape \
+    ", \"data_offsets\": [0, 576]}"
+#define MX_SCALES_AT(shape)                                                                     \
+    "\"model.layers.0.mlp.experts.gate_up_proj_scales\": {\"dtype\": \"U8\", \"shape\": " shape \
+    ", \"data_offsets\": [576, 612]}"
+
+static void write_mxfp4(const char *header)
+{
+    struct build b = {0};
+    write_folder();
+    write_text("config.json", OSS);
+    put64(&b, strlen(header));
+    put(&b, header, strlen(header));
+    for (unsigned i = 0; i < 17 * MX_N; i++) /* nibbles that differ, then scales around 1 */
+        put(&b, &(uint8_t){(uint8_t)(i < 16 * MX_N ? i * 37 + i / 16 * 11 : 120 + i % 15)}, 1);
+    write_file("model.safetensors", b.p, b.n);
+    free(b.p);
+}
+
+/* Weight k of a row as the OCP's specification has it, low nibble first. */
+static float mx_weight(uint64_t block, unsigned k)
+{
+    static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    uint64_t at = block * 16 + k / 2;
+    unsigned byte = (uint8_t)(at * 37 + at / 16 * 11), nibble = byte >> k % 2 * 4 & 15;
+    unsigned scale = 120 + (unsigned)((16 * MX_N + block) % 15);
+    return (nibble & 8 ? -1.0f : 1.0f) * ldexpf(values[nibble & 7], (int)scale - 127);
+}
+
+static void test_mxfp4_folder(void **state)
+{
+    (void)state;
+    struct gguf *g;
+    struct hearth_err e = {0};
+    write_mxfp4("{" MX_BLOCKS_AT("[2, 6, 3, 16]") ", " MX_SCALES_AT("[2, 6, 3]") "}");
+    if (model_file_open(&g, dir, &e))
+        fail_msg("%s", e.msg);
+    for (unsigned part = 0; part < 2; part++) {
+        const struct gguf_tensor *t =
+            gguf_tensor_find(g, part ? "blk.0.ffn_up_exps.weight" : "blk.0.ffn_gate_exps.weight");
+        float v[MX_EXPERTS * MX_ROWS / 2 * MX_BLOCKS * 32];
+        assert_non_null(t);
+        assert_int_equal(t->type, DT_MXFP4);
+        assert_true(t->n_dim == 3 && t->dim[0] == 32 * MX_BLOCKS && t->dim[1] == MX_ROWS / 2 &&
+                    t->dim[2] == MX_EXPERTS);
+        dtype_get(DT_MXFP4)->to_f32(t->data, v, sizeof v / sizeof *v);
+        for (unsigned i = 0; i < sizeof v / sizeof *v; i++) {
+            unsigned row = i / (32 * MX_BLOCKS), expert = row / (MX_ROWS / 2), k = i % (32 * MX_BLOCKS);
+            uint64_t block = (expert * MX_ROWS + row % (MX_ROWS / 2) * 2 + part) * (uint64_t)MX_BLOCKS + k / 32;
+            assert_true(v[i] == mx_weight(block, k % 32));
+        }
+    }
+    gguf_close(g);
+    write_mxfp4("{" MX_BLOCKS_AT("[2, 6, 3, 16]") "}");
+    refused(dir, HEARTH_EBADMODEL, "layer 0: the experts' blocks come without scales");
+    write_mxfp4("{" MX_SCALES_AT("[2, 6, 3]") "}");
+    refused(dir, HEARTH_EBADMODEL, "without their blocks");
+    write_mxfp4("{" MX_BLOCKS_AT("[2, 6, 3, 16]") ", " MX_SCALES_AT("[6, 2, 3]") "}");
+    refused(dir, HEARTH_EBADMODEL, "do not fit their blocks");
+    write_mxfp4("{" MX_BLOCKS_AT("[2, 6, 6, 8]") "}");
+    refused(dir, HEARTH_EBADMODEL, "not the shape of MXFP4");
+    write_mxfp4("{\"model.norm.weight\": {\"dtype\": \"U8\", \"shape\": [8], \"data_offsets\": [0, 8]}}");
+    refused(dir, HEARTH_EUNSUPPORTED, "of type U8");
+}
+
 static void test_folder_refused(void **state)
 {
     (void)state;
@@ -434,6 +508,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_folder_templates, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_plus_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_defaults, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mxfp4_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tensors_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_huge, set_up, tear_down),

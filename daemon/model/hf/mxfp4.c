@@ -1,0 +1,112 @@
+/*
+ * mxfp4.c - gpt-oss as its maker publishes it: the experts' matrices in MXFP4, nibbles in one tensor and the powers of
+ * two in another, gate's and up's rows in turn. They are copied into the blocks that GGUF has.
+ */
+#include "daemon/model/hf/hf-internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/model/hf/safetensors.h"
+
+enum { LEN = 32, BYTES = 17, NIBBLES = 16 }; /* a block: weights, bytes in GGUF, bytes of nibbles */
+
+/* One matrix of all experts of a layer, or gate and up. */
+struct hf_mxfp4 {
+    struct hf_mxfp4 *next;
+    unsigned layer;
+    bool down, scaled;
+    uint64_t n_block, n_row, n_expert; /* blocks in a row, rows in the folder */
+    uint8_t *part[2];                  /* gate and up, or down: [n_expert][n_row / parts][n_block] blocks */
+};
+
+static uint8_t *block_at(const struct hf_mxfp4 *m, uint64_t expert, uint64_t row, uint64_t block)
+{
+    uint64_t parts = m->down ? 1 : 2;
+    return m->part[row % parts] + ((expert * (m->n_row / parts) + row / parts) * m->n_block + block) * BYTES;
+}
+
+static int add_parts(const struct hf *h, struct hf_mxfp4 *m)
+{
+    uint64_t parts = m->down ? 1 : 2, rows = m->n_row / parts;
+    for (uint64_t i = 0; i < parts; i++) {
+        struct gguf_tensor t = {.n_dim = 3, .dim = {m->n_block * LEN, rows, m->n_expert, 1}, .type = DT_MXFP4};
+        char name[64];
+        snprintf(name, sizeof name, "blk.%u.ffn_%s_exps.weight", m->layer, m->down ? "down" : i ? "up" : "gate");
+        t.bytes = m->n_expert * rows * m->n_block * BYTES;
+        t.name = gguf_make_name(h->m, name);
+        t.data = m->part[i] = gguf_make_alloc(h->m, t.bytes);
+        if (!t.data)
+            return err_set(h->e, HEARTH_ENOMEM, "no memory for tensor %s", name);
+        gguf_make_tensor(h->m, &t);
+    }
+    return 0;
+}
+
+/* Byte i of a block has weights 2 i and 2 i + 1 in the folder, i and i + 16 in GGUF. */
+static void copy_nibbles(const uint8_t *from, uint8_t *to)
+{
+    for (unsigned i = 0; i < NIBBLES; i++) {
+        unsigned low = from[i / 2] >> i % 2 * 4 & 15, high = from[(i + NIBBLES) / 2] >> i % 2 * 4 & 15;
+        to[1 + i] = (uint8_t)(low | high << 4);
+    }
+}
+
+static int add_blocks(struct hf *h, unsigned layer, bool down, const struct gguf_tensor *t)
+{
+    if (t->n_dim != 4 || t->dim[0] != NIBBLES || (!down && t->dim[2] % 2))
+        return err_set(h->e, HEARTH_EBADMODEL, "layer %u: the experts' blocks have not the shape of MXFP4", layer);
+    struct hf_mxfp4 *m = calloc(1, sizeof *m);
+    if (!m)
+        return err_set(h->e, HEARTH_ENOMEM, "no memory for the experts of layer %u", layer);
+    *m = (struct hf_mxfp4){h->mxfp4, layer, down, false, t->dim[1], t->dim[2], t->dim[3], {NULL}};
+    h->mxfp4 = m;
+    int ret = add_parts(h, m);
+    const uint8_t *from = t->data;
+    for (uint64_t e = 0; e < m->n_expert && !ret; e++)
+        for (uint64_t r = 0; r < m->n_row; r++)
+            for (uint64_t b = 0; b < m->n_block; b++, from += NIBBLES)
+                copy_nibbles(from, block_at(m, e, r, b));
+    return ret;
+}
+
+static int add_scales(struct hf *h, unsigned layer, bool down, const struct gguf_tensor *t)
+{
+    struct hf_mxfp4 *m = h->mxfp4;
+    while (m && (m->layer != layer || m->down != down))
+        m = m->next;
+    if (!m)
+        return err_set(h->e, HEARTH_EBADMODEL, "layer %u: scales of experts come without their blocks before", layer);
+    if (m->scaled || t->n_dim != 3 || t->dim[0] != m->n_block || t->dim[1] != m->n_row || t->dim[2] != m->n_expert)
+        return err_set(h->e, HEARTH_EBADMODEL, "layer %u: the scales of the experts do not fit their blocks", layer);
+    const uint8_t *from = t->data;
+    for (uint64_t e = 0; e < m->n_expert; e++)
+        for (uint64_t r = 0; r < m->n_row; r++)
+            for (uint64_t b = 0; b < m->n_block; b++)
+                *block_at(m, e, r, b) = *from++;
+    m->scaled = true;
+    return 0;
+}
+
+int hf_mxfp4_tensor(struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
+{
+    static const char *const names[] = {"mlp.experts.gate_up_proj_blocks", "mlp.experts.down_proj_blocks",
+                                        "mlp.experts.gate_up_proj_scales", "mlp.experts.down_proj_scales"};
+    size_t k = 0, n = sizeof names / sizeof *names;
+    while (k < n && strcmp(names[k], s))
+        k++;
+    if (k == n || t->type != SAFETENSOR_U8 || !(h->arch->rules & HF_TRANSPOSED))
+        return 1;
+    return k < 2 ? add_blocks(h, layer, k % 2, t) : add_scales(h, layer, k % 2, t);
+}
+
+int hf_mxfp4_end(struct hf *h, int ret)
+{
+    for (struct hf_mxfp4 *m; (m = h->mxfp4);) {
+        if (!m->scaled && !ret)
+            ret = err_set(h->e, HEARTH_EBADMODEL, "layer %u: the experts' blocks come without scales", m->layer);
+        h->mxfp4 = m->next;
+        free(m);
+    }
+    return ret;
+}
