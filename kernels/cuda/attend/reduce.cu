@@ -10,17 +10,6 @@ enum {
     REDUCE_CHUNKS = 16, /* chunks that a warp of a merge has under way */
 };
 
-/* Sixteen bytes, or zeros. */
-__device__ static inline float4 load_if(bool there, const float *at)
-{
-    float4 f;
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;\n"
-                 "@p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4]; }"
-                 : "=&f"(f.x), "=&f"(f.y), "=&f"(f.z), "=&f"(f.w)
-                 : "l"(at), "r"((int)there));
-    return f;
-}
-
 /*
  * The result of a row's head from the partial sums of its chunks. Chunk c of the context is warp c % REDUCE_WARPS's,
  * which has REDUCE_CHUNKS of them under way from a fixed place on; then the warps' sums are added in order. Chunks that

@@ -12,6 +12,17 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+/* Sixteen bytes, or zeros; without a branch, so that code is executed, and fetched, where there is nothing to load. */
+__device__ static inline float4 load_if(bool there, const float *at)
+{
+    float4 f;
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;\n"
+                 "@p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4]; }"
+                 : "=&f"(f.x), "=&f"(f.y), "=&f"(f.z), "=&f"(f.w)
+                 : "l"(at), "r"((int)there));
+    return f;
+}
+
 struct partials_part {
     uint32_t group0, row0; /* first group; first row in the merged output */
 };
@@ -24,10 +35,18 @@ struct partials {
     uint32_t glu; /* > 0: gate and up share tiles, 8 rows each, and up's rows begin here in the merged output */
     struct partials_part part[3];
 
-    /* Rows o .. o + 3 (o % 4 == 0) of the merged output, column col. */
-    __device__ float4 four(uint32_t col, uint32_t o) const
+    /* Where the pieces of rows o .. o + 3 (o % 4 == 0) of the merged output lie, of column col; all of it before they
+     * are there. Nothing where there is no product. */
+    struct place {
+        const float *first, *later;
+        uint64_t step;
+        int n; /* pieces */
+    };
+    __device__ place at(uint32_t col, uint32_t o) const
     {
         uint32_t i = 0, up = glu && o >= glu;
+        if (!p)
+            return {NULL, NULL, 0, 0};
         while (i + 1 < n_part && o >= part[i + 1].row0)
             i++;
         uint32_t row = o - part[i].row0;
@@ -38,18 +57,32 @@ struct partials {
         uint32_t group = part[i].group0 + row / rows, piece = cols * rows, b = group * n_kblk / per,
                  last = (group * n_kblk + n_kblk - 1) / per, seg = group - b * per / n_kblk;
         const float *at = p + (uint64_t)col * rows + row % rows;
-        float4 t = __ldcg((const float4 *)(at + (uint64_t)(b * segs + seg) * piece));
-        for (b++; b <= last; b += 4) { /* later blocks begin with this group; their loads are under way together */
-            float4 v[4] = {};
+        uint64_t step = (uint64_t)segs * piece; /* later blocks begin with this group */
+        return {at + (uint64_t)(b * segs + seg) * piece, at + (b + 1) * step, step, (int)(last - b + 1)};
+    }
+    /* Their sum, in the order of the blocks; zeros where it is not real. Four loads are under way together. */
+    __device__ static float4 sum(const place &w, bool real = true)
+    {
+        int n = real ? w.n : 0;
+        const float *at = w.later;
+        float4 t = load_if(n > 0, w.first);
+        int left = n - 1;
+#pragma unroll 1
+        do {
+            float4 v[4];
 #pragma unroll
-            for (uint32_t j = 0; j < 4; j++)
-                if (b + j <= last)
-                    v[j] = __ldcg((const float4 *)(at + (uint64_t)((b + j) * segs) * piece));
+            for (int j = 0; j < 4; j++)
+                v[j] = load_if(j < left, at + j * w.step);
 #pragma unroll
-            for (uint32_t j = 0; j < 4; j++)
+            for (int j = 0; j < 4; j++)
                 t.x += v[j].x, t.y += v[j].y, t.z += v[j].z, t.w += v[j].w;
-        }
+            left -= 4, at += 4 * w.step;
+        } while (left > 0);
         return t;
+    }
+    __device__ float4 four(uint32_t col, uint32_t o) const
+    {
+        return sum(at(col, o));
     }
 };
 

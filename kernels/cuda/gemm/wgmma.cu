@@ -25,7 +25,8 @@ __device__ static inline void load_four(const float *from, uint32_t k, uint32_t 
 
 /*
  * RMS norm of a row by a cluster of blocks, each a quarter of it, after the row's last product is added: one block
- * would wait for a row's pieces four times as long. `two`: a second form, where it has a place.
+ * would wait for a row's pieces four times as long. `two`: a second form, where it has a place. All goes once through
+ * with nothing before the wait: the code, which takes longer to fetch than to execute, is there then.
  */
 enum { CLUSTER = 4, NORM_THREADS = 256, KEEP = 2 };
 __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
@@ -37,59 +38,38 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
     constexpr uint32_t STEP = CLUSTER * NORM_THREADS * 4;
     uint32_t row = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER, k0 = (rank * NORM_THREADS + threadIdx.x) * 4,
              end = (n + 255) / 256 * 256;
-    float v[KEEP][4], w[KEEP][4], s = 0;
+    float v[KEEP][4], w[KEEP][4], c[KEEP][4];
+    partials::place place[KEEP];
     asm volatile("barrier.cluster.arrive.relaxed.aligned;"); /* the others' memory is there once they have started */
     pdl_trigger();
-#pragma unroll
-    for (uint32_t i = 0; i < KEEP; i++)
-        load_four(nm.w, k0 + i * STEP, n, w[i]);
-    pdl_wait();
     float *r = x + (uint64_t)(gather ? gather[row] : row) * ldx;
-    auto values = [&](uint32_t k, float *to) {
-        load_four(r, k, n, to);
+#pragma unroll
+    for (uint32_t i = 0; i < KEEP; i++) {
+        uint32_t k = k0 + i * STEP;
+        load_four(nm.w, k, n, w[i]);
+        load_four(bias, k, add.p && bias ? n : 0, c[i]);
+        place[i] = k < n ? add.at(row, k) : partials::place{NULL, NULL, 0, 0};
+    }
+    auto added = [&](uint32_t k, const partials::place &from, const float *bias4, float *to, bool real) {
+        bool whole = k + 4 <= n;
+        float4 f = load_if(real && whole, r + k);
+        to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
+        if (real && !whole)
+            load_four(r, k, n, to);
         if (!add.p)
             return;
-        float4 sum = add.four(row, k);
+        float4 sum = partials::sum(from, real);
         const float o[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            if (k + i < n)
-                r[k + i] = to[i] += o[i] + (bias ? bias[k + i] : 0.f);
+            to[i] = k + i < n ? to[i] + o[i] + bias4[i] : 0.f;
+        if (real && whole)
+            *(float4 *)(r + k) = make_float4(to[0], to[1], to[2], to[3]);
+        else if (real)
+            for (int i = 0; i < 4 && k + i < n; i++)
+                r[k + i] = to[i];
     };
-    auto squares = [&](const float *f) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            s = fmaf(f[i], f[i], s);
-    };
-#pragma unroll
-    for (uint32_t i = 0; i < KEEP; i++)
-        if (k0 + i * STEP < n)
-            values(k0 + i * STEP, v[i]), squares(v[i]);
-    for (uint32_t k = k0 + KEEP * STEP; k < n; k += STEP) {
-        float far[4];
-        values(k, far), squares(far);
-    }
-    for (int i = 16; i; i /= 2)
-        s += __shfl_xor_sync(~0u, s, i);
-    if (threadIdx.x % 32 == 0)
-        warps[threadIdx.x / 32] = s;
-    __syncthreads();
-    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-    if (threadIdx.x < CLUSTER) {
-        s = 0;
-        for (uint32_t i = 0; i < NORM_THREADS / 32; i++)
-            s += warps[i];
-        asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.f32 [a], %2; }" ::"r"(
-                         smem_of(&rank_sums[rank])),
-                     "r"(threadIdx.x), "f"(s)
-                     : "memory");
-    }
-    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
-    s = 0;
-    for (int i = 0; i < CLUSTER; i++)
-        s += rank_sums[i];
-    float scale = rsqrtf(s / n + nm.eps);
-    auto store = [&](const act_buf &o, uint32_t k, const float *f, const float *g) {
+    auto store = [&](const act_buf &o, uint32_t k, const float *f, const float *g, float scale) {
         float y[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -99,19 +79,65 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
         *(uint32_t *)at = *(const uint32_t *)h;
         *(uint32_t *)(at + o.ld * 8) = *(const uint32_t *)(h + 2);
     };
+#pragma unroll 1
+    for (int pass = 0; pass < 2; pass++) {
+        bool real = pass;
+        float s = 0;
+        auto squares = [&](const float *f) {
 #pragma unroll
-    for (uint32_t i = 0; i < KEEP; i++)
-        if (k0 + i * STEP < end) {
-            store(out, k0 + i * STEP, v[i], w[i]);
-            if (two.p)
-                store(two, k0 + i * STEP, v[i], w[i]);
+            for (int i = 0; i < 4; i++)
+                s = fmaf(f[i], f[i], s);
+        };
+        if (real)
+            pdl_wait();
+#pragma unroll
+        for (uint32_t i = 0; i < KEEP; i++)
+            if (k0 + i * STEP < n)
+                added(k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
+        if (real)
+            for (uint32_t k = k0 + KEEP * STEP; k < n; k += STEP) {
+                float far[4], more[4];
+                load_four(bias, k, add.p && bias ? n : 0, more);
+                added(k, add.at(row, k), more, far, true), squares(far);
+            }
+        for (int i = 16; i; i /= 2)
+            s += __shfl_xor_sync(~0u, s, i);
+        if (threadIdx.x % 32 == 0)
+            warps[threadIdx.x / 32] = s;
+        __syncthreads();
+        if (!real) { /* what follows stays within the block */
+            if (threadIdx.x < CLUSTER)
+                rank_sums[threadIdx.x] = 0;
+            asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+        } else if (threadIdx.x < CLUSTER) {
+            s = 0;
+            for (uint32_t i = 0; i < NORM_THREADS / 32; i++)
+                s += warps[i];
+            asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.f32 [a], %2; }" ::"r"(
+                             smem_of(&rank_sums[rank])),
+                         "r"(threadIdx.x), "f"(s)
+                         : "memory");
         }
-    for (uint32_t k = k0 + KEEP * STEP; k < end; k += STEP) {
-        float far[4], g[4];
-        load_four(r, k, n, far), load_four(nm.w, k, n, g);
-        store(out, k, far, g);
-        if (two.p)
-            store(two, k, far, g);
+        asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+        s = 0;
+        for (int i = 0; i < CLUSTER; i++)
+            s += rank_sums[i];
+        float scale = rsqrtf(s / n + nm.eps);
+#pragma unroll
+        for (uint32_t i = 0; i < KEEP; i++)
+            if (real && k0 + i * STEP < end) {
+                store(out, k0 + i * STEP, v[i], w[i], scale);
+                if (two.p)
+                    store(two, k0 + i * STEP, v[i], w[i], scale);
+            }
+        if (real)
+            for (uint32_t k = k0 + KEEP * STEP; k < end; k += STEP) {
+                float far[4], g[4];
+                load_four(r, k, n, far), load_four(nm.w, k, n, g);
+                store(out, k, far, g, scale);
+                if (two.p)
+                    store(two, k, far, g, scale);
+            }
     }
 #endif
 }
@@ -221,6 +247,7 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     const struct shape *f = shape_for(bucket);
     uint32_t tiles = f->groups * 4, frag = 0;
     partials s = {};
+    a.bucket = bucket;
     a.w = w->packed, a.n_kblk = w->n_kblk, a.n_part = w->interleaved ? 1 : w->n_part;
     for (int o = 0; o < 2; o++)
         if (!a.x[o])
@@ -364,7 +391,7 @@ void wg_head(struct device *d, struct op_call *p, const struct op *o)
     const wdev *w = wdev_of(op->w);
     wg_args a = {};
     normed(d, p, w, &op->norm, true);
-    a.out = d->ws.logits, a.ldout = d->ws.ldl, a.n_out = w->n_out, a.bucket = p->bucket;
+    a.out = d->ws.logits, a.ldout = d->ws.ldl, a.n_out = w->n_out;
     a.scale = op->scale, a.softcap = op->softcap;
     matmul(d, w, a, p->bucket, true);
 }

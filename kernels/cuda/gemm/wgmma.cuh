@@ -37,7 +37,7 @@ struct wg_args {
     /* where the kernel ends its groups itself: logits [row][ldout], or hidden units in an order of k */
     uint32_t *flag; /* [block][tile]: a piece is there; zero between kernels */
     float *out;
-    uint32_t ldout, n_out, bucket;
+    uint32_t ldout, n_out, bucket; /* bucket: columns that are wanted */
     float scale, softcap;
     act_buf ff;
     const float *bias;
@@ -189,6 +189,37 @@ __device__ static inline void wg_add_partial(const wg_args &a, uint32_t block, u
     }
 }
 
+/* Stores that are made only where `live`, without a branch. */
+__device__ static inline void wg_store(float *at, float v, uint32_t live)
+{
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p st.global.cg.f32 [%0], %1; }" ::"l"(at), "f"(v), "r"(live)
+                 : "memory");
+}
+__device__ static inline void wg_store(__half *at, __half v, uint32_t live)
+{
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p st.global.b16 [%0], %1; }" ::"l"(at),
+                 "h"(*(const uint16_t *)&v), "r"(live)
+                 : "memory");
+}
+
+/* glu_act() in few instructions: x / (1 + 2^(x (a x^2 + b))), a division to two units of the last place. */
+struct wg_glu {
+    float a, b;
+
+    __device__ wg_glu(enum glu_kind k)
+    {
+        const float log2e = 1.4426950408889634f;
+        a = k == GLU_SWIGLU ? 0.f : -0.044715f * 1.5957691216f * log2e;
+        b = k == GLU_SWIGLU ? -log2e : -1.5957691216f * log2e;
+    }
+    __device__ float operator()(float x) const
+    {
+        float e;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(fmaf(x * x, a, b) * x));
+        return __fdividef(x, 1.f + e);
+    }
+};
+
 /* The warpgroups that multiply, then one of which a warp streams weights and another activations. */
 template <int TA, int TB, int N>
 __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::BLOCKS)
@@ -266,14 +297,18 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
     if (warp >= TILES)
         return;
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::REGS));
-    uint32_t ws = 0, wphase = 0, xs = 0, xphase = 0;
+    uint32_t ws = 0, wphase = 0, xs = 0, xphase = 0, seg = 0, done = 0, live;
     float acc[N / 2];
-    for (uint32_t done = 0, seg = 0; done < share.n; seg++) {
-        uint32_t u = share.at(done), g = u / n_kblk, n = min(share.u0 + share.n - u, n_kblk - u % n_kblk);
-        done += n;
+    const wg_glu act(a.glu);
 #pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            acc[i] = 0;
+    for (int i = 0; i < N / 2; i++)
+        acc[i] = 0;
+    /* Once through the end before there is anything to store: its code, which takes longer to fetch than to execute, is
+     * there when it is wanted. `live` is the compiler's to read, not to know. */
+    asm volatile("mov.u32 %0, 0;" : "=r"(live));
+#pragma unroll 1
+    for (;; live = 1) {
+        uint32_t u = share.at(done), g = u / n_kblk, n = min(share.u0 + share.n - u, n_kblk - u % n_kblk);
         auto run = [&](auto type) {
             constexpr int T = decltype(type)::value;
             typedef typename quant<T>::wg W;
@@ -333,13 +368,22 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
         struct type_b {
             enum { value = TB };
         };
-        if (TA != TB && wg_part_of(a, g).second)
-            run(type_b());
-        else
-            run(type_a());
-        if (a.flag) {
+        if (live) {
+#pragma unroll
+            for (int i = 0; i < N / 2; i++)
+                acc[i] = 0;
+            if (TA != TB && wg_part_of(a, g).second)
+                run(type_b());
+            else
+                run(type_a());
+            done += n;
+        }
+        if (a.flag && live) {
             if ((u + n) % n_kblk) {
                 wg_store_partial<N>(a, warp, lane, acc);
+                if (done == share.n)
+                    return;
+                seg++;
                 continue;
             }
             for (uint32_t b = g * n_kblk / a.per; b < blockIdx.x; b++)
@@ -347,15 +391,15 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
         }
         uint32_t row = warp * 16 + (lane >> 2), col = 2 * (lane & 3);
         if (a.ff.p) { /* gate and up of a unit are rows 8 apart: in one lane */
-            uint32_t u = (g * TILES + warp) * 8 + (lane >> 2);
+            uint32_t u = (g * TILES + warp) * 8 + (lane >> 2), in = live && u < (a.n_out + 255) / 256 * 256;
+            float bg = a.bias && u < a.n_out ? a.bias[u] : 0.f, bu = a.bias && u < a.n_out ? a.bias[a.n_out + u] : 0.f;
+            __half *to = a.ff.p + wg_at(a.ff.layout - LAYOUT_WG, N, col, u); /* of units past n_out: zeros */
 #pragma unroll
             for (int j = 0; j < N / 4; j++) {
-                uint32_t c = col + j / 2 * 8 + (j & 1), i = j / 2 * 4 + (j & 1);
-                float gate = acc[i] + (a.bias && u < a.n_out ? a.bias[u] : 0.f),
-                      up = acc[i + 2] + (a.bias && u < a.n_out ? a.bias[a.n_out + u] : 0.f);
-                if (u < (a.n_out + 255) / 256 * 256)
-                    a.ff.p[wg_at(a.ff.layout - LAYOUT_WG, a.ff.ld, c, u)] =
-                        half_sat(u < a.n_out ? glu_act(a.glu, gate) * up : 0.f);
+                uint32_t i = j / 2 * 4 + (j & 1);
+                if (j % 2 == 0 && j / 2 * 8 >= a.bucket)
+                    break;
+                wg_store(to + (j / 2 * 8 + (j & 1)) * 8, half_sat(act(acc[i] + bg) * (acc[i + 2] + bu)), in);
             }
         } else if (a.out) {
             row += g * (WGS * 64);
@@ -364,14 +408,20 @@ __global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::
                 uint32_t c = col + j / 4 * 8 + (j & 1), r = row + (j & 2) * 4;
                 float v = acc[j] * a.scale;
                 if (c < a.bucket && r < a.n_out)
-                    a.out[(uint64_t)c * a.ldout + r] = a.softcap != 0 ? act_softcap(v, a.softcap) : v;
+                    wg_store(a.out + (uint64_t)c * a.ldout + r, a.softcap != 0 ? act_softcap(v, a.softcap) : v, live);
             }
         } else {
             float *o = a.partials + (((uint64_t)blockIdx.x * a.segs + seg) * N + col) * (WGS * 64) + row;
 #pragma unroll
-            for (int j = 0; j < N / 2; j++)
-                __stcg(o + (j / 4 * 8 + (j & 1)) * (WGS * 64) + (j & 2) * 4, acc[j]);
+            for (int j = 0; j < N / 2; j++) {
+                if (j % 4 == 0 && j / 4 * 8 >= a.bucket)
+                    break;
+                wg_store(o + (j / 4 * 8 + (j & 1)) * (WGS * 64) + (j & 2) * 4, acc[j], live);
+            }
         }
+        if (done == share.n)
+            return;
+        seg += live;
     }
 #endif
 }
