@@ -44,17 +44,18 @@ struct partials {
     };
     __device__ place at(uint32_t col, uint32_t o) const
     {
-        uint32_t i = 0, up = glu && o >= glu;
+        uint32_t up = glu && o >= glu;
         if (!p)
             return {NULL, NULL, 0, 0};
-        while (i + 1 < n_part && o >= part[i + 1].row0)
-            i++;
-        uint32_t row = o - part[i].row0;
+        partials_part of = part[0]; /* no index that is not a constant: the struct would lie in local memory */
+        of = n_part > 1 && o >= part[1].row0 ? part[1] : of;
+        of = n_part > 2 && o >= part[2].row0 ? part[2] : of;
+        uint32_t row = o - of.row0;
         if (glu) {
             row -= up * glu;
             row = (row & ~7u) * 2 + (row & 7) + up * 8;
         }
-        uint32_t group = part[i].group0 + row / rows, piece = cols * rows, b = group * n_kblk / per,
+        uint32_t group = of.group0 + row / rows, piece = cols * rows, b = group * n_kblk / per,
                  last = (group * n_kblk + n_kblk - 1) / per, seg = group - b * per / n_kblk;
         const float *at = p + (uint64_t)col * rows + row % rows;
         uint64_t step = (uint64_t)segs * piece; /* later blocks begin with this group */

@@ -24,11 +24,11 @@ __device__ static inline void load_four(const float *from, uint32_t k, uint32_t 
 }
 
 /*
- * RMS norm of a row by a cluster of blocks, each a quarter of it, after the row's last product is added: one block
- * would wait for a row's pieces four times as long. `two`: a second form, where it has a place. All goes once through
+ * RMS norm of a row by a cluster of blocks, each an eighth of it, after the row's last product is added: one block
+ * would wait for a row's pieces eight times as long. `two`: a second form, where it has a place. All goes once through
  * with nothing before the wait: the code, which takes longer to fetch than to execute, is there then.
  */
-enum { CLUSTER = 4, NORM_THREADS = 256, KEEP = 2 };
+enum { CLUSTER = 8, NORM_THREADS = 128, KEEP = 2 };
 __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
     norm_cluster(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
                  const float *bias, act_buf out, act_buf two)
