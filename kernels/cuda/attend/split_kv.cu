@@ -13,7 +13,7 @@
 #include "kernels/cuda/attend/plan.cuh"
 
 template <int D> struct shape {
-    static constexpr int WARPS = attend_warps(D);     /* registers: one block a processor */
+    static constexpr int WARPS = attend_warps(D);
     static constexpr int PAGES = CHUNK_PAGES / WARPS; /* of a chunk of 256 tokens, for a warp */
     static constexpr int J = (D + 31) / 32;           /* 32 dimensions of QK a step: a lane's 16 bytes of a row */
     static constexpr int SPAN = D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
@@ -154,8 +154,9 @@ __device__ static inline void reduce_warps(const split_args &a, const P &p, cons
     }
 }
 
-template <int D, class P>
-__global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __grid_constant__ split_args a)
+/* BLOCKS: of a processor. */
+template <int D, class P, int BLOCKS>
+__global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(const __grid_constant__ split_args a)
 {
     typedef shape<D> S;
     constexpr bool ONE = P::ONE;
@@ -336,21 +337,36 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, 1) attend_split(const __
 
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
 
+/* Where registers allow it, steps with work for more blocks than processors have two each: one's end of an item is
+ * beside the other's loads. The bits are the same. */
+constexpr int blocks_most(int d_head)
+{
+    return d_head <= 64 ? 2 : 1;
+}
+
 void attend_split_init(struct device *d)
 {
     each_head([&](auto size) {
-        cuda_smem(d, attend_split<size.d, plan>, 0), cuda_smem(d, attend_split<size.d, plan_one>, 0);
+        constexpr int D = size.d;
+        cuda_smem(d, attend_split<D, plan, 1>, 0), cuda_smem(d, attend_split<D, plan_one, 1>, 0);
+        if constexpr (blocks_most(D) > 1)
+            cuda_smem(d, attend_split<D, plan, blocks_most(D)>, 0);
     });
 }
 
 void attend_split_run(struct device *d, const split_args &a, uint32_t d_head)
 {
-    /* No more blocks than a decode step can have items: the rest of the GPU then starts the next product's weights. */
-    uint32_t most = d->sms, items = most;
-    if (d->decode)
-        items = d->bucket * a.kv.n_kv * d->n_split * ((a.group + TILE_ROWS - 1) / TILE_ROWS);
     by_head(d_head, [&](auto size) {
-        cuda_launch(d, a.one ? attend_split<size.d, plan_one> : attend_split<size.d, plan>,
-                    dim3(items < most ? items : most), shape<size.d>::WARPS * 32, 0, LAUNCH_PDL, a);
+        constexpr int D = size.d, MOST = blocks_most(D);
+        uint32_t tiles = (a.group + TILE_ROWS - 1) / TILE_ROWS, sms = d->sms;
+        /* No more blocks than a decode step can have items: the rest of the GPU then starts the next product's weights.
+         */
+        uint32_t items = d->decode ? d->bucket * a.kv.n_kv * d->n_split * tiles : sms;
+        if (MOST > 1 && !a.one && items > sms)
+            cuda_launch(d, attend_split<D, plan, MOST>, dim3(items < MOST * sms ? items : MOST * sms),
+                        shape<D>::WARPS * 32, 0, LAUNCH_PDL, a);
+        else
+            cuda_launch(d, a.one ? attend_split<D, plan_one, 1> : attend_split<D, plan, 1>,
+                        dim3(items < sms ? items : sms), shape<D>::WARPS * 32, 0, LAUNCH_PDL, a);
     });
 }
