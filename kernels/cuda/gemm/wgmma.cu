@@ -154,7 +154,7 @@ template <int N> static constexpr shape shape_of()
 
 static const struct shape *shape_for(uint32_t rows)
 {
-    static const struct shape all[] = {shape_of<32>(), shape_of<64>(), shape_of<96>(), shape_of<128>()};
+    static const struct shape all[] = {shape_of<16>(), shape_of<32>(), shape_of<64>(), shape_of<96>(), shape_of<128>()};
     const struct shape *s = all;
     while (s->cols < rows)
         s++;
@@ -165,14 +165,15 @@ typedef void wg_kernel(const wg_args);
 /* d: where it is to be launched, or NULL. */
 template <int TA, int TB> static wg_kernel *by_cols(struct device *d, uint32_t cols)
 {
-    static uint32_t done[WG_ROWS / 32];
-    wg_kernel *k = cols == 32   ? gemm_wg<TA, TB, 32>
+    static uint32_t done[WG_ROWS / 16];
+    wg_kernel *k = cols == 16   ? gemm_wg<TA, TB, 16>
+                   : cols == 32 ? gemm_wg<TA, TB, 32>
                    : cols == 64 ? gemm_wg<TA, TB, 64>
                    : cols == 96 ? gemm_wg<TA, TB, 96>
                                 : gemm_wg<TA, TB, 128>;
-    if (d && !(done[cols / 32 - 1] >> d->index & 1)) {
+    if (d && !(done[cols / 16 - 1] >> d->index & 1)) {
         cuda_smem(d, k, d->smem_max);
-        done[cols / 32 - 1] |= 1u << d->index;
+        done[cols / 16 - 1] |= 1u << d->index;
     }
     return k;
 }

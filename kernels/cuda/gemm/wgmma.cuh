@@ -56,7 +56,12 @@ struct wg_args {
 /* d += a * b, b at descriptor `desc`; asynchronous. */
 template <int N> __device__ static inline void wg_mma(float (&d)[N / 2], const uint32_t *a, uint64_t desc)
 {
-    if constexpr (N == 32)
+    if constexpr (N == 16)
+        asm volatile("{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
+                     "{%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9,%10,%11}, %12, p, 1, 1, 0; }"
+                     : WG_R4(d, 0), WG_R4(d, 4)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc));
+    else if constexpr (N == 32)
         asm volatile("{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" WG_S0
                      "}, {%16,%17,%18,%19}, %20, p, 1, 1, 0; }"
                      : WG_R16(d, 0)
@@ -115,9 +120,19 @@ __device__ static inline const wg_part &wg_part_of(const wg_args &a, uint32_t gr
  * fragments while the words before are multiplied. Registers and shared memory are what they share out.
  */
 template <int N> struct wg_shape {
-    enum { GROUPS = N == 96 ? 4 : 2, BLOCKS = N <= 64 ? 2 : 1, WORDS = N == 32 || N == 128 ? 2 : 1 };
-    /* of a thread that multiplies, and of one that copies */
-    enum { REGS = BLOCKS == 2 ? 104 : GROUPS == 2 ? 232 : 112, COPY_REGS = BLOCKS == 1 && GROUPS == 2 ? 40 : 32 };
+    enum { GROUPS = N == 96 ? 4 : 2, BLOCKS = N <= 64 ? 2 : 1, WORDS = N <= 32 || N == 128 ? 2 : 1 };
+    /* Of a thread that multiplies, and of one that copies. BOUND: the threads that a launch's registers are bounded
+     * for; more than there are leave room for the small kernels between two products, at the price of some spills. */
+    enum {
+        REGS = N == 16       ? 96
+               : BLOCKS == 2 ? 104
+               : GROUPS == 2 ? 232
+                             : 112,
+        COPY_REGS = N == 16                      ? 24
+                    : BLOCKS == 1 && GROUPS == 2 ? 40
+                                                 : 32,
+        BOUND = N == 16 ? 448 : GROUPS * 128 + 128
+    };
 };
 
 /* F16's fragments are the registers that a plane is loaded into: it is multiplied whole, beside the load of the next.
@@ -222,8 +237,7 @@ struct wg_glu {
 
 /* The warpgroups that multiply, then one of which a warp streams weights and another activations. */
 template <int TA, int TB, int N>
-__global__ void __launch_bounds__(wg_shape<N>::GROUPS * 128 + 128, wg_shape<N>::BLOCKS)
-    gemm_wg(const __grid_constant__ wg_args a)
+__global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_wg(const __grid_constant__ wg_args a)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr uint32_t WGS = wg_shape<N>::GROUPS, WORDS = wg_words(TA, wg_shape<N>::WORDS), TILES = WGS * 4,
