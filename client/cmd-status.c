@@ -65,11 +65,11 @@ static json_t *json_served(const struct hearth_served *s)
 
 static json_t *json_status(const struct hearth_status_result *r)
 {
-    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "pid", (json_int_t)r->pid, "version",
-                     json_str(r->version), "socket", json_str(r->socket), "uptime", r->uptime, "connections",
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "pid", (json_int_t)r->pid,
+                     "version", json_str(r->version), "socket", json_str(r->socket), "uptime", r->uptime, "connections",
                      (json_int_t)r->connections, "streams", (json_int_t)r->streams, "sessions", (json_int_t)r->sessions,
-                     "rss_bytes", (json_int_t)r->rss_bytes, "kv_files", json_kv_files(&r->kv_files), "served",
-                     json_served(&r->served), "engine", json_engine(&r->engine));
+                     "rss_bytes", (json_int_t)r->rss_bytes, "no_sessions", json_str(r->no_sessions), "kv_files",
+                     json_kv_files(&r->kv_files), "served", json_served(&r->served), "engine", json_engine(&r->engine));
 }
 
 static void print_memory(const struct hearth_engine_status *e)
@@ -111,6 +111,8 @@ static void print_status(const struct hearth_status_result *r)
     printf("  socket   %s\n", r->socket);
     printf("  clients  %lld, %lld streams, %lld sessions\n", (long long)r->connections, (long long)r->streams,
            (long long)r->sessions);
+    if (r->no_sessions)
+        printf("  WARNING  named sessions are not available: %s\n", r->no_sessions);
     print_kv_files(&r->kv_files);
     if (!e->pid) {
         printf("engine %s\n", e->state);

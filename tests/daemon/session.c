@@ -321,6 +321,10 @@ static void without_store(struct box *b, const char *reason)
     struct wire_generate g = request("n=1", "s");
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_ESTORE, reason);
     struct wire_empty none = {0};
+    struct wire_status_result *st = peer_status(p);
+    assert_non_null(st->no_sessions);
+    assert_non_null(strstr(st->no_sessions, reason));
+    wire_free(st);
     peer_refused(p, WIRE_SESSIONS_LIST, &(struct wire_sessions_list){0}, HEARTH_ESTORE, reason);
     wire_free(peer_call(p, WIRE_STATUS, &none));
     peer_close(p);
