@@ -73,7 +73,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/rpc/msg-sessions.c \
 	daemon/rpc/msg-status.c \
 	daemon/rpc/msg-text.c \
-	daemon/stream/list.c daemon/stream/output.c daemon/stream/output.h \
+	daemon/stream/list.c daemon/stream/measure.c daemon/stream/output.c daemon/stream/output.h \
 	daemon/stream/recover.c \
 	daemon/stream/trace-log.c daemon/stream/trace-log.h daemon/rpc/msg-trace.c \
 	daemon/stream/state.c daemon/stream/state.h daemon/stream/subscriber.h \

@@ -73,6 +73,9 @@ int stream_pull(struct hearth *h, struct hearth_event *ev, struct hearth_err *e)
 int stream_push(struct hearth *h, const struct hearth_event *ev, struct hearth_err *e);
 
 /* Abandons a request: its answer and its events are thrown away when they arrive. */
+/* Asks what a generation would cost; the answer is a wire_measured. */
+int stream_measure(struct hearth *h, const struct hearth_generate *g, uint32_t *id, struct hearth_err *e);
+
 void stream_abandon(struct hearth *h, uint32_t id);
 
 #endif

@@ -363,6 +363,7 @@ struct hearth_generate {
      * is served first; the daemon's configuration may lower it. */
     const char *service_class;
     int64_t deadline_ms; /* without a token by then it is worth nothing, and ends with HEARTH_ECANCELLED; 0 = never */
+    bool dry;            /* hearth_measure() sets it */
 };
 
 /* Sets every default; `size` is sizeof *g. */
@@ -504,6 +505,15 @@ typedef int hearth_on_event(void *arg, const struct hearth_event *ev);
 /* Runs a generation to its end; on_event may be NULL. A timeout cancels it. */
 HEARTH_API int hearth_run(struct hearth *h, const struct hearth_generate *g, hearth_on_event *on_event, void *arg,
                           const struct timespec *timeout, struct hearth_generate_result **out, struct hearth_err *err);
+
+/* What a generation would cost, without making it: nothing is computed and no session made. */
+struct hearth_measured {
+    int64_t prompt_tokens; /* the session's history included */
+    int64_t reused_tokens; /* of these, the tokens in full pages of KV that the model has on its device */
+    bool fits;             /* the prompt, and max_tokens where that is given, are within the model's context */
+};
+HEARTH_API int hearth_measure(struct hearth *h, const struct hearth_generate *g, struct hearth_measured **out,
+                              const struct timespec *timeout, struct hearth_err *err);
 
 /* What the daemon is and allows. */
 struct hearth_limits {

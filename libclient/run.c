@@ -77,6 +77,14 @@ int hearth_run(struct hearth *h, const struct hearth_generate *g, hearth_on_even
     return rc ? rc : await(h, id, on_event, arg, timeout, out, e);
 }
 
+int hearth_measure(struct hearth *h, const struct hearth_generate *g, struct hearth_measured **out,
+                   const struct timespec *timeout, struct hearth_err *e)
+{
+    uint32_t id;
+    int rc = stream_measure(h, g, &id, e);
+    return rc ? rc : await(h, id, NULL, NULL, timeout, out, e);
+}
+
 int hearth_hello(struct hearth *h, struct hearth_hello_result **out, const struct timespec *timeout,
                  struct hearth_err *e)
 {

@@ -90,20 +90,42 @@ void hearth_generate_init(struct hearth_generate *g, size_t size)
     memcpy(g, &full, size < sizeof full ? size : sizeof full);
 }
 
+/* Completes the caller's struct, which may be shorter or longer than ours, where it was compiled with an older or a
+ * newer hearth.h. */
+static int complete(const struct hearth_generate *g, struct hearth_generate *full, struct hearth_err *e)
+{
+    if (g->size < sizeof g->size)
+        return err_set(e, HEARTH_EPARAMS, "generate: hearth_generate_init() was not called");
+    for (size_t i = sizeof *full; i < g->size; i++)
+        if (((const char *)g)[i])
+            return err_set(e, HEARTH_EUNSUPPORTED, "generate: a field newer than this libhearth is set");
+    wire_defaults(wire_methods[WIRE_GENERATE].params, full);
+    memcpy(full, g, g->size < sizeof *full ? g->size : sizeof *full);
+    return 0;
+}
+
+int stream_measure(struct hearth *h, const struct hearth_generate *g, uint32_t *id, struct hearth_err *e)
+{
+    struct hearth_generate full;
+    int rc = complete(g, &full, e);
+    full.dry = true;
+    full.request = NULL;
+    if (!rc)
+        rc = stream_submit(h, &wire_methods[WIRE_GENERATE], &full, NULL, id, e);
+    if (!rc) /* such a generate has another answer than others, and is none that could be cancelled */
+        (*find(h, *id))->method = &wire_methods[WIRE_ENGINE_MEASURE];
+    return rc;
+}
+
 int hearth_submit(struct hearth *h, const struct hearth_generate *g, uint32_t *request, struct hearth_err *e)
 {
     struct hearth_generate full;
     char name[40];
-
-    /* The caller's struct may be shorter or longer than ours, where it was compiled with an older or a newer
-     * hearth.h. */
-    if (g->size < sizeof g->size)
-        return err_set(e, HEARTH_EPARAMS, "generate: hearth_generate_init() was not called");
-    for (size_t i = sizeof full; i < g->size; i++)
-        if (((const char *)g)[i])
-            return err_set(e, HEARTH_EUNSUPPORTED, "generate: a field newer than this libhearth is set");
-    wire_defaults(wire_methods[WIRE_GENERATE].params, &full);
-    memcpy(&full, g, g->size < sizeof full ? g->size : sizeof full);
+    int rc = complete(g, &full, e);
+    if (rc)
+        return rc;
+    if (full.dry)
+        return err_set(e, HEARTH_EPARAMS, "generate.dry: is for hearth_measure()");
 
     /* Every generation has a request id, so that its stream can be told from others and cancelled before it begins. */
     if (!full.request) {

@@ -68,6 +68,7 @@ static const struct wire_field generate_fields[] = {
      .i = {.lo = 1, .hi = WIRE_NAME_MAX},
      .one_of = classes},
     INT(wire_generate, deadline_ms, 0, 86400000, 0, SPARSE),
+    BOOL(wire_generate, dry, false, SPARSE),
     {0},
 };
 TYPE(generate, "generate", .reserved = generate_reserved, .check = generate_check, .strict = true);
@@ -92,6 +93,14 @@ static const struct wire_field generate_result_fields[] = {
     {0},
 };
 TYPE(generate_result, "generate result");
+
+static const struct wire_field measured_fields[] = {
+    COUNTER(wire_measured, prompt_tokens, REQUIRED),
+    COUNTER(wire_measured, reused_tokens, REQUIRED),
+    BOOL(wire_measured, fits, false),
+    {0},
+};
+TYPE(measured, "generate result");
 
 static const struct wire_field stream_begin_fields[] = {
     COUNTER(wire_stream_begin, stream, REQUIRED),

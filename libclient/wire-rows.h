@@ -41,10 +41,11 @@
 extern const struct wire_type wire_empty_type, wire_part_type, wire_message_type, wire_sampling_type, wire_usage_type,
     wire_timings_type, wire_logprob_type, wire_token_logprobs_type;
 /* wire-rows-streams.c */
-extern const struct wire_type wire_file_type, wire_generate_type, wire_generate_result_type, wire_stream_begin_type,
-    wire_stream_tokens_type, wire_cancel_type, wire_attach_type, wire_streams_list_type, wire_stream_progress_type,
-    wire_stream_queued_type, wire_streams_list_result_type, wire_streams_trace_type, wire_trace_result_type,
-    wire_cancel_result_type, wire_stream_error_type, wire_notice_type, wire_engine_generate_req_type;
+extern const struct wire_type wire_measured_type, wire_file_type, wire_generate_type, wire_generate_result_type,
+    wire_stream_begin_type, wire_stream_tokens_type, wire_cancel_type, wire_attach_type, wire_streams_list_type,
+    wire_stream_progress_type, wire_stream_queued_type, wire_streams_list_result_type, wire_streams_trace_type,
+    wire_trace_result_type, wire_cancel_result_type, wire_stream_error_type, wire_notice_type,
+    wire_engine_generate_req_type;
 /* wire-rows-sessions.c */
 extern const struct wire_type wire_session_type, wire_sessions_list_type, wire_sessions_list_result_type,
     wire_session_ref_type, wire_generation_info_type, wire_turn_type, wire_session_show_result_type,

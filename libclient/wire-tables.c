@@ -48,6 +48,7 @@ const struct wire_method wire_methods[] = {
     EVENT(WIRE_NOTICE, "notice", false, notice),
     LINK(WIRE_ENGINE_HELLO, "engine.hello", engine_hello, engine_hello_result),
     LINK(WIRE_ENGINE_GENERATE, "engine.generate", engine_generate, engine_result),
+    LINK(WIRE_ENGINE_MEASURE, "engine.measure", engine_generate, measured),
     LINK(WIRE_ENGINE_CANCEL, "engine.cancel", engine_cancel, empty),
     LINK(WIRE_ENGINE_CLASS, "engine.class", engine_class, empty),
     LINK(WIRE_ENGINE_LOAD, "engine.load", engine_path, model_load_result),

@@ -72,6 +72,7 @@ enum {
 #define wire_file                 hearth_file
 #define wire_generate             hearth_generate
 #define wire_generate_result      hearth_generate_result
+#define wire_measured             hearth_measured
 #define wire_stream_begin         hearth_stream_begin
 #define wire_stream_tokens        hearth_stream_tokens
 #define wire_stream_info          hearth_stream_info
@@ -418,6 +419,7 @@ enum {
     WIRE_NOTICE,
     WIRE_ENGINE_HELLO,
     WIRE_ENGINE_GENERATE,
+    WIRE_ENGINE_MEASURE,
     WIRE_ENGINE_CANCEL,
     WIRE_ENGINE_CLASS,
     WIRE_ENGINE_LOAD,

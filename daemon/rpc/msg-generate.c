@@ -64,12 +64,44 @@ static int start(struct call *call, struct session *ss, uint64_t hash, struct he
     return 0;
 }
 
+static void on_measured(void *arg, const void *result, const struct hearth_err *err)
+{
+    struct call *call = arg;
+    call->method = &wire_methods[WIRE_ENGINE_MEASURE]; /* its result, not generate's */
+    if (err)
+        call_fail(call, err);
+    else
+        call_reply(call, result);
+}
+
+/* Nothing is made, so there is nothing to find again by a request id, and no session that would be busy. */
+static int measure(struct call *call, struct hearth_err *e)
+{
+    struct wire_generate *g = call->params;
+    struct stream_spec spec = {.uid = call->account->uid, .client = call_client(call), .request = g};
+    if (call->is_notification)
+        return err_set(e, HEARTH_EPARAMS, "generate.dry: needs an answer, so it is no notification");
+    int rc = server_check_open(call->server, e);
+    if (!rc)
+        rc = session_open(call->server, spec.uid, g, &spec.session, e);
+    if (rc)
+        return rc;
+    rc = stream_measure(call->server, &spec, on_measured, call, e);
+    session_free(spec.session);
+    return rc;
+}
+
 void msg_generate(struct call *call)
 {
     const struct wire_generate *g = call->params;
     struct hearth_err e;
     struct session *ss;
     uint64_t hash;
+    if (g->dry) {
+        if (measure(call, &e) != 0)
+            call_fail(call, &e);
+        return;
+    }
     int rc = journal_hash(g, &hash, &e);
     if (!rc)
         rc = retry(call, &hash, &e);

@@ -41,6 +41,11 @@ struct stream_spec {
 /* Gives the generation to the engine. Errors are the engine's, and HEARTH_ENOMEM. */
 int stream_start(struct server *s, const struct stream_spec *spec, struct stream **out, struct hearth_err *e);
 
+/* Asks the engine what the generation would cost: a wire_measured. The spec's session stays the caller's. */
+int stream_measure(struct server *s, const struct stream_spec *spec,
+                   void (*complete)(void *arg, const void *result, const struct hearth_err *err), void *arg,
+                   struct hearth_err *e);
+
 /* That uid's stream, running or finished, by number or by request id. `hash`: it must have been the same request, else
  * HEARTH_ECONFLICT; HEARTH_ENOSTREAM. What is found must be attached to at once. */
 int stream_get(struct server *s, uid_t uid, int64_t number, const char *request, const uint64_t *hash,

@@ -116,6 +116,37 @@ try:
     u = b["usage"]
     check(u["reused_tokens"] >= 4 + 20 - 1 and u["prompt_tokens"] == u["reused_tokens"] + u["computed_tokens"],
           "resuming computes the last token and the new ones", u)
+
+    # what it would cost
+    c.generate(model="tale", session="dry", text="Once upon a time there was a king who had three daughters",
+               max_tokens=20, sampling=GREEDY)
+    ask = dict(session="dry", text=" And then the king said to the queen that", max_tokens=4, sampling=GREEDY)
+    dry = c.call("generate", dry=True, **ask)
+    check(set(dry) == {"prompt_tokens", "reused_tokens", "fits"} and dry["fits"] is True, "dry has three fields", dry)
+    again = c.call("generate", dry=True, **ask)
+    r = c.generate(**ask)
+    check(again == dry and dry["prompt_tokens"] == r["usage"]["prompt_tokens"] and
+          r["usage"]["reused_tokens"] - 16 < dry["reused_tokens"] <= r["usage"]["reused_tokens"] and
+          dry["reused_tokens"] % 16 == 0 and dry["reused_tokens"] >= 16,
+          "dry is what it costs then, KV in full pages, and changes nothing", (dry, again, r["usage"]))
+    told = [{"role": "user", "content": "Tell me the tale of the frog king."}]
+    dry = c.call("generate", dry=True, model="tale", messages=told, max_tokens=8)
+    r = c.generate(model="tale", messages=told, max_tokens=8, sampling=GREEDY)
+    check(dry["prompt_tokens"] == r["usage"]["prompt_tokens"], "messages are counted with their template", (dry, r["usage"]))
+    most = 1024 - 4
+    fits = [c.call("generate", dry=True, model="tale", tokens=[300] * n, max_tokens=m)["fits"]
+            for n, m in ((most, 4), (most + 1, 4), (1023, -1), (1024, -1), (1024, 0), (2000, -1))]
+    check(fits == [True, False, True, False, True, False], "fits is about prompt and max_tokens", fits)
+    check(c.call("streams.list", ended=False)["streams"] == [] and
+          c.error("generate", dry=True, model="nonesuch", text="x")[1].startswith("MODEL_NOT_FOUND: "),
+          "nothing runs for it, and errors are generate's")
+    c.send(msgpack.packb([2, "generate", [{"request": "dry", "dry": True, "model": "tale", "text": "x"}]]))
+    c.call("status")
+    check(any(e[1] == "stream.error" and "generate.dry: needs an answer" in e[2][0]["error"][1] for e in c.events),
+          "it is no notification", c.events)
+    c.events = []
+    c.call("sessions.remove", session="dry")
+
     d = Client(box.socket)
     s = d.call("sessions.list")["sessions"]
     check(len(s) == 1 and s[0]["name"] == "s1" and s[0]["tokens"] == u["prompt_tokens"] + 10, "another client lists it", s)

@@ -228,6 +228,19 @@ static double waited_for_load(const struct seq *q)
     return m->load_ended > from ? m->load_ended - from : 0;
 }
 
+/* Says how much of it is in full pages on the device, and ends it. No model is loaded for that. */
+static void measure(struct engine *eng, struct seq *q)
+{
+    const struct model_entry *m = q->model;
+    if (m->model && m->group.kv && q->n_tokens > 1) {
+        q->kv.uid = q->uid;
+        q->n_reused = kv_match_nodes(m->group.kv, &q->kv, q->token, q->n_tokens - 1) * KV_PAGE;
+        kv_release(m->group.kv, &q->kv, q->token, q->n_reused);
+    }
+    q->n_accounted = q->n_reused;
+    end_seq(eng, q, END_LENGTH, NULL);
+}
+
 /* Queues the sequence; false where its model has to wait for memory that other models use. */
 static bool submit(struct engine *eng, struct seq *q)
 {
@@ -362,7 +375,9 @@ static void run_commands(struct engine *eng)
     while (!eng->fatal.code && (o = (struct command *)post_list_pop(&eng->todo))) {
         switch (o->kind) {
         case CMD_SUBMIT:
-            if (eng->n_waiting_for_memory || !submit(eng, o->seq)) {
+            if (o->seq->measure)
+                measure(eng, o->seq);
+            else if (eng->n_waiting_for_memory || !submit(eng, o->seq)) {
                 TAILQ_INSERT_TAIL(&eng->waiting_for_memory, o->seq, link);
                 eng->n_waiting_for_memory++;
             }

@@ -188,6 +188,63 @@ const struct request_steps generate_steps = {
     .begin = give_to_device,
 };
 
+/* --- what a generation would cost ---------------------------------------------------------------------------- */
+
+static int measure_opened(struct rpc_server *s, struct request *r, struct hearth_err *e)
+{
+    (void)s;
+    return runnable(r->model, e);
+}
+
+static size_t measure_cost(const struct request *r)
+{
+    const struct wire_engine_generate *g = r->params;
+    return (g->req.n_messages ? WORK_LOOP + 1 : 0) + prompt_bytes(&g->req);
+}
+
+/* Makes the prompt as generate would, and a sequence of it to be looked for on the device. */
+static int measure_work(struct request *r, struct hearth_err *e)
+{
+    const struct wire_engine_generate *g = r->params;
+    struct model_entry *m = r->model;
+    int rc;
+    ids_fini(&r->appended);
+    if (!m->vocab && prompt_needs_vocab(&g->req)) {
+        *e = m->vocab_err;
+        return e->code;
+    }
+    if ((rc = prompt_check_ids("history", g->history.v, g->history.n, m->hp.n_vocab, e)) ||
+        (rc = prompt_make(g, m, &r->appended, &r->history_kept, e)))
+        return rc;
+    uint64_t total = g->history.n + r->appended.n;
+    if (total > UINT32_MAX)
+        return err_set(e, HEARTH_ECONTEXT, "the prompt has %llu tokens", (unsigned long long)total);
+    struct seq *q = seq_new(g->history.v, (uint32_t)g->history.n, (uint32_t)total);
+    if (!q)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a sequence of %llu tokens", (unsigned long long)total);
+    for (size_t i = 0; i < r->appended.n; i++)
+        seq_push_token(q, r->appended.v[i]);
+    q->uid = g->uid;
+    q->n_prompt = q->n_limit = q->n_wanted = (uint32_t)total;
+    q->measure = true;
+    r->seq = q;
+    return 0;
+}
+
+const struct request_steps measure_steps = {
+    .vocab = true, .opened = measure_opened, .cost = measure_cost, .work = measure_work, .begin = give_to_device};
+
+/* A prompt may fill the context only where no token is to follow it. */
+static void measure_answer(struct rpc_server *s, const struct request *r, const struct event_end *ev)
+{
+    const struct wire_engine_generate *g = r->params;
+    uint64_t total = g->history.n + r->appended.n;
+    uint64_t more = g->req.max_tokens < 0 ? 1 : (uint64_t)g->req.max_tokens;
+    struct wire_measured res = {
+        .prompt_tokens = (int64_t)total, .reused_tokens = ev->n_reused, .fits = total + more <= r->model->hp.n_ctx};
+    serve_result(s, r->rpc_id, r->method, &res);
+}
+
 static int eval_opened(struct rpc_server *s, struct request *r, struct hearth_err *e)
 {
     (void)s;
@@ -404,6 +461,8 @@ void generate_end(struct rpc_server *s, struct request *r, struct event_end *ev)
         serve_error(s, r->rpc_id, r->err.code ? &r->err : &ev->err);
     } else if (r->msg) {
         generate_answer(s, r, ev);
+    } else if (r->method == &wire_methods[WIRE_ENGINE_MEASURE]) {
+        measure_answer(s, r, ev);
     } else if (ev->reason == END_CANCELLED) {
         struct hearth_err e;
         err_set(&e, HEARTH_ECANCELLED, "nobody waits for it any more");

@@ -89,6 +89,12 @@ static int on_generate(struct rpc_server *s, const struct asked *a, bool *taken,
     return rc ? rc : request_begin(s, a, g->path, g->client, &generate_steps, taken, e);
 }
 
+static int on_measure(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
+{
+    const struct wire_engine_generate *g = a->params;
+    return request_begin(s, a, g->path, g->client, &measure_steps, taken, e);
+}
+
 static int on_cancel(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
     const struct wire_engine_cancel *c = a->params;
@@ -326,13 +332,11 @@ static int on_class(struct rpc_server *s, const struct asked *a, bool *taken, st
 }
 
 static handler *const handlers[WIRE_METHODS] = {
-    [WIRE_ENGINE_HELLO] = on_hello,       [WIRE_ENGINE_GENERATE] = on_generate,
-    [WIRE_ENGINE_CANCEL] = on_cancel,     [WIRE_ENGINE_LOAD] = on_load,
-    [WIRE_ENGINE_UNLOAD] = on_unload,     [WIRE_ENGINE_MODEL] = on_model,
-    [WIRE_ENGINE_HEADS] = on_heads,       [WIRE_ENGINE_STATUS] = on_status,
-    [WIRE_ENGINE_TOKENIZE] = on_tokenize, [WIRE_ENGINE_DETOKENIZE] = on_detokenize,
-    [WIRE_ENGINE_RENDER] = on_render,     [WIRE_ENGINE_EVAL] = on_eval,
-    [WIRE_ENGINE_FORGET] = on_forget,     [WIRE_ENGINE_KV_GONE] = on_kv_gone,
+    [WIRE_ENGINE_HELLO] = on_hello,       [WIRE_ENGINE_GENERATE] = on_generate,     [WIRE_ENGINE_CANCEL] = on_cancel,
+    [WIRE_ENGINE_LOAD] = on_load,         [WIRE_ENGINE_UNLOAD] = on_unload,         [WIRE_ENGINE_MODEL] = on_model,
+    [WIRE_ENGINE_MEASURE] = on_measure,   [WIRE_ENGINE_HEADS] = on_heads,           [WIRE_ENGINE_STATUS] = on_status,
+    [WIRE_ENGINE_TOKENIZE] = on_tokenize, [WIRE_ENGINE_DETOKENIZE] = on_detokenize, [WIRE_ENGINE_RENDER] = on_render,
+    [WIRE_ENGINE_EVAL] = on_eval,         [WIRE_ENGINE_FORGET] = on_forget,         [WIRE_ENGINE_KV_GONE] = on_kv_gone,
     [WIRE_ENGINE_SHUTDOWN] = on_shutdown, [WIRE_ENGINE_CLASS] = on_class,
 };
 

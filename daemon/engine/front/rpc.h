@@ -122,7 +122,7 @@ void request_on_work(void *rpc_server);
 
 /* --- generate.c ------------------------------------------------------------------------------------------- */
 
-extern const struct request_steps generate_steps, eval_steps;
+extern const struct request_steps generate_steps, measure_steps, eval_steps;
 int generate_check(const struct rpc_server *s, const struct wire_engine_generate *msg, struct hearth_err *e);
 struct request *generate_find(const struct rpc_server *s, int64_t stream);
 /* A request that was cancelled before it had a sequence: its answer. */

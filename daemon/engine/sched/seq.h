@@ -51,6 +51,7 @@ struct seq {
     uint32_t n_limit;     /* the timeline's length at which the sequence ends; the pool's size may lower it */
     uint32_t n_wanted;    /* as n_limit, but by the request alone: distinguishes `length` from `context_full` */
     bool invariant;       /* recovery: the same bits as when it ran first */
+    bool measure;         /* it ends at once: n_reused says what it would reuse */
     struct eval *eval;    /* not NULL for an eval, which samples nothing and reuses no KV. Owned */
     struct sample_params sampling;
     struct logit_bias *bias; /* owned; sampling.bias */

@@ -348,6 +348,31 @@ static void who_waits_is_told_where(void **state)
     assert_int_equal(peer_next(p, &ev), 0);
 }
 
+static void what_it_would_cost_is_asked(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_generate g;
+    struct hearth_measured *m = NULL;
+    uint32_t id;
+    hearth_generate_init(&g, sizeof g);
+    g.model = "m";
+    g.text = hearth_text("x");
+    peer_greet(p, 1);
+    struct wire_measured r = {.prompt_tokens = 9, .reused_tokens = 4, .fits = true};
+    peer_answer(p, 2, WIRE_ENGINE_MEASURE, &r);
+    assert_int_equal(hearth_measure(p->h, &g, &m, NULL, &err), 0);
+    assert_int_equal(m->prompt_tokens, 9);
+    assert_int_equal(m->reused_tokens, 4);
+    assert_true(m->fits);
+    hearth_free(m);
+    peer_expect(p, WIRE_HELLO);
+    struct wire_generate *sent = peer_expect(p, WIRE_GENERATE);
+    assert_true(sent->dry);
+    assert_null(sent->request);
+    g.dry = true;
+    assert_int_equal(hearth_submit(p->h, &g, &id, &err), HEARTH_EPARAMS);
+}
+
 static void timeouts_leave_the_connection_usable(void **state)
 {
     struct peer *p = *state;
@@ -445,6 +470,7 @@ int main(void)
         WITH_PEER(run_returns_the_result_and_shows_its_events),
         WITH_PEER(a_prompt_that_is_read_is_told),
         WITH_PEER(who_waits_is_told_where),
+        WITH_PEER(what_it_would_cost_is_asked),
         WITH_PEER(timeouts_leave_the_connection_usable),
         WITH_PEER(bad_parameters_never_leave),
         WITH_PEER(parameter_structs_of_other_ages_work),

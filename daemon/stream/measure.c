@@ -1,0 +1,34 @@
+/* measure.c - what a request would cost, without making it. Loop thread. */
+#include "config.h"
+
+#include "daemon/stream/past.h"
+#include "daemon/stream/stream-internal.h"
+#include "daemon/supervisor/engine-client.h"
+
+int stream_measure(struct server *s, const struct stream_spec *spec,
+                   void (*complete)(void *arg, const void *result, const struct hearth_err *err), void *arg,
+                   struct hearth_err *e)
+{
+    const struct store_session *row = &spec->session->row;
+    struct past past = {0};
+    struct wire_engine_generate g = {
+        .uid = spec->uid,
+        .path = row->path,
+        .history = {.v = spec->session->ids, .n = spec->session->n_ids},
+        .turn_open = row->turn_open,
+        .client = spec->client,
+        .req = *spec->request,
+    };
+    g.req.session = g.req.request = NULL;
+    if (g.req.n_messages && row->name && !spec->session->is_new) {
+        int rc = past_read(s, row, &past, e);
+        if (rc)
+            return rc;
+        g.past = past.v;
+        g.n_past = past.n;
+        g.past_at = past.at;
+    }
+    int rc = engine_call(s->engine_client, &wire_methods[WIRE_ENGINE_MEASURE], &g, complete, arg, e);
+    past_fini(&past);
+    return rc;
+}
