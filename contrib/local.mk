@@ -4,6 +4,8 @@ EXTRA_DIST += .ci/run contrib/DEVELOPING.md contrib/check contrib/setup.sh
 # The embedded model. An uninstalled hearthd finds it in the source tree, an installed one under $(pkgdatadir).
 modelsdir = $(pkgdatadir)/models
 dist_models_DATA = contrib/models/tale-q4_k_m.gguf
+EXTRA_DIST += contrib/vscode/README.md contrib/vscode/package.json contrib/vscode/tsconfig.json contrib/vscode/src/core.ts \
+	contrib/vscode/src/extension.ts
 EXTRA_DIST += contrib/emacs/README.md contrib/emacs/hearth.el
 EXTRA_DIST += contrib/nvim/README.md contrib/nvim/lua/hearth/init.lua contrib/nvim/plugin/hearth.lua
 EXTRA_DIST += contrib/neovim.md contrib/models/README.md contrib/train-tale.py contrib/quickstart

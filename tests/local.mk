@@ -175,10 +175,10 @@ TESTS += $(CLI_TESTS)
 EXTRA_DIST += tests/cli/lib.sh tests/cli/terminal.py
 
 # The editors' plugins in the real editors, in a terminal.
-EDITOR_TESTS = tests/editors/emacs.sh tests/editors/nvim.sh
+EDITOR_TESTS = tests/editors/emacs.sh tests/editors/nvim.sh tests/editors/vscode.sh
 dist_check_SCRIPTS += $(EDITOR_TESTS)
 TESTS += $(EDITOR_TESTS)
-EXTRA_DIST += tests/editors/lib.sh tests/editors/screen.lua tests/editors/nvim.lua tests/editors/emacs.lua
+EXTRA_DIST += tests/editors/lib.sh tests/editors/screen.lua tests/editors/nvim.lua tests/editors/emacs.lua tests/editors/vscode.mjs
 if HAVE_CUDA
 check_LTLIBRARIES += tests/cli/fake-driver.la
 endif

@@ -1,0 +1,45 @@
+// vscode.mjs - the core of contrib/vscode against hearthd with the fake engine, which makes "t0 t1 ... " of what the
+// prefix asks for. Run by vscode.sh, which has compiled it.
+import { Hearth, socketPath } from './out/core.js';
+
+let n = 0, failed = 0;
+function check(ok, name, got) {
+  console.log(`${ok ? 'ok' : 'not ok'} ${++n} - ${name}`);
+  if (!ok) { failed++; console.log('# got: ' + JSON.stringify(got)); }
+}
+const error = p => p.then(r => r, e => e.message);
+
+check(process.env.COMPILED === '0', 'it compiles', process.env.COMPILED);
+check(socketPath({ HEARTH_SOCKET: '/x' }) === '/x' && socketPath({ XDG_RUNTIME_DIR: '/run/none' }, 7).startsWith('/run/'),
+  'the socket is where the protocol says');
+const h = await Hearth.open();
+const list = await h.call('models.list');
+check(list.default_model === 'fake', 'a call is answered', list);
+
+let text = '';
+let r = await h.fill({ model: 'fake', prefix: 'n=4 tail', suffix: '' }, undefined, t => { text += t; });
+check(r.text === 't0 t1 t2 t3 !' && text === r.text && r.usage.completion_tokens === 4, 'text streams, and is the result\'s', [text, r]);
+const both = await Promise.all([h.fill({ model: 'fake', prefix: 'n=1', suffix: '' }), h.fill({ model: 'fake', prefix: 'n=2', suffix: '' })]);
+check(both[0].text === 't0 ' && both[1].text === 't0 t1 ', 'two at once are told apart', both);
+
+const abort = new AbortController();
+const hanging = h.fill({ model: 'fake', prefix: 'hang', suffix: '' }, abort.signal);
+while ((await h.call('streams.list')).streams.length === 0) continue;
+abort.abort();
+r = await hanging;
+check(r.finish_reason === 'cancelled' && r.text === '', 'what is aborted is cancelled', r);
+while ((await h.call('streams.list')).streams.length > 0) continue;
+check(true, 'and runs no more');
+
+check((await error(h.fill({ model: 'nonesuch', prefix: 'x', suffix: '' }))).startsWith('MODEL_NOT_FOUND: '), 'an error is its text');
+check((await error(h.call('nonesuch'))).startsWith('UNKNOWN_METHOD: '), 'of a call, too');
+check((await error(h.fill({ model: 'fake', prefix: 'x', suffix: '', max_tokns: 3 }))).includes('is max_tokens meant?'), 'and of a field');
+
+const lost = h.fill({ model: 'fake', prefix: 'hang', suffix: '' });
+while ((await h.call('streams.list')).streams.length === 0) continue;
+h.close();
+check((await error(lost)) === 'the connection to hearthd has ended', 'who waits is told of the end', await error(lost));
+await h.closed;
+check((await error(Hearth.open('/nonesuch/hearth.sock'))).includes('ENOENT'), 'no daemon is an error');
+console.log(`1..${n}`);
+process.exit(failed ? 1 : 0);
