@@ -100,6 +100,10 @@ static int new_pools(struct engine *eng, struct model_entry *m, uint32_t n_page,
             free_pools(m, g);
             break;
         }
+    if (rc == HEARTH_EUNSUPPORTED && eng->params.kv_type != KV_TYPE_AUTO) {
+        struct hearth_err why = *e;
+        return err_set(e, rc, "%.160s; the configuration asks for it: kv_type = auto never does", why.msg);
+    }
     return rc;
 }
 
