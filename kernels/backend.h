@@ -62,7 +62,12 @@ struct weight_part {
                                   `keeps_source` is set, else only the weight_load call */
     const void *const *expert; /* [weight.n_expert] matrices [n_out, n_in] in place of `data`; both the list and what
                                   it points to last as long as data must */
+    float scale; /* multiplies every weight (NVFP4 has such a factor for a tensor); 0 = none, which is 1 */
 };
+static inline float weight_part_scale(const struct weight_part *p)
+{
+    return p->scale != 0.0f ? p->scale : 1.0f;
+}
 
 /* Up to three matrices over the same input, used by one op in one pass. */
 struct weight {
@@ -74,6 +79,7 @@ struct weight {
     void *dev;         /* the backend's own form; NULL on the CPU, which reads the mapped file */
     const void *model; /* whose it is, or NULL: compared with program.model, never read through */
     uint32_t n_expert; /* 0: each part is one matrix; else one for each expert, and n_out counts those of one */
+    uint32_t expanded; /* bit i: the device keeps part i as F16, for want of kernels of its type; set by weight_load */
 };
 
 /* --- KV ------------------------------------------------------------------------------------------------ */

@@ -95,6 +95,39 @@ int bind_find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out,
     return 0;
 }
 
+/*
+ * What a matrix's own factor is, where it has one: NAME.scale beside NAME.weight, one number (NVFP4's).
+ * NAME.input_scale is for those who round activations to four bits, which hearth does not.
+ */
+static int find_scale(struct binder *b, const char *name, float *scale)
+{
+    static const char weight[] = ".weight";
+    size_t n = strlen(name), stem = n > sizeof weight - 1 ? n - (sizeof weight - 1) : 0;
+    char scale_name[128], full[160];
+    *scale = 0;
+    if (!stem || strcmp(name + stem, weight) || stem + sizeof ".input_scale" > sizeof scale_name)
+        return 0;
+    snprintf(scale_name, sizeof scale_name, "%.*s.input_scale", (int)stem, name);
+    bind_name(b, scale_name, full);
+    const struct gguf_tensor *t = gguf_tensor_find(b->m->gguf, full);
+    if (t)
+        b->used[t - gguf_tensor_at(b->m->gguf, 0)] = true;
+    snprintf(scale_name, sizeof scale_name, "%.*s.scale", (int)stem, name);
+    if (!bind_has(b, scale_name))
+        return 0;
+    int ret = bind_find(b, scale_name, 1, 0, 0, &t);
+    if (ret)
+        return ret;
+    bind_name(b, scale_name, full);
+    if (t->type != DT_F32)
+        return err_set(b->e, HEARTH_EUNSUPPORTED, "%s of type %s; F32 is possible", full,
+                       dtype_get((int)t->type)->name);
+    dtype_get(DT_F32)->to_f32(t->data, scale, 1);
+    if (!(*scale > 0 && *scale <= 1e30f))
+        return err_set(b->e, HEARTH_EBADMODEL, "%s is %g; a positive number is possible", full, (double)*scale);
+    return 0;
+}
+
 static int progress(struct binder *b, uint64_t bytes)
 {
     b->done += bytes;
@@ -133,10 +166,14 @@ int bind_matrix(struct binder *b, struct weight *w, enum weight_role role, uint3
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n_part; i++) {
         const struct gguf_tensor *t;
+        float scale;
         int ret = bind_find(b, parts[i].name, n_in, parts[i].n_out, 0, &t);
+        if (!ret)
+            ret = find_scale(b, parts[i].name, &scale);
         if (ret)
             return ret;
-        made.part[i] = (struct weight_part){(enum dtype)t->type, parts[i].n_out, t->data};
+        made.part[i] =
+            (struct weight_part){.type = (enum dtype)t->type, .n_out = parts[i].n_out, .data = t->data, .scale = scale};
         made.n_out += parts[i].n_out;
         bytes += t->bytes;
     }
@@ -150,12 +187,15 @@ int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32
     const struct gguf_tensor *t;
     for (uint32_t i = 0; i < n_part; i++)
         made.n_out += n_out[i];
+    float scale;
     int ret = bind_find(b, name, n_in, made.n_out, 0, &t);
+    if (!ret)
+        ret = find_scale(b, name, &scale);
     if (ret)
         return ret;
     const char *at = t->data;
     for (uint32_t i = 0; i < n_part; i++) {
-        made.part[i] = (struct weight_part){(enum dtype)t->type, n_out[i], at};
+        made.part[i] = (struct weight_part){.type = (enum dtype)t->type, .n_out = n_out[i], .data = at, .scale = scale};
         at += dtype_bytes((enum dtype)t->type, (uint64_t)n_in * n_out[i]);
     }
     return bind_load(b, w, &made, t->bytes);

@@ -32,6 +32,16 @@ uint32_t cpu_matmul_rows(const struct matmul_job *p, uint32_t item, uint32_t *o0
     return part;
 }
 
+void cpu_matmul(struct device *d, const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0,
+                uint32_t o1, float *y, size_t ldy, float *scratch)
+{
+    float scale = weight_part_scale(w);
+    d->k->matmul(w, n_in, x, o0, o1, y, ldy, scratch);
+    for (uint32_t r = 0; scale != 1.0f && r < x->n_row; r++)
+        for (uint32_t i = 0; i < o1 - o0; i++)
+            y[r * ldy + i] *= scale;
+}
+
 bool cpu_matmul_reserve(struct device *d, uint32_t n_in)
 {
     for (uint32_t i = 0; i < d->n_thread; i++)

@@ -20,6 +20,7 @@ void cpu_embed(struct device *d, const struct op_embed *op)
     d->d_model = w->n_in;
     const struct dtype_info *t = dtype_get(w->part[0].type);
     uint64_t row_bytes = dtype_bytes(w->part[0].type, w->n_in);
+    float scale = op->scale * weight_part_scale(&w->part[0]);
     for (uint32_t r = 0; r < d->batch.n_row; r++) {
         int32_t id = d->token[r];
         if (id < 0) {
@@ -38,9 +39,9 @@ void cpu_embed(struct device *d, const struct op_embed *op)
         }
         float *x = d->x + (size_t)r * d->d_model;
         t->to_f32((const char *)w->part[0].data + (uint64_t)id * row_bytes, x, w->n_in);
-        if (op->scale != 1.0f)
+        if (scale != 1.0f)
             for (uint32_t i = 0; i < w->n_in; i++)
-                x[i] *= op->scale;
+                x[i] *= scale;
     }
 }
 
@@ -79,8 +80,8 @@ static void qkv_item(void *arg, uint32_t item, uint32_t thread)
     uint32_t o0, o1, part = cpu_matmul_rows(p, item, &o0, &o1);
     size_t d_kv = (size_t)op->n_kv * op->d_head;
     float *y = part == 0 ? d->q : d->kv + (part - 1) * d_kv;
-    d->k->matmul(&p->w->part[part], p->w->n_in, p->x, o0, o1, y + o0, part == 0 ? d->d_q : 2 * d_kv,
-                 d->scratch[thread].v);
+    cpu_matmul(d, &p->w->part[part], p->w->n_in, p->x, o0, o1, y + o0, part == 0 ? d->d_q : 2 * d_kv,
+               d->scratch[thread].v);
 }
 
 /* Over each head, or over all of them at once. */
@@ -311,7 +312,7 @@ static void proj_item(void *arg, uint32_t item, uint32_t thread)
     bool scaled = op->residual_scale != 0.0f && !op->post_norm; /* with a norm after, the norm's result is */
     for (uint32_t o = o0; o < o1; o += cols) {
         uint32_t n = o1 - o < cols ? o1 - o : cols;
-        d->k->matmul(&p->w->part[0], p->w->n_in, p->x, o, o + n, tmp, n, scratch);
+        cpu_matmul(d, &p->w->part[0], p->w->n_in, p->x, o, o + n, tmp, n, scratch);
         for (uint32_t r = 0; r < p->x->n_row; r++) {
             float *from = tmp + (size_t)r * n;
             float *to = (op->post_norm ? d->y : d->x) + (size_t)r * d->d_model + o;
@@ -386,8 +387,8 @@ static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
     for (uint32_t o = o0; o < o1; o += cols) {
         uint32_t n = o1 - o < cols ? o1 - o : cols;
         if (w->n_part == 2)
-            d->k->matmul(&w->part[0], w->n_in, p->x, o, o + n, gate, n, scratch);
-        d->k->matmul(w_up, w->n_in, p->x, o, o + n, up, n, scratch);
+            cpu_matmul(d, &w->part[0], w->n_in, p->x, o, o + n, gate, n, scratch);
+        cpu_matmul(d, w_up, w->n_in, p->x, o, o + n, up, n, scratch);
         if (op->bias && w->n_part == 2)
             add_bias(gate, op->bias + o, p->x->n_row, n);
         if (op->bias)
@@ -446,7 +447,7 @@ static void head_item(void *arg, uint32_t item, uint32_t thread)
     uint32_t o0, o1;
     cpu_matmul_rows(p, item, &o0, &o1);
     float *y = d->logits + o0;
-    d->k->matmul(&p->w->part[0], p->w->n_in, p->x, o0, o1, y, d->n_logit, d->scratch[thread].v);
+    cpu_matmul(d, &p->w->part[0], p->w->n_in, p->x, o0, o1, y, d->n_logit, d->scratch[thread].v);
     for (uint32_t r = 0; r < p->x->n_row; r++, y += d->n_logit) {
         for (uint32_t i = 0; op->bias && i < o1 - o0; i++)
             y[i] += op->bias[o0 + i];

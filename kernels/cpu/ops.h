@@ -30,6 +30,10 @@ uint32_t cpu_matmul_rows(const struct matmul_job *p, uint32_t item, uint32_t *o0
  */
 uint32_t cpu_matmul_chunk(const struct device *d, uint32_t n_out, uint32_t n_in, uint32_t n_row);
 
+/* The variant's matmul, and the part's scale. */
+void cpu_matmul(struct device *d, const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0,
+                uint32_t o1, float *y, size_t ldy, float *scratch);
+
 /* Gives each thread its scratch: the variant's matmul scratch, then two blocks of TMP_FLOATS. */
 bool cpu_matmul_reserve(struct device *d, uint32_t n_in);
 /* The same, and what a product asks of its operands: shapes that fit, a matrix of the step's model, zeros to whole

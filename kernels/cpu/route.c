@@ -25,7 +25,7 @@ static void logits_item(void *arg, uint32_t item, uint32_t thread)
     uint32_t o0, o1;
     cpu_matmul_rows(p, item, &o0, &o1);
     float *y = r->logits + o0;
-    p->d->k->matmul(&p->w->part[0], p->w->n_in, p->x, o0, o1, y, r->n_expert, p->d->scratch[thread].v);
+    cpu_matmul(p->d, &p->w->part[0], p->w->n_in, p->x, o0, o1, y, r->n_expert, p->d->scratch[thread].v);
     for (uint32_t row = 0; r->op->bias && row < p->x->n_row; row++, y += r->n_expert)
         for (uint32_t i = 0; i < o1 - o0; i++)
             y[i] += r->op->bias[o0 + i];

@@ -3,8 +3,8 @@
  * copy engine moves it, a kernel packs it into T16 tiles (pack.cu). weight_load returns when its last slice left the
  * file's memory, not when it is packed: the step stream waits for that by an event.
  *
- * A type that the GPU has no kernels for becomes F16 on the way: the helpers expand its blocks into the pinned buffer
- * in place of copying them, and from there on it is a matrix of F16.
+ * A type that the GPU has no kernels for, or a matrix with a factor of its own, becomes F16 on the way: the helpers
+ * expand its blocks into the pinned buffer in place of copying them, and from there on it is a matrix of F16.
  *
  * One thread's memcpy from the page cache is slower than the bus (about 10 of 55 GB/s), hence the helpers.
  * Thread: the engine's device thread; helpers touch nothing but the bytes they copy.
@@ -42,17 +42,18 @@ struct uploader {
     const uint8_t *src;
     uint64_t bytes, taken;           /* at dst */
     const struct dtype_info *expand; /* the type of src, where dst is F16 of it; NULL: the same bytes */
+    float scale;                     /* what `expand` multiplies by */
 };
 
-/* n weights of a type as F16, saturated. */
-static void expand(const struct dtype_info *from, const uint8_t *src, uint8_t *dst, uint64_t n)
+/* n weights of a type, times `scale`, as F16, saturated. */
+static void expand(const struct dtype_info *from, float scale, const uint8_t *src, uint8_t *dst, uint64_t n)
 {
     float v[BLOCK_LEN_MAX];
     const uint32_t len = from->block_len;
     for (uint64_t k = 0; k < n; k += len, src += from->block_bytes) {
         from->to_f32(src, v, len);
         for (uint32_t i = 0; i < len; i++)
-            v[i] = fminf(fmaxf(v[i], -65504.f), 65504.f);
+            v[i] = fminf(fmaxf(v[i] * scale, -65504.f), 65504.f);
         dtype_get(DT_F16)->from_f32(v, dst + 2 * k, len);
     }
 }
@@ -60,7 +61,8 @@ static void expand(const struct dtype_info *from, const uint8_t *src, uint8_t *d
 static void copy_piece(const struct uploader *u, uint64_t at, uint64_t n)
 {
     if (u->expand)
-        expand(u->expand, u->src + at / 2 / u->expand->block_len * u->expand->block_bytes, u->dst + at, n / 2);
+        expand(u->expand, u->scale, u->src + at / 2 / u->expand->block_len * u->expand->block_bytes, u->dst + at,
+               n / 2);
     else
         memcpy(u->dst + at, u->src + at, n);
 }
@@ -98,9 +100,10 @@ static void *helper_main(void *arg)
 }
 
 static void copy_parallel(struct uploader *u, uint8_t *dst, const uint8_t *src, uint64_t n,
-                          const struct dtype_info *from)
+                          const struct dtype_info *from, float scale)
 {
     pthread_mutex_lock(&u->lock);
+    u->scale = scale;
     u->dst = dst, u->src = src, u->bytes = n, u->taken = 0, u->expand = from;
     if (n > 2 * PIECE) {
         u->generation++;
@@ -160,18 +163,19 @@ void upload_fini(struct device *d)
 }
 
 /* Moves rows of a part of type `file`, in slices of whole tiles; `packed`: they are packed, else kept as they are. */
-static void upload_part(struct device *d, struct wdev *w, uint32_t i, const uint8_t *src, enum dtype file, bool packed)
+static void upload_part(struct device *d, struct wdev *w, uint32_t i, const struct weight_part *src, bool packed)
 {
     struct uploader *u = d->up;
     struct wpart *p = &w->part[i];
-    const struct dtype_info *from = p->type == file ? NULL : dtype_get(file);
-    uint64_t fit = PIN_BYTES / p->raw_row_bytes, file_row = dtype_bytes(file, w->n_in);
+    float scale = weight_part_scale(src);
+    const struct dtype_info *from = p->type == src->type && scale == 1 ? NULL : dtype_get(src->type);
+    uint64_t fit = PIN_BYTES / p->raw_row_bytes, file_row = dtype_bytes(src->type, w->n_in);
     uint32_t step = fit < ROWS_MAX ? (uint32_t)fit & ~15u : ROWS_MAX & ~15u;
     for (uint32_t row = 0; row < p->n_out && !d->err.code; row += step) {
         uint32_t n = p->n_out - row < step ? p->n_out - row : step, b = u->next++ % PINS;
         uint64_t bytes = n * p->raw_row_bytes, at = row * p->raw_row_bytes;
         cuda_ok(d, cudaEventSynchronize(u->free[b]));
-        copy_parallel(u, u->pin[b], src + row * file_row, bytes, from);
+        copy_parallel(u, u->pin[b], (const uint8_t *)src->data + row * file_row, bytes, from, scale);
         cuda_ok(d,
                 cudaMemcpyAsync(packed ? u->dev[b] : p->raw + at, u->pin[b], bytes, cudaMemcpyHostToDevice, d->copy));
         if (packed)
@@ -210,7 +214,9 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
                          t && t->name ? t->name : "?", w->n_in, w->part[i].n_out);
             goto fail;
         }
-        p->type = quant_has_kernels(w->part[i].type) ? w->part[i].type : DT_F16;
+        p->type = quant_has_kernels(w->part[i].type) && weight_part_scale(&w->part[i]) == 1 ? w->part[i].type : DT_F16;
+        if (p->type != w->part[i].type)
+            w->expanded |= 1u << i;
         p->n_out = w->part[i].n_out;
         p->row0 = row;
         row += p->n_out;
@@ -231,7 +237,7 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
         cuda_ok(d, cudaMemsetAsync(v->packed, 0, v->packed_bytes, d->copy));
     }
     for (uint32_t i = 0; i < v->n_part; i++)
-        upload_part(d, v, i, (const uint8_t *)w->part[i].data, w->part[i].type, !raw);
+        upload_part(d, v, i, &w->part[i], !raw);
     cuda_ok(d, cudaEventRecord(d->uploaded, d->copy));
     cuda_ok(d, cudaStreamWaitEvent(d->stream, d->uploaded, 0));
     if (d->err.code) {

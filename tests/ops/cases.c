@@ -106,6 +106,10 @@ const struct op_case op_cases[] = {
      .seq = {{0, 70}, {33, 10}}},
     {"a small type each, ragged", DT_NVFP4, 256, 512, 47, 8, 2, 64, LLAMA, .n_rot = 64, .mix = A_SMALL_TYPE_EACH,
      .seq = {{0, 5}, {33, 2}}},
+    {"nvfp4 with factors", DT_NVFP4, 256, 512, 47, 8, 2, 64, LLAMA, .n_rot = 64, .bias = true, .factor = 0.37f,
+     .seq = {{20, 1}}},
+    {"nvfp4 with factors, ragged", DT_NVFP4, 256, 512, 47, 8, 2, 64, NEOX, .n_rot = 64, .factor = 0.37f,
+     .mix = {[P_K] = DT_Q4_K, [P_DOWN] = DT_Q8_0}, .seq = {{0, 5}, {33, 2}}},
     /* K of more than 16 records and few rows: two sets of warps on a GPU, but not where tiles go in pairs */
     {"long down", DT_Q4_K, 256, 4608, 33, 4, 2, 64, LLAMA, .n_rot = 64, .seq = {{20, 1}, {0, 3}}},
     {"long down, q8_0 and q6_k", DT_Q8_0, 256, 4864, 33, 4, 2, 64, LLAMA, .n_rot = 64, .mix = {[P_DOWN] = DT_Q6_K},

@@ -27,7 +27,8 @@ static double tolerance;
 
 /* --- the independent computation ------------------------------------------------------------------------- */
 
-static double *matrix(const uint8_t *packed, enum dtype type, uint32_t n_in, uint32_t n_out)
+/* The case's matrix, times the factor that all of its matrices have. */
+static double *matrix(const struct op_case *c, const uint8_t *packed, enum dtype type, uint32_t n_in, uint32_t n_out)
 {
     size_t n = (size_t)n_in * n_out;
     float *f = malloc(n * sizeof *f);
@@ -35,7 +36,7 @@ static double *matrix(const uint8_t *packed, enum dtype type, uint32_t n_in, uin
     assert_true(f && m);
     dtype_get(type)->to_f32(packed, f, n);
     for (size_t i = 0; i < n; i++)
-        m[i] = (double)f[i];
+        m[i] = (double)f[i] * (c->factor != 0 ? (double)c->factor : 1);
     free(f);
     return m;
 }
@@ -133,7 +134,7 @@ struct fixture {
 static void check_embed(struct fixture *f)
 {
     const struct op_case *c = f->c;
-    double *m = matrix(f->n.head, f->n.head_type, c->d_model, c->n_vocab);
+    double *m = matrix(c, f->n.head, f->n.head_type, c->d_model, c->n_vocab);
     struct op op = op_embed(&f->r);
     rig_op(&f->r, &op);
     rig_read(&f->r, ACT_X, 0, f->n_row, f->got);
@@ -164,7 +165,7 @@ static void check_qkv(struct fixture *f)
     const struct numbers *n = &f->n;
     double *m[3];
     for (int i = 0; i < 3; i++)
-        m[i] = matrix(n->packed[i], n->type[i], c->d_model, n->n_out[i]);
+        m[i] = matrix(c, n->packed[i], n->type[i], c->d_model, n->n_out[i]);
     random_floats(1, f->in, (size_t)f->n_row * c->d_model);
     rig_write(&f->r, ACT_X, f->n_row, c->d_model, f->in);
     struct op op = op_qkv(&f->r, 1);
@@ -248,7 +249,7 @@ static void check_proj(struct fixture *f, enum part part)
     const struct op_case *c = f->c;
     const struct numbers *n = &f->n;
     uint32_t n_in = n->n_in[part];
-    double *m = matrix(n->packed[part], n->type[part], n_in, c->d_model);
+    double *m = matrix(c, n->packed[part], n->type[part], n_in, c->d_model);
     float *x = malloc((size_t)f->n_row * c->d_model * sizeof *x);
     assert_non_null(x);
     random_floats(3, x, (size_t)f->n_row * c->d_model);
@@ -279,8 +280,8 @@ static void check_ffn(struct fixture *f)
 {
     const struct op_case *c = f->c;
     const struct numbers *n = &f->n;
-    double *gate = matrix(n->packed[P_GATE], n->type[P_GATE], c->d_model, c->d_ff);
-    double *up = matrix(n->packed[P_UP], n->type[P_UP], c->d_model, c->d_ff);
+    double *gate = matrix(c, n->packed[P_GATE], n->type[P_GATE], c->d_model, c->d_ff);
+    double *up = matrix(c, n->packed[P_UP], n->type[P_UP], c->d_model, c->d_ff);
     double *g = malloc(c->d_ff * sizeof *g);
     assert_non_null(g);
     random_floats(5, f->in, (size_t)f->n_row * c->d_model);
@@ -323,7 +324,7 @@ static void check_ffn(struct fixture *f)
 static void check_head(struct fixture *f)
 {
     const struct op_case *c = f->c;
-    double *m = matrix(f->n.head, f->n.head_type, c->d_model, c->n_vocab);
+    double *m = matrix(c, f->n.head, f->n.head_type, c->d_model, c->n_vocab);
     random_floats(6, f->in, (size_t)f->n_row * c->d_model);
     rig_write(&f->r, ACT_X, f->n_row, c->d_model, f->in);
     struct op op = op_head(&f->r);

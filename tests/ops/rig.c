@@ -132,7 +132,10 @@ static struct weight loaded(struct rig *r, enum weight_role role, int first, int
     struct hearth_err e;
     struct weight w = {.role = role, .n_in = n->n_in[first], .n_part = (uint32_t)n_part, .model = r};
     for (int i = 0; i < n_part; i++) {
-        w.part[i] = (struct weight_part){n->type[first + i], n->n_out[first + i], n->packed[first + i]};
+        w.part[i] = (struct weight_part){.type = n->type[first + i],
+                                         .n_out = n->n_out[first + i],
+                                         .data = n->packed[first + i],
+                                         .scale = n->c->factor};
         w.n_out += n->n_out[first + i];
     }
     ok(r->be->weight_load(r->d, &w, &e), &e);
@@ -173,7 +176,9 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->o = loaded(r, WEIGHT_PROJ, P_O, 1);
     r->ffn = glu_gated(c->glu) ? loaded(r, WEIGHT_GATE_UP, P_GATE, 2) : loaded(r, WEIGHT_GATE_UP, P_UP, 1);
     r->down = loaded(r, WEIGHT_PROJ, P_DOWN, 1);
-    r->head = (struct weight){WEIGHT_HEAD, c->d_model, c->n_vocab, 1, {{n->head_type, c->n_vocab, n->head}}, NULL, r};
+    r->head = (struct weight){.role = WEIGHT_HEAD, .n_in = c->d_model, .n_out = c->n_vocab, .n_part = 1, .model = r};
+    r->head.part[0] =
+        (struct weight_part){.type = n->head_type, .n_out = c->n_vocab, .data = n->head, .scale = c->factor};
     ok(be->weight_load(d, &r->head, &e), &e);
     r->embed = r->head;
     r->embed.role = WEIGHT_EMBED, r->embed.dev = NULL;

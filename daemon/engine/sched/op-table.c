@@ -24,6 +24,19 @@ static bool is_quantised(const struct weight *w)
     return w != NULL;
 }
 
+/* "IQ3_S, NVFP4": types of the parts that the device keeps as F16. */
+static const char *expanded_types(const struct weight *w, char buf[40])
+{
+    size_t at = 0;
+    buf[0] = 0;
+    for (uint32_t i = 0; i < w->n_part; i++) {
+        const char *name = dtype_get((int)w->part[i].type)->name;
+        if (w->expanded >> i & 1 && !strstr(buf, name) && at < 40)
+            at += (size_t)snprintf(buf + at, 40 - at, "%s%s", at ? ", " : "", name);
+    }
+    return buf;
+}
+
 static bool is(const char *path, const char *name)
 {
     return path && !strcmp(path, name);
@@ -31,6 +44,8 @@ static bool is(const char *path, const char *name)
 
 const char *op_slow(const struct op *o, const struct op_paths *paths, char buf[OP_SLOW_TEXT])
 {
+    const struct weight *w = op_weight(o);
+    char types[40];
     for (int s = 0; s < OP_STEPS; s++)
         if (!paths->at[s]) {
             snprintf(buf, OP_SLOW_TEXT, "no kernel for %u rows", steps[s].n_row);
@@ -38,7 +53,9 @@ const char *op_slow(const struct op *o, const struct op_paths *paths, char buf[O
         }
     if (is(paths->at[OP_STEP_ONE], "ref"))
         snprintf(buf, OP_SLOW_TEXT, "through the reference kernels");
-    else if (is_quantised(op_weight(o)) && is(paths->at[OP_STEP_ONE], "skinny"))
+    else if (w && w->expanded)
+        snprintf(buf, OP_SLOW_TEXT, "%s expanded to F16", expanded_types(w, types));
+    else if (is_quantised(w) && is(paths->at[OP_STEP_ONE], "skinny"))
         snprintf(buf, OP_SLOW_TEXT, "one row through skinny, not gemv");
     else if (is(paths->at[OP_STEP_FEW], "skinny") || is(paths->at[OP_STEP_FEW], "gemv"))
         snprintf(buf, OP_SLOW_TEXT, "%d rows through %s, not wgmma", OP_FEW_ROWS, paths->at[OP_STEP_FEW]);

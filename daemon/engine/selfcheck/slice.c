@@ -31,7 +31,7 @@ int slice_part(struct slice *c, const struct weight *from, uint32_t part, const 
     c->bytes[c->w.n_part] = to;
     for (uint32_t i = 0; i < n; i++)
         memcpy(to + i * row_bytes, (const uint8_t *)p->data + col[i] * row_bytes, row_bytes);
-    c->w.part[c->w.n_part++] = (struct weight_part){p->type, n, to};
+    c->w.part[c->w.n_part++] = (struct weight_part){.type = p->type, .n_out = n, .data = to, .scale = p->scale};
     c->w.n_out += n;
     return 0;
 }
@@ -95,5 +95,5 @@ float slice_row_size(struct slice *c, uint32_t part, uint32_t i, const float *ga
         sum[0] += c->row[k] * c->row[k];
     for (uint32_t j = 1; j < 8; j++)
         sum[0] += sum[j];
-    return sqrtf(sum[0]);
+    return sqrtf(sum[0]) * weight_part_scale(p);
 }

@@ -26,7 +26,9 @@ struct odd {
     const char *twice;     /* this tensor's data are the first tensor's */
     const char *float_key; /* whose value attn_factor is; NULL: rope.scaling.attn_factor */
     float attn_factor;
-    float freq; /* rope_freqs.weight, all entries; 0: none */
+    float freq;         /* rope_freqs.weight, all entries; 0: none */
+    const char *scaled; /* a tensor of one number, `scale` */
+    float scale;
 };
 
 struct plan {
@@ -62,6 +64,8 @@ static void add_tensor(struct plan *p, const char *name, uint64_t n_in, uint64_t
             v = o->freq;
         if (o->nan && !strcmp(o->nan, name) && i + 1 == n_in * n_out)
             v = NAN;
+        if (o->scaled && !strcmp(name, o->scaled))
+            v = o->scale;
         uint16_t half = v > 0.5f ? 0x3c00 : 0x2c00;
         if (type == DT_F16)
             put(&p->data, &half, 2);
@@ -162,6 +166,8 @@ static struct build model_file(const struct odd *odd)
     add_tensor(&p, "output.weight", D, VOCAB);
     if (odd->more)
         add_tensor(&p, odd->more, 8, 1);
+    if (odd->scaled)
+        add_tensor(&p, odd->scaled, 1, 1);
     if (odd->freq != 0)
         add_tensor(&p, "rope_freqs.weight", HEAD / 2, 1);
 
@@ -278,6 +284,13 @@ static void test_runs(void **state)
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
         assert_true(distance(&plain, &(struct odd){.float_key = scales[i], .attn_factor = 0.7f}) > 1e-6f);
     assert_true(distance(&plain, &(struct odd){.scaling = "yarn"}) == 0); /* a factor of 1 */
+    static const char *const factors[] = {"token_embd.scale",   "output.scale",         "blk.0.attn_q.scale",
+                                          "blk.1.attn_v.scale", "blk.0.ffn_gate.scale", "blk.1.ffn_down.scale"};
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
+        assert_true(distance(&plain, &(struct odd){.scaled = factors[i], .scale = 1}) == 0);
+        assert_true(distance(&plain, &(struct odd){.scaled = factors[i], .scale = 0.7f}) > 1e-6f);
+    }
+    assert_true(distance(&plain, &(struct odd){.scaled = "blk.0.ffn_up.input_scale", .scale = 0.7f}) == 0);
     assert_true(distance(&plain, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 3}) == 0);
     assert_true(distance(&plain, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 2}) > 1e-6f);
     assert_int_equal(load(&l, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 48}, NULL, NULL, &e), 0);
@@ -362,6 +375,13 @@ static void test_refused(void **state)
         {{.arch = "glm4moe", .set_key = "nextn_predict_layers", .set_u32 = LAYERS},
          HEARTH_EBADMODEL,
          "layers is 2; 0 to 1"},
+        {{.scaled = "blk.1.ffn_up.scale", .scale = -1}, HEARTH_EBADMODEL, "blk.1.ffn_up.scale is -1"},
+        {{.scaled = "output.scale", .scale = NAN}, HEARTH_EBADMODEL, "output.scale is"},
+        {{.scaled = "blk.0.attn_norm.scale", .scale = 1}, HEARTH_EUNSUPPORTED, "blk.0.attn_norm.scale has no place"},
+        {{.scaled = "output.scale", .scale = 1, .reshape = "output.scale"}, HEARTH_EBADMODEL, "output.scale is 9 x 2"},
+        {{.scaled = "output.scale", .scale = 1, .retype = "output.scale", .type = DT_F16},
+         HEARTH_EUNSUPPORTED,
+         "output.scale of type F16"},
         {{.eps = -1}, HEARTH_EBADMODEL, "epsilon"},
         {{.eps = NAN}, HEARTH_EBADMODEL, "epsilon"},
         {{.vocab_short = true}, HEARTH_EBADMODEL, "15 tokens"},

@@ -14,6 +14,12 @@ static const struct weight quantised = {
     .role = WEIGHT_PROJ, .n_in = 64, .n_out = 64, .n_part = 1, .part = {{.type = DT_Q4_K}}};
 static const struct weight floats = {
     .role = WEIGHT_PROJ, .n_in = 64, .n_out = 64, .n_part = 1, .part = {{.type = DT_F32}}};
+static const struct weight expanded = {.role = WEIGHT_QKV,
+                                       .n_in = 256,
+                                       .n_out = 64,
+                                       .n_part = 3,
+                                       .part = {{.type = DT_NVFP4}, {.type = DT_Q4_K}, {.type = DT_IQ3_S}},
+                                       .expanded = 5};
 
 static void test_reasons(void **state)
 {
@@ -29,6 +35,7 @@ static void test_reasons(void **state)
         {{{"skinny", "wgmma", "cublaslt", "skinny"}}, &quantised, "one row through skinny, not gemv"},
         {{{"gemv", "skinny", "cublaslt", "gemv"}}, &quantised, "16 rows through skinny, not wgmma"},
         {{{"skinny", "skinny", "cublaslt", "skinny"}}, &floats, "16 rows through skinny, not wgmma"},
+        {{{"skinny", "wgmma", "cublaslt", "skinny"}}, &expanded, "NVFP4, IQ3_S expanded to F16"},
         {{{"ref", "ref", "ref", "ref"}}, &quantised, "through the reference kernels"},
         {{{"gemv", "wgmma", NULL, "gemv"}}, &quantised, "no kernel for 512 rows"},
     };
