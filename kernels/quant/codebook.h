@@ -7,9 +7,9 @@
 
 #include "kernels/quant/half.h"
 
-static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+QUANT_TABLE int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 /* E2M1 twice over, so that they are integers. */
-static const int8_t fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+QUANT_TABLE int8_t fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* Half of 2^(e - 127), as the values above are doubled: 2^-128 and 2^-127 are subnormal. */
 QUANT_FN float e8m0_half(uint8_t e)

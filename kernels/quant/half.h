@@ -15,6 +15,11 @@
 #else
 #define QUANT_FN static inline
 #endif
+#ifdef __cplusplus
+#define QUANT_TABLE static constexpr /* so that the GPU's code may have its entries as constants */
+#else
+#define QUANT_TABLE static const
+#endif
 
 QUANT_FN float f32_of_bits(uint32_t u)
 {

@@ -108,6 +108,26 @@ struct ix_frag {
     uint32_t row_step, own_step;
 };
 
+/*
+ * The lane's activations where block i is its own (g >> 1 == i), zeros elsewhere, by a product: selecting would go to
+ * the pipe that unpacks weights, which is what bounds types of few bits, and this goes to the one of multiply-adds.
+ */
+struct ix_own {
+    uint32_t one[4]; /* 1 or 0 */
+    __device__ explicit ix_own(int g)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            one[i] = g >> 1 == i;
+            asm("" : "+r"(one[i])); /* or it would become a selection again */
+        }
+    }
+    __device__ uint32_t of(uint32_t x, int i) const
+    {
+        return x * one[i];
+    }
+};
+
 __device__ static inline int ix_join(const int *c, int h) /* both planes of row g (0) or g + 8 (1) */
 {
     return c[2 * h + 1] * 256 + c[2 * h];

@@ -1,10 +1,46 @@
-/* iq4_nl.cuh - IQ4_NL on the GPU: no kernels of its own, the upload makes F16 of the weights. */
+/* iq4_nl.cuh - IQ4_NL on the GPU: codebook4.cuh with a scale in fp16 for 32 weights, [16 rows][8]. */
 #ifndef HEARTH_CUDA_IQ4_NL_CUH
 #define HEARTH_CUDA_IQ4_NL_CUH
 
-#include "kernels/cuda/gemm/tile16.cuh"
+#include "kernels/cuda/quant/codebook4.cuh"
 
-template <> struct quant<DT_IQ4_NL> : quant_expanded {
+struct codebook_iq4_nl {
+    static constexpr uint32_t ROW = 16, BLOCK = 18;
+    static constexpr bool FOUR_BITS = false;
+
+    __host__ __device__ static constexpr int VALUES(int i)
+    {
+        return iq4_values[i];
+    }
+    __device__ static inline const uint8_t *nibbles(const uint8_t *row, uint32_t j)
+    {
+        return row + j * BLOCK + 2;
+    }
+    __device__ static inline float scale(const uint8_t *row, uint32_t j)
+    {
+        return dq_half(row + j * BLOCK);
+    }
+    __device__ static inline uint32_t pack_scales(const slice &s, uint32_t tile, uint32_t r, uint32_t w)
+    {
+        return two_d(s.row(tile, w >> 5, w >> 2 & 7), 8 * r + 2 * (w & 3), BLOCK, s.n_in / 32);
+    }
+    __device__ static inline float of(const uint8_t *scales, uint32_t row, uint32_t j)
+    {
+        return __half2float(((const __half *)scales)[row * 8 + j]);
+    }
+
+    const __half *own; /* the lane's first */
+    __device__ inline void load(const uint8_t *scales, int lane)
+    {
+        own = (const __half *)scales + (lane >> 2) * 8 + (lane & 3);
+    }
+    __device__ inline float mine(int h, int p) const
+    {
+        return __half2float(own[64 * h + 4 * p]);
+    }
+};
+
+template <> struct quant<DT_IQ4_NL> : quant_codebook4<codebook_iq4_nl> {
 };
 
 #endif
