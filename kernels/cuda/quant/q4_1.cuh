@@ -1,10 +1,10 @@
-/* q4_1.cuh - Q4_1 on the GPU: no kernels of its own, the upload makes F16 of the weights. */
+/* q4_1.cuh - Q4_1 on the GPU: q45_01.cuh without the fifth bit, with a minimum. */
 #ifndef HEARTH_CUDA_Q4_1_CUH
 #define HEARTH_CUDA_Q4_1_CUH
 
-#include "kernels/cuda/gemm/tile16.cuh"
+#include "kernels/cuda/quant/q45_01.cuh"
 
-template <> struct quant<DT_Q4_1> : quant_expanded {
+template <> struct quant<DT_Q4_1> : quant_q45_01<0, 1> {
 };
 
 #endif
