@@ -1,10 +1,10 @@
-/* q5_1.cuh - Q5_1 on the GPU: no kernels of its own, the upload makes F16 of the weights. */
+/* q5_1.cuh - Q5_1 on the GPU: q45_01.cuh with the fifth bit and a minimum. */
 #ifndef HEARTH_CUDA_Q5_1_CUH
 #define HEARTH_CUDA_Q5_1_CUH
 
-#include "kernels/cuda/gemm/tile16.cuh"
+#include "kernels/cuda/quant/q45_01.cuh"
 
-template <> struct quant<DT_Q5_1> : quant_expanded {
+template <> struct quant<DT_Q5_1> : quant_q45_01<1, 1> {
 };
 
 #endif
