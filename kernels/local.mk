@@ -21,11 +21,12 @@ KERNELS_LIBS = kernels/libkernels.a -lpthread -lm
 # static and opens the driver itself.
 # The types: a header each, of which the build makes an object each (.cuh.o).
 cuda_quants = kernels/cuda/quant/f32.cuh kernels/cuda/quant/f16.cuh kernels/cuda/quant/bf16.cuh kernels/cuda/quant/q4_0.cuh kernels/cuda/quant/q4_1.cuh \
-	kernels/cuda/quant/q5_0.cuh kernels/cuda/quant/q5_1.cuh kernels/cuda/quant/q8_0.cuh kernels/cuda/quant/q3_k.cuh kernels/cuda/quant/q4_k.cuh \
-	kernels/cuda/quant/q5_k.cuh kernels/cuda/quant/q6_k.cuh kernels/cuda/quant/iq4_nl.cuh kernels/cuda/quant/iq4_xs.cuh kernels/cuda/quant/mxfp4.cuh
+	kernels/cuda/quant/q5_0.cuh kernels/cuda/quant/q5_1.cuh kernels/cuda/quant/q8_0.cuh kernels/cuda/quant/q2_k.cuh kernels/cuda/quant/q3_k.cuh \
+	kernels/cuda/quant/q4_k.cuh kernels/cuda/quant/q5_k.cuh kernels/cuda/quant/q6_k.cuh kernels/cuda/quant/iq4_nl.cuh kernels/cuda/quant/iq4_xs.cuh \
+	kernels/cuda/quant/mxfp4.cuh
 # Types that are kept as F16 on the GPU: nothing to compile.
-cuda_expanded = kernels/cuda/quant/q2_k.cuh kernels/cuda/quant/iq2_xxs.cuh kernels/cuda/quant/iq2_xs.cuh kernels/cuda/quant/iq2_s.cuh kernels/cuda/quant/iq3_xxs.cuh \
-	kernels/cuda/quant/iq3_s.cuh kernels/cuda/quant/nvfp4.cuh
+cuda_expanded = kernels/cuda/quant/iq2_xxs.cuh kernels/cuda/quant/iq2_xs.cuh kernels/cuda/quant/iq2_s.cuh kernels/cuda/quant/iq3_xxs.cuh kernels/cuda/quant/iq3_s.cuh \
+	kernels/cuda/quant/nvfp4.cuh
 # Nothing of these is compiled by itself.
 cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh \
 	kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/gemv.cuh \
