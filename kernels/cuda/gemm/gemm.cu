@@ -106,7 +106,7 @@ static gemm_fn *gemm_of(enum dtype type)
     return NULL;
 }
 
-/* The body that takes all parts of a weight in one launch, or NULL. */
+/* The body that takes all parts of a weight in one launch, or NULL: then each type has one. */
 static gemm_fn *one_kernel(const wdev *w)
 {
     enum dtype a = w->part[0].type, b = a;
@@ -127,12 +127,16 @@ static void run(struct device *d, const wdev *w, gemm_args &a)
         kernel(d, a);
         return;
     }
-    for (uint32_t i = 0; i < w->n_part; i++) {
+    /* A launch for neighbours of a type. Parts begin with a tile, and q, k and v with a head: pairs stay together. */
+    for (uint32_t i = 0, end; i < w->n_part; i = end) {
         gemm_args one = a;
-        one.tile_lo = w->part[i].tile0, one.tile_hi = one.tile_lo + w->part[i].n_tile;
-        one.pair = 0;
+        for (end = i + 1; end < w->n_part && w->part[end].type == w->part[i].type;)
+            end++;
+        one.tile_lo = w->part[i].tile0, one.tile_hi = w->part[end - 1].tile0 + w->part[end - 1].n_tile;
         for (uint32_t j = 0; j < one.n_part; j++)
             one.part[j].second = 0;
+        if (end < w->n_part)
+            one.prefetch = NULL; /* the last is nearest to attention */
         gemm_of(w->part[i].type)(d, one);
     }
 }
@@ -151,7 +155,7 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     if (op->rope)
         a.rope = *op->rope;
     bool neox = a.rope.kind == ROPE_NEOX;
-    bool here = !op->q_norm && !op->k_norm && op->d_head % 2 == 0 && one_kernel(w) &&
+    bool here = !op->q_norm && !op->k_norm && op->d_head % 2 == 0 &&
                 (!neox || (a.rope.n_rot == op->d_head && op->d_head >= 32 && 128 % op->d_head == 0));
     if (!here) {
         to_tmp(d, a);
