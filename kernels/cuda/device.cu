@@ -335,9 +335,8 @@ static int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool *
         return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the GPU has attention over F16 alone",
                        dtype_get(desc->type) ? dtype_get(desc->type)->name : "?");
     if (desc->d_k != desc->d_v || !attend_supports(desc->d_k))
-        return err_set(e, HEARTH_EUNSUPPORTED,
-                       "head size %u (values %u): the GPU has attention for 64, 80, 96, 128 and 256", desc->d_k,
-                       desc->d_v);
+        return err_set(e, HEARTH_EUNSUPPORTED, "head size %u (values %u): the GPU has attention for " HEAD_SIZES,
+                       desc->d_k, desc->d_v);
     struct kv_pool *p = (struct kv_pool *)calloc(1, sizeof(*p));
     if (!p)
         return err_set(e, HEARTH_ENOMEM, "no memory for a KV pool");

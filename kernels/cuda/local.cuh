@@ -88,6 +88,7 @@ int read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e);
 /* embed.cu: false where this build holds no code for the current GPU. */
 bool embed_has_code(void);
 /* attend.cu */
+#define HEAD_SIZES "32, 48, 64, 80, 96, 112, 128, 192 and 256"
 bool attend_supports(uint32_t d_head);
 /* Cuts the step's KV into work items: fills in chunk_pages, chunk_magic and the device's n_split. */
 void attend_cut(struct device *d, step_dev *m);

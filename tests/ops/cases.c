@@ -174,6 +174,15 @@ const struct op_case op_cases[] = {
      .seq = {{0, 5}, {16, 1}}},
     {"mistral3", DT_F16, 64, 64, 33, 4, 2, 64, LLAMA, .n_rot = 64, .temperature = 0.25f, .cpu_only = true,
      .seq = {{0, 9}, {7, 1}, {8, 1}, {90, 1}}},
+    /* head sizes of small models, and of wide ones: a row, few, and a prompt beside a long context */
+    {"heads of 32", DT_F16, 96, 64, 33, 6, 2, 32, LLAMA, .n_rot = 32, .hadamard = true, .seq = {{310, 1}}},
+    {"heads of 32, a prompt", DT_F16, 96, 64, 33, 6, 2, 32, NEOX, .n_rot = 32, .seq = {{0, 70}, {300, 3}}},
+    {"heads of 48", DT_F16, 96, 64, 33, 4, 2, 48, NEOX, .n_rot = 48, .hadamard = true, .seq = {{310, 1}}},
+    {"heads of 48, a prompt", DT_F16, 96, 64, 33, 4, 2, 48, LLAMA, .n_rot = 48, .seq = {{0, 70}, {300, 3}}},
+    {"heads of 112", DT_Q8_0, 224, 64, 33, 4, 1, 112, NEOX, .n_rot = 112, .hadamard = true, .seq = {{310, 1}}},
+    {"heads of 112, a prompt", DT_Q8_0, 224, 64, 33, 4, 1, 112, LLAMA, .n_rot = 112, .seq = {{0, 70}, {300, 3}}},
+    {"heads of 192", DT_Q8_0, 192, 64, 33, 4, 1, 192, LLAMA, .n_rot = 64, .window = 280, .seq = {{310, 1}, {5, 1}}},
+    {"heads of 192, a prompt", DT_Q8_0, 192, 64, 33, 4, 1, 192, NEOX, .n_rot = 192, .seq = {{0, 70}, {300, 3}}},
     {"partial rope", DT_F32, 64, 64, 33, 2, 2, 64, LLAMA, .n_rot = 32, .seq = {{0, 5}, {90, 1}}},
 };
 const size_t n_op_cases = sizeof op_cases / sizeof *op_cases;

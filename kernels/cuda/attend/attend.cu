@@ -133,8 +133,7 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
         return;
     }
     if (!attend_supports(op->d_head)) {
-        cuda_refuse(d, HEARTH_EUNSUPPORTED, "head size %u: the GPU has attention for 64, 80, 96, 128 and 256",
-                    op->d_head);
+        cuda_refuse(d, HEARTH_EUNSUPPORTED, "head size %u: the GPU has attention for " HEAD_SIZES, op->d_head);
         return;
     }
     wg_attended(d, p, op->n_head * op->d_head, &a.out);

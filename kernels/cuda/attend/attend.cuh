@@ -38,13 +38,15 @@ void attend_sums_run(struct device *d, const attend_args &a, uint32_t d_head);
 void attend_long_init(struct device *d);
 bool attend_long(struct device *d, const struct op_attend *op, attend_args a, uint32_t *rows_max);
 
-/* The head sizes that there is attention for: f(head_size<D>()). by_head: false where d_head is none of them. */
+/* The head sizes that there is attention for, local.cuh's HEAD_SIZES: f(head_size<D>()). by_head: false where d_head is
+ * none of them. */
 template <int D> struct head_size {
     enum { d = D };
 };
 template <class F> static inline void each_head(F f)
 {
-    f(head_size<64>()), f(head_size<80>()), f(head_size<96>()), f(head_size<128>()), f(head_size<256>());
+    f(head_size<32>()), f(head_size<48>()), f(head_size<64>()), f(head_size<80>()), f(head_size<96>());
+    f(head_size<112>()), f(head_size<128>()), f(head_size<192>()), f(head_size<256>());
 }
 template <class F> static inline bool by_head(uint32_t d_head, F f)
 {

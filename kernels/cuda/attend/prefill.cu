@@ -346,11 +346,7 @@ template <int D> static bool rows(struct device *d, const attend_args &a, uint32
 
 void attend_long_init(struct device *d)
 {
-    rows_init<64>(d);
-    rows_init<80>(d);
-    rows_init<96>(d);
-    rows_init<128>(d);
-    rows_init<256>(d);
+    each_head([&](auto size) { rows_init<size.d>(d); });
 }
 
 bool attend_long(struct device *d, const struct op_attend *op, attend_args a, uint32_t *rows_max)
@@ -364,23 +360,7 @@ bool attend_long(struct device *d, const struct op_attend *op, attend_args a, ui
             n_tile += (n * a.group + LONG_ROWS - 1) / LONG_ROWS;
     }
     bool took = false;
-    switch (op->d_head) {
-    case 64:
-        took = rows<64>(d, a, n_tile);
-        break;
-    case 80:
-        took = rows<80>(d, a, n_tile);
-        break;
-    case 96:
-        took = rows<96>(d, a, n_tile);
-        break;
-    case 128:
-        took = rows<128>(d, a, n_tile);
-        break;
-    case 256:
-        took = rows<256>(d, a, n_tile);
-        break;
-    }
+    by_head(op->d_head, [&](auto size) { took = rows<size.d>(d, a, n_tile); });
     if (took)
         *rows_max = SHORT_MAX;
     return took && n_short == 0;
