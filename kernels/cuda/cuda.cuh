@@ -194,13 +194,41 @@ __device__ static inline float act_gelu(float x)
 {
     return x * act_sigmoid(fmaf(x * x, 0.044715f * 1.5957691216f, 1.5957691216f) * x);
 }
-__device__ static inline float glu_act(enum glu_kind glu, float gate) /* multiply by up, or by 1 for GLU_GELU */
+__device__ static inline float glu_act(enum glu_kind glu,
+                                       float gate) /* multiply by up, or by 1 where there is no gate */
 {
+    if (glu == GLU_RELU2) {
+        float x = fmaxf(gate, 0.f);
+        return x * x;
+    }
     return glu == GLU_SWIGLU ? gate * act_sigmoid(gate) : act_gelu(gate);
+}
+/* glu_gated(), for kernels too. */
+__host__ __device__ static inline bool has_gate(enum glu_kind glu)
+{
+    return glu == GLU_SWIGLU || glu == GLU_GEGLU;
 }
 __device__ static inline float act_softcap(float x, float cap)
 {
     return cap * tanhf(x / cap);
+}
+
+/* op_qkv.temperature by value to kernels, and what queries at a position are multiplied with. */
+struct attend_temperature {
+    float beta;
+    uint32_t length;
+};
+static inline struct attend_temperature temperature_of(const struct op_qkv *op)
+{
+    return {op->temperature.beta, op->temperature.length};
+}
+__device__ static inline float temperature_at(const struct attend_temperature &t, uint32_t pos)
+{
+    return fmaf(t.beta, logf((float)(1 + pos / t.length)), 1.f);
+}
+static inline float residual_scale(const struct op_proj *op)
+{
+    return op->residual_scale != 0 ? op->residual_scale : 1;
 }
 
 /* --- weights -------------------------------------------------------------------------------------------------- */
@@ -229,6 +257,11 @@ struct wdev {
 static inline const wdev *wdev_of(const struct weight *w)
 {
     return (const wdev *)w->dev;
+}
+/* Columns of ACT_FF that the op makes. */
+static inline uint32_t d_ff_of(const struct op_ffn_up *op)
+{
+    return wdev_of(op->w)->n_out / (has_gate(op->glu) ? 2 : 1);
 }
 
 /* --- the device ----------------------------------------------------------------------------------------------- */

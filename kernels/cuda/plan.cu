@@ -95,8 +95,7 @@ void plan_complete(struct device *d, struct op_call *p, uint32_t acts)
     if (acts & ACT_BIT(ACT_FF) && p->ff_made)
         act_taken(&p->acts, ACT_FF); /* likewise */
     else if (acts & ACT_BIT(ACT_FF)) {
-        uint32_t n = wdev_of(p->ff_op.w)->n_out;
-        glu_reduce_run(d, &p->ff_op, &p->ff, p->ff_op.glu == GLU_GELU ? n : n / 2, &d->ws.ff, d->bucket);
+        glu_reduce_run(d, &p->ff_op, &p->ff, d_ff_of(&p->ff_op), &d->ws.ff, d->bucket);
         act_completed(&p->acts, ACT_FF);
     }
 }

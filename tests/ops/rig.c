@@ -354,8 +354,7 @@ struct op op_down(const struct rig *r)
 struct op op_head(const struct rig *r)
 {
     const struct op_case *c = r->n->c;
-    bool bias = c->bias && c->cpu_only;
-    return (struct op){.kind = OP_HEAD, .head = {r->norm, &r->head, 0.5f, c->softcap, bias ? r->bias_head : NULL}};
+    return (struct op){.kind = OP_HEAD, .head = {r->norm, &r->head, 0.5f, c->softcap, c->bias ? r->bias_head : NULL}};
 }
 
 static void build(struct rig *r)

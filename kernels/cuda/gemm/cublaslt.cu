@@ -412,7 +412,7 @@ void prefill_proj(struct device *d, struct op_call *, const struct op *o)
     const struct op_proj *op = &o->proj;
     wdev *w = (wdev *)op->w->dev;
     const act_buf &x = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
-    if (!op->bias && !op->post_norm) {
+    if (!op->bias && !op->post_norm && residual_scale(op) == 1) {
         matmul(d, w, x, d->ws.x, d->ws.ldx, false, true);
         return;
     }
@@ -435,11 +435,11 @@ __global__ void glu_half(const __half *t, uint32_t ldt, uint32_t d_ff, const flo
         __half h[8];
     } a, b, o;
     a.v = *(const uint4 *)g;
-    if (glu != GLU_GELU)
+    if (has_gate(glu))
         b.v = *(const uint4 *)(g + d_ff);
     for (int i = 0; i < 8; i++) {
         float x = __half2float(a.h[i]) + (bias ? bias[k + i] : 0.f);
-        float u = glu == GLU_GELU ? 1.f : __half2float(b.h[i]) + (bias ? bias[d_ff + k + i] : 0.f);
+        float u = !has_gate(glu) ? 1.f : __half2float(b.h[i]) + (bias ? bias[d_ff + k + i] : 0.f);
         o.h[i] = half_sat(glu_act(glu, x) * u);
     }
     *(uint4 *)(out.p + (uint64_t)blockIdx.y * out.ld + k) = o.v;
@@ -449,7 +449,7 @@ void prefill_ffn_up(struct device *d, struct op_call *, const struct op *o)
 {
     const struct op_ffn_up *op = &o->ffn_up;
     wdev *w = (wdev *)op->w->dev;
-    uint32_t d_ff = op->glu == GLU_GELU ? w->n_out : w->n_out / 2;
+    uint32_t d_ff = d_ff_of(op);
     act_buf x = normed(d, &op->norm, w->n_in);
     if (d_ff % 8) {
         matmul(d, w, x, d->ws.tmp, d->ws.ldtmp, false, false);

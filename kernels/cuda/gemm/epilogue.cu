@@ -57,10 +57,12 @@ __device__ static inline float block_sum(float v, float *shared)
     return v;
 }
 
-/* Mean (0 for RMS) and 1 / deviation of n values that f(k) gives. */
+/* Mean (0 for RMS) and 1 / deviation of n values that f(k) gives; 0 and 1 where there is no norm. */
 template <typename F> __device__ static inline float2 norm_stats(F f, uint32_t n, struct norm nm, float *shared)
 {
     float s = 0, mean = 0;
+    if (nm.kind == NORM_NONE)
+        return make_float2(0, 1);
     if (nm.kind == NORM_LAYER) {
         for (uint32_t k = threadIdx.x; k < n; k += blockDim.x)
             s += f(k);
@@ -74,13 +76,13 @@ template <typename F> __device__ static inline float2 norm_stats(F f, uint32_t n
     return make_float2(mean, rsqrtf(block_sum(s, shared) / n + nm.eps));
 }
 
-/* x += s + bias, elements k .. k + 3 of n. */
-__device__ static inline void add_four(float *x, float4 s, const float *bias, uint32_t k, uint32_t n)
+/* x += (s + bias) * by, elements k .. k + 3 of n. */
+__device__ static inline void add_four(float *x, float4 s, const float *bias, float by, uint32_t k, uint32_t n)
 {
     const float v[4] = {s.x, s.y, s.z, s.w};
     for (int i = 0; i < 4; i++)
         if (k + i < n)
-            x[k + i] += v[i] + (bias ? bias[k + i] : 0.f);
+            x[k + i] += (v[i] + (bias ? bias[k + i] : 0.f)) * by;
 }
 
 /* One block a row, whose last product is added first where `add` has one. `two`: a second form, where it has a place.
@@ -95,7 +97,7 @@ __global__ void norm_row(float *x, uint32_t ldx, uint32_t n, struct norm nm, con
     float *r = x + (uint64_t)src * ldx;
     if (add.p) {
         for (uint32_t k = threadIdx.x * 4; k < n; k += blockDim.x * 4)
-            add_four(r, add.four(row, k), bias, k, n);
+            add_four(r, add.four(row, k), bias, add.by, k, n);
         __syncthreads();
     }
     float2 st = norm_stats([&](uint32_t k) { return r[k]; }, n, nm, shared);
@@ -103,7 +105,7 @@ __global__ void norm_row(float *x, uint32_t ldx, uint32_t n, struct norm nm, con
         float v[4];
         for (int i = 0; i < 4; i++) {
             bool in = k + i < n;
-            v[i] = in ? (r[k + i] - st.x) * st.y * nm.w[k + i] + (nm.b ? nm.b[k + i] : 0.f) : 0.f;
+            v[i] = in ? (r[k + i] - st.x) * st.y * (nm.w ? nm.w[k + i] : 1.f) + (nm.b ? nm.b[k + i] : 0.f) : 0.f;
         }
         store4(out, row, k, n, v);
         if (two.p)
@@ -118,7 +120,7 @@ __global__ void reduce_add(partials s, const float *bias, uint32_t n, float *x, 
     pdl_wait();
     uint32_t row = blockIdx.y, k = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (k < n)
-        add_four(x + (uint64_t)row * ldx, s.four(row, k), bias, k, n);
+        add_four(x + (uint64_t)row * ldx, s.four(row, k), bias, s.by, k, n);
 }
 
 /* The product as rows of f32. */
@@ -190,6 +192,7 @@ struct qkv_epilogue_args {
     const float *bias;
     struct norm q_norm, k_norm; /* w NULL = none */
     struct rope rope;
+    struct attend_temperature temperature;
     __half *q;
     uint32_t ldq;
     kv_view kv;
@@ -264,6 +267,12 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
         }
         __syncwarp();
     }
+    if (part == 0 && a.temperature.beta != 0) {
+        float by = temperature_at(a.temperature, a.s->pos[row]);
+        for (uint32_t i = lane; i < a.d_head; i += 32)
+            v[i] *= by;
+        __syncwarp();
+    }
     __half *out;
     if (part == 0)
         out = a.q + (uint64_t)row * a.ldq + head * a.d_head;
@@ -277,9 +286,34 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
         out[i] = half_sat(v[i]);
 }
 
+/*
+ * Bias and the norms of q and k over all heads of a row at once, in place, where one warp a head cannot: a block q, k
+ * or v of a row.
+ */
+struct whole_norms {
+    struct norm norm[2]; /* of q and k; kind NORM_NONE: none */
+    uint32_t n_q, n_kv;
+    const float *bias;
+};
+__global__ void qk_norm_whole(float *t, uint32_t ldt, struct whole_norms a, uint32_t row0)
+{
+    __shared__ float shared[32];
+    pdl_trigger();
+    pdl_wait();
+    uint32_t part = blockIdx.x, from = part == 0 ? 0 : a.n_q + (part - 1) * a.n_kv, n = part == 0 ? a.n_q : a.n_kv;
+    struct norm nm = {NORM_NONE};
+    if (part < 2)
+        nm = a.norm[part];
+    t += (uint64_t)(row0 + blockIdx.y) * ldt + from;
+    auto at = [&](uint32_t k) { return t[k] + (a.bias ? a.bias[from + k] : 0.f); };
+    float2 st = norm_stats(at, n, nm, shared);
+    for (uint32_t k = threadIdx.x; k < n; k += blockDim.x)
+        t[k] = (at(k) - st.x) * st.y * (nm.w ? nm.w[k] : 1.f) + (nm.b ? nm.b[k] : 0.f);
+}
+
 /* One block a row. */
-__global__ void proj_epilogue(const float *t, uint32_t ldt, uint32_t n, const float *bias, struct norm nm, float *x,
-                              uint32_t ldx, uint32_t row0)
+__global__ void proj_epilogue(const float *t, uint32_t ldt, uint32_t n, const float *bias, struct norm nm, float by,
+                              float *x, uint32_t ldx, uint32_t row0)
 {
     __shared__ float shared[32];
     pdl_trigger();
@@ -290,12 +324,12 @@ __global__ void proj_epilogue(const float *t, uint32_t ldt, uint32_t n, const fl
     auto at = [&](uint32_t k) { return t[k] + (bias ? bias[k] : 0.f); };
     if (!nm.w) {
         for (uint32_t k = threadIdx.x; k < n; k += blockDim.x)
-            x[k] += at(k);
+            x[k] += at(k) * by;
         return;
     }
     float2 st = norm_stats(at, n, nm, shared);
     for (uint32_t k = threadIdx.x; k < n; k += blockDim.x)
-        x[k] += (at(k) - st.x) * st.y * nm.w[k] + (nm.b ? nm.b[k] : 0.f);
+        x[k] += ((at(k) - st.x) * st.y * nm.w[k] + (nm.b ? nm.b[k] : 0.f)) * by;
 }
 
 template <class Rows>
@@ -307,7 +341,7 @@ __global__ void glu_epilogue(Rows t, uint32_t d_ff, const float *bias, enum glu_
     float4 gate = {0, 0, 0, 0}, with = {1, 1, 1, 1};
     if (k < d_ff) {
         gate = t.four(row, k);
-        if (glu != GLU_GELU)
+        if (has_gate(glu))
             with = t.four(row, d_ff + k);
     }
     const float g[4] = {gate.x, gate.y, gate.z, gate.w}, w[4] = {with.x, with.y, with.z, with.w};
@@ -317,7 +351,7 @@ __global__ void glu_epilogue(Rows t, uint32_t d_ff, const float *bias, enum glu_
         v[i] = 0;
         if (j < d_ff) {
             float a = g[i] + (bias ? bias[j] : 0.f);
-            float u = glu == GLU_GELU ? 1.f : w[i] + (bias ? bias[d_ff + j] : 0.f);
+            float u = !has_gate(glu) ? 1.f : w[i] + (bias ? bias[d_ff + j] : 0.f);
             v[i] = glu_act(glu, a) * u;
         }
     }
@@ -376,12 +410,25 @@ static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const
     tmp_rows t = {d->ws.tmp, d->ws.ldtmp};
     a.n_head = op->n_head, a.n_kv = op->n_kv, a.d_head = op->d_head, a.row0 = row0;
     a.bias = op->bias;
-    if (op->q_norm)
-        a.q_norm = *op->q_norm;
-    if (op->k_norm)
-        a.k_norm = *op->k_norm;
+    if (op->whole_norms && (op->q_norm || op->k_norm)) {
+        const struct norm none = {NORM_NONE};
+        struct whole_norms w = {{op->q_norm ? *op->q_norm : none, op->k_norm ? *op->k_norm : none},
+                                op->n_head * op->d_head,
+                                op->n_kv * op->d_head,
+                                op->bias};
+        if (s)
+            reduce_to_tmp(d, s, w.n_q + 2 * w.n_kv, bucket);
+        cuda_launch(d, qk_norm_whole, dim3(3, bucket), 256, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp, w, row0);
+        s = NULL, a.bias = NULL;
+    } else {
+        if (op->q_norm)
+            a.q_norm = *op->q_norm;
+        if (op->k_norm)
+            a.k_norm = *op->k_norm;
+    }
     if (op->rope)
         a.rope = *op->rope;
+    a.temperature = temperature_of(op);
     a.q = d->ws.q, a.ldq = d->ws.ldq;
     a.kv = kv_view_of(d->kv[op->group], op->layer);
     a.s = d->step, a.kv_slot = d->step->group[op->group].kv_slot;
@@ -406,7 +453,7 @@ void proj_epilogue_run(struct device *d, const struct op_proj *op, uint32_t n_ou
 {
     struct norm none = {};
     cuda_launch(d, proj_epilogue, dim3(bucket), 256, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp, n_out, op->bias,
-                op->post_norm ? *op->post_norm : none, d->ws.x, d->ws.ldx, row0);
+                op->post_norm ? *op->post_norm : none, residual_scale(op), d->ws.x, d->ws.ldx, row0);
 }
 
 void glu_epilogue_run(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, uint32_t row0, uint32_t bucket)

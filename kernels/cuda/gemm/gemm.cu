@@ -46,11 +46,6 @@ static bool row_fits(const struct device *d, uint32_t n_kblk)
     return gemv_shape<1, 1, GEMV_REST>::fixed(n_kblk) + 2 * K_SLICES * widest_int8() <= smem_for(d, 1);
 }
 
-static uint32_t d_ff_of(const struct op_ffn_up *op)
-{
-    return op->glu == GLU_GELU ? wdev_of(op->w)->n_out : wdev_of(op->w)->n_out / 2;
-}
-
 bool gemv_takes(const struct device *d, const struct op *o)
 {
     const wdev *w = wdev_of(op_weight(o));
@@ -166,6 +161,7 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     a.ep = EP_QKV;
     a.pair = neox ? op->d_head / 32 : 0;
     a.bias = op->bias;
+    a.temperature = temperature_of(op);
     a.n_head = op->n_head, a.n_kv = op->n_kv, a.d_head = op->d_head;
     a.q = d->ws.q, a.ldq = d->ws.ldq;
     a.kv = kv_view_of(d->kv[op->group], op->layer);
@@ -188,7 +184,7 @@ void gemm_proj(struct device *d, struct op_call *p, const struct op *o)
         proj_epilogue_run(d, op, w->n_out, p->row0, p->bucket);
         return;
     }
-    a.ep = EP_PROJ, a.out = d->ws.x, a.ldout = d->ws.ldx, a.bias = op->bias;
+    a.ep = EP_PROJ, a.out = d->ws.x, a.ldout = d->ws.ldx, a.bias = op->bias, a.scale = residual_scale(op);
     run(d, w, a);
 }
 
@@ -198,7 +194,7 @@ void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     const wdev *w = wdev_of(op->w);
     gemm_args a = args_of(p, w);
     from_norm(d, &a, &op->norm, NULL);
-    if (op->glu != GLU_GELU && !w->interleaved) {
+    if (has_gate(op->glu) && !w->interleaved) {
         to_tmp(d, a);
         run(d, w, a);
         glu_epilogue_run(d, op, d_ff_of(op), p->row0, p->bucket);
@@ -215,5 +211,6 @@ void gemm_head(struct device *d, struct op_call *p, const struct op *o)
     gemm_args a = args_of(p, w);
     from_norm(d, &a, &op->norm, d->step->out_row);
     a.ep = EP_LOGITS, a.out = d->ws.logits, a.ldout = d->ws.ldl, a.scale = op->scale, a.softcap = op->softcap;
+    a.bias = op->bias;
     run(d, w, a);
 }

@@ -51,12 +51,13 @@ struct gemm_args {
     const float *bias;
     float *out; /* TMP, PROJ, LOGITS */
     uint32_t ldout;
-    float scale, softcap;
+    float scale, softcap; /* PROJ: of the residual; LOGITS */
     enum glu_kind glu;
     uint32_t glu_rows; /* hidden units a tile holds: 8 where gate and up share it */
     act_buf ff;
     uint32_t n_head, n_kv, d_head;
     struct rope rope;
+    struct attend_temperature temperature;
     __half *q;
     uint32_t ldq;
     kv_view kv;
@@ -196,9 +197,10 @@ __device__ static inline float consumers_sum(float s, float *shared, uint32_t wa
 }
 
 /*
- * norm(x) of a row of n into prepared records, by eight warps, a chunk each. row() waits for the kernel before and
- * gives x; the norm's weights, which nobody writes, are on their way by then. Up to KEEP records of a chunk stay in
- * registers, the rest is read again. step: halves from record to record at dst; shared: 16 floats.
+ * norm(x), or x where there is no norm, of a row of n into prepared records, by eight warps, a chunk each. row() waits
+ * for the kernel before and gives x; the norm's weights, which nobody writes, are on their way by then. Up to KEEP
+ * records of a chunk stay in registers, the rest is read again. step: halves from record to record at dst; shared: 16
+ * floats.
  */
 template <class X>
 __device__ static inline void norm_chunks(X row, uint32_t n, const struct norm &nm, uint32_t n_kblk, __half *dst,
@@ -206,11 +208,18 @@ __device__ static inline void norm_chunks(X row, uint32_t n, const struct norm &
 {
     enum { KEEP = 2 };
     uint32_t r0 = t16_slice(n_kblk, warp), r1 = t16_slice(n_kblk, warp + 1);
+    auto weights = [&](float *to, uint32_t r) {
+        if (nm.kind != NORM_NONE)
+            load_eight(to, nm.w, r * 256 + lane * 8, n);
+        else
+            for (int j = 0; j < 8; j++)
+                to[j] = 1;
+    };
     float v[KEEP][8], wt[KEEP][8], far[8], mean = 0, s = 0;
 #pragma unroll
     for (int i = 0; i < KEEP; i++)
         if (r0 + i < r1)
-            load_eight(wt[i], nm.w, (r0 + i) * 256 + lane * 8, n);
+            weights(wt[i], r0 + i);
     const float *x = row();
 #pragma unroll
     for (int i = 0; i < KEEP; i++)
@@ -246,6 +255,8 @@ __device__ static inline void norm_chunks(X row, uint32_t n, const struct norm &
         square(far, r);
     }
     float scale = rsqrtf(__fadd_rn(consumers_sum(s, shared + WARPS, warp, lane) / n, nm.eps));
+    if (nm.kind == NORM_NONE)
+        scale = 1;
     auto store = [&](const float *f, const float *w, uint32_t r) {
         __half h[8];
 #pragma unroll
@@ -264,7 +275,7 @@ __device__ static inline void norm_chunks(X row, uint32_t n, const struct norm &
             store(v[i], wt[i], r0 + i);
     for (uint32_t r = r0 + KEEP; r < r1; r++) {
         load_eight(far, x, r * 256 + lane * 8, n);
-        load_eight(wt[0], nm.w, r * 256 + lane * 8, n);
+        weights(wt[0], r);
         store(far, wt[0], r);
     }
 }
@@ -347,16 +358,23 @@ __device__ static inline bool has_rope(const gemm_args &a, const coord &p)
     return a.ep == EP_QKV && p.ok && p.part < 2 &&
            (a.rope.kind == ROPE_NEOX || (a.rope.kind == ROPE_NORM && p.k + 1 < a.rope.n_rot));
 }
+/* A query that the attention temperature is multiplied with. */
+__device__ static inline bool has_temperature(const gemm_args &a, const coord &p)
+{
+    return a.ep == EP_QKV && a.temperature.beta != 0 && p.ok && p.part == 0;
+}
 /* What no kernel of the step writes. */
 __device__ static inline item item_load(const gemm_args &a, const coord &p)
 {
     item m = {0, 0, 0, 0, 0, NO_SLOT, 0, 1, NULL, NULL};
-    bool qkv = a.ep == EP_QKV && p.ok, proj = a.ep == EP_PROJ && p.ok;
+    bool qkv = a.ep == EP_QKV && p.ok;
     uint32_t row0 = a.part[p.ok ? p.part : 0].row0, row = a.row0 + p.col;
-    if (a.bias && (qkv || proj))
+    if (a.bias && p.ok)
         m.a = a.bias[row0 + p.row], m.b = a.bias[row0 + p.row2];
     if (has_rope(a, p))
         m.freq = a.rope.inv_freq[a.rope.kind == ROPE_NEOX ? p.k : p.k / 2], m.pos = a.step->pos[row];
+    if (has_temperature(a, p))
+        m.pos = a.step->pos[row];
     if (qkv && p.part)
         m.slot = a.kv_slot[row];
     if (!qkv && p.ok)
@@ -375,6 +393,10 @@ __device__ static inline void item_rope(const gemm_args &a, const coord &p, item
         rope_sincos((float)m.pos, m.freq, &m.sn, &m.cs);
         m.sn *= a.rope.scale, m.cs *= a.rope.scale;
     }
+    if (has_temperature(a, p)) {
+        float by = temperature_at(a.temperature, m.pos);
+        m.sn *= by, m.cs *= by;
+    }
     if (a.ep != EP_QKV || !p.ok)
         return;
     __half *to = NULL;
@@ -390,9 +412,9 @@ __device__ static inline void item_rope(const gemm_args &a, const coord &p, item
 __device__ static inline void epilogue_row(const gemm_args &a, const item &m, float x)
 {
     if (a.ep == EP_PROJ)
-        x = __fadd_rn(m.residual, __fadd_rn(x, m.a));
+        x = __fadd_rn(m.residual, __fmul_rn(__fadd_rn(x, m.a), a.scale));
     else if (a.ep == EP_LOGITS) {
-        x *= a.scale;
+        x = __fmul_rn(__fadd_rn(x, m.a), a.scale);
         x = a.softcap != 0 ? act_softcap(x, a.softcap) : x;
     }
     *(float *)m.to = x;
@@ -401,7 +423,7 @@ __device__ static inline void epilogue_row(const gemm_args &a, const item &m, fl
 __device__ static inline void epilogue_pair(const gemm_args &a, const coord &p, const item &m, float x, float y)
 {
     x = __fadd_rn(x, m.a), y = __fadd_rn(y, m.b);
-    if (has_rope(a, p)) {
+    if (has_rope(a, p) || a.temperature.beta != 0) { /* what does not turn turns by nothing */
         float xr = __fmaf_rn(x, m.cs, -__fmul_rn(y, m.sn));
         y = __fmaf_rn(x, m.sn, __fmul_rn(y, m.cs)), x = xr;
     }

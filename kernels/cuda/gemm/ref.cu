@@ -7,7 +7,7 @@
 
 /* out[row][w.row0 + o] = sum_k in[row][k] * w[o][k]; 8 warps a block, one output each. */
 __global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_t ldo, uint32_t row0, float scale,
-                         float softcap)
+                         float softcap, const float *bias)
 {
     pdl_trigger();
     pdl_wait();
@@ -21,7 +21,7 @@ __global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_
         s = fmaf(dq_at(w.type, wr, k), __half2float(x[in.layout ? k : xfrag_at(k)]), s);
     for (int i = 16; i; i /= 2)
         s += __shfl_xor_sync(~0u, s, i);
-    s *= scale;
+    s = (s + (bias ? bias[w.row0 + o] : 0.f)) * scale;
     if (softcap != 0)
         s = act_softcap(s, softcap);
     if (!lane)
@@ -31,11 +31,11 @@ __global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
 static void matmul(struct device *d, const wdev *w, const act_buf &in, float *out, uint32_t ldo, uint32_t row0,
-                   uint32_t bucket, float scale, float softcap)
+                   uint32_t bucket, float scale, float softcap, const float *bias)
 {
     for (uint32_t i = 0; i < w->n_part; i++)
         cuda_launch(d, ref_gemm, dim3((w->part[i].n_out + 7) / 8, bucket), 256, 0, LAUNCH_PDL, w->part[i], w->n_in, in,
-                    out, ldo, row0, scale, softcap);
+                    out, ldo, row0, scale, softcap, bias);
 }
 
 static act_buf normed(struct device *d, const struct norm *n, uint32_t k, bool gather, uint32_t row0, uint32_t bucket)
@@ -50,7 +50,7 @@ void ref_qkv(struct device *d, struct op_call *p, const struct op *o)
     const struct op_qkv *op = &o->qkv;
     uint32_t row0 = p->row0, bucket = p->bucket;
     const wdev *w = wdev_of(op->w);
-    matmul(d, w, normed(d, &op->norm, w->n_in, false, row0, bucket), d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0);
+    matmul(d, w, normed(d, &op->norm, w->n_in, false, row0, bucket), d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0, NULL);
     qkv_epilogue_run(d, op, row0, bucket);
 }
 
@@ -59,7 +59,7 @@ void ref_proj(struct device *d, struct op_call *p, const struct op *o)
     const struct op_proj *op = &o->proj;
     uint32_t row0 = p->row0, bucket = p->bucket;
     const wdev *w = wdev_of(op->w);
-    matmul(d, w, op->in == ACT_ATT ? d->ws.att : d->ws.ff, d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0);
+    matmul(d, w, op->in == ACT_ATT ? d->ws.att : d->ws.ff, d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0, NULL);
     proj_epilogue_run(d, op, w->n_out, row0, bucket);
 }
 
@@ -68,8 +68,8 @@ void ref_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     const struct op_ffn_up *op = &o->ffn_up;
     uint32_t row0 = p->row0, bucket = p->bucket;
     const wdev *w = wdev_of(op->w);
-    matmul(d, w, normed(d, &op->norm, w->n_in, false, row0, bucket), d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0);
-    glu_epilogue_run(d, op, op->glu == GLU_GELU ? w->n_out : w->n_out / 2, row0, bucket);
+    matmul(d, w, normed(d, &op->norm, w->n_in, false, row0, bucket), d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0, NULL);
+    glu_epilogue_run(d, op, d_ff_of(op), row0, bucket);
 }
 
 void ref_head(struct device *d, struct op_call *p, const struct op *o)
@@ -78,5 +78,5 @@ void ref_head(struct device *d, struct op_call *p, const struct op *o)
     uint32_t row0 = p->row0, bucket = p->bucket;
     const wdev *w = wdev_of(op->w);
     matmul(d, w, normed(d, &op->norm, w->n_in, true, row0, bucket), d->ws.logits, d->ws.ldl, row0, bucket, op->scale,
-           op->softcap);
+           op->softcap, op->bias);
 }

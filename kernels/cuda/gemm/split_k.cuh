@@ -33,6 +33,7 @@ struct partials {
     uint32_t segs; /* groups that a block may have a share in */
     uint32_t n_part;
     uint32_t glu; /* > 0: gate and up share tiles, 8 rows each, and up's rows begin here in the merged output */
+    float by;     /* what the product, its bias included, is multiplied with where it is added to the residual stream */
     struct partials_part part[3];
 
     /* Where the pieces of rows o .. o + 3 (o % 4 == 0) of the merged output lie, of column col; all of it before they

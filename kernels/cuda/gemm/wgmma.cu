@@ -62,7 +62,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
         const float o[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            to[i] = k + i < n ? to[i] + o[i] + bias4[i] : 0.f;
+            to[i] = k + i < n ? to[i] + (o[i] + bias4[i]) * add.by : 0.f;
         if (real && whole)
             *(float4 *)(r + k) = make_float4(to[0], to[1], to[2], to[3]);
         else if (real)
@@ -278,7 +278,8 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     wg_kernel *k = kernel_of(d, w, f->cols);
     cuda_launch(d, k, dim3((units + a.per - 1) / a.per), f->groups * 128 + 128,
                 WG_FIXED + a.wstages * wst + a.xstages * xst, LAUNCH_PDL, a);
-    s.p = a.partials, s.cols = f->cols, s.rows = f->groups * 64, s.n_kblk = a.n_kblk, s.per = a.per, s.segs = a.segs;
+    s.p = a.partials, s.by = 1, s.cols = f->cols, s.rows = f->groups * 64, s.n_kblk = a.n_kblk, s.per = a.per,
+    s.segs = a.segs;
     s.n_part = a.n_part, s.glu = w->interleaved ? w->part[1].row0 : 0;
     return s;
 }
@@ -360,6 +361,7 @@ void wg_proj(struct device *d, struct op_call *p, const struct op *o)
         proj_epilogue_run(d, op, w->n_out, 0, p->bucket);
         return;
     }
+    s.by = residual_scale(op);
     p->x = s, p->x_bias = op->bias, p->x_n = w->n_out;
     act_in_pieces(&p->acts, ACT_X);
 }
@@ -393,6 +395,6 @@ void wg_head(struct device *d, struct op_call *p, const struct op *o)
     wg_args a = {};
     normed(d, p, w, &op->norm, true);
     a.out = d->ws.logits, a.ldout = d->ws.ldl, a.n_out = w->n_out;
-    a.scale = op->scale, a.softcap = op->softcap;
+    a.scale = op->scale, a.softcap = op->softcap, a.bias = op->bias;
     matmul(d, w, a, p->bucket, true);
 }

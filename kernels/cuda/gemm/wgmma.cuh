@@ -420,7 +420,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
 #pragma unroll
             for (int j = 0; j < N / 2; j++) {
                 uint32_t c = col + j / 4 * 8 + (j & 1), r = row + (j & 2) * 4;
-                float v = acc[j] * a.scale;
+                float v = (acc[j] + (a.bias && r < a.n_out ? a.bias[r] : 0.f)) * a.scale;
                 if (c < a.bucket && r < a.n_out)
                     wg_store(a.out + (uint64_t)c * a.ldout + r, a.softcap != 0 ? act_softcap(v, a.softcap) : v, live);
             }
