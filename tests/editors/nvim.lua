@@ -47,7 +47,7 @@ s.capture('a chat in a buffer')
 check(vim.wait(20000, function() return #s.rpc('sessions.list', {}).sessions == 1 end, 5)
   and s.rpc('sessions.show', { session = 'talk' }).turns[1].text == 'hello n=2', 'it is a session', s.text())
 s.type('Gohang\27\r')
-check(s.streams(1), 'another message', s.text())
+check(s.streams(1) and vim.wait(20000, function() return s.text():match('hang.*## fake') end, 5), 'another message', s.text())
 s.type('\3') -- Ctrl+C
 check(s.streams(0) and vim.wait(20000, function() return s.text():match('hang.*## You') end, 5),
   'an answer can be stopped', s.text())
