@@ -19,11 +19,15 @@ import base64, sys
 try:
     import msgpack
 except ImportError:
-    print("same"); sys.exit()
+    print("absent"); sys.exit()
 v = msgpack.unpackb(base64.b64decode(sys.argv[1]), raw=False)
 want = [0, 127, 128, -1, -32, -33, 65536, 4294967296, 1.5, -0.25, 0.0, "Gr\u00fc\u00dfe", "", ["a", True, False, None], {"k": 1, "l": ["x"]}]
 print("same" if v == want else v)]], (packed:gsub('%s', '')) })
-check(by_python:find('^same'), 'and so does another reader', by_python)
+if by_python:find('^absent') then
+  s.skip('and so does another reader', 'python3 has no msgpack')
+else
+  check(by_python:find('^same'), 'and so does another reader', by_python)
+end
 
 s.start({ 'emacs', '-nw', '-Q', '-l', source, '--eval',
   [[(progn (setq hearth-delay 0.02 make-backup-files nil inhibit-startup-screen t) (global-set-key (kbd "<f5>") #'hearth-chat))]],

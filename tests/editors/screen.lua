@@ -10,6 +10,11 @@ function M.check(ok, name, got)
   end
 end
 
+function M.skip(name, why)
+  M.n = M.n + 1
+  io.stdout:write('ok ' .. M.n .. ' - ' .. name .. ' # SKIP ' .. why .. '\n')
+end
+
 function M.start(argv, env)
   vim.o.columns, vim.o.lines = 100, 30
   vim.cmd('enew')
