@@ -74,22 +74,16 @@ static void histogram(const char *name, const char *help, const struct hearth_hi
 }
 
 /* Where KV lies: what is used, and of how much. */
-static void kv(const struct hearth_status_result *r)
+static void kv_tiers(const struct hearth_status_result *r)
 {
     const struct hearth_engine_status *e = &r->engine;
-    int64_t used = 0, total = 0, files = 0;
-    for (size_t i = 0; i < e->n_models; i++) {
-        used += e->models[i].pages_used * e->models[i].page_bytes;
-        total += e->models[i].pages_total * e->models[i].page_bytes;
-    }
-    for (size_t i = 0; i < r->kv_files.n_shares; i++)
-        files += r->kv_files.shares[i].bytes;
+    struct kv_bytes kv = kv_bytes_of(r);
     head("hearth_kv_bytes", "gauge", "KV by tier: pages of the device, host memory, files.");
-    sample("hearth_kv_bytes", "tier", "gpu", (double)used);
+    sample("hearth_kv_bytes", "tier", "gpu", (double)kv.used);
     sample("hearth_kv_bytes", "tier", "ram", (double)e->kv.host_bytes);
-    sample("hearth_kv_bytes", "tier", "disk", (double)files);
+    sample("hearth_kv_bytes", "tier", "disk", (double)kv.files);
     head("hearth_kv_limit_bytes", "gauge", "What KV may take, by tier.");
-    sample("hearth_kv_limit_bytes", "tier", "gpu", (double)total);
+    sample("hearth_kv_limit_bytes", "tier", "gpu", (double)kv.total);
     sample("hearth_kv_limit_bytes", "tier", "ram", (double)e->kv.host_limit);
     sample("hearth_kv_limit_bytes", "tier", "disk", (double)r->kv_files.limit);
 }
@@ -132,7 +126,7 @@ static void own(const struct hearth_status_result *r)
     sample("hearth_prefix_tokens_total", "hit", "memory", (double)(s->reused_tokens - s->restored_tokens));
     sample("hearth_prefix_tokens_total", "hit", "restored", (double)s->restored_tokens);
     sample("hearth_prefix_tokens_total", "hit", "none", (double)(s->prompt_tokens - s->reused_tokens));
-    kv(r);
+    kv_tiers(r);
     models(e);
     metric("hearth_device_memory_bytes", "gauge", "Memory of the device.", (double)e->mem_total);
     metric("hearth_device_memory_free_bytes", "gauge", "Of it, what can be had.", (double)e->mem_free);

@@ -154,4 +154,17 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     return verb_end(h, r, status);
 }
 
+struct kv_bytes kv_bytes_of(const struct hearth_status_result *r)
+{
+    struct kv_bytes kv = {0, 0, 0};
+    for (size_t i = 0; i < r->engine.n_models; i++) {
+        const struct hearth_loaded_model *m = &r->engine.models[i];
+        kv.used += m->pages_used * m->page_bytes;
+        kv.total += m->pages_total * m->page_bytes;
+    }
+    for (size_t i = 0; i < r->kv_files.n_shares; i++)
+        kv.files += r->kv_files.shares[i].bytes;
+    return kv;
+}
+
 const struct cmd cmd_status = {"status", "[--json]", "the daemon, its engine and their counters", run};

@@ -145,17 +145,11 @@ static void draw_head(const struct hearth_status_result *r)
 static void draw_tiers(const struct hearth_status_result *r)
 {
     const struct hearth_engine_status *e = &r->engine;
-    int64_t used = 0, total = 0, files = 0;
-    for (size_t i = 0; i < e->n_models; i++) {
-        used += e->models[i].pages_used * e->models[i].page_bytes;
-        total += e->models[i].pages_total * e->models[i].page_bytes;
-    }
-    for (size_t i = 0; i < r->kv_files.n_shares; i++)
-        files += r->kv_files.shares[i].bytes;
+    struct kv_bytes kv = kv_bytes_of(r);
     char device[64], host[64], disk[64];
-    snprintf(device, sizeof device, "%s", part_of(used, total));
+    snprintf(device, sizeof device, "%s", part_of(kv.used, kv.total));
     snprintf(host, sizeof host, "%s", part_of(e->kv.host_bytes, e->kv.host_limit));
-    snprintf(disk, sizeof disk, "%s", part_of(files, r->kv_files.limit));
+    snprintf(disk, sizeof disk, "%s", part_of(kv.files, r->kv_files.limit));
     line("KV      device %s  host %s  files %s", device, host, disk);
 }
 

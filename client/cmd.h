@@ -261,4 +261,11 @@ json_t *json_generation_info(const struct hearth_generation_info *info);
 bool generation_info_parse(const json_t *o, struct hearth_generation_info *out);
 int print_json(json_t *value); /* one line to stdout, and frees it; the exit status */
 
+/* cmd-status.c */
+/* KV in all: bytes used of the device's pages, their total, and bytes in files. */
+struct kv_bytes {
+    int64_t used, total, files;
+};
+struct kv_bytes kv_bytes_of(const struct hearth_status_result *r);
+
 #endif
