@@ -364,6 +364,7 @@ struct hearth_generate {
     const char *service_class;
     int64_t deadline_ms; /* without a token by then it is worth nothing, and ends with HEARTH_ECANCELLED; 0 = never */
     bool dry;            /* hearth_measure() sets it */
+    bool ignore_eos;     /* an end token is a token like others, and does not end the completion: for measuring */
 };
 
 /* Sets every default; `size` is sizeof *g. */

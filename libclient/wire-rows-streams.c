@@ -69,6 +69,7 @@ static const struct wire_field generate_fields[] = {
      .one_of = classes},
     INT(wire_generate, deadline_ms, 0, 86400000, 0, SPARSE),
     BOOL(wire_generate, dry, false, SPARSE),
+    BOOL(wire_generate, ignore_eos, false, SPARSE),
     {0},
 };
 TYPE(generate, "generate", .reserved = generate_reserved, .check = generate_check, .strict = true);

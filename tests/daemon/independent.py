@@ -198,6 +198,12 @@ try:
     check(len(lp) == 3 and all(len(t["top"]) == 2 and t["top"][0]["logprob"] <= 0 for t in lp), "logprobs", lp)
     r = c.generate(model="tale", text="Once upon a time", max_tokens=2, sampling=dict(GREEDY, logit_bias=[[77, 100.0]]))
     check(r["tokens"] == [77, 77], "logit bias", r)
+    eos = [t["id"] for t in c.call("models.show", model="tale")["special"] if t["role"] == "eos"]
+    ends = dict(model="tale", text="Once upon a time", max_tokens=3, sampling=dict(GREEDY, logit_bias=[[eos[0], 100.0]]))
+    r = c.generate(**ends)
+    check(r["tokens"] == [] and r["finish_reason"] == "stop", "an end token ends the text", r)
+    r = c.generate(ignore_eos=True, **ends)
+    check(r["tokens"] == eos * 3 and r["finish_reason"] == "length", "with ignore_eos it is a token like others", r)
 
     # refused by name
     for method in "embed", "sessions.fork":

@@ -199,7 +199,7 @@ static bool take_token(struct engine *eng, const struct plan_seq *ps, const stru
         eng->out_urgent = true;
     }
     q->time.last = now;
-    if (is_end(q->model, (int32_t)s->token)) {
+    if (!q->ignore_eos && is_end(q->model, (int32_t)s->token)) {
         sched_done(&eng->sched, ps);
         end_seq(eng, q, END_STOP, NULL);
         return false;

@@ -52,6 +52,7 @@ struct seq {
     uint32_t n_wanted;    /* as n_limit, but by the request alone: distinguishes `length` from `context_full` */
     bool invariant;       /* recovery: the same bits as when it ran first */
     bool measure;         /* it ends at once: n_reused says what it would reuse */
+    bool ignore_eos;      /* end tokens do not end it */
     struct eval *eval;    /* not NULL for an eval, which samples nothing and reuses no KV. Owned */
     struct sample_params sampling;
     struct logit_bias *bias; /* owned; sampling.bias */
