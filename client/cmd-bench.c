@@ -3,17 +3,16 @@
  *
  * hearth-bench measures a model without a daemon. This file runs the same tests, with the same names and the same JSON,
  * through a daemon, by this process' own clock. The difference is the cost of the daemon, the engine link and the
- * socket.
+ * socket. Many clients at once are bench-load.c's.
  */
 #include "config.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "client/cmd.h"
+#include "client/bench.h"
 #include "commit.h"
 
 enum { RUNS = 5, TG_TOKENS = 32, TESTS_MAX = 16 };
@@ -23,35 +22,20 @@ struct bench {
     const char *backend, *variant, *threads, *name;   /* as on the command line, or NULL */
     const char *commit;
     bool json, csv, load, socket;
+    const char *goodput;
+    struct hearth_sampling arrivals; /* its seed */
+    struct load_params clients;
 };
 
 /* --- through a daemon ----------------------------------------------------------------------------------------- */
 
-/* Returns a token id per call, by a linear congruential generator, so that no two prompts begin alike and share KV.
- * Each process starts from another state, since the daemon may have the KV of an earlier process' prompts. */
+/* Returns a token id per call, so that no two prompts begin alike and share KV. */
 static int32_t some_id(int64_t vocab)
 {
-    static uint32_t state;
-    struct timespec t;
-    if (!state) {
-        clock_gettime(CLOCK_REALTIME, &t);
-        state = ((uint32_t)t.tv_nsec ^ (uint32_t)t.tv_sec * 2654435761u) | 1;
-    }
-    state = state * 1664525u + 1013904223u;
-    return (int32_t)((state >> 8) % (uint32_t)vocab);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+    static uint64_t state;
+    if (!state)
+        state = bench_fresh();
+    return (int32_t)(bench_random(&state) % (uint64_t)vocab);
 }
 
 /* The times at which tokens arrived. Several may arrive together; the first one is always sent at once. */
@@ -65,7 +49,7 @@ static int on_event(void *arg, const struct hearth_event *ev)
     struct arrivals *a = arg;
     if (ev->type != HEARTH_EVENT_TOKENS || !ev->body.tokens->tokens.n)
         return 0;
-    a->last = now_ms();
+    a->last = bench_now();
     a->n += ev->body.tokens->tokens.n;
     if (!a->n_first) {
         a->first = a->last;
@@ -99,7 +83,7 @@ static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_pro
         g.tokens = (struct hearth_ids){ids, (size_t)n_prompt};
         g.max_tokens = n_new;
         g.sampling.temperature = 0;
-        double begun = now_ms();
+        double begun = bench_now();
         if ((rc = hearth_run(h, &g, on_event, &a, NULL, &r, err)))
             break;
         /* An end token may come early. The time of one token is measured, so there must only be enough of them. */
@@ -112,10 +96,8 @@ static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_pro
         hearth_free(r);
     }
     free(ids);
-    if (!rc) {
-        qsort(ms, RUNS, sizeof *ms, by_value);
-        *median = ms[RUNS / 2];
-    }
+    if (!rc)
+        *median = bench_quantile(ms, RUNS, 0.5);
     return rc;
 }
 
@@ -237,11 +219,87 @@ static bool sizes_parse(const char *text, struct hearth_ids *out)
     return ids_parse(text, out) && out->n <= TESTS_MAX;
 }
 
+/* --- many clients --------------------------------------------------------------------------------------------- */
+
+/* "ttft:200,tpot:20": milliseconds. */
+static bool goodput_parse(const char *text, struct load_params *p)
+{
+    const struct {
+        const char *name;
+        double *to;
+    } bounds[] = {{"ttft:", &p->ttft}, {"tpot:", &p->tpot}, {"e2el:", &p->e2el}};
+    p->goodput = true;
+    for (;;) {
+        char *end;
+        size_t i = 0;
+        while (i < 3 && strncmp(text, bounds[i].name, 5) != 0)
+            i++;
+        if (i == 3)
+            return false;
+        *bounds[i].to = strtod(text + 5, &end);
+        if (end == text + 5 || !(*bounds[i].to > 0) || (*end && *end != ','))
+            return false;
+        if (!*end)
+            return true;
+        text = end + 1;
+    }
+}
+
+/* Checks what goes with --clients; STATUS_OK, or it has been explained. */
+static int load_parse(const struct cmd *cmd, struct bench *b)
+{
+    struct load_params *p = &b->clients;
+    if (b->depth || b->batch || b->resume || b->kv || b->load || b->socket || b->csv || b->backend || b->variant ||
+        b->threads || b->name || b->commit)
+        return usage(cmd, "--clients goes with --prompt, --output, --requests, --rate, --seed, --shared, --late, "
+                          "--goodput and --json");
+    const struct opt prompt = {"prompt", 0, OPT_INT, &p->prompt, 1, 1 << 20, NULL, NULL};
+    if (b->prompt && !opt_set(&prompt, b->prompt)) {
+        opt_explain(&prompt, "hearth bench: --", b->prompt);
+        return STATUS_USAGE;
+    }
+    if (b->goodput && !goodput_parse(b->goodput, p))
+        return usage(cmd, "--goodput wants milliseconds, as in ttft:200,tpot:20,e2el:5000, not '%s'", b->goodput);
+    if (p->shared > p->prompt)
+        return usage(cmd, "--shared: a prompt of %lld ids has no %lld to share", (long long)p->prompt,
+                     (long long)p->shared);
+    if (p->late && p->rate > 0)
+        return usage(cmd, "--late waits for the moment in which all clients decode, which --rate does not make");
+    if (!p->requests)
+        p->requests = p->clients;
+    if (p->requests < p->clients)
+        return usage(cmd, "%lld clients have %lld requests in all", (long long)p->clients, (long long)p->requests);
+    p->seed = b->arrivals.seed;
+    p->json = b->json;
+    return STATUS_OK;
+}
+
+static int run_clients(const struct cmd *cmd, struct bench *b, const char *operand)
+{
+    struct hearth *h;
+    struct hearth_model *m;
+    struct hearth_err err;
+    int status = load_parse(cmd, b);
+    if (status != STATUS_OK || (status = daemon_open(&h)) != STATUS_OK)
+        return status;
+    char *model = model_resolve(operand);
+    if (hearth_models_show(h, model, &m, NULL, &err)) {
+        status = fail(&err);
+    } else {
+        status = bench_load(h, m, &b->clients);
+        hearth_free(m);
+    }
+    hearth_close(h);
+    free(model);
+    return status;
+}
+
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
-    struct bench b = {.prompt = "128", .depth = "0", .commit = HEARTH_COMMIT};
+    struct bench b = {.clients = {.prompt = 512, .output = 128}};
     const struct opt own[] = {
-        {"prompt", 0, OPT_TEXT, &b.prompt, 0, 0, "N,...", "tokens of the prompt in ppN (128), or none"},
+        {"prompt", 0, OPT_TEXT, &b.prompt, 0, 0, "N,...",
+         "tokens of the prompt in ppN (128; of --clients 512), or none"},
         {"depth", 0, OPT_TEXT, &b.depth, 0, 0, "N,...", "tokens before the 32 of tg@N (0), or none"},
         {"batch", 0, OPT_TEXT, &b.batch, 0, 0, "N,...",
          "not with --socket: sequences that decode together, batchN@512"},
@@ -253,6 +311,16 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         {"backend", 0, OPT_TEXT, &b.backend, 0, 0, "NAME", "not with --socket: cpu, cuda or auto"},
         {"variant", 0, OPT_TEXT, &b.variant, 0, 0, "NAME", "not with --socket: of the backend, e.g. reference"},
         {"threads", 0, OPT_TEXT, &b.threads, 0, 0, "N", "not with --socket: of the CPU"},
+        {"clients", 0, OPT_INT, &b.clients.clients, 1, 4096, "N",
+         "so many at once, through the daemon, as vLLM's benchmark"},
+        {"output", 0, OPT_INT, &b.clients.output, 1, 1 << 20, "N", "with --clients: tokens of an answer (128)"},
+        {"requests", 0, OPT_INT, &b.clients.requests, 1, 1 << 20, "N", "... of all clients together (one each)"},
+        {"rate", 0, OPT_REAL, &b.clients.rate, 1e-3, 1e6, "R",
+         "... that arrive in a second, at random; else one after another"},
+        {"seed", 0, OPT_SEED, &b.arrivals, 0, 0, "S", "... of these arrivals (0)"},
+        {"shared", 0, OPT_INT, &b.clients.shared, 0, 1 << 20, "N", "... tokens that all prompts begin with (0)"},
+        {"late", 0, OPT_INT, &b.clients.late, 1, 1 << 20, "N", "... tokens of a prompt that comes while all decode"},
+        {"goodput", 0, OPT_TEXT, &b.goodput, 0, 0, "ttft:MS,...", "... what a request must keep: ttft, tpot, e2el"},
         {"json", 0, OPT_FLAG, &b.json, 0, 0, NULL, "one JSON object"},
         {"csv", 0, OPT_FLAG, &b.csv, 0, 0, NULL, "a line of CSV per test"},
         {"name", 0, OPT_TEXT, &b.name, 0, 0, "NAME", "the model's, for --csv and --json"},
@@ -264,6 +332,14 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return usage(cmd, "name one model");
     if (b.json && b.csv)
         return usage(cmd, "--json or --csv, not both");
+    if (b.clients.clients)
+        return run_clients(cmd, &b, argv[0]);
+    if (b.clients.requests || b.clients.rate > 0 || b.clients.shared || b.clients.late || b.goodput ||
+        b.arrivals.has_seed)
+        return usage(cmd, "--requests, --rate, --seed, --shared, --late and --goodput go with --clients");
+    b.prompt = b.prompt ? b.prompt : "128";
+    b.depth = b.depth ? b.depth : "0";
+    b.commit = b.commit ? b.commit : HEARTH_COMMIT;
     if (b.socket && (b.backend || b.variant || b.threads))
         return usage(cmd, "--socket measures the daemon's engine as it is");
     if (b.socket && (b.batch || b.resume || b.kv || b.load))
@@ -294,5 +370,5 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     return status;
 }
 
-const struct cmd cmd_bench = {"bench", "MODEL [--prompt N,...] [--depth N,...] [--socket] [--json]",
+const struct cmd cmd_bench = {"bench", "MODEL [--prompt N,...] [--depth N,...] [--socket | --clients N] [--json]",
                               "how fast a model is", run};

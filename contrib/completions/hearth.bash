@@ -79,6 +79,8 @@ _hearth()
         [[ $verb == show ]] && words+=" --ops"
         [[ $verb == bench ]] &&
             words+=" --prompt --depth --batch --resume --kv --load --socket --csv --backend --variant --threads --name --commit"
+        [[ $verb == bench ]] &&
+            words+=" --clients --output --requests --rate --seed --shared --late --goodput"
         names=list ;;
     stop) words="--daemon --now --json" names=ps ;;
     tokenize) words="--model --special --bos --no-bos --decode --json" ;;

@@ -96,6 +96,14 @@ complete -c hearth -n '__fish_seen_subcommand_from bench' -l load -d 'from the f
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l backend -x -a 'auto cpu cuda' -d where
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l variant -x -d 'of the backend'
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l threads -x -d 'of the CPU'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l clients -x -d 'so many at once'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l output -x -d 'tokens out'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l requests -x -d 'in all'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l rate -x -d 'arrivals a second'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l seed -x -d 'of the arrivals'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l shared -x -d 'tokens in common'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l late -x -d 'tokens of a late prompt'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l goodput -x -d 'ttft, tpot and e2el to keep'
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l csv -d 'a line per test'
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l name -x -d "the model's"
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l commit -x -d "the build's"

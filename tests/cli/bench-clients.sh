@@ -1,0 +1,42 @@
+#!/bin/sh
+# bench-clients.sh - hearth bench --clients: the load is the one that was asked for, and the figures agree with each other.
+. "$top_srcdir/tests/cli/lib.sh"
+
+status 0 "8 clients, 12 requests" "$hearth" bench tale --clients 8 --requests 12 --prompt 40 --output 12 --shared 32 --goodput ttft:100000,tpot:100000 --json
+json_is "all of them are answered in full" \
+    "(d['completed'], d['failed'], d['total_input_tokens'], d['total_output_tokens'], d['num_prompts'], d['max_concurrency']) == (12, 0, 480, 144, 12, 8)"
+json_is "8 at once, and no more" "d['max_concurrent_requests'] == 8"
+json_is "prompt tokens are reused or computed, the common beginning the least often" \
+    "d['total_computed_tokens'] + d['total_reused_tokens'] == 480 and d['total_computed_tokens'] < 480 - 4 * 32"
+json_is "rates are counts by the duration" \
+    "all(abs(d[k] * d['duration'] / v - 1) < 1e-9 for k, v in (('request_throughput', 12), ('request_goodput', 12), ('output_throughput', 144), ('total_token_throughput', 624)))"
+json_is "a request's time is its first token's and that of 11 more" \
+    "abs(d['mean_ttft_ms'] + 11 * d['mean_tpot_ms'] - d['mean_e2el_ms']) < 1e-6 * d['mean_e2el_ms'] and abs(d['mean_itl_ms'] - d['mean_tpot_ms']) < 1e-6 * d['mean_tpot_ms']"
+json_is "medians are under the 99th percentiles, within the duration" \
+    "all(0 <= d['median_%s_ms' % m] <= d['p99_%s_ms' % m] <= 1000 * d['duration'] for m in ('ttft', 'tpot', 'itl', 'e2el'))"
+json_is "every text is what it is alone" "d['where'] == 'cpu' and (d['texts_checked'], d['texts_different']) == (12, 0)"
+
+status 0 "arrivals at random" "$hearth" bench tale --clients 2 --requests 6 --rate 50 --seed 7 --prompt 20 --output 4 --goodput tpot:0.000001 --json
+json_is "have a rate and no bound on how many run" "(d['request_rate'], d['max_concurrency'], d['completed']) == (50, None, 6)"
+json_is "nothing keeps a bound that nothing can keep" "d['request_goodput'] == 0"
+
+status 0 "a late prompt" "$hearth" bench tale --clients 2 --prompt 20 --output 400 --late 600 --json
+json_is "its first token is told, the keystroke's, and the others' gap" \
+    "d['late_ttft_ms'] > 0 and d['keystroke_ttft_ms'] > 0 and d['others_longest_gap_ms'] >= d['median_itl_ms'] > 0"
+json_is "both are checked and in no sum" "(d['texts_checked'], d['completed'], d['total_input_tokens']) == (4, 2, 40)"
+status 1 "no moment for it" "$hearth" bench tale --clients 2 --prompt 20 --output 1 --late 20
+err_has "... is said, with what makes one" "a larger --output makes one"
+
+status 0 "for people" "$hearth" bench tale --clients 2 --prompt 20 --output 4
+is "the block has vLLM's lines" "$(grep -cE '^(============ Serving Benchmark Result ============|Successful requests:                     2         |Failed requests:                         0         |Maximum request concurrency:             2         |Total input tokens:                      40        |Total generated tokens:                  8         |---------------Time to First Token----------------|-----Time per Output Token \(excl\. 1st token\)------|---------------Inter-token Latency----------------|P99 ITL \(ms\): +[0-9.]+ *)$' "$dir/out")" 10
+
+status 2 "a context that is too small" "$hearth" bench tale --clients 1 --prompt 1000 --output 100
+err_has "... is named" "tale has a context of 1024 tokens, and a request of 1100 is asked for"
+status 1 "more connections than a user may have" "$hearth" bench tale --clients 64 --prompt 1 --output 1
+err_has "... names the key" "connections_per_uid in hearth.conf is the limit"
+status 2 "more in common than there is" "$hearth" bench tale --clients 1 --prompt 4 --shared 5
+status 2 "fewer requests than clients" "$hearth" bench tale --clients 4 --requests 3
+status 2 "bounds of nothing" "$hearth" bench tale --clients 1 --goodput ttfb:3
+status 2 "--rate without --clients" "$hearth" bench tale --rate 3
+status 2 "--clients with what measures the engine alone" "$hearth" bench tale --clients 2 --depth 0
+done_testing
