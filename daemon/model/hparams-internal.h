@@ -1,6 +1,6 @@
 /*
- * hparams-internal.h - the reader of hyperparameters, shared by hparams.c and hparams-experts.c. Architectures have a
- * smaller door, arch.h.
+ * hparams-internal.h - the reader of hyperparameters, shared by hparams.c, hparams-layers.c and hparams-experts.c.
+ * Architectures have a smaller door, arch.h.
  */
 #ifndef HEARTH_HPARAMS_INTERNAL_H
 #define HEARTH_HPARAMS_INTERNAL_H
@@ -20,6 +20,8 @@ enum { REQUIRED = -1 };
 uint32_t hparams_number(struct hparams_reader *r, const char *name, uint32_t min, uint32_t max, int64_t absent);
 /* The first error. */
 void hparams_refuse(struct hparams_reader *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* hparams-layers.c: heads and d_ff of each layer; not yet the size of heads. */
+void hparams_read_shapes(struct hparams_reader *r, struct hparams *hp);
 /* hparams-experts.c: what the file says of mixtures of experts; none where it has no expert_count. */
 void hparams_read_experts(struct hparams_reader *r, struct hparams *hp, const struct arch *row);
 

@@ -282,7 +282,8 @@ static void group_layers(struct hparams_reader *r, struct hparams *hp)
 {
     for (int windows = 0; windows < 2; windows++)
         for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++) {
-            struct kv_group form = {.n_kv = hp->n_kv, .d_k = hp->d_head, .d_v = hp->d_head};
+            const struct layer_shape *l = &hp->shape[i];
+            struct kv_group form = {.n_kv = l->n_kv, .d_k = l->d_head, .d_v = l->d_head};
             if (hp->slides[i] && hp->window < hp->n_ctx)
                 form.window = hp->window;
             if ((form.window != 0) == windows)
@@ -341,25 +342,24 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     hp.n_layer = hparams_number(&r, "block_count", 1, LAYERS_MAX, REQUIRED);
     if (row->skips_ahead && !r.ret)
         hp.n_nextn = hparams_number(&r, "nextn_predict_layers", 0, hp.n_layer - 1, 0);
-    hp.n_layer -= hp.n_nextn;
+    hp.n_layer = r.ret ? 0 : hp.n_layer - hp.n_nextn; /* no loop goes over what was refused */
     hp.d_model = hparams_number(&r, "embedding_length", 8, 1 << 16, REQUIRED);
-    hp.d_ff = hparams_number(&r, "feed_forward_length", 8, 1 << 20, REQUIRED);
-    hp.n_head = hparams_number(&r, "attention.head_count", 1, 1024, REQUIRED);
-    hp.n_kv = hparams_number(&r, "attention.head_count_kv", 1, 1024, hp.n_head);
+    hparams_read_shapes(&r, &hp);
     hp.n_ctx = hparams_number(&r, "context_length", 1, 1 << 24, REQUIRED);
-    if (!r.ret && hp.n_head % hp.n_kv)
-        hparams_refuse(&r, HEARTH_EBADMODEL, "%u heads cannot share %u KV heads", hp.n_head, hp.n_kv);
     uint32_t even = r.ret ? 0 : hp.d_model / hp.n_head;
     hp.d_head = hparams_number(&r, "attention.key_length", 2, 1024, even);
     uint32_t d_value = hparams_number(&r, "attention.value_length", 2, 1024, hp.d_head);
-    hp.n_rot = hparams_number(&r, "rope.dimension_count", 2, 1024, hp.d_head);
+    hp.n_rot[ROPE_FULL] = hparams_number(&r, "rope.dimension_count", 2, 1024, hp.d_head);
     if (!r.ret && (hp.d_head < 2 || hp.d_head > 1024 || hp.d_head % 2))
         hparams_refuse(&r, HEARTH_EBADMODEL, "heads of %u dimensions; an even number from 2 to 1024 is possible",
                        hp.d_head);
     if (d_value != hp.d_head)
         hparams_refuse(&r, HEARTH_EUNSUPPORTED, "values of %u dimensions beside keys of %u", d_value, hp.d_head);
-    if (hp.n_rot > hp.d_head || hp.n_rot % 2)
-        hparams_refuse(&r, HEARTH_EBADMODEL, "RoPE turns %u of %u dimensions", hp.n_rot, hp.d_head);
+    if (hp.n_rot[ROPE_FULL] > hp.d_head || hp.n_rot[ROPE_FULL] % 2)
+        hparams_refuse(&r, HEARTH_EBADMODEL, "RoPE turns %u of %u dimensions", hp.n_rot[ROPE_FULL], hp.d_head);
+    hp.n_rot[ROPE_SLIDING] = hp.n_rot[ROPE_FULL];
+    for (uint32_t i = 0; i < hp.n_layer; i++)
+        hp.shape[i].d_head = (uint16_t)hp.d_head;
     hparams_read_experts(&r, &hp, row);
     hp.norm_eps = real(
         &r, row->norm == NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1, REQUIRED);

@@ -303,25 +303,39 @@ static int rope_factors(struct binder *b, const char *name, uint32_t n, float *o
     return ret;
 }
 
+static enum layer_rope rope_of(const struct hparams *hp, uint32_t layer)
+{
+    return hp->slides[layer] && hp->rope[ROPE_SLIDING].apart ? ROPE_SLIDING : ROPE_FULL;
+}
+
+/* Whether all of a head turns, in whole sixteens, in every layer that turns so. */
+static bool turns_whole(const struct hparams *hp, enum layer_rope which)
+{
+    bool whole = hp->n_rot[which] % 16 == 0;
+    for (uint32_t i = 0; i < hp->n_layer; i++)
+        whole = whole && (rope_of(hp, i) != which || hp->shape[i].d_head == hp->n_rot[which]);
+    return whole;
+}
+
 /* Frequencies of layers of full attention or of sliding ones. */
 static int bind_rope_of(struct binder *b, enum layer_rope which, const float *divide)
 {
     struct model *m = b->m;
     const struct rope_params *p = &m->hp.rope[which];
-    uint32_t n = m->hp.n_rot / 2;
+    uint32_t n_rot = m->hp.n_rot[which], n = n_rot / 2;
     struct rope *rope = &m->rope[which];
     bool neox = false; /* a folder's q and k lie for halves of a head, whatever GGUF files of the architecture have */
     int ret = gguf_bool(m->gguf, "hearth.rope.neox", &neox, b->e);
     if (ret < 0)
         return ret;
-    *rope = (struct rope){.kind = neox ? ROPE_NEOX : m->arch->rope, .n_rot = m->hp.n_rot, .scale = p->scale};
-    rope->hadamard = m->hp.n_rot == m->hp.d_head && m->hp.d_head % 16 == 0;
+    *rope = (struct rope){.kind = neox ? ROPE_NEOX : m->arch->rope, .n_rot = n_rot, .scale = p->scale};
+    rope->hadamard = turns_whole(&m->hp, which);
     if (!b->load)
         return 0;
     float *freq = malloc(n * sizeof *freq);
     if (!freq)
         return err_set(b->e, HEARTH_ENOMEM, "no memory for %u frequencies", n);
-    rope_frequencies(p, m->hp.n_rot, divide, freq);
+    rope_frequencies(p, n_rot, divide, freq);
     ret = keep_vector(b, freq, n, &rope->inv_freq);
     free(freq);
     return ret;
@@ -330,7 +344,7 @@ static int bind_rope_of(struct binder *b, enum layer_rope which, const float *di
 static int bind_rope(struct binder *b)
 {
     struct model *m = b->m;
-    uint32_t n = m->hp.n_rot / 2;
+    uint32_t n = m->hp.n_rot[ROPE_FULL] / 2;
     bool is_long = m->hp.rope[ROPE_FULL].scaling == ROPE_SCALING_LONG, any = is_long;
     float *factor = malloc(2 * n * sizeof *factor);
     int ret = factor ? 0 : err_set(b->e, HEARTH_ENOMEM, "no memory for %u factors", n);
@@ -357,12 +371,15 @@ static struct layer *begin_layer(const struct model *m, uint32_t i)
 {
     const struct hparams *hp = &m->hp;
     struct layer *l = layer_at(m, i);
-    bool own = hp->slides[i] && hp->rope[ROPE_SLIDING].apart;
     l->number = i;
     l->group = hp->group_of[i];
     l->index = hp->index_of[i];
     l->window = hp->slides[i] ? hp->window : 0;
-    l->rope = hp->turns[i] ? &m->rope[own ? ROPE_SLIDING : ROPE_FULL] : NULL;
+    l->n_head = hp->shape[i].n_head;
+    l->n_kv = hp->shape[i].n_kv;
+    l->d_head = hp->shape[i].d_head;
+    l->d_ff = hp->shape[i].d_ff;
+    l->rope = hp->turns[i] ? &m->rope[rope_of(hp, i)] : NULL;
     return l;
 }
 
@@ -541,8 +558,11 @@ static void at_least(uint32_t *v, uint32_t n)
 void model_workspace(const struct model *m, struct workspace_dims *dims)
 {
     at_least(&dims->d_model, m->hp.d_model);
-    at_least(&dims->d_q, m->hp.n_head * m->hp.d_head);
-    at_least(&dims->d_kv, m->hp.n_kv * m->hp.d_head);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer_shape *l = &m->hp.shape[i];
+        at_least(&dims->d_q, (uint32_t)l->n_head * l->d_head);
+        at_least(&dims->d_kv, (uint32_t)l->n_kv * l->d_head);
+    }
     at_least(&dims->d_ff, m->hp.d_ff);
     at_least(&dims->d_ff, m->hp.experts.d_shared);
     at_least(&dims->d_route, 2 * m->hp.experts.n_used);

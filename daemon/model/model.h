@@ -24,6 +24,12 @@ struct kv_group {
     uint32_t window; /* tokens visible, the own one included; 0: all */
 };
 
+/* What layers may have each of their own. */
+struct layer_shape {
+    uint16_t n_head, n_kv, d_head;
+    uint32_t d_ff;
+};
+
 /* Mixtures of experts, as kernels/op.h has them. */
 struct hparams_experts {
     uint32_t n, n_used;          /* of a layer, and of a token in it; 0: the model has none */
@@ -40,8 +46,9 @@ struct hparams {
     char name[96];
     char type[16];    /* "Q4_K_M", "F16", from general.file_type */
     uint32_t n_nextn; /* layers after the others that hearth leaves out */
-    uint32_t n_layer, d_model, n_head, n_kv, d_head, d_ff, n_vocab, n_ctx;
-    uint32_t n_rot;
+    uint32_t n_layer, d_model, n_head, n_kv, d_head, d_ff, n_vocab, n_ctx; /* of heads and d_ff the greatest */
+    struct layer_shape shape[LAYERS_MAX];                                  /* [n_layer] */
+    uint32_t n_rot[ROPES];
     float norm_eps;
     struct rope_params rope[ROPES];
     uint32_t window; /* tokens that a layer of `slides` sees, the own one included; 0: no layer slides */

@@ -22,6 +22,7 @@ struct layer {
     uint32_t number;                           /* from 0 */
     uint32_t group, index;                     /* the layer group that its KV belongs to, and its place in it */
     uint32_t window;                           /* tokens visible, the own one included; 0: all */
+    uint32_t n_head, n_kv, d_head, d_ff;       /* this layer's */
     const struct rope *rope;                   /* NULL: queries and keys do not turn */
     struct norm attn_norm, ffn_norm;           /* [d_model]; before; of kind NORM_NONE where there is none */
     struct norm attn_post_norm, ffn_post_norm; /* [d_model]; after; w is NULL where there is none */

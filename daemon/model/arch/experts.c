@@ -38,7 +38,7 @@ static int bind_down(struct binder *b, struct layer *l)
 static int bind_shared(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
-    uint32_t d = hp->experts.d_shared ? hp->experts.d_shared : hp->d_ff;
+    uint32_t d = hp->experts.d_shared ? hp->experts.d_shared : l->d_ff;
     const struct bind_part gate_up[] = {{"ffn_gate_shexp.weight", d}, {"ffn_up_shexp.weight", d}};
     const struct bind_part down = {"ffn_down_shexp.weight", hp->d_model};
     const struct bind_part gate = {"ffn_gate_inp_shexp.weight", hp->d_model};

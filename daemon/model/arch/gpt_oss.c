@@ -6,7 +6,7 @@
 static int bind_layer(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
-    const struct bind_part sinks = {"attn_sinks.weight", hp->n_head};
+    const struct bind_part sinks = {"attn_sinks.weight", l->n_head};
     int ret = bind_norm(b, &l->attn_norm, "attn_norm", hp->d_model);
     if (!ret)
         ret = bind_attention(b, l);

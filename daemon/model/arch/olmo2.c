@@ -11,14 +11,13 @@ static void hparams(struct hparams *hp, struct hparams_reader *r)
 
 static int bind_layer(struct binder *b, struct layer *l)
 {
-    const struct hparams *hp = bind_hparams(b);
     l->attn_norm.kind = l->ffn_norm.kind = NORM_NONE;
     l->whole_norms = true;
     int ret = bind_attention(b, l);
     if (!ret)
-        ret = bind_rms_norm(b, &l->q_norm, "attn_q_norm", hp->n_head * hp->d_head);
+        ret = bind_rms_norm(b, &l->q_norm, "attn_q_norm", l->n_head * l->d_head);
     if (!ret)
-        ret = bind_rms_norm(b, &l->k_norm, "attn_k_norm", hp->n_kv * hp->d_head);
+        ret = bind_rms_norm(b, &l->k_norm, "attn_k_norm", l->n_kv * l->d_head);
     if (!ret)
         ret = bind_ffn(b, l);
     return ret ? ret : bind_post_norms(b, l);

@@ -7,7 +7,7 @@
 static int bind_qkv(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
-    uint32_t d_q = hp->n_head * hp->d_head, d_kv = hp->n_kv * hp->d_head, rows[] = {d_q, d_kv, d_kv};
+    uint32_t d_q = l->n_head * l->d_head, d_kv = l->n_kv * l->d_head, rows[] = {d_q, d_kv, d_kv};
     const struct bind_part qkv[] = {{"attn_q.weight", d_q}, {"attn_k.weight", d_kv}, {"attn_v.weight", d_kv}};
     const struct bind_part bias[] = {{"attn_q.bias", d_q}, {"attn_k.bias", d_kv}, {"attn_v.bias", d_kv}};
     const struct bind_part fused_bias = {"attn_qkv.bias", d_q + 2 * d_kv};
@@ -27,30 +27,29 @@ int bind_attention(struct binder *b, struct layer *l)
     const struct bind_part out = {"attn_output.weight", hp->d_model}, bias = {"attn_output.bias", hp->d_model};
     int ret = bind_qkv(b, l);
     if (!ret)
-        ret = bind_matrix(b, &l->attn_out, WEIGHT_PROJ, hp->n_head * hp->d_head, &out, 1);
+        ret = bind_matrix(b, &l->attn_out, WEIGHT_PROJ, l->n_head * l->d_head, &out, 1);
     return ret || !bind_has(b, bias.name) ? ret : bind_vector(b, &l->attn_out_bias, &bias, 1);
 }
 
 int bind_head_norms(struct binder *b, struct layer *l)
 {
-    const struct hparams *hp = bind_hparams(b);
-    int ret = bind_rms_norm(b, &l->q_norm, "attn_q_norm", hp->d_head);
-    return ret ? ret : bind_rms_norm(b, &l->k_norm, "attn_k_norm", hp->d_head);
+    int ret = bind_rms_norm(b, &l->q_norm, "attn_q_norm", l->d_head);
+    return ret ? ret : bind_rms_norm(b, &l->k_norm, "attn_k_norm", l->d_head);
 }
 
 static int bind_down(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
     const struct bind_part down = {"ffn_down.weight", hp->d_model}, bias = {"ffn_down.bias", hp->d_model};
-    int ret = bind_matrix(b, &l->down, WEIGHT_PROJ, hp->d_ff, &down, 1);
+    int ret = bind_matrix(b, &l->down, WEIGHT_PROJ, l->d_ff, &down, 1);
     return ret || !bind_has(b, bias.name) ? ret : bind_vector(b, &l->down_bias, &bias, 1);
 }
 
 int bind_ffn(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
-    const struct bind_part gate_up[] = {{"ffn_gate.weight", hp->d_ff}, {"ffn_up.weight", hp->d_ff}};
-    const struct bind_part bias[] = {{"ffn_gate.bias", hp->d_ff}, {"ffn_up.bias", hp->d_ff}};
+    const struct bind_part gate_up[] = {{"ffn_gate.weight", l->d_ff}, {"ffn_up.weight", l->d_ff}};
+    const struct bind_part bias[] = {{"ffn_gate.bias", l->d_ff}, {"ffn_up.bias", l->d_ff}};
     if (bind_is_mixture(b, l))
         return bind_mixture(b, l);
     int ret = bind_matrix(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, gate_up, 2);
@@ -62,8 +61,8 @@ int bind_ffn(struct binder *b, struct layer *l)
 int bind_ffn_fused(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
-    const uint32_t rows[] = {hp->d_ff, hp->d_ff};
-    const struct bind_part bias = {"ffn_up.bias", 2 * hp->d_ff};
+    const uint32_t rows[] = {l->d_ff, l->d_ff};
+    const struct bind_part bias = {"ffn_up.bias", 2 * l->d_ff};
     int ret = bind_fused(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, "ffn_up.weight", rows, 2);
     if (!ret && bind_has(b, bias.name))
         ret = bind_vector(b, &l->gate_up_bias, &bias, 1);
@@ -73,7 +72,7 @@ int bind_ffn_fused(struct binder *b, struct layer *l)
 int bind_ffn_ungated(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
-    const struct bind_part up = {"ffn_up.weight", hp->d_ff}, bias = {"ffn_up.bias", hp->d_ff};
+    const struct bind_part up = {"ffn_up.weight", l->d_ff}, bias = {"ffn_up.bias", l->d_ff};
     int ret = bind_matrix(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, &up, 1);
     if (!ret && bind_has(b, bias.name))
         ret = bind_vector(b, &l->gate_up_bias, &bias, 1);
@@ -105,9 +104,9 @@ void build_attend(const struct model *m, struct program *p, const struct layer *
     program_qkv(p, (struct op_qkv){
                        .layer = l->index,
                        .group = l->group,
-                       .n_head = hp->n_head,
-                       .n_kv = hp->n_kv,
-                       .d_head = hp->d_head,
+                       .n_head = l->n_head,
+                       .n_kv = l->n_kv,
+                       .d_head = l->d_head,
                        .norm = l->attn_norm,
                        .w = &l->qkv,
                        .bias = l->qkv_bias,
@@ -120,9 +119,9 @@ void build_attend(const struct model *m, struct program *p, const struct layer *
     program_attend(p, (struct op_attend){
                           .layer = l->index,
                           .group = l->group,
-                          .n_head = hp->n_head,
-                          .n_kv = hp->n_kv,
-                          .d_head = hp->d_head,
+                          .n_head = l->n_head,
+                          .n_kv = l->n_kv,
+                          .d_head = l->d_head,
                           .window = l->window,
                           .scale = hp->attn_scale,
                           .softcap = hp->attn_softcap,

@@ -13,6 +13,9 @@ struct odd {
     const char *arch, *no_key, *no_tensor;
     const char *set_key;
     uint32_t set_u32;
+    const char *list_key; /* has an entry a layer */
+    int32_t list[4];
+    uint32_t n_list;
     uint32_t layers;     /* 0: LAYERS */
     const char *reshape; /* this tensor gets one row more */
     const char *retype;  /* this tensor gets ggml type `type` */
@@ -41,6 +44,13 @@ static void add_u32(struct plan *p, const char *key, uint32_t v)
 {
     char full[128];
     snprintf(full, sizeof full, "%s.%s", p->odd->arch ? p->odd->arch : "llama", key);
+    if (p->odd->list_key && !strcmp(p->odd->list_key, key)) {
+        key_arr(&p->keys, full, T_I32, p->odd->n_list);
+        for (uint32_t i = 0; i < p->odd->n_list; i++)
+            put32(&p->keys, (uint32_t)p->odd->list[i]);
+        p->n_key++;
+        return;
+    }
     if (p->odd->no_key && !strcmp(p->odd->no_key, key))
         return;
     key_u32(&p->keys, full, p->odd->set_key && !strcmp(p->odd->set_key, key) ? p->odd->set_u32 : v);
@@ -75,21 +85,30 @@ static void add_tensor(struct plan *p, const char *name, uint64_t n_in, uint64_t
     put_zeros(&p->data, (32 - p->data.n % 32) % 32);
 }
 
+/* The layer's entry of a list, or what all layers have. */
+static uint32_t of_layer(const struct odd *o, const char *key, int i, uint32_t all)
+{
+    return o->list_key && !strcmp(o->list_key, key) && o->list[i] > 0 ? (uint32_t)o->list[i] : all;
+}
+
 static void add_layer(struct plan *p, int i)
 {
-    static const struct {
+    uint32_t heads = of_layer(p->odd, "attention.head_count", i, HEADS);
+    uint32_t kv = of_layer(p->odd, "attention.head_count_kv", i, KV);
+    uint32_t ff = of_layer(p->odd, "feed_forward_length", i, FF);
+    const struct {
         const char *name;
         uint32_t n_in, n_out;
         bool bias;
     } all[] = {{"attn_norm.weight", D, 1, 0},
-               {"attn_q.weight", D, HEADS * HEAD, 0},
-               {"attn_k.weight", D, KV * HEAD, 0},
-               {"attn_v.weight", D, KV * HEAD, 0},
-               {"attn_output.weight", HEADS * HEAD, D, 0},
+               {"attn_q.weight", D, heads * HEAD, 0},
+               {"attn_k.weight", D, kv * HEAD, 0},
+               {"attn_v.weight", D, kv * HEAD, 0},
+               {"attn_output.weight", heads * HEAD, D, 0},
                {"ffn_norm.weight", D, 1, 0},
-               {"ffn_gate.weight", D, FF, 0},
-               {"ffn_up.weight", D, FF, 0},
-               {"ffn_down.weight", FF, D, 0},
+               {"ffn_gate.weight", D, ff, 0},
+               {"ffn_up.weight", D, ff, 0},
+               {"ffn_down.weight", ff, D, 0},
                {"attn_q.bias", HEADS * HEAD, 1, 1},
                {"attn_k.bias", KV * HEAD, 1, 1},
                {"attn_v.bias", KV * HEAD, 1, 1}};
@@ -224,18 +243,22 @@ static void logits_of(struct loaded *l, float out[VOCAB])
     struct hearth_err e = {0};
     struct workspace_dims dims = {.n_row = 3, .n_out = 1};
     struct kv_desc desc[KV_GROUPS_MAX];
-    struct kv_pool *pool;
     model_workspace(l->m, &dims);
-    assert_int_equal(model_kv_descs(l->m, DT_F32, desc), 1);
-    desc->n_page = 1;
+    static const uint32_t first = 0;
+    uint32_t n_group = model_kv_descs(l->m, DT_F32, desc);
     assert_int_equal(l->be->reserve(l->dev, &dims, &e), 0);
-    assert_int_equal(l->be->kv_new(l->dev, desc, &pool, &e), 0);
-    struct batch_seq seq = {0, 3, 0, {&(uint32_t){0}}};
-    struct batch b = {3, 1, 1, (int32_t[]){1, 2, 3}, &seq, &(uint32_t){2}, {pool}, 1};
+    struct batch_seq seq = {.n_row = 3};
+    struct batch b = {3, 1, 1, (int32_t[]){1, 2, 3}, &seq, &(uint32_t){2}, .n_group = n_group};
+    for (uint32_t g = 0; g < n_group; g++) {
+        desc[g].n_page = 1;
+        assert_int_equal(l->be->kv_new(l->dev, &desc[g], &b.kv[g], &e), 0);
+        seq.pages[g] = &first;
+    }
     uint64_t t = l->be->step_run(l->dev, &b, &l->m->program);
     if (l->be->step_wait(l->dev, t, NULL, 0, &e) || l->be->act_read(l->dev, ACT_LOGITS, 0, 1, out, &e))
         fail_msg("%s", e.msg);
-    l->be->kv_free(l->dev, pool);
+    for (uint32_t g = 0; g < n_group; g++)
+        l->be->kv_free(l->dev, b.kv[g]);
 }
 
 static float distance(const struct odd *odd, const struct odd *other)
@@ -263,7 +286,8 @@ static void test_runs(void **state)
     struct hearth_err e = {0};
     struct odd plain = {0};
     assert_int_equal(load(&l, &plain, NULL, NULL, &e), 0);
-    assert_true(l.m->hp.d_head == HEAD && l.m->hp.n_vocab == VOCAB && l.m->hp.n_ctx == 64 && l.m->hp.n_rot == HEAD);
+    assert_true(l.m->hp.d_head == HEAD && l.m->hp.n_vocab == VOCAB && l.m->hp.n_ctx == 64 &&
+                l.m->hp.n_rot[ROPE_FULL] == HEAD);
     assert_string_equal(l.m->hp.type, "F32");
     unload(&l);
     /* Each of these must reach the arithmetic: frequencies, their factors, the window, biases, the tied head. */
@@ -291,6 +315,15 @@ static void test_runs(void **state)
         assert_true(distance(&plain, &(struct odd){.scaled = factors[i], .scale = 0.7f}) > 1e-6f);
     }
     assert_true(distance(&plain, &(struct odd){.scaled = "blk.0.ffn_up.input_scale", .scale = 0.7f}) == 0);
+    static const struct odd lists[] = {{.list_key = "feed_forward_length", .list = {FF, FF / 2}, .n_list = 2},
+                                       {.list_key = "attention.head_count", .list = {HEADS, KV}, .n_list = 2},
+                                       {.list_key = "attention.head_count_kv", .list = {1, KV}, .n_list = 2}};
+    static const char *const keys[] = {"feed_forward_length", "attention.head_count", "attention.head_count_kv"};
+    static const int32_t all[] = {FF, HEADS, KV};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        assert_true(distance(&plain, &(struct odd){.list_key = keys[i], .list = {all[i], all[i]}, .n_list = 2}) == 0);
+        assert_true(distance(&plain, &lists[i]) > 1e-6f);
+    }
     assert_true(distance(&plain, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 3}) == 0);
     assert_true(distance(&plain, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 2}) > 1e-6f);
     assert_int_equal(load(&l, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 48}, NULL, NULL, &e), 0);
@@ -317,6 +350,15 @@ static void test_refused(void **state)
         {{.set_key = "attention.head_count_kv", .set_u32 = 0}, HEARTH_EBADMODEL, "head_count_kv"},
         {{.set_key = "attention.head_count_kv", .set_u32 = 3}, HEARTH_EBADMODEL, "share 3 KV heads"},
         {{.set_key = "attention.head_count_kv", .set_u32 = 4}, HEARTH_EBADMODEL, "blk.0.attn_k.weight is"},
+        {{.list_key = "attention.head_count", .list = {4, 3}, .n_list = 2}, HEARTH_EBADMODEL, "3 heads"},
+        {{.list_key = "attention.head_count_kv", .list = {2, 0}, .n_list = 2},
+         HEARTH_EBADMODEL,
+         "head_count_kv is 0 for layer 1; 1 to 1024"},
+        {{.list_key = "feed_forward_length", .list = {FF, -1}, .n_list = 2}, HEARTH_EBADMODEL, "is -1 for layer 1"},
+        {{.list_key = "feed_forward_length", .list = {FF, FF, FF}, .n_list = 3},
+         HEARTH_EBADMODEL,
+         "feed_forward_length has 3 entries for 2 layers"},
+        {{.list_key = "block_count", .list = {2, 2}, .n_list = 2}, HEARTH_EBADMODEL, "block_count is an array"},
         {{.set_key = "embedding_length", .set_u32 = 64}, HEARTH_EBADMODEL, "token_embd.weight"},
         {{.set_key = "feed_forward_length", .set_u32 = 32}, HEARTH_EBADMODEL, "ffn_gate.weight"},
         {{.set_key = "rope.dimension_count", .set_u32 = 10}, HEARTH_EBADMODEL, "turns 10 of 8"},

@@ -1,0 +1,64 @@
+/*
+ * hparams-layers.c - what layers may have each of their own: numbers of heads, the size of the feed-forward network. A
+ * file says it once for all layers, or in an array with an entry for each.
+ */
+#include "daemon/model/hparams-internal.h"
+
+#include <stdio.h>
+
+#include "daemon/model/arch/arch.h"
+
+/* An array's entry for each layer; those of layers that are left out may follow. */
+static bool read_array(struct hparams_reader *r, const struct hparams *hp, const char *name, uint32_t min, uint32_t max,
+                       uint32_t out[LAYERS_MAX])
+{
+    char key[128];
+    struct gguf_nums list;
+    snprintf(key, sizeof key, "%s.%s", r->arch, name);
+    if (r->ret || !gguf_is_array(r->g, key))
+        return false;
+    if ((r->ret = gguf_i32s(r->g, key, &list, r->e)))
+        return true;
+    if (list.n != hp->n_layer && list.n != hp->n_layer + hp->n_nextn)
+        hparams_refuse(r, HEARTH_EBADMODEL, "key %s has %zu entries for %u layers", key, list.n, hp->n_layer);
+    for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++) {
+        out[i] = (uint32_t)gguf_i32_at(&list, i);
+        if (out[i] < min || out[i] > max)
+            hparams_refuse(r, HEARTH_EBADMODEL, "key %s is %d for layer %u; %u to %u is possible", key,
+                           gguf_i32_at(&list, i), i, min, max);
+    }
+    return true;
+}
+
+/* Of all layers; `absent` as hparams_number() has it, or of each layer `others` where they are given. Returns the
+ * greatest. */
+static uint32_t read_each(struct hparams_reader *r, const struct hparams *hp, const char *name, uint32_t max,
+                          int64_t absent, const uint32_t *others, uint32_t min, uint32_t out[LAYERS_MAX])
+{
+    uint32_t most = 0;
+    bool own = others && !hparams_has(r, name);
+    if (!own && !read_array(r, hp, name, min, max, out)) {
+        uint32_t one = hparams_number(r, name, min, max, absent);
+        for (uint32_t i = 0; i < hp->n_layer; i++)
+            out[i] = one;
+    }
+    for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++) {
+        if (own)
+            out[i] = others[i];
+        most = out[i] > most ? out[i] : most;
+    }
+    return most;
+}
+
+void hparams_read_shapes(struct hparams_reader *r, struct hparams *hp)
+{
+    uint32_t heads[LAYERS_MAX] = {0}, kv[LAYERS_MAX] = {0}, ff[LAYERS_MAX] = {0};
+    hp->d_ff = read_each(r, hp, "feed_forward_length", 1 << 20, REQUIRED, NULL, 8, ff);
+    hp->n_head = read_each(r, hp, "attention.head_count", 1024, REQUIRED, NULL, 1, heads);
+    hp->n_kv = read_each(r, hp, "attention.head_count_kv", 1024, REQUIRED, heads, 1, kv);
+    for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++) {
+        hp->shape[i] = (struct layer_shape){.n_head = (uint16_t)heads[i], .n_kv = (uint16_t)kv[i], .d_ff = ff[i]};
+        if (heads[i] % kv[i])
+            hparams_refuse(r, HEARTH_EBADMODEL, "%u heads cannot share %u KV heads", heads[i], kv[i]);
+    }
+}
