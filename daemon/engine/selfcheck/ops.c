@@ -7,20 +7,20 @@
 
 #include "daemon/engine/selfcheck/selfcheck.h"
 
-static bool same_weight(const struct weight *a, const struct weight *b)
+bool same_weight(const struct weight *a, const struct weight *b)
 {
-    bool same = a->role == b->role && a->n_in == b->n_in && a->n_part == b->n_part;
+    bool same = a->role == b->role && a->n_in == b->n_in && a->n_part == b->n_part && a->n_expert == b->n_expert;
     for (uint32_t i = 0; same && i < a->n_part; i++)
         same = a->part[i].type == b->part[i].type && a->part[i].n_out == b->part[i].n_out;
     return same;
 }
 
-static bool same_norm(const struct norm *a, const struct norm *b)
+bool same_norm(const struct norm *a, const struct norm *b)
 {
     return !a || !b ? a == b : a->kind == b->kind && a->eps == b->eps && !a->b == !b->b;
 }
 
-static bool same_float(float a, float b)
+bool same_float(float a, float b)
 {
     return memcmp(&a, &b, sizeof a) == 0;
 }

@@ -14,7 +14,7 @@
 
 #include "daemon/engine/selfcheck/slice.h"
 
-static uint32_t hashed(uint32_t x)
+uint32_t check_hash(uint32_t x)
 {
     x = (x ^ x >> 16) * 0x7feb352du;
     x = (x ^ x >> 15) * 0x846ca68bu;
@@ -23,11 +23,31 @@ static uint32_t hashed(uint32_t x)
 
 void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t input_id)
 {
-    uint32_t seed = hashed(op << 16 | (uint32_t)a << 8 | (input_id + 1));
+    uint32_t seed = check_hash(op << 16 | (uint32_t)a << 8 | (input_id + 1));
     /* Queries are large enough for attention to have peaks, the residual stream small enough not to hide a product. */
     float unit = a == ACT_Q ? 8.0f / 1024 : 1.0f / 1024;
     for (uint32_t i = 0; i < n; i++)
-        v[i] = (float)((int32_t)(hashed(seed + i) & 2047) - 1024) * unit;
+        v[i] = (float)((int32_t)(check_hash(seed + i) & 2047) - 1024) * unit;
+}
+
+/* Experts that are all others, none below 0 nor too great, and weights that are greater than 0. */
+static void check_route(float *v, uint32_t n_used, uint32_t n_expert, uint32_t op, uint32_t input_id)
+{
+    uint32_t seed = check_hash(op << 16 | ACT_ROUTE << 8 | (input_id + 1)),
+             step = 1 + check_hash(seed) % (n_expert / n_used);
+    for (uint32_t k = 0; k < n_used; k++) {
+        v[k] = (float)((seed % n_expert + k * step) % n_expert);
+        v[n_used + k] = (float)(1 + (check_hash(seed + k) & 1023)) / 1024.0f;
+    }
+}
+
+void check_op_input(float *v, const struct op *op, uint32_t i, enum act a, uint32_t input_id)
+{
+    uint32_t n = op_columns(op, a);
+    if (a == ACT_ROUTE)
+        check_route(v, n / 2, op_weight(op)->n_expert, i, input_id);
+    else
+        check_input(v, n, i, a, input_id);
 }
 
 void expect_free(struct expect *x)
@@ -38,7 +58,7 @@ void expect_free(struct expect *x)
     memset(x, 0, sizeof *x);
 }
 
-static int expect_new(struct expect *x, uint32_t n_row, uint32_t n_col, struct hearth_err *e)
+int expect_new(struct expect *x, uint32_t n_row, uint32_t n_col, struct hearth_err *e)
 {
     size_t n = (size_t)n_row * n_col;
     *x = (struct expect){.n_col = n_col,
@@ -157,15 +177,15 @@ static int step(struct reference *r, const struct check_batch *b, const struct o
 }
 
 /* Runs the op and reads its results. */
-static int run_op(struct reference *r, const struct check_batch *b, const struct op *op, float *out,
-                  struct hearth_err *e)
+int reference_op(struct reference *r, const struct check_batch *b, const struct op *op, float *out,
+                 struct hearth_err *e)
 {
     int rc = step(r, b, op, NULL, NULL, e);
     return rc ? rc : r->be->act_read(r->d, op_writes(op), 0, b->n, out, e);
 }
 
-static int write_input(struct reference *r, const struct check_batch *b, uint32_t i, enum act a, uint32_t n,
-                       struct hearth_err *e)
+int reference_input(struct reference *r, const struct check_batch *b, uint32_t i, enum act a, uint32_t n,
+                    struct hearth_err *e)
 {
     float *v = malloc((size_t)n * sizeof *v);
     int rc = v ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for an activation of %u", n);
@@ -179,11 +199,11 @@ static int write_input(struct reference *r, const struct check_batch *b, uint32_
 
 /* Samples n of `total` columns: one from each of n equal stretches, the first and the last among them, others in each
  * batch. */
-static void sample_columns(uint32_t *col, uint32_t n, uint32_t total, uint32_t i, uint32_t n_row)
+void check_columns(uint32_t *col, uint32_t n, uint32_t total, uint32_t i, uint32_t n_row)
 {
     for (uint32_t k = 0; k < n; k++) {
         uint32_t lo = (uint32_t)((uint64_t)total * k / n), hi = (uint32_t)((uint64_t)total * (k + 1) / n);
-        col[k] = lo + hashed(i << 20 ^ n_row << 16 ^ k) % (hi - lo);
+        col[k] = lo + check_hash(i << 20 ^ n_row << 16 ^ k) % (hi - lo);
     }
     col[0] = 0;
     col[n - 1] = total - 1;
@@ -203,7 +223,7 @@ int reference_embed(struct reference *r, struct check_job *j, struct hearth_err 
     int rc = r->be->weight_load(r->d, &w, e);
     if (rc || (rc = expect_new(x, b->n, n, e)))
         return rc;
-    rc = run_op(r, b, &mine, x->want, e);
+    rc = reference_op(r, b, &mine, x->want, e);
     r->be->weight_free(r->d, &w);
     for (uint32_t k = 0; k < n; k++)
         x->col[k] = k;
@@ -241,9 +261,9 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
     int rc = 0;
     if (q->whole_norms) /* the reference computes one head of each part, which such norms need all of */
         return err_set(e, HEARTH_EUNSUPPORTED, "q and k norms over all heads are not checked");
-    head[0] = hashed(i * 8 + b->n) % q->n_head;
-    head[1] = hashed(i * 8 + b->n + 64) % q->n_kv;
-    head[2] = hashed(i * 8 + b->n + 128) % q->n_kv;
+    head[0] = check_hash(i * 8 + b->n) % q->n_head;
+    head[1] = check_hash(i * 8 + b->n + 64) % q->n_kv;
+    head[2] = check_hash(i * 8 + b->n + 128) % q->n_kv;
     for (uint32_t p = 0; p < 3 && !rc; p++) {
         if ((rc = expect_new(&out[p], b->n, n, e)))
             break;
@@ -271,7 +291,7 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
             goto out;
     }
     op = (struct op){.kind = OP_QKV, .qkv = mine};
-    if ((rc = write_input(r, b, i, ACT_X, q->w->n_in, e)) || (rc = run_op(r, b, &op, out[0].want, e)) ||
+    if ((rc = reference_input(r, b, i, ACT_X, q->w->n_in, e)) || (rc = reference_op(r, b, &op, out[0].want, e)) ||
         (rc = pages_download(&r->pool, r->be, r->d, r->page, e)))
         goto out;
     read_rows(&r->desc, r->page, 0, false, 0, b, out[1].want);
@@ -302,10 +322,10 @@ int reference_attend(struct reference *r, struct check_job *j, struct hearth_err
     struct expect *x = j->want;
     struct op_attend mine = j->op->attend;
     struct op op;
-    if (mine.sinks)
-        return err_set(e, HEARTH_EUNSUPPORTED, "attention sinks are not checked");
+    struct slice c = {.r = r};
+    const float *sinks = model_vector(r->m, mine.sinks);
     uint32_t i = j->i, n = mine.d_head, d_q = mine.n_head * n;
-    uint32_t head = hashed(i * 8 + b->n) % mine.n_head, from = head / (mine.n_head / mine.n_kv);
+    uint32_t head = check_hash(i * 8 + b->n) % mine.n_head, from = head / (mine.n_head / mine.n_kv);
     uint64_t head_bytes = dtype_bytes((int)desc->type, (uint64_t)KV_PAGE * n);
     for (uint32_t p = 0; p < CHECK_PAGES; p++)
         for (uint32_t v = 0; v < 2; v++)
@@ -317,18 +337,20 @@ int reference_attend(struct reference *r, struct check_job *j, struct hearth_err
         goto out;
     mine.layer = mine.group = 0;
     mine.n_head = mine.n_kv = 1;
+    rc = slice_vector(&c, sinks ? sinks + head : NULL, 1, &mine.sinks, e);
     for (uint32_t row = 0; row < b->n && !rc; row++) {
         check_input(in, d_q, i, ACT_Q, b->input_id[row]);
         rc = r->be->act_write(r->d, ACT_Q, row, 1, n, in + head * n, e);
     }
     op = (struct op){.kind = OP_ATTEND, .attend = mine};
     if (!rc)
-        rc = run_op(r, b, &op, x->want, e);
+        rc = reference_op(r, b, &op, x->want, e);
     for (uint32_t k = 0; k < n; k++)
         x->col[k] = head * n + k;
     for (size_t k = 0; k < (size_t)b->n * n; k++)
         x->scale[k] = 1; /* the largest magnitude of the values */
 out:
+    slice_free(&c);
     free(in);
     return rc;
 }
@@ -349,7 +371,7 @@ int reference_proj(struct reference *r, struct check_job *j, struct hearth_err *
     int rc = in && some ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for a row of %u", w->n_out);
     if (rc || (rc = expect_new(x, b->n, n, e)))
         goto out;
-    sample_columns(x->col, n, w->n_out, i, b->n);
+    check_columns(x->col, n, w->n_out, i, b->n);
     mine.w = &c.w;
     if ((rc = slice_part(&c, w, 0, x->col, n, e)) || (rc = slice_load(&c, w, e)) ||
         (rc = slice_bias(&c, proj->bias, (const uint32_t *const[3]){x->col}, &zero, n, &mine.bias, e)) ||
@@ -357,7 +379,7 @@ int reference_proj(struct reference *r, struct check_job *j, struct hearth_err *
         goto out;
     if (mine.post_norm)
         mine.post_norm = &post;
-    rc = write_input(r, b, i, mine.in, w->n_in, e);
+    rc = reference_input(r, b, i, mine.in, w->n_in, e);
     for (uint32_t row = 0; row < b->n && !rc; row++) {
         check_input(in, w->n_out, i, ACT_X, b->input_id[row]);
         for (uint32_t k = 0; k < n; k++)
@@ -365,7 +387,7 @@ int reference_proj(struct reference *r, struct check_job *j, struct hearth_err *
         rc = r->be->act_write(r->d, ACT_X, row, 1, n, some, e); /* a residual stream as narrow as the sample */
     }
     op = (struct op){.kind = OP_PROJ, .proj = mine};
-    if (rc || (rc = run_op(r, b, &op, x->want, e)))
+    if (rc || (rc = reference_op(r, b, &op, x->want, e)))
         goto out;
     for (uint32_t k = 0; k < n; k++) {
         float size = mine.post_norm ? fabsf(model_vector(r->m, proj->post_norm->w)[k]) : slice_row_size(&c, 0, k, NULL);
@@ -392,20 +414,19 @@ int reference_ffn_up(struct reference *r, struct check_job *j, struct hearth_err
     struct op_ffn_up mine = *ffn;
     struct op op;
     struct slice c = {.r = r};
-    if (ffn->row_gate)
-        return err_set(e, HEARTH_EUNSUPPORTED, "gates for whole rows are not checked");
     int rc = expect_new(x, b->n, n, e);
     if (rc)
         return rc;
-    sample_columns(x->col, n, d_ff, i, b->n);
+    check_columns(x->col, n, d_ff, i, b->n);
     for (uint32_t p = 0; p < w->n_part && !rc; p++)
         rc = slice_part(&c, w, p, x->col, n, e);
     mine.w = &c.w;
     if (rc || (rc = slice_load(&c, w, e)) || (rc = slice_norm(&c, &mine.norm, w->n_in, &mine.norm, e)) ||
-        (rc = slice_bias(&c, ffn->bias, (const uint32_t *const[3]){x->col, x->col}, first, n, &mine.bias, e)))
+        (rc = slice_bias(&c, ffn->bias, (const uint32_t *const[3]){x->col, x->col}, first, n, &mine.bias, e)) ||
+        (rc = slice_vector(&c, model_vector(r->m, ffn->row_gate), w->n_in, &mine.row_gate, e)))
         goto out;
     op = (struct op){.kind = OP_FFN_UP, .ffn_up = mine};
-    if ((rc = write_input(r, b, i, ACT_X, w->n_in, e)) || (rc = run_op(r, b, &op, x->want, e)))
+    if ((rc = reference_input(r, b, i, ACT_X, w->n_in, e)) || (rc = reference_op(r, b, &op, x->want, e)))
         goto out;
     const float *gain = model_vector(r->m, ffn->norm.w), *bias = model_vector(r->m, ffn->bias);
     for (uint32_t k = 0; k < n; k++) {
@@ -433,14 +454,14 @@ int reference_head(struct reference *r, struct check_job *j, struct hearth_err *
     int rc = expect_new(x, b->n, n, e);
     if (rc)
         return rc;
-    sample_columns(x->col, n, w->n_out, i, b->n);
+    check_columns(x->col, n, w->n_out, i, b->n);
     mine.w = &c.w;
     if ((rc = slice_part(&c, w, 0, x->col, n, e)) || (rc = slice_load(&c, w, e)) ||
         (rc = slice_norm(&c, &mine.norm, w->n_in, &mine.norm, e)) ||
         (rc = slice_bias(&c, head->bias, (const uint32_t *const[3]){x->col}, &zero, n, &mine.bias, e)))
         goto out;
     op = (struct op){.kind = OP_HEAD, .head = mine};
-    if ((rc = write_input(r, b, i, ACT_X, w->n_in, e)) || (rc = run_op(r, b, &op, x->want, e)))
+    if ((rc = reference_input(r, b, i, ACT_X, w->n_in, e)) || (rc = reference_op(r, b, &op, x->want, e)))
         goto out;
     for (uint32_t k = 0; k < n; k++) {
         float size = fabsf(mine.scale) * slice_row_size(&c, 0, k, model_vector(r->m, head->norm.w));

@@ -212,7 +212,7 @@ static int write_inputs(struct check *c, uint32_t i, const struct check_batch *b
     for (int a = 0; a < ACT_COUNT; a++)
         for (uint32_t row = 0; row < b->n && !rc && op_reads(op) & ACT_BIT(a); row++) {
             uint32_t n = op_columns(op, (enum act)a);
-            check_input(room, n, i, (enum act)a, b->input_id[row]);
+            check_op_input(room, op, i, (enum act)a, b->input_id[row]);
             rc = c->be->act_write(c->d, (enum act)a, row, 1, n, room, e);
         }
     return rc;
@@ -222,9 +222,11 @@ static int write_inputs(struct check *c, uint32_t i, const struct check_batch *b
 static int run_ops(struct check *c, uint32_t batch, struct hearth_err *e)
 {
     const struct check_batch *b = &c->batch[batch];
-    const struct hparams *hp = &c->m->hp;
-    uint32_t widest = hp->d_model > hp->d_ff ? hp->d_model : hp->d_ff;
-    widest = widest > hp->n_head * hp->d_head ? widest : hp->n_head * hp->d_head;
+    uint32_t widest = 1;
+    for (uint32_t i = 0; i < c->list.n; i++)
+        for (int a = 0; a < ACT_COUNT; a++)
+            if (op_reads(&c->list.op[i]) & ACT_BIT(a) && op_columns(&c->list.op[i], (enum act)a) > widest)
+                widest = op_columns(&c->list.op[i], (enum act)a);
     float *room = malloc(widest * sizeof *room);
     int rc = room ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for an activation of %u", widest);
     for (uint32_t i = 0; i < c->list.n && !rc; i++) {

@@ -58,14 +58,21 @@ void ops_collect(const struct program *p, struct op_list *out);
 
 /* The ops that are checked. An op gets its row when a GPU gets a launcher for it: until then a device that would run it
  * is refused, since it has not proved itself. */
-#define CHECKED_OPS(X) \
-    X(EMBED, embed)    \
-    X(QKV, qkv)        \
-    X(ATTEND, attend)  \
-    X(PROJ, proj)      \
-    X(FFN_UP, ffn_up)  \
-    X(HEAD, head)
+#define CHECKED_OPS(X)        \
+    X(EMBED, embed)           \
+    X(QKV, qkv)               \
+    X(ATTEND, attend)         \
+    X(PROJ, proj)             \
+    X(FFN_UP, ffn_up)         \
+    X(HEAD, head)             \
+    X(ROUTE, route)           \
+    X(EXPERTS_UP, experts_up) \
+    X(EXPERTS_DOWN, experts_down)
 
+/* Whether two matrices, norms (either may be NULL), numbers are the same in what a kernel depends on. */
+bool same_weight(const struct weight *a, const struct weight *b);
+bool same_norm(const struct norm *a, const struct norm *b);
+bool same_float(float a, float b);
 /* Returns whether two ops are of the same kind, types and shape; one function a kind, in ops.c or in a file of the op's
  * own. */
 #define X(KIND, name) bool same_##name(const struct op_##name *a, const struct op_##name *b);
@@ -88,6 +95,8 @@ struct check_batch {
 };
 /* An op's made-up input, one of many: multiples of 2^-10 up to 1, which fp16 holds exactly. */
 void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t input_id);
+/* All columns of an activation that op i reads: a route is one that can be. */
+void check_op_input(float *v, const struct op *op, uint32_t i, enum act a, uint32_t input_id);
 
 /* The reference's values for some columns of an op's results. */
 struct expect {

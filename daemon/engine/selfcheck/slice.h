@@ -1,6 +1,6 @@
 /*
  * slice.h - slices of an op's weights and vectors: the sampled rows alone, on the reference's device; see selfcheck.h.
- * Only ref.c uses it.
+ * ref.c and the files of single ops use it.
  */
 #ifndef HEARTH_ENGINE_SELFCHECK_CUT_H
 #define HEARTH_ENGINE_SELFCHECK_CUT_H
@@ -34,5 +34,19 @@ int slice_bias(struct slice *c, const float *bias, const uint32_t *const col[3],
 /* Returns the magnitude of the sum that gives row i of a part, for inputs of mean square 1 times `gain` (NULL: 1). */
 float slice_row_size(struct slice *c, uint32_t part, uint32_t i, const float *gain);
 void slice_free(struct slice *c);
+
+/* --- ref.c, for the files of single ops ---------------------------------------------------------------- */
+
+uint32_t check_hash(uint32_t x);
+/* Samples n of `total` columns, others in each batch. */
+void check_columns(uint32_t *col, uint32_t n, uint32_t total, uint32_t i, uint32_t n_row);
+/* Room for the expected values of n_row rows; to free with expect_free() also where it fails. */
+int expect_new(struct expect *x, uint32_t n_row, uint32_t n_col, struct hearth_err *e);
+/* Writes n columns of the made-up input of op i. */
+int reference_input(struct reference *r, const struct check_batch *b, uint32_t i, enum act a, uint32_t n,
+                    struct hearth_err *e);
+/* Runs the op on the reference's device and reads its results. */
+int reference_op(struct reference *r, const struct check_batch *b, const struct op *op, float *out,
+                 struct hearth_err *e);
 
 #endif

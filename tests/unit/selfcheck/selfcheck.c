@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "daemon/engine/selfcheck/selfcheck.h"
+#include "daemon/model/file.h"
 #include "tests/golden/run.h"
 
 static const struct backend *real;
@@ -175,7 +176,7 @@ static void bed_open(struct bed *b, const char *path)
     b->table.step_run = b_step_run, b->table.step_wait = b_step_wait;
     MUST(real->open(&b->d, &(struct device_params){.variant = variant, .threads = 2}, &e));
     real->info(b->d, &b->info);
-    MUST(gguf_open(&b->g, path, &e));
+    MUST(model_file_open(&b->g, path, &e));
     MUST(model_load(&b->m, b->g, &b->table, b->d, NULL, NULL, &e));
     model_workspace(b->m, &dims);
     MUST(real->reserve(b->d, &dims, &e));
@@ -223,7 +224,12 @@ static void a_sound_device_passes(void **state)
                                          "models/tale/tale-q5_k_m.gguf",
                                          "models/tale/tale-q4_0.gguf",
                                          "models/tiny/qwen2.gguf",
-                                         "models/tiny/llama-rope3.gguf"};
+                                         "models/tiny/llama-rope3.gguf",
+                                         "models/hf-tiny/qwen2_moe",
+                                         "models/hf-tiny/qwen3_moe",
+                                         "models/hf-tiny/glm4_moe",
+                                         "models/hf-tiny/dots1",
+                                         "models/hf-tiny/gpt_oss"};
     char path[4096];
     for (int i = 0; i < n_named; i++)
         sound(named[i]);
@@ -256,6 +262,30 @@ static void every_broken_op_is_named(void **state)
             if (row == 0)
                 print_message("# %s\n", s.failed);
             if (strncmp(s.failed, kinds[i].name, strlen(kinds[i].name)) || !strstr(s.failed, kinds[i].also))
+                fail_msg("a broken %s, row %u: \"%s\"", kinds[i].name, row, s.failed);
+        }
+    bed_close(&b);
+}
+
+/* The ops of a mixture, of a model that has them. */
+static void a_broken_mixture_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        int op;
+        const char *name;
+    } kinds[] = {{OP_ROUTE, "route ("}, {OP_EXPERTS_UP, "experts_up ("}, {OP_EXPERTS_DOWN, "experts_down ("}};
+    char path[4096];
+    struct bed b;
+    if (!run_path(path, "models/hf-tiny/gpt_oss"))
+        skip();
+    bed_open(&b, path);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (uint32_t row = 0; row < 5; row++) {
+            broken.op = kinds[i].op;
+            broken.row = row;
+            struct selfcheck s = check(&b);
+            if (strncmp(s.failed, kinds[i].name, strlen(kinds[i].name)) || !strstr(s.failed, "row"))
                 fail_msg("a broken %s, row %u: \"%s\"", kinds[i].name, row, s.failed);
         }
     bed_close(&b);
@@ -319,9 +349,8 @@ int main(int argc, char **argv)
     named = argv + 2;
     n_named = argc > 2 ? argc - 2 : 0;
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(a_sound_device_passes),
-        cmocka_unit_test(every_broken_op_is_named),
-        cmocka_unit_test(a_type_is_named),
+        cmocka_unit_test(a_sound_device_passes),     cmocka_unit_test(every_broken_op_is_named),
+        cmocka_unit_test(a_broken_mixture_is_named), cmocka_unit_test(a_type_is_named),
         cmocka_unit_test(a_whole_step_is_compared),
     };
     if (strcmp(backend, "cpu") || n_named)
