@@ -61,7 +61,6 @@ static void open_error(struct hearth_err *e, const struct scan_head *h, const ui
 static int open_params(struct wire_frame *f, const struct scan_head *h, const uint8_t *p, const uint8_t *end,
                        struct hearth_err *e)
 {
-    struct scan_head inner;
     if (h->kind != SCAN_ARRAY || h->values > 1)
         return err_set(e, HEARTH_EINVALID, "params must be an array of one map");
     if (!h->values) {
@@ -70,7 +69,7 @@ static int open_params(struct wire_frame *f, const struct scan_head *h, const ui
         return 0;
     }
     f->body = p + h->head;
-    f->body_len = (size_t)(value(&inner, f->body, end) - f->body);
+    f->body_len = (size_t)(end - f->body); /* nothing follows it in a scanned frame */
     return 0;
 }
 
@@ -112,7 +111,7 @@ int wire_frame_open(struct wire_frame *f, const uint8_t *data, size_t len, struc
     f->method = (const char *)at + h.head;
     f->method_len = h.payload;
 
-    at = p;
-    value(&h, p, end);
-    return open_params(f, &h, at, end, e);
+    if (scan_head(&h, p, (size_t)(end - p)) != 1)
+        return err_set(e, HEARTH_EINVALID, "a message is cut off");
+    return open_params(f, &h, p, end, e);
 }

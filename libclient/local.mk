@@ -6,6 +6,7 @@ libclient_libcore_la_SOURCES = \
     libclient/frame.c \
     libclient/frames.c \
     libclient/nearest.c libclient/distance.c \
+    libclient/packed.c \
     libclient/run.c \
     libclient/scan.c \
     libclient/start.c \
@@ -20,19 +21,18 @@ libclient_libcore_la_SOURCES = \
     libclient/wire-rows-sessions.c \
     libclient/wire-rows-streams.c \
     libclient/wire-tables.c \
-    libclient/wire-tree.c \
     libclient/wire-unpack.c \
     libclient/conn.h \
     libclient/err.h \
     libclient/frames.h \
     libclient/nearest.h libclient/distance.h \
     libclient/hearth.h \
+    libclient/packed.h \
     libclient/scan.h \
     libclient/utf8.h \
     libclient/wire-json.h \
     libclient/wire-rows.h \
     libclient/wire-table.h \
-    libclient/wire-tree.h \
     libclient/wire.h
 libclient_libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DSBINDIR='"$(sbindir)"'
 libclient_libcore_la_CFLAGS = $(AM_CFLAGS) $(MSGPACK_CFLAGS)

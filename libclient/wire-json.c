@@ -5,12 +5,12 @@
  * bytes. A container's count stands in front of it and is known at its end, so it is written then, in 32 bits.
  */
 #include "libclient/wire-json.h"
+#include "libclient/packed.h"
 #include "libclient/utf8.h"
 
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
-#include <msgpack.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -342,72 +342,94 @@ static void number(struct out *t, double v)
     text(t, s, (size_t)n);
 }
 
-static void value(struct out *t, const msgpack_object *o, int depth)
+static void value(struct out *t, struct cursor *in, int depth);
+
+static void array(struct out *t, struct cursor *in, size_t n, int depth)
+{
+    text(t, "[", 1);
+    for (size_t i = 0; i < n && !t->why; i++) {
+        if (i)
+            text(t, ",", 1);
+        value(t, in, depth + 1);
+    }
+    text(t, "]", 1);
+}
+
+static void map(struct out *t, struct cursor *in, size_t n, int depth)
+{
+    struct packed key;
+    text(t, "{", 1);
+    for (size_t i = 0; i < n && !t->why; i++) {
+        if (i)
+            text(t, ",", 1);
+        if (packed_next(in, &key) || key.kind != SCAN_STR) {
+            t->why = "has a key that is not a string";
+            return;
+        }
+        string(t, key.data, key.n);
+        text(t, ":", 1);
+        value(t, in, depth + 1);
+    }
+    text(t, "}", 1);
+}
+
+static void value(struct out *t, struct cursor *in, int depth)
 {
     char s[32];
-    if (depth == WIRE_JSON_DEPTH && (o->type == MSGPACK_OBJECT_ARRAY || o->type == MSGPACK_OBJECT_MAP))
-        t->why = "nests too deep";
+    struct packed v;
     if (t->why)
         return;
-    switch (o->type) {
-    case MSGPACK_OBJECT_NIL:
+    if (packed_next(in, &v)) {
+        t->why = "is not well-formed msgpack";
+        return;
+    }
+    if (depth == WIRE_JSON_DEPTH && (v.kind == SCAN_ARRAY || v.kind == SCAN_MAP)) {
+        t->why = "nests too deep";
+        return;
+    }
+    switch (v.kind) {
+    case SCAN_NIL:
         text(t, "null", 4);
         return;
-    case MSGPACK_OBJECT_BOOLEAN:
-        text(t, o->via.boolean ? "true" : "false", o->via.boolean ? 4 : 5);
+    case SCAN_BOOL:
+        text(t, v.b ? "true" : "false", v.b ? 4 : 5);
         return;
-    case MSGPACK_OBJECT_POSITIVE_INTEGER:
-        text(t, s, (size_t)snprintf(s, sizeof s, "%llu", (unsigned long long)o->via.u64));
+    case SCAN_UINT:
+        text(t, s, (size_t)snprintf(s, sizeof s, "%llu", (unsigned long long)v.u));
         return;
-    case MSGPACK_OBJECT_NEGATIVE_INTEGER:
-        text(t, s, (size_t)snprintf(s, sizeof s, "%lld", (long long)o->via.i64));
+    case SCAN_INT:
+        text(t, s, (size_t)snprintf(s, sizeof s, "%lld", (long long)v.i));
         return;
-    case MSGPACK_OBJECT_FLOAT32:
-    case MSGPACK_OBJECT_FLOAT64:
-        number(t, o->via.f64);
+    case SCAN_FLOAT:
+        number(t, v.f);
         return;
-    case MSGPACK_OBJECT_STR:
-        string(t, o->via.str.ptr, o->via.str.size);
+    case SCAN_STR:
+        string(t, v.data, v.n);
         return;
-    case MSGPACK_OBJECT_ARRAY:
-        text(t, "[", 1);
-        for (uint32_t i = 0; i < o->via.array.size; i++) {
-            if (i)
-                text(t, ",", 1);
-            value(t, &o->via.array.ptr[i], depth + 1);
-        }
-        text(t, "]", 1);
+    case SCAN_ARRAY:
+        array(t, in, v.n, depth);
         return;
-    case MSGPACK_OBJECT_MAP:
-        text(t, "{", 1);
-        for (uint32_t i = 0; i < o->via.map.size && !t->why; i++) {
-            const msgpack_object *key = &o->via.map.ptr[i].key;
-            if (i)
-                text(t, ",", 1);
-            if (key->type == MSGPACK_OBJECT_STR)
-                string(t, key->via.str.ptr, key->via.str.size);
-            else
-                t->why = "has a key that is not a string";
-            text(t, ":", 1);
-            value(t, &o->via.map.ptr[i].val, depth + 1);
-        }
-        text(t, "}", 1);
+    case SCAN_MAP:
+        map(t, in, v.n, depth);
         return;
-    default:
+    case SCAN_BIN:
+    case SCAN_EXT:
         t->why = "has bytes in it, which JSON cannot hold";
     }
 }
 
-size_t wire_json_write(const struct msgpack_object *o, enum wire_json_root root, char *out, const char **why)
+size_t wire_json_write(const uint8_t *data, size_t len, enum wire_json_root root, char *out, const char **why)
 {
     struct out t = {.p = out};
-    bool empty = o->type == MSGPACK_OBJECT_ARRAY && !o->via.array.size;
-    if (root == WIRE_JSON_MAP && empty)
+    struct cursor in = {data, data + len}, first = in;
+    struct packed v = {0};
+    int rc = packed_next(&first, &v);
+    if (root == WIRE_JSON_MAP && v.kind == SCAN_ARRAY && !v.n)
         text(&t, "{}", 2);
-    else if (o->type != (root == WIRE_JSON_MAP ? MSGPACK_OBJECT_MAP : MSGPACK_OBJECT_ARRAY))
+    else if (rc || v.kind != (root == WIRE_JSON_MAP ? SCAN_MAP : SCAN_ARRAY))
         t.why = root == WIRE_JSON_MAP ? "must be a map" : "must be an array";
     else
-        value(&t, o, 0);
+        value(&t, &in, 0);
     *why = t.why;
     return t.why ? SIZE_MAX : t.n;
 }

@@ -7,8 +7,6 @@
 
 #include "libclient/wire.h"
 
-struct msgpack_object;
-
 enum wire_json_root { WIRE_JSON_LIST, WIRE_JSON_MAP };
 
 /* Appends the NUL-terminated JSON text to b as MessagePack, which may become `end` long. Integers of 64 bits stay
@@ -16,8 +14,9 @@ enum wire_json_root { WIRE_JSON_LIST, WIRE_JSON_MAP };
  * b may have grown all the same. */
 int wire_json_pack(struct wire_buf *b, size_t end, const char *json, enum wire_json_root root, const char **why);
 
-/* Writes the value as JSON text, without a NUL, to `out`, or nowhere where that is NULL. Returns its length, or
- * SIZE_MAX where JSON has no such value, with *why. An empty array counts as an empty map where the root is one. */
-size_t wire_json_write(const struct msgpack_object *o, enum wire_json_root root, char *out, const char **why);
+/* Writes the packed value at the beginning of data[0..len) as JSON text, without a NUL, to `out`, or nowhere where that
+ * is NULL. Returns its length, or SIZE_MAX where JSON has no such value, with *why. An empty array counts as an empty
+ * map where the root is one. */
+size_t wire_json_write(const uint8_t *data, size_t len, enum wire_json_root root, char *out, const char **why);
 
 #endif

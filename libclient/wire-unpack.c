@@ -1,21 +1,19 @@
 /*
  * wire-unpack.c - packed bodies to structs: one walk over the field tables.
  *
- * It builds msgpack-c's object tree (wire-tree.c) and copies the fields of the table into one block. The tree is
- * bounded because every frame passed wire_scan() first, which requires WIRE_VALUE_BYTES of limit for each value; the
- * copies are bounded because an element of an array exists before its struct is allocated, and the rows cap how many
- * there may be. Measured: the worst frames of 8 MiB cost 49 MiB while they are unpacked.
+ * It reads value after value (packed.c) and copies the fields of the table into one block. What no row names is
+ * stepped over, so that it costs no memory. The copies are bounded because an element of an array has its bytes before
+ * its struct is allocated, and the rows cap how many there may be.
  */
 #include "libclient/nearest.h"
+#include "libclient/packed.h"
 #include "libclient/utf8.h"
 #include "libclient/wire-json.h"
 #include "libclient/wire-table.h"
-#include "libclient/wire-tree.h"
 
 #include <endian.h>
 #include <inttypes.h>
 #include <math.h>
-#include <msgpack.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +31,7 @@ struct block {
 
 struct reader {
     struct block *first, *last;
+    struct cursor in;
     struct hearth_err *e;
     bool strict; /* as the message's type says */
 };
@@ -105,15 +104,31 @@ __attribute__((format(printf, 4, 5))) static int refuse(struct reader *r, const 
     return err_set(r->e, code, "%s: %.100s", where, what);
 }
 
-static int read_int(struct reader *r, const struct path *path, const msgpack_object *o, int64_t lo, int64_t hi,
+static int malformed(struct reader *r)
+{
+    return err_set(r->e, HEARTH_EINVALID, "the message is not well-formed msgpack");
+}
+
+/* The next value; HEARTH_EINVALID where there is none. */
+static int next(struct reader *r, struct packed *v)
+{
+    return packed_next(&r->in, v) ? malformed(r) : 0;
+}
+
+static int skip(struct reader *r, const struct packed *v)
+{
+    return packed_skip(&r->in, v) ? malformed(r) : 0;
+}
+
+static int read_int(struct reader *r, const struct path *path, const struct packed *o, int64_t lo, int64_t hi,
                     int64_t *out)
 {
-    if (o->type == MSGPACK_OBJECT_POSITIVE_INTEGER) {
-        if (hi < 0 || o->via.u64 > (uint64_t)hi)
-            return refuse(r, path, HEARTH_EPARAMS, "%" PRIu64 " is over %" PRId64, o->via.u64, hi);
-        *out = (int64_t)o->via.u64;
-    } else if (o->type == MSGPACK_OBJECT_NEGATIVE_INTEGER) {
-        *out = o->via.i64;
+    if (o->kind == SCAN_UINT) {
+        if (hi < 0 || o->u > (uint64_t)hi)
+            return refuse(r, path, HEARTH_EPARAMS, "%" PRIu64 " is over %" PRId64, o->u, hi);
+        *out = (int64_t)o->u;
+    } else if (o->kind == SCAN_INT) {
+        *out = o->i;
     } else {
         return refuse(r, path, HEARTH_EPARAMS, "must be an integer");
     }
@@ -122,16 +137,16 @@ static int read_int(struct reader *r, const struct path *path, const msgpack_obj
     return 0;
 }
 
-static int read_float(struct reader *r, const struct path *path, const msgpack_object *o, double lo, double hi,
+static int read_float(struct reader *r, const struct path *path, const struct packed *o, double lo, double hi,
                       double *out)
 {
     double v;
-    if (o->type == MSGPACK_OBJECT_FLOAT32 || o->type == MSGPACK_OBJECT_FLOAT64)
-        v = o->via.f64;
-    else if (o->type == MSGPACK_OBJECT_POSITIVE_INTEGER)
-        v = (double)o->via.u64;
-    else if (o->type == MSGPACK_OBJECT_NEGATIVE_INTEGER)
-        v = (double)o->via.i64;
+    if (o->kind == SCAN_FLOAT)
+        v = o->f;
+    else if (o->kind == SCAN_UINT)
+        v = (double)o->u;
+    else if (o->kind == SCAN_INT)
+        v = (double)o->i;
     else
         return refuse(r, path, HEARTH_EPARAMS, "must be a number");
     if (!isfinite(v))
@@ -153,13 +168,13 @@ static char *copy(struct reader *r, const char *s, size_t n)
     return to;
 }
 
-static int read_str(struct reader *r, const struct path *path, const msgpack_object *o, int64_t lo, int64_t hi,
+static int read_str(struct reader *r, const struct path *path, const struct packed *o, int64_t lo, int64_t hi,
                     const char **out)
 {
-    if (o->type != MSGPACK_OBJECT_STR)
+    if (o->kind != SCAN_STR)
         return refuse(r, path, HEARTH_EPARAMS, "must be a string");
-    const char *s = o->via.str.ptr;
-    size_t n = o->via.str.size;
+    const char *s = o->data;
+    size_t n = o->n;
     if (n < (size_t)lo)
         return refuse(r, path, HEARTH_EPARAMS, "is empty");
     if (n > (size_t)hi)
@@ -175,26 +190,24 @@ static int read_str(struct reader *r, const struct path *path, const msgpack_obj
     return 0;
 }
 
-static int read_bytes(struct reader *r, const struct path *path, const msgpack_object *o, struct wire_bytes *out)
+static int read_bytes(struct reader *r, const struct path *path, const struct packed *o, struct wire_bytes *out)
 {
-    if (o->type != MSGPACK_OBJECT_STR && o->type != MSGPACK_OBJECT_BIN)
+    if (o->kind != SCAN_STR && o->kind != SCAN_BIN)
         return refuse(r, path, HEARTH_EPARAMS, "must be a string");
-    const char *s = o->type == MSGPACK_OBJECT_STR ? o->via.str.ptr : o->via.bin.ptr;
-    size_t n = o->type == MSGPACK_OBJECT_STR ? o->via.str.size : o->via.bin.size;
-    char *to = copy(r, s, n);
+    char *to = copy(r, o->data, o->n);
     if (!to)
         return HEARTH_ENOMEM;
-    *out = (struct wire_bytes){to, n};
+    *out = (struct wire_bytes){to, o->n};
     return 0;
 }
 
 /* Checks that o is an array within the row's counts and allocates its elements. */
-static int read_array(struct reader *r, const struct path *path, const msgpack_object *o, const struct wire_field *f,
+static int read_array(struct reader *r, const struct path *path, const struct packed *o, const struct wire_field *f,
                       size_t size, size_t align, void **v, size_t *n)
 {
-    if (o->type != MSGPACK_OBJECT_ARRAY)
+    if (o->kind != SCAN_ARRAY)
         return refuse(r, path, HEARTH_EPARAMS, "must be an array");
-    size_t count = o->via.array.size;
+    size_t count = o->n;
     if (count < (size_t)f->i.lo)
         return refuse(r, path, HEARTH_EPARAMS, "is empty");
     if (count > (size_t)f->i.hi)
@@ -205,19 +218,19 @@ static int read_array(struct reader *r, const struct path *path, const msgpack_o
     return 0;
 }
 
-static int read_bin_ids(struct reader *r, const struct path *path, const msgpack_object *o, const struct wire_field *f,
+static int read_bin_ids(struct reader *r, const struct path *path, const struct packed *o, const struct wire_field *f,
                         struct wire_ids *out)
 {
-    if (o->type != MSGPACK_OBJECT_BIN || o->via.bin.size % 4)
+    if (o->kind != SCAN_BIN || o->n % 4)
         return refuse(r, path, HEARTH_EPARAMS, "must be bytes, 4 for each id");
-    size_t n = o->via.bin.size / 4;
+    size_t n = o->n / 4;
     if (n > (size_t)f->i.hi)
         return refuse(r, path, HEARTH_EPARAMS, "has %zu elements, over %" PRId64, n, f->i.hi);
     int32_t *v = take(r, n * sizeof *v, _Alignof(int32_t));
     if (!v)
         return HEARTH_ENOMEM;
     if (n)
-        memcpy(v, o->via.bin.ptr, n * sizeof *v);
+        memcpy(v, o->data, n * sizeof *v);
     for (size_t i = 0; i < n; i++) {
         v[i] = (int32_t)le32toh((uint32_t)v[i]);
         if (v[i] < 0)
@@ -227,23 +240,24 @@ static int read_bin_ids(struct reader *r, const struct path *path, const msgpack
     return 0;
 }
 
-/* Any value as JSON text. It is written twice, first only to be measured, so that what is made has its true size. */
-static int read_json(struct reader *r, const struct path *path, const msgpack_object *o, enum wire_json_root root,
+/* Any value, of which all has been read, as JSON text. It is written twice, first only to be measured, so that what is
+ * made has its true size. */
+static int read_json(struct reader *r, const struct path *path, const uint8_t *at, enum wire_json_root root,
                      const char **out)
 {
     const char *why;
-    size_t n = wire_json_write(o, root, NULL, &why);
+    size_t len = (size_t)(r->in.p - at), n = wire_json_write(at, len, root, NULL, &why);
     if (n == SIZE_MAX)
         return refuse(r, path, HEARTH_EPARAMS, "%s", why);
     char *text = take(r, n + 1, 1);
     if (!text)
         return HEARTH_ENOMEM;
-    wire_json_write(o, root, text, &why);
+    wire_json_write(at, len, root, text, &why);
     *out = text;
     return 0;
 }
 
-static int read_pairs(struct reader *r, const struct path *path, const msgpack_object *o, const struct wire_field *f,
+static int read_pairs(struct reader *r, const struct path *path, const struct packed *o, const struct wire_field *f,
                       double limit, struct wire_bias **out, size_t *n)
 {
     void *v;
@@ -251,28 +265,32 @@ static int read_pairs(struct reader *r, const struct path *path, const msgpack_o
     struct wire_bias *pair = v;
     for (size_t i = 0; !rc && i < *n; i++) {
         struct path at = {path, NULL, i};
-        const msgpack_object *p = &o->via.array.ptr[i];
-        if (p->type != MSGPACK_OBJECT_ARRAY || p->via.array.size != 2)
+        struct packed p, id, number;
+        if ((rc = next(r, &p)))
+            return rc;
+        if (p.kind != SCAN_ARRAY || p.n != 2)
             return refuse(r, &at, HEARTH_EPARAMS, "must be [id, number]");
-        rc = read_int(r, &at, &p->via.array.ptr[0], 0, INT32_MAX, &pair[i].id);
-        if (!rc)
-            rc = read_float(r, &at, &p->via.array.ptr[1], -limit, limit, &pair[i].bias);
+        if (!(rc = next(r, &id)) && !(rc = read_int(r, &at, &id, 0, INT32_MAX, &pair[i].id)) &&
+            !(rc = next(r, &number)))
+            rc = read_float(r, &at, &number, -limit, limit, &pair[i].bias);
     }
     if (!rc)
         *out = pair;
     return rc;
 }
 
-static int read_struct(struct reader *r, const struct path *path, const struct wire_type *t, const msgpack_object *o,
+static int read_struct(struct reader *r, const struct path *path, const struct wire_type *t, const struct packed *o,
                        void *out);
 
-static int read_structs(struct reader *r, const struct path *path, const msgpack_object *o, const struct wire_field *f,
+static int read_structs(struct reader *r, const struct path *path, const struct packed *o, const struct wire_field *f,
                         void **out, size_t *n)
 {
     int rc = read_array(r, path, o, f, f->sub->size, _Alignof(max_align_t), out, n);
     for (size_t i = 0; !rc && i < *n; i++) {
         struct path at = {path, NULL, i};
-        rc = read_struct(r, &at, f->sub, &o->via.array.ptr[i], (char *)*out + i * f->sub->size);
+        struct packed v;
+        if (!(rc = next(r, &v)))
+            rc = read_struct(r, &at, f->sub, &v, (char *)*out + i * f->sub->size);
     }
     return rc;
 }
@@ -289,37 +307,40 @@ static int read_one_of(struct reader *r, const struct path *path, const struct w
     return refuse(r, path, HEARTH_EUNSUPPORTED, "\"%.30s\" is not supported, only %s", s, known);
 }
 
-static int read_fault(struct reader *r, const struct path *path, const msgpack_object *o, const struct wire_field *f,
+static int read_fault(struct reader *r, const struct path *path, const struct packed *o, const struct wire_field *f,
                       struct wire_fault *out)
 {
     int64_t kind = 0;
-    if (o->type != MSGPACK_OBJECT_ARRAY || o->via.array.size != 2)
+    if (o->kind != SCAN_ARRAY || o->n != 2)
         return refuse(r, path, HEARTH_EPARAMS, "must be [kind, text]");
     struct path first = {path, NULL, 0}, second = {path, NULL, 1};
-    int rc = read_int(r, &first, &o->via.array.ptr[0], 0, 1, &kind);
+    struct packed v;
+    int rc = next(r, &v);
+    if (rc || (rc = read_int(r, &first, &v, 0, 1, &kind)) || (rc = next(r, &v)))
+        return rc;
     out->is_request = kind;
-    return rc ? rc : read_str(r, &second, &o->via.array.ptr[1], f->i.lo, f->i.hi, &out->line);
+    return read_str(r, &second, &v, f->i.lo, f->i.hi, &out->line);
 }
 
-static int read_field(struct reader *r, const struct path *path, const struct wire_field *f, const msgpack_object *o,
+static int read_field(struct reader *r, const struct path *path, const struct wire_field *f, const struct packed *o,
                       void *msg)
 {
     int rc = 0;
     void *v = NULL;
     switch ((enum wire_field_type)f->type) {
     case WIRE_BOOL:
-        if (o->type != MSGPACK_OBJECT_BOOLEAN)
+        if (o->kind != SCAN_BOOL)
             return refuse(r, path, HEARTH_EPARAMS, "must be true or false");
-        *MEMBER(bool, msg, f->offset) = o->via.boolean;
+        *MEMBER(bool, msg, f->offset) = o->b;
         return 0;
     case WIRE_INT:
         return read_int(r, path, o, f->i.lo, f->i.hi, MEMBER(int64_t, msg, f->offset));
     case WIRE_UINT:
-        if (o->type == MSGPACK_OBJECT_NEGATIVE_INTEGER)
-            return refuse(r, path, HEARTH_EPARAMS, "%" PRId64 " is under 0", o->via.i64);
-        if (o->type != MSGPACK_OBJECT_POSITIVE_INTEGER)
+        if (o->kind == SCAN_INT)
+            return refuse(r, path, HEARTH_EPARAMS, "%" PRId64 " is under 0", o->i);
+        if (o->kind != SCAN_UINT)
             return refuse(r, path, HEARTH_EPARAMS, "must be an integer");
-        *MEMBER(uint64_t, msg, f->offset) = o->via.u64;
+        *MEMBER(uint64_t, msg, f->offset) = o->u;
         if (f->flags & FIELD_HAS)
             *MEMBER(bool, msg, f->beside) = true;
         return 0;
@@ -340,7 +361,9 @@ static int read_field(struct reader *r, const struct path *path, const struct wi
         for (size_t i = 0; !rc && i < ids->n; i++) {
             int64_t id = 0;
             struct path at = {path, NULL, i};
-            rc = read_int(r, &at, &o->via.array.ptr[i], 0, INT32_MAX, &id);
+            struct packed value;
+            if (!(rc = next(r, &value)))
+                rc = read_int(r, &at, &value, 0, INT32_MAX, &id);
             ((int32_t *)v)[i] = (int32_t)id;
         }
         ids->v = v;
@@ -352,7 +375,9 @@ static int read_field(struct reader *r, const struct path *path, const struct wi
         strs->v = v;
         for (size_t i = 0; !rc && i < strs->n; i++) {
             struct path at = {path, NULL, i};
-            rc = read_str(r, &at, &o->via.array.ptr[i], 1, WIRE_PATH_MAX, &strs->v[i]);
+            struct packed value;
+            if (!(rc = next(r, &value)))
+                rc = read_str(r, &at, &value, 1, WIRE_PATH_MAX, &strs->v[i]);
         }
         return rc;
     }
@@ -374,7 +399,9 @@ static int read_field(struct reader *r, const struct path *path, const struct wi
         for (size_t i = 0; !rc && i < *n; i++) {
             struct path at = {path, NULL, i};
             struct wire_bias *pairs = NULL;
-            rc = read_pairs(r, &at, &o->via.array.ptr[i], f, HUGE_VAL, &pairs, &top[i].n);
+            struct packed value;
+            if (!(rc = next(r, &value)))
+                rc = read_pairs(r, &at, &value, f, HUGE_VAL, &pairs, &top[i].n);
             top[i].v = (struct wire_logit *)(void *)pairs;
         }
         *MEMBER(struct wire_top *, msg, f->offset) = top;
@@ -383,10 +410,11 @@ static int read_field(struct reader *r, const struct path *path, const struct wi
     case WIRE_FAULT:
         return read_fault(r, path, o, f, MEMBER(struct wire_fault, msg, f->offset));
     case WIRE_JSON:
-        return read_json(r, path, o, (enum wire_json_root)f->i.lo, MEMBER(const char *, msg, f->offset));
+        rc = skip(r, o);
+        return rc ? rc : read_json(r, path, o->at, (enum wire_json_root)f->i.lo, MEMBER(const char *, msg, f->offset));
     case WIRE_CONTENT: {
         struct wire_message *m = msg;
-        if (o->type != MSGPACK_OBJECT_ARRAY)
+        if (o->kind != SCAN_ARRAY)
             return read_bytes(r, path, o, &m->content);
         rc = read_structs(r, path, o, f, &v, &m->n_parts);
         m->parts = v;
@@ -396,9 +424,9 @@ static int read_field(struct reader *r, const struct path *path, const struct wi
     return rc;
 }
 
-static bool key_is(const msgpack_object *key, const char *name)
+static bool key_is(const struct packed *key, const char *name)
 {
-    return key->via.str.size == strlen(name) && !memcmp(key->via.str.ptr, name, key->via.str.size);
+    return key->n == strlen(name) && !memcmp(key->data, name, key->n);
 }
 
 void wire_defaults(const struct wire_type *t, void *msg)
@@ -416,16 +444,8 @@ void wire_defaults(const struct wire_type *t, void *msg)
     }
 }
 
-static bool has_key(const msgpack_object *o, const char *name)
-{
-    for (uint32_t k = 0; o->type == MSGPACK_OBJECT_MAP && k < o->via.map.size; k++)
-        if (key_is(&o->via.map.ptr[k].key, name))
-            return true;
-    return false;
-}
-
 /* A key that is no row: reserved, refused in what is strict, or ignored. */
-static int read_unknown(struct reader *r, const struct path *path, const struct wire_type *t, const msgpack_object *key)
+static int read_unknown(struct reader *r, const struct path *path, const struct wire_type *t, const struct packed *key)
 {
     char near[64];
     for (const char *const *name = t->reserved; name && *name; name++)
@@ -433,35 +453,43 @@ static int read_unknown(struct reader *r, const struct path *path, const struct 
             return refuse(r, path, HEARTH_EUNSUPPORTED, "%s is reserved and not supported by this version", *name);
     if (!r->strict || t->whole)
         return 0;
-    const char *s = key->via.str.ptr;
-    size_t n = key->via.str.size, shown = utf8_prefix(s, n < 40 ? n : 40);
+    const char *s = key->data;
+    size_t n = key->n, shown = utf8_prefix(s, n < 40 ? n : 40);
     nearest_key(t, s, n, near, sizeof near);
     return refuse(r, path, HEARTH_EPARAMS, "\"%.*s\" is not known%s%s%s", (int)shown, s, near[0] ? "; is " : "", near,
                   near[0] ? " meant?" : "");
 }
 
-static int read_struct(struct reader *r, const struct path *path, const struct wire_type *t, const msgpack_object *o,
+static int read_struct(struct reader *r, const struct path *path, const struct wire_type *t, const struct packed *o,
                        void *out)
 {
     /* Lua cannot tell an empty map from an empty array, and Neovim sends the latter. */
-    bool empty_array = o->type == MSGPACK_OBJECT_ARRAY && o->via.array.size == 0;
-    if (o->type != MSGPACK_OBJECT_MAP && !empty_array)
+    bool empty_array = o->kind == SCAN_ARRAY && o->n == 0;
+    if (o->kind != SCAN_MAP && !empty_array)
         return refuse(r, path, HEARTH_EPARAMS, "must be a map");
 
     bool more = false;              /* it says more than its rows can hold */
+    bool calls = false;             /* it has tool_calls, with which a message needs no content */
     uint64_t given = 0;             /* rows whose key was present */
     uint64_t absent = ~(uint64_t)0; /* rows without a value; nil counts as none */
     wire_defaults(t, out);
-    for (size_t k = 0; !empty_array && k < o->via.map.size; k++) {
-        const msgpack_object *key = &o->via.map.ptr[k].key, *value = &o->via.map.ptr[k].val;
-        if (key->type != MSGPACK_OBJECT_STR)
+    for (size_t k = 0; !empty_array && k < o->n; k++) {
+        struct packed key, value;
+        int rc = next(r, &key);
+        if (rc)
+            return rc;
+        if (key.kind != SCAN_STR)
             return refuse(r, path, HEARTH_EPARAMS, "has a key that is not a string");
+        if ((rc = next(r, &value)))
+            return rc;
+        calls = calls || key_is(&key, "tool_calls");
         const struct wire_field *f = t->fields;
-        while (f->name && !key_is(key, f->name))
+        while (f->name && !key_is(&key, f->name))
             f++;
         if (!f->name) {
-            int rc = value->type == MSGPACK_OBJECT_NIL ? 0 : read_unknown(r, path, t, key);
-            if (rc)
+            if (value.kind != SCAN_NIL && (rc = read_unknown(r, path, t, &key)))
+                return rc;
+            if ((rc = skip(r, &value)))
                 return rc;
             more = true;
             continue;
@@ -471,23 +499,23 @@ static int read_struct(struct reader *r, const struct path *path, const struct w
         if (given & bit)
             return refuse(r, &at, HEARTH_EPARAMS, "is given twice");
         given |= bit;
-        if (value->type == MSGPACK_OBJECT_NIL) {
+        if (value.kind == SCAN_NIL) {
             more = true;
             continue;
         }
         absent &= ~bit;
-        int rc = read_field(r, &at, f, value, out);
+        rc = read_field(r, &at, f, &value, out);
         if (rc)
             return rc;
     }
     for (const struct wire_field *f = t->fields; f->name; f++) {
         struct path at = {path, f->name, 0};
-        bool excused = f->type == WIRE_CONTENT && (given >> (f - t->fields) & 1 || has_key(o, "tool_calls"));
+        bool excused = f->type == WIRE_CONTENT && (given >> (f - t->fields) & 1 || calls);
         if (f->flags & FIELD_REQUIRED && absent >> (f - t->fields) & 1 && !excused)
             return refuse(r, &at, HEARTH_EPARAMS, "is missing");
     }
     if (t->whole && more) {
-        int rc = read_json(r, path, o, WIRE_JSON_MAP, MEMBER(const char *, out, t->whole));
+        int rc = read_json(r, path, o->at, WIRE_JSON_MAP, MEMBER(const char *, out, t->whole));
         if (rc)
             return rc;
     }
@@ -496,30 +524,22 @@ static int read_struct(struct reader *r, const struct path *path, const struct w
 
 int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void **out, struct hearth_err *e)
 {
-    struct reader r = {.e = e, .strict = t->strict};
-    msgpack_object tree;
-    msgpack_zone zone;
-    if (!msgpack_zone_init(&zone, MSGPACK_ZONE_CHUNK_SIZE))
-        return err_set(e, HEARTH_ENOMEM, "no memory for a message of %zu bytes", len);
-    int rc = wire_tree(&tree, &zone, body, len);
-    if (rc) {
-        err_set(e, rc, rc == HEARTH_ENOMEM ? "no memory for a message" : "the message is not well-formed msgpack");
-        goto out;
-    }
+    struct reader r = {.e = e, .strict = t->strict, .in = {body, body + len}};
     /* Most messages fit the first block, which has room for the struct and as many bytes as were received. */
     r.first = r.last = block_new(t->size + 2 * (len < 4096 ? len : 4096));
-    if (!r.first) {
-        rc = err_set(e, HEARTH_ENOMEM, "no memory for a message");
-        goto out;
-    }
+    if (!r.first)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a message");
     void *msg = take(&r, t->size, _Alignof(max_align_t));
     struct path top = {NULL, t->name, 0};
-    rc = read_struct(&r, &top, t, &tree, msg);
+    struct packed v;
+    int rc = next(&r, &v);
+    if (!rc)
+        rc = read_struct(&r, &top, t, &v, msg);
+    if (!rc && r.in.p != r.in.end)
+        rc = malformed(&r);
     if (rc)
         wire_free(msg);
     else
         *out = msg;
-out:
-    msgpack_zone_destroy(&zone);
     return rc;
 }
