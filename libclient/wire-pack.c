@@ -278,16 +278,30 @@ int wire_pack_request(struct wire_buf *b, uint32_t id, const struct wire_method 
     return pack_end(&p);
 }
 
+static void pack_result_head(struct packer *p, uint32_t id)
+{
+    msgpack_pack_array(&p->pk, 4);
+    msgpack_pack_int(&p->pk, WIRE_FRAME_RESPONSE);
+    msgpack_pack_uint32(&p->pk, id);
+    msgpack_pack_nil(&p->pk);
+}
+
 int wire_pack_result(struct wire_buf *b, uint32_t id, const struct wire_method *m, const void *result,
                      struct hearth_err *e)
 {
     struct packer p;
     pack_begin(&p, b, e);
-    msgpack_pack_array(&p.pk, 4);
-    msgpack_pack_int(&p.pk, WIRE_FRAME_RESPONSE);
-    msgpack_pack_uint32(&p.pk, id);
-    msgpack_pack_nil(&p.pk);
+    pack_result_head(&p, id);
     pack_struct(&p, m->result, result);
+    return pack_end(&p);
+}
+
+int wire_pack_result_packed(struct wire_buf *b, uint32_t id, const struct wire_bytes *result, struct hearth_err *e)
+{
+    struct packer p;
+    pack_begin(&p, b, e);
+    pack_result_head(&p, id);
+    pack_sink(&p, result->data, result->len);
     return pack_end(&p);
 }
 

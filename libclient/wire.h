@@ -467,6 +467,8 @@ int wire_pack_request(struct wire_buf *b, uint32_t id, const struct wire_method 
                       struct hearth_err *e);
 int wire_pack_result(struct wire_buf *b, uint32_t id, const struct wire_method *m, const void *result,
                      struct hearth_err *e);
+/* The result as it is packed, which is one value. */
+int wire_pack_result_packed(struct wire_buf *b, uint32_t id, const struct wire_bytes *result, struct hearth_err *e);
 int wire_pack_error(struct wire_buf *b, uint32_t id, int code, const char *msg, struct hearth_err *e);
 /* as_method/as_code: NULL, or hello's notify_as. */
 int wire_pack_event(struct wire_buf *b, const struct wire_method *m, const void *body, const char *as_method,

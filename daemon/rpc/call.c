@@ -80,6 +80,13 @@ void call_reply(struct call *call, const void *result)
     call_free(call);
 }
 
+void call_reply_packed(struct call *call, const struct wire_bytes *result)
+{
+    if (call->conn)
+        conn_result_packed(call->conn, call->id, result);
+    call_free(call);
+}
+
 int64_t call_client(const struct call *call)
 {
     return call->conn ? call->conn->number : 0;

@@ -52,8 +52,9 @@ struct call *call_new_notified(struct conn *c, const char *request, const struct
 /* Tells the peer why its notification is refused: by stream.error where it has a request, else by a notice. */
 void notification_fail(struct conn *c, const char *request, const struct hearth_err *e);
 
-/* The two ends of a call: both free it. */
+/* The ends of a call: each frees it. */
 void call_reply(struct call *call, const void *result);
+void call_reply_packed(struct call *call, const struct wire_bytes *result); /* of a request, not of a notification */
 void call_fail(struct call *call, const struct hearth_err *e);
 
 /* The connection's number, by which clients take turns in the engine; 0 where the peer has gone. */

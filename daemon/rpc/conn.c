@@ -213,6 +213,14 @@ void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const
         appended(c, before, 0);
 }
 
+void conn_result_packed(struct conn *c, uint32_t id, const struct wire_bytes *result)
+{
+    if (is_dropped(c))
+        return;
+    size_t before = frames_pending(&c->frames);
+    appended(c, before, wire_pack_result_packed(frames_out(&c->frames), id, result, NULL));
+}
+
 void conn_event(struct conn *c, const struct wire_method *m, const void *body)
 {
     size_t before = frames_pending(&c->frames);

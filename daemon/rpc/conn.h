@@ -60,6 +60,7 @@ void conn_drop(struct conn *c, const char *why);
 /* Pack a frame for the peer, or nothing where it is gone. Frames are written at the end of the turn. */
 void conn_event(struct conn *c, const struct wire_method *m, const void *body);
 void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const void *result);
+void conn_result_packed(struct conn *c, uint32_t id, const struct wire_bytes *result);
 void conn_error(struct conn *c, uint32_t id, int code, const char *msg);
 
 /* Sets how events are named from here on, as hello.notify_as asks: 0, or why it cannot. */

@@ -19,21 +19,33 @@ static bool may_retry(const struct call *call, const struct hearth_err *err)
            !call->is_retry;
 }
 
+static void fail(struct call *call, const struct hearth_err *err)
+{
+    if (may_retry(call, err)) {
+        call->is_retry = true;
+        call_retry(call);
+    } else {
+        call_fail(call, err);
+    }
+}
+
 static void on_done(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
-    if (err && may_retry(call, err)) {
-        call->is_retry = true;
-        call_retry(call);
-        return;
-    }
     if (err) {
-        call_fail(call, err);
+        fail(call, err);
         return;
     }
-    if (call->finish)
-        call->finish(call, (void *)result);
+    call->finish(call, (void *)result);
     call_reply(call, result);
+}
+
+static void on_packed(void *arg, const void *result, const struct hearth_err *err)
+{
+    if (err)
+        fail(arg, err);
+    else
+        call_reply_packed(arg, result);
 }
 
 /* Nobody reads the answer any more, so the engine need not work for it; what it says still ends the call. */
@@ -52,6 +64,7 @@ void forward(struct call *call, const struct wire_method *m, const void *params,
     call->path = path;
     call->name = model_name_of(call->server->conf, path);
     TAILQ_INSERT_TAIL(&call->server->forwards, call, forward_entry);
-    if (engine_call(call->server->engine_client, m, params, on_done, call, &e) != 0)
+    struct engine_client *ec = call->server->engine_client;
+    if (finish ? engine_call(ec, m, params, on_done, call, &e) : engine_call_packed(ec, m, params, on_packed, call, &e))
         call_fail(call, &e);
 }

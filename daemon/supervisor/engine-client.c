@@ -26,6 +26,7 @@ static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read 
 struct request {
     uint32_t id;
     const struct wire_method *method;
+    bool packed;                 /* its completion takes the result as it is packed */
     engine_completion *complete; /* NULL: completed already, at its deadline; the answer is still due */
     void *arg;
     struct engine_client *client;
@@ -226,16 +227,31 @@ static int start_if_absent(struct engine_client *ec, struct hearth_err *e)
     return engine_state(ec) == ENGINE_ABSENT ? start(ec, e) : 0;
 }
 
-int engine_call(struct engine_client *ec, const struct wire_method *m, const void *params, engine_completion *fn,
-                void *arg, struct hearth_err *e)
+static int call(struct engine_client *ec, const struct wire_method *m, const void *params, bool packed,
+                engine_completion *fn, void *arg, struct hearth_err *e)
 {
     struct hearth_err err = {0};
+    struct request *r = NULL;
     int rc = start_if_absent(ec, &err);
-    if (!rc && !request(ec, m, params, fn, arg, &err))
+    if (!rc && !(r = request(ec, m, params, fn, arg, &err)))
         rc = err.code;
+    if (r)
+        r->packed = packed;
     if (rc && e)
         *e = err;
     return rc;
+}
+
+int engine_call(struct engine_client *ec, const struct wire_method *m, const void *params, engine_completion *fn,
+                void *arg, struct hearth_err *e)
+{
+    return call(ec, m, params, false, fn, arg, e);
+}
+
+int engine_call_packed(struct engine_client *ec, const struct wire_method *m, const void *params, engine_completion *fn,
+                       void *arg, struct hearth_err *e)
+{
+    return call(ec, m, params, true, fn, arg, e);
 }
 
 static void on_forgotten(void *arg, const void *result, const struct hearth_err *err)
@@ -368,6 +384,13 @@ static void on_response(struct engine_client *ec, const struct wire_frame *f)
         /* All that it holds was on that device, and a driver may take long to let it go. Its end answers this too. */
         engine_process_fail(ec->process, "%s", e.msg);
         ec->lost_device = engine_was_ready(ec);
+        return;
+    }
+    if (!f->is_error && r->packed) {
+        struct wire_bytes body = {(const char *)f->body, f->body_len};
+        TAILQ_REMOVE(&ec->requests, r, entry);
+        complete(r, &body, NULL);
+        request_free(r);
         return;
     }
     if (!f->is_error && wire_unpack(r->method->result, f->body, f->body_len, &result, &e))

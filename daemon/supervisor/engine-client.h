@@ -27,6 +27,11 @@ void engine_client_free(struct engine_client *ec); /* kills the engine; calls ar
 int engine_call(struct engine_client *ec, const struct wire_method *m, const void *params, engine_completion *complete,
                 void *arg, struct hearth_err *e);
 
+/* The same, but what completes the call is the result as it is packed: a struct wire_bytes. A long answer that is only
+ * passed on is not unpacked on hearthd's loop. */
+int engine_call_packed(struct engine_client *ec, const struct wire_method *m, const void *params,
+                       engine_completion *complete, void *arg, struct hearth_err *e);
+
 /* Tells the engine that nobody waits for the answer of the call that was made with `arg`, which is completed all the
  * same: with what the engine had, or HEARTH_ECANCELLED. */
 void engine_forget(struct engine_client *ec, const void *arg);
