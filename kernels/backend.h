@@ -187,6 +187,7 @@ struct batch_seq {
     /* Block tables by group: ceil((pos0 + n_row) / KV_PAGE) page numbers of pool kv[group]. Of pages that lie before
      * the pool's window, as row0 sees it, the numbers are not looked at. */
     const uint32_t *pages[KV_GROUPS_MAX];
+    uint32_t freq_set; /* of RoPE's frequencies, below ROPE_SETS_MAX: which its rows turn by, where rope.n_set is 2 */
 };
 struct batch {
     uint32_t n_row, n_seq, n_out;

@@ -47,16 +47,20 @@ struct norm {
     const float *b; /* [n] or NULL */
 };
 
+enum { ROPE_SETS_MAX = 2 };
 enum rope_kind { ROPE_NONE, ROPE_NORM /* pairs (2i, 2i+1) */, ROPE_NEOX /* pairs (i, i + n_rot/2) */ };
 struct rope {
     enum rope_kind kind;
-    uint32_t n_rot;        /* leading dimensions of a head that turn */
-    const float *inv_freq; /* [n_rot/2] f32 device memory; frequency factors are already in it */
-    float scale;           /* multiplies cos and sin (YaRN's mscale); 1 otherwise */
+    uint32_t n_rot; /* leading dimensions of a head that turn */
+    /* [n_set or 1][n_rot/2] f32 device memory; frequency factors are already in it. Longrope has two sets, of which a
+     * row takes its sequence's, batch_seq.freq_set. */
+    const float *inv_freq;
+    float scale; /* multiplies cos and sin (YaRN's mscale); 1 otherwise */
     /* After the turn q and k go through a Hadamard transform of eight pairs at a time (pairs as RoPE has them, n_rot =
      * d_head, a multiple of 16). No score changes; but what a key has in a single dimension it then has in sixteen, and
      * fp16 takes less away. */
     bool hadamard;
+    uint32_t n_set; /* up to ROPE_SETS_MAX; 0 or 1: one for all */
 };
 
 enum glu_kind {

@@ -61,12 +61,15 @@ static const float *rope_table(struct device *d, const struct rope *rope)
     if (!cpu_scratch(d, &t->cs, (size_t)d->batch.n_row * rope->n_rot))
         return NULL;
     float *cs = t->cs.v;
-    for (uint32_t r = 0; r < d->batch.n_row; r++)
+    for (uint32_t r = 0; r < d->batch.n_row; r++) {
+        uint32_t set = rope->n_set > 1 ? d->seq[d->seq_of[r]].freq_set : 0;
+        const float *freq = rope->inv_freq + set * (rope->n_rot / 2);
         for (uint32_t i = 0; i < rope->n_rot / 2; i++, cs += 2) {
-            double angle = (double)d->pos[r] * (double)rope->inv_freq[i];
+            double angle = (double)d->pos[r] * (double)freq[i];
             cs[0] = (float)cos(angle) * rope->scale;
             cs[1] = (float)sin(angle) * rope->scale;
         }
+    }
     t->rope = *rope;
     d->n_rope++;
     return t->cs.v;

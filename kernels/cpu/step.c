@@ -85,6 +85,9 @@ static bool batch_check(struct device *d, const struct batch *b)
                      (unsigned)b->n_row);
             break;
         }
+        if (q->freq_set >= ROPE_SETS_MAX)
+            cpu_fail(d, HEARTH_EPARAMS, "sequence %u of the step turns by set %u of RoPE's frequencies, of at most %d",
+                     (unsigned)s, (unsigned)q->freq_set, ROPE_SETS_MAX);
         for (uint32_t g = 0; g < b->n_group && !d->err.code; g++)
             table_check(d, b, s, g);
         row += q->n_row;

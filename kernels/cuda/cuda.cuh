@@ -144,6 +144,7 @@ struct step_dev {
     int32_t token[BATCH_ROWS_MAX];     /* ids, or TOKEN_OF_SLOT */
     uint32_t pos[BATCH_ROWS_MAX];
     uint32_t seq[BATCH_ROWS_MAX]; /* sequence of the row */
+    uint32_t freq_set[BATCH_SEQS_MAX];
     uint32_t out_row[BATCH_ROWS_MAX];
     uint32_t row0[BATCH_SEQS_MAX], n_rows[BATCH_SEQS_MAX], pos0[BATCH_SEQS_MAX];
     uint32_t slot[BATCH_ROWS_MAX], index[BATCH_ROWS_MAX],
@@ -172,6 +173,12 @@ __device__ static inline __half *kv_k(const kv_view &v, uint32_t slot, uint32_t 
 __device__ static inline __half *kv_v(const kv_view &v, uint32_t slot, uint32_t head)
 {
     return kv_k(v, slot, head) + v.v_off;
+}
+
+/* The frequencies that the row turns by. */
+__device__ static inline const float *rope_frequencies(const struct rope &r, const step_dev *s, uint32_t row)
+{
+    return r.n_set > 1 ? r.inv_freq + s->freq_set[s->seq[row]] * (r.n_rot / 2) : r.inv_freq;
 }
 
 /* cos and sin of pos * inv_freq. The specification takes the angle in double; here it is a pair of floats, reduced by

@@ -257,7 +257,12 @@ static void begin(struct device *d, const struct batch *b, const struct program 
             cuda_refuse(d, HEARTH_EINTERNAL, "sequence %u has rows %u+%u of %u", s, q->row0, q->n_row, b->n_row);
             return;
         }
+        if (q->freq_set >= ROPE_SETS_MAX) {
+            cuda_refuse(d, HEARTH_EPARAMS, "sequence %u turns by set %u of RoPE's frequencies", s, q->freq_set);
+            return;
+        }
         m->row0[s] = q->row0, m->n_rows[s] = q->n_row, m->pos0[s] = q->pos0;
+        m->freq_set[s] = q->freq_set;
         for (uint32_t i = 0; i < q->n_row; i++)
             m->pos[q->row0 + i] = q->pos0 + i, m->seq[q->row0 + i] = s;
         for (uint32_t g = 0; g < b->n_group; g++)

@@ -190,6 +190,7 @@ const struct op_case op_cases[] = {
     {"heads of 112, a prompt", DT_Q8_0, 224, 64, 33, 4, 1, 112, LLAMA, .n_rot = 112, .seq = {{0, 70}, {300, 3}}},
     {"heads of 192", DT_Q8_0, 192, 64, 33, 4, 1, 192, LLAMA, .n_rot = 64, .window = 280, .seq = {{310, 1}, {5, 1}}},
     {"heads of 192, a prompt", DT_Q8_0, 192, 64, 33, 4, 1, 192, NEOX, .n_rot = 192, .seq = {{0, 70}, {300, 3}}},
+    {"longrope", DT_F32, 96, 64, 33, 3, 1, 32, NEOX, .n_rot = 24, .n_set = 2, .seq = {{0, 5}, {90, 1}, {30, 3}}},
     {"partial rope", DT_F32, 64, 64, 33, 2, 2, 64, LLAMA, .n_rot = 32, .seq = {{0, 5}, {90, 1}}},
 };
 const size_t n_op_cases = sizeof op_cases / sizeof *op_cases;

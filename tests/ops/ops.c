@@ -187,7 +187,7 @@ static void check_qkv(struct fixture *f)
                 if (part < 2 && c->head_norms && !c->whole_norms)
                     norm(NORM_RMS, 1e-6, part ? n->k_norm : n->q_norm, NULL, v, c->d_head, v);
                 if (part < 2)
-                    rotate(c, f->pos[r], n->inv_freq, v);
+                    rotate(c, f->pos[r], n->inv_freq + rig_freq_set(c, f->seq[r]) * (c->n_rot / 2), v);
                 if (part < 2)
                     hadamard(c, v);
                 for (uint32_t i = 0; part == 0 && i < c->d_head; i++)

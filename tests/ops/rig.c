@@ -92,10 +92,11 @@ void numbers_init(struct numbers *n, const struct op_case *c)
     n->bias_head = random_vec(309, c->n_vocab, 0.0f, 0.5f);
     n->row_gate = random_vec(310, c->d_model, 0.0f, 0.5f);
     n->sinks = random_vec(311, c->n_head, 1.0f, 4.0f);
-    n->inv_freq = malloc((c->n_rot / 2 + 1) * sizeof(float));
+    uint32_t half = c->n_rot / 2, n_freq = half * (c->n_set ? c->n_set : 1);
+    n->inv_freq = malloc((n_freq + 1) * sizeof(float));
     assert_non_null(n->inv_freq);
-    for (uint32_t i = 0; i < c->n_rot / 2; i++)
-        n->inv_freq[i] = (float)pow(10000.0, -2.0 * i / c->n_rot);
+    for (uint32_t i = 0; i < n_freq; i++)
+        n->inv_freq[i] = (float)(pow(10000.0, -2.0 * (i % half) / c->n_rot) / (1 + 0.3 * (i / half)));
 }
 
 void numbers_fini(struct numbers *n)
@@ -195,7 +196,8 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->bias_head = vec(r, 10, n->bias_head, c->n_vocab);
     r->row_gate = vec(r, 11, n->row_gate, c->d_model);
     r->sinks = vec(r, 12, n->sinks, c->n_head);
-    r->rope = (struct rope){c->rope, c->n_rot, vec(r, 9, n->inv_freq, c->n_rot / 2), 1.0f, c->hadamard};
+    r->rope = (struct rope){c->rope, c->n_rot,    vec(r, 9, n->inv_freq, c->n_rot / 2 * (c->n_set ? c->n_set : 1)),
+                            1.0f,    c->hadamard, c->n_set};
     for (uint32_t s = 0; s < SEQS_MAX; s++)
         for (uint32_t i = 0; i < SEQ_PAGES; i++)
             r->pages[s][i] = (i * SEQS_MAX + (s + i) % SEQS_MAX) % RIG_PAGES;
@@ -219,11 +221,17 @@ int32_t rig_token(const struct op_case *c, uint32_t seq, uint32_t pos)
     return (int32_t)((seq * 31 + pos * 7 + 3) % c->n_vocab);
 }
 
+uint32_t rig_freq_set(const struct op_case *c, uint32_t seq)
+{
+    return c->n_set ? seq % c->n_set : 0;
+}
+
 void rig_batch(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, uint32_t n_seq)
 {
     uint32_t row = 0;
     for (uint32_t s = 0; s < n_seq; s++) {
-        r->seq[s] = (struct batch_seq){row, seq[s].n_row, seq[s].pos0, {r->pages[first_seq + s]}};
+        r->seq[s] = (struct batch_seq){
+            row, seq[s].n_row, seq[s].pos0, {r->pages[first_seq + s]}, rig_freq_set(r->n->c, first_seq + s)};
         for (uint32_t i = 0; i < seq[s].n_row; i++, row++) {
             r->token[row] = rig_token(r->n->c, first_seq + s, seq[s].pos0 + i);
             r->out_row[row] = row;

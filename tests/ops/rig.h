@@ -24,6 +24,7 @@ struct op_case {
     enum rope_kind rope;
     uint32_t n_rot;
     bool hadamard;
+    uint32_t n_set; /* sets of RoPE's frequencies, which sequences take in turn; 0: one */
     enum glu_kind glu;
     bool bias, head_norms, post_norm, whole_norms, row_gate, sinks;
     float residual_scale, temperature; /* 0: none; the latter over lengths of 8 tokens */
@@ -49,7 +50,7 @@ struct numbers {
     float *norm_w, *norm_b, *post_w, *q_norm, *k_norm; /* [d_model] x 3, [n_head d_head], [n_kv d_head] */
     float *row_gate, *sinks;                           /* [d_model], [n_head] */
     float *bias_qkv, *bias_o, *bias_ffn, *bias_down, *bias_head;
-    float *inv_freq;
+    float *inv_freq; /* [n_set or 1][n_rot / 2] */
 };
 void numbers_init(struct numbers *n, const struct op_case *c);
 void numbers_fini(struct numbers *n);
@@ -115,6 +116,7 @@ void rig_write(struct rig *r, enum act a, uint32_t n_row, uint32_t n_col, const 
 
 /* The token of (sequence, position). */
 int32_t rig_token(const struct op_case *c, uint32_t seq, uint32_t pos);
+uint32_t rig_freq_set(const struct op_case *c, uint32_t seq);
 uint32_t case_rows(const struct op_case *c, uint32_t *n_seq);
 
 #endif

@@ -157,7 +157,7 @@ static int step(struct reference *r, const struct check_batch *b, const struct o
     struct batch_seq seq[CHECK_ROWS];
     uint32_t row[CHECK_ROWS];
     for (uint32_t i = 0; i < b->n; i++) {
-        seq[i] = (struct batch_seq){i, 1, b->pos[i], {b->pages[i]}};
+        seq[i] = (struct batch_seq){i, 1, b->pos[i], {b->pages[i]}, b->seq[i] % 2};
         row[i] = i;
     }
     struct batch batch = {.n_row = b->n,
@@ -287,7 +287,8 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
     if (q->rope) {
         rope = *q->rope;
         mine.rope = &rope;
-        if ((rc = slice_vector(&c, model_vector(r->m, q->rope->inv_freq), rope.n_rot / 2, &rope.inv_freq, e)))
+        uint32_t n_freq = rope.n_rot / 2 * (rope.n_set ? rope.n_set : 1);
+        if ((rc = slice_vector(&c, model_vector(r->m, q->rope->inv_freq), n_freq, &rope.inv_freq, e)))
             goto out;
     }
     op = (struct op){.kind = OP_QKV, .qkv = mine};

@@ -177,7 +177,7 @@ static int step(struct check *c, const struct check_batch *b, const struct progr
     for (uint32_t i = 0; i < b->n; i++) {
         row[i] = i;
         if (!i || b->seq[i] != b->seq[i - 1])
-            seq[n_seq++] = (struct batch_seq){.row0 = i, .pos0 = b->pos[i]};
+            seq[n_seq++] = (struct batch_seq){.row0 = i, .pos0 = b->pos[i], .freq_set = b->seq[i] % 2};
         seq[n_seq - 1].n_row++;
         for (uint32_t g = 0; g < c->n_group; g++) /* those of its last row, which include the other rows' pages */
             seq[n_seq - 1].pages[g] = b->pages[i];

@@ -238,10 +238,11 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
         uint32_t half = a.rope.n_rot / 2;
         bool neox = a.rope.kind == ROPE_NEOX;
         float pos = (float)a.s->pos[row];
+        const float *freq = rope_frequencies(a.rope, a.s, row);
         for (uint32_t i = lane; i < half; i += 32) {
             uint32_t p = neox ? i : 2 * i, q = neox ? i + half : 2 * i + 1;
             float sn, cs, x = v[p], y = v[q];
-            rope_sincos(pos, a.rope.inv_freq[i], &sn, &cs);
+            rope_sincos(pos, freq[i], &sn, &cs);
             sn *= a.rope.scale, cs *= a.rope.scale;
             v[p] = x * cs - y * sn, v[q] = x * sn + y * cs;
         }

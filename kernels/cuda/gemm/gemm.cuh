@@ -372,7 +372,8 @@ __device__ static inline item item_load(const gemm_args &a, const coord &p)
     if (a.bias && p.ok)
         m.a = a.bias[row0 + p.row], m.b = a.bias[row0 + p.row2];
     if (has_rope(a, p))
-        m.freq = a.rope.inv_freq[a.rope.kind == ROPE_NEOX ? p.k : p.k / 2], m.pos = a.step->pos[row];
+        m.freq = rope_frequencies(a.rope, a.step, row)[a.rope.kind == ROPE_NEOX ? p.k : p.k / 2],
+        m.pos = a.step->pos[row];
     if (has_temperature(a, p))
         m.pos = a.step->pos[row];
     if (qkv && p.part)
