@@ -24,6 +24,7 @@ static const struct {
     [TRACE_ADMITTED] = {"admitted", NULL, {"reused", "restored", "computed"}},
     [TRACE_FIRST_STEP] = {"first-step", NULL, {"rows", "of"}},
     [TRACE_PREEMPTED] = {"preempted", NULL, {"tokens"}},
+    [TRACE_OUTGREW] = {"outgrew", NULL, {"tokens"}},
     [TRACE_CLASS] = {"class", "class", {NULL}},
     [TRACE_SAVED] = {"saved", "tier", {"from", "tokens"}},
     [TRACE_FINISHED] = {"finished", "reason", {"reused", "restored", "computed", "tokens"}},

@@ -32,6 +32,7 @@ enum trace_stage {
     TRACE_RECEIVED,   /* tokens of the prompt, and the length at which the timeline ends */
     TRACE_ADMITTED,   /* the sequence has pages and a slot; tokens found in the KV cache, of which restored, and not */
     TRACE_FIRST_STEP, /* rows of the sequence in it, and of all */
+    TRACE_OUTGREW,    /* it is longer than RoPE's first set of frequencies is for, and is read again; its tokens */
     TRACE_PREEMPTED,  /* it gave its pages to an older one; tokens of its timeline */
     TRACE_CLASS,      /* another than it came with; `word` is the class */
     TRACE_SAVED,      /* KV left the device; `word` is the tier */

@@ -250,7 +250,7 @@ static int check_entries(struct kvfile_reader *f, struct hearth_err *e)
     uint64_t size = h->fingerprint.page_bytes, at = h->head_bytes;
     if (h->pos % KV_PAGE || h->pos > INT32_MAX - h->n_entry * KV_PAGE)
         return err_set(e, HEARTH_ESTORE, "begins at token %u, which no page does", h->pos);
-    if (!h->pos != !(above.lo | above.hi))
+    if (!h->pos != (!above.lo && above.hi < ROPE_SETS_MAX))
         return err_set(e, HEARTH_ESTORE, "begins at token %u and %s", h->pos, h->pos ? "has no parent" : "has one");
     if (size < 1 ||
         size > (INT64_MAX - at) / h->n_entry) /* page_bytes of `want` is equal, but a test may have set it */

@@ -28,7 +28,8 @@ enum {
     KVFILE_NAME = 64,        /* room for a file's name: "FINGERPRINT16HEX-CHAIN32HEX.kv", NUL included */
 };
 
-/* XXH3-128. All zero stands for "nothing before": the parent of a timeline's first page. */
+/* XXH3-128. The parent of a timeline's first page is a root instead: lo is 0 and hi the number of the set of RoPE's
+ * frequencies that the timeline turns by, below ROPE_SETS_MAX; of models with one set all zero. */
 struct kv_hash {
     uint64_t lo, hi;
 };

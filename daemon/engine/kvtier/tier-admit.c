@@ -133,7 +133,7 @@ static void find_ends(const struct restore *r, struct found *f)
  * free. */
 static enum restore_begun find_pages(const struct restore *r, const struct seq *q, struct found *f, double now)
 {
-    static const struct kv_hash root = {0, 0};
+    const struct kv_hash root = tier_root(q);
     const struct model_entry *m = r->model;
     f->reach = f->full;
     for (uint32_t g = 0; g < m->n_group; g++) {
@@ -226,10 +226,11 @@ enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
     if (waits_for_scan(m, q, now))
         return RESTORE_LATER;
     struct restore *r = calloc(1, sizeof *r);
-    if (!r || !(r->hash = tier_chain(q->uid, q->token, f.full)))
+    if (!r || !(r->hash = tier_chain(q, f.full)))
         goto out;
     r->model = m;
     r->table.uid = q->uid;
+    r->table.freq_set = q->kv.freq_set;
     r->first = kv_match_nodes(m->group.kv, &r->table, q->token, f.full * KV_PAGE);
     result = find_pages(r, q, &f, now);
     if (result == RESTORE_BEGUN && others_bring_it(t, r, &f))

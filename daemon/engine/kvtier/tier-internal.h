@@ -117,7 +117,9 @@ struct host_page *tier_host_page(struct tier *t, enum direction way, const struc
 void tier_notify(struct tier *t, const struct tier_event *ev);
 void tier_used(struct tier *t, struct tier_file *f, double now);
 /* Returns the chain of hashes over n pages of a timeline, from page 0 on; the caller frees it. NULL: no memory. */
-struct kv_hash *tier_chain(int64_t uid, const int32_t *ids, uint32_t n);
+struct kv_hash *tier_chain(const struct seq *q, uint32_t n);
+/* What the first page's chain begins with: another one for each set of RoPE's frequencies (kv-format.md, "Root"). */
+struct kv_hash tier_root(const struct seq *q);
 /* Begins a copy of m.n pages, m.bytes in all, where tier_may_transfer. */
 bool tier_may_transfer(const struct tier *t, enum direction way);
 int tier_transfer(struct tier *t, enum direction way, struct transfer m, struct kv_pool *pool, const uint32_t *pages,

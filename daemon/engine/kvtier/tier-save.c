@@ -39,7 +39,7 @@ static bool wants_saving(const struct tier *t, const struct tier_entry *en, bool
 static void begin(struct tier *t, struct seq *q, uint32_t group, const struct kv_hash *hash, uint32_t first, uint32_t n,
                   bool to_file)
 {
-    static const struct kv_hash root = {0, 0};
+    const struct kv_hash root = tier_root(q);
     struct kvfile_page *page = calloc(n, sizeof *page);
     struct save *s = calloc(1, sizeof *s);
     if (!s || !page || !(s->entry = calloc(n, sizeof *s->entry)))
@@ -48,6 +48,7 @@ static void begin(struct tier *t, struct seq *q, uint32_t group, const struct kv
     s->group = group;
     s->ns = q->model->ns[group];
     s->uid = s->table.uid = q->uid;
+    s->table.freq_set = q->kv.freq_set;
     memcpy(s->label, q->label, sizeof s->label);
     s->stream = q->stream;
     s->seq = q->id;
@@ -125,8 +126,8 @@ void tier_save(struct tier *t, struct seq *q, double now)
     uint32_t n_tok = q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens, n = n_tok / KV_PAGE;
     if (q->state != SEQ_RUN || q->eval || !m->ns[0] || n == 0 || (!t->io && !t->ram))
         return;
-    struct kv_table on_device = {.uid = q->uid};
-    struct kv_hash *hash = tier_chain(q->uid, q->token, n);
+    struct kv_table on_device = {.uid = q->uid, .freq_set = q->kv.freq_set};
+    struct kv_hash *hash = tier_chain(q, n);
     struct tier_entry **entry = calloc(n, sizeof *entry);
     if (hash && entry) {
         kv_publish(m->group.kv, &q->kv, q->token, n_tok);

@@ -101,11 +101,16 @@ double tier_poll_timeout(const struct tier *t)
 
 /* --- shared helpers -------------------------------------------------------------------------------------- */
 
-struct kv_hash *tier_chain(int64_t uid, const int32_t *ids, uint32_t n)
+struct kv_hash tier_root(const struct seq *q)
 {
-    struct kv_hash *h = malloc((n + 1) * sizeof *h), above = {0, 0};
+    return (struct kv_hash){0, q->kv.freq_set};
+}
+
+struct kv_hash *tier_chain(const struct seq *q, uint32_t n)
+{
+    struct kv_hash *h = malloc((n + 1) * sizeof *h), above = tier_root(q);
     for (uint32_t i = 0; h && i < n; i++)
-        above = h[i] = kvfile_chain(&above, uid, ids + (size_t)i * KV_PAGE);
+        above = h[i] = kvfile_chain(&above, q->uid, q->token + (size_t)i * KV_PAGE);
     return h;
 }
 

@@ -12,9 +12,9 @@ enum {
 };
 static const int64_t uid_nobody = -1; /* the uid of a page never used, whose memory is as the device initialised it */
 
-static uint64_t hash_root(int64_t uid)
+static uint64_t hash_root(struct kv_key of)
 {
-    return XXH3_64bits(&uid, sizeof uid);
+    return XXH3_64bits_withSeed(&of.uid, sizeof of.uid, of.freq_set);
 }
 
 static uint64_t hash_chain(uint64_t parent, const int32_t *id)
@@ -22,9 +22,9 @@ static uint64_t hash_chain(uint64_t parent, const int32_t *id)
     return XXH3_64bits_withSeed(id, KV_PAGE * sizeof *id, parent);
 }
 
-static uint64_t parent_hash(const struct kv *kv, uint32_t parent, int64_t uid)
+static uint64_t parent_hash(const struct kv *kv, uint32_t parent, struct kv_key of)
 {
-    return parent == KV_NONE ? hash_root(uid) : kv->node[parent].hash;
+    return parent == KV_NONE ? hash_root(of) : kv->node[parent].hash;
 }
 
 static int group_new(struct group *g, const struct kv_shape *shape)
@@ -138,14 +138,15 @@ static uint32_t node_alloc(struct kv *kv)
     return kv->n_node++;
 }
 
-uint32_t kv_node_add(struct kv *kv, uint32_t parent, uint32_t depth, int64_t uid, const int32_t *id, uint32_t n_tok)
+uint32_t kv_node_add(struct kv *kv, uint32_t parent, uint32_t depth, struct kv_key of, const int32_t *id,
+                     uint32_t n_tok)
 {
     uint32_t v = node_alloc(kv);
     if (v == KV_NONE)
         return v;
     struct node *nd = &kv->node[v];
-    uint64_t above = parent_hash(kv, parent, uid);
-    *nd = (struct node){.uid = uid, .n_tok = n_tok, .depth = depth, .parent = parent};
+    uint64_t above = parent_hash(kv, parent, of);
+    *nd = (struct node){.of = of, .n_tok = n_tok, .depth = depth, .parent = parent};
     memset(nd->page, 0xff, sizeof nd->page);
     memcpy(nd->id, id, n_tok * sizeof *id);
     if (parent != KV_NONE)
@@ -187,7 +188,7 @@ void kv_node_remove(struct kv *kv, uint32_t v)
     if (nd->sibling_prev != KV_NONE)
         kv->node[nd->sibling_prev].sibling_next = nd->sibling_next;
     else
-        kv->by_parent[parent_hash(kv, nd->parent, nd->uid) & kv->bucket_mask] = nd->sibling_next;
+        kv->by_parent[parent_hash(kv, nd->parent, nd->of) & kv->bucket_mask] = nd->sibling_next;
     if (nd->sibling_next != KV_NONE)
         kv->node[nd->sibling_next].sibling_prev = nd->sibling_prev;
     if (nd->parent != KV_NONE)
@@ -239,26 +240,26 @@ void kv_node_attach(struct kv *kv, uint32_t v, uint32_t group, uint32_t page)
     kv->group[group].page[page].node = v;
 }
 
-uint32_t kv_node_find(const struct kv *kv, uint32_t parent, int64_t uid, const int32_t *id)
+uint32_t kv_node_find(const struct kv *kv, uint32_t parent, struct kv_key of, const int32_t *id)
 {
-    uint64_t hash = hash_chain(parent_hash(kv, parent, uid), id);
+    uint64_t hash = hash_chain(parent_hash(kv, parent, of), id);
     for (uint32_t v = kv->by_hash[hash & kv->bucket_mask]; v != KV_NONE; v = kv->node[v].hash_next) {
         const struct node *nd = &kv->node[v];
-        if (nd->hash == hash && nd->uid == uid && nd->parent == parent && !memcmp(nd->id, id, sizeof nd->id))
+        if (nd->hash == hash && kv_key_same(nd->of, of) && nd->parent == parent && !memcmp(nd->id, id, sizeof nd->id))
             return v;
     }
     return KV_NONE;
 }
 
-uint32_t kv_node_find_partial(const struct kv *kv, uint32_t parent, int64_t uid, const int32_t *id, uint32_t n,
+uint32_t kv_node_find_partial(const struct kv *kv, uint32_t parent, struct kv_key of, const int32_t *id, uint32_t n,
                               uint32_t *len)
 {
     uint32_t best = KV_NONE, looked = 0;
     *len = 0;
-    for (uint32_t v = kv->by_parent[parent_hash(kv, parent, uid) & kv->bucket_mask];
+    for (uint32_t v = kv->by_parent[parent_hash(kv, parent, of) & kv->bucket_mask];
          v != KV_NONE && looked < SIBLING_SCAN; v = kv->node[v].sibling_next) {
         const struct node *nd = &kv->node[v];
-        if (nd->parent != parent || nd->uid != uid)
+        if (nd->parent != parent || !kv_key_same(nd->of, of))
             continue;
         looked++;
         uint32_t common = 0;
@@ -406,7 +407,8 @@ static bool check_group(const struct kv *kv, uint32_t group)
             return false;
     for (uint32_t p = 0; p < g->shape.n_page; p++) {
         uint32_t v = g->page[p].node;
-        if (v != KV_NONE && (!kv->node[v].n_tok || kv->node[v].page[group] != p || kv->node[v].uid != g->page[p].uid))
+        if (v != KV_NONE &&
+            (!kv->node[v].n_tok || kv->node[v].page[group] != p || kv->node[v].of.uid != g->page[p].uid))
             return false;
     }
     return n_free == g->n_free && n_lru == g->n_lru;
@@ -437,7 +439,7 @@ bool kv_check(const struct kv *kv)
             continue;
         const struct node *above = &kv->node[nd->parent];
         n_parent++;
-        if (above->n_tok != KV_PAGE || above->uid != nd->uid || above->depth + 1 != nd->depth ||
+        if (above->n_tok != KV_PAGE || !kv_key_same(above->of, nd->of) || above->depth + 1 != nd->depth ||
             (nd->refs && !above->refs))
             return false;
     }

@@ -15,9 +15,23 @@ struct page {
     bool kept;           /* it stays cached when a window leaves it */
 };
 
+/* Whose timeline it is, and what else its KV depends on beside its ids; found by all of it. */
+struct kv_key {
+    int64_t uid;
+    uint32_t freq_set;
+};
+static inline bool kv_key_same(struct kv_key a, struct kv_key b)
+{
+    return a.uid == b.uid && a.freq_set == b.freq_set;
+}
+static inline struct kv_key kv_key_of(const struct kv_table *t)
+{
+    return (struct kv_key){t->uid, t->freq_set};
+}
+
 /* Cached content: up to KV_PAGE ids after those of the node's ancestors, and the pages that hold their KV. */
 struct node {
-    int64_t uid;
+    struct kv_key of;
     uint64_t hash;       /* chained over all ids from the root to here; full nodes only */
     int32_t id[KV_PAGE]; /* [n_tok] */
     uint32_t n_tok;      /* 0: the node is free */
@@ -68,16 +82,17 @@ void kv_action_push(struct kv *kv, struct kv_action action);
 /* --- kv-cache.c: nodes ---------------------------------------------------------------------------------------- */
 
 /* Makes a node that holds id[0..n_tok) after `parent`, without pages; KV_NONE: no memory. */
-uint32_t kv_node_add(struct kv *kv, uint32_t parent, uint32_t depth, int64_t uid, const int32_t *id, uint32_t n_tok);
+uint32_t kv_node_add(struct kv *kv, uint32_t parent, uint32_t depth, struct kv_key of, const int32_t *id,
+                     uint32_t n_tok);
 /* Takes a node without children out of the cache; pages that block tables reference become private, the others free. */
 void kv_node_remove(struct kv *kv, uint32_t node);
 void kv_node_unref(struct kv *kv, uint32_t node);
 /* The page becomes the node's, which has none of that group. */
 void kv_node_attach(struct kv *kv, uint32_t node, uint32_t group, uint32_t page);
 /* The full node with these ids after `parent`, or KV_NONE. */
-uint32_t kv_node_find(const struct kv *kv, uint32_t parent, int64_t uid, const int32_t *id);
+uint32_t kv_node_find(const struct kv *kv, uint32_t parent, struct kv_key of, const int32_t *id);
 /* The child of `parent` that shares the longest beginning with id[0..n), n < KV_PAGE; *len is its length, 0: none. */
-uint32_t kv_node_find_partial(const struct kv *kv, uint32_t parent, int64_t uid, const int32_t *id, uint32_t n,
+uint32_t kv_node_find_partial(const struct kv *kv, uint32_t parent, struct kv_key of, const int32_t *id, uint32_t n,
                               uint32_t *len);
 
 #endif

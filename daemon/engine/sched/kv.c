@@ -121,7 +121,7 @@ uint32_t kv_match_nodes(struct kv *kv, struct kv_table *t, const int32_t *ids, u
     if (!table_reserve(kv, t, kv_pages_for(n)))
         return 0;
     while ((t->n + 1) * KV_PAGE <= n) {
-        uint32_t v = kv_node_find(kv, last_node(t), t->uid, ids + (size_t)t->n * KV_PAGE);
+        uint32_t v = kv_node_find(kv, last_node(t), kv_key_of(t), ids + (size_t)t->n * KV_PAGE);
         if (v == KV_NONE)
             break;
         kv->node[v].refs++;
@@ -219,7 +219,7 @@ uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_
         return 0; /* no memory for the table */
     uint32_t usable = last_usable(kv, t, run);
     uint32_t left = n - matched < KV_PAGE ? n - matched : KV_PAGE - 1;
-    uint32_t v = kv_node_find_partial(kv, last_node(t), t->uid, ids + matched, left, &len);
+    uint32_t v = kv_node_find_partial(kv, last_node(t), kv_key_of(t), ids + matched, left, &len);
     for (uint32_t g = 0; g < kv->n_group && len; g++)
         if (kv->node[v].page[g] == KV_NONE)
             len = 0;
@@ -322,8 +322,8 @@ void kv_publish(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
     while (t->n_cached < t->n && (t->n_cached + 1) * KV_PAGE <= n) {
         uint32_t i = t->n_cached, parent = last_node(t);
         const int32_t *id = ids + (size_t)i * KV_PAGE;
-        uint32_t v = kv_node_find(kv, parent, t->uid, id);
-        if (v == KV_NONE && (v = kv_node_add(kv, parent, i, t->uid, id, KV_PAGE)) == KV_NONE)
+        uint32_t v = kv_node_find(kv, parent, kv_key_of(t), id);
+        if (v == KV_NONE && (v = kv_node_add(kv, parent, i, kv_key_of(t), id, KV_PAGE)) == KV_NONE)
             return; /* no memory: another time */
         kv->node[v].refs++;
         t->node[t->n_cached++] = v;
@@ -336,7 +336,7 @@ void kv_publish(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
  * a prefix of it is dropped, as it has become redundant. */
 static void publish_tail(struct kv *kv, struct kv_table *t, uint32_t i, const int32_t *id, uint32_t n)
 {
-    uint32_t len, parent = last_node(t), match = kv_node_find_partial(kv, parent, t->uid, id, n, &len);
+    uint32_t len, parent = last_node(t), match = kv_node_find_partial(kv, parent, kv_key_of(t), id, n, &len);
     bool whole = match != KV_NONE;
     for (uint32_t g = 0; g < kv->n_group && whole; g++)
         whole = kv->node[match].page[g] != KV_NONE;
@@ -344,7 +344,7 @@ static void publish_tail(struct kv *kv, struct kv_table *t, uint32_t i, const in
         return;
     if (match != KV_NONE && kv->node[match].n_tok == len) /* as an unfinished one is: no table leads through it */
         kv_node_remove(kv, match);
-    uint32_t v = kv_node_add(kv, parent, i, t->uid, id, n);
+    uint32_t v = kv_node_add(kv, parent, i, kv_key_of(t), id, n);
     for (uint32_t g = 0; g < kv->n_group && v != KV_NONE; g++)
         if (t->page[g][i] != KV_NONE)
             kv_node_attach(kv, v, g, t->page[g][i]);
@@ -366,5 +366,5 @@ void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
     free(t->node);
     for (uint32_t g = 0; g < kv->n_group; g++)
         free(t->page[g]);
-    *t = (struct kv_table){.uid = t->uid, .keep = t->keep};
+    *t = (struct kv_table){.uid = t->uid, .freq_set = t->freq_set, .keep = t->keep};
 }

@@ -14,10 +14,10 @@
  *               cached pages stand in a list, least recently used first, and are taken when the free list is empty.
  *
  * The cache is a tree of nodes: a node is the KV_PAGE ids that follow its parent's, with the pages that hold their KV.
- * It is found by a hash chained from the root over the token ids, salted by uid, and accepted only after its ids and
- * its parent were compared. So resume, sharing between sessions and recovery are one mechanism, and no uid ever meets
- * another's pages. A full node is shared as it is; of the last one, the longest common prefix is used: in place where
- * no other table references it, else by copy on write.
+ * It is found by a hash chained from the root over the token ids, salted by uid and set of frequencies, and accepted
+ * only after all of these and its parent were compared. So resume, sharing between sessions and recovery are one
+ * mechanism, and no uid ever meets another's pages. A full node is shared as it is; of the last one, the longest common
+ * prefix is used: in place where no other table references it, else by copy on write.
  *
  * A group whose layers see everything has a page in every node, and without it the node is gone. A table that
  * references a page references its ancestors too, and releases its pages last to first; so a page is always more
@@ -47,10 +47,12 @@ struct kv_shape {
     uint32_t window; /* tokens visible, the own one included; 0: all */
 };
 
-/* The block table of a sequence. Zero-initialise, and set uid and keep; kv_release empties it and frees its memory. */
+/* The block table of a sequence. Zero-initialise, and set uid, freq_set and keep; kv_release empties it and frees its
+ * memory. */
 struct kv_table {
     int64_t uid;
-    uint32_t keep; /* the position from which others may go on: where the prompt ends; 0: none */
+    uint32_t freq_set; /* batch_seq.freq_set: with other frequencies the same ids have other KV */
+    uint32_t keep;     /* the position from which others may go on: where the prompt ends; 0: none */
     uint32_t n, cap;
     uint32_t n_cached;             /* leading places that are in the cache; the pages of the others are private */
     uint32_t *node;                /* [n_cached] of the cache */

@@ -22,6 +22,19 @@ static void preempt(struct sched *s, struct seq *q)
     trace(.stage = TRACE_PREEMPTED, .stream = q->stream, .seq = q->id, .n = {q->n_tokens});
 }
 
+bool sched_outgrew(struct sched *s, struct seq *q)
+{
+    uint32_t set = sched_freq_set(q->group, seq_len(q));
+    if (set == q->kv.freq_set)
+        return false;
+    sched_release(s, q, q->n_tokens);
+    q->kv.freq_set = set;
+    q->n_high = 0;
+    sched_set_state(s, q, SEQ_WAIT);
+    trace(.stage = TRACE_OUTGREW, .stream = q->stream, .seq = q->id, .n = {q->n_tokens});
+    return true;
+}
+
 /* --- who makes way --------------------------------------------------------------------------------------- */
 
 /* The running sequences that room is sought among, and those of them that will make way. */

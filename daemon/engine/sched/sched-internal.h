@@ -30,6 +30,9 @@ bool sched_grow(struct sched *s, struct seq *q);
 
 /* Releases pages and slot. The computed KV of its first n_keep tokens stays in the prefix cache until its pages are
  * evicted. */
+/* Takes a running sequence back to those that wait where its timeline has outgrown its set of frequencies
+ * (sched_group.long_from); false: it has not. */
+bool sched_outgrew(struct sched *s, struct seq *q);
 void sched_release(struct sched *s, struct seq *q, uint32_t n_keep);
 
 #endif

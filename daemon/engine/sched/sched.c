@@ -90,6 +90,7 @@ void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double no
     g->n_seq++;
     q->kv.uid = q->uid;
     q->kv.keep = q->n_prompt;
+    q->kv.freq_set = sched_freq_set(g, seq_len(q));
     q->arrival = comes_back ? q->arrival : ++s->arrivals;
     if (!has_prompts(s, g, q->class))
         g->read_at[q->class] = now;
@@ -240,8 +241,8 @@ struct running {
     uint32_t n;
 };
 
-/* All have their pages: who had to make way for that is not among them, nor who waits for pages that are being saved.
- */
+/* All have their pages: who had to make way for that is not among them, nor who waits for pages that are being saved or
+ * is to be read again. */
 static void running_in_order(struct sched *s, const struct sched_group *g, struct running *r, double now)
 {
     struct seq *q, **out = r->seq;
@@ -255,7 +256,7 @@ static void running_in_order(struct sched *s, const struct sched_group *g, struc
             out[at] = q;
         }
     for (uint32_t i = 0; i < n; i++)
-        if (out[i]->state == SEQ_RUN && !sched_grow(s, out[i]))
+        if (out[i]->state == SEQ_RUN && (sched_outgrew(s, out[i]) || !sched_grow(s, out[i])))
             out[i] = NULL;
     for (uint32_t i = 0; i < n; i++)
         if (out[i] && out[i]->state == SEQ_RUN)

@@ -44,7 +44,10 @@ struct sched_group {
     struct kv *kv;
     struct cost cost; /* of its steps; as long as the model is known */
     struct sched_pace pace;
-    uint32_t n_seq;   /* its sequences, in any list */
+    uint32_t n_seq; /* its sequences, in any list */
+    /* A timeline of more tokens turns by RoPE's second set of frequencies (longrope): the whole of it, so that its KV
+     * is what one reading gives. One that grows past this is read again. 0: there is one set. */
+    uint32_t long_from;
     uint32_t leaving; /* pages that will be free soon: they are being saved. The engine counts them */
     double read_at[CLASS_BACKGROUND + 1]; /* when prompts of a class last had rows, or there were none before */
     bool left_out;                        /* the last step was for prompts that were nearly read */
@@ -110,6 +113,12 @@ void sched_group_remove(struct sched *s, struct sched_group *g);
 
 /* Queues the sequence, which has arrived now, or comes back from where it was fetched to. */
 void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double now);
+
+/* RoPE's set of frequencies for a timeline of n tokens: what a sequence's KV is found by before sched_push(), too. */
+static inline uint32_t sched_freq_set(const struct sched_group *g, uint32_t n)
+{
+    return g->long_from && n > g->long_from;
+}
 
 /* Takes a waiting sequence out, for a while; sched_push() brings it back to its place. */
 void sched_take_out(struct sched *s, struct seq *q);

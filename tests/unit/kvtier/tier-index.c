@@ -21,9 +21,14 @@ static void index_goes_by_content(void **state)
     other.n_layer++;
     assert_ptr_not_equal(index_namespace(&x, &other), s);
 
-    struct kv_hash root = {0, 0}, *h = tier_chain(UID, ids, 2), *foreign = tier_chain(UID + 1, ids, 2);
+    struct seq q = {.uid = UID, .token = ids}, of_other = {.uid = UID + 1, .token = ids};
+    struct seq turned = {.uid = UID, .token = ids, .kv.freq_set = 1}; /* by RoPE's other frequencies */
+    struct kv_hash root = {0, 0}, *h = tier_chain(&q, 2), *foreign = tier_chain(&of_other, 2);
+    struct kv_hash *elsewhere = tier_chain(&turned, 2);
     assert_false(kv_hash_same(&h[0], &h[1]));
     assert_false(kv_hash_same(&h[0], &foreign[0]));
+    assert_false(kv_hash_same(&h[0], &elsewhere[0]));
+    assert_false(kv_hash_same(&h[1], &elsewhere[1]));
     struct tier_entry *a = index_add(&x, s, &h[0], &root, UID, 0, ids);
     struct tier_entry *b = index_add(&x, s, &h[1], &h[0], UID, KV_PAGE, ids + KV_PAGE);
     assert_ptr_equal(index_add(&x, s, &h[0], &root, UID, 0, ids), a);
@@ -89,6 +94,7 @@ static void index_goes_by_content(void **state)
     assert_int_equal(x.file_pages + x.file_bytes, 0);
     free(h);
     free(foreign);
+    free(elsewhere);
     index_fini(&x);
     host_fini(&host);
     world_open(w, false, 0); /* for the teardown */

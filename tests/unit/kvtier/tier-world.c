@@ -150,7 +150,7 @@ struct seq *world_seq(struct world *w, int64_t uid, uint32_t n, uint32_t fork, i
 /* What the group's page of that place has to hold. */
 static void fill(const struct seq *q, uint32_t group, uint32_t i, uint8_t *page)
 {
-    struct kv_hash *h = tier_chain(q->uid, q->token, i + 1);
+    struct kv_hash *h = tier_chain(q, i + 1);
     for (uint64_t k = 0; k < kv_page_bytes(&q->model->kv[group]); k++)
         page[k] = (uint8_t)(h[i].lo >> (k % 8 * 8)) ^ (uint8_t)(k + 77 * group);
     free(h);

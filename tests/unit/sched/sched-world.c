@@ -19,9 +19,9 @@ static uint64_t extend(uint64_t h, int32_t id)
 {
     return ((h ^ (uint64_t)(uint32_t)id) * 0xff51afd7ed558ccdu + 0x632be59bd9b4e019u) | 1;
 }
-static uint64_t root(int64_t uid)
+static uint64_t root(int64_t uid, uint32_t freq_set)
 {
-    return 0x9e3779b97f4a7c15u * (uint64_t)(uid + 3);
+    return 0x9e3779b97f4a7c15u * (uint64_t)(uid + 3 + 1000 * freq_set);
 }
 static int32_t next_token(uint64_t prefix)
 {
@@ -29,7 +29,7 @@ static int32_t next_token(uint64_t prefix)
 }
 
 struct world w;
-uint32_t world_window;
+uint32_t world_window, world_long_from;
 
 void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_max, uint32_t rows_first)
 {
@@ -43,6 +43,7 @@ void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_m
         const struct kv_shape shape[] = {{n_page, 0}, {kv_most(world_window, rows_max) + rnd(12), world_window}};
         assert_int_equal(kv_cache_new(&w.pool[i].group.kv, shape, world_window ? 2 : 1, &e), 0);
         w.pool[i].group.pace = (struct sched_pace){rows_first, .gap = 1};
+        w.pool[i].group.long_from = world_long_from;
         sched_group_add(&w.s, &w.pool[i].group);
     }
 }
@@ -127,7 +128,7 @@ void run_plan(const struct plan *p, int32_t *sampled)
         assert_true((ps->pos0 + ps->n_row + KV_PAGE - 1) / KV_PAGE <= q->kv.n);
         row += ps->n_row;
         n_out += ps->n_out;
-        uint64_t h = root(q->uid);
+        uint64_t h = root(q->uid, q->kv.freq_set);
         for (uint32_t pos = 0; pos < ps->pos0 + ps->n_row; pos++) {
             uint64_t *cell = &d->memory[0][q->kv.page[0][pos / KV_PAGE]][pos % KV_PAGE];
             if (pos < q->n_tokens)
@@ -205,12 +206,13 @@ bool turn(uint32_t max_in_flight)
 
 void check_tokens(const struct request *r)
 {
-    uint64_t h = root(r->uid);
-    for (uint32_t i = 0; i < r->n_prompt; i++)
-        h = extend(h, r->prompt[i]);
-    for (uint32_t i = 0; i < r->n_got; i++) {
-        assert_int_equal(r->got[i], next_token(h));
-        h = extend(h, r->got[i]);
+    uint64_t h[] = {root(r->uid, 0), root(r->uid, 1)};
+    for (uint32_t i = 0; i < r->n_prompt + r->n_got; i++) {
+        int32_t id = i < r->n_prompt ? r->prompt[i] : r->got[i - r->n_prompt];
+        if (i >= r->n_prompt)
+            assert_int_equal(id, next_token(h[world_long_from && i > world_long_from]));
+        for (int set = 0; set < 2; set++)
+            h[set] = extend(h[set], id);
     }
 }
 

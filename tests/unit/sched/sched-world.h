@@ -49,8 +49,9 @@ struct world {
     double now;
 };
 extern struct world w;
-extern uint32_t
-    world_window; /* of the next worlds' second layer group, in a pool that just suffices; 0: there is none */
+/* Of the next worlds: the window of a second layer group, in a pool that just suffices, or 0: there is none; and the
+ * groups' long_from, beyond which all that is "computed" is other than before. */
+extern uint32_t world_window, world_long_from;
 
 uint32_t rnd(uint32_t n);
 void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_max, uint32_t rows_first);

@@ -17,6 +17,7 @@ static void random_workloads(void **state)
     for (uint64_t seed = 0; seed < 60; seed++) {
         uint32_t max_in_flight = 1 + (uint32_t)(seed % IN_FLIGHT_MAX);
         world_window = seed % 2 ? 1 + (uint32_t)(seed * 11 % 60) : 0;
+        world_long_from = seed % 5 > 2 ? 1 + (uint32_t)(seed * 7 % 120) : 0;
         world_init(seed, 1 + (uint32_t)(seed / 3 % 2), 22 + rnd(seed % 5 ? 200 : 10), 64 + rnd(100), 8 + rnd(50));
         for (int t = 0; t < 4000; t++) {
             if (w.n_req < 100 && rnd(6) == 0) {
@@ -49,7 +50,37 @@ static void random_workloads(void **state)
             check_tokens(&w.req[i]);
         world_fini();
     }
-    world_window = 0;
+    world_window = world_long_from = 0;
+}
+
+/* A timeline that outgrows RoPE's first set of frequencies is read again, once; what was computed by that set stays
+ * there for others, and what came after is found by those who go on from the end. */
+static void outgrown_frequencies(void **state)
+{
+    (void)state;
+    world_long_from = 32;
+    for (uint32_t in_flight = 1; in_flight <= IN_FLIGHT_MAX; in_flight++) {
+        world_init(5, 1, 64, 64, 64);
+        int32_t prompt[101] = {1, 2, 3}, other[24] = {3};
+        struct request *a = submit(&w.pool[0], 7, prompt, 20, 60), *b = submit(&w.pool[0], 7, other, 24, 8);
+        while (turn(in_flight)) {
+        }
+        assert_int_equal(a->n_got, 60);
+        assert_int_equal(a->computed, 20);
+        assert_int_equal(w.rows, 20 + 12 + 33 + 46 + 24 + 7); /* to 32, 33 again, to 79, and all of b */
+        check_tokens(a);
+        check_tokens(b);
+        memcpy(prompt + 20, a->got, 60 * sizeof *prompt);
+        struct request *again = submit(&w.pool[0], 7, prompt, 32, 1), *next = submit(&w.pool[0], 7, prompt, 101, 5);
+        while (turn(in_flight)) {
+        }
+        assert_in_range(again->reused, 32 - in_flight, 31); /* what was in flight is unknown when it is read again */
+        assert_int_equal(next->reused, 79);
+        check_tokens(again);
+        check_tokens(next);
+        world_fini();
+    }
+    world_long_from = 0;
 }
 
 static void clients_share_steps(void **state)
@@ -299,17 +330,12 @@ static void eval_wants_every_row(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_workloads),
-        cmocka_unit_test(clients_share_steps),
-        cmocka_unit_test(reuse_is_capped_and_private),
-        cmocka_unit_test(youngest_gives_way),
-        cmocka_unit_test(prompts_come_in_pieces),
-        cmocka_unit_test(steps_keep_their_time),
-        cmocka_unit_test(a_slow_machine_still_reads_prompts),
-        cmocka_unit_test(quiet_makes_chunks_longer),
-        cmocka_unit_test(models_wait_no_longer_than_the_gap),
-        cmocka_unit_test(eval_wants_every_row),
-        cmocka_unit_test(short_prompts_pass_long_ones),
+        cmocka_unit_test(random_workloads),          cmocka_unit_test(outgrown_frequencies),
+        cmocka_unit_test(clients_share_steps),       cmocka_unit_test(reuse_is_capped_and_private),
+        cmocka_unit_test(youngest_gives_way),        cmocka_unit_test(prompts_come_in_pieces),
+        cmocka_unit_test(steps_keep_their_time),     cmocka_unit_test(a_slow_machine_still_reads_prompts),
+        cmocka_unit_test(quiet_makes_chunks_longer), cmocka_unit_test(models_wait_no_longer_than_the_gap),
+        cmocka_unit_test(eval_wants_every_row),      cmocka_unit_test(short_prompts_pass_long_ones),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
 }
