@@ -137,11 +137,8 @@ static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, bool exact, stru
         hparams_refuse(r, HEARTH_EBADMODEL, "key %s.rope.freq_base is 1, of which YaRN has no bounds", r->arch);
 }
 
-/*
- * Longrope has one set of frequencies for texts within the original context and another for longer ones, and with it
- * other keys of every token. A text here is one that began within the original context, so that is the context: there
- * the result is exact, and what is longer is refused as too long.
- */
+/* Longrope has one set of frequencies for texts within the original context and another for longer ones, and with it
+ * other keys of every token; cos and sin are multiplied by the same for both. */
 static void read_longrope(struct hparams_reader *r, struct hparams *hp, struct rope_params *p)
 {
     float ratio = real(r, "rope.scaling.factor", 1e6f, (float)hp->n_ctx / (float)p->original);
@@ -149,7 +146,7 @@ static void read_longrope(struct hparams_reader *r, struct hparams *hp, struct r
     if (!hparams_has(r, "rope.scaling.attn_factor"))
         p->scale = rope_long_scale(ratio, p->original);
     if (hp->n_ctx > p->original)
-        hp->n_ctx = p->original;
+        hp->long_from = p->original;
 }
 
 static void read_rope(struct hparams_reader *r, struct hparams *hp, bool exact_yarn)

@@ -287,7 +287,7 @@ int bind_rms_norm(struct binder *b, struct norm *norm, const char *name, uint32_
     return bind_any_norm(b, norm, NORM_RMS, name, n);
 }
 
-/* What a tensor divides the frequencies by, [n]: Llama 3.1's, or longrope's for its original context. */
+/* What a tensor divides the frequencies by, [n]: Llama 3.1's, or longrope's for one length of contexts. */
 static int rope_factors(struct binder *b, const char *name, uint32_t n, float *out)
 {
     const struct gguf_tensor *t;
@@ -317,26 +317,27 @@ static bool turns_whole(const struct hparams *hp, enum layer_rope which)
     return whole;
 }
 
-/* Frequencies of layers of full attention or of sliding ones. */
+/* Frequencies of layers of full attention or of sliding ones; `divide`, [n_set][n] or NULL. */
 static int bind_rope_of(struct binder *b, enum layer_rope which, const float *divide)
 {
     struct model *m = b->m;
     const struct rope_params *p = &m->hp.rope[which];
-    uint32_t n_rot = m->hp.n_rot[which], n = n_rot / 2;
+    uint32_t n_rot = m->hp.n_rot[which], n = n_rot / 2, n_set = m->hp.long_from && !p->apart ? 2 : 1;
     struct rope *rope = &m->rope[which];
     bool neox = false; /* a folder's q and k lie for halves of a head, whatever GGUF files of the architecture have */
     int ret = gguf_bool(m->gguf, "hearth.rope.neox", &neox, b->e);
     if (ret < 0)
         return ret;
-    *rope = (struct rope){.kind = neox ? ROPE_NEOX : m->arch->rope, .n_rot = n_rot, .scale = p->scale};
+    *rope = (struct rope){.kind = neox ? ROPE_NEOX : m->arch->rope, .n_rot = n_rot, .scale = p->scale, .n_set = n_set};
     rope->hadamard = turns_whole(&m->hp, which);
     if (!b->load)
         return 0;
-    float *freq = malloc(n * sizeof *freq);
+    float *freq = malloc(n_set * n * sizeof *freq);
     if (!freq)
-        return err_set(b->e, HEARTH_ENOMEM, "no memory for %u frequencies", n);
-    rope_frequencies(p, n_rot, divide, freq);
-    ret = keep_vector(b, freq, n, &rope->inv_freq);
+        return err_set(b->e, HEARTH_ENOMEM, "no memory for %u frequencies", n_set * n);
+    for (uint32_t set = 0; set < n_set; set++)
+        rope_frequencies(p, n_rot, divide ? divide + set * n : NULL, freq + set * n);
+    ret = keep_vector(b, freq, n_set * n, &rope->inv_freq);
     free(freq);
     return ret;
 }
@@ -350,7 +351,7 @@ static int bind_rope(struct binder *b)
     int ret = factor ? 0 : err_set(b->e, HEARTH_ENOMEM, "no memory for %u factors", n);
     if (!ret && is_long) {
         ret = rope_factors(b, "rope_factors_short.weight", n, factor);
-        if (!ret) /* for longer contexts than ours; there they must be all the same */
+        if (!ret)
             ret = rope_factors(b, "rope_factors_long.weight", n, factor + n);
     } else if (!ret && gguf_tensor_find(m->gguf, "rope_freqs.weight")) {
         any = true;

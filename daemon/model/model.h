@@ -49,6 +49,7 @@ struct hparams {
     uint32_t n_layer, d_model, n_head, n_kv, d_head, d_ff, n_vocab, n_ctx; /* of heads and d_ff the greatest */
     struct layer_shape shape[LAYERS_MAX];                                  /* [n_layer] */
     uint32_t n_rot[ROPES];
+    uint32_t long_from; /* longrope: timelines of more tokens turn by its factors for long contexts; 0: none do */
     float norm_eps;
     struct rope_params rope[ROPES];
     uint32_t window; /* tokens that a layer of `slides` sees, the own one included; 0: no layer slides */

@@ -55,10 +55,8 @@ static void check_case(struct run *r, const json_t *c, float *logits, double *wo
     const json_t *greedy = json_object_get(c, "greedy"), *gap = json_object_get(c, "greedy_gap");
     uint32_t n = (uint32_t)json_array_size(tokens), n_vocab = r->m->hp.n_vocab, chunk = 0;
     assert_true(n > 0 && json_array_size(top) == n);
-    if (n > r->m->hp.n_ctx) {
-        print_message("# %s: %u tokens are more than its context here, %u\n", r->m->hp.name, n, r->m->hp.n_ctx);
-        return;
-    }
+    assert_true(n <= r->m->hp.n_ctx);
+    r->freq_set = r->m->hp.long_from && n > r->m->hp.long_from;
     for (uint32_t pos = 0; pos < n; pos += chunk) {
         int32_t ids[ROWS];
         chunk = n - pos < ROWS ? n - pos : ROWS;
@@ -271,7 +269,7 @@ static void converted(const char *name, const char *arch)
         converted(at, arch);                      \
     }
 /* FILES: as a GGUF file too. The converter makes other factors of llama-rope3's RoPE than transformers, and leaves
- * mistral's window out. Phi3-longrope runs within its original context. */
+ * mistral's window out. */
 #define FILES(X)                              \
     X(llama, "llama", "llama")                \
     X(llama_tied, "llama-tied", "llama")      \

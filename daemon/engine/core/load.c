@@ -367,6 +367,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
         return rc;
     eng->memory_changed = true;
     m->group.pace = *pace_of(info_of(eng, m));
+    m->group.long_from = m->model->hp.long_from;
     sched_group_add(&eng->sched, &m->group);
     TAILQ_INSERT_TAIL(&eng->loaded, m, loaded_link);
     engine_update_stats(eng, m);

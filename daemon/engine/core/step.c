@@ -105,7 +105,7 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
         const struct plan_seq *ps = &p->seq[i];
         struct seq *q = ps->seq;
         notify_admitted(eng, p, ps);
-        seq[i] = (struct batch_seq){.row0 = ps->row0, .n_row = ps->n_row, .pos0 = ps->pos0};
+        seq[i] = (struct batch_seq){.row0 = ps->row0, .n_row = ps->n_row, .pos0 = ps->pos0, .freq_set = q->kv.freq_set};
         for (uint32_t g = 0; g < m->n_group; g++)
             seq[i].pages[g] = q->kv.page[g];
         for (uint32_t r = 0; r < ps->n_row; r++) {
