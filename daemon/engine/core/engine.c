@@ -608,7 +608,7 @@ static void count_memory(struct engine *eng, bool idle)
     eng->be->info(eng->dev, &info);
     atomic_store(&eng->counters.mem_total, info.mem_total);
     atomic_store(&eng->counters.mem_free, info.mem_free);
-    atomic_store(&eng->counters.mem_cached, info.mem_cached);
+    atomic_store(&eng->counters.mem_cached, info.held[MEM_CACHE]);
     eng->memory_changed = false;
     eng->memory_counted_at = now;
 }
