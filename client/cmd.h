@@ -190,6 +190,13 @@ int sessions_import(struct hearth *h, const char *file, const struct import_as *
 void markdown_head(const struct hearth_session *s);
 void markdown_turn(const struct hearth_turn *t);
 
+/* --- memory.c: who has the device's memory ------------------------------------------------------------------ */
+
+json_t *json_memory(const struct hearth_memory *m);
+/* What hearth has, and what other programs have; each one line of text without a newline. */
+void memory_own_line(const struct hearth_memory *m, char *line, size_t size);
+void memory_others_line(const struct hearth_memory *m, char *line, size_t size);
+
 /* --- utf8.c ------------------------------------------------------------------------------------------------ */
 
 bool utf8_is(const char *s, size_t n);

@@ -796,6 +796,21 @@ struct hearth_kv_tiers {
     double device_rate;                         /* bytes/s, host memory to device */
     double read_rate, write_rate;               /* bytes/s, of the disk */
 };
+/* The device's memory: who has it. As of when the device last had nothing to do, or 10 s ago. */
+struct hearth_program {
+    int64_t pid, bytes;
+    const char *name; /* NULL: it is not told */
+};
+struct hearth_memory {
+    int64_t limit;                         /* that hearth may have (gpu_memory); 0: any */
+    int64_t weights, kv, workspace, cache; /* held; the cache is given back when memory is wanted */
+    int64_t context;                       /* what the driver and the runtime have for the engine; 0: not known */
+    int64_t pinned;                        /* of the host's memory */
+    int64_t others;                        /* other programs'; with the context where that is not known */
+    const char *others_unknown;            /* NULL, or why what others have is not known */
+    struct hearth_program *programs;       /* some of them, those with the most */
+    size_t n_programs;
+};
 struct hearth_engine_status {
     int64_t pid;         /* 0: none */
     const char *state;   /* "absent", "starting", "running", "not answering" */
@@ -807,6 +822,7 @@ struct hearth_engine_status {
     int64_t restarts;                               /* of the engine, since the daemon started */
     int64_t mem_total, mem_free; /* bytes of the device's memory, as of when it last had nothing to do, or 10 s ago */
     int64_t mem_cached;          /* of mem_free: bytes of the dequantised weight cache, evicted when memory is wanted */
+    struct hearth_memory memory;
     struct hearth_kv_tiers kv;
     struct hearth_loaded_model *models;
     size_t n_models;

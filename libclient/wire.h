@@ -103,6 +103,8 @@ enum {
 #define wire_kv_tiers             hearth_kv_tiers
 #define wire_kv_share             hearth_kv_share
 #define wire_kv_files             hearth_kv_files
+#define wire_program              hearth_program
+#define wire_memory               hearth_memory
 #define wire_engine_status        hearth_engine_status
 #define wire_bucket               hearth_bucket
 #define wire_histogram            hearth_histogram
