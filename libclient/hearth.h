@@ -551,6 +551,9 @@ struct hearth_session {
     bool pinned;          /* never removed for its age or for room */
     double expires;       /* when it is removed if nobody uses it; 0: never */
     bool damaged;         /* it can only be removed; of what else is here only the id is to be relied on */
+    const char *parent;   /* id of the session that it is a fork of; NULL: it is none, or that one was removed */
+    int64_t shared;       /* leading tokens that it has from there, by reference; bytes has its own alone */
+    bool ephemeral;       /* it is removed when nobody has used it for a day */
 };
 struct hearth_sessions_list_result {
     struct hearth_session *sessions; /* last used first */
@@ -636,6 +639,38 @@ HEARTH_API int hearth_sessions_remove(struct hearth *h, const char *session, con
                                       struct hearth_err *err);
 HEARTH_API int hearth_sessions_pin(struct hearth *h, const char *session, bool pinned, const struct timespec *timeout,
                                    struct hearth_err *err);
+/* The same list with ephemeral sessions. */
+HEARTH_API int hearth_sessions_list_all(struct hearth *h, const char *from, struct hearth_sessions_list_result **out,
+                                        const struct timespec *timeout, struct hearth_err *err);
+
+/*
+ * Forks a session: each new one has its first `at` tokens, without a copy of them or of their KV, and goes on by
+ * itself. Of a session in which a generation is running, what has been made so far counts. hearth_session_fork_init()
+ * sets `size` and the defaults.
+ */
+struct hearth_session_fork {
+    size_t size;
+    const char *session;      /* a name or an id */
+    int64_t at;               /* tokens; -1 = all */
+    int64_t count;            /* 1..64 */
+    struct hearth_strs names; /* none: the daemon names them; else `count` */
+    bool ephemeral;           /* removed when nobody has used it for a day, and listed only where asked for */
+};
+struct hearth_forked {
+    struct hearth_session *sessions;
+    size_t n_sessions;
+};
+HEARTH_API void hearth_session_fork_init(struct hearth_session_fork *f, size_t size);
+HEARTH_API int hearth_sessions_fork(struct hearth *h, const struct hearth_session_fork *f, struct hearth_forked **out,
+                                    const struct timespec *timeout, struct hearth_err *err);
+
+/* What a fork has of its own becomes its parent's, and the fork is gone. Where the parent has gone on since that is
+ * HEARTH_ECONFLICT, unless with `replace`: then what it has after the fork's cut is dropped. */
+struct hearth_adopted {
+    struct hearth_session session; /* the parent, as it is now */
+};
+HEARTH_API int hearth_sessions_adopt(struct hearth *h, const char *session, bool replace, struct hearth_adopted **out,
+                                     const struct timespec *timeout, struct hearth_err *err);
 
 /*
  * Exports a session page by page. `from` is 0 for the first page, then the `next` of the one before. Turns that are

@@ -64,7 +64,7 @@ UNIT_TESTS = \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
 	tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/ledger tests/unit/sched/op-table tests/unit/sched/sched \
 	tests/unit/selfcheck/cache tests/unit/selfcheck/selfcheck \
-	tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
+	tests/unit/store/fork tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
 	tests/unit/store/store \
 	tests/unit/stream/journal tests/unit/stream/output tests/unit/stream/served tests/unit/stream/state \
 	tests/unit/supervisor/engine-process
@@ -139,6 +139,8 @@ EXTRA_DIST += tests/unit/data/sessions-v1.sql tests/unit/kvtier/kvfile.py tests/
 EXTRA_PROGRAMS += tests/bench/bench-kv
 # What a bystander waits for beside other clients; by hand, too.
 EXTRA_DIST += tests/bench/bystander.py
+# A fork of a long session, its commit included, through a daemon; by hand, too.
+EXTRA_PROGRAMS += tests/bench/bench-fork
 # A chat of ten turns with five tools through chat templates; by hand, too.
 EXTRA_PROGRAMS += tests/bench/bench-jinja
 
@@ -173,7 +175,7 @@ tests_fuzz_fuzz_wire_CFLAGS = $(FUZZ_CFLAGS)
 
 # The command, on a private daemon, engine and the embedded model: what a person and a script see.
 CLI_TESTS = tests/cli/bench-clients.sh tests/cli/chat-commands.sh tests/cli/chat-terminal.sh tests/cli/completion.sh tests/cli/driver.sh tests/cli/examples.sh \
-	tests/cli/exit.sh tests/cli/install.sh tests/cli/interrupt.sh tests/cli/life.sh tests/cli/list.sh tests/cli/peer.sh tests/cli/render.sh tests/cli/operations.sh \
+	tests/cli/exit.sh tests/cli/install.sh tests/cli/fork.sh tests/cli/interrupt.sh tests/cli/life.sh tests/cli/list.sh tests/cli/peer.sh tests/cli/render.sh tests/cli/operations.sh \
 	tests/cli/run-words.sh tests/cli/session.sh tests/cli/start.sh tests/cli/stdin.sh tests/cli/streams.sh tests/cli/style.sh \
 	tests/cli/verbs.sh
 dist_check_SCRIPTS += $(CLI_TESTS)
