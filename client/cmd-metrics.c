@@ -124,6 +124,8 @@ static void own(const struct hearth_status_result *r)
     metric("hearth_uptime_seconds", "gauge", "Since hearthd started.", r->uptime);
     metric("hearth_connections", "gauge", "Open connections.", (double)r->connections);
     metric("hearth_resident_bytes", "gauge", "Memory of hearthd.", (double)r->rss_bytes);
+    metric("hearth_longest_turn_cpu_seconds", "gauge", "The most that others have waited for in one turn of the loop.",
+           r->longest.cpu);
     head("hearth_streams", "gauge", "Generations by state.");
     sample("hearth_streams", "state", "running", (double)e->running);
     sample("hearth_streams", "state", "waiting", (double)e->queued);

@@ -63,13 +63,19 @@ static json_t *json_served(const struct hearth_served *s)
                      (json_int_t)s->restored_tokens, "completion_tokens", (json_int_t)s->completion_tokens);
 }
 
+static json_t *json_loop(const struct hearth_loop *l)
+{
+    return json_pack("{s:I, s:I, s:f}", "bytes", (json_int_t)l->bytes, "rows", (json_int_t)l->rows, "cpu", l->cpu);
+}
+
 static json_t *json_status(const struct hearth_status_result *r)
 {
-    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "pid", (json_int_t)r->pid,
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "pid", (json_int_t)r->pid,
                      "version", json_str(r->version), "socket", json_str(r->socket), "uptime", r->uptime, "connections",
                      (json_int_t)r->connections, "streams", (json_int_t)r->streams, "sessions", (json_int_t)r->sessions,
                      "rss_bytes", (json_int_t)r->rss_bytes, "no_sessions", json_str(r->no_sessions), "kv_files",
-                     json_kv_files(&r->kv_files), "served", json_served(&r->served), "engine", json_engine(&r->engine));
+                     json_kv_files(&r->kv_files), "served", json_served(&r->served), "longest", json_loop(&r->longest),
+                     "engine", json_engine(&r->engine));
 }
 
 static void print_memory(const struct hearth_engine_status *e)

@@ -20,6 +20,11 @@ double server_boot(void)
     return seconds(CLOCK_BOOTTIME);
 }
 
+double server_cpu(void)
+{
+    return seconds(CLOCK_THREAD_CPUTIME_ID);
+}
+
 int server_check_open(const struct server *s, struct hearth_err *e)
 {
     return s->phase == SERVER_RUNNING ? 0 : err_set(e, HEARTH_ESHUTDOWN, "hearthd is shutting down");

@@ -34,6 +34,13 @@ struct retention;
 TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(call_list, call);
 
+/* The work that the loop does in one turn: of messages the bytes that are unpacked and packed, of the database those of
+ * its pages, and its rows. What is longest of it is what others wait for. */
+struct turn {
+    int64_t bytes, rows;
+    double cpu; /* seconds of the processor */
+};
+
 /* Phases of the shutdown. Only server.c moves from one to the next, and never back. */
 enum server_phase {
     SERVER_RUNNING,
@@ -60,6 +67,8 @@ struct server {
 
     struct acl acl;
     struct conn_list conns, dirty, dead; /* open ones; those with output; those freed at the end of the turn */
+    struct conn_list waiting;            /* those whose next frame is long: one of them is handled in a turn */
+    struct turn turn, most;              /* this one; of each the most that a turn has had */
     int64_t n_conns, last_conn;          /* open ones; the number of the last */
 
     struct streams *streams;
@@ -88,5 +97,6 @@ int server_check_open(const struct server *s, struct hearth_err *e);
 
 double server_now(void);  /* seconds since the epoch; this clock may jump */
 double server_boot(void); /* seconds since the machine was started, suspended or not; it is monotonic */
+double server_cpu(void);  /* seconds that the processor has worked for this thread */
 
 #endif

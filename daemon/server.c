@@ -265,6 +265,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     TAILQ_INIT(&s->conns);
     TAILQ_INIT(&s->dirty);
     TAILQ_INIT(&s->dead);
+    TAILQ_INIT(&s->waiting);
     TAILQ_INIT(&s->forwards);
     TAILQ_INIT(&s->queue);
     TAILQ_INIT(&s->waiters);
@@ -346,6 +347,39 @@ static void end_turn(struct server *s)
     } while (takeover_resume(s) || queue_resume(s) || next_phase(s));
 }
 
+static void count_turn(struct server *s, const struct store_work *before, int64_t link, double cpu)
+{
+    struct turn *most = &s->most;
+    if (s->store) {
+        struct store_work work;
+        store_work(s->store, &work);
+        s->turn.rows += work.rows - before->rows;
+        s->turn.bytes += work.bytes - before->bytes;
+    }
+    s->turn.bytes += engine_link_bytes(s->engine_client) - link;
+    s->turn.cpu = server_cpu() - cpu;
+    most->bytes = s->turn.bytes > most->bytes ? s->turn.bytes : most->bytes;
+    most->rows = s->turn.rows > most->rows ? s->turn.rows : most->rows;
+    most->cpu = s->turn.cpu > most->cpu ? s->turn.cpu : most->cpu;
+}
+
+/* One turn of the loop: what has happened, and what waits, of which one frame may be long. */
+static int turn(struct server *s, struct hearth_err *e)
+{
+    struct store_work before = {0};
+    double cpu = server_cpu();
+    int64_t link = engine_link_bytes(s->engine_client);
+    if (s->store)
+        store_work(s->store, &before);
+    s->turn = (struct turn){0};
+    if (event_base_loop(s->base, EVLOOP_ONCE | (conn_is_waiting(s) ? EVLOOP_NONBLOCK : 0)) < 0)
+        return err_set(e, HEARTH_EINTERNAL, "the event loop failed: %s", strerror(errno));
+    conn_handle_waiting(s);
+    end_turn(s);
+    count_turn(s, &before, link, cpu);
+    return 0;
+}
+
 static void expire_streams(struct server *s)
 {
     journal_expire(s->journal);
@@ -361,10 +395,8 @@ int server_run(struct server *s, struct hearth_err *e)
     /* After the recovery, so that recovered sessions are busy. */
     if (s->store && retention_new(&s->retention, s, &retention_calls, &why))
         log_error("%s; no session is removed for its age", why.msg);
-    while (s->phase != SERVER_DONE) {
-        if (event_base_loop(s->base, EVLOOP_ONCE) < 0)
-            return err_set(e, HEARTH_EINTERNAL, "the event loop failed: %s", strerror(errno));
-        end_turn(s);
-    }
-    return 0;
+    int rc = 0;
+    while (!rc && s->phase != SERVER_DONE)
+        rc = turn(s, e);
+    return rc;
 }

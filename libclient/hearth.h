@@ -890,6 +890,12 @@ struct hearth_served {
     struct hearth_histogram total;     /* from the request to its end */
     struct hearth_histogram queue;     /* from the request to its admission */
 };
+/* The most that the daemon's loop has done in one turn, while everybody else waited. */
+struct hearth_loop {
+    int64_t bytes; /* of messages and of the database's pages */
+    int64_t rows;  /* of the database */
+    double cpu;    /* seconds of the processor */
+};
 struct hearth_status_result {
     int64_t pid;
     const char *version, *socket;
@@ -899,6 +905,7 @@ struct hearth_status_result {
     struct hearth_kv_files kv_files;
     const char *no_sessions; /* NULL, or why named sessions are not available */
     struct hearth_served served;
+    struct hearth_loop longest;
     struct hearth_engine_status engine;
 };
 HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,

@@ -172,6 +172,14 @@ static const struct wire_field served_fields[] = {
 };
 TYPE(served, "served");
 
+static const struct wire_field loop_fields[] = {
+    COUNTER(wire_loop, bytes),
+    COUNTER(wire_loop, rows),
+    AMOUNT(wire_loop, cpu),
+    {0},
+};
+TYPE(loop, "loop");
+
 static const struct wire_field status_result_fields[] = {
     COUNTER(wire_status_result, pid, REQUIRED),
     WORD(wire_status_result, version),
@@ -184,6 +192,7 @@ static const struct wire_field status_result_fields[] = {
     STRUCT(wire_status_result, kv_files, kv_files),
     STR(wire_status_result, no_sessions, 1, HEARTH_ERR_MSG),
     STRUCT(wire_status_result, served, served),
+    STRUCT(wire_status_result, longest, loop),
     STRUCT(wire_status_result, engine, engine_status, REQUIRED),
     {0},
 };

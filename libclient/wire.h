@@ -113,6 +113,7 @@ enum {
 #define wire_bucket               hearth_bucket
 #define wire_histogram            hearth_histogram
 #define wire_served               hearth_served
+#define wire_loop                 hearth_loop
 #define wire_status_result        hearth_status_result
 #define wire_tokenize_result      hearth_tokenize_result
 #define wire_detokenize_result    hearth_detokenize_result

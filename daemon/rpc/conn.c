@@ -54,7 +54,7 @@ int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn *
         close(fd);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
-    *c = (struct conn){.server = s, .ops = ops, .fd = fd, .number = ++s->last_conn};
+    *c = (struct conn){.server = s, .ops = ops, .fd = fd, .number = ++s->last_conn, .last_work = INT64_MAX};
     frames_init(&c->frames, &limits);
     TAILQ_INIT(&c->calls);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0) {
@@ -96,6 +96,13 @@ fail:
     return rc;
 }
 
+static void stop_waiting(struct conn *c)
+{
+    if (c->is_waiting)
+        TAILQ_REMOVE(&c->server->waiting, c, waiting_entry);
+    c->is_waiting = false;
+}
+
 void conn_drop(struct conn *c, const char *why)
 {
     if (c->fd < 0)
@@ -113,6 +120,7 @@ void conn_drop(struct conn *c, const char *why)
     if (c->is_dirty)
         TAILQ_REMOVE(&s->dirty, c, dirty_entry);
     c->is_dirty = false;
+    stop_waiting(c);
     TAILQ_REMOVE(&s->conns, c, entry);
     TAILQ_INSERT_TAIL(&s->dead, c, entry);
     c->ops->lost(c);
@@ -172,6 +180,7 @@ static void appended(struct conn *c, size_t before, int rc)
         return;
     }
     make_dirty(c);
+    c->server->turn.bytes += (int64_t)(frames_pending(&c->frames) - before);
     if (frames_level(&c->frames) == FRAMES_HIGH)
         c->throttled = true;
     /* The frame that crosses the limit is let through, because one answer alone may be larger than the limit. */
@@ -303,14 +312,34 @@ static void handle_frame(struct conn *c, const uint8_t *data, size_t len)
         c->ops->frame(c, &f);
 }
 
-/* Handles the complete frames of the input, as long as the peer reads the answers. */
-static void handle_frames(struct conn *c)
+static bool is_long(const struct conn *c, ptrdiff_t frame)
+{
+    return frame > CONN_LONG || c->last_work > CONN_LONG || c->server->turn.bytes > CONN_FULL;
+}
+
+static void wait_for_turn(struct conn *c)
+{
+    c->is_waiting = true;
+    TAILQ_INSERT_TAIL(&c->server->waiting, c, waiting_entry);
+    event_del(c->readable);
+    timer_clear(c->frame_timer);
+}
+
+/* Handles the complete frames of the input, as long as the peer reads the answers; of long ones the first `n_long`. */
+static void handle_frames(struct conn *c, int n_long)
 {
     const uint8_t *data;
     struct hearth_err e;
     ptrdiff_t len = 0;
     while (!c->closing && !c->throttled && (len = frames_next(&c->frames, &data, &e)) > 0) {
+        if (is_long(c, len) && n_long-- <= 0) {
+            wait_for_turn(c);
+            return;
+        }
+        int64_t before = c->server->turn.bytes;
+        c->server->turn.bytes += len;
         handle_frame(c, data, (size_t)len);
+        c->last_work = c->server->turn.bytes - before;
         frames_drop(&c->frames);
         timer_clear(c->frame_timer);
     }
@@ -345,7 +374,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     }
     ssize_t n = frames_fill(&c->frames, fd);
     if (n > 0) {
-        handle_frames(c);
+        handle_frames(c, 0);
         if (c->fd >= 0 && !c->closing && takes_too_much(c) && frames_unread(&c->frames)) {
             char msg[120];
             say_too_much(c, msg, sizeof msg);
@@ -367,9 +396,27 @@ static void flush_and_unthrottle(struct conn *c)
         return;
     c->throttled = false;
     c->ops->has_room(c);
-    handle_frames(c); /* those that arrived before it was throttled */
-    if (!c->throttled && !c->closing)
+    handle_frames(c, 0); /* those that arrived before it was throttled */
+    if (!c->throttled && !c->closing && !c->is_waiting)
         event_add(c->readable, NULL);
+}
+
+void conn_handle_waiting(struct server *s)
+{
+    struct conn *c;
+    for (int64_t before = s->turn.bytes; s->turn.bytes - before <= CONN_LONG && s->phase != SERVER_DONE;) {
+        if (!(c = TAILQ_FIRST(&s->waiting)))
+            return;
+        stop_waiting(c);
+        handle_frames(c, 1);
+        if (c->fd >= 0 && !c->throttled && !c->closing && !c->is_waiting)
+            event_add(c->readable, NULL);
+    }
+}
+
+bool conn_is_waiting(const struct server *s)
+{
+    return !TAILQ_EMPTY(&s->waiting);
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *arg)

@@ -12,7 +12,13 @@
 #include "daemon/context.h"
 #include "libclient/frames.h"
 
-enum { CONN_HIGH_WATER = 256 << 10, CONN_LOW_WATER = 64 << 10 };
+/*
+ * Long frames: one of more than CONN_LONG bytes waits until those of the turn that are shorter have been handled, and
+ * then one such frame is handled, of the peer that has waited longest. So is every frame of a peer whose last one had
+ * the loop work at that much (its answer was a session of megabytes, say), or who has sent none yet, and whatever comes
+ * once a turn of the loop has worked at CONN_FULL bytes.
+ */
+enum { CONN_HIGH_WATER = 256 << 10, CONN_LOW_WATER = 64 << 10, CONN_LONG = 256 << 10, CONN_FULL = 16 << 20 };
 
 struct conn;
 
@@ -36,6 +42,8 @@ struct conn {
     const char *drop_reason;           /* why it is dropped at the end of the turn, or NULL; it is sent nothing more */
     bool throttled;                    /* between the high watermark and the low one, see above */
     bool is_dirty;                     /* on server->dirty */
+    bool is_waiting;                   /* on server->waiting, and not read meanwhile */
+    int64_t last_work;                 /* bytes that its last frame had the loop work at; the first is unknown */
     uint64_t progress_mark;            /* the last model.progress event that it was sent */
     char *notify_method, *notify_code; /* hello's notify_as, or NULL */
 
@@ -48,7 +56,7 @@ struct conn {
     struct call_list calls; /* not answered yet */
     int64_t n_calls;
     struct import *import; /* a session that the peer imports, or NULL */
-    TAILQ_ENTRY(conn) entry, dirty_entry;
+    TAILQ_ENTRY(conn) entry, dirty_entry, waiting_entry;
 };
 
 /* Takes over an accepted descriptor, which is closed on failure too. */
@@ -74,6 +82,10 @@ void conn_send_all(struct server *s);
  * that were dropped. */
 void conn_flush_all(struct server *s);
 void conn_reap(struct server *s);
+
+/* Handles frames that have waited, until one of them was long; conn_is_waiting() says whether there are others. */
+void conn_handle_waiting(struct server *s);
+bool conn_is_waiting(const struct server *s);
 
 /* Whether nothing is pending for any peer. */
 bool conn_all_sent(const struct server *s);

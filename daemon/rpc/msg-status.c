@@ -52,6 +52,7 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
         .connections = s->n_conns,
         .streams = streams_open(s->streams),
         .rss_bytes = rss_bytes(),
+        .longest = {.bytes = s->most.bytes, .rows = s->most.rows, .cpu = s->most.cpu},
         .no_sessions = s->store ? NULL : s->store_err.msg,
     };
     if (!s->store || store_count(s->store, call->account->uid, &r.sessions, NULL) != 0)

@@ -216,6 +216,14 @@ static void assign_ids(struct store *st)
         log_warn("%d sessions have lost their ids: they are damaged, and listed under others", sqlite3_changes(st->db));
 }
 
+/* Called by SQLite for each row that a statement gives. */
+static int on_row(unsigned what, void *store, void *statement, void *unused)
+{
+    (void)what, (void)statement, (void)unused;
+    ((struct store *)store)->work.rows++;
+    return 0;
+}
+
 static int open_db(struct store *st, struct hearth_err *e)
 {
     const char *path = st->path;
@@ -223,6 +231,7 @@ static int open_db(struct store *st, struct hearth_err *e)
     if (sqlite3_open_v2(path, &st->db, flags, store_vfs()) != SQLITE_OK)
         return err_set(e, HEARTH_ESTORE, "%s: %s", path, st->db != NULL ? sqlite3_errmsg(st->db) : "out of memory");
     sqlite3_busy_handler(st->db, on_busy, st);
+    sqlite3_trace_v2(st->db, SQLITE_TRACE_ROW, on_row, st);
     sqlite3_db_config(st->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(st->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL); /* the schema has no triggers */
     sqlite3_db_config(st->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
@@ -265,6 +274,18 @@ static int open_db(struct store *st, struct hearth_err *e)
     if (!rc)
         store_scrub(st, &why); /* a killed hearthd may have left removed text in the log */
     return rc;
+}
+
+void store_work(struct store *st, struct store_work *w)
+{
+    enum { PAGE = 4096 }; /* SQLite's default, which a database has kept since it was made */
+    int read = 0, written = 0, high, changes = sqlite3_total_changes(st->db);
+    sqlite3_db_status(st->db, SQLITE_DBSTATUS_CACHE_MISS, &read, &high, 1);
+    sqlite3_db_status(st->db, SQLITE_DBSTATUS_CACHE_WRITE, &written, &high, 1);
+    st->work.bytes += PAGE * ((int64_t)read + written);
+    st->work.rows += changes - st->changes;
+    st->changes = changes;
+    *w = st->work;
 }
 
 int store_open(struct store **out, const char *dir, struct hearth_err *e)

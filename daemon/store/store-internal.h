@@ -90,7 +90,9 @@ struct store {
     size_t timeline_cache_ids;
     int64_t naps; /* taken for other programs' locks in all; and of the window that began then, open.c says which */
     int64_t window_begin, window_naps;
-    int64_t data_version; /* SQLite's counter of other programs' commits; 0: not read yet */
+    struct store_work work; /* as of the last store_work(); rows that were given are counted at once */
+    int changes;            /* SQLite's counter of changed rows by then */
+    int64_t data_version;   /* SQLite's counter of other programs' commits; 0: not read yet */
 };
 
 extern const char *const store_migrations[STORE_VERSION];

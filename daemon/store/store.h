@@ -62,6 +62,12 @@ struct store_turn {
 int store_open(struct store **out, const char *dir, struct hearth_err *e);
 void store_close(struct store *st);
 
+/* What the database has done since it was opened: rows given and changed, and bytes of the pages read and written. */
+struct store_work {
+    int64_t rows, bytes;
+};
+void store_work(struct store *st, struct store_work *w);
+
 /* Reads a session of that uid, by id where `ref` is 16 hex digits, else by name. HEARTH_ENOSESSION; HEARTH_ESTORE for a
  * damaged one. */
 int store_get(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);

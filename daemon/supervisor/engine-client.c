@@ -48,6 +48,7 @@ struct engine_client {
     bool lost_device;
     int64_t timeout;         /* seconds that the engine may be silent while an answer is due */
     struct timer *heartbeat; /* set while an answer is due */
+    int64_t bytes;           /* of frames, both ways */
     bool heard;              /* since the last beat */
     bool pinged;             /* an answer to the heartbeat's own request is due */
     int silent;              /* beats in a row without a byte */
@@ -130,10 +131,12 @@ static struct request *request(struct engine_client *ec, const struct wire_metho
         return NULL;
     }
     *r = (struct request){.id = ++ec->last_id, .method = m, .complete = complete, .arg = arg, .client = ec};
+    size_t before = frames_pending(&ec->frames);
     if (wire_pack_request(frames_out(&ec->frames), r->id, m, params, e)) {
         free(r);
         return NULL;
     }
+    ec->bytes += (int64_t)(frames_pending(&ec->frames) - before);
     TAILQ_INSERT_TAIL(&ec->requests, r, entry);
     if (!timer_is_set(ec->heartbeat))
         timer_set(ec->heartbeat, beat_ms(ec));
@@ -446,6 +449,7 @@ static int read_some(struct engine_client *ec)
     ptrdiff_t len;
     struct hearth_err e;
     while ((len = frames_next(&ec->frames, &data, &e)) > 0) {
+        ec->bytes += len;
         handle_frame(ec, data, (size_t)len);
         frames_drop(&ec->frames);
         if (engine_process_has_failed(ec->process)) /* the rest of what it said does not count */
@@ -543,6 +547,11 @@ bool engine_lost_device(const struct engine_client *ec)
 int64_t engine_restarts(const struct engine_client *ec)
 {
     return engine_process_restarts(ec->process);
+}
+
+int64_t engine_link_bytes(const struct engine_client *ec)
+{
+    return ec->bytes;
 }
 
 pid_t engine_pid(const struct engine_client *ec)

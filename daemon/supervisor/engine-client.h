@@ -17,6 +17,9 @@ typedef void engine_completion(void *arg, const void *result, const struct heart
 /* Takes an event of the engine; `body` is borrowed. */
 typedef void engine_event(void *arg, const struct wire_method *m, const void *body);
 
+/* Bytes of frames that came from the engine and went to it, since the beginning. */
+int64_t engine_link_bytes(const struct engine_client *ec);
+
 /* `argv` is the engine's command line (engine_process_new() copies it); every event goes to `on_event` with `arg`. An
  * engine that says nothing for `timeout` seconds while an answer is due is killed. */
 int engine_client_new(struct engine_client **out, struct event_base *base, const char *const argv[], int64_t timeout,

@@ -124,7 +124,8 @@ void tier_save(struct tier *t, struct seq *q, double now)
 {
     const struct model_entry *m = q->model;
     uint32_t n_tok = q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens, n = n_tok / KV_PAGE;
-    if (q->state != SEQ_RUN || q->eval || !m->ns[0] || n == 0 || (!t->io && !t->ram))
+    if (q->state != SEQ_RUN || q->eval || q->uid < 0 || /* nobody's: no request finds it */
+        !m->ns[0] || n == 0 || (!t->io && !t->ram))
         return;
     struct kv_table on_device = {.uid = q->uid, .freq_set = q->kv.freq_set};
     struct kv_hash *hash = tier_chain(q, n);

@@ -1,0 +1,48 @@
+#!/usr/bin/python3
+"""What hearthd's loop does in one turn, while everybody else waits, is bounded whatever clients ask for: the bytes of
+messages and of the database's pages, and its rows, as `status` counts them beside each row of rows.py.
+
+    top_srcdir=. top_builddir=build tests/daemon/turns.py [ROW ...]
+"""
+import sys, threading
+
+sys.dont_write_bytecode = True
+import rows
+from harness import Box, Client, check, end
+
+# A turn takes in 16 MiB and one frame more, and one answer of the engine. The longest: a session of 14 MiB, which is
+# read and packed.
+BYTES = 64 << 20
+ROWS = 1024
+rows.SESSIONS = 600
+COMPUTE = "8 prompts of 900 tokens", "32 streams", "eval, 1,000 greedy"  # these have the engine work, not hearthd
+
+box = Box("turns")
+try:
+    box.models()
+    box.configure("model_dir = %s/models" % box.dir, "memory_per_uid = 4G")
+    rows.large_vocabulary(box.dir + "/models/vocabulary.gguf", 1 << 16)
+    box.start()
+    c = box.client()
+    c.call("generate", text="Warm.", model="tale", max_tokens=1)
+
+    def twice(c, act):
+        act(c, box)
+        act(c, box)
+
+    for name in sys.argv[1:] or [r for r in rows.ROWS if r not in COMPUTE]:
+        n, act, *before = rows.ROWS[name]
+        for prepare in before:
+            prepare(c, box)
+        others = [threading.Thread(target=twice, args=(Client(box.socket), act)) for _ in range(n)]
+        for t in others:
+            t.start()
+        for t in others:
+            t.join()
+        most = c.call("status")["longest"]
+        print("# %-40s %s" % (name, most))
+        check(0 < most["bytes"] <= BYTES and most["rows"] <= ROWS, "a turn is short beside: " + name, most)
+    lines = [l for l in box.log().splitlines() if " error:" in l or " warn:" in l]
+    check(not lines, "nothing went wrong", lines)
+finally:
+    end(box)
