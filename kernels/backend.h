@@ -29,14 +29,17 @@
 #include "libclient/err.h"
 
 enum {
-    KV_PAGE = 16,         /* tokens in a page of KV */
-    BATCH_ROWS_MAX = 512, /* rows in one step, prefill and decode together */
-    BATCH_SEQS_MAX = 64,  /* sequences in one step */
-    KV_GROUPS_MAX = 4,    /* layer groups of a model, a pool each */
-    SLOTS_MAX = 256,      /* sampling slots: sequences admitted at once */
-    LOGPROBS_MAX = 20,    /* alternatives reported per token */
-    EXPERTS_MAX = 1024,   /* experts of a layer */
-    EXPERTS_USED_MAX = 32 /* experts of a token in a layer */
+    KV_PAGE = 16,          /* tokens in a page of KV */
+    BATCH_ROWS_MAX = 512,  /* rows in one step, prefill and decode together */
+    BATCH_SEQS_MAX = 64,   /* sequences in one step */
+    KV_GROUPS_MAX = 4,     /* layer groups of a model, a pool each */
+    SLOTS_MAX = 256,       /* sampling slots: sequences admitted at once */
+    LOGPROBS_MAX = 20,     /* alternatives reported per token */
+    EXPERTS_MAX = 1024,    /* experts of a layer */
+    EXPERTS_USED_MAX = 32, /* experts of a token in a layer */
+    STATE_TAPS_MAX = 8,    /* of a convolution in time */
+    STATE_D_MAX = 1024,    /* of either dimension of a head's state */
+    STATE_NORM_MAX = 512   /* of a head's norm in a delta net */
 };
 
 struct device; /* one opened device: workspace, streams, sticky error; opaque */
@@ -53,6 +56,7 @@ enum weight_role {
     WEIGHT_ROUTER,     /* one part: a row an expert */
     WEIGHT_EXPERTS_UP, /* as WEIGHT_GATE_UP, of n_expert experts */
     WEIGHT_EXPERTS_DOWN, /* as WEIGHT_PROJ, of n_expert experts */
+    WEIGHT_MIXER,        /* up to three parts: what a layer with a recurrent state is computed from */
 };
 
 struct weight_part {
@@ -89,6 +93,10 @@ struct weight {
  * tokens of every layer of the group, contiguously:
  *     page = [n_layer][K [n_kv][KV_PAGE][d_k], then V [n_kv][KV_PAGE][d_v]]      of `type`
  * so that a page moves between tiers as one copy.
+ *
+ * Layers with a recurrent state have a group of their own, whose page is what has become of all tokens up to some
+ * position, in F32, whatever their number:
+ *     page = [n_layer][d_state]
  */
 struct kv_desc {
     uint32_t n_layer;
@@ -96,15 +104,9 @@ struct kv_desc {
     uint32_t d_k, d_v; /* dimensions of a head's K and V */
     uint32_t window;   /* tokens visible, the own one included; 0 = all */
     enum dtype type;   /* DT_F32, DT_F16 or DT_Q8_0, as the backend has; a vector is whole blocks */
-    uint32_t n_page;   /* pages in the pool, at most */
-    uint32_t extent;   /* pages whose memory comes and goes together (kv_map): as many as are whole granules of the
-                          device; 0: the pool has all of its memory, always */
+    uint32_t n_page;   /* pages in the pool; the CPU commits memory only as pages are first written */
+    uint32_t d_state;  /* numbers of a layer's state; 0: its pages hold K and V. Else n_kv, d_k, d_v and window are 0 */
 };
-/* How many extents a pool has that has any; the last one may be longer than its pages. */
-static inline uint32_t kv_extents(const struct kv_desc *d)
-{
-    return (d->n_page + d->extent - 1) / d->extent;
-}
 /* Of one layer: K alone, which V follows, and both. */
 static inline uint64_t kv_k_bytes(const struct kv_desc *d)
 {
@@ -112,6 +114,8 @@ static inline uint64_t kv_k_bytes(const struct kv_desc *d)
 }
 static inline uint64_t kv_layer_bytes(const struct kv_desc *d)
 {
+    if (d->d_state)
+        return d->d_state * sizeof(float);
     return kv_k_bytes(d) + dtype_bytes(d->type, (uint64_t)d->n_kv * KV_PAGE * d->d_v);
 }
 static inline uint64_t kv_page_bytes(const struct kv_desc *d)
@@ -192,7 +196,9 @@ struct batch_seq {
     uint32_t row0, n_row; /* rows of this sequence in the step */
     uint32_t pos0;        /* position of its first row; KV [0, pos0) is already in the pages */
     /* Block tables by group: ceil((pos0 + n_row) / KV_PAGE) page numbers of pool kv[group]. Of pages that lie before
-     * the pool's window, as row0 sees it, the numbers are not looked at. */
+     * the pool's window, as row0 sees it, the numbers are not looked at. Of a group of states two numbers: the page
+     * with the state before row0, which is only read, and is not looked at where pos0 is 0; and the page that gets the
+     * state after the last row. They may be the same. */
     const uint32_t *pages[KV_GROUPS_MAX];
     uint32_t freq_set; /* of RoPE's frequencies, below ROPE_SETS_MAX: which its rows turn by, where rope.n_set is 2 */
 };
@@ -223,16 +229,6 @@ struct device_params {
     const char *variant; /* CPU: "auto", "reference", "avx2", "avx512"; CUDA: "auto", "eager", "graph" */
 };
 
-/* What a device's memory is held for. Of the CPU the weights are the mapped file, of which the system keeps in memory
- * what it likes. */
-enum mem_kind {
-    MEM_WEIGHTS,
-    MEM_KV,        /* pages of pools; of the CPU this is the caller's to know, who knows which were written */
-    MEM_WORKSPACE, /* activations, partial sums, sampling */
-    MEM_CACHE,     /* copies that make things quicker, given back when the memory is wanted */
-    MEM_KINDS
-};
-
 struct device_info {
     char name[96]; /* "AMD EPYC ... (avx2, 2 threads)", "NVIDIA H100 80GB HBM3" */
     char id[160];  /* all that its results may depend on beside this program: the chip, its serial, its driver.
@@ -242,9 +238,7 @@ struct device_info {
     enum dtype kv_type;           /* what KV is kept in by default */
     uint32_t max_in_flight;       /* steps the caller may have in flight: 1 on the CPU */
     uint64_t mem_total, mem_free; /* bytes */
-    uint64_t held[MEM_KINDS];     /* by this backend; what MEM_CACHE has counts as free, too */
-    uint64_t mem_pinned;          /* bytes of host memory that the device may read by itself */
-    uint64_t kv_granule;          /* bytes in multiples of which a pool's memory comes and goes; 0: it cannot */
+    uint64_t mem_cached; /* of mem_free: in copies that make things quicker, given back when the memory is wanted */
     /* What steps and slot_set do of this, since the device was opened; they do none of it once their shape was seen
      * before. Waits are those of the host for the device, but for step_wait, which is there to wait. */
     uint64_t hot_allocs, hot_graphs, hot_waits;
@@ -255,6 +249,7 @@ struct workspace_dims {
     uint32_t d_model, d_q /* n_head * d_head */, d_kv, d_ff, n_vocab;
     uint32_t n_row, n_out;
     uint32_t d_route /* 2 n_used */, d_experts /* n_used * d_expert */; /* 0: no mixture of experts */
+    uint32_t d_mix;                                                     /* of ACT_MIX; 0: no op writes it */
 };
 
 struct backend {
@@ -277,13 +272,6 @@ struct backend {
 
     int (*kv_new)(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e);
     void (*kv_free)(struct device *d, struct kv_pool *p);
-    /*
-     * Memory of a pool with extents, which has none at first. kv_map: the extent's pages have memory from now on, and
-     * are zero; HEARTH_ENOMEM is an ordinary refusal. kv_unmap gives it back, contents and all; no step, copy or move
-     * that names one of its pages is under way. Neither waits for steps that name none. NULL where kv_granule is 0.
-     */
-    int (*kv_map)(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e);
-    void (*kv_unmap)(struct device *d, struct kv_pool *p, uint32_t extent);
     void (*kv_copy)(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src); /* whole page, in step order */
     void (*kv_clear)(struct device *d, struct kv_pool *p,
                      uint32_t page); /* zero, before another uid gets it; may give memory back */
@@ -303,10 +291,6 @@ struct backend {
     /* 1 = done, 0 = under way, negative = never: the device failed, or no move has that ticket. Does not wait. */
     int (*kv_transfer_done)(struct device *d, uint64_t ticket, struct hearth_err *e);
     int (*kv_transfer_wait)(struct device *d, uint64_t ticket, struct hearth_err *e); /* 0 = done */
-
-    /* How many bytes MEM_CACHE may have from now on; what is over is given back, after the steps under way. NULL: the
-     * device keeps no such copies. */
-    void (*cache_limit)(struct device *d, uint64_t bytes);
 
     /* Host memory for moves, on a system page's boundary, not cleared: pinned for a GPU, which takes the thread
      * about a second for some GB. Take slabs, before they are wanted. HEARTH_ENOMEM is an ordinary refusal. */

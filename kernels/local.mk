@@ -8,7 +8,8 @@ kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/op.h 
 	kernels/quant/iq4_nl.h kernels/quant/iq4_xs.h kernels/quant/iq3_s.h kernels/quant/iq3_xxs.h kernels/quant/iq2_s.h kernels/quant/iq2_xs.h \
 	kernels/quant/iq2_xxs.h kernels/quant/mxfp4.h kernels/quant/nvfp4.h \
 	kernels/cpu/cpu.h kernels/cpu/cpu.c kernels/cpu/pool.h kernels/cpu/pool.c kernels/cpu/kv.c kernels/cpu/rate.c kernels/cpu/step.c \
-	kernels/cpu/ops.h kernels/cpu/ops.c kernels/cpu/matmul.c kernels/cpu/route.c kernels/cpu/experts.c kernels/cpu/sample.c kernels/cpu/elem.h kernels/cpu/reference.c kernels/cpu/tuned.h \
+	kernels/cpu/ops.h kernels/cpu/ops.c kernels/cpu/matmul.c kernels/cpu/route.c kernels/cpu/experts.c \
+	kernels/cpu/state.h kernels/cpu/state.c kernels/cpu/project.c kernels/cpu/shortconv.c kernels/cpu/delta.c kernels/cpu/mamba2.c kernels/cpu/sample.c kernels/cpu/elem.h kernels/cpu/reference.c kernels/cpu/tuned.h \
 	kernels/cpu/tuned-dot.h kernels/cpu/tuned-vec.h \
 	kernels/cpu/avx2.c kernels/cpu/avx512.c \
 	kernels/cuda/rules.h kernels/cuda/rules.c
@@ -33,7 +34,7 @@ cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/nvtx.cu
 	kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/wgmma.cuh \
 	kernels/cuda/quant/quant.cuh kernels/cuda/quant/slice.cuh kernels/cuda/quant/q45_k.cuh kernels/cuda/quant/q48_0.cuh \
 	kernels/cuda/quant/q45_01.cuh kernels/cuda/quant/q23_k.cuh kernels/cuda/quant/codebook4.cuh
-cuda_sources = kernels/cuda/device.cu kernels/cuda/memory.cu kernels/cuda/pool.cu kernels/cuda/upload.cu kernels/cuda/transfer.cu kernels/cuda/step.cu kernels/cuda/plan.cu kernels/cuda/embed.cu \
+cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/transfer.cu kernels/cuda/step.cu kernels/cuda/plan.cu kernels/cuda/embed.cu \
 	kernels/cuda/gemm/epilogue.cu kernels/cuda/gemm/ref.cu kernels/cuda/gemm/gemm.cu kernels/cuda/gemm/q46_k.cu kernels/cuda/gemm/wgmma.cu \
 	kernels/cuda/quant/pack.cu \
 	kernels/cuda/attend/attend.cu kernels/cuda/attend/split_kv.cu kernels/cuda/attend/reduce.cu kernels/cuda/attend/prefill.cu kernels/cuda/sample.cu \

@@ -53,7 +53,7 @@ enum act op_writes(const struct op *o)
 uint32_t op_columns(const struct op *o, enum act a)
 {
     const struct weight *w = op_weight(o);
-    if (a != op_writes(o) && w && a != ACT_ROUTE && a != ACT_EXPERTS)
+    if (a != op_writes(o) && w && a != ACT_ROUTE && a != ACT_EXPERTS && a != ACT_MIX)
         return w->n_in;
     switch (o->kind) {
 #define X(KIND, name, weight, reads, writes, width) \
@@ -104,8 +104,10 @@ static uint64_t next_id(void)
 static void note_widths(struct program *p, const struct op *o)
 {
     for (int a = 0; a < ACT_COUNT; a++)
-        if ((op_reads(o) | ACT_BIT(op_writes(o))) & ACT_BIT(a))
+        if ((op_reads(o) | ACT_BIT(op_writes(o))) & ACT_BIT(a)) {
             p->width[a] = op_columns(o, (enum act)a);
+            p->most[a] = p->most[a] > p->width[a] ? p->most[a] : p->width[a];
+        }
 }
 
 struct program program_of(const void *model, const struct op *op, uint32_t n)

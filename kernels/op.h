@@ -33,6 +33,7 @@ enum act {
      */
     ACT_ROUTE,
     ACT_EXPERTS, /* hidden rows of these experts, in that order [n_row, n_used, d_expert] */
+    ACT_MIX,     /* what op_project made for the op of a recurrent layer, or gates for attention f32 */
     ACT_COUNT
 };
 #define ACT_BIT(a) (1u << (a)) /* sets of activations */
@@ -83,7 +84,8 @@ struct op_embed {
     float scale;            /* 1, or sqrt(d_model) for gemma */
 };
 
-/* ACT_X -> norm -> Q|K|V (+ bias) -> q/k norm -> RoPE -> ACT_Q, and K, V appended to the pages. */
+/* ACT_X -> norm -> Q|K|V (+ bias) -> q/k norm -> RoPE -> ACT_Q, and K, V appended to the pages; where attention is
+ * gated, Q's rows are each head's query, then its gate, which is left in ACT_MIX [n_head, 2, d_head] in its place. */
 struct op_qkv {
     uint32_t layer; /* index within the group */
     uint32_t group; /* the layer group, whose pool K and V go to: batch.kv[group] */
@@ -94,6 +96,7 @@ struct op_qkv {
     const struct norm *q_norm; /* over d_head, or NULL */
     const struct norm *k_norm;
     bool whole_norms;        /* these two are over all heads of a row at once: [n_head d_head], [n_kv d_head] */
+    bool gated;              /* there is no bias then */
     const struct rope *rope; /* NULL: nothing turns */
     /* Queries at position p are multiplied by 1 + beta ln(1 + floor(p / length)), which keeps attention sharp over long
      * contexts (Llama 4's attention temperature); beta 0: not. */
@@ -113,6 +116,7 @@ struct op_attend {
     /* [n_head]: a score that a query head has beside those of its keys, and that comes with no value: exp of it joins
      * the softmax's sum; NULL: none. */
     const float *sinks;
+    bool gated; /* the result is multiplied by sigmoid of the gates that op_qkv left in ACT_MIX */
 };
 
 /* ACT_X += residual_scale norm?(in * W (+ bias)) */
@@ -190,17 +194,94 @@ struct op_experts_down {
     uint32_t n_used;        /* as in op_route */
 };
 
+/* --- ops with a recurrent state -------------------------------------------------------------------------- */
+
+/*
+ * Layers that keep a state of a fixed size in place of keys and values: what follows from all tokens before. Its page
+ * is of a group of states (backend.h), and is 0 before the first token. All of them are computed row by row in F32, in
+ * the order of the rows: that is their definition, and the CPU does just so, whatever the chunks.
+ *
+ * ACT_X -> norm -> W -> columns [at, at + w->n_out) of ACT_MIX, which has `width` of them. Several of these fill it.
+ */
+struct op_project {
+    struct norm norm;
+    const struct weight *w; /* WEIGHT_MIXER */
+    uint32_t at, width;
+};
+
+/* Of every channel a convolution over the last n_tap inputs in time, the own one last; the n_tap - 1 before it are the
+ * first part of the state, [n_tap - 1, channels]. */
+struct state_conv {
+    uint32_t n_tap;
+    const float *w;    /* [channels, n_tap] */
+    const float *bias; /* [channels] or NULL */
+};
+
+/* LFM2: ACT_MIX is b | c | x, d_inner each: c * conv(b * x) -> ACT_ATT. */
+struct op_shortconv {
+    uint32_t layer, group; /* as in op_qkv */
+    uint32_t d_inner;
+    struct state_conv conv;
+};
+
+/*
+ * Gated delta net (Yang and others, 2024; Qwen 3-Next and 3.5): of n_v heads, each with a matrix S [d_k, d_v]. ACT_MIX
+ * is q (n_k heads of d_k) | k (the same) | v (n_v heads of d_v) | z (as v) | 2 n_v numbers b and a. q, k and v go
+ * through conv, then x sigmoid(x); q and k of each head are divided by sqrt(sum x^2 + 1e-6), and q by sqrt(d_k) beside.
+ * Then, by rows, S *= exp(decay softplus(a + dt_bias)),  S += k (sigmoid(b) (v - S^T k))^T,  y = S^T q, and what goes
+ * to ACT_ATT is norm(y) z sigmoid(z), the norm over each head. Value head h has the q and k of head h / (n_v / n_k), or
+ * h % n_k where heads are `tiled`. b and a are [2][n_v], or [n_k][2][n_v / n_k] where they are `paired`. The state's
+ * second part is S of all heads, [n_v, d_k, d_v].
+ */
+struct op_delta {
+    uint32_t layer, group; /* as in op_qkv */
+    uint32_t n_k, n_v, d_k, d_v;
+    bool tiled, paired;
+    struct state_conv conv; /* of 2 n_k d_k + n_v d_v channels */
+    const float *decay;     /* [n_v], negative: -exp(A_log) */
+    const float *dt_bias;   /* [n_v] */
+    struct norm norm;       /* RMS, over d_v */
+};
+static inline uint32_t delta_channels(const struct op_delta *o)
+{
+    return 2 * o->n_k * o->d_k + o->n_v * o->d_v;
+}
+
+/*
+ * Mamba-2 (Dao and Gu, 2024): of n_head heads, each with a matrix S [d_state, d_head]. ACT_MIX is z (d_inner = n_head
+ * d_head) | x (the same) | B (n_group vectors of d_state) | C (the same) | dt (n_head numbers). x, B and C go through
+ * conv, then x sigmoid(x). With t = softplus(dt + dt_bias), by rows,
+ *     S = exp(decay t) S + t B x^T,  y = S^T C + skip x,
+ * and what goes to ACT_ATT is norm(y z sigmoid(z)), the norm over each group's d_inner / n_group numbers. Head h has B
+ * and C of group h / (n_head / n_group). The state's second part is S of all heads, [n_head, d_state, d_head].
+ */
+struct op_mamba2 {
+    uint32_t layer, group; /* as in op_qkv */
+    uint32_t n_head, d_head, d_state, n_group;
+    struct state_conv conv; /* of d_inner + 2 n_group d_state channels */
+    const float *decay;     /* [n_head], negative: -exp(A_log) */
+    const float *dt_bias;   /* [n_head] */
+    const float *skip;      /* [n_head] */
+    struct norm norm;       /* RMS; w is [n_group, d_inner / n_group] */
+};
+static inline uint32_t mamba2_channels(const struct op_mamba2 *o)
+{
+    return o->n_head * o->d_head + 2 * o->n_group * o->d_state;
+}
+
 /* clang-format off */
 /*
  * The list: kind, name of its struct and functions, and by `o`, an op of that kind, its matrix (NULL: none), the set of
  * activations that it reads, the one that it writes, and that one's columns. ACT_X of a row that adds to it is both
  * read and written. Other activations that an op reads have its matrix's n_in columns or, without a matrix, as many as
- * the one that it writes; of ACT_ROUTE and ACT_EXPERTS the last entry says it, by `a`, the activation that is asked for.
+ * the one that it writes; of ACT_ROUTE, ACT_EXPERTS and ACT_MIX the last entry says it, by `a`, the activation that is
+ * asked for.
  */
 #define OPS(X) \
     X(EMBED,  embed,  o->embed.w,  0,                                         ACT_X,      o->embed.w->n_in) \
     X(QKV,    qkv,    o->qkv.w,    ACT_BIT(ACT_X),                            ACT_Q,      o->qkv.n_head * o->qkv.d_head) \
-    X(ATTEND, attend, NULL,        ACT_BIT(ACT_Q),                            ACT_ATT,    o->attend.n_head * o->attend.d_head) \
+    X(ATTEND, attend, NULL,        ACT_BIT(ACT_Q) | (o->attend.gated ? ACT_BIT(ACT_MIX) : 0), ACT_ATT, \
+      o->attend.n_head * o->attend.d_head * (a == ACT_MIX ? 2 : 1)) \
     X(PROJ,   proj,   o->proj.w,   ACT_BIT(ACT_X) | ACT_BIT(o->proj.in),      ACT_X,      o->proj.w->n_out) \
     X(FFN_UP, ffn_up, o->ffn_up.w, ACT_BIT(ACT_X),                            ACT_FF,     o->ffn_up.w->part[0].n_out) \
     X(HEAD,   head,   o->head.w,   ACT_BIT(ACT_X),                            ACT_LOGITS, o->head.w->n_out) \
@@ -208,7 +289,13 @@ struct op_experts_down {
     X(EXPERTS_UP, experts_up, o->experts_up.w, ACT_BIT(ACT_X) | ACT_BIT(ACT_ROUTE), ACT_EXPERTS, \
       o->experts_up.n_used * (a == ACT_ROUTE ? 2 : o->experts_up.w->part[0].n_out)) \
     X(EXPERTS_DOWN, experts_down, o->experts_down.w, ACT_BIT(ACT_X) | ACT_BIT(ACT_ROUTE) | ACT_BIT(ACT_EXPERTS), ACT_X, \
-      a == ACT_X ? o->experts_down.w->n_out : o->experts_down.n_used * (a == ACT_ROUTE ? 2 : o->experts_down.w->n_in))
+      a == ACT_X ? o->experts_down.w->n_out : o->experts_down.n_used * (a == ACT_ROUTE ? 2 : o->experts_down.w->n_in)) \
+    X(PROJECT, project, o->project.w, ACT_BIT(ACT_X), ACT_MIX, o->project.width) \
+    X(SHORTCONV, shortconv, NULL, ACT_BIT(ACT_MIX), ACT_ATT, o->shortconv.d_inner * (a == ACT_MIX ? 3 : 1)) \
+    X(DELTA, delta, NULL, ACT_BIT(ACT_MIX), ACT_ATT, o->delta.n_v * o->delta.d_v + \
+      (a == ACT_MIX ? delta_channels(&o->delta) + 2 * o->delta.n_v : 0)) \
+    X(MAMBA2, mamba2, NULL, ACT_BIT(ACT_MIX), ACT_ATT, o->mamba2.n_head * o->mamba2.d_head + \
+      (a == ACT_MIX ? mamba2_channels(&o->mamba2) + o->mamba2.n_head : 0))
 /* clang-format on */
 
 #define X(KIND, name, ...) OP_##KIND,
@@ -241,6 +328,7 @@ struct program {
     const void *model; /* whose matrices the ops name, or NULL: compared with weight.model, never read through */
     uint64_t id;       /* of these ops in this process: no other program has or had it; what a graph is found by */
     uint32_t width[ACT_COUNT]; /* columns of the activations as the ops leave them; 0: none names it */
+    uint32_t most[ACT_COUNT];  /* the most columns that any of them has it in */
     bool failed;               /* memory ran out in program_add(): the program is not whole */
 };
 

@@ -65,6 +65,7 @@ static void cpu_close(struct device *d)
     staged_free(&d->staged);
     free(d->scores.v);
     free(d->gathered.v);
+    free(d->convolved.v);
     free(d->scratch);
     free(d->workspace);
     free(d->pages);
@@ -138,8 +139,6 @@ static void cpu_info(struct device *d, struct device_info *out)
     out->mem_total = meminfo("MemTotal");
     out->mem_free = meminfo("MemAvailable");
     out->hot_allocs = d->hot_allocs;
-    out->kv_granule = (uint64_t)sysconf(_SC_PAGESIZE);
-    memcpy(out->held, d->held, sizeof out->held);
 }
 
 static size_t carve(char *base, size_t *at, float **out, uint64_t floats)
@@ -164,6 +163,7 @@ static size_t workspace_layout(struct device *d, const struct workspace_dims *w,
     carve(base, &at, &d->ff.v, rows * round_up(w->d_ff, KB));
     carve(base, &at, &d->route, rows * w->d_route);
     carve(base, &at, &d->experts, rows * w->d_experts);
+    carve(base, &at, &d->mix, rows * w->d_mix);
     return carve(base, &at, &d->logits, (uint64_t)w->n_out * w->n_vocab);
 }
 
@@ -189,7 +189,6 @@ static int cpu_reserve(struct device *d, const struct workspace_dims *dims, stru
         return err_set(e, HEARTH_ENOMEM, "no memory for a workspace of %zu bytes", bytes);
     free(d->workspace);
     d->workspace = mem;
-    d->held[MEM_WORKSPACE] = bytes;
     d->dims = w;
     workspace_layout(d, &w, mem);
     /* The op that writes an activation sets its width; until then it has the reserved width. */
@@ -199,19 +198,13 @@ static int cpu_reserve(struct device *d, const struct workspace_dims *dims, stru
     d->n_logit = w.n_vocab;
     d->d_route = w.d_route;
     d->d_experts = w.d_experts;
+    d->d_mix = w.d_mix;
     return 0;
-}
-
-static uint64_t file_bytes(const struct weight *w)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < w->n_part; i++)
-        bytes += dtype_bytes(w->part[i].type, (uint64_t)w->part[i].n_out * w->n_in);
-    return bytes * (w->n_expert ? w->n_expert : 1);
 }
 
 static int cpu_weight_load(struct device *d, struct weight *w, struct hearth_err *e)
 {
+    (void)d;
     uint64_t n_out = 0;
     if (!w->n_in || !w->n_part || w->n_part > 3 || w->n_expert > EXPERTS_MAX)
         return err_set(e, HEARTH_EPARAMS, "weight of %u parts and %u columns, %u experts", (unsigned)w->n_part,
@@ -235,13 +228,13 @@ static int cpu_weight_load(struct device *d, struct weight *w, struct hearth_err
         return err_set(e, HEARTH_EPARAMS, "weight of %u rows has parts of %llu", (unsigned)w->n_out,
                        (unsigned long long)n_out);
     w->dev = NULL;
-    d->held[MEM_WEIGHTS] += file_bytes(w);
     return 0;
 }
 
 static void cpu_weight_free(struct device *d, struct weight *w)
 {
-    d->held[MEM_WEIGHTS] -= file_bytes(w);
+    (void)d;
+    (void)w;
 }
 
 static int cpu_vec_load(struct device *d, const float *src, size_t n, float **out, struct hearth_err *e)
@@ -301,6 +294,9 @@ static int act_view(struct device *d, enum act a, uint32_t row0, uint32_t n_row,
     case ACT_EXPERTS:
         *out = (struct act_view){d->experts, d->batch.n_row, d->d_experts, NULL};
         break;
+    case ACT_MIX:
+        *out = (struct act_view){d->mix, d->batch.n_row, d->d_mix, NULL};
+        break;
     case ACT_COUNT:
         return err_set(e, HEARTH_EPARAMS, "no such activation");
     }
@@ -330,9 +326,9 @@ static int cpu_act_write(struct device *d, enum act a, uint32_t row0, uint32_t n
 static bool set_width(struct device *d, enum act a, uint32_t n)
 {
     uint32_t *const width[ACT_COUNT] = {&d->d_model, &d->d_q,     &d->att.n_col, &d->ff.n_col,
-                                        &d->n_logit, &d->d_route, &d->d_experts};
-    const uint32_t most[ACT_COUNT] = {d->dims.d_model, d->dims.d_q,     d->dims.d_q,      d->dims.d_ff,
-                                      d->dims.n_vocab, d->dims.d_route, d->dims.d_experts};
+                                        &d->n_logit, &d->d_route, &d->d_experts, &d->d_mix};
+    const uint32_t most[ACT_COUNT] = {d->dims.d_model, d->dims.d_q,     d->dims.d_q,       d->dims.d_ff,
+                                      d->dims.n_vocab, d->dims.d_route, d->dims.d_experts, d->dims.d_mix};
     if (n > most[a])
         cpu_fail(d, HEARTH_EPARAMS, "%u columns of activation %d: %u were reserved", (unsigned)n, (int)a,
                  (unsigned)most[a]);
@@ -380,8 +376,6 @@ const struct backend backend_cpu = {
     .vec_free = cpu_vec_free,
     .kv_new = cpu_kv_new,
     .kv_free = cpu_kv_free,
-    .kv_map = cpu_kv_map,
-    .kv_unmap = cpu_kv_unmap,
     .kv_copy = cpu_kv_copy,
     .kv_clear = cpu_kv_clear,
     .kv_save = cpu_kv_save,

@@ -82,8 +82,9 @@ static void qkv_item(void *arg, uint32_t item, uint32_t thread)
     struct device *d = p->d;
     uint32_t o0, o1, part = cpu_matmul_rows(p, item, &o0, &o1);
     size_t d_kv = (size_t)op->n_kv * op->d_head;
-    float *y = part == 0 ? d->q : d->kv + (part - 1) * d_kv;
-    cpu_matmul(d, &p->w->part[part], p->w->n_in, p->x, o0, o1, y + o0, part == 0 ? d->d_q : 2 * d_kv,
+    float *q = op->gated ? d->mix : d->q, *y = part == 0 ? q : d->kv + (part - 1) * d_kv;
+    size_t ld_q = op->gated ? d->d_mix : d->d_q;
+    cpu_matmul(d, &p->w->part[part], p->w->n_in, p->x, o0, o1, y + o0, part == 0 ? ld_q : 2 * d_kv,
                d->scratch[thread].v);
 }
 
@@ -153,6 +154,9 @@ static void qkv_epilogue_item(void *arg, uint32_t row, uint32_t thread)
     (void)thread;
     uint32_t d_q = d->d_q, d_kv = op->n_kv * op->d_head, pos = d->pos[row];
     float *q = d->q + (size_t)row * d_q, *k = d->kv + (size_t)row * 2 * d_kv, *v = k + d_kv;
+    for (uint32_t h = 0; op->gated && h < op->n_head; h++)
+        memcpy(q + (size_t)h * op->d_head, d->mix + (size_t)row * d->d_mix + 2 * (size_t)h * op->d_head,
+               op->d_head * sizeof *q);
     if (op->bias) {
         for (uint32_t i = 0; i < d_q; i++)
             q[i] += op->bias[i];
@@ -204,9 +208,12 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
     if (d->err.code || !kv_fits(d, op->layer, op->group, op->n_head, op->n_kv, op->d_head) ||
         !cpu_fits(d, "d_kv", (uint64_t)op->n_kv * op->d_head, d->dims.d_kv))
         return;
-    uint32_t d_kv = op->n_kv * op->d_head;
-    if (w->n_part != 3 || w->part[0].n_out != op->n_head * op->d_head || w->part[1].n_out != d_kv ||
-        w->part[2].n_out != d_kv) {
+    uint32_t d_kv = op->n_kv * op->d_head, d_first = op->n_head * op->d_head * (op->gated ? 2 : 1);
+    if (op->gated && (op->bias || !cpu_fits(d, "d_mix", d_first, d->dims.d_mix))) {
+        cpu_fail(d, HEARTH_EPARAMS, "gated attention with a bias");
+        return;
+    }
+    if (w->n_part != 3 || w->part[0].n_out != d_first || w->part[1].n_out != d_kv || w->part[2].n_out != d_kv) {
         cpu_fail(d, HEARTH_EPARAMS, "qkv weight of %u parts does not give %u/%u heads of %u", (unsigned)w->n_part,
                  (unsigned)op->n_head, (unsigned)op->n_kv, (unsigned)op->d_head);
         return;
@@ -224,6 +231,7 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
             return;
     }
     d->d_q = op->n_head * op->d_head;
+    d->d_mix = op->gated ? d_first : d->d_mix;
     cpu_norm_rows(d, &op->norm, NULL, d->batch.n_row);
     if (!cpu_matmul_begin(d, "qkv", w, &d->normed))
         return;
@@ -275,6 +283,11 @@ static void attend_item(void *arg, uint32_t item, uint32_t thread)
     d->k->attend(&args);
     float *to = panel_row(&d->att, row);
     uint32_t col = head * op->d_head;
+    for (uint32_t h = 0; op->gated && h < n_head; h++) {
+        const float *gate = d->mix + (size_t)row * d->d_mix + (2 * (size_t)(head + h) + 1) * op->d_head;
+        for (uint32_t i = 0; i < op->d_head; i++)
+            out[h * op->d_head + i] *= elem_sigmoid(gate[i]);
+    }
     for (uint32_t i = 0; i < n_head * op->d_head; i++, col++) /* a head may cross from one block into the next */
         to[col / KB * panel_stride(&d->att) + col % KB] = out[i];
 }
@@ -287,6 +300,11 @@ void cpu_attend(struct device *d, const struct op_attend *op)
     if (window && (!op->window || op->window > window)) {
         cpu_fail(d, HEARTH_EPARAMS, "attention over %u tokens (0: all) to KV that keeps %u", (unsigned)op->window,
                  (unsigned)window);
+        return;
+    }
+    if (op->gated && d->d_mix != 2 * op->n_head * op->d_head) {
+        cpu_fail(d, HEARTH_EPARAMS, "%u gates for attention: there are %u columns", (unsigned)(op->n_head * op->d_head),
+                 (unsigned)d->d_mix);
         return;
     }
     struct attend a = {.d = d, .op = op, .heads = group < ATTEND_HEADS ? group : ATTEND_HEADS};

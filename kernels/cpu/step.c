@@ -39,14 +39,19 @@ bool cpu_scratch(struct device *d, struct scratch *s, size_t n)
     return true;
 }
 
-static uint32_t n_pages(const struct batch_seq *q)
+/* Entries of the sequence's block table of that group. */
+static uint32_t n_pages(const struct batch *b, const struct batch_seq *q, uint32_t group)
 {
+    if (b->kv[group]->desc.d_state)
+        return 2;
     return (uint32_t)(((uint64_t)q->pos0 + q->n_row + KV_PAGE - 1) / KV_PAGE);
 }
 
 /* The first page of the group that the sequence's rows see. */
 static uint32_t first_page(const struct batch *b, const struct batch_seq *q, uint32_t group)
 {
+    if (b->kv[group]->desc.d_state)
+        return q->pos0 ? 0 : 1;
     return kv_first_visible(q->pos0, b->kv[group]->desc.window) / KV_PAGE;
 }
 
@@ -54,7 +59,7 @@ static void table_check(struct device *d, const struct batch *b, uint32_t s, uin
 {
     const struct batch_seq *q = &b->seq[s];
     uint32_t n_page = b->kv[group]->desc.n_page;
-    for (uint32_t p = first_page(b, q, group); p < n_pages(q); p++)
+    for (uint32_t p = first_page(b, q, group); p < n_pages(b, q, group); p++)
         if (q->pages[group][p] >= n_page) {
             cpu_fail(d, HEARTH_EPARAMS, "sequence %u names KV page %u of a pool of %u", (unsigned)s,
                      (unsigned)q->pages[group][p], (unsigned)n_page);
@@ -107,7 +112,8 @@ static bool batch_room(struct device *d, const struct batch *b)
     size_t n_page = 0, longest = 0;
     for (uint32_t s = 0; s < b->n_seq; s++) {
         size_t end = (size_t)b->seq[s].pos0 + b->seq[s].n_row;
-        n_page += (size_t)b->n_group * n_pages(&b->seq[s]);
+        for (uint32_t g = 0; g < b->n_group; g++)
+            n_page += n_pages(b, &b->seq[s], g);
         longest = end > longest ? end : longest;
     }
     if (n_page > d->pages_room) {
@@ -140,7 +146,7 @@ static void begin(struct device *d, const struct batch *b, const struct program 
         struct batch_seq *q = &d->seq[s];
         *q = b->seq[s];
         for (uint32_t g = 0; g < b->n_group; g++) {
-            uint32_t n = n_pages(q), from = first_page(b, q, g);
+            uint32_t n = n_pages(b, q, g), from = first_page(b, q, g);
             memcpy(pages + from, q->pages[g] + from, (n - from) * sizeof *pages);
             q->pages[g] = pages;
             pages += n;

@@ -8,8 +8,10 @@
 const char *cuda_lacks(const struct op *o)
 {
     switch (o->kind) {
+    case OP_QKV:
+        return o->qkv.gated ? "gated attention" : NULL;
     case OP_ATTEND:
-        return o->attend.sinks ? "attention sinks" : NULL;
+        return o->attend.sinks ? "attention sinks" : o->attend.gated ? "gated attention" : NULL;
     case OP_FFN_UP:
         return o->ffn_up.glu == GLU_OAI ? "the activation of gpt-oss"
                : o->ffn_up.row_gate     ? "a gate for whole rows"

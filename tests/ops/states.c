@@ -1,0 +1,372 @@
+/*
+ * states.c - the ops of layers with a recurrent state, on the CPU, against their definitions in double precision: what
+ * they give row by row, and the state that they leave, after many tokens too; and what they refuse.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/ops/rig.h"
+
+enum { ROWS = 512, TAPS = 4, COLS_MAX = 800, STATE_MAX = 20000, LONG = 131072 };
+
+/* What an op is here: sizes of its input, output and state, its op, and a row of it in double, which goes on from and
+ * leaves `state`. */
+struct subject {
+    const char *name;
+    uint32_t n_mix, n_att, n_state;
+    struct op op;
+    void (*row)(const struct subject *s, const float *in, double *state, double *out);
+    float *w, *bias, *decay, *dt_bias, *skip, *norm;
+};
+
+/* --- in double ------------------------------------------------------------------------------------------- */
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* One row through the convolution, whose inputs of before are the state's first part. */
+static void convolve(const struct state_conv *conv, uint32_t n, const double *in, double *state, double *out)
+{
+    uint32_t before = conv->n_tap - 1;
+    for (uint32_t c = 0; c < n; c++) {
+        const float *w = conv->w + (size_t)c * conv->n_tap;
+        out[c] = (conv->bias ? (double)conv->bias[c] : 0) + (double)w[before] * in[c];
+        for (uint32_t k = 0; k < before; k++)
+            out[c] += (double)w[k] * state[k * n + c];
+    }
+    memmove(state, state + n, (before - 1) * n * sizeof *state);
+    memcpy(state + (before - 1) * n, in, n * sizeof *state);
+}
+
+static void shortconv_row(const struct subject *s, const float *in, double *state, double *out)
+{
+    const struct op_shortconv *o = &s->op.shortconv;
+    double bx[COLS_MAX] = {0};
+    for (uint32_t i = 0; i < o->d_inner; i++)
+        bx[i] = (double)in[i] * (double)in[2 * o->d_inner + i];
+    convolve(&o->conv, o->d_inner, bx, state, out);
+    for (uint32_t i = 0; i < o->d_inner; i++)
+        out[i] *= (double)in[o->d_inner + i];
+}
+
+/* The convolution and its activation of n numbers of the row. */
+static void activated(const struct state_conv *conv, uint32_t n, const float *in, double *state, double *out)
+{
+    double x[COLS_MAX] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = (double)in[i];
+    convolve(conv, n, x, state, out);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] *= sigmoid(out[i]);
+}
+
+static void rms(const struct norm *norm, double *y, uint32_t n, uint32_t first)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += y[i] * y[i];
+    for (uint32_t i = 0; i < n; i++)
+        y[i] *= (double)norm->w[first + i] / sqrt(sum / n + (double)norm->eps);
+}
+
+static void delta_row(const struct subject *s, const float *in, double *state, double *out)
+{
+    const struct op_delta *o = &s->op.delta;
+    uint32_t n = delta_channels(o), d_k = o->d_k, d_v = o->d_v, each = o->n_v / o->n_k;
+    double x[COLS_MAX], *S = state + (o->conv.n_tap - 1) * n;
+    activated(&o->conv, n, in, state, x);
+    const float *z = in + n, *ba = z + o->n_v * d_v;
+    for (uint32_t h = 0; h < o->n_v; h++, S += d_k * d_v) {
+        uint32_t of = o->tiled ? h % o->n_k : h / each;
+        uint32_t at_b = o->paired ? h / each * 2 * each + h % each : h, at_a = at_b + (o->paired ? each : o->n_v);
+        const double *q = x + of * d_k, *k = x + (o->n_k + of) * d_k, *v = x + 2 * o->n_k * d_k + h * d_v;
+        double qq = 0, kk = 0, *y = out + h * d_v;
+        for (uint32_t i = 0; i < d_k; i++)
+            qq += q[i] * q[i], kk += k[i] * k[i];
+        qq = sqrt(qq + 1e-6) * sqrt(d_k), kk = sqrt(kk + 1e-6);
+        double keep = exp((double)o->decay[h] * log1p(exp((double)ba[at_a] + (double)o->dt_bias[h])));
+        for (uint32_t j = 0; j < d_v; j++) {
+            double seen = 0;
+            for (uint32_t i = 0; i < d_k; i++) {
+                S[i * d_v + j] *= keep;
+                seen += S[i * d_v + j] * k[i] / kk;
+            }
+            y[j] = 0;
+            for (uint32_t i = 0; i < d_k; i++) {
+                S[i * d_v + j] += k[i] / kk * sigmoid((double)ba[at_b]) * (v[j] - seen);
+                y[j] += S[i * d_v + j] * q[i] / qq;
+            }
+        }
+        rms(&o->norm, y, d_v, 0);
+        for (uint32_t j = 0; j < d_v; j++)
+            y[j] *= (double)z[h * d_v + j] * sigmoid((double)z[h * d_v + j]);
+    }
+}
+
+static void mamba2_row(const struct subject *s, const float *in, double *state, double *out)
+{
+    const struct op_mamba2 *o = &s->op.mamba2;
+    uint32_t n = mamba2_channels(o), d_inner = o->n_head * o->d_head, N = o->d_state, P = o->d_head;
+    double x[COLS_MAX], *S = state + (o->conv.n_tap - 1) * n;
+    activated(&o->conv, n, in + d_inner, state, x);
+    for (uint32_t h = 0; h < o->n_head; h++, S += N * P) {
+        uint32_t of = h / (o->n_head / o->n_group);
+        const double *b = x + d_inner + of * N, *c = b + o->n_group * N;
+        double t = log1p(exp((double)in[d_inner + n + h] + (double)o->dt_bias[h])), keep = exp((double)o->decay[h] * t);
+        for (uint32_t j = 0; j < P; j++) {
+            double *y = &out[h * P + j], xj = x[h * P + j];
+            *y = (double)o->skip[h] * xj;
+            for (uint32_t i = 0; i < N; i++) {
+                S[i * P + j] = keep * S[i * P + j] + t * b[i] * xj;
+                *y += S[i * P + j] * c[i];
+            }
+            *y *= (double)in[h * P + j] * sigmoid((double)in[h * P + j]);
+        }
+    }
+    for (uint32_t g = 0; g < o->n_group; g++)
+        rms(&o->norm, out + g * (d_inner / o->n_group), d_inner / o->n_group, g * (d_inner / o->n_group));
+}
+
+/* --- the subjects ---------------------------------------------------------------------------------------- */
+
+static float *numbers(uint64_t seed, size_t n, float low, float high)
+{
+    float *v = malloc(n * sizeof *v);
+    assert_non_null(v);
+    random_floats(seed, v, n);
+    for (size_t i = 0; i < n; i++)
+        v[i] = low + (high - low) * (v[i] + 1) / 2;
+    return v;
+}
+
+static struct state_conv conv_of(struct subject *s, uint32_t n, uint32_t taps, bool bias)
+{
+    s->w = numbers(1, (size_t)n * taps, -1, 1);
+    s->bias = bias ? numbers(2, n, -0.5f, 0.5f) : NULL;
+    return (struct state_conv){taps, s->w, s->bias};
+}
+
+/* Heads that forget at once and heads that forget in 100,000 tokens. */
+static float *decays(uint32_t n)
+{
+    float *v = malloc(n * sizeof *v);
+    assert_non_null(v);
+    for (uint32_t i = 0; i < n; i++)
+        v[i] = -4.0f / powf(30.0f, (float)(i % 4));
+    return v;
+}
+
+static struct subject make_shortconv(uint32_t d, uint32_t taps)
+{
+    struct subject s = {"shortconv", 3 * d, d, (taps - 1) * d, .row = shortconv_row};
+    s.op.kind = OP_SHORTCONV;
+    s.op.shortconv = (struct op_shortconv){.d_inner = d, .conv = conv_of(&s, d, taps, false)};
+    return s;
+}
+
+static struct subject make_delta(uint32_t n_k, uint32_t n_v, uint32_t d_k, uint32_t d_v, bool tiled, bool paired)
+{
+    uint32_t n = 2 * n_k * d_k + n_v * d_v;
+    struct subject s = {"delta", n + n_v * d_v + 2 * n_v, n_v * d_v, (TAPS - 1) * n + n_v * d_k * d_v,
+                        .row = delta_row};
+    s.decay = decays(n_v);
+    s.dt_bias = numbers(3, n_v, -1, 1);
+    s.norm = numbers(4, d_v, 0.5f, 1.5f);
+    s.op.kind = OP_DELTA;
+    s.op.delta = (struct op_delta){.n_k = n_k, .n_v = n_v, .d_k = d_k, .d_v = d_v, .tiled = tiled, .paired = paired};
+    s.op.delta.conv = conv_of(&s, n, TAPS, false);
+    s.op.delta.decay = s.decay, s.op.delta.dt_bias = s.dt_bias;
+    s.op.delta.norm = (struct norm){NORM_RMS, 1e-6f, s.norm, NULL};
+    return s;
+}
+
+static struct subject make_mamba2(uint32_t n_head, uint32_t d_head, uint32_t d_state, uint32_t n_group)
+{
+    uint32_t inner = n_head * d_head, n = inner + 2 * n_group * d_state;
+    struct subject s = {"mamba2", inner + n + n_head, inner, (TAPS - 1) * n + inner * d_state, .row = mamba2_row};
+    s.decay = decays(n_head);
+    s.dt_bias = numbers(3, n_head, -1, 1);
+    s.skip = numbers(5, n_head, -1, 1);
+    s.norm = numbers(4, inner, 0.5f, 1.5f);
+    s.op.kind = OP_MAMBA2;
+    s.op.mamba2 = (struct op_mamba2){.n_head = n_head, .d_head = d_head, .d_state = d_state, .n_group = n_group};
+    s.op.mamba2.conv = conv_of(&s, n, TAPS, true);
+    s.op.mamba2.decay = s.decay, s.op.mamba2.dt_bias = s.dt_bias, s.op.mamba2.skip = s.skip;
+    s.op.mamba2.norm = (struct norm){NORM_RMS, 1e-5f, s.norm, NULL};
+    return s;
+}
+
+static void forget(struct subject *s)
+{
+    free(s->w), free(s->bias), free(s->decay), free(s->dt_bias), free(s->skip), free(s->norm);
+}
+
+/* --- the device ------------------------------------------------------------------------------------------ */
+
+struct bench {
+    const struct backend *be;
+    struct device *d;
+    struct kv_pool *pool;
+    struct kv_desc desc;
+    uint32_t page[2]; /* as batch_seq.pages: what was written is read next */
+};
+
+static void ok(int rc, const struct hearth_err *e)
+{
+    if (rc)
+        fail_msg("%s", e->msg);
+}
+
+static void bench_open(struct bench *b, const struct subject *s)
+{
+    struct workspace_dims dims = {
+        .d_model = 16, .d_q = s->n_att, .d_kv = 16, .d_ff = 16, .n_vocab = 16, .n_row = ROWS, .n_out = 1};
+    struct hearth_err e;
+    dims.d_mix = s->n_mix;
+    assert_true(s->n_mix <= COLS_MAX && s->n_state <= STATE_MAX);
+    *b = (struct bench){.be = backend_find("cpu"), .page = {0, 1}};
+    b->desc = (struct kv_desc){.n_layer = 1, .type = DT_F32, .n_page = 2, .d_state = s->n_state};
+    b->d = rig_device(b->be, "auto", 2);
+    assert_non_null(b->d);
+    ok(b->be->reserve(b->d, &dims, &e), &e);
+    ok(b->be->kv_new(b->d, &b->desc, &b->pool, &e), &e);
+}
+
+static void bench_close(struct bench *b)
+{
+    b->be->kv_free(b->d, b->pool);
+    b->be->close(b->d);
+}
+
+static int run(struct bench *b, const struct subject *s, uint32_t pos, uint32_t n, const float *in, float *out,
+               struct hearth_err *e)
+{
+    static int32_t token[ROWS];
+    struct batch_seq seq = {.n_row = n, .pos0 = pos, .pages = {b->page}};
+    struct batch batch = {
+        .n_row = n, .n_seq = 1, .token = token, .seq = &seq, .kv = {b->pool}, .n_group = 1, .invariant = true};
+    struct program p = program_of(NULL, &s->op, 1);
+    ok(b->be->act_write(b->d, ACT_MIX, 0, n, s->n_mix, in, e), e);
+    int rc = b->be->step_wait(b->d, b->be->step_run(b->d, &batch, &p), NULL, 0, e);
+    uint32_t written = b->page[1];
+    b->page[1] = b->page[0], b->page[0] = written;
+    return rc ? rc : b->be->act_read(b->d, ACT_ATT, 0, n, out, e);
+}
+
+/* Euclidean distance of n numbers from what is wanted, relative to that. */
+static double distance(const float *got, const double *want, size_t n)
+{
+    double d = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        d += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+        size += want[i] * want[i];
+    }
+    return sqrt(d) / (sqrt(size) + 1e-30);
+}
+
+/* So many tokens of random input: the worst piece of rows, and the state at the end. A single row may be nearly 0
+ * before its norm, and then it is anything. */
+static void measure(const struct subject *s, uint32_t n_token, double most)
+{
+    struct bench b;
+    struct hearth_err e;
+    float *in = malloc(ROWS * s->n_mix * sizeof *in), *out = malloc(ROWS * s->n_att * sizeof *out);
+    float *state = malloc(s->n_state * sizeof *state);
+    double *exact = calloc(s->n_state, sizeof *exact), *want = malloc(ROWS * s->n_att * sizeof *want), worst = 0;
+    assert_true(in && out && state && exact && want);
+    bench_open(&b, s);
+    for (uint32_t pos = 0, n; pos < n_token; pos += n) {
+        n = n_token - pos < ROWS ? n_token - pos : ROWS;
+        n = n > 7 && pos % 3 ? n - 5 : n; /* not always as many */
+        random_floats(1000 + pos, in, (size_t)n * s->n_mix);
+        for (size_t i = 0; i < (size_t)n * s->n_mix; i++)
+            in[i] *= 2;
+        ok(run(&b, s, pos, n, in, out, &e), &e);
+        for (uint32_t r = 0; r < n; r++)
+            s->row(s, in + (size_t)r * s->n_mix, exact, want + (size_t)r * s->n_att);
+        double off = distance(out, want, (size_t)n * s->n_att);
+        worst = off > worst || isnan(off) ? off : worst;
+    }
+    assert_true(b.be->kv_save(b.d, b.pool, &b.page[0], (void *[]){state}, 1) > 0);
+    double left = distance(state, exact, s->n_state);
+    print_message("# %s, %u tokens: rows are off by %.1e, the state by %.1e\n", s->name, n_token, worst, left);
+    if (!(worst < most && left < most))
+        fail_msg("%s after %u tokens: rows are off by %g, the state by %g", s->name, n_token, worst, left);
+    bench_close(&b);
+    free(in), free(out), free(state), free(exact), free(want);
+}
+
+static void rows_are_right(void **state)
+{
+    (void)state;
+    struct subject all[] = {make_shortconv(72, 3),          make_shortconv(64, 4),
+                            make_delta(2, 4, 16, 24, 0, 0), make_delta(2, 6, 32, 16, 1, 0),
+                            make_delta(2, 4, 16, 16, 0, 1), make_delta(1, 1, 8, 8, 1, 1),
+                            make_mamba2(4, 16, 24, 2),      make_mamba2(3, 24, 16, 1)};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        measure(&all[i], 700, 5e-6);
+        forget(&all[i]);
+    }
+}
+
+static void long_timelines_do_not_drift(void **state)
+{
+    (void)state;
+    struct subject all[] = {make_shortconv(8, 3), make_delta(2, 4, 8, 8, 0, 0), make_mamba2(4, 8, 8, 1)};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        measure(&all[i], LONG, 1e-4);
+        forget(&all[i]);
+    }
+}
+
+/* Shapes that do not fit each other, the pool, or what was reserved. */
+static void refused(void **state)
+{
+    (void)state;
+    struct subject s = make_delta(2, 4, 16, 16, 0, 0);
+    struct bench b;
+    struct hearth_err e;
+    float *in = calloc(ROWS * COLS_MAX, sizeof *in), *out = calloc(ROWS * COLS_MAX, sizeof *out);
+    bench_open(&b, &s);
+    struct op_delta wrong[8];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        wrong[i] = s.op.delta;
+    wrong[0].n_k = 3, wrong[1].d_k = 0, wrong[2].d_k = 17, wrong[3].group = 1, wrong[4].layer = 1;
+    wrong[5].conv.n_tap = 1, wrong[6].conv.n_tap = 99, wrong[7].d_v = 100000;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct subject of = s;
+        of.op.delta = wrong[i];
+        if (run(&b, &of, 0, 3, in, out, &e) != HEARTH_EPARAMS)
+            fail_msg("wrong shape %zu was taken", i);
+        assert_non_null(strstr(e.msg, "delta"));
+    }
+    ok(run(&b, &s, 0, 3, in, out, &e), &e);
+    b.page[0] = 7; /* a page that the pool has not: at the beginning nobody reads it, then somebody would */
+    ok(run(&b, &s, 0, 3, in, out, &e), &e);
+    b.page[0] = 7;
+    assert_int_equal(run(&b, &s, 3, 3, in, out, &e), HEARTH_EPARAMS);
+    assert_non_null(strstr(e.msg, "page 7"));
+    bench_close(&b);
+    struct kv_pool *pool;
+    struct kv_desc both = {.n_layer = 1, .n_kv = 1, .d_k = 16, .d_v = 16, .n_page = 1, .d_state = 8, .type = DT_F32};
+    b.d = rig_device(b.be, "auto", 1);
+    assert_int_equal(b.be->kv_new(b.d, &both, &pool, &e), HEARTH_EPARAMS);
+    b.be->close(b.d);
+    forget(&s);
+    free(in), free(out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_right), cmocka_unit_test(long_timelines_do_not_drift),
+                                       cmocka_unit_test(refused)};
+    return cmocka_run_group_tests_name("states", tests, NULL, NULL);
+}
