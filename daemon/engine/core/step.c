@@ -107,7 +107,7 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
         notify_admitted(eng, p, ps);
         seq[i] = (struct batch_seq){.row0 = ps->row0, .n_row = ps->n_row, .pos0 = ps->pos0, .freq_set = q->kv.freq_set};
         for (uint32_t g = 0; g < m->n_group; g++)
-            seq[i].pages[g] = q->kv.page[g];
+            seq[i].pages[g] = m->kv[g].d_state ? q->kv.state[g].page : q->kv.page[g];
         for (uint32_t r = 0; r < ps->n_row; r++) {
             uint32_t pos = ps->pos0 + r; /* what the host does not know yet, the slot has sampled last */
             token[ps->row0 + r] = pos < q->n_tokens ? q->token[pos] : TOKEN_OF_SLOT(q->slot);

@@ -173,7 +173,7 @@ int kv_fingerprint_make(struct kv_fingerprint out[KV_GROUPS_MAX], const struct m
             .page_bytes = kv_page_bytes(&desc[g]),
             .n_layer = desc[g].n_layer,
             .n_kv = desc[g].n_kv,
-            .d_head = desc[g].d_k,
+            .d_head = desc[g].d_state ? desc[g].d_state : desc[g].d_k,
             .window = desc[g].window,
             .kv_type = desc[g].type,
             .page_tokens = KV_PAGE,

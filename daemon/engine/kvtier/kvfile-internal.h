@@ -12,7 +12,7 @@ enum { KVDISK_VERSION = 1, KVDISK_BLOCK = 4096 /* the head's length is a multipl
 
 /* The kind of an entry. A reader refuses a file with a kind that it does not know: an architecture that keeps a state
  * beside its KV cannot do with the KV alone. */
-enum { KVDISK_PAGE = 1, KVDISK_STATE = 2 /* reserved: a snapshot of recurrent or window state */ };
+enum { KVDISK_PAGE = 1, KVDISK_STATE = 2 /* not used */ };
 
 struct kvdisk_head {
     char magic[8];

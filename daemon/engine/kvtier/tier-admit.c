@@ -16,9 +16,11 @@ struct found {
     uint32_t had, end; /* places that can be gone on from: on the device alone, and with the tiers */
 };
 
-/* The first place that a token at the beginning of place `end` sees. */
+/* The first place that a token at the beginning of place `end` sees; of a state the last one before it. */
 static uint32_t first_seen(const struct model_entry *m, uint32_t group, uint32_t end)
 {
+    if (m->kv[group].d_state)
+        return end ? end - 1 : 0;
     return kv_first_visible(end * KV_PAGE, m->kv[group].window) / KV_PAGE;
 }
 
@@ -198,7 +200,7 @@ static bool take_pages(struct restore *r, const struct found *f, uint32_t end)
         kv_truncate(kv, &r->table, end);
         r->first = end;
     }
-    if (!kv_grow(kv, &r->table, end * KV_PAGE, end * KV_PAGE, 0) || (windows && kv_available(kv) < running))
+    if (!kv_reserve(kv, &r->table, end * KV_PAGE) || (windows && kv_available(kv) < running))
         return false;
     r->had = f->had;
     r->end = end;

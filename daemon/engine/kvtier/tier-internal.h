@@ -144,7 +144,7 @@ void save_free(struct tier *t, struct save *s); /* at tier_close: nothing is und
 /* Whether the group's layers see all of the context; and whether any of the model's do not. */
 static inline bool tier_sees_all(const struct model_entry *m, uint32_t group)
 {
-    return !m->kv[group].window;
+    return !m->kv[group].window && !m->kv[group].d_state;
 }
 static inline bool tier_has_windows(const struct model_entry *m)
 {

@@ -55,7 +55,7 @@ static void begin(struct tier *t, struct seq *q, uint32_t group, const struct kv
     s->first = first;
     if (kv_match_nodes(q->model->group.kv, &s->table, q->token, (first + n) * KV_PAGE) < first + n)
         goto fail_table;
-    for (uint32_t i = first; q->model->kv[group].window && i < first + n; i++)
+    for (uint32_t i = first; !tier_sees_all(q->model, group) && i < first + n; i++)
         kv_hold(q->model->group.kv, &s->table, group, i);
     for (; s->n < n; s->n++) {
         uint32_t i = first + s->n;

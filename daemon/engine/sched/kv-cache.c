@@ -323,13 +323,13 @@ void kv_action_push(struct kv *kv, struct kv_action action)
 
 /*
  * Evicts the page that was used least recently, of which there is one. Where layers see everything, its node has no
- * children left (kv.h) and is of no use any more, nor are its other pages. Where they have a window, the node stays.
+ * children left (kv.h) and is of no use any more, nor are its other pages. Where they do not, the node stays.
  */
 static void evict(struct kv *kv, uint32_t group)
 {
     struct group *g = &kv->group[group];
     uint32_t p = g->oldest, v = g->page[p].node;
-    if (!g->shape.window) {
+    if (kv_sees_all(kv, group)) {
         kv_node_remove(kv, v);
         return;
     }
@@ -427,7 +427,7 @@ bool kv_check(const struct kv *kv)
         uint32_t n_page = 0;
         n_child += nd->n_child;
         for (uint32_t g = 0; g < kv->n_group; g++) {
-            if (nd->page[g] == KV_NONE && !kv->group[g].shape.window)
+            if (nd->page[g] == KV_NONE && kv_sees_all(kv, g))
                 return false;
             n_page += nd->page[g] != KV_NONE;
             if (nd->page[g] != KV_NONE && kv->group[g].page[nd->page[g]].node != v)

@@ -1,6 +1,6 @@
 /*
- * kv-internal.h - pages and nodes of a page table, for kv.c (block tables) and kv-cache.c (pages, and the tree of what
- * is cached) alone. Thread: the device thread's.
+ * kv-internal.h - pages and nodes of a page table, for kv.c (block tables), kv-state.c (recurrent states) and
+ * kv-cache.c (pages, and the tree of what is cached) alone. Thread: the device thread's.
  */
 #ifndef HEARTH_ENGINE_KV_INTERNAL_H
 #define HEARTH_ENGINE_KV_INTERNAL_H
@@ -41,7 +41,7 @@ struct node {
     uint32_t refs;                       /* block tables that lead through it */
     uint32_t hash_next;                  /* next full node in the bucket of its hash; next free node */
     uint32_t sibling_next, sibling_prev; /* nodes in the bucket of the parent's hash, newest first */
-    uint32_t page[KV_GROUPS_MAX];        /* by group; KV_NONE where there is none, in groups with a window alone */
+    uint32_t page[KV_GROUPS_MAX]; /* by group; KV_NONE where there is none, in groups that do not see everything */
 };
 
 struct group {
@@ -68,6 +68,26 @@ static inline uint32_t kv_pages_for(uint32_t n_tok)
 {
     return n_tok / KV_PAGE + (n_tok % KV_PAGE != 0);
 }
+
+/* Whether the group has a page in every node. */
+static inline bool kv_sees_all(const struct kv *kv, uint32_t group)
+{
+    return !kv->group[group].shape.window && !kv->group[group].shape.state;
+}
+
+/* --- kv-state.c ----------------------------------------------------------------------------------------------- */
+
+/* Keeps the state in its place of the table, where one is to be kept after so many tokens, and lets go of the one kept
+ * before, unless it is to stay cached. */
+void kv_state_keep(struct kv *kv, struct kv_table *t, uint32_t group);
+/* The page of the table's last place, that of `at` tokens, is where the sequence goes on from. */
+void kv_state_take(struct kv *kv, struct kv_table *t, uint32_t group);
+/* The table is about to be released: the state goes to its place, if it is of n tokens, or is let go. */
+void kv_state_leave(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n);
+
+/* --- kv.c ----------------------------------------------------------------------------------------------------- */
+
+void kv_release_page(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t i, bool drop);
 
 /* --- kv-cache.c: pages ---------------------------------------------------------------------------------------- */
 

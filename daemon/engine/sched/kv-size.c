@@ -3,11 +3,26 @@
 
 enum {
     WINDOWS_CACHED = 4, /* of a context's windows: that of who goes on, and of three places to go on from */
-    SEQS_LEAST = 16     /* sequences that a pool of windows has room for, where a full pool has */
+    SEQS_LEAST = 16,    /* sequences that a pool of windows has room for, where a full pool has */
+    STATES_OWN = 4,     /* of a sequence: two of its own, and two that it keeps for those who go on from it */
+    STATES_LEAST = SEQS_LEAST,
+    STATES_MOST = STATES_OWN * BATCH_SEQS_MAX, /* for all sequences of a step, where they are small: */
+    STATES_BYTES = 1 << 30
 };
+
+/* Of every full context the sparse ones and a sequence's. */
+static uint32_t states_of(const struct kv_desc *d, uint32_t n_page, uint32_t n_ctx)
+{
+    uint64_t context = n_ctx / KV_PAGE + 1, share = (uint64_t)n_page * (n_ctx / STATE_SPARSE + STATES_OWN) / context;
+    uint64_t least = STATES_BYTES / kv_page_bytes(d);
+    least = least < STATES_LEAST ? STATES_LEAST : least > STATES_MOST ? STATES_MOST : least;
+    return (uint32_t)(share > least ? share : least);
+}
 
 static uint32_t pages_of(const struct kv_desc *d, uint32_t n_page, uint32_t n_ctx, uint32_t lookahead)
 {
+    if (d->d_state)
+        return states_of(d, n_page, n_ctx);
     if (!d->window)
         return n_page;
     uint64_t context = n_ctx / KV_PAGE + 1, windows = (uint64_t)WINDOWS_CACHED * kv_most(d->window, 0);
@@ -48,7 +63,7 @@ uint64_t kv_size_room(const struct kv_desc *desc, uint32_t n_group, uint32_t loo
 {
     uint64_t room = UINT64_MAX;
     for (uint32_t g = 0; g < n_group; g++) {
-        bool endless = desc[g].window && desc[g].n_page >= kv_most(desc[g].window, lookahead);
+        bool endless = (desc[g].window && desc[g].n_page >= kv_most(desc[g].window, lookahead)) || desc[g].d_state;
         uint64_t n = (uint64_t)desc[g].n_page * KV_PAGE;
         room = endless || n > room ? room : n;
     }

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first place whose pages of the group a token at `pos` sees. */
+/* The first place whose pages of the group a token at `pos` sees; of a group of states that of the token before. */
 static uint32_t first_seen(const struct kv *kv, uint32_t group, uint32_t pos)
 {
+    if (kv->group[group].shape.state)
+        return pos ? (pos - 1) / KV_PAGE : 0;
     return kv_first_visible(pos, kv->group[group].shape.window) / KV_PAGE;
 }
 
@@ -90,7 +92,7 @@ void kv_enter(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t i)
     kv_page_unref(kv, group, own, true);
 }
 
-static void release_page(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t i, bool drop)
+void kv_release_page(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t i, bool drop)
 {
     uint32_t page = t->page[group][i];
     t->page[group][i] = KV_NONE;
@@ -103,7 +105,7 @@ void kv_truncate(struct kv *kv, struct kv_table *t, uint32_t n)
     while (t->n > n) { /* last to first: a page outlives its children */
         uint32_t i = --t->n;
         for (uint32_t g = 0; g < kv->n_group; g++)
-            release_page(kv, t, g, i, false);
+            kv_release_page(kv, t, g, i, false);
         if (i < t->n_cached) {
             t->n_cached = i;
             kv_node_unref(kv, t->node[i]);
@@ -128,36 +130,55 @@ uint32_t kv_match_nodes(struct kv *kv, struct kv_table *t, const int32_t *ids, u
         append(kv, t);
         t->node[t->n_cached++] = v;
         for (uint32_t g = 0; g < kv->n_group; g++)
-            if (!kv->group[g].shape.window)
+            if (kv_sees_all(kv, g))
                 kv_hold(kv, t, g, t->n - 1);
     }
     for (uint32_t g = 0; g < kv->n_group; g++)
-        t->from[g] = kv->group[g].shape.window ? t->n : 0;
+        t->from[g] = kv_sees_all(kv, g) ? 0 : t->n;
     return t->n;
 }
 
-/* Counts, for each group with a window, the places before place i whose pages are there without a gap. */
+/* Counts, for each group, the places before place i whose pages are there without a gap. */
 static void count_run(const struct kv *kv, const struct kv_table *t, uint32_t i, uint32_t run[KV_GROUPS_MAX])
 {
     for (uint32_t g = 0; g < kv->n_group; g++)
         run[g] = kv_has(kv, t, g, i) ? run[g] + 1 : 0;
 }
 
-/* Whether the windows before position `end` are there, `run` places before that of `end` having their pages. */
+/* Whether the windows and states before position `end` are there, `run` places before that of `end` having their pages.
+ */
 static bool sees_enough(const struct kv *kv, const uint32_t run[KV_GROUPS_MAX], uint32_t end)
 {
     bool enough = true;
     for (uint32_t g = 0; g < kv->n_group; g++)
-        enough = enough && (!kv->group[g].shape.window || first_seen(kv, g, end) + run[g] >= end / KV_PAGE);
+        enough = enough && (kv_sees_all(kv, g) || first_seen(kv, g, end) + run[g] >= end / KV_PAGE);
     return enough;
 }
 
-/* References the pages of the windows before position `end`. */
+/* References the pages of the windows and states before position `end`, which the table is of. */
 static void hold_windows(struct kv *kv, struct kv_table *t, uint32_t end)
 {
     for (uint32_t g = 0; g < kv->n_group; g++)
-        for (uint32_t i = t->n; kv->group[g].shape.window && i-- > first_seen(kv, g, end);)
+        for (uint32_t i = t->n; !kv_sees_all(kv, g) && i-- > first_seen(kv, g, end);)
             kv_hold(kv, t, g, i);
+}
+
+/* The table's sequence goes on from the states of its last place. */
+static void take_states(struct kv *kv, struct kv_table *t, uint32_t end)
+{
+    t->at = end;
+    for (uint32_t g = 0; g < kv->n_group && end; g++)
+        if (kv->group[g].shape.state)
+            kv_state_take(kv, t, g);
+}
+
+/* Whether the partial node has all that is needed to go on after `len` of its tokens: a state is of all of them. */
+static bool is_usable(const struct kv *kv, uint32_t v, uint32_t len)
+{
+    bool usable = len > 0;
+    for (uint32_t g = 0; g < kv->n_group && usable; g++)
+        usable = kv->node[v].page[g] != KV_NONE && (!kv->group[g].shape.state || kv->node[v].n_tok == len);
+    return usable;
 }
 
 /* The places at which the matched nodes may be gone on from: the last one; *run is of all of them. */
@@ -220,19 +241,19 @@ uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_
     uint32_t usable = last_usable(kv, t, run);
     uint32_t left = n - matched < KV_PAGE ? n - matched : KV_PAGE - 1;
     uint32_t v = kv_node_find_partial(kv, last_node(t), kv_key_of(t), ids + matched, left, &len);
-    for (uint32_t g = 0; g < kv->n_group && len; g++)
-        if (kv->node[v].page[g] == KV_NONE)
-            len = 0;
-    if (len && sees_enough(kv, run, matched + len)) {
+    if (is_usable(kv, v, len) && sees_enough(kv, run, matched + len)) {
         hold_windows(kv, t, matched + len);
-        if (take_partial(kv, t, v, len))
+        if (take_partial(kv, t, v, len)) {
+            take_states(kv, t, matched + len);
             return matched + len;
+        }
         for (uint32_t g = 0; g < kv->n_group; g++) /* they are those of another place */
-            for (uint32_t i = t->from[g]; kv->group[g].shape.window && i < t->n; i++)
-                release_page(kv, t, g, i, false);
+            for (uint32_t i = t->from[g]; !kv_sees_all(kv, g) && i < t->n; i++)
+                kv_release_page(kv, t, g, i, false);
     }
     kv_truncate(kv, t, usable);
     hold_windows(kv, t, usable * KV_PAGE);
+    take_states(kv, t, usable * KV_PAGE);
     return usable * KV_PAGE;
 }
 
@@ -242,7 +263,7 @@ uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_
 static void slide(struct kv *kv, struct kv_table *t, uint32_t done)
 {
     for (uint32_t g = 0; g < kv->n_group; g++) {
-        uint32_t end = first_kept(kv, g, done), i = t->from[g];
+        uint32_t end = kv->group[g].shape.state ? 0 : first_kept(kv, g, done), i = t->from[g];
         for (; i < end && i < t->n; i++) {
             if (t->page[g][i] == KV_NONE)
                 continue;
@@ -251,23 +272,31 @@ static void slide(struct kv *kv, struct kv_table *t, uint32_t done)
                     break; /* until its step is done and it can stay in the cache */
                 kv->group[g].page[t->page[g][i]].kept = true;
             }
-            release_page(kv, t, g, i, true);
+            kv_release_page(kv, t, g, i, true);
         }
         t->from[g] = i;
     }
 }
 
 /* The places of a group where a table of `had`, to be of n tokens, the first `done` computed, may want for pages:
- * [*first, *end). */
+ * [*first, *end). A state has a place only where it is `given`, not computed. */
 static void wanted(const struct kv *kv, uint32_t group, uint32_t had, uint32_t done, uint32_t n, uint32_t ahead,
-                   uint32_t *first, uint32_t *end)
+                   bool given, uint32_t *first, uint32_t *end)
 {
-    bool window = kv->group[group].shape.window;
-    *first = window ? first_seen(kv, group, done) : had;
-    *end = kv_pages_for(!window || n <= done || n - done <= ahead ? n : done + ahead);
+    bool all = kv_sees_all(kv, group);
+    *first = all ? had : first_seen(kv, group, done);
+    *end = kv_pages_for(all || n <= done || n - done <= ahead ? n : done + ahead);
+    if (kv->group[group].shape.state && !given)
+        *end = *first;
 }
 
-bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n, uint32_t ahead)
+/* Whether the next step of the sequence lacks a page to write its state to. */
+static bool lacks_state(const struct kv *kv, const struct kv_table *t, uint32_t group, bool given)
+{
+    return kv->group[group].shape.state && !given && !t->state[group].has[1];
+}
+
+static bool grow(struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n, uint32_t ahead, bool given)
 {
     uint32_t want = kv_pages_for(n), had = t->n, first, end;
     want = want > had ? want : had;
@@ -275,8 +304,8 @@ bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n, uint3
     if (!table_reserve(kv, t, want))
         return false;
     for (uint32_t g = 0; g < kv->n_group; g++) {
-        uint32_t n_new = 0;
-        wanted(kv, g, had, done, n, ahead, &first, &end);
+        uint32_t n_new = lacks_state(kv, t, g, given);
+        wanted(kv, g, had, done, n, ahead, given, &first, &end);
         for (uint32_t i = first; i < end; i++) {
             if (i < t->n_cached && t->page[g][i] == KV_NONE && kv_has(kv, t, g, i))
                 kv_hold(kv, t, g, i);
@@ -288,16 +317,38 @@ bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n, uint3
     while (t->n < want)
         append(kv, t);
     for (uint32_t g = 0; g < kv->n_group; g++) {
-        wanted(kv, g, had, done, n, ahead, &first, &end);
+        wanted(kv, g, had, done, n, ahead, given, &first, &end);
         for (uint32_t i = first; i < end; i++)
             if (t->page[g][i] == KV_NONE && (t->page[g][i] = kv_page_alloc(kv, g, t->uid)) == KV_NONE) {
                 kv_truncate(kv, t, had);
                 return false;
             }
-        if (first < t->from[g])
+        if (first < end && first < t->from[g])
             t->from[g] = first;
+        if (lacks_state(kv, t, g, given)) {
+            t->state[g].page[1] = kv_page_alloc(kv, g, t->uid);
+            t->state[g].has[1] = t->state[g].page[1] != KV_NONE;
+            if (!t->state[g].has[1]) {
+                kv_truncate(kv, t, had);
+                return false;
+            }
+        }
     }
     return true;
+}
+
+bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n, uint32_t ahead)
+{
+    kv_advance(kv, t, done);
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        if (kv->group[g].shape.state)
+            kv_state_keep(kv, t, g);
+    return grow(kv, t, done, n, ahead, false);
+}
+
+bool kv_reserve(struct kv *kv, struct kv_table *t, uint32_t n)
+{
+    return grow(kv, t, n, n, 0, true);
 }
 
 uint32_t kv_available(const struct kv *kv)
@@ -344,7 +395,10 @@ static void publish_tail(struct kv *kv, struct kv_table *t, uint32_t i, const in
         return;
     if (match != KV_NONE && kv->node[match].n_tok == len) /* as an unfinished one is: no table leads through it */
         kv_node_remove(kv, match);
-    uint32_t v = kv_node_add(kv, parent, i, kv_key_of(t), id, n);
+    bool any = false;
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        any |= t->page[g][i] != KV_NONE;
+    uint32_t v = any ? kv_node_add(kv, parent, i, kv_key_of(t), id, n) : KV_NONE;
     for (uint32_t g = 0; g < kv->n_group && v != KV_NONE; g++)
         if (t->page[g][i] != KV_NONE)
             kv_node_attach(kv, v, g, t->page[g][i]);
@@ -352,6 +406,9 @@ static void publish_tail(struct kv *kv, struct kv_table *t, uint32_t i, const in
 
 void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
 {
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        if (kv->group[g].shape.state)
+            kv_state_leave(kv, t, g, n);
     kv_publish(kv, t, ids, n);
     uint32_t full = n / KV_PAGE, rest = n % KV_PAGE;
     if (rest && full < t->n && full == t->n_cached)
@@ -360,7 +417,7 @@ void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
         slide(kv, t, n);
     for (uint32_t g = 0; g < kv->n_group && n; g++)
         for (uint32_t i = t->from[g]; i < t->n; i++)
-            if (t->page[g][i] != KV_NONE && is_kept(kv, g, i, n))
+            if (t->page[g][i] != KV_NONE && !kv->group[g].shape.state && is_kept(kv, g, i, n))
                 kv->group[g].page[t->page[g][i]].kept = true;
     kv_truncate(kv, t, 0);
     free(t->node);

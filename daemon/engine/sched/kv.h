@@ -29,6 +29,16 @@
  * more, because those are the places that others go on from. A prefix of a timeline is found where its nodes are, and
  * the pages of every window before its end.
  *
+ * A group of recurrent states (kernels/backend.h) has a page in a node where the state after that node's last token was
+ * kept. A table has two pages of its own: the state before the next step, which that step only reads, so that it can be
+ * stopped and run again, and the one that it writes. What was written is kept by leaving it in its place of the table
+ * and writing elsewhere from then on: nothing is copied. So steps must end where a state is kept (kv_cut), which is at
+ * whole places:
+ *   - KV_SLACK tokens or a little more before the prompt's end, for those who go on from there;
+ *   - each STATE_READ tokens of a prompt and STATE_SAID after it: the last of them, for the timeline's end; and of
+ *     these, as long as there is room, those at a multiple of STATE_SPARSE;
+ * and the state at the very end, when the table is released. A prefix of a timeline is found where its state is.
+ *
  * Thread: the device thread's.
  */
 #ifndef HEARTH_ENGINE_KV_H
@@ -38,6 +48,7 @@
 
 #define KV_NONE UINT32_MAX
 enum { KV_SLACK = 2 * KV_PAGE /* tokens kept before a window: who goes on from there may go back by a few */ };
+enum { STATE_READ = 512, STATE_SAID = 128, STATE_SPARSE = 4096 }; /* tokens; multiples of KV_PAGE */
 
 struct kv; /* the pages of a model's pools */
 
@@ -45,6 +56,13 @@ struct kv; /* the pages of a model's pools */
 struct kv_shape {
     uint32_t n_page;
     uint32_t window; /* tokens visible, the own one included; 0: all */
+    bool state;      /* of recurrent states, not of KV */
+};
+
+/* A sequence's own pages in a group of states. */
+struct kv_state {
+    uint32_t page[2]; /* the state after `at` tokens, and the one that the next step writes: batch_seq.pages */
+    bool has[2];      /* of the first: not where `at` is 0 */
 };
 
 /* The block table of a sequence. Zero-initialise, and set uid, freq_set and keep; kv_release empties it and frees its
@@ -58,6 +76,8 @@ struct kv_table {
     uint32_t *node;                /* [n_cached] of the cache */
     uint32_t *page[KV_GROUPS_MAX]; /* [n] by group; KV_NONE: none, out of the window */
     uint32_t from[KV_GROUPS_MAX];  /* the first of them that may be there */
+    struct kv_state state[KV_GROUPS_MAX];
+    uint32_t at; /* tokens that the states are of */
 };
 
 enum kv_action_kind { KV_COPY, KV_CLEAR };
@@ -99,6 +119,17 @@ void kv_truncate(struct kv *kv, struct kv_table *t, uint32_t n);
  * Returns false, with no page allocated, where there are not that many.
  */
 bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n, uint32_t ahead);
+
+/* Tells that a step up to `done` tokens was submitted, as kv_grow does; before kv_release, which then keeps the state.
+ */
+void kv_advance(struct kv *kv, struct kv_table *t, uint32_t done);
+
+/* Returns how many of the n tokens after `done` a step may compute: it must end where a state is to be kept. */
+uint32_t kv_cut(const struct kv *kv, const struct kv_table *t, uint32_t done, uint32_t n);
+
+/* Allocates the pages of a timeline of n tokens, whole places, that are to be filled from elsewhere, without those that
+ * who goes on from its end does not need. As kv_grow, which is for sequences that are computed. */
+bool kv_reserve(struct kv *kv, struct kv_table *t, uint32_t n);
 
 /* Returns how many pages of the fullest pool kv_grow could allocate now: free ones and unreferenced cached ones. */
 uint32_t kv_available(const struct kv *kv);

@@ -6,6 +6,7 @@
 void sched_release(struct sched *s, struct seq *q, uint32_t n_keep)
 {
     uint32_t n = q->n_computed < n_keep ? q->n_computed : n_keep;
+    kv_advance(q->group->kv, &q->kv, q->n_computed);
     kv_release(q->group->kv, &q->kv, q->token, n < q->n_tokens ? n : q->n_tokens);
     s->slots &= ~(UINT64_C(1) << q->slot);
     q->slot_set = false;

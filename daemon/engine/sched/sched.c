@@ -139,6 +139,7 @@ static void schedule_rows(const struct sched *s, struct plan *p, struct seq *q, 
         n = due;
     if (q->eval && q->eval->top && n > out_max - p->n_out)
         n = out_max - p->n_out;
+    n = kv_cut(q->group->kv, &q->kv, q->n_computed, n);
     bool last = n == due;
     bool continues = last && seq_len(q) < q->n_limit;
     if (n == 0 || (continues && p->n_out == out_max))

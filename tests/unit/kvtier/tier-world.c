@@ -27,6 +27,8 @@ static const struct kv_desc desc = {.n_layer = 2, .n_kv = 2, .d_k = 16, .d_v = 1
 static const struct kv_desc window_desc = {
     .n_layer = 3, .n_kv = 1, .d_k = 16, .d_v = 16, .window = WINDOW, .type = DT_F16, .n_page = WINDOW_POOL};
 
+static const struct kv_desc state_desc = {.n_layer = 3, .d_state = 600, .type = DT_F32, .n_page = WINDOW_POOL};
+
 void world_fresh_pool(struct world *w)
 {
     struct hearth_err e;
@@ -38,7 +40,7 @@ void world_fresh_pool(struct world *w)
     }
     struct kv_shape shape[KV_GROUPS_MAX];
     for (uint32_t g = 0; g < w->m.n_group; g++) {
-        shape[g] = (struct kv_shape){w->m.kv[g].n_page, w->m.kv[g].window};
+        shape[g] = (struct kv_shape){w->m.kv[g].n_page, w->m.kv[g].window, w->m.kv[g].d_state != 0};
         assert_int_equal(w->be->kv_new(w->dev, &w->m.kv[g], &w->m.pool[g], &e), 0);
     }
     assert_int_equal(kv_cache_new(&w->m.group.kv, shape, w->m.n_group, &e), 0);
@@ -76,7 +78,7 @@ void world_empty_folder(const struct world *w)
     closedir(d);
 }
 
-static int setup(void **state, uint32_t n_group)
+static int setup(void **state, uint32_t n_group, const struct kv_desc *second)
 {
     struct hearth_err e;
     struct world *w = calloc(1, sizeof *w);
@@ -89,14 +91,14 @@ static int setup(void **state, uint32_t n_group)
     assert_int_equal(kv_page_bytes(&desc), BYTES);
     w->m.model = &w->model;
     w->m.kv[0] = desc;
-    w->m.kv[1] = window_desc;
+    w->m.kv[1] = *second;
     w->m.n_group = n_group;
     w->fingerprint =
         (struct kv_fingerprint){.model = {1, 2}, .page_bytes = kv_page_bytes(&desc), .page_tokens = KV_PAGE};
     strcpy(w->fingerprint.backend, "cpu");
     w->window_fingerprint = w->fingerprint;
-    w->window_fingerprint.page_bytes = kv_page_bytes(&window_desc);
-    w->window_fingerprint.window = WINDOW;
+    w->window_fingerprint.page_bytes = kv_page_bytes(second);
+    w->window_fingerprint.window = second->window;
     w->window_fingerprint.group = 1;
     world_fresh_pool(w);
     *state = w;
@@ -105,12 +107,17 @@ static int setup(void **state, uint32_t n_group)
 
 int world_setup(void **state)
 {
-    return setup(state, 1);
+    return setup(state, 1, &window_desc);
 }
 
 int world_setup_windows(void **state)
 {
-    return setup(state, 2);
+    return setup(state, 2, &window_desc);
+}
+
+int world_setup_states(void **state)
+{
+    return setup(state, 2, &state_desc);
 }
 
 int world_teardown(void **state)
@@ -168,13 +175,15 @@ void world_take_turn(struct world *w, struct seq *q)
         models_run_kv_actions(&w->m);
         for (uint32_t g = 0; g < w->m.n_group; g++) {
             fill(q, g, i, page);
-            assert_true(w->be->kv_load(w->dev, w->m.pool[g], &q->kv.page[g][i], host, 1) > 0);
+            const uint32_t *to = w->m.kv[g].d_state ? &q->kv.state[g].page[1] : &q->kv.page[g][i];
+            assert_true(w->be->kv_load(w->dev, w->m.pool[g], to, host, 1) > 0);
         }
         kv_publish(kv, &q->kv, q->token, (i + 1) * KV_PAGE);
     }
     q->state = SEQ_RUN;
     q->n_computed = n * KV_PAGE;
     tier_save(w->tier, q, engine_now());
+    kv_advance(w->m.group.kv, &q->kv, q->n_computed);
     kv_release(w->m.group.kv, &q->kv, q->token, n * KV_PAGE);
     q->state = SEQ_NEW;
     seq_free(q);
@@ -207,12 +216,14 @@ uint32_t world_pages_back(struct world *w, struct seq *q)
         }
     uint32_t n = kv_match(w->m.group.kv, &q->kv, q->token, (q->n_tokens - 1) / KV_PAGE * KV_PAGE) / KV_PAGE;
     models_run_kv_actions(&w->m);
-    for (uint32_t g = 0; g < w->m.n_group; g++)
-        for (uint32_t i = kv_first_visible(n * KV_PAGE, w->m.kv[g].window) / KV_PAGE; i < n; i++) {
+    for (uint32_t g = 0; g < w->m.n_group; g++) {
+        uint32_t seen = kv_first_visible(n * KV_PAGE, w->m.kv[g].window) / KV_PAGE;
+        for (uint32_t i = w->m.kv[g].d_state && n ? n - 1 : seen; i < n; i++) {
             assert_true(w->be->kv_save(w->dev, w->m.pool[g], &q->kv.page[g][i], host, 1) > 0);
             fill(q, g, i, want);
             assert_memory_equal(page, want, kv_page_bytes(&w->m.kv[g]));
         }
+    }
     kv_release(w->m.group.kv, &q->kv, NULL, 0);
     return n;
 }

@@ -33,6 +33,7 @@ struct world {
 /* cmocka fixtures: *state is the world. A test opens the tier; the teardown closes it, and finds nothing held. */
 int world_setup(void **state);
 int world_setup_windows(void **state); /* a second layer group, of a window of WINDOW tokens and a small pool */
+int world_setup_states(void **state);  /* a second layer group, of recurrent states */
 int world_teardown(void **state);
 
 void world_open(struct world *w, bool files, uint64_t ram);

@@ -4,7 +4,7 @@
  * The model: every row of every page of every pool remembers which (uid, token ids from the root) its KV was computed
  * from, as one hash; copies and clearings are carried out on it. Whatever kv_match hands out must hold exactly the rows
  * of the timeline asked for that the next token sees, however pages were shared, copied, evicted and given to other
- * uids before.
+ * uids before. A page of states has one such hash, of all tokens up to where it was kept.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,10 @@
 
 #include "daemon/engine/sched/kv-size.h"
 
-enum { MAX_LEN = 120, MAX_SEQ = 12, MAX_PAGES = 4096, LOOKAHEAD = 24 };
+enum { MAX_LEN = 420, MAX_SEQ = 12, MAX_PAGES = 4096, LOOKAHEAD = 24 };
+
+#define STATES UINT32_MAX      /* as a window: the group is one of recurrent states */
+static uint32_t len_max = 120; /* of timelines that are drawn */
 
 static uint64_t rng_state;
 static uint32_t rnd(uint32_t n)
@@ -58,10 +61,31 @@ struct timeline {
     bool live;
 };
 
+/* A step that ends at token `upto` writes its states; one that is `stopped` leaves anything there. */
+static void compute_states(struct timeline *s, uint32_t upto, bool stopped)
+{
+    for (uint32_t g = 0; g < n_group; g++) {
+        const struct kv_state *own = &s->t.state[g];
+        if (!shape[g].state)
+            continue;
+        assert_true(own->has[1] && own->page[1] < shape[g].n_page && (!own->has[0] || own->page[0] != own->page[1]));
+        assert_true(owner[g][own->page[1]] == 0 || owner[g][own->page[1]] == (uint64_t)s->t.uid + 1);
+        owner[g][own->page[1]] = (uint64_t)s->t.uid + 1;
+        assert_int_equal(s->t.at, s->done);
+        assert_true(own->has[0] == (s->done > 0));
+        if (s->done)
+            assert_true(memory[g][own->page[0]][0] == prefix_hash(s->t.uid, s->id, s->done));
+        memory[g][own->page[1]][0] = stopped ? rnd(1000) : prefix_hash(s->t.uid, s->id, upto);
+    }
+}
+
 static void compute(struct timeline *s, uint32_t upto)
 {
+    compute_states(s, upto, false);
     for (; s->done < upto; s->done++)
         for (uint32_t g = 0; g < n_group; g++) {
+            if (shape[g].state)
+                continue;
             uint32_t page = s->t.page[g][s->done / KV_PAGE];
             assert_true(page < shape[g].n_page);
             assert_true(owner[g][page] == 0 || owner[g][page] == (uint64_t)s->t.uid + 1); /* nobody else's KV is met */
@@ -73,11 +97,15 @@ static void compute(struct timeline *s, uint32_t upto)
 /* What the next token sees is there. */
 static void verify(const struct timeline *s)
 {
-    for (uint32_t g = 0; g < n_group; g++)
-        for (uint32_t i = kv_first_visible(s->done, shape[g].window); i < s->done; i++) {
+    for (uint32_t g = 0; g < n_group; g++) {
+        const struct kv_state *own = &s->t.state[g];
+        if (shape[g].state && s->done) /* what was written lately, or what it will go on from */
+            assert_true(memory[g][own->page[s->t.at != s->done]][0] == prefix_hash(s->t.uid, s->id, s->done));
+        for (uint32_t i = kv_first_visible(s->done, shape[g].window); i < s->done && !shape[g].state; i++) {
             assert_true(s->t.page[g][i / KV_PAGE] < shape[g].n_page);
             assert_true(memory[g][s->t.page[g][i / KV_PAGE]][i % KV_PAGE] == prefix_hash(s->t.uid, s->id, i + 1));
         }
+    }
 }
 
 /* What was released before, to compare the length of a match with. */
@@ -106,7 +134,7 @@ static void draw_timeline(struct timeline *s, uint32_t n_uid)
 {
     memset(s, 0, sizeof *s);
     s->t.uid = rnd(n_uid);
-    s->n = 1 + rnd(MAX_LEN - 1);
+    s->n = 1 + rnd(len_max - 1);
     uint32_t k = 0;
     if (n_past && rnd(4)) {
         const struct past *p = &past[rnd(n_past)];
@@ -138,7 +166,7 @@ static struct kv *fresh_groups(uint32_t n_page, const uint32_t *window, uint32_t
     n_past = 0;
     n_group = n;
     for (uint32_t g = 0; g < n; g++)
-        shape[g] = (struct kv_shape){n_page, window[g]};
+        shape[g] = (struct kv_shape){n_page, window[g] == STATES ? 0 : window[g], window[g] == STATES};
     assert_int_equal(kv_cache_new(&kv, shape, n, &e), 0);
     return kv;
 }
@@ -177,7 +205,7 @@ static void match_is_longest(void **state)
  * the longest prefix that was found. */
 static uint32_t share_and_evict(const uint32_t *window, uint32_t n, uint64_t seed)
 {
-    uint32_t n_page = 10 + rnd(60), most = 0;
+    uint32_t n_page = len_max / 12 + rnd(len_max / 2), most = 0;
     struct kv *kv = fresh_groups(n_page, window, n, seed);
     static struct timeline live[MAX_SEQ];
     memset(live, 0, sizeof live);
@@ -190,9 +218,10 @@ static uint32_t share_and_evict(const uint32_t *window, uint32_t n, uint64_t see
             carry_out(kv);
             s->live = true;
             most = s->done > most ? s->done : most;
-        } else if (rnd(5)) {
+        } else if (rnd(len_max / 24)) {
             uint32_t upto = s->done + 1 + rnd(n == 1 && !window[0] ? 30 : LOOKAHEAD);
             upto = upto < s->n ? upto : s->n;
+            upto = s->done + kv_cut(kv, &s->t, s->done, upto - s->done);
             bool fits = (upto + KV_PAGE - 1) / KV_PAGE <= s->t.n + kv_available(kv);
             bool grew = kv_grow(kv, &s->t, s->done, rnd(2) ? upto : s->n, LOOKAHEAD);
             if (!grew)
@@ -200,12 +229,15 @@ static uint32_t share_and_evict(const uint32_t *window, uint32_t n, uint64_t see
             assert_true(grew || !fits || n > 1 || window[0]);
             assert_true(!grew || fits || n > 1 || window[0]);
             carry_out(kv);
-            if (grew) {
+            if (grew && shape[n - 1].state && !rnd(8)) {
+                compute_states(s, upto, true);
+            } else if (grew) {
                 compute(s, upto);
                 kv_publish(kv, &s->t, s->id, s->done);
             }
         } else {
             remember(s);
+            kv_advance(kv, &s->t, s->done);
             kv_release(kv, &s->t, s->id, rnd(4) ? s->done : s->t.n_cached * KV_PAGE);
             s->live = false;
         }
@@ -245,6 +277,22 @@ static void windows_shared_and_evicted(void **state)
     }
     for (int i = 0; i < 5; i++)
         assert_true(most[i] > KV_PAGE);
+}
+
+static void states_shared_and_evicted(void **state)
+{
+    (void)state;
+    static const uint32_t window[][3] = {{0, STATES, 0}, {STATES, 0, 0}, {0, 40, STATES}};
+    static const uint32_t n[] = {2, 1, 3};
+    uint32_t most[3] = {0};
+    len_max = MAX_LEN;
+    for (uint64_t seed = 0; seed < 18; seed++) {
+        uint32_t found = share_and_evict(window[seed % 3], n[seed % 3], 300 + seed);
+        most[seed % 3] = found > most[seed % 3] ? found : most[seed % 3];
+    }
+    len_max = 120;
+    for (int i = 0; i < 3; i++)
+        assert_true(most[i] > 3 * KV_PAGE);
 }
 
 /* Pages of the group that tables hold, and that are cached. */
@@ -314,6 +362,52 @@ static void windows_are_freed_and_kept(void **state)
             (asked[i].n <= asked[i].found && found != asked[i].found))
             fail_msg("%u of %u tokens are found, not %u", found, asked[i].n, asked[i].found);
         kv_release(kv, &again, NULL, 0);
+        assert_true(kv_check(kv));
+    }
+    kv_cache_free(kv);
+}
+
+/* A long prompt and its answer: what is kept of its states are a few, and who goes on from the end of either computes
+ * 512 tokens at most again; so does one whose step was stopped. */
+static void states_are_kept(void **state)
+{
+    (void)state;
+    enum { N = 5000, TURN = 300 };
+    static int32_t id[N];
+    for (int i = 0; i < N; i++)
+        id[i] = i % 251;
+    struct kv *kv = fresh_groups(MAX_PAGES, (uint32_t[]){0, STATES}, 2, 3);
+    struct kv_table t = {.uid = 1, .keep = N - TURN};
+    uint32_t done = 0, most = 0;
+    while (done < N) {
+        uint32_t step = done < N - TURN ? 300 : 1, n = N - done < step ? N - done : step;
+        assert_true(kv_grow(kv, &t, done, done + n, 300));
+        kv_publish(kv, &t, id, done);
+        done += kv_cut(kv, &t, done, n);
+        most = counted(kv, 1).held > most ? counted(kv, 1).held : most;
+        assert_true(counted(kv, 1).held + counted(kv, 1).cached <= 6);
+    }
+    assert_true(most <= 3); /* its own two, and the last that was kept */
+    kv_advance(kv, &t, N);
+    kv_release(kv, &t, id, N);
+    assert_int_equal(counted(kv, 1).held, 0);
+    assert_int_equal(counted(kv, 1).cached, 4);
+    assert_true(kv_check(kv));
+    static const struct {
+        uint32_t n, found;
+    } asked[] = {{N - 1, N / STATE_SAID * STATE_SAID},
+                 {N - 100, N - TURN - KV_SLACK - (N - TURN - KV_SLACK) % KV_PAGE},
+                 {N - TURN, N - TURN - KV_SLACK - (N - TURN - KV_SLACK) % KV_PAGE},
+                 {N - TURN - KV_SLACK, N - TURN - KV_SLACK - (N - TURN - KV_SLACK) % KV_PAGE},
+                 {N - TURN - 200, STATE_SPARSE},
+                 {STATE_SPARSE, STATE_SPARSE},
+                 {STATE_SPARSE - 1, 0},
+                 {N, N}};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        struct kv_table again = {.uid = 1};
+        assert_int_equal(kv_match(kv, &again, id, asked[i].n), asked[i].found);
+        assert_int_equal(again.at, asked[i].found);
+        kv_release(kv, &again, id, asked[i].found);
         assert_true(kv_check(kv));
     }
     kv_cache_free(kv);
@@ -487,6 +581,8 @@ int main(void)
         cmocka_unit_test(grow_takes_all_or_nothing),
         cmocka_unit_test(windows_shared_and_evicted),
         cmocka_unit_test(windows_are_freed_and_kept),
+        cmocka_unit_test(states_shared_and_evicted),
+        cmocka_unit_test(states_are_kept),
         cmocka_unit_test(windows_resume),
         cmocka_unit_test(a_long_prompt_of_gemma3_12b),
         cmocka_unit_test(pools_fit_their_budget),

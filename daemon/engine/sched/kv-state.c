@@ -1,0 +1,117 @@
+/*
+ * kv-state.c - the pages of recurrent states: those of a running sequence, and when one is kept; see kv.h. Pure.
+ * Thread: the device thread's.
+ */
+#include "daemon/engine/sched/kv-internal.h"
+
+#include <assert.h>
+
+/* Where the state is kept for those who go on from the prompt's end, or go back a little from there; 0: nowhere. */
+static uint32_t before_end(const struct kv_table *t)
+{
+    return t->keep > KV_SLACK ? (t->keep - KV_SLACK) / KV_PAGE * KV_PAGE : 0;
+}
+
+/* The first position after `pos` where a state is kept. */
+static uint32_t next_kept(const struct kv_table *t, uint32_t pos)
+{
+    uint32_t every = pos >= t->keep ? STATE_SAID : STATE_READ, next = (pos / every + 1) * every, end = before_end(t);
+    return end > pos && end < next ? end : next;
+}
+
+/* Whether the state after so many tokens stays cached when a later one was kept. */
+static bool stays(const struct kv_table *t, uint32_t pos)
+{
+    return pos % STATE_SPARSE == 0 || pos == before_end(t);
+}
+
+uint32_t kv_cut(const struct kv *kv, const struct kv_table *t, uint32_t done, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        any |= kv->group[g].shape.state;
+    uint32_t most = any ? next_kept(t, done) - done : n;
+    return n < most ? n : most;
+}
+
+/* The table has done with a page of its own. */
+static void drop(struct kv *kv, struct kv_state *s, uint32_t group, int which)
+{
+    if (s->has[which])
+        kv_page_unref(kv, group, s->page[which], false);
+    s->has[which] = false;
+}
+
+/* What was written becomes what is read; the page that was read is written next, unless it is kept somewhere. */
+static void turn(struct kv *kv, struct kv_state *s, uint32_t group)
+{
+    uint32_t was = s->page[0];
+    bool had = s->has[0],
+         own = had && kv->group[group].page[was].refs == 1 && kv->group[group].page[was].node == KV_NONE;
+    assert(s->has[1]);
+    if (!own)
+        drop(kv, s, group, 0);
+    s->page[0] = s->page[1];
+    s->page[1] = was;
+    s->has[0] = true;
+    s->has[1] = own;
+}
+
+void kv_advance(struct kv *kv, struct kv_table *t, uint32_t done)
+{
+    for (uint32_t g = 0; g < kv->n_group && done > t->at; g++)
+        if (kv->group[g].shape.state)
+            turn(kv, &t->state[g], g);
+    t->at = done > t->at ? done : t->at;
+}
+
+void kv_state_keep(struct kv *kv, struct kv_table *t, uint32_t group)
+{
+    struct kv_state *s = &t->state[group];
+    uint32_t last = t->at / KV_PAGE - 1, i = t->from[group];
+    if (!t->at || next_kept(t, t->at - 1) != t->at || t->page[group][last] != KV_NONE)
+        return;
+    kv_page_ref(kv, group, s->page[0]);
+    t->page[group][last] = s->page[0];
+    if (last < t->n_cached)
+        kv_enter(kv, t, group, last);
+    for (; i < last; i++) {
+        if (t->page[group][i] == KV_NONE)
+            continue;
+        if (stays(t, (i + 1) * KV_PAGE)) {
+            if (i >= t->n_cached)
+                break; /* until its step is done and it can stay in the cache */
+            kv->group[group].page[t->page[group][i]].kept = true;
+        }
+        kv_release_page(kv, t, group, i, true);
+    }
+    t->from[group] = i;
+}
+
+void kv_state_take(struct kv *kv, struct kv_table *t, uint32_t group)
+{
+    struct kv_state *s = &t->state[group];
+    uint32_t last = t->n - 1;
+    s->page[0] = t->page[group][last];
+    s->has[0] = true;
+    if (last < t->n_cached)
+        kv_page_ref(kv, group, s->page[0]);
+    else /* in place: its node is gone */
+        t->page[group][last] = KV_NONE;
+}
+
+void kv_state_leave(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n)
+{
+    struct kv_state *s = &t->state[group];
+    uint32_t last = n ? (n - 1) / KV_PAGE : 0;
+    if (s->has[0] && n && n == t->at && t->page[group][last] == KV_NONE) {
+        t->page[group][last] = s->page[0];
+        s->has[0] = false;
+        if (last < t->from[group])
+            t->from[group] = last;
+        if (last < t->n_cached)
+            kv_enter(kv, t, group, last);
+    }
+    drop(kv, s, group, 0);
+    drop(kv, s, group, 1);
+}

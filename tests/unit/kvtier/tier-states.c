@@ -1,0 +1,143 @@
+/*
+ * tier-states.c - the tiers of a model whose second layer group is one of recurrent states: they go to host memory and
+ * into files as pages of KV do, and a timeline is gone on from where a state came back, or from its beginning.
+ */
+#include "config.h"
+
+#include "tests/unit/kvtier/tier-world.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Where states are kept of a turn of N places whose prompt ends after five. */
+enum { KEEP = 5 * KV_PAGE, PROMPT = KEEP / KV_PAGE - KV_SLACK / KV_PAGE, TURN = STATE_SAID / KV_PAGE };
+
+static void turn(struct world *w, int32_t seed)
+{
+    struct seq *q = world_seq(w, UID, N, seed ? 0 : N, seed);
+    q->kv.keep = KEEP;
+    world_take_turn(w, q);
+    world_settle(w);
+}
+
+static void a_state_comes_back_with_the_rest(void **state)
+{
+    struct world *w = *state;
+    world_open(w, true, 0);
+    turn(w, 0);
+    assert_int_equal(w->counters.pages_saved, N + 2);
+    uint64_t saved = w->counters.pages_saved;
+    turn(w, 0);
+    assert_int_equal(w->counters.pages_saved, saved + 1); /* the very end's, which the next turn knew */
+
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID + 1, N, N, 0), 0); /* nobody else's */
+    assert_int_equal(world_back(w, UID, N - 1, N, 0), TURN);
+    uint64_t restored = w->counters.pages_restored;
+    assert_int_equal(restored, TURN + 1); /* one state, and the KV before it */
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID, KEEP / KV_PAGE, N, 0), PROMPT); /* from where the prompt ended, nearly */
+    world_fresh_pool(w);
+    assert_int_equal(world_back(w, UID, N, TURN - 1, 3), PROMPT); /* and somewhere else from there */
+}
+
+/* The device has the timeline, but the small pool of states was needed for others. */
+static void states_alone_come_back(void **state)
+{
+    struct world *w = *state;
+    world_open(w, true, 0);
+    turn(w, 0);
+    for (int32_t i = 1; i < WINDOW_POOL; i++)
+        turn(w, i);
+    struct seq *q = world_seq(w, UID, N, N, 0);
+    assert_int_equal(kv_match(w->m.group.kv, &q->kv, q->token, N * KV_PAGE), 0);
+    kv_release(w->m.group.kv, &q->kv, NULL, 0);
+    assert_int_equal(world_pages_back(w, q), TURN);
+    assert_int_equal(q->restored_to, TURN * KV_PAGE);
+    seq_free(q);
+}
+
+/* Cuts or damages every file of the group. */
+static void damage(const struct world *w, const struct kv_fingerprint *p, bool cut)
+{
+    DIR *d = opendir(w->dir);
+    int n = 0;
+    for (struct dirent *en; (en = readdir(d));) {
+        if (!kvfile_is_name(en->d_name, p))
+            continue;
+        int fd = openat(dirfd(d), en->d_name, O_RDWR);
+        off_t at = lseek(fd, 0, SEEK_END) - 3;
+        uint8_t byte;
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= 1;
+        assert_int_equal(cut ? ftruncate(fd, at) : pwrite(fd, &byte, 1, at) - 1, 0);
+        close(fd);
+        n++;
+    }
+    closedir(d);
+    assert_true(n > 0);
+}
+
+static void a_lost_state_is_computed_again(void **state)
+{
+    struct world *w = *state;
+    for (int cut = 0; cut < 2; cut++) {
+        world_open(w, true, 0);
+        turn(w, 0);
+        damage(w, &w->window_fingerprint, cut);
+        world_restart(w, true, 0);
+        assert_int_equal(world_back(w, UID, N, N, 0), 0);
+        assert_true(w->bad > cut);
+        turn(w, 0); /* computed again, and saved again */
+        world_restart(w, true, 0);
+        assert_int_equal(world_back(w, UID, N - 1, N, 0), TURN);
+        tier_close(w->tier);
+        world_fresh_pool(w);
+        world_empty_folder(w);
+    }
+    world_open(w, true, 0);
+}
+
+/* A file of states of another model, or of another layout of states, is not taken for this one's. */
+static void another_models_states_stay_where_they_are(void **state)
+{
+    struct world *w = *state;
+    world_open(w, true, 0);
+    turn(w, 0);
+    w->window_fingerprint.d_head++;
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID, N, N, 0), 0);
+    assert_int_equal(w->bad, 0);
+    w->window_fingerprint.d_head--;
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID, N - 1, N, 0), TURN);
+}
+
+static void from_host_memory(void **state)
+{
+    struct world *w = *state;
+    world_open(w, false, 64 << 20);
+    turn(w, 0);
+    world_fresh_pool(w);
+    assert_int_equal(world_back(w, UID, N, N, 0), TURN);
+    world_fresh_pool(w);
+    assert_int_equal(world_back(w, UID, 4, N, 0), PROMPT);
+    assert_int_equal(world_back(w, UID, N, N, 0), TURN);
+}
+
+#define RUNS(f) cmocka_unit_test_setup_teardown(f, world_setup_states, world_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RUNS(a_state_comes_back_with_the_rest),
+        RUNS(states_alone_come_back),
+        RUNS(a_lost_state_is_computed_again),
+        RUNS(another_models_states_stay_where_they_are),
+        RUNS(from_host_memory),
+    };
+    return cmocka_run_group_tests_name("tier-states", tests, NULL, NULL);
+}
