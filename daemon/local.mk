@@ -18,7 +18,7 @@ daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model
 	daemon/model/chat/templates.c daemon/model/chat/templates.h \
 	daemon/model/tok/pretok.c daemon/model/tok/pretok.h \
 	daemon/model/kind.c daemon/model/kind.h daemon/model/hparams.c daemon/model/hparams-internal.h \
-	daemon/model/hparams-layers.c daemon/model/hparams-experts.c \
+	daemon/model/hparams-layers.c daemon/model/hparams-experts.c daemon/model/hparams-state.c \
 	daemon/model/model.c daemon/model/model-internal.h daemon/model/bind-experts.c daemon/model/rope.c daemon/model/rope.h
 include daemon/model/arch/local.mk
 daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS) $(JANSSON_CFLAGS) $(UTF8PROC_CFLAGS)
@@ -71,7 +71,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/rpc/msg-hello.c \
 	daemon/rpc/msg-kv.c \
 	daemon/rpc/msg-models.c \
-	daemon/rpc/msg-forks.c daemon/rpc/msg-sessions.c \
+	daemon/rpc/msg-sessions.c \
 	daemon/rpc/msg-status.c \
 	daemon/rpc/msg-text.c \
 	daemon/stream/list.c daemon/stream/measure.c daemon/stream/output.c daemon/stream/output.h \
@@ -83,11 +83,11 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/context.c daemon/context.h \
 	daemon/loop.c daemon/loop.h \
 	daemon/server.c daemon/server.h daemon/socket.c daemon/socket.h \
-	daemon/stream/fork.c daemon/stream/fork.h daemon/stream/session.c daemon/stream/session.h \
+	daemon/stream/session.c daemon/stream/session.h \
 	daemon/stream/sessions.c daemon/stream/sessions.h \
 	daemon/store/kv-manifest.c daemon/store/kv-manifest.h \
 	daemon/store/store.c daemon/store/store.h daemon/store/store-internal.h \
-	daemon/store/chain.c daemon/store/copy.c daemon/store/fork.c \
+	daemon/store/copy.c \
 	daemon/store/migrate.c daemon/store/open.c \
 	daemon/store/remove.c daemon/store/sql.c \
 	daemon/store/checksum.c \

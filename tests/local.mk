@@ -105,13 +105,14 @@ print-thread-tests:
 .PHONY: print-thread-tests
 
 # Goldens: logits of whole models.
-GOLDEN_TESTS = tests/golden/golden tests/golden/hot tests/golden/invariant tests/golden/windows
+GOLDEN_TESTS = tests/golden/golden tests/golden/hot tests/golden/invariant tests/golden/states tests/golden/windows
 GOLDEN_RUN = tests/golden/run.c
 check_PROGRAMS += $(GOLDEN_TESTS)
 TESTS += $(GOLDEN_TESTS)
 tests_golden_golden_SOURCES = tests/golden/golden.c $(GOLDEN_RUN)
 tests_golden_hot_SOURCES = tests/golden/hot.c $(GOLDEN_RUN)
 tests_golden_invariant_SOURCES = tests/golden/invariant.c $(GOLDEN_RUN)
+tests_golden_states_SOURCES = tests/golden/states.c $(GOLDEN_RUN)
 tests_golden_windows_SOURCES = tests/golden/windows.c $(GOLDEN_RUN)
 EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-rope3.gguf \
 	tests/golden/data/tiny-llama-rope3.json tests/golden/data/tiny-phi3.json tests/golden/data/tiny-qwen2.json \

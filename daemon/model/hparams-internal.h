@@ -21,8 +21,11 @@ uint32_t hparams_number(struct hparams_reader *r, const char *name, uint32_t min
 /* The first error. */
 void hparams_refuse(struct hparams_reader *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* hparams-layers.c: heads and d_ff of each layer; not yet the size of heads. */
-void hparams_read_shapes(struct hparams_reader *r, struct hparams *hp);
+void hparams_read_shapes(struct hparams_reader *r, struct hparams *hp, const struct arch *row);
 /* hparams-experts.c: what the file says of mixtures of experts; none where it has no expert_count. */
 void hparams_read_experts(struct hparams_reader *r, struct hparams *hp, const struct arch *row);
+
+/* hparams-state.c: which layers recur, where heads do not tell, and what their states are. */
+void hparams_read_state(struct hparams_reader *r, struct hparams *hp, const struct arch *row);
 
 #endif

@@ -50,15 +50,26 @@ static uint32_t read_each(struct hparams_reader *r, const struct hparams *hp, co
     return most;
 }
 
-void hparams_read_shapes(struct hparams_reader *r, struct hparams *hp)
+/* What a layer is, where its numbers tell: one without KV heads has a recurrent state; where layers are one thing only,
+ * it has none either if it has a feed-forward network. */
+static enum layer_kind kind_of(const struct arch *row, uint32_t n_kv, uint32_t d_ff)
 {
+    if (row->state == STATE_NONE || n_kv)
+        return LAYER_ATTENDS;
+    return row->single && d_ff ? LAYER_NEITHER : LAYER_RECURS;
+}
+
+void hparams_read_shapes(struct hparams_reader *r, struct hparams *hp, const struct arch *row)
+{
+    uint32_t least_kv = row->state == STATE_NONE || row->interval, least = row->single ? 0 : 1;
     uint32_t heads[LAYERS_MAX] = {0}, kv[LAYERS_MAX] = {0}, ff[LAYERS_MAX] = {0};
-    hp->d_ff = read_each(r, hp, "feed_forward_length", 1 << 20, REQUIRED, NULL, 8, ff);
-    hp->n_head = read_each(r, hp, "attention.head_count", 1024, REQUIRED, NULL, 1, heads);
-    hp->n_kv = read_each(r, hp, "attention.head_count_kv", 1024, REQUIRED, heads, 1, kv);
+    hp->d_ff = read_each(r, hp, "feed_forward_length", 1 << 20, REQUIRED, NULL, row->single ? 0 : 8, ff);
+    hp->n_head = read_each(r, hp, "attention.head_count", 1024, REQUIRED, NULL, least, heads);
+    hp->n_kv = read_each(r, hp, "attention.head_count_kv", 1024, REQUIRED, heads, least_kv, kv);
     for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++) {
         hp->shape[i] = (struct layer_shape){.n_head = (uint16_t)heads[i], .n_kv = (uint16_t)kv[i], .d_ff = ff[i]};
-        if (heads[i] % kv[i])
+        hp->kind[i] = (uint8_t)kind_of(row, kv[i], ff[i]);
+        if (kv[i] && heads[i] % kv[i])
             hparams_refuse(r, HEARTH_EBADMODEL, "%u heads cannot share %u KV heads", heads[i], kv[i]);
     }
 }

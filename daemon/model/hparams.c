@@ -262,7 +262,7 @@ static void place_layer(struct hparams_reader *r, struct hparams *hp, uint32_t l
 {
     uint32_t g = 0;
     while (g < hp->n_group && (hp->kv[g].n_kv != form.n_kv || hp->kv[g].d_k != form.d_k || hp->kv[g].d_v != form.d_v ||
-                               hp->kv[g].window != form.window))
+                               hp->kv[g].window != form.window || hp->kv[g].d_state != form.d_state))
         g++;
     if (g == KV_GROUPS_MAX) {
         hparams_refuse(r, HEARTH_EUNSUPPORTED, "layers of more than %d kinds of KV", KV_GROUPS_MAX);
@@ -277,13 +277,17 @@ static void place_layer(struct hparams_reader *r, struct hparams *hp, uint32_t l
 /* Layers whose window holds the whole context see everything. */
 static void group_layers(struct hparams_reader *r, struct hparams *hp)
 {
-    for (int windows = 0; windows < 2; windows++)
+    enum { ALL, WINDOWS, STATES, ORDER };
+    for (int order = ALL; order < ORDER; order++)
         for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++) {
             const struct layer_shape *l = &hp->shape[i];
             struct kv_group form = {.n_kv = l->n_kv, .d_k = l->d_head, .d_v = l->d_head};
             if (hp->slides[i] && hp->window < hp->n_ctx)
                 form.window = hp->window;
-            if ((form.window != 0) == windows)
+            if (hp->kind[i] == LAYER_RECURS)
+                form = (struct kv_group){.d_state = hp->state.n};
+            int its = form.d_state ? STATES : form.window ? WINDOWS : ALL;
+            if (its == order && hp->kind[i] != LAYER_NEITHER)
                 place_layer(r, hp, i, form);
         }
 }
@@ -341,13 +345,13 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
         hp.n_nextn = hparams_number(&r, "nextn_predict_layers", 0, hp.n_layer - 1, 0);
     hp.n_layer = r.ret ? 0 : hp.n_layer - hp.n_nextn; /* no loop goes over what was refused */
     hp.d_model = hparams_number(&r, "embedding_length", 8, 1 << 16, REQUIRED);
-    hparams_read_shapes(&r, &hp);
+    hparams_read_shapes(&r, &hp, row);
     hp.n_ctx = hparams_number(&r, "context_length", 1, 1 << 24, REQUIRED);
-    uint32_t even = r.ret ? 0 : hp.d_model / hp.n_head;
+    uint32_t even = r.ret || !hp.n_head ? 0 : hp.d_model / hp.n_head; /* of a model without attention none */
     hp.d_head = hparams_number(&r, "attention.key_length", 2, 1024, even);
     uint32_t d_value = hparams_number(&r, "attention.value_length", 2, 1024, hp.d_head);
     hp.n_rot[ROPE_FULL] = hparams_number(&r, "rope.dimension_count", 2, 1024, hp.d_head);
-    if (!r.ret && (hp.d_head < 2 || hp.d_head > 1024 || hp.d_head % 2))
+    if (!r.ret && hp.n_head && (hp.d_head < 2 || hp.d_head > 1024 || hp.d_head % 2))
         hparams_refuse(&r, HEARTH_EBADMODEL, "heads of %u dimensions; an even number from 2 to 1024 is possible",
                        hp.d_head);
     if (d_value != hp.d_head)
@@ -358,6 +362,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     for (uint32_t i = 0; i < hp.n_layer; i++)
         hp.shape[i].d_head = (uint16_t)hp.d_head;
     hparams_read_experts(&r, &hp, row);
+    hparams_read_state(&r, &hp, row);
     hp.norm_eps = real(
         &r, row->norm == NORM_LAYER ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1, REQUIRED);
     if (!hparams_flag(&r, "attention.causal", true))

@@ -400,7 +400,7 @@ static int bind_all(struct binder *b)
     }
     b->layer = -1;
     if (!ret)
-        ret = bind_norm(b, &m->out_norm, "output_norm", hp->d_model);
+        ret = bind_norm(b, &m->out_norm, m->arch->out_norm ? m->arch->out_norm : "output_norm", hp->d_model);
     if (!ret && m->tied)
         m->out = m->tok_embd;
     else if (!ret)
@@ -546,6 +546,10 @@ uint32_t model_kv_descs(const struct model *m, enum dtype type, struct kv_desc o
         const struct kv_group *g = &m->hp.kv[i];
         out[i] = (struct kv_desc){
             .n_layer = g->n_layer, .n_kv = g->n_kv, .d_k = g->d_k, .d_v = g->d_v, .window = g->window, .type = type};
+        if (g->d_state) {
+            out[i].type = DT_F32;
+            out[i].d_state = g->d_state;
+        }
     }
     return m->hp.n_group;
 }
@@ -564,6 +568,8 @@ void model_workspace(const struct model *m, struct workspace_dims *dims)
         at_least(&dims->d_q, (uint32_t)l->n_head * l->d_head);
         at_least(&dims->d_kv, (uint32_t)l->n_kv * l->d_head);
     }
+    at_least(&dims->d_q, m->program.most[ACT_ATT]);
+    at_least(&dims->d_mix, m->program.most[ACT_MIX]);
     at_least(&dims->d_ff, m->hp.d_ff);
     at_least(&dims->d_ff, m->hp.experts.d_shared);
     at_least(&dims->d_route, 2 * m->hp.experts.n_used);

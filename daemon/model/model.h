@@ -21,7 +21,23 @@ enum layer_rope {
 /* A layer group: the layers that share a pool of KV. */
 struct kv_group {
     uint32_t n_layer, n_kv, d_k, d_v;
-    uint32_t window; /* tokens visible, the own one included; 0: all */
+    uint32_t window;  /* tokens visible, the own one included; 0: all */
+    uint32_t d_state; /* numbers of a layer's state; 0: it has K and V. Then all but the first are 0 */
+};
+
+enum layer_kind {
+    LAYER_ATTENDS, /* it has keys and values */
+    LAYER_RECURS,  /* it has a recurrent state */
+    LAYER_NEITHER
+};
+
+/* What layers with a recurrent state are, as the ops of kernels/op.h have them. */
+struct hparams_state {
+    uint32_t n_tap;           /* of the convolution */
+    uint32_t n_head, n_group; /* heads; and those of keys of a delta net, or groups of Mamba-2's B and C */
+    uint32_t d_head, d_state; /* S of a head is [d_state, d_head] */
+    uint32_t n_channel;       /* of the convolution */
+    uint32_t n;               /* numbers of a layer's state */
 };
 
 /* What layers may have each of their own. */
@@ -54,9 +70,11 @@ struct hparams {
     struct rope_params rope[ROPES];
     uint32_t window; /* tokens that a layer of `slides` sees, the own one included; 0: no layer slides */
     uint8_t slides[LAYERS_MAX], turns[LAYERS_MAX]; /* [n_layer] sliding window; RoPE */
-    struct kv_group kv[KV_GROUPS_MAX];             /* [n_group] those without a window first */
+    uint8_t kind[LAYERS_MAX];                      /* [n_layer] enum layer_kind */
+    struct hparams_state state;                    /* of those that recur */
+    struct kv_group kv[KV_GROUPS_MAX];             /* [n_group] those without a window first, those of states last */
     uint32_t n_group;
-    uint8_t group_of[LAYERS_MAX];                  /* [n_layer] the layer's group ... */
+    uint8_t group_of[LAYERS_MAX];                  /* [n_layer] the layer's group, of one that is LAYER_NEITHER 0 ... */
     uint16_t index_of[LAYERS_MAX];                 /* ... and its index within it */
     float embed_scale, attn_scale, residual_scale; /* of embeddings, scores, and what layers add; the last 0: none */
     float attn_softcap;                            /* of scores; 0: none */

@@ -295,6 +295,7 @@ static void converted(const char *name, const char *arch)
     X(glm4_moe, "glm4_moe", "glm4moe")        \
     X(dots1, "dots1", "dots1")                \
     X(gpt_oss, "gpt_oss", "gpt-oss")          \
+    X(lfm2, "lfm2", "lfm2")                   \
     X(phi3_longrope, "phi3-longrope", "phi3")
 #define FOLDERS(X)                         \
     X(llama_rope3, "llama-rope3", "llama") \

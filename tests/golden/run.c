@@ -76,11 +76,13 @@ void run_step(struct run *r, const struct piece *p, uint32_t n_piece, bool invar
     int32_t token[BATCH_ROWS_MAX];
     uint32_t out_row[BATCH_ROWS_MAX], n_row = 0, n_out = 0;
     struct batch_seq seq[BATCH_SEQS_MAX];
+    uint32_t state[BATCH_SEQS_MAX][2];
     for (uint32_t i = 0; i < n_piece; i++) {
         assert_true(p[i].n <= BATCH_ROWS_MAX - n_row && p[i].n_out <= p[i].n);
         seq[i] = (struct batch_seq){.row0 = n_row, .n_row = p[i].n, .pos0 = p[i].pos, .freq_set = r->freq_set};
+        state[i][0] = state[i][1] = p[i].pages[0]; /* that of a state is written where it was */
         for (uint32_t g = 0; g < r->n_group; g++)
-            seq[i].pages[g] = p[i].pages;
+            seq[i].pages[g] = r->kv[g].d_state ? state[i] : p[i].pages;
         memcpy(token + n_row, p[i].token, p[i].n * sizeof *token);
         for (uint32_t k = p[i].n - p[i].n_out; k < p[i].n; k++)
             out_row[n_out++] = n_row + k;

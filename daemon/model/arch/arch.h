@@ -45,18 +45,35 @@ struct layer {
     const float *shared_gate;                         /* [d_model] or NULL */
 };
 
+/* A layer that may have a recurrent state in place of attention. What it projects from its state is layer.attn_out. */
+struct recurrent_layer {
+    struct layer layer;
+    bool recurs;
+    struct weight in, gates; /* op_project's, one after the other; the second may be empty */
+    struct state_conv conv;
+    const float *decay, *dt_bias, *skip; /* [n_head] or NULL */
+    struct norm norm;
+};
+
+enum state_kind { STATE_NONE, STATE_CONV, STATE_DELTA, STATE_MAMBA2 };
+
 struct binder; /* model.c: the model being loaded, its file, the layer at hand */
 
 struct arch {
-    const char *name;    /* general.architecture */
-    enum rope_kind rope; /* which dimensions of a head turn together, in GGUF files of the architecture */
-    enum norm_kind norm; /* of d_model; which of the two epsilons a file must have */
-    uint32_t period;     /* of every so many layers the last has full attention, the others a sliding window, where the
-                            file has a window and does not say which layers slide; 0: all of them */
-    uint32_t still;      /* of every so many layers the last does not turn; 0: all do. A folder may list others. */
-    bool exact_yarn;     /* YaRN's ramp ends between dimensions, where the file does not say */
-    size_t layer_bytes;  /* of its layers; 0: they are struct layer */
-    bool skips_ahead;    /* the last layers of its files, nextn_predict_layers, predict further ahead: left out */
+    const char *name;     /* general.architecture */
+    enum rope_kind rope;  /* which dimensions of a head turn together, in GGUF files of the architecture */
+    enum norm_kind norm;  /* of d_model; which of the two epsilons a file must have */
+    uint32_t period;      /* of every so many layers the last has full attention, the others a sliding window, where the
+                             file has a window and does not say which layers slide; 0: all of them */
+    uint32_t still;       /* of every so many layers the last does not turn; 0: all do. A folder may list others. */
+    bool exact_yarn;      /* YaRN's ramp ends between dimensions, where the file does not say */
+    size_t layer_bytes;   /* of its layers; 0: they are struct layer */
+    const char *out_norm; /* the name of the last norm; NULL: "output_norm" */
+    enum state_kind state; /* layers may have a recurrent state, of this kind */
+    bool single;           /* a layer is one of three: attention, a recurrent state, a feed-forward network */
+    uint32_t interval;     /* ... and of every so many layers the last one attends, where the file does not say; 0: it
+                              says so by the number of KV heads, 0 of those that recur */
+    bool skips_ahead;      /* the last layers of its files, nextn_predict_layers, predict further ahead: left out */
     struct {
         bool may;             /* layers may be mixtures of experts; and where the file does not say so itself: */
         enum route_kind kind; /* what scores are, */
@@ -151,6 +168,12 @@ void build_layers(const struct model *m, struct program *p, enum glu_kind glu);
 bool bind_is_mixture(const struct binder *b, const struct layer *l);
 int bind_mixture(struct binder *b, struct layer *l);
 void build_mixture(const struct model *m, struct program *p, const struct layer *l, enum glu_kind glu);
+
+/* recurrent.c: a convolution, whose tensor is `name`.weight of n_channel rows, and its bias where that is there; what
+ * comes of the state; the op that adds the matrices' products up in ACT_MIX. */
+int bind_conv(struct binder *b, struct state_conv *conv, const char *name, uint32_t n_channel);
+int bind_state_out(struct binder *b, struct layer *l, const char *name, uint32_t n_in);
+void build_project(struct program *p, const struct recurrent_layer *l);
 
 /* llama.c: its relatives are bound and built as it is. */
 int llama_bind_layer(struct binder *b, struct layer *l);

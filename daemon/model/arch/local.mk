@@ -4,6 +4,7 @@ ARCHS = \
 	daemon/model/arch/qwen2.c \
 	daemon/model/arch/qwen3.c \
 	daemon/model/arch/qwen3moe.c \
+	daemon/model/arch/lfm2.c \
 	daemon/model/arch/qwen2moe.c \
 	daemon/model/arch/dots1.c \
 	daemon/model/arch/gpt_oss.c \
@@ -21,7 +22,7 @@ ARCHS = \
 	daemon/model/arch/cohere2.c
 
 EXTRA_DIST += daemon/model/arch/README.md
-daemon_libmodel_a_SOURCES += daemon/model/arch/arch.c daemon/model/arch/arch.h daemon/model/arch/parts.c daemon/model/arch/experts.c $(ARCHS)
+daemon_libmodel_a_SOURCES += daemon/model/arch/arch.c daemon/model/arch/arch.h daemon/model/arch/parts.c daemon/model/arch/experts.c daemon/model/arch/recurrent.c $(ARCHS)
 
 # The table, made of the list.
 BUILT_SOURCES += daemon/model/arch/list.h

@@ -33,6 +33,7 @@ static const struct hf_arch archs[] = {
     {"olmo3", "olmo2", "silu", HF_SANDWICH, 1},
     {"cohere2", "cohere2", "silu", 0, 1},
     {"nemotron", "nemotron", "relu2", HF_PLUS_ONE | HF_LAYER_NORM, 0.5f},
+    {"lfm2", "lfm2", "silu", HF_KV_BY_LAYER, 1},
 };
 
 /* A key of config.json and its GGUF key; `only`: the row is for that model_type alone. */
@@ -67,6 +68,7 @@ static const struct key {
     {"n_group", "expert_group_count", NULL, false},
     {"topk_group", "expert_group_used_count", NULL, false},
     {"routed_scaling_factor", "expert_weights_scale", NULL, true},
+    {"conv_L_cache", "shortconv.l_cache", NULL, false},
 };
 
 /* What transformers takes where config.json leaves a key out, and GGUF's reader would take otherwise or not know. Files
@@ -173,6 +175,8 @@ static int put_keys(struct hf *h)
         const json_t *v = get(h, k->hf);
         if (!v || (k->only && strcmp(k->only, h->arch->model_type)))
             continue;
+        if (h->arch->rules & HF_KV_BY_LAYER && !strcmp(k->hf, "num_key_value_heads"))
+            continue;                       /* put_recurrent() */
         if (last && !strcmp(last, k->gguf)) /* the same under an older name */
             continue;
         last = k->gguf;
@@ -371,6 +375,54 @@ static int put_no_rope(struct hf *h)
     return 0;
 }
 
+/* Which layers attend: those of layer_types that say so. The others have a recurrent state, and no KV heads. */
+static int put_recurrent(struct hf *h)
+{
+    static const char *const known[] = {"conv", "linear_attention", "mamba"};
+    const json_t *types = get(h, "layer_types"), *v;
+    uint32_t n_kv = whole(h, "num_key_value_heads");
+    int32_t heads[LAYERS_MAX];
+    char key[128];
+    size_t i;
+    if (!(h->arch->rules & HF_KV_BY_LAYER))
+        return 0;
+    if (!h->n_layer || h->n_layer > LAYERS_MAX || json_array_size(types) != h->n_layer)
+        return wrong(h, "layer_types", "an array with an entry for each layer");
+    json_array_foreach(types, i, v)
+    {
+        const char *type = json_string_value(v);
+        bool attends = type && (!strcmp(type, "full_attention") || !strcmp(type, "attention")), recurs = false;
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+            recurs |= type && !strcmp(type, known[k]);
+        if (!attends && !recurs)
+            return err_set(h->e, HEARTH_EUNSUPPORTED,
+                           "config.json: layer %zu is neither of full_attention nor recurrent (layer_types)", i);
+        heads[i] = attends ? (int32_t)n_kv : 0;
+    }
+    gguf_make_i32s(h->m, full_key(h, "attention.head_count_kv", key), heads, h->n_layer);
+    return 0;
+}
+
+/* LFM 2's config.json may say of the feed-forward network only what its size is made of. */
+static int adjust_d_ff(const struct hf *h)
+{
+    const json_t *by = get(h, "block_ffn_dim_multiplier");
+    uint32_t n = whole(h, "block_ff_dim") ? whole(h, "block_ff_dim") : whole(h, "intermediate_size");
+    if (strcmp(h->arch->model_type, "lfm2"))
+        return 0;
+    if (json_is_true(get(h, "block_auto_adjust_ff_dim"))) {
+        uint32_t of = whole(h, "block_multiple_of") ? whole(h, "block_multiple_of") : 256;
+        double factor = json_is_number(by) ? json_number_value(by) : 1;
+        if (!(factor > 0 && factor < 64))
+            return wrong(h, "block_ffn_dim_multiplier", "a number from 0 to 64");
+        n = (uint32_t)((double)(2 * n / 3) * factor);
+        n = (n + of - 1) / of * of;
+    }
+    return json_object_set_new(h->config, "intermediate_size", json_integer(n))
+               ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json")
+               : 0;
+}
+
 /* How a mixture's experts are chosen, where config.json says it otherwise than the architecture has it. */
 static int put_experts(struct hf *h)
 {
@@ -469,7 +521,11 @@ int hf_config(struct hf *h)
     if (!ret)
         ret = add_defaults(h);
     if (!ret)
+        ret = adjust_d_ff(h);
+    if (!ret)
         ret = put_keys(h);
+    if (!ret)
+        ret = put_recurrent(h);
     if (!ret)
         gguf_make_u32(h->m, full_key(h, "attention.key_length", key), hf_head_dim(h));
     if (!ret)

@@ -17,13 +17,14 @@ struct hf_arch {
     float partial_rot; /* the share of a head that RoPE rotates, where config.json has no key for it */
 };
 enum {
-    HF_PAIRS = 1,       /* GGUF has q and k re-ordered for interleaved RoPE; here pairs are half a head apart */
-    HF_PLUS_ONE = 2,    /* norm weights are stored minus one */
-    HF_SANDWICH = 4,    /* post_attention_layernorm follows attention; the FFN has a norm before and one behind */
-    HF_GLM = 8,         /* HF_SANDWICH with GLM's tensor names */
-    HF_LAYER_NORM = 16, /* norm_eps is a LayerNorm's */
-    HF_POST = 32,       /* post_attention_layernorm keeps that name, though it is the FFN's */
-    HF_TRANSPOSED = 64  /* all experts are in one tensor, transposed, gate's and up's columns in turn */
+    HF_PAIRS = 1,        /* GGUF has q and k re-ordered for interleaved RoPE; here pairs are half a head apart */
+    HF_PLUS_ONE = 2,     /* norm weights are stored minus one */
+    HF_SANDWICH = 4,     /* post_attention_layernorm follows attention; the FFN has a norm before and one behind */
+    HF_GLM = 8,          /* HF_SANDWICH with GLM's tensor names */
+    HF_LAYER_NORM = 16,  /* norm_eps is a LayerNorm's */
+    HF_POST = 32,        /* post_attention_layernorm keeps that name, though it is the FFN's */
+    HF_TRANSPOSED = 64,  /* all experts are in one tensor, transposed, gate's and up's columns in turn */
+    HF_KV_BY_LAYER = 128 /* layers with a recurrent state have no KV heads in GGUF */
 };
 
 struct hf {

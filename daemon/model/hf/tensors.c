@@ -23,7 +23,10 @@ struct rename {
     const char *hf, *gguf;
 };
 
-static const struct rename top[] = {{"embed_tokens", "token_embd"}, {"norm", "output_norm"}, {"lm_head", "output"}};
+static const struct rename top[] = {{"embed_tokens", "token_embd"},
+                                    {"norm", "output_norm"},
+                                    {"lm_head", "output"},
+                                    {"embedding_norm", "token_embd_norm"}};
 
 static const struct rename layer[] = {
     {"input_layernorm", "attn_norm"},
@@ -50,6 +53,17 @@ static const struct rename layer[] = {
     {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
     {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
     {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
+    {"operator_norm", "attn_norm"},
+    {"ffn_norm", "ffn_norm"},
+    {"self_attn.out_proj", "attn_output"},
+    {"self_attn.q_layernorm", "attn_q_norm"},
+    {"self_attn.k_layernorm", "attn_k_norm"},
+    {"feed_forward.w1", "ffn_gate"},
+    {"feed_forward.w3", "ffn_up"},
+    {"feed_forward.w2", "ffn_down"},
+    {"conv.in_proj", "shortconv.in_proj"},
+    {"conv.conv", "shortconv.conv"},
+    {"conv.out_proj", "shortconv.out_proj"},
 };
 
 /* Of a layer, whole names: what comes after their last dot is no "weight" or "bias". */
@@ -209,6 +223,11 @@ static int on_tensor(void *arg, const struct safetensor *s, struct hearth_err *e
     if (!ret) {
         t.name = gguf_make_name(h->m, name);
         ret = align(h, &t);
+        if (t.n_dim == 3 && t.dim[1] == 1) { /* of a convolution: [channels, 1, taps] */
+            t.dim[1] = t.dim[2];
+            t.dim[2] = 1;
+            t.n_dim = 2;
+        }
     }
     if (!ret && (h->arch->rules & HF_PLUS_ONE) && is_norm_weight(name))
         ret = plus_one(h, &t);

@@ -1,0 +1,55 @@
+/* lfm2.c - LFM 2, dense and with experts: of most layers a short convolution between two gates in place of attention,
+ * the others as Qwen 3's. The last norm has the name of the first. */
+#include "daemon/model/arch/arch.h"
+#include "daemon/model/model.h"
+
+static int bind_shortconv(struct binder *b, struct recurrent_layer *r)
+{
+    uint32_t d = bind_hparams(b)->d_model;
+    const struct bind_part in = {"shortconv.in_proj.weight", 3 * d};
+    int ret = bind_matrix(b, &r->in, WEIGHT_MIXER, d, &in, 1);
+    if (!ret)
+        ret = bind_conv(b, &r->conv, "shortconv.conv", d);
+    return ret ? ret : bind_state_out(b, &r->layer, "shortconv.out_proj.weight", d);
+}
+
+static int bind_layer(struct binder *b, struct layer *l)
+{
+    const struct hparams *hp = bind_hparams(b);
+    struct recurrent_layer *r = (struct recurrent_layer *)l;
+    r->recurs = hp->kind[l->number] == LAYER_RECURS;
+    int ret = bind_norm(b, &l->attn_norm, "attn_norm", hp->d_model);
+    if (!ret)
+        ret = r->recurs ? bind_shortconv(b, r) : bind_attention(b, l);
+    if (!ret && !r->recurs)
+        ret = bind_head_norms(b, l);
+    if (!ret)
+        ret = bind_norm(b, &l->ffn_norm, "ffn_norm", hp->d_model);
+    return ret ? ret : bind_ffn(b, l);
+}
+
+static void build(const struct model *m, struct program *p)
+{
+    build_embed(m, p);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = model_layer(m, i);
+        const struct recurrent_layer *r = (const struct recurrent_layer *)l;
+        if (r->recurs) {
+            build_project(p, r);
+            program_shortconv(p, (struct op_shortconv){
+                                     .layer = l->index, .group = l->group, .d_inner = m->hp.d_model, .conv = r->conv});
+        } else
+            build_attend(m, p, l);
+        build_attention_out(m, p, l);
+        build_ffn(m, p, l, GLU_SWIGLU);
+    }
+    build_head(m, p);
+}
+
+const struct arch arch_lfm2 = {"lfm2",
+                               ROPE_NEOX,
+                               .layer_bytes = sizeof(struct recurrent_layer),
+                               .out_norm = "token_embd_norm",
+                               .state = STATE_CONV,
+                               .bind_layer = bind_layer,
+                               .build = build};

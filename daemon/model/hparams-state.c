@@ -1,0 +1,57 @@
+/* hparams-state.c - reads which layers of a file have a recurrent state and what it is, and checks that it fits. */
+#include "daemon/model/hparams-internal.h"
+
+#include <stdio.h>
+
+#include "daemon/model/arch/arch.h"
+
+/* Of every so many layers the last one attends, or a list says which recur. */
+static void read_interval(struct hparams_reader *r, struct hparams *hp, const struct arch *row)
+{
+    char key[128];
+    uint8_t recurs[LAYERS_MAX];
+    snprintf(key, sizeof key, "%s.attention.recurrent_layers", r->arch);
+    if (r->ret || !row->interval)
+        return;
+    int ret = gguf_flags(r->g, key, recurs, hp->n_layer, r->e);
+    uint32_t interval = ret > 0 ? hparams_number(r, "full_attention_interval", 1, LAYERS_MAX, row->interval) : 0;
+    r->ret = ret < 0 ? ret : r->ret;
+    for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++)
+        hp->kind[i] = (interval ? (i + 1) % interval != 0 : recurs[i]) ? LAYER_RECURS : LAYER_ATTENDS;
+}
+
+/* Heads and groups of a delta net or of Mamba-2; what they come to together is checked by those who ask for it. */
+static void read_heads(struct hparams_reader *r, struct hparams_state *s, bool delta)
+{
+    uint32_t inner = hparams_number(r, "ssm.inner_size", 1, 1 << 20, REQUIRED);
+    s->n_tap = hparams_number(r, "ssm.conv_kernel", 2, STATE_TAPS_MAX, REQUIRED);
+    s->d_state = hparams_number(r, "ssm.state_size", 1, STATE_D_MAX, REQUIRED);
+    s->n_head = hparams_number(r, "ssm.time_step_rank", 1, 1024, REQUIRED);
+    s->n_group = hparams_number(r, "ssm.group_count", 1, 1024, delta ? REQUIRED : 1);
+    if (r->ret)
+        return;
+    s->d_head = inner / s->n_head;
+    if (inner % s->n_head || s->n_head % s->n_group || s->d_head > (delta ? STATE_NORM_MAX : STATE_D_MAX))
+        hparams_refuse(r, HEARTH_EBADMODEL,
+                       "a recurrent state of %u (%s.ssm.inner_size) does not divide into %u heads (ssm.time_step_rank) "
+                       "of at most %u, in %u groups (ssm.group_count)",
+                       inner, r->arch, s->n_head, delta ? STATE_NORM_MAX : STATE_D_MAX, s->n_group);
+    s->n_channel = inner + 2 * s->n_group * s->d_state;
+}
+
+void hparams_read_state(struct hparams_reader *r, struct hparams *hp, const struct arch *row)
+{
+    struct hparams_state *s = &hp->state;
+    if (r->ret || row->state == STATE_NONE)
+        return;
+    read_interval(r, hp, row);
+    if (row->state == STATE_CONV) {
+        s->n_tap = hparams_number(r, "shortconv.l_cache", 2, STATE_TAPS_MAX, REQUIRED);
+        s->n_channel = hp->d_model;
+    } else
+        read_heads(r, s, row->state == STATE_DELTA);
+    uint64_t n = (uint64_t)(s->n_tap - 1) * s->n_channel + (uint64_t)s->n_head * s->d_head * s->d_state;
+    if (!r->ret && n > 1 << 28)
+        hparams_refuse(r, HEARTH_EUNSUPPORTED, "a recurrent state of %llu numbers in a layer", (unsigned long long)n);
+    s->n = (uint32_t)n;
+}
