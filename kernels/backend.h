@@ -49,7 +49,7 @@ struct device; /* one opened device: workspace, streams, sticky error; opaque */
 /* How the ops use a matrix. CUDA interleaves and permutes by role; the CPU takes no notice. */
 enum weight_role {
     WEIGHT_EMBED,      /* one part: token rows, read by id (embed); also the head's matrix where they are one tensor */
-    WEIGHT_QKV,        /* three parts: q, k, v */
+    WEIGHT_QKV,        /* three parts: q, k, v; or less, as op_qkv has it */
     WEIGHT_PROJ,       /* one part: attention output, FFN down */
     WEIGHT_GATE_UP,    /* two parts: gate, up (or one: up alone, for an ungated FFN) */
     WEIGHT_HEAD,       /* one part: logits */
@@ -250,6 +250,7 @@ struct workspace_dims {
     uint32_t n_row, n_out;
     uint32_t d_route /* 2 n_used */, d_experts /* n_used * d_expert */; /* 0: no mixture of experts */
     uint32_t d_mix;                                                     /* of ACT_MIX; 0: no op writes it */
+    uint32_t d_aside /* d_model, or 0 */, d_inputs /* n_layer * d_input, or 0 */;
 };
 
 struct backend {

@@ -44,16 +44,22 @@ uint32_t op_reads(const struct op *o)
 
 enum act op_writes(const struct op *o)
 {
-#define X(KIND, name, weight, reads, writes, width) writes,
-    static const enum act writes[] = {OPS(X)};
+    switch (o->kind) {
+#define X(KIND, name, weight, reads, writes, width) \
+    case OP_##KIND:                                 \
+        return writes;
+        OPS(X)
 #undef X
-    return writes[o->kind];
+    case OP_COUNT:
+        break;
+    }
+    return ACT_COUNT;
 }
 
 uint32_t op_columns(const struct op *o, enum act a)
 {
     const struct weight *w = op_weight(o);
-    if (a != op_writes(o) && w && a != ACT_ROUTE && a != ACT_EXPERTS && a != ACT_MIX)
+    if (a != op_writes(o) && w && a < ACT_ROUTE)
         return w->n_in;
     switch (o->kind) {
 #define X(KIND, name, weight, reads, writes, width) \

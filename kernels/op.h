@@ -34,6 +34,8 @@ enum act {
     ACT_ROUTE,
     ACT_EXPERTS, /* hidden rows of these experts, in that order [n_row, n_used, d_expert] */
     ACT_MIX,     /* what op_project made for the op of a recurrent layer, or gates for attention f32 */
+    ACT_ASIDE,   /* a result that waits for another to be added to [n_row, d_model] f32 */
+    ACT_INPUTS,  /* what each layer adds to a token beside the residual stream [n_row, n_layer, d_input] f32 */
     ACT_COUNT
 };
 #define ACT_BIT(a) (1u << (a)) /* sets of activations */
@@ -84,18 +86,23 @@ struct op_embed {
     float scale;            /* 1, or sqrt(d_model) for gemma */
 };
 
-/* ACT_X -> norm -> Q|K|V (+ bias) -> q/k norm -> RoPE -> ACT_Q, and K, V appended to the pages; where attention is
- * gated, Q's rows are each head's query, then its gate, which is left in ACT_MIX [n_head, 2, d_head] in its place. */
+/*
+ * ACT_X -> norm -> Q|K|V (+ bias) -> q/k/v norm -> RoPE (not of V) -> ACT_Q, and K, V appended to the pages. Where the
+ * matrix has no part V, the values are K as projected, before its norm; where it has Q alone, nothing is appended: the
+ * layer attends to another's K and V. Where attention is gated, Q's rows are each head's query, then its gate, which is
+ * left in ACT_MIX [n_head, 2, d_head] in its place.
+ */
 struct op_qkv {
     uint32_t layer; /* index within the group */
     uint32_t group; /* the layer group, whose pool K and V go to: batch.kv[group] */
     uint32_t n_head, n_kv, d_head;
     struct norm norm;
-    const struct weight *w;    /* WEIGHT_QKV */
+    const struct weight *w;    /* WEIGHT_QKV: Q, K, V; Q, K; or Q */
     const float *bias;         /* [n_out] or NULL */
     const struct norm *q_norm; /* over d_head, or NULL */
     const struct norm *k_norm;
-    bool whole_norms;        /* these two are over all heads of a row at once: [n_head d_head], [n_kv d_head] */
+    const struct norm *v_norm;
+    bool whole_norms;        /* the former two are over all heads of a row at once: [n_head d_head], [n_kv d_head] */
     bool gated;              /* there is no bias then */
     const struct rope *rope; /* NULL: nothing turns */
     /* Queries at position p are multiplied by 1 + beta ln(1 + floor(p / length)), which keeps attention sharp over long
@@ -119,13 +126,15 @@ struct op_attend {
     bool gated; /* the result is multiplied by sigmoid of the gates that op_qkv left in ACT_MIX */
 };
 
-/* ACT_X += residual_scale norm?(in * W (+ bias)) */
+/* ACT_X = x_scale (ACT_X + residual_scale norm?(in * W (+ bias))), or what is added to it -> ACT_ASIDE */
 struct op_proj {
     enum act in;                  /* ACT_ATT or ACT_FF */
     const struct weight *w;       /* WEIGHT_PROJ */
     const float *bias;            /* [n_out] or NULL */
     const struct norm *post_norm; /* gemma: over the product before it is added; NULL otherwise */
     float residual_scale;         /* 0 = none, which is 1 */
+    float x_scale;                /* likewise */
+    bool aside;                   /* to ACT_ASIDE; without x_scale */
 };
 
 /* ACT_X -> norm -> gate, up -> act(gate) * up -> ACT_FF */
@@ -172,6 +181,7 @@ struct op_route {
     uint32_t n_group, n_group_used, group_best; /* n_group 0 or 1: no groups */
     bool normalise;
     float scale;
+    const float *expert_scale; /* [n_out]: multiplies an expert's weight in the end, or NULL */
 };
 
 /*
@@ -186,12 +196,37 @@ struct op_experts_up {
     uint32_t n_used; /* as in op_route */
 };
 
-/* ACT_X += residual_scale sum over the row's experts of weight (W_expert hidden + bias_expert), by ascending id. */
+/*
+ * y = residual_scale sum over the row's experts of weight (W_expert hidden + bias_expert), by ascending id, normalised
+ * where there is a post_norm -> ACT_X = x_scale (ACT_X + y). With an aside_norm what is added is aside_norm(ACT_ASIDE +
+ * y): experts beside an ordinary network.
+ */
 struct op_experts_down {
-    const struct weight *w; /* WEIGHT_EXPERTS_DOWN */
-    const float *bias;      /* [n_expert, n_out] or NULL */
-    float residual_scale;   /* 0 = none, which is 1 */
-    uint32_t n_used;        /* as in op_route */
+    const struct weight *w;                    /* WEIGHT_EXPERTS_DOWN */
+    const float *bias;                         /* [n_expert, n_out] or NULL */
+    float residual_scale;                      /* 0 = none, which is 1 */
+    uint32_t n_used;                           /* as in op_route */
+    const struct norm *post_norm, *aside_norm; /* [n_out], or NULL; the latter not without the former */
+    float x_scale;                             /* 0 = none, which is 1 */
+};
+
+/*
+ * What each layer will add to a token, of its embedding ACT_X and of rows that a table has of it for every layer
+ * (Gemma's per-layer inputs): scale (norm(w_scale W x) + embed_scale row) -> ACT_INPUTS, the norm over each layer's
+ * d_input.
+ */
+struct op_inputs {
+    const struct weight *w;     /* WEIGHT_PROJ: [n_layer d_input, d_model] */
+    const struct weight *embed; /* WEIGHT_EMBED: [n_vocab, n_layer d_input] */
+    struct norm norm;           /* [d_input] */
+    uint32_t d_input;
+    float w_scale, embed_scale, scale;
+};
+
+/* gelu(W x) times the layer's columns of ACT_INPUTS -> ACT_FF */
+struct op_input_gate {
+    const struct weight *w; /* WEIGHT_GATE_UP, of one part: [d_input, d_model] */
+    uint32_t layer, n_layer;
 };
 
 /* --- ops with a recurrent state -------------------------------------------------------------------------- */
@@ -274,28 +309,33 @@ static inline uint32_t mamba2_channels(const struct op_mamba2 *o)
  * The list: kind, name of its struct and functions, and by `o`, an op of that kind, its matrix (NULL: none), the set of
  * activations that it reads, the one that it writes, and that one's columns. ACT_X of a row that adds to it is both
  * read and written. Other activations that an op reads have its matrix's n_in columns or, without a matrix, as many as
- * the one that it writes; of ACT_ROUTE, ACT_EXPERTS and ACT_MIX the last entry says it, by `a`, the activation that is
- * asked for.
+ * the one that it writes; from ACT_ROUTE on the last entry says it, by `a`, the activation that is asked for.
  */
 #define OPS(X) \
     X(EMBED,  embed,  o->embed.w,  0,                                         ACT_X,      o->embed.w->n_in) \
     X(QKV,    qkv,    o->qkv.w,    ACT_BIT(ACT_X),                            ACT_Q,      o->qkv.n_head * o->qkv.d_head) \
     X(ATTEND, attend, NULL,        ACT_BIT(ACT_Q) | (o->attend.gated ? ACT_BIT(ACT_MIX) : 0), ACT_ATT, \
       o->attend.n_head * o->attend.d_head * (a == ACT_MIX ? 2 : 1)) \
-    X(PROJ,   proj,   o->proj.w,   ACT_BIT(ACT_X) | ACT_BIT(o->proj.in),      ACT_X,      o->proj.w->n_out) \
+    X(PROJ,   proj,   o->proj.w,   ACT_BIT(o->proj.in) | (o->proj.aside ? 0 : ACT_BIT(ACT_X)), \
+      o->proj.aside ? ACT_ASIDE : ACT_X, o->proj.w->n_out) \
     X(FFN_UP, ffn_up, o->ffn_up.w, ACT_BIT(ACT_X),                            ACT_FF,     o->ffn_up.w->part[0].n_out) \
     X(HEAD,   head,   o->head.w,   ACT_BIT(ACT_X),                            ACT_LOGITS, o->head.w->n_out) \
     X(ROUTE,  route,  o->route.w,  ACT_BIT(ACT_X),                            ACT_ROUTE,  2 * o->route.n_used) \
     X(EXPERTS_UP, experts_up, o->experts_up.w, ACT_BIT(ACT_X) | ACT_BIT(ACT_ROUTE), ACT_EXPERTS, \
       o->experts_up.n_used * (a == ACT_ROUTE ? 2 : o->experts_up.w->part[0].n_out)) \
-    X(EXPERTS_DOWN, experts_down, o->experts_down.w, ACT_BIT(ACT_X) | ACT_BIT(ACT_ROUTE) | ACT_BIT(ACT_EXPERTS), ACT_X, \
-      a == ACT_X ? o->experts_down.w->n_out : o->experts_down.n_used * (a == ACT_ROUTE ? 2 : o->experts_down.w->n_in)) \
+    X(EXPERTS_DOWN, experts_down, o->experts_down.w, ACT_BIT(ACT_X) | ACT_BIT(ACT_ROUTE) | ACT_BIT(ACT_EXPERTS) | \
+      (o->experts_down.aside_norm ? ACT_BIT(ACT_ASIDE) : 0), ACT_X, \
+      a == ACT_X || a == ACT_ASIDE ? o->experts_down.w->n_out : \
+      o->experts_down.n_used * (a == ACT_ROUTE ? 2 : o->experts_down.w->n_in)) \
     X(PROJECT, project, o->project.w, ACT_BIT(ACT_X), ACT_MIX, o->project.width) \
     X(SHORTCONV, shortconv, NULL, ACT_BIT(ACT_MIX), ACT_ATT, o->shortconv.d_inner * (a == ACT_MIX ? 3 : 1)) \
     X(DELTA, delta, NULL, ACT_BIT(ACT_MIX), ACT_ATT, o->delta.n_v * o->delta.d_v + \
       (a == ACT_MIX ? delta_channels(&o->delta) + 2 * o->delta.n_v : 0)) \
     X(MAMBA2, mamba2, NULL, ACT_BIT(ACT_MIX), ACT_ATT, o->mamba2.n_head * o->mamba2.d_head + \
-      (a == ACT_MIX ? mamba2_channels(&o->mamba2) + o->mamba2.n_head : 0))
+      (a == ACT_MIX ? mamba2_channels(&o->mamba2) + o->mamba2.n_head : 0)) \
+    X(INPUTS, inputs, o->inputs.w, ACT_BIT(ACT_X),                            ACT_INPUTS, o->inputs.w->n_out) \
+    X(INPUT_GATE, input_gate, o->input_gate.w, ACT_BIT(ACT_X) | ACT_BIT(ACT_INPUTS), ACT_FF, \
+      o->input_gate.w->n_out * (a == ACT_INPUTS ? o->input_gate.n_layer : 1))
 /* clang-format on */
 
 #define X(KIND, name, ...) OP_##KIND,

@@ -148,12 +148,14 @@ struct device {
     float *logits;                   /* [n_out, n_vocab] */
     float *route, *experts;          /* [n_row, d_route], [n_row, d_experts] */
     float *mix;                      /* [n_row, d_mix] */
+    float *aside, *inputs;           /* [n_row, d_model], [n_row, d_inputs] */
     struct scratch *scratch;         /* [n_thread] */
     struct scratch scores, gathered; /* [n_row, n_expert] a router's; the rows of each expert as panels */
     struct scratch convolved;        /* [n_row, channels] state.h */
     uint32_t d_model, d_q, n_logit;  /* columns of x, q and logits, as they were last written */
     uint32_t d_route, d_experts;     /* of route and experts, likewise */
     uint32_t d_mix;                  /* of mix */
+    uint32_t d_aside, d_inputs;      /* likewise */
     uint32_t max_keys;               /* positions that the step's longest sequence sees, rounded up to LANES */
 
     struct batch batch;    /* of the last step; arrays below */

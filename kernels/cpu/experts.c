@@ -197,10 +197,36 @@ static void down_item(void *arg, uint32_t item, uint32_t thread)
             }
         }
         float scale = op->residual_scale != 0.0f ? op->residual_scale : 1.0f;
-        for (uint32_t row = 0; row < n_row; row++)
-            for (uint32_t c = 0; c < n; c++)
-                d->x[(size_t)row * d->d_model + o + c] += scale * sum[(size_t)row * n + c];
+        for (uint32_t row = 0; row < n_row; row++) {
+            float *to = (op->post_norm ? d->y : d->x) + (size_t)row * d->d_model + o;
+            for (uint32_t c = 0; c < n; c++) {
+                float v = scale * sum[(size_t)row * n + c];
+                to[c] = op->post_norm ? v : to[c] + v;
+            }
+            for (uint32_t c = 0; op->x_scale != 0.0f && !op->post_norm && c < n; c++)
+                to[c] *= op->x_scale;
+        }
     }
+}
+
+/* What is done with a row's whole result: its norm, what waits aside, the norm of both. */
+static void down_row(void *arg, uint32_t row, uint32_t thread)
+{
+    const struct by_expert *b = arg;
+    const struct op_experts_down *op = b->op;
+    struct device *d = b->d;
+    size_t at = (size_t)row * d->d_model;
+    float *y = d->y + at, *x = d->x + at;
+    (void)thread;
+    d->k->norm(op->post_norm, y, d->d_model, y, KB);
+    for (uint32_t i = 0; op->aside_norm && i < d->d_model; i++)
+        y[i] += d->aside[at + i];
+    if (op->aside_norm)
+        d->k->norm(op->aside_norm, y, d->d_model, y, KB);
+    for (uint32_t i = 0; i < d->d_model; i++)
+        x[i] += y[i];
+    for (uint32_t i = 0; op->x_scale != 0.0f && i < d->d_model; i++)
+        x[i] *= op->x_scale;
 }
 
 void cpu_experts_down(struct device *d, const struct op_experts_down *op)
@@ -217,9 +243,16 @@ void cpu_experts_down(struct device *d, const struct op_experts_down *op)
             (unsigned)w->n_out, (unsigned)w->n_in, (unsigned)d->d_model, (unsigned)d->d_experts, (unsigned)op->n_used);
         return;
     }
+    if (op->aside_norm && (!op->post_norm || d->d_aside != d->d_model)) {
+        cpu_fail(d, HEARTH_EPARAMS, "experts_down adds to what is aside, of %u columns, without a norm or beside %u",
+                 (unsigned)d->d_aside, (unsigned)d->d_model);
+        return;
+    }
     if (!cpu_matmul_reserve(d, w->n_in) || !gather(&b))
         return;
     b.chunk = cpu_matmul_chunk(d, w->n_out, w->n_in, d->batch.n_row * op->n_used);
     b.n_chunk = (w->n_out + b.chunk - 1) / b.chunk;
     pool_run(d->pool, b.n_chunk, down_item, &b);
+    if (op->post_norm)
+        pool_run(d->pool, d->batch.n_row, down_row, &b);
 }

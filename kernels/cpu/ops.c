@@ -12,6 +12,29 @@
 
 /* --- embed ----------------------------------------------------------------------------------------------- */
 
+bool cpu_token_ids(struct device *d, uint32_t n_vocab, uint32_t out[BATCH_ROWS_MAX])
+{
+    for (uint32_t r = 0; r < d->batch.n_row; r++) {
+        int32_t id = d->token[r];
+        if (id < 0) {
+            uint32_t slot = (uint32_t)(-1 - id);
+            if (slot >= SLOTS_MAX || d->slot[slot].last < 0) {
+                cpu_fail(d, HEARTH_EPARAMS, "row %u takes the token of slot %u, which has sampled none", (unsigned)r,
+                         (unsigned)slot);
+                return false;
+            }
+            id = d->slot[slot].last;
+        }
+        if ((uint32_t)id >= n_vocab) {
+            cpu_fail(d, HEARTH_EPARAMS, "row %u has token %d of a vocabulary of %u", (unsigned)r, (int)id,
+                     (unsigned)n_vocab);
+            return false;
+        }
+        out[r] = (uint32_t)id;
+    }
+    return true;
+}
+
 void cpu_embed(struct device *d, const struct op_embed *op)
 {
     const struct weight *w = op->w;
@@ -21,22 +44,11 @@ void cpu_embed(struct device *d, const struct op_embed *op)
     const struct dtype_info *t = dtype_get(w->part[0].type);
     uint64_t row_bytes = dtype_bytes(w->part[0].type, w->n_in);
     float scale = op->scale * weight_part_scale(&w->part[0]);
+    uint32_t ids[BATCH_ROWS_MAX];
+    if (!cpu_token_ids(d, w->n_out, ids))
+        return;
     for (uint32_t r = 0; r < d->batch.n_row; r++) {
-        int32_t id = d->token[r];
-        if (id < 0) {
-            uint32_t slot = (uint32_t)(-1 - id);
-            if (slot >= SLOTS_MAX || d->slot[slot].last < 0) {
-                cpu_fail(d, HEARTH_EPARAMS, "row %u takes the token of slot %u, which has sampled none", (unsigned)r,
-                         (unsigned)slot);
-                return;
-            }
-            id = d->slot[slot].last;
-        }
-        if ((uint32_t)id >= w->n_out) {
-            cpu_fail(d, HEARTH_EPARAMS, "row %u has token %d of a vocabulary of %u", (unsigned)r, (int)id,
-                     (unsigned)w->n_out);
-            return;
-        }
+        uint32_t id = ids[r];
         float *x = d->x + (size_t)r * d->d_model;
         t->to_f32((const char *)w->part[0].data + (uint64_t)id * row_bytes, x, w->n_in);
         if (scale != 1.0f)
@@ -160,25 +172,34 @@ static void qkv_epilogue_item(void *arg, uint32_t row, uint32_t thread)
     if (op->bias) {
         for (uint32_t i = 0; i < d_q; i++)
             q[i] += op->bias[i];
-        for (uint32_t i = 0; i < 2 * d_kv; i++) /* k, then v */
+        for (uint32_t i = 0; i < (op->w->n_part - 1) * d_kv; i++) /* k, then v */
             k[i] += op->bias[d_q + i];
     }
+    bool has_kv = op->w->n_part > 1;
+    if (op->w->n_part == 2)
+        memcpy(v, k, d_kv * sizeof *v);
     head_norms(d, op->q_norm, op->whole_norms, q, op->n_head, op->d_head);
-    head_norms(d, op->k_norm, op->whole_norms, k, op->n_kv, op->d_head);
+    if (has_kv) {
+        head_norms(d, op->k_norm, op->whole_norms, k, op->n_kv, op->d_head);
+        head_norms(d, op->v_norm, false, v, op->n_kv, op->d_head);
+    }
     if (f->cs) {
         const float *cs = f->cs + (size_t)row * op->rope->n_rot;
         d->k->rope(op->rope->kind, cs, op->rope->n_rot, q, op->n_head, op->d_head);
-        d->k->rope(op->rope->kind, cs, op->rope->n_rot, k, op->n_kv, op->d_head);
-        if (op->rope->hadamard) {
+        if (has_kv)
+            d->k->rope(op->rope->kind, cs, op->rope->n_rot, k, op->n_kv, op->d_head);
+        if (op->rope->hadamard)
             hadamard(op->rope, q, op->n_head);
+        if (op->rope->hadamard && has_kv)
             hadamard(op->rope, k, op->n_kv);
-        }
     }
     if (op->temperature.beta != 0.0f) {
         float t = (float)(1 + (double)op->temperature.beta * log(1 + (double)(pos / op->temperature.length)));
         for (uint32_t i = 0; i < d_q; i++)
             q[i] *= t;
     }
+    if (!has_kv)
+        return;
     const struct kv_pool *pool = d->batch.kv[op->group];
     uint32_t page = d->seq[d->seq_of[row]].pages[op->group][pos / KV_PAGE];
     char *at = pool->base + page * pool->stride + op->layer * kv_layer_bytes(&pool->desc);
@@ -213,7 +234,10 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
         cpu_fail(d, HEARTH_EPARAMS, "gated attention with a bias");
         return;
     }
-    if (w->n_part != 3 || w->part[0].n_out != d_first || w->part[1].n_out != d_kv || w->part[2].n_out != d_kv) {
+    bool fits = w->part[0].n_out == d_first;
+    for (uint32_t i = 1; i < w->n_part; i++)
+        fits = fits && w->part[i].n_out == d_kv;
+    if (!fits) {
         cpu_fail(d, HEARTH_EPARAMS, "qkv weight of %u parts does not give %u/%u heads of %u", (unsigned)w->n_part,
                  (unsigned)op->n_head, (unsigned)op->n_kv, (unsigned)op->d_head);
         return;
@@ -330,19 +354,22 @@ static void proj_item(void *arg, uint32_t item, uint32_t thread)
     uint32_t o0, o1, cols = cpu_tmp_cols(p->x->n_row);
     cpu_matmul_rows(p, item, &o0, &o1);
     float *scratch = d->scratch[thread].v, *tmp = scratch + matmul_scratch(p->w->n_in);
+    bool scaled_x = op->x_scale != 0.0f && !op->post_norm && !op->aside;
     bool scaled = op->residual_scale != 0.0f && !op->post_norm; /* with a norm after, the norm's result is */
     for (uint32_t o = o0; o < o1; o += cols) {
         uint32_t n = o1 - o < cols ? o1 - o : cols;
         cpu_matmul(d, &p->w->part[0], p->w->n_in, p->x, o, o + n, tmp, n, scratch);
         for (uint32_t r = 0; r < p->x->n_row; r++) {
             float *from = tmp + (size_t)r * n;
-            float *to = (op->post_norm ? d->y : d->x) + (size_t)r * d->d_model + o;
+            float *to = (op->post_norm ? d->y : op->aside ? d->aside : d->x) + (size_t)r * d->d_model + o;
             for (uint32_t i = 0; op->bias && i < n; i++)
                 from[i] += op->bias[o + i];
             for (uint32_t i = 0; scaled && i < n; i++)
                 from[i] *= op->residual_scale;
             for (uint32_t i = 0; i < n; i++)
-                to[i] = op->post_norm ? from[i] : to[i] + from[i];
+                to[i] = op->post_norm || op->aside ? from[i] : to[i] + from[i];
+            for (uint32_t i = 0; scaled_x && i < n; i++)
+                to[i] *= op->x_scale;
         }
     }
 }
@@ -361,8 +388,14 @@ static void post_norm_item(void *arg, uint32_t row, uint32_t thread)
     d->k->norm(n->op->post_norm, y, d->d_model, y, KB);
     for (uint32_t i = 0; scale != 0.0f && i < d->d_model; i++)
         y[i] *= scale;
+    if (n->op->aside) {
+        memcpy(d->aside + (size_t)row * d->d_model, y, d->d_model * sizeof *y);
+        return;
+    }
     for (uint32_t i = 0; i < d->d_model; i++)
         x[i] += y[i];
+    for (uint32_t i = 0; n->op->x_scale != 0.0f && i < d->d_model; i++)
+        x[i] *= n->op->x_scale;
 }
 
 void cpu_proj(struct device *d, const struct op_proj *op)
@@ -374,6 +407,11 @@ void cpu_proj(struct device *d, const struct op_proj *op)
         cpu_fail(d, HEARTH_EPARAMS, "proj gives %u columns, the residual stream has %u", (unsigned)op->w->n_out,
                  (unsigned)d->d_model);
         return;
+    }
+    if (op->aside) {
+        if (!cpu_fits(d, "d_aside", op->w->n_out, d->dims.d_aside))
+            return;
+        d->d_aside = op->w->n_out;
     }
     struct matmul_job p = cpu_matmul_job(d, op->w, x, op);
     pool_run(d->pool, p.n_item, proj_item, &p);

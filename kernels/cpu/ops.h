@@ -48,6 +48,9 @@ static inline uint32_t cpu_tmp_cols(uint32_t n_row)
 
 /* Whether n is from 1 to the limit, which was reserved; an error that sticks where not. */
 bool cpu_fits(struct device *d, const char *what, uint64_t n, uint64_t limit);
+/* The token ids of the step's rows, those that slots sampled included; false, and an error that sticks, where one is no
+ * token of the vocabulary. */
+bool cpu_token_ids(struct device *d, uint32_t n_vocab, uint32_t out[BATCH_ROWS_MAX]);
 /* Normalises rows of x (NULL: the first n_row) into `normed`. */
 void cpu_norm_rows(struct device *d, const struct norm *norm, const uint32_t *rows, uint32_t n_row);
 

@@ -138,7 +138,7 @@ static void route_item(void *arg, uint32_t row, uint32_t thread)
     for (uint32_t e = 0; e < r->n_expert; e++)
         broken |= isnan(logits[e]);
     for (uint32_t i = 0; i < op->n_used; i++)
-        weight[i] = broken ? NAN : weight[i] * op->scale;
+        weight[i] = broken ? NAN : weight[i] * op->scale * (op->expert_scale ? op->expert_scale[id[i]] : 1.0f);
 }
 
 /* Whether so many can be chosen of so many experts. */
