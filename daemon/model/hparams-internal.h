@@ -5,6 +5,7 @@
 #ifndef HEARTH_HPARAMS_INTERNAL_H
 #define HEARTH_HPARAMS_INTERNAL_H
 
+#include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
 struct hparams_reader {
@@ -14,12 +15,6 @@ struct hparams_reader {
     int ret; /* the first error; later calls do nothing */
 };
 
-enum { REQUIRED = -1 };
-
-/* Reads an integer within [min, max]; `absent` is its value where the key is absent, or REQUIRED. */
-uint32_t hparams_number(struct hparams_reader *r, const char *name, uint32_t min, uint32_t max, int64_t absent);
-/* The first error. */
-void hparams_refuse(struct hparams_reader *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* hparams-layers.c: heads and d_ff of each layer; not yet the size of heads. */
 void hparams_read_shapes(struct hparams_reader *r, struct hparams *hp, const struct arch *row);
 /* hparams-experts.c: what the file says of mixtures of experts; none where it has no expert_count. */

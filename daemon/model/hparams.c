@@ -220,8 +220,16 @@ static bool is_set(const struct hparams_reader *r, const char *name)
     return gguf_has(r->g, key);
 }
 
+static bool reads(const struct arch *row, const char *key)
+{
+    for (const char *const *own = row->reads; own && *own; own++)
+        if (!strcmp(*own, key))
+            return true;
+    return false;
+}
+
 /* What files of other architectures ask for by keys that any may have. */
-static void refuse_unknown(struct hparams_reader *r, const struct hparams *hp)
+static void refuse_unknown(struct hparams_reader *r, const struct hparams *hp, const struct arch *row)
 {
     static const char *const keys[] = {
         "rope.dimension_sections",    "attention.clamp_kqv",      "attention.max_alibi_bias",
@@ -230,7 +238,7 @@ static void refuse_unknown(struct hparams_reader *r, const struct hparams *hp)
         "attention.key_length_swa",   "rope.dimension_count_swa",
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (is_set(r, keys[i]) && !(hp->n_nextn && !strcmp(keys[i], "nextn_predict_layers")))
+        if (is_set(r, keys[i]) && !reads(row, keys[i]) && !(hp->n_nextn && !strcmp(keys[i], "nextn_predict_layers")))
             hparams_refuse(r, HEARTH_EUNSUPPORTED, "key %s.%s asks for what hearth does not compute", r->arch, keys[i]);
 }
 
@@ -274,12 +282,31 @@ static void place_layer(struct hparams_reader *r, struct hparams *hp, uint32_t l
     hp->index_of[layer] = (uint16_t)hp->kv[g].n_layer++;
 }
 
+/* Gives the layer the place of the last one that has K and V of its own and the same kind of attention. */
+static void share_kv(struct hparams_reader *r, struct hparams *hp, uint32_t layer, uint32_t n_own)
+{
+    uint32_t from = n_own;
+    while (from && hp->slides[from - 1] != hp->slides[layer])
+        from--;
+    if (!from--) {
+        hparams_refuse(r, HEARTH_EBADMODEL, "layer %u has no layer before it whose K and V it could share", layer);
+        return;
+    }
+    const struct layer_shape *own = &hp->shape[from], *l = &hp->shape[layer];
+    if (own->n_kv != l->n_kv || own->d_head != l->d_head)
+        hparams_refuse(r, HEARTH_EBADMODEL, "layer %u, of %u KV heads of %u, cannot share those of layer %u, %u of %u",
+                       layer, l->n_kv, l->d_head, from, own->n_kv, own->d_head);
+    hp->group_of[layer] = hp->group_of[from];
+    hp->index_of[layer] = hp->index_of[from];
+}
+
 /* Layers whose window holds the whole context see everything. */
 static void group_layers(struct hparams_reader *r, struct hparams *hp)
 {
+    uint32_t n_own = hp->n_layer - hp->n_shared_kv;
     enum { ALL, WINDOWS, STATES, ORDER };
     for (int order = ALL; order < ORDER; order++)
-        for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++) {
+        for (uint32_t i = 0; i < n_own && !r->ret; i++) {
             const struct layer_shape *l = &hp->shape[i];
             struct kv_group form = {.n_kv = l->n_kv, .d_k = l->d_head, .d_v = l->d_head};
             if (hp->slides[i] && hp->window < hp->n_ctx)
@@ -290,6 +317,8 @@ static void group_layers(struct hparams_reader *r, struct hparams *hp)
             if (its == order && hp->kind[i] != LAYER_NEITHER)
                 place_layer(r, hp, i, form);
         }
+    for (uint32_t i = n_own; i < hp->n_layer && !r->ret; i++)
+        share_kv(r, hp, i, n_own);
 }
 
 static void read_vocabulary(struct hparams_reader *r, struct hparams *hp)
@@ -379,7 +408,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     if (row->hparams && !r.ret)
         row->hparams(&hp, &r);
     refuse_unread(&r, &hp);
-    refuse_unknown(&r, &hp);
+    refuse_unknown(&r, &hp, row);
     read_vocabulary(&r, &hp);
     group_layers(&r, &hp);
     if (r.ret)

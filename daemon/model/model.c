@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,12 +100,14 @@ int bind_find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out,
  * What a matrix's own factor is, where it has one: NAME.scale beside NAME.weight, one number (NVFP4's).
  * NAME.input_scale is for those who round activations to four bits, which hearth does not.
  */
-static int find_scale(struct binder *b, const char *name, float *scale)
+static int find_scale(struct binder *b, const char *name, enum weight_role role, float *scale)
 {
     static const char weight[] = ".weight";
     size_t n = strlen(name), stem = n > sizeof weight - 1 ? n - (sizeof weight - 1) : 0;
     char scale_name[128], full[160];
     *scale = 0;
+    if (role == WEIGHT_ROUTER) /* never of four bits; what Gemma calls so is a vector */
+        return 0;
     if (!stem || strcmp(name + stem, weight) || stem + sizeof ".input_scale" > sizeof scale_name)
         return 0;
     snprintf(scale_name, sizeof scale_name, "%.*s.input_scale", (int)stem, name);
@@ -169,7 +172,7 @@ int bind_matrix(struct binder *b, struct weight *w, enum weight_role role, uint3
         float scale;
         int ret = bind_find(b, parts[i].name, n_in, parts[i].n_out, 0, &t);
         if (!ret)
-            ret = find_scale(b, parts[i].name, &scale);
+            ret = find_scale(b, parts[i].name, role, &scale);
         if (ret)
             return ret;
         made.part[i] =
@@ -190,7 +193,7 @@ int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32
     float scale;
     int ret = bind_find(b, name, n_in, made.n_out, 0, &t);
     if (!ret)
-        ret = find_scale(b, name, &scale);
+        ret = find_scale(b, name, role, &scale);
     if (ret)
         return ret;
     const char *at = t->data;
@@ -230,7 +233,8 @@ static int keep_vector(struct binder *b, const float *src, size_t n, const float
     return 0;
 }
 
-int bind_rows(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part, uint32_t n_row)
+static int rows_times(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part,
+                      uint32_t n_row, float factor)
 {
     uint64_t n = 0, at = 0, bytes = 0;
     for (uint32_t i = 0; i < n_part; i++)
@@ -253,12 +257,50 @@ int bind_rows(struct binder *b, const float **out, const struct bind_part *parts
         if (b->load)
             dtype_get((int)t->type)->to_f32(t->data, host + at, (uint64_t)parts[i].n_out * n_row);
     }
+    for (uint64_t i = 0; factor != 1 && b->load && !ret && i < n; i++)
+        host[i] *= factor;
     if (!ret && !b->load)
         b->total += bytes;
     else if (!ret && !(ret = keep_vector(b, host, n, out)))
         ret = progress(b, bytes);
     free(host);
     return ret;
+}
+
+int bind_rows(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part, uint32_t n_row)
+{
+    return rows_times(b, out, parts, n_part, n_row, 1);
+}
+
+int bind_vector_times(struct binder *b, const float **out, const char *name, uint32_t n, float factor)
+{
+    return rows_times(b, out, &(struct bind_part){name, n}, 1, 1, factor);
+}
+
+int bind_number(struct binder *b, const char *name, float *out)
+{
+    const struct gguf_tensor *t;
+    char full[160];
+    int ret = bind_find(b, name, 1, 0, 0, &t);
+    if (ret)
+        return ret;
+    bind_name(b, name, full);
+    if (t->type != DT_F32 && t->type != DT_F16 && t->type != DT_BF16)
+        return err_set(b->e, HEARTH_EUNSUPPORTED, "%s of type %s; F32, F16 and BF16 are possible", full,
+                       dtype_get((int)t->type)->name);
+    dtype_get((int)t->type)->to_f32(t->data, out, 1);
+    return isfinite(*out) && *out != 0
+               ? 0
+               : err_set(b->e, HEARTH_EBADMODEL, "%s is %g; a number other than 0 is possible", full, (double)*out);
+}
+
+void bind_ignore(struct binder *b, const char *name)
+{
+    char full[160];
+    bind_name(b, name, full);
+    const struct gguf_tensor *t = gguf_tensor_find(b->m->gguf, full);
+    if (t)
+        b->used[t - gguf_tensor_at(b->m->gguf, 0)] = true;
 }
 
 int bind_vector(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part)
@@ -282,6 +324,21 @@ int bind_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n)
     return bind_any_norm(b, norm, b->m->arch->norm, name, n);
 }
 
+int bind_plain_norm(struct binder *b, struct norm *norm, uint32_t n)
+{
+    *norm = (struct norm){.kind = NORM_RMS, .eps = b->m->hp.norm_eps};
+    if (!b->load)
+        return 0;
+    float *ones = malloc(n * sizeof *ones);
+    if (!ones)
+        return err_set(b->e, HEARTH_ENOMEM, "no memory for a vector of %u", n);
+    for (uint32_t i = 0; i < n; i++)
+        ones[i] = 1;
+    int ret = keep_vector(b, ones, n, &norm->w);
+    free(ones);
+    return ret;
+}
+
 int bind_rms_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n)
 {
     return bind_any_norm(b, norm, NORM_RMS, name, n);
@@ -297,8 +354,8 @@ static int rope_factors(struct binder *b, const char *name, uint32_t n, float *o
     if (!ret)
         dtype_get(DT_F32)->to_f32(t->data, out, n);
     for (uint32_t i = 0; i < n && !ret; i++)
-        if (!(out[i] >= 1e-3f && out[i] <= 1e6f))
-            ret = err_set(b->e, HEARTH_EBADMODEL, "%s: entry %u is %g; 0.001 to 1000000 is possible", name, i,
+        if (!(out[i] >= 1e-3f && out[i] <= 1e30f)) /* 1e30: of a pair that does not turn */
+            ret = err_set(b->e, HEARTH_EBADMODEL, "%s: entry %u is %g; 0.001 to 1e30 is possible", name, i,
                           (double)out[i]);
     return ret;
 }
@@ -376,6 +433,7 @@ static struct layer *begin_layer(const struct model *m, uint32_t i)
     l->group = hp->group_of[i];
     l->index = hp->index_of[i];
     l->window = hp->slides[i] ? hp->window : 0;
+    l->shares_kv = i >= hp->n_layer - hp->n_shared_kv;
     l->n_head = hp->shape[i].n_head;
     l->n_kv = hp->shape[i].n_kv;
     l->d_head = hp->shape[i].d_head;
@@ -399,6 +457,8 @@ static int bind_all(struct binder *b)
         ret = m->arch->bind_layer(b, begin_layer(m, i));
     }
     b->layer = -1;
+    if (!ret && m->arch->bind_own)
+        ret = m->arch->bind_own(b, m->own);
     if (!ret)
         ret = bind_norm(b, &m->out_norm, m->arch->out_norm ? m->arch->out_norm : "output_norm", hp->d_model);
     if (!ret && m->tied)
@@ -457,6 +517,8 @@ static int begin(struct binder *b, struct gguf *g, const struct backend *be, str
     m->layers = calloc(m->hp.n_layer, m->arch->layer_bytes ? m->arch->layer_bytes : sizeof(struct layer));
     if (!m->layers)
         return err_set(b->e, HEARTH_ENOMEM, "no memory for %u layers", m->hp.n_layer);
+    if (m->arch->own_bytes && !(m->own = calloc(1, m->arch->own_bytes)))
+        return err_set(b->e, HEARTH_ENOMEM, "no memory for a model");
     if (!(b->used = calloc(gguf_n_tensor(g) + 1, sizeof *b->used)))
         return err_set(b->e, HEARTH_ENOMEM, "no memory for %zu tensors", gguf_n_tensor(g));
     return 0;
@@ -528,6 +590,7 @@ void model_free(struct model *m)
         free(k);
     }
     program_free(&m->program);
+    free(m->own);
     free(m->layers);
     free(m);
 }
@@ -572,6 +635,10 @@ void model_workspace(const struct model *m, struct workspace_dims *dims)
     at_least(&dims->d_mix, m->program.most[ACT_MIX]);
     at_least(&dims->d_ff, m->hp.d_ff);
     at_least(&dims->d_ff, m->hp.experts.d_shared);
+    at_least(&dims->d_ff, m->hp.d_input);
+    at_least(&dims->d_inputs, m->hp.n_layer * m->hp.d_input);
+    if (m->hp.experts.beside)
+        at_least(&dims->d_aside, m->hp.d_model);
     at_least(&dims->d_route, 2 * m->hp.experts.n_used);
     at_least(&dims->d_experts, m->hp.experts.n_used * m->hp.experts.d_expert);
     at_least(&dims->n_vocab, m->hp.n_vocab);

@@ -54,6 +54,7 @@ struct hparams_experts {
     enum route_kind kind;
     uint32_t n_group, n_group_used, group_best;
     bool normalise;
+    bool beside; /* a mixture is beside an ordinary network, not in its place */
     float scale;
 };
 
@@ -79,6 +80,8 @@ struct hparams {
     float embed_scale, attn_scale, residual_scale; /* of embeddings, scores, and what layers add; the last 0: none */
     float attn_softcap;                            /* of scores; 0: none */
     float logit_scale, logit_softcap;              /* the latter 0: none */
+    uint32_t n_shared_kv;                          /* the last layers, which read the KV of earlier ones */
+    uint32_t d_input;                              /* of what each layer adds to a token: op_inputs; 0: nothing */
     float temperature; /* beta of op_qkv.temperature; its length is the original context of rope[0]; 0: none */
     struct hparams_experts experts;
     uint64_t n_param;
@@ -101,6 +104,7 @@ struct model {
     bool tied;                   /* `out` is a copy of tok_embd */
     struct norm out_norm;
     struct rope rope[ROPES];
+    void *own;             /* what the architecture keeps beside its layers: arch.own_bytes */
     void *layers;          /* [n_layer] of arch.h's struct layer, or what the architecture has for it: model_layer() */
     struct loaded *loaded; /* every matrix on the device, to free */
     struct vec *vecs;      /* every vector, likewise */

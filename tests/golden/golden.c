@@ -296,6 +296,9 @@ static void converted(const char *name, const char *arch)
     X(dots1, "dots1", "dots1")                \
     X(gpt_oss, "gpt_oss", "gpt-oss")          \
     X(lfm2, "lfm2", "lfm2")                   \
+    X(gemma4, "gemma4_text", "gemma4")        \
+    X(gemma4_moe, "gemma4-moe", "gemma4")     \
+    X(gemma4_e4b, "gemma4-e4b", "gemma4")     \
     X(phi3_longrope, "phi3-longrope", "phi3")
 #define FOLDERS(X)                         \
     X(llama_rope3, "llama-rope3", "llama") \

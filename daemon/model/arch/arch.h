@@ -21,14 +21,15 @@ struct model;
 struct layer {
     uint32_t number;                           /* from 0 */
     uint32_t group, index;                     /* the layer group that its KV belongs to, and its place in it */
+    bool shares_kv;                            /* it has no K and V of its own, but reads another layer's */
     uint32_t window;                           /* tokens visible, the own one included; 0: all */
     uint32_t n_head, n_kv, d_head, d_ff;       /* this layer's */
     const struct rope *rope;                   /* NULL: queries and keys do not turn */
     struct norm attn_norm, ffn_norm;           /* [d_model]; before; of kind NORM_NONE where there is none */
     struct norm attn_post_norm, ffn_post_norm; /* [d_model]; after; w is NULL where there is none */
-    struct norm q_norm, k_norm;                /* [d_head], or as whole_norms says; w is NULL where there is none */
-    bool whole_norms;                          /* these two are over all heads: [n_head d_head], [n_kv d_head] */
-    struct weight qkv;                         /* [(n_head + 2 n_kv) d_head, d_model] */
+    struct norm q_norm, k_norm, v_norm;        /* [d_head], or as whole_norms says; w is NULL where there is none */
+    bool whole_norms;                          /* the former two are over all heads: [n_head d_head], [n_kv d_head] */
+    struct weight qkv;                         /* [(n_head + 2 n_kv) d_head, d_model], or less: op_qkv.w */
     const float *qkv_bias;                     /* [(n_head + 2 n_kv) d_head] or NULL, as all biases */
     struct weight attn_out;                    /* [d_model, n_head d_head] */
     const float *attn_out_bias;                /* [d_model] */
@@ -60,20 +61,22 @@ enum state_kind { STATE_NONE, STATE_CONV, STATE_DELTA, STATE_MAMBA2 };
 struct binder; /* model.c: the model being loaded, its file, the layer at hand */
 
 struct arch {
-    const char *name;     /* general.architecture */
-    enum rope_kind rope;  /* which dimensions of a head turn together, in GGUF files of the architecture */
-    enum norm_kind norm;  /* of d_model; which of the two epsilons a file must have */
-    uint32_t period;      /* of every so many layers the last has full attention, the others a sliding window, where the
-                             file has a window and does not say which layers slide; 0: all of them */
-    uint32_t still;       /* of every so many layers the last does not turn; 0: all do. A folder may list others. */
-    bool exact_yarn;      /* YaRN's ramp ends between dimensions, where the file does not say */
-    size_t layer_bytes;   /* of its layers; 0: they are struct layer */
-    const char *out_norm; /* the name of the last norm; NULL: "output_norm" */
-    enum state_kind state; /* layers may have a recurrent state, of this kind */
-    bool single;           /* a layer is one of three: attention, a recurrent state, a feed-forward network */
-    uint32_t interval;     /* ... and of every so many layers the last one attends, where the file does not say; 0: it
-                              says so by the number of KV heads, 0 of those that recur */
-    bool skips_ahead;      /* the last layers of its files, nextn_predict_layers, predict further ahead: left out */
+    const char *name;    /* general.architecture */
+    enum rope_kind rope; /* which dimensions of a head turn together, in GGUF files of the architecture */
+    enum norm_kind norm; /* of d_model; which of the two epsilons a file must have */
+    uint32_t period;     /* of every so many layers the last has full attention, the others a sliding window, where the
+                            file has a window and does not say which layers slide; 0: all of them */
+    uint32_t still;      /* of every so many layers the last does not turn; 0: all do. A folder may list others. */
+    bool exact_yarn;     /* YaRN's ramp ends between dimensions, where the file does not say */
+    size_t layer_bytes;  /* of its layers; 0: they are struct layer */
+    size_t own_bytes;    /* of what it keeps beside them: model.own; 0: nothing */
+    const char *const *reads; /* keys that others are refused for, up to a NULL, which its hparams() reads; or NULL */
+    const char *out_norm;     /* the name of the last norm; NULL: "output_norm" */
+    enum state_kind state;    /* layers may have a recurrent state, of this kind */
+    bool single;              /* a layer is one of three: attention, a recurrent state, a feed-forward network */
+    uint32_t interval; /* ... and of every so many layers the last one attends, where the file does not say; 0: it
+                          says so by the number of KV heads, 0 of those that recur */
+    bool skips_ahead;  /* the last layers of its files, nextn_predict_layers, predict further ahead: left out */
     struct {
         bool may;             /* layers may be mixtures of experts; and where the file does not say so itself: */
         enum route_kind kind; /* what scores are, */
@@ -83,6 +86,8 @@ struct arch {
      * NULL. */
     void (*hparams)(struct hparams *hp, struct hparams_reader *r);
     int (*bind_layer)(struct binder *b, struct layer *l);
+    /* Binds tensors of no layer beyond those that all have. May be NULL. */
+    int (*bind_own)(struct binder *b, void *own);
     /* Adds the ops of the forward pass to the model's program, once, when all of the model is bound. The ops point into
      * the model, whose layers stay where they are. */
     void (*build)(const struct model *m, struct program *p);
@@ -95,6 +100,11 @@ const struct arch *arch_find(const char *name, size_t n);
 
 /* `name` is the key's after the architecture's: "logit_scale". The first error sticks; what is read then is 0. */
 bool hparams_has(const struct hparams_reader *r, const char *name);
+enum { REQUIRED = -1 };
+/* An integer within [min, max]; `absent` is its value where the key is absent, or REQUIRED. */
+uint32_t hparams_number(struct hparams_reader *r, const char *name, uint32_t min, uint32_t max, int64_t absent);
+/* The first error. */
+void hparams_refuse(struct hparams_reader *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* From `min` to `max`; `absent` where the key is not there. */
 float hparams_real(struct hparams_reader *r, const char *name, float min, float max, float absent);
 bool hparams_flag(struct hparams_reader *r, const char *name, bool absent);
@@ -117,6 +127,12 @@ int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32
                const uint32_t *n_out, uint32_t n_part);
 /* `parts` one after the other. */
 int bind_vector(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part);
+/* A vector, each of whose numbers is multiplied by `factor`. */
+int bind_vector_times(struct binder *b, const float **out, const char *name, uint32_t n, float factor);
+/* A tensor of one number, which is not 0. */
+int bind_number(struct binder *b, const char *name, float *out);
+/* A tensor, where it is there, that nothing is computed with. */
+void bind_ignore(struct binder *b, const char *name);
 /* The same of tensors of n_row rows: each part is [n_row, n_out]. */
 int bind_rows(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part, uint32_t n_row);
 /* bind-experts.c: a matrix for each of n_expert experts. Names are without what tells that: "ffn_gate" is
@@ -132,6 +148,8 @@ int bind_router(struct binder *b, struct weight *w, const float **bias, const fl
  * of the architecture's kind. */
 int bind_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n);
 int bind_rms_norm(struct binder *b, struct norm *norm, const char *name, uint32_t n);
+/* Without weights of its own: these are 1. */
+int bind_plain_norm(struct binder *b, struct norm *norm, uint32_t n);
 const struct hparams *bind_hparams(const struct binder *b);
 const struct layer *model_layer(const struct model *m, uint32_t i);
 
@@ -142,9 +160,10 @@ int bind_attention(struct binder *b, struct layer *l);
 /* The norms of each head's q and k. */
 int bind_head_norms(struct binder *b, struct layer *l);
 /* Gate, up and down, and their biases where they are there, or a mixture of experts where the layer has one; without
- * experts the same with gate's and up's rows in one tensor, ffn_up;
+ * experts the same, whatever else the layer has; with gate's and up's rows in one tensor, ffn_up;
  * the same without a gate. */
 int bind_ffn(struct binder *b, struct layer *l);
+int bind_ffn_dense(struct binder *b, struct layer *l);
 int bind_ffn_fused(struct binder *b, struct layer *l);
 int bind_ffn_ungated(struct binder *b, struct layer *l);
 /* The norms after attention and after the FFN. */
@@ -166,6 +185,7 @@ void build_layers(const struct model *m, struct program *p, enum glu_kind glu);
 
 /* experts.c: for parts.c. */
 bool bind_is_mixture(const struct binder *b, const struct layer *l);
+/* Its router, its experts, and the one that all go to where there is one. */
 int bind_mixture(struct binder *b, struct layer *l);
 void build_mixture(const struct model *m, struct program *p, const struct layer *l, enum glu_kind glu);
 

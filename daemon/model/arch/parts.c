@@ -45,17 +45,20 @@ static int bind_down(struct binder *b, struct layer *l)
     return ret || !bind_has(b, bias.name) ? ret : bind_vector(b, &l->down_bias, &bias, 1);
 }
 
-int bind_ffn(struct binder *b, struct layer *l)
+int bind_ffn_dense(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
     const struct bind_part gate_up[] = {{"ffn_gate.weight", l->d_ff}, {"ffn_up.weight", l->d_ff}};
     const struct bind_part bias[] = {{"ffn_gate.bias", l->d_ff}, {"ffn_up.bias", l->d_ff}};
-    if (bind_is_mixture(b, l))
-        return bind_mixture(b, l);
     int ret = bind_matrix(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, gate_up, 2);
     if (!ret && bind_has(b, "ffn_gate.bias"))
         ret = bind_vector(b, &l->gate_up_bias, bias, 2);
     return ret ? ret : bind_down(b, l);
+}
+
+int bind_ffn(struct binder *b, struct layer *l)
+{
+    return bind_is_mixture(b, l) ? bind_mixture(b, l) : bind_ffn_dense(b, l);
 }
 
 int bind_ffn_fused(struct binder *b, struct layer *l)
@@ -112,6 +115,7 @@ void build_attend(const struct model *m, struct program *p, const struct layer *
                        .bias = l->qkv_bias,
                        .q_norm = norm_or_none(&l->q_norm),
                        .k_norm = norm_or_none(&l->k_norm),
+                       .v_norm = norm_or_none(&l->v_norm),
                        .whole_norms = l->whole_norms,
                        .rope = l->rope,
                        .temperature = {hp->temperature, hp->rope[ROPE_FULL].original},

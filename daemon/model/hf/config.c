@@ -26,6 +26,7 @@ static const struct hf_arch archs[] = {
     {"gpt_oss", "gpt-oss", "silu", HF_POST | HF_TRANSPOSED, 1},
     {"gemma2", "gemma2", "gelu_pytorch_tanh", HF_PLUS_ONE | HF_SANDWICH, 1},
     {"gemma3_text", "gemma3", "gelu_pytorch_tanh", HF_PLUS_ONE | HF_SANDWICH, 1},
+    {"gemma4_text", "gemma4", "gelu_pytorch_tanh", HF_SANDWICH, 1},
     {"phi3", "phi3", "silu", 0, 1},
     {"glm4", "glm4", "silu", HF_GLM, 0.5f},
     {"starcoder2", "starcoder2", "gelu_pytorch_tanh", 0, 1},
@@ -61,6 +62,9 @@ static const struct key {
     {"num_experts", "expert_count", NULL, false},
     {"n_routed_experts", "expert_count", NULL, false},
     {"num_experts_per_tok", "expert_used_count", NULL, false},
+    {"top_k_experts", "expert_used_count", "gemma4_text", false},
+    {"num_kv_shared_layers", "attention.shared_kv_layers", "gemma4_text", false},
+    {"hidden_size_per_layer_input", "embedding_length_per_layer_input", "gemma4_text", false},
     {"moe_intermediate_size", "expert_feed_forward_length", NULL, false},
     {"shared_expert_intermediate_size", "expert_shared_feed_forward_length", NULL, false},
     {"n_shared_experts", "expert_shared_count", NULL, false},
@@ -93,6 +97,14 @@ static const struct {
     {"gemma3_text", "rms_norm_eps", 1e-6, true},
     {"gemma3_text", "query_pre_attn_scalar", 256, true},
     {"gemma3_text", "sliding_window", 4096, false},
+    {"gemma4_text", "vocab_size", 262144, false},
+    {"gemma4_text", "num_attention_heads", 8, false},
+    {"gemma4_text", "num_key_value_heads", 4, false},
+    {"gemma4_text", "head_dim", 256, false},
+    {"gemma4_text", "max_position_embeddings", 131072, false},
+    {"gemma4_text", "rms_norm_eps", 1e-6, true},
+    {"gemma4_text", "sliding_window", 512, false},
+    {"gemma4_text", "hidden_size_per_layer_input", 256, false},
     {"mistral", "num_key_value_heads", 8, false},
     {"mistral", "sliding_window", 4096, false},
     {"ministral3", "head_dim", 128, false},
@@ -239,7 +251,8 @@ static int put_scaling(struct hf *h, const json_t *r)
     char key[128];
     const json_t *orig = json_object_get(r, "original_max_position_embeddings"), *whole_orig;
     bool is_yarn = !strcmp(type, "yarn"), is_long = !strcmp(type, "longrope");
-    if (!strcmp(type, "default") || !strcmp(type, "llama3")) /* "llama3" becomes a tensor of factors: tensors.c */
+    if (!strcmp(type, "default") || !strcmp(type, "llama3") || !strcmp(type, "proportional"))
+        /* the latter two become a tensor of factors: tensors.c */
         return 0;
     if (strcmp(type, "linear") && !is_yarn && !is_long)
         return err_set(h->e, HEARTH_EUNSUPPORTED,
@@ -293,7 +306,7 @@ static int put_rope(struct hf *h)
         partial = get(h, "rotary_pct");
     if (partial && !json_is_number(partial))
         return wrong(h, "partial_rotary_factor", "a number");
-    if (partial)
+    if (partial && strcmp(rope_type(r), "proportional"))
         share = json_number_value(partial);
     if (!(share > 0 && share <= 1))
         return wrong(h, "partial_rotary_factor", "above 0 and at most 1");
@@ -312,7 +325,7 @@ static uint32_t window_period(const struct hf *h)
     static const struct {
         const char *model_type;
         uint32_t period;
-    } known[] = {{"gemma2", 2}, {"gpt_oss", 2}, {"gemma3_text", 6}, {"cohere2", 4}, {"olmo3", 4}};
+    } known[] = {{"gemma2", 2}, {"gpt_oss", 2}, {"gemma3_text", 6}, {"gemma4_text", 6}, {"cohere2", 4}, {"olmo3", 4}};
     uint32_t n = whole(h, "sliding_window_pattern");
     if (!n)
         n = whole(h, "_sliding_window_pattern");
@@ -517,9 +530,11 @@ int hf_config(struct hf *h)
     gguf_make_str(h->m, "general.architecture", h->arch->gguf, strlen(h->arch->gguf));
     h->n_layer = whole(h, "num_hidden_layers");
     h->tied = json_is_true(json_object_get(h->config, "tie_word_embeddings"));
-    int ret = refuse_others(h);
+    int ret = add_defaults(h);
+    if (!ret && !strcmp(type, "gemma4_text"))
+        ret = hf_gemma4(h);
     if (!ret)
-        ret = add_defaults(h);
+        ret = refuse_others(h);
     if (!ret)
         ret = adjust_d_ff(h);
     if (!ret)

@@ -60,6 +60,11 @@ int hf_config(struct hf *h);
 json_t *hf_rope(const struct hf *h);
 uint32_t hf_head_dim(const struct hf *h);
 
+/* gemma4.c: writes what it says by layer, and takes that out of the config. */
+int hf_gemma4(struct hf *h);
+/* The factors by which frequencies are divided, where only the first `share` of them turn; they belong to h->m. */
+int hf_rope_proportional(struct hf *h, double share, float **out, size_t *n);
+
 /* tensors.c: maps the safetensors and writes the tensors. */
 int hf_tensors(struct hf *h);
 

@@ -26,7 +26,10 @@ struct rename {
 static const struct rename top[] = {{"embed_tokens", "token_embd"},
                                     {"norm", "output_norm"},
                                     {"lm_head", "output"},
-                                    {"embedding_norm", "token_embd_norm"}};
+                                    {"embedding_norm", "token_embd_norm"},
+                                    {"embed_tokens_per_layer", "per_layer_token_embd"},
+                                    {"per_layer_model_projection", "per_layer_model_proj"},
+                                    {"per_layer_projection_norm", "per_layer_proj_norm"}};
 
 static const struct rename layer[] = {
     {"input_layernorm", "attn_norm"},
@@ -46,6 +49,13 @@ static const struct rename layer[] = {
     {"mlp.gate", "ffn_gate_inp"},
     {"mlp.router", "ffn_gate_inp"},
     {"block_sparse_moe.gate", "ffn_gate_inp"},
+    {"router.proj", "ffn_gate_inp"},
+    {"per_layer_input_gate", "inp_gate"},
+    {"per_layer_projection", "proj"},
+    {"post_per_layer_input_norm", "post_norm"},
+    {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
+    {"post_feedforward_layernorm_1", "post_ffw_norm_1"},
+    {"post_feedforward_layernorm_2", "post_ffw_norm_2"},
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
     {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
     {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
@@ -69,6 +79,11 @@ static const struct rename layer[] = {
 /* Of a layer, whole names: what comes after their last dot is no "weight" or "bias". */
 static const struct rename entire[] = {{"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
                                        {"self_attn.sinks", "attn_sinks.weight"},
+                                       {"layer_scalar", "layer_output_scale.weight"},
+                                       {"router.scale", "ffn_gate_inp.scale"},
+                                       {"router.per_expert_scale", "ffn_down_exps.scale"},
+                                       {"experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+                                       {"experts.down_proj", "ffn_down_exps.weight"},
                                        {"mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight"},
                                        {"mlp.experts.down_proj", "ffn_down_exps.weight"}};
 
@@ -323,6 +338,14 @@ static int put_llama3(struct hf *h, const json_t *r)
     return put_vector(h, "rope_freqs.weight", v, n);
 }
 
+static int put_proportional(struct hf *h, const json_t *r)
+{
+    float *v;
+    size_t n;
+    int ret = hf_rope_proportional(h, real_of(r, "partial_rotary_factor", 1), &v, &n);
+    return ret ? ret : put_vector(h, "rope_freqs.weight", v, n);
+}
+
 static int put_factors(struct hf *h, const json_t *r, const char *key, const char *name)
 {
     const json_t *list = json_object_get(r, key), *v;
@@ -348,6 +371,8 @@ static int put_rope_tensors(struct hf *h)
     if (!type)
         type = json_string_value(json_object_get(r, "type"));
     int ret = type && !strcmp(type, "llama3") ? put_llama3(h, r) : 0;
+    if (type && !strcmp(type, "proportional"))
+        ret = put_proportional(h, r);
     if (!ret)
         ret = put_factors(h, r, "long_factor", "rope_factors_long.weight");
     return ret ? ret : put_factors(h, r, "short_factor", "rope_factors_short.weight");

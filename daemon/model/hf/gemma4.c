@@ -1,0 +1,118 @@
+/*
+ * gemma4.c - what config.json of a Gemma 4 says otherwise than others: its layers of full attention have heads of
+ * another size and number, in keys of their own or in per_layer_config, and layers that share K and V may have a
+ * network twice as large.
+ */
+#include "daemon/model/hf/hf-internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LAYERS_MAX = 1024 };
+
+static const char *key_of(const struct hf *h, const char *name, char out[128])
+{
+    snprintf(out, 128, "%s.%s", h->arch->gguf, name);
+    return out;
+}
+
+/* A whole number of config.json from 1 up; 0 where there is none. */
+static uint32_t whole(const json_t *o, const char *key)
+{
+    json_int_t n = json_integer_value(json_object_get(o, key));
+    return n > 0 && n < 1 << 24 ? (uint32_t)n : 0;
+}
+
+static bool slides(const struct hf *h, uint32_t layer)
+{
+    const json_t *types = json_object_get(h->config, "layer_types");
+    const char *type = json_string_value(json_array_get(types, layer));
+    return types ? type && !strcmp(type, "sliding_attention") : (layer + 1) % 6 != 0;
+}
+
+/* The layer's entry of per_layer_config, whose keys are numbers as text, some with a 0 before; NULL where there is
+ * none. */
+static const json_t *own_config(const struct hf *h, uint32_t layer)
+{
+    const json_t *all = json_object_get(h->config, "per_layer_config"), *v;
+    const char *key;
+    json_object_foreach((json_t *)all, key, v)
+    {
+        char *end;
+        unsigned long n = strtoul(key, &end, 10);
+        if (end != key && !*end && n == layer)
+            return v;
+    }
+    return NULL;
+}
+
+/* A setting of the layer: its own, else what layers of full attention have, else what all have. */
+static uint32_t of_layer(const struct hf *h, uint32_t layer, const char *key, const char *full)
+{
+    uint32_t own = whole(own_config(h, layer), key);
+    uint32_t of_full = slides(h, layer) ? 0 : whole(h->config, full);
+    return own ? own : of_full ? of_full : whole(h->config, key);
+}
+
+/* The size of heads, which all layers of a kind share. */
+static int head_sizes(struct hf *h, uint32_t size[2])
+{
+    for (uint32_t i = 0; i < h->n_layer; i++) {
+        uint32_t d = of_layer(h, i, "head_dim", "global_head_dim"), *want = &size[slides(h, i)];
+        if (*want && *want != d)
+            return err_set(h->e, HEARTH_EUNSUPPORTED, "config.json: heads of %u in layer %u beside others of %u", d, i,
+                           *want);
+        *want = d;
+    }
+    for (int i = 0; i < 2; i++)
+        size[i] = size[i] ? size[i] : size[!i];
+    return 0;
+}
+
+int hf_gemma4(struct hf *h)
+{
+    int32_t kv[LAYERS_MAX], ff[LAYERS_MAX];
+    uint32_t size[2] = {0, 0}, d_ff = whole(h->config, "intermediate_size");
+    uint32_t shared = whole(h->config, "num_kv_shared_layers");
+    const json_t *bidirectional = json_object_get(h->config, "use_bidirectional_attention");
+    bool doubled = json_is_true(json_object_get(h->config, "use_double_wide_mlp")) && shared;
+    bool equal = json_is_true(json_object_get(h->config, "attention_k_eq_v"));
+    char key[128];
+    if (!h->n_layer || h->n_layer > LAYERS_MAX || !d_ff)
+        return err_set(h->e, HEARTH_EBADMODEL, "config.json: a gemma4 of %u layers, d_ff of %u", h->n_layer, d_ff);
+    if (!json_object_get(h->config, "per_layer_config") && !json_object_get(h->config, "global_head_dim") &&
+        json_object_set_new(h->config, "global_head_dim", json_integer(512))) /* as transformers has it */
+        return err_set(h->e, HEARTH_ENOMEM, "no memory for config.json");
+    int ret = head_sizes(h, size);
+    if (ret)
+        return ret;
+    for (uint32_t i = 0; i < h->n_layer; i++) {
+        kv[i] = (int32_t)of_layer(h, i, "num_key_value_heads", equal ? "num_global_key_value_heads" : "");
+        ff[i] = (int32_t)(d_ff * (doubled && i + shared >= h->n_layer ? 2 : 1));
+    }
+    gguf_make_i32s(h->m, key_of(h, "attention.head_count_kv", key), kv, h->n_layer);
+    gguf_make_i32s(h->m, key_of(h, "feed_forward_length", key), ff, h->n_layer);
+    gguf_make_u32(h->m, key_of(h, "attention.key_length_swa", key), size[1]);
+    gguf_make_u32(h->m, key_of(h, "rope.dimension_count_swa", key), size[1]);
+    json_object_del(h->config, "num_key_value_heads");
+    json_object_del(h->config, "intermediate_size");
+    if (!strcmp(json_is_string(bidirectional) ? json_string_value(bidirectional) : "", "vision"))
+        json_object_del(h->config, "use_bidirectional_attention"); /* among the tokens of a picture */
+    return json_object_set_new(h->config, "head_dim", json_integer(size[0]))
+               ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json")
+               : 0;
+}
+
+/* Of RoPE "proportional" only the first pairs turn, at the frequencies that they have among all. */
+int hf_rope_proportional(struct hf *h, double share, float **out, size_t *n)
+{
+    uint32_t half = hf_head_dim(h) / 2;
+    float *v = half && share > 0 && share <= 1 ? gguf_make_alloc(h->m, half * sizeof *v) : NULL;
+    if (!v)
+        return err_set(h->e, HEARTH_EBADMODEL, "config.json: RoPE \"proportional\" with values that cannot be");
+    for (uint32_t i = 0; i < half; i++)
+        v[i] = i < (uint32_t)(2 * half * share / 2) ? 1 : 1e30f;
+    *out = v;
+    *n = half;
+    return 0;
+}
