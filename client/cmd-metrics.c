@@ -88,6 +88,21 @@ static void kv_tiers(const struct hearth_status_result *r)
     sample("hearth_kv_limit_bytes", "tier", "disk", (double)r->kv_files.limit);
 }
 
+/* Where what others have is not known, there is no sample of it. */
+static void memory(const struct hearth_memory *m)
+{
+    head("hearth_memory_bytes", "gauge", "Memory of the device, by who has it and for what.");
+    sample("hearth_memory_bytes", "of", "weights", (double)m->weights);
+    sample("hearth_memory_bytes", "of", "kv", (double)m->kv);
+    sample("hearth_memory_bytes", "of", "workspace", (double)m->workspace);
+    sample("hearth_memory_bytes", "of", "cache", (double)m->cache);
+    sample("hearth_memory_bytes", "of", "context", (double)m->context);
+    if (!m->others_unknown)
+        sample("hearth_memory_bytes", "of", "others", (double)m->others);
+    metric("hearth_memory_limit_bytes", "gauge", "What hearth may take of it (gpu_memory); 0: any.", (double)m->limit);
+    metric("hearth_pinned_bytes", "gauge", "Host memory that is pinned for the device.", (double)m->pinned);
+}
+
 static void models(const struct hearth_engine_status *e)
 {
     head("hearth_model_bytes", "gauge", "Weights in memory, by model.");
@@ -132,6 +147,7 @@ static void own(const struct hearth_status_result *r)
     models(e);
     metric("hearth_device_memory_bytes", "gauge", "Memory of the device.", (double)e->mem_total);
     metric("hearth_device_memory_free_bytes", "gauge", "Of it, what can be had.", (double)e->mem_free);
+    memory(&e->memory);
     metric("hearth_steps_total", "counter", "Forward passes of this engine.", (double)e->steps);
     metric("hearth_step_rows_total", "counter", "Rows in all of them.", (double)e->rows);
     metric("hearth_engine_up", "gauge", "Whether an engine runs and answers.", e->pid && !strcmp(e->state, "running"));

@@ -33,6 +33,14 @@ static void print_rows(struct hearth *h, const struct hearth_engine_status *e)
                   human_bytes(m->pages_used * m->page_bytes), until(m));
     }
     table_print(&t);
+    if (!e->n_models)
+        return;
+    char line[1024];
+    memory_own_line(&e->memory, line, sizeof line);
+    printf("\nmemory: %s free of ", human_bytes(e->mem_free));
+    printf("%s; hearth %s", human_bytes(e->mem_total), line);
+    memory_others_line(&e->memory, line, sizeof line);
+    printf("; others %s\n", line);
 }
 
 static int run(const struct cmd *cmd, int argc, char **argv)
@@ -47,7 +55,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (hearth_status(h, &r, NULL, &err))
         return verb_end(h, NULL, fail(&err));
     if (json)
-        status = print_json(json_pack("{s:o}", "models", json_loaded_models(&r->engine)));
+        status = print_json(json_pack("{s:o, s:o}", "models", json_loaded_models(&r->engine), "memory",
+                                      json_memory(&r->engine.memory)));
     else
         print_rows(h, &r->engine);
     return verb_end(h, r, status);

@@ -34,7 +34,7 @@ static void add_unpinned(void *to, const struct hearth_session *s)
 static int remove_all(struct hearth *h, bool yes, json_t *removed)
 {
     json_t *list = json_array();
-    int status = sessions_each(h, add_unpinned, list);
+    int status = sessions_each(h, true, add_unpinned, list);
     size_t n = status == STATUS_OK ? json_array_size(list) : 0;
     if (n && !yes && !confirmed(n / 2)) {
         fputs("hearth: nothing was removed\n", stderr);

@@ -35,13 +35,14 @@ static void add_row(void *table, const struct hearth_session *s)
 static int run_list(const struct cmd *cmd, int argc, char **argv)
 {
     struct hearth *h;
-    bool json;
-    int status = verb_begin(cmd, &argc, &argv, NULL, &json, &h);
+    bool json, all = false;
+    const struct opt more[] = {{"ephemeral", 0, OPT_FLAG, &all, 0, 0, NULL, "ephemeral ones, too"}, OPT_END};
+    int status = verb_begin_with(cmd, &argc, &argv, more, NULL, &json, &h);
     if (status != STATUS_OK)
         return status;
     if (json) {
         json_t *a = json_array();
-        status = sessions_each(h, add_json, a);
+        status = sessions_each(h, all, add_json, a);
         if (status == STATUS_OK)
             status = print_json(json_pack("{s:O}", "sessions", a));
         json_decref(a);
@@ -49,7 +50,7 @@ static int run_list(const struct cmd *cmd, int argc, char **argv)
     }
     struct table t = {.has_head = true};
     table_add(&t, 9, "NAME", "ID", "MODEL", "TURNS", "TOKENS", "SIZE", "KV", "USED", "KEPT");
-    status = sessions_each(h, add_row, &t);
+    status = sessions_each(h, all, add_row, &t);
     if (status == STATUS_OK)
         table_print(&t);
     return verb_end(h, NULL, status);
@@ -92,6 +93,13 @@ static void print_facts(const struct hearth_session *s)
                                : "until it is removed");
     if (s->pinned)
         table_add(&t, 2, "pinned", "yes");
+    if (s->parent || s->shared) {
+        snprintf(text[0], sizeof text[0], "%s, %lld tokens", s->parent ? s->parent : "one that was removed",
+                 (long long)s->shared);
+        table_add(&t, 2, "fork of", text[0]);
+    }
+    if (s->ephemeral)
+        table_add(&t, 2, "ephemeral", "yes");
     table_print(&t);
 }
 
@@ -178,6 +186,26 @@ static int run_unpin(const struct cmd *cmd, int argc, char **argv)
     return pin(cmd, argc, argv, false);
 }
 
+/* --- adopt ------------------------------------------------------------------------------------------------------ */
+
+static int run_adopt(const struct cmd *cmd, int argc, char **argv)
+{
+    bool json, force = false;
+    const struct opt more[] = {
+        {"force", 0, OPT_FLAG, &force, 0, 0, NULL, "in place of what its parent has after the cut"}, OPT_END};
+    struct hearth *h;
+    int status = verb_begin_with(cmd, &argc, &argv, more, "session that is a fork", &json, &h);
+    if (status != STATUS_OK)
+        return status;
+    struct hearth_adopted *r = NULL;
+    struct hearth_err err;
+    if (hearth_sessions_adopt(h, argv[0], force, &r, NULL, &err))
+        status = fail(&err);
+    else if (json)
+        status = print_json(json_session(&r->session));
+    return verb_end(h, r, status);
+}
+
 /* --- export, import ------------------------------------------------------------------------------------------------
  */
 
@@ -227,12 +255,14 @@ static int run_rm(const struct cmd *cmd, int argc, char **argv)
 }
 
 static const struct cmd subs[] = {
-    {"sessions list", "[--json]", "sessions, the last used first", run_list},
+    {"sessions list", "[--ephemeral] [--json]", "sessions, the last used first", run_list},
     {"sessions show", "SESSION [--tokens] [--json]", "what a session is, and what was said in it", run_show},
     {"sessions rename", "SESSION NAME [--json]", "give it another name", run_rename},
     {"sessions rm", "SESSION... | --all [--yes] [--json]", "remove sessions", run_rm},
     {"sessions pin", "SESSION [--json]", "never remove it for its age or for room", run_pin},
     {"sessions unpin", "SESSION [--json]", "the opposite", run_unpin},
+    {"sessions adopt", "FORK [--force] [--json]", "what a fork has becomes its parent's, and the fork is gone",
+     run_adopt},
     {"sessions export", "SESSION [--markdown | --json]", "the whole session, or its text, to standard output",
      run_export},
     {"sessions import", "[FILE | -] [--name NAME] [-m MODEL] [--force] [--json]", "a session from what export wrote",
@@ -267,11 +297,12 @@ static int run(const struct cmd *cmd, int argc, char **argv)
             argv[at] = argv[at - 1];
         return subs[i].run(&subs[i], argc - 1, argv + 1);
     }
-    return usage(cmd,
-                 "'%s' is not one of list, show, rename, rm, pin, unpin, export and import; what is in a session "
-                 "is told by `hearth sessions show NAME`",
-                 argv[at]);
+    return usage(
+        cmd,
+        "'%s' is not one of list, show, rename, rm, pin, unpin, adopt, export and import; what is in a session "
+        "is told by `hearth sessions show NAME`",
+        argv[at]);
 }
 
 const struct cmd cmd_sessions = {"sessions", "[WHAT] [OPTION...] [ARGUMENT...]",
-                                 "sessions: list, show, rename, remove, pin, export, import", run};
+                                 "sessions: list, show, rename, remove, pin, adopt, export, import", run};

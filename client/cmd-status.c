@@ -34,14 +34,14 @@ static json_t *json_kv(const struct hearth_kv_tiers *k)
 
 static json_t *json_engine(const struct hearth_engine_status *e)
 {
-    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "pid",
-                     (json_int_t)e->pid, "state", json_str(e->state), "backend", json_str(e->backend), "device",
+    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}",
+                     "pid", (json_int_t)e->pid, "state", json_str(e->state), "backend", json_str(e->backend), "device",
                      json_str(e->device), "no_gpu", json_str(e->no_gpu), "steps", (json_int_t)e->steps, "rows",
                      (json_int_t)e->rows, "rows_max", (json_int_t)e->rows_max, "tokens_computed",
                      (json_int_t)e->tokens_computed, "queued", (json_int_t)e->queued, "running", (json_int_t)e->running,
                      "restarts", (json_int_t)e->restarts, "mem_total", (json_int_t)e->mem_total, "mem_free",
-                     (json_int_t)e->mem_free, "mem_cached", (json_int_t)e->mem_cached, "kv", json_kv(&e->kv), "models",
-                     json_loaded_models(e));
+                     (json_int_t)e->mem_free, "mem_cached", (json_int_t)e->mem_cached, "memory",
+                     json_memory(&e->memory), "kv", json_kv(&e->kv), "models", json_loaded_models(e));
 }
 
 static json_t *json_kv_files(const struct hearth_kv_files *k)
@@ -82,9 +82,12 @@ static void print_memory(const struct hearth_engine_status *e)
 {
     printf("  memory   %s free", human_bytes(e->mem_free));
     printf(" of %s", human_bytes(e->mem_total));
-    if (e->mem_cached)
-        printf("; %s of that in copies of weights, for as long as nobody wants it", human_bytes(e->mem_cached));
     putchar('\n');
+    char line[1024];
+    memory_own_line(&e->memory, line, sizeof line);
+    printf("  hearth   %s\n", line);
+    memory_others_line(&e->memory, line, sizeof line);
+    printf("  others   %s\n", line);
 }
 
 /* The tiers' memory, beside the models' own pages, which `hearth ps` shows. */

@@ -140,6 +140,11 @@ static void draw_head(const struct hearth_status_result *r)
     if (e->no_gpu)
         line("WARNING no GPU is used: %s", e->no_gpu);
     line("memory  %s free of the device's", part_of(e->mem_free, e->mem_total));
+    char who[COLUMNS_MAX];
+    memory_own_line(&e->memory, who, sizeof who);
+    line("hearth  %s", who);
+    memory_others_line(&e->memory, who, sizeof who);
+    line("others  %s", who);
 }
 
 static void draw_tiers(const struct hearth_status_result *r)

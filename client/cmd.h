@@ -36,7 +36,7 @@ struct cmd {
 
 extern const struct cmd cmd_serve, cmd_run, cmd_chat, cmd_list, cmd_ps, cmd_show, cmd_load, cmd_stop, cmd_sessions,
     cmd_resume, cmd_attach, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status, cmd_streams, cmd_trace, cmd_backup,
-    cmd_render, cmd_top, cmd_metrics, cmd_doctor;
+    cmd_render, cmd_fork, cmd_top, cmd_metrics, cmd_doctor;
 
 /* --- opts.c: the command line --------------------------------------------------------------------------- */
 
@@ -121,8 +121,10 @@ int verb_begin(const struct cmd *cmd, int *argc, char ***argv, const char *opera
 int verb_begin_with(const struct cmd *cmd, int *argc, char ***argv, const struct opt *more, const char *operand,
                     bool *json, struct hearth **out);
 
-/* Every session of the caller, as the pages come. Returns STATUS_OK, or has said why not. */
-int sessions_each(struct hearth *h, void (*on_session)(void *arg, const struct hearth_session *s), void *arg);
+/* Every session of the caller, ephemeral ones where that is said, as the pages come. Returns STATUS_OK, or has said why
+ * not. */
+int sessions_each(struct hearth *h, bool ephemeral, void (*on_session)(void *arg, const struct hearth_session *s),
+                  void *arg);
 
 /* One's own streams, the newest first; with `ended` also those that can still be attached to. STATUS_OK, or has said
  * why not. The last: the one that `attach` goes on with where none is named, see cmd-streams.c; NULL: there is none. */
@@ -189,6 +191,13 @@ int sessions_import(struct hearth *h, const char *file, const struct import_as *
 
 void markdown_head(const struct hearth_session *s);
 void markdown_turn(const struct hearth_turn *t);
+
+/* --- memory.c: who has the device's memory ------------------------------------------------------------------ */
+
+json_t *json_memory(const struct hearth_memory *m);
+/* What hearth has, and what other programs have; each one line of text without a newline. */
+void memory_own_line(const struct hearth_memory *m, char *line, size_t size);
+void memory_others_line(const struct hearth_memory *m, char *line, size_t size);
 
 /* --- utf8.c ------------------------------------------------------------------------------------------------ */
 

@@ -66,11 +66,12 @@ json_t *json_result(const struct hearth_generate_result *r)
 
 json_t *json_session(const struct hearth_session *s)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:f, s:f, s:b, s:I, s:I, s:b, s:f, s:b}", "id", json_str(s->id),
-                     "name", json_str(s->name), "model", json_str(s->model), "path", json_str(s->path), "tokens",
-                     (json_int_t)s->tokens, "turns", (json_int_t)s->turns, "created", s->created, "used", s->used,
-                     "busy", s->busy, "bytes", (json_int_t)s->bytes, "kv_bytes", (json_int_t)s->kv_bytes, "pinned",
-                     s->pinned, "expires", s->expires, "damaged", s->damaged);
+    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:f, s:f, s:b, s:I, s:I, s:b, s:f, s:b, s:o, s:I, s:b}", "id",
+                     json_str(s->id), "name", json_str(s->name), "model", json_str(s->model), "path", json_str(s->path),
+                     "tokens", (json_int_t)s->tokens, "turns", (json_int_t)s->turns, "created", s->created, "used",
+                     s->used, "busy", s->busy, "bytes", (json_int_t)s->bytes, "kv_bytes", (json_int_t)s->kv_bytes,
+                     "pinned", s->pinned, "expires", s->expires, "damaged", s->damaged, "parent", json_str(s->parent),
+                     "shared", (json_int_t)s->shared, "ephemeral", s->ephemeral);
 }
 
 json_t *json_strs(struct hearth_strs s)

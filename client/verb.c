@@ -19,13 +19,15 @@ int verb_begin_with(const struct cmd *cmd, int *argc, char ***argv, const struct
     return daemon_open(out);
 }
 
-int sessions_each(struct hearth *h, void (*on_session)(void *arg, const struct hearth_session *s), void *arg)
+int sessions_each(struct hearth *h, bool ephemeral, void (*on_session)(void *arg, const struct hearth_session *s),
+                  void *arg)
 {
     struct hearth_sessions_list_result *r = NULL;
     do {
         struct hearth_sessions_list_result *page;
         struct hearth_err err;
-        int rc = hearth_sessions_list(h, r ? r->next : NULL, &page, NULL, &err);
+        int rc =
+            (ephemeral ? hearth_sessions_list_all : hearth_sessions_list)(h, r ? r->next : NULL, &page, NULL, &err);
         hearth_free(r);
         if (rc)
             return fail(&err);

@@ -26,6 +26,7 @@ const struct conf_key conf_keys[] = {
     {"model", CONF_NAME, FIELD(model), 0, 0, 0},
     {"engine", CONF_PATH, FIELD(engine), 0, 0, 0},
     {"backend", CONF_WORD, FIELD(backend), 0, 0, 0, "auto cpu cuda "},
+    {"gpu_memory", CONF_SHARE, FIELD(gpu_memory), 0, INT64_MAX, 0},
     {"kv_bytes", CONF_SIZE, FIELD(kv_bytes), 0, INT64_MAX, 0},
     {"kv_ram", CONF_AUTO, FIELD(kv_ram), 0, INT64_MAX, CONF_IS_AUTO},
     {"kv_type", CONF_WORD, FIELD(kv_type), 0, 0, 0, "auto f16 q8_0 "},
@@ -70,7 +71,8 @@ void conf_init(struct conf *c)
 {
     memset(c, 0, sizeof *c);
     for (const struct conf_key *k = conf_keys; k->key != NULL; k++)
-        if (k->type == CONF_INT || k->type == CONF_SIZE || k->type == CONF_AUTO || k->type == CONF_LEVEL)
+        if (k->type == CONF_INT || k->type == CONF_SIZE || k->type == CONF_AUTO || k->type == CONF_SHARE ||
+            k->type == CONF_LEVEL)
             *(int64_t *)field(c, k) = k->dflt;
 }
 
@@ -107,6 +109,17 @@ static int parse_path(const char *key, const char *value, char **out, struct hea
     return join(out, e, value, "");
 }
 
+/* Takes "80%"; false where the value is no share. */
+static bool parse_share(const char *value, int64_t *out)
+{
+    char *end;
+    long v = strtol(value, &end, 10);
+    if (end == value || strcmp(end, "%") != 0 || v < 1 || v > 100)
+        return false;
+    *out = -v;
+    return true;
+}
+
 static int parse_number(const struct conf_key *k, const char *value, int64_t *out, struct hearth_err *e)
 {
     char *end;
@@ -124,7 +137,9 @@ static int parse_number(const struct conf_key *k, const char *value, int64_t *ou
     if (end == value || *end != '\0')
         return err_set(e, HEARTH_EPARAMS, "%s: \"%.100s\" is not a %s%s", k->key, value,
                        k->type == CONF_INT ? "whole number" : "size (a number of bytes, or with K, M or G)",
-                       k->type == CONF_AUTO ? ", or auto" : "");
+                       k->type == CONF_AUTO    ? ", or auto"
+                       : k->type == CONF_SHARE ? ", or a share from 1% to 100%"
+                                               : "");
     if (errno != 0 || v > INT64_MAX / unit || v < 0 || v * unit < k->min || v * unit > k->max)
         return err_set(e, HEARTH_EPARAMS, "%s: %.40s is not between %lld and %lld", k->key, value, (long long)k->min,
                        (long long)k->max);
@@ -218,6 +233,8 @@ int conf_set(struct conf *c, const char *key, const char *value, struct hearth_e
             return 0;
         }
         return parse_number(k, value, field(c, k), e);
+    case CONF_SHARE:
+        return parse_share(value, field(c, k)) ? 0 : parse_number(k, value, field(c, k), e);
     case CONF_INT:
     case CONF_SIZE:
         return parse_number(k, value, field(c, k), e);

@@ -41,6 +41,7 @@ struct conf {
     int64_t threads;                              /* of the engine; 0 = one per core */
     int64_t idle_unload;                          /* minutes that a model stays without use; 0 = for ever */
     int64_t kv_bytes;                             /* of each model's KV pool; 0 = the engine's choice */
+    int64_t gpu_memory;      /* bytes that the engine may take of a GPU; 0 = any; < 0: a share, in percent */
     int64_t kv_ram;          /* bytes of KV that the engine keeps in host memory; CONF_IS_AUTO = its choice */
     int64_t kv_disk;         /* bytes of KV files; 0 = none; CONF_IS_AUTO = a share of the filesystem */
     int64_t kv_disk_per_uid; /* of one user's; CONF_IS_AUTO = as kv_disk */
@@ -50,8 +51,9 @@ struct conf {
     char *class;             /* the highest that a request gets; NULL = interactive */
 };
 
-/* CONF_AUTO is a CONF_SIZE that may also be the word auto. */
-enum conf_type { CONF_NAME, CONF_WORD, CONF_PATH, CONF_PATHS, CONF_INT, CONF_SIZE, CONF_AUTO, CONF_LEVEL };
+/* CONF_AUTO is a CONF_SIZE that may also be the word auto; CONF_SHARE one that may also be a share, 1% to 100%, which
+ * is kept below zero. */
+enum conf_type { CONF_NAME, CONF_WORD, CONF_PATH, CONF_PATHS, CONF_INT, CONF_SIZE, CONF_AUTO, CONF_SHARE, CONF_LEVEL };
 
 enum { CONF_IS_AUTO = -1 };
 

@@ -71,7 +71,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/rpc/msg-hello.c \
 	daemon/rpc/msg-kv.c \
 	daemon/rpc/msg-models.c \
-	daemon/rpc/msg-sessions.c \
+	daemon/rpc/msg-forks.c daemon/rpc/msg-sessions.c \
 	daemon/rpc/msg-status.c \
 	daemon/rpc/msg-text.c \
 	daemon/stream/list.c daemon/stream/measure.c daemon/stream/output.c daemon/stream/output.h \
@@ -83,11 +83,11 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/context.c daemon/context.h \
 	daemon/loop.c daemon/loop.h \
 	daemon/server.c daemon/server.h daemon/socket.c daemon/socket.h \
-	daemon/stream/session.c daemon/stream/session.h \
+	daemon/stream/fork.c daemon/stream/fork.h daemon/stream/session.c daemon/stream/session.h \
 	daemon/stream/sessions.c daemon/stream/sessions.h \
 	daemon/store/kv-manifest.c daemon/store/kv-manifest.h \
 	daemon/store/store.c daemon/store/store.h daemon/store/store-internal.h \
-	daemon/store/copy.c \
+	daemon/store/chain.c daemon/store/copy.c daemon/store/fork.c \
 	daemon/store/migrate.c daemon/store/open.c \
 	daemon/store/remove.c daemon/store/sql.c \
 	daemon/store/checksum.c \

@@ -214,9 +214,11 @@ static void on_engine_event(void *arg, const struct wire_method *m, const void *
 static int init_engine(struct server *s, const char *engine, struct hearth_err *e)
 {
     const struct conf *conf = s->conf;
-    char threads[24], kv_bytes[24], kv_ram[24], idle[24], lock[PATH_MAX], checked[PATH_MAX];
+    char threads[24], gpu_memory[24], kv_bytes[24], kv_ram[24], idle[24], lock[PATH_MAX], checked[PATH_MAX];
     snprintf(threads, sizeof threads, "%lld", (long long)conf->threads);
     snprintf(kv_bytes, sizeof kv_bytes, "%lld", (long long)conf->kv_bytes);
+    snprintf(gpu_memory, sizeof gpu_memory, conf->gpu_memory < 0 ? "%lld%%" : "%lld",
+             llabs((long long)conf->gpu_memory));
     snprintf(kv_ram, sizeof kv_ram, "%lld", (long long)conf->kv_ram);
     snprintf(idle, sizeof idle, "%lld", (long long)conf->idle_unload * 60000); /* ms */
     snprintf(lock, sizeof lock, "%s/engine.lock", conf->state_dir);
@@ -226,6 +228,7 @@ static int init_engine(struct server *s, const char *engine, struct hearth_err *
         bool given;
     } options[] = {
         {"--threads", threads, true},
+        {"--gpu-memory", gpu_memory, conf->gpu_memory},
         {"--kv-bytes", kv_bytes, true},
         {"--idle-unload", idle, true},
         {"--log-level", log_level_name((enum log_level)conf->log_level), true},

@@ -104,9 +104,16 @@ struct kv_desc {
     uint32_t d_k, d_v; /* dimensions of a head's K and V */
     uint32_t window;   /* tokens visible, the own one included; 0 = all */
     enum dtype type;   /* DT_F32, DT_F16 or DT_Q8_0, as the backend has; a vector is whole blocks */
-    uint32_t n_page;   /* pages in the pool; the CPU commits memory only as pages are first written */
+    uint32_t n_page;   /* pages in the pool, at most */
+    uint32_t extent;   /* pages whose memory comes and goes together (kv_map): as many as are whole granules of the
+                          device; 0: the pool has all of its memory, always */
     uint32_t d_state;  /* numbers of a layer's state; 0: its pages hold K and V. Else n_kv, d_k, d_v and window are 0 */
 };
+/* How many extents a pool has that has any; the last one may be longer than its pages. */
+static inline uint32_t kv_extents(const struct kv_desc *d)
+{
+    return (d->n_page + d->extent - 1) / d->extent;
+}
 /* Of one layer: K alone, which V follows, and both. */
 static inline uint64_t kv_k_bytes(const struct kv_desc *d)
 {
@@ -229,6 +236,16 @@ struct device_params {
     const char *variant; /* CPU: "auto", "reference", "avx2", "avx512"; CUDA: "auto", "eager", "graph" */
 };
 
+/* What a device's memory is held for. Of the CPU the weights are the mapped file, of which the system keeps in memory
+ * what it likes. */
+enum mem_kind {
+    MEM_WEIGHTS,
+    MEM_KV,        /* pages of pools; of the CPU this is the caller's to know, who knows which were written */
+    MEM_WORKSPACE, /* activations, partial sums, sampling */
+    MEM_CACHE,     /* copies that make things quicker, given back when the memory is wanted */
+    MEM_KINDS
+};
+
 struct device_info {
     char name[96]; /* "AMD EPYC ... (avx2, 2 threads)", "NVIDIA H100 80GB HBM3" */
     char id[160];  /* all that its results may depend on beside this program: the chip, its serial, its driver.
@@ -238,7 +255,9 @@ struct device_info {
     enum dtype kv_type;           /* what KV is kept in by default */
     uint32_t max_in_flight;       /* steps the caller may have in flight: 1 on the CPU */
     uint64_t mem_total, mem_free; /* bytes */
-    uint64_t mem_cached; /* of mem_free: in copies that make things quicker, given back when the memory is wanted */
+    uint64_t held[MEM_KINDS];     /* by this backend; what MEM_CACHE has counts as free, too */
+    uint64_t mem_pinned;          /* bytes of host memory that the device may read by itself */
+    uint64_t kv_granule;          /* bytes in multiples of which a pool's memory comes and goes; 0: it cannot */
     /* What steps and slot_set do of this, since the device was opened; they do none of it once their shape was seen
      * before. Waits are those of the host for the device, but for step_wait, which is there to wait. */
     uint64_t hot_allocs, hot_graphs, hot_waits;
@@ -273,6 +292,13 @@ struct backend {
 
     int (*kv_new)(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e);
     void (*kv_free)(struct device *d, struct kv_pool *p);
+    /*
+     * Memory of a pool with extents, which has none at first. kv_map: the extent's pages have memory from now on, and
+     * are zero; HEARTH_ENOMEM is an ordinary refusal. kv_unmap gives it back, contents and all; no step, copy or move
+     * that names one of its pages is under way. Neither waits for steps that name none. NULL where kv_granule is 0.
+     */
+    int (*kv_map)(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e);
+    void (*kv_unmap)(struct device *d, struct kv_pool *p, uint32_t extent);
     void (*kv_copy)(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src); /* whole page, in step order */
     void (*kv_clear)(struct device *d, struct kv_pool *p,
                      uint32_t page); /* zero, before another uid gets it; may give memory back */
@@ -292,6 +318,10 @@ struct backend {
     /* 1 = done, 0 = under way, negative = never: the device failed, or no move has that ticket. Does not wait. */
     int (*kv_transfer_done)(struct device *d, uint64_t ticket, struct hearth_err *e);
     int (*kv_transfer_wait)(struct device *d, uint64_t ticket, struct hearth_err *e); /* 0 = done */
+
+    /* How many bytes MEM_CACHE may have from now on; what is over is given back, after the steps under way. NULL: the
+     * device keeps no such copies. */
+    void (*cache_limit)(struct device *d, uint64_t bytes);
 
     /* Host memory for moves, on a system page's boundary, not cleared: pinned for a GPU, which takes the thread
      * about a second for some GB. Take slabs, before they are wanted. HEARTH_ENOMEM is an ordinary refusal. */

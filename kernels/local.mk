@@ -34,7 +34,7 @@ cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/nvtx.cu
 	kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/wgmma.cuh \
 	kernels/cuda/quant/quant.cuh kernels/cuda/quant/slice.cuh kernels/cuda/quant/q45_k.cuh kernels/cuda/quant/q48_0.cuh \
 	kernels/cuda/quant/q45_01.cuh kernels/cuda/quant/q23_k.cuh kernels/cuda/quant/codebook4.cuh
-cuda_sources = kernels/cuda/device.cu kernels/cuda/upload.cu kernels/cuda/transfer.cu kernels/cuda/step.cu kernels/cuda/plan.cu kernels/cuda/embed.cu \
+cuda_sources = kernels/cuda/device.cu kernels/cuda/memory.cu kernels/cuda/pool.cu kernels/cuda/upload.cu kernels/cuda/transfer.cu kernels/cuda/step.cu kernels/cuda/plan.cu kernels/cuda/embed.cu \
 	kernels/cuda/gemm/epilogue.cu kernels/cuda/gemm/ref.cu kernels/cuda/gemm/gemm.cu kernels/cuda/gemm/q46_k.cu kernels/cuda/gemm/wgmma.cu \
 	kernels/cuda/quant/pack.cu \
 	kernels/cuda/attend/attend.cu kernels/cuda/attend/split_kv.cu kernels/cuda/attend/reduce.cu kernels/cuda/attend/prefill.cu kernels/cuda/sample.cu \

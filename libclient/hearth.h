@@ -551,6 +551,9 @@ struct hearth_session {
     bool pinned;          /* never removed for its age or for room */
     double expires;       /* when it is removed if nobody uses it; 0: never */
     bool damaged;         /* it can only be removed; of what else is here only the id is to be relied on */
+    const char *parent;   /* id of the session that it is a fork of; NULL: it is none, or that one was removed */
+    int64_t shared;       /* leading tokens that it has from there, by reference; bytes has its own alone */
+    bool ephemeral;       /* it is removed when nobody has used it for a day */
 };
 struct hearth_sessions_list_result {
     struct hearth_session *sessions; /* last used first */
@@ -636,6 +639,38 @@ HEARTH_API int hearth_sessions_remove(struct hearth *h, const char *session, con
                                       struct hearth_err *err);
 HEARTH_API int hearth_sessions_pin(struct hearth *h, const char *session, bool pinned, const struct timespec *timeout,
                                    struct hearth_err *err);
+/* The same list with ephemeral sessions. */
+HEARTH_API int hearth_sessions_list_all(struct hearth *h, const char *from, struct hearth_sessions_list_result **out,
+                                        const struct timespec *timeout, struct hearth_err *err);
+
+/*
+ * Forks a session: each new one has its first `at` tokens, without a copy of them or of their KV, and goes on by
+ * itself. Of a session in which a generation is running, what has been made so far counts. hearth_session_fork_init()
+ * sets `size` and the defaults.
+ */
+struct hearth_session_fork {
+    size_t size;
+    const char *session;      /* a name or an id */
+    int64_t at;               /* tokens; -1 = all */
+    int64_t count;            /* 1..64 */
+    struct hearth_strs names; /* none: the daemon names them; else `count` */
+    bool ephemeral;           /* removed when nobody has used it for a day, and listed only where asked for */
+};
+struct hearth_forked {
+    struct hearth_session *sessions;
+    size_t n_sessions;
+};
+HEARTH_API void hearth_session_fork_init(struct hearth_session_fork *f, size_t size);
+HEARTH_API int hearth_sessions_fork(struct hearth *h, const struct hearth_session_fork *f, struct hearth_forked **out,
+                                    const struct timespec *timeout, struct hearth_err *err);
+
+/* What a fork has of its own becomes its parent's, and the fork is gone. Where the parent has gone on since that is
+ * HEARTH_ECONFLICT, unless with `replace`: then what it has after the fork's cut is dropped. */
+struct hearth_adopted {
+    struct hearth_session session; /* the parent, as it is now */
+};
+HEARTH_API int hearth_sessions_adopt(struct hearth *h, const char *session, bool replace, struct hearth_adopted **out,
+                                     const struct timespec *timeout, struct hearth_err *err);
 
 /*
  * Exports a session page by page. `from` is 0 for the first page, then the `next` of the one before. Turns that are
@@ -796,6 +831,21 @@ struct hearth_kv_tiers {
     double device_rate;                         /* bytes/s, host memory to device */
     double read_rate, write_rate;               /* bytes/s, of the disk */
 };
+/* The device's memory: who has it. As of when the device last had nothing to do, or 10 s ago. */
+struct hearth_program {
+    int64_t pid, bytes;
+    const char *name; /* NULL: it is not told */
+};
+struct hearth_memory {
+    int64_t limit;                         /* that hearth may have (gpu_memory); 0: any */
+    int64_t weights, kv, workspace, cache; /* held; the cache is given back when memory is wanted */
+    int64_t context;                       /* what the driver and the runtime have for the engine; 0: not known */
+    int64_t pinned;                        /* of the host's memory */
+    int64_t others;                        /* other programs'; with the context where that is not known */
+    const char *others_unknown;            /* NULL, or why what others have is not known */
+    struct hearth_program *programs;       /* some of them, those with the most */
+    size_t n_programs;
+};
 struct hearth_engine_status {
     int64_t pid;         /* 0: none */
     const char *state;   /* "absent", "starting", "running", "not answering" */
@@ -807,6 +857,7 @@ struct hearth_engine_status {
     int64_t restarts;                               /* of the engine, since the daemon started */
     int64_t mem_total, mem_free; /* bytes of the device's memory, as of when it last had nothing to do, or 10 s ago */
     int64_t mem_cached;          /* of mem_free: bytes of the dequantised weight cache, evicted when memory is wanted */
+    struct hearth_memory memory;
     struct hearth_kv_tiers kv;
     struct hearth_loaded_model *models;
     size_t n_models;

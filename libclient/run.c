@@ -150,6 +150,38 @@ int hearth_sessions_list(struct hearth *h, const char *from, struct hearth_sessi
     return call(h, WIRE_SESSIONS_LIST, &p, NULL, NULL, out, timeout, e);
 }
 
+int hearth_sessions_list_all(struct hearth *h, const char *from, struct hearth_sessions_list_result **out,
+                             const struct timespec *timeout, struct hearth_err *e)
+{
+    struct wire_sessions_list p = {.from = from, .ephemeral = true};
+    return call(h, WIRE_SESSIONS_LIST, &p, NULL, NULL, out, timeout, e);
+}
+
+void hearth_session_fork_init(struct hearth_session_fork *f, size_t size)
+{
+    struct hearth_session_fork full;
+    wire_defaults(wire_methods[WIRE_SESSIONS_FORK].params, &full);
+    full.size = size;
+    memset(f, 0, size);
+    memcpy(f, &full, size < sizeof full ? size : sizeof full);
+}
+
+int hearth_sessions_fork(struct hearth *h, const struct hearth_session_fork *f, struct hearth_forked **out,
+                         const struct timespec *timeout, struct hearth_err *e)
+{
+    struct hearth_session_fork full;
+    wire_defaults(wire_methods[WIRE_SESSIONS_FORK].params, &full);
+    int rc = take_params(h, &full, sizeof full, f, f->size, "sessions.fork", e);
+    return rc ? rc : call(h, WIRE_SESSIONS_FORK, &full, NULL, NULL, out, timeout, e);
+}
+
+int hearth_sessions_adopt(struct hearth *h, const char *session, bool replace, struct hearth_adopted **out,
+                          const struct timespec *timeout, struct hearth_err *e)
+{
+    struct wire_session_adopt p = {.session = session, .replace = replace};
+    return call(h, WIRE_SESSIONS_ADOPT, &p, NULL, NULL, out, timeout, e);
+}
+
 int hearth_sessions_show(struct hearth *h, const char *session, bool tokens, struct hearth_session_show_result **out,
                          const struct timespec *timeout, struct hearth_err *e)
 {

@@ -77,6 +77,29 @@ static const struct wire_field kv_tiers_fields[] = {
 };
 TYPE(kv_tiers, "kv tiers");
 
+static const struct wire_field program_fields[] = {
+    COUNTER(wire_program, pid),
+    COUNTER(wire_program, bytes),
+    WORD(wire_program, name),
+    {0},
+};
+static TYPE(program, "program");
+
+static const struct wire_field memory_fields[] = {
+    COUNTER(wire_memory, limit),
+    COUNTER(wire_memory, weights),
+    COUNTER(wire_memory, kv),
+    COUNTER(wire_memory, workspace),
+    COUNTER(wire_memory, cache),
+    COUNTER(wire_memory, context),
+    COUNTER(wire_memory, pinned),
+    COUNTER(wire_memory, others),
+    STR(wire_memory, others_unknown, 1, HEARTH_ERR_MSG),
+    ARRAY(wire_memory, programs, program, 64),
+    {0},
+};
+static TYPE(memory, "memory");
+
 static const struct wire_field engine_status_fields[] = {
     COUNTER(wire_engine_status, pid),
     WORD(wire_engine_status, state),
@@ -93,6 +116,7 @@ static const struct wire_field engine_status_fields[] = {
     COUNTER(wire_engine_status, mem_total),
     COUNTER(wire_engine_status, mem_free),
     COUNTER(wire_engine_status, mem_cached),
+    STRUCT(wire_engine_status, memory, memory),
     STRUCT(wire_engine_status, kv, kv_tiers),
     ARRAY(wire_engine_status, models, loaded_model, INT32_MAX, REQUIRED),
     {0},

@@ -4,16 +4,30 @@
 #include "libclient/wire-rows.h"
 
 static const struct wire_field session_fields[] = {
-    WORD(wire_session, id, REQUIRED), WORD(wire_session, name),           PATH(wire_session, model),
-    PATH(wire_session, path),         COUNTER(wire_session, tokens),      COUNTER(wire_session, turns),
-    AMOUNT(wire_session, created),    AMOUNT(wire_session, used),         BOOL(wire_session, busy, false),
-    COUNTER(wire_session, bytes),     COUNTER(wire_session, kv_bytes),    BOOL(wire_session, pinned, false),
-    AMOUNT(wire_session, expires),    BOOL(wire_session, damaged, false), {0},
+    WORD(wire_session, id, REQUIRED),
+    WORD(wire_session, name),
+    PATH(wire_session, model),
+    PATH(wire_session, path),
+    COUNTER(wire_session, tokens),
+    COUNTER(wire_session, turns),
+    AMOUNT(wire_session, created),
+    AMOUNT(wire_session, used),
+    BOOL(wire_session, busy, false),
+    COUNTER(wire_session, bytes),
+    COUNTER(wire_session, kv_bytes),
+    BOOL(wire_session, pinned, false),
+    AMOUNT(wire_session, expires),
+    BOOL(wire_session, damaged, false),
+    WORD(wire_session, parent),
+    COUNTER(wire_session, shared, SPARSE),
+    BOOL(wire_session, ephemeral, false, SPARSE),
+    {0},
 };
 TYPE(session, "session");
 
 static const struct wire_field sessions_list_fields[] = {
     WORD(wire_sessions_list, from),
+    BOOL(wire_sessions_list, ephemeral, false, SPARSE),
     {0},
 };
 TYPE(sessions_list, "params");
@@ -75,6 +89,35 @@ static const struct wire_field session_pin_fields[] = {
     {0},
 };
 TYPE(session_pin, "params");
+
+static int session_fork_check(const void *msg, struct hearth_err *e)
+{
+    const struct wire_session_fork *m = msg;
+    if (m->names.n && (int64_t)m->names.n != m->count)
+        return err_set(e, HEARTH_EPARAMS, "sessions.fork.names: there are %zu for %lld forks", m->names.n,
+                       (long long)m->count);
+    return 0;
+}
+
+static const struct wire_field session_fork_fields[] = {
+    WORD(wire_session_fork, session, REQUIRED),          INT(wire_session_fork, at, -1, INT32_MAX, -1, SPARSE),
+    INT(wire_session_fork, count, 1, WIRE_FORKS_MAX, 1), STRS(wire_session_fork, names, WIRE_FORKS_MAX),
+    BOOL(wire_session_fork, ephemeral, false),           {0},
+};
+TYPE(session_fork, "sessions.fork", .check = session_fork_check);
+
+static const struct wire_field forked_fields[] = {ARRAY(wire_forked, sessions, session, WIRE_FORKS_MAX, REQUIRED), {0}};
+TYPE(forked, "sessions.fork result");
+
+static const struct wire_field session_adopt_fields[] = {
+    WORD(wire_session_adopt, session, REQUIRED),
+    BOOL(wire_session_adopt, replace, false),
+    {0},
+};
+TYPE(session_adopt, "params");
+
+static const struct wire_field adopted_fields[] = {STRUCT(wire_adopted, session, session, REQUIRED), {0}};
+TYPE(adopted, "sessions.adopt result");
 
 static const struct wire_field session_export_fields[] = {
     WORD(wire_session_export, session, REQUIRED),

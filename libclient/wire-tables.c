@@ -27,6 +27,8 @@ const struct wire_method wire_methods[] = {
     CALL(WIRE_SESSIONS_PIN, "sessions.pin", session_pin, empty),
     CALL(WIRE_SESSIONS_EXPORT, "sessions.export", session_export, session_page),
     CALL(WIRE_SESSIONS_IMPORT, "sessions.import", session_import, imported),
+    CALL(WIRE_SESSIONS_FORK, "sessions.fork", session_fork, forked),
+    CALL(WIRE_SESSIONS_ADOPT, "sessions.adopt", session_adopt, adopted),
     CALL(WIRE_BACKUP, "backup", backup, backup_result),
     CALL(WIRE_MODELS_LIST, "models.list", models_list, models_list_result),
     CALL(WIRE_MODELS_SHOW, "models.show", model_show, model),
@@ -76,7 +78,7 @@ const struct wire_method wire_methods[] = {
     {0},
 };
 
-static const char *const reserved_methods[] = {"embed", "sessions.fork", NULL};
+static const char *const reserved_methods[] = {"embed", NULL};
 
 static bool same(const char *name, const char *s, size_t len)
 {

@@ -41,6 +41,7 @@ enum {
     WIRE_TRACE_MAX = 1024,         /* events in a stream's trace, and in one of them: */
     WIRE_TRACE_FIELDS_MAX = 16,
     WIRE_FILES_MAX = 1024, /* of `extra` */
+    WIRE_FORKS_MAX = 64,   /* of one sessions.fork */
     WIRE_STOPS_MAX = 16,
     WIRE_BIAS_MAX = 1024,  /* logit_bias entries ... */
     WIRE_BIAS_LIMIT = 100, /* ... and the largest magnitude of each */
@@ -90,6 +91,9 @@ enum {
 #define wire_session_page         hearth_session_page
 #define wire_session_import       hearth_session_import
 #define wire_imported             hearth_imported
+#define wire_session_fork         hearth_session_fork
+#define wire_forked               hearth_forked
+#define wire_adopted              hearth_adopted
 #define wire_backup_result        hearth_backup_result
 #define wire_op                   hearth_op
 #define wire_special_token        hearth_special_token
@@ -103,6 +107,8 @@ enum {
 #define wire_kv_tiers             hearth_kv_tiers
 #define wire_kv_share             hearth_kv_share
 #define wire_kv_files             hearth_kv_files
+#define wire_program              hearth_program
+#define wire_memory               hearth_memory
 #define wire_engine_status        hearth_engine_status
 #define wire_bucket               hearth_bucket
 #define wire_histogram            hearth_histogram
@@ -182,6 +188,11 @@ struct wire_session_rename {
 
 struct wire_sessions_list {
     const char *from; /* the `next` of the page before, or NULL */
+    bool ephemeral;   /* with ephemeral ones */
+};
+struct wire_session_adopt {
+    const char *session; /* a fork */
+    bool replace;        /* what its parent has after the cut is dropped */
 };
 struct wire_session_export {
     const char *session;
@@ -399,6 +410,8 @@ enum {
     WIRE_SESSIONS_PIN,
     WIRE_SESSIONS_EXPORT,
     WIRE_SESSIONS_IMPORT,
+    WIRE_SESSIONS_FORK,
+    WIRE_SESSIONS_ADOPT,
     WIRE_BACKUP,
     WIRE_MODELS_LIST,
     WIRE_MODELS_SHOW,
@@ -450,8 +463,7 @@ enum {
 extern const struct wire_method wire_methods[];                           /* ends with name NULL */
 const struct wire_method *wire_method_find(const char *name, size_t len); /* NULL: unknown */
 
-/* Does the same, and reports why not: HEARTH_EMETHOD, or HEARTH_EUNSUPPORTED for a name reserved for later (embed,
- * sessions.fork). */
+/* Does the same, and reports why not: HEARTH_EMETHOD, or HEARTH_EUNSUPPORTED for a name reserved for later (embed). */
 const struct wire_method *wire_method_get(const char *name, size_t len, struct hearth_err *e);
 
 /* A growing byte buffer; zero-initialise, wire_buf_fini frees. */

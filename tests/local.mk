@@ -44,7 +44,7 @@ LDADD = tests/daemon/libharness.a daemon/libdaemon.a daemon/libengine.a daemon/l
 	$(CMOCKA_LIBS) -lm -lpthread
 
 HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/run.h tests/ops/rig.h \
-	tests/unit/core/toy.h tests/unit/kvtier/kvfile-sample.h tests/unit/kvtier/tier-world.h \
+	tests/unit/core/toy.h tests/unit/engine/fake-nvml.h tests/unit/kvtier/kvfile-sample.h tests/unit/kvtier/tier-world.h \
 	tests/unit/libclient/script.h tests/unit/libclient/wire-random.h tests/unit/libclient/wire-same.h \
 	tests/unit/model/gguf-build.h tests/unit/sched/sched-world.h tests/unit/store/store-box.h
 EXTRA_DIST += $(HEADERS_OF_TESTS)
@@ -53,7 +53,7 @@ EXTRA_DIST += $(HEADERS_OF_TESTS)
 UNIT_TESTS = \
 	tests/unit/conf tests/unit/log tests/unit/loop tests/unit/sd \
 	tests/unit/core/device tests/unit/core/device-clock tests/unit/core/lives \
-	tests/unit/engine/post tests/unit/front/chat tests/unit/front/text \
+	tests/unit/engine/nvml tests/unit/engine/post tests/unit/front/chat tests/unit/front/text \
 	tests/unit/kernels/dtype tests/unit/kernels/program tests/unit/kernels/rules \
 	tests/unit/kvtier/fingerprint tests/unit/kvtier/kvfile tests/unit/kvtier/kvio tests/unit/kvtier/tier \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-states tests/unit/kvtier/tier-windows \
@@ -62,9 +62,9 @@ UNIT_TESTS = \
 	tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/kind tests/unit/model/model tests/unit/model/pace tests/unit/model/templates \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
-	tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/op-table tests/unit/sched/sched \
+	tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/ledger tests/unit/sched/op-table tests/unit/sched/sched \
 	tests/unit/selfcheck/cache tests/unit/selfcheck/selfcheck \
-	tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
+	tests/unit/store/fork tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
 	tests/unit/store/store \
 	tests/unit/stream/journal tests/unit/stream/output tests/unit/stream/served tests/unit/stream/state \
 	tests/unit/supervisor/engine-process
@@ -77,6 +77,12 @@ tests_unit_core_device_SOURCES = tests/unit/core/device.c $(TOY)
 tests_unit_core_device_clock_SOURCES = tests/unit/core/device-clock.c $(TOY)
 tests_unit_core_device_clock_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime,--wrap=post_send
 tests_unit_core_lives_SOURCES = tests/unit/core/lives.c $(TOY)
+
+# A library that nvml.c opens.
+check_LTLIBRARIES += tests/unit/engine/fake-nvml.la
+tests_unit_engine_fake_nvml_la_SOURCES = tests/unit/engine/fake-nvml.c
+tests_unit_engine_fake_nvml_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_unit_engine_fake_nvml_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
 
 SCHED_WORLD = tests/unit/sched/sched-world.c
 tests_unit_sched_sched_SOURCES = tests/unit/sched/sched.c $(SCHED_WORLD)
@@ -98,7 +104,7 @@ tests_unit_selfcheck_selfcheck_SOURCES = tests/unit/selfcheck/selfcheck.c $(GOLD
 
 # Tests in which two threads of ours meet; contrib/check --sanitize runs them under the thread sanitizer.
 THREAD_TESTS = tests/ops/same tests/unit/log tests/unit/core/device tests/unit/core/device-clock tests/unit/core/lives \
-	tests/unit/engine/post tests/unit/kvtier/kvio tests/unit/kvtier/tier tests/unit/kvtier/tier-index \
+	tests/unit/engine/nvml tests/unit/engine/post tests/unit/kvtier/kvio tests/unit/kvtier/tier tests/unit/kvtier/tier-index \
 	tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-states tests/unit/kvtier/tier-windows tests/unit/selfcheck/selfcheck tests/unit/store/life
 print-thread-tests:
 	@echo $(THREAD_TESTS)
@@ -135,6 +141,8 @@ EXTRA_DIST += tests/unit/data/sessions-v1.sql tests/unit/kvtier/kvfile.py tests/
 EXTRA_PROGRAMS += tests/bench/bench-kv
 # What a bystander waits for beside other clients; by hand, too.
 EXTRA_DIST += tests/bench/bystander.py
+# A fork of a long session, its commit included, through a daemon; by hand, too.
+EXTRA_PROGRAMS += tests/bench/bench-fork
 # A chat of ten turns with five tools through chat templates; by hand, too.
 EXTRA_PROGRAMS += tests/bench/bench-jinja
 
@@ -169,7 +177,7 @@ tests_fuzz_fuzz_wire_CFLAGS = $(FUZZ_CFLAGS)
 
 # The command, on a private daemon, engine and the embedded model: what a person and a script see.
 CLI_TESTS = tests/cli/bench-clients.sh tests/cli/chat-commands.sh tests/cli/chat-terminal.sh tests/cli/completion.sh tests/cli/driver.sh tests/cli/examples.sh \
-	tests/cli/exit.sh tests/cli/install.sh tests/cli/interrupt.sh tests/cli/life.sh tests/cli/list.sh tests/cli/peer.sh tests/cli/render.sh tests/cli/operations.sh \
+	tests/cli/exit.sh tests/cli/install.sh tests/cli/fork.sh tests/cli/interrupt.sh tests/cli/life.sh tests/cli/list.sh tests/cli/peer.sh tests/cli/render.sh tests/cli/operations.sh \
 	tests/cli/run-words.sh tests/cli/session.sh tests/cli/start.sh tests/cli/stdin.sh tests/cli/streams.sh tests/cli/style.sh \
 	tests/cli/verbs.sh
 dist_check_SCRIPTS += $(CLI_TESTS)

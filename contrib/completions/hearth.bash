@@ -29,7 +29,7 @@ _hearth()
         [[ ${COMP_WORDS[i]} == -* ]] || { verb=${COMP_WORDS[i]}; break; }
     done
     if [[ -z $verb ]]; then
-        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach streams top metrics doctor trace rm backup tokenize render eval bench status
+        COMPREPLY=($(compgen -W "serve run chat list ps show load stop sessions resume attach streams top metrics doctor trace rm fork backup tokenize render eval bench status
             --no-start --version --help" -- "$cur"))
         return
     fi
@@ -59,10 +59,11 @@ _hearth()
         words="list show rename rm pin unpin export import --json"
         for ((i++; i < COMP_CWORD; i++)); do
             case ${COMP_WORDS[i]} in
-            list) words="--json" ;;
+            list) words="--json --ephemeral" ;;
             show) words="--json --tokens" names=sessions ;;
             rename | pin | unpin) words="--json" names=sessions ;;
             rm) words="--all --yes --json" names=sessions ;;
+            adopt) words="--force --json" names=sessions ;;
             export) words="--markdown --json" names=sessions ;;
             import)
                 words="--name --model --force --json"
@@ -71,6 +72,7 @@ _hearth()
             esac
             break
         done ;;
+    fork) words="--at --count --ephemeral --json" names=sessions ;;
     backup)
         words="--force --json"
         [[ $cur == -* ]] || words=$(compgen -f -- "$cur") ;;

@@ -27,6 +27,8 @@
 #include <stdatomic.h>
 
 #include "daemon/engine/clock.h"
+#include "daemon/engine/neighbours.h"
+#include "daemon/engine/sched/ledger.h"
 #include "daemon/engine/sched/models.h"
 #include "daemon/engine/post.h"
 #include "daemon/engine/sched/seq.h"
@@ -53,6 +55,9 @@ struct engine_params {
     const char *checked;    /* path of the self-check cache (cache.h); NULL: there is none */
     uint64_t kv_bytes;      /* of a model's KV pool; 0 = by the device's memory */
     uint64_t kv_ram;        /* of KV in host memory; 0 = none, TIER_RAM_AUTO = by the machine's memory */
+    uint64_t gpu_memory;    /* bytes that it may take of a GPU; 0 = any */
+    uint32_t gpu_percent;   /* the same as a share of it; 0 = gpu_memory says it */
+    const char *nvml;       /* the name of NVIDIA's management library; NULL: its own */
     enum engine_kv_type kv_type;
     const char *kv_dir; /* the folder of KV files; NULL = none are written */
     enum tier_policy restore;
@@ -182,8 +187,11 @@ void engine_event_free(struct engine_event *ev);
 struct engine_counters {
     _Atomic uint64_t steps, rows, rows_max, tokens_computed;
     _Atomic uint32_t queued, running;
-    _Atomic uint64_t mem_total, mem_free, mem_cached; /* of the device, when it was idle last, or 10 s ago */
 };
+/* Of the device, when it was idle last, or 10 s ago. */
+void engine_ledger(struct engine *eng, struct ledger *out);
+/* The other programs on it; not known where it is no GPU. */
+void engine_neighbours(struct engine *eng, struct neighbours_seen *out);
 /* Why the best backend of this build is not the one that serves; NULL: it is, or another one was asked for. */
 const char *engine_no_gpu(const struct engine *eng);
 /* HEARTH_EDEVICE where the device has not done in time what is waited for: it hangs. */

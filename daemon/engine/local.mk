@@ -10,14 +10,16 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/sched/kv.c daemon/engine/sched/kv-state.c daemon/engine/sched/kv-cache.c daemon/engine/sched/kv-internal.h \
 	daemon/engine/sched/kv.h daemon/engine/sched/kv-size.c daemon/engine/sched/kv-size.h \
 	daemon/engine/sched/op-table.c daemon/engine/sched/op-table.h \
+	daemon/engine/sched/ledger.c daemon/engine/sched/ledger.h \
 	daemon/engine/kvtier/kvfile.c daemon/engine/kvtier/kvfile.h daemon/engine/kvtier/kvfile-internal.h daemon/engine/kvtier/kvfile-write.c \
 	daemon/engine/kvtier/kvio.c daemon/engine/kvtier/kvio.h \
 	daemon/engine/kvtier/fingerprint.c daemon/engine/kvtier/fingerprint.h \
 	daemon/engine/front/link.c daemon/engine/front/link.h \
-	daemon/engine/core/load.c daemon/engine/core/load.h \
+	daemon/engine/core/load.c daemon/engine/core/load.h daemon/engine/core/memory.c daemon/engine/core/memory.h \
 	daemon/engine/core/events.c daemon/engine/core/events.h \
 	daemon/engine/sched/models.c daemon/engine/sched/models.h \
-	daemon/engine/post.c daemon/engine/post.h \
+	daemon/engine/post.c daemon/engine/post.h daemon/engine/nvml.c daemon/engine/nvml.h \
+	daemon/engine/neighbours.c daemon/engine/neighbours.h \
 	daemon/engine/front/chat.c daemon/engine/front/chat.h daemon/engine/front/chat-append.c daemon/engine/front/prompt.c \
 	daemon/engine/front/sampling-params.c daemon/engine/front/sampling-params.h \
 	daemon/engine/sched/room.c daemon/engine/sched/sched.c daemon/engine/sched/sched.h daemon/engine/sched/sched-internal.h \

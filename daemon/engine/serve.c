@@ -25,7 +25,8 @@
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
-    "                     [--kv-type auto|f16|q8_0] [--restore cost|always|never] [--idle-unload MS] [--step-seconds "
+    "                     [--gpu-memory N|N%] [--kv-type auto|f16|q8_0] [--restore cost|always|never] [--idle-unload "
+    "MS] [--step-seconds "
     "N]\n"
     "                     [--log-level error|warn|info|debug]\n"
     "\n"
@@ -45,6 +46,7 @@ enum opt_type {
     OPT_TEXT,         /* const char * */
     OPT_SIZE,         /* uint64_t, up to max */
     OPT_SIZE_OR_AUTO, /* the same; auto leaves the default */
+    OPT_SHARE,        /* engine.gpu_memory, or with a % engine.gpu_percent */
     OPT_COUNT,        /* uint32_t, up to max */
     OPT_RESTORE,      /* enum tier_policy */
     OPT_KV_TYPE,      /* enum engine_kv_type */
@@ -70,6 +72,7 @@ static const struct opt {
     {"ahead", OPT_COUNT, AT(engine.max_in_flight), 8},
     {"kv-bytes", OPT_SIZE, AT(engine.kv_bytes), UINT64_MAX},
     {"kv-ram", OPT_SIZE_OR_AUTO, AT(engine.kv_ram), INT64_MAX},
+    {"gpu-memory", OPT_SHARE, 0, 0},
     {"kv-type", OPT_KV_TYPE, AT(engine.kv_type), 0},
     {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},
     {"restore", OPT_RESTORE, AT(engine.restore), 0},
@@ -93,6 +96,21 @@ static bool number(const char *name, const char *s, uint64_t max, uint64_t *out)
         return false;
     }
     *out = v;
+    return true;
+}
+
+static bool share(const char *name, const char *s, struct args *a)
+{
+    size_t n = strlen(s);
+    char percent[4] = "";
+    uint64_t v;
+    if (!n || s[n - 1] != '%')
+        return number(name, s, INT64_MAX, &a->engine.gpu_memory);
+    if (n <= sizeof percent)
+        memcpy(percent, s, n - 1);
+    if (!number(name, percent, 100, &v))
+        return false;
+    a->engine.gpu_percent = (uint32_t)v;
     return true;
 }
 
@@ -146,6 +164,8 @@ static bool opt_take(const struct opt *o, const char *s, struct args *a)
         return number(o->name, s, o->max, field);
     case OPT_SIZE:
         return number(o->name, s, o->max, field);
+    case OPT_SHARE:
+        return share(o->name, s, a);
     case OPT_COUNT:
         if (!number(o->name, s, o->max, &v))
             return false;

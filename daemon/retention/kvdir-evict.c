@@ -178,13 +178,13 @@ void kvdir_make_room(struct kvdir *d)
     evict(d, &r);
 }
 
-void kvdir_forget(struct kvdir *d, const char *session)
+void kvdir_forget(struct kvdir *d, const char *session, int64_t from)
 {
     struct kv_entry *f;
     if (!d)
         return;
     LIST_FOREACH (f, kvdir_of_session(d, session), by_session)
-        if (strcmp(f->row.session, session) == 0)
+        if (strcmp(f->row.session, session) == 0 && f->row.pos + f->row.tokens > from)
             mark_evicting(d, f, true);
     kvdir_trim_bad(d, 0);
     evict_some(d);

@@ -153,6 +153,26 @@ static void unlink_entry(struct kvdir *d, struct kv_entry *f)
     free(f);
 }
 
+void kvdir_move(struct kvdir *d, const char *session, const char *to)
+{
+    struct kv_entry *f, *next;
+    struct kv_entry_list moved = LIST_HEAD_INITIALIZER(moved);
+    if (!d)
+        return;
+    for (f = LIST_FIRST(kvdir_of_session(d, session)); f; f = next) {
+        next = LIST_NEXT(f, by_session);
+        if (strcmp(f->row.session, session) != 0)
+            continue;
+        LIST_REMOVE(f, by_session);
+        snprintf(f->row.session, sizeof f->row.session, "%s", to);
+        LIST_INSERT_HEAD(&moved, f, by_session);
+    }
+    while ((f = LIST_FIRST(&moved)) != NULL) {
+        LIST_REMOVE(f, by_session);
+        LIST_INSERT_HEAD(kvdir_of_session(d, to), f, by_session);
+    }
+}
+
 void kvdir_drop(struct kvdir *d, struct kv_entry *f)
 {
     struct hearth_err e;

@@ -44,8 +44,11 @@ void kvdir_evict(struct kvdir *d);
 void kvdir_make_room(struct kvdir *d);
 
 /* Removes the files of a removed session in the same way, and all damaged files too, as they may be the session's.
- * Nothing where d is NULL. */
-void kvdir_forget(struct kvdir *d, const char *session);
+ * Those of its first `from` tokens stay, which forks have. Nothing where d is NULL. */
+void kvdir_forget(struct kvdir *d, const char *session, int64_t from);
+
+/* The files of one session are another one's from now on; the manifest has it so already. Nothing where d is NULL. */
+void kvdir_move(struct kvdir *d, const char *session, const char *to);
 
 /* Sets kv_bytes of each session to the bytes of its files. Nothing where d is NULL. */
 void kvdir_describe(struct kvdir *d, struct wire_session *v, size_t n);

@@ -12,7 +12,7 @@
 #include "daemon/retention/kvdir.h"
 
 enum { INTERVAL_MS = 3600 * 1000, SOON_MS = 1000, LATER_MS = 60 * 1000 };
-enum { DAY_S = 24 * 3600, BATCH = 16 /* sessions that are removed before the loop runs again */ };
+enum { DAY_S = 24 * 3600, EPHEMERAL_S = DAY_S, BATCH = 16 /* sessions that are removed before the loop runs again */ };
 
 struct retention {
     struct server *server;
@@ -62,7 +62,9 @@ static bool trim_uid(struct retention *t, uid_t uid)
         for (size_t i = 0; !rc && i < n; i++) {
             if (total > limit && done < BATCH && may_evict(t, v[i]) &&
                 evict_session(t, v[i], "over session_bytes_per_uid")) {
-                total -= v[i]->bytes;
+                /* Of what its forks have nothing is freed. */
+                if (store_bytes(s->store, uid, &total, &e) != 0)
+                    total = 0;
                 done++;
             }
             store_session_free(v[i]);
@@ -83,8 +85,8 @@ static bool expire_batch(struct retention *t)
     struct store_session **v;
     size_t n;
     struct hearth_err e;
-    double before = server_now() - (double)s->conf->session_age * DAY_S;
-    if (store_list_old(s->store, before, &t->at, BATCH, &v, &n, &e) != 0) {
+    double now = server_now(), before = s->conf->session_age > 0 ? now - (double)s->conf->session_age * DAY_S : -1e12;
+    if (store_list_old(s->store, before, now - EPHEMERAL_S, &t->at, BATCH, &v, &n, &e) != 0) {
         log_error("%s", e.msg);
         return false;
     }
@@ -92,7 +94,8 @@ static bool expire_batch(struct retention *t)
     for (size_t i = 0; i < n; i++) {
         if (done < BATCH) {
             if (may_evict(t, v[i]))
-                evict_session(t, v[i], "not used for session_age days");
+                evict_session(t, v[i],
+                              v[i]->ephemeral ? "ephemeral, and not used for a day" : "not used for session_age days");
             done++;
             if (done >= BATCH && i + 1 < n) { /* the next step continues here */
                 t->at.used = v[i]->used;
@@ -134,7 +137,7 @@ static void sweep(struct retention *t)
         log_warn("%s", e.msg);
         trusted = false; /* a jump of the clock over a restart would not be noticed */
     }
-    t->expiring = s->conf->session_age > 0 && trusted;
+    t->expiring = trusted;
     t->at = (struct store_cursor){0};
     if (s->conf->session_age > 0 && !trusted && !t->warned)
         log_info(
@@ -264,5 +267,8 @@ int retention_check_quota(struct server *s, uid_t uid, const struct store_sessio
 
 double retention_expires(const struct server *s, const struct store_session *row)
 {
-    return s->conf->session_age == 0 || row->pinned ? 0 : row->used + (double)s->conf->session_age * DAY_S;
+    double age = (double)s->conf->session_age * DAY_S;
+    if (row->ephemeral && (age <= 0 || age > EPHEMERAL_S))
+        age = EPHEMERAL_S;
+    return age <= 0 || row->pinned ? 0 : row->used + age;
 }

@@ -26,6 +26,8 @@ static const struct handler {
     {WIRE_SESSIONS_PIN, PERM_ANY, msg_sessions_pin},
     {WIRE_SESSIONS_EXPORT, PERM_ANY, msg_sessions_export},
     {WIRE_SESSIONS_IMPORT, PERM_ANY, msg_sessions_import},
+    {WIRE_SESSIONS_FORK, PERM_ANY, msg_sessions_fork},
+    {WIRE_SESSIONS_ADOPT, PERM_ANY, msg_sessions_adopt},
     {WIRE_BACKUP, PERM_ADMIN, msg_backup},
     {WIRE_MODELS_LIST, PERM_ANY, msg_models_list},
     {WIRE_MODELS_SHOW, PERM_ANY, msg_models_show},

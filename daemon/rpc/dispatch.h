@@ -23,6 +23,8 @@ void msg_sessions_rename(struct call *call);
 void msg_sessions_remove(struct call *call);
 void msg_sessions_pin(struct call *call);
 void msg_sessions_export(struct call *call);
+void msg_sessions_fork(struct call *call);
+void msg_sessions_adopt(struct call *call);
 void msg_backup(struct call *call);
 void msg_models_list(struct call *call);
 void msg_models_show(struct call *call);

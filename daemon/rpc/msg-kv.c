@@ -29,8 +29,12 @@ void msg_on_kv_saved(struct server *s, const void *body)
     snprintf(f.fingerprint, sizeof f.fingerprint, "%s", k->fingerprint);
     snprintf(f.session, sizeof f.session, "%s", k->label != NULL ? k->label : "");
     kvdir_saved(s->kv, &f);
-    if (k->label && !is_there(s, f.uid, f.session))
-        kvdir_forget(s->kv, f.session);
+    struct store_shared shared = {0};
+    if (k->label && !is_there(s, f.uid, f.session)) {
+        if (s->store && store_is_id(f.session))
+            store_shared(s->store, f.session, "", &shared, NULL);
+        kvdir_forget(s->kv, f.session, shared.tokens); /* but for what its forks have */
+    }
 }
 
 void msg_on_kv_used(struct server *s, const void *body)

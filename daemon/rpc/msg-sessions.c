@@ -53,7 +53,7 @@ void msg_sessions_list(struct call *call)
     struct hearth_err e;
     int rc = cursor_parse(p->from, &at, &e);
     if (!rc)
-        rc = s->store != NULL ? store_list(s->store, call->account->uid, &at, MOST, &v, &n, &e)
+        rc = s->store != NULL ? store_list(s->store, call->account->uid, p->ephemeral, &at, MOST, &v, &n, &e)
                               : err_set(&e, HEARTH_ESTORE, "%s", s->store_err.msg);
     if (!rc) {
         for (size_t i = 0; i < n; i++)

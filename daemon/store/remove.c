@@ -5,10 +5,15 @@
  * tens of thousands. So a large session first loses its owner and its name, which is one row and all that anybody can
  * see of it (a soft delete), and then its turns, a few at a time. What hearthd's end or a kill leaves is removed at the
  * next start.
+ *
+ * Turns that forks have by reference stay as long as one of them does: the session is hidden then, with an id for its
+ * name, and is called a trunk. Its bytes still count for its owner.
  */
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "daemon/store/store-internal.h"
 
@@ -21,9 +26,9 @@ static int remove_row(struct store *st, const char *id, struct hearth_err *e)
     return store_run(st, q, "removing a session", e);
 }
 
-int store_soft_delete(struct store *st, const struct store_session *s, struct hearth_err *e)
+static int soft_delete(struct store *st, const struct store_session *s, struct hearth_err *e)
 {
-    if (s->n_turns <= SLICE_TURNS && s->bytes <= SLICE_BYTES)
+    if (s->n_turns - s->base <= SLICE_TURNS && s->bytes <= SLICE_BYTES)
         return remove_row(st, s->id, e);
     sqlite3_stmt *q = store_stmt(st, SQL_SOFT_DELETE);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
@@ -35,38 +40,177 @@ int store_soft_delete(struct store *st, const struct store_session *s, struct he
 /* A damaged session may have another id than its turns, or none; then every turn without a session is removed. */
 static int remove_damaged(struct store *st, const struct store_session *s, struct hearth_err *e)
 {
+    sqlite3_stmt *q = store_stmt(st, SQL_REMOVE_ORPHANS);
+    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
+    int rc = store_run(st, q, "removing a session", e);
+    if (!rc && s->id[0] != '\0')
+        return remove_row(st, s->id, e);
+    if (rc)
+        return rc;
+    q = store_stmt(st, SQL_REMOVE_NAME); /* the id is damaged: the session was found by its name */
+    sqlite3_bind_int64(q, 1, s->uid);
+    sqlite3_bind_text(q, 2, s->name, -1, SQLITE_STATIC);
+    return store_run(st, q, "removing a session", e);
+}
+
+/* --- what forks have of it ---------------------------------------------------------------------------------------- */
+
+int store_shared(struct store *st, const char *id, const char *but, struct store_shared *out, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_stmt(st, SQL_SHARED);
+    sqlite3_bind_text(q, 1, id, -1, SQLITE_STATIC);
+    sqlite3_bind_text(q, 2, but, -1, SQLITE_STATIC);
+    int rc = sqlite3_step(q) == SQLITE_ROW ? 0 : store_fail(st, "looking for forks", e);
+    if (!rc)
+        *out = (struct store_shared){.forks = sqlite3_column_int64(q, 0),
+                                     .turns = sqlite3_column_int64(q, 1),
+                                     .tokens = sqlite3_column_int64(q, 2)};
+    sqlite3_reset(q);
+    return rc;
+}
+
+/* What is left of a removed session that has forks, a trunk: NULL where the id is no such one's. */
+static int get_trunk(struct store *st, const char *id, struct store_session **out, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_stmt(st, SQL_GET_TRUNK);
+    sqlite3_bind_text(q, 1, id, -1, SQLITE_STATIC);
+    int got = sqlite3_step(q), rc = 0;
+    *out = NULL;
+    if (got == SQLITE_ROW)
+        rc = session_from_row(q, out, e);
+    else if (got != SQLITE_DONE)
+        rc = store_fail(st, "looking for forks", e);
+    sqlite3_reset(q);
+    return rc == HEARTH_ESTORE && *out ? 0 : rc; /* a damaged one is one, too */
+}
+
+/* Hides all of the session, and leaves the turns that forks have; the others are removed later, or at once where they
+ * are few. A damaged row stays damaged. */
+static int make_trunk(struct store *st, const struct store_session *s, const struct store_shared *sh, int64_t *freed,
+                      struct hearth_err *e)
+{
+    struct store_session *left = NULL;
+    sqlite3_stmt *q = store_stmt(st, SQL_MAKE_TRUNK);
+    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(q, 2, sh->turns);
+    sqlite3_bind_int64(q, 3, sh->tokens);
+    int rc = store_run(st, q, "removing a session", e);
+    if (!rc && !s->damaged) {
+        q = store_stmt(st, SQL_SUM);
+        sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
+        rc = store_run(st, q, "removing a session", e);
+    }
+    if (!rc)
+        rc = get_trunk(st, s->id, &left, e);
+    if (!rc && left) {
+        *freed += s->bytes - left->bytes;
+        st->has_deleted = true;
+        if (s->n_turns - left->n_turns <= SLICE_TURNS && s->bytes - left->bytes <= SLICE_BYTES) {
+            q = store_stmt(st, SQL_REMOVE_TURNS);
+            sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
+            sqlite3_bind_int64(q, 2, left->n_turns);
+            rc = store_run(st, q, "removing a session", e);
+        }
+    }
+    store_session_free(left);
+    return rc;
+}
+
+/* A fork of that trunk has gone: it may be left with less to keep, or with nothing, and so may the ones before it. */
+static int trim_trunks(struct store *st, const char *id, int64_t *freed, struct hearth_err *e)
+{
+    char at[STORE_ID_LEN + 1];
+    memcpy(at, id, sizeof at);
+    for (int rc = 0; at[0] != '\0' && !rc;) {
+        struct store_session *t;
+        struct store_shared sh = {0};
+        rc = get_trunk(st, at, &t, e);
+        if (rc || !t)
+            return rc;
+        rc = store_shared(st, at, "", &sh, e);
+        memcpy(at, sh.forks ? "" : t->parent, sh.forks ? 1 : sizeof at);
+        if (!rc && sh.forks) {
+            rc = sh.turns < t->n_turns ? make_trunk(st, t, &sh, freed, e) : 0;
+        } else if (!rc) {
+            rc = t->damaged ? remove_damaged(st, t, e) : soft_delete(st, t, e);
+            *freed += t->bytes;
+        }
+        store_session_free(t);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int store_sole_trunks(struct store *st, const struct store_session *s, char (**ids)[STORE_ID_LEN + 1], size_t *n,
+                      struct hearth_err *e)
+{
+    char at[STORE_ID_LEN + 1], but[STORE_ID_LEN + 1];
+    int rc = 0;
+    memcpy(at, s->parent, sizeof at);
+    memcpy(but, s->id, sizeof but);
+    *ids = NULL;
+    *n = 0;
+    while (at[0] != '\0' && !rc) {
+        struct store_session *t;
+        struct store_shared sh = {0};
+        char(*grown)[STORE_ID_LEN + 1];
+        if ((rc = get_trunk(st, at, &t, e)) || !t)
+            break;
+        rc = store_shared(st, at, but, &sh, e);
+        if (!rc && !sh.forks && !(grown = reallocarray(*ids, *n + 1, sizeof **ids)))
+            rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+        else if (!rc && !sh.forks)
+            memcpy((*ids = grown)[(*n)++], at, sizeof at);
+        memcpy(but, at, sizeof but);
+        memcpy(at, sh.forks ? "" : t->parent, sh.forks ? 1 : sizeof at);
+        store_session_free(t);
+    }
+    if (rc) {
+        free(*ids);
+        *ids = NULL;
+        *n = 0;
+    }
+    return rc;
+}
+
+int store_take_away(struct store *st, const struct store_session *s, int64_t *freed, struct hearth_err *e)
+{
+    struct store_shared sh = {0};
+    *freed = 0;
+    int rc = s->id[0] != '\0' ? store_shared(st, s->id, "", &sh, e) : 0;
+    if (rc)
+        return rc;
+    if (sh.forks > 0)
+        return make_trunk(st, s, &sh, freed, e);
+    *freed = s->bytes;
+    rc = s->damaged ? remove_damaged(st, s, e) : soft_delete(st, s, e);
+    return rc ? rc : trim_trunks(st, s->parent, freed, e);
+}
+
+static int remove_all(struct store *st, const struct store_session *s, int64_t *freed, struct hearth_err *e)
+{
     int rc = store_begin(st, e);
     if (rc)
         return rc;
-    sqlite3_stmt *q = store_stmt(st, SQL_REMOVE_ORPHANS);
-    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
-    rc = store_run(st, q, "removing a session", e);
-    if (!rc && s->id[0] != '\0') {
-        rc = remove_row(st, s->id, e);
-    } else if (!rc) { /* the id is damaged: the session was found by its name */
-        q = store_stmt(st, SQL_REMOVE_NAME);
-        sqlite3_bind_int64(q, 1, s->uid);
-        sqlite3_bind_text(q, 2, s->name, -1, SQLITE_STATIC);
-        rc = store_run(st, q, "removing a session", e);
-    }
+    rc = store_take_away(st, s, freed, e);
     return store_end(st, rc, "removing a session", e);
 }
 
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e)
 {
-    int (*const remove)(struct store *, const struct store_session *, struct hearth_err *) =
-        s->damaged ? remove_damaged : store_soft_delete;
+    int64_t freed = 0;
     timeline_cache_forget(st, s->id);
     int rc = migrate_remove_session(st, s, e);
     if (!rc)
-        rc = remove(st, s, e);
+        rc = remove_all(st, s, &freed, e);
     /* On a full disk the log cannot grow; once it is truncated, there is room for the removal. */
     if (rc == HEARTH_ESTORE && store_scrub(st, NULL) == 0)
-        rc = remove(st, s, e);
+        rc = remove_all(st, s, &freed, e);
     if (!rc && s->damaged)
         store_total_forget(st, s->uid); /* before it was damaged it may have been counted */
     else if (!rc)
-        store_total_add(st, s->uid, -s->bytes);
+        store_total_add(st, s->uid, -freed);
     return rc;
 }
 
@@ -89,27 +233,41 @@ static int64_t slice(struct store *st, const char *id)
     return seq;
 }
 
+/* The next session that still has turns to be removed, and the number of the first of these; -1: all. */
+static int next_purge(struct store *st, char id[STORE_ID_LEN + 1], int64_t *first, struct hearth_err *e)
+{
+    int rc = 0;
+    id[0] = '\0';
+    for (int trunk = 0; trunk < 2 && !rc && id[0] == '\0'; trunk++) {
+        sqlite3_stmt *q = store_stmt(st, trunk ? SQL_TRUNK_WITH_TAIL : SQL_DELETED);
+        int got = sqlite3_step(q);
+        if (got == SQLITE_ROW) {
+            snprintf(id, STORE_ID_LEN + 1, "%s", (const char *)sqlite3_column_text(q, 0));
+            *first = trunk ? sqlite3_column_int64(q, 1) : -1;
+        }
+        rc = got == SQLITE_ROW || got == SQLITE_DONE ? 0 : store_fail(st, "removing a session", e);
+        sqlite3_reset(q);
+    }
+    return rc;
+}
+
 int store_purge_some(struct store *st, bool *more, struct hearth_err *e)
 {
-    char id[STORE_ID_LEN + 1] = "";
+    char id[STORE_ID_LEN + 1];
+    int64_t first;
     *more = false;
     if (!st->has_deleted)
         return 0;
-    sqlite3_stmt *q = store_stmt(st, SQL_DELETED);
-    int got = sqlite3_step(q);
-    if (got == SQLITE_ROW)
-        snprintf(id, sizeof id, "%s", (const char *)sqlite3_column_text(q, 0));
-    int rc = got == SQLITE_ROW || got == SQLITE_DONE ? 0 : store_fail(st, "removing a session", e);
-    sqlite3_reset(q);
+    int rc = next_purge(st, id, &first, e);
     st->has_deleted = *more = rc != 0 || id[0] != '\0';
     if (rc || id[0] == '\0')
         return rc;
     int64_t from = slice(st, id);
     if (from < 0)
         return remove_row(st, id, e);
-    q = store_stmt(st, SQL_REMOVE_TURNS);
+    sqlite3_stmt *q = store_stmt(st, SQL_REMOVE_TURNS);
     sqlite3_bind_text(q, 1, id, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(q, 2, from);
+    sqlite3_bind_int64(q, 2, from > first ? from : first);
     return store_run(st, q, "removing a session", e);
 }
 

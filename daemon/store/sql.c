@@ -47,6 +47,14 @@ const char *const store_migrations[STORE_VERSION] = {
     "CREATE INDEX sessions_recent ON sessions(uid, used);", /* the table has no rowids, so the index ends with the id */
     /* the message as it was given, in JSON, where it was more than a role and a text */
     "ALTER TABLE turns ADD COLUMN message BLOB;",
+    /* Forks: the first `base` turns of a session, which have base_tok ids, are those of its parent, by reference; its
+     * own come after them. The second index finds what is left of removed sessions that have forks. */
+    "ALTER TABLE sessions ADD COLUMN parent TEXT;"
+    "ALTER TABLE sessions ADD COLUMN base INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sessions ADD COLUMN base_tok INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sessions ADD COLUMN ephemeral INTEGER NOT NULL DEFAULT 0;"
+    "CREATE INDEX sessions_parent ON sessions(parent) WHERE parent IS NOT NULL;"
+    "CREATE INDEX sessions_trunk ON sessions(id) WHERE name = id;",
 };
 
 /* Sums of turns without a message are as they were before there were any, so that no row needed writing. */
@@ -57,31 +65,42 @@ const char *const store_migrations[STORE_VERSION] = {
 #define TURN_SUM    TURN_SUM_OF("session", "seq", "role", "text", "tokens", "created", "made", "message")
 #define TURN_LENGTH "length(text) + length(tokens) + coalesce(length(message), 0)"
 
-/* `used` and `pinned` are left out: they only decide when retention removes the session. */
-#define SUM_OF(name, turn_open, bytes, n_turns, n_tok) \
-    "row_sum(id, uid, " name ", model, path, " turn_open ", " bytes ", created, " n_turns ", " n_tok ")"
+/* `used`, `pinned` and `ephemeral` are left out: they only decide when retention removes the session. Sums of sessions
+ * that are no forks are as they were before there were any. */
+#define SUM_OF(name, turn_open, bytes, n_turns, n_tok)                                                      \
+    "CASE WHEN parent IS NULL THEN row_sum(id, uid, " name ", model, path, " turn_open ", " bytes           \
+    ", created, " n_turns ", " n_tok ") ELSE row_sum(id, uid, " name ", model, path, " turn_open ", " bytes \
+    ", created, " n_turns ", " n_tok ", parent, base, base_tok) END"
 #define SUM SUM_OF("name", "turn_open", "bytes", "n_turns", "n_tok")
+#define SUM_WITH_PARENT(parent) \
+    "row_sum(id, uid, name, model, path, turn_open, bytes, created, n_turns, n_tok, " parent ", base, base_tok)"
+
+/* What is left of a removed session that has forks is nobody's to see, but counts for its owner. */
+#define VISIBLE " AND name <> id"
 
 /* A listing's cursor holds no other id. */
 #define IS_ID "typeof(id) = 'text' AND length(id) = 16 AND id NOT GLOB '*[^0-9a-f]*'"
 
-#define SESSION                                                                                    \
-    "SELECT id, name, model, path, turn_open, created, used, n_turns, n_tok, uid, bytes, pinned, " \
-    "sum = " SUM " FROM sessions WHERE "
+#define SESSION                                                                                                      \
+    "SELECT id, name, model, path, turn_open, created, used, n_turns, n_tok, uid, bytes, pinned, "                   \
+    "sum = " SUM ", parent, base, base_tok, ephemeral,"                                                              \
+    " EXISTS (SELECT 1 FROM sessions AS p WHERE p.id = sessions.parent AND p.uid = sessions.uid AND p.name <> p.id)" \
+    " FROM sessions WHERE "
 
 const char *const store_sql[N_SQL] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
     [SQL_COMMIT] = "COMMIT",
     [SQL_ROLLBACK] = "ROLLBACK",
-    [SQL_GET_ID] = SESSION "uid = ?1 AND id = ?2",
+    [SQL_GET_ID] = SESSION "uid = ?1 AND id = ?2" VISIBLE,
     [SQL_GET_NAME] = SESSION "uid = ?1 AND name = ?2",
-    [SQL_LIST] = SESSION "uid = ?1 AND (used, id) < (?2, ?3) AND " IS_ID " ORDER BY used DESC, id DESC LIMIT ?4",
-    [SQL_LIST_OLD] =
-        SESSION "used < ?1 AND (used, id) > (?2, ?3) AND pinned = 0 AND sum = " SUM " ORDER BY used, id LIMIT ?4",
-    [SQL_LIST_UNUSED] = SESSION "uid = ?1 AND (used, id) > (?2, ?3) AND pinned = 0 AND sum = " SUM
-                                " AND id <> (SELECT id FROM sessions WHERE uid = ?1 AND sum = " SUM
+    [SQL_LIST] = SESSION "uid = ?1 AND (used, id) < (?2, ?3) AND (ephemeral = 0 OR ?5)" VISIBLE " AND " IS_ID
+                         " ORDER BY used DESC, id DESC LIMIT ?4",
+    [SQL_LIST_OLD] = SESSION "used < ?1 AND (used < ?5 OR ephemeral) AND (used, id) > (?2, ?3) AND pinned = 0" VISIBLE
+                             " AND sum = " SUM " ORDER BY used, id LIMIT ?4",
+    [SQL_LIST_UNUSED] = SESSION "uid = ?1 AND (used, id) > (?2, ?3) AND pinned = 0" VISIBLE " AND sum = " SUM
+                                " AND id <> (SELECT id FROM sessions WHERE uid = ?1" VISIBLE " AND sum = " SUM
                                 " ORDER BY used DESC, id DESC LIMIT 1) ORDER BY used, id LIMIT ?4",
-    [SQL_COUNT] = "SELECT count(*) FROM sessions WHERE uid = ?1",
+    [SQL_COUNT] = "SELECT count(*) FROM sessions WHERE uid = ?1" VISIBLE,
     /* A size that is damaged could use up the quota of all the other sessions. */
     [SQL_BYTES] = "SELECT coalesce(sum(bytes), 0) FROM sessions WHERE uid = ?1"
                   " AND sum = " SUM,
@@ -93,20 +112,26 @@ const char *const store_sql[N_SQL] = {
     [SQL_SET_CLOCK] = "INSERT INTO clock(one, wall, doubt) VALUES(1, ?1, ?2)"
                       " ON CONFLICT(one) DO UPDATE SET wall = ?1, doubt = ?2",
     [SQL_DATA_VERSION] = "PRAGMA data_version",
-    [SQL_TOKENS] = "SELECT tokens, seq, " TURN_LENGTH ", sum = " TURN_SUM " FROM turns WHERE session = ?1 ORDER BY seq",
+    [SQL_TOKENS] = "SELECT tokens, seq, " TURN_LENGTH ", sum = " TURN_SUM " FROM turns"
+                   " WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
     /* The lengths come before the values: of a turn that a page skips nothing else is read. */
     [SQL_TURNS] = "SELECT length(text), length(tokens), role, created, text, tokens, made, message FROM turns"
-                  " WHERE session = ?1 ORDER BY seq",
+                  " WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
+    [SQL_LENGTHS] = "SELECT length(tokens), role, made IS NOT NULL FROM turns"
+                    " WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
+    [SQL_LINK] = "SELECT parent, base FROM sessions WHERE id = ?1",
     [SQL_INSERT] = "INSERT INTO sessions(id, uid, name, model, path, turn_open, created, used, bytes, pinned,"
-                   " n_turns, n_tok, sum) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
-                   " row_sum(?1, ?2, ?3, ?4, ?5, ?6, ?9, ?7, ?11, ?12))",
+                   " n_turns, n_tok, parent, base, base_tok, ephemeral)"
+                   " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+    [SQL_SUM] = "UPDATE sessions SET sum = " SUM " WHERE id = ?1",
     [SQL_UPDATE] =
         "UPDATE sessions SET turn_open = ?2, used = ?3, bytes = bytes + ?4, n_turns = n_turns + ?5,"
         " n_tok = n_tok + ?6, sum = " SUM_OF("name", "?2", "bytes + ?4", "n_turns + ?5", "n_tok + ?6") " WHERE id = ?1",
     [SQL_INSERT_TURN] = "INSERT INTO turns(session, seq, role, text, tokens, created, made, message, sum)"
                         " SELECT ?1, n, ?2, ?3, ?4, ?5, ?6, ?7, " TURN_SUM_OF(
                             "?1", "n", "?2", "?3", "?4", "?5", "?6",
-                            "?7") " FROM (SELECT coalesce(max(seq) + 1, 0) AS n FROM turns WHERE session = ?1)",
+                            "?7") " FROM (SELECT coalesce(max(seq) + 1, (SELECT base FROM sessions WHERE id = ?1)) AS n"
+                                  " FROM turns WHERE session = ?1)",
     [SQL_PIN] = "UPDATE sessions SET pinned = ?2 WHERE id = ?1",
     [SQL_RENAME] =
         "UPDATE sessions SET name = ?2, sum = " SUM_OF("?2", "turn_open", "bytes", "n_turns", "n_tok") " WHERE id = ?1",
@@ -119,6 +144,23 @@ const char *const store_sql[N_SQL] = {
     /* uid -1 is nobody, and a name that is an id can be no session's. */
     [SQL_SOFT_DELETE] = "UPDATE sessions SET uid = -1, name = id WHERE id = ?1",
     [SQL_DELETED] = "SELECT id FROM sessions WHERE uid = -1 AND name = id AND " IS_ID " LIMIT 1",
+    /* Forks of a session, and the most that one of them has of it. */
+    [SQL_SHARED] = "SELECT count(*), coalesce(max(base), 0), coalesce(max(base_tok), 0) FROM sessions"
+                   " WHERE parent = ?1 AND uid >= 0 AND id <> ?2",
+    [SQL_MAKE_TRUNK] =
+        "UPDATE sessions SET name = id, pinned = 0, ephemeral = 0, n_turns = max(?2, base), n_tok = max(?3, base_tok),"
+        " bytes = (SELECT coalesce(sum(" TURN_LENGTH "), 0) FROM turns WHERE session = ?1 AND seq < ?2) WHERE id = ?1",
+    [SQL_GET_TRUNK] = SESSION "id = ?1 AND name = id AND uid >= 0",
+    [SQL_TRUNK_WITH_TAIL] = "SELECT id, n_turns FROM sessions WHERE name = id AND uid >= 0 AND EXISTS"
+                            " (SELECT 1 FROM turns WHERE session = sessions.id AND seq >= sessions.n_turns) LIMIT 1",
+    [SQL_OWN_BYTES] = "SELECT coalesce(sum(" TURN_LENGTH "), 0) FROM turns WHERE session = ?1",
+    [SQL_MOVE_TURNS] = "UPDATE turns SET session = ?2, sum = " TURN_SUM_OF(
+        "?2", "seq", "role", "text", "tokens", "created", "made", "message") " WHERE session = ?1",
+    [SQL_MOVE_FORKS] =
+        "UPDATE sessions SET parent = ?2, sum = " SUM_WITH_PARENT("?2") " WHERE parent = ?1 AND sum = " SUM,
+    [SQL_ADOPT] = "UPDATE sessions SET base = ?2, base_tok = ?3, turn_open = ?4, used = ?5, bytes = ?6, n_turns = ?7,"
+                  " n_tok = ?8, parent = CASE WHEN ?2 = 0 THEN NULL ELSE parent END WHERE id = ?1",
+    [SQL_COUNT_NAMES] = "SELECT count(*) FROM sessions WHERE uid = ?1 AND name >= ?2 AND name < ?3",
     [SQL_LAST_TURNS] = "SELECT seq, " TURN_LENGTH " FROM turns WHERE session = ?1"
                        " ORDER BY seq DESC LIMIT ?2",
     [SQL_REMOVE_TURNS] = "DELETE FROM turns WHERE session = ?1 AND seq >= ?2",
@@ -130,6 +172,7 @@ const char *const store_sql[N_SQL] = {
     [SQL_KV_LIST] = "SELECT name, fingerprint, session, uid, bytes, tokens, pos, created, used, rowid FROM kv_file",
     [SQL_KV_SAVE] = "INSERT OR REPLACE INTO kv_file(name, fingerprint, session, uid, bytes, tokens, pos, created, used)"
                     " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    [SQL_KV_MOVE] = "UPDATE kv_file SET session = ?2 WHERE session = ?1",
     [SQL_KV_TOUCH] = "UPDATE kv_file SET used = ?2 WHERE name = ?1",
     [SQL_KV_REMOVE] = "DELETE FROM kv_file WHERE name = ?1",
     [SQL_KV_REMOVE_ROW] = "DELETE FROM kv_file WHERE rowid = ?1",

@@ -27,7 +27,10 @@ enum sql {
     SQL_DATA_VERSION,
     SQL_TOKENS,
     SQL_TURNS,
+    SQL_LENGTHS,
+    SQL_LINK,
     SQL_INSERT,
+    SQL_SUM,
     SQL_UPDATE,
     SQL_INSERT_TURN,
     SQL_PIN,
@@ -37,6 +40,16 @@ enum sql {
     SQL_ASSIGN_IDS,
     SQL_SOFT_DELETE,
     SQL_DELETED,
+    SQL_SHARED,
+    SQL_MAKE_TRUNK,
+    SQL_GET_TRUNK,
+    SQL_TRUNK_WITH_TAIL,
+    SQL_OWN_BYTES,
+    SQL_MOVE_TURNS,
+    SQL_MOVE_FORKS,
+    SQL_ADOPT,
+    SQL_COUNT_NAMES,
+    SQL_KV_MOVE,
     SQL_LAST_TURNS,
     SQL_REMOVE_TURNS,
     SQL_REMOVE_ORPHANS,
@@ -88,6 +101,27 @@ extern const char *const store_sql[N_SQL];
 /* Fills *e with `what` and SQLite's message, and returns HEARTH_ESTORE. */
 int store_fail(const struct store *st, const char *what, struct hearth_err *e);
 
+/* chain.c: runs SQL_TOKENS, SQL_TURNS or SQL_LENGTHS over a session's turns, those of the sessions that it is a fork of
+ * among them. chain_close() after chain_open() in any case. */
+enum { CHAIN_MAX = 4096 };
+struct segment {
+    char id[STORE_ID_LEN + 1];
+    int64_t from, end; /* numbers of turns */
+};
+struct chain {
+    struct store *st;
+    sqlite3_stmt *q;
+    struct segment *segment; /* [n], the session's own first */
+    size_t n, left;
+    bool bound;
+};
+int chain_open(struct store *st, struct chain *c, enum sql which, const struct store_session *s, struct hearth_err *e);
+/* As sqlite3_step(): a row, or the end of all. */
+int chain_step(struct chain *c);
+/* Whether the row is the session's own. */
+bool chain_is_own(const struct chain *c);
+void chain_close(struct chain *c);
+
 /* vfs.c: returns the name of the file layer (SQLite's VFS) that every connection uses. */
 const char *store_vfs(void);
 
@@ -114,8 +148,23 @@ int store_end(struct store *st, int rc, const char *what, struct hearth_err *e);
 int store_insert_turn(struct store *st, const struct store_session *s, const struct store_turn *t,
                       struct hearth_err *e);
 
-/* remove.c: takes the session from its owner, and removes all of it if it is small; in a transaction or not. */
-int store_soft_delete(struct store *st, const struct store_session *s, struct hearth_err *e);
+/* turns.c: reads a turn by its number, with all of its text and the first n of its ids; store_turns_free(, 1). */
+int store_read_turn(struct store *st, const struct store_session *s, int64_t number, size_t n, struct store_turn **out,
+                    struct hearth_err *e);
+
+/* remove.c: takes the session from its owner, in a transaction, but for what its forks have of it; *freed is by how
+ * many bytes the owner has less. */
+int store_take_away(struct store *st, const struct store_session *s, int64_t *freed, struct hearth_err *e);
+
+/* store.c */
+int session_from_row(sqlite3_stmt *q, struct store_session **out, struct hearth_err *e);
+/* The sums that turns add to their session's row. */
+struct amount {
+    int64_t bytes, n_turns, n_tok;
+};
+struct amount amount_of(const struct store_turn *turns, size_t n);
+int store_insert_session(struct store *st, const struct store_session *s, const struct amount *more,
+                         struct hearth_err *e);
 
 /* timeline-cache.c */
 void timeline_cache_forget(struct store *st, const char *id);

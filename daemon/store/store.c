@@ -94,13 +94,14 @@ static const char *damage(sqlite3_stmt *q, const struct store_session *s)
         return "its id is none";
     if (!s->name || !s->model || !s->path || s->path[0] != '/')
         return "its name, model or path is not text";
-    if (!store_is_time(s->created) || !store_is_time(s->used) || s->bytes < 0 || s->n_turns < 0 || s->n_tok < 0)
+    if (!store_is_time(s->created) || !store_is_time(s->used) || s->bytes < 0 || s->n_turns < 0 || s->n_tok < 0 ||
+        s->base < 0 || s->base > s->n_turns || s->base_tok < 0 || s->base_tok > s->n_tok)
         return "its times or its size cannot be";
     return sqlite3_column_int(q, 12) != 1 ? "its row is not as it was written" : NULL;
 }
 
 /* HEARTH_ESTORE says what is wrong with the session; *out is then what could be read of it. */
-static int session_from_row(sqlite3_stmt *q, struct store_session **out, struct hearth_err *e)
+int session_from_row(sqlite3_stmt *q, struct store_session **out, struct hearth_err *e)
 {
     struct store_session *s = calloc(1, sizeof *s);
     if (!s)
@@ -120,6 +121,14 @@ static int session_from_row(sqlite3_stmt *q, struct store_session **out, struct 
     s->uid = (uid_t)sqlite3_column_int64(q, 9);
     s->bytes = sqlite3_column_int64(q, 10);
     s->pinned = sqlite3_column_int(q, 11) != 0;
+    char *parent = store_text(q, 13);
+    if (parent && store_is_id(parent))
+        memcpy(s->parent, parent, sizeof s->parent);
+    free(parent);
+    s->base = sqlite3_column_int64(q, 14);
+    s->base_tok = sqlite3_column_int64(q, 15);
+    s->ephemeral = sqlite3_column_int(q, 16) != 0;
+    s->has_parent = sqlite3_column_int(q, 17) != 0;
     *out = s;
     const char *why = damage(q, s);
     s->damaged = why != NULL;
@@ -226,19 +235,21 @@ static int list(struct store *st, sqlite3_stmt *q, double first, struct store_cu
     return 0;
 }
 
-int store_list(struct store *st, uid_t uid, struct store_cursor *at, size_t most, struct store_session ***out,
-               size_t *n, struct hearth_err *e)
+int store_list(struct store *st, uid_t uid, bool ephemeral, struct store_cursor *at, size_t most,
+               struct store_session ***out, size_t *n, struct hearth_err *e)
 {
     sqlite3_stmt *q = store_stmt(st, SQL_LIST);
     sqlite3_bind_int64(q, 1, uid);
+    sqlite3_bind_int(q, 5, ephemeral);
     return list(st, q, INFINITY, at, most, out, n, e);
 }
 
-int store_list_old(struct store *st, double before, struct store_cursor *at, size_t most, struct store_session ***out,
-                   size_t *n, struct hearth_err *e)
+int store_list_old(struct store *st, double before, double ephemeral_before, struct store_cursor *at, size_t most,
+                   struct store_session ***out, size_t *n, struct hearth_err *e)
 {
     sqlite3_stmt *q = store_stmt(st, SQL_LIST_OLD);
-    sqlite3_bind_double(q, 1, before);
+    sqlite3_bind_double(q, 1, before > ephemeral_before ? before : ephemeral_before);
+    sqlite3_bind_double(q, 5, before);
     return list(st, q, -INFINITY, at, most, out, n, e);
 }
 
@@ -344,12 +355,7 @@ int store_set_clock(struct store *st, double wall, double holdoff, struct hearth
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* The sums that turns add to their session's row. */
-struct amount {
-    int64_t bytes, n_turns, n_tok;
-};
-
-static struct amount amount_of(const struct store_turn *turns, size_t n)
+struct amount amount_of(const struct store_turn *turns, size_t n)
 {
     struct amount a = {.n_turns = (int64_t)n};
     for (size_t i = 0; i < n; i++) {
@@ -360,8 +366,16 @@ static struct amount amount_of(const struct store_turn *turns, size_t n)
     return a;
 }
 
-static int insert_session(struct store *st, const struct store_session *s, const struct amount *more,
-                          struct hearth_err *e)
+/* The first checksum is that of the row as it is. */
+static int set_sum(struct store *st, const char *id, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_stmt(st, SQL_SUM);
+    sqlite3_bind_text(q, 1, id, -1, SQLITE_STATIC);
+    return store_run(st, q, "creating a session", e);
+}
+
+int store_insert_session(struct store *st, const struct store_session *s, const struct amount *more,
+                         struct hearth_err *e)
 {
     sqlite3_stmt *q = store_stmt(st, SQL_INSERT);
     sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
@@ -374,12 +388,17 @@ static int insert_session(struct store *st, const struct store_session *s, const
     sqlite3_bind_double(q, 8, s->used);
     sqlite3_bind_int64(q, 9, more->bytes);
     sqlite3_bind_int(q, 10, s->pinned);
-    sqlite3_bind_int64(q, 11, more->n_turns);
-    sqlite3_bind_int64(q, 12, more->n_tok);
+    sqlite3_bind_int64(q, 11, s->base + more->n_turns);
+    sqlite3_bind_int64(q, 12, s->base_tok + more->n_tok);
+    if (s->parent[0] != '\0')
+        sqlite3_bind_text(q, 13, s->parent, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(q, 14, s->base);
+    sqlite3_bind_int64(q, 15, s->base_tok);
+    sqlite3_bind_int(q, 16, s->ephemeral);
     int rc = store_run(st, q, "creating a session", e);
     if (rc && sqlite3_extended_errcode(st->db) == SQLITE_CONSTRAINT_UNIQUE)
         rc = err_set(e, HEARTH_ESESSIONEXISTS, "there is a session \"%.80s\" already", s->name);
-    return rc;
+    return rc ? rc : set_sum(st, s->id, e);
 }
 
 static int update_session(struct store *st, const struct store_session *s, const struct amount *more,
@@ -405,7 +424,7 @@ int store_commit(struct store *st, const struct store_session *s, bool create, c
     int rc = store_begin(st, e);
     if (rc)
         return rc;
-    rc = (create ? insert_session : update_session)(st, s, &more, e);
+    rc = (create ? store_insert_session : update_session)(st, s, &more, e);
     for (size_t i = 0; !rc && i < n; i++)
         rc = store_insert_turn(st, s, &turns[i], e);
     if (!rc)
@@ -420,22 +439,23 @@ int store_import(struct store *st, const struct store_session *s, const struct s
                  const struct store_turn *turns, size_t n, struct hearth_err *e)
 {
     struct amount more = amount_of(turns, n);
+    int64_t freed = 0;
     int rc = replaced != NULL ? migrate_remove_session(st, replaced, e) : 0;
     if (!rc)
         rc = store_begin(st, e);
     if (rc)
         return rc;
     if (replaced)
-        rc = store_soft_delete(st, replaced, e);
+        rc = store_take_away(st, replaced, &freed, e);
     if (!rc)
-        rc = insert_session(st, s, &more, e);
+        rc = store_insert_session(st, s, &more, e);
     for (size_t i = 0; !rc && i < n; i++)
         rc = store_insert_turn(st, s, &turns[i], e);
     rc = store_end(st, rc, "storing a session", e);
     if (replaced)
         timeline_cache_forget(st, replaced->id);
     if (!rc)
-        store_total_add(st, s->uid, more.bytes - (replaced != NULL ? replaced->bytes : 0));
+        store_total_add(st, s->uid, more.bytes - freed);
     return rc;
 }
 

@@ -17,7 +17,7 @@
 
 #include "libclient/err.h"
 
-enum { STORE_ID_LEN = 16, STORE_VERSION = 7 };
+enum { STORE_ID_LEN = 16, STORE_VERSION = 8 };
 
 struct store;
 
@@ -30,9 +30,15 @@ struct store_session {
     bool turn_open; /* the timeline ends inside an assistant turn */
     double created, used;
     int64_t n_tok, n_turns;
-    int64_t bytes; /* of texts and ids */
+    int64_t bytes; /* of texts and ids; of a fork, its own */
     bool pinned;
-    bool damaged; /* the row is not sound: the session can only be removed, and strings may be NULL */
+    /* Of a fork: the session that it was made of ("" for none), which may have been removed since; how many of its
+     * leading turns, and of their ids, are that one's by reference. */
+    char parent[STORE_ID_LEN + 1];
+    bool has_parent; /* it is there, and not removed */
+    int64_t base, base_tok;
+    bool ephemeral; /* removed when it has not been used for a day, and listed only for who asks */
+    bool damaged;   /* the row is not sound: the session can only be removed, and strings may be NULL */
 };
 
 struct store_turn {
@@ -75,10 +81,10 @@ struct store_cursor {
     char id[STORE_ID_LEN + 1];
 };
 
-/* Lists a uid's next sessions, damaged ones too, `most` at most, the last used first, and moves the cursor. The caller
- * frees each session and the array. */
-int store_list(struct store *st, uid_t uid, struct store_cursor *at, size_t most, struct store_session ***out,
-               size_t *n, struct hearth_err *e);
+/* Lists a uid's next sessions, damaged ones too, ephemeral ones where they are asked for, `most` at most, the last used
+ * first, and moves the cursor. The caller frees each session and the array. */
+int store_list(struct store *st, uid_t uid, bool ephemeral, struct store_cursor *at, size_t most,
+               struct store_session ***out, size_t *n, struct hearth_err *e);
 int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);
 
 /* For limits: the bytes of all of a uid's sessions; the uids that have any, malloc'd. */
@@ -86,9 +92,10 @@ int store_bytes(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);
 int store_uids(struct store *st, uid_t **uids, size_t *n, struct hearth_err *e);
 
 /* Lists the next sessions that retention may remove, the oldest first; none is pinned or damaged. Of all uids those
- * that were not used since `before`; or of one uid all but the one that was used last. */
-int store_list_old(struct store *st, double before, struct store_cursor *at, size_t most, struct store_session ***out,
-                   size_t *n, struct hearth_err *e);
+ * that were not used since `before`, and ephemeral ones since the later `ephemeral_before`; or of one uid all but the
+ * one that was used last. */
+int store_list_old(struct store *st, double before, double ephemeral_before, struct store_cursor *at, size_t most,
+                   struct store_session ***out, size_t *n, struct hearth_err *e);
 int store_list_unused(struct store *st, uid_t uid, struct store_cursor *at, size_t most, struct store_session ***out,
                       size_t *n, struct hearth_err *e);
 
@@ -150,6 +157,38 @@ int store_rename(struct store *st, const struct store_session *s, const char *na
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e);
 int store_purge_some(struct store *st, bool *more, struct hearth_err *e);
 int store_purge_all(struct store *st, struct hearth_err *e);
+
+/* What the forks of a session have of it: how many there are, and the most turns and ids that one of them has. `but` is
+ * left out ("" for none). Then, which hidden remains of removed sessions would go with s, as it is the last that was
+ * made of them; malloc'd. */
+struct store_shared {
+    int64_t forks, turns, tokens;
+};
+int store_shared(struct store *st, const char *id, const char *but, struct store_shared *out, struct hearth_err *e);
+int store_sole_trunks(struct store *st, const struct store_session *s, char (**ids)[STORE_ID_LEN + 1], size_t *n,
+                      struct hearth_err *e);
+
+/* Where a timeline is cut after `at` ids. */
+struct store_cut {
+    int64_t turns, tokens;   /* whole turns before it, and their ids */
+    bool open;               /* a chat's assistant turn has begun before it */
+    bool inside;             /* it is inside of the turn after those: */
+    bool generated;          /* which was generated */
+    struct store_turn *turn; /* with the ids before the cut and all of its text; store_turns_free(, 1), NULL: none */
+};
+/* at < s->n_tok. HEARTH_ESTORE where the session has fewer ids. */
+int store_cut(struct store *st, const struct store_session *s, int64_t at, struct store_cut *out, struct hearth_err *e);
+
+/* Makes forks, all or none: sessions that have s->base turns of s->parent by reference, and these turns for their own.
+ * HEARTH_ESESSIONEXISTS. */
+int store_fork(struct store *st, const struct store_session *const *s, size_t n, const struct store_turn *own,
+               size_t n_own, struct hearth_err *e);
+/* How many names of a user begin so, and go on with a dot. */
+int store_count_names(struct store *st, uid_t uid, const char *begin, int64_t *n, struct hearth_err *e);
+
+/* The fork's own turns become its parent's, in place of what that has from there on; the fork is gone. */
+int store_adopt(struct store *st, const struct store_session *fork, const struct store_session *parent, double now,
+                struct hearth_err *e);
 
 /* Clears removed text out of the database's log, where it lies until then. HEARTH_ESTORE while a copy is being made. */
 int store_scrub(struct store *st, struct hearth_err *e);

@@ -40,14 +40,14 @@ int store_timeline(struct store *st, const struct store_session *s, int32_t **id
     int32_t *v = NULL;
     size_t len = 0;
     int64_t turn = 0, bytes = 0;
-    sqlite3_stmt *q = store_stmt(st, SQL_TOKENS);
-    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
-    int rc = 0, got;
-    while (!rc && (got = sqlite3_step(q)) == SQLITE_ROW) {
+    struct chain c;
+    int rc = chain_open(st, &c, SQL_TOKENS, s, e), got = SQLITE_DONE;
+    sqlite3_stmt *q = c.q;
+    while (!rc && (got = chain_step(&c)) == SQLITE_ROW) {
         const uint8_t *p;
         size_t more;
         rc = ids_of(q, 0, s->id, &p, &more, e);
-        bytes += sqlite3_column_int64(q, 2);
+        bytes += chain_is_own(&c) ? sqlite3_column_int64(q, 2) : 0;
         if (!rc && sqlite3_column_int64(q, 1) != turn)
             rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: turn %lld is missing", s->id, (long long)turn);
         else if (!rc && sqlite3_column_int(q, 3) != 1)
@@ -74,7 +74,7 @@ int store_timeline(struct store *st, const struct store_session *s, int32_t **id
     else if (!rc && bytes != s->bytes)
         rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: its turns have %lld bytes, and %lld were written", s->id,
                      (long long)bytes, (long long)s->bytes);
-    sqlite3_reset(q);
+    chain_close(&c);
     if (rc) {
         free(v);
         return rc;
@@ -174,12 +174,12 @@ static int grow(struct turns *t, struct hearth_err *e)
     return 0;
 }
 
-static int give(struct store *st, sqlite3_stmt *q, int rc, int got, struct turns *t, struct store_turn **turns,
-                size_t *n, struct hearth_err *e)
+static int give(struct chain *c, int rc, int got, struct turns *t, struct store_turn **turns, size_t *n,
+                struct hearth_err *e)
 {
     if (!rc && got != SQLITE_DONE && got != SQLITE_ROW)
-        rc = store_fail(st, "reading a session's turns", e);
-    sqlite3_reset(q);
+        rc = store_fail(c->st, "reading a session's turns", e);
+    chain_close(c);
     if (rc) {
         store_turns_free(t->v, t->n);
         return rc;
@@ -193,10 +193,10 @@ int store_turns(struct store *st, const struct store_session *s, struct store_tu
                 struct hearth_err *e)
 {
     struct turns t = {0};
-    sqlite3_stmt *q = store_stmt(st, SQL_TURNS);
-    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
-    int rc = 0, got;
-    while (!rc && (got = sqlite3_step(q)) == SQLITE_ROW) {
+    struct chain c;
+    int rc = chain_open(st, &c, SQL_TURNS, s, e), got = SQLITE_DONE;
+    sqlite3_stmt *q = c.q;
+    while (!rc && (got = chain_step(&c)) == SQLITE_ROW) {
         struct cut whole = {.n_text = (size_t)sqlite3_column_int64(q, COL_TEXT_LEN)};
         rc = grow(&t, e);
         if (!rc)
@@ -204,7 +204,26 @@ int store_turns(struct store *st, const struct store_session *s, struct store_tu
         if (!rc)
             t.v[t.n++].n_ids = (size_t)sqlite3_column_int64(q, COL_TOKENS_LEN) / 4;
     }
-    return give(st, q, rc, got, &t, turns, n, e);
+    return give(&c, rc, got, &t, turns, n, e);
+}
+
+int store_read_turn(struct store *st, const struct store_session *s, int64_t number, size_t n, struct store_turn **out,
+                    struct hearth_err *e)
+{
+    struct chain c;
+    struct turns t = {0};
+    size_t read = 0;
+    int rc = chain_open(st, &c, SQL_TURNS, s, e), got = SQLITE_DONE;
+    while (!rc && (got = chain_step(&c)) == SQLITE_ROW && number-- > 0)
+        continue;
+    if (!rc && got == SQLITE_DONE)
+        rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn is missing", s->id);
+    if (!rc && got == SQLITE_ROW && !(rc = grow(&t, e))) {
+        struct cut part = {.n_text = (size_t)sqlite3_column_int64(c.q, COL_TEXT_LEN), .n_ids = n};
+        rc = read_turn(c.q, s->id, &part, &t.v[t.n], e);
+        t.n += rc == 0;
+    }
+    return give(&c, rc, got, &t, out, &read, e);
 }
 
 static size_t least(size_t a, size_t b)
@@ -219,10 +238,10 @@ int store_page(struct store *st, const struct store_session *s, int64_t *at, siz
     enum { ID_BYTES = 5 }; /* at most, on the wire */
     struct turns t = {0};
     int64_t base = 0, next = -1;
-    sqlite3_stmt *q = store_stmt(st, SQL_TURNS);
-    sqlite3_bind_text(q, 1, s->id, -1, SQLITE_STATIC);
-    int rc = 0, got;
-    while (!rc && next < 0 && (got = sqlite3_step(q)) == SQLITE_ROW) {
+    struct chain c;
+    int rc = chain_open(st, &c, SQL_TURNS, s, e), got = SQLITE_DONE;
+    sqlite3_stmt *q = c.q;
+    while (!rc && next < 0 && (got = chain_step(&c)) == SQLITE_ROW) {
         size_t len = (size_t)sqlite3_column_int64(q, COL_TEXT_LEN);
         size_t n_ids = (size_t)sqlite3_column_int64(q, COL_TOKENS_LEN) / 4;
         int64_t size = 1 + (int64_t)(len + n_ids), in = *at - base;
@@ -234,22 +253,22 @@ int store_page(struct store *st, const struct store_session *s, int64_t *at, siz
             continue;
         }
         size_t had = in > 0 ? (size_t)in - 1 : 0;
-        struct cut c = {.text = least(had, len)};
-        c.ids = had - c.text;
-        c.n_text = least(len - c.text, bytes);
-        bytes -= c.n_text;
-        c.n_ids = least(n_ids - c.ids, bytes / ID_BYTES);
-        bytes -= c.n_ids * ID_BYTES;
+        struct cut part = {.text = least(had, len)};
+        part.ids = had - part.text;
+        part.n_text = least(len - part.text, bytes);
+        bytes -= part.n_text;
+        part.n_ids = least(n_ids - part.ids, bytes / ID_BYTES);
+        bytes -= part.n_ids * ID_BYTES;
         rc = grow(&t, e);
         if (!rc)
-            rc = read_turn(q, s->id, &c, &t.v[t.n], e);
+            rc = read_turn(q, s->id, &part, &t.v[t.n], e);
         if (rc)
             continue;
         t.v[t.n++].continues = in > 0;
-        if (c.text + c.n_text < len || c.ids + c.n_ids < n_ids)
-            next = base - size + 1 + (int64_t)(c.text + c.n_text + c.ids + c.n_ids);
+        if (part.text + part.n_text < len || part.ids + part.n_ids < n_ids)
+            next = base - size + 1 + (int64_t)(part.text + part.n_text + part.ids + part.n_ids);
     }
-    rc = give(st, q, rc, got, &t, turns, n, e);
+    rc = give(&c, rc, got, &t, turns, n, e);
     if (!rc)
         *at = next;
     return rc;

@@ -128,52 +128,73 @@ static int content(const struct wire_message *m, struct wire_bytes *out, char **
     return 0;
 }
 
-int session_commit(struct server *s, struct session *ss, const struct session_turn *t, struct hearth_err *e)
+void session_rows_free(struct session_rows *r)
+{
+    if (!r)
+        return;
+    for (size_t i = 0; i < r->n; i++)
+        free(r->joined[i]);
+    free(r);
+}
+
+/* One row per message for people to read; the ids are those of the whole input, so the last row has them. */
+int session_rows_make(const struct session_turn *t, double now, const struct wire_buf *generation,
+                      struct session_rows **out, struct hearth_err *e)
 {
     const struct wire_generate *g = t->request;
-    /* One row per message for people to read; the ids are those of the whole input, so the last row has them. */
     size_t n = g->n_messages > 0 ? g->n_messages : 1;
-    double now = server_now();
-    struct store_turn *turns = calloc(n + 1, sizeof *turns);
-    char **joined = calloc(n, sizeof *joined);
-    struct wire_buf packed = {0};
-    int rc = turns != NULL && joined ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
-    for (size_t i = 0; !rc && i < n; i++) {
+    struct session_rows *r = calloc(1, sizeof *r + (n + 1) * (sizeof *r->v + sizeof *r->joined));
+    if (!r)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    r->v = (struct store_turn *)(r + 1);
+    r->joined = (char **)(r->v + n + 1);
+    r->n = n + 1;
+    for (size_t i = 0; i < n; i++) {
         struct wire_bytes b = g->text;
-        if (g->n_messages > 0)
-            rc = content(&g->messages[i], &b, &joined[i], e);
-        turns[i] = (struct store_turn){.role = g->n_messages > 0 ? g->messages[i].role : "text",
-                                       .text = b.data,
-                                       .len = b.len,
-                                       .created = now,
-                                       .message = g->n_messages > 0 ? g->messages[i].json : NULL};
+        int rc = g->n_messages > 0 ? content(&g->messages[i], &b, &r->joined[i], e) : 0;
+        if (rc) {
+            session_rows_free(r);
+            return rc;
+        }
+        r->v[i] = (struct store_turn){.role = g->n_messages > 0 ? g->messages[i].role : "text",
+                                      .text = b.data,
+                                      .len = b.len,
+                                      .created = now,
+                                      .message = g->n_messages > 0 ? g->messages[i].json : NULL};
     }
+    r->v[n - 1].ids = t->appended.v;
+    r->v[n - 1].n_ids = t->appended.n;
+    r->v[n] = (struct store_turn){.role = g->n_messages > 0 ? "assistant" : "completion",
+                                  .text = t->text.data,
+                                  .len = t->text.len,
+                                  .ids = t->completion.v,
+                                  .n_ids = t->completion.n,
+                                  .created = now,
+                                  .generation = generation ? generation->data : NULL,
+                                  .generation_len = generation ? generation->len : 0};
+    *out = r;
+    return 0;
+}
+
+int session_commit(struct server *s, struct session *ss, const struct session_turn *t, struct hearth_err *e)
+{
+    double now = server_now();
+    struct session_rows *r = NULL;
+    struct wire_buf packed = {0};
+    int rc = generation_info_pack(&t->info, &packed, e);
     if (!rc)
-        rc = generation_info_pack(&t->info, &packed, e);
+        rc = session_rows_make(t, now, &packed, &r, e);
     if (!rc) {
-        turns[n - 1].ids = t->appended.v;
-        turns[n - 1].n_ids = t->appended.n;
-        turns[n] = (struct store_turn){.role = g->n_messages > 0 ? "assistant" : "completion",
-                                       .text = t->text.data,
-                                       .len = t->text.len,
-                                       .ids = t->completion.v,
-                                       .n_ids = t->completion.n,
-                                       .created = now,
-                                       .generation = packed.data,
-                                       .generation_len = packed.len};
         ss->row.used = now;
         ss->row.turn_open = t->turn_open;
-        rc = store_commit(s->store, &ss->row, ss->is_new, turns, n + 1, t->stream, e);
+        rc = store_commit(s->store, &ss->row, ss->is_new, r->v, r->n, t->stream, e);
     }
     if (!rc) {
         const struct store_ids now_it_is[] = {
             {ss->ids, ss->n_ids}, {t->appended.v, t->appended.n}, {t->completion.v, t->completion.n}};
-        timeline_cache_put(s->store, ss->row.id, ss->row.n_turns + (int64_t)n + 1, now_it_is, 3);
+        timeline_cache_put(s->store, ss->row.id, ss->row.n_turns + (int64_t)r->n, now_it_is, 3);
     }
-    for (size_t i = 0; joined != NULL && i < n; i++)
-        free(joined[i]);
-    free(joined);
-    free(turns);
+    session_rows_free(r);
     wire_buf_fini(&packed);
     return rc;
 }

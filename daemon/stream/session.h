@@ -39,6 +39,16 @@ struct session_turn {
     bool turn_open;                   /* the completion does not end the assistant's turn */
     int64_t stream;                   /* number of the stream, which counts as written in the same transaction */
 };
+/* The turn as rows, which borrow from it and from `generation` (packed; NULL: none). */
+struct session_rows {
+    struct store_turn *v; /* [n], the completion's the last */
+    size_t n;
+    char **joined;
+};
+int session_rows_make(const struct session_turn *t, double now, const struct wire_buf *generation,
+                      struct session_rows **out, struct hearth_err *e);
+void session_rows_free(struct session_rows *r);
+
 /* Writes the turn to the store, all or nothing; a new session is created by it. */
 int session_commit(struct server *s, struct session *ss, const struct session_turn *t, struct hearth_err *e);
 

@@ -56,7 +56,10 @@ void session_describe(const struct server *s, const struct store_session *from, 
                                 .busy = session_is_busy(s, from->id),
                                 .bytes = from->bytes,
                                 .pinned = from->pinned,
-                                .expires = retention_expires(s, from)};
+                                .expires = retention_expires(s, from),
+                                .parent = from->has_parent ? from->parent : NULL,
+                                .shared = from->base_tok,
+                                .ephemeral = from->ephemeral};
 }
 
 /* --- opening -------------------------------------------------------------------------------------------- */
@@ -162,11 +165,11 @@ int session_open(struct server *s, uid_t uid, const struct wire_generate *g, str
 
 /* --- removing ------------------------------------------------------------------------------------------- */
 
-void session_forget(struct server *s, const char *id)
+void session_forget(struct server *s, const char *id, int64_t from)
 {
     if (id[0] == '\0')
         return;
-    kvdir_forget(s->kv, id);
+    kvdir_forget(s->kv, id, from);
     journal_forget(s->journal, id);
     commit_forget(s, id);
 }
@@ -174,8 +177,17 @@ void session_forget(struct server *s, const char *id)
 /* The row last: where a crash comes between, the session is there to be removed again. */
 int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e)
 {
-    session_forget(s, row->id);
-    int rc = store_remove(s->store, row, e);
+    struct store_shared shared = {0};
+    char(*trunks)[STORE_ID_LEN + 1];
+    size_t n;
+    int rc = row->id[0] != '\0' ? store_shared(s->store, row->id, "", &shared, e) : 0;
+    if (rc || (rc = store_sole_trunks(s->store, row, &trunks, &n, e)))
+        return rc;
+    session_forget(s, row->id, shared.tokens);
+    for (size_t i = 0; i < n && !shared.forks; i++)
+        kvdir_forget(s->kv, trunks[i], 0);
+    free(trunks);
+    rc = store_remove(s->store, row, e);
     if (!rc)
         retention_purge_later(s);
     if (!rc && row->damaged)

@@ -139,6 +139,8 @@ static void cpu_info(struct device *d, struct device_info *out)
     out->mem_total = meminfo("MemTotal");
     out->mem_free = meminfo("MemAvailable");
     out->hot_allocs = d->hot_allocs;
+    out->kv_granule = (uint64_t)sysconf(_SC_PAGESIZE);
+    memcpy(out->held, d->held, sizeof out->held);
 }
 
 static size_t carve(char *base, size_t *at, float **out, uint64_t floats)
@@ -191,6 +193,7 @@ static int cpu_reserve(struct device *d, const struct workspace_dims *dims, stru
         return err_set(e, HEARTH_ENOMEM, "no memory for a workspace of %zu bytes", bytes);
     free(d->workspace);
     d->workspace = mem;
+    d->held[MEM_WORKSPACE] = bytes;
     d->dims = w;
     workspace_layout(d, &w, mem);
     /* The op that writes an activation sets its width; until then it has the reserved width. */
@@ -206,9 +209,16 @@ static int cpu_reserve(struct device *d, const struct workspace_dims *dims, stru
     return 0;
 }
 
+static uint64_t file_bytes(const struct weight *w)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < w->n_part; i++)
+        bytes += dtype_bytes(w->part[i].type, (uint64_t)w->part[i].n_out * w->n_in);
+    return bytes * (w->n_expert ? w->n_expert : 1);
+}
+
 static int cpu_weight_load(struct device *d, struct weight *w, struct hearth_err *e)
 {
-    (void)d;
     uint64_t n_out = 0;
     if (!w->n_in || !w->n_part || w->n_part > 3 || w->n_expert > EXPERTS_MAX)
         return err_set(e, HEARTH_EPARAMS, "weight of %u parts and %u columns, %u experts", (unsigned)w->n_part,
@@ -232,13 +242,13 @@ static int cpu_weight_load(struct device *d, struct weight *w, struct hearth_err
         return err_set(e, HEARTH_EPARAMS, "weight of %u rows has parts of %llu", (unsigned)w->n_out,
                        (unsigned long long)n_out);
     w->dev = NULL;
+    d->held[MEM_WEIGHTS] += file_bytes(w);
     return 0;
 }
 
 static void cpu_weight_free(struct device *d, struct weight *w)
 {
-    (void)d;
-    (void)w;
+    d->held[MEM_WEIGHTS] -= file_bytes(w);
 }
 
 static int cpu_vec_load(struct device *d, const float *src, size_t n, float **out, struct hearth_err *e)
@@ -387,6 +397,8 @@ const struct backend backend_cpu = {
     .vec_free = cpu_vec_free,
     .kv_new = cpu_kv_new,
     .kv_free = cpu_kv_free,
+    .kv_map = cpu_kv_map,
+    .kv_unmap = cpu_kv_unmap,
     .kv_copy = cpu_kv_copy,
     .kv_clear = cpu_kv_clear,
     .kv_save = cpu_kv_save,

@@ -107,6 +107,7 @@ struct kv_pool {
     struct kv_desc desc;
     char *base;
     size_t stride, bytes; /* a page's size in whole system pages; the mapping's size */
+    bool *has;            /* [kv_extents] extents that have memory; NULL: there are none, and all of it has */
 };
 
 /* A buffer that only grows. */
@@ -138,6 +139,7 @@ struct device {
     struct hearth_err err;      /* the step's first error; code 0: none */
     uint64_t ticket, transfers; /* of the last step, and of the last KV transfer */
     uint64_t hot_allocs;
+    uint64_t held[MEM_KINDS];
 
     struct workspace_dims dims;
     void *workspace;
@@ -183,6 +185,8 @@ bool cpu_scratch(struct device *d, struct scratch *s, size_t n);
 /* kv.c */
 int cpu_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e);
 void cpu_kv_free(struct device *d, struct kv_pool *p);
+int cpu_kv_map(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e);
+void cpu_kv_unmap(struct device *d, struct kv_pool *p, uint32_t extent);
 void cpu_kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src);
 void cpu_kv_clear(struct device *d, struct kv_pool *p, uint32_t page);
 uint64_t cpu_kv_save(struct device *d, struct kv_pool *p, const uint32_t *pages, void *const *host, uint32_t n);

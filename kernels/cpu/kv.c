@@ -2,8 +2,9 @@
  * kv.c - KV pools of the CPU: they reserve address space for every page at once, and memory only for pages in use.
  *
  * The pool is one MAP_NORESERVE mapping, so that its size costs nothing; the kernel commits zeroed memory when a page
- * is first written and takes it back when the page is cleared. For this, each KV page begins on a system page. Thread:
- * the device's.
+ * is first written and takes it back when the page is cleared. For this, each KV page begins on a system page. Of a
+ * pool with extents those without memory cannot be read either: whoever names such a page faults, and nothing goes on
+ * with numbers that are not there. Thread: the device's.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -43,14 +44,18 @@ int cpu_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **ou
         return err_set(e, HEARTH_ENOMEM, "KV pool of %u pages of %u layers is too large", (unsigned)desc->n_page,
                        (unsigned)desc->n_layer);
     struct kv_pool *p = calloc(1, sizeof *p);
-    if (!p)
+    if (!p || (desc->extent && !(p->has = calloc(kv_extents(desc), sizeof *p->has)))) {
+        free(p);
         return err_set(e, HEARTH_ENOMEM, "no memory for a KV pool");
+    }
     p->desc = *desc;
     p->bytes = bytes;
     p->stride = bytes / desc->n_page;
-    p->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    p->base = mmap(NULL, bytes, desc->extent ? PROT_NONE : PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p->base == MAP_FAILED) {
         int err = errno;
+        free(p->has);
         free(p);
         return err_set(e, HEARTH_ENOMEM, "cannot reserve %llu bytes of address space for KV: %s",
                        (unsigned long long)bytes, strerror(err));
@@ -59,12 +64,54 @@ int cpu_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **ou
     return 0;
 }
 
+/* Where the extent's pages lie; *bytes is 0 where the pool has no such extent. */
+static char *extent_at(const struct kv_pool *p, uint32_t extent, size_t *bytes)
+{
+    const struct kv_desc *k = &p->desc;
+    *bytes = 0;
+    if (!k->extent || extent >= kv_extents(k))
+        return NULL;
+    uint32_t first = extent * k->extent, n = k->n_page - first < k->extent ? k->n_page - first : k->extent;
+    *bytes = n * p->stride;
+    return p->base + first * p->stride;
+}
+
+int cpu_kv_map(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e)
+{
+    size_t bytes;
+    char *at = extent_at(p, extent, &bytes);
+    if (!bytes)
+        return err_set(e, HEARTH_EINTERNAL, "no extent %u in a KV pool of %u pages", (unsigned)extent,
+                       (unsigned)p->desc.n_page);
+    if (p->has[extent])
+        return 0;
+    if (mprotect(at, bytes, PROT_READ | PROT_WRITE))
+        return err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of KV: %s", bytes, strerror(errno));
+    p->has[extent] = true;
+    d->held[MEM_KV] += bytes;
+    return 0;
+}
+
+void cpu_kv_unmap(struct device *d, struct kv_pool *p, uint32_t extent)
+{
+    size_t bytes;
+    char *at = extent_at(p, extent, &bytes);
+    if (!bytes || !p->has[extent])
+        return;
+    madvise(at, bytes, MADV_DONTNEED);
+    mprotect(at, bytes, PROT_NONE);
+    p->has[extent] = false;
+    d->held[MEM_KV] -= bytes;
+}
+
 void cpu_kv_free(struct device *d, struct kv_pool *p)
 {
-    (void)d;
     if (!p)
         return;
+    for (uint32_t i = 0; p->has && i < kv_extents(&p->desc); i++)
+        cpu_kv_unmap(d, p, i);
     munmap(p->base, p->bytes);
+    free(p->has);
     free(p);
 }
 

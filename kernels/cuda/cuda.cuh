@@ -158,6 +158,7 @@ struct kv_pool {
     struct kv_desc desc;
     uint8_t *base; /* [n_page] pages, as the contract lays them out */
     uint64_t page_bytes, layer_bytes;
+    unsigned long long *mapped; /* [kv_extents] the driver's handles of their memory, 0: none; NULL: one allocation */
 };
 /* One layer of a pool, by value to kernels. GPU pools are fp16. */
 struct kv_view {
@@ -280,10 +281,11 @@ struct sampler;     /* sample.cu */
 struct uploader;    /* upload.cu */
 struct kv_transfer; /* transfer.cu */
 struct lt;          /* cublaslt.cu */
+struct cuda_block;  /* memory.cu */
 
 struct device {
     int index, sms, cc; /* cc: 90 for sm_90 */
-    uint64_t l2_bytes, smem_max;
+    uint64_t l2_bytes, smem_max, kv_granule;
     char name[96], id[160]; /* see device_info */
     enum variant variant;
     bool reference; /* matrices stay as in the file and go through ref.cu */
@@ -314,9 +316,16 @@ struct device {
     struct kv_transfer *kv_transfer;
     struct lt *lt;
     struct wdev *weights;
-    uint64_t wcache_bytes;  /* in expanded copies */
-    uint64_t wcache_budget; /* for more of them, where wcache_budget_known */
+    struct {
+        struct cuda_block *v;
+        uint32_t n, cap;
+    } mem;                    /* what cuda_alloc has given out */
+    uint64_t held[MEM_KINDS]; /* bytes of it, by what it is for */
+    uint64_t pinned;          /* bytes of host memory of host_alloc */
+    uint64_t wcache_bytes;    /* in expanded copies */
+    uint64_t wcache_budget;   /* for more of them, where wcache_budget_known */
     bool wcache_budget_known;
+    uint64_t wcache_limit; /* bytes that all copies may have */
     uint32_t n_split; /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
 };
 
@@ -327,7 +336,11 @@ bool cuda_fail(struct device *d, cudaError_t rc, const char *what, const char *f
 void cuda_refuse(struct device *d, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Device memory, counted; NULL and *e (may be NULL) on failure, which does not stick. */
-void *cuda_alloc(struct device *d, uint64_t bytes, const char *what, struct hearth_err *e);
+void *cuda_alloc_for(struct device *d, enum mem_kind kind, uint64_t bytes, const char *what, struct hearth_err *e);
+static inline void *cuda_alloc(struct device *d, uint64_t bytes, const char *what, struct hearth_err *e)
+{
+    return cuda_alloc_for(d, MEM_WORKSPACE, bytes, what, e);
+}
 void cuda_free(struct device *d, void *p); /* counts as a wait: the runtime waits for what is under way */
 /* The host waits for all steps: counted. */
 void cuda_wait(struct device *d);

@@ -1,5 +1,5 @@
 /*
- * device.cu - opening a GPU, its memory and workspace, KV pools, small vectors, and the backend's table.
+ * device.cu - opening a GPU, its workspace, small vectors, and the backend's table.
  *
  * The first failure of the runtime sticks in the device (cuda_fail); out of memory does not: it is an ordinary refusal.
  * Thread: the engine's device thread.
@@ -36,42 +36,6 @@ void cuda_refuse(struct device *d, int code, const char *fmt, ...)
     va_end(ap);
 }
 
-void *cuda_alloc(struct device *d, uint64_t bytes, const char *what, struct hearth_err *e)
-{
-    void *p = NULL;
-    d->hot_allocs++;
-    cudaError_t rc = cudaMalloc(&p, bytes ? bytes : 1);
-    if (rc == cudaErrorMemoryAllocation && wcache_evict(d)) {
-        cudaGetLastError();
-        rc = cudaMalloc(&p, bytes ? bytes : 1);
-    }
-    d->wcache_budget_known = false;
-    if (rc == cudaSuccess)
-        return p;
-    if (rc == cudaErrorMemoryAllocation) {
-        size_t avail = 0, total = 0;
-        cudaGetLastError(); /* not sticky: the device goes on */
-        cudaMemGetInfo(&avail, &total);
-        err_set(e, HEARTH_ENOMEM, "GPU %d (%s): no room for %s: %llu MiB wanted, %llu of %llu MiB free", d->index,
-                d->name, what, (unsigned long long)(bytes >> 20), (unsigned long long)(avail >> 20),
-                (unsigned long long)(total >> 20));
-        return NULL;
-    }
-    cuda_ok(d, rc);
-    if (e)
-        *e = d->err;
-    return NULL;
-}
-
-void cuda_free(struct device *d, void *p)
-{
-    if (p) {
-        d->hot_waits++;
-        cuda_ok(d, cudaFree(p));
-    }
-    d->wcache_budget_known = false;
-}
-
 void cuda_wait(struct device *d)
 {
     d->hot_waits++;
@@ -92,6 +56,7 @@ static void dev_close(struct device *d)
     kv_transfer_fini(d);
     cudaFree(d->ws.block);
     cudaFree(d->ws.part);
+    free(d->mem.v);
     if (d->stream)
         cudaStreamDestroy(d->stream);
     if (d->copy)
@@ -162,6 +127,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
         return err_set(e, HEARTH_ENOMEM, "no memory for a device");
     d->index = p->index;
     d->variant = v;
+    d->wcache_limit = UINT64_MAX;
     d->reference = v == VARIANT_REFERENCE;
     cudaDeviceProp prop;
     if (!cuda_ok(d, cudaGetDeviceProperties(&prop, p->index)))
@@ -189,6 +155,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
         !cuda_ok(d, cudaStreamCreateWithFlags(&d->copy, cudaStreamNonBlocking)) ||
         !cuda_ok(d, cudaEventCreateWithFlags(&d->uploaded, cudaEventDisableTiming)))
         goto fail;
+    d->kv_granule = kv_granule(d);
     upload_init(d);
     kv_transfer_init(d);
     step_init(d);
@@ -219,10 +186,13 @@ static void dev_info(struct device *d, struct device_info *out)
     out->gpu = true;
     out->kv_type = DT_F16;
     out->max_in_flight = MAX_IN_FLIGHT;
+    out->kv_granule = d->kv_granule;
     cuda_ok(d, cudaMemGetInfo(&avail, &total));
     out->mem_total = total;
     out->mem_free = avail + d->wcache_bytes;
-    out->mem_cached = d->wcache_bytes;
+    memcpy(out->held, d->held, sizeof(out->held));
+    out->held[MEM_CACHE] = d->wcache_bytes;
+    out->mem_pinned = d->pinned;
     out->hot_allocs = d->hot_allocs;
     out->hot_graphs = d->hot_graphs;
     out->hot_waits = d->hot_waits;
@@ -305,11 +275,11 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     return step_reserve(d, e);
 }
 
-/* --- vectors and KV ------------------------------------------------------------------------------------------- */
+/* --- vectors -------------------------------------------------------------------------------------------------- */
 
 static int vec_load(struct device *d, const float *src, size_t n, float **out, struct hearth_err *e)
 {
-    float *v = (float *)cuda_alloc(d, n * 4, "a vector", e);
+    float *v = (float *)cuda_alloc_for(d, MEM_WEIGHTS, n * 4, "a vector", e);
     if (!v)
         return d->err.code ? d->err.code : HEARTH_ENOMEM;
     if (!cuda_ok(d, cudaMemcpy(v, src, n * 4, cudaMemcpyHostToDevice))) {
@@ -329,62 +299,6 @@ static void vec_free(struct device *d, float *v)
     cuda_free(d, v);
 }
 
-static int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e)
-{
-    if (desc->type != DT_F16)
-        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the GPU has attention over F16 alone",
-                       dtype_get(desc->type) ? dtype_get(desc->type)->name : "?");
-    if (desc->d_k != desc->d_v || !attend_supports(desc->d_k))
-        return err_set(e, HEARTH_EUNSUPPORTED, "head size %u (values %u): the GPU has attention for " HEAD_SIZES,
-                       desc->d_k, desc->d_v);
-    struct kv_pool *p = (struct kv_pool *)calloc(1, sizeof(*p));
-    if (!p)
-        return err_set(e, HEARTH_ENOMEM, "no memory for a KV pool");
-    p->desc = *desc;
-    p->layer_bytes = kv_layer_bytes(desc);
-    p->page_bytes = kv_page_bytes(desc);
-    p->base = (uint8_t *)cuda_alloc(d, p->page_bytes * desc->n_page, "KV pages", e);
-    if (!p->base) {
-        free(p);
-        return d->err.code ? d->err.code : HEARTH_ENOMEM;
-    }
-    /* Attention multiplies masked tokens by zero, so that a page's never written part must be finite. */
-    cuda_ok(d, cudaMemsetAsync(p->base, 0, p->page_bytes * desc->n_page, d->stream));
-    *out = p;
-    return 0;
-}
-
-static void kv_free(struct device *d, struct kv_pool *p)
-{
-    if (!p)
-        return;
-    step_drop_graphs(d);
-    kv_transfer_drain(d);
-    cuda_free(d, p->base);
-    free(p);
-}
-
-bool kv_page_ok(struct device *d, const struct kv_pool *p, uint32_t page)
-{
-    if (page < p->desc.n_page)
-        return true;
-    cuda_refuse(d, HEARTH_EINTERNAL, "KV page %u of a pool of %u", page, p->desc.n_page);
-    return false;
-}
-
-static void kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src)
-{
-    if (kv_page_ok(d, p, dst) && kv_page_ok(d, p, src))
-        cuda_ok(d, cudaMemcpyAsync(p->base + dst * p->page_bytes, p->base + src * p->page_bytes, p->page_bytes,
-                                   cudaMemcpyDeviceToDevice, d->stream));
-}
-
-static void kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
-{
-    if (kv_page_ok(d, p, page))
-        cuda_ok(d, cudaMemsetAsync(p->base + page * p->page_bytes, 0, p->page_bytes, d->stream));
-}
-
 static int dev_sync(struct device *d, struct hearth_err *e)
 {
     if (!d->err.code && cuda_ok(d, cudaStreamSynchronize(d->stream)))
@@ -402,8 +316,9 @@ static int dev_sync(struct device *d, struct hearth_err *e)
 extern "C" {
 extern const struct backend backend_cuda;
 const struct backend backend_cuda = {
-    "cuda",    dev_open, dev_close, dev_info,  dev_reserve, weight_load, weight_free,      vec_load,         vec_free,
-    kv_new,    kv_free,  kv_copy,   kv_clear,  kv_save,     kv_load,     kv_transfer_done, kv_transfer_wait, host_alloc,
-    host_free, step_run, op_path,   step_wait, slot_set,    act_read,    act_write,        dev_sync,         read_rate,
+    "cuda",    dev_open,         dev_close,        dev_info,    dev_reserve, weight_load, weight_free, vec_load,
+    vec_free,  kv_new,           kv_free,          kv_map,      kv_unmap,    kv_copy,     kv_clear,    kv_save,
+    kv_load,   kv_transfer_done, kv_transfer_wait, cache_limit, host_alloc,  host_free,   step_run,    op_path,
+    step_wait, slot_set,         act_read,         act_write,   dev_sync,    read_rate,
 };
 }

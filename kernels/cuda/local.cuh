@@ -13,8 +13,21 @@ void upload_fini(struct device *d);
 int weight_load(struct device *d, struct weight *w, struct hearth_err *e);
 void weight_free(struct device *d, struct weight *w);
 
-/* device.cu: refuses a page that the pool has not. */
+/* pool.cu: KV pools. kv_page_ok: refuses a page that the pool has not. kv_granule: bytes in which a pool's memory may
+ * come and go; 0: this driver has nothing for that. */
+int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e);
+void kv_free(struct device *d, struct kv_pool *p);
+int kv_map(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e);
+void kv_unmap(struct device *d, struct kv_pool *p, uint32_t extent);
+void kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src);
+void kv_clear(struct device *d, struct kv_pool *p, uint32_t page);
 bool kv_page_ok(struct device *d, const struct kv_pool *p, uint32_t page);
+uint64_t kv_granule(struct device *d);
+
+/* memory.cu: what else is on the list of the device's memory than blocks of cuda_alloc. */
+void cuda_count(struct device *d, enum mem_kind kind, uint64_t bytes, bool more);
+void cuda_note_pinned(struct device *d, void *p, uint64_t bytes);
+void cuda_forget(struct device *d, const void *p);
 
 /* transfer.cu: KV pages to and from the host. */
 void kv_transfer_init(struct device *d);
@@ -77,6 +90,7 @@ static inline uint32_t wcache_ld(const wdev *w)
 __half *wcache_alloc(struct device *d, struct wdev *w);
 void wcache_free(struct device *d, struct wdev *w);
 bool wcache_evict(struct device *d);
+void cache_limit(struct device *d, uint64_t bytes);
 bool wcache_has_all(const struct device *d, const void *model);
 
 /* lacks.cu: what the op asks for that no launcher computes, for people; NULL: nothing. */

@@ -184,12 +184,15 @@ int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *
     }
     if (!cuda_ok(d, rc))
         return err_set(e, HEARTH_EDEVICE, "%s", d->err.msg);
+    cuda_note_pinned(d, p, bytes);
     *out = p;
     return 0;
 }
 
 void host_free(struct device *d, void *p)
 {
-    if (p)
-        cuda_ok(d, cudaFreeHost(p));
+    if (!p)
+        return;
+    cuda_forget(d, p);
+    cuda_ok(d, cudaFreeHost(p));
 }

@@ -226,14 +226,15 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
     }
     if (raw) {
         for (uint32_t i = 0; i < v->n_part; i++)
-            if (!(v->part[i].raw = (uint8_t *)cuda_alloc(d, v->part[i].raw_row_bytes * v->part[i].n_out, "weights", e)))
+            if (!(v->part[i].raw = (uint8_t *)cuda_alloc_for(
+                      d, MEM_WEIGHTS, v->part[i].raw_row_bytes * v->part[i].n_out, "weights", e)))
                 goto fail;
     } else {
         rc = pack_plan(v, e);
         if (rc)
             goto fail;
         rc = HEARTH_ENOMEM;
-        if (!(v->packed = (uint8_t *)cuda_alloc(d, v->packed_bytes, "weights", e)))
+        if (!(v->packed = (uint8_t *)cuda_alloc_for(d, MEM_WEIGHTS, v->packed_bytes, "weights", e)))
             goto fail;
         /* rows past the last whole tile and columns past n_in weigh nothing */
         cuda_ok(d, cudaMemsetAsync(v->packed, 0, v->packed_bytes, d->copy));

@@ -103,6 +103,8 @@ in_manual status
 json_is "status has what scripts count" \
     "d['pid'] > 1 and d['engine']['pid'] > 1 and d['pid'] != d['engine']['pid'] and all(d['engine'][k] > 0 for k in ('steps', 'rows', 'rows_max', 'tokens_computed'))"
 json_is "... and the device's memory" "0 < d['engine']['mem_free'] <= d['engine']['mem_total'] and d['engine']['mem_cached'] == 0"
+json_is "... and what it is held for" \
+    "all(d['engine']['memory'][k] > 0 for k in ('weights', 'kv', 'workspace')) and d['engine']['memory']['limit'] == 0 == d['engine']['memory']['others'] and d['engine']['memory']['others_unknown'] and d['engine']['memory']['programs'] == []"
 status 0 "status" "$hearth" status
 is "status tells the memory" "$(grep -cE '^  memory   [0-9.]+ [A-Za-z]+ free of [0-9.]+ [A-Za-z]+$' "$dir/out")" 1
 cp "$dir/out" "$dir/text"

@@ -206,7 +206,7 @@ try:
     check(r["tokens"] == eos * 3 and r["finish_reason"] == "length", "with ignore_eos it is a token like others", r)
 
     # refused by name
-    for method in "embed", "sessions.fork":
+    for method in "embed",:
         e = c.error(method)
         check(e[0] == 1 and e[1].startswith("UNSUPPORTED: ") and method in e[1], "%s is reserved" % method, e)
     for field, v in ("adapter", "x"), ("grammar", "x"), ("n", 2):

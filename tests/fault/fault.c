@@ -127,6 +127,11 @@ static uint64_t kv_load(struct device *d, struct kv_pool *p, const uint32_t *pag
 
 /* --- calls of a dead device ------------------------------------------------------------------------------ */
 
+static int kv_map(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e)
+{
+    return fault.dead ? failed(e) : fault.inner->kv_map(d, p, extent, e);
+}
+
 static void kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src)
 {
     if (!fault.dead)
@@ -229,6 +234,7 @@ const struct backend *fault_wrap(const struct backend *be, struct device *d, str
     fault.table.weight_load = weight_load;
     fault.table.vec_load = vec_load;
     fault.table.kv_new = kv_new;
+    fault.table.kv_map = kv_map;
     fault.table.kv_copy = kv_copy;
     fault.table.kv_clear = kv_clear;
     fault.table.kv_save = kv_save;

@@ -375,6 +375,74 @@ static void test_refusals(void **state)
     fixture_fini(&b);
 }
 
+/* A pool whose memory comes and goes: its pages are zero when they come, a step over pages of several extents has the
+ * bits that it has over one allocation, and what goes is counted. */
+static void test_extents(void **state)
+{
+    (void)state;
+    enum { EXTENTS = 3, UNUSED = 1 };
+    struct fixture b;
+    struct device_info info;
+    struct hearth_err e;
+    fixture_init(&b);
+    be->info(b.d, &info);
+    if (!info.kv_granule) {
+        fixture_fini(&b);
+        skip();
+    }
+    struct kv_desc desc = {LAYERS, decode.n_kv, decode.d_head, decode.d_head, 0, decode.kv_type, 0, 0};
+    uint64_t held = info.held[MEM_KV];
+    do
+        desc.extent++;
+    while (desc.extent < RIG_PAGES / EXTENTS || desc.extent * kv_page_bytes(&desc) % info.kv_granule);
+    desc.n_page = (EXTENTS + UNUSED) * desc.extent;
+    struct kv_pool *whole = b.r.kv, *pool;
+    if (be->kv_new(b.d, &desc, &pool, &e))
+        fail_msg("%s", e.msg);
+    be->info(b.d, &info);
+    assert_int_equal(info.held[MEM_KV], held); /* none yet */
+    assert_int_equal(be->kv_map(b.d, pool, EXTENTS + UNUSED, &e), HEARTH_EINTERNAL);
+    assert_int_equal(be->kv_map(b.d, whole, 0, &e), HEARTH_EINTERNAL);
+    for (uint32_t x = EXTENTS; x-- > 0;)
+        assert_int_equal(be->kv_map(b.d, pool, x, &e), 0);
+
+    float want[SEQS * 64], got[SEQS * 64];
+    size_t n = SEQS * decode.n_vocab * sizeof *want;
+    step(&b, want);
+    wait_for(&b, save(&b, b.all, b.host, RIG_PAGES));
+    uint32_t scattered[RIG_PAGES];
+    for (uint32_t i = 0; i < RIG_PAGES; i++)
+        scattered[i] = i % EXTENTS * desc.extent + i / EXTENTS;
+    for (uint32_t s = 0; s < SEQS; s++)
+        for (uint32_t i = 0; i < SEQ_PAGES; i++)
+            b.r.pages[s][i] = scattered[b.r.pages[s][i]];
+    b.r.kv = pool;
+    wait_for(&b, load(&b, scattered, b.host, RIG_PAGES));
+    step(&b, got);
+    assert_memory_equal(got, want, n);
+
+    assert_int_equal(be->sync(b.d, &e), 0);
+    be->info(b.d, &info);
+    assert_true(info.held[MEM_KV] >= held + EXTENTS * desc.extent * b.page);
+    be->kv_unmap(b.d, pool, 1);
+    be->kv_unmap(b.d, pool, EXTENTS); /* it has none, and loses nothing */
+    uint64_t all = info.held[MEM_KV];
+    be->info(b.d, &info);
+    assert_int_equal(all - info.held[MEM_KV], (all - held) / EXTENTS);
+    assert_int_equal(be->kv_map(b.d, pool, 1, &e), 0);
+    uint8_t *zero = calloc(1, b.page);
+    assert_non_null(zero);
+    uint32_t page = desc.extent + 1;
+    wait_for(&b, save(&b, &page, b.host, 1));
+    assert_memory_equal(b.host[0], zero, b.page);
+    free(zero);
+    b.r.kv = whole;
+    be->kv_free(b.d, pool);
+    be->info(b.d, &info);
+    assert_int_equal(info.held[MEM_KV], held);
+    fixture_fini(&b);
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "cpu";
@@ -390,7 +458,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact),        cmocka_unit_test(test_order),  cmocka_unit_test(test_after_step),
         cmocka_unit_test(test_restored),     cmocka_unit_test(test_many),   cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_beside_steps), cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_beside_steps), cmocka_unit_test(test_blocks), cmocka_unit_test(test_extents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

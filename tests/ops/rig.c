@@ -170,7 +170,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->n = n, r->be = be, r->d = d;
     struct workspace_dims dims = {c->d_model, d_q, d_kv, c->d_ff, c->n_vocab, n_row, n_row};
     ok(be->reserve(d, &dims, &e), &e);
-    struct kv_desc desc = {LAYERS, c->n_kv, c->d_head, c->d_head, c->window, c->kv_type, RIG_PAGES};
+    struct kv_desc desc = {LAYERS, c->n_kv, c->d_head, c->d_head, c->window, c->kv_type, RIG_PAGES, 0};
     ok(be->kv_new(d, &desc, &r->kv, &e), &e);
     ok(be->host_alloc(d, kv_page_bytes(&desc), &r->host, &e), &e);
     r->qkv = loaded(r, WEIGHT_QKV, P_Q, 3);

@@ -49,6 +49,7 @@ static void test_file(void **state)
                                "model_dir = ~/b\n"
                                "unsent_bytes = 2M\n"
                                "backend = cuda\n"
+                               "gpu_memory = 80%\n"
                                "kv_disk = 3G\n"
                                "kv_ram = 1M\n"
                                "kv_ram = auto\n"
@@ -67,6 +68,9 @@ static void test_file(void **state)
     assert_int_equal(c.unsent_bytes, 2 << 20);
     assert_string_equal(c.backend, "cuda");
     assert_int_equal(c.kv_disk, 3LL << 30);
+    assert_int_equal(c.gpu_memory, -80);
+    assert_int_equal(conf_set(&c, "gpu_memory", "24G", &e), 0);
+    assert_int_equal(c.gpu_memory, 24LL << 30);
     assert_int_equal(c.kv_ram, CONF_IS_AUTO);
     assert_int_equal(c.kv_disk_per_uid, CONF_IS_AUTO);
     assert_int_equal(c.streams, 7);
@@ -97,6 +101,10 @@ static void test_refused(void **state)
         {"= 1\n", "key"},
         {"kv_disk = -1\n", "kv_disk: -1"},
         {"kv_disk = automatic\n", "or auto"},
+        {"gpu_memory = 0%\n", "or a share from 1% to 100%"},
+        {"gpu_memory = 101%\n", "or a share"},
+        {"gpu_memory = 80 %\n", "or a share"},
+        {"gpu_memory = -5\n", "gpu_memory: -5"},
         {"kv_age = auto\n", "kv_age"},
         {"idle_unload = 525601\n", "between 0 and 525600"},
         {"backend = rocm\n", "none of auto cpu cuda"},

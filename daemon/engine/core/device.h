@@ -51,7 +51,10 @@ struct engine {
     struct post inbox, outbox;
     struct engine_counters counters;
     struct tier_counters tiers;
+    pthread_mutex_t ledger_lock;
+    struct ledger ledger; /* the device thread's; the lock is for its writes, and the loop thread's reads */
     _Atomic bool throttled, stop;
+    _Atomic bool neighbours_changed;   /* other programs have more than before */
     _Atomic double watchdog_deadline;  /* eng->dev hangs if it is not done by then; 0: nothing is waited for */
     _Atomic uint32_t watchdog_seconds; /* that it was given */
     sem_t opened;                      /* posted once by the device thread */
@@ -82,6 +85,7 @@ struct engine {
     } cpu; /* runs the models that `dev` cannot: their self-check failed, or it has no kernel or room for them */
     bool memory_changed; /* by a step, a load or an unload since it was counted last */
     double memory_counted_at;
+    struct neighbours *neighbours; /* NULL: the device is not watched */
     struct model_entry *loading;
     bool watchdog_load; /* a model is being loaded: the watchdog watches between steps, too */
     double last_progress;
@@ -93,6 +97,9 @@ struct engine {
     uint32_t n_waiting_for_memory;
     float *logits; /* [n_vocab of the largest model] a row for eval */
 };
+
+/* Has the device thread go round once. Any thread. */
+void engine_wake(struct engine *eng);
 
 /* The device that a loaded model is on. */
 static inline const struct device_info *info_of(const struct engine *eng, const struct model_entry *m)

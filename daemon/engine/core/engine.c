@@ -13,6 +13,7 @@
 
 #include "daemon/engine/core/events.h"
 #include "daemon/engine/core/load.h"
+#include "daemon/engine/core/memory.h"
 #include "daemon/engine/core/step.h"
 #include "daemon/engine/sched/kv-size.h"
 #include "daemon/log.h"
@@ -68,7 +69,12 @@ void engine_throttle(struct engine *eng, bool throttled)
 {
     atomic_store(&eng->throttled, throttled);
     if (!throttled)
-        send_command(eng, (struct command){.kind = CMD_WAKE});
+        engine_wake(eng);
+}
+
+void engine_wake(struct engine *eng)
+{
+    send_command(eng, (struct command){.kind = CMD_WAKE});
 }
 
 int engine_fd(const struct engine *eng)
@@ -127,6 +133,22 @@ const struct engine_counters *engine_counters(const struct engine *eng)
     return &eng->counters;
 }
 
+void engine_ledger(struct engine *eng, struct ledger *out)
+{
+    pthread_mutex_lock(&eng->ledger_lock);
+    *out = eng->ledger;
+    pthread_mutex_unlock(&eng->ledger_lock);
+}
+
+void engine_neighbours(struct engine *eng, struct neighbours_seen *out)
+{
+    *out = (struct neighbours_seen){.why = "the CPU's memory is everybody's"};
+    if (eng->neighbours)
+        neighbours_get(eng->neighbours, out);
+    else if (eng->info.gpu)
+        snprintf(out->why, sizeof out->why, "the device is not watched");
+}
+
 const struct tier_counters *engine_tiers(const struct engine *eng)
 {
     return &eng->tiers;
@@ -146,6 +168,7 @@ int engine_open(struct engine **out, const struct engine_params *p, struct heart
     TAILQ_INIT(&eng->loaded);
     TAILQ_INIT(&eng->waiting_for_memory);
     sem_init(&eng->opened, 0, 0);
+    pthread_mutex_init(&eng->ledger_lock, NULL);
     int rc = post_init(&eng->inbox, e);
     if (rc)
         goto fail_sem;
@@ -172,6 +195,7 @@ fail_outbox:
 fail_inbox:
     post_fini(&eng->inbox);
 fail_sem:
+    pthread_mutex_destroy(&eng->ledger_lock);
     sem_destroy(&eng->opened);
     free(eng);
     return rc;
@@ -183,7 +207,7 @@ bool engine_close(struct engine *eng, double seconds)
     struct engine_event *ev;
     struct timespec until;
     atomic_store(&eng->stop, true);
-    send_command(eng, (struct command){.kind = CMD_WAKE});
+    engine_wake(eng);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += (long)(1e9 * (seconds - (time_t)seconds));
     until.tv_sec += (time_t)seconds + until.tv_nsec / 1000000000;
@@ -201,6 +225,7 @@ bool engine_close(struct engine *eng, double seconds)
     post_fini(&eng->outbox);
     post_fini(&eng->inbox);
     sem_destroy(&eng->opened);
+    pthread_mutex_destroy(&eng->ledger_lock);
     free(eng);
     return true;
 }
@@ -536,6 +561,7 @@ static int open_device(struct engine *eng, struct hearth_err *e)
     eng->sched.parking = (struct sched_parking){on_park, on_fetch, eng};
     if ((rc = open_tier(eng, e)))
         goto fail;
+    memory_open(eng);
     return 0;
 
 fail:
@@ -551,6 +577,7 @@ static void close_device(struct engine *eng)
     if (!eng->fatal.code)
         step_drain(eng);
     end_all(eng, &err);
+    memory_close(eng);
     tier_close(eng->tier);
     eng->tier = NULL;
     while ((m = TAILQ_FIRST(&eng->loaded)))
@@ -594,23 +621,6 @@ static bool poll_tier(struct engine *eng)
         eng->finish_by = 0;
     }
     return rc > 0;
-}
-
-/* A backend allocates and frees its weight cache as it likes. Asking it costs a call into the driver, so that is done
- * when the engine is idle, and every ten seconds when it never is. */
-static void count_memory(struct engine *eng, bool idle)
-{
-    static const double now_and_then = 10;
-    struct device_info info;
-    double now = engine_now();
-    if (!eng->memory_changed || (!idle && now - eng->memory_counted_at < now_and_then))
-        return;
-    eng->be->info(eng->dev, &info);
-    atomic_store(&eng->counters.mem_total, info.mem_total);
-    atomic_store(&eng->counters.mem_free, info.mem_free);
-    atomic_store(&eng->counters.mem_cached, info.mem_cached);
-    eng->memory_changed = false;
-    eng->memory_counted_at = now;
 }
 
 /* Waits for a command, for the I/O thread, for a model's idle time to end, or for the tiers' next poll; where copies
@@ -662,7 +672,7 @@ static void *device_main(void *arg)
         eng->waiting_for_pages = idle && eng->sched.count[SEQ_WAIT];
         engine_notify(eng, idle);
         if (!eng->fatal.code)
-            count_memory(eng, idle);
+            memory_count_now_and_then(eng, idle);
         if (idle && !eng->fatal.code && !atomic_load(&eng->stop))
             wait_for_work(eng, copying);
     }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "daemon/engine/core/events.h"
+#include "daemon/engine/core/memory.h"
 #include "daemon/engine/core/step.h"
 #include "daemon/engine/kvtier/fingerprint.h"
 #include "daemon/engine/sched/kv-size.h"
@@ -48,15 +49,15 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
  * machine. On the CPU a page takes memory only once it is written; on a GPU the whole pool is allocated, beside the
  * weights.
  */
-static uint32_t pool_pages(const struct engine *eng, const struct model_entry *m)
+static uint32_t pool_pages(struct engine *eng, const struct model_entry *m)
 {
     const struct hparams *hp = &m->model->hp;
     struct device_info info;
     m->model->be->info(m->model->dev, &info);
     uint64_t bytes = eng->params.kv_bytes;
     if (!bytes) {
-        /* half a GPU: the rest is for the weight cache (mem_cached) and for another model */
-        uint64_t share = info.gpu ? info.mem_free / 2 : info.mem_total / 4;
+        /* half of what a GPU has for us: the rest is for the weight cache (MEM_CACHE) and for another model */
+        uint64_t share = info.gpu ? memory_room(eng) / 2 : info.mem_total / 4;
         uint64_t pages = POOL_CONTEXTS * ((uint64_t)hp->n_ctx / KV_PAGE + 1);
         pages = pages < KV_PAGES_MAX ? pages : KV_PAGES_MAX;
         bytes = kv_size_bytes(m->kv, m->n_group, (uint32_t)pages, hp->n_ctx, eng->sched.rows_max);
@@ -118,6 +119,11 @@ static int new_table(struct model_entry *m, struct hearth_err *e)
     return rc;
 }
 
+static uint32_t least_tokens(const struct hparams *hp)
+{
+    return hp->n_ctx < POOL_TOKENS_MIN ? hp->n_ctx : POOL_TOKENS_MIN;
+}
+
 static enum dtype kv_type_of(const struct engine *eng, const struct device_info *info)
 {
     return eng->params.kv_type == KV_TYPE_F16 ? DT_F16 : eng->params.kv_type == KV_TYPE_Q8_0 ? DT_Q8_0 : info->kv_type;
@@ -128,7 +134,7 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
     const struct device_info *info = info_of(eng, m);
     m->n_group = model_kv_descs(m->model, kv_type_of(eng, info), m->kv);
     uint32_t n_page = pool_pages(eng, m);
-    uint32_t least = m->model->hp.n_ctx < POOL_TOKENS_MIN ? m->model->hp.n_ctx : POOL_TOKENS_MIN;
+    uint32_t least = least_tokens(&m->model->hp);
     least = info->gpu && !eng->params.kv_bytes ? (least + KV_PAGE - 1) / KV_PAGE : 1;
     if (n_page < least)
         return err_set(e, HEARTH_ENOMEM, "%.95s has room for the KV of %u tokens beside the model; %u are the least",
@@ -276,7 +282,9 @@ static int load_on_device(struct engine *eng, struct model_entry *m, struct self
 {
     eng->watchdog_load = true;
     step_watchdog(eng, NULL);
-    int rc = place_model(eng, m, eng->be, eng->dev, e);
+    int rc = eng->info.gpu ? memory_check(eng, m, least_tokens(&m->hp), e) : 0;
+    if (!rc)
+        rc = place_model(eng, m, eng->be, eng->dev, e);
     if (!rc && eng->info.gpu) /* a CPU is the reference and needs no check */
         rc = selfcheck_verify(m->model, eng->params.checked, selfcheck_verdict, e);
     if (!rc && selfcheck_verdict->ok)

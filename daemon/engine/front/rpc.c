@@ -214,6 +214,31 @@ static struct wire_strs slow_ops(const struct model_entry *m)
     return t ? (struct wire_strs){.v = (const char **)t->slow, .n = t->n_slow} : (struct wire_strs){0};
 }
 
+/* Who has the device's memory; programs[i] points into `seen`. */
+static struct wire_memory count_memory(const struct ledger *l, const struct neighbours_seen *seen,
+                                       struct wire_program programs[static NEIGHBOURS_MAX])
+{
+    for (uint32_t i = 0; i < seen->n; i++)
+        programs[i] = (struct wire_program){.pid = seen->v[i].pid,
+                                            .bytes = (int64_t)seen->v[i].bytes,
+                                            .name = seen->v[i].name[0] ? seen->v[i].name : NULL};
+    return (struct wire_memory){
+        .limit = (int64_t)l->limit,
+        .weights = (int64_t)l->held[MEM_WEIGHTS],
+        .kv = (int64_t)l->held[MEM_KV],
+        .workspace = (int64_t)l->held[MEM_WORKSPACE],
+        .cache = (int64_t)l->held[MEM_CACHE],
+        .context = (int64_t)l->context,
+        .pinned = (int64_t)l->pinned,
+        .others = (int64_t)l->others,
+        .others_unknown = l->others_known ? NULL
+                          : seen->why[0]  ? seen->why
+                                          : "it was not looked at yet",
+        .programs = programs,
+        .n_programs = seen->n,
+    };
+}
+
 static int on_status(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
     const struct engine_counters *c = engine_counters(s->engine);
@@ -245,6 +270,11 @@ static int on_status(struct rpc_server *s, const struct asked *a, bool *taken, s
     }
     struct wire_kv_tiers kv;
     count_tiers(&kv, engine_tiers(s->engine));
+    struct ledger ledger;
+    struct neighbours_seen seen;
+    struct wire_program programs[NEIGHBOURS_MAX];
+    engine_ledger(s->engine, &ledger);
+    engine_neighbours(s->engine, &seen);
     struct wire_engine_status res = {
         .pid = getpid(),
         .state = "running",
@@ -257,9 +287,10 @@ static int on_status(struct rpc_server *s, const struct asked *a, bool *taken, s
         .tokens_computed = (int64_t)atomic_load(&c->tokens_computed),
         .queued = atomic_load(&c->queued),
         .running = atomic_load(&c->running),
-        .mem_total = (int64_t)atomic_load(&c->mem_total),
-        .mem_free = (int64_t)atomic_load(&c->mem_free),
-        .mem_cached = (int64_t)atomic_load(&c->mem_cached),
+        .mem_total = (int64_t)ledger.total,
+        .mem_free = (int64_t)ledger.free,
+        .mem_cached = (int64_t)ledger.held[MEM_CACHE],
+        .memory = count_memory(&ledger, &seen, programs),
         .kv = kv,
         .models = rows,
         .n_models = n,

@@ -32,7 +32,7 @@ __half *wcache_alloc(struct device *d, struct wdev *w)
         d->wcache_budget = avail > reserve(total) ? avail - reserve(total) : 0;
         d->wcache_budget_known = true;
     }
-    if (d->err.code || d->wcache_budget < want)
+    if (d->err.code || d->wcache_budget < want || d->wcache_limit < want || d->wcache_bytes > d->wcache_limit - want)
         return NULL;
     d->hot_allocs++;
     void *p = NULL;
@@ -67,6 +67,13 @@ bool wcache_evict(struct device *d)
     for (struct wdev *w = d->weights; w; w = w->next)
         wcache_free(d, w);
     return true;
+}
+
+void cache_limit(struct device *d, uint64_t bytes)
+{
+    if (d->wcache_bytes > bytes)
+        wcache_evict(d);
+    d->wcache_limit = bytes;
 }
 
 bool wcache_has_all(const struct device *d, const void *model)

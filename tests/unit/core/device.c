@@ -288,6 +288,30 @@ static void the_pool_is_a_limit(void **state)
     assert_true(engine_close(w.eng, 30));
 }
 
+/* What hearth may have of the GPU is checked before anything is loaded: the CPU runs what never fits, and says why. */
+static void gpu_memory_is_a_limit(void **state)
+{
+    (void)state;
+    static struct heard h;
+    struct world w;
+    for (int fits = 0; fits < 2; fits++) {
+        world_open_with(&w, &(struct engine_params){.gpu_percent = 50}, 1, true); /* of 1 GiB */
+        w.m.hp.weight_bytes = fits ? 400 << 20 : 600 << 20;
+        engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 20));
+        hear_all(&w);
+        check_heard(&h);
+        struct ledger l;
+        engine_ledger(w.eng, &l);
+        assert_int_equal(l.limit, 50 * ((1u << 30) / 100));
+        assert_int_equal(atomic_load(&w.m.on_gpu), fits);
+        assert_int_equal(toy_loads, 1); /* that which did not fit was not begun */
+        if (!fits)
+            assert_non_null(strstr(atomic_load(&w.m.self_check), "it needs 0.6 GB on the GPU (weights 0.6 GB"));
+        assert_true(engine_close(w.eng, 30));
+        w.m.hp.weight_bytes = 0;
+    }
+}
+
 /* Of streams that do not fit together some make way: their KV goes to host memory and comes back, however late the
  * copies are, and none of it is computed twice but for what fills no page. */
 static void who_makes_way_is_parked(void **state)
@@ -479,7 +503,13 @@ static void a_device_without_room_for_kv(void **state)
     ask(&w, engine_load);
     assert_int_equal(w.answer.code, 0);
     assert_false(w.m.on_gpu);
-    assert_non_null(strstr(w.m.self_check, "room for the KV of 160 tokens"));
+    assert_non_null(strstr(w.m.self_check, "KV of 400 tokens"));
+    assert_int_equal(toy_loads, 1); /* the CPU's */
+    toy_free = 2 * 20 * TOY_PAGE_BYTES;
+    ask(&w, engine_unload);
+    ask(&w, engine_load);
+    assert_false(w.m.on_gpu);
+    assert_non_null(strstr(w.m.self_check, "room for the KV of 320 tokens"));
     toy_free = 2 * 25 * TOY_PAGE_BYTES;
     ask(&w, engine_unload);
     ask(&w, engine_load);
@@ -501,8 +531,8 @@ int main(void)
         cmocka_unit_test(a_device_without_room_for_kv),  cmocka_unit_test(a_model_that_does_not_load),
         cmocka_unit_test(a_slot_without_room),           cmocka_unit_test(eval_is_what_generate_does),
         cmocka_unit_test(a_busy_model_is_not_unloaded),  cmocka_unit_test(a_load_does_not_stop_the_others),
-        cmocka_unit_test(who_makes_way_is_parked),       cmocka_unit_test(the_pool_is_a_limit),
-        cmocka_unit_test(closing_with_work_under_way),
+        cmocka_unit_test(gpu_memory_is_a_limit),         cmocka_unit_test(who_makes_way_is_parked),
+        cmocka_unit_test(the_pool_is_a_limit),           cmocka_unit_test(closing_with_work_under_way),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

@@ -186,7 +186,7 @@ static void toy_info(struct device *d, struct device_info *out)
                                 .max_in_flight = toy_max_in_flight,
                                 .mem_total = 1 << 30,
                                 .mem_free = toy_free,
-                                .mem_cached = toy_mem_cached};
+                                .held = {[MEM_CACHE] = toy_mem_cached}};
 }
 /* The same toy, as the CPU beside it: no steps ahead. */
 static void toy_cpu_info(struct device *d, struct device_info *out)

@@ -165,7 +165,7 @@ static void test_slices(void **state)
         assert_int_equal(n, 0);
         free(uids);
         at = (struct store_cursor){0};
-        assert_int_equal(store_list_old(b->st, 1e9, &at, 10, &list, &n, NULL), 0);
+        assert_int_equal(store_list_old(b->st, 1e9, 0, &at, 10, &list, &n, NULL), 0);
         assert_int_equal(n, 0);
         free(list);
         int slices = 0;

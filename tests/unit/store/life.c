@@ -169,7 +169,7 @@ static void test_limits(void **state)
     free(uids);
     struct store_session pinned = row(id[2], 1000, "3", 98), **v;
     assert_int_equal(store_pin(b->st, &pinned, true, &e), 0);
-    assert_int_equal(store_list_old(b->st, 100, &(struct store_cursor){0}, 100, &v, &n, &e),
+    assert_int_equal(store_list_old(b->st, 100, 0, &(struct store_cursor){0}, 100, &v, &n, &e),
                      0); /* all uids', the oldest first, no pinned one */
     assert_int_equal(n, 2);
     assert_string_equal(v[0]->id, id[3]);
@@ -178,7 +178,7 @@ static void test_limits(void **state)
     store_session_free(v[1]);
     free(v);
     assert_int_equal(store_pin(b->st, &pinned, false, &e), 0);
-    assert_int_equal(store_list_old(b->st, 100, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
+    assert_int_equal(store_list_old(b->st, 100, 0, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
     assert_int_equal(n, 3);
     while (n > 0)
         store_session_free(v[--n]);
@@ -210,7 +210,7 @@ static void use_all(struct box *b)
         assert_non_null(strstr(e.msg, "session"));
         return;
     }
-    int bad = store_list(b->st, 1000, &(struct store_cursor){0}, 100, &v, &n, &e) != 0;
+    int bad = store_list(b->st, 1000, false, &(struct store_cursor){0}, 100, &v, &n, &e) != 0;
     for (size_t i = 0; i < n; i++) {
         s = v[i];
         if (s->damaged) { /* as far as it can be written to at all, it goes */

@@ -107,7 +107,7 @@ static void assert_all_but_fables_there(struct store *st)
     struct hearth_err e;
     struct store_session **v;
     size_t n;
-    assert_int_equal(store_list(st, 1000, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
+    assert_int_equal(store_list(st, 1000, false, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
     assert_int_equal(n, 2);
     assert_string_equal(v[0]->name, "caf\u00e9 \u2615");
     assert_string_equal(v[0]->path, "/models/qwen2.5-7b-instruct-q4_k_m.gguf");

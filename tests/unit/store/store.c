@@ -175,7 +175,7 @@ static void test_uids_apart(void **state)
     assert_string_equal(got->id, ID_B);
     store_session_free(got);
     assert_int_equal(store_get(b->st, 1001, ID_A, &got, NULL), HEARTH_ENOSESSION);
-    assert_int_equal(store_list(b->st, 1000, &(struct store_cursor){0}, 100, &v, &n, NULL), 0);
+    assert_int_equal(store_list(b->st, 1000, false, &(struct store_cursor){0}, 100, &v, &n, NULL), 0);
     assert_int_equal(n, 1);
     assert_string_equal(v[0]->id, ID_A);
     store_session_free(v[0]);
@@ -207,7 +207,7 @@ static void test_pages(void **state)
         struct store_cursor at = {0};
         int next = N, unused = 0;
         do {
-            assert_int_equal(store_list(b->st, 1000, &at, most, &v, &n, NULL), 0);
+            assert_int_equal(store_list(b->st, 1000, false, &at, most, &v, &n, NULL), 0);
             assert_in_range(n, 0, most);
             for (size_t i = 0; i < n; i++) {
                 snprintf(id, sizeof id, "%016x", --next);
@@ -230,7 +230,7 @@ static void test_pages(void **state)
         assert_int_equal(unused, N - 1); /* the last used stays */
         size_t old = 0;
         do {
-            assert_int_equal(store_list_old(b->st, 2, &at, most, &v, &n, NULL), 0);
+            assert_int_equal(store_list_old(b->st, 2, 0, &at, most, &v, &n, NULL), 0);
             for (size_t i = 0; i < n; i++)
                 store_session_free(v[i]);
             free(v);
@@ -408,7 +408,7 @@ static void test_damaged_rows(void **state)
     struct store_session *got, **v;
     assert_int_equal(store_get(b->st, 1000, "a", &got, &e), HEARTH_ESTORE);
     assert_non_null(strstr(e.msg, "it can only be removed"));
-    assert_int_equal(store_list(b->st, 1000, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
+    assert_int_equal(store_list(b->st, 1000, false, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
     assert_int_equal(n, 2);
     for (size_t i = 0; i < n; i++) { /* the sound one is still there, and the other says what it is */
         assert_int_equal(v[i]->damaged, strcmp(v[i]->id, ID_A) == 0);
@@ -462,7 +462,7 @@ static void test_remove_damaged(void **state)
             assert_int_equal(store_remove(b->st, s, &e), 0);
             store_session_free(s);
         }
-        assert_int_equal(store_list(b->st, 1000, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
+        assert_int_equal(store_list(b->st, 1000, false, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
         assert_int_equal(n, 0);
         free(v);
         tamper(b, "CREATE TABLE t(none CHECK(none = 0)); INSERT INTO t SELECT count(*) FROM turns; DROP TABLE t");

@@ -1,0 +1,107 @@
+/* memory.c - see memory.h. Thread: the device thread's. */
+#include "config.h"
+
+#include "daemon/engine/core/memory.h"
+
+#include <string.h>
+
+#include "daemon/engine/sched/kv-size.h"
+#include "daemon/log.h"
+
+static const double look_seconds = 1; /* between two looks at the other programs */
+
+/* The watching thread's. */
+static void on_neighbours(void *arg)
+{
+    struct engine *eng = arg;
+    atomic_store(&eng->neighbours_changed, true);
+    engine_wake(eng);
+}
+
+void memory_open(struct engine *eng)
+{
+    struct hearth_err err;
+    memory_count(eng);
+    eng->ledger.limit = eng->params.gpu_memory;
+    if (eng->params.gpu_percent)
+        eng->ledger.limit = ledger_share(&eng->ledger, eng->params.gpu_percent);
+    if (!eng->info.gpu)
+        eng->ledger.limit = 0;
+    const char *library = eng->params.nvml ? eng->params.nvml : "libnvidia-ml.so.1";
+    if (eng->info.gpu && eng->info.id[0] &&
+        neighbours_open(&eng->neighbours, library, eng->info.id, look_seconds, on_neighbours, eng, &err))
+        log_warn("%s", err.msg);
+}
+
+void memory_close(struct engine *eng)
+{
+    neighbours_close(eng->neighbours);
+    eng->neighbours = NULL;
+}
+
+/* A CPU's pools have memory for the pages that were written alone, which the backend does not know. */
+static uint64_t pages_written(const struct engine *eng)
+{
+    const struct model_entry *m;
+    uint64_t bytes = 0;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
+        if (m->model->dev == eng->dev)
+            bytes += atomic_load(&m->pages_used) * atomic_load(&m->page_bytes);
+    return bytes;
+}
+
+void memory_count(struct engine *eng)
+{
+    struct device_info info;
+    struct neighbours_seen seen = {0};
+    eng->be->info(eng->dev, &info);
+    if (!info.gpu)
+        info.held[MEM_KV] = pages_written(eng);
+    if (eng->neighbours)
+        neighbours_get(eng->neighbours, &seen);
+    pthread_mutex_lock(&eng->ledger_lock);
+    ledger_count(&eng->ledger, &info, &(struct ledger_seen){seen.known, seen.display, seen.used, seen.own});
+    pthread_mutex_unlock(&eng->ledger_lock);
+    eng->memory_changed = false;
+    eng->memory_counted_at = engine_now();
+}
+
+void memory_count_now_and_then(struct engine *eng, bool idle)
+{
+    static const double now_and_then = 10; /* seconds */
+    bool changed = atomic_exchange(&eng->neighbours_changed, false) || eng->memory_changed;
+    eng->memory_changed = changed;
+    if (changed && (idle || engine_now() - eng->memory_counted_at >= now_and_then))
+        memory_count(eng);
+}
+
+uint64_t memory_room(struct engine *eng)
+{
+    memory_count(eng);
+    return ledger_room(&eng->ledger);
+}
+
+/* About what a step's activations take beyond what is reserved already. */
+static uint64_t workspace_need(const struct engine *eng, const struct model *outline)
+{
+    struct workspace_dims d = eng->dims;
+    d.n_row = eng->sched.rows_max;
+    d.n_out = eng->sched.out_max;
+    model_workspace(outline, &d);
+    uint64_t row = 2ull * d.d_model + 2ull * d.d_q + 2ull * d.d_kv + 2ull * d.d_ff + d.d_route + d.d_experts;
+    uint64_t bytes = sizeof(float) * (d.n_row * row + (uint64_t)d.n_out * d.n_vocab);
+    return bytes > eng->ledger.held[MEM_WORKSPACE] ? bytes - eng->ledger.held[MEM_WORKSPACE] : 0;
+}
+
+int memory_check(struct engine *eng, const struct model_entry *m, uint32_t tokens, struct hearth_err *e)
+{
+    struct kv_desc kv[KV_GROUPS_MAX];
+    const struct model outline = {.hp = m->hp}; /* its shape is all that is asked about */
+    enum dtype type = eng->info.kv_type;
+    uint32_t n_group = model_kv_descs(&outline, type, kv), pages = (tokens + KV_PAGE - 1) / KV_PAGE;
+    memory_count(eng);
+    struct ledger_need need = {.weights = m->hp.weight_bytes, .kv_tokens = tokens};
+    need.kv = kv_size_bytes(kv, n_group, pages, m->hp.n_ctx, eng->sched.rows_max);
+    need.workspace = workspace_need(eng, &outline);
+    return ledger_check(&eng->ledger, &need, e);
+}

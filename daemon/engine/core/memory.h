@@ -1,0 +1,26 @@
+/*
+ * memory.h - the device's memory as the engine counts it (sched/ledger.h), for `status` and before a model is loaded.
+ * Thread: the device thread's, but for what says otherwise.
+ */
+#ifndef HEARTH_ENGINE_MEMORY_H
+#define HEARTH_ENGINE_MEMORY_H
+
+#include "daemon/engine/core/device.h"
+
+/* Once the device is open: its limit, and the watch over other programs. */
+void memory_open(struct engine *eng);
+void memory_close(struct engine *eng);
+
+/* Counts anew. Asking a backend costs a call into the driver. */
+void memory_count(struct engine *eng);
+/* The same where something has changed: when the engine is idle, and every ten seconds when it never is. */
+void memory_count_now_and_then(struct engine *eng, bool idle);
+
+/* Whether there is room for the model's weights, its workspace and the least KV, of so many tokens: 0, or HEARTH_ENOMEM
+ * with a sentence. */
+int memory_check(struct engine *eng, const struct model_entry *m, uint32_t tokens, struct hearth_err *e);
+
+/* How many bytes of the device may still be taken. */
+uint64_t memory_room(struct engine *eng);
+
+#endif

@@ -1,0 +1,327 @@
+/* fork.c - see fork.h. Loop thread. */
+#include "config.h"
+
+#include "daemon/stream/fork.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/log.h"
+#include "daemon/retention/kvdir.h"
+#include "daemon/retention/retention.h"
+#include "daemon/stream/past.h"
+#include "daemon/stream/sessions.h"
+#include "daemon/stream/stream-internal.h"
+#include "libclient/utf8.h"
+
+void fork_plan_free(struct fork_plan *p)
+{
+    if (!p)
+        return;
+    store_session_free(p->parent);
+    session_rows_free(p->rows);
+    store_turns_free(p->cut, p->cut != NULL);
+    free(p->timeline);
+    free(p->text);
+    free(p);
+}
+
+/* --- what there is ------------------------------------------------------------------------------------------------ */
+
+/* The generation that runs in that session, or creates it. */
+static const struct stream *running(const struct server *s, uid_t uid, const char *ref)
+{
+    const struct stream *st;
+    STREAMS_FOREACH (st, s->streams, STREAMS_LIVE) {
+        const struct store_session *row = &st->session->row;
+        if (row->uid == uid && row->name && strcmp(store_is_id(ref) ? row->id : row->name, ref) == 0)
+            return st;
+    }
+    return NULL;
+}
+
+/* A turn of the stored session is cut. Where that is inside of what was generated, the beginning of its text is that of
+ * the turn's; elsewhere markup of the template is among the ids, and the text becomes raw. */
+static int cut_stored(struct server *s, struct fork_plan *p, int64_t at, struct hearth_err *e)
+{
+    struct store_cut cut;
+    int rc = store_cut(s->store, p->parent, at, &cut, e);
+    if (rc)
+        return rc;
+    p->row.base = cut.turns;
+    p->row.base_tok = cut.tokens;
+    p->row.turn_open = cut.open;
+    p->cut = cut.turn;
+    if (!cut.inside)
+        return 0;
+    p->own[0] = *cut.turn;
+    p->own[0].generation = NULL;
+    p->own[0].generation_len = 0;
+    p->own[0].message = NULL;
+    if (!cut.generated)
+        p->own[0].role = "text";
+    p->n_own = 1;
+    p->untold = (struct wire_ids){cut.turn->ids, cut.turn->n_ids};
+    return 0;
+}
+
+/* All that is stored, and the first n ids of what the stream has appended and made. */
+static int cut_running(struct fork_plan *p, const struct stream *st, size_t n, struct hearth_err *e)
+{
+    struct output_cursor end;
+    size_t made = n > st->n_appended ? n - st->n_appended : 0;
+    double now = server_now();
+    if (n < st->n_appended) {
+        p->own[p->n_own++] =
+            (struct store_turn){.role = "text", .text = "", .ids = st->appended, .n_ids = n, .created = now};
+        p->untold = (struct wire_ids){st->appended, n};
+        return 0;
+    }
+    output_seek(&st->output, made, &end);
+    struct session_turn t = {.request = st->request,
+                             .appended = {.v = st->appended, .n = st->n_appended},
+                             .completion = {.v = st->output.ids, .n = made},
+                             .text = {.data = st->output.text, .len = end.text}};
+    int rc = session_rows_make(&t, now, NULL, &p->rows, e);
+    if (rc)
+        return rc;
+    p->n_own = p->rows->n - (made == 0);
+    memcpy(p->own, p->rows->v, p->n_own * sizeof *p->own);
+    p->row.turn_open = p->row.turn_open || st->request->n_messages > 0;
+    return 0;
+}
+
+static int plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct fork_plan *p, struct hearth_err *e)
+{
+    const struct stream *st = running(s, uid, ref);
+    const struct store_session *from;
+    int rc = 0;
+    if (!s->store)
+        return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
+    if (!st || !st->session->is_new)
+        rc = session_get(s, uid, ref, &p->parent, e);
+    if (rc)
+        return rc;
+    from = p->parent ? p->parent : &st->session->row;
+    int64_t stored = p->parent ? from->n_tok : 0, more = 0;
+    if (st && stream_has_begun(st))
+        more = (int64_t)(st->n_appended + st->output.n_ids);
+    if (at > stored + more)
+        return err_set(e, HEARTH_EPARAMS, "sessions.fork.at: session \"%.80s\" has %lld tokens", from->name,
+                       (long long)(stored + more));
+    at = at < 0 ? stored + more : at;
+    p->row = (struct store_session){.uid = uid, .model = from->model, .path = from->path};
+    memcpy(p->row.parent, from->id, sizeof p->row.parent);
+    if (at < stored)
+        return cut_stored(s, p, at, e);
+    p->row.base = p->parent ? from->n_turns : 0;
+    p->row.base_tok = stored;
+    p->row.turn_open = from->turn_open;
+    return at > stored ? cut_running(p, st, (size_t)(at - stored), e) : 0;
+}
+
+int fork_plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct fork_plan **out, struct hearth_err *e)
+{
+    struct fork_plan *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    int rc = plan(s, uid, ref, at, p, e);
+    if (rc) {
+        fork_plan_free(p);
+        return rc;
+    }
+    /* A timeline that is in memory need not be read for the forks. */
+    if (p->parent && !timeline_cache_get(s->store, p->parent, &p->timeline, &p->n_timeline))
+        p->timeline = NULL;
+    *out = p;
+    return 0;
+}
+
+/* Whether the text is the beginning of what was generated, from its byte `at` on. */
+static bool begins(const struct store_turn *t, size_t at, const struct wire_bytes *text)
+{
+    return at + text->len <= t->len && (!text->len || !memcmp(t->text + at, text->data, text->len));
+}
+
+int fork_plan_told(struct fork_plan *p, const struct wire_bytes *text, struct hearth_err *e)
+{
+    struct store_turn *t = &p->own[p->n_own - 1];
+    size_t at = !strcmp(t->role, "text") || begins(t, 0, text) || !begins(t, 1, text) ? 0 : 1;
+    /* What ids stand for alone lacks a space in front that they have inside of a text. */
+    p->text = malloc(at + text->len + 1);
+    if (!p->text)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    memcpy(p->text, at ? t->text : "", at);
+    if (text->len)
+        memcpy(p->text + at, text->data, text->len);
+    t->text = p->text;
+    t->len = at + text->len;
+    p->untold = (struct wire_ids){0};
+    return 0;
+}
+
+/* --- making them -------------------------------------------------------------------------------------------------- */
+
+/* "NAME.3", the first that is free from *next on. */
+static int draw_name(struct server *s, uid_t uid, const char *parent, int64_t *next, char **out, struct hearth_err *e)
+{
+    enum { DIGITS = 24 };
+    size_t len = utf8_prefix(parent, strlen(parent) < WIRE_NAME_MAX - DIGITS ? strlen(parent) : WIRE_NAME_MAX - DIGITS);
+    for (;;) {
+        struct store_session *taken;
+        if (asprintf(out, "%.*s.%lld", (int)len, parent, (long long)++*next) < 0)
+            return err_set(e, HEARTH_ENOMEM, "out of memory");
+        int rc = store_find(s->store, uid, *out, &taken, e);
+        if (rc == HEARTH_ENOSESSION && !session_is_reserved(s, uid, *out))
+            return 0;
+        free(*out);
+        *out = NULL;
+        if (rc && rc != HEARTH_ENOSESSION)
+            return rc;
+        if (!rc)
+            store_session_free(taken);
+    }
+}
+
+static int given_name(struct server *s, uid_t uid, const char *name, char **out, struct hearth_err *e)
+{
+    int rc = session_check_name(name, e);
+    if (!rc && session_is_reserved(s, uid, name))
+        rc = err_set(e, HEARTH_ESESSIONEXISTS, "a generation is creating session \"%.80s\"", name);
+    if (!rc && !(*out = strdup(name)))
+        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+    return rc;
+}
+
+static int make_row(struct server *s, const struct fork_plan *p, const char *parent, const char *name, int64_t *next,
+                    struct store_session *to, struct hearth_err *e)
+{
+    int64_t bytes = 0, tokens = 0;
+    *to = p->row;
+    to->created = to->used = server_now();
+    to->has_parent = true;
+    to->model = strdup(p->row.model);
+    to->path = strdup(p->row.path);
+    to->name = NULL;
+    for (size_t i = 0; i < p->n_own; i++) {
+        tokens += (int64_t)p->own[i].n_ids;
+        bytes += (int64_t)(p->own[i].len + p->own[i].n_ids * sizeof(int32_t));
+        bytes += p->own[i].message ? (int64_t)strlen(p->own[i].message) : 0;
+    }
+    to->n_turns = p->row.base + (int64_t)p->n_own;
+    to->n_tok = p->row.base_tok + tokens;
+    to->bytes = bytes;
+    if (!to->model || !to->path)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    int rc = session_new_id(to->id, e);
+    if (rc)
+        return rc;
+    return name ? given_name(s, to->uid, name, &to->name, e) : draw_name(s, to->uid, parent, next, &to->name, e);
+}
+
+static int check_room(struct server *s, uid_t uid, int64_t count, struct hearth_err *e)
+{
+    int64_t n;
+    int rc = store_count(s->store, uid, &n, e);
+    if (!rc && n + count > s->conf->sessions_per_uid)
+        rc = err_set(e, HEARTH_ELIMIT, "user %u has %lld sessions, and %lld is the limit", (unsigned)uid, (long long)n,
+                     (long long)s->conf->sessions_per_uid);
+    return rc ? rc : retention_check_quota(s, uid, NULL, e);
+}
+
+static void remember_timelines(struct server *s, const struct fork_plan *p, struct store_session *const *rows, size_t n)
+{
+    struct store_ids part[WIRE_MESSAGES_MAX + 2];
+    if (!p->timeline || p->n_timeline < (size_t)p->row.base_tok)
+        return;
+    part[0] = (struct store_ids){p->timeline, (size_t)p->row.base_tok};
+    for (size_t i = 0; i < p->n_own; i++)
+        part[i + 1] = (struct store_ids){p->own[i].ids, p->own[i].n_ids};
+    for (size_t i = 0; i < n; i++)
+        timeline_cache_put(s->store, rows[i]->id, rows[i]->n_turns, part, p->n_own + 1);
+}
+
+int fork_make(struct server *s, const struct fork_plan *p, const struct wire_session_fork *f,
+              struct store_session ***out, struct hearth_err *e)
+{
+    size_t n = (size_t)f->count;
+    const char *parent = p->parent ? p->parent->name : f->session;
+    int64_t next = 0;
+    int rc = check_room(s, p->row.uid, f->count, e);
+    if (!rc && !f->names.n)
+        rc = store_count_names(s->store, p->row.uid, parent, &next, e);
+    if (rc)
+        return rc;
+    struct store_session **rows = calloc(n, sizeof *rows);
+    if (!rows)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    for (size_t i = 0; i < n && !rc; i++) {
+        if (!(rows[i] = calloc(1, sizeof **rows)))
+            rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+        else if (!(rc = make_row(s, p, parent, f->names.n ? f->names.v[i] : NULL, &next, rows[i], e)))
+            rows[i]->ephemeral = f->ephemeral;
+    }
+    if (!rc)
+        rc = store_fork(s->store, (const struct store_session *const *)rows, n, p->own, p->n_own, e);
+    if (!rc) {
+        remember_timelines(s, p, rows, n);
+        *out = rows;
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++)
+        store_session_free(rows[i]);
+    free(rows);
+    return rc;
+}
+
+/* --- the way back ------------------------------------------------------------------------------------------------- */
+
+static int check_adopt(struct server *s, const struct store_session *fork, const struct store_session *parent,
+                       bool replace, struct hearth_err *e)
+{
+    struct store_shared others;
+    if (session_is_busy(s, fork->id) || session_is_busy(s, parent->id))
+        return err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"",
+                       session_is_busy(s, fork->id) ? fork->name : parent->name);
+    if (parent->n_turns > fork->base && !replace)
+        return err_set(
+            e, HEARTH_ECONFLICT,
+            "session \"%.60s\" has %lld turns after those that \"%.60s\" has of it: with replace they are lost",
+            parent->name, (long long)(parent->n_turns - fork->base), fork->name);
+    int rc = store_shared(s->store, parent->id, fork->id, &others, e);
+    if (!rc && others.turns > fork->base)
+        rc = err_set(e, HEARTH_ECONFLICT, "another fork of session \"%.80s\" has turns of it that would be lost",
+                     parent->name);
+    return rc;
+}
+
+int fork_adopt(struct server *s, uid_t uid, const char *ref, bool replace, struct store_session **out,
+               struct hearth_err *e)
+{
+    struct store_session *fork, *parent = NULL;
+    int rc = session_get(s, uid, ref, &fork, e);
+    if (rc)
+        return rc;
+    if (!fork->has_parent)
+        rc = err_set(e, HEARTH_ENOSESSION,
+                     fork->parent[0] != '\0' ? "what session \"%.80s\" is a fork of has been removed"
+                                             : "session \"%.80s\" is no fork",
+                     fork->name);
+    if (!rc)
+        rc = session_get(s, uid, fork->parent, &parent, e);
+    if (!rc)
+        rc = check_adopt(s, fork, parent, replace, e);
+    if (!rc && parent->n_turns > fork->base) /* what is dropped leaves nothing behind */
+        session_forget(s, parent->id, fork->base_tok);
+    if (!rc)
+        rc = store_adopt(s->store, fork, parent, server_now(), e);
+    if (!rc) {
+        kvdir_move(s->kv, fork->id, parent->id);
+        session_forget(s, fork->id, INT64_MAX);
+        rc = store_get(s->store, uid, parent->id, out, e);
+    }
+    store_session_free(fork);
+    store_session_free(parent);
+    return rc;
+}

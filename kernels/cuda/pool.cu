@@ -1,0 +1,235 @@
+/*
+ * pool.cu - KV pools. Without extents a pool is one allocation. With them it is a range of addresses, and its memory
+ * comes and goes by the driver's virtual memory management: an extent is one physical allocation, mapped where its
+ * pages are, so that kernels, copies and captured graphs see the same addresses whatever is mapped.
+ *
+ * The driver's calls are looked up in libcuda.so.1, which the runtime has opened: an engine that is built with CUDA
+ * also starts where there is no driver. Mapping waits for nothing; before an extent is unmapped, the caller has waited
+ * for the steps and moves that may touch it.
+ *
+ * Thread: the engine's device thread.
+ */
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/local.cuh"
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#define DRIVER_CALLS(X)                                                                                                \
+    X(cuMemAddressReserve, (CUdeviceptr * at, size_t size, size_t align, CUdeviceptr near, unsigned long long flags))  \
+    X(cuMemAddressFree, (CUdeviceptr at, size_t size))                                                                 \
+    X(cuMemCreate,                                                                                                     \
+      (CUmemGenericAllocationHandle * memory, size_t size, const CUmemAllocationProp *what, unsigned long long flags)) \
+    X(cuMemRelease, (CUmemGenericAllocationHandle memory))                                                             \
+    X(cuMemMap,                                                                                                        \
+      (CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationHandle memory, unsigned long long flags))     \
+    X(cuMemUnmap, (CUdeviceptr at, size_t size))                                                                       \
+    X(cuMemSetAccess, (CUdeviceptr at, size_t size, const CUmemAccessDesc *who, size_t n))                             \
+    X(cuMemGetAllocationGranularity,                                                                                   \
+      (size_t * bytes, const CUmemAllocationProp *what, CUmemAllocationGranularity_flags option))
+
+static struct {
+    bool sought, found;
+#define X(name, params) CUresult(*name) params;
+    DRIVER_CALLS(X)
+#undef X
+} driver;
+
+static bool driver_find()
+{
+    void *lib = driver.sought ? NULL : dlopen("libcuda.so.1", RTLD_NOW); /* never closed: the runtime has it open */
+    if (lib) {
+        driver.found = true;
+#define X(name, params)                                  \
+    driver.name = (CUresult(*) params)dlsym(lib, #name); \
+    driver.found = driver.found && driver.name;
+        DRIVER_CALLS(X)
+#undef X
+    }
+    driver.sought = true;
+    return driver.found;
+}
+
+static CUmemAllocationProp memory_of(const struct device *d)
+{
+    CUmemAllocationProp what = {};
+    what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    what.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    what.location.id = d->index;
+    return what;
+}
+
+uint64_t kv_granule(struct device *d)
+{
+    CUmemAllocationProp what = memory_of(d);
+    size_t bytes = 0;
+    if (!driver_find() || driver.cuMemGetAllocationGranularity(&bytes, &what, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
+        return 0;
+    return bytes;
+}
+
+/* --- extents -------------------------------------------------------------------------------------------------- */
+
+/* Where an extent's memory lies, and how much it is. The last one may have more than its pages need. */
+static uint64_t extent_bytes(const struct kv_pool *p)
+{
+    return (uint64_t)p->desc.extent * p->page_bytes;
+}
+
+static CUdeviceptr extent_at(const struct kv_pool *p, uint32_t extent)
+{
+    return (CUdeviceptr)(uintptr_t)p->base + extent * extent_bytes(p);
+}
+
+static int refuse_driver(struct device *d, CUresult rc, const char *what, uint64_t bytes, struct hearth_err *e)
+{
+    if (rc == CUDA_ERROR_OUT_OF_MEMORY)
+        return err_set(e, HEARTH_ENOMEM, "GPU %d (%s): no room for %s: %llu MiB wanted", d->index, d->name, what,
+                       (unsigned long long)(bytes >> 20));
+    return err_set(e, HEARTH_EDEVICE, "GPU %d (%s): %s: the driver's error %d", d->index, d->name, what, (int)rc);
+}
+
+static int reserve(struct device *d, struct kv_pool *p, struct hearth_err *e)
+{
+    uint64_t bytes = kv_extents(&p->desc) * extent_bytes(p), granule = kv_granule(d);
+    CUdeviceptr at = 0;
+    if (!granule || extent_bytes(p) % granule)
+        return err_set(e, HEARTH_EUNSUPPORTED, "extents of %llu bytes: this driver has memory in multiples of %llu",
+                       (unsigned long long)extent_bytes(p), (unsigned long long)granule);
+    p->mapped = (CUmemGenericAllocationHandle *)calloc(kv_extents(&p->desc), sizeof(*p->mapped));
+    if (!p->mapped)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a KV pool");
+    CUresult rc = driver.cuMemAddressReserve(&at, bytes, 0, 0, 0);
+    if (rc)
+        return refuse_driver(d, rc, "addresses for KV", bytes, e);
+    p->base = (uint8_t *)(uintptr_t)at;
+    return 0;
+}
+
+static CUresult map_at(struct device *d, CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle *memory)
+{
+    CUmemAllocationProp what = memory_of(d);
+    CUmemAccessDesc who = {what.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUresult rc = driver.cuMemCreate(memory, bytes, &what, 0);
+    if (rc)
+        return rc;
+    if (!(rc = driver.cuMemMap(at, bytes, 0, *memory, 0)) && (rc = driver.cuMemSetAccess(at, bytes, &who, 1)))
+        driver.cuMemUnmap(at, bytes);
+    if (rc) {
+        driver.cuMemRelease(*memory);
+        *memory = 0;
+    }
+    return rc;
+}
+
+int kv_map(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e)
+{
+    uint64_t bytes = extent_bytes(p);
+    if (!p->mapped || extent >= kv_extents(&p->desc))
+        return err_set(e, HEARTH_EINTERNAL, "extent %u of a pool of %u", extent, p->mapped ? kv_extents(&p->desc) : 0);
+    if (p->mapped[extent])
+        return 0;
+    d->hot_allocs++;
+    CUresult rc = map_at(d, extent_at(p, extent), bytes, &p->mapped[extent]);
+    if (rc == CUDA_ERROR_OUT_OF_MEMORY && wcache_evict(d))
+        rc = map_at(d, extent_at(p, extent), bytes, &p->mapped[extent]);
+    d->wcache_budget_known = false;
+    if (rc)
+        return refuse_driver(d, rc, "KV pages", bytes, e);
+    cuda_count(d, MEM_KV, bytes, true);
+    /* Attention multiplies masked tokens by zero, so that a page's never written part must be finite. */
+    cuda_ok(d, cudaMemsetAsync((void *)(uintptr_t)extent_at(p, extent), 0, bytes, d->stream));
+    return 0;
+}
+
+void kv_unmap(struct device *d, struct kv_pool *p, uint32_t extent)
+{
+    if (!p->mapped || extent >= kv_extents(&p->desc) || !p->mapped[extent])
+        return;
+    cuda_wait(d); /* a clear or a copy may be on its way still */
+    CUresult rc = driver.cuMemUnmap(extent_at(p, extent), extent_bytes(p));
+    if (!rc)
+        rc = driver.cuMemRelease(p->mapped[extent]);
+    if (rc)
+        cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): KV pages cannot be given back: the driver's error %d", d->index,
+                    d->name, (int)rc);
+    p->mapped[extent] = 0;
+    cuda_count(d, MEM_KV, extent_bytes(p), false);
+    d->wcache_budget_known = false;
+}
+
+/* --- pools ---------------------------------------------------------------------------------------------------- */
+
+static int allocate(struct device *d, struct kv_pool *p, struct hearth_err *e)
+{
+    uint64_t bytes = p->page_bytes * p->desc.n_page;
+    p->base = (uint8_t *)cuda_alloc_for(d, MEM_KV, bytes, "KV pages", e);
+    if (!p->base)
+        return d->err.code ? d->err.code : HEARTH_ENOMEM;
+    /* As in kv_map(). */
+    cuda_ok(d, cudaMemsetAsync(p->base, 0, bytes, d->stream));
+    return 0;
+}
+
+int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e)
+{
+    if (desc->type != DT_F16)
+        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the GPU has attention over F16 alone",
+                       dtype_get(desc->type) ? dtype_get(desc->type)->name : "?");
+    if (desc->d_k != desc->d_v || !attend_supports(desc->d_k))
+        return err_set(e, HEARTH_EUNSUPPORTED, "head size %u (values %u): the GPU has attention for " HEAD_SIZES,
+                       desc->d_k, desc->d_v);
+    struct kv_pool *p = (struct kv_pool *)calloc(1, sizeof(*p));
+    if (!p)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a KV pool");
+    p->desc = *desc;
+    p->layer_bytes = kv_layer_bytes(desc);
+    p->page_bytes = kv_page_bytes(desc);
+    int rc = desc->extent ? reserve(d, p, e) : allocate(d, p, e);
+    if (rc) {
+        free(p->mapped);
+        free(p);
+        return rc;
+    }
+    *out = p;
+    return 0;
+}
+
+void kv_free(struct device *d, struct kv_pool *p)
+{
+    if (!p)
+        return;
+    step_drop_graphs(d);
+    kv_transfer_drain(d);
+    if (p->mapped) {
+        for (uint32_t i = 0; i < kv_extents(&p->desc); i++)
+            kv_unmap(d, p, i);
+        driver.cuMemAddressFree((CUdeviceptr)(uintptr_t)p->base, kv_extents(&p->desc) * extent_bytes(p));
+        free(p->mapped);
+    } else {
+        cuda_free(d, p->base);
+    }
+    free(p);
+}
+
+bool kv_page_ok(struct device *d, const struct kv_pool *p, uint32_t page)
+{
+    if (page < p->desc.n_page && (!p->mapped || p->mapped[page / p->desc.extent]))
+        return true;
+    cuda_refuse(d, HEARTH_EINTERNAL, "KV page %u of a pool of %u", page, p->desc.n_page);
+    return false;
+}
+
+void kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src)
+{
+    if (kv_page_ok(d, p, dst) && kv_page_ok(d, p, src))
+        cuda_ok(d, cudaMemcpyAsync(p->base + dst * p->page_bytes, p->base + src * p->page_bytes, p->page_bytes,
+                                   cudaMemcpyDeviceToDevice, d->stream));
+}
+
+void kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
+{
+    if (kv_page_ok(d, p, page))
+        cuda_ok(d, cudaMemsetAsync(p->base + page * p->page_bytes, 0, p->page_bytes, d->stream));
+}

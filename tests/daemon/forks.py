@@ -1,0 +1,224 @@
+#!/usr/bin/python3
+"""Forks of sessions through a private hearthd: their turns and KV are the parent's, at any cut, also of a generation that
+runs; what a removed parent leaves, and what it does not; adoption; kills. Prints TAP.
+"""
+import glob, os, sys
+
+sys.dont_write_bytecode = True
+import harness
+from harness import Box, Refused, check
+
+GREEDY = {"temperature": 0, "repetition_penalty": 1.0}
+box = Box("forks")
+box.configure("threads = 2", "kv_disk = 64M")
+
+
+def refused(c, symbol, says, method, **params):
+    try:
+        c.call(method, **params)
+        check(False, "refused: " + says)
+    except Refused as e:
+        check(e.args[0] == symbol and says in e.args[1], "refused: " + says, e)
+
+
+def ids(c, name):
+    return c.call("sessions.show", session=name, tokens=True)["tokens"]
+
+
+def files():
+    return box.sql("SELECT name, session, pos, tokens FROM kv_file")
+
+
+def grep(word):
+    """Whether the word is in any file of the database."""
+    return any(word in open(f, "rb").read() for f in glob.glob(box.state + "/sessions.db*"))
+
+
+try:
+    box.start()
+    c = box.client()
+    # Five turns, raw and chat, so that cuts can be anywhere.
+    c.call("generate", model="tale", session="story", text="Once upon a time there was a king", max_tokens=20, sampling=GREEDY)
+    for ask in "Who was she?", "And the secretword?":
+        c.call("generate", session="story", max_tokens=24, sampling=GREEDY,
+               messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": ask}])
+    whole = ids(c, "story")
+    shown = c.call("sessions.show", session="story")
+    turns = shown["turns"]
+
+    r = c.call("sessions.fork", session="story", count=2)["sessions"]
+    check([s["name"] for s in r] == ["story.1", "story.2"] and
+          all(s["tokens"] == len(whole) and s["shared"] == len(whole) and s["bytes"] == 0 and s["turns"] == len(turns) and
+              s["parent"] == shown["session"]["id"] for s in r), "forks have all of it, and no bytes of their own", r)
+    check(ids(c, "story.1") == whole, "by reference")
+    check([(t["role"], t["text"]) for t in c.call("sessions.show", session="story.2")["turns"]] ==
+          [(t["role"], t["text"]) for t in turns], "with its turns")
+    rows = box.sql("SELECT count(*) FROM turns")
+    check(rows == [(len(turns),)], "no turn was copied", rows)
+
+    # Every cut: the tokens, and what is computed again.
+    bad = []
+    for at in range(len(whole) + 1):
+        f = c.call("sessions.fork", session="story", at=at, names=["cut"])["sessions"][0]
+        got = ids(c, "cut") if at else []
+        page = c.call("sessions.export", session="cut")
+        texts = sum(len(t["tokens"]) for t in page["turns"])
+        if f["tokens"] != at or got != whole[:at] or texts != at:
+            bad.append((at, f, got))
+        if at in (1, 17, 40, 41, len(whole) - 1):
+            u = c.call("generate", session="cut", tokens=[300], max_tokens=0)["usage"]
+            if u["prompt_tokens"] != at + 1 or u["computed_tokens"] > 16:
+                bad.append((at, u))
+        c.call("sessions.remove", session="cut")
+    check(not bad, "at every cut the tokens are the first ones, and at most 15 and the new one are computed", bad[:3])
+
+    # A cut inside of an answer has the beginning of its text.
+    at = 0
+    for t in turns:
+        if t["role"] == "assistant" and t["n_tokens"] > 6:
+            break
+        at += t["n_tokens"]
+    c.call("sessions.fork", session="story", at=at + 5, names=["inside"])
+    last = c.call("sessions.show", session="inside")["turns"][-1]
+    check(last["role"] == "assistant" and last["n_tokens"] == 5 and last["text"] and t["text"].startswith(last["text"]) and
+          last["text"] != t["text"], "a cut inside of an answer has the beginning of its text", (last, t))
+
+    # Forks go on, each by itself, and as the session itself would have.
+    want = c.call("generate", session="story.2", text=" The end", max_tokens=12, sampling=GREEDY)
+    got = c.call("generate", session="story.1", text=" The end", max_tokens=12, sampling=GREEDY)
+    again = c.call("generate", session="story", text=" The end", max_tokens=12, sampling=GREEDY)
+    check(want["text"] == got["text"] == again["text"], "forks go on as the session does", (want, got, again))
+    check(len(ids(c, "story")) == len(ids(c, "story.1")) > len(whole), "each has its own")
+    deep = "story.2"
+    for i in range(20):
+        name = "deep%d" % i
+        c.call("sessions.fork", session=deep, names=[name])
+        c.call("generate", session=name, tokens=[300 + i], max_tokens=0)
+        deep = name
+    check(ids(c, deep)[-20:] == [300 + i for i in range(20)] and ids(c, deep)[:len(whole)] == whole, "forks of forks")
+
+    # A generation that runs.
+    runner = box.client()
+    runner.submit("generate", model="tale", session="running", text="Once upon a time", max_tokens=900, ignore_eos=True,
+                  sampling=GREEDY, request="runs")
+    made = 0
+    while made < 40:
+        m = runner.read()
+        made += m[2][0]["count"] if m[0] == 2 and m[1] == "stream.tokens" else 0
+    live = c.call("sessions.fork", session="running", names=["live"])["sessions"][0]
+    prompt = len(c.call("tokenize", model="tale", text="Once upon a time")["ids"])
+    early = c.call("sessions.fork", session="running", at=prompt + 10, names=["early"])["sessions"][0]
+    inside = c.call("sessions.fork", session="running", at=2, names=["prompt"])["sessions"][0]
+    check(live["tokens"] >= prompt + 40 and early["tokens"] == prompt + 10 and inside["tokens"] == 2,
+          "a session that a generation still makes is forked as far as it has come", (live, early, inside))
+    u = c.call("generate", session="live", tokens=[300], max_tokens=1)["usage"]
+    check(u["computed_tokens"] <= 16, "with the KV that there is", u)
+    c.call("cancel", request="runs")
+    runner.answer(1)
+    full = ids(c, "running")
+    check(ids(c, "live")[:live["tokens"]] == full[:live["tokens"]] and ids(c, "early") == full[:prompt + 10],
+          "and has its tokens")
+    text = c.call("sessions.show", session="running")["turns"][-1]["text"]
+    mine = c.call("sessions.show", session="early")["turns"][-1]
+    check(mine["role"] == "completion" and text.startswith(mine["text"]) and mine["text"], "and its text", mine)
+
+    # What a removed session leaves.
+    c.call("generate", model="tale", session="old", text="Once upon a time there was an elephant called Vorderbein",
+           max_tokens=40, sampling=GREEDY, ignore_eos=True)
+    c.call("generate", session="old", text=" and Hinterbein, the other one", max_tokens=40, sampling=GREEDY, ignore_eos=True)
+    old = c.call("sessions.show", session="old", tokens=True)
+    first = sum(t["n_tokens"] for t in old["turns"][:2])
+    c.call("sessions.fork", session="old", at=first, names=["heir"])
+    c.call("sessions.fork", session="heir", names=["heir of heir"])
+    c.call("sessions.remove", session="old")
+    left = c.call("sessions.list")["sessions"]
+    heir = [s for s in left if s["name"] == "heir"][0]
+    check("old" not in [s["name"] for s in left] and "parent" not in heir and heir["shared"] == first,
+          "a parent that was removed is in no list", heir)
+    refused(c, "SESSION_NOT_FOUND", "no session", "sessions.show", session=old["session"]["id"])
+    refused(c, "SESSION_NOT_FOUND", "has been removed", "sessions.adopt", session="heir")
+    check(ids(c, "heir") == old["tokens"][:first] == ids(c, "heir of heir"), "its forks have what they had")
+    check(not [f for f in files() if f[1] == old["session"]["id"] and f[2] + f[3] > first],
+          "KV of what nobody has any more is gone", files())
+    box.stop()
+    check(grep(b"Vorderbein") and not grep(b"Hinterbein"), "and so is its text, but not what forks have")
+    box.start()
+    c = box.client()
+    check(ids(c, "heir of heir") == old["tokens"][:first], "after a restart, too")
+    c.call("sessions.remove", session="heir")
+    check(ids(c, "heir of heir") == old["tokens"][:first], "one fork of two may go")
+    c.call("sessions.remove", session="heir of heir")
+    check(not [f for f in files() if f[1] == old["session"]["id"]], "with the last one its KV goes", files())
+    box.stop()
+    check(not grep(b"Vorderbein"), "and all of it")
+
+    # Export, import and backup.
+    box.start()
+    c = box.client()
+    page = c.call("sessions.export", session=deep)
+    c.call("sessions.import", version=1, name="copy", model="tale", turns=page["turns"], turn_open=page["turn_open"])
+    check(ids(c, "copy") == ids(c, deep), "an exported fork is whole")
+    c.call("backup", path=box.dir + "/copy.db")
+    check(os.path.exists(box.dir + "/copy.db"), "and so is a backup")
+
+    # Adoption.
+    before = ids(c, "story")
+    c.call("sessions.fork", session="story", names=["winner"])
+    c.call("sessions.fork", session="story", names=["loser"])
+    c.call("generate", session="winner", text=" And they lived", max_tokens=10, sampling=GREEDY)
+    won = ids(c, "winner")
+    c.call("sessions.fork", session="winner", names=["grandchild"])
+    r = c.call("sessions.adopt", session="winner")["session"]
+    check(r["name"] == "story" and ids(c, "story") == won and won[:len(before)] == before, "a fork's tail is its parent's", r)
+    refused(c, "SESSION_NOT_FOUND", "winner", "sessions.show", session="winner")
+    check(ids(c, "grandchild") == won and ids(c, "loser") == before, "other forks are what they were")
+    u = c.call("generate", session="story", tokens=[300], max_tokens=0)["usage"]
+    check(u["computed_tokens"] <= 16, "with its KV", u)
+    refused(c, "CONFLICT", "are lost", "sessions.adopt", session="loser")
+    refused(c, "CONFLICT", "another fork", "sessions.adopt", session="loser", replace=True)
+    c.call("sessions.remove", session="grandchild")
+    r = c.call("sessions.adopt", session="loser", replace=True)["session"]
+    check(r["tokens"] == len(before) and ids(c, "story") == before, "what the parent had can be dropped", r)
+    c.call("generate", session="story", text=" He", max_tokens=5, sampling=GREEDY)
+
+    # Refused by name.
+    refused(c, "SESSION_NOT_FOUND", "nonesuch", "sessions.fork", session="nonesuch")
+    refused(c, "INVALID_PARAMS", "has", "sessions.fork", session="copy", at=100000)
+    refused(c, "INVALID_PARAMS", "names: there are 1 for 2", "sessions.fork", session="copy", count=2, names=["x"])
+    refused(c, "SESSION_EXISTS", '"story"', "sessions.fork", session="copy", count=2, names=["fresh", "story"])
+    refused(c, "SESSION_NOT_FOUND", "fresh", "sessions.show", session="fresh")
+    refused(c, "INVALID_PARAMS", "is an id", "sessions.fork", session="copy", names=["0123456789abcdef"])
+    refused(c, "INVALID_PARAMS", "count", "sessions.fork", session="copy", count=65)
+    refused(c, "SESSION_NOT_FOUND", "is no fork", "sessions.adopt", session="copy")
+    box.stop()
+
+    # Killed in a write, at each of the first ones: a fork is there or it is not, and all is sound.
+    sound, killed = True, 0
+    for n in range(1, 9):
+        box.start("daemon", "sessions.db-wal", n)
+        c = box.client()
+        base = len(ids(c, "story"))
+        box.arm()
+        made = []
+        try:
+            for i in range(4):
+                c.call("sessions.fork", session="story", names=["k%d.%d" % (n, i)])
+                made.append("k%d.%d" % (n, i))
+            c.call("sessions.remove", session=made[0])
+            made.pop(0)
+        except Exception:
+            pass
+        if len(made) == 3 and box.daemon.poll() is None:
+            box.kill()
+        else:
+            killed += 1
+            box.bury(-9)
+        box.start()
+        c = box.client()
+        names = [s["name"] for s in c.call("sessions.list")["sessions"]]
+        sound = sound and set(made[1:]) <= set(names) and all(len(ids(c, m)) == base for m in made[1:])
+        sound = sound and not any(s["damaged"] for s in c.call("sessions.list")["sessions"] if "damaged" in s)
+        box.stop()
+    check(sound and killed > 4, "killed in its writes, what was answered is there, whole", (sound, killed))
+finally:
+    harness.end(box)

@@ -1,0 +1,22 @@
+/* fake-nvml.h - what the stand-in for libnvidia-ml.so.1 says; nvml.c sets it. */
+#ifndef HEARTH_TEST_FAKE_NVML_H
+#define HEARTH_TEST_FAKE_NVML_H
+
+enum { FAKE_PROCESSES = 300 };
+struct fake_nvml {
+    int init, handle, read; /* results of these calls; 0: well */
+    int begun;              /* nvmlInit_v2() less nvmlShutdown() */
+    unsigned long long total, free, used;
+    int display;
+    char uuid[64]; /* that was asked for */
+    struct fake_list {
+        int rc;
+        unsigned n;
+        struct {
+            unsigned pid;
+            unsigned long long bytes;
+        } v[FAKE_PROCESSES];
+    } compute, graphics;
+};
+
+#endif

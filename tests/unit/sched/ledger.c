@@ -1,0 +1,98 @@
+/* ledger.c - who has the device's memory, and what may still be taken. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/engine/sched/ledger.h"
+
+static const uint64_t G = UINT64_C(1000000000);
+
+/* 80 GB, of which hearth has 20 and copies of 10 more, and its context half a gigabyte. */
+static const struct device_info info = {
+    .gpu = true,
+    .mem_total = 80000000000,
+    .mem_free = 40000000000,
+    .held =
+        {[MEM_WEIGHTS] = 12000000000, [MEM_KV] = 7000000000, [MEM_WORKSPACE] = 1000000000, [MEM_CACHE] = 10000000000},
+    .mem_pinned = 3000000000,
+};
+
+static struct ledger count(uint64_t limit, struct ledger_seen seen)
+{
+    struct ledger l = {.limit = limit, .others = 99, .context = 99, .headroom = 99};
+    ledger_count(&l, &info, &seen);
+    return l;
+}
+
+static void everything_is_somebodys(void **state)
+{
+    (void)state;
+    struct ledger l = count(0, (struct ledger_seen){true, false, 50 * G, 30 * G + G / 2});
+    assert_true(l.context == G / 2 && l.others == 19 * G + G / 2 && l.others_known && l.pinned == 3 * G);
+    assert_true(ledger_own(&l) == 20 * G + G / 2);
+    assert_true(l.held[MEM_WEIGHTS] + l.held[MEM_KV] + l.held[MEM_WORKSPACE] + l.held[MEM_CACHE] + l.context +
+                    l.others + (l.free - l.held[MEM_CACHE]) ==
+                l.total);
+    l = count(0, (struct ledger_seen){true, false, 50 * G, 0}); /* a container: which process is which is not told */
+    assert_true(l.context == 0 && l.others == 20 * G && l.others_known);
+    l = count(0, (struct ledger_seen){true, false, 1, 2}); /* numbers of different moments */
+    assert_true(l.context == 0 && l.others == 0);
+    l = count(0, (struct ledger_seen){0});
+    assert_true(l.context == 0 && l.others == 0 && !l.others_known && l.headroom == 0);
+}
+
+static void room_is_bounded_twice(void **state)
+{
+    (void)state;
+    struct ledger l = count(0, (struct ledger_seen){0});
+    assert_true(ledger_room(&l) == 40 * G);
+    l = count(24 * G, (struct ledger_seen){0}); /* copies do not count */
+    assert_true(ledger_room(&l) == 4 * G);
+    l = count(24 * G, (struct ledger_seen){true, false, 50 * G, 30 * G + G / 2}); /* the context does */
+    assert_true(ledger_room(&l) == 3 * G + G / 2);
+    l = count(19 * G, (struct ledger_seen){0});
+    assert_true(ledger_room(&l) == 0);
+    l = count(79 * G, (struct ledger_seen){0});
+    assert_true(ledger_room(&l) == 40 * G);
+    l = count(0, (struct ledger_seen){true, true, 50 * G, 0}); /* a screen */
+    assert_true(ledger_room(&l) == 40 * G - (UINT64_C(1) << 30));
+    l.free = 5;
+    assert_true(ledger_room(&l) == 0);
+    assert_true(ledger_share(&l, 80) == 64 * G && ledger_share(&l, 100) == 80 * G);
+}
+
+static void a_refusal_is_a_sentence(void **state)
+{
+    (void)state;
+    struct hearth_err e;
+    struct ledger_need need = {.weights = 4600000000, .kv = 134217728, .workspace = 300000000, .kv_tokens = 1024};
+    struct ledger l = count(30 * G, (struct ledger_seen){0});
+    assert_int_equal(ledger_check(&l, &need, &e), 0);
+    l = count(24 * G, (struct ledger_seen){0});
+    assert_int_equal(ledger_check(&l, &need, &e), HEARTH_ENOMEM);
+    assert_string_equal(e.msg,
+                        "it needs 5.0 GB on the GPU (weights 4.6 GB, KV of 1024 tokens 0.1 GB); gpu_memory = 24.0 "
+                        "GB has 4.0 GB left: raise it");
+    l = count(0, (struct ledger_seen){true, false, 50 * G, 30 * G});
+    l.free = 5034217728 - 1;
+    assert_int_equal(ledger_check(&l, &need, &e), HEARTH_ENOMEM);
+    assert_string_equal(e.msg,
+                        "it needs 5.0 GB on the GPU (weights 4.6 GB, KV of 1024 tokens 0.1 GB); 5.0 GB are free, "
+                        "other programs have 20.0 GB: end what uses it");
+    l.free++;
+    assert_int_equal(ledger_check(&l, &need, &e), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_is_somebodys),
+        cmocka_unit_test(room_is_bounded_twice),
+        cmocka_unit_test(a_refusal_is_a_sentence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

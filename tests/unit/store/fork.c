@@ -1,0 +1,331 @@
+/* fork.c - sessions that are made of others: what they read, what a removed parent leaves, what counts for whom. */
+#include "tests/unit/store/store-box.h"
+
+#include "tests/sql.h" /* wants cmocka.h */
+
+enum { UID = 1000, TURNS = 6, IDS = 5 };
+
+static int64_t committed;
+
+static struct store_session row(int id, const char *name)
+{
+    struct store_session s = {.uid = UID, .name = (char *)name, .model = "tale", .path = "/m/tale.gguf", .used = 1};
+    snprintf(s.id, sizeof s.id, "%016x", (unsigned)id);
+    return s;
+}
+
+/* Turns of IDS ids each, the next ones from `first` on; a question and an answer in turns. */
+static void add(struct box *b, struct store_session *s, bool create, int first, int n)
+{
+    int32_t ids[TURNS][IDS];
+    struct store_turn t[TURNS];
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < IDS; k++)
+            ids[i][k] = (first + i) * IDS + k;
+        t[i] = (struct store_turn){.role = (first + i) % 2 ? "assistant" : "user", .text = "word", .len = 4};
+        t[i].ids = ids[i];
+        t[i].n_ids = IDS;
+    }
+    assert_int_equal(store_commit(b->st, s, create, t, (size_t)n, ++committed, NULL), 0);
+}
+
+static struct store_session *get(struct box *b, const char *name)
+{
+    struct store_session *s;
+    struct hearth_err e;
+    if (store_get(b->st, UID, name, &s, &e) != 0)
+        fail_msg("%s: %s", name, e.msg);
+    return s;
+}
+
+/* Makes a fork of the first turns of that session. */
+static void make(struct box *b, int id, const char *name, const char *parent, int turns)
+{
+    struct store_session *p = get(b, parent), s = row(id, name);
+    const struct store_session *v[] = {&s};
+    memcpy(s.parent, p->id, sizeof s.parent);
+    s.base = turns;
+    s.base_tok = turns * IDS;
+    assert_int_equal(store_fork(b->st, v, 1, NULL, 0, NULL), 0);
+    store_session_free(p);
+}
+
+/* The session has the ids 0, 1, 2 ... of that many turns. */
+static void check(struct box *b, const char *name, int turns)
+{
+    struct store_session *s = get(b, name);
+    struct hearth_err e = {0};
+    int32_t *ids;
+    size_t n;
+    if (store_timeline(b->st, s, &ids, &n, &e) != 0)
+        fail_msg("%s: %s", name, e.msg);
+    assert_int_equal(n, turns * IDS);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(ids[i], i);
+    free(ids);
+    store_session_free(s);
+}
+
+static int64_t bytes(struct box *b)
+{
+    int64_t n;
+    store_close(b->st); /* counted anew, so that what is kept of it shows */
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    assert_int_equal(store_bytes(b->st, UID, &n, NULL), 0);
+    return n;
+}
+
+static void drop(struct box *b, const char *name)
+{
+    struct store_session *s = get(b, name);
+    int64_t before, after;
+    assert_int_equal(store_bytes(b->st, UID, &before, NULL), 0);
+    assert_int_equal(store_remove(b->st, s, NULL), 0);
+    store_session_free(s);
+    assert_int_equal(store_purge_all(b->st, NULL), 0);
+    assert_int_equal(store_bytes(b->st, UID, &after, NULL), 0);
+    assert_int_equal(after, bytes(b)); /* what is remembered is what there is */
+}
+
+enum { TURN = 4 + 4 * IDS };
+
+static void a_chain(struct box *b)
+{
+    struct store_session s = row(1, "a");
+    add(b, &s, true, 0, TURNS);
+    make(b, 2, "b", "a", 4);
+    s = row(2, "b");
+    add(b, &s, false, 4, 2);
+    make(b, 3, "c", "b", 5); /* four of a's and one of b's */
+    make(b, 4, "d", "b", 2); /* two of a's, and none of b's */
+    s = row(3, "c");
+    add(b, &s, false, 5, 1);
+}
+
+static void test_reads(void **state)
+{
+    struct box *b = *state;
+    a_chain(b);
+    check(b, "a", 6);
+    check(b, "b", 6);
+    check(b, "c", 6);
+    check(b, "d", 2);
+    assert_int_equal(bytes(b), (6 + 2 + 1) * TURN);
+    struct store_session *c = get(b, "c");
+    struct store_turn *t;
+    size_t n;
+    assert_int_equal(c->bytes, TURN);
+    assert_int_equal(store_turns(b->st, c, &t, &n, NULL), 0);
+    assert_int_equal(n, 6);
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(t[i].role, i % 2 ? "assistant" : "user");
+    store_turns_free(t, n);
+    /* Page by page, at any size. */
+    for (size_t most = 1; most < 8; most++) {
+        int64_t at = 0;
+        int32_t next = 0;
+        while (at >= 0) {
+            assert_int_equal(store_page(b->st, c, &at, 1000, most, &t, &n, NULL), 0);
+            for (size_t i = 0; i < n; i++)
+                for (size_t k = 0; k < t[i].n_ids; k++)
+                    assert_int_equal(t[i].ids[k], next++);
+            store_turns_free(t, n);
+        }
+        assert_int_equal(next, 6 * IDS);
+    }
+    store_session_free(c);
+}
+
+/* In every order of removal: who is left reads what it read, and in the end there is nothing. */
+static void test_removal(void **state)
+{
+    struct box *b = *state;
+    static const char *const names[] = {"a", "b", "c", "d"};
+    static const int turns[] = {6, 6, 6, 2};
+    for (int order = 0; order < 24; order++) {
+        int gone = 0, rest = order;
+        a_chain(b);
+        for (int left = 4; left > 0; left--) {
+            int pick = rest % left, i = 0;
+            rest /= left;
+            while (gone & 1 << i || pick-- > 0)
+                i++;
+            drop(b, names[i]);
+            gone |= 1 << i;
+            for (int k = 0; k < 4; k++)
+                if (!(gone & 1 << k))
+                    check(b, names[k], turns[k]);
+            int64_t n;
+            assert_int_equal(store_count(b->st, UID, &n, NULL), 0);
+            assert_int_equal(n, left - 1);
+        }
+        assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), 0);
+        assert_int_equal(sql_run(b->db, "SELECT count(*) FROM sessions"), 0);
+    }
+}
+
+/* What nobody has any more goes at once, the rest with the last fork. */
+static void test_trunk(void **state)
+{
+    struct box *b = *state;
+    struct store_session *s;
+    a_chain(b);
+    drop(b, "a");
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns WHERE session = '0000000000000001'"), 4);
+    assert_int_equal(store_get(b->st, UID, "0000000000000001", &s, NULL), HEARTH_ENOSESSION);
+    assert_int_equal(store_get(b->st, UID, "a", &s, NULL), HEARTH_ENOSESSION);
+    struct store_session again = row(9, "a"); /* the name is free */
+    add(b, &again, true, 0, 1);
+    s = get(b, "b");
+    assert_false(s->has_parent);
+    store_session_free(s);
+    drop(b, "b");
+    drop(b, "c");
+    check(b, "d", 2); /* through b, of which nothing but the link is left */
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns WHERE session = '0000000000000002'"), 0);
+    char(*ids)[STORE_ID_LEN + 1];
+    size_t n;
+    s = get(b, "d");
+    assert_int_equal(store_sole_trunks(b->st, s, &ids, &n, NULL), 0);
+    assert_int_equal(n, 2);
+    assert_string_equal(ids[0], "0000000000000002");
+    assert_string_equal(ids[1], "0000000000000001");
+    free(ids);
+    store_session_free(s);
+}
+
+static void test_adopt(void **state)
+{
+    struct box *b = *state;
+    struct store_session *fork, *parent;
+    a_chain(b);
+    fork = get(b, "c");
+    parent = get(b, "b");
+    int64_t before = bytes(b);
+    assert_int_equal(store_adopt(b->st, fork, parent, 7, NULL), 0);
+    store_session_free(fork);
+    store_session_free(parent);
+    check(b, "b", 6);
+    check(b, "d", 2);
+    parent = get(b, "b");
+    assert_int_equal(parent->bytes, 2 * TURN);
+    assert_true(parent->used == 7);
+    store_session_free(parent);
+    assert_int_equal(bytes(b), before - TURN); /* b's last turn was dropped for c's */
+    assert_int_equal(store_get(b->st, UID, "c", &parent, NULL), HEARTH_ENOSESSION);
+    /* A cut in what the parent has by reference itself. */
+    fork = get(b, "d");
+    parent = get(b, "b");
+    assert_int_equal(store_adopt(b->st, fork, parent, 8, NULL), 0);
+    store_session_free(fork);
+    store_session_free(parent);
+    check(b, "b", 2);
+    check(b, "a", 6);
+}
+
+/* Where a session is cut, and whether an assistant's turn has begun there. */
+static void test_cut(void **state)
+{
+    struct box *b = *state;
+    a_chain(b);
+    struct store_session *c = get(b, "c");
+    for (int64_t at = 0; at < 6 * IDS; at++) {
+        struct store_cut cut;
+        assert_int_equal(store_cut(b->st, c, at, &cut, NULL), 0);
+        assert_int_equal(cut.turns, at / IDS);
+        assert_int_equal(cut.tokens, at / IDS * IDS);
+        assert_int_equal(cut.inside, at % IDS != 0);
+        assert_int_equal(cut.open, at >= IDS);
+        if (cut.inside) {
+            assert_int_equal(cut.turn->n_ids, at % IDS);
+            assert_int_equal(cut.turn->ids[0], cut.tokens);
+            assert_int_equal(cut.generated, cut.turns % 2);
+        }
+        store_turns_free(cut.turn, cut.turn != NULL);
+    }
+    store_session_free(c);
+}
+
+static void test_ephemeral(void **state)
+{
+    struct box *b = *state;
+    struct store_session **v, s = row(1, "a"), *p;
+    struct store_cursor at = {0};
+    size_t n;
+    add(b, &s, true, 0, 2);
+    make(b, 2, "kept", "a", 2);
+    p = get(b, "a");
+    s = row(3, "short");
+    s.ephemeral = true;
+    memcpy(s.parent, p->id, sizeof s.parent);
+    store_session_free(p);
+    const struct store_session *one[] = {&s};
+    assert_int_equal(store_fork(b->st, one, 1, NULL, 0, NULL), 0);
+    for (int all = 0; all < 2; all++) {
+        at = (struct store_cursor){0};
+        assert_int_equal(store_list(b->st, UID, all, &at, 10, &v, &n, NULL), 0);
+        assert_int_equal(n, 2 + all);
+        while (n > 0)
+            store_session_free(v[--n]);
+        free(v);
+    }
+    at = (struct store_cursor){0};
+    assert_int_equal(store_list_old(b->st, -1e12, 2, &at, 10, &v, &n, NULL), 0);
+    assert_int_equal(n, 1);
+    assert_string_equal(v[0]->name, "short");
+    store_session_free(v[0]);
+    free(v);
+}
+
+/* Rows that were changed by others are no forks of anything. */
+static void test_damage(void **state)
+{
+    static const char *const harm[] = {
+        "UPDATE sessions SET parent = '00000000000000ff' WHERE name = 'c'",
+        "UPDATE sessions SET base = 4 WHERE name = 'c'",
+        "UPDATE sessions SET base_tok = 24 WHERE name = 'c'",
+        "UPDATE sessions SET parent = id WHERE name = 'b'",                           /* a circle */
+        "UPDATE sessions SET base = 9, parent = '0000000000000003' WHERE name = 'b'", /* a longer one */
+        "UPDATE turns SET tokens = x'01000000' WHERE session = '0000000000000001' AND seq = 1",
+        "DELETE FROM turns WHERE session = '0000000000000001' AND seq = 1",
+    };
+    struct box *b = *state;
+    for (size_t i = 0; i < sizeof harm / sizeof harm[0]; i++) {
+        struct store_session *s;
+        struct hearth_err e = {0};
+        int32_t *ids;
+        size_t n;
+        a_chain(b);
+        sql_run(b->db, harm[i]);
+        int rc = store_get(b->st, UID, "c", &s, &e);
+        if (!rc) {
+            rc = store_timeline(b->st, s, &ids, &n, &e);
+            store_session_free(s);
+        }
+        if (rc != HEARTH_ESTORE || !strstr(e.msg, "damaged"))
+            fail_msg("%s: %d %s", harm[i], rc, e.msg);
+        /* All of it can be removed. */
+        for (int k = 0; k < 4; k++) {
+            assert_int_equal(store_find(b->st, UID, (const char *[]){"c", "b", "d", "a"}[k], &s, NULL), 0);
+            assert_int_equal(store_remove(b->st, s, NULL), 0);
+            store_session_free(s);
+        }
+        assert_int_equal(sql_run(b->db, "DELETE FROM sessions"), 0);
+        store_close(b->st);
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_reads, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_removal, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_trunk, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_adopt, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cut, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ephemeral, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
