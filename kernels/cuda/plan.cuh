@@ -46,6 +46,10 @@ op_run gemm_qkv, gemm_proj, gemm_ffn_up, gemm_head;
 /* Whether few rows of this op may take PATH_GEMV: chip, types, and a row of activations that fits shared memory. */
 bool gemv_takes(const struct device *d, const struct op *o);
 
+/* Whether a launch of gemv or skinny for the op also does what follows its product; else a kernel of epilogue.cu does.
+ */
+bool gemm_ends_here(const struct op *o, enum path path);
+
 /* wgmma.cu: all rows of a step, at most WG_ROWS, on Hopper, where every matrix of the model is of a type that it takes
  * (wg_supports); wg_can_run says the same of one op's. */
 op_run wg_qkv, wg_proj, wg_ffn_up, wg_head;
