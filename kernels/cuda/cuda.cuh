@@ -25,7 +25,7 @@ extern "C" {
 #include "kernels/cuda/gemm/split_k.cuh"
 
 enum {
-    ATTEND_CHUNK = 256, /* tokens of KV per attention work item, where a sum's order follows positions alone */
+    ATTEND_CHUNK = 256, /* tokens of KV per attention work item at most, where a sum follows positions alone */
     ATTEND_FIRST_PAGES =
         8, /* pages of an item that are read first, one a warp, where heads have up to 128 dimensions */
     GRAPHS_MAX = 64,
@@ -140,7 +140,7 @@ struct step_group {                   /* what differs between a model's layer gr
 struct step_dev {
     uint64_t ticket; /* written to the result ring when all is done */
     uint32_t n_row, n_seq, n_out, n_sample;
-    uint32_t chunk_pages, chunk_magic; /* attention: pages of KV of a work item, and fastdiv_magic of it */
+    uint32_t chunk_pages, chunk_magic; /* attention: KV pages of an item, 0 by head size; fastdiv_magic of it */
     int32_t token[BATCH_ROWS_MAX];     /* ids, or TOKEN_OF_SLOT */
     uint32_t pos[BATCH_ROWS_MAX];
     uint32_t seq[BATCH_ROWS_MAX]; /* sequence of the row */

@@ -66,5 +66,7 @@ op_run prefill_qkv, prefill_proj, prefill_ffn_up;
 op_run ref_qkv, ref_proj, ref_ffn_up, ref_head;
 /* embed.cu, attend.cu */
 op_run embed_run, attend_run;
+/* Whether a step of one row goes through attention's short kernels: a KV head's query heads fit a tile. */
+bool attend_one(const struct op_attend *op);
 
 #endif
