@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -19,26 +20,26 @@
 #define FIELD(name) offsetof(struct conf, name)
 
 const struct conf_key conf_keys[] = {
-    /* key, type, field, least, most, default */
-    {"socket", CONF_PATH, FIELD(socket), 0, 0, 0},
-    {"state_dir", CONF_PATH, FIELD(state_dir), 0, 0, 0},
+    /* key, type, field, least, most, default, words; fixed: it counts at a start only */
+    {"socket", CONF_PATH, FIELD(socket), .fixed = true},
+    {"state_dir", CONF_PATH, FIELD(state_dir), .fixed = true},
     {"model_dir", CONF_PATHS, FIELD(model_dirs), 0, 0, 0},
     {"model", CONF_NAME, FIELD(model), 0, 0, 0},
-    {"engine", CONF_PATH, FIELD(engine), 0, 0, 0},
-    {"backend", CONF_WORD, FIELD(backend), 0, 0, 0, "auto cpu cuda "},
-    {"gpu_memory", CONF_SHARE, FIELD(gpu_memory), 0, INT64_MAX, 0},
-    {"kv_bytes", CONF_SIZE, FIELD(kv_bytes), 0, INT64_MAX, 0},
-    {"kv_ram", CONF_AUTO, FIELD(kv_ram), 0, INT64_MAX, CONF_IS_AUTO},
-    {"kv_type", CONF_WORD, FIELD(kv_type), 0, 0, 0, "auto f16 q8_0 "},
-    {"kv_disk", CONF_AUTO, FIELD(kv_disk), 0, INT64_MAX, CONF_IS_AUTO},
+    {"engine", CONF_PATH, FIELD(engine), .fixed = true},
+    {"backend", CONF_WORD, FIELD(backend), 0, 0, 0, "auto cpu cuda ", .fixed = true},
+    {"gpu_memory", CONF_SHARE, FIELD(gpu_memory), 0, INT64_MAX, 0, .fixed = true},
+    {"kv_bytes", CONF_SIZE, FIELD(kv_bytes), 0, INT64_MAX, 0, .fixed = true},
+    {"kv_ram", CONF_AUTO, FIELD(kv_ram), 0, INT64_MAX, CONF_IS_AUTO, .fixed = true},
+    {"kv_type", CONF_WORD, FIELD(kv_type), 0, 0, 0, "auto f16 q8_0 ", .fixed = true},
+    {"kv_disk", CONF_AUTO, FIELD(kv_disk), 0, INT64_MAX, CONF_IS_AUTO, .fixed = true},
     {"kv_disk_per_uid", CONF_AUTO, FIELD(kv_disk_per_uid), 0, INT64_MAX, CONF_IS_AUTO},
     {"kv_age", CONF_INT, FIELD(kv_age), 0, 36500, 30},
-    {"idle_unload", CONF_INT, FIELD(idle_unload), 0, 525600, 30},
+    {"idle_unload", CONF_INT, FIELD(idle_unload), 0, 525600, 30, .fixed = true},
     {"class", CONF_WORD, FIELD(class), 0, 0, 0, "interactive normal background "},
-    {"threads", CONF_INT, FIELD(threads), 0, 1024, 0},
-    {"log_bytes", CONF_SIZE, FIELD(log_bytes), 64 << 10, INT64_MAX, 16 << 20},
+    {"threads", CONF_INT, FIELD(threads), 0, 1024, 0, .fixed = true},
+    {"log_bytes", CONF_SIZE, FIELD(log_bytes), 64 << 10, INT64_MAX, 16 << 20, .fixed = true},
     {"log_level", CONF_LEVEL, FIELD(log_level), 0, 0, LOG_LEVEL_INFO},
-    {"log_file", CONF_PATH, FIELD(log_file), 0, 0, 0},
+    {"log_file", CONF_PATH, FIELD(log_file), .fixed = true},
     {"connections", CONF_INT, FIELD(connections), 1, 65536, 256},
     {"connections_per_uid", CONF_INT, FIELD(connections_per_uid), 1, 65536, 64},
     {"streams", CONF_INT, FIELD(streams), 1, 4096, 256},
@@ -57,7 +58,7 @@ const struct conf_key conf_keys[] = {
     {"shutdown_grace", CONF_INT, FIELD(shutdown_grace), 0, 3600, 5},
     {"attach_grace", CONF_INT, FIELD(attach_grace), 0, 86400, 30},
     {"journal_bytes", CONF_SIZE, FIELD(journal_bytes), 1 << 20, 1 << 30, 256 << 20},
-    {"engine_timeout", CONF_INT, FIELD(engine_timeout), 1, 3600, 30},
+    {"engine_timeout", CONF_INT, FIELD(engine_timeout), 1, 3600, 30, .fixed = true},
     {"stream_retries", CONF_INT, FIELD(stream_retries), 0, 100, 2},
     {0},
 };
@@ -82,6 +83,7 @@ void conf_fini(struct conf *c)
         if (k->type == CONF_NAME || k->type == CONF_WORD || k->type == CONF_PATH)
             free(*(char **)field(c, k));
     free(c->built_in_models);
+    free(c->file);
     for (size_t i = 0; i < c->n_model_dirs; i++)
         free(c->model_dirs[i]);
     free(c->model_dirs);
@@ -120,23 +122,29 @@ static bool parse_share(const char *value, int64_t *out)
     return true;
 }
 
+/* The number of bytes that a unit stands for, K, M, G or T with B or iB behind it, and *end after it; 1 for none. */
+static int64_t parse_unit(char **end)
+{
+    int64_t unit = 1;
+    for (const char *u = "KMGT"; *u != '\0'; u++) {
+        unit <<= 10;
+        if (toupper((unsigned char)**end) == *u) {
+            *end += strcasecmp(*end + 1, "iB") == 0 ? 3 : strcasecmp(*end + 1, "B") == 0 ? 2 : 1;
+            return unit;
+        }
+    }
+    return 1;
+}
+
 static int parse_number(const struct conf_key *k, const char *value, int64_t *out, struct hearth_err *e)
 {
     char *end;
     errno = 0;
     long long v = strtoll(value, &end, 10);
-    int64_t unit = 1;
-    if (k->type != CONF_INT && end != value && *end != '\0' && end[1] == '\0')
-        for (const char *u = "KMG"; *u != '\0'; u++) {
-            unit <<= 10;
-            if (toupper((unsigned char)*end) == *u) {
-                end++;
-                break;
-            }
-        }
+    int64_t unit = k->type != CONF_INT && end != value ? parse_unit(&end) : 1;
     if (end == value || *end != '\0')
         return err_set(e, HEARTH_EPARAMS, "%s: \"%.100s\" is not a %s%s", k->key, value,
-                       k->type == CONF_INT ? "whole number" : "size (a number of bytes, or with K, M or G)",
+                       k->type == CONF_INT ? "whole number" : "size (a number of bytes, or with K, M, G or T)",
                        k->type == CONF_AUTO    ? ", or auto"
                        : k->type == CONF_SHARE ? ", or a share from 1% to 100%"
                                                : "");
@@ -259,7 +267,12 @@ static int load_line(struct conf *c, char *line, size_t len, struct hearth_err *
     if (strlen(line) != len)
         return err_set(e, HEARTH_EPARAMS, "a NUL byte");
     char *s = trim(line);
-    if (*s == '\0' || *s == '#')
+    for (char *hash = s; (hash = strchr(hash, '#')) != NULL; hash++)
+        if (hash == s || isspace((unsigned char)hash[-1])) {
+            *hash = '\0';
+            break;
+        }
+    if (*s == '\0')
         return 0;
     char *eq = strchr(s, '=');
     if (!eq)
@@ -287,7 +300,57 @@ int conf_load(struct conf *c, const char *file, struct hearth_err *e)
         rc = err_set(e, HEARTH_EIO, "%s: %s", file, strerror(errno));
     free(line);
     fclose(f);
-    return rc;
+    free(c->file);
+    c->file = NULL;
+    return rc ? rc : join(&c->file, e, file, "");
+}
+
+static bool same_strings(char *const *a, char *const *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(a[i], b[i]) != 0)
+            return false;
+    return true;
+}
+
+static bool is_same(const struct conf *a, const struct conf *b, const struct conf_key *k)
+{
+    const void *x = (const char *)a + k->offset, *y = (const char *)b + k->offset;
+    if (k->type == CONF_PATHS)
+        return a->n_model_dirs == b->n_model_dirs && same_strings(a->model_dirs, b->model_dirs, a->n_model_dirs);
+    if (k->type != CONF_NAME && k->type != CONF_WORD && k->type != CONF_PATH)
+        return *(const int64_t *)x == *(const int64_t *)y;
+    const char *s = *(char *const *)x, *t = *(char *const *)y;
+    return s == t || (s && t && strcmp(s, t) == 0);
+}
+
+#define SWAP(T, a, b)     \
+    do {                  \
+        T swapped_ = (a); \
+        (a) = (b);        \
+        (b) = swapped_;   \
+    } while (0)
+
+void conf_reload(struct conf *c, struct conf *fresh, struct conf_change *change)
+{
+    *change = (struct conf_change){0};
+    for (const struct conf_key *k = conf_keys; k->key != NULL; k++) {
+        if (is_same(c, fresh, k))
+            continue;
+        char *list = k->fixed ? change->fixed : change->keys;
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof change->keys - n, "%s%s", n ? ", " : "", k->key);
+        if (k->fixed)
+            continue;
+        if (k->type == CONF_PATHS) {
+            SWAP(char **, c->model_dirs, fresh->model_dirs);
+            SWAP(size_t, c->n_model_dirs, fresh->n_model_dirs);
+        } else if (k->type == CONF_NAME || k->type == CONF_WORD || k->type == CONF_PATH) {
+            SWAP(char *, *(char **)field(c, k), *(char **)field(fresh, k));
+        } else {
+            SWAP(int64_t, *(int64_t *)field(c, k), *(int64_t *)field(fresh, k));
+        }
+    }
 }
 
 /* Makes a path in an XDG directory: the variable's where that is an absolute path, else HOME and `in_home`. */

@@ -5,6 +5,7 @@
 #ifndef DAEMON_CONF_H
 #define DAEMON_CONF_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,7 @@
 #include "libclient/err.h"
 
 struct conf {
+    char *file;   /* that was read; NULL = none */
     char *socket; /* never NULL after conf_finish, like state_dir */
     char *state_dir;
     char *engine;      /* path of hearth-engine; NULL = look for it */
@@ -63,6 +65,7 @@ struct conf_key {
     size_t offset; /* in struct conf */
     int64_t min, max, dflt;
     const char *words; /* CONF_WORD: what it may be, with a blank after each */
+    bool fixed;        /* it counts when hearthd starts, and not when it reads its configuration again */
 };
 extern const struct conf_key conf_keys[]; /* ends with key NULL */
 
@@ -77,6 +80,13 @@ int conf_load(struct conf *c, const char *file, struct hearth_err *e);
 
 /* Finds the default file, malloc'd: $XDG_CONFIG_HOME/hearth/hearth.conf, or /etc/hearth/hearth.conf for root. */
 int conf_default_file(char **file, struct hearth_err *e);
+
+/* Takes over what is different in `fresh` and not fixed, and says which keys that are and which fixed ones differ. What
+ * was in *c before is in *fresh then, which is to be kept as long as anybody may hold a string of it. */
+struct conf_change {
+    char keys[1024], fixed[1024]; /* "a, b"; "" for none */
+};
+void conf_reload(struct conf *c, struct conf *fresh, struct conf_change *change);
 
 /* Fills in what depends on the environment and was not set: the socket, the state directory, the model folders.
  * `built_in_models` comes first where it is not NULL. */

@@ -63,7 +63,7 @@ struct server {
     ino_t socket_ino;
     struct socket_watch *socket_watch;
     bool activated; /* the socket is systemd's, and is not removed */
-    struct event *accept, *again, *sigterm, *sigint, *watchdog, *phase_timer;
+    struct event *accept, *again, *sigterm, *sigint, *sighup, *watchdog, *phase_timer;
 
     struct acl acl;
     struct conn_list conns, dirty, dead; /* open ones; those with output; those freed at the end of the turn */

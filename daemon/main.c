@@ -156,6 +156,18 @@ static int load_file(struct conf *c, const struct args *a, struct hearth_err *e)
     return rc;
 }
 
+/* What the configuration is made of, so that it can be made again, and those that it has replaced. */
+struct configuration {
+    const struct args *args;
+    const char *dir;
+    int listen_fd;
+    struct conf conf;
+    struct old_conf {
+        struct conf conf;
+        struct old_conf *next;
+    } * old;
+};
+
 static int set(struct conf *c, const char *key, const char *value, struct hearth_err *e)
 {
     if (!value)
@@ -204,6 +216,40 @@ static int configure(struct conf *c, const struct args *a, int listen_fd, const 
     if (!rc)
         rc = conf_finish(c, models, e);
     return rc;
+}
+
+/* Reads the configuration again: what may change does so from here on. One that is wrong changes nothing. */
+static void reload(void *arg)
+{
+    struct configuration *c = arg;
+    struct old_conf *fresh = malloc(sizeof *fresh);
+    struct conf_change change;
+    struct hearth_err e;
+    if (!fresh)
+        return;
+    if (configure(&fresh->conf, c->args, c->listen_fd, c->dir, &e)) {
+        log_error("the configuration stays as it is: %s", e.msg);
+        conf_fini(&fresh->conf);
+        free(fresh);
+        return;
+    }
+    conf_reload(&c->conf, &fresh->conf, &change);
+    fresh->next = c->old;
+    c->old = fresh;
+    log_threshold = (enum log_level)c->conf.log_level;
+    log_info("the configuration was read again; %s%s", *change.keys ? "changed: " : "nothing has changed", change.keys);
+    if (*change.fixed)
+        log_warn("not before hearthd is started again: %s", change.fixed);
+}
+
+static void configuration_fini(struct configuration *c)
+{
+    for (struct old_conf *o; (o = c->old) != NULL;) {
+        c->old = o->next;
+        conf_fini(&o->conf);
+        free(o);
+    }
+    conf_fini(&c->conf);
 }
 
 /* --- the background ------------------------------------------------------------------------------------- */
@@ -352,11 +398,11 @@ static void notify_ready(int fd)
 int main(int argc, char **argv)
 {
     struct args a;
-    struct conf conf;
+    struct configuration c = {.args = &a};
     struct sd sd;
     struct server server;
     struct hearth_err e;
-    char dir[PATH_MAX], engine[PATH_MAX];
+    char dir[PATH_MAX], engine[PATH_MAX], config[PATH_MAX];
 
     int rc = parse(argc, argv, &a);
     if (rc)
@@ -367,19 +413,23 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write(2), like a full disk */
     own_dir(dir);
+    c.dir = dir;
+    if (a.config && realpath(a.config, config)) /* it may be read again from another folder */
+        a.config = config;
     int detached = -1;
     rc = sd_init(&sd, &e);
+    c.listen_fd = sd.listen_fd;
     if (!rc)
-        rc = configure(&conf, &a, sd.listen_fd, dir, &e);
+        rc = configure(&c.conf, &a, sd.listen_fd, dir, &e);
     if (!rc && a.check) {
-        int status = check(&conf, &a, dir);
-        conf_fini(&conf);
+        int status = check(&c.conf, &a, dir);
+        configuration_fini(&c);
         return status;
     }
     if (!rc && a.foreground)
-        rc = open_log(&conf, &e);
+        rc = open_log(&c.conf, &e);
     if (!rc && !a.foreground) {
-        log_open((enum log_level)conf.log_level);
+        log_open((enum log_level)c.conf.log_level);
         close_inherited(a.ready_fd, sd.listen_fd);
         detached = rc = detach(&e);
         rc = rc < 0 ? rc : 0;
@@ -389,25 +439,27 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     }
 
-    const char *found = conf.engine;
+    const char *found = c.conf.engine;
     if (!found && find_engine(dir, engine))
         found = engine;
-    rc = server_init(&server, &conf, &sd, found, &e);
+    rc = server_init(&server, &c.conf, &sd, found, &e);
     if (!rc && detached >= 0)
-        rc = let_go(&conf, &e);
+        rc = let_go(&c.conf, &e);
     if (rc >= 0) {
         notify_ready(a.ready_fd); /* also where another hearthd answers already, as clients can connect */
         notify_ready(detached);
     }
     if (!rc) {
-        log_info("hearthd %s listens on %s", PACKAGE_VERSION, conf.socket);
+        log_info("hearthd %s listens on %s", PACKAGE_VERSION, c.conf.socket);
         sd_notify(&sd, "READY=1");
-        rc = server_run(&server, &e);
+        /* A terminal that is closed ends what runs in it. */
+        bool is_terminals = a.foreground && isatty(STDIN_FILENO);
+        rc = server_run(&server, is_terminals ? NULL : reload, &c, &e);
         server_fini(&server);
         log_info("hearthd ends");
     }
     if (rc < 0)
         log_error("%s", e.msg);
-    conf_fini(&conf);
+    configuration_fini(&c);
     return rc < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

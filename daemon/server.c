@@ -326,7 +326,7 @@ void server_fini(struct server *s)
     streams_free(s->streams);
     store_close(s->store);
     socket_watch_free(s->socket_watch);
-    struct event *events[] = {s->accept, s->again, s->sigterm, s->sigint, s->watchdog, s->phase_timer};
+    struct event *events[] = {s->accept, s->again, s->sigterm, s->sigint, s->sighup, s->watchdog, s->phase_timer};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
         if (events[i])
             event_free(events[i]);
@@ -388,8 +388,23 @@ static void expire_streams(struct server *s)
 static const struct retention_calls retention_calls = {
     .is_busy = session_is_busy, .remove = session_remove, .expire_streams = expire_streams};
 
-int server_run(struct server *s, struct hearth_err *e)
+struct reloading {
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+static void on_hangup(evutil_socket_t signal, short what, void *arg)
 {
+    struct reloading *r = arg;
+    (void)signal, (void)what;
+    r->fn(r->arg);
+}
+
+int server_run(struct server *s, void (*reload)(void *arg), void *arg, struct hearth_err *e)
+{
+    struct reloading r = {reload, arg};
+    if (reload && (!(s->sighup = evsignal_new(s->base, SIGHUP, on_hangup, &r)) || event_add(s->sighup, NULL)))
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
     stream_recover(s);
     struct hearth_err why;
     /* After the recovery, so that recovered sessions are busy. */

@@ -12,7 +12,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
                 struct hearth_err *e);
 void server_fini(struct server *s);
 
-/* Turns the loop until the shutdown is done. */
-int server_run(struct server *s, struct hearth_err *e);
+/* Turns the loop until the shutdown is done. At SIGHUP reload(arg) is called; NULL: that signal is left alone. */
+int server_run(struct server *s, void (*reload)(void *arg), void *arg, struct hearth_err *e);
 
 #endif

@@ -45,12 +45,12 @@ static void test_file(void **state)
                                "\n"
                                "  socket =  /run/x y/hearth.sock  \r\n"
                                "log_level=debug\n"
-                               "model_dir = /a\n"
+                               "model_dir = /a#1\n"
                                "model_dir = ~/b\n"
-                               "unsent_bytes = 2M\n"
+                               "unsent_bytes = 2MiB # of an answer\n"
                                "backend = cuda\n"
                                "gpu_memory = 80%\n"
-                               "kv_disk = 3G\n"
+                               "kv_disk = 3GB\t# a comment, with = in it\n"
                                "kv_ram = 1M\n"
                                "kv_ram = auto\n"
                                "idle_unload = 90\n"
@@ -63,7 +63,7 @@ static void test_file(void **state)
     assert_string_equal(c.socket, "/run/x y/hearth.sock");
     assert_int_equal(c.log_level, LOG_LEVEL_DEBUG);
     assert_int_equal(c.n_model_dirs, 2);
-    assert_string_equal(c.model_dirs[0], "/a");
+    assert_string_equal(c.model_dirs[0], "/a#1");
     assert_string_equal(c.model_dirs[1], "/home/someone/b");
     assert_int_equal(c.unsent_bytes, 2 << 20);
     assert_string_equal(c.backend, "cuda");

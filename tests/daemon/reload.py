@@ -1,0 +1,57 @@
+#!/usr/bin/python3
+"""SIGHUP: the configuration is read again. What may change does at once, what may not is named, and a file with an error
+changes nothing."""
+import os, signal, sys, time
+
+sys.dont_write_bytecode = True
+from harness import Box, Refused, Wrong, check, end
+
+
+def reread(c, sign):
+    """Sends the signal, and answers once the log has one more line of that kind."""
+    before = box.log().count(sign)
+    box.daemon.send_signal(signal.SIGHUP)
+    until = time.monotonic() + 60
+    while box.log().count(sign) == before:
+        if time.monotonic() > until:
+            raise Wrong("no line with \"%s\"" % sign)
+        c.call("streams.list")
+
+
+box = Box("reload")
+try:
+    box.configure("sessions_per_uid = 2")
+    box.start()
+    c = box.client()
+    make = dict(model="tale", text="Once", max_tokens=1)
+    c.call("generate", session="one", **make)
+    names = [m["name"] for m in c.call("models.list")["models"]]
+
+    box.models()
+    box.configure("sessions_per_uid = 1  # fewer", "model_dir = %s/models" % box.dir, "threads = 1", "log_level = debug")
+    reread(c, "was read again")
+    check("changed: model_dir, log_level, sessions_per_uid" in box.log(), "what has changed is told", box.log())
+    check("not before hearthd is started again: threads" in box.log(), "what cannot is named", box.log())
+    try:
+        c.call("generate", session="two", **make)
+        check(False, "a limit counts at once")
+    except Refused as e:
+        check(e.args[0] == "LIMIT", "a limit counts at once", e)
+    check("other" in [m["name"] for m in c.call("models.list")["models"]] and "other" not in names,
+          "so does a folder of models")
+    check("debug: " in box.log(), "and the level of the log")
+    reread(c, "nothing has changed")
+
+    box.configure("sessions_per_uid = 5", "sesions_per_uid = 6")
+    reread(c, "the configuration stays as it is")
+    check("hearth.conf:4: \"sesions_per_uid\" is not a configuration key; is sessions_per_uid meant?" in box.log(),
+          "an error is told by its line", box.log())
+    try:
+        c.call("generate", session="two", **make)
+        check(False, "and changes nothing")
+    except Refused as e:
+        check(e.args[0] == "LIMIT", "and changes nothing", e)
+    check(c.call("generate", session="one", **make)["finish_reason"] == "length", "generations go on")
+    box.stop()
+finally:
+    end(box)
