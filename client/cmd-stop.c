@@ -18,9 +18,9 @@ static int stop_model(struct hearth *h, const char *name)
     return rc ? fail(&err) : STATUS_OK;
 }
 
-/* Asks the daemon to end and waits until it has: a connection closes earlier than the process ends, and a process
+/* A connection closes earlier than the process ends, and a process
  * number may be another's by then, so the wait is on a descriptor of the process. */
-static int stop_daemon(struct hearth *h, bool now)
+int daemon_stop(struct hearth *h, bool now)
 {
     struct hearth_status_result *r;
     struct hearth_err err;
@@ -53,7 +53,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     int status = daemon_open_running(&h);
     if (status != STATUS_OK)
         return status;
-    status = daemon ? stop_daemon(h, now) : stop_model(h, argv[0]);
+    status = daemon ? daemon_stop(h, now) : stop_model(h, argv[0]);
     if (json && status == STATUS_OK)
         status = print_json(json_pack("{s:o}", "stopped", json_str(daemon ? "hearthd" : argv[0])));
     hearth_close(h);

@@ -36,7 +36,7 @@ struct cmd {
 
 extern const struct cmd cmd_serve, cmd_run, cmd_chat, cmd_list, cmd_ps, cmd_show, cmd_load, cmd_stop, cmd_sessions,
     cmd_resume, cmd_attach, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status, cmd_streams, cmd_trace, cmd_backup,
-    cmd_render, cmd_fork, cmd_top, cmd_metrics, cmd_doctor;
+    cmd_render, cmd_fork, cmd_purge, cmd_top, cmd_metrics, cmd_doctor;
 
 /* --- opts.c: the command line --------------------------------------------------------------------------- */
 
@@ -87,6 +87,8 @@ int daemon_open(struct hearth **out);
 
 /* The same, but never starts one. */
 int daemon_open_running(struct hearth **out);
+/* Asks the daemon to end and waits until its process has. */
+int daemon_stop(struct hearth *h, bool now);
 
 /* Where our program `name` lies: beside this one in a build folder, or as installed. False: nowhere. */
 bool program_find(const char *name, char *path, size_t size);

@@ -81,7 +81,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/stream/attempt.c daemon/stream/past.c daemon/stream/past.h daemon/stream/end.c \
 	daemon/sd.c daemon/sd.h \
 	daemon/context.c daemon/context.h \
-	daemon/loop.c daemon/loop.h \
+	daemon/loop.c daemon/loop.h daemon/purge.c daemon/purge.h \
 	daemon/server.c daemon/server.h daemon/socket.c daemon/socket.h \
 	daemon/stream/fork.c daemon/stream/fork.h daemon/stream/session.c daemon/stream/session.h \
 	daemon/stream/sessions.c daemon/stream/sessions.h \

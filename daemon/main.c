@@ -19,6 +19,7 @@
 
 #include "daemon/conf.h"
 #include "daemon/log.h"
+#include "daemon/purge.h"
 #include "daemon/sd.h"
 #include "daemon/server.h"
 
@@ -28,6 +29,7 @@ static const struct option options[] = {
     {"engine", required_argument, NULL, 'e'},
     {"foreground", no_argument, NULL, 'f'},
     {"help", no_argument, NULL, 'h'},
+    {"purge", no_argument, NULL, 'p'},
     {"log-level", required_argument, NULL, 'l'},
     {"ready-fd", required_argument, NULL, 'r'},
     {"socket", required_argument, NULL, 's'},
@@ -37,13 +39,13 @@ static const struct option options[] = {
 };
 
 static const char usage[] =
-    "Usage: hearthd [--foreground] [--check] [--config FILE] [--socket PATH] [--state DIR] [--engine PATH]\n"
+    "Usage: hearthd [--foreground] [--check] [--purge] [--config FILE] [--socket PATH] [--state DIR] [--engine PATH]\n"
     "               [--log-level error|warn|info|debug] [--ready-fd FD]\n"
     "Keeps language models warm and shares them. See hearthd(8).\n";
 
 struct args {
     const char *config, *engine, *log_level, *socket, *state;
-    bool foreground, check;
+    bool foreground, check, purge;
     int ready_fd;
 };
 
@@ -52,7 +54,7 @@ static int parse(int argc, char **argv, struct args *a)
 {
     *a = (struct args){.ready_fd = -1};
     int c;
-    while ((c = getopt_long(argc, argv, "c:e:fhkl:r:s:d:V", options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "c:e:fhkl:pr:s:d:V", options, NULL)) != -1) {
         char *end;
         long fd;
         switch (c) {
@@ -71,6 +73,9 @@ static int parse(int argc, char **argv, struct args *a)
         case 'h':
             fputs(usage, stdout);
             return 1;
+        case 'p':
+            a->purge = true;
+            break;
         case 'l':
             a->log_level = optarg;
             break;
@@ -387,6 +392,22 @@ static int check(const struct conf *c, const struct args *a, const char *dir)
     return fine ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+/* Removes all that lies in the state directory of this configuration. */
+static int remove_state(const struct conf *c)
+{
+    struct purged p;
+    struct hearth_err e;
+    if (purge(c->state_dir, &p, &e)) {
+        fprintf(stderr, "hearthd: %s\n", e.msg);
+        return EXIT_FAILURE;
+    }
+    printf("%zu files of %.1f MB were removed from %s", p.files, 1e-6 * (double)p.bytes, c->state_dir);
+    if (p.left)
+        printf("; %zu that are not hearthd's stay", p.left);
+    putchar('\n');
+    return EXIT_SUCCESS;
+}
+
 static void notify_ready(int fd)
 {
     if (fd < 0)
@@ -421,8 +442,8 @@ int main(int argc, char **argv)
     c.listen_fd = sd.listen_fd;
     if (!rc)
         rc = configure(&c.conf, &a, sd.listen_fd, dir, &e);
-    if (!rc && a.check) {
-        int status = check(&c.conf, &a, dir);
+    if (!rc && (a.check || a.purge)) {
+        int status = a.check ? check(&c.conf, &a, dir) : remove_state(&c.conf);
         configuration_fini(&c);
         return status;
     }

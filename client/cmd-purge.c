@@ -1,0 +1,70 @@
+/* cmd-purge.c - hearth purge: everything that hearthd has kept goes. hearthd itself removes it (daemon/purge.c),
+ * because it knows where that is. */
+#include "config.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/cmd.h"
+
+/* The machine's daemon runs as another user, and has that one's sessions. */
+static bool is_own(struct hearth *h)
+{
+    struct hearth_status_result *r;
+    char proc[32];
+    struct stat sb;
+    if (hearth_status(h, &r, NULL, NULL))
+        return false;
+    snprintf(proc, sizeof proc, "/proc/%lld", (long long)r->pid);
+    hearth_free(r);
+    return !stat(proc, &sb) && sb.st_uid == geteuid();
+}
+
+/* Ends the user's daemon, if one runs, and waits until it has. */
+static int end_daemon(void)
+{
+    struct hearth *h;
+    if (hearth_open(&h, NULL, NULL))
+        return STATUS_OK;
+    int status = is_own(h) ? daemon_stop(h, false) : STATUS_OK;
+    hearth_close(h);
+    return status;
+}
+
+static int run(const struct cmd *cmd, int argc, char **argv)
+{
+    bool yes = false;
+    const struct opt own[] = {
+        {"yes", 'y', OPT_FLAG, &yes, 0, 0, NULL, "without a question"},
+        OPT_END,
+    };
+    opts_parse(cmd, &argc, &argv, own, NULL);
+    if (argc)
+        return usage(cmd, "no argument is expected");
+    char path[PATH_MAX], answer[8] = "";
+    if (!program_find("hearthd", path, sizeof path)) {
+        fputs("hearth: hearthd is not installed beside this program\n", stderr);
+        return STATUS_ERROR;
+    }
+    if (!yes && !isatty(STDIN_FILENO))
+        return usage(cmd, "without a terminal to ask at, say --yes");
+    if (!yes) {
+        fputs("All sessions of this hearthd, their KV and its log are removed, for good; models stay.\n"
+              "`hearth backup FILE` keeps the sessions. Remove all that? [y/N] ",
+              stderr);
+        if (!fgets(answer, sizeof answer, stdin) || (*answer != 'y' && *answer != 'Y')) {
+            fputs("Nothing was removed.\n", stderr);
+            return STATUS_ERROR;
+        }
+    }
+    int status = end_daemon();
+    if (status != STATUS_OK)
+        return status;
+    execl(path, path, "--purge", (char *)NULL);
+    perror(path);
+    return STATUS_ERROR;
+}
+
+const struct cmd cmd_purge = {"purge", "[--yes]", "remove all sessions, KV files and logs", run};
