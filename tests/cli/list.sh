@@ -60,6 +60,12 @@ cp "$tale" "$dir/models/mmproj.gguf"
 status 0 "list after a change" "$hearth" list --json
 json_is "is of the new file" "[m['refusal'] for m in d['models'] if m['name'] == 'mmproj'] == [None]"
 
+# The key that says what type most weights are of is optional.
+python3 -c 'import sys; b = open(sys.argv[1], "rb").read(); open(sys.argv[2], "wb").write(b.replace(b"general.file_type", b"general.file_typo"))' \
+    "$tale" "$dir/models/typeless.gguf"
+status 0 "show of a file that names no type" "$hearth" show typeless --json
+json_is "has none, and all else" "d['type'] is None and d['layers'] == 8 and d['arch'] == 'llama'"
+
 status 0 "show --json" "$hearth" show tale --json
 json_is "capabilities" "d['capabilities'] == ['chat', 'fim']"
 json_is "special tokens by role" "{t['role']: (t['id'], t['text']) for t in d['special']} == {'bos': (0, '<|endoftext|>'), 'eos': (0, '<|endoftext|>'), 'eot': (2, '<|im_end|>'), 'fim_pre': (3, '<|fim_prefix|>'), 'fim_suf': (4, '<|fim_suffix|>'), 'fim_mid': (5, '<|fim_middle|>')}"

@@ -157,6 +157,24 @@ VECTORS(llama_spm, shared("vocab/llama-spm.gguf"), "vocab/llama-spm.json", NULL)
 static const char *const files[] = {"vocab/gpt-2.gguf", "vocab/llama-bpe.gguf", "vocab/starcoder.gguf",
                                     "vocab/llama-spm.gguf", "vocab/deepseek-coder.gguf"};
 
+/* starcoder has no token for f1, which begins characters: it becomes U+FFFD, as PROTOCOL.md says. */
+static void test_byte_without_token(void **state)
+{
+    (void)state;
+    struct loaded l = load(shared("vocab/starcoder.gguf"), NULL);
+    static const char want[] = "a\xef\xbf\xbd b";
+    struct ids ids = {0};
+    char got[16];
+    size_t n = 0;
+    encode(l.v, "a\xf1 b", 4, 0, &ids);
+    for (size_t i = 0; i < ids.n; i++)
+        n += tok_piece(l.v, ids.v[i], false, got + n, sizeof got - n);
+    assert_int_equal(n, sizeof want - 1);
+    assert_memory_equal(got, want, n);
+    ids_fini(&ids);
+    unload(&l);
+}
+
 /* Deepseek-coder has no tokens for the 13 bytes that never occur in UTF-8. */
 static bool has_all_bytes(const struct vocab *v)
 {
@@ -361,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_deepseek_v3),
         cmocka_unit_test(test_deepseek_coder),
         cmocka_unit_test(test_starcoder),
+        cmocka_unit_test(test_byte_without_token),
         cmocka_unit_test(test_llama_spm),
         cmocka_unit_test(test_special),
         cmocka_unit_test(test_unknown_pre),
