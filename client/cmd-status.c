@@ -70,10 +70,11 @@ static json_t *json_loop(const struct hearth_loop *l)
 
 static json_t *json_status(const struct hearth_status_result *r)
 {
-    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "pid", (json_int_t)r->pid,
-                     "version", json_str(r->version), "socket", json_str(r->socket), "uptime", r->uptime, "connections",
-                     (json_int_t)r->connections, "streams", (json_int_t)r->streams, "sessions", (json_int_t)r->sessions,
-                     "rss_bytes", (json_int_t)r->rss_bytes, "no_sessions", json_str(r->no_sessions), "kv_files",
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "pid",
+                     (json_int_t)r->pid, "version", json_str(r->version), "socket", json_str(r->socket), "uptime",
+                     r->uptime, "connections", (json_int_t)r->connections, "streams", (json_int_t)r->streams,
+                     "sessions", (json_int_t)r->sessions, "rss_bytes", (json_int_t)r->rss_bytes, "config",
+                     json_str(r->config), "no_sessions", json_str(r->no_sessions), "kv_files",
                      json_kv_files(&r->kv_files), "served", json_served(&r->served), "longest", json_loop(&r->longest),
                      "engine", json_engine(&r->engine));
 }
@@ -118,6 +119,8 @@ static void print_status(const struct hearth_status_result *r)
     printf("hearthd %s, process %lld, up %.0f s, %s\n", r->version, (long long)r->pid, r->uptime,
            human_bytes(r->rss_bytes));
     printf("  socket   %s\n", r->socket);
+    if (r->config)
+        printf("  config   %s\n", r->config);
     printf("  clients  %lld, %lld streams, %lld sessions\n", (long long)r->connections, (long long)r->streams,
            (long long)r->sessions);
     if (r->no_sessions)

@@ -903,6 +903,7 @@ struct hearth_status_result {
     int64_t connections, streams, sessions;
     int64_t rss_bytes; /* of the daemon */
     struct hearth_kv_files kv_files;
+    const char *config;      /* the configuration file that was read; NULL: none */
     const char *no_sessions; /* NULL, or why named sessions are not available */
     struct hearth_served served;
     struct hearth_loop longest;

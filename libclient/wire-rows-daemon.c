@@ -190,6 +190,7 @@ static const struct wire_field status_result_fields[] = {
     COUNTER(wire_status_result, sessions),
     COUNTER(wire_status_result, rss_bytes),
     STRUCT(wire_status_result, kv_files, kv_files),
+    PATH(wire_status_result, config),
     STR(wire_status_result, no_sessions, 1, HEARTH_ERR_MSG),
     STRUCT(wire_status_result, served, served),
     STRUCT(wire_status_result, longest, loop),

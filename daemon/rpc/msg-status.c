@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "daemon/rpc/dispatch.h"
@@ -12,6 +13,7 @@
 #include "daemon/supervisor/model-names.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/stream.h"
+#include "libclient/utf8.h"
 
 static int64_t rss_bytes(void)
 {
@@ -23,6 +25,12 @@ static int64_t rss_bytes(void)
         pages = 0;
     fclose(f);
     return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* The name on the wire is UTF-8. */
+static const char *config_file(const struct conf *c)
+{
+    return c->file && utf8_prefix(c->file, strlen(c->file)) == strlen(c->file) ? c->file : NULL;
 }
 
 /* Lists the users' shares of the KV files that the peer may see; malloc'd. */
@@ -53,6 +61,7 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
         .streams = streams_open(s->streams),
         .rss_bytes = rss_bytes(),
         .longest = {.bytes = s->most.bytes, .rows = s->most.rows, .cpu = s->most.cpu},
+        .config = config_file(s->conf),
         .no_sessions = s->store ? NULL : s->store_err.msg,
     };
     if (!s->store || store_count(s->store, call->account->uid, &r.sessions, NULL) != 0)
