@@ -210,6 +210,11 @@ bool sched_admit(struct sched *s, struct seq *q, double now)
 {
     uint32_t reused;
     bool aged = sched_class_by_age(q, now) < q->class;
+    uint32_t set = sched_freq_set(q->group, seq_len(q));
+    if (set != q->kv.freq_set) { /* tokens that were in flight when it made way have come since */
+        q->kv.freq_set = set;
+        q->n_high = 0;
+    }
     if (q->inflight || !find_seat(s, q, now) || !find_pages(s, q, &reused, now) || fetch(s, q, reused) ||
         (!q->kv.n && !take_pages(s, q, &reused)))
         return false;
