@@ -62,7 +62,7 @@ UNIT_TESTS = \
 	tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/kind tests/unit/model/model tests/unit/model/pace tests/unit/model/templates \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
-	tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/ledger tests/unit/sched/op-table tests/unit/sched/sched \
+	tests/unit/sched/ahead tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/ledger tests/unit/sched/op-table tests/unit/sched/sched \
 	tests/unit/selfcheck/cache tests/unit/selfcheck/selfcheck \
 	tests/unit/store/fork tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
 	tests/unit/store/store \
@@ -86,6 +86,7 @@ tests_unit_engine_fake_nvml_la_LDFLAGS = -module -avoid-version -rpath $(abs_top
 
 SCHED_WORLD = tests/unit/sched/sched-world.c
 tests_unit_sched_sched_SOURCES = tests/unit/sched/sched.c $(SCHED_WORLD)
+tests_unit_sched_ahead_SOURCES = tests/unit/sched/ahead.c $(SCHED_WORLD)
 tests_unit_sched_fair_SOURCES = tests/unit/sched/fair.c $(SCHED_WORLD)
 
 TIER_WORLD = tests/unit/kvtier/tier-world.c

@@ -22,7 +22,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/neighbours.c daemon/engine/neighbours.h \
 	daemon/engine/front/chat.c daemon/engine/front/chat.h daemon/engine/front/chat-append.c daemon/engine/front/prompt.c \
 	daemon/engine/front/sampling-params.c daemon/engine/front/sampling-params.h \
-	daemon/engine/sched/room.c daemon/engine/sched/sched.c daemon/engine/sched/sched.h daemon/engine/sched/sched-internal.h \
+	daemon/engine/sched/ahead.c daemon/engine/sched/room.c daemon/engine/sched/sched.c daemon/engine/sched/sched.h daemon/engine/sched/sched-internal.h \
 	daemon/engine/sched/share.c daemon/engine/sched/share.h \
 	daemon/engine/selfcheck/selfcheck.c daemon/engine/selfcheck/selfcheck.h daemon/engine/selfcheck/ops.c daemon/engine/selfcheck/ref.c daemon/engine/selfcheck/experts.c daemon/engine/selfcheck/jobs.c daemon/engine/selfcheck/slice.c daemon/engine/selfcheck/slice.h \
 	daemon/engine/sched/seq.c daemon/engine/sched/seq.h \

@@ -351,6 +351,14 @@ bool kv_reserve(struct kv *kv, struct kv_table *t, uint32_t n)
     return grow(kv, t, n, n, 0, true);
 }
 
+bool kv_joins_anywhere(const struct kv *kv)
+{
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        if (kv->group[g].shape.window || kv->group[g].shape.state)
+            return false;
+    return true;
+}
+
 uint32_t kv_available(const struct kv *kv)
 {
     uint32_t least = UINT32_MAX;

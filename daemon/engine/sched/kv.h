@@ -131,6 +131,10 @@ uint32_t kv_cut(const struct kv *kv, const struct kv_table *t, uint32_t done, ui
  * who goes on from its end does not need. As kv_grow, which is for sequences that are computed. */
 bool kv_reserve(struct kv *kv, struct kv_table *t, uint32_t n);
 
+/* Whether a timeline can be gone on from after each of its full pages, and not only where a window or a state is kept.
+ */
+bool kv_joins_anywhere(const struct kv *kv);
+
 /* Returns how many pages of the fullest pool kv_grow could allocate now: free ones and unreferenced cached ones. */
 uint32_t kv_available(const struct kv *kv);
 

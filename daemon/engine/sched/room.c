@@ -223,6 +223,7 @@ bool sched_admit(struct sched *s, struct seq *q, double now)
         q->time.admit = now;
         q->n_reused = q->n_accounted = reused < q->n_prompt ? reused : q->n_prompt;
     }
+    s->admissions++;
     q->slot = (uint32_t)__builtin_ctzll(~s->slots);
     s->slots |= UINT64_C(1) << q->slot;
     q->seated_at = now;

@@ -19,6 +19,15 @@ enum seq_class sched_class_by_age(const struct seq *q, double now);
 /* Whether `a` is next before `b`. */
 bool sched_before(const struct seq *a, const struct seq *b, double now);
 
+/* --- ahead.c */
+
+/* Whether the waiting sequence had better wait for pages that a running one's prompt is about to fill. */
+bool sched_waits_for_pages(const struct sched *s, struct seq *q);
+
+/* Of n rows of a running sequence's prompt, those up to the end of the pages that somebody waits for; all where little
+ * is left after these. */
+uint32_t sched_cut_for_others(const struct sched *s, const struct seq *r, uint32_t n);
+
 /* --- room.c */
 
 /* Gives the waiting sequence pages and a seat; false where there is no room, or not before a step has ended. */

@@ -230,6 +230,7 @@ static bool schedule_prompt(const struct sched *s, struct plan *p, struct seq *q
     uint32_t had = p->n_row, pos0 = q->n_computed, n = rows_within(q, b), beyond = (pos0 + n) % KV_PAGE;
     if (n < rows_due(q) && beyond <= n / 8)
         n -= beyond;
+    n = sched_cut_for_others(s, q, n);
     schedule_rows(s, p, q, n, b->out, now);
     b->rows -= p->n_row - had;
     b->seconds -= cost_of_prompt(&q->group->cost, pos0, p->n_row - had);
@@ -297,7 +298,8 @@ static struct seq *first_waiting(const struct sched *s, const struct sched_group
 {
     struct seq *q, *first = NULL;
     TAILQ_FOREACH (q, &s->list[SEQ_WAIT], link)
-        if (q->group == g && !q->inflight && wants(of, q, rows_likely(q)) && (!first || reads_before(of, q, first)))
+        if (q->group == g && !q->inflight && wants(of, q, rows_likely(q)) && (!first || reads_before(of, q, first)) &&
+            !sched_waits_for_pages(s, q))
             first = q;
     return first;
 }
@@ -399,6 +401,10 @@ static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, d
     if (!g->left_out)
         plan_prompts(s, g, p, &r, &b, &of);
     plan_decoding(s, g, p, &r, now);
+    if (p->n_seq) {
+        g->planned[1] = g->planned[0];
+        g->planned[0] = s->plans;
+    }
 }
 
 /* Counts the work to those it is for: the step itself in equal parts. Before anything is known a row is a row. */

@@ -24,6 +24,9 @@
  * of a user who has had more. When a running sequence needs a page and there is none, the same order says who makes
  * way, itself included, down to the youngest. Who made way waits in line, to be computed again or found in the cache.
  *
+ * Who brings what another one's prompt is about to compute does not compute it beside him, but waits for the pages and
+ * is passed by those behind (ahead.c).
+ *
  * Thread: the device thread's.
  */
 #ifndef HEARTH_ENGINE_SCHED_H
@@ -50,6 +53,7 @@ struct sched_group {
     uint32_t long_from;
     uint32_t leaving; /* pages that will be free soon: they are being saved. The engine counts them */
     double read_at[CLASS_BACKGROUND + 1]; /* when prompts of a class last had rows, or there were none before */
+    uint64_t planned[2];                  /* sched.plans of the last two plans with rows, the later one first */
     bool left_out;                        /* the last step was for prompts that were nearly read */
     bool line_stands;                     /* the first in line found no room, and those behind it wait */
     TAILQ_ENTRY(sched_group) link;
@@ -79,6 +83,7 @@ struct sched {
     uint64_t arrivals;
     uint64_t slots; /* bitmap of the slots in use */
     uint64_t plans; /* made, or tried to */
+    uint64_t admissions;
     struct shares shares;
 };
 

@@ -70,9 +70,15 @@ struct seq {
     uint32_t n_high;    /* the most that was computed, before it made way too */
     double regained_at; /* when it had that again since it was admitted; < 0: not yet */
     bool parked;        /* it made way, and its KV may be in other tiers */
-    bool aged;          /* it was admitted before those of its class, because it had waited for long */
-    uint64_t planned;   /* sched.plans at its last rows */
-    int32_t *token;     /* [n_tokens], owned */
+    struct {
+        const struct seq *of; /* a sequence that may have gone: its id tells */
+        uint64_t id;
+        uint32_t to;     /* tokens; 0: it waits for nobody's */
+        uint64_t looked; /* sched.admissions when it looked for one last */
+    } ahead;             /* whose prompt's pages it waits for, up to where */
+    bool aged;           /* it was admitted before those of its class, because it had waited for long */
+    uint64_t planned;    /* sched.plans at its last rows */
+    int32_t *token;      /* [n_tokens], owned */
     uint32_t n_tokens, cap_token;
     uint32_t n_pending;
     uint32_t n_computed;

@@ -1,0 +1,108 @@
+/*
+ * ahead.c - who waits for pages that another's prompt is about to fill; see sched.h. Pure.
+ *
+ * Several clients bring the same document at once: the first computes it, and the others, which would compute it beside
+ * him, wait and find it in the cache. That is quicker for all of them, as they share the device, where it is more than
+ * a step's worth and the first is at least as far and is being served: the wait ends when he makes way, ends, or is
+ * left out of two steps, so nobody waits for who waits himself.
+ */
+#include "daemon/engine/sched/sched-internal.h"
+
+#include <string.h>
+
+enum { ROWS_WORTH_A_STEP = 64 /* before it is known what rows cost */ };
+
+/* The tokens of its prompt whose pages others can find. */
+static uint32_t published(const struct seq *r)
+{
+    return r->kv.n_cached * KV_PAGE;
+}
+
+/* Whether r is likely to fill the pages up to there soon, and before q would. */
+static bool fills(const struct sched *s, const struct seq *r, const struct seq *q, uint32_t to)
+{
+    const struct sched_group *g = q->group;
+    if (r->state != SEQ_RUN || r->group != g || published(r) >= to)
+        return false;
+    return r->n_computed >= to || (r->class <= q->class && (r->planned == s->plans || r->planned >= g->planned[1]));
+}
+
+/* How many tokens in full pages both begin with, that r computes and q may take. */
+static uint32_t common(const struct seq *r, const struct seq *q)
+{
+    uint32_t n = 0, most = r->n_prompt < q->n_tokens - 1 ? r->n_prompt : q->n_tokens - 1;
+    while ((n + 1) * KV_PAGE <= most &&
+           !memcmp(r->token + n * KV_PAGE, q->token + n * KV_PAGE, KV_PAGE * sizeof *q->token))
+        n++;
+    return n * KV_PAGE;
+}
+
+/* Tokens that the cache has for q now. */
+static uint32_t cached(const struct seq *q)
+{
+    struct kv_table t = {.uid = q->kv.uid, .freq_set = q->kv.freq_set};
+    uint32_t n = kv_match_nodes(q->group->kv, &t, q->token, q->n_tokens - 1) * KV_PAGE;
+    kv_release(q->group->kv, &t, q->token, 0);
+    return n;
+}
+
+/* Whether q, waiting for pages up to `to`, saves more than a wait for a step may cost. */
+static bool is_worth_it(const struct seq *r, const struct seq *q, uint32_t to)
+{
+    const struct cost *c = &q->group->cost;
+    uint32_t has = cached(q);
+    if (has >= to || r->n_computed < has)
+        return false;
+    if (!cost_known(c))
+        return to - has >= ROWS_WORTH_A_STEP;
+    return cost_of_prompt(c, has, to - has) >= c->slope[COST_STEP];
+}
+
+static const struct seq *find(const struct sched *s, const struct seq *q)
+{
+    const struct seq *r;
+    TAILQ_FOREACH (r, &s->list[SEQ_RUN], link)
+        if (r == q->ahead.of && r->id == q->ahead.id)
+            return r;
+    return NULL;
+}
+
+static void look(const struct sched *s, struct seq *q)
+{
+    struct seq *r;
+    TAILQ_FOREACH (r, &s->list[SEQ_RUN], link) {
+        if (r->group != q->group || r->uid != q->uid || r->kv.freq_set != q->kv.freq_set || r->eval ||
+            published(r) + KV_PAGE > r->n_prompt)
+            continue;
+        uint32_t to = common(r, q);
+        if (to > q->ahead.to && fills(s, r, q, to) && is_worth_it(r, q, to)) {
+            q->ahead.of = r;
+            q->ahead.id = r->id;
+            q->ahead.to = to;
+        }
+    }
+}
+
+bool sched_waits_for_pages(const struct sched *s, struct seq *q)
+{
+    const struct seq *r = q->ahead.to ? find(s, q) : NULL;
+    if (r && fills(s, r, q, q->ahead.to))
+        return true;
+    q->ahead.to = 0;
+    if (q->ahead.looked == s->admissions || q->eval || q->n_tokens < 2 || !kv_joins_anywhere(q->group->kv))
+        return false; /* nobody has come who could fill them */
+    q->ahead.looked = s->admissions;
+    look(s, q);
+    return q->ahead.to > 0;
+}
+
+uint32_t sched_cut_for_others(const struct sched *s, const struct seq *r, uint32_t n)
+{
+    const struct seq *q;
+    uint32_t end = r->n_computed + n;
+    TAILQ_FOREACH (q, &s->list[SEQ_WAIT], link)
+        if (q->ahead.to > r->n_computed && q->ahead.to < end && q->ahead.of == r && q->ahead.id == r->id &&
+            end - q->ahead.to > n / 8)
+            end = q->ahead.to;
+    return end - r->n_computed;
+}
