@@ -48,6 +48,7 @@ void hparams_read_experts(struct hparams_reader *r, struct hparams *hp, const st
         x->d_shared = n_shared * x->d_expert;
     x->n_dense = hparams_number(r, "leading_dense_block_count", 0, hp->n_layer, 0);
     x->kind = gating(r, row);
+    x->ungated = row->experts.ungated;
     x->normalise = hparams_flag(r, "expert_weights_norm", row->experts.normalise);
     float scale = hparams_real(r, "expert_weights_scale", 0, 1e6f, 1);
     x->scale = scale > 0 ? scale : 1;

@@ -63,12 +63,17 @@ void hparams_read_shapes(struct hparams_reader *r, struct hparams *hp, const str
 {
     uint32_t least_kv = row->state == STATE_NONE || row->interval, least = row->single ? 0 : 1;
     uint32_t heads[LAYERS_MAX] = {0}, kv[LAYERS_MAX] = {0}, ff[LAYERS_MAX] = {0};
-    hp->d_ff = read_each(r, hp, "feed_forward_length", 1 << 20, REQUIRED, NULL, row->single ? 0 : 8, ff);
+    int64_t of_expert = REQUIRED; /* who has nothing but experts may leave the other out */
+    if (row->experts.may && hparams_has(r, "expert_feed_forward_length"))
+        of_expert = hparams_number(r, "expert_feed_forward_length", 8, 1 << 20, REQUIRED);
+    hp->d_ff = read_each(r, hp, "feed_forward_length", 1 << 20, of_expert, NULL, row->single ? 0 : 8, ff);
     hp->n_head = read_each(r, hp, "attention.head_count", 1024, REQUIRED, NULL, least, heads);
     hp->n_kv = read_each(r, hp, "attention.head_count_kv", 1024, REQUIRED, heads, least_kv, kv);
     for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++) {
         hp->shape[i] = (struct layer_shape){.n_head = (uint16_t)heads[i], .n_kv = (uint16_t)kv[i], .d_ff = ff[i]};
         hp->kind[i] = (uint8_t)kind_of(row, kv[i], ff[i]);
+        if (row->single && kv[i] && ff[i])
+            hparams_refuse(r, HEARTH_EBADMODEL, "layer %u has KV heads and a feed-forward network; one is possible", i);
         if (kv[i] && heads[i] % kv[i])
             hparams_refuse(r, HEARTH_EBADMODEL, "%u heads cannot share %u KV heads", heads[i], kv[i]);
     }

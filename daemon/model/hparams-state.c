@@ -21,15 +21,19 @@ static void read_interval(struct hparams_reader *r, struct hparams *hp, const st
 }
 
 /* Heads and groups of a delta net or of Mamba-2; what they come to together is checked by those who ask for it. */
-static void read_heads(struct hparams_reader *r, struct hparams_state *s, bool delta)
+static void read_heads(struct hparams_reader *r, struct hparams_state *s, bool delta, bool tiled)
 {
+    bool grouped = false; /* as the maker has them, and folders */
     uint32_t inner = hparams_number(r, "ssm.inner_size", 1, 1 << 20, REQUIRED);
     s->n_tap = hparams_number(r, "ssm.conv_kernel", 2, STATE_TAPS_MAX, REQUIRED);
     s->d_state = hparams_number(r, "ssm.state_size", 1, STATE_D_MAX, REQUIRED);
     s->n_head = hparams_number(r, "ssm.time_step_rank", 1, 1024, REQUIRED);
     s->n_group = hparams_number(r, "ssm.group_count", 1, 1024, delta ? REQUIRED : 1);
+    if (!r->ret && gguf_bool(r->g, "hearth.ssm.grouped", &grouped, r->e) < 0)
+        r->ret = HEARTH_EBADMODEL;
     if (r->ret)
         return;
+    s->tiled = tiled && !grouped;
     s->d_head = inner / s->n_head;
     if (inner % s->n_head || s->n_head % s->n_group || s->d_head > (delta ? STATE_NORM_MAX : STATE_D_MAX))
         hparams_refuse(r, HEARTH_EBADMODEL,
@@ -44,12 +48,17 @@ void hparams_read_state(struct hparams_reader *r, struct hparams *hp, const stru
     struct hparams_state *s = &hp->state;
     if (r->ret || row->state == STATE_NONE)
         return;
+    bool any = false;
     read_interval(r, hp, row);
+    for (uint32_t i = 0; i < hp->n_layer; i++)
+        any |= hp->kind[i] == LAYER_RECURS;
+    if (!any && row->single && !hp->n_kv)
+        hparams_refuse(r, HEARTH_EBADMODEL, "a %s of which no layer recurs or attends", r->arch);
     if (row->state == STATE_CONV) {
         s->n_tap = hparams_number(r, "shortconv.l_cache", 2, STATE_TAPS_MAX, REQUIRED);
         s->n_channel = hp->d_model;
     } else
-        read_heads(r, s, row->state == STATE_DELTA);
+        read_heads(r, s, row->state == STATE_DELTA, row->tiled);
     uint64_t n = (uint64_t)(s->n_tap - 1) * s->n_channel + (uint64_t)s->n_head * s->d_head * s->d_state;
     if (!r->ret && n > 1 << 28)
         hparams_refuse(r, HEARTH_EUNSUPPORTED, "a recurrent state of %llu numbers in a layer", (unsigned long long)n);

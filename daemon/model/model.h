@@ -38,6 +38,7 @@ struct hparams_state {
     uint32_t d_head, d_state; /* S of a head is [d_state, d_head] */
     uint32_t n_channel;       /* of the convolution */
     uint32_t n;               /* numbers of a layer's state */
+    bool tiled;               /* op_delta.tiled */
 };
 
 /* What layers may have each of their own. */
@@ -54,7 +55,8 @@ struct hparams_experts {
     enum route_kind kind;
     uint32_t n_group, n_group_used, group_best;
     bool normalise;
-    bool beside; /* a mixture is beside an ordinary network, not in its place */
+    bool beside;  /* a mixture is beside an ordinary network, not in its place */
+    bool ungated; /* experts, and the one that all go to, have no gate */
     float scale;
 };
 

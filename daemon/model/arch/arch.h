@@ -24,6 +24,7 @@ struct layer {
     bool shares_kv;                            /* it has no K and V of its own, but reads another layer's */
     uint32_t window;                           /* tokens visible, the own one included; 0: all */
     uint32_t n_head, n_kv, d_head, d_ff;       /* this layer's */
+    bool gated;                                /* attention is: attn_q has each head's gate behind its query */
     const struct rope *rope;                   /* NULL: queries and keys do not turn */
     struct norm attn_norm, ffn_norm;           /* [d_model]; before; of kind NORM_NONE where there is none */
     struct norm attn_post_norm, ffn_post_norm; /* [d_model]; after; w is NULL where there is none */
@@ -50,6 +51,7 @@ struct layer {
 struct recurrent_layer {
     struct layer layer;
     bool recurs;
+    bool paired;             /* op_delta.paired */
     struct weight in, gates; /* op_project's, one after the other; the second may be empty */
     struct state_conv conv;
     const float *decay, *dt_bias, *skip; /* [n_head] or NULL */
@@ -73,6 +75,7 @@ struct arch {
     const char *const *reads; /* keys that others are refused for, up to a NULL, which its hparams() reads; or NULL */
     const char *out_norm;     /* the name of the last norm; NULL: "output_norm" */
     enum state_kind state;    /* layers may have a recurrent state, of this kind */
+    bool tiled;               /* value heads of a delta net lie round their key heads: op_delta.tiled */
     bool single;              /* a layer is one of three: attention, a recurrent state, a feed-forward network */
     uint32_t interval; /* ... and of every so many layers the last one attends, where the file does not say; 0: it
                           says so by the number of KV heads, 0 of those that recur */
@@ -81,6 +84,7 @@ struct arch {
         bool may;             /* layers may be mixtures of experts; and where the file does not say so itself: */
         enum route_kind kind; /* what scores are, */
         bool normalise;       /* whether the weights of the chosen add up to 1 */
+        bool ungated;         /* experts have no gate, as GLU_RELU2 has none */
     } experts;
     /* Changes what the keys that all have in common came to, by keys of its own and what it computes otherwise. May be
      * NULL. */
@@ -204,5 +208,16 @@ int qwen3_bind_layer(struct binder *b, struct layer *l);
 int gemma2_bind_layer(struct binder *b, struct layer *l);
 void gemma2_build(const struct model *m, struct program *p);
 int starcoder2_bind_layer(struct binder *b, struct layer *l);
+/* Of layers with a recurrent state: lfm2.c, qwen35.c, mamba2.c, nemotron_h.c; and granite.c's scales. */
+int lfm2_bind_layer(struct binder *b, struct layer *l);
+void lfm2_build(const struct model *m, struct program *p);
+int qwen35_bind_layer(struct binder *b, struct layer *l);
+void qwen35_build(const struct model *m, struct program *p);
+int mamba2_bind(struct binder *b, struct recurrent_layer *r);
+void mamba2_build_mixer(const struct model *m, struct program *p, const struct recurrent_layer *r);
+int nemotron_h_bind_layer(struct binder *b, struct layer *l);
+void nemotron_h_build(const struct model *m, struct program *p);
+void nemotron_h_hparams(struct hparams *hp, struct hparams_reader *r);
+void granite_hparams(struct hparams *hp, struct hparams_reader *r);
 
 #endif

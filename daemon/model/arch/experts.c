@@ -19,6 +19,8 @@ static int bind_up(struct binder *b, struct layer *l)
     const struct hparams_experts *x = &hp->experts;
     const struct bind_part parts[] = {{"ffn_gate", x->d_expert}, {"ffn_up", x->d_expert}};
     const struct bind_part bias[] = {{"ffn_gate_exps.bias", x->d_expert}, {"ffn_up_exps.bias", x->d_expert}};
+    if (x->ungated)
+        return bind_experts(b, &l->experts_up, WEIGHT_EXPERTS_UP, hp->d_model, x->n, &parts[1], 1);
     int ret = bind_has(b, "ffn_gate_up_exps.weight")
                   ? bind_experts_fused(b, &l->experts_up, WEIGHT_EXPERTS_UP, hp->d_model, x->n,
                                        "ffn_gate_up_exps.weight", x->d_expert)
@@ -42,9 +44,10 @@ static int bind_shared(struct binder *b, struct layer *l)
     const struct bind_part gate_up[] = {{"ffn_gate_shexp.weight", d}, {"ffn_up_shexp.weight", d}};
     const struct bind_part down = {"ffn_down_shexp.weight", hp->d_model};
     const struct bind_part gate = {"ffn_gate_inp_shexp.weight", hp->d_model};
-    if (!hp->experts.d_shared && !bind_has(b, gate_up[0].name))
+    if (!hp->experts.d_shared && !bind_has(b, gate_up[1].name))
         return 0;
-    int ret = bind_matrix(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, gate_up, 2);
+    uint32_t first = hp->experts.ungated;
+    int ret = bind_matrix(b, &l->gate_up, WEIGHT_GATE_UP, hp->d_model, gate_up + first, 2 - first);
     if (!ret)
         ret = bind_matrix(b, &l->down, WEIGHT_PROJ, d, &down, 1);
     return ret || !bind_has(b, gate.name) ? ret : bind_vector(b, &l->shared_gate, &gate, 1);

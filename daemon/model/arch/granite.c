@@ -5,12 +5,12 @@
 
 #include <string.h>
 
-static void hparams(struct hparams *hp, struct hparams_reader *r)
+void granite_hparams(struct hparams *hp, struct hparams_reader *r)
 {
     hp->logit_scale = 1 / hparams_real(r, "logit_scale", 1e-6f, 1e6f, 1);
     if (!hparams_flag(r, "rope.scaling.finetuned", true)) /* what this one's files say by it is that nothing turns */
         memset(hp->turns, 0, sizeof hp->turns);
 }
 
-const struct arch arch_granite = {"granite", ROPE_NORM, .hparams = hparams, .bind_layer = llama_bind_layer,
+const struct arch arch_granite = {"granite", ROPE_NORM, .hparams = granite_hparams, .bind_layer = llama_bind_layer,
                                   .build = llama_build};

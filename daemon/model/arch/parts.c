@@ -7,7 +7,7 @@
 static int bind_qkv(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
-    uint32_t d_q = l->n_head * l->d_head, d_kv = l->n_kv * l->d_head, rows[] = {d_q, d_kv, d_kv};
+    uint32_t d_q = l->n_head * l->d_head * (l->gated ? 2 : 1), d_kv = l->n_kv * l->d_head, rows[] = {d_q, d_kv, d_kv};
     const struct bind_part qkv[] = {{"attn_q.weight", d_q}, {"attn_k.weight", d_kv}, {"attn_v.weight", d_kv}};
     const struct bind_part bias[] = {{"attn_q.bias", d_q}, {"attn_k.bias", d_kv}, {"attn_v.bias", d_kv}};
     const struct bind_part fused_bias = {"attn_qkv.bias", d_q + 2 * d_kv};
@@ -117,6 +117,7 @@ void build_attend(const struct model *m, struct program *p, const struct layer *
                        .k_norm = norm_or_none(&l->k_norm),
                        .v_norm = norm_or_none(&l->v_norm),
                        .whole_norms = l->whole_norms,
+                       .gated = l->gated,
                        .rope = l->rope,
                        .temperature = {hp->temperature, hp->rope[ROPE_FULL].original},
                    });
@@ -130,6 +131,7 @@ void build_attend(const struct model *m, struct program *p, const struct layer *
                           .scale = hp->attn_scale,
                           .softcap = hp->attn_softcap,
                           .sinks = l->sinks,
+                          .gated = l->gated,
                       });
 }
 

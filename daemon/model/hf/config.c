@@ -35,6 +35,13 @@ static const struct hf_arch archs[] = {
     {"cohere2", "cohere2", "silu", 0, 1},
     {"nemotron", "nemotron", "relu2", HF_PLUS_ONE | HF_LAYER_NORM, 0.5f},
     {"lfm2", "lfm2", "silu", HF_KV_BY_LAYER, 1},
+    {"lfm2_moe", "lfm2moe", "silu", HF_KV_BY_LAYER, 1},
+    {"qwen3_next", "qwen3next", "silu", HF_PLUS_ONE | HF_POST | HF_DELTA, 0.25f},
+    {"qwen3_5_text", "qwen35", "silu", HF_PLUS_ONE | HF_POST | HF_DELTA, 0.25f},
+    {"qwen3_5_moe_text", "qwen35moe", "silu", HF_PLUS_ONE | HF_POST | HF_DELTA, 0.25f},
+    {"mamba2", "mamba2", "silu", HF_MAMBA | HF_SINGLE, 1},
+    {"granitemoehybrid", "granitehybrid", "silu", HF_PAIRS | HF_MAMBA | HF_KV_BY_LAYER, 1},
+    {"nemotron_h", "nemotron_h_moe", "relu2", HF_MAMBA | HF_SINGLE | HF_KV_BY_LAYER, 1},
 };
 
 /* A key of config.json and its GGUF key; `only`: the row is for that model_type alone. */
@@ -73,6 +80,29 @@ static const struct key {
     {"topk_group", "expert_group_used_count", NULL, false},
     {"routed_scaling_factor", "expert_weights_scale", NULL, true},
     {"conv_L_cache", "shortconv.l_cache", NULL, false},
+    {"num_dense_layers", "leading_dense_block_count", "lfm2_moe", false},
+    {"linear_conv_kernel_dim", "ssm.conv_kernel", NULL, false},
+    {"linear_key_head_dim", "ssm.state_size", NULL, false},
+    {"linear_num_key_heads", "ssm.group_count", NULL, false},
+    {"linear_num_value_heads", "ssm.time_step_rank", NULL, false},
+    {"mamba_d_conv", "ssm.conv_kernel", "granitemoehybrid", false},
+    {"mamba_d_state", "ssm.state_size", "granitemoehybrid", false},
+    {"mamba_n_groups", "ssm.group_count", "granitemoehybrid", false},
+    {"mamba_n_heads", "ssm.time_step_rank", "granitemoehybrid", false},
+    {"shared_intermediate_size", "expert_shared_feed_forward_length", "granitemoehybrid", false},
+    {"attention_multiplier", "attention.scale", "granitemoehybrid", true},
+    {"embedding_multiplier", "embedding_scale", "granitemoehybrid", true},
+    {"residual_multiplier", "residual_scale", "granitemoehybrid", true},
+    {"logits_scaling", "logit_scale", "granitemoehybrid", true},
+    {"conv_kernel", "ssm.conv_kernel", NULL, false},
+    {"state_size", "ssm.state_size", "mamba2", false},
+    {"ssm_state_size", "ssm.state_size", "nemotron_h", false},
+    {"n_groups", "ssm.group_count", NULL, false},
+    {"num_heads", "ssm.time_step_rank", "mamba2", false},
+    {"mamba_num_heads", "ssm.time_step_rank", "nemotron_h", false},
+    {"layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "mamba2", true},
+    {"layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "nemotron_h", true},
+    {"moe_shared_expert_intermediate_size", "expert_shared_feed_forward_length", "nemotron_h", false},
 };
 
 /* What transformers takes where config.json leaves a key out, and GGUF's reader would take otherwise or not know. Files
@@ -141,20 +171,22 @@ static const struct {
              {"use_qk_norm", false, "glm4_moe"},
              {"is_decoder", true, NULL},
              {"add_cross_attention", false, NULL},
-             {"attn_qkv_clip", false, NULL}};
+             {"attn_qkv_clip", false, NULL},
+             {"attn_output_gate", true, NULL},
+             {"block_use_swiglu", true, NULL}};
 
-static const json_t *get(const struct hf *h, const char *key)
+const json_t *hf_get(const struct hf *h, const char *key)
 {
     const json_t *v = json_object_get(h->config, key);
     return json_is_null(v) ? NULL : v;
 }
 
-static int wrong(const struct hf *h, const char *key, const char *what)
+int hf_wrong(const struct hf *h, const char *key, const char *what)
 {
     return err_set(h->e, HEARTH_EBADMODEL, "config.json: %s is not %s", key, what);
 }
 
-static const char *full_key(const struct hf *h, const char *name, char out[128])
+const char *hf_key(const struct hf *h, const char *name, char out[128])
 {
     snprintf(out, 128, "%s.%s", h->arch->gguf, name);
     return out;
@@ -164,8 +196,8 @@ static int put_u32(struct hf *h, const char *hf, const char *gguf, const json_t 
 {
     char key[128];
     if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX)
-        return wrong(h, hf, "a whole number from 0");
-    gguf_make_u32(h->m, full_key(h, gguf, key), (uint32_t)json_integer_value(v));
+        return hf_wrong(h, hf, "a whole number from 0");
+    gguf_make_u32(h->m, hf_key(h, gguf, key), (uint32_t)json_integer_value(v));
     return 0;
 }
 
@@ -173,8 +205,8 @@ static int put_f32(struct hf *h, const char *hf, const char *gguf, const json_t 
 {
     char key[128];
     if (!json_is_number(v))
-        return wrong(h, hf, "a number");
-    gguf_make_f32(h->m, full_key(h, gguf, key), (float)json_number_value(v));
+        return hf_wrong(h, hf, "a number");
+    gguf_make_f32(h->m, hf_key(h, gguf, key), (float)json_number_value(v));
     return 0;
 }
 
@@ -184,17 +216,18 @@ static int put_keys(struct hf *h)
     const char *last = NULL;
     for (size_t i = 0; i < sizeof keys / sizeof *keys && !ret; i++) {
         const struct key *k = &keys[i];
-        const json_t *v = get(h, k->hf);
+        const json_t *v = hf_get(h, k->hf);
         if (!v || (k->only && strcmp(k->only, h->arch->model_type)))
             continue;
-        if (h->arch->rules & HF_KV_BY_LAYER && !strcmp(k->hf, "num_key_value_heads"))
-            continue;                       /* put_recurrent() */
+        if ((h->arch->rules & HF_KV_BY_LAYER && !strcmp(k->hf, "num_key_value_heads")) ||
+            (h->arch->rules & HF_SINGLE && !strcmp(k->hf, "intermediate_size")))
+            continue;                       /* hf_recurrent_keys() has written them, layer by layer */
         if (last && !strcmp(last, k->gguf)) /* the same under an older name */
             continue;
         last = k->gguf;
         ret = k->is_float ? put_f32(h, k->hf, k->gguf, v) : put_u32(h, k->hf, k->gguf, v);
     }
-    const json_t *eps = get(h, "norm_eps");
+    const json_t *eps = hf_get(h, "norm_eps");
     if (!ret && eps)
         ret = put_f32(
             h, "norm_eps",
@@ -202,17 +235,17 @@ static int put_keys(struct hf *h)
     return ret;
 }
 
-static uint32_t whole(const struct hf *h, const char *key)
+uint32_t hf_whole(const struct hf *h, const char *key)
 {
-    const json_t *v = get(h, key);
+    const json_t *v = hf_get(h, key);
     json_int_t n = json_integer_value(v);
     return n > 0 && n < 1 << 24 ? (uint32_t)n : 0;
 }
 
 uint32_t hf_head_dim(const struct hf *h)
 {
-    uint32_t d = whole(h, "head_dim"), n = whole(h, "num_attention_heads");
-    return d ? d : n ? whole(h, "hidden_size") / n : 0;
+    uint32_t d = hf_whole(h, "head_dim"), n = hf_whole(h, "num_attention_heads");
+    return d ? d : n ? hf_whole(h, "hidden_size") / n : 0;
 }
 
 /* --- RoPE ---------------------------------------------------------------------------------------------- */
@@ -258,9 +291,9 @@ static int put_scaling(struct hf *h, const json_t *r)
         return err_set(h->e, HEARTH_EUNSUPPORTED,
                        "RoPE scaling \"%.40s\" (config.json); default, linear, yarn, llama3 and longrope are known",
                        gguf_label((struct gguf_str){type, strlen(type)}).s);
-    gguf_make_str(h->m, full_key(h, "rope.scaling.type", key), type, strlen(type));
+    gguf_make_str(h->m, hf_key(h, "rope.scaling.type", key), type, strlen(type));
     int ret = put_rope_number(h, r, "factor", "rope.scaling.factor");
-    whole_orig = get(h, "original_max_position_embeddings");
+    whole_orig = hf_get(h, "original_max_position_embeddings");
     if (!ret && (orig || whole_orig) && (is_yarn || is_long))
         ret = put_u32(h, "original_max_position_embeddings", "rope.scaling.original_context_length",
                       orig && !json_is_null(orig) ? orig : whole_orig);
@@ -270,7 +303,7 @@ static int put_scaling(struct hf *h, const json_t *r)
     double all = json_number_value(json_object_get(r, "mscale_all_dim"));
     if (!ret && is_yarn && mscale != 0 && all != 0) { /* one of them alone has no effect */
         gguf_make_f32(h->m, "hearth.rope.mscale", (float)mscale);
-        gguf_make_f32(h->m, full_key(h, "rope.scaling.yarn_log_multiplier", key), (float)all);
+        gguf_make_f32(h->m, hf_key(h, "rope.scaling.yarn_log_multiplier", key), (float)all);
     }
     if (!ret && is_yarn)
         gguf_make_bool(h->m, "hearth.rope.yarn_exact_bounds", json_is_false(json_object_get(r, "truncate")));
@@ -286,7 +319,7 @@ static int put_rope(struct hf *h)
     double share = h->arch->partial_rot;
     int ret = put_scaling(h, r);
     if (!theta)
-        theta = get(h, "rope_theta");
+        theta = hf_get(h, "rope_theta");
     if (!ret && theta)
         ret = put_f32(h, "rope_theta", "rope.freq_base", theta);
     const json_t *sliding = json_object_get(json_object_get(h->config, "rope_parameters"), "sliding_attention");
@@ -296,21 +329,21 @@ static int put_rope(struct hf *h)
                        gguf_label((struct gguf_str){rope_type(sliding), strlen(rope_type(sliding))}).s);
     swa = json_object_get(sliding, "rope_theta");
     if (!swa)
-        swa = get(h, "rope_local_base_freq");
+        swa = hf_get(h, "rope_local_base_freq");
     if (!ret && swa)
         ret = put_f32(h, "rope_theta", "rope.freq_base_swa", swa);
     partial = json_object_get(r, "partial_rotary_factor");
     if (!partial)
-        partial = get(h, "partial_rotary_factor");
+        partial = hf_get(h, "partial_rotary_factor");
     if (!partial)
-        partial = get(h, "rotary_pct");
+        partial = hf_get(h, "rotary_pct");
     if (partial && !json_is_number(partial))
-        return wrong(h, "partial_rotary_factor", "a number");
+        return hf_wrong(h, "partial_rotary_factor", "a number");
     if (partial && strcmp(rope_type(r), "proportional"))
         share = json_number_value(partial);
     if (!(share > 0 && share <= 1))
-        return wrong(h, "partial_rotary_factor", "above 0 and at most 1");
-    gguf_make_u32(h->m, full_key(h, "rope.dimension_count", key), (uint32_t)(hf_head_dim(h) * share));
+        return hf_wrong(h, "partial_rotary_factor", "above 0 and at most 1");
+    gguf_make_u32(h->m, hf_key(h, "rope.dimension_count", key), (uint32_t)(hf_head_dim(h) * share));
     if (h->arch->rules & HF_PAIRS)
         gguf_make_bool(h->m, "hearth.rope.neox", true);
     return ret;
@@ -326,9 +359,9 @@ static uint32_t window_period(const struct hf *h)
         const char *model_type;
         uint32_t period;
     } known[] = {{"gemma2", 2}, {"gpt_oss", 2}, {"gemma3_text", 6}, {"gemma4_text", 6}, {"cohere2", 4}, {"olmo3", 4}};
-    uint32_t n = whole(h, "sliding_window_pattern");
+    uint32_t n = hf_whole(h, "sliding_window_pattern");
     if (!n)
-        n = whole(h, "_sliding_window_pattern");
+        n = hf_whole(h, "_sliding_window_pattern");
     for (size_t i = 0; i < sizeof known / sizeof *known && !n; i++)
         if (!strcmp(known[i].model_type, h->arch->model_type))
             n = known[i].period;
@@ -339,19 +372,20 @@ static uint32_t window_period(const struct hf *h)
  * window that is used only where use_sliding_window is true. */
 static int put_window(struct hf *h)
 {
-    const json_t *w = get(h, "sliding_window"), *types = get(h, "layer_types"), *use = get(h, "use_sliding_window"), *v;
+    const json_t *w = hf_get(h, "sliding_window"), *types = hf_get(h, "layer_types"),
+                 *use = hf_get(h, "use_sliding_window"), *v;
     bool is_qwen = !strncmp(h->arch->model_type, "qwen", 4), any = false;
     bool late = is_qwen || !strcmp(h->arch->model_type, "dots1");
     bool must_say = is_qwen || !strcmp(h->arch->model_type, "smollm3");
-    const json_t *from = get(h, "max_window_layers"); /* the first layer with a window, of Qwen and dots.llm1 */
-    size_t first = !late ? 0 : from ? whole(h, "max_window_layers") : is_qwen ? 28 : 62;
+    const json_t *from = hf_get(h, "max_window_layers"); /* the first layer with a window, of Qwen and dots.llm1 */
+    size_t first = !late ? 0 : from ? hf_whole(h, "max_window_layers") : is_qwen ? 28 : 62;
     uint32_t period = window_period(h);
     int32_t slides[LAYERS_MAX];
     size_t i;
     if (!w || json_is_false(use) || (must_say && !use) || !h->n_layer || h->n_layer > LAYERS_MAX)
         return 0;
     if (types && json_array_size(types) != h->n_layer)
-        return wrong(h, "layer_types", "an array with an entry for each layer");
+        return hf_wrong(h, "layer_types", "an array with an entry for each layer");
     for (i = 0; i < h->n_layer; i++)
         slides[i] = i >= first && (!period || (i + 1) % period != 0);
     json_array_foreach(types, i, v)
@@ -373,8 +407,8 @@ static int put_window(struct hf *h)
 /* Layers without RoPE: no_rope_layers has 0 for them, or every no_rope_layer_interval-th is one. */
 static int put_no_rope(struct hf *h)
 {
-    const json_t *list = get(h, "no_rope_layers"), *v;
-    uint32_t interval = whole(h, "no_rope_layer_interval");
+    const json_t *list = hf_get(h, "no_rope_layers"), *v;
+    uint32_t interval = hf_whole(h, "no_rope_layer_interval");
     int32_t turns[LAYERS_MAX];
     size_t i;
     if (strcmp(h->arch->model_type, "smollm3") || !h->n_layer || h->n_layer > LAYERS_MAX)
@@ -382,76 +416,29 @@ static int put_no_rope(struct hf *h)
     for (i = 0; i < h->n_layer; i++)
         turns[i] = (i + 1) % (interval ? interval : 4) != 0;
     if (list && json_array_size(list) != h->n_layer)
-        return wrong(h, "no_rope_layers", "an array with an entry for each layer");
+        return hf_wrong(h, "no_rope_layers", "an array with an entry for each layer");
     json_array_foreach(list, i, v) turns[i] = json_integer_value(v) != 0;
     gguf_make_i32s(h->m, "hearth.rope.layers", turns, h->n_layer);
     return 0;
 }
 
-/* Which layers attend: those of layer_types that say so. The others have a recurrent state, and no KV heads. */
-static int put_recurrent(struct hf *h)
-{
-    static const char *const known[] = {"conv", "linear_attention", "mamba"};
-    const json_t *types = get(h, "layer_types"), *v;
-    uint32_t n_kv = whole(h, "num_key_value_heads");
-    int32_t heads[LAYERS_MAX];
-    char key[128];
-    size_t i;
-    if (!(h->arch->rules & HF_KV_BY_LAYER))
-        return 0;
-    if (!h->n_layer || h->n_layer > LAYERS_MAX || json_array_size(types) != h->n_layer)
-        return wrong(h, "layer_types", "an array with an entry for each layer");
-    json_array_foreach(types, i, v)
-    {
-        const char *type = json_string_value(v);
-        bool attends = type && (!strcmp(type, "full_attention") || !strcmp(type, "attention")), recurs = false;
-        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-            recurs |= type && !strcmp(type, known[k]);
-        if (!attends && !recurs)
-            return err_set(h->e, HEARTH_EUNSUPPORTED,
-                           "config.json: layer %zu is neither of full_attention nor recurrent (layer_types)", i);
-        heads[i] = attends ? (int32_t)n_kv : 0;
-    }
-    gguf_make_i32s(h->m, full_key(h, "attention.head_count_kv", key), heads, h->n_layer);
-    return 0;
-}
-
-/* LFM 2's config.json may say of the feed-forward network only what its size is made of. */
-static int adjust_d_ff(const struct hf *h)
-{
-    const json_t *by = get(h, "block_ffn_dim_multiplier");
-    uint32_t n = whole(h, "block_ff_dim") ? whole(h, "block_ff_dim") : whole(h, "intermediate_size");
-    if (strcmp(h->arch->model_type, "lfm2"))
-        return 0;
-    if (json_is_true(get(h, "block_auto_adjust_ff_dim"))) {
-        uint32_t of = whole(h, "block_multiple_of") ? whole(h, "block_multiple_of") : 256;
-        double factor = json_is_number(by) ? json_number_value(by) : 1;
-        if (!(factor > 0 && factor < 64))
-            return wrong(h, "block_ffn_dim_multiplier", "a number from 0 to 64");
-        n = (uint32_t)((double)(2 * n / 3) * factor);
-        n = (n + of - 1) / of * of;
-    }
-    return json_object_set_new(h->config, "intermediate_size", json_integer(n))
-               ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json")
-               : 0;
-}
-
 /* How a mixture's experts are chosen, where config.json says it otherwise than the architecture has it. */
 static int put_experts(struct hf *h)
 {
-    const json_t *norm = get(h, "norm_topk_prob"), *scoring = get(h, "scoring_func"), *limit = get(h, "swiglu_limit");
+    const json_t *norm = hf_get(h, "norm_topk_prob"), *scoring = hf_get(h, "scoring_func"),
+                 *limit = hf_get(h, "swiglu_limit");
     const char *how = json_string_value(scoring);
     bool sigmoid = how && !strcmp(how, "sigmoid");
     char key[128];
     if (norm && !json_is_boolean(norm))
-        return wrong(h, "norm_topk_prob", "true or false");
+        return hf_wrong(h, "norm_topk_prob", "true or false");
     bool is_glm = !strcmp(h->arch->model_type, "glm4_moe"), is_qwen = !strcmp(h->arch->model_type, "qwen3_moe");
     if (norm || is_glm || is_qwen) /* these mean otherwise by silence than their GGUF files */
-        gguf_make_bool(h->m, full_key(h, "expert_weights_norm", key), norm ? json_is_true(norm) : is_glm);
+        gguf_make_bool(h->m, hf_key(h, "expert_weights_norm", key), norm ? json_is_true(norm) : is_glm);
     if (scoring && !sigmoid && (!how || strcmp(how, "softmax")))
-        return wrong(h, "scoring_func", "softmax or sigmoid");
+        return hf_wrong(h, "scoring_func", "softmax or sigmoid");
     if (scoring)
-        gguf_make_u32(h->m, full_key(h, "expert_gating_func", key), sigmoid ? 2 : 1);
+        gguf_make_u32(h->m, hf_key(h, "expert_gating_func", key), sigmoid ? 2 : 1);
     if (limit && !(json_is_number(limit) && json_number_value(limit) == 7))
         return err_set(h->e, HEARTH_EUNSUPPORTED, "config.json: a swiglu_limit other than 7");
     return 0;
@@ -460,16 +447,16 @@ static int put_experts(struct hf *h)
 static int put_own(struct hf *h)
 {
     char key[128];
-    const json_t *scalar = get(h, "query_pre_attn_scalar"), *rope = hf_rope(h);
+    const json_t *scalar = hf_get(h, "query_pre_attn_scalar"), *rope = hf_rope(h);
     int ret = 0;
     if (scalar && !(json_is_number(scalar) && json_number_value(scalar) > 0))
-        return wrong(h, "query_pre_attn_scalar", "a number above 0");
+        return hf_wrong(h, "query_pre_attn_scalar", "a number above 0");
     if (scalar)
-        gguf_make_f32(h->m, full_key(h, "attention.scale", key), (float)(1 / sqrt(json_number_value(scalar))));
+        gguf_make_f32(h->m, hf_key(h, "attention.scale", key), (float)(1 / sqrt(json_number_value(scalar))));
     static const char *const caps[] = {"attn_logit_softcapping", "final_logit_softcapping"};
     for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) /* null is none; GGUF's absence of the key is the default */
         if (json_is_null(json_object_get(h->config, caps[i])))
-            gguf_make_f32(h->m, full_key(h, caps[i], key), 0);
+            gguf_make_f32(h->m, hf_key(h, caps[i], key), 0);
     if (!strcmp(h->arch->model_type, "ministral3"))
         ret = put_rope_number(h, rope, "llama_4_scaling_beta", "attention.temperature_scale");
     return ret;
@@ -477,22 +464,24 @@ static int put_own(struct hf *h)
 
 static int refuse_others(const struct hf *h)
 {
-    const json_t *act = get(h, "hidden_act");
+    const json_t *act = hf_get(h, "hidden_act");
     if (!act)
-        act = get(h, "hidden_activation");
+        act = hf_get(h, "hidden_activation");
+    if (!act)
+        act = hf_get(h, "mlp_hidden_act");
     const char *name = json_string_value(act);
     if (name && strcmp(name, h->arch->act))
         return err_set(h->e, HEARTH_EUNSUPPORTED, "activation \"%.40s\" (config.json); a %s has %s here",
                        gguf_label((struct gguf_str){name, strlen(name)}).s, h->arch->model_type, h->arch->act);
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
-        const json_t *v = get(h, fixed[i].hf);
+        const json_t *v = hf_get(h, fixed[i].hf);
         if (fixed[i].but && !strcmp(fixed[i].but, h->arch->model_type))
             continue;
         if (v && !(json_is_boolean(v) && json_is_true(v) == fixed[i].must))
             return err_set(h->e, HEARTH_EUNSUPPORTED, "config.json asks for %s, which hearth does not compute",
                            fixed[i].hf);
     }
-    const json_t *quant = get(h, "quantization_config");
+    const json_t *quant = hf_get(h, "quantization_config");
     const char *method = json_string_value(json_object_get(quant, "quant_method"));
     bool mxfp4 = h->arch->rules & HF_TRANSPOSED && method && !strcmp(method, "mxfp4"); /* mxfp4.c */
     if (quant && !mxfp4)
@@ -528,7 +517,7 @@ int hf_config(struct hf *h)
         return err_set(h->e, HEARTH_EUNSUPPORTED, "model_type \"%s\" is not one hearth runs from a folder",
                        gguf_label((struct gguf_str){type, strlen(type)}).s);
     gguf_make_str(h->m, "general.architecture", h->arch->gguf, strlen(h->arch->gguf));
-    h->n_layer = whole(h, "num_hidden_layers");
+    h->n_layer = hf_whole(h, "num_hidden_layers");
     h->tied = json_is_true(json_object_get(h->config, "tie_word_embeddings"));
     int ret = add_defaults(h);
     if (!ret && !strcmp(type, "gemma4_text"))
@@ -536,14 +525,13 @@ int hf_config(struct hf *h)
     if (!ret)
         ret = refuse_others(h);
     if (!ret)
-        ret = adjust_d_ff(h);
+        ret = hf_recurrent_keys(h);
     if (!ret)
         ret = put_keys(h);
-    if (!ret)
-        ret = put_recurrent(h);
-    if (!ret)
-        gguf_make_u32(h->m, full_key(h, "attention.key_length", key), hf_head_dim(h));
-    if (!ret)
+    bool attends = !(h->arch->rules & HF_SINGLE) || h->arch->rules & HF_KV_BY_LAYER;
+    if (!ret && attends)
+        gguf_make_u32(h->m, hf_key(h, "attention.key_length", key), hf_head_dim(h));
+    if (!ret && attends)
         ret = put_rope(h);
     if (!ret)
         ret = put_window(h);

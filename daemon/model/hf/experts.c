@@ -10,7 +10,8 @@
 /* "mlp.experts.7.up_proj.weight" is "ffn_up.7.weight". */
 bool hf_expert_name(const char *s, char *out, size_t size)
 {
-    static const char *const before[] = {"mlp.experts.", "block_sparse_moe.experts."};
+    static const char *const before[] = {"mlp.experts.", "block_sparse_moe.experts.", "feed_forward.experts.",
+                                         "mixer.experts."};
     static const char *const parts[][2] = {{"gate_proj.weight", "ffn_gate"}, {"up_proj.weight", "ffn_up"},
                                            {"down_proj.weight", "ffn_down"}, {"w1.weight", "ffn_gate"},
                                            {"w3.weight", "ffn_up"},          {"w2.weight", "ffn_down"}};

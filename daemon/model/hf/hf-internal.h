@@ -17,14 +17,17 @@ struct hf_arch {
     float partial_rot; /* the share of a head that RoPE rotates, where config.json has no key for it */
 };
 enum {
-    HF_PAIRS = 1,        /* GGUF has q and k re-ordered for interleaved RoPE; here pairs are half a head apart */
-    HF_PLUS_ONE = 2,     /* norm weights are stored minus one */
-    HF_SANDWICH = 4,     /* post_attention_layernorm follows attention; the FFN has a norm before and one behind */
-    HF_GLM = 8,          /* HF_SANDWICH with GLM's tensor names */
-    HF_LAYER_NORM = 16,  /* norm_eps is a LayerNorm's */
-    HF_POST = 32,        /* post_attention_layernorm keeps that name, though it is the FFN's */
-    HF_TRANSPOSED = 64,  /* all experts are in one tensor, transposed, gate's and up's columns in turn */
-    HF_KV_BY_LAYER = 128 /* layers with a recurrent state have no KV heads in GGUF */
+    HF_PAIRS = 1,         /* GGUF has q and k re-ordered for interleaved RoPE; here pairs are half a head apart */
+    HF_PLUS_ONE = 2,      /* norm weights are stored minus one */
+    HF_SANDWICH = 4,      /* post_attention_layernorm follows attention; the FFN has a norm before and one behind */
+    HF_GLM = 8,           /* HF_SANDWICH with GLM's tensor names */
+    HF_LAYER_NORM = 16,   /* norm_eps is a LayerNorm's */
+    HF_POST = 32,         /* post_attention_layernorm keeps that name, though it is the FFN's */
+    HF_TRANSPOSED = 64,   /* all experts are in one tensor, transposed, gate's and up's columns in turn */
+    HF_KV_BY_LAYER = 128, /* layers with a recurrent state have no KV heads in GGUF: recurrent.c */
+    HF_DELTA = 256,       /* gated delta nets, GGUF has a list of them */
+    HF_MAMBA = 512,       /* Mamba-2 */
+    HF_SINGLE = 1024      /* a layer is one of Mamba-2, attention and a feed-forward network */
 };
 
 struct hf {
@@ -80,6 +83,17 @@ bool hf_is(const json_t *o, const char *key, const char *value);
 bool hf_expert_name(const char *s, char *out, size_t size);
 /* Adds the tensors that a tensor of all experts becomes. 1 where it is none. */
 int hf_fused_experts(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t);
+
+/* recurrent.c: the keys of models with recurrent states; and the tensors of their layers that GGUF has in another form.
+ * 1 where it is none. */
+int hf_recurrent_keys(struct hf *h);
+int hf_recurrent_tensor(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t);
+
+/* config.c */
+const json_t *hf_get(const struct hf *h, const char *key); /* NULL where it is null, too */
+uint32_t hf_whole(const struct hf *h, const char *key);    /* 0: it is no number from 1 to 2^24 */
+int hf_wrong(const struct hf *h, const char *key, const char *what);
+const char *hf_key(const struct hf *h, const char *name, char out[128]); /* with the architecture's name */
 
 /* mxfp4.c: takes a tensor of blocks or of scales; 1 where it is none. The end checks that both were there, where
  * nothing failed before (ret), and frees what was kept meanwhile. */

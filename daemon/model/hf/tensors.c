@@ -27,6 +27,8 @@ static const struct rename top[] = {{"embed_tokens", "token_embd"},
                                     {"norm", "output_norm"},
                                     {"lm_head", "output"},
                                     {"embedding_norm", "token_embd_norm"},
+                                    {"embeddings", "token_embd"},
+                                    {"norm_f", "output_norm"},
                                     {"embed_tokens_per_layer", "per_layer_token_embd"},
                                     {"per_layer_model_projection", "per_layer_model_proj"},
                                     {"per_layer_projection_norm", "per_layer_proj_norm"}};
@@ -74,10 +76,43 @@ static const struct rename layer[] = {
     {"conv.in_proj", "shortconv.in_proj"},
     {"conv.conv", "shortconv.conv"},
     {"conv.out_proj", "shortconv.out_proj"},
+    {"feed_forward.gate", "ffn_gate_inp"},
+    {"linear_attn.in_proj_qkv", "attn_qkv"},
+    {"linear_attn.in_proj_z", "attn_gate"},
+    {"linear_attn.in_proj_b", "ssm_beta"},
+    {"linear_attn.in_proj_a", "ssm_alpha"},
+    {"linear_attn.in_proj_ba", "ssm_ba"},
+    {"linear_attn.conv1d", "ssm_conv1d"},
+    {"linear_attn.norm", "ssm_norm"},
+    {"linear_attn.out_proj", "ssm_out"},
+    {"mamba.in_proj", "ssm_in"},
+    {"mamba.conv1d", "ssm_conv1d"},
+    {"mamba.out_proj", "ssm_out"},
+    {"block_sparse_moe.router.layer", "ffn_gate_inp"},
+    {"norm", "attn_norm"},
+    {"mixer.in_proj", "ssm_in"},
+    {"mixer.conv1d", "ssm_conv1d"},
+    {"mixer.out_proj", "ssm_out"},
+    {"mixer.q_proj", "attn_q"},
+    {"mixer.k_proj", "attn_k"},
+    {"mixer.v_proj", "attn_v"},
+    {"mixer.o_proj", "attn_output"},
+    {"mixer.up_proj", "ffn_up"},
+    {"mixer.down_proj", "ffn_down"},
+    {"mixer.gate", "ffn_gate_inp"},
+    {"mixer.shared_experts.up_proj", "ffn_up_shexp"},
+    {"mixer.shared_experts.down_proj", "ffn_down_shexp"},
 };
 
 /* Of a layer, whole names: what comes after their last dot is no "weight" or "bias". */
-static const struct rename entire[] = {{"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+static const struct rename entire[] = {{"feed_forward.expert_bias", "exp_probs_b.bias"},
+                                       {"mixer.gate.e_score_correction_bias", "exp_probs_b.bias"},
+                                       {"linear_attn.dt_bias", "ssm_dt.bias"},
+                                       {"mamba.dt_bias", "ssm_dt.bias"},
+                                       {"mixer.dt_bias", "ssm_dt.bias"},
+                                       {"block_sparse_moe.input_linear.weight", "ffn_gate_up_exps.weight"},
+                                       {"block_sparse_moe.output_linear.weight", "ffn_down_exps.weight"},
+                                       {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
                                        {"self_attn.sinks", "attn_sinks.weight"},
                                        {"layer_scalar", "layer_output_scale.weight"},
                                        {"router.scale", "ffn_gate_inp.scale"},
@@ -103,7 +138,8 @@ static const char *const not_text[] = {"vision_tower.",
                                        "model.multi_modal_projector.",
                                        "vision_model.",
                                        "model.visual.",
-                                       "visual."};
+                                       "visual.",
+                                       "mtp."};
 
 static const char *find_name(const struct rename *rules, size_t n, const char *stem, size_t len)
 {
@@ -139,7 +175,8 @@ static const char *strip(const char *s, bool *in_layer, unsigned *number)
     int used = 0;
     if (!skip(&s, "model.language_model.") && !skip(&s, "language_model."))
         skip(&s, "model.");
-    skip(&s, "model.");
+    if (!skip(&s, "model."))
+        skip(&s, "backbone.");
     *in_layer = sscanf(s, "layers.%5u.%n", number, &used) == 1 && used > 0;
     return *in_layer ? s + used : s;
 }
@@ -180,7 +217,9 @@ static int gguf_name(const struct hf *h, const char *hf, char out[NAME_MAX_BYTES
 
 static bool is_norm_weight(const char *name)
 {
-    size_t n = strlen(name), m = strlen("norm.weight");
+    size_t n = strlen(name), m = strlen("norm.weight"), of_state = strlen("ssm_norm.weight");
+    if (n >= of_state && !strcmp(name + n - of_state, "ssm_norm.weight"))
+        return false; /* a delta net's is stored whole */
     return n >= m && !strcmp(name + n - m, "norm.weight");
 }
 
@@ -227,6 +266,8 @@ static int on_tensor(void *arg, const struct safetensor *s, struct hearth_err *e
     int ret = !in_layer || number >= h->n_layer ? 1
               : bytes                           ? hf_mxfp4_tensor(h, number, rest, &t)
                                                 : hf_fused_experts(h, number, rest, &t);
+    if (ret > 0 && in_layer && number < h->n_layer && !bytes)
+        ret = hf_recurrent_tensor(h, number, rest, &t);
     if (ret > 0 && bytes)
         ret = err_set(e, HEARTH_EUNSUPPORTED, "tensor %s is of type U8; BF16, F16 and F32 are read",
                       gguf_label((struct gguf_str){s->name, strlen(s->name)}).s);

@@ -1,0 +1,275 @@
+/*
+ * recurrent.c - folders of models with recurrent states: which layers are what, sizes that config.json says by their
+ * factors, and tensors that GGUF has in another form. Value heads of a delta net stay in their maker's order, of which
+ * a key of ours tells; rows and vectors are copied only where they change.
+ */
+#include "daemon/model/hf/hf-internal.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { LAYERS_MAX = 1024 };
+
+/* --- config.json ----------------------------------------------------------------------------------------- */
+
+enum kind { KIND_ATTENDS, KIND_RECURS, KIND_MLP, KIND_MOE, KINDS };
+
+/* What a layer is by its name in config.json, or by its letter in a pattern; KINDS: not known. */
+static enum kind kind_of(const char *name, char letter)
+{
+    static const struct {
+        const char *name;
+        char letter;
+        enum kind kind;
+    } known[] = {{"full_attention", '*', KIND_ATTENDS},
+                 {"attention", '*', KIND_ATTENDS},
+                 {"conv", 0, KIND_RECURS},
+                 {"linear_attention", 0, KIND_RECURS},
+                 {"mamba", 'M', KIND_RECURS},
+                 {"mlp", '-', KIND_MLP},
+                 {"moe", 'E', KIND_MOE}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (name ? !strcmp(name, known[i].name) : letter && letter == known[i].letter)
+            return known[i].kind;
+    return KINDS;
+}
+
+/* The kinds of all layers, from a list of names or a string of letters. */
+static int read_kinds(struct hf *h, enum kind kind[LAYERS_MAX])
+{
+    const char *key = h->arch->rules & HF_SINGLE ? "layers_block_type" : "layer_types";
+    const char *pattern = json_string_value(hf_get(h, "hybrid_override_pattern"));
+    const json_t *list = hf_get(h, key);
+    size_t n = json_is_array(list) ? json_array_size(list) : pattern ? strlen(pattern) : 0;
+    if (!json_is_array(list) && pattern)
+        key = "hybrid_override_pattern";
+    if (h->arch->rules & HF_SINGLE && n <= LAYERS_MAX)
+        h->n_layer = (uint32_t)n;
+    if (!n || n > LAYERS_MAX || n != h->n_layer)
+        return hf_wrong(h, key, "an entry for each layer");
+    for (size_t i = 0; i < n; i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        kind[i] = json_is_array(list) && !name ? KINDS : kind_of(name, name ? 0 : pattern[i]);
+        if (kind[i] == KINDS || (kind[i] > KIND_RECURS && !(h->arch->rules & HF_SINGLE)))
+            return err_set(h->e, HEARTH_EUNSUPPORTED, "config.json: layer %zu is of no kind that hearth knows (%s)", i,
+                           key);
+    }
+    return 0;
+}
+
+static int put_kinds(struct hf *h)
+{
+    enum kind kind[LAYERS_MAX];
+    int32_t heads[LAYERS_MAX], ff[LAYERS_MAX], recurs[LAYERS_MAX];
+    uint32_t n_kv = hf_whole(h, "num_key_value_heads"), d_ff = hf_whole(h, "intermediate_size");
+    uint32_t d_expert = hf_whole(h, "moe_intermediate_size");
+    char key[128];
+    int ret = read_kinds(h, kind);
+    for (uint32_t i = 0; i < h->n_layer && !ret; i++) {
+        heads[i] = kind[i] == KIND_ATTENDS ? (int32_t)n_kv : 0;
+        ff[i] = (int32_t)(kind[i] == KIND_MLP ? d_ff : kind[i] == KIND_MOE ? d_expert : 0);
+        recurs[i] = kind[i] == KIND_RECURS;
+    }
+    if (!ret && h->arch->rules & HF_DELTA)
+        gguf_make_i32s(h->m, hf_key(h, "attention.recurrent_layers", key), recurs, h->n_layer);
+    if (!ret && h->arch->rules & HF_KV_BY_LAYER)
+        gguf_make_i32s(h->m, hf_key(h, "attention.head_count_kv", key), heads, h->n_layer);
+    if (!ret && h->arch->rules & HF_SINGLE)
+        gguf_make_i32s(h->m, hf_key(h, "feed_forward_length", key), ff, h->n_layer);
+    return ret ? ret
+           : json_object_set_new(h->config, "num_hidden_layers", json_integer(h->n_layer))
+               ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json")
+               : 0;
+}
+
+/* LFM 2's config.json may say of the feed-forward network only what its size is made of. */
+static int lfm2_d_ff(const struct hf *h)
+{
+    const json_t *by = hf_get(h, "block_ffn_dim_multiplier");
+    uint32_t n = hf_whole(h, hf_whole(h, "block_ff_dim") ? "block_ff_dim" : "intermediate_size");
+    if (json_is_true(hf_get(h, "block_auto_adjust_ff_dim"))) {
+        uint32_t of = hf_whole(h, "block_multiple_of") ? hf_whole(h, "block_multiple_of") : 256;
+        double factor = json_is_number(by) ? json_number_value(by) : 1;
+        if (!(factor > 0 && factor < 64))
+            return hf_wrong(h, "block_ffn_dim_multiplier", "a number from 0 to 64");
+        n = (uint32_t)((double)(2 * (n / 3) + 2 * (n % 3) / 3) * factor);
+        n = (n + of - 1) / of * of;
+    }
+    return json_object_set_new(h->config, "intermediate_size", json_integer(n))
+               ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json")
+               : 0;
+}
+
+/* Mamba-2's size, and what of it hearth computes. */
+static int put_mamba(struct hf *h)
+{
+    const char *type = h->arch->model_type;
+    bool granite = !strcmp(type, "granitemoehybrid"), plain = !strcmp(type, "mamba2");
+    uint32_t expand = hf_whole(h, granite ? "mamba_expand" : "expand");
+    uint32_t inner = plain || granite ? (expand ? expand : 2) * hf_whole(h, "hidden_size")
+                                      : hf_whole(h, "mamba_num_heads") * hf_whole(h, "mamba_head_dim");
+    const json_t *limit = hf_get(h, "time_step_limit");
+    char key[128];
+    if (json_number_value(json_array_get(limit, 0)) > 0 || json_number_value(json_array_get(limit, 1)) > 0)
+        return err_set(h->e, HEARTH_EUNSUPPORTED,
+                       "config.json asks for time_step_limit, which hearth does not compute");
+    gguf_make_u32(h->m, hf_key(h, "ssm.inner_size", key), inner);
+    if (!hf_get(h, "max_position_embeddings"))
+        gguf_make_u32(h->m, hf_key(h, "context_length", key), 1 << 20); /* nothing in such a model limits it */
+    if (granite) {
+        const char *position = json_string_value(hf_get(h, "position_embedding_type"));
+        gguf_make_bool(h->m, hf_key(h, "rope.scaling.finetuned", key), position && !strcmp(position, "rope"));
+    }
+    if (granite && !hf_whole(h, "num_local_experts"))
+        return json_object_set(h->config, "intermediate_size", json_object_get(h->config, "shared_intermediate_size"))
+                   ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json")
+                   : 0;
+    if (!plain)
+        return 0;
+    static const char *const none[] = {"num_attention_heads", "num_key_value_heads", "intermediate_size"};
+    static const char *const as[] = {"attention.head_count", "attention.head_count_kv", "feed_forward_length"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        json_object_del(h->config, none[i]);
+        gguf_make_u32(h->m, hf_key(h, as[i], key), 0);
+    }
+    return 0;
+}
+
+int hf_recurrent_keys(struct hf *h)
+{
+    char key[128];
+    int ret = 0;
+    if (h->arch->rules & HF_KV_BY_LAYER || (h->arch->rules & HF_DELTA && hf_get(h, "layer_types")))
+        ret = put_kinds(h);
+    if (!ret && !strcmp(h->arch->model_type, "lfm2"))
+        ret = lfm2_d_ff(h);
+    if (!ret && h->arch->rules & HF_MAMBA)
+        ret = put_mamba(h);
+    if (h->arch->rules & HF_DELTA) {
+        gguf_make_bool(h->m, "hearth.ssm.grouped", true);
+        gguf_make_u32(h->m, hf_key(h, "ssm.inner_size", key),
+                      hf_whole(h, "linear_num_value_heads") * hf_whole(h, "linear_value_head_dim"));
+    }
+    return ret;
+}
+
+/* --- tensors --------------------------------------------------------------------------------------------- */
+
+static void add(const struct hf *h, unsigned layer, const char *name, struct gguf_tensor t)
+{
+    char full[96];
+    snprintf(full, sizeof full, "blk.%u.%s", layer, name);
+    t.name = gguf_make_name(h->m, full);
+    gguf_make_tensor(h->m, &t);
+}
+
+static int odd(const struct hf *h, unsigned layer, const char *s)
+{
+    return err_set(h->e, HEARTH_EBADMODEL, "tensor %s of layer %u has not the shape of a %s's", s, layer,
+                   h->arch->model_type);
+}
+
+/* GGUF has -exp(A_log) in F32, Mamba-2's as a column. */
+static int add_decay(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
+{
+    uint64_t n = t->dim[0];
+    if (t->n_dim != 1)
+        return odd(h, layer, s);
+    float *v = gguf_make_alloc(h->m, n * sizeof *v);
+    if (!v)
+        return err_set(h->e, HEARTH_ENOMEM, "no memory for tensor %s", s);
+    dtype_get((int)t->type)->to_f32(t->data, v, n);
+    for (uint64_t i = 0; i < n; i++)
+        v[i] = (float)-exp((double)v[i]);
+    bool column = h->arch->rules & HF_MAMBA;
+    add(h, layer, "ssm_a",
+        (struct gguf_tensor){.n_dim = column ? 2 : 1,
+                             .dim = {column ? 1 : n, column ? n : 1, 1, 1},
+                             .type = DT_F32,
+                             .data = v,
+                             .bytes = n * sizeof *v});
+    return 0;
+}
+
+/* A vector as so many rows. */
+static int add_rows(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t, const char *name,
+                    uint64_t rows)
+{
+    struct gguf_tensor as = *t;
+    if (t->n_dim != 1 || !rows || t->dim[0] % rows)
+        return odd(h, layer, s);
+    as.n_dim = 2;
+    as.dim[0] = t->dim[0] / rows;
+    as.dim[1] = rows;
+    add(h, layer, name, as);
+    return 0;
+}
+
+/* Two matrices in one, the first one's rows first: they stay where they are. */
+static int add_halves(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t,
+                      const char *const name[2])
+{
+    if (t->n_dim != 2 || t->dim[1] % 2)
+        return odd(h, layer, s);
+    for (int i = 0; i < 2; i++) {
+        struct gguf_tensor half = *t;
+        half.dim[1] /= 2;
+        half.bytes /= 2;
+        half.data = (const char *)t->data + (i ? half.bytes : 0);
+        add(h, layer, name[i], half);
+    }
+    return 0;
+}
+
+/* Qwen 3-Next has q, k, v and z of each key head together; GGUF all q, all k and all v, and all z. */
+static int add_qkvz(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
+{
+    uint64_t n_k = hf_whole(h, "linear_num_key_heads"), n_v = hf_whole(h, "linear_num_value_heads");
+    uint64_t d_k = hf_whole(h, "linear_key_head_dim"),
+             each = n_k ? n_v / n_k * hf_whole(h, "linear_value_head_dim") : 0;
+    uint64_t rows[] = {d_k, d_k, each, each}, of_head = 2 * d_k + 2 * each,
+             row = t->n_dim == 2 ? t->bytes / t->dim[1] : 0;
+    if (t->n_dim != 2 || !of_head || t->dim[1] != n_k * of_head)
+        return odd(h, layer, s);
+    char *to = gguf_make_alloc(h->m, t->bytes), *at = to;
+    if (!to)
+        return err_set(h->e, HEARTH_ENOMEM, "no memory for tensor %s", s);
+    for (uint64_t part = 0, before = 0; part < 4; before += rows[part++])
+        for (uint64_t k = 0; k < n_k; k++, at += rows[part] * row)
+            memcpy(at, (const char *)t->data + (k * of_head + before) * row, rows[part] * row);
+    struct gguf_tensor qkv = *t, z = *t;
+    qkv.dim[1] = n_k * (2 * d_k + each), z.dim[1] = n_k * each;
+    qkv.bytes = qkv.dim[1] * row, z.bytes = z.dim[1] * row;
+    qkv.data = to, z.data = to + qkv.bytes;
+    add(h, layer, "attn_qkv.weight", qkv);
+    add(h, layer, "attn_gate.weight", z);
+    return 0;
+}
+
+int hf_recurrent_tensor(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
+{
+    static const char *const dense[] = {"ffn_gate.weight", "ffn_up.weight"};
+    static const char *const shared[] = {"ffn_gate_shexp.weight", "ffn_up_shexp.weight"};
+    const char *dot = strchr(s, '.'), *what = dot ? dot + 1 : "";
+    if (!(h->arch->rules & (HF_DELTA | HF_MAMBA)))
+        return 1;
+    if (!strcmp(what, "A_log"))
+        return add_decay(h, layer, s, t);
+    if (!strcmp(what, "in_proj_qkvz.weight"))
+        return add_qkvz(h, layer, s, t);
+    if (!(h->arch->rules & HF_MAMBA))
+        return 1;
+    if (!strcmp(what, "D"))
+        return add_rows(h, layer, s, t, "ssm_d", t->dim[0]);
+    if (!strcmp(s, "mamba.norm.weight") || !strcmp(s, "mixer.norm.weight"))
+        return add_rows(h, layer, s, t, "ssm_norm.weight",
+                        hf_whole(h, hf_get(h, "mamba_n_groups") ? "mamba_n_groups" : "n_groups"));
+    bool experts = hf_whole(h, "num_local_experts") != 0;
+    if (!strcmp(s, "shared_mlp.input_linear.weight"))
+        return add_halves(h, layer, s, t, experts ? shared : dense);
+    if (!strcmp(s, "shared_mlp.output_linear.weight")) {
+        add(h, layer, experts ? "ffn_down_shexp.weight" : "ffn_down.weight", *t);
+        return 0;
+    }
+    return 1;
+}
