@@ -270,35 +270,43 @@ static void converted(const char *name, const char *arch)
     }
 /* FILES: as a GGUF file too. The converter makes other factors of llama-rope3's RoPE than transformers, and leaves
  * mistral's window out. */
-#define FILES(X)                              \
-    X(llama, "llama", "llama")                \
-    X(llama_tied, "llama-tied", "llama")      \
-    X(llama_linear, "llama-linear", "llama")  \
-    X(qwen2, "qwen2", "qwen2")                \
-    X(qwen3, "qwen3", "qwen3")                \
-    X(smollm3, "smollm3", "smollm3")          \
-    X(granite, "granite", "granite")          \
-    X(gemma2, "gemma2", "gemma2")             \
-    X(gemma3, "gemma3_text", "gemma3")        \
-    X(phi3, "phi3", "phi3")                   \
-    X(glm4, "glm4", "glm4")                   \
-    X(starcoder2, "starcoder2", "starcoder2") \
-    X(olmo2, "olmo2", "olmo2")                \
-    X(olmo3, "olmo3", "olmo2")                \
-    X(cohere2, "cohere2", "cohere2")          \
-    X(nemotron, "nemotron", "nemotron")       \
-    X(ministral3, "ministral3", "mistral3")   \
-    X(llama_yarn, "llama-yarn", "llama")      \
-    X(mixtral, "mixtral", "llama")            \
-    X(qwen2_moe, "qwen2_moe", "qwen2moe")     \
-    X(qwen3_moe, "qwen3_moe", "qwen3moe")     \
-    X(glm4_moe, "glm4_moe", "glm4moe")        \
-    X(dots1, "dots1", "dots1")                \
-    X(gpt_oss, "gpt_oss", "gpt-oss")          \
-    X(lfm2, "lfm2", "lfm2")                   \
-    X(gemma4, "gemma4_text", "gemma4")        \
-    X(gemma4_moe, "gemma4-moe", "gemma4")     \
-    X(gemma4_e4b, "gemma4-e4b", "gemma4")     \
+#define FILES(X)                                                  \
+    X(llama, "llama", "llama")                                    \
+    X(llama_tied, "llama-tied", "llama")                          \
+    X(llama_linear, "llama-linear", "llama")                      \
+    X(qwen2, "qwen2", "qwen2")                                    \
+    X(qwen3, "qwen3", "qwen3")                                    \
+    X(smollm3, "smollm3", "smollm3")                              \
+    X(granite, "granite", "granite")                              \
+    X(gemma2, "gemma2", "gemma2")                                 \
+    X(gemma3, "gemma3_text", "gemma3")                            \
+    X(phi3, "phi3", "phi3")                                       \
+    X(glm4, "glm4", "glm4")                                       \
+    X(starcoder2, "starcoder2", "starcoder2")                     \
+    X(olmo2, "olmo2", "olmo2")                                    \
+    X(olmo3, "olmo3", "olmo2")                                    \
+    X(cohere2, "cohere2", "cohere2")                              \
+    X(nemotron, "nemotron", "nemotron")                           \
+    X(ministral3, "ministral3", "mistral3")                       \
+    X(llama_yarn, "llama-yarn", "llama")                          \
+    X(mixtral, "mixtral", "llama")                                \
+    X(qwen2_moe, "qwen2_moe", "qwen2moe")                         \
+    X(qwen3_moe, "qwen3_moe", "qwen3moe")                         \
+    X(glm4_moe, "glm4_moe", "glm4moe")                            \
+    X(dots1, "dots1", "dots1")                                    \
+    X(gpt_oss, "gpt_oss", "gpt-oss")                              \
+    X(lfm2, "lfm2", "lfm2")                                       \
+    X(lfm2_moe, "lfm2_moe", "lfm2moe")                            \
+    X(qwen3_next, "qwen3_next", "qwen3next")                      \
+    X(qwen3_5, "qwen3_5_text", "qwen35")                          \
+    X(qwen3_5_moe, "qwen3_5_moe_text", "qwen35moe")               \
+    X(mamba2, "mamba2", "mamba2")                                 \
+    X(granitehybrid, "granitemoehybrid", "granitehybrid")         \
+    X(granitehybrid_moe, "granitemoehybrid-moe", "granitehybrid") \
+    X(nemotron_h, "nemotron_h", "nemotron_h_moe")                 \
+    X(gemma4, "gemma4_text", "gemma4")                            \
+    X(gemma4_moe, "gemma4-moe", "gemma4")                         \
+    X(gemma4_e4b, "gemma4-e4b", "gemma4")                         \
     X(phi3_longrope, "phi3-longrope", "phi3")
 #define FOLDERS(X)                         \
     X(llama_rope3, "llama-rope3", "llama") \

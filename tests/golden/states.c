@@ -249,7 +249,7 @@ static void same_bits(const char *name)
     run_close(&r);
 }
 
-#define MODELS(X) X(lfm2)
+#define MODELS(X) X(lfm2) X(lfm2_moe) X(qwen3_next) X(qwen3_5_text) X(mamba2) X(granitemoehybrid) X(nemotron_h)
 
 #define X(name)                           \
     static void test_##name(void **state) \

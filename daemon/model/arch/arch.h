@@ -211,6 +211,7 @@ int starcoder2_bind_layer(struct binder *b, struct layer *l);
 /* Of layers with a recurrent state: lfm2.c, qwen35.c, mamba2.c, nemotron_h.c; and granite.c's scales. */
 int lfm2_bind_layer(struct binder *b, struct layer *l);
 void lfm2_build(const struct model *m, struct program *p);
+extern const char *const qwen35_reads[];
 int qwen35_bind_layer(struct binder *b, struct layer *l);
 void qwen35_build(const struct model *m, struct program *p);
 int mamba2_bind(struct binder *b, struct recurrent_layer *r);

@@ -13,7 +13,7 @@ static int bind_shortconv(struct binder *b, struct recurrent_layer *r)
     return ret ? ret : bind_state_out(b, &r->layer, "shortconv.out_proj.weight", d);
 }
 
-static int bind_layer(struct binder *b, struct layer *l)
+int lfm2_bind_layer(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
     struct recurrent_layer *r = (struct recurrent_layer *)l;
@@ -28,7 +28,7 @@ static int bind_layer(struct binder *b, struct layer *l)
     return ret ? ret : bind_ffn(b, l);
 }
 
-static void build(const struct model *m, struct program *p)
+void lfm2_build(const struct model *m, struct program *p)
 {
     build_embed(m, p);
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
@@ -51,5 +51,5 @@ const struct arch arch_lfm2 = {"lfm2",
                                .layer_bytes = sizeof(struct recurrent_layer),
                                .out_norm = "token_embd_norm",
                                .state = STATE_CONV,
-                               .bind_layer = bind_layer,
-                               .build = build};
+                               .bind_layer = lfm2_bind_layer,
+                               .build = lfm2_build};

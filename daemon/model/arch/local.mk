@@ -5,6 +5,14 @@ ARCHS = \
 	daemon/model/arch/qwen3.c \
 	daemon/model/arch/qwen3moe.c \
 	daemon/model/arch/lfm2.c \
+	daemon/model/arch/lfm2moe.c \
+	daemon/model/arch/qwen35.c \
+	daemon/model/arch/qwen35moe.c \
+	daemon/model/arch/qwen3next.c \
+	daemon/model/arch/mamba2.c \
+	daemon/model/arch/granitehybrid.c \
+	daemon/model/arch/nemotron_h.c \
+	daemon/model/arch/nemotron_h_moe.c \
 	daemon/model/arch/qwen2moe.c \
 	daemon/model/arch/dots1.c \
 	daemon/model/arch/gpt_oss.c \

@@ -1,0 +1,15 @@
+/* qwen35moe.c - Qwen 3.5 and 3.6 with experts, 35B-A3B and its like: all of them softmax, the best, their weights made
+ * one, and an expert with a gate that all go to. */
+#include "daemon/model/arch/arch.h"
+
+const struct arch arch_qwen35moe = {"qwen35moe",
+                                    ROPE_NEOX,
+                                    .skips_ahead = true,
+                                    .reads = qwen35_reads,
+                                    .experts = {true, ROUTE_SOFTMAX, true},
+                                    .layer_bytes = sizeof(struct recurrent_layer),
+                                    .state = STATE_DELTA,
+                                    .interval = 4,
+                                    .tiled = true,
+                                    .bind_layer = qwen35_bind_layer,
+                                    .build = qwen35_build};

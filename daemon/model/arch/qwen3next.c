@@ -1,0 +1,13 @@
+/* qwen3next.c - Qwen 3-Next and Qwen 3-Coder-Next: what Qwen 3.5 with experts is, but for the order of value heads,
+ * each of which lies beside its key head. */
+#include "daemon/model/arch/arch.h"
+
+const struct arch arch_qwen3next = {"qwen3next",
+                                    ROPE_NEOX,
+                                    .skips_ahead = true,
+                                    .experts = {true, ROUTE_SOFTMAX, true},
+                                    .layer_bytes = sizeof(struct recurrent_layer),
+                                    .state = STATE_DELTA,
+                                    .interval = 4,
+                                    .bind_layer = qwen35_bind_layer,
+                                    .build = qwen35_build};
