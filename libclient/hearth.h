@@ -74,8 +74,11 @@
  *
  * Growing
  *
- *   Parameter structs are set up by their init function, which is given sizeof, so a program built against an older
- *   header goes on working with a newer library. Result structs change only with the library's soname.
+ *   A program built against an older header goes on working with a newer library. Parameter structs are set up by their
+ *   init function, which is given sizeof; what they contain, and what you set up yourself, begins as zeros ("= {0}").
+ *   Results keep their size, and each member its place: new ones take the room that is at their ends (HEARTH_ROOM).
+ *   Only pairs and triples that will never have more are without it: hearth_err, _bytes, _ids, _strs, _bias, _logprob,
+ *   _token_logprobs, _trace_field, _bucket, _logit, _top.
  */
 #ifndef HEARTH_H
 #define HEARTH_H
@@ -164,6 +167,9 @@ HEARTH_API bool hearth_error_is_request(int code);
 
 /* --- pieces of messages -------------------------------------------------------------------------------- */
 
+/* Where members of a later version will be; zeros until then. */
+#define HEARTH_ROOM(n) long long reserved_[n]
+
 /* Any bytes, NULs included. In results data[len] is a NUL that len does not count. */
 struct hearth_bytes {
     const char *data; /* NULL: absent */
@@ -193,6 +199,7 @@ static inline struct hearth_bytes hearth_text(const char *s)
 struct hearth_part {
     const char *type;
     struct hearth_bytes text;
+    HEARTH_ROOM(4);
 };
 struct hearth_message {
     const char *role;            /* "system", "user", "assistant", "tool", or what the template knows */
@@ -200,6 +207,7 @@ struct hearth_message {
     struct hearth_part *parts;   /* ... or parts; not both */
     size_t n_parts;
     const char *json; /* NULL, or the message as a JSON object, with role and content */
+    HEARTH_ROOM(4);
 };
 
 struct hearth_bias {
@@ -223,6 +231,7 @@ struct hearth_sampling {
     uint64_t seed;             /* the same seed gives the same text, whatever else is running */
     struct hearth_bias *logit_bias;
     size_t n_logit_bias;
+    HEARTH_ROOM(8);
 };
 
 /* Where a prompt's KV came from: prompt_tokens = reused_tokens + computed_tokens, the session's history included. */
@@ -232,6 +241,7 @@ struct hearth_usage {
     int64_t restored_tokens;   /* ... and, of these, tokens whose KV was restored from host memory or disk for it */
     int64_t computed_tokens;   /* at least one */
     int64_t completion_tokens; /* an end token is not counted */
+    HEARTH_ROOM(4);
 };
 struct hearth_timings {       /* milliseconds */
     double queue_ms;          /* from the request to its admission, load and restore left out */
@@ -241,6 +251,7 @@ struct hearth_timings {       /* milliseconds */
     double decode_ms;         /* from the first token to the last */
     double total_ms;          /* from the request to its end */
     double tokens_per_second; /* of decode; 0 where fewer than two tokens came */
+    HEARTH_ROOM(4);
 };
 
 /* An alternative for a token, and a token with its alternatives, best first. */
@@ -320,6 +331,7 @@ HEARTH_API int hearth_wait(struct hearth *h, int fd, const struct timespec *time
 struct hearth_file {
     const char *name;
     struct hearth_bytes text;
+    HEARTH_ROOM(4);
 };
 
 /*
@@ -376,6 +388,7 @@ struct hearth_stream_begin {
     const char *session; /* id; NULL where none is kept */
     const char *request;
     const char *model; /* the name of the model that answers */
+    HEARTH_ROOM(4);
 };
 struct hearth_stream_tokens {
     int64_t stream;
@@ -385,19 +398,23 @@ struct hearth_stream_tokens {
     struct hearth_ids tokens;
     struct hearth_token_logprobs *logprobs; /* one per token where they were asked for */
     size_t n_logprobs;
+    HEARTH_ROOM(4);
 };
 struct hearth_stream_progress {
     int64_t stream;
     int64_t done, total; /* tokens of the prompt; those that were reused are done from the start */
+    HEARTH_ROOM(4);
 };
 struct hearth_stream_queued { /* before BEGIN, where too many streams are running */
     const char *request;      /* its id */
     int64_t position;         /* in its user's line; 1: the next */
     double seconds;           /* that it may take, by how long it took others; 0: not known */
+    HEARTH_ROOM(4);
 };
 struct hearth_model_progress {
     const char *model;
     int64_t done, total; /* bytes */
+    HEARTH_ROOM(4);
 };
 struct hearth_notice {
     const char *name;    /* a symbol. RECOVERING: an engine died, and the stream goes on in the next one.
@@ -405,6 +422,7 @@ struct hearth_notice {
                             renders earlier messages otherwise than the session has them, which stay as they are */
     const char *message; /* for a person */
     int64_t stream;      /* -1: not about one stream */
+    HEARTH_ROOM(4);
 };
 struct hearth_generate_result {
     const char *session; /* id; NULL where none is kept */
@@ -419,6 +437,7 @@ struct hearth_generate_result {
     struct hearth_token_logprobs *logprobs;
     size_t n_logprobs;
     const char *error; /* "NAME: message" where finish_reason is error: the text so far stands */
+    HEARTH_ROOM(8);
 };
 
 /* A later version may have more: a program passes over a type that it does not know. */
@@ -446,6 +465,7 @@ struct hearth_event {
         const struct hearth_generate_result *result;
     } body;
     struct hearth_err err;
+    HEARTH_ROOM(4);
 };
 
 /* Queues a generation and returns its number (never 0) in *request. Sends nothing by itself: hearth_io(), hearth_wait()
@@ -512,6 +532,7 @@ struct hearth_measured {
     int64_t prompt_tokens; /* the session's history included */
     int64_t reused_tokens; /* of these, the tokens in full pages of KV that the model has on its device */
     bool fits;             /* the prompt, and max_tokens where that is given, are within the model's context */
+    HEARTH_ROOM(4);
 };
 HEARTH_API int hearth_measure(struct hearth *h, const struct hearth_generate *g, struct hearth_measured **out,
                               const struct timespec *timeout, struct hearth_err *err);
@@ -526,12 +547,14 @@ struct hearth_limits {
     int64_t stop_strings; /* per request, as the next two */
     int64_t logit_bias;
     int64_t logprobs;
+    HEARTH_ROOM(4);
 };
 struct hearth_hello_result {
     int64_t version;    /* of the protocol, the one in use */
     const char *server; /* "hearth 0.1.0" */
     struct hearth_strs features;
     struct hearth_limits limits;
+    HEARTH_ROOM(4);
 };
 HEARTH_API int hearth_hello(struct hearth *h, struct hearth_hello_result **out, const struct timespec *timeout,
                             struct hearth_err *err);
@@ -554,11 +577,13 @@ struct hearth_session {
     const char *parent;   /* id of the session that it is a fork of; NULL: it is none, or that one was removed */
     int64_t shared;       /* leading tokens that it has from there, by reference; bytes has its own alone */
     bool ephemeral;       /* it is removed when nobody has used it for a day */
+    HEARTH_ROOM(8);
 };
 struct hearth_sessions_list_result {
     struct hearth_session *sessions; /* last used first */
     size_t n_sessions;
     const char *next; /* where the next page is from; NULL: this was the last one */
+    HEARTH_ROOM(4);
 };
 /* Generation metadata: how a turn was generated. */
 struct hearth_generation_info {
@@ -566,6 +591,7 @@ struct hearth_generation_info {
     struct hearth_usage usage;
     struct hearth_timings timings;
     struct hearth_sampling sampling; /* with the seed that was used */
+    HEARTH_ROOM(4);
 };
 /* A turn of a session, for people to read; the tokens of the timeline are the truth. */
 struct hearth_turn {
@@ -578,12 +604,14 @@ struct hearth_turn {
     struct hearth_ids tokens; /* export and import only */
     bool continues;           /* likewise: this is the rest of the turn before, which did not fit in one page */
     const char *message;      /* JSON: the message as it was given, where it was more than a role and a text; or NULL */
+    HEARTH_ROOM(4);
 };
 struct hearth_session_show_result {
     struct hearth_session session;
     struct hearth_turn *turns;
     size_t n_turns;
     struct hearth_ids tokens; /* where asked for */
+    HEARTH_ROOM(4);
 };
 /* One's own generations, the newest first: those that run, and with `ended` those that can still be attached to. */
 struct hearth_stream_info {
@@ -596,10 +624,12 @@ struct hearth_stream_info {
     int64_t tokens;      /* of the completion, so far */
     int64_t attached;    /* requests that wait for its end: 0 where its client has gone */
     double began, ended; /* seconds since the epoch; one of them is 0: while it runs, or afterwards */
+    HEARTH_ROOM(4);
 };
 struct hearth_streams_list_result {
     struct hearth_stream_info *streams;
     size_t n_streams;
+    HEARTH_ROOM(4);
 };
 HEARTH_API int hearth_streams_list(struct hearth *h, bool ended, struct hearth_streams_list_result **out,
                                    const struct timespec *timeout, struct hearth_err *err);
@@ -616,12 +646,14 @@ struct hearth_trace_event {
     const char *stage; /* "admitted" */
     struct hearth_trace_field *fields;
     size_t n_fields;
+    HEARTH_ROOM(4);
 };
 struct hearth_trace_result {
     int64_t stream;
     struct hearth_trace_event *events; /* by time */
     size_t n_events;
     int64_t lost; /* events in the middle that are not remembered */
+    HEARTH_ROOM(4);
 };
 HEARTH_API int hearth_streams_trace(struct hearth *h, int64_t stream, struct hearth_trace_result **out,
                                     const struct timespec *timeout, struct hearth_err *err);
@@ -659,6 +691,7 @@ struct hearth_session_fork {
 struct hearth_forked {
     struct hearth_session *sessions;
     size_t n_sessions;
+    HEARTH_ROOM(4);
 };
 HEARTH_API void hearth_session_fork_init(struct hearth_session_fork *f, size_t size);
 HEARTH_API int hearth_sessions_fork(struct hearth *h, const struct hearth_session_fork *f, struct hearth_forked **out,
@@ -668,6 +701,7 @@ HEARTH_API int hearth_sessions_fork(struct hearth *h, const struct hearth_sessio
  * HEARTH_ECONFLICT, unless with `replace`: then what it has after the fork's cut is dropped. */
 struct hearth_adopted {
     struct hearth_session session; /* the parent, as it is now */
+    HEARTH_ROOM(4);
 };
 HEARTH_API int hearth_sessions_adopt(struct hearth *h, const char *session, bool replace, struct hearth_adopted **out,
                                      const struct timespec *timeout, struct hearth_err *err);
@@ -684,6 +718,7 @@ struct hearth_session_page {
     struct hearth_turn *turns;
     size_t n_turns;
     int64_t next; /* -1: this was the last page */
+    HEARTH_ROOM(4);
 };
 enum { HEARTH_EXPORT_VERSION = 1 };
 HEARTH_API int hearth_sessions_export(struct hearth *h, const char *session, int64_t from,
@@ -715,6 +750,7 @@ HEARTH_API void hearth_session_import_init(struct hearth_session_import *page, s
 struct hearth_imported {
     bool has_session; /* after the last page */
     struct hearth_session session;
+    HEARTH_ROOM(4);
 };
 HEARTH_API int hearth_sessions_import(struct hearth *h, const struct hearth_session_import *page,
                                       struct hearth_imported **out, const struct timespec *timeout,
@@ -729,15 +765,18 @@ struct hearth_op {  /* of a model's program: the list of fused ops that its forw
      * "gemv", "skinny", "wgmma", "cublaslt", "ref", or "one" for ops that have a single path. NULL: the model is not in
      * memory, or the device cannot run it. */
     const char *one, *few, *many, *invariant;
+    HEARTH_ROOM(4);
 };
 struct hearth_special_token {
     const char *role; /* bos eos eot eom fim_pre fim_suf fim_mid fim_pad fim_rep fim_sep */
     int64_t id;
     struct hearth_bytes text;
+    HEARTH_ROOM(4);
 };
 struct hearth_default { /* a sampling parameter, by generate's name for it */
     const char *name;
     double value;
+    HEARTH_ROOM(4);
 };
 struct hearth_model {
     const char *name, *path;
@@ -765,12 +804,14 @@ struct hearth_model {
     size_t n_special;
     struct hearth_default *sampling; /* what its makers put into the file; no request takes them by itself */
     size_t n_sampling;
+    HEARTH_ROOM(12);
 };
 struct hearth_models_list_result {
     struct hearth_model *models;
     size_t n_models;
     const char *default_model;  /* a name or a path: what is meant where a person names none */
     struct hearth_strs folders; /* that were searched, in this order */
+    HEARTH_ROOM(4);
 };
 struct hearth_model_load_result {
     const char *model, *path;
@@ -779,6 +820,7 @@ struct hearth_model_load_result {
     const char *where;       /* "cpu", "cuda:0" */
     const char *no_gpu;      /* NULL, or why the CPU runs it although the engine could use a GPU */
     struct hearth_strs slow; /* as in struct hearth_loaded_model */
+    HEARTH_ROOM(4);
 };
 HEARTH_API int hearth_models_list(struct hearth *h, struct hearth_models_list_result **out,
                                   const struct timespec *timeout, struct hearth_err *err);
@@ -815,6 +857,7 @@ struct hearth_loaded_model {
                                                     as the cache has it; else why the CPU runs the model: what
                                                     was wrong, or what the device lacks (room, kernels) */
     struct hearth_strs slow; /* ops that are off the GPU's fast paths, and why; at most 8, none on the CPU */
+    HEARTH_ROOM(8);
 };
 /* The tiers of KV below the models' pages on the device: host memory, and files. Counters start with the engine; rates
  * are recent means, 0 where nothing was measured yet. */
@@ -830,11 +873,13 @@ struct hearth_kv_tiers {
     double prefill_rate;                        /* tokens/s that computing gives */
     double device_rate;                         /* bytes/s, host memory to device */
     double read_rate, write_rate;               /* bytes/s, of the disk */
+    HEARTH_ROOM(4);
 };
 /* The device's memory: who has it. As of when the device last had nothing to do, or 10 s ago. */
 struct hearth_program {
     int64_t pid, bytes;
     const char *name; /* NULL: it is not told */
+    HEARTH_ROOM(4);
 };
 struct hearth_memory {
     int64_t limit;                         /* that hearth may have (gpu_memory); 0: any */
@@ -845,6 +890,7 @@ struct hearth_memory {
     const char *others_unknown;            /* NULL, or why what others have is not known */
     struct hearth_program *programs;       /* some of them, those with the most */
     size_t n_programs;
+    HEARTH_ROOM(4);
 };
 struct hearth_engine_status {
     int64_t pid;         /* 0: none */
@@ -861,15 +907,18 @@ struct hearth_engine_status {
     struct hearth_kv_tiers kv;
     struct hearth_loaded_model *models;
     size_t n_models;
+    HEARTH_ROOM(12);
 };
 /* KV files on the disk: those of one's own user; root and the daemon's own user see everybody's. */
 struct hearth_kv_share {
     int64_t uid, files, bytes;
+    HEARTH_ROOM(4);
 };
 struct hearth_kv_files {
     int64_t limit, limit_per_uid; /* bytes, in force now: a full disk lowers them. 0: no files */
     struct hearth_kv_share *shares;
     size_t n_shares;
+    HEARTH_ROOM(4);
 };
 /* What the generations that ended came to since the daemon started, of all users together. */
 struct hearth_bucket {
@@ -881,6 +930,7 @@ struct hearth_histogram {
     int64_t count;
     struct hearth_bucket *buckets; /* rising; those beyond the last bound are in count alone */
     size_t n_buckets;
+    HEARTH_ROOM(4);
 };
 struct hearth_served {
     int64_t stop, length, context_full, cancelled, error;                     /* generations by their finish_reason */
@@ -889,12 +939,14 @@ struct hearth_served {
     struct hearth_histogram per_token; /* between two tokens, on average over a generation */
     struct hearth_histogram total;     /* from the request to its end */
     struct hearth_histogram queue;     /* from the request to its admission */
+    HEARTH_ROOM(4);
 };
 /* The most that the daemon's loop has done in one turn, while everybody else waited. */
 struct hearth_loop {
     int64_t bytes; /* of messages and of the database's pages */
     int64_t rows;  /* of the database */
     double cpu;    /* seconds of the processor */
+    HEARTH_ROOM(4);
 };
 struct hearth_status_result {
     int64_t pid;
@@ -908,6 +960,7 @@ struct hearth_status_result {
     struct hearth_served served;
     struct hearth_loop longest;
     struct hearth_engine_status engine;
+    HEARTH_ROOM(12);
 };
 HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,
                              struct hearth_err *err);
@@ -921,6 +974,7 @@ HEARTH_API int hearth_shutdown(struct hearth *h, bool now, const struct timespec
  * step, without it that is an error. */
 struct hearth_backup_result {
     int64_t bytes;
+    HEARTH_ROOM(4);
 };
 HEARTH_API int hearth_backup(struct hearth *h, const char *path, bool replace, struct hearth_backup_result **out,
                              const struct timespec *timeout, struct hearth_err *err);
@@ -929,10 +983,12 @@ HEARTH_API int hearth_backup(struct hearth *h, const char *path, bool replace, s
 enum { HEARTH_BOS_AUTO = -1, HEARTH_BOS_NO = 0, HEARTH_BOS_YES = 1 };
 struct hearth_tokenize_result {
     struct hearth_ids ids;
+    HEARTH_ROOM(4);
 };
 struct hearth_detokenize_result {
     struct hearth_bytes bytes; /* the tokens' bytes, exactly */
     struct hearth_bytes text;  /* the same as UTF-8, each bad byte as U+FFFD */
+    HEARTH_ROOM(4);
 };
 /* special: parse control tokens in the text. bos: one of HEARTH_BOS_*. */
 HEARTH_API int hearth_tokenize(struct hearth *h, const char *model, struct hearth_bytes text, bool special, int bos,
@@ -961,6 +1017,7 @@ struct hearth_render {
 struct hearth_render_result {
     struct hearth_bytes text; /* UTF-8 */
     struct hearth_ids ids;    /* control tokens only where the template wrote them; BOS once */
+    HEARTH_ROOM(4);
 };
 HEARTH_API void hearth_render_init(struct hearth_render *r, size_t size);
 /* HEARTH_ETEMPLATE with the template's own words where it refuses the conversation; HEARTH_ENOTEMPLATE. */
@@ -980,6 +1037,7 @@ struct hearth_eval_result {
     struct hearth_top *top; /* one per position */
     size_t n_top;
     struct hearth_ids greedy; /* what follows the last position; includes an end token and stops there */
+    HEARTH_ROOM(4);
 };
 /* top: 0..1000 per position; greedy: how many tokens to go on. */
 HEARTH_API int hearth_eval(struct hearth *h, const char *model, struct hearth_ids tokens, int64_t top, int64_t greedy,

@@ -57,7 +57,7 @@ UNIT_TESTS = \
 	tests/unit/kernels/dtype tests/unit/kernels/program tests/unit/kernels/rules \
 	tests/unit/kvtier/fingerprint tests/unit/kvtier/kvfile tests/unit/kvtier/kvio tests/unit/kvtier/tier \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-states tests/unit/kvtier/tier-windows \
-	tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
+	tests/unit/libclient/abi tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
 	tests/unit/libclient/socket-path tests/unit/libclient/wire \
 	tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/kind tests/unit/model/model tests/unit/model/pace tests/unit/model/states tests/unit/model/templates \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
@@ -136,7 +136,7 @@ dist_check_SCRIPTS += $(READER_TESTS)
 TESTS += $(READER_TESTS)
 EXTRA_DIST += tests/unit/model/tokenizers tests/tools/tokenizer_vectors.py tests/tools/pretok_vectors.py \
 	tests/tools/sentencepiece_vectors.py tests/tools/deepseek_cased.txt
-EXTRA_DIST += tests/unit/data/sessions-v1.sql tests/unit/kvtier/kvfile.py tests/unit/libclient/wire-msgpack.py
+EXTRA_DIST += tests/unit/data/abi.txt tests/unit/data/sessions-v1.sql tests/unit/kvtier/kvfile.py tests/unit/libclient/wire-msgpack.py
 
 # The disk tier beside what the disk can do; run by hand, built by `make tests/bench/bench-kv`.
 EXTRA_PROGRAMS += tests/bench/bench-kv
