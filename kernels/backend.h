@@ -337,8 +337,9 @@ struct backend {
     uint64_t (*step_run)(struct device *d, const struct batch *b, const struct program *p);
 
     /* The path that op i of the program takes in a step of n_row rows, one token of as many sequences: "cpu" on the
-     * CPU; on a GPU "gemv", "skinny", "wgmma", "cublaslt" or "ref" for products, "one" for ops that have a single path,
-     * NULL for an op that it cannot run. A static string. */
+     * CPU; on a GPU "gemv", "skinny", "wgmma", "cublaslt" or "ref" for products, with "+epilogue" where what follows
+     * the product takes a launch of its own; "one" for ops that have a single path, "one+plan" where a row needs its
+     * kernels for many; NULL for an op that it cannot run. A static string. */
     const char *(*op_path)(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant);
 
     /* Waits until the step is done and copies what it sampled (in batch.sample's order) to out[n]; n may be 0.

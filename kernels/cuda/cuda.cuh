@@ -25,7 +25,7 @@ extern "C" {
 #include "kernels/cuda/gemm/split_k.cuh"
 
 enum {
-    ATTEND_CHUNK = 256, /* tokens of KV per attention work item, where a sum's order follows positions alone */
+    ATTEND_CHUNK = 256, /* tokens of KV per attention work item at most, where a sum follows positions alone */
     ATTEND_FIRST_PAGES =
         8, /* pages of an item that are read first, one a warp, where heads have up to 128 dimensions */
     GRAPHS_MAX = 64,
@@ -140,7 +140,7 @@ struct step_group {                   /* what differs between a model's layer gr
 struct step_dev {
     uint64_t ticket; /* written to the result ring when all is done */
     uint32_t n_row, n_seq, n_out, n_sample;
-    uint32_t chunk_pages, chunk_magic; /* attention: pages of KV of a work item, and fastdiv_magic of it */
+    uint32_t chunk_pages, chunk_magic; /* attention: KV pages of an item, 0 by head size; fastdiv_magic of it */
     int32_t token[BATCH_ROWS_MAX];     /* ids, or TOKEN_OF_SLOT */
     uint32_t pos[BATCH_ROWS_MAX];
     uint32_t seq[BATCH_ROWS_MAX]; /* sequence of the row */
@@ -355,23 +355,32 @@ static inline kv_view kv_view_of(const struct kv_pool *p, uint32_t layer)
     return v;
 }
 
-/* The one place where kernels are launched; false where nothing was. `early`: before the kernel before it has ended. */
+/* The one place where kernels are launched; false where nothing was. `early`: before the kernel before it has ended;
+ * `cluster`: blocks of a thread block cluster, which divide the grid. */
 template <typename... P, typename... A>
-static inline bool cuda_launch_on(struct device *d, cudaStream_t stream, bool early, void (*k)(P...), dim3 grid,
-                                  uint32_t block, size_t smem, A... args)
+static inline bool cuda_launch_on(struct device *d, cudaStream_t stream, bool early, uint32_t cluster, void (*k)(P...),
+                                  dim3 grid, uint32_t block, size_t smem, A... args)
 {
     if (d->err.code || !grid.x || !grid.y || !grid.z)
         return false;
-    cudaLaunchAttribute attr;
-    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attr[2];
+    uint32_t n = 0;
+    if (early) {
+        attr[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attr[n++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+        attr[n].id = cudaLaunchAttributeClusterDimension;
+        attr[n].val.clusterDim.x = cluster, attr[n].val.clusterDim.y = attr[n].val.clusterDim.z = 1;
+        n++;
+    }
     cudaLaunchConfig_t c = {};
     c.gridDim = grid;
     c.blockDim = dim3(block);
     c.dynamicSmemBytes = smem;
     c.stream = stream;
-    c.attrs = &attr;
-    c.numAttrs = early ? 1 : 0;
+    c.attrs = attr;
+    c.numAttrs = n;
     return cuda_ok(d, cudaLaunchKernelEx(&c, k, P(args)...));
 }
 
@@ -384,12 +393,18 @@ static inline bool cuda_launch_on(struct device *d, cudaStream_t stream, bool ea
 enum { LAUNCH_PLAIN = 0, LAUNCH_PDL = 1 };
 
 template <typename... P, typename... A>
+static inline void cuda_launch_clusters(struct device *d, uint32_t cluster, void (*k)(P...), dim3 grid, uint32_t block,
+                                        size_t smem, int flags, A... args)
+{
+    bool early = d->pdl && d->pdl_chain && (flags & LAUNCH_PDL);
+    if (cuda_launch_on(d, d->stream, early, cluster, k, grid, block, smem, args...))
+        d->pdl_chain = true;
+}
+template <typename... P, typename... A>
 static inline void cuda_launch(struct device *d, void (*k)(P...), dim3 grid, uint32_t block, size_t smem, int flags,
                                A... args)
 {
-    bool early = d->pdl && d->pdl_chain && (flags & LAUNCH_PDL);
-    if (cuda_launch_on(d, d->stream, early, k, grid, block, smem, args...))
-        d->pdl_chain = true;
+    cuda_launch_clusters(d, 1, k, grid, block, smem, flags, args...);
 }
 template <typename K> static inline void cuda_smem(struct device *d, K *k, size_t bytes)
 {

@@ -74,12 +74,18 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
     const struct lowering *l = lowering_of(o->kind);
     if (cuda_lacks(o))
         return NULL;
+    if (o->kind == OP_ATTEND && n_row == 1 && !attend_one(&o->attend))
+        return "one+plan";
     if (!l || l->only)
         return l ? "one" : NULL;
     enum path step = plan_step_path(d, p->model, n_row, true, invariant), path;
     path = call_path(d, l, o, step, n_row, invariant);
     if (path == PATH_NONE) /* in chunks, of which the first is as long as they get */
         path = call_path(d, l, o, step, n_row < GEMM_ROWS ? n_row : GEMM_ROWS, invariant);
+    if (path == PATH_GEMV && !gemm_ends_here(o, path))
+        return "gemv+epilogue";
+    if (path == PATH_SKINNY && !gemm_ends_here(o, path))
+        return "skinny+epilogue";
     return path == PATH_NONE ? NULL : paths[path].name;
 }
 

@@ -46,6 +46,10 @@ op_run gemm_qkv, gemm_proj, gemm_ffn_up, gemm_head;
 /* Whether few rows of this op may take PATH_GEMV: chip, types, and a row of activations that fits shared memory. */
 bool gemv_takes(const struct device *d, const struct op *o);
 
+/* Whether a launch of gemv or skinny for the op also does what follows its product; else a kernel of epilogue.cu does.
+ */
+bool gemm_ends_here(const struct op *o, enum path path);
+
 /* wgmma.cu: all rows of a step, at most WG_ROWS, on Hopper, where every matrix of the model is of a type that it takes
  * (wg_supports); wg_can_run says the same of one op's. */
 op_run wg_qkv, wg_proj, wg_ffn_up, wg_head;
@@ -62,5 +66,7 @@ op_run prefill_qkv, prefill_proj, prefill_ffn_up;
 op_run ref_qkv, ref_proj, ref_ffn_up, ref_head;
 /* embed.cu, attend.cu */
 op_run embed_run, attend_run;
+/* Whether a step of one row goes through attention's short kernels: a KV head's query heads fit a tile. */
+bool attend_one(const struct op_attend *op);
 
 #endif

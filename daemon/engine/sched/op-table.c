@@ -37,9 +37,27 @@ static const char *expanded_types(const struct weight *w, char buf[40])
     return buf;
 }
 
+/* Whether the path is this one, with or without something more behind a '+'. */
 static bool is(const char *path, const char *name)
 {
-    return path && !strcmp(path, name);
+    size_t n = strlen(name);
+    return path && !strncmp(path, name, n) && (!path[n] || path[n] == '+');
+}
+
+/* What a path of "NAME+MORE" does for the op in MORE. */
+static const char *separately(const struct op *o)
+{
+    switch (o->kind) {
+    case OP_QKV:
+        return o->qkv.q_norm || o->qkv.k_norm ? "norms of q and k in a kernel of their own"
+                                              : "RoPE in a kernel of its own";
+    case OP_ATTEND:
+        return "one row through the kernels for many";
+    case OP_PROJ:
+        return "the norm after it in a kernel of its own";
+    default:
+        return "the activation in a kernel of its own";
+    }
 }
 
 const char *op_slow(const struct op *o, const struct op_paths *paths, char buf[OP_SLOW_TEXT])
@@ -59,6 +77,8 @@ const char *op_slow(const struct op *o, const struct op_paths *paths, char buf[O
         snprintf(buf, OP_SLOW_TEXT, "one row through skinny, not gemv");
     else if (is(paths->at[OP_STEP_FEW], "skinny") || is(paths->at[OP_STEP_FEW], "gemv"))
         snprintf(buf, OP_SLOW_TEXT, "%d rows through %s, not wgmma", OP_FEW_ROWS, paths->at[OP_STEP_FEW]);
+    else if (strchr(paths->at[OP_STEP_ONE], '+'))
+        snprintf(buf, OP_SLOW_TEXT, "%s", separately(o));
     else
         return NULL;
     return buf;

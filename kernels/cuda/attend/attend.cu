@@ -4,8 +4,8 @@
  * Decode, short prompts and the invariant mode go chunk by chunk: a work item is (sequence, KV head, tile of 8 rows,
  * chunk), the rows of a tile the query heads of a KV head's group over one or more tokens, so that grouped queries
  * share what they read (plan.cuh). split_kv.cu takes items, reduce.cu adds what the chunks of a row gave. A chunk has
- * 256 tokens where bits must not depend on the batch; where they may, decode's is as long as a sequence if there are
- * sequences enough. Longer runs of rows go through prefill.cu.
+ * 256 tokens, of heads of more than 128 dimensions 128, where bits must not depend on the batch; where they may,
+ * decode's is as long as a sequence if there are sequences enough. Longer runs of rows go through prefill.cu.
  */
 #include "kernels/cuda/attend/plan.cuh"
 #include "kernels/cuda/local.cuh"
@@ -25,6 +25,17 @@ void attend_init(struct device *d)
     attend_reduce_init(d);
 }
 
+/* Pages of the step's shortest chunk. */
+static uint32_t pages_of(const struct device *d, const step_dev *m)
+{
+    uint32_t least = m->chunk_pages;
+    for (uint32_t g = 0; g < d->n_group && !m->chunk_pages; g++) {
+        uint32_t fixed = fixed_pages((int)d->kv[g]->desc.d_k);
+        least = least && least < fixed ? least : fixed;
+    }
+    return least;
+}
+
 void attend_reserve(struct device *d, const step_dev *m)
 {
     uint64_t pairs = 0, floats = 0; /* floats: of all heads, by the group with the most */
@@ -33,7 +44,7 @@ void attend_reserve(struct device *d, const step_dev *m)
         floats = n > floats ? n : floats;
     }
     for (uint32_t s = 0; s < m->n_seq; s++) {
-        uint64_t chunks = (m->pos0[s] + m->n_rows[s]) / (KV_PAGE * m->chunk_pages) + 1;
+        uint64_t chunks = (m->pos0[s] + m->n_rows[s]) / (KV_PAGE * pages_of(d, m)) + 1;
         pairs += chunks * (m->n_rows[s] < GEMM_ROWS ? m->n_rows[s] : GEMM_ROWS);
     }
     uint64_t want = pairs * floats * sizeof(float), have = d->ws.part_bytes ? d->ws.part_bytes : 64ull << 20;
@@ -56,17 +67,17 @@ void attend_reserve(struct device *d, const step_dev *m)
 }
 
 /*
- * Pages of a chunk. Where bits are free, decode has as few chunks as fill the GPU: at a chunk's end its block reads
- * nothing, and more than one of a sequence are added up by another launch. A cut takes what all of its bytes take, or
- * what the longest way of a block does, by rounds of a page a warp; the figures are an H100's.
+ * Pages of a chunk, 0: fixed ones. Where bits are free, decode has as few chunks as fill the GPU: at a chunk's end its
+ * block reads nothing, and more than one of a sequence are added up by another launch. A cut takes what all of its
+ * bytes take, or what the longest way of a block does, by rounds of a page a warp; the figures are an H100's.
  */
 static uint32_t chunk_pages_of(const struct device *d, const step_dev *m)
 {
     if (!d->decode || d->invariant || d->bucket <= GEMV_ROWS)
-        return CHUNK_PAGES;
+        return 0;
     const float kb = KV_PAGE * 4 * d->kv[0]->desc.d_k / 1024.f, us_round = 0.8f + 0.11f * kb, kb_us = 2750, us_end = 1,
                 us_reduce = 2.5f;
-    uint32_t most = (d->max_pos + KV_PAGE - 1) / KV_PAGE, best = CHUNK_PAGES, n_kv = d->kv[0]->desc.n_kv;
+    uint32_t most = (d->max_pos + KV_PAGE - 1) / KV_PAGE, best = 0, n_kv = d->kv[0]->desc.n_kv;
     uint32_t warps = attend_warps((int)d->kv[0]->desc.d_k), pages = 0, chunk;
     float least = INFINITY;
     for (uint32_t s = 0; s < m->n_seq; s++)
@@ -89,8 +100,9 @@ static uint32_t chunk_pages_of(const struct device *d, const step_dev *m)
 
 void attend_cut(struct device *d, step_dev *m)
 {
-    uint32_t pages = chunk_pages_of(d, m), tokens = pages * KV_PAGE;
-    m->chunk_pages = pages, m->chunk_magic = fastdiv_magic(pages);
+    uint32_t pages = chunk_pages_of(d, m), tokens;
+    m->chunk_pages = pages, m->chunk_magic = pages ? fastdiv_magic(pages) : 0;
+    tokens = pages_of(d, m) * KV_PAGE;
     d->n_split = 1; /* more where any sequence has: a merge of chunks is part of the graph then */
     while (d->n_split * tokens < d->max_pos &&
            (d->n_split == 1 || d->n_split * d->bucket * d->kv[0]->desc.n_kv < 2u * d->sms))
@@ -110,6 +122,11 @@ static bool split_all(const struct device *d, const struct op_attend *op)
     return 2 * items <= (d->max_pos <= ATTEND_CHUNK ? 4ull : 3ull) * d->sms;
 }
 
+bool attend_one(const struct op_attend *op)
+{
+    return op->n_head / op->n_kv <= TILE_ROWS;
+}
+
 void attend_run(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_attend *op = &o->attend;
@@ -124,7 +141,8 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     a.s = d->step, a.pages = d->pages, a.pages0 = d->step->group[op->group].pages0;
     a.n_head = op->n_head, a.group = op->n_head / op->n_kv, a.window = op->window;
     a.scale = op->scale, a.softcap = op->softcap;
-    a.one = d->decode && d->bucket == 1 && !a.window && !op->group && a.group <= TILE_ROWS;
+    a.one = d->decode && d->bucket == 1 && attend_one(op);
+    a.first = !a.window && !op->group;
     a.part = d->ws.part;
     /* Longer runs of rows go to prefill.cu, whose bits depend on how a prompt is cut. */
     a.rows_max = BATCH_ROWS_MAX;
@@ -137,7 +155,8 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
         return;
     }
     wg_attended(d, p, op->n_head * op->d_head, &a.out);
-    split_args split = {a, fastdiv_magic(a.group), fastdiv_magic(a.kv.n_kv)};
+    uint32_t fixed = fixed_pages((int)op->d_head);
+    split_args split = {a, fastdiv_magic(a.group), fastdiv_magic(a.kv.n_kv), fixed, fastdiv_magic(fixed)};
     for (uint32_t lo = 0; lo < d->bucket; lo += GEMM_ROWS) {
         split.row_lo = lo, split.row_hi = lo + GEMM_ROWS;
         attend_split_run(d, split, op->d_head);

@@ -20,8 +20,8 @@ struct attend_args {
     float *part;             /* [(row, chunk)][n_head][D sums, maximum, denominator, 2 unused] */
     uint32_t row_lo, row_hi; /* rows of the step that this launch takes */
     uint32_t rows_max;       /* sequences with more rows are the other kernel's */
-    bool one; /* the step has one row, which sees all its context, and a group's heads fit a tile: its table is the
-                 first */
+    bool one;                /* the step has one row, and a group's heads fit a tile */
+    bool first;              /* likewise; it sees all its context, and its table is the step's first */
 };
 
 /* split_kv.cu and reduce.cu: rows [row_lo, row_hi) of sequences of at most rows_max rows (plan.cuh).

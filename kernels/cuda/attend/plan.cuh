@@ -9,13 +9,17 @@
 #include "kernels/cuda/attend/attend.cuh"
 
 enum {
-    CHUNK_PAGES = ATTEND_CHUNK / KV_PAGE, /* where a sum's order follows positions alone */
     ATTEND_ROUNDS = 32, /* pages of a chunk that a warp of split_kv.cu may have: a lane's number each */
 };
 /* Warps of a block of split_kv.cu. */
 constexpr int attend_warps(int d_head)
 {
     return d_head <= 128 ? ATTEND_FIRST_PAGES : ATTEND_FIRST_PAGES / 2;
+}
+/* Pages of a chunk where a sum's order follows positions alone: two for each warp. */
+constexpr int fixed_pages(int d_head)
+{
+    return 2 * attend_warps(d_head);
 }
 
 /*
@@ -25,6 +29,7 @@ constexpr int attend_warps(int d_head)
  */
 struct split_args : attend_args {
     uint32_t group_magic, kv_magic;
+    uint32_t fixed_pages, fixed_magic; /* of chunks, where step_dev.chunk_pages is 0 */
 };
 /* For divided(), which is x / n while (2x + 1) n < 2^31: 2^31 / n, rounded up. */
 static inline uint32_t fastdiv_magic(uint32_t n)
@@ -38,13 +43,13 @@ __device__ static inline uint32_t fastdiv(uint32_t x, uint32_t by)
 
 /* What the sequences of the step come to, worked out by every block: [s] and its prefix sums. */
 struct plan {
-    static constexpr bool ONE = false;
-    uint32_t item[BATCH_SEQS_MAX + 1]; /* work items before sequence s */
-    uint32_t part[BATCH_SEQS_MAX + 1]; /* (row, chunk) pairs before it: partial sums */
+    static constexpr bool ONE = false, FIRST = false; /* see plan_one */
+    uint32_t item[BATCH_SEQS_MAX + 1];                /* work items before sequence s */
+    uint32_t part[BATCH_SEQS_MAX + 1];                /* (row, chunk) pairs before it: partial sums */
     uint32_t row[BATCH_SEQS_MAX], n_row[BATCH_SEQS_MAX], pos[BATCH_SEQS_MAX]; /* rows within the window of rows */
     uint32_t fresh[BATCH_SEQS_MAX]; /* the first position that this step writes */
     uint32_t chunk0[BATCH_SEQS_MAX], n_chunk[BATCH_SEQS_MAX], pages[BATCH_SEQS_MAX];
-    uint32_t chunk_pages, chunk_magic; /* of this step's chunks: step_dev */
+    uint32_t chunk_pages, chunk_magic; /* of this step's chunks */
 };
 
 __device__ static inline uint32_t first_visible(uint32_t pos, uint32_t window)
@@ -75,7 +80,9 @@ __device__ static void plan_make(plan *p, const split_args &a)
 {
     const step_dev *s = a.s;
     uint32_t lane = threadIdx.x, carry[2] = {0, 0}, n_seq = s->n_seq;
-    p->chunk_pages = s->chunk_pages, p->chunk_magic = s->chunk_magic; /* every lane, for what it reads itself */
+    uint32_t pages_free = s->chunk_pages; /* every lane, for what it reads itself */
+    p->chunk_pages = pages_free ? pages_free : a.fixed_pages,
+    p->chunk_magic = pages_free ? s->chunk_magic : a.fixed_magic;
     for (uint32_t base = 0; base < BATCH_SEQS_MAX; base += 32) {
         uint32_t i = base + lane, v[2] = {0, 0};
         if (base >= n_seq && base) { /* nothing more: searches still look at these */
@@ -101,11 +108,12 @@ __device__ static void plan_make(plan *p, const split_args &a)
         p->item[BATCH_SEQS_MAX] = carry[0];
 }
 
-/* The plan of most decode steps, those of attend_args.one: an item a chunk and head, and one number to read. Kernels
- * for it alone are short, and code that a kernel executes once costs more to fetch than to execute. */
-struct plan_one {
-    static constexpr bool ONE = true;
-    uint32_t pos;
+/* The plan of most decode steps, those of attend_args.one: an item a chunk and head, and few numbers to read. Kernels
+ * for it alone are short, and code that a kernel executes once costs more to fetch than to execute. FIRST: the row sees
+ * all its context, by the step's first block table (attend_args.first). */
+template <bool F, int PAGES> struct plan_one {
+    static constexpr bool ONE = true, FIRST = F;
+    uint32_t pos, table, c_lo; /* where its block table starts; the first chunk that it sees */
 };
 
 /* The block's plan: of many sequences, which warp 0 makes for all; or of one row. */
@@ -117,16 +125,23 @@ __device__ static inline const plan &plan_of(const split_args &a, const plan *)
     __syncthreads();
     return p;
 }
-__device__ static inline plan_one plan_of(const split_args &a, const plan_one *)
+template <int PAGES>
+__device__ static inline plan_one<true, PAGES> plan_of(const split_args &a, const plan_one<true, PAGES> *)
 {
-    return {a.s->pos0[0]};
+    return {a.s->pos0[0], 0, 0};
+}
+template <int PAGES>
+__device__ static inline plan_one<false, PAGES> plan_of(const split_args &a, const plan_one<false, PAGES> *)
+{
+    uint32_t pos = a.s->pos0[0];
+    return {pos, a.pages0[0], first_visible(pos, a.window) / (PAGES * KV_PAGE)};
 }
 /* Of sequence s: the first position that this step writes, and where its block table starts. */
 __device__ static inline uint32_t fresh_of(const plan &p, uint32_t s)
 {
     return p.fresh[s];
 }
-__device__ static inline uint32_t fresh_of(const plan_one &p, uint32_t)
+template <bool FIRST, int PAGES> __device__ static inline uint32_t fresh_of(const plan_one<FIRST, PAGES> &p, uint32_t)
 {
     return p.pos;
 }
@@ -134,18 +149,18 @@ __device__ static inline uint32_t table_of(const plan &p, uint32_t s)
 {
     return p.pages[s];
 }
-__device__ static inline uint32_t table_of(const plan_one &, uint32_t)
+template <bool FIRST, int PAGES> __device__ static inline uint32_t table_of(const plan_one<FIRST, PAGES> &p, uint32_t)
 {
-    return 0;
+    return p.table;
 }
 /* Pages of a chunk. */
 __device__ static inline uint32_t chunk_pages(const plan &p)
 {
     return p.chunk_pages;
 }
-__device__ static inline uint32_t chunk_pages(const plan_one &)
+template <bool FIRST, int PAGES> __device__ static inline uint32_t chunk_pages(const plan_one<FIRST, PAGES> &)
 {
-    return CHUNK_PAGES;
+    return PAGES;
 }
 
 struct item {
@@ -163,16 +178,18 @@ __device__ static inline void tile_sees(item &it, const plan &p, const split_arg
     it.c_lo = chunk_at(p, first_visible(p.pos[it.s] + fastdiv(TILE_ROWS * it.tile, a.group_magic), a.window));
     it.c_hi = chunk_at(p, it.last);
 }
-__device__ static inline void tile_sees(item &it, const plan_one &p, const split_args &a)
+template <bool FIRST, int PAGES>
+__device__ static inline void tile_sees(item &it, const plan_one<FIRST, PAGES> &p, const split_args &a)
 {
-    it.rows = a.group, it.last = p.pos, it.c_lo = 0, it.c_hi = p.pos / ATTEND_CHUNK;
+    it.rows = a.group, it.last = p.pos, it.c_lo = p.c_lo, it.c_hi = p.pos / (PAGES * KV_PAGE);
 }
 /* Position of a tile's row r. */
 __device__ static inline uint32_t pos_of(const split_args &a, const plan &p, const item &it, uint32_t r)
 {
     return p.pos[it.s] + fastdiv(TILE_ROWS * it.tile + r, a.group_magic);
 }
-__device__ static inline uint32_t pos_of(const split_args &, const plan_one &p, const item &, uint32_t)
+template <bool FIRST, int PAGES>
+__device__ static inline uint32_t pos_of(const split_args &, const plan_one<FIRST, PAGES> &p, const item &, uint32_t)
 {
     return p.pos;
 }
@@ -188,17 +205,19 @@ __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const 
         it.s = s, it.head = i - rest * n_kv, it.tile = tile, it.chunk = p.chunk0[s] + rest - tile * p.n_chunk[s];
         tile_sees(it, p, a);
         it.page0 = it.chunk * p.chunk_pages;
-        if (p.chunk_pages != CHUNK_PAGES) /* no sum's order is fixed, nor are tables filled before the window */
+        if (p.chunk_pages != a.fixed_pages) /* no sum's order is fixed, nor are tables filled before the window */
             it.page0 = max(it.page0, first_visible(pos_of(a, p, it, 0), a.window) / KV_PAGE);
         if (it.chunk >= it.c_lo && it.chunk <= it.c_hi)
             return true;
     }
     return false;
 }
-__device__ static inline bool find(item &it, uint32_t at, const plan_one &p, const split_args &a)
+template <bool FIRST, int PAGES>
+__device__ static inline bool find(item &it, uint32_t at, const plan_one<FIRST, PAGES> &p, const split_args &a)
 {
-    it.s = it.tile = 0, it.chunk = fastdiv(at, a.kv_magic), it.head = at - it.chunk * a.kv.n_kv;
-    it.page0 = it.chunk * CHUNK_PAGES;
+    uint32_t nth = fastdiv(at, a.kv_magic);
+    it.s = it.tile = 0, it.chunk = p.c_lo + nth, it.head = at - nth * a.kv.n_kv;
+    it.page0 = it.chunk * PAGES;
     tile_sees(it, p, a);
     return it.chunk <= it.c_hi;
 }
@@ -213,7 +232,9 @@ __device__ static inline bool tile_of(item &it, uint32_t row, uint32_t head, con
     tile_sees(it, p, a);
     return true;
 }
-__device__ static inline bool tile_of(item &it, uint32_t, uint32_t, const plan_one &p, const split_args &a)
+template <bool FIRST, int PAGES>
+__device__ static inline bool tile_of(item &it, uint32_t, uint32_t, const plan_one<FIRST, PAGES> &p,
+                                      const split_args &a)
 {
     it.s = it.tile = 0;
     tile_sees(it, p, a);
@@ -227,8 +248,9 @@ __device__ static inline uint32_t head_of(const split_args &a, const plan &p, co
     *row = p.row[it.s] + q;
     return it.head * a.group + pr - q * a.group;
 }
-__device__ static inline uint32_t head_of(const split_args &a, const plan_one &, const item &it, uint32_t r,
-                                          uint32_t *row)
+template <bool FIRST, int PAGES>
+__device__ static inline uint32_t head_of(const split_args &a, const plan_one<FIRST, PAGES> &, const item &it,
+                                          uint32_t r, uint32_t *row)
 {
     *row = 0;
     return it.head * a.group + r;
@@ -283,11 +305,25 @@ __device__ static inline float *partial(const split_args &a, const plan &p, uint
     return a.part +
            ((uint64_t)(p.part[s] + (row - p.row[s]) * p.n_chunk[s] + chunk - p.chunk0[s]) * a.n_head + head) * (D + 4);
 }
-template <int D>
-__device__ static inline float *partial(const split_args &a, const plan_one &, uint32_t, uint32_t, uint32_t head,
-                                        uint32_t chunk)
+template <int D, bool FIRST, int PAGES>
+__device__ static inline float *partial(const split_args &a, const plan_one<FIRST, PAGES> &, uint32_t, uint32_t,
+                                        uint32_t head, uint32_t chunk)
 {
     return a.part + ((uint64_t)chunk * a.n_head + head) * (D + 4);
+}
+
+/* The kind of plan for these arguments, as each_head() does: f(plan_kind<P>()). */
+template <class P> struct plan_kind {
+    typedef P type;
+};
+template <int D, class F> static inline void by_plan(const attend_args &a, F f)
+{
+    if (!a.one)
+        f(plan_kind<plan>());
+    else if (a.first)
+        f(plan_kind<plan_one<true, fixed_pages(D)>>());
+    else
+        f(plan_kind<plan_one<false, fixed_pages(D)>>());
 }
 
 #endif

@@ -133,7 +133,9 @@ __global__ void attend_sums(act_buf out, uint32_t n)
 void attend_reduce_init(struct device *d)
 {
     each_head([&](auto size) {
-        cuda_smem(d, attend_reduce<size.d, plan>, 0), cuda_smem(d, attend_reduce<size.d, plan_one>, 0);
+        cuda_smem(d, attend_reduce<size.d, plan>, 0);
+        cuda_smem(d, attend_reduce<size.d, plan_one<true, fixed_pages(size.d)>>, 0),
+            cuda_smem(d, attend_reduce<size.d, plan_one<false, fixed_pages(size.d)>>, 0);
     });
 }
 
@@ -141,8 +143,10 @@ void attend_reduce_run(struct device *d, const split_args &a, uint32_t d_head)
 {
     uint32_t rows = d->bucket - a.row_lo < GEMM_ROWS ? d->bucket - a.row_lo : GEMM_ROWS;
     by_head(d_head, [&](auto size) {
-        cuda_launch(d, a.one ? attend_reduce<size.d, plan_one> : attend_reduce<size.d, plan>, dim3(a.n_head, rows),
-                    REDUCE_WARPS * 32, 0, LAUNCH_PDL, a);
+        by_plan<decltype(size)::d>(a, [&](auto kind) {
+            cuda_launch(d, attend_reduce<decltype(size)::d, typename decltype(kind)::type>, dim3(a.n_head, rows),
+                        REDUCE_WARPS * 32, 0, LAUNCH_PDL, a);
+        });
     });
 }
 

@@ -14,8 +14,8 @@
 
 template <int D> struct shape {
     static constexpr int WARPS = attend_warps(D);
-    static constexpr int PAGES = CHUNK_PAGES / WARPS; /* of a chunk of 256 tokens, for a warp */
-    static constexpr int J = (D + 31) / 32;           /* 32 dimensions of QK a step: a lane's 16 bytes of a row */
+    static constexpr int PAGES = fixed_pages(D) / WARPS; /* of a fixed chunk, for a warp */
+    static constexpr int J = (D + 31) / 32;              /* 32 dimensions of QK a step: a lane's 16 bytes of a row */
     static constexpr int SPAN = D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
     static constexpr int W = SPAN / 16;     /* words of V that a lane loads: dimensions 2W * g + i */
     static constexpr int GROUPS = D / SPAN; /* of dimensions */
@@ -166,8 +166,8 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
     int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
     uint32_t at = blockIdx.x, page = 0;
     /* the block's chunk follows from its number, if there is such a chunk: no need to know the length first */
-    if (ONE)
-        page = a.pages[fastdiv(at, a.kv_magic) * CHUNK_PAGES + warp + lane % S::PAGES * S::WARPS];
+    if (P::FIRST)
+        page = a.pages[fastdiv(at, a.kv_magic) * (S::PAGES * S::WARPS) + warp + lane % S::PAGES * S::WARPS];
     /* the step's metadata were there before any of its kernels */
     const P &p = plan_of(a, (const P *)NULL);
     item it;
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
             else
                 q[j][0] = q[j][1] = q[j][2] = q[j][3] = 0;
     };
-    if (!ONE)
+    if (!P::FIRST)
         page = pages_of(it);
     int alive = pages_alive(it);
     /*
@@ -348,7 +348,9 @@ void attend_split_init(struct device *d)
 {
     each_head([&](auto size) {
         constexpr int D = size.d;
-        cuda_smem(d, attend_split<D, plan, 1>, 0), cuda_smem(d, attend_split<D, plan_one, 1>, 0);
+        cuda_smem(d, attend_split<D, plan, 1>, 0);
+        cuda_smem(d, attend_split<D, plan_one<true, fixed_pages(D)>, 1>, 0),
+            cuda_smem(d, attend_split<D, plan_one<false, fixed_pages(D)>, 1>, 0);
         if constexpr (blocks_most(D) > 1)
             cuda_smem(d, attend_split<D, plan, blocks_most(D)>, 0);
     });
@@ -358,15 +360,19 @@ void attend_split_run(struct device *d, const split_args &a, uint32_t d_head)
 {
     by_head(d_head, [&](auto size) {
         constexpr int D = size.d, MOST = blocks_most(D);
-        uint32_t tiles = (a.group + TILE_ROWS - 1) / TILE_ROWS, sms = d->sms;
+        uint32_t tiles = (a.group + TILE_ROWS - 1) / TILE_ROWS, sms = d->sms, split = d->n_split;
+        if (a.one && a.window) /* chunks that a window may have a part of */
+            split = min(split, (a.window + fixed_pages(D) * KV_PAGE - 2) / (fixed_pages(D) * KV_PAGE) + 1);
         /* No more blocks than a decode step can have items: the rest of the GPU then starts the next product's weights.
          */
-        uint32_t items = d->decode ? d->bucket * a.kv.n_kv * d->n_split * tiles : sms;
+        uint32_t items = d->decode ? d->bucket * a.kv.n_kv * split * tiles : sms;
         if (MOST > 1 && !a.one && items > sms)
             cuda_launch(d, attend_split<D, plan, MOST>, dim3(items < MOST * sms ? items : MOST * sms),
                         shape<D>::WARPS * 32, 0, LAUNCH_PDL, a);
         else
-            cuda_launch(d, a.one ? attend_split<D, plan_one, 1> : attend_split<D, plan, 1>,
-                        dim3(items < sms ? items : sms), shape<D>::WARPS * 32, 0, LAUNCH_PDL, a);
+            by_plan<D>(a, [&](auto kind) {
+                cuda_launch(d, attend_split<D, typename decltype(kind)::type, 1>, dim3(items < sms ? items : sms),
+                            shape<D>::WARPS * 32, 0, LAUNCH_PDL, a);
+            });
     });
 }

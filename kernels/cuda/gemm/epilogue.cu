@@ -312,25 +312,63 @@ __global__ void qk_norm_whole(float *t, uint32_t ldt, struct whole_norms a, uint
         t[k] = (at(k) - st.x) * st.y * (nm.w ? nm.w[k] : 1.f) + (nm.b ? nm.b[k] : 0.f);
 }
 
-/* One block a row. */
-__global__ void proj_epilogue(const float *t, uint32_t ldt, uint32_t n, const float *bias, struct norm nm, float by,
-                              float *x, uint32_t ldx, uint32_t row0)
+/*
+ * One block a row. In decode this kernel is a link of the step's chain, and its time that of its loads: a thread has up
+ * to PROJ_KEPT elements in registers, the weights of which it asks for before the wait and all else at once after it.
+ */
+enum { PROJ_THREADS = 256, PROJ_KEPT = 16 };
+__global__ void __launch_bounds__(PROJ_THREADS)
+    proj_epilogue(const float *t, uint32_t ldt, uint32_t n, const float *bias, struct norm nm, float by, float *x,
+                  uint32_t ldx, uint32_t row0)
 {
     __shared__ float shared[32];
+    uint32_t row = row0 + blockIdx.x, first = threadIdx.x;
+    float w[PROJ_KEPT], v[PROJ_KEPT], old[PROJ_KEPT];
     pdl_trigger();
-    pdl_wait();
-    uint32_t row = row0 + blockIdx.x;
     t += (uint64_t)row * ldt;
     x += (uint64_t)row * ldx;
     auto at = [&](uint32_t k) { return t[k] + (bias ? bias[k] : 0.f); };
+    auto end = [&](float now, float of, float2 st, float weight, uint32_t k) {
+        return now + ((of - st.x) * st.y * weight + (nm.b && k < n ? nm.b[k] : 0.f)) * by;
+    };
+    bool kept = nm.w && nm.kind == NORM_RMS && n <= PROJ_KEPT * PROJ_THREADS;
+    if (kept)
+#pragma unroll
+        for (int i = 0; i < PROJ_KEPT; i++)
+            w[i] = first + i * PROJ_THREADS < n ? nm.w[first + i * PROJ_THREADS] : 0.f;
+#pragma unroll 1
+    for (int real = 0; kept && real < 2; real++) { /* once on nothing, so that the code is there when the wait ends */
+        float s = 0;
+        if (real)
+            pdl_wait();
+#pragma unroll
+        for (int i = 0; i < PROJ_KEPT; i++) {
+            uint32_t k = first + i * PROJ_THREADS;
+            v[i] = real && k < n ? at(k) : 0.f, old[i] = real && k < n ? x[k] : 0.f;
+        }
+#pragma unroll
+        for (int i = 0; i < PROJ_KEPT; i++)
+            s += v[i] * v[i];
+        float2 st = make_float2(0, rsqrtf(block_sum(s, shared) / n + nm.eps));
+#pragma unroll
+        for (int i = 0; i < PROJ_KEPT; i++) {
+            uint32_t k = first + i * PROJ_THREADS;
+            float y = end(old[i], v[i], st, w[i], k);
+            if (real && k < n)
+                x[k] = y;
+        }
+    }
+    if (kept)
+        return;
+    pdl_wait();
     if (!nm.w) {
-        for (uint32_t k = threadIdx.x; k < n; k += blockDim.x)
+        for (uint32_t k = first; k < n; k += blockDim.x)
             x[k] += at(k) * by;
         return;
     }
     float2 st = norm_stats(at, n, nm, shared);
-    for (uint32_t k = threadIdx.x; k < n; k += blockDim.x)
-        x[k] += ((at(k) - st.x) * st.y * nm.w[k] + (nm.b ? nm.b[k] : 0.f)) * by;
+    for (uint32_t k = first; k < n; k += blockDim.x)
+        x[k] = end(x[k], at(k), st, nm.w[k], k);
 }
 
 template <class Rows>
@@ -453,7 +491,7 @@ void qkv_reduce_run(struct device *d, const struct op_qkv *op, const partials *s
 void proj_epilogue_run(struct device *d, const struct op_proj *op, uint32_t n_out, uint32_t row0, uint32_t bucket)
 {
     struct norm none = {};
-    cuda_launch(d, proj_epilogue, dim3(bucket), 256, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp, n_out, op->bias,
+    cuda_launch(d, proj_epilogue, dim3(bucket), PROJ_THREADS, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp, n_out, op->bias,
                 op->post_norm ? *op->post_norm : none, residual_scale(op), d->ws.x, d->ws.ldx, row0);
 }
 

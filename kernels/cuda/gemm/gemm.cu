@@ -141,6 +141,35 @@ static void to_tmp(struct device *d, gemm_args &a)
     a.ep = EP_TMP, a.out = d->ws.tmp, a.ldout = d->ws.ldtmp;
 }
 
+/* Whether a launch by itself does what follows q|k|v: a block of skinny has 128 rows, of gemv a head's pairs of tiles,
+ * whose norms are a cluster's of at most HEAD_BLOCKS. */
+static bool qkv_ends_here(const struct op_qkv *op, bool gemv)
+{
+    enum rope_kind kind = op->rope ? op->rope->kind : ROPE_NONE;
+    bool normed = op->q_norm || op->k_norm, pairs = kind == ROPE_NEOX && op->rope->n_rot == op->d_head;
+    auto rms = [](const struct norm *n) { return !n || norm_deferrable(*n); };
+    if (normed)
+        return gemv && pairs && op->d_head % 32 == 0 && op->d_head > 32 && op->d_head <= 32 * HEAD_BLOCKS &&
+               !op->whole_norms && rms(op->q_norm) && rms(op->k_norm);
+    if (kind == ROPE_NEOX)
+        return pairs && op->d_head >= 32 && (gemv ? op->d_head % 32 == 0 : 128 % op->d_head == 0);
+    return op->d_head % 2 == 0;
+}
+
+bool gemm_ends_here(const struct op *o, enum path path)
+{
+    switch (o->kind) {
+    case OP_QKV:
+        return qkv_ends_here(&o->qkv, path == PATH_GEMV);
+    case OP_PROJ:
+        return !o->proj.post_norm;
+    case OP_FFN_UP:
+        return !has_gate(o->ffn_up.glu) || wdev_of(o->ffn_up.w)->interleaved;
+    default:
+        return true;
+    }
+}
+
 void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_qkv *op = &o->qkv;
@@ -149,19 +178,20 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     from_norm(d, &a, &op->norm, NULL);
     if (op->rope)
         a.rope = *op->rope;
-    bool neox = a.rope.kind == ROPE_NEOX;
-    bool here = !op->q_norm && !op->k_norm && op->d_head % 2 == 0 &&
-                (!neox || (a.rope.n_rot == op->d_head && op->d_head >= 32 && 128 % op->d_head == 0));
-    if (!here) {
+    if (!gemm_ends_here(o, p->path)) {
         to_tmp(d, a);
         run(d, w, a);
         qkv_epilogue_run(d, op, p->row0, p->bucket);
         return;
     }
     a.ep = EP_QKV;
-    a.pair = neox ? op->d_head / 32 : 0;
+    a.pair = a.rope.kind == ROPE_NEOX ? op->d_head / 32 : 0;
     a.bias = op->bias;
     a.temperature = temperature_of(op);
+    const struct norm *norms[2] = {op->q_norm, op->k_norm};
+    for (int i = 0; i < 2; i++)
+        if (norms[i])
+            a.head_norm[i].w = norms[i]->w, a.head_norm[i].eps = norms[i]->eps;
     a.n_head = op->n_head, a.n_kv = op->n_kv, a.d_head = op->d_head;
     a.q = d->ws.q, a.ldq = d->ws.ldq;
     a.kv = kv_view_of(d->kv[op->group], op->layer);
@@ -178,7 +208,7 @@ void gemm_proj(struct device *d, struct op_call *p, const struct op *o)
     gemm_args a = args_of(p, w);
     const act_buf &in = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
     a.x = in.p;
-    if (op->post_norm) {
+    if (!gemm_ends_here(o, p->path)) {
         to_tmp(d, a);
         run(d, w, a);
         proj_epilogue_run(d, op, w->n_out, p->row0, p->bucket);
@@ -194,7 +224,7 @@ void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     const wdev *w = wdev_of(op->w);
     gemm_args a = args_of(p, w);
     from_norm(d, &a, &op->norm, NULL);
-    if (has_gate(op->glu) && !w->interleaved) {
+    if (!gemm_ends_here(o, p->path)) {
         to_tmp(d, a);
         run(d, w, a);
         glu_epilogue_run(d, op, d_ff_of(op), p->row0, p->bucket);

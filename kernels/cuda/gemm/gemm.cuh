@@ -58,6 +58,10 @@ struct gemm_args {
     uint32_t n_head, n_kv, d_head;
     struct rope rope;
     struct attend_temperature temperature;
+    struct {
+        const float *w; /* NULL: none */
+        float eps;
+    } head_norm[2]; /* few, NEOX: RMS norms of q's and k's heads, each over the d_head of a head (heads.cuh) */
     __half *q;
     uint32_t ldq;
     kv_view kv;

@@ -17,13 +17,18 @@
 #define HEARTH_CUDA_GEMM_FEW_CUH
 
 #include "kernels/cuda/gemm/gemm.cuh"
+#include "kernels/cuda/gemm/heads.cuh"
 #include "kernels/cuda/gemm/tile16_int.cuh"
 
 /*
  * What follows the product, as far as it is a kernel of its own. Code is fetched as it is run, so that a kernel with
  * less in it is sooner at its end; but O and gate|up are one kernel, of which a layer fetches the most part once.
  */
-enum gemv_ep { GEMV_QKV, GEMV_REST };
+enum gemv_ep { GEMV_QKV, GEMV_QKV_NORMED /* q's and k's heads: heads.cuh */, GEMV_REST };
+__host__ __device__ constexpr bool is_qkv(int ep)
+{
+    return ep != GEMV_REST;
+}
 
 enum {
     FLUSH = 2, /* tiles finished at once: a rotation's two may be a pair */
@@ -37,7 +42,7 @@ enum {
  */
 template <int M, int CGROUPS, int EP> struct gemv_shape {
     enum {
-        BY_TILE = CGROUPS == 2 && EP == GEMV_QKV,
+        BY_TILE = CGROUPS == 2 && is_qkv(EP),
         K_SPLIT = BY_TILE ? 1 : CGROUPS, /* sets that share a tile */
         CONSUMER_THREADS = CGROUPS * CONSUMERS,
         EPILOGUE_THREADS = 32,
@@ -234,6 +239,8 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
     const uint8_t *own = mine ? x + (lane >> 2 & 1) * IX_HI + 64 * (lane & 3) : sm + S::ZERO;
     uint32_t own_step = mine ? row_step : 0, own_kblk = mine ? S::K_SPLIT * IX_KBLK : 0, s = 0, phase = 0;
     float *to = (float *)(sm + S::PARTIALS) + (S::BY_TILE ? chunk : warp) * S::TILES * M * 64 + lane;
+    if (EP == GEMV_QKV_NORMED)
+        cluster_wait();
     if (a.xf) {
         eight w[NORM_IN_FLIGHT]; /* constants, on their way before the wait, as is where rows lie */
         const float *row[M];
@@ -337,30 +344,45 @@ __device__ static inline void epilogue_glu_gemv(const gemm_args &a, uint32_t n, 
     }
 }
 
+/* Behind the ring: what heads.cuh works with. */
+template <int M, int CGROUPS, int EP> __device__ static inline uint8_t *heads_of(const gemm_args &a, uint8_t *sm)
+{
+    return sm + gemv_shape<M, CGROUPS, EP>::fixed(a.n_kblk) + a.stages * a.stage_bytes;
+}
+
 /*
  * The warp that finishes: what becomes of the sums of FLUSH tiles at a time. A row's sum is that of the first half of
  * the warps and that of the second, in order: where a block has one tile the lanes of either half of the warp add one
  * of them, where it has two each lane has a row to itself.
  */
 template <int M, int CGROUPS, int EP>
-__device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, const uint8_t *sm, uint32_t lane)
+__device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint8_t *sm, uint32_t lane)
 {
     using S = gemv_shape<M, CGROUPS, EP>;
-    __builtin_assume((a.ep == EP_QKV) == (EP == GEMV_QKV)); /* so that there is no code for the others */
-    __builtin_assume(EP == GEMV_QKV || !a.pair);
+    constexpr bool QKV = is_qkv(EP), NORMED = EP == GEMV_QKV_NORMED;
+    __builtin_assume((a.ep == EP_QKV) == QKV); /* so that there is no code for the others */
+    __builtin_assume(QKV || !a.pair);
     bool units = EP == GEMV_REST && a.ep == EP_GLU;
     uint32_t first = 0, tiles = min(n, (uint32_t)FLUSH), half = lane >> 4; /* tiles at hand */
     auto tile = [&](uint32_t i) { return tile_at(a, first + i); };
     coord at = {};
     item it[M];
+    bool normed = false;          /* at's head is */
+    uint32_t place = 0, turn = 0; /* the lane's element of it */
+    float gain = 0;
     auto prefetch = [&]() {
-        at = coord_of<true>(a, EP == GEMV_QKV || tiles == 1 ? lane & 15 : lane, tiles, tile);
+        at = coord_of<true>(a, QKV || tiles == 1 ? lane & 15 : lane, tiles, tile);
 #pragma unroll
         for (int m = 0; m < M; m++)
             at.col = m, it[m] = item_load(a, at);
 #pragma unroll
         for (int m = 0; m < M; m++)
             at.col = m, item_rope(a, at, it[m]);
+        if (NORMED) {
+            normed = at.ok && at.part < 2 && a.head_norm[at.part].w;
+            if (normed)
+                place = at.k + half * (a.d_head / 2), gain = a.head_norm[at.part].w[place];
+        }
     };
     auto prefetch_residual = [&]() {
 #pragma unroll
@@ -369,6 +391,8 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, cons
     };
     if (!units) /* constants of the step */
         prefetch();
+    if (NORMED)
+        cluster_wait();
     pdl_wait();
     if (!units)
         prefetch_residual();
@@ -414,17 +438,34 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, cons
             return __fmul_rn(__fadd_rn(part(i, r, m, 0), part(i, r, m, 1)), f[m]);
         };
         named_bar_sync<S::BAR_THREADS>(BAR_FULL + buf);
-        if (units)
+        if (QKV) {
+            float x[M];
+#pragma unroll
+            for (int m = 0; m < M; m++)
+                x[m] = at.ok ? val(half ? at.tb : at.ta, half ? at.rb : at.ra, m) : 0.f;
+            if (NORMED && normed) { /* of all blocks of the cluster, or of none */
+                float s[M];
+#pragma unroll
+                for (int m = 0; m < M; m++)
+                    x[m] = __fadd_rn(x[m], half ? it[m].b : it[m].a), it[m].a = it[m].b = 0;
+                heads_squares<M>(heads_of<M, CGROUPS, EP>(a, sm), a.pair, a.d_head, turn++, place, x, s);
+#pragma unroll
+                for (int m = 0; m < M; m++)
+                    x[m] =
+                        __fmul_rn(__fmul_rn(x[m], rsqrtf(__fadd_rn(s[m] / a.d_head, a.head_norm[at.part].eps))), gain);
+            }
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                float y = __shfl_down_sync(~0u, x[m], 16);
+                if (at.ok && !half)
+                    epilogue_pair(a, at, it[m], x[m], y);
+            }
+        } else if (units)
             epilogue_glu_gemv<M>(a, tiles, tile, val, lane);
         else
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                if (EP == GEMV_QKV) {
-                    float x = at.ok ? val(half ? at.tb : at.ta, half ? at.rb : at.ra, m) : 0.f,
-                          y = __shfl_down_sync(~0u, x, 16);
-                    if (at.ok && !half)
-                        epilogue_pair(a, at, it[m], x, y);
-                } else if (tiles == 1) {
+                if (tiles == 1) {
                     float x = part(0, lane & 15, m, half);
                     x = __fmul_rn(__fadd_rn(x, __shfl_down_sync(~0u, x, 16)), f[m]);
                     if (at.ok && !half)
@@ -453,18 +494,22 @@ __global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, C
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid)); /* volatile: else it is read again in every round of a loop */
     uint32_t warp = tid >> 5, lane = tid & 31;
     pdl_trigger();
-    if (EP == GEMV_QKV && a.pair)
+    if (is_qkv(EP) && a.pair)
         n = 2 * ((tiles / 2 - blockIdx.x + gridDim.x - 1) / gridDim.x);
     else
         n = (tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
     if (!tid) {
         for (uint32_t s = 0; s < a.stages; s++)
             mbar_init(full + s, 1), mbar_init(empty + s, WARPS * WARP_ARRIVALS);
+        if (EP == GEMV_QKV_NORMED)
+            heads_init(heads_of<M, CGROUPS, EP>(a, sm));
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     if (tid < 16)
         ((uint32_t *)(sm + gemv_shape<M, CGROUPS, EP>::ZERO))[tid] = 0;
     __syncthreads();
+    if (EP == GEMV_QKV_NORMED)
+        cluster_arrive();
     if (warp < CGROUPS * WARPS)
         gemv_consumer<TA, TB, M, CGROUPS, EP>(a, n, sm, warp, lane);
     else if (warp > CGROUPS * WARPS)
@@ -473,8 +518,10 @@ __global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, C
         if (!lane)
             gemv_producer<TA, TB>(a, n, full, empty, sm + gemv_shape<M, CGROUPS, EP>::fixed(a.n_kblk));
         __syncwarp(); /* or the other lanes' wait holds up lane 0 with them */
-        if (EP == GEMV_QKV && M == 1 && a.prefetch)
+        if (is_qkv(EP) && M == 1 && a.prefetch)
             prefetch_keys(a, lane);
+        if (EP == GEMV_QKV_NORMED)
+            cluster_wait();
         pdl_wait();
     }
 #endif
@@ -489,12 +536,18 @@ template <int CGROUPS> static uint32_t gemv_smem(const struct device *d, int blo
     return CGROUPS == 1 ? smem_for(d, blocks) : smem_for(d, 1) - smem_for(d, 4);
 }
 
+/* Of that, what a block has beside its ring. */
+template <int M, int CGROUPS, int EP> static uint32_t gemv_beside_ring(const gemm_args &a)
+{
+    return gemv_shape<M, CGROUPS, EP>::fixed(a.n_kblk) + (EP == GEMV_QKV_NORMED ? heads_smem(M, a.d_head) : 0);
+}
+
 /* Whether M rows of activations fit beside two stages, of two sets one of a record each. */
-template <int TA, int TB, int M, int CGROUPS, int EP> static bool gemv_fits(const struct device *d, uint32_t n_kblk)
+template <int TA, int TB, int M, int CGROUPS, int EP> static bool gemv_fits(const struct device *d, const gemm_args &a)
 {
     using R = gemv_ring<TA, TB>;
     uint32_t least = CGROUPS == 1 ? 2 : CGROUPS * (R::PA > R::PB ? R::PA : R::PB);
-    return gemv_shape<M, CGROUPS, EP>::fixed(n_kblk) + least * R::stage_bytes(n_kblk) <= gemv_smem<CGROUPS>(d, 1);
+    return gemv_beside_ring<M, CGROUPS, EP>(a) + least * R::stage_bytes(a.n_kblk) <= gemv_smem<CGROUPS>(d, 1);
 }
 
 template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(struct device *d, gemm_args a)
@@ -503,12 +556,13 @@ template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(st
     using R = gemv_ring<TA, TB>;
     constexpr uint32_t per = R::PA > R::PB ? R::PA : R::PB;
     constexpr uint32_t even = CGROUPS == 1 ? 1 : CGROUPS * per; /* stages come in whole turns of the sets: see pass() */
-    uint32_t fixed = gemv_shape<M, CGROUPS, EP>::fixed(a.n_kblk), units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1),
-             room = gemv_smem<CGROUPS>(d, 2), blocks = 2;
+    uint32_t fixed = gemv_beside_ring<M, CGROUPS, EP>(a), cluster = EP == GEMV_QKV_NORMED ? a.pair : 1,
+             units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1), room = gemv_smem<CGROUPS>(d, 2), blocks = 2;
     a.stage_bytes = R::stage_bytes(a.n_kblk);
     if (CGROUPS == 1 && room < fixed + 2 * a.stage_bytes)
         room = gemv_smem<CGROUPS>(d, 1), blocks = 1;
-    uint32_t grid = min_u(units, d->sms * blocks), tiles = (units + grid - 1) / grid * (a.pair ? 2 : 1),
+    uint32_t grid = min_u(units, d->sms * blocks / cluster * cluster),
+             tiles = (units + grid - 1) / grid * (a.pair ? 2 : 1),
              need = (tiles * ((a.n_kblk + K_SLICES - 1) / K_SLICES) * per + even - 1) / even * even;
     bool many = grid > (uint32_t)d->sms;
     a.stages = min_u((room - fixed) / a.stage_bytes / even * even, STAGES_MAX);
@@ -518,17 +572,17 @@ template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(st
     a.in_flight = CGROUPS;
     a.bucket = M;
     smem_once(d, gemv_int8<TA, TB, M, CGROUPS, EP>, &done);
-    cuda_launch(d, gemv_int8<TA, TB, M, CGROUPS, EP>, dim3(grid), gemv_shape<M, CGROUPS, EP>::THREADS,
-                fixed + a.stages * a.stage_bytes, LAUNCH_PDL, a);
+    cuda_launch_clusters(d, cluster, gemv_int8<TA, TB, M, CGROUPS, EP>, dim3(grid), gemv_shape<M, CGROUPS, EP>::THREADS,
+                         fixed + a.stages * a.stage_bytes, LAUNCH_PDL, a);
 }
 
 /* Whether a block's pair of tiles may have a set of warps each: a pair a processor at most, and room for all of it. */
-template <int TA, int TB> static bool gemv_by_tile(const struct device *d, const gemm_args &a)
+template <int TA, int TB, int EP> static bool gemv_by_tile(const struct device *d, const gemm_args &a)
 {
     using R = gemv_ring<TA, TB>;
     uint32_t stages = 2 * ((a.n_kblk + K_SLICES - 1) / K_SLICES) * (R::PA > R::PB ? R::PA : R::PB);
     return a.pair && a.tile_hi - a.tile_lo <= 2 * (uint32_t)d->sms && stages <= STAGES_MAX &&
-           gemv_shape<1, 2, GEMV_QKV>::fixed(a.n_kblk) + stages * R::stage_bytes(a.n_kblk) <= gemv_smem<2>(d, 2);
+           gemv_beside_ring<1, 2, EP>(a) + stages * R::stage_bytes(a.n_kblk) <= gemv_smem<2>(d, 2);
 }
 
 /*
@@ -540,25 +594,29 @@ template <int TA, int TB, int CGROUPS, int EP> static void gemv_rows(struct devi
 {
     uint32_t rows = a.bucket, m;
     for (; rows; rows -= m, a.row0 += m)
-        if (rows >= 4 && gemv_fits<TA, TB, 4, CGROUPS, EP>(d, a.n_kblk))
+        if (rows >= 4 && gemv_fits<TA, TB, 4, CGROUPS, EP>(d, a))
             m = 4, launch_gemv<TA, TB, 4, CGROUPS, EP>(d, a);
-        else if (rows >= 2 && gemv_fits<TA, TB, 2, CGROUPS, EP>(d, a.n_kblk))
+        else if (rows >= 2 && gemv_fits<TA, TB, 2, CGROUPS, EP>(d, a))
             m = 2, launch_gemv<TA, TB, 2, CGROUPS, EP>(d, a);
-        else if (EP == GEMV_QKV && gemv_by_tile<TA, TB>(d, a))
-            m = 1, launch_gemv<TA, TB, 1, 2, GEMV_QKV>(d, a);
+        else if (is_qkv(EP) && gemv_by_tile<TA, TB, EP>(d, a))
+            m = 1, launch_gemv < TA, TB, 1, 2, is_qkv(EP) ? EP : GEMV_QKV > (d, a);
         else
             m = 1, launch_gemv<TA, TB, 1, CGROUPS, EP>(d, a);
 }
 
 template <int TA, int TB> static void run_gemv(struct device *d, const gemm_args &a)
 {
+    if (a.ep == EP_QKV && (a.head_norm[0].w || a.head_norm[1].w)) {
+        gemv_rows<TA, TB, 1, GEMV_QKV_NORMED>(d, a);
+        return;
+    }
     if (a.ep == EP_QKV) {
         gemv_rows<TA, TB, 1, GEMV_QKV>(d, a);
         return;
     }
     if constexpr (TA == TB)
         if (a.ep != EP_GLU && !a.xf && a.tile_hi - a.tile_lo <= (uint32_t)d->sms && a.n_kblk > 2 * K_SLICES &&
-            gemv_fits<TA, TB, 1, 2, GEMV_REST>(d, a.n_kblk)) {
+            gemv_fits<TA, TB, 1, 2, GEMV_REST>(d, a)) {
             gemv_rows<TA, TB, 2, GEMV_REST>(d, a);
             return;
         }

@@ -96,7 +96,7 @@ void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, u
                tile0,
                w->interleaved ? part : 2u,
                w->packed + p.off};
-    cuda_launch_on(d, st, false, pack_tiles, dim3(w->n_kblk, tiles), 256, 0, s);
+    cuda_launch_on(d, st, false, 1, pack_tiles, dim3(w->n_kblk, tiles), 256, 0, s);
 }
 
 void unpack_f16(struct device *d, const struct wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld)

@@ -38,6 +38,14 @@ static void test_reasons(void **state)
         {{{"skinny", "wgmma", "cublaslt", "skinny"}}, &expanded, "NVFP4, IQ3_S expanded to F16"},
         {{{"ref", "ref", "ref", "ref"}}, &quantised, "through the reference kernels"},
         {{{"gemv", "wgmma", NULL, "gemv"}}, &quantised, "no kernel for 512 rows"},
+        {{{"gemv+epilogue", "wgmma", "cublaslt", "gemv+epilogue"}},
+         &quantised,
+         "the norm after it in a kernel of its own"},
+        {{{"skinny+epilogue", "wgmma", "cublaslt", "skinny"}}, &floats, "the norm after it in a kernel of its own"},
+        {{{"skinny+epilogue", "wgmma", "cublaslt", "skinny"}}, &quantised, "one row through skinny, not gemv"},
+        {{{"gemv+epilogue", "gemv+epilogue", "cublaslt", "gemv"}},
+         &quantised,
+         "16 rows through gemv+epilogue, not wgmma"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct op o = {.kind = OP_PROJ, .proj = {.in = ACT_ATT, .w = rows[i].w}};
@@ -47,6 +55,31 @@ static void test_reasons(void **state)
             assert_string_equal(why, rows[i].says);
         else
             assert_null(why);
+    }
+}
+
+/* What has a kernel of its own is told by the kind of op. */
+static void test_kernels_of_their_own(void **state)
+{
+    (void)state;
+    static const struct norm norm = {.kind = NORM_RMS};
+    static const struct op_paths product = {{"gemv+epilogue", "wgmma", "cublaslt", "gemv+epilogue"}},
+                                 attention = {{"one+plan", "one", "one", "one+plan"}};
+    const struct {
+        struct op o;
+        const struct op_paths *paths;
+        const char *says;
+    } rows[] = {
+        {{.kind = OP_QKV, .qkv = {.w = &quantised, .q_norm = &norm}},
+         &product,
+         "norms of q and k in a kernel of their own"},
+        {{.kind = OP_QKV, .qkv = {.w = &quantised}}, &product, "RoPE in a kernel of its own"},
+        {{.kind = OP_FFN_UP, .ffn_up = {.w = &quantised}}, &product, "the activation in a kernel of its own"},
+        {{.kind = OP_ATTEND}, &attention, "one row through the kernels for many"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char buf[OP_SLOW_TEXT];
+        assert_string_equal(op_slow(&rows[i].o, rows[i].paths, buf), rows[i].says);
     }
 }
 
@@ -109,7 +142,7 @@ static void test_bounded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reasons), cmocka_unit_test(test_table),
-                                       cmocka_unit_test(test_bounded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reasons), cmocka_unit_test(test_kernels_of_their_own),
+                                       cmocka_unit_test(test_table), cmocka_unit_test(test_bounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

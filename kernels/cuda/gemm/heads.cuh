@@ -1,0 +1,91 @@
+/*
+ * heads.cuh - norms of the heads of q and k within the product that makes them: few rows, NEOX. Included by gemv.cuh.
+ *
+ * A head's pairs of tiles are a block's each, and these blocks a thread block cluster. The epilogue warp of each sends
+ * its 32 elements of the head to all of them, into their shared memory, and then all have the head's sum of squares, in
+ * the order in which epilogue.cu adds it: the bits are those of its kernel, without a launch and without memory.
+ */
+#ifndef HEARTH_CUDA_GEMM_HEADS_CUH
+#define HEARTH_CUDA_GEMM_HEADS_CUH
+
+#include "kernels/cuda/gemm/gemm.cuh"
+
+enum { HEAD_BLOCKS = 8 /* of a cluster at most, as every chip that has them allows */ };
+
+/* Shared memory of a block for M rows of its heads: two barriers, and two sets of the heads' elements. */
+static inline uint32_t heads_smem(int m, uint32_t d_head)
+{
+    return 16 + 2 * m * d_head * 4;
+}
+
+#if __CUDA_ARCH__ >= 900
+__device__ static inline void heads_init(uint8_t *heads)
+{
+    for (int turn = 0; turn < 2; turn++)
+        mbar_init((uint64_t *)heads + turn, 1);
+}
+/* Every thread of the block calls both; after the second the barriers of the cluster's other blocks are there too. */
+__device__ static inline void cluster_arrive()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ static inline void cluster_wait()
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/*
+ * x[m] of a lane is element `at` of M rows of the block's head, four lanes having four neighbours; s[m] becomes the sum
+ * of squares of that row's head. All lanes of one warp of each of the cluster's `blocks` blocks call it, in turns 0, 1,
+ * ... Two sets of elements take turns: a block begins the turn after next only when all have read this one, as they
+ * have sent those of the next since then. What a block is sent has come when it leaves its last turn, so none is sent
+ * anything after its end. Fours are sent, because what arrives is counted piece by piece, and that takes time.
+ */
+template <int M>
+__device__ static inline void heads_squares(uint8_t *heads, uint32_t blocks, uint32_t d_head, uint32_t turn,
+                                            uint32_t at, const float x[M], float s[M])
+{
+    uint32_t lane = threadIdx.x & 31, full = smem_of((uint64_t *)heads + (turn & 1));
+    const float *head = (const float *)(heads + 16) + (turn & 1) * M * d_head;
+    uint32_t own = smem_of(head + (at & ~3u));
+    if (!lane)
+        mbar_expect_tx((uint64_t *)heads + (turn & 1), M * d_head * 4);
+    __syncwarp();
+    float four[M][4];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            four[m][i] = __shfl_sync(~0u, x[m], (lane & ~3u) + i);
+    for (uint32_t to = lane & 3; to < blocks; to += 4) {
+        uint32_t there, bar;
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(to));
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(bar) : "r"(full), "r"(to));
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            asm volatile(
+                "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                    there + m * d_head * 4),
+                "f"(four[m][0]), "f"(four[m][1]), "f"(four[m][2]), "f"(four[m][3]), "r"(bar)
+                : "memory");
+    }
+    __syncwarp();
+    asm volatile("{ .reg .pred p; W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1; @p bra D; "
+                 "bra W; D: }" ::"r"(full),
+                 "r"(turn >> 1 & 1)
+                 : "memory");
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        s[m] = 0;
+        for (uint32_t i = lane; i < d_head; i += 32) {
+            float v = head[m * d_head + i];
+            s[m] = __fmaf_rn(v, v, s[m]);
+        }
+#pragma unroll
+        for (int i = 16; i; i /= 2)
+            s[m] = __fadd_rn(s[m], __shfl_xor_sync(~0u, s[m], i));
+    }
+}
+#endif
+
+#endif
