@@ -196,6 +196,17 @@ struct sampled {
 /* --- a step -------------------------------------------------------------------------------------------- */
 
 /*
+ * What a row's bits may depend on. A CPU's are the same in all three. A GPU has two ways to multiply, one for a few
+ * rows that decode and one for many of a prompt, whose last bits differ: a caller who wants to have a row's bits again
+ * computes it as it was computed first.
+ */
+enum invariance {
+    INVARIANT_OFF,    /* on the rows beside it and on the cut of its prompt as well: the quickest way */
+    INVARIANT_DECODE, /* on its own tokens alone; of up to device_info.decode_rows rows that decode always so */
+    INVARIANT_PROMPT, /* on its own tokens alone, by the way for many rows: every row is of a prompt */
+};
+
+/*
  * One step advances up to BATCH_SEQS_MAX sequences by one or more tokens each. Rows of a sequence are consecutive and
  * in position order. All arrays are the caller's and are copied by step_run.
  */
@@ -216,9 +227,8 @@ struct batch {
     const uint32_t *out_row;     /* [n_out] rows whose logits are wanted, ascending */
     struct kv_pool *kv[KV_GROUPS_MAX]; /* the pools of this step's pages, one for each of the model's groups */
     uint32_t n_group;
-    bool invariant; /* prefill through the same arithmetic as decode: a row's bits do not depend on the rows
-                       beside it. The CPU is always invariant. */
-    bool once;      /* a step that does not come again (tests, checks): no graph is captured of it */
+    enum invariance invariant;
+    bool once; /* a step that does not come again (tests, checks): no graph is captured of it */
     struct batch_sample sample;
     /* Where not NULL, a device that computes in step_run asks it between ops, on the same thread. True: the step ends
      * there, nothing is sampled, its rows' KV is undefined and step_wait says HEARTH_ECANCELLED. A GPU, whose steps are
@@ -254,6 +264,7 @@ struct device_info {
     bool keeps_source;            /* weights read the mapped model file: it must stay mapped */
     enum dtype kv_type;           /* what KV is kept in by default */
     uint32_t max_in_flight;       /* steps the caller may have in flight: 1 on the CPU */
+    uint32_t decode_rows;         /* steps that decode so many rows or fewer have INVARIANT_DECODE's bits anyway */
     uint64_t mem_total, mem_free; /* bytes */
     uint64_t held[MEM_KINDS];     /* by this backend; what MEM_CACHE has counts as free, too */
     uint64_t mem_pinned;          /* bytes of host memory that the device may read by itself */

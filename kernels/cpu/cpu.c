@@ -136,6 +136,7 @@ static void cpu_info(struct device *d, struct device_info *out)
     out->keeps_source = true;
     out->kv_type = DT_F32;
     out->max_in_flight = 1;
+    out->decode_rows = UINT32_MAX;
     out->mem_total = meminfo("MemTotal");
     out->mem_free = meminfo("MemAvailable");
     out->hot_allocs = d->hot_allocs;

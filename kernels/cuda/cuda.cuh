@@ -29,7 +29,7 @@ enum {
     ATTEND_FIRST_PAGES =
         8, /* pages of an item that are read first, one a warp, where heads have up to 128 dimensions */
     GRAPHS_MAX = 64,
-    MAX_IN_FLIGHT = 3, /* steps in flight */
+    MAX_IN_FLIGHT = 4, /* steps in flight: the engine keeps three, of which one may be two */
     RING = MAX_IN_FLIGHT + 1,
 };
 
@@ -63,6 +63,15 @@ struct act_buf {
     uint32_t ld;     /* halves from row to row: XFRAG_KBLK in the prepared form; the number of rows in LAYOUT_WG */
     uint32_t layout; /* 1 = row-major fp16, 0 = prepared, or LAYOUT_WG and its order */
 };
+/*
+ * Where element k of a row of n lies in LAYOUT_WG, and the element after it `ld` * 8 halves further. Rows come in
+ * blocks of WG_ROWS.
+ */
+__device__ static inline __half *wg_place(const act_buf &o, uint32_t row, uint32_t k, uint32_t n)
+{
+    return o.p + (uint64_t)(row / WG_ROWS) * WG_ROWS * ((n + 255) & ~255u) +
+           wg_at(o.layout - LAYOUT_WG, o.ld, row % WG_ROWS, k);
+}
 
 /* Halves of a buffer of prepared rows. */
 __host__ __device__ static inline uint64_t xfrag_halves(uint32_t k)
@@ -308,7 +317,7 @@ struct device {
     const step_dev *host;         /* likewise */
     uint32_t max_pos;             /* host's copy, likewise: longest sequence of the step */
     bool decode;                  /* every sequence of the step has one row */
-    bool invariant;               /* no row's bits may depend on the rows beside it or on the cut of a prompt */
+    enum invariance invariant;    /* what a row's bits may depend on */
     enum path path;               /* of this step's products, where one takes them whole; else PATH_NONE */
     struct step_rec *rec;
     struct sampler *sampler;
@@ -456,8 +465,8 @@ void reduce_to_tmp(struct device *d, const partials *s, uint32_t n, uint32_t buc
 /* norm(ws.x rows) into out, and into a second form where `two` is given; a product (NULL: none) is added to x first. */
 void reduce_norm_rows(struct device *d, const struct norm *n, uint32_t k, const partials *add, const float *bias,
                       const act_buf *out, const act_buf *two, bool gather, uint32_t row0, uint32_t bucket);
-/* Prepared rows to an order of wgmma's. */
-void act_to_wg(struct device *d, const act_buf *in, uint32_t k, const act_buf *out);
+/* Prepared rows, `bucket` of them, to an order of wgmma's. */
+void act_to_wg(struct device *d, const act_buf *in, uint32_t k, const act_buf *out, uint32_t bucket);
 /* norm(ws.x rows) into out (row r of the step at out row r, or compact by out_row where `gather`). */
 void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf *out, bool gather, uint32_t row0,
                uint32_t bucket);

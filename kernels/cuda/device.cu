@@ -187,6 +187,7 @@ static void dev_info(struct device *d, struct device_info *out)
     out->kv_type = DT_F16;
     out->max_in_flight = MAX_IN_FLIGHT;
     out->kv_granule = d->kv_granule;
+    out->decode_rows = GEMV_ROWS;
     cuda_ok(d, cudaMemGetInfo(&avail, &total));
     out->mem_total = total;
     out->mem_free = avail + d->wcache_bytes;

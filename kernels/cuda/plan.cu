@@ -37,9 +37,9 @@ static const struct lowering *lowering_of(enum op_kind kind)
     return (size_t)kind < n && lowerings[kind].kind == kind ? &lowerings[kind] : NULL;
 }
 
-enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, bool invariant)
+enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, enum invariance how)
 {
-    uint32_t can = d->reference ? 0 : paths_for_rows(n_row, invariant) & PATHS_WHOLE;
+    uint32_t can = d->reference ? 0 : paths_for_rows(n_row, how) & PATHS_WHOLE;
     if (can & PATH_BIT(PATH_WGMMA) && wg_supports(d, model))
         return PATH_WGMMA;
     can &= ~PATH_BIT(PATH_WGMMA);
@@ -53,10 +53,11 @@ enum path plan_step_path(const struct device *d, const void *model, uint32_t n_r
 
 /* The path of a call of n_row rows of the op, in a step that goes by `step`; PATH_NONE: there is none. */
 static enum path call_path(const struct device *d, const struct lowering *l, const struct op *o, enum path step,
-                           uint32_t n_row, bool invariant)
+                           uint32_t n_row, enum invariance how)
 {
-    uint32_t can =
-        paths_for_rows(n_row, invariant) & (step == PATH_NONE ? ~PATHS_WHOLE : ~PATHS_WHOLE | PATH_BIT(step));
+    uint32_t can = paths_for_rows(n_row, how) & (step == PATH_NONE ? ~PATHS_WHOLE : ~PATHS_WHOLE | PATH_BIT(step));
+    if (how == INVARIANT_PROMPT && o->kind == OP_HEAD)
+        can &= ~PATHS_WHOLE; /* for rows that are few: their number must not matter */
     can &= d->reference ? PATH_BIT(PATH_REF) : ~PATH_BIT(PATH_REF);
     for (int p = 0; p < PATH_COUNT; p++)
         if (!l->on[p])
@@ -78,10 +79,11 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
         return "one+plan";
     if (!l || l->only)
         return l ? "one" : NULL;
-    enum path step = plan_step_path(d, p->model, n_row, true, invariant), path;
-    path = call_path(d, l, o, step, n_row, invariant);
+    enum invariance how = invariant ? INVARIANT_DECODE : INVARIANT_OFF;
+    enum path step = plan_step_path(d, p->model, n_row, true, how), path;
+    path = call_path(d, l, o, step, n_row, how);
     if (path == PATH_NONE) /* in chunks, of which the first is as long as they get */
-        path = call_path(d, l, o, step, n_row < GEMM_ROWS ? n_row : GEMM_ROWS, invariant);
+        path = call_path(d, l, o, step, n_row < GEMM_ROWS ? n_row : GEMM_ROWS, how);
     if (path == PATH_GEMV && !gemm_ends_here(o, path))
         return "gemv+epilogue";
     if (path == PATH_SKINNY && !gemm_ends_here(o, path))

@@ -37,7 +37,7 @@ void plan_run(struct device *d, const struct program *program);
 /* Adds up what of this set is in pieces, into the workspace's own form. */
 void plan_complete(struct device *d, struct op_call *p, uint32_t acts);
 /* The path that takes a whole step of so many rows, PATH_NONE where it goes in chunks. decode: a row a sequence. */
-enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, bool invariant);
+enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, enum invariance how);
 const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant);
 
 /* The launchers. gemm.cu takes PATH_GEMV and PATH_SKINNY; rows [row0, row0 + bucket) of the step, bucket <= GEMM_ROWS;
@@ -50,8 +50,8 @@ bool gemv_takes(const struct device *d, const struct op *o);
  */
 bool gemm_ends_here(const struct op *o, enum path path);
 
-/* wgmma.cu: all rows of a step, at most WG_ROWS, on Hopper, where every matrix of the model is of a type that it takes
- * (wg_supports); wg_can_run says the same of one op's. */
+/* wgmma.cu: all rows of a step, at most WG_ROWS but for INVARIANT_PROMPT, on Hopper, where every matrix of the model is
+ * of a type that it takes (wg_supports); wg_can_run says the same of one op's. */
 op_run wg_qkv, wg_proj, wg_ffn_up, wg_head;
 bool wg_supports(const struct device *d, const void *model);
 bool wg_can_run(const struct op *o);

@@ -1,23 +1,21 @@
 /* rules.c - see rules.h. Pure. */
 #include "kernels/cuda/rules.h"
 
-#include "kernels/backend.h"
-
 const struct path_row paths[PATH_COUNT] = {
-    /* name        rows_min                  rows_max        invariant_max */
-    {"ref", 1, GEMM_ROWS, GEMM_ROWS},
-    {"wgmma", WG_ROWS_MIN, WG_ROWS, 0},
-    {"cublaslt", LT_ABOVE_ROWS + 1, BATCH_ROWS_MAX, 0},
-    {"cublaslt", LT_ABOVE_ROWS_CACHED + 1, BATCH_ROWS_MAX, 0},
-    {"gemv", 1, GEMV_ROWS, GEMM_ROWS},
-    {"skinny", 1, GEMM_ROWS, GEMM_ROWS},
+    /* name        off: rows                              decode     prompt */
+    {"ref", {{1, GEMM_ROWS}, {1, GEMM_ROWS}, {1, GEMM_ROWS}}},
+    {"wgmma", {{WG_ROWS_MIN, WG_ROWS}, {0, 0}, {1, BATCH_ROWS_MAX}}},
+    {"cublaslt", {{LT_ABOVE_ROWS + 1, BATCH_ROWS_MAX}, {0, 0}, {0, 0}}},
+    {"cublaslt", {{LT_ABOVE_ROWS_CACHED + 1, BATCH_ROWS_MAX}, {0, 0}, {0, 0}}},
+    {"gemv", {{1, GEMV_ROWS}, {1, GEMM_ROWS}, {1, GEMM_ROWS}}},
+    {"skinny", {{1, GEMM_ROWS}, {1, GEMM_ROWS}, {1, GEMM_ROWS}}},
 };
 
-uint32_t paths_for_rows(uint32_t n_row, bool invariant)
+uint32_t paths_for_rows(uint32_t n_row, enum invariance how)
 {
     uint32_t set = 0;
     for (int p = 0; p < PATH_COUNT; p++)
-        if (n_row >= paths[p].rows_min && n_row <= (invariant ? paths[p].invariant_max : paths[p].rows_max))
+        if (n_row && n_row >= paths[p].rows[how].min && n_row <= paths[p].rows[how].max)
             set |= PATH_BIT(p);
     return set;
 }

@@ -5,13 +5,13 @@
 #ifndef HEARTH_CUDA_RULES_H
 #define HEARTH_CUDA_RULES_H
 
-#include "kernels/op.h"
+#include "kernels/backend.h"
 
 enum {
-    GEMM_ROWS = 64,  /* rows that a launch of gemv, skinny or ref takes; more rows are several launches */
-    GEMV_ROWS = 4,   /* beyond, the others are faster */
-    WG_ROWS_MIN = 5, /* rows of a step through wgmma */
-    WG_ROWS = 128,
+    GEMM_ROWS = 64,            /* rows that a launch of gemv, skinny or ref takes; more rows are several launches */
+    GEMV_ROWS = 4,             /* beyond, the others are faster */
+    WG_ROWS_MIN = 5,           /* rows of a step through wgmma */
+    WG_ROWS = 128,             /* at once: prompts in the invariant mode come in blocks of so many */
     LT_ABOVE_ROWS = 64,        /* more rows than this go through cuBLASLt: measured, see README.md */
     LT_ABOVE_ROWS_CACHED = 32, /* the same where expanded copies of all matrices are there, for prompts */
 };
@@ -28,13 +28,14 @@ enum path { PATH_REF, PATH_WGMMA, PATH_CUBLASLT, PATH_CUBLASLT_CACHED, PATH_GEMV
 
 struct path_row {
     const char *name;
-    uint32_t rows_min, rows_max; /* that a call takes */
-    uint32_t invariant_max;      /* ... in a step of the invariant mode; 0: none, a row's bits depend on its batch */
+    struct {
+        uint32_t min, max;
+    } rows[INVARIANT_PROMPT + 1]; /* that a call takes, by what its bits may depend on; max 0: none */
 };
 extern const struct path_row paths[PATH_COUNT];
 
 /* The paths whose range has n_row rows, as bits. What else a path asks (types, chip, libraries) its caller knows. */
-uint32_t paths_for_rows(uint32_t n_row, bool invariant);
+uint32_t paths_for_rows(uint32_t n_row, enum invariance how);
 /* The best path of a set; PATH_NONE of none. */
 enum path path_best(uint32_t set);
 

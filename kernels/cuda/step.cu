@@ -30,7 +30,7 @@ struct shape {
     uint64_t program; /* its id */
     const struct kv_pool *kv[KV_GROUPS_MAX];
     uint32_t bucket, out_bucket, n_split;
-    uint32_t mode;        /* decode, sample, invariant: bits; then the path */
+    uint32_t mode;        /* decode, sample: bits; then what bits may depend on, and the path */
     cudaGraphExec_t exec; /* NULL = run eagerly */
     uint64_t used;        /* ticket of the last use; 0 = empty */
 };
@@ -273,6 +273,11 @@ static void begin(struct device *d, const struct batch *b, const struct program 
             d->decode = false;
     }
     d->path = plan_step_path(d, p->model, b->n_row, d->decode, b->invariant);
+    if (d->invariant == INVARIANT_PROMPT) {
+        d->decode = false; /* no graph of it: a prompt's rows are of any number */
+        if (d->path == PATH_NONE)
+            d->invariant = INVARIANT_DECODE; /* the model's matrices have one way alone */
+    }
     bool rows = d->path == PATH_CUBLASLT || d->path == PATH_CUBLASLT_CACHED; /* the library reads plain rows */
     d->ws.att.layout = d->ws.ff.layout = rows ? LAYOUT_ROW_MAJOR : 0;
     d->ws.att.ld = rows ? pad256(d->ws.dims.d_q) : XFRAG_KBLK;
@@ -360,7 +365,7 @@ static void upload_meta(struct device *d)
 static struct shape *shape_of(struct device *d)
 {
     struct step_rec *r = d->rec;
-    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (d->invariant ? 4 : 0) | (uint32_t)d->path << 3;
+    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (uint32_t)d->invariant << 2 | (uint32_t)d->path << 4;
     struct shape *old = &r->shape[0];
     for (int i = 0; i < GRAPHS_MAX; i++) {
         struct shape *s = &r->shape[i];

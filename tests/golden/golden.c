@@ -25,7 +25,7 @@ enum { ROWS = 64 };
 /* Tokens at positions pos.. of the one sequence; the logits of all of them. */
 static void step(struct run *r, const int32_t *token, uint32_t n, uint32_t pos, float *logits)
 {
-    run_step(r, &(struct piece){token, n, pos, n, r->pages}, 1, true, logits);
+    run_step(r, &(struct piece){token, n, pos, n, r->pages}, 1, INVARIANT_DECODE, logits);
 }
 
 static int32_t best(const float *logits, uint32_t n)

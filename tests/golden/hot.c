@@ -79,7 +79,7 @@ static void prompt(struct run *r, uint32_t n, uint64_t *last)
     static int32_t token[BATCH_ROWS_MAX];
     for (uint32_t i = 0; i < n; i++)
         token[i] = (int32_t)(i * 7 % 1000);
-    run_step(r, &(struct piece){token, n, 0, 1, r->pages}, 1, false, NULL);
+    run_step(r, &(struct piece){token, n, 0, 1, r->pages}, 1, INVARIANT_OFF, NULL);
     ++*last;
 }
 

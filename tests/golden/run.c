@@ -71,7 +71,7 @@ void run_close(struct run *r)
     free(r->pages);
 }
 
-void run_step(struct run *r, const struct piece *p, uint32_t n_piece, bool invariant, float *logits)
+void run_step(struct run *r, const struct piece *p, uint32_t n_piece, enum invariance how, float *logits)
 {
     int32_t token[BATCH_ROWS_MAX];
     uint32_t out_row[BATCH_ROWS_MAX], n_row = 0, n_out = 0;
@@ -95,7 +95,7 @@ void run_step(struct run *r, const struct piece *p, uint32_t n_piece, bool invar
                       .seq = seq,
                       .out_row = out_row,
                       .n_group = r->n_group,
-                      .invariant = invariant};
+                      .invariant = how};
     memcpy(b.kv, r->pool, sizeof b.kv);
     uint64_t ticket = r->be->step_run(r->dev, &b, &r->m->program);
     MUST(r->be->step_wait(r->dev, ticket, NULL, 0, &e));

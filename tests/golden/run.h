@@ -53,7 +53,7 @@ struct piece {
     const uint32_t *pages; /* in every group's pool */
 };
 /* One step; logits [all n_out, n_vocab], may be NULL. */
-void run_step(struct run *r, const struct piece *p, uint32_t n_piece, bool invariant, float *logits);
+void run_step(struct run *r, const struct piece *p, uint32_t n_piece, enum invariance how, float *logits);
 
 /* A file of the tree, or of the data beside it; NULL where it cannot be read. */
 const char *run_path(char buf[4096], const char *name);

@@ -20,6 +20,7 @@ static uint32_t rnd(uint32_t n)
 
 /* Pools of which those with a window have room for two windows and steps, and no more. */
 struct paged {
+    enum invariance way;
     struct run *r;
     struct kv *kv;
     struct kv_pool *pool[KV_GROUPS_MAX];
@@ -89,7 +90,7 @@ static void step(struct paged *p, uint32_t n, const uint32_t *rows, float *logit
                       .seq = seq,
                       .out_row = out,
                       .n_group = r->n_group,
-                      .invariant = true};
+                      .invariant = p->way};
     memcpy(b.kv, p->pool, sizeof b.kv);
     MUST(r->be->step_wait(r->dev, r->be->step_run(r->dev, &b, &r->m->program), NULL, 0, &e));
     MUST(r->be->act_read(r->dev, ACT_LOGITS, 0, n_out, logits, &e));
@@ -105,7 +106,7 @@ static void keep_all(struct paged *p, float *logits)
     struct run *r = p->r;
     for (uint32_t pos = 0; pos < LEN; pos += ROWS) {
         uint32_t n = LEN - pos < ROWS ? LEN - pos : ROWS;
-        run_step(r, &(struct piece){p->id[SEQS - 1] + pos, n, pos, n, r->pages}, 1, true,
+        run_step(r, &(struct piece){p->id[SEQS - 1] + pos, n, pos, n, r->pages}, 1, p->way,
                  logits + (size_t)pos * r->m->hp.n_vocab);
     }
 }
@@ -135,7 +136,7 @@ static void feed(struct paged *p, uint32_t until, float *got, const float *want,
     }
 }
 
-static void same_bits(const char *name)
+static void same_bits(const char *name, enum invariance way)
 {
     char path[4096], file[256];
     struct run r;
@@ -145,6 +146,7 @@ static void same_bits(const char *name)
         skip();
     run_open(&r, path, run_backend(), NULL, 0, 0, SEQS * ROWS);
     paged_open(&p, &r);
+    p.way = way;
     size_t n_vocab = r.m->hp.n_vocab;
     float *want = malloc((LEN + OUT) * n_vocab * sizeof *want), *got = want + LEN * n_vocab;
     assert_non_null(want);
@@ -168,11 +170,13 @@ static void same_bits(const char *name)
     run_close(&r);
 }
 
-#define TEST(name)                        \
-    static void test_##name(void **state) \
-    {                                     \
-        (void)state;                      \
-        same_bits(#name);                 \
+#define TEST(name)                              \
+    static void test_##name(void **state)       \
+    {                                           \
+        (void)state;                            \
+        same_bits(#name, INVARIANT_DECODE);     \
+        if (run_on_gpu())                       \
+            same_bits(#name, INVARIANT_PROMPT); \
     }
 TEST(gemma2)
 TEST(gemma3_text)

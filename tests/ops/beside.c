@@ -63,17 +63,17 @@ static void check(const char *one, uint32_t warm, uint32_t n, const char *other)
     numbers_init(&mine, &c);
     numbers_init(&others, &beside);
     rig_init(&r, &mine, backend, d);
-    r.fast = true;
+    r.how = INVARIANT_OFF;
     free(logits(&r, warm));
     float *want = logits(&r, n);
     rig_init(&o, &others, backend, d);
-    o.fast = true;
+    o.how = INVARIANT_OFF;
     assert_same(&r, want, n, "beside another model");
     free(logits(&o, n));
     assert_same(&r, want, n, "after a step of the other");
     rig_fini(&o);
     assert_same(&r, want, n, "when the other has gone");
-    r.fast = false;
+    r.how = INVARIANT_DECODE;
     float *plain = logits(&r, n);
     print_message("# %s, %u tokens: the invariant mode has %s\n", one, n,
                   memcmp(plain, want, (size_t)n * c.n_vocab * sizeof *want) ? "other bits" : "the same bits");

@@ -43,6 +43,9 @@ const struct op_case op_cases[] = {
     {"q6_k", DT_Q6_K, 768, 512, 31, 6, 2, 128, LLAMA, .n_rot = 128, .seq = {{5, 1}}},
     {"q6_k ragged", DT_Q6_K, 768, 512, 31, 6, 2, 128, LLAMA, .n_rot = 128, .hadamard = true,
      .seq = {{16, 16}, {0, 1}, {15, 2}}},
+    {"q4_k, a prompt beside others", DT_Q4_K, 256, 512, 47, 32, 8, 64, LLAMA, .n_rot = 64,
+     .seq = {{0, 100}, {70, 1}, {33, 2}}},
+    {"q4_k, prompts of 400", DT_Q4_K, 512, 768, 47, 8, 2, 64, LLAMA, .n_rot = 64, .seq = {{0, 300}, {70, 100}}},
     QUANTS(OF_TYPE)
     /* shapes: one of everything, and sizes that no vector width divides */
     {"one", DT_F32, 1, 1, 1, 1, 1, 2, LLAMA, .n_rot = 2, .seq = {{0, 1}}},

@@ -1,8 +1,9 @@
 /*
  * ops.c - every op of a backend against an independent computation in double precision, over the case table.
  *
- *     tests/ops/ops [BACKEND [VARIANT [fast]]]   "cpu" by default; exit status 77 where the machine has no such device;
- *                                                fast: steps outside the invariant mode
+ *     tests/ops/ops [BACKEND [VARIANT [HOW]]]   "cpu" by default; exit status 77 where the machine has no such device;
+ *                                               HOW: fast, steps outside the invariant mode; prompt, its steps of
+ *                                               prompts; else those that decode
  *
  * Each op is a step of its own and gets its own random input, written and read through act_write and act_read, so that
  * an error is seen where it is made. Tolerance: relative to the greatest magnitude in the row of results. On the CPU
@@ -22,7 +23,7 @@
 
 static const struct backend *backend;
 static const char *variant = "auto";
-static bool fast;
+static enum invariance how = INVARIANT_DECODE;
 static double tolerance;
 
 /* --- the independent computation ------------------------------------------------------------------------- */
@@ -370,7 +371,7 @@ static void test_case(void **state)
     f.y = malloc(f.widest * sizeof *f.y);
     f.z = malloc(f.widest * sizeof *f.z);
     assert_true(f.in && f.got && f.x && f.y && f.z);
-    f.r.fast = fast;
+    f.r.how = how;
     rig_fill_kv(&f.r);
     rig_batch(&f.r, c->seq, 0, f.n_seq);
     check_embed(&f);
@@ -391,7 +392,8 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "cpu";
     if (argc > 2)
         variant = argv[2];
-    fast = argc > 3 && !strcmp(argv[3], "fast");
+    if (argc > 3)
+        how = !strcmp(argv[3], "fast") ? INVARIANT_OFF : !strcmp(argv[3], "prompt") ? INVARIANT_PROMPT : how;
     backend = backend_find(name);
     struct device *d = backend ? rig_device(backend, variant, 1) : NULL;
     if (!d) {

@@ -167,7 +167,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     struct hearth_err e;
     uint32_t n_seq, n_row = case_rows(c, &n_seq), d_q = c->n_head * c->d_head, d_kv = c->n_kv * c->d_head;
     memset(r, 0, sizeof *r);
-    r->n = n, r->be = be, r->d = d;
+    r->n = n, r->be = be, r->d = d, r->how = INVARIANT_DECODE;
     struct workspace_dims dims = {c->d_model, d_q, d_kv, c->d_ff, c->n_vocab, n_row, n_row};
     ok(be->reserve(d, &dims, &e), &e);
     struct kv_desc desc = {LAYERS, c->n_kv, c->d_head, c->d_head, c->window, c->kv_type, RIG_PAGES, 0};
@@ -245,7 +245,7 @@ void rig_batch(struct rig *r, const struct seq_shape *seq, uint32_t first_seq, u
                               .out_row = r->out_row,
                               .kv = {r->kv},
                               .n_group = 1,
-                              .invariant = !r->fast};
+                              .invariant = r->how};
 }
 
 int rig_try(struct rig *r, const struct program *p, struct hearth_err *e)

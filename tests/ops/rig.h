@@ -71,7 +71,7 @@ struct rig {
     struct rope rope;
     float *bias_qkv, *bias_o, *bias_ffn, *bias_down, *bias_head, *row_gate, *sinks;
     void *host;             /* a page, in memory for moves */
-    bool fast;              /* steps outside the invariant mode */
+    enum invariance how;    /* of its steps: INVARIANT_DECODE, unless the test says otherwise */
     struct program program; /* all of the layer, LAYERS times, between embedding and head */
     struct batch batch;     /* of rig_batch(), over the arrays below */
     struct batch_seq seq[SEQS_MAX];

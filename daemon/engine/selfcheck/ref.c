@@ -168,7 +168,7 @@ static int step(struct reference *r, const struct check_batch *b, const struct o
                           .out_row = row,
                           .kv = {r->pool.kv},
                           .n_group = 1,
-                          .invariant = true,
+                          .invariant = INVARIANT_DECODE,
                           .once = true};
     if (sample)
         batch.sample = *sample;

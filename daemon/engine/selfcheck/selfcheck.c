@@ -189,6 +189,7 @@ static int step(struct check *c, const struct check_batch *b, const struct progr
                           .seq = seq,
                           .out_row = row,
                           .n_group = c->n_group,
+                          .invariant = b->prompt ? INVARIANT_PROMPT : INVARIANT_OFF,
                           .once = once};
     for (uint32_t g = 0; g < c->n_group; g++)
         batch.kv[g] = c->kv[g].pool.kv;

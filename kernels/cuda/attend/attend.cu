@@ -43,7 +43,9 @@ void attend_reserve(struct device *d, const step_dev *m)
         uint64_t d_head = d->kv[g]->desc.d_k, n = d->ws.dims.d_q / d_head * (d_head + 4);
         floats = n > floats ? n : floats;
     }
-    for (uint32_t s = 0; s < m->n_seq; s++) {
+    if (d->invariant == INVARIANT_PROMPT)
+        pairs = d->max_pos > ATTEND_SPLIT ? (d->max_pos + ATTEND_SPLIT - 1ull) / ATTEND_SPLIT * d->n_row : 0;
+    for (uint32_t s = 0; s < m->n_seq && d->invariant != INVARIANT_PROMPT; s++) {
         uint64_t chunks = (m->pos0[s] + m->n_rows[s]) / (KV_PAGE * pages_of(d, m)) + 1;
         pairs += chunks * (m->n_rows[s] < GEMM_ROWS ? m->n_rows[s] : GEMM_ROWS);
     }
@@ -122,6 +124,15 @@ static bool split_all(const struct device *d, const struct op_attend *op)
     return 2 * items <= (d->max_pos <= ATTEND_CHUNK ? 4ull : 3ull) * d->sms;
 }
 
+/* Whether every sequence of the step has more rows than that. */
+static bool all_longer(const struct device *d, uint32_t rows)
+{
+    for (uint32_t s = 0; s < d->n_seq; s++)
+        if (d->host->n_rows[s] && d->host->n_rows[s] <= rows)
+            return false;
+    return true;
+}
+
 bool attend_one(const struct op_attend *op)
 {
     return op->n_head / op->n_kv <= TILE_ROWS;
@@ -144,17 +155,25 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     a.one = d->decode && d->bucket == 1 && attend_one(op);
     a.first = !a.window && !op->group;
     a.part = d->ws.part;
-    /* Longer runs of rows go to prefill.cu, whose bits depend on how a prompt is cut. */
-    a.rows_max = BATCH_ROWS_MAX;
-    if (!d->decode && !d->invariant && !split_all(d, op) && attend_long(d, op, a, &a.rows_max)) {
-        attend_sums_run(d, a, op->d_head);
-        return;
-    }
     if (!attend_supports(op->d_head)) {
         cuda_refuse(d, HEARTH_EUNSUPPORTED, "head size %u: the GPU has attention for " HEAD_SIZES, op->d_head);
         return;
     }
     wg_attended(d, p, op->n_head * op->d_head, &a.out);
+    if (d->invariant == INVARIANT_PROMPT) { /* one kernel for any number of rows */
+        a.rows_max = 0;
+        if (!attend_long(d, op, a))
+            cuda_refuse(d, HEARTH_EUNSUPPORTED, "attention to prompts of heads of %u has no room here", op->d_head);
+        return;
+    }
+    /* Longer runs of rows go to prefill.cu: with it, bits depend on how a prompt is cut. */
+    a.rows_max = ATTEND_SHORT_ROWS;
+    if (d->decode || d->invariant || split_all(d, op) || !attend_long(d, op, a))
+        a.rows_max = BATCH_ROWS_MAX;
+    else if (all_longer(d, a.rows_max)) {
+        attend_sums_run(d, a, op->d_head);
+        return;
+    }
     uint32_t fixed = fixed_pages((int)op->d_head);
     split_args split = {a, fastdiv_magic(a.group), fastdiv_magic(a.kv.n_kv), fixed, fastdiv_magic(fixed)};
     for (uint32_t lo = 0; lo < d->bucket; lo += GEMM_ROWS) {

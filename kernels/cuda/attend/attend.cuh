@@ -19,7 +19,9 @@ struct attend_args {
     float scale, softcap;
     float *part;             /* [(row, chunk)][n_head][D sums, maximum, denominator, 2 unused] */
     uint32_t row_lo, row_hi; /* rows of the step that this launch takes */
-    uint32_t rows_max;       /* sequences with more rows are the other kernel's */
+    uint32_t rows_max;       /* sequences with more rows are the other kernel's: prefill.cu's; 0: all are */
+    uint32_t split;          /* prefill.cu: 0, or tokens of KV of a block, whose sums lie in `part` by [piece][row] */
+    uint32_t split_rows;     /* rows of a piece there */
     bool one;                /* the step has one row, and a group's heads fit a tile */
     bool first;              /* likewise; it sees all its context, and its table is the step's first */
 };
@@ -34,9 +36,14 @@ void attend_reduce_run(struct device *d, const split_args &a, uint32_t d_head);
 /* Sub-block sums of the results, where heads do not end on multiples of 32: the kernels leave them out. */
 void attend_sums_run(struct device *d, const attend_args &a, uint32_t d_head);
 
-/* prefill.cu: takes the sequences of more than *rows_max rows, which it sets; true where that was all of them. */
+/* prefill.cu: takes the sequences of more than a.rows_max rows; false where the chip has too little shared memory. */
+enum {
+    ATTEND_SHORT_ROWS = 16,
+    ATTEND_SPLIT =
+        2048, /* where prefill.cu cuts a context in steps of INVARIANT_PROMPT: whole turns of both its groups */
+};
 void attend_long_init(struct device *d);
-bool attend_long(struct device *d, const struct op_attend *op, attend_args a, uint32_t *rows_max);
+bool attend_long(struct device *d, const struct op_attend *op, attend_args a);
 
 /* The head sizes that there is attention for, local.cuh's HEAD_SIZES: f(head_size<D>()). by_head: false where d_head is
  * none of them. */

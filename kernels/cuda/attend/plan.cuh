@@ -275,7 +275,7 @@ __device__ static inline void store_quad(const split_args &a, uint32_t row, uint
     }
     if (!P::ONE && a.out.layout >= LAYOUT_WG) {
         __half2 even = __halves2half2(h[0], h[2]), odd = __halves2half2(h[1], h[3]);
-        __half *at = a.out.p + wg_at(a.out.layout - LAYOUT_WG, a.out.ld, row, k);
+        __half *at = wg_place(a.out, row, k, a.n_head * D);
         if (keep)
             *(__half2 *)at = even, *(__half2 *)(at + a.out.ld * 8) = odd;
         return;

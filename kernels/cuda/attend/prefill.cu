@@ -5,11 +5,15 @@
  * from shared memory. Then four warps are a tile's all, and a second group of four takes every other block of KV, so
  * that one's softmax is worked out beside the other's products; their sums are added in the end. Sequences of a few
  * rows in the same step are split_kv.cu's, which can split a long context over many blocks.
+ *
+ * In steps of INVARIANT_PROMPT all rows come here. A context is cut at multiples of ATTEND_SPLIT then, a block each,
+ * and the pieces that a row sees are added in order: its bits depend on its position and its KV alone, and a few rows
+ * at the end of a long context fill the GPU.
  */
 #include "kernels/cuda/attend/attend.cuh"
 #include "kernels/cuda/local.cuh"
 
-enum { LONG_ROWS = 128, SHORT_MAX = 16 };
+enum { LONG_ROWS = 128 };
 
 /*
  * The two groups meet barriers of their own, and take as many turns as their parts of the KV have. compute-sanitizer's
@@ -78,6 +82,61 @@ __device__ static inline void load_block(uint8_t *to, const attend_args &a, cons
     copy_commit();
 }
 
+/* Four neighbouring elements of a row's results, from k on, without the sums of sub-blocks. */
+template <int D>
+__device__ static inline void store_four(const attend_args &a, uint32_t row, uint32_t k, const __half h[4])
+{
+    __half2 even = __halves2half2(h[0], h[2]), odd = __halves2half2(h[1], h[3]);
+    if (a.out.layout >= LAYOUT_WG) {
+        __half *at = wg_place(a.out, row, k, a.n_head * D);
+        *(__half2 *)at = even, *(__half2 *)(at + a.out.ld * 8) = odd;
+        return;
+    }
+    __half *to = a.out.p + (uint64_t)row * a.out.ld;
+    if (a.out.layout)
+        *(uint2 *)(to + k) = *(const uint2 *)h;
+    else
+        *(uint2 *)(to + xfrag_at(k)) = make_uint2(*(uint32_t *)&even, *(uint32_t *)&odd);
+}
+
+/* Where the sums over a piece of the context lie, of a row's head: D of them, the maximum, the denominator. */
+template <int D>
+__device__ static inline float *sums_of(const attend_args &a, uint32_t piece, uint32_t row, uint32_t head)
+{
+    return a.part + ((uint64_t)(piece * a.split_rows + row) * a.n_head + head) * (D + 4);
+}
+
+/* A row's head by a warp, from the pieces that it sees. Of one piece it is what attend_rows gives, to the bit. */
+enum { JOIN_WARPS = 4 };
+template <int D> __global__ void __launch_bounds__(JOIN_WARPS * 32) attend_join(attend_args a)
+{
+    pdl_trigger();
+    pdl_wait();
+    uint32_t head = blockIdx.x * JOIN_WARPS + threadIdx.x / 32, row = blockIdx.y;
+    if (head >= a.n_head)
+        return;
+    uint32_t pos = a.s->pos[row], lo = a.window && pos + 1 > a.window ? pos + 1 - a.window : 0;
+    uint32_t c0 = lo / a.split, c1 = pos / a.split;
+    float top = -INFINITY;
+    for (uint32_t c = c0; c <= c1; c++)
+        top = fmaxf(top, __ldcg(sums_of<D>(a, c, row, head) + D));
+    for (uint32_t dim = threadIdx.x % 32 * 4; dim < D; dim += 128) {
+        float v[4] = {0, 0, 0, 0}, den = 0;
+        for (uint32_t c = c0; c <= c1; c++) {
+            const float *from = sums_of<D>(a, c, row, head);
+            float4 f = __ldcg((const float4 *)(from + dim));
+            float2 ml = __ldcg((const float2 *)(from + D));
+            float u = exp2_fast(ml.x - top);
+            den = __fmaf_rn(u, ml.y, den);
+            v[0] = __fmaf_rn(u, f.x, v[0]), v[1] = __fmaf_rn(u, f.y, v[1]);
+            v[2] = __fmaf_rn(u, f.z, v[2]), v[3] = __fmaf_rn(u, f.w, v[3]);
+        }
+        float inv = 1.f / den;
+        const __half h[4] = {half_sat(v[0] * inv), half_sat(v[1] * inv), half_sat(v[2] * inv), half_sat(v[3] * inv)};
+        store_four<D>(a, row, head * D + dim, h);
+    }
+}
+
 template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREADS, 1) attend_rows(attend_args a)
 {
     typedef tiles<D, G> T;
@@ -98,7 +157,7 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
     uint32_t tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, s = 0;
     for (;; s++) {
         uint32_t n = st->n_rows[s];
-        if (n <= SHORT_MAX)
+        if (n <= a.rows_max)
             continue;
         uint32_t t = (n * a.group + LONG_ROWS - 1) / LONG_ROWS;
         if (tile < t)
@@ -121,6 +180,13 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
     uint32_t pos_lo = pos0 + first / a.group, pos_hi = pos0 + (min(first + LONG_ROWS, n) - 1) / a.group;
     uint32_t see_lo = a.window && pos_lo + 1 > a.window ? pos_lo + 1 - a.window : 0, len = pos_hi + 1;
     uint32_t b0 = see_lo / T::BN, b1 = (len + T::BN - 1) / T::BN;
+    if (!a.rows_max) /* whose a block is follows its place, not the window of the tile's first row */
+        b0 &= ~(T::GROUPS - 1u);
+    if (a.split) {
+        b0 = max(b0, blockIdx.z * (a.split / T::BN)), b1 = min(b1, (blockIdx.z + 1) * (a.split / T::BN));
+        if (b0 >= b1)
+            return;
+    }
 
     for (int i = threadIdx.x; i < LONG_ROWS * (D / 8); i += T::GROUPS * T::THREADS) {
         uint32_t r = i / (D / 8), c = i % (D / 8), p = min(first + r, n - 1);
@@ -265,6 +331,27 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
                             o[m][i][e] = o[m][i][e] * x + of[(4 * MT + 4 * (DT * m + i) + e) * T::THREADS] * y;
                 }
     }
+    if (a.split) {
+        if (!part)
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    uint32_t p = first + mine + 16 * m + 8 * r + g;
+                    float l = sum[m][r];
+                    l += __shfl_xor_sync(~0u, l, 1);
+                    l += __shfl_xor_sync(~0u, l, 2);
+                    if (p >= n)
+                        continue;
+                    float *to = sums_of<D>(a, blockIdx.z, row0 + p / a.group, head * a.group + p % a.group);
+#pragma unroll
+                    for (int i = 0; i < DT; i++)
+                        *(float2 *)(to + 8 * i + 2 * t) = make_float2(o[m][i][2 * r], o[m][i][2 * r + 1]);
+                    if (!t)
+                        *(float2 *)(to + D) = make_float2(top[m][r], l);
+                }
+        return;
+    }
     /* results pass through shared memory, each warp's where its queries were, so that rows leave in whole sub-blocks */
     constexpr int OLD = T::ROW / 2;
     __half *out = (__half *)sm8;
@@ -290,21 +377,16 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
         union {
             uint2 u;
             __half h[4];
-        } v, w;
+        } v;
         v.u = *(const uint2 *)(out + r * OLD + dim);
         float sum = (__half2float(v.h[0]) + __half2float(v.h[1])) + (__half2float(v.h[2]) + __half2float(v.h[3]));
         for (int d = 1; d < 8; d *= 2)
             sum += __shfl_xor_sync(~0u, sum, d);
         if (p >= n)
             continue;
-        __half *to = a.out.p + (uint64_t)(row0 + p / a.group) * a.out.ld;
-        if (a.out.layout) {
-            *(uint2 *)(to + k) = v.u;
-            continue;
-        }
-        w.h[0] = v.h[0], w.h[1] = v.h[2], w.h[2] = v.h[1], w.h[3] = v.h[3];
-        *(uint2 *)(to + xfrag_at(k)) = w.u;
-        if (D % 32 == 0 && k % 32 == 0) {
+        store_four<D>(a, row0 + p / a.group, k, v.h);
+        if (!a.out.layout && D % 32 == 0 && k % 32 == 0) {
+            __half *to = a.out.p + (uint64_t)(row0 + p / a.group) * a.out.ld;
             __half hi = half_sat(sum);
             to[xfrag_sum_at(k)] = hi, to[xfrag_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
         }
@@ -330,7 +412,11 @@ template <int D> static void rows_init(struct device *d)
 template <int D, int G> static void rows_launch(struct device *d, const attend_args &a, uint32_t n_tile)
 {
     typedef tiles<D, G> T;
-    cuda_launch(d, attend_rows<D, G>, dim3(n_tile, a.kv.n_kv), G * T::THREADS, T::SMEM, LAUNCH_PDL, a);
+    uint32_t pieces = a.split ? (d->max_pos + a.split - 1) / a.split : 1;
+    cuda_launch(d, attend_rows<D, G>, dim3(n_tile, a.kv.n_kv, pieces), G * T::THREADS, T::SMEM, LAUNCH_PDL, a);
+    if (a.split)
+        cuda_launch(d, attend_join<D>, dim3((a.n_head + JOIN_WARPS - 1) / JOIN_WARPS, d->n_row), JOIN_WARPS * 32, 0,
+                    LAUNCH_PDL, a);
 }
 /* False where the chip has too little shared memory for it (Turing): split_kv.cu takes any number of rows. */
 template <int D> static bool rows(struct device *d, const attend_args &a, uint32_t n_tile)
@@ -349,19 +435,15 @@ void attend_long_init(struct device *d)
     each_head([&](auto size) { rows_init<size.d>(d); });
 }
 
-bool attend_long(struct device *d, const struct op_attend *op, attend_args a, uint32_t *rows_max)
+bool attend_long(struct device *d, const struct op_attend *op, attend_args a)
 {
-    uint32_t n_tile = 0, n_short = 0;
-    for (uint32_t s = 0; s < d->n_seq; s++) {
-        uint32_t n = d->host->n_rows[s];
-        if (n <= SHORT_MAX)
-            n_short += n;
-        else
-            n_tile += (n * a.group + LONG_ROWS - 1) / LONG_ROWS;
-    }
+    uint32_t n_tile = 0;
+    if (!a.rows_max && d->max_pos > ATTEND_SPLIT)
+        a.split = ATTEND_SPLIT, a.split_rows = d->n_row;
+    for (uint32_t s = 0; s < d->n_seq; s++)
+        if (d->host->n_rows[s] > a.rows_max)
+            n_tile += (d->host->n_rows[s] * a.group + LONG_ROWS - 1) / LONG_ROWS;
     bool took = false;
     by_head(op->d_head, [&](auto size) { took = rows<size.d>(d, a, n_tile); });
-    if (took)
-        *rows_max = SHORT_MAX;
-    return took && n_short == 0;
+    return took;
 }

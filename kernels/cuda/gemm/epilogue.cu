@@ -24,7 +24,7 @@ __device__ static inline void store4(const act_buf &o, uint32_t row, uint32_t k,
     __half q[4] = {h[0], h[2], h[1], h[3]};
     if (o.layout >= LAYOUT_WG) {
         if (k < (n + 255) / 256 * 256) {
-            __half *at = o.p + wg_at(o.layout - LAYOUT_WG, o.ld, row, k);
+            __half *at = wg_place(o, row, k, n);
             *(uint32_t *)at = *(const uint32_t *)q;
             *(uint32_t *)(at + o.ld * 8) = *(const uint32_t *)(q + 2);
         }
@@ -133,13 +133,13 @@ __global__ void reduce_rows(partials s, uint32_t n, float *out, uint32_t ld)
         *(float4 *)(out + (uint64_t)blockIdx.y * ld + k) = s.four(blockIdx.y, k);
 }
 
-/* Prepared rows to the order of wgmma's fragments; a thread 16 bytes. */
+/* Prepared rows to the order of wgmma's fragments; a thread 16 bytes. blockIdx.y: of WG_ROWS rows. */
 __global__ void xfrag_to_wg(act_buf in, uint32_t n_kblk, act_buf out)
 {
     pdl_trigger();
     pdl_wait();
-    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, rows = out.ld, row = i % rows, c = i / rows & 1,
-             step = i / rows >> 1 & 7, p = i / rows >> 4 & 1, kblk = i / rows >> 5;
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, rows = out.ld, row = blockIdx.y * WG_ROWS + i % rows,
+             c = i / rows & 1, step = i / rows >> 1 & 7, p = i / rows >> 4 & 1, kblk = i / rows >> 5;
     if (kblk >= n_kblk)
         return;
     uint32_t v[4];
@@ -149,7 +149,8 @@ __global__ void xfrag_to_wg(act_buf in, uint32_t n_kblk, act_buf out)
             out.layout == LAYOUT_WG ? 64 * t + 32 * (step & 1) + 16 * p + 4 * (step >> 1) : 128 * p + 16 * step + 4 * t;
         v[t] = __ldcg((const uint32_t *)(in.p + (uint64_t)row * in.ld + xfrag_at(kblk * 256 + k) + 2 * c));
     }
-    *(uint4 *)(out.p + (uint64_t)i * 8) = make_uint4(v[0], v[1], v[2], v[3]);
+    *(uint4 *)(out.p + (uint64_t)blockIdx.y * WG_ROWS * 256 * n_kblk + (uint64_t)i * 8) =
+        make_uint4(v[0], v[1], v[2], v[3]);
 }
 
 /* f32 rows to an activation's form; a block takes 1024 elements of a row. */
@@ -425,10 +426,11 @@ void reduce_to_tmp(struct device *d, const partials *s, uint32_t n, uint32_t buc
     cuda_launch(d, reduce_rows, dim3((n + 1023) / 1024, bucket), 256, 0, LAUNCH_PDL, *s, n, d->ws.tmp, d->ws.ldtmp);
 }
 
-void act_to_wg(struct device *d, const act_buf *in, uint32_t k, const act_buf *out)
+void act_to_wg(struct device *d, const act_buf *in, uint32_t k, const act_buf *out, uint32_t bucket)
 {
     uint32_t n_kblk = (k + 255) / 256;
-    cuda_launch(d, xfrag_to_wg, dim3(n_kblk * out->ld / 8), 256, 0, LAUNCH_PDL, *in, n_kblk, *out);
+    cuda_launch(d, xfrag_to_wg, dim3(n_kblk * out->ld / 8, (bucket + WG_ROWS - 1) / WG_ROWS), 256, 0, LAUNCH_PDL, *in,
+                n_kblk, *out);
 }
 
 void act_from_f32(struct device *d, const float *src, uint32_t k, const act_buf *out, uint32_t row0, uint32_t n)

@@ -1,6 +1,7 @@
 /*
  * wgmma.cu - the matrix ops for 5 to 128 rows on Hopper, through wgmma.cuh: prompts of a chat turn, batches of
- * sequences. Not in the invariant mode: weights are rounded to fp16 here, and a row's bits depend on the batch.
+ * sequences; there a row's bits depend on the batch. In steps of INVARIANT_PROMPT any number of rows, whose bits do
+ * not.
  *
  * A kernel leaves its products in pieces (split_k.cuh); what comes after it in the stream adds them up on its way:
  * q|k|v's tail, the norm before the next matrix. So a projection leaves ACT_X in pieces in the plan (plan.cuh), which
@@ -75,7 +76,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
         for (int i = 0; i < 4; i++)
             y[i] = k + i < n ? f[i] * scale * g[i] + (nm.b ? nm.b[k + i] : 0.f) : 0.f;
         const __half h[4] = {half_sat(y[0]), half_sat(y[2]), half_sat(y[1]), half_sat(y[3])};
-        __half *at = o.p + wg_at(o.layout - LAYOUT_WG, o.ld, row, k);
+        __half *at = wg_place(o, row, k, n);
         *(uint32_t *)at = *(const uint32_t *)h;
         *(uint32_t *)(at + o.ld * 8) = *(const uint32_t *)(h + 2);
     };
@@ -165,15 +166,17 @@ typedef void wg_kernel(const wg_args);
 /* d: where it is to be launched, or NULL. */
 template <int TA, int TB> static wg_kernel *by_cols(struct device *d, uint32_t cols)
 {
-    static uint32_t done[WG_ROWS / 16];
-    wg_kernel *k = cols == 16   ? gemm_wg<TA, TB, 16>
-                   : cols == 32 ? gemm_wg<TA, TB, 32>
-                   : cols == 64 ? gemm_wg<TA, TB, 64>
-                   : cols == 96 ? gemm_wg<TA, TB, 96>
-                                : gemm_wg<TA, TB, 128>;
-    if (d && !(done[cols / 16 - 1] >> d->index & 1)) {
+    static uint32_t done[WG_ROWS / 16 + 1];
+    wg_kernel *k = cols == 16    ? gemm_wg<TA, TB, 16>
+                   : cols == 32  ? gemm_wg<TA, TB, 32>
+                   : cols == 64  ? gemm_wg<TA, TB, 64>
+                   : cols == 96  ? gemm_wg<TA, TB, 96>
+                   : cols == 128 ? gemm_wg<TA, TB, 128>
+                                 : gemm_wg<TA, TB, WG_ROWS, true>;
+    uint32_t at = cols <= WG_ROWS ? cols / 16 - 1 : WG_ROWS / 16;
+    if (d && !(done[at] >> d->index & 1)) {
         cuda_smem(d, k, d->smem_max);
-        done[cols / 16 - 1] |= 1u << d->index;
+        done[at] |= 1u << d->index;
     }
     return k;
 }
@@ -227,25 +230,64 @@ bool wg_can_run(const struct op *o)
     return w->packed && kernel_of(NULL, w, 32);
 }
 
+/* Blocks of WG_ROWS that so many rows come in. */
+static uint32_t columns_of(uint32_t rows)
+{
+    return (rows + WG_ROWS - 1) / WG_ROWS;
+}
+
 /* Groups and blocks' shares follow a matrix and the columns: at most so many pieces of at most so many rows. */
 uint64_t wg_partials_bytes(const struct device *d, const struct workspace_dims *dims)
 {
-    uint64_t n = dims->d_q + 2ull * dims->d_kv, most = 256ull * 96;
+    uint64_t n = dims->d_q + 2ull * dims->d_kv, most = 256ull * 96, rows = columns_of(dims->n_row) * WG_ROWS;
     n = n > dims->d_model ? n : dims->d_model;
     n = n > 2ull * dims->d_ff ? n : 2ull * dims->d_ff;
-    return d->cc == 90 && dims->n_row >= WG_ROWS_MIN ? ((n + 4 * 256) * WG_ROWS + (2ull * d->sms + 8) * most) * 4 : 0;
+    return d->cc == 90 ? ((n + 4 * 256) * rows + (2ull * d->sms + 8) * most) * 4 : 0;
 }
 
 uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims)
 {
     uint32_t k = dims->d_q > dims->d_ff ? dims->d_q : dims->d_ff;
-    return wg_partials_bytes(d, dims) ? (uint64_t)pad256(k > dims->d_model ? k : dims->d_model) * WG_ROWS * 2 : 0;
+    uint64_t rows = columns_of(dims->n_row) * WG_ROWS;
+    return wg_partials_bytes(d, dims) ? (uint64_t)pad256(k > dims->d_model ? k : dims->d_model) * rows * 2 : 0;
+}
+
+/*
+ * Slices that INVARIANT_PROMPT cuts K into, which follow the matrix alone: as many of equal length as give blocks of
+ * 128 rows, a slice each, to an H100's places and no more. `ends`: two at most, as the block that ends a group adds
+ * another's sum to its own, not its own to another's.
+ */
+enum { WG_PLACES = 264 };
+static uint32_t slices_of(const wdev *w, bool ends)
+{
+    uint32_t groups = 0, best = 1;
+    for (uint32_t i = 0; i < (w->interleaved ? 1 : w->n_part); i++)
+        groups += (w->part[i].n_tile + 7) / 8;
+    for (uint32_t s = 2; s <= (ends ? 2 : w->n_kblk); s++)
+        if (w->n_kblk % s == 0 && groups * s <= WG_PLACES)
+            best = s;
+    return best;
+}
+
+/*
+ * Whether many columns' blocks have a slice each, and not all of a group's: where the turns that this saves are worth
+ * more than the pieces' way to memory and back. A turn is a record of a group: 1.9 us of an H100.
+ */
+static bool slices_apart(const struct device *d, const wg_args &a, uint32_t slices)
+{
+    const float bytes_turn = 5.7e6f;
+    uint32_t blocks = a.n_group * a.n_col, sms = d->sms;
+    uint64_t floats = (uint64_t)blocks * slices * WG_ROWS * WG_ROWS;
+    float together = (float)((blocks + sms - 1) / sms * a.n_kblk),
+          apart = (float)((blocks * slices + sms - 1) / sms * (a.n_kblk / slices)) + floats * 8 / bytes_turn;
+    return apart < together && floats * 4 <= wg_partials_bytes(d, &d->ws.dims);
 }
 
 /* Launches w times d->ws.wg_x; ends: the kernel ends what it begins. Says where the products are otherwise. */
 static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t bucket, bool ends)
 {
-    const struct shape *f = shape_for(bucket);
+    bool blocks = bucket > WG_ROWS;
+    const struct shape *f = shape_for(blocks ? WG_ROWS : bucket);
     uint32_t tiles = f->groups * 4, frag = 0;
     partials s = {};
     a.bucket = bucket;
@@ -266,6 +308,12 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     bool whole = ends && 4 * a.n_group >= 3 * slots * rounds;
     a.per = whole ? rounds * a.n_kblk : (units + slots - 1) / slots;
     a.segs = (a.per + a.n_kblk - 2) / a.n_kblk + 1;
+    a.n_col = columns_of(bucket);
+    if (d->invariant == INVARIANT_PROMPT) {
+        uint32_t slices = slices_of(w, ends);
+        a.slice = a.n_kblk / slices, a.segs = 1;
+        a.per = blocks && (ends || !slices_apart(d, a, slices)) ? a.n_kblk : a.slice;
+    }
     a.partials = d->ws.wg_partials, a.flag = ends ? d->ws.semaphore : NULL;
     /* two rings: stages of weights first, up to what hides the memory's latency, then activations */
     uint32_t room = ((uint32_t)d->smem_max + 1024) / f->blocks - 1024 - WG_FIXED, wst = tiles * frag,
@@ -275,26 +323,33 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     a.wstages = min_u((room - a.xstages * xst) / wst, hides);
     a.xstages = min_u((room - a.wstages * wst) / xst, WG_STAGES);
     a.wstages = min_u((room - a.xstages * xst) / wst, WG_STAGES);
-    wg_kernel *k = kernel_of(d, w, f->cols);
-    cuda_launch(d, k, dim3((units + a.per - 1) / a.per), f->groups * 128 + 128,
+    wg_kernel *k = kernel_of(d, w, blocks ? bucket : f->cols);
+    cuda_launch(d, k, dim3((units + a.per - 1) / a.per * a.n_col), f->groups * 128 + 128,
                 WG_FIXED + a.wstages * wst + a.xstages * xst, LAUNCH_PDL, a);
-    s.p = a.partials, s.by = 1, s.cols = f->cols, s.rows = f->groups * 64, s.n_kblk = a.n_kblk, s.per = a.per,
+    s.p = a.partials, s.by = 1, s.cols = f->cols * a.n_col, s.rows = f->groups * 64, s.n_kblk = a.n_kblk, s.per = a.per,
     s.segs = a.segs;
     s.n_part = a.n_part, s.glu = w->interleaved ? w->part[1].row0 : 0;
     return s;
 }
 
+/* A matrix input of `bucket` rows at p. */
+static act_buf form_of(__half *p, uint32_t bucket, uint32_t order)
+{
+    if (bucket > WG_ROWS)
+        return {p, WG_ROWS, LAYOUT_WG + order};
+    return {p, shape_for(bucket)->cols, LAYOUT_WG + order};
+}
+
 /* The forms that w's types want. */
 static int forms_of(struct device *d, const wdev *w, uint32_t bucket, act_buf out[2])
 {
-    uint32_t cols = shape_for(bucket)->cols;
     int n = 0;
     for (uint32_t o = 0; o < 2; o++) {
         bool want = false;
         for (uint32_t i = 0; i < w->n_part; i++)
             want = want || wg_order(w->part[i].type) == (int)o;
         if (want)
-            out[n++] = {d->ws.wg_x[o], cols, LAYOUT_WG + o};
+            out[n++] = form_of(d->ws.wg_x[o], bucket, o);
     }
     return n;
 }
@@ -352,7 +407,7 @@ void wg_proj(struct device *d, struct op_call *p, const struct op *o)
     else if (in_pieces && op->in == ACT_FF)
         glu_reduce_run(d, &p->ff_op, &p->ff, w->n_in, &out[0], p->bucket);
     else if (!in_pieces)
-        act_to_wg(d, op->in == ACT_ATT ? &d->ws.att : &d->ws.ff, w->n_in, &out[0]);
+        act_to_wg(d, op->in == ACT_ATT ? &d->ws.att : &d->ws.ff, w->n_in, &out[0], p->bucket);
     if (in_pieces)
         act_taken(&p->acts, op->in);
     partials s = matmul(d, w, a, p->bucket, false);
@@ -377,8 +432,7 @@ void wg_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     p->ff_made = reader && reader->kind == OP_PROJ && reader->proj.in == ACT_FF && w->interleaved;
     if (p->ff_made) {
         const wdev *down = wdev_of(reader->proj.w);
-        uint32_t cols = shape_for(p->bucket)->cols, order = wg_order(down->part[0].type);
-        a.ff = {d->ws.wg_ff, cols, LAYOUT_WG + order};
+        a.ff = form_of(d->ws.wg_ff, p->bucket, wg_order(down->part[0].type));
         a.n_out = w->n_out / 2, a.bias = op->bias, a.glu = op->glu;
         matmul(d, w, a, p->bucket, true);
     } else {

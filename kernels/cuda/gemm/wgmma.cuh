@@ -4,7 +4,8 @@
  *
  * A warpgroup's m64 are four tiles of 16 rows, a warp each, whose fragments have the layout of mma.m16n8k16:
  * tile16.cuh's way from nibbles to fragments serves as it is. A weight is rounded to fp16 once, as the expanded copies
- * of cublaslt.cu are, so that one chain of sums runs over all of K; steps in the invariant mode never come here.
+ * of cublaslt.cu are, so that one chain of sums runs over all of K, or over a slice of it: for INVARIANT_PROMPT K is
+ * cut into slices that follow the matrix alone, whose sums are added in order, and a row's bits are the same in all.
  *
  * Activations come in the fragments' order of k, which split_k.cuh says: a step's B is then a matrix of pieces of 8
  * rows x 16 bytes, as wgmma wants it without swizzle.
@@ -31,9 +32,11 @@ struct wg_args {
     uint32_t n_part, n_kblk, n_group;
     uint32_t per;              /* units of work, a record of a group of tiles, of a block */
     uint32_t segs;             /* pieces of groups that a block may have */
+    uint32_t slice;            /* BLOCKS: records of a group whose sums are a chain; `per` is one or all of them */
+    uint32_t n_col;            /* BLOCKS: blocks of N columns, neighbours in the grid: they meet their weights in L2 */
     uint32_t wstages, xstages; /* of the two rings */
     const __half *x[2];        /* by order */
-    float *partials;           /* [block][segs][columns][rows of a group] */
+    float *partials;           /* [share][segs][columns][rows of a group] */
     /* where the kernel ends its groups itself: logits [row][ldout], or hidden units in an order of k */
     uint32_t *flag; /* [block][tile]: a piece is there; zero between kernels */
     float *out;
@@ -156,9 +159,9 @@ struct wg_share {
         return u0 + (i < head ? n - head + i : i < head + whole ? tail + i - head : i - head - whole);
     }
 };
-__device__ static inline wg_share wg_share_of(const wg_args &a)
+__device__ static inline wg_share wg_share_of(const wg_args &a, uint32_t block)
 {
-    uint32_t u0 = blockIdx.x * a.per, n = min(a.n_group * a.n_kblk - u0, a.per);
+    uint32_t u0 = block * a.per, n = min(a.n_group * a.n_kblk - u0, a.per);
     wg_share s = {u0, n, 0, 0};
     if (a.flag) {
         s.head = min(n, (u0 + n) % a.n_kblk);
@@ -235,8 +238,14 @@ struct wg_glu {
     }
 };
 
-/* The warpgroups that multiply, then one of which a warp streams weights and another activations. */
-template <int TA, int TB, int N>
+/*
+ * The warpgroups that multiply, then one of which a warp streams weights and another activations.
+ *
+ * BLOCKS: of columns, for more than N of them. A block then has a group's slices of K, or one of them, and adds their
+ * sums in order, as whoever finishes the op does where they are pieces: a row's bits are those of a launch of few
+ * columns whose blocks have a slice each.
+ */
+template <int TA, int TB, int N, bool BLOCKS = false>
 __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_wg(const __grid_constant__ wg_args a)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -248,7 +257,8 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
              *empty_x = full_x + WG_STAGES;
     uint8_t *xring = sm + WG_FIXED, *wring = xring + a.xstages * XSTAGE;
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_kblk = a.n_kblk;
-    const wg_share share = wg_share_of(a);
+    const uint32_t block = BLOCKS ? blockIdx.x / a.n_col : blockIdx.x, column = BLOCKS ? blockIdx.x % a.n_col : 0;
+    const wg_share share = wg_share_of(a, block);
     if (!threadIdx.x) {
         for (uint32_t s = 0; s < WG_STAGES; s++) {
             mbar_init(full_w + s, 1), mbar_init(empty_w + s, TILES * WARP_ARRIVALS);
@@ -296,7 +306,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                 uint32_t u = share.at(i);
                 const __half *x =
                     a.x[TA != TB && wg_part_of(a, u / n_kblk).second ? quant<TB>::WG_ORDER : quant<TA>::WG_ORDER] +
-                    (uint64_t)(u % n_kblk) * N * 256;
+                    (uint64_t)(BLOCKS ? column * n_kblk + u % n_kblk : u % n_kblk) * N * 256;
                 for (int h = 0; h < 2; h++) {
                     mbar_wait(empty_x + s, phase);
                     mbar_expect_tx(full_x + s, XSTAGE);
@@ -312,7 +322,8 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
         return;
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::REGS));
     uint32_t ws = 0, wphase = 0, xs = 0, xphase = 0, seg = 0, done = 0, live;
-    float acc[N / 2];
+    const uint32_t bucket = BLOCKS ? a.bucket - column * N : a.bucket;
+    float acc[N / 2], slices[BLOCKS ? N / 2 : 1];
     const wg_glu act(a.glu);
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
@@ -323,6 +334,8 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
 #pragma unroll 1
     for (;; live = 1) {
         uint32_t u = share.at(done), g = u / n_kblk, n = min(share.u0 + share.n - u, n_kblk - u % n_kblk);
+        if (BLOCKS)
+            n = a.slice;
         auto run = [&](auto type) {
             constexpr int T = decltype(type)::value;
             typedef typename quant<T>::wg W;
@@ -392,7 +405,20 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                 run(type_a());
             done += n;
         }
-        if (a.flag && live) {
+        if constexpr (BLOCKS)
+            if (live) {
+                if (u != share.u0)
+#pragma unroll
+                    for (int i = 0; i < N / 2; i++)
+                        acc[i] = slices[i] + acc[i];
+                if (done < share.n) {
+#pragma unroll
+                    for (int i = 0; i < N / 2; i++)
+                        slices[i] = acc[i];
+                    continue;
+                }
+            }
+        if (!BLOCKS && a.flag && live) {
             if ((u + n) % n_kblk) {
                 wg_store_partial<N>(a, warp, lane, acc);
                 if (done == share.n)
@@ -407,15 +433,16 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
         if (a.ff.p) { /* gate and up of a unit are rows 8 apart: in one lane */
             uint32_t u = (g * TILES + warp) * 8 + (lane >> 2), in = live && u < (a.n_out + 255) / 256 * 256;
             float bg = a.bias && u < a.n_out ? a.bias[u] : 0.f, bu = a.bias && u < a.n_out ? a.bias[a.n_out + u] : 0.f;
-            __half *to = a.ff.p + wg_at(a.ff.layout - LAYOUT_WG, N, col, u); /* of units past n_out: zeros */
+            __half *to = a.ff.p + (BLOCKS ? (uint64_t)column * N * ((a.n_out + 255) & ~255u) : 0) +
+                         wg_at(a.ff.layout - LAYOUT_WG, N, col, u); /* of units past n_out: zeros */
 #pragma unroll
             for (int j = 0; j < N / 4; j++) {
                 uint32_t i = j / 2 * 4 + (j & 1);
-                if (j % 2 == 0 && j / 2 * 8 >= a.bucket)
+                if (j % 2 == 0 && j / 2 * 8 >= bucket)
                     break;
                 wg_store(to + (j / 2 * 8 + (j & 1)) * 8, half_sat(act(acc[i] + bg) * (acc[i + 2] + bu)), in);
             }
-        } else if (a.out) {
+        } else if (!BLOCKS && a.out) {
             row += g * (WGS * 64);
 #pragma unroll
             for (int j = 0; j < N / 2; j++) {
@@ -428,7 +455,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             float *o = a.partials + (((uint64_t)blockIdx.x * a.segs + seg) * N + col) * (WGS * 64) + row;
 #pragma unroll
             for (int j = 0; j < N / 2; j++) {
-                if (j % 4 == 0 && j / 4 * 8 >= a.bucket)
+                if (j % 4 == 0 && j / 4 * 8 >= bucket)
                     break;
                 wg_store(o + (j / 4 * 8 + (j & 1)) * (WGS * 64) + (j & 2) * 4, acc[j], live);
             }

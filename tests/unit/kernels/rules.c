@@ -20,8 +20,13 @@ static void rows_have_their_paths(void **state)
                    wgmma = PATH_BIT(PATH_WGMMA), cached = PATH_BIT(PATH_CUBLASLT_CACHED), lt = PATH_BIT(PATH_CUBLASLT);
     static const struct {
         uint32_t n_row;
-        bool invariant;
-    } none[] = {{0, false}, {0, true}, {65, true}, {BATCH_ROWS_MAX, true}};
+        enum invariance how;
+    } none[] = {{0, INVARIANT_OFF},
+                {0, INVARIANT_DECODE},
+                {0, INVARIANT_PROMPT},
+                {65, INVARIANT_DECODE},
+                {BATCH_ROWS_MAX, INVARIANT_DECODE},
+                {BATCH_ROWS_MAX + 1, INVARIANT_PROMPT}};
     const struct {
         uint32_t from, to, want;
     } plain[] = {{1, 4, body | gemv},
@@ -30,12 +35,14 @@ static void rows_have_their_paths(void **state)
                  {65, 128, wgmma | cached | lt},
                  {129, BATCH_ROWS_MAX, cached | lt}};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
-        assert_int_equal(paths_for_rows(none[i].n_row, none[i].invariant), 0);
+        assert_int_equal(paths_for_rows(none[i].n_row, none[i].how), 0);
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         for (uint32_t n = plain[i].from; n <= plain[i].to; n++)
-            assert_int_equal(paths_for_rows(n, false), plain[i].want);
+            assert_int_equal(paths_for_rows(n, INVARIANT_OFF), plain[i].want);
     for (uint32_t n = 1; n <= 64; n++) /* a row's bits do not follow its batch: the same paths for any */
-        assert_int_equal(paths_for_rows(n, true), body | gemv);
+        assert_int_equal(paths_for_rows(n, INVARIANT_DECODE), body | gemv);
+    for (uint32_t n = 1; n <= BATCH_ROWS_MAX; n++) /* one for a whole step, however long it is */
+        assert_int_equal(paths_for_rows(n, INVARIANT_PROMPT), wgmma | (n <= 64 ? body | gemv : 0));
     assert_int_equal(path_best(0), PATH_NONE);
     assert_int_equal(path_best(gemv | PATH_BIT(PATH_SKINNY)), PATH_GEMV);
     assert_int_equal(path_best(lt | cached), PATH_CUBLASLT);
