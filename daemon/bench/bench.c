@@ -198,6 +198,9 @@ static int run(struct bench *b, struct report *rep)
     struct list prompt, depth, batch, resume, kv;
     double begin = engine_now();
     int rc;
+    if (strcmp(p->invariant, "nothing") && strcmp(p->invariant, "prompts") && strcmp(p->invariant, "all"))
+        return err_set(&b->err, HEARTH_EPARAMS, "--invariant: \"%.40s\" is not one of nothing, prompts, all",
+                       p->invariant);
     if ((rc = parse_list("prompt", p->prompt, 1, WIRE_TOKENS_MAX, &prompt, &b->err)) ||
         (rc = parse_list("depth", p->depth, 0, WIRE_TOKENS_MAX, &depth, &b->err)) ||
         (rc = parse_list("batch", p->batch, 2, BATCH_SEQS_MAX, &batch, &b->err)) ||
@@ -222,6 +225,10 @@ static int run(struct bench *b, struct report *rep)
     }
     if ((rc = b->be->read_rate(b->dev, &b->ceiling, &b->err)))
         return rc;
+    if (strcmp(p->invariant, "nothing"))
+        b->prompts = INVARIANT_PROMPT;
+    if (!strcmp(p->invariant, "all"))
+        b->decodes = INVARIANT_DECODE;
     for (size_t i = 0; i < prompt.n && !rc; i++)
         rc = bench_time_prompt(b, prompt.v[i], &rep->test[rep->n++]);
     for (size_t i = 0; i < depth.n && !rc; i++)

@@ -42,10 +42,11 @@ struct bench_params {
     const char *name;   /* what the report calls the model; NULL = the file's name */
     const char *commit; /* what the report calls the build */
     enum bench_format format;
-    const char *backend; /* "auto": the best one that opens, or a name */
-    const char *variant; /* of the backend; "auto" */
-    uint32_t threads;    /* of the CPU; 0 = the machine's */
-    const char *kv_dir;  /* a folder of our own, in which `kv` is measured on a disk as well; NULL = it is not */
+    const char *backend;   /* "auto": the best one that opens, or a name */
+    const char *variant;   /* of the backend; "auto" */
+    uint32_t threads;      /* of the CPU; 0 = the machine's */
+    const char *invariant; /* "nothing", "prompts", "all": what is measured as with that configuration */
+    const char *kv_dir;    /* a folder of our own, in which `kv` is measured on a disk as well; NULL = it is not */
 };
 
 /* Prints the results (medians of 5) to stdout; returns an exit status. */
@@ -79,12 +80,12 @@ struct bench {
     uint32_t *pages[BATCH_SEQS_MAX]; /* the sequences' block tables, the same in every group's pool */
     uint32_t chunk;                  /* the most prompt rows in a step, as in the scheduler */
     uint32_t max_in_flight;
-    bool invariant;      /* steps are batch-invariant: for the check, not for measuring */
-    uint32_t n_deep;     /* sequences that hold BENCH_BATCH_DEPTH tokens */
-    uint64_t last, done; /* tickets of the last step, and of the last one that was waited for */
-    int32_t *token;      /* a prompt of any length: ids spread over the vocabulary */
-    float *logits;       /* room for one row */
-    double ceiling;      /* bytes per second that the device reads at most */
+    enum invariance prompts, decodes; /* of its steps, and of those of a row a sequence */
+    uint32_t n_deep;                  /* sequences that hold BENCH_BATCH_DEPTH tokens */
+    uint64_t last, done;              /* tickets of the last step, and of the last one that was waited for */
+    int32_t *token;                   /* a prompt of any length: ids spread over the vocabulary */
+    float *logits;                    /* room for one row */
+    double ceiling;                   /* bytes per second that the device reads at most */
     struct hearth_err err;
 };
 

@@ -30,15 +30,18 @@ static int same_bits(struct bench *b, const float *want, const float *got, const
                    (double)got[i], (double)want[i]);
 }
 
-static int check_invariant(struct bench *b)
+/* Prompts, which a GPU computes by kernels of their own for more rows, are longer and in larger pieces. */
+static int check_invariant(struct bench *b, enum invariance how)
 {
-    uint32_t n = BENCH_CHECK_TOKENS < b->hp.n_ctx ? BENCH_CHECK_TOKENS : b->hp.n_ctx,
-             chunks[] = {1, 7, n > 1 ? n - 1 : 1};
-    char how[64];
+    bool prompt = how == INVARIANT_PROMPT;
+    uint32_t most = prompt ? BENCH_COMPARE_TOKENS : BENCH_CHECK_TOKENS, n = most < b->hp.n_ctx ? most : b->hp.n_ctx,
+             chunks[] = {prompt ? 130 : 1, 7, n > 1 ? n - 1 : 1};
+    char what[64];
     int rc;
     float *want = malloc(b->hp.n_vocab * sizeof *want);
     if (!want)
         return err_set(&b->err, HEARTH_ENOMEM, "no memory for %u logits", b->hp.n_vocab);
+    b->prompts = b->decodes = how;
     if ((rc = bench_prefill(b, 0, n, n)) || (rc = bench_read_logits(b, 0, want)))
         goto out;
     for (uint32_t i = 0; i < b->hp.n_vocab; i++)
@@ -47,14 +50,14 @@ static int check_invariant(struct bench *b)
             goto out;
         }
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
-        snprintf(how, sizeof how, "a prompt in pieces of %u", chunks[i]);
+        snprintf(what, sizeof what, "a prompt in pieces of %u", chunks[i]);
         if ((rc = bench_prefill(b, 0, n, chunks[i])) || (rc = bench_read_logits(b, 0, b->logits)) ||
-            (rc = same_bits(b, want, b->logits, how)))
+            (rc = same_bits(b, want, b->logits, what)))
             goto out;
     }
     /* The last row is computed again in one step with the whole prompt of another sequence. */
     struct bench_part both[] = {{0, n - 1, 1}, {1, 0, n}};
-    int32_t token[1 + BENCH_CHECK_TOKENS];
+    int32_t token[1 + BENCH_COMPARE_TOKENS];
     token[0] = b->token[n - 1];
     for (uint32_t i = 0; i < n; i++)
         token[1 + i] = b->token[2 * i + 1];
@@ -62,6 +65,7 @@ static int check_invariant(struct bench *b)
     if (!(rc = bench_wait(b, 0, 0)) && !(rc = bench_read_logits(b, 0, b->logits)))
         rc = same_bits(b, want, b->logits, "beside another sequence");
 out:
+    b->prompts = b->decodes = INVARIANT_OFF;
     free(want);
     return rc;
 }
@@ -82,7 +86,7 @@ static int last_rows(struct bench *b, uint32_t n, uint32_t n_out, float *out)
                           .seq = &seq,
                           .out_row = row,
                           .n_group = b->n_group,
-                          .invariant = b->invariant};
+                          .invariant = b->prompts};
     memcpy(batch.kv, b->pool, sizeof batch.kv);
     b->last = b->be->step_run(b->dev, &batch, &b->model->program);
     int rc = bench_wait(b, 0, 0);
@@ -140,11 +144,11 @@ static int compare_with_cpu(struct bench *b, const char *path, struct bench_chec
         rc = err_set(&b->err, cpu.err.code, "on the CPU: %.200s", cpu.err.msg);
     if (rc)
         goto out;
-    b->invariant = true;
+    b->prompts = INVARIANT_DECODE;
     if ((rc = last_rows(b, n, n_out, got)))
         goto out;
     rc = note(b, out, distance(b, want, got, n_logit, "as a token is decoded", &out->decode));
-    b->invariant = false;
+    b->prompts = INVARIANT_OFF;
     if (rc || (rc = last_rows(b, n, n_out, got)))
         goto out;
     rc = note(b, out, distance(b, want, got, n_logit, "as prompts are computed", &out->prefill));
@@ -171,10 +175,10 @@ int bench_check(struct bench *b, const char *path, struct bench_check *out)
 {
     *out = (struct bench_check){0};
     int rc = b->info.gpu ? note(b, out, check_ops(b)) : 0;
-    b->invariant = true;
     if (!rc)
-        rc = note(b, out, check_invariant(b));
-    b->invariant = false;
+        rc = note(b, out, check_invariant(b, INVARIANT_DECODE));
+    if (!rc && b->info.gpu)
+        rc = note(b, out, check_invariant(b, INVARIANT_PROMPT));
     if (!b->info.gpu)
         out->why_not = "this is the CPU";
     else if (b->hp.weight_bytes > compare_bytes_max)

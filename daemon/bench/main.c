@@ -16,7 +16,7 @@
 static const char usage[] =
     "usage: hearth-bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...] [--kv N,...]\n"
     "                    [--kv-dir PATH] [--load] [--anyway] [--json | --csv] [--name NAME] [--commit ID]\n"
-    "                    [--backend auto|cpu|cuda] [--variant NAME] [--threads N]\n"
+    "                    [--backend auto|cpu|cuda] [--variant NAME] [--threads N] [--invariant nothing|prompts|all]\n"
     "\n"
     "Checks a model's file on this machine's processors, then measures it: prompts, decoding, batches, the KV cache.\n"
     "A list may be \"none\". --anyway measures a model whose check failed, and fails in the end.\n";
@@ -38,6 +38,7 @@ enum {
     OPT_COMMIT,
     OPT_BACKEND,
     OPT_VARIANT,
+    OPT_INVARIANT,
     OPT_THREADS,
     OPT_HELP,
     OPT_VERSION
@@ -57,6 +58,7 @@ static const struct option options[] = {
     {"commit", required_argument, NULL, OPT_COMMIT},
     {"backend", required_argument, NULL, OPT_BACKEND},
     {"variant", required_argument, NULL, OPT_VARIANT},
+    {"invariant", required_argument, NULL, OPT_INVARIANT},
     {"threads", required_argument, NULL, OPT_THREADS},
     {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -70,7 +72,8 @@ static struct bench_params params = {.prompt = "128",
                                      .kv = "none",
                                      .commit = HEARTH_COMMIT,
                                      .backend = "auto",
-                                     .variant = "auto"};
+                                     .variant = "auto",
+                                     .invariant = "nothing"};
 
 static bool threads_parse(const char *s, uint32_t *out)
 {
@@ -87,10 +90,17 @@ static bool threads_parse(const char *s, uint32_t *out)
 
 /* Where the options that are texts go. */
 static const char **const texts[] = {
-    [OPT_PROMPT] = &params.prompt,   [OPT_DEPTH] = &params.depth,   [OPT_BATCH] = &params.batch,
-    [OPT_RESUME] = &params.resume,   [OPT_KV] = &params.kv,         [OPT_KV_DIR] = &params.kv_dir,
-    [OPT_NAME] = &params.name,       [OPT_COMMIT] = &params.commit, [OPT_BACKEND] = &params.backend,
+    [OPT_PROMPT] = &params.prompt,
+    [OPT_DEPTH] = &params.depth,
+    [OPT_BATCH] = &params.batch,
+    [OPT_RESUME] = &params.resume,
+    [OPT_KV] = &params.kv,
+    [OPT_KV_DIR] = &params.kv_dir,
+    [OPT_NAME] = &params.name,
+    [OPT_COMMIT] = &params.commit,
+    [OPT_BACKEND] = &params.backend,
     [OPT_VARIANT] = &params.variant,
+    [OPT_INVARIANT] = &params.invariant,
 };
 
 /* False where the option was refused; the reason has been printed then. */

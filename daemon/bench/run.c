@@ -41,7 +41,7 @@ void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part,
                           .seq = seq,
                           .out_row = out_row,
                           .n_group = b->n_group,
-                          .invariant = b->invariant};
+                          .invariant = row == n_part ? b->decodes : b->prompts};
     memcpy(batch.kv, b->pool, sizeof batch.kv);
     if (sample)
         batch.sample = (struct batch_sample){.n = n_out, .slot = slot, .index = at};
