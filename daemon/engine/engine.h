@@ -43,6 +43,10 @@ struct engine;
  */
 typedef const struct backend *engine_wrap(const struct backend *be, struct device *d, struct hearth_err *e);
 
+/* What a GPU computes so that its bits depend on a sequence's own tokens alone: see enum invariance. A CPU always does.
+ */
+enum engine_invariant { INVARIANT_NOTHING, INVARIANT_PROMPTS, INVARIANT_ALL, INVARIANTS };
+
 /* What KV is kept in: as the device likes (f32 on the CPU, f16 on a GPU), or one type for all models. A device that
  * cannot refuses the model. */
 enum engine_kv_type { KV_TYPE_AUTO, KV_TYPE_F16, KV_TYPE_Q8_0, KV_TYPES };
@@ -59,6 +63,7 @@ struct engine_params {
     uint32_t gpu_percent;   /* the same as a share of it; 0 = gpu_memory says it */
     const char *nvml;       /* the name of NVIDIA's management library; NULL: its own */
     enum engine_kv_type kv_type;
+    enum engine_invariant invariant;
     const char *kv_dir; /* the folder of KV files; NULL = none are written */
     enum tier_policy restore;
     uint32_t step_seconds; /* a device whose step takes longer has failed; a matrix that is loaded has ten times that,

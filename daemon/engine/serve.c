@@ -25,9 +25,8 @@
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
-    "                     [--gpu-memory N|N%] [--kv-type auto|f16|q8_0] [--restore cost|always|never] [--idle-unload "
-    "MS] [--step-seconds "
-    "N]\n"
+    "                     [--gpu-memory N|N%] [--kv-type auto|f16|q8_0] [--invariant nothing|prompts|all]\n"
+    "                     [--restore cost|always|never] [--idle-unload MS] [--step-seconds N]\n"
     "                     [--log-level error|warn|info|debug]\n"
     "\n"
     "Started by hearthd, with a socket pair as descriptor 3 (--link).\n";
@@ -50,6 +49,7 @@ enum opt_type {
     OPT_COUNT,        /* uint32_t, up to max */
     OPT_RESTORE,      /* enum tier_policy */
     OPT_KV_TYPE,      /* enum engine_kv_type */
+    OPT_INVARIANT,    /* enum engine_invariant */
     OPT_LEVEL,        /* enum log_level */
     OPT_BENCH,        /* refused: it has become hearth-bench */
     OPT_HELP,
@@ -75,6 +75,7 @@ static const struct opt {
     {"gpu-memory", OPT_SHARE, 0, 0},
     {"kv-type", OPT_KV_TYPE, AT(engine.kv_type), 0},
     {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},
+    {"invariant", OPT_INVARIANT, AT(engine.invariant), 0},
     {"restore", OPT_RESTORE, AT(engine.restore), 0},
     {"step-seconds", OPT_COUNT, AT(engine.step_seconds), 1 << 20},
     {"idle-unload", OPT_SIZE, AT(engine.idle_ms), INT64_MAX},
@@ -139,6 +140,19 @@ static bool kv_type(const char *s, enum engine_kv_type *out)
     return false;
 }
 
+static bool invariant(const char *s, enum engine_invariant *out)
+{
+    static const char *const names[INVARIANTS] = {
+        [INVARIANT_NOTHING] = "nothing", [INVARIANT_PROMPTS] = "prompts", [INVARIANT_ALL] = "all"};
+    for (int i = 0; i < INVARIANTS; i++)
+        if (!strcmp(s, names[i])) {
+            *out = (enum engine_invariant)i;
+            return true;
+        }
+    fprintf(stderr, "hearth-engine: --invariant: \"%s\" is not one of nothing, prompts, all\n", s);
+    return false;
+}
+
 static bool level(const char *s, enum log_level *out)
 {
     int found = log_level_find(s);
@@ -173,6 +187,8 @@ static bool opt_take(const struct opt *o, const char *s, struct args *a)
         return true;
     case OPT_KV_TYPE:
         return kv_type(s, field);
+    case OPT_INVARIANT:
+        return invariant(s, field);
     case OPT_RESTORE:
         return restore_policy(s, field);
     case OPT_LEVEL:

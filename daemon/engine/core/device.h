@@ -32,9 +32,13 @@ struct command {
     bool again;             /* KV_EVICTED */
 };
 
-/* A step under way. */
+/* A plan under way: a step of the device, or two where answers' rows go apart from prompts', in this order. */
 struct in_flight {
-    uint64_t ticket;
+    struct {
+        uint64_t ticket;
+        uint32_t n_sample;
+    } part[2];
+    uint32_t n_part;
     double begin;
     struct plan plan;
 };
@@ -72,6 +76,7 @@ struct engine {
     bool waiting_for_pages;                    /* sequences wait for KV pages, not for a step to end */
     struct in_flight in_flight[IN_FLIGHT_MAX]; /* ring */
     uint32_t first_in_flight, n_in_flight;
+    uint32_t n_steps;      /* of the device, in all of them */
     struct post_list todo; /* commands taken and not yet run */
     struct post_list out;  /* events that are not sent yet */
     bool out_urgent;       /* one of them may not wait */

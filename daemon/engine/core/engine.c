@@ -443,7 +443,7 @@ static void end_all(struct engine *eng, const struct hearth_err *err)
         for (uint32_t k = 0; k < p->n_seq; k++)
             sched_done(&eng->sched, &p->seq[k]);
     }
-    eng->n_in_flight = 0;
+    eng->n_in_flight = eng->n_steps = 0;
     struct seq *waiting;
     while ((waiting = tier_cancel_any(eng->tier)))
         end_seq(eng, waiting, END_ERROR, err);

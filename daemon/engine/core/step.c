@@ -86,56 +86,123 @@ static bool stop_step(void *arg)
     return eng->todo.last != had && (is_cancelled(eng, &f->plan) || is_awaited(eng, f));
 }
 
-static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
+/* What the rows of a plan ask of the device. */
+struct ways {
+    bool apart;                       /* answers' rows are a step of their own, and the first */
+    enum invariance answers, prompts; /* where they are not apart, `prompts` is the whole step's */
+};
+
+/*
+ * A GPU's steps of a few rows that decode have their bits whoever decodes beside them; those of more rows only where
+ * all is to be so. While somebody's prompt is computed they are steps of their own, so that they keep them, and
+ * attention to them is theirs. What was generated and is computed again, many rows of a sequence, is computed as it was
+ * at first, one by one.
+ */
+static struct ways ways_of(const struct engine *eng, const struct plan *p, const struct device_info *info)
+{
+    struct ways w = {false, INVARIANT_OFF, INVARIANT_OFF};
+    uint32_t answers = 0, prompts = 0, again = 0;
+    if (!info->gpu || eng->params.invariant == INVARIANT_NOTHING)
+        return w;
+    for (uint32_t i = 0; i < p->n_seq; i++) {
+        const struct plan_seq *ps = &p->seq[i];
+        *(ps->answers ? &answers : &prompts) += ps->n_row;
+        again += ps->answers && ps->n_row > 1;
+    }
+    if (again || (answers > info->decode_rows && eng->params.invariant == INVARIANT_ALL))
+        w.answers = INVARIANT_DECODE;
+    w.prompts = prompts ? INVARIANT_PROMPT : w.answers;
+    w.apart = answers && prompts;
+    return w;
+}
+
+static bool is_in_part(const struct in_flight *f, uint32_t part, const struct plan_seq *ps)
+{
+    return f->n_part == 1 || ps->answers == (part == 0);
+}
+
+/* Runs those of the plan's sequences that are in the part. */
+static void submit_part(struct engine *eng, struct in_flight *f, uint32_t part, enum invariance how)
 {
     const struct plan *p = &f->plan;
     struct model_entry *m = model_of(p);
-    const struct backend *be = m->model->be;
-    struct device *dev = m->model->dev;
     int32_t token[BATCH_ROWS_MAX];
     struct batch_seq seq[BATCH_SEQS_MAX];
-    uint32_t out_row[OUT_MAX], slot[BATCH_SEQS_MAX], index[BATCH_SEQS_MAX], n_out = 0;
-
-    f->begin = engine_now();
-    models_run_kv_actions(m);
-    int rc = set_slots(m, p, e);
-    if (rc)
-        return rc;
-    for (uint32_t i = 0; i < p->n_seq; i++) {
-        const struct plan_seq *ps = &p->seq[i];
-        struct seq *q = ps->seq;
-        notify_admitted(eng, p, ps);
-        seq[i] = (struct batch_seq){.row0 = ps->row0, .n_row = ps->n_row, .pos0 = ps->pos0, .freq_set = q->kv.freq_set};
-        for (uint32_t g = 0; g < m->n_group; g++)
-            seq[i].pages[g] = m->kv[g].d_state ? q->kv.state[g].page : q->kv.page[g];
-        for (uint32_t r = 0; r < ps->n_row; r++) {
-            uint32_t pos = ps->pos0 + r; /* what the host does not know yet, the slot has sampled last */
-            token[ps->row0 + r] = pos < q->n_tokens ? q->token[pos] : TOKEN_OF_SLOT(q->slot);
-        }
-        for (uint32_t r = ps->n_row - ps->n_out; r < ps->n_row; r++)
-            out_row[n_out++] = ps->row0 + r;
-        slot[i] = q->slot;
-        index[i] = ps->index;
-    }
-    engine_notify(eng, false); /* EV_ADMIT is sent before the work, not after it */
-
+    uint32_t out_row[OUT_MAX], slot[BATCH_SEQS_MAX], index[BATCH_SEQS_MAX];
     struct batch b = {
-        .n_row = p->n_row,
-        .n_seq = p->n_seq,
-        .n_out = n_out,
         .token = token,
         .seq = seq,
         .out_row = out_row,
         .n_group = m->n_group,
-        .invariant = p->invariant,
-        .sample = {.n = p->n_sample, .slot = slot, .index = index},
+        .invariant = how,
+        .sample = {.slot = slot, .index = index},
         .stop = stop_step,
         .stop_arg = eng,
     };
+    for (uint32_t i = 0; i < p->n_seq; i++) {
+        const struct plan_seq *ps = &p->seq[i];
+        struct seq *q = ps->seq;
+        if (!is_in_part(f, part, ps))
+            continue;
+        seq[b.n_seq] =
+            (struct batch_seq){.row0 = b.n_row, .n_row = ps->n_row, .pos0 = ps->pos0, .freq_set = q->kv.freq_set};
+        for (uint32_t g = 0; g < m->n_group; g++)
+            seq[b.n_seq].pages[g] = m->kv[g].d_state ? q->kv.state[g].page : q->kv.page[g];
+        for (uint32_t r = 0; r < ps->n_row; r++) {
+            uint32_t pos = ps->pos0 + r; /* what the host does not know yet, the slot has sampled last */
+            token[b.n_row + r] = pos < q->n_tokens ? q->token[pos] : TOKEN_OF_SLOT(q->slot);
+        }
+        for (uint32_t r = ps->n_row - ps->n_out; r < ps->n_row; r++)
+            out_row[b.n_out++] = b.n_row + r;
+        slot[b.n_seq] = q->slot;
+        index[b.n_seq] = ps->index;
+        b.n_seq++;
+        b.n_row += ps->n_row;
+        b.sample.n += ps->sample; /* those that sample come first */
+    }
     memcpy(b.kv, m->pool, sizeof b.kv);
-    f->ticket = be->step_run(dev, &b, &m->model->program);
+    f->part[part].n_sample = b.sample.n;
+    f->part[part].ticket = m->model->be->step_run(m->model->dev, &b, &m->model->program);
+}
 
+static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
+{
+    const struct plan *p = &f->plan;
+    struct model_entry *m = model_of(p);
+    struct ways w = ways_of(eng, p, info_of(eng, m));
+
+    f->begin = engine_now();
+    f->n_part = w.apart ? 2 : 1;
+    eng->n_steps += f->n_part;
+    models_run_kv_actions(m);
+    int rc = set_slots(m, p, e);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < p->n_seq; i++)
+        notify_admitted(eng, p, &p->seq[i]);
+    engine_notify(eng, false); /* EV_ADMIT is sent before the work, not after it */
+    if (w.apart)
+        submit_part(eng, f, 0, w.answers);
+    submit_part(eng, f, f->n_part - 1, w.prompts);
     return 0;
+}
+
+/* Waits for the plan's steps and gathers what they sampled, in the plan's order. */
+static int wait_for(const struct in_flight *f, struct sampled *out, struct hearth_err *e)
+{
+    const struct model *model = model_of(&f->plan)->model;
+    struct sampled some[BATCH_SEQS_MAX];
+    struct hearth_err later;
+    int rc = 0;
+    for (uint32_t k = 0; k < f->n_part; k++) {
+        uint32_t next = 0, n = f->part[k].n_sample;
+        int rc_part = model->be->step_wait(model->dev, f->part[k].ticket, some, n, rc ? &later : e);
+        for (uint32_t i = 0; i < f->plan.n_sample && !rc_part; i++)
+            if (is_in_part(f, k, &f->plan.seq[i]))
+                out[i] = some[next++];
+        rc = rc ? rc : rc_part;
+    }
+    return rc;
 }
 
 static void count_step(struct engine_counters *c, const struct plan *p)
@@ -289,7 +356,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
     const struct model *model = model_of(p)->model;
     struct sampled sampled[BATCH_SEQS_MAX];
     step_watchdog(eng, model->dev);
-    int rc = model->be->step_wait(model->dev, f->ticket, sampled, p->n_sample, e);
+    int rc = wait_for(f, sampled, e);
     step_watchdog(eng, NULL);
     if (rc == HEARTH_ENOMEM && eng->n_in_flight == 1)
         end_step(eng, p, e); /* an ordinary refusal: the device is well */
@@ -297,6 +364,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
         return rc;
     eng->first_in_flight = (eng->first_in_flight + 1) % IN_FLIGHT_MAX;
     eng->n_in_flight--;
+    eng->n_steps -= f->n_part;
     eng->memory_changed = true;
     if (rc == HEARTH_ECANCELLED) { /* by stop_step() */
         for (uint32_t i = 0; i < p->n_seq; i++)
@@ -314,13 +382,15 @@ static int finish(struct engine *eng, struct hearth_err *e)
     struct event_step *ev = NULL;
     if (p->n_sample)
         ev = engine_event_new(eng, EV_STEP, sizeof *ev + p->n_sample * sizeof ev->token[0]);
-    uint32_t out = p->n_sample; /* sampled rows come first among the logits */
+    uint32_t out[2]; /* sampled rows come first among a step's logits */
+    for (uint32_t k = 0; k < f->n_part; k++)
+        out[k] = f->part[k].n_sample;
     for (uint32_t i = 0; i < p->n_seq; i++) {
         const struct plan_seq *ps = &p->seq[i];
         struct seq *q = ps->seq;
         bool live = q->state != SEQ_DRAIN; /* a token sampled after the end is dropped */
-        uint32_t out0 = out;
-        out += ps->sample ? 0 : ps->n_out;
+        uint32_t *at = &out[f->n_part == 2 && !ps->answers], out0 = *at;
+        *at += ps->sample ? 0 : ps->n_out;
         if (live && ps->sample && !take_token(eng, ps, &sampled[i], ev, now))
             continue;
         if (live && ps->n_out && q->eval && !take_logits(eng, ps, out0, &rc, e)) {
@@ -347,11 +417,18 @@ void step_drain(struct engine *eng)
             engine_fail(eng, &err);
 }
 
+/* Whether the device takes another plan, which may be two steps. */
+static bool has_room(const struct engine *eng)
+{
+    uint32_t most = eng->info.gpu && eng->params.invariant != INVARIANT_NOTHING ? 2 : 1;
+    return eng->n_steps == 0 || eng->n_steps + most <= eng->max_in_flight;
+}
+
 bool step_advance(struct engine *eng)
 {
     struct hearth_err err = {0};
     struct in_flight *f = &eng->in_flight[(eng->first_in_flight + eng->n_in_flight) % IN_FLIGHT_MAX];
-    if (eng->n_in_flight < eng->max_in_flight && sched_next(&eng->sched, &f->plan, engine_now())) {
+    if (has_room(eng) && sched_next(&eng->sched, &f->plan, engine_now())) {
         eng->n_in_flight++;
         /* Logits for eval are there only until the next step, and the CPU beside a GPU has one step at a time. */
         bool alone = f->plan.eval || model_of(&f->plan)->model->dev != eng->dev;
@@ -362,7 +439,7 @@ bool step_advance(struct engine *eng)
             engine_fail(eng, &err);
         else if (alone)
             step_drain(eng);
-        if (eng->fatal.code || alone || eng->n_in_flight < eng->max_in_flight)
+        if (eng->fatal.code || alone || has_room(eng))
             return true;
     }
     if (eng->n_in_flight == 0)

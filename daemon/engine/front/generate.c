@@ -82,7 +82,6 @@ static int make_seq(struct request *r, struct seq **out, struct hearth_err *e)
     q->n_prompt = (uint32_t)prompt;
     q->n_limit = limit;
     q->n_wanted = wanted < UINT32_MAX ? (uint32_t)wanted : UINT32_MAX;
-    q->invariant = g->resumed > 0;
     q->ignore_eos = g->req.ignore_eos;
     *out = q;
     return 0;

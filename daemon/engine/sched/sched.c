@@ -137,6 +137,8 @@ static void schedule_rows(const struct sched *s, struct plan *p, struct seq *q, 
     struct plan_seq *ps = &p->seq[p->n_seq];
     if (n > due)
         n = due;
+    if (q->n_computed < q->n_prompt && n > q->n_prompt - q->n_computed)
+        n = q->n_prompt - q->n_computed; /* what it had generated is computed again in another way: see invariance */
     if (q->eval && q->eval->top && n > out_max - p->n_out)
         n = out_max - p->n_out;
     n = kv_cut(q->group->kv, &q->kv, q->n_computed, n);
@@ -146,6 +148,7 @@ static void schedule_rows(const struct sched *s, struct plan *p, struct seq *q, 
         return;
     *ps = (struct plan_seq){.seq = q, .n_row = n, .pos0 = q->n_computed, .index = seq_len(q) - q->n_prompt};
     ps->decodes = due == 1;
+    ps->answers = q->n_computed >= q->n_prompt && !q->eval;
     ps->sample = continues && !q->eval;
     ps->n_out = q->eval && q->eval->top ? n : continues;
     p->n_seq++;
@@ -155,7 +158,6 @@ static void schedule_rows(const struct sched *s, struct plan *p, struct seq *q, 
     p->n_out += ps->n_out;
     p->n_sample += ps->sample;
     p->eval |= q->eval != NULL;
-    p->invariant |= q->invariant;
 
     q->served_at = now;
     if (!ps->decodes)

@@ -92,7 +92,8 @@ struct plan_seq {
     struct seq *seq;
     uint32_t row0, n_row;
     uint32_t pos0;  /* position of the first row */
-    bool decodes;   /* its row is not of the prompt */
+    bool decodes;   /* it has one row */
+    bool answers;   /* its rows are of what the sequence generated, not of its prompt, and of no eval */
     bool sample;    /* its last row gives the next token ... */
     uint32_t index; /* ... which is completion token `index` */
     uint32_t n_out; /* its last n_out rows have logits */
@@ -105,7 +106,7 @@ struct plan {
     uint32_t n_sample; /* the first n_sample sequences sample; their rows with logits come first */
     uint32_t n_out;
     uint32_t n_accounted; /* prompt rows that count as computed: usage's computed_tokens, summed */
-    bool invariant, eval;
+    bool eval;
     struct cost_work work;
     double expected; /* seconds; 0: not known */
     struct plan_seq seq[BATCH_SEQS_MAX];

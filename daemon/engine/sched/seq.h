@@ -50,7 +50,6 @@ struct seq {
     uint32_t n_prompt;    /* tokens before the stream's first */
     uint32_t n_limit;     /* the timeline's length at which the sequence ends; the pool's size may lower it */
     uint32_t n_wanted;    /* as n_limit, but by the request alone: distinguishes `length` from `context_full` */
-    bool invariant;       /* recovery: the same bits as when it ran first */
     bool measure;         /* it ends at once: n_reused says what it would reuse */
     bool ignore_eos;      /* end tokens do not end it */
     struct eval *eval;    /* not NULL for an eval, which samples nothing and reuses no KV. Owned */

@@ -354,6 +354,71 @@ static void who_makes_way_is_parked(void **state)
     toy_moves_late = false;
 }
 
+/* Whether the text is what its prompt gives alone, on a device that computes prompts in a way of their own. */
+static bool is_its_own(const struct heard *h)
+{
+    uint64_t p = prefix_of(NULL, 0);
+    for (uint32_t i = 0; i < h->n_prompt; i++)
+        p = extend(p, h->prompt[i] + TOY_PROMPT);
+    for (uint32_t i = 0; i < h->n_got; p = extend(p, h->got[i++]))
+        if (h->got[i] != (int32_t)toy_next(p))
+            return false;
+    return true;
+}
+
+/* Prompts that share no page, `most` at a time, each once more as it is after an engine's death; how many have texts
+ * that are not their own. */
+static uint32_t in_company(enum engine_invariant invariant, uint32_t decode_rows, uint32_t most)
+{
+    enum { TEXTS = 60 };
+    static struct heard h[2 * TEXTS];
+    struct world w;
+    uint32_t others = 0;
+    toy_decode_rows = decode_rows;
+    world_open_with(&w, &(struct engine_params){.invariant = invariant}, MAX_IN_FLIGHT, true);
+    w.m.vocab = NULL; /* no end tokens */
+    for (uint32_t i = 0; i < 2 * TEXTS; i++) {
+        int32_t prompt[90];
+        const struct heard *first = i < TEXTS ? NULL : &h[i - TEXTS];
+        uint32_t n = first ? first->n_prompt : 4 + rnd(86), had = first ? rnd(first->n_got + 1) : 0;
+        for (uint32_t k = 0; k < n; k++)
+            prompt[k] = first   ? first->prompt[k]
+                        : k < 4 ? (int32_t)(1 + i /
+                                                    (k == 0   ? 1
+                                                     : k == 1 ? 6
+                                                              : 36) %
+                                                    6)
+                                : (int32_t)(1 + rnd(VOCAB - 1));
+        struct seq *q = make(&w, &h[i], prompt, n, first ? first->max : 40 + rnd(40));
+        for (uint32_t k = 0; k < had; k++)
+            seq_push_token(q, first->got[k]);
+        engine_submit(w.eng, q);
+        while (w.live >= (first ? 1 : most))
+            hear_one(&w);
+        if (!first)
+            continue;
+        for (uint32_t k = 0; k < h[i].n_got; k++)
+            others += h[i].got[k] != first->got[had + k];
+    }
+    hear_all(&w);
+    for (uint32_t i = 0; i < TEXTS; i++) {
+        assert_int_equal(h[i].n_got, h[i].max);
+        others += !is_its_own(&h[i]);
+    }
+    assert_true(engine_close(w.eng, 30));
+    toy_decode_rows = 0;
+    return others;
+}
+
+static void texts_are_their_own_in_any_company(void **state)
+{
+    (void)state;
+    assert_int_equal(in_company(INVARIANT_PROMPTS, 4, 4), 0);
+    assert_int_equal(in_company(INVARIANT_ALL, 4, 20), 0);
+    assert_true(in_company(INVARIANT_PROMPTS, 4, 20) > 0); /* more than four decode */
+    assert_true(in_company(INVARIANT_NOTHING, 4, 4) > 0);
+}
+
 static void closing_with_work_under_way(void **state)
 {
     (void)state;
@@ -524,15 +589,25 @@ static void a_device_without_room_for_kv(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_number_of_steps_in_flight), cmocka_unit_test(cancelled_before_it_began),
-        cmocka_unit_test(who_lost_only_its_end_has_it),  cmocka_unit_test(a_failed_device_ends_everything),
-        cmocka_unit_test(two_models_take_turns),         cmocka_unit_test(a_distrusted_device),
-        cmocka_unit_test(a_device_without_the_kernels),  cmocka_unit_test(a_device_without_room),
-        cmocka_unit_test(a_device_without_room_for_kv),  cmocka_unit_test(a_model_that_does_not_load),
-        cmocka_unit_test(a_slot_without_room),           cmocka_unit_test(eval_is_what_generate_does),
-        cmocka_unit_test(a_busy_model_is_not_unloaded),  cmocka_unit_test(a_load_does_not_stop_the_others),
-        cmocka_unit_test(gpu_memory_is_a_limit),         cmocka_unit_test(who_makes_way_is_parked),
-        cmocka_unit_test(the_pool_is_a_limit),           cmocka_unit_test(closing_with_work_under_way),
+        cmocka_unit_test(any_number_of_steps_in_flight),
+        cmocka_unit_test(cancelled_before_it_began),
+        cmocka_unit_test(who_lost_only_its_end_has_it),
+        cmocka_unit_test(a_failed_device_ends_everything),
+        cmocka_unit_test(two_models_take_turns),
+        cmocka_unit_test(a_distrusted_device),
+        cmocka_unit_test(a_device_without_the_kernels),
+        cmocka_unit_test(a_device_without_room),
+        cmocka_unit_test(a_device_without_room_for_kv),
+        cmocka_unit_test(a_model_that_does_not_load),
+        cmocka_unit_test(a_slot_without_room),
+        cmocka_unit_test(eval_is_what_generate_does),
+        cmocka_unit_test(a_busy_model_is_not_unloaded),
+        cmocka_unit_test(a_load_does_not_stop_the_others),
+        cmocka_unit_test(gpu_memory_is_a_limit),
+        cmocka_unit_test(who_makes_way_is_parked),
+        cmocka_unit_test(the_pool_is_a_limit),
+        cmocka_unit_test(closing_with_work_under_way),
+        cmocka_unit_test(texts_are_their_own_in_any_company),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

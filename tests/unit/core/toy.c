@@ -38,7 +38,7 @@ bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
 int toy_refuses;
 uint64_t toy_no_slot;
 _Atomic uint64_t toy_free = 1 << 30;
-uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools;
+uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools, toy_decode_rows;
 _Atomic double toy_now, toy_step_s, toy_row_s;
 _Atomic uint64_t toy_mem_cached;
 _Atomic uint32_t toy_endless, toy_stopped;
@@ -184,6 +184,7 @@ static void toy_info(struct device *d, struct device_info *out)
                                 .gpu = toy_gpu,
                                 .kv_type = DT_F32,
                                 .max_in_flight = toy_max_in_flight,
+                                .decode_rows = toy_decode_rows,
                                 .mem_total = 1 << 30,
                                 .mem_free = toy_free,
                                 .held = {[MEM_CACHE] = toy_mem_cached}};
@@ -233,6 +234,14 @@ static void toy_sample(struct device *d, const struct batch_sample *op)
     }
     d->ring[d->submitted % MAX_IN_FLIGHT].n = op->n;
 }
+static int32_t bits_of(const struct batch *b)
+{
+    if (!toy_decode_rows || b->invariant == INVARIANT_DECODE)
+        return 0;
+    if (b->invariant == INVARIANT_PROMPT)
+        return TOY_PROMPT;
+    return b->n_row == b->n_seq && b->n_row <= toy_decode_rows ? 0 : TOY_PROMPT + (int32_t)b->n_row;
+}
 static uint64_t toy_step_run(struct device *d, const struct batch *b, const struct program *p)
 {
     (void)p; /* the toy's forward pass is what follows */
@@ -255,7 +264,7 @@ static uint64_t toy_step_run(struct device *d, const struct batch *b, const stru
         for (uint32_t r = 0; r < s->n_row; r++) {
             uint32_t pos = s->pos0 + r;
             int32_t id = b->token[s->row0 + r];
-            h = extend(h, id < 0 ? (int32_t)d->slot[-1 - id] : id);
+            h = extend(h, (id < 0 ? (int32_t)d->slot[-1 - id] : id) + bits_of(b));
             d->memory[s->pages[0][pos / KV_PAGE]][pos % KV_PAGE] = h;
             d->row[s->row0 + r] = h;
         }
