@@ -35,7 +35,13 @@ static int take_operands(const struct cmd *cmd, struct hearth *h, struct gen *ge
         gen->model = *argv++;
         argc--;
     } else if (argc > 1 && plain && !gen->model) {
-        return usage(cmd, "there is no model \"%s\"; a prompt of several words goes in quotes", argv[0]);
+        struct hearth_model *near;
+        struct hearth_err err;
+        if (hearth_models_show(h, argv[0], &near, NULL, &err)) /* the error has the names that are near */
+            return usage(cmd, "%s. A prompt of several words goes in quotes", err.msg);
+        say("hearth: \"%s\" is not the whole name of a model; -m %s is one\n", argv[0], near->name);
+        hearth_free(near);
+        return STATUS_USAGE;
     }
     if (argc > (*prompt ? 0 : 1))
         return usage(cmd, "one prompt, please: put it in quotes");

@@ -306,21 +306,36 @@ static void append(char *to, size_t size, const char *before, const char *text)
     snprintf(to + used, size - used, "%s%s", before, text);
 }
 
+/* Appends the folders that were searched, as many as an error has room for, and how many others there are. */
+static void append_folders(char *msg, size_t size, const struct conf *conf)
+{
+    enum { REST = 24 }; /* ", and 12 more folders" */
+    for (size_t i = 0; i < conf->n_model_dirs; i++) {
+        const char *before = i ? ", " : "; searched: ";
+        size_t used = strlen(msg);
+        if (used + strlen(before) + strlen(conf->model_dirs[i]) + REST >= size) {
+            snprintf(msg + used, size - used, i ? ", and %zu more folders" : "; %zu folders were searched",
+                     conf->n_model_dirs - i);
+            return;
+        }
+        append(msg, size, before, conf->model_dirs[i]);
+    }
+}
+
 /* That there is no such model, the names that are most like it, and the folders searched. */
 static int refuse(const struct conf *conf, const struct model_entry *v, size_t n, const char *want,
                   struct hearth_err *e)
 {
-    char names[80] = "", folders[HEARTH_ERR_MSG] = "";
+    char names[80] = "", msg[HEARTH_ERR_MSG];
     const char **all = calloc(n + 1, sizeof *all);
     for (size_t i = 0; all && i < n; i++)
         all[i] = v[i].name;
     if (all)
         model_names_near(all, n, want, names, sizeof names);
     free(all);
-    for (size_t i = 0; i < conf->n_model_dirs; i++)
-        append(folders, sizeof folders, i ? ", " : "; searched: ", conf->model_dirs[i]);
-    return err_set(e, HEARTH_ENOMODEL, "there is no model \"%.60s\"%s%s%s", want, *names ? "; near it: " : "", names,
-                   folders);
+    snprintf(msg, sizeof msg, "there is no model \"%.60s\"%s%s", want, *names ? "; near it: " : "", names);
+    append_folders(msg, sizeof msg, conf);
+    return err_set(e, HEARTH_ENOMODEL, "%s", msg);
 }
 
 /* The first folder wins where several have the name; where the name fits several models, the error lists them. */

@@ -53,11 +53,14 @@ is "... is the one that comes along" "$(prompt_of j)" "['tale-q4_k_m.gguf', 'The
 status 0 "its name names it" "$hearth" run -s k -n 1 tale "The king"
 is "... and no other" "$(prompt_of k)" "['tale-q4_k_m.gguf', 'The king']"
 status 1 "nearly a model's name" "$hearth" run -m otehr x
-err_has "... is told the nearest" 'there is no model "otehr"; near it: other; searched: '
+err_has "... is told the nearest" 'there is no model "otehr"; near it: other; '
+status 2 "nor with a prompt behind it" "$hearth" run otehr x
+err_has "... is told the nearest" 'there is no model "otehr"; near it: other; '
 status 1 "as others write it" "$hearth" run -m other:latest x
 err_has "... likewise" 'near it: other; '
 status 1 "a name that is like none" "$hearth" show xyzzy
 err_has "... is told the folders" 'there is no model "xyzzy"; searched: /'
+result "$(grep -c ' more folders$' "$dir/err" | sed 's/1/0/;t;s/.*/1/')" "... none of them cut off"
 "$hearth" stop --daemon >/dev/null
 mkdir -p "$dir/config/hearth"
 echo 'model = other' >"$dir/config/hearth/hearth.conf"
