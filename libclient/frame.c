@@ -38,20 +38,19 @@ static void open_error(struct hearth_err *e, const struct scan_head *h, const ui
     if (h->kind == SCAN_ARRAY && h->values == 2 && (s = value(&kind, p + h->head, end)) && value(&text, s, end) &&
         text.kind == SCAN_STR) {
         const char *msg = (const char *)s + text.head;
-        int n = (int)(text.payload < HEARTH_ERR_MSG ? text.payload : HEARTH_ERR_MSG - 1);
+        size_t n = text.payload;
         char name[32] = "";
-        const char *colon = memmem(msg, (size_t)n, ": ", 2);
-        if (colon && (size_t)(colon - msg) < sizeof name) {
+        const char *colon = memmem(msg, n < sizeof name ? n : sizeof name, ": ", 2);
+        int code = HEARTH_EINTERNAL;
+        if (colon) {
             memcpy(name, msg, (size_t)(colon - msg));
-            int code = err_code(name);
+            code = err_code(name);
             if (!strcmp(err_name(code), name)) {
-                n -= (int)(colon + 2 - msg);
+                n -= (size_t)(colon + 2 - msg);
                 msg = colon + 2;
             }
-            err_set(e, code, "%.*s", n, msg);
-        } else {
-            err_set(e, HEARTH_EINTERNAL, "%.*s", n, msg);
         }
+        err_set(e, code, "%.*s", (int)(n < HEARTH_ERR_MSG ? n : HEARTH_ERR_MSG - 1), msg);
     } else {
         err_set(e, HEARTH_EPROTOCOL, "the peer sent an error that is not [kind, text]");
     }

@@ -404,6 +404,16 @@ static void errors_come_back(void **state)
     assert_int_equal(wire_frame_open(&f, b.data, b.len, &err), 0);
     assert_string_equal(f.err.msg, "x??");
 
+    /* the longest message comes back whole, whatever its symbol takes */
+    char longest[HEARTH_ERR_MSG];
+    memset(longest, 'm', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    b.len = 0;
+    assert_int_equal(wire_pack_error(&b, 3, HEARTH_ENOMODEL, longest, &err), 0);
+    assert_int_equal(wire_frame_open(&f, b.data, b.len, &err), 0);
+    assert_int_equal(f.err.code, HEARTH_ENOMODEL);
+    assert_string_equal(f.err.msg, longest);
+
     /* a symbol of a newer daemon stays readable; other shapes are the peer's fault */
     uint8_t newer[64];
     assert_int_equal(wire_frame_open(&f, newer, from_hex("94 01 03 92 01 a6 4e45573a2078 c0", newer), &err), 0);
