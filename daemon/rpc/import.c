@@ -158,25 +158,22 @@ static int check_name_free(struct import *im, struct store_session **old, struct
 static int commit(struct import *im, struct hearth_err *e)
 {
     struct store_session *old;
-    struct store_shared shared = {0};
     int rc = session_check_name(im->row.name, e);
     if (!rc)
         rc = check_name_free(im, &old, e);
     else
         old = NULL;
-    if (!rc && old)
-        rc = store_shared(im->server->store, old->id, "", &shared, e);
     if (!rc)
         rc = session_new_id(im->row.id, e);
     im->row.used = server_now(); /* else retention would remove it at once for its age */
     if (im->row.created <= 0)
         im->row.created = im->row.used;
+    if (!rc && old)
+        rc = session_forget_removed(im->server, old, e);
     if (!rc)
         rc = store_import(im->server->store, &im->row, old, im->turns, im->n, e);
-    if (!rc && old) {
-        session_forget(im->server, old->id, shared.tokens);
+    if (!rc && old)
         retention_purge_later(im->server);
-    }
     store_session_free(old);
     return rc;
 }

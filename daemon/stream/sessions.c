@@ -174,8 +174,7 @@ void session_forget(struct server *s, const char *id, int64_t from)
     commit_forget(s, id);
 }
 
-/* The row last: where a crash comes between, the session is there to be removed again. */
-int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e)
+int session_forget_removed(struct server *s, const struct store_session *row, struct hearth_err *e)
 {
     struct store_shared shared = {0};
     char(*trunks)[STORE_ID_LEN + 1];
@@ -187,7 +186,15 @@ int session_remove(struct server *s, const struct store_session *row, struct hea
     for (size_t i = 0; i < n && !shared.forks; i++)
         kvdir_forget(s->kv, trunks[i], 0);
     free(trunks);
-    rc = store_remove(s->store, row, e);
+    return 0;
+}
+
+/* The row last: where a crash comes between, the session is there to be removed again. */
+int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e)
+{
+    int rc = session_forget_removed(s, row, e);
+    if (!rc)
+        rc = store_remove(s->store, row, e);
     if (!rc)
         retention_purge_later(s);
     if (!rc && row->damaged)

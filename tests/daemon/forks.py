@@ -158,6 +158,18 @@ try:
     page = c.call("sessions.export", session=deep)
     c.call("sessions.import", version=1, name="copy", model="tale", turns=page["turns"], turn_open=page["turn_open"])
     check(ids(c, "copy") == ids(c, deep), "an exported fork is whole")
+    c.call("generate", model="tale", session="gone", text="A trunk of some length that is on the disk", max_tokens=40,
+           sampling=GREEDY, ignore_eos=True)
+    gone = c.call("sessions.fork", session="gone", names=["last"])["sessions"][0]["parent"]
+    c.call("sessions.remove", session="gone")
+    box.stop()  # its files are written by then
+    kept = [f for f in files() if f[1] == gone]
+    box.start()
+    c = box.client()
+    c.call("sessions.import", version=1, name="last", model="tale", turns=page["turns"], replace=True)
+    check(kept and not [f for f in files() if f[1] == gone] and
+          box.sql("SELECT count(*) FROM sessions WHERE id = ?", gone) == [(0,)],
+          "an import in the place of the last fork takes what its parent left along", (kept, files()))
     c.call("backup", path=box.dir + "/copy.db")
     check(os.path.exists(box.dir + "/copy.db"), "and so is a backup")
 
