@@ -4,9 +4,11 @@
  *
  * Every logit must be within 0.001. A greedy id may differ only where the reference's own lead over its second best is
  * under 0.002; the run continues with the golden id. HEARTH_BACKEND=cuda runs them on a GPU, whose activations are F16:
- * there the tolerances are 0.03 and 0.06.
+ * there the tolerances are 0.03 and 0.06, of mixtures of experts 0.015. A token whose choice of experts hangs on less
+ * than TIE, and those after it, which see its KV, may have gone to other ones there; no more than a quarter of them.
  */
 #include "tests/golden/run.h"
+#include "tests/golden/ties.h"
 
 #include "daemon/model/file.h"
 
@@ -21,6 +23,42 @@
 static double tolerance = 0.001, excuse = 0.002;
 
 enum { ROWS = 64 };
+static const double TIE = 0.005; /* in logits of the router, of which a GPU's are off by some 0.003 */
+
+/* What has come out of a model's cases. */
+struct found {
+    double worst;
+    size_t excused, token, tied; /* tied: tokens that are off where experts were close */
+};
+
+/* Notes how far off the token at a position is. margin: as route_margins() gives it, or NULL. */
+static void note(struct found *f, double off, const double *margin, uint32_t pos)
+{
+    bool close = false;
+    for (uint32_t i = 0; margin && i <= pos && !close; i++)
+        close = margin[i] < TIE;
+    f->token++;
+    if (off > tolerance && close)
+        f->tied++;
+    else
+        f->worst = off > f->worst || off != off ? off : f->worst;
+}
+
+/* All tokens of a case, for which it has margins where a GPU runs a mixture. */
+static double *margins(const struct run *r, const char *path, const json_t *tokens, const json_t *greedy)
+{
+    uint32_t n = (uint32_t)json_array_size(tokens), m = (uint32_t)json_array_size(greedy);
+    if (!run_on_gpu() || !r->m->hp.experts.n)
+        return NULL;
+    m = n + m < r->m->hp.n_ctx ? m : r->m->hp.n_ctx - n;
+    int32_t *id = malloc((n + m) * sizeof *id);
+    assert_non_null(id);
+    for (uint32_t i = 0; i < n + m; i++)
+        id[i] = (int32_t)json_integer_value(i < n ? json_array_get(tokens, i) : json_array_get(greedy, i - n));
+    double *out = route_margins(path, id, n + m);
+    free(id);
+    return out;
+}
 
 /* Tokens at positions pos.. of the one sequence; the logits of all of them. */
 static void step(struct run *r, const int32_t *token, uint32_t n, uint32_t pos, float *logits)
@@ -49,7 +87,7 @@ static double check_top(const float *logits, const json_t *top)
     return worst;
 }
 
-static void check_case(struct run *r, const json_t *c, float *logits, double *worst, size_t *excused)
+static void check_case(struct run *r, const char *path, const json_t *c, float *logits, struct found *f)
 {
     const json_t *tokens = json_object_get(c, "tokens"), *top = json_object_get(c, "top");
     const json_t *greedy = json_object_get(c, "greedy"), *gap = json_object_get(c, "greedy_gap");
@@ -57,34 +95,38 @@ static void check_case(struct run *r, const json_t *c, float *logits, double *wo
     assert_true(n > 0 && json_array_size(top) == n);
     assert_true(n <= r->m->hp.n_ctx);
     r->freq_set = r->m->hp.long_from && n > r->m->hp.long_from;
+    double *margin = margins(r, path, tokens, greedy), last_off = 0;
     for (uint32_t pos = 0; pos < n; pos += chunk) {
         int32_t ids[ROWS];
         chunk = n - pos < ROWS ? n - pos : ROWS;
         for (uint32_t i = 0; i < chunk; i++)
             ids[i] = (int32_t)json_integer_value(json_array_get(tokens, pos + i));
         step(r, ids, chunk, pos, logits);
-        for (uint32_t i = 0; i < chunk; i++) {
-            double off = check_top(logits + (size_t)i * n_vocab, json_array_get(top, pos + i));
-            *worst = off > *worst ? off : *worst;
-        }
+        for (uint32_t i = 0; i < chunk; i++)
+            note(f, check_top(logits + (size_t)i * n_vocab, json_array_get(top, pos + i)), margin, pos + i);
     }
     const float *last = logits + (size_t)(chunk - 1) * n_vocab;
     const json_t *all = json_object_get(c, "last_logits");
     for (size_t i = 0; i < json_array_size(all); i++) {
         double off = fabs((double)last[i] - json_number_value(json_array_get(all, i)));
-        *worst = off > *worst ? off : *worst;
+        last_off = off > last_off || off != off ? off : last_off;
     }
+    note(f, last_off, margin, n - 1);
     for (size_t i = 0; i < json_array_size(greedy) && n + i < r->m->hp.n_ctx; i++) {
         int32_t want = (int32_t)json_integer_value(json_array_get(greedy, i)), got = best(last, n_vocab);
         if (got != want) {
             double lead = json_number_value(json_array_get(gap, i));
-            if (lead >= excuse)
+            bool close = false;
+            for (uint32_t p = 0; margin && p < n + i; p++)
+                close |= margin[p] < TIE;
+            if (lead >= excuse && !close)
                 fail_msg("greedy id %zu is %d, not %d, where the reference leads by %g", i, got, want, lead);
-            ++*excused;
+            f->excused++;
         }
         step(r, &want, 1, n + (uint32_t)i, logits);
         last = logits;
     }
+    free(margin);
 }
 
 static void golden_paths(const char *gguf_path, const char *json_path)
@@ -96,12 +138,20 @@ static void golden_paths(const char *gguf_path, const char *json_path)
     json_error_t je;
     json_t *root = json_load_file(json_path, 0, &je), *c;
     assert_non_null(root);
-    double worst = 0;
-    size_t i, excused = 0;
-    json_array_foreach(json_object_get(root, "cases"), i, c) check_case(&r, c, logits, &worst, &excused);
+    struct found f = {0};
+    size_t i;
+    double was = tolerance, limit;
+    if (run_on_gpu() && r.m->hp.experts.n)
+        tolerance = 0.015;
+    json_array_foreach(json_object_get(root, "cases"), i, c) check_case(&r, gguf_path, c, logits, &f);
     assert_true(i > 0);
-    print_message("# %s: worst logit off by %.6f, %zu ids excused\n", r.m->hp.name, worst, excused);
-    assert_true(worst <= tolerance); /* false for NaN too */
+    print_message("# %s: worst logit off by %.6f, %zu ids excused", r.m->hp.name, f.worst, f.excused);
+    if (f.tied)
+        print_message("; %zu of %zu tokens are off where experts were close", f.tied, f.token);
+    print_message("\n");
+    limit = tolerance, tolerance = was;
+    assert_true(f.worst <= limit); /* false for NaN too */
+    assert_true(4 * f.tied <= f.token);
     json_decref(root);
     free(logits);
     run_close(&r);

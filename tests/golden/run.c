@@ -97,7 +97,7 @@ void run_step(struct run *r, const struct piece *p, uint32_t n_piece, enum invar
                       .n_group = r->n_group,
                       .invariant = how};
     memcpy(b.kv, r->pool, sizeof b.kv);
-    uint64_t ticket = r->be->step_run(r->dev, &b, &r->m->program);
+    uint64_t ticket = r->be->step_run(r->dev, &b, r->program ? r->program : &r->m->program);
     MUST(r->be->step_wait(r->dev, ticket, NULL, 0, &e));
     if (logits && n_out)
         MUST(r->be->act_read(r->dev, ACT_LOGITS, 0, n_out, logits, &e));

@@ -30,6 +30,7 @@ struct run {
     struct kv_desc kv[KV_GROUPS_MAX];
     struct kv_pool *pool[KV_GROUPS_MAX]; /* [n_group] */
     uint32_t n_group, n_page;
+    const struct program *program; /* of the steps that follow; NULL: the model's */
     uint32_t
         freq_set;    /* RoPE's, of the steps that follow: 0, or that of a timeline which is longer than hp.long_from */
     uint32_t *pages; /* [n_page] all of each pool's, in no order that a test could rely on */
