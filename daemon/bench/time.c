@@ -29,14 +29,33 @@ static int hash_logits(struct bench *b, uint32_t n, struct bench_result *out)
     return rc;
 }
 
-/* Bytes of weights that a step reads: all, except an embedding table that is not also the output matrix. */
-static double weight_bytes(const struct bench *b)
+/* Bytes of a mixture's weights that one row does not go to. */
+static double other_experts(const struct bench *b)
+{
+    double bytes = 0;
+    for (uint32_t i = 0; i < b->model->program.n_op; i++) {
+        const struct op *o = &b->model->program.op[i];
+        const struct weight *w = op_weight(o);
+        if (o->kind != OP_EXPERTS_UP && o->kind != OP_EXPERTS_DOWN)
+            continue;
+        uint32_t used = o->kind == OP_EXPERTS_UP ? o->experts_up.n_used : o->experts_down.n_used;
+        for (uint32_t p = 0; p < w->n_part; p++)
+            bytes += (double)(w->n_expert - used) *
+                     (double)dtype_bytes((int)w->part[p].type, (uint64_t)w->n_in * w->part[p].n_out);
+    }
+    return bytes;
+}
+
+/* Bytes of weights that a step reads: all, except an embedding table that is not also the output matrix and, of one
+ * row, the experts that it does not go to. 0: not known, as of several rows, which may share experts. */
+static double weight_bytes(const struct bench *b, uint32_t n_seq)
 {
     const struct weight_part *embd = &b->model->tok_embd.part[0], *head = &b->model->out.part[0];
     double all = (double)b->hp.weight_bytes;
     if (embd->data != head->data)
         all -= (double)dtype_bytes((int)embd->type, (uint64_t)b->hp.n_vocab * b->hp.d_model);
-    return all;
+    double others = other_experts(b);
+    return others > 0 && n_seq > 1 ? 0 : all - others;
 }
 
 int bench_set_slots(struct bench *b, uint32_t n, uint32_t n_history)
@@ -114,9 +133,8 @@ int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct be
     }
     if (rc)
         return rc;
-    *out = (struct bench_result){.ms = bench_median(ms),
-                                 .n_token = n_seq,
-                                 .bytes = weight_bytes(b) + n_seq * kv_bytes(b, depth + BENCH_TG_TOKENS / 2)};
+    double weights = weight_bytes(b, n_seq), kv = n_seq * kv_bytes(b, depth + BENCH_TG_TOKENS / 2);
+    *out = (struct bench_result){.ms = bench_median(ms), .n_token = n_seq, .bytes = weights > 0 ? weights + kv : 0};
     if (n_seq == 1)
         snprintf(out->test, sizeof out->test, "tg@%u", depth);
     else
